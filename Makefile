@@ -1,0 +1,68 @@
+# Esker: everything there is to do, one word each. 'make help' lists it. The work is done by scripts/.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.PHONY: help setup build run test soak bench stop clean distclean install uninstall fmt lint check mtr kill-test powercut-test cargo-test
+
+help: ## this list
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' Makefile
+	@echo
+	@echo "  Parameters: ROWS= ENGINES= ROUNDS= (run, bench)   MARIADB_SRC= MARIADB_BIN= (your own MariaDB)"
+	@echo "  Start with 'make run'."
+
+setup: ## check Rust, install Debian packages and the server's source (a moment when done already)
+	@scripts/setup.sh
+
+build: setup ## the plugin build/ha_esker.so and the command target/release/esker
+	cargo build --release -p esker-mariadb -p esker-cli
+	@scripts/build-plugin.sh
+
+run: build ## the demonstration: load, scan, kill -9, all rows there (ROWS=2000000)
+	@scripts/demo.py
+
+test: ## everything that must hold: unit, property, simulation, server, kill -9, power cut
+	@scripts/test.py
+
+soak: ## the long version: 10,000 seeds, 100 kills, 50 power cuts; writes build/soak.md
+	@scripts/test.py --soak
+
+bench: build ## side by side with MyISAM, Aria, InnoDB, MyRocks (ROWS=10000000 ROUNDS=5); writes bench/results/
+	@bench/run.py
+
+check: ## rules only: who may use whom, formatting, clippy
+	@scripts/check_deps.py
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets -- -D warnings
+
+cargo-test: ## Rust tests only; needs neither MariaDB nor root
+	cargo test --release --workspace
+
+mtr: build ## server tests: ours, and MariaDB's storage_engine suite against the InnoDB baseline
+	@scripts/mtr.sh all
+
+kill-test: build ## kill -9 under load, checked row by row (KILLS=3)
+	@scripts/kill_test.py
+
+powercut-test: build ## power cuts on a disk of our own (CUTS=1; needs root, loop devices and FUSE)
+	@scripts/powercut_test.py
+
+fmt: ## format the Rust code
+	cargo fmt --all
+
+lint: ## clippy, warnings are errors
+	cargo clippy --workspace --all-targets -- -D warnings
+
+stop: ## stop every private server under var/
+	@if [ -r build/env.sh ]; then scripts/server.py stop all; else echo "no private server is running"; fi
+
+install: build ## into the system's MariaDB: plugin and a cnf file
+	@scripts/install.sh install
+
+uninstall: ## take it out again (the data stays)
+	@scripts/install.sh uninstall
+
+clean: stop ## stop servers, remove build/, var/ and target/ (the source stays in the cache folder)
+	rm -rf build var target
+	rm -rf /tmp/esker-$$(id -u)-*
+
+distclean: clean ## clean, and the server's source in the cache folder
+	rm -rf "$${XDG_CACHE_HOME:-$$HOME/.cache}/esker"

@@ -1,0 +1,71 @@
+//! The data folder, opened for looking: nothing in it changes but its lock file.
+
+use crate::failure::Failure;
+use esker::format::Manifest;
+use esker::io::{AccessHint, Disk, LockGuard, OpenMode};
+use esker::{Engine, Error, Level, Notify, Options, PosixDisk};
+use std::io::{IsTerminal, Write};
+use std::path::Path;
+use std::sync::Arc;
+
+const MANIFEST: &str = "MANIFEST";
+const LOCK: &str = "LOCK";
+/// No manifest is longer.
+const MOST_BYTES: u64 = 1 << 30;
+
+/// The engine on the folder, read-only.
+pub fn open(dir: &Path) -> Result<Engine, Failure> {
+    let disk = present(dir)?;
+    let options = Options { read_only: true, ..Options::default() };
+    Ok(Engine::open(disk, dir, options, notify())?)
+}
+
+/// A folder that is locked, and what its manifest says: for what must be seen without replaying the log.
+pub struct Locked {
+    /// Where it lies.
+    pub disk: Arc<dyn Disk>,
+    /// Its manifest.
+    pub manifest: Manifest,
+    _guard: Box<dyn LockGuard>,
+}
+
+/// Locks the folder and reads its manifest.
+pub fn lock(dir: &Path) -> Result<Locked, Failure> {
+    let disk = present(dir)?;
+    let path = dir.join(MANIFEST);
+    if !disk.exists(&path).map_err(Error::from)? {
+        let what = format!("no Esker folder: {} is missing", path.display());
+        return Err(Error::InvalidArgument(what).into());
+    }
+    let _guard = disk.lock(&dir.join(LOCK)).map_err(Error::from)?;
+    let file = disk.open(&path, OpenMode::Read, AccessHint::Meta).map_err(Error::from)?;
+    let size = file.size_bytes().map_err(Error::from)?.min(MOST_BYTES);
+    let mut bytes = vec![0; size as usize];
+    file.read_at(&mut bytes, 0).map_err(Error::from)?;
+    let manifest = Manifest::decode(&bytes).map_err(|e| Error::damage(&path, 0, e))?;
+    Ok(Locked { disk, manifest, _guard })
+}
+
+/// Number and bytes of the files in a folder's part that end so.
+pub fn files(dir: &Path, ending: &str) -> Result<(u64, u64), Failure> {
+    let entries = PosixDisk::new().list(dir).map_err(Error::from)?;
+    let sizes = entries.iter().filter(|e| e.name.ends_with(ending)).map(|e| e.size_bytes);
+    Ok(sizes.fold((0, 0), |(files, bytes), size| (files + 1, bytes + size)))
+}
+
+fn present(dir: &Path) -> Result<Arc<dyn Disk>, Failure> {
+    let disk = PosixDisk::new();
+    match disk.exists(dir).map_err(Error::from)? {
+        true => Ok(Arc::new(disk)),
+        false => Err(Failure::NoFolder(dir.to_owned())),
+    }
+}
+
+/// Messages of the engine: warnings always, the progress of the replay only to people.
+fn notify() -> Notify {
+    Arc::new(|message, level| {
+        if level != Level::Info || std::io::stderr().is_terminal() {
+            let _ = writeln!(std::io::stderr(), "esker: {message}");
+        }
+    })
+}

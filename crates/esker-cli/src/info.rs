@@ -1,0 +1,134 @@
+//! `esker info`: what is in a folder, without reading rows.
+
+use crate::failure::Failure;
+use crate::{folder, text};
+use esker::{Engine, Status, Table, TableStats};
+use serde_json::{json, Value as Json};
+use std::io::Write;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Files and bytes of the log.
+struct LogFiles {
+    files: u64,
+    bytes: u64,
+}
+
+/// Tells what is in the folder.
+pub fn run(dir: &Path, as_json: bool, out: &mut dyn Write) -> Result<(), Failure> {
+    let engine = folder::open(dir)?;
+    let result = tell(&engine, dir, as_json, out);
+    engine.close()?;
+    result
+}
+
+fn tell(engine: &Engine, dir: &Path, as_json: bool, out: &mut dyn Write) -> Result<(), Failure> {
+    let names = engine.tables();
+    let tables = names.iter().map(|name| engine.open_table(name)).collect::<Result<Vec<_>, _>>()?;
+    let (files, bytes) = folder::files(&dir.join("wal"), ".wal")?;
+    let log = LogFiles { files, bytes };
+    let mut prepared = engine.prepared();
+    prepared.sort();
+    let status = engine.status();
+    if as_json {
+        writeln!(out, "{}", folder_json(dir, &status, &log, &tables, &prepared))?;
+        return Ok(());
+    }
+    writeln!(out, "folder    {}", dir.display())?;
+    writeln!(out, "tables    {}, {} runs, {}", status.tables, status.runs, text::size(status.run_bytes))?;
+    writeln!(
+        out,
+        "log       {} files, {}; a restart replays {} bytes, from {} to {}",
+        log.files,
+        text::size(log.bytes),
+        status.recovered_bytes,
+        status.replay_from,
+        status.recovered_to
+    )?;
+    writeln!(out, "prepared  {} transactions", prepared.len())?;
+    for xid in &prepared {
+        writeln!(out, "  {}", text::field(xid, true))?;
+    }
+    table_lines(&tables, out)
+}
+
+fn table_lines(tables: &[Arc<Table>], out: &mut dyn Write) -> Result<(), Failure> {
+    let head = ["table", "rows (about)", "runs", "on disk", "unpacked", "in the log", "format", "compression"];
+    let mut lines = vec![head.map(str::to_owned)];
+    for table in tables {
+        let stats = table.stats();
+        lines.push([
+            text::field(table.name().as_bytes(), true),
+            stats.rows.to_string(),
+            stats.runs.to_string(),
+            text::size(run_bytes(&stats)),
+            text::size(stats.raw_bytes),
+            text::size(stats.memtable_bytes),
+            format(table),
+            compression(table),
+        ]);
+    }
+    let mut widths = [0; 8];
+    for line in &lines {
+        for (width, field) in widths.iter_mut().zip(line) {
+            *width = (*width).max(field.chars().count());
+        }
+    }
+    writeln!(out)?;
+    for line in &lines {
+        let mut text = String::new();
+        for (i, (width, field)) in widths.iter().zip(line).enumerate() {
+            let number = (1..=5).contains(&i);
+            text.push_str(&if number { format!("{field:>width$}  ") } else { format!("{field:<width$}  ") });
+        }
+        writeln!(out, "{}", text.trim_end())?;
+    }
+    Ok(())
+}
+
+fn folder_json(dir: &Path, status: &Status, log: &LogFiles, tables: &[Arc<Table>], prepared: &[Vec<u8>]) -> Json {
+    json!({
+        "folder": dir,
+        "runs": status.runs,
+        "run_bytes": status.run_bytes,
+        "log": {
+            "files": log.files,
+            "bytes": log.bytes,
+            "replay_from": status.replay_from.0,
+            "end": status.recovered_to.0,
+            "replay_bytes": status.recovered_bytes,
+        },
+        "prepared": prepared.iter().map(|xid| text::json_field(xid, true)).collect::<Vec<_>>(),
+        "tables": tables.iter().map(|t| table_json(t)).collect::<Vec<_>>(),
+    })
+}
+
+fn table_json(table: &Table) -> Json {
+    let stats = table.stats();
+    json!({
+        "table": table.name(),
+        "rows_estimate": stats.rows,
+        "runs": stats.runs,
+        "run_bytes": run_bytes(&stats),
+        "raw_bytes": stats.raw_bytes,
+        "memtable_bytes": stats.memtable_bytes,
+        "dead_bytes_estimate": stats.dead_bytes,
+        "columns": table.layout().columns.len(),
+        "image_bytes": table.layout().image_bytes,
+        "format": format(table),
+        "compression": compression(table),
+        "created_unix_s": stats.created_unix_s,
+    })
+}
+
+fn run_bytes(stats: &TableStats) -> u64 {
+    stats.data_bytes.saturating_sub(stats.memtable_bytes)
+}
+
+fn format(table: &Table) -> String {
+    format!("{:?}", table.format()).to_lowercase()
+}
+
+fn compression(table: &Table) -> String {
+    format!("{:?}", table.compression()).to_lowercase()
+}

@@ -1,0 +1,131 @@
+//! The command `esker`: looks into a data folder without changing it, and measures storage (`esker lab`, a crate of its
+//! own). Owns the arguments and the exit code; each subcommand has a module of its own.
+//!
+//! Exit codes: 0 all is well, 2 damage was found, 1 anything else (wrong arguments, folder in use, no such table); the
+//! lab's are its own.
+
+mod check;
+mod dump;
+mod failure;
+mod folder;
+mod info;
+mod text;
+mod wal;
+
+use clap::{Args, Parser, Subcommand};
+use failure::Failure;
+use std::io::{BufWriter, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0  all is well
+  1  it could not be done: wrong arguments, the folder is in use, no such table, an I/O error
+  2  damage was found; file and byte offset are named
+
+The folder is only read: what the log holds beyond the files is replayed in memory. It is locked meanwhile, so that no
+server changes it; a server that has it open must be stopped first.";
+
+/// Looks into an Esker data folder, and measures what a machine's storage does for a database.
+#[derive(Parser)]
+#[command(name = "esker", version, after_help = EXIT_CODES, arg_required_else_help = true)]
+struct Command {
+    #[command(subcommand)]
+    job: Job,
+}
+
+#[derive(Subcommand)]
+enum Job {
+    /// Reads and verifies manifest, log and every block of the tables
+    #[command(after_help = EXIT_CODES)]
+    Check {
+        #[command(flatten)]
+        common: Common,
+        /// Tables to check, as 'esker info' names them; all if none is given
+        #[arg(value_name = "TABLE")]
+        tables: Vec<String>,
+    },
+    /// Tells what is in the folder: tables, rows, runs, sizes, log positions, prepared transactions
+    #[command(after_help = EXIT_CODES)]
+    Info {
+        #[command(flatten)]
+        common: Common,
+    },
+    /// Prints a table's committed rows, one a line: row id and the columns' stored bytes
+    ///
+    /// Text is printed as it is, with \t, \n, \r and \\ for the characters that would break the line; NULL as \N;
+    /// everything else, and all columns of fixed width (numbers, dates), as 0x and hexadecimal digits in stored order.
+    /// With --json a line is {"row":1,"values":["text",{"hex":"0100"},null]}.
+    #[command(after_help = EXIT_CODES)]
+    Dump {
+        #[command(flatten)]
+        common: Common,
+        /// The table, as 'esker info' names it
+        table: String,
+        /// Prints at most so many rows
+        #[arg(long, value_name = "N")]
+        limit: Option<u64>,
+    },
+    /// Prints the log's records, one a line, from where a restart would begin to replay
+    #[command(after_help = EXIT_CODES)]
+    Wal {
+        #[command(flatten)]
+        common: Common,
+        /// Begins at this position, which must be a record's, if the log still reaches back so far
+        #[arg(long, value_name = "LSN")]
+        from: Option<u64>,
+        /// Prints at most so many records
+        #[arg(long, value_name = "N")]
+        limit: Option<u64>,
+    },
+    /// Measures what this machine's storage does for a database
+    #[command(subcommand)]
+    Lab(esker_lab::Lab),
+}
+
+#[derive(Args)]
+struct Common {
+    /// The data folder: the one with the file MANIFEST
+    #[arg(value_name = "DIR")]
+    dir: PathBuf,
+    /// Prints JSON for programs
+    #[arg(long)]
+    json: bool,
+}
+
+fn run(job: &Job, out: &mut dyn Write) -> Result<(), Failure> {
+    match job {
+        Job::Check { common, tables } => check::run(&common.dir, tables, common.json, out),
+        Job::Info { common } => info::run(&common.dir, common.json, out),
+        Job::Dump { common, table, limit } => dump::run(&common.dir, table, *limit, common.json, out),
+        Job::Wal { common, from, limit } => wal::run(&common.dir, *from, *limit, common.json, out),
+        Job::Lab(lab) => match esker_lab::run(lab, out)? {
+            esker_lab::Verdict::Good => Ok(()),
+            verdict => Err(Failure::Lab(verdict)),
+        },
+    }
+}
+
+fn main() -> ExitCode {
+    let command = match Command::try_parse() {
+        Ok(command) => command,
+        Err(e) => {
+            // Help and version are no errors; clap's own code for wrong arguments, 2, is taken by damage.
+            let code = u8::from(e.use_stderr());
+            let _ = e.print();
+            return ExitCode::from(code);
+        }
+    };
+    let mut out = BufWriter::new(std::io::stdout().lock());
+    let result = run(&command.job, &mut out).and_then(|()| Ok(out.flush()?));
+    let Err(failure) = result else {
+        return ExitCode::SUCCESS;
+    };
+    // What came before the failure is worth having; whether it can be written is no news any more.
+    let _ = out.flush();
+    if failure.is_news() {
+        let _ = writeln!(std::io::stderr(), "esker: {failure}");
+    }
+    ExitCode::from(failure.exit_code())
+}

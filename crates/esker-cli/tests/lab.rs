@@ -1,0 +1,82 @@
+//! `esker lab` as a process: exit codes, Ctrl-C, nothing left behind.
+
+#![allow(clippy::unwrap_used)]
+
+use serde_json::Value;
+use std::io::Read;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+fn folder(name: &str) -> PathBuf {
+    let path = std::env::temp_dir().join(format!("esker-cli-lab-{name}-{}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&path);
+    std::fs::create_dir_all(&path).unwrap();
+    path
+}
+
+fn esker(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_esker"));
+    command.arg("lab").args(arguments);
+    command
+}
+
+#[test]
+fn ctrl_c_leaves_what_is_done_and_no_files() {
+    let folder = folder("ctrl-c");
+    let dir = folder.to_str().unwrap();
+    let mut child = esker(&["io", "--records", "300000", "--runs", "100000", "--json", "--dir", dir])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    // It is at work once what it reads is there in full, and something is written beside it.
+    let at_work = || {
+        let inner = std::fs::read_dir(&folder).unwrap().next()?.ok()?.path();
+        inner.join("written").exists().then_some(())
+    };
+    while at_work().is_none() {
+        assert!(child.try_wait().unwrap().is_none(), "it ended before it was stopped");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    let killed = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(killed.success());
+    let mut text = String::new();
+    child.stdout.take().unwrap().read_to_string(&mut text).unwrap();
+    assert!(matches!(child.wait().unwrap().code(), Some(0 | 3)));
+    let report: Value = serde_json::from_str(&text).unwrap();
+    assert!(report["rows"].as_array().unwrap().iter().any(|r| r["status"] == "stopped"));
+    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0, "something was left behind");
+    std::fs::remove_dir(folder).unwrap();
+}
+
+#[test]
+fn recovery_finds_every_row_after_a_crash() {
+    let folder = folder("recovery");
+    let dir = folder.to_str().unwrap();
+    let arguments = ["recovery", "--records", "300,3000", "--runs", "1", "--json", "--dir", dir];
+    let output = esker(&arguments).output().unwrap();
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    for (row, n) in report["rows"].as_array().unwrap().iter().zip([300, 3000]) {
+        assert_eq!((row["status"].as_str(), &row["counts"]["rows"]), (Some("good"), &Value::from(n)), "{report:#}");
+        assert!(row["metrics"]["replayed"]["median"].as_f64().unwrap() >= f64::from(n));
+    }
+    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0, "something was left behind");
+    std::fs::remove_dir(folder).unwrap();
+}
+
+#[test]
+fn wrong_arguments_and_no_space_are_one() {
+    let folder = folder("wrong");
+    let dir = folder.to_str().unwrap();
+    for arguments in [
+        &["io", "--records", "x"][..],
+        &["io", "--max-space", "1K", "--dir", dir],
+        &["doctor", "--dir", "/proc/no-such-folder"],
+        &["report", "/no/such/file"],
+    ] {
+        let output = esker(arguments).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}");
+        assert!(!output.stderr.is_empty(), "{arguments:?} says nothing");
+    }
+    std::fs::remove_dir(folder).unwrap();
+}

@@ -1,0 +1,126 @@
+//! info, dump and wal: what they say of a folder, and that they leave it as it was.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{contents, create, esker, insert, open, packed, Scratch};
+use esker::{BeginOptions, Engine, Isolation};
+use serde_json::{json, Value as Json};
+use std::process::Command;
+
+/// Two tables, one of them in runs, the other in the log; a prepared transaction; a copy as a crash leaves it.
+fn crashed(scratch: &Scratch) -> std::path::PathBuf {
+    let engine: Engine = open(&scratch.db());
+    let old = create(&engine, "d/old");
+    insert(&engine, &old, 0..5000);
+    engine.checkpoint().unwrap();
+    let new = create(&engine, "d/new");
+    insert(&engine, &new, 0..5);
+    let mut session = engine.session();
+    session.begin(Isolation::RepeatableRead, BeginOptions::default());
+    session.insert_row(&new, &packed(&new, 77)).unwrap();
+    session.prepare(b"the xid").unwrap();
+    session.detach_prepared();
+    let copy = scratch.crashed();
+    // A file that no table knows: a start of the server removes it, a look must not.
+    std::fs::write(copy.join("runs/00000000000000ff.run"), b"left behind").unwrap();
+    copy
+}
+
+#[test]
+fn looking_changes_nothing() {
+    let scratch = Scratch::new();
+    let dir = crashed(&scratch);
+    let before = contents(&dir);
+    for args in [&["check"][..], &["info"], &["info", "--json"], &["dump", "d/new"], &["wal"]] {
+        let said = esker(&dir, args);
+        assert_eq!((said.code, said.err.as_str()), (0, ""), "{args:?}: {}", said.out);
+        assert!(contents(&dir) == before, "{args:?} changed the folder");
+    }
+    let engine = open(&dir);
+    assert_eq!(engine.tables(), ["d/new", "d/old"]);
+    assert!(!dir.join("runs/00000000000000ff.run").exists());
+}
+
+#[test]
+fn info_tells_tables_log_and_prepared_transactions() {
+    let scratch = Scratch::new();
+    let dir = crashed(&scratch);
+    let said = esker(&dir, &["info", "--json"]);
+    let info: Json = serde_json::from_str(&said.out).unwrap();
+    assert_eq!(info["prepared"], json!(["the xid"]));
+    let tables = info["tables"].as_array().unwrap();
+    let figures = |i: usize| (&tables[i]["table"], &tables[i]["rows_estimate"], &tables[i]["columns"]);
+    assert_eq!(figures(0), (&json!("d/new"), &json!(5), &json!(3)));
+    assert_eq!(figures(1), (&json!("d/old"), &json!(5000), &json!(3)));
+    assert_eq!(tables[0]["runs"], 0);
+    assert!(tables[1]["runs"].as_u64().unwrap() > 0 && tables[1]["run_bytes"].as_u64().unwrap() > 50_000);
+    let log = |name: &str| info["log"][name].as_u64().unwrap();
+    assert!(log("end") > log("replay_from") && log("replay_bytes") > 0 && log("files") > 0);
+    let said = esker(&dir, &["info"]);
+    for part in ["tables    2, ", "prepared  1 transactions\n  the xid\n", "d/old", "dynamic", "5000"] {
+        assert!(said.out.contains(part), "{part:?} is not in\n{}", said.out);
+    }
+}
+
+#[test]
+fn dump_prints_rows() {
+    let scratch = Scratch::new();
+    let dir = crashed(&scratch);
+    let said = esker(&dir, &["dump", "d/new"]);
+    let want = "1\t0x00000000\tcode 0\t\\N\n2\t0x01000000\tcode 1\ttext\\tof row 1\n";
+    assert!(said.out.starts_with(want), "{}", said.out);
+    assert_eq!(said.out.lines().count(), 5, "the prepared row is not committed: {}", said.out);
+    let said = esker(&dir, &["dump", "d/new", "--limit", "2", "--json"]);
+    let lines: Vec<Json> = said.out.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+    assert_eq!(
+        lines,
+        [
+            json!({ "row": 1, "values": [{ "hex": "00000000" }, "code 0", null] }),
+            json!({ "row": 2, "values": [{ "hex": "01000000" }, "code 1", "text\tof row 1"] }),
+        ]
+    );
+    assert_eq!(esker(&dir, &["dump", "d/old"]).out.lines().count(), 5000);
+    let said = esker(&dir, &["dump", "d/none"]);
+    assert_eq!((said.code, said.err.as_str()), (1, "esker: no Esker table 'd/none'\n"));
+}
+
+#[test]
+fn wal_prints_records() {
+    let scratch = Scratch::new();
+    let dir = crashed(&scratch);
+    let said = esker(&dir, &["wal"]);
+    let kinds: Vec<&str> = said.out.lines().map(|l| l.split('\t').nth(1).unwrap()).collect();
+    let count = |kind: &str| kinds.iter().filter(|k| **k == kind).count();
+    let found = ["create_table", "row_put", "commit", "prepare", "end of the log"].map(count);
+    assert_eq!(found, [1, 6, 1, 1, 1], "{}", said.out);
+    let said = esker(&dir, &["wal", "--json"]);
+    let lines: Vec<Json> = said.out.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+    let created = lines.iter().find(|l| l["record"] == "create_table").unwrap();
+    assert_eq!(created["name"], "d/new");
+    assert_eq!(lines.iter().find(|l| l["record"] == "prepare").unwrap()["xid"], "the xid");
+    assert_eq!(lines.last().unwrap()["record"], "end");
+    let from = lines.iter().find(|l| l["record"] == "prepare").unwrap()["lsn"].to_string();
+    let said = esker(&dir, &["wal", "--from", &from, "--limit", "1"]);
+    assert_eq!(said.out.lines().count(), 1);
+    assert!(said.out.starts_with(&format!("{from}\trow_put\t")), "{}", said.out);
+}
+
+#[test]
+fn arguments_are_explained() {
+    let run = |args: &[&str]| {
+        let out = Command::new(env!("CARGO_BIN_EXE_esker")).args(args).output().unwrap();
+        (out.status.code().unwrap(), String::from_utf8(out.stdout).unwrap(), String::from_utf8(out.stderr).unwrap())
+    };
+    for job in ["check", "info", "dump", "wal"] {
+        let (code, out, _) = run(&[job, "--help"]);
+        assert!(code == 0 && out.contains("Exit codes:") && out.contains("--json"), "{job}: {out}");
+    }
+    let (code, out, _) = run(&["--version"]);
+    assert_eq!((code, out), (0, format!("esker {}\n", env!("CARGO_PKG_VERSION"))));
+    for wrong in [&["check"][..], &["dump", "x"], &["nonsense"], &["wal", "x", "--limit", "many"]] {
+        let (code, out, err) = run(wrong);
+        assert!(code == 1 && out.is_empty() && err.contains("--help"), "{wrong:?}: {code} {out} {err}");
+    }
+}

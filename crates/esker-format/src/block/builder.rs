@@ -1,0 +1,397 @@
+//! Owns the making of row blocks. Invariants: rows come in order of row id; what [`RowBlockBuilder::finish`] writes,
+//! [`super::RowBlock`] reads; a builder is empty and reusable after it, with its buffers' memory.
+
+use super::columns::{copy_chunks, same_values, ColumnBuffer};
+use super::ints::IntPlan;
+use super::{block_at, encoding, flags, segment_at, segment_kind, BlockEntry, VersionTag};
+use super::{BLOCK_HEADER_BYTES, BLOCK_MAGIC, BLOCK_VERSION, MAX_BLOCK_ROWS, SEGMENT_ENTRY_BYTES};
+use crate::codec::{self, set_u32, set_u64};
+use crate::compress::{Compression, Compressor};
+use crate::error::FormatError;
+use crate::ids::{CommitSeq, RowId};
+use crate::image::{self, is_null};
+use crate::layout::{ColumnKind, Layout, RowFormat};
+use crate::row::{split_head, take_value};
+use crate::MAX_BLOCK_BYTES;
+use std::sync::Arc;
+
+/// Gathers rows, a column at a time, and encodes them as a block.
+pub struct RowBlockBuilder {
+    layout: Arc<Layout>,
+    format: RowFormat,
+    columns: Vec<ColumnBuffer>,
+    /// Head bytes of all rows; in the fixed format, images.
+    heads: Vec<u8>,
+    /// Bytes of a row in `heads`.
+    head_bytes: usize,
+    ids: Vec<u64>,
+    ordinals: Vec<u64>,
+    /// Empty as long as every one is zero.
+    seqs: Vec<u64>,
+    /// Rows that are tombstones.
+    tombstones: Vec<u32>,
+    /// Rows for which all vectors have room.
+    row_room: usize,
+    raw_bytes: usize,
+    /// Stored bytes of a row besides its values: head and lengths.
+    row_overhead: usize,
+    compressor: Compressor,
+    scratch: Vec<u8>,
+    /// Spans of a packed row's values, while it is taken apart.
+    spans: Vec<Option<(usize, usize)>>,
+}
+
+impl RowBlockBuilder {
+    /// An empty builder. The layout is validated.
+    ///
+    /// # Panics
+    /// When the format is fixed and the layout has blobs: table definitions are checked before they get here.
+    #[must_use]
+    pub fn new(layout: Arc<Layout>, format: RowFormat) -> Self {
+        let fixed = format == RowFormat::Fixed;
+        let columns: Vec<_> = if fixed {
+            assert!(!layout.has_blobs(), "blobs in the fixed row format");
+            Vec::new()
+        } else {
+            layout.columns.iter().map(|&c| ColumnBuffer::new(c)).collect()
+        };
+        let head_bytes = if fixed { layout.image_bytes } else { layout.head_bytes } as usize;
+        let lens = |c: &ColumnBuffer| c.column.kind.packed_len_bytes();
+        RowBlockBuilder {
+            row_overhead: head_bytes + columns.iter().map(lens).sum::<usize>(),
+            layout,
+            format,
+            columns,
+            heads: Vec::new(),
+            head_bytes,
+            ids: Vec::new(),
+            ordinals: Vec::new(),
+            seqs: Vec::new(),
+            tombstones: Vec::new(),
+            row_room: 0,
+            raw_bytes: 0,
+            compressor: Compressor::default(),
+            scratch: Vec::new(),
+            spans: Vec::new(),
+        }
+    }
+
+    /// Adds an inserted row. The commit sequence is zero: that of the run.
+    ///
+    /// # Panics
+    /// When `id` is less than the last one.
+    ///
+    /// # Safety
+    /// `image` points to an image of the layout, readable for `image_bytes` bytes, initialised where values are (in the
+    /// fixed format: everywhere but behind var values and in NULL columns); blob pointers are valid for their lengths, and its packed form is at most [`crate::MAX_ROW_BYTES`] long.
+    pub unsafe fn push_image(&mut self, id: RowId, ordinal: u64, image: *const u8) {
+        self.push_row(id, VersionTag { seq: CommitSeq::ZERO, ordinal, tombstone: false });
+        let mut bytes = self.row_overhead;
+        // SAFETY: the caller's promise; `push_row` made room for a row in every vector.
+        unsafe {
+            let at = self.heads.len();
+            copy_chunks(image, self.heads.as_mut_ptr().add(at), self.head_bytes);
+            self.heads.set_len(at + self.head_bytes);
+            for column in &mut self.columns {
+                bytes += column.push_image(image);
+            }
+            if self.format == RowFormat::Fixed {
+                clean_image(&self.layout, self.heads.as_mut_ptr().add(at));
+            }
+        }
+        self.raw_bytes += bytes;
+    }
+
+    /// Adds a version of a row; `packed` is ignored for tombstones. On error nothing was added.
+    pub fn push_packed(&mut self, id: RowId, tag: VersionTag, packed: &[u8]) -> Result<(), FormatError> {
+        if let Some(last) = self.last_id() {
+            if id < last {
+                return Err(FormatError::Invalid { what: "order of row ids", found: id.0 });
+            }
+        }
+        let mut bytes = self.row_overhead;
+        if tag.tombstone {
+            self.push_row(id, tag);
+            self.tombstones.push(self.ids.len() as u32 - 1);
+            self.heads.resize(self.heads.len() + self.head_bytes, 0);
+            for column in &mut self.columns {
+                bytes += column.push_value(None);
+            }
+            self.raw_bytes += bytes;
+            return Ok(());
+        }
+        let (head, values) = split_head(&self.layout, packed)?;
+        let mut rest = values;
+        self.spans.clear();
+        for column in &self.layout.columns {
+            let value = take_value(column, head, &mut rest)?;
+            let end = packed.len() - rest.len();
+            self.spans.push(value.map(|v| (end - v.len(), end)));
+        }
+        if !rest.is_empty() {
+            return Err(FormatError::Invalid { what: "end of a packed row", found: rest.len() as u64 });
+        }
+        self.push_row(id, tag);
+        if self.format == RowFormat::Fixed {
+            let at = self.heads.len();
+            self.heads.resize(at + self.head_bytes, 0);
+            self.heads[at..at + head.len()].copy_from_slice(head);
+            for (column, span) in self.layout.columns.iter().zip(&self.spans) {
+                let value = span.map_or(&[][..], |(a, b)| &packed[a..b]);
+                // SAFETY: the image was just made, and take_value bounds the value.
+                unsafe { image::put_value(column, self.heads.as_mut_ptr().add(at), value) };
+            }
+        } else {
+            self.heads.extend_from_slice(head);
+            for (column, span) in self.columns.iter_mut().zip(&self.spans) {
+                bytes += column.push_value(span.map(|(a, b)| &packed[a..b]));
+            }
+        }
+        self.raw_bytes += bytes;
+        Ok(())
+    }
+
+    /// Adds the row's identity and tag, and makes room for its head and ends.
+    #[inline(always)]
+    fn push_row(&mut self, id: RowId, tag: VersionTag) {
+        let row = self.ids.len();
+        assert!(row == 0 || self.ids[row - 1] <= id.0, "row ids fall within a block");
+        if row == self.row_room {
+            self.grow_rows();
+        }
+        self.ids.push(id.0);
+        self.ordinals.push(tag.ordinal);
+        if tag.seq != CommitSeq::ZERO || !self.seqs.is_empty() {
+            self.seqs.resize(row, 0);
+            self.seqs.push(tag.seq.0);
+        }
+    }
+
+    /// Makes room for more rows in every vector.
+    #[cold]
+    #[inline(never)]
+    fn grow_rows(&mut self) {
+        let rows = self.ids.len();
+        assert!(rows < MAX_BLOCK_ROWS as usize, "too many rows in a block");
+        let by_head = (1 << 20) / self.head_bytes.max(1);
+        let more = rows.clamp(64, 4096).min(by_head.max(1));
+        self.row_room = rows + more;
+        self.ids.reserve(more);
+        self.ordinals.reserve(more);
+        self.heads.reserve(more * self.head_bytes);
+        for column in &mut self.columns {
+            column.reserve_rows(more);
+        }
+    }
+
+    /// How many rows are gathered.
+    #[must_use]
+    pub fn rows(&self) -> usize {
+        self.ids.len()
+    }
+
+    /// Is no row gathered?
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.ids.is_empty()
+    }
+
+    /// About how long the block will be before compression.
+    #[inline]
+    #[must_use]
+    pub fn raw_bytes(&self) -> usize {
+        self.raw_bytes
+    }
+
+    /// The greatest row id gathered.
+    #[must_use]
+    pub fn last_id(&self) -> Option<RowId> {
+        self.ids.last().copied().map(RowId)
+    }
+
+    /// Forgets the rows and keeps the memory.
+    pub fn clear(&mut self) {
+        self.ids.clear();
+        self.ordinals.clear();
+        self.seqs.clear();
+        self.tombstones.clear();
+        self.heads.clear();
+        self.columns.iter_mut().for_each(ColumnBuffer::clear);
+        self.raw_bytes = 0;
+    }
+
+    /// Appends the gathered rows to `out` as a block and forgets them. The block's checksum is good only with the same
+    /// context (see [`crate::block_context`]). The entry's offset is left to the caller.
+    ///
+    /// # Panics
+    /// When no row is gathered, or more than [`MAX_BLOCK_BYTES`].
+    pub fn finish(
+        &mut self,
+        compression: Compression,
+        zstd_level: i32,
+        block_context: u64,
+        out: &mut Vec<u8>,
+    ) -> BlockEntry {
+        let rows = self.ids.len();
+        assert!(rows > 0, "an empty block");
+        let start = out.len();
+        let segments = 5 + self.columns.len();
+        let directory = start + BLOCK_HEADER_BYTES;
+        out.reserve(self.raw_bytes + self.raw_bytes / 8 + BLOCK_HEADER_BYTES + segments * SEGMENT_ENTRY_BYTES);
+        out.resize(directory + segments * SEGMENT_ENTRY_BYTES, 0);
+        let mut raw_total = out.len() - start;
+        let mut next = directory;
+        let mut note = |out: &mut Vec<u8>, kind, enc: (u8, u32), compression: Compression, raw: usize, at: usize| {
+            let stored = out.len() - at;
+            raw_total += raw;
+            let entry = &mut out[next..next + SEGMENT_ENTRY_BYTES];
+            entry[segment_at::KIND] = kind;
+            entry[segment_at::ENCODING] = enc.0;
+            entry[segment_at::COMPRESSION] = compression as u8;
+            set_u32(entry, segment_at::UNIT, enc.1);
+            set_u32(entry, segment_at::STORED_BYTES, stored as u32);
+            set_u32(entry, segment_at::RAW_BYTES, raw as u32);
+            next += SEGMENT_ENTRY_BYTES;
+        };
+
+        let id_plan = IntPlan::of(&self.ids);
+        let seq_plan = IntPlan::of(if self.seqs.is_empty() { &[0] } else { &self.seqs });
+        let ordinal_plan = IntPlan::of(&self.ordinals);
+        for (kind, plan, values) in [
+            (segment_kind::IDS, &id_plan, &self.ids),
+            (segment_kind::SEQS, &seq_plan, &self.seqs),
+            (segment_kind::ORDINALS, &ordinal_plan, &self.ordinals),
+        ] {
+            let at = out.len();
+            plan.encode(values, out);
+            let raw = out.len() - at;
+            note(out, kind, (plan.encoding, u32::from(plan.width)), Compression::None, raw, at);
+        }
+
+        let at = out.len();
+        let mut enc = encoding::EMPTY;
+        if !self.tombstones.is_empty() {
+            enc = encoding::BITMAP;
+            out.resize(at + rows.div_ceil(8), 0);
+            for &i in &self.tombstones {
+                out[at + i as usize / 8] |= 1 << (i % 8);
+            }
+        }
+        let raw = out.len() - at;
+        note(out, segment_kind::TOMBSTONES, (enc, 0), Compression::None, raw, at);
+
+        let at = out.len();
+        let (kind, enc) = match self.format {
+            RowFormat::Dynamic if self.heads.is_empty() => (segment_kind::HEADS, encoding::EMPTY),
+            RowFormat::Dynamic => (segment_kind::HEADS, same_values(&self.heads, self.head_bytes)),
+            RowFormat::Fixed => (segment_kind::IMAGES, encoding::UNIFORM),
+        };
+        let heads = if enc == encoding::CONSTANT { &self.heads[..self.head_bytes] } else { &self.heads };
+        let how = self.compressor.append(compression, zstd_level, heads, out);
+        let unit = if enc == encoding::EMPTY { 0 } else { self.head_bytes as u32 };
+        note(out, kind, (enc, unit), how, heads.len(), at);
+
+        for column in &self.columns {
+            let at = out.len();
+            let enc = column.plan(rows);
+            let (how, raw) = match (enc.0, compression) {
+                (encoding::VAR, Compression::None) => {
+                    column.append_var(enc.1, out);
+                    (Compression::None, out.len() - at)
+                }
+                (encoding::VAR, _) => {
+                    self.scratch.clear();
+                    column.append_var(enc.1, &mut self.scratch);
+                    let how = self.compressor.append(compression, zstd_level, &self.scratch, out);
+                    (how, self.scratch.len())
+                }
+                _ => {
+                    let plain = column.plain(enc);
+                    (self.compressor.append(compression, zstd_level, plain, out), plain.len())
+                }
+            };
+            note(out, segment_kind::COLUMN, enc, how, raw, at);
+        }
+
+        let stored = out.len() - start;
+        assert!(stored.max(raw_total) <= MAX_BLOCK_BYTES as usize, "a block longer than {MAX_BLOCK_BYTES} bytes");
+        let entry = BlockEntry {
+            offset: 0,
+            stored_bytes: stored as u32,
+            rows: rows as u32,
+            first_id: RowId(id_plan.min),
+            last_id: RowId(id_plan.max),
+            min_seq: CommitSeq(seq_plan.min),
+            max_seq: CommitSeq(seq_plan.max),
+            tombstones: self.tombstones.len() as u32,
+            raw_bytes: raw_total as u32,
+            flags: self.flags(&id_plan, &seq_plan, &ordinal_plan),
+            min_ordinal: ordinal_plan.min,
+            max_ordinal: ordinal_plan.max,
+        };
+        let b = &mut out[start..];
+        set_u32(b, block_at::MAGIC, BLOCK_MAGIC);
+        b[block_at::VERSION..block_at::VERSION + 2].copy_from_slice(&BLOCK_VERSION.to_le_bytes());
+        b[block_at::FORMAT] = self.format as u8;
+        set_u32(b, block_at::STORED_BYTES, entry.stored_bytes);
+        set_u32(b, block_at::ROWS, entry.rows);
+        set_u64(b, block_at::FIRST_ID, entry.first_id.0);
+        set_u64(b, block_at::LAST_ID, entry.last_id.0);
+        set_u64(b, block_at::MIN_SEQ, entry.min_seq.0);
+        set_u64(b, block_at::MAX_SEQ, entry.max_seq.0);
+        set_u32(b, block_at::TOMBSTONES, entry.tombstones);
+        set_u32(b, block_at::RAW_BYTES, entry.raw_bytes);
+        set_u32(b, block_at::FLAGS, entry.flags);
+        set_u32(b, block_at::SEGMENTS, segments as u32);
+        codec::seal(b, block_context);
+        self.scratch.clear();
+        if self.scratch.capacity() > 8 << 20 {
+            self.scratch = Vec::new();
+        }
+        self.clear();
+        entry
+    }
+
+    /// The block's flags.
+    fn flags(&self, ids: &IntPlan, seqs: &IntPlan, ordinals: &IntPlan) -> u32 {
+        let mut bits = 0;
+        let dense = |plan: &IntPlan| plan.encoding == encoding::INT_LINEAR || self.ids.len() == 1;
+        if dense(ids) {
+            bits |= flags::IDS_DENSE;
+        }
+        if dense(ids) || self.ids.windows(2).all(|w| w[0] != w[1]) {
+            bits |= flags::IDS_UNIQUE;
+        }
+        if seqs.min == seqs.max {
+            bits |= flags::SEQ_UNIFORM;
+            if seqs.max == 0 {
+                bits |= flags::SEQ_ZERO;
+            }
+        }
+        if dense(ordinals) {
+            bits |= flags::ORDINALS_DENSE;
+        }
+        bits
+    }
+}
+
+/// Makes an image that was copied from a front end canonical: zeros behind var values, NULL columns as they decode.
+///
+/// # Safety
+/// `image` points to a writable image of the layout, which is validated.
+unsafe fn clean_image(layout: &Layout, image: *mut u8) {
+    for column in &layout.columns {
+        // SAFETY: a validated column's slot lies in the image.
+        unsafe {
+            if is_null(column, image) {
+                image::put_value(column, image, &[]);
+            }
+            if let ColumnKind::Var { len_bytes, max } = column.kind {
+                let slot = image.add(column.offset as usize);
+                let len = image::load_len(slot, len_bytes).min(max as usize);
+                image::store_len(slot, len_bytes, len);
+                std::ptr::write_bytes(slot.add(usize::from(len_bytes) + len), 0, max as usize - len);
+            }
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! Owns integer segments: row ids, commit sequences and ordinals. Invariant: they are never compressed, so that they
+//! are read in place, and a number is found by arithmetic.
+
+use super::encoding;
+use crate::codec::get_u64;
+use crate::error::FormatError;
+
+/// How a list of integers is stored: the shortest way that fits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct IntPlan {
+    /// One of [`encoding`]'s `INT_` numbers.
+    pub encoding: u8,
+    /// Bytes of a delta.
+    pub width: u8,
+    /// Least of all.
+    pub min: u64,
+    /// Greatest of all.
+    pub max: u64,
+}
+
+impl IntPlan {
+    /// Chooses for `values`, which are not empty.
+    pub(super) fn of(values: &[u64]) -> IntPlan {
+        let first = values.first().copied().unwrap_or(0);
+        let (mut min, mut max, mut linear) = (first, first, true);
+        let mut next = first;
+        for &v in values {
+            min = min.min(v);
+            max = max.max(v);
+            linear &= v == next;
+            next = next.wrapping_add(1);
+        }
+        let (encoding, width) = match max - min {
+            0 => (encoding::INT_CONSTANT, 0),
+            // Beginning with the least: the numbers do not wrap around.
+            _ if linear && first == min => (encoding::INT_LINEAR, 0),
+            1..=0xff => (encoding::INT_DELTA, 1),
+            0x100..=0xffff => (encoding::INT_DELTA, 2),
+            0x1_0000..=0xffff_ffff => (encoding::INT_DELTA, 4),
+            _ => (encoding::INT_DELTA, 8),
+        };
+        IntPlan { encoding, width, min, max }
+    }
+
+    /// Appends the segment: base, then deltas.
+    pub(super) fn encode(&self, values: &[u64], out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.min.to_le_bytes());
+        match self.width {
+            0 => {}
+            1 => out.extend(values.iter().map(|v| (v - self.min) as u8)),
+            2 => values.iter().for_each(|v| out.extend_from_slice(&((v - self.min) as u16).to_le_bytes())),
+            4 => values.iter().for_each(|v| out.extend_from_slice(&((v - self.min) as u32).to_le_bytes())),
+            _ => values.iter().for_each(|v| out.extend_from_slice(&(v - self.min).to_le_bytes())),
+        }
+    }
+}
+
+/// How to read an integer segment of a block. The deltas lie at `at` in the block.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Ints {
+    base: u64,
+    /// What every row adds: 1 for linear segments.
+    step: u64,
+    /// Bytes of a delta; 0 for none.
+    width: u8,
+    at: usize,
+}
+
+impl Ints {
+    /// Checks a segment that lies at `at` in the block: its content is `bytes`.
+    pub(super) fn open(
+        what: &'static str,
+        encoding_: u8,
+        unit: u32,
+        bytes: &[u8],
+        at: usize,
+        rows: u32,
+    ) -> Result<Ints, FormatError> {
+        let (step, width) = match (encoding_, unit) {
+            (encoding::INT_CONSTANT, 0) => (0, 0),
+            (encoding::INT_LINEAR, 0) => (1, 0),
+            (encoding::INT_DELTA, 1 | 2 | 4 | 8) => (0, unit as u8),
+            _ => return Err(FormatError::Invalid { what, found: u64::from(encoding_) }),
+        };
+        if bytes.len() != 8 + rows as usize * usize::from(width) {
+            return Err(FormatError::Invalid { what, found: bytes.len() as u64 });
+        }
+        Ok(Ints { base: get_u64(bytes, 0), step, width, at: at + 8 })
+    }
+
+    /// Are all numbers the same?
+    pub(super) fn is_constant(&self) -> bool {
+        self.step == 0 && self.width == 0
+    }
+
+    /// Does each number exceed the one before by one?
+    pub(super) fn is_linear(&self) -> bool {
+        self.step == 1
+    }
+
+    /// The number of row `i`, which exists in the block `block`.
+    #[inline]
+    pub(super) fn get(&self, block: &[u8], i: u32) -> u64 {
+        let w = usize::from(self.width);
+        let delta = match self.width {
+            0 => return self.base.wrapping_add(u64::from(i) * self.step),
+            1 => u64::from(block[self.at + i as usize]),
+            _ => {
+                let at = self.at + i as usize * w;
+                let mut raw = [0; 8];
+                match w {
+                    2 => raw[..2].copy_from_slice(&block[at..at + 2]),
+                    4 => raw[..4].copy_from_slice(&block[at..at + 4]),
+                    _ => raw.copy_from_slice(&block[at..at + 8]),
+                }
+                u64::from_le_bytes(raw)
+            }
+        };
+        self.base.wrapping_add(delta)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shortest_encoding() {
+        let cases: [(&[u64], u8, usize); 7] = [
+            (&[7], encoding::INT_CONSTANT, 8),
+            (&[7, 7], encoding::INT_CONSTANT, 8),
+            (&[7, 8, 9], encoding::INT_LINEAR, 8),
+            (&[9, 8, 7], encoding::INT_DELTA, 11),
+            (&[1, 257, 3], encoding::INT_DELTA, 14),
+            (&[1, 1 << 20], encoding::INT_DELTA, 16),
+            (&[u64::MAX, 0], encoding::INT_DELTA, 24),
+        ];
+        for (values, kind, len) in cases {
+            let plan = IntPlan::of(values);
+            let mut out = Vec::new();
+            plan.encode(values, &mut out);
+            assert_eq!((plan.encoding, out.len()), (kind, len), "{values:?}");
+            let ints = Ints::open("t", kind, plan.width.into(), &out, 0, values.len() as u32).unwrap();
+            for (i, &v) in values.iter().enumerate() {
+                assert_eq!(ints.get(&out, i as u32), v);
+            }
+            assert!(Ints::open("t", kind, plan.width.into(), &out[1..], 0, values.len() as u32).is_err());
+        }
+    }
+}

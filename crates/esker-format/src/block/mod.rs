@@ -1,0 +1,164 @@
+//! Owns the row block: some tens of KiB of rows in order of row id, each column stored apart.
+//!
+//! A block is a header, a directory of segments, and the segments: row ids, commit sequences, ordinals, tombstones,
+//! heads, and one for each column (or, in the fixed row format, one of whole images). Invariants: the checksum covers
+//! all of it and the place where it belongs; a directory's lengths add up to the block's; ids never fall.
+
+mod builder;
+mod columns;
+mod decode;
+mod ints;
+mod reader;
+mod shape;
+mod view;
+
+pub use builder::RowBlockBuilder;
+pub use reader::RowBlock;
+
+use crate::ids::{CommitSeq, RowId};
+
+/// Format version of blocks.
+pub const BLOCK_VERSION: u16 = 1;
+/// "EBLK".
+pub const BLOCK_MAGIC: u32 = u32::from_le_bytes(*b"EBLK");
+/// Length of a block's header; the segment directory follows.
+pub const BLOCK_HEADER_BYTES: usize = 80;
+/// Length of an entry of the segment directory.
+pub const SEGMENT_ENTRY_BYTES: usize = 16;
+/// The most rows of a block.
+pub const MAX_BLOCK_ROWS: u32 = 1 << 20;
+
+/// Offsets in a block's header (checksum at 0, of all that follows).
+pub mod block_at {
+    #![allow(missing_docs)]
+    pub const CHECKSUM: usize = 0;
+    pub const MAGIC: usize = 8;
+    pub const VERSION: usize = 12;
+    pub const FORMAT: usize = 14;
+    pub const ZERO: usize = 15;
+    pub const STORED_BYTES: usize = 16;
+    pub const ROWS: usize = 20;
+    pub const FIRST_ID: usize = 24;
+    pub const LAST_ID: usize = 32;
+    pub const MIN_SEQ: usize = 40;
+    pub const MAX_SEQ: usize = 48;
+    pub const TOMBSTONES: usize = 56;
+    pub const RAW_BYTES: usize = 60;
+    pub const FLAGS: usize = 64;
+    pub const SEGMENTS: usize = 68;
+    pub const RESERVED: usize = 72;
+    pub const DIRECTORY: usize = 80;
+}
+
+/// Offsets in an entry of the segment directory.
+pub mod segment_at {
+    #![allow(missing_docs)]
+    pub const KIND: usize = 0;
+    pub const ENCODING: usize = 1;
+    pub const COMPRESSION: usize = 2;
+    pub const ZERO: usize = 3;
+    pub const UNIT: usize = 4;
+    pub const STORED_BYTES: usize = 8;
+    pub const RAW_BYTES: usize = 12;
+}
+
+/// What the segments are, in their order. Columns repeat the last one.
+pub mod segment_kind {
+    #![allow(missing_docs)]
+    pub const IDS: u8 = 0;
+    pub const SEQS: u8 = 1;
+    pub const ORDINALS: u8 = 2;
+    pub const TOMBSTONES: u8 = 3;
+    pub const HEADS: u8 = 4;
+    pub const IMAGES: u8 = 5;
+    pub const COLUMN: u8 = 6;
+}
+
+/// How a segment's content is encoded.
+pub mod encoding {
+    #![allow(missing_docs)]
+    /// Nothing: no tombstones, no head bytes, a column that is empty in every row.
+    pub const EMPTY: u8 = 0;
+    /// One value of `unit` bytes that all rows share.
+    pub const CONSTANT: u8 = 1;
+    /// A value of `unit` bytes for each row.
+    pub const UNIFORM: u8 = 2;
+    /// A length of `unit` (1, 2 or 4) bytes for each row, then all values.
+    pub const VAR: u8 = 3;
+    /// Integers: a base that all rows share.
+    pub const INT_CONSTANT: u8 = 4;
+    /// Integers: a base, and one more for each row.
+    pub const INT_LINEAR: u8 = 5;
+    /// Integers: a base, and for each row what to add, in `unit` (1, 2, 4 or 8) bytes.
+    pub const INT_DELTA: u8 = 6;
+    /// A bit for each row.
+    pub const BITMAP: u8 = 7;
+}
+
+/// Bits of [`BlockEntry::flags`].
+pub mod flags {
+    /// No row id occurs twice.
+    pub const IDS_UNIQUE: u32 = 1;
+    /// Row ids rise by one from row to row.
+    pub const IDS_DENSE: u32 = 2;
+    /// All commit sequences are zero: the run's own.
+    pub const SEQ_ZERO: u32 = 4;
+    /// All commit sequences are equal.
+    pub const SEQ_UNIFORM: u32 = 8;
+    /// Ordinals rise by one from row to row.
+    pub const ORDINALS_DENSE: u32 = 16;
+}
+
+/// Which version of its row something is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct VersionTag {
+    /// Its commit sequence; zero stands for the run's own.
+    pub seq: CommitSeq,
+    /// Which change of its transaction's it is.
+    pub ordinal: u64,
+    /// Is it a deletion?
+    pub tombstone: bool,
+}
+
+/// What a block index says about a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct BlockEntry {
+    /// Where it begins in its file.
+    pub offset: u64,
+    /// How long it is there.
+    pub stored_bytes: u32,
+    /// Its row versions, tombstones included.
+    pub rows: u32,
+    /// Its least row id.
+    pub first_id: RowId,
+    /// Its greatest row id.
+    pub last_id: RowId,
+    /// Its least commit sequence.
+    pub min_seq: CommitSeq,
+    /// Its greatest commit sequence.
+    pub max_seq: CommitSeq,
+    /// Its tombstones.
+    pub tombstones: u32,
+    /// Its length before compression.
+    pub raw_bytes: u32,
+    /// Bits of [`flags`].
+    pub flags: u32,
+    /// Its least ordinal.
+    pub min_ordinal: u64,
+    /// Its greatest ordinal.
+    pub max_ordinal: u64,
+}
+
+impl BlockEntry {
+    /// No row id occurs twice.
+    #[must_use]
+    pub fn ids_unique(&self) -> bool {
+        self.flags & flags::IDS_UNIQUE != 0
+    }
+
+    /// Row ids rise by one from row to row.
+    #[must_use]
+    pub fn ids_dense(&self) -> bool {
+        self.flags & flags::IDS_DENSE != 0
+    }
+}

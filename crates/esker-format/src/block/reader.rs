@@ -1,0 +1,389 @@
+//! Owns the reading of row blocks. Invariants: [`RowBlock::open`] checks the checksum and every bound; a column is
+//! decompressed and its lengths are checked when it is first used, once; nothing changes afterwards, so that any number
+//! of threads read one block.
+//!
+//! The stored bytes come from outside through `AsRef`, which safe code may implement so that it gives other bytes each
+//! time. So the decode loops check places again where a wrong one would reach outside; they do not trust `open`.
+
+use super::decode::{self, Target};
+use super::shape::{Segment, Shape};
+use super::view::{check_images, View};
+use super::{encoding, flags, VersionTag};
+use crate::compress::{decompress, Compression};
+use crate::error::FormatError;
+use crate::ids::{CommitSeq, RowId};
+use crate::image::is_null_in;
+use crate::layout::{Layout, RowFormat};
+use crate::mask::ColumnMask;
+use std::ops::Range;
+use std::sync::{Arc, OnceLock};
+
+/// What is made when a segment is first used.
+struct Opened {
+    /// The content, when it had to be decompressed.
+    content: Option<Vec<u8>>,
+    /// For `VAR`: where every [`ANCHOR_ROWS`]th row's value begins, counted from the first.
+    anchors: Vec<u32>,
+}
+
+/// A segment of values: heads, images or a column.
+struct Values {
+    segment: Segment,
+    opened: OnceLock<Opened>,
+}
+
+/// A row block, open for reading. `B` owns the stored bytes; blob slots of decoded images point into it or into what
+/// the block has decompressed, so they are good as long as the block lives and `B`'s bytes stay where they are.
+pub struct RowBlock<B: AsRef<[u8]>> {
+    bytes: B,
+    layout: Arc<Layout>,
+    shape: Shape,
+    /// Heads or images first, then the columns.
+    values: Box<[Values]>,
+    memory_bytes: usize,
+}
+
+impl<B: AsRef<[u8]>> RowBlock<B> {
+    /// Opens a block: checks its checksum with the context that it was written with, and all its bounds. What follows
+    /// the block in `bytes` is ignored.
+    pub fn open(bytes: B, layout: &Arc<Layout>, format: RowFormat, block_context: u64) -> Result<Self, FormatError> {
+        let (shape, segments) = Shape::read(bytes.as_ref(), layout, format, block_context)?;
+        let mut memory_bytes = size_of::<Self>() + shape.stored_bytes as usize;
+        let open = |segment: Segment| {
+            memory_bytes += size_of::<Values>() + shape.opened_bytes(&segment);
+            Values { segment, opened: OnceLock::new() }
+        };
+        let values = segments.into_iter().map(open).collect();
+        Ok(RowBlock { bytes, layout: Arc::clone(layout), shape, values, memory_bytes })
+    }
+
+    /// The stored bytes of the block.
+    fn block(&self) -> &[u8] {
+        let all = self.bytes.as_ref();
+        &all[..(self.shape.stored_bytes as usize).min(all.len())]
+    }
+
+    /// How many row versions it holds, tombstones included.
+    #[must_use]
+    pub fn rows(&self) -> u32 {
+        self.shape.rows
+    }
+
+    /// The row id of row `i`. Panics when there is no such row.
+    #[must_use]
+    pub fn row_id(&self, i: u32) -> RowId {
+        assert!(i < self.shape.rows, "no such row in the block");
+        RowId(self.shape.ids.get(self.block(), i))
+    }
+
+    /// The first row whose id is `id` or greater; [`Self::rows`] when there is none.
+    #[must_use]
+    pub fn lower_bound(&self, id: RowId) -> u32 {
+        if id <= self.shape.first_id {
+            return 0;
+        }
+        if id > self.shape.last_id {
+            return self.shape.rows;
+        }
+        if self.ids_dense() {
+            return (id.0 - self.shape.first_id.0) as u32;
+        }
+        let block = self.block();
+        let (mut low, mut high) = (0, self.shape.rows);
+        while low < high {
+            let middle = (low + high) / 2;
+            if self.shape.ids.get(block, middle) < id.0 {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        low
+    }
+
+    /// Which version row `i` is. Panics when there is no such row.
+    #[must_use]
+    pub fn tag(&self, i: u32) -> VersionTag {
+        assert!(i < self.shape.rows, "no such row in the block");
+        let block = self.block();
+        VersionTag {
+            seq: CommitSeq(self.shape.seqs.get(block, i)),
+            ordinal: self.shape.ordinals.get(block, i),
+            tombstone: self.is_tombstone(block, i),
+        }
+    }
+
+    /// Is row `i` a tombstone?
+    fn is_tombstone(&self, block: &[u8], i: u32) -> bool {
+        self.shape.bitmap.is_some_and(|at| block[at + i as usize / 8] >> (i % 8) & 1 != 0)
+    }
+
+    /// Is any row a tombstone?
+    #[must_use]
+    pub fn has_tombstones(&self) -> bool {
+        self.shape.bitmap.is_some()
+    }
+
+    /// The commit sequence of all rows, if it is the same.
+    #[must_use]
+    pub fn uniform_seq(&self) -> Option<CommitSeq> {
+        (self.shape.min_seq == self.shape.max_seq).then_some(self.shape.min_seq)
+    }
+
+    /// The least commit sequence.
+    #[must_use]
+    pub fn min_seq(&self) -> CommitSeq {
+        self.shape.min_seq
+    }
+
+    /// The greatest commit sequence.
+    #[must_use]
+    pub fn max_seq(&self) -> CommitSeq {
+        self.shape.max_seq
+    }
+
+    /// The least row id.
+    #[must_use]
+    pub fn first_id(&self) -> RowId {
+        self.shape.first_id
+    }
+
+    /// The greatest row id.
+    #[must_use]
+    pub fn last_id(&self) -> RowId {
+        self.shape.last_id
+    }
+
+    /// Does no row id occur twice?
+    #[must_use]
+    pub fn ids_unique(&self) -> bool {
+        self.shape.flags & flags::IDS_UNIQUE != 0
+    }
+
+    /// Do row ids rise by one from row to row?
+    #[must_use]
+    pub fn ids_dense(&self) -> bool {
+        self.shape.flags & flags::IDS_DENSE != 0
+    }
+
+    /// Memory that the block takes at most, with everything in it decompressed.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        self.memory_bytes
+    }
+
+    /// Copies the row ids of `rows` to the front of `out`. Panics when the block or `out` has fewer.
+    pub fn copy_ids(&self, rows: Range<u32>, out: &mut [RowId]) {
+        self.check_range(&rows);
+        let block = self.block();
+        let out = &mut out[..rows.len()];
+        if self.ids_dense() {
+            let first = self.shape.first_id.0.wrapping_add(u64::from(rows.start));
+            for (slot, i) in out.iter_mut().zip(0..) {
+                *slot = RowId(first.wrapping_add(i));
+            }
+        } else {
+            out.iter_mut().zip(rows).for_each(|(slot, i)| *slot = RowId(self.shape.ids.get(block, i)));
+        }
+    }
+
+    /// Rows beyond the block are broken logic.
+    fn check_range(&self, rows: &Range<u32>) {
+        assert!(rows.start <= rows.end && rows.end <= self.shape.rows, "no such rows in the block");
+    }
+
+    /// The content of a segment of values (0: heads or images; 1..: columns), made ready if this is its first use.
+    #[inline]
+    fn view(&self, which: usize) -> Result<View<'_>, FormatError> {
+        let Values { segment, opened } = &self.values[which];
+        let block = self.block();
+        let stored = block.get(segment.at..).unwrap_or(&[]);
+        let mut view = View {
+            encoding: segment.encoding,
+            unit: segment.unit as usize,
+            rows: self.shape.rows as usize,
+            bytes: stored,
+            raw: segment.raw,
+            anchors: &[],
+        };
+        let images = which == 0 && self.shape.format == RowFormat::Fixed;
+        if segment.compression == Compression::None && segment.encoding != encoding::VAR && !images {
+            return Ok(view);
+        }
+        let ready = match opened.get() {
+            Some(ready) => ready,
+            None => {
+                let made = self.make_ready(which, view)?;
+                opened.get_or_init(|| made)
+            }
+        };
+        if let Some(content) = &ready.content {
+            view.bytes = content;
+        }
+        view.anchors = &ready.anchors;
+        Ok(view)
+    }
+
+    /// Decompresses a segment and checks what is in it.
+    #[cold]
+    fn make_ready(&self, which: usize, stored: View<'_>) -> Result<Opened, FormatError> {
+        let segment = &self.values[which].segment;
+        let content = match segment.compression {
+            Compression::None => None,
+            kind => {
+                let bytes = stored.bytes.get(..segment.stored).unwrap_or(&[]);
+                Some(decompress(kind, bytes, segment.raw)?)
+            }
+        };
+        let view = View { bytes: content.as_deref().unwrap_or(stored.bytes), ..stored };
+        let mut anchors = Vec::new();
+        if segment.encoding == encoding::VAR {
+            let max = self.layout.columns[which - 1].kind.max_bytes();
+            anchors = view.make_anchors(max)?;
+        } else if which == 0 && self.shape.format == RowFormat::Fixed {
+            check_images(&self.layout, view.content())?;
+        }
+        Ok(Opened { content, anchors })
+    }
+
+    /// Decodes `rows` into images at `out`, `out + stride`, ...: the head bytes and the columns of `mask`; other bytes
+    /// of the images are left alone. Blob slots point into this block. Panics when the block has no such rows.
+    ///
+    /// # Safety
+    /// `out` is writable for `image_bytes` bytes at every multiple of `stride` for the rows asked; `stride` is at least
+    /// `image_bytes`. The memory is initialised, or is not read where this function did not write.
+    pub unsafe fn decode_images(
+        &self,
+        rows: Range<u32>,
+        mask: &ColumnMask,
+        out: *mut u8,
+        stride: usize,
+    ) -> Result<(), FormatError> {
+        self.check_range(&rows);
+        debug_assert!(stride >= self.layout.image_bytes as usize);
+        if rows.is_empty() {
+            return Ok(());
+        }
+        let rows = rows.start as usize..rows.end as usize;
+        let target = Target { out, stride };
+        let heads = self.view(0)?;
+        // SAFETY: the caller's promise; a validated column's slot lies in the image.
+        unsafe {
+            if self.shape.format == RowFormat::Fixed {
+                decode::images(&self.layout, &heads, rows, mask, target);
+                return Ok(());
+            }
+            decode::heads(&heads, rows.clone(), self.layout.head_bytes as usize, target);
+            for (i, column) in self.layout.columns.iter().enumerate().take(mask.end()) {
+                if mask.get(i) {
+                    let view = self.view(i + 1)?;
+                    decode::column(column, &view, rows.clone(), target);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Appends row `i` in packed form; nothing for a tombstone. Panics when there is no such row.
+    pub fn packed(&self, i: u32, out: &mut Vec<u8>) -> Result<(), FormatError> {
+        assert!(i < self.shape.rows, "no such row in the block");
+        if self.is_tombstone(self.block(), i) {
+            return Ok(());
+        }
+        let heads = self.view(0)?;
+        let head = heads.value(i as usize);
+        if self.shape.format == RowFormat::Fixed {
+            if head.len() == self.layout.image_bytes as usize {
+                // SAFETY: this is an image of the layout, which has no blobs.
+                unsafe { crate::row::pack(&self.layout, head.as_ptr(), out) };
+            }
+            return Ok(());
+        }
+        let start = out.len();
+        out.extend_from_slice(head);
+        out.resize(start + self.layout.head_bytes as usize, 0);
+        for (column, which) in self.layout.columns.iter().zip(1..) {
+            if !is_null_in(column, &out[start..]) {
+                let view = match self.view(which) {
+                    Ok(view) => view,
+                    Err(e) => {
+                        out.truncate(start);
+                        return Err(e);
+                    }
+                };
+                view.append(i as usize, column.kind.packed_len_bytes(), out);
+            }
+        }
+        Ok(())
+    }
+
+    /// In the fixed format: the images of `rows`, one after the other, tombstones' too. `None` in the dynamic format, and
+    /// when they are damaged: [`Self::decode_images`] says how. Panics when the block has no such rows.
+    pub fn images(&self, rows: Range<u32>) -> Option<&[u8]> {
+        self.check_range(&rows);
+        if self.shape.format != RowFormat::Fixed {
+            return None;
+        }
+        let width = self.layout.image_bytes as usize;
+        let heads = self.view(0).ok()?;
+        heads.content().get(rows.start as usize * width..rows.end as usize * width)
+    }
+
+    /// Decodes and checks everything, for CHECK TABLE.
+    pub fn verify(&self) -> Result<(), FormatError> {
+        let block = self.block();
+        let bad = |what, found: u64| Err(FormatError::Invalid { what, found });
+        let (mut last, mut unique, mut marks) = (None, true, 0);
+        let (mut min_seq, mut max_seq) = (u64::MAX, 0);
+        for i in 0..self.shape.rows {
+            let id = self.shape.ids.get(block, i);
+            if last.is_some_and(|last| last > id) {
+                return bad("order of block row ids", id);
+            }
+            unique &= last != Some(id);
+            last = Some(id);
+            let seq = self.shape.seqs.get(block, i);
+            min_seq = min_seq.min(seq);
+            max_seq = max_seq.max(seq);
+            marks += u32::from(self.is_tombstone(block, i));
+        }
+        if unique != self.ids_unique() {
+            return bad("uniqueness of block row ids", u64::from(unique));
+        }
+        if (min_seq, max_seq) != (self.shape.min_seq.0, self.shape.max_seq.0) {
+            return bad("range of block commit sequences", min_seq);
+        }
+        if (max_seq == 0) != (self.shape.flags & flags::SEQ_ZERO != 0) {
+            return bad("block flags", u64::from(self.shape.flags));
+        }
+        if marks != self.shape.tombstones {
+            return bad("count of block tombstones", u64::from(marks));
+        }
+        let heads = self.view(0)?;
+        if self.shape.format == RowFormat::Fixed {
+            return Ok(());
+        }
+        for (which, column) in (1..).zip(&self.layout.columns) {
+            let view = self.view(which)?;
+            for i in 0..self.shape.rows {
+                let value = view.value(i as usize);
+                let absent = self.is_tombstone(block, i) || is_null_in(column, heads.value(i as usize));
+                if absent && value.iter().any(|&b| b != 0) {
+                    return bad("value of a NULL column", value.len() as u64);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<B: AsRef<[u8]>> std::fmt::Debug for RowBlock<B> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RowBlock")
+            .field("rows", &self.shape.rows)
+            .field("first_id", &self.shape.first_id)
+            .field("last_id", &self.shape.last_id)
+            .field("stored_bytes", &self.shape.stored_bytes)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,62 @@
+//! Owns the one error of every decoder. Invariant: an error names what was being read and the numbers that disagree,
+//! never a position in a file, which only the caller knows.
+
+/// Why bytes could not be decoded, or a row could not be encoded.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum FormatError {
+    /// The checksum of the bytes is not the one stored with them: they are damaged, or belong elsewhere.
+    #[error("checksum mismatch: expected {expected:#018x}, found {found:#018x}")]
+    Checksum {
+        /// The checksum stored with the bytes.
+        expected: u64,
+        /// The checksum computed from the bytes.
+        found: u64,
+    },
+    /// Fewer bytes than the thing needs.
+    #[error("{what} is truncated: needs {need} bytes, has {have}")]
+    Truncated {
+        /// What was being read.
+        what: &'static str,
+        /// How many bytes it needs.
+        need: u64,
+        /// How many there are.
+        have: u64,
+    },
+    /// A value that the format does not allow.
+    #[error("{what} is invalid: found {found}")]
+    Invalid {
+        /// What was being read.
+        what: &'static str,
+        /// The value found.
+        found: u64,
+    },
+    /// A length above its bound.
+    #[error("{what} is too long: {found} is above {max}")]
+    TooLong {
+        /// What was being read or written.
+        what: &'static str,
+        /// The length found.
+        found: u64,
+        /// The longest allowed.
+        max: u64,
+    },
+    /// Written by a newer version of Esker than this one can read.
+    #[error("{what} has format version {found}, this program reads up to {supported}")]
+    NewerVersion {
+        /// What was being read.
+        what: &'static str,
+        /// The version found.
+        found: u32,
+        /// The newest version this program reads.
+        supported: u32,
+    },
+    /// Compressed bytes that do not decompress to the length they should have.
+    #[error("{what} does not decompress to {raw_bytes} bytes")]
+    Decompress {
+        /// What was being read.
+        what: &'static str,
+        /// The length it should have had.
+        raw_bytes: u64,
+    },
+}

@@ -1,0 +1,39 @@
+//! Bytes: how rows, blocks, runs, log records and the manifest are laid out. Encodes and decodes; no I/O, no policy.
+//! Every length read from bytes is bounded before it is used. `docs/FORMAT.md` describes every byte.
+//!
+//! Invariants of the whole crate: a decoder never panics and never reads outside its input, whatever the input; the
+//! place and the rule of a checksum do not change between versions, so that it is checked first and the version next;
+//! integers are little-endian.
+
+pub mod block;
+mod catalog;
+mod codec;
+mod compress;
+mod error;
+pub mod frame;
+mod ids;
+mod image;
+mod layout;
+pub mod manifest;
+mod mask;
+pub mod record;
+pub mod row;
+pub mod run;
+
+pub use block::{BlockEntry, RowBlock, RowBlockBuilder, VersionTag};
+pub use catalog::{RunEntry, RunRef, TableEntry};
+pub use compress::Compression;
+pub use error::FormatError;
+pub use frame::{Frame, SegmentHeader};
+pub use ids::{CommitSeq, FileId, Lsn, RowId, TableId, TreeId, TxnId};
+pub use layout::{Column, ColumnKind, Layout, NullBit, RowFormat};
+pub use manifest::{Manifest, RangeTombstone, TableState};
+pub use mask::ColumnMask;
+pub use record::{Record, RecordReader};
+pub use row::Value;
+pub use run::{block_context, RunFooter, RunHeader, RunStats};
+
+/// The longest packed row, 64 MiB: what a front end must not exceed.
+pub const MAX_ROW_BYTES: u32 = 64 << 20;
+/// The longest block, stored or decompressed, 128 MiB: a block holds at least one row of any legal length.
+pub const MAX_BLOCK_BYTES: u32 = 128 << 20;

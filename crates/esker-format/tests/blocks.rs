@@ -1,0 +1,261 @@
+//! Blocks give back what was put into them, by every way out, and refuse what was damaged.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{image_of, random_layout, random_mask, random_row, Rng};
+use esker_format::{
+    row, ColumnKind, ColumnMask, CommitSeq, Compression, FormatError, Layout, RowBlock, RowBlockBuilder, RowFormat,
+    RowId, VersionTag,
+};
+use proptest::prelude::*;
+use std::sync::Arc;
+
+type Version = (RowId, VersionTag, Vec<u8>);
+
+/// Random versions in order of row id.
+fn random_versions(layout: &Layout, rng: &mut Rng) -> Vec<Version> {
+    let many = rng.chance(3);
+    let rows = 1 + rng.below(if many { 300 } else { 20 });
+    let (dense, seqs, variety) = (rng.chance(2), rng.below(4), 1 + rng.below(40));
+    let deletes = rng.chance(3);
+    let mut id = rng.below(1 << 50);
+    let mut versions = Vec::new();
+    for i in 0..rows {
+        let wide = 1 << rng.below(40);
+        id += if dense { 1 } else { rng.below(3) * (1 + rng.below(wide)) };
+        let seq = match seqs {
+            0 => 0,
+            1 => 77,
+            2 => rng.below(300),
+            _ => rng.below(1 << 60),
+        };
+        let tombstone = deletes && rng.chance(4);
+        let ordinal = if rng.chance(20) { rng.below(1 << 40) } else { i };
+        let tag = VersionTag { seq: CommitSeq(seq), ordinal, tombstone };
+        let packed = if tombstone { Vec::new() } else { random_row(layout, rng, variety) };
+        versions.push((RowId(id), tag, packed));
+    }
+    versions
+}
+
+/// Are two images the same where they mean something? Blobs are compared by content.
+fn same_image(layout: &Layout, mask: &ColumnMask, a: &[u8], b: &[u8]) -> bool {
+    let head = ..layout.head_bytes as usize;
+    a[head] == b[head]
+        && layout.columns.iter().enumerate().filter(|(i, _)| mask.get(*i)).all(|(_, c)| {
+            let slot = c.offset as usize..(c.offset + c.kind.slot_bytes()) as usize;
+            let (a, b) = (&a[slot.clone()], &b[slot]);
+            let len = |s: &[u8], n: u8| (0..n as usize).fold(0, |len, i| len | usize::from(s[i]) << (8 * i));
+            match c.kind {
+                ColumnKind::Fixed { .. } | ColumnKind::Padded { .. } => a == b,
+                ColumnKind::Var { len_bytes, .. } => {
+                    let used = len_bytes as usize + len(a, len_bytes);
+                    a[..used] == b[..used]
+                }
+                ColumnKind::Blob { len_bytes } => {
+                    let bytes = |s: &[u8]| {
+                        let p = usize::from_ne_bytes(s[len_bytes as usize..].try_into().unwrap());
+                        let n = len(s, len_bytes);
+                        if n == 0 {
+                            return Vec::new();
+                        }
+                        unsafe { std::slice::from_raw_parts(p as *const u8, n) }.to_vec()
+                    };
+                    bytes(a) == bytes(b)
+                }
+            }
+        })
+}
+
+fn compression_of(n: u64) -> Compression {
+    [Compression::None, Compression::Lz4, Compression::Zstd][n as usize % 3]
+}
+
+/// Everything that a block offers, against the versions that went in.
+fn check_block(block: &RowBlock<&[u8]>, layout: &Layout, versions: &[Version], rng: &mut Rng) {
+    block.verify().unwrap();
+    let rows = versions.len() as u32;
+    assert_eq!(block.rows(), rows);
+    assert_eq!(block.first_id(), versions[0].0);
+    assert_eq!(block.last_id(), versions[versions.len() - 1].0);
+    assert_eq!(block.min_seq(), versions.iter().map(|v| v.1.seq).min().unwrap());
+    assert_eq!(block.max_seq(), versions.iter().map(|v| v.1.seq).max().unwrap());
+    assert_eq!(block.has_tombstones(), versions.iter().any(|v| v.1.tombstone));
+    assert_eq!(block.ids_unique(), versions.windows(2).all(|w| w[0].0 != w[1].0));
+    let uniform = versions.iter().all(|v| v.1.seq == versions[0].1.seq);
+    assert_eq!(block.uniform_seq(), uniform.then_some(versions[0].1.seq));
+    let mut ids = vec![RowId::ZERO; versions.len()];
+    block.copy_ids(0..rows, &mut ids);
+    for (i, (id, tag, packed)) in versions.iter().enumerate() {
+        let i = i as u32;
+        assert_eq!((block.row_id(i), ids[i as usize], block.tag(i)), (*id, *id, *tag));
+        let mut out = vec![1];
+        block.packed(i, &mut out).unwrap();
+        assert_eq!((out[0], &out[1..]), (1, &packed[..]));
+        for probe in [id.0.wrapping_sub(1), id.0, id.0 + 1] {
+            let expected = versions.partition_point(|v| v.0 < RowId(probe)) as u32;
+            assert_eq!(block.lower_bound(RowId(probe)), expected);
+        }
+    }
+    let width = layout.image_bytes as usize;
+    let stride = width + rng.below(2) as usize * rng.below(40) as usize;
+    let mask = random_mask(layout, rng);
+    let from = rng.below(u64::from(rows)) as u32;
+    let to = from + 1 + rng.below(u64::from(rows - from)) as u32;
+    let n = (to - from) as usize;
+    // Exactly as long as it must be: what is written outside is found by tools, and between images by the pattern.
+    let mut images = vec![0x5a; (n - 1) * stride + width];
+    unsafe { block.decode_images(from..to, &mask, images.as_mut_ptr(), stride).unwrap() };
+    for (k, (_, tag, packed)) in versions[from as usize..to as usize].iter().enumerate() {
+        let image = &images[k * stride..k * stride + width];
+        if !tag.tombstone {
+            assert!(same_image(layout, &mask, &image_of(layout, packed), image), "row {k}");
+        }
+        let mut covered = vec![false; width];
+        covered[..layout.head_bytes as usize].fill(true);
+        for (i, c) in layout.columns.iter().enumerate().filter(|(i, _)| mask.get(*i)) {
+            let _ = i;
+            covered[c.offset as usize..(c.offset + c.kind.slot_bytes()) as usize].fill(true);
+        }
+        assert!(image.iter().zip(covered).all(|(&b, c)| c || b == 0x5a), "an unwanted column was written");
+    }
+    for gap in images.chunks(stride.max(1)).filter_map(|c| c.get(width..)) {
+        assert!(gap.iter().all(|&b| b == 0x5a), "bytes between images were written");
+    }
+}
+
+fn round_trip(seed: u64) {
+    let rng = &mut Rng(seed);
+    let format = if rng.chance(4) { RowFormat::Fixed } else { RowFormat::Dynamic };
+    let layout = Arc::new(random_layout(rng, format == RowFormat::Dynamic));
+    let mut builder = RowBlockBuilder::new(Arc::clone(&layout), format);
+    let mut file = vec![7; 3];
+    // Twice with one builder: nothing stays from the first time.
+    for _ in 0..2 {
+        let versions = random_versions(&layout, rng);
+        for (id, tag, packed) in &versions {
+            let plain = tag.seq == CommitSeq::ZERO && !tag.tombstone;
+            if plain && rng.chance(2) {
+                let image = image_of(&layout, packed);
+                unsafe { builder.push_image(*id, tag.ordinal, image.as_ptr()) };
+            } else {
+                builder.push_packed(*id, *tag, packed).unwrap();
+            }
+        }
+        assert_eq!((builder.rows(), builder.last_id()), (versions.len(), versions.last().map(|v| v.0)));
+        let (start, compression) = (file.len(), compression_of(rng.next()));
+        let estimate = builder.raw_bytes();
+        let entry = builder.finish(compression, 1, 99, &mut file);
+        assert!(builder.is_empty() && builder.raw_bytes() == 0);
+        let bytes = &file[start..];
+        assert_eq!(entry.stored_bytes as usize, bytes.len());
+        assert!(entry.raw_bytes as usize <= estimate + 32 * versions.len() + 16 * layout.columns.len() + 300);
+        assert_eq!(entry.rows as usize, versions.len());
+        assert_eq!(entry.min_ordinal, versions.iter().map(|v| v.1.ordinal).min().unwrap());
+        assert_eq!(entry.max_ordinal, versions.iter().map(|v| v.1.ordinal).max().unwrap());
+        assert_eq!(entry.tombstones as usize, versions.iter().filter(|v| v.1.tombstone).count());
+        let block = RowBlock::open(bytes, &layout, format, 99).unwrap();
+        assert_eq!(entry.ids_unique(), block.ids_unique());
+        check_block(&block, &layout, &versions, rng);
+        let moved = RowBlock::open(bytes, &layout, format, 98).unwrap_err();
+        assert!(matches!(moved, FormatError::Checksum { .. }));
+        if let Some(images) = block.images(0..block.rows()) {
+            assert_eq!(images.len(), versions.len() * layout.image_bytes as usize);
+            for (image, (_, tag, packed)) in images.chunks(layout.image_bytes.max(1) as usize).zip(&versions) {
+                let mask = ColumnMask::all(layout.columns.len());
+                assert!(tag.tombstone || same_image(&layout, &mask, image, &image_of(&layout, packed)));
+            }
+        } else {
+            assert_eq!(format, RowFormat::Dynamic);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+    #[test]
+    fn blocks_round_trip(seed: u64) {
+        round_trip(seed);
+    }
+
+    #[test]
+    fn images_pack_like_values(seed: u64) {
+        let rng = &mut Rng(seed);
+        let layout = random_layout(rng, true);
+        let packed = random_row(&layout, rng, 30);
+        row::check(&layout, &packed).unwrap();
+        let image = image_of(&layout, &packed);
+        let mut again = Vec::new();
+        unsafe { row::pack(&layout, image.as_ptr(), &mut again) };
+        prop_assert_eq!(&again, &packed);
+        prop_assert_eq!(unsafe { row::packed_len(&layout, image.as_ptr()) }, packed.len());
+        let values = row::values(&layout, &packed).unwrap();
+        let mut again = Vec::new();
+        row::pack_values(&layout, &values, &mut again).unwrap();
+        prop_assert_eq!(&again, &packed);
+        for cut in 0..packed.len() {
+            prop_assert!(row::check(&layout, &packed[..cut]).is_err());
+        }
+    }
+}
+
+#[test]
+fn every_flipped_bit_is_found() {
+    let rng = &mut Rng(5);
+    let layout = Arc::new(random_layout(&mut Rng(11), true));
+    let mut builder = RowBlockBuilder::new(Arc::clone(&layout), RowFormat::Dynamic);
+    for id in 0..20 {
+        let tag = VersionTag { seq: CommitSeq(id), ordinal: 3, tombstone: false };
+        builder.push_packed(RowId(id), tag, &random_row(&layout, rng, 9)).unwrap();
+    }
+    let mut bytes = Vec::new();
+    builder.finish(Compression::Lz4, 0, 1, &mut bytes);
+    for bit in 0..bytes.len() * 8 {
+        bytes[bit / 8] ^= 1 << (bit % 8);
+        assert!(RowBlock::open(&bytes[..], &layout, RowFormat::Dynamic, 1).is_err(), "bit {bit}");
+        bytes[bit / 8] ^= 1 << (bit % 8);
+    }
+    for len in 0..bytes.len() {
+        assert!(RowBlock::open(&bytes[..len], &layout, RowFormat::Dynamic, 1).is_err(), "length {len}");
+    }
+    assert!(RowBlock::open(&bytes[..], &layout, RowFormat::Dynamic, 1).is_ok());
+}
+
+#[test]
+fn wrong_rows_are_refused_and_leave_nothing() {
+    let rng = &mut Rng(1);
+    let layout = Arc::new(random_layout(&mut Rng(11), true));
+    let mut builder = RowBlockBuilder::new(Arc::clone(&layout), RowFormat::Dynamic);
+    let row = random_row(&layout, rng, 9);
+    let tag = VersionTag::default();
+    builder.push_packed(RowId(5), tag, &row).unwrap();
+    let before = builder.raw_bytes();
+    assert!(builder.push_packed(RowId(4), tag, &row).is_err());
+    assert!(builder.push_packed(RowId(6), tag, &row[..row.len() - 1]).is_err());
+    assert!(builder.push_packed(RowId(6), tag, &[&row[..], &[0]].concat()).is_err());
+    assert_eq!((builder.rows(), builder.raw_bytes()), (1, before));
+    let mut out = Vec::new();
+    builder.finish(Compression::None, 0, 0, &mut out);
+    RowBlock::open(&out[..], &layout, RowFormat::Dynamic, 0).unwrap().verify().unwrap();
+}
+
+#[test]
+fn one_very_long_row() {
+    let layout =
+        Arc::new(common::layout_of(&[ColumnKind::Blob { len_bytes: 4 }, ColumnKind::Fixed { width: 4 }], |_| false));
+    let long = vec![b'z'; 30 << 20];
+    let mut row = Vec::new();
+    let values = [row::Value::Bytes(&long), row::Value::Bytes(&[1, 2, 3, 4])];
+    row::pack_values(&layout, &values, &mut row).unwrap();
+    for compression in [Compression::None, Compression::Lz4, Compression::Zstd] {
+        let mut builder = RowBlockBuilder::new(Arc::clone(&layout), RowFormat::Dynamic);
+        builder.push_packed(RowId(1), VersionTag::default(), &row).unwrap();
+        let mut out = Vec::new();
+        builder.finish(compression, 1, 0, &mut out);
+        let block = RowBlock::open(&out[..], &layout, RowFormat::Dynamic, 0).unwrap();
+        let mut again = Vec::new();
+        block.packed(0, &mut again).unwrap();
+        assert!(again == row);
+    }
+}

@@ -1,0 +1,204 @@
+//! What every decoder must survive, whatever the bytes: no panic, nothing read or written outside, and what it accepts
+//! can be encoded and decoded again. Shared by the fuzz targets and by the short run in the tests.
+//!
+//! A checksum would stop every mutation, so each function tries the bytes as they are and again with their checksum set
+//! right.
+
+use super::{random_layout, Rng};
+use esker_format::{
+    block, frame, manifest, row, run, BlockEntry, ColumnMask, FileId, Layout, Lsn, Manifest, Record, RecordReader,
+    RowBlock, RowBlockBuilder, RowFormat, RowId, RunFooter, RunHeader, SegmentHeader, VersionTag,
+};
+use std::sync::Arc;
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
+
+/// A decoder under test.
+pub type Decoder = fn(&[u8]);
+
+/// All of them.
+pub const DECODERS: [(&str, Decoder); 7] = [
+    ("layout", layout),
+    ("packed_row", packed_row),
+    ("block", block),
+    ("run", run),
+    ("record", record),
+    ("frame", frame),
+    ("manifest", manifest),
+];
+
+/// The layouts that blocks and rows are tried with: one for each seed.
+pub fn layout_for(seed: u8) -> (Arc<Layout>, RowFormat) {
+    let format = if seed % 4 == 0 { RowFormat::Fixed } else { RowFormat::Dynamic };
+    (Arc::new(random_layout(&mut Rng(seed.into()), format == RowFormat::Dynamic)), format)
+}
+
+/// The bytes with the checksum at `at` set right for all that follows it up to `end`.
+fn resealed(bytes: &[u8], at: usize, end: usize, seed: u64) -> Option<Vec<u8>> {
+    let mut bytes = bytes.to_vec();
+    let sum = xxh3_64_with_seed(bytes.get(at + 8..end)?, seed);
+    bytes[at..at + 8].copy_from_slice(&sum.to_le_bytes());
+    Some(bytes)
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> Option<usize> {
+    Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?) as usize)
+}
+
+pub fn layout(data: &[u8]) {
+    if let Ok(layout) = Layout::decode(data) {
+        let mut again = Vec::new();
+        layout.encode(&mut again);
+        assert_eq!(Layout::decode(&again).as_ref(), Ok(&layout));
+        assert_eq!(layout.fingerprint(), xxh3_64(&again));
+    }
+}
+
+pub fn packed_row(data: &[u8]) {
+    let Some((&seed, packed)) = data.split_first() else {
+        return;
+    };
+    let (layout, format) = layout_for(seed);
+    let mask = ColumnMask::all(layout.columns.len());
+    let mut image = vec![0; layout.image_bytes as usize];
+    let unpacked = row::unpack(&layout, packed, &mask, &mut image);
+    let mut builder = RowBlockBuilder::new(Arc::clone(&layout), format);
+    let pushed = builder.push_packed(RowId(1), VersionTag::default(), packed);
+    if row::check(&layout, packed).is_err() {
+        assert!(row::values(&layout, packed).is_err() && pushed.is_err() && builder.is_empty());
+        return;
+    }
+    unpacked.unwrap();
+    pushed.unwrap();
+    let values = row::values(&layout, packed).unwrap();
+    let mut again = Vec::new();
+    row::pack_values(&layout, &values, &mut again).unwrap();
+    row::check(&layout, &again).unwrap();
+}
+
+pub fn block(data: &[u8]) {
+    let Some((&seed, bytes)) = data.split_first() else {
+        return;
+    };
+    let (layout, format) = layout_for(seed);
+    try_block(bytes, &layout, format);
+    let end = u32_at(bytes, block::block_at::STORED_BYTES).unwrap_or(0);
+    if let Some(bytes) = resealed(bytes, 0, end, 5) {
+        try_block(&bytes, &layout, format);
+    }
+}
+
+fn try_block(bytes: &[u8], layout: &Arc<Layout>, format: RowFormat) {
+    let Ok(block) = RowBlock::open(bytes, layout, format, 5) else {
+        return;
+    };
+    // More would only take time; the least that a block of this size holds honestly is less.
+    let rows = block.rows().min(3000);
+    let mut ids = vec![RowId::ZERO; rows as usize];
+    block.copy_ids(0..rows, &mut ids);
+    for i in (0..rows).step_by(1 + rows as usize / 64) {
+        assert_eq!(block.row_id(i), ids[i as usize]);
+        let _ = block.tag(i);
+        assert!(block.lower_bound(ids[i as usize]) <= block.rows());
+        let mut out = Vec::new();
+        if block.packed(i, &mut out).is_ok() && !block.tag(i).tombstone {
+            row::check(layout, &out).unwrap();
+        }
+    }
+    let width = layout.image_bytes as usize;
+    let from = rows / 3;
+    let n = ((rows - from) as usize).min((1 << 20) / width.max(1));
+    let mut images = vec![0; n * width];
+    let mask = ColumnMask::all(layout.columns.len());
+    let rows = from..from + n as u32;
+    // SAFETY: there is room for every row.
+    let _ = unsafe { block.decode_images(rows.clone(), &mask, images.as_mut_ptr(), width) };
+    let _ = (block.images(rows), block.verify(), block.memory_bytes());
+}
+
+pub fn run(data: &[u8]) {
+    let file = FileId(3);
+    let try_all = |data: &[u8]| {
+        if let Ok(header) = RunHeader::decode(data) {
+            let mut again = Vec::new();
+            header.encode(&mut again);
+            assert_eq!(RunHeader::decode(&again), Ok(header));
+        }
+        if let Ok(footer) = RunFooter::decode(data, 1 << 30) {
+            let mut again = Vec::new();
+            footer.encode(&mut again);
+            assert_eq!(RunFooter::decode(&again, 1 << 30), Ok(footer));
+        }
+        if let Ok(blocks) = run::decode_index(file, data) {
+            let mut again = Vec::new();
+            run::encode_index(file, &blocks, &mut again);
+            assert_eq!(run::decode_index(file, &again), Ok(blocks));
+        }
+    };
+    try_all(data);
+    let seeds = [(8, run::RUN_MAGIC), (0, run::FOOTER_MAGIC), (0, run::block_context(file, run::INDEX_MAGIC))];
+    for (at, seed) in seeds {
+        if let Some(data) = resealed(data, at, data.len(), seed) {
+            try_all(&data);
+        }
+    }
+}
+
+pub fn record(data: &[u8]) {
+    for record in RecordReader::new(data) {
+        let Ok(record) = record else { return };
+        let mut again = Vec::new();
+        record.encode(&mut again);
+        let records: Result<Vec<Record<'_>>, _> = RecordReader::new(&again).collect();
+        assert_eq!(records, Ok(vec![record]));
+    }
+}
+
+pub fn frame(data: &[u8]) {
+    let _ = SegmentHeader::decode(data);
+    let end = frame::SEGMENT_HEADER_BYTES;
+    if let Some(data) = resealed(data, 0, end, frame::SEGMENT_MAGIC) {
+        let _ = SegmentHeader::decode(&data);
+    }
+    let at = |at: usize, n: usize| {
+        data.get(at..at + n).map_or(0, |b| b.iter().rev().fold(0u64, |v, &b| v << 8 | u64::from(b)))
+    };
+    let (lsn, generation) = (Lsn(at(frame::frame_at::LSN, 8)), at(frame::frame_at::GENERATION, 4) as u32);
+    let _ = frame::parse_frame(data, Lsn(lsn.0 ^ 1), generation);
+    let _ = frame::parse_frame(data, lsn, generation);
+    let len = at(frame::frame_at::LEN, 4) as usize;
+    if let Some(payload) = data.get(frame::FRAME_HEADER_BYTES..).and_then(|p| p.get(..len)) {
+        let mut again = Vec::new();
+        frame::encode_frame(lsn, generation, payload, &mut again);
+        let parsed = frame::parse_frame(&again, lsn, generation).unwrap();
+        assert!(parsed.is_none_or(|f| f.payload == payload && f.bytes() == again.len()));
+    }
+}
+
+pub fn manifest(data: &[u8]) {
+    let try_one = |data: &[u8]| {
+        if let Ok(manifest) = Manifest::decode(data) {
+            let mut again = Vec::new();
+            manifest.encode(&mut again);
+            assert_eq!(Manifest::decode(&again), Ok(manifest));
+        }
+    };
+    try_one(data);
+    let end = u32_at(data, manifest::manifest_at::BODY_BYTES).unwrap_or(0) + manifest::MANIFEST_HEADER_BYTES;
+    if let Some(data) = resealed(data, 0, end, manifest::MANIFEST_MAGIC) {
+        try_one(&data);
+    }
+}
+
+/// An index entry that [`run::decode_index`] accepts, for those who make seeds.
+pub fn entry(offset: u64, first: u64) -> BlockEntry {
+    BlockEntry {
+        offset,
+        stored_bytes: 100,
+        rows: 3,
+        first_id: RowId(first),
+        last_id: RowId(first + 2),
+        raw_bytes: 120,
+        max_ordinal: 9,
+        ..BlockEntry::default()
+    }
+}

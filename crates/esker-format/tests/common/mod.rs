@@ -1,0 +1,105 @@
+//! What the tests of this crate share: a deterministic source of numbers, layouts of every kind of column, and rows.
+#![allow(dead_code)]
+
+pub mod decoders;
+pub mod samples;
+
+use esker_format::row::{self, Value};
+use esker_format::{Column, ColumnKind, ColumnMask, Layout, NullBit};
+
+/// A small generator: the same seed gives the same numbers everywhere.
+pub struct Rng(pub u64);
+
+impl Rng {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub fn below(&mut self, n: u64) -> u64 {
+        self.next() % n.max(1)
+    }
+
+    pub fn chance(&mut self, one_in: u64) -> bool {
+        self.below(one_in) == 0
+    }
+}
+
+/// Places columns one after the other behind a head that holds their null bits; `nullable` says which have one.
+pub fn layout_of(kinds: &[ColumnKind], nullable: impl Fn(usize) -> bool) -> Layout {
+    let head_bytes = kinds.len().div_ceil(8) as u32;
+    let mut offset = head_bytes;
+    let mut columns = Vec::new();
+    for (i, &kind) in kinds.iter().enumerate() {
+        let null = nullable(i).then_some(NullBit { byte: i as u32 / 8, mask: 1 << (i % 8) });
+        columns.push(Column { kind, offset, null });
+        offset += kind.slot_bytes();
+    }
+    let layout = Layout { image_bytes: offset, head_bytes, columns };
+    layout.validate().unwrap();
+    layout
+}
+
+/// A random kind of column.
+pub fn random_kind(rng: &mut Rng, blobs: bool) -> ColumnKind {
+    let width = match rng.below(4) {
+        0 => rng.below(9) as u32,
+        1 | 2 => rng.below(40) as u32,
+        _ => rng.below(600) as u32,
+    };
+    match rng.below(if blobs { 4 } else { 3 }) {
+        0 => ColumnKind::Fixed { width },
+        1 => ColumnKind::Padded { width, pad: if rng.chance(3) { 0 } else { b' ' } },
+        2 => ColumnKind::Var { len_bytes: if width > 255 || rng.chance(3) { 2 } else { 1 }, max: width },
+        _ => ColumnKind::Blob { len_bytes: 1 + rng.below(4) as u8 },
+    }
+}
+
+/// A random layout.
+pub fn random_layout(rng: &mut Rng, blobs: bool) -> Layout {
+    let kinds: Vec<_> = (0..rng.below(9)).map(|_| random_kind(rng, blobs)).collect();
+    let bits = rng.next();
+    layout_of(&kinds, |i| bits >> i & 1 == 1)
+}
+
+/// A random packed row. `variety` small: values repeat.
+pub fn random_row(layout: &Layout, rng: &mut Rng, variety: u64) -> Vec<u8> {
+    let mut values = Vec::new();
+    for column in &layout.columns {
+        let max = u64::from(column.kind.max_bytes()).min(700);
+        let len = match column.kind {
+            ColumnKind::Fixed { .. } => max,
+            _ if rng.chance(4) => max,
+            _ => rng.below(max.min(1 + variety) + 1),
+        };
+        let byte = b'a' + rng.below(variety.clamp(1, 20)) as u8;
+        let bytes: Vec<u8> =
+            (0..len).map(|_| if rng.chance(5) { b' ' } else { byte.wrapping_add(rng.below(variety) as u8) }).collect();
+        values.push((column.null.is_some() && rng.chance(4)).then_some(()).map_or(Some(bytes), |()| None));
+    }
+    let values: Vec<_> = values.iter().map(|v| v.as_ref().map_or(Value::Null, |bytes| Value::Bytes(bytes))).collect();
+    let mut packed = Vec::new();
+    row::pack_values(layout, &values, &mut packed).unwrap();
+    packed
+}
+
+/// A random set of columns.
+pub fn random_mask(layout: &Layout, rng: &mut Rng) -> ColumnMask {
+    let n = layout.columns.len();
+    if rng.chance(2) {
+        return ColumnMask::all(n);
+    }
+    let mut mask = ColumnMask::none(n);
+    (0..n).filter(|_| rng.chance(2)).collect::<Vec<_>>().into_iter().for_each(|i| mask.set(i));
+    mask
+}
+
+/// The image of a packed row, in memory of exactly its length.
+pub fn image_of(layout: &Layout, packed: &[u8]) -> Vec<u8> {
+    let mut image = vec![0xa5; layout.image_bytes as usize];
+    row::unpack(layout, packed, &ColumnMask::all(layout.columns.len()), &mut image).unwrap();
+    image
+}

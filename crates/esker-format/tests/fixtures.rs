@@ -1,0 +1,179 @@
+//! Files written by each format version open and hold what was put into them. The files of the newest version are also
+//! written again and compared (those without compression byte by byte), so that the format does not change unnoticed.
+//!
+//! `ESKER_WRITE_FIXTURES=1 cargo test -p esker-format --test fixtures` writes the newest version's files.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::samples::{manifest, records};
+use common::{layout_of, random_row, Rng};
+use esker_format::{
+    block_context, frame, run, BlockEntry, ColumnKind, CommitSeq, Compression, FileId, Layout, Lsn, Manifest,
+    RecordReader, RowBlock, RowBlockBuilder, RowFormat, RowId, RunFooter, RunHeader, RunStats, SegmentHeader, TreeId,
+    VersionTag,
+};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+const NEWEST: &str = "v1";
+const VERSIONS: [&str; 1] = [NEWEST];
+const FILE: FileId = FileId(17);
+const GENERATION: u32 = 3;
+const FIRST_LSN: Lsn = Lsn(1 << 20);
+
+/// Are the newest version's files to be written?
+fn writing() -> bool {
+    std::env::var_os("ESKER_WRITE_FIXTURES").is_some()
+}
+
+fn path(version: &str, name: &str) -> PathBuf {
+    [env!("CARGO_MANIFEST_DIR"), "tests/fixtures", version, name].iter().collect()
+}
+
+fn table(format: RowFormat) -> Arc<Layout> {
+    let mut kinds = vec![
+        ColumnKind::Fixed { width: 4 },
+        ColumnKind::Padded { width: 10, pad: b' ' },
+        ColumnKind::Var { len_bytes: 1, max: 40 },
+        ColumnKind::Var { len_bytes: 2, max: 300 },
+    ];
+    if format == RowFormat::Dynamic {
+        kinds.push(ColumnKind::Blob { len_bytes: 2 });
+    }
+    Arc::new(layout_of(&kinds, |i| i != 0))
+}
+
+/// What the run files hold: 90 versions in 3 blocks.
+fn versions(format: RowFormat) -> Vec<(RowId, VersionTag, Vec<u8>)> {
+    let (layout, rng) = (table(format), &mut Rng(2024));
+    (0..90)
+        .map(|i| {
+            let seq = if i < 30 { 0 } else { 100 + i % 7 };
+            let tombstone = i >= 60 && i % 5 == 0;
+            let tag = VersionTag { seq: CommitSeq(seq), ordinal: i % 40, tombstone };
+            let id = if i < 30 { 1000 + i } else { 1000 + i * i / 2 };
+            let packed = if tombstone { Vec::new() } else { random_row(&layout, rng, 6) };
+            (RowId(id), tag, packed)
+        })
+        .collect()
+}
+
+fn run_file(format: RowFormat, compression: Compression) -> Vec<u8> {
+    let layout = table(format);
+    let mut out = Vec::new();
+    let (file, tree) = (FILE, TreeId(5));
+    RunHeader { file, tree, fingerprint: layout.fingerprint(), created_unix_s: 1_700_000_000 }.encode(&mut out);
+    let mut builder = RowBlockBuilder::new(layout, format);
+    let (mut blocks, mut stats) = (Vec::new(), RunStats::default());
+    for some in versions(format).chunks(30) {
+        for (id, tag, packed) in some {
+            builder.push_packed(*id, *tag, packed).unwrap();
+        }
+        let offset = out.len() as u64;
+        let entry = builder.finish(compression, 3, block_context(FILE, offset), &mut out);
+        blocks.push(BlockEntry { offset, ..entry });
+        stats.add(&entry);
+    }
+    let index_offset = out.len() as u64;
+    run::encode_index(FILE, &blocks, &mut out);
+    let index_bytes = out.len() as u64 - index_offset;
+    RunFooter { file, tree, index_offset, index_bytes, stats }.encode(&mut out);
+    out
+}
+
+fn log_segment() -> Vec<u8> {
+    let mut out = Vec::new();
+    SegmentHeader { generation: GENERATION, first_lsn: FIRST_LSN }.encode(&mut out);
+    let start = out.len() as u64;
+    for record in records(&mut Rng(7)) {
+        let mut payload = Vec::new();
+        record.encode(&mut payload);
+        let lsn = Lsn(FIRST_LSN.0 + out.len() as u64 - start);
+        frame::encode_frame(lsn, GENERATION, &payload, &mut out);
+    }
+    out.resize(out.len() + 64, 0);
+    out
+}
+
+fn manifest_file() -> Vec<u8> {
+    let mut out = Vec::new();
+    manifest(&mut Rng(12)).encode(&mut out);
+    out
+}
+
+const RUNS: [(&str, RowFormat, Compression); 4] = [
+    ("dynamic.run", RowFormat::Dynamic, Compression::None),
+    ("dynamic-lz4.run", RowFormat::Dynamic, Compression::Lz4),
+    ("dynamic-zstd.run", RowFormat::Dynamic, Compression::Zstd),
+    ("fixed.run", RowFormat::Fixed, Compression::None),
+];
+
+fn check_run(bytes: &[u8], format: RowFormat) {
+    let layout = table(format);
+    let header = RunHeader::decode(bytes).unwrap();
+    assert_eq!((header.file, header.tree, header.fingerprint), (FILE, TreeId(5), layout.fingerprint()));
+    let footer = RunFooter::decode(bytes, bytes.len() as u64).unwrap();
+    let index = &bytes[footer.index_offset as usize..][..footer.index_bytes as usize];
+    let blocks = run::decode_index(FILE, index).unwrap();
+    let mut found = Vec::new();
+    for entry in &blocks {
+        let stored = &bytes[entry.offset as usize..][..entry.stored_bytes as usize];
+        let block = RowBlock::open(stored, &layout, format, block_context(FILE, entry.offset)).unwrap();
+        block.verify().unwrap();
+        for i in 0..block.rows() {
+            let mut packed = Vec::new();
+            block.packed(i, &mut packed).unwrap();
+            found.push((block.row_id(i), block.tag(i), packed));
+        }
+    }
+    assert_eq!(footer.stats.rows, found.len() as u64);
+    assert_eq!(found, versions(format));
+}
+
+fn check_log(bytes: &[u8]) {
+    let header = SegmentHeader::decode(bytes).unwrap();
+    assert_eq!(header, SegmentHeader { generation: GENERATION, first_lsn: FIRST_LSN });
+    let (mut at, mut found) = (frame::SEGMENT_HEADER_BYTES, Vec::new());
+    loop {
+        let lsn = Lsn(FIRST_LSN.0 + (at - frame::SEGMENT_HEADER_BYTES) as u64);
+        let Some(frame) = frame::parse_frame(&bytes[at..], lsn, GENERATION).unwrap() else { break };
+        found.extend(RecordReader::new(frame.payload).map(|r| r.unwrap()));
+        at += frame.bytes();
+    }
+    assert_eq!(found, records(&mut Rng(7)));
+}
+
+#[test]
+fn files_of_every_version_open() {
+    if writing() {
+        return;
+    }
+    for version in VERSIONS {
+        let read = |name: &str| std::fs::read(path(version, name)).unwrap();
+        for (name, format, _) in RUNS {
+            check_run(&read(name), format);
+        }
+        check_log(&read("log.segment"));
+        assert_eq!(Manifest::decode(&read("manifest")), Ok(manifest(&mut Rng(12))));
+    }
+}
+
+#[test]
+fn the_newest_version_is_written_as_it_was() {
+    let mut files = vec![("log.segment", log_segment(), true), ("manifest", manifest_file(), true)];
+    for (name, format, compression) in RUNS {
+        let bytes = run_file(format, compression);
+        check_run(&bytes, format);
+        files.push((name, bytes, compression == Compression::None));
+    }
+    for (name, bytes, same) in files {
+        let path = path(NEWEST, name);
+        if writing() {
+            std::fs::write(&path, &bytes).unwrap();
+        } else if same {
+            let old = std::fs::read(&path).unwrap();
+            assert!(old == bytes, "{name} is written differently than before: a new format version?");
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! docs/FORMAT.md says what the code does: every offset, length and number in its tables is compared with the constants.
+#![allow(clippy::unwrap_used)]
+
+use esker_format::{block, frame, manifest, record, run};
+
+const DOC: &str = include_str!("../../../docs/FORMAT.md");
+
+/// The rows of the table that follows the marker: its first cells.
+fn table(marker: &str) -> Vec<Vec<&'static str>> {
+    let (_, rest) = DOC.split_once(&format!("<!-- {marker} -->\n")).unwrap_or_else(|| panic!("no {marker}"));
+    rest.lines()
+        .take_while(|line| line.starts_with('|'))
+        .skip(2)
+        .map(|line| line.split('|').skip(1).map(str::trim).collect())
+        .collect()
+}
+
+/// Checks that a table lists exactly these offsets, and that its fields neither overlap nor (unless `gaps`) leave gaps.
+fn check_offsets(name: &str, expected: &[(&str, usize)], total: usize, gaps: bool) {
+    let rows = table(&format!("table {name}"));
+    let number = |cell: &str| cell.parse::<usize>().unwrap_or_else(|_| panic!("{name}: {cell} is no number"));
+    let found: Vec<_> = rows.iter().map(|row| (row[2], number(row[0]))).collect();
+    assert_eq!(found, expected, "table {name}");
+    let mut end = 0;
+    for row in &rows {
+        let at = number(row[0]);
+        assert!(at == end || (gaps && at > end), "{name}: {} begins at {at}, not at {end}", row[2]);
+        end = at + number(row[1]);
+    }
+    assert!(end == total || (gaps && end < total), "{name} ends at {end}, not at {total}");
+}
+
+/// Checks that a table lists exactly these numbers.
+fn check_numbers(name: &str, expected: &[(&str, u32)]) {
+    let rows = table(&format!("numbers {name}"));
+    let found: Vec<_> = rows.iter().map(|row| (row[1], row[0].parse::<u32>().unwrap())).collect();
+    assert_eq!(found, expected, "numbers {name}");
+}
+
+macro_rules! names {
+    ($a:ident::$b:ident: $($name:ident)*) => {
+        &[$((stringify!($name), $a::$b::$name.into())),*]
+    };
+}
+
+#[test]
+fn blocks() {
+    let at = names!(block::block_at: CHECKSUM MAGIC VERSION FORMAT ZERO STORED_BYTES ROWS FIRST_ID LAST_ID MIN_SEQ MAX_SEQ
+        TOMBSTONES RAW_BYTES FLAGS SEGMENTS RESERVED DIRECTORY);
+    check_offsets("block_at", at, block::BLOCK_HEADER_BYTES, false);
+    let at = names!(block::segment_at: KIND ENCODING COMPRESSION ZERO UNIT STORED_BYTES RAW_BYTES);
+    check_offsets("block::segment_at", at, block::SEGMENT_ENTRY_BYTES, false);
+    check_numbers("flags", names!(block::flags: IDS_UNIQUE IDS_DENSE SEQ_ZERO SEQ_UNIFORM ORDINALS_DENSE));
+    check_numbers("segment_kind", names!(block::segment_kind: IDS SEQS ORDINALS TOMBSTONES HEADS IMAGES COLUMN));
+    check_numbers(
+        "encoding",
+        names!(block::encoding: EMPTY CONSTANT UNIFORM VAR INT_CONSTANT INT_LINEAR INT_DELTA BITMAP),
+    );
+}
+
+#[test]
+fn runs() {
+    let at = names!(run::header_at: MAGIC CHECKSUM VERSION FILE TREE FINGERPRINT CREATED);
+    check_offsets("header_at", at, run::RUN_HEADER_BYTES, true);
+    let at = names!(run::index_at: CHECKSUM MAGIC VERSION BLOCKS ENTRIES);
+    check_offsets("index_at", at, run::INDEX_HEADER_BYTES, false);
+    let at = names!(run::entry_at: OFFSET STORED_BYTES ROWS FIRST_ID LAST_ID MIN_SEQ MAX_SEQ TOMBSTONES RAW_BYTES FLAGS ZERO
+        MIN_ORDINAL MAX_ORDINAL);
+    check_offsets("entry_at", at, run::INDEX_ENTRY_BYTES, false);
+    let at = names!(run::footer_at: CHECKSUM MAGIC VERSION FILE TREE INDEX_OFFSET INDEX_BYTES STATS);
+    check_offsets("footer_at", at, run::RUN_FOOTER_BYTES, true);
+}
+
+#[test]
+fn log_and_manifest() {
+    let at = names!(frame::segment_at: CHECKSUM MAGIC VERSION GENERATION FIRST_LSN);
+    check_offsets("frame::segment_at", at, frame::SEGMENT_HEADER_BYTES, true);
+    let at = names!(frame::frame_at: CHECKSUM LEN GENERATION LSN PAYLOAD);
+    check_offsets("frame_at", at, frame::FRAME_HEADER_BYTES, false);
+    let at = names!(manifest::manifest_at: CHECKSUM MAGIC VERSION ZERO BODY_BYTES BODY);
+    check_offsets("manifest_at", at, manifest::MANIFEST_HEADER_BYTES, false);
+    check_numbers(
+        "kind",
+        names!(record::kind: PADDING ROW_PUT ROW_DELETE RANGE_DELETE PREPARE COMMIT ROLLBACK COMMIT_PREPARED CREATE_TABLE
+            DROP_TABLE RENAME_TABLE TRUNCATE_TABLE TREE_EDIT ROW_ID_MARK),
+    );
+}
+
+#[test]
+fn limits_and_magic_numbers() {
+    assert_eq!(esker_format::MAX_ROW_BYTES, 64 << 20);
+    assert_eq!((esker_format::MAX_BLOCK_BYTES, frame::MAX_PAYLOAD_BYTES), (128 << 20, 128 << 20));
+    assert!(DOC.contains("a row is at most 64 MiB, a block (stored, and before compression) and a log"));
+    assert_eq!(block::MAX_BLOCK_ROWS, 1_048_576);
+    let magics = [
+        ("ESKRUN", run::RUN_MAGIC),
+        ("ESKRIX", run::INDEX_MAGIC),
+        ("ESKRFT", run::FOOTER_MAGIC),
+        ("ESKWAL", frame::SEGMENT_MAGIC),
+        ("ESKMAN", manifest::MANIFEST_MAGIC),
+        ("EBLK", block::BLOCK_MAGIC.into()),
+    ];
+    for (text, magic) in magics {
+        assert!(DOC.contains(&format!("`{text}`")), "{text}");
+        assert_eq!(std::str::from_utf8(&magic.to_le_bytes()).unwrap().trim_end_matches('\0'), text);
+    }
+    let versions = [u32::from(block::BLOCK_VERSION), run::RUN_VERSION, frame::WAL_VERSION, manifest::MANIFEST_VERSION];
+    assert!(versions.iter().all(|&v| DOC.contains(&format!("format version {v}"))));
+}

@@ -1,0 +1,81 @@
+//! Which counters and wait events a file operation belongs to. Every backend reports through here, so that physical
+//! reads, writes and syncs are counted once and in the same way.
+
+use crate::AccessHint;
+use esker_trace::{count, timed, Counter, WaitEvent};
+
+/// What a file is to those who read the counters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FileKind {
+    Wal,
+    Run,
+    Manifest,
+}
+
+impl From<AccessHint> for FileKind {
+    fn from(hint: AccessHint) -> Self {
+        match hint {
+            AccessHint::Log => FileKind::Wal,
+            AccessHint::Bulk | AccessHint::Blocks => FileKind::Run,
+            AccessHint::Meta => FileKind::Manifest,
+        }
+    }
+}
+
+impl FileKind {
+    /// Counts one physical write of `bytes` bytes.
+    pub(crate) fn wrote(self, bytes: usize) {
+        let (writes, written) = match self {
+            FileKind::Wal => (Counter::WritesWal, Counter::BytesWrittenWal),
+            FileKind::Run => (Counter::WritesRun, Counter::BytesWrittenRun),
+            FileKind::Manifest => (Counter::WritesManifest, Counter::BytesWrittenManifest),
+        };
+        count(writes, 1);
+        count(written, bytes as u64);
+    }
+
+    /// Runs a write and times it.
+    pub(crate) fn timed_write<T>(self, work: impl FnOnce() -> T) -> T {
+        let event = match self {
+            FileKind::Wal => WaitEvent::WalWrite,
+            FileKind::Run => WaitEvent::RunWrite,
+            FileKind::Manifest => WaitEvent::ManifestWrite,
+        };
+        timed(event, work)
+    }
+
+    /// Runs a read of `bytes` bytes, counts and times it.
+    pub(crate) fn read<T>(self, bytes: usize, work: impl FnOnce() -> T) -> T {
+        let (reads, read, event) = match self {
+            FileKind::Wal => (Counter::ReadsWal, Counter::BytesReadWal, WaitEvent::WalRead),
+            FileKind::Run => (Counter::ReadsRun, Counter::BytesReadRun, WaitEvent::RunRead),
+            FileKind::Manifest => (Counter::ReadsManifest, Counter::BytesReadManifest, WaitEvent::ManifestRead),
+        };
+        count(reads, 1);
+        count(read, bytes as u64);
+        timed(event, work)
+    }
+
+    /// Runs a sync, counts and times it.
+    pub(crate) fn sync<T>(self, work: impl FnOnce() -> T) -> T {
+        let (syncs, event) = match self {
+            FileKind::Wal => (Counter::SyncsWal, WaitEvent::WalSync),
+            FileKind::Run => (Counter::SyncsRun, WaitEvent::RunSync),
+            FileKind::Manifest => (Counter::SyncsManifest, WaitEvent::ManifestSync),
+        };
+        count(syncs, 1);
+        timed(event, work)
+    }
+}
+
+/// Runs the sync of a folder, counts and times it.
+pub(crate) fn sync_dir<T>(work: impl FnOnce() -> T) -> T {
+    count(Counter::SyncsDir, 1);
+    timed(WaitEvent::DirSync, work)
+}
+
+/// Runs the opening of a file, counts and times it.
+pub(crate) fn open<T>(work: impl FnOnce() -> T) -> T {
+    count(Counter::FilesOpened, 1);
+    timed(WaitEvent::FileName, work)
+}

@@ -1,0 +1,156 @@
+//! The machine under the files: what the kernel tells about itself, a process's time and I/O, mounts, memory.
+
+use crate::{IoError, Result};
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+/// A text file of the kernel (`/proc`, `/sys`), whole.
+///
+/// # Errors
+/// What the operating system says.
+pub fn read_text(path: &Path) -> Result<String> {
+    fs::read_to_string(path).map_err(|e| IoError::from_os("read", path, None, &e))
+}
+
+/// Where a path really lies: without links and dots.
+///
+/// # Errors
+/// What the operating system says.
+pub fn canonical(path: &Path) -> Result<std::path::PathBuf> {
+    fs::canonicalize(path).map_err(|e| IoError::from_os("look at", path, None, &e))
+}
+
+/// Writes a text file as a whole; it is not synced.
+///
+/// # Errors
+/// What the operating system says.
+pub fn write_text(path: &Path, text: &str) -> Result<()> {
+    fs::write(path, text).map_err(|e| IoError::from_os("write", path, None, &e))
+}
+
+/// What this process has used so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Processor time of the program.
+    pub user: Duration,
+    /// Processor time of the kernel on its behalf.
+    pub system: Duration,
+    /// Bytes that read calls gave it.
+    pub read_call_bytes: u64,
+    /// Bytes that it gave write calls.
+    pub write_call_bytes: u64,
+    /// Read calls.
+    pub read_calls: u64,
+    /// Write calls.
+    pub write_calls: u64,
+    /// Bytes that the storage gave.
+    pub device_read_bytes: u64,
+    /// Bytes that the storage is to take: counted when a page becomes dirty, or written directly.
+    pub device_write_bytes: u64,
+}
+
+impl Usage {
+    /// This process's usage now. What the kernel does not tell is zero.
+    pub fn now() -> Usage {
+        let mut usage = Usage::default();
+        // SAFETY: plain numbers, filled in by the call.
+        let mut times: libc::rusage = unsafe { std::mem::zeroed() };
+        // SAFETY: points to a rusage.
+        if unsafe { libc::getrusage(libc::RUSAGE_SELF, &mut times) } == 0 {
+            usage.user = duration(times.ru_utime);
+            usage.system = duration(times.ru_stime);
+        }
+        for line in fs::read_to_string("/proc/self/io").unwrap_or_default().lines() {
+            let Some((name, n)) = line.split_once(": ").and_then(|(name, n)| Some((name, n.parse().ok()?))) else {
+                continue;
+            };
+            match name {
+                "rchar" => usage.read_call_bytes = n,
+                "wchar" => usage.write_call_bytes = n,
+                "syscr" => usage.read_calls = n,
+                "syscw" => usage.write_calls = n,
+                "read_bytes" => usage.device_read_bytes = n,
+                "write_bytes" => usage.device_write_bytes = n,
+                _ => {}
+            }
+        }
+        usage
+    }
+
+    /// What was used since `before`.
+    #[must_use]
+    pub fn since(&self, before: &Usage) -> Usage {
+        Usage {
+            user: self.user.saturating_sub(before.user),
+            system: self.system.saturating_sub(before.system),
+            read_call_bytes: self.read_call_bytes.saturating_sub(before.read_call_bytes),
+            write_call_bytes: self.write_call_bytes.saturating_sub(before.write_call_bytes),
+            read_calls: self.read_calls.saturating_sub(before.read_calls),
+            write_calls: self.write_calls.saturating_sub(before.write_calls),
+            device_read_bytes: self.device_read_bytes.saturating_sub(before.device_read_bytes),
+            device_write_bytes: self.device_write_bytes.saturating_sub(before.device_write_bytes),
+        }
+    }
+}
+
+fn duration(t: libc::timeval) -> Duration {
+    Duration::new(t.tv_sec as u64, t.tv_usec as u32 * 1000)
+}
+
+/// The mount that a path lies on.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Mount {
+    /// Where it is mounted.
+    pub point: String,
+    /// File system type.
+    pub kind: String,
+    /// Device, as the kernel names it.
+    pub source: String,
+    /// Options of the mount and of the file system.
+    pub options: String,
+    /// "major:minor" of the device.
+    pub device: String,
+}
+
+/// The mount of `path`, which must be canonical; the innermost one in the text of `/proc/self/mountinfo`.
+#[must_use]
+pub fn mount_of(path: &Path, mountinfo: &str) -> Option<Mount> {
+    let parse = |line: &str| {
+        let (left, right) = line.split_once(" - ")?;
+        let left: Vec<&str> = left.split(' ').collect();
+        let right: Vec<&str> = right.split(' ').collect();
+        let [_, _, device, _, point, options, ..] = left[..] else { return None };
+        let [kind, source, more, ..] = right[..] else { return None };
+        Some(Mount {
+            point: point.replace("\\040", " "),
+            kind: kind.to_owned(),
+            source: source.to_owned(),
+            options: format!("{options},{more}"),
+            device: device.to_owned(),
+        })
+    };
+    // Later lines hide earlier ones.
+    mountinfo.lines().filter_map(parse).filter(|m| path.starts_with(&m.point)).max_by_key(|m| m.point.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_innermost_mount_counts() {
+        let text = "22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw,errors=remount-ro\n\
+                    30 22 0:24 / /mnt/a\\040b rw - tmpfs none rw,size=1k\n";
+        let at = |p: &str| mount_of(Path::new(p), text).map(|m| (m.kind, m.device));
+        assert_eq!(at("/mnt/a b/c"), Some(("tmpfs".into(), "0:24".into())));
+        assert_eq!(at("/mnt/other"), Some(("ext4".into(), "254:0".into())));
+    }
+
+    #[test]
+    fn usage_only_grows() {
+        let before = Usage::now();
+        let now = Usage::now();
+        assert!(now.read_calls >= before.read_calls && now.since(&before).user <= now.user);
+    }
+}

@@ -1,0 +1,22 @@
+//! Files and only files. Owns every call to the operating system that touches a file: the [`Disk`] and [`File`] traits,
+//! their backends, and the buffered writers and readers above them. Everything above this crate reaches storage through
+//! these two traits, so that a test can put `SimDisk` underneath and lose power at any step.
+
+mod accounting;
+mod error;
+pub mod host;
+mod overlay;
+mod posix;
+pub mod raw;
+#[cfg(any(test, feature = "sim"))]
+pub mod sim;
+mod traits;
+pub mod writer;
+
+pub use error::{IoError, IoKind, Result};
+pub use overlay::Overlay;
+pub use posix::{PosixDisk, UringStatus};
+#[cfg(any(test, feature = "sim"))]
+pub use sim::SimDisk;
+pub use traits::{AccessHint, DirEntry, Disk, File, LockGuard, OpenMode};
+pub use writer::SequentialWriter;

@@ -1,0 +1,181 @@
+//! An open file of the real disk.
+//!
+//! A bulk file has two handles on the same inode: the direct one takes writes whose buffer, offset and length are
+//! aligned, the plain one everything else. The kernel keeps both coherent: a direct write drops the cached pages that
+//! it covers.
+
+use super::uring::{RingPool, WriteQueue};
+use crate::accounting::FileKind;
+use crate::{AccessHint, File, IoError, Result};
+use esker_trace::lock::Mutex;
+use esker_trace::{Counter, Region};
+use std::fs;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+
+/// What O_DIRECT wants of buffers, offsets and lengths. The strictest devices in use have 4096-byte sectors.
+const DIRECT_ALIGNMENT: usize = 4096;
+
+pub(super) struct PosixFile {
+    path: PathBuf,
+    kind: FileKind,
+    /// Writes under way. Declared first: it is drained before the handles close.
+    queue: Option<Mutex<WriteQueue>>,
+    plain: fs::File,
+    direct: Option<fs::File>,
+    /// Set when the file system took O_DIRECT at the opening and not at the writing.
+    direct_refused: AtomicBool,
+}
+
+impl PosixFile {
+    pub(super) fn new(
+        path: &Path,
+        plain: fs::File,
+        direct: Option<fs::File>,
+        hint: AccessHint,
+        rings: Option<Arc<RingPool>>,
+    ) -> Self {
+        PosixFile {
+            path: path.to_owned(),
+            kind: hint.into(),
+            queue: rings.map(|pool| Mutex::new("io.write_queue", WriteQueue::new(pool))),
+            plain,
+            direct,
+            direct_refused: AtomicBool::new(false),
+        }
+    }
+
+    fn error(&self, operation: &'static str, offset: Option<u64>, error: &io::Error) -> IoError {
+        IoError::from_os(operation, &self.path, offset, error)
+    }
+
+    /// The direct handle, if this write may go through it.
+    fn direct_for(&self, buf: &[u8], offset: u64) -> Option<&fs::File> {
+        let mask = DIRECT_ALIGNMENT - 1;
+        let bits = buf.as_ptr() as usize | buf.len() | offset as usize;
+        let fits = bits & mask == 0 && !self.direct_refused.load(Ordering::Relaxed);
+        self.direct.as_ref().filter(|_| fits)
+    }
+
+    fn write_all_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+        let Some(direct) = self.direct_for(buf, offset) else {
+            return self.plain.write_all_at(buf, offset);
+        };
+        let mut done = 0;
+        while done < buf.len() {
+            // What is left after a short write may be unaligned.
+            let (rest, at) = (&buf[done..], offset + done as u64);
+            let Some(direct) = self.direct_for(rest, at).and(Some(direct)) else {
+                return self.plain.write_all_at(rest, at);
+            };
+            match direct.write_at(rest, at) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(n) => done += n,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+                    self.direct_refused.store(true, Ordering::Relaxed);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl File for PosixFile {
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        self.kind
+            .read(buf.len(), || self.plain.read_exact_at(buf, offset))
+            .map_err(|error| self.error("read", Some(offset), &error))
+    }
+
+    fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
+        self.kind.wrote(buf.len());
+        self.kind
+            .timed_write(|| self.write_all_at(buf, offset))
+            .map_err(|error| self.error("write", Some(offset), &error))
+    }
+
+    fn sync_data(&self) -> Result<()> {
+        self.drain()?;
+        self.kind.sync(|| self.plain.sync_data()).map_err(|error| self.error("sync", None, &error))
+    }
+
+    fn sync_all(&self) -> Result<()> {
+        self.drain()?;
+        self.kind.sync(|| self.plain.sync_all()).map_err(|error| self.error("sync", None, &error))
+    }
+
+    fn size_bytes(&self) -> Result<u64> {
+        let metadata = self.plain.metadata();
+        metadata.map(|m| m.len()).map_err(|error| self.error("ask for the size of", None, &error))
+    }
+
+    fn set_size(&self, size_bytes: u64) -> Result<()> {
+        self.drain()?;
+        self.plain.set_len(size_bytes).map_err(|error| self.error("set the size of", Some(size_bytes), &error))
+    }
+
+    fn reserve(&self, offset: u64, size_bytes: u64) -> Result<()> {
+        let fail = |error| Err(self.error("reserve space for", Some(offset), &error));
+        let (Ok(start), Ok(length)) = (libc::off_t::try_from(offset), libc::off_t::try_from(size_bytes)) else {
+            return fail(io::Error::from_raw_os_error(libc::EFBIG));
+        };
+        if length == 0 {
+            return Ok(());
+        }
+        loop {
+            let fd = self.plain.as_raw_fd();
+            // SAFETY: the descriptor is open.
+            if unsafe { libc::fallocate(fd, libc::FALLOC_FL_KEEP_SIZE, start, length) } == 0 {
+                return Ok(());
+            }
+            let error = io::Error::last_os_error();
+            match error.raw_os_error() {
+                Some(libc::EINTR) => {}
+                Some(libc::EOPNOTSUPP | libc::ENOSYS) => return Ok(()),
+                _ => return fail(error),
+            }
+        }
+    }
+
+    fn write_alignment(&self) -> usize {
+        if self.direct.is_some() {
+            DIRECT_ALIGNMENT
+        } else {
+            1
+        }
+    }
+
+    fn submit_write(&self, data: Region, bytes: usize, offset: u64) -> Result<Option<Region>> {
+        let direct = self.direct_for(&data[..bytes], offset);
+        let (Some(queue), Some(direct)) = (&self.queue, direct) else {
+            self.write_at(&data[..bytes], offset)?;
+            return Ok(Some(data));
+        };
+        self.kind.wrote(bytes);
+        esker_trace::count(Counter::BufferWritesQueued, 1);
+        let mut queue = queue.lock();
+        queue
+            .submit(direct, data, bytes, offset, |rest, at| self.write_all_at(rest, at))
+            .map_err(|error| self.error("write", Some(error.offset), &error.error))
+    }
+
+    fn drain(&self) -> Result<()> {
+        let Some(queue) = &self.queue else {
+            return Ok(());
+        };
+        let mut queue = queue.lock();
+        queue
+            .drain(|rest, at| self.write_all_at(rest, at))
+            .map_err(|error| self.error("write", Some(error.offset), &error.error))
+    }
+}

@@ -1,0 +1,201 @@
+use super::*;
+use crate::IoKind;
+use esker_trace::{Account, Counter, Region, SessionCounters};
+use std::path::PathBuf;
+
+/// A folder of its own, removed at the end.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("esker-io-{}-{name}", std::process::id()));
+        fs::create_dir_all(&path).unwrap();
+        Folder(path)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn round_trip_for_every_hint_counts_each_operation() {
+    let folder = Folder::new("round-trip");
+    let disk = PosixDisk::new();
+    for (hint, writes, bytes, reads, syncs) in [
+        (AccessHint::Log, Counter::WritesWal, Counter::BytesWrittenWal, Counter::ReadsWal, Counter::SyncsWal),
+        (AccessHint::Bulk, Counter::WritesRun, Counter::BytesWrittenRun, Counter::ReadsRun, Counter::SyncsRun),
+        (
+            AccessHint::Meta,
+            Counter::WritesManifest,
+            Counter::BytesWrittenManifest,
+            Counter::ReadsManifest,
+            Counter::SyncsManifest,
+        ),
+    ] {
+        let session = SessionCounters::new();
+        let _bound = esker_trace::counters::bind(&session);
+        let file = disk.open(&folder.path(writes.name()), OpenMode::Create, hint).unwrap();
+        file.write_at(b"hello", 3).unwrap();
+        file.sync_data().unwrap();
+        file.sync_all().unwrap();
+        assert_eq!(file.size_bytes().unwrap(), 8);
+        let mut read = [0; 5];
+        file.read_at(&mut read, 3).unwrap();
+        assert_eq!(&read, b"hello");
+        let error = file.read_at(&mut read, 4).unwrap_err();
+        assert_eq!((error.kind, error.offset), (IoKind::ShortRead, Some(4)));
+        let figures = [writes, bytes, reads, syncs, Counter::FilesOpened].map(|c| session.get(c));
+        assert_eq!(figures, [1, 5, 2, 2, 1]);
+    }
+    disk.sync_dir(&folder.0).unwrap();
+}
+
+#[test]
+fn bulk_file_takes_aligned_and_odd_writes_and_reads_them_back() {
+    let folder = Folder::new("bulk");
+    let disk = PosixDisk::new();
+    let file = disk.open(&folder.path("f"), OpenMode::Create, AccessHint::Bulk).unwrap();
+    let mut region = Region::zeroed(Account::Other, 16_384).unwrap();
+    region.fill(7);
+    file.reserve(0, 1 << 20).unwrap();
+    assert_eq!(file.size_bytes().unwrap(), 0);
+    file.write_at(&region, 0).unwrap();
+    file.write_at(b"odd", 5).unwrap();
+    file.write_at(&region[..4096], 16_384).unwrap();
+    file.set_size(17_000).unwrap();
+    file.sync_all().unwrap();
+    let mut read = vec![0; 17_000];
+    file.read_at(&mut read, 0).unwrap();
+    assert_eq!(&read[..10], [7, 7, 7, 7, 7, b'o', b'd', b'd', 7, 7]);
+    assert!(read[10..].iter().all(|&b| b == 7));
+}
+
+#[test]
+fn names() {
+    let folder = Folder::new("names");
+    let disk = PosixDisk::new();
+    let (a, b, sub) = (folder.path("a"), folder.path("b"), folder.path("x/y"));
+    disk.create_dir(&sub).unwrap();
+    disk.create_dir(&sub).unwrap();
+    let file = disk.open(&a, OpenMode::Create, AccessHint::Meta).unwrap();
+    file.write_at(b"123", 0).unwrap();
+    let again = disk.open(&a, OpenMode::Create, AccessHint::Meta).err().unwrap();
+    assert_eq!(again.kind, IoKind::AlreadyExists);
+    let missing = disk.open(&b, OpenMode::Read, AccessHint::Bulk).err().unwrap();
+    assert_eq!(missing.kind, IoKind::NotFound);
+    assert!(missing.to_string().contains(&b.display().to_string()));
+    disk.link(&a, &b).unwrap();
+    let names: Vec<_> = disk.list(&folder.0).unwrap();
+    let entry = |name: &str, size_bytes, is_dir| DirEntry { name: name.into(), size_bytes, is_dir };
+    assert_eq!(names, [entry("a", 3, false), entry("b", 3, false), entry("x", 0, true)]);
+    disk.rename(&b, &a).unwrap();
+    disk.remove(&a).unwrap();
+    file.read_at(&mut [0; 3], 0).unwrap();
+    disk.rename(&b, &sub.join("c")).unwrap();
+    assert!(disk.remove_dir(&sub).is_err());
+    assert!(disk.exists(&sub.join("c")).unwrap());
+    disk.remove(&sub.join("c")).unwrap();
+    disk.remove_dir(&sub).unwrap();
+    assert!(!disk.exists(&sub).unwrap());
+    assert!(disk.free_bytes(&folder.0).unwrap() > 0);
+}
+
+#[test]
+fn lock_file_keeps_a_second_one_out() {
+    let folder = Folder::new("lock");
+    let disk = PosixDisk::new();
+    let lock = disk.lock(&folder.path("lock")).unwrap();
+    let error = disk.lock(&folder.path("lock")).err().unwrap();
+    assert_eq!(error.kind, IoKind::Locked);
+    assert!(error.message.contains(&std::process::id().to_string()), "{error}");
+    drop(lock);
+    disk.lock(&folder.path("lock")).unwrap();
+}
+
+#[test]
+fn queued_writes_arrive_whether_or_not_the_kernel_queues() {
+    let folder = Folder::new("queue");
+    for disk in [PosixDisk::new(), PosixDisk::with_uring(4)] {
+        let path = folder.path("f");
+        let file = disk.open(&path, OpenMode::Create, AccessHint::Bulk).unwrap();
+        let mut regions = Vec::new();
+        const BYTES: usize = 65_536;
+        for i in 0..50u8 {
+            let spare = regions.pop();
+            let mut region = spare.unwrap_or_else(|| Region::new(Account::Other, BYTES).unwrap());
+            region.fill(i);
+            regions.extend(file.submit_write(region, BYTES, u64::from(i) * BYTES as u64).unwrap());
+            assert!(regions.len() <= 1);
+        }
+        // The tail of a region, at an odd place: the ordinary way.
+        let region = Region::zeroed(Account::Other, BYTES).unwrap();
+        file.submit_write(region, 10, 50 * BYTES as u64).unwrap();
+        file.drain().unwrap();
+        file.sync_data().unwrap();
+        let mut read = vec![0; BYTES];
+        for i in 0..50u8 {
+            file.read_at(&mut read, u64::from(i) * BYTES as u64).unwrap();
+            assert!(read.iter().all(|&b| b == i));
+        }
+        assert_eq!(file.size_bytes().unwrap(), 50 * BYTES as u64 + 10);
+        disk.remove(&path).unwrap();
+    }
+}
+
+#[test]
+fn file_dropped_with_writes_under_way_and_from_a_dead_thread() {
+    let folder = Folder::new("drop");
+    let disk = PosixDisk::with_uring(8);
+    let submit = |file: &Arc<dyn File>| {
+        for i in 0..8 {
+            let mut region = Region::new(Account::Other, 65_536).unwrap();
+            region.fill(9);
+            file.submit_write(region, 65_536, i * 65_536).unwrap();
+        }
+    };
+    let file = disk.open(&folder.path("a"), OpenMode::Create, AccessHint::Bulk).unwrap();
+    submit(&file);
+    drop(file);
+    // Requests of a thread that ends may be cancelled: they must arrive all the same.
+    let file = disk.open(&folder.path("b"), OpenMode::Create, AccessHint::Bulk).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| submit(&file));
+    });
+    file.drain().unwrap();
+    let mut read = vec![0; 8 * 65_536];
+    file.read_at(&mut read, 0).unwrap();
+    assert!(read.iter().all(|&b| b == 9));
+}
+
+#[test]
+fn failed_queued_write_is_told_and_stays_told() {
+    let folder = Folder::new("failed");
+    for disk in [PosixDisk::new(), PosixDisk::with_uring(2)] {
+        let path = folder.path("f");
+        let file = disk.open(&path, OpenMode::Create, AccessHint::Bulk).unwrap();
+        let region = Region::zeroed(Account::Other, 4096).unwrap();
+        // Beyond any file system's largest file.
+        let offset = (i64::MAX as u64 - 8191) & !4095;
+        let submitted = file.submit_write(region, 4096, offset).map(drop);
+        let error = submitted.and_then(|()| file.drain()).unwrap_err();
+        assert_eq!(error.offset, Some(offset));
+        disk.remove(&path).unwrap();
+    }
+}
+
+#[test]
+fn status_says_what_is() {
+    assert_eq!(PosixDisk::new().uring_status(), UringStatus::Off);
+    match PosixDisk::with_uring(4).uring_status() {
+        UringStatus::Active { depth } => assert_eq!(depth, 4),
+        UringStatus::Refused(why) => assert!(why.starts_with("io_uring refused: ")),
+        UringStatus::Off => panic!("it was asked for"),
+    }
+}

@@ -1,0 +1,175 @@
+//! [`File`] for the simulated disk.
+
+use super::node::{Node, SECTOR_BYTES};
+use super::{SimDisk, State, Way};
+use crate::accounting::FileKind;
+use crate::{AccessHint, File, IoError, IoKind, OpenMode, Result};
+use std::path::{Path, PathBuf};
+
+/// What bulk files ask for, so that tests see what O_DIRECT asks for.
+const BULK_ALIGNMENT: usize = 4096;
+
+pub(super) struct SimFile {
+    disk: SimDisk,
+    id: u64,
+    process: u64,
+    path: PathBuf,
+    kind: FileKind,
+    writable: bool,
+    alignment: usize,
+}
+
+impl SimFile {
+    pub(super) fn new(disk: SimDisk, id: u64, process: u64, path: &Path, mode: OpenMode, hint: AccessHint) -> Self {
+        let alignment = if hint == AccessHint::Bulk { BULK_ALIGNMENT } else { 1 };
+        let writable = mode != OpenMode::Read;
+        SimFile { disk, id, process, path: path.to_owned(), kind: hint.into(), writable, alignment }
+    }
+
+    fn error(&self, operation: &'static str, kind: IoKind, message: &str) -> IoError {
+        IoError::new(operation, &self.path, None, kind, message)
+    }
+
+    fn node<'a>(&self, state: &'a mut State, operation: &'static str) -> Result<&'a mut Node> {
+        let node = state.nodes.get_mut(&self.id);
+        node.ok_or_else(|| self.error(operation, IoKind::Failed, "the file is gone"))
+    }
+
+    fn change(
+        &self,
+        operation: &'static str,
+        sizes: (Option<u64>, Option<u64>),
+        work: impl FnOnce(&mut State, Way) -> Result<()>,
+    ) -> Result<()> {
+        if !self.writable {
+            return Err(self.error(operation, IoKind::ReadOnly, "opened for reading only"));
+        }
+        self.disk.operate(operation, &self.path, sizes, Some(self.process), work)
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.kind.sync(|| {
+            let process = Some(self.process);
+            self.disk.operate("sync", &self.path, (None, None), process, |state, way| {
+                let (lies, mut random) = (state.lies, state.random.clone());
+                let node = self.node(state, "sync")?;
+                match way {
+                    Way::Well if !lies => node.sync(),
+                    Way::Well | Way::Cut => {}
+                    Way::Fail(_) => node.fail_sync(&mut random),
+                }
+                state.random = random;
+                Ok(())
+            })
+        })
+    }
+}
+
+impl File for SimFile {
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        self.kind.read(buf.len(), || {
+            self.disk.look("read", &self.path, Some(self.process), |state| {
+                let bytes = self.node(state, "read")?.read(offset, buf.len());
+                let Some(bytes) = bytes else {
+                    let message = "the file ends before";
+                    let (path, kind) = (&self.path, IoKind::ShortRead);
+                    return Err(IoError::new("read", path, Some(offset), kind, message));
+                };
+                buf.copy_from_slice(bytes);
+                Ok(())
+            })
+        })
+    }
+
+    fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
+        let bits = buf.as_ptr() as usize | buf.len() | offset as usize;
+        if self.alignment > 1 && bits % self.alignment != 0 {
+            return Err(self.error("write", IoKind::Failed, "buffer, offset or length unaligned"));
+        }
+        self.kind.wrote(buf.len());
+        let end = offset + buf.len() as u64;
+        self.kind.timed_write(|| {
+            self.change("write", (Some(offset), Some(buf.len() as u64)), |state, way| {
+                let free = state.free_bytes();
+                let mut random = state.random.clone();
+                let node = self.node(state, "write")?;
+                let fits = node.fits_until(offset, end, free);
+                let until = match way {
+                    Way::Well | Way::Cut => fits,
+                    Way::Fail(_) => {
+                        let sectors = (buf.len() as u64).div_ceil(SECTOR_BYTES);
+                        let kept = random.up_to(sectors.saturating_sub(1)) * SECTOR_BYTES;
+                        fits.min(offset + kept)
+                    }
+                };
+                node.write(offset, &buf[..(until - offset) as usize]);
+                state.random = random;
+                if fits < end {
+                    let message = "no space left on the simulated disk";
+                    let (path, kind) = (&self.path, IoKind::DiskFull);
+                    return Err(IoError::new("write", path, Some(fits), kind, message));
+                }
+                Ok(())
+            })
+        })
+    }
+
+    fn sync_data(&self) -> Result<()> {
+        self.sync()
+    }
+
+    fn sync_all(&self) -> Result<()> {
+        self.sync()
+    }
+
+    fn size_bytes(&self) -> Result<u64> {
+        self.disk.look("ask for the size of", &self.path, Some(self.process), |state| {
+            Ok(self.node(state, "ask for the size of")?.size())
+        })
+    }
+
+    fn set_size(&self, size_bytes: u64) -> Result<()> {
+        self.change("set the size of", (Some(size_bytes), None), |state, way| {
+            if !matches!(way, Way::Fail(_)) {
+                self.node(state, "set the size of")?.resize(size_bytes);
+            }
+            Ok(())
+        })
+    }
+
+    fn reserve(&self, offset: u64, size_bytes: u64) -> Result<()> {
+        self.change("reserve", (Some(offset), Some(size_bytes)), |state, way| {
+            let free = state.free_bytes();
+            let node = self.node(state, "reserve")?;
+            let end = offset + size_bytes;
+            if node.fits_until(offset, end, free) < end {
+                let message = "no space left on the simulated disk";
+                return Err(self.error("reserve", IoKind::DiskFull, message));
+            }
+            if !matches!(way, Way::Fail(_)) {
+                node.allocate(offset, end);
+            }
+            Ok(())
+        })
+    }
+
+    fn write_alignment(&self) -> usize {
+        self.alignment
+    }
+}
+
+impl Drop for SimFile {
+    fn drop(&mut self) {
+        let mut state = self.disk.state.lock();
+        if state.process == self.process {
+            if let Some(node) = state.nodes.get_mut(&self.id) {
+                node.handles = node.handles.saturating_sub(1);
+            }
+            state.drop_unreachable();
+        }
+    }
+}

@@ -1,0 +1,338 @@
+//! `SimDisk`: a disk in memory that loses power, tears writes, fails and fills up. Deterministic: the same seed and the
+//! same operations give the same disk. For tests.
+//!
+//! It keeps what is durable apart from what is only written. Bytes become durable by a sync of their file, names by a
+//! sync of their folder, and nothing else. [`SimDisk::after_power_cut`] tells what comes back: everything synced, and of
+//! the rest whatever the seed decides (the modules `node` and `names` say how). Cheap clones share one disk;
+//! [`SimDisk::snapshot`] copies it.
+//!
+//! *Operations* are what changes the disk or syncs it: create, write, set the size, reserve, sync, create folder,
+//! rename, link, remove, remove folder, sync folder. They are numbered from 1. Reads, opening what exists and listing
+//! are counted apart.
+
+mod disk;
+mod file;
+mod names;
+mod node;
+mod random;
+
+use crate::{IoError, IoKind, Result};
+use esker_trace::lock::Mutex;
+use names::{normal, Entry, Names};
+use node::Node;
+use random::Random;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Operations that the log remembers.
+const LOG_OPERATIONS: usize = 1000;
+
+/// See the module.
+#[derive(Clone)]
+pub struct SimDisk {
+    state: Arc<Mutex<State>>,
+}
+
+/// One operation, for messages.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OpRecord {
+    /// Number, from 1.
+    pub number: u64,
+    /// What was done, as a verb.
+    pub operation: &'static str,
+    /// To which file or folder.
+    pub path: PathBuf,
+    /// From which byte on, where there is one.
+    pub offset: Option<u64>,
+    /// How many bytes, where that is known.
+    pub bytes: Option<u64>,
+}
+
+impl std::fmt::Display for OpRecord {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {} {}", self.number, self.operation, self.path.display())?;
+        if let Some(offset) = self.offset {
+            write!(f, " at {offset}")?;
+        }
+        if let Some(bytes) = self.bytes {
+            write!(f, ", {bytes} bytes")?;
+        }
+        Ok(())
+    }
+}
+
+/// How an operation is to go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Well,
+    /// The power goes while it runs: its effect is under way, and may be lost.
+    Cut,
+    Fail(IoKind),
+}
+
+#[derive(Clone)]
+struct State {
+    random: Random,
+    names: Names,
+    nodes: BTreeMap<u64, Node>,
+    next_node: u64,
+    operations: u64,
+    reads: u64,
+    log: VecDeque<OpRecord>,
+    power_cut_at: Option<u64>,
+    power_cut: bool,
+    faults: BTreeMap<u64, IoKind>,
+    read_faults: BTreeMap<u64, IoKind>,
+    capacity_bytes: Option<u64>,
+    lies: bool,
+    /// Rises when the process is killed: older handles are dead.
+    process: u64,
+    locked: BTreeSet<PathBuf>,
+}
+
+impl SimDisk {
+    /// An empty disk. The seed decides what faults do (how much of a failed write lands).
+    pub fn new(seed: u64) -> Self {
+        SimDisk::of(State {
+            random: Random::new(seed),
+            names: Names::default(),
+            nodes: BTreeMap::new(),
+            next_node: 1,
+            operations: 0,
+            reads: 0,
+            log: VecDeque::new(),
+            power_cut_at: None,
+            power_cut: false,
+            faults: BTreeMap::new(),
+            read_faults: BTreeMap::new(),
+            capacity_bytes: None,
+            lies: false,
+            process: 0,
+            locked: BTreeSet::new(),
+        })
+    }
+
+    fn of(state: State) -> Self {
+        SimDisk { state: Arc::new(Mutex::new("sim.disk", state)) }
+    }
+
+    /// Operations so far.
+    pub fn op_count(&self) -> u64 {
+        self.state.lock().operations
+    }
+
+    /// Reads, openings and listings so far.
+    pub fn read_count(&self) -> u64 {
+        self.state.lock().reads
+    }
+
+    /// The last thousand operations, oldest first.
+    pub fn op_log(&self) -> Vec<OpRecord> {
+        self.state.lock().log.iter().cloned().collect()
+    }
+
+    /// Cuts the power at operation number `operation` (see [`op_count`](SimDisk::op_count)): it fails with its effect
+    /// under way, and everything after it fails.
+    pub fn power_cut_at(&self, operation: u64) {
+        self.state.lock().power_cut_at = Some(operation);
+    }
+
+    /// Cuts the power now.
+    pub fn cut_power(&self) {
+        self.state.lock().power_cut = true;
+    }
+
+    /// Was the power cut?
+    pub fn is_power_cut(&self) -> bool {
+        self.state.lock().power_cut
+    }
+
+    /// The disk as it would come back if the power were, or was, cut now: a new one, without faults, of the same
+    /// capacity. This one stays as it is, so that any number of outcomes can be tried.
+    pub fn after_power_cut(&self, seed: u64) -> SimDisk {
+        let state = self.state.lock();
+        let mut random = Random::new(seed);
+        let names = state.names.after_power_cut(&mut random);
+        let files = names.files();
+        let survivors = state.nodes.iter().filter(|(id, _)| files.contains(id));
+        let nodes = survivors.map(|(id, node)| (*id, node.after_power_cut(&mut random))).collect();
+        let after = SimDisk::new(random.next());
+        {
+            let mut new = after.state.lock();
+            new.names = names;
+            new.nodes = nodes;
+            new.next_node = state.next_node;
+            new.capacity_bytes = state.capacity_bytes;
+        }
+        after
+    }
+
+    /// A copy of everything, unsynced changes and planned faults too. Handles and locks stay with this one.
+    pub fn snapshot(&self) -> SimDisk {
+        let mut state = self.state.lock().clone();
+        state.end_process();
+        SimDisk::of(state)
+    }
+
+    /// Kills the process: all that was written stays, every handle dies, locks are free again.
+    pub fn crash(&self) {
+        self.state.lock().end_process();
+    }
+
+    /// Makes operation number `operation` fail. Of a write, some part lands; a failed sync loses some of what it should
+    /// have kept, for good; any other operation has no effect.
+    pub fn fail_once(&self, operation: u64, kind: IoKind) {
+        self.state.lock().faults.insert(operation, kind);
+    }
+
+    /// Makes read, opening or listing number `read` fail (see [`read_count`](SimDisk::read_count)).
+    pub fn fail_read_once(&self, read: u64, kind: IoKind) {
+        self.state.lock().read_faults.insert(read, kind);
+    }
+
+    /// Takes back all planned faults and the planned power cut.
+    pub fn clear_plans(&self) {
+        let mut state = self.state.lock();
+        state.faults.clear();
+        state.read_faults.clear();
+        state.power_cut_at = None;
+    }
+
+    /// Lets files take no more than so many bytes in all (counted in pages of 4096), or any number.
+    pub fn capacity(&self, bytes: Option<u64>) {
+        self.state.lock().capacity_bytes = bytes;
+    }
+
+    /// Bytes that files take.
+    pub fn used_bytes(&self) -> u64 {
+        self.state.lock().used_bytes()
+    }
+
+    /// Makes every sync say yes and keep nothing: a test that then finds no loss is worth nothing.
+    pub fn lie_about_sync(&self, lie: bool) {
+        self.state.lock().lies = lie;
+    }
+
+    /// Changes bytes of a file on the medium, by exclusive or, from `offset` on. Bytes beyond its end are left out.
+    pub fn damage(&self, path: &Path, offset: u64, xor: &[u8]) -> Result<()> {
+        let mut state = self.state.lock();
+        let id = state.find(path, "damage")?;
+        if let Some(node) = state.nodes.get_mut(&id) {
+            node.damage(offset, xor);
+        }
+        Ok(())
+    }
+
+    /// Runs one operation. `work` has its effect for `Well` and `Cut`, and some or none of it for `Fail`.
+    fn operate<T>(
+        &self,
+        operation: &'static str,
+        path: &Path,
+        (offset, bytes): (Option<u64>, Option<u64>),
+        process: Option<u64>,
+        work: impl FnOnce(&mut State, Way) -> Result<T>,
+    ) -> Result<T> {
+        let mut state = self.state.lock();
+        state.check_alive(operation, path, process)?;
+        state.operations += 1;
+        let number = state.operations;
+        if state.log.len() == LOG_OPERATIONS {
+            state.log.pop_front();
+        }
+        state.log.push_back(OpRecord { number, operation, path: path.to_owned(), offset, bytes });
+        let way = match state.faults.remove(&number) {
+            _ if state.power_cut_at == Some(number) => Way::Cut,
+            Some(kind) => Way::Fail(kind),
+            None => Way::Well,
+        };
+        let result = work(&mut state, way);
+        match way {
+            Way::Well => result,
+            Way::Cut => {
+                state.power_cut = true;
+                Err(IoError::new(operation, path, offset, IoKind::Failed, "the power was cut"))
+            }
+            Way::Fail(kind) => {
+                let message = format!("planned fault at operation {number}");
+                Err(IoError::new(operation, path, offset, kind, message))
+            }
+        }
+    }
+
+    /// Runs something that changes nothing.
+    fn look<T>(
+        &self,
+        operation: &'static str,
+        path: &Path,
+        process: Option<u64>,
+        work: impl FnOnce(&mut State) -> Result<T>,
+    ) -> Result<T> {
+        let mut state = self.state.lock();
+        state.check_alive(operation, path, process)?;
+        state.reads += 1;
+        let number = state.reads;
+        if let Some(kind) = state.read_faults.remove(&number) {
+            let message = format!("planned fault at read {number}");
+            return Err(IoError::new(operation, path, None, kind, message));
+        }
+        work(&mut state)
+    }
+}
+
+impl std::fmt::Debug for SimDisk {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SimDisk").field("operations", &self.op_count()).finish_non_exhaustive()
+    }
+}
+
+impl State {
+    fn check_alive(&self, operation: &'static str, path: &Path, process: Option<u64>) -> Result<()> {
+        let message = if self.power_cut {
+            "the power was cut"
+        } else if process.is_some_and(|process| process != self.process) {
+            "the process of this handle was killed"
+        } else {
+            return Ok(());
+        };
+        Err(IoError::new(operation, path, None, IoKind::Failed, message))
+    }
+
+    fn find(&self, path: &Path, operation: &'static str) -> Result<u64> {
+        let error = |kind, message| Err(IoError::new(operation, path, None, kind, message));
+        match self.names.get(&normal(path)) {
+            Some(Entry::File(id)) => Ok(id),
+            Some(Entry::Folder) => error(IoKind::Failed, "it is a folder"),
+            None => error(IoKind::NotFound, "no such file"),
+        }
+    }
+
+    fn used_bytes(&self) -> u64 {
+        let named = self.names.files();
+        let takes_space = |(id, node): &(&u64, &Node)| named.contains(id) || node.handles > 0;
+        self.nodes.iter().filter(takes_space).map(|(_, node)| node.allocated()).sum()
+    }
+
+    fn free_bytes(&self) -> u64 {
+        match self.capacity_bytes {
+            Some(capacity) => capacity.saturating_sub(self.used_bytes()),
+            None => 1 << 50,
+        }
+    }
+
+    /// Drops the contents that nothing leads to any more.
+    fn drop_unreachable(&mut self) {
+        let reachable = self.names.reachable();
+        self.nodes.retain(|id, node| node.handles > 0 || reachable.contains(id));
+    }
+
+    fn end_process(&mut self) {
+        self.process += 1;
+        self.locked.clear();
+        self.nodes.values_mut().for_each(|node| node.handles = 0);
+        self.drop_unreachable();
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,164 @@
+use super::*;
+use crate::{PosixDisk, SimDisk};
+use esker_trace::{memory, SessionCounters};
+
+fn sim(seed: u64) -> (SimDisk, Arc<dyn Disk>) {
+    let disk = SimDisk::new(seed);
+    (disk.clone(), Arc::new(disk))
+}
+
+fn bytes(n: usize) -> Vec<u8> {
+    (0..n).map(|i| (i * 31 % 251) as u8).collect()
+}
+
+fn read_all(disk: &Arc<dyn Disk>, path: &Path) -> Vec<u8> {
+    let file = disk.open(path, OpenMode::Read, AccessHint::Blocks).unwrap();
+    let mut read = vec![0; file.size_bytes().unwrap() as usize];
+    file.read_at(&mut read, 0).unwrap();
+    read
+}
+
+#[test]
+fn any_size_in_any_pieces_comes_back_exactly() {
+    let path = Path::new("f");
+    for size in [0, 1, 4095, 4096, 4097, 16_384, 16_385, 100_000, 3 << 20] {
+        for piece in [1000, 4096, 40_000, 5 << 20] {
+            let (_, disk) = sim(1);
+            let mut writer = SequentialWriter::create(&disk, path, 16_000, Account::Other).unwrap();
+            let all = bytes(size);
+            for (i, piece_bytes) in all.chunks(piece).enumerate() {
+                assert_eq!(writer.append(piece_bytes).unwrap(), (i * piece) as u64);
+            }
+            assert_eq!(writer.position(), size as u64);
+            let (file, size_bytes) = writer.finish().unwrap();
+            assert_eq!(size_bytes, size as u64);
+            assert_eq!(file.size_bytes().unwrap(), size as u64);
+            assert_eq!(read_all(&disk, path), all);
+        }
+    }
+}
+
+#[test]
+fn zeros() {
+    let (_, disk) = sim(1);
+    let path = Path::new("f");
+    let mut writer = SequentialWriter::create(&disk, path, 4096, Account::Other).unwrap();
+    writer.append(b"abc").unwrap();
+    assert_eq!(writer.append_zeros(5000).unwrap(), 3);
+    assert_eq!(writer.append(b"d").unwrap(), 5003);
+    writer.finish().unwrap();
+    assert_eq!(read_all(&disk, path), [b"abc", &[0; 5000][..], b"d"].concat());
+}
+
+#[test]
+fn whole_buffers_are_written_once_and_the_reserve_is_given_back() {
+    let (sim, disk) = sim(1);
+    let session = SessionCounters::new();
+    let _bound = esker_trace::counters::bind(&session);
+    let path = Path::new("f");
+    let mut writer = SequentialWriter::create(&disk, path, 65_536, Account::Other).unwrap();
+    for _ in 0..100 {
+        writer.append(&bytes(10_000)).unwrap();
+    }
+    assert!(sim.used_bytes() > 1_000_000);
+    writer.finish().unwrap();
+    assert_eq!(sim.used_bytes(), 1_003_520);
+    let get = |counter| session.get(counter);
+    assert_eq!(get(Counter::BufferWrites), 16);
+    assert_eq!(get(Counter::WritesRun), 16);
+    assert_eq!(get(Counter::BytesWrittenRun), 1_003_520);
+    assert_eq!(get(Counter::SyncsRun), 1);
+}
+
+#[test]
+fn finished_file_survives_a_power_cut() {
+    let (sim, disk) = sim(1);
+    let path = Path::new("f");
+    let mut writer = SequentialWriter::create(&disk, path, 8192, Account::Other).unwrap();
+    writer.append(&bytes(50_001)).unwrap();
+    writer.finish().unwrap();
+    disk.sync_dir(Path::new("")).unwrap();
+    for seed in 0..100 {
+        let after: Arc<dyn Disk> = Arc::new(sim.after_power_cut(seed));
+        assert_eq!(read_all(&after, path), bytes(50_001));
+    }
+}
+
+#[test]
+fn every_fault_is_told_and_never_hidden() {
+    let path = Path::new("f");
+    let write = |disk: &Arc<dyn Disk>| -> Result<u64> {
+        let mut writer = SequentialWriter::create(disk, path, 8192, Account::Other)?;
+        for _ in 0..10 {
+            writer.append(&bytes(5000))?;
+        }
+        Ok(writer.finish()?.1)
+    };
+    let (clean, disk) = sim(0);
+    write(&disk).unwrap();
+    for operation in 1..=clean.op_count() {
+        let (faulty, disk) = sim(operation);
+        faulty.fail_once(operation, IoKind::Failed);
+        assert_eq!(write(&disk).unwrap_err().kind, IoKind::Failed, "operation {operation}");
+    }
+}
+
+#[test]
+fn failure_sticks() {
+    let (faulty, disk) = sim(1);
+    let mut writer = SequentialWriter::create(&disk, Path::new("f"), 4096, Account::Other).unwrap();
+    faulty.fail_once(2, IoKind::Failed);
+    writer.append(&bytes(4096)).unwrap_err();
+    writer.append(b"x").unwrap_err();
+    assert_eq!(writer.finish().err().unwrap().kind, IoKind::Failed);
+}
+
+#[test]
+fn full_disk_is_used_to_the_last_page() {
+    let (faulty, disk) = sim(1);
+    faulty.capacity(Some(40 * 4096));
+    let write = |size| -> Result<u64> {
+        let path = Path::new("f");
+        let mut writer = SequentialWriter::create(&disk, path, 8192, Account::Other)?;
+        let result = writer.append(&bytes(size)).and_then(|_| Ok(writer.finish()?.1));
+        disk.remove(path)?;
+        result
+    };
+    assert_eq!(write(40 * 4096).unwrap(), 40 * 4096);
+    assert_eq!(write(40 * 4096 + 1).unwrap_err().kind, IoKind::DiskFull);
+    assert_eq!(faulty.used_bytes(), 0);
+}
+
+#[test]
+fn memory_is_one_buffer_and_goes_back() {
+    let (_, disk) = sim(1);
+    let before = memory::charged(Account::Catalog);
+    let mut writer = SequentialWriter::create(&disk, Path::new("f"), 65_536, Account::Catalog).unwrap();
+    assert_eq!(memory::charged(Account::Catalog), before);
+    writer.append(&bytes(300_000)).unwrap();
+    assert_eq!(memory::charged(Account::Catalog) - before, 65_536);
+    writer.finish().unwrap();
+    assert_eq!(memory::charged(Account::Catalog), before);
+}
+
+#[test]
+fn real_disk_plain_and_queued() {
+    let folder = std::env::temp_dir().join(format!("esker-io-{}-writer", std::process::id()));
+    for (name, disk) in [("plain", PosixDisk::new()), ("queued", PosixDisk::with_uring(4))] {
+        let disk: Arc<dyn Disk> = Arc::new(disk);
+        disk.create_dir(&folder).unwrap();
+        let path = folder.join(name);
+        let mut writer = SequentialWriter::create(&disk, &path, 65_536, Account::Other).unwrap();
+        let all = bytes(2_000_001);
+        for piece in all.chunks(7000) {
+            writer.append(piece).unwrap();
+        }
+        let (file, size) = writer.finish().unwrap();
+        assert_eq!(size, 2_000_001);
+        let mut read = vec![0; size as usize];
+        file.read_at(&mut read, 0).unwrap();
+        assert!(read == all);
+        disk.remove(&path).unwrap();
+    }
+    let _ = std::fs::remove_dir(&folder);
+}

@@ -1,0 +1,132 @@
+//! `esker lab all`: every measurement in turn, each as its own command would make it, with sizes that fit the time.
+
+use crate::error::{LabError, Result, Verdict};
+use crate::report::{Report, SCHEMA_VERSION};
+use crate::session::Common;
+use crate::Lab;
+use clap::{Args, Parser};
+use serde_json::{json, Value};
+
+/// Options of the command.
+#[derive(Debug, Clone, Args)]
+pub struct Options {
+    #[command(flatten)]
+    common: Common,
+    /// In less than two minutes on most machines
+    #[arg(long, conflicts_with = "full")]
+    quick: bool,
+    /// Large files and many threads: takes long
+    #[arg(long)]
+    full: bool,
+}
+
+impl Options {
+    pub(crate) fn common(&self) -> &Common {
+        &self.common
+    }
+}
+
+const QUICK: [&[&str]; 8] = [
+    &["doctor"],
+    &["io", "--records", "500000"],
+    &["buffer", "--records", "200000", "--from", "4K"],
+    &["sync", "--count", "50"],
+    &["commit", "--threads", "1,16", "--commits", "500"],
+    &["trace", "--reads", "500"],
+    &["locks", "--threads", "1,4", "--count", "50000"],
+    &["recovery", "--records", "10000,50000"],
+];
+const MIDDLE: [&[&str]; 8] = [
+    &["doctor"],
+    &["io"],
+    &["buffer"],
+    &["sync", "--threads", "1,8"],
+    &["commit"],
+    &["trace", "--reads", "5000"],
+    &["locks"],
+    &["recovery"],
+];
+const FULL: [&[&str]; 8] = [
+    &["doctor"],
+    &["io", "--records", "100000000"],
+    &["buffer", "--records", "10000000", "--to", "1G"],
+    &["sync", "--threads", "1,2,4,8,16,32,64", "--sizes", "512,4K,16K,128K", "--count", "1000"],
+    &["commit", "--threads", "1,2,4,8,16,32,64,128,256,512", "--commits", "20000"],
+    &["trace", "--reads", "20000"],
+    &["locks", "--threads", "1,2,4,8,16,64,256"],
+    &["recovery", "--records", "100000,1000000,10000000,100000000"],
+];
+
+#[derive(Parser)]
+struct Line {
+    #[command(subcommand)]
+    lab: Lab,
+}
+
+/// Runs them all; a command that cannot be run here is missing, and a note says why.
+///
+/// # Errors
+/// When the folder cannot be used at all.
+pub fn run(options: &Options) -> Result<(Vec<Report>, Vec<String>)> {
+    let plan = match (options.quick, options.full) {
+        (true, _) => QUICK,
+        (_, true) => FULL,
+        _ => MIDDLE,
+    };
+    let c = &options.common;
+    let mut common = vec![
+        "--dir".to_owned(),
+        c.dir.display().to_string(),
+        "--runs".into(),
+        c.runs.to_string(),
+        "--seed".into(),
+        c.seed.to_string(),
+        "--cache".into(),
+        format!("{:?}", c.cache).to_lowercase(),
+    ];
+    if let Some(space) = c.max_space {
+        common.extend(["--max-space".into(), space.to_string()]);
+    }
+    let began = std::time::Instant::now();
+    let (mut reports, mut notes) = (Vec::new(), Vec::new());
+    for command in plan {
+        let mut words: Vec<String> = ["lab"].iter().chain(command).map(|w| (*w).to_owned()).collect();
+        words.extend(common.iter().cloned());
+        if let Some(most) = c.max_time {
+            let left = most.saturating_sub(began.elapsed()).as_secs_f64();
+            if left < 0.001 {
+                notes.push(format!("'{}' was not run: the time is over", command[0]));
+                continue;
+            }
+            words.extend(["--max-time".into(), format!("{left:.3}")]);
+        }
+        let line = Line::try_parse_from(&words).map_err(|e| LabError::Invalid(e.to_string()))?;
+        let Some((_, report)) = line.lab.measure() else { continue };
+        match report {
+            Ok(report) => reports.push(report),
+            Err(e @ LabError::Io(_)) if reports.is_empty() => return Err(e),
+            Err(e) => notes.push(format!("'{}' was not run: {e}", command[0])),
+        }
+    }
+    Ok((reports, notes))
+}
+
+/// The worst of all.
+#[must_use]
+pub fn verdict(reports: &[Report]) -> Verdict {
+    reports.iter().map(Report::verdict).max().unwrap_or(Verdict::Unsupported)
+}
+
+/// All in one.
+#[must_use]
+pub fn to_json(reports: &[Report], notes: &[String]) -> Value {
+    json!({
+        "schema": "esker-lab",
+        "schema_version": SCHEMA_VERSION,
+        "esker_version": env!("CARGO_PKG_VERSION"),
+        "command": "all",
+        "reports": reports.iter().map(Report::to_json).collect::<Vec<_>>(),
+        "notes": notes,
+        "exit_code": verdict(reports).exit_code(),
+    })
+}

@@ -1,0 +1,401 @@
+//! `esker lab commit`: how commits of many threads share barriers, alone and together with a coordinator's log (the
+//! server's binlog).
+//!
+//! Every transaction writes `--bytes` of redo. Alone it commits by one record. In two phases it prepares, then joins the
+//! coordinator's queue; whoever leads that queue writes and syncs the coordinator's log for all in it, and gives each its
+//! commit record in that order. What differs is who makes the engine's log durable, and when.
+
+use crate::doctor;
+use crate::error::{LabError, Result};
+use crate::report::Report;
+use crate::session::{Case, Common, Sample, Session};
+use clap::Args;
+use esker_io::raw::{Barrier, RawFile, RawOptions};
+use esker_io::{Disk, PosixDisk};
+use esker_trace::counters::{global_total, Counter};
+use esker_wal::{Wal, WalError, WalOptions};
+use serde_json::json;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+/// Bytes of a decision, and of an entry in the coordinator's log besides the redo.
+const DECISION_BYTES: usize = 16;
+
+/// Options of the command.
+#[derive(Debug, Clone, Args)]
+pub struct Options {
+    #[command(flatten)]
+    common: Common,
+    /// Threads that commit; several, with commas, up to 512
+    #[arg(long, value_name = "N", default_value = "1,8,64", value_delimiter = ',')]
+    threads: Vec<usize>,
+    /// Transactions of all threads together in a run
+    #[arg(long, value_name = "N", default_value_t = 2000)]
+    commits: u64,
+    /// Bytes of redo of a transaction
+    #[arg(long, value_name = "BYTES", default_value_t = 200)]
+    bytes: usize,
+}
+
+impl Options {
+    pub(crate) fn common(&self) -> &Common {
+        &self.common
+    }
+}
+
+/// Who syncs what.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Mode {
+    name: &'static str,
+    /// With a coordinator.
+    two_phases: bool,
+    /// Each transaction syncs by itself, as if there were no groups.
+    alone: bool,
+    /// A prepared transaction is durable before it queues.
+    prepare_sync: bool,
+    /// The queue's leader makes all prepared transactions durable at once, before the coordinator's log.
+    group_prepare: bool,
+    /// The commit record is durable before the commit is acknowledged.
+    commit_sync: bool,
+}
+
+const MODES: [Mode; 6] = [
+    Mode {
+        name: "one sync per commit",
+        two_phases: false,
+        alone: true,
+        prepare_sync: false,
+        group_prepare: false,
+        commit_sync: true,
+    },
+    Mode {
+        name: "group commit",
+        two_phases: false,
+        alone: false,
+        prepare_sync: false,
+        group_prepare: false,
+        commit_sync: true,
+    },
+    Mode {
+        name: "no sync",
+        two_phases: false,
+        alone: false,
+        prepare_sync: false,
+        group_prepare: false,
+        commit_sync: false,
+    },
+    Mode {
+        name: "2pc, prepare synced",
+        two_phases: true,
+        alone: false,
+        prepare_sync: true,
+        group_prepare: false,
+        commit_sync: false,
+    },
+    Mode {
+        name: "2pc, prepare and commit synced",
+        two_phases: true,
+        alone: false,
+        prepare_sync: true,
+        group_prepare: false,
+        commit_sync: true,
+    },
+    Mode {
+        name: "2pc, prepares synced by the group",
+        two_phases: true,
+        alone: false,
+        prepare_sync: false,
+        group_prepare: true,
+        commit_sync: false,
+    },
+];
+
+/// Measures.
+///
+/// # Errors
+/// Wrong options, no space, no folder.
+pub fn run(options: &Options) -> Result<Report> {
+    if options.threads.iter().any(|t| *t == 0 || *t > 512) {
+        return Err(LabError::Invalid("--threads must be between 1 and 512".into()));
+    }
+    if options.commits == 0 || options.bytes == 0 || options.bytes > 1 << 20 {
+        return Err(LabError::Invalid("--commits must be at least 1, --bytes between 1 and 1M".into()));
+    }
+    let mut session = Session::begin(&options.common, "commit")?;
+    let mut cases = Vec::new();
+    for &threads in &options.threads {
+        let base = cases.len();
+        for mode in MODES {
+            let job = Job { mode, threads, commits: options.commits, bytes: options.bytes };
+            let params = vec![threads.to_string(), mode.name.into()];
+            cases.push(Case { params, base: Some(base), work: Box::new(move |session| job.run(session)) });
+        }
+    }
+    let run_bytes = 3 * options.commits * (options.bytes as u64 + 4096) + (256 << 20);
+    session.plan(cases.len(), run_bytes * (cases.len() * options.common.runs) as u64, run_bytes)?;
+    let rows = session.run(&mut cases);
+    Ok(Report {
+        command: "commit",
+        options: session
+            .options(json!({ "threads": options.threads, "commits": options.commits, "bytes": options.bytes })),
+        machine: doctor::machine(&options.common.dir),
+        params: vec!["threads", "commit"],
+        shown: vec![
+            ("per_second", "a second"),
+            ("median_us", "median us"),
+            ("p99_us", "99% us"),
+            ("log_syncs", "log syncs"),
+            ("coordinator_syncs", "coordinator's"),
+            ("led", "led"),
+            ("followed", "followed"),
+            ("group", "in a group"),
+            ("log_bytes", "log bytes each"),
+        ],
+        shown_counts: vec![("asked", "syncs asked for")],
+        relative: Some("per_second"),
+        null_difference: None,
+        rows,
+        notes: vec![
+            "Percent is of one sync per commit. 'led' and 'followed' count waits for the log that wrote for others and that \
+             others wrote for; 'in a group' is how many transactions a coordinator's sync, or else a log sync, served."
+                .into(),
+            "2pc, prepare synced: what MariaDB asks of an engine. 2pc, prepares synced by the group: as MySQL does it.".into(),
+        ],
+    })
+}
+
+struct Job {
+    mode: Mode,
+    threads: usize,
+    commits: u64,
+    bytes: usize,
+}
+
+/// The engine's log, or one that knows no groups.
+enum Log {
+    Esker(Wal),
+    Alone { file: RawFile, end: Mutex<u64> },
+}
+
+impl Log {
+    fn open(folder: &Path, alone: bool) -> Result<Log> {
+        if alone {
+            let file = RawFile::open(&folder.join("alone"), RawOptions { create: true, ..RawOptions::default() })?;
+            return Ok(Log::Alone { file, end: Mutex::new(0) });
+        }
+        let disk: Arc<dyn Disk> = Arc::new(PosixDisk::new());
+        let options = WalOptions { create: true, ..WalOptions::default() };
+        let from = esker_format::Lsn(esker_wal::SECTOR_BYTES);
+        let wal = Wal::open::<WalError>(disk, folder, options, from, &mut |_, _| Ok(()), &mut |_, _| {});
+        Ok(Log::Esker(wal.map_err(wal_failed)?))
+    }
+
+    /// Adds a record; the position that must be durable for it.
+    fn append(&self, record: &[u8]) -> Result<u64> {
+        match self {
+            Log::Esker(wal) => Ok(wal.append(record).map_err(wal_failed)?.end.0),
+            Log::Alone { file, end } => {
+                let mut end = lock(end);
+                file.write_at(record, *end)?;
+                *end += record.len() as u64;
+                Ok(*end)
+            }
+        }
+    }
+
+    fn sync(&self, position: u64, counts: &Counts) -> Result<()> {
+        counts.asked.fetch_add(1, Ordering::Relaxed);
+        match self {
+            Log::Esker(wal) => wal.wait_durable(esker_format::Lsn(position)).map_err(wal_failed),
+            Log::Alone { file, .. } => {
+                counts.alone_syncs.fetch_add(1, Ordering::Relaxed);
+                Ok(file.sync(Barrier::Fdatasync)?)
+            }
+        }
+    }
+}
+
+fn wal_failed(e: WalError) -> LabError {
+    LabError::Failed(e.to_string())
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[derive(Default)]
+struct Counts {
+    asked: AtomicU64,
+    alone_syncs: AtomicU64,
+    coordinator_syncs: AtomicU64,
+}
+
+/// The other log of a two-phase commit, with a queue as the server's binlog has it.
+struct Coordinator {
+    file: RawFile,
+    queue: Mutex<Queue>,
+    done: Condvar,
+}
+
+#[derive(Default)]
+struct Queue {
+    /// Transactions that wait: prepared up to which position of the engine's log.
+    waiting: Vec<u64>,
+    /// So many have entered, and so many are done.
+    entered: u64,
+    finished: u64,
+    leading: bool,
+    position: u64,
+    /// Where the last finished group's commit records end.
+    committed: u64,
+    failure: Option<LabError>,
+}
+
+impl Coordinator {
+    /// Commits a prepared transaction; where its commit record ends in the engine's log.
+    fn commit(&self, job: &Job, log: &Log, counts: &Counts, prepared: u64) -> Result<u64> {
+        let mut queue = lock(&self.queue);
+        queue.waiting.push(prepared);
+        queue.entered += 1;
+        let mine = queue.entered;
+        loop {
+            if let Some(failure) = &queue.failure {
+                return Err(failure.clone());
+            }
+            if queue.finished >= mine {
+                return Ok(queue.committed);
+            }
+            if queue.leading {
+                queue = self.done.wait(queue).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            }
+            queue.leading = true;
+            let group = std::mem::take(&mut queue.waiting);
+            let position = queue.position;
+            drop(queue);
+            let result = self.lead(job, log, counts, &group, position);
+            queue = lock(&self.queue);
+            queue.leading = false;
+            queue.finished += group.len() as u64;
+            match result {
+                Ok((position, committed)) => (queue.position, queue.committed) = (position, committed),
+                Err(e) => queue.failure = Some(e),
+            }
+            self.done.notify_all();
+        }
+    }
+
+    fn lead(&self, job: &Job, log: &Log, counts: &Counts, group: &[u64], position: u64) -> Result<(u64, u64)> {
+        if job.mode.group_prepare {
+            log.sync(group.iter().copied().max().unwrap_or(0), counts)?;
+        }
+        let entries = vec![0xB1; group.len() * (job.bytes + DECISION_BYTES)];
+        self.file.write_at(&entries, position)?;
+        self.file.sync(Barrier::Fdatasync)?;
+        counts.coordinator_syncs.fetch_add(1, Ordering::Relaxed);
+        let mut committed = 0;
+        for _ in group {
+            committed = log.append(&[0xC0; DECISION_BYTES])?;
+        }
+        Ok((position + entries.len() as u64, committed))
+    }
+}
+
+impl Job {
+    fn run(&self, session: &Session) -> Result<Sample> {
+        let folder = session.folder().join(format!("log-{}", self.threads));
+        let result = self.run_in(session, &folder);
+        remove(&folder);
+        result
+    }
+
+    fn run_in(&self, session: &Session, folder: &Path) -> Result<Sample> {
+        PosixDisk::new().create_dir(folder)?;
+        let log = Log::open(folder, self.mode.alone)?;
+        let path: PathBuf = folder.join("coordinator");
+        let file = RawFile::open(&path, RawOptions { create: true, ..RawOptions::default() })?;
+        let coordinator = Coordinator { file, queue: Mutex::default(), done: Condvar::new() };
+        let (counts, started) = (Counts::default(), AtomicU64::new(0));
+        let figures =
+            || [Counter::SyncsWal, Counter::WalGroups, Counter::WalGroupMembers, Counter::WalBytes].map(global_total);
+        let before = figures();
+        let began = Instant::now();
+        let results: Vec<Result<Vec<f64>>> = std::thread::scope(|scope| {
+            let work = || {
+                let mut times = Vec::new();
+                while started.fetch_add(1, Ordering::Relaxed) < self.commits {
+                    session.check()?;
+                    let began = Instant::now();
+                    self.transaction(&log, &coordinator, &counts)?;
+                    times.push(began.elapsed().as_nanos() as f64 / 1000.0);
+                }
+                Ok(times)
+            };
+            let threads: Vec<_> = (0..self.threads).map(|_| scope.spawn(work)).collect();
+            let ended = |t: std::thread::ScopedJoinHandle<'_, Result<Vec<f64>>>| {
+                t.join().unwrap_or_else(|_| Err(LabError::Failed("a thread ended early".into())))
+            };
+            threads.into_iter().map(ended).collect()
+        });
+        let wall = began.elapsed().as_secs_f64();
+        let after = figures();
+        let [syncs, groups, members, bytes] = std::array::from_fn(|i| (after[i] - before[i]) as f64);
+        let mut times = Vec::new();
+        for result in results {
+            times.extend(result?);
+        }
+        times.sort_by(f64::total_cmp);
+        let at = |share: f64| times[((times.len() - 1) as f64 * share) as usize];
+        let n = times.len() as f64;
+        let count = |c: &AtomicU64| c.load(Ordering::Relaxed) as f64;
+        let (alone, coordinator) = (count(&counts.alone_syncs), count(&counts.coordinator_syncs));
+        let log_syncs = if self.mode.alone { alone } else { syncs };
+        let shared = if self.mode.two_phases { coordinator } else { log_syncs };
+        let log_bytes = match &log {
+            Log::Alone { end, .. } => *lock(end) as f64,
+            Log::Esker(_) => bytes,
+        };
+        Ok(Sample {
+            metrics: vec![
+                ("per_second", "1/s", n / wall),
+                ("median_us", "us", at(0.5)),
+                ("p99_us", "us", at(0.99)),
+                ("log_syncs", "", log_syncs),
+                ("coordinator_syncs", "", coordinator),
+                ("led", "", if self.mode.alone { alone } else { groups }),
+                ("followed", "", if self.mode.alone { 0.0 } else { (members - groups).max(0.0) }),
+                ("group", "", if shared > 0.0 { n / shared } else { 0.0 }),
+                ("log_bytes", "bytes", log_bytes / n),
+                ("asked_syncs", "", count(&counts.asked)),
+            ],
+            counts: if self.mode.group_prepare { vec![] } else { vec![("asked", counts.asked.into_inner())] },
+            wrong: None,
+        })
+    }
+
+    fn transaction(&self, log: &Log, coordinator: &Coordinator, counts: &Counts) -> Result<()> {
+        let redo = vec![0x5E; self.bytes];
+        let prepared = log.append(&redo)?;
+        if !self.mode.two_phases {
+            return if self.mode.commit_sync { log.sync(prepared, counts) } else { Ok(()) };
+        }
+        if self.mode.prepare_sync {
+            log.sync(prepared, counts)?;
+        }
+        let committed = coordinator.commit(self, log, counts, prepared)?;
+        if self.mode.commit_sync {
+            log.sync(committed, counts)?;
+        }
+        Ok(())
+    }
+}
+
+fn remove(folder: &Path) {
+    let disk = PosixDisk::new();
+    for entry in disk.list(folder).unwrap_or_default() {
+        let _ = disk.remove(&folder.join(entry.name));
+    }
+    let _ = disk.remove_dir(folder);
+}

@@ -1,0 +1,155 @@
+//! The lab: what does this machine's storage do for a database? Measured with the engine's own file layer.
+//!
+//! Owns the commands below `esker lab`. A command makes a [`report::Report`] of rows; [`run`] prints it as a table or as
+//! JSON. What the commands have in common is in [`session`] (folder, plan, turns, stopping), [`stats`], [`noise`] and
+//! [`report`]; what is measured in [`writers`], [`readers`], [`theory`] and the commands' own modules.
+
+pub mod all;
+pub mod buffer;
+pub mod commit;
+pub mod doctor;
+pub mod error;
+pub mod html;
+pub mod io;
+pub mod locks;
+pub mod measure;
+pub mod noise;
+pub mod readers;
+pub mod records;
+pub mod recovery;
+pub mod report;
+pub mod session;
+pub mod stats;
+pub mod sync;
+pub mod theory;
+pub mod trace;
+pub mod writers;
+
+pub use error::{LabError, Result, Verdict};
+
+use clap::Subcommand;
+use esker_io::host::{read_text, write_text};
+use std::io::Write;
+use std::path::PathBuf;
+
+/// Exit codes, for the help.
+pub const EXIT_CODES: &str = "\
+Exit codes:
+  0  all is well
+  1  it could not be done: wrong arguments, no space, a folder that cannot be written
+  2  what was written or read was not what it should be: the row says so and counts for nothing
+  3  the machine was too noisy: the host took more than a tenth of the time
+  4  nothing of what was asked for is supported here";
+
+/// The commands of the lab.
+#[derive(Debug, Clone, Subcommand)]
+pub enum Lab {
+    /// The machine as storage sees it: kernel, file system, device, abilities, noise, and a test of the lab itself
+    #[command(after_help = EXIT_CODES)]
+    Doctor(doctor::Options),
+    /// Five ways to write and read records of a file: plain, cached, background, mapped, direct
+    #[command(after_help = EXIT_CODES)]
+    Io(io::Options),
+    /// Buffer sizes: time, and writes counted and held against what the buffer's rule demands
+    #[command(after_help = EXIT_CODES)]
+    Buffer(buffer::Options),
+    /// What a barrier costs: fsync, fdatasync, O_DSYNC, RWF_DSYNC; files that grow, are reserved, are full of zeros
+    #[command(after_help = EXIT_CODES)]
+    Sync(sync::Options),
+    /// Group commit: who syncs for whom, alone and with a coordinator's log, by threads
+    #[command(after_help = EXIT_CODES)]
+    Commit(commit::Options),
+    /// Reads one by one with their times, and what the times say about where the bytes came from
+    #[command(after_help = EXIT_CODES)]
+    Trace(trace::Options),
+    /// The engine's lock under threads: contention, and the times of waiting, holding and letting go
+    #[command(after_help = EXIT_CODES)]
+    Locks(locks::Options),
+    /// Time to open a folder after a crash, as the log grows
+    #[command(after_help = EXIT_CODES)]
+    Recovery(recovery::Options),
+    /// Commits rows and crashes: what 'recovery' recovers from
+    #[command(hide = true)]
+    RecoveryLoad(recovery::Load),
+    /// All of the above
+    #[command(after_help = EXIT_CODES)]
+    All(all::Options),
+    /// Makes one page of HTML of a report that --json printed, or of two to compare them
+    Report {
+        /// What a command printed with --json
+        #[arg(value_name = "JSON")]
+        file: PathBuf,
+        /// Another one of the same command
+        #[arg(value_name = "JSON")]
+        other: Option<PathBuf>,
+    },
+}
+
+impl Lab {
+    /// Measures; the options that all commands have, and what was found. `None`: it is about reports, not machines.
+    fn measure(&self) -> Option<(&session::Common, Result<report::Report>)> {
+        Some(match self {
+            Lab::Doctor(o) => (o.common(), doctor::run(o)),
+            Lab::Io(o) => (o.common(), io::run(o)),
+            Lab::Buffer(o) => (o.common(), buffer::run(o)),
+            Lab::Sync(o) => (o.common(), sync::run(o)),
+            Lab::Commit(o) => (o.common(), commit::run(o)),
+            Lab::Trace(o) => (o.common(), trace::run(o)),
+            Lab::Locks(o) => (o.common(), locks::run(o)),
+            Lab::Recovery(o) => (o.common(), recovery::run(o)),
+            Lab::All(_) | Lab::Report { .. } | Lab::RecoveryLoad(_) => return None,
+        })
+    }
+}
+
+/// The page of some files.
+fn page_of(files: &[&PathBuf]) -> Result<String> {
+    let read = |path: &&PathBuf| {
+        let name = path.display().to_string();
+        let report = html::parse(&read_text(path)?, &name)?;
+        Ok((name, report))
+    };
+    html::page(&files.iter().map(read).collect::<Result<Vec<_>>>()?)
+}
+
+/// Runs a command and prints its report; how it ended.
+///
+/// # Errors
+/// When nothing could be measured.
+pub fn run(lab: &Lab, out: &mut dyn Write) -> Result<Verdict> {
+    let mut print = |text: &str| out.write_all(text.as_bytes()).map_err(|e| LabError::Output(e.to_string()));
+    if let Lab::Report { file, other } = lab {
+        let files: Vec<&PathBuf> = std::iter::once(file).chain(other).collect();
+        print(&page_of(&files)?)?;
+        return Ok(Verdict::Good);
+    }
+    if let Lab::RecoveryLoad(load) = lab {
+        recovery::load(load)?;
+    }
+    if let Lab::All(options) = lab {
+        let (reports, notes) = all::run(options)?;
+        let json = all::to_json(&reports, &notes);
+        if let Some(path) = &options.common().html {
+            write_text(path, &html::page(&[("this machine".into(), json.clone())])?)?;
+        }
+        if options.common().json {
+            print(&format!("{json:#}\n"))?;
+        } else {
+            for report in &reports {
+                print(&format!("== {} ==\n{}\n", report.command, report.to_text()))?;
+            }
+            notes.iter().try_for_each(|note| print(&format!("{note}\n")))?;
+        }
+        return Ok(all::verdict(&reports));
+    }
+    let Some((common, report)) = lab.measure() else { return Ok(Verdict::Good) };
+    let report = report?;
+    if let Some(path) = &common.html {
+        write_text(path, &html::page(&[("this machine".into(), report.to_json())])?)?;
+    }
+    match common.json {
+        true => print(&format!("{:#}\n", report.to_json()))?,
+        false => print(&report.to_text())?,
+    }
+    Ok(report.verdict())
+}

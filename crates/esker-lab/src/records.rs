@@ -1,0 +1,136 @@
+//! The records that the lab writes and reads: cheap to make, different from each other, the same for every algorithm.
+
+/// Bytes that records are cut from.
+const PATTERN_BYTES: usize = 1 << 20;
+/// Row lengths repeat after so many records.
+const LENGTHS: usize = 1 << 16;
+
+/// How long records are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Shape {
+    /// All the same, as in a table with fixed rows.
+    Static,
+    /// From a quarter of the length up, as in a table with dynamic rows.
+    Dynamic,
+}
+
+impl Shape {
+    /// As it is printed.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Shape::Static => "static",
+            Shape::Dynamic => "dynamic",
+        }
+    }
+}
+
+/// A sequence of records, the same for the same seed.
+pub struct Records {
+    pattern: Vec<u8>,
+    /// Empty: all are `longest` long.
+    lengths: Vec<u32>,
+    longest: usize,
+    /// How many.
+    pub count: u64,
+}
+
+/// SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
+pub fn split_mix(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    let mut z = *state;
+    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    z ^ (z >> 31)
+}
+
+impl Records {
+    /// `count` records of at most `longest` bytes.
+    #[must_use]
+    pub fn new(shape: Shape, longest: usize, count: u64, seed: u64) -> Records {
+        let mut state = seed;
+        let words = (PATTERN_BYTES + longest).div_ceil(8);
+        let pattern = (0..words).flat_map(|_| split_mix(&mut state).to_le_bytes()).collect();
+        let least = (longest / 4).max(1);
+        let span = (longest - least + 1) as u64;
+        let lengths = match shape {
+            Shape::Static => Vec::new(),
+            Shape::Dynamic => (0..LENGTHS).map(|_| (least as u64 + split_mix(&mut state) % span) as u32).collect(),
+        };
+        Records { pattern, lengths, longest, count }
+    }
+
+    /// Length of record `i`, in bytes.
+    #[must_use]
+    pub fn length(&self, i: u64) -> usize {
+        match self.lengths.len() {
+            0 => self.longest,
+            n => self.lengths[i as usize % n] as usize,
+        }
+    }
+
+    /// Bytes of record `i`.
+    #[must_use]
+    pub fn get(&self, i: u64) -> &[u8] {
+        // An odd step: neighbours differ, and the pattern is walked in full.
+        let at = (i as usize).wrapping_mul(811) % PATTERN_BYTES;
+        &self.pattern[at..at + self.length(i)]
+    }
+
+    /// Length of the longest record, in bytes.
+    #[must_use]
+    pub fn longest(&self) -> usize {
+        self.longest
+    }
+
+    /// Bytes of all of them.
+    #[must_use]
+    pub fn total_bytes(&self) -> u64 {
+        match self.lengths.len() as u64 {
+            0 => self.count * self.longest as u64,
+            n => {
+                let all: u64 = self.lengths.iter().map(|l| u64::from(*l)).sum();
+                let rest: u64 = self.lengths[..(self.count % n) as usize].iter().map(|l| u64::from(*l)).sum();
+                self.count / n * all + rest
+            }
+        }
+    }
+
+    /// What [`sum_of`] gives over all of them.
+    #[must_use]
+    pub fn sum(&self) -> u64 {
+        (0..self.count).fold(0, |sum, i| sum_of(sum, self.get(i)))
+    }
+}
+
+/// Adds a record to a sum that depends on every record's beginning, end, length and place.
+#[inline]
+#[must_use]
+pub fn sum_of(sum: u64, record: &[u8]) -> u64 {
+    let first = record.first().copied().unwrap_or(0);
+    let last = record.last().copied().unwrap_or(0);
+    sum.rotate_left(1) ^ (u64::from(first) << 32 | u64::from(last) << 24 | record.len() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_and_total_agree() {
+        for shape in [Shape::Static, Shape::Dynamic] {
+            for count in [0, 1, 1000, 70_000] {
+                let r = Records::new(shape, 103, count, 7);
+                let total: u64 = (0..count).map(|i| r.get(i).len() as u64).sum();
+                assert_eq!(total, r.total_bytes(), "{shape:?} {count}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_sum_tells_an_exchange() {
+        let r = Records::new(Shape::Dynamic, 103, 100, 7);
+        let exchanged = [1, 0].into_iter().chain(2..100).fold(0, |sum, i| sum_of(sum, r.get(i)));
+        assert_ne!(exchanged, r.sum());
+    }
+}

@@ -1,0 +1,324 @@
+//! What a command found: rows with all their samples, as JSON (docs/LAB.md describes the schema) and as a table.
+//!
+//! Invariant: a row is never left out; one that was not measured says why.
+
+use crate::error::Verdict;
+use crate::noise::Noise;
+use crate::stats::{middle, Middle};
+use serde_json::{json, Map, Value};
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+/// Version of the JSON schema: raised when a reader of older reports would go wrong.
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// Samples of one figure.
+#[derive(Debug, Clone, Default)]
+pub struct Metric {
+    /// "ns", "s", "bytes", "".
+    pub unit: &'static str,
+    /// In the order of the runs.
+    pub samples: Vec<f64>,
+}
+
+/// How a row ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Status {
+    /// Measured, and right.
+    Good,
+    /// Measured, and what came out was wrong: the figures count for nothing.
+    Void(String),
+    /// Kernel, file system or container refuse it.
+    Unsupported(String),
+    /// It failed.
+    Failed(String),
+    /// Not, or not fully, measured: Ctrl-C or the end of the time.
+    Stopped,
+}
+
+impl Status {
+    fn name(&self) -> &'static str {
+        match self {
+            Status::Good => "good",
+            Status::Void(_) => "void",
+            Status::Unsupported(_) => "unsupported",
+            Status::Failed(_) => "failed",
+            Status::Stopped => "stopped",
+        }
+    }
+
+    fn why(&self) -> &str {
+        match self {
+            Status::Void(why) | Status::Unsupported(why) | Status::Failed(why) => why,
+            Status::Good | Status::Stopped => "",
+        }
+    }
+}
+
+/// One thing that was measured.
+#[derive(Debug, Clone)]
+pub struct Row {
+    /// What it is: the values of the report's parameters, in their order.
+    pub params: Vec<String>,
+    /// Figures with a spread.
+    pub metrics: BTreeMap<&'static str, Metric>,
+    /// Figures without one: all runs agreed on them.
+    pub counts: BTreeMap<&'static str, u64>,
+    /// The row that is 100 percent for this one.
+    pub base: Option<usize>,
+    /// The worst of all runs.
+    pub noise: Noise,
+    /// How it ended.
+    pub status: Status,
+}
+
+impl Row {
+    /// Median and interval of a figure.
+    #[must_use]
+    pub fn middle(&self, metric: &str) -> Option<Middle> {
+        self.metrics.get(metric).and_then(|m| middle(&m.samples))
+    }
+}
+
+/// A command's result.
+#[derive(Debug, Clone)]
+pub struct Report {
+    /// The command.
+    pub command: &'static str,
+    /// What it was asked for.
+    pub options: Value,
+    /// What it ran on.
+    pub machine: Value,
+    /// Names of the rows' parameters.
+    pub params: Vec<&'static str>,
+    /// Figures to print, in order: name and heading.
+    pub shown: Vec<(&'static str, &'static str)>,
+    /// Counts to print, in order: name and heading.
+    pub shown_counts: Vec<(&'static str, &'static str)>,
+    /// The figure that rows are compared by.
+    pub relative: Option<&'static str>,
+    /// By how much the same thing, measured twice, differed: 0.02 is 2 percent.
+    pub null_difference: Option<f64>,
+    /// The rows.
+    pub rows: Vec<Row>,
+    /// For people.
+    pub notes: Vec<String>,
+}
+
+impl Report {
+    /// The exit code's reason.
+    #[must_use]
+    pub fn verdict(&self) -> Verdict {
+        let void = self.rows.iter().any(|r| matches!(r.status, Status::Void(_)));
+        let good = self.rows.iter().any(|r| r.status == Status::Good);
+        let refused = self.rows.iter().any(|r| matches!(r.status, Status::Unsupported(_)));
+        if void {
+            Verdict::Void
+        } else if !good && refused {
+            Verdict::Unsupported
+        } else if self.rows.iter().any(|r| r.status == Status::Good && r.noise.is_too_much()) {
+            Verdict::Noisy
+        } else {
+            Verdict::Good
+        }
+    }
+
+    /// Percent of the row that is 100 percent; `None` where there is none or it is too near to tell.
+    fn percent(&self, row: &Row) -> Option<f64> {
+        let metric = self.relative?;
+        let (mine, base) = (row.middle(metric)?.median, self.rows.get(row.base?)?.middle(metric)?.median);
+        (base > 0.0).then(|| 100.0 * mine / base)
+    }
+
+    /// As the schema says.
+    #[must_use]
+    pub fn to_json(&self) -> Value {
+        let rows: Vec<Value> = self.rows.iter().map(|r| self.row_json(r)).collect();
+        json!({
+            "schema": "esker-lab",
+            "schema_version": SCHEMA_VERSION,
+            "esker_version": env!("CARGO_PKG_VERSION"),
+            "command": self.command,
+            "options": self.options,
+            "machine": self.machine,
+            "null_difference": self.null_difference,
+            "relative": self.relative,
+            "rows": rows,
+            "notes": self.notes,
+            "exit_code": self.verdict().exit_code(),
+        })
+    }
+
+    fn row_json(&self, row: &Row) -> Value {
+        let params: Map<String, Value> =
+            self.params.iter().zip(&row.params).map(|(k, v)| ((*k).to_owned(), json!(v))).collect();
+        let metrics: Map<String, Value> = row
+            .metrics
+            .iter()
+            .filter_map(|(name, m)| {
+                let Middle { median, low, high } = middle(&m.samples)?;
+                let value = json!({ "unit": m.unit, "median": median, "low": low, "high": high, "samples": m.samples });
+                Some(((*name).to_owned(), value))
+            })
+            .collect();
+        json!({
+            "params": params,
+            "metrics": metrics,
+            "counts": row.counts,
+            "noise": row.noise.to_json(),
+            "status": row.status.name(),
+            "why": row.status.why(),
+            "base": row.base,
+            "percent": self.percent(row),
+        })
+    }
+
+    /// For people.
+    #[must_use]
+    pub fn to_text(&self) -> String {
+        let mut lines: Vec<Vec<String>> = Vec::new();
+        let mut head: Vec<String> = self.params.iter().map(|p| (*p).to_owned()).collect();
+        head.extend(self.shown.iter().map(|s| s.1.to_owned()));
+        if self.relative.is_some() {
+            head.push("percent".into());
+        }
+        head.extend(self.shown_counts.iter().map(|s| s.1.to_owned()));
+        lines.push(head);
+        for row in &self.rows {
+            let mut line = row.params.clone();
+            if row.status == Status::Good || !row.metrics.is_empty() {
+                line.extend(self.shown.iter().map(|(name, _)| figure(row, name)));
+                if self.relative.is_some() {
+                    line.push(self.percent_text(row));
+                }
+                line.extend(self.shown_counts.iter().map(|(n, _)| row.counts.get(n).map_or("".into(), group)));
+            }
+            if row.status != Status::Good {
+                line.push(format!("{}: {}", row.status.name(), row.status.why()).trim_end_matches(": ").to_owned());
+            }
+            lines.push(line);
+        }
+        let mut out = table(&lines, self.params.len());
+        if let Some(null) = self.null_difference {
+            let _ =
+                writeln!(out, "\nThe same, measured twice, differed by {:.1} percent: less is 'same'.", 100.0 * null);
+        }
+        for note in &self.notes {
+            let _ = writeln!(out, "{note}");
+        }
+        out
+    }
+
+    fn percent_text(&self, row: &Row) -> String {
+        match (self.percent(row), self.null_difference) {
+            (None, _) => String::new(),
+            (Some(p), Some(null)) if (p - 100.0).abs() < 100.0 * null && p != 100.0 => "same".into(),
+            (Some(p), _) => format!("{p:.1}"),
+        }
+    }
+}
+
+/// Median and half the width of its interval.
+fn figure(row: &Row, name: &str) -> String {
+    let Some(Middle { median, low, high }) = row.middle(name) else { return String::new() };
+    let digits = match median.abs() {
+        m if m >= 1000.0 => 0,
+        m if m >= 10.0 => 1,
+        _ => 3,
+    };
+    match (high - low) / 2.0 {
+        0.0 => format!("{median:.digits$}"),
+        half => format!("{median:.digits$} ±{half:.digits$}"),
+    }
+}
+
+/// A count with its digits in groups.
+fn group(n: &u64) -> String {
+    let digits = n.to_string();
+    let mut out = String::new();
+    for (i, c) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i) % 3 == 0 {
+            out.push(',');
+        }
+        out.push(c);
+    }
+    out
+}
+
+/// Columns as wide as they must be: the first `left` to the left, the others to the right.
+fn table(lines: &[Vec<String>], left: usize) -> String {
+    let columns = lines.first().map_or(0, Vec::len);
+    let width = |c: usize| lines.iter().filter_map(|l| l.get(c)).map(|cell| cell.chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+    let mut out = String::new();
+    for line in lines {
+        let mut text = String::new();
+        for (c, cell) in line.iter().enumerate() {
+            let gap = widths.get(c).map_or(0, |w| w.saturating_sub(cell.chars().count()));
+            let gap = " ".repeat(gap);
+            // What lies beyond the columns is a word about the row.
+            match c < left || c >= columns || line.len() < columns {
+                true => text.push_str(&format!("{cell}{gap}  ")),
+                false => text.push_str(&format!("{gap}{cell}  ")),
+            }
+        }
+        out.push_str(text.trim_end());
+        out.push('\n');
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(name: &str, samples: &[f64], status: Status) -> Row {
+        let metric = Metric { unit: "ns", samples: samples.to_vec() };
+        Row {
+            params: vec![name.into()],
+            metrics: BTreeMap::from([("ns", metric)]),
+            counts: BTreeMap::from([("writes", 1_234_567)]),
+            base: Some(0),
+            noise: Noise::default(),
+            status,
+        }
+    }
+
+    fn report(rows: Vec<Row>) -> Report {
+        Report {
+            command: "io",
+            options: json!({}),
+            machine: json!({}),
+            params: vec!["way"],
+            shown: vec![("ns", "ns a record")],
+            shown_counts: vec![("writes", "writes")],
+            relative: Some("ns"),
+            null_difference: Some(0.02),
+            rows,
+            notes: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_told_apart_is_the_same() {
+        let good = |name, samples: &[f64]| row(name, samples, Status::Good);
+        let r = report(vec![good("plain", &[100.0]), good("near", &[101.0]), good("far", &[50.0])]);
+        let text = r.to_text();
+        let line = |n: usize| text.lines().nth(n).map(|l| l.split_whitespace().collect::<Vec<_>>().join(" "));
+        assert_eq!(line(1).as_deref(), Some("plain 100.0 100.0 1,234,567"));
+        assert_eq!(line(2).as_deref(), Some("near 101.0 same 1,234,567"));
+        assert_eq!(line(3).as_deref(), Some("far 50.0 50.0 1,234,567"));
+        assert_eq!(r.verdict(), Verdict::Good);
+    }
+
+    #[test]
+    fn verdicts() {
+        let void = report(vec![row("a", &[1.0], Status::Void("sums differ".into()))]);
+        assert_eq!((void.verdict(), void.to_json()["exit_code"].clone()), (Verdict::Void, json!(2)));
+        let refused = report(vec![row("a", &[], Status::Unsupported("no".into()))]);
+        assert_eq!(refused.verdict(), Verdict::Unsupported);
+        let mut noisy = row("a", &[1.0], Status::Good);
+        noisy.noise.steal = 0.5;
+        assert_eq!(report(vec![noisy]).verdict(), Verdict::Noisy);
+    }
+}

@@ -1,0 +1,353 @@
+//! A command at work: its folder, its plan, its order of runs, and when it must stop.
+//!
+//! Invariants: everything lies in a folder of its own, which is gone at the end, however that comes; nothing begins
+//! without room for it; runs of different cases take turns, forwards and backwards, in an order that the seed gives.
+
+use crate::error::{LabError, Result};
+use crate::noise::Reading;
+use crate::records::split_mix;
+use crate::report::{Metric, Row, Status};
+use clap::{Args, ValueEnum};
+use esker_io::{Disk, PosixDisk};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::{json, Value};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+/// What all commands of the lab understand.
+#[derive(Debug, Clone, Args)]
+pub struct Common {
+    /// The folder to measure in: what is written goes to a folder of its own below it
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    pub dir: PathBuf,
+    /// Prints JSON with all samples
+    #[arg(long)]
+    pub json: bool,
+    /// Writes a page with plots
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+    /// How often each thing is measured; the median counts
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    pub runs: usize,
+    /// Gives the order of runs and the contents of records
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// Reads of files that are in memory, that are not, or both
+    #[arg(long, value_enum, default_value_t = Cache::Both)]
+    pub cache: Cache,
+    /// Stops after this time and reports what is done: seconds, or 90s, 5m, 2h
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub max_time: Option<Duration>,
+    /// Refuses to take more space than this: bytes, or 500M, 2G
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub max_space: Option<u64>,
+}
+
+/// In which state of the page cache files are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Cache {
+    /// Synced, dropped, and seen to be out of memory.
+    Cold,
+    /// Read before.
+    Warm,
+    /// One after the other.
+    Both,
+}
+
+impl Cache {
+    /// The states that are meant.
+    #[must_use]
+    pub fn states(self) -> &'static [&'static str] {
+        match self {
+            Cache::Cold => &["cold"],
+            Cache::Warm => &["warm"],
+            Cache::Both => &["cold", "warm"],
+        }
+    }
+}
+
+/// A time such as 90, 90s, 5m or 2h.
+///
+/// # Errors
+/// When it is none.
+pub fn time(text: &str) -> std::result::Result<Duration, String> {
+    let (number, unit) = text.split_at(text.len() - text.chars().last().filter(|c| c.is_alphabetic()).map_or(0, |_| 1));
+    let unit = match unit {
+        "" | "s" => 1.0,
+        "m" => 60.0,
+        "h" => 3600.0,
+        _ => return Err("a time is a number of seconds, or ends in s, m or h".into()),
+    };
+    match number.parse::<f64>() {
+        Ok(n) if n > 0.0 && n * unit < 1e9 => Ok(Duration::from_secs_f64(n * unit)),
+        _ => Err("a time is a positive number, as in 90, 90s, 5m, 2h".into()),
+    }
+}
+
+/// A size such as 1000, 128K, 64M or 1G, in bytes; K is 1024.
+///
+/// # Errors
+/// When it is none.
+pub fn size(text: &str) -> std::result::Result<u64, String> {
+    let shift = match text.chars().last().map(|c| c.to_ascii_uppercase()) {
+        Some('K') => 10,
+        Some('M') => 20,
+        Some('G') => 30,
+        Some('T') => 40,
+        _ => 0,
+    };
+    let digits = if shift == 0 { text } else { &text[..text.len() - 1] };
+    let bytes = digits.parse::<u64>().ok().and_then(|n| n.checked_mul(1 << shift));
+    bytes.ok_or_else(|| "a size is a whole number of bytes, or ends in K, M, G or T".into())
+}
+
+/// Bytes for people.
+#[must_use]
+pub fn size_text(bytes: u64) -> String {
+    let unit = [("T", 40), ("G", 30), ("M", 20), ("K", 10)].into_iter().find(|(_, s)| bytes >> s > 0);
+    match unit {
+        Some((name, shift)) if bytes % (1 << shift) == 0 => format!("{}{name}", bytes >> shift),
+        Some((name, shift)) => format!("{:.1}{name}", bytes as f64 / (1u64 << shift) as f64),
+        None => bytes.to_string(),
+    }
+}
+
+/// Set by Ctrl-C.
+fn stop_flag() -> &'static AtomicBool {
+    static STOP: OnceLock<AtomicBool> = OnceLock::new();
+    STOP.get_or_init(|| AtomicBool::new(false))
+}
+
+/// A command at work.
+pub struct Session {
+    common: Common,
+    folder: PathBuf,
+    began: Instant,
+    bar: ProgressBar,
+}
+
+impl Session {
+    /// Makes the folder.
+    ///
+    /// # Errors
+    /// When the folder cannot be written.
+    pub fn begin(common: &Common, command: &str) -> Result<Session> {
+        if common.runs == 0 {
+            return Err(LabError::Invalid("--runs must be at least 1".into()));
+        }
+        // A second command in one process finds it set already.
+        let _ = ctrlc::set_handler(|| stop_flag().store(true, Ordering::SeqCst));
+        let folder = common.dir.join(format!("esker-lab-{command}-{}", std::process::id()));
+        PosixDisk::new().create_dir(&folder)?;
+        let bar = ProgressBar::hidden();
+        Ok(Session { common: common.clone(), folder, began: Instant::now(), bar })
+    }
+
+    /// The folder for the command's files.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// The options.
+    #[must_use]
+    pub fn common(&self) -> &Common {
+        &self.common
+    }
+
+    /// Says what is about to happen, and refuses it if there is no room.
+    ///
+    /// # Errors
+    /// `Space`.
+    pub fn plan(&mut self, steps: usize, written_bytes: u64, space_bytes: u64) -> Result<()> {
+        if let Some(most) = self.common.max_space.filter(|most| space_bytes > *most) {
+            let (need, most) = (size_text(space_bytes), size_text(most));
+            return Err(LabError::Space(format!("it takes {need} of space, --max-space allows {most}")));
+        }
+        let free = PosixDisk::new().free_bytes(&self.folder)?;
+        // What others need on this file system stays free.
+        if space_bytes + (64 << 20) > free {
+            let (need, free) = (size_text(space_bytes), size_text(free));
+            let dir = self.common.dir.display();
+            return Err(LabError::Space(format!("it takes {need} of space, {dir} has {free} free; use fewer records")));
+        }
+        let runs = self.common.runs;
+        if std::io::IsTerminal::is_terminal(&std::io::stderr()) {
+            eprintln!(
+                "{steps} cases, {runs} runs each, {} written, {} of space in {}",
+                size_text(written_bytes),
+                size_text(space_bytes),
+                self.folder.display()
+            );
+            self.bar = ProgressBar::new((steps * runs) as u64);
+            if let Ok(style) = ProgressStyle::with_template("{wide_bar} {pos}/{len} {msg} {eta}") {
+                self.bar.set_style(style);
+            }
+        }
+        Ok(())
+    }
+
+    /// Must it stop?
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        let late = self.common.max_time.is_some_and(|most| self.began.elapsed() > most);
+        late || stop_flag().load(Ordering::Relaxed)
+    }
+
+    /// For use in long loops.
+    ///
+    /// # Errors
+    /// `Stopped`.
+    pub fn check(&self) -> Result<()> {
+        if self.is_over() {
+            return Err(LabError::Stopped);
+        }
+        Ok(())
+    }
+
+    /// Runs all cases as often as asked for, in turns.
+    pub fn run(&self, cases: &mut [Case<'_>]) -> Vec<Row> {
+        let mut rows: Vec<Row> = cases.iter().map(Case::row).collect();
+        let mut order: Vec<usize> = (0..cases.len()).collect();
+        let mut state = self.common.seed;
+        for i in (1..order.len()).rev() {
+            order.swap(i, (split_mix(&mut state) % (i as u64 + 1)) as usize);
+        }
+        for _ in 0..self.common.runs {
+            for &i in &order {
+                self.bar.set_message(rows[i].params.join(" "));
+                self.run_once(&mut cases[i], &mut rows[i]);
+                self.bar.inc(1);
+            }
+            // There and back: what drifts meets all alike.
+            order.reverse();
+        }
+        self.bar.finish_and_clear();
+        rows
+    }
+
+    fn run_once(&self, case: &mut Case<'_>, row: &mut Row) {
+        if row.status != Status::Good {
+            return;
+        }
+        if self.is_over() {
+            row.status = Status::Stopped;
+            return;
+        }
+        let reading = Reading::now();
+        let result = (case.work)(self);
+        row.noise = row.noise.worse(reading.noise());
+        match result {
+            Ok(sample) => row.add(sample),
+            Err(LabError::Unsupported(why)) => row.status = Status::Unsupported(why),
+            Err(LabError::Stopped) => row.status = Status::Stopped,
+            Err(e) => row.status = Status::Failed(e.to_string()),
+        }
+    }
+
+    /// Options for the report.
+    #[must_use]
+    pub fn options(&self, more: Value) -> Value {
+        let c = &self.common;
+        let mut options = json!({
+            "dir": c.dir.display().to_string(),
+            "runs": c.runs,
+            "seed": c.seed,
+            "cache": format!("{:?}", c.cache).to_lowercase(),
+            "max_time_s": c.max_time.map(|t| t.as_secs_f64()),
+            "max_space_bytes": c.max_space,
+        });
+        if let (Some(all), Value::Object(more)) = (options.as_object_mut(), more) {
+            all.extend(more);
+        }
+        options
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+        let disk = PosixDisk::new();
+        for entry in disk.list(&self.folder).unwrap_or_default() {
+            let _ = disk.remove(&self.folder.join(entry.name));
+        }
+        let _ = disk.remove_dir(&self.folder);
+    }
+}
+
+/// Measures something once.
+pub type Work<'a> = Box<dyn FnMut(&Session) -> Result<Sample> + 'a>;
+
+/// One thing to measure.
+pub struct Case<'a> {
+    /// The values of the report's parameters.
+    pub params: Vec<String>,
+    /// The case that is 100 percent for this one.
+    pub base: Option<usize>,
+    /// Measures it once.
+    pub work: Work<'a>,
+}
+
+impl Case<'_> {
+    fn row(&self) -> Row {
+        Row {
+            params: self.params.clone(),
+            metrics: BTreeMap::new(),
+            counts: BTreeMap::new(),
+            base: self.base,
+            noise: crate::noise::Noise::default(),
+            status: Status::Good,
+        }
+    }
+}
+
+/// What one run gave.
+#[derive(Debug, Clone, Default)]
+pub struct Sample {
+    /// Figures: name, unit, value.
+    pub metrics: Vec<(&'static str, &'static str, f64)>,
+    /// Figures that every run must agree on.
+    pub counts: Vec<(&'static str, u64)>,
+    /// Set when what came out is wrong.
+    pub wrong: Option<String>,
+}
+
+impl Row {
+    fn add(&mut self, sample: Sample) {
+        for (name, unit, value) in sample.metrics {
+            let metric = self.metrics.entry(name).or_insert_with(|| Metric { unit, samples: Vec::new() });
+            metric.samples.push(value);
+        }
+        for (name, n) in sample.counts {
+            let first = *self.counts.entry(name).or_insert(n);
+            if first != n {
+                self.status = Status::Void(format!("{name} was {first} in one run and {n} in another"));
+            }
+        }
+        if let Some(why) = sample.wrong {
+            self.status = Status::Void(why);
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_and_times() {
+        assert_eq!((size("0"), size("128K"), size("3g")), (Ok(0), Ok(131_072), Ok(3 << 30)));
+        assert!(size("").is_err() && size("x").is_err() && size("1.5M").is_err() && size("99999999999999T").is_err());
+        assert_eq!(time("90").unwrap(), Duration::from_secs(90));
+        assert_eq!(time("1.5m").unwrap(), Duration::from_secs(90));
+        assert!(time("").is_err() && time("-1").is_err() && time("5x").is_err() && time("inf").is_err());
+        assert_eq!(
+            (size_text(128), size_text(131_072), size_text(1_500_000)),
+            ("128".into(), "128K".into(), "1.4M".into())
+        );
+    }
+}

@@ -1,0 +1,222 @@
+//! `esker lab sync`: what a barrier costs, by the way it is asked for and by the state of the file.
+
+use crate::doctor::{self, IMPLAUSIBLE_US};
+use crate::error::{LabError, Result};
+use crate::report::Report;
+use crate::session::{size, size_text, Case, Common, Sample, Session};
+use clap::Args;
+use esker_io::raw::{Barrier, RawFile, RawOptions};
+use serde_json::json;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::time::Instant;
+
+/// Options of the command.
+#[derive(Debug, Clone, Args)]
+pub struct Options {
+    #[command(flatten)]
+    common: Common,
+    /// Barriers of each thread in a run
+    #[arg(long, value_name = "N", default_value_t = 200)]
+    count: usize,
+    /// Bytes written before each barrier; several, with commas
+    #[arg(long, value_name = "SIZES", default_value = "4K", value_delimiter = ',', value_parser = size)]
+    sizes: Vec<u64>,
+    /// Threads, each with a file of its own; several, with commas, up to 64
+    #[arg(long, value_name = "N", default_value = "1", value_delimiter = ',')]
+    threads: Vec<usize>,
+}
+
+impl Options {
+    pub(crate) fn common(&self) -> &Common {
+        &self.common
+    }
+}
+
+/// How durability is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Method {
+    After(Barrier),
+    OpenDsync,
+    WriteDsync,
+}
+
+const METHODS: [(&str, Method); 5] = [
+    ("fdatasync", Method::After(Barrier::Fdatasync)),
+    ("fsync", Method::After(Barrier::Fsync)),
+    ("O_DSYNC", Method::OpenDsync),
+    ("RWF_DSYNC", Method::WriteDsync),
+    ("sync_file_range", Method::After(Barrier::SyncFileRange)),
+];
+
+/// What the file is before it is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Before {
+    /// Empty: every write makes it longer.
+    Appended,
+    /// Its space is reserved, and reads as zeros: every write turns a part of it into data.
+    Reserved,
+    /// Full of zeros that were written and synced: nothing but data changes.
+    Zeroed,
+}
+
+const STATES: [(&str, Before); 3] =
+    [("appended", Before::Appended), ("reserved", Before::Reserved), ("zero-filled", Before::Zeroed)];
+
+/// Measures.
+///
+/// # Errors
+/// Wrong options, no space, no folder.
+pub fn run(options: &Options) -> Result<Report> {
+    if options.count == 0 || options.sizes.iter().any(|s| *s == 0 || *s > 64 << 20) {
+        return Err(LabError::Invalid("--count and --sizes must be at least 1, sizes at most 64M".into()));
+    }
+    if options.threads.iter().any(|t| *t == 0 || *t > 64) {
+        return Err(LabError::Invalid("--threads must be between 1 and 64".into()));
+    }
+    let mut session = Session::begin(&options.common, "sync")?;
+    let mut cases = Vec::new();
+    let (mut written, mut space) = (0, 0);
+    for &threads in &options.threads {
+        for &bytes in &options.sizes {
+            let file_bytes = bytes * options.count as u64;
+            written += 2 * file_bytes * (threads * METHODS.len() * STATES.len() * options.common.runs) as u64;
+            space = space.max(file_bytes * threads as u64);
+            let base = cases.len();
+            for (state, before) in STATES {
+                for (name, method) in METHODS {
+                    let job = Job { folder: session.folder().to_owned(), method, before, bytes, count: options.count };
+                    let work = Box::new(move |session: &Session| job.run(session, threads));
+                    let params = vec![threads.to_string(), size_text(bytes), state.into(), name.into()];
+                    cases.push(Case { params, base: Some(base), work });
+                }
+            }
+        }
+    }
+    session.plan(cases.len(), written, space)?;
+    let rows = session.run(&mut cases);
+    let mut notes = vec![
+        "Percent is of appended and fdatasync: what a log that grows with every commit pays.".to_owned(),
+        "sync_file_range flushes no device cache and no metadata: it is no barrier.".to_owned(),
+    ];
+    let fast = rows.iter().filter(|r| r.params[3] != "sync_file_range");
+    if fast.filter_map(|r| r.middle("median_us")).any(|m| m.median < IMPLAUSIBLE_US) {
+        notes.push(format!(
+            "Some barriers took less than {IMPLAUSIBLE_US} us, less than flash needs to write: the device answers from a \
+             cache. Make sure that it survives a power cut."
+        ));
+    }
+    Ok(Report {
+        command: "sync",
+        options: session.options(json!({ "count": options.count, "sizes": options.sizes, "threads": options.threads })),
+        machine: doctor::machine(&options.common.dir),
+        params: vec!["threads", "bytes", "file", "barrier"],
+        shown: vec![
+            ("median_us", "median us"),
+            ("p99_us", "99% us"),
+            ("worst_us", "worst us"),
+            ("per_second", "a second"),
+        ],
+        shown_counts: vec![("barriers", "barriers")],
+        relative: Some("median_us"),
+        null_difference: None,
+        rows,
+        notes,
+    })
+}
+
+struct Job {
+    folder: PathBuf,
+    method: Method,
+    before: Before,
+    bytes: u64,
+    count: usize,
+}
+
+impl Job {
+    fn run(&self, session: &Session, threads: usize) -> Result<Sample> {
+        let files = (0..threads)
+            .map(|n| self.prepare(&self.folder.join(format!("sync-{n}"))))
+            .collect::<Result<Vec<RawFile>>>()?;
+        let results = Mutex::new(Vec::new());
+        let began = Instant::now();
+        std::thread::scope(|scope| {
+            for file in &files {
+                let results = &results;
+                scope.spawn(move || {
+                    let times = self.write(session, file);
+                    results.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(times);
+                });
+            }
+        });
+        let wall = began.elapsed().as_secs_f64();
+        let mut times = Vec::new();
+        for result in results.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner) {
+            times.extend(result?);
+        }
+        times.sort_by(f64::total_cmp);
+        let at = |share: f64| times[((times.len() - 1) as f64 * share) as usize];
+        Ok(Sample {
+            metrics: vec![
+                ("median_us", "us", at(0.5)),
+                ("p99_us", "us", at(0.99)),
+                ("worst_us", "us", at(1.0)),
+                ("per_second", "1/s", times.len() as f64 / wall),
+            ],
+            counts: vec![("barriers", times.len() as u64)],
+            wrong: None,
+        })
+    }
+
+    fn prepare(&self, path: &Path) -> Result<RawFile> {
+        let total = self.bytes * self.count as u64;
+        let file = RawFile::open(path, RawOptions { create: true, ..RawOptions::default() })?;
+        match self.before {
+            Before::Appended => {}
+            Before::Reserved => {
+                let refused = |e: esker_io::IoError| LabError::Unsupported(format!("fallocate: {}", e.message));
+                file.allocate(total, false).map_err(refused)?;
+            }
+            Before::Zeroed => {
+                let zeros = vec![0; 1 << 20];
+                let mut at = 0;
+                while at < total {
+                    let n = zeros.len().min((total - at) as usize);
+                    file.write_at(&zeros[..n], at)?;
+                    at += n as u64;
+                }
+            }
+        }
+        file.sync(Barrier::Fsync)?;
+        match self.method {
+            Method::OpenDsync => {
+                let options = RawOptions { write: true, data_sync: true, ..RawOptions::default() };
+                Ok(RawFile::open(path, options)?)
+            }
+            _ => Ok(file),
+        }
+    }
+
+    /// Microseconds of each write with its barrier.
+    fn write(&self, session: &Session, file: &RawFile) -> Result<Vec<f64>> {
+        let data = vec![0x5A; self.bytes as usize];
+        let mut times = Vec::with_capacity(self.count);
+        for n in 0..self.count as u64 {
+            session.check()?;
+            let offset = n * self.bytes;
+            let began = Instant::now();
+            match self.method {
+                Method::After(barrier) => {
+                    file.write_at(&data, offset)?;
+                    file.sync(barrier)?;
+                }
+                Method::OpenDsync => file.write_at(&data, offset)?,
+                Method::WriteDsync => file
+                    .write_at_durably(&data, offset)
+                    .map_err(|e| LabError::Unsupported(format!("RWF_DSYNC: {}", e.message)))?,
+            }
+            times.push(began.elapsed().as_nanos() as f64 / 1000.0);
+        }
+        Ok(times)
+    }
+}

@@ -1,0 +1,160 @@
+//! What a buffered writer must do by its own rule, worked out from lengths alone: the figures that counted writes are
+//! held against.
+
+/// When a buffer is written, and how much of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rule {
+    /// Esker's: the buffer is filled to the last byte and then written; records are cut where it ends.
+    Fill,
+    /// As [`Rule::Fill`], with the first buffer shortened so that all others begin at a multiple of this many bytes.
+    Aligned(usize),
+    /// MyISAM's write cache (MariaDB's mysys/mf_iocache.c, IO_SIZE as given): the buffer is shortened by the offset of
+    /// the file position within IO_SIZE; a record that overflows fills the rest and the buffer is written; of what is
+    /// left of that record, whole multiples of IO_SIZE are written directly, and the remainder begins the next buffer.
+    MyIsam(usize),
+}
+
+impl Rule {
+    /// As it is printed.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Rule::Fill => "esker",
+            Rule::Aligned(_) => "aligned",
+            Rule::MyIsam(_) => "myisam",
+        }
+    }
+
+    /// The least buffer of this rule, in bytes.
+    #[must_use]
+    pub fn least_buffer(self) -> usize {
+        match self {
+            Rule::MyIsam(_) => 256,
+            _ => 1,
+        }
+    }
+
+    /// What a buffer that begins at `position` of the file takes, in bytes.
+    #[must_use]
+    pub fn room(self, buffer: usize, position: u64) -> usize {
+        match self {
+            Rule::Fill => buffer,
+            Rule::Aligned(unit) | Rule::MyIsam(unit) => {
+                let buffer = buffer.max(self.least_buffer());
+                buffer.saturating_sub((position % unit as u64) as usize).max(1)
+            }
+        }
+    }
+}
+
+/// What was, or must be, written.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Buffers that were full and written.
+    pub overflows: u64,
+    /// Parts of records that went straight to the file.
+    pub direct: u64,
+    /// Writes at the end, of a buffer that was not full: 0 or 1.
+    pub last: u64,
+    /// Bytes written.
+    pub bytes: u64,
+}
+
+impl Tally {
+    /// Write calls.
+    #[must_use]
+    pub fn writes(&self) -> u64 {
+        self.overflows + self.direct + self.last
+    }
+}
+
+/// The tally of a writer of `buffer` bytes that appends records of these lengths to a file of `start` bytes.
+#[must_use]
+pub fn tally(rule: Rule, buffer: usize, start: u64, lengths: impl Iterator<Item = usize>) -> Tally {
+    let mut t = Tally::default();
+    let mut position = start;
+    let mut room = rule.room(buffer, position);
+    let mut filled = 0;
+    for length in lengths {
+        t.bytes += length as u64;
+        let mut rest = length;
+        while rest > room - filled || (rest == room - filled && !matches!(rule, Rule::MyIsam(_)) && rest > 0) {
+            rest -= room - filled;
+            position += room as u64;
+            t.overflows += 1;
+            filled = 0;
+            if let Rule::MyIsam(unit) = rule {
+                let whole = rest / unit * unit;
+                if whole > 0 {
+                    t.direct += 1;
+                    position += whole as u64;
+                    rest -= whole;
+                }
+            }
+            room = rule.room(buffer, position);
+        }
+        filled += rest;
+    }
+    t.last = u64::from(filled > 0);
+    t
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The overflow column that the source printed for ten million records of 103 bytes.
+    const PRINTED: [(usize, u64); 24] = [
+        (128, 3_906_250),
+        (256, 3_906_250),
+        (512, 2_000_000),
+        (1 << 10, 1_000_000),
+        (2 << 10, 500_000),
+        (4 << 10, 250_000),
+        (8 << 10, 125_000),
+        (16 << 10, 62_822),
+        (32 << 10, 31_411),
+        (64 << 10, 15_705),
+        (128 << 10, 7_856),
+        (256 << 10, 3_928),
+        (512 << 10, 1_964),
+        (1 << 20, 982),
+        (2 << 20, 491),
+        (4 << 20, 245),
+        (8 << 20, 122),
+        (16 << 20, 61),
+        (32 << 20, 30),
+        (64 << 20, 15),
+        (128 << 20, 7),
+        (256 << 20, 3),
+        (512 << 20, 1),
+        (1 << 30, 0),
+    ];
+
+    #[test]
+    fn myisam_overflows_as_the_source_printed() {
+        for (buffer, overflows) in PRINTED {
+            let t = tally(Rule::MyIsam(64), buffer, 0, std::iter::repeat_n(103, 10_000_000));
+            assert_eq!(t.overflows, overflows, "a buffer of {buffer} bytes");
+            assert_eq!(t.bytes, 1_030_000_000);
+        }
+    }
+
+    #[test]
+    fn an_aligned_first_write_ends_on_the_boundary() {
+        // The source's example: a file of 133900 bytes and a buffer of 128 KiB.
+        assert_eq!(Rule::MyIsam(4096).room(128 << 10, 133_900), 128_244);
+        assert_eq!(133_900 + 128_244, 0x40000);
+        let t = tally(Rule::Aligned(4096), 128 << 10, 133_900, std::iter::repeat_n(100, 10_000));
+        assert_eq!((t.overflows, t.last), (7, 1));
+    }
+
+    #[test]
+    fn filling_divides_the_bytes() {
+        for (buffer, count) in [(7, 100), (103, 100), (1000, 1000), (1 << 20, 3)] {
+            let t = tally(Rule::Fill, buffer, 0, std::iter::repeat_n(103, count));
+            let total = 103 * count;
+            assert_eq!((t.overflows, t.last), ((total / buffer) as u64, u64::from(total % buffer > 0)), "{buffer}");
+        }
+    }
+}

@@ -1,0 +1,310 @@
+//! Each command on small sizes: its JSON against the schema, its counts against theory, and failures that must show.
+
+#![allow(clippy::unwrap_used)]
+
+use clap::Parser;
+use esker_lab::{Lab, LabError, Verdict};
+use serde_json::Value;
+use std::path::PathBuf;
+
+#[derive(Parser)]
+struct Command {
+    #[command(subcommand)]
+    lab: Lab,
+}
+
+/// Held by tests that look at counters of the whole process.
+static COUNTING: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let path = std::env::temp_dir().join(format!("esker-lab-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Folder(path)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn run(folder: &Folder, arguments: &[&str]) -> Result<(Verdict, String), LabError> {
+    let dir = folder.0.to_str().unwrap();
+    let all = [&["lab"], arguments, &["--dir", dir]].concat();
+    let command = Command::try_parse_from(all).unwrap();
+    let mut out = Vec::new();
+    let verdict = esker_lab::run(&command.lab, &mut out)?;
+    let left = std::fs::read_dir(&folder.0).unwrap().count();
+    assert_eq!(left, 0, "something was left behind");
+    Ok((verdict, String::from_utf8(out).unwrap()))
+}
+
+/// A report that is as the schema says. A noisy machine is no fault of the code.
+fn report(folder: &Folder, arguments: &[&str]) -> Value {
+    let arguments: Vec<&str> = arguments.iter().copied().chain(["--json"]).collect();
+    let (verdict, text) = run(folder, &arguments).unwrap();
+    let report: Value = serde_json::from_str(&text).unwrap();
+    assert!(matches!(verdict, Verdict::Good | Verdict::Noisy), "{text}");
+    let schema = include_str!("../../../docs/lab.schema.json");
+    conforms(&report, &serde_json::from_str(schema).unwrap(), "report");
+    report
+}
+
+/// Checks the parts of JSON Schema that ours uses; what it does not know is an error.
+fn conforms(value: &Value, schema: &Value, place: &str) {
+    for (keyword, rule) in schema.as_object().unwrap() {
+        match keyword.as_str() {
+            "$schema" | "title" | "description" => {}
+            "type" => {
+                let names: Vec<&str> = rule.as_array().map_or_else(
+                    || vec![rule.as_str().unwrap()],
+                    |list| list.iter().map(|n| n.as_str().unwrap()).collect(),
+                );
+                let fits = |name: &&str| match *name {
+                    "object" => value.is_object(),
+                    "array" => value.is_array(),
+                    "string" => value.is_string(),
+                    "number" => value.is_number(),
+                    "integer" => value.is_u64() || value.is_i64(),
+                    "null" => value.is_null(),
+                    other => panic!("schema of {place}: type {other}"),
+                };
+                assert!(names.iter().any(fits), "{place} is no {names:?}: {value}");
+            }
+            "enum" => assert!(rule.as_array().unwrap().contains(value), "{place} is {value}, not one of {rule}"),
+            "required" => {
+                for name in rule.as_array().unwrap() {
+                    assert!(value.get(name.as_str().unwrap()).is_some(), "{place} lacks {name}");
+                }
+            }
+            "properties" => {
+                for (name, schema) in rule.as_object().unwrap() {
+                    if let Some(value) = value.get(name) {
+                        conforms(value, schema, &format!("{place}.{name}"));
+                    }
+                }
+            }
+            "additionalProperties" => {
+                for (name, value) in value.as_object().unwrap() {
+                    conforms(value, rule, &format!("{place}.{name}"));
+                }
+            }
+            "items" => {
+                for (n, value) in value.as_array().unwrap().iter().enumerate() {
+                    conforms(value, rule, &format!("{place}[{n}]"));
+                }
+            }
+            other => panic!("schema of {place}: keyword {other}"),
+        }
+    }
+}
+
+fn rows(report: &Value) -> &Vec<Value> {
+    report["rows"].as_array().unwrap()
+}
+
+fn statuses(report: &Value) -> Vec<(String, String)> {
+    let text = |v: &Value| v.as_str().unwrap_or_default().to_owned();
+    rows(report).iter().map(|r| (text(&r["status"]), text(&r["why"]))).collect()
+}
+
+#[test]
+fn doctor_looks_at_everything() {
+    let report = report(&Folder::new("doctor"), &["doctor"]);
+    let found: Vec<&str> = rows(&report).iter().map(|r| r["params"]["what"].as_str().unwrap()).collect();
+    for what in ["kernel", "file system", "io_uring", "O_DIRECT", "timer", "barrier", "null test", "stolen time"] {
+        assert!(found.contains(&what), "{what} is missing in {found:?}");
+    }
+}
+
+#[test]
+fn io_compares_all_ways() {
+    for extra in [&[][..], &["--existing"], &["--cache", "warm", "--buffer", "5000"]] {
+        let arguments = [&["io", "--records", "20000", "--runs", "2"], extra].concat();
+        let report = report(&Folder::new("io"), &arguments);
+        let groups = if extra.contains(&"warm") { 2 } else { 3 };
+        assert_eq!(rows(&report).len(), groups * 6);
+        for (row, (status, why)) in rows(&report).iter().zip(statuses(&report)) {
+            // A file system without O_DIRECT, and a cache that cannot be dropped, are not ours.
+            assert!(status == "good" || status == "unsupported", "{}: {status}: {why}", row["params"]);
+        }
+        let plain = &rows(&report)[0];
+        assert_eq!((&plain["counts"]["calls"], &plain["percent"]), (&Value::from(20_000), &Value::from(100.0)));
+    }
+}
+
+#[test]
+fn odd_sizes_and_no_records_at_all() {
+    for (records, bytes) in [("0", "103"), ("1", "1"), ("1000", "4097")] {
+        for command in ["io", "buffer"] {
+            let arguments = [command, "--records", records, "--record-bytes", bytes, "--runs", "1"];
+            let report = report(&Folder::new(&format!("odd-{command}")), &arguments);
+            for (row, (status, why)) in rows(&report).iter().zip(statuses(&report)) {
+                assert!(status == "good" || status == "unsupported", "{}: {status}: {why}", row["params"]);
+            }
+        }
+    }
+}
+
+#[test]
+fn buffers_are_written_as_their_rule_demands() {
+    for model in ["esker", "myisam"] {
+        let arguments = ["buffer", "--records", "3000", "--model", model, "--runs", "2"];
+        let report = report(&Folder::new(&format!("buffer-{model}")), &arguments);
+        assert!(statuses(&report).iter().all(|s| s.0 == "good"), "{report:#}");
+        // 3000 records of 103 bytes: 309000 bytes, 301 buffers of 1 KiB and a rest.
+        let kib = |r: &&Value| {
+            r["params"]["do"] == "write" && r["params"]["records"] == "static" && r["params"]["buffer"] == "1K"
+        };
+        let row = rows(&report).iter().find(kib).unwrap();
+        assert_eq!(row["counts"]["last"], 1);
+        if model == "esker" {
+            assert_eq!(row["counts"]["overflows"], 301);
+        }
+    }
+}
+
+#[test]
+fn sync_counts_every_barrier() {
+    let report =
+        report(&Folder::new("sync"), &["sync", "--count", "5", "--threads", "1,3", "--sizes", "512,4K", "--runs", "1"]);
+    assert_eq!(rows(&report).len(), 2 * 2 * 15);
+    for row in rows(&report).iter().filter(|r| r["status"] == "good") {
+        let threads: u64 = row["params"]["threads"].as_str().unwrap().parse().unwrap();
+        assert_eq!(row["counts"]["barriers"], 5 * threads);
+    }
+}
+
+#[test]
+fn commit_counts_the_syncs_of_each_way() {
+    let _alone = COUNTING.lock();
+    let arguments = ["commit", "--threads", "1,4", "--commits", "50", "--runs", "2"];
+    let report = report(&Folder::new("commit"), &arguments);
+    assert!(statuses(&report).iter().all(|s| s.0 == "good"), "{report:#}");
+    let row = |threads: &str, way: &str| {
+        let fits = |r: &&Value| r["params"]["threads"] == threads && r["params"]["commit"] == way;
+        rows(&report).iter().find(fits).unwrap().clone()
+    };
+    let figure = |row: &Value, name: &str| row["metrics"][name]["median"].as_f64().unwrap();
+    assert_eq!(figure(&row("1", "one sync per commit"), "log_syncs"), 50.0);
+    assert_eq!(row("4", "group commit")["counts"]["asked"], 50);
+    assert!(figure(&row("4", "group commit"), "log_syncs") <= 51.0);
+    assert_eq!(row("1", "no sync")["counts"]["asked"], 0);
+    // One thread: its prepare and the coordinator's log, and the commit too if asked for.
+    let both = row("1", "2pc, prepare and commit synced");
+    assert_eq!((&both["counts"]["asked"], figure(&both, "coordinator_syncs")), (&Value::from(100), 50.0));
+}
+
+#[test]
+fn trace_tells_every_read() {
+    let folder = Folder::new("trace");
+    let outside = Folder::new("trace-file");
+    let file = outside.0.join("some file");
+    std::fs::write(&file, vec![7; 1 << 20]).unwrap();
+    let file = file.to_str().unwrap();
+    for (order, block) in [("sequential", "8K"), ("random", "1000"), ("again", "64K")] {
+        let arguments = ["trace", "--file", file, "--order", order, "--block", block, "--reads", "100", "--lines"];
+        let report = report(&folder, &arguments);
+        let reads: u64 = rows(&report).iter().map(|r| r["counts"]["reads"].as_u64().unwrap()).sum();
+        let lines = report["notes"].as_array().unwrap().iter().filter(|n| n.as_str().unwrap().starts_with("WAIT #1:"));
+        assert_eq!((reads, lines.count()), (100, 100));
+        // The file was just written: it is in memory, and known to be.
+        assert!(rows(&report).iter().all(|r| r["params"]["from"] == "page cache"), "{report:#}");
+    }
+}
+
+#[test]
+fn locks_are_timed_when_told_to() {
+    let report = report(&Folder::new("locks"), &["locks", "--threads", "1,4", "--count", "2000", "--runs", "1"]);
+    assert!(statuses(&report).iter().all(|s| s.0 == "good"), "{report:#}");
+    for row in rows(&report) {
+        let timed = row["params"]["timing"] == "on";
+        assert_eq!(row["metrics"]["unlock_ns"].is_object(), timed);
+        let threads: u64 = row["params"]["threads"].as_str().unwrap().parse().unwrap();
+        assert_eq!(row["counts"]["taken"], 2000 * threads);
+    }
+}
+
+#[test]
+fn all_of_it_within_a_time() {
+    let _alone = COUNTING.lock();
+    let folder = Folder::new("all");
+    let (_, text) = run(&folder, &["all", "--quick", "--runs", "1", "--max-time", "1s", "--json"]).unwrap();
+    let all: Value = serde_json::from_str(&text).unwrap();
+    let schema: Value = serde_json::from_str(include_str!("../../../docs/lab.schema.json")).unwrap();
+    let reports = all["reports"].as_array().unwrap();
+    assert!(!reports.is_empty() && reports[0]["command"] == "doctor");
+    reports.iter().for_each(|r| conforms(r, &schema, "report"));
+    assert_eq!(reports.len() + all["notes"].as_array().unwrap().len(), 8, "{text}");
+}
+
+#[test]
+fn a_page_is_made_of_one_report_or_two() {
+    let folder = Folder::new("page");
+    let outside = Folder::new("page-files");
+    let file = |name: &str| outside.0.join(name).to_str().unwrap().to_owned();
+    let (_, text) =
+        run(&folder, &["io", "--records", "1000", "--runs", "1", "--json", "--html", &file("page.html")]).unwrap();
+    std::fs::write(file("a.json"), text).unwrap();
+    let page = std::fs::read_to_string(file("page.html")).unwrap();
+    let rects = page.matches("<rect").count();
+    assert!(rects > 10 && !page.contains("<script"));
+    let both = Command::try_parse_from(["lab", "report", &file("a.json"), &file("a.json")]).unwrap();
+    let mut out = Vec::new();
+    assert_eq!(esker_lab::run(&both.lab, &mut out).unwrap(), Verdict::Good);
+    assert_eq!(String::from_utf8(out).unwrap().matches("<rect").count(), 2 * rects);
+}
+
+#[test]
+fn a_planted_difference_is_found() {
+    use esker_lab::records::{Records, Shape};
+    let folder = Folder::new("planted");
+    let path = folder.0.join("file");
+    let records = Records::new(Shape::Dynamic, 103, 1000, 1);
+    let mut bytes: Vec<u8> = (0..1000).flat_map(|i| records.get(i).to_vec()).collect();
+    std::fs::write(&path, &bytes).unwrap();
+    assert_eq!(esker_lab::measure::verify(&path, 0, &records).unwrap(), None);
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(&path, &bytes).unwrap();
+    assert!(esker_lab::measure::verify(&path, 0, &records).unwrap().unwrap().contains("is not what was written"));
+    bytes.pop();
+    std::fs::write(&path, &bytes).unwrap();
+    assert!(esker_lab::measure::verify(&path, 0, &records).unwrap().unwrap().contains("bytes, not"));
+}
+
+#[test]
+fn what_cannot_be_is_refused() {
+    let folder = Folder::new("refused");
+    let refused = |arguments: &[&str]| match run(&folder, arguments) {
+        Err(e) => e.to_string(),
+        Ok((_, text)) => panic!("{arguments:?} was not refused: {text}"),
+    };
+    assert!(refused(&["io", "--max-space", "1M"]).contains("--max-space allows 1M"));
+    assert!(refused(&["io", "--records", "99999999999999"]).contains("free; use fewer records"));
+    assert!(refused(&["io", "--buffer", "0"]).contains("--buffer must be"));
+    assert!(refused(&["io", "--runs", "0"]).contains("--runs must be"));
+    assert!(refused(&["buffer", "--io-size", "100", "--model", "myisam"]).contains("power of two"));
+    assert!(refused(&["sync", "--threads", "65"]).contains("between 1 and 64"));
+    let file = folder.0.join("file");
+    std::fs::write(&file, "").unwrap();
+    let command = Command::try_parse_from(["lab", "io", "--dir", file.to_str().unwrap()]).unwrap();
+    let error = esker_lab::run(&command.lab, &mut Vec::new()).unwrap_err();
+    assert!(error.to_string().contains("cannot create folder"), "{error}");
+    std::fs::remove_file(file).unwrap();
+}
+
+#[test]
+fn the_end_of_the_time_leaves_what_is_done() {
+    let folder = Folder::new("time");
+    let (_, text) =
+        run(&folder, &["io", "--records", "300000", "--runs", "1000", "--max-time", "2s", "--json"]).unwrap();
+    let report: Value = serde_json::from_str(&text).unwrap();
+    let statuses = statuses(&report);
+    assert!(statuses.iter().any(|s| s.0 == "stopped"), "{statuses:?}");
+    assert!(rows(&report).iter().any(|r| r["metrics"]["ns"]["samples"].as_array().is_some_and(|s| !s.is_empty())));
+}

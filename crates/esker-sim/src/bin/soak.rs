@@ -1,0 +1,48 @@
+//! The long version of the simulation: `soak --seeds 10000 [--from 1]`. Each seed runs every scenario once; a failure
+//! is printed with the way to replay it and ends the run with status 1.
+
+use esker_sim::{crash, damage, fault, runner, Config, Failure, Sim, Stats};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+type Scenario = fn(u64, &mut Option<Sim>) -> Result<Stats, Failure>;
+
+const SCENARIOS: [(&str, Scenario); 6] = [
+    ("model_long", |seed, sim| crash::model_seed(seed, 300, Config::default(), sim)),
+    ("crash_at_random_operations", crash::crash_seed),
+    ("operations_fail_once", |seed, sim| fault::operations_seed(seed, 2, sim)),
+    ("reads_fail_once", |seed, sim| fault::reads_seed(seed, 1, sim)),
+    ("disk_is_full_for_a_while", |seed, sim| fault::disk_full_seed(seed, 2, sim)),
+    ("damaged_files_are_named_and_never_believed", |seed, sim| damage::damage_seed(seed, 4, sim)),
+];
+
+fn argument(name: &str) -> Option<u64> {
+    let mut arguments = std::env::args().skip_while(|a| a != name);
+    arguments.nth(1)?.parse().ok()
+}
+
+fn main() -> ExitCode {
+    let (seeds, from) = (argument("--seeds").unwrap_or(1000), argument("--from").unwrap_or(1));
+    let started = Instant::now();
+    let mut told = started;
+    let (mut all, mut failures) = (Stats::default(), 0);
+    for seed in from..from + seeds {
+        for (name, mut scenario) in SCENARIOS {
+            match runner::try_seed(seed, &mut scenario) {
+                Ok(stats) => all.add(stats),
+                Err(why) => {
+                    failures += 1;
+                    println!("{name}, seed {seed}: {why}");
+                    println!("replay: cargo run --release -p esker-sim --bin soak -- --seeds 1 --from {seed}\n");
+                }
+            }
+        }
+        if told.elapsed() > Duration::from_secs(10) {
+            told = Instant::now();
+            let seconds = started.elapsed().as_secs();
+            println!("{} of {seeds} seeds, {failures} failures, {seconds} s, {all:?}", seed + 1 - from);
+        }
+    }
+    println!("soak: {seeds} seeds from {from}, {failures} failures, {} s, {all:?}", started.elapsed().as_secs());
+    ExitCode::from(u8::from(failures > 0))
+}

@@ -1,0 +1,214 @@
+//! Fault scenarios: one operation or read fails, or the disk is full for a while. The engine says so clearly, goes on
+//! or stops, and nothing acknowledged is lost.
+
+use crate::sim::{Config, Failure, Flow, Sim, Stats};
+use crate::Rng;
+use esker::io::IoKind;
+
+/// Steps of a workload with a fault.
+const STEPS: usize = 70;
+
+fn config() -> Config {
+    Config { most_rows: 500, ..Config::default() }
+}
+
+/// What a workload does on this seed when nothing fails: operations, reads, bytes.
+fn measure(seed: u64, hold: &mut Option<Sim>) -> Result<(u64, u64, u64), Failure> {
+    let sim = hold.insert(Sim::new(seed, config()));
+    sim.reopen()?;
+    sim.run(STEPS)?;
+    sim.settle()?;
+    Ok((sim.disk.op_count(), sim.disk.read_count(), sim.disk.used_bytes()))
+}
+
+/// Some operations of one workload fail, each in a run of its own: EIO or ENOSPC.
+pub fn operations_seed(seed: u64, tries: u64, hold: &mut Option<Sim>) -> Result<Stats, Failure> {
+    let mut chance = Rng::new(seed ^ 0xFA17);
+    let (operations, _, _) = measure(seed, hold)?;
+    let mut stats = Stats::default();
+    for n in 0..tries {
+        // The first ones are those of opening: all of them, over the seeds.
+        let at = if n == 0 { 1 + chance.below(30) } else { 1 + chance.below(operations) };
+        let kind = *chance.pick(&[IoKind::Failed, IoKind::DiskFull]);
+        stats.add(one_fault(seed, Fault::Operation(at, kind), &mut chance, hold)?);
+    }
+    Ok(stats)
+}
+
+/// Every operation of one short workload fails, each in a run of its own.
+pub fn every_operation(seed: u64, kind: IoKind, hold: &mut Option<Sim>) -> Result<Stats, Failure> {
+    let mut chance = Rng::new(seed ^ 0xFA11);
+    let (operations, _, _) = measure(seed, hold)?;
+    let mut stats = Stats::default();
+    for at in 1..=operations {
+        stats.add(one_fault(seed, Fault::Operation(at, kind), &mut chance, hold)?);
+    }
+    Ok(stats)
+}
+
+/// Some reads of one workload fail, each in a run of its own.
+pub fn reads_seed(seed: u64, tries: u64, hold: &mut Option<Sim>) -> Result<Stats, Failure> {
+    let mut chance = Rng::new(seed ^ 0x4EAD);
+    let (_, reads, _) = measure(seed, hold)?;
+    let mut stats = Stats::default();
+    for n in 0..tries {
+        let at = if n == 0 { 1 + chance.below(8) } else { 1 + chance.below(reads) };
+        stats.add(one_fault(seed, Fault::Read(at), &mut chance, hold)?);
+    }
+    Ok(stats)
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Fault {
+    Operation(u64, IoKind),
+    Read(u64),
+}
+
+impl Fault {
+    /// Is it this operation that fails?
+    fn is(self, number: u64) -> bool {
+        matches!(self, Fault::Operation(at, _) if at == number)
+    }
+
+    fn is_over(self, sim: &Sim) -> bool {
+        match self {
+            Fault::Operation(at, _) => sim.disk.op_count() >= at,
+            Fault::Read(_) => false,
+        }
+    }
+}
+
+fn one_fault(seed: u64, fault: Fault, chance: &mut Rng, hold: &mut Option<Sim>) -> Result<Stats, Failure> {
+    let sim = hold.insert(Sim::new(seed, config()));
+    sim.note(|| format!("{fault:?}"));
+    match fault {
+        Fault::Operation(at, kind) => sim.disk.fail_once(at, kind),
+        Fault::Read(at) => sim.disk.fail_read_once(at, IoKind::Failed),
+    }
+    sim.faulty = true;
+    sim.stats.faults += 1;
+    let mut flow = sim.reopen()?;
+    for _ in 0..STEPS {
+        if flow == Flow::Stop {
+            break;
+        }
+        if sim.engine()?.poisoned() {
+            // By work that no step waits for.
+            flow = Flow::Stop;
+            break;
+        }
+        if fault.is_over(sim) {
+            // It has struck: from here on there is no excuse. (A run that could not be opened stays unreadable.)
+            sim.faulty = false;
+        }
+        flow = sim.run(1)?;
+    }
+    // A file whose removal failed is an orphan until the next start.
+    let log = sim.disk.op_log();
+    sim.check_files = !log.iter().any(|op| fault.is(op.number) && op.operation == "remove");
+    if flow == Flow::Go {
+        sim.faulty |= sim.engine()?.poisoned();
+        flow = sim.settle()?;
+    }
+    if flow == Flow::Stop {
+        if let (Fault::Read(_), Some(engine)) = (fault, &sim.engine) {
+            // The log's own files are another matter.
+            let of_run = |m: &String| m.contains("writing stopped") && m.contains(".run");
+            if engine.poisoned() && sim.messages.lock().is_ok_and(|m| m.iter().any(of_run)) {
+                return sim.fail("a failed read of a run has stopped all writing");
+            }
+        }
+        sim.stats.poisoned += u64::from(sim.engine.is_some());
+        sim.faulty = true;
+        sim.verify_reads_after_stop()?;
+    }
+    end(sim, chance)
+}
+
+/// The engine is opened again without faults: all that was acknowledged is there, and work goes on.
+fn end(sim: &mut Sim, chance: &mut Rng) -> Result<Stats, Failure> {
+    if chance.chance(50) {
+        sim.power_cut(chance.number());
+    } else {
+        sim.kill();
+    }
+    sim.faulty = false;
+    sim.disk.clear_plans();
+    sim.check_files = true;
+    for what in ["open", "work", "power cut", "restart"] {
+        let flow = match what {
+            "open" => sim.reopen()?,
+            "work" => sim.run(10)?,
+            // What a restarted process has read must have been made durable by it, whatever an earlier sync has lost.
+            "power cut" => {
+                sim.power_cut(chance.number());
+                if sim.reopen()? == Flow::Go {
+                    sim.settle()?
+                } else {
+                    Flow::Stop
+                }
+            }
+            _ => sim.clean_restart()?,
+        };
+        if flow == Flow::Stop {
+            return sim.fail(format!("the engine stopped without a fault, at the last {what}"));
+        }
+    }
+    sim.verify()?;
+    Ok(sim.stats)
+}
+
+/// The disk fills up at some point, stays full for a while, and gets space again.
+pub fn disk_full_seed(seed: u64, tries: u64, hold: &mut Option<Sim>) -> Result<Stats, Failure> {
+    let mut chance = Rng::new(seed ^ 0xF011);
+    let (_, _, bytes) = measure(seed, hold)?;
+    let mut stats = Stats::default();
+    for _ in 0..tries {
+        let capacity = chance.below(bytes * 5 / 4).max(4096);
+        stats.add(one_full(seed, capacity, &mut chance, hold)?);
+    }
+    Ok(stats)
+}
+
+fn one_full(seed: u64, capacity: u64, chance: &mut Rng, hold: &mut Option<Sim>) -> Result<Stats, Failure> {
+    let sim = hold.insert(Sim::new(seed, config()));
+    sim.note(|| format!("capacity {capacity} bytes"));
+    sim.disk.capacity(Some(capacity));
+    sim.faulty = true;
+    sim.stats.faults += 1;
+    let mut flow = sim.reopen()?;
+    if flow == Flow::Stop {
+        // Too small to begin with: the same folder opens once there is space.
+        sim.drop_engine();
+    } else {
+        flow = sim.run(STEPS)?;
+        if flow == Flow::Go && chance.chance(30) {
+            // Opened again while it is full.
+            sim.kill();
+            flow = sim.reopen()?;
+            if flow == Flow::Stop {
+                sim.drop_engine();
+            }
+        }
+    }
+    sim.disk.capacity(None);
+    sim.faulty = false;
+    if sim.engine.is_none() {
+        if sim.reopen()? == Flow::Stop {
+            return sim.fail("the engine does not open although there is space again");
+        }
+    } else if flow == Flow::Stop {
+        return sim.fail("a full disk stopped the engine for good");
+    }
+    for i in 0..sim.slots.len() {
+        sim.slots[i].scan = None;
+        sim.slots[i].session.end_statement();
+        if sim.slots[i].txn.as_ref().is_some_and(|t| t.shaky) {
+            sim.rollback(i)?;
+        }
+    }
+    if sim.run(15)? == Flow::Stop || sim.settle()? == Flow::Stop {
+        return sim.fail("writing does not go on although there is space again");
+    }
+    end(sim, chance)
+}

@@ -1,0 +1,28 @@
+//! Deterministic simulation of the engine: one seed decides the workload, the faults and what a power cut leaves.
+//!
+//! A [`Sim`] drives an engine on the simulated disk from one thread, step by step, and holds each answer against the
+//! [`Model`](model::Model). The scenarios on top of it lose power ([`crash`]), fail operations ([`fault`]) and flip
+//! bits ([`damage`]); [`threads`] checks invariants with real threads on a real disk. Invariant: nothing here depends
+//! on time, addresses or hash order, so that a seed replays.
+
+pub mod crash;
+pub mod damage;
+mod ddl;
+pub mod fault;
+pub mod kinds;
+mod locking;
+mod locks;
+pub mod model;
+mod recover;
+mod rng;
+mod rows;
+pub mod runner;
+mod scans;
+pub mod sim;
+pub mod threads;
+mod txns;
+mod verify;
+pub mod workload;
+
+pub use rng::Rng;
+pub use sim::{Config, Failure, Sim, Stats};

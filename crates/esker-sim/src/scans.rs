@@ -1,0 +1,314 @@
+//! Reading in the simulator: plain and locking scans, counts, reads by row id, and cursors that stay open while others
+//! go on. Each answer is compared row by row.
+
+use crate::locks::Verdict;
+use crate::model::Row;
+use crate::sim::{Answer, Failure, Flow, OpenScan, Refusal, Sim};
+use crate::txns::Ended;
+use esker::format::{ColumnMask, RowId};
+use esker::{Batch, Error, LockMode, ScanOptions};
+use std::collections::BTreeMap;
+
+impl Sim {
+    /// The view that a plain read of this session uses, opened if it is the first; and whether it is too old.
+    fn read_view(&mut self, i: usize, name: &str) -> (Option<u64>, bool) {
+        let seq = self.model.seq;
+        let Some(txn) = self.slots[i].txn.as_mut().filter(|t| t.repeatable) else { return (None, false) };
+        let view = *txn.view.get_or_insert(seq);
+        let table = self.model.tables.get(name);
+        (Some(view), table.is_some_and(|t| !t.temporary && view < t.rebuilt))
+    }
+
+    /// Is the session's view, if it has one, older than the table?
+    pub(crate) fn too_old(&self, i: usize, name: &str) -> bool {
+        let view = self.slots[i].txn.as_ref().and_then(|t| t.view);
+        let table = self.model.tables.get(name);
+        table.is_some_and(|t| !t.temporary && view.is_some_and(|v| v < t.rebuilt))
+    }
+
+    fn mask(&mut self, kind: usize) -> ColumnMask {
+        let n = self.kinds[kind].layout.columns.len();
+        if self.rng.chance(60) {
+            return ColumnMask::all(n);
+        }
+        let mut mask = ColumnMask::none(n);
+        (0..n).filter(|_| self.rng.chance(40)).for_each(|c| mask.set(c));
+        mask
+    }
+
+    /// Scans a table as a statement.
+    pub(crate) fn scan(&mut self, i: usize, name: &str) -> Result<Flow, Failure> {
+        let name = name.to_owned();
+        self.statement(i, |sim, i| {
+            sim.note(|| format!("s{i} scan {name}"));
+            let Some((_, kind)) = sim.touch(i, &name, false) else { return Ok(Ended::Done) };
+            let mask = sim.mask(kind);
+            sim.read_all(i, &name, &mask, false)
+        })
+    }
+
+    /// Reads all rows, or counts them, and compares with the model.
+    pub(crate) fn read_all(&mut self, i: usize, name: &str, mask: &ColumnMask, count: bool) -> Result<Ended, Failure> {
+        let Some(table) = self.model.tables.get(name) else { return Ok(Ended::Done) };
+        let kind = table.kind;
+        let table = self.engine()?.open_table(name).map_err(|e| Failure::new(format!("open table {name}: {e}")))?;
+        let (view, too_old) = self.read_view(i, name);
+        let shaky = self.slots[i].txn.as_ref().is_some_and(|t| t.shaky);
+        let want = self.model.visible(name, view, self.slots[i].txn.as_ref());
+        let expected: &[Refusal] = if too_old { &[Refusal::TableChanged] } else { &[] };
+        if count {
+            let answer = self.slots[i].session.count_rows(&table);
+            return match self.judge("count", answer, expected, shaky)? {
+                Answer::Ok(n) if !too_old && n == want.len() as u64 => Ok(Ended::Done),
+                Answer::Ok(n) => self.fail(format!("count of {name} is {n}, not {} (too old: {too_old})", want.len())),
+                Answer::No(_) => Ok(Ended::Refused),
+                Answer::Fault => Ok(Ended::Fault),
+            };
+        }
+        let options = ScanOptions { mask: mask.clone(), ..ScanOptions::default() };
+        let answer = self.slots[i].session.scan(&table, options);
+        let mut cursor = match self.judge("scan", answer, expected, shaky)? {
+            Answer::Ok(_) if too_old => return self.fail(format!("{name} was read through a view older than it is")),
+            Answer::Ok(cursor) => cursor,
+            Answer::No(_) => return Ok(Ended::Refused),
+            Answer::Fault => return Ok(Ended::Fault),
+        };
+        let mut rest = want.iter();
+        loop {
+            let answer = cursor.next_batch(&mut self.slots[i].session);
+            let batch = match answer {
+                Ok(batch) => batch,
+                Err(e) => {
+                    return match self.judge::<()>("batch", Err(e), &[], shaky)? {
+                        Answer::Fault => Ok(Ended::Fault),
+                        _ => self.fail("an error became success"),
+                    }
+                }
+            };
+            if batch.ids.is_empty() {
+                break;
+            }
+            let differs = compare_batch(&self.kinds[kind], &batch, mask, &mut rest);
+            if let Err(why) = differs {
+                return self.fail(format!("scan of {name} by s{i} (view {view:?}): {why}"));
+            }
+        }
+        match rest.next() {
+            Some((id, _)) => {
+                self.fail(format!("scan of {name} by s{i} (view {view:?}) lacks row {id} and what follows"))
+            }
+            None => Ok(Ended::Done),
+        }
+    }
+
+    pub(crate) fn count(&mut self, i: usize, name: &str) -> Result<Flow, Failure> {
+        let name = name.to_owned();
+        self.statement(i, |sim, i| {
+            sim.note(|| format!("s{i} count {name}"));
+            let Some((_, kind)) = sim.touch(i, &name, false) else { return Ok(Ended::Done) };
+            let mask = ColumnMask::none(sim.kinds[kind].layout.columns.len());
+            sim.read_all(i, &name, &mask, true)
+        })
+    }
+
+    /// Reads single rows by id, some of them locked.
+    pub(crate) fn fetch(&mut self, i: usize, name: &str, rows: usize, lock: bool) -> Result<Flow, Failure> {
+        let name = name.to_owned();
+        self.statement(i, |sim, i| {
+            sim.note(|| format!("s{i} fetch {rows} of {name}, lock {lock}"));
+            let Some((_, kind)) = sim.touch(i, &name, false) else { return Ok(Ended::Done) };
+            let mask = sim.mask(kind);
+            sim.fetch_rows(i, &name, rows, lock, kind, mask)
+        })
+    }
+
+    fn fetch_rows(
+        &mut self,
+        i: usize,
+        name: &str,
+        rows: usize,
+        lock: bool,
+        kind: usize,
+        mask: ColumnMask,
+    ) -> Result<Ended, Failure> {
+        let ids = self.choose_ids(i, name, rows);
+        let table = self.engine()?.open_table(name).map_err(|e| Failure::new(format!("open table {name}: {e}")))?;
+        let (view, too_old) = if lock { (None, self.too_old(i, name)) } else { self.read_view(i, name) };
+        let (shaky, owner) = self.slots[i].txn.as_ref().map_or((false, 0), |t| (t.shaky, t.owner));
+        let key = self.model.tables.get(name).map_or(0, |t| t.key);
+        let want = self.model.visible(name, view, self.slots[i].txn.as_ref());
+        let lock = lock.then_some(if self.rng.chance(50) { LockMode::Shared } else { LockMode::Exclusive });
+        let exclusive = lock == Some(LockMode::Exclusive);
+        let options = ScanOptions { mask: mask.clone(), lock, ..ScanOptions::default() };
+        let answer = self.slots[i].session.open_cursor(&table, options);
+        let expected: &[Refusal] = if too_old { &[Refusal::TableChanged] } else { &[] };
+        let mut cursor = match self.judge("open cursor", answer, expected, shaky)? {
+            Answer::Ok(_) if too_old => return self.fail(format!("{name} was read through a view older than it is")),
+            Answer::Ok(cursor) => cursor,
+            Answer::No(_) => return Ok(Ended::Refused),
+            Answer::Fault => return Ok(Ended::Fault),
+        };
+        for id in ids {
+            let verdict = lock.map(|_| self.model.locks.ask(owner, key, id, exclusive));
+            let newer = lock.is_some() && self.newer(i, name, key, id);
+            let mut expected = Vec::new();
+            if matches!(verdict, Some(Verdict::Blocked | Verdict::Maybe)) {
+                expected.push(Refusal::WouldBlock);
+            }
+            if newer {
+                expected.push(Refusal::RecordChanged);
+            }
+            let answer = cursor.fetch(&mut self.slots[i].session, RowId(id));
+            let what = format!("fetch of row {id} of {name} (lock {verdict:?})");
+            match self.judge(&what, answer, &expected, shaky)? {
+                Answer::Ok(_) if verdict == Some(Verdict::Blocked) => {
+                    return self.fail(format!("{what} passed a lock"))
+                }
+                Answer::Ok(found) => {
+                    if lock.is_some() {
+                        self.model.locks.take(owner, key, id, exclusive);
+                    }
+                    match (found, want.get(&id)) {
+                        (None, None) => {}
+                        // SAFETY: the cursor gave an image of this kind, decoded by this mask.
+                        (Some(image), Some(row)) => unsafe {
+                            if let Err(why) = self.kinds[kind].compare(image, row, &mask) {
+                                return self.fail(format!("{what}: {why}"));
+                            }
+                        },
+                        (found, want) => {
+                            return self.fail(format!("{what}: found {}, wanted {}", found.is_some(), want.is_some()))
+                        }
+                    }
+                }
+                Answer::No(Refusal::WouldBlock) => return Ok(Ended::Refused),
+                Answer::No(_) => {
+                    self.model.locks.take(owner, key, id, exclusive);
+                    return Ok(Ended::Refused);
+                }
+                Answer::Fault => {
+                    self.model.locks.keep(owner, key, id, false);
+                    return Ok(Ended::Fault);
+                }
+            }
+        }
+        Ok(Ended::Done)
+    }
+
+    /// Opens a scan that stays open over the steps of others.
+    pub(crate) fn open_scan(&mut self, i: usize, name: &str) -> Result<Flow, Failure> {
+        if self.slots[i].txn.is_none() {
+            self.begin(i);
+        }
+        self.note(|| format!("s{i} open scan of {name}"));
+        let Some((_, kind)) = self.touch(i, name, false) else { return Ok(Flow::Go) };
+        let table = self.engine()?.open_table(name).map_err(|e| Failure::new(format!("open table {name}: {e}")))?;
+        self.slots[i].session.begin_statement();
+        let (view, too_old) = self.read_view(i, name);
+        let shaky = self.slots[i].txn.as_ref().is_some_and(|t| t.shaky);
+        let mask = ColumnMask::all(self.kinds[kind].layout.columns.len());
+        let answer = self.slots[i].session.scan(&table, ScanOptions { mask, ..ScanOptions::default() });
+        let expected: &[Refusal] = if too_old { &[Refusal::TableChanged] } else { &[] };
+        match self.judge("open scan", answer, expected, shaky)? {
+            Answer::Ok(_) if too_old => self.fail(format!("{name} was read through a view older than it is")),
+            Answer::Ok(cursor) => {
+                let rest = self.model.visible(name, view, self.slots[i].txn.as_ref()).into_iter().collect();
+                self.slots[i].scan = Some(OpenScan { cursor, name: name.to_owned(), rest });
+                Ok(Flow::Go)
+            }
+            Answer::No(_) => {
+                self.slots[i].session.end_statement();
+                Ok(Flow::Go)
+            }
+            Answer::Fault => self.abandon_scan(i),
+        }
+    }
+
+    fn abandon_scan(&mut self, i: usize) -> Result<Flow, Failure> {
+        self.slots[i].scan = None;
+        self.slots[i].session.end_statement();
+        match self.after_fault()? {
+            Flow::Stop => Ok(Flow::Stop),
+            Flow::Go => self.rollback(i),
+        }
+    }
+
+    /// A few more batches of the open scan; closes it at its end, or early.
+    pub(crate) fn step_scan(&mut self, i: usize) -> Result<Flow, Failure> {
+        let Some(mut scan) = self.slots[i].scan.take() else { return Ok(Flow::Go) };
+        let kind = self.model.tables.get(&scan.name).map_or(0, |t| t.kind);
+        let shaky = self.slots[i].txn.as_ref().is_some_and(|t| t.shaky);
+        self.note(|| format!("s{i} step scan of {}, {} rows left", scan.name, scan.rest.len()));
+        let mask = ColumnMask::all(self.kinds[kind].layout.columns.len());
+        for _ in 0..=self.rng.below(3) {
+            let answer = scan.cursor.next_batch(&mut self.slots[i].session);
+            let batch = match answer {
+                Ok(batch) => batch,
+                Err(e) => {
+                    self.judge::<()>("batch of an open scan", Err(e), &[], shaky)?;
+                    return self.abandon_scan(i);
+                }
+            };
+            let n = batch.ids.len();
+            if n == 0 {
+                if let Some((id, _)) = scan.rest.front() {
+                    return self.fail(format!("open scan of {} by s{i} lacks row {id} and what follows", scan.name));
+                }
+                self.slots[i].session.end_statement();
+                return Ok(Flow::Go);
+            }
+            let mut rest = scan.rest.iter().map(|(id, row)| (id, row));
+            if let Err(why) = compare_batch(&self.kinds[kind], &batch, &mask, &mut rest) {
+                return self.fail(format!("open scan of {} by s{i}: {why}", scan.name));
+            }
+            scan.rest.drain(..n);
+        }
+        if self.rng.chance(10) {
+            self.slots[i].session.end_statement();
+        } else {
+            self.slots[i].scan = Some(scan);
+        }
+        Ok(Flow::Go)
+    }
+
+    /// Everything that is committed, read by a session of its own.
+    pub(crate) fn read_committed(&self, name: &str, kind: usize) -> Result<BTreeMap<u64, Row>, Error> {
+        let Some(engine) = &self.engine else { return Ok(BTreeMap::new()) };
+        let table = engine.open_table(name)?;
+        let mut session = engine.session();
+        let mask = ColumnMask::all(self.kinds[kind].layout.columns.len());
+        let mut cursor = session.scan(&table, ScanOptions { mask, ..ScanOptions::default() })?;
+        let mut rows = BTreeMap::new();
+        loop {
+            let batch = cursor.next_batch(&mut session)?;
+            if batch.ids.is_empty() {
+                return Ok(rows);
+            }
+            for (n, id) in batch.ids.iter().enumerate() {
+                // SAFETY: the batch has an image for each id, with all columns decoded.
+                let packed = unsafe { self.kinds[kind].pack(batch.images.add(n * batch.stride)) };
+                if rows.insert(id.0, packed.into()).is_some() {
+                    return Err(Error::InvalidArgument(format!("row {id} of {name} was given twice")));
+                }
+            }
+        }
+    }
+}
+
+/// Compares a batch with the rows that come next.
+fn compare_batch<'a>(
+    kind: &crate::kinds::Kind,
+    batch: &Batch<'_>,
+    mask: &ColumnMask,
+    rest: &mut impl Iterator<Item = (&'a u64, &'a Row)>,
+) -> Result<(), String> {
+    for (n, id) in batch.ids.iter().enumerate() {
+        let Some((want, row)) = rest.next() else { return Err(format!("row {id} is too many")) };
+        if *want != id.0 {
+            return Err(format!("row {id} comes where row {want} should"));
+        }
+        // SAFETY: the batch has an image for each id.
+        unsafe { kind.compare(batch.images.add(n * batch.stride), row, mask) }.map_err(|e| format!("row {id}: {e}"))?;
+    }
+    Ok(())
+}

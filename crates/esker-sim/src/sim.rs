@@ -1,0 +1,322 @@
+//! The simulator: an engine on a simulated disk, its sessions, and the model beside it.
+//!
+//! Invariant: every call to the engine is held against the model at once; an answer that the model does not allow is a
+//! [`Failure`]. An error of the disk is allowed only while faults are planned.
+
+use crate::kinds::{kinds, Kind};
+use crate::model::{Model, Row, TxnModel};
+use crate::Rng;
+use esker::io::SimDisk;
+use esker::{Background, BeginOptions, Cursor, Engine, Error, FlushMode, Isolation, Options, Savepoint, Session};
+use std::collections::VecDeque;
+use std::fmt::Write;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+/// Where the engine's folder is on the simulated disk.
+pub const FOLDER: &str = "/data/esker";
+/// Steps that a failure tells of.
+const TRACE_STEPS: usize = 4000;
+
+/// The engine did what the model forbids.
+#[derive(Debug, Clone)]
+pub struct Failure(pub String);
+
+impl Failure {
+    /// A failure with this message.
+    pub fn new(message: impl Into<String>) -> Self {
+        Failure(message.into())
+    }
+}
+
+impl From<esker::io::IoError> for Failure {
+    fn from(e: esker::io::IoError) -> Self {
+        Failure(format!("simulated disk: {e}"))
+    }
+}
+
+/// How a simulation goes.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Sessions beside each other.
+    pub sessions: usize,
+    /// Rows that a table has at most, roughly.
+    pub most_rows: usize,
+    /// Verify everything after each step.
+    pub verify_each: bool,
+    /// Also use the lazier flush modes.
+    pub lazy_modes: bool,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Config { sessions: 3, most_rows: 1200, verify_each: false, lazy_modes: false }
+    }
+}
+
+/// What is left to do after a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Flow {
+    /// Go on.
+    Go,
+    /// The power is cut or the engine stopped: only a restart helps.
+    Stop,
+}
+
+/// What the engine answered.
+pub(crate) enum Answer<T> {
+    Ok(T),
+    /// An error that the model expected.
+    No(Refusal),
+    /// An error of the disk.
+    Fault,
+}
+
+/// Errors that a model can expect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    WouldBlock,
+    RowNotFound,
+    RecordChanged,
+    TableChanged,
+    LockTimeout,
+    TableExists,
+    NoSuchTable,
+}
+
+fn kind_of(e: &Error) -> Option<Refusal> {
+    Some(match e {
+        Error::WouldBlock => Refusal::WouldBlock,
+        Error::RowNotFound => Refusal::RowNotFound,
+        Error::RecordChanged => Refusal::RecordChanged,
+        Error::TableChanged(_) => Refusal::TableChanged,
+        Error::LockTimeout => Refusal::LockTimeout,
+        Error::TableExists(_) => Refusal::TableExists,
+        Error::NoSuchTable(_) => Refusal::NoSuchTable,
+        _ => return None,
+    })
+}
+
+/// A cursor that stays open over steps of others.
+pub(crate) struct OpenScan {
+    pub(crate) cursor: Cursor,
+    pub(crate) name: String,
+    pub(crate) rest: VecDeque<(u64, Row)>,
+}
+
+/// One session and its transaction in the model.
+pub(crate) struct Slot {
+    // Before the session: it must go first.
+    pub(crate) scan: Option<OpenScan>,
+    pub(crate) session: Session,
+    pub(crate) txn: Option<TxnModel>,
+    pub(crate) savepoints: Vec<(Savepoint, crate::model::Changes)>,
+}
+
+/// What a simulation has done.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Stats {
+    /// Steps of workloads.
+    pub steps: u64,
+    /// Commits.
+    pub commits: u64,
+    /// Restarts after a power cut or a kill.
+    pub crashes: u64,
+    /// Operations that were made to fail.
+    pub faults: u64,
+    /// Engines that stopped writing.
+    pub poisoned: u64,
+    /// Private or merged runs were seen.
+    pub runs: u64,
+}
+
+impl Stats {
+    /// Adds another's figures.
+    pub fn add(&mut self, o: Stats) {
+        self.steps += o.steps;
+        self.commits += o.commits;
+        self.crashes += o.crashes;
+        self.faults += o.faults;
+        self.poisoned += o.poisoned;
+        self.runs += o.runs;
+    }
+}
+
+/// See the module.
+pub struct Sim {
+    pub(crate) slots: Vec<Slot>,
+    pub(crate) engine: Option<Engine>,
+    /// The disk under the engine.
+    pub disk: SimDisk,
+    /// The source of all choices of the workload.
+    pub rng: Rng,
+    /// The reference.
+    pub model: Model,
+    /// How it goes.
+    pub config: Config,
+    /// Errors of the disk are expected.
+    pub faulty: bool,
+    /// Look for files that nobody owns.
+    pub check_files: bool,
+    /// What was done.
+    pub stats: Stats,
+    pub(crate) kinds: Vec<Kind>,
+    pub(crate) mode: FlushMode,
+    pub(crate) next_xid: u64,
+    pub(crate) trace: VecDeque<String>,
+    pub(crate) messages: Arc<Mutex<VecDeque<String>>>,
+}
+
+/// Settings under which few rows suffice for every path of the engine.
+#[must_use]
+pub fn small_options() -> Options {
+    Options {
+        memory_limit_bytes: 4 << 20,
+        bulk_buffer_bytes: 64 << 10,
+        bulk_threshold_bytes: 2 << 10,
+        min_run_bytes: 8 << 10,
+        block_bytes: 1 << 10,
+        wal_segment_bytes: 64 << 10,
+        background: Background::Inline,
+        ..Options::default()
+    }
+}
+
+impl Sim {
+    /// A simulation on an empty disk, not opened yet.
+    #[must_use]
+    pub fn new(seed: u64, config: Config) -> Sim {
+        Sim {
+            slots: Vec::new(),
+            engine: None,
+            disk: SimDisk::new(seed),
+            rng: Rng::new(seed),
+            model: Model::default(),
+            config,
+            faulty: false,
+            check_files: true,
+            stats: Stats::default(),
+            kinds: kinds(),
+            mode: FlushMode::EveryCommit,
+            next_xid: 1,
+            trace: VecDeque::new(),
+            messages: Arc::default(),
+        }
+    }
+
+    /// Opens an engine on the disk; the disk may refuse only while faults are planned.
+    pub(crate) fn open_engine(&mut self) -> Result<Flow, Failure> {
+        let messages = self.messages.clone();
+        let notify: esker::Notify = Arc::new(move |text, _| {
+            if let Ok(mut m) = messages.lock() {
+                m.push_back(text.to_owned());
+                if m.len() > 20 {
+                    m.pop_front();
+                }
+            }
+        });
+        let opened = Engine::open(Arc::new(self.disk.clone()), Path::new(FOLDER), small_options(), notify);
+        match self.judge("open", opened, &[], false)? {
+            Answer::Ok(engine) => {
+                self.mode = FlushMode::EveryCommit;
+                self.engine = Some(engine);
+                for _ in 0..self.config.sessions {
+                    let slot = self.new_slot()?;
+                    self.slots.push(slot);
+                }
+                Ok(Flow::Go)
+            }
+            _ => Ok(Flow::Stop),
+        }
+    }
+
+    pub(crate) fn new_slot(&self) -> Result<Slot, Failure> {
+        let mut session = self.engine()?.session();
+        session.set_lock_wait(std::time::Duration::ZERO, true);
+        Ok(Slot { scan: None, session, txn: None, savepoints: Vec::new() })
+    }
+
+    /// Lets the engine go, as it is.
+    pub(crate) fn drop_engine(&mut self) {
+        self.slots.clear();
+        self.engine = None;
+    }
+
+    pub(crate) fn engine(&self) -> Result<&Engine, Failure> {
+        self.engine.as_ref().ok_or_else(|| Failure::new("no engine is open"))
+    }
+
+    /// Notes a step for the failure's story.
+    pub(crate) fn note(&mut self, step: impl FnOnce() -> String) {
+        if self.trace.len() == TRACE_STEPS {
+            self.trace.pop_front();
+        }
+        let at = self.disk.op_count();
+        self.trace.push_back(format!("[{at}] {}", step()));
+    }
+
+    /// A failure with the story so far.
+    pub(crate) fn fail<T>(&self, message: impl Into<String>) -> Result<T, Failure> {
+        Err(Failure(message.into()))
+    }
+
+    /// The last steps, messages and operations, for a failure's report.
+    #[must_use]
+    pub fn story(&self) -> String {
+        let mut out = String::from("steps:\n");
+        let told = if std::env::var_os("ESKER_SIM_STORY").is_some() { TRACE_STEPS } else { 40 };
+        self.trace.iter().skip(self.trace.len().saturating_sub(told)).for_each(|t| {
+            let _ = writeln!(out, "  {t}");
+        });
+        if let Ok(messages) = self.messages.lock() {
+            let _ = writeln!(out, "messages: {messages:#?}");
+        }
+        let log = self.disk.op_log();
+        let _ = writeln!(out, "last operations of {}:", self.disk.op_count());
+        for op in log.iter().rev().take(12).rev() {
+            let _ = writeln!(out, "  {op}");
+        }
+        out
+    }
+
+    /// Is the error what a failing disk may cause?
+    fn is_fault(&self, e: &Error) -> bool {
+        matches!(e, Error::Io(_) | Error::DiskFull(_) | Error::Poisoned(_))
+    }
+
+    /// Holds an answer against what is allowed. `expected` none given: only success.
+    pub(crate) fn judge<T>(
+        &self,
+        what: &str,
+        answer: esker::Result<T>,
+        expected: &[Refusal],
+        shaky: bool,
+    ) -> Result<Answer<T>, Failure> {
+        match answer {
+            Ok(value) => Ok(Answer::Ok(value)),
+            Err(e) => match kind_of(&e) {
+                Some(kind) if expected.contains(&kind) => Ok(Answer::No(kind)),
+                _ if (self.faulty || shaky || self.disk.is_power_cut()) && self.is_fault(&e) => Ok(Answer::Fault),
+                _ => self.fail(format!("{what}: unexpected error: {e} ({e:?}); allowed were {expected:?}")),
+            },
+        }
+    }
+
+    /// After an error of the disk: is the engine still of use?
+    pub(crate) fn after_fault(&self) -> Result<Flow, Failure> {
+        let stopped = self.disk.is_power_cut() || self.engine()?.poisoned();
+        Ok(if stopped { Flow::Stop } else { Flow::Go })
+    }
+
+    /// Begins a transaction of a random sort.
+    pub(crate) fn begin(&mut self, i: usize) {
+        let repeatable = self.rng.chance(60);
+        let snapshot_isolation = self.rng.chance(40);
+        let isolation = if repeatable { Isolation::RepeatableRead } else { Isolation::ReadCommitted };
+        self.slots[i].session.begin(isolation, BeginOptions { snapshot_isolation });
+        let owner = self.model.new_owner();
+        self.note(|| format!("s{i} begin repeatable={repeatable} si={snapshot_isolation}"));
+        self.slots[i].txn = Some(TxnModel { owner, repeatable, snapshot_isolation, ..TxnModel::default() });
+        self.slots[i].savepoints.clear();
+    }
+}

@@ -1,0 +1,269 @@
+//! Real threads on a real disk: money moves between rows under locks, readers check that none is lost, bulk loads and
+//! rollbacks go on beside it. Ends after a number of operations, not after a time.
+
+use crate::sim::Failure;
+use crate::Rng;
+use esker::format::{row, Column, ColumnKind, ColumnMask, Compression, Layout, RowFormat, RowId, Value};
+use esker::{
+    BeginOptions, Cursor, Engine, Error, Isolation, LockMode, Options, PosixDisk, ScanOptions, Session, Table,
+};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::Arc;
+use std::time::Duration;
+
+const ACCOUNTS: u64 = 12;
+const START: u64 = 1000;
+
+/// What the threads did.
+#[derive(Debug, Default)]
+pub struct Report {
+    /// Transfers that were committed.
+    pub transfers: AtomicU64,
+    /// Transfers that a deadlock or a timeout ended.
+    pub refused: AtomicU64,
+    /// Sums that were checked.
+    pub sums: AtomicU64,
+    /// Rows of bulk loads that were committed.
+    pub loaded: AtomicU64,
+}
+
+fn layout() -> Layout {
+    let column = |kind, offset| Column { kind, offset, null: None };
+    let columns = vec![column(ColumnKind::Fixed { width: 8 }, 1), column(ColumnKind::Var { len_bytes: 1, max: 60 }, 9)];
+    Layout { image_bytes: 70, head_bytes: 1, columns }
+}
+
+fn packed(amount: u64, text: &[u8]) -> Result<Vec<u8>, Failure> {
+    let mut out = Vec::new();
+    row::pack_values(&layout(), &[Value::Bytes(&amount.to_le_bytes()), Value::Bytes(text)], &mut out)
+        .map_err(|e| Failure::new(e.to_string()))?;
+    Ok(out)
+}
+
+fn options() -> Options {
+    Options {
+        memory_limit_bytes: 4 << 20,
+        bulk_buffer_bytes: 256 << 10,
+        bulk_threshold_bytes: 16 << 10,
+        min_run_bytes: 64 << 10,
+        block_bytes: 4 << 10,
+        wal_segment_bytes: 1 << 20,
+        ..Options::default()
+    }
+}
+
+fn open(dir: &Path) -> Result<Engine, Failure> {
+    Engine::open(Arc::new(PosixDisk::new()), dir, options(), Arc::new(|_, _| {})).map_err(said("open"))
+}
+
+fn said(what: &'static str) -> impl Fn(Error) -> Failure {
+    move |e| Failure(format!("{what}: {e}"))
+}
+
+/// The amount in a row image.
+///
+/// # Safety
+/// `image` points to a decoded image of [`layout`].
+unsafe fn amount(image: *const u8) -> u64 {
+    let mut bytes = [0; 8];
+    // SAFETY: the caller's promise; the column lies at bytes 1 to 9.
+    unsafe { std::ptr::copy_nonoverlapping(image.add(1), bytes.as_mut_ptr(), 8) };
+    u64::from_le_bytes(bytes)
+}
+
+struct Work {
+    engine: Engine,
+    accounts: Arc<Table>,
+    events: Arc<Table>,
+    ids: Vec<RowId>,
+    report: Report,
+    done: AtomicBool,
+}
+
+/// Runs `operations` transfers on each of `threads` threads in the folder `dir`, with readers and loaders beside them.
+pub fn run(dir: &Path, seed: u64, threads: u64, operations: u64) -> Result<Report, Failure> {
+    let engine = open(dir)?;
+    let def = |compression| esker::TableDef {
+        layout: layout(),
+        format: RowFormat::Dynamic,
+        compression,
+        temporary: false,
+        extra: Vec::new(),
+    };
+    engine.create_table("d/accounts", &def(Compression::None)).map_err(said("create"))?;
+    engine.create_table("d/events", &def(Compression::Lz4)).map_err(said("create"))?;
+    let accounts = engine.open_table("d/accounts").map_err(said("open table"))?;
+    let events = engine.open_table("d/events").map_err(said("open table"))?;
+    let mut session = engine.session();
+    let mut ids = Vec::new();
+    for _ in 0..ACCOUNTS {
+        ids.push(session.insert_row(&accounts, &packed(START, b"")?).map_err(said("insert"))?);
+    }
+    session.commit().map_err(said("commit"))?;
+    drop(session);
+    let work = Work { engine, accounts, events, ids, report: Report::default(), done: AtomicBool::new(false) };
+    let results: Vec<Result<(), Failure>> = std::thread::scope(|scope| {
+        let work = &work;
+        let others: Vec<_> = vec![
+            scope.spawn(move || work.check_sums()),
+            scope.spawn(move || work.load(seed, operations / 20 + 4)),
+            scope.spawn(move || work.maintain()),
+        ];
+        let movers: Vec<_> =
+            (0..threads).map(|t| scope.spawn(move || work.transfer(seed ^ t << 32, operations))).collect();
+        let join = |h: std::thread::ScopedJoinHandle<'_, Result<(), Failure>>| {
+            h.join().unwrap_or_else(|_| Err(Failure::new("a thread panicked")))
+        };
+        let mut results: Vec<_> = movers.into_iter().map(join).collect();
+        work.done.store(true, Ordering::Release);
+        results.extend(others.into_iter().map(join));
+        results
+    });
+    results.into_iter().collect::<Result<Vec<()>, Failure>>()?;
+    let Work { engine, accounts, events, report, .. } = work;
+    // Once more on what a restart finds.
+    drop((accounts, events));
+    engine.close().map_err(said("close"))?;
+    drop(engine);
+    let engine = open(dir)?;
+    let accounts = engine.open_table("d/accounts").map_err(said("open table"))?;
+    let events = engine.open_table("d/events").map_err(said("open table"))?;
+    let mut session = engine.session();
+    check_sum(&mut session, &accounts)?;
+    let rows = session.count_rows(&events).map_err(said("count"))?;
+    session.commit().map_err(said("commit"))?;
+    drop(session);
+    let loaded = report.loaded.load(Ordering::Relaxed);
+    if rows != loaded {
+        return Err(Failure(format!("{rows} rows after a restart, {loaded} were committed")));
+    }
+    engine.close().map_err(said("close"))?;
+    Ok(report)
+}
+
+fn check_sum(session: &mut Session, accounts: &Arc<Table>) -> Result<(), Failure> {
+    session.begin(Isolation::RepeatableRead, BeginOptions::default());
+    session.begin_statement();
+    let options = ScanOptions { mask: ColumnMask::all(2), ..ScanOptions::default() };
+    let mut cursor = session.scan(accounts, options).map_err(said("scan"))?;
+    let (mut sum, mut rows) = (0, 0);
+    loop {
+        let batch = cursor.next_batch(session).map_err(said("batch"))?;
+        if batch.ids.is_empty() {
+            break;
+        }
+        for i in 0..batch.ids.len() {
+            // SAFETY: the batch has an image for each id.
+            sum += unsafe { amount(batch.images.add(i * batch.stride)) };
+            rows += 1;
+        }
+    }
+    session.end_statement();
+    if (sum, rows) != (ACCOUNTS * START, ACCOUNTS) {
+        return Err(Failure(format!("{rows} accounts hold {sum}, not {}", ACCOUNTS * START)));
+    }
+    Ok(())
+}
+
+impl Work {
+    fn check_sums(&self) -> Result<(), Failure> {
+        let mut session = self.engine.session();
+        while !self.done.load(Ordering::Acquire) {
+            // Twice under one view, then a fresh one.
+            check_sum(&mut session, &self.accounts)?;
+            check_sum(&mut session, &self.accounts)?;
+            session.commit().map_err(said("commit of a reader"))?;
+            self.report.sums.fetch_add(2, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    fn transfer(&self, seed: u64, operations: u64) -> Result<(), Failure> {
+        let mut rng = Rng::new(seed);
+        let mut session = self.engine.session();
+        session.set_lock_wait(Duration::from_millis(500), false);
+        for _ in 0..operations {
+            session.begin(Isolation::ReadCommitted, BeginOptions::default());
+            let moved = self.move_once(&mut session, &mut rng);
+            match moved {
+                Ok(()) if rng.chance(85) => {
+                    session.commit().map_err(said("commit of a transfer"))?;
+                    self.report.transfers.fetch_add(1, Ordering::Relaxed);
+                }
+                Ok(()) => session.rollback().map_err(said("rollback"))?,
+                Err(Error::Deadlock | Error::LockTimeout) => {
+                    self.report.refused.fetch_add(1, Ordering::Relaxed);
+                    session.rollback().map_err(said("rollback"))?;
+                }
+                Err(e) => return Err(said("transfer")(e)),
+            }
+        }
+        Ok(())
+    }
+
+    fn move_once(&self, session: &mut Session, rng: &mut Rng) -> Result<(), Error> {
+        session.begin_statement();
+        let lock = Some(LockMode::Exclusive);
+        let options = ScanOptions { mask: ColumnMask::all(2), lock, ..ScanOptions::default() };
+        let mut cursor: Cursor = session.open_cursor(&self.accounts, options)?;
+        let from = *rng.pick(&self.ids);
+        let to = *rng.pick(&self.ids);
+        let step = 1 + rng.below(5);
+        for (id, add) in [(from, false), (to, true)] {
+            let image = cursor.fetch(session, id)?.ok_or(Error::RowNotFound)?;
+            // SAFETY: the cursor gave a decoded image.
+            let have = unsafe { amount(image) };
+            let now = if add { have + step } else { have.wrapping_sub(step) };
+            let text = vec![b'x'; rng.index(40)];
+            let row = packed(now, &text).map_err(|f| Error::InvalidArgument(f.0))?;
+            session.update_row(&self.accounts, id, &row)?;
+            // Others come in between, in another order.
+            std::thread::yield_now();
+        }
+        session.end_statement();
+        Ok(())
+    }
+
+    fn load(&self, seed: u64, rounds: u64) -> Result<(), Failure> {
+        let mut rng = Rng::new(seed ^ 0x10AD);
+        let mut session = self.engine.session();
+        for _ in 0..rounds {
+            session.begin(Isolation::RepeatableRead, BeginOptions::default());
+            session.begin_statement();
+            let rows = 1 + rng.below(3000);
+            for n in 0..rows {
+                let row = packed(n, b"some event with a text that repeats")?;
+                session.insert_row(&self.events, &row).map_err(said("bulk insert"))?;
+            }
+            session.end_statement();
+            if rng.chance(50) {
+                session.commit().map_err(said("commit of a load"))?;
+                self.report.loaded.fetch_add(rows, Ordering::Relaxed);
+            } else {
+                session.rollback().map_err(said("rollback of a load"))?;
+            }
+            session.begin(Isolation::ReadCommitted, BeginOptions::default());
+            session.begin_statement();
+            let found = session.count_rows(&self.events).map_err(said("count"))?;
+            session.end_statement();
+            session.commit().map_err(said("commit of a count"))?;
+            let loaded = self.report.loaded.load(Ordering::Relaxed);
+            if found != loaded {
+                return Err(Failure(format!("{found} events, {loaded} were committed")));
+            }
+        }
+        Ok(())
+    }
+
+    /// Flushes, merges and checkpoints from outside, beside the engine's own.
+    fn maintain(&self) -> Result<(), Failure> {
+        while !self.done.load(Ordering::Acquire) {
+            self.engine.checkpoint().map_err(said("checkpoint"))?;
+            self.engine.optimize(&self.accounts).map_err(said("optimize"))?;
+            self.engine.optimize(&self.events).map_err(said("optimize"))?;
+            std::thread::yield_now();
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,110 @@
+//! Histograms of durations with power-of-two buckets: one relaxed add per value and field, no lock.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Bucket `i` counts values whose highest set bit is `i - 1`: 0, 1, 2..=3, 4..=7, and so on. The last bucket takes all
+/// that is above (some nine minutes, in nanoseconds).
+pub const BUCKETS: usize = 41;
+
+/// Count, sum and distribution of nanoseconds.
+#[repr(align(128))]
+#[derive(Debug)]
+pub struct Histogram {
+    sum: AtomicU64,
+    buckets: [AtomicU64; BUCKETS],
+}
+
+impl Histogram {
+    /// An empty one.
+    pub const fn new() -> Self {
+        Histogram { sum: AtomicU64::new(0), buckets: [const { AtomicU64::new(0) }; BUCKETS] }
+    }
+
+    /// Adds one value, in nanoseconds.
+    pub fn record(&self, ns: u64) {
+        self.buckets[bucket(ns)].fetch_add(1, Ordering::Relaxed);
+        self.sum.fetch_add(ns, Ordering::Relaxed);
+    }
+
+    /// What it holds now. Values added meanwhile may be in or out.
+    pub fn snapshot(&self) -> HistogramSnapshot {
+        let buckets: [u64; BUCKETS] = std::array::from_fn(|i| self.buckets[i].load(Ordering::Relaxed));
+        HistogramSnapshot { count: buckets.iter().sum(), sum_ns: self.sum.load(Ordering::Relaxed), buckets }
+    }
+}
+
+impl Default for Histogram {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+fn bucket(ns: u64) -> usize {
+    ((u64::BITS - ns.leading_zeros()) as usize).min(BUCKETS - 1)
+}
+
+/// A histogram's contents at one time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HistogramSnapshot {
+    /// Number of values.
+    pub count: u64,
+    /// Their sum in nanoseconds.
+    pub sum_ns: u64,
+    /// Values per bucket, see [`BUCKETS`].
+    pub buckets: [u64; BUCKETS],
+}
+
+impl HistogramSnapshot {
+    /// Mean in nanoseconds, 0 when empty.
+    pub fn mean_ns(&self) -> u64 {
+        self.sum_ns.checked_div(self.count).unwrap_or(0)
+    }
+
+    /// Upper bound in nanoseconds of the bucket that holds the value at `quantile` (0.0 to 1.0); 0 when empty.
+    pub fn quantile_ns(&self, quantile: f64) -> u64 {
+        let rank = ((self.count as f64 * quantile).ceil() as u64).clamp(1, self.count.max(1));
+        let mut seen = 0;
+        for (i, n) in self.buckets.iter().enumerate() {
+            seen += n;
+            if seen >= rank {
+                return (1u64 << i) - 1;
+            }
+        }
+        0
+    }
+
+    /// What came since `earlier`, a snapshot of the same histogram.
+    pub fn since(&self, earlier: &HistogramSnapshot) -> HistogramSnapshot {
+        HistogramSnapshot {
+            count: self.count.saturating_sub(earlier.count),
+            sum_ns: self.sum_ns.saturating_sub(earlier.sum_ns),
+            buckets: std::array::from_fn(|i| self.buckets[i].saturating_sub(earlier.buckets[i])),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_are_powers_of_two() {
+        assert_eq!([0, 1, 2, 3, 4, 7, 8].map(bucket), [0, 1, 2, 2, 3, 3, 4]);
+        assert_eq!(bucket(u64::MAX), BUCKETS - 1);
+    }
+
+    #[test]
+    fn quantiles_and_mean() {
+        let histogram = Histogram::new();
+        assert_eq!(histogram.snapshot().quantile_ns(0.5), 0);
+        for ns in [1, 1, 1, 1000] {
+            histogram.record(ns);
+        }
+        let earlier = histogram.snapshot();
+        assert_eq!((earlier.count, earlier.sum_ns, earlier.mean_ns()), (4, 1003, 250));
+        assert_eq!((earlier.quantile_ns(0.5), earlier.quantile_ns(1.0)), (1, 1023));
+        histogram.record(5);
+        let since = histogram.snapshot().since(&earlier);
+        assert_eq!((since.count, since.sum_ns, since.quantile_ns(0.5)), (1, 5, 7));
+    }
+}

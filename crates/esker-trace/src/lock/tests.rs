@@ -1,0 +1,94 @@
+use super::*;
+use std::sync::Arc;
+
+/// Profiling is process-wide: tests that switch it or depend on it take turns.
+static TURN: parking_lot::Mutex<()> = parking_lot::Mutex::new(());
+
+fn figures(name: &str) -> SiteReport {
+    report().into_iter().find(|site| site.name == name).unwrap()
+}
+
+#[test]
+fn contention_is_counted_without_profiling() {
+    let _turn = TURN.lock();
+    let lock = Mutex::new("test.contention", 0);
+    let guard = lock.lock();
+    assert!(lock.try_lock().is_none());
+    std::thread::scope(|scope| {
+        scope.spawn(|| *lock.lock() += 1);
+        while figures("test.contention").contended < 2 {
+            std::thread::yield_now();
+        }
+        drop(guard);
+    });
+    assert_eq!(*lock.lock(), 1);
+    let figures = figures("test.contention");
+    assert_eq!((figures.contended, figures.acquired, figures.hold.count), (2, 0, 0));
+}
+
+#[test]
+fn profile_times_wait_hold_and_unlock() {
+    let _turn = TURN.lock();
+    let lock = Arc::new(RwLock::new("test.profile", ()));
+    profile(true);
+    drop(lock.read());
+    let guard = lock.write();
+    let thread = std::thread::spawn({
+        let lock = lock.clone();
+        move || drop(lock.read())
+    });
+    while figures("test.profile").contended < 1 {
+        std::thread::yield_now();
+    }
+    drop(guard);
+    thread.join().unwrap();
+    profile(false);
+    drop(lock.write());
+    let figures = figures("test.profile");
+    assert_eq!((figures.contended, figures.acquired), (1, 3));
+    assert_eq!((figures.wait.count, figures.hold.count, figures.unlock.count), (1, 3, 3));
+}
+
+#[test]
+fn locks_of_one_name_share_a_site() {
+    let _turn = TURN.lock();
+    let locks = [Mutex::new("test.shared", ()), Mutex::new("test.shared", ())];
+    for lock in &locks {
+        let _guard = lock.lock();
+        assert!(lock.try_lock().is_none());
+    }
+    assert_eq!(figures("test.shared").contended, 2);
+    assert_eq!(report().iter().filter(|site| site.name == "test.shared").count(), 1);
+}
+
+#[test]
+fn condvar_times_out_and_wakes() {
+    let _turn = TURN.lock();
+    let lock = Mutex::new("test.condvar", false);
+    let condvar = Condvar::new();
+    let mut guard = lock.lock();
+    assert!(condvar.wait_for(&mut guard, Duration::from_millis(1)));
+    assert!(condvar.wait_until(&mut guard, Instant::now()));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            *lock.lock() = true;
+            condvar.notify_all();
+        });
+        while !*guard {
+            condvar.wait(&mut guard);
+        }
+    });
+    assert!(*guard);
+}
+
+#[test]
+fn readers_share_and_try_tells() {
+    let _turn = TURN.lock();
+    let lock = RwLock::new("test.readers", 5);
+    let (a, b) = (lock.read(), lock.try_read().unwrap());
+    assert_eq!((*a, *b), (5, 5));
+    assert!(lock.try_write().is_none());
+    drop((a, b));
+    *lock.try_write().unwrap() = 6;
+    assert_eq!(lock.into_inner(), 6);
+}

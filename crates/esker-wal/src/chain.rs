@@ -1,0 +1,152 @@
+//! The segments in use, those prepared for what comes, and the spare files.
+//!
+//! Invariants: segments follow each other by position and generation; no generation is used twice, even if making its
+//! segment failed; a segment is in the chain only when everything about it is durable.
+
+use crate::segment::{self, Segment};
+use crate::{Result, WalError, WalOptions};
+use esker_io::Disk;
+use esker_trace::lock::Mutex;
+use esker_trace::{count, Counter};
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+pub(crate) struct Chain {
+    disk: Arc<dyn Disk>,
+    dir: PathBuf,
+    options: WalOptions,
+    state: Mutex<State>,
+}
+
+struct State {
+    segments: VecDeque<Arc<Segment>>,
+    spares: Vec<PathBuf>,
+    next_generation: u32,
+}
+
+impl Chain {
+    pub(crate) fn new(
+        disk: Arc<dyn Disk>,
+        dir: &Path,
+        options: WalOptions,
+        segments: Vec<Arc<Segment>>,
+        next_generation: u32,
+    ) -> Self {
+        let state = State { segments: segments.into(), spares: Vec::new(), next_generation };
+        Chain { disk, dir: dir.to_owned(), options, state: Mutex::new("wal.chain", state) }
+    }
+
+    /// Bytes of the stream in a new segment.
+    pub(crate) fn capacity(&self) -> u64 {
+        self.options.capacity()
+    }
+
+    /// Takes in the spare files found in the folder; those of another size, and those beyond the limit, go.
+    pub(crate) fn adopt_spares(&self, found: &[(u32, u64)]) -> Result<()> {
+        let wanted = self.capacity() + esker_format::frame::SEGMENT_HEADER_BYTES as u64;
+        let mut state = self.state.lock();
+        for (generation, size) in found {
+            let path = segment::spare_path(&self.dir, *generation);
+            if *size == wanted && state.spares.len() < self.options.spare_segments.max(1) {
+                state.spares.push(path);
+            } else {
+                self.disk.remove(&path)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the segment that begins at `first`. One caller at a time.
+    ///
+    /// # Errors
+    /// Whatever the disk says. The chain is as it was, and trying again is safe.
+    pub(crate) fn add(&self, first: u64, start: Option<u64>) -> Result<Arc<Segment>> {
+        let (generation, spare) = {
+            let mut state = self.state.lock();
+            let generation = state.next_generation;
+            state.next_generation += 1;
+            (generation, state.spares.pop())
+        };
+        assert!(generation < crate::seal::SEAL_BIT, "log generations are exhausted");
+        let recycled = spare.is_some();
+        let path = match spare {
+            Some(path) => path,
+            None => {
+                let path = segment::spare_path(&self.dir, generation);
+                segment::create_spare(&*self.disk, &path, self.capacity())?;
+                path
+            }
+        };
+        match segment::make(&*self.disk, &self.dir, &path, generation, first, start) {
+            Ok(made) => {
+                if recycled {
+                    count(Counter::WalSegmentsRecycled, 1);
+                }
+                let made = Arc::new(made);
+                self.state.lock().segments.push_back(made.clone());
+                Ok(made)
+            }
+            Err(e) => {
+                if self.disk.exists(&path).unwrap_or(false) {
+                    self.state.lock().spares.push(path);
+                }
+                Err(e)
+            }
+        }
+    }
+
+    /// The segment that holds `position`.
+    pub(crate) fn find(&self, position: u64) -> Result<Arc<Segment>> {
+        let state = self.state.lock();
+        let found = state.segments.iter().rev().find(|s| s.first <= position && position < s.end);
+        found.cloned().ok_or_else(|| WalError::Missing { folder: self.dir.clone(), lsn: esker_format::Lsn(position) })
+    }
+
+    /// Turns segments wholly before `keep_from` into spares. One caller at a time.
+    pub(crate) fn recycle(&self, keep_from: u64) -> Result<()> {
+        let mut gone = Vec::new();
+        {
+            let mut state = self.state.lock();
+            while state.segments.get(1).is_some_and(|next| next.first <= keep_from)
+                && state.segments[0].end <= keep_from
+            {
+                gone.extend(state.segments.pop_front());
+            }
+        }
+        self.retire(&gone)
+    }
+
+    /// Makes spares of segments that nobody needs. Their names go durably before anything writes into the files: a
+    /// segment's name always means a whole header.
+    pub(crate) fn retire(&self, gone: &[Arc<Segment>]) -> Result<()> {
+        if gone.is_empty() {
+            return Ok(());
+        }
+        let mut spares = Vec::new();
+        for old in gone {
+            let room = self.state.lock().spares.len() + spares.len() < self.options.spare_segments;
+            if room && old.file.size_bytes()? == self.capacity() + old.offset(old.first) {
+                let path = segment::spare_path(&self.dir, old.generation);
+                self.disk.rename(&old.path, &path)?;
+                spares.push(path);
+            } else {
+                self.disk.remove(&old.path)?;
+            }
+        }
+        self.disk.sync_dir(&self.dir)?;
+        self.state.lock().spares.extend(spares);
+        Ok(())
+    }
+
+    /// Segments in use or prepared, and spare files.
+    pub(crate) fn counts(&self) -> (usize, usize) {
+        let state = self.state.lock();
+        (state.segments.len(), state.spares.len())
+    }
+
+    /// Position of the oldest byte kept.
+    pub(crate) fn first(&self) -> u64 {
+        self.state.lock().segments.front().map_or(0, |s| s.first)
+    }
+}

@@ -1,0 +1,61 @@
+//! The log: one stream of frames, kept in segments; group commit; replay. Payloads are opaque bytes here.
+//!
+//! **Positions.** An [`Lsn`](esker_format::Lsn) is a byte position in the stream, padding included. Segments are files
+//! of fixed size that hold consecutive pieces of it; a frame may continue in the next segment.
+//!
+//! **Order of writing and syncing.** One leader at a time takes what is buffered, writes it, syncs, and only then
+//! tells everybody that it is durable. A segment is synced before the first byte goes into the next one. A new segment
+//! is filled and synced, gets its header, is synced again, gets its name, and the folder is synced, all before it is
+//! used: a sync on the commit path is one device flush without any change of size or name.
+//!
+//! **No rewriting.** What a sync covers ends at a multiple of [`SECTOR_BYTES`] (a *seal*, a padding frame, fills up the
+//! rest), and writing goes on after it: a sector that holds frames acknowledged as durable is never written again, but
+//! for this: opening a log writes its last group once more, byte for byte, since the sync of a process that died may have
+//! failed. A device that writes 512 bytes as a whole cannot tear what does not change.
+//! Only what was written without a sync ([`Wal::write_out`]) may share its last sector with what follows.
+//!
+//! **Stale bytes never replay.** Each use of a segment file has a generation of its own, which never comes again; a
+//! frame counts only with its segment's generation and its own position. Each opening of the log begins a new segment
+//! whose first frame says where the valid log ended, so that what lay behind a torn tail is cut off for good.
+//!
+//! **Torn or damaged.** A frame that does not fit ends the log, unless something later proves that it was durable once:
+//! a segment begun after it, or a seal that says so. Then it is damage, an error with file and offset.
+//!
+//! **Failures.** A failed write or sync poisons the log: nothing is tried again, nothing more is acknowledged. A full
+//! disk is met when a segment is made, before anything is appended, and does no harm.
+//!
+//! No thread is made here: who waits for durability does the work, for all others who wait too.
+
+mod buffer;
+mod chain;
+mod error;
+mod group;
+mod options;
+mod replay;
+mod seal;
+mod segment;
+mod tail;
+mod wal;
+
+pub use error::{Result, WalError};
+pub use options::{FlushMode, WalOptions};
+pub use replay::{replay, OnFrame, Replayed};
+pub use tail::Appended;
+pub use wal::{Credit, Wal, WalStats};
+
+/// What is written and acknowledged as one unit, in bytes: no device's sector is larger, and the page cache writes
+/// whole pages of this size.
+pub const SECTOR_BYTES: u64 = 4096;
+
+/// Frames begin at multiples of this, so that a search for them need not look at every byte.
+pub(crate) const FRAME_ALIGN: usize = 8;
+
+/// What a frame with a payload of so many bytes takes in the stream.
+pub(crate) const fn frame_space(payload: usize) -> usize {
+    esker_format::frame::frame_bytes(payload).next_multiple_of(FRAME_ALIGN)
+}
+
+/// Next multiple of [`SECTOR_BYTES`].
+pub(crate) const fn sector_up(position: u64) -> u64 {
+    position.div_ceil(SECTOR_BYTES) * SECTOR_BYTES
+}

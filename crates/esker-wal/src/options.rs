@@ -1,0 +1,52 @@
+//! What can be chosen about a log.
+
+use crate::{sector_up, SECTOR_BYTES};
+use esker_format::frame::SEGMENT_HEADER_BYTES;
+
+/// When a commit's records leave the process. The numbers are those of MariaDB's `innodb_flush_log_at_trx_commit`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum FlushMode {
+    /// Some time later; a crash of the process loses the last commits.
+    Lazy = 0,
+    /// Written and synced before the commit is acknowledged.
+    #[default]
+    EveryCommit = 1,
+    /// Written before the commit is acknowledged, synced later: a power cut loses the last commits.
+    WriteOnly = 2,
+}
+
+/// Sizes of a log.
+#[derive(Debug, Clone)]
+pub struct WalOptions {
+    /// Size of a segment file in bytes, header included. Rounded up to sectors, at least four of them. A change
+    /// applies to segments made from now on.
+    pub segment_bytes: u64,
+    /// What may be buffered, in bytes, before an append waits until some of it is written.
+    pub buffer_bytes: usize,
+    /// How many segments [`Wal::prepare_segments`](crate::Wal::prepare_segments) keeps ready behind the current one.
+    pub prepared_segments: usize,
+    /// How many recycled segment files are kept for later use; more are removed.
+    pub spare_segments: usize,
+    /// The log may not exist yet. If false, a log without segments is an error, not an empty log.
+    pub create: bool,
+}
+
+impl Default for WalOptions {
+    fn default() -> Self {
+        WalOptions {
+            segment_bytes: 64 << 20,
+            buffer_bytes: 4 << 20,
+            prepared_segments: 1,
+            spare_segments: 4,
+            create: true,
+        }
+    }
+}
+
+impl WalOptions {
+    /// Bytes of the stream that a segment holds.
+    pub(crate) fn capacity(&self) -> u64 {
+        let size = sector_up(self.segment_bytes.max(4 * SECTOR_BYTES));
+        size - SEGMENT_HEADER_BYTES as u64
+    }
+}

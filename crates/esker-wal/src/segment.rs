@@ -1,0 +1,158 @@
+//! One file of the log, how it is made and found.
+//!
+//! A file named `<generation>.wal` always has a durable header: it gets that name only after its header is synced. A
+//! file named `<number>.spare` has no meaning but its size.
+
+use crate::seal::{padding, parse, Padding, Piece};
+use crate::{Result, WalError, SECTOR_BYTES};
+use esker_format::frame::{SegmentHeader, SEGMENT_HEADER_BYTES};
+use esker_format::{FormatError, Lsn};
+use esker_io::{AccessHint, Disk, File, OpenMode};
+use esker_trace::{count, Account, Counter, Region};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+const HEADER: u64 = SEGMENT_HEADER_BYTES as u64;
+/// A segment that starts a log has its start frame right behind the header.
+const HEAD: usize = SEGMENT_HEADER_BYTES + SECTOR_BYTES as usize;
+const ZEROS_BYTES: usize = 256 << 10;
+
+pub(crate) struct Segment {
+    pub(crate) generation: u32,
+    /// Position of its first byte.
+    pub(crate) first: u64,
+    /// Position after the last byte that counts.
+    pub(crate) end: u64,
+    /// If the log was opened with this segment: where it ended before.
+    pub(crate) start: Option<u64>,
+    pub(crate) file: Arc<dyn File>,
+    pub(crate) path: PathBuf,
+}
+
+impl Segment {
+    pub(crate) fn offset(&self, position: u64) -> u64 {
+        HEADER + (position - self.first)
+    }
+}
+
+pub(crate) fn wal_path(dir: &Path, generation: u32) -> PathBuf {
+    dir.join(format!("{generation:010}.wal"))
+}
+
+pub(crate) fn spare_path(dir: &Path, generation: u32) -> PathBuf {
+    dir.join(format!("{generation:010}.spare"))
+}
+
+/// The log's files in a folder, by rising generation.
+pub(crate) struct Listing {
+    pub(crate) segments: Vec<u32>,
+    pub(crate) spares: Vec<(u32, u64)>,
+}
+
+pub(crate) fn list(disk: &dyn Disk, dir: &Path) -> Result<Listing> {
+    let mut listing = Listing { segments: Vec::new(), spares: Vec::new() };
+    for entry in disk.list(dir)? {
+        let Some((number, kind)) = entry.name.split_once('.') else { continue };
+        match (number.parse(), kind) {
+            (Ok(generation), "wal") => listing.segments.push(generation),
+            (Ok(generation), "spare") => listing.spares.push((generation, entry.size_bytes)),
+            _ => {}
+        }
+    }
+    listing.segments.sort_unstable();
+    listing.spares.sort_unstable();
+    Ok(listing)
+}
+
+/// Opens a segment and reads its head. The outer error is one of the disk, the inner one of the bytes.
+pub(crate) fn open(
+    disk: &dyn Disk,
+    dir: &Path,
+    generation: u32,
+    mode: OpenMode,
+) -> Result<std::result::Result<Segment, FormatError>> {
+    let path = wal_path(dir, generation);
+    let file = disk.open(&path, mode, AccessHint::Log)?;
+    let size = file.size_bytes()? / SECTOR_BYTES * SECTOR_BYTES;
+    if size < HEAD as u64 {
+        return Ok(Err(FormatError::Truncated { what: "log segment", need: HEAD as u64, have: size }));
+    }
+    let mut head = vec![0; HEAD];
+    file.read_at(&mut head, 0)?;
+    let header = match SegmentHeader::decode(&head) {
+        Ok(header) if header.generation == generation => header,
+        Ok(header) => {
+            let found = u64::from(header.generation);
+            return Ok(Err(FormatError::Invalid { what: "log segment's generation", found }));
+        }
+        Err(e) => return Ok(Err(e)),
+    };
+    let start = match parse(&head[SEGMENT_HEADER_BYTES..], header.first_lsn, generation) {
+        Ok(Some(Piece::Padding(Padding::Start(lsn), _))) => Some(lsn.0),
+        _ => None,
+    };
+    let first = header.first_lsn.0;
+    let end = match first.checked_add(size - HEADER) {
+        Some(end) if first % SECTOR_BYTES == 0 => end,
+        _ => return Ok(Err(FormatError::Invalid { what: "log segment's first position", found: first })),
+    };
+    Ok(Ok(Segment { generation, first, end, start, file, path }))
+}
+
+/// Makes a file of `capacity` bytes behind its header, filled with zeros and synced, under a spare's name.
+pub(crate) fn create_spare(disk: &dyn Disk, path: &Path, capacity: u64) -> Result<()> {
+    if disk.exists(path)? {
+        // Left by an attempt that failed.
+        disk.remove(path)?;
+    }
+    let fill = || -> Result<()> {
+        let file = disk.open(path, OpenMode::Create, AccessHint::Log)?;
+        let size = HEADER + capacity;
+        file.reserve(0, size)?;
+        let zeros = Region::zeroed(Account::Wal, ZEROS_BYTES)?;
+        let mut at = 0;
+        while at < size {
+            let bytes = (size - at).min(ZEROS_BYTES as u64);
+            file.write_at(&zeros[..bytes as usize], at)?;
+            at += bytes;
+        }
+        file.sync_all()?;
+        Ok(())
+    };
+    let filled = fill();
+    if filled.is_err() {
+        // Gives the space back; if that fails too, the next attempt or opening does it.
+        let _ = disk.remove(path);
+    } else {
+        count(Counter::WalSegmentsCreated, 1);
+    }
+    filled
+}
+
+/// Turns a spare into the segment `generation`, whose first position is `first`, durably. `start`: the log ended there
+/// before and begins anew with this segment.
+pub(crate) fn make(
+    disk: &dyn Disk,
+    dir: &Path,
+    spare: &Path,
+    generation: u32,
+    first: u64,
+    start: Option<u64>,
+) -> Result<Segment> {
+    let mut head = Vec::with_capacity(HEAD);
+    SegmentHeader { generation, first_lsn: Lsn(first) }.encode(&mut head);
+    if let Some(end) = start {
+        head.extend_from_slice(&padding(Lsn(first), generation, Padding::Start(Lsn(end))));
+    }
+    let mut aligned = Region::zeroed(Account::Wal, HEAD)?;
+    aligned[..head.len()].copy_from_slice(&head);
+    {
+        let file = disk.open(spare, OpenMode::Write, AccessHint::Log)?;
+        file.write_at(&aligned[..head.len()], 0)?;
+        file.sync_data()?;
+    }
+    let path = wal_path(dir, generation);
+    disk.rename(spare, &path)?;
+    disk.sync_dir(dir)?;
+    open(disk, dir, generation, OpenMode::Write)?.map_err(|reason| WalError::Damage { file: path, offset: 0, reason })
+}

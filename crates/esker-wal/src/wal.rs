@@ -1,0 +1,447 @@
+//! The log itself: appending, waiting for durability, and the care of its segments.
+//!
+//! Locks, in the order in which they may be taken: `making` (segments are made, recycled), the group's leadership,
+//! `tail` (positions and the buffer; never held across I/O), the chain's own. An append takes `tail` alone.
+
+use crate::buffer;
+use crate::chain::Chain;
+use crate::group::Group;
+use crate::options::{FlushMode, WalOptions};
+use crate::replay::{self, OnFrame, Replayed};
+use crate::seal::SEAL_MAX_BYTES;
+use crate::segment::Segment;
+use crate::tail::{credit_bytes, Appended, Lacks, Tail};
+use crate::{frame_space, sector_up, Result, WalError, SECTOR_BYTES};
+use esker_format::frame::MAX_PAYLOAD_BYTES;
+use esker_format::Lsn;
+use esker_io::{Disk, OpenMode};
+use esker_trace::lock::Mutex;
+use esker_trace::{count, timed, Counter, Region, WaitEvent};
+use std::path::Path;
+use std::sync::Arc;
+
+/// Buffers begin small and grow with what is written between two syncs.
+const FIRST_BUFFER_BYTES: usize = 64 << 10;
+/// Pieces in which the end of a log is written again when it is opened.
+const KEEP_BYTES: usize = 1 << 20;
+
+struct Shared {
+    options: WalOptions,
+    chain: Chain,
+    tail: Mutex<Tail>,
+    group: Group,
+    writer: Mutex<Writer>,
+    making: Mutex<()>,
+    replayed: Replayed,
+}
+
+/// What only the leader touches.
+struct Writer {
+    /// The segment with bytes that no sync covers yet.
+    unsynced: Option<Arc<Segment>>,
+    /// Memory for the next buffer.
+    pool: Option<Region>,
+}
+
+/// A log that is open for appending. Clones are the same log.
+#[derive(Clone)]
+pub struct Wal(Arc<Shared>);
+
+/// Space set aside for one frame that must not fail. Dropping it gives the space back.
+pub struct Credit {
+    shared: Arc<Shared>,
+    payload: usize,
+}
+
+impl Drop for Credit {
+    fn drop(&mut self) {
+        self.shared.tail.lock().unreserve(credit_bytes(self.payload));
+    }
+}
+
+/// How the log stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WalStats {
+    /// Position of the oldest byte kept.
+    pub first: Lsn,
+    /// Position after the last byte written to the operating system.
+    pub written: Lsn,
+    /// Position before which everything is durable.
+    pub durable: Lsn,
+    /// Position after the last frame.
+    pub end: Lsn,
+    /// Segments in use or prepared.
+    pub segments: usize,
+    /// Files kept for later segments.
+    pub spares: usize,
+}
+
+impl Wal {
+    /// Opens the log in `dir`: gives every frame from `from` on to `on_frame`, then continues behind the last one in a
+    /// new segment. For a log that is not there yet ([`WalOptions::create`]), `from` is where it begins.
+    ///
+    /// Everything replayed is durable when this returns, even if a crash came before its sync.
+    ///
+    /// # Errors
+    /// As [`replay`](crate::replay); a full disk.
+    pub fn open<E: From<WalError>>(
+        disk: Arc<dyn Disk>,
+        dir: &Path,
+        options: WalOptions,
+        from: Lsn,
+        on_frame: &mut OnFrame<'_, E>,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> std::result::Result<Wal, E> {
+        if options.create {
+            create_dir(&*disk, dir)?;
+        }
+        let mut found = replay::find(&*disk, dir, from, OpenMode::Write)?;
+        let replayed = if found.segments.is_empty() && options.create {
+            Replayed { end: from, ..Replayed::default() }
+        } else {
+            replay::run(dir, &found.segments, from, on_frame, progress)?
+        };
+        Ok(Self::start(disk, dir, options, &mut found, replayed)?)
+    }
+
+    fn start(
+        disk: Arc<dyn Disk>,
+        dir: &Path,
+        options: WalOptions,
+        found: &mut replay::Found,
+        replayed: Replayed,
+    ) -> Result<Wal> {
+        let end = replayed.end.0;
+        // What was prepared for a stream that ends here is of no use any more.
+        let used = found.segments.iter().take_while(|s| s.first < end || s.start.is_some()).count();
+        let unused = found.segments.split_off(used);
+        for segment in found.segments.iter().filter(|s| s.end > replayed.durable.0) {
+            // Frames that were written and not synced are about to be built upon.
+            keep(segment, replayed.durable.0.max(segment.first), end.min(segment.end))?;
+        }
+        let generation = found.next_generation();
+        let chain = Chain::new(disk, dir, options.clone(), std::mem::take(&mut found.segments), generation);
+        chain.adopt_spares(&found.listing.spares)?;
+        // First, so that a full disk is no reason not to open: a new segment can take their place.
+        // The last one first, each durably: a crash in between must leave no hole.
+        for segment in unused.rchunks(1) {
+            chain.retire(segment)?;
+        }
+        chain.retire(&found.void)?;
+        let first = sector_up(end);
+        let segment = chain.add(first, Some(end))?;
+        let at = first + crate::SECTOR_BYTES;
+        let mut tail = Tail::new(buffer::region(FIRST_BUFFER_BYTES)?, at);
+        tail.add_segment(first, segment.generation, segment.end);
+        Ok(Wal(Arc::new(Shared {
+            options,
+            chain,
+            tail: Mutex::new("wal.tail", tail),
+            group: Group::new(at),
+            writer: Mutex::new("wal.writer", Writer { unsynced: None, pool: None }),
+            making: Mutex::new("wal.making", ()),
+            replayed,
+        })))
+    }
+
+    /// What opening the log found.
+    pub fn replayed(&self) -> Replayed {
+        self.0.replayed
+    }
+
+    /// Appends a frame: copies it into the buffer, no more. Makes a segment if none is prepared, and writes if the
+    /// buffer is full; with [`Wal::prepare_segments`] called in time, and commits that wait, neither happens.
+    ///
+    /// # Errors
+    /// `DiskFull`, `OutOfMemory`, `TooLong`: nothing was appended, the log goes on. `Poisoned`.
+    pub fn append(&self, payload: &[u8]) -> Result<Appended> {
+        let bytes = checked_bytes(payload.len())? + SEAL_MAX_BYTES;
+        self.0.with_space(bytes, |tail| tail.put(payload))
+    }
+
+    /// Sets aside what one frame with a payload of up to `payload` bytes needs.
+    ///
+    /// # Errors
+    /// As [`Wal::append`].
+    pub fn reserve_commit(&self, payload: usize) -> Result<Credit> {
+        checked_bytes(payload)?;
+        self.0.with_space(credit_bytes(payload), |tail| tail.reserve(credit_bytes(payload)))?;
+        Ok(Credit { shared: self.0.clone(), payload })
+    }
+
+    /// Appends the frame that `credit` was taken for: no I/O, no wait, no failure. In a poisoned log the frame gets a
+    /// position and is otherwise forgotten.
+    ///
+    /// # Panics
+    /// If the payload is longer than the credit allows.
+    pub fn append_reserved(&self, credit: Credit, payload: &[u8]) -> Appended {
+        assert!(payload.len() <= credit.payload, "a frame is longer than its credit");
+        // The credit's drop takes the lock again, after this statement.
+        self.0.tail.lock().put(payload)
+    }
+
+    /// Returns when everything before `upto` is durable. Writes and syncs for all who wait, or waits for the one who
+    /// does.
+    ///
+    /// # Errors
+    /// `Poisoned`: it may or may not be durable; opening the log again tells.
+    pub fn wait_durable(&self, upto: Lsn) -> Result<()> {
+        let shared = &self.0;
+        if shared.group.durable() >= upto.0 {
+            return Ok(());
+        }
+        timed(WaitEvent::WalDurable, || {
+            shared.group.until(
+                |g| g.durable() >= upto.0,
+                || {
+                    count(Counter::WalGroups, 1);
+                    shared.flush(true)?;
+                    assert!(shared.group.durable() >= upto.0, "waiting for a position that was never appended");
+                    Ok(())
+                },
+            )
+        })?;
+        count(Counter::WalGroupMembers, 1);
+        Ok(())
+    }
+
+    /// Writes what is buffered to the operating system, without a sync: it survives the process, not a power cut.
+    ///
+    /// # Errors
+    /// `Poisoned`.
+    pub fn write_out(&self) -> Result<()> {
+        self.0.write_out()
+    }
+
+    /// Does for a commit that ends at `end` what the mode asks for.
+    ///
+    /// # Errors
+    /// `Poisoned`.
+    pub fn finish(&self, mode: FlushMode, end: Lsn) -> Result<()> {
+        match mode {
+            FlushMode::EveryCommit => self.wait_durable(end),
+            FlushMode::WriteOnly if self.0.group.written() >= end.0 => Ok(()),
+            FlushMode::WriteOnly => self.write_out(),
+            FlushMode::Lazy => Ok(()),
+        }
+    }
+
+    /// Makes everything appended so far durable.
+    ///
+    /// # Errors
+    /// `Poisoned`.
+    pub fn sync_all(&self) -> Result<()> {
+        let end = self.end_lsn();
+        self.wait_durable(end)
+    }
+
+    /// Position after the last frame: that of the next one, or of padding before it.
+    pub fn end_lsn(&self) -> Lsn {
+        Lsn(self.0.tail.lock().end())
+    }
+
+    /// Everything before this position is durable.
+    pub fn durable_lsn(&self) -> Lsn {
+        Lsn(self.0.group.durable())
+    }
+
+    /// Calls `callback` once everything before `lsn` is durable: at once if it is, else in the thread whose sync made
+    /// it so; never if the log is poisoned first. Nothing is synced on its behalf.
+    pub fn on_durable(&self, lsn: Lsn, callback: Box<dyn FnOnce() + Send>) {
+        self.0.group.on_durable(lsn.0, callback);
+    }
+
+    /// Nothing before `keep_from` will be replayed any more, durably so: segments wholly before it become spares.
+    ///
+    /// # Errors
+    /// What the disk says. All but a full disk poisons the log, since names may not be what they seem.
+    pub fn recycle(&self, keep_from: Lsn) -> Result<()> {
+        let shared = &self.0;
+        let _making = shared.making.lock();
+        shared.check()?;
+        let keep_from = keep_from.0.min(shared.group.durable());
+        shared.chain.recycle(keep_from).inspect_err(|e| shared.poison_unless_full(e))
+    }
+
+    /// Is it time for [`Wal::prepare_segments`]?
+    pub fn needs_segments(&self) -> bool {
+        let tail = self.0.tail.lock();
+        tail.poisoned.is_none() && tail.space_end() < self.0.wanted_space(&tail)
+    }
+
+    /// Makes the segments that will be needed next, so that no append has to.
+    ///
+    /// # Errors
+    /// `DiskFull`: harmless as long as there is space in those that are ready. `Poisoned`.
+    pub fn prepare_segments(&self) -> Result<()> {
+        while self.needs_segments() {
+            let wanted = self.0.wanted_space(&self.0.tail.lock());
+            self.0.make_space(wanted)?;
+        }
+        self.0.check()
+    }
+
+    /// Stops the log: nothing more is acknowledged, everybody who waits gets an error.
+    pub fn poison(&self, reason: &str) {
+        self.0.poison(reason);
+    }
+
+    /// Why the log stopped, if it did.
+    pub fn poisoned(&self) -> Option<String> {
+        self.0.group.poisoned()
+    }
+
+    /// Bytes that a replay from `from` would read.
+    pub fn tail_bytes(&self, from: Lsn) -> u64 {
+        self.end_lsn().0.saturating_sub(from.0)
+    }
+
+    /// How the log stands.
+    pub fn stats(&self) -> WalStats {
+        let shared = &self.0;
+        let (segments, spares) = shared.chain.counts();
+        let durable = self.durable_lsn();
+        let written = Lsn(shared.group.written());
+        WalStats { first: Lsn(shared.chain.first()), written, durable, end: self.end_lsn(), segments, spares }
+    }
+}
+
+fn create_dir(disk: &dyn Disk, dir: &Path) -> Result<()> {
+    if !disk.exists(dir)? {
+        disk.create_dir(dir)?;
+        if let Some(parent) = dir.parent().filter(|p| !p.as_os_str().is_empty()) {
+            disk.sync_dir(parent)?;
+        }
+    }
+    Ok(())
+}
+
+fn checked_bytes(payload: usize) -> Result<u64> {
+    if payload > MAX_PAYLOAD_BYTES as usize {
+        return Err(WalError::TooLong { bytes: payload as u64, max: u64::from(MAX_PAYLOAD_BYTES) });
+    }
+    Ok(frame_space(payload) as u64)
+}
+
+/// Writes what lies from `from` to `end` once more and syncs it. A sync alone is not enough: an earlier one, of a process
+/// that died, may have failed, which leaves bytes that can be read and are not on the medium, and are clean to the
+/// operating system. What was synced keeps its contents: the bytes are the same.
+fn keep(segment: &Segment, from: u64, end: u64) -> Result<()> {
+    let mut at = from / SECTOR_BYTES * SECTOR_BYTES;
+    let end = sector_up(end).min(segment.end);
+    let mut buffer = buffer::region((end.saturating_sub(at) as usize).min(KEEP_BYTES))?;
+    while at < end {
+        let n = buffer.len().min((end - at) as usize);
+        segment.file.read_at(&mut buffer[..n], segment.offset(at))?;
+        segment.file.write_at(&buffer[..n], segment.offset(at))?;
+        at += n as u64;
+    }
+    segment.file.sync_data().map_err(WalError::from)
+}
+
+impl Shared {
+    /// Runs `with` on the tail once it has space, room and memory for `bytes` more.
+    fn with_space<T>(&self, bytes: u64, with: impl FnOnce(&mut Tail) -> T) -> Result<T> {
+        loop {
+            let mut tail = self.tail.lock();
+            if let Some(reason) = &tail.poisoned {
+                return Err(WalError::Poisoned(reason.clone()));
+            }
+            match tail.check(bytes, self.options.buffer_bytes) {
+                None => {
+                    tail.grow(bytes)?;
+                    return Ok(with(&mut tail));
+                }
+                Some(lacks) => {
+                    drop(tail);
+                    timed(WaitEvent::WalSpace, || match lacks {
+                        Lacks::Space(upto) => self.make_space(upto),
+                        Lacks::Room => self.write_out(),
+                    })?;
+                }
+            }
+        }
+    }
+
+    fn wanted_space(&self, tail: &Tail) -> u64 {
+        tail.end() + self.options.prepared_segments as u64 * self.chain.capacity()
+    }
+
+    /// Makes segments until the prepared space goes to `upto`.
+    fn make_space(&self, upto: u64) -> Result<()> {
+        let _making = self.making.lock();
+        loop {
+            self.check()?;
+            let first = self.tail.lock().space_end();
+            if first >= upto {
+                return Ok(());
+            }
+            let segment = self.chain.add(first, None).inspect_err(|e| self.poison_unless_full(e))?;
+            self.tail.lock().add_segment(segment.first, segment.generation, segment.end);
+        }
+    }
+
+    fn check(&self) -> Result<()> {
+        self.group.poisoned().map_or(Ok(()), |reason| Err(WalError::Poisoned(reason)))
+    }
+
+    fn poison(&self, reason: &str) {
+        self.tail.lock().poisoned.get_or_insert_with(|| reason.to_owned());
+        self.group.poison(reason);
+    }
+
+    /// After a failure away from the commit path: nothing depends on a file that could not be made.
+    fn poison_unless_full(&self, e: &WalError) {
+        if !matches!(e, WalError::DiskFull(_) | WalError::OutOfMemory(_)) {
+            self.poison(&e.to_string());
+        }
+    }
+
+    fn write_out(&self) -> Result<()> {
+        self.check()?;
+        let target = self.tail.lock().end();
+        self.group.until(|g| g.written() >= target, || self.flush(false))
+    }
+
+    /// The leader's work. Any failure poisons: frames that were taken may or may not be on disk.
+    fn flush(&self, sync: bool) -> Result<()> {
+        self.write(sync).inspect_err(|e| self.poison(&e.to_string()))
+    }
+
+    fn write(&self, sync: bool) -> Result<()> {
+        let mut writer = self.writer.lock();
+        let pool = writer.pool.take();
+        let durable = self.group.durable();
+        let taken = self.tail.lock().take(sync, durable, |need| match pool {
+            Some(region) if region.len() >= need => Ok(region),
+            _ => buffer::region(need.max(FIRST_BUFFER_BYTES)),
+        })?;
+        let Some(mut taken) = taken else { return Ok(()) };
+        let (mut at, end) = (taken.base(), taken.end());
+        let mut bytes = taken.sectors();
+        while !bytes.is_empty() {
+            let segment = self.chain.find(at)?;
+            if let Some(before) = writer.unsynced.take_if(|s| s.generation != segment.generation) {
+                // Whatever is found in a segment proves that those before it were durable. The durable position stays:
+                // it lies between frames, which a segment's end does not.
+                before.file.sync_data()?;
+            }
+            let length = (segment.end - at).min(bytes.len() as u64) as usize;
+            segment.file.write_at(&bytes[..length], segment.offset(at))?;
+            writer.unsynced = Some(segment);
+            at += length as u64;
+            bytes = &bytes[length..];
+        }
+        self.group.set_written(end);
+        if sync {
+            if let Some(segment) = writer.unsynced.take() {
+                segment.file.sync_data()?;
+            }
+            self.group.set_durable(end);
+        }
+        // One large transaction must not hold its memory for ever.
+        let region = taken.into_region();
+        writer.pool = (region.len() <= 2 * self.options.buffer_bytes.max(FIRST_BUFFER_BYTES)).then_some(region);
+        Ok(())
+    }
+}

@@ -1,0 +1,200 @@
+//! Power cuts and faults at every operation: what was acknowledged is replayed, in order, and nothing else but a prefix
+//! of what was appended.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{disk, frames, open, random, small, Frames, Watch};
+use esker_format::Lsn;
+use esker_io::{IoKind, SimDisk};
+use esker_wal::WalError;
+
+/// What a life did before it ended.
+#[derive(Default, Clone)]
+struct Life {
+    /// The log's content from `from` on if everything appended arrives.
+    appended: Frames,
+    /// Up to here it was acknowledged.
+    durable: Lsn,
+    /// What the manifest would say.
+    from: Lsn,
+    error: Option<WalError>,
+}
+
+/// One life on `disk`, from an opened log to the first error or the end of the script. A full disk is no end.
+fn live(disk: &SimDisk, before: &Life, seed: u64, steps: u64) -> Life {
+    let mut life = before.clone();
+    life.error = step_by_step(disk, &mut life, seed, steps).err();
+    life
+}
+
+fn step_by_step(disk: &SimDisk, life: &mut Life, mut seed: u64, steps: u64) -> Result<(), WalError> {
+    let watch = Watch::new(disk.clone());
+    let (wal, found) = open(&watch, small(), life.from)?;
+    check(life, &found);
+    life.appended = found;
+    // Replayed is durable.
+    life.durable = wal.durable_lsn();
+    let full_is_fine = |r: Result<(), WalError>| match r {
+        Err(WalError::DiskFull(_)) if wal.poisoned().is_none() => Ok(()),
+        r => r,
+    };
+    for step in 0..steps {
+        let bytes = match random(&mut seed, 8) {
+            0 => random(&mut seed, 30_000),
+            1 => 4072,
+            _ => random(&mut seed, 700),
+        };
+        let payload = vec![step as u8; bytes as usize];
+        let appended = match random(&mut seed, 5) {
+            0 => wal.reserve_commit(bytes as usize).map(|credit| wal.append_reserved(credit, &payload)),
+            _ => wal.append(&payload),
+        };
+        match appended {
+            Ok(at) => life.appended.push((at.lsn, payload)),
+            Err(WalError::DiskFull(_)) if wal.poisoned().is_none() => {}
+            Err(e) => return Err(e),
+        }
+        let end = wal.end_lsn();
+        match random(&mut seed, 10) {
+            0..=4 => wal.wait_durable(end)?,
+            5 => wal.write_out()?,
+            6 => full_is_fine(wal.prepare_segments())?,
+            7 => {
+                // A checkpoint: the manifest is durable before the log is told.
+                wal.sync_all()?;
+                life.durable = end;
+                let keep = random(&mut seed, life.appended.len() as u64) as usize;
+                life.from = life.appended.get(keep).map_or(end, |f| f.0);
+                life.appended.drain(..keep);
+                full_is_fine(wal.recycle(life.from))?;
+            }
+            _ => {}
+        }
+        life.durable = life.durable.max(wal.durable_lsn().min(end));
+    }
+    Ok(())
+}
+
+/// `found` is a prefix of what was appended and holds all that was acknowledged.
+fn check(life: &Life, found: &Frames) {
+    assert!(found.len() <= life.appended.len(), "{} frames of {}", found.len(), life.appended.len());
+    for (f, a) in found.iter().zip(&life.appended) {
+        assert_eq!((f.0, f.1.len()), (a.0, a.1.len()));
+        assert_eq!(f.1, a.1);
+    }
+    let acknowledged = acknowledged(life);
+    assert!(found.len() >= acknowledged, "{} frames, {acknowledged} acknowledged", found.len());
+}
+
+/// Frames that end before the durable position: a long one may have begun before it.
+fn acknowledged(life: &Life) -> usize {
+    life.appended.iter().filter(|f| f.0 .0 + (24 + f.1.len() as u64).next_multiple_of(8) <= life.durable.0).count()
+}
+
+fn first_life() -> Life {
+    Life { from: Lsn(1), ..Life::default() }
+}
+
+#[test]
+fn power_cut_at_every_operation() {
+    for seed in 0..6 {
+        let whole = disk(seed);
+        let start = whole.op_count();
+        let done = live(&whole, &first_life(), seed, 40);
+        assert!(done.error.is_none(), "{:?}", done.error);
+        let operations = whole.op_count() - start;
+        assert!(operations > 100);
+        for cut in 1..=operations {
+            let disk = disk(seed);
+            disk.power_cut_at(start + cut);
+            let life = live(&disk, &first_life(), seed, 40);
+            assert!(disk.is_power_cut());
+            for outcome in 0..4 {
+                let after = disk.after_power_cut(cut * 10 + outcome);
+                // A second life on top, cut at some place, and a third that must find everything.
+                let planned = after.op_count() + 1 + random(&mut (cut + outcome), 60);
+                after.power_cut_at(planned);
+                let second = live(&after, &life, cut * 100 + outcome, 15);
+                // Operations count from 1: no cut any more.
+                after.power_cut_at(0);
+                let last = if after.is_power_cut() { after.after_power_cut(outcome) } else { after };
+                let third = live(&last, &second, cut + outcome, 3);
+                assert!(third.error.is_none(), "seed {seed} cut {cut} outcome {outcome}: {:?}", third.error);
+            }
+        }
+    }
+}
+
+#[test]
+fn every_operation_fails_once() {
+    for kind in [IoKind::Failed, IoKind::DiskFull] {
+        let whole = disk(5);
+        let start = whole.op_count();
+        assert!(live(&whole, &first_life(), 5, 40).error.is_none());
+        let operations = whole.op_count() - start;
+        for fault in 1..=operations {
+            let disk = disk(5);
+            disk.fail_once(start + fault, kind);
+            let life = live(&disk, &first_life(), 5, 40);
+            if let Some(error) = &life.error {
+                assert!(!matches!(error, WalError::Damage { .. } | WalError::Missing { .. }), "{error}");
+            }
+            for outcome in 0..3 {
+                let after = disk.after_power_cut(outcome);
+                let next = live(&after, &life, fault, 5);
+                assert!(next.error.is_none(), "fault {fault}: {:?}", next.error);
+            }
+            disk.crash();
+            let next = live(&disk, &life, fault, 5);
+            assert!(next.error.is_none(), "fault {fault}, process killed: {:?}", next.error);
+        }
+    }
+}
+
+#[test]
+fn a_small_disk_is_never_fatal() {
+    for pages in 8..40 {
+        let disk = disk(pages);
+        disk.capacity(Some(pages * 4096));
+        let life = live(&disk, &first_life(), pages, 60);
+        match &life.error {
+            None | Some(WalError::DiskFull(_)) => {}
+            Some(e) => panic!("{pages} pages: {e}"),
+        }
+        for outcome in 0..4 {
+            let after = disk.after_power_cut(outcome);
+            after.capacity(None);
+            assert!(live(&after, &life, pages, 5).error.is_none());
+        }
+    }
+}
+
+/// A read that fails is an error, never a shorter log.
+#[test]
+fn reads_that_fail_are_errors() {
+    let disk = disk(9);
+    let life = live(&disk, &first_life(), 9, 40);
+    disk.crash();
+    let before = disk.read_count();
+    let found = frames(&disk, life.from).unwrap();
+    check(&life, &found);
+    for read in 1..=disk.read_count() - before {
+        disk.fail_read_once(disk.read_count() + read, IoKind::Failed);
+        assert!(matches!(frames(&disk, life.from), Err(WalError::Io(_))), "read {read}");
+    }
+}
+
+/// The tests above find a disk that lies.
+#[test]
+fn a_lying_disk_is_found_out() {
+    let lost = (0..20).any(|seed| {
+        let disk = disk(seed);
+        disk.lie_about_sync(true);
+        let life = live(&disk, &first_life(), seed, 20);
+        let after = disk.after_power_cut(seed);
+        frames(&after, life.from).map_or(true, |found| found.len() < acknowledged(&life))
+    });
+    assert!(lost);
+}

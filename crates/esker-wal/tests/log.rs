@@ -1,0 +1,351 @@
+//! The log on a disk that behaves: order, sizes, counts, recycling, full disks, failures.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{disk, frames, open, small, Watch, DIR};
+use esker_format::Lsn;
+use esker_io::{Disk, IoKind, SimDisk};
+use esker_wal::{FlushMode, WalError, WalOptions, SECTOR_BYTES};
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+
+#[test]
+fn what_was_appended_is_replayed_over_several_lives() {
+    let watch = Watch::new(disk(1));
+    let mut expected = Vec::new();
+    let from = Lsn(100);
+    for life in 0..4u8 {
+        let (wal, found) = open(&watch, small(), from).unwrap();
+        assert_eq!(found, expected);
+        assert_eq!(wal.replayed().frames, expected.len() as u64);
+        // Longer than a segment, too.
+        for bytes in [0usize, 1, 100, 4000, 4072, 5000, 50_000] {
+            let payload = vec![life; bytes];
+            let at = wal.append(&payload).unwrap();
+            assert_eq!(at.end.0 - at.lsn.0, (bytes as u64 + 24).next_multiple_of(8));
+            expected.push((at.lsn, payload));
+            if bytes % 3 == 0 {
+                wal.wait_durable(at.end).unwrap();
+                assert_eq!(wal.durable_lsn().0 % SECTOR_BYTES, 0);
+            }
+        }
+        wal.sync_all().unwrap();
+        assert_eq!(wal.durable_lsn(), wal.end_lsn());
+        assert_eq!(frames(&watch.disk, from).unwrap(), expected);
+    }
+    // From every position that was ever given out.
+    for i in 0..expected.len() {
+        assert_eq!(frames(&watch.disk, expected[i].0).unwrap(), expected[i..]);
+    }
+}
+
+#[test]
+fn a_commit_is_one_write_and_one_sync_and_no_metadata() {
+    let watch = Watch::new(disk(1));
+    let (wal, _) = open(&watch, WalOptions { segment_bytes: 1 << 20, ..WalOptions::default() }, Lsn(1)).unwrap();
+    wal.prepare_segments().unwrap();
+    assert!(!wal.needs_segments());
+    let before = watch.counts();
+    for _ in 0..100 {
+        let at = wal.append(&[7; 200]).unwrap();
+        wal.wait_durable(at.end).unwrap();
+        wal.wait_durable(at.end).unwrap();
+    }
+    let after = watch.counts();
+    assert_eq!((after.0 - before.0, after.1 - before.1, after.2 - before.2), (100, 100, 0));
+    wal.sync_all().unwrap();
+    assert_eq!(watch.counts(), after);
+}
+
+#[test]
+fn written_out_survives_the_process() {
+    let watch = Watch::new(disk(1));
+    let (wal, _) = open(&watch, WalOptions::default(), Lsn(1)).unwrap();
+    let before = watch.counts();
+    let mut expected = Vec::new();
+    for i in 0..50u8 {
+        let at = wal.append(&[i; 99]).unwrap();
+        wal.finish(FlushMode::WriteOnly, at.end).unwrap();
+        expected.push((at.lsn, vec![i; 99]));
+    }
+    // No padding between, no syncs.
+    assert_eq!(expected[49].0 .0 - expected[0].0 .0, 49 * 128);
+    assert_eq!(watch.counts().1, before.1);
+    let lazy = wal.append(b"lazy").unwrap();
+    wal.finish(FlushMode::Lazy, lazy.end).unwrap();
+    watch.disk.crash();
+    let (wal, found) = open(&watch, WalOptions::default(), Lsn(1)).unwrap();
+    assert_eq!(found, expected);
+    // What was replayed is durable, although nobody had synced it.
+    drop(wal);
+    for outcome in 0..30 {
+        assert_eq!(frames(&watch.disk.after_power_cut(outcome), Lsn(1)).unwrap(), expected);
+    }
+}
+
+#[test]
+fn segments_are_recycled_and_stale_frames_stay_silent() {
+    let watch = Watch::new(disk(1));
+    let (wal, _) = open(&watch, small(), Lsn(1)).unwrap();
+    let mut last = Lsn(1);
+    for i in 0..400u64 {
+        let at = wal.append(&i.to_le_bytes()).unwrap();
+        wal.wait_durable(at.end).unwrap();
+        wal.prepare_segments().unwrap();
+        if i % 3 == 0 {
+            wal.recycle(at.lsn).unwrap();
+            last = at.lsn;
+        }
+        let found = frames(&watch.disk, last).unwrap();
+        assert_eq!(found.last().map(|f| f.1.clone()), Some(i.to_le_bytes().to_vec()));
+        assert_eq!(found.len() as u64, i % 3 + 1);
+    }
+    let stats = wal.stats();
+    assert!(stats.segments + stats.spares <= 8, "{stats:?}");
+    assert!(watch.disk.used_bytes() <= 8 * 5 * SECTOR_BYTES);
+    assert!(matches!(frames(&watch.disk, Lsn(1)), Err(WalError::Missing { .. })));
+    assert_eq!(wal.tail_bytes(last), stats.end.0 - last.0);
+}
+
+#[test]
+fn a_full_disk_is_met_before_anything_is_appended() {
+    let watch = Watch::new(disk(1));
+    watch.disk.capacity(Some(3 * 5 * SECTOR_BYTES));
+    let (wal, _) = open(&watch, small(), Lsn(1)).unwrap();
+    let mut expected = Vec::new();
+    let credit = wal.reserve_commit(100).unwrap();
+    let full = loop {
+        let end = wal.end_lsn();
+        match wal.append(&[1; 1000]) {
+            Ok(at) => expected.push((at.lsn, vec![1; 1000])),
+            Err(e) => {
+                assert_eq!(wal.end_lsn(), end);
+                break e;
+            }
+        }
+        wal.sync_all().unwrap();
+    };
+    assert!(matches!(full, WalError::DiskFull(_)), "{full}");
+    assert!(wal.poisoned().is_none());
+    assert!(matches!(wal.prepare_segments(), Err(WalError::DiskFull(_))));
+    // What was promised is kept.
+    let at = wal.append_reserved(credit, &[2; 100]);
+    expected.push((at.lsn, vec![2; 100]));
+    wal.wait_durable(at.end).unwrap();
+    assert_eq!(frames(&watch.disk, Lsn(1)).unwrap(), expected);
+    // A checkpoint gives space back.
+    wal.recycle(at.lsn).unwrap();
+    let at = wal.append(&[3; 1000]).unwrap();
+    wal.wait_durable(at.end).unwrap();
+    // A full disk is no reason not to open.
+    drop(wal);
+    watch.disk.crash();
+    let (_, found) = open(&watch, small(), at.lsn).unwrap();
+    assert_eq!(found, [(at.lsn, vec![3; 1000])]);
+}
+
+#[test]
+fn credits_keep_their_space_whatever_others_append() {
+    let watch = Watch::new(disk(1));
+    let (wal, _) = open(&watch, small(), Lsn(1)).unwrap();
+    let mut expected = Vec::new();
+    for round in 0..30u8 {
+        let credits: Vec<_> = (0..10).map(|_| wal.reserve_commit(50).unwrap()).collect();
+        drop(wal.reserve_commit(5000).unwrap());
+        let at = wal.append(&[round; 3000]).unwrap();
+        expected.push((at.lsn, vec![round; 3000]));
+        let created = watch.counts().2;
+        for (i, credit) in credits.into_iter().enumerate() {
+            let at = wal.append_reserved(credit, &[round; 50]);
+            expected.push((at.lsn, vec![round; 50]));
+            if i % 2 == 0 {
+                wal.sync_all().unwrap();
+            }
+        }
+        assert_eq!(watch.counts().2, created, "a credit had no space");
+    }
+    wal.sync_all().unwrap();
+    assert_eq!(frames(&watch.disk, Lsn(1)).unwrap(), expected);
+}
+
+#[test]
+fn a_failed_sync_stops_everything_and_is_not_repeated() {
+    for (after, kind) in [(1, IoKind::Failed), (2, IoKind::Failed), (1, IoKind::DiskFull), (2, IoKind::DiskFull)] {
+        let watch = Watch::new(disk(1));
+        let (wal, _) = open(&watch, WalOptions::default(), Lsn(1)).unwrap();
+        let good = wal.append(b"good").unwrap();
+        wal.wait_durable(good.end).unwrap();
+        let credit = wal.reserve_commit(10).unwrap();
+        let called = Arc::new(AtomicU64::new(0));
+        let count = |n: u64| {
+            let called = called.clone();
+            Box::new(move || {
+                called.fetch_add(n, Ordering::SeqCst);
+            })
+        };
+        wal.on_durable(good.end, count(1));
+        let bad = wal.append(b"bad").unwrap();
+        wal.on_durable(bad.end, count(100));
+        watch.disk.fail_once(watch.disk.op_count() + after, kind);
+        assert!(wal.wait_durable(bad.end).is_err());
+        let operations = watch.disk.op_count();
+        assert!(matches!(wal.wait_durable(bad.end), Err(WalError::Poisoned(_))));
+        assert!(matches!(wal.append(b"more"), Err(WalError::Poisoned(_))));
+        assert!(matches!(wal.write_out(), Err(WalError::Poisoned(_))));
+        assert!(matches!(wal.recycle(Lsn(5000)), Err(WalError::Poisoned(_))));
+        assert!(matches!(wal.prepare_segments(), Err(WalError::Poisoned(_))));
+        assert!(matches!(wal.reserve_commit(1), Err(WalError::Poisoned(_))));
+        let lost = wal.append_reserved(credit, b"lost");
+        assert!(lost.lsn >= bad.end && wal.end_lsn() == lost.end);
+        wal.on_durable(lost.end, count(100));
+        assert!(wal.wait_durable(good.end).is_ok());
+        assert!(wal.poisoned().is_some());
+        assert_eq!(watch.disk.op_count(), operations);
+        assert_eq!(called.load(Ordering::SeqCst), 1);
+        watch.disk.crash();
+        let (_, found) = open(&watch, WalOptions::default(), Lsn(1)).unwrap();
+        assert_eq!(found[0].1, b"good");
+        assert!(found.iter().all(|f| f.1 != b"lost" && f.1 != b"more"));
+    }
+}
+
+#[test]
+fn callbacks_come_with_the_sync_that_covers_them() {
+    let watch = Watch::new(disk(1));
+    let (wal, _) = open(&watch, WalOptions::default(), Lsn(1)).unwrap();
+    let called = Arc::new(AtomicU64::new(0));
+    let mut ends = Vec::new();
+    for _ in 0..3 {
+        let at = wal.append(b"x").unwrap();
+        let called = called.clone();
+        wal.on_durable(
+            at.end,
+            Box::new(move || {
+                called.fetch_add(1, Ordering::SeqCst);
+            }),
+        );
+        ends.push(at.end);
+    }
+    wal.write_out().unwrap();
+    assert_eq!(called.load(Ordering::SeqCst), 0);
+    wal.wait_durable(ends[0]).unwrap();
+    assert_eq!(called.load(Ordering::SeqCst), 3);
+}
+
+#[test]
+fn a_missing_log_is_an_error_unless_it_is_to_be_made() {
+    let watch = Watch::new(disk(1));
+    let options = WalOptions { create: false, ..small() };
+    assert!(matches!(open(&watch, options.clone(), Lsn(1)), Err(WalError::Missing { .. })));
+    drop(open(&watch, small(), Lsn(1)).unwrap());
+    drop(open(&watch, options.clone(), Lsn(1)).unwrap());
+    let too_far = Lsn(1 << 30);
+    assert!(matches!(open(&watch, options, too_far), Err(WalError::Missing { .. })));
+    let too_long = vec![0; (128 << 20) + 1];
+    let (wal, _) = open(&watch, small(), Lsn(1)).unwrap();
+    assert!(matches!(wal.append(&too_long), Err(WalError::TooLong { .. })));
+}
+
+/// Ten groups of a hundred frames each, and the segment's path.
+fn ten_groups() -> (SimDisk, Vec<Vec<u64>>) {
+    let watch = Watch::new(disk(1));
+    let (wal, _) = open(&watch, WalOptions { segment_bytes: 1 << 20, ..WalOptions::default() }, Lsn(1)).unwrap();
+    let groups = (0..10u8)
+        .map(|g| {
+            let group = (0..100).map(|_| wal.append(&[g; 100]).unwrap().lsn.0).collect();
+            wal.sync_all().unwrap();
+            group
+        })
+        .collect();
+    (watch.disk, groups)
+}
+
+#[test]
+fn damage_is_told_from_a_torn_tail() {
+    let first = Path::new(DIR).join("0000000001.wal");
+    for group in 0..10 {
+        for frame in [0, 1, 50, 99] {
+            let (disk, groups) = ten_groups();
+            // Positions begin at one sector, the header takes another.
+            let offset = groups[group][frame];
+            disk.damage(&first, offset + 40, &[1]).unwrap();
+            match frames(&disk, Lsn(1)) {
+                Ok(found) => {
+                    // Nothing after the last group proves that it was durable.
+                    assert_eq!(group, 9);
+                    assert_eq!(found.len(), 900 + frame);
+                }
+                Err(WalError::Damage { file, offset: at, .. }) => {
+                    assert!(group < 9);
+                    assert_eq!((file, at), (first.clone(), offset));
+                }
+                Err(e) => panic!("{e}"),
+            }
+        }
+    }
+    // A later opening proves it for the last group, too.
+    let (disk, groups) = ten_groups();
+    drop(open(&Watch::new(disk.clone()), small(), Lsn(1)).unwrap());
+    disk.damage(&first, groups[9][99] + 40, &[1]).unwrap();
+    assert!(matches!(frames(&disk, Lsn(1)), Err(WalError::Damage { .. })));
+    // Headers.
+    let (disk, _) = ten_groups();
+    disk.damage(&first, 20, &[1]).unwrap();
+    assert!(matches!(frames(&disk, Lsn(1)), Err(WalError::Damage { offset: 0, .. })));
+}
+
+/// A segment is written only after the one before it was synced: anything in it proves that.
+#[test]
+fn the_next_segment_proves_that_this_one_was_durable() {
+    for group in 0..20 {
+        let watch = Watch::new(disk(1));
+        let (wal, _) = open(&watch, small(), Lsn(1)).unwrap();
+        let mut sectors = Vec::new();
+        for _ in 0..20 {
+            let at = wal.append(&[1; 4000]).unwrap();
+            // Without a seal within the segment, too.
+            match group % 2 {
+                0 => wal.sync_all().unwrap(),
+                _ => wal.write_out().unwrap(),
+            }
+            sectors.push(at.lsn.0);
+        }
+        wal.sync_all().unwrap();
+        // Positions begin at one sector; a segment holds four.
+        let (segment, offset) = ((sectors[group] - 4096) / 16384, (sectors[group] - 4096) % 16384);
+        let file = Path::new(DIR).join(format!("{:010}.wal", segment + 1));
+        // The length where a seal is the proof, contents where it is the next segment.
+        let place = if group % 2 == 0 { 10 } else { 30 };
+        watch.disk.damage(&file, 4096 + offset + place, &[1]).unwrap();
+        let last = watch.disk.list(Path::new(DIR)).unwrap().len() as u64 - 1;
+        let straddles = offset + 4024 > 16384;
+        match frames(&watch.disk, Lsn(1)) {
+            Err(WalError::Damage { file: found, offset: at, .. }) => {
+                assert_eq!((found, at), (file, 4096 + offset));
+            }
+            Ok(found) => {
+                // The last group has no proof behind it.
+                assert!(if group % 2 == 0 { group == 19 } else { segment == last || straddles }, "group {group}");
+                assert_eq!(found.len(), group);
+            }
+            Err(e) => panic!("{e}"),
+        }
+    }
+}
+
+#[test]
+fn a_missing_segment_in_the_middle_is_an_error() {
+    let watch = Watch::new(disk(1));
+    let (wal, _) = open(&watch, small(), Lsn(1)).unwrap();
+    let mut last = Lsn(1);
+    for _ in 0..20 {
+        last = wal.append(&[1; 4000]).unwrap().lsn;
+        wal.sync_all().unwrap();
+    }
+    watch.disk.remove(&Path::new(DIR).join("0000000003.wal")).unwrap();
+    assert!(matches!(frames(&watch.disk, Lsn(1)), Err(WalError::Missing { .. })));
+    assert_eq!(frames(&watch.disk, last).unwrap().len(), 1);
+}

@@ -1,0 +1,132 @@
+//! Many committers at once: counts of syncs, and everything acknowledged is there.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{disk, frames, open, small, Watch};
+use esker_format::Lsn;
+use esker_wal::{WalError, WalOptions};
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+#[test]
+fn groups_share_syncs_and_lose_nothing() {
+    let watch = Watch::new(disk(1));
+    let options = WalOptions { segment_bytes: 256 << 10, ..WalOptions::default() };
+    let (wal, _) = open(&watch, options, Lsn(1)).unwrap();
+    let (threads, commits) = (8u64, 300u64);
+    let before = watch.counts().1;
+    let asked = AtomicU64::new(0);
+    let answered = Arc::new(AtomicU64::new(0));
+    let done = AtomicBool::new(false);
+    thread::scope(|s| {
+        let background = s.spawn(|| {
+            while !done.load(Ordering::Acquire) {
+                wal.prepare_segments().unwrap();
+                thread::yield_now();
+            }
+        });
+        let committers: Vec<_> = (0..threads)
+            .map(|t| {
+                let (wal, asked, answered) = (&wal, &asked, &answered);
+                s.spawn(move || {
+                    for i in 0..commits {
+                        let payload = (t * commits + i).to_le_bytes().repeat(1 + (i % 40) as usize);
+                        let at = if i % 2 == 0 {
+                            wal.append(&payload).unwrap()
+                        } else {
+                            let credit = wal.reserve_commit(payload.len()).unwrap();
+                            wal.append_reserved(credit, &payload)
+                        };
+                        if i % 10 == 0 {
+                            let answered = answered.clone();
+                            asked.fetch_add(1, Ordering::SeqCst);
+                            wal.on_durable(
+                                at.end,
+                                Box::new(move || {
+                                    answered.fetch_add(1, Ordering::SeqCst);
+                                }),
+                            );
+                        }
+                        if i % 7 == 0 {
+                            wal.write_out().unwrap();
+                        }
+                        wal.wait_durable(at.end).unwrap();
+                        assert!(wal.durable_lsn() >= at.end);
+                    }
+                })
+            })
+            .collect();
+        for c in committers {
+            c.join().unwrap();
+        }
+        done.store(true, Ordering::Release);
+        background.join().unwrap();
+    });
+    let syncs = watch.counts().1 - before;
+    let segments = wal.stats().segments as u64;
+    assert!(syncs <= threads * commits + segments, "{syncs} syncs");
+    assert_eq!(answered.load(Ordering::SeqCst), asked.load(Ordering::SeqCst));
+    let found = frames(&watch.disk.after_power_cut(1), Lsn(1)).unwrap();
+    let numbers: BTreeSet<u64> = found.iter().map(|f| u64::from_le_bytes(f.1[..8].try_into().unwrap())).collect();
+    assert_eq!((found.len() as u64, numbers.len() as u64), (threads * commits, threads * commits));
+}
+
+/// The power goes while many commit: each finds out, and what was acknowledged to any of them is there.
+#[test]
+fn power_cut_among_many() {
+    for cut in [20, 35, 50, 77, 100, 150, 300] {
+        let watch = Watch::new(disk(cut));
+        let (wal, _) = open(&watch, small(), Lsn(1)).unwrap();
+        watch.disk.power_cut_at(watch.disk.op_count() + cut);
+        let acknowledged = Mutex::new(BTreeSet::new());
+        thread::scope(|s| {
+            for t in 0..4u64 {
+                let (wal, acknowledged) = (&wal, &acknowledged);
+                s.spawn(move || {
+                    for i in 0.. {
+                        let number = t << 32 | i;
+                        let committed = wal.append(&number.to_le_bytes()).and_then(|at| wal.wait_durable(at.end));
+                        match committed {
+                            Ok(()) => drop(acknowledged.lock().unwrap().insert(number)),
+                            Err(WalError::Poisoned(_) | WalError::Io(_)) => break,
+                            Err(e) => panic!("{e}"),
+                        }
+                    }
+                });
+            }
+        });
+        assert!(wal.poisoned().is_some());
+        let found = frames(&watch.disk.after_power_cut(cut), Lsn(1)).unwrap();
+        let found: BTreeSet<u64> = found.iter().map(|f| u64::from_le_bytes(f.1[..].try_into().unwrap())).collect();
+        assert!(acknowledged.into_inner().unwrap().is_subset(&found));
+    }
+}
+
+/// A buffer much smaller than what is appended: appends wait for writes, nothing is lost or out of order.
+#[test]
+fn back_pressure_keeps_order() {
+    let watch = Watch::new(disk(1));
+    let options = WalOptions { buffer_bytes: 8 << 10, segment_bytes: 128 << 10, ..WalOptions::default() };
+    let (wal, _) = open(&watch, options, Lsn(1)).unwrap();
+    let appended = Mutex::new(Vec::new());
+    thread::scope(|s| {
+        for t in 0..4u8 {
+            let (wal, appended) = (&wal, &appended);
+            s.spawn(move || {
+                for i in 0..200usize {
+                    let payload = vec![t; i * 37 % 3000];
+                    let at = wal.append(&payload).unwrap();
+                    appended.lock().unwrap().push((at.lsn, payload));
+                }
+            });
+        }
+    });
+    wal.sync_all().unwrap();
+    let mut appended = appended.into_inner().unwrap();
+    appended.sort();
+    assert_eq!(frames(&watch.disk, Lsn(1)).unwrap(), appended);
+}

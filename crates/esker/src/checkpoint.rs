@@ -1,0 +1,129 @@
+//! The manifest: a snapshot of catalog and runs at a position of the log, so that the log before it can go.
+//!
+//! Order: take the position, log prepared transactions again behind it, take the snapshot, sync the log up to its end
+//! (the snapshot may name runs of commits that are in the log's memory only), write the new manifest beside the old
+//! one, sync it, rename it over, sync the folder; only then recycle log segments. A crash before the rename leaves the
+//! old manifest and all of the log it needs; a crash after it the new one. The snapshot is taken while work goes on: it
+//! may hold edits that are replayed again, which changes nothing, because every edit names runs by ids never used twice.
+
+use crate::core::Core;
+use crate::table::Table;
+use crate::tree::{RunHandle, Tree};
+use crate::txn::{ABORTED, ACTIVE};
+use crate::Result;
+use esker_format::{
+    CommitSeq, FileId, Lsn, Manifest, RangeTombstone, Record, RunEntry, TableEntry, TableId, TableState, TreeId, TxnId,
+};
+use esker_io::{AccessHint, Disk, IoError, OpenMode};
+use esker_trace::counters::{count, Counter};
+use std::path::Path;
+use std::sync::atomic::Ordering;
+
+pub(crate) const MANIFEST: &str = "MANIFEST";
+const FRESH: &str = "MANIFEST.new";
+
+impl Core {
+    /// Writes a manifest and recycles the log before it.
+    pub(crate) fn checkpoint(&self) -> Result<()> {
+        let mut generation = self.manifest_generation.lock();
+        self.check_writable()?;
+        let position = self.relog_prepared()?;
+        let mut replay_from = position;
+        let mut tables = Vec::new();
+        for (table, tree) in self.trees() {
+            let (state, oldest) = table_state(&table, &tree);
+            replay_from = replay_from.min(oldest.unwrap_or(position));
+            tables.push(state);
+        }
+        self.wal.wait_durable(self.wal.end_lsn())?;
+        let manifest = Manifest {
+            generation: *generation + 1,
+            replay_from,
+            next_table: TableId(self.next_table.load(Ordering::Relaxed)),
+            next_tree: TreeId(self.next_tree.load(Ordering::Relaxed)),
+            next_file: FileId(self.next_file.load(Ordering::Relaxed)),
+            next_txn: TxnId(self.next_txn.load(Ordering::Relaxed)),
+            tables,
+        };
+        write_manifest(&*self.disk, &self.dir, &manifest)?;
+        *generation += 1;
+        self.signals.set_replay_from(replay_from);
+        count(Counter::Checkpoints, 1);
+        self.wal.recycle(replay_from)?;
+        Ok(())
+    }
+
+    /// Where the log ends, with every prepared transaction logged behind that place.
+    fn relog_prepared(&self) -> Result<Lsn> {
+        let _commit = self.commit_lock.lock();
+        let position = self.wal.end_lsn();
+        for prepared in self.prepared.lock().values() {
+            let mut frame = Vec::with_capacity(prepared.redo.len() + 16);
+            Record::Rollback { txn: prepared.state.id }.encode(&mut frame);
+            frame.extend_from_slice(&prepared.redo);
+            prepared.state.set_logged_at(self.wal.append(&frame)?.lsn);
+        }
+        Ok(position)
+    }
+}
+
+/// What the manifest says of a table, and the oldest LSN that its memtables need.
+fn table_state(table: &Table, tree: &Tree) -> (TableState, Option<Lsn>) {
+    let state = tree.snapshot();
+    let oldest = state.memtables().filter(|m| !m.is_empty()).map(|m| m.needs_from()).min();
+    let runs = state.runs.iter().filter_map(committed_entry).collect();
+    let range_deletes = state
+        .marks
+        .iter()
+        .filter_map(|m| {
+            let seq = match &m.owner {
+                None => m.seq,
+                Some(o) if o.aborted().contains(m.ordinal) => return None,
+                Some(o) => committed(o.status())?,
+            };
+            Some(RangeTombstone { up_to: m.up_to, as_of: m.as_of, seq, ordinal: m.ordinal })
+        })
+        .collect();
+    let live_rows = tree.live_rows.load(Ordering::Relaxed).max(0) as u64;
+    // Of the tree whose runs these are: a TRUNCATE meanwhile is replayed.
+    let entry = TableEntry { tree: tree.id, ..table.entry() };
+    let state = TableState {
+        entry,
+        next_row_id: tree.next_row(),
+        live_rows,
+        flushed_to: state.flushed_to,
+        runs,
+        range_deletes,
+    };
+    (state, oldest)
+}
+
+fn committed(status: u64) -> Option<CommitSeq> {
+    (status != ACTIVE && status != ABORTED).then_some(CommitSeq(status))
+}
+
+fn committed_entry(handle: &RunHandle) -> Option<RunEntry> {
+    let seq = match &handle.owner {
+        None => handle.seq,
+        Some(owner) => committed(owner.status())?,
+    };
+    Some(crate::flush::run_entry(&handle.run, seq, &handle.aborted().0))
+}
+
+/// Puts `manifest` in the place of the one before.
+pub(crate) fn write_manifest(disk: &dyn Disk, dir: &Path, manifest: &Manifest) -> Result<()> {
+    let mut bytes = Vec::new();
+    manifest.encode(&mut bytes);
+    let fresh = dir.join(FRESH);
+    let written = (|| -> std::result::Result<(), IoError> {
+        if disk.exists(&fresh)? {
+            disk.remove(&fresh)?;
+        }
+        let file = disk.open(&fresh, OpenMode::Create, AccessHint::Meta)?;
+        file.write_at(&bytes, 0)?;
+        file.sync_all()?;
+        disk.rename(&fresh, &dir.join(MANIFEST))?;
+        disk.sync_dir(dir)
+    })();
+    Ok(written?)
+}

@@ -1,0 +1,291 @@
+//! The engine's shared heart: what all sessions, background work and the catalog have in common.
+//!
+//! Lock order, outermost first: a tree's merging, a tree's flushing, manifest, catalog, commit lock, tree state,
+//! prepared, transaction slots, lock table shards. The log's own locks are leaves.
+
+use crate::background::Signals;
+use crate::bulk::BulkPlan;
+use crate::cache::BlockCache;
+use crate::lock::{LockOwner, LockTable};
+use crate::options::{Background, Level, Notify, Options};
+use crate::run::Run;
+use crate::run_writer::{RunRecipe, RunWriter};
+use crate::session::Session;
+use crate::table::Table;
+use crate::tree::Tree;
+use crate::txn::TxnState;
+use crate::views::Views;
+use crate::{Error, Result};
+use esker_format::{FileId, RowId, TreeId, TxnId};
+use esker_io::{Disk, IoError};
+use esker_trace::counters::{count, Counter};
+use esker_trace::lock::Mutex;
+use esker_trace::memory::{charged, Account};
+use esker_trace::wait::{timed, WaitEvent};
+use esker_wal::{FlushMode, Wal};
+use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicU8, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+
+/// A transaction between prepare and decision.
+pub(crate) struct Prepared {
+    pub(crate) state: Arc<TxnState>,
+    /// Its redo with the prepare record, to be logged again when the log moves on.
+    pub(crate) redo: Vec<u8>,
+    pub(crate) trees: Vec<(Arc<Tree>, Arc<Table>, i64)>,
+    /// Space in the log for the decision.
+    pub(crate) credit: esker_wal::Credit,
+    /// No session holds it.
+    pub(crate) detached: bool,
+}
+
+/// Shared state of an open engine.
+pub(crate) struct Core {
+    pub(crate) disk: Arc<dyn Disk>,
+    pub(crate) dir: PathBuf,
+    pub(crate) runs_dir: PathBuf,
+    pub(crate) options: Options,
+    pub(crate) notify: Notify,
+    pub(crate) wal: Wal,
+    pub(crate) views: Views,
+    pub(crate) locks: LockTable,
+    pub(crate) cache: Arc<BlockCache>,
+    pub(crate) commit_lock: Mutex<()>,
+    pub(crate) tables: Mutex<BTreeMap<String, Arc<Table>>>,
+    pub(crate) prepared: Mutex<BTreeMap<Vec<u8>, Prepared>>,
+    pub(crate) next_txn: AtomicU64,
+    pub(crate) next_file: AtomicU64,
+    pub(crate) next_tree: AtomicU64,
+    pub(crate) next_table: AtomicU64,
+    pub(crate) manifest_generation: Mutex<u64>,
+    pub(crate) signals: Signals,
+    pub(crate) lock_guard: Mutex<Option<Box<dyn esker_io::LockGuard>>>,
+    writers: Mutex<HashMap<TxnId, Arc<TxnState>>>,
+    flush_mode: AtomicU8,
+    memory_limit_bytes: AtomicU64,
+    bulk_buffer_bytes: AtomicUsize,
+    poison: OnceLock<String>,
+    /// Recovery is over and nothing may change.
+    read_only: AtomicBool,
+}
+
+/// What recovery found, to build a core from.
+pub(crate) struct Parts {
+    pub(crate) disk: Arc<dyn Disk>,
+    pub(crate) dir: PathBuf,
+    pub(crate) options: Options,
+    pub(crate) notify: Notify,
+    pub(crate) wal: Wal,
+    pub(crate) cache: Arc<BlockCache>,
+    pub(crate) tables: BTreeMap<String, Arc<Table>>,
+    pub(crate) next: [u64; 4],
+    pub(crate) generation: u64,
+    pub(crate) lock_guard: Box<dyn esker_io::LockGuard>,
+}
+
+impl Core {
+    pub(crate) fn new(parts: Parts) -> Arc<Core> {
+        let [next_table, next_tree, next_file, next_txn] = parts.next;
+        let visible = esker_format::CommitSeq(parts.wal.end_lsn().0.saturating_sub(1));
+        Arc::new(Core {
+            runs_dir: parts.dir.join("runs"),
+            dir: parts.dir,
+            disk: parts.disk,
+            notify: parts.notify,
+            wal: parts.wal,
+            views: Views::new(visible),
+            locks: LockTable::new(),
+            cache: parts.cache,
+            commit_lock: Mutex::new("commit", ()),
+            tables: Mutex::new("catalog", parts.tables),
+            prepared: Mutex::new("prepared", BTreeMap::new()),
+            next_txn: AtomicU64::new(next_txn),
+            next_file: AtomicU64::new(next_file),
+            next_tree: AtomicU64::new(next_tree),
+            next_table: AtomicU64::new(next_table),
+            manifest_generation: Mutex::new("manifest", parts.generation),
+            signals: Signals::new(),
+            lock_guard: Mutex::new("folder", Some(parts.lock_guard)),
+            writers: Mutex::new("writers", HashMap::new()),
+            flush_mode: AtomicU8::new(FlushMode::EveryCommit as u8),
+            memory_limit_bytes: AtomicU64::new(parts.options.memory_limit_bytes),
+            bulk_buffer_bytes: AtomicUsize::new(parts.options.bulk_buffer_bytes),
+            poison: OnceLock::new(),
+            read_only: AtomicBool::new(false),
+            options: parts.options,
+        })
+    }
+
+    pub(crate) fn new_file_id(&self) -> FileId {
+        FileId(self.next_file.fetch_add(1, Ordering::Relaxed))
+    }
+
+    pub(crate) fn register(&self, state: &Arc<TxnState>) {
+        self.writers.lock().insert(state.id, state.clone());
+    }
+
+    /// The transaction has ended; its status words are stored.
+    pub(crate) fn unregister(&self, state: &Arc<TxnState>) {
+        self.writers.lock().remove(&state.id);
+    }
+
+    /// A transaction that has written and not ended.
+    pub(crate) fn writer(&self, txn: TxnId) -> Option<Arc<TxnState>> {
+        self.writers.lock().get(&txn).cloned()
+    }
+
+    /// Transactions other than `me` that insert into `tree`, each with its first row; the one with the least comes last.
+    pub(crate) fn inserters(&self, tree: TreeId, me: TxnId) -> Vec<(RowId, Arc<LockOwner>)> {
+        let writers: Vec<_> = self.writers.lock().values().filter(|w| w.id != me).map(|w| w.locks.clone()).collect();
+        let mut list: Vec<_> = writers.into_iter().filter_map(|w| Some((w.first_insert(tree)?, w))).collect();
+        list.sort_by_key(|i| std::cmp::Reverse(i.0));
+        list
+    }
+
+    /// Transactions that have written and not ended, with the rows they have locked.
+    pub(crate) fn writer_list(&self) -> Vec<(TxnId, u64)> {
+        let mut list: Vec<_> = self.writers.lock().values().map(|w| (w.id, w.locks.locked_rows())).collect();
+        list.sort();
+        list
+    }
+
+    pub(crate) fn flush_mode(&self) -> FlushMode {
+        match self.flush_mode.load(Ordering::Relaxed) {
+            0 => FlushMode::Lazy,
+            2 => FlushMode::WriteOnly,
+            _ => FlushMode::EveryCommit,
+        }
+    }
+
+    pub(crate) fn set_flush_mode(&self, mode: FlushMode) {
+        self.flush_mode.store(mode as u8, Ordering::Relaxed);
+    }
+
+    pub(crate) fn set_memory_limit(&self, bytes: u64) {
+        self.memory_limit_bytes.store(bytes, Ordering::Relaxed);
+        self.cache.set_memory_limit(bytes);
+    }
+
+    pub(crate) fn memory_limit(&self) -> u64 {
+        self.memory_limit_bytes.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_bulk_buffer(&self, bytes: usize) {
+        self.bulk_buffer_bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Memtables beyond this are flushed, in bytes.
+    pub(crate) fn memtable_budget(&self) -> u64 {
+        (self.memory_limit() / 4).clamp(1 << 20, 256 << 20)
+    }
+
+    /// A writer's share of the pressure on memory: beyond twice the budget it waits until something was flushed, a flush
+    /// meets trouble (then that is the writer's error), or `gone` says that nobody wants the answer any more.
+    pub(crate) fn wait_for_memory(&self, gone: impl Fn() -> bool) -> Result<()> {
+        let most = 2 * self.memtable_budget();
+        let crowded = || charged(Account::Memtable) > most && self.signals.flushable_bytes() > most;
+        if !crowded() || self.options.background == Background::Inline {
+            return Ok(());
+        }
+        count(Counter::MemoryStalls, 1);
+        timed(WaitEvent::MemoryStall, || self.signals.wait_for_flush(|| !crowded() || self.is_poisoned() || gone()))
+    }
+
+    pub(crate) fn recipe(&self, table: &Table, tree: &Tree) -> RunRecipe {
+        RunRecipe {
+            disk: self.disk.clone(),
+            dir: self.runs_dir.clone(),
+            cache: self.cache.clone(),
+            tree: tree.id,
+            layout: table.layout.clone(),
+            format: table.format,
+            compression: table.compression,
+            zstd_level: self.options.zstd_level,
+            block_bytes: self.options.block_bytes,
+            write_bytes: (self.bulk_buffer_bytes.load(Ordering::Relaxed) / 4).clamp(64 << 10, 4 << 20),
+        }
+    }
+
+    pub(crate) fn run_writer(&self, table: &Table, tree: &Tree) -> Result<RunWriter> {
+        RunWriter::create(&self.recipe(table, tree), self.new_file_id())
+    }
+
+    pub(crate) fn bulk_plan(&self, table: &Table, tree: &Tree) -> BulkPlan {
+        let buffer_bytes = self.bulk_buffer_bytes.load(Ordering::Relaxed);
+        let threaded = self.options.background == Background::Threads;
+        BulkPlan::new(self.recipe(table, tree), self.options.min_run_bytes, buffer_bytes, threaded)
+    }
+
+    /// Takes private runs of an ended or undone part of a transaction out of their tree and removes their files.
+    pub(crate) fn drop_runs(&self, tree: &Tree, runs: Vec<Arc<Run>>) {
+        tree.edit(|state| {
+            state.runs.retain(|h| !runs.iter().any(|r| Arc::ptr_eq(r, &h.run)));
+            state.marks.retain(|m| m.owner.as_ref().is_none_or(|o| o.status() != crate::txn::ABORTED));
+        });
+        self.discard(runs);
+    }
+
+    /// Removes the files of runs that nothing refers to any more, in the background.
+    pub(crate) fn discard(&self, runs: Vec<Arc<Run>>) {
+        for run in &runs {
+            run.remove_when_unused();
+        }
+        if self.options.background == Background::Threads {
+            self.signals.discard(runs);
+        }
+    }
+
+    /// Fails if nothing may be written any more.
+    pub(crate) fn check_writable(&self) -> Result<()> {
+        if self.is_read_only() {
+            return Err(Error::ReadOnly("it was opened read-only".into()));
+        }
+        match self.poison.get() {
+            Some(why) => Err(Error::Poisoned(why.clone())),
+            None => Ok(()),
+        }
+    }
+
+    /// From now on nothing may be written.
+    pub(crate) fn set_read_only(&self) {
+        self.read_only.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.read_only.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn is_poisoned(&self) -> bool {
+        self.poison.get().is_some()
+    }
+
+    /// Stops all writing: what was acknowledged stays, nothing more is.
+    pub(crate) fn poison(&self, why: &str) {
+        if self.poison.set(why.to_owned()).is_ok() {
+            (self.notify)(
+                &format!("writing stopped after: {why}. Reads go on; restart the server to recover."),
+                Level::Error,
+            );
+        }
+    }
+
+    /// A failed write or sync of something that cannot be tried again.
+    pub(crate) fn poison_by(&self, e: IoError) -> Error {
+        self.poison(&e.to_string());
+        e.into()
+    }
+
+    /// All trees, with their tables.
+    pub(crate) fn trees(&self) -> Vec<(Arc<Table>, Arc<Tree>)> {
+        self.tables.lock().values().map(|t| (t.clone(), t.tree())).collect()
+    }
+
+    pub(crate) fn tree_exists(&self, id: TreeId) -> bool {
+        self.tables.lock().values().any(|t| t.tree().id == id)
+    }
+
+    pub(crate) fn session(self: &Arc<Self>) -> Session {
+        Session::new(self.clone())
+    }
+}

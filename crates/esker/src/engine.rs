@@ -1,0 +1,188 @@
+//! The engine as its callers see it.
+
+use crate::check::CheckReport;
+use crate::core::Core;
+use crate::options::{Notify, Options};
+use crate::session::Session;
+use crate::table::{Table, TableDef};
+use crate::{background, recovery, Background, Error, FlushMode, Result};
+use esker_io::{Disk, Overlay};
+use std::path::Path;
+use std::sync::Arc;
+
+/// An open engine on one folder. Clones are handles to the same engine.
+///
+/// ```no_run
+/// use esker::{Engine, Options, PosixDisk};
+/// use std::{path::Path, sync::Arc};
+///
+/// let log: esker::Notify = Arc::new(|message, _level| eprintln!("{message}"));
+/// let engine = Engine::open(Arc::new(PosixDisk::new()), Path::new("data"), Options::default(), log)?;
+/// println!("{:?}", engine.tables());
+/// engine.close()?;
+/// # Ok::<(), esker::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Engine {
+    pub(crate) core: Arc<Core>,
+}
+
+impl Engine {
+    /// Opens the folder `dir`, made if it is not there, and recovers what the last process left.
+    ///
+    /// With [`Options::read_only`] the folder must be there, it is locked like any other, and recovery's writes go to
+    /// memory: nothing in it changes.
+    ///
+    /// # Errors
+    /// [`Error::Locked`] if another process has it open, [`Error::Damage`] with file and offset, [`Error::NewerFormat`],
+    /// or what the disk says. Nothing is overwritten in these cases.
+    pub fn open(disk: Arc<dyn Disk>, dir: &Path, options: Options, log: Notify) -> Result<Engine> {
+        if options.read_only {
+            return Self::open_read_only(disk, dir, options, log);
+        }
+        let core = recovery::open(disk, dir, options, log)?;
+        background::start(&core)?;
+        Ok(Engine { core })
+    }
+
+    fn open_read_only(disk: Arc<dyn Disk>, dir: &Path, options: Options, log: Notify) -> Result<Engine> {
+        let manifest = dir.join(crate::checkpoint::MANIFEST);
+        if !disk.exists(&manifest)? {
+            let what = format!("no Esker folder: {} is missing", manifest.display());
+            return Err(Error::InvalidArgument(what));
+        }
+        let options = Options {
+            background: Background::Inline,
+            // The segment that recovery begins lies in memory and stays empty.
+            wal_segment_bytes: 64 << 10,
+            ..options
+        };
+        let core = recovery::open(Arc::new(Overlay::new(disk)), dir, options, log)?;
+        core.set_read_only();
+        Ok(Engine { core })
+    }
+
+    /// Ends background work, writes memtables out and lets the folder go. Sessions must be gone.
+    pub fn close(&self) -> Result<()> {
+        background::stop(&self.core);
+        let result = match self.core.is_poisoned() || self.core.is_read_only() {
+            // What is not durable was never acknowledged: the next start recovers.
+            true => Ok(()),
+            false => self.core.flush_all(),
+        };
+        *self.core.lock_guard.lock() = None;
+        result
+    }
+
+    /// A new session.
+    pub fn session(&self) -> Session {
+        self.core.session()
+    }
+
+    /// Creates a table, durably.
+    pub fn create_table(&self, name: &str, def: &TableDef) -> Result<()> {
+        self.core.create_table(name, def)
+    }
+
+    /// Drops a table, durably; its space comes back.
+    pub fn drop_table(&self, name: &str) -> Result<()> {
+        self.core.drop_table(name)
+    }
+
+    /// Renames a table, durably.
+    pub fn rename_table(&self, from: &str, to: &str) -> Result<()> {
+        self.core.rename_table(from, to)
+    }
+
+    /// Empties a table, durably; its space comes back. Not part of a transaction.
+    pub fn truncate_table(&self, name: &str) -> Result<()> {
+        self.core.truncate_table(name)
+    }
+
+    /// A table by its name.
+    pub fn open_table(&self, name: &str) -> Result<Arc<Table>> {
+        let tables = self.core.tables.lock();
+        tables.get(name).cloned().ok_or_else(|| Error::NoSuchTable(name.to_owned()))
+    }
+
+    /// The names of all tables, sorted.
+    pub fn tables(&self) -> Vec<String> {
+        self.core.tables.lock().keys().cloned().collect()
+    }
+
+    /// XIDs of the transactions that were prepared by an earlier process or detached, and await a decision.
+    pub fn prepared(&self) -> Vec<Vec<u8>> {
+        let prepared = self.core.prepared.lock();
+        prepared.iter().filter(|(_, p)| p.detached).map(|(xid, _)| xid.clone()).collect()
+    }
+
+    /// Commits a prepared transaction; false if there is none of this XID. Durable on return.
+    pub fn commit_xid(&self, xid: &[u8]) -> Result<bool> {
+        self.refuse_read_only()?;
+        self.core.commit_xid(xid)
+    }
+
+    /// Rolls a prepared transaction back; false if there is none of this XID. Durable on return.
+    pub fn rollback_xid(&self, xid: &[u8]) -> Result<bool> {
+        self.refuse_read_only()?;
+        self.core.rollback_xid(xid)
+    }
+
+    fn refuse_read_only(&self) -> Result<()> {
+        match self.core.is_read_only() {
+            true => self.core.check_writable(),
+            false => Ok(()),
+        }
+    }
+
+    /// Calls `done`, from any thread, once everything that is committed now is durable.
+    pub fn request_checkpoint(&self, done: Box<dyn FnOnce() + Send>) {
+        if self.core.options.background == crate::Background::Inline {
+            if self.core.wal.sync_all().is_ok() {
+                done();
+            }
+            return;
+        }
+        self.core.signals.request(done);
+    }
+
+    /// Sets when commits are written and synced.
+    pub fn set_flush_mode(&self, mode: FlushMode) {
+        self.core.set_flush_mode(mode);
+    }
+
+    /// Sets the bound of large memory, in bytes.
+    pub fn set_memory_limit(&self, bytes: u64) {
+        self.core.set_memory_limit(bytes);
+    }
+
+    /// Sets the buffers of a bulk writer, in bytes.
+    pub fn set_bulk_buffer(&self, bytes: usize) {
+        self.core.set_bulk_buffer(bytes);
+    }
+
+    /// Writes memtables out, merges what wants merging, and writes a manifest: all background work there is.
+    pub fn checkpoint(&self) -> Result<()> {
+        self.core.settle_all()
+    }
+
+    /// Merges all runs of a table and purges what no view needs.
+    pub fn optimize(&self, table: &Table) -> Result<()> {
+        self.core.optimize(table)
+    }
+
+    /// Reads and verifies every block of a table. `progress` gets blocks done and blocks there are; false stops.
+    pub fn check(&self, table: &Table, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<CheckReport> {
+        self.core.check(table, progress)
+    }
+
+    /// Why writing has stopped, if it has.
+    pub fn poisoned(&self) -> bool {
+        self.core.is_poisoned() || self.core.wal.poisoned().is_some()
+    }
+
+    /// Stops all writing, because something above found its own logic broken.
+    pub fn poison(&self, why: &str) {
+        self.core.poison(why);
+    }
+}

@@ -1,0 +1,164 @@
+//! The engine's one error: what went wrong, where, and enough to map it once at a front end.
+
+use esker_format::FormatError;
+use esker_io::{IoError, IoKind};
+use std::path::{Path, PathBuf};
+
+/// Result of an engine call.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Everything an engine call can fail with.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A file operation failed.
+    #[error("{0}")]
+    Io(IoError),
+    /// The disk is full; writing goes on once there is space.
+    #[error("disk full: {0}")]
+    DiskFull(IoError),
+    /// Bytes on disk are not what was written: nothing from them is returned.
+    #[error("damaged file {} at byte {offset}: {reason}", file.display())]
+    Damage {
+        /// The damaged file.
+        file: PathBuf,
+        /// Where the damaged unit begins, in bytes.
+        offset: u64,
+        /// What was expected and what was found.
+        reason: FormatError,
+    },
+    /// A file of the log is gone.
+    #[error("the log in {} has no file that holds position {lsn}", folder.display())]
+    LogMissing {
+        /// The log's folder.
+        folder: PathBuf,
+        /// The position.
+        lsn: esker_format::Lsn,
+    },
+    /// The folder was written by a newer version.
+    #[error("{} has format version {found}; this version reads up to {supported}: upgrade Esker", file.display())]
+    NewerFormat {
+        /// The file that says so.
+        file: PathBuf,
+        /// Its version.
+        found: u32,
+        /// The newest version known here.
+        supported: u32,
+    },
+    /// Another process uses the folder.
+    #[error("{0} is in use by another process")]
+    Locked(PathBuf),
+    /// No table of this name.
+    #[error("no Esker table '{0}'")]
+    NoSuchTable(String),
+    /// A table of this name exists.
+    #[error("Esker table '{0}' exists already")]
+    TableExists(String),
+    /// The table was rebuilt after the read view was opened.
+    #[error("table '{0}' was rebuilt after this transaction's read view was opened; begin a new transaction")]
+    TableChanged(String),
+    /// A row lock was not granted in time.
+    #[error("lock wait timeout")]
+    LockTimeout,
+    /// The row is locked and the caller does not wait.
+    #[error("row is locked")]
+    WouldBlock,
+    /// Waiting would have closed a circle of waiters.
+    #[error("deadlock")]
+    Deadlock,
+    /// The session was killed while it waited.
+    #[error("interrupted")]
+    Interrupted,
+    /// A newer version of the row was committed after the read view was opened (snapshot isolation).
+    #[error("record has changed since the read view was opened")]
+    RecordChanged,
+    /// The row is gone.
+    #[error("row not found")]
+    RowNotFound,
+    /// The row is longer than a block may be.
+    #[error("row of {bytes} bytes is too long, the limit is {max} bytes")]
+    RowTooLong {
+        /// Packed size of the row in bytes.
+        bytes: u64,
+        /// The limit in bytes.
+        max: u64,
+    },
+    /// Opened read-only.
+    #[error("engine is read-only: {0}")]
+    ReadOnly(String),
+    /// An earlier write or sync failed: nothing more is acknowledged, restart recovers.
+    #[error("engine stopped accepting writes after: {0}; restart the server to recover")]
+    Poisoned(String),
+    /// The memory limit or the system's memory is exhausted.
+    #[error("out of memory: {0}")]
+    OutOfMemory(String),
+    /// Not supported.
+    #[error("not supported: {0}")]
+    Unsupported(String),
+    /// An argument that makes no sense.
+    #[error("{0}")]
+    InvalidArgument(String),
+}
+
+impl From<IoError> for Error {
+    fn from(e: IoError) -> Self {
+        match e.kind {
+            IoKind::DiskFull => Error::DiskFull(e),
+            IoKind::Locked => Error::Locked(e.path),
+            IoKind::ReadOnly => Error::ReadOnly(e.to_string()),
+            _ => Error::Io(e),
+        }
+    }
+}
+
+/// File operations that change nothing: one that failed can be tried again.
+const LOOKING: [&str; 6] = ["read", "open", "look for", "list", "ask for the size of", "ask for free space"];
+
+impl Error {
+    /// May background work try again later? Not after a failed write or sync.
+    pub(crate) fn can_be_tried_again(&self) -> bool {
+        match self {
+            Error::DiskFull(_) | Error::OutOfMemory(_) | Error::Damage { .. } => true,
+            Error::Io(e) => LOOKING.contains(&e.operation),
+            _ => false,
+        }
+    }
+
+    /// Damage found in `file` at `offset`.
+    pub fn damage(file: &Path, offset: u64, reason: FormatError) -> Self {
+        match reason {
+            FormatError::NewerVersion { found, supported, .. } => {
+                Error::NewerFormat { file: file.to_owned(), found, supported }
+            }
+            reason => Error::Damage { file: file.to_owned(), offset, reason },
+        }
+    }
+}
+
+impl From<esker_wal::WalError> for Error {
+    fn from(e: esker_wal::WalError) -> Self {
+        use esker_wal::WalError as W;
+        match e {
+            W::Io(e) => e.into(),
+            W::DiskFull(e) => Error::DiskFull(e),
+            W::Damage { file, offset, reason } => Error::damage(&file, offset, reason),
+            W::Missing { folder, lsn } => Error::LogMissing { folder, lsn },
+            W::Poisoned(why) => Error::Poisoned(why),
+            W::TooLong { bytes, max } => Error::RowTooLong { bytes, max },
+            W::OutOfMemory(e) => Error::OutOfMemory(e.to_string()),
+            e => Error::InvalidArgument(e.to_string()),
+        }
+    }
+}
+
+impl From<crate::lock::LockError> for Error {
+    fn from(e: crate::lock::LockError) -> Self {
+        use crate::lock::LockError as L;
+        match e {
+            L::Timeout => Error::LockTimeout,
+            L::Deadlock => Error::Deadlock,
+            L::Interrupted => Error::Interrupted,
+            L::WouldBlock => Error::WouldBlock,
+        }
+    }
+}

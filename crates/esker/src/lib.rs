@@ -1,0 +1,104 @@
+//! A transactional storage engine: tables that load and scan as fast as flat files, never lose or corrupt a row, never
+//! make a reader wait and recover at once.
+//!
+//! [`Engine`] owns a folder; a [`Session`] is one caller's transactions; a [`Cursor`] reads rows as row images, laid out
+//! as the table's `Layout` says, and [`Rows`] gives out values. See `docs/ARCHITECTURE.md` for the map and the
+//! invariants.
+//!
+//! ```
+//! use esker::format::row::{pack_values, Value};
+//! use esker::format::{Column, ColumnKind, Compression, Layout, NullBit, RowFormat};
+//! use esker::{BeginOptions, Engine, Isolation, Options, PosixDisk, TableDef};
+//! use std::sync::Arc;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let dir = std::env::temp_dir().join(format!("esker-example-{}", std::process::id()));
+//! let log: esker::Notify = Arc::new(|message, _level| eprintln!("{message}"));
+//! let engine = Engine::open(Arc::new(PosixDisk::new()), &dir, Options::default(), log)?;
+//!
+//! // A row image of a table (id BIGINT NOT NULL, name VARCHAR(100)): null bits, id, length and bytes of the name.
+//! let id = Column { kind: ColumnKind::Fixed { width: 8 }, offset: 1, null: None };
+//! let null = Some(NullBit { byte: 0, mask: 1 });
+//! let name = Column { kind: ColumnKind::Var { len_bytes: 1, max: 100 }, offset: 9, null };
+//! let layout = Layout { image_bytes: 110, head_bytes: 1, columns: vec![id, name] };
+//! let (format, compression) = (RowFormat::Dynamic, Compression::Lz4);
+//! let def = TableDef { layout, format, compression, temporary: false, extra: Vec::new() };
+//! engine.create_table("people", &def)?;
+//! let people = engine.open_table("people")?;
+//!
+//! let mut session = engine.session();
+//! session.begin(Isolation::RepeatableRead, BeginOptions::default());
+//! let mut packed = Vec::new();
+//! for (id, name) in [(1u64, Some("Ada")), (2, Some("Grace")), (3, None)] {
+//!     let name = name.map_or(Value::Null, |n| Value::Bytes(n.as_bytes()));
+//!     packed.clear();
+//!     pack_values(people.layout(), &[Value::Bytes(&id.to_le_bytes()), name], &mut packed)?;
+//!     session.insert_row(&people, &packed)?;
+//! }
+//! session.commit()?; // durable, and visible to views opened from now on
+//!
+//! let mut rows = session.rows(&people)?;
+//! let mut names = Vec::new();
+//! while let Some(row) = rows.next(&mut session)? {
+//!     if let Value::Bytes(name) = row.values()?[1] {
+//!         names.push(String::from_utf8_lossy(name).into_owned());
+//!     }
+//! }
+//! assert_eq!(names, ["Ada", "Grace"]);
+//! session.commit()?;
+//! drop((rows, session));
+//! engine.close()?;
+//! # std::fs::remove_dir_all(&dir)?; // deps-ok: an example
+//! # Ok(())
+//! # }
+//! ```
+
+mod arena;
+mod background;
+mod bulk;
+mod cache;
+mod check;
+mod checkpoint;
+mod commit;
+mod core;
+mod cursor;
+mod ddl;
+mod engine;
+mod error;
+mod flush;
+mod lock;
+mod memtable;
+mod merge;
+mod merge_read;
+mod options;
+mod recovery;
+#[cfg(test)]
+mod regression_tests;
+mod rows;
+mod run;
+mod run_writer;
+mod session;
+mod status;
+mod table;
+mod tree;
+mod txn;
+mod views;
+mod write;
+
+pub use check::CheckReport;
+pub use cursor::{Batch, Cursor, ScanOptions};
+pub use engine::Engine;
+pub use error::{Error, Result};
+pub use esker_format as format;
+pub use esker_io as io;
+pub use esker_io::PosixDisk;
+pub use esker_trace as trace;
+pub use esker_wal as wal;
+pub use esker_wal::FlushMode;
+pub use lock::{LockMode, WaitHooks};
+pub use options::{Background, Level, Notify, Options};
+pub use rows::{Row, Rows};
+pub use session::{BeginOptions, Isolation, Killer, Savepoint, Session};
+pub use status::Status;
+pub use table::{Table, TableDef, TableStats};
+pub use write::Stage;

@@ -1,0 +1,523 @@
+//! Row locks: which transaction may write, or insists on reading, which row.
+//!
+//! A lock is a bit in a set of row ids per (tree, row id >> 16, transaction), so that a statement over millions of rows
+//! costs about a bit a row and its end touches containers, not rows. A range lock covers all rows of a tree below a
+//! row id; it is noted in every shard, so that the way of a row lock stays within its own shard.
+//!
+//! Invariants: an exclusive lock excludes every other owner's lock on that row; an owner with a lock is listed in its
+//! `Held` with the container or tree, so that [`LockTable::release_all`] finds it; locks are only added by the session
+//! that runs the transaction. Range locks take shards in rising order, so two of them never wait for each other in a
+//! circle. Waiting is in `lock/wait.rs`.
+
+mod set;
+#[cfg(test)]
+mod tests;
+mod wait;
+
+use esker_format::{RowId, TreeId, TxnId};
+use esker_trace::lock::{Mutex, MutexGuard};
+use esker_trace::{count, Account, Charge, Counter, WaitEvent};
+use set::RowSet;
+use std::collections::hash_map::Entry;
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use wait::{Blocker, Released, Wait, WaitKey, Waits};
+
+pub use wait::LockMode;
+pub(crate) use wait::{LockOwner, Parker};
+
+const SHARDS: usize = 64;
+
+/// A lock was granted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LockOutcome {
+    /// Not held in this mode before.
+    Granted,
+    /// The transaction had it already.
+    AlreadyHeld,
+}
+
+/// A lock was not granted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LockError {
+    /// The wait took longer than allowed.
+    Timeout,
+    /// Waiting would have closed a circle; the requester is the victim.
+    Deadlock,
+    /// The session was killed while waiting.
+    Interrupted,
+    /// Somebody holds it, and the policy is not to wait.
+    WouldBlock,
+}
+
+/// How long to wait.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct WaitPolicy {
+    /// Longest wait; zero does not wait.
+    pub(crate) timeout: Duration,
+    /// Do not wait at all.
+    pub(crate) nowait: bool,
+}
+
+/// What a front end does around a wait. Called without any lock of the table held.
+pub trait WaitHooks {
+    /// The session is about to sleep. Once per wait, paired with [`WaitHooks::after_wait`].
+    fn before_wait(&self) {}
+    /// The wait is over, however it ended.
+    fn after_wait(&self) {}
+    /// The session waits for this transaction. May be repeated.
+    fn waits_for(&self, _txn: TxnId) {}
+    /// True if [`WaitHooks::waits_for`] matters: every change of whom it waits for is then reported.
+    fn reports(&self) -> bool {
+        false
+    }
+}
+
+/// No front end.
+pub(crate) struct NoHooks;
+impl WaitHooks for NoHooks {}
+
+#[cfg(test)]
+/// What the table holds now.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct LockStats {
+    /// Sets of locks: one per transaction and container.
+    pub(crate) containers: u64,
+    /// Rows locked one by one.
+    pub(crate) rows: u64,
+    /// Range locks.
+    pub(crate) ranges: u64,
+    /// Memory of all containers, in bytes.
+    pub(crate) size_bytes: u64,
+    /// Sessions that wait now.
+    pub(crate) waiting: u64,
+}
+
+struct Holder {
+    owner: Arc<LockOwner>,
+    shared: RowSet,
+    exclusive: RowSet,
+}
+
+impl Holder {
+    fn heap_bytes(&self) -> u64 {
+        self.shared.heap_bytes() + self.exclusive.heap_bytes()
+    }
+}
+
+struct RangeHolder {
+    owner: Arc<LockOwner>,
+    tree: TreeId,
+    up_to: RowId,
+}
+
+/// Keys are dense numbers: one multiplication spreads them well enough.
+#[derive(Default)]
+struct Spread(u64);
+
+impl Hasher for Spread {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        for b in bytes {
+            self.write_u64(u64::from(*b));
+        }
+    }
+    fn write_u64(&mut self, n: u64) {
+        let mixed = (self.0.rotate_left(29) ^ n).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        self.0 = mixed ^ (mixed >> 32);
+    }
+}
+
+type Containers = HashMap<(TreeId, u64), Vec<Holder>, BuildHasherDefault<Spread>>;
+
+struct Shard {
+    containers: Containers,
+    ranges: Vec<RangeHolder>,
+    /// What large sets take; the fixed size of a container is not worth an account.
+    charge: Charge,
+}
+
+/// All row locks of an engine.
+pub(crate) struct LockTable {
+    shards: Vec<Mutex<Shard>>,
+    waits: Waits,
+}
+
+/// What one look at a shard gave.
+enum Attempt {
+    Done(LockOutcome),
+    Blocked(Vec<Blocker>),
+}
+
+fn split(row: RowId) -> (u64, u16) {
+    (row.0 >> 16, row.0 as u16)
+}
+
+fn recharge(charge: &mut Charge, before: u64, after: u64) {
+    if before != after {
+        charge.resize((charge.bytes() + after).saturating_sub(before));
+    }
+}
+
+impl Shard {
+    fn new() -> Self {
+        Shard { containers: Containers::default(), ranges: Vec::new(), charge: Charge::new(Account::Locks, 0) }
+    }
+
+    fn try_lock(&mut self, owner: &Arc<LockOwner>, tree: TreeId, row: RowId, mode: LockMode) -> Attempt {
+        let (high, low) = split(row);
+        let mut blockers = Vec::new();
+        let mut covered = false;
+        for r in self.ranges.iter().filter(|r| r.tree == tree && row < r.up_to) {
+            if r.owner.txn == owner.txn {
+                covered = true;
+            } else {
+                blockers.push(Blocker { owner: r.owner.clone(), exclusive: true });
+            }
+        }
+        let entry = self.containers.entry((tree, high));
+        let mut mine = None;
+        if let Entry::Occupied(entry) = &entry {
+            for (i, h) in entry.get().iter().enumerate() {
+                if h.owner.txn == owner.txn {
+                    mine = Some(i);
+                } else if h.exclusive.contains(low) {
+                    blockers.push(Blocker { owner: h.owner.clone(), exclusive: true });
+                } else if mode == LockMode::Exclusive && h.shared.contains(low) {
+                    blockers.push(Blocker { owner: h.owner.clone(), exclusive: false });
+                }
+            }
+        }
+        if !blockers.is_empty() {
+            return Attempt::Blocked(blockers);
+        }
+        if covered {
+            return Attempt::Done(LockOutcome::AlreadyHeld);
+        }
+        let holders = entry.or_default();
+        let holder = match mine {
+            Some(i) => &mut holders[i],
+            None => {
+                owner.held.lock().containers.push((tree, high));
+                let empty = RowSet::default();
+                holders.push(Holder { owner: owner.clone(), shared: empty.clone(), exclusive: empty });
+                let last = holders.len() - 1;
+                &mut holders[last]
+            }
+        };
+        let before = holder.heap_bytes();
+        let new = match mode {
+            LockMode::Exclusive => {
+                // An upgrade keeps the shared lock: letting go of the row again falls back to it.
+                let new = holder.exclusive.insert(low);
+                let upgraded = new && holder.shared.contains(low);
+                owner.rows.fetch_add(u64::from(new && !upgraded), Ordering::Relaxed);
+                new
+            }
+            LockMode::Shared => {
+                let new = !holder.exclusive.contains(low) && holder.shared.insert(low);
+                owner.rows.fetch_add(u64::from(new), Ordering::Relaxed);
+                new
+            }
+        };
+        let after = holder.heap_bytes();
+        recharge(&mut self.charge, before, after);
+        Attempt::Done(if new { LockOutcome::Granted } else { LockOutcome::AlreadyHeld })
+    }
+
+    fn try_range(&mut self, owner: &Arc<LockOwner>, tree: TreeId, up_to: RowId) -> Attempt {
+        let mut blockers = Vec::new();
+        for r in self.ranges.iter().filter(|r| r.tree == tree && r.owner.txn != owner.txn) {
+            blockers.push(Blocker { owner: r.owner.clone(), exclusive: true });
+        }
+        let below = |high: u64, set: &RowSet| set.first().is_some_and(|low| high << 16 | u64::from(low) < up_to.0);
+        for ((_, high), holders) in self.containers.iter().filter(|((t, _), _)| *t == tree) {
+            for h in holders.iter().filter(|h| h.owner.txn != owner.txn) {
+                let exclusive = below(*high, &h.exclusive);
+                if exclusive || below(*high, &h.shared) {
+                    blockers.push(Blocker { owner: h.owner.clone(), exclusive });
+                }
+            }
+        }
+        if !blockers.is_empty() {
+            return Attempt::Blocked(blockers);
+        }
+        match self.ranges.iter_mut().find(|r| r.tree == tree && r.owner.txn == owner.txn) {
+            Some(r) if r.up_to >= up_to => Attempt::Done(LockOutcome::AlreadyHeld),
+            Some(r) => {
+                r.up_to = up_to;
+                Attempt::Done(LockOutcome::Granted)
+            }
+            None => {
+                self.ranges.push(RangeHolder { owner: owner.clone(), tree, up_to });
+                Attempt::Done(LockOutcome::Granted)
+            }
+        }
+    }
+}
+
+impl LockTable {
+    pub(crate) fn new() -> Self {
+        let shards = (0..SHARDS).map(|_| Mutex::new("lock.shard", Shard::new())).collect();
+        LockTable { shards, waits: Waits::new() }
+    }
+
+    fn shard(&self, tree: TreeId, high: u64) -> MutexGuard<'_, Shard> {
+        let mut spread = Spread::default();
+        spread.write_u64(tree.0);
+        spread.write_u64(high);
+        self.shards[(spread.finish() >> 40) as usize % SHARDS].lock()
+    }
+
+    /// Locks a row, or turns a shared lock into an exclusive one. Waits as `policy` says.
+    #[allow(clippy::too_many_arguments)]
+    pub(crate) fn lock(
+        &self,
+        owner: &Arc<LockOwner>,
+        parker: &Arc<Parker>,
+        tree: TreeId,
+        row: RowId,
+        mode: LockMode,
+        policy: WaitPolicy,
+        hooks: &dyn WaitHooks,
+    ) -> Result<LockOutcome, LockError> {
+        let wait = Wait { owner, parker, key: WaitKey::Row(tree, row), mode, reports: hooks.reports() };
+        let outcome = self.wait_for(&wait, policy.starting_now(), hooks, || {
+            let mut shard = self.shard(tree, row.0 >> 16);
+            let attempt = shard.try_lock(owner, tree, row, mode);
+            (shard, attempt)
+        })?;
+        if outcome == LockOutcome::Granted {
+            count(Counter::RowLocks, 1);
+        }
+        Ok(outcome)
+    }
+
+    /// Locks every row of `tree` below `up_to` exclusively, those that do not exist too. What is already covered stays
+    /// so while the rest is waited for; if the wait fails, nothing of this call stays.
+    pub(crate) fn lock_range(
+        &self,
+        owner: &Arc<LockOwner>,
+        parker: &Arc<Parker>,
+        tree: TreeId,
+        up_to: RowId,
+        policy: WaitPolicy,
+        hooks: &dyn WaitHooks,
+    ) -> Result<LockOutcome, LockError> {
+        let key = WaitKey::Range(tree);
+        let wait = Wait { owner, parker, key, mode: LockMode::Exclusive, reports: hooks.reports() };
+        let find = |s: &Shard| s.ranges.iter().position(|r| r.tree == tree && r.owner.txn == owner.txn);
+        // Between calls an owner's range is the same in all shards.
+        let before = {
+            let shard = self.shards[0].lock();
+            find(&shard).map(|i| shard.ranges[i].up_to)
+        };
+        if before.is_none() {
+            owner.held.lock().ranges.push(tree);
+        }
+        let limit = policy.starting_now();
+        let mut outcome = LockOutcome::AlreadyHeld;
+        for i in 0..SHARDS {
+            let one = self.wait_for(&wait, limit, hooks, || {
+                let mut shard = self.shards[i].lock();
+                let attempt = shard.try_range(owner, tree, up_to);
+                (shard, attempt)
+            });
+            match one {
+                Ok(LockOutcome::AlreadyHeld) => {}
+                Ok(LockOutcome::Granted) => outcome = LockOutcome::Granted,
+                Err(error) => {
+                    for shard in &self.shards[..i] {
+                        let mut shard = shard.lock();
+                        match (find(&shard), before) {
+                            (Some(r), Some(before)) => shard.ranges[r].up_to = before,
+                            (Some(r), None) => drop(shard.ranges.swap_remove(r)),
+                            (None, _) => {}
+                        }
+                    }
+                    if before.is_none() {
+                        owner.held.lock().ranges.retain(|t| *t != tree);
+                    }
+                    self.waits.released(owner, Released::Tree(tree));
+                    return Err(error);
+                }
+            }
+        }
+        Ok(outcome)
+    }
+
+    /// Waits until `of`, if it inserts into `tree`, has ended.
+    pub(crate) fn wait_for_end(
+        &self,
+        owner: &Arc<LockOwner>,
+        parker: &Arc<Parker>,
+        of: &Arc<LockOwner>,
+        tree: TreeId,
+        policy: WaitPolicy,
+        hooks: &dyn WaitHooks,
+    ) -> Result<(), LockError> {
+        // Shared: all who wait for one end wake together.
+        let wait = Wait { owner, parker, key: WaitKey::End(of.txn), mode: LockMode::Shared, reports: hooks.reports() };
+        self.wait_for(&wait, policy.starting_now(), hooks, || {
+            let held = of.held.lock();
+            let attempt = match held.inserts.iter().any(|i| i.0 == tree) {
+                true => Attempt::Blocked(vec![Blocker { owner: of.clone(), exclusive: true }]),
+                false => Attempt::Done(LockOutcome::AlreadyHeld),
+            };
+            (held, attempt)
+        })
+        .map(|_| ())
+    }
+
+    /// Repeats `attempt` until it succeeds, the limit passes, the session is killed, or waiting closes a circle.
+    fn wait_for<Guard>(
+        &self,
+        wait: &Wait<'_>,
+        limit: Option<Instant>,
+        hooks: &dyn WaitHooks,
+        mut attempt: impl FnMut() -> (Guard, Attempt),
+    ) -> Result<LockOutcome, LockError> {
+        let mut since = None;
+        let result = loop {
+            // The guard keeps the blockers what they are until the wait has been entered.
+            let (guard, attempt) = attempt();
+            let blockers = match attempt {
+                Attempt::Done(outcome) => break Ok(outcome),
+                Attempt::Blocked(blockers) => blockers,
+            };
+            let Some(limit) = limit else {
+                break Err(LockError::WouldBlock);
+            };
+            let now = Instant::now();
+            if wait.parker.is_killed() {
+                break Err(LockError::Interrupted);
+            }
+            if now >= limit {
+                break Err(LockError::Timeout);
+            }
+            let entered = self.waits.enter(wait, &blockers);
+            drop(guard);
+            if !entered {
+                break Err(LockError::Deadlock);
+            }
+            if since.is_none() {
+                since = Some(now);
+                hooks.before_wait();
+            }
+            for b in &blockers {
+                hooks.waits_for(b.owner.txn);
+            }
+            wait.parker.park(limit);
+        };
+        match result {
+            Err(LockError::Timeout) => count(Counter::LockTimeouts, 1),
+            Err(LockError::Deadlock) => count(Counter::Deadlocks, 1),
+            _ => {}
+        }
+        if let Some(since) = since {
+            self.waits.finish(wait.owner, wait.key, result.is_ok());
+            let waited = since.elapsed();
+            count(Counter::LockWaits, 1);
+            count(Counter::LockWaitUs, waited.as_micros() as u64);
+            esker_trace::wait::record(WaitEvent::RowLock, waited.as_nanos() as u64);
+            hooks.after_wait();
+        }
+        result
+    }
+
+    /// Lets go of one row, in whatever mode it is held alone (a range stays), and wakes who waits for it.
+    pub(crate) fn unlock_row(&self, owner: &LockOwner, tree: TreeId, row: RowId) {
+        let (high, low) = split(row);
+        let (removed, gone) = {
+            let shard = &mut *self.shard(tree, high);
+            // An emptied container stays until the transaction ends: its next row is likely a neighbour.
+            let holders = shard.containers.get_mut(&(tree, high));
+            let mine = holders.and_then(|holders| holders.iter_mut().find(|h| h.owner.txn == owner.txn));
+            mine.map_or((false, false), |h| {
+                let before = h.heap_bytes();
+                let removed = h.exclusive.remove(low) || h.shared.remove(low);
+                let after = h.heap_bytes();
+                recharge(&mut shard.charge, before, after);
+                (removed, !h.shared.contains(low))
+            })
+        };
+        if removed {
+            owner.rows.fetch_sub(u64::from(gone), Ordering::Relaxed);
+            self.waits.released(owner, Released::Row(tree, row));
+        }
+    }
+
+    #[cfg(test)]
+    /// Has `owner` a lock on the row that is at least as strong as `mode`?
+    pub(crate) fn holds(&self, owner: &LockOwner, tree: TreeId, row: RowId, mode: LockMode) -> bool {
+        let (high, low) = split(row);
+        let shard = self.shard(tree, high);
+        shard.ranges.iter().any(|r| r.tree == tree && r.owner.txn == owner.txn && row < r.up_to)
+            || shard.containers.get(&(tree, high)).is_some_and(|holders| {
+                holders.iter().any(|h| {
+                    h.owner.txn == owner.txn
+                        && (h.exclusive.contains(low) || mode == LockMode::Shared && h.shared.contains(low))
+                })
+            })
+    }
+
+    /// Ends all locks of a transaction and wakes who waits for them. Touches each of its containers once.
+    pub(crate) fn release_all(&self, owner: &LockOwner) {
+        let held = std::mem::take(&mut *owner.held.lock());
+        for (tree, high) in held.containers {
+            let mut shard = self.shard(tree, high);
+            if let Entry::Occupied(mut entry) = shard.containers.entry((tree, high)) {
+                let holders = entry.get_mut();
+                let gone = holders.iter().position(|h| h.owner.txn == owner.txn).map(|i| holders.swap_remove(i));
+                let gone = if holders.is_empty() { (gone, Some(entry.remove())) } else { (gone, None) };
+                recharge(&mut shard.charge, gone.0.as_ref().map_or(0, Holder::heap_bytes), 0);
+                drop(shard);
+                // Memory goes back outside the shard.
+                drop(gone);
+            }
+        }
+        if !held.ranges.is_empty() {
+            for shard in &self.shards {
+                shard.lock().ranges.retain(|r| r.owner.txn != owner.txn);
+            }
+        }
+        owner.rows.store(0, Ordering::Relaxed);
+        self.waits.released(owner, Released::All);
+    }
+
+    #[cfg(test)]
+    /// What is locked now. Looks at every container: for people, not for the hot path.
+    pub(crate) fn stats(&self) -> LockStats {
+        let mut stats = LockStats { waiting: self.waits.waiting() as u64, ..LockStats::default() };
+        for (i, shard) in self.shards.iter().enumerate() {
+            let shard = shard.lock();
+            if i == 0 {
+                stats.ranges = shard.ranges.len() as u64;
+            }
+            for holder in shard.containers.values().flatten() {
+                stats.containers += 1;
+                stats.rows += holder.shared.len() + holder.exclusive.len();
+                stats.size_bytes += std::mem::size_of::<Holder>() as u64;
+                stats.size_bytes += holder.heap_bytes();
+            }
+        }
+        stats
+    }
+}
+
+impl WaitPolicy {
+    /// The moment to give up; none: do not wait.
+    fn starting_now(self) -> Option<Instant> {
+        if self.nowait || self.timeout.is_zero() {
+            return None;
+        }
+        let now = Instant::now();
+        // "For ever" is ten years.
+        Some(now.checked_add(self.timeout).unwrap_or(now + Duration::from_secs(10 * 365 * 86400)))
+    }
+}

@@ -1,0 +1,428 @@
+//! The memtable: a skip list of row ids, each with its chain of versions, newest first, all in one arena.
+//!
+//! Invariants: nodes and versions are never removed or moved while the memtable lives; a version's bytes are written
+//! before it is linked; versions of one row are linked in the order in which their writers held the row's lock (only
+//! [`Memtable::carry`] links below). Any thread may read and insert at once; inserting is lock-free (the insert-only
+//! skip list of Herlihy and Shavit, The Art of Multiprocessor Programming, chapter 14, without its removal).
+
+use crate::arena::Arena;
+use crate::txn::{order_if_visible, OrdinalRanges, VersionOrder, View, ABORTED, ACTIVE};
+use crate::Result;
+use esker_format::{Lsn, RowId, TxnId};
+use esker_trace::lock::Mutex;
+use std::collections::HashMap;
+use std::mem::size_of;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use std::sync::Arc;
+
+const MAX_HEIGHT: usize = 12;
+
+/// A transaction's status word as this memtable's versions see it; lives in the arena.
+pub(crate) struct TxnSlot {
+    pub(crate) txn: TxnId,
+    status: AtomicU64,
+    has_aborted: AtomicBool,
+}
+
+impl TxnSlot {
+    pub(crate) fn status(&self) -> u64 {
+        self.status.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn end(&self, status: u64) {
+        self.status.store(status, Ordering::Release);
+    }
+}
+
+/// One version of one row. Its bytes follow it in the arena.
+pub(crate) struct Version {
+    older: AtomicPtr<Version>,
+    slot: *const TxnSlot,
+    pub(crate) ordinal: u64,
+    bytes: u32,
+    pub(crate) tombstone: bool,
+}
+
+impl Version {
+    /// The packed row; empty for a tombstone.
+    pub(crate) fn packed(&self) -> &[u8] {
+        // SAFETY: `link` wrote `bytes` bytes right behind this version before publishing it.
+        unsafe { std::slice::from_raw_parts(std::ptr::from_ref(self).add(1).cast::<u8>(), self.bytes as usize) }
+    }
+
+    pub(crate) fn slot(&self) -> &TxnSlot {
+        // SAFETY: slots live in the same arena as their versions.
+        unsafe { &*self.slot }
+    }
+}
+
+/// A row of the memtable.
+pub(crate) struct Node {
+    pub(crate) row: RowId,
+    head: AtomicPtr<Version>,
+    height: usize,
+    // `height` pointers follow.
+}
+
+impl Node {
+    fn next(&self, level: usize) -> &AtomicPtr<Node> {
+        debug_assert!(level < self.height);
+        // SAFETY: a node is allocated with `height` pointers behind it.
+        unsafe { &*std::ptr::from_ref(self).add(1).cast::<AtomicPtr<Node>>().add(level) }
+    }
+
+    /// Versions, newest first.
+    pub(crate) fn versions(&self) -> impl Iterator<Item = &Version> {
+        let mut at = self.head.load(Ordering::Acquire);
+        std::iter::from_fn(move || {
+            // SAFETY: versions live as long as the arena, which outlives `&self`.
+            let v = unsafe { at.as_ref()? };
+            at = v.older.load(Ordering::Acquire);
+            Some(v)
+        })
+    }
+}
+
+/// A sorted, concurrent map from row id to versions.
+pub(crate) struct Memtable {
+    /// Never used twice in a process, unlike an address.
+    pub(crate) id: u64,
+    arena: Arena,
+    head: *const Node,
+    aborted: Mutex<HashMap<TxnId, Arc<OrdinalRanges>>>,
+    versions: AtomicUsize,
+    /// No commit before this LSN has versions here: the log's end when the memtable was made.
+    pub(crate) first_lsn: Lsn,
+    /// The log is needed from here to make this memtable again: `first_lsn`, or where a transaction that was prepared
+    /// before and decided later has its redo.
+    needs_from: AtomicU64,
+}
+
+// SAFETY: everything behind the raw pointers is atomics or written once before it is published, and lives in the arena.
+unsafe impl Send for Memtable {}
+unsafe impl Sync for Memtable {}
+
+impl Memtable {
+    pub(crate) fn new(first_lsn: Lsn) -> Result<Arc<Self>> {
+        static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+        let arena = Arena::new();
+        let head = new_node(&arena, RowId::ZERO, MAX_HEIGHT)?;
+        Ok(Arc::new(Memtable {
+            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
+            arena,
+            head,
+            aborted: Mutex::new("memtable.aborted", HashMap::new()),
+            versions: AtomicUsize::new(0),
+            first_lsn,
+            needs_from: AtomicU64::new(first_lsn.0),
+        }))
+    }
+
+    pub(crate) fn needs_from(&self) -> Lsn {
+        Lsn(self.needs_from.load(Ordering::Acquire))
+    }
+
+    /// Redo of a version here lies at `lsn` in the log.
+    pub(crate) fn also_needs(&self, lsn: Lsn) {
+        self.needs_from.fetch_min(lsn.0, Ordering::AcqRel);
+    }
+
+    /// Bytes of memory held.
+    pub(crate) fn used_bytes(&self) -> usize {
+        self.arena.used_bytes()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.versions.load(Ordering::Acquire) == 0
+    }
+
+    /// The place where `txn`'s status will stand for this memtable.
+    pub(crate) fn new_slot(&self, txn: TxnId) -> Result<*const TxnSlot> {
+        let p = self.arena.allocate(size_of::<TxnSlot>())?.cast::<TxnSlot>();
+        // SAFETY: fresh, aligned, large enough.
+        unsafe { p.write(TxnSlot { txn, status: AtomicU64::new(ACTIVE), has_aborted: AtomicBool::new(false) }) };
+        Ok(p)
+    }
+
+    /// Tells the memtable which ordinals of an own slot's transaction are aborted.
+    pub(crate) fn set_aborted(&self, slot: &TxnSlot, ranges: Arc<OrdinalRanges>) {
+        self.aborted.lock().insert(slot.txn, ranges);
+        slot.has_aborted.store(true, Ordering::Release);
+    }
+
+    fn is_aborted(&self, v: &Version) -> bool {
+        let slot = v.slot();
+        slot.has_aborted.load(Ordering::Acquire)
+            && self.aborted.lock().get(&slot.txn).is_some_and(|r| r.contains(v.ordinal))
+    }
+
+    /// Writes a version of `row` on top of what is there.
+    ///
+    /// # Safety
+    /// `slot` is from this memtable; the caller holds the row's lock or is the only one to know the row.
+    pub(crate) unsafe fn put(
+        &self,
+        row: RowId,
+        slot: *const TxnSlot,
+        ordinal: u64,
+        packed: Option<&[u8]>,
+    ) -> Result<()> {
+        let version = self.new_version(slot, ordinal, packed)?;
+        let node = self.node(row)?;
+        let mut old = node.head.load(Ordering::Acquire);
+        loop {
+            // SAFETY: not published yet.
+            unsafe { (*version).older.store(old, Ordering::Relaxed) };
+            match node.head.compare_exchange_weak(old, version, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => break,
+                Err(now) => old = now,
+            }
+        }
+        self.versions.fetch_add(1, Ordering::Release);
+        Ok(())
+    }
+
+    /// Links a version below all that the row has here: one that moves over from an older memtable.
+    ///
+    /// # Safety
+    /// As for [`put`](Self::put), and nobody else carries at the same time.
+    pub(crate) unsafe fn carry(
+        &self,
+        row: RowId,
+        slot: *const TxnSlot,
+        ordinal: u64,
+        packed: Option<&[u8]>,
+    ) -> Result<()> {
+        let version = self.new_version(slot, ordinal, packed)?;
+        let node = self.node(row)?;
+        let mut link = &node.head;
+        loop {
+            match link.compare_exchange(std::ptr::null_mut(), version, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => break,
+                // SAFETY: versions live as long as the arena.
+                Err(below) => link = unsafe { &(*below).older },
+            }
+        }
+        self.versions.fetch_add(1, Ordering::Release);
+        Ok(())
+    }
+
+    fn new_version(&self, slot: *const TxnSlot, ordinal: u64, packed: Option<&[u8]>) -> Result<*mut Version> {
+        let data = packed.unwrap_or(&[]);
+        let p = self.arena.allocate(size_of::<Version>() + data.len())?.cast::<Version>();
+        // SAFETY: fresh, aligned, large enough for the header and the bytes behind it.
+        unsafe {
+            p.write(Version {
+                older: AtomicPtr::new(std::ptr::null_mut()),
+                slot,
+                ordinal,
+                bytes: data.len() as u32,
+                tombstone: packed.is_none(),
+            });
+            std::ptr::copy_nonoverlapping(data.as_ptr(), p.add(1).cast::<u8>(), data.len());
+        }
+        Ok(p)
+    }
+
+    /// The node of `row`, made if there is none.
+    fn node(&self, row: RowId) -> Result<&Node> {
+        let mut before = [std::ptr::null::<Node>(); MAX_HEIGHT];
+        let mut after = [std::ptr::null_mut::<Node>(); MAX_HEIGHT];
+        if let Some(found) = self.search(row, &mut before, &mut after) {
+            return Ok(found);
+        }
+        let height = height_of(row);
+        let fresh = new_node(&self.arena, row, height)?;
+        for level in 0..height {
+            loop {
+                // SAFETY: nodes live as long as the arena; `fresh` is ours until level 0 links it, and upper links
+                // of a published node are only ever written here.
+                let linked = unsafe {
+                    (*fresh).next(level).store(after[level], Ordering::Relaxed);
+                    (*before[level]).next(level).compare_exchange(
+                        after[level],
+                        fresh.cast_mut(),
+                        Ordering::AcqRel,
+                        Ordering::Acquire,
+                    )
+                };
+                if linked.is_ok() {
+                    break;
+                }
+                if let Some(other) = self.search(row, &mut before, &mut after) {
+                    if level == 0 {
+                        // Somebody else was first; the unused node stays in the arena.
+                        return Ok(other);
+                    }
+                    // Ours is found at level 0: `after` at this level must not be ours.
+                    if after[level] == fresh.cast_mut() {
+                        break;
+                    }
+                }
+            }
+        }
+        // SAFETY: just linked.
+        Ok(unsafe { &*fresh })
+    }
+
+    /// Fills the neighbours of `row` at every level; the node itself if it is there.
+    fn search(
+        &self,
+        row: RowId,
+        before: &mut [*const Node; MAX_HEIGHT],
+        after: &mut [*mut Node; MAX_HEIGHT],
+    ) -> Option<&Node> {
+        let mut at = self.head;
+        let mut found = None;
+        for level in (0..MAX_HEIGHT).rev() {
+            loop {
+                // SAFETY: nodes live as long as the arena.
+                let next = unsafe { (*at).next(level).load(Ordering::Acquire) };
+                match unsafe { next.as_ref() } {
+                    Some(n) if n.row < row => at = next,
+                    n => {
+                        before[level] = at;
+                        after[level] = next;
+                        if level == 0 {
+                            found = n.filter(|n| n.row == row);
+                        }
+                        break;
+                    }
+                }
+            }
+        }
+        found
+    }
+
+    /// The first row at or after `row`.
+    pub(crate) fn seek(&self, row: RowId) -> Option<&Node> {
+        let mut at = self.head;
+        for level in (0..MAX_HEIGHT).rev() {
+            loop {
+                // SAFETY: nodes live as long as the arena.
+                let next = unsafe { (*at).next(level).load(Ordering::Acquire) };
+                match unsafe { next.as_ref() } {
+                    Some(n) if n.row < row => at = next,
+                    n if level == 0 => return n,
+                    _ => break,
+                }
+            }
+        }
+        None
+    }
+
+    /// The row after `node`, which is of this memtable.
+    pub(crate) fn after<'a>(&'a self, node: &'a Node) -> Option<&'a Node> {
+        // SAFETY: nodes live as long as the arena.
+        unsafe { node.next(0).load(Ordering::Acquire).as_ref() }
+    }
+
+    /// The newest version of a row that `view` sees (a tombstone counts), with its order.
+    pub(crate) fn visible<'a>(&self, node: &'a Node, view: View) -> Option<(VersionOrder, &'a Version)> {
+        node.versions().find_map(|v| {
+            let slot = v.slot();
+            let order = order_if_visible(view, slot.txn, slot.status(), v.ordinal)?;
+            (!self.is_aborted(v)).then_some((order, v))
+        })
+    }
+
+    /// Is the version neither rolled back nor in an aborted range?
+    pub(crate) fn is_live(&self, v: &Version) -> bool {
+        v.slot().status() != ABORTED && !self.is_aborted(v)
+    }
+}
+
+/// Height by the row id's hash: one in four rises a level. A function of the id, so that a seed replays exactly.
+fn height_of(row: RowId) -> usize {
+    let mut h = row.0.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    h ^= h >> 29;
+    h = h.wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    h ^= h >> 32;
+    ((h.trailing_zeros() / 2) as usize + 1).min(MAX_HEIGHT)
+}
+
+fn new_node(arena: &Arena, row: RowId, height: usize) -> Result<*const Node> {
+    let p = arena.allocate(size_of::<Node>() + height * size_of::<AtomicPtr<Node>>())?.cast::<Node>();
+    // SAFETY: fresh, aligned, large enough.
+    unsafe {
+        p.write(Node { row, head: AtomicPtr::new(std::ptr::null_mut()), height });
+        for level in 0..height {
+            p.add(1).cast::<AtomicPtr<Node>>().add(level).write(AtomicPtr::new(std::ptr::null_mut()));
+        }
+    }
+    Ok(p)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use esker_format::CommitSeq;
+
+    fn view(seq: u64, me: u64) -> View {
+        View { seq: CommitSeq(seq), me: TxnId(me) }
+    }
+
+    #[test]
+    fn versions_are_seen_by_view_and_owner() {
+        let m = Memtable::new(Lsn(1)).unwrap();
+        let a = m.new_slot(TxnId(1)).unwrap();
+        let b = m.new_slot(TxnId(2)).unwrap();
+        unsafe {
+            m.put(RowId(5), a, 1, Some(b"one")).unwrap();
+            (*a).end(10);
+            m.put(RowId(5), b, 1, Some(b"two")).unwrap();
+            m.put(RowId(5), b, 2, None).unwrap();
+        }
+        let n = m.seek(RowId(1)).unwrap();
+        assert_eq!(m.visible(n, view(10, 9)).unwrap().1.packed(), b"one");
+        assert!(m.visible(n, view(9, 9)).is_none());
+        assert!(m.visible(n, view(10, 2)).unwrap().1.tombstone);
+        let mut r = OrdinalRanges::default();
+        r.add(2, 3);
+        m.set_aborted(unsafe { &*b }, Arc::new(r));
+        assert_eq!(m.visible(n, view(10, 2)).unwrap().1.packed(), b"two");
+    }
+
+    #[test]
+    fn carried_versions_lie_below() {
+        let m = Memtable::new(Lsn(1)).unwrap();
+        let a = m.new_slot(TxnId(1)).unwrap();
+        unsafe {
+            m.put(RowId(1), a, 5, Some(b"new")).unwrap();
+            m.carry(RowId(1), a, 2, Some(b"old")).unwrap();
+            m.carry(RowId(2), a, 3, Some(b"alone")).unwrap();
+        }
+        let n = m.seek(RowId(1)).unwrap();
+        let all: Vec<_> = n.versions().map(|v| v.packed().to_vec()).collect();
+        assert_eq!(all, vec![b"new".to_vec(), b"old".to_vec()]);
+        assert_eq!(m.after(n).unwrap().versions().count(), 1);
+    }
+
+    #[test]
+    fn concurrent_inserts_keep_order_and_lose_nothing() {
+        let m = Memtable::new(Lsn(1)).unwrap();
+        std::thread::scope(|s| {
+            for t in 0..4u64 {
+                let m = &m;
+                s.spawn(move || {
+                    let slot = m.new_slot(TxnId(t + 1)).unwrap();
+                    for i in 0..5000u64 {
+                        let row = (i * 7919 + t * 13) % 20_011;
+                        unsafe { m.put(RowId(row + 1), slot, i, Some(&row.to_le_bytes())).unwrap() };
+                    }
+                });
+            }
+        });
+        let (mut rows, mut versions, mut last) = (0, 0, 0);
+        let mut at = m.seek(RowId(0));
+        while let Some(n) = at {
+            assert!(n.row.0 > last);
+            last = n.row.0;
+            rows += 1;
+            versions += n.versions().count();
+            at = m.after(n);
+        }
+        assert_eq!(versions, 20_000);
+        assert!(rows > 10_000);
+    }
+}

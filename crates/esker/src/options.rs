@@ -1,0 +1,68 @@
+//! What an engine is opened with, and the sink of its messages.
+
+use std::sync::Arc;
+
+/// Who does background work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Background {
+    /// Threads of the engine.
+    Threads,
+    /// The calling thread, at fixed points: deterministic, for simulation.
+    Inline,
+}
+
+/// Settings of an engine.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Bound of all large memory: memtables, block cache, buffers. Bytes.
+    pub memory_limit_bytes: u64,
+    /// Buffers of one bulk writer, in bytes.
+    pub bulk_buffer_bytes: usize,
+    /// A transaction's small writes beyond this many bytes go to private runs.
+    pub bulk_threshold_bytes: usize,
+    /// A gathered bulk buffer below this size ends in memtable and log, not in a run of its own. Bytes.
+    pub min_run_bytes: usize,
+    /// Uncompressed size of a row block, in bytes.
+    pub block_bytes: usize,
+    /// Size of a log segment, in bytes.
+    pub wal_segment_bytes: u64,
+    /// The log's tail is kept short enough to be replayed in this time, in seconds.
+    pub recovery_target_seconds: u32,
+    /// Threads or inline.
+    pub background: Background,
+    /// Level of zstd compression.
+    pub zstd_level: i32,
+    /// Change nothing in the folder (but its lock file): recovery works on copies in memory, writing is refused.
+    pub read_only: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            memory_limit_bytes: 256 << 20,
+            bulk_buffer_bytes: 4 << 20,
+            bulk_threshold_bytes: 512 << 10,
+            min_run_bytes: 2 << 20,
+            block_bytes: 64 << 10,
+            wal_segment_bytes: 64 << 20,
+            recovery_target_seconds: 5,
+            background: Background::Threads,
+            zstd_level: 1,
+            read_only: false,
+        }
+    }
+}
+
+/// Importance of a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Level {
+    /// For the record.
+    Info,
+    /// Something to look at.
+    Warning,
+    /// Something is wrong.
+    Error,
+}
+
+/// Where the engine's messages go: the error log of a front end.
+pub type Notify = Arc<dyn Fn(&str, Level) + Send + Sync>;

@@ -1,0 +1,99 @@
+//! Prepared transactions after a restart: each gets its versions, runs, range marks and row locks back, as if its session
+//! had only let go of it. Invariant: range locks come first, so that no other one's row lock keeps them away.
+
+use super::*;
+
+impl Core {
+    /// Locks again what a prepared transaction has emptied.
+    pub(super) fn keep_ranges(&self, state: &Arc<TxnState>, pending: &Pending) -> Result<()> {
+        let wait = WaitPolicy { timeout: Duration::ZERO, nowait: true };
+        for record in RecordReader::new(&pending.redo) {
+            let record = record.map_err(|e| Error::damage(&self.dir, pending.logged_at.0, e))?;
+            if let Record::RangeDelete { tree, up_to, .. } = record {
+                // Two of one tree excluded each other before: it cannot fail.
+                let _ = self.locks.lock_range(&state.locks, &Parker::new(), tree, up_to, wait, &NoHooks);
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives a prepared transaction its place back: versions, runs, row locks.
+    pub(super) fn keep_prepared(&self, state: Arc<TxnState>, pending: Pending) -> Result<()> {
+        self.register(&state);
+        state.set_logged_at(pending.logged_at);
+        for (from, to) in &pending.aborted.0 {
+            state.abort_ordinals(*from, *to);
+        }
+        let by_tree: HashMap<TreeId, (Arc<Table>, Arc<Tree>)> =
+            self.trees().into_iter().map(|(table, tree)| (tree.id, (table, tree))).collect();
+        let mut touched: HashMap<TreeId, i64> = HashMap::new();
+        let parker = Parker::new();
+        let lock = |tree: TreeId, row: RowId| {
+            let wait = WaitPolicy { timeout: Duration::ZERO, nowait: true };
+            // Fails only in a range of another one, for a row that was inserted.
+            let _ = self.locks.lock(&state.locks, &parker, tree, row, LockMode::Exclusive, wait, &NoHooks);
+        };
+        for record in RecordReader::new(&pending.redo) {
+            let (tree, row, ordinal, bytes) =
+                match record.map_err(|e| Error::damage(&self.dir, pending.logged_at.0, e))? {
+                    Record::RowPut { ordinal, tree, row, bytes, .. } => (tree, row, ordinal, Some(bytes)),
+                    Record::RowDelete { ordinal, tree, row, .. } => (tree, row, ordinal, None),
+                    Record::RangeDelete { ordinal, tree, up_to, as_of, .. } => {
+                        if let Some((_, t)) = by_tree.get(&tree) {
+                            touched.entry(tree).or_default();
+                            let owner = Some(state.clone());
+                            t.edit(|s| s.marks.push(RangeMark { owner, seq: CommitSeq::ZERO, ordinal, up_to, as_of }));
+                        }
+                        continue;
+                    }
+                    _ => continue,
+                };
+            let Some((_, t)) = by_tree.get(&tree) else {
+                continue;
+            };
+            *touched.entry(tree).or_default() += if bytes.is_some() { 0 } else { -1 };
+            if bytes.is_some() {
+                // Perhaps an update, whose row's lock is enough: then somebody waits who need not.
+                state.locks.inserts_into(tree, row);
+            }
+            t.row_seen(row);
+            lock(tree, row);
+            let guard = t.state.read();
+            let slot = state.slot_in(&guard.active)?;
+            // SAFETY: the slot is of this memtable; nobody else is there.
+            unsafe { guard.active.put(row, slot, ordinal, bytes)? };
+        }
+        for r in &pending.attach {
+            let Some((table, tree)) = by_tree.get(&r.tree) else {
+                // Of a temporary table, which is gone.
+                let _ = self.disk.remove(&run_path(&self.runs_dir, r.file));
+                continue;
+            };
+            let run = Run::open(&self.recipe(table, tree), r.file, &r.stats);
+            for index in 0..run.entries.len() {
+                // Rows that cannot be read cannot be written either.
+                if let Ok(block) = run.read_block(index) {
+                    (0..block.rows()).for_each(|i| lock(r.tree, block.row_id(i)));
+                }
+            }
+            tree.row_seen(r.stats.max_id);
+            state.locks.inserts_into(r.tree, r.stats.min_id);
+            *touched.entry(r.tree).or_default() += (r.stats.rows - 2 * r.stats.tombstones.min(r.stats.rows / 2)) as i64;
+            let owner = Some(state.clone());
+            tree.edit(|s| s.add_run(RunHandle { run, owner, seq: CommitSeq::ZERO, aborted: Arc::default() }));
+        }
+        let trees = touched
+            .into_iter()
+            .filter_map(|(id, delta)| by_tree.get(&id).map(|(table, tree)| (tree.clone(), table.clone(), delta)))
+            .collect();
+        let prepared = Prepared {
+            credit: self.wal.reserve_commit(crate::commit::DECISION_BYTES)?,
+            state,
+            redo: pending.redo,
+            trees,
+            detached: true,
+        };
+        self.prepared.lock().insert(pending.xid, prepared);
+        Ok(())
+    }
+}

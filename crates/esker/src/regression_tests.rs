@@ -1,0 +1,312 @@
+//! Faults that a review found, kept from coming back. One test a fault, on the simulated disk, without threads.
+
+use crate::*;
+use esker_format::{Column, ColumnKind, ColumnMask, Compression, Layout, RowFormat, RowId};
+use esker_io::SimDisk;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+fn layout() -> Layout {
+    Layout {
+        image_bytes: 11 + 2 + 60000,
+        head_bytes: 1,
+        columns: vec![
+            Column { kind: ColumnKind::Fixed { width: 8 }, offset: 1, null: None },
+            Column { kind: ColumnKind::Var { len_bytes: 2, max: 60000 }, offset: 11, null: None },
+        ],
+    }
+}
+fn img(n: u64, len: usize) -> Vec<u8> {
+    let mut i = vec![0u8; 11 + 2 + 60000];
+    i[1..9].copy_from_slice(&n.to_le_bytes());
+    i[11..13].copy_from_slice(&(len as u16).to_le_bytes());
+    i
+}
+fn def() -> TableDef {
+    TableDef {
+        layout: layout(),
+        format: RowFormat::Dynamic,
+        compression: Compression::None,
+        temporary: false,
+        extra: vec![],
+    }
+}
+fn options() -> Options {
+    Options { background: Background::Inline, ..Options::default() }
+}
+fn open_with(disk: &SimDisk, o: Options) -> Result<Engine> {
+    Engine::open(Arc::new(disk.clone()), Path::new("/db"), o, Arc::new(|m, _| eprintln!("{m}")))
+}
+fn open(disk: &SimDisk) -> Result<Engine> {
+    open_with(disk, options())
+}
+fn begin(s: &mut Session) {
+    s.begin(Isolation::RepeatableRead, BeginOptions::default());
+    s.begin_statement();
+}
+fn ins(s: &mut Session, t: &Arc<Table>, n: u64, len: usize) -> RowId {
+    unsafe { s.insert_image(t, img(n, len).as_ptr()).unwrap() }
+}
+
+#[test]
+fn a_decision_after_a_flush_survives() {
+    let disk = SimDisk::new(1);
+    let e = open(&disk).unwrap();
+    e.create_table("t", &def()).unwrap();
+    let t = e.open_table("t").unwrap();
+    let mut s = e.session();
+    begin(&mut s);
+    ins(&mut s, &t, 1, 5);
+    s.prepare(b"x1").unwrap();
+    e.core.flush(&t, &t.tree()).unwrap(); // background flush between prepare and decision
+    s.commit().unwrap(); // acknowledged
+    e.core.checkpoint().unwrap(); // no flush of this tree in between, as in shorten_log
+    assert_eq!(s.count_rows(&t).unwrap(), 1);
+    s.commit().unwrap();
+    drop((s, t, e));
+    disk.crash();
+    let e = open(&disk).unwrap();
+    let t = e.open_table("t").unwrap();
+    let mut s = e.session();
+    assert_eq!(s.count_rows(&t).unwrap(), 1, "acknowledged row lost");
+}
+
+#[test]
+fn a_prepared_rollback_is_durable_before_its_files_go() {
+    let disk = SimDisk::new(1);
+    let o = Options { bulk_threshold_bytes: 4 << 10, min_run_bytes: 32 << 10, ..options() };
+    let e = open_with(&disk, o.clone()).unwrap();
+    e.create_table("t", &def()).unwrap();
+    let t = e.open_table("t").unwrap();
+    let mut s = e.session();
+    begin(&mut s);
+    for n in 0..200 {
+        ins(&mut s, &t, n, 1000);
+    }
+    s.prepare(b"x1").unwrap();
+    e.set_flush_mode(FlushMode::Lazy); // widens the window from one sync to a second
+    s.rollback().unwrap();
+    disk.crash();
+    drop((s, t, e));
+    match open_with(&disk, o) {
+        Ok(_) => {}
+        Err(err) => panic!("cannot open: {err}"),
+    }
+}
+
+#[test]
+fn a_hot_row_can_be_flushed() {
+    let disk = SimDisk::new(1);
+    let e = open(&disk).unwrap();
+    e.create_table("t", &def()).unwrap();
+    let t = e.open_table("t").unwrap();
+    let mut s = e.session();
+    begin(&mut s);
+    let id = ins(&mut s, &t, 0, 1);
+    s.commit().unwrap();
+    let mut old = e.session();
+    begin(&mut old);
+    old.take_view();
+    // 1.1 million versions of one row; many per transaction, below the bulk threshold.
+    let packed = {
+        let mut p = Vec::new();
+        unsafe { esker_format::row::pack(&t.layout, img(1, 1).as_ptr(), &mut p) };
+        p
+    };
+    for _ in 0..110 {
+        begin(&mut s);
+        for _ in 0..10_000 {
+            s.update_row(&t, id, &packed).unwrap();
+        }
+        s.commit().unwrap();
+    }
+    e.core.flush(&t, &t.tree()).unwrap();
+}
+
+#[test]
+fn redo_is_bounded() {
+    let disk = SimDisk::new(1);
+    let o = Options { memory_limit_bytes: 4 << 30, ..options() };
+    let e = open_with(&disk, o).unwrap();
+    e.create_table("t", &def()).unwrap();
+    let t = e.open_table("t").unwrap();
+    let mut s = e.session();
+    begin(&mut s);
+    for _ in 0..250 {
+        for n in 0..11 {
+            ins(&mut s, &t, n, 60_000);
+        }
+        s.begin_statement();
+        s.count_rows(&t).unwrap(); // any read of the table seals and starts anew
+        s.end_statement();
+    }
+    s.commit().unwrap();
+}
+
+#[test]
+fn unlocking_an_upgrade_keeps_the_shared_lock() {
+    let disk = SimDisk::new(1);
+    let e = open(&disk).unwrap();
+    e.create_table("t", &def()).unwrap();
+    let t = e.open_table("t").unwrap();
+    let mut s = e.session();
+    begin(&mut s);
+    let id = ins(&mut s, &t, 0, 1);
+    s.commit().unwrap();
+    begin(&mut s);
+    let lockwith = |m| ScanOptions { mask: ColumnMask::all(2), lock: Some(m), ..ScanOptions::default() };
+    let mut c = s.scan(&t, lockwith(LockMode::Shared)).unwrap();
+    assert_eq!(c.next_batch(&mut s).unwrap().ids.len(), 1); // matched: FOR SHARE
+    s.end_statement();
+    s.begin_statement();
+    let mut c = s.scan(&t, lockwith(LockMode::Exclusive)).unwrap();
+    assert_eq!(c.next_batch(&mut s).unwrap().ids.len(), 1); // UPDATE, does not match
+    s.unlock_row(&t, id);
+    let mut o = e.session();
+    o.set_lock_wait(Duration::from_millis(0), true);
+    begin(&mut o);
+    assert!(o.delete(&t, id).is_err(), "the shared lock of the statement before is gone");
+}
+
+#[test]
+fn an_xid_is_prepared_once() {
+    let disk = SimDisk::new(1);
+    let e = open(&disk).unwrap();
+    e.create_table("t", &def()).unwrap();
+    let t = e.open_table("t").unwrap();
+    let (mut a, mut b) = (e.session(), e.session());
+    begin(&mut a);
+    begin(&mut b);
+    ins(&mut a, &t, 1, 1);
+    ins(&mut b, &t, 2, 1);
+    a.prepare(b"x").unwrap();
+    let second = b.prepare(b"x");
+    assert!(second.is_err(), "second prepare of one XID accepted");
+}
+
+#[test]
+fn a_cursor_after_rollback_gives_no_rows_of_it() {
+    let disk = SimDisk::new(1);
+    let o = Options { bulk_threshold_bytes: 4 << 10, min_run_bytes: 32 << 10, ..options() };
+    let e = open_with(&disk, o.clone()).unwrap();
+    e.create_table("t", &def()).unwrap();
+    let t = e.open_table("t").unwrap();
+    let mut s = e.session();
+    begin(&mut s);
+    for n in 0..2000 {
+        ins(&mut s, &t, n, 100);
+    }
+    s.commit().unwrap();
+    begin(&mut s);
+    for n in 5000..7000 {
+        ins(&mut s, &t, n, 100);
+    }
+    let mut c = s.scan(&t, ScanOptions { mask: ColumnMask::all(2), ..ScanOptions::default() }).unwrap();
+    let mut rows = c.next_batch(&mut s).unwrap().ids.len();
+    s.rollback().unwrap();
+    loop {
+        let n = c.next_batch(&mut s).unwrap().ids.len();
+        if n == 0 {
+            break;
+        }
+        rows += n;
+    }
+    assert_eq!(rows, 2000, "rows of a rolled back transaction given out");
+}
+
+#[test]
+fn an_old_view_does_not_make_merges_go_round() {
+    let disk = SimDisk::new(1);
+    let e = open(&disk).unwrap();
+    e.create_table("t", &def()).unwrap();
+    let t = e.open_table("t").unwrap();
+    let mut s = e.session();
+    begin(&mut s);
+    let ids: Vec<_> = (0..1000).map(|n| ins(&mut s, &t, n, 10)).collect();
+    s.commit().unwrap();
+    e.core.flush(&t, &t.tree()).unwrap();
+    let mut old = e.session();
+    begin(&mut old);
+    old.take_view();
+    begin(&mut s);
+    for id in &ids[..400] {
+        s.delete(&t, *id).unwrap();
+    }
+    s.commit().unwrap();
+    e.core.flush(&t, &t.tree()).unwrap();
+    let mut merges = 0;
+    for i in 0..10 {
+        while e.core.merge_once(&t, &t.tree(), false).unwrap() {
+            merges += 1;
+        }
+        begin(&mut s);
+        s.delete(&t, ids[500 + i]).unwrap();
+        s.commit().unwrap();
+        e.core.flush(&t, &t.tree()).unwrap();
+    }
+    assert!(merges < 5, "{merges} rewrites of the table for 10 flushes of one row");
+}
+
+#[test]
+fn rows_under_a_range_mark_are_purged() {
+    let disk = SimDisk::new(1);
+    let e = open(&disk).unwrap();
+    e.create_table("t", &def()).unwrap();
+    let t = e.open_table("t").unwrap();
+    let mut s = e.session();
+    begin(&mut s);
+    for n in 0..1000 {
+        ins(&mut s, &t, n, 10);
+    }
+    s.commit().unwrap();
+    begin(&mut s);
+    s.delete_all(&t).unwrap();
+    s.commit().unwrap();
+    begin(&mut s);
+    for n in 0..10 {
+        ins(&mut s, &t, n, 10);
+    }
+    s.commit().unwrap();
+    for _ in 0..5 {
+        e.checkpoint().unwrap();
+    }
+    let st = t.tree().snapshot();
+    let rows: u64 = st.runs.iter().map(|h| h.run.stats.rows).sum();
+    assert!(rows == 10 && st.marks.is_empty(), "{rows} rows and {} marks are kept for 10 rows", st.marks.len());
+}
+
+#[test]
+fn a_locking_cursor_sees_own_changes() {
+    let disk = SimDisk::new(1);
+    let e = open(&disk).unwrap();
+    let small = Layout {
+        image_bytes: 9,
+        head_bytes: 1,
+        columns: vec![Column { kind: ColumnKind::Fixed { width: 8 }, offset: 1, null: None }],
+    };
+    let img = |n: u64, _l: usize| {
+        let mut i = vec![0u8; 9];
+        i[1..9].copy_from_slice(&n.to_le_bytes());
+        i
+    };
+    let ins =
+        |s: &mut Session, t: &Arc<Table>, n: u64, l: usize| unsafe { s.insert_image(t, img(n, l).as_ptr()).unwrap() };
+    e.create_table("t", &TableDef { layout: small, ..def() }).unwrap();
+    let t = e.open_table("t").unwrap();
+    let mut s = e.session();
+    begin(&mut s);
+    let ids: Vec<_> = (0..100).map(|n| ins(&mut s, &t, n, 10)).collect();
+    s.commit().unwrap();
+    begin(&mut s);
+    let mut c = s
+        .scan(&t, ScanOptions { mask: ColumnMask::all(1), lock: Some(LockMode::Exclusive), ..ScanOptions::default() })
+        .unwrap();
+    let _ = c.next_batch(&mut s).unwrap().ids[0];
+    unsafe { s.update_image(&t, ids[1], img(777, 10).as_ptr()).unwrap() };
+    s.delete(&t, ids[2]).unwrap();
+    let b = c.next_batch(&mut s).unwrap();
+    let n = unsafe { u64::from_le_bytes(std::slice::from_raw_parts(b.images.add(1), 8).try_into().unwrap()) };
+    let third = c.next_batch(&mut s).unwrap().ids[0];
+    assert!(n == 777 && third == ids[3], "locking cursor gave {n}, then row {third}");
+}

@@ -1,0 +1,377 @@
+//! A session: one caller's transaction, its view, its statements and savepoints.
+//!
+//! Invariants: a session is used by one thread at a time; a transaction that has written stands in the engine's
+//! registry until its status word is stored; rolling back to a point aborts every ordinal from there on, in every
+//! memtable and run, without touching a row.
+
+use crate::bulk::BulkWriter;
+use crate::core::Core;
+use crate::lock::{LockOwner, Parker, WaitHooks, WaitPolicy};
+use crate::memtable::{Memtable, TxnSlot};
+use crate::run::Run;
+use crate::table::Table;
+use crate::tree::Tree;
+use crate::txn::{TxnState, View};
+use crate::views::ViewSlot;
+use crate::{Error, Result};
+use esker_format::{CommitSeq, RowId, TxnId};
+use esker_trace::counters::{count, Counter, SessionCounters};
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How a transaction isolates its reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Isolation {
+    /// A view per statement.
+    ReadCommitted,
+    /// A view per transaction, opened by its first read.
+    RepeatableRead,
+}
+
+/// Further properties of a transaction.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct BeginOptions {
+    /// A row that was changed after the view was opened by a plain read is an error to a writer.
+    pub snapshot_isolation: bool,
+}
+
+/// A point of a transaction to which it can be rolled back.
+#[derive(Debug, Clone, Default)]
+pub struct Savepoint {
+    ordinal: u64,
+    deltas: Vec<i64>,
+}
+
+/// What a transaction has in one tree.
+pub(crate) struct TreeTxn {
+    pub(crate) table: Arc<Table>,
+    pub(crate) tree: Arc<Tree>,
+    /// Memtable (by id) and the transaction's place in it.
+    pub(crate) slot: (u64, *const TxnSlot),
+    pub(crate) ids: Range<u64>,
+    pub(crate) reserve: u64,
+    pub(crate) bulk: Option<BulkWriter>,
+    pub(crate) private: Option<Private>,
+    pub(crate) runs: Vec<Arc<Run>>,
+    pub(crate) live_delta: i64,
+    pub(crate) marks: usize,
+}
+
+/// A memtable of one transaction alone: its large updates and deletes, before they become runs.
+#[derive(Clone)]
+pub(crate) struct Private {
+    pub(crate) mem: Arc<Memtable>,
+    pub(crate) slot: *const TxnSlot,
+}
+
+/// An open transaction.
+pub(crate) struct Txn {
+    pub(crate) state: Arc<TxnState>,
+    pub(crate) isolation: Isolation,
+    pub(crate) options: BeginOptions,
+    pub(crate) view: Option<CommitSeq>,
+    /// The view was opened by a plain read.
+    pub(crate) view_by_read: bool,
+    pub(crate) next_ordinal: u64,
+    pub(crate) redo: Vec<u8>,
+    /// Bytes of small writes since the last private run.
+    pub(crate) small_bytes: usize,
+    pub(crate) trees: Vec<TreeTxn>,
+    pub(crate) last_tree: usize,
+    pub(crate) registered: bool,
+    pub(crate) prepared: Option<Vec<u8>>,
+    /// Gathered rows were lost to this error: the transaction can only be rolled back.
+    pub(crate) broken: Option<(u64, Error)>,
+    /// `commit_ordered` has run: commit only waits.
+    pub(crate) committed: Option<CommitSeq>,
+}
+
+/// One caller of the engine.
+pub struct Session {
+    pub(crate) core: Arc<Core>,
+    pub(crate) txn: Option<Box<Txn>>,
+    pub(crate) view_slot: Arc<ViewSlot>,
+    pub(crate) statement_view: Option<CommitSeq>,
+    statement: Savepoint,
+    pub(crate) parker: Arc<Parker>,
+    pub(crate) wait: WaitPolicy,
+    /// The lock that was granted last, if it was not held before.
+    fresh_lock: Option<(esker_format::TreeId, RowId)>,
+    pub(crate) hooks: Box<dyn WaitHooks + Send>,
+    counters: Arc<SessionCounters>,
+    pub(crate) scratch: Vec<u8>,
+    /// The tree of the transaction for which there is a stage.
+    pub(crate) staged: Option<usize>,
+}
+
+// SAFETY: the raw pointers of a transaction are into memtables that the transaction's state keeps alive, and a session
+// is used by one thread at a time.
+unsafe impl Send for Session {}
+
+/// Wakes a session that waits for a lock, from any thread.
+#[derive(Clone)]
+pub struct Killer(Arc<Parker>);
+
+impl Killer {
+    /// The session's lock wait, now or the next one, ends with [`Error::Interrupted`].
+    pub fn kill(&self) {
+        self.0.kill();
+    }
+}
+
+impl Session {
+    pub(crate) fn new(core: Arc<Core>) -> Session {
+        Session {
+            view_slot: core.views.register(),
+            core,
+            txn: None,
+            statement_view: None,
+            statement: Savepoint::default(),
+            parker: Parker::new(),
+            fresh_lock: None,
+            wait: WaitPolicy { timeout: Duration::from_secs(50), nowait: false },
+            hooks: Box::new(crate::lock::NoHooks),
+            counters: Arc::new(SessionCounters::new()),
+            scratch: Vec::new(),
+            staged: None,
+        }
+    }
+
+    /// This session's counters; bind them to the thread that works for it (see `esker_trace::counters::bind`).
+    pub fn counters(&self) -> Arc<SessionCounters> {
+        self.counters.clone()
+    }
+
+    /// A handle to end this session's lock waits.
+    pub fn killer(&self) -> Killer {
+        Killer(self.parker.clone())
+    }
+
+    /// Forgets a kill that came while nothing waited: call at the start of a statement.
+    pub fn clear_kill(&self) {
+        self.parker.clear_kill();
+    }
+
+    /// How long row lock requests wait.
+    pub fn set_lock_wait(&mut self, timeout: Duration, nowait: bool) {
+        self.wait = WaitPolicy { timeout, nowait };
+    }
+
+    /// What is called around a wait for a row lock.
+    pub fn set_wait_hooks(&mut self, hooks: Box<dyn WaitHooks + Send>) {
+        self.hooks = hooks;
+    }
+
+    /// Begins a transaction, unless one is open.
+    pub fn begin(&mut self, isolation: Isolation, options: BeginOptions) {
+        if self.txn.is_some() {
+            return;
+        }
+        let id = TxnId(self.core.next_txn.fetch_add(1, Ordering::Relaxed));
+        self.txn = Some(Box::new(Txn {
+            state: TxnState::new(id),
+            isolation,
+            options,
+            view: None,
+            view_by_read: false,
+            next_ordinal: 1,
+            redo: Vec::new(),
+            small_bytes: 0,
+            trees: Vec::new(),
+            last_tree: 0,
+            registered: false,
+            prepared: None,
+            broken: None,
+            committed: None,
+        }));
+        self.statement = Savepoint { ordinal: 1, deltas: Vec::new() };
+    }
+
+    /// Is a transaction open?
+    pub fn in_transaction(&self) -> bool {
+        self.txn.is_some()
+    }
+
+    /// Has the open transaction written anything?
+    pub fn has_written(&self) -> bool {
+        self.txn.as_ref().is_some_and(|t| t.registered)
+    }
+
+    /// The open transaction's identity.
+    pub fn txn_id(&self) -> Option<TxnId> {
+        self.txn.as_ref().map(|t| t.state.id)
+    }
+
+    pub(crate) fn txn_mut(&mut self) -> Result<&mut Txn> {
+        if self.txn.is_none() {
+            self.begin(Isolation::ReadCommitted, BeginOptions::default());
+        }
+        self.txn.as_deref_mut().ok_or_else(|| Error::InvalidArgument("no transaction".into()))
+    }
+
+    /// Opens the transaction's view now: START TRANSACTION WITH CONSISTENT SNAPSHOT.
+    pub fn take_view(&mut self) {
+        let seq = self.core.views.open(&self.view_slot);
+        count(Counter::Views, 1);
+        if let Some(txn) = self.txn.as_deref_mut() {
+            if txn.isolation == Isolation::RepeatableRead && txn.view.is_none() {
+                txn.view = Some(seq);
+                txn.view_by_read = true;
+            }
+        }
+    }
+
+    /// The view of a plain read.
+    pub(crate) fn read_view(&mut self) -> Result<View> {
+        let me = self.txn_mut()?.state.id;
+        let txn = self.txn_mut()?;
+        let kept = match txn.isolation {
+            Isolation::RepeatableRead => txn.view,
+            Isolation::ReadCommitted => self.statement_view,
+        };
+        if let Some(seq) = kept {
+            return Ok(View { seq, me });
+        }
+        let seq = self.core.views.open(&self.view_slot);
+        count(Counter::Views, 1);
+        let txn = self.txn_mut()?;
+        match txn.isolation {
+            Isolation::RepeatableRead => {
+                txn.view = Some(seq);
+                txn.view_by_read = true;
+            }
+            Isolation::ReadCommitted => self.statement_view = Some(seq),
+        }
+        Ok(View { seq, me })
+    }
+
+    /// The view of a read that locks: everything committed by now. The session's slot keeps it from being purged.
+    pub(crate) fn latest_view(&mut self) -> Result<View> {
+        let me = self.txn_mut()?.state.id;
+        Ok(View { seq: self.core.views.open(&self.view_slot), me })
+    }
+
+    /// Begins a statement: what [`rollback_statement`](Self::rollback_statement) goes back to.
+    pub fn begin_statement(&mut self) {
+        self.statement_view = None;
+        self.statement = self.savepoint();
+    }
+
+    /// Ends a statement: a READ COMMITTED view is let go.
+    pub fn end_statement(&mut self) {
+        self.statement_view = None;
+        if self.txn.as_ref().is_none_or(|t| t.isolation == Isolation::ReadCommitted || t.view.is_none()) {
+            self.view_slot.clear();
+        }
+    }
+
+    /// Undoes the statement that began last.
+    pub fn rollback_statement(&mut self) {
+        let point = std::mem::take(&mut self.statement);
+        if self.txn.as_ref().is_some_and(|t| t.next_ordinal > point.ordinal) {
+            count(Counter::StatementRollbacks, 1);
+        }
+        self.rollback_to(&point);
+        self.statement = point;
+    }
+
+    /// Marks this point of the transaction.
+    pub fn savepoint(&mut self) -> Savepoint {
+        match self.txn.as_deref() {
+            Some(t) => Savepoint { ordinal: t.next_ordinal, deltas: t.trees.iter().map(|t| t.live_delta).collect() },
+            None => Savepoint { ordinal: 1, deltas: Vec::new() },
+        }
+    }
+
+    /// Undoes everything since `point`. Row locks stay until the transaction ends, as is usual.
+    pub fn rollback_to(&mut self, point: &Savepoint) {
+        let Some(txn) = self.txn.as_deref_mut() else {
+            return;
+        };
+        if txn.next_ordinal <= point.ordinal {
+            return;
+        }
+        txn.state.abort_ordinals(point.ordinal, txn.next_ordinal);
+        if txn.broken.as_ref().is_some_and(|(first, _)| *first >= point.ordinal) {
+            // What was lost is undone.
+            txn.broken = None;
+        }
+        for (i, tree) in txn.trees.iter_mut().enumerate() {
+            tree.live_delta = point.deltas.get(i).copied().unwrap_or(0);
+            if tree.bulk.as_ref().is_some_and(|b| b.first_ordinal >= point.ordinal) {
+                if let Some(bulk) = tree.bulk.take() {
+                    bulk.abandon();
+                }
+            }
+        }
+        let aborted = txn.state.aborted();
+        for tree in &mut txn.trees {
+            let gone: Vec<Arc<Run>> = tree
+                .runs
+                .iter()
+                .filter(|r| aborted.covers(r.stats.min_ordinal, r.stats.max_ordinal + 1))
+                .cloned()
+                .collect();
+            if !gone.is_empty() {
+                tree.runs.retain(|r| !gone.iter().any(|g| Arc::ptr_eq(g, r)));
+                self.core.drop_runs(&tree.tree, gone);
+            }
+        }
+    }
+
+    /// Takes a lock on a row, waiting as set by [`set_lock_wait`](Self::set_lock_wait).
+    pub(crate) fn lock_row(
+        &mut self,
+        tree: &Tree,
+        row: RowId,
+        mode: crate::LockMode,
+        wait: WaitPolicy,
+    ) -> Result<crate::lock::LockOutcome> {
+        let owner = self.txn_mut()?.state.locks.clone();
+        let outcome = self.core.locks.lock(&owner, &self.parker, tree.id, row, mode, wait, &*self.hooks)?;
+        self.fresh_lock = (outcome == crate::lock::LockOutcome::Granted).then_some((tree.id, row));
+        Ok(outcome)
+    }
+
+    /// Waits until a transaction that inserts into `tree` has ended, for as long as for a row.
+    pub(crate) fn wait_for_inserter(&mut self, tree: &Tree, inserter: &Arc<LockOwner>) -> Result<()> {
+        let owner = self.txn_mut()?.state.locks.clone();
+        Ok(self.core.locks.wait_for_end(&owner, &self.parker, inserter, tree.id, self.wait, &*self.hooks)?)
+    }
+
+    /// Lets go of the lock on a row that did not match.
+    /// Does nothing if the transaction had that lock before: it may have written the row.
+    pub fn unlock_row(&mut self, table: &Table, row: RowId) {
+        let tree = table.tree().id;
+        if self.fresh_lock.take_if(|lock| *lock == (tree, row)).is_none() {
+            return;
+        }
+        if let Some(txn) = self.txn.as_deref() {
+            self.core.locks.unlock_row(&txn.state.locks, tree, row);
+        }
+    }
+
+    /// Number of rows that a plain read would see.
+    pub fn count_rows(&mut self, table: &Arc<Table>) -> Result<u64> {
+        let options = crate::ScanOptions {
+            mask: esker_format::ColumnMask::none(table.layout.columns.len()),
+            ..Default::default()
+        };
+        let mut cursor = self.scan(table, options)?;
+        cursor.count_rest()
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        // A session that goes with an open transaction rolls it back; a prepared one stays for its coordinator.
+        if self.txn.as_ref().is_some_and(|t| t.prepared.is_some() && t.committed.is_none()) {
+            self.detach_prepared();
+        } else {
+            let _ = self.rollback();
+        }
+        self.view_slot.clear();
+    }
+}

@@ -1,0 +1,137 @@
+//! What the engine says about itself: figures for status variables, and a page for people.
+
+use crate::engine::Engine;
+use esker_format::Lsn;
+use esker_trace::counters::{global_total, Counter};
+use esker_trace::memory::{charged, Account};
+use std::fmt::Write;
+
+/// Figures of an engine at a moment.
+#[derive(Debug, Clone, Default)]
+pub struct Status {
+    /// Tables.
+    pub tables: u64,
+    /// Runs of all tables.
+    pub runs: u64,
+    /// Bytes of all run files.
+    pub run_bytes: u64,
+    /// Bytes of blocks in the cache.
+    pub cache_bytes: u64,
+    /// End of the log.
+    pub wal_end: Lsn,
+    /// The log is durable up to here.
+    pub wal_durable: Lsn,
+    /// Replay would begin here.
+    pub replay_from: Lsn,
+    /// The log ended here when it was opened.
+    pub recovered_to: Lsn,
+    /// Bytes of log that were replayed then.
+    pub recovered_bytes: u64,
+    /// The newest visible commit sequence.
+    pub visible_seq: u64,
+    /// The oldest sequence that a view may need.
+    pub view_horizon: u64,
+    /// Prepared transactions.
+    pub prepared: u64,
+    /// Bound of large memory, in bytes.
+    pub memory_limit_bytes: u64,
+}
+
+impl Engine {
+    /// Figures. Takes no lock that a row operation takes.
+    pub fn status(&self) -> Status {
+        let core = &self.core;
+        let mut status = Status {
+            cache_bytes: core.cache.bytes(),
+            wal_end: core.wal.end_lsn(),
+            wal_durable: core.wal.durable_lsn(),
+            replay_from: core.signals.replay_from(),
+            recovered_to: core.wal.replayed().end,
+            recovered_bytes: core.wal.replayed().size_bytes,
+            visible_seq: core.views.visible_seq().0,
+            view_horizon: core.views.horizon().0,
+            prepared: core.prepared.lock().len() as u64,
+            memory_limit_bytes: core.memory_limit(),
+            ..Status::default()
+        };
+        for (_, tree) in core.trees() {
+            status.tables += 1;
+            for handle in &tree.snapshot().runs {
+                status.runs += 1;
+                status.run_bytes += handle.run.size_bytes;
+            }
+        }
+        status
+    }
+
+    /// The page that SHOW ENGINE ESKER STATUS prints.
+    pub fn status_text(&self) -> String {
+        let s = self.status();
+        let mut out = String::new();
+        let _ = writeln!(out, "LOG\n---");
+        let _ = writeln!(
+            out,
+            "end {}, durable {}, replay from {} ({} bytes)",
+            s.wal_end,
+            s.wal_durable,
+            s.replay_from,
+            s.wal_end.0.saturating_sub(s.replay_from.0)
+        );
+        let _ = writeln!(out, "visible commit sequence {}, oldest view {}", s.visible_seq, s.view_horizon);
+        let _ = writeln!(out, "\nTRANSACTIONS\n------------");
+        for (txn, rows) in self.core.writer_list() {
+            let _ = writeln!(out, "transaction {txn}: {rows} rows locked");
+        }
+        let _ = writeln!(out, "prepared {}", s.prepared);
+        let _ = writeln!(out, "\nMEMORY\n------");
+        for account in Account::ALL {
+            let _ = writeln!(out, "{} {}", account.name(), charged(account));
+        }
+        let _ = writeln!(out, "limit {}", s.memory_limit_bytes);
+        let _ = writeln!(out, "\nTABLES\n------");
+        for (table, tree) in self.core.trees() {
+            let stats = table.stats();
+            let _ = writeln!(
+                out,
+                "{}: about {} rows, {} runs, {} bytes on disk and in memory, {} range deletes, next row {}",
+                table.name(),
+                stats.rows,
+                stats.runs,
+                stats.data_bytes,
+                tree.snapshot().marks.len(),
+                tree.next_row()
+            );
+        }
+        let _ = writeln!(out, "\nWAITS\n-----");
+        for (event, times) in esker_trace::wait::report() {
+            let _ = writeln!(
+                out,
+                "{}: {} times, {} us in all, mean {} ns, 99% below {} ns",
+                event.name(),
+                times.count,
+                times.sum_ns / 1000,
+                times.mean_ns(),
+                times.quantile_ns(0.99)
+            );
+        }
+        let _ = writeln!(out, "\nLOCKS (contended)\n-----");
+        for site in esker_trace::lock::report().iter().filter(|s| s.contended > 0) {
+            let _ = writeln!(out, "{}: {} times", site.name, site.contended);
+        }
+        let _ = writeln!(out, "\nCOUNTERS\n--------");
+        for counter in Counter::ALL {
+            let _ = writeln!(out, "{} {}", counter.name(), global_total(*counter));
+        }
+        out
+    }
+}
+
+impl crate::core::Core {
+    /// Writes every memtable out and a manifest.
+    pub(crate) fn flush_all(&self) -> crate::Result<()> {
+        for (table, tree) in self.trees() {
+            self.flush(&table, &tree)?;
+        }
+        self.checkpoint()
+    }
+}

@@ -1,0 +1,106 @@
+//! Read views: who sees how far, and what purge must therefore keep.
+//!
+//! Owns `visible_seq`, the newest commit sequence below which every status word is stored, and one slot a session with
+//! the oldest sequence that session may still ask for. Invariant: `horizon()` never exceeds a sequence that a
+//! registered view uses. The reader's store and the horizon's scan order each other by sequentially consistent
+//! accesses (Dekker): a reader publishes its slot, then checks that no horizon has passed it.
+
+use esker_format::CommitSeq;
+use esker_trace::lock::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+const NONE: u64 = u64::MAX;
+
+/// One session's oldest view.
+pub(crate) struct ViewSlot(AtomicU64);
+
+impl ViewSlot {
+    /// Lets go of the session's views.
+    pub(crate) fn clear(&self) {
+        self.0.store(NONE, Ordering::Release);
+    }
+}
+
+/// All sessions' views.
+pub(crate) struct Views {
+    visible: AtomicU64,
+    horizon: AtomicU64,
+    slots: Mutex<Vec<Weak<ViewSlot>>>,
+}
+
+impl Views {
+    pub(crate) fn new(visible: CommitSeq) -> Self {
+        Views {
+            visible: AtomicU64::new(visible.0),
+            horizon: AtomicU64::new(0),
+            slots: Mutex::new("views.slots", Vec::new()),
+        }
+    }
+
+    pub(crate) fn register(&self) -> Arc<ViewSlot> {
+        let slot = Arc::new(ViewSlot(AtomicU64::new(NONE)));
+        let mut slots = self.slots.lock();
+        slots.retain(|s| s.strong_count() > 0);
+        slots.push(Arc::downgrade(&slot));
+        slot
+    }
+
+    /// The newest sequence that a view may use.
+    pub(crate) fn visible_seq(&self) -> CommitSeq {
+        CommitSeq(self.visible.load(Ordering::SeqCst))
+    }
+
+    /// Makes everything up to `seq` visible. Called under the commit lock, with rising sequences.
+    pub(crate) fn publish(&self, seq: CommitSeq) {
+        let old = self.visible.swap(seq.0, Ordering::SeqCst);
+        assert!(old <= seq.0, "visible_seq went back from {old} to {seq}");
+    }
+
+    /// Opens a view in `slot`, which keeps the older of what it has and this.
+    pub(crate) fn open(&self, slot: &ViewSlot) -> CommitSeq {
+        loop {
+            let seq = self.visible.load(Ordering::SeqCst);
+            let kept = slot.0.load(Ordering::Relaxed).min(seq);
+            slot.0.store(kept, Ordering::SeqCst);
+            if self.horizon.load(Ordering::SeqCst) <= seq {
+                return CommitSeq(seq);
+            }
+            // A purge has passed this sequence meanwhile: what is visible now has moved on too.
+        }
+    }
+
+    /// The oldest sequence that any view uses or will use: for a row, every version older than the newest one at or
+    /// before it is dead.
+    pub(crate) fn horizon(&self) -> CommitSeq {
+        let mut slots = self.slots.lock();
+        slots.retain(|s| s.strong_count() > 0);
+        let oldest = |slots: &Vec<Weak<ViewSlot>>| {
+            slots.iter().filter_map(Weak::upgrade).map(|s| s.0.load(Ordering::SeqCst)).min().unwrap_or(NONE)
+        };
+        let candidate = self.visible.load(Ordering::SeqCst).min(oldest(&slots));
+        self.horizon.fetch_max(candidate, Ordering::SeqCst);
+        // A view that was opening at the same time either shows here or sees the horizon and takes a newer sequence.
+        CommitSeq(candidate.min(oldest(&slots)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn horizon_waits_for_the_oldest_view() {
+        let v = Views::new(CommitSeq(5));
+        let (a, b) = (v.register(), v.register());
+        assert_eq!(v.open(&a), CommitSeq(5));
+        v.publish(CommitSeq(9));
+        assert_eq!(v.open(&b), CommitSeq(9));
+        assert_eq!(v.horizon(), CommitSeq(5));
+        a.clear();
+        assert_eq!(v.horizon(), CommitSeq(9));
+        drop(b);
+        v.publish(CommitSeq(12));
+        assert_eq!(v.horizon(), CommitSeq(12));
+    }
+}

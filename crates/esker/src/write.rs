@@ -1,0 +1,542 @@
+//! Writing rows: small writes go to the shared memtable at once and gather redo; past a threshold inserts go to a bulk
+//! writer and updates and deletes to a private memtable, both of which end as private runs.
+//!
+//! Invariants: a row other than a fresh one is written only under its exclusive lock; every change takes the next
+//! ordinal; what is in no private run is in the redo buffer.
+
+use crate::bulk::{BulkWriter, Chunk, Gathered};
+use crate::lock::{LockMode, LockOutcome};
+use crate::memtable::Memtable;
+use crate::run::Run;
+use crate::session::{Private, Session, TreeTxn};
+use crate::table::Table;
+use crate::tree::{find, Found, RangeMark, RunHandle};
+use crate::txn::View;
+use crate::{Error, Result};
+use esker_format::{CommitSeq, Lsn, Record, RowId, VersionTag, MAX_ROW_BYTES};
+use esker_trace::counters::{count, Counter};
+use std::sync::atomic::Ordering;
+use std::sync::Arc;
+
+/// Largest range of row ids that a writer reserves at once.
+const MOST_RESERVED: u64 = 1 << 16;
+/// A private memtable of this size becomes a run, in bytes.
+const PRIVATE_BYTES: usize = 16 << 20;
+
+/// Room for rows that are inserted; see [`Session::stage`].
+#[derive(Debug)]
+pub struct Stage {
+    /// Where the first image goes.
+    pub images: *mut u8,
+    /// Bytes from one image to the next.
+    pub stride: usize,
+    /// So many images have room.
+    pub rows: usize,
+    /// The first row's id; the others follow.
+    pub first: RowId,
+}
+
+impl Session {
+    /// Inserts a row given as a row image.
+    ///
+    /// # Safety
+    /// `image` points to `layout.image_bytes` readable bytes; its blob slots point to readable bytes.
+    pub unsafe fn insert_image(&mut self, table: &Arc<Table>, image: *const u8) -> Result<RowId> {
+        let at = self.tree_txn(table)?;
+        if table.has_blobs {
+            // SAFETY: the caller's promise.
+            check_length(unsafe { esker_format::row::packed_len(&table.layout, image) as u64 })?;
+        }
+        let Session { core, txn: Some(txn), scratch, .. } = self else { return Err(no_transaction()) };
+        let tree = &mut txn.trees[at];
+        if tree.bulk.is_none() {
+            let mut packed = std::mem::take(scratch);
+            packed.clear();
+            // SAFETY: the caller's promise.
+            unsafe { esker_format::row::pack(&table.layout, image, &mut packed) };
+            let result = self.insert_packed(at, &packed);
+            self.keep_scratch(packed);
+            return result;
+        }
+        let row = tree.take_row(&txn.state);
+        let ordinal = txn.next_ordinal;
+        txn.next_ordinal += 1;
+        tree.live_delta += 1;
+        if let Some(bulk) = &mut tree.bulk {
+            // SAFETY: the caller's promise.
+            unsafe { bulk.push_image(row, ordinal, image, &|| core.new_file_id())? };
+        }
+        count(Counter::RowsInserted, 1);
+        Ok(row)
+    }
+
+    /// Where the next rows of an insert may be written as images, if the transaction inserts in bulk into `table` and its
+    /// rows are short and without blobs. Every other call on the session must be preceded by
+    /// [`unstage`](Self::unstage), which says how many were written.
+    pub fn stage(&mut self, table: &Arc<Table>) -> Option<Stage> {
+        let at = self.tree_txn(table).ok()?;
+        let txn = self.txn.as_deref_mut()?;
+        let tree = &mut txn.trees[at];
+        let (images, room) = tree.bulk.as_mut()?.room();
+        let rows = room.min((tree.ids.end - tree.ids.start) as usize);
+        self.staged = (rows > 0).then_some(at);
+        let stride = table.layout.image_bytes as usize;
+        (rows > 0).then_some(Stage { images, stride, rows, first: RowId(tree.ids.start) })
+    }
+
+    /// Takes the first `rows` images of the [`stage`](Self::stage) as inserted rows. If one of them is lost to an error,
+    /// then also to every later one, until what was inserted is rolled back.
+    ///
+    /// # Safety
+    /// So many images lie there, as [`insert_image`](Self::insert_image) wants them, and no other call came in between.
+    pub unsafe fn unstage(&mut self, rows: usize) -> Result<()> {
+        let Some(at) = self.staged.take().filter(|_| rows > 0) else { return Ok(()) };
+        let Session { core, txn: Some(txn), .. } = self else { return Err(no_transaction()) };
+        let (tree, ordinal) = (&mut txn.trees[at], txn.next_ordinal);
+        let first = RowId(tree.ids.start);
+        tree.ids.start += rows as u64;
+        tree.live_delta += rows as i64;
+        txn.next_ordinal += rows as u64;
+        count(Counter::RowsInserted, rows as u64);
+        match &mut tree.bulk {
+            // SAFETY: the caller's promise.
+            Some(bulk) => unsafe { bulk.wrote_images(first, ordinal, rows, &|| core.new_file_id()) },
+            None => Err(no_transaction()),
+        }
+    }
+
+    /// Inserts a packed row (see `esker_format::row`).
+    pub fn insert_row(&mut self, table: &Arc<Table>, packed: &[u8]) -> Result<RowId> {
+        check_row(table, packed)?;
+        let at = self.tree_txn(table)?;
+        let bulk = self.txn.as_deref().is_some_and(|t| t.trees[at].bulk.is_some());
+        if bulk {
+            let mut image = vec![0u8; table.layout.image_bytes as usize];
+            esker_format::row::unpack(&table.layout, packed, &table.all_columns(), &mut image)
+                .map_err(|e| Error::InvalidArgument(e.to_string()))?;
+            // SAFETY: `unpack` filled the image; its blob slots point into `packed`.
+            return unsafe { self.insert_image(table, image.as_ptr()) };
+        }
+        self.insert_packed(at, packed)
+    }
+
+    fn insert_packed(&mut self, at: usize, packed: &[u8]) -> Result<RowId> {
+        check_length(packed.len() as u64)?;
+        let Some(txn) = self.txn.as_deref_mut() else { return Err(no_transaction()) };
+        let row = txn.trees[at].take_row(&txn.state);
+        self.put_small(at, row, Some(packed))?;
+        count(Counter::RowsInserted, 1);
+        let Session { core, txn: Some(txn), .. } = self else { return Err(no_transaction()) };
+        let tree = &mut txn.trees[at];
+        tree.live_delta += 1;
+        if txn.small_bytes > core.options.bulk_threshold_bytes {
+            tree.bulk = Some(BulkWriter::new(core.bulk_plan(&tree.table, &tree.tree), txn.next_ordinal));
+        }
+        Ok(row)
+    }
+
+    /// Gives a row a new version, from a row image.
+    ///
+    /// # Safety
+    /// As for [`insert_image`](Self::insert_image).
+    pub unsafe fn update_image(&mut self, table: &Arc<Table>, row: RowId, image: *const u8) -> Result<()> {
+        let mut packed = std::mem::take(&mut self.scratch);
+        packed.clear();
+        // SAFETY: the caller's promise.
+        let length =
+            if table.has_blobs { unsafe { esker_format::row::packed_len(&table.layout, image) as u64 } } else { 0 };
+        let result = check_length(length).and_then(|()| {
+            // SAFETY: the caller's promise.
+            unsafe { esker_format::row::pack(&table.layout, image, &mut packed) };
+            self.write_version(table, row, Some(&packed))
+        });
+        self.keep_scratch(packed);
+        result
+    }
+
+    /// Gives a row a new version, from a packed row.
+    pub fn update_row(&mut self, table: &Arc<Table>, row: RowId, packed: &[u8]) -> Result<()> {
+        check_row(table, packed)?;
+        self.write_version(table, row, Some(packed))
+    }
+
+    /// Deletes a row.
+    pub fn delete(&mut self, table: &Arc<Table>, row: RowId) -> Result<()> {
+        self.write_version(table, row, None)
+    }
+
+    fn write_version(&mut self, table: &Arc<Table>, row: RowId, packed: Option<&[u8]>) -> Result<()> {
+        check_length(packed.map_or(0, |p| p.len() as u64))?;
+        let at = self.tree_txn(table)?;
+        let tree = table.tree();
+        let wait = self.wait;
+        if self.lock_row(&tree, row, LockMode::Exclusive, wait)? == LockOutcome::Granted {
+            // Not read under this lock: is it still there?
+            if self.find_latest(table, row)?.is_none() {
+                return Err(Error::RowNotFound);
+            }
+        } else {
+            // Versions of a row reach the memtable in the order of their ordinals, gathered ones too.
+            self.seal_for_read(table)?;
+        }
+        let large = self.txn.as_deref().is_some_and(|t| t.small_bytes > self.core.options.bulk_threshold_bytes);
+        if large {
+            self.put_private(at, row, packed)?;
+        } else {
+            self.put_small(at, row, packed)?;
+        }
+        if packed.is_some() {
+            count(Counter::RowsUpdated, 1);
+        } else {
+            count(Counter::RowsDeleted, 1);
+            if let Some(txn) = self.txn.as_deref_mut() {
+                txn.trees[at].live_delta -= 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// The newest committed or own version of a row, checked against snapshot isolation.
+    pub(crate) fn find_latest(&mut self, table: &Arc<Table>, row: RowId) -> Result<Option<Found>> {
+        let view = self.latest_view()?;
+        self.find_for_write(table, row, view)
+    }
+
+    pub(crate) fn find_for_write(&mut self, table: &Arc<Table>, row: RowId, view: View) -> Result<Option<Found>> {
+        self.seal_for_read(table)?;
+        let private = self.private_of(table);
+        let found = find(&table.tree().snapshot(), private.as_ref(), row, view)?;
+        let Some((order, found)) = found else {
+            return Ok(None);
+        };
+        if let Some(txn) = self.txn.as_deref() {
+            let newer = txn.view.is_some_and(|v| order.0 != u64::MAX && order.0 > v.0);
+            if newer && txn.options.snapshot_isolation && txn.view_by_read {
+                return Err(Error::RecordChanged);
+            }
+        }
+        Ok(Some(found).filter(|f| !matches!(f, Found::Tombstone)))
+    }
+
+    /// Locks all rows that there are, those that others are inserting too, and counts them: what
+    /// [`delete_all`](Self::delete_all) is about to delete.
+    pub fn lock_all(&mut self, table: &Arc<Table>) -> Result<u64> {
+        let tree = table.tree();
+        self.lock_range(&tree)?;
+        let me = self.txn_mut()?.state.id;
+        for (_, inserter) in self.core.inserters(tree.id, me) {
+            self.wait_for_inserter(&tree, &inserter)?;
+        }
+        let mask = esker_format::ColumnMask::none(table.layout.columns.len());
+        // The newest versions; counting asks for no locks of rows.
+        let options = crate::ScanOptions { mask, lock: Some(LockMode::Exclusive), ..Default::default() };
+        self.scan(table, options)?.count_rest()
+    }
+
+    /// Locks every row below the next row id, which is returned.
+    fn lock_range(&mut self, tree: &crate::tree::Tree) -> Result<RowId> {
+        let up_to = tree.next_row();
+        let owner = self.txn_mut()?.state.locks.clone();
+        self.core.locks.lock_range(&owner, &self.parker, tree.id, up_to, self.wait, &*self.hooks)?;
+        Ok(up_to)
+    }
+
+    /// Deletes all rows as one version. Waits for writers of single rows.
+    pub fn delete_all(&mut self, table: &Arc<Table>) -> Result<()> {
+        let at = self.tree_txn(table)?;
+        self.seal_for_read(table)?;
+        let core = self.core.clone();
+        let tree = table.tree();
+        let up_to = self.lock_range(&tree)?;
+        let as_of = core.views.visible_seq();
+        let Some(txn) = self.txn.as_deref_mut() else {
+            return Ok(());
+        };
+        let ordinal = txn.next_ordinal;
+        txn.next_ordinal += 1;
+        Record::RangeDelete { txn: txn.state.id, ordinal, tree: tree.id, up_to, as_of }.encode(&mut txn.redo);
+        tree.edit(|state| {
+            state.marks.push(RangeMark { owner: Some(txn.state.clone()), seq: CommitSeq::ZERO, ordinal, up_to, as_of });
+        });
+        let tree_txn = &mut txn.trees[at];
+        tree_txn.marks += 1;
+        tree_txn.live_delta = -tree.live_rows.load(Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// The transaction's part in a table's tree, made if there is none; its index.
+    #[inline]
+    fn tree_txn(&mut self, table: &Arc<Table>) -> Result<usize> {
+        if let Some(txn) = self.txn.as_deref() {
+            if txn.trees.get(txn.last_tree).is_some_and(|t| Arc::ptr_eq(&t.table, table)) {
+                return Ok(txn.last_tree);
+            }
+        }
+        self.tree_txn_slow(table)
+    }
+
+    #[cold]
+    fn tree_txn_slow(&mut self, table: &Arc<Table>) -> Result<usize> {
+        let core = self.core.clone();
+        core.check_writable()?;
+        let txn = self.txn_mut()?;
+        if !txn.registered {
+            core.register(&txn.state);
+            txn.registered = true;
+        }
+        let at = match txn.trees.iter().position(|t| Arc::ptr_eq(&t.table, table)) {
+            Some(at) => at,
+            None => {
+                txn.trees.push(TreeTxn {
+                    table: table.clone(),
+                    tree: table.tree(),
+                    slot: (0, std::ptr::null()),
+                    ids: 0..0,
+                    reserve: 1,
+                    bulk: None,
+                    private: None,
+                    runs: Vec::new(),
+                    live_delta: 0,
+                    marks: 0,
+                });
+                txn.trees.len() - 1
+            }
+        };
+        txn.last_tree = at;
+        Ok(at)
+    }
+
+    /// A version into the shared memtable, its redo into the buffer.
+    fn put_small(&mut self, at: usize, row: RowId, packed: Option<&[u8]>) -> Result<()> {
+        self.core.wait_for_memory(|| self.parker.is_killed())?;
+        let Some(txn) = self.txn.as_deref_mut() else { return Err(no_transaction()) };
+        let ordinal = txn.next_ordinal;
+        let tree = &mut txn.trees[at];
+        tree.put_shared(&txn.state, row, ordinal, packed)?;
+        txn.next_ordinal += 1;
+        push_redo(&mut txn.redo, &txn.state, tree, row, ordinal, packed);
+        txn.small_bytes += packed.map_or(0, <[u8]>::len) + 32;
+        Ok(())
+    }
+
+    /// A version into the transaction's own memtable; a full one becomes a run.
+    fn put_private(&mut self, at: usize, row: RowId, packed: Option<&[u8]>) -> Result<()> {
+        let Some(txn) = self.txn.as_deref_mut() else { return Err(no_transaction()) };
+        let ordinal = txn.next_ordinal;
+        let used_bytes = txn.trees[at].put_private(&txn.state, row, ordinal, packed)?;
+        txn.next_ordinal += 1;
+        if used_bytes > PRIVATE_BYTES {
+            self.spill_private(at)?;
+        }
+        Ok(())
+    }
+
+    /// Writes the private memtable as a private run.
+    pub(crate) fn spill_private(&mut self, at: usize) -> Result<()> {
+        let core = self.core.clone();
+        let Some(txn) = self.txn.as_deref_mut() else {
+            return Ok(());
+        };
+        // Stays in place until its run is written: an error loses nothing.
+        let Some(private) = txn.trees[at].private.clone() else {
+            return Ok(());
+        };
+        let mut writer = None;
+        let mut node = private.mem.seek(RowId::ZERO);
+        while let Some(n) = node {
+            for v in n.versions().filter(|v| private.mem.is_live(v)) {
+                let writer = match &mut writer {
+                    Some(w) => w,
+                    None => writer.insert(core.run_writer(&txn.trees[at].table, &txn.trees[at].tree)?),
+                };
+                let tag = VersionTag { seq: CommitSeq::ZERO, ordinal: v.ordinal, tombstone: v.tombstone };
+                writer.push(n.row, tag, v.packed())?;
+            }
+            node = private.mem.after(n);
+        }
+        if let Some(writer) = writer {
+            let run = writer.finish()?;
+            self.join(at, run);
+        }
+        if let Some(txn) = self.txn.as_deref_mut() {
+            txn.trees[at].private = None;
+            txn.state.forget(&private.mem);
+        }
+        Ok(())
+    }
+
+    /// Lets a sealed private run join its tree under this transaction's status word.
+    fn join(&mut self, at: usize, run: Arc<Run>) {
+        let Some(txn) = self.txn.as_deref_mut() else {
+            return;
+        };
+        let handle = RunHandle {
+            run: run.clone(),
+            owner: Some(txn.state.clone()),
+            seq: CommitSeq::ZERO,
+            aborted: Arc::default(),
+        };
+        let tree = &mut txn.trees[at];
+        tree.tree.edit(|state| state.add_run(handle));
+        tree.runs.push(run);
+        count(Counter::RunsAttached, 1);
+    }
+
+    /// Ends the bulk writer of a tree: its rows are in a private run, or, if few, in memtable and redo.
+    pub(crate) fn seal_bulk(&mut self, at: usize) -> Result<()> {
+        let Some(txn) = self.txn.as_deref_mut() else {
+            return Ok(());
+        };
+        let Some(bulk) = txn.trees[at].bulk.take() else {
+            return Ok(());
+        };
+        let first_ordinal = bulk.first_ordinal;
+        let sealed = bulk.finish().and_then(|gathered| match gathered {
+            Gathered::Run(run) => {
+                self.join(at, run);
+                Ok(())
+            }
+            Gathered::Rows(chunks) => self.keep_rows(at, &chunks),
+        });
+        if let (Err(e), Some(txn)) = (&sealed, self.txn.as_deref_mut()) {
+            txn.broken = Some((first_ordinal, e.clone()));
+        }
+        sealed
+    }
+
+    /// Gathered rows that are too few for a run: to memtable and redo, or, once the redo is long, to the private
+    /// memtable, which becomes a run in the end. So redo stays bounded, however often a transaction reads what it wrote.
+    fn keep_rows(&mut self, at: usize, chunks: &[Chunk]) -> Result<()> {
+        let most_redo = self.core.options.bulk_threshold_bytes + self.core.options.min_run_bytes;
+        let Some(txn) = self.txn.as_deref_mut() else { return Ok(()) };
+        let state = txn.state.clone();
+        let aborted = state.aborted();
+        let layout = txn.trees[at].table.layout.clone();
+        for chunk in chunks {
+            chunk.each_packed(&layout, |row, ordinal, packed| {
+                let tree = &mut txn.trees[at];
+                if aborted.contains(ordinal) {
+                    return Ok(());
+                }
+                if txn.redo.len() > most_redo {
+                    return tree.put_private(&state, row, ordinal, Some(packed)).map(|_| ());
+                }
+                tree.put_shared(&state, row, ordinal, Some(packed))?;
+                push_redo(&mut txn.redo, &state, tree, row, ordinal, Some(packed));
+                Ok(())
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Makes this transaction's gathered rows of `table` readable to itself.
+    pub(crate) fn seal_for_read(&mut self, table: &Arc<Table>) -> Result<()> {
+        if let Some((_, e)) = self.txn.as_deref().and_then(|t| t.broken.as_ref()) {
+            // Some of its own rows are lost: it must not read as if they had never been.
+            return Err(e.clone());
+        }
+        let at = self.txn.as_deref().and_then(|t| {
+            t.trees.iter().position(|t| Arc::ptr_eq(&t.table, table) && t.bulk.as_ref().is_some_and(|b| b.rows > 0))
+        });
+        at.map_or(Ok(()), |at| self.seal_bulk(at))
+    }
+
+    /// The transaction's private memtable of a table.
+    pub(crate) fn private_of(&self, table: &Arc<Table>) -> Option<Arc<Memtable>> {
+        let txn = self.txn.as_deref()?;
+        let tree = txn.trees.iter().find(|t| Arc::ptr_eq(&t.table, table))?;
+        tree.private.as_ref().map(|p| p.mem.clone())
+    }
+
+    fn keep_scratch(&mut self, scratch: Vec<u8>) {
+        if scratch.capacity() <= 1 << 20 {
+            self.scratch = scratch;
+        }
+    }
+}
+
+impl TreeTxn {
+    /// The next row id of this writer's range; ranges double, so that a large statement's rows lie together.
+    #[inline]
+    fn take_row(&mut self, state: &crate::txn::TxnState) -> RowId {
+        if self.ids.start == self.ids.end {
+            let first = self.tree.reserve_rows(self.reserve).0;
+            if self.reserve == 1 {
+                state.locks.inserts_into(self.tree.id, RowId(first));
+            }
+            self.ids = first..first + self.reserve;
+            self.reserve = (self.reserve * 2).min(MOST_RESERVED);
+        }
+        self.ids.start += 1;
+        RowId(self.ids.start - 1)
+    }
+
+    /// Puts a version into the private memtable, made if there is none; its size in bytes.
+    fn put_private(
+        &mut self,
+        state: &crate::txn::TxnState,
+        row: RowId,
+        ordinal: u64,
+        packed: Option<&[u8]>,
+    ) -> Result<usize> {
+        let private = match &self.private {
+            Some(private) => private,
+            None => {
+                let mem = Memtable::new(Lsn::MAX)?;
+                let slot = state.slot_in(&mem)?;
+                self.private.insert(Private { mem, slot })
+            }
+        };
+        // SAFETY: the slot is of this memtable; the row is fresh or its lock is held.
+        unsafe { private.mem.put(row, private.slot, ordinal, packed)? };
+        Ok(private.mem.used_bytes())
+    }
+
+    fn put_shared(
+        &mut self,
+        state: &crate::txn::TxnState,
+        row: RowId,
+        ordinal: u64,
+        packed: Option<&[u8]>,
+    ) -> Result<()> {
+        // Held while writing: freezing waits for it.
+        let guard = self.tree.state.read();
+        let mem = &guard.active;
+        if self.slot.0 != mem.id {
+            self.slot = (mem.id, state.slot_in(mem)?);
+        }
+        // SAFETY: the slot is of this memtable, which the transaction's state keeps alive as long as the slot is ours;
+        // the row is fresh or its lock is held.
+        unsafe { mem.put(row, self.slot.1, ordinal, packed) }
+    }
+}
+
+fn no_transaction() -> Error {
+    Error::InvalidArgument("no transaction".into())
+}
+
+fn push_redo(
+    redo: &mut Vec<u8>,
+    state: &crate::txn::TxnState,
+    tree: &TreeTxn,
+    row: RowId,
+    ordinal: u64,
+    packed: Option<&[u8]>,
+) {
+    let (txn, tree) = (state.id, tree.tree.id);
+    match packed {
+        Some(bytes) => Record::RowPut { txn, ordinal, tree, row, bytes }.encode(redo),
+        None => Record::RowDelete { txn, ordinal, tree, row }.encode(redo),
+    }
+}
+
+fn check_length(bytes: u64) -> Result<()> {
+    if bytes > u64::from(MAX_ROW_BYTES) {
+        return Err(Error::RowTooLong { bytes, max: u64::from(MAX_ROW_BYTES) });
+    }
+    Ok(())
+}
+
+fn check_row(table: &Table, packed: &[u8]) -> Result<()> {
+    esker_format::row::check(&table.layout, packed).map_err(|e| Error::InvalidArgument(format!("packed row: {e}")))
+}

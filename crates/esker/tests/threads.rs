@@ -1,0 +1,287 @@
+//! Real threads on real files: transfers between rows keep their sum in every view, while others load, roll back, flush
+//! and merge. Bounded by numbers of operations, never by time.
+
+#![allow(clippy::unwrap_used)]
+
+use esker::format::{Column, ColumnKind, ColumnMask, Compression, Layout, RowFormat, RowId};
+use esker::{
+    BeginOptions, Engine, Error, Isolation, LockMode, Options, PosixDisk, ScanOptions, Session, Table, TableDef,
+    WaitHooks,
+};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::Arc;
+use std::time::Duration;
+
+const ACCOUNTS: u64 = 200;
+const START: u64 = 1000;
+
+struct Folder(PathBuf);
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn folder(name: &str) -> Folder {
+    let path = std::env::temp_dir().join(format!("esker-threads-{name}-{}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&path);
+    Folder(path)
+}
+
+fn open(folder: &Folder) -> Engine {
+    let options = Options {
+        memory_limit_bytes: 8 << 20,
+        bulk_threshold_bytes: 16 << 10,
+        min_run_bytes: 64 << 10,
+        block_bytes: 8 << 10,
+        wal_segment_bytes: 1 << 20,
+        ..Options::default()
+    };
+    Engine::open(Arc::new(PosixDisk::new()), &folder.0, options, Arc::new(|_, _| {})).unwrap()
+}
+
+/// Two numbers: an account, and what is in it; then some weight, so that memtables fill.
+fn def() -> TableDef {
+    let column = |offset, width| Column { kind: ColumnKind::Fixed { width }, offset, null: None };
+    let layout = Layout { image_bytes: 217, head_bytes: 1, columns: vec![column(1, 8), column(9, 8), column(17, 200)] };
+    TableDef { layout, format: RowFormat::Dynamic, compression: Compression::None, temporary: false, extra: vec![] }
+}
+
+fn image(account: u64, amount: u64) -> [u8; 217] {
+    let mut image = [7u8; 217];
+    image[0] = 0;
+    image[1..9].copy_from_slice(&account.to_le_bytes());
+    image[9..17].copy_from_slice(&amount.to_le_bytes());
+    image
+}
+
+fn numbers(image: *const u8) -> (u64, u64) {
+    let bytes = unsafe { std::slice::from_raw_parts(image, 17) };
+    (u64::from_le_bytes(bytes[1..9].try_into().unwrap()), u64::from_le_bytes(bytes[9..17].try_into().unwrap()))
+}
+
+fn begin(s: &mut Session, isolation: Isolation) {
+    s.set_lock_wait(Duration::from_secs(20), false);
+    s.begin(isolation, BeginOptions::default());
+    s.begin_statement();
+}
+
+fn mask() -> ColumnMask {
+    ColumnMask::all(3)
+}
+
+/// Rows and the sum of their amounts, as one view sees them.
+fn total(s: &mut Session, t: &Arc<Table>) -> (u64, u64) {
+    let mut c = s.scan(t, ScanOptions { mask: mask(), ..ScanOptions::default() }).unwrap();
+    let (mut rows, mut sum) = (0, 0);
+    loop {
+        let b = c.next_batch(s).unwrap();
+        if b.ids.is_empty() {
+            return (rows, sum);
+        }
+        for i in 0..b.ids.len() {
+            rows += 1;
+            sum += numbers(unsafe { b.images.add(i * b.stride) }).1;
+        }
+    }
+}
+
+/// Reads a row under its lock and writes it back changed.
+fn add(s: &mut Session, t: &Arc<Table>, row: RowId, amount: i64) -> Result<(), Error> {
+    let lock = Some(LockMode::Exclusive);
+    let mut c = s.open_cursor(t, ScanOptions { mask: mask(), lock, ..ScanOptions::default() })?;
+    let found = c.fetch(s, row)?.unwrap();
+    let (account, now) = numbers(found);
+    unsafe { s.update_image(t, row, image(account, now.wrapping_add_signed(amount)).as_ptr()) }
+}
+
+fn transfer(s: &mut Session, t: &Arc<Table>, ids: &[RowId], mut random: u64) -> bool {
+    let mut next = || {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        random >> 33
+    };
+    let (from, to) = (ids[next() as usize % ids.len()], ids[next() as usize % ids.len()]);
+    let isolation = if next() % 2 == 0 { Isolation::ReadCommitted } else { Isolation::RepeatableRead };
+    begin(s, isolation);
+    let done = add(s, t, from, -1).and_then(|()| add(s, t, to, 1));
+    match done {
+        Ok(()) if next() % 8 == 0 => s.rollback().unwrap(),
+        Ok(()) => {
+            s.commit().unwrap();
+            return true;
+        }
+        Err(Error::Deadlock | Error::LockTimeout) => s.rollback().unwrap(),
+        Err(e) => panic!("{e}"),
+    }
+    false
+}
+
+fn loader(e: &Engine, t: &Arc<Table>, kept: &AtomicU64) {
+    let mut s = e.session();
+    for round in 0..12u64 {
+        begin(&mut s, Isolation::ReadCommitted);
+        for n in 0..4000 {
+            unsafe { s.insert_image(t, image(1_000_000 + n, 0).as_ptr()).unwrap() };
+        }
+        if round % 3 == 0 {
+            s.rollback().unwrap();
+        } else {
+            s.commit().unwrap();
+            kept.fetch_add(4000, Ordering::Relaxed);
+        }
+    }
+}
+
+#[test]
+fn sums_hold_in_every_view() {
+    let folder = folder("sums");
+    let e = open(&folder);
+    e.create_table("t", &def()).unwrap();
+    let t = e.open_table("t").unwrap();
+    let mut s = e.session();
+    begin(&mut s, Isolation::ReadCommitted);
+    let ids: Vec<RowId> =
+        (0..ACCOUNTS).map(|n| unsafe { s.insert_image(&t, image(n, START).as_ptr()).unwrap() }).collect();
+    s.commit().unwrap();
+    let (stop, committed, kept) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        let mut workers = Vec::new();
+        for w in 0..4u64 {
+            let (e, t, ids, committed) = (&e, &t, &ids, &committed);
+            workers.push(scope.spawn(move || {
+                let mut s = e.session();
+                for n in 0..1500 {
+                    if transfer(&mut s, t, ids, w * 1_000_003 + n * 7919) {
+                        committed.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+            }));
+        }
+        workers.push(scope.spawn(|| loader(&e, &t, &kept)));
+        for isolation in [Isolation::ReadCommitted, Isolation::RepeatableRead] {
+            let (e, t, stop) = (&e, &t, &stop);
+            scope.spawn(move || {
+                let mut s = e.session();
+                while !stop.load(Ordering::Relaxed) {
+                    begin(&mut s, isolation);
+                    let first = total(&mut s, t);
+                    assert_eq!(first.1, ACCOUNTS * START);
+                    assert_eq!((first.0 - ACCOUNTS) % 4000, 0, "half a load is seen");
+                    s.end_statement();
+                    s.begin_statement();
+                    let second = total(&mut s, t);
+                    assert_eq!(second.1, ACCOUNTS * START);
+                    if isolation == Isolation::RepeatableRead {
+                        assert_eq!(first, second);
+                    }
+                    s.commit().unwrap();
+                }
+            });
+        }
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                e.checkpoint().unwrap();
+                e.optimize(&t).unwrap();
+            }
+        });
+        for w in workers {
+            w.join().unwrap();
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    assert!(committed.load(Ordering::Relaxed) > 1000);
+    let expected = (ACCOUNTS + kept.load(Ordering::Relaxed), ACCOUNTS * START);
+    begin(&mut s, Isolation::ReadCommitted);
+    assert_eq!(total(&mut s, &t), expected);
+    s.commit().unwrap();
+    assert!(e.check(&t, &mut |_, _| true).unwrap().damages.is_empty());
+    drop((s, t));
+    e.close().unwrap();
+    drop(e);
+    let e = open(&folder);
+    let t = e.open_table("t").unwrap();
+    let mut s = e.session();
+    begin(&mut s, Isolation::ReadCommitted);
+    assert_eq!(total(&mut s, &t), expected, "after reopening");
+}
+
+/// Says whom its session waits for.
+struct Tell(std::sync::mpsc::Sender<()>);
+
+impl WaitHooks for Tell {
+    fn before_wait(&self) {
+        self.0.send(()).unwrap();
+    }
+}
+
+/// Locks and counts all rows; tells when it waits.
+fn lock_all_rows(s: &mut Session, t: &Arc<Table>) -> Result<u64, Error> {
+    let lock = Some(LockMode::Exclusive);
+    let mut c = s.scan(t, ScanOptions { mask: mask(), lock, ..ScanOptions::default() })?;
+    let mut rows = 0;
+    while !c.next_batch(s)?.ids.is_empty() {
+        rows += 1;
+    }
+    Ok(rows)
+}
+
+#[test]
+fn a_locking_scan_waits_for_rows_that_are_being_inserted() {
+    let folder = folder("inserters");
+    let e = open(&folder);
+    e.create_table("t", &def()).unwrap();
+    let t = e.open_table("t").unwrap();
+    let mut expected = 0;
+    // Few rows stay in the shared memtable, many in private runs and buffers.
+    for (rows, commit) in [(3, true), (1000, true), (5, false), (1000, false)] {
+        let mut inserter = e.session();
+        begin(&mut inserter, Isolation::RepeatableRead);
+        for n in 0..rows {
+            unsafe { inserter.insert_image(&t, image(n, 0).as_ptr()) }.unwrap();
+        }
+        let (tell, told) = std::sync::mpsc::channel();
+        let counted = std::thread::scope(|scope| {
+            let locker = scope.spawn(|| {
+                let mut s = e.session();
+                s.set_wait_hooks(Box::new(Tell(tell)));
+                begin(&mut s, Isolation::RepeatableRead);
+                lock_all_rows(&mut s, &t).unwrap()
+            });
+            told.recv().unwrap();
+            if commit {
+                inserter.commit().unwrap();
+                expected += rows;
+            } else {
+                inserter.rollback().unwrap();
+            }
+            locker.join().unwrap()
+        });
+        assert_eq!(counted, expected, "after {rows} rows, commit {commit}");
+    }
+}
+
+#[test]
+fn two_inserters_that_insist_on_each_other_are_a_deadlock() {
+    let folder = folder("circle");
+    let e = open(&folder);
+    e.create_table("t", &def()).unwrap();
+    let t = e.open_table("t").unwrap();
+    let insert = || {
+        let mut s = e.session();
+        begin(&mut s, Isolation::RepeatableRead);
+        unsafe { s.insert_image(&t, image(1, 1).as_ptr()) }.unwrap();
+        s
+    };
+    let (mut a, mut b) = (insert(), insert());
+    let (tell, told) = std::sync::mpsc::channel();
+    a.set_wait_hooks(Box::new(Tell(tell)));
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| lock_all_rows(&mut a, &t));
+        told.recv().unwrap();
+        assert!(matches!(lock_all_rows(&mut b, &t), Err(Error::Deadlock)));
+        b.rollback().unwrap();
+        assert_eq!(waiting.join().unwrap().unwrap(), 1);
+    });
+}

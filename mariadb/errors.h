@@ -1,0 +1,35 @@
+/* This program is free software; you can redistribute it and/or modify it under the terms of the GNU General Public
+   License as published by the Free Software Foundation; version 2 of the License. */
+
+/**
+  @file
+  The one table that maps the engine's status codes to the server's error numbers, and what each asks of the running
+  transaction.
+*/
+#ifndef ESKER_ERRORS_INCLUDED
+#define ESKER_ERRORS_INCLUDED
+
+#include "shim.h"
+
+namespace shim
+{
+/** HA_ERR_* of a status; 0 for ES_OK. */
+int ha_error(es_status status);
+
+/**
+  Maps a status that a session call returned, and tells the server when the whole transaction or the statement must be
+  rolled back.
+*/
+int ha_error(THD *thd, es_status status);
+
+/** Are the engine's own words worth more than the server's message for this status? */
+bool has_detail(es_status status);
+
+/** Raises the engine's words as an SQL error, with the SQL error number that fits the status. */
+void raise(es_status status, const char *text, myf flags= MYF(0));
+
+/** Raises the words of the session's last failure. Returns its HA_ERR_*. */
+int raise_last(THD *thd, const es_session *session);
+}
+
+#endif

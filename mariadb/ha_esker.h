@@ -1,0 +1,163 @@
+/* This program is free software; you can redistribute it and/or modify it under the terms of the GNU General Public
+   License as published by the Free Software Foundation; version 2 of the License. */
+
+/**
+  @file
+  The handler: one open instance of one table. Its parts lie in handler_open.cc, handler_lock.cc, handler_scan.cc,
+  handler_write.cc, handler_sequence.cc, handler_ddl.cc and
+  handler_admin.cc.
+*/
+#ifndef HA_ESKER_INCLUDED
+#define HA_ESKER_INCLUDED
+
+#include "shim.h"
+#include "layout.h"
+#include "transaction.h"
+#include <string>
+
+/**
+  Lives on a MEM_ROOT, so its destructor may never run: what it owns is freed in close(), cursors already in rnd_end().
+*/
+class ha_esker final : public handler
+{
+public:
+  ha_esker(handlerton *hton, TABLE_SHARE *share);
+  ~ha_esker() override;
+
+  /* handler_open.cc: what it is, open and close, figures */
+  Table_flags table_flags() const override;
+  ulong index_flags(uint, uint, bool) const override { return HA_READ_NEXT | HA_READ_ORDER | HA_READ_RANGE; }
+  /* Not 0: keys must come as far as create(), which says that they are not supported yet. */
+  uint max_supported_keys() const override { return MAX_KEY; }
+  uint max_supported_key_part_length() const override { return MAX_DATA_LENGTH_FOR_KEY; }
+  int open(const char *path, int mode, uint test_if_locked) override;
+  int close() override;
+  int info(uint flag) override;
+  ha_rows records() override;
+  enum row_type get_row_type() const override;
+  uint8 table_cache_type() override { return HA_CACHE_TBL_NOCACHE; }
+  void print_error(int error, myf flags) override;
+
+  /* handler_lock.cc: statements and what they lock */
+  uint lock_count() const override { return 0; }
+  THR_LOCK_DATA **store_lock(THD *thd, THR_LOCK_DATA **to, thr_lock_type lock_type) override;
+  int external_lock(THD *thd, int lock_type) override;
+  int start_stmt(THD *thd, thr_lock_type lock_type) override;
+  int extra(enum ha_extra_function) override { return 0; }
+  int reset() override;
+
+  /* handler_scan.cc: reading */
+  int rnd_init(bool scan) override;
+  int rnd_next(uchar *buf) override;
+  int rnd_end() override;
+  int rnd_pos(uchar *buf, uchar *pos) override;
+  void position(const uchar *record) override;
+  void column_bitmaps_signal() override;
+  bool was_semi_consistent_read() override { return semi_read_; }
+  void try_semi_consistent_read(bool yes) override;
+  void unlock_row() override;
+
+  /* handler_write.cc: writing */
+  int write_row(const uchar *buf) override;
+  int update_row(const uchar *old_data, const uchar *new_data) override;
+  int delete_row(const uchar *buf) override;
+  int delete_all_rows() override;
+
+  /* handler_ddl.cc: definitions */
+  int create(const char *path, TABLE *form, HA_CREATE_INFO *create_info) override;
+  int delete_table(const char *path) override;
+  int rename_table(const char *from, const char *to) override;
+  int truncate() override;
+  bool check_if_incompatible_data(HA_CREATE_INFO *create_info, uint table_changes) override;
+
+  /* handler_admin.cc: CHECK, ANALYZE, OPTIMIZE */
+  int check(THD *thd, HA_CHECK_OPT *options) override;
+  int analyze(THD *thd, HA_CHECK_OPT *options) override;
+  int optimize(THD *thd, HA_CHECK_OPT *options) override;
+
+private:
+  /* Maps a failure; what it is in words is kept for print_error. */
+  int fail(es_status status);
+  int fail(es_status status, const char *text);
+
+  /* The session to work in; null and *error if the statement cannot be entered. */
+  es_session *session(int *error)
+  {
+    if (likely(connection_ != nullptr && connection_->in_statement()))
+      return connection_->session();
+    return enter(error);
+  }
+  es_session *enter(int *error);
+  es_session *enter_sequence(int *error);
+  int end_sequence(int error);
+  bool is_sequence() const { return table_share->table_type == TABLE_TYPE_SEQUENCE; }
+
+  bool locks_rows() const { return lock_ != ES_LOCK_NONE; }
+  bool is_full_delete(THD *thd) const;
+  ha_rows lock_all();
+  bool is_unchanged(const uchar *old_data, const uchar *new_data) const;
+
+  int open_cursor(es_cursor **cursor, bool scan);
+  int fetch(uint64_t row_id, const uint8_t **image);
+  int next_slow(uchar *buf);
+  int next_batch();
+  bool columns_grew();
+  void close_cursors();
+
+  es_table *table_= nullptr;
+  /* As the engine knows it: of the partition, for a partition. */
+  std::string name_;
+  shim::Record_layout layout_;
+  /* Null for a sequence. */
+  shim::Connection *connection_= nullptr;
+  /* A sequence's: what it writes is committed at once, whatever becomes of the statement's transaction. */
+  es_session *sequence_session_= nullptr;
+
+  /*
+    The scan's rows decoded ahead: from next_image_ to batch_end_. rnd_next's fast path takes rows up to fast_end_,
+    which is batch_end_, or next_image_ when each row must go the slow way.
+  */
+  const uint8_t *next_image_= nullptr;
+  const uint8_t *fast_end_= nullptr;
+  const uint8_t *batch_end_= nullptr;
+  const uint64_t *next_id_= nullptr;
+  size_t stride_= 0;
+  uint32 image_bytes_= 0;
+  /* Row that was read or written last. */
+  uint64_t row_id_= 0;
+
+  es_cursor *scan_cursor_= nullptr;
+  es_cursor *fetch_cursor_= nullptr;
+  /* Columns that the cursors fill in; empty: all. */
+  std::vector<uchar> columns_;
+  /* read_set changed since columns_ was made of it. */
+  bool columns_stale_= false;
+  /* The scan cursor does not fill in all columns any more that are wanted: take ids from it, rows from fetch. */
+  bool refetch_= false;
+
+  int32_t lock_= ES_LOCK_NONE;
+  int32_t read_lock_= ES_LOCK_NONE;             /* as store_lock found it, for F_RDLCK */
+  bool skip_locked_= false;
+  bool try_semi_= false;
+  /* The last row was read without waiting for its lock: if it is wanted, it must be read again. */
+  bool semi_read_= false;
+
+  /* What lock_all() found. */
+  uint64_t full_delete_rows_= 0;
+  int full_delete_error_= 0;
+
+  /* Words of the last failure of a call without a session. */
+  es_status detail_status_= ES_OK;
+  std::string detail_;
+};
+
+namespace shim
+{
+/** The engine's name of the table at this path: the path without "./". */
+const char *table_name(const char *path);
+
+/** handlerton::drop_table. */
+int drop_table(handlerton *, const char *path);
+}
+
+#endif

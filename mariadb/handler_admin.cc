@@ -1,0 +1,72 @@
+/* This program is free software; you can redistribute it and/or modify it under the terms of the GNU General Public
+   License as published by the Free Software Foundation; version 2 of the License. */
+
+/**
+  @file
+  CHECK, ANALYZE and OPTIMIZE TABLE. CHECKSUM is the server's own scan.
+*/
+#include "ha_esker.h"
+#include "errors.h"
+
+using namespace shim;
+
+namespace
+{
+extern "C" int32_t report_progress(void *context, uint64_t done, uint64_t total)
+{
+  THD *thd= static_cast<THD *>(context);
+  thd_progress_report(thd, done, total);
+  return thd_kill_level(thd) != THD_IS_NOT_KILLED;
+}
+
+/* Rows of the statement's result, one for each message. */
+void report(THD *thd, const char *text)
+{
+  push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, ER_CRASHED_ON_USAGE, "%s: %s", product, text);
+}
+
+int admin_result(THD *thd, es_status status, const char *text)
+{
+  switch (status) {
+  case ES_OK:
+    return HA_ADMIN_OK;
+  case ES_E_INTERRUPTED:
+    return HA_ADMIN_FAILED;
+  case ES_E_DAMAGE:
+    report(thd, text);
+    return HA_ADMIN_CORRUPT;
+  default:
+    report(thd, text);
+    return HA_ADMIN_FAILED;
+  }
+}
+}
+
+int ha_esker::check(THD *thd, HA_CHECK_OPT *)
+{
+  uint64_t rows= 0, damaged= 0;
+  es_error why;
+  thd_progress_init(thd, 1);
+  es_status status= es_table_check(table_, report_progress, thd, &rows, &damaged, &why);
+  thd_progress_end(thd);
+  if (status == ES_E_DAMAGE && damaged > 1)
+  {
+    char text[80];
+    my_snprintf(text, sizeof text, "%llu damaged blocks; the first:", static_cast<ulonglong>(damaged));
+    report(thd, text);
+  }
+  return admin_result(thd, status, why.text);
+}
+
+/* Statistics are kept as rows are written: nothing to gather. */
+int ha_esker::analyze(THD *, HA_CHECK_OPT *)
+{
+  return HA_ADMIN_OK;
+}
+
+int ha_esker::optimize(THD *thd, HA_CHECK_OPT *)
+{
+  es_error why;
+  es_status status= es_table_optimize(table_, &why);
+  return admin_result(thd, status, why.text);
+}

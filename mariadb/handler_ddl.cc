@@ -1,0 +1,125 @@
+/* This program is free software; you can redistribute it and/or modify it under the terms of the GNU General Public
+   License as published by the Free Software Foundation; version 2 of the License. */
+
+/**
+  @file
+  CREATE, DROP, RENAME, TRUNCATE and what ALTER asks. Each call is atomic and durable in the engine, and may come twice:
+  recovery of the server's DDL log repeats what it is not sure of.
+*/
+#include "ha_esker.h"
+#include "errors.h"
+#include "variables.h"
+
+using namespace shim;
+
+const char *shim::table_name(const char *path)
+{
+  return path[0] == FN_CURLIB && path[1] == FN_LIBCHAR ? path + 2 : path;
+}
+
+namespace
+{
+void warn_ignored(THD *thd, const char *option)
+{
+  push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, WARN_OPTION_IGNORED, ER_THD(thd, WARN_OPTION_IGNORED),
+                      option);
+}
+
+/* The row format to use, with a warning when it is not the one that was asked for. */
+int32_t row_format_of(THD *thd, const HA_CREATE_INFO *create_info, const Record_layout &layout)
+{
+  const char *reason= nullptr;
+  switch (create_info->row_type) {
+  case ROW_TYPE_DEFAULT:
+  case ROW_TYPE_NOT_USED:
+  case ROW_TYPE_DYNAMIC:
+    return ES_ROW_DYNAMIC;
+  case ROW_TYPE_FIXED:
+    if (!layout.has_blobs())
+      return ES_ROW_FIXED;
+    reason= "not possible with BLOB or TEXT columns";
+    break;
+  default:
+    reason= "unknown to this engine";
+  }
+  if (create_info->used_fields & HA_CREATE_USED_ROW_FORMAT)
+    push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, ER_ILLEGAL_HA_CREATE_OPTION,
+                        "%s: ROW_FORMAT=%s is %s, ROW_FORMAT=DYNAMIC is used", product,
+                        ha_row_type[create_info->row_type].str, reason);
+  return ES_ROW_DYNAMIC;
+}
+}
+
+int ha_esker::create(const char *path, TABLE *form, HA_CREATE_INFO *create_info)
+{
+  THD *thd= ha_thd();
+  if (form->s->keys > 0)
+  {
+    my_printf_error(ER_NOT_SUPPORTED_YET, "%s: keys are not supported yet (table '%s', key '%s')", MYF(0), product,
+                    form->s->table_name.str, form->key_info[0].name.str);
+    return HA_WRONG_CREATE_OPTION;
+  }
+  if (create_info->data_file_name)
+    warn_ignored(thd, "DATA DIRECTORY");
+  if (create_info->index_file_name)
+    warn_ignored(thd, "INDEX DIRECTORY");
+
+  Record_layout layout;
+  if (!layout.init(form))
+    return HA_ERR_OUT_OF_MEM;
+  es_table_def def= {};
+  def.layout= layout.c_layout();
+  def.row_format= row_format_of(thd, create_info, layout);
+  def.compression= static_cast<int32_t>(form->s->option_struct ? form->s->option_struct->compression : 0);
+  def.temporary= (create_info->options & HA_LEX_CREATE_TMP_TABLE) != 0;
+  es_error why;
+  es_status status= es_create_table(engine, table_name(path), &def, &why);
+  if (status != ES_OK && has_detail(status))
+    raise(status, why.text);
+  return ha_error(status);
+}
+
+int shim::drop_table(handlerton *, const char *path)
+{
+  es_error why;
+  es_status status= es_drop_table(engine, table_name(path), &why);
+  /* Every engine is asked for every table: only the server knows whether it is an error. */
+  if (status == ES_E_NO_SUCH_TABLE)
+    return ENOENT;
+  if (has_detail(status))
+    raise(status, why.text);
+  return ha_error(status);
+}
+
+int ha_esker::delete_table(const char *path)
+{
+  return shim::drop_table(ht, path);
+}
+
+int ha_esker::rename_table(const char *from, const char *to)
+{
+  es_error why;
+  es_status status= es_rename_table(engine, table_name(from), table_name(to), &why);
+  return status == ES_OK ? 0 : fail(status, why.text);
+}
+
+int ha_esker::truncate()
+{
+  es_error why;
+  es_status status= es_truncate_table(engine, name_.c_str(), &why);
+  return status == ES_OK ? 0 : fail(status, why.text);
+}
+
+/* May the definition change while the rows stay as they lie? */
+bool ha_esker::check_if_incompatible_data(HA_CREATE_INFO *create_info, uint table_changes)
+{
+  if (table_changes != IS_EQUAL_YES)
+    return COMPATIBLE_DATA_NO;
+  if ((create_info->used_fields & HA_CREATE_USED_ROW_FORMAT) && create_info->row_type != get_row_type())
+    return COMPATIBLE_DATA_NO;
+  const ha_table_option_struct *old_options= table->s->option_struct;
+  const ha_table_option_struct *new_options= create_info->option_struct;
+  if (old_options && new_options && old_options->compression != new_options->compression)
+    return COMPATIBLE_DATA_NO;
+  return COMPATIBLE_DATA_YES;
+}

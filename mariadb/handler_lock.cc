@@ -1,0 +1,117 @@
+/* This program is free software; you can redistribute it and/or modify it under the terms of the GNU General Public
+   License as published by the Free Software Foundation; version 2 of the License. */
+
+/**
+  @file
+  What a statement does to a table: enters the transaction, and says which rows its reads lock.
+
+  Esker takes no table locks (lock_count() is 0): metadata locks keep DDL out, row locks other writers.
+*/
+#include "ha_esker.h"
+#include "errors.h"
+
+using namespace shim;
+
+namespace
+{
+/* Reads of a table that is only a source take no locks: the binlog has rows, so nothing need be repeatable. */
+int32_t lock_of(thr_lock_type type)
+{
+  if (type >= TL_FIRST_WRITE)
+    return ES_LOCK_EXCLUSIVE;
+  if (type == TL_READ_WITH_SHARED_LOCKS || type == TL_READ_SKIP_LOCKED)
+    return ES_LOCK_SHARED;
+  return ES_LOCK_NONE;
+}
+
+/* Statements that hold others out by a metadata lock, or read what is there by design, are serializable as they are. */
+bool needs_no_serializability(int command)
+{
+  switch (command) {
+  case SQLCOM_ALTER_TABLE:
+  case SQLCOM_CREATE_TABLE:
+  case SQLCOM_CREATE_INDEX:
+  case SQLCOM_DROP_INDEX:
+  case SQLCOM_DROP_TABLE:
+  case SQLCOM_RENAME_TABLE:
+  case SQLCOM_TRUNCATE:
+  case SQLCOM_ANALYZE:
+  case SQLCOM_CHECK:
+  case SQLCOM_CHECKSUM:
+  case SQLCOM_OPTIMIZE:
+  case SQLCOM_FLUSH:
+  case SQLCOM_SHOW_FIELDS:
+  case SQLCOM_SHOW_CREATE:
+    return true;
+  default:
+    return false;
+  }
+}
+}
+
+THR_LOCK_DATA **ha_esker::store_lock(THD *, THR_LOCK_DATA **to, thr_lock_type lock_type)
+{
+  /* TL_IGNORE may come from another thread than the one that uses the table. */
+  if (lock_type != TL_IGNORE)
+  {
+    read_lock_= lock_of(lock_type);
+    skip_locked_= lock_type == TL_READ_SKIP_LOCKED || lock_type == TL_WRITE_SKIP_LOCKED;
+  }
+  return to;
+}
+
+int ha_esker::external_lock(THD *thd, int lock_type)
+{
+  if (lock_type == F_UNLCK)
+  {
+    connection_= nullptr;
+    lock_= ES_LOCK_NONE;
+    return 0;
+  }
+  if (thd_tx_isolation(thd) == ISO_SERIALIZABLE && !needs_no_serializability(thd_sql_command(thd)))
+  {
+    my_printf_error(ER_NOT_SUPPORTED_YET, "%s does not support the isolation level SERIALIZABLE yet; use REPEATABLE"
+                    " READ or READ COMMITTED", MYF(0), product);
+    return HA_ERR_UNSUPPORTED;
+  }
+  /* F_WRLCK of a SELECT is FOR UPDATE. */
+  lock_= lock_type == F_WRLCK ? static_cast<int32_t>(ES_LOCK_EXCLUSIVE) : read_lock_;
+  int error= 0;
+  Connection *connection= Connection::enter(thd, &error);
+  connection_= is_sequence() ? nullptr : connection;
+  return error;
+}
+
+/* Not on a replica: a transaction that is applied while the one before it commits has to wait for that one's rows. */
+void ha_esker::try_semi_consistent_read(bool yes)
+{
+  try_semi_= yes && !ha_thd()->slave_thread;
+}
+
+/* Instead of external_lock: under LOCK TABLES, in stored routines, for temporary tables made in between. */
+int ha_esker::start_stmt(THD *thd, thr_lock_type lock_type)
+{
+  lock_= lock_of(lock_type);
+  int error= 0;
+  Connection *connection= Connection::enter(thd, &error);
+  connection_= is_sequence() ? nullptr : connection;
+  return error;
+}
+
+/* Where neither was called (a temporary table under LOCK TABLES), or the statement ended in between (HANDLER). */
+es_session *ha_esker::enter(int *error)
+{
+  if (is_sequence())
+    return enter_sequence(error);
+  connection_= Connection::of_statement(ha_thd(), error);
+  return connection_ ? connection_->session() : nullptr;
+}
+
+int ha_esker::reset()
+{
+  close_cursors();
+  try_semi_= false;
+  full_delete_error_= 0;
+  detail_status_= ES_OK;
+  return 0;
+}

@@ -1,0 +1,163 @@
+/* This program is free software; you can redistribute it and/or modify it under the terms of the GNU General Public
+   License as published by the Free Software Foundation; version 2 of the License. */
+
+/**
+  @file
+  The handler's capabilities, open and close, statistics, and the words of errors.
+*/
+#include "ha_esker.h"
+#include "errors.h"
+
+using namespace shim;
+
+ha_esker::ha_esker(handlerton *hton, TABLE_SHARE *share) : handler(hton, share)
+{
+  ref_length= sizeof(uint64_t);
+}
+
+ha_esker::~ha_esker()
+{
+  close_cursors();
+  es_session_close(sequence_session_);
+  es_table_close(table_);
+}
+
+handler::Table_flags ha_esker::table_flags() const
+{
+  Table_flags flags= HA_REC_NOT_IN_SEQ | HA_NULL_IN_KEY | HA_CAN_INDEX_BLOBS | HA_CAN_VIRTUAL_COLUMNS |
+                     HA_CAN_SQL_HANDLER | HA_CAN_GEOMETRY | HA_PARTIAL_COLUMN_READ | HA_CAN_ONLINE_BACKUPS |
+                     HA_ONLINE_ANALYZE | HA_CONCURRENT_OPTIMIZE | HA_CAN_SKIP_LOCKED | HA_BINLOG_ROW_CAPABLE |
+                     HA_CRASH_SAFE | HA_CAN_TABLES_WITHOUT_ROLLBACK;
+  /* A locking COUNT(*) has to visit its rows. */
+  if (!locks_rows())
+    flags|= HA_HAS_RECORDS;
+  /* No gap locks: statements cannot be logged as such. A replica has to take them as they come. */
+  if (const THD *thd= ha_thd())
+    if (thd->slave_thread)
+      flags|= HA_BINLOG_STMT_CAPABLE;
+  return flags;
+}
+
+int ha_esker::open(const char *path, int, uint)
+{
+  if (!layout_.init(table))
+    return HA_ERR_OUT_OF_MEM;
+  image_bytes_= layout_.image_bytes();
+  es_layout layout= layout_.c_layout();
+  name_= table_name(path);
+  es_error why;
+  es_status status= es_table_open(engine, name_.c_str(), &layout, &table_, &why);
+  if (status != ES_OK)
+    return fail(status, why.text);
+  info(HA_STATUS_NO_LOCK | HA_STATUS_VARIABLE | HA_STATUS_CONST | HA_STATUS_OPEN);
+  return 0;
+}
+
+int ha_esker::close()
+{
+  close_cursors();
+  es_session_close(sequence_session_);
+  sequence_session_= nullptr;
+  const THD *thd= current_thd;
+  if (Connection *connection= thd ? Connection::find(thd) : nullptr)
+    connection->leave_stage(table_);
+  es_table_close(table_);
+  table_= nullptr;
+  connection_= nullptr;
+  layout_= Record_layout();
+  std::vector<uchar>().swap(columns_);
+  std::string().swap(name_);
+  std::string().swap(detail_);
+  return 0;
+}
+
+int ha_esker::info(uint flag)
+{
+  if (flag & HA_STATUS_ERRKEY)
+    errkey= MAX_KEY;
+  if (!table_ || !(flag & (HA_STATUS_VARIABLE | HA_STATUS_CONST | HA_STATUS_TIME)))
+    return 0;
+  es_table_stats figures;
+  es_table_get_stats(table_, &figures);
+  if (flag & HA_STATUS_VARIABLE)
+  {
+    stats.records= figures.rows;
+    stats.deleted= 0;
+    stats.data_file_length= figures.data_bytes;
+    stats.index_file_length= 0;
+    stats.delete_length= figures.free_bytes;
+    stats.mean_rec_length= figures.rows ? static_cast<ulong>(figures.data_bytes / figures.rows) : 0;
+    if (is_full_delete(ha_thd()))
+      stats.records= lock_all();
+    /* The optimizer takes 0 for certain; it is certain only to a reader's view. SHOW TABLE STATUS may have it. */
+    else if (stats.records == 0 && !(flag & (HA_STATUS_TIME | HA_STATUS_OPEN)))
+      stats.records= 1;
+  }
+  if (flag & HA_STATUS_TIME)
+    stats.update_time= static_cast<time_t>(figures.update_time);
+  if (flag & HA_STATUS_CONST)
+  {
+    stats.create_time= static_cast<time_t>(figures.create_time);
+    stats.block_size= 64 * 1024;
+    stats.max_data_file_length= 0;
+  }
+  return 0;
+}
+
+ha_rows ha_esker::records()
+{
+  int error= 0;
+  uint64_t rows;
+  THD *thd= ha_thd();
+  /* Others ask for an idea of the size only: the progress of ALTER TABLE, samples of ANALYZE. */
+  int command= thd_sql_command(thd);
+  if (command == SQLCOM_ALTER_TABLE || command == SQLCOM_OPTIMIZE || command == SQLCOM_ANALYZE)
+    return stats.records;
+  es_session *s= session(&error);
+  if (!s || es_count_rows(s, table_, &rows) != ES_OK)
+    return HA_POS_ERROR;
+  return rows;
+}
+
+enum row_type ha_esker::get_row_type() const
+{
+  if (!table_)
+    return ROW_TYPE_NOT_USED;
+  es_table_stats figures;
+  es_table_get_stats(table_, &figures);
+  return figures.row_format == ES_ROW_FIXED ? ROW_TYPE_FIXED : ROW_TYPE_DYNAMIC;
+}
+
+int ha_esker::fail(es_status status)
+{
+  detail_status_= ES_OK;
+  return ha_error(ha_thd(), status);
+}
+
+int ha_esker::fail(es_status status, const char *text)
+{
+  detail_status_= status;
+  detail_= text;
+  return ha_error(ha_thd(), status);
+}
+
+void ha_esker::print_error(int error, myf flags)
+{
+  if (has_detail(detail_status_) && ha_error(detail_status_) == error)
+  {
+    raise(detail_status_, detail_.c_str(), flags);
+    detail_status_= ES_OK;
+    return;
+  }
+  if (Connection *c= Connection::find(ha_thd()))
+  {
+    char text[1024];
+    es_status status= es_last_error(c->session(), text, sizeof text);
+    if (has_detail(status) && ha_error(status) == error)
+    {
+      raise(status, text, flags);
+      return;
+    }
+  }
+  handler::print_error(error, flags);
+}

@@ -1,0 +1,204 @@
+/* This program is free software; you can redistribute it and/or modify it under the terms of the GNU General Public
+   License as published by the Free Software Foundation; version 2 of the License. */
+
+/**
+  @file
+  Reading rows: scans, and single rows by position.
+
+  The engine decodes a batch of rows ahead into images that lie like the server's record; rnd_next copies one. A cursor
+  that locks gives batches of one row.
+*/
+#include "ha_esker.h"
+#include "errors.h"
+
+using namespace shim;
+
+int ha_esker::rnd_init(bool)
+{
+  close_cursors();
+  int error= 0;
+  return session(&error) ? 0 : error;
+}
+
+int ha_esker::rnd_end()
+{
+  close_cursors();
+  return unlikely(is_sequence()) ? end_sequence(0) : 0;
+}
+
+void ha_esker::close_cursors()
+{
+  es_cursor_close(scan_cursor_);
+  es_cursor_close(fetch_cursor_);
+  scan_cursor_= fetch_cursor_= nullptr;
+  next_image_= fast_end_= batch_end_= nullptr;
+  next_id_= nullptr;
+  columns_stale_= refetch_= semi_read_= false;
+}
+
+/* For scans, or for single rows. */
+int ha_esker::open_cursor(es_cursor **cursor, bool scan)
+{
+  int error= 0;
+  es_session *s= session(&error);
+  if (!s)
+    return error;
+  es_scan_options options= {};
+  columns_.clear();
+  /* Who writes needs the whole row: it becomes the new version. */
+  if (lock_ != ES_LOCK_EXCLUSIVE)
+  {
+    columns_.resize(layout_.bitmap_bytes());
+    layout_.bitmap_of(table->read_set, columns_.data());
+    options.columns= columns_.data();
+  }
+  columns_stale_= false;
+  options.lock= lock_;
+  options.skip_locked= skip_locked_;
+  options.semi_consistent= scan && try_semi_;
+  es_status status= (scan ? es_scan_open : es_fetch_open)(s, table_, &options, cursor);
+  return status == ES_OK ? 0 : fail(status);
+}
+
+int ha_esker::rnd_next(uchar *buf)
+{
+  if (likely(next_image_ != fast_end_))
+  {
+    memcpy(buf, next_image_, image_bytes_);
+    next_image_+= stride_;
+    row_id_= *next_id_++;
+    return 0;
+  }
+  return next_slow(buf);
+}
+
+/* Makes next_image_ point to an unread row, or HA_ERR_END_OF_FILE. */
+int ha_esker::next_batch()
+{
+  int error= 0;
+  es_session *s= session(&error);
+  if (!s)
+    return error;
+  if (!scan_cursor_ && (error= open_cursor(&scan_cursor_, true)))
+    return error;
+  es_batch batch;
+  es_status status= es_cursor_next_batch(scan_cursor_, s, &batch);
+  if (status != ES_OK)
+  {
+    next_image_= fast_end_= batch_end_= nullptr;
+    return fail(status);
+  }
+  next_image_= batch.images;
+  stride_= batch.stride;
+  next_id_= batch.row_ids;
+  batch_end_= batch.images + batch.stride * batch.count;
+  return batch.count == 0 ? HA_ERR_END_OF_FILE : 0;
+}
+
+int ha_esker::next_slow(uchar *buf)
+{
+  const uint8_t *image= nullptr;
+  if (semi_read_)
+  {
+    /* The server wants the row after all: now wait for its lock. Gone meanwhile: go on. */
+    semi_read_= false;
+    if (int error= fetch(row_id_, &image))
+      return error;
+    if (image)
+    {
+      memcpy(buf, image, image_bytes_);
+      return 0;
+    }
+  }
+  if (columns_stale_ && scan_cursor_)
+    refetch_|= columns_grew();
+  do
+  {
+    if (next_image_ == batch_end_)
+      if (int error= next_batch())
+      {
+        fast_end_= next_image_;
+        return error;
+      }
+    image= next_image_;
+    row_id_= *next_id_++;
+    next_image_+= stride_;
+    fast_end_= refetch_ || columns_stale_ ? next_image_ : batch_end_;
+    if (refetch_)
+      if (int error= fetch(row_id_, &image))
+        return error;
+  } while (!image);
+  memcpy(buf, image, image_bytes_);
+  if (try_semi_ && locks_rows())
+    semi_read_= es_cursor_was_semi_consistent(scan_cursor_) != 0;
+  return 0;
+}
+
+/* The row with its lock, if the statement locks; *image null: there is no such row. */
+int ha_esker::fetch(uint64_t row_id, const uint8_t **image)
+{
+  int error= 0;
+  es_session *s= session(&error);
+  if (!s)
+    return error;
+  if (!fetch_cursor_ && (error= open_cursor(&fetch_cursor_, false)))
+    return error;
+  es_status status= es_cursor_fetch(fetch_cursor_, s, row_id, image);
+  return status == ES_OK ? 0 : fail(status);
+}
+
+/* Is a column wanted that the cursors do not fill in? Then the fetch cursor is made anew. */
+bool ha_esker::columns_grew()
+{
+  columns_stale_= false;
+  if (columns_.empty())
+    return false;
+  std::vector<uchar> wanted(layout_.bitmap_bytes());
+  layout_.bitmap_of(table->read_set, wanted.data());
+  for (size_t i= 0; i < wanted.size(); i++)
+    if (wanted[i] & ~columns_[i])
+    {
+      es_cursor_close(fetch_cursor_);
+      fetch_cursor_= nullptr;
+      return true;
+    }
+  return false;
+}
+
+/* The sets may change and change back between two rows: only the next read looks at them. */
+void ha_esker::column_bitmaps_signal()
+{
+  if (!scan_cursor_ && !fetch_cursor_)
+    return;
+  columns_stale_= true;
+  fast_end_= next_image_;
+}
+
+int ha_esker::rnd_pos(uchar *buf, uchar *pos)
+{
+  if (columns_stale_ && fetch_cursor_)
+    columns_grew();
+  uint64_t row_id= mi_uint8korr(pos);
+  const uint8_t *image;
+  if (int error= fetch(row_id, &image))
+    return error;
+  if (!image)
+    return HA_ERR_KEY_NOT_FOUND;
+  memcpy(buf, image, image_bytes_);
+  row_id_= row_id;
+  return 0;
+}
+
+void ha_esker::position(const uchar *)
+{
+  /* Big-endian: compares as bytes do. */
+  mi_int8store(ref, row_id_);
+}
+
+void ha_esker::unlock_row()
+{
+  if (semi_read_)
+    semi_read_= false;
+  else if (locks_rows() && connection_)
+    es_unlock_row(connection_->session(), table_, row_id_);
+}

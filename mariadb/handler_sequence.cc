@@ -1,0 +1,49 @@
+/* This program is free software; you can redistribute it and/or modify it under the terms of the GNU General Public
+   License as published by the Free Software Foundation; version 2 of the License. */
+
+/**
+  @file
+  SEQUENCE objects: tables of one row that the server reads and writes for NEXT VALUE.
+
+  Their values are used up even if the transaction rolls back, so each write is a transaction of its own, in a session
+  of the handler's own, and each read sees the latest. The server serializes all access to a sequence.
+*/
+#include "ha_esker.h"
+#include "errors.h"
+
+using namespace shim;
+
+es_session *ha_esker::enter_sequence(int *error)
+{
+  es_error why;
+  if (!sequence_session_)
+  {
+    es_status status= es_session_open(engine, nullptr, &sequence_session_, &why);
+    if (status != ES_OK)
+    {
+      sequence_session_= nullptr;
+      *error= fail(status, why.text);
+      return nullptr;
+    }
+  }
+  if (es_in_transaction(sequence_session_))
+    return sequence_session_;
+  es_status status= es_begin(sequence_session_, ES_READ_COMMITTED, false);
+  if (status == ES_OK)
+    status= es_begin_statement(sequence_session_);
+  *error= fail(status);
+  return status == ES_OK ? sequence_session_ : nullptr;
+}
+
+/* Commits what the sequence's session did, or undoes it after an error. */
+int ha_esker::end_sequence(int error)
+{
+  if (!sequence_session_)
+    return error;
+  if (error)
+  {
+    es_rollback(sequence_session_);
+    return error;
+  }
+  return fail(es_commit(sequence_session_));
+}

@@ -1,0 +1,147 @@
+/* This program is free software; you can redistribute it and/or modify it under the terms of the GNU General Public
+   License as published by the Free Software Foundation; version 2 of the License. */
+
+/**
+  @file
+  Writing rows. A write takes its row's lock if the read before has not, and waits for it.
+*/
+#include "ha_esker.h"
+#include "errors.h"
+#include "variables.h"
+#include "sql_trigger.h"
+
+using namespace shim;
+
+int ha_esker::write_row(const uchar *buf)
+{
+  if (likely(connection_ != nullptr))
+  {
+    es_stage *stage= connection_->stage();
+    if (stage->table == table_ && stage->next != stage->end)
+    {
+      memcpy(stage->next, buf, image_bytes_);
+      stage->next+= image_bytes_;
+      row_id_= stage->row_id++;
+      return 0;
+    }
+  }
+  int error= 0;
+  es_session *s= session(&error);
+  if (unlikely(!s))
+    return error;
+  es_status status= es_insert(s, table_, buf, &row_id_);
+  if (unlikely(is_sequence()))
+    return end_sequence(fail(status));
+  return likely(status == ES_OK) ? 0 : fail(status);
+}
+
+/*
+  Is the new row the old one, though the server took it for another? It compares rows only when all columns that are
+  written were wanted to be read, and then also the bytes under a NULL. A read that locks has filled in all columns.
+*/
+bool ha_esker::is_unchanged(const uchar *old_data, const uchar *new_data) const
+{
+  if (old_data != table->record[1] || new_data != table->record[0])
+    return false;
+  const my_ptrdiff_t offset= table->record[1] - table->record[0];
+  for (Field **ptr= table->field; *ptr; ptr++)
+  {
+    Field *field= *ptr;
+    if (!field->stored_in_db() || !bitmap_is_set(table->write_set, field->field_index))
+      continue;
+    if (field->is_real_null() != field->is_real_null(offset))
+      return false;
+    if (!field->is_real_null() && field->cmp_binary_offset(static_cast<uint>(offset)))
+      return false;
+  }
+  return true;
+}
+
+int ha_esker::update_row(const uchar *old_data, const uchar *new_data)
+{
+  if (is_unchanged(old_data, new_data))
+    return HA_ERR_RECORD_IS_THE_SAME;
+  int error= 0;
+  es_session *s= session(&error);
+  if (unlikely(!s))
+    return error;
+  es_status status= es_update(s, table_, row_id_, new_data);
+  if (unlikely(is_sequence()))
+    return end_sequence(fail(status));
+  return likely(status == ES_OK) ? 0 : fail(status);
+}
+
+int ha_esker::delete_row(const uchar *)
+{
+  int error= 0;
+  es_session *s= session(&error);
+  if (unlikely(!s))
+    return error;
+  es_status status= es_delete(s, table_, row_id_);
+  return likely(status == ES_OK) ? 0 : fail(status);
+}
+
+/*
+  Is the statement going to call delete_all_rows()? Has the server's own conditions (mysql_delete), as it asks for the
+  number of rows before.
+*/
+bool ha_esker::is_full_delete(THD *thd) const
+{
+  if (!thd || is_sequence() || lock_ != ES_LOCK_EXCLUSIVE || thd_sql_command(thd) != SQLCOM_DELETE || thd->lex->describe ||
+      thd->lex->has_returning() || thd->is_current_stmt_binlog_format_row() || table->versioned(VERS_TIMESTAMP) ||
+      (table->triggers && table->triggers->has_delete_triggers()))
+    return false;
+  const SELECT_LEX *select= thd->lex->first_select_lex();
+  Item *where= select->where;
+  if (where && !(where->fixed() && where->const_item() && where->val_bool()))
+    return false;
+  return !select->limit_params.explicit_limit;
+}
+
+/*
+  DELETE without WHERE reports the number of rows that the engine had before as the number that it deleted: it has to be
+  true, so the rows are locked before they are counted. An error waits for delete_all_rows().
+*/
+ha_rows ha_esker::lock_all()
+{
+  full_delete_rows_= 0;
+  full_delete_error_= 0;
+  if (es_session *s= session(&full_delete_error_))
+  {
+    connection_->full_delete_of= nullptr;
+    es_status status= es_lock_all(s, table_, &full_delete_rows_);
+    if (status != ES_OK)
+      full_delete_error_= fail(status);
+  }
+  return full_delete_rows_;
+}
+
+/* DELETE without WHERE, when no row has to be logged and no trigger wants it. */
+int ha_esker::delete_all_rows()
+{
+  if (int error= full_delete_error_)
+  {
+    full_delete_error_= 0;
+    return error;
+  }
+  int error= 0;
+  es_session *s= session(&error);
+  if (!s)
+    return error;
+  /* It compares no versions: leave it to the single rows to find a conflict. */
+  if (snapshot_isolation(ha_thd()) && thd_tx_isolation(ha_thd()) == ISO_REPEATABLE_READ)
+    return HA_ERR_WRONG_COMMAND;
+#ifdef WITH_PARTITION_STORAGE_ENGINE
+  /* ha_partition makes 2 of 1 row in all partitions together: let that one be deleted and counted by itself. */
+  if (table->part_info && connection_->full_delete_of != table)
+  {
+    if (full_delete_rows_ == 0)
+      return 0;
+    if (full_delete_rows_ == 1)
+      return HA_ERR_WRONG_COMMAND;
+    connection_->full_delete_of= table;
+  }
+#endif
+  es_status status= es_delete_all(s, table_);
+  return status == ES_OK ? 0 : fail(status);
+}

@@ -1,0 +1,115 @@
+/* This program is free software; you can redistribute it and/or modify it under the terms of the GNU General Public
+   License as published by the Free Software Foundation; version 2 of the License. */
+
+/**
+  @file
+  Field types to column kinds. A kind may only drop bytes that it can put back: what is decoded is the image that was
+  stored, byte for byte, in every column read.
+*/
+#include "layout.h"
+#include <new>
+
+namespace shim
+{
+namespace
+{
+es_column column_of(const Field *field, const uchar *record)
+{
+  es_column column= {};
+  column.offset= static_cast<uint32_t>(field->ptr - record);
+  if (field->null_ptr)
+  {
+    column.null_byte= static_cast<uint32_t>(field->null_ptr - record);
+    column.null_mask= field->null_bit;
+  }
+  if (field->flags & BLOB_FLAG)
+  {
+    /* BLOB, TEXT, JSON, GEOMETRY, compressed or not. */
+    column.kind= ES_COLUMN_BLOB;
+    column.len_bytes= static_cast<const Field_blob *>(field)->pack_length_no_ptr();
+    return column;
+  }
+  column.kind= ES_COLUMN_FIXED;
+  column.width= field->pack_length_in_rec();
+  switch (field->real_type()) {
+  case MYSQL_TYPE_VARCHAR:
+  case MYSQL_TYPE_VARCHAR_COMPRESSED:
+    column.kind= ES_COLUMN_VAR;
+    column.len_bytes= static_cast<const Field_varstring *>(field)->length_bytes;
+    column.width= field->field_length;
+    break;
+  case MYSQL_TYPE_STRING:
+    /* CHAR ends in spaces and BINARY in zeros, except that wide character sets end in more than one byte's pattern. */
+    if (field->charset()->mbminlen == 1)
+    {
+      column.kind= ES_COLUMN_PADDED;
+      column.pad= field->charset()->pad_char;
+    }
+    break;
+  default:
+    break;
+  }
+  return column;
+}
+
+uint32_t end_of(const es_column &column)
+{
+  switch (column.kind) {
+  case ES_COLUMN_VAR:
+    return column.offset + column.len_bytes + column.width;
+  case ES_COLUMN_BLOB:
+    return column.offset + column.len_bytes + static_cast<uint32_t>(sizeof(char *));
+  default:
+    return column.offset + column.width;
+  }
+}
+}
+
+bool Record_layout::init(const TABLE *table)
+try
+{
+  const TABLE_SHARE *share= table->s;
+  const uchar *record= table->record[0];
+  columns_.clear();
+  fields_.clear();
+  columns_.reserve(share->fields);
+  fields_.reserve(share->fields);
+  has_blobs_= false;
+  head_bytes_= share->null_bytes;
+  image_bytes_= head_bytes_;
+  for (Field **field= table->field; *field; field++)
+  {
+    if (!(*field)->stored_in_db())
+      continue;
+    es_column column= column_of(*field, record);
+    image_bytes_= std::max(image_bytes_, end_of(column));
+    has_blobs_|= column.kind == ES_COLUMN_BLOB;
+    columns_.push_back(column);
+    fields_.push_back((*field)->field_index);
+  }
+  DBUG_ASSERT(image_bytes_ <= share->reclength);
+  return true;
+}
+catch (const std::bad_alloc &)
+{
+  return false;
+}
+
+es_layout Record_layout::c_layout() const
+{
+  es_layout layout= {};
+  layout.image_bytes= image_bytes_;
+  layout.head_bytes= head_bytes_;
+  layout.column_count= static_cast<uint32_t>(columns_.size());
+  layout.columns= columns_.data();
+  return layout;
+}
+
+void Record_layout::bitmap_of(const MY_BITMAP *read_set, uchar *bitmap) const
+{
+  memset(bitmap, 0, bitmap_bytes());
+  for (size_t i= 0; i < fields_.size(); i++)
+    if (bitmap_is_set(read_set, fields_[i]))
+      bitmap[i / 8]|= static_cast<uchar>(1U << (i % 8));
+}
+}

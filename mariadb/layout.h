@@ -1,0 +1,49 @@
+/* This program is free software; you can redistribute it and/or modify it under the terms of the GNU General Public
+   License as published by the Free Software Foundation; version 2 of the License. */
+
+/**
+  @file
+  How the server's record buffer of a table lies: the engine's layout, made from the table's definition.
+*/
+#ifndef ESKER_LAYOUT_INCLUDED
+#define ESKER_LAYOUT_INCLUDED
+
+#include "shim.h"
+#include <vector>
+
+namespace shim
+{
+/**
+  Layout of one table's records. Depends on the definition alone: the same for CREATE and for each later open, or the
+  open is refused.
+
+  Columns that are not stored (virtual ones) have no layout column. They lie behind the stored ones in the record and
+  the server computes them anew at each read.
+*/
+class Record_layout
+{
+public:
+  /** False: out of memory. */
+  bool init(const TABLE *table);
+
+  es_layout c_layout() const;
+  uint32 image_bytes() const { return image_bytes_; }
+  size_t column_count() const { return columns_.size(); }
+  bool has_blobs() const { return has_blobs_; }
+
+  /** Bytes that a column bitmap takes. */
+  size_t bitmap_bytes() const { return (columns_.size() + 7) / 8; }
+  /** The layout's columns among those of read_set. */
+  void bitmap_of(const MY_BITMAP *read_set, uchar *bitmap) const;
+
+private:
+  std::vector<es_column> columns_;
+  /* Field index of each column. */
+  std::vector<uint16> fields_;
+  uint32 image_bytes_= 0;
+  uint32 head_bytes_= 0;
+  bool has_blobs_= false;
+};
+}
+
+#endif

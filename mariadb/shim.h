@@ -1,0 +1,39 @@
+/* This program is free software; you can redistribute it and/or modify it under the terms of the GNU General Public
+   License as published by the Free Software Foundation; version 2 of the License. */
+
+/**
+  @file
+  What every file of the shim starts from: the server's headers in the order they need, the engine's C face, and the
+  two globals, set once in plugin.cc before any table can be opened.
+*/
+#ifndef ESKER_SHIM_INCLUDED
+#define ESKER_SHIM_INCLUDED
+
+#ifndef MYSQL_SERVER
+#define MYSQL_SERVER 1
+#endif
+#include <my_global.h>
+#include "sql_class.h"
+#include "handler.h"
+#include "table.h"
+#include "field.h"
+#include "key.h"
+#include "sql_lex.h"
+#include "sql_plugin.h"
+#include "log.h"
+#include <mysql/plugin.h>
+
+#include "esker.h"
+
+namespace shim
+{
+/** The server's handle of this engine. */
+extern handlerton *hton;
+/** The engine; null until it is open and after it is closed. */
+extern es_engine *engine;
+
+/** The engine's name, as ENGINE= and messages have it. */
+inline constexpr char product[]= "Esker";
+}
+
+#endif

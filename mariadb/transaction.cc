@@ -1,0 +1,270 @@
+/* This program is free software; you can redistribute it and/or modify it under the terms of the GNU General Public
+   License as published by the Free Software Foundation; version 2 of the License. */
+
+/**
+  @file
+  Transactions: begin, the two kinds of end, prepare, savepoints, consistent snapshots, KILL.
+
+  Order at a commit with the binlog: prepare (durable, this thread), commit_ordered (visible, the binlog leader's
+  thread), commit (nothing left but to clean up). Without: commit does it all.
+*/
+#include "transaction.h"
+#include "errors.h"
+#include "variables.h"
+#include <new>
+
+/* Exported by the server for engines, declared in none of its headers. */
+extern "C" int thd_need_wait_reports(const MYSQL_THD thd);
+extern "C" int thd_rpl_deadlock_check(MYSQL_THD thd, MYSQL_THD other);
+
+namespace shim
+{
+namespace
+{
+extern "C" void before_wait(void *thd)
+{
+  thd_wait_begin(static_cast<THD *>(thd), THD_WAIT_ROW_LOCK);
+}
+
+extern "C" void after_wait(void *thd, uint64_t waited_us)
+{
+  thd_wait_end(static_cast<THD *>(thd));
+  thd_storage_lock_wait(static_cast<THD *>(thd), static_cast<long long>(waited_us));
+}
+
+/*
+  Parallel replication commits in the master's order: a transaction that waits here for a later one would wait for ever.
+  The server kills the later one, from a thread of its own, and runs it again.
+*/
+extern "C" void waits_for(void *thd, void *other)
+{
+  thd_rpl_deadlock_check(static_cast<THD *>(thd), static_cast<THD *>(other));
+}
+}
+
+Connection::~Connection()
+{
+  es_killer_close(killer_);
+  es_session_close(session_);
+}
+
+Connection *Connection::open(THD *thd, int *error)
+{
+  Connection *connection= new (std::nothrow) Connection;
+  if (!connection)
+  {
+    *error= HA_ERR_OUT_OF_MEM;
+    return nullptr;
+  }
+  es_wait_hooks hooks= {thd, before_wait, after_wait, waits_for};
+  es_error why;
+  es_status status= es_session_open(engine, &hooks, &connection->session_, &why);
+  if (status == ES_OK && !(connection->killer_= es_killer_open(connection->session_)))
+    status= ES_E_OUT_OF_MEMORY;
+  if (status != ES_OK)
+  {
+    raise(status, why.text);
+    *error= ha_error(status);
+    delete connection;
+    return nullptr;
+  }
+  connection->stage_= es_session_stage(connection->session_);
+  thd_set_ha_data(thd, hton, connection);
+  return connection;
+}
+
+void Connection::close(THD *thd)
+{
+  Connection *connection= find(thd);
+  /* Takes LOCK_thd_data, which KILL holds while it uses the killer. */
+  thd_set_ha_data(thd, hton, nullptr);
+  delete connection;
+}
+
+int Connection::begin(THD *thd)
+{
+  int32_t isolation=
+    thd_tx_isolation(thd) <= ISO_READ_COMMITTED ? ES_READ_COMMITTED : ES_REPEATABLE_READ;
+  es_report_waits(session_, thd_need_wait_reports(thd));
+  es_status status= es_begin(session_, isolation, snapshot_isolation(thd));
+  if (status == ES_OK)
+    status= es_begin_statement(session_);
+  if (status != ES_OK)
+    return raise_last(thd, session_);
+  es_set_lock_wait(session_, lock_timeout_us(thd));
+  statement_= true;
+  /* A KILL that came before the statement began was meant for it. */
+  if (thd_kill_level(thd) != THD_IS_NOT_KILLED)
+    es_kill(killer_);
+  return 0;
+}
+
+Connection *Connection::enter(THD *thd, int *error)
+{
+  Connection *connection= find(thd);
+  if (!connection && !(connection= open(thd, error)))
+    return nullptr;
+  if (!connection->statement_ && (*error= connection->begin(thd)))
+    return nullptr;
+  trans_register_ha(thd, false, hton, 0);
+  if (thd_test_options(thd, OPTION_NOT_AUTOCOMMIT | OPTION_BEGIN))
+    trans_register_ha(thd, true, hton, 0);
+  return connection;
+}
+
+namespace
+{
+int close_connection(handlerton *, THD *thd)
+{
+  Connection::close(thd);
+  return 0;
+}
+
+/* Runs in the killer's thread, which holds the victim's LOCK_thd_data. */
+void kill_query(handlerton *, THD *thd, enum thd_kill_levels)
+{
+  if (const Connection *connection= Connection::find(thd))
+    es_kill(connection->killer());
+}
+
+int end_statement(THD *thd, Connection *connection)
+{
+  if (!connection->in_statement())
+    return 0;
+  connection->statement_ended();
+  return es_end_statement(connection->session()) == ES_OK ? 0 : raise_last(thd, connection->session());
+}
+
+int prepare(handlerton *, THD *thd, bool all)
+{
+  Connection *connection= Connection::find(thd);
+  if (!connection || !ends_transaction(thd, all))
+    return 0;
+  es_xid xid= to_es_xid(thd->get_xid());
+  if (es_prepare(connection->session(), &xid) != ES_OK)
+    return raise_last(thd, connection->session());
+  return 0;
+}
+
+/*
+  Runs in whatever thread leads the group commit, with LOCK_commit_ordered held: no my_error, no waiting. The binlog has
+  the transaction already, so going on without it would lose it.
+*/
+void commit_ordered(handlerton *, THD *thd, bool)
+{
+  Connection *connection= Connection::find(thd);
+  if (!connection || !es_in_transaction(connection->session()))
+    return;
+  if (es_commit_ordered(connection->session()) != ES_OK)
+  {
+    char text[1024];
+    es_last_error(connection->session(), text, sizeof text);
+    sql_print_error("%s: cannot commit a transaction that is in the binary log (%s); stopping the server, its restart"
+                    " recovers", product, text);
+    abort();
+  }
+  connection->ordered= true;
+}
+
+int commit(handlerton *, THD *thd, bool all)
+{
+  Connection *connection= Connection::find(thd);
+  if (!connection)
+    return 0;
+  if (!ends_transaction(thd, all))
+    return end_statement(thd, connection);
+  connection->statement_ended();
+  /* Order and visibility are settled: who waits for this commit may go on while it finishes. */
+  bool ordered= connection->ordered;
+  connection->ordered= false;
+  if (ordered)
+    thd_wakeup_subsequent_commits(thd, 0);
+  es_status status= es_commit(connection->session());
+  if (status != ES_OK)
+  {
+    int error= raise_last(thd, connection->session());
+    if (es_in_transaction(connection->session()))
+      es_rollback(connection->session());
+    return error;
+  }
+  if (!ordered)
+    thd_wakeup_subsequent_commits(thd, 0);
+  return 0;
+}
+
+int rollback(handlerton *, THD *thd, bool all)
+{
+  Connection *connection= Connection::find(thd);
+  if (!connection)
+    return 0;
+  bool marked= connection->in_statement();
+  connection->statement_ended();
+  connection->ordered= false;
+  es_status status= ES_OK;
+  if (ends_transaction(thd, all))
+    status= es_rollback(connection->session());
+  else if (marked)
+    status= es_rollback_statement(connection->session());
+  return status == ES_OK ? 0 : raise_last(thd, connection->session());
+}
+
+int savepoint_set(handlerton *, THD *thd, void *place)
+{
+  Connection *connection= Connection::find(thd);
+  uint64_t savepoint;
+  if (!connection)
+    return HA_ERR_NO_SAVEPOINT;
+  if (es_savepoint(connection->session(), &savepoint) != ES_OK)
+    return raise_last(thd, connection->session());
+  memcpy(place, &savepoint, sizeof savepoint);
+  return 0;
+}
+
+int savepoint_rollback(handlerton *, THD *thd, void *place)
+{
+  Connection *connection= Connection::find(thd);
+  uint64_t savepoint;
+  memcpy(&savepoint, place, sizeof savepoint);
+  if (!connection)
+    return HA_ERR_NO_SAVEPOINT;
+  return es_rollback_to(connection->session(), savepoint) == ES_OK ? 0 : raise_last(thd, connection->session());
+}
+
+int savepoint_release(handlerton *, THD *thd, void *place)
+{
+  Connection *connection= Connection::find(thd);
+  uint64_t savepoint;
+  memcpy(&savepoint, place, sizeof savepoint);
+  if (!connection)
+    return HA_ERR_NO_SAVEPOINT;
+  return es_release_savepoint(connection->session(), savepoint) == ES_OK ? 0 : raise_last(thd, connection->session());
+}
+
+/* Called for every engine: what Esker cannot do must not fail another engine's snapshot. */
+int start_consistent_snapshot(handlerton *, THD *thd)
+{
+  if (thd_tx_isolation(thd) != ISO_REPEATABLE_READ)
+    return 0;
+  int error= 0;
+  Connection *connection= Connection::enter(thd, &error);
+  if (!connection)
+    return error;
+  return es_take_view(connection->session()) == ES_OK ? 0 : raise_last(thd, connection->session());
+}
+}
+
+void init_transactions(handlerton *hton)
+{
+  hton->close_connection= close_connection;
+  hton->kill_query= kill_query;
+  hton->prepare= prepare;
+  hton->commit_ordered= commit_ordered;
+  hton->commit= commit;
+  hton->rollback= rollback;
+  hton->savepoint_offset= sizeof(uint64_t);
+  hton->savepoint_set= savepoint_set;
+  hton->savepoint_rollback= savepoint_rollback;
+  hton->savepoint_release= savepoint_release;
+  hton->start_consistent_snapshot= start_consistent_snapshot;
+}
+}

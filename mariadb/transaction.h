@@ -1,0 +1,95 @@
+/* This program is free software; you can redistribute it and/or modify it under the terms of the GNU General Public
+   License as published by the Free Software Foundation; version 2 of the License. */
+
+/**
+  @file
+  A connection's side of the engine: its session, and how the server's statements and transactions begin in it.
+*/
+#ifndef ESKER_TRANSACTION_INCLUDED
+#define ESKER_TRANSACTION_INCLUDED
+
+#include "shim.h"
+
+namespace shim
+{
+/**
+  What a THD's ha_data points to: made at the connection's first use of the engine, freed by close_connection.
+
+  The session is used by the THD's own thread; by the binlog's leader in commit_ordered, while the owner waits; and by
+  KILL through the killer only.
+*/
+class Connection
+{
+public:
+  /** The THD's connection, or null if it never used the engine. */
+  static Connection *find(const THD *thd)
+  {
+    return static_cast<Connection *>(thd_get_ha_data(thd, hton));
+  }
+
+  /**
+    Makes sure that a transaction and a statement are open in the engine and that the server knows it takes part in
+    both. Null: it failed and *error is the HA_ERR_*; the words have been raised.
+  */
+  static Connection *enter(THD *thd, int *error);
+
+  /** As enter, but an open statement is left as it is. */
+  static Connection *of_statement(THD *thd, int *error)
+  {
+    Connection *connection= find(thd);
+    return connection && connection->statement_ ? connection : enter(thd, error);
+  }
+
+  /** close_connection: rolls back what is open, leaves what is prepared, frees. */
+  static void close(THD *thd);
+
+  es_session *session() const { return session_; }
+  /** Where rows that come in bulk are written without a call each. */
+  es_stage *stage() const { return stage_; }
+  /** Before a table is closed: what was written for it is taken. */
+  void leave_stage(const es_table *table)
+  {
+    /* A failure stays with the transaction, which cannot be committed then. */
+    if (stage_->table == table)
+      es_unstage(session_);
+  }
+  const es_killer *killer() const { return killer_; }
+
+  bool in_statement() const { return statement_; }
+  /** The statement's mark in the engine was set or cleared by a commit or rollback. */
+  void statement_ended() { statement_= false; }
+
+  /** commit_ordered ran for the transaction that is being committed. */
+  bool ordered= false;
+  /* The partitioned table of which a partition with several rows was emptied by this statement. */
+  const TABLE *full_delete_of= nullptr;
+
+private:
+  Connection()= default;
+  ~Connection();
+  static Connection *open(THD *thd, int *error);
+  int begin(THD *thd);
+
+  es_session *session_= nullptr;
+  es_stage *stage_= nullptr;
+  es_killer *killer_= nullptr;
+  /* Does the server know of us in this statement, and is it marked in the engine? Both or none. */
+  bool statement_= false;
+};
+
+/** Fills in the transaction part of the handlerton. */
+void init_transactions(handlerton *hton);
+/** Fills in XA recovery and checkpoints. */
+void init_xa(handlerton *hton);
+
+/** The server's transaction id as the engine takes it. */
+es_xid to_es_xid(const XID *xid);
+
+/** Is it the end of a transaction, not only of a statement in it? */
+inline bool ends_transaction(const THD *thd, bool all)
+{
+  return all || !thd_test_options(thd, OPTION_NOT_AUTOCOMMIT | OPTION_BEGIN);
+}
+}
+
+#endif

@@ -1,0 +1,175 @@
+/* This program is free software; you can redistribute it and/or modify it under the terms of the GNU General Public
+   License as published by the Free Software Foundation; version 2 of the License. */
+
+/**
+  @file
+  System variables. Their ranges are the server's to check; what changes while the server runs is handed to the engine
+  at once.
+*/
+#include "variables.h"
+#include "set_var.h"
+#include <string>
+
+/* Exported by the server, declared in none of its headers. */
+void ignore_db_dirs_append(const char *folder);
+
+namespace shim
+{
+namespace
+{
+char *data_dir;
+ulonglong memory_limit;
+ulonglong bulk_buffer_size;
+ulonglong bulk_threshold;
+ulonglong wal_segment_size;
+ulong flush_log_at_trx_commit;
+uint recovery_target_seconds;
+my_bool profile_locks;
+
+constexpr ulonglong KiB= 1024, MiB= 1024 * KiB, GiB= 1024 * MiB, TiB= 1024 * GiB;
+
+/* Stores the checked value and tells the engine. */
+void update_memory_limit(THD *, st_mysql_sys_var *, void *value, const void *save)
+{
+  ulonglong bytes= *static_cast<const ulonglong *>(save);
+  *static_cast<ulonglong *>(value)= bytes;
+  es_set_memory_limit(engine, bytes);
+}
+
+void update_bulk_buffer(THD *, st_mysql_sys_var *, void *value, const void *save)
+{
+  ulonglong bytes= *static_cast<const ulonglong *>(save);
+  *static_cast<ulonglong *>(value)= bytes;
+  es_set_bulk_buffer(engine, bytes);
+}
+
+void update_flush_mode(THD *, st_mysql_sys_var *, void *value, const void *save)
+{
+  ulong mode= *static_cast<const ulong *>(save);
+  *static_cast<ulong *>(value)= mode;
+  es_set_flush_mode(engine, static_cast<int32_t>(mode));
+}
+
+void update_profile_locks(THD *, st_mysql_sys_var *, void *value, const void *save)
+{
+  my_bool on= *static_cast<const my_bool *>(save);
+  *static_cast<my_bool *>(value)= on;
+  es_profile_locks(on);
+}
+
+const char *compression_names[]= {"none", "lz4", "zstd", NullS};
+TYPELIB compression_typelib= {array_elements(compression_names) - 1, "", compression_names, nullptr};
+
+MYSQL_SYSVAR_STR(data_dir, data_dir, PLUGIN_VAR_READONLY | PLUGIN_VAR_RQCMDARG,
+                 "Folder of Esker's files; relative to the server's data folder",
+                 nullptr, nullptr, "#esker");
+
+MYSQL_SYSVAR_ULONGLONG(memory_limit, memory_limit, PLUGIN_VAR_RQCMDARG,
+                       "Bytes of memory that Esker may use in all, caches and buffers included",
+                       nullptr, update_memory_limit, 256 * MiB, 32 * MiB, 16 * TiB, MiB);
+
+MYSQL_SYSVAR_ULONGLONG(bulk_buffer_size, bulk_buffer_size, PLUGIN_VAR_RQCMDARG,
+                       "Bytes of each buffer in which the rows of a large write gather before they are written",
+                       nullptr, update_bulk_buffer, 4 * MiB, 256 * KiB, 256 * MiB, 4 * KiB);
+
+MYSQL_SYSVAR_ULONGLONG(bulk_threshold, bulk_threshold, PLUGIN_VAR_READONLY | PLUGIN_VAR_RQCMDARG,
+                       "Bytes of rows in a transaction from which on they are written to files of their own instead of"
+                       " to the log",
+                       nullptr, nullptr, 512 * KiB, 4 * KiB, GiB, KiB);
+
+MYSQL_SYSVAR_ULONGLONG(wal_segment_size, wal_segment_size, PLUGIN_VAR_READONLY | PLUGIN_VAR_RQCMDARG,
+                       "Bytes of each preallocated file of the log",
+                       nullptr, nullptr, 64 * MiB, MiB, GiB, MiB);
+
+MYSQL_SYSVAR_ULONG(flush_log_at_trx_commit, flush_log_at_trx_commit, PLUGIN_VAR_RQCMDARG,
+                   "1: each commit is durable when it returns. 2: each commit is written to the operating system, which"
+                   " survives a crash of the server, and made durable about once a second. 0: written and made durable"
+                   " about once a second",
+                   nullptr, update_flush_mode, 1, 0, 2, 0);
+
+MYSQL_SYSVAR_UINT(recovery_target_seconds, recovery_target_seconds, PLUGIN_VAR_READONLY | PLUGIN_VAR_RQCMDARG,
+                  "Memory is written out so early that restart after a crash takes about this many seconds",
+                  nullptr, nullptr, 5, 1, 3600, 0);
+
+MYSQL_SYSVAR_BOOL(profile_locks, profile_locks, PLUGIN_VAR_OPCMDARG,
+                  "ON: times how long Esker's own locks are waited for, held and released, for SHOW ENGINE ESKER MUTEX",
+                  nullptr, update_profile_locks, FALSE);
+
+MYSQL_THDVAR_ULONG(lock_wait_timeout, PLUGIN_VAR_RQCMDARG,
+                   "Seconds that a statement waits for a row that another transaction has locked",
+                   nullptr, nullptr, 50, 0, 100000000, 0);
+
+MYSQL_THDVAR_BOOL(snapshot_isolation, PLUGIN_VAR_OPCMDARG,
+                  "ON: a REPEATABLE READ transaction that would change a row which another has changed since its read"
+                  " view was opened gets an error. OFF: it changes the latest version",
+                  nullptr, nullptr, FALSE);
+
+MYSQL_THDVAR_ENUM(default_compression, PLUGIN_VAR_RQCMDARG,
+                  "COMPRESSION of new tables that do not say",
+                  nullptr, nullptr, ES_COMPRESSION_NONE, &compression_typelib);
+}
+
+st_mysql_sys_var *system_variables[]=
+{
+  MYSQL_SYSVAR(data_dir),
+  MYSQL_SYSVAR(memory_limit),
+  MYSQL_SYSVAR(bulk_buffer_size),
+  MYSQL_SYSVAR(bulk_threshold),
+  MYSQL_SYSVAR(wal_segment_size),
+  MYSQL_SYSVAR(flush_log_at_trx_commit),
+  MYSQL_SYSVAR(recovery_target_seconds),
+  MYSQL_SYSVAR(profile_locks),
+  MYSQL_SYSVAR(lock_wait_timeout),
+  MYSQL_SYSVAR(snapshot_isolation),
+  MYSQL_SYSVAR(default_compression),
+  nullptr
+};
+
+ha_create_table_option table_options[]=
+{
+  HA_TOPTION_SYSVAR("COMPRESSION", compression, default_compression),
+  HA_TOPTION_END
+};
+
+void fill_options(es_options *options, std::string *folder)
+{
+  es_default_options(options);
+  folder->clear();
+  if (!test_if_hard_path(data_dir))
+  {
+    folder->append(mysql_real_data_home);
+    if (folder->empty() || folder->back() != FN_LIBCHAR)
+      folder->push_back(FN_LIBCHAR);
+    /* Or SHOW DATABASES would take it for a database. */
+    ignore_db_dirs_append(data_dir);
+  }
+  folder->append(data_dir);
+  options->data_dir= folder->c_str();
+  options->memory_limit_bytes= memory_limit;
+  options->bulk_buffer_bytes= bulk_buffer_size;
+  options->bulk_threshold_bytes= bulk_threshold;
+  options->wal_segment_bytes= wal_segment_size;
+  options->recovery_target_seconds= recovery_target_seconds;
+  options->flush_mode= static_cast<int32_t>(flush_log_at_trx_commit);
+  es_profile_locks(profile_locks);
+}
+
+uint64_t lock_timeout_us(THD *thd)
+{
+  uint64_t seconds= THDVAR(thd, lock_wait_timeout);
+  /* WAIT n and NOWAIT set lock_wait_timeout for the statement and nothing of ours. */
+  List_iterator_fast<set_var_base> it(thd->lex->stmt_var_list);
+  while (set_var_base *base= it++)
+  {
+    const set_var *var= dynamic_cast<const set_var *>(base);
+    if (var && var->var && !strcmp(var->var->name.str, "lock_wait_timeout"))
+      seconds= thd->variables.lock_wait_timeout;
+  }
+  return seconds * 1000000;
+}
+
+bool snapshot_isolation(THD *thd)
+{
+  return THDVAR(thd, snapshot_isolation);
+}
+}

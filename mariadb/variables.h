@@ -1,0 +1,34 @@
+/* This program is free software; you can redistribute it and/or modify it under the terms of the GNU General Public
+   License as published by the Free Software Foundation; version 2 of the License. */
+
+/**
+  @file
+  System variables (esker_*), their values, and the table option that a variable gives the default of.
+*/
+#ifndef ESKER_VARIABLES_INCLUDED
+#define ESKER_VARIABLES_INCLUDED
+
+#include "shim.h"
+#include <string>
+
+/** Table options as CREATE TABLE gives them; the server finds the struct by this name. */
+struct ha_table_option_struct
+{
+  uint compression;                             /* ES_COMPRESSION_* */
+};
+
+namespace shim
+{
+/** Null-terminated, for st_maria_plugin. */
+extern st_mysql_sys_var *system_variables[];
+extern ha_create_table_option table_options[];
+
+/** What the engine is opened with. `folder` takes the data folder's name and must outlive the options. */
+void fill_options(es_options *options, std::string *folder);
+
+/** How long the statement may wait for a row lock: WAIT n and NOWAIT, or else esker_lock_wait_timeout. */
+uint64_t lock_timeout_us(THD *thd);
+bool snapshot_isolation(THD *thd);
+}
+
+#endif

@@ -1,0 +1,118 @@
+/* This program is free software; you can redistribute it and/or modify it under the terms of the GNU General Public
+   License as published by the Free Software Foundation; version 2 of the License. */
+
+/**
+  @file
+  What outlives a connection: prepared transactions by XID, and the binlog's question whether the log is durable.
+*/
+#include "transaction.h"
+#include "errors.h"
+#include "log.h"
+
+namespace shim
+{
+es_xid to_es_xid(const XID *xid)
+{
+  es_xid id= {};
+  id.format= xid->formatID;
+  id.gtrid_bytes= static_cast<uint32_t>(xid->gtrid_length);
+  id.bqual_bytes= static_cast<uint32_t>(xid->bqual_length);
+  memcpy(id.data, xid->data, sizeof id.data);
+  return id;
+}
+
+namespace
+{
+/* Answers of the X/Open interface. */
+constexpr int XA_OK= 0, XAER_NOTA= -4, XAER_RMFAIL= -7;
+
+void from_es_xid(const es_xid &id, XID *xid)
+{
+  xid->set(static_cast<long>(id.format), reinterpret_cast<const char *>(id.data),
+           static_cast<long>(id.gtrid_bytes), reinterpret_cast<const char *>(id.data) + id.gtrid_bytes,
+           static_cast<long>(id.bqual_bytes));
+}
+
+/*
+  The server calls again while it gets its array full, and ends transactions of the list in between: the engine keeps
+  the list until it has been handed out whole. Only the server's start calls this, in one thread.
+*/
+int recover(handlerton *, XID *list, uint capacity)
+{
+  static bool in_list= false;
+  if (!list || capacity == 0)
+    return 0;
+  uint filled= 0;
+  while (filled < capacity)
+  {
+    es_xid page[16];
+    uint32_t count= 0;
+    es_error why;
+    uint32_t want= static_cast<uint32_t>(std::min<size_t>(array_elements(page), capacity - filled));
+    if (es_recover(engine, !in_list, page, want, &count, &why) != ES_OK)
+    {
+      sql_print_error("%s: cannot list prepared transactions: %s", product, why.text);
+      break;
+    }
+    in_list= count == want;
+    for (uint32_t i= 0; i < count; i++)
+      from_es_xid(page[i], &list[filled++]);
+    if (!in_list)
+      break;
+  }
+  return static_cast<int>(filled);
+}
+
+int end_by_xid(es_status (*end)(es_engine *, const es_xid *, int32_t *, es_error *), const XID *xid)
+{
+  es_xid id= to_es_xid(xid);
+  int32_t found= 0;
+  es_error why;
+  if (end(engine, &id, &found, &why) != ES_OK)
+  {
+    sql_print_error("%s: cannot end a prepared transaction: %s", product, why.text);
+    return XAER_RMFAIL;
+  }
+  return found ? XA_OK : XAER_NOTA;
+}
+
+int commit_by_xid(handlerton *, XID *xid)
+{
+  return end_by_xid(es_commit_xid, xid);
+}
+
+int rollback_by_xid(handlerton *, XID *xid)
+{
+  return end_by_xid(es_rollback_xid, xid);
+}
+
+extern "C" void checkpoint_done(void *cookie)
+{
+  join_server();
+  commit_checkpoint_notify_ha(cookie);
+}
+
+void commit_checkpoint_request(void *cookie)
+{
+  es_request_checkpoint(engine, checkpoint_done, cookie);
+}
+
+bool flush_logs(handlerton *)
+{
+  es_error why;
+  if (es_flush_log(engine, &why) == ES_OK)
+    return false;
+  sql_print_error("%s: cannot flush the log: %s", product, why.text);
+  return true;
+}
+}
+
+void init_xa(handlerton *hton)
+{
+  hton->recover= recover;
+  hton->commit_by_xid= commit_by_xid;
+  hton->rollback_by_xid= rollback_by_xid;
+  hton->commit_checkpoint_request= commit_checkpoint_request;
+  hton->flush_logs= flush_logs;
+}
+}

@@ -1,0 +1,85 @@
+#!/usr/bin/env python3
+"""check_deps.py: who may use whom. Reads cargo's metadata and fails on an arrow that points the wrong way.
+
+    esker-mariadb -> esker -> esker-wal -> esker-io -> esker-format -> esker-trace,   esker-cli -> esker-lab -> esker
+
+Each crate may use what stands right of it, never left. esker-sim may use everything below the doors and is itself for
+tests only: others may have it as a dev-dependency at most. Also: only esker-io opens files, only esker-mariadb has a C
+boundary (a search of the sources, tests aside).
+"""
+import json
+import os
+import re
+import subprocess
+import sys
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+CHAIN = ["esker", "esker-wal", "esker-io", "esker-format", "esker-trace"]
+ALLOWED = {name: set(CHAIN[i + 1:]) for i, name in enumerate(CHAIN)}
+ALLOWED["esker-mariadb"] = ALLOWED["esker-lab"] = set(CHAIN)
+ALLOWED["esker-cli"] = set(CHAIN) | {"esker-lab"}
+ALLOWED["esker-sim"] = set(CHAIN)
+# what only one crate may do: (pattern, crates that may, what it is)
+ONLY = [
+    (re.compile(r"\bstd::fs\b|\bstd::os::unix::fs\b|\bFile::(open|create)\b|\bOpenOptions\b|\blibc::(open|openat|pwrite|pread|fsync|fdatasync|unlink|rename|fallocate|ftruncate)\b"),
+     {"esker-io"}, "calls the operating system for files"),
+    (re.compile(r'extern\s+"C"|#\[no_mangle\]|#\[unsafe\(no_mangle\)\]'), {"esker-mariadb"}, "has a C boundary"),
+]
+
+
+def arrows(metadata):
+    """Problems in the graph of crates."""
+    own = {p["name"]: p for p in metadata["packages"] if p["source"] is None and p["id"] in metadata["workspace_members"]}
+    problems = []
+    for name, package in sorted(own.items()):
+        if name not in ALLOWED:
+            problems.append(f"crate {name} is not in the rule; add it to scripts/check_deps.py and docs/ARCHITECTURE.md")
+            continue
+        for d in package["dependencies"]:
+            target, dev = d["name"], d["kind"] == "dev"
+            if target not in own or target in ALLOWED[name] or target == name:
+                continue
+            if target == "esker-sim" and dev:
+                continue
+            problems.append(f"{name} -> {target} ({d['kind'] or 'normal'}): {name} may use only {', '.join(sorted(ALLOWED[name])) or 'nothing of ours'}")
+    return problems, len(own)
+
+
+def sources():
+    """Problems in the sources: operations that belong to one crate."""
+    problems = []
+    crates = os.path.join(ROOT, "crates")
+    for crate in sorted(os.listdir(crates)):
+        for folder, _, files in os.walk(os.path.join(crates, crate, "src")):
+            for name in sorted(f for f in files if f.endswith(".rs")):
+                path = os.path.join(folder, name)
+                relative = os.path.relpath(path, ROOT)
+                if re.search(r"(^|[/_])tests?(\.rs|/|$)", os.path.relpath(path, os.path.join(crates, crate))):
+                    continue
+                with open(path, encoding="utf-8") as f:
+                    lines = f.read().splitlines()
+                for n, line in enumerate(lines, 1):
+                    if re.match(r"\s*#\[cfg\((all\()?test", line) and re.match(r"\s*(pub\S* )?mod \w+ \{", (lines + [""])[n]):
+                        break  # the tests of a file stand at its end
+                    code = re.sub(r"//.*", "", line)
+                    for pattern, may, what in ONLY:
+                        if crate not in may and crate not in ("esker-sim", "esker-cli") and pattern.search(code) and "deps-ok:" not in line:
+                            problems.append(f"{relative}:{n}: {what}; only {', '.join(sorted(may))} may: {line.strip()}")
+    return problems
+
+
+def main():
+    run = subprocess.run(["cargo", "metadata", "--no-deps", "--format-version", "1", "--offline"], cwd=ROOT, capture_output=True, text=True)
+    if run.returncode:
+        sys.exit(f"check_deps: cargo metadata failed:\n{run.stderr}")
+    problems, count = arrows(json.loads(run.stdout))
+    problems += sources()
+    for p in problems:
+        print(f"check_deps: {p}")
+    if problems:
+        sys.exit(1)
+    print(f"check_deps: {count} crates, every arrow points the right way")
+
+
+if __name__ == "__main__":
+    main()

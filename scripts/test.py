@@ -1,0 +1,148 @@
+#!/usr/bin/env python3
+"""test.py = 'make test': everything that must hold, from setup to power cuts; a clear summary at the end.
+
+    scripts/test.py              all steps, under 40 minutes on two cores from nothing
+    scripts/test.py --soak       the long version: 10,000 seeds, 100 kills, 50 power cuts; writes build/soak.md
+    scripts/test.py STEP...      only these steps (setup build rules fmt clippy cargo fuzz exports mtr-esker mtr-engine differential faults kill powercut)
+
+Logs are in build/test/STEP.log. The simulation is time-boxed by ESKER_SIM_SECONDS, or runs ESKER_SIM_SEEDS seeds.
+KILLS=, CUTS=, SEED= are passed on. Rust's tests run optimized, but with assertions and overflow checks.
+"""
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+LOGS = os.path.join(ROOT, "build", "test")
+# A profile of its own: optimized like the plugin, without link-time optimization (each test program would pay for it).
+PROFILE = ["--profile", "checked", "--config", 'profile.checked.inherits="release"', "--config", "profile.checked.lto=false",
+           "--config", "profile.checked.codegen-units=16", "--config", "profile.checked.incremental=false",
+           "--config", "profile.checked.debug-assertions=true", "--config", "profile.checked.overflow-checks=true"]
+
+
+def cargo_counts(text):
+    """Passed and failed tests in cargo's output."""
+    found = re.findall(r"test result: \w+\. (\d+) passed; (\d+) failed", text)
+    return sum(int(a) for a, _ in found), sum(int(b) for _, b in found)
+
+
+def mtr_counts(text):
+    """Passed and failed tests in the driver's output."""
+    return len(re.findall(r"\[ pass \]", text)), len(re.findall(r"\[ fail \]", text))
+
+
+def engine_counts(text):
+    """Of the comparison with the baseline."""
+    m = re.search(r"(\d+) as InnoDB, \d+ listed differences, (\d+) regressions", text)
+    return (int(m.group(1)), int(m.group(2))) if m else (0, 1)
+
+
+def steps(soak):
+    """(name, what, command, minutes, environment, counter) of every step."""
+    seeds = {"ESKER_SIM_SEEDS": "10000"} if soak else {"ESKER_SIM_SECONDS": os.environ.get("ESKER_SIM_SECONDS", "90")}
+    kills = {"KILLS": "50"} if soak else {"KILLS": os.environ.get("KILLS", "3")}
+    cuts = {"CUTS": "50"} if soak else {"CUTS": os.environ.get("CUTS", "1")}
+    alike = {"SEEDS": "200"} if soak else {"SEEDS": os.environ.get("SEEDS", "6"), "SEED": os.environ.get("SEED", "106")}
+    long = 24 * 60 if soak else 0
+    return [
+        ("setup", "packages, headers, toolchain", ["scripts/setup.sh"], 15, {}, None),
+        ("build", "the plugin and the command", ["make", "--no-print-directory", "build"], 15, {}, None),
+        ("rules", "who may use whom", ["scripts/check_deps.py"], 1, {}, None),
+        ("fmt", "formatting", ["cargo", "fmt", "--all", "--check", "--", "--color", "never"], 1, {}, None),
+        ("clippy", "clippy, warnings are errors", ["cargo", "clippy", "--workspace", "--all-targets", "--", "-D", "warnings"], 10, {}, None),
+        ("cargo", "unit, property, model, simulation tests", ["cargo", "test", "--workspace", "--no-fail-fast", *PROFILE], long or 20, seeds, cargo_counts),
+        ("fuzz", "fuzz targets, a short run", ["scripts/fuzz.sh"], long or 6, {}, None),
+        ("exports", "the plugin exports only what MariaDB asks for", ["scripts/check_exports.sh"], 1, {}, None),
+        ("mtr-esker", "server tests of our own", ["scripts/mtr.sh", "esker"], 8, {}, mtr_counts),
+        ("mtr-engine", "MariaDB's storage_engine suite against the InnoDB baseline", ["scripts/mtr.sh", "storage_engine"], 10, {}, engine_counts),
+        ("differential", "random SQL on Esker and InnoDB, all answers alike", ["scripts/differential_test.py"], long or 6, alike, None),
+        ("faults", "full and read-only disks, files cut short, two servers", ["scripts/faults_test.py"], 4, {}, None),
+        ("kill", "kill -9 under load, checked row by row", ["scripts/kill_test.py"], long or 6, kills, None),
+        ("powercut", "a disk without power, checked row by row", ["scripts/powercut_test.py"], long or 5, cuts, None),
+    ]
+
+
+def run(name, command, minutes, environment):
+    """(status, output) of a step; status is 'ok', 'failed', 'skipped' or 'out of time'."""
+    path = os.path.join(LOGS, name + ".log")
+    with open(path, "wb") as log:
+        p = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env=dict(os.environ, **environment), start_new_session=True)
+        try:
+            code = p.wait(minutes * 60)
+        except subprocess.TimeoutExpired:
+            os.killpg(p.pid, signal.SIGTERM)
+            try:
+                p.wait(10)
+            except subprocess.TimeoutExpired:
+                os.killpg(p.pid, signal.SIGKILL)
+                p.wait()
+            code = -1
+        except KeyboardInterrupt:
+            os.killpg(p.pid, signal.SIGTERM)
+            raise
+    with open(path, errors="replace") as f:
+        text = f.read()
+    return {0: "ok", 77: "skipped", -1: "out of time"}.get(code, "failed"), text
+
+
+def main():
+    args = sys.argv[1:]
+    soak = "--soak" in args
+    only = [a for a in args if a != "--soak"]
+    every = steps(soak)
+    known = [s[0] for s in every]
+    if any(a not in known for a in only):
+        print(__doc__.strip())
+        sys.exit(0 if only[0] in ("-h", "--help") else 2)
+    os.makedirs(LOGS, exist_ok=True)
+    begin, passed, failed, lines, broken = time.monotonic(), 0, 0, [], set()
+    for name, what, command, minutes, environment, counter in every:
+        if only and name not in only:
+            continue
+        needs_build = name in ("exports", "mtr-esker", "mtr-engine", "differential", "faults", "kill", "powercut")
+        if ("build" in broken and needs_build) or ("setup" in broken and (needs_build or name == "build")):
+            failed += 1
+            lines.append(f"  FAILED   {name:12} not run: {'setup' if 'setup' in broken else 'build'} failed")
+            print(lines[-1], flush=True)
+            continue
+        print(f"  ...      {name:12} {what}", flush=True)
+        start = time.monotonic()
+        status, text = run(name, command, minutes, environment)
+        took = time.monotonic() - start
+        good, bad = counter(text) if counter else (0, 0)
+        if status != "ok" and not bad:
+            bad = 1
+        elif status == "ok" and not good and not bad:
+            good, bad = (0, 1) if counter else (1, 0)
+            if bad:
+                status, text = "failed", text + "\nno test ran\n"
+        if status == "skipped":
+            good = bad = 0
+        passed, failed = passed + good, failed + bad
+        note = text.strip().splitlines()[-1] if status == "skipped" and text.strip() else f"{good} passed" + (f", {bad} failed" if bad else "")
+        lines.append(f"  {'ok      ' if status == 'ok' else status.upper().ljust(8)} {name:12} {what}: {note} ({took:.0f} s)")
+        print(lines[-1], flush=True)
+        if status in ("failed", "out of time"):
+            broken.add(name)
+            print("".join(f"           | {l}\n" for l in text.strip().splitlines()[-30:]) + f"           whole log: build/test/{name}.log", flush=True)
+    minutes = (time.monotonic() - begin) / 60
+    summary = "\n".join(lines)
+    if not only:
+        print("\nSummary\n" + summary)
+    if soak:
+        with open(os.path.join(ROOT, "build", "soak.md"), "w") as f:
+            f.write(f"`make soak`, {time.strftime('%Y-%m-%d')}, {minutes:.0f} minutes: 10,000 seeds, 100 kills, 50 power cuts\n\n```\n{summary}\n\n{passed} passed, {failed} failed\n```\n")
+        print("\nwritten: build/soak.md")
+    if shutil.which("make") and os.path.exists(os.path.join(ROOT, "build", "env.sh")) and not only:
+        for leftover in ("kill", "kill-binlog", "power", "differential", "faults"):
+            subprocess.run(["scripts/server.py", "stop", leftover], cwd=ROOT, capture_output=True)
+    print(f"\n{minutes:.1f} minutes\n{passed} passed, {failed} failed")
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()
