@@ -134,6 +134,26 @@ pub fn mount_of(path: &Path, mountinfo: &str) -> Option<Mount> {
     mountinfo.lines().filter_map(parse).filter(|m| path.starts_with(&m.point)).max_by_key(|m| m.point.len())
 }
 
+/// Writes that a block device has taken so far, from whomever: requests, and bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct DeviceWrites {
+    /// Write requests done.
+    pub requests: u64,
+    /// Bytes of them.
+    pub bytes: u64,
+}
+
+impl DeviceWrites {
+    /// Of the device that is "major:minor"; `None` where the kernel counts nothing for it (Documentation/block/stat.rst).
+    #[must_use]
+    pub fn now(device: &str) -> Option<DeviceWrites> {
+        let text = fs::read_to_string(format!("/sys/dev/block/{device}/stat")).ok()?;
+        let mut figures = text.split_whitespace().skip(4).map_while(|n| n.parse::<u64>().ok());
+        let (requests, _merged, sectors) = (figures.next()?, figures.next()?, figures.next()?);
+        Some(DeviceWrites { requests, bytes: sectors * 512 })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

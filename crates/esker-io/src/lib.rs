@@ -5,6 +5,7 @@
 mod accounting;
 mod error;
 pub mod host;
+mod memory_group;
 mod overlay;
 mod posix;
 pub mod raw;
@@ -14,6 +15,7 @@ mod traits;
 pub mod writer;
 
 pub use error::{IoError, IoKind, Result};
+pub use memory_group::MemoryGroup;
 pub use overlay::Overlay;
 pub use posix::{PosixDisk, UringStatus};
 #[cfg(any(test, feature = "sim"))]

@@ -1,6 +1,10 @@
 //! Files without the engine's ways: one call, one system call. For measuring what a machine's storage does, and for
 //! nothing else. Owns the handle, and how many calls went through it.
 
+mod queue;
+
+pub use queue::RawQueue;
+
 use crate::{IoError, IoKind, Result};
 use std::fs::{self, OpenOptions};
 use std::io;

@@ -1,17 +1,21 @@
 //! `esker lab buffer`: how large should a buffer be? Every size from small to large, with the writes that it makes
 //! counted and held against what its rule demands.
 
+use crate::doctor;
 use crate::error::{LabError, Result};
 use crate::measure;
-use crate::readers;
+use crate::readers::{Buffered, Reader};
 use crate::records::{Records, Shape};
-use crate::report::Report;
-use crate::session::{size, size_text, Case, Common, Session};
-use crate::theory::{tally, Rule, Tally};
-use crate::writers::{Cached, Way};
+use crate::report::{null_difference, Report};
+use crate::session::{size, size_text, Case, Common, Needs, Session, Work};
+use crate::theory::{read_tally, tally, Rule, Tally};
+use crate::writers::Cached;
 use clap::{Args, ValueEnum};
+use esker_io::host::{DeviceWrites, Usage};
 use esker_io::raw::{RawFile, RawOptions};
 use serde_json::json;
+use std::path::PathBuf;
+use std::sync::Arc;
 
 /// The file that records are appended to ends here: off every boundary (the source's example).
 const APPEND_START: u64 = 133_900;
@@ -91,115 +95,157 @@ pub fn run(options: &Options) -> Result<Report> {
     let shapes = [Shape::Static, Shape::Dynamic]
         .map(|shape| (shape, Records::new(shape, options.record_bytes, options.records, options.common.seed)));
     let mut session = Session::begin(&options.common, "buffer")?;
-    let per_run: u64 = shapes.iter().map(|(_, r)| r.total_bytes()).sum::<u64>() * (sizes.len() as u64 + 2);
-    session.plan(sizes.len() * 4 + 4, per_run * options.common.runs as u64, 2 * longest + APPEND_START)?;
-    let mut cases = Vec::new();
+    session.plan(sizes.len() * 4 + 4, needs(options, &sizes, &shapes))?;
+    let device = doctor::device(&options.common.dir);
+    let mut cases: Vec<Case<'_>> = Vec::new();
     for (shape, records) in &shapes {
-        let sum = records.sum();
+        let sum = records.sum(records.all());
+        // 100 percent is the buffer that MyISAM has by default, where it is among them.
+        let usual = sizes.iter().position(|s| *s == APPEND_BUFFER).map(|at| cases.len() + 2 * at);
         for &buffer in &sizes {
-            cases.push(writing(&session, "write", *shape, records, (rule, buffer), 0));
-            cases.push(reading(&session, *shape, records, sum, buffer));
+            let write = Job { session: &session, device: &device, shape: *shape, records, rule, buffer };
+            cases.push(Case { base: usual, ..write.writing("write", 0) });
+            cases.push(Case { base: usual.map(|at| at + 1), ..write.reading(sum) });
         }
+        let first = cases.len();
         for rule in [Rule::Fill, Rule::Aligned(4096)] {
             let what = if rule == Rule::Fill { "append" } else { "append aligned" };
-            cases.push(writing(&session, what, *shape, records, (rule, APPEND_BUFFER), APPEND_START));
+            let job = Job { session: &session, device: &device, shape: *shape, records, rule, buffer: APPEND_BUFFER };
+            cases.push(Case { base: Some(first), ..job.writing(what, APPEND_START) });
         }
     }
     for (shape, records) in &shapes {
         // What the reads read.
-        let path = session.folder().join(format!("read-{}", shape.name()));
-        let mut writer = crate::writers::open(Way::Cached, &path, 1 << 20, false)?;
-        for i in 0..records.count {
-            writer.put(records.get(i))?;
-        }
-        writer.finish()?;
+        measure::prepare(&session, &read_path(&session, *shape), records, records.all())?;
     }
     let rows = session.run(&mut cases);
-    let mut notes = vec![format!(
-        "Overflows, direct and last writes are counted and equal what the rule '{}' demands, or the row is void.",
-        rule.name()
-    )];
-    notes.extend(
-        shapes.iter().map(|(shape, r)| format!("{}: {} records, {} bytes", shape.name(), r.count, r.total_bytes())),
-    );
-    if rule != Rule::Fill {
-        notes.push("Reading has no model of its own: the buffer is filled whenever it is empty.".into());
-    }
+    let mut notes = vec![
+        format!("Writes and reads are counted and equal what the rule '{}' demands, or the row is void.", rule.name()),
+        format!(
+            "Percent is of a buffer of {}. The device's requests are those of everybody.",
+            size_text(APPEND_BUFFER as u64)
+        ),
+    ];
+    notes.extend(shapes.iter().map(|(shape, r)| {
+        let (count, bytes) = (r.count, r.total_bytes());
+        let mean = bytes as f64 / count.max(1) as f64;
+        format!(
+            "{}: {count} records, {bytes} bytes, {mean:.1} each: so many bytes over the buffer's are its overflows.",
+            shape.name()
+        )
+    }));
     Ok(Report {
         command: "buffer",
         options: session.options(json!({
             "records": options.records, "record_bytes": options.record_bytes, "model": rule.name(),
             "io_size": options.io_size, "from": options.from, "to": to,
         })),
-        machine: crate::doctor::machine(&options.common.dir),
+        machine: doctor::machine(&options.common.dir),
         params: vec!["do", "records", "buffer"],
         shown: vec![
             ("ns", "ns a record"),
             ("user_ns", "user"),
             ("system_ns", "system"),
-            ("durable_s", "s until durable"),
-            ("process_writes", "process's writes"),
+            ("durable_s", "s durable"),
+            ("process_calls", "process's calls"),
+            ("device_requests", "device's"),
         ],
         shown_counts: vec![("overflows", "overflows"), ("direct", "direct"), ("last", "last"), ("calls", "calls")],
-        relative: None,
-        null_difference: None,
+        relative: Some("ns"),
+        null_difference: null_difference(&rows, "ns"),
         rows,
         notes,
     })
 }
 
-fn writing<'a>(
-    session: &Session,
-    what: &'static str,
-    shape: Shape,
-    records: &'a Records,
-    (rule, buffer): (Rule, usize),
-    start: u64,
-) -> Case<'a> {
-    let path = session.folder().join("written");
-    let mut verified = false;
-    let work = move |session: &Session| {
-        let file = RawFile::open(&path, RawOptions { create: true, ..RawOptions::default() })?;
-        file.set_size(start)?;
-        let writer = Cached::new(file, start, buffer, rule)?;
-        let calls = esker_io::host::Usage::now();
-        let (file, counted, mut sample) = measure::write(session, records, Box::new(writer))?;
-        let calls = esker_io::host::Usage::now().since(&calls);
-        let Tally { overflows, direct, last, .. } = counted;
-        sample.counts = vec![("overflows", overflows), ("direct", direct), ("last", last), ("calls", file.writes())];
-        // Not ours alone: whatever else the process writes is in it.
-        sample.metrics.push(("process_writes", "", calls.write_calls as f64));
-        let demanded = tally(rule, buffer, start, (0..records.count).map(|i| records.length(i)));
-        if counted != demanded || file.writes() != demanded.writes() {
-            sample.wrong = Some(format!("{counted:?} and {} calls, not {demanded:?}", file.writes()));
-        }
-        if !verified {
-            sample.wrong = sample.wrong.or(measure::verify(&path, start, records)?);
-            verified = true;
-        }
-        file.set_size(0)?;
-        Ok(sample)
-    };
-    Case { params: vec![what.into(), shape.name().into(), size_text(buffer as u64)], base: None, work: Box::new(work) }
+/// What all runs take.
+fn needs(options: &Options, sizes: &[usize], shapes: &[(Shape, Records)]) -> Needs {
+    let runs = options.common.runs as u64;
+    let bytes: u64 = shapes.iter().map(|(_, r)| r.total_bytes()).sum();
+    let calls = |r: &Records| sizes.iter().map(|b| 2 * r.total_bytes() / *b as u64).sum::<u64>();
+    Needs {
+        written_bytes: bytes * (sizes.len() as u64 + 2) * runs,
+        space_bytes: 2 * bytes + APPEND_START,
+        calls: shapes.iter().map(|(_, r)| calls(r)).sum::<u64>() * runs,
+        barriers: 2 * (sizes.len() as u64 + 2) * runs,
+        // A record is copied in some 20 ns, in and out.
+        seconds: (shapes.len() * 2 * sizes.len()) as f64 * (options.records * runs) as f64 * 20e-9,
+    }
 }
 
-fn reading<'a>(session: &Session, shape: Shape, records: &'a Records, sum: u64, buffer: usize) -> Case<'a> {
-    let path = session.folder().join(format!("read-{}", shape.name()));
-    let work = move |session: &Session| {
-        let reader = readers::open(Way::Cached, &path, buffer)?;
-        let mut sample = measure::read(session, records, sum, reader)?;
-        let total = records.total_bytes();
-        // A buffer that the file does not fill takes a second call, which finds the end.
-        let demanded = total / buffer as u64 + if total % buffer as u64 > 0 { 2 } else { 0 };
-        let calls = sample.counts.iter().find(|c| c.0 == "calls").map_or(0, |c| c.1);
-        if calls != demanded {
-            sample.wrong = Some(format!("{calls} read calls, not {demanded}"));
-        }
-        Ok(sample)
-    };
-    Case {
-        params: vec!["read".into(), shape.name().into(), size_text(buffer as u64)],
-        base: None,
-        work: Box::new(work),
+fn read_path(session: &Session, shape: Shape) -> PathBuf {
+    session.folder().join(format!("read-{}", shape.name()))
+}
+
+/// What a case is about.
+struct Job<'a, 's> {
+    session: &'s Session,
+    /// The block device below, as "major:minor".
+    device: &'s str,
+    shape: Shape,
+    records: &'a Records,
+    rule: Rule,
+    buffer: usize,
+}
+
+impl<'a> Job<'a, '_> {
+    fn case(&self, what: &str, work: Work<'a>) -> Case<'a> {
+        let params = vec![what.into(), self.shape.name().into(), size_text(self.buffer as u64)];
+        Case { params, base: None, work }
+    }
+
+    fn writing(&self, what: &str, start: u64) -> Case<'a> {
+        let (path, device) = (self.session.folder().join("written"), self.device.to_owned());
+        let (records, rule, buffer) = (self.records, self.rule, self.buffer);
+        let demanded = tally(rule, buffer, start, (0..records.count).map(|i| records.length(i)));
+        let mut verified = false;
+        let work = move |session: &Session| {
+            let file = Arc::new(RawFile::open(&path, RawOptions { create: true, ..RawOptions::default() })?);
+            file.set_size(start)?;
+            let writer = Cached::new(file, start, buffer, rule)?;
+            let (calls, requests) = (Usage::now(), DeviceWrites::now(&device));
+            let written = measure::write(session, records, vec![(records.all(), Box::new(writer))])?;
+            let (counted, file, mut sample) = (written.tally, &written.files[0], written.sample);
+            let calls = Usage::now().since(&calls);
+            let Tally { overflows, direct, last, .. } = counted;
+            sample.counts =
+                vec![("overflows", overflows), ("direct", direct), ("last", last), ("calls", file.writes())];
+            // Not ours alone: whatever else the process writes is in it.
+            sample.metrics.push(("process_calls", "", calls.write_calls as f64));
+            if let (Some(before), Some(now)) = (requests, DeviceWrites::now(&device)) {
+                sample.metrics.push(("device_requests", "", now.requests.saturating_sub(before.requests) as f64));
+            }
+            if counted != demanded || file.writes() != demanded.writes() {
+                sample.wrong = Some(format!("{counted:?} and {} calls, not {demanded:?}", file.writes()));
+            }
+            if !verified {
+                sample.wrong = sample.wrong.or(measure::verify(&path, start, records, records.all())?);
+                verified = true;
+            }
+            file.set_size(0)?;
+            Ok(sample)
+        };
+        self.case(what, Box::new(work))
+    }
+
+    fn reading(&self, sum: u64) -> Case<'a> {
+        let path = read_path(self.session, self.shape);
+        let (records, rule, buffer) = (self.records, self.rule, self.buffer);
+        let demanded = read_tally(rule, buffer, records.total_bytes(), (0..records.count).map(|i| records.length(i)));
+        let work = move |session: &Session| {
+            let file = Arc::new(RawFile::open(&path, RawOptions::default())?);
+            let reader = Buffered::new(file, 0, buffer, rule)?;
+            let calls = Usage::now();
+            let mut sample =
+                measure::read(session, records, vec![(records.all(), sum, Box::new(reader) as Box<dyn Reader>)])?;
+            let process = Usage::now().since(&calls).read_calls;
+            sample.metrics.push(("process_calls", "", process as f64));
+            let calls = sample.counts.iter().find(|c| c.0 == "calls").map_or(0, |c| c.1);
+            if calls != demanded.fills + demanded.straight {
+                sample.wrong = Some(format!("{calls} read calls, not {demanded:?}"));
+            }
+            Ok(sample)
+        };
+        self.case("read", Box::new(work))
     }
 }

@@ -7,8 +7,8 @@
 
 use crate::doctor;
 use crate::error::{LabError, Result};
-use crate::report::Report;
-use crate::session::{Case, Common, Sample, Session};
+use crate::report::{null_difference, Report};
+use crate::session::{Case, Common, Needs, Sample, Session};
 use clap::Args;
 use esker_io::raw::{Barrier, RawFile, RawOptions};
 use esker_io::{Disk, PosixDisk};
@@ -37,6 +37,9 @@ pub struct Options {
     /// Bytes of redo of a transaction
     #[arg(long, value_name = "BYTES", default_value_t = 200)]
     bytes: usize,
+    /// Another folder, on memory say, to compare with; 'none': only --dir
+    #[arg(long, value_name = "DIR", default_value = "/dev/shm")]
+    beside: PathBuf,
 }
 
 impl Options {
@@ -61,55 +64,25 @@ struct Mode {
     commit_sync: bool,
 }
 
-const MODES: [Mode; 6] = [
-    Mode {
-        name: "one sync per commit",
-        two_phases: false,
-        alone: true,
-        prepare_sync: false,
-        group_prepare: false,
-        commit_sync: true,
-    },
-    Mode {
-        name: "group commit",
-        two_phases: false,
-        alone: false,
-        prepare_sync: false,
-        group_prepare: false,
-        commit_sync: true,
-    },
-    Mode {
-        name: "no sync",
-        two_phases: false,
-        alone: false,
-        prepare_sync: false,
-        group_prepare: false,
-        commit_sync: false,
-    },
-    Mode {
-        name: "2pc, prepare synced",
-        two_phases: true,
-        alone: false,
-        prepare_sync: true,
-        group_prepare: false,
-        commit_sync: false,
-    },
-    Mode {
-        name: "2pc, prepare and commit synced",
-        two_phases: true,
-        alone: false,
-        prepare_sync: true,
-        group_prepare: false,
-        commit_sync: true,
-    },
-    Mode {
-        name: "2pc, prepares synced by the group",
-        two_phases: true,
-        alone: false,
-        prepare_sync: false,
-        group_prepare: true,
-        commit_sync: false,
-    },
+const ALONE: Mode = Mode {
+    name: "group commit",
+    two_phases: false,
+    alone: false,
+    prepare_sync: false,
+    group_prepare: false,
+    commit_sync: true,
+};
+const TWO: Mode = Mode { name: "2pc, no sync of the engine's", two_phases: true, commit_sync: false, ..ALONE };
+
+const MODES: [Mode; 8] = [
+    Mode { name: "one sync per commit", alone: true, ..ALONE },
+    ALONE,
+    Mode { name: "no sync", commit_sync: false, ..ALONE },
+    Mode { name: "2pc, prepare synced", prepare_sync: true, ..TWO },
+    Mode { name: "2pc, commit synced", commit_sync: true, ..TWO },
+    Mode { name: "2pc, prepare and commit synced", prepare_sync: true, commit_sync: true, ..TWO },
+    Mode { name: "2pc, prepares synced by the group", group_prepare: true, ..TWO },
+    TWO,
 ];
 
 /// Measures.
@@ -124,24 +97,41 @@ pub fn run(options: &Options) -> Result<Report> {
         return Err(LabError::Invalid("--commits must be at least 1, --bytes between 1 and 1M".into()));
     }
     let mut session = Session::begin(&options.common, "commit")?;
+    let beside = beside(options)?;
+    let places = [Some(&session), beside.as_ref()];
+    let places: Vec<(String, PathBuf)> =
+        places.into_iter().flatten().map(|s| (doctor::file_system(&s.common().dir), s.folder().to_owned())).collect();
     let mut cases = Vec::new();
-    for &threads in &options.threads {
-        let base = cases.len();
-        for mode in MODES {
-            let job = Job { mode, threads, commits: options.commits, bytes: options.bytes };
-            let params = vec![threads.to_string(), mode.name.into()];
-            cases.push(Case { params, base: Some(base), work: Box::new(move |session| job.run(session)) });
+    for (on, folder) in &places {
+        for &threads in &options.threads {
+            let base = cases.len();
+            for mode in MODES {
+                let folder = folder.join(format!("log-{threads}"));
+                let job = Job { mode, threads, commits: options.commits, bytes: options.bytes, folder };
+                let params = vec![on.clone(), threads.to_string(), mode.name.into()];
+                cases.push(Case { params, base: Some(base), work: Box::new(move |session| job.run(session)) });
+            }
         }
     }
     let run_bytes = 3 * options.commits * (options.bytes as u64 + 4096) + (256 << 20);
-    session.plan(cases.len(), run_bytes * (cases.len() * options.common.runs) as u64, run_bytes)?;
+    let runs = (cases.len() * options.common.runs) as u64;
+    session.plan(
+        cases.len(),
+        Needs {
+            written_bytes: run_bytes * runs,
+            space_bytes: run_bytes,
+            barriers: options.commits * runs,
+            ..Needs::default()
+        },
+    )?;
     let rows = session.run(&mut cases);
     Ok(Report {
         command: "commit",
         options: session
-            .options(json!({ "threads": options.threads, "commits": options.commits, "bytes": options.bytes })),
+            .options(json!({ "threads": options.threads, "commits": options.commits, "bytes": options.bytes,
+                "beside": options.beside.display().to_string() })),
         machine: doctor::machine(&options.common.dir),
-        params: vec!["threads", "commit"],
+        params: vec!["on", "threads", "commit"],
         shown: vec![
             ("per_second", "a second"),
             ("median_us", "median us"),
@@ -155,7 +145,7 @@ pub fn run(options: &Options) -> Result<Report> {
         ],
         shown_counts: vec![("asked", "syncs asked for")],
         relative: Some("per_second"),
-        null_difference: None,
+        null_difference: null_difference(&rows, "per_second"),
         rows,
         notes: vec![
             "Percent is of one sync per commit. 'led' and 'followed' count waits for the log that wrote for others and that \
@@ -166,7 +156,22 @@ pub fn run(options: &Options) -> Result<Report> {
     })
 }
 
+/// A folder of the lab's own in the other place; `None` where there is none, or it is the same file system.
+fn beside(options: &Options) -> Result<Option<Session>> {
+    let (dir, other) = (&options.common.dir, &options.beside);
+    if other.as_os_str() == "none" || doctor::device(other) == doctor::device(dir) {
+        return Ok(None);
+    }
+    let common = Common { dir: other.clone(), ..options.common.clone() };
+    match Session::begin(&common, "commit") {
+        // The default is only a proposal.
+        Err(_) if other.as_os_str() == "/dev/shm" => Ok(None),
+        session => session.map(Some),
+    }
+}
+
 struct Job {
+    folder: PathBuf,
     mode: Mode,
     threads: usize,
     commits: u64,
@@ -305,9 +310,8 @@ impl Coordinator {
 
 impl Job {
     fn run(&self, session: &Session) -> Result<Sample> {
-        let folder = session.folder().join(format!("log-{}", self.threads));
-        let result = self.run_in(session, &folder);
-        remove(&folder);
+        let result = self.run_in(session, &self.folder);
+        remove(&self.folder);
         result
     }
 

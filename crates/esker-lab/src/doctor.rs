@@ -5,9 +5,9 @@ use crate::measure;
 use crate::noise::Reading;
 use crate::records::{Records, Shape};
 use crate::report::{Report, Row, Status};
-use crate::session::{Common, Session};
+use crate::session::{Common, Needs, Session};
 use crate::stats::middle;
-use crate::writers::{self, Way};
+use crate::writers::{self, Target, Way};
 use clap::Args;
 use esker_io::host::{canonical, mount_of, read_text, Mount};
 use esker_io::raw::{Barrier, RawFile, RawOptions};
@@ -39,6 +39,18 @@ fn line(path: &str) -> Option<String> {
 
 fn mount(dir: &Path) -> Option<Mount> {
     mount_of(&canonical(dir).ok()?, &read_text(Path::new("/proc/self/mountinfo")).ok()?)
+}
+
+/// The block device below a folder, as "major:minor"; empty where that is not known.
+#[must_use]
+pub fn device(dir: &Path) -> String {
+    mount(dir).map_or_else(String::new, |m| m.device)
+}
+
+/// The kind of file system below a folder.
+#[must_use]
+pub fn file_system(dir: &Path) -> String {
+    mount(dir).map_or_else(|| "unknown".to_owned(), |m| m.kind)
 }
 
 /// What every report says of the machine. Nothing that names it.
@@ -98,7 +110,7 @@ impl Findings {
 pub fn run(options: &Options) -> Result<Report> {
     let common = &options.common;
     let mut session = Session::begin(common, "doctor")?;
-    session.plan(1, 64 << 20, 64 << 20)?;
+    session.plan(1, Needs { written_bytes: 64 << 20, space_bytes: 64 << 20, ..Needs::default() })?;
     let mut found = Findings(Vec::new());
     let reading = Reading::now();
     the_kernel(&mut found);
@@ -246,8 +258,8 @@ fn null_test(session: &Session) -> Result<f64> {
     let path = session.folder().join("null");
     let mut series = [Vec::new(), Vec::new()];
     for round in 0..2 * session.common().runs.max(5) {
-        let writer = writers::open(Way::Cached, &path, 128 << 10, false)?;
-        let (_, _, sample) = measure::write(session, &records, writer)?;
+        let writer = writers::open(Way::Cached, &Target::new(&path, 128 << 10))?;
+        let sample = measure::write(session, &records, vec![(records.all(), writer)])?.sample;
         // ABBA.
         series[(round + round / 2) % 2].extend(sample.metrics.iter().filter(|m| m.0 == "ns").map(|m| m.2));
     }

@@ -3,149 +3,330 @@
 use crate::buffer::record_bytes;
 use crate::error::{LabError, Result};
 use crate::measure;
-use crate::records::{Records, Shape};
-use crate::report::{Report, Row};
-use crate::session::{size, size_text, Case, Common, Session, Work};
-use crate::writers::{self, Way};
-use crate::{doctor, readers};
+use crate::records::{Part, Records, Shape};
+use crate::report::{join, null_difference, Report};
+use crate::session::{size, size_text, Case, Common, Needs, Session, Work};
+use crate::writers::{self, Target, Way, WINDOW_BYTES};
+use crate::{doctor, flow, readers};
 use clap::Args;
+use esker_io::raw::{Barrier, RawFile, RawOptions};
+use esker_io::MemoryGroup;
 use serde_json::json;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// What the source began with, and doubled to.
+const FIRST: u64 = 10_000_000;
+const LAST: u64 = 1_280_000_000;
+/// The default number of records is one that fits this time, in seconds.
+const FITS_SECONDS: f64 = 120.0;
 
 /// Options of the command.
 #[derive(Debug, Clone, Args)]
 pub struct Options {
     #[command(flatten)]
     common: Common,
-    /// How many records
-    #[arg(long, value_name = "N", default_value_t = 2_000_000)]
-    records: u64,
+    /// How many records; several, with commas [default: as many as fit in two minutes, 10000000 at most]
+    #[arg(long, value_name = "N", value_delimiter = ',', conflicts_with = "full")]
+    records: Vec<u64>,
+    /// From 10 million records, doubling, to 1280 million, as far as there is space: takes hours
+    #[arg(long)]
+    full: bool,
     /// Bytes of a record
     #[arg(long, value_name = "BYTES", default_value_t = 103, value_parser = record_bytes)]
     record_bytes: usize,
     /// Bytes of a buffer
     #[arg(long, value_name = "SIZE", default_value = "128K", value_parser = size)]
     buffer: u64,
+    /// Buffers that 'direct' has under way at once
+    #[arg(long, value_name = "N", default_value_t = 4)]
+    depth: usize,
+    /// Only these ways; several, with commas
+    #[arg(long, value_enum, value_name = "WAY", value_delimiter = ',')]
+    ways: Vec<Way>,
     /// Writes over a file that is there, instead of a new one
     #[arg(long)]
     existing: bool,
+    /// So many at once, each on a file of its own
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    clients: usize,
+    /// All clients on one file, each in its part of it
+    #[arg(long)]
+    one_file: bool,
+    /// Lets the command have only so much memory, page cache included (a memory control group)
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    ram: Option<u64>,
 }
 
 impl Options {
     pub(crate) fn common(&self) -> &Common {
         &self.common
     }
+
+    fn check(&self) -> Result<()> {
+        if self.buffer == 0 || self.buffer > 1 << 30 {
+            return Err(LabError::Invalid("--buffer must be between 1 byte and 1G".into()));
+        }
+        if self.clients == 0 || self.clients > 512 || self.depth == 0 || self.depth > 1024 {
+            return Err(LabError::Invalid("--clients must be between 1 and 512, --depth between 1 and 1024".into()));
+        }
+        if self.ram.is_some_and(|ram| ram < 64 << 20) {
+            return Err(LabError::Invalid("--ram must be at least 64M: the lab itself lives in it".into()));
+        }
+        Ok(())
+    }
+
+    /// What is 100 percent, then the others.
+    fn ways(&self) -> Vec<Way> {
+        Way::ALL.into_iter().filter(|w| self.ways.is_empty() || self.ways.contains(w)).collect()
+    }
+
+    fn target(&self, path: &Path) -> Target {
+        Target { depth: self.depth, ..Target::new(path, self.buffer as usize) }
+    }
+
+    fn records(&self, count: u64) -> Records {
+        Records::new(Shape::Static, self.record_bytes, count, self.common.seed)
+    }
 }
 
 /// Measures.
 ///
 /// # Errors
-/// Wrong options, no space, no folder.
+/// Wrong options, no space, no folder, no memory group.
 pub fn run(options: &Options) -> Result<Report> {
-    if options.buffer == 0 || options.buffer > 1 << 30 {
-        return Err(LabError::Invalid("--buffer must be between 1 byte and 1G".into()));
-    }
-    let records = Records::new(Shape::Static, options.record_bytes, options.records, options.common.seed);
-    let total = records.total_bytes();
+    options.check()?;
     let mut session = Session::begin(&options.common, "io")?;
-    let states = options.common.cache.states();
-    let cases = (Way::ALL.len() + 1) * (1 + states.len());
-    session.plan(cases, total * (Way::ALL.len() as u64 + 1) * options.common.runs as u64, 2 * total + (64 << 20))?;
-
-    let sum = records.sum();
-    let source = session.folder().join("read");
-    let mut writer = writers::open(Way::Cached, &source, 1 << 20, false)?;
-    for i in 0..records.count {
-        writer.put(records.get(i))?;
+    let group = options.ram.map(MemoryGroup::enter).transpose();
+    let _group = group.map_err(|e| LabError::Unsupported(format!("--ram: {e}")))?;
+    let sizes = sizes(options, &session)?;
+    let (ways, states) = (options.ways(), options.common.cache.states());
+    let groups = 1 + states.len();
+    let bytes = |n: &u64| n.saturating_mul(options.record_bytes as u64);
+    let most = sizes.iter().map(bytes).max().unwrap_or(0);
+    let all: u64 = sizes.iter().map(bytes).fold(0, u64::saturating_add);
+    let per_run = all.saturating_mul(ways.len() as u64 + 1);
+    let runs = options.common.runs as u64;
+    session.plan(
+        ways.len() * groups * sizes.len(),
+        Needs {
+            written_bytes: per_run.saturating_mul(runs),
+            space_bytes: most.saturating_mul(2).saturating_add(WINDOW_BYTES as u64),
+            calls: sizes.iter().sum::<u64>().saturating_mul(2 * groups as u64 * runs),
+            barriers: (ways.len() * sizes.len()) as u64 * runs,
+            ..Needs::default()
+        },
+    )?;
+    let mut rows = Vec::new();
+    for &count in &sizes {
+        join(&mut rows, of_size(options, &session, &ways, count)?);
     }
-    writer.finish()?;
-
-    // Each group begins with what is 100 percent in it, and the same again: the null test.
-    let ways = || std::iter::once(("plain again", Way::Plain)).chain(Way::ALL[1..].iter().map(|w| (w.name(), *w)));
-    let mut cases = Vec::new();
-    let buffer = options.buffer as usize;
-    for state in std::iter::once("").chain(states.iter().copied()) {
-        let base = cases.len();
-        for (name, way) in std::iter::once(("plain", Way::Plain)).chain(ways()) {
-            let what = if state.is_empty() { "write".to_owned() } else { format!("read {state}") };
-            let work: Work<'_> = match state {
-                "" => writing(session.folder().join("written"), &records, (way, buffer), options.existing),
-                state => reading(source.clone(), &records, sum, (way, buffer), state),
-            };
-            cases.push(Case { params: vec![what, name.into()], base: Some(base), work });
-        }
+    let probe =
+        Arc::new(RawFile::open(&session.folder().join("probe"), RawOptions { create: true, ..RawOptions::default() })?);
+    let mut notes = vec![
+        format!(
+            "Records of {} bytes, buffers of {}. Percent is of '{}'.",
+            options.record_bytes,
+            size_text(options.buffer),
+            ways.first().map_or("", |w| w.name()),
+        ),
+        format!("'background' and 'direct' (depth {}): by {}.", options.depth, flow::who(&probe)),
+        "'accepted' ends when the kernel has taken everything, 'durable' when fdatasync has returned.".into(),
+    ];
+    if options.clients > 1 {
+        let files = if options.one_file { "one file, each in its part" } else { "files of their own" };
+        notes.push(format!("{} clients at once on {files}; times are of all records together.", options.clients));
     }
-    let rows = session.run(&mut cases);
-    drop(cases);
+    notes.extend(options.ram.map(|ram| format!("Within {} of memory, page cache included.", size_text(ram))));
     Ok(Report {
         command: "io",
         options: session.options(json!({
-            "records": options.records, "record_bytes": options.record_bytes, "buffer_bytes": options.buffer,
-            "existing": options.existing,
+            "records": sizes, "record_bytes": options.record_bytes, "buffer_bytes": options.buffer,
+            "depth": options.depth, "existing": options.existing, "clients": options.clients,
+            "one_file": options.one_file, "ram_bytes": options.ram,
+            "ways": ways.iter().map(|w| w.name()).collect::<Vec<_>>(),
         })),
         machine: doctor::machine(&options.common.dir),
-        params: vec!["do", "way"],
+        params: vec!["records", "do", "way"],
         shown: vec![
             ("ns", "ns a record"),
+            ("real_s", "s accepted"),
+            ("durable_s", "s durable"),
             ("user_ns", "user"),
             ("system_ns", "system"),
-            ("durable_s", "s until durable"),
+            ("device_mib", "MiB at device"),
         ],
         shown_counts: vec![("calls", "calls")],
         relative: Some("ns"),
         null_difference: null_difference(&rows, "ns"),
-        notes: vec![format!(
-            "{} records of {} bytes, buffers of {}. Percent is of 'plain', a system call a record.",
-            options.records,
-            options.record_bytes,
-            size_text(options.buffer)
-        )],
+        notes,
         rows,
     })
 }
 
-/// The largest difference between a row and the same again.
-fn null_difference(rows: &[Row], metric: &str) -> Option<f64> {
-    let twins = rows.iter().filter(|r| r.params.last().is_some_and(|p| p.ends_with(" again")));
-    let differences = twins.filter_map(|twin| {
-        let (a, b) = (twin.middle(metric)?.median, rows.get(twin.base?)?.middle(metric)?.median);
-        (a > 0.0 && b > 0.0).then(|| (a / b).max(b / a) - 1.0)
-    });
-    differences.fold(None, |most, d| Some(most.map_or(d, |m: f64| m.max(d))))
+/// How many records: what was asked for, or what fits time and space.
+fn sizes(options: &Options, session: &Session) -> Result<Vec<u64>> {
+    if !options.records.is_empty() {
+        return Ok(options.records.clone());
+    }
+    let space = options.common.max_space.unwrap_or(u64::MAX).min(session.free_bytes()? / 2);
+    let fits = |n: &u64| n * 2 * options.record_bytes as u64 + (WINDOW_BYTES as u64) < space;
+    let doubling =
+        |first: u64, last: u64| std::iter::successors(Some(first), |n| Some(n * 2)).take_while(move |n| *n <= last);
+    if options.full {
+        let sizes: Vec<u64> = doubling(FIRST, LAST).filter(fits).collect();
+        return match sizes.is_empty() {
+            true => Err(LabError::Space("there is no space for 10 million records, twice".into())),
+            false => Ok(sizes),
+        };
+    }
+    let time = options.common.max_time.map_or(FITS_SECONDS, |most| most.as_secs_f64().min(FITS_SECONDS));
+    let runs = options.common.runs as f64;
+    let second = probe(options, session)? * runs * (1 + options.common.cache.states().len()) as f64;
+    // Half of it: what is out of memory takes longer than the probe.
+    let most = (time / 2.0 / second) as u64;
+    let least = FIRST >> 10;
+    Ok(vec![doubling(least, FIRST).filter(|n| fits(n) && *n <= most).last().unwrap_or(least)])
 }
 
-fn writing(path: PathBuf, records: &Records, (way, buffer): (Way, usize), existing: bool) -> Work<'_> {
-    let mut verified = false;
-    Box::new(move |session| {
-        if existing {
-            let mut writer = writers::open(Way::Cached, &path, 1 << 20, false)?;
-            for i in 0..records.count {
-                writer.put(records.get(records.count - 1 - i))?;
-            }
-            writer.finish()?.0.sync(esker_io::raw::Barrier::Fsync)?;
-        }
-        let writer = writers::open(way, &path, buffer, existing)?;
-        let (file, tally, mut sample) = measure::write(session, records, writer)?;
-        sample.counts.push(("calls", if way == Way::Mapped { 0 } else { tally.writes() }));
-        if !verified {
-            sample.wrong = measure::verify(&path, 0, records)?;
-            verified = true;
-        }
-        file.set_size(0)?;
-        Ok(sample)
-    })
+/// Seconds that all ways together take to write a record, by a short look.
+fn probe(options: &Options, session: &Session) -> Result<f64> {
+    let records = options.records(20_000);
+    let target = options.target(&session.folder().join("written"));
+    let began = Instant::now();
+    for way in options.ways() {
+        let writer = match writers::open(way, &target) {
+            Err(LabError::Unsupported(_)) => continue,
+            writer => writer?,
+        };
+        measure::write(session, &records, vec![(records.all(), writer)])?;
+    }
+    Ok(began.elapsed().as_secs_f64() / records.count as f64)
 }
 
-fn reading<'a>(
-    path: PathBuf,
+/// All ways with so many records.
+fn of_size(options: &Options, session: &Session, ways: &[Way], count: u64) -> Result<Vec<crate::report::Row>> {
+    let records = options.records(count);
+    let parts = records.parts(options.clients as u64);
+    let sources = files(options, session, "read", &parts);
+    let prepare = |(part, target): (&Part, &Target)| measure::prepare(session, &target.path, &records, *part).map(drop);
+    let prepared = match options.one_file {
+        true => prepare((&records.all(), &sources[0])),
+        false => parts.iter().zip(&sources).try_for_each(prepare),
+    };
+    match prepared {
+        Err(LabError::Stopped) => {}
+        prepared => prepared?,
+    }
+    let sums: Vec<u64> = parts.iter().map(|p| records.sum(*p)).collect();
+    let mut cases = Vec::new();
+    for state in std::iter::once("").chain(options.common.cache.states().iter().copied()) {
+        let base = cases.len();
+        for &way in ways {
+            let what = if state.is_empty() { "write".to_owned() } else { format!("read {state}") };
+            let job = Job { records: &records, parts: &parts, way, options };
+            let work: Work<'_> = match state {
+                "" => job.writing(files(options, session, "written", &parts)),
+                state => job.reading(sources.clone(), &sums, state),
+            };
+            cases.push(Case { params: vec![count.to_string(), what, way.name().into()], base: Some(base), work });
+        }
+    }
+    let rows = session.run(&mut cases);
+    session.clear()?;
+    Ok(rows)
+}
+
+/// A file for each part, or one for all.
+fn files(options: &Options, session: &Session, name: &str, parts: &[Part]) -> Vec<Target> {
+    let of = |(n, part): (usize, &Part)| match options.one_file {
+        true => Target {
+            start: part.first * options.record_bytes as u64,
+            existing: true,
+            shared: true,
+            ..options.target(&session.folder().join(name))
+        },
+        false => options.target(&session.folder().join(if n == 0 { name.to_owned() } else { format!("{name}-{n}") })),
+    };
+    parts.iter().enumerate().map(of).collect()
+}
+
+/// One way, for all clients.
+#[derive(Clone, Copy)]
+struct Job<'a> {
     records: &'a Records,
-    sum: u64,
-    (way, buffer): (Way, usize),
-    state: &'static str,
-) -> Work<'a> {
-    Box::new(move |session| {
-        measure::set_cache(&path, state)?;
-        let reader = readers::open(way, &path, buffer)?;
-        measure::read(session, records, sum, reader)
-    })
+    parts: &'a [Part],
+    way: Way,
+    options: &'a Options,
+}
+
+impl<'a> Job<'a> {
+    fn writing(self, targets: Vec<Target>) -> Work<'a> {
+        let mut verified = false;
+        Box::new(move |session| {
+            let targets = self.before(session, &targets)?;
+            let open = |(part, target): (&Part, &Target)| Ok((*part, writers::open(self.way, target)?));
+            let writers = self.parts.iter().zip(&targets).map(open).collect::<Result<Vec<_>>>()?;
+            let mut written = measure::write(session, self.records, writers)?;
+            if self.options.one_file {
+                written.files[0].set_size(self.records.total_bytes())?;
+            }
+            let calls = if self.way == Way::Mapped { 0 } else { written.tally.writes() };
+            written.sample.counts.push(("calls", calls));
+            if !verified {
+                written.sample.wrong = self.verify(&targets)?;
+                verified = true;
+            }
+            written.files.iter().try_for_each(|file| file.set_size(0))?;
+            Ok(written.sample)
+        })
+    }
+
+    /// Brings the files into the state that is asked for.
+    fn before(&self, session: &Session, targets: &[Target]) -> Result<Vec<Target>> {
+        let options = self.options;
+        if options.existing {
+            // Other records of the same lengths.
+            let other = Records::new(Shape::Static, options.record_bytes, self.records.count, !options.common.seed);
+            let parts = if options.one_file { vec![other.all()] } else { self.parts.to_vec() };
+            for (part, target) in parts.iter().zip(targets) {
+                measure::prepare(session, &target.path, &other, *part)?.sync(Barrier::Fsync)?;
+            }
+        }
+        if options.one_file {
+            let made = RawOptions { create: !options.existing, write: true, ..RawOptions::default() };
+            let file = RawFile::open(&targets[0].path, made)?;
+            if self.way == Way::Mapped {
+                // Everyone's last window reaches beyond its part.
+                file.set_size(self.records.total_bytes() + WINDOW_BYTES as u64)?;
+            }
+        }
+        Ok(targets.iter().map(|t| Target { existing: options.existing || options.one_file, ..t.clone() }).collect())
+    }
+
+    fn verify(&self, targets: &[Target]) -> Result<Option<String>> {
+        if self.options.one_file {
+            return measure::verify(&targets[0].path, 0, self.records, self.records.all());
+        }
+        for (part, target) in self.parts.iter().zip(targets) {
+            if let Some(wrong) = measure::verify(&target.path, 0, self.records, *part)? {
+                return Ok(Some(wrong));
+            }
+        }
+        Ok(None)
+    }
+
+    fn reading(self, targets: Vec<Target>, sums: &[u64], state: &'static str) -> Work<'a> {
+        let sums = sums.to_vec();
+        Box::new(move |session| {
+            let mut paths: Vec<&PathBuf> = targets.iter().map(|t| &t.path).collect();
+            paths.dedup();
+            paths.into_iter().try_for_each(|path| measure::set_cache(path, state))?;
+            let open =
+                |((part, target), sum): ((&Part, &Target), &u64)| Ok((*part, *sum, readers::open(self.way, target)?));
+            let readers = self.parts.iter().zip(&targets).zip(&sums).map(open).collect::<Result<Vec<_>>>()?;
+            measure::read(session, self.records, readers)
+        })
+    }
 }

@@ -9,6 +9,7 @@ pub mod buffer;
 pub mod commit;
 pub mod doctor;
 pub mod error;
+pub mod flow;
 pub mod html;
 pub mod io;
 pub mod locks;

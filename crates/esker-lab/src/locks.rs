@@ -4,7 +4,7 @@
 use crate::doctor;
 use crate::error::{LabError, Result};
 use crate::report::Report;
-use crate::session::{Case, Common, Sample, Session};
+use crate::session::{Case, Common, Needs, Sample, Session};
 use clap::Args;
 use esker_trace::lock::{self, Mutex, SiteReport};
 use serde_json::json;
@@ -51,7 +51,7 @@ pub fn run(options: &Options) -> Result<Report> {
             cases.push(Case { params, base: Some(base), work });
         }
     }
-    session.plan(cases.len(), 0, 0)?;
+    session.plan(cases.len(), Needs::default())?;
     let rows = session.run(&mut cases);
     Ok(Report {
         command: "locks",

@@ -2,99 +2,131 @@
 
 use crate::error::{LabError, Result};
 use crate::readers::{self, Reader};
-use crate::records::{sum_of, Records};
+use crate::records::{sum_of, Part, Records};
 use crate::session::{Sample, Session};
 use crate::theory::Tally;
-use crate::writers::{Way, Writer};
+use crate::writers::{self, Target, Way, Writer};
 use esker_io::host::Usage;
 use esker_io::raw::{Barrier, RawFile, RawOptions};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Instant;
 
+const MIB: f64 = 1_048_576.0;
 /// Records between two looks at the clock.
 const BETWEEN_CHECKS: u64 = 1 << 16;
 
-/// Writes all records and makes them durable: the file, what was written, and figures a record.
+/// Writes parts of the records at once, a thread for each writer, and makes them durable: the files, what was written,
+/// and figures a record.
 ///
 /// # Errors
 /// What the operating system says; `Stopped`.
-pub fn write(session: &Session, records: &Records, mut writer: Box<dyn Writer>) -> Result<(RawFile, Tally, Sample)> {
+pub fn write(session: &Session, records: &Records, writers: Vec<(Part, Box<dyn Writer>)>) -> Result<Written> {
+    let count = writers.iter().map(|w| w.0.count).sum();
     let before = Usage::now();
     let began = Instant::now();
-    for i in 0..records.count {
-        if i % BETWEEN_CHECKS == 0 {
-            session.check()?;
+    let done = at_once(writers, &|(part, mut writer)| {
+        for i in part.range() {
+            if i % BETWEEN_CHECKS == 0 {
+                session.check()?;
+            }
+            writer.put(records.get(i))?;
         }
-        writer.put(records.get(i))?;
-    }
-    let (file, tally) = writer.finish()?;
+        writer.finish()
+    })?;
     let accepted = began.elapsed();
     let used = Usage::now().since(&before);
-    file.sync(Barrier::Fdatasync)?;
+    for (file, _) in &done {
+        file.sync(Barrier::Fdatasync)?;
+    }
     let durable = began.elapsed();
     let moved = Usage::now().since(&before);
     let mut sample = Sample::default();
-    per_record(&mut sample, records, &used, accepted.as_nanos() as f64);
+    per_record(&mut sample, count, &used, accepted.as_nanos() as f64);
     sample.metrics.push(("durable_s", "s", durable.as_secs_f64()));
-    sample.metrics.push(("device_bytes", "bytes", moved.device_write_bytes as f64));
-    Ok((file, tally, sample))
+    sample.metrics.push(("device_mib", "MiB", moved.device_write_bytes as f64 / MIB));
+    let tallies = done.iter().map(|d| d.1);
+    let tally = tallies.fold(Tally::default(), |a, b| a + b);
+    Ok(Written { files: done.into_iter().map(|d| d.0).collect(), tally, sample })
 }
 
-/// Reads all records: figures a record.
+/// What [`write`] did.
+pub struct Written {
+    /// The files, one for each writer.
+    pub files: Vec<Arc<RawFile>>,
+    /// Of all writers together.
+    pub tally: Tally,
+    /// The figures.
+    pub sample: Sample,
+}
+
+/// Reads parts of the records at once, a thread for each reader: figures a record.
 ///
 /// # Errors
 /// What the operating system says; `Stopped`.
-pub fn read(session: &Session, records: &Records, expected_sum: u64, mut reader: Box<dyn Reader>) -> Result<Sample> {
-    let mut record = vec![0; records.longest()];
+pub fn read(session: &Session, records: &Records, readers: Vec<(Part, u64, Box<dyn Reader>)>) -> Result<Sample> {
+    let count = readers.iter().map(|r| r.0.count).sum();
     let before = Usage::now();
     let began = Instant::now();
-    let mut sum = 0;
-    for i in 0..records.count {
-        if i % BETWEEN_CHECKS == 0 {
-            session.check()?;
+    let done = at_once(readers, &|(part, expected, mut reader)| {
+        let (mut record, mut sum) = (vec![0; records.longest()], 0);
+        for i in part.range() {
+            if i % BETWEEN_CHECKS == 0 {
+                session.check()?;
+            }
+            let record = &mut record[..records.length(i)];
+            reader.take(record)?;
+            sum = sum_of(sum, record);
         }
-        let record = &mut record[..records.length(i)];
-        reader.take(record)?;
-        sum = sum_of(sum, record);
-    }
+        Ok((reader.calls(), sum == expected))
+    })?;
     let took = began.elapsed();
     let used = Usage::now().since(&before);
     let mut sample = Sample::default();
-    per_record(&mut sample, records, &used, took.as_nanos() as f64);
-    sample.metrics.push(("device_bytes", "bytes", used.device_read_bytes as f64));
-    sample.counts.push(("calls", reader.calls()));
-    if sum != expected_sum {
+    per_record(&mut sample, count, &used, took.as_nanos() as f64);
+    sample.metrics.push(("device_mib", "MiB", used.device_read_bytes as f64 / MIB));
+    sample.counts.push(("calls", done.iter().map(|d| d.0).sum()));
+    if done.iter().any(|d| !d.1) {
         sample.wrong = Some("the records read are not those written".into());
     }
     Ok(sample)
 }
 
-fn per_record(sample: &mut Sample, records: &Records, used: &Usage, real_ns: f64) {
-    let n = records.count.max(1) as f64;
+/// Does all jobs at once, the only one in this thread.
+fn at_once<J: Send, T: Send>(mut jobs: Vec<J>, work: &(impl Fn(J) -> Result<T> + Sync)) -> Result<Vec<T>> {
+    if jobs.len() == 1 {
+        return jobs.pop().into_iter().map(work).collect();
+    }
+    let ended = |t: std::thread::ScopedJoinHandle<'_, Result<T>>| {
+        t.join().unwrap_or_else(|_| Err(LabError::Failed("a thread ended early".into())))
+    };
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = jobs.into_iter().map(|job| scope.spawn(move || work(job))).collect();
+        threads.into_iter().map(ended).collect()
+    })
+}
+
+fn per_record(sample: &mut Sample, count: u64, used: &Usage, real_ns: f64) {
+    let n = count.max(1) as f64;
     sample.metrics.push(("ns", "ns", real_ns / n));
     sample.metrics.push(("user_ns", "ns", used.user.as_nanos() as f64 / n));
     sample.metrics.push(("system_ns", "ns", used.system.as_nanos() as f64 / n));
+    sample.metrics.push(("real_s", "s", real_ns / 1e9));
 }
 
-/// Is the file what the records make? The reason if not.
+/// Is the file, from `start` on, what these records make? The reason if not.
 ///
 /// # Errors
 /// What the operating system says.
-pub fn verify(path: &Path, start: u64, records: &Records) -> Result<Option<String>> {
+pub fn verify(path: &Path, start: u64, records: &Records, part: Part) -> Result<Option<String>> {
     let file = RawFile::open(path, RawOptions::default())?;
-    let (size, want) = (file.size_bytes()?, start + records.total_bytes());
+    let (size, want) = (file.size_bytes()?, start + records.bytes_of(part));
     if size != want {
         return Ok(Some(format!("the file has {size} bytes, not {want}")));
     }
-    let mut reader = readers::open(Way::Cached, path, 1 << 20)?;
-    let mut record = vec![0; records.longest().max(4096)];
-    let mut skip = start;
-    while skip > 0 {
-        let n = skip.min(4096);
-        reader.take(&mut record[..n as usize])?;
-        skip -= n;
-    }
-    for i in 0..records.count {
+    let mut reader = readers::open(Way::Cached, &Target { start, ..Target::new(path, 1 << 20) })?;
+    let mut record = vec![0; records.longest()];
+    for i in part.range() {
         let record = &mut record[..records.length(i)];
         reader.take(record)?;
         if record != records.get(i) {
@@ -102,6 +134,21 @@ pub fn verify(path: &Path, start: u64, records: &Records) -> Result<Option<Strin
         }
     }
     Ok(None)
+}
+
+/// Makes a file of these records, for readers.
+///
+/// # Errors
+/// What the operating system says; `Stopped`.
+pub fn prepare(session: &Session, path: &Path, records: &Records, part: Part) -> Result<Arc<RawFile>> {
+    let mut writer = writers::open(Way::Cached, &Target::new(path, 1 << 20))?;
+    for i in part.range() {
+        if i % BETWEEN_CHECKS == 0 {
+            session.check()?;
+        }
+        writer.put(records.get(i))?;
+    }
+    Ok(writer.finish()?.0)
 }
 
 /// Brings a file into the state of the cache that its name says.

@@ -1,18 +1,15 @@
 //! Ways of reading records from a file, the counterparts of the writers. The caller says how long the next record is.
 
 use crate::error::{LabError, Result};
-use crate::writers::{region, Way, DIRECT_UNIT};
+use crate::flow::Flow;
+use crate::theory::Rule;
+use crate::writers::{region, Target, Way, WINDOW_BYTES};
 use esker_io::raw::{Mapped, RawFile, RawOptions};
 use esker_trace::Region;
-use std::path::Path;
-use std::sync::mpsc::{sync_channel, Receiver, SyncSender};
-use std::thread::JoinHandle;
-
-/// Bytes of a mapped window.
-const WINDOW_BYTES: usize = 64 << 20;
+use std::sync::Arc;
 
 /// Gives records.
-pub trait Reader {
+pub trait Reader: Send {
     /// The next `length` bytes of the file, copied into `record`, which is so long.
     ///
     /// # Errors
@@ -23,23 +20,22 @@ pub trait Reader {
     fn calls(&self) -> u64;
 }
 
-/// A reader of `path`.
+/// A reader.
 ///
 /// # Errors
 /// What the operating system says; `Unsupported` where O_DIRECT is refused.
-pub fn open(way: Way, path: &Path, buffer_bytes: usize) -> Result<Box<dyn Reader>> {
+pub fn open(way: Way, target: &Target) -> Result<Box<dyn Reader>> {
     let direct = way == Way::Direct;
-    let opened = RawFile::open(path, RawOptions { direct, ..RawOptions::default() });
-    let file = match opened {
+    let file = match RawFile::open(&target.path, RawOptions { direct, ..RawOptions::default() }) {
         Err(e) if direct => return Err(LabError::Unsupported(format!("O_DIRECT: {e}"))),
-        opened => opened?,
+        opened => Arc::new(opened?),
     };
+    let position = target.start;
     Ok(match way {
-        Way::Plain => Box::new(Plain { file, position: 0 }),
-        Way::Mapped => Box::new(Windows { size: file.size_bytes()?, file, window: None, position: 0 }),
-        Way::Background => Box::new(Ahead::start(file, buffer_bytes)?),
-        Way::Cached => Box::new(Buffered::new(file, buffer_bytes)?),
-        Way::Direct => Box::new(Buffered::new(file, buffer_bytes.next_multiple_of(DIRECT_UNIT))?),
+        Way::Plain => Box::new(Plain { file, position }),
+        Way::Cached => Box::new(Buffered::new(file, position, target.buffer_bytes, Rule::Fill)?),
+        Way::Mapped => Box::new(Windows { size: file.size_bytes()?, file, start: position, window: None, position }),
+        Way::Background | Way::Direct => Box::new(Ahead::start(&file, target, direct)?),
     })
 }
 
@@ -56,7 +52,7 @@ fn too_short() -> LabError {
 }
 
 struct Plain {
-    file: RawFile,
+    file: Arc<RawFile>,
     position: u64,
 }
 
@@ -74,27 +70,46 @@ impl Reader for Plain {
     }
 }
 
-struct Buffered {
-    file: RawFile,
+/// A buffer, filled by a [`Rule`].
+pub struct Buffered {
+    file: Arc<RawFile>,
+    rule: Rule,
+    buffer_bytes: usize,
     buffer: Region,
     /// What is in the buffer, and how much of it was given out.
     filled: usize,
     given: usize,
+    /// Where the next read begins, and where the file ends.
     position: u64,
+    size: u64,
 }
 
 impl Buffered {
-    fn new(file: RawFile, buffer_bytes: usize) -> Result<Buffered> {
-        Ok(Buffered { file, buffer: region(buffer_bytes)?, filled: 0, given: 0, position: 0 })
+    /// Reads the file from `position` on.
+    ///
+    /// # Errors
+    /// What the operating system says; no memory for the buffer.
+    pub fn new(file: Arc<RawFile>, position: u64, buffer_bytes: usize, rule: Rule) -> Result<Buffered> {
+        let (size, buffer) = (file.size_bytes()?, region(buffer_bytes.max(rule.least_buffer()))?);
+        Ok(Buffered { file, rule, buffer_bytes, buffer, filled: 0, given: 0, position, size })
     }
 
+    /// What `done` bytes of the record do not yet have: straight from the file, or by filling the buffer.
     #[cold]
-    fn refill(&mut self) -> Result<()> {
-        self.filled = self.file.read_at(&mut self.buffer, self.position)?;
-        self.given = 0;
-        self.position += self.filled as u64;
-        if self.filled == 0 {
+    fn refill(&mut self, record: &mut [u8], done: &mut usize) -> Result<()> {
+        let straight = self.rule.straight(self.buffer_bytes, self.position, record.len() - *done);
+        let room = self.rule.room(self.buffer_bytes, self.position) as u64;
+        let wanted = if straight > 0 { straight } else { room.min(self.size.saturating_sub(self.position)) as usize };
+        let into = if straight > 0 { &mut record[*done..][..wanted] } else { &mut self.buffer[..wanted] };
+        let n = self.file.read_at(into, self.position)?;
+        if n < wanted || n == 0 {
             return Err(too_short());
+        }
+        self.position += n as u64;
+        if straight > 0 {
+            *done += n;
+        } else {
+            (self.filled, self.given) = (n, 0);
         }
         Ok(())
     }
@@ -104,7 +119,7 @@ impl Reader for Buffered {
     fn take(&mut self, record: &mut [u8]) -> Result<()> {
         let mut done = 0;
         while !give(&self.buffer[..self.filled], &mut self.given, record, &mut done) {
-            self.refill()?;
+            self.refill(record, &mut done)?;
         }
         Ok(())
     }
@@ -115,8 +130,10 @@ impl Reader for Buffered {
 }
 
 struct Windows {
-    file: RawFile,
+    file: Arc<RawFile>,
     size: u64,
+    /// Where its first window begins.
+    start: u64,
     window: Option<Mapped>,
     position: u64,
 }
@@ -125,7 +142,7 @@ impl Reader for Windows {
     fn take(&mut self, record: &mut [u8]) -> Result<()> {
         let mut done = 0;
         while done < record.len() {
-            let at = (self.position % WINDOW_BYTES as u64) as usize;
+            let at = ((self.position - self.start) % WINDOW_BYTES as u64) as usize;
             let window = match &self.window {
                 Some(window) if at > 0 => window,
                 _ => {
@@ -153,56 +170,53 @@ impl Reader for Windows {
     }
 }
 
+/// Uses a buffer while the next ones are on their way.
 struct Ahead {
+    flow: Flow,
     current: Region,
     filled: usize,
     given: usize,
-    full: Receiver<(Region, usize, u64)>,
-    give_back: Option<SyncSender<Region>>,
-    worker: Option<JoinHandle<Result<()>>>,
+    /// Where the next read begins, and where the file ends.
+    position: u64,
+    size: u64,
     calls: u64,
 }
 
 impl Ahead {
-    fn start(file: RawFile, buffer_bytes: usize) -> Result<Ahead> {
-        let (send, full) = sync_channel::<(Region, usize, u64)>(1);
-        let (give_back, empty) = sync_channel::<Region>(2);
-        let _ = give_back.send(region(buffer_bytes)?);
-        let work = move || {
-            let mut position = 0;
-            for mut buffer in empty {
-                let n = file.read_at(&mut buffer, position)?;
-                position += n as u64;
-                if send.send((buffer, n, file.reads())).is_err() || n == 0 {
-                    break;
-                }
-            }
-            Ok(())
-        };
-        let thread = std::thread::Builder::new().name("lab-reader".into()).spawn(work);
-        let worker = thread.map_err(|e| LabError::Unsupported(format!("no thread: {e}")))?;
-        let current = region(buffer_bytes)?;
-        Ok(Ahead { current, filled: 0, given: 0, full, give_back: Some(give_back), worker: Some(worker), calls: 0 })
+    fn start(file: &Arc<RawFile>, target: &Target, direct: bool) -> Result<Ahead> {
+        let (bytes, depth) = target.queue(direct);
+        let (flow, size, position) = (Flow::start(file, depth)?, file.size_bytes()?, target.start);
+        let mut ahead = Ahead { flow, current: region(bytes)?, filled: 0, given: 0, position, size, calls: 0 };
+        for _ in 0..depth {
+            let buffer = region(bytes)?;
+            ahead.send(buffer)?;
+        }
+        Ok(ahead)
+    }
+
+    /// Has the next part of the file read, if there is one.
+    fn send(&mut self, buffer: Region) -> Result<()> {
+        if self.position < self.size {
+            let bytes = buffer.len();
+            self.flow.read(buffer, bytes, self.position)?;
+            self.position += bytes as u64;
+            self.calls += 1;
+        }
+        Ok(())
     }
 
     #[cold]
     fn refill(&mut self) -> Result<()> {
-        let Ok((next, filled, calls)) = self.full.recv() else {
-            // The worker says why.
-            self.give_back = None;
-            return match self.worker.take().map(JoinHandle::join) {
-                Some(Ok(Err(e))) => Err(e),
-                _ => Err(too_short()),
-            };
-        };
+        if self.flow.under_way() == 0 {
+            return Err(too_short());
+        }
+        let (next, filled) = self.flow.oldest()?;
+        let used = std::mem::replace(&mut self.current, next);
+        self.send(used)?;
+        (self.filled, self.given) = (filled, 0);
         if filled == 0 {
             return Err(too_short());
         }
-        let used = std::mem::replace(&mut self.current, next);
-        if let Some(give_back) = &self.give_back {
-            let _ = give_back.send(used);
-        }
-        (self.filled, self.given, self.calls) = (filled, 0, calls);
         Ok(())
     }
 }
@@ -218,16 +232,5 @@ impl Reader for Ahead {
 
     fn calls(&self) -> u64 {
         self.calls
-    }
-}
-
-impl Drop for Ahead {
-    fn drop(&mut self) {
-        // Without anywhere to read to, the worker ends.
-        self.give_back = None;
-        while self.full.recv().is_ok() {}
-        if let Some(worker) = self.worker.take() {
-            let _ = worker.join();
-        }
     }
 }

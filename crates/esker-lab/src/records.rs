@@ -35,6 +35,23 @@ pub struct Records {
     pub count: u64,
 }
 
+/// Some records that follow each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Part {
+    /// The first one's number.
+    pub first: u64,
+    /// How many.
+    pub count: u64,
+}
+
+impl Part {
+    /// Their numbers.
+    #[must_use]
+    pub fn range(&self) -> std::ops::Range<u64> {
+        self.first..self.first + self.count
+    }
+}
+
 /// SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
 pub fn split_mix(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
@@ -86,20 +103,43 @@ impl Records {
     /// Bytes of all of them.
     #[must_use]
     pub fn total_bytes(&self) -> u64 {
-        match self.lengths.len() as u64 {
-            0 => self.count * self.longest as u64,
-            n => {
-                let all: u64 = self.lengths.iter().map(|l| u64::from(*l)).sum();
-                let rest: u64 = self.lengths[..(self.count % n) as usize].iter().map(|l| u64::from(*l)).sum();
-                self.count / n * all + rest
-            }
-        }
+        self.bytes_of(self.all())
     }
 
-    /// What [`sum_of`] gives over all of them.
+    /// Bytes of some of them.
     #[must_use]
-    pub fn sum(&self) -> u64 {
-        (0..self.count).fold(0, |sum, i| sum_of(sum, self.get(i)))
+    pub fn bytes_of(&self, part: Part) -> u64 {
+        let first = |count: u64| match self.lengths.len() as u64 {
+            0 => count * self.longest as u64,
+            n => {
+                let all: u64 = self.lengths.iter().map(|l| u64::from(*l)).sum();
+                let rest: u64 = self.lengths[..(count % n) as usize].iter().map(|l| u64::from(*l)).sum();
+                count / n * all + rest
+            }
+        };
+        first(part.range().end) - first(part.first)
+    }
+
+    /// What [`sum_of`] gives over some of them.
+    #[must_use]
+    pub fn sum(&self, part: Part) -> u64 {
+        part.range().fold(0, |sum, i| sum_of(sum, self.get(i)))
+    }
+
+    /// All of them.
+    #[must_use]
+    pub fn all(&self) -> Part {
+        Part { first: 0, count: self.count }
+    }
+
+    /// All of them in `n` parts of about the same size. In a file that has all records, of one length, each part begins
+    /// at a multiple of 4096 bytes.
+    #[must_use]
+    pub fn parts(&self, n: u64) -> Vec<Part> {
+        let n = n.max(1);
+        let most = self.count.div_ceil(n).next_multiple_of(4096);
+        let first = |i: u64| (i * most).min(self.count);
+        (0..n).map(|i| Part { first: first(i), count: first(i + 1) - first(i) }).collect()
     }
 }
 
@@ -131,6 +171,16 @@ mod tests {
     fn a_sum_tells_an_exchange() {
         let r = Records::new(Shape::Dynamic, 103, 100, 7);
         let exchanged = [1, 0].into_iter().chain(2..100).fold(0, |sum, i| sum_of(sum, r.get(i)));
-        assert_ne!(exchanged, r.sum());
+        assert_ne!(exchanged, r.sum(r.all()));
+    }
+
+    #[test]
+    fn parts_are_all_of_them() {
+        for (count, n) in [(0, 3), (1, 1), (10_000, 3), (5000, 8)] {
+            let parts = Records::new(Shape::Static, 103, count, 7).parts(n);
+            assert_eq!((parts.len() as u64, parts.iter().map(|p| p.count).sum::<u64>()), (n, count));
+            assert!(parts.windows(2).all(|p| p[0].range().end == p[1].first));
+            assert!(parts.iter().all(|p| p.count == 0 || p.first * 103 % 4096 == 0));
+        }
     }
 }

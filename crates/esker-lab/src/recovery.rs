@@ -7,7 +7,7 @@ use crate::doctor;
 use crate::error::{LabError, Result};
 use crate::records::{Records, Shape};
 use crate::report::{Report, Row};
-use crate::session::{Case, Common, Sample, Session};
+use crate::session::{Case, Common, Needs, Sample, Session};
 use clap::Args;
 use esker::format::row::{pack_values, Value};
 use esker::format::{Column, ColumnKind, Compression, Layout, RowFormat};
@@ -105,7 +105,8 @@ pub fn run(options: &Options) -> Result<Report> {
     // A row in the log takes a sector in the worst case, and its place in a run later.
     let bytes = |n: u64| n.saturating_mul(1024).saturating_add(256 << 20);
     let written = options.records.iter().map(|n| bytes(*n)).fold(0, u64::saturating_add);
-    session.plan(options.records.len(), written.saturating_mul(options.common.runs as u64), bytes(most))?;
+    let written_bytes = written.saturating_mul(options.common.runs as u64);
+    session.plan(options.records.len(), Needs { written_bytes, space_bytes: bytes(most), ..Needs::default() })?;
     let mut cases = Vec::new();
     for &records in &options.records {
         let target = options.target;

@@ -4,6 +4,7 @@
 
 use crate::error::Verdict;
 use crate::noise::Noise;
+use crate::session::AGAIN;
 use crate::stats::{middle, Middle};
 use serde_json::{json, Map, Value};
 use std::collections::BTreeMap;
@@ -78,6 +79,23 @@ impl Row {
     pub fn middle(&self, metric: &str) -> Option<Middle> {
         self.metrics.get(metric).and_then(|m| middle(&m.samples))
     }
+}
+
+/// Adds the rows of another run of cases.
+pub fn join(rows: &mut Vec<Row>, more: Vec<Row>) {
+    let first = rows.len();
+    rows.extend(more.into_iter().map(|row| Row { base: row.base.map(|b| b + first), ..row }));
+}
+
+/// The largest difference between a row and the same again: 0.02 is 2 percent.
+#[must_use]
+pub fn null_difference(rows: &[Row], metric: &str) -> Option<f64> {
+    let twins = rows.iter().filter(|r| r.params.last().is_some_and(|p| p.ends_with(AGAIN)));
+    let differences = twins.filter_map(|twin| {
+        let (a, b) = (twin.middle(metric)?.median, rows.get(twin.base?)?.middle(metric)?.median);
+        (a > 0.0 && b > 0.0).then(|| (a / b).max(b / a) - 1.0)
+    });
+    differences.fold(None, |most, d| Some(most.map_or(d, |m: f64| m.max(d))))
 }
 
 /// A command's result.

@@ -8,6 +8,7 @@ use crate::noise::Reading;
 use crate::records::split_mix;
 use crate::report::{Metric, Row, Status};
 use clap::{Args, ValueEnum};
+use esker_io::raw::{Barrier, RawFile, RawOptions};
 use esker_io::{Disk, PosixDisk};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{json, Value};
@@ -115,6 +116,68 @@ pub fn size_text(bytes: u64) -> String {
     }
 }
 
+/// What a command is about to do, all runs together.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Needs {
+    /// Bytes that are written.
+    pub written_bytes: u64,
+    /// Bytes on the file system at the most.
+    pub space_bytes: u64,
+    /// Calls of the kernel for small pieces.
+    pub calls: u64,
+    /// Barriers.
+    pub barriers: u64,
+    /// What takes time without the storage, in seconds.
+    pub seconds: f64,
+}
+
+/// What the storage takes, looked at for a moment: enough to say how long a command will be at it.
+#[derive(Debug, Clone, Copy)]
+pub struct Pace {
+    byte_s: f64,
+    call_s: f64,
+    barrier_s: f64,
+}
+
+impl Pace {
+    /// Writes some MiB and a few barriers into the folder.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub fn measure(folder: &Path) -> Result<Pace> {
+        const CALLS: u64 = 1000;
+        const BYTES: usize = 8 << 20;
+        let path = folder.join("pace");
+        let file = RawFile::open(&path, RawOptions { create: true, ..RawOptions::default() })?;
+        let took = |work: &dyn Fn() -> Result<()>| {
+            let began = Instant::now();
+            work()?;
+            Ok::<f64, LabError>(began.elapsed().as_secs_f64())
+        };
+        let bytes = took(&|| {
+            file.write_at(&vec![1; BYTES], 0)?;
+            Ok(file.sync(Barrier::Fdatasync)?)
+        })?;
+        let calls = took(&|| (0..CALLS).try_for_each(|n| Ok(file.write_at(&[2; 100], 100 * n)?)))?;
+        let barrier = took(&|| {
+            file.write_at(&[3; 4096], 0)?;
+            Ok(file.sync(Barrier::Fdatasync)?)
+        })?;
+        PosixDisk::new().remove(&path)?;
+        Ok(Pace { byte_s: bytes / BYTES as f64, call_s: calls / CALLS as f64, barrier_s: barrier })
+    }
+
+    /// About how long it will take, in seconds.
+    #[must_use]
+    pub fn seconds(&self, needs: &Needs) -> f64 {
+        let storage = needs.written_bytes as f64 * self.byte_s + needs.barriers as f64 * self.barrier_s;
+        storage + needs.calls as f64 * self.call_s + needs.seconds
+    }
+}
+
+/// Behind the last parameter of what is measured a second time for the null test.
+pub const AGAIN: &str = " again";
+
 /// Set by Ctrl-C.
 fn stop_flag() -> &'static AtomicBool {
     static STOP: OnceLock<AtomicBool> = OnceLock::new();
@@ -162,32 +225,44 @@ impl Session {
     ///
     /// # Errors
     /// `Space`.
-    pub fn plan(&mut self, steps: usize, written_bytes: u64, space_bytes: u64) -> Result<()> {
-        if let Some(most) = self.common.max_space.filter(|most| space_bytes > *most) {
-            let (need, most) = (size_text(space_bytes), size_text(most));
+    pub fn plan(&mut self, cases: usize, needs: Needs) -> Result<()> {
+        let space = needs.space_bytes;
+        if let Some(most) = self.common.max_space.filter(|most| space > *most) {
+            let (need, most) = (size_text(space), size_text(most));
             return Err(LabError::Space(format!("it takes {need} of space, --max-space allows {most}")));
         }
-        let free = PosixDisk::new().free_bytes(&self.folder)?;
-        // What others need on this file system stays free.
-        if space_bytes + (64 << 20) > free {
-            let (need, free) = (size_text(space_bytes), size_text(free));
+        let free = self.free_bytes()?;
+        if space > free {
+            let (need, free) = (size_text(space), size_text(free));
             let dir = self.common.dir.display();
-            return Err(LabError::Space(format!("it takes {need} of space, {dir} has {free} free; use fewer records")));
+            return Err(LabError::Space(format!(
+                "it takes {need} of space, {dir} has {free} to spare; use fewer records"
+            )));
         }
-        let runs = self.common.runs;
         if std::io::IsTerminal::is_terminal(&std::io::stderr()) {
+            let (runs, seconds) = (self.common.runs, Pace::measure(&self.folder)?.seconds(&needs).ceil() as u64);
+            let seconds = self.common.max_time.map_or(seconds, |most| seconds.min(most.as_secs()));
             eprintln!(
-                "{steps} cases, {runs} runs each, {} written, {} of space in {}",
-                size_text(written_bytes),
-                size_text(space_bytes),
+                "{cases} cases, {runs} runs each, about {}, {} written, {} of space in {}",
+                indicatif::HumanDuration(Duration::from_secs(seconds)),
+                size_text(needs.written_bytes),
+                size_text(space),
                 self.folder.display()
             );
-            self.bar = ProgressBar::new((steps * runs) as u64);
+            self.bar = ProgressBar::new((cases * runs) as u64);
             if let Ok(style) = ProgressStyle::with_template("{wide_bar} {pos}/{len} {msg} {eta}") {
                 self.bar.set_style(style);
             }
         }
         Ok(())
+    }
+
+    /// Bytes that may be taken: what others need on the file system stays free.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub fn free_bytes(&self) -> Result<u64> {
+        Ok(PosixDisk::new().free_bytes(&self.folder)?.saturating_sub(64 << 20))
     }
 
     /// Must it stop?
@@ -208,10 +283,38 @@ impl Session {
         Ok(())
     }
 
-    /// Runs all cases as often as asked for, in turns.
+    /// Removes the files in its folder.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub fn clear(&self) -> Result<()> {
+        let disk = PosixDisk::new();
+        for entry in disk.list(&self.folder)? {
+            disk.remove(&self.folder.join(entry.name))?;
+        }
+        Ok(())
+    }
+
+    /// Runs all cases as often as asked for, in turns. What is 100 percent is measured twice: the null test.
     pub fn run(&self, cases: &mut [Case<'_>]) -> Vec<Row> {
-        let mut rows: Vec<Row> = cases.iter().map(Case::row).collect();
-        let mut order: Vec<usize> = (0..cases.len()).collect();
+        let (mut rows, mut of) = (Vec::new(), Vec::new());
+        let mut place = vec![0; cases.len()];
+        for (i, case) in cases.iter().enumerate() {
+            place[i] = rows.len();
+            rows.push(case.row());
+            of.push(i);
+            if case.base == Some(i) {
+                let mut twin = case.row();
+                if let Some(last) = twin.params.last_mut() {
+                    last.push_str(AGAIN);
+                }
+                rows.push(twin);
+                of.push(i);
+                self.bar.inc_length(self.common.runs as u64);
+            }
+        }
+        rows.iter_mut().for_each(|row| row.base = row.base.and_then(|case| place.get(case).copied()));
+        let mut order: Vec<usize> = (0..rows.len()).collect();
         let mut state = self.common.seed;
         for i in (1..order.len()).rev() {
             order.swap(i, (split_mix(&mut state) % (i as u64 + 1)) as usize);
@@ -219,7 +322,7 @@ impl Session {
         for _ in 0..self.common.runs {
             for &i in &order {
                 self.bar.set_message(rows[i].params.join(" "));
-                self.run_once(&mut cases[i], &mut rows[i]);
+                self.run_once(&mut cases[of[i]], &mut rows[i]);
                 self.bar.inc(1);
             }
             // There and back: what drifts meets all alike.
@@ -270,11 +373,8 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         self.bar.finish_and_clear();
-        let disk = PosixDisk::new();
-        for entry in disk.list(&self.folder).unwrap_or_default() {
-            let _ = disk.remove(&self.folder.join(entry.name));
-        }
-        let _ = disk.remove_dir(&self.folder);
+        let _ = self.clear();
+        let _ = PosixDisk::new().remove_dir(&self.folder);
     }
 }
 

@@ -2,13 +2,14 @@
 
 use crate::doctor::{self, IMPLAUSIBLE_US};
 use crate::error::{LabError, Result};
-use crate::report::Report;
-use crate::session::{size, size_text, Case, Common, Sample, Session};
+use crate::report::{null_difference, Report};
+use crate::session::{size, size_text, Case, Common, Needs, Sample, Session};
 use clap::Args;
-use esker_io::raw::{Barrier, RawFile, RawOptions};
+use esker_io::raw::{Barrier, RawFile, RawOptions, RawQueue};
+use esker_io::{Disk, PosixDisk};
 use serde_json::json;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 /// Options of the command.
@@ -37,13 +38,16 @@ impl Options {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Method {
     After(Barrier),
+    /// fdatasync, through a ring.
+    Uring,
     OpenDsync,
     WriteDsync,
 }
 
-const METHODS: [(&str, Method); 5] = [
+const METHODS: [(&str, Method); 6] = [
     ("fdatasync", Method::After(Barrier::Fdatasync)),
     ("fsync", Method::After(Barrier::Fsync)),
+    ("io_uring fsync", Method::Uring),
     ("O_DSYNC", Method::OpenDsync),
     ("RWF_DSYNC", Method::WriteDsync),
     ("sync_file_range", Method::After(Barrier::SyncFileRange)),
@@ -58,10 +62,19 @@ enum Before {
     Reserved,
     /// Full of zeros that were written and synced: nothing but data changes.
     Zeroed,
+    /// Full of what an older file of another name held, as a log's segments are used again.
+    Recycled,
+    /// As recycled, and the same place is written each time, as pg_test_fsync does.
+    OnePlace,
 }
 
-const STATES: [(&str, Before); 3] =
-    [("appended", Before::Appended), ("reserved", Before::Reserved), ("zero-filled", Before::Zeroed)];
+const STATES: [(&str, Before); 5] = [
+    ("appended", Before::Appended),
+    ("reserved", Before::Reserved),
+    ("zero-filled", Before::Zeroed),
+    ("recycled", Before::Recycled),
+    ("one place", Before::OnePlace),
+];
 
 /// Measures.
 ///
@@ -93,10 +106,13 @@ pub fn run(options: &Options) -> Result<Report> {
             }
         }
     }
-    session.plan(cases.len(), written, space)?;
+    let barriers = (options.threads.iter().sum::<usize>() * options.sizes.len() * options.count) as u64;
+    let barriers = barriers * (METHODS.len() * STATES.len() * options.common.runs) as u64;
+    session.plan(cases.len(), Needs { written_bytes: written, space_bytes: space, barriers, ..Needs::default() })?;
     let rows = session.run(&mut cases);
     let mut notes = vec![
         "Percent is of appended and fdatasync: what a log that grows with every commit pays.".to_owned(),
+        "io_uring fsync has fdatasync's meaning (IORING_FSYNC_DATASYNC).".to_owned(),
         "sync_file_range flushes no device cache and no metadata: it is no barrier.".to_owned(),
     ];
     let fast = rows.iter().filter(|r| r.params[3] != "sync_file_range");
@@ -119,7 +135,7 @@ pub fn run(options: &Options) -> Result<Report> {
         ],
         shown_counts: vec![("barriers", "barriers")],
         relative: Some("median_us"),
-        null_difference: None,
+        null_difference: null_difference(&rows, "median_us"),
         rows,
         notes,
     })
@@ -136,8 +152,8 @@ struct Job {
 impl Job {
     fn run(&self, session: &Session, threads: usize) -> Result<Sample> {
         let files = (0..threads)
-            .map(|n| self.prepare(&self.folder.join(format!("sync-{n}"))))
-            .collect::<Result<Vec<RawFile>>>()?;
+            .map(|n| Ok(Arc::new(self.prepare(&self.folder.join(format!("sync-{n}")))?)))
+            .collect::<Result<Vec<Arc<RawFile>>>>()?;
         let results = Mutex::new(Vec::new());
         let began = Instant::now();
         std::thread::scope(|scope| {
@@ -177,14 +193,14 @@ impl Job {
                 let refused = |e: esker_io::IoError| LabError::Unsupported(format!("fallocate: {}", e.message));
                 file.allocate(total, false).map_err(refused)?;
             }
-            Before::Zeroed => {
-                let zeros = vec![0; 1 << 20];
-                let mut at = 0;
-                while at < total {
-                    let n = zeros.len().min((total - at) as usize);
-                    file.write_at(&zeros[..n], at)?;
-                    at += n as u64;
-                }
+            Before::Zeroed => fill(&file, 0, total)?,
+            Before::Recycled | Before::OnePlace => {
+                fill(&file, 0xA5, total)?;
+                file.sync(Barrier::Fsync)?;
+                let older = path.with_extension("older");
+                PosixDisk::new().rename(path, &older)?;
+                PosixDisk::new().rename(&older, path)?;
+                PosixDisk::new().sync_dir(&self.folder)?;
             }
         }
         file.sync(Barrier::Fsync)?;
@@ -198,17 +214,26 @@ impl Job {
     }
 
     /// Microseconds of each write with its barrier.
-    fn write(&self, session: &Session, file: &RawFile) -> Result<Vec<f64>> {
+    fn write(&self, session: &Session, file: &Arc<RawFile>) -> Result<Vec<f64>> {
+        let refused = |e: esker_io::IoError| LabError::Unsupported(e.message);
+        let mut ring = match self.method {
+            Method::Uring => Some(RawQueue::new(file.clone(), 1).map_err(refused)?),
+            _ => None,
+        };
         let data = vec![0x5A; self.bytes as usize];
         let mut times = Vec::with_capacity(self.count);
         for n in 0..self.count as u64 {
             session.check()?;
-            let offset = n * self.bytes;
+            let offset = if self.before == Before::OnePlace { 0 } else { n * self.bytes };
             let began = Instant::now();
             match self.method {
                 Method::After(barrier) => {
                     file.write_at(&data, offset)?;
                     file.sync(barrier)?;
+                }
+                Method::Uring => {
+                    file.write_at(&data, offset)?;
+                    ring.as_mut().map_or(Ok(()), |ring| ring.barrier(true))?;
                 }
                 Method::OpenDsync => file.write_at(&data, offset)?,
                 Method::WriteDsync => file
@@ -219,4 +244,16 @@ impl Job {
         }
         Ok(times)
     }
+}
+
+/// Writes a byte all over the first `total` bytes of a file.
+fn fill(file: &RawFile, byte: u8, total: u64) -> Result<()> {
+    let data = vec![byte; 1 << 20];
+    let mut at = 0;
+    while at < total {
+        let n = data.len().min((total - at) as usize);
+        file.write_at(&data[..n], at)?;
+        at += n as u64;
+    }
+    Ok(())
 }

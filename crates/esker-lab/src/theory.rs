@@ -34,6 +34,25 @@ impl Rule {
         }
     }
 
+    /// Bytes that a reader takes straight from the file into a record which still wants `want`, at `position`; 0: it fills
+    /// its buffer. MyISAM's read cache so reads whole multiples of IO_SIZE where it can read two of them; the other rules
+    /// spare the copy of whole buffers.
+    #[must_use]
+    pub fn straight(self, buffer: usize, position: u64, want: usize) -> usize {
+        match self {
+            Rule::MyIsam(unit) => {
+                let off = (position % unit as u64) as usize;
+                if want >= 2 * unit - off {
+                    want / unit * unit - off
+                } else {
+                    0
+                }
+            }
+            _ if want >= buffer => buffer,
+            _ => 0,
+        }
+    }
+
     /// What a buffer that begins at `position` of the file takes, in bytes.
     #[must_use]
     pub fn room(self, buffer: usize, position: u64) -> usize {
@@ -54,7 +73,7 @@ pub struct Tally {
     pub overflows: u64,
     /// Parts of records that went straight to the file.
     pub direct: u64,
-    /// Writes at the end, of a buffer that was not full: 0 or 1.
+    /// Writes at the end, of a buffer that was not full: 0 or 1 for each writer.
     pub last: u64,
     /// Bytes written.
     pub bytes: u64,
@@ -65,6 +84,19 @@ impl Tally {
     #[must_use]
     pub fn writes(&self) -> u64 {
         self.overflows + self.direct + self.last
+    }
+}
+
+impl std::ops::Add for Tally {
+    type Output = Tally;
+
+    fn add(self, other: Tally) -> Tally {
+        Tally {
+            overflows: self.overflows + other.overflows,
+            direct: self.direct + other.direct,
+            last: self.last + other.last,
+            bytes: self.bytes + other.bytes,
+        }
     }
 }
 
@@ -96,6 +128,40 @@ pub fn tally(rule: Rule, buffer: usize, start: u64, lengths: impl Iterator<Item 
         filled += rest;
     }
     t.last = u64::from(filled > 0);
+    t
+}
+
+/// What was, or must be, read.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ReadTally {
+    /// Times that the buffer was filled.
+    pub fills: u64,
+    /// Reads past the buffer, into a record.
+    pub straight: u64,
+}
+
+/// The tally of a reader of `buffer` bytes that takes records of these lengths, `total` bytes together, from a file's
+/// start.
+#[must_use]
+pub fn read_tally(rule: Rule, buffer: usize, total: u64, lengths: impl Iterator<Item = usize>) -> ReadTally {
+    let (mut t, mut position, mut left) = (ReadTally::default(), 0, 0);
+    for mut want in lengths {
+        while want > left {
+            want -= left;
+            left = 0;
+            let straight = rule.straight(buffer, position, want);
+            if straight > 0 {
+                t.straight += 1;
+                position += straight as u64;
+                want -= straight;
+            } else {
+                left = (rule.room(buffer, position) as u64).min(total - position) as usize;
+                t.fills += 1;
+                position += left as u64;
+            }
+        }
+        left -= want;
+    }
     t
 }
 
@@ -147,6 +213,19 @@ mod tests {
         assert_eq!(133_900 + 128_244, 0x40000);
         let t = tally(Rule::Aligned(4096), 128 << 10, 133_900, std::iter::repeat_n(100, 10_000));
         assert_eq!((t.overflows, t.last), (7, 1));
+    }
+
+    #[test]
+    fn reading_fills_as_often_as_the_bytes_demand() {
+        let reads = |rule, buffer, bytes, count: usize| {
+            read_tally(rule, buffer, (bytes * count) as u64, std::iter::repeat_n(bytes, count))
+        };
+        assert_eq!(reads(Rule::Fill, 1000, 103, 1000), ReadTally { fills: 103, straight: 0 });
+        assert_eq!(reads(Rule::Fill, 4096, 4096, 10), ReadTally { fills: 0, straight: 10 });
+        // 128 KiB at a time; records that are too short for two units of IO_SIZE never go past the buffer.
+        assert_eq!(reads(Rule::MyIsam(4096), 128 << 10, 103, 100_000), ReadTally { fills: 79, straight: 0 });
+        // 192 bytes of the first record go past the buffer, which then takes all that is left.
+        assert_eq!(reads(Rule::MyIsam(64), 256, 200, 2), ReadTally { fills: 1, straight: 1 });
     }
 
     #[test]

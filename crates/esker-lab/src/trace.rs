@@ -8,7 +8,7 @@ use crate::doctor;
 use crate::error::{LabError, Result};
 use crate::records::split_mix;
 use crate::report::{Metric, Report, Row, Status};
-use crate::session::{size, size_text, Common, Session};
+use crate::session::{size, size_text, Common, Needs, Session};
 use crate::writers::{region, DIRECT_UNIT};
 use clap::{Args, ValueEnum};
 use esker_io::raw::{Barrier, RawFile, RawOptions};
@@ -122,7 +122,7 @@ pub fn run(options: &Options) -> Result<Report> {
 /// A file to read, out of memory.
 fn made(session: &mut Session) -> Result<PathBuf> {
     const BYTES: u64 = 256 << 20;
-    session.plan(1, BYTES, BYTES)?;
+    session.plan(1, Needs { written_bytes: BYTES, space_bytes: BYTES, ..Needs::default() })?;
     let path = session.folder().join("data");
     let file = RawFile::open(&path, RawOptions { create: true, ..RawOptions::default() })?;
     let mut state = session.common().seed;

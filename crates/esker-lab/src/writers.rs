@@ -2,30 +2,30 @@
 //! kernel and gives back the file. Nothing is synced here. Invariant: all leave the same bytes.
 
 use crate::error::{LabError, Result};
+use crate::flow::Flow;
 use crate::theory::{Rule, Tally};
 use esker_io::raw::{RawFile, RawOptions};
 use esker_trace::{Account, Region};
-use std::path::Path;
-use std::sync::mpsc::{sync_channel, Receiver, SyncSender};
-use std::thread::JoinHandle;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Bytes of a mapped window.
-const WINDOW_BYTES: usize = 64 << 20;
+pub(crate) const WINDOW_BYTES: usize = 64 << 20;
 /// What O_DIRECT wants buffers, offsets and lengths to be multiples of, at the most.
 pub const DIRECT_UNIT: usize = 4096;
 
 /// How records are written or read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
 pub enum Way {
     /// A system call a record.
     Plain,
     /// A buffer.
     Cached,
-    /// Two buffers and a thread: one is written (or read ahead) while the other is filled (or used).
+    /// Two buffers: one is written (or read ahead) by io_uring or a thread while the other is filled (or used).
     Background,
     /// The file mapped into memory, window by window.
     Mapped,
-    /// A buffer, past the page cache.
+    /// Past the page cache, some buffers under way at once.
     Direct,
 }
 
@@ -46,8 +46,41 @@ impl Way {
     }
 }
 
+/// Where records go to or come from.
+#[derive(Debug, Clone)]
+pub struct Target {
+    /// The file.
+    pub path: PathBuf,
+    /// Bytes of a buffer.
+    pub buffer_bytes: usize,
+    /// Buffers under way at once, with `direct`.
+    pub depth: usize,
+    /// Written over as it is; otherwise made, or emptied.
+    pub existing: bool,
+    /// Where in the file the records begin, in bytes: a multiple of [`DIRECT_UNIT`] for `direct` and `mapped`.
+    pub start: u64,
+    /// Others write other parts of the file at the same time: who began them sees to its size.
+    pub shared: bool,
+}
+
+impl Target {
+    /// A file of its own, from its start.
+    #[must_use]
+    pub fn new(path: &Path, buffer_bytes: usize) -> Target {
+        Target { path: path.to_owned(), buffer_bytes, depth: 4, existing: false, start: 0, shared: false }
+    }
+
+    /// Bytes of a buffer and how many of them are under way at once, for `direct` or `background`.
+    pub(crate) fn queue(&self, direct: bool) -> (usize, usize) {
+        match direct {
+            true => (self.buffer_bytes.next_multiple_of(DIRECT_UNIT), self.depth.max(1)),
+            false => (self.buffer_bytes, 1),
+        }
+    }
+}
+
 /// Takes records.
-pub trait Writer {
+pub trait Writer: Send {
     /// Accepts a record.
     ///
     /// # Errors
@@ -58,48 +91,54 @@ pub trait Writer {
     ///
     /// # Errors
     /// What the operating system says.
-    fn finish(self: Box<Self>) -> Result<(RawFile, Tally)>;
+    fn finish(self: Box<Self>) -> Result<(Arc<RawFile>, Tally)>;
 }
 
-/// A writer on the file `path`, which is made, or, with `existing`, written over from its start.
+/// A writer.
 ///
 /// # Errors
 /// What the operating system says; `Unsupported` where O_DIRECT is refused.
-pub fn open(way: Way, path: &Path, buffer_bytes: usize, existing: bool) -> Result<Box<dyn Writer>> {
-    let options = RawOptions { create: !existing, write: true, ..RawOptions::default() };
-    if way == Way::Direct {
-        return Ok(Box::new(Direct::open(path, options, buffer_bytes)?));
-    }
-    let file = RawFile::open(path, options)?;
+pub fn open(way: Way, target: &Target) -> Result<Box<dyn Writer>> {
+    let direct = way == Way::Direct;
+    let options = RawOptions { create: !target.existing, write: true, direct, ..RawOptions::default() };
+    let file = match RawFile::open(&target.path, options) {
+        Err(e) if direct => return Err(LabError::Unsupported(format!("O_DIRECT: {e}"))),
+        opened => Arc::new(opened?),
+    };
+    let (buffer_bytes, position) = (target.buffer_bytes, target.start);
     Ok(match way {
-        Way::Plain => Box::new(Plain { file, tally: Tally::default() }),
-        Way::Background => Box::new(Background::start(file, buffer_bytes)?),
-        Way::Mapped => Box::new(Mapped { file, window: None, filled: 0, tally: Tally::default() }),
-        _ => Box::new(Cached::new(file, 0, buffer_bytes, Rule::Fill)?),
+        Way::Plain => Box::new(Plain { file, position, tally: Tally::default() }),
+        Way::Cached => Box::new(Cached::new(file, position, buffer_bytes, Rule::Fill)?),
+        Way::Mapped => {
+            Box::new(Mapped { file, shared: target.shared, position, window: None, filled: 0, tally: Tally::default() })
+        }
+        Way::Background | Way::Direct => Box::new(Queued::start(file, target, direct)?),
     })
 }
 
 struct Plain {
-    file: RawFile,
+    file: Arc<RawFile>,
+    position: u64,
     tally: Tally,
 }
 
 impl Writer for Plain {
     fn put(&mut self, record: &[u8]) -> Result<()> {
-        self.file.write_at(record, self.tally.bytes)?;
+        self.file.write_at(record, self.position)?;
+        self.position += record.len() as u64;
         self.tally.bytes += record.len() as u64;
         self.tally.direct += 1;
         Ok(())
     }
 
-    fn finish(self: Box<Self>) -> Result<(RawFile, Tally)> {
+    fn finish(self: Box<Self>) -> Result<(Arc<RawFile>, Tally)> {
         Ok((self.file, self.tally))
     }
 }
 
 /// A buffer, written by a [`Rule`].
 pub struct Cached {
-    file: RawFile,
+    file: Arc<RawFile>,
     rule: Rule,
     buffer_bytes: usize,
     buffer: Region,
@@ -116,7 +155,7 @@ impl Cached {
     ///
     /// # Errors
     /// When there is no memory for the buffer.
-    pub fn new(file: RawFile, start: u64, buffer_bytes: usize, rule: Rule) -> Result<Cached> {
+    pub fn new(file: Arc<RawFile>, start: u64, buffer_bytes: usize, rule: Rule) -> Result<Cached> {
         let bytes = buffer_bytes.max(rule.least_buffer());
         let buffer = region(bytes)?;
         let room = rule.room(buffer_bytes, start);
@@ -134,9 +173,14 @@ impl Cached {
                 return Ok(());
             }
             let (now, rest) = record.split_at(fits);
-            self.buffer[self.filled..self.room].copy_from_slice(now);
             record = rest;
-            self.file.write_at(&self.buffer[..self.room], self.position)?;
+            if self.filled == 0 {
+                // What fills an empty buffer by itself needs no copy.
+                self.file.write_at(now, self.position)?;
+            } else {
+                self.buffer[self.filled..self.room].copy_from_slice(now);
+                self.file.write_at(&self.buffer[..self.room], self.position)?;
+            }
             self.position += self.room as u64;
             self.tally.overflows += 1;
             self.filled = 0;
@@ -166,7 +210,7 @@ impl Writer for Cached {
         self.overflow(record)
     }
 
-    fn finish(mut self: Box<Self>) -> Result<(RawFile, Tally)> {
+    fn finish(mut self: Box<Self>) -> Result<(Arc<RawFile>, Tally)> {
         if self.filled > 0 {
             self.file.write_at(&self.buffer[..self.filled], self.position)?;
             self.tally.last = 1;
@@ -175,72 +219,73 @@ impl Writer for Cached {
     }
 }
 
-/// A full buffer and where it goes.
-type Job = (Region, usize, u64);
-
-struct Background {
+/// Fills a buffer while others are on their way to the file.
+struct Queued {
+    flow: Flow,
+    file: Arc<RawFile>,
+    depth: usize,
+    direct: bool,
+    shared: bool,
     buffer: Region,
     filled: usize,
     position: u64,
-    jobs: SyncSender<Job>,
-    empty: Receiver<Region>,
-    worker: JoinHandle<Result<RawFile>>,
     tally: Tally,
 }
 
-impl Background {
-    fn start(file: RawFile, buffer_bytes: usize) -> Result<Background> {
-        let (jobs, inbox) = sync_channel::<Job>(1);
-        let (give_back, empty) = sync_channel::<Region>(2);
-        let _ = give_back.send(region(buffer_bytes)?);
-        let work = move || {
-            for (buffer, bytes, offset) in inbox {
-                file.write_at(&buffer[..bytes], offset)?;
-                let _ = give_back.send(buffer);
-            }
-            Ok(file)
-        };
-        let thread = std::thread::Builder::new().name("lab-writer".into()).spawn(work);
-        let worker = thread.map_err(|e| LabError::Unsupported(format!("no thread: {e}")))?;
-        let (buffer, tally) = (region(buffer_bytes)?, Tally::default());
-        Ok(Background { buffer, filled: 0, position: 0, jobs, empty, worker, tally })
+impl Queued {
+    fn start(file: Arc<RawFile>, target: &Target, direct: bool) -> Result<Queued> {
+        let (bytes, depth) = target.queue(direct);
+        let (flow, buffer) = (Flow::start(&file, depth)?, region(bytes)?);
+        let (shared, position) = (target.shared, target.start);
+        Ok(Queued { flow, file, depth, direct, shared, buffer, filled: 0, position, tally: Tally::default() })
     }
 
-    fn hand_on(&mut self) -> Result<()> {
-        // Whatever ends the worker shows when it is joined.
-        let Ok(next) = self.empty.recv() else { return Ok(()) };
+    fn hand_on(&mut self, bytes: usize) -> Result<()> {
+        let next = match self.flow.under_way() < self.depth {
+            true => region(self.buffer.len())?,
+            false => self.flow.oldest()?.0,
+        };
         let full = std::mem::replace(&mut self.buffer, next);
-        let _ = self.jobs.send((full, self.filled, self.position));
-        self.position += self.filled as u64;
+        self.flow.write(full, bytes, self.position)?;
+        self.position += bytes as u64;
         self.filled = 0;
         Ok(())
     }
 }
 
-impl Writer for Background {
+impl Writer for Queued {
     fn put(&mut self, mut record: &[u8]) -> Result<()> {
         self.tally.bytes += record.len() as u64;
         while fill(&mut self.buffer, &mut self.filled, &mut record) {
-            self.hand_on()?;
+            self.hand_on(self.buffer.len())?;
             self.tally.overflows += 1;
         }
         Ok(())
     }
 
-    fn finish(mut self: Box<Self>) -> Result<(RawFile, Tally)> {
+    fn finish(mut self: Box<Self>) -> Result<(Arc<RawFile>, Tally)> {
+        let end = self.position + self.filled as u64;
         if self.filled > 0 {
-            self.hand_on()?;
+            let unit = if self.direct { DIRECT_UNIT } else { 1 };
+            let (filled, padded) = (self.filled, self.filled.next_multiple_of(unit));
+            self.buffer[filled..padded].fill(0);
+            self.hand_on(padded)?;
             self.tally.last = 1;
         }
-        let Background { jobs, worker, tally, .. } = *self;
-        drop(jobs);
-        let file = worker.join().map_err(|_| LabError::Unsupported("the writing thread ended".into()))??;
-        Ok((file, tally))
+        while self.flow.under_way() > 0 {
+            self.flow.oldest()?;
+        }
+        if self.position > end && !self.shared {
+            self.file.set_size(end)?;
+        }
+        Ok((self.file, self.tally))
     }
 }
 
 struct Mapped {
-    file: RawFile,
+    file: Arc<RawFile>,
+    shared: bool,
+    position: u64,
     window: Option<esker_io::raw::Mapped>,
     filled: usize,
     tally: Tally,
@@ -253,75 +298,32 @@ impl Writer for Mapped {
                 Some(window) if self.filled < WINDOW_BYTES => window,
                 _ => {
                     self.window = None;
-                    let start = self.tally.bytes;
-                    if self.file.size_bytes()? < start + WINDOW_BYTES as u64 {
-                        self.file.set_size(start + WINDOW_BYTES as u64)?;
+                    let end = self.position + WINDOW_BYTES as u64;
+                    // Who shares the file must not make it shorter for others; it is long enough.
+                    if !self.shared && self.file.size_bytes()? < end {
+                        self.file.set_size(end)?;
                     }
                     self.filled = 0;
-                    self.tally.overflows += u64::from(start > 0);
-                    self.window.insert(self.file.map(start, WINDOW_BYTES, true)?)
+                    self.tally.overflows += u64::from(self.tally.bytes > 0);
+                    self.window.insert(self.file.map(self.position, WINDOW_BYTES, true)?)
                 }
             };
             let n = record.len().min(WINDOW_BYTES - self.filled);
             window[self.filled..][..n].copy_from_slice(&record[..n]);
             self.filled += n;
+            self.position += n as u64;
             self.tally.bytes += n as u64;
             record = &record[n..];
         }
         Ok(())
     }
 
-    fn finish(mut self: Box<Self>) -> Result<(RawFile, Tally)> {
+    fn finish(mut self: Box<Self>) -> Result<(Arc<RawFile>, Tally)> {
         self.window = None;
-        self.file.set_size(self.tally.bytes)?;
+        if !self.shared {
+            self.file.set_size(self.position)?;
+        }
         self.tally.last = u64::from(self.filled > 0);
-        Ok((self.file, self.tally))
-    }
-}
-
-struct Direct {
-    file: RawFile,
-    buffer: Region,
-    filled: usize,
-    position: u64,
-    tally: Tally,
-}
-
-impl Direct {
-    fn open(path: &Path, options: RawOptions, buffer_bytes: usize) -> Result<Direct> {
-        let file = RawFile::open(path, RawOptions { direct: true, ..options })
-            .map_err(|e| LabError::Unsupported(format!("O_DIRECT: {e}")))?;
-        let buffer = region(buffer_bytes.next_multiple_of(DIRECT_UNIT))?;
-        Ok(Direct { file, buffer, filled: 0, position: 0, tally: Tally::default() })
-    }
-
-    fn write(&mut self, bytes: usize) -> Result<()> {
-        self.file.write_at(&self.buffer[..bytes], self.position)?;
-        self.position += bytes as u64;
-        self.filled = 0;
-        Ok(())
-    }
-}
-
-impl Writer for Direct {
-    fn put(&mut self, mut record: &[u8]) -> Result<()> {
-        self.tally.bytes += record.len() as u64;
-        while fill(&mut self.buffer, &mut self.filled, &mut record) {
-            self.write(self.buffer.len())?;
-            self.tally.overflows += 1;
-        }
-        Ok(())
-    }
-
-    fn finish(mut self: Box<Self>) -> Result<(RawFile, Tally)> {
-        if self.filled > 0 {
-            let padded = self.filled.next_multiple_of(DIRECT_UNIT);
-            let filled = self.filled;
-            self.buffer[filled..padded].fill(0);
-            self.write(padded)?;
-            self.file.set_size(self.tally.bytes)?;
-            self.tally.last = 1;
-        }
         Ok((self.file, self.tally))
     }
 }
