@@ -1,7 +1,7 @@
 # Esker: everything there is to do, one word each. 'make help' lists it. The work is done by scripts/.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup build run test soak bench stop clean distclean install uninstall fmt lint check mtr kill-test powercut-test cargo-test
+.PHONY: help setup build run test soak bench bench-lab stop clean distclean install uninstall fmt lint check mtr kill-test powercut-test cargo-test
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' Makefile
@@ -27,6 +27,10 @@ soak: ## the long version: 10,000 seeds, 100 kills, 50 power cuts; writes build/
 
 bench: build ## side by side with MyISAM, Aria, InnoDB, MyRocks (ROWS=10000000 ROUNDS=5); writes bench/results/
 	@bench/run.py
+
+bench-lab: ## esker lab beside fio and pg_test_fsync (ROUNDS=7 MIB=512); writes bench/results/lab.md
+	cargo build --release -p esker-cli
+	@bench/lab.py
 
 check: ## rules only: who may use whom, formatting, clippy
 	@scripts/check_deps.py

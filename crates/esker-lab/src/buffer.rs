@@ -7,7 +7,7 @@ use crate::measure;
 use crate::readers::{Buffered, Reader};
 use crate::records::{Records, Shape};
 use crate::report::{null_difference, Report};
-use crate::session::{size, size_text, Case, Common, Needs, Session, Work};
+use crate::session::{size, size_text, Cache, Case, Common, Needs, Session, Work};
 use crate::theory::{read_tally, tally, Rule, Tally};
 use crate::writers::Cached;
 use clap::{Args, ValueEnum};
@@ -231,8 +231,10 @@ impl<'a> Job<'a, '_> {
     fn reading(&self, sum: u64) -> Case<'a> {
         let path = read_path(self.session, self.shape);
         let (records, rule, buffer) = (self.records, self.rule, self.buffer);
+        let state = if self.session.common().cache == Cache::Cold { "cold" } else { "warm" };
         let demanded = read_tally(rule, buffer, records.total_bytes(), (0..records.count).map(|i| records.length(i)));
         let work = move |session: &Session| {
+            measure::set_cache(&path, state)?;
             let file = Arc::new(RawFile::open(&path, RawOptions::default())?);
             let reader = Buffered::new(file, 0, buffer, rule)?;
             let calls = Usage::now();
@@ -246,6 +248,6 @@ impl<'a> Job<'a, '_> {
             }
             Ok(sample)
         };
-        self.case("read", Box::new(work))
+        self.case(&format!("read {state}"), Box::new(work))
     }
 }
