@@ -375,7 +375,7 @@ impl Job {
                 ("asked_syncs", "", count(&counts.asked)),
             ],
             counts: if self.mode.group_prepare { vec![] } else { vec![("asked", counts.asked.into_inner())] },
-            wrong: None,
+            ..Sample::default()
         })
     }
 

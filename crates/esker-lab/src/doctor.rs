@@ -99,6 +99,7 @@ impl Findings {
             base: None,
             noise: crate::noise::Noise::default(),
             status: Status::Good,
+            details: crate::details::Details::default(),
         });
     }
 }

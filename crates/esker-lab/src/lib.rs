@@ -7,6 +7,7 @@
 pub mod all;
 pub mod buffer;
 pub mod commit;
+pub mod details;
 pub mod doctor;
 pub mod error;
 pub mod flow;

@@ -1,14 +1,20 @@
 //! `esker lab locks`: the engine's lock type under threads: how often it was taken already, and how long waiting, holding
-//! and letting go took, the releasing thread's share (waking another) included.
+//! and letting go took, the releasing thread's share (waking another) included; and the stacks of waiters and holders.
 
+use crate::details::Details;
 use crate::doctor;
 use crate::error::{LabError, Result};
-use crate::report::Report;
+use crate::report::{null_difference, Report, Row};
 use crate::session::{Case, Common, Needs, Sample, Session};
 use clap::Args;
 use esker_trace::lock::{self, Mutex, SiteReport};
 use serde_json::json;
 use std::time::Instant;
+
+/// Name of the site of the lock that is measured.
+const SITE: &str = "lab.lock";
+/// Work of odd threads is so many times that of even ones.
+const LONG: u32 = 8;
 
 /// Options of the command.
 #[derive(Debug, Clone, Args)]
@@ -21,14 +27,51 @@ pub struct Options {
     /// Times that each thread takes the lock
     #[arg(long, value_name = "N", default_value_t = 100_000)]
     count: u64,
-    /// Steps of work under the lock, about a nanosecond each; as many follow without it
+    /// Steps of work under the lock, about a nanosecond each, eight times as many for every other thread; as many follow
+    /// without it
     #[arg(long, value_name = "N", default_value_t = 100)]
     work: u32,
+    /// Samples the stacks of one in so many waiters, and of who held the lock, in a row of its own; 0: no such row
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    stacks: u32,
 }
 
 impl Options {
     pub(crate) fn common(&self) -> &Common {
         &self.common
+    }
+}
+
+/// What is switched on while a row is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Timing {
+    /// Contention is counted, nothing more.
+    Off,
+    /// Every lock is timed.
+    On,
+    /// Also, the stacks of one in so many waiters are sampled.
+    Stacks(u32),
+}
+
+impl Timing {
+    fn name(self) -> &'static str {
+        match self {
+            Timing::Off => "off",
+            Timing::On => "on",
+            Timing::Stacks(_) => "stacks",
+        }
+    }
+
+    fn begin(self) {
+        if let Timing::Stacks(every) = self {
+            lock::sample_stacks(every);
+        }
+        lock::profile(self != Timing::Off);
+    }
+
+    fn end() {
+        lock::profile(false);
+        lock::sample_stacks(0);
     }
 }
 
@@ -41,21 +84,27 @@ pub fn run(options: &Options) -> Result<Report> {
         return Err(LabError::Invalid("--count must be at least 1, --threads between 1 and 512".into()));
     }
     let mut session = Session::begin(&options.common, "locks")?;
+    let timings: Vec<Timing> = [Timing::Off, Timing::On, Timing::Stacks(options.stacks)]
+        .into_iter()
+        .filter(|t| *t != Timing::Stacks(0))
+        .collect();
     let mut cases = Vec::new();
     for &threads in &options.threads {
         let base = cases.len();
-        for timed in [false, true] {
+        for &timing in &timings {
             let (count, steps) = (options.count, options.work);
-            let work = Box::new(move |session: &Session| measure(session, threads, count, steps, timed));
-            let params = vec![threads.to_string(), if timed { "on" } else { "off" }.to_owned()];
-            cases.push(Case { params, base: Some(base), work });
+            let work = Box::new(move |session: &Session| measure(session, threads, count, steps, timing));
+            cases.push(Case { params: vec![threads.to_string(), timing.name().to_owned()], base: Some(base), work });
         }
     }
     session.plan(cases.len(), Needs::default())?;
-    let rows = session.run(&mut cases);
+    let mut rows = session.run(&mut cases);
+    name_the_most_contended(&mut rows);
     Ok(Report {
         command: "locks",
-        options: session.options(json!({ "threads": options.threads, "count": options.count, "work": options.work })),
+        options: session.options(json!({
+            "threads": options.threads, "count": options.count, "work": options.work, "stacks": options.stacks,
+        })),
         machine: doctor::machine(&options.common.dir),
         params: vec!["threads", "timing"],
         shown: vec![
@@ -69,37 +118,81 @@ pub fn run(options: &Options) -> Result<Report> {
         ],
         shown_counts: vec![("taken", "taken")],
         relative: Some("ns"),
-        null_difference: None,
+        null_difference: null_difference(&rows, "ns"),
         rows,
         notes: vec![
-            "Percent is of the same threads with timing off: what timing every lock costs. Contention is counted always."
+            "Percent is of the same threads with timing off: what timing every lock costs, and sampling stacks too. \
+             Contention is counted always."
                 .into(),
+            format!("Even threads do short_work under the lock, odd ones long_work, {LONG} times as much."),
         ],
     })
 }
 
-fn measure(session: &Session, threads: usize, count: u64, steps: u32, timed: bool) -> Result<Sample> {
-    let shared = Mutex::new("lab.lock", (0u64, 0u64));
+/// The histograms and stacks of these rows are printed for people: the timed row that waited most often, and the row
+/// with stacks of the same threads.
+fn name_the_most_contended(rows: &mut [Row]) {
+    let contended = |r: &Row| r.middle("contended").map_or(0.0, |m| m.median);
+    let timed = rows.iter().filter(|r| r.params[1] == "on");
+    let Some(most) = timed.max_by(|a, b| contended(a).total_cmp(&contended(b))).map(|r| r.params[0].clone()) else {
+        return;
+    };
+    for row in rows.iter_mut().filter(|r| r.params[0] == most) {
+        row.details.title = Some(format!("{most} threads"));
+    }
+}
+
+/// What the lock guards: a figure that is worked on, and how often.
+type Shared = Mutex<(u64, u64)>;
+
+/// Takes the lock for a short time. Not inlined: a stack tells who it was.
+#[inline(never)]
+fn short_work(shared: &Shared, steps: u32) {
+    let mut guard = shared.lock();
+    *guard = (spin(guard.0, steps), guard.1 + 1);
+}
+
+/// Takes the lock for a longer time.
+#[inline(never)]
+fn long_work(shared: &Shared, steps: u32) {
+    let mut guard = shared.lock();
+    *guard = (spin(guard.0, steps.saturating_mul(LONG)), guard.1 + 1);
+}
+
+/// One thread's share.
+fn work(session: &Session, shared: &Shared, thread: usize, count: u64, steps: u32) {
+    for n in 0..count {
+        if n % 4096 == 0 && session.is_over() {
+            break;
+        }
+        match thread % 2 {
+            0 => short_work(shared, steps),
+            _ => long_work(shared, steps),
+        }
+        std::hint::black_box(spin(n, steps));
+    }
+}
+
+fn measure(
+    session: &Session,
+    threads: usize,
+    count: u64,
+    steps: u32,
+    timing: Timing,
+) -> Result<Sample> {
+    let mut details = Details::default();
+    let shared = Mutex::new(SITE, (0u64, 0u64));
     let before = figures();
-    lock::profile(timed);
+    timing.begin();
     let began = Instant::now();
     std::thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
-                for n in 0..count {
-                    if n % 4096 == 0 && session.is_over() {
-                        break;
-                    }
-                    let mut guard = shared.lock();
-                    *guard = (spin(guard.0, steps), guard.1 + 1);
-                    drop(guard);
-                    std::hint::black_box(spin(n, steps));
-                }
-            });
+        let shared = &shared;
+        for thread in 0..threads {
+            scope.spawn(move || work(session, shared, thread, count, steps));
         }
     });
     let took = began.elapsed().as_nanos() as f64;
-    lock::profile(false);
+    Timing::end();
     session.check()?;
     let after = figures();
     let held = shared.lock().1;
@@ -108,7 +201,7 @@ fn measure(session: &Session, threads: usize, count: u64, steps: u32, timed: boo
         ("ns", "ns", took / taken),
         ("contended", "percent", 100.0 * (after.contended - before.contended) as f64 / taken),
     ];
-    if timed {
+    if timing != Timing::Off {
         let [wait, hold, unlock] =
             [(&after.wait, &before.wait), (&after.hold, &before.hold), (&after.unlock, &before.unlock)]
                 .map(|(after, before)| after.since(before));
@@ -119,19 +212,24 @@ fn measure(session: &Session, threads: usize, count: u64, steps: u32, timed: boo
             ("unlock_ns", "ns", unlock.mean_ns() as f64),
             ("unlock_p99_ns", "ns", unlock.quantile_ns(0.99) as f64),
         ]);
+        match timing {
+            // Those waits are of threads that also record stacks.
+            Timing::Stacks(_) => details.stacks = Some(lock::stacks(SITE)),
+            _ => [("wait", wait), ("hold", hold), ("unlock", unlock)].into_iter().for_each(|(n, h)| details.add(n, h)),
+        }
     }
     let expected = threads as u64 * count;
     let wrong = (held != expected).then(|| format!("{held} of {expected} increments under the lock were kept"));
-    Ok(Sample { metrics, counts: vec![("taken", held)], wrong })
+    Ok(Sample { metrics, counts: vec![("taken", held)], wrong, details })
 }
 
 /// The lock's figures so far; it has been made.
 fn figures() -> SiteReport {
-    let found = lock::report().into_iter().find(|s| s.name == "lab.lock");
+    let found = lock::report().into_iter().find(|s| s.name == SITE);
     found.unwrap_or_else(|| {
         let empty = esker_trace::histogram::Histogram::new().snapshot();
         let (wait, hold, unlock) = (empty.clone(), empty.clone(), empty);
-        SiteReport { name: "lab.lock", contended: 0, acquired: 0, wait, hold, unlock }
+        SiteReport { name: SITE, contended: 0, acquired: 0, wait, hold, unlock }
     })
 }
 

@@ -187,6 +187,7 @@ fn crash_and_open(dir: &Path, records: u64, target: u32) -> Result<Sample> {
         ],
         counts: vec![("rows", rows)],
         wrong,
+        ..Sample::default()
     })
 }
 

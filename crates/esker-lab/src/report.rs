@@ -2,6 +2,7 @@
 //!
 //! Invariant: a row is never left out; one that was not measured says why.
 
+use crate::details::Details;
 use crate::error::Verdict;
 use crate::noise::Noise;
 use crate::session::AGAIN;
@@ -71,6 +72,8 @@ pub struct Row {
     pub noise: Noise,
     /// How it ended.
     pub status: Status,
+    /// Histograms and stacks.
+    pub details: Details,
 }
 
 impl Row {
@@ -179,7 +182,7 @@ impl Report {
                 Some(((*name).to_owned(), value))
             })
             .collect();
-        json!({
+        let mut value = json!({
             "params": params,
             "metrics": metrics,
             "counts": row.counts,
@@ -188,7 +191,11 @@ impl Report {
             "why": row.status.why(),
             "base": row.base,
             "percent": self.percent(row),
-        })
+        });
+        if let Some(fields) = value.as_object_mut() {
+            row.details.add_to(fields);
+        }
+        value
     }
 
     /// For people.
@@ -221,6 +228,7 @@ impl Report {
             let _ =
                 writeln!(out, "\nThe same, measured twice, differed by {:.1} percent: less is 'same'.", 100.0 * null);
         }
+        self.rows.iter().for_each(|row| out.push_str(&row.details.to_text()));
         for note in &self.notes {
             let _ = writeln!(out, "{note}");
         }
@@ -299,6 +307,7 @@ mod tests {
             base: Some(0),
             noise: Noise::default(),
             status,
+            details: Details::default(),
         }
     }
 

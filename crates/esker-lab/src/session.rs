@@ -3,6 +3,7 @@
 //! Invariants: everything lies in a folder of its own, which is gone at the end, however that comes; nothing begins
 //! without room for it; runs of different cases take turns, forwards and backwards, in an order that the seed gives.
 
+use crate::details::Details;
 use crate::error::{LabError, Result};
 use crate::noise::Reading;
 use crate::records::split_mix;
@@ -400,6 +401,7 @@ impl Case<'_> {
             base: self.base,
             noise: crate::noise::Noise::default(),
             status: Status::Good,
+            details: Details::default(),
         }
     }
 }
@@ -413,6 +415,8 @@ pub struct Sample {
     pub counts: Vec<(&'static str, u64)>,
     /// Set when what came out is wrong.
     pub wrong: Option<String>,
+    /// Histograms and stacks.
+    pub details: Details,
 }
 
 impl Row {
@@ -427,6 +431,7 @@ impl Row {
                 self.status = Status::Void(format!("{name} was {first} in one run and {n} in another"));
             }
         }
+        self.details.merge(sample.details);
         if let Some(why) = sample.wrong {
             self.status = Status::Void(why);
         }

@@ -180,7 +180,7 @@ impl Job {
                 ("per_second", "1/s", times.len() as f64 / wall),
             ],
             counts: vec![("barriers", times.len() as u64)],
-            wrong: None,
+            ..Sample::default()
         })
     }
 

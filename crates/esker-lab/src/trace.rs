@@ -198,6 +198,7 @@ fn histogram(reads: &[Read]) -> Vec<Row> {
             base: None,
             noise: crate::noise::Noise::default(),
             status: Status::Good,
+            details: crate::details::Details::default(),
         }
     };
     buckets.into_iter().map(row).collect()

@@ -228,13 +228,31 @@ fn trace_tells_every_read() {
 
 #[test]
 fn locks_are_timed_when_told_to() {
-    let report = report(&Folder::new("locks"), &["locks", "--threads", "1,4", "--count", "2000", "--runs", "1"]);
+    let _alone = COUNTING.lock();
+    let arguments = ["locks", "--threads", "1,4", "--count", "20000", "--runs", "2", "--stacks", "1"];
+    let report = report(&Folder::new("locks"), &arguments);
     assert!(statuses(&report).iter().all(|s| s.0 == "good"), "{report:#}");
+    assert_eq!(rows(&report).len(), 2 * 3);
     for row in rows(&report) {
-        let timed = row["params"]["timing"] == "on";
-        assert_eq!(row["metrics"]["unlock_ns"].is_object(), timed);
+        let timing = row["params"]["timing"].as_str().unwrap();
+        assert_eq!(row["metrics"]["unlock_ns"].is_object(), timing != "off");
         let threads: u64 = row["params"]["threads"].as_str().unwrap().parse().unwrap();
-        assert_eq!(row["counts"]["taken"], 2000 * threads);
+        assert_eq!(row["counts"]["taken"], 20_000 * threads);
+        assert_eq!((row["histograms"].is_object(), row["stacks"].is_object()), (timing == "on", timing == "stacks"));
+        if timing == "on" {
+            let buckets = row["histograms"]["hold"]["buckets"].as_array().unwrap();
+            let held: u64 = buckets.iter().map(|b| b[2].as_u64().unwrap()).sum();
+            assert_eq!(held, 2 * 20_000 * threads);
+        }
+    }
+    let stacks = rows(&report)[5]["stacks"]["stacks"].as_array().unwrap();
+    let innermost = |role: &str| {
+        let mine = stacks.iter().filter(|s| s["role"] == role);
+        mine.map(|s| s["frames"][0].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    for role in ["waiter", "holder"] {
+        let found = innermost(role);
+        assert!(!found.is_empty() && found.iter().all(|f| f.ends_with("_work")), "{role}s: {found:?}");
     }
 }
 

@@ -43,6 +43,14 @@ fn bucket(ns: u64) -> usize {
     ((u64::BITS - ns.leading_zeros()) as usize).min(BUCKETS - 1)
 }
 
+/// The bounds of a bucket in nanoseconds: the least value in it, and the least above it; `None` for the last bucket,
+/// which has no end. Whoever prints buckets prints these.
+#[must_use]
+pub fn bounds(bucket: usize) -> (u64, Option<u64>) {
+    let from = if bucket == 0 { 0 } else { 1u64 << (bucket - 1) };
+    (from, (bucket + 1 < BUCKETS).then(|| 1u64 << bucket))
+}
+
 /// A histogram's contents at one time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HistogramSnapshot {
@@ -73,6 +81,24 @@ impl HistogramSnapshot {
         0
     }
 
+    /// The buckets with values in them, from the least on: their bounds (see [`bounds`]) and how many values.
+    pub fn filled(&self) -> impl Iterator<Item = (u64, Option<u64>, u64)> + '_ {
+        self.buckets.iter().enumerate().filter(|(_, n)| **n > 0).map(|(i, n)| {
+            let (from, to) = bounds(i);
+            (from, to, *n)
+        })
+    }
+
+    /// The values of both.
+    #[must_use]
+    pub fn plus(&self, other: &HistogramSnapshot) -> HistogramSnapshot {
+        HistogramSnapshot {
+            count: self.count + other.count,
+            sum_ns: self.sum_ns.wrapping_add(other.sum_ns),
+            buckets: std::array::from_fn(|i| self.buckets[i] + other.buckets[i]),
+        }
+    }
+
     /// What came since `earlier`, a snapshot of the same histogram.
     pub fn since(&self, earlier: &HistogramSnapshot) -> HistogramSnapshot {
         HistogramSnapshot {
@@ -91,6 +117,19 @@ mod tests {
     fn buckets_are_powers_of_two() {
         assert_eq!([0, 1, 2, 3, 4, 7, 8].map(bucket), [0, 1, 2, 2, 3, 3, 4]);
         assert_eq!(bucket(u64::MAX), BUCKETS - 1);
+    }
+
+    #[test]
+    fn every_value_lies_within_its_bucket() {
+        for ns in [0, 1, 2, 3, 4, 1023, 1024, 1 << 38, (1 << 39) - 1, 1 << 39, u64::MAX] {
+            let (from, to) = bounds(bucket(ns));
+            assert!(from <= ns && to.is_none_or(|to| ns < to), "{ns}: {from}, {to:?}");
+        }
+        let histogram = Histogram::new();
+        [0, 5, 6, u64::MAX].into_iter().for_each(|ns| histogram.record(ns));
+        let one = histogram.snapshot();
+        assert_eq!(one.filled().collect::<Vec<_>>(), [(0, Some(1), 1), (4, Some(8), 2), (1 << 39, None, 1)]);
+        assert_eq!(one.plus(&one).filled().map(|b| b.2).collect::<Vec<_>>(), [2, 4, 2]);
     }
 
     #[test]

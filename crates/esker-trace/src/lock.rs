@@ -3,7 +3,12 @@
 //! Owns the registry of sites (places in the code that make a lock; all locks of one name share one site). Contention
 //! is always counted: a lock is first tried, and only when that fails one relaxed add tells. Waiting, holding and
 //! unlocking (what the releasing thread itself pays, as when it wakes another) are timed only while [`profile`] is on;
-//! otherwise they cost one relaxed load per acquisition.
+//! otherwise they cost one relaxed load per acquisition. Stacks are sampled only while profiling, and only when asked for
+//! with [`sample_stacks`].
+
+mod stacks;
+
+pub use stacks::{sample_stacks, stacks, Role, Stack, Stacks, MOST_STACKS};
 
 use crate::histogram::{Histogram, HistogramSnapshot};
 use crate::wait::elapsed_ns;
@@ -33,6 +38,7 @@ struct Site {
     wait: Histogram,
     hold: Histogram,
     unlock: Histogram,
+    samples: stacks::Samples,
 }
 
 impl Site {
@@ -49,6 +55,7 @@ impl Site {
                     wait: Histogram::new(),
                     hold: Histogram::new(),
                     unlock: Histogram::new(),
+                    samples: stacks::Samples::new(),
                 }));
                 sites.insert(at, site);
                 site
@@ -56,22 +63,33 @@ impl Site {
         }
     }
 
-    /// Acquires by `attempt` if that succeeds at once, else by `block`, and tells since when it is held if profiling.
-    fn acquire<G>(&self, attempt: impl FnOnce() -> Option<G>, block: impl FnOnce() -> G) -> (G, Option<Instant>) {
+    /// Acquires the lock at address `lock` by `attempt` if that succeeds at once, else by `block`, and tells since when
+    /// it is held if profiling.
+    fn acquire<G>(
+        &self,
+        lock: usize,
+        attempt: impl FnOnce() -> Option<G>,
+        block: impl FnOnce() -> G,
+    ) -> (G, Option<Instant>) {
         let guard = match attempt() {
             Some(guard) => guard,
-            None => self.wait(block),
+            None => self.wait(lock, block),
         };
         (guard, self.held_since())
     }
 
     #[cold]
-    fn wait<G>(&self, block: impl FnOnce() -> G) -> G {
+    fn wait<G>(&self, lock: usize, block: impl FnOnce() -> G) -> G {
         self.contended.fetch_add(1, Ordering::Relaxed);
-        let start = profiling_start();
+        if !PROFILING.load(Ordering::Relaxed) {
+            return block();
+        }
+        let asked = self.samples.before_wait(lock);
+        let start = Instant::now();
         let guard = block();
-        if let Some(start) = start {
-            self.wait.record(elapsed_ns(start));
+        self.wait.record(elapsed_ns(start));
+        if asked {
+            self.samples.after_wait(lock);
         }
         guard
     }
@@ -84,14 +102,18 @@ impl Site {
         since
     }
 
-    /// Runs `release`, and records hold and unlock time if the acquisition was profiled.
-    fn release(&self, since: Option<Instant>, release: impl FnOnce()) {
+    /// Runs `release` of the lock at address `lock`, and records hold and unlock time if the acquisition was profiled.
+    fn release(&self, lock: usize, since: Option<Instant>, release: impl FnOnce()) {
         let Some(since) = since else { return release() };
         let held = elapsed_ns(since);
+        let asked = self.samples.asked_for(lock);
         let start = Instant::now();
         release();
         self.unlock.record(elapsed_ns(start));
         self.hold.record(held);
+        if asked {
+            self.samples.record(Role::Holder);
+        }
     }
 }
 
@@ -126,8 +148,13 @@ pub fn report() -> Vec<SiteReport> {
     sites.iter().map(report).collect()
 }
 
+/// A lock's address: what its waiters and its holder know it by.
+fn address<T: ?Sized>(lock: &T) -> usize {
+    std::ptr::from_ref(lock).cast::<()>() as usize
+}
+
 macro_rules! guard {
-    ($(#[$doc:meta])* $guard:ident, $inner:ident) => {
+    ($(#[$doc:meta])* $guard:ident, $inner:ident, $lock:ident) => {
         $(#[$doc])*
         #[must_use = "the lock is held only while this lives"]
         pub struct $guard<'a, T: ?Sized> {
@@ -154,9 +181,10 @@ macro_rules! guard {
 
         impl<T: ?Sized> Drop for $guard<'_, T> {
             fn drop(&mut self) {
+                let lock = address(parking_lot::$inner::$lock(&self.inner));
                 let inner = &mut self.inner;
                 // SAFETY: the inner guard is dropped here and nowhere else, and not used afterwards.
-                self.site.release(self.since, || unsafe { ManuallyDrop::drop(inner) });
+                self.site.release(lock, self.since, || unsafe { ManuallyDrop::drop(inner) });
             }
         }
 
@@ -170,15 +198,15 @@ macro_rules! guard {
 
 guard! {
     /// Holds a [`Mutex`].
-    MutexGuard, MutexGuard
+    MutexGuard, MutexGuard, mutex
 }
 guard! {
     /// Holds a [`RwLock`] for reading.
-    RwLockReadGuard, RwLockReadGuard
+    RwLockReadGuard, RwLockReadGuard, rwlock
 }
 guard! {
     /// Holds a [`RwLock`] for writing.
-    RwLockWriteGuard, RwLockWriteGuard
+    RwLockWriteGuard, RwLockWriteGuard, rwlock
 }
 
 impl<T: ?Sized> DerefMut for MutexGuard<'_, T> {
@@ -215,7 +243,10 @@ impl<T: ?Sized> Mutex<T> {
     /// Waits for the lock.
     #[inline]
     pub fn lock(&self) -> MutexGuard<'_, T> {
-        MutexGuard::new(self.site, self.site.acquire(|| self.inner.try_lock(), || self.inner.lock()))
+        MutexGuard::new(
+            self.site,
+            self.site.acquire(address(&self.inner), || self.inner.try_lock(), || self.inner.lock()),
+        )
     }
 
     /// Takes the lock if it is free. A failure counts as contention.
@@ -264,13 +295,19 @@ impl<T: ?Sized> RwLock<T> {
     /// Waits for shared access.
     #[inline]
     pub fn read(&self) -> RwLockReadGuard<'_, T> {
-        RwLockReadGuard::new(self.site, self.site.acquire(|| self.inner.try_read(), || self.inner.read()))
+        RwLockReadGuard::new(
+            self.site,
+            self.site.acquire(address(&self.inner), || self.inner.try_read(), || self.inner.read()),
+        )
     }
 
     /// Waits for sole access.
     #[inline]
     pub fn write(&self) -> RwLockWriteGuard<'_, T> {
-        RwLockWriteGuard::new(self.site, self.site.acquire(|| self.inner.try_write(), || self.inner.write()))
+        RwLockWriteGuard::new(
+            self.site,
+            self.site.acquire(address(&self.inner), || self.inner.try_write(), || self.inner.write()),
+        )
     }
 
     /// Takes sole access if nobody has any. A failure counts as contention.

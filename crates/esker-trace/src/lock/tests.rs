@@ -92,3 +92,63 @@ fn readers_share_and_try_tells() {
     *lock.try_write().unwrap() = 6;
     assert_eq!(lock.into_inner(), 6);
 }
+
+/// Holds a lock until another thread is seen to wait for it.
+#[inline(never)]
+fn hold_until_waited_for(lock: &Mutex<u32>, begun: &std::sync::Barrier, before: u64) {
+    let guard = lock.lock();
+    begun.wait();
+    while figures("test.stacks").wait.count + figures("test.stacks").contended <= before {
+        std::thread::yield_now();
+    }
+    // The waiter has been counted; give it the time to record its stack and to leave its mark.
+    while stacks("test.stacks").stacks.is_empty() && EXPECTED.load(Ordering::Relaxed) {
+        std::thread::yield_now();
+    }
+    drop(guard);
+}
+
+#[inline(never)]
+fn wait_for_it(lock: &Mutex<u32>) {
+    *lock.lock() += 1;
+}
+
+/// Are samples to be waited for?
+static EXPECTED: AtomicBool = AtomicBool::new(false);
+
+fn contend(lock: &Mutex<u32>) {
+    let begun = std::sync::Barrier::new(2);
+    let before = figures("test.stacks").wait.count + figures("test.stacks").contended;
+    std::thread::scope(|scope| {
+        scope.spawn(|| hold_until_waited_for(lock, &begun, before));
+        scope.spawn(|| {
+            begun.wait();
+            wait_for_it(lock);
+        });
+    });
+}
+
+#[test]
+fn stacks_of_waiter_and_holder_are_sampled_when_asked_for() {
+    let _turn = TURN.lock();
+    let lock = Mutex::new("test.stacks", 0);
+    // Without profiling nothing is sampled, and without sampling neither.
+    sample_stacks(1);
+    contend(&lock);
+    sample_stacks(0);
+    profile(true);
+    contend(&lock);
+    assert_eq!(stacks("test.stacks"), Stacks::default());
+    sample_stacks(1);
+    EXPECTED.store(true, Ordering::Relaxed);
+    contend(&lock);
+    profile(false);
+    sample_stacks(0);
+    let found = stacks("test.stacks").stacks;
+    let of = |role: Role| found.iter().filter(|s| s.role == role).collect::<Vec<_>>();
+    let ([waiter], [holder]) = (&of(Role::Waiter)[..], &of(Role::Holder)[..]) else { panic!("{found:?}") };
+    assert!((waiter.count, holder.count) == (1, 1), "{found:?}");
+    assert!(waiter.frames[0].ends_with("wait_for_it"), "{waiter:?}");
+    assert!(holder.frames.iter().any(|f| f.ends_with("hold_until_waited_for")), "{holder:?}");
+    assert_eq!(stacks("test.no-such-site"), Stacks::default());
+}
