@@ -97,7 +97,8 @@ fn bars(out: &mut String, histogram: &HistogramSnapshot) {
         let to = to.map_or_else(|| "and more".into(), ns_text);
         // What was met at all has a mark.
         let marks = "#".repeat((n * BAR).div_ceil(most) as usize);
-        let _ = writeln!(out, "  {:>8} .. {to:>8} {n:>9}  {marks}", ns_text(from));
+        let line = format!("  {:>8} .. {to:>8} {n:>9}  {marks}", ns_text(from));
+        let _ = writeln!(out, "{}", line.trim_end());
     }
 }
 
@@ -114,7 +115,7 @@ fn ns_text(ns: u64) -> String {
 fn stacks_text(found: &Stacks, of: Role, title: &str) -> String {
     let mine: Vec<_> = found.stacks.iter().filter(|s| s.role == of).collect();
     let total: u64 = mine.iter().map(|s| s.count).sum();
-    let mut out = format!("\n{}s: {title}: {total} stacks sampled, {} different\n", role(of), mine.len());
+    let mut out = format!("\n{}s: {title}: {total} sampled, {} different stacks\n", role(of), mine.len());
     for stack in mine.iter().take(STACKS) {
         let _ = writeln!(out, "  {:>7}  {:.0} percent", stack.count, 100.0 * stack.count as f64 / total as f64);
         for frame in stack.frames.iter().take(FRAMES) {
@@ -161,7 +162,7 @@ mod tests {
         let marks = |line: usize| text.lines().nth(line).map(|l| l.matches('#').count());
         assert_eq!((marks(1), marks(2), marks(3), marks(4), marks(5)), (Some(0), Some(50), Some(0), Some(0), Some(13)));
         assert!(
-            text.contains("waiters: 4 threads: 3 stacks sampled, 1 different") && text.contains("  work\n"),
+            text.contains("waiters: 4 threads: 3 sampled, 1 different stacks") && text.contains("  work\n"),
             "{text}"
         );
         let silent = Details { title: None, ..details() };

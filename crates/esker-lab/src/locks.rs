@@ -32,7 +32,7 @@ pub struct Options {
     #[arg(long, value_name = "N", default_value_t = 100)]
     work: u32,
     /// Samples the stacks of one in so many waiters, and of who held the lock, in a row of its own; 0: no such row
-    #[arg(long, value_name = "N", default_value_t = 100)]
+    #[arg(long, value_name = "N", default_value_t = 10)]
     stacks: u32,
 }
 

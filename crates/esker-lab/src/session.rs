@@ -284,6 +284,12 @@ impl Session {
         Ok(())
     }
 
+    /// Shows that one of the planned steps begins, for a command that does not [`run`](Session::run) cases.
+    pub fn step(&self, message: &str) {
+        self.bar.set_message(message.to_owned());
+        self.bar.inc(1);
+    }
+
     /// Removes the files in its folder.
     ///
     /// # Errors

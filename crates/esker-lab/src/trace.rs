@@ -2,36 +2,45 @@
 //! them, and what the times say about where the bytes came from.
 //!
 //! Whether a block was in the page cache is looked up before it is read; what served the others inside the device is
-//! only inferred from their times, and says so.
+//! only inferred from their times, and says so. Reads of several blocks in one call stand beside reads of single ones,
+//! and a second pass over the same blocks beside the first.
+
+mod modes;
+mod words;
 
 use crate::doctor;
 use crate::error::{LabError, Result};
+use crate::noise::{Noise, Reading};
 use crate::records::split_mix;
-use crate::report::{Metric, Report, Row, Status};
-use crate::session::{size, size_text, Common, Needs, Session};
+use crate::report::Report;
+use crate::session::{size, size_text, Cache, Common, Needs, Session};
 use crate::writers::{region, DIRECT_UNIT};
 use clap::{Args, ValueEnum};
+use esker_io::host::Usage;
 use esker_io::raw::{Barrier, RawFile, RawOptions};
 use serde_json::json;
-use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
+
+/// A file is cold when at most this share of it is in the page cache.
+const MOST_CACHED: f64 = 0.01;
 
 /// Options of the command.
 #[derive(Debug, Clone, Args)]
 pub struct Options {
     #[command(flatten)]
     common: Common,
-    /// The file to read [default: one of 256M that is made]
+    /// The file to read; it is only read, and its pages leave the page cache only with --cache cold [default: one of
+    /// 256M that is made]
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
     /// Bytes of a block
     #[arg(long, value_name = "SIZE", default_value = "8K", value_parser = size)]
     block: u64,
-    /// Blocks of a read
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    blocks: u64,
-    /// How many reads
+    /// Blocks of a read; several, with commas
+    #[arg(long, value_name = "N", default_value = "1,8", value_delimiter = ',')]
+    blocks: Vec<u64>,
+    /// How many reads in a pass
     #[arg(long, value_name = "N", default_value_t = 1000)]
     reads: u64,
     /// Which blocks
@@ -48,6 +57,26 @@ pub struct Options {
 impl Options {
     pub(crate) fn common(&self) -> &Common {
         &self.common
+    }
+
+    fn check(&self) -> Result<()> {
+        let fits = |n: &u64| self.block.checked_mul(*n).is_some_and(|b| b > 0 && b <= 1 << 30);
+        if !self.blocks.iter().all(fits) {
+            return Err(LabError::Invalid("a read has between 1 byte and 1G: see --block and --blocks".into()));
+        }
+        if self.direct && self.block % DIRECT_UNIT as u64 != 0 {
+            return Err(LabError::Invalid(format!("with --direct, --block must be a multiple of {DIRECT_UNIT}")));
+        }
+        Ok(())
+    }
+
+    /// The passes that are reported; a warm one comes after one that is not.
+    fn passes(&self) -> &'static [&'static str] {
+        match self.common.cache {
+            Cache::Cold => &["first"],
+            Cache::Warm => &["again"],
+            Cache::Both => &["first", "again"],
+        }
     }
 }
 
@@ -72,45 +101,57 @@ struct Read {
     at_us: u64,
 }
 
+/// The reads of one pass of one run.
+#[derive(Debug)]
+struct Pass {
+    blocks: u64,
+    name: &'static str,
+    reads: Vec<Read>,
+    noise: Noise,
+    /// Bytes that the storage gave, as the kernel counts them.
+    device_bytes: u64,
+    /// Share of the file in the page cache before, 0 to 1.
+    cached_share: f64,
+    /// Why it was not, or not fully, read.
+    ended: Option<LabError>,
+}
+
 /// Reads and tells.
 ///
 /// # Errors
 /// Wrong options, no such file, no space.
 pub fn run(options: &Options) -> Result<Report> {
-    let read_bytes = options.block.checked_mul(options.blocks).filter(|b| *b > 0 && *b <= 1 << 30);
-    let Some(read_bytes) = read_bytes else {
-        return Err(LabError::Invalid("a read has between 1 byte and 1G: see --block and --blocks".into()));
-    };
-    if options.direct && options.block % DIRECT_UNIT as u64 != 0 {
-        return Err(LabError::Invalid(format!("with --direct, --block must be a multiple of {DIRECT_UNIT}")));
-    }
+    options.check()?;
     let mut session = Session::begin(&options.common, "trace")?;
+    let steps = options.blocks.len() * options.passes().len();
     let path = match &options.file {
-        Some(path) => path.clone(),
-        None => made(&mut session)?,
+        Some(path) => {
+            session.plan(steps, Needs::default())?;
+            path.clone()
+        }
+        None => made(&mut session, steps)?,
     };
-    let reads = trace(options, &session, &path, read_bytes)?;
+    let source = Source::open(options, &path)?;
+    let passes = all_passes(options, &session, &source)?;
     let name = path.file_name().map_or_else(String::new, |n| n.to_string_lossy().into_owned());
-    let event = if options.blocks == 1 { "db file sequential read" } else { "db file scattered read" };
-    let mut notes = Vec::new();
+    let (rows, mut notes) = words::rows(&passes, options.order == Order::Sequential);
     if options.lines {
-        notes.extend(reads.iter().map(|r| {
-            let (us, blocks) = (r.ns / 1000, options.blocks);
-            format!("WAIT #1: nam='{event}' ela= {us} file={name} block#={} blocks={blocks} tim={}", r.block, r.at_us)
-        }));
+        notes.extend(words::lines(&passes, &name, options.direct));
     }
-    let rows = histogram(&reads);
-    notes.extend(words(&reads));
     Ok(Report {
         command: "trace",
         options: session.options(json!({
-            "file": options.file.as_ref().map(|_| name.clone()), "block_bytes": options.block, "blocks": options.blocks,
+            "file": options.file.as_ref().map(|_| name), "block_bytes": options.block, "blocks": options.blocks,
             "reads": options.reads, "order": format!("{:?}", options.order).to_lowercase(), "direct": options.direct,
-            "read": size_text(read_bytes),
         })),
         machine: doctor::machine(&options.common.dir),
-        params: vec!["from", "at least us", "less than us"],
-        shown: vec![("us", "median us")],
+        params: vec!["blocks", "pass", "from"],
+        shown: vec![
+            ("us", "median us"),
+            ("us_block", "us a block"),
+            ("p99_us", "99% below"),
+            ("longest_us", "longest us"),
+        ],
         shown_counts: vec![("reads", "reads")],
         relative: None,
         null_difference: None,
@@ -120,9 +161,9 @@ pub fn run(options: &Options) -> Result<Report> {
 }
 
 /// A file to read, out of memory.
-fn made(session: &mut Session) -> Result<PathBuf> {
+fn made(session: &mut Session, steps: usize) -> Result<PathBuf> {
     const BYTES: u64 = 256 << 20;
-    session.plan(1, Needs { written_bytes: BYTES, space_bytes: BYTES, ..Needs::default() })?;
+    session.plan(steps, Needs { written_bytes: BYTES, space_bytes: BYTES, ..Needs::default() })?;
     let path = session.folder().join("data");
     let file = RawFile::open(&path, RawOptions { create: true, ..RawOptions::default() })?;
     let mut state = session.common().seed;
@@ -132,46 +173,130 @@ fn made(session: &mut Session) -> Result<PathBuf> {
         file.write_at(&block, at)?;
     }
     file.sync(Barrier::Fsync)?;
-    file.drop_cache();
     Ok(path)
 }
 
-fn trace(options: &Options, session: &Session, path: &std::path::Path, read_bytes: u64) -> Result<Vec<Read>> {
-    let plain = RawFile::open(path, RawOptions::default())?;
-    let file = if options.direct {
-        let opened = RawFile::open(path, RawOptions { direct: true, ..RawOptions::default() });
-        opened.map_err(|e| LabError::Unsupported(format!("O_DIRECT: {e}")))?
-    } else {
-        RawFile::open(path, RawOptions::default())?
-    };
-    let places = file.size_bytes()? / read_bytes;
-    if places == 0 {
-        return Err(LabError::Invalid(format!("the file is shorter than a read of {}", size_text(read_bytes))));
+/// What is read.
+struct Source {
+    /// For looking at the page cache.
+    plain: RawFile,
+    file: RawFile,
+    bytes: u64,
+    /// May its pages be dropped from the page cache?
+    droppable: bool,
+}
+
+impl Source {
+    fn open(options: &Options, path: &Path) -> Result<Source> {
+        let plain = RawFile::open(path, RawOptions::default())?;
+        let opened = RawFile::open(path, RawOptions { direct: options.direct, ..RawOptions::default() });
+        let file = match opened {
+            Err(e) if options.direct => return Err(LabError::Unsupported(format!("O_DIRECT: {e}"))),
+            other => other?,
+        };
+        let bytes = plain.size_bytes()?;
+        let most = options.blocks.iter().max().map_or(0, |n| n * options.block);
+        if bytes < most {
+            return Err(LabError::Invalid(format!("the file is shorter than a read of {}", size_text(most))));
+        }
+        let droppable = options.file.is_none() || options.common.cache == Cache::Cold;
+        Ok(Source { plain, file, bytes, droppable })
     }
-    let mut buffer = region(read_bytes as usize)?;
-    let mut state = options.common.seed;
-    let (began, mut reads) = (Instant::now(), Vec::new());
-    // A step without a common divisor visits every place once.
-    let step = (places as f64 * 0.618) as u64 | 1;
-    let step = (step..).find(|s| divisor(*s, places) == 1).unwrap_or(1);
+
+    /// Out of memory, as far as that may be done and the kernel does it.
+    fn drop_cache(&self) -> Result<()> {
+        if self.droppable {
+            self.plain.sync(Barrier::Fsync)?;
+            self.plain.drop_cache();
+        }
+        Ok(())
+    }
+}
+
+/// All passes of all runs; every other run takes the numbers of blocks backwards.
+fn all_passes(options: &Options, session: &Session, source: &Source) -> Result<Vec<Pass>> {
+    let began = Instant::now();
+    let (mut passes, mut order) = (Vec::new(), options.blocks.clone());
+    for run in 0..options.common.runs as u64 {
+        for &blocks in &order {
+            let places = Places::new(options, source.bytes / (blocks * options.block), run);
+            source.drop_cache()?;
+            if options.common.cache == Cache::Warm {
+                one_pass(options, session, source, (blocks, "unreported"), &places, began)?;
+            }
+            for &name in options.passes() {
+                session.step(&format!("{blocks} blocks, {name}"));
+                passes.push(one_pass(options, session, source, (blocks, name), &places, began)?);
+            }
+        }
+        order.reverse();
+    }
+    Ok(passes)
+}
+
+fn one_pass(
+    options: &Options,
+    session: &Session,
+    source: &Source,
+    (blocks, name): (u64, &'static str),
+    places: &Places,
+    began: Instant,
+) -> Result<Pass> {
+    let cached_share = source.plain.cached_share()?;
+    let mut pass =
+        Pass { blocks, name, reads: Vec::new(), noise: Noise::default(), device_bytes: 0, cached_share, ended: None };
+    if options.common.cache == Cache::Cold && !options.direct && cached_share > MOST_CACHED {
+        let share = 100.0 * cached_share;
+        pass.ended = Some(LabError::Unsupported(format!("{share:.0} percent of the file stay in memory")));
+        return Ok(pass);
+    }
+    let bytes = blocks * options.block;
+    let mut buffer = region(bytes as usize)?;
+    let (reading, usage) = (Reading::now(), Usage::now());
     for n in 0..options.reads {
         if session.is_over() {
+            pass.ended = Some(LabError::Stopped);
             break;
         }
-        let place = match options.order {
-            Order::Sequential => n % places,
-            Order::Random => n.wrapping_mul(step) % places,
-            Order::Again => split_mix(&mut state) % (places / 100).max(1),
-        };
-        let offset = place * read_bytes;
-        let cached = !options.direct && plain.is_cached(offset, read_bytes as usize)?;
+        let place = places.at(n);
+        let cached = !options.direct && source.plain.is_cached(place * bytes, bytes as usize)?;
         let start = Instant::now();
-        file.read_at(&mut buffer, offset)?;
+        source.file.read_at(&mut buffer, place * bytes)?;
         let ns = start.elapsed().as_nanos() as u64;
-        let at_us = began.elapsed().as_micros() as u64;
-        reads.push(Read { block: place * options.blocks, cached, ns, at_us });
+        pass.reads.push(Read { block: place * blocks, cached, ns, at_us: began.elapsed().as_micros() as u64 });
     }
-    Ok(reads)
+    pass.noise = reading.noise();
+    pass.device_bytes = Usage::now().since(&usage).device_read_bytes;
+    Ok(pass)
+}
+
+/// Which places a pass reads: the same ones in the same order every time it is asked, others in another run.
+struct Places {
+    order: Order,
+    count: u64,
+    /// Without a common divisor with `count`: its multiples visit every place once.
+    step: u64,
+    /// Reads of the runs before.
+    before: u64,
+    seed: u64,
+}
+
+impl Places {
+    fn new(options: &Options, count: u64, run: u64) -> Places {
+        let step = (count as f64 * 0.618) as u64 | 1;
+        let step = (step..).find(|s| divisor(*s, count) == 1).unwrap_or(1);
+        let seed = options.common.seed.wrapping_add(run);
+        Places { order: options.order, count, step, before: run.wrapping_mul(options.reads), seed }
+    }
+
+    fn at(&self, n: u64) -> u64 {
+        let n = n.wrapping_add(self.before);
+        match self.order {
+            Order::Sequential => n % self.count,
+            Order::Random => (u128::from(n) * u128::from(self.step) % u128::from(self.count)) as u64,
+            Order::Again => split_mix(&mut { self.seed ^ n.wrapping_mul(0x9E37) }) % (self.count / 100).max(1),
+        }
+    }
 }
 
 fn divisor(mut a: u64, mut b: u64) -> u64 {
@@ -179,95 +304,4 @@ fn divisor(mut a: u64, mut b: u64) -> u64 {
         (a, b) = (b, a % b);
     }
     a
-}
-
-/// A row for each power of two of nanoseconds that occurs.
-fn histogram(reads: &[Read]) -> Vec<Row> {
-    let mut buckets: BTreeMap<(bool, u32), Vec<f64>> = BTreeMap::new();
-    for r in reads {
-        buckets.entry((!r.cached, r.ns.max(1).ilog2())).or_default().push(r.ns as f64 / 1000.0);
-    }
-    let row = |((device, bits), samples): ((bool, u32), Vec<f64>)| {
-        let us = |bits: u32| format!("{:.3}", (1u64 << bits) as f64 / 1000.0);
-        let counts = BTreeMap::from([("reads", samples.len() as u64)]);
-        let from = if device { "device" } else { "page cache" };
-        Row {
-            params: vec![from.into(), us(bits), us(bits + 1)],
-            metrics: BTreeMap::from([("us", Metric { unit: "us", samples })]),
-            counts,
-            base: None,
-            noise: crate::noise::Noise::default(),
-            status: Status::Good,
-            details: crate::details::Details::default(),
-        }
-    };
-    buckets.into_iter().map(row).collect()
-}
-
-/// What the times say.
-fn words(reads: &[Read]) -> Vec<String> {
-    let mut words = Vec::new();
-    let mut of = |cached: bool, name: &str| {
-        let mut us: Vec<f64> = reads.iter().filter(|r| r.cached == cached).map(|r| r.ns as f64 / 1000.0).collect();
-        if us.is_empty() {
-            return us;
-        }
-        us.sort_by(f64::total_cmp);
-        let at = |share: f64| us[((us.len() - 1) as f64 * share) as usize];
-        words.push(format!(
-            "{name}: {} reads, median {:.1} us, 99 percent below {:.1} us, longest {:.1} us.",
-            us.len(),
-            at(0.5),
-            at(0.99),
-            at(1.0)
-        ));
-        us
-    };
-    of(true, "page cache (seen before the read)");
-    let device = of(false, "device");
-    let modes = modes(&device);
-    if modes.len() > 1 {
-        for (n, (from, to, count)) in modes.iter().enumerate() {
-            let what = if n == 0 { "a cache of the device, or read ahead" } else { "the medium" };
-            words.push(format!("inferred from the times: {count} reads of {from:.0} to {to:.0} us, from {what}."));
-        }
-    }
-    if let Some(median) = device.get(device.len() / 2) {
-        let outliers: Vec<&Read> = reads.iter().filter(|r| !r.cached && r.ns as f64 / 1000.0 > 20.0 * median).collect();
-        for r in outliers.iter().take(10) {
-            words.push(format!("outlier: block {} took {} us, at {} us of the trace.", r.block, r.ns / 1000, r.at_us));
-        }
-        if outliers.len() > 10 {
-            words.push(format!("... and {} more outliers.", outliers.len() - 10));
-        }
-    }
-    words
-}
-
-/// Groups of sorted times with a gap between them: at least a factor of three without reads, each with at least two
-/// percent of them. From, to, count.
-fn modes(sorted: &[f64]) -> Vec<(f64, f64, usize)> {
-    let mut groups: Vec<(f64, f64, usize)> = Vec::new();
-    for &us in sorted {
-        match groups.last_mut() {
-            Some(g) if us <= 3.0 * g.1 => (g.1, g.2) = (us, g.2 + 1),
-            _ => groups.push((us, us, 1)),
-        }
-    }
-    groups.retain(|g| g.2 * 50 >= sorted.len());
-    groups
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn modes_are_told_by_their_gap() {
-        let mut times: Vec<f64> = (0..50).map(|n| 80.0 + f64::from(n)).collect();
-        times.extend((0..50).map(|n| 5000.0 + 100.0 * f64::from(n)));
-        times.push(1e6);
-        assert_eq!(modes(&times).iter().map(|m| m.2).collect::<Vec<_>>(), [50, 50]);
-        assert!(modes(&[]).is_empty());
-    }
 }

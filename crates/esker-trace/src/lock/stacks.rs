@@ -162,21 +162,26 @@ fn addresses() -> Vec<usize> {
 /// Functions in a printed backtrace ("  3: name", then perhaps "at file:line"), without what every stack has: the
 /// capture and the lock at its top, the start of a thread or process at its end.
 fn frames(printed: &str) -> Vec<String> {
-    let name = |line: &str| {
-        let (number, name) = line.trim_start().split_once(": ")?;
-        number.parse::<u32>().ok()?;
-        Some(name.to_owned())
-    };
-    let names: Vec<String> = printed.lines().filter_map(name).collect();
-    let own = |name: &String| {
-        let of = |path: &str| name.starts_with(path) || name.starts_with(&format!("<{path}"));
-        let tests = name.starts_with("esker_trace::lock::tests");
-        !tests && (of("esker_trace::lock::") || of("std::backtrace") || of("core::") || of("<unknown>"))
-    };
-    let begin = names.iter().take_while(|name| own(name)).count();
-    let ends = |name: &String| name.contains("__rust_begin_short_backtrace");
-    let end = names.iter().position(ends).unwrap_or(names.len());
-    names.get(begin..end).unwrap_or_default().to_vec()
+    let mut all: Vec<(String, &str)> = Vec::new();
+    for line in printed.lines().map(str::trim_start) {
+        if let (Some(file), Some(last)) = (line.strip_prefix("at "), all.last_mut()) {
+            last.1 = file;
+        } else if let Some((_, name)) = line.split_once(": ").filter(|(n, _)| n.parse::<u32>().is_ok()) {
+            all.push((name.to_owned(), ""));
+        }
+    }
+    let begin = all.iter().take_while(|(name, file)| is_of_the_lock(name, file)).count();
+    let ends = |(name, _): &(String, &str)| name.contains("__rust_begin_short_backtrace");
+    let end = all.iter().position(ends).unwrap_or(all.len());
+    all.into_iter().take(end).skip(begin).map(|(name, _)| name).collect()
+}
+
+/// Names have no paths in builds with line tables only: then the file tells.
+fn is_of_the_lock(name: &str, file: &str) -> bool {
+    let of = |path: &str| name.starts_with(path) || name.starts_with(&format!("<{path}"));
+    let tests = name.starts_with("esker_trace::lock::tests") || file.contains("lock/tests.rs");
+    let named = of("esker_trace::lock::") || of("std::backtrace") || of("core::") || of("<unknown>");
+    !tests && (named || ["esker-trace/src/lock", "library/std/", "library/core/"].iter().any(|f| file.contains(f)))
 }
 
 #[cfg(test)]
@@ -190,6 +195,9 @@ mod tests {
                        \x20  3: app::work::{{closure}}\n             at ./x.rs:1:5\n   4: app::main\n\
                        \x20  5: std::sys::backtrace::__rust_begin_short_backtrace\n   6: clone\n";
         assert_eq!(frames(printed), ["app::work::{{closure}}", "app::main"]);
+        let short = "   0: record\n             at ./crates/esker-trace/src/lock/stacks.rs:1:2\n   1: drop_in_place<G>\n\
+                     \x20            at /rustc/abc/library/core/src/ptr/mod.rs:1:1\n   2: short_work\n             at ./l.rs:1:1\n";
+        assert_eq!(frames(short), ["short_work"]);
         assert!(frames("").is_empty());
     }
 
