@@ -119,14 +119,17 @@ fn page_of(files: &[&PathBuf]) -> Result<String> {
 /// # Errors
 /// When nothing could be measured.
 pub fn run(lab: &Lab, out: &mut dyn Write) -> Result<Verdict> {
-    let mut print = |text: &str| out.write_all(text.as_bytes()).map_err(|e| LabError::Output(e.to_string()));
+    let mut print = |text: &str| {
+        let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+        written.map_err(|e| LabError::Output(e.to_string()))
+    };
     if let Lab::Report { file, other } = lab {
         let files: Vec<&PathBuf> = std::iter::once(file).chain(other).collect();
         print(&page_of(&files)?)?;
         return Ok(Verdict::Good);
     }
     if let Lab::RecoveryLoad(load) = lab {
-        recovery::load(load)?;
+        recovery::load(load, |rows| print(&format!("{rows}\n")))?;
     }
     if let Lab::All(options) = lab {
         let (reports, notes) = all::run(options)?;

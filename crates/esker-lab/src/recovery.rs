@@ -1,7 +1,8 @@
 //! `esker lab recovery`: how long does the engine take to open a folder after a crash, as the log grows?
 //!
 //! A process of its own commits rows one by one and ends without closing the engine; opening the folder is then timed,
-//! and the rows are counted.
+//! and the rows are counted. The engine keeps its log short enough for a target, so the time has a bound; beside it
+//! stand folders whose log only grew, for how the time grows with what is replayed.
 
 use crate::doctor;
 use crate::error::{LabError, Result};
@@ -14,12 +15,15 @@ use esker::format::{Column, ColumnKind, Compression, Layout, RowFormat};
 use esker::{BeginOptions, Engine, FlushMode, Isolation, Options as EngineOptions, PosixDisk, TableDef};
 use esker_trace::counters::{global_total, Counter};
 use serde_json::json;
+use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Instant;
 
 const ROW_BYTES: u16 = 100;
+/// Space a row takes at most, in bytes: its frame in the log, and its run twice while runs are merged.
+const SPACE_BYTES: u64 = 400;
 
 /// Options of the command.
 #[derive(Debug, Clone, Args)]
@@ -27,11 +31,12 @@ pub struct Options {
     #[command(flatten)]
     common: Common,
     /// Rows committed one by one before the crash; several, with commas
-    #[arg(long, value_name = "N", default_value = "10000,30000,100000,300000", value_delimiter = ',')]
+    #[arg(long, value_name = "N", default_value = "30000,100000,300000,1000000", value_delimiter = ',')]
     records: Vec<u64>,
-    /// The engine keeps its log short enough to be replayed in this time, in seconds
-    #[arg(long, value_name = "SECONDS", default_value_t = 5)]
-    target: u32,
+    /// The engine keeps its log short enough to be replayed in this time, in seconds; 0: the log only grows; several,
+    /// with commas
+    #[arg(long, value_name = "SECONDS", default_value = "5,0", value_delimiter = ',')]
+    target: Vec<u32>,
 }
 
 impl Options {
@@ -58,17 +63,20 @@ fn failed(e: impl std::fmt::Display) -> LabError {
     LabError::Failed(e.to_string())
 }
 
-fn open(dir: &Path, target: u32) -> Result<Engine> {
-    let options = EngineOptions { recovery_target_seconds: target, ..EngineOptions::default() };
-    Engine::open(Arc::new(PosixDisk::new()), dir, options, Arc::new(|_, _| {})).map_err(failed)
+/// Opens the engine; what it says goes to `tell`: during recovery, percent once a second.
+fn open(dir: &Path, target: u32, tell: impl Fn(&str) + Send + Sync + 'static) -> Result<Engine> {
+    let recovery_target_seconds = if target == 0 { u32::MAX } else { target };
+    let options = EngineOptions { recovery_target_seconds, ..EngineOptions::default() };
+    Engine::open(Arc::new(PosixDisk::new()), dir, options, Arc::new(move |text, _| tell(text))).map_err(failed)
 }
 
-/// Commits rows and ends the process as a crash does: nothing is closed. The last commit makes all durable.
+/// Commits rows and ends the process as a crash does: nothing is closed. The last commit makes all durable. `done` is
+/// given the rows so far, often enough to stop the process soon.
 ///
 /// # Errors
-/// What the engine says.
-pub fn load(load: &Load) -> Result<()> {
-    let engine = open(&load.dir, load.target)?;
+/// What the engine says, and `done`.
+pub fn load(load: &Load, mut done: impl FnMut(u64) -> Result<()>) -> Result<()> {
+    let engine = open(&load.dir, load.target, |_| {})?;
     let column = Column { kind: ColumnKind::Var { len_bytes: 1, max: ROW_BYTES.into() }, offset: 1, null: None };
     let layout = Layout { image_bytes: 2 + u32::from(ROW_BYTES), head_bytes: 1, columns: vec![column] };
     let (format, compression) = (RowFormat::Dynamic, Compression::None);
@@ -78,6 +86,7 @@ pub fn load(load: &Load) -> Result<()> {
     engine.set_flush_mode(FlushMode::Lazy);
     let records = Records::new(Shape::Static, ROW_BYTES.into(), load.records, 1);
     let (mut session, mut packed) = (engine.session(), Vec::new());
+    let step = (load.records / 100).clamp(1, 10_000);
     for i in 0..load.records {
         if i + 1 == load.records {
             engine.set_flush_mode(FlushMode::EveryCommit);
@@ -87,6 +96,9 @@ pub fn load(load: &Load) -> Result<()> {
         session.begin(Isolation::ReadCommitted, BeginOptions::default());
         session.insert_row(&table, &packed).map_err(failed)?;
         session.commit().map_err(failed)?;
+        if (i + 1) % step == 0 || i + 1 == load.records {
+            done(i + 1)?;
+        }
     }
     // No destructor runs.
     std::process::exit(0)
@@ -97,38 +109,34 @@ pub fn load(load: &Load) -> Result<()> {
 /// # Errors
 /// Wrong options, no space, no folder.
 pub fn run(options: &Options) -> Result<Report> {
-    if options.target == 0 || options.records.contains(&0) {
-        return Err(LabError::Invalid("--records and --target must be at least 1".into()));
+    if options.records.contains(&0) {
+        return Err(LabError::Invalid("--records must be at least 1".into()));
     }
     let mut session = Session::begin(&options.common, "recovery")?;
     let most = options.records.iter().max().copied().unwrap_or(0);
-    // A row in the log takes a sector in the worst case, and its place in a run later.
-    let bytes = |n: u64| n.saturating_mul(1024).saturating_add(256 << 20);
-    let written = options.records.iter().map(|n| bytes(*n)).fold(0, u64::saturating_add);
-    let written_bytes = written.saturating_mul(options.common.runs as u64);
-    session.plan(options.records.len(), Needs { written_bytes, space_bytes: bytes(most), ..Needs::default() })?;
+    // Segments of the log are made ahead.
+    let bytes = |n: u64| n.saturating_mul(SPACE_BYTES).saturating_add(512 << 20);
+    let once = options.records.iter().map(|n| bytes(*n)).fold(0, u64::saturating_add);
+    let times = (options.common.runs * options.target.len()) as u64;
+    let needs = Needs { written_bytes: once.saturating_mul(times), space_bytes: bytes(most), ..Needs::default() };
+    session.plan(options.records.len() * options.target.len(), needs)?;
     let mut cases = Vec::new();
-    for &records in &options.records {
-        let target = options.target;
+    for (&target, &records) in options.target.iter().flat_map(|t| options.records.iter().map(move |r| (t, r))) {
         let work = Box::new(move |session: &Session| measure(session, records, target));
-        cases.push(Case { params: vec![records.to_string()], base: None, work });
+        cases.push(Case { params: vec![records.to_string(), log_name(target)], base: None, work });
     }
     let rows = session.run(&mut cases);
-    let mut notes = vec![format!(
-        "The engine writes its memory to files early enough that the log can be replayed in {} s: a log does not grow for ever.",
-        options.target
-    )];
-    notes.extend(exponent(&rows).map(|e| format!("Time grows with the replayed records to the power of {e:.2}.")));
+    let notes = words(&rows, &options.target);
     Ok(Report {
         command: "recovery",
         options: session.options(json!({ "records": options.records, "target_s": options.target })),
         machine: doctor::machine(&options.common.dir),
-        params: vec!["commits"],
+        params: vec!["commits", "log"],
         shown: vec![
             ("open_s", "s to open"),
-            ("replayed", "records replayed"),
+            ("replayed", "frames replayed"),
             ("replayed_bytes", "bytes replayed"),
-            ("per_second", "records a second"),
+            ("per_second", "frames a second"),
         ],
         shown_counts: vec![("rows", "rows found")],
         relative: None,
@@ -138,36 +146,67 @@ pub fn run(options: &Options) -> Result<Report> {
     })
 }
 
+fn log_name(target: u32) -> String {
+    match target {
+        0 => "only grows".into(),
+        seconds => format!("kept to {seconds} s"),
+    }
+}
+
 fn measure(session: &Session, records: u64, target: u32) -> Result<Sample> {
     let dir = session.folder().join("data");
-    let result = crash_and_open(&dir, records, target);
+    let result = crash(session, &dir, records, target).and_then(|()| open_and_count(session, &dir, records, target));
     remove(&dir);
     let sample = result?;
     session.check()?;
     Ok(sample)
 }
 
-fn crash_and_open(dir: &Path, records: u64, target: u32) -> Result<Sample> {
+/// Lets a process of its own load rows and crash.
+fn crash(session: &Session, dir: &Path, records: u64, target: u32) -> Result<()> {
     let program = std::env::current_exe().map_err(failed)?;
-    let output = Command::new(program)
+    let mut child = Command::new(program)
         .args(["lab", "recovery-load", "--dir"])
         .arg(dir)
         .args(["--records", &records.to_string(), "--target", &target.to_string()])
         .stdin(Stdio::null())
-        .output()
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
         .map_err(failed)?;
-    if !output.status.success() {
-        let words = String::from_utf8_lossy(&output.stderr);
-        return Err(failed(format!(
-            "the process that was to load rows ended with {}: {}",
-            output.status,
-            words.trim()
-        )));
+    let watched = watch(session, &mut child, records);
+    if watched.is_err() {
+        let _ = child.kill();
     }
+    let status = child.wait().map_err(failed)?;
+    watched?;
+    // Ctrl-C on a terminal reaches the child too.
+    session.check()?;
+    if !status.success() {
+        let mut words = String::new();
+        let _ = child.stderr.take().map(|mut text| text.read_to_string(&mut words));
+        return Err(failed(format!("the process that was to load rows ended with {status}: {}", words.trim())));
+    }
+    Ok(())
+}
+
+/// Shows how far the child is, until it ends.
+fn watch(session: &Session, child: &mut Child, records: u64) -> Result<()> {
+    let tell = session.teller();
+    for line in BufReader::new(child.stdout.take().ok_or(LabError::Stopped)?).lines() {
+        session.check()?;
+        let done = line.map_err(failed)?.parse::<u64>().map_err(failed)?;
+        tell(&format!("{records} commits: {}%", done.saturating_mul(100) / records));
+    }
+    Ok(())
+}
+
+/// Opens what the crash left, and looks whether all is there.
+fn open_and_count(session: &Session, dir: &Path, records: u64, target: u32) -> Result<Sample> {
     let figures = || [Counter::RecoveryRecords, Counter::RecoveryBytes].map(global_total);
     let before = figures();
     let began = Instant::now();
-    let engine = open(dir, target)?;
+    let engine = open(dir, target, session.teller())?;
     let took = began.elapsed().as_secs_f64();
     let after = figures();
     let [replayed, bytes] = std::array::from_fn(|i| (after[i] - before[i]) as f64);
@@ -206,16 +245,57 @@ fn remove(dir: &Path) {
     let _ = disk.remove_dir(dir);
 }
 
-/// Slope of the logarithms of time over replayed records, by least squares.
-fn exponent(rows: &[Row]) -> Option<f64> {
-    let point = |r: &Row| {
-        let (x, y) = (r.middle("replayed")?.median, r.middle("open_s")?.median);
-        (x > 0.0 && y > 0.0).then(|| (x.ln(), y.ln()))
-    };
-    let points: Vec<(f64, f64)> = rows.iter().filter_map(point).collect();
+/// What the figures say, for each target.
+fn words(rows: &[Row], targets: &[u32]) -> Vec<String> {
+    let mut words =
+        vec!["A commit of one row is one frame of the log. The log was just written: it is in the page cache, \
+                          as after the crash of a process, not of the machine."
+            .to_owned()];
+    for &target in targets {
+        let log = log_name(target);
+        let mut points: Vec<(f64, f64)> = rows.iter().filter(|r| r.params[1] == log).filter_map(point).collect();
+        points.sort_by(|a, b| a.0.total_cmp(&b.0));
+        if let Some(all) = exponent(&points) {
+            let longest = exponent(&points[points.len() - 2..]).filter(|_| points.len() > 2);
+            let longest = longest.map_or_else(String::new, |e| format!(", between the two longest logs {e:.2}"));
+            words.push(format!("Log {log}: time grows with the replayed frames to the power of {all:.2}{longest}."));
+        }
+    }
+    if targets.iter().any(|t| *t > 0) {
+        words.push(
+            "A log that is kept short is as short as its target asks: beyond that, more commits do not take longer."
+                .into(),
+        );
+    }
+    words
+}
+
+/// Logarithms of replayed frames and of the time they took.
+fn point(row: &Row) -> Option<(f64, f64)> {
+    let (x, y) = (row.middle("replayed")?.median, row.middle("open_s")?.median);
+    (x > 0.0 && y > 0.0).then(|| (x.ln(), y.ln()))
+}
+
+/// Slope by least squares; `None` where the longest log is not twice as long as the shortest.
+fn exponent(points: &[(f64, f64)]) -> Option<f64> {
     let n = points.len() as f64;
     let (mx, my) = (points.iter().map(|p| p.0).sum::<f64>() / n, points.iter().map(|p| p.1).sum::<f64>() / n);
     let spread: f64 = points.iter().map(|p| (p.0 - mx).powi(2)).sum();
     let both: f64 = points.iter().map(|p| (p.0 - mx) * (p.1 - my)).sum();
-    (points.len() > 1 && spread > 0.01).then(|| both / spread)
+    (points.last()?.0 - points.first()?.0 >= f64::ln(2.0)).then(|| both / spread)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_exponent_is_that_of_a_power_law() {
+        let points = |e: f64| [1e5, 1e6, 1e8].map(|x: f64| (x.ln(), (3e-6 * x.powf(e)).ln()));
+        for e in [0.5, 1.0, 2.0] {
+            assert!(exponent(&points(e)).is_some_and(|found| (found - e).abs() < 1e-9));
+        }
+        let near = [(10.0, 1.0), (10.1, 2.0)];
+        assert!(exponent(&near).is_none() && exponent(&near[..1]).is_none() && exponent(&[]).is_none());
+    }
 }

@@ -290,6 +290,12 @@ impl Session {
         self.bar.inc(1);
     }
 
+    /// Takes words on how far the step is, for the progress bar.
+    pub fn teller(&self) -> impl Fn(&str) + Send + Sync + 'static {
+        let bar = self.bar.clone();
+        move |words| bar.set_message(words.to_owned())
+    }
+
     /// Removes the files in its folder.
     ///
     /// # Errors

@@ -24,6 +24,8 @@ use std::time::Instant;
 
 /// A file is cold when at most this share of it is in the page cache.
 const MOST_CACHED: f64 = 0.01;
+/// Name of the pass over blocks that were not read before.
+const FIRST: &str = "first";
 
 /// Options of the command.
 #[derive(Debug, Clone, Args)]
@@ -73,9 +75,9 @@ impl Options {
     /// The passes that are reported; a warm one comes after one that is not.
     fn passes(&self) -> &'static [&'static str] {
         match self.common.cache {
-            Cache::Cold => &["first"],
+            Cache::Cold => &[FIRST],
             Cache::Warm => &["again"],
-            Cache::Both => &["first", "again"],
+            Cache::Both => &[FIRST, "again"],
         }
     }
 }
@@ -114,6 +116,13 @@ struct Pass {
     cached_share: f64,
     /// Why it was not, or not fully, read.
     ended: Option<LabError>,
+}
+
+impl Pass {
+    /// Were these blocks read before?
+    fn is_again(&self) -> bool {
+        self.name != FIRST
+    }
 }
 
 /// Reads and tells.
@@ -222,7 +231,7 @@ fn all_passes(options: &Options, session: &Session, source: &Source) -> Result<V
             let places = Places::new(options, source.bytes / (blocks * options.block), run);
             source.drop_cache()?;
             if options.common.cache == Cache::Warm {
-                one_pass(options, session, source, (blocks, "unreported"), &places, began)?;
+                one_pass(options, session, source, (blocks, FIRST), &places, began)?;
             }
             for &name in options.passes() {
                 session.step(&format!("{blocks} blocks, {name}"));

@@ -18,10 +18,11 @@ const NAMED: usize = 5;
 /// one after the other, so that a device can fetch ahead.
 pub(super) fn rows(passes: &[Pass], sequential: bool) -> (Vec<Row>, Vec<String>) {
     let (mut rows, mut notes) = (Vec::new(), Vec::new());
-    let kinds: std::collections::BTreeSet<(u64, &str)> = passes.iter().map(|p| (p.blocks, p.name)).collect();
-    for &(blocks, name) in &kinds {
+    let kinds: std::collections::BTreeSet<(u64, bool)> = passes.iter().map(|p| (p.blocks, p.is_again())).collect();
+    for &(blocks, again) in &kinds {
         let cuts = cuts_of(passes, blocks);
-        let mine: Vec<&Pass> = passes.iter().filter(|p| (p.blocks, p.name) == (blocks, name)).collect();
+        let mine: Vec<&Pass> = passes.iter().filter(|p| (p.blocks, p.is_again()) == (blocks, again)).collect();
+        let name = mine.first().map_or("", |p| p.name);
         // The page cache comes before the device and its modes.
         let mut groups: BTreeMap<(bool, usize), Vec<Read>> = BTreeMap::new();
         for read in mine.iter().flat_map(|p| &p.reads) {
