@@ -1,17 +1,22 @@
 //! `esker lab doctor`: the machine as storage sees it, and whether the lab can be trusted on it.
+//!
+//! Each row is what was looked at, what was found, whether that is good, and a remark. What cannot be known is "unknown".
+
+mod abilities;
+mod limits;
+mod storage;
 
 use crate::error::Result;
 use crate::measure;
 use crate::noise::Reading;
 use crate::records::{Records, Shape};
-use crate::report::{Report, Row, Status};
+use crate::report::{Metric, Report, Row, Status};
 use crate::session::{Common, Needs, Session};
 use crate::stats::middle;
 use crate::writers::{self, Target, Way};
 use clap::Args;
 use esker_io::host::{canonical, mount_of, read_text, Mount};
 use esker_io::raw::{Barrier, RawFile, RawOptions};
-use esker_io::{PosixDisk, UringStatus};
 use serde_json::{json, Value};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -19,6 +24,11 @@ use std::time::{Duration, Instant};
 
 /// Faster than this no flash memory writes; whoever says so has a cache that is safe, or does not write.
 pub const IMPLAUSIBLE_US: f64 = 15.0;
+
+/// A clock that is slower than this is none that a program can read by itself.
+const SLOW_TIMER_NS: f64 = 200.0;
+/// A null test above this is worth a warning: 5 percent.
+const MOST_NULL: f64 = 0.05;
 
 /// Options of the command.
 #[derive(Debug, Clone, Args)]
@@ -33,7 +43,8 @@ impl Options {
     }
 }
 
-fn line(path: &str) -> Option<String> {
+/// A text file of the kernel without blanks around it; `None` if it is empty or cannot be read.
+fn text_of(path: &str) -> Option<String> {
     read_text(Path::new(path)).ok().map(|t| t.trim().to_owned()).filter(|t| !t.is_empty())
 }
 
@@ -57,10 +68,10 @@ pub fn file_system(dir: &Path) -> String {
 #[must_use]
 pub fn machine(dir: &Path) -> Value {
     let mount = mount(dir).unwrap_or_default();
-    let cpu = line("/proc/cpuinfo").unwrap_or_default();
+    let cpu = text_of("/proc/cpuinfo").unwrap_or_default();
     let model = cpu.lines().find_map(|l| l.strip_prefix("model name")?.split_once(": ")).map_or("", |m| m.1).to_owned();
     json!({
-        "kernel": line("/proc/sys/kernel/osrelease"),
+        "kernel": text_of("/proc/sys/kernel/osrelease"),
         "cpu": model,
         "cores": std::thread::available_parallelism().map_or(1, usize::from),
         "memory_bytes": memory_bytes(),
@@ -71,7 +82,7 @@ pub fn machine(dir: &Path) -> Value {
 }
 
 fn memory_bytes() -> u64 {
-    let text = line("/proc/meminfo").unwrap_or_default();
+    let text = text_of("/proc/meminfo").unwrap_or_default();
     let kib = text.lines().find_map(|l| l.strip_prefix("MemTotal:")?.split_whitespace().next()?.parse::<u64>().ok());
     kib.unwrap_or(0) * 1024
 }
@@ -80,20 +91,33 @@ fn memory_bytes() -> u64 {
 fn queue(mount: &Mount) -> BTreeMap<&'static str, String> {
     let base = format!("/sys/dev/block/{}", mount.device);
     let figure =
-        |name: &str| line(&format!("{base}/queue/{name}")).or_else(|| line(&format!("{base}/../queue/{name}")));
+        |name: &str| text_of(&format!("{base}/queue/{name}")).or_else(|| text_of(&format!("{base}/../queue/{name}")));
     ["rotational", "write_cache", "fua", "scheduler", "logical_block_size", "physical_block_size", "nr_requests"]
         .into_iter()
         .filter_map(|name| Some((name, figure(name)?)))
         .collect()
 }
 
+/// Whether what was found is good.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// As it should be.
+    Ok,
+    /// Neither good nor bad.
+    Info,
+    /// Something to look at.
+    Warning,
+}
+
 /// Lines of the report.
+#[derive(Default)]
 struct Findings(Vec<Row>);
 
 impl Findings {
-    fn add(&mut self, what: &str, found: impl Into<String>, remark: impl Into<String>) {
+    fn add(&mut self, what: &str, found: impl Into<String>, state: State, remark: impl Into<String>) {
+        let state = format!("{state:?}").to_lowercase();
         self.0.push(Row {
-            params: vec![what.into(), found.into(), remark.into()],
+            params: vec![what.into(), found.into(), state, remark.into()],
             metrics: BTreeMap::new(),
             counts: BTreeMap::new(),
             base: None,
@@ -101,6 +125,25 @@ impl Findings {
             status: Status::Good,
             details: crate::details::Details::default(),
         });
+    }
+
+    fn ok(&mut self, what: &str, found: impl Into<String>, remark: impl Into<String>) {
+        self.add(what, found, State::Ok, remark);
+    }
+
+    fn info(&mut self, what: &str, found: impl Into<String>, remark: impl Into<String>) {
+        self.add(what, found, State::Info, remark);
+    }
+
+    fn warn(&mut self, what: &str, found: impl Into<String>, remark: impl Into<String>) {
+        self.add(what, found, State::Warning, remark);
+    }
+
+    /// The samples behind the last line.
+    fn measured(&mut self, name: &'static str, unit: &'static str, samples: Vec<f64>) {
+        if let Some(row) = self.0.last_mut() {
+            row.metrics.insert(name, Metric { unit, samples });
+        }
     }
 }
 
@@ -112,31 +155,30 @@ pub fn run(options: &Options) -> Result<Report> {
     let common = &options.common;
     let mut session = Session::begin(common, "doctor")?;
     session.plan(1, Needs { written_bytes: 64 << 20, space_bytes: 64 << 20, ..Needs::default() })?;
-    let mut found = Findings(Vec::new());
+    let mut found = Findings::default();
     let reading = Reading::now();
-    the_kernel(&mut found);
-    the_file_system(&mut found, &common.dir);
-    abilities(&mut found, session.folder())?;
-    limits(&mut found);
-    found.add("timer", format!("{:.0} ns", timer_ns()), "what asking for the time costs");
+    the_machine(&mut found);
+    storage::look(&mut found, &common.dir);
+    abilities::look(&mut found, session.folder())?;
+    limits::look(&mut found);
+    timer(&mut found);
     barrier(&mut found, session.folder())?;
     let null = null_test(&session)?;
-    found.add("null test", format!("{:.1} percent", 100.0 * null), "the same, measured twice, differs by so much");
+    let (state, remark) = match null {
+        n if n > MOST_NULL => (State::Warning, "the same, measured twice, differs by so much: take more --runs"),
+        _ => (State::Ok, "the same, measured twice, differs by so much"),
+    };
+    found.add("null test", format!("{:.1} percent", 100.0 * null), state, remark);
+    found.measured("null", "", vec![null]);
     let noise = reading.noise();
-    let remark = if noise.is_too_much() { "too much: the host takes time away" } else { "quiet enough" };
-    found.add("stolen time", format!("{:.1} percent", 100.0 * noise.steal), remark);
-    found.add(
-        "pressure",
-        format!("cpu {:.0}, io {:.0} percent", 100.0 * noise.cpu_pressure, 100.0 * noise.io_pressure),
-        "",
-    );
+    how_quiet(&mut found, noise);
     let mut rows = found.0;
     rows.iter_mut().for_each(|r| r.noise = noise);
     Ok(Report {
         command: "doctor",
         options: session.options(json!({})),
         machine: machine(&common.dir),
-        params: vec!["what", "found", "remark"],
+        params: vec!["what", "found", "state", "remark"],
         shown: vec![],
         shown_counts: vec![],
         relative: None,
@@ -146,75 +188,51 @@ pub fn run(options: &Options) -> Result<Report> {
     })
 }
 
-fn the_kernel(found: &mut Findings) {
-    found.add("kernel", line("/proc/sys/kernel/osrelease").unwrap_or_default(), "");
-    found.add("processors", std::thread::available_parallelism().map_or(1, usize::from).to_string(), "");
-    found.add("memory", crate::session::size_text(memory_bytes()), "");
-}
-
-fn the_file_system(found: &mut Findings, dir: &Path) {
-    let Some(mount) = mount(dir) else {
-        return found.add("file system", "unknown", "the mount of the folder is not in /proc/self/mountinfo");
-    };
-    let off = mount.options.split(',').any(|o| matches!(o, "nobarrier" | "barrier=0"));
-    let barriers = if off { "BARRIERS ARE OFF: a power cut loses acknowledged commits" } else { "barriers are on" };
-    found.add("file system", mount.kind.clone(), barriers);
-    found.add("mount options", mount.options.clone(), "");
-    let device = queue(&mount);
-    if device.is_empty() {
-        return found.add("device", mount.source, "not a block device: its cache and flushes are not known here");
+fn the_machine(found: &mut Findings) {
+    found.info("kernel", text_of("/proc/sys/kernel/osrelease").unwrap_or_else(|| "unknown".into()), "");
+    found.info("processors", std::thread::available_parallelism().map_or(1, usize::from).to_string(), "");
+    match memory_bytes() {
+        0 => found.info("memory", "unknown", ""),
+        bytes => found.info("memory", crate::session::size_text(bytes), ""),
     }
-    let yes = |name: &str| device.get(name).is_some_and(|v| v == "1");
-    found.add("device", mount.source, if yes("rotational") { "says that it rotates" } else { "says that it is flash" });
-    let cache = device.get("write_cache").map_or("unknown", String::as_str);
-    let meaning = match cache {
-        "write back" => "a barrier flushes it",
-        "write through" => "none, or one that is safe: barriers cost little",
-        _ => "",
-    };
-    found.add("write cache", cache, meaning);
-    found.add("FUA", if yes("fua") { "yes" } else { "no" }, "a write that is durable by itself");
-    found.add("scheduler", device.get("scheduler").map_or("", String::as_str), "");
-}
-
-fn abilities(found: &mut Findings, folder: &Path) -> Result<()> {
-    match PosixDisk::with_uring(2).uring_status() {
-        UringStatus::Active { .. } => found.add("io_uring", "yes", ""),
-        UringStatus::Refused(why) => found.add("io_uring", "no", why),
-        _ => found.add("io_uring", "no", ""),
-    }
-    let path = folder.join("abilities");
-    let file = RawFile::open(&path, RawOptions { create: true, ..RawOptions::default() })?;
-    match RawFile::open(&path, RawOptions { direct: true, write: true, ..RawOptions::default() }) {
-        Ok(_) => found.add("O_DIRECT", "yes", "bulk files go past the page cache"),
-        Err(e) => found.add("O_DIRECT", "no", e.message),
-    }
-    match file.write_at_durably(&[0; 4096], 0) {
-        Ok(()) => found.add("RWF_DSYNC", "yes", ""),
-        Err(e) => found.add("RWF_DSYNC", "no", e.message),
-    }
-    match file.allocate(1 << 20, false) {
-        Ok(()) => found.add("fallocate", "yes", "log segments get their space ahead"),
-        Err(e) => found.add("fallocate", "no", e.message),
-    }
-    Ok(())
-}
-
-/// Limits of the control group, if it has any.
-fn limits(found: &mut Findings) {
-    let group = line("/proc/self/cgroup").and_then(|t| Some(t.lines().find_map(|l| l.strip_prefix("0::"))?.to_owned()));
-    let group = group.unwrap_or_default();
-    let mut any = false;
-    for (file, what) in [("memory.max", "memory limit"), ("cpu.max", "processor limit"), ("io.max", "storage limit")] {
-        let value = line(&format!("/sys/fs/cgroup{}/{file}", group.trim_end_matches('/')));
-        if let Some(value) = value.filter(|v| !v.starts_with("max")) {
-            found.add(what, value, "of the control group");
-            any = true;
+    let cpu = text_of("/proc/cpuinfo").unwrap_or_default();
+    let flagged = cpu.lines().any(|l| l.starts_with("flags") && l.split_whitespace().any(|f| f == "hypervisor"));
+    let vendor = text_of("/sys/hypervisor/type").or_else(|| text_of("/sys/class/dmi/id/sys_vendor"));
+    let (is, remark) = match flagged {
+        true => {
+            ("yes", "another system stands between this one and the device: its cache and its neighbours count too")
         }
+        false => ("no sign of it", "the processor does not say so"),
+    };
+    let vendor = vendor.map_or_else(String::new, |v| format!(" ({v})"));
+    found.info("virtual machine", format!("{is}{vendor}"), remark);
+    let container = ["/.dockerenv", "/run/.containerenv"].iter().any(|p| read_text(Path::new(p)).is_ok());
+    found.info("container", if container { "yes" } else { "no sign of it" }, "");
+}
+
+/// Time stolen, and the kernel's pressure figures.
+fn how_quiet(found: &mut Findings, noise: crate::noise::Noise) {
+    let state = if noise.is_too_much() { State::Warning } else { State::Ok };
+    let remark = if noise.is_too_much() { "too much: the host takes time away" } else { "quiet enough" };
+    found.add("stolen time", format!("{:.1} percent", 100.0 * noise.steal), state, remark);
+    if text_of("/proc/pressure/cpu").is_none() {
+        return found.info("pressure", "unknown", "the kernel has no /proc/pressure");
     }
-    if !any {
-        found.add("limits", "none", "of a control group that can be seen from here");
-    }
+    let text = format!("cpu {:.0}, io {:.0} percent", 100.0 * noise.cpu_pressure, 100.0 * noise.io_pressure);
+    found.info("pressure", text, "time in which some task waited for a processor, for storage; the lab's own too");
+}
+
+/// What asking for the time costs, and where it comes from.
+fn timer(found: &mut Findings) {
+    let source = text_of("/sys/devices/system/clocksource/clocksource0/current_clocksource");
+    let ns = timer_ns();
+    let (state, remark) = match ns {
+        ns if ns > SLOW_TIMER_NS => (State::Warning, "slow: a system call; short times are measured too long"),
+        _ => (State::Ok, "what asking for the time costs"),
+    };
+    found.add("timer", format!("{ns:.0} ns"), state, remark);
+    found.measured("ns", "ns", vec![ns]);
+    found.info("clock source", source.unwrap_or_else(|| "unknown".into()), "");
 }
 
 fn timer_ns() -> f64 {
@@ -244,12 +262,15 @@ fn barrier(found: &mut Findings, folder: &Path) -> Result<()> {
         }
     }
     let us = middle(&times).map_or(0.0, |m| m.median);
-    let remark = if us < IMPLAUSIBLE_US {
-        "faster than flash can write: the device answers from a cache; make sure that it survives a power cut"
+    let text = format!("{us:.0} us");
+    if us < IMPLAUSIBLE_US {
+        let remark =
+            "faster than flash can write: the device answers from a cache; make sure that it survives a power cut";
+        found.warn("barrier", text, remark);
     } else {
-        "4 KiB written over and synced: the least that a commit costs"
-    };
-    found.add("barrier", format!("{us:.0} us"), remark);
+        found.ok("barrier", text, "4 KiB written over and synced: the least that a commit costs");
+    }
+    found.measured("us", "us", times);
     Ok(())
 }
 

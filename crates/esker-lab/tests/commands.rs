@@ -122,9 +122,36 @@ fn statuses(report: &Value) -> Vec<(String, String)> {
 fn doctor_looks_at_everything() {
     let report = report(&Folder::new("doctor"), &["doctor"]);
     let found: Vec<&str> = rows(&report).iter().map(|r| r["params"]["what"].as_str().unwrap()).collect();
-    for what in ["kernel", "file system", "io_uring", "O_DIRECT", "timer", "barrier", "null test", "stolen time"] {
+    for what in [
+        "kernel",
+        "virtual machine",
+        "file system",
+        "barriers",
+        "device",
+        "io_uring",
+        "system call filter",
+        "O_DIRECT",
+        "memory limit",
+        "processor limit",
+        "storage limit",
+        "process limit",
+        "open files",
+        "locked memory",
+        "timer",
+        "clock source",
+        "barrier",
+        "null test",
+        "stolen time",
+        "pressure",
+    ] {
         assert!(found.contains(&what), "{what} is missing in {found:?}");
     }
+    for row in rows(&report) {
+        assert!(["ok", "info", "warning"].contains(&row["params"]["state"].as_str().unwrap()), "{row}");
+        assert_ne!(row["params"]["found"], "", "{row}");
+    }
+    let barrier = rows(&report).iter().find(|r| r["params"]["what"] == "barrier").unwrap();
+    assert!(!barrier["metrics"]["us"]["samples"].as_array().unwrap().is_empty());
 }
 
 #[test]
