@@ -36,6 +36,8 @@ pub struct Usage {
     pub user: Duration,
     /// Processor time of the kernel on its behalf.
     pub system: Duration,
+    /// Page faults that needed no storage: pages that the kernel found or made.
+    pub minor_faults: u64,
     /// Bytes that read calls gave it.
     pub read_call_bytes: u64,
     /// Bytes that it gave write calls.
@@ -60,6 +62,7 @@ impl Usage {
         if unsafe { libc::getrusage(libc::RUSAGE_SELF, &mut times) } == 0 {
             usage.user = duration(times.ru_utime);
             usage.system = duration(times.ru_stime);
+            usage.minor_faults = times.ru_minflt as u64;
         }
         for line in fs::read_to_string("/proc/self/io").unwrap_or_default().lines() {
             let Some((name, n)) = line.split_once(": ").and_then(|(name, n)| Some((name, n.parse().ok()?))) else {
@@ -84,6 +87,7 @@ impl Usage {
         Usage {
             user: self.user.saturating_sub(before.user),
             system: self.system.saturating_sub(before.system),
+            minor_faults: self.minor_faults.saturating_sub(before.minor_faults),
             read_call_bytes: self.read_call_bytes.saturating_sub(before.read_call_bytes),
             write_call_bytes: self.write_call_bytes.saturating_sub(before.write_call_bytes),
             read_calls: self.read_calls.saturating_sub(before.read_calls),

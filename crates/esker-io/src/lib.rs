@@ -5,6 +5,7 @@
 mod accounting;
 mod error;
 pub mod host;
+pub mod maps;
 mod memory_group;
 mod overlay;
 mod posix;

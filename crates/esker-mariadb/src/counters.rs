@@ -5,7 +5,7 @@ use crate::engine::EsEngine;
 use crate::session::EsSession;
 use esker::Status;
 use esker_trace::histogram::HistogramSnapshot;
-use esker_trace::memory::{charged, charged_total, Account};
+use esker_trace::memory::{charged, charged_total, reserve, Account};
 use esker_trace::{global_total, lock, wait, Counter};
 use std::ffi::{c_char, c_void, CString};
 use std::sync::OnceLock;
@@ -22,6 +22,10 @@ type Gauge = fn(&Status) -> u64;
 const ENGINE_GAUGES: &[(&str, Gauge)] = &[
     ("memory_total", |_| charged_total()),
     ("memory_limit", |s| s.memory_limit_bytes),
+    // What the regions have from the operating system, for those who hold the accounts against the process's maps.
+    ("memory_regions", |_| reserve().live_bytes),
+    ("memory_hot", |_| reserve().hot_bytes),
+    ("memory_mapped", |_| reserve().mapped_bytes),
     ("tables", |s| s.tables),
     ("runs", |s| s.runs),
     ("run_bytes", |s| s.run_bytes),

@@ -253,7 +253,7 @@ pub struct Reserve {
     pub mappings: u64,
 }
 
-/// What the region allocator has now. Takes each size class's lock for a moment.
+/// What the region allocator has now. Takes no lock: figures that change meanwhile need not fit each other.
 pub fn reserve() -> Reserve {
     slab::reserve()
 }
