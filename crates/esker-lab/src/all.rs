@@ -26,33 +26,36 @@ impl Options {
     }
 }
 
-const QUICK: [&[&str]; 8] = [
+const QUICK: [&[&str]; 9] = [
     &["doctor"],
     &["io", "--records", "500000"],
     &["buffer", "--records", "200000", "--from", "4K"],
     &["sync", "--count", "50"],
     &["commit", "--threads", "1,16", "--commits", "500"],
     &["trace", "--reads", "500"],
+    &["memory", "--bytes", "32M", "--wait", "1s", "--churn", "5"],
     &["locks", "--threads", "1,4", "--count", "50000"],
     &["recovery", "--records", "10000,50000"],
 ];
-const MIDDLE: [&[&str]; 8] = [
+const MIDDLE: [&[&str]; 9] = [
     &["doctor"],
     &["io"],
     &["buffer"],
     &["sync", "--threads", "1,8"],
     &["commit"],
     &["trace", "--reads", "5000"],
+    &["memory"],
     &["locks"],
     &["recovery"],
 ];
-const FULL: [&[&str]; 8] = [
+const FULL: [&[&str]; 9] = [
     &["doctor"],
     &["io", "--records", "100000000"],
     &["buffer", "--records", "10000000", "--to", "1G"],
     &["sync", "--threads", "1,2,4,8,16,32,64", "--sizes", "512,4K,16K,128K", "--count", "1000"],
     &["commit", "--threads", "1,2,4,8,16,32,64,128,256,512", "--commits", "20000"],
     &["trace", "--reads", "20000"],
+    &["memory", "--bytes", "1G", "--threads", "4"],
     &["locks", "--threads", "1,2,4,8,16,64,256"],
     &["recovery", "--records", "100000,1000000,10000000,100000000"],
 ];

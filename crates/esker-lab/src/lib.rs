@@ -15,6 +15,7 @@ pub mod html;
 pub mod io;
 pub mod locks;
 pub mod measure;
+pub mod memory;
 pub mod noise;
 pub mod readers;
 pub mod records;
@@ -73,6 +74,12 @@ pub enum Lab {
     /// Commits rows and crashes: what 'recovery' recovers from
     #[command(hide = true)]
     RecoveryLoad(recovery::Load),
+    /// Does memory come back after rows are deleted, by allocator; and whose it is in a running server
+    #[command(after_help = EXIT_CODES)]
+    Memory(memory::Options),
+    /// Loads and deletes rows: what 'memory' looks at
+    #[command(hide = true)]
+    MemoryLoad(memory::load::Load),
     /// All of the above
     #[command(after_help = EXIT_CODES)]
     All(all::Options),
@@ -99,7 +106,8 @@ impl Lab {
             Lab::Trace(o) => (o.common(), trace::run(o)),
             Lab::Locks(o) => (o.common(), locks::run(o)),
             Lab::Recovery(o) => (o.common(), recovery::run(o)),
-            Lab::All(_) | Lab::Report { .. } | Lab::RecoveryLoad(_) => return None,
+            Lab::Memory(o) => (o.common(), memory::run(o)),
+            Lab::All(_) | Lab::Report { .. } | Lab::RecoveryLoad(_) | Lab::MemoryLoad(_) => return None,
         })
     }
 }
@@ -130,6 +138,10 @@ pub fn run(lab: &Lab, out: &mut dyn Write) -> Result<Verdict> {
     }
     if let Lab::RecoveryLoad(load) = lab {
         recovery::load(load, |rows| print(&format!("{rows}\n")))?;
+    }
+    if let Lab::MemoryLoad(load) = lab {
+        memory::load::run(load, &mut print)?;
+        return Ok(Verdict::Good);
     }
     if let Lab::All(options) = lab {
         let (reports, notes) = all::run(options)?;
