@@ -274,7 +274,9 @@ fn group(n: &u64) -> String {
 /// Columns as wide as they must be: the first `left` to the left, the others to the right.
 fn table(lines: &[Vec<String>], left: usize) -> String {
     let columns = lines.first().map_or(0, Vec::len);
-    let width = |c: usize| lines.iter().filter_map(|l| l.get(c)).map(|cell| cell.chars().count()).max().unwrap_or(0);
+    // A word about the row stands where its figures would, and may be long.
+    let whole = |c: usize| lines.iter().filter(move |l| c < left || l.len() >= columns).filter_map(move |l| l.get(c));
+    let width = |c: usize| whole(c).map(|cell| cell.chars().count()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..columns).map(width).collect();
     let mut out = String::new();
     for line in lines {

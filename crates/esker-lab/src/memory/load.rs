@@ -90,6 +90,12 @@ impl Beside {
             self.survivors.push([1; SURVIVOR_BYTES].into());
         }
     }
+
+    /// The statement ends: only what outlives the rows stays.
+    fn end(&mut self) {
+        self.buffers.fill(Vec::new());
+        self.log = Vec::new();
+    }
 }
 
 impl<S: Store> Share<S> {
@@ -163,6 +169,7 @@ impl<S: Store> Share<S> {
             Step::Churn => self.churn()?,
             Step::Look => return Ok(self.look()),
         }
+        self.beside.end();
         Ok(Seen::default())
     }
 }

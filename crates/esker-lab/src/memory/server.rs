@@ -32,6 +32,7 @@ const GROUPS: [&str; 8] = [
     "guards and address space kept for later",
 ];
 const ESKER: usize = 0;
+const NO_SWAP: usize = 3;
 /// How the kernel shows the regions' maps.
 const ESKER_MAP: &str = "[anon:esker]";
 
@@ -41,7 +42,7 @@ fn group(map: &Map) -> usize {
         ESKER_MAP => ESKER,
         _ if !map.usable => 7,
         "[heap]" => 1,
-        "" if map.no_reserve => 3,
+        "" if map.no_reserve => NO_SWAP,
         "" => 2,
         "[stack]" => 5,
         name if name.starts_with("[anon") => 4,
@@ -193,26 +194,34 @@ fn reconcile(sums: &[Sum], accounts: &Accounts) -> (Vec<Row>, Vec<String>) {
                           malloc's; of Esker's regions, memory that nobody answers for. Less than nothing: memory that was \
                           asked for and not touched yet, or freed between the two looks."
         .to_owned()];
-    let esker = sums[ESKER];
+    let (esker, no_swap) = (sums[ESKER], sums[NO_SWAP]);
     let own = "Esker's regions, against accounts";
-    let own = match accounts.regions {
-        _ if esker.maps == 0 => refused(
-            own,
-            "the process has no maps named [anon:esker]: either the kernel gives no names \
-                                              (CONFIG_ANON_VMA_NAME), or it has no regions. They would be among those \
-                                              without a claim to swap space",
-        ),
-        None => refused(own, "the server does not tell Esker_memory_regions, _hot and _mapped"),
-        Some(r) => {
-            notes.push(format!(
-                "Address space of Esker's maps: {} bytes by the kernel, {} by the server.",
-                esker.mapped, r.mapped
+    let mut rows = Vec::new();
+    match accounts.regions {
+        None => rows.push(refused(own, "the server does not tell Esker_memory_regions, _hot and _mapped")),
+        Some(r) if esker.maps == 0 => {
+            rows.push(refused(
+                own,
+                "no map is named [anon:esker]: the kernel gives no names (CONFIG_ANON_VMA_NAME), or there are no regions",
             ));
-            against(own, held(esker.memory), r.live + r.hot)
+            if no_swap.maps > 0 {
+                rows.push(against("no swap claimed, against regions", held(no_swap.memory), r.live + r.hot));
+                notes.push(NO_NAMES.to_owned());
+            }
         }
-    };
-    (vec![own, everything], notes)
+        Some(r) => {
+            rows.push(against(own, held(esker.memory), r.live + r.hot));
+            let (kernel, server) = (esker.mapped, r.mapped);
+            notes.push(format!("Address space of Esker's maps: {kernel} bytes by the kernel, {server} by the server."));
+        }
+    }
+    rows.push(everything);
+    (rows, notes)
 }
+
+const NO_NAMES: &str =
+    "Without names Esker's regions are among the maps that claim no swap, with malloc's for threads: \
+                        what nobody answers for is at most the 'rest' of these.";
 
 fn refused(what: &str, why: &str) -> Row {
     Row { status: Status::Unsupported(why.into()), ..row(what, []) }
@@ -318,11 +327,15 @@ mod tests {
     fn maps_without_names_are_not_guessed_at() {
         let accounts = Accounts::parse(&status(""), "file").unwrap();
         assert_eq!((accounts.total, accounts.regions), (8 << 20, None));
-        let (rows, _) = reconcile(&sums(&[map("", true, 10)]), &accounts);
-        assert!(matches!(&rows[0].status, Status::Unsupported(why) if why.contains("CONFIG_ANON_VMA_NAME")));
-        assert_eq!(figure(&rows[1], "rest"), 2.0);
         let (rows, _) = reconcile(&sums(&[map("[anon:esker]", true, 10)]), &accounts);
         assert!(matches!(&rows[0].status, Status::Unsupported(why) if why.contains("_hot")));
+        assert_eq!((rows.len(), figure(&rows[1], "rest")), (2, 2.0));
+        let told = "Esker_memory_regions\t4194304\nEsker_memory_hot\t0\nEsker_memory_mapped\t9\n";
+        let accounts = Accounts::parse(&status(told), "file").unwrap();
+        let (rows, _) = reconcile(&sums(&[map("", true, 10), map("", false, 1)]), &accounts);
+        assert!(matches!(&rows[0].status, Status::Unsupported(why) if why.contains("CONFIG_ANON_VMA_NAME")));
+        // At most 10 - 4 MiB of Esker's that nobody answers for.
+        assert_eq!((figure(&rows[1], "rest"), figure(&rows[2], "rest")), (6.0, 3.0));
     }
 
     #[test]
