@@ -264,12 +264,14 @@ pub fn run(options: &Options) -> Result<Report> {
     })
 }
 
-/// Refuses what would push others out of memory: twice the rows' bytes must be there.
+/// Refuses what would push others out of memory: half as much again as the rows' bytes must be there, and what a row
+/// costs besides, in tables and as a piece of memory.
 fn enough_memory(task: &Task) -> Result<()> {
     let text = read_text(Path::new("/proc/meminfo"))?;
     let line = text.lines().find_map(|l| l.strip_prefix("MemAvailable:"));
     let Some(kib) = line.and_then(|l| l.trim().strip_suffix(" kB")?.parse::<u64>().ok()) else { return Ok(()) };
-    let (need, free) = (task.bytes.saturating_mul(2), kib << 10);
+    let rows = (task.rows_a_thread() * task.threads) as u64;
+    let (need, free) = (task.bytes.saturating_add(task.bytes / 2).saturating_add(rows * 64), kib << 10);
     if need > free {
         let (need, free) = (size_text(need), size_text(free));
         return Err(LabError::Space(format!("it may take {need} of memory, {free} is available; give less --bytes")));
@@ -408,7 +410,7 @@ fn sample(told: &Told, task: &Task) -> Result<Sample> {
     let mib = |name: &str| Ok::<_, LabError>(told.get(name)? / MIB);
     let rows = told.get("loaded_rows")?;
     // A row deleted and a row inserted are two.
-    let churned = 2.0 * f64::from(task.churn) * (task.rows_a_thread().div_ceil(10) * task.threads) as f64;
+    let churned = 2.0 * f64::from(task.churn) * (load::tenth(task.rows_a_thread()) * task.threads) as f64;
     let (start, loaded, later) = (mib("start_rss")?, mib("loaded_rss")?, mib("later_rss")?);
     let mut metrics = vec![
         ("start_rss", "MiB", start),

@@ -10,7 +10,7 @@ use crate::error::{LabError, Result};
 use crate::records::{split_mix, Records, Shape};
 use esker_io::host::Usage;
 use esker_io::maps;
-use std::sync::mpsc::{channel, Receiver, Sender};
+use std::sync::mpsc::{sync_channel, Receiver, SyncSender};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -93,7 +93,8 @@ impl Beside {
 
     /// The statement ends: only what outlives the rows stays.
     fn end(&mut self) {
-        self.buffers.fill(Vec::new());
+        // Not fill(): that keeps their memory.
+        self.buffers.iter_mut().for_each(|buffer| *buffer = Vec::new());
         self.log = Vec::new();
     }
 }
@@ -174,8 +175,8 @@ impl<S: Store> Share<S> {
     }
 }
 
-/// Rows that a round of churn deletes of so many.
-fn tenth(rows: usize) -> usize {
+/// Rows that a round of churn deletes of a thread's so many, and inserts.
+pub(super) fn tenth(rows: usize) -> usize {
     rows.div_ceil(10)
 }
 
@@ -187,7 +188,7 @@ struct Seen {
 
 /// The threads at work, and what they answer.
 struct Crew {
-    orders: Vec<Sender<Step>>,
+    orders: Vec<SyncSender<Step>>,
     answers: Receiver<Result<Seen>>,
 }
 
@@ -268,10 +269,11 @@ fn shares<S: Store>(load: &Load) -> Vec<Share<S>> {
 fn work<S: Store + Send>(load: &Load, print: &mut Print<'_>) -> Result<()> {
     let shares = shares::<S>(load);
     std::thread::scope(|scope| {
-        let (done, answers) = channel();
+        // With room from the start: nothing of theirs is to lie among the rows.
+        let (done, answers) = sync_channel(shares.len());
         let mut orders = Vec::new();
         for mut share in shares {
-            let (order, steps) = channel::<Step>();
+            let (order, steps) = sync_channel::<Step>(1);
             let done = done.clone();
             orders.push(order);
             scope.spawn(move || steps.iter().try_for_each(|step| done.send(share.step(step))));
@@ -323,6 +325,15 @@ mod tests {
             assert_eq!(rows_at_each_step::<Heap>(scattered), [1000, 500, 0, 1000, 1000, 1000]);
             assert_eq!(rows_at_each_step::<Regions>(scattered), [1000, 500, 0, 1000, 1000, 1000]);
         }
+    }
+
+    #[test]
+    fn what_lives_for_a_statement_is_gone_after_it() {
+        let mut share = share::<Heap>(false);
+        share.step(Step::Fill).unwrap();
+        let held: usize = share.beside.buffers.iter().map(Vec::capacity).sum();
+        // One survivor for 100 rows.
+        assert_eq!((held, share.beside.log.capacity(), share.beside.survivors.len()), (0, 0, 10));
     }
 
     #[test]
