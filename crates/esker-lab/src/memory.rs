@@ -254,6 +254,7 @@ pub fn run(options: &Options) -> Result<Report> {
             ("churn_ns", "ns in churn"),
             ("churn_user_s", "user s"),
             ("churn_system_s", "system s"),
+            ("churn_system_share", "percent system"),
             ("churn_faults", "faults"),
         ],
         shown_counts: vec![("rows", "rows"), ("asked", "bytes")],
@@ -427,10 +428,14 @@ fn sample(told: &Told, task: &Task) -> Result<Sample> {
         metrics.push(("kept", "%", 100.0 * (later - start) / (loaded - start)));
     }
     if churned > 0.0 {
+        let (user, system) = (told.get("churn_user_s")?, told.get("churn_system_s")?);
+        if user + system > 0.0 {
+            metrics.push(("churn_system_share", "%", 100.0 * system / (user + system)));
+        }
         metrics.extend([
             ("churn_ns", "ns", told.get("churn_s")? * 1e9 / churned),
-            ("churn_user_s", "s", told.get("churn_user_s")?),
-            ("churn_system_s", "s", told.get("churn_system_s")?),
+            ("churn_user_s", "s", user),
+            ("churn_system_s", "s", system),
             ("churn_faults", "", told.get("churn_faults")?),
         ]);
     }
