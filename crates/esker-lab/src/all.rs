@@ -72,11 +72,18 @@ struct Line {
 /// When the folder cannot be used at all.
 pub fn run(options: &Options) -> Result<(Vec<Report>, Vec<String>)> {
     let plan = match (options.quick, options.full) {
-        (true, _) => QUICK,
-        (_, true) => FULL,
-        _ => MIDDLE,
+        (true, _) => &QUICK,
+        (_, true) => &FULL,
+        _ => &MIDDLE,
     };
-    let c = &options.common;
+    measure(&options.common, plan)
+}
+
+/// Runs some commands, each with what they have in common.
+///
+/// # Errors
+/// When the folder cannot be used at all.
+pub(crate) fn measure(c: &Common, plan: &[&[&str]]) -> Result<(Vec<Report>, Vec<String>)> {
     let mut common = vec![
         "--dir".to_owned(),
         c.dir.display().to_string(),
@@ -92,7 +99,7 @@ pub fn run(options: &Options) -> Result<(Vec<Report>, Vec<String>)> {
     }
     let began = std::time::Instant::now();
     let (mut reports, mut notes) = (Vec::new(), Vec::new());
-    for command in plan {
+    for &command in plan {
         let mut words: Vec<String> = ["lab"].iter().chain(command).map(|w| (*w).to_owned()).collect();
         words.extend(common.iter().cloned());
         if let Some(most) = c.max_time {

@@ -1,31 +1,13 @@
 //! Reports as one page of HTML with its plots in it: no script, no network. Two reports of one command are compared.
 
 use crate::error::{LabError, Result};
-use crate::report::SCHEMA_VERSION;
+use crate::readback::{parts, rows, text};
 use serde_json::Value;
 use std::fmt::Write;
 
 /// Bars of a plot are at most so long, in pixels.
 const BAR: f64 = 420.0;
 const COLOURS: [&str; 2] = ["#1f6f8b", "#e07a3f"];
-
-/// Reads a report.
-///
-/// # Errors
-/// When it is none, or one of a newer version.
-pub fn parse(text: &str, name: &str) -> Result<Value> {
-    let report: Value = serde_json::from_str(text).map_err(|e| LabError::Invalid(format!("{name} is no JSON: {e}")))?;
-    if report["schema"] != "esker-lab" {
-        return Err(LabError::Invalid(format!("{name} is no report of esker lab")));
-    }
-    match report["schema_version"].as_u64() {
-        Some(version) if version <= u64::from(SCHEMA_VERSION) => Ok(report),
-        version => {
-            let version = version.map_or_else(|| "none".to_owned(), |v| v.to_string());
-            Err(LabError::Invalid(format!("{name} has schema version {version}, this esker reads {SCHEMA_VERSION}")))
-        }
-    }
-}
 
 /// The page.
 ///
@@ -48,7 +30,7 @@ pub fn page(reports: &[(String, Value)]) -> Result<String> {
     if first["command"] == "all" {
         for part in parts(first) {
             let same = |(name, all): &(String, Value)| {
-                let fits = parts(all).find(|p| p["command"] == part["command"])?;
+                let fits = parts(all).into_iter().find(|p| p["command"] == part["command"])?;
                 Some((name.clone(), fits.clone()))
             };
             let _ = writeln!(out, "<h1>{}</h1>", escape(&text(&part["command"])));
@@ -59,11 +41,6 @@ pub fn page(reports: &[(String, Value)]) -> Result<String> {
     }
     out.push_str("</body></html>\n");
     Ok(out)
-}
-
-/// The reports in one of 'all'.
-fn parts(all: &Value) -> impl Iterator<Item = &Value> {
-    all["reports"].as_array().into_iter().flatten()
 }
 
 /// One command's reports.
@@ -83,10 +60,6 @@ const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;margin:2em auto;max
 table{border-collapse:collapse;font-size:13px}td,th{padding:.15em .7em;text-align:right;border-bottom:1px solid #dde}\
 td.p,th.p{text-align:left}svg text{font:12px system-ui,sans-serif}.bad{color:#a22}dl{display:grid;grid-template-columns:\
 max-content auto;gap:0 1em}dt{color:#667}dd{margin:0}";
-
-fn text(value: &Value) -> String {
-    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
-}
 
 fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
@@ -108,10 +81,6 @@ fn machine(out: &mut String, n: usize, name: &str, report: &Value) {
     for note in report["notes"].as_array().into_iter().flatten().take(50) {
         let _ = writeln!(out, "<p>{}</p>", escape(&text(note)));
     }
-}
-
-fn rows(report: &Value) -> impl Iterator<Item = &Value> {
-    report["rows"].as_array().into_iter().flatten()
 }
 
 /// Names of the figures that some row has.
@@ -227,11 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_report_is_refused() {
-        assert!(parse("{", "x").unwrap_err().to_string().contains("x is no JSON"));
-        assert!(parse("{}", "x").unwrap_err().to_string().contains("no report"));
-        let newer = json!({"schema": "esker-lab", "schema_version": 99}).to_string();
-        assert!(parse(&newer, "x").unwrap_err().to_string().contains("schema version 99"));
+    fn reports_of_two_commands_are_refused() {
         let mut other = report(1.0);
         other["command"] = json!("sync");
         assert!(page(&[("a".into(), report(1.0)), ("b".into(), other)]).is_err());

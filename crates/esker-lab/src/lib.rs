@@ -4,6 +4,7 @@
 //! JSON. What the commands have in common is in [`session`] (folder, plan, turns, stopping), [`stats`], [`noise`] and
 //! [`report`]; what is measured in [`writers`], [`readers`], [`theory`] and the commands' own modules.
 
+pub mod advise;
 pub mod all;
 pub mod buffer;
 pub mod commit;
@@ -17,6 +18,7 @@ pub mod locks;
 pub mod measure;
 pub mod memory;
 pub mod noise;
+pub mod readback;
 pub mod readers;
 pub mod records;
 pub mod recovery;
@@ -92,6 +94,9 @@ pub enum Lab {
         #[arg(value_name = "JSON")]
         other: Option<PathBuf>,
     },
+    /// Settings for this machine, each with the rows it rests on
+    #[command(after_help = EXIT_CODES)]
+    Advise(advise::Options),
 }
 
 impl Lab {
@@ -106,6 +111,7 @@ impl Lab {
             Lab::Trace(o) => (o.common(), trace::run(o)),
             Lab::Locks(o) => (o.common(), locks::run(o)),
             Lab::Recovery(o) => (o.common(), recovery::run(o)),
+            Lab::Advise(o) => (o.common(), advise::run(o)),
             Lab::Memory(o) => (o.common(), memory::run(o)),
             Lab::All(_) | Lab::Report { .. } | Lab::RecoveryLoad(_) | Lab::MemoryLoad(_) => return None,
         })
@@ -116,7 +122,7 @@ impl Lab {
 fn page_of(files: &[&PathBuf]) -> Result<String> {
     let read = |path: &&PathBuf| {
         let name = path.display().to_string();
-        let report = html::parse(&read_text(path)?, &name)?;
+        let report = readback::parse(&read_text(path)?, &name)?;
         Ok((name, report))
     };
     html::page(&files.iter().map(read).collect::<Result<Vec<_>>>()?)
@@ -164,9 +170,10 @@ pub fn run(lab: &Lab, out: &mut dyn Write) -> Result<Verdict> {
     if let Some(path) = &common.html {
         write_text(path, &html::page(&[("this machine".into(), report.to_json())])?)?;
     }
-    match common.json {
-        true => print(&format!("{:#}\n", report.to_json()))?,
-        false => print(&report.to_text())?,
+    match lab {
+        _ if common.json => print(&format!("{:#}\n", report.to_json()))?,
+        Lab::Advise(_) => print(&advise::to_text(&report))?,
+        _ => print(&report.to_text())?,
     }
     Ok(report.verdict())
 }

@@ -164,6 +164,9 @@ impl Report {
             "machine": self.machine,
             "null_difference": self.null_difference,
             "relative": self.relative,
+            "params": self.params,
+            "shown": headed(&self.shown),
+            "shown_counts": headed(&self.shown_counts),
             "rows": rows,
             "notes": self.notes,
             "exit_code": self.verdict().exit_code(),
@@ -242,6 +245,11 @@ impl Report {
             (Some(p), _) => format!("{p:.1}"),
         }
     }
+}
+
+/// Names and headings.
+fn headed(columns: &[(&'static str, &'static str)]) -> Value {
+    columns.iter().map(|(name, heading)| json!({ "name": name, "heading": heading })).collect()
 }
 
 /// Median and half the width of its interval.

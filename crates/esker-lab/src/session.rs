@@ -48,6 +48,25 @@ pub struct Common {
     pub max_space: Option<u64>,
 }
 
+impl Common {
+    /// These options, and a command's own, for its report.
+    #[must_use]
+    pub fn options(&self, more: Value) -> Value {
+        let mut options = json!({
+            "dir": self.dir.display().to_string(),
+            "runs": self.runs,
+            "seed": self.seed,
+            "cache": format!("{:?}", self.cache).to_lowercase(),
+            "max_time_s": self.max_time.map(|t| t.as_secs_f64()),
+            "max_space_bytes": self.max_space,
+        });
+        if let (Some(all), Value::Object(more)) = (options.as_object_mut(), more) {
+            all.extend(more);
+        }
+        options
+    }
+}
+
 /// In which state of the page cache files are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Cache {
@@ -367,19 +386,7 @@ impl Session {
     /// Options for the report.
     #[must_use]
     pub fn options(&self, more: Value) -> Value {
-        let c = &self.common;
-        let mut options = json!({
-            "dir": c.dir.display().to_string(),
-            "runs": c.runs,
-            "seed": c.seed,
-            "cache": format!("{:?}", c.cache).to_lowercase(),
-            "max_time_s": c.max_time.map(|t| t.as_secs_f64()),
-            "max_space_bytes": c.max_space,
-        });
-        if let (Some(all), Value::Object(more)) = (options.as_object_mut(), more) {
-            all.extend(more);
-        }
-        options
+        self.common.options(more)
     }
 }
 

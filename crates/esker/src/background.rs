@@ -18,7 +18,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// Rate at which replay is assumed to go, in bytes a second; low for any disk of today.
-const REPLAY_BYTES_PER_SECOND: u64 = 64 << 20;
+pub const REPLAY_BYTES_PER_SECOND: u64 = 64 << 20;
 const TICK: Duration = Duration::from_millis(100);
 /// A writer waits for memory this long at most, in ticks; then it goes on, and the limit is passed.
 const MOST_WAIT_TICKS: u32 = 100;

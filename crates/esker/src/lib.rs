@@ -85,6 +85,7 @@ mod txn;
 mod views;
 mod write;
 
+pub use background::REPLAY_BYTES_PER_SECOND;
 pub use check::CheckReport;
 pub use cursor::{Batch, Cursor, ScanOptions};
 pub use engine::Engine;

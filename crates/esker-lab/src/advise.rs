@@ -1,0 +1,289 @@
+//! `esker lab advise`: settings for this machine, and whether the engine's own choices are good here, each with the rows
+//! it rests on.
+//!
+//! Invariants: only good rows count; what cannot be told apart leaves the default alone; durability is never advised
+//! away, only its price is told.
+
+mod facts;
+mod rules;
+
+use crate::details::Details;
+use crate::error::{LabError, Result};
+use crate::noise::Noise;
+use crate::readback::{figure, parse, parts, text};
+use crate::report::{Report, Row, Status};
+use crate::session::{size_text, Common};
+use crate::{all, doctor};
+use clap::Args;
+use esker_io::host::{read_text, write_text};
+use esker_io::{Disk, PosixDisk};
+use facts::{Fact, Facts};
+use serde_json::{json, Value};
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+/// Options of the command.
+#[derive(Debug, Clone, Args)]
+pub struct Options {
+    #[command(flatten)]
+    common: Common,
+    /// Reports of this machine that --json printed, of single commands or of 'all' [default: measures what it needs]
+    #[arg(value_name = "JSON")]
+    reports: Vec<PathBuf>,
+    /// Writes the settings as a configuration file of MariaDB
+    #[arg(long, value_name = "FILE")]
+    cnf: Option<PathBuf>,
+    /// Writes over that file if it is there
+    #[arg(long, requires = "cnf")]
+    force: bool,
+}
+
+impl Options {
+    pub(crate) fn common(&self) -> &Common {
+        &self.common
+    }
+}
+
+/// What is measured when no report is given.
+const PLAN: [&[&str]; 8] = [
+    &["doctor"],
+    &["io", "--records", "500000", "--buffer", "1M"],
+    &["buffer", "--records", "200000", "--from", "16K", "--to", "4M"],
+    &["buffer", "--records", "200000", "--from", "16K", "--to", "4M", "--model", "myisam"],
+    &["sync", "--count", "50"],
+    &["commit", "--threads", "1,16", "--commits", "500"],
+    &["locks", "--threads", "1,4", "--count", "50000"],
+    &["recovery", "--records", "10000,200000"],
+];
+
+/// What comes out for a setting, or for a choice of the engine's own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    /// Another value is better.
+    Change,
+    /// It stays as it is: something was measurably worse.
+    Keep,
+    /// Nothing can be told apart.
+    Same,
+    /// It stays, or becomes, durable; the rows tell the price.
+    Durable,
+    /// No good row says anything of it.
+    NotMeasured,
+    /// The engine's own choice loses here.
+    Badly,
+}
+
+impl Outcome {
+    fn name(self) -> &'static str {
+        match self {
+            Outcome::Change => "change",
+            Outcome::Keep => "keep",
+            Outcome::Same => "no measurable difference",
+            Outcome::Durable => "durable",
+            Outcome::NotMeasured => "not measured",
+            Outcome::Badly => "the engine chose badly here",
+        }
+    }
+}
+
+/// Advice on one setting; on a choice that no setting changes, its name begins with [`ENGINE`].
+#[derive(Debug, Clone)]
+struct Advice {
+    setting: &'static str,
+    default: String,
+    advised: String,
+    outcome: Outcome,
+    why: String,
+    /// The rows, with their figures.
+    rests: Vec<String>,
+    noise: Noise,
+    /// Some of the rows have too few samples.
+    few: bool,
+}
+
+const ENGINE: &str = "engine: ";
+
+impl Advice {
+    fn new(setting: &'static str, default: impl Into<String>) -> Advice {
+        let default = default.into();
+        Advice {
+            setting,
+            advised: default.clone(),
+            default,
+            outcome: Outcome::NotMeasured,
+            why: String::new(),
+            rests: Vec::new(),
+            noise: Noise::default(),
+            few: false,
+        }
+    }
+
+    /// There is nothing to go by.
+    fn missing(mut self, command: &str) -> Advice {
+        self.why = format!("No good row says anything of it: run 'esker lab {command} --json'.");
+        self
+    }
+
+    fn is(mut self, outcome: Outcome, why: impl Into<String>) -> Advice {
+        (self.outcome, self.why) = (outcome, why.into());
+        self
+    }
+
+    fn rest_on(&mut self, fact: &Fact<'_>, metric: &str) {
+        let words = fact.words(metric);
+        if !self.rests.contains(&words) {
+            self.rests.push(words);
+        }
+        self.noise = self.noise.worse(fact.noise());
+        self.few |= figure(fact.row, metric).is_some_and(|f| f.samples < facts::LEAST_SAMPLES);
+    }
+
+    /// Its reason, and what makes it doubtful.
+    fn words(&self) -> String {
+        let mut words = self.why.clone();
+        if self.few {
+            let _ = write!(words, " Fewer than {} runs tell nothing apart.", facts::LEAST_SAMPLES);
+        }
+        if self.noise.is_too_much() {
+            let steal = 100.0 * self.noise.steal;
+            let _ = write!(words, " Noisy: the host took {steal:.0} percent of the time meanwhile; measure again.");
+        }
+        words
+    }
+
+    fn row(&self) -> Row {
+        let outcome = self.outcome.name().to_owned();
+        let (why, rests) = (self.words(), self.rests.join("; "));
+        Row {
+            params: vec![self.setting.into(), self.default.clone(), self.advised.clone(), outcome, why, rests],
+            metrics: BTreeMap::new(),
+            counts: BTreeMap::new(),
+            base: None,
+            noise: self.noise,
+            status: Status::Good,
+            details: Details::default(),
+        }
+    }
+
+    /// Its lines of the configuration file.
+    fn cnf(&self, out: &mut String) {
+        let _ = writeln!(out, "\n# {}: {}. {}", self.setting, self.outcome.name(), self.words());
+        for row in &self.rests {
+            let _ = writeln!(out, "#   {row}");
+        }
+        if self.setting.starts_with(ENGINE) {
+            return;
+        }
+        // Without the plugin the server would not start on a name that it does not know.
+        let loose = if self.setting.starts_with("esker_") { "loose_" } else { "" };
+        let comment = if self.advised == self.default { "# " } else { "" };
+        let _ = writeln!(out, "{comment}{loose}{} = {}", self.setting, self.advised);
+    }
+}
+
+/// Advises.
+///
+/// # Errors
+/// Files that are no reports, or of several machines; a configuration file that is there already; what measuring fails
+/// with.
+pub fn run(options: &Options) -> Result<Report> {
+    if let Some(path) = options.cnf.as_ref().filter(|_| !options.force) {
+        if PosixDisk::new().exists(path)? {
+            return Err(LabError::Invalid(format!("{} is there already: --force writes over it", path.display())));
+        }
+    }
+    let (reports, mut notes) = match options.reports.is_empty() {
+        true => measured(&options.common)?,
+        false => (read(&options.reports)?, Vec::new()),
+    };
+    let reports: Vec<&Value> = reports.iter().flat_map(parts).collect();
+    let machine = same_machine(&reports)?;
+    let advice = rules::all(&Facts::new(&reports));
+    if let Some(path) = &options.cnf {
+        write_text(path, &cnf(&advice, &machine))?;
+        notes.push(format!("Written: {}. A line that is no comment differs from the default.", path.display()));
+    }
+    notes.push(rules::UNKNOWN.into());
+    let names: Vec<String> = options.reports.iter().map(|p| file_name(p)).collect();
+    Ok(Report {
+        command: "advise",
+        options: options.common.options(json!({ "reports": names })),
+        machine,
+        params: vec!["setting", "default", "advised", "outcome", "why", "rests on"],
+        shown: vec![],
+        shown_counts: vec![],
+        relative: None,
+        null_difference: None,
+        rows: advice.iter().map(Advice::row).collect(),
+        notes,
+    })
+}
+
+fn file_name(path: &Path) -> String {
+    path.file_name().map_or_else(String::new, |n| n.to_string_lossy().into_owned())
+}
+
+fn measured(common: &Common) -> Result<(Vec<Value>, Vec<String>)> {
+    let (reports, notes) = all::measure(common, &PLAN)?;
+    Ok((reports.iter().map(Report::to_json).collect(), notes))
+}
+
+fn read(files: &[PathBuf]) -> Result<Vec<Value>> {
+    let read = |path: &PathBuf| {
+        let name = path.display().to_string();
+        let report = parse(&read_text(path)?, &name)?;
+        match report["command"] == "advise" {
+            true => Err(LabError::Invalid(format!("{name} is advice: give the reports that it rests on"))),
+            false => Ok(report),
+        }
+    };
+    files.iter().map(read).collect()
+}
+
+/// The machine that all reports are of.
+fn same_machine(reports: &[&Value]) -> Result<Value> {
+    let Some(first) = reports.first().map(|r| &r["machine"]) else {
+        return Ok(doctor::machine(Path::new(".")));
+    };
+    let differs = |name: &&&str| reports.iter().any(|r| r["machine"][**name] != first[**name]);
+    if let Some(name) = ["cpu", "cores", "memory_bytes"].iter().find(differs) {
+        return Err(LabError::Invalid(format!("the reports are of several machines: '{name}' differs")));
+    }
+    Ok(first.clone())
+}
+
+/// The configuration file.
+fn cnf(advice: &[Advice], machine: &Value) -> String {
+    let mut out = format!(
+        "# Made by 'esker lab advise' {} for: {}, {} processors, {} of memory, {}.\n\
+         # Each setting is followed by the rows it rests on. A line that is no comment differs from the default.\n\
+         [mariadb]\n",
+        env!("CARGO_PKG_VERSION"),
+        text(&machine["cpu"]).replace('\n', " "),
+        machine["cores"],
+        size_text(machine["memory_bytes"].as_u64().unwrap_or(0)),
+        text(&machine["file_system"]),
+    );
+    advice.iter().for_each(|a| a.cnf(&mut out));
+    out
+}
+
+/// For people: a paragraph each, since reasons do not fit a table.
+#[must_use]
+pub fn to_text(report: &Report) -> String {
+    let mut out = String::new();
+    for row in &report.rows {
+        let [setting, default, advised, outcome, why, rests] = &row.params[..] else { continue };
+        let was = if default == advised { String::new() } else { format!(" (default {default})") };
+        let _ = writeln!(out, "{setting} = {advised}{was}: {outcome}\n    {why}");
+        for row in rests.split("; ").filter(|r| !r.is_empty()) {
+            let _ = writeln!(out, "      {row}");
+        }
+        out.push('\n');
+    }
+    for note in &report.notes {
+        let _ = writeln!(out, "{note}");
+    }
+    out
+}

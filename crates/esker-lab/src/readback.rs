@@ -1,0 +1,158 @@
+//! Reports that were printed as JSON, read again: rows, their parameters in order, their figures, and whether two figures
+//! can be told apart.
+
+use crate::error::{LabError, Result};
+use crate::report::SCHEMA_VERSION;
+use serde_json::Value;
+
+/// Reads a report.
+///
+/// # Errors
+/// When it is none, or one of a newer version.
+pub fn parse(text: &str, name: &str) -> Result<Value> {
+    let report: Value = serde_json::from_str(text).map_err(|e| LabError::Invalid(format!("{name} is no JSON: {e}")))?;
+    if report["schema"] != "esker-lab" {
+        return Err(LabError::Invalid(format!("{name} is no report of esker lab")));
+    }
+    match report["schema_version"].as_u64() {
+        Some(version) if version <= u64::from(SCHEMA_VERSION) => Ok(report),
+        version => {
+            let version = version.map_or_else(|| "none".to_owned(), |v| v.to_string());
+            Err(LabError::Invalid(format!("{name} has schema version {version}, this esker reads {SCHEMA_VERSION}")))
+        }
+    }
+}
+
+/// The commands' reports: those in one of 'all', or the report itself.
+#[must_use]
+pub fn parts(report: &Value) -> Vec<&Value> {
+    match report["reports"].as_array() {
+        Some(reports) => reports.iter().collect(),
+        None => vec![report],
+    }
+}
+
+/// A value as people read it.
+#[must_use]
+pub fn text(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+/// The report's rows.
+pub fn rows(report: &Value) -> impl Iterator<Item = &Value> {
+    report["rows"].as_array().into_iter().flatten()
+}
+
+/// Names of the rows' parameters, in the command's order; of reports that do not tell it, in the alphabet's.
+#[must_use]
+pub fn params(report: &Value) -> Vec<&str> {
+    match report["params"].as_array() {
+        Some(names) => names.iter().filter_map(Value::as_str).collect(),
+        None => {
+            let first = rows(report).next().and_then(|r| r["params"].as_object());
+            first.into_iter().flat_map(|p| p.keys()).map(String::as_str).collect()
+        }
+    }
+}
+
+/// What the report calls a metric, if it is one of those to look at first.
+#[must_use]
+pub fn heading(report: &Value, metric: &str) -> Option<String> {
+    let shown = report["shown"].as_array().into_iter().flatten();
+    shown.filter(|s| s["name"] == metric).find_map(|s| s["heading"].as_str()).map(str::to_owned)
+}
+
+/// A row's values of some parameters, between them `gap`.
+#[must_use]
+pub fn label(row: &Value, names: &[&str], gap: &str) -> String {
+    let values = names.iter().map(|n| row["params"][n].as_str().unwrap_or_default());
+    values.filter(|v| !v.is_empty()).collect::<Vec<_>>().join(gap)
+}
+
+/// A row's figure.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Figure {
+    /// The median, in `unit`.
+    pub median: f64,
+    /// Lower end of its interval.
+    pub low: f64,
+    /// Upper end of its interval.
+    pub high: f64,
+    /// How many samples it is of.
+    pub samples: usize,
+    /// "ns", "s", "bytes", "1/s", "".
+    pub unit: String,
+}
+
+/// A row's figure of that name.
+#[must_use]
+pub fn figure(row: &Value, metric: &str) -> Option<Figure> {
+    let m = &row["metrics"][metric];
+    let median = m["median"].as_f64()?;
+    let end = |name: &str| m[name].as_f64().unwrap_or(median);
+    let samples = m["samples"].as_array().map_or(0, Vec::len);
+    Some(Figure { median, low: end("low"), high: end("high"), samples, unit: text(&m["unit"]) })
+}
+
+impl Figure {
+    /// Can it be told to be less than the other? Its median must be less by more than `null` (0.02: 2 percent), by which
+    /// the same thing measured twice differs, and the intervals must lie apart.
+    #[must_use]
+    pub fn is_below(&self, other: &Figure, null: f64) -> bool {
+        self.median * (1.0 + null) < other.median && self.high < other.low
+    }
+
+    /// One over it, so that less is better where more was.
+    #[must_use]
+    pub fn inverse(&self) -> Figure {
+        let over = |v: f64| if v > 0.0 { 1.0 / v } else { f64::MAX };
+        Figure { median: over(self.median), low: over(self.high), high: over(self.low), ..self.clone() }
+    }
+}
+
+/// A number with three digits that count, or all before the point.
+#[must_use]
+pub fn number(v: f64) -> String {
+    match v.abs() {
+        a if a >= 100.0 || a == 0.0 => format!("{v:.0}"),
+        a if a >= 10.0 => format!("{v:.1}"),
+        a if a >= 1.0 => format!("{v:.2}"),
+        a if a >= 0.001 => {
+            let digits = 2 - a.log10().floor() as i32;
+            format!("{v:.*}", digits as usize)
+        }
+        _ => format!("{v:.2e}"),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn what_is_no_report_is_refused() {
+        assert!(parse("{", "x").unwrap_err().to_string().contains("x is no JSON"));
+        assert!(parse("{}", "x").unwrap_err().to_string().contains("no report"));
+        let newer = json!({"schema": "esker-lab", "schema_version": 99}).to_string();
+        assert!(parse(&newer, "x").unwrap_err().to_string().contains("schema version 99"));
+    }
+
+    #[test]
+    fn figures_are_told_apart_by_both_tests() {
+        let figure =
+            |low: f64, high: f64| Figure { median: (low + high) / 2.0, low, high, samples: 5, unit: "s".into() };
+        assert!(figure(1.0, 2.0).is_below(&figure(3.0, 4.0), 0.1));
+        assert!(!figure(1.0, 3.5).is_below(&figure(3.0, 6.0), 0.1), "the intervals meet");
+        assert!(!figure(1.00, 1.01).is_below(&figure(1.02, 1.03), 0.1), "the same differs by more");
+        let (slow, fast) = (figure(1.0, 2.0).inverse(), figure(3.0, 4.0).inverse());
+        assert!(fast.is_below(&slow, 0.1) && !slow.is_below(&fast, 0.1));
+    }
+
+    #[test]
+    fn numbers_are_short() {
+        let all = [0.0, 0.000_04, 0.012_345, 0.5, 1.2345, 12.345, 123.45, 12345.6].map(number);
+        assert_eq!(all, ["0", "4.00e-5", "0.0123", "0.500", "1.23", "12.3", "123", "12346"]);
+    }
+}

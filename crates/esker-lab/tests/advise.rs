@@ -1,0 +1,325 @@
+//! `esker lab advise` on reports made by hand: what it advises, on which rows, and when it keeps silent.
+
+#![allow(clippy::unwrap_used)]
+
+mod schema;
+
+use clap::Parser;
+use esker_lab::{Lab, LabError, Verdict};
+use serde_json::{json, Value};
+use std::path::PathBuf;
+
+#[derive(Parser)]
+struct Command {
+    #[command(subcommand)]
+    lab: Lab,
+}
+
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let path = std::env::temp_dir().join(format!("esker-lab-advise-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir_all(&path).unwrap();
+        Folder(path)
+    }
+
+    fn file(&self, name: &str) -> String {
+        self.0.join(name).to_str().unwrap().to_owned()
+    }
+
+    /// Advice on some reports, each a file.
+    fn advise(&self, reports: &[Value], more: &[&str]) -> Result<(Verdict, String), LabError> {
+        let name = |n: usize| self.file(&format!("{n}.json"));
+        let names: Vec<String> = (0..reports.len()).map(name).collect();
+        for (name, report) in names.iter().zip(reports) {
+            std::fs::write(name, report.to_string()).unwrap();
+        }
+        let files = names.iter().map(String::as_str);
+        let words = ["lab", "advise"].into_iter().chain(files).chain(more.iter().copied());
+        let mut out = Vec::new();
+        let verdict = esker_lab::run(&Command::try_parse_from(words).unwrap().lab, &mut out)?;
+        Ok((verdict, String::from_utf8(out).unwrap()))
+    }
+
+    /// The advice on one setting: its row's parameters.
+    fn on(&self, setting: &str, reports: &[Value]) -> Value {
+        let (_, text) = self.advise(reports, &["--json"]).unwrap();
+        let advice: Value = serde_json::from_str(&text).unwrap();
+        schema::check(&advice);
+        let rows = advice["rows"].as_array().unwrap();
+        rows.iter().find(|r| r["params"]["setting"] == setting).unwrap()["params"].clone()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A good row: three samples, two percent apart.
+fn row(params: Value, metric: &str, median: f64) -> Value {
+    let samples = [0.98 * median, median, 1.02 * median];
+    let figure = json!({ "unit": "s", "median": median, "low": samples[0], "high": samples[2], "samples": samples });
+    json!({
+        "params": params, "metrics": { metric: figure }, "counts": {}, "status": "good", "why": "", "base": null,
+        "percent": null, "noise": { "steal": 0.0, "cpu_pressure": 0.0, "io_pressure": 0.0 },
+    })
+}
+
+fn report(command: &str, options: Value, null_test: Option<f64>, rows: Vec<Value>) -> Value {
+    json!({
+        "schema": "esker-lab", "schema_version": 1, "esker_version": "0", "command": command, "options": options,
+        "machine": {
+            "kernel": "6.1", "cpu": "a cpu", "cores": 2, "memory_bytes": 8u64 << 30, "file_system": "ext4",
+            "mount_options": "rw", "device": {},
+        },
+        "null_difference": null_test, "relative": null, "rows": rows, "notes": [], "exit_code": 0,
+        "params": match command {
+            "buffer" => json!(["do", "records", "buffer"]),
+            "sync" => json!(["threads", "bytes", "file", "barrier"]),
+            "commit" => json!(["threads", "commit"]),
+            "io" => json!(["do", "way"]),
+            "recovery" => json!(["commits"]),
+            _ => json!(["what", "found", "remark"]),
+        },
+    })
+}
+
+const SIZES: [&str; 7] = ["64K", "128K", "256K", "512K", "1M", "2M", "4M"];
+
+/// What `buffer` would print, with these times for 64K to 4M.
+fn buffers(times: [f64; 7], null: Option<f64>) -> Value {
+    let row = |(size, time): (&str, f64)| {
+        row(json!({ "do": "write", "records": "static", "buffer": size }), "durable_s", time)
+    };
+    report("buffer", json!({ "model": "esker" }), null, SIZES.into_iter().zip(times).map(row).collect())
+}
+
+const BULK: &str = "esker_bulk_buffer_size";
+
+/// 2M is best, 256K cannot be told from it, 128K and the default 1M can.
+const WINNER: [f64; 7] = [9.0, 2.0, 1.01, 1.02, 1.5, 1.0, 1.2];
+
+#[test]
+fn the_smallest_buffer_that_nothing_beats_is_advised() {
+    let folder = Folder::new("winner");
+    let advice = folder.on(BULK, &[buffers(WINNER, None)]);
+    assert_eq!(advice["outcome"], "change");
+    assert_eq!((&advice["default"], &advice["advised"]), (&json!("4M"), &json!("1M")));
+    let rests = advice["rests on"].as_str().unwrap();
+    for row in [
+        "buffer write static 1M: durable_s in s: 1.50 (1.47 to 1.53, 3 runs)",
+        "buffer write static 256K: durable_s in s: 1.01",
+        "buffer write static 2M: durable_s in s: 1.00",
+    ] {
+        assert!(rests.contains(row), "'{row}' is missing in {rests}");
+    }
+    assert!(!rests.contains("64K"), "{rests}");
+}
+
+#[test]
+fn what_cannot_be_told_apart_leaves_the_default() {
+    let folder = Folder::new("same");
+    let same = |reports: &[Value]| {
+        let advice = folder.on(BULK, reports);
+        assert_eq!(advice["advised"], "4M");
+        advice["outcome"] == "no measurable difference"
+    };
+    // Intervals that meet; then a null test that differs by more; then the doctor's.
+    assert!(same(&[buffers([1.0, 1.01, 1.02, 1.0, 1.03, 1.0, 1.0], None)]));
+    assert!(same(&[buffers(WINNER, Some(0.6))]));
+    let doctor = |null: f64| report("doctor", json!({}), Some(null), vec![]);
+    assert!(same(&[buffers(WINNER, None), doctor(0.6)]));
+    assert_eq!(folder.on(BULK, &[buffers(WINNER, None), doctor(0.1)])["outcome"], "change");
+    // Two runs of each tell nothing.
+    let mut few = buffers(WINNER, None);
+    for row in few["rows"].as_array_mut().unwrap() {
+        row["metrics"]["durable_s"]["samples"].as_array_mut().unwrap().pop();
+    }
+    assert!(same(&[few]));
+}
+
+#[test]
+fn what_was_not_measured_says_what_to_run() {
+    let folder = Folder::new("missing");
+    let (_, text) = folder.advise(&[report("doctor", json!({}), None, vec![])], &["--json"]).unwrap();
+    let advice: Value = serde_json::from_str(&text).unwrap();
+    for row in advice["rows"].as_array().unwrap() {
+        let params = &row["params"];
+        assert_eq!((&params["outcome"], &params["default"]), (&json!("not measured"), &params["advised"]), "{params}");
+        assert!(params["why"].as_str().unwrap().contains("run 'esker lab "), "{params}");
+    }
+}
+
+#[test]
+fn only_good_rows_of_the_right_rule_count() {
+    let folder = Folder::new("void");
+    let mut void = buffers(WINNER, None);
+    for n in [2, 3, 5, 6] {
+        void["rows"][n]["status"] = json!("void");
+    }
+    // Without them the default is the best that is left.
+    let advice = folder.on(BULK, &[void]);
+    assert_eq!(advice["outcome"], "no measurable difference");
+    assert!(!advice["rests on"].as_str().unwrap().contains("2M"));
+    let mut other = buffers(WINNER, None);
+    other["options"]["model"] = json!("myisam");
+    assert_eq!(folder.on(BULK, &[other])["outcome"], "not measured");
+}
+
+#[test]
+fn noise_is_told() {
+    let folder = Folder::new("noise");
+    let mut noisy = buffers(WINNER, None);
+    noisy["rows"][4]["noise"]["steal"] = json!(0.4);
+    let (verdict, text) = folder.advise(&[noisy], &[]).unwrap();
+    assert!(text.contains("the host took 40 percent of the time"), "{text}");
+    assert_eq!(verdict, Verdict::Noisy);
+}
+
+fn barriers(reserved_rwf: f64) -> Value {
+    let row = |file: &str, barrier: &str, us: f64| {
+        row(json!({ "threads": "1", "bytes": "4K", "file": file, "barrier": barrier }), "median_us", us)
+    };
+    let rows = vec![
+        row("appended", "fdatasync", 400.0),
+        row("zero-filled", "fdatasync", 100.0),
+        row("zero-filled", "sync_file_range", 10.0),
+        row("reserved", "RWF_DSYNC", reserved_rwf),
+    ];
+    report("sync", json!({}), None, rows)
+}
+
+#[test]
+fn a_bad_choice_of_the_engine_is_named() {
+    let folder = Folder::new("choice");
+    let barrier = |us: f64| folder.on("engine: the log's barrier", &[barriers(us)]);
+    let bad = barrier(50.0);
+    assert_eq!(bad["outcome"], "the engine chose badly here");
+    assert!(bad["why"].as_str().unwrap().contains("'reserved RWF_DSYNC' took 50.0 percent"), "{bad}");
+    // sync_file_range is no barrier.
+    assert_eq!(barrier(101.0)["outcome"], "no measurable difference");
+    assert_eq!(barrier(300.0)["outcome"], "keep");
+}
+
+#[test]
+fn replay_is_held_against_what_the_engine_takes_for_granted() {
+    let folder = Folder::new("replay");
+    let log = |commits: &str, bytes: f64, seconds: f64| {
+        let mut row = row(json!({ "commits": commits }), "open_s", seconds);
+        let samples = [bytes; 3];
+        row["metrics"]["replayed_bytes"] =
+            json!({ "unit": "bytes", "median": bytes, "low": bytes, "high": bytes, "samples": samples });
+        row
+    };
+    let on = |seconds: f64| {
+        let rows = vec![log("1", 1e6, 1.0), log("2", 1e6 + f64::from(64 << 20), 1.0 + seconds)];
+        folder.on("esker_recovery_target_seconds", &[report("recovery", json!({}), None, rows)])
+    };
+    assert_eq!(on(0.5)["outcome"], "no measurable difference");
+    let slow = on(2.0);
+    assert_eq!((&slow["outcome"], &slow["advised"]), (&json!("the engine chose badly here"), &json!("2")));
+}
+
+#[test]
+fn bulk_files_are_judged_by_rows_of_their_own_pieces() {
+    let folder = Folder::new("bulk");
+    let on = |buffer: u64| {
+        let row = |way: &str, s: f64| row(json!({ "do": "write", "way": way }), "durable_s", s);
+        let rows = vec![row("plain", 9.0), row("plain again", 0.1), row("direct", 2.0), row("cached", 1.0)];
+        folder.on("engine: writing bulk files", &[report("io", json!({ "buffer_bytes": buffer }), None, rows)])
+    };
+    let bad = on(1 << 20);
+    assert_eq!((&bad["outcome"], &bad["advised"]), (&json!("the engine chose badly here"), &json!("cached")));
+    assert_eq!(on(128 << 10)["outcome"], "not measured");
+}
+
+fn commits() -> Value {
+    let row = |mode: &str, rate: f64| row(json!({ "threads": "8", "commit": mode }), "per_second", rate);
+    let rows = vec![row("group commit", 5000.0), row("no sync", 90_000.0), row("2pc, prepare synced", 3000.0)];
+    report("commit", json!({}), None, rows)
+}
+
+#[test]
+fn durability_is_priced_and_never_given_up() {
+    let folder = Folder::new("durable");
+    let flush = folder.on("esker_flush_log_at_trx_commit", &[commits()]);
+    assert_eq!((&flush["outcome"], &flush["advised"]), (&json!("durable"), &json!("1")));
+    assert!(flush["why"].as_str().unwrap().contains("threads 8: 5000 a second instead of 90000"), "{flush}");
+    let binlog = folder.on("sync_binlog", &[commits()]);
+    assert_eq!((&binlog["default"], &binlog["advised"]), (&json!("0"), &json!("1")));
+}
+
+#[test]
+fn memory_is_taken_where_it_pays_and_within_the_limit() {
+    let folder = Folder::new("memory");
+    let io = |cold: f64| {
+        let row = |what: &str, ns: f64| row(json!({ "do": what, "way": "cached" }), "ns", ns);
+        report("io", json!({}), Some(0.05), vec![row("read cold", cold), row("read warm", 10.0)])
+    };
+    let doctor = |limit: &str| {
+        let mut row = row(json!({ "what": "memory limit", "found": limit, "remark": "" }), "none", 0.0);
+        row["metrics"] = json!({});
+        report("doctor", json!({}), Some(0.05), vec![row])
+    };
+    let on = |reports: &[Value]| {
+        let advice = folder.on("esker_memory_limit", reports);
+        (advice["outcome"].as_str().unwrap().to_owned(), advice["advised"].as_str().unwrap().to_owned())
+    };
+    let is = |outcome: &str, advised: &str| (outcome.to_owned(), advised.to_owned());
+    assert_eq!(on(&[io(40.0)]), is("change", "2G"));
+    assert_eq!(on(&[io(10.1)]), is("no measurable difference", "256M"));
+    assert_eq!(on(&[io(40.0), doctor("2147483648")]), is("change", "512M"));
+    assert_eq!(on(&[io(10.1), doctor("268435456")]), is("change", "64M"));
+}
+
+#[test]
+fn a_cnf_says_on_what_it_rests() {
+    let folder = Folder::new("cnf");
+    let cnf = folder.file("esker.cnf");
+    let reports = [buffers(WINNER, None), commits(), barriers(100.0)];
+    folder.advise(&reports, &["--cnf", &cnf]).unwrap();
+    let text = std::fs::read_to_string(&cnf).unwrap();
+    let lines: Vec<&str> = text.lines().filter(|l| !l.is_empty() && !l.starts_with('#')).collect();
+    assert_eq!(lines, ["[mariadb]", "loose_esker_bulk_buffer_size = 1M", "sync_binlog = 1"]);
+    assert!(text.contains("#   buffer write static 2M: durable_s in s: 1.00"), "{text}");
+    assert!(text.contains("# loose_esker_flush_log_at_trx_commit = 1"), "{text}");
+    // It is not written over unless told to.
+    std::fs::write(&cnf, "mine").unwrap();
+    let error = folder.advise(&reports, &["--cnf", &cnf]).unwrap_err().to_string();
+    assert!(error.contains("is there already: --force"), "{error}");
+    assert_eq!(std::fs::read_to_string(&cnf).unwrap(), "mine");
+    folder.advise(&reports, &["--cnf", &cnf, "--force"]).unwrap();
+    assert_eq!(std::fs::read_to_string(&cnf).unwrap(), text);
+}
+
+#[test]
+fn reports_of_all_are_taken_and_others_refused() {
+    let folder = Folder::new("refused");
+    let all = json!({
+        "schema": "esker-lab", "schema_version": 1, "command": "all", "reports": [buffers(WINNER, None), commits()],
+    });
+    assert_eq!(folder.on(BULK, &[all])["outcome"], "change");
+    let refused = |report: Value| folder.advise(&[buffers(WINNER, None), report], &[]).unwrap_err().to_string();
+    let mut other = commits();
+    other["machine"]["cores"] = json!(64);
+    assert!(refused(other).contains("several machines: 'cores' differs"));
+    assert!(refused(json!({})).contains("is no report of esker lab"));
+    assert!(refused(report("advise", json!({}), None, vec![])).contains("is advice"));
+    std::fs::write(folder.file("broken"), "{").unwrap();
+    let broken = Command::try_parse_from(["lab", "advise", &folder.file("broken")]).unwrap();
+    let error = esker_lab::run(&broken.lab, &mut Vec::new()).unwrap_err().to_string();
+    assert!(error.contains("broken is no JSON"), "{error}");
+}
+
+#[test]
+fn it_measures_itself_when_told_of_nothing() {
+    let folder = Folder::new("itself");
+    // The time is over soon: what was not measured is not advised on.
+    let (_, text) = folder.advise(&[], &["--dir", &folder.file(""), "--runs", "1", "--max-time", "1s"]).unwrap();
+    assert!(text.contains("was not run: the time is over") && text.contains("not measured"), "{text}");
+    assert_eq!(std::fs::read_dir(&folder.0).unwrap().count(), 0, "something was left behind");
+}
