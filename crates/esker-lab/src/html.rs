@@ -1,19 +1,25 @@
 //! Reports as one page of HTML with its plots in it: no script, no network. Two reports of one command are compared.
 
+mod draw;
+mod plots;
+
 use crate::error::{LabError, Result};
-use crate::readback::{parts, rows, text};
+use crate::readback::{figure, heading, number, params, parts, rows, text, Figure};
+use crate::Lab;
+use clap::Subcommand;
+use draw::escape;
+use plots::{all_metrics, metrics, plots};
 use serde_json::Value;
 use std::fmt::Write;
 
-/// Bars of a plot are at most so long, in pixels.
-const BAR: f64 = 420.0;
-const COLOURS: [&str; 2] = ["#1f6f8b", "#e07a3f"];
+/// A report and its name.
+type Named<'a> = (&'a str, &'a Value);
 
 /// The page.
 ///
 /// # Errors
 /// When two reports are not of one command.
-pub fn page(reports: &[(String, Value)]) -> Result<String> {
+pub fn page<'r>(reports: &'r [(String, Value)]) -> Result<String> {
     let Some((_, first)) = reports.first() else {
         return Err(LabError::Invalid("no report".into()));
     };
@@ -21,153 +27,174 @@ pub fn page(reports: &[(String, Value)]) -> Result<String> {
         let (a, b) = (text(&first["command"]), text(&other["command"]));
         return Err(LabError::Invalid(format!("{name} is of 'esker lab {b}', the other of 'esker lab {a}'")));
     }
-    let title = format!("esker lab {}", text(&first["command"]));
+    let title = escape(&format!("esker lab {}", text(&first["command"])));
     let mut out = format!(
-        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>{0}</title>\n<style>{STYLE}</style></head>\n\
-         <body><h1>{0}</h1>\n",
-        escape(&title)
+        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"color-scheme\" content=\"light dark\">\
+         <title>{title}</title>\n<style>{STYLE}</style></head>\n<body><h1>{title}</h1>\n"
     );
-    if first["command"] == "all" {
-        for part in parts(first) {
-            let same = |(name, all): &(String, Value)| {
-                let fits = parts(all).into_iter().find(|p| p["command"] == part["command"])?;
-                Some((name.clone(), fits.clone()))
-            };
-            let _ = writeln!(out, "<h1>{}</h1>", escape(&text(&part["command"])));
-            one(&mut out, &reports.iter().filter_map(same).collect::<Vec<_>>());
-        }
-    } else {
-        one(&mut out, reports);
+    let named: Vec<Named<'_>> = reports.iter().map(|(name, report)| (name.as_str(), report)).collect();
+    machines(&mut out, &named.iter().map(|(name, report)| (*name, parts(report)[0])).collect::<Vec<_>>());
+    for part in parts(first) {
+        let same = |(name, report): &(&'r str, &'r Value)| {
+            let fits = parts(report).into_iter().find(|p| p["command"] == part["command"])?;
+            Some((*name, fits))
+        };
+        one(&mut out, &named.iter().filter_map(same).collect::<Vec<_>>());
     }
     out.push_str("</body></html>\n");
     Ok(out)
 }
 
 /// One command's reports.
-fn one(out: &mut String, reports: &[(String, Value)]) {
-    for (n, (name, report)) in reports.iter().enumerate() {
-        machine(out, n, name, report);
-    }
-    for metric in reports.first().map_or_else(Vec::new, |r| metrics(&r.1)) {
-        plot(out, reports, &metric);
+fn one(out: &mut String, reports: &[Named<'_>]) {
+    let Some((_, first)) = reports.first() else { return };
+    let command = text(&first["command"]);
+    let lab = Lab::augment_subcommands(clap::Command::new("lab"));
+    let about = lab.find_subcommand(&command).and_then(clap::Command::get_about).map(ToString::to_string);
+    let _ = writeln!(out, "<h2>{}</h2>\n<p>{}.</p>", escape(&command), escape(&about.unwrap_or_default()));
+    reading(out, reports);
+    plots(out, reports);
+    if let [a, b] = reports {
+        comparison(out, a, b);
     }
     for (name, report) in reports {
+        notes(out, report);
         table(out, name, report);
     }
 }
 
-const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;margin:2em auto;max-width:1100px;color:#1d2733}\
-table{border-collapse:collapse;font-size:13px}td,th{padding:.15em .7em;text-align:right;border-bottom:1px solid #dde}\
-td.p,th.p{text-align:left}svg text{font:12px system-ui,sans-serif}.bad{color:#a22}dl{display:grid;grid-template-columns:\
-max-content auto;gap:0 1em}dt{color:#667}dd{margin:0}";
+const STYLE: &str = include_str!("html/style.css");
 
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
-}
-
-fn machine(out: &mut String, n: usize, name: &str, report: &Value) {
-    let _ = writeln!(out, "<h2 style=\"color:{}\">{}</h2><dl>", COLOURS[n % 2], escape(name));
-    for part in ["machine", "options"] {
-        for (key, value) in report[part].as_object().into_iter().flatten() {
-            let value = escape(&text(value));
-            let _ = writeln!(out, "<dt>{}</dt><dd>{value}</dd>", escape(key));
-        }
-    }
-    let exit = &report["exit_code"];
-    if exit != 0 {
-        let _ = writeln!(out, "<dt class=bad>exit code</dt><dd class=bad>{exit}</dd>");
-    }
-    out.push_str("</dl>\n");
-    for note in report["notes"].as_array().into_iter().flatten().take(50) {
-        let _ = writeln!(out, "<p>{}</p>", escape(&text(note)));
-    }
-}
-
-/// Names of the figures that some row has.
-fn metrics(report: &Value) -> Vec<String> {
-    let names = rows(report).filter_map(|r| r["metrics"].as_object()).flat_map(|m| m.keys().cloned());
-    let mut names: Vec<String> = names.collect();
-    names.sort();
-    names.dedup();
-    names
-}
-
-fn label(row: &Value) -> String {
-    let values: Vec<String> = row["params"].as_object().into_iter().flatten().map(|(_, v)| text(v)).collect();
-    values.join(" · ")
-}
-
-/// A bar for each row, with its interval as a line; two reports lie below each other.
-fn plot(out: &mut String, reports: &[(String, Value)], metric: &str) {
-    let figure = |row: &Value, what: &str| row["metrics"][metric][what].as_f64();
-    let highs = reports.iter().flat_map(|(_, r)| rows(r)).filter_map(|r| figure(r, "high"));
-    let most = highs.fold(0.0, f64::max);
-    if most <= 0.0 {
+/// What a stranger must know to read the plots.
+fn reading(out: &mut String, reports: &[Named<'_>]) {
+    if !reports.iter().any(|(_, r)| rows(r).any(|row| row["metrics"].as_object().is_some_and(|m| !m.is_empty()))) {
         return;
     }
-    let labels: Vec<String> = rows(&reports[0].1).filter(|r| figure(r, "median").is_some()).map(label).collect();
-    let unit = rows(&reports[0].1).find_map(|r| r["metrics"][metric]["unit"].as_str()).unwrap_or("");
-    let step = 20 * reports.len() + 6;
-    let (width, height) = (BAR as usize + 480, labels.len() * step + 10);
-    let _ = writeln!(
-        out,
-        "<h3>{} ({})</h3>\n<svg class=plot role=img width=\"{width}\" height=\"{height}\" viewBox=\"0 0 {width} {height}\">",
-        escape(metric),
-        escape(unit)
+    out.push_str(
+        "<p class=how>Points and bars are medians, the thin lines their intervals (95 percent; the whole range with fewer \
+         than six runs). Rows that are not good are in the table only.",
     );
-    for (i, name) in labels.iter().enumerate() {
-        let top = i * step + 4;
-        let _ = writeln!(out, "<text x=\"310\" y=\"{}\" text-anchor=\"end\">{}</text>", top + 14, escape(name));
-        for (n, (_, report)) in reports.iter().enumerate() {
-            let Some(row) = rows(report).find(|r| label(r) == *name) else { continue };
-            let (Some(median), Some(low), Some(high)) =
-                (figure(row, "median"), figure(row, "low"), figure(row, "high"))
-            else {
-                continue;
-            };
-            let (y, at) = (top + 20 * n, |v: f64| 320.0 + v / most * BAR);
-            let (middle, under, colour) = (y + 8, y + 13, COLOURS[n % 2]);
-            let (length, from, to) = ((at(median) - 320.0).max(1.0), at(low), at(high));
-            let beside = to + 6.0;
-            let _ = writeln!(
-                out,
-                "<rect x=\"320\" y=\"{y}\" width=\"{length:.1}\" height=\"16\" fill=\"{colour}\"/><line x1=\"{from:.1}\" \
-                 x2=\"{to:.1}\" y1=\"{middle}\" y2=\"{middle}\" stroke=\"#111\"/><text x=\"{beside:.1}\" \
-                 y=\"{under}\">{median:.3}</text>"
-            );
-        }
+    if let Some(null) = reports.iter().filter_map(|(_, r)| r["null_difference"].as_f64()).reduce(f64::max) {
+        let _ = write!(out, " The same, measured twice, differed by {:.1} percent: less means nothing.", 100.0 * null);
     }
-    out.push_str("</svg>\n");
+    if let [(a, _), (b, _)] = reports {
+        let (a, b) = (escape(a), escape(b));
+        let _ = write!(
+            out,
+            " <b>A</b> is {a}: solid lines, <i class=\"key c0\"></i> bars. <b>B</b> is {b}: dashed lines, \
+             <i class=\"key c1\"></i> bars."
+        );
+    }
+    out.push_str("</p>\n");
 }
 
-fn table(out: &mut String, name: &str, report: &Value) {
-    let names = metrics(report);
-    let first = rows(report).next();
-    let params: Vec<&String> = first.and_then(|r| r["params"].as_object()).into_iter().flat_map(|p| p.keys()).collect();
-    let _ = writeln!(out, "<h3>{}: all rows</h3><table><tr>", escape(name));
-    for p in &params {
-        let _ = write!(out, "<th class=p>{}</th>", escape(p));
+/// Machines, beside each other.
+fn machines(out: &mut String, reports: &[Named<'_>]) {
+    let Some((_, first)) = reports.first() else { return };
+    out.push_str("<table class=machine><tr><th></th>");
+    let version = |(name, report): &Named<'_>| format!("{name}, esker {}", text(&report["esker_version"]));
+    cells(out, "th", reports.iter().map(version));
+    for key in first["machine"].as_object().into_iter().flatten().map(|(key, _)| key) {
+        out.push_str("</tr>\n<tr>");
+        cells(out, "th", std::iter::once(key.replace('_', " ")));
+        cells(out, "td", reports.iter().map(|(_, r)| plain(&r["machine"][key.as_str()])));
     }
-    for m in &names {
-        let _ = write!(out, "<th>{}</th>", escape(m));
+    out.push_str("</tr></table>\n");
+}
+
+/// Cells of text.
+fn cells(out: &mut String, tag: &str, values: impl Iterator<Item = String>) {
+    values.for_each(|v| *out += &format!("<{tag} class=p>{}</{tag}>", escape(&v)));
+}
+
+/// A value without JSON's signs.
+fn plain(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::Array(all) => all.iter().map(plain).collect::<Vec<_>>().join(", "),
+        Value::Object(all) => all.iter().map(|(k, v)| format!("{k} {}", plain(v))).collect::<Vec<_>>().join(", "),
+        other => text(other),
+    }
+}
+
+fn notes(out: &mut String, report: &Value) {
+    let _ = writeln!(out, "<p class=note>Asked for: {}.</p>", escape(&plain(&report["options"])));
+    let exit = &report["exit_code"];
+    if exit != 0 {
+        let _ = writeln!(out, "<p class=bad>Exit code {exit}: see 'esker lab --help'.</p>");
+    }
+    for note in report["notes"].as_array().into_iter().flatten().take(50) {
+        let _ = writeln!(out, "<p class=note>{}</p>", escape(&text(note)));
+    }
+}
+
+/// The figures of two reports beside each other, B in percent of A.
+fn comparison(out: &mut String, a: &Named<'_>, b: &Named<'_>) {
+    let (names, shown) = (params(a.1), metrics(a.1));
+    let null = [a, b].iter().filter_map(|(_, r)| r["null_difference"].as_f64()).fold(0.0, f64::max);
+    out.push_str("<h3>B in percent of A</h3><div class=wide><table><tr>");
+    cells(out, "th", names.iter().map(|p| (*p).to_owned()));
+    for metric in &shown {
+        let title = heading(a.1, metric).unwrap_or_else(|| metric.clone());
+        let _ = write!(out, "<th>{}: A</th><th>B</th><th>percent</th>", escape(&title));
+    }
+    out.push_str("</tr>\n");
+    for row in rows(a.1) {
+        let Some(other) = rows(b.1).find(|r| r["params"] == row["params"]) else { continue };
+        out.push_str("<tr>");
+        cells(out, "td", names.iter().map(|p| plain(&row["params"][p])));
+        for metric in &shown {
+            let good = |r: &Value| figure(r, metric).filter(|_| r["status"] == "good");
+            let (a, b) = (good(row), good(other));
+            let percent = a.as_ref().zip(b.as_ref()).map_or_else(String::new, |(a, b)| percent(a, b, null));
+            let cell = |f: Option<Figure>| f.map_or_else(String::new, |f| number(f.median));
+            let _ = write!(out, "<td>{}</td><td>{}</td><td>{percent}</td>", cell(a), cell(b));
+        }
+        out.push_str("</tr>\n");
+    }
+    out.push_str("</table></div>\n<p>'same': they differ by less than the same does, or their intervals meet.</p>\n");
+}
+
+fn percent(a: &Figure, b: &Figure, null: f64) -> String {
+    match a.is_below(b, null) || b.is_below(a, null) {
+        true if a.median > 0.0 => format!("<b>{:.1}</b>", 100.0 * b.median / a.median),
+        true => String::new(),
+        false => "same".into(),
+    }
+}
+
+/// All rows with all figures.
+fn table(out: &mut String, name: &str, report: &Value) {
+    let (names, metrics) = (params(report), all_metrics(report));
+    let _ = writeln!(out, "<h3>{}: all rows</h3><div class=wide><table><tr>", escape(name));
+    cells(out, "th", names.iter().map(|p| (*p).to_owned()));
+    for metric in &metrics {
+        let unit = rows(report).find_map(|r| r["metrics"][metric]["unit"].as_str()).unwrap_or("");
+        let title = heading(report, metric).unwrap_or_else(|| metric.clone());
+        let _ = write!(out, "<th>{} <small>{}</small></th>", escape(&title), escape(unit));
     }
     out.push_str("<th class=p>counts</th><th class=p>status</th></tr>\n");
     for row in rows(report) {
         out.push_str("<tr>");
-        for p in &params {
-            let _ = write!(out, "<td class=p>{}</td>", escape(&text(&row["params"][p.as_str()])));
-        }
-        for m in &names {
-            let median = row["metrics"][m]["median"].as_f64().map_or_else(String::new, |v| format!("{v:.3}"));
-            let _ = write!(out, "<td>{median}</td>");
+        cells(out, "td", names.iter().map(|p| plain(&row["params"][p])));
+        for metric in &metrics {
+            let _ = write!(out, "<td>{}</td>", figure(row, metric).map_or_else(String::new, |f| with_interval(&f)));
         }
         let counts: Vec<String> =
             row["counts"].as_object().into_iter().flatten().map(|(k, v)| format!("{k} {v}")).collect();
         let status = format!("{} {}", text(&row["status"]), text(&row["why"]));
-        let _ =
-            writeln!(out, "<td class=p>{}</td><td class=p>{}</td></tr>", escape(&counts.join(", ")), escape(&status));
+        let bad = if row["status"] == "good" { "" } else { " bad" };
+        let (counts, status) = (escape(&counts.join(", ")), escape(&status));
+        let _ = writeln!(out, "<td class=p>{counts}</td><td class=\"p{bad}\">{status}</td></tr>");
     }
-    out.push_str("</table>\n");
+    out.push_str("</table></div>\n");
+}
+
+fn with_interval(f: &Figure) -> String {
+    match (f.high - f.low) / 2.0 {
+        0.0 => number(f.median),
+        half => format!("{} <small>±{}</small>", number(f.median), number(half)),
+    }
 }
 
 #[cfg(test)]
@@ -176,29 +203,76 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn report(median: f64) -> Value {
+    fn figure(median: f64) -> Value {
+        json!({"unit": "ns", "median": median, "low": 0.99 * median, "high": median, "samples": [median]})
+    }
+
+    /// A row for each value of a parameter.
+    fn report(param: &str, rows: &[(&str, f64)]) -> Value {
+        let row = |(value, median): &(&str, f64)| {
+            json!({
+                "params": {param: value}, "counts": {"calls": 3}, "status": "good", "why": "",
+                "metrics": {"ns": figure(*median), "other": figure(1.0)},
+            })
+        };
         json!({
             "schema": "esker-lab", "schema_version": 1, "command": "io", "machine": {"cpu": "<&>"}, "options": {},
-            "notes": [], "exit_code": 0,
-            "rows": [{
-                "params": {"way": "plain"}, "counts": {"calls": 3}, "status": "good", "why": "",
-                "metrics": {"ns": {"unit": "ns", "median": median, "low": median, "high": median, "samples": [median]}},
-            }],
+            "null_difference": 0.1, "notes": [], "exit_code": 0, "params": [param],
+            "shown": [{"name": "ns", "heading": "ns a record"}], "rows": rows.iter().map(row).collect::<Vec<_>>(),
         })
+    }
+
+    fn page_of(a: &Value, b: &Value) -> String {
+        page(&[("a".into(), a.clone()), ("b".into(), b.clone())]).unwrap()
     }
 
     #[test]
     fn two_reports_lie_side_by_side() {
-        let page = page(&[("a".into(), report(1.0)), ("b".into(), report(2.0))]).unwrap();
-        assert_eq!(page.matches("<rect").count(), 2);
+        let page = page_of(&report("way", &[("x", 1.0)]), &report("way", &[("x", 2.0)]));
+        // One plot of the figure that is shown; the other is in the tables.
+        assert_eq!((page.matches("<svg").count(), page.matches("<rect").count()), (1, 2));
         assert!(page.contains("&lt;&amp;&gt;") && !page.contains("<script") && !page.contains("http"));
-        assert!(page.contains("width=\"420.0\"") && page.contains("width=\"210.0\""));
+        assert!(page.contains("width=\"220.0\"") && page.contains("width=\"110.0\""));
+        assert!(page.contains("<b>200.0</b>"));
+    }
+
+    #[test]
+    fn sizes_make_lines() {
+        let a = report("buffer", &[("1K", 9.0), ("2K", 4.0), ("4K", 2.0), ("8K", 2.0)]);
+        let b = report("buffer", &[("1K", 9.1), ("2K", 1.0), ("4K", 2.0), ("8K", 2.0)]);
+        let page = page_of(&a, &b);
+        assert_eq!((page.matches("<polyline").count(), page.matches("<circle").count()), (2, 8));
+        assert_eq!(page.matches("class=\"c0 second\"").count(), 1);
+        // What differs by less than the same does is the same.
+        assert_eq!((page.matches("<td>same</td>").count(), page.matches("<b>25.0</b>").count()), (3, 1));
+        assert!(page.contains("ns a record") && page.contains("buffer in bytes, logarithmic"));
+    }
+
+    #[test]
+    fn what_is_not_good_is_not_drawn() {
+        let mut void = report("way", &[("x", 1.0), ("y", 2.0)]);
+        void["rows"][1]["status"] = json!("void");
+        let page = page(&[("a".into(), void)]).unwrap();
+        assert_eq!(page.matches("<rect").count(), 1);
+        assert!(page.contains("void"));
+    }
+
+    #[test]
+    fn histograms_are_drawn() {
+        let mut report = report("threads", &[("1", 1.0), ("4", 2.0)]);
+        for n in [0, 1] {
+            report["rows"][n]["histograms"] =
+                json!({"wait": {"unit": "ns", "buckets": [[1024, 2048, 3], [4096, null, 1]]}});
+        }
+        let page = page(&[("a".into(), report)]).unwrap();
+        assert_eq!((page.matches("<polyline").count(), page.matches("<circle").count()), (2, 6));
     }
 
     #[test]
     fn reports_of_two_commands_are_refused() {
-        let mut other = report(1.0);
+        let first = report("way", &[("x", 1.0)]);
+        let mut other = first.clone();
         other["command"] = json!("sync");
-        assert!(page(&[("a".into(), report(1.0)), ("b".into(), other)]).is_err());
+        assert!(page(&[("a".into(), first), ("b".into(), other)]).is_err());
     }
 }

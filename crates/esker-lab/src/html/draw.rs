@@ -1,0 +1,243 @@
+//! Drawing: scales, lines and bars as SVG. Colours are classes of the page's style, so that they follow light and dark.
+
+use crate::readback::{number, Figure};
+use std::fmt::Write;
+
+/// Colours of the page's style.
+pub(super) const COLOURS: usize = 8;
+/// Pixels of a plot, and its margins.
+const WIDTH: f64 = 520.0;
+const HEIGHT: f64 = 300.0;
+const LEFT: f64 = 58.0;
+const RIGHT: f64 = 12.0;
+const BOTTOM: f64 = 44.0;
+const TOP: f64 = 12.0;
+/// Bars begin here, and the longest ends here.
+const BAR_START: f64 = 210.0;
+const BAR_END: f64 = 430.0;
+const BAR_STEP: f64 = 17.0;
+/// Ticks of the x axis at most.
+const TICKS: usize = 9;
+
+/// A value at a place, which is a number, its text, or both.
+#[derive(Debug, Clone)]
+pub(super) struct Point {
+    pub(super) x: f64,
+    pub(super) label: String,
+    pub(super) y: Figure,
+}
+
+/// Points that belong together.
+#[derive(Debug, Clone)]
+pub(super) struct Series {
+    pub(super) name: String,
+    /// Of the page's style, below [`COLOURS`].
+    pub(super) colour: usize,
+    /// Of the second report.
+    pub(super) second: bool,
+    pub(super) points: Vec<Point>,
+}
+
+/// What stands at the axes.
+#[derive(Debug, Clone)]
+pub(super) struct Axes {
+    pub(super) x: String,
+    pub(super) y: String,
+}
+
+pub(super) fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+/// From values to pixels.
+struct Scale {
+    log: bool,
+    least: f64,
+    most: f64,
+    start: f64,
+    end: f64,
+}
+
+impl Scale {
+    fn at(&self, v: f64) -> f64 {
+        let of = |v: f64| if self.log { v.max(self.least).ln() } else { v };
+        let (least, most) = (of(self.least), of(self.most));
+        let share = if most > least { (of(v) - least) / (most - least) } else { 0.5 };
+        self.start + share * (self.end - self.start)
+    }
+
+    /// Round values within it.
+    fn ticks(&self) -> Vec<f64> {
+        if self.log {
+            let (first, last) = (self.least.log10().floor() as i32, self.most.log10().ceil() as i32);
+            let steps: &[f64] = if last - first > 3 { &[1.0] } else { &[1.0, 2.0, 5.0] };
+            let all = (first..=last).flat_map(|d| steps.iter().map(move |s| s * 10f64.powi(d)));
+            return all.filter(|v| *v >= 0.999 * self.least && *v <= 1.001 * self.most).collect();
+        }
+        let step = round_up((self.most - self.least) / 5.0);
+        let n = (self.most / step + 0.001).floor() as i32;
+        (0..=n.clamp(0, 20)).map(|i| f64::from(i) * step).collect()
+    }
+
+    /// For the y axis: all values, from zero unless they are far apart.
+    fn of_values(values: &[f64], start: f64, end: f64) -> Scale {
+        let most = values.iter().copied().fold(0.0, f64::max);
+        let least = values.iter().copied().fold(f64::MAX, f64::min);
+        if least > 0.0 && most / least > 50.0 {
+            return Scale { log: true, least: least * 0.8, most: most * 1.25, start, end };
+        }
+        Scale { log: false, least: 0.0, most: if most > 0.0 { 1.05 * most } else { 1.0 }, start, end }
+    }
+}
+
+/// The next of 1, 2, 5, 10, 20 ...
+fn round_up(v: f64) -> f64 {
+    let unit = 10f64.powf(v.max(1e-12).log10().floor());
+    [1.0, 2.0, 5.0].into_iter().map(|s| s * unit).find(|s| *s >= 0.999 * v).unwrap_or(10.0 * unit)
+}
+
+/// A tick's number.
+fn short(v: f64) -> String {
+    let (v, unit) = match v.abs() {
+        a if a >= 1e9 => (v / 1e9, "G"),
+        a if a >= 1e6 => (v / 1e6, "M"),
+        a if a >= 1e4 => (v / 1e3, "k"),
+        _ => (v, ""),
+    };
+    // No more digits than it has.
+    let text = format!("{v:.6}");
+    format!("{}{unit}", text.trim_end_matches('0').trim_end_matches('.'))
+}
+
+fn open(out: &mut String, height: f64, name: &str) {
+    let _ = writeln!(
+        out,
+        "<svg class=plot role=img aria-label=\"{}\" width=\"{WIDTH}\" height=\"{height}\" viewBox=\"0 0 {WIDTH} {height}\">",
+        escape(name)
+    );
+}
+
+/// Lines over a logarithmic x axis.
+pub(super) fn lines(series: &[Series], axes: &Axes) -> String {
+    let points = || series.iter().flat_map(|s| &s.points);
+    let mut places: Vec<(f64, &str)> = points().map(|p| (p.x, p.label.as_str())).collect();
+    places.sort_by(|a, b| a.0.total_cmp(&b.0));
+    places.dedup_by(|a, b| a.0 == b.0);
+    let (Some(first), Some(last)) = (places.first(), places.last()) else { return String::new() };
+    let x = Scale { log: first.0 > 0.0, least: first.0, most: last.0, start: LEFT + 8.0, end: WIDTH - RIGHT - 8.0 };
+    let values: Vec<f64> = points().flat_map(|p| [p.y.median, p.y.low, p.y.high]).collect();
+    let y = Scale::of_values(&values, HEIGHT - BOTTOM, TOP);
+    let mut out = String::new();
+    open(&mut out, HEIGHT, &format!("{} over {}", axes.y, axes.x));
+    grid(&mut out, &places, (&x, &y), axes);
+    for s in series {
+        let class = format!("c{}{}", s.colour, if s.second { " second" } else { "" });
+        let at: Vec<(f64, f64)> = s.points.iter().map(|p| (x.at(p.x), y.at(p.y.median))).collect();
+        let path: Vec<String> = at.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
+        let _ = writeln!(out, "<g class=\"{class}\"><polyline points=\"{}\"/>", path.join(" "));
+        for (p, (px, py)) in s.points.iter().zip(at) {
+            let (low, high) = (y.at(p.y.low), y.at(p.y.high));
+            let words = format!("{}: {} at {}", s.name, interval(&p.y), p.label);
+            let _ = writeln!(
+                out,
+                "<path d=\"M{px:.1} {low:.1}V{high:.1}\"/><circle cx=\"{px:.1}\" cy=\"{py:.1}\" r=\"3\"><title>{}</title></circle>",
+                escape(&words)
+            );
+        }
+        out.push_str("</g>\n");
+    }
+    out.push_str("</svg>\n");
+    out
+}
+
+fn interval(y: &Figure) -> String {
+    let [median, low, high] = [y.median, y.low, y.high].map(number);
+    format!("{median} ({low} to {high})")
+}
+
+/// Axes with their ticks and names.
+fn grid(out: &mut String, places: &[(f64, &str)], (x, y): (&Scale, &Scale), axes: &Axes) {
+    for tick in y.ticks() {
+        let (at, under) = (y.at(tick), y.at(tick) + 4.0);
+        let (text, right, left) = (short(tick), WIDTH - RIGHT, LEFT - 6.0);
+        let _ = writeln!(
+            out,
+            "<path class=grid d=\"M{LEFT} {at:.1}H{right}\"/><text x=\"{left}\" y=\"{under:.1}\" text-anchor=\"end\">{text}</text>"
+        );
+    }
+    let every = places.len().div_ceil(TICKS);
+    for (v, label) in places.iter().step_by(every.max(1)) {
+        let (at, from, to, under) = (x.at(*v), HEIGHT - BOTTOM, HEIGHT - BOTTOM + 4.0, HEIGHT - BOTTOM + 17.0);
+        let _ = writeln!(
+            out,
+            "<path class=axis d=\"M{at:.1} {from}V{to}\"/><text x=\"{at:.1}\" y=\"{under}\" text-anchor=\"middle\">{}</text>",
+            escape(label)
+        );
+    }
+    let (floor, right, middle) = (HEIGHT - BOTTOM, WIDTH - RIGHT, (LEFT + WIDTH - RIGHT) / 2.0);
+    let (foot, half) = (HEIGHT - 8.0, (HEIGHT - BOTTOM + TOP) / 2.0);
+    let log = if y.log { ", logarithmic" } else { "" };
+    let _ = writeln!(
+        out,
+        "<path class=axis d=\"M{LEFT} {floor}H{right}\"/><text class=name x=\"{middle}\" y=\"{foot}\" text-anchor=\"middle\">{}</text>\
+         <text class=name x=\"14\" y=\"{half}\" text-anchor=\"middle\" transform=\"rotate(-90 14 {half})\">{}{log}</text>",
+        escape(&axes.x),
+        escape(&axes.y)
+    );
+}
+
+/// A bar for each point, with its interval; those of the same label lie below each other.
+pub(super) fn bars(series: &[Series], axes: &Axes) -> String {
+    let mut labels: Vec<&str> = Vec::new();
+    for point in series.iter().flat_map(|s| &s.points) {
+        if !labels.contains(&point.label.as_str()) {
+            labels.push(&point.label);
+        }
+    }
+    let most = series.iter().flat_map(|s| &s.points).map(|p| p.y.high).fold(0.0, f64::max);
+    let x = Scale { log: false, least: 0.0, most: most.max(f64::MIN_POSITIVE), start: BAR_START, end: BAR_END };
+    let group = BAR_STEP * series.len() as f64 + 5.0;
+    let mut out = String::new();
+    open(&mut out, group * labels.len() as f64 + 26.0, &axes.y);
+    for (i, label) in labels.iter().enumerate() {
+        let top = group * i as f64 + 4.0;
+        let (left, middle) = (BAR_START - 8.0, top + (group - 5.0) / 2.0 + 4.0);
+        let _ = writeln!(out, "<text x=\"{left}\" y=\"{middle:.1}\" text-anchor=\"end\">{}</text>", escape(label));
+        for (n, s) in series.iter().enumerate() {
+            let Some(point) = s.points.iter().find(|p| p.label == *label) else { continue };
+            bar(&mut out, s, point, top + BAR_STEP * n as f64, &x);
+        }
+    }
+    let foot = group * labels.len() as f64 + 18.0;
+    let _ = writeln!(out, "<text class=name x=\"{BAR_START}\" y=\"{foot:.1}\">{}</text></svg>", escape(&axes.y));
+    out
+}
+
+fn bar(out: &mut String, s: &Series, point: &Point, top: f64, x: &Scale) {
+    let (length, middle) = ((x.at(point.y.median) - BAR_START).max(1.0), top + 7.0);
+    let (low, high, beside, under) = (x.at(point.y.low), x.at(point.y.high), x.at(point.y.high) + 6.0, top + 11.0);
+    let _ = writeln!(
+        out,
+        "<g class=c{}><rect x=\"{BAR_START}\" y=\"{top:.1}\" width=\"{length:.1}\" height=\"14\"/></g>\
+         <path class=whisker d=\"M{low:.1} {middle:.1}H{high:.1}\"/><text x=\"{beside:.1}\" y=\"{under:.1}\">{}</text>",
+        s.colour,
+        number(point.y.median)
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scales_have_round_ticks() {
+        let linear = Scale::of_values(&[10.0, 47.0], 0.0, 100.0);
+        assert_eq!((linear.log, linear.ticks()), (false, vec![0.0, 10.0, 20.0, 30.0, 40.0]));
+        let log = Scale::of_values(&[1.0, 3000.0], 0.0, 100.0);
+        assert_eq!((log.log, log.ticks()), (true, vec![1.0, 10.0, 100.0, 1000.0]));
+        // Zero is not on a logarithmic scale, and nothing but zeros is a scale too.
+        assert!(!Scale::of_values(&[0.0, 1e9], 0.0, 1.0).log);
+        assert_eq!(Scale::of_values(&[0.0], 0.0, 100.0).at(0.0), 0.0);
+        assert_eq!([0.3, 5000.0, 20_000.0, 1.5e6, 2e9].map(short), ["0.3", "5000", "20k", "1.5M", "2G"]);
+    }
+}

@@ -1,0 +1,317 @@
+//! Which plots reports give: one for each figure to look at first, as lines where a parameter is a size or a count with
+//! enough values, else as bars; many lines are parted into several plots. And one for each kind of histogram.
+
+use super::draw::{bars, escape, lines, Axes, Point, Series, COLOURS};
+use super::Named;
+use crate::readback::{figure, heading, label, params, rows, text, Figure};
+use serde_json::Value;
+use std::fmt::Write;
+
+/// A parameter with fewer values is no axis.
+const LEAST_PLACES: usize = 4;
+
+/// All plots.
+pub(super) fn plots(out: &mut String, reports: &[Named<'_>]) {
+    let Some((_, first)) = reports.first() else { return };
+    out.push_str("<div class=plots>\n");
+    let layout = Layout::of(first);
+    for metric in metrics(first) {
+        let figure = |row: &Value| figure(row, &metric);
+        let title = heading(first, &metric).unwrap_or_else(|| metric.clone());
+        for (part, rows_of) in layout.parts(first) {
+            let series = layout.series(reports, &rows_of, &figure);
+            one(out, &layout, &series, &title, &part);
+        }
+    }
+    for name in histograms(first) {
+        distribution(out, reports, &layout, &name);
+    }
+    out.push_str("</div>\n");
+}
+
+/// Names of the figures to look at first; of reports that do not tell, all.
+pub(super) fn metrics(report: &Value) -> Vec<String> {
+    if let Some(shown) = report["shown"].as_array() {
+        return shown.iter().map(|s| text(&s["name"])).collect();
+    }
+    all_metrics(report)
+}
+
+/// Names of all figures that some row has.
+pub(super) fn all_metrics(report: &Value) -> Vec<String> {
+    let names = rows(report).filter_map(|r| r["metrics"].as_object()).flat_map(|m| m.keys().cloned());
+    let mut names: Vec<String> = names.collect();
+    names.sort();
+    names.dedup();
+    names
+}
+
+/// Names of all histograms that some row has.
+fn histograms(report: &Value) -> Vec<String> {
+    let names = rows(report).filter_map(|r| r["histograms"].as_object()).flat_map(|m| m.keys().cloned());
+    let mut names: Vec<String> = names.collect();
+    names.sort();
+    names.dedup();
+    names
+}
+
+/// A number, or a size such as 128K.
+fn quantity(text: &str) -> Option<f64> {
+    let shift = text.chars().last().and_then(|c| "KMGT".find(c)).map_or(0, |i| 10 * (i as i32 + 1));
+    let digits = if shift > 0 { &text[..text.len() - 1] } else { text };
+    digits.parse::<f64>().ok().filter(|v| v.is_finite()).map(|v| v * 2f64.powi(shift))
+}
+
+fn different<'a>(report: &'a Value, param: &str) -> Vec<&'a str> {
+    let mut values: Vec<&str> = rows(report).filter_map(|r| r["params"][param].as_str()).collect();
+    values.sort_unstable();
+    values.dedup();
+    values
+}
+
+/// The rows' different values of some parameters, in their order.
+fn distinct(report: &Value, names: &[&str]) -> Vec<String> {
+    let mut found: Vec<String> = Vec::new();
+    for name in rows(report).map(|r| label(r, names, " ")) {
+        if !found.contains(&name) {
+            found.push(name);
+        }
+    }
+    found
+}
+
+/// What each parameter is for.
+struct Layout<'a> {
+    axis: Option<&'a str>,
+    /// What tells lines apart, or bars.
+    names: Vec<&'a str>,
+    /// The parameter that parts a plot into several.
+    part: Option<&'a str>,
+    /// The lines there can be: their places in this list are their colours, in all plots.
+    lines: Vec<String>,
+}
+
+impl<'a> Layout<'a> {
+    fn of(report: &'a Value) -> Layout<'a> {
+        let mut varying = params(report);
+        varying.retain(|p| different(report, p).len() > 1);
+        if varying.is_empty() {
+            varying = params(report);
+        }
+        let places = |p: &str| {
+            let values = different(report, p);
+            let numbers = values.iter().filter_map(|v| quantity(v)).filter(|v| *v > 0.0).count();
+            (numbers == values.len() && numbers >= LEAST_PLACES).then_some(numbers)
+        };
+        let axis = varying.iter().copied().filter_map(|p| Some((p, places(p)?))).max_by_key(|(_, n)| *n).map(|p| p.0);
+        let mut names: Vec<&str> = varying.into_iter().filter(|p| Some(*p) != axis).collect();
+        let part =
+            (axis.is_some() && names.len() > 1 && distinct(report, &names).len() > COLOURS).then(|| names.remove(0));
+        let lines = distinct(report, &names);
+        Layout { axis, names, part, lines }
+    }
+
+    /// The rows of each plot, by its name.
+    fn parts<'r>(&self, report: &'r Value) -> Vec<(String, Vec<&'r Value>)> {
+        let Some(part) = self.part else { return vec![(String::new(), rows(report).collect())] };
+        let mut parts: Vec<(String, Vec<&Value>)> = Vec::new();
+        for row in rows(report) {
+            let name = text(&row["params"][part]);
+            match parts.iter_mut().find(|p| p.0 == name) {
+                Some(found) => found.1.push(row),
+                None => parts.push((name, vec![row])),
+            }
+        }
+        parts
+    }
+
+    /// One series for each name and report; those of the second have the colour of the first. Only good rows count.
+    fn series(
+        &self,
+        reports: &[Named<'_>],
+        among: &[&Value],
+        figure: &dyn Fn(&Value) -> Option<Figure>,
+    ) -> Vec<Series> {
+        let mut found: Vec<Series> = Vec::new();
+        for (n, (report_name, report)) in reports.iter().enumerate() {
+            for row in rows(report).filter(|r| among.iter().any(|a| a["params"] == r["params"])) {
+                let (Some(y), true) = (figure(row), row["status"] == "good") else { continue };
+                let (name, place, colour) = match self.axis {
+                    Some(axis) => {
+                        let line = label(row, &self.names, " ");
+                        let colour = self.lines.iter().position(|l| *l == line).unwrap_or(0);
+                        (line, text(&row["params"][axis]), colour)
+                    }
+                    None => ((*report_name).to_owned(), label(row, &self.names, " · "), n),
+                };
+                let point = Point { x: quantity(&place).unwrap_or(0.0), label: place, y };
+                match found.iter_mut().find(|s| s.name == name && s.second == (n > 0)) {
+                    Some(series) => series.points.push(point),
+                    None => {
+                        found.push(Series { name, colour: colour % COLOURS, second: n > 0, points: vec![point] });
+                    }
+                }
+            }
+        }
+        found.iter_mut().for_each(|s| s.points.sort_by(|a, b| a.x.total_cmp(&b.x)));
+        found
+    }
+}
+
+/// One plot with its title and legend.
+fn one(out: &mut String, layout: &Layout<'_>, series: &[Series], title: &str, part: &str) {
+    let points = || series.iter().flat_map(|s| &s.points);
+    if points().all(|p| p.y.high <= 0.0) {
+        return;
+    }
+    let unit = points().next().map_or("", |p| p.y.unit.as_str());
+    let better = match unit {
+        "ns" | "us" | "s" => "less is better",
+        "1/s" => "more is better",
+        _ => "",
+    };
+    let told = unit.is_empty() || unit == "1/s" || title.split(' ').any(|word| word == unit);
+    let y = if told { title.to_owned() } else { format!("{title}, in {unit}") };
+    let mut places: Vec<f64> = points().map(|p| p.x).collect();
+    places.sort_by(f64::total_cmp);
+    places.dedup();
+    let svg = match layout.axis {
+        Some(axis) if places.len() > 1 => {
+            let bytes = points().any(|p| p.label.ends_with(['K', 'M', 'G', 'T']));
+            let unit = if bytes { " in bytes" } else { "" };
+            lines(series, &Axes { x: format!("{axis}{unit}, logarithmic"), y })
+        }
+        // A single place: the lines are bars.
+        Some(_) => bars(&turned(series), &Axes { x: String::new(), y }),
+        None => bars(series, &Axes { x: String::new(), y }),
+    };
+    let title = if part.is_empty() { title.to_owned() } else { format!("{title}: {part}") };
+    let _ = writeln!(out, "<figure><figcaption><b>{}</b> <small>{better}</small></figcaption>\n{svg}", escape(&title));
+    if layout.axis.is_some() && places.len() > 1 {
+        legend(out, series);
+    }
+    out.push_str("</figure>\n");
+}
+
+/// Series of a point each as one series a report, named by their names.
+fn turned(series: &[Series]) -> Vec<Series> {
+    let mut reports: Vec<Series> = Vec::new();
+    for s in series {
+        let points = s.points.iter().map(|p| Point { label: s.name.clone(), ..p.clone() });
+        match reports.iter_mut().find(|r| r.second == s.second) {
+            Some(report) => report.points.extend(points),
+            None => {
+                let colour = usize::from(s.second);
+                reports.push(Series { name: String::new(), colour, second: s.second, points: points.collect() });
+            }
+        }
+    }
+    reports
+}
+
+fn legend(out: &mut String, series: &[Series]) {
+    let first: Vec<&Series> = series.iter().filter(|s| !s.second).collect();
+    if first.len() < 2 {
+        return;
+    }
+    out.push_str("<ul class=legend>");
+    for s in first {
+        let _ = write!(out, "<li><i class=c{}></i>{}</li>", s.colour, escape(&s.name));
+    }
+    out.push_str("</ul>\n");
+}
+
+/// How often how long: a line for each row.
+fn distribution(out: &mut String, reports: &[Named<'_>], layout: &Layout<'_>, name: &str) {
+    let names: Vec<&str> = layout.part.into_iter().chain(layout.names.iter().copied()).chain(layout.axis).collect();
+    let mut series: Vec<Series> = Vec::new();
+    for (n, (_, report)) in reports.iter().enumerate() {
+        let with = rows(report).filter(|r| r["histograms"][name].is_object() && r["status"] == "good");
+        for (i, row) in with.enumerate() {
+            let points = shares(&row["histograms"][name]);
+            series.push(Series { name: label(row, &names, " "), colour: i % COLOURS, second: n > 0, points });
+        }
+    }
+    let unit = rows(reports[0].1).find_map(|r| r["histograms"][name]["unit"].as_str()).unwrap_or("");
+    for part in series.chunks(COLOURS).filter(|p| p.iter().any(|s| !s.points.is_empty())) {
+        let axes = Axes { x: format!("{unit}, logarithmic"), y: "percent of all".into() };
+        let svg = lines(part, &axes);
+        let _ = writeln!(
+            out,
+            "<figure><figcaption><b>{}</b> <small>how often it took how long</small></figcaption>\n{svg}",
+            escape(name)
+        );
+        legend(out, part);
+        out.push_str("</figure>\n");
+    }
+}
+
+/// A histogram's buckets in percent of all, those without values too.
+fn shares(histogram: &Value) -> Vec<Point> {
+    let buckets = histogram["buckets"].as_array().into_iter().flatten();
+    let filled: Vec<(f64, f64, f64)> = buckets
+        .filter_map(|b| {
+            let from = b[0].as_f64()?.max(0.5);
+            Some((from, b[1].as_f64().unwrap_or(2.0 * from), b[2].as_f64()?))
+        })
+        .collect();
+    let total: f64 = filled.iter().map(|b| b.2).sum();
+    let point = |x: f64, share: f64| {
+        let y = Figure { median: share, low: share, high: share, samples: 1, unit: "percent".into() };
+        Point { x, label: duration(x), y }
+    };
+    let mut points: Vec<Point> = Vec::new();
+    let mut end = filled.first().map_or(0.0, |b| b.0);
+    for (from, to, n) in filled {
+        while end > 0.0 && end < 0.99 * from {
+            points.push(point(end, 0.0));
+            end *= 2.0;
+        }
+        points.push(point(from, 100.0 * n / total));
+        end = to;
+    }
+    points
+}
+
+/// Nanoseconds for an axis.
+fn duration(ns: f64) -> String {
+    match ns {
+        v if v >= 1e9 => format!("{:.1}s", v / 1e9),
+        v if v >= 1e6 => format!("{:.0}ms", v / 1e6),
+        v if v >= 1e3 => format!("{:.0}us", v / 1e3),
+        v => format!("{v:.0}ns"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn sizes_and_counts_are_axes() {
+        assert_eq!(
+            ["8", "128K", "1.5M", "cold", ""].map(quantity),
+            [Some(8.0), Some(131_072.0), Some(1_572_864.0), None, None]
+        );
+        let report = |values: &[&str]| {
+            let row = |v: &&str| json!({ "params": { "do": "write", "way": "x", "buffer": v } });
+            let mut rows: Vec<Value> = values.iter().map(row).collect();
+            rows[0]["params"]["do"] = json!("read");
+            json!({ "params": ["do", "way", "buffer"], "rows": rows })
+        };
+        let many = report(&["1K", "2K", "4K", "8K"]);
+        let layout = Layout::of(&many);
+        assert_eq!((layout.axis, layout.names, layout.part), (Some("buffer"), vec!["do"], None));
+        assert_eq!(layout.lines, ["read", "write"]);
+        let few = report(&["1K", "2K", "4K"]);
+        assert_eq!(Layout::of(&few).axis, None);
+    }
+
+    #[test]
+    fn empty_buckets_are_drawn_too() {
+        let points = shares(&json!({ "unit": "ns", "buckets": [[1024, 2048, 3], [8192, null, 1]] }));
+        let found: Vec<(f64, f64)> = points.iter().map(|p| (p.x, p.y.median)).collect();
+        assert_eq!(found, [(1024.0, 75.0), (2048.0, 0.0), (4096.0, 0.0), (8192.0, 25.0)]);
+    }
+}
