@@ -151,7 +151,7 @@ mkdir -p build "$CACHE"
 ASKED="${MARIADB_SRC:-}|${MARIADB_BIN:-}"
 [ -z "${MARIADB_SRC:-}" ] || source_version "$MARIADB_SRC" >/dev/null
 
-TOOLS=$(missing build-essential pkg-config python3 dpkg-dev e2fsprogs libfuse3-dev fuse3)
+TOOLS=$(missing build-essential pkg-config python3 dpkg-dev e2fsprogs libfuse3-dev fuse3 chromium)
 [ -z "$TOOLS" ] || apt_install $TOOLS
 
 if [ -n "${MARIADB_BIN:-}" ]; then

@@ -3,7 +3,7 @@
 
     scripts/test.py              all steps, under 40 minutes on two cores from nothing
     scripts/test.py --soak       the long version: 10,000 seeds, 100 kills, 50 power cuts; writes build/soak.md
-    scripts/test.py STEP...      only these steps (setup build rules fmt clippy cargo fuzz exports mtr-esker mtr-engine differential faults kill powercut)
+    scripts/test.py STEP...      only these steps (setup build browser rules fmt clippy cargo fuzz exports mtr-esker mtr-engine differential faults kill powercut)
 
 Logs are in build/test/STEP.log. The simulation is time-boxed by ESKER_SIM_SECONDS, or runs ESKER_SIM_SEEDS seeds.
 KILLS=, CUTS=, SEED= are passed on. Rust's tests run optimized, but with assertions and overflow checks.
@@ -51,6 +51,7 @@ def steps(soak):
     return [
         ("setup", "packages, headers, toolchain", ["scripts/setup.sh"], 15, {}, None),
         ("build", "the plugin and the command", ["make", "--no-print-directory", "build"], 15, {}, None),
+        ("browser", "the lab's pages in headless Chromium", ["scripts/browser_test.py"], 3, {}, None),
         ("rules", "who may use whom", ["scripts/check_deps.py"], 1, {}, None),
         ("fmt", "formatting", ["cargo", "fmt", "--all", "--check", "--", "--color", "never"], 1, {}, None),
         ("clippy", "clippy, warnings are errors", ["cargo", "clippy", "--workspace", "--all-targets", "--", "-D", "warnings"], 10, {}, None),
@@ -103,7 +104,7 @@ def main():
     for name, what, command, minutes, environment, counter in every:
         if only and name not in only:
             continue
-        needs_build = name in ("exports", "mtr-esker", "mtr-engine", "differential", "faults", "kill", "powercut")
+        needs_build = name in ("browser", "exports", "mtr-esker", "mtr-engine", "differential", "faults", "kill", "powercut")
         if ("build" in broken and needs_build) or ("setup" in broken and (needs_build or name == "build")):
             failed += 1
             lines.append(f"  FAILED   {name:12} not run: {'setup' if 'setup' in broken else 'build'} failed")

@@ -12,9 +12,11 @@ const LEFT: f64 = 58.0;
 const RIGHT: f64 = 12.0;
 const BOTTOM: f64 = 44.0;
 const TOP: f64 = 12.0;
-/// Bars begin here, and the longest ends here.
-const BAR_START: f64 = 210.0;
+/// The longest bar ends here.
 const BAR_END: f64 = 430.0;
+/// About the width of a letter, and the letters of a bar's label at most.
+const LETTER: f64 = 6.6;
+const LETTERS: usize = 42;
 const BAR_STEP: f64 = 17.0;
 /// Ticks of the x axis at most.
 const TICKS: usize = 9;
@@ -195,30 +197,35 @@ pub(super) fn bars(series: &[Series], axes: &Axes) -> String {
         }
     }
     let most = series.iter().flat_map(|s| &s.points).map(|p| p.y.high).fold(0.0, f64::max);
-    let x = Scale { log: false, least: 0.0, most: most.max(f64::MIN_POSITIVE), start: BAR_START, end: BAR_END };
+    let longest = labels.iter().map(|l| l.chars().count().min(LETTERS)).max().unwrap_or(0);
+    let start = (LETTER * longest as f64 + 14.0).max(80.0);
+    let x = Scale { log: false, least: 0.0, most: most.max(f64::MIN_POSITIVE), start, end: BAR_END };
     let group = BAR_STEP * series.len() as f64 + 5.0;
     let mut out = String::new();
     open(&mut out, group * labels.len() as f64 + 26.0, &axes.y);
     for (i, label) in labels.iter().enumerate() {
         let top = group * i as f64 + 4.0;
-        let (left, middle) = (BAR_START - 8.0, top + (group - 5.0) / 2.0 + 4.0);
-        let _ = writeln!(out, "<text x=\"{left}\" y=\"{middle:.1}\" text-anchor=\"end\">{}</text>", escape(label));
+        let (left, middle) = (start - 8.0, top + (group - 5.0) / 2.0 + 4.0);
+        let cut: String = label.chars().take(LETTERS - 1).chain(['…']).collect();
+        let cut = if label.chars().count() > LETTERS { &cut } else { *label };
+        let _ = writeln!(out, "<text x=\"{left:.1}\" y=\"{middle:.1}\" text-anchor=\"end\">{}</text>", escape(cut));
         for (n, s) in series.iter().enumerate() {
             let Some(point) = s.points.iter().find(|p| p.label == *label) else { continue };
             bar(&mut out, s, point, top + BAR_STEP * n as f64, &x);
         }
     }
     let foot = group * labels.len() as f64 + 18.0;
-    let _ = writeln!(out, "<text class=name x=\"{BAR_START}\" y=\"{foot:.1}\">{}</text></svg>", escape(&axes.y));
+    let _ = writeln!(out, "<text class=name x=\"{start:.1}\" y=\"{foot:.1}\">{}</text></svg>", escape(&axes.y));
     out
 }
 
 fn bar(out: &mut String, s: &Series, point: &Point, top: f64, x: &Scale) {
-    let (length, middle) = ((x.at(point.y.median) - BAR_START).max(1.0), top + 7.0);
+    let start = x.start;
+    let (length, middle) = ((x.at(point.y.median) - x.start).max(1.0), top + 7.0);
     let (low, high, beside, under) = (x.at(point.y.low), x.at(point.y.high), x.at(point.y.high) + 6.0, top + 11.0);
     let _ = writeln!(
         out,
-        "<g class=c{}><rect x=\"{BAR_START}\" y=\"{top:.1}\" width=\"{length:.1}\" height=\"14\"/></g>\
+        "<g class=c{}><rect x=\"{start:.1}\" y=\"{top:.1}\" width=\"{length:.1}\" height=\"14\"/></g>\
          <path class=whisker d=\"M{low:.1} {middle:.1}H{high:.1}\"/><text x=\"{beside:.1}\" y=\"{under:.1}\">{}</text>",
         s.colour,
         number(point.y.median)
