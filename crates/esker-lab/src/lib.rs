@@ -123,7 +123,7 @@ fn page_of(files: &[&PathBuf]) -> Result<String> {
     let read = |path: &&PathBuf| {
         let name = path.display().to_string();
         let report = readback::parse(&read_text(path)?, &name)?;
-        Ok((name, report))
+        Ok((name.trim_end_matches(".json").to_owned(), report))
     };
     html::page(&files.iter().map(read).collect::<Result<Vec<_>>>()?)
 }

@@ -14,12 +14,10 @@ const BOTTOM: f64 = 44.0;
 const TOP: f64 = 12.0;
 /// The longest bar ends here.
 const BAR_END: f64 = 430.0;
-/// About the width of a letter, and the letters of a bar's label at most.
+/// About the width of a letter; the letters of a bar's label at most.
 const LETTER: f64 = 6.6;
 const LETTERS: usize = 42;
 const BAR_STEP: f64 = 17.0;
-/// Ticks of the x axis at most.
-const TICKS: usize = 9;
 
 /// A value at a place, which is a number, its text, or both.
 #[derive(Debug, Clone)]
@@ -167,12 +165,16 @@ fn grid(out: &mut String, places: &[(f64, &str)], (x, y): (&Scale, &Scale), axes
             "<path class=grid d=\"M{LEFT} {at:.1}H{right}\"/><text x=\"{left}\" y=\"{under:.1}\" text-anchor=\"end\">{text}</text>"
         );
     }
-    let every = places.len().div_ceil(TICKS);
-    for (v, label) in places.iter().step_by(every.max(1)) {
+    let width = |label: &str| LETTER * label.chars().count() as f64 + 8.0;
+    let widest = places.iter().map(|p| width(p.1)).fold(30.0, f64::max);
+    let every = (places.len() as f64 * widest / (WIDTH - LEFT - RIGHT)).ceil().max(1.0) as usize;
+    for (v, label) in places.iter().step_by(every) {
         let (at, from, to, under) = (x.at(*v), HEIGHT - BOTTOM, HEIGHT - BOTTOM + 4.0, HEIGHT - BOTTOM + 17.0);
+        // A long one would leave the picture.
+        let middle = at.min(WIDTH - width(label) / 2.0);
         let _ = writeln!(
             out,
-            "<path class=axis d=\"M{at:.1} {from}V{to}\"/><text x=\"{at:.1}\" y=\"{under}\" text-anchor=\"middle\">{}</text>",
+            "<path class=axis d=\"M{at:.1} {from}V{to}\"/><text x=\"{middle:.1}\" y=\"{under}\" text-anchor=\"middle\">{}</text>",
             escape(label)
         );
     }
