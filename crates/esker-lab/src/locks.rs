@@ -173,13 +173,7 @@ fn work(session: &Session, shared: &Shared, thread: usize, count: u64, steps: u3
     }
 }
 
-fn measure(
-    session: &Session,
-    threads: usize,
-    count: u64,
-    steps: u32,
-    timing: Timing,
-) -> Result<Sample> {
+fn measure(session: &Session, threads: usize, count: u64, steps: u32, timing: Timing) -> Result<Sample> {
     let mut details = Details::default();
     let shared = Mutex::new(SITE, (0u64, 0u64));
     let before = figures();
