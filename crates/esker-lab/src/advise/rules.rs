@@ -164,17 +164,22 @@ fn memory_limit(facts: &Facts<'_>) -> Advice {
     }
 }
 
+/// Is it of storage that keeps what it is given?
+fn keeps(fact: &Fact<'_>) -> bool {
+    !fact.param("on").contains("tmpfs")
+}
+
 /// What two ways of committing differ by, at each number of threads: words, and the rows they rest on.
 fn price(facts: &Facts<'_>, advice: &mut Advice, with: &str, without: &str) -> Option<String> {
     let mut words = Vec::new();
-    for group in facts.groups("commit", &["commit"], |_| true) {
+    for group in facts.groups("commit", &["commit"], keeps) {
         let (Some(a), Some(b)) = (group.with("commit", with), group.with("commit", without)) else { continue };
         let (Some(paid), Some(free)) = (figure(a.row, RATE.metric), figure(b.row, RATE.metric)) else { continue };
         [a, b].into_iter().for_each(|f| advice.rest_on(f, RATE.metric));
         let (paid, free) = (number(paid.median), number(free.median));
         words.push(match group.is_better(b, a, RATE) {
-            true => format!("threads {}: {paid} a second instead of {free}", group.label()),
-            false => format!("threads {}: no measurable difference", group.label()),
+            true => format!("threads {}: {paid} a second instead of {free}", a.param("threads")),
+            false => format!("threads {}: no measurable difference", a.param("threads")),
         });
     }
     (!words.is_empty()).then(|| words.join("; "))
@@ -210,7 +215,7 @@ fn profile_locks(facts: &Facts<'_>) -> Advice {
         [on, off].into_iter().for_each(|f| advice.rest_on(f, RECORD_TIME.metric));
         if group.is_better(off, on, RECORD_TIME) {
             let percent = number(Group::percent(on, off, RECORD_TIME) - 100.0);
-            slower.push(format!("threads {}: {percent} percent", group.label()));
+            slower.push(format!("threads {}: {percent} percent", on.param("threads")));
         }
     }
     match (known, slower.is_empty()) {
@@ -275,7 +280,7 @@ const CHOICES: [Choice; 4] = [
         command: "sync",
         by: By::least("median_us"),
         vary: &["file", "barrier"],
-        // What flushes no device cache is no barrier, and a log goes on.
+        // What flushes no device cache is no barrier, and a log cannot be written over in one place.
         among: |f| f.param("barrier") != "sync_file_range" && f.param("file") != "one place",
         own: |f| f.param("barrier") == BARRIER && matches!(f.param("file"), "zero-filled" | "recycled"),
         does: "fdatasync of segments that were filled with zeros",
@@ -286,7 +291,7 @@ const CHOICES: [Choice; 4] = [
         command: "commit",
         by: RATE,
         vary: &["commit"],
-        among: |f| matches!(f.param("commit"), "group commit" | "one sync per commit"),
+        among: |f| keeps(f) && matches!(f.param("commit"), "group commit" | "one sync per commit"),
         own: |f| f.param("commit") == "group commit",
         does: "group commit",
         measure: "commit",
