@@ -1,0 +1,235 @@
+//! `esker lab` where things go wrong: Ctrl-C, a full disk, a folder that cannot be written, io_uring refused; and sizes
+//! that are odd, and no records at all. Mounts are made in a namespace of their own; where that is not allowed, the test
+//! says so and is skipped.
+
+#![allow(clippy::unwrap_used)]
+
+use serde_json::Value;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let path = std::env::temp_dir().join(format!("esker-cli-trouble-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir_all(&path).unwrap();
+        Folder(path)
+    }
+
+    fn name(&self) -> &str {
+        self.0.to_str().unwrap()
+    }
+
+    fn assert_empty(&self) {
+        let left: Vec<_> = std::fs::read_dir(&self.0).unwrap().map(|e| e.unwrap().path()).collect();
+        assert!(left.is_empty(), "left behind: {left:?}");
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn esker(folder: &Folder, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_esker"));
+    command.arg("lab").args(arguments).args(["--json", "--dir", folder.name()]).stdin(Stdio::null());
+    command
+}
+
+/// A report: every figure is a number, and the process ended by itself and well, on a noisy machine too.
+fn report(output: &Output, what: &[&str]) -> Value {
+    assert!(matches!(output.status.code(), Some(0 | 3)), "{what:?}: {output:?}");
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    for row in report["rows"].as_array().unwrap() {
+        for (name, metric) in row["metrics"].as_object().unwrap() {
+            let figures = ["median", "low", "high"].map(|f| metric[f].is_number());
+            let samples = metric["samples"].as_array().unwrap();
+            // What is no number (0/0) would be null.
+            assert!(figures == [true; 3] && samples.iter().all(Value::is_number), "{what:?}: {name}: {row}");
+        }
+    }
+    report
+}
+
+fn statuses(report: &Value) -> Vec<&str> {
+    report["rows"].as_array().unwrap().iter().map(|r| r["status"].as_str().unwrap()).collect()
+}
+
+#[test]
+fn odd_sizes_and_no_records_give_figures_or_a_reason() {
+    let folder = Folder::new("odd");
+    for arguments in [
+        &["io", "--records", "3000", "--record-bytes", "1"][..],
+        &["io", "--records", "3000", "--record-bytes", "7", "--buffer", "1"],
+        &["io", "--records", "300", "--record-bytes", "4097", "--buffer", "100"],
+        &["io", "--records", "0"],
+        &["buffer", "--records", "3000", "--record-bytes", "1", "--to", "4K"],
+        &["buffer", "--records", "300", "--record-bytes", "4097", "--to", "64K"],
+        &["buffer", "--records", "3000", "--record-bytes", "7", "--to", "4K", "--model", "myisam"],
+        &["buffer", "--records", "0", "--to", "4K"],
+    ] {
+        let output = esker(&folder, &[arguments, &["--runs", "1"]].concat()).output().unwrap();
+        folder.assert_empty();
+        if arguments.contains(&"0") && output.status.code() == Some(1) {
+            assert!(!output.stderr.is_empty(), "{arguments:?} was refused without a word");
+            continue;
+        }
+        let report = report(&output, arguments);
+        // A file system without O_DIRECT, and a cache that cannot be dropped, are not ours.
+        let right = |s: &&str| *s == "good" || *s == "unsupported";
+        assert!(statuses(&report).iter().all(right) && !statuses(&report).is_empty(), "{arguments:?}: {report:#}");
+    }
+}
+
+#[test]
+fn ctrl_c_ends_every_command_with_what_is_done() {
+    for arguments in [
+        &["buffer", "--records", "1000000", "--runs", "100000", "--to", "4K"][..],
+        &["trace", "--reads", "1000000000"],
+        &["locks", "--threads", "2", "--count", "1000000000"],
+        &["recovery", "--records", "10000000", "--target", "5"],
+    ] {
+        let folder = Folder::new(&format!("ctrl-c-{}", arguments[0]));
+        let mut command = esker(&folder, arguments);
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        // The handler is set before the folder is made.
+        while std::fs::read_dir(&folder.0).unwrap().next().is_none() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        std::thread::sleep(Duration::from_millis(300));
+        let killed = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+        assert!(killed.success());
+        let output = child.wait_with_output().unwrap();
+        folder.assert_empty();
+        // Stopped before there was anything to report, or without room for so much: both say so.
+        if output.status.code() == Some(1) {
+            let words = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!(words.contains("stopped") || words.contains("free; use fewer"), "{arguments:?}: {words}");
+            continue;
+        }
+        let report = report(&output, arguments);
+        assert!(statuses(&report).contains(&"stopped"), "{arguments:?}: {report:#}");
+    }
+}
+
+/// A shell in a mount namespace of its own, with a tmpfs of these options on `folder`; its output, or `None` where that
+/// is not allowed. `$E` is esker, `$D` the folder, `$O` one outside of it.
+fn mounted(folder: &Folder, outside: &Folder, options: &str, script: &str) -> Option<Output> {
+    let script = format!("mount -t tmpfs -o {options} none \"$D\" || exit 99\n{script}");
+    for unshare in [&["-m"][..], &["-r", "-m"]] {
+        let output = Command::new("unshare")
+            .args(unshare)
+            .args(["sh", "-c", &script])
+            .env("E", env!("CARGO_BIN_EXE_esker"))
+            .env("D", &folder.0)
+            .env("O", &outside.0)
+            .stdin(Stdio::null())
+            .output();
+        match output {
+            Ok(output) if !matches!(output.status.code(), Some(99)) && !refused(&output) => return Some(output),
+            _ => {}
+        }
+    }
+    eprintln!("skipped: no tmpfs can be mounted in a namespace of its own here (not root, or a container)");
+    None
+}
+
+fn refused(output: &Output) -> bool {
+    String::from_utf8_lossy(&output.stderr).starts_with("unshare: ")
+}
+
+fn read(folder: &Folder, name: &str) -> String {
+    std::fs::read_to_string(Path::new(&folder.0).join(name)).unwrap()
+}
+
+#[test]
+fn a_disk_that_is_too_small_is_refused() {
+    let (folder, outside) = (Folder::new("small"), Folder::new("small-out"));
+    let script = "for c in io buffer doctor trace recovery; do\n\
+                    \"$E\" lab $c --dir \"$D\" 2>>\"$O/words\"; echo $? >>\"$O/codes\"\n\
+                  done; ls -A \"$D\" >\"$O/left\"";
+    let Some(output) = mounted(&folder, &outside, "size=8m", script) else { return };
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(read(&outside, "codes"), "1\n".repeat(5), "{}", read(&outside, "words"));
+    assert_eq!(read(&outside, "words").matches("free; use fewer records").count(), 5, "{}", read(&outside, "words"));
+    assert_eq!(read(&outside, "left"), "");
+}
+
+#[test]
+fn a_folder_that_cannot_be_written_is_refused() {
+    let outside = Folder::new("unwritable-out");
+    let file = outside.0.join("file");
+    std::fs::write(&file, "").unwrap();
+    let below = Folder(file.join("folder"));
+    for command in ["doctor", "io", "buffer", "sync", "commit", "trace", "locks", "recovery"] {
+        let output = esker(&below, &[command]).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{command}: {output:?}");
+        assert!(String::from_utf8_lossy(&output.stderr).contains("cannot create folder"), "{command}: {output:?}");
+    }
+    let folder = Folder::new("read-only");
+    let script = "\"$E\" lab doctor --dir \"$D\"; code=$?; ls -A \"$D\" >\"$O/left\"; exit $code";
+    let Some(output) = mounted(&folder, &outside, "ro,size=1m", script) else { return };
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("Read-only file system"), "{output:?}");
+    assert_eq!(read(&outside, "left"), "");
+}
+
+/// A process that gets `error` for io_uring_setup, by a filter as container runtimes have one.
+fn without_io_uring(mut command: Command, error: i32) -> Output {
+    // The number of the call is the first word of what a filter sees; it is the same on all architectures.
+    const IO_URING_SETUP: u32 = 425;
+    let step = |code: u32, jt: u8, jf: u8, k: u32| libc::sock_filter { code: code as u16, jt, jf, k };
+    let mut filter = [
+        step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
+        step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, IO_URING_SETUP),
+        step(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ERRNO | error as u32),
+        step(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
+    ];
+    let install = move || {
+        let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
+        // SAFETY: two system calls with valid arguments; nothing is allocated between fork and exec.
+        let failed = unsafe {
+            libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0
+                || libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &program) != 0
+        };
+        if failed {
+            return Err(std::io::Error::last_os_error());
+        }
+        Ok(())
+    };
+    // SAFETY: see above.
+    unsafe { command.pre_exec(install) };
+    command.output().unwrap()
+}
+
+#[test]
+fn io_uring_refused_has_its_reason_and_stops_nothing() {
+    let folder = Folder::new("uring");
+    for error in [libc::EPERM, libc::ENOSYS] {
+        let output = without_io_uring(esker(&folder, &["doctor", "--runs", "1"]), error);
+        let doctor = report(&output, &["doctor"]);
+        let row = |what: &str| {
+            let rows = doctor["rows"].as_array().unwrap();
+            rows.iter().find(|r| r["params"]["what"] == what).unwrap()["params"].clone()
+        };
+        let uring = row("io_uring");
+        assert_eq!((uring["found"].as_str(), uring["state"].as_str()), (Some("no"), Some("warning")));
+        let remark = uring["remark"].as_str().unwrap();
+        // Where a sysctl forbids it as well, that is the reason given.
+        assert!(remark.contains("seccomp") || remark.contains("io_uring_disabled"), "{remark}");
+        assert_eq!(row("system call filter")["found"], "yes");
+        let output = without_io_uring(esker(&folder, &["io", "--records", "5000", "--runs", "1"]), error);
+        let io = report(&output, &["io"]);
+        let background = |r: &&Value| r["params"]["way"].as_str().unwrap().starts_with("background");
+        let rows: Vec<&Value> = io["rows"].as_array().unwrap().iter().filter(background).collect();
+        // Cold rows may be refused where the cache cannot be dropped; writing is not.
+        assert!(!rows.is_empty() && rows.iter().any(|r| r["status"] == "good"), "{io:#}");
+        folder.assert_empty();
+    }
+}
