@@ -110,7 +110,7 @@ fn ctrl_c_ends_every_command_with_what_is_done() {
         // Stopped before there was anything to report, or without room for so much: both say so.
         if output.status.code() == Some(1) {
             let words = String::from_utf8_lossy(&output.stderr).into_owned();
-            assert!(words.contains("stopped") || words.contains("free; use fewer"), "{arguments:?}: {words}");
+            assert!(words.contains("stopped") || words.contains("use fewer records"), "{arguments:?}: {words}");
             continue;
         }
         let report = report(&output, arguments);
@@ -157,8 +157,31 @@ fn a_disk_that_is_too_small_is_refused() {
     let Some(output) = mounted(&folder, &outside, "size=8m", script) else { return };
     assert!(output.status.success(), "{output:?}");
     assert_eq!(read(&outside, "codes"), "1\n".repeat(5), "{}", read(&outside, "words"));
-    assert_eq!(read(&outside, "words").matches("free; use fewer records").count(), 5, "{}", read(&outside, "words"));
+    assert_eq!(read(&outside, "words").matches("use fewer records").count(), 5, "{}", read(&outside, "words"));
     assert_eq!(read(&outside, "left"), "");
+}
+
+#[test]
+fn a_disk_that_fills_up_meanwhile_fails_rows_and_nothing_else() {
+    for arguments in
+        ["buffer --records 100000 --to 4K --runs 100000", "sync --count 500 --threads 1 --sizes 64K --runs 1000"]
+    {
+        let (folder, outside) = (Folder::new("fills"), Folder::new("fills-out"));
+        // The lab has a minute to end by itself; then a test fails instead of waiting.
+        let script = format!(
+            "timeout -k 5 60 \"$E\" lab {arguments} --max-time 6s --json --dir \"$D\" >\"$O/json\" & pid=$!\n\
+             while ! ls \"$D\"/esker-lab-*/* >/dev/null 2>&1; do kill -0 $pid || exit 98; sleep 0.02; done\n\
+             head -c 1G /dev/zero >\"$D/filler\" 2>/dev/null\n\
+             wait $pid; code=$?; rm \"$D/filler\"; ls -A \"$D\" >\"$O/left\"; exit $code"
+        );
+        let Some(output) = mounted(&folder, &outside, "size=200m", &script) else { return };
+        // 4: every row failed, or is of what a tmpfs does not have.
+        assert!(matches!(output.status.code(), Some(0 | 3 | 4)), "{arguments}: {output:?}");
+        let report: Value = serde_json::from_str(&read(&outside, "json")).unwrap();
+        let full = |r: &&Value| r["status"] == "failed" && r["why"].as_str().unwrap().contains("No space left");
+        assert!(report["rows"].as_array().unwrap().iter().filter(full).count() >= 2, "{arguments}: {report:#}");
+        assert_eq!(read(&outside, "left"), "");
+    }
 }
 
 #[test]
