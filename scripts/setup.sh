@@ -8,6 +8,7 @@
 #   MARIADB_SRC=dir   an unpacked MariaDB source tree of the server's version (nothing is downloaded then)
 #   MARIADB_BIN=dir   prefix or bin directory of a MariaDB of your own (no server package is installed then)
 #   ESKER_MIRROR=url  Debian mirror for the source package (default http://deb.debian.org)
+#   FOR_TESTS=1       with what only tests need (a browser)
 #   FORCE=1           look at everything again
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -35,6 +36,7 @@ check_rust() {
 # ---- is everything here already? -----------------------------------------------------------------------------------
 up_to_date() {
     [ -z "${FORCE:-}" ] && [ -r build/env.sh ] || return 1
+    [ -z "${FOR_TESTS:-}" ] || command -v chromium >/dev/null || return 1
     (
         want_src=${MARIADB_SRC:-} want_bin=${MARIADB_BIN:-}
         . build/env.sh
@@ -151,7 +153,7 @@ mkdir -p build "$CACHE"
 ASKED="${MARIADB_SRC:-}|${MARIADB_BIN:-}"
 [ -z "${MARIADB_SRC:-}" ] || source_version "$MARIADB_SRC" >/dev/null
 
-TOOLS=$(missing build-essential pkg-config python3 dpkg-dev e2fsprogs libfuse3-dev fuse3 chromium)
+TOOLS=$(missing build-essential pkg-config python3 dpkg-dev e2fsprogs libfuse3-dev fuse3 ${FOR_TESTS:+chromium})
 [ -z "$TOOLS" ] || apt_install $TOOLS
 
 if [ -n "${MARIADB_BIN:-}" ]; then

@@ -49,7 +49,7 @@ def steps(soak):
     alike = {"SEEDS": "200"} if soak else {"SEEDS": os.environ.get("SEEDS", "6"), "SEED": os.environ.get("SEED", "106")}
     long = 24 * 60 if soak else 0
     return [
-        ("setup", "packages, headers, toolchain", ["scripts/setup.sh"], 15, {}, None),
+        ("setup", "packages, headers, toolchain", ["scripts/setup.sh"], 15, {"FOR_TESTS": "1"}, None),
         ("build", "the plugin and the command", ["make", "--no-print-directory", "build"], 15, {}, None),
         ("browser", "the lab's pages in headless Chromium", ["scripts/browser_test.py"], 3, {}, None),
         ("rules", "who may use whom", ["scripts/check_deps.py"], 1, {}, None),

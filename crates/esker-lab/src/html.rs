@@ -4,7 +4,7 @@ mod draw;
 mod plots;
 
 use crate::error::{LabError, Result};
-use crate::readback::{figure, heading, number, params, parts, rows, text, Figure};
+use crate::readback::{all_rows, figure, heading, number, params, parts, rows, text, Figure};
 use crate::Lab;
 use clap::Subcommand;
 use draw::escape;
@@ -174,7 +174,7 @@ fn table(out: &mut String, name: &str, report: &Value) {
         let _ = write!(out, "<th>{} <small>{}</small></th>", escape(&title), escape(unit));
     }
     out.push_str("<th class=p>counts</th><th class=p>status</th></tr>\n");
-    for row in rows(report) {
+    for row in all_rows(report) {
         out.push_str("<tr>");
         cells(out, "td", names.iter().map(|p| plain(&row["params"][p])));
         for metric in &metrics {

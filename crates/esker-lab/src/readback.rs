@@ -3,6 +3,7 @@
 
 use crate::error::{LabError, Result};
 use crate::report::SCHEMA_VERSION;
+use crate::session::AGAIN;
 use serde_json::Value;
 
 /// Reads a report.
@@ -38,9 +39,18 @@ pub fn text(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// The report's rows.
-pub fn rows(report: &Value) -> impl Iterator<Item = &Value> {
+/// The report's rows, those of the null test included.
+pub fn all_rows(report: &Value) -> impl Iterator<Item = &Value> {
     report["rows"].as_array().into_iter().flatten()
+}
+
+/// The report's rows, without what was only measured a second time.
+pub fn rows(report: &Value) -> impl Iterator<Item = &Value> {
+    let is_again = |row: &Value| {
+        let mut values = row["params"].as_object().into_iter().flat_map(|p| p.values());
+        values.any(|v| v.as_str().is_some_and(|v| v.ends_with(AGAIN)))
+    };
+    all_rows(report).filter(move |row| !is_again(row))
 }
 
 /// Names of the rows' parameters, in the command's order; of reports that do not tell it, in the alphabet's.

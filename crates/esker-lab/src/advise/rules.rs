@@ -303,9 +303,7 @@ const CHOICES: [Choice; 4] = [
         vary: &["way"],
         among: |f| {
             let piece = esker::Options::default().bulk_buffer_bytes / 4;
-            f.param("do") == "write"
-                && !f.param("way").ends_with(" again")
-                && f.report["options"]["buffer_bytes"] == piece as u64
+            f.param("do") == "write" && f.report["options"]["buffer_bytes"] == piece as u64
         },
         own: |f| f.param("way").starts_with("direct"),
         does: "direct",
@@ -316,7 +314,7 @@ const CHOICES: [Choice; 4] = [
         command: "io",
         by: RECORD_TIME,
         vary: &["way"],
-        among: |f| f.param("do") == "read cold" && !f.param("way").ends_with(" again"),
+        among: |f| f.param("do") == "read cold",
         own: |f| f.param("way") == "cached",
         does: "cached",
         measure: "io",
