@@ -4,7 +4,7 @@ mod draw;
 mod plots;
 
 use crate::error::{LabError, Result};
-use crate::readback::{all_rows, figure, heading, number, params, parts, rows, text, Figure};
+use crate::readback::{all_rows, figure, heading, null_of, number, params, parts, rows, text, Figure};
 use crate::Lab;
 use clap::Subcommand;
 use draw::escape;
@@ -75,7 +75,7 @@ fn reading(out: &mut String, reports: &[Named<'_>]) {
          than six runs). Rows that are not good are in the table only.",
     );
     if let Some(null) = reports.iter().filter_map(|(_, r)| r["null_difference"].as_f64()).reduce(f64::max) {
-        let _ = write!(out, " The same, measured twice, differed by {:.1} percent: less means nothing.", 100.0 * null);
+        let _ = write!(out, " The same, measured twice, differed by at most {:.1} percent.", 100.0 * null);
     }
     if let [(a, _), (b, _)] = reports {
         let (a, b) = (escape(a), escape(b));
@@ -131,7 +131,6 @@ fn notes(out: &mut String, report: &Value) {
 /// The figures of two reports beside each other, B in percent of A.
 fn comparison(out: &mut String, a: &Named<'_>, b: &Named<'_>) {
     let (names, shown) = (params(a.1), metrics(a.1));
-    let null = [a, b].iter().filter_map(|(_, r)| r["null_difference"].as_f64()).fold(0.0, f64::max);
     out.push_str("<h3>B in percent of A</h3><div class=wide><table><tr>");
     cells(out, "th", names.iter().map(|p| (*p).to_owned()));
     for metric in &shown {
@@ -141,6 +140,8 @@ fn comparison(out: &mut String, a: &Named<'_>, b: &Named<'_>) {
     out.push_str("</tr>\n");
     for row in rows(a.1) {
         let Some(other) = rows(b.1).find(|r| r["params"] == row["params"]) else { continue };
+        let nulls = [null_of(a.1, row), null_of(b.1, other)];
+        let null = nulls.into_iter().flatten().fold(0.0, f64::max);
         out.push_str("<tr>");
         cells(out, "td", names.iter().map(|p| plain(&row["params"][p])));
         for metric in &shown {

@@ -79,6 +79,12 @@ pub fn label(row: &Value, names: &[&str], gap: &str) -> String {
     values.filter(|v| !v.is_empty()).collect::<Vec<_>>().join(gap)
 }
 
+/// By how much the same differed where the row was measured: 0.02 is 2 percent.
+#[must_use]
+pub fn null_of(report: &Value, row: &Value) -> Option<f64> {
+    row["null_difference"].as_f64().or_else(|| report["null_difference"].as_f64())
+}
+
 /// A row's figure.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Figure {

@@ -93,12 +93,14 @@ pub fn join(rows: &mut Vec<Row>, more: Vec<Row>) {
 /// The largest difference between a row and the same again: 0.02 is 2 percent.
 #[must_use]
 pub fn null_difference(rows: &[Row], metric: &str) -> Option<f64> {
-    let twins = rows.iter().filter(|r| r.params.last().is_some_and(|p| p.ends_with(AGAIN)));
-    let differences = twins.filter_map(|twin| {
-        let (a, b) = (twin.middle(metric)?.median, rows.get(twin.base?)?.middle(metric)?.median);
-        (a > 0.0 && b > 0.0).then(|| (a / b).max(b / a) - 1.0)
-    });
-    differences.fold(None, |most, d| Some(most.map_or(d, |m: f64| m.max(d))))
+    rows.iter().filter_map(|twin| twin_difference(rows, twin, metric)).reduce(f64::max)
+}
+
+/// Of a row that was measured a second time, from what it was the first time.
+fn twin_difference(rows: &[Row], twin: &Row, metric: &str) -> Option<f64> {
+    twin.params.last().filter(|p| p.ends_with(AGAIN))?;
+    let (a, b) = (twin.middle(metric)?.median, rows.get(twin.base?)?.middle(metric)?.median);
+    (a > 0.0 && b > 0.0).then(|| (a / b).max(b / a) - 1.0)
 }
 
 /// A command's result.
@@ -151,6 +153,12 @@ impl Report {
         (base > 0.0).then(|| 100.0 * mine / base)
     }
 
+    /// By how much the same differed in the row's group; of a command without groups, in the whole.
+    fn null_of(&self, row: &Row) -> Option<f64> {
+        let twin = self.rows.iter().find(|r| r.base == row.base && r.params.last().is_some_and(|p| p.ends_with(AGAIN)));
+        twin.map_or(self.null_difference, |twin| twin_difference(&self.rows, twin, self.relative?))
+    }
+
     /// As the schema says.
     #[must_use]
     pub fn to_json(&self) -> Value {
@@ -194,6 +202,7 @@ impl Report {
             "why": row.status.why(),
             "base": row.base,
             "percent": self.percent(row),
+            "null_difference": self.null_of(row),
         });
         if let Some(fields) = value.as_object_mut() {
             row.details.add_to(fields);
@@ -229,7 +238,7 @@ impl Report {
         let mut out = table(&lines, self.params.len());
         if let Some(null) = self.null_difference {
             let _ =
-                writeln!(out, "\nThe same, measured twice, differed by {:.1} percent: less is 'same'.", 100.0 * null);
+                writeln!(out, "\nThe same, measured twice, differed by at most {:.1} percent. What differs by less than that did in its group is 'same'.", 100.0 * null);
         }
         self.rows.iter().for_each(|row| out.push_str(&row.details.to_text()));
         for note in &self.notes {
@@ -239,7 +248,7 @@ impl Report {
     }
 
     fn percent_text(&self, row: &Row) -> String {
-        match (self.percent(row), self.null_difference) {
+        match (self.percent(row), self.null_of(row)) {
             (None, _) => String::new(),
             (Some(p), Some(null)) if (p - 100.0).abs() < 100.0 * null && p != 100.0 => "same".into(),
             (Some(p), _) => format!("{p:.1}"),

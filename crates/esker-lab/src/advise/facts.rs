@@ -1,7 +1,7 @@
 //! Good rows of reports, and comparing them: only rows of one report that differ in nothing but what is looked at.
 
 use crate::noise::Noise;
-use crate::readback::{figure, heading, label, number, params, rows, text, Figure};
+use crate::readback::{figure, heading, label, null_of, number, params, rows, text, Figure};
 use serde_json::Value;
 
 /// With fewer samples no two rows are told apart: of two rows with three each, one is wholly below the other by chance
@@ -127,16 +127,19 @@ impl<'a> Facts<'a> {
                 std::ptr::eq(first.report, fact.report) && agreed.iter().all(|p| first.param(p) == fact.param(p))
             };
             match groups.iter_mut().find(fits) {
-                Some(group) => group.facts.push(fact),
-                None => groups.push(Group { null: self.null(fact.report), facts: vec![fact], agreed }),
+                Some(group) => {
+                    group.null = group.null.max(self.null(&fact));
+                    group.facts.push(fact);
+                }
+                None => groups.push(Group { null: self.null(&fact), facts: vec![fact], agreed }),
             }
         }
         groups
     }
 
-    /// By how much the same differs: the report's own test, else the doctor's, else nothing but intervals tell.
-    fn null(&self, report: &Value) -> f64 {
-        let own = report["null_difference"].as_f64();
+    /// By how much the same differs: its own test, else the doctor's, else nothing but intervals tell.
+    fn null(&self, fact: &Fact<'_>) -> f64 {
+        let own = null_of(fact.report, fact.row);
         let doctors = self.reports.iter().filter(|r| r["command"] == "doctor");
         own.or_else(|| doctors.filter_map(|r| r["null_difference"].as_f64()).reduce(f64::max)).unwrap_or(0.0)
     }
