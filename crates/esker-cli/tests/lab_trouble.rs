@@ -163,23 +163,22 @@ fn a_disk_that_is_too_small_is_refused() {
 
 #[test]
 fn a_disk_that_fills_up_meanwhile_fails_rows_and_nothing_else() {
-    for arguments in
-        ["buffer --records 100000 --to 4K --runs 100000", "sync --count 500 --threads 1 --sizes 64K --runs 1000"]
+    for arguments in ["buffer --records 100000 --to 4K --runs 20", "sync --count 500 --threads 1 --sizes 64K --runs 30"]
     {
         let (folder, outside) = (Folder::new("fills"), Folder::new("fills-out"));
-        // The lab has a minute to end by itself; then a test fails instead of waiting.
+        // What the lab gives up for a while is taken too. It has two minutes to end by itself: no test waits for ever.
         let script = format!(
-            "timeout -k 5 60 \"$E\" lab {arguments} --max-time 6s --json --dir \"$D\" >\"$O/json\" & pid=$!\n\
+            "timeout -k 5 120 \"$E\" lab {arguments} --json --dir \"$D\" >\"$O/json\" & pid=$!\n\
              while ! ls \"$D\"/esker-lab-*/* >/dev/null 2>&1; do kill -0 $pid || exit 98; sleep 0.02; done\n\
-             head -c 1G /dev/zero >\"$D/filler\" 2>/dev/null\n\
-             wait $pid; code=$?; rm \"$D/filler\"; ls -A \"$D\" >\"$O/left\"; exit $code"
+             (while :; do head -c 1G /dev/zero >>\"$D/filler\"; sleep 0.01; done) 2>/dev/null & filler=$!\n\
+             wait $pid; code=$?; kill $filler; wait $filler; rm \"$D/filler\"; ls -A \"$D\" >\"$O/left\"; exit $code"
         );
         let Some(output) = mounted(&folder, &outside, "size=200m", &script) else { return };
         // 4: every row failed, or is of what a tmpfs does not have.
         assert!(matches!(output.status.code(), Some(0 | 3 | 4)), "{arguments}: {output:?}");
         let report: Value = serde_json::from_str(&read(&outside, "json")).unwrap();
         let full = |r: &&Value| r["status"] == "failed" && r["why"].as_str().unwrap().contains("No space left");
-        assert!(report["rows"].as_array().unwrap().iter().filter(full).count() >= 2, "{arguments}: {report:#}");
+        assert!(report["rows"].as_array().unwrap().iter().any(|r| full(&r)), "{arguments}: {report:#}");
         assert_eq!(read(&outside, "left"), "");
     }
 }
