@@ -112,7 +112,10 @@ fn plain(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
         Value::Array(all) => all.iter().map(plain).collect::<Vec<_>>().join(", "),
-        Value::Object(all) => all.iter().map(|(k, v)| format!("{k} {}", plain(v))).collect::<Vec<_>>().join(", "),
+        Value::Object(all) => {
+            let known = all.iter().map(|(k, v)| (k, plain(v))).filter(|(_, v)| !v.is_empty());
+            known.map(|(k, v)| format!("{k} {v}")).collect::<Vec<_>>().join(", ")
+        }
         other => text(other),
     }
 }

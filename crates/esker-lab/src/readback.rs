@@ -72,11 +72,18 @@ pub fn heading(report: &Value, metric: &str) -> Option<String> {
     shown.filter(|s| s["name"] == metric).find_map(|s| s["heading"].as_str()).map(str::to_owned)
 }
 
-/// A row's values of some parameters, between them `gap`.
+/// A row's values of some parameters, between them `gap`; a number alone says nothing, so its parameter's name goes before
+/// it.
 #[must_use]
 pub fn label(row: &Value, names: &[&str], gap: &str) -> String {
-    let values = names.iter().map(|n| row["params"][n].as_str().unwrap_or_default());
-    values.filter(|v| !v.is_empty()).collect::<Vec<_>>().join(gap)
+    let of = |name: &&str| match row["params"][name].as_str().unwrap_or_default() {
+        "" => None,
+        value if value.starts_with(|c: char| c.is_ascii_digit()) && value.parse::<f64>().is_ok() => {
+            Some(format!("{name} {value}"))
+        }
+        value => Some(value.to_owned()),
+    };
+    names.iter().filter_map(of).collect::<Vec<_>>().join(gap)
 }
 
 /// By how much the same differed where the row was measured: 0.02 is 2 percent.

@@ -82,7 +82,7 @@ fn report(command: &str, options: Value, null_test: Option<f64>, rows: Vec<Value
             "sync" => json!(["threads", "bytes", "file", "barrier"]),
             "commit" => json!(["threads", "commit"]),
             "io" => json!(["do", "way"]),
-            "recovery" => json!(["commits"]),
+            "recovery" => json!(["log", "commits"]),
             _ => json!(["what", "found", "remark"]),
         },
     })
@@ -208,15 +208,20 @@ fn a_bad_choice_of_the_engine_is_named() {
 #[test]
 fn replay_is_held_against_what_the_engine_takes_for_granted() {
     let folder = Folder::new("replay");
-    let log = |commits: &str, bytes: f64, seconds: f64| {
-        let mut row = row(json!({ "commits": commits }), "open_s", seconds);
+    let log = |kind: &str, commits: &str, bytes: f64, seconds: f64| {
+        let mut row = row(json!({ "log": kind, "commits": commits }), "open_s", seconds);
         let samples = [bytes; 3];
         row["metrics"]["replayed_bytes"] =
             json!({ "unit": "bytes", "median": bytes, "low": bytes, "high": bytes, "samples": samples });
         row
     };
     let on = |seconds: f64| {
-        let rows = vec![log("1", 1e6, 1.0), log("2", 1e6 + f64::from(64 << 20), 1.0 + seconds)];
+        let rows = vec![
+            log("grows", "1", 1e6, 1.0),
+            log("grows", "2", 1e6 + f64::from(64 << 20), 1.0 + seconds),
+            // Of another kind: it is not held against the first ones.
+            log("kept short", "2", 1e5, 9.0),
+        ];
         folder.on("esker_recovery_target_seconds", &[report("recovery", json!({}), None, rows)])
     };
     assert_eq!(on(0.5)["outcome"], "no measurable difference");

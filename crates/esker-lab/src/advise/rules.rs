@@ -2,7 +2,7 @@
 
 use super::facts::{By, Fact, Facts, Group};
 use super::{Advice, Outcome};
-use crate::readback::{figure, number};
+use crate::readback::{figure, number, Figure};
 use crate::session::{size, size_text};
 use std::ops::RangeInclusive;
 
@@ -78,7 +78,9 @@ impl Size {
         let mut advice = Advice::new(self.setting, size_text(self.default));
         let usual = self.default / self.divisor;
         let fits = |f: &Fact<'_>| {
-            f.report["options"]["model"] == self.model && self.rows.contains(&f.param("do")) && self.buffer(f).is_some()
+            f.report["options"]["model"] == self.model
+                && self.rows.iter().any(|what| f.param("do").split(' ').next() == Some(what))
+                && self.buffer(f).is_some()
         };
         let mut groups = facts.groups("buffer", &["buffer"], fits);
         groups.retain(|g| g.facts.len() > 1 && self.row(g, usual).is_some());
@@ -225,19 +227,31 @@ fn profile_locks(facts: &Facts<'_>) -> Advice {
     }
 }
 
+/// A row of `recovery`, the bytes it replayed, and the seconds it took to open.
+type Log<'a> = (Fact<'a>, (f64, Figure));
+
+/// The shortest log and the longest.
+fn ends<'a>(group: &Group<'a>) -> Option<(Log<'a>, Log<'a>)> {
+    let point = |f: &Fact<'a>| Some((figure(f.row, "replayed_bytes")?.median, figure(f.row, "open_s")?));
+    let mut logs: Vec<Log<'a>> = group.facts.iter().filter_map(|f| Some((*f, point(f)?))).collect();
+    logs.sort_by(|a, b| a.1 .0.total_cmp(&b.1 .0));
+    Some((logs.first()?.clone(), logs.last()?.clone()))
+}
+
 /// The target holds if replay is as fast as the engine takes for granted. Between the shortest and the longest log, so
 /// that what opening costs anyway does not count.
 fn recovery_target(facts: &Facts<'_>) -> Advice {
     let default = esker::Options::default().recovery_target_seconds;
     let mut advice = Advice::new("esker_recovery_target_seconds", default.to_string());
-    let point = |f: Fact<'_>| Some((figure(f.row, "replayed_bytes")?.median, figure(f.row, "open_s")?));
-    let mut logs: Vec<_> = facts.of("recovery").into_iter().filter_map(|f| Some((f, point(f)?))).collect();
-    logs.sort_by(|a, b| a.1 .0.total_cmp(&b.1 .0));
-    let (Some((short, a)), Some((long, b))) = (logs.first(), logs.last()) else { return advice.missing("recovery") };
+    // Logs of one kind only, of which the longest spans most.
+    let groups = facts.groups("recovery", &["commits"], |_| true);
+    let widest =
+        groups.iter().filter_map(ends).max_by(|x, y| (x.1 .1 .0 - x.0 .1 .0).total_cmp(&(y.1 .1 .0 - y.0 .1 .0)));
+    let Some(((short, a), (long, b))) = widest else { return advice.missing("recovery") };
     if b.0 < 2.0 * a.0 || b.0 - a.0 < f64::from(8 << 20) {
         return advice.missing("recovery --records 10000,300000");
     }
-    [short, long].into_iter().for_each(|f| advice.rest_on(f, "open_s"));
+    [short, long].into_iter().for_each(|f| advice.rest_on(&f, "open_s"));
     // The fastest that the intervals allow.
     let (bytes, least, middle) = (b.0 - a.0, b.1.low - a.1.high, b.1.median - a.1.median);
     let (granted, told) = (esker::REPLAY_BYTES_PER_SECOND as f64, least > 0.0 && !advice.few);

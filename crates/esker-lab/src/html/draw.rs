@@ -16,7 +16,7 @@ const TOP: f64 = 12.0;
 const BAR_END: f64 = 430.0;
 /// About the width of a letter; the letters of a bar's label at most.
 const LETTER: f64 = 6.6;
-const LETTERS: usize = 42;
+const LETTERS: usize = 48;
 const BAR_STEP: f64 = 17.0;
 
 /// A value at a place, which is a number, its text, or both.
