@@ -111,7 +111,7 @@ impl RawFile {
     /// Writes all of `bytes` at `offset` as a barrier of its own (RWF_DSYNC).
     ///
     /// # Errors
-    /// What the operating system says; `Failed` for a short write.
+    /// What the operating system says.
     pub fn write_at_durably(&self, bytes: &[u8], offset: u64) -> Result<()> {
         self.writes.fetch_add(1, Ordering::Relaxed);
         let part = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
@@ -119,7 +119,9 @@ impl RawFile {
         let n = unsafe { libc::pwritev2(self.file.as_raw_fd(), &part, 1, offset as libc::off_t, libc::RWF_DSYNC) };
         match usize::try_from(n) {
             Ok(n) if n == bytes.len() => Ok(()),
-            Ok(_) => Err(IoError::new("write", &self.path, Some(offset), IoKind::Failed, "a short write")),
+            // The rest says why, if it cannot be written.
+            Ok(n) if n > 0 => self.write_at_durably(&bytes[n..], offset + n as u64),
+            Ok(_) => Err(IoError::new("write", &self.path, Some(offset), IoKind::Failed, "nothing was written")),
             Err(_) => Err(self.failed("write", Some(offset), &io::Error::last_os_error())),
         }
     }

@@ -41,6 +41,8 @@ pub enum Verdict {
     Unsupported,
     /// The machine was too noisy for the figures to mean much.
     Noisy,
+    /// Something could not be done: a full disk, say.
+    Failed,
     /// What was written or read was not what it should be.
     Void,
 }
@@ -51,6 +53,7 @@ impl Verdict {
     pub fn exit_code(self) -> u8 {
         match self {
             Verdict::Good => 0,
+            Verdict::Failed => 1,
             Verdict::Void => 2,
             Verdict::Noisy => 3,
             Verdict::Unsupported => 4,

@@ -181,12 +181,16 @@ fn sizes(options: &Options, session: &Session) -> Result<Vec<u64>> {
             false => Ok(sizes),
         };
     }
+    let least = FIRST >> 10;
+    if !fits(&least) {
+        // The plan says so.
+        return Ok(vec![least]);
+    }
     let time = options.common.max_time.map_or(FITS_SECONDS, |most| most.as_secs_f64().min(FITS_SECONDS));
     let runs = options.common.runs as f64;
     let second = probe(options, session)? * runs * (1 + options.common.cache.states().len()) as f64;
     // Half of it: what is out of memory takes longer than the probe.
     let most = (time / 2.0 / second) as u64;
-    let least = FIRST >> 10;
     Ok(vec![doubling(least, FIRST).filter(|n| fits(n) && *n <= most).last().unwrap_or(least)])
 }
 
@@ -299,7 +303,7 @@ impl<'a> Job<'a> {
             let file = RawFile::open(&targets[0].path, made)?;
             if self.way == Way::Mapped {
                 // Everyone's last window reaches beyond its part.
-                file.set_size(self.records.total_bytes() + WINDOW_BYTES as u64)?;
+                writers::lengthen(&file, self.records.total_bytes() + WINDOW_BYTES as u64)?;
             }
         }
         Ok(targets.iter().map(|t| Target { existing: options.existing || options.one_file, ..t.clone() }).collect())

@@ -137,6 +137,8 @@ impl Report {
         let refused = self.rows.iter().any(|r| matches!(r.status, Status::Unsupported(_)));
         if void {
             Verdict::Void
+        } else if self.rows.iter().any(|r| matches!(r.status, Status::Failed(_))) {
+            Verdict::Failed
         } else if !good && refused {
             Verdict::Unsupported
         } else if self.rows.iter().any(|r| r.status == Status::Good && r.noise.is_too_much()) {
@@ -363,6 +365,8 @@ mod tests {
         assert_eq!((void.verdict(), void.to_json()["exit_code"].clone()), (Verdict::Void, json!(2)));
         let refused = report(vec![row("a", &[], Status::Unsupported("no".into()))]);
         assert_eq!(refused.verdict(), Verdict::Unsupported);
+        let full = report(vec![row("a", &[1.0], Status::Good), row("b", &[], Status::Failed("no space".into()))]);
+        assert_eq!((full.verdict(), full.to_json()["exit_code"].clone()), (Verdict::Failed, json!(1)));
         let mut noisy = row("a", &[1.0], Status::Good);
         noisy.noise.steal = 0.5;
         assert_eq!(report(vec![noisy]).verdict(), Verdict::Noisy);

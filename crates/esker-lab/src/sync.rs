@@ -6,7 +6,7 @@ use crate::report::{null_difference, Report};
 use crate::session::{size, size_text, Case, Common, Needs, Sample, Session};
 use clap::Args;
 use esker_io::raw::{Barrier, RawFile, RawOptions, RawQueue};
-use esker_io::{Disk, PosixDisk};
+use esker_io::{Disk, IoError, IoKind, PosixDisk};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -190,7 +190,7 @@ impl Job {
         match self.before {
             Before::Appended => {}
             Before::Reserved => {
-                let refused = |e: esker_io::IoError| LabError::Unsupported(format!("fallocate: {}", e.message));
+                let refused = |e: IoError| refused("fallocate", e);
                 file.allocate(total, false).map_err(refused)?;
             }
             Before::Zeroed => fill(&file, 0, total)?,
@@ -215,9 +215,8 @@ impl Job {
 
     /// Microseconds of each write with its barrier.
     fn write(&self, session: &Session, file: &Arc<RawFile>) -> Result<Vec<f64>> {
-        let refused = |e: esker_io::IoError| LabError::Unsupported(e.message);
         let mut ring = match self.method {
-            Method::Uring => Some(RawQueue::new(file.clone(), 1).map_err(refused)?),
+            Method::Uring => Some(RawQueue::new(file.clone(), 1).map_err(|e| refused("io_uring", e))?),
             _ => None,
         };
         let data = vec![0x5A; self.bytes as usize];
@@ -236,13 +235,19 @@ impl Job {
                     ring.as_mut().map_or(Ok(()), |ring| ring.barrier(true))?;
                 }
                 Method::OpenDsync => file.write_at(&data, offset)?,
-                Method::WriteDsync => file
-                    .write_at_durably(&data, offset)
-                    .map_err(|e| LabError::Unsupported(format!("RWF_DSYNC: {}", e.message)))?,
+                Method::WriteDsync => file.write_at_durably(&data, offset).map_err(|e| refused("RWF_DSYNC", e))?,
             }
             times.push(began.elapsed().as_nanos() as f64 / 1000.0);
         }
         Ok(times)
+    }
+}
+
+/// What kernel or file system do not know is unsupported; a full disk is not that.
+fn refused(what: &str, e: IoError) -> LabError {
+    match e.kind {
+        IoKind::DiskFull => LabError::Io(e),
+        _ => LabError::Unsupported(format!("{what}: {}", e.message)),
     }
 }
 

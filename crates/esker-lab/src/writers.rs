@@ -5,6 +5,7 @@ use crate::error::{LabError, Result};
 use crate::flow::Flow;
 use crate::theory::{Rule, Tally};
 use esker_io::raw::{RawFile, RawOptions};
+use esker_io::IoKind;
 use esker_trace::{Account, Region};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -301,7 +302,7 @@ impl Writer for Mapped {
                     let end = self.position + WINDOW_BYTES as u64;
                     // Who shares the file must not make it shorter for others; it is long enough.
                     if !self.shared && self.file.size_bytes()? < end {
-                        self.file.set_size(end)?;
+                        lengthen(&self.file, end)?;
                     }
                     self.filled = 0;
                     self.tally.overflows += u64::from(self.tally.bytes > 0);
@@ -325,6 +326,16 @@ impl Writer for Mapped {
         }
         self.tally.last = u64::from(self.filled > 0);
         Ok((self.file, self.tally))
+    }
+}
+
+/// Makes a file so long, with space for all of it: a mapping of what there is no space for ends the process.
+pub(crate) fn lengthen(file: &RawFile, bytes: u64) -> Result<()> {
+    match file.allocate(bytes, false) {
+        Err(e) if e.kind == IoKind::DiskFull => Err(e.into()),
+        // A file system that cannot reserve space.
+        Err(_) => Ok(file.set_size(bytes)?),
+        Ok(()) => Ok(()),
     }
 }
 
