@@ -222,7 +222,7 @@ impl<'a> Job<'a, '_> {
                 sample.wrong = sample.wrong.or(measure::verify(&path, start, records, records.all())?);
                 verified = true;
             }
-            file.set_size(0)?;
+            measure::empty(file)?;
             Ok(sample)
         };
         self.case(what, Box::new(work))

@@ -33,7 +33,7 @@ pub struct Worker {
 }
 
 impl Flow {
-    /// For at most `depth` buffers at once.
+    /// For at most `depth` unfinished buffers.
     ///
     /// # Errors
     /// When there is no thread either.
@@ -44,7 +44,16 @@ impl Flow {
         }
     }
 
-    /// Buffers under way.
+    /// Buffers that are not yet read or written. A thread does not tell: those that have not come back.
+    #[must_use]
+    pub fn unfinished(&mut self) -> usize {
+        match self {
+            Flow::Ring(queue) => queue.unfinished(),
+            Flow::Thread(worker) => worker.under_way,
+        }
+    }
+
+    /// Buffers that have not come back.
     #[must_use]
     pub fn under_way(&self) -> usize {
         match self {

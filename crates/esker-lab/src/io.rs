@@ -282,7 +282,7 @@ impl<'a> Job<'a> {
                 written.sample.wrong = self.verify(&targets)?;
                 verified = true;
             }
-            written.files.iter().try_for_each(|file| file.set_size(0))?;
+            written.files.iter().try_for_each(|file| measure::empty(file))?;
             Ok(written.sample)
         })
     }

@@ -151,6 +151,16 @@ pub fn prepare(session: &Session, path: &Path, records: &Records, part: Part) ->
     Ok(writer.finish()?.0)
 }
 
+/// Empties a file, durably: what the file system does with the space it gets back (discards, say) is not left for
+/// whatever is measured next.
+///
+/// # Errors
+/// What the operating system says.
+pub fn empty(file: &RawFile) -> Result<()> {
+    file.set_size(0)?;
+    Ok(file.sync(Barrier::Fsync)?)
+}
+
 /// Brings a file into the state of the cache that its name says.
 ///
 /// # Errors

@@ -173,6 +173,9 @@ impl Reader for Windows {
 /// Uses a buffer while the next ones are on their way.
 struct Ahead {
     flow: Flow,
+    depth: usize,
+    /// Twice as many buffers as may be unfinished: when several are read at once, the device gets as many to do at once.
+    spare: Vec<Region>,
     current: Region,
     filled: usize,
     given: usize,
@@ -186,17 +189,18 @@ impl Ahead {
     fn start(file: &Arc<RawFile>, target: &Target, direct: bool) -> Result<Ahead> {
         let (bytes, depth) = target.queue(direct);
         let (flow, size, position) = (Flow::start(file, depth)?, file.size_bytes()?, target.start);
-        let mut ahead = Ahead { flow, current: region(bytes)?, filled: 0, given: 0, position, size, calls: 0 };
-        for _ in 0..depth {
-            let buffer = region(bytes)?;
-            ahead.send(buffer)?;
-        }
+        let buffers = if direct { 2 * depth } else { depth };
+        let spare = (0..buffers).map(|_| region(bytes)).collect::<Result<_>>()?;
+        let current = region(bytes)?;
+        let mut ahead = Ahead { flow, depth, spare, current, filled: 0, given: 0, position, size, calls: 0 };
+        ahead.send()?;
         Ok(ahead)
     }
 
-    /// Has the next part of the file read, if there is one.
-    fn send(&mut self, buffer: Region) -> Result<()> {
-        if self.position < self.size {
+    /// Has the next parts of the file read, if there are any.
+    fn send(&mut self) -> Result<()> {
+        while self.position < self.size && self.flow.unfinished() < self.depth {
+            let Some(buffer) = self.spare.pop() else { break };
             let bytes = buffer.len();
             self.flow.read(buffer, bytes, self.position)?;
             self.position += bytes as u64;
@@ -211,8 +215,8 @@ impl Ahead {
             return Err(too_short());
         }
         let (next, filled) = self.flow.oldest()?;
-        let used = std::mem::replace(&mut self.current, next);
-        self.send(used)?;
+        self.spare.push(std::mem::replace(&mut self.current, next));
+        self.send()?;
         (self.filled, self.given) = (filled, 0);
         if filled == 0 {
             return Err(too_short());

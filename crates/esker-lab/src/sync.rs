@@ -68,6 +68,17 @@ enum Before {
     OnePlace,
 }
 
+impl Before {
+    /// Which states take turns on one file.
+    fn kind(self) -> &'static str {
+        match self {
+            Before::Appended | Before::Reserved => "fresh",
+            Before::Zeroed => "zeros",
+            Before::Recycled | Before::OnePlace => "old",
+        }
+    }
+}
+
 const STATES: [(&str, Before); 5] = [
     ("appended", Before::Appended),
     ("reserved", Before::Reserved),
@@ -94,7 +105,8 @@ pub fn run(options: &Options) -> Result<Report> {
         for &bytes in &options.sizes {
             let file_bytes = bytes * options.count as u64;
             written += 2 * file_bytes * (threads * METHODS.len() * STATES.len() * options.common.runs) as u64;
-            space = space.max(file_bytes * threads as u64);
+            // Fresh, full of zeros, full of something older.
+            space = space.max(3 * file_bytes * threads as u64);
             let base = cases.len();
             for (state, before) in STATES {
                 for (name, method) in METHODS {
@@ -152,7 +164,7 @@ struct Job {
 impl Job {
     fn run(&self, session: &Session, threads: usize) -> Result<Sample> {
         let files = (0..threads)
-            .map(|n| Ok(Arc::new(self.prepare(&self.folder.join(format!("sync-{n}")))?)))
+            .map(|n| Ok(Arc::new(self.prepare(&self.folder.join(format!("sync-{}-{n}", self.before.kind())))?)))
             .collect::<Result<Vec<Arc<RawFile>>>>()?;
         let results = Mutex::new(Vec::new());
         let began = Instant::now();
@@ -184,9 +196,14 @@ impl Job {
         })
     }
 
+    /// The file in its state. One that is full stays full from run to run: a file system that gets space back may be
+    /// busy with that for a while.
     fn prepare(&self, path: &Path) -> Result<RawFile> {
         let total = self.bytes * self.count as u64;
-        let file = RawFile::open(path, RawOptions { create: true, ..RawOptions::default() })?;
+        let full = matches!(self.before, Before::Zeroed | Before::Recycled | Before::OnePlace);
+        let length = |path: &Path| RawFile::open(path, RawOptions::default())?.size_bytes();
+        let create = !(full && PosixDisk::new().exists(path)? && length(path)? >= total);
+        let file = RawFile::open(path, RawOptions { create, write: true, ..RawOptions::default() })?;
         match self.before {
             Before::Appended => {}
             Before::Reserved => {
@@ -195,8 +212,10 @@ impl Job {
             }
             Before::Zeroed => fill(&file, 0, total)?,
             Before::Recycled | Before::OnePlace => {
-                fill(&file, 0xA5, total)?;
-                file.sync(Barrier::Fsync)?;
+                if create {
+                    fill(&file, 0xA5, total)?;
+                    file.sync(Barrier::Fsync)?;
+                }
                 let older = path.with_extension("older");
                 PosixDisk::new().rename(path, &older)?;
                 PosixDisk::new().rename(&older, path)?;
@@ -253,7 +272,8 @@ fn refused(what: &str, e: IoError) -> LabError {
 
 /// Writes a byte all over the first `total` bytes of a file.
 fn fill(file: &RawFile, byte: u8, total: u64) -> Result<()> {
-    let data = vec![byte; 1 << 20];
+    // In pieces as the engine's: of larger ones the page cache makes larger folios, whose barriers take longer.
+    let data = vec![byte; 64 << 10];
     let mut at = 0;
     while at < total {
         let n = data.len().min((total - at) as usize);

@@ -230,6 +230,8 @@ struct Queued {
     buffer: Region,
     filled: usize,
     position: u64,
+    /// So long the file has been made ahead: a file system lets no others write while a direct write makes a file longer.
+    ahead: u64,
     tally: Tally,
 }
 
@@ -238,7 +240,8 @@ impl Queued {
         let (bytes, depth) = target.queue(direct);
         let (flow, buffer) = (Flow::start(&file, depth)?, region(bytes)?);
         let (shared, position) = (target.shared, target.start);
-        Ok(Queued { flow, file, depth, direct, shared, buffer, filled: 0, position, tally: Tally::default() })
+        let ahead = if direct && !shared { file.size_bytes()? } else { u64::MAX };
+        Ok(Queued { flow, file, depth, direct, shared, buffer, filled: 0, position, ahead, tally: Tally::default() })
     }
 
     fn hand_on(&mut self, bytes: usize) -> Result<()> {
@@ -247,8 +250,13 @@ impl Queued {
             false => self.flow.oldest()?.0,
         };
         let full = std::mem::replace(&mut self.buffer, next);
+        let end = self.position + bytes as u64;
+        if end > self.ahead {
+            self.ahead = end + WINDOW_BYTES as u64;
+            self.file.set_size(self.ahead)?;
+        }
         self.flow.write(full, bytes, self.position)?;
-        self.position += bytes as u64;
+        self.position = end;
         self.filled = 0;
         Ok(())
     }
@@ -276,7 +284,7 @@ impl Writer for Queued {
         while self.flow.under_way() > 0 {
             self.flow.oldest()?;
         }
-        if self.position > end && !self.shared {
+        if self.direct && !self.shared {
             self.file.set_size(end)?;
         }
         Ok((self.file, self.tally))

@@ -15,7 +15,7 @@ use std::sync::Arc;
 const HEADER: u64 = SEGMENT_HEADER_BYTES as u64;
 /// A segment that starts a log has its start frame right behind the header.
 const HEAD: usize = SEGMENT_HEADER_BYTES + SECTOR_BYTES as usize;
-const ZEROS_BYTES: usize = 256 << 10;
+const ZEROS_BYTES: usize = 64 << 10;
 
 pub(crate) struct Segment {
     pub(crate) generation: u32,

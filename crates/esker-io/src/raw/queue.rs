@@ -43,7 +43,7 @@ impl std::fmt::Debug for RawQueue {
 const BARRIER: u64 = u64::MAX;
 
 impl RawQueue {
-    /// A queue for at most `depth` operations at once.
+    /// A queue for at most `depth` unfinished operations.
     ///
     /// # Errors
     /// Why the kernel gives no ring.
@@ -54,16 +54,23 @@ impl RawQueue {
         Ok(RawQueue { ring, file, flights: VecDeque::new(), depth, next: 0 })
     }
 
-    /// Operations under way.
+    /// Operations whose buffers have not come back.
     #[must_use]
     pub fn under_way(&self) -> usize {
         self.flights.len()
     }
 
+    /// Operations that the kernel has not finished: at most `depth`.
+    #[must_use]
+    pub fn unfinished(&mut self) -> usize {
+        self.reap();
+        self.flights.iter().filter(|f| f.result.is_none()).count()
+    }
+
     /// Hands a write of the first `bytes` bytes of `buffer` to the kernel.
     ///
     /// # Errors
-    /// What the operating system says; `Failed` when `depth` are under way.
+    /// What the operating system says; `Failed` when `depth` are unfinished.
     pub fn write(&mut self, buffer: Region, bytes: usize, offset: u64) -> Result<()> {
         self.launch(buffer, bytes, offset, true)
     }
@@ -71,7 +78,7 @@ impl RawQueue {
     /// Hands a read of `bytes` bytes into `buffer` to the kernel.
     ///
     /// # Errors
-    /// What the operating system says; `Failed` when `depth` are under way.
+    /// What the operating system says; `Failed` when `depth` are unfinished.
     pub fn read(&mut self, buffer: Region, bytes: usize, offset: u64) -> Result<()> {
         self.launch(buffer, bytes, offset, false)
     }
@@ -79,7 +86,7 @@ impl RawQueue {
     fn launch(&mut self, mut buffer: Region, bytes: usize, offset: u64, write: bool) -> Result<()> {
         let fd = types::Fd(self.file.file.as_raw_fd());
         let length = u32::try_from(bytes.min(buffer.len())).unwrap_or(u32::MAX);
-        if self.flights.len() >= self.depth || (length as usize) < bytes {
+        if self.unfinished() >= self.depth || (length as usize) < bytes {
             return Err(self.refused(offset, "more than the queue takes"));
         }
         let number = self.next;
