@@ -247,6 +247,7 @@ fn files(options: &Options, session: &Session, name: &str, parts: &[Part]) -> Ve
     let of = |(n, part): (usize, &Part)| match options.one_file {
         true => Target {
             start: part.first * options.record_bytes as u64,
+            end: part.range().end * options.record_bytes as u64,
             existing: true,
             shared: true,
             ..options.target(&session.folder().join(name))

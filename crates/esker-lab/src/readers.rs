@@ -179,7 +179,7 @@ struct Ahead {
     current: Region,
     filled: usize,
     given: usize,
-    /// Where the next read begins, and where the file ends.
+    /// Where the next read begins, and where it is enough.
     position: u64,
     size: u64,
     calls: u64,
@@ -188,7 +188,7 @@ struct Ahead {
 impl Ahead {
     fn start(file: &Arc<RawFile>, target: &Target, direct: bool) -> Result<Ahead> {
         let (bytes, depth) = target.queue(direct);
-        let (flow, size, position) = (Flow::start(file, depth)?, file.size_bytes()?, target.start);
+        let (flow, size, position) = (Flow::start(file, depth)?, file.size_bytes()?.min(target.end), target.start);
         let buffers = if direct { 2 * depth } else { depth };
         let spare = (0..buffers).map(|_| region(bytes)).collect::<Result<_>>()?;
         let current = region(bytes)?;

@@ -60,6 +60,8 @@ pub struct Target {
     pub existing: bool,
     /// Where in the file the records begin, in bytes: a multiple of [`DIRECT_UNIT`] for `direct` and `mapped`.
     pub start: u64,
+    /// Where a reader need not read on, in bytes.
+    pub end: u64,
     /// Others write other parts of the file at the same time: who began them sees to its size.
     pub shared: bool,
 }
@@ -68,7 +70,15 @@ impl Target {
     /// A file of its own, from its start.
     #[must_use]
     pub fn new(path: &Path, buffer_bytes: usize) -> Target {
-        Target { path: path.to_owned(), buffer_bytes, depth: 4, existing: false, start: 0, shared: false }
+        Target {
+            path: path.to_owned(),
+            buffer_bytes,
+            depth: 4,
+            existing: false,
+            start: 0,
+            end: u64::MAX,
+            shared: false,
+        }
     }
 
     /// Bytes of a buffer and how many of them are under way at once, for `direct` or `background`.
