@@ -50,7 +50,7 @@ const MIDDLE: [&[&str]; 9] = [
 ];
 const FULL: [&[&str]; 9] = [
     &["doctor"],
-    &["io", "--records", "100000000"],
+    &["io", "--full"],
     &["buffer", "--records", "10000000", "--to", "1G"],
     &["sync", "--threads", "1,2,4,8,16,32,64", "--sizes", "512,4K,16K,128K", "--count", "1000"],
     &["commit", "--threads", "1,2,4,8,16,32,64,128,256,512", "--commits", "20000"],
