@@ -198,6 +198,14 @@ impl Pace {
 /// Behind the last parameter of what is measured a second time for the null test.
 pub const AGAIN: &str = " again";
 
+/// Bytes as an option or a setting takes them: a whole number of the largest unit that fits.
+#[must_use]
+pub fn size_value(bytes: u64) -> String {
+    let fits = |&(_, shift): &(&str, u32)| bytes > 0 && bytes % (1 << shift) == 0;
+    let unit = [("T", 40), ("G", 30), ("M", 20), ("K", 10)].into_iter().find(fits);
+    unit.map_or_else(|| bytes.to_string(), |(name, shift)| format!("{}{name}", bytes >> shift))
+}
+
 /// Set by Ctrl-C.
 fn stop_flag() -> &'static AtomicBool {
     static STOP: OnceLock<AtomicBool> = OnceLock::new();
@@ -466,6 +474,8 @@ mod tests {
     fn sizes_and_times() {
         assert_eq!((size("0"), size("128K"), size("3g")), (Ok(0), Ok(131_072), Ok(3 << 30)));
         assert!(size("").is_err() && size("x").is_err() && size("1.5M").is_err() && size("99999999999999T").is_err());
+        let values = [0, 1000, 131_072, 6013 << 20, 2 << 30].map(size_value);
+        assert_eq!(values, ["0", "1000", "128K", "6013M", "2G"]);
         assert_eq!(time("90").unwrap(), Duration::from_secs(90));
         assert_eq!(time("1.5m").unwrap(), Duration::from_secs(90));
         assert!(time("").is_err() && time("-1").is_err() && time("5x").is_err() && time("inf").is_err());

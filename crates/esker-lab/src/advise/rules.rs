@@ -3,7 +3,7 @@
 use super::facts::{By, Fact, Facts, Group};
 use super::{Advice, Outcome};
 use crate::readback::{figure, number, Figure};
-use crate::session::{size, size_text};
+use crate::session::{size, size_text, size_value};
 use std::ops::RangeInclusive;
 
 /// What no command measures.
@@ -75,7 +75,7 @@ impl Size {
     }
 
     fn advise(&self, facts: &Facts<'_>) -> Advice {
-        let mut advice = Advice::new(self.setting, size_text(self.default));
+        let mut advice = Advice::new(self.setting, size_value(self.default));
         let usual = self.default / self.divisor;
         let fits = |f: &Fact<'_>| {
             f.report["options"]["model"] == self.model
@@ -103,7 +103,7 @@ impl Size {
                 advice.is(Outcome::Same, format!("{meaning} No buffer was measurably faster than {named}."))
             }
             Some(buffer) => {
-                advice.advised = size_text(buffer * self.divisor);
+                advice.advised = size_value(buffer * self.divisor);
                 let better = size_text(buffer);
                 let why = format!(
                     "{meaning} {better} is the smallest that no other was measurably faster than; {named} loses."
@@ -127,7 +127,7 @@ impl Size {
 /// the server and other engines.
 fn memory_limit(facts: &Facts<'_>) -> Advice {
     let default = esker::Options::default().memory_limit_bytes;
-    let mut advice = Advice::new("esker_memory_limit", size_text(default));
+    let mut advice = Advice::new("esker_memory_limit", size_value(default));
     let Some(memory) = facts.memory_bytes() else { return advice.missing("doctor") };
     for fact in facts.of("doctor").iter().filter(|f| matches!(f.param("what"), "memory" | "memory limit")) {
         advice.rest_on(fact, "");
@@ -135,7 +135,7 @@ fn memory_limit(facts: &Facts<'_>) -> Advice {
     let quarter = (memory / 4).max(32 << 20) >> 20 << 20;
     let there = size_text(memory);
     if default > memory / 2 {
-        advice.advised = size_text(quarter);
+        advice.advised = size_value(quarter);
         return advice
             .is(Outcome::Change, format!("The default is more than half of the {there} there are: a quarter."));
     }
@@ -155,7 +155,7 @@ fn memory_limit(facts: &Facts<'_>) -> Advice {
     match slower.is_empty() {
         true => advice.is(Outcome::Same, "Reads that miss memory were not measurably slower."),
         false => {
-            advice.advised = size_text(quarter);
+            advice.advised = size_value(quarter);
             let why = format!(
                 "A read that misses memory took {}. A quarter of the {there} there are, by rule: the rest is for the page \
                  cache, the server and other engines; how much Esker's own cache gains is not measured.",
