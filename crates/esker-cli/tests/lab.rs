@@ -110,3 +110,51 @@ fn wrong_arguments_and_no_space_are_one() {
     }
     std::fs::remove_dir(folder).unwrap();
 }
+
+#[test]
+fn a_byte_changed_beneath_the_readers_is_exit_code_two() {
+    use std::os::unix::fs::FileExt;
+    let folder = folder("planted");
+    let dir = folder.to_str().unwrap();
+    let arguments = ["io", "--records", "20000", "--runs", "1000000", "--ways", "cached", "--cache", "warm", "--json"];
+    let mut child = esker(&arguments)
+        .args(["--max-time", "60s", "--dir", dir])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    // Something is written beside what is read: that is there in full, and is read again and again.
+    let source = loop {
+        assert!(child.try_wait().unwrap().is_none(), "it ended before anything was planted");
+        let inner = std::fs::read_dir(&folder).unwrap().next().map(|e| e.unwrap().path());
+        match inner.filter(|i| i.join("written").exists()) {
+            Some(inner) => break inner.join("read"),
+            None => std::thread::sleep(std::time::Duration::from_millis(5)),
+        }
+    };
+    let file = std::fs::OpenOptions::new().read(true).write(true).open(source).unwrap();
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, 103 * 5000).unwrap();
+    file.write_all_at(&[!byte[0]], 103 * 5000).unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    let mut text = String::new();
+    child.stdout.take().unwrap().read_to_string(&mut text).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(2));
+    let report: Value = serde_json::from_str(&text).unwrap();
+    let void = |r: &Value| r["status"] == "void" && r["params"]["do"] == "read warm";
+    assert!(report["rows"].as_array().unwrap().iter().any(void), "{report:#}");
+    std::fs::remove_dir(folder).unwrap();
+}
+
+#[test]
+fn what_all_could_not_run_is_exit_code_one() {
+    let folder = folder("all-refused");
+    let arguments = ["all", "--quick", "--max-space", "1K", "--json", "--dir", folder.to_str().unwrap()];
+    // Memory and locks need no space: they are not what this is about.
+    let output = esker(&arguments).args(["--max-time", "20s", "--runs", "1"]).output().unwrap();
+    let all: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((output.status.code(), &all["exit_code"]), (Some(1), &Value::from(1)));
+    assert!(all["notes"].as_array().unwrap().iter().any(|n| n.as_str().unwrap().contains("--max-space allows 1K")));
+    std::fs::remove_dir(folder).unwrap();
+}

@@ -19,22 +19,37 @@ pub struct MemoryGroup {
 /// Where the process's memory group lies, and the name of the limit's file, from the texts of `/proc/self/cgroup` and
 /// `/proc/self/mountinfo`.
 fn own_group(groups: &str, mounts: &str) -> Option<(PathBuf, &'static str)> {
-    let mount = |kind: &str, option: &str| {
+    // Where a path of a group lies: the mount may show only what is below a root of its own.
+    let place = |kind: &str, option: &str, path: &str| {
         let fits = |line: &&str| {
             let Some((_, right)) = line.split_once(" - ") else { return false };
             right.starts_with(kind) && right.rsplit(' ').next().is_some_and(|o| o.split(',').any(|o| o == option))
         };
-        mounts.lines().find(fits).and_then(|l| l.split(' ').nth(4)).map(PathBuf::from)
+        let mut fields = mounts.lines().find(fits)?.split(' ').skip(3);
+        let (root, point) = (fields.next()?, fields.next()?);
+        let below = path.strip_prefix(root.trim_end_matches('/')).unwrap_or("");
+        Some(PathBuf::from(point).join(below.trim_start_matches('/')))
     };
     for line in groups.lines() {
         let mut parts = line.splitn(3, ':');
-        let (_, controllers, path) = (parts.next()?, parts.next()?, parts.next()?.trim_start_matches('/'));
+        let (_, controllers, path) = (parts.next()?, parts.next()?, parts.next()?);
         if controllers.split(',').any(|c| c == "memory") {
-            return Some((mount("cgroup ", "memory")?.join(path), "memory.limit_in_bytes"));
+            return Some((place("cgroup ", "memory", path)?, "memory.limit_in_bytes"));
         }
     }
-    let path = groups.lines().find_map(|l| l.strip_prefix("0::/"))?;
-    Some((mount("cgroup2 ", "rw")?.join(path), "memory.max"))
+    let path = groups.lines().find_map(|l| l.strip_prefix("0::"))?;
+    Some((place("cgroup2 ", "rw", path)?, "memory.max"))
+}
+
+/// Where a group can be made that has a memory limit. In version 2 a group with processes in it gives its children none:
+/// the nearest one above that does.
+fn parent_of_groups(home: &Path, limit: &str) -> PathBuf {
+    let gives = |group: &&Path| {
+        let controllers = read_text(&group.join("cgroup.subtree_control")).unwrap_or_default();
+        controllers.split_whitespace().any(|c| c == "memory")
+    };
+    let above = home.ancestors().find(gives).filter(|_| limit == "memory.max");
+    above.unwrap_or(home).to_owned()
 }
 
 impl MemoryGroup {
@@ -50,7 +65,7 @@ impl MemoryGroup {
         let Some((home, limit)) = own_group(&groups, &mounts) else {
             return Err(refused(Path::new("/sys/fs/cgroup"), "this process has no memory control group"));
         };
-        let folder = home.join(format!("esker-lab-{}", std::process::id()));
+        let folder = parent_of_groups(&home, limit).join(format!("esker-lab-{}", std::process::id()));
         fs::create_dir(&folder).map_err(|e| refused(&home, &e.to_string()))?;
         let group = MemoryGroup { folder, home };
         let set = |name: &str, value: String| {
@@ -87,6 +102,10 @@ mod tests {
         let first = Some(("/sys/fs/cgroup/memory/a".to_owned(), "memory.limit_in_bytes"));
         assert_eq!(at("5:cpu:/x\n4:memory:/a\n0::/b\n"), first);
         assert_eq!(at("0::/b\n"), Some(("/sys/fs/cgroup/unified/b".to_owned(), "memory.max")));
+        // A container that sees only its own part of the tree.
+        let mounts = "30 1 0:26 /docker/x /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n";
+        let own = own_group("4:memory:/docker/x/y\n", mounts).map(|o| o.0);
+        assert_eq!(own, Some(PathBuf::from("/sys/fs/cgroup/memory/y")));
         assert_eq!(own_group("0::/\n", ""), None);
     }
 }

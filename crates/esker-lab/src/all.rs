@@ -105,7 +105,7 @@ pub(crate) fn measure(c: &Common, plan: &[&[&str]]) -> Result<(Vec<Report>, Vec<
         if let Some(most) = c.max_time {
             let left = most.saturating_sub(began.elapsed()).as_secs_f64();
             if left < 0.001 {
-                notes.push(format!("'{}' was not run: the time is over", command[0]));
+                notes.push(format!("'{}' {NOT_RUN}{TIME_IS_OVER}", command[0]));
                 continue;
             }
             words.extend(["--max-time".into(), format!("{left:.3}")]);
@@ -115,17 +115,28 @@ pub(crate) fn measure(c: &Common, plan: &[&[&str]]) -> Result<(Vec<Report>, Vec<
         match report {
             Ok(report) => reports.push(report),
             Err(e @ LabError::Io(_)) if reports.is_empty() => return Err(e),
-            Err(e) => notes.push(format!("'{}' was not run: {e}", command[0])),
+            Err(LabError::Stopped) => notes.push(format!("'{}' {NOT_RUN}{TIME_IS_OVER}", command[0])),
+            Err(e) => notes.push(format!("'{}' {NOT_RUN}{e}", command[0])),
         }
     }
     Ok((reports, notes))
 }
 
-/// The worst of all.
+/// The worst of all; a command that was not run counts as failed.
 #[must_use]
-pub fn verdict(reports: &[Report]) -> Verdict {
-    reports.iter().map(Report::verdict).max().unwrap_or(Verdict::Unsupported)
+pub fn verdict(reports: &[Report], notes: &[String]) -> Verdict {
+    let missing = notes.iter().any(|n| n.contains(NOT_RUN) && !n.ends_with(TIME_IS_OVER));
+    let worst = reports.iter().map(Report::verdict).max().unwrap_or(Verdict::Failed);
+    if missing {
+        worst.max(Verdict::Failed)
+    } else {
+        worst
+    }
 }
+
+/// In the note on a command that was not run, and at its end where nothing else was the reason.
+const NOT_RUN: &str = "was not run: ";
+const TIME_IS_OVER: &str = "the time is over";
 
 /// All in one.
 #[must_use]
@@ -137,6 +148,6 @@ pub fn to_json(reports: &[Report], notes: &[String]) -> Value {
         "command": "all",
         "reports": reports.iter().map(Report::to_json).collect::<Vec<_>>(),
         "notes": notes,
-        "exit_code": verdict(reports).exit_code(),
+        "exit_code": verdict(reports, notes).exit_code(),
     })
 }

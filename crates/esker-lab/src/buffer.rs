@@ -83,8 +83,9 @@ pub fn run(options: &Options) -> Result<Report> {
         }
         Model::Myisam => return Err(LabError::Invalid("--io-size must be a power of two, at most 64K".into())),
     };
-    let longest = options.record_bytes as u64 * options.records;
-    let to = options.to.unwrap_or_else(|| longest.next_power_of_two().clamp(options.from.max(1), 1 << 30));
+    let longest = (options.record_bytes as u64).saturating_mul(options.records);
+    let enough = longest.checked_next_power_of_two().unwrap_or(u64::MAX).min(1 << 30);
+    let to = options.to.unwrap_or(enough.max(options.from));
     if options.from == 0 || to < options.from || to > 4 << 30 {
         return Err(LabError::Invalid("buffers go from at least 1 byte to at most 4G".into()));
     }
@@ -116,7 +117,11 @@ pub fn run(options: &Options) -> Result<Report> {
     }
     for (shape, records) in &shapes {
         // What the reads read.
-        measure::prepare(&session, &read_path(&session, *shape), records, records.all())?;
+        match measure::prepare(&session, &read_path(&session, *shape), records, records.all()) {
+            // The rows say it.
+            Ok(_) | Err(LabError::Stopped) => {}
+            Err(e) => return Err(e),
+        }
     }
     let rows = session.run(&mut cases);
     let mut notes = vec![
@@ -200,8 +205,9 @@ impl<'a> Job<'a, '_> {
         let demanded = tally(rule, buffer, start, (0..records.count).map(|i| records.length(i)));
         let mut verified = false;
         let work = move |session: &Session| {
-            let file = Arc::new(RawFile::open(&path, RawOptions { create: true, ..RawOptions::default() })?);
-            file.set_size(start)?;
+            let made = RawFile::open(&path, RawOptions { create: true, ..RawOptions::default() })?;
+            made.write_at(&vec![0xEE; start as usize], 0)?;
+            let file = Arc::new(RawFile::open(&path, RawOptions { write: true, ..RawOptions::default() })?);
             let writer = Cached::new(file, start, buffer, rule)?;
             let (calls, requests) = (Usage::now(), DeviceWrites::now(&device));
             let written = measure::write(session, records, vec![(records.all(), Box::new(writer))])?;

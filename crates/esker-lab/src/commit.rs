@@ -8,7 +8,7 @@
 use crate::doctor;
 use crate::error::{LabError, Result};
 use crate::report::{null_difference, Report};
-use crate::session::{Case, Common, Needs, Sample, Session};
+use crate::session::{remove_all, size_text, Case, Common, Needs, Sample, Session};
 use clap::Args;
 use esker_io::raw::{Barrier, RawFile, RawOptions};
 use esker_io::{Disk, PosixDisk};
@@ -113,7 +113,7 @@ pub fn run(options: &Options) -> Result<Report> {
             }
         }
     }
-    let run_bytes = 3 * options.commits * (options.bytes as u64 + 4096) + (256 << 20);
+    let run_bytes = run_bytes(options);
     let runs = (cases.len() * options.common.runs) as u64;
     session.plan(
         cases.len(),
@@ -156,6 +156,11 @@ pub fn run(options: &Options) -> Result<Report> {
     })
 }
 
+/// Space that a run takes at the most: both logs, and segments made ahead.
+fn run_bytes(options: &Options) -> u64 {
+    3 * options.commits * (options.bytes as u64 + 4096) + (256 << 20)
+}
+
 /// A folder of the lab's own in the other place; `None` where there is none, or it is the same file system.
 fn beside(options: &Options) -> Result<Option<Session>> {
     let (dir, other) = (&options.common.dir, &options.beside);
@@ -163,10 +168,17 @@ fn beside(options: &Options) -> Result<Option<Session>> {
         return Ok(None);
     }
     let common = Common { dir: other.clone(), ..options.common.clone() };
-    match Session::begin(&common, "commit") {
+    let session = Session::begin(&common, "commit").and_then(|s| Ok((s.free_bytes()? >= run_bytes(options), s)));
+    match session {
+        Ok((true, session)) => Ok(Some(session)),
         // The default is only a proposal.
-        Err(_) if other.as_os_str() == "/dev/shm" => Ok(None),
-        session => session.map(Some),
+        _ if other.as_os_str() == "/dev/shm" => Ok(None),
+        Ok(_) => Err(LabError::Space(format!(
+            "{} has less than {} to spare",
+            other.display(),
+            size_text(run_bytes(options))
+        ))),
+        Err(e) => Err(e),
     }
 }
 
@@ -311,7 +323,7 @@ impl Coordinator {
 impl Job {
     fn run(&self, session: &Session) -> Result<Sample> {
         let result = self.run_in(session, &self.folder);
-        remove(&self.folder);
+        remove_all(&self.folder);
         result
     }
 
@@ -394,12 +406,4 @@ impl Job {
         }
         Ok(())
     }
-}
-
-fn remove(folder: &Path) {
-    let disk = PosixDisk::new();
-    for entry in disk.list(folder).unwrap_or_default() {
-        let _ = disk.remove(&folder.join(entry.name));
-    }
-    let _ = disk.remove_dir(folder);
 }

@@ -6,7 +6,7 @@ mod abilities;
 mod limits;
 mod storage;
 
-use crate::error::Result;
+use crate::error::{LabError, Result};
 use crate::measure;
 use crate::noise::Reading;
 use crate::records::{Records, Shape};
@@ -139,6 +139,17 @@ impl Findings {
         self.add(what, found, State::Warning, remark);
     }
 
+    /// The null test, unless it was stopped.
+    fn null(&mut self, null: Option<f64>) {
+        let Some(null) = null else { return self.info("null test", "stopped", "") };
+        let (state, remark) = match null {
+            n if n > MOST_NULL => (State::Warning, "the same, measured twice, differs by so much: take more --runs"),
+            _ => (State::Ok, "the same, measured twice, differs by so much"),
+        };
+        self.add("null test", format!("{:.1} percent", 100.0 * null), state, remark);
+        self.measured("null", "", vec![null]);
+    }
+
     /// The samples behind the last line.
     fn measured(&mut self, name: &'static str, unit: &'static str, samples: Vec<f64>) {
         if let Some(row) = self.0.last_mut() {
@@ -163,13 +174,11 @@ pub fn run(options: &Options) -> Result<Report> {
     limits::look(&mut found);
     timer(&mut found);
     barrier(&mut found, session.folder())?;
-    let null = null_test(&session)?;
-    let (state, remark) = match null {
-        n if n > MOST_NULL => (State::Warning, "the same, measured twice, differs by so much: take more --runs"),
-        _ => (State::Ok, "the same, measured twice, differs by so much"),
+    let null = match null_test(&session) {
+        Err(LabError::Stopped) => None,
+        null => Some(null?),
     };
-    found.add("null test", format!("{:.1} percent", 100.0 * null), state, remark);
-    found.measured("null", "", vec![null]);
+    found.null(null);
     let noise = reading.noise();
     how_quiet(&mut found, noise);
     let mut rows = found.0;
@@ -182,7 +191,7 @@ pub fn run(options: &Options) -> Result<Report> {
         shown: vec![],
         shown_counts: vec![],
         relative: None,
-        null_difference: Some(null),
+        null_difference: null,
         rows,
         notes: vec![],
     })

@@ -4,9 +4,9 @@ use crate::buffer::record_bytes;
 use crate::error::{LabError, Result};
 use crate::measure;
 use crate::records::{Part, Records, Shape};
-use crate::report::{join, null_difference, Report};
+use crate::report::{join, null_difference, Report, Row, Status};
 use crate::session::{size, size_text, Case, Common, Needs, Session, Work};
-use crate::writers::{self, Target, Way, WINDOW_BYTES};
+use crate::writers::{self, Target, Way, DIRECT_UNIT, WINDOW_BYTES};
 use crate::{doctor, flow, readers};
 use clap::Args;
 use esker_io::raw::{Barrier, RawFile, RawOptions};
@@ -112,18 +112,28 @@ pub fn run(options: &Options) -> Result<Report> {
         ways.len() * groups * sizes.len(),
         Needs {
             written_bytes: per_run.saturating_mul(runs),
-            space_bytes: most.saturating_mul(2).saturating_add(WINDOW_BYTES as u64),
+            space_bytes: most.saturating_mul(2).saturating_add((WINDOW_BYTES * options.clients) as u64),
             calls: sizes.iter().sum::<u64>().saturating_mul(2 * groups as u64 * runs),
             barriers: (ways.len() * sizes.len()) as u64 * runs,
             ..Needs::default()
         },
     )?;
     let mut rows = Vec::new();
+    let probe = session.folder().join("probe");
+    let probe = Arc::new(RawFile::open(&probe, RawOptions { create: true, ..RawOptions::default() })?);
+    let who = flow::who(&probe);
     for &count in &sizes {
-        join(&mut rows, of_size(options, &session, &ways, count)?);
+        match of_size(options, &session, &ways, count) {
+            Ok(more) => join(&mut rows, more),
+            Err(e) if rows.is_empty() => return Err(e),
+            // What was measured before stays.
+            Err(e) => {
+                let params = vec![count.to_string(), "all".into(), "all".into()];
+                rows.push(Row::without_figures(params, Status::Failed(e.to_string())));
+                break;
+            }
+        }
     }
-    let probe =
-        Arc::new(RawFile::open(&session.folder().join("probe"), RawOptions { create: true, ..RawOptions::default() })?);
     let mut notes = vec![
         format!(
             "Records of {} bytes, buffers of {}. Percent is of '{}'.",
@@ -131,9 +141,12 @@ pub fn run(options: &Options) -> Result<Report> {
             size_text(options.buffer),
             ways.first().map_or("", |w| w.name()),
         ),
-        format!("'background' and 'direct' (depth {}): by {}.", options.depth, flow::who(&probe)),
+        format!("'background' and 'direct' (depth {}): by {}.", options.depth, who),
         "'accepted' ends when the kernel has taken everything, 'durable' when fdatasync has returned.".into(),
     ];
+    if let Some(most) = sizes.last().filter(|n| options.full && **n < LAST) {
+        notes.push(format!("For {} records and more there is no space: not measured.", most * 2));
+    }
     if options.clients > 1 {
         let files = if options.one_file { "one file, each in its part" } else { "files of their own" };
         notes.push(format!("{} clients at once on {files}; times are of all records together.", options.clients));
@@ -157,7 +170,7 @@ pub fn run(options: &Options) -> Result<Report> {
             ("system_ns", "system"),
             ("device_mib", "MiB at device"),
         ],
-        shown_counts: vec![("calls", "calls")],
+        shown_counts: vec![("calls", "reads, writes")],
         relative: Some("ns"),
         null_difference: null_difference(&rows, "ns"),
         notes,
@@ -210,9 +223,17 @@ fn probe(options: &Options, session: &Session) -> Result<f64> {
 }
 
 /// All ways with so many records.
-fn of_size(options: &Options, session: &Session, ways: &[Way], count: u64) -> Result<Vec<crate::report::Row>> {
+fn of_size(options: &Options, session: &Session, ways: &[Way], count: u64) -> Result<Vec<Row>> {
     let records = options.records(count);
-    let parts = records.parts(options.clients as u64);
+    // In one file each part begins where O_DIRECT and mappings may: at a multiple of 4096 bytes.
+    let aligned = DIRECT_UNIT as u64 >> options.record_bytes.trailing_zeros().min(DIRECT_UNIT.trailing_zeros());
+    let parts = records.parts(options.clients as u64, if options.one_file { aligned } else { 1 });
+    if parts.iter().any(|p| p.count == 0) && count > 0 {
+        let clients = options.clients;
+        return Err(LabError::Invalid(format!(
+            "{count} records are too few for {clients} clients: some would have none"
+        )));
+    }
     let sources = files(options, session, "read", &parts);
     let prepare = |(part, target): (&Part, &Target)| measure::prepare(session, &target.path, &records, *part).map(drop);
     let prepared = match options.one_file {
@@ -278,9 +299,13 @@ impl<'a> Job<'a> {
                 written.files[0].set_size(self.records.total_bytes())?;
             }
             let calls = if self.way == Way::Mapped { 0 } else { written.tally.writes() };
+            let seen: u64 = written.files.iter().map(|f| f.writes()).sum();
+            if calls != seen {
+                written.sample.wrong = Some(format!("{seen} writes of the files, {calls} of the writers"));
+            }
             written.sample.counts.push(("calls", calls));
             if !verified {
-                written.sample.wrong = self.verify(&targets)?;
+                written.sample.wrong = written.sample.wrong.or(self.verify(&targets)?);
                 verified = true;
             }
             written.files.iter().try_for_each(|file| measure::empty(file))?;
@@ -323,15 +348,31 @@ impl<'a> Job<'a> {
     }
 
     fn reading(self, targets: Vec<Target>, sums: &[u64], state: &'static str) -> Work<'a> {
-        let sums = sums.to_vec();
+        let (sums, mut verified) = (sums.to_vec(), false);
         Box::new(move |session| {
             let mut paths: Vec<&PathBuf> = targets.iter().map(|t| &t.path).collect();
             paths.dedup();
             paths.into_iter().try_for_each(|path| measure::set_cache(path, state))?;
+            let cached = self.cached_percent(&targets)?;
             let open =
                 |((part, target), sum): ((&Part, &Target), &u64)| Ok((*part, *sum, readers::open(self.way, target)?));
             let readers = self.parts.iter().zip(&targets).zip(&sums).map(open).collect::<Result<Vec<_>>>()?;
-            measure::read(session, self.records, readers)
+            let mut sample = measure::read(session, self.records, readers)?;
+            sample.metrics.push(("cached_before", "percent", cached));
+            for (part, target) in self.parts.iter().zip(&targets).filter(|_| !verified) {
+                let mut reader = readers::open(self.way, target)?;
+                sample.wrong = sample.wrong.or(measure::compare(&mut *reader, self.records, *part)?);
+            }
+            verified = true;
+            Ok(sample)
         })
+    }
+
+    /// How much of the files is in the page cache, in percent: with less memory than they take, warm is not all of it.
+    fn cached_percent(&self, targets: &[Target]) -> Result<f64> {
+        let files = if self.options.one_file { &targets[..1] } else { targets };
+        let share = |t: &Target| Ok(RawFile::open(&t.path, RawOptions::default())?.cached_share()?);
+        let shares = files.iter().map(share).collect::<Result<Vec<f64>>>()?;
+        Ok(100.0 * shares.iter().sum::<f64>() / shares.len() as f64)
     }
 }

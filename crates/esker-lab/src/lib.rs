@@ -128,6 +128,12 @@ fn page_of(files: &[&PathBuf]) -> Result<String> {
     html::page(&files.iter().map(read).collect::<Result<Vec<_>>>()?)
 }
 
+/// Writes the page that was asked for; after printing, so that a page that cannot be written loses nothing.
+fn write_page(common: &session::Common, report: &serde_json::Value) -> Result<()> {
+    let Some(path) = &common.html else { return Ok(()) };
+    Ok(write_text(path, &html::page(&[("this machine".into(), report.clone())])?)?)
+}
+
 /// Runs a command and prints its report; how it ended.
 ///
 /// # Errors
@@ -152,9 +158,6 @@ pub fn run(lab: &Lab, out: &mut dyn Write) -> Result<Verdict> {
     if let Lab::All(options) = lab {
         let (reports, notes) = all::run(options)?;
         let json = all::to_json(&reports, &notes);
-        if let Some(path) = &options.common().html {
-            write_text(path, &html::page(&[("this machine".into(), json.clone())])?)?;
-        }
         if options.common().json {
             print(&format!("{json:#}\n"))?;
         } else {
@@ -163,17 +166,16 @@ pub fn run(lab: &Lab, out: &mut dyn Write) -> Result<Verdict> {
             }
             notes.iter().try_for_each(|note| print(&format!("{note}\n")))?;
         }
-        return Ok(all::verdict(&reports));
+        write_page(options.common(), &json)?;
+        return Ok(all::verdict(&reports, &notes));
     }
     let Some((common, report)) = lab.measure() else { return Ok(Verdict::Good) };
     let report = report?;
-    if let Some(path) = &common.html {
-        write_text(path, &html::page(&[("this machine".into(), report.to_json())])?)?;
-    }
     match lab {
         _ if common.json => print(&format!("{:#}\n", report.to_json()))?,
         Lab::Advise(_) => print(&advise::to_text(&report))?,
         _ => print(&report.to_text())?,
     }
+    write_page(common, &report.to_json())?;
     Ok(report.verdict())
 }

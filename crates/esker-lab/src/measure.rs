@@ -125,6 +125,14 @@ pub fn verify(path: &Path, start: u64, records: &Records, part: Part) -> Result<
         return Ok(Some(format!("the file has {size} bytes, not {want}")));
     }
     let mut reader = readers::open(Way::Cached, &Target { start, ..Target::new(path, 1 << 20) })?;
+    compare(&mut *reader, records, part)
+}
+
+/// Are the records that a reader gives the right ones, byte for byte? The reason if not.
+///
+/// # Errors
+/// What the operating system says.
+pub fn compare(reader: &mut dyn Reader, records: &Records, part: Part) -> Result<Option<String>> {
     let mut record = vec![0; records.longest()];
     for i in part.range() {
         let record = &mut record[..records.length(i)];

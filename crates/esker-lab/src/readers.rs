@@ -5,6 +5,7 @@ use crate::flow::Flow;
 use crate::theory::Rule;
 use crate::writers::{region, Target, Way, WINDOW_BYTES};
 use esker_io::raw::{Mapped, RawFile, RawOptions};
+use esker_io::IoKind;
 use esker_trace::Region;
 use std::sync::Arc;
 
@@ -27,7 +28,7 @@ pub trait Reader: Send {
 pub fn open(way: Way, target: &Target) -> Result<Box<dyn Reader>> {
     let direct = way == Way::Direct;
     let file = match RawFile::open(&target.path, RawOptions { direct, ..RawOptions::default() }) {
-        Err(e) if direct => return Err(LabError::Unsupported(format!("O_DIRECT: {e}"))),
+        Err(e) if direct && e.kind == IoKind::Failed => return Err(LabError::Unsupported(format!("O_DIRECT: {e}"))),
         opened => Arc::new(opened?),
     };
     let position = target.start;

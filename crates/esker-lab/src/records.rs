@@ -132,12 +132,11 @@ impl Records {
         Part { first: 0, count: self.count }
     }
 
-    /// All of them in `n` parts of about the same size. In a file that has all records, of one length, each part begins
-    /// at a multiple of 4096 bytes.
+    /// All of them in `n` parts of about the same size, whose numbers are multiples of `unit`, but for the last.
     #[must_use]
-    pub fn parts(&self, n: u64) -> Vec<Part> {
+    pub fn parts(&self, n: u64, unit: u64) -> Vec<Part> {
         let n = n.max(1);
-        let most = self.count.div_ceil(n).next_multiple_of(4096);
+        let most = self.count.div_ceil(n).next_multiple_of(unit.max(1));
         let first = |i: u64| (i * most).min(self.count);
         (0..n).map(|i| Part { first: first(i), count: first(i + 1) - first(i) }).collect()
     }
@@ -176,11 +175,12 @@ mod tests {
 
     #[test]
     fn parts_are_all_of_them() {
-        for (count, n) in [(0, 3), (1, 1), (10_000, 3), (5000, 8)] {
-            let parts = Records::new(Shape::Static, 103, count, 7).parts(n);
+        for (count, n, unit) in [(0, 3, 1), (1, 1, 1), (10_000, 3, 4096), (5000, 8, 1)] {
+            let parts = Records::new(Shape::Static, 103, count, 7).parts(n, unit);
             assert_eq!((parts.len() as u64, parts.iter().map(|p| p.count).sum::<u64>()), (n, count));
             assert!(parts.windows(2).all(|p| p[0].range().end == p[1].first));
-            assert!(parts.iter().all(|p| p.count == 0 || p.first * 103 % 4096 == 0));
+            assert!(parts.iter().all(|p| p.count == 0 || p.first % unit == 0));
+            assert!(count < n || parts.iter().all(|p| p.count > 0), "{parts:?}");
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::doctor;
 use crate::error::{LabError, Result};
 use crate::records::{Records, Shape};
 use crate::report::{Report, Row};
-use crate::session::{Case, Common, Needs, Sample, Session};
+use crate::session::{remove_all, Case, Common, Needs, Sample, Session};
 use clap::Args;
 use esker::format::row::{pack_values, Value};
 use esker::format::{Column, ColumnKind, Compression, Layout, RowFormat};
@@ -156,7 +156,7 @@ fn log_name(target: u32) -> String {
 fn measure(session: &Session, records: u64, target: u32) -> Result<Sample> {
     let dir = session.folder().join("data");
     let result = crash(session, &dir, records, target).and_then(|()| open_and_count(session, &dir, records, target));
-    remove(&dir);
+    remove_all(&dir);
     let sample = result?;
     session.check()?;
     Ok(sample)
@@ -228,21 +228,6 @@ fn open_and_count(session: &Session, dir: &Path, records: u64, target: u32) -> R
         wrong,
         ..Sample::default()
     })
-}
-
-/// Removes a data folder of the engine.
-fn remove(dir: &Path) {
-    use esker_io::Disk;
-    let disk = PosixDisk::new();
-    for entry in disk.list(dir).unwrap_or_default() {
-        let path = dir.join(entry.name);
-        if entry.is_dir {
-            remove(&path);
-        } else {
-            let _ = disk.remove(&path);
-        }
-    }
-    let _ = disk.remove_dir(dir);
 }
 
 /// What the figures say, for each target.

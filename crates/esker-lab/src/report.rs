@@ -77,6 +77,13 @@ pub struct Row {
 }
 
 impl Row {
+    /// A row of what has no figures, with its reason.
+    #[must_use]
+    pub fn without_figures(params: Vec<String>, status: Status) -> Row {
+        let (metrics, counts) = (BTreeMap::new(), BTreeMap::new());
+        Row { params, metrics, counts, base: None, noise: Noise::default(), status, details: Details::default() }
+    }
+
     /// Median and interval of a figure.
     #[must_use]
     pub fn middle(&self, metric: &str) -> Option<Middle> {
@@ -252,7 +259,7 @@ impl Report {
     fn percent_text(&self, row: &Row) -> String {
         match (self.percent(row), self.null_of(row)) {
             (None, _) => String::new(),
-            (Some(p), Some(null)) if (p - 100.0).abs() < 100.0 * null && p != 100.0 => "same".into(),
+            (Some(p), Some(null)) if p != 100.0 && (p / 100.0).max(100.0 / p) - 1.0 <= null => "same".into(),
             (Some(p), _) => format!("{p:.1}"),
         }
     }

@@ -230,7 +230,12 @@ impl Session {
             return Err(LabError::Invalid("--runs must be at least 1".into()));
         }
         // A second command in one process finds it set already.
-        let _ = ctrlc::set_handler(|| stop_flag().store(true, Ordering::SeqCst));
+        let _ = ctrlc::set_handler(|| {
+            if stop_flag().swap(true, Ordering::SeqCst) {
+                // Asked for again: at once, whatever is left behind.
+                std::process::exit(130);
+            }
+        });
         let folder = common.dir.join(format!("esker-lab-{command}-{}", std::process::id()));
         PosixDisk::new().create_dir(&folder)?;
         let bar = ProgressBar::hidden();
@@ -330,7 +335,11 @@ impl Session {
     pub fn clear(&self) -> Result<()> {
         let disk = PosixDisk::new();
         for entry in disk.list(&self.folder)? {
-            disk.remove(&self.folder.join(entry.name))?;
+            let path = self.folder.join(entry.name);
+            match entry.is_dir {
+                true => remove_all(&path),
+                false => disk.remove(&path)?,
+            }
         }
         Ok(())
     }
@@ -398,11 +407,23 @@ impl Session {
     }
 }
 
+/// Removes a folder with all that is in it, as far as that is possible.
+pub fn remove_all(folder: &Path) {
+    let disk = PosixDisk::new();
+    for entry in disk.list(folder).unwrap_or_default() {
+        let path = folder.join(entry.name);
+        match entry.is_dir {
+            true => remove_all(&path),
+            false => drop(disk.remove(&path)),
+        }
+    }
+    let _ = disk.remove_dir(folder);
+}
+
 impl Drop for Session {
     fn drop(&mut self) {
         self.bar.finish_and_clear();
-        let _ = self.clear();
-        let _ = PosixDisk::new().remove_dir(&self.folder);
+        remove_all(&self.folder);
     }
 }
 

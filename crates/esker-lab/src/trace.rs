@@ -295,7 +295,13 @@ impl Places {
         let step = (count as f64 * 0.618) as u64 | 1;
         let step = (step..).find(|s| divisor(*s, count) == 1).unwrap_or(1);
         let seed = options.common.seed.wrapping_add(run);
-        Places { order: options.order, count, step, before: run.wrapping_mul(options.reads), seed }
+        Places {
+            order: options.order,
+            count,
+            step,
+            before: run.wrapping_mul(options.reads).wrapping_add(options.common.seed),
+            seed,
+        }
     }
 
     fn at(&self, n: u64) -> u64 {

@@ -113,7 +113,7 @@ pub fn open(way: Way, target: &Target) -> Result<Box<dyn Writer>> {
     let direct = way == Way::Direct;
     let options = RawOptions { create: !target.existing, write: true, direct, ..RawOptions::default() };
     let file = match RawFile::open(&target.path, options) {
-        Err(e) if direct => return Err(LabError::Unsupported(format!("O_DIRECT: {e}"))),
+        Err(e) if direct && e.kind == IoKind::Failed => return Err(LabError::Unsupported(format!("O_DIRECT: {e}"))),
         opened => Arc::new(opened?),
     };
     let (buffer_bytes, position) = (target.buffer_bytes, target.start);

@@ -330,6 +330,8 @@ fn what_cannot_be_is_refused() {
     assert!(refused(&["io", "--records", "99999999999999"]).contains("to spare; use fewer records"));
     assert!(refused(&["io", "--buffer", "0"]).contains("--buffer must be"));
     assert!(refused(&["io", "--runs", "0"]).contains("--runs must be"));
+    assert!(refused(&["io", "--records", "3", "--clients", "4"]).contains("too few for 4 clients"));
+    assert!(refused(&["buffer", "--from", "2G", "--to", "1G"]).contains("buffers go from"));
     assert!(refused(&["buffer", "--io-size", "100", "--model", "myisam"]).contains("power of two"));
     assert!(refused(&["sync", "--threads", "65"]).contains("between 1 and 64"));
     let file = folder.0.join("file");
