@@ -155,7 +155,13 @@ pub fn run(options: &Options) -> Result<Report> {
             ("process_calls", "process's calls"),
             ("device_requests", "device's"),
         ],
-        shown_counts: vec![("overflows", "overflows"), ("direct", "direct"), ("last", "last"), ("calls", "calls")],
+        shown_counts: vec![
+            ("overflows", "overflows"),
+            ("direct", "direct"),
+            ("last", "last"),
+            ("calls", "calls"),
+            ("expected", "by theory"),
+        ],
         relative: Some("ns"),
         null_difference: null_difference(&rows, "ns"),
         rows,
@@ -221,6 +227,7 @@ impl<'a> Job<'a, '_> {
             if let (Some(before), Some(now)) = (requests, DeviceWrites::now(&device)) {
                 sample.metrics.push(("device_requests", "", now.requests.saturating_sub(before.requests) as f64));
             }
+            sample.counts.push(("expected", demanded.writes()));
             if counted != demanded || file.writes() != demanded.writes() {
                 sample.wrong = Some(format!("{counted:?} and {} calls, not {demanded:?}", file.writes()));
             }
@@ -249,6 +256,7 @@ impl<'a> Job<'a, '_> {
             let process = Usage::now().since(&calls).read_calls;
             sample.metrics.push(("process_calls", "", process as f64));
             let calls = sample.counts.iter().find(|c| c.0 == "calls").map_or(0, |c| c.1);
+            sample.counts.push(("expected", demanded.fills + demanded.straight));
             if calls != demanded.fills + demanded.straight {
                 sample.wrong = Some(format!("{calls} read calls, not {demanded:?}"));
             }
