@@ -7,7 +7,6 @@
 mod facts;
 mod rules;
 
-use crate::details::Details;
 use crate::error::{LabError, Result};
 use crate::noise::Noise;
 use crate::readback::{figure, parse, parts, text};
@@ -19,7 +18,6 @@ use esker_io::host::{read_text, write_text};
 use esker_io::{Disk, PosixDisk};
 use facts::{Fact, Facts};
 use serde_json::{json, Value};
-use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
@@ -155,15 +153,8 @@ impl Advice {
     fn row(&self) -> Row {
         let outcome = self.outcome.name().to_owned();
         let (why, rests) = (self.words(), self.rests.join("; "));
-        Row {
-            params: vec![self.setting.into(), self.default.clone(), self.advised.clone(), outcome, why, rests],
-            metrics: BTreeMap::new(),
-            counts: BTreeMap::new(),
-            base: None,
-            noise: self.noise,
-            status: Status::Good,
-            details: Details::default(),
-        }
+        let params = vec![self.setting.into(), self.default.clone(), self.advised.clone(), outcome, why, rests];
+        Row { noise: self.noise, ..Row::without_figures(params, Status::Good) }
     }
 
     /// Its lines of the configuration file.

@@ -83,7 +83,7 @@ impl Options {
     }
 
     fn target(&self, path: &Path) -> Target {
-        Target { depth: self.depth, ..Target::new(path, self.buffer as usize) }
+        Target { depth: self.depth, existing: self.existing, ..Target::new(path, self.buffer as usize) }
     }
 
     fn records(&self, count: u64) -> Records {
@@ -210,7 +210,7 @@ fn sizes(options: &Options, session: &Session) -> Result<Vec<u64>> {
 /// Seconds that all ways together take to write a record, by a short look.
 fn probe(options: &Options, session: &Session) -> Result<f64> {
     let records = options.records(20_000);
-    let target = options.target(&session.folder().join("written"));
+    let target = Target { existing: false, ..options.target(&session.folder().join("written")) };
     let began = Instant::now();
     for way in options.ways() {
         let writer = match writers::open(way, &target) {
@@ -291,7 +291,7 @@ impl<'a> Job<'a> {
     fn writing(self, targets: Vec<Target>) -> Work<'a> {
         let mut verified = false;
         Box::new(move |session| {
-            let targets = self.before(session, &targets)?;
+            self.before(session, &targets)?;
             let open = |(part, target): (&Part, &Target)| Ok((*part, writers::open(self.way, target)?));
             let writers = self.parts.iter().zip(&targets).map(open).collect::<Result<Vec<_>>>()?;
             let mut written = measure::write(session, self.records, writers)?;
@@ -314,7 +314,7 @@ impl<'a> Job<'a> {
     }
 
     /// Brings the files into the state that is asked for.
-    fn before(&self, session: &Session, targets: &[Target]) -> Result<Vec<Target>> {
+    fn before(&self, session: &Session, targets: &[Target]) -> Result<()> {
         let options = self.options;
         if options.existing {
             // Other records of the same lengths.
@@ -332,7 +332,7 @@ impl<'a> Job<'a> {
                 writers::lengthen(&file, self.records.total_bytes() + WINDOW_BYTES as u64)?;
             }
         }
-        Ok(targets.iter().map(|t| Target { existing: options.existing || options.one_file, ..t.clone() }).collect())
+        Ok(())
     }
 
     fn verify(&self, targets: &[Target]) -> Result<Option<String>> {

@@ -13,7 +13,6 @@ use esker_io::raw::{Barrier, RawFile, RawOptions};
 use esker_io::{Disk, PosixDisk};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{json, Value};
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::OnceLock;
@@ -333,15 +332,8 @@ impl Session {
     /// # Errors
     /// What the operating system says.
     pub fn clear(&self) -> Result<()> {
-        let disk = PosixDisk::new();
-        for entry in disk.list(&self.folder)? {
-            let path = self.folder.join(entry.name);
-            match entry.is_dir {
-                true => remove_all(&path),
-                false => disk.remove(&path)?,
-            }
-        }
-        Ok(())
+        remove_all(&self.folder);
+        Ok(PosixDisk::new().create_dir(&self.folder)?)
     }
 
     /// Runs all cases as often as asked for, in turns. What is 100 percent is measured twice: the null test.
@@ -442,15 +434,7 @@ pub struct Case<'a> {
 
 impl Case<'_> {
     fn row(&self) -> Row {
-        Row {
-            params: self.params.clone(),
-            metrics: BTreeMap::new(),
-            counts: BTreeMap::new(),
-            base: self.base,
-            noise: crate::noise::Noise::default(),
-            status: Status::Good,
-            details: Details::default(),
-        }
+        Row { base: self.base, ..Row::without_figures(self.params.clone(), Status::Good) }
     }
 }
 

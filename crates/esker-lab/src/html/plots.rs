@@ -39,20 +39,18 @@ pub(super) fn metrics(report: &Value) -> Vec<String> {
 
 /// Names of all figures that some row has.
 pub(super) fn all_metrics(report: &Value) -> Vec<String> {
-    let names = rows(report).filter_map(|r| r["metrics"].as_object()).flat_map(|m| m.keys().cloned());
-    let mut names: Vec<String> = names.collect();
-    names.sort();
-    names.dedup();
-    names
+    names_in(report, "metrics")
 }
 
 /// Names of all histograms that some row has.
 fn histograms(report: &Value) -> Vec<String> {
-    let names = rows(report).filter_map(|r| r["histograms"].as_object()).flat_map(|m| m.keys().cloned());
-    let mut names: Vec<String> = names.collect();
-    names.sort();
-    names.dedup();
-    names
+    names_in(report, "histograms")
+}
+
+/// The names in a part of the rows, each once.
+fn names_in(report: &Value, part: &str) -> Vec<String> {
+    let names = rows(report).filter_map(|r| r[part].as_object()).flat_map(|m| m.keys().cloned());
+    names.collect::<std::collections::BTreeSet<_>>().into_iter().collect()
 }
 
 /// A number, or a size such as 128K.
