@@ -31,10 +31,16 @@ impl Core {
         let mut replay_from = position;
         let mut tables = Vec::new();
         for (table, tree) in self.trees() {
-            let (state, oldest) = table_state(&table, &tree);
-            replay_from = replay_from.min(oldest.unwrap_or(position));
+            let (state, needed) = table_state(&table, &tree, position);
+            replay_from = replay_from.min(needed);
             tables.push(state);
         }
+        let before = self.signals.replay_from();
+        assert!(
+            replay_from >= before,
+            "the place from which the log is needed went back from {before} to {replay_from}"
+        );
+        assert!(replay_from >= self.wal.stats().first, "the log is needed from {replay_from}, which is gone");
         self.wal.wait_durable(self.wal.end_lsn())?;
         let manifest = Manifest {
             generation: *generation + 1,
@@ -67,10 +73,10 @@ impl Core {
     }
 }
 
-/// What the manifest says of a table, and the oldest LSN that its memtables need.
-fn table_state(table: &Table, tree: &Tree) -> (TableState, Option<Lsn>) {
+/// What the manifest says of a table, and the oldest LSN that its memtables need; `position` if none needs an older one.
+fn table_state(table: &Table, tree: &Tree, position: Lsn) -> (TableState, Lsn) {
     let state = tree.snapshot();
-    let oldest = state.memtables().filter(|m| !m.is_empty()).map(|m| m.needs_from()).min();
+    let needed = state.memtables().map(|m| m.needs_at_checkpoint(position)).min().unwrap_or(position).min(position);
     let runs = state.runs.iter().filter_map(committed_entry).collect();
     let range_deletes = state
         .marks
@@ -95,7 +101,7 @@ fn table_state(table: &Table, tree: &Tree) -> (TableState, Option<Lsn>) {
         runs,
         range_deletes,
     };
-    (state, oldest)
+    (state, needed)
 }
 
 fn committed(status: u64) -> Option<CommitSeq> {

@@ -2,18 +2,24 @@
 //!
 //! Order: freeze (nothing more is written to the memtable), write the run, sync it, sync the folder, append the tree
 //! edit to the log, then replace the memtable by the run in the tree. A crash before the edit is durable leaves an
-//! orphan file and the log that made the memtable; after it, the run. Versions of transactions that had not ended when
-//! the run was written move to the new memtable, so that a long transaction pins nothing.
+//! orphan file and the log that made the memtable; after it, the run.
+//!
+//! The boundary: the edit says `flushed_to`, the log's end at the freeze, and replay leaves out what was committed before
+//! it. So the run holds commits below the boundary and nothing else (asserted), and every commit below it is in the run:
+//! the memtable is read only after those have stored their status words. What was committed at the boundary or later, or
+//! has not ended, is carried to the next memtable, which then needs the log from the boundary on, or from where a prepared
+//! transaction has its redo. (In a run it would be there twice after a crash, and a merge may have purged one of the two.)
 
 use crate::core::Core;
-use crate::memtable::{Memtable, Version};
+use crate::memtable::{Memtable, TxnSlot, Version};
 use crate::run::Run;
 use crate::table::Table;
 use crate::tree::{RunHandle, Tree, TreeState};
 use crate::txn::{ABORTED, ACTIVE};
 use crate::Result;
-use esker_format::{CommitSeq, Lsn, Record, RowId, RunEntry, VersionTag};
+use esker_format::{CommitSeq, Lsn, Record, RowId, RunEntry, TxnId, VersionTag};
 use esker_trace::counters::{count, Counter};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 impl Core {
@@ -31,11 +37,9 @@ impl Core {
         self.flush_oldest(table, tree)
     }
 
-    /// Puts a new memtable in place; false if the old one is empty.
+    /// Puts a new memtable in place; false if the old one is empty. The new one's first LSN is the boundary.
     fn freeze(&self, tree: &Tree) -> Result<bool> {
-        // With the commit lock: every commit before this LSN has stored its status word, every later one is logged
-        // after it.
-        let _commit = self.commit_lock.lock();
+        // Under the guard nobody writes: whatever the old memtable gets has it now, and what comes commits later.
         let mut guard = tree.state.write();
         if guard.active.is_empty() {
             return Ok(false);
@@ -52,13 +56,12 @@ impl Core {
         let Some(mem) = state.frozen.last().cloned() else {
             return Ok(());
         };
-        // Commits before the next memtable's first LSN have all their versions here or below.
-        let flushed_to = match state.frozen.len() {
-            1 => state.active.first_lsn,
-            n => state.frozen[n - 2].first_lsn,
-        };
+        assert_eq!(state.frozen.len(), 1, "a memtable was frozen before the one below was flushed");
+        let flushed_to = state.active.first_lsn;
+        // Records and status words go together under this lock: from here on every commit below the boundary shows.
+        drop(self.commit_lock.lock());
         let mut unfinished = Vec::new();
-        let run = self.write_run(table, tree, &state, &mem, &mut unfinished)?;
+        let run = self.write_run(table, tree, &state, &mem, flushed_to, &mut unfinished)?;
         if let Err(e) = self.announce(tree, run.as_ref(), &mem, &state.active, &unfinished, flushed_to) {
             // Nothing names the run: it goes, and the memtable stays for the next try.
             self.discard(run.into_iter().collect());
@@ -95,9 +98,14 @@ impl Core {
         unfinished: &[(RowId, *const Version)],
         flushed_to: Lsn,
     ) -> Result<()> {
+        if !unfinished.is_empty() {
+            // First: a checkpoint that still finds the memtable empty must not pass the boundary.
+            active.also_needs(active.first_lsn);
+        }
+        let mut ended = HashMap::new();
         for (row, version) in unfinished {
             // SAFETY: the version is in `mem`, which the caller holds.
-            self.carry(mem, active, *row, unsafe { &**version })?;
+            self.carry(mem, active, *row, unsafe { &**version }, &mut ended)?;
         }
         if run.is_some() {
             self.disk.sync_dir(&self.runs_dir).map_err(|e| self.poison_by(e))?;
@@ -112,13 +120,15 @@ impl Core {
         Ok(())
     }
 
-    /// Writes the committed versions of `mem` that somebody may still see; collects those of unended transactions.
+    /// Writes the versions of `mem` that were committed before `flushed_to` and that somebody may still see; collects those
+    /// of transactions that have not ended, or only since.
     fn write_run(
         &self,
         table: &Table,
         tree: &Tree,
         state: &TreeState,
         mem: &Memtable,
+        flushed_to: Lsn,
         unfinished: &mut Vec<(RowId, *const Version)>,
     ) -> Result<Option<Arc<Run>>> {
         let horizon = self.views.horizon();
@@ -131,8 +141,9 @@ impl Core {
             for v in n.versions() {
                 let status = v.slot().status();
                 match status {
-                    ACTIVE => unfinished.push((n.row, std::ptr::from_ref(v))),
                     ABORTED => {}
+                    // Not ended, or behind the boundary.
+                    seq if seq == ACTIVE || seq >= flushed_to.0 => unfinished.push((n.row, std::ptr::from_ref(v))),
                     // Of one transaction's versions only the newest counts.
                     seq if settled || seq == last_seq || !mem.is_live(v) => count(Counter::RowsPurged, 1),
                     seq if marks.iter().any(|m| m.deletes(n.row, (seq, v.ordinal))) => count(Counter::RowsPurged, 1),
@@ -147,6 +158,7 @@ impl Core {
                             Some(w) => w,
                             None => writer.insert(self.run_writer(table, tree)?),
                         };
+                        assert!(seq < flushed_to.0, "a flushed run must hold only commits below its boundary");
                         let tag = VersionTag { seq: CommitSeq(seq), ordinal: v.ordinal, tombstone: v.tombstone };
                         writer.push(n.row, tag, v.packed())?;
                     }
@@ -156,23 +168,36 @@ impl Core {
         writer.map(|w| w.finish()).transpose()
     }
 
-    /// Moves a version to a newer memtable, with the status that its transaction has by now.
-    fn carry(&self, from: &Memtable, to: &Arc<Memtable>, row: RowId, version: &Version) -> Result<()> {
+    /// Moves a version to a newer memtable, with the status that its transaction has by now. `ended`: places made there
+    /// for transactions that have ended.
+    fn carry(
+        &self,
+        from: &Memtable,
+        to: &Arc<Memtable>,
+        row: RowId,
+        version: &Version,
+        ended: &mut HashMap<TxnId, *const TxnSlot>,
+    ) -> Result<()> {
         if !from.is_live(version) {
             return Ok(());
         }
         let slot = version.slot();
         let packed = (!version.tombstone).then(|| version.packed());
-        let at = match self.writer(slot.txn) {
-            Some(writer) => writer.slot_in(to)?,
-            None => {
+        let at = match (ended.get(&slot.txn), self.writer(slot.txn)) {
+            (Some(at), _) => *at,
+            (None, Some(writer)) => writer.slot_in(to)?,
+            (None, None) => {
                 // It has ended meanwhile, and its status stands in its old slot.
-                if from.needs_from() < from.first_lsn {
-                    to.also_needs(from.needs_from());
-                }
+                let status = slot.status();
+                assert!(status >= to.first_lsn.0, "a commit below a flush's boundary was not seen");
                 let at = to.new_slot(slot.txn)?;
+                to.also_needs(slot.redo_at());
                 // SAFETY: just made.
-                unsafe { (*at).end(slot.status()) };
+                unsafe {
+                    (*at).set_redo_at(slot.redo_at());
+                    (*at).end(status);
+                }
+                ended.insert(slot.txn, at);
                 at
             }
         };

@@ -55,6 +55,8 @@
 
 mod arena;
 mod background;
+#[cfg(test)]
+mod boundary_tests;
 mod bulk;
 mod cache;
 mod check;

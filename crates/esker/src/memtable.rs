@@ -21,10 +21,20 @@ const MAX_HEIGHT: usize = 12;
 pub(crate) struct TxnSlot {
     pub(crate) txn: TxnId,
     status: AtomicU64,
+    /// Where its redo lies in the log if it was prepared and then committed; else the largest value.
+    redo_at: AtomicU64,
     has_aborted: AtomicBool,
 }
 
 impl TxnSlot {
+    pub(crate) fn redo_at(&self) -> Lsn {
+        Lsn(self.redo_at.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn set_redo_at(&self, lsn: Lsn) {
+        self.redo_at.store(lsn.0, Ordering::Release);
+    }
+
     pub(crate) fn status(&self) -> u64 {
         self.status.load(Ordering::Acquire)
     }
@@ -93,9 +103,10 @@ pub(crate) struct Memtable {
     versions: AtomicUsize,
     /// No commit before this LSN has versions here: the log's end when the memtable was made.
     pub(crate) first_lsn: Lsn,
-    /// The log is needed from here to make this memtable again: `first_lsn`, or where a transaction that was prepared
-    /// before and decided later has its redo.
-    needs_from: AtomicU64,
+    /// Nothing was here while the log ended before this LSN: `first_lsn`, raised as long as the memtable is empty.
+    empty_until: AtomicU64,
+    /// The log is needed from here for what came from an older memtable, or was prepared before; else the largest value.
+    also_needs: AtomicU64,
 }
 
 // SAFETY: everything behind the raw pointers is atomics or written once before it is published, and lives in the arena.
@@ -114,17 +125,28 @@ impl Memtable {
             aborted: Mutex::new("memtable.aborted", HashMap::new()),
             versions: AtomicUsize::new(0),
             first_lsn,
-            needs_from: AtomicU64::new(first_lsn.0),
+            empty_until: AtomicU64::new(first_lsn.0),
+            also_needs: AtomicU64::new(u64::MAX),
         }))
     }
 
+    /// The log is needed from here to make this memtable again. Never falls below what a checkpoint was told.
     pub(crate) fn needs_from(&self) -> Lsn {
-        Lsn(self.needs_from.load(Ordering::Acquire))
+        Lsn(self.empty_until.load(Ordering::Acquire).min(self.also_needs.load(Ordering::Acquire)))
     }
 
-    /// Redo of a version here lies at `lsn` in the log.
+    /// As [`needs_from`](Self::needs_from), for a checkpoint whose position is `position`: an empty memtable needs
+    /// nothing before it, from now on. Whatever is put here later commits, or prepares, behind `position`.
+    pub(crate) fn needs_at_checkpoint(&self, position: Lsn) -> Lsn {
+        if self.is_empty() {
+            self.empty_until.fetch_max(position.0, Ordering::AcqRel);
+        }
+        self.needs_from()
+    }
+
+    /// Redo of a version that is here, or is about to be, lies at `lsn` in the log or behind it.
     pub(crate) fn also_needs(&self, lsn: Lsn) {
-        self.needs_from.fetch_min(lsn.0, Ordering::AcqRel);
+        self.also_needs.fetch_min(lsn.0, Ordering::AcqRel);
     }
 
     /// Bytes of memory held.
@@ -140,7 +162,14 @@ impl Memtable {
     pub(crate) fn new_slot(&self, txn: TxnId) -> Result<*const TxnSlot> {
         let p = self.arena.allocate(size_of::<TxnSlot>())?.cast::<TxnSlot>();
         // SAFETY: fresh, aligned, large enough.
-        unsafe { p.write(TxnSlot { txn, status: AtomicU64::new(ACTIVE), has_aborted: AtomicBool::new(false) }) };
+        unsafe {
+            p.write(TxnSlot {
+                txn,
+                status: AtomicU64::new(ACTIVE),
+                redo_at: AtomicU64::new(u64::MAX),
+                has_aborted: AtomicBool::new(false),
+            });
+        }
         Ok(p)
     }
 

@@ -17,13 +17,13 @@ fn layout() -> Layout {
         ],
     }
 }
-fn img(n: u64, len: usize) -> Vec<u8> {
+pub(crate) fn img(n: u64, len: usize) -> Vec<u8> {
     let mut i = vec![0u8; 11 + 2 + 60000];
     i[1..9].copy_from_slice(&n.to_le_bytes());
     i[11..13].copy_from_slice(&(len as u16).to_le_bytes());
     i
 }
-fn def() -> TableDef {
+pub(crate) fn def() -> TableDef {
     TableDef {
         layout: layout(),
         format: RowFormat::Dynamic,
@@ -32,20 +32,20 @@ fn def() -> TableDef {
         extra: vec![],
     }
 }
-fn options() -> Options {
+pub(crate) fn options() -> Options {
     Options { background: Background::Inline, ..Options::default() }
 }
-fn open_with(disk: &SimDisk, o: Options) -> Result<Engine> {
+pub(crate) fn open_with(disk: &SimDisk, o: Options) -> Result<Engine> {
     Engine::open(Arc::new(disk.clone()), Path::new("/db"), o, Arc::new(|m, _| eprintln!("{m}")))
 }
-fn open(disk: &SimDisk) -> Result<Engine> {
+pub(crate) fn open(disk: &SimDisk) -> Result<Engine> {
     open_with(disk, options())
 }
-fn begin(s: &mut Session) {
+pub(crate) fn begin(s: &mut Session) {
     s.begin(Isolation::RepeatableRead, BeginOptions::default());
     s.begin_statement();
 }
-fn ins(s: &mut Session, t: &Arc<Table>, n: u64, len: usize) -> RowId {
+pub(crate) fn ins(s: &mut Session, t: &Arc<Table>, n: u64, len: usize) -> RowId {
     unsafe { s.insert_image(t, img(n, len).as_ptr()).unwrap() }
 }
 

@@ -93,9 +93,10 @@ impl TxnState {
         let old = self.status.swap(status, Ordering::AcqRel);
         assert_eq!(old, ACTIVE, "transaction {} ended twice", self.id);
         for slot in self.slots.lock().drain(..) {
-            self.keep_redo(&slot.mem, status);
             // SAFETY: see `Slot`.
-            unsafe { (*slot.at).end(status) };
+            let at = unsafe { &*slot.at };
+            self.keep_redo(&slot.mem, at, status);
+            at.end(status);
         }
     }
 
@@ -116,7 +117,7 @@ impl TxnState {
         match self.status() {
             ACTIVE => slots.push(Slot { mem: mem.clone(), at }),
             ended => {
-                self.keep_redo(mem, ended);
+                self.keep_redo(mem, slot, ended);
                 slot.end(ended);
             }
         }
@@ -130,9 +131,11 @@ impl TxnState {
 
     /// A decision is replayed from the redo that was logged with the preparation: until `mem` is flushed, the log is
     /// needed from there.
-    fn keep_redo(&self, mem: &Memtable, status: u64) {
+    fn keep_redo(&self, mem: &Memtable, slot: &TxnSlot, status: u64) {
         if status != ABORTED {
-            mem.also_needs(Lsn(self.logged_at.load(Ordering::Acquire)));
+            let at = Lsn(self.logged_at.load(Ordering::Acquire));
+            mem.also_needs(at);
+            slot.set_redo_at(at);
         }
     }
 
