@@ -192,11 +192,11 @@ pub unsafe extern "C" fn es_flush_log(engine: *mut EsEngine, error: *mut EsError
     let handle = unsafe { &*engine };
     let result = handle.guard.run(|| {
         let (done, wait) = mpsc::channel();
-        handle.engine.request_checkpoint(Box::new(move || {
-            let _ = done.send(());
+        handle.engine.request_checkpoint(Box::new(move |result| {
+            let _ = done.send(result);
         }));
-        // The request is dropped, and the channel with it, when it cannot be answered.
-        wait.recv().map_err(|_| Failure::invalid("the log could not be made durable"))
+        // A request is dropped, and the channel with it, only when the engine is gone.
+        wait.recv().map_err(|_| Failure::invalid("the log could not be made durable"))?.map_err(Failure::from)
     });
     // SAFETY: see the crate.
     unsafe { report(result, error) }

@@ -162,7 +162,11 @@ pub unsafe extern "C" fn es_request_checkpoint(
     let handle = unsafe { &*engine };
     let done = Done { call: done, cookie };
     let _ = handle.guard.run(|| {
-        handle.engine.request_checkpoint(Box::new(move || done.tell()));
+        handle.engine.request_checkpoint(Box::new(move |result| {
+            if result.is_ok() {
+                done.tell();
+            }
+        }));
         Ok(())
     });
 }

@@ -142,7 +142,7 @@ impl Sim {
         self.note(|| "request checkpoint".into());
         let told = Arc::new(AtomicBool::new(false));
         let flag = told.clone();
-        self.engine()?.request_checkpoint(Box::new(move || flag.store(true, Ordering::Relaxed)));
+        self.engine()?.request_checkpoint(Box::new(move |result| flag.store(result.is_ok(), Ordering::Relaxed)));
         if told.load(Ordering::Relaxed) {
             self.model.all_durable();
             return Ok(Flow::Go);

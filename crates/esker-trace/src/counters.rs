@@ -92,6 +92,8 @@ counters! {
     BufferWritesQueued "buffer_writes_queued" "Those of them that went on while the next buffer was filled",
     BulkBytes "bulk_bytes" "Bytes of rows that went to private runs instead of the log",
 
+    LargeSpills "large_spills" "Times a large write spilled what it had gathered, since memory for large writes was short",
+
     RunsCreated "runs_created" "Run files created",
     RunsRemoved "runs_removed" "Run files removed",
     RunsAttached "runs_attached" "Run files that joined their tree",
@@ -103,11 +105,14 @@ counters! {
     BlocksDamaged "blocks_damaged" "Blocks whose checksum or contents were wrong",
 
     Flushes "flushes" "Memtables written out as runs",
+    VersionsCarried "versions_carried" "Row versions of unended transactions that a flush copied to the next memtable",
+    RunsMoved "runs_moved" "Private runs that a flush made of what an unended transaction had in a memtable",
     Merges "merges" "Merges of runs",
     MergedBytes "merged_bytes" "Bytes that merges wrote",
     Checkpoints "checkpoints" "Manifests written",
     MemoryStalls "memory_stalls" "Times a writer waited for memory",
     MemoryStallUs "memory_stall_us" "Microseconds that writers waited for memory",
+    LogStalls "log_stalls" "Times a commit waited since the log's tail had become long",
     RecoveryRecords "recovery_records" "Log records replayed at the start",
     RecoveryBytes "recovery_bytes" "Log bytes replayed at the start",
 }

@@ -1,17 +1,24 @@
-//! Background work: flush, merge, checkpoint, log segments, files to remove, memory to give back.
+//! Background work: flush, merge, checkpoint, the log's housekeeping, files to remove, memory to give back.
 //!
-//! One thread merges, another does all the rest, so that a long merge holds nothing up; in inline mode the writers do it
-//! at fixed points. An error of a full disk is tried again, and meanwhile told to writers that need memory; any other
-//! stops writing, and so does a panic.
+//! Few threads: one for the log (segments, the sync of commits that did not wait for one, checkpoint requests), which waits
+//! for no flush; two that flush beside each other and write manifests; one that merges; and the workers of large writes
+//! (`large.rs`). In inline mode the writers do it at fixed points. What an error means is decided in one place,
+//! [`Core::judge`], by its kind: a log, manifest or folder that cannot be written stops writing where it happens
+//! (`Core::poison_by`); everything else is tried again, ever more slowly, and meanwhile told to writers that need memory. A
+//! panic stops writing.
 
 use crate::core::Core;
 use crate::options::{Background, Level};
 use crate::run::Run;
+use crate::table::Table;
 use crate::tree::Tree;
 use crate::{Error, Result};
-use esker_format::Lsn;
+use esker_format::{Lsn, TreeId};
+use esker_trace::counters::{count, Counter};
 use esker_trace::lock::{Condvar, Mutex};
 use esker_trace::memory::{charged, Account};
+use esker_trace::wait::{timed, WaitEvent};
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
@@ -20,46 +27,93 @@ use std::time::{Duration, Instant};
 /// Rate at which replay is assumed to go, in bytes a second; low for any disk of today.
 pub const REPLAY_BYTES_PER_SECOND: u64 = 64 << 20;
 const TICK: Duration = Duration::from_millis(100);
-/// A writer waits for memory this long at most, in ticks; then it goes on, and the limit is passed.
+/// A writer waits for memory, or for the log to become shorter, this long at most, in ticks; then it goes on.
 const MOST_WAIT_TICKS: u32 = 100;
 /// Time between syncs of what commits did not wait for.
 const LAZY_SYNC: Duration = Duration::from_secs(1);
+/// Longest pause after errors, in ticks.
+const MOST_PAUSE_TICKS: u32 = 100;
+/// Threads that flush.
+const FLUSHERS: usize = 2;
 
-/// What sessions tell the background thread, and what it tells them.
+/// Somebody who wants to know when everything committed is durable, or why it will not be.
+pub(crate) type Request = Box<dyn FnOnce(Result<()>) + Send>;
+
+/// A thread's alarm clock.
+struct Bell {
+    rung: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Bell {
+    fn new(name: &'static str) -> Bell {
+        Bell { rung: Mutex::new(name, false), changed: Condvar::new() }
+    }
+
+    fn ring(&self) {
+        *self.rung.lock() = true;
+        self.changed.notify_one();
+    }
+
+    /// Sleeps until rung, a tick at most.
+    fn wait(&self) {
+        let mut rung = self.rung.lock();
+        if !*rung {
+            self.changed.wait_for(&mut rung, TICK);
+        }
+        *rung = false;
+    }
+}
+
+/// What sessions tell the background threads, and what they tell them.
 pub(crate) struct Signals {
-    wanted: Mutex<bool>,
-    wake: Condvar,
+    flush_wanted: Bell,
+    log_wanted: Bell,
     /// Why flushing does not get on, for those who wait for it.
     trouble: Mutex<Option<Error>>,
     flush_done: Condvar,
-    /// Bytes of memtables that a flush would free, as of the last tick.
+    /// Trees that a background thread flushes now.
+    flushing: Mutex<HashSet<TreeId>>,
+    /// Bytes of memtables that a flush would free, and that it would carry on, as of the last look.
     flushable_bytes: AtomicU64,
+    pinned_bytes: AtomicU64,
     trash: Mutex<Vec<Arc<Run>>>,
-    requests: Mutex<Vec<Box<dyn FnOnce() + Send>>>,
+    requests: Mutex<Vec<Request>>,
+    /// The last table whose tree was merged: the next round begins behind it.
+    merged: Mutex<String>,
+    /// Inline work is going on: what it calls does none of its own.
+    inline: AtomicBool,
     stop: AtomicBool,
     replay_from: AtomicU64,
+    /// End of the log as of the last commit.
+    log_end: AtomicU64,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl Signals {
     pub(crate) fn new() -> Self {
         Signals {
-            wanted: Mutex::new("background.wanted", false),
-            wake: Condvar::new(),
+            flush_wanted: Bell::new("background.flush_wanted"),
+            log_wanted: Bell::new("background.log_wanted"),
             trouble: Mutex::new("background.trouble", None),
             flush_done: Condvar::new(),
+            flushing: Mutex::new("background.flushing", HashSet::new()),
             flushable_bytes: AtomicU64::new(0),
+            pinned_bytes: AtomicU64::new(0),
             trash: Mutex::new("background.trash", Vec::new()),
             requests: Mutex::new("background.requests", Vec::new()),
+            merged: Mutex::new("background.merged", String::new()),
+            inline: AtomicBool::new(false),
             stop: AtomicBool::new(false),
             replay_from: AtomicU64::new(0),
+            log_end: AtomicU64::new(0),
             threads: Mutex::new("background.threads", Vec::new()),
         }
     }
 
+    /// Something may be worth flushing.
     pub(crate) fn wake(&self) {
-        *self.wanted.lock() = true;
-        self.wake.notify_one();
+        self.flush_wanted.ring();
     }
 
     /// Lets these runs' files be removed by somebody who has time.
@@ -68,11 +122,11 @@ impl Signals {
         self.wake();
     }
 
-    /// Waits until `enough` says so, a flush meets trouble, or the wait has become long.
-    pub(crate) fn wait_for_flush(&self, enough: impl Fn() -> bool) -> Result<()> {
+    /// Waits until `enough` says so, a flush meets trouble, or `ticks` have passed.
+    fn wait_for_flush(&self, ticks: u32, enough: impl Fn() -> bool) -> Result<()> {
         self.wake();
         let mut trouble = self.trouble.lock();
-        for _ in 0..MOST_WAIT_TICKS {
+        for _ in 0..ticks {
             if enough() {
                 break;
             }
@@ -88,6 +142,10 @@ impl Signals {
         self.flushable_bytes.load(Ordering::Relaxed)
     }
 
+    pub(crate) fn pinned_bytes(&self) -> u64 {
+        self.pinned_bytes.load(Ordering::Relaxed)
+    }
+
     /// Is the engine being closed?
     pub(crate) fn stopping(&self) -> bool {
         self.stop.load(Ordering::Acquire)
@@ -101,42 +159,63 @@ impl Signals {
         Lsn(self.replay_from.load(Ordering::Relaxed))
     }
 
-    pub(crate) fn request(&self, done: Box<dyn FnOnce() + Send>) {
+    /// A commit's record ends here.
+    pub(crate) fn logged_to(&self, end: Lsn) {
+        self.log_end.store(end.0, Ordering::Relaxed);
+    }
+
+    fn tail_bytes(&self) -> u64 {
+        self.log_end.load(Ordering::Relaxed).saturating_sub(self.replay_from().0)
+    }
+
+    pub(crate) fn request(&self, done: Request) {
         self.requests.lock().push(done);
-        self.wake();
+        self.log_wanted.ring();
     }
 }
 
-/// Starts the background thread.
+/// Starts the background threads.
 pub(crate) fn start(core: &Arc<Core>) -> Result<()> {
     if core.options.background == Background::Inline {
         return Ok(());
     }
-    for (name, work) in [("esker-flush", keep_house as fn(&Core, &mut Rhythm)), ("esker-merge", merge)] {
+    let mut threads = core.pool.start()?;
+    let mut begin = |name: String, work: fn(&Core, &mut Rhythm)| -> Result<()> {
         let weak = Arc::downgrade(core);
         let thread = std::thread::Builder::new()
-            .name(name.into())
+            .name(name)
             .spawn(move || run(&weak, work))
             .map_err(|e| Error::OutOfMemory(format!("background thread: {e}")))?;
-        core.signals.threads.lock().push(thread);
+        threads.push(thread);
+        Ok(())
+    };
+    begin("esker-log".into(), log_round)?;
+    for n in 1..=FLUSHERS {
+        begin(format!("esker-flush-{n}"), flush_round)?;
     }
+    begin("esker-merge".into(), merge_round)?;
+    core.signals.threads.lock().extend(threads);
     Ok(())
 }
 
 /// Ends the background threads and waits for them.
 pub(crate) fn stop(core: &Core) {
     core.signals.stop.store(true, Ordering::Release);
-    core.signals.wake();
+    core.signals.flush_wanted.ring();
+    core.signals.log_wanted.ring();
+    core.pool.stop();
     let threads = std::mem::take(&mut *core.signals.threads.lock());
     for thread in threads {
         let _ = thread.join();
     }
     core.signals.trash.lock().clear();
+    core.answer_requests();
 }
 
 /// What a background thread remembers from one round to the next.
 struct Rhythm {
-    complained: bool,
+    /// Rounds in a row that ended with an error.
+    errors: u32,
     swept: Instant,
     synced: Instant,
 }
@@ -144,7 +223,7 @@ struct Rhythm {
 /// Rounds of `work` until the engine is closed or gone. A panic stops writing, not the process.
 fn run(core: &Weak<Core>, work: fn(&Core, &mut Rhythm)) {
     let now = Instant::now();
-    let mut rhythm = Rhythm { complained: false, swept: now, synced: now };
+    let mut rhythm = Rhythm { errors: 0, swept: now, synced: now };
     loop {
         let Some(core) = core.upgrade() else { return };
         if core.signals.stopping() {
@@ -157,15 +236,27 @@ fn run(core: &Weak<Core>, work: fn(&Core, &mut Rhythm)) {
     }
 }
 
-/// One round of everything but merging.
-fn keep_house(core: &Core, rhythm: &mut Rhythm) {
-    {
-        let mut wanted = core.signals.wanted.lock();
-        if !*wanted {
-            core.signals.wake.wait_for(&mut wanted, TICK);
-        }
-        *wanted = false;
+/// One round of the log's housekeeping.
+fn log_round(core: &Core, rhythm: &mut Rhythm) {
+    core.signals.log_wanted.wait();
+    core.answer_requests();
+    if core.is_poisoned() {
+        return;
     }
+    let segments = core.wal.prepare_segments().map_err(Error::from);
+    if matches!(segments, Err(Error::DiskFull(_))) {
+        core.free_space();
+    }
+    core.judge(segments.and_then(|()| core.keep_drop_space()), rhythm);
+    if core.flush_mode() != crate::FlushMode::EveryCommit && rhythm.synced.elapsed() >= LAZY_SYNC {
+        rhythm.synced = Instant::now();
+        core.judge(core.wal.sync_all().map_err(Error::from), rhythm);
+    }
+}
+
+/// One round of flushing, and of what else there is to do.
+fn flush_round(core: &Core, rhythm: &mut Rhythm) {
+    core.signals.flush_wanted.wait();
     let trash = std::mem::take(&mut *core.signals.trash.lock());
     let had_trash = !trash.is_empty();
     drop(trash);
@@ -175,18 +266,16 @@ fn keep_house(core: &Core, rhythm: &mut Rhythm) {
         esker_trace::memory::trim();
     }
     if core.is_poisoned() {
-        // What they ask about will not become durable: they are let go unanswered.
-        core.signals.requests.lock().clear();
         return;
     }
-    let result = core.tick(rhythm);
+    let result = core.flush_what_is_due();
     *core.signals.trouble.lock() = result.as_ref().err().cloned();
     core.judge(result, rhythm);
     core.signals.flush_done.notify_all();
 }
 
 /// One round of merging: one merge, or a pause.
-fn merge(core: &Core, rhythm: &mut Rhythm) {
+fn merge_round(core: &Core, rhythm: &mut Rhythm) {
     let result = if core.is_poisoned() { Ok(false) } else { core.merge_somewhere() };
     let more = matches!(result, Ok(true));
     core.judge(result.map(|_| ()), rhythm);
@@ -196,99 +285,205 @@ fn merge(core: &Core, rhythm: &mut Rhythm) {
 }
 
 impl Core {
-    /// What an error of background work means.
+    /// What an error of background work means, by its kind.
     fn judge(&self, result: Result<()>, rhythm: &mut Rhythm) {
-        match result {
-            Ok(()) => rhythm.complained = false,
-            Err(Error::Interrupted) => {}
-            Err(Error::Poisoned(why)) => self.poison(&why),
-            // A merge that met a damaged block leaves its run alone.
-            Err(e) if e.can_be_tried_again() => {
-                if !rhythm.complained {
-                    (self.notify)(&format!("background work: {e}"), Level::Warning);
+        if let Some(why) = self.wal.poisoned() {
+            self.poison(&why);
+        }
+        let e = match result {
+            Ok(()) => {
+                rhythm.errors = 0;
+                return;
+            }
+            Err(Error::Interrupted) => return,
+            Err(e) => e,
+        };
+        if e.stops_writing() {
+            return self.poison(&e.to_string());
+        }
+        if rhythm.errors == 0 {
+            (self.notify)(&format!("background work: {e}; it is tried again"), Level::Warning);
+        }
+        rhythm.errors += 1;
+        let ticks = 1 << rhythm.errors.min(7);
+        for _ in 0..ticks.min(MOST_PAUSE_TICKS) / 2 {
+            if self.signals.stopping() {
+                return;
+            }
+            std::thread::sleep(TICK);
+        }
+    }
+
+    /// Does one merge that is worth it, beginning behind the table that was merged last; false if there is none. A table
+    /// that cannot be merged keeps no other from it: its error is told when nothing else is left.
+    pub(crate) fn merge_somewhere(&self) -> Result<bool> {
+        let mut tables = self.named_trees();
+        let last = self.signals.merged.lock().clone();
+        let first = tables.partition_point(|(name, ..)| *name <= last);
+        tables.rotate_left(first);
+        let mut error = None;
+        for (name, table, tree) in tables {
+            if !self.wants_merge(&tree) {
+                continue;
+            }
+            match self.merge_once(&table, &tree, false) {
+                Ok(false) => {}
+                Ok(true) => {
+                    *self.signals.merged.lock() = name;
+                    return Ok(true);
                 }
-                rhythm.complained = true;
-                std::thread::sleep(TICK);
-            }
-            Err(e) => self.poison(&e.to_string()),
-        }
-    }
-
-    fn tick(&self, rhythm: &mut Rhythm) -> Result<()> {
-        self.answer_requests()?;
-        self.wal.prepare_segments()?;
-        if self.flush_mode() != crate::FlushMode::EveryCommit && rhythm.synced.elapsed() >= LAZY_SYNC {
-            rhythm.synced = Instant::now();
-            self.wal.sync_all()?;
-        }
-        self.relieve_memory()?;
-        self.shorten_log()?;
-        Ok(())
-    }
-
-    /// Does one merge that is worth it; false if there is none.
-    fn merge_somewhere(&self) -> Result<bool> {
-        for (table, tree) in self.trees() {
-            if self.wants_merge(&tree) && self.merge_once(&table, &tree, false)? {
-                return Ok(true);
+                Err(e) if e.stops_writing() => return Err(e),
+                Err(e) => error = Some(e),
             }
         }
-        Ok(false)
+        error.map_or(Ok(false), Err)
     }
 
-    /// Syncs the log for those who asked to be told, and tells them.
-    fn answer_requests(&self) -> Result<()> {
+    /// Syncs the log for those who asked to be told, and tells them; or why it cannot be.
+    fn answer_requests(&self) {
         let requests = std::mem::take(&mut *self.signals.requests.lock());
         if requests.is_empty() {
-            return Ok(());
+            return;
         }
-        // On failure nobody is told: what they ask about is not durable.
-        self.wal.sync_all()?;
+        let result = self.check_writable().and_then(|()| Ok(self.wal.sync_all()?));
         for request in requests {
-            request();
+            request(result.clone());
         }
-        Ok(())
     }
 
-    /// Flushes the largest memtables until they fit the budget; true if anything was done. What open cursors pin and
-    /// what transactions have to themselves does not count: no flush frees it.
-    fn relieve_memory(&self) -> Result<bool> {
-        let mut done = false;
-        loop {
-            let trees = self.trees();
-            let sizes = trees.iter().map(|(_, tree)| memtable_bytes(tree));
-            let total: usize = sizes.clone().sum();
-            self.signals.flushable_bytes.store(total as u64, Ordering::Relaxed);
-            if total as u64 <= self.memtable_budget() {
-                return Ok(done);
-            }
-            let Some((at, before)) = sizes.enumerate().max_by_key(|(_, bytes)| *bytes) else { return Ok(done) };
-            let (table, tree) = &trees[at];
-            self.flush(table, tree)?;
+    /// The disk is full: gives back what nobody needs, and lets the log be shortened.
+    fn free_space(&self) {
+        self.signals.trash.lock().clear();
+        let shortened = self.checkpoint();
+        if let Err(e) = shortened {
+            (self.notify)(&format!("no checkpoint on the full disk: {e}"), Level::Warning);
+        }
+        self.signals.wake();
+    }
+
+    /// Flushes what memory and the log's length ask for, then writes a manifest if the log asks for one.
+    fn flush_what_is_due(&self) -> Result<()> {
+        while let Some((table, tree)) = self.next_flush() {
+            let flushed = self.flush(&table, &tree);
+            self.signals.flushing.lock().remove(&tree.id);
+            flushed?;
+            self.look_at_memory();
             self.signals.flush_done.notify_all();
-            done = true;
-            if memtable_bytes(tree) >= before {
-                return Ok(done);
+            if self.signals.stopping() {
+                return Ok(());
             }
         }
+        self.shorten_log().map(|_| ())
     }
 
-    /// Keeps the log's tail as short as the recovery target asks; true if anything was done.
-    fn shorten_log(&self) -> Result<bool> {
-        let limit = u64::from(self.options.recovery_target_seconds.max(1)) * REPLAY_BYTES_PER_SECOND;
-        let end = self.wal.end_lsn();
-        if end.0.saturating_sub(self.signals.replay_from().0) <= limit {
-            return Ok(false);
+    /// The tree that should be flushed next, noted as being flushed: the largest while memtables take too much, the one that
+    /// keeps the log from being shortened.
+    fn next_flush(&self) -> Option<(Arc<Table>, Arc<Tree>)> {
+        let mut flushing = self.signals.flushing.lock();
+        let trees = self.look_at_memory();
+        let busy: u64 = trees.iter().filter(|t| flushing.contains(&t.1.id)).map(|t| t.2).sum();
+        let total: u64 = trees.iter().map(|t| t.2).sum();
+        let idle = || trees.iter().filter(|t| !flushing.contains(&t.1.id));
+        let mut found = None;
+        if total - busy > self.memtable_budget() {
+            found = idle().max_by_key(|t| t.2);
         }
-        let oldest_wanted = end.0.saturating_sub(limit / 2);
+        if found.is_none() {
+            let oldest = self.oldest_wanted()?;
+            found = idle()
+                .filter_map(|t| Some((t, needed(&t.1)?)))
+                .filter(|(_, needed)| *needed < oldest)
+                .min_by_key(|(_, needed)| *needed)
+                .map(|(t, _)| t);
+        }
+        let (table, tree, _) = found?;
+        let (table, tree) = (table.clone(), tree.clone());
+        flushing.insert(tree.id);
+        Some((table, tree))
+    }
+
+    /// All trees with the bytes that a flush of each would free. What open cursors pin and what transactions have to
+    /// themselves does not count.
+    fn look_at_memory(&self) -> Vec<(Arc<Table>, Arc<Tree>, u64)> {
+        let (mut total, mut pinned) = (0, 0);
+        let mut list = Vec::new();
         for (table, tree) in self.trees() {
-            let oldest = tree.snapshot().memtables().filter(|m| !m.is_empty()).map(|m| m.needs_from().0).min();
-            if oldest.is_some_and(|o| o < oldest_wanted) {
-                self.flush(&table, &tree)?;
-            }
+            let state = tree.snapshot();
+            let bytes = state.memtables().map(|m| m.flushable_bytes() as u64).sum();
+            pinned += state.memtables().map(|m| m.pinned_bytes() as u64).sum::<u64>();
+            total += bytes;
+            list.push((table, tree, bytes));
+        }
+        self.signals.flushable_bytes.store(total, Ordering::Relaxed);
+        self.signals.pinned_bytes.store(pinned, Ordering::Relaxed);
+        list
+    }
+
+    /// The longest tail of the log that there should be, in bytes: what the recovery target allows, and what prepared
+    /// transactions take in it whenever they are logged again.
+    fn most_tail_bytes(&self) -> u64 {
+        let target = u64::from(self.options.recovery_target_seconds.max(1)) * REPLAY_BYTES_PER_SECOND;
+        let target = self.options.recovery_target_bytes.unwrap_or(target);
+        target + 2 * self.prepared.lock().values().map(|p| p.redo.len() as u64).sum::<u64>()
+    }
+
+    /// Memtables that need the log from before this position are to be flushed, if any are.
+    fn oldest_wanted(&self) -> Option<Lsn> {
+        let most = self.most_tail_bytes();
+        let end = self.wal.end_lsn();
+        let tail = end.0.saturating_sub(self.signals.replay_from().0);
+        (tail > most / 4 * 3).then_some(Lsn(end.0.saturating_sub(most / 2)))
+    }
+
+    /// Writes a manifest if that makes the log's tail shorter and it has become long; true if it did.
+    fn shorten_log(&self) -> Result<bool> {
+        let Some(oldest) = self.oldest_wanted() else { return Ok(false) };
+        let needed = self.trees().iter().filter_map(|(_, tree)| needed(tree)).min().unwrap_or(oldest);
+        // A manifest each tick for a few bytes would help nobody.
+        if needed.min(oldest).0 <= self.signals.replay_from().0 + self.most_tail_bytes() / 16 {
+            return Ok(false);
         }
         self.checkpoint()?;
         Ok(true)
+    }
+
+    /// A writer's share of the pressure on memory: beyond twice the budget it waits until something was flushed, a flush
+    /// meets trouble (then that is the writer's error), or `gone` says that nobody wants the answer any more.
+    pub(crate) fn wait_for_memory(&self, gone: impl Fn() -> bool) -> Result<()> {
+        let most = 2 * self.memtable_budget();
+        let crowded = || charged(Account::Memtable) > most && self.signals.flushable_bytes() > most;
+        if !crowded() || self.options.background == Background::Inline {
+            return Ok(());
+        }
+        count(Counter::MemoryStalls, 1);
+        timed(WaitEvent::MemoryStall, || {
+            self.signals.wait_for_flush(MOST_WAIT_TICKS, || !crowded() || self.is_poisoned() || gone())
+        })
+    }
+
+    /// A committer's share of the pressure on the log: from seven eighths of the longest tail on it lets flushes get on
+    /// first, a tick for each further commit; past that tail until it is shorter, or flushing meets trouble.
+    pub(crate) fn wait_for_log(&self, gone: impl Fn() -> bool) {
+        if self.options.background == Background::Inline || self.signals.tail_bytes() <= self.slow_from() {
+            return;
+        }
+        let most = self.most_tail_bytes();
+        let short = |bytes| self.signals.tail_bytes() <= bytes || self.is_poisoned() || gone();
+        if short(most / 8 * 7) {
+            return;
+        }
+        count(Counter::LogStalls, 1);
+        timed(WaitEvent::MemoryStall, || {
+            let ticks = if self.signals.tail_bytes() > most { MOST_WAIT_TICKS } else { 1 };
+            // Trouble with flushing is no error of a commit: there is still room in the log, or its append will say so.
+            let _ = self.signals.wait_for_flush(ticks, || short(most));
+        });
+    }
+
+    /// A bound that is cheap to look at: no tail below it is too long.
+    fn slow_from(&self) -> u64 {
+        let target = u64::from(self.options.recovery_target_seconds.max(1)) * REPLAY_BYTES_PER_SECOND;
+        self.options.recovery_target_bytes.unwrap_or(target) / 8 * 7
     }
 
     /// A writer's part of background work in inline mode.
@@ -299,17 +494,20 @@ impl Core {
             }
             return;
         }
-        let work = self
-            .wal
-            .prepare_segments()
-            .map_err(Error::from)
-            .and_then(|()| self.relieve_memory())
-            .and_then(|_| self.shorten_log());
-        match work {
-            Ok(_) | Err(Error::Poisoned(_)) => {}
-            Err(e) if e.can_be_tried_again() => {}
-            Err(e) => self.poison(&e.to_string()),
+        if self.signals.inline.swap(true, Ordering::AcqRel) {
+            return;
         }
+        let segments = self.wal.prepare_segments().map_err(Error::from);
+        if matches!(segments, Err(Error::DiskFull(_))) {
+            self.free_space();
+        }
+        let work = self.flush_what_is_due().and(segments);
+        if let Err(e) = work {
+            if e.stops_writing() {
+                self.poison(&e.to_string());
+            }
+        }
+        self.signals.inline.store(false, Ordering::Release);
     }
 
     /// Something has become worth merging, perhaps.
@@ -329,6 +527,7 @@ impl Core {
     }
 }
 
-fn memtable_bytes(tree: &Tree) -> usize {
-    tree.snapshot().memtables().filter(|m| !m.is_empty()).map(|m| m.used_bytes()).sum()
+/// From where a tree's memtables need the log; none if they are empty.
+fn needed(tree: &Tree) -> Option<Lsn> {
+    tree.snapshot().memtables().filter(|m| !m.is_empty()).map(|m| m.needs_from()).min()
 }

@@ -2,25 +2,28 @@
 //! of their own, turned into blocks, checksummed, compressed and written by a worker while the statement goes on.
 //!
 //! What stays small never touches a file: its rows end in memtable and log. So there is no load mode, and rows written
-//! in bulk are written to disk once. Short rows without blobs are copied as images, and may be written straight into the
-//! chunk ([`BulkWriter::room`]); others are packed. Invariant: chunks reach the worker in the order of their row ids.
+//! in bulk are written to disk once. Where memory is short (see `large.rs`) what was gathered is spilled into a run of its
+//! own. Short rows without blobs are copied as images, and may be written straight into the chunk ([`BulkWriter::room`]);
+//! others are packed. Invariants: chunks reach the run in the order of their row ids; nothing is written beyond a chunk's
+//! capacity; after an error nothing is taken any more.
 
+use crate::large::{Budget, Pool, Share, Stream};
 use crate::run::Run;
 use crate::run_writer::{RunRecipe, RunWriter};
 use crate::{Error, Result};
 use esker_format::{CommitSeq, FileId, Layout, RowId, VersionTag};
 use esker_trace::counters::{count, Counter};
 use esker_trace::memory::{Account, Charge};
-use esker_trace::wait::{timed, WaitEvent};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{sync_channel, Receiver, SyncSender, TrySendError};
 use std::sync::Arc;
-use std::thread::JoinHandle;
 
 /// Rows with longer images are packed: most of such an image is room for values that are shorter.
 const MOST_IMAGE_BYTES: usize = 512;
 /// Memory that an empty chunk keeps for its next rows, if it had more.
 const MOST_KEPT_BYTES: usize = 1 << 20;
+/// A first chunk begins with this much memory and doubles it: a load into thousands of partitions fills few of them.
+const FIRST_BYTES: usize = 4 << 10;
+/// A spilled run is written in pieces of this size, in bytes.
+const SPILL_WRITE_BYTES: usize = 64 << 10;
 
 /// How a bulk writer works.
 #[derive(Clone)]
@@ -33,18 +36,26 @@ pub(crate) struct BulkPlan {
     stride: usize,
     /// Chunks under way between statement and worker.
     depth: usize,
-    pub(crate) threaded: bool,
+    pub(crate) budget: Arc<Budget>,
+    /// Without one the statement writes by itself.
+    pool: Option<Pool>,
 }
 
 impl BulkPlan {
     /// With `buffer_bytes` for rows and writes that are under way.
-    pub(crate) fn new(recipe: RunRecipe, min_run_bytes: usize, buffer_bytes: usize, threaded: bool) -> Self {
+    pub(crate) fn new(
+        recipe: RunRecipe,
+        min_run_bytes: usize,
+        buffer_bytes: usize,
+        budget: Arc<Budget>,
+        pool: Option<Pool>,
+    ) -> Self {
         let image_bytes = recipe.layout.image_bytes as usize;
         let stride = if recipe.layout.has_blobs() || image_bytes > MOST_IMAGE_BYTES { 0 } else { image_bytes };
         let rows = (recipe.block_bytes / stride.max(1)).max(1);
         let chunk_bytes = if stride == 0 { recipe.block_bytes } else { rows * stride };
         let depth = (buffer_bytes / 2 / recipe.block_bytes.max(1)).clamp(1, 64);
-        BulkPlan { recipe, min_run_bytes: min_run_bytes.min(buffer_bytes), chunk_bytes, stride, depth, threaded }
+        BulkPlan { recipe, min_run_bytes: min_run_bytes.min(buffer_bytes), chunk_bytes, stride, depth, budget, pool }
     }
 }
 
@@ -55,28 +66,48 @@ struct Stretch {
     rows: u64,
 }
 
-/// Rows on their way to the worker.
+/// Rows on their way to a run.
 pub(crate) struct Chunk {
     /// Bytes from one image to the next; zero: packed rows, each behind its length as a u32.
     stride: usize,
     bytes: Vec<u8>,
     stretches: Vec<Stretch>,
+    charge: Charge,
+    share: Share,
 }
 
 impl Chunk {
-    fn new(plan: &BulkPlan) -> Chunk {
-        let room = plan.chunk_bytes + if plan.stride == 0 { 4096 } else { 0 };
-        Chunk { stride: plan.stride, bytes: Vec::with_capacity(room), stretches: Vec::new() }
+    fn new(plan: &BulkPlan, bytes: usize) -> Chunk {
+        let mut chunk = Chunk {
+            stride: plan.stride,
+            bytes: Vec::with_capacity(bytes),
+            stretches: Vec::new(),
+            charge: Charge::new(Account::BulkBuffer, 0),
+            share: Share::new(&plan.budget),
+        };
+        chunk.account();
+        chunk
+    }
+
+    /// Notes how much memory it has; true if that has changed.
+    fn account(&mut self) -> bool {
+        let bytes = self.bytes.capacity() as u64;
+        let changed = bytes != self.share.bytes();
+        if changed {
+            self.charge.resize(bytes);
+            self.share.resize(bytes);
+        }
+        changed
     }
 
     /// Forgets the rows, keeps the memory, unless a few large rows made it very large.
-    fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.bytes.clear();
         if self.stride == 0 {
-            // Images are written into the room that a chunk has from the start.
             self.bytes.shrink_to(MOST_KEPT_BYTES);
         }
         self.stretches.clear();
+        self.account();
     }
 
     /// Notes rows whose bytes were added.
@@ -128,7 +159,7 @@ impl Chunk {
     }
 
     /// Adds the rows to a run.
-    fn write(&self, writer: &mut RunWriter) -> Result<()> {
+    pub(crate) fn write(&self, writer: &mut RunWriter) -> Result<()> {
         self.each(|row, ordinal, bytes| match self.stride {
             0 => writer.push(row, VersionTag { seq: CommitSeq::ZERO, ordinal, tombstone: false }, bytes),
             // SAFETY: an image of the run's layout, which has no blobs.
@@ -143,41 +174,45 @@ pub(crate) struct BulkWriter {
     current: Chunk,
     /// Full chunks that wait until there are enough for a run.
     full: Vec<Chunk>,
-    gathered_bytes: usize,
-    charge: Charge,
-    pipe: Option<Pipe>,
+    /// Memory of the chunks that wait, in bytes.
+    full_bytes: u64,
+    output: Option<Output>,
     /// Rows were lost to this error: what was gathered can only be rolled back, also by a later statement.
     failed: Option<Error>,
+    /// Of the first row that is here or under way.
     pub(crate) first_ordinal: u64,
     pub(crate) rows: u64,
 }
 
-enum Pipe {
+/// Where full chunks go.
+enum Output {
     Inline(Box<RunWriter>),
-    Threaded {
-        jobs: SyncSender<Chunk>,
-        empty: Receiver<Chunk>,
-        cancel: Arc<AtomicBool>,
-        worker: JoinHandle<Result<Option<RunWriter>>>,
-    },
+    Stream(Arc<Stream>, #[allow(dead_code)] Share),
 }
 
 impl BulkWriter {
-    pub(crate) fn new(plan: BulkPlan, first_ordinal: u64) -> Self {
+    pub(crate) fn new(plan: BulkPlan) -> Self {
         BulkWriter {
-            current: Chunk::new(&plan),
+            current: Chunk::new(&plan, 0),
             plan,
             full: Vec::new(),
-            gathered_bytes: 0,
-            charge: Charge::new(Account::BulkBuffer, 0),
-            pipe: None,
+            full_bytes: 0,
+            output: None,
             failed: None,
-            first_ordinal,
+            first_ordinal: u64::MAX,
             rows: 0,
         }
     }
 
-    /// Takes one row.
+    /// Memory of rows that a [`spill`](Self::spill) would free, in bytes.
+    pub(crate) fn gathered_bytes(&self) -> u64 {
+        if self.output.is_some() || self.rows == 0 {
+            return 0;
+        }
+        self.full_bytes + self.current.share.bytes()
+    }
+
+    /// Takes one row. True: it took memory, or handed some on.
     ///
     /// # Safety
     /// `image` is a row image of the tree's layout; its blob slots point to readable bytes.
@@ -187,24 +222,25 @@ impl BulkWriter {
         ordinal: u64,
         image: *const u8,
         next_file: &dyn Fn() -> FileId,
-    ) -> Result<()> {
+    ) -> Result<bool> {
+        self.check()?;
         let bytes = &mut self.current.bytes;
-        // SAFETY: the caller's promise; a chunk that is not full has room for an image.
-        unsafe {
-            match self.plan.stride {
-                0 => {
-                    let at = bytes.len();
-                    bytes.extend_from_slice(&[0; 4]);
-                    esker_format::row::pack(&self.plan.recipe.layout, image, bytes);
-                    let length = (bytes.len() - at - 4) as u32;
-                    bytes[at..at + 4].copy_from_slice(&length.to_le_bytes());
+        match self.plan.stride {
+            0 => {
+                let at = bytes.len();
+                bytes.extend_from_slice(&[0; 4]);
+                // SAFETY: the caller's promise.
+                unsafe { esker_format::row::pack(&self.plan.recipe.layout, image, bytes) };
+                let length = (bytes.len() - at - 4) as u32;
+                bytes[at..at + 4].copy_from_slice(&length.to_le_bytes());
+            }
+            stride => {
+                if bytes.capacity() - bytes.len() < stride {
+                    let more = bytes.capacity().max(FIRST_BYTES / stride * stride).max(stride);
+                    bytes.reserve_exact(more.min(self.plan.chunk_bytes - bytes.len()).max(stride));
                 }
-                stride => {
-                    let (out, _) = self.room();
-                    std::ptr::copy_nonoverlapping(image, out, stride);
-                    let bytes = &mut self.current.bytes;
-                    bytes.set_len(bytes.len() + stride);
-                }
+                // SAFETY: the caller's promise: one image.
+                bytes.extend_from_slice(unsafe { std::slice::from_raw_parts(image, stride) });
             }
         }
         self.pushed(row, ordinal, 1, next_file)
@@ -212,11 +248,12 @@ impl BulkWriter {
 
     /// Where images may be written, and how many; none for rows that must be packed.
     pub(crate) fn room(&mut self) -> (*mut u8, usize) {
-        let bytes = &mut self.current.bytes;
-        // The image size divides the size of a chunk of images: see `BulkPlan`.
-        let rows = match self.plan.stride {
+        let (chunk_bytes, stride, bytes) = (self.plan.chunk_bytes, self.plan.stride, &mut self.current.bytes);
+        let end = bytes.capacity().min(chunk_bytes);
+        let rows = match stride {
             0 => 0,
-            stride => (self.plan.chunk_bytes - bytes.len()) / stride,
+            _ if self.failed.is_some() => 0,
+            stride => (end - bytes.len()) / stride,
         };
         (bytes.spare_capacity_mut().as_mut_ptr().cast(), rows)
     }
@@ -231,99 +268,132 @@ impl BulkWriter {
         ordinal: u64,
         rows: usize,
         next_file: &dyn Fn() -> FileId,
-    ) -> Result<()> {
+    ) -> Result<bool> {
+        self.check()?;
         let bytes = &mut self.current.bytes;
+        let length = bytes.len() + rows * self.plan.stride;
+        assert!(length <= bytes.capacity(), "more rows were staged than there was room for");
         // SAFETY: the caller's promise.
-        unsafe { bytes.set_len(bytes.len() + rows * self.plan.stride) };
+        unsafe { bytes.set_len(length) };
         self.pushed(row, ordinal, rows as u64, next_file)
     }
 
-    fn pushed(&mut self, row: RowId, ordinal: u64, rows: u64, next_file: &dyn Fn() -> FileId) -> Result<()> {
+    fn check(&self) -> Result<()> {
+        self.failed.clone().map_or(Ok(()), Err)
+    }
+
+    #[inline]
+    fn pushed(&mut self, row: RowId, ordinal: u64, rows: u64, next_file: &dyn Fn() -> FileId) -> Result<bool> {
         self.current.note(row, ordinal, rows);
+        if self.rows == 0 {
+            self.first_ordinal = ordinal;
+        }
         self.rows += rows;
+        let grown = self.current.account();
         if self.current.bytes.len() >= self.plan.chunk_bytes {
-            return self.rotate(next_file);
+            self.hand_on(next_file).inspect_err(|e| self.failed = Some(e.clone()))?;
+            return Ok(true);
         }
-        Ok(())
+        Ok(grown)
     }
 
-    /// Hands the full chunk on. An error stays: every later call returns it.
+    /// Hands the full chunk on.
     #[cold]
-    fn rotate(&mut self, next_file: &dyn Fn() -> FileId) -> Result<()> {
-        if let Some(e) = &self.failed {
-            return Err(e.clone());
-        }
-        self.hand_on(next_file).inspect_err(|e| self.failed = Some(e.clone()))
-    }
-
     fn hand_on(&mut self, next_file: &dyn Fn() -> FileId) -> Result<()> {
         count(Counter::BuffersFilled, 1);
-        if self.pipe.is_none() {
-            self.gathered_bytes += self.current.bytes.len();
-            self.charge.resize(self.gathered_bytes as u64);
-            self.full.push(std::mem::replace(&mut self.current, Chunk::new(&self.plan)));
-            if self.gathered_bytes < self.plan.min_run_bytes {
-                return Ok(());
-            }
-            self.pipe = Some(Pipe::open(&self.plan, next_file())?);
-            for chunk in std::mem::take(&mut self.full) {
-                self.send(chunk)?;
-            }
+        if self.output.is_some() {
+            let full = self.take_current(None);
+            self.current = match self.send(full)? {
+                Some(empty) => empty,
+                None => Chunk::new(&self.plan, self.plan.chunk_bytes),
+            };
             return Ok(());
         }
-        count(Counter::BulkBytes, self.current.bytes.len() as u64);
-        let fresh = match &self.pipe {
-            Some(Pipe::Threaded { empty, .. }) => empty.try_recv().ok(),
-            _ => None,
+        let fresh = Chunk::new(&self.plan, self.plan.chunk_bytes);
+        let full = self.take_current(Some(fresh));
+        self.full_bytes += full.share.bytes();
+        self.full.push(full);
+        if self.full_bytes < self.plan.min_run_bytes as u64 {
+            return Ok(());
+        }
+        let writer = |recipe: &RunRecipe| RunWriter::create(recipe, next_file());
+        let buffers = 2 * self.plan.recipe.write_bytes as u64;
+        let chunks = (self.plan.depth * self.plan.chunk_bytes) as u64;
+        self.output = match (&self.plan.pool, Share::of_stream(&self.plan.budget, buffers, chunks)) {
+            // Too many streams: it is spilled when memory is short.
+            (_, None) => return Ok(()),
+            (None, Some(_)) => Some(Output::Inline(Box::new(writer(&self.plan.recipe)?))),
+            (Some(pool), Some(share)) => {
+                Some(Output::Stream(Stream::new(pool, writer(&self.plan.recipe)?, self.plan.depth), share))
+            }
         };
-        let fresh = fresh.unwrap_or_else(|| Chunk::new(&self.plan));
-        let full = std::mem::replace(&mut self.current, fresh);
-        self.send(full)
+        self.full_bytes = 0;
+        std::mem::take(&mut self.full).into_iter().try_for_each(|chunk| self.send(chunk).map(drop))
     }
 
-    fn send(&mut self, chunk: Chunk) -> Result<()> {
-        match &mut self.pipe {
-            Some(Pipe::Inline(writer)) => chunk.write(writer),
-            Some(Pipe::Threaded { jobs, .. }) => match hand_over(jobs, chunk) {
-                Ok(()) => Ok(()),
-                // The worker has stopped: it says why when it is joined.
-                Err(()) => match self.pipe.take() {
-                    Some(pipe) => match pipe.join() {
-                        Err(e) => Err(e),
-                        Ok(_) => Err(Error::Poisoned("bulk worker stopped".into())),
-                    },
-                    None => Err(Error::Poisoned("bulk worker stopped".into())),
-                },
-            },
-            None => Err(Error::Poisoned("bulk writer lost its run".into())),
+    /// The gathered chunk; `next` or an empty one without memory takes its place.
+    fn take_current(&mut self, next: Option<Chunk>) -> Chunk {
+        let next = next.unwrap_or_else(|| Chunk::new(&self.plan, 0));
+        std::mem::replace(&mut self.current, next)
+    }
+
+    /// Sends a chunk to the run; an empty one in exchange, if there is one.
+    fn send(&mut self, mut chunk: Chunk) -> Result<Option<Chunk>> {
+        count(Counter::BulkBytes, chunk.bytes.len() as u64);
+        match &mut self.output {
+            Some(Output::Inline(writer)) => {
+                chunk.write(writer)?;
+                chunk.clear();
+                Ok(Some(chunk))
+            }
+            Some(Output::Stream(stream, _)) => stream.send(chunk),
+            None => Err(Error::Poisoned("a bulk writer lost its run".into())),
         }
+    }
+
+    /// Writes what was gathered as a run of its own, and gathers anew.
+    pub(crate) fn spill(&mut self, file: FileId) -> Result<Arc<Run>> {
+        self.check()?;
+        let recipe = RunRecipe { write_bytes: SPILL_WRITE_BYTES, ..self.plan.recipe.clone() };
+        let write = |chunks: &[Chunk]| -> Result<Arc<Run>> {
+            let mut writer = RunWriter::create(&recipe, file)?;
+            chunks.iter().try_for_each(|chunk| chunk.write(&mut writer))?;
+            writer.finish()
+        };
+        let last = self.take_current(None);
+        self.full.push(last);
+        let run = write(&self.full).inspect_err(|e| self.failed = Some(e.clone()))?;
+        count(Counter::BulkBytes, self.full.iter().map(|c| c.bytes.len() as u64).sum());
+        self.full.clear();
+        (self.full_bytes, self.rows, self.first_ordinal) = (0, 0, u64::MAX);
+        Ok(run)
     }
 
     /// Ends the gathering: a finished run, or, if it stayed small, the chunks with the rows.
     pub(crate) fn finish(mut self) -> Result<Gathered> {
-        if let Some(e) = self.failed {
-            return Err(e);
+        self.check()?;
+        if self.output.is_none() {
+            let last = self.take_current(None);
+            self.full.push(last);
+            return Ok(Gathered::Rows(std::mem::take(&mut self.full)));
         }
-        if self.pipe.is_none() {
-            let mut chunks = std::mem::take(&mut self.full);
-            chunks.push(self.current);
-            return Ok(Gathered::Rows(chunks));
+        let last = self.take_current(None);
+        if !last.bytes.is_empty() {
+            self.send(last).map(drop)?;
         }
-        let last = Chunk { bytes: Vec::new(), stretches: Vec::new(), ..self.current };
-        let last = std::mem::replace(&mut self.current, last);
-        self.send(last)?;
-        match self.pipe.take().map(Pipe::join) {
-            Some(Ok(Some(writer))) => Ok(Gathered::Run(writer.finish()?)),
-            Some(Err(e)) => Err(e),
-            _ => Err(Error::Poisoned("bulk writer lost its run".into())),
-        }
+        let writer = match self.output.take() {
+            Some(Output::Inline(writer)) => *writer,
+            Some(Output::Stream(stream, _share)) => stream.finish()?,
+            None => return Err(Error::Poisoned("a bulk writer lost its run".into())),
+        };
+        Ok(Gathered::Run(writer.finish()?))
     }
+}
 
-    /// Gives everything up, without waiting; an unfinished run removes its file when it is dropped.
-    pub(crate) fn abandon(mut self) {
-        if let Some(Pipe::Threaded { cancel, .. }) = self.pipe.take() {
-            // The worker is detached: it sees the flag, or that nobody sends any more.
-            cancel.store(true, Ordering::Release);
+impl Drop for BulkWriter {
+    fn drop(&mut self) {
+        if let Some(Output::Stream(stream, _)) = self.output.take() {
+            stream.cancel();
         }
     }
 }
@@ -332,62 +402,6 @@ impl BulkWriter {
 pub(crate) enum Gathered {
     /// A run of its own, synced.
     Run(Arc<Run>),
-    /// Too few rows for one.
+    /// Too few rows for one, or memory is short.
     Rows(Vec<Chunk>),
-}
-
-impl Pipe {
-    fn open(plan: &BulkPlan, file: FileId) -> Result<Pipe> {
-        let writer = RunWriter::create(&plan.recipe, file)?;
-        if !plan.threaded {
-            return Ok(Pipe::Inline(Box::new(writer)));
-        }
-        let (jobs, inbox) = sync_channel::<Chunk>(plan.depth);
-        let (give_back, empty) = sync_channel::<Chunk>(plan.depth + 2);
-        let cancel = Arc::new(AtomicBool::new(false));
-        let flag = cancel.clone();
-        let worker = std::thread::Builder::new()
-            .name("esker-bulk".into())
-            .spawn(move || work(writer, &inbox, &give_back, &flag))
-            .map_err(|e| Error::OutOfMemory(format!("thread for bulk writing: {e}")))?;
-        Ok(Pipe::Threaded { jobs, empty, cancel, worker })
-    }
-
-    /// Waits for the worker; the writer with all blocks in it.
-    fn join(self) -> Result<Option<RunWriter>> {
-        match self {
-            Pipe::Inline(writer) => Ok(Some(*writer)),
-            Pipe::Threaded { jobs, worker, .. } => {
-                drop(jobs);
-                timed(WaitEvent::BulkWorker, || worker.join())
-                    .unwrap_or_else(|_| Err(Error::Poisoned("bulk worker panicked".into())))
-            }
-        }
-    }
-}
-
-/// Gives the worker a chunk, and counts the wait if it lags behind.
-fn hand_over(jobs: &SyncSender<Chunk>, chunk: Chunk) -> std::result::Result<(), ()> {
-    match jobs.try_send(chunk) {
-        Ok(()) => Ok(()),
-        Err(TrySendError::Full(chunk)) => timed(WaitEvent::BulkWorker, || jobs.send(chunk)).map_err(|_| ()),
-        Err(TrySendError::Disconnected(_)) => Err(()),
-    }
-}
-
-fn work(
-    mut writer: RunWriter,
-    inbox: &Receiver<Chunk>,
-    give_back: &SyncSender<Chunk>,
-    cancel: &AtomicBool,
-) -> Result<Option<RunWriter>> {
-    for mut chunk in inbox {
-        if cancel.load(Ordering::Acquire) {
-            break;
-        }
-        chunk.write(&mut writer)?;
-        chunk.clear();
-        let _ = give_back.try_send(chunk);
-    }
-    Ok((!cancel.load(Ordering::Acquire)).then_some(writer))
 }

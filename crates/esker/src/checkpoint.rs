@@ -1,12 +1,12 @@
 //! The manifest: a snapshot of catalog and runs at a position of the log, so that the log before it can go.
 //!
-//! Order: take the position, log prepared transactions again behind it, take the snapshot, sync the log up to its end
+//! Order: take the position, log prepared transactions that lie far back again behind it, take the snapshot, sync the log up to its end
 //! (the snapshot may name runs of commits that are in the log's memory only), write the new manifest beside the old
 //! one, sync it, rename it over, sync the folder; only then recycle log segments. A crash before the rename leaves the
 //! old manifest and all of the log it needs; a crash after it the new one. The snapshot is taken while work goes on: it
 //! may hold edits that are replayed again, which changes nothing, because every edit names runs by ids never used twice.
 
-use crate::core::Core;
+use crate::core::{Core, Prepared};
 use crate::table::Table;
 use crate::tree::{RunHandle, Tree};
 use crate::txn::{ABORTED, ACTIVE};
@@ -14,8 +14,9 @@ use crate::Result;
 use esker_format::{
     CommitSeq, FileId, Lsn, Manifest, RangeTombstone, Record, RunEntry, TableEntry, TableId, TableState, TreeId, TxnId,
 };
-use esker_io::{AccessHint, Disk, IoError, OpenMode};
+use esker_io::{AccessHint, Disk, IoKind, OpenMode};
 use esker_trace::counters::{count, Counter};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
@@ -29,6 +30,10 @@ impl Core {
         self.check_writable()?;
         let position = self.relog_prepared()?;
         let mut replay_from = position;
+        // Before the position, or decided and behind it: what a memtable needs of those it says itself.
+        for prepared in self.prepared.lock().values() {
+            replay_from = replay_from.min(prepared.state.logged_at());
+        }
         let mut tables = Vec::new();
         for (table, tree) in self.trees() {
             let (state, needed) = table_state(&table, &tree, position);
@@ -51,7 +56,7 @@ impl Core {
             next_txn: TxnId(self.next_txn.load(Ordering::Relaxed)),
             tables,
         };
-        write_manifest(&*self.disk, &self.dir, &manifest)?;
+        replace_manifest(self, &manifest)?;
         *generation += 1;
         self.signals.set_replay_from(replay_from);
         count(Counter::Checkpoints, 1);
@@ -59,15 +64,33 @@ impl Core {
         Ok(())
     }
 
-    /// Where the log ends, with every prepared transaction logged behind that place.
+    /// Where the log ends, with every prepared transaction that lies in its older half logged again behind that place.
     fn relog_prepared(&self) -> Result<Lsn> {
+        let end = self.wal.end_lsn();
+        let half = Lsn(self.signals.replay_from().0.midpoint(end.0));
+        let old = |p: &Prepared| p.state.logged_at() < half;
+        let frame = |p: &Prepared| {
+            let mut frame = Vec::with_capacity(p.redo.len() + 16);
+            Record::Rollback { txn: p.state.id }.encode(&mut frame);
+            frame.extend_from_slice(&p.redo);
+            frame
+        };
+        // Space first: nothing under the commit lock waits for a disk.
+        let mut space = BTreeMap::new();
+        for (xid, p) in self.prepared.lock().iter().filter(|(_, p)| old(p)) {
+            space.insert(xid.clone(), frame(p));
+        }
+        let mut credits = BTreeMap::new();
+        for (xid, frame) in &space {
+            credits.insert(xid.clone(), self.wal.reserve_commit(frame.len())?);
+        }
         let _commit = self.commit_lock.lock();
         let position = self.wal.end_lsn();
-        for prepared in self.prepared.lock().values() {
-            let mut frame = Vec::with_capacity(prepared.redo.len() + 16);
-            Record::Rollback { txn: prepared.state.id }.encode(&mut frame);
-            frame.extend_from_slice(&prepared.redo);
-            prepared.state.set_logged_at(self.wal.append(&frame)?.lsn);
+        let prepared = self.prepared.lock();
+        for (xid, credit) in credits {
+            // Decided meanwhile: then the decision lies behind the old place, and a memtable says what it needs.
+            let Some((p, frame)) = prepared.get(&xid).zip(space.get(&xid)) else { continue };
+            p.state.set_logged_at(self.wal.append_reserved(credit, frame).lsn);
         }
         Ok(position)
     }
@@ -116,20 +139,35 @@ fn committed_entry(handle: &RunHandle) -> Option<RunEntry> {
     Some(crate::flush::run_entry(&handle.run, seq, &handle.aborted().0))
 }
 
-/// Puts `manifest` in the place of the one before.
+/// Puts `manifest` in the place of the one before. Memory, space or handles that were missing before the rename can be
+/// there again later; after anything else nobody knows what is durable.
+fn replace_manifest(core: &Core, manifest: &Manifest) -> Result<()> {
+    write_fresh(&*core.disk, &core.dir, manifest).map_err(|e| match e.kind {
+        IoKind::DiskFull | IoKind::Resources => e.into(),
+        _ => core.poison_by(e),
+    })?;
+    take_fresh(&*core.disk, &core.dir).map_err(|e| core.poison_by(e))
+}
+
+/// As [`replace_manifest`], before there is an engine.
 pub(crate) fn write_manifest(disk: &dyn Disk, dir: &Path, manifest: &Manifest) -> Result<()> {
+    write_fresh(disk, dir, manifest)?;
+    Ok(take_fresh(disk, dir)?)
+}
+
+fn write_fresh(disk: &dyn Disk, dir: &Path, manifest: &Manifest) -> esker_io::Result<()> {
     let mut bytes = Vec::new();
     manifest.encode(&mut bytes);
     let fresh = dir.join(FRESH);
-    let written = (|| -> std::result::Result<(), IoError> {
-        if disk.exists(&fresh)? {
-            disk.remove(&fresh)?;
-        }
-        let file = disk.open(&fresh, OpenMode::Create, AccessHint::Meta)?;
-        file.write_at(&bytes, 0)?;
-        file.sync_all()?;
-        disk.rename(&fresh, &dir.join(MANIFEST))?;
-        disk.sync_dir(dir)
-    })();
-    Ok(written?)
+    if disk.exists(&fresh)? {
+        disk.remove(&fresh)?;
+    }
+    let file = disk.open(&fresh, OpenMode::Create, AccessHint::Meta)?;
+    file.write_at(&bytes, 0)?;
+    file.sync_all()
+}
+
+fn take_fresh(disk: &dyn Disk, dir: &Path) -> esker_io::Result<()> {
+    disk.rename(&dir.join(FRESH), &dir.join(MANIFEST))?;
+    disk.sync_dir(dir)
 }

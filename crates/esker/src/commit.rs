@@ -22,7 +22,8 @@ use std::sync::Arc;
 pub(crate) const DECISION_BYTES: usize = 32;
 
 impl Session {
-    /// Ends the private writing of the transaction: runs are synced and joined; what each tree attaches.
+    /// Ends the private writing of the transaction: runs are synced and joined, nothing of it moves any more; what each
+    /// tree attaches.
     fn seal_all(&mut self) -> Result<Vec<RunRef>> {
         if let Some((_, e)) = self.txn.as_deref().and_then(|t| t.broken.clone()) {
             return Err(e);
@@ -35,8 +36,9 @@ impl Session {
         let trees = self.txn.as_deref().map_or(0, |t| t.trees.len());
         for at in 0..trees {
             self.seal_bulk(at)?;
-            self.spill_private(at)?;
+            self.seal_private(at)?;
         }
+        self.adopt_moved(true);
         let Some(txn) = self.txn.as_deref() else {
             return Ok(Vec::new());
         };
@@ -57,6 +59,7 @@ impl Session {
             return Ok(());
         }
         self.core.check_writable()?;
+        self.core.wait_for_log(|| self.parker.is_killed());
         let attach = self.seal_all()?;
         let core = self.core.clone();
         let Some(txn) = self.txn.as_deref_mut() else {
@@ -64,30 +67,22 @@ impl Session {
         };
         let id = txn.state.id;
         let aborted = txn.state.aborted().0.clone();
-        let redo_bytes = txn.redo.len();
-        Record::Prepare { txn: id, xid, attach, aborted }.encode(&mut txn.redo);
+        let redo = txn.frame(&Record::Prepare { txn: id, xid, attach, aborted });
         // Space first: nothing under the commit lock waits for a disk.
-        let reserve = |bytes| core.wal.reserve_commit(bytes);
-        let (space, credit) = match reserve(txn.redo.len()).and_then(|s| Ok((s, reserve(DECISION_BYTES)?))) {
-            Ok(reserved) => reserved,
-            Err(e) => {
-                txn.redo.truncate(redo_bytes);
-                return Err(e.into());
-            }
-        };
+        let space = core.wal.reserve_commit(redo.len())?;
+        let credit = core.wal.reserve_commit(DECISION_BYTES)?;
         let appended = {
             let _commit = core.commit_lock.lock();
             if core.prepared.lock().contains_key(xid) {
-                txn.redo.truncate(redo_bytes);
                 return Err(Error::InvalidArgument("a prepared transaction has this XID already".into()));
             }
-            let appended = core.wal.append_reserved(space, &txn.redo);
+            let appended = core.wal.append_reserved(space, &redo);
             txn.state.set_logged_at(appended.lsn);
             core.prepared.lock().insert(
                 xid.to_vec(),
                 Prepared {
                     state: txn.state.clone(),
-                    redo: std::mem::take(&mut txn.redo),
+                    redo,
                     trees: txn.trees.iter().map(|t| (t.tree.clone(), t.table.clone(), t.live_delta)).collect(),
                     credit,
                     detached: false,
@@ -95,6 +90,7 @@ impl Session {
             );
             appended
         };
+        core.signals.logged_to(appended.end);
         txn.prepared = Some(xid.to_vec());
         count(Counter::Prepares, 1);
         core.make_durable(appended.end)
@@ -136,34 +132,28 @@ impl Session {
             };
         }
         self.core.check_writable()?;
+        self.core.wait_for_log(|| self.parker.is_killed());
         let attach = self.seal_all()?;
         let core = self.core.clone();
         let Some(txn) = self.txn.as_deref_mut() else {
             return Ok(());
         };
         let id = txn.state.id;
-        let aborted = txn.state.aborted();
-        if txn.redo.is_empty() && attach.is_empty() {
+        if txn.redo_bytes() == 0 && attach.is_empty() {
             // Everything was rolled back to a savepoint, or nothing changed.
             return self.rollback();
         }
-        let redo_bytes = txn.redo.len();
-        Record::Commit { txn: id, attach, aborted: aborted.0.clone() }.encode(&mut txn.redo);
-        let space = match core.wal.reserve_commit(txn.redo.len()) {
-            Ok(space) => space,
-            Err(e) => {
-                txn.redo.truncate(redo_bytes);
-                return Err(e.into());
-            }
-        };
+        let redo = txn.frame(&Record::Commit { txn: id, attach, aborted: txn.state.aborted().0.clone() });
+        let space = core.wal.reserve_commit(redo.len())?;
         let end = {
             let _commit = core.commit_lock.lock();
-            let appended = core.wal.append_reserved(space, &txn.redo);
+            let appended = core.wal.append_reserved(space, &redo);
             let seq = CommitSeq(appended.lsn.0);
             txn.state.end(seq.0);
             core.views.publish(seq);
             appended.end
         };
+        core.signals.logged_to(end);
         core.after_commit(txn);
         // Temporary tables do not survive a restart: nobody waits for them.
         let lasting = txn.trees.iter().any(|t| !t.table.temporary);
@@ -187,10 +177,10 @@ impl Session {
         }
         if txn.registered && txn.committed.is_none() {
             txn.state.end(ABORTED);
+            self.adopt_moved(true);
+            let Some(txn) = self.txn.as_deref_mut() else { return Ok(()) };
             for tree in &mut txn.trees {
-                if let Some(bulk) = tree.bulk.take() {
-                    bulk.abandon();
-                }
+                tree.bulk = None;
                 let runs = std::mem::take(&mut tree.runs);
                 if !runs.is_empty() || tree.marks > 0 {
                     self.core.drop_runs(&tree.tree, runs);
@@ -221,6 +211,17 @@ impl Session {
         }
         self.view_slot.clear();
         self.statement_view = None;
+    }
+}
+
+impl Txn {
+    /// All redo of the transaction, with `last` at its end: one frame of the log.
+    fn frame(&self, last: &Record<'_>) -> Vec<u8> {
+        let mut frame = Vec::with_capacity(self.redo_bytes() + 64);
+        self.trees.iter().for_each(|t| t.redo.append_to(&mut frame));
+        frame.extend_from_slice(&self.marks_redo);
+        last.encode(&mut frame);
+        frame
     }
 }
 

@@ -6,6 +6,7 @@
 use crate::background::Signals;
 use crate::bulk::BulkPlan;
 use crate::cache::BlockCache;
+use crate::large::{Budget, Pool};
 use crate::lock::{LockOwner, LockTable};
 use crate::options::{Background, Level, Notify, Options};
 use crate::run::Run;
@@ -18,10 +19,7 @@ use crate::views::Views;
 use crate::{Error, Result};
 use esker_format::{FileId, RowId, TreeId, TxnId};
 use esker_io::{Disk, IoError};
-use esker_trace::counters::{count, Counter};
 use esker_trace::lock::Mutex;
-use esker_trace::memory::{charged, Account};
-use esker_trace::wait::{timed, WaitEvent};
 use esker_wal::{FlushMode, Wal};
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
@@ -51,6 +49,9 @@ pub(crate) struct Core {
     pub(crate) views: Views,
     pub(crate) locks: LockTable,
     pub(crate) cache: Arc<BlockCache>,
+    /// Memory and threads of large writes.
+    pub(crate) large: Arc<Budget>,
+    pub(crate) pool: Pool,
     pub(crate) commit_lock: Mutex<()>,
     pub(crate) tables: Mutex<BTreeMap<String, Arc<Table>>>,
     pub(crate) prepared: Mutex<BTreeMap<Vec<u8>, Prepared>>,
@@ -59,6 +60,8 @@ pub(crate) struct Core {
     pub(crate) next_tree: AtomicU64,
     pub(crate) next_table: AtomicU64,
     pub(crate) manifest_generation: Mutex<u64>,
+    /// Space in the log for a DROP TABLE on a full disk.
+    pub(crate) drop_space: Mutex<Option<esker_wal::Credit>>,
     pub(crate) signals: Signals,
     pub(crate) lock_guard: Mutex<Option<Box<dyn esker_io::LockGuard>>>,
     writers: Mutex<HashMap<TxnId, Arc<TxnState>>>,
@@ -97,6 +100,8 @@ impl Core {
             views: Views::new(visible),
             locks: LockTable::new(),
             cache: parts.cache,
+            large: Budget::new(parts.options.memory_limit_bytes),
+            pool: Pool::new(),
             commit_lock: Mutex::new("commit", ()),
             tables: Mutex::new("catalog", parts.tables),
             prepared: Mutex::new("prepared", BTreeMap::new()),
@@ -105,6 +110,7 @@ impl Core {
             next_tree: AtomicU64::new(next_tree),
             next_table: AtomicU64::new(next_table),
             manifest_generation: Mutex::new("manifest", parts.generation),
+            drop_space: Mutex::new("drop_space", None),
             signals: Signals::new(),
             lock_guard: Mutex::new("folder", Some(parts.lock_guard)),
             writers: Mutex::new("writers", HashMap::new()),
@@ -165,6 +171,7 @@ impl Core {
     pub(crate) fn set_memory_limit(&self, bytes: u64) {
         self.memory_limit_bytes.store(bytes, Ordering::Relaxed);
         self.cache.set_memory_limit(bytes);
+        self.large.set_memory_limit(bytes);
     }
 
     pub(crate) fn memory_limit(&self) -> u64 {
@@ -178,18 +185,6 @@ impl Core {
     /// Memtables beyond this are flushed, in bytes.
     pub(crate) fn memtable_budget(&self) -> u64 {
         (self.memory_limit() / 4).clamp(1 << 20, 256 << 20)
-    }
-
-    /// A writer's share of the pressure on memory: beyond twice the budget it waits until something was flushed, a flush
-    /// meets trouble (then that is the writer's error), or `gone` says that nobody wants the answer any more.
-    pub(crate) fn wait_for_memory(&self, gone: impl Fn() -> bool) -> Result<()> {
-        let most = 2 * self.memtable_budget();
-        let crowded = || charged(Account::Memtable) > most && self.signals.flushable_bytes() > most;
-        if !crowded() || self.options.background == Background::Inline {
-            return Ok(());
-        }
-        count(Counter::MemoryStalls, 1);
-        timed(WaitEvent::MemoryStall, || self.signals.wait_for_flush(|| !crowded() || self.is_poisoned() || gone()))
     }
 
     pub(crate) fn recipe(&self, table: &Table, tree: &Tree) -> RunRecipe {
@@ -213,8 +208,9 @@ impl Core {
 
     pub(crate) fn bulk_plan(&self, table: &Table, tree: &Tree) -> BulkPlan {
         let buffer_bytes = self.bulk_buffer_bytes.load(Ordering::Relaxed);
-        let threaded = self.options.background == Background::Threads;
-        BulkPlan::new(self.recipe(table, tree), self.options.min_run_bytes, buffer_bytes, threaded)
+        let pool = (self.options.background == Background::Threads).then(|| self.pool.clone());
+        let recipe = self.recipe(table, tree);
+        BulkPlan::new(recipe, self.options.min_run_bytes, buffer_bytes, self.large.clone(), pool)
     }
 
     /// Takes private runs of an ended or undone part of a transaction out of their tree and removes their files.
@@ -279,6 +275,11 @@ impl Core {
     /// All trees, with their tables.
     pub(crate) fn trees(&self) -> Vec<(Arc<Table>, Arc<Tree>)> {
         self.tables.lock().values().map(|t| (t.clone(), t.tree())).collect()
+    }
+
+    /// The same, sorted by the tables' names, with those.
+    pub(crate) fn named_trees(&self) -> Vec<(String, Arc<Table>, Arc<Tree>)> {
+        self.tables.lock().iter().map(|(name, t)| (name.clone(), t.clone(), t.tree())).collect()
     }
 
     pub(crate) fn tree_exists(&self, id: TreeId) -> bool {

@@ -12,6 +12,9 @@ use esker_format::{CommitSeq, Record, RowFormat, TableId, TreeId};
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
+/// Longest record of a DROP TABLE, in bytes.
+const DROP_BYTES: usize = 32;
+
 impl Core {
     pub(crate) fn create_table(&self, name: &str, def: &TableDef) -> Result<()> {
         def.layout.validate().map_err(|e| Error::InvalidArgument(format!("table '{name}': {e}")))?;
@@ -36,7 +39,7 @@ impl Core {
         let mut tables = self.tables.lock();
         let table = find(&tables, name)?;
         self.refuse_prepared(&table)?;
-        self.log(&Record::DropTable { table: table.id }, !table.temporary)?;
+        self.log_drop(&Record::DropTable { table: table.id }, !table.temporary)?;
         tables.remove(name);
         drop(tables);
         table.set_dropped();
@@ -104,9 +107,11 @@ impl Core {
         self.check_writable()?;
         let mut bytes = Vec::new();
         record.encode(&mut bytes);
+        // Space first: nothing under the commit lock waits for a disk.
+        let space = self.wal.reserve_commit(bytes.len())?;
         let appended = {
             let _commit = self.commit_lock.lock();
-            let appended = self.wal.append(&bytes)?;
+            let appended = self.wal.append_reserved(space, &bytes);
             self.views.publish(CommitSeq(appended.lsn.0));
             appended
         };
@@ -114,6 +119,31 @@ impl Core {
             self.wal.wait_durable(appended.end)?;
         }
         Ok(appended.lsn)
+    }
+
+    /// As [`log`](Self::log), for a record that gives space back: on a full disk it takes the space that was set aside.
+    fn log_drop(&self, record: &Record<'_>, lasting: bool) -> Result<()> {
+        let full = match self.log(record, lasting) {
+            Err(e @ Error::DiskFull(_)) => e,
+            logged => return logged.map(drop),
+        };
+        let Some(space) = self.drop_space.lock().take() else { return Err(full) };
+        let mut bytes = Vec::new();
+        record.encode(&mut bytes);
+        let appended = self.wal.append_reserved(space, &bytes);
+        if lasting {
+            self.wal.wait_durable(appended.end)?;
+        }
+        Ok(())
+    }
+
+    /// Sets space in the log aside for one DROP TABLE.
+    pub(crate) fn keep_drop_space(&self) -> Result<()> {
+        let mut space = self.drop_space.lock();
+        if space.is_none() {
+            *space = Some(self.wal.reserve_commit(DROP_BYTES)?);
+        }
+        Ok(())
     }
 
     /// Appends one record and, unless it is of a temporary table, waits until it is durable; where it begins.

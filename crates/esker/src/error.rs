@@ -111,16 +111,15 @@ impl From<IoError> for Error {
     }
 }
 
-/// File operations that change nothing: one that failed can be tried again.
-const LOOKING: [&str; 6] = ["read", "open", "look for", "list", "ask for the size of", "ask for free space"];
-
 impl Error {
-    /// May background work try again later? Not after a failed write or sync.
-    pub(crate) fn can_be_tried_again(&self) -> bool {
+    /// Does this error of background work end all writing? A log, manifest or folder that cannot be written poisons where
+    /// it happens; what is left is a run that could not be written or read, or want of memory, space or file handles: that
+    /// ends, or concerns one table only, and is tried again. Anything else is broken logic.
+    pub(crate) fn stops_writing(&self) -> bool {
         match self {
-            Error::DiskFull(_) | Error::OutOfMemory(_) | Error::Damage { .. } => true,
-            Error::Io(e) => LOOKING.contains(&e.operation),
-            _ => false,
+            Error::DiskFull(_) | Error::OutOfMemory(_) | Error::Damage { .. } | Error::Io(_) => false,
+            Error::Interrupted | Error::NoSuchTable(_) | Error::ReadOnly(_) => false,
+            _ => true,
         }
     }
 

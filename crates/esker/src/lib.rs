@@ -68,12 +68,16 @@ mod ddl;
 mod engine;
 mod error;
 mod flush;
+mod large;
+#[cfg(test)]
+mod large_tests;
 mod lock;
 mod memtable;
 mod merge;
 mod merge_read;
 mod options;
 mod recovery;
+mod redo;
 #[cfg(test)]
 mod regression_tests;
 mod rows;

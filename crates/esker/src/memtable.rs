@@ -6,13 +6,12 @@
 //! skip list of Herlihy and Shavit, The Art of Multiprocessor Programming, chapter 14, without its removal).
 
 use crate::arena::Arena;
-use crate::txn::{order_if_visible, OrdinalRanges, VersionOrder, View, ABORTED, ACTIVE};
+use crate::txn::{order_if_visible, Aborted, VersionOrder, View, ABORTED, ACTIVE};
 use crate::Result;
 use esker_format::{Lsn, RowId, TxnId};
 use esker_trace::lock::Mutex;
-use std::collections::HashMap;
 use std::mem::size_of;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::sync::Arc;
 
 const MAX_HEIGHT: usize = 12;
@@ -23,7 +22,8 @@ pub(crate) struct TxnSlot {
     status: AtomicU64,
     /// Where its redo lies in the log if it was prepared and then committed; else the largest value.
     redo_at: AtomicU64,
-    has_aborted: AtomicBool,
+    /// What its transaction has rolled back, if anything; the memtable keeps it.
+    aborted: AtomicPtr<Aborted>,
 }
 
 impl TxnSlot {
@@ -58,6 +58,11 @@ impl Version {
     pub(crate) fn packed(&self) -> &[u8] {
         // SAFETY: `link` wrote `bytes` bytes right behind this version before publishing it.
         unsafe { std::slice::from_raw_parts(std::ptr::from_ref(self).add(1).cast::<u8>(), self.bytes as usize) }
+    }
+
+    /// Bytes of memory that it takes, with its row's node.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        size_of::<Version>() + size_of::<Node>() + self.bytes as usize
     }
 
     pub(crate) fn slot(&self) -> &TxnSlot {
@@ -99,8 +104,11 @@ pub(crate) struct Memtable {
     pub(crate) id: u64,
     arena: Arena,
     head: *const Node,
-    aborted: Mutex<HashMap<TxnId, Arc<OrdinalRanges>>>,
+    /// What slots point to.
+    aborted: Mutex<Vec<Arc<Aborted>>>,
     versions: AtomicUsize,
+    /// Of the memory held: what unended transactions had in older memtables. No flush frees it.
+    pinned_bytes: AtomicUsize,
     /// No commit before this LSN has versions here: the log's end when the memtable was made.
     pub(crate) first_lsn: Lsn,
     /// Nothing was here while the log ended before this LSN: `first_lsn`, raised as long as the memtable is empty.
@@ -122,8 +130,9 @@ impl Memtable {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             arena,
             head,
-            aborted: Mutex::new("memtable.aborted", HashMap::new()),
+            aborted: Mutex::new("memtable.aborted", Vec::new()),
             versions: AtomicUsize::new(0),
+            pinned_bytes: AtomicUsize::new(0),
             first_lsn,
             empty_until: AtomicU64::new(first_lsn.0),
             also_needs: AtomicU64::new(u64::MAX),
@@ -154,6 +163,23 @@ impl Memtable {
         self.arena.used_bytes()
     }
 
+    /// Bytes that a flush would free, as far as is known.
+    pub(crate) fn flushable_bytes(&self) -> usize {
+        if self.is_empty() {
+            return 0;
+        }
+        self.used_bytes().saturating_sub(self.pinned_bytes())
+    }
+
+    pub(crate) fn pinned_bytes(&self) -> usize {
+        self.pinned_bytes.load(Ordering::Relaxed)
+    }
+
+    /// `bytes` of the memory are taken by versions that a flush would only carry on.
+    pub(crate) fn pin(&self, bytes: usize) {
+        self.pinned_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.versions.load(Ordering::Acquire) == 0
     }
@@ -167,22 +193,24 @@ impl Memtable {
                 txn,
                 status: AtomicU64::new(ACTIVE),
                 redo_at: AtomicU64::new(u64::MAX),
-                has_aborted: AtomicBool::new(false),
+                aborted: AtomicPtr::new(std::ptr::null_mut()),
             });
         }
         Ok(p)
     }
 
-    /// Tells the memtable which ordinals of an own slot's transaction are aborted.
-    pub(crate) fn set_aborted(&self, slot: &TxnSlot, ranges: Arc<OrdinalRanges>) {
-        self.aborted.lock().insert(slot.txn, ranges);
-        slot.has_aborted.store(true, Ordering::Release);
+    /// Lets a slot's versions be seen as its transaction's set of rolled-back ordinals says, from now on.
+    pub(crate) fn set_aborted(&self, slot: &TxnSlot, aborted: &Arc<Aborted>) {
+        let mut kept = self.aborted.lock();
+        if slot.aborted.load(Ordering::Acquire).is_null() {
+            kept.push(aborted.clone());
+            slot.aborted.store(Arc::as_ptr(aborted).cast_mut(), Ordering::Release);
+        }
     }
 
     fn is_aborted(&self, v: &Version) -> bool {
-        let slot = v.slot();
-        slot.has_aborted.load(Ordering::Acquire)
-            && self.aborted.lock().get(&slot.txn).is_some_and(|r| r.contains(v.ordinal))
+        // SAFETY: null, or what `self.aborted` keeps.
+        unsafe { v.slot().aborted.load(Ordering::Acquire).as_ref() }.is_some_and(|a| a.contains(v.ordinal))
     }
 
     /// Writes a version of `row` on top of what is there.
@@ -406,9 +434,7 @@ mod tests {
         assert_eq!(m.visible(n, view(10, 9)).unwrap().1.packed(), b"one");
         assert!(m.visible(n, view(9, 9)).is_none());
         assert!(m.visible(n, view(10, 2)).unwrap().1.tombstone);
-        let mut r = OrdinalRanges::default();
-        r.add(2, 3);
-        m.set_aborted(unsafe { &*b }, Arc::new(r));
+        m.set_aborted(unsafe { &*b }, &Aborted::of(2, 3));
         assert_eq!(m.visible(n, view(10, 2)).unwrap().1.packed(), b"two");
     }
 

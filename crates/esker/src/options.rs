@@ -28,6 +28,8 @@ pub struct Options {
     pub wal_segment_bytes: u64,
     /// The log's tail is kept short enough to be replayed in this time, in seconds.
     pub recovery_target_seconds: u32,
+    /// The same as a number of bytes, whatever the time; for tests.
+    pub recovery_target_bytes: Option<u64>,
     /// Threads or inline.
     pub background: Background,
     /// Level of zstd compression.
@@ -46,6 +48,7 @@ impl Default for Options {
             block_bytes: 64 << 10,
             wal_segment_bytes: 64 << 20,
             recovery_target_seconds: 5,
+            recovery_target_bytes: None,
             background: Background::Threads,
             zstd_level: 1,
             read_only: false,

@@ -6,16 +6,19 @@
 
 use crate::bulk::BulkWriter;
 use crate::core::Core;
+use crate::large::{LargeWriter, Share};
 use crate::lock::{LockOwner, Parker, WaitHooks, WaitPolicy};
 use crate::memtable::{Memtable, TxnSlot};
+use crate::redo::{Redo, RedoPoint};
 use crate::run::Run;
 use crate::table::Table;
 use crate::tree::Tree;
 use crate::txn::{TxnState, View};
 use crate::views::ViewSlot;
 use crate::{Error, Result};
-use esker_format::{CommitSeq, RowId, TxnId};
+use esker_format::{CommitSeq, RowId, TableId, TxnId};
 use esker_trace::counters::{count, Counter, SessionCounters};
+use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
@@ -41,7 +44,16 @@ pub struct BeginOptions {
 #[derive(Debug, Clone, Default)]
 pub struct Savepoint {
     ordinal: u64,
-    deltas: Vec<i64>,
+    small_bytes: usize,
+    marks_redo: usize,
+    trees: Vec<SavedTree>,
+}
+
+/// What a transaction had in one tree at a savepoint.
+#[derive(Debug, Clone, Copy, Default)]
+struct SavedTree {
+    live_delta: i64,
+    redo: RedoPoint,
 }
 
 /// What a transaction has in one tree.
@@ -54,9 +66,14 @@ pub(crate) struct TreeTxn {
     pub(crate) reserve: u64,
     pub(crate) bulk: Option<BulkWriter>,
     pub(crate) private: Option<Private>,
+    /// What the private memtable takes of the budget of large writes.
+    pub(crate) private_share: Share,
     pub(crate) runs: Vec<Arc<Run>>,
     pub(crate) live_delta: i64,
     pub(crate) marks: usize,
+    pub(crate) redo: Redo,
+    /// The table's, when this was made: it was not emptied since.
+    pub(crate) rebuilt: CommitSeq,
 }
 
 /// A memtable of one transaction alone: its large updates and deletes, before they become runs.
@@ -75,10 +92,15 @@ pub(crate) struct Txn {
     /// The view was opened by a plain read.
     pub(crate) view_by_read: bool,
     pub(crate) next_ordinal: u64,
-    pub(crate) redo: Vec<u8>,
-    /// Bytes of small writes since the last private run.
+    /// Redo of range marks.
+    pub(crate) marks_redo: Vec<u8>,
+    /// Bytes of small writes.
     pub(crate) small_bytes: usize,
+    /// It has become too large for memtable and log: what it writes now goes to private runs, in all its trees.
+    pub(crate) large: Option<LargeWriter>,
     pub(crate) trees: Vec<TreeTxn>,
+    /// Where they stand, once they are many.
+    pub(crate) places: HashMap<TableId, usize>,
     pub(crate) last_tree: usize,
     pub(crate) registered: bool,
     pub(crate) prepared: Option<Vec<u8>>,
@@ -177,16 +199,18 @@ impl Session {
             view: None,
             view_by_read: false,
             next_ordinal: 1,
-            redo: Vec::new(),
+            marks_redo: Vec::new(),
             small_bytes: 0,
+            large: None,
             trees: Vec::new(),
+            places: HashMap::new(),
             last_tree: 0,
             registered: false,
             prepared: None,
             broken: None,
             committed: None,
         }));
-        self.statement = Savepoint { ordinal: 1, deltas: Vec::new() };
+        self.statement = Savepoint { ordinal: 1, ..Savepoint::default() };
     }
 
     /// Is a transaction open?
@@ -259,8 +283,9 @@ impl Session {
         self.statement = self.savepoint();
     }
 
-    /// Ends a statement: a READ COMMITTED view is let go.
+    /// Ends a statement: a READ COMMITTED view is let go, and, where memory is short, what a large write has gathered.
     pub fn end_statement(&mut self) {
+        self.yield_large();
         self.statement_view = None;
         if self.txn.as_ref().is_none_or(|t| t.isolation == Isolation::ReadCommitted || t.view.is_none()) {
             self.view_slot.clear();
@@ -280,13 +305,19 @@ impl Session {
     /// Marks this point of the transaction.
     pub fn savepoint(&mut self) -> Savepoint {
         match self.txn.as_deref() {
-            Some(t) => Savepoint { ordinal: t.next_ordinal, deltas: t.trees.iter().map(|t| t.live_delta).collect() },
-            None => Savepoint { ordinal: 1, deltas: Vec::new() },
+            Some(t) => Savepoint {
+                ordinal: t.next_ordinal,
+                small_bytes: t.small_bytes,
+                marks_redo: t.marks_redo.len(),
+                trees: t.trees.iter().map(|t| SavedTree { live_delta: t.live_delta, redo: t.redo.point() }).collect(),
+            },
+            None => Savepoint { ordinal: 1, ..Savepoint::default() },
         }
     }
 
     /// Undoes everything since `point`. Row locks stay until the transaction ends, as is usual.
     pub fn rollback_to(&mut self, point: &Savepoint) {
+        self.adopt_moved(false);
         let Some(txn) = self.txn.as_deref_mut() else {
             return;
         };
@@ -298,25 +329,39 @@ impl Session {
             // What was lost is undone.
             txn.broken = None;
         }
+        txn.small_bytes = point.small_bytes;
+        txn.marks_redo.truncate(point.marks_redo);
+        let aborted = txn.state.aborted();
         for (i, tree) in txn.trees.iter_mut().enumerate() {
-            tree.live_delta = point.deltas.get(i).copied().unwrap_or(0);
-            if tree.bulk.as_ref().is_some_and(|b| b.first_ordinal >= point.ordinal) {
-                if let Some(bulk) = tree.bulk.take() {
-                    bulk.abandon();
-                }
+            let saved = point.trees.get(i).copied().unwrap_or_default();
+            tree.live_delta = saved.live_delta;
+            tree.redo.truncate(saved.redo);
+            tree.bulk.take_if(|b| b.first_ordinal >= point.ordinal);
+            let gone = |r: &Arc<Run>| aborted.covers(r.stats.min_ordinal, r.stats.max_ordinal + 1);
+            let (gone, left): (Vec<_>, Vec<_>) = std::mem::take(&mut tree.runs).into_iter().partition(gone);
+            tree.runs = left;
+            if !gone.is_empty() {
+                self.core.drop_runs(&tree.tree, gone);
             }
         }
-        let aborted = txn.state.aborted();
-        for tree in &mut txn.trees {
-            let gone: Vec<Arc<Run>> = tree
-                .runs
-                .iter()
-                .filter(|r| aborted.covers(r.stats.min_ordinal, r.stats.max_ordinal + 1))
-                .cloned()
-                .collect();
-            if !gone.is_empty() {
-                tree.runs.retain(|r| !gone.iter().any(|g| Arc::ptr_eq(g, r)));
-                self.core.drop_runs(&tree.tree, gone);
+        if txn.trees.iter().all(|t| t.bulk.is_none() && t.private.is_none()) {
+            txn.large = None;
+        }
+    }
+
+    /// Takes over what flushes have moved to private runs: the runs are attached or dropped with the others, the redo of
+    /// what they hold goes. `close`: nothing moves from now on.
+    pub(crate) fn adopt_moved(&mut self, close: bool) {
+        let Some(txn) = self.txn.as_deref_mut().filter(|t| t.registered) else { return };
+        let moved = {
+            let mut moves = txn.state.moves.lock();
+            moves.closed |= close;
+            std::mem::take(&mut moves.list)
+        };
+        for m in moved {
+            if let Some(tree) = txn.trees.iter_mut().find(|t| t.tree.id == m.tree) {
+                tree.redo.forget(m.mem);
+                tree.runs.push(m.run);
             }
         }
     }

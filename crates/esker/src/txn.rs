@@ -5,11 +5,12 @@
 
 use crate::lock::LockOwner;
 use crate::memtable::{Memtable, TxnSlot};
+use crate::run::Run;
 use crate::Result;
-use esker_format::{CommitSeq, Lsn, TxnId};
+use esker_format::{CommitSeq, Lsn, TreeId, TxnId};
 use esker_trace::lock::{Mutex, RwLock};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 
 /// Status word: not ended.
 pub(crate) const ACTIVE: u64 = 0;
@@ -42,7 +43,8 @@ impl OrdinalRanges {
 
     /// Is all of `[from, to)` aborted?
     pub(crate) fn covers(&self, from: u64, to: u64) -> bool {
-        self.0.iter().any(|r| r.0 <= from && to <= r.1)
+        let i = self.0.partition_point(|r| r.1 < to);
+        self.0.get(i).is_some_and(|r| r.0 <= from)
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -50,36 +52,87 @@ impl OrdinalRanges {
     }
 }
 
+/// The ordinals that a transaction has rolled back: one set, which the transaction and its places in memtables share.
+#[derive(Debug)]
+pub(crate) struct Aborted(RwLock<Arc<OrdinalRanges>>);
+
+impl Aborted {
+    fn new() -> Arc<Aborted> {
+        Arc::new(Aborted(RwLock::new("txn.aborted", Arc::default())))
+    }
+
+    #[cfg(test)]
+    pub(crate) fn of(from: u64, to: u64) -> Arc<Aborted> {
+        let aborted = Aborted::new();
+        aborted.add(from, to);
+        aborted
+    }
+
+    pub(crate) fn contains(&self, ordinal: u64) -> bool {
+        self.0.read().contains(ordinal)
+    }
+
+    /// In place, unless somebody holds what [`ranges`](Self::ranges) gave.
+    fn add(&self, from: u64, to: u64) {
+        Arc::make_mut(&mut self.0.write()).add(from, to);
+    }
+
+    fn ranges(&self) -> Arc<OrdinalRanges> {
+        self.0.read().clone()
+    }
+}
+
 /// What others know of a transaction.
 pub(crate) struct TxnState {
     pub(crate) id: TxnId,
     status: AtomicU64,
-    has_aborted: AtomicBool,
-    aborted: RwLock<Arc<OrdinalRanges>>,
+    /// Set once something was rolled back.
+    aborted: OnceLock<Arc<Aborted>>,
     slots: Mutex<Vec<Slot>>,
     /// Where its redo lies in the log once it is prepared; the largest value before.
     logged_at: AtomicU64,
+    /// What flushes have moved; locked before the state of a tree.
+    pub(crate) moves: Mutex<Moves>,
     pub(crate) locks: Arc<LockOwner>,
 }
 
-/// The status word's copy in a memtable that has versions of the transaction.
+/// The status word's copy in a memtable that has versions of the transaction. Readers may keep a memtable that a flush
+/// has taken out of its tree; the transaction does not.
 struct Slot {
-    mem: Arc<Memtable>,
+    mem: Weak<Memtable>,
     at: *const TxnSlot,
 }
 
-// SAFETY: the pointer is into the memtable's arena, which `mem` keeps; what it points to is atomics.
+// SAFETY: the pointer is into the memtable's arena and used only while `mem` lives; what it points to is atomics.
 unsafe impl Send for Slot {}
+
+/// Versions that flushes moved out of memtables into private runs of a transaction that had not ended.
+///
+/// A move is decided, and shows in the tree, under this lock; so does the session close it: whoever comes second knows.
+#[derive(Default)]
+pub(crate) struct Moves {
+    /// The transaction prepares or ends: nothing moves any more.
+    pub(crate) closed: bool,
+    /// What its session has not yet taken over.
+    pub(crate) list: Vec<Moved>,
+}
+
+/// All versions that a transaction had in one memtable, in a run of its own.
+pub(crate) struct Moved {
+    pub(crate) tree: TreeId,
+    pub(crate) mem: u64,
+    pub(crate) run: Arc<Run>,
+}
 
 impl TxnState {
     pub(crate) fn new(id: TxnId) -> Arc<Self> {
         Arc::new(TxnState {
             id,
             status: AtomicU64::new(ACTIVE),
-            has_aborted: AtomicBool::new(false),
-            aborted: RwLock::new("txn.aborted", Arc::default()),
+            aborted: OnceLock::new(),
             slots: Mutex::new("txn.slots", Vec::new()),
             logged_at: AtomicU64::new(u64::MAX),
+            moves: Mutex::new("txn.moves", Moves::default()),
             locks: LockOwner::new(id),
         })
     }
@@ -93,9 +146,10 @@ impl TxnState {
         let old = self.status.swap(status, Ordering::AcqRel);
         assert_eq!(old, ACTIVE, "transaction {} ended twice", self.id);
         for slot in self.slots.lock().drain(..) {
+            let Some(mem) = slot.mem.upgrade() else { continue };
             // SAFETY: see `Slot`.
             let at = unsafe { &*slot.at };
-            self.keep_redo(&slot.mem, at, status);
+            self.keep_redo(&mem, at, status);
             at.end(status);
         }
     }
@@ -104,18 +158,21 @@ impl TxnState {
     /// the final status at once.
     pub(crate) fn slot_in(&self, mem: &Arc<Memtable>) -> Result<*const TxnSlot> {
         let mut slots = self.slots.lock();
-        if let Some(slot) = slots.iter().find(|s| Arc::ptr_eq(&s.mem, mem)) {
+        // The weak handles keep the addresses from being used again.
+        if let Some(slot) = slots.iter().find(|s| s.mem.as_ptr() == Arc::as_ptr(mem)) {
             return Ok(slot.at);
         }
         let at = mem.new_slot(self.id)?;
-        let aborted = self.aborted();
         // SAFETY: just made in `mem`'s arena.
         let slot = unsafe { &*at };
-        if !aborted.is_empty() {
+        if let Some(aborted) = self.aborted.get() {
             mem.set_aborted(slot, aborted);
         }
         match self.status() {
-            ACTIVE => slots.push(Slot { mem: mem.clone(), at }),
+            ACTIVE => {
+                slots.retain(|s| s.mem.strong_count() > 0);
+                slots.push(Slot { mem: Arc::downgrade(mem), at });
+            }
             ended => {
                 self.keep_redo(mem, slot, ended);
                 slot.end(ended);
@@ -129,41 +186,33 @@ impl TxnState {
         self.logged_at.store(lsn.0, Ordering::Release);
     }
 
+    /// Where the redo of a prepared transaction lies.
+    pub(crate) fn logged_at(&self) -> Lsn {
+        Lsn(self.logged_at.load(Ordering::Acquire))
+    }
+
     /// A decision is replayed from the redo that was logged with the preparation: until `mem` is flushed, the log is
     /// needed from there.
     fn keep_redo(&self, mem: &Memtable, slot: &TxnSlot, status: u64) {
         if status != ABORTED {
-            let at = Lsn(self.logged_at.load(Ordering::Acquire));
-            mem.also_needs(at);
-            slot.set_redo_at(at);
+            mem.also_needs(self.logged_at());
+            slot.set_redo_at(self.logged_at());
         }
     }
 
-    /// The transaction's versions have left `mem`.
-    pub(crate) fn forget(&self, mem: &Arc<Memtable>) {
-        self.slots.lock().retain(|s| !Arc::ptr_eq(&s.mem, mem));
-    }
-
     pub(crate) fn abort_ordinals(&self, from: u64, to: u64) {
-        let mut guard = self.aborted.write();
-        let mut ranges = OrdinalRanges::clone(&guard);
-        ranges.add(from, to);
-        let ranges = Arc::new(ranges);
-        *guard = ranges.clone();
-        drop(guard);
-        self.has_aborted.store(true, Ordering::Release);
+        let aborted = self.aborted.get_or_init(Aborted::new);
+        aborted.add(from, to);
         for slot in self.slots.lock().iter() {
-            // SAFETY: see `Slot`.
-            slot.mem.set_aborted(unsafe { &*slot.at }, ranges.clone());
+            if let Some(mem) = slot.mem.upgrade() {
+                // SAFETY: see `Slot`.
+                mem.set_aborted(unsafe { &*slot.at }, aborted);
+            }
         }
     }
 
     pub(crate) fn aborted(&self) -> Arc<OrdinalRanges> {
-        if self.has_aborted.load(Ordering::Acquire) {
-            self.aborted.read().clone()
-        } else {
-            Arc::default()
-        }
+        self.aborted.get().map_or_else(Arc::default, |a| a.ranges())
     }
 }
 

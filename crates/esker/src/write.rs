@@ -1,14 +1,18 @@
-//! Writing rows: small writes go to the shared memtable at once and gather redo; past a threshold inserts go to a bulk
-//! writer and updates and deletes to a private memtable, both of which end as private runs.
+//! Writing rows: small writes go to the shared memtable at once and gather redo; large ones go to private runs of the
+//! transaction: inserts by way of a bulk writer, updates and deletes by way of a private memtable.
 //!
-//! Invariants: a row other than a fresh one is written only under its exclusive lock; every change takes the next
-//! ordinal; what is in no private run is in the redo buffer.
+//! Small or large is decided by the transaction, over all its trees, before a row is written. What large writes gather is
+//! bounded for all sessions together (`large.rs`): past the budget a session spills its fullest place. Invariants: a row
+//! other than a fresh one is written only under its exclusive lock; every change takes the next ordinal; what is in no
+//! private run is in the redo.
 
 use crate::bulk::{BulkWriter, Chunk, Gathered};
+use crate::large::{LargeWriter, Share};
 use crate::lock::{LockMode, LockOutcome};
 use crate::memtable::Memtable;
+use crate::redo::Redo;
 use crate::run::Run;
-use crate::session::{Private, Session, TreeTxn};
+use crate::session::{Private, Session, TreeTxn, Txn};
 use crate::table::Table;
 use crate::tree::{find, Found, RangeMark, RunHandle};
 use crate::txn::View;
@@ -22,6 +26,10 @@ use std::sync::Arc;
 const MOST_RESERVED: u64 = 1 << 16;
 /// A private memtable of this size becomes a run, in bytes.
 const PRIVATE_BYTES: usize = 16 << 20;
+/// What a small version costs beyond its bytes.
+const VERSION_BYTES: usize = 32;
+/// A transaction with more trees than this finds them by a map.
+const FEW_TREES: usize = 8;
 
 /// Room for rows that are inserted; see [`Session::stage`].
 #[derive(Debug)]
@@ -43,31 +51,68 @@ impl Session {
     /// `image` points to `layout.image_bytes` readable bytes; its blob slots point to readable bytes.
     pub unsafe fn insert_image(&mut self, table: &Arc<Table>, image: *const u8) -> Result<RowId> {
         let at = self.tree_txn(table)?;
-        if table.has_blobs {
+        let bytes = if table.has_blobs {
             // SAFETY: the caller's promise.
-            check_length(unsafe { esker_format::row::packed_len(&table.layout, image) as u64 })?;
-        }
-        let Session { core, txn: Some(txn), scratch, .. } = self else { return Err(no_transaction()) };
-        let tree = &mut txn.trees[at];
-        if tree.bulk.is_none() {
-            let mut packed = std::mem::take(scratch);
+            unsafe { esker_format::row::packed_len(&table.layout, image) }
+        } else {
+            0
+        };
+        check_length(bytes as u64)?;
+        if self.is_small(at, bytes) {
+            let mut packed = std::mem::take(&mut self.scratch);
             packed.clear();
             // SAFETY: the caller's promise.
             unsafe { esker_format::row::pack(&table.layout, image, &mut packed) };
-            let result = self.insert_packed(at, &packed);
+            let small = self.is_small(at, packed.len());
+            let result = if small { self.insert_small(at, &packed) } else { Ok(RowId::ZERO) };
             self.keep_scratch(packed);
-            return result;
+            if small {
+                return result;
+            }
         }
+        // SAFETY: the caller's promise.
+        unsafe { self.insert_large(at, image) }
+    }
+
+    /// Is a row of so many bytes more a small write? Once a transaction has become large, nothing is.
+    #[inline]
+    fn is_small(&self, at: usize, bytes: usize) -> bool {
+        let most = self.core.options.bulk_threshold_bytes;
+        self.txn.as_deref().is_some_and(|t| {
+            t.large.is_none() && t.trees[at].bulk.is_none() && t.small_bytes + bytes + VERSION_BYTES <= most
+        })
+    }
+
+    /// # Safety
+    /// As for [`insert_image`](Self::insert_image).
+    unsafe fn insert_large(&mut self, at: usize, image: *const u8) -> Result<RowId> {
+        if self.txn.as_deref().is_some_and(|t| t.trees[at].bulk.is_none()) {
+            self.open_bulk(at)?;
+        }
+        let Session { core, txn: Some(txn), .. } = self else { return Err(no_transaction()) };
+        let tree = &mut txn.trees[at];
         let row = tree.take_row(&txn.state);
         let ordinal = txn.next_ordinal;
         txn.next_ordinal += 1;
         tree.live_delta += 1;
-        if let Some(bulk) = &mut tree.bulk {
-            // SAFETY: the caller's promise.
-            unsafe { bulk.push_image(row, ordinal, image, &|| core.new_file_id())? };
-        }
+        let Some(bulk) = &mut tree.bulk else { return Err(no_transaction()) };
+        // SAFETY: the caller's promise.
+        let pushed = unsafe { bulk.push_image(row, ordinal, image, &|| core.new_file_id()) };
         count(Counter::RowsInserted, 1);
+        if pushed? {
+            self.relieve_large()?;
+        }
         Ok(row)
+    }
+
+    /// Begins to write large in a tree.
+    #[cold]
+    fn open_bulk(&mut self, at: usize) -> Result<()> {
+        let Session { core, txn: Some(txn), .. } = self else { return Err(no_transaction()) };
+        txn.become_large(core);
+        let tree = &mut txn.trees[at];
+        tree.bulk = Some(BulkWriter::new(core.bulk_plan(&tree.table, &tree.tree)));
+        Ok(())
     }
 
     /// Where the next rows of an insert may be written as images, if the transaction inserts in bulk into `table` and its
@@ -98,39 +143,36 @@ impl Session {
         tree.live_delta += rows as i64;
         txn.next_ordinal += rows as u64;
         count(Counter::RowsInserted, rows as u64);
-        match &mut tree.bulk {
-            // SAFETY: the caller's promise.
-            Some(bulk) => unsafe { bulk.wrote_images(first, ordinal, rows, &|| core.new_file_id()) },
-            None => Err(no_transaction()),
+        let Some(bulk) = &mut tree.bulk else { return Err(no_transaction()) };
+        // SAFETY: the caller's promise.
+        if unsafe { bulk.wrote_images(first, ordinal, rows, &|| core.new_file_id()) }? {
+            self.relieve_large()?;
         }
+        Ok(())
     }
 
     /// Inserts a packed row (see `esker_format::row`).
     pub fn insert_row(&mut self, table: &Arc<Table>, packed: &[u8]) -> Result<RowId> {
         check_row(table, packed)?;
+        check_length(packed.len() as u64)?;
         let at = self.tree_txn(table)?;
-        let bulk = self.txn.as_deref().is_some_and(|t| t.trees[at].bulk.is_some());
-        if bulk {
-            let mut image = vec![0u8; table.layout.image_bytes as usize];
-            esker_format::row::unpack(&table.layout, packed, &table.all_columns(), &mut image)
-                .map_err(|e| Error::InvalidArgument(e.to_string()))?;
-            // SAFETY: `unpack` filled the image; its blob slots point into `packed`.
-            return unsafe { self.insert_image(table, image.as_ptr()) };
+        if self.is_small(at, packed.len()) {
+            return self.insert_small(at, packed);
         }
-        self.insert_packed(at, packed)
+        let mut image = vec![0u8; table.layout.image_bytes as usize];
+        esker_format::row::unpack(&table.layout, packed, &table.all_columns(), &mut image)
+            .map_err(|e| Error::InvalidArgument(e.to_string()))?;
+        // SAFETY: `unpack` filled the image; its blob slots point into `packed`.
+        unsafe { self.insert_large(at, image.as_ptr()) }
     }
 
-    fn insert_packed(&mut self, at: usize, packed: &[u8]) -> Result<RowId> {
-        check_length(packed.len() as u64)?;
+    fn insert_small(&mut self, at: usize, packed: &[u8]) -> Result<RowId> {
         let Some(txn) = self.txn.as_deref_mut() else { return Err(no_transaction()) };
         let row = txn.trees[at].take_row(&txn.state);
         self.put_small(at, row, Some(packed))?;
         count(Counter::RowsInserted, 1);
-        let Session { core, txn: Some(txn), .. } = self else { return Err(no_transaction()) };
-        let tree = &mut txn.trees[at];
-        tree.live_delta += 1;
-        if txn.small_bytes > core.options.bulk_threshold_bytes {
-            tree.bulk = Some(BulkWriter::new(core.bulk_plan(&tree.table, &tree.tree), txn.next_ordinal));
+        if let Some(txn) = self.txn.as_deref_mut() {
+            txn.trees[at].live_delta += 1;
         }
         Ok(row)
     }
@@ -179,11 +221,13 @@ impl Session {
             // Versions of a row reach the memtable in the order of their ordinals, gathered ones too.
             self.seal_for_read(table)?;
         }
-        let large = self.txn.as_deref().is_some_and(|t| t.small_bytes > self.core.options.bulk_threshold_bytes);
-        if large {
-            self.put_private(at, row, packed)?;
-        } else {
+        let bytes = packed.map_or(0, <[u8]>::len);
+        let most = self.core.options.bulk_threshold_bytes;
+        let small = |t: &Txn| t.large.is_none() && t.small_bytes + bytes + VERSION_BYTES <= most;
+        if self.txn.as_deref().is_some_and(small) {
             self.put_small(at, row, packed)?;
+        } else {
+            self.put_private(at, row, packed)?;
         }
         if packed.is_some() {
             count(Counter::RowsUpdated, 1);
@@ -254,7 +298,7 @@ impl Session {
         };
         let ordinal = txn.next_ordinal;
         txn.next_ordinal += 1;
-        Record::RangeDelete { txn: txn.state.id, ordinal, tree: tree.id, up_to, as_of }.encode(&mut txn.redo);
+        Record::RangeDelete { txn: txn.state.id, ordinal, tree: tree.id, up_to, as_of }.encode(&mut txn.marks_redo);
         tree.edit(|state| {
             state.marks.push(RangeMark { owner: Some(txn.state.clone()), seq: CommitSeq::ZERO, ordinal, up_to, as_of });
         });
@@ -268,7 +312,8 @@ impl Session {
     #[inline]
     fn tree_txn(&mut self, table: &Arc<Table>) -> Result<usize> {
         if let Some(txn) = self.txn.as_deref() {
-            if txn.trees.get(txn.last_tree).is_some_and(|t| Arc::ptr_eq(&t.table, table)) {
+            let is = |t: &TreeTxn| Arc::ptr_eq(&t.table, table) && t.rebuilt == table.rebuilt_seq();
+            if txn.trees.get(txn.last_tree).is_some_and(is) {
                 return Ok(txn.last_tree);
             }
         }
@@ -284,21 +329,19 @@ impl Session {
             core.register(&txn.state);
             txn.registered = true;
         }
-        let at = match txn.trees.iter().position(|t| Arc::ptr_eq(&t.table, table)) {
-            Some(at) => at,
+        let rebuilt = table.rebuilt_seq();
+        let tree = table.tree();
+        let at = match txn.place_of(table) {
+            Some(at) if txn.trees[at].rebuilt == rebuilt => at,
+            // Emptied since. Nobody else sees a temporary table: what was in it is gone, the transaction goes on.
+            Some(at) if table.temporary => {
+                txn.trees[at] = TreeTxn::new(&core, table, tree, rebuilt);
+                at
+            }
+            Some(_) => return Err(Error::TableChanged(table.name())),
             None => {
-                txn.trees.push(TreeTxn {
-                    table: table.clone(),
-                    tree: table.tree(),
-                    slot: (0, std::ptr::null()),
-                    ids: 0..0,
-                    reserve: 1,
-                    bulk: None,
-                    private: None,
-                    runs: Vec::new(),
-                    live_delta: 0,
-                    marks: 0,
-                });
+                txn.trees.push(TreeTxn::new(&core, table, tree, rebuilt));
+                txn.note_places();
                 txn.trees.len() - 1
             }
         };
@@ -311,24 +354,66 @@ impl Session {
         self.core.wait_for_memory(|| self.parker.is_killed())?;
         let Some(txn) = self.txn.as_deref_mut() else { return Err(no_transaction()) };
         let ordinal = txn.next_ordinal;
-        let tree = &mut txn.trees[at];
-        tree.put_shared(&txn.state, row, ordinal, packed)?;
+        txn.trees[at].put_shared(&txn.state, row, ordinal, packed)?;
         txn.next_ordinal += 1;
-        push_redo(&mut txn.redo, &txn.state, tree, row, ordinal, packed);
-        txn.small_bytes += packed.map_or(0, <[u8]>::len) + 32;
+        txn.small_bytes += packed.map_or(0, <[u8]>::len) + VERSION_BYTES;
         Ok(())
     }
 
     /// A version into the transaction's own memtable; a full one becomes a run.
     fn put_private(&mut self, at: usize, row: RowId, packed: Option<&[u8]>) -> Result<()> {
-        let Some(txn) = self.txn.as_deref_mut() else { return Err(no_transaction()) };
+        let Session { core, txn: Some(txn), .. } = self else { return Err(no_transaction()) };
+        txn.become_large(core);
         let ordinal = txn.next_ordinal;
-        let used_bytes = txn.trees[at].put_private(&txn.state, row, ordinal, packed)?;
+        let full = txn.trees[at].put_private(&txn.state, row, ordinal, packed)?;
         txn.next_ordinal += 1;
-        if used_bytes > PRIVATE_BYTES {
-            self.spill_private(at)?;
+        match full {
+            Fill::Same => Ok(()),
+            Fill::Grown => self.relieve_large(),
+            Fill::Full => self.spill_private(at),
         }
-        Ok(())
+    }
+
+    /// Spills the fullest places of this transaction for as long as large writes take more memory than they may.
+    #[cold]
+    fn relieve_large(&mut self) -> Result<()> {
+        loop {
+            let Some(txn) = self.txn.as_deref() else { return Ok(()) };
+            let held = |t: &TreeTxn| t.bulk.as_ref().map_or(0, BulkWriter::gathered_bytes) + t.private_share.bytes();
+            let own: u64 = txn.trees.iter().map(held).sum();
+            if !self.core.large.must_spill(own) {
+                return Ok(());
+            }
+            let Some(at) = (0..txn.trees.len()).max_by_key(|at| held(&txn.trees[*at])) else { return Ok(()) };
+            self.spill(at)?;
+        }
+    }
+
+    /// Writes what the transaction has gathered in a tree, in memory of its own, as private runs.
+    fn spill(&mut self, at: usize) -> Result<()> {
+        let Session { core, txn: Some(txn), .. } = self else { return Err(no_transaction()) };
+        let bulk = txn.trees[at].bulk.as_mut().filter(|b| b.gathered_bytes() > 0);
+        if let Some(run) = bulk.map(|b| b.spill(core.new_file_id())).transpose()? {
+            count(Counter::LargeSpills, 1);
+            self.join(at, run);
+        }
+        self.spill_private(at)
+    }
+
+    /// Between statements: where memory for large writes is short, nobody keeps any of it. A failure stays with the
+    /// transaction.
+    pub(crate) fn yield_large(&mut self) {
+        if self.txn.as_deref().is_none_or(|t| t.large.is_none()) || !self.core.large.is_crowded() {
+            return;
+        }
+        let trees = self.txn.as_deref().map_or(0, |t| t.trees.len());
+        let least = self.core.options.min_run_bytes as u64;
+        for at in 0..trees {
+            let _ = self.seal_bulk(at);
+            if self.txn.as_deref().is_some_and(|t| t.trees[at].private_share.bytes() >= least) {
+                let _ = self.spill_private(at);
+            }
+        }
     }
 
     /// Writes the private memtable as a private run.
@@ -359,10 +444,38 @@ impl Session {
             self.join(at, run);
         }
         if let Some(txn) = self.txn.as_deref_mut() {
-            txn.trees[at].private = None;
-            txn.state.forget(&private.mem);
+            txn.trees[at].drop_private();
         }
         Ok(())
+    }
+
+    /// At the end: a private memtable that is too small for a run goes to memtable and redo.
+    pub(crate) fn seal_private(&mut self, at: usize) -> Result<()> {
+        let (least, most_redo) = (self.core.options.min_run_bytes, self.most_redo());
+        let Some(txn) = self.txn.as_deref_mut() else { return Ok(()) };
+        let Some(private) = txn.trees[at].private.clone() else { return Ok(()) };
+        let bytes = private.mem.used_bytes();
+        if bytes >= least || txn.redo_bytes() + bytes > most_redo {
+            return self.spill_private(at);
+        }
+        let mut node = private.mem.seek(RowId::ZERO);
+        while let Some(n) = node {
+            let mut versions: Vec<_> = n.versions().filter(|v| private.mem.is_live(v)).collect();
+            // Oldest first: each goes on top.
+            versions.reverse();
+            for v in versions {
+                let packed = (!v.tombstone).then(|| v.packed());
+                txn.trees[at].put_shared(&txn.state, n.row, v.ordinal, packed)?;
+            }
+            node = private.mem.after(n);
+        }
+        txn.trees[at].drop_private();
+        Ok(())
+    }
+
+    /// The most redo that gathered rows may add, in bytes.
+    fn most_redo(&self) -> usize {
+        self.core.options.bulk_threshold_bytes + self.core.options.min_run_bytes
     }
 
     /// Lets a sealed private run join its tree under this transaction's status word.
@@ -384,14 +497,19 @@ impl Session {
 
     /// Ends the bulk writer of a tree: its rows are in a private run, or, if few, in memtable and redo.
     pub(crate) fn seal_bulk(&mut self, at: usize) -> Result<()> {
-        let Some(txn) = self.txn.as_deref_mut() else {
-            return Ok(());
-        };
-        let Some(bulk) = txn.trees[at].bulk.take() else {
+        let least = self.core.options.min_run_bytes as u64;
+        let Session { core, txn: Some(txn), .. } = self else { return Ok(()) };
+        let Some(mut bulk) = txn.trees[at].bulk.take().filter(|b| b.rows > 0) else {
             return Ok(());
         };
         let first_ordinal = bulk.first_ordinal;
-        let sealed = bulk.finish().and_then(|gathered| match gathered {
+        let gathered = if bulk.gathered_bytes() >= least {
+            // Gathered and not yet on its way, since there are many like it.
+            bulk.spill(core.new_file_id()).map(Gathered::Run)
+        } else {
+            bulk.finish()
+        };
+        let sealed = gathered.and_then(|gathered| match gathered {
             Gathered::Run(run) => {
                 self.join(at, run);
                 Ok(())
@@ -407,26 +525,32 @@ impl Session {
     /// Gathered rows that are too few for a run: to memtable and redo, or, once the redo is long, to the private
     /// memtable, which becomes a run in the end. So redo stays bounded, however often a transaction reads what it wrote.
     fn keep_rows(&mut self, at: usize, chunks: &[Chunk]) -> Result<()> {
-        let most_redo = self.core.options.bulk_threshold_bytes + self.core.options.min_run_bytes;
+        let most_redo = self.most_redo();
         let Some(txn) = self.txn.as_deref_mut() else { return Ok(()) };
         let state = txn.state.clone();
         let aborted = state.aborted();
         let layout = txn.trees[at].table.layout.clone();
+        let mut redo_bytes = txn.redo_bytes();
+        let tree = &mut txn.trees[at];
+        let mut fill = Fill::Same;
         for chunk in chunks {
             chunk.each_packed(&layout, |row, ordinal, packed| {
-                let tree = &mut txn.trees[at];
                 if aborted.contains(ordinal) {
                     return Ok(());
                 }
-                if txn.redo.len() > most_redo {
-                    return tree.put_private(&state, row, ordinal, Some(packed)).map(|_| ());
+                if redo_bytes > most_redo {
+                    fill = fill.max(tree.put_private(&state, row, ordinal, Some(packed))?);
+                    return Ok(());
                 }
-                tree.put_shared(&state, row, ordinal, Some(packed))?;
-                push_redo(&mut txn.redo, &state, tree, row, ordinal, Some(packed));
-                Ok(())
+                redo_bytes += packed.len() + VERSION_BYTES;
+                tree.put_shared(&state, row, ordinal, Some(packed))
             })?;
         }
-        Ok(())
+        match fill {
+            Fill::Same => Ok(()),
+            Fill::Grown => self.relieve_large(),
+            Fill::Full => self.spill_private(at),
+        }
     }
 
     /// Makes this transaction's gathered rows of `table` readable to itself.
@@ -435,16 +559,15 @@ impl Session {
             // Some of its own rows are lost: it must not read as if they had never been.
             return Err(e.clone());
         }
-        let at = self.txn.as_deref().and_then(|t| {
-            t.trees.iter().position(|t| Arc::ptr_eq(&t.table, table) && t.bulk.as_ref().is_some_and(|b| b.rows > 0))
-        });
+        let has_rows = |t: &TreeTxn| t.bulk.as_ref().is_some_and(|b| b.rows > 0);
+        let at = self.txn.as_deref().and_then(|t| t.place_of(table).filter(|at| has_rows(&t.trees[*at])));
         at.map_or(Ok(()), |at| self.seal_bulk(at))
     }
 
     /// The transaction's private memtable of a table.
     pub(crate) fn private_of(&self, table: &Arc<Table>) -> Option<Arc<Memtable>> {
         let txn = self.txn.as_deref()?;
-        let tree = txn.trees.iter().find(|t| Arc::ptr_eq(&t.table, table))?;
+        let tree = &txn.trees[txn.place_of(table)?];
         tree.private.as_ref().map(|p| p.mem.clone())
     }
 
@@ -455,7 +578,77 @@ impl Session {
     }
 }
 
+impl Txn {
+    /// From now on this transaction writes large.
+    fn become_large(&mut self, core: &crate::core::Core) {
+        if self.large.is_none() {
+            self.large = Some(LargeWriter::new(&core.large));
+        }
+    }
+
+    /// Where a table's tree stands.
+    #[inline]
+    fn place_of(&self, table: &Arc<Table>) -> Option<usize> {
+        let is = |t: &TreeTxn| Arc::ptr_eq(&t.table, table);
+        if self.trees.get(self.last_tree).is_some_and(is) {
+            return Some(self.last_tree);
+        }
+        match self.places.is_empty() {
+            true => self.trees.iter().position(is),
+            false => self.places.get(&table.id).copied(),
+        }
+    }
+
+    fn note_places(&mut self) {
+        match self.trees.len() {
+            n if n <= FEW_TREES => {}
+            n if self.places.is_empty() => {
+                self.places = (0..n).map(|at| (self.trees[at].table.id, at)).collect();
+            }
+            n => drop(self.places.insert(self.trees[n - 1].table.id, n - 1)),
+        }
+    }
+
+    /// Bytes of redo.
+    pub(crate) fn redo_bytes(&self) -> usize {
+        self.marks_redo.len() + self.trees.iter().map(|t| t.redo.len_bytes()).sum::<usize>()
+    }
+}
+
+/// How a private memtable has changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Fill {
+    Same,
+    /// It took more memory.
+    Grown,
+    /// It is to become a run.
+    Full,
+}
+
 impl TreeTxn {
+    fn new(core: &crate::core::Core, table: &Arc<Table>, tree: Arc<crate::tree::Tree>, rebuilt: CommitSeq) -> TreeTxn {
+        TreeTxn {
+            table: table.clone(),
+            tree,
+            slot: (0, std::ptr::null()),
+            ids: 0..0,
+            reserve: 1,
+            bulk: None,
+            private: None,
+            private_share: Share::new(&core.large),
+            runs: Vec::new(),
+            live_delta: 0,
+            marks: 0,
+            redo: Redo::default(),
+            rebuilt,
+        }
+    }
+
+    fn drop_private(&mut self) {
+        self.private = None;
+        self.private_share.resize(0);
+    }
+
     /// The next row id of this writer's range; ranges double, so that a large statement's rows lie together.
     #[inline]
     fn take_row(&mut self, state: &crate::txn::TxnState) -> RowId {
@@ -471,14 +664,14 @@ impl TreeTxn {
         RowId(self.ids.start - 1)
     }
 
-    /// Puts a version into the private memtable, made if there is none; its size in bytes.
+    /// Puts a version into the private memtable, made if there is none.
     fn put_private(
         &mut self,
         state: &crate::txn::TxnState,
         row: RowId,
         ordinal: u64,
         packed: Option<&[u8]>,
-    ) -> Result<usize> {
+    ) -> Result<Fill> {
         let private = match &self.private {
             Some(private) => private,
             None => {
@@ -489,9 +682,15 @@ impl TreeTxn {
         };
         // SAFETY: the slot is of this memtable; the row is fresh or its lock is held.
         unsafe { private.mem.put(row, private.slot, ordinal, packed)? };
-        Ok(private.mem.used_bytes())
+        let used = private.mem.used_bytes();
+        if used as u64 == self.private_share.bytes() {
+            return Ok(Fill::Same);
+        }
+        self.private_share.resize(used as u64);
+        Ok(if used > PRIVATE_BYTES { Fill::Full } else { Fill::Grown })
     }
 
+    /// Puts a version into the shared memtable, and its redo beside.
     fn put_shared(
         &mut self,
         state: &crate::txn::TxnState,
@@ -499,35 +698,29 @@ impl TreeTxn {
         ordinal: u64,
         packed: Option<&[u8]>,
     ) -> Result<()> {
-        // Held while writing: freezing waits for it.
-        let guard = self.tree.state.read();
-        let mem = &guard.active;
-        if self.slot.0 != mem.id {
-            self.slot = (mem.id, state.slot_in(mem)?);
+        {
+            // Held while writing: freezing waits for it.
+            let guard = self.tree.state.read();
+            let mem = &guard.active;
+            if self.slot.0 != mem.id {
+                self.slot = (mem.id, state.slot_in(mem)?);
+            }
+            // SAFETY: the slot is of this memtable, which is the tree's as long as the guard is held; the row is fresh or
+            // its lock is held.
+            unsafe { mem.put(row, self.slot.1, ordinal, packed)? };
         }
-        // SAFETY: the slot is of this memtable, which the transaction's state keeps alive as long as the slot is ours;
-        // the row is fresh or its lock is held.
-        unsafe { mem.put(row, self.slot.1, ordinal, packed) }
+        let (txn, tree) = (state.id, self.tree.id);
+        let redo = self.redo.of(self.slot.0);
+        match packed {
+            Some(bytes) => Record::RowPut { txn, ordinal, tree, row, bytes }.encode(redo),
+            None => Record::RowDelete { txn, ordinal, tree, row }.encode(redo),
+        }
+        Ok(())
     }
 }
 
 fn no_transaction() -> Error {
     Error::InvalidArgument("no transaction".into())
-}
-
-fn push_redo(
-    redo: &mut Vec<u8>,
-    state: &crate::txn::TxnState,
-    tree: &TreeTxn,
-    row: RowId,
-    ordinal: u64,
-    packed: Option<&[u8]>,
-) {
-    let (txn, tree) = (state.id, tree.tree.id);
-    match packed {
-        Some(bytes) => Record::RowPut { txn, ordinal, tree, row, bytes }.encode(redo),
-        None => Record::RowDelete { txn, ordinal, tree, row }.encode(redo),
-    }
 }
 
 fn check_length(bytes: u64) -> Result<()> {

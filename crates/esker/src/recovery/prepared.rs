@@ -20,6 +20,8 @@ impl Core {
     /// Gives a prepared transaction its place back: versions, runs, row locks.
     pub(super) fn keep_prepared(&self, state: Arc<TxnState>, pending: Pending) -> Result<()> {
         self.register(&state);
+        // What it has is in its PREPARE, and nobody would take over what moved.
+        state.moves.lock().closed = true;
         state.set_logged_at(pending.logged_at);
         for (from, to) in &pending.aborted.0 {
             state.abort_ordinals(*from, *to);
