@@ -48,7 +48,7 @@ impl Session {
             .flat_map(|t| t.runs.iter().map(|r| RunRef { tree: t.tree.id, file: r.file_id, stats: r.stats }))
             .collect();
         if !attach.is_empty() {
-            self.core.disk.sync_dir(&self.core.runs_dir).map_err(|e| self.core.poison_by(e))?;
+            self.core.sync_runs()?;
         }
         Ok(attach)
     }

@@ -60,6 +60,7 @@ pub(crate) struct Core {
     pub(crate) next_tree: AtomicU64,
     pub(crate) next_table: AtomicU64,
     pub(crate) manifest_generation: Mutex<u64>,
+    runs_sync: Mutex<()>,
     /// Space in the log for a DROP TABLE on a full disk.
     pub(crate) drop_space: Mutex<Option<esker_wal::Credit>>,
     pub(crate) signals: Signals,
@@ -110,6 +111,7 @@ impl Core {
             next_tree: AtomicU64::new(next_tree),
             next_table: AtomicU64::new(next_table),
             manifest_generation: Mutex::new("manifest", parts.generation),
+            runs_sync: Mutex::new("runs_sync", ()),
             drop_space: Mutex::new("drop_space", None),
             signals: Signals::new(),
             lock_guard: Mutex::new("folder", Some(parts.lock_guard)),
@@ -270,6 +272,14 @@ impl Core {
     pub(crate) fn poison_by(&self, e: IoError) -> Error {
         self.poison(&e.to_string());
         e.into()
+    }
+
+    /// Makes the names of run files durable. One at a time, and none after one that failed: names that it lost would not
+    /// come back with a later sync that succeeds.
+    pub(crate) fn sync_runs(&self) -> Result<()> {
+        let _one = self.runs_sync.lock();
+        self.check_writable()?;
+        self.disk.sync_dir(&self.runs_dir).map_err(|e| self.poison_by(e))
     }
 
     /// All trees, with their tables.

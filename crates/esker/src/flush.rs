@@ -237,7 +237,7 @@ impl Core {
     /// Logs what the flush changes. A run's name is durable first.
     fn announce(&self, tree: &Tree, run: Option<&Arc<Run>>, flushed_to: Lsn) -> Result<()> {
         if run.is_some() {
-            self.disk.sync_dir(&self.runs_dir).map_err(|e| self.poison_by(e))?;
+            self.sync_runs()?;
         }
         if !self.tree_exists(tree.id) {
             return Ok(());

@@ -304,6 +304,26 @@ fn moved_versions_follow_savepoints_and_their_redo_goes() {
     assert_eq!(count(&e, "t"), 399);
 }
 
+/// Rows gathered before a statement are kept in memory during it; its rollback must not take their redo along.
+#[test]
+fn gathered_rows_survive_the_rollback_of_the_statement_that_read_them() {
+    let disk = SimDisk::new(1);
+    let e = open_with(&disk, Options { bulk_threshold_bytes: 4 << 10, ..small() }).unwrap();
+    let t = make(&e, "t", &fixed(100));
+    let mut s = e.session();
+    begin(&mut s);
+    let ids: Vec<_> = (0..300).map(|n| insert(&mut s, &t, n).unwrap()).collect();
+    assert!(s.txn.as_ref().unwrap().trees[0].bulk.as_ref().is_some_and(|b| b.rows > 0), "nothing was gathered");
+    s.begin_statement();
+    ids.iter().for_each(|id| s.delete(&t, *id).unwrap());
+    s.rollback_statement();
+    s.commit().unwrap();
+    drop((s, t, e));
+    disk.crash();
+    let e = open_with(&disk, small()).unwrap();
+    assert_eq!(count(&e, "t"), 300);
+}
+
 /// A prepared transaction has no session that could take a move over, before and after a restart.
 #[test]
 fn prepared_transactions_are_carried_not_moved() {

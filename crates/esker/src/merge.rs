@@ -95,7 +95,7 @@ impl Core {
             }
         };
         if !runs.is_empty() {
-            self.disk.sync_dir(&self.runs_dir).map_err(|e| self.poison_by(e))?;
+            self.sync_runs()?;
         }
         count(Counter::Merges, 1);
         count(Counter::MergedBytes, runs.iter().map(|r| r.size_bytes).sum());

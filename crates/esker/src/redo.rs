@@ -1,8 +1,10 @@
 //! Redo of a transaction's small writes in one tree, until it goes to the log with the commit.
 //!
 //! It is kept in pieces, one for each memtable that has the versions: when a flush moves those to a private run, their piece
-//! is needed no more. Invariant: records stand in the order of their ordinals, and pieces are never taken out of the list but
-//! by a rollback to before them, so that a [`RedoPoint`] stays what it was.
+//! is needed no more. Rows that were gathered in bulk come late, and with older ordinals than what is there: they have pieces
+//! of their own. Invariants: the other records stand in the order of their ordinals, and their pieces are never taken out of
+//! the list but by a rollback to before them, so that a [`RedoPoint`] stays what it was; gathered rows are the first versions
+//! of their rows, so they go first.
 
 /// See the module.
 #[derive(Default)]
@@ -11,6 +13,14 @@ pub(crate) struct Redo {
     mem: u64,
     bytes: Vec<u8>,
     older: Vec<(u64, Vec<u8>)>,
+    gathered: Vec<Gathered>,
+}
+
+/// Rows that were gathered in bulk and then kept in a memtable.
+struct Gathered {
+    mem: u64,
+    first_ordinal: u64,
+    bytes: Vec<u8>,
 }
 
 /// A place in a transaction's redo to which it can be cut back.
@@ -33,12 +43,22 @@ impl Redo {
         &mut self.bytes
     }
 
+    /// Where records of gathered rows in memtable `mem` go, the first of which has `first_ordinal`.
+    pub(crate) fn of_gathered(&mut self, mem: u64, first_ordinal: u64) -> &mut Vec<u8> {
+        if self.gathered.last().is_none_or(|g| (g.mem, g.first_ordinal) != (mem, first_ordinal)) {
+            self.gathered.push(Gathered { mem, first_ordinal, bytes: Vec::new() });
+        }
+        let last = self.gathered.len() - 1;
+        &mut self.gathered[last].bytes
+    }
+
     pub(crate) fn point(&self) -> RedoPoint {
         RedoPoint { pieces: self.older.len(), bytes: self.bytes.len() }
     }
 
-    /// Forgets what came after `point`.
-    pub(crate) fn truncate(&mut self, point: RedoPoint) {
+    /// Forgets what came after `point`, at which `ordinal` was the next one.
+    pub(crate) fn truncate(&mut self, point: RedoPoint, ordinal: u64) {
+        self.gathered.retain(|g| g.first_ordinal < ordinal);
         if self.older.len() > point.pieces {
             self.older.truncate(point.pieces + 1);
             if let Some((mem, bytes)) = self.older.pop() {
@@ -57,14 +77,17 @@ impl Redo {
             self.bytes = Vec::new();
         }
         self.older.iter_mut().filter(|o| o.0 == mem).for_each(|o| o.1 = Vec::new());
+        self.gathered.retain(|g| g.mem != mem);
     }
 
     pub(crate) fn len_bytes(&self) -> usize {
-        self.older.iter().map(|o| o.1.len()).sum::<usize>() + self.bytes.len()
+        let gathered = self.gathered.iter().map(|g| g.bytes.len()).sum::<usize>();
+        gathered + self.older.iter().map(|o| o.1.len()).sum::<usize>() + self.bytes.len()
     }
 
     /// Appends all of it to `out`.
     pub(crate) fn append_to(&self, out: &mut Vec<u8>) {
+        self.gathered.iter().for_each(|g| out.extend_from_slice(&g.bytes));
         self.older.iter().for_each(|o| out.extend_from_slice(&o.1));
         out.extend_from_slice(&self.bytes);
     }
@@ -93,15 +116,15 @@ mod tests {
         redo.forget(1);
         redo.of(3).extend_from_slice(b"f");
         assert_eq!(all(&redo), b"def");
-        redo.truncate(second);
+        redo.truncate(second, 9);
         assert_eq!(all(&redo), b"de");
         redo.of(4).extend_from_slice(b"g");
-        redo.truncate(first);
+        redo.truncate(first, 9);
         // What was there before the point has moved.
         assert_eq!(all(&redo), b"");
         redo.of(4).extend_from_slice(b"h");
         assert_eq!(all(&redo), b"h");
-        redo.truncate(start);
+        redo.truncate(start, 9);
         assert_eq!(all(&redo), b"");
     }
 
@@ -112,7 +135,21 @@ mod tests {
         let point = redo.point();
         redo.forget(1);
         redo.of(2).extend_from_slice(b"wxyz");
-        redo.truncate(point);
+        redo.truncate(point, 9);
         assert_eq!(all(&redo), b"", "what came after the point must go");
+    }
+
+    #[test]
+    fn gathered_rows_stay_though_they_came_after_the_point() {
+        let mut redo = Redo::default();
+        redo.of(1).extend_from_slice(b"ab");
+        let point = redo.point();
+        redo.of_gathered(1, 3).extend_from_slice(b"old");
+        redo.of_gathered(1, 7).extend_from_slice(b"new");
+        redo.of(1).extend_from_slice(b"c");
+        redo.truncate(point, 5);
+        assert_eq!(all(&redo), b"oldab");
+        redo.forget(1);
+        assert_eq!(all(&redo), b"");
     }
 }

@@ -335,7 +335,7 @@ impl Session {
         for (i, tree) in txn.trees.iter_mut().enumerate() {
             let saved = point.trees.get(i).copied().unwrap_or_default();
             tree.live_delta = saved.live_delta;
-            tree.redo.truncate(saved.redo);
+            tree.redo.truncate(saved.redo, point.ordinal);
             tree.bulk.take_if(|b| b.first_ordinal >= point.ordinal);
             let gone = |r: &Arc<Run>| aborted.covers(r.stats.min_ordinal, r.stats.max_ordinal + 1);
             let (gone, left): (Vec<_>, Vec<_>) = std::mem::take(&mut tree.runs).into_iter().partition(gone);

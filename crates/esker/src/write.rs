@@ -17,7 +17,7 @@ use crate::table::Table;
 use crate::tree::{find, Found, RangeMark, RunHandle};
 use crate::txn::View;
 use crate::{Error, Result};
-use esker_format::{CommitSeq, Lsn, Record, RowId, VersionTag, MAX_ROW_BYTES};
+use esker_format::{CommitSeq, Lsn, Record, RowId, TreeId, TxnId, VersionTag, MAX_ROW_BYTES};
 use esker_trace::counters::{count, Counter};
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
@@ -514,7 +514,7 @@ impl Session {
                 self.join(at, run);
                 Ok(())
             }
-            Gathered::Rows(chunks) => self.keep_rows(at, &chunks),
+            Gathered::Rows(chunks) => self.keep_rows(at, first_ordinal, &chunks),
         });
         if let (Err(e), Some(txn)) = (&sealed, self.txn.as_deref_mut()) {
             txn.broken = Some((first_ordinal, e.clone()));
@@ -524,7 +524,7 @@ impl Session {
 
     /// Gathered rows that are too few for a run: to memtable and redo, or, once the redo is long, to the private
     /// memtable, which becomes a run in the end. So redo stays bounded, however often a transaction reads what it wrote.
-    fn keep_rows(&mut self, at: usize, chunks: &[Chunk]) -> Result<()> {
+    fn keep_rows(&mut self, at: usize, first_ordinal: u64, chunks: &[Chunk]) -> Result<()> {
         let most_redo = self.most_redo();
         let Some(txn) = self.txn.as_deref_mut() else { return Ok(()) };
         let state = txn.state.clone();
@@ -543,7 +543,16 @@ impl Session {
                     return Ok(());
                 }
                 redo_bytes += packed.len() + VERSION_BYTES;
-                tree.put_shared(&state, row, ordinal, Some(packed))
+                let mem = tree.put_in_memtable(&state, row, ordinal, Some(packed))?;
+                push_redo(
+                    tree.redo.of_gathered(mem, first_ordinal),
+                    state.id,
+                    tree.tree.id,
+                    row,
+                    ordinal,
+                    Some(packed),
+                );
+                Ok(())
             })?;
         }
         match fill {
@@ -698,24 +707,36 @@ impl TreeTxn {
         ordinal: u64,
         packed: Option<&[u8]>,
     ) -> Result<()> {
-        {
-            // Held while writing: freezing waits for it.
-            let guard = self.tree.state.read();
-            let mem = &guard.active;
-            if self.slot.0 != mem.id {
-                self.slot = (mem.id, state.slot_in(mem)?);
-            }
-            // SAFETY: the slot is of this memtable, which is the tree's as long as the guard is held; the row is fresh or
-            // its lock is held.
-            unsafe { mem.put(row, self.slot.1, ordinal, packed)? };
-        }
-        let (txn, tree) = (state.id, self.tree.id);
-        let redo = self.redo.of(self.slot.0);
-        match packed {
-            Some(bytes) => Record::RowPut { txn, ordinal, tree, row, bytes }.encode(redo),
-            None => Record::RowDelete { txn, ordinal, tree, row }.encode(redo),
-        }
+        let mem = self.put_in_memtable(state, row, ordinal, packed)?;
+        push_redo(self.redo.of(mem), state.id, self.tree.id, row, ordinal, packed);
         Ok(())
+    }
+
+    /// Puts a version into the shared memtable, and tells which it is.
+    fn put_in_memtable(
+        &mut self,
+        state: &crate::txn::TxnState,
+        row: RowId,
+        ordinal: u64,
+        packed: Option<&[u8]>,
+    ) -> Result<u64> {
+        // Held while writing: freezing waits for it.
+        let guard = self.tree.state.read();
+        let mem = &guard.active;
+        if self.slot.0 != mem.id {
+            self.slot = (mem.id, state.slot_in(mem)?);
+        }
+        // SAFETY: the slot is of this memtable, which is the tree's as long as the guard is held; the row is fresh or its
+        // lock is held.
+        unsafe { mem.put(row, self.slot.1, ordinal, packed)? };
+        Ok(mem.id)
+    }
+}
+
+fn push_redo(redo: &mut Vec<u8>, txn: TxnId, tree: TreeId, row: RowId, ordinal: u64, packed: Option<&[u8]>) {
+    match packed {
+        Some(bytes) => Record::RowPut { txn, ordinal, tree, row, bytes }.encode(redo),
+        None => Record::RowDelete { txn, ordinal, tree, row }.encode(redo),
     }
 }
 
