@@ -41,6 +41,7 @@ impl State {
     }
 
     fn create(&mut self, path: &Path) -> Result<(u64, u64)> {
+        self.check_handles("create", path)?;
         let name = normal(path);
         if self.names.get(&name).is_some() {
             return error("create", path, IoKind::AlreadyExists, "the name exists");
@@ -85,6 +86,7 @@ impl Disk for SimDisk {
             }),
             OpenMode::Read | OpenMode::Write => self.look("open", path, None, |state| {
                 let id = state.find(path, "open")?;
+                state.check_handles("open", path)?;
                 Ok(state.open_node(id))
             }),
         })?;

@@ -51,10 +51,10 @@ impl SimFile {
         self.kind.sync(|| {
             let process = Some(self.process);
             self.disk.operate("sync", &self.path, (None, None), process, |state, way| {
-                let (lies, mut random) = (state.lies, state.random.clone());
+                let (lies, keeps_old, mut random) = (state.lies, state.keeps_old, state.random.clone());
                 let node = self.node(state, "sync")?;
                 match way {
-                    Way::Well if !lies => node.sync(),
+                    Way::Well if !lies => node.sync(keeps_old),
                     Way::Well | Way::Cut => {}
                     Way::Fail(_) => node.fail_sync(&mut random),
                 }
@@ -73,6 +73,7 @@ impl File for SimFile {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
         self.kind.read(buf.len(), || {
             self.disk.look("read", &self.path, Some(self.process), |state| {
+                state.check_readable(self.id, &self.path, offset..offset.saturating_add(buf.len() as u64))?;
                 let bytes = self.node(state, "read")?.read(offset, buf.len());
                 let Some(bytes) = bytes else {
                     let message = "the file ends before";

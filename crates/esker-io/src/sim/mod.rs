@@ -10,6 +10,7 @@
 //! rename, link, remove, remove folder, sync folder. They are numbered from 1. Reads, opening what exists and listing
 //! are counted apart.
 
+mod damage;
 mod disk;
 mod file;
 mod names;
@@ -20,8 +21,10 @@ use crate::{IoError, IoKind, Result};
 use esker_trace::lock::Mutex;
 use names::{normal, Entry, Names};
 use node::Node;
+pub use node::SECTOR_BYTES;
 use random::Random;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -83,9 +86,17 @@ struct State {
     power_cut_at: Option<u64>,
     power_cut: bool,
     faults: BTreeMap<u64, IoKind>,
+    /// All operations from this one on fail.
+    faults_from: Option<(u64, IoKind)>,
     read_faults: BTreeMap<u64, IoKind>,
+    /// Parts of files that cannot be read.
+    unreadable: Vec<(u64, Range<u64>, IoKind)>,
     capacity_bytes: Option<u64>,
+    /// So many handles may be open.
+    handle_limit: Option<usize>,
     lies: bool,
+    /// Contents of sectors before their last sync are kept.
+    keeps_old: bool,
     /// Rises when the process is killed: older handles are dead.
     process: u64,
     locked: BTreeSet<PathBuf>,
@@ -105,9 +116,13 @@ impl SimDisk {
             power_cut_at: None,
             power_cut: false,
             faults: BTreeMap::new(),
+            faults_from: None,
             read_faults: BTreeMap::new(),
+            unreadable: Vec::new(),
             capacity_bytes: None,
+            handle_limit: None,
             lies: false,
+            keeps_old: false,
             process: 0,
             locked: BTreeSet::new(),
         })
@@ -164,6 +179,8 @@ impl SimDisk {
             new.nodes = nodes;
             new.next_node = state.next_node;
             new.capacity_bytes = state.capacity_bytes;
+            new.handle_limit = state.handle_limit;
+            new.keeps_old = state.keeps_old;
         }
         after
     }
@@ -171,6 +188,15 @@ impl SimDisk {
     /// A copy of everything, unsynced changes and planned faults too. Handles and locks stay with this one.
     pub fn snapshot(&self) -> SimDisk {
         let mut state = self.state.lock().clone();
+        state.end_process();
+        SimDisk::of(state)
+    }
+
+    /// The disk as a kill at the planned power cut, or now, leaves it: all that was written is there, nothing is planned.
+    pub fn after_kill(&self) -> SimDisk {
+        let mut state = self.state.lock().clone();
+        state.power_cut = false;
+        state.clear_plans();
         state.end_process();
         SimDisk::of(state)
     }
@@ -186,6 +212,23 @@ impl SimDisk {
         self.state.lock().faults.insert(operation, kind);
     }
 
+    /// Makes every operation from number `operation` on fail, as [`fail_once`](SimDisk::fail_once) does with one, until
+    /// [`clear_plans`](SimDisk::clear_plans): a file system that went read-only, a device that is gone.
+    pub fn fail_from(&self, operation: u64, kind: IoKind) {
+        self.state.lock().faults_from = Some((operation, kind));
+    }
+
+    /// Lets no more than so many handles be open at once, or any number: opening and creating fail with
+    /// [`IoKind::Resources`].
+    pub fn handle_limit(&self, handles: Option<usize>) {
+        self.state.lock().handle_limit = handles;
+    }
+
+    /// Handles that are open.
+    pub fn open_handles(&self) -> usize {
+        self.state.lock().open_handles()
+    }
+
     /// Makes read, opening or listing number `read` fail (see [`read_count`](SimDisk::read_count)).
     pub fn fail_read_once(&self, read: u64, kind: IoKind) {
         self.state.lock().read_faults.insert(read, kind);
@@ -193,10 +236,7 @@ impl SimDisk {
 
     /// Takes back all planned faults and the planned power cut.
     pub fn clear_plans(&self) {
-        let mut state = self.state.lock();
-        state.faults.clear();
-        state.read_faults.clear();
-        state.power_cut_at = None;
+        self.state.lock().clear_plans();
     }
 
     /// Lets files take no more than so many bytes in all (counted in pages of 4096), or any number.
@@ -212,16 +252,6 @@ impl SimDisk {
     /// Makes every sync say yes and keep nothing: a test that then finds no loss is worth nothing.
     pub fn lie_about_sync(&self, lie: bool) {
         self.state.lock().lies = lie;
-    }
-
-    /// Changes bytes of a file on the medium, by exclusive or, from `offset` on. Bytes beyond its end are left out.
-    pub fn damage(&self, path: &Path, offset: u64, xor: &[u8]) -> Result<()> {
-        let mut state = self.state.lock();
-        let id = state.find(path, "damage")?;
-        if let Some(node) = state.nodes.get_mut(&id) {
-            node.damage(offset, xor);
-        }
-        Ok(())
     }
 
     /// Runs one operation. `work` has its effect for `Well` and `Cut`, and some or none of it for `Fail`.
@@ -241,7 +271,8 @@ impl SimDisk {
             state.log.pop_front();
         }
         state.log.push_back(OpRecord { number, operation, path: path.to_owned(), offset, bytes });
-        let way = match state.faults.remove(&number) {
+        let lasting = state.faults_from.filter(|(from, _)| *from <= number).map(|(_, kind)| kind);
+        let way = match state.faults.remove(&number).or(lasting) {
             _ if state.power_cut_at == Some(number) => Way::Cut,
             Some(kind) => Way::Fail(kind),
             None => Way::Well,
@@ -307,6 +338,38 @@ impl State {
         }
     }
 
+    fn clear_plans(&mut self) {
+        self.faults.clear();
+        self.faults_from = None;
+        self.read_faults.clear();
+        self.unreadable.clear();
+        self.power_cut_at = None;
+    }
+
+    fn open_handles(&self) -> usize {
+        self.nodes.values().map(|node| node.handles).sum()
+    }
+
+    /// Is there a handle left?
+    fn check_handles(&self, operation: &'static str, path: &Path) -> Result<()> {
+        if self.handle_limit.is_some_and(|limit| self.open_handles() >= limit) {
+            return Err(IoError::new(operation, path, None, IoKind::Resources, "too many open files"));
+        }
+        Ok(())
+    }
+
+    /// Can these bytes of a file be read?
+    fn check_readable(&self, id: u64, path: &Path, range: Range<u64>) -> Result<()> {
+        let touches =
+            |bad: &&(u64, Range<u64>, IoKind)| bad.0 == id && bad.1.start < range.end && range.start < bad.1.end;
+        match self.unreadable.iter().find(touches) {
+            None => Ok(()),
+            Some((_, _, kind)) => {
+                Err(IoError::new("read", path, Some(range.start), *kind, "planned fault of these bytes"))
+            }
+        }
+    }
+
     fn used_bytes(&self) -> u64 {
         let named = self.names.files();
         let takes_space = |(id, node): &(&u64, &Node)| named.contains(id) || node.handles > 0;
@@ -334,5 +397,7 @@ impl State {
     }
 }
 
+#[cfg(test)]
+mod damage_tests;
 #[cfg(test)]
 mod tests;

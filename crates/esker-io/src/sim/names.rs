@@ -104,6 +104,13 @@ impl Names {
         self.change(Change::Remove { path: path.to_owned() });
     }
 
+    /// Lets a name be gone, also from what is durable and from what is on its way.
+    pub(super) fn lose(&mut self, path: &Path) {
+        self.now.remove(path);
+        self.durable.remove(path);
+        self.pending.retain(|change| change.names().all(|name| name != path));
+    }
+
     pub(super) fn rename(&mut self, from: &Path, to: &Path, entry: Entry) {
         self.change(Change::Rename { from: from.to_owned(), to: to.to_owned(), entry });
     }

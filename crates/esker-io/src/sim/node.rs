@@ -6,10 +6,12 @@
 //! covers and no kept sector wrote are zeros.
 
 use super::random::{Fate, Random};
+use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// What the medium writes as a whole, in bytes.
-pub(super) const SECTOR_BYTES: u64 = 512;
+pub const SECTOR_BYTES: u64 = 512;
 /// What space is counted in, in bytes.
 pub(super) const PAGE_BYTES: u64 = 4096;
 
@@ -31,6 +33,8 @@ pub(super) struct Node {
     durable: Arc<Vec<u8>>,
     /// What turns `durable` into `written`.
     pending: Vec<Change>,
+    /// What sectors held before the sync that last changed them, by number; only where that is to be kept.
+    older: Arc<BTreeMap<u64, Arc<[u8]>>>,
     /// Which pages have space, by number.
     pages: Arc<Vec<bool>>,
     /// Open handles.
@@ -106,10 +110,18 @@ impl Node {
         end
     }
 
-    pub(super) fn sync(&mut self) {
+    pub(super) fn sync(&mut self, keeps_old: bool) {
+        let before = keeps_old.then(|| self.durable.clone());
         let durable = Arc::make_mut(&mut self.durable);
         for change in self.pending.drain(..) {
             change.apply(durable, |_| true);
+        }
+        let Some(before) = before else { return };
+        for (number, sector) in (0..).zip(before.chunks(SECTOR_BYTES as usize)) {
+            let now = durable.get(sector_range(number, durable.len())).unwrap_or_default();
+            if now != sector {
+                Arc::make_mut(&mut self.older).insert(number, sector.into());
+            }
         }
     }
 
@@ -128,6 +140,7 @@ impl Node {
         }
         let mut node = Node { written: content.clone(), durable: content, ..Node::default() };
         node.pages = self.pages.clone();
+        node.older = self.older.clone();
         let pages = node.size().div_ceil(PAGE_BYTES);
         Arc::make_mut(&mut node.pages).truncate(pages as usize);
         node
@@ -160,13 +173,59 @@ impl Node {
         }
     }
 
-    /// Changes bytes behind everybody's back, on the medium and in the cache.
-    pub(super) fn damage(&mut self, offset: u64, xor: &[u8]) {
+    /// Makes each byte of `range` what `make` says: on the medium, in the cache, and on the way between. `make` gets the
+    /// byte's place in the range, and the byte.
+    pub(super) fn overwrite(&mut self, range: Range<u64>, make: impl Fn(usize, u8) -> u8) {
         for content in [&mut self.written, &mut self.durable] {
-            let content = Arc::make_mut(content).iter_mut().skip(offset as usize);
-            content.zip(xor).for_each(|(byte, x)| *byte ^= x);
+            overwrite(&mut Arc::make_mut(content)[..], 0, &range, &make);
+        }
+        for change in &mut self.pending {
+            if let Change::Sectors { start, image } = change {
+                overwrite(Arc::make_mut(image), *start, &range, &make);
+            }
         }
     }
+
+    /// Brings a sector's older content back, if one is known that differs.
+    pub(super) fn go_back(&mut self, sector: u64) -> bool {
+        let Some(old) = self.older.get(&sector).cloned() else { return false };
+        let range = sector_range(sector, self.written.len());
+        if self.written[range.clone()] == old[..old.len().min(range.len())] {
+            return false;
+        }
+        let whole = range.start as u64..range.end as u64;
+        self.overwrite(whole, |at, byte| old.get(at).copied().unwrap_or(byte));
+        true
+    }
+
+    pub(super) fn cut_short(&mut self, size: u64) {
+        let size = size.min(self.size());
+        for content in [&mut self.written, &mut self.durable] {
+            Arc::make_mut(content).truncate(size as usize);
+        }
+        for change in &mut self.pending {
+            if let Change::Size(then) = change {
+                *then = size.min(*then);
+            }
+        }
+        Arc::make_mut(&mut self.pages).truncate(size.div_ceil(PAGE_BYTES) as usize);
+    }
+}
+
+/// The part of `content`, which lies at `start` of its file, that `range` covers.
+fn overwrite(content: &mut [u8], start: u64, range: &Range<u64>, make: impl Fn(usize, u8) -> u8) {
+    for (place, byte) in (start..).zip(content.iter_mut()).skip_while(|(place, _)| *place < range.start) {
+        if place >= range.end {
+            break;
+        }
+        *byte = make((place - range.start) as usize, *byte);
+    }
+}
+
+/// Where sector `number` lies in a file of `size` bytes.
+fn sector_range(number: u64, size: usize) -> Range<usize> {
+    let place = |n: u64| usize::try_from(n * SECTOR_BYTES).unwrap_or(size).min(size);
+    place(number)..place(number + 1)
 }
 
 impl Change {

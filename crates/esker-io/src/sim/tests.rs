@@ -2,7 +2,7 @@ use super::*;
 use crate::{AccessHint, Disk, File, OpenMode};
 use std::collections::HashSet;
 
-const SECTOR: usize = node::SECTOR_BYTES as usize;
+const SECTOR: usize = SECTOR_BYTES as usize;
 
 fn create(disk: &SimDisk, path: &str) -> Arc<dyn File> {
     disk.open(Path::new(path), OpenMode::Create, AccessHint::Log).unwrap()
