@@ -3,6 +3,7 @@
 //! these two traits, so that a test can put `SimDisk` underneath and lose power at any step.
 
 mod accounting;
+mod calls;
 mod error;
 pub mod host;
 pub mod maps;
@@ -10,6 +11,7 @@ mod memory_group;
 mod overlay;
 mod posix;
 pub mod raw;
+mod ring;
 #[cfg(any(test, feature = "sim"))]
 pub mod sim;
 mod traits;

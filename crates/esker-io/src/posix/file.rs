@@ -6,13 +6,12 @@
 
 use super::uring::{RingPool, WriteQueue};
 use crate::accounting::FileKind;
+use crate::calls::{self, Calls};
 use crate::{AccessHint, File, IoError, Result};
 use esker_trace::lock::Mutex;
 use esker_trace::{Counter, Region};
 use std::fs;
 use std::io;
-use std::os::fd::AsRawFd;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
@@ -29,6 +28,7 @@ pub(super) struct PosixFile {
     direct: Option<fs::File>,
     /// Set when the file system took O_DIRECT at the opening and not at the writing.
     direct_refused: AtomicBool,
+    calls: &'static dyn Calls,
 }
 
 impl PosixFile {
@@ -46,7 +46,15 @@ impl PosixFile {
             plain,
             direct,
             direct_refused: AtomicBool::new(false),
+            calls: &calls::Kernel,
         }
+    }
+
+    /// With somebody who stands in for the kernel.
+    #[cfg(test)]
+    pub(super) fn with_calls(mut self, calls: &'static dyn Calls) -> Self {
+        self.calls = calls;
+        self
     }
 
     fn error(&self, operation: &'static str, offset: Option<u64>, error: &io::Error) -> IoError {
@@ -62,20 +70,15 @@ impl PosixFile {
     }
 
     fn write_all_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
-        let Some(direct) = self.direct_for(buf, offset) else {
-            return self.plain.write_all_at(buf, offset);
-        };
         let mut done = 0;
         while done < buf.len() {
             // What is left after a short write may be unaligned.
             let (rest, at) = (&buf[done..], offset + done as u64);
-            let Some(direct) = self.direct_for(rest, at).and(Some(direct)) else {
-                return self.plain.write_all_at(rest, at);
+            let Some(direct) = self.direct_for(rest, at) else {
+                return calls::write_all(self.calls, &self.plain, rest, at);
             };
-            match direct.write_at(rest, at) {
-                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            match calls::write_some(self.calls, direct, rest, at) {
                 Ok(n) => done += n,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
                     self.direct_refused.store(true, Ordering::Relaxed);
                 }
@@ -93,7 +96,7 @@ impl File for PosixFile {
 
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
         self.kind
-            .read(buf.len(), || self.plain.read_exact_at(buf, offset))
+            .read(buf.len(), || calls::read_all(self.calls, &self.plain, buf, offset))
             .map_err(|error| self.error("read", Some(offset), &error))
     }
 
@@ -133,12 +136,7 @@ impl File for PosixFile {
             return Ok(());
         }
         loop {
-            let fd = self.plain.as_raw_fd();
-            // SAFETY: the descriptor is open.
-            if unsafe { libc::fallocate(fd, libc::FALLOC_FL_KEEP_SIZE, start, length) } == 0 {
-                return Ok(());
-            }
-            let error = io::Error::last_os_error();
+            let Err(error) = self.calls.reserve(&self.plain, start, length) else { return Ok(()) };
             match error.raw_os_error() {
                 Some(libc::EINTR) => {}
                 Some(libc::EOPNOTSUPP | libc::ENOSYS) => return Ok(()),

@@ -168,4 +168,6 @@ impl Disk for PosixDisk {
 }
 
 #[cfg(test)]
+mod kernel_tests;
+#[cfg(test)]
 mod tests;

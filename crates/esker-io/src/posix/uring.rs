@@ -5,9 +5,10 @@
 //! completion. What the kernel does not finish (short, cancelled because the submitting thread ended, busy) is written
 //! again in the ordinary way.
 
+use crate::ring::{self, Action, Request, Ring};
 use esker_trace::lock::Mutex;
 use esker_trace::{timed, Region, WaitEvent};
-use io_uring::{opcode, types, IoUring, Probe};
+use io_uring::{opcode, IoUring, Probe};
 use std::fs;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -16,7 +17,7 @@ use std::sync::Arc;
 /// Rings that no file uses at the moment.
 pub(super) struct RingPool {
     depth: usize,
-    idle: Mutex<Vec<IoUring>>,
+    idle: Mutex<Vec<Box<dyn Ring>>>,
 }
 
 impl std::fmt::Debug for RingPool {
@@ -41,19 +42,23 @@ impl RingPool {
         if ring.completion().next().is_none() {
             return Err(io::Error::new(io::ErrorKind::Unsupported, "it does not answer"));
         }
-        Ok(RingPool { depth, idle: Mutex::new("io.ring_pool", vec![ring]) })
+        Ok(RingPool::with(depth, Box::new(ring)))
+    }
+
+    pub(super) fn with(depth: usize, ring: Box<dyn Ring>) -> RingPool {
+        RingPool { depth, idle: Mutex::new("io.ring_pool", vec![ring]) }
     }
 
     pub(super) fn depth(&self) -> usize {
         self.depth
     }
 
-    fn take(&self) -> io::Result<IoUring> {
+    fn take(&self) -> io::Result<Box<dyn Ring>> {
         let idle = self.idle.lock().pop();
-        idle.map_or_else(|| IoUring::new(self.depth as u32), Ok)
+        idle.map_or_else(|| ring::of_the_kernel(self.depth), Ok)
     }
 
-    fn give_back(&self, ring: IoUring) {
+    fn give_back(&self, ring: Box<dyn Ring>) {
         let mut idle = self.idle.lock();
         // A burst of files needs no rings for ever.
         if idle.len() < 8 {
@@ -79,10 +84,20 @@ pub(super) struct QueueError {
     pub(super) error: io::Error,
 }
 
+impl QueueError {
+    fn again(&self) -> QueueError {
+        let error = match self.error.raw_os_error() {
+            Some(code) => io::Error::from_raw_os_error(code),
+            None => io::Error::new(self.error.kind(), self.error.to_string()),
+        };
+        QueueError { offset: self.offset, error }
+    }
+}
+
 /// The writes of one file that are under way.
 pub(super) struct WriteQueue {
     pool: Arc<RingPool>,
-    ring: Option<IoUring>,
+    ring: Option<Box<dyn Ring>>,
     flights: Vec<Option<Flight>>,
     /// Buffers whose writes are done.
     spare: Vec<Region>,
@@ -106,14 +121,16 @@ impl WriteQueue {
         self.check()?;
         self.reap(&write);
         while self.under_way() == self.pool.depth {
-            timed(WaitEvent::RunWriteQueue, || self.wait_for_one(&write))?;
+            let waited = timed(WaitEvent::RunWriteQueue, || self.wait_for_one(&write));
+            // What was to be written now never will be.
+            waited.map_err(|error| self.failed(QueueError { offset, ..error }))?;
         }
         self.check()?;
         let flight = Flight { data, bytes, offset };
         if let Err(flight) = self.launch(file, flight) {
             let written = timed(WaitEvent::RunWrite, || write(&flight.data[..bytes], offset));
             self.spare.push(flight.data);
-            written.map_err(|error| QueueError { offset, error })?;
+            written.map_err(|error| self.failed(QueueError { offset, error }))?;
         }
         Ok(self.spare.pop())
     }
@@ -135,16 +152,14 @@ impl WriteQueue {
     }
 
     fn check(&self) -> Result<(), QueueError> {
-        match &self.failure {
-            None => Ok(()),
-            Some(QueueError { offset, error }) => {
-                let error = match error.raw_os_error() {
-                    Some(code) => io::Error::from_raw_os_error(code),
-                    None => io::Error::new(error.kind(), error.to_string()),
-                };
-                Err(QueueError { offset: *offset, error })
-            }
-        }
+        self.failure.as_ref().map_or(Ok(()), |failure| Err(failure.again()))
+    }
+
+    /// A write will never be done: told now, and whenever anybody asks. The first failure stays.
+    fn failed(&mut self, failure: QueueError) -> QueueError {
+        let told = failure.again();
+        self.failure.get_or_insert(failure);
+        told
     }
 
     /// Submits a flight, or gives it back if the kernel does not take it.
@@ -162,12 +177,10 @@ impl WriteQueue {
                 self.flights.len() - 1
             }
         };
-        let entry = opcode::Write::new(types::Fd(file.as_raw_fd()), flight.data.as_ptr(), length)
-            .offset(flight.offset)
-            .build()
-            .user_data(slot as u64);
-        // SAFETY: the buffer lives in `flights` until the completion of this entry has been seen.
-        if unsafe { ring.submission().push(&entry) }.is_err() {
+        let action = Action::Write { data: flight.data.as_ptr(), bytes: length, offset: flight.offset };
+        let request = Request { fd: file.as_raw_fd(), action, number: slot as u64 };
+        // SAFETY: the buffer lives in `flights` until the completion of this request has been seen.
+        if !unsafe { ring.push(&request) } {
             return Err(flight);
         }
         self.flights[slot] = Some(flight);
@@ -180,8 +193,8 @@ impl WriteQueue {
         let Some(ring) = &mut self.ring else {
             return Ok(());
         };
-        match ring.submit_and_wait(1) {
-            Ok(_) => {}
+        match ring.submit_and_wait() {
+            Ok(()) => {}
             Err(error) if retryable(&error) => {}
             Err(error) => return Err(QueueError { offset: 0, error }),
         }
@@ -192,16 +205,15 @@ impl WriteQueue {
     /// Takes in what is done.
     fn reap(&mut self, write: &impl Fn(&[u8], u64) -> io::Result<()>) {
         let Some(ring) = &mut self.ring else { return };
-        for completion in ring.completion() {
-            let Some(flight) =
-                usize::try_from(completion.user_data()).ok().and_then(|slot| self.flights.get_mut(slot)?.take())
-            else {
+        while let Some((number, result)) = ring.completion() {
+            let slot = usize::try_from(number).ok();
+            let Some(flight) = slot.and_then(|slot| self.flights.get_mut(slot)?.take()) else {
                 continue;
             };
-            let written = match usize::try_from(completion.result()) {
+            let written = match usize::try_from(result) {
                 Ok(written) => written.min(flight.bytes),
                 Err(_) => {
-                    let error = io::Error::from_raw_os_error(-completion.result());
+                    let error = io::Error::from_raw_os_error(-result);
                     if !retryable(&error) && error.raw_os_error() != Some(libc::EINVAL) {
                         self.failure.get_or_insert(QueueError { offset: flight.offset, error });
                         self.spare.push(flight.data);

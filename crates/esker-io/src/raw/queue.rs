@@ -4,9 +4,9 @@
 //! `Flight` and by nobody else, until its completion has been seen. Flights come back in the order in which they left.
 
 use super::RawFile;
+use crate::ring::{self, Action, Request, Ring};
 use crate::{IoError, IoKind, Result};
 use esker_trace::Region;
-use io_uring::{opcode, squeue, types, IoUring};
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -26,7 +26,7 @@ struct Flight {
 
 /// See the module.
 pub struct RawQueue {
-    ring: IoUring,
+    ring: Box<dyn Ring>,
     file: Arc<RawFile>,
     flights: VecDeque<Flight>,
     depth: usize,
@@ -49,9 +49,13 @@ impl RawQueue {
     /// Why the kernel gives no ring.
     pub fn new(file: Arc<RawFile>, depth: usize) -> Result<RawQueue> {
         let depth = depth.clamp(1, 4096);
-        let ring =
-            IoUring::new(depth as u32).map_err(|e| IoError::from_os("make an io_uring for", file.path(), None, &e))?;
-        Ok(RawQueue { ring, file, flights: VecDeque::new(), depth, next: 0 })
+        let made = ring::of_the_kernel(depth);
+        let ring = made.map_err(|e| IoError::from_os("make an io_uring for", file.path(), None, &e))?;
+        Ok(RawQueue::with(ring, file, depth))
+    }
+
+    fn with(ring: Box<dyn Ring>, file: Arc<RawFile>, depth: usize) -> RawQueue {
+        RawQueue { ring, file, flights: VecDeque::new(), depth, next: 0 }
     }
 
     /// Operations whose buffers have not come back.
@@ -84,18 +88,17 @@ impl RawQueue {
     }
 
     fn launch(&mut self, mut buffer: Region, bytes: usize, offset: u64, write: bool) -> Result<()> {
-        let fd = types::Fd(self.file.file.as_raw_fd());
         let length = u32::try_from(bytes.min(buffer.len())).unwrap_or(u32::MAX);
         if self.unfinished() >= self.depth || (length as usize) < bytes {
             return Err(self.refused(offset, "more than the queue takes"));
         }
         let number = self.next;
-        let entry = match write {
-            true => opcode::Write::new(fd, buffer.as_ptr(), length).offset(offset).build(),
-            false => opcode::Read::new(fd, buffer.as_mut_ptr(), length).offset(offset).build(),
+        let action = match write {
+            true => Action::Write { data: buffer.as_ptr(), bytes: length, offset },
+            false => Action::Read { data: buffer.as_mut_ptr(), bytes: length, offset },
         };
         // The buffer's bytes stay where they are when the region is moved into its flight, which outlives the operation.
-        self.push(&entry.user_data(number), offset)?;
+        self.push(action, number, offset)?;
         self.next += 1;
         let calls = if write { &self.file.writes } else { &self.file.reads };
         calls.fetch_add(1, Ordering::Relaxed);
@@ -105,9 +108,10 @@ impl RawQueue {
         Ok(())
     }
 
-    fn push(&mut self, entry: &squeue::Entry, offset: u64) -> Result<()> {
+    fn push(&mut self, action: Action, number: u64, offset: u64) -> Result<()> {
+        let request = Request { fd: self.file.file.as_raw_fd(), action, number };
         // SAFETY: its buffer, if it has one, is kept in `flights` until its completion has been seen.
-        if unsafe { self.ring.submission().push(entry) }.is_err() {
+        if !unsafe { self.ring.push(&request) } {
             return Err(self.refused(offset, "the submission queue is full"));
         }
         Ok(())
@@ -127,7 +131,7 @@ impl RawQueue {
             match self.flights.front() {
                 None => return Err(self.refused(0, "nothing is under way")),
                 Some(first) if first.result.is_some() => break,
-                Some(_) => self.wait()?,
+                Some(_) => drop(self.wait()?),
             }
         }
         let Some(flight) = self.flights.pop_front() else { return Err(self.refused(0, "nothing is under way")) };
@@ -159,26 +163,24 @@ impl RawQueue {
         Ok((flight.buffer, done + more))
     }
 
-    /// Takes in at least one answer.
-    fn wait(&mut self) -> Result<()> {
-        if let Err(e) = self.ring.submit_and_wait(1) {
+    /// Waits for an answer and takes in those that are there; what a barrier answered.
+    fn wait(&mut self) -> Result<Option<i32>> {
+        if let Err(e) = self.ring.submit_and_wait() {
             if !matches!(e.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::EBUSY)) {
                 return Err(IoError::from_os("wait for", self.file.path(), None, &e));
             }
         }
-        self.reap();
-        Ok(())
+        Ok(self.reap())
     }
 
     /// Takes in the answers that are there; what a barrier answered.
     fn reap(&mut self) -> Option<i32> {
         let mut barrier = None;
-        for completion in self.ring.completion() {
-            let number = completion.user_data();
+        while let Some((number, result)) = self.ring.completion() {
             if number == BARRIER {
-                barrier = Some(completion.result());
+                barrier = Some(result);
             } else if let Some(flight) = self.flights.iter_mut().find(|f| f.number == number) {
-                flight.result = Some(completion.result());
+                flight.result = Some(result);
             }
         }
         barrier
@@ -192,16 +194,9 @@ impl RawQueue {
         if self.under_way() > 0 {
             return Err(self.refused(0, "a barrier waits for nothing that is under way"));
         }
-        let flags = if data_only { types::FsyncFlags::DATASYNC } else { types::FsyncFlags::empty() };
-        let entry = opcode::Fsync::new(types::Fd(self.file.file.as_raw_fd())).flags(flags).build();
-        self.push(&entry.user_data(BARRIER), 0)?;
+        self.push(Action::Sync { data_only }, BARRIER, 0)?;
         loop {
-            if let Err(e) = self.ring.submit_and_wait(1) {
-                if e.raw_os_error() != Some(libc::EINTR) {
-                    return Err(IoError::from_os("sync", self.file.path(), None, &e));
-                }
-            }
-            match self.reap() {
+            match self.wait()? {
                 None => {}
                 Some(0) => return Ok(()),
                 Some(code) => {
@@ -230,24 +225,39 @@ impl Drop for RawQueue {
 mod tests {
     use super::super::RawOptions;
     use super::*;
+    use crate::ring::scripted::{Answer, Scripted, Wait};
     use esker_trace::Account;
+    use std::path::PathBuf;
 
-    #[test]
-    fn flights_come_back_in_order() {
-        let path = std::env::temp_dir().join(format!("esker-raw-queue-{}", std::process::id()));
-        let file = RawFile::open(&path, RawOptions { create: true, ..RawOptions::default() }).unwrap();
-        let file = Arc::new(file);
-        let Ok(mut queue) = RawQueue::new(file.clone(), 3) else {
-            eprintln!("no io_uring here: not tested");
-            return;
-        };
-        for n in 0..3u8 {
-            let mut buffer = Region::zeroed(Account::Other, 8192).unwrap();
-            buffer.fill(n);
-            queue.write(buffer, 5000, u64::from(n) * 5000).unwrap();
+    /// A file of its own, removed at the end.
+    struct Made(PathBuf, Arc<RawFile>);
+
+    impl Made {
+        fn new(name: &str) -> Made {
+            let path = std::env::temp_dir().join(format!("esker-raw-queue-{name}-{}", std::process::id()));
+            let file = RawFile::open(&path, RawOptions { create: true, ..RawOptions::default() }).unwrap();
+            Made(path, Arc::new(file))
         }
-        let fourth = Region::zeroed(Account::Other, 4096).unwrap();
-        assert!(queue.write(fourth, 10, 0).is_err());
+    }
+
+    impl Drop for Made {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_file(&self.0);
+        }
+    }
+
+    fn region(bytes: usize, fill: u8) -> Region {
+        let mut region = Region::zeroed(Account::Other, bytes).unwrap();
+        region.fill(fill);
+        region
+    }
+
+    /// Whatever the queue is made of.
+    fn come_back_in_order(mut queue: RawQueue) {
+        let file = queue.file.clone();
+        for n in 0..3u8 {
+            queue.write(region(8192, n), 5000, u64::from(n) * 5000).unwrap();
+        }
         for n in 0..3u8 {
             let (buffer, done) = queue.oldest().unwrap();
             assert_eq!((buffer[0], done), (n, 5000));
@@ -255,13 +265,80 @@ mod tests {
         queue.barrier(true).unwrap();
         // The last one reaches over the end.
         for n in 0..2u64 {
-            queue.read(Region::zeroed(Account::Other, 10_000).unwrap(), 10_000, n * 10_000).unwrap();
+            queue.read(region(10_000, 9), 10_000, n * 10_000).unwrap();
         }
+        assert!(queue.barrier(true).is_err());
         let (first, done) = queue.oldest().unwrap();
         assert_eq!((first[4999], first[5000], done), (0, 1, 10_000));
         let (last, done) = queue.oldest().unwrap();
         assert_eq!((last[0], done), (2, 5000));
         assert_eq!((file.writes(), file.size_bytes().unwrap()), (3, 15_000));
-        std::fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn flights_come_back_in_order() {
+        let made = Made::new("order");
+        come_back_in_order(RawQueue::with(Box::new(Scripted::new(&[])), made.1.clone(), 3));
+        let made = Made::new("order-kernel");
+        match RawQueue::new(made.1.clone(), 3) {
+            Ok(queue) => come_back_in_order(queue),
+            Err(_) => eprintln!("no io_uring here: tested without"),
+        }
+    }
+
+    /// What the kernel has answered is not unfinished any more, even if nobody has asked for it.
+    #[test]
+    fn no_more_than_depth_are_unfinished() {
+        let made = Made::new("depth");
+        let ring = Scripted::new(&[]);
+        let script = ring.script.clone();
+        let mut queue = RawQueue::with(Box::new(ring), made.1.clone(), 3);
+        for n in 0..3 {
+            assert_eq!(queue.unfinished(), n);
+            queue.write(region(4096, 1), 10, 0).unwrap();
+        }
+        assert_eq!(queue.write(region(4096, 1), 10, 0).unwrap_err().kind, IoKind::Failed);
+        assert_eq!((script.lock().unwrap().pushed, queue.under_way()), (3, 3));
+        queue.wait().unwrap();
+        assert_eq!((queue.unfinished(), queue.under_way()), (2, 3));
+        queue.write(region(4096, 1), 10, 0).unwrap();
+        assert!(queue.write(region(4096, 1), 10, 0).is_err());
+        while queue.under_way() > 0 {
+            queue.oldest().unwrap();
+        }
+    }
+
+    #[test]
+    fn what_the_kernel_leaves_undone_is_done() {
+        let made = Made::new("undone");
+        let answers = [
+            Answer::Short(1000),
+            Answer::Error(libc::EAGAIN),
+            Answer::Error(libc::EINTR),
+            Answer::Error(libc::ECANCELED),
+            Answer::Error(libc::EIO),
+            Answer::Error(libc::ENOMEM),
+        ];
+        let ring = Scripted::new(&answers);
+        ring.script.lock().unwrap().waits.extend([libc::EINTR, libc::EAGAIN, libc::EBUSY].map(Wait::Error));
+        let mut queue = RawQueue::with(Box::new(ring.clone()), made.1.clone(), 8);
+        for n in 1..=6u8 {
+            queue.write(region(4096, n), 4096, u64::from(n - 1) * 4096).unwrap();
+        }
+        for n in 1..=4u8 {
+            let (buffer, done) = queue.oldest().unwrap();
+            assert_eq!((buffer[0], done), (n, 4096));
+        }
+        for kind in [IoKind::Failed, IoKind::Resources] {
+            assert_eq!(queue.oldest().unwrap_err().kind, kind);
+        }
+        ring.script.lock().unwrap().answers.extend([Answer::Short(10), Answer::Done, Answer::Error(libc::EIO)]);
+        queue.read(region(4 * 4096, 0), 4 * 4096, 0).unwrap();
+        let (buffer, done) = queue.oldest().unwrap();
+        assert_eq!(done, 4 * 4096);
+        assert!(buffer.iter().enumerate().all(|(at, byte)| usize::from(*byte) == at / 4096 + 1));
+        ring.script.lock().unwrap().waits.extend([libc::EINTR, libc::EBUSY].map(Wait::Error));
+        queue.barrier(false).unwrap();
+        assert_eq!(queue.barrier(false).unwrap_err().kind, IoKind::Failed);
     }
 }

@@ -1,0 +1,326 @@
+//! A kernel that does half of what it is asked, is interrupted, and fails: what a file makes of it.
+
+use super::file::PosixFile;
+use super::uring::RingPool;
+use super::*;
+use crate::calls::Calls;
+use crate::ring::scripted::{Answer, Scripted, Wait};
+use crate::IoKind;
+use esker_trace::{Account, Region};
+use std::collections::VecDeque;
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::sync::Mutex;
+
+const PAGE: usize = 4096;
+
+/// What happens to a call; `Done` when the script has ended.
+#[derive(Clone, Copy)]
+enum Step {
+    Done,
+    Short(usize),
+    Error(i32),
+}
+use Step::{Done, Error, Short};
+
+/// A kernel that does as it is told.
+#[derive(Default)]
+struct Script {
+    steps: Mutex<VecDeque<Step>>,
+    /// Handle, offset and length of each call.
+    calls: Mutex<Vec<(RawFd, u64, usize)>>,
+}
+
+impl Script {
+    fn next(&self, file: &fs::File, offset: u64, bytes: usize) -> io::Result<usize> {
+        self.calls.lock().unwrap().push((file.as_raw_fd(), offset, bytes));
+        match self.steps.lock().unwrap().pop_front().unwrap_or(Done) {
+            Done => Ok(bytes),
+            Short(most) => Ok(bytes.min(most)),
+            Error(code) => Err(io::Error::from_raw_os_error(code)),
+        }
+    }
+
+    fn set(&self, steps: &[Step]) {
+        *self.steps.lock().unwrap() = steps.iter().copied().collect();
+        self.calls.lock().unwrap().clear();
+    }
+}
+
+impl Calls for Script {
+    fn write_at(&self, file: &fs::File, bytes: &[u8], offset: u64) -> io::Result<usize> {
+        let most = self.next(file, offset, bytes.len())?;
+        file.write_at(&bytes[..most], offset)
+    }
+    fn read_at(&self, file: &fs::File, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        let most = self.next(file, offset, buf.len())?;
+        file.read_at(&mut buf[..most], offset)
+    }
+    fn reserve(&self, file: &fs::File, offset: libc::off_t, bytes: libc::off_t) -> io::Result<()> {
+        self.next(file, offset as u64, bytes as usize).map(drop)
+    }
+}
+
+/// A bulk file on a scripted kernel. The direct handle is an ordinary one, so that every file system will do.
+struct Made {
+    path: PathBuf,
+    file: PosixFile,
+    script: &'static Script,
+    plain: RawFd,
+    direct: RawFd,
+}
+
+fn made(name: &str, ring: Option<&Scripted>) -> Made {
+    let path = std::env::temp_dir().join(format!("esker-kernel-{name}-{}", std::process::id()));
+    let open = |new| fs::OpenOptions::new().read(true).write(true).create(new).truncate(new).open(&path).unwrap();
+    let (plain, direct) = (open(true), open(false));
+    let script: &'static Script = Box::leak(Box::default());
+    let pool = ring.map(|ring| Arc::new(RingPool::with(2, Box::new(ring.clone()))));
+    let (plain_fd, direct_fd) = (plain.as_raw_fd(), direct.as_raw_fd());
+    let file = PosixFile::new(&path, plain, Some(direct), AccessHint::Bulk, pool).with_calls(script);
+    Made { path, file, script, plain: plain_fd, direct: direct_fd }
+}
+
+impl Made {
+    fn contents(&self) -> Vec<u8> {
+        fs::read(&self.path).unwrap()
+    }
+
+    fn calls(&self) -> Vec<(RawFd, u64, usize)> {
+        self.script.calls.lock().unwrap().clone()
+    }
+}
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+fn region(pages: usize, first: u8) -> Region {
+    let mut region = Region::zeroed(Account::Other, pages * PAGE).unwrap();
+    for (page, bytes) in (first..).zip(region.chunks_mut(PAGE)) {
+        bytes.fill(page);
+    }
+    region
+}
+
+#[test]
+fn short_and_interrupted_writes_are_finished() {
+    let made = made("write", None);
+    let (plain, direct) = (made.plain, made.direct);
+    let data = region(3, 1);
+    // Aligned so far: the rest goes directly too. Then not any more.
+    made.script.set(&[Short(PAGE), Error(libc::EINTR), Short(100), Error(libc::EINTR), Short(7)]);
+    made.file.write_at(&data, 0).unwrap();
+    assert_eq!(made.contents(), data[..]);
+    let at = |handle, offset: usize| (handle, offset as u64, 3 * PAGE - offset);
+    let expected =
+        [(direct, 0), (direct, PAGE), (direct, PAGE), (plain, PAGE + 100), (plain, PAGE + 100), (plain, PAGE + 107)];
+    assert_eq!(made.calls(), expected.map(|(handle, offset)| at(handle, offset)));
+    // The ordinary way from the beginning.
+    made.script.set(&[Short(1), Error(libc::EINTR), Short(1)]);
+    made.file.write_at(b"odd", 5).unwrap();
+    assert_eq!(made.contents()[4..9], [1, b'o', b'd', b'd', 1]);
+    assert!(made.calls().iter().all(|call| call.0 == plain));
+}
+
+#[test]
+fn direct_writes_that_are_refused_go_the_ordinary_way_from_then_on() {
+    let made = made("refused", None);
+    made.script.set(&[Error(libc::EINVAL)]);
+    made.file.write_at(&region(1, 1), 0).unwrap();
+    made.file.write_at(&region(1, 2), PAGE as u64).unwrap();
+    let handles: Vec<_> = made.calls().iter().map(|call| call.0).collect();
+    assert_eq!(handles, [made.direct, made.plain, made.plain]);
+    assert_eq!(made.contents(), region(2, 1)[..]);
+}
+
+#[test]
+fn failed_calls_are_errors_by_kind() {
+    let made = made("kinds", None);
+    let (data, mut buf) = (region(1, 1), vec![0; 10]);
+    made.file.write_at(&data, 0).unwrap();
+    for (code, kind) in [
+        (libc::ENOSPC, IoKind::DiskFull),
+        (libc::EDQUOT, IoKind::DiskFull),
+        (libc::EFBIG, IoKind::DiskFull),
+        (libc::EROFS, IoKind::ReadOnly),
+        (libc::EACCES, IoKind::ReadOnly),
+        (libc::ENOMEM, IoKind::Resources),
+        (libc::EMFILE, IoKind::Resources),
+        (libc::ENFILE, IoKind::Resources),
+        (libc::EAGAIN, IoKind::Resources),
+        (libc::EIO, IoKind::Failed),
+        (libc::ENODEV, IoKind::Failed),
+    ] {
+        // After a part was done, too.
+        for steps in [&[Error(code)][..], &[Short(8), Error(code)]] {
+            made.script.set(steps);
+            assert_eq!(made.file.write_at(&data, 0).unwrap_err().kind, kind);
+            made.script.set(steps);
+            assert_eq!(made.file.read_at(&mut buf, 0).unwrap_err().kind, kind);
+        }
+        made.script.set(&[Error(libc::EINTR), Error(code)]);
+        assert_eq!(made.file.reserve(0, 1 << 20).unwrap_err().kind, kind);
+    }
+    made.script.set(&[Short(0)]);
+    assert_eq!(made.file.write_at(&data, 0).unwrap_err().kind, IoKind::Failed);
+    made.script.set(&[Error(libc::EOPNOTSUPP)]);
+    made.file.reserve(0, 1 << 20).unwrap();
+}
+
+#[test]
+fn short_and_interrupted_reads_are_finished() {
+    let made = made("read", None);
+    made.file.write_at(&region(2, 1), 0).unwrap();
+    let mut buf = vec![0; 5000];
+    made.script.set(&[Short(10), Error(libc::EINTR), Short(4000)]);
+    made.file.read_at(&mut buf, 100).unwrap();
+    assert_eq!(buf, region(2, 1)[100..5100]);
+    let offsets: Vec<_> = made.calls().iter().map(|call| call.1).collect();
+    assert_eq!(offsets, [100, 110, 110, 4110]);
+    made.script.set(&[Short(10)]);
+    let error = made.file.read_at(&mut buf, 2 * PAGE as u64 - 20).unwrap_err();
+    assert_eq!((error.kind, error.offset), (IoKind::ShortRead, Some(2 * PAGE as u64 - 20)));
+}
+
+#[test]
+fn queued_writes_that_the_kernel_leaves_undone_are_done() {
+    let answers = [
+        Answer::Short(PAGE as u32),
+        Answer::Short(100),
+        Answer::Error(libc::EINTR),
+        Answer::Error(libc::EAGAIN),
+        Answer::Error(libc::EBUSY),
+        Answer::Error(libc::ECANCELED),
+        Answer::Error(libc::EINVAL),
+        Answer::Short(0),
+    ];
+    let ring = Scripted::new(&answers);
+    ring.script.lock().unwrap().waits.extend([libc::EINTR, libc::EAGAIN, libc::EBUSY].map(Wait::Error));
+    let made = made("queued", Some(&ring));
+    // What the ordinary way leaves undone is done, too.
+    made.script.set(&[Short(10), Error(libc::EINTR)]);
+    for n in 0..9 {
+        made.file.submit_write(region(2, 2 * n), 2 * PAGE, u64::from(n) * 2 * PAGE as u64).unwrap();
+    }
+    made.file.drain().unwrap();
+    assert_eq!(ring.script.lock().unwrap().pushed, 9);
+    assert_eq!(made.contents(), region(18, 0)[..]);
+    let calls: Vec<_> = made.calls().iter().map(|call| call.1).collect();
+    let page = PAGE as u64;
+    let expected =
+        [page, page + 10, page + 10, 2 * page + 100, 4 * page, 6 * page, 8 * page, 10 * page, 12 * page, 14 * page];
+    assert_eq!(calls, expected);
+    made.file.sync_data().unwrap();
+}
+
+#[test]
+fn a_full_queue_falls_back_to_the_ordinary_way() {
+    let ring = Scripted::new(&[]);
+    ring.script.lock().unwrap().full = true;
+    let made = made("full", Some(&ring));
+    let back = made.file.submit_write(region(2, 1), 2 * PAGE, 0).unwrap();
+    assert!(back.is_some());
+    assert_eq!(made.contents(), region(2, 1)[..]);
+}
+
+/// However a queued write fails, it is told, and told again by whatever would make believe that all is well.
+#[test]
+fn a_queued_write_that_failed_stays_failed() {
+    type Plan = fn(&Scripted, &Script);
+    let plans: [(Plan, IoKind); 5] = [
+        (|ring, _| ring.script.lock().unwrap().answers.push_back(Answer::Error(libc::EIO)), IoKind::Failed),
+        (|ring, _| ring.script.lock().unwrap().answers.push_back(Answer::Error(libc::ENOSPC)), IoKind::DiskFull),
+        // The rest of a short one.
+        (
+            |ring, script| {
+                ring.script.lock().unwrap().answers.push_back(Answer::Short(100));
+                script.set(&[Error(libc::ENOSPC)]);
+            },
+            IoKind::DiskFull,
+        ),
+        // The ordinary way, when there is no room.
+        (
+            |ring, script| {
+                ring.script.lock().unwrap().full = true;
+                script.set(&[Error(libc::EIO)]);
+            },
+            IoKind::Failed,
+        ),
+        // A wait for room: the third write is never handed over.
+        (|ring, _| ring.script.lock().unwrap().waits.push_back(Wait::Error(libc::ENOMEM)), IoKind::Resources),
+    ];
+    for (i, (plan, kind)) in plans.into_iter().enumerate() {
+        let ring = Scripted::new(&[]);
+        let made = made(&format!("failed-{i}"), Some(&ring));
+        plan(&ring, made.script);
+        let submit = |n: u8| made.file.submit_write(region(1, n), PAGE, u64::from(n) * PAGE as u64).map(drop);
+        let told = (0..3).map(submit).find_map(std::result::Result::err);
+        let error = told.unwrap_or_else(|| made.file.drain().unwrap_err());
+        assert_eq!(error.kind, kind, "plan {i}");
+        ring.script.lock().unwrap().full = false;
+        let kinds = [submit(4), made.file.drain(), made.file.sync_data(), made.file.sync_all(), made.file.drain()]
+            .map(|result| result.unwrap_err().kind);
+        assert_eq!(kinds, [kind; 5], "plan {i}");
+        assert!(made.file.set_size(0).is_err(), "plan {i}");
+    }
+}
+
+/// Buffers that the kernel may still read are kept when it does not tell that it is done.
+#[test]
+fn a_dropped_file_waits_or_gives_up() {
+    for waits in [&[][..], &[Wait::Error(libc::EINTR)], &[Wait::Error(libc::EIO)]] {
+        let ring = Scripted::new(&[]);
+        ring.script.lock().unwrap().waits.extend(waits);
+        let made = made("dropped", Some(&ring));
+        for n in 0..2 {
+            made.file.submit_write(region(1, n), PAGE, u64::from(n) * PAGE as u64).unwrap();
+        }
+        drop(made);
+        assert_eq!(ring.script.lock().unwrap().pushed, 2);
+    }
+}
+
+const CHILD: &str = "ESKER_IO_TEST_FEW_HANDLES";
+
+/// In a process of its own, since the limit is the process's.
+#[test]
+fn running_out_of_handles_is_a_kind_of_its_own() {
+    if std::env::var_os(CHILD).is_none() {
+        let test = "posix::kernel_tests::running_out_of_handles_is_a_kind_of_its_own";
+        let child = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", test, "--test-threads", "1"])
+            .env(CHILD, "1")
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&child.stdout);
+        assert!(child.status.success() && said.contains("1 passed"), "{said}");
+        return;
+    }
+    let made = made("handles", None);
+    let limit = libc::rlimit { rlim_cur: 32, rlim_max: 32 };
+    // SAFETY: a plain call.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) }, 0);
+    let disk = PosixDisk::new();
+    let mut open = Vec::new();
+    let error = loop {
+        match disk.open(&made.path, OpenMode::Read, AccessHint::Blocks) {
+            Ok(file) => open.push(file),
+            Err(error) => break error,
+        }
+        assert!(open.len() < 32);
+    };
+    assert_eq!((error.kind, error.operation), (IoKind::Resources, "open"));
+    let folder = made.path.parent().unwrap();
+    assert_eq!(disk.sync_dir(folder).unwrap_err().kind, IoKind::Resources);
+    assert_eq!(disk.list(folder).unwrap_err().kind, IoKind::Resources);
+    let new = made.path.with_extension("new");
+    let create = disk.open(&new, OpenMode::Create, AccessHint::Bulk).err().unwrap();
+    assert_eq!((create.kind, new.exists()), (IoKind::Resources, false));
+    assert_eq!(disk.lock(&new).err().unwrap().kind, IoKind::Resources);
+    open.clear();
+    drop(disk.open(&made.path, OpenMode::Read, AccessHint::Blocks).unwrap());
+}
