@@ -4,9 +4,9 @@
 //! segment failed; a segment is in the chain only when everything about it is durable.
 
 use crate::segment::{self, Segment};
+use crate::sync::Mutex;
 use crate::{Result, WalError, WalOptions};
 use esker_io::Disk;
-use esker_trace::lock::Mutex;
 use esker_trace::{count, Counter};
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};

@@ -1,11 +1,11 @@
 //! Group commit: one leads, the others wait for what it does, the next leader takes all who came meanwhile.
 //!
-//! Invariants: one leader at a time; `durable <= written`, both only rise; after poisoning nobody leads and neither
-//! rises; whoever waits is told by the leader after its work, or becomes leader itself.
+//! Invariants: one leader at a time; `durable <= written`, both only rise; after poisoning nobody begins to lead; whoever
+//! waits is told by the leader after its work, or becomes leader itself. Whether the log is poisoned is known here and
+//! nowhere else.
 
+use crate::sync::{AtomicBool, AtomicU64, Condvar, Mutex, Ordering};
 use crate::{Result, WalError};
-use esker_trace::lock::{Condvar, Mutex};
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Called once something is durable.
 pub(crate) type Callback = Box<dyn FnOnce() + Send>;
@@ -15,6 +15,8 @@ pub(crate) struct Group {
     changed: Condvar,
     durable: AtomicU64,
     written: AtomicU64,
+    /// Set once, with the reason in `state`.
+    poisoned: AtomicBool,
 }
 
 #[derive(Default)]
@@ -29,11 +31,10 @@ struct Lead<'a>(&'a Group);
 
 impl Drop for Lead<'_> {
     fn drop(&mut self) {
-        let mut state = self.0.state.lock();
-        state.leading = false;
         if std::thread::panicking() {
-            state.poisoned.get_or_insert_with(|| "a panic while the log was written".to_owned());
+            self.0.poison("a panic while the log was written");
         }
+        self.0.state.lock().leading = false;
         self.0.changed.notify_all();
     }
 }
@@ -46,6 +47,7 @@ impl Group {
             changed: Condvar::new(),
             durable: AtomicU64::new(at),
             written: AtomicU64::new(at),
+            poisoned: AtomicBool::new(false),
         }
     }
 
@@ -129,13 +131,27 @@ impl Group {
         let forgotten = {
             let mut state = self.state.lock();
             state.poisoned.get_or_insert_with(|| reason.to_owned());
+            self.poisoned.store(true, Ordering::Release);
             self.changed.notify_all();
             std::mem::take(&mut state.callbacks)
         };
         drop(forgotten);
     }
 
+    /// Is it? Takes no lock.
+    pub(crate) fn is_poisoned(&self) -> bool {
+        self.poisoned.load(Ordering::Acquire)
+    }
+
     pub(crate) fn poisoned(&self) -> Option<String> {
         self.state.lock().poisoned.clone()
+    }
+
+    /// Fails if the log is poisoned.
+    pub(crate) fn check(&self) -> Result<()> {
+        match self.is_poisoned() {
+            false => Ok(()),
+            true => Err(WalError::Poisoned(self.poisoned().unwrap_or_default())),
+        }
     }
 }

@@ -33,7 +33,6 @@ pub(crate) struct Tail {
     reserved: u64,
     /// First position and generation of the current segment and of those after it.
     segments: VecDeque<(u64, u32)>,
-    pub(crate) poisoned: Option<String>,
 }
 
 /// What an append must wait for.
@@ -49,6 +48,14 @@ pub(crate) fn credit_bytes(payload: usize) -> u64 {
     frame_space(payload) as u64 + SEAL_MAX_BYTES
 }
 
+/// What a frame takes, counted.
+fn counted(payload: &[u8]) -> u64 {
+    let bytes = frame_space(payload.len()) as u64;
+    count(Counter::WalRecords, 1);
+    count(Counter::WalBytes, bytes);
+    bytes
+}
+
 impl Tail {
     pub(crate) fn new(region: Region, at: u64) -> Self {
         Tail {
@@ -58,7 +65,6 @@ impl Tail {
             space_end: at,
             reserved: 0,
             segments: VecDeque::new(),
-            poisoned: None,
         }
     }
 
@@ -118,17 +124,18 @@ impl Tail {
     /// Appends a frame; the caller has checked and grown.
     pub(crate) fn put(&mut self, payload: &[u8]) -> Appended {
         let lsn = Lsn(self.end());
-        let bytes = frame_space(payload.len());
-        count(Counter::WalRecords, 1);
-        count(Counter::WalBytes, bytes as u64);
-        if self.poisoned.is_some() {
-            self.lost += bytes as u64;
-        } else {
-            let generation = self.generation();
-            self.buffer.push(&frame_header(lsn, generation, payload));
-            self.buffer.push(payload);
-            self.buffer.push(&[0; FRAME_ALIGN][..bytes - frame_bytes(payload.len())]);
-        }
+        let bytes = counted(payload);
+        let generation = self.generation();
+        self.buffer.push(&frame_header(lsn, generation, payload));
+        self.buffer.push(payload);
+        self.buffer.push(&[0; FRAME_ALIGN][..bytes as usize - frame_bytes(payload.len())]);
+        Appended { lsn, end: Lsn(self.end()) }
+    }
+
+    /// Gives a frame a position and forgets it: the log is poisoned, and nothing will be taken any more.
+    pub(crate) fn lose(&mut self, payload: &[u8]) -> Appended {
+        let lsn = Lsn(self.end());
+        self.lost += counted(payload);
         Appended { lsn, end: Lsn(self.end()) }
     }
 

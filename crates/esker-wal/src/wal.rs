@@ -1,7 +1,8 @@
 //! The log itself: appending, waiting for durability, and the care of its segments.
 //!
 //! Locks, in the order in which they may be taken: `making` (segments are made, recycled), the group's leadership,
-//! `tail` (positions and the buffer; never held across I/O), the chain's own. An append takes `tail` alone.
+//! `tail` (positions and the buffer; never held across I/O), the chain's own, the group's state. An append takes `tail`
+//! alone.
 
 use crate::buffer;
 use crate::chain::Chain;
@@ -10,12 +11,12 @@ use crate::options::{FlushMode, WalOptions};
 use crate::replay::{self, OnFrame, Replayed};
 use crate::seal::SEAL_MAX_BYTES;
 use crate::segment::Segment;
+use crate::sync::Mutex;
 use crate::tail::{credit_bytes, Appended, Lacks, Tail};
 use crate::{frame_space, sector_up, Result, WalError, SECTOR_BYTES};
 use esker_format::frame::MAX_PAYLOAD_BYTES;
 use esker_format::Lsn;
 use esker_io::{Disk, OpenMode};
-use esker_trace::lock::Mutex;
 use esker_trace::{count, timed, Counter, Region, WaitEvent};
 use std::path::Path;
 use std::sync::Arc;
@@ -176,8 +177,16 @@ impl Wal {
     /// If the payload is longer than the credit allows.
     pub fn append_reserved(&self, credit: Credit, payload: &[u8]) -> Appended {
         assert!(payload.len() <= credit.payload, "a frame is longer than its credit");
-        // The credit's drop takes the lock again, after this statement.
-        self.0.tail.lock().put(payload)
+        let mut tail = self.0.tail.lock();
+        // Asked under the lock under which the leader asks before it takes: a frame that is forgotten gets a position that
+        // no sync ever covers.
+        let appended = match self.0.group.is_poisoned() {
+            false => tail.put(payload),
+            true => tail.lose(payload),
+        };
+        // The credit's drop takes the lock again.
+        drop(tail);
+        appended
     }
 
     /// Returns when everything before `upto` is durable. Writes and syncs for all who wait, or waits for the one who
@@ -258,7 +267,7 @@ impl Wal {
     pub fn recycle(&self, keep_from: Lsn) -> Result<()> {
         let shared = &self.0;
         let _making = shared.making.lock();
-        shared.check()?;
+        shared.group.check()?;
         let keep_from = keep_from.0.min(shared.group.durable());
         shared.chain.recycle(keep_from).inspect_err(|e| shared.poison_unless_full(e))
     }
@@ -266,7 +275,7 @@ impl Wal {
     /// Is it time for [`Wal::prepare_segments`]?
     pub fn needs_segments(&self) -> bool {
         let tail = self.0.tail.lock();
-        tail.poisoned.is_none() && tail.space_end() < self.0.wanted_space(&tail)
+        !self.0.group.is_poisoned() && tail.space_end() < self.0.wanted_space(&tail)
     }
 
     /// Makes the segments that will be needed next, so that no append has to.
@@ -278,12 +287,12 @@ impl Wal {
             let wanted = self.0.wanted_space(&self.0.tail.lock());
             self.0.make_space(wanted)?;
         }
-        self.0.check()
+        self.0.group.check()
     }
 
     /// Stops the log: nothing more is acknowledged, everybody who waits gets an error.
     pub fn poison(&self, reason: &str) {
-        self.0.poison(reason);
+        self.0.group.poison(reason);
     }
 
     /// Why the log stopped, if it did.
@@ -344,9 +353,7 @@ impl Shared {
     fn with_space<T>(&self, bytes: u64, with: impl FnOnce(&mut Tail) -> T) -> Result<T> {
         loop {
             let mut tail = self.tail.lock();
-            if let Some(reason) = &tail.poisoned {
-                return Err(WalError::Poisoned(reason.clone()));
-            }
+            self.group.check()?;
             match tail.check(bytes, self.options.buffer_bytes) {
                 None => {
                     tail.grow(bytes)?;
@@ -371,7 +378,7 @@ impl Shared {
     fn make_space(&self, upto: u64) -> Result<()> {
         let _making = self.making.lock();
         loop {
-            self.check()?;
+            self.group.check()?;
             let first = self.tail.lock().space_end();
             if first >= upto {
                 return Ok(());
@@ -381,41 +388,36 @@ impl Shared {
         }
     }
 
-    fn check(&self) -> Result<()> {
-        self.group.poisoned().map_or(Ok(()), |reason| Err(WalError::Poisoned(reason)))
-    }
-
-    fn poison(&self, reason: &str) {
-        self.tail.lock().poisoned.get_or_insert_with(|| reason.to_owned());
-        self.group.poison(reason);
-    }
-
     /// After a failure away from the commit path: nothing depends on a file that could not be made.
     fn poison_unless_full(&self, e: &WalError) {
         if !matches!(e, WalError::DiskFull(_) | WalError::OutOfMemory(_)) {
-            self.poison(&e.to_string());
+            self.group.poison(&e.to_string());
         }
     }
 
     fn write_out(&self) -> Result<()> {
-        self.check()?;
+        self.group.check()?;
         let target = self.tail.lock().end();
         self.group.until(|g| g.written() >= target, || self.flush(false))
     }
 
     /// The leader's work. Any failure poisons: frames that were taken may or may not be on disk.
     fn flush(&self, sync: bool) -> Result<()> {
-        self.write(sync).inspect_err(|e| self.poison(&e.to_string()))
+        self.write(sync).inspect_err(|e| self.group.poison(&e.to_string()))
     }
 
     fn write(&self, sync: bool) -> Result<()> {
         let mut writer = self.writer.lock();
         let pool = writer.pool.take();
         let durable = self.group.durable();
-        let taken = self.tail.lock().take(sync, durable, |need| match pool {
+        let mut tail = self.tail.lock();
+        // Nothing is taken from a poisoned log: positions after its end are nobody's.
+        self.group.check()?;
+        let taken = tail.take(sync, durable, |need| match pool {
             Some(region) if region.len() >= need => Ok(region),
             _ => buffer::region(need.max(FIRST_BUFFER_BYTES)),
         })?;
+        drop(tail);
         let Some(mut taken) = taken else { return Ok(()) };
         let (mut at, end) = (taken.base(), taken.end());
         let mut bytes = taken.sectors();

@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{disk, frames, open, small, Watch};
+use common::{disk, frames, open, small, within_two_minutes, SetWhenDropped, Watch};
 use esker_format::Lsn;
 use esker_wal::{WalError, WalOptions};
 use std::collections::BTreeSet;
@@ -14,6 +14,10 @@ use std::thread;
 
 #[test]
 fn groups_share_syncs_and_lose_nothing() {
+    within_two_minutes(commit_in_groups);
+}
+
+fn commit_in_groups() {
     let watch = Watch::new(disk(1));
     let options = WalOptions { segment_bytes: 256 << 10, ..WalOptions::default() };
     let (wal, _) = open(&watch, options, Lsn(1)).unwrap();
@@ -60,10 +64,12 @@ fn groups_share_syncs_and_lose_nothing() {
                 })
             })
             .collect();
-        for c in committers {
-            c.join().unwrap();
+        {
+            let _ends_background = SetWhenDropped(&done);
+            for c in committers {
+                c.join().unwrap();
+            }
         }
-        done.store(true, Ordering::Release);
         background.join().unwrap();
     });
     let syncs = watch.counts().1 - before;
@@ -78,6 +84,10 @@ fn groups_share_syncs_and_lose_nothing() {
 /// The power goes while many commit: each finds out, and what was acknowledged to any of them is there.
 #[test]
 fn power_cut_among_many() {
+    within_two_minutes(lose_power);
+}
+
+fn lose_power() {
     for cut in [20, 35, 50, 77, 100, 150, 300] {
         let watch = Watch::new(disk(cut));
         let (wal, _) = open(&watch, small(), Lsn(1)).unwrap();
@@ -109,6 +119,10 @@ fn power_cut_among_many() {
 /// A buffer much smaller than what is appended: appends wait for writes, nothing is lost or out of order.
 #[test]
 fn back_pressure_keeps_order() {
+    within_two_minutes(append_more_than_fits);
+}
+
+fn append_more_than_fits() {
     let watch = Watch::new(disk(1));
     let options = WalOptions { buffer_bytes: 8 << 10, segment_bytes: 128 << 10, ..WalOptions::default() };
     let (wal, _) = open(&watch, options, Lsn(1)).unwrap();

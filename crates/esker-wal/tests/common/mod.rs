@@ -6,7 +6,9 @@ use esker_io::{AccessHint, DirEntry, Disk, File, LockGuard, OpenMode, Result, Si
 use esker_wal::{replay, Wal, WalError, WalOptions, SECTOR_BYTES};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 pub const DIR: &str = "/data/wal";
 
@@ -32,16 +34,19 @@ pub struct Seen {
 pub struct Watch {
     pub disk: SimDisk,
     pub seen: Arc<Mutex<Seen>>,
+    /// Called before and after each write and sync of a file.
+    pub pause: fn(),
 }
 
 struct Watched {
     file: Arc<dyn File>,
     seen: Arc<Mutex<Seen>>,
+    pause: fn(),
 }
 
 impl Watch {
     pub fn new(disk: SimDisk) -> Self {
-        Watch { disk, seen: Arc::default() }
+        Watch { disk, seen: Arc::default(), pause: || {} }
     }
     pub fn counts(&self) -> (u64, u64, u64) {
         let seen = self.seen.lock().unwrap();
@@ -60,7 +65,7 @@ impl Disk for Watch {
     fn open(&self, path: &Path, mode: OpenMode, hint: AccessHint) -> Result<Arc<dyn File>> {
         assert_eq!(hint, AccessHint::Log);
         let file = self.disk.open(path, mode, hint)?;
-        Ok(Arc::new(Watched { file, seen: self.seen.clone() }))
+        Ok(Arc::new(Watched { file, seen: self.seen.clone(), pause: self.pause }))
     }
     fn create_dir(&self, path: &Path) -> Result<()> {
         self.disk.create_dir(path)
@@ -129,9 +134,13 @@ impl File for Watched {
                 sectors.written.insert(sector);
             }
         }
-        self.file.write_at(buf, offset)
+        (self.pause)();
+        let result = self.file.write_at(buf, offset);
+        (self.pause)();
+        result
     }
     fn sync_data(&self) -> Result<()> {
+        (self.pause)();
         let result = self.file.sync_data();
         if is_segment(self.path()) {
             let mut seen = self.seen.lock().unwrap();
@@ -140,6 +149,7 @@ impl File for Watched {
             let written = std::mem::take(&mut sectors.written);
             sectors.synced.extend(written);
         }
+        (self.pause)();
         result
     }
     fn sync_all(&self) -> Result<()> {
@@ -205,6 +215,31 @@ pub fn frames(disk: &SimDisk, from: Lsn) -> std::result::Result<Frames, WalError
         &mut |_, _| {},
     )?;
     Ok(frames)
+}
+
+/// Runs a test that may wait for ever if what it tests is broken: then it fails, a long time after any that is well.
+pub fn within_two_minutes(test: impl FnOnce() + Send + 'static) {
+    let (done, finished) = std::sync::mpsc::channel();
+    let runs = std::thread::spawn(move || {
+        // Told however it ends.
+        let _done: std::sync::mpsc::Sender<()> = done;
+        test();
+    });
+    if let Err(std::sync::mpsc::RecvTimeoutError::Timeout) = finished.recv_timeout(Duration::from_secs(120)) {
+        panic!("it hangs");
+    }
+    if let Err(panic) = runs.join() {
+        std::panic::resume_unwind(panic);
+    }
+}
+
+/// Sets a flag when it goes, so that who waits for it does not wait for a thread that panicked.
+pub struct SetWhenDropped<'a>(pub &'a AtomicBool);
+
+impl Drop for SetWhenDropped<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
 }
 
 /// The seed's next number.

@@ -1,0 +1,197 @@
+//! The log under shuttle: the crate's own sources, built on locks and atomics whose scheduler tries one interleaving of
+//! threads after the other. A failure prints the schedule that replays it; threads that all wait are a failure, too.
+
+#![allow(clippy::unwrap_used, dead_code, missing_docs)]
+
+#[path = "../src/buffer.rs"]
+mod buffer;
+#[path = "../src/chain.rs"]
+mod chain;
+mod common;
+#[path = "../src/error.rs"]
+mod error;
+#[path = "../src/group.rs"]
+mod group;
+#[path = "../src/measure.rs"]
+mod measure;
+#[path = "../src/options.rs"]
+mod options;
+#[path = "../src/replay.rs"]
+mod replay;
+#[path = "../src/seal.rs"]
+mod seal;
+#[path = "../src/segment.rs"]
+mod segment;
+#[path = "common/shuttle_sync.rs"]
+mod sync;
+#[path = "../src/tail.rs"]
+mod tail;
+#[path = "../src/wal.rs"]
+mod wal;
+
+pub(crate) use error::{Result, WalError};
+pub(crate) use measure::{frame_space, sector_up, FRAME_ALIGN, SECTOR_BYTES};
+pub(crate) use options::WalOptions;
+
+use common::{disk, frames, Watch, DIR};
+use esker_format::Lsn;
+use esker_io::{IoKind, SimDisk};
+use shuttle::rand::{thread_rng, Rng};
+use shuttle::thread;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+use wal::Wal;
+
+/// Schedules for each test: a few seconds in all.
+const SCHEDULES: usize = 1500;
+
+fn schedules(test: impl Fn() + Send + Sync + Clone + 'static) {
+    let random = test.clone();
+    shuttle::check_random(random, SCHEDULES);
+    // Few switches, at unlikely places.
+    shuttle::check_pct(test, SCHEDULES, 3);
+}
+
+/// A log on a disk at whose writes and syncs others may run.
+fn log(options: WalOptions) -> (SimDisk, Wal) {
+    let mut watch = Watch::new(disk(thread_rng().gen()));
+    watch.pause = thread::yield_now;
+    let sim = watch.disk.clone();
+    let nothing = &mut |_: Lsn, _: &[u8]| Ok::<_, WalError>(());
+    let wal = Wal::open(Arc::new(watch), Path::new(DIR), options, Lsn(1), nothing, &mut |_, _| {}).unwrap();
+    (sim, wal)
+}
+
+fn small() -> WalOptions {
+    WalOptions { segment_bytes: 5 * SECTOR_BYTES, buffer_bytes: 16 << 10, ..WalOptions::default() }
+}
+
+/// Would this commit be there if the power went now?
+fn assert_durable(sim: &SimDisk, payload: &[u8]) {
+    let after = sim.after_power_cut(thread_rng().gen());
+    assert!(frames(&after, Lsn(1)).unwrap().iter().any(|f| f.1 == payload), "an acknowledged commit is lost");
+}
+
+/// How often a commit's callback came.
+type Calls = Arc<AtomicU64>;
+
+fn on_durable(wal: &Wal, at: Lsn) -> Calls {
+    let calls = Calls::default();
+    let (log, counted) = (wal.clone(), calls.clone());
+    let called = Box::new(move || {
+        assert!(log.durable_lsn() >= at);
+        counted.fetch_add(1, Ordering::SeqCst);
+    });
+    wal.on_durable(at, called);
+    calls
+}
+
+/// One commit, by one way or the other; whether it was acknowledged, and its callback's calls.
+fn commit(sim: &SimDisk, wal: &Wal, payload: &[u8], reserved: bool) -> (Result<()>, Option<Calls>) {
+    let appended = match reserved {
+        true => wal.reserve_commit(payload.len()).map(|credit| wal.append_reserved(credit, payload)),
+        false => wal.append(payload),
+    };
+    let at = match appended {
+        Ok(at) => at,
+        Err(e) => return (Err(e), None),
+    };
+    let calls = on_durable(wal, at.end);
+    let done = wal.wait_durable(at.end);
+    if done.is_ok() {
+        assert!(wal.durable_lsn() >= at.end);
+        assert_durable(sim, payload);
+    }
+    (done, Some(calls))
+}
+
+/// Everybody is told once everything is durable, by whoever led; nobody sleeps on.
+#[test]
+fn groups_acknowledge_what_is_durable() {
+    schedules(|| {
+        let (sim, wal) = log(small());
+        let committers: Vec<_> = (0..3u8)
+            .map(|n| {
+                let (sim, wal) = (sim.clone(), wal.clone());
+                thread::spawn(move || {
+                    for step in 0..2 {
+                        let (done, calls) = commit(&sim, &wal, &[n, step], n == 0);
+                        done.unwrap();
+                        calls.into_iter().for_each(|calls| wal_calls(&wal, &calls));
+                    }
+                })
+            })
+            .collect();
+        wal.prepare_segments().unwrap();
+        committers.into_iter().for_each(|c| c.join().unwrap());
+        assert_eq!(frames(&sim, Lsn(1)).unwrap().len(), 6);
+    });
+}
+
+/// The callback came or is on its way: the leader calls it after it has told the others.
+fn wal_calls(wal: &Wal, calls: &Calls) {
+    while calls.load(Ordering::SeqCst) == 0 {
+        assert!(wal.poisoned().is_none());
+        thread::yield_now();
+    }
+    assert_eq!(calls.load(Ordering::SeqCst), 1);
+}
+
+/// Somebody else stops the log: whoever waits is told, and nothing is believed that is not so.
+#[test]
+fn poison_reaches_everybody() {
+    schedules(|| {
+        let (sim, wal) = log(small());
+        let credit = wal.reserve_commit(1).unwrap();
+        let committers: Vec<_> = (0..2u8)
+            .map(|n| {
+                let (sim, wal) = (sim.clone(), wal.clone());
+                thread::spawn(move || {
+                    if let (Err(e), calls) = commit(&sim, &wal, &[n], n == 0) {
+                        assert!(matches!(e, WalError::Poisoned(_)), "{e}");
+                        assert!(calls.is_none_or(|calls| calls.load(Ordering::SeqCst) <= 1));
+                    }
+                })
+            })
+            .collect();
+        let stopper = thread::spawn({
+            let wal = wal.clone();
+            move || wal.poison("stopped")
+        });
+        // A decision that cannot be refused any more.
+        let at = wal.append_reserved(credit, &[9]);
+        match wal.wait_durable(at.end) {
+            Ok(()) => assert_durable(&sim, &[9]),
+            Err(e) => assert!(matches!(e, WalError::Poisoned(_)), "{e}"),
+        }
+        stopper.join().unwrap();
+        committers.into_iter().for_each(|c| c.join().unwrap());
+        assert_eq!(wal.poisoned().as_deref(), Some("stopped"));
+        let (operations, written) = (sim.op_count(), wal.stats().written);
+        assert!(wal.append(b"more").is_err() && wal.write_out().is_err());
+        let _ = wal.sync_all();
+        assert_eq!((sim.op_count(), wal.stats().written), (operations, written));
+    });
+}
+
+/// A write or a sync of the group fails: its leader and all who follow are told.
+#[test]
+fn a_failed_group_is_acknowledged_to_nobody() {
+    schedules(|| {
+        let (sim, wal) = log(small());
+        let acknowledged = Arc::new(AtomicU64::new(0));
+        sim.fail_once(sim.op_count() + thread_rng().gen_range(1..5), IoKind::Failed);
+        let committers: Vec<_> = (0..3u8)
+            .map(|n| {
+                let (sim, wal, acknowledged) = (sim.clone(), wal.clone(), acknowledged.clone());
+                thread::spawn(move || match commit(&sim, &wal, &[n], n == 0).0 {
+                    Ok(()) => drop(acknowledged.fetch_add(1, Ordering::SeqCst)),
+                    Err(e) => assert!(matches!(e, WalError::Poisoned(_) | WalError::Io(_)), "{e}"),
+                })
+            })
+            .collect();
+        committers.into_iter().for_each(|c| c.join().unwrap());
+        assert_eq!(wal.poisoned().is_some(), acknowledged.load(Ordering::SeqCst) < 3);
+    });
+}
