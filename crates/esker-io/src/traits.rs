@@ -60,7 +60,8 @@ pub trait Disk: Send + Sync {
     fn remove(&self, path: &Path) -> Result<()>;
     /// Removes an empty folder.
     fn remove_dir(&self, path: &Path) -> Result<()>;
-    /// Makes the names in a folder durable.
+    /// Makes the names in a folder durable. An error of kind [`Resources`](crate::IoKind::Resources) says that nothing was
+    /// tried; after any other nobody knows which names are durable, and another sync may not tell.
     fn sync_dir(&self, path: &Path) -> Result<()>;
     /// Is there a file or folder of this name?
     fn exists(&self, path: &Path) -> Result<bool>;

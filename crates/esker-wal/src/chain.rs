@@ -1,7 +1,8 @@
 //! The segments in use, those prepared for what comes, and the spare files.
 //!
 //! Invariants: segments follow each other by position and generation; no generation is used twice, even if making its
-//! segment failed; a segment is in the chain only when everything about it is durable.
+//! segment failed; a segment is in the chain only when everything about it is durable; a file whose new name may not be
+//! durable is never written again, only removed.
 
 use crate::segment::{self, Segment};
 use crate::sync::Mutex;
@@ -60,7 +61,8 @@ impl Chain {
     /// Makes the segment that begins at `first`. One caller at a time.
     ///
     /// # Errors
-    /// Whatever the disk says. The chain is as it was, and trying again is safe.
+    /// Whatever the disk says. The chain is as it was, nothing new takes space, and trying again is safe if the error
+    /// is passing.
     pub(crate) fn add(&self, first: u64, start: Option<u64>) -> Result<Arc<Segment>> {
         let (generation, spare) = {
             let mut state = self.state.lock();
@@ -88,8 +90,12 @@ impl Chain {
                 Ok(made)
             }
             Err(e) => {
-                if self.disk.exists(&path).unwrap_or(false) {
+                // A spare that was there before stays one. All else goes, under whatever name: a failure takes no space.
+                if recycled && e.is_passing() && self.disk.exists(&path).unwrap_or(false) {
                     self.state.lock().spares.push(path);
+                } else {
+                    let _ = self.disk.remove(&path);
+                    let _ = self.disk.remove(&segment::wal_path(&self.dir, generation));
                 }
                 Err(e)
             }
@@ -104,39 +110,75 @@ impl Chain {
     }
 
     /// Turns segments wholly before `keep_from` into spares. One caller at a time.
+    ///
+    /// # Errors
+    /// Whatever the disk says. If the error is passing, those that are left will go the next time.
     pub(crate) fn recycle(&self, keep_from: u64) -> Result<()> {
-        let mut gone = Vec::new();
-        {
-            let mut state = self.state.lock();
-            while state.segments.get(1).is_some_and(|next| next.first <= keep_from)
-                && state.segments[0].end <= keep_from
-            {
-                gone.extend(state.segments.pop_front());
-            }
-        }
-        self.retire(&gone)
+        let gone: Vec<_> = {
+            let state = self.state.lock();
+            let next = state.segments.iter().skip(1);
+            let pairs = state.segments.iter().zip(next);
+            pairs.take_while(|(s, next)| s.end <= keep_from && next.first <= keep_from).map(|p| p.0.clone()).collect()
+        };
+        let mut laid_down = 0;
+        let retired = self.retire_some(&gone, &mut laid_down);
+        self.state.lock().segments.drain(..laid_down);
+        retired
     }
 
-    /// Makes spares of segments that nobody needs. Their names go durably before anything writes into the files: a
-    /// segment's name always means a whole header.
+    /// Makes spares of segments that nobody needs and that are not in the chain.
     pub(crate) fn retire(&self, gone: &[Arc<Segment>]) -> Result<()> {
-        if gone.is_empty() {
-            return Ok(());
-        }
+        self.retire_some(gone, &mut 0)
+    }
+
+    /// The names of those that could be laid down go durably before anything writes into the files: a segment's name
+    /// always means a whole header.
+    fn retire_some(&self, gone: &[Arc<Segment>], laid_down: &mut usize) -> Result<()> {
         let mut spares = Vec::new();
+        let mut laid = Ok(());
         for old in gone {
-            let room = self.state.lock().spares.len() + spares.len() < self.options.spare_segments;
-            if room && old.file.size_bytes()? == self.capacity() + old.offset(old.first) {
-                let path = segment::spare_path(&self.dir, old.generation);
-                self.disk.rename(&old.path, &path)?;
-                spares.push(path);
-            } else {
-                self.disk.remove(&old.path)?;
+            match self.lay_down(old, spares.len()) {
+                Ok(spare) => spares.extend(spare),
+                Err(e) => {
+                    laid = Err(e);
+                    break;
+                }
+            }
+            *laid_down += 1;
+        }
+        if *laid_down > 0 {
+            match segment::sync_names(&*self.disk, &self.dir) {
+                Ok(()) => self.state.lock().spares.extend(spares),
+                Err(e) => {
+                    for spare in spares {
+                        let _ = self.disk.remove(&spare);
+                    }
+                    return Err(e);
+                }
             }
         }
-        self.disk.sync_dir(&self.dir)?;
-        self.state.lock().spares.extend(spares);
-        Ok(())
+        laid
+    }
+
+    /// Takes a segment's name away; the spare's, if there is use for it beside `more` others.
+    fn lay_down(&self, old: &Segment, more: usize) -> Result<Option<PathBuf>> {
+        let room = self.state.lock().spares.len() + more < self.options.spare_segments;
+        if room && old.file.size_bytes()? == self.capacity() + old.offset(old.first) {
+            let path = segment::spare_path(&self.dir, old.generation);
+            self.disk.rename(&old.path, &path)?;
+            return Ok(Some(path));
+        }
+        self.disk.remove(&old.path)?;
+        Ok(None)
+    }
+
+    /// Removes the spare files. One caller at a time, and none that makes a segment.
+    pub(crate) fn drop_spares(&self) -> Result<()> {
+        loop {
+            let Some(spare) = self.state.lock().spares.last().cloned() else { return Ok(()) };
+            self.disk.remove(&spare)?;
+            self.state.lock().spares.pop();
+        }
     }
 
     /// Segments in use or prepared, and spare files.

@@ -12,7 +12,8 @@ pub type Result<T> = std::result::Result<T, WalError>;
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum WalError {
-    /// A file operation failed while the log was opened or recycled.
+    /// A file operation failed while the log was opened or recycled, or a segment was made. Of kind
+    /// [`IoKind::Resources`] it is passing: no handle or kernel memory was left.
     #[error("{0}")]
     Io(IoError),
     /// No space for another segment. Nothing was appended; the caller may try again once there is space.
@@ -50,6 +51,18 @@ pub enum WalError {
     /// No memory for the log's buffer. Nothing was appended.
     #[error("{0}")]
     OutOfMemory(OutOfMemory),
+}
+
+impl WalError {
+    /// Will it pass? Then nothing was changed, the log goes on, and the same may be tried again once there is space,
+    /// memory or a handle. All else that befalls a log in use poisons it.
+    pub fn is_passing(&self) -> bool {
+        match self {
+            WalError::DiskFull(_) | WalError::OutOfMemory(_) => true,
+            WalError::Io(e) => e.kind == IoKind::Resources,
+            _ => false,
+        }
+    }
 }
 
 impl From<IoError> for WalError {

@@ -21,8 +21,9 @@
 //! **Torn or damaged.** A frame that does not fit ends the log, unless something later proves that it was durable once:
 //! a segment begun after it, or a seal that says so. Then it is damage, an error with file and offset.
 //!
-//! **Failures.** A failed write or sync poisons the log: nothing is tried again, nothing more is acknowledged. A full
-//! disk is met when a segment is made, before anything is appended, and does no harm.
+//! **Failures.** A failed write or sync of the log, and a failed sync of its folder, poison it: nothing is tried again,
+//! nothing more is acknowledged. That space, memory or handles run out is met when a segment is made or recycled, before
+//! anything is appended, and does no harm: what was begun is discarded, and tried again.
 //!
 //! No thread is made here: who waits for durability does the work, for all others who wait too.
 

@@ -121,12 +121,18 @@ pub(crate) fn create_spare(disk: &dyn Disk, path: &Path, capacity: u64) -> Resul
     };
     let filled = fill();
     if filled.is_err() {
-        // Gives the space back; if that fails too, the next attempt or opening does it.
+        // Gives the space back; if that fails too, the next opening does it.
         let _ = disk.remove(path);
     } else {
         count(Counter::WalSegmentsCreated, 1);
     }
     filled
+}
+
+/// Makes the names in the log's folder durable. That there is no space is no passing failure here: which names are on the
+/// medium is then unknown, and another sync may not tell.
+pub(crate) fn sync_names(disk: &dyn Disk, dir: &Path) -> Result<()> {
+    disk.sync_dir(dir).map_err(WalError::Io)
 }
 
 /// Turns a spare into the segment `generation`, whose first position is `first`, durably. `start`: the log ended there
@@ -153,6 +159,6 @@ pub(crate) fn make(
     }
     let path = wal_path(dir, generation);
     disk.rename(spare, &path)?;
-    disk.sync_dir(dir)?;
+    sync_names(disk, dir)?;
     open(disk, dir, generation, OpenMode::Write)?.map_err(|reason| WalError::Damage { file: path, offset: 0, reason })
 }

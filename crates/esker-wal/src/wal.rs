@@ -263,13 +263,25 @@ impl Wal {
     /// Nothing before `keep_from` will be replayed any more, durably so: segments wholly before it become spares.
     ///
     /// # Errors
-    /// What the disk says. All but a full disk poisons the log, since names may not be what they seem.
+    /// What the disk says. A passing error does no harm: what is left goes with the next call. Any other poisons the
+    /// log, since names may not be what they seem.
     pub fn recycle(&self, keep_from: Lsn) -> Result<()> {
         let shared = &self.0;
         let _making = shared.making.lock();
         shared.group.check()?;
         let keep_from = keep_from.0.min(shared.group.durable());
-        shared.chain.recycle(keep_from).inspect_err(|e| shared.poison_unless_full(e))
+        shared.chain.recycle(keep_from).inspect_err(|e| shared.poison_unless_passing(e))
+    }
+
+    /// Removes the spare segment files, which only save the making of new ones: on a full disk their space serves better
+    /// elsewhere. Does I/O.
+    ///
+    /// # Errors
+    /// What the disk says, and then some are still there; `Poisoned`.
+    pub fn drop_spares(&self) -> Result<()> {
+        let _making = self.0.making.lock();
+        self.0.group.check()?;
+        self.0.chain.drop_spares()
     }
 
     /// Is it time for [`Wal::prepare_segments`]?
@@ -281,7 +293,8 @@ impl Wal {
     /// Makes the segments that will be needed next, so that no append has to.
     ///
     /// # Errors
-    /// `DiskFull`: harmless as long as there is space in those that are ready. `Poisoned`.
+    /// A passing one ([`WalError::is_passing`]): harmless as long as there is space in those that are ready, and nothing
+    /// is left behind that takes space. `Poisoned`.
     pub fn prepare_segments(&self) -> Result<()> {
         while self.needs_segments() {
             let wanted = self.0.wanted_space(&self.0.tail.lock());
@@ -383,14 +396,14 @@ impl Shared {
             if first >= upto {
                 return Ok(());
             }
-            let segment = self.chain.add(first, None).inspect_err(|e| self.poison_unless_full(e))?;
+            let segment = self.chain.add(first, None).inspect_err(|e| self.poison_unless_passing(e))?;
             self.tail.lock().add_segment(segment.first, segment.generation, segment.end);
         }
     }
 
     /// After a failure away from the commit path: nothing depends on a file that could not be made.
-    fn poison_unless_full(&self, e: &WalError) {
-        if !matches!(e, WalError::DiskFull(_) | WalError::OutOfMemory(_)) {
+    fn poison_unless_passing(&self, e: &WalError) {
+        if !e.is_passing() {
             self.group.poison(&e.to_string());
         }
     }

@@ -9,7 +9,7 @@ mod lock;
 mod uring;
 
 use crate::accounting;
-use crate::{AccessHint, DirEntry, Disk, File, IoError, LockGuard, OpenMode, Result};
+use crate::{AccessHint, DirEntry, Disk, File, IoError, IoKind, LockGuard, OpenMode, Result};
 use esker_trace::{timed, WaitEvent};
 use std::ffi::CString;
 use std::fs;
@@ -137,8 +137,11 @@ impl Disk for PosixDisk {
     }
 
     fn sync_dir(&self, path: &Path) -> Result<()> {
-        accounting::sync_dir(|| fs::File::open(path)?.sync_all())
-            .map_err(|error| IoError::from_os("sync folder", path, None, &error))
+        accounting::sync_dir(|| {
+            let folder = fs::File::open(path).map_err(|error| IoError::from_os("open folder", path, None, &error))?;
+            let failed = |error| IoError { kind: IoKind::Failed, ..IoError::from_os("sync folder", path, None, &error) };
+            folder.sync_all().map_err(failed)
+        })
     }
 
     fn exists(&self, path: &Path) -> Result<bool> {
