@@ -201,6 +201,7 @@ impl Session {
                 p.detached = true;
             }
         }
+        self.presence.ended();
         self.view_slot.clear();
         self.statement_view = None;
     }
@@ -208,6 +209,7 @@ impl Session {
     fn end_txn(&mut self) {
         if let Some(txn) = self.txn.take() {
             self.core.locks.release_all(&txn.state.locks);
+            self.presence.ended();
         }
         self.view_slot.clear();
         self.statement_view = None;

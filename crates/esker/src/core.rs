@@ -3,6 +3,7 @@
 //! Lock order, outermost first: a tree's merging, a tree's flushing, manifest, catalog, commit lock, tree state,
 //! prepared, transaction slots, lock table shards. The log's own locks are leaves.
 
+use crate::activity::Sessions;
 use crate::background::Signals;
 use crate::bulk::BulkPlan;
 use crate::cache::BlockCache;
@@ -48,6 +49,7 @@ pub(crate) struct Core {
     pub(crate) wal: Wal,
     pub(crate) views: Views,
     pub(crate) locks: LockTable,
+    pub(crate) sessions: Sessions,
     pub(crate) cache: Arc<BlockCache>,
     /// Memory and threads of large writes.
     pub(crate) large: Arc<Budget>,
@@ -100,6 +102,7 @@ impl Core {
             wal: parts.wal,
             views: Views::new(visible),
             locks: LockTable::new(),
+            sessions: Sessions::new(),
             cache: parts.cache,
             large: Budget::new(parts.options.memory_limit_bytes),
             pool: Pool::new(),

@@ -53,6 +53,7 @@
 //! # }
 //! ```
 
+mod activity;
 mod arena;
 mod background;
 #[cfg(test)]
@@ -91,6 +92,7 @@ mod txn;
 mod views;
 mod write;
 
+pub use activity::{LockWaitInfo, TxnInfo};
 pub use background::REPLAY_BYTES_PER_SECOND;
 pub use check::CheckReport;
 pub use cursor::{Batch, Cursor, ScanOptions};

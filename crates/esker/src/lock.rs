@@ -24,10 +24,10 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use wait::{Blocker, Released, Wait, WaitKey, Waits};
+use wait::{Blocker, Released, Wait, Waiter, Waits};
 
 pub use wait::LockMode;
-pub(crate) use wait::{LockOwner, Parker};
+pub(crate) use wait::{LockOwner, Parker, WaitKey};
 
 const SHARDS: usize = 64;
 
@@ -362,7 +362,8 @@ impl LockTable {
         hooks: &dyn WaitHooks,
     ) -> Result<(), LockError> {
         // Shared: all who wait for one end wake together.
-        let wait = Wait { owner, parker, key: WaitKey::End(of.txn), mode: LockMode::Shared, reports: hooks.reports() };
+        let wait =
+            Wait { owner, parker, key: WaitKey::End(of.txn, tree), mode: LockMode::Shared, reports: hooks.reports() };
         self.wait_for(&wait, policy.starting_now(), hooks, || {
             let held = of.held.lock();
             let attempt = match held.inserts.iter().any(|i| i.0 == tree) {
@@ -400,7 +401,7 @@ impl LockTable {
             if now >= limit {
                 break Err(LockError::Timeout);
             }
-            let entered = self.waits.enter(wait, &blockers);
+            let entered = self.waits.enter(wait, since.unwrap_or(now), &blockers);
             drop(guard);
             if !entered {
                 break Err(LockError::Deadlock);
@@ -488,6 +489,11 @@ impl LockTable {
         }
         owner.rows.store(0, Ordering::Relaxed);
         self.waits.released(owner, Released::All);
+    }
+
+    /// Who waits now, and for whom. Stops all who begin or end a wait meanwhile: for people.
+    pub(crate) fn waits(&self) -> Vec<Waiter> {
+        self.waits.list()
     }
 
     #[cfg(test)]

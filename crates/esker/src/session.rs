@@ -4,6 +4,7 @@
 //! registry until its status word is stored; rolling back to a point aborts every ordinal from there on, in every
 //! memtable and run, without touching a row.
 
+use crate::activity::Presence;
 use crate::bulk::BulkWriter;
 use crate::core::Core;
 use crate::large::{LargeWriter, Share};
@@ -115,6 +116,7 @@ pub struct Session {
     pub(crate) core: Arc<Core>,
     pub(crate) txn: Option<Box<Txn>>,
     pub(crate) view_slot: Arc<ViewSlot>,
+    pub(crate) presence: Arc<Presence>,
     pub(crate) statement_view: Option<CommitSeq>,
     statement: Savepoint,
     pub(crate) parker: Arc<Parker>,
@@ -145,8 +147,10 @@ impl Killer {
 
 impl Session {
     pub(crate) fn new(core: Arc<Core>) -> Session {
+        let view_slot = core.views.register();
         Session {
-            view_slot: core.views.register(),
+            presence: core.sessions.register(&view_slot),
+            view_slot,
             core,
             txn: None,
             statement_view: None,
@@ -191,9 +195,10 @@ impl Session {
         if self.txn.is_some() {
             return;
         }
-        let id = TxnId(self.core.next_txn.fetch_add(1, Ordering::Relaxed));
+        let state = TxnState::new(TxnId(self.core.next_txn.fetch_add(1, Ordering::Relaxed)));
+        self.presence.began(&state.locks, isolation);
         self.txn = Some(Box::new(Txn {
-            state: TxnState::new(id),
+            state,
             isolation,
             options,
             view: None,
@@ -281,12 +286,14 @@ impl Session {
     pub fn begin_statement(&mut self) {
         self.statement_view = None;
         self.statement = self.savepoint();
+        self.tell_activity(true);
     }
 
     /// Ends a statement: a READ COMMITTED view is let go, and, where memory is short, what a large write has gathered.
     pub fn end_statement(&mut self) {
         self.yield_large();
         self.statement_view = None;
+        self.tell_activity(false);
         if self.txn.as_ref().is_none_or(|t| t.isolation == Isolation::ReadCommitted || t.view.is_none()) {
             self.view_slot.clear();
         }

@@ -16,6 +16,11 @@ const NONE: u64 = u64::MAX;
 pub(crate) struct ViewSlot(AtomicU64);
 
 impl ViewSlot {
+    /// The oldest view that it keeps, if any.
+    pub(crate) fn oldest(&self) -> Option<CommitSeq> {
+        Some(CommitSeq(self.0.load(Ordering::Relaxed))).filter(|seq| seq.0 != NONE)
+    }
+
     /// Lets go of the session's views.
     pub(crate) fn clear(&self) {
         self.0.store(NONE, Ordering::Release);

@@ -9,6 +9,7 @@
 //! it exclusively (or all that share it) wake, and the others move on to the queue of those who woke. Whoever gives up
 //! wakes those who queued behind it for this row.
 
+use crate::activity::Activity;
 use esker_format::{RowId, TreeId, TxnId};
 use esker_trace::lock::{Condvar, Mutex};
 use std::collections::HashMap;
@@ -81,6 +82,7 @@ pub(crate) struct LockOwner {
     has_waiters: AtomicBool,
     pub(super) rows: AtomicU64,
     pub(super) held: Mutex<Held>,
+    pub(crate) activity: Activity,
 }
 
 /// Where an owner's locks are.
@@ -100,6 +102,7 @@ impl LockOwner {
             has_waiters: AtomicBool::new(false),
             rows: AtomicU64::new(0),
             held: Mutex::new("lock.owner", Held::default()),
+            activity: Activity::new(),
         })
     }
 
@@ -129,11 +132,27 @@ impl LockOwner {
 
 /// What is waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum WaitKey {
+pub(crate) enum WaitKey {
     Row(TreeId, RowId),
     Range(TreeId),
-    /// The end of a transaction that inserts.
-    End(TxnId),
+    /// The end of a transaction that inserts into the tree.
+    End(TxnId, TreeId),
+}
+
+impl WaitKey {
+    pub(crate) fn tree(self) -> TreeId {
+        match self {
+            WaitKey::Row(tree, _) | WaitKey::Range(tree) | WaitKey::End(_, tree) => tree,
+        }
+    }
+}
+
+/// A wait as others see it.
+pub(crate) struct Waiter {
+    pub(crate) txn: TxnId,
+    pub(crate) key: WaitKey,
+    pub(crate) since: Instant,
+    pub(crate) blockers: Vec<TxnId>,
 }
 
 /// Which waiters a release concerns.
@@ -151,7 +170,7 @@ impl Released {
             (Released::Tree(t), WaitKey::Row(k, _) | WaitKey::Range(k)) => t == k,
             (Released::Row(t, _), WaitKey::Range(k)) => t == k,
             (Released::Row(t, r), WaitKey::Row(kt, kr)) => t == kt && r == kr,
-            (_, WaitKey::End(_)) => false,
+            (_, WaitKey::End(..)) => false,
         }
     }
 }
@@ -178,6 +197,7 @@ struct Waiting {
     key: WaitKey,
     mode: LockMode,
     reports: bool,
+    since: Instant,
     blockers: Vec<TxnId>,
 }
 
@@ -234,7 +254,7 @@ impl Graph {
             match key {
                 WaitKey::Row(t, r) => Released::Row(t, r),
                 WaitKey::Range(t) => Released::Tree(t),
-                WaitKey::End(_) => Released::All,
+                WaitKey::End(..) => Released::All,
             },
         );
         let waiting = &self.waiting;
@@ -294,9 +314,9 @@ impl Waits {
         Waits { graph: Mutex::new("lock.waits", Graph::default()) }
     }
 
-    /// Enters (again) a wait for `blockers`. The caller holds the shard's mutex, so that they still are. False: waiting
+    /// Enters (again) a wait for `blockers`, which began `since`. The caller holds the shard's mutex, so that they still are. False: waiting
     /// would close a circle; the wait is given up.
-    pub(super) fn enter(&self, wait: &Wait<'_>, blockers: &[Blocker]) -> bool {
+    pub(super) fn enter(&self, wait: &Wait<'_>, since: Instant, blockers: &[Blocker]) -> bool {
         let me = wait.owner.txn;
         let mut graph = self.graph.lock();
         let again = graph.waiting.contains_key(&me);
@@ -315,7 +335,7 @@ impl Waits {
         }
         graph.waiting.insert(
             me,
-            Waiting { owner: owner.clone(), parker: parker.clone(), key, mode, reports, blockers: Vec::new() },
+            Waiting { owner: owner.clone(), parker: parker.clone(), key, mode, reports, since, blockers: Vec::new() },
         );
         for b in blockers {
             graph.enqueue(me, &b.owner);
@@ -394,6 +414,18 @@ impl Waits {
                 }
             }
         }
+    }
+
+    /// Who waits now, and for whom.
+    pub(super) fn list(&self) -> Vec<Waiter> {
+        let graph = self.graph.lock();
+        let waiter = |(txn, w): (&TxnId, &Waiting)| Waiter {
+            txn: *txn,
+            key: w.key,
+            since: w.since,
+            blockers: w.blockers.clone(),
+        };
+        graph.waiting.iter().map(waiter).collect()
     }
 
     #[cfg(test)]
