@@ -7,6 +7,7 @@ use crate::sim::{Answer, Failure, Flow, Refusal, Sim};
 use crate::txns::Ended;
 use esker::format::{ColumnMask, RowId};
 use esker::{Batch, Error, LockMode, ScanOptions};
+use std::collections::{BTreeMap, BTreeSet};
 
 impl Sim {
     /// SELECT ... FOR UPDATE, UPDATE and DELETE with a condition: a scan that locks and may write what it gives.
@@ -41,6 +42,7 @@ impl Sim {
             Answer::Fault => return Ok(Ended::Fault),
         };
         let want = self.model.visible(name, None, self.slots[i].txn.as_ref());
+        let gone = self.gone(i, name, &want);
         let mut rest = want.iter().peekable();
         loop {
             let mut answer = cursor.next_batch(&mut self.slots[i].session);
@@ -48,6 +50,24 @@ impl Sim {
                 Ok(b) => b.ids.first().map(|id| id.0),
                 Err(_) => None,
             };
+            // A row of the own view that was deleted since stops the scan where it lay.
+            match &answer {
+                Ok(_) if gone.first().is_some_and(|id| given.is_none_or(|given| *id < given)) => {
+                    return self
+                        .fail(format!("locking scan of {name} gave {given:?} past row {:?}, gone", gone.first()));
+                }
+                Err(Error::RecordChanged) if skip && !gone.is_empty() => {
+                    rest.for_each(|(id, _)| self.model.locks.keep(owner, key, *id, false));
+                    return Ok(Ended::Refused);
+                }
+                // Before the next row was locked.
+                Err(Error::RecordChanged)
+                    if gone.first().is_some_and(|id| rest.peek().is_none_or(|(next, _)| id < *next)) =>
+                {
+                    return Ok(Ended::Refused)
+                }
+                _ => {}
+            }
             if let (true, Err(e)) = (skip, &answer) {
                 return self.skipping_scan_failed(i, e.clone(), name, key, rest.map(|r| *r.0).collect());
             }
@@ -123,6 +143,16 @@ impl Sim {
                 }
             }
         }
+    }
+
+    /// Rows of this session's view, if it cares, that nobody has any more.
+    fn gone(&self, i: usize, name: &str, want: &BTreeMap<u64, Row>) -> BTreeSet<u64> {
+        let Some(txn) = self.slots[i].txn.as_ref().filter(|t| t.snapshot_isolation && t.repeatable) else {
+            return BTreeSet::new();
+        };
+        let Some(view) = txn.view else { return BTreeSet::new() };
+        let seen = self.model.visible(name, Some(view), Some(txn));
+        seen.into_keys().filter(|id| !want.contains_key(id)).collect()
     }
 
     /// A scan that passes over locked rows has failed at one of `rest`.

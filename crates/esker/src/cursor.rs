@@ -6,6 +6,9 @@
 //! needs that applies a transaction while the one before it commits.
 //! Invariant: everything a batch points to (its buffer, blocks, memtables) is pinned until the next call.
 
+#[cfg(test)]
+mod tests;
+
 use crate::lock::{LockMode, LockOutcome, LockOwner, WaitPolicy};
 use crate::merge_read::{BlockSpan, MergeRead, Span};
 use crate::run::Block;
@@ -68,6 +71,8 @@ pub struct Cursor {
     options: ScanOptions,
     view: View,
     read: Option<MergeRead>,
+    /// For a locking scan of a transaction whose own view is older: that view's rows, each of which must still be there.
+    expected: Option<Ids>,
     /// What is left of the span that was decoded from last.
     span: Option<BlockSpan>,
     buffer: Buffer,
@@ -109,9 +114,10 @@ impl Session {
         let view = if options.lock.is_some() { self.latest_view()? } else { self.read_view()? };
         self.check_rebuilt(table)?;
         count(Counter::Scans, 1);
-        let read = MergeRead::new(tree.snapshot(), self.private_of(table), view, RowId(1))?;
-        let cursor = Cursor::new(table, options, view, Some(read));
-        Ok(Cursor { inserters, ..cursor })
+        let mut cursor = Cursor::new(table, options, view, None);
+        cursor.inserters = inserters;
+        cursor.read_from(self, view, RowId(1))?;
+        Ok(cursor)
     }
 
     /// A cursor for reads by row id alone.
@@ -119,6 +125,22 @@ impl Session {
         let view = if options.lock.is_some() { self.latest_view()? } else { self.read_view()? };
         self.check_rebuilt(table)?;
         Ok(Cursor::new(table, options, view, None))
+    }
+
+    /// The view that a newer version must be held against, if `latest` is newer: under snapshot isolation the
+    /// transaction's own.
+    fn older_view(&self, latest: View) -> Option<View> {
+        let txn = self.txn.as_deref().filter(|t| t.options.snapshot_isolation && t.view_by_read)?;
+        txn.view.filter(|seq| *seq < latest.seq).map(|seq| View { seq, ..latest })
+    }
+
+    /// Fails if the transaction's own view has a row that is no longer there for `latest`.
+    pub(crate) fn check_gone(&self, table: &Arc<Table>, row: RowId, latest: View) -> Result<()> {
+        let Some(older) = self.older_view(latest) else { return Ok(()) };
+        match find(&table.tree().snapshot(), self.private_of(table).as_ref(), row, older)? {
+            None | Some((_, Found::Tombstone)) => Ok(()),
+            Some(_) => Err(Error::RecordChanged),
+        }
     }
 
     fn check_rebuilt(&mut self, table: &Arc<Table>) -> Result<()> {
@@ -140,6 +162,7 @@ impl Cursor {
             options,
             view,
             read,
+            expected: None,
             span: None,
             buffer: Buffer::default(),
             batch_rows: FIRST_ROWS,
@@ -220,6 +243,10 @@ impl Cursor {
             if self.pass_inserter(session, next.unwrap_or(RowId::MAX))? {
                 continue;
             }
+            if session.parker.is_killed() {
+                return Err(Error::Interrupted);
+            }
+            self.pass_expected(next)?;
             let Some(row) = next else {
                 return Ok(self.batch(0..0));
             };
@@ -243,7 +270,7 @@ impl Cursor {
             // What was decoded ahead is the newest version as long as nothing was committed since, and this transaction,
             // which had no lock on the row, has not changed it either.
             let newest = session.core.views.visible_seq() == self.view.seq && locked == Locked::Newly;
-            if newest && !self.own_view_is_older(session) {
+            if newest && session.older_view(self.view).is_none() {
                 count(Counter::RowsRead, 1);
                 return Ok(self.batch(at..at + 1));
             }
@@ -269,19 +296,37 @@ impl Cursor {
         };
         let tree = self.table.tree();
         session.wait_for_inserter(&tree, &inserter)?;
-        self.view = session.latest_view()?;
-        self.read = Some(MergeRead::new(tree.snapshot(), session.private_of(&self.table), self.view, first)?);
-        self.span = None;
-        self.buffer.clear();
-        self.ahead = 0;
+        let view = session.latest_view()?;
+        self.read_from(session, view, first)?;
         Ok(true)
     }
 
-    /// Is there a view of the transaction that a newer version must be held against?
-    fn own_view_is_older(&self, session: &Session) -> bool {
-        session.txn.as_deref().is_some_and(|t| {
-            t.options.snapshot_isolation && t.view_by_read && t.view.is_some_and(|v| v < self.view.seq)
-        })
+    /// Begins to read anew, at row `from`.
+    fn read_from(&mut self, session: &Session, view: View, from: RowId) -> Result<()> {
+        let state = self.table.tree().snapshot();
+        let private = session.private_of(&self.table);
+        let read = |view| MergeRead::new(state.clone(), private.clone(), view, from, &session.parker);
+        self.view = view;
+        self.read = Some(read(view)?);
+        let older = session.older_view(view).filter(|_| self.options.lock.is_some());
+        self.expected = older.map(|view| read(view).map(Ids::new)).transpose()?;
+        self.span = None;
+        self.buffer.clear();
+        self.ahead = 0;
+        Ok(())
+    }
+
+    /// The scan comes to `next`, or to its end: the own view must have no row before it that the scan did not meet.
+    fn pass_expected(&mut self, next: Option<RowId>) -> Result<()> {
+        let Some(expected) = &mut self.expected else { return Ok(()) };
+        match (expected.peek()?, next) {
+            (Some(row), next) if next.is_none_or(|next| row < next) => Err(Error::RecordChanged),
+            (Some(row), Some(next)) if row == next => {
+                expected.pass();
+                Ok(())
+            }
+            _ => Ok(()),
+        }
     }
 
     fn lock(&mut self, session: &mut Session, row: RowId, mode: LockMode) -> Result<Locked> {
@@ -349,6 +394,62 @@ impl Cursor {
             }
         }
         Ok(rows)
+    }
+
+    /// As [`count_rest`](Self::count_rest), for a transaction that has locked all of them.
+    pub(crate) fn count_locked(&mut self, session: &mut Session) -> Result<u64> {
+        if self.expected.is_none() {
+            return self.count_rest();
+        }
+        // None may be newer than the transaction's own view, and none of that view's may be gone.
+        let (table, view) = (self.table.clone(), self.view);
+        let Some(mut ids) = self.read.take().map(Ids::new) else { return Ok(0) };
+        let mut rows = 0;
+        while let Some(row) = ids.peek()? {
+            self.pass_expected(Some(row))?;
+            session.find_for_write(&table, row, view)?;
+            ids.pass();
+            rows += 1;
+        }
+        self.pass_expected(None)?;
+        Ok(rows)
+    }
+}
+
+/// The rows of a merged reading by their ids alone.
+struct Ids {
+    read: MergeRead,
+    span: Option<BlockSpan>,
+    one: Option<RowId>,
+}
+
+impl Ids {
+    fn new(read: MergeRead) -> Self {
+        Ids { read, span: None, one: None }
+    }
+
+    /// The next row's id; `None` at the end.
+    fn peek(&mut self) -> Result<Option<RowId>> {
+        while self.one.is_none() {
+            if let Some(span) = self.span.as_ref().filter(|s| !s.rows.is_empty()) {
+                self.one = Some(span.block.row_id(span.rows.start));
+                break;
+            }
+            match self.read.next()? {
+                Span::End => return Ok(None),
+                Span::Rows(span) => self.span = Some(span),
+                Span::One(row, _) => (self.one, self.span) = (Some(row), None),
+            }
+        }
+        Ok(self.one)
+    }
+
+    /// Goes past the row that [`peek`](Self::peek) gave.
+    fn pass(&mut self) {
+        self.one = None;
+        if let Some(span) = &mut self.span {
+            span.rows.start += 1;
+        }
     }
 }
 

@@ -87,6 +87,8 @@ mod run_writer;
 mod session;
 mod status;
 mod table;
+#[cfg(test)]
+mod testing;
 mod tree;
 mod txn;
 mod views;

@@ -4,11 +4,12 @@
 //! So a table that was loaded in bulk is read a block at a time, whatever lies beside it. Invariant: a source stands
 //! on its least row id that was not yet given out; sources that begin later wait unopened.
 
+use crate::lock::Parker;
 use crate::memtable::{Memtable, Node};
 use crate::run::{Block, Run};
 use crate::tree::{found_in_block, found_in_mem, order_in_block, Found, RunHandle, RunSeen, SeenMark, TreeState};
 use crate::txn::{OrdinalRanges, VersionOrder, View};
-use crate::Result;
+use crate::{Error, Result};
 use esker_format::RowId;
 use std::ops::Range;
 use std::sync::Arc;
@@ -60,6 +61,8 @@ pub(crate) struct MergeRead {
     open: Vec<Source>,
     /// Runs that begin later, last first.
     waiting: Vec<RunHandle>,
+    /// The reader's: where it is killed.
+    parker: Arc<Parker>,
     /// Keeps the memtables' nodes alive.
     _state: Arc<TreeState>,
 }
@@ -69,7 +72,13 @@ unsafe impl Send for MergeRead {}
 
 impl MergeRead {
     /// Reads `state` from row `from` on; `private` is the reader's own memtable.
-    pub(crate) fn new(state: Arc<TreeState>, private: Option<Arc<Memtable>>, view: View, from: RowId) -> Result<Self> {
+    pub(crate) fn new(
+        state: Arc<TreeState>,
+        private: Option<Arc<Memtable>>,
+        view: View,
+        from: RowId,
+        parker: &Arc<Parker>,
+    ) -> Result<Self> {
         let mut open = Vec::new();
         for mem in private.iter().chain(state.memtables()) {
             if let Some(node) = mem.seek(from) {
@@ -87,12 +96,15 @@ impl MergeRead {
                 open.push(Source::Run(Box::new(source)));
             }
         }
-        Ok(MergeRead { view, marks: state.seen_marks(view), open, waiting, _state: state })
+        Ok(MergeRead { view, marks: state.seen_marks(view), open, waiting, parker: parker.clone(), _state: state })
     }
 
-    /// The next rows.
+    /// The next rows, unless the reader is killed: looked at for every row and block, since millions may be passed over.
     pub(crate) fn next(&mut self) -> Result<Span> {
         loop {
+            if self.parker.is_killed() {
+                return Err(Error::Interrupted);
+            }
             let Some((lead, row, bound)) = self.lead()? else {
                 return Ok(Span::End);
             };

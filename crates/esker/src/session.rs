@@ -134,12 +134,12 @@ pub struct Session {
 // is used by one thread at a time.
 unsafe impl Send for Session {}
 
-/// Wakes a session that waits for a lock, from any thread.
+/// Ends what a session is doing, from any thread: its wait for a lock, its reading of many rows.
 #[derive(Clone)]
 pub struct Killer(Arc<Parker>);
 
 impl Killer {
-    /// The session's lock wait, now or the next one, ends with [`Error::Interrupted`].
+    /// The session's lock waits and reads, now and until [`Session::clear_kill`], end with [`Error::Interrupted`].
     pub fn kill(&self) {
         self.0.kill();
     }
@@ -170,7 +170,7 @@ impl Session {
         self.counters.clone()
     }
 
-    /// A handle to end this session's lock waits.
+    /// A handle to end this session's lock waits and long reads.
     pub fn killer(&self) -> Killer {
         Killer(self.parker.clone())
     }

@@ -251,6 +251,8 @@ impl Session {
         let private = self.private_of(table);
         let found = find(&table.tree().snapshot(), private.as_ref(), row, view)?;
         let Some((order, found)) = found else {
+            // No version, or a range mark over it.
+            self.check_gone(table, row, view)?;
             return Ok(None);
         };
         if let Some(txn) = self.txn.as_deref() {
@@ -274,7 +276,7 @@ impl Session {
         let mask = esker_format::ColumnMask::none(table.layout.columns.len());
         // The newest versions; counting asks for no locks of rows.
         let options = crate::ScanOptions { mask, lock: Some(LockMode::Exclusive), ..Default::default() };
-        self.scan(table, options)?.count_rest()
+        self.scan(table, options)?.count_locked(self)
     }
 
     /// Locks every row below the next row id, which is returned.

@@ -1,44 +1,11 @@
 use super::*;
-use crate::{BeginOptions, Error, LockMode, Options, ScanOptions, Table, TableDef};
-use esker_format::row::{pack_values, Value};
-use esker_format::{Column, ColumnKind, ColumnMask, Compression, Layout, RowFormat};
-use esker_io::SimDisk;
-use std::path::Path;
-
-const READ: BeginOptions = BeginOptions { snapshot_isolation: false };
-
-fn engine() -> (Engine, Arc<Table>) {
-    let options = Options { background: crate::Background::Inline, ..Options::default() };
-    let engine = Engine::open(Arc::new(SimDisk::new(1)), Path::new("/db"), options, Arc::new(|_, _| {})).unwrap();
-    let column = Column { kind: ColumnKind::Fixed { width: 8 }, offset: 1, null: None };
-    let layout = Layout { image_bytes: 9, head_bytes: 1, columns: vec![column] };
-    let (format, compression) = (RowFormat::Dynamic, Compression::None);
-    engine.create_table("t", &TableDef { layout, format, compression, temporary: false, extra: vec![] }).unwrap();
-    let table = engine.open_table("t").unwrap();
-    (engine, table)
-}
-
-fn insert(session: &mut Session, table: &Arc<Table>) -> RowId {
-    let mut packed = Vec::new();
-    pack_values(table.layout(), &[Value::Bytes(&[7; 8])], &mut packed).unwrap();
-    session.insert_row(table, &packed).unwrap()
-}
+use crate::testing::{begin, engine, insert, locking, until};
+use crate::{BeginOptions, Error, LockMode, ScanOptions, Table};
 
 fn open(engine: &Engine, connection: u64) -> Session {
-    let mut session = engine.session();
+    let session = begin(engine, false);
     session.set_connection(connection);
-    session.begin(Isolation::RepeatableRead, READ);
-    session.begin_statement();
     session
-}
-
-/// Repeats `what` until it is true; a test must not hang.
-fn until(mut what: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !what() {
-        assert!(start.elapsed() < Duration::from_secs(60), "it did not happen");
-        std::thread::sleep(Duration::from_millis(1));
-    }
 }
 
 #[test]
@@ -86,11 +53,9 @@ fn locked_rows_and_isolation_are_told() {
         insert(&mut s, &table);
     }
     s.commit().unwrap();
-    s.begin(Isolation::ReadCommitted, READ);
+    s.begin(Isolation::ReadCommitted, BeginOptions::default());
     s.begin_statement();
-    let lock = Some(LockMode::Exclusive);
-    let options = ScanOptions { mask: ColumnMask::all(1), lock, ..ScanOptions::default() };
-    let mut cursor = s.scan(&table, options).unwrap();
+    let mut cursor = s.scan(&table, locking()).unwrap();
     for _ in 0..3 {
         assert_eq!(cursor.next_batch(&mut s).unwrap().ids.len(), 1);
     }
@@ -179,8 +144,7 @@ fn who_waits_for_an_end_says_so() {
         let (killer, table) = (session.killer(), &table);
         let thread = scope.spawn(move || {
             let lock = Some(LockMode::Shared);
-            let options = ScanOptions { mask: ColumnMask::all(1), lock, ..ScanOptions::default() };
-            let mut cursor = session.scan(table, options).unwrap();
+            let mut cursor = session.scan(table, ScanOptions { lock, ..locking() }).unwrap();
             assert!(matches!(cursor.next_batch(&mut session), Err(Error::Interrupted)));
         });
         until(|| !engine.lock_waits().is_empty());

@@ -31,6 +31,10 @@ pub(crate) struct Parker {
     woken: Mutex<bool>,
     wake: Condvar,
     killed: AtomicBool,
+    #[cfg(test)]
+    looks: AtomicU64,
+    #[cfg(test)]
+    dies_at: AtomicU64,
 }
 
 impl Parker {
@@ -39,6 +43,10 @@ impl Parker {
             woken: Mutex::new("lock.parker", false),
             wake: Condvar::new(),
             killed: AtomicBool::new(false),
+            #[cfg(test)]
+            looks: AtomicU64::new(0),
+            #[cfg(test)]
+            dies_at: AtomicU64::new(u64::MAX),
         })
     }
 
@@ -54,7 +62,24 @@ impl Parker {
     }
 
     pub(crate) fn is_killed(&self) -> bool {
+        #[cfg(test)]
+        if self.looks.fetch_add(1, Ordering::SeqCst) == self.dies_at.load(Ordering::SeqCst) {
+            self.kill();
+        }
         self.killed.load(Ordering::SeqCst)
+    }
+
+    #[cfg(test)]
+    /// From now on the session may look so many times whether it was killed; then it is.
+    pub(crate) fn kill_after(&self, looks: u64) {
+        self.looks.store(0, Ordering::SeqCst);
+        self.dies_at.store(looks, Ordering::SeqCst);
+    }
+
+    #[cfg(test)]
+    /// How often it has looked and lived.
+    pub(crate) fn looks(&self) -> u64 {
+        self.looks.load(Ordering::SeqCst) - 1
     }
 
     pub(super) fn unpark(&self) {
