@@ -7,8 +7,10 @@
 //! Invariants: an exclusive lock excludes every other owner's lock on that row; an owner with a lock is listed in its
 //! `Held` with the container or tree, so that [`LockTable::release_all`] finds it; locks are only added by the session
 //! that runs the transaction. Range locks take shards in rising order, so two of them never wait for each other in a
-//! circle. Waiting is in `lock/wait.rs`.
+//! circle. Waiting is in `lock/wait.rs` and
+//! `lock/graph.rs`.
 
+mod graph;
 mod set;
 #[cfg(test)]
 mod tests;

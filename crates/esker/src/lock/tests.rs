@@ -1,9 +1,11 @@
 use super::*;
+use crate::testing::until;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::thread;
 
 const TREE: TreeId = TreeId(7);
-const LONG: WaitPolicy = WaitPolicy { timeout: Duration::from_secs(600), nowait: false };
+/// Longer than any wait here takes; a circle that is not found ends a test then.
+const LONG: WaitPolicy = WaitPolicy { timeout: Duration::from_secs(20), nowait: false };
 const NOWAIT: WaitPolicy = WaitPolicy { timeout: Duration::from_secs(600), nowait: true };
 const SHORT: WaitPolicy = WaitPolicy { timeout: Duration::from_millis(1), nowait: false };
 use LockMode::{Exclusive, Shared};
@@ -33,12 +35,6 @@ impl<'a> Session<'a> {
     }
     fn end(&self) {
         self.table.release_all(&self.owner);
-    }
-}
-
-fn until(what: impl Fn() -> bool) {
-    while !what() {
-        thread::yield_now();
     }
 }
 
@@ -277,7 +273,8 @@ fn storm() {
                         };
                         match outcome {
                             Ok(_) => {}
-                            Err(LockError::Timeout | LockError::Deadlock) => break,
+                            Err(LockError::Deadlock) => break,
+                            Err(LockError::Timeout) if policy.timeout == SHORT.timeout => break,
                             Err(e) => panic!("{e:?}"),
                         }
                         for (r, word) in rows.iter().enumerate() {
@@ -295,6 +292,7 @@ fn storm() {
                         assert_eq!(rows[r].swap(0, Ordering::SeqCst), session.owner.txn.0);
                     }
                     session.end();
+                    table.waits.graph.lock().check();
                     ended.fetch_add(1, Ordering::Relaxed);
                 }
             });

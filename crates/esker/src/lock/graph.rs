@@ -1,0 +1,403 @@
+//! The graph of waits: lines of those who want the same thing, and behind whom each line stands.
+//!
+//! A line is everybody who waits for one key behind the same holders, in order of arrival. To hand on what a line waits
+//! for costs as much as is woken, not as waits: those who are not woken move behind those who are, as a line.
+//!
+//! Invariants: who waits stands in one line, unless it was woken and has yet to look; a line is never empty nor without
+//! holders; its holders and its key list it. Whoever was woken either gets what it wants (the line behind it then waits
+//! for its end), or enters again (the line moves behind whom it met), or gives up (it hands on): so no line is left
+//! behind somebody who neither holds nor waits. An edge goes from a line to its holders; whatever adds edges to somebody
+//! who waits (entering, moving behind whom a woken one met) looks for a circle over them.
+
+#[cfg(test)]
+mod tests;
+
+use super::wait::{Blocker, LockMode, LockOwner, Parker, Released, Wait, WaitKey, Waiter};
+use esker_format::TxnId;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Instant;
+
+type LineId = u64;
+
+struct Waiting {
+    owner: Arc<LockOwner>,
+    parker: Arc<Parker>,
+    key: WaitKey,
+    mode: LockMode,
+    reports: bool,
+    since: Instant,
+    /// Its place in the order of arrival, kept when it is woken and comes again.
+    arrival: u64,
+    /// None: it was woken, and has yet to look.
+    line: Option<LineId>,
+}
+
+struct Line {
+    key: WaitKey,
+    holders: Vec<Arc<LockOwner>>,
+    members: Members,
+}
+
+/// Waiters by arrival; apart, so that those who share are found without going over the others.
+#[derive(Default)]
+struct Members {
+    exclusive: BTreeMap<u64, TxnId>,
+    shared: BTreeMap<u64, TxnId>,
+    /// Must be told whom they wait for, so they are woken instead of moved. In any mode.
+    reporting: BTreeMap<u64, TxnId>,
+}
+
+impl Members {
+    fn of(&mut self, w: &Waiting) -> &mut BTreeMap<u64, TxnId> {
+        match w.mode {
+            _ if w.reports => &mut self.reporting,
+            LockMode::Shared => &mut self.shared,
+            LockMode::Exclusive => &mut self.exclusive,
+        }
+    }
+
+    fn len(&self) -> usize {
+        self.exclusive.len() + self.shared.len() + self.reporting.len()
+    }
+
+    fn first(&self) -> Option<TxnId> {
+        let firsts = [&self.exclusive, &self.shared, &self.reporting].into_iter().filter_map(|m| m.first_key_value());
+        firsts.min().map(|(_, txn)| *txn)
+    }
+
+    fn all(&self) -> impl Iterator<Item = TxnId> + '_ {
+        self.exclusive.values().chain(self.shared.values()).chain(self.reporting.values()).copied()
+    }
+
+    fn take(&mut self, other: Members) {
+        self.exclusive.extend(other.exclusive);
+        self.shared.extend(other.shared);
+        self.reporting.extend(other.reporting);
+    }
+}
+
+#[derive(Default)]
+pub(super) struct Graph {
+    waiting: HashMap<TxnId, Waiting>,
+    lines: HashMap<LineId, Line>,
+    /// The lines behind each holder.
+    behind: HashMap<TxnId, BTreeSet<LineId>>,
+    by_key: HashMap<WaitKey, Vec<LineId>>,
+    next_line: LineId,
+    arrivals: u64,
+    /// Waiters and holders that were touched: what waiting costs.
+    #[cfg(test)]
+    pub(super) steps: u64,
+}
+
+impl Graph {
+    fn step(&mut self) {
+        #[cfg(test)]
+        {
+            self.steps += 1;
+        }
+    }
+
+    /// Enters (again) a wait, which began `since`, behind `blockers`. False: that would close a circle; the wait is given
+    /// up.
+    pub(super) fn enter(&mut self, wait: &Wait<'_>, since: Instant, blockers: &[Blocker]) -> bool {
+        let Wait { owner, parker, key, mode, reports } = *wait;
+        let me = owner.txn;
+        // It may have woken by itself, and stand in a line still.
+        self.take_out(me);
+        let again = self.waiting.get(&me).map(|w| w.arrival);
+        let arrival = again.unwrap_or_else(|| {
+            self.arrivals += 1;
+            self.arrivals
+        });
+        let (owner, parker) = (owner.clone(), parker.clone());
+        self.waiting.insert(me, Waiting { owner, parker, key, mode, reports, since, arrival, line: None });
+        let line = self.line_behind(key, blockers);
+        self.join(line, me);
+        if self.circle(line).contains(&me) {
+            self.give_up(me, key);
+            return false;
+        }
+        if again.is_some() {
+            self.overtaken(me, key, line, blockers);
+        }
+        true
+    }
+
+    /// The line for `key` behind just these, made if there is none; a new one must be joined at once.
+    fn line_behind(&mut self, key: WaitKey, blockers: &[Blocker]) -> LineId {
+        let mut holders: Vec<Arc<LockOwner>> = Vec::with_capacity(blockers.len());
+        let mut known = HashSet::with_capacity(blockers.len());
+        for b in blockers.iter().filter(|b| known.insert(b.owner.txn)) {
+            holders.push(b.owner.clone());
+        }
+        let same =
+            |line: &Line| line.holders.len() == known.len() && line.holders.iter().all(|h| known.contains(&h.txn));
+        let ids = self.by_key.get(&key).into_iter().flatten();
+        if let Some(id) = ids.copied().find(|id| self.lines.get(id).is_some_and(same)) {
+            return id;
+        }
+        self.next_line += 1;
+        let id = self.next_line;
+        self.lines.insert(id, Line { key, holders: Vec::new(), members: Members::default() });
+        self.by_key.entry(key).or_default().push(id);
+        self.hold(id, &holders);
+        id
+    }
+
+    /// From now on the line stands behind these too.
+    fn hold(&mut self, id: LineId, holders: &[Arc<LockOwner>]) {
+        for holder in holders {
+            self.step();
+            if self.behind.entry(holder.txn).or_default().insert(id) {
+                holder.set_has_waiters(true);
+                if let Some(line) = self.lines.get_mut(&id) {
+                    line.holders.push(holder.clone());
+                }
+            }
+        }
+    }
+
+    /// The line no longer stands behind `holder`.
+    fn unhold(&mut self, id: LineId, holder: TxnId) {
+        self.step();
+        let Some(line) = self.lines.get_mut(&id) else { return };
+        let Some(at) = line.holders.iter().position(|h| h.txn == holder) else { return };
+        let holder = line.holders.swap_remove(at);
+        self.forget_behind(id, &holder);
+    }
+
+    fn forget_behind(&mut self, id: LineId, holder: &LockOwner) {
+        if let Some(lines) = self.behind.get_mut(&holder.txn) {
+            lines.remove(&id);
+            if lines.is_empty() {
+                self.behind.remove(&holder.txn);
+                holder.set_has_waiters(false);
+            }
+        }
+    }
+
+    fn join(&mut self, id: LineId, txn: TxnId) {
+        self.step();
+        if let (Some(line), Some(w)) = (self.lines.get_mut(&id), self.waiting.get_mut(&txn)) {
+            line.members.of(w).insert(w.arrival, txn);
+            w.line = Some(id);
+        }
+    }
+
+    /// Takes a waiter out of its line, if it stands in one; an emptied line goes.
+    fn take_out(&mut self, txn: TxnId) {
+        self.step();
+        let Some(w) = self.waiting.get_mut(&txn) else { return };
+        let Some(id) = w.line.take() else { return };
+        let Some(line) = self.lines.get_mut(&id) else { return };
+        line.members.of(w).remove(&w.arrival);
+        if line.members.len() == 0 {
+            self.remove_line(id);
+        }
+    }
+
+    fn remove_line(&mut self, id: LineId) -> Option<Members> {
+        let line = self.lines.remove(&id)?;
+        for holder in &line.holders {
+            self.step();
+            self.forget_behind(id, holder);
+        }
+        if let Some(ids) = self.by_key.get_mut(&line.key) {
+            ids.retain(|i| *i != id);
+            if ids.is_empty() {
+                self.by_key.remove(&line.key);
+            }
+        }
+        Some(line.members)
+    }
+
+    fn wake(&mut self, txn: TxnId) {
+        self.take_out(txn);
+        if let Some(w) = self.waiting.get(&txn) {
+            w.parker.unpark();
+        }
+    }
+
+    /// Those in the line for whom the line waits, over any number of steps: each closes a circle. Goes over each line
+    /// once.
+    fn circle(&mut self, start: LineId) -> Vec<TxnId> {
+        let (mut seen, mut todo, mut found) = (HashSet::from([start]), vec![start], Vec::new());
+        while let Some(id) = todo.pop() {
+            let holders = self.lines.get(&id).map_or(&[][..], |line| &line.holders);
+            #[cfg(test)]
+            {
+                self.steps += holders.len() as u64;
+            }
+            for holder in holders {
+                let Some(line) = self.waiting.get(&holder.txn).and_then(|w| w.line) else { continue };
+                if line == start {
+                    found.push(holder.txn);
+                }
+                if seen.insert(line) {
+                    todo.push(line);
+                }
+            }
+        }
+        found
+    }
+
+    /// The lines for `key` behind `holder`.
+    fn lines_of(&self, key: WaitKey, holder: TxnId) -> Vec<LineId> {
+        let Some(behind) = self.behind.get(&holder) else { return Vec::new() };
+        self.by_key.get(&key).into_iter().flatten().copied().filter(|id| behind.contains(id)).collect()
+    }
+
+    /// Somebody took what `me` was woken for, and `me` stands in `line` again: who stood behind `me` moves there too,
+    /// but for those who must, or might as well, look for themselves.
+    fn overtaken(&mut self, me: TxnId, key: WaitKey, mut line: LineId, blockers: &[Blocker]) {
+        let mut moved = false;
+        for old in self.lines_of(key, me) {
+            self.unhold(old, me);
+            let Some(stood) = self.lines.get(&old) else { continue };
+            let alike = matches!(stood.key, WaitKey::Row(..));
+            let shared = blockers.iter().all(|b| !b.exclusive);
+            let members = &stood.members;
+            let look: Vec<TxnId> = match alike {
+                // Behind whom one has to wait for a range depends on the range.
+                false => members.all().collect(),
+                true => members.reporting.values().chain(members.shared.values().filter(|_| shared)).copied().collect(),
+            };
+            look.into_iter().for_each(|txn| self.wake(txn));
+            // Nobody waits for itself: one that shares the row and wants it alone.
+            for b in blockers {
+                if self.waiting.get(&b.owner.txn).is_some_and(|w| w.line == Some(old)) {
+                    self.wake(b.owner.txn);
+                }
+            }
+            if self.lines.contains_key(&old) {
+                line = self.merge(line, old);
+                moved = true;
+            }
+        }
+        if moved {
+            // They find the circle themselves when they enter again.
+            for txn in self.circle(line) {
+                self.wake(txn);
+            }
+        }
+    }
+
+    /// Puts all of `old` behind the holders of `line`: one line, whose id is given back. The fewer move to the more.
+    fn merge(&mut self, line: LineId, old: LineId) -> LineId {
+        let len = |id| self.lines.get(&id).map_or(0, |l: &Line| l.members.len());
+        let (into, from) = if len(line) >= len(old) { (line, old) } else { (old, line) };
+        let holders = self.lines.get(&line).map_or_else(Vec::new, |l| l.holders.clone());
+        let stale = self.lines.get(&into).map_or_else(Vec::new, |l| l.holders.clone());
+        let members = self.remove_line(from).unwrap_or_default();
+        for txn in members.all() {
+            self.step();
+            if let Some(w) = self.waiting.get_mut(&txn) {
+                w.line = Some(into);
+            }
+        }
+        if let Some(line) = self.lines.get_mut(&into) {
+            line.members.take(members);
+        }
+        if into == old {
+            stale.iter().for_each(|h| self.unhold(into, h.txn));
+            self.hold(into, &holders);
+        }
+        into
+    }
+
+    /// `holder` no longer stands before the line: its first are woken, and the others stand behind those.
+    fn hand_on(&mut self, id: LineId, holder: TxnId) {
+        self.unhold(id, holder);
+        let Some(line) = self.lines.get(&id) else { return };
+        let Some(first) = line.members.first().and_then(|txn| self.waiting.get(&txn)) else { return };
+        let shares = first.mode == LockMode::Shared;
+        let mut woken = vec![first.owner.clone()];
+        let mut others = Vec::new();
+        let together = line.members.shared.values().filter(|_| shares);
+        for w in together.chain(line.members.reporting.values()).filter_map(|txn| self.waiting.get(txn)) {
+            if w.owner.txn == woken[0].txn {
+                continue;
+            }
+            match shares && w.mode == LockMode::Shared {
+                true => woken.push(w.owner.clone()),
+                false => others.push(w.owner.txn),
+            }
+        }
+        // Before the first goes, or the line might be empty and without holders in between.
+        self.hold(id, &woken);
+        for txn in woken.iter().map(|w| w.txn).chain(others) {
+            self.wake(txn);
+        }
+    }
+
+    /// Ends a wait that was granted: who stands behind `me` now waits for what it holds.
+    pub(super) fn granted(&mut self, me: TxnId) {
+        self.take_out(me);
+        self.waiting.remove(&me);
+    }
+
+    /// Ends a wait that was not granted: who stood behind `me` for it is not to wait for `me` any more.
+    pub(super) fn give_up(&mut self, me: TxnId, key: WaitKey) {
+        self.granted(me);
+        for id in self.lines_of(key, me) {
+            self.hand_on(id, me);
+        }
+    }
+
+    /// `owner` let go of something.
+    pub(super) fn released(&mut self, owner: TxnId, released: Released) {
+        let ids: Vec<LineId> = match released {
+            Released::Row(tree, row) => {
+                let mut ids = self.lines_of(WaitKey::Row(tree, row), owner);
+                ids.extend(self.lines_of(WaitKey::Range(tree), owner));
+                ids
+            }
+            Released::All | Released::Tree(_) => {
+                let concerns = |id: &LineId| self.lines.get(id).is_some_and(|line| released.concerns(line.key));
+                self.behind.get(&owner).into_iter().flatten().copied().filter(concerns).collect()
+            }
+        };
+        for id in ids {
+            self.hand_on(id, owner);
+        }
+    }
+
+    /// Who waits now, and for whom.
+    pub(super) fn list(&self) -> Vec<Waiter> {
+        let holders = |w: &Waiting| w.line.and_then(|id| self.lines.get(&id)).map_or(&[][..], |line| &line.holders);
+        let waiter = |(txn, w): (&TxnId, &Waiting)| Waiter {
+            txn: *txn,
+            key: w.key,
+            since: w.since,
+            blockers: holders(w).iter().map(|h| h.txn).collect(),
+        };
+        self.waiting.iter().map(waiter).collect()
+    }
+
+    #[cfg(test)]
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    #[cfg(test)]
+    /// Is everything as the invariants say?
+    pub(super) fn check(&self) {
+        for (id, line) in &self.lines {
+            assert!(line.members.len() > 0 && !line.holders.is_empty());
+            assert!(self.by_key[&line.key].contains(id));
+            assert!(line.holders.iter().all(|h| self.behind[&h.txn].contains(id)));
+            for txn in line.members.all() {
+                assert_eq!((self.waiting[&txn].line, self.waiting[&txn].key), (Some(*id), line.key));
+                assert!(line.holders.iter().all(|h| h.txn != txn), "it waits for itself");
+            }
+        }
+        let listed: usize = self.by_key.values().map(Vec::len).sum();
+        let behind: usize = self.behind.values().map(BTreeSet::len).sum();
+        let holders: usize = self.lines.values().map(|l| l.holders.len()).sum();
+        let members: usize = self.lines.values().map(|l| l.members.len()).sum();
+        let standing = self.waiting.values().filter(|w| w.line.is_some()).count();
+        assert_eq!((listed, behind, members), (self.lines.len(), holders, standing));
+    }
+}
