@@ -174,7 +174,7 @@ impl Session {
         let Some(txn) = self.txn.as_deref() else { return };
         let activity = &txn.state.locks.activity;
         activity.rows_changed.store(txn.next_ordinal - 1, Ordering::Relaxed);
-        activity.redo_bytes.store(txn.redo.len() as u64, Ordering::Relaxed);
+        activity.redo_bytes.store(txn.redo_bytes() as u64, Ordering::Relaxed);
         activity.idle_since_us.store(if in_statement { 0 } else { now_us() }, Ordering::Relaxed);
     }
 }

@@ -321,9 +321,10 @@ impl Core {
         let last = self.signals.merged.lock().clone();
         let first = tables.partition_point(|(name, ..)| *name <= last);
         tables.rotate_left(first);
+        let horizon = self.views.horizon();
         let mut error = None;
         for (name, table, tree) in tables {
-            if !self.wants_merge(&tree) {
+            if !self.wants_merge(&tree, horizon) {
                 continue;
             }
             match self.merge_once(&table, &tree, false) {

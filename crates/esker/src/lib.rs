@@ -86,6 +86,7 @@ mod run;
 mod run_writer;
 mod session;
 mod status;
+mod sync;
 mod table;
 #[cfg(test)]
 mod testing;

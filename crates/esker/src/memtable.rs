@@ -4,14 +4,18 @@
 //! before it is linked; versions of one row are linked in the order in which their writers held the row's lock (only
 //! [`Memtable::carry`] links below). Any thread may read and insert at once; inserting is lock-free (the insert-only
 //! skip list of Herlihy and Shavit, The Art of Multiprocessor Programming, chapter 14, without its removal).
+//!
+//! Nodes and versions are followed in the arena by what belongs to them. A reference to one covers no more than its type
+//! says, so what follows is reached by the raw pointers that the arena gave, or is part of the type.
 
 use crate::arena::Arena;
+use crate::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use crate::sync::Mutex;
 use crate::txn::{order_if_visible, Aborted, VersionOrder, View, ABORTED, ACTIVE};
 use crate::Result;
 use esker_format::{Lsn, RowId, TxnId};
-use esker_trace::lock::Mutex;
 use std::mem::size_of;
-use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use std::ops::Deref;
 use std::sync::Arc;
 
 const MAX_HEIGHT: usize = 12;
@@ -44,25 +48,53 @@ impl TxnSlot {
     }
 }
 
-/// One version of one row. Its bytes follow it in the arena.
+/// One version of one row.
+#[repr(C)]
 pub(crate) struct Version {
-    older: AtomicPtr<Version>,
+    head: VersionHead,
+    packed: [u8],
+}
+
+/// A version but for its bytes: of one size, so that one word points to it.
+pub(crate) struct VersionHead {
+    older: AtomicPtr<VersionHead>,
     slot: *const TxnSlot,
     pub(crate) ordinal: u64,
     bytes: u32,
     pub(crate) tombstone: bool,
 }
 
+impl Deref for Version {
+    type Target = VersionHead;
+    fn deref(&self) -> &VersionHead {
+        &self.head
+    }
+}
+
+impl VersionHead {
+    /// The whole version.
+    ///
+    /// # Safety
+    /// `head` is null or what [`Memtable::new_version`] gave, published, in an arena that outlives `'a`.
+    unsafe fn version<'a>(head: *const VersionHead) -> Option<&'a Version> {
+        // SAFETY: `bytes` bytes were written right behind the head before it was published; the arena gives multiples of
+        // 8 bytes, so that the type's last padding is the allocation's, too.
+        unsafe {
+            let bytes = head.as_ref()?.bytes as usize;
+            (std::ptr::slice_from_raw_parts(head.cast::<u8>(), bytes) as *const Version).as_ref()
+        }
+    }
+}
+
 impl Version {
     /// The packed row; empty for a tombstone.
     pub(crate) fn packed(&self) -> &[u8] {
-        // SAFETY: `link` wrote `bytes` bytes right behind this version before publishing it.
-        unsafe { std::slice::from_raw_parts(std::ptr::from_ref(self).add(1).cast::<u8>(), self.bytes as usize) }
+        &self.packed
     }
 
     /// Bytes of memory that it takes, with its row's node.
     pub(crate) fn memory_bytes(&self) -> usize {
-        size_of::<Version>() + size_of::<Node>() + self.bytes as usize
+        std::mem::size_of_val(self) + size_of::<Node>()
     }
 
     pub(crate) fn slot(&self) -> &TxnSlot {
@@ -72,18 +104,27 @@ impl Version {
 }
 
 /// A row of the memtable.
+#[repr(C)]
 pub(crate) struct Node {
     pub(crate) row: RowId,
-    head: AtomicPtr<Version>,
+    head: AtomicPtr<VersionHead>,
     height: usize,
-    // `height` pointers follow.
+    /// The next node at level 0; those of the upper levels follow the node in the arena.
+    next: AtomicPtr<Node>,
 }
 
 impl Node {
-    fn next(&self, level: usize) -> &AtomicPtr<Node> {
-        debug_assert!(level < self.height);
-        // SAFETY: a node is allocated with `height` pointers behind it.
-        unsafe { &*std::ptr::from_ref(self).add(1).cast::<AtomicPtr<Node>>().add(level) }
+    /// The pointer to the next node at `level`.
+    ///
+    /// # Safety
+    /// `node` is what [`new_node`] gave, as a raw pointer ever since (one that was a reference covers level 0 alone), has
+    /// more than `level` levels, and its arena outlives `'a`.
+    unsafe fn next<'a>(node: *const Node, level: usize) -> &'a AtomicPtr<Node> {
+        // SAFETY: `height` pointers lie from `next` on, which is the last field.
+        unsafe {
+            debug_assert!(level < (*node).height);
+            &*std::ptr::addr_of!((*node).next).add(level)
+        }
     }
 
     /// Versions, newest first.
@@ -91,7 +132,7 @@ impl Node {
         let mut at = self.head.load(Ordering::Acquire);
         std::iter::from_fn(move || {
             // SAFETY: versions live as long as the arena, which outlives `&self`.
-            let v = unsafe { at.as_ref()? };
+            let v = unsafe { VersionHead::version(at)? };
             at = v.older.load(Ordering::Acquire);
             Some(v)
         })
@@ -123,7 +164,7 @@ unsafe impl Sync for Memtable {}
 
 impl Memtable {
     pub(crate) fn new(first_lsn: Lsn) -> Result<Arc<Self>> {
-        static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+        static NEXT_ID: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
         let arena = Arena::new();
         let head = new_node(&arena, RowId::ZERO, MAX_HEIGHT)?;
         Ok(Arc::new(Memtable {
@@ -264,12 +305,12 @@ impl Memtable {
         Ok(())
     }
 
-    fn new_version(&self, slot: *const TxnSlot, ordinal: u64, packed: Option<&[u8]>) -> Result<*mut Version> {
+    fn new_version(&self, slot: *const TxnSlot, ordinal: u64, packed: Option<&[u8]>) -> Result<*mut VersionHead> {
         let data = packed.unwrap_or(&[]);
-        let p = self.arena.allocate(size_of::<Version>() + data.len())?.cast::<Version>();
+        let p = self.arena.allocate(size_of::<VersionHead>() + data.len())?.cast::<VersionHead>();
         // SAFETY: fresh, aligned, large enough for the header and the bytes behind it.
         unsafe {
-            p.write(Version {
+            p.write(VersionHead {
                 older: AtomicPtr::new(std::ptr::null_mut()),
                 slot,
                 ordinal,
@@ -295,8 +336,8 @@ impl Memtable {
                 // SAFETY: nodes live as long as the arena; `fresh` is ours until level 0 links it, and upper links
                 // of a published node are only ever written here.
                 let linked = unsafe {
-                    (*fresh).next(level).store(after[level], Ordering::Relaxed);
-                    (*before[level]).next(level).compare_exchange(
+                    Node::next(fresh, level).store(after[level], Ordering::Relaxed);
+                    Node::next(before[level], level).compare_exchange(
                         after[level],
                         fresh.cast_mut(),
                         Ordering::AcqRel,
@@ -334,7 +375,7 @@ impl Memtable {
         for level in (0..MAX_HEIGHT).rev() {
             loop {
                 // SAFETY: nodes live as long as the arena.
-                let next = unsafe { (*at).next(level).load(Ordering::Acquire) };
+                let next = unsafe { Node::next(at, level).load(Ordering::Acquire) };
                 match unsafe { next.as_ref() } {
                     Some(n) if n.row < row => at = next,
                     n => {
@@ -357,7 +398,7 @@ impl Memtable {
         for level in (0..MAX_HEIGHT).rev() {
             loop {
                 // SAFETY: nodes live as long as the arena.
-                let next = unsafe { (*at).next(level).load(Ordering::Acquire) };
+                let next = unsafe { Node::next(at, level).load(Ordering::Acquire) };
                 match unsafe { next.as_ref() } {
                     Some(n) if n.row < row => at = next,
                     n if level == 0 => return n,
@@ -371,7 +412,7 @@ impl Memtable {
     /// The row after `node`, which is of this memtable.
     pub(crate) fn after<'a>(&'a self, node: &'a Node) -> Option<&'a Node> {
         // SAFETY: nodes live as long as the arena.
-        unsafe { node.next(0).load(Ordering::Acquire).as_ref() }
+        unsafe { node.next.load(Ordering::Acquire).as_ref() }
     }
 
     /// The newest version of a row that `view` sees (a tombstone counts), with its order.
@@ -399,12 +440,14 @@ fn height_of(row: RowId) -> usize {
 }
 
 fn new_node(arena: &Arena, row: RowId, height: usize) -> Result<*const Node> {
-    let p = arena.allocate(size_of::<Node>() + height * size_of::<AtomicPtr<Node>>())?.cast::<Node>();
+    let above = (height - 1) * size_of::<AtomicPtr<Node>>();
+    let p = arena.allocate(size_of::<Node>() + above)?.cast::<Node>();
     // SAFETY: fresh, aligned, large enough.
     unsafe {
-        p.write(Node { row, head: AtomicPtr::new(std::ptr::null_mut()), height });
-        for level in 0..height {
-            p.add(1).cast::<AtomicPtr<Node>>().add(level).write(AtomicPtr::new(std::ptr::null_mut()));
+        let none = || AtomicPtr::new(std::ptr::null_mut());
+        p.write(Node { row, head: AtomicPtr::new(std::ptr::null_mut()), height, next: none() });
+        for level in 1..height {
+            std::ptr::addr_of_mut!((*p).next).add(level).write(none());
         }
     }
     Ok(p)
@@ -456,12 +499,13 @@ mod tests {
     #[test]
     fn concurrent_inserts_keep_order_and_lose_nothing() {
         let m = Memtable::new(Lsn(1)).unwrap();
+        let each = if cfg!(miri) { 60 } else { 5000u64 };
         std::thread::scope(|s| {
             for t in 0..4u64 {
                 let m = &m;
                 s.spawn(move || {
                     let slot = m.new_slot(TxnId(t + 1)).unwrap();
-                    for i in 0..5000u64 {
+                    for i in 0..each {
                         let row = (i * 7919 + t * 13) % 20_011;
                         unsafe { m.put(RowId(row + 1), slot, i, Some(&row.to_le_bytes())).unwrap() };
                     }
@@ -477,7 +521,7 @@ mod tests {
             versions += n.versions().count();
             at = m.after(n);
         }
-        assert_eq!(versions, 20_000);
-        assert!(rows > 10_000);
+        assert_eq!(versions, 4 * each as usize);
+        assert!(rows > 2 * each);
     }
 }

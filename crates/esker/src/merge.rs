@@ -428,10 +428,10 @@ impl Input {
 }
 
 impl Core {
-    /// Does anything in the tree want merging?
-    pub(crate) fn wants_merge(&self, tree: &Tree) -> bool {
+    /// Does anything in the tree want merging, under a horizon of this round?
+    pub(crate) fn wants_merge(&self, tree: &Tree, horizon: CommitSeq) -> bool {
         let state = tree.snapshot();
-        state.marks.iter().any(|m| m.owner.is_none()) || !choose(&state, self.views.horizon()).is_empty()
+        state.marks.iter().any(|m| m.owner.is_none()) || !choose(&state, horizon).is_empty()
     }
 
     /// Merges everything in a table, and gives the space of what nobody sees back.

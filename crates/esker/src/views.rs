@@ -5,10 +5,10 @@
 //! registered view uses. The reader's store and the horizon's scan order each other by sequentially consistent
 //! accesses (Dekker): a reader publishes its slot, then checks that no horizon has passed it.
 
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::Mutex;
 use esker_format::CommitSeq;
-use esker_trace::lock::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 const NONE: u64 = u64::MAX;
 
@@ -31,7 +31,15 @@ impl ViewSlot {
 pub(crate) struct Views {
     visible: AtomicU64,
     horizon: AtomicU64,
-    slots: Mutex<Vec<Weak<ViewSlot>>>,
+    slots: Mutex<Vec<Arc<ViewSlot>>>,
+    /// How often all slots were looked at.
+    #[cfg(test)]
+    pub(crate) scans: std::sync::atomic::AtomicU64,
+}
+
+/// Has the slot a session still?
+fn in_use(slot: &Arc<ViewSlot>) -> bool {
+    Arc::strong_count(slot) > 1
 }
 
 impl Views {
@@ -40,14 +48,19 @@ impl Views {
             visible: AtomicU64::new(visible.0),
             horizon: AtomicU64::new(0),
             slots: Mutex::new("views.slots", Vec::new()),
+            #[cfg(test)]
+            scans: std::sync::atomic::AtomicU64::new(0),
         }
     }
 
     pub(crate) fn register(&self) -> Arc<ViewSlot> {
         let slot = Arc::new(ViewSlot(AtomicU64::new(NONE)));
         let mut slots = self.slots.lock();
-        slots.retain(|s| s.strong_count() > 0);
-        slots.push(Arc::downgrade(&slot));
+        if slots.len() == slots.capacity() {
+            // Before it would grow: a look at each, for as many sessions as there are places.
+            slots.retain(in_use);
+        }
+        slots.push(slot.clone());
         slot
     }
 
@@ -76,17 +89,20 @@ impl Views {
     }
 
     /// The oldest sequence that any view uses or will use: for a row, every version older than the newest one at or
-    /// before it is dead.
+    /// before it is dead. It looks at every session, twice: whoever asks for many tables asks once and passes it on.
+    ///
+    /// That is safe for as long as one likes: no open view is older, and none that opens will be, since whoever finds the
+    /// horizon beyond its sequence takes a newer one. A horizon of before only keeps more.
     pub(crate) fn horizon(&self) -> CommitSeq {
+        #[cfg(test)]
+        self.scans.fetch_add(1, Ordering::Relaxed);
         let mut slots = self.slots.lock();
-        slots.retain(|s| s.strong_count() > 0);
-        let oldest = |slots: &Vec<Weak<ViewSlot>>| {
-            slots.iter().filter_map(Weak::upgrade).map(|s| s.0.load(Ordering::SeqCst)).min().unwrap_or(NONE)
-        };
-        let candidate = self.visible.load(Ordering::SeqCst).min(oldest(&slots));
+        slots.retain(in_use);
+        let oldest = || slots.iter().map(|s| s.0.load(Ordering::SeqCst)).min().unwrap_or(NONE);
+        let candidate = self.visible.load(Ordering::SeqCst).min(oldest());
         self.horizon.fetch_max(candidate, Ordering::SeqCst);
         // A view that was opening at the same time either shows here or sees the horizon and takes a newer sequence.
-        CommitSeq(candidate.min(oldest(&slots)))
+        CommitSeq(candidate.min(oldest()))
     }
 }
 
@@ -107,5 +123,41 @@ mod tests {
         drop(b);
         v.publish(CommitSeq(12));
         assert_eq!(v.horizon(), CommitSeq(12));
+    }
+    /// Sessions that are gone keep nothing back, and leave no slot.
+    #[test]
+    fn slots_go_with_their_sessions() {
+        let v = Views::new(CommitSeq(5));
+        for _ in 0..1000 {
+            let slot = v.register();
+            v.open(&slot);
+            slot.clear();
+        }
+        assert!(v.slots.lock().len() < 10);
+        v.publish(CommitSeq(6));
+        assert_eq!(v.horizon(), CommitSeq(6));
+        assert!(v.slots.lock().is_empty());
+    }
+
+    /// A round over many tables looks at the sessions once, and once more for each merge it does.
+    #[test]
+    fn a_round_of_merging_asks_once() {
+        let (engine, table) = crate::testing::engine();
+        let def = crate::TableDef {
+            layout: esker_format::Layout::clone(table.layout()),
+            format: esker_format::RowFormat::Dynamic,
+            compression: esker_format::Compression::None,
+            temporary: false,
+            extra: vec![],
+        };
+        for n in 0..40 {
+            engine.create_table(&format!("t{n}"), &def).unwrap();
+            crate::testing::fill(&engine, &engine.open_table(&format!("t{n}")).unwrap(), 2);
+        }
+        engine.checkpoint().unwrap();
+        let scans = |engine: &crate::Engine| engine.core.views.scans.load(Ordering::Relaxed);
+        let before = scans(&engine);
+        assert!(!engine.core.merge_somewhere().unwrap());
+        assert_eq!(scans(&engine) - before, 1);
     }
 }
