@@ -291,7 +291,7 @@ pub unsafe extern "C" fn es_table_check(
 pub unsafe extern "C" fn es_table_optimize(table: *mut EsTable, error: *mut EsError) -> Status {
     // SAFETY: see the crate.
     let handle = unsafe { &*table };
-    let result = handle.guard.run(|| Ok(handle.engine.optimize(&handle.table)?));
+    let result = handle.guard.run(|| Ok(handle.engine.optimize(&handle.table, &mut |_, _| true)?));
     // SAFETY: see the crate.
     unsafe { report(result, error) }
 }

@@ -130,7 +130,7 @@ impl Sim {
         self.note(|| format!("optimize {name}"));
         let engine = self.engine()?;
         let table = engine.open_table(name).map_err(|e| Failure::new(format!("open table {name}: {e}")))?;
-        let answer = engine.optimize(&table);
+        let answer = engine.optimize(&table, &mut |_, _| true);
         match self.judge("optimize", answer, &[], false)? {
             Answer::Ok(()) => Ok(Flow::Go),
             _ => self.after_fault(),

@@ -260,8 +260,8 @@ impl Work {
     fn maintain(&self) -> Result<(), Failure> {
         while !self.done.load(Ordering::Acquire) {
             self.engine.checkpoint().map_err(said("checkpoint"))?;
-            self.engine.optimize(&self.accounts).map_err(said("optimize"))?;
-            self.engine.optimize(&self.events).map_err(said("optimize"))?;
+            self.engine.optimize(&self.accounts, &mut |_, _| true).map_err(said("optimize"))?;
+            self.engine.optimize(&self.events, &mut |_, _| true).map_err(said("optimize"))?;
             std::thread::yield_now();
         }
         Ok(())

@@ -164,9 +164,13 @@ impl Engine {
         self.core.settle_all()
     }
 
-    /// Merges all runs of a table and purges what no view needs.
-    pub fn optimize(&self, table: &Table) -> Result<()> {
-        self.core.optimize(table)
+    /// Merges all runs of a table and purges what no view needs. `progress` gets blocks done and blocks there are, both
+    /// zero while it waits for another merge; false stops it.
+    ///
+    /// # Errors
+    /// [`Error::Interrupted`] if `progress` said so.
+    pub fn optimize(&self, table: &Table, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<()> {
+        self.core.optimize(table, progress)
     }
 
     /// Reads and verifies every block of a table. `progress` gets blocks done and blocks there are; false stops.

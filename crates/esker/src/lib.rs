@@ -89,6 +89,8 @@ mod status;
 mod sync;
 mod table;
 #[cfg(test)]
+mod test_tables;
+#[cfg(test)]
 mod testing;
 mod tree;
 mod txn;

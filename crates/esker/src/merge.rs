@@ -13,8 +13,8 @@ use crate::tree::{RangeMark, RunHandle, Tree, TreeState};
 use crate::{Error, Result};
 use esker_format::{CommitSeq, Record, RowId, VersionTag};
 use esker_trace::counters::{count, Counter};
-use std::sync::atomic::Ordering;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// More small runs than this beside each other are joined.
 const MOST_SMALL_RUNS: usize = 8;
@@ -26,11 +26,31 @@ const OVERLAY_SHARE: u64 = 5;
 const MOST_LAYERS: usize = 6;
 /// A merge's output run is closed at this size, in bytes.
 const RUN_BYTES: u64 = 1 << 30;
+/// Whoever waits for another merge looks this often whether it is still wanted.
+const POLL: Duration = Duration::from_millis(20);
 
 impl Core {
     /// Merges what most needs it in one tree; false if nothing does. `all`: everything into one sequence of runs.
     pub(crate) fn merge_once(&self, table: &Table, tree: &Arc<Tree>, all: bool) -> Result<bool> {
-        let _merging = tree.merging.lock();
+        self.merge_step(table, tree, all, &mut |_, _| true)
+    }
+
+    /// As [`merge_once`](Self::merge_once), telling `progress` blocks done and blocks there are; false stops it.
+    fn merge_step(
+        &self,
+        table: &Table,
+        tree: &Arc<Tree>,
+        all: bool,
+        progress: &mut dyn FnMut(u64, u64) -> bool,
+    ) -> Result<bool> {
+        let _merging = loop {
+            // A merge in the background may hold it for long.
+            match tree.merging.try_lock() {
+                Some(guard) => break guard,
+                None if !progress(0, 0) => return Err(Error::Interrupted),
+                None => std::thread::sleep(POLL),
+            }
+        };
         self.check_writable()?;
         if self.drop_deleted(tree)? {
             return Ok(true);
@@ -41,7 +61,7 @@ impl Core {
         if inputs.is_empty() {
             return Ok(false);
         }
-        self.merge(table, tree, &state, &inputs)?;
+        self.merge(table, tree, &state, &inputs, progress)?;
         Ok(true)
     }
 
@@ -81,9 +101,16 @@ impl Core {
         Ok(false)
     }
 
-    fn merge(&self, table: &Table, tree: &Arc<Tree>, state: &TreeState, inputs: &[RunHandle]) -> Result<()> {
+    fn merge(
+        &self,
+        table: &Table,
+        tree: &Arc<Tree>,
+        state: &TreeState,
+        inputs: &[RunHandle],
+        progress: &mut dyn FnMut(u64, u64) -> bool,
+    ) -> Result<()> {
         let mut merge = Merge::new(self, table, tree, state, inputs);
-        let runs = match merge.run() {
+        let runs = match merge.run(progress) {
             Ok(()) => merge.done,
             Err(e) => {
                 self.discard(std::mem::take(&mut merge.done));
@@ -106,8 +133,7 @@ impl Core {
     fn replace(&self, tree: &Tree, old: &[RunHandle], fresh: Vec<Arc<Run>>) -> Result<()> {
         // No checkpoint between record and state: its manifest would name the old runs and its position pass the record.
         let _no_checkpoint = self.manifest_generation.lock();
-        let exists = self.tree_exists(tree.id);
-        if exists {
+        if self.tree_exists(tree.id) {
             let edit = Record::TreeEdit {
                 tree: tree.id,
                 add: fresh.iter().map(|r| run_entry(r, CommitSeq::ZERO, &[])).collect(),
@@ -127,6 +153,8 @@ impl Core {
             // Durable before the old files go.
             self.wal.wait_durable(appended.end)?;
         }
+        #[cfg(test)]
+        tests::before_the_state_changes();
         tree.edit(|s| {
             s.runs.retain(|h| !old.iter().any(|o| Arc::ptr_eq(&o.run, &h.run)));
             for run in fresh {
@@ -134,7 +162,8 @@ impl Core {
             }
         });
         self.discard(old.iter().map(|h| h.run.clone()).collect());
-        if !exists {
+        // After the edit: a DROP TABLE that came before it has not met the new runs.
+        if !self.tree_exists(tree.id) {
             self.empty(tree);
         }
         Ok(())
@@ -269,6 +298,8 @@ struct Merge<'a> {
     horizon: CommitSeq,
     writer: Option<RunWriter>,
     done: Vec<Arc<Run>>,
+    /// Blocks of the inputs: read so far, and in all.
+    blocks: (u64, u64),
 }
 
 struct Candidate {
@@ -292,24 +323,33 @@ impl<'a> Merge<'a> {
             horizon: core.views.horizon(),
             writer: None,
             done: Vec::new(),
+            blocks: (0, inputs.iter().map(|h| h.run.entries.len() as u64).sum()),
         }
     }
 
-    fn run(&mut self) -> Result<()> {
+    fn run(&mut self, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<()> {
         let (mut versions, mut packed) = (Vec::new(), Vec::new());
-        let mut rows = 0u64;
+        let mut told = 0;
         while let Some(row) = self.least()? {
+            if self.blocks.0 != told {
+                told = self.blocks.0;
+                let (done, total) = self.blocks;
+                if self.is_unwanted() || !progress(done, total) {
+                    return Err(Error::Interrupted);
+                }
+            }
             self.collect(row, &mut versions)?;
             versions.sort_by_key(|v: &Candidate| std::cmp::Reverse(v.order));
             versions.dedup_by_key(|v| v.order);
             self.keep(row, &versions, &mut packed)?;
             versions.clear();
-            rows += 1;
-            if rows % 4096 == 0 && self.core.signals.stopping() {
-                return Err(Error::Interrupted);
-            }
         }
         self.finish()
+    }
+
+    /// Is the engine being closed, or the table dropped or emptied?
+    fn is_unwanted(&self) -> bool {
+        self.core.signals.stopping() || self.table.is_dropped() || !Arc::ptr_eq(&self.table.tree(), self.tree)
     }
 
     /// Writes the versions of a row that somebody may still see.
@@ -364,7 +404,7 @@ impl<'a> Merge<'a> {
     fn least(&mut self) -> Result<Option<RowId>> {
         let mut least = None;
         for input in &mut self.inputs {
-            if let Some(row) = input.row()? {
+            if let Some(row) = input.row(&mut self.blocks.0)? {
                 if least.is_none_or(|l| row < l) {
                     least = Some(row);
                 }
@@ -375,7 +415,7 @@ impl<'a> Merge<'a> {
 
     fn collect(&mut self, row: RowId, versions: &mut Vec<Candidate>) -> Result<()> {
         for (i, input) in self.inputs.iter_mut().enumerate() {
-            while input.row()? == Some(row) {
+            while input.row(&mut self.blocks.0)? == Some(row) {
                 let Some(block) = input.block.clone() else {
                     break;
                 };
@@ -408,8 +448,8 @@ impl<'a> Merge<'a> {
 }
 
 impl Input {
-    /// The row it stands on; `None` at the end. Blocks are read past the cache.
-    fn row(&mut self) -> Result<Option<RowId>> {
+    /// The row it stands on; `None` at the end. Blocks are read past the cache, and counted.
+    fn row(&mut self, blocks: &mut u64) -> Result<Option<RowId>> {
         loop {
             if let Some(block) = &self.block {
                 if self.at < block.rows() {
@@ -423,6 +463,7 @@ impl Input {
                 return Ok(None);
             }
             self.block = Some(Arc::new(self.handle.run.read_block(self.index)?));
+            *blocks += 1;
         }
     }
 }
@@ -434,27 +475,36 @@ impl Core {
         state.marks.iter().any(|m| m.owner.is_none()) || !choose(&state, horizon).is_empty()
     }
 
-    /// Merges everything in a table, and gives the space of what nobody sees back.
-    pub(crate) fn optimize(&self, table: &Table) -> Result<()> {
+    /// Merges everything in a table, and gives the space of what nobody sees back. `progress` gets blocks done and
+    /// blocks there are in the merge under way; false stops it, and what was merged until then stays so.
+    pub(crate) fn optimize(&self, table: &Table, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<()> {
         let tree = table.tree();
         self.flush(table, &tree)?;
-        while self.merge_once(table, &tree, true)? {
+        loop {
+            let merged = match self.merge_step(table, &tree, true, progress) {
+                Err(Error::Interrupted) if !self.tree_exists(tree.id) => false,
+                merged => merged?,
+            };
             if !self.tree_exists(tree.id) {
                 return Err(Error::NoSuchTable(table.name()));
             }
+            if !merged {
+                return Ok(());
+            }
             let state = tree.snapshot();
             if choose_all(&state, self.views.horizon()).is_empty() || state.runs.iter().any(|h| h.owner.is_some()) {
-                break;
+                return Ok(());
             }
             // Views that keep old versions would make this go round for ever.
             if self.views.horizon() < self.views.visible_seq() {
-                break;
+                return Ok(());
+            }
+            if !progress(0, 0) {
+                return Err(Error::Interrupted);
             }
         }
-        tree.live_rows.store(
-            tree.snapshot().runs.iter().map(|h| (h.run.stats.rows - h.run.stats.tombstones) as i64).sum(),
-            Ordering::Relaxed,
-        );
-        Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

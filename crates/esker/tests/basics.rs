@@ -120,7 +120,7 @@ fn rows_survive_commit_flush_merge_and_reopen() {
                 let mut s = e.session();
                 assert_eq!(numbers(&mut s, &t), all, "after reopening");
                 s.commit().unwrap();
-                e.optimize(&t).unwrap();
+                e.optimize(&t, &mut |_, _| true).unwrap();
                 assert_eq!(numbers(&mut s, &t), all, "after optimize");
                 assert!(e.check(&t, &mut |_, _| true).unwrap().damages.is_empty());
             }
@@ -158,10 +158,10 @@ fn updates_and_deletes_small_and_large() {
         assert_eq!(numbers(&mut s, &t), want);
         s.commit().unwrap();
         e.checkpoint().unwrap();
-        e.optimize(&t).unwrap();
+        e.optimize(&t, &mut |_, _| true).unwrap();
         assert_eq!(numbers(&mut old, &t), (0..rows).collect::<Vec<_>>(), "old view after merge");
         old.commit().unwrap();
-        e.optimize(&t).unwrap();
+        e.optimize(&t, &mut |_, _| true).unwrap();
         assert_eq!(numbers(&mut s, &t), want);
         s.commit().unwrap();
         begin(&mut s);

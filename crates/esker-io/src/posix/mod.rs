@@ -139,7 +139,8 @@ impl Disk for PosixDisk {
     fn sync_dir(&self, path: &Path) -> Result<()> {
         accounting::sync_dir(|| {
             let folder = fs::File::open(path).map_err(|error| IoError::from_os("open folder", path, None, &error))?;
-            let failed = |error| IoError { kind: IoKind::Failed, ..IoError::from_os("sync folder", path, None, &error) };
+            let failed =
+                |error| IoError { kind: IoKind::Failed, ..IoError::from_os("sync folder", path, None, &error) };
             folder.sync_all().map_err(failed)
         })
     }
