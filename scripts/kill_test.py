@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 """kill_test.py: kill -9 of the real server under load, checked row by row after each restart.
 
-Several clients write single rows, many rows, INSERT ... SELECT, UPDATE, DELETE, transactions, savepoints, rollbacks;
-after each SIGKILL the server starts again and everything acknowledged must be there, nothing by half. It runs with the
-binlog off and on; with it, the tables must also equal what the binlog says.
+Several clients write single rows, many rows, INSERT ... SELECT, bulk updates and deletes of their own and of each other's
+rows, transactions over several tables, savepoints, rollbacks, XA; after each SIGKILL the server starts again and everything
+acknowledged must be there, nothing by half. It runs with the binlog off and on; with it, the tables must also equal what the
+binlog says. The settings are small, and it is a failure if no memtable was flushed, nothing merged, no manifest written, no
+run attached, no segment of the log recycled, or no deadlock found (eskerlib/crash.py).
 
     KILLS=3          kills per setting of the binlog
     CLIENTS=6        clients
@@ -19,84 +21,82 @@ import threading
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from eskerlib import binlog, crash, env, server, show  # noqa: E402
+from eskerlib import binlog, crash, env, load, server, show  # noqa: E402
 from eskerlib.client import Lost, SqlError  # noqa: E402
+
+
+def one_life(s, writers, reach, moments, life):
+    """A crash after some load, and the restart; the words that describe it. life: 'last' or ''."""
+    for w in writers:
+        w.start()
+    c = s.connect()
+    when = crash.until_the_moment(c, writers, reach, moments, 0.3, 3.0, life == "last")
+    s.kill()
+    c.close()
+    writers[0].stop_event.set()
+    for w in writers:
+        w.join(130)
+    if moments.random() < 0.2:  # and once more, during recovery
+        try:
+            s.start(wait_s=moments.uniform(0.05, 0.4))
+        except RuntimeError:
+            pass
+        s.kill()
+    begin = time.monotonic()
+    s.start()
+    restart = time.monotonic() - begin
+    if moments.random() < 0.2:  # what recovery made must survive, too: what is prepared, and what it wrote
+        time.sleep(moments.uniform(0, 0.5))
+        s.kill()
+        s.start()
+    return f"after {when}: {sum(w.acknowledged for w in writers)} acknowledged, restart {restart:.2f} s"
 
 
 def one_setting(engine, with_binlog, kills, clients, seed):
     """All kills with the binlog on or off; the number of problems."""
-    settings = server.small_settings()
-    if with_binlog:
-        settings.update(log_bin="binlog", binlog_format="ROW", sync_binlog=1, server_id=1)
-    if os.environ.get("CANARY"):
-        settings.update(innodb_flush_log_at_trx_commit=0, esker_flush_log_at_trx_commit=0)
     name = "kill-binlog" if with_binlog else "kill"
-    s = server.Server(name, settings, [engine])
+    s = server.Server(name, crash.settings(with_binlog, os.environ.get("CANARY")), [engine])
     s.create(fresh=True)
     s.start()
     c = s.connect()
-    crash.create(c, engine)
+    load.create(c, engine, clients)
     c.close()
-    moments, total, bad, writers = random.Random(seed), 0, 0, []
+    moments, reach, total, problems, writers = random.Random(seed), crash.Reach(engine), 0, [], []
     for number in range(1, kills + 1):
-        stop = threading.Event()
-        old = {w.number: w for w in writers}
-        writers = []
-        for n in range(1, clients + 1):
-            w = crash.Writer(n, s, stop, seed + number, 4000 if with_binlog else 20000)
-            if n in old:
-                w.model, w.bulk, w.next_batch = old[n].model, old[n].bulk, old[n].next_batch
-            writers.append(w)
+        stop, old = threading.Event(), {w.number: w for w in writers}
+        writers = [load.Writer(n, s, stop, seed + number, 8000 if with_binlog else 20000, crash.left_out(with_binlog)) for n in range(1, clients + 1)]
         for w in writers:
-            w.start()
-        seconds = moments.uniform(0.3, 3.0)
-        crash.wait_seconds(writers, seconds)
-        s.kill()
-        stop.set()
-        for w in writers:
-            w.join(130)
-        if moments.random() < 0.2:  # and once more, during recovery
-            try:
-                s.start(wait_s=moments.uniform(0.05, 0.4))
-            except RuntimeError:
-                pass
-            s.kill()
-        begin = time.monotonic()
-        s.start()
-        restart = time.monotonic() - begin
+            if w.number in old:
+                w.succeed(old[w.number])
+        said = one_life(s, writers, reach, moments, "last" if number == kills else "")
         c = s.connect("crash")
-        problems, looked = crash.check(c, writers)
+        problems, looked = crash.check(c, writers, moments)
         if with_binlog and not problems:
-            problems += binlog.compare(s, c, "crash", ["rows_", "bulk", "accounts"])
-        done = sum(w.acknowledged for w in writers)
-        total += done
-        show.say(f"{engine}, binlog {'on' if with_binlog else 'off'}, kill {number} of {kills} after {seconds:.2f} s: {done} acknowledged, "
-                 f"{looked:,} rows looked at, restart {restart:.2f} s" + ("" if not problems else f", {len(problems)} PROBLEMS"))
-        for p in problems[:20]:
-            print(f"  PROBLEM: {p}", flush=True)
-        bad += len(problems)
-        if number % 10 == 0 or looked > 400_000:  # keep the tables small, so that the check stays quick
+            problems += binlog.compare(s, c, "crash", load.tables(clients))
+        total += sum(w.acknowledged for w in writers)
+        show.say(f"{engine}, binlog {'on' if with_binlog else 'off'}, kill {number} of {kills} {said}, {looked:,} rows looked at"
+                 + ("" if not problems else f", {len(problems)} PROBLEMS"))
+        if problems:
+            break
+        if number % 10 == 0 or looked > 600_000:
             if with_binlog:
                 c.query("RESET MASTER")
-            for table in ("rows_", "bulk", "accounts"):
-                c.query(f"TRUNCATE TABLE {table}")
-            c.query(f"INSERT INTO accounts SELECT seq, {crash.START} FROM seq_1_to_{crash.ACCOUNTS}")
-            for w in writers:
-                w.model, w.bulk = {}, {}
+            load.empty(c, writers)
         c.close()
-        if problems:
-            print(f"  files kept in {os.path.relpath(s.folder, env.ROOT)}/; again with: SEED={seed} scripts/kill_test.py", flush=True)
-            break
-    orderly = s.stop()
-    if not orderly:
-        print("  PROBLEM: the server did not stop in order after the test", flush=True)
-        bad += 1
-    if not bad:
-        s.remove()
+    if not problems:
+        show.say(f"reached: {reach}")
+        problems += reach.problems()
+    if not s.stop():
+        problems.append("the server did not stop in order after the test")
     if total == 0:
-        print("  PROBLEM: nothing was acknowledged, the test proved nothing", flush=True)
-        bad += 1
-    return bad
+        problems.append("nothing was acknowledged, the test proved nothing")
+    for p in problems[:20]:
+        print(f"  PROBLEM: {p}", flush=True)
+    if problems:
+        print(f"  files kept in {os.path.relpath(s.folder, env.ROOT)}/; again with: SEED={seed} scripts/kill_test.py", flush=True)
+    else:
+        s.remove()
+    return len(problems)
 
 
 def main():

@@ -2,8 +2,8 @@
 """powercut_test.py: the real server on a disk whose power is cut, checked row by row afterwards.
 
 The disk is scripts/tools/slowdisk.c (FUSE) under a loop device with ext4: on a cut, every 4 KiB block that was written
-but not flushed is kept or lost at random. Needs root, /dev/fuse and loop devices; says SKIPPED, with the reason, when
-they are not at hand.
+but not flushed is kept or lost at random. Needs root, /dev/fuse and loop devices; says SKIPPED, with the reason, on a
+machine without. Load, settings and check are those of kill_test.py, also what must have been reached.
 
     CUTS=1           power cuts
     CLIENTS=6  SEED=  CRASH_ENGINE=  BINLOG=off,on   as in kill_test.py; BINLOG alternates from cut to cut
@@ -20,7 +20,7 @@ import threading
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from eskerlib import binlog, crash, env, server, show  # noqa: E402
+from eskerlib import binlog, crash, env, load, server, show  # noqa: E402
 from eskerlib.client import Lost, SqlError  # noqa: E402
 
 FOLDER = os.path.join(env.VAR, "power")
@@ -28,7 +28,7 @@ SIZE = 3 << 30
 
 
 class Skip(Exception):
-    """Something that the test needs is not there."""
+    """What this machine cannot do; what is only not installed is a failure."""
 
 
 def run(*command, check=True):
@@ -50,19 +50,19 @@ class Disk:
 
     def build(self):
         """Compile the tool and make an empty file system."""
-        for need, why in (("/dev/fuse", "no /dev/fuse"), ("/dev/loop-control", "no loop devices")):
+        for need, why in (("/dev/fuse", "use FUSE: there is no /dev/fuse"), ("/dev/loop-control", "make loop devices")):
             if not os.path.exists(need):
                 raise Skip(why)
         if os.getuid() != 0:
-            raise Skip("needs root to mount")
+            raise Skip("mount: that needs root")
         for tool in ("cc", "pkg-config", "losetup", "mkfs.ext4", "fusermount3"):
             if not shutil.which(tool) and not os.path.exists(f"/sbin/{tool}"):
-                raise Skip(f"{tool} is not installed")
+                raise RuntimeError(f"{tool} is not installed; run 'make setup'")
         source = os.path.join(env.ROOT, "scripts", "tools", "slowdisk.c")
         try:
             flags = run("pkg-config", "fuse3", "--cflags", "--libs").split()
         except RuntimeError as e:
-            raise Skip("libfuse3-dev is not installed") from e
+            raise RuntimeError("libfuse3-dev is not installed; run 'make setup'") from e
         run("cc", "-O2", "-o", self.tool, source, *flags, "-lpthread")
         for folder in (self.fuse, self.mount):
             os.makedirs(folder, exist_ok=True)
@@ -78,19 +78,19 @@ class Disk:
         end = time.monotonic() + 10
         while not os.path.exists(os.path.join(self.fuse, "disk")):
             if self.process.poll() is not None or time.monotonic() > end:
-                raise Skip("FUSE does not work here (" + open(os.path.join(FOLDER, "slowdisk.log")).read().strip()[-200:] + ")")
+                raise Skip("use FUSE (" + open(os.path.join(FOLDER, "slowdisk.log")).read().strip()[-200:] + ")")
             time.sleep(0.02)
         try:
             self.loop = run("losetup", "--direct-io=on", "--find", "--show", os.path.join(self.fuse, "disk"))
         except RuntimeError as e:
-            raise Skip(f"loop devices do not work here ({e})") from e
+            raise Skip(f"use loop devices ({e})") from e
         if fresh:
             run("mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0,nodiscard", self.loop)
         try:
             run("mount", "-t", "ext4", self.loop, self.mount)
         except RuntimeError as e:
             if fresh:
-                raise Skip(f"cannot mount ext4 from a loop device here ({e})") from e
+                raise Skip(f"mount ext4 from a loop device ({e})") from e
             raise
 
     def cut(self):
@@ -128,14 +128,10 @@ class Disk:
             self.process = None
 
 
-def one_cut(disk, engine, with_binlog, clients, seed):
+def one_cut(disk, engine, with_binlog, clients, seed, reach, last):
     """A new file system, a server on it, a cut, a check; the number of problems."""
-    settings = server.small_settings()
+    settings = crash.settings(with_binlog, os.environ.get("CANARY"))
     settings.update(innodb_flush_method="fsync", innodb_use_native_aio=0, aria_checkpoint_interval=0)
-    if with_binlog:
-        settings.update(log_bin="binlog", binlog_format="ROW", sync_binlog=1, server_id=1)
-    if os.environ.get("CANARY"):
-        settings.update(innodb_flush_log_at_trx_commit=0, esker_flush_log_at_trx_commit=0)
     disk.up(fresh=True, seed=seed)
     s = server.Server("power", settings, [engine], folder=FOLDER)
     s.data = os.path.join(disk.mount, "data")
@@ -144,20 +140,19 @@ def one_cut(disk, engine, with_binlog, clients, seed):
         s.create()
         s.start()
         c = s.connect()
-        crash.create(c, engine)
-        c.close()
+        load.create(c, engine, clients)
         run("sync", "-f", disk.mount)
         stop = threading.Event()
-        writers = [crash.Writer(n, s, stop, seed, 4000 if with_binlog else 20000) for n in range(1, clients + 1)]
+        writers = [load.Writer(n, s, stop, seed, 8000 if with_binlog else 20000, crash.left_out(with_binlog)) for n in range(1, clients + 1)]
         for w in writers:
             w.start()
-        seconds = moments.uniform(1.0, 5.0)
-        crash.wait_seconds(writers, seconds)
+        when = crash.until_the_moment(c, writers, reach, moments, 1.0, 5.0, last)
         early = [w.problem for w in writers if w.problem]
         # From the cut on the disk answers no flush, so nothing more can be acknowledged.
         lost = disk.cut()
         time.sleep(0.2)
         s.kill()
+        c.close()
         stop.set()
         for w in writers:
             w.join(130)
@@ -169,13 +164,13 @@ def one_cut(disk, engine, with_binlog, clients, seed):
         s.start()
         restart = time.monotonic() - begin
         c = s.connect("crash")
-        problems, looked = crash.check(c, writers)
+        problems, looked = crash.check(c, writers, moments)
         problems += early
         if with_binlog and not problems:
-            problems += binlog.compare(s, c, "crash", ["rows_", "bulk", "accounts"])
+            problems += binlog.compare(s, c, "crash", load.tables(clients))
         c.close()
         done = sum(w.acknowledged for w in writers)
-        show.say(f"{engine}, binlog {'on' if with_binlog else 'off'}, power cut after {seconds:.2f} s ({lost}): {done} acknowledged, "
+        show.say(f"{engine}, binlog {'on' if with_binlog else 'off'}, power cut after {when} ({lost}): {done} acknowledged, "
                  f"{looked:,} rows looked at, restart {restart:.2f} s" + ("" if not problems else f", {len(problems)} PROBLEMS"))
         for p in problems[:20]:
             print(f"  PROBLEM: {p}", flush=True)
@@ -196,17 +191,22 @@ def main():
     cuts, clients = env.number("CUTS", 1), env.number("CLIENTS", 6)
     seed = env.number("SEED", int(time.time()) % 1000000, least=0)
     binlogs = env.names("BINLOG", ["off", "on"], ["off", "on"])
+    reach = crash.Reach(engine)
     shutil.rmtree(FOLDER, ignore_errors=True)
     os.makedirs(FOLDER)
     disk, bad = Disk(env.number("FLUSH_US", 300, least=0)), 0
     try:
         disk.build()
         for number in range(cuts):
-            bad += one_cut(disk, engine, binlogs[number % len(binlogs)] == "on", clients, seed + 2 * number)
+            bad += one_cut(disk, engine, binlogs[number % len(binlogs)] == "on", clients, seed + 2 * number, reach, number == cuts - 1)
             if bad:
                 break
+        show.say(f"reached: {reach}")
+        for problem in [] if bad else reach.problems():
+            print(f"  PROBLEM: {problem}", flush=True)
+            bad += 1
     except Skip as e:
-        print(f"power cut: SKIPPED: {e}")
+        print(f"power cut: SKIPPED: this machine cannot {e}")
         sys.exit(77)
     except (RuntimeError, SqlError, Lost) as e:
         print(f"  PROBLEM: {e}")

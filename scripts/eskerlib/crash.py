@@ -1,200 +1,196 @@
-"""Clients that write while the server is killed, and the check of what must be there afterwards.
-
-Each client owns a model of its own rows. A statement (or a transaction) that was acknowledged is in the model; the one
-that was under way when the connection broke is remembered as 'perhaps': afterwards it must be there wholly or not at
-all. A table of accounts, between which all clients move money, must keep its sum.
-"""
-import hashlib
-import random
-import threading
+"""What kill_test.py and powercut_test.py share: the server's settings, the moment of the crash, what the load must have
+reached before it, and the check of what must be there afterwards. The load is load.py's."""
 import time
 
-from .client import Lost, SqlError
+from . import server
+from .load import ACCOUNTS, GROUP_ROWS, GROUPS, START, Model, payload
 
-ACCOUNTS, START = 40, 1000
-RETRY = {1205, 1213, 1020}  # lock wait timeout, deadlock, row changed since the view was opened
-
-
-def payload(client, batch, k, version=0):
-    """What a row must hold: derived from its place, so that any mix-up shows."""
-    return hashlib.md5(f"{client}/{batch}/{k}/{version}".encode()).hexdigest()
+# Without these the test has not seen what production sees. Names of status variables, summed over all lives of the server.
+REACH = ("flushes", "merges", "checkpoints", "runs_attached", "wal_segments_recycled", "deadlocks")
+LONGEST_S = 60  # of the last life, while something is not reached
 
 
-def create(connection, engine, db="crash"):
-    """The tables."""
-    connection.query(f"CREATE DATABASE IF NOT EXISTS {db}")
-    connection.query(f"USE {db}")
-    for table in ("rows_", "bulk", "accounts"):
-        connection.query(f"DROP TABLE IF EXISTS {db}.{table}")
-    connection.query(f"CREATE TABLE {db}.rows_ (client INT, batch INT, k INT, n INT, version INT, body CHAR(32)) ENGINE={engine} CHARSET=latin1")
-    connection.query(f"CREATE TABLE {db}.bulk (client INT, batch INT, k INT, n INT, body CHAR(32)) ENGINE={engine} CHARSET=latin1")
-    connection.query(f"CREATE TABLE {db}.accounts (id INT, balance INT) ENGINE={engine}")
-    connection.query(f"INSERT INTO {db}.accounts SELECT seq, {START} FROM seq_1_to_{ACCOUNTS}")
+def settings(with_binlog, canary):
+    """Everything small, so that seconds of load reach what hours do elsewhere."""
+    kib, mib = 1 << 10, 1 << 20
+    found = dict(server.small_settings(), esker_bulk_threshold=8 * kib, esker_bulk_buffer_size=256 * kib, esker_wal_segment_size=mib,
+                 esker_memory_limit=32 * mib, esker_recovery_target_seconds=1, esker_recovery_target_bytes=mib)
+    if with_binlog:
+        found.update(log_bin="binlog", binlog_format="ROW", sync_binlog=1, server_id=1)
+    if canary:
+        found.update(innodb_flush_log_at_trx_commit=0, esker_flush_log_at_trx_commit=0)
+    return found
 
 
-class Writer(threading.Thread):
-    """One client. model: {batch: (rows, version)} of rows_, bulk: {batch: rows}; perhaps: the model if the last one counts."""
+def left_out(with_binlog):
+    """Kinds of work that the server itself does not keep whole: a crash between an engine's XA PREPARE and the binlog's."""
+    return ("xa",) if with_binlog else ()
 
-    def __init__(self, number, server, stop, seed, bulk_rows, db="crash", kinds=None):
-        super().__init__(daemon=True)
-        self.number, self.server, self.stop_event, self.db = number, server, stop, db
-        self.random = random.Random(seed * 1000 + number)
-        self.model, self.bulk = {}, {}
-        self.perhaps = None  # (model, bulk) if what was under way took effect
-        self.next_batch, self.bulk_rows = 1, bulk_rows
-        self.acknowledged, self.retries, self.problem = 0, 0, None
-        self.kinds = kinds or ["single"] * 4 + ["multi"] * 3 + ["update", "delete", "transaction", "savepoint", "transfer", "transfer", "bulk", "undo"]
 
-    def run(self):
-        while not self.stop_event.is_set():
-            try:
-                connection = self.server.connect(self.db, timeout=120)
-            except (Lost, SqlError):
-                return
-            try:
-                while not self.stop_event.is_set():
-                    self.step(connection)
-            except Lost:
-                return
-            except SqlError as e:
-                if e.errno in (1053, 1317, 1927):  # shutting down
-                    return
-                self.problem = f"client {self.number}: {e}"
-                return
-            finally:
-                connection.close()
+def status(connection):
+    """Esker's counters by short name."""
+    rows = connection.query("SHOW GLOBAL STATUS LIKE 'Esker\\_%'").rows
+    return {name[len("Esker_"):].lower(): int(value) for name, value in rows if value.isdigit()}
 
-    def insert_sql(self, batch, n):
-        """One INSERT of n rows."""
-        values = ",".join(f"({self.number},{batch},{k},{n},0,'{payload(self.number, batch, k)}')" for k in range(n))
-        return f"INSERT INTO rows_ VALUES {values}"
 
-    def step(self, connection):
-        """One unit of work: its statements are run, then acknowledged in the model."""
-        kind, batch = self.random.choice(self.kinds), self.next_batch
-        model, bulk, statements, transaction = dict(self.model), dict(self.bulk), [], False
-        existing = sorted(model) if model else []
-        if kind in ("update", "delete") and not existing:
-            kind = "multi"
-        if kind == "single":
-            statements, model[batch] = [self.insert_sql(batch, 1)], (1, 0)
-        elif kind == "multi":
-            n = self.random.randint(2, 60)
-            statements, model[batch] = [self.insert_sql(batch, n)], (n, 0)
-        elif kind == "update":
-            target = self.random.choice(existing)
-            n, version = model[target]
-            statements, model[target] = [self.update_sql(target, version + 1)], (n, version + 1)
-        elif kind == "delete":
-            target = self.random.choice(existing)
-            statements = [f"DELETE FROM rows_ WHERE client={self.number} AND batch={target}"]
-            del model[target]
-        elif kind in ("transaction", "savepoint"):
-            transaction, statements = True, []
-            for i in range(self.random.randint(2, 5)):
-                n = self.random.randint(1, 20)
-                statements.append(self.insert_sql(batch + i, n))
-                model[batch + i] = (n, 0)
-            self.next_batch += 5
-            if existing:
-                target = self.random.choice(existing)
-                n, version = model[target]
-                statements.append(self.update_sql(target, version + 1))
-                model[target] = (n, version + 1)
-            if kind == "savepoint":
-                statements += ["SAVEPOINT here", self.insert_sql(batch + 6, 7), f"DELETE FROM rows_ WHERE client={self.number}", "ROLLBACK TO SAVEPOINT here"]
-                self.next_batch += 2
-        elif kind == "transfer":
-            a, b, amount = self.random.randint(1, ACCOUNTS), self.random.randint(1, ACCOUNTS), self.random.randint(1, 50)
-            transaction = True
-            statements = [f"UPDATE accounts SET balance=balance-{amount} WHERE id={a}", f"UPDATE accounts SET balance=balance+{amount} WHERE id={b}"]
-        elif kind == "undo":
-            connection.query("BEGIN")
-            connection.query(self.insert_sql(batch, 30))
-            connection.query("ROLLBACK")
-            self.next_batch += 1
-            return
-        else:
-            n = self.bulk_rows
-            statements = [f"INSERT INTO bulk SELECT {self.number},{batch},seq,{n},MD5(CONCAT('{self.number}/{batch}/',seq)) FROM seq_1_to_{n}"]
-            bulk[batch] = n
-        self.next_batch += 1
-        while True:
-            self.perhaps = (model, bulk)
-            try:
-                if transaction:
-                    connection.query("BEGIN")
-                for sql in statements:
-                    connection.query(sql)
-                if transaction:
-                    connection.query("COMMIT")
+class Reach:
+    """Sums of the counters in REACH, read before each crash."""
+
+    def __init__(self, engine):
+        self.sums = dict.fromkeys(REACH, 0) if engine == "Esker" else {}
+
+    def missing(self, now):
+        """What is still nought, with what this life of the server has counted."""
+        return [name for name, total in self.sums.items() if total + now.get(name, 0) == 0]
+
+    def add(self, now):
+        """The last reading of this life."""
+        for name in self.sums:
+            self.sums[name] += now.get(name, 0)
+
+    def problems(self):
+        """What was never reached."""
+        return [f"Esker_{name} stayed 0: the test did not reach what it is for" for name in self.missing({})]
+
+    def __str__(self):
+        return ", ".join(f"{total} {name}" for name, total in self.sums.items())
+
+
+def alive(writers):
+    """Is it worth going on?"""
+    return not any(w.problem for w in writers) and any(w.is_alive() for w in writers)
+
+
+def until_the_moment(connection, writers, reach, moments, least_s, most_s, last):
+    """Lets them write up to the moment of the crash, and says what it was: some time, or just after something in the
+    background was done. The last life goes on until everything was reached."""
+    what = moments.choice(["time", "time", "flushes", "merges", "merges", "checkpoints", "runs_attached"])
+    pause_s, begin = moments.choice([0.0, moments.uniform(0, 0.02)]), time.monotonic()
+    least_s = moments.uniform(least_s, most_s)
+    most_s = least_s + (0 if what == "time" or not reach.sums else 2)
+    before, now = None, {}
+    while alive(writers):
+        now = status(connection) if reach.sums else {}
+        age = time.monotonic() - begin
+        if last and age < LONGEST_S and reach.missing(now):
+            before = None
+        elif age >= least_s:
+            before = now.get(what) if before is None else before
+            if age >= most_s or now.get(what) != before:
                 break
-            except SqlError as e:
-                if e.errno not in RETRY:
-                    raise
-                self.perhaps = None
-                connection.query("ROLLBACK")
-                self.retries += 1
-                if self.stop_event.is_set():
-                    return
-        self.model, self.bulk, self.perhaps = model, bulk, None
-        self.acknowledged += 1
-
-    def update_sql(self, batch, version):
-        """Every row of a batch to a new version, computed by the server."""
-        return (f"UPDATE rows_ SET version={version}, body=MD5(CONCAT(client,'/',batch,'/',k,'/',{version})) "
-                f"WHERE client={self.number} AND batch={batch}")
+        time.sleep(0.002 if before is not None else 0.02)
+    time.sleep(pause_s if what != "time" else 0)
+    reach.add(now)
+    return f"{time.monotonic() - begin:.2f} s" + ("" if what == "time" else f", after one of {what}")
 
 
-def check(connection, writers, db="crash"):
-    """Problems found (an empty list is what must come out), and how many rows were looked at."""
+# -- what must be there ---------------------------------------------------------------------------------------------------
+def decide(connection, writers, moments):
+    """Ends the XA transactions that were left prepared; problems where one is missing or not known."""
+    listed = {row[3] for row in connection.query("XA RECOVER").rows}
     problems = []
-    have, looked = {}, 0
+    for w in writers:
+        prepared, w.prepared = w.prepared, None
+        if prepared is None:
+            continue
+        if prepared.xid in listed:
+            listed.remove(prepared.xid)
+            verb = moments.choice(["COMMIT", "ROLLBACK"])
+            connection.query(f"XA {verb} '{prepared.xid}'")
+            if verb == "COMMIT":
+                w.model = prepared.after
+        elif prepared.said == "prepared":
+            problems.append(f"client {w.number}: XA transaction {prepared.xid} was prepared and is gone")
+        elif prepared.said == "commit":
+            w.model = prepared.after  # prepared was acknowledged, so only its commit can have ended it
+    return problems + [f"XA transaction {xid} is prepared and nobody began it, or it was ended" for xid in listed]
+
+
+def check(connection, writers, moments, db="crash"):
+    """Problems found (an empty list is what must come out), and how many rows were looked at."""
+    problems = decide(connection, writers, moments)
+    found = {w.number: Model() for w in writers}
+    looked = _rows(connection, db, found, problems) + sum(_bulk(connection, db, w.number, found[w.number], problems) for w in writers)
+    amounts = {}
+    for client, seq, account, group, amount in connection.query(f"SELECT client,seq,account,grp,amount FROM {db}.ledger").rows:
+        entries, key = found.setdefault(int(client), Model()).ledger, ("account", int(account)) if account != "0" else ("group", int(group))
+        if int(seq) in entries:
+            problems.append(f"ledger: client {client} entry {seq} is there twice")
+        entries[int(seq)] = (int(account), int(group), int(amount))
+        amounts[key] = amounts.get(key, 0) + int(amount)
+        looked += 1
+    looked += _common(connection, db, amounts, problems)
+    for w in writers:
+        if w.problem:
+            problems.append(w.problem)
+        got = found.pop(w.number)
+        if got != w.model and got != w.perhaps:
+            problems += list(_differences(w, got))
+        w.model, w.perhaps = got, None  # go on from what is there
+    problems += [f"there are rows of client {number}, whom nobody knows" for number in found]
+    return problems, looked
+
+
+def _rows(connection, db, found, problems):
+    looked, have = 0, {}
     for client, batch, k, n, version, body in connection.query(f"SELECT client,batch,k,n,version,body FROM {db}.rows_").rows:
         looked += 1
         client, batch, k, n, version = int(client), int(batch), int(k), int(n), int(version)
         if body != payload(client, batch, k, version):
             problems.append(f"rows_: client {client} batch {batch} row {k} version {version} holds foreign bytes '{body}'")
-        have.setdefault(client, {}).setdefault(batch, []).append((k, n, version))
-    found = {}
-    for client, batches in have.items():
-        found[client] = {}
-        for batch, rows in batches.items():
-            n, version = rows[0][1], rows[0][2]
-            if sorted(r[0] for r in rows) != list(range(n)) or any(r[1:] != (n, version) for r in rows):
-                problems.append(f"rows_: client {client} batch {batch}: half a statement: {len(rows)} of {n} rows, versions {sorted({r[2] for r in rows})}")
-            found[client][batch] = (n, version)
-    bulk = {}
-    for client, batch, count, n, low, high, sound in connection.query(
-            f"SELECT client,batch,COUNT(*),MAX(n),MIN(k),MAX(k),SUM(body=CONVERT(MD5(CONCAT(client,'/',batch,'/',k)) USING latin1)) FROM {db}.bulk GROUP BY client,batch").rows:
-        looked += int(count)
-        if not int(count) == int(n) == int(sound) == int(high) or low != "1":
-            problems.append(f"bulk: client {client} batch {batch}: {count} of {n} rows, {sound} of them sound")
-        bulk.setdefault(int(client), {})[int(batch)] = int(n)
-    for w in writers:
-        if w.problem:
-            problems.append(w.problem)
-        states = [(w.model, w.bulk)] + ([w.perhaps] if w.perhaps else [])
-        got = (found.get(w.number, {}), bulk.get(w.number, {}))
-        if got in states:
-            w.model, w.bulk, w.perhaps = got[0], got[1], None
-            continue
-        for name, now, was in (("rows_", got[0], w.model), ("bulk", got[1], w.bulk)):
-            lost = [b for b in was if b not in now]
-            extra = [b for b in now if b not in was]
-            other = [b for b in was if b in now and was[b] != now[b]]
-            if lost or extra or other:
-                problems.append(f"{name}: client {w.number}: acknowledged but not as it was: missing batches {lost[:8]}, unexpected {extra[:8]}, "
-                                f"changed {[(b, was[b], now[b]) for b in other[:8]]}" + (" (with one statement under way)" if w.perhaps else ""))
-        w.model, w.bulk, w.perhaps = got[0], got[1], None  # go on from what is there
-    count, total = connection.query(f"SELECT COUNT(*), SUM(balance) FROM {db}.accounts").rows[0]
-    if (int(count), int(total or 0)) != (ACCOUNTS, ACCOUNTS * START):
-        problems.append(f"accounts: {count} rows with the sum {total}, must be {ACCOUNTS} with {ACCOUNTS * START}")
-    return problems, looked
+        have.setdefault((client, batch), []).append((k, n, version))
+    for (client, batch), rows in have.items():
+        n, version = rows[0][1], rows[0][2]
+        if sorted(r[0] for r in rows) != list(range(n)) or any(r[1:] != (n, version) for r in rows):
+            problems.append(f"rows_: client {client} batch {batch}: half a statement: {len(rows)} of {n} rows, versions {sorted({r[2] for r in rows})}")
+        found.setdefault(client, Model()).rows[batch] = (n, version)
+    return looked
 
 
-def wait_seconds(writers, seconds):
-    """Let them write; ends early when one has a problem."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end and not any(w.problem for w in writers) and any(w.is_alive() for w in writers):
-        time.sleep(0.02)
+def _bulk(connection, db, client, found, problems):
+    looked = 0
+    sound = f"body=CONVERT(MD5(CONCAT('{client}/',batch,'/',k,'/',version)) USING latin1)"
+    for row in connection.query(f"SELECT batch,COUNT(*),COUNT(DISTINCT k),MIN(k),MAX(k),MIN(version),MAX(version),SUM({sound}) "
+                                f"FROM {db}.bulk_{client} GROUP BY batch").rows:
+        batch, count, different, low, high, old, new, good = map(int, row)
+        looked += count
+        if not count == different == high == good or low != 1 or old != new:
+            problems.append(f"bulk_{client}: batch {batch}: {count} rows from {low} to {high}, {different} of them different, "
+                            f"{good} sound, versions {old} to {new}")
+        found.bulk[batch] = (count, new)
+    return looked
+
+
+def _common(connection, db, amounts, problems):
+    """accounts and common, each row as the ledger says."""
+    rows = connection.query(f"SELECT id,balance FROM {db}.accounts").rows
+    balances = {int(i): int(b) for i, b in rows}
+    if len(rows) != len(balances):
+        problems.append(f"accounts: {len(rows)} rows with {len(balances)} ids")
+    wanted = {i: START + amounts.get(("account", i), 0) for i in range(1, ACCOUNTS + 1)}
+    for i in sorted(set(balances) | set(wanted)):
+        if balances.get(i) != wanted.get(i):
+            problems.append(f"accounts: account {i} holds {balances.get(i)}, the ledger says {wanted.get(i)}")
+    looked, groups = len(rows), set()
+    for row in connection.query(f"SELECT grp,COUNT(*),COUNT(DISTINCT k),MIN(k),MAX(k),MIN(hits),MAX(hits),"
+                                f"SUM(body=CONVERT(MD5(CONCAT(grp,'/',k,'/',hits)) USING latin1)) FROM {db}.common GROUP BY grp").rows:
+        group, count, different, low, high, least, most, good = map(int, row)
+        looked, hits = looked + count, amounts.get(("group", group), 0)
+        groups.add(group)
+        if (count, different, low, high, good) != (GROUP_ROWS, GROUP_ROWS, 1, GROUP_ROWS, GROUP_ROWS) or not least == most == hits:
+            problems.append(f"common: group {group}: {count} rows from {low} to {high}, {different} of them different, {good} sound, "
+                            f"hits from {least} to {most}, the ledger says {hits}")
+    problems += [f"common: group {group} is gone" for group in range(1, GROUPS + 1) if group not in groups]
+    return looked
+
+
+def _differences(w, got):
+    """Where neither the model nor what was under way is what was found."""
+    under_way = "" if w.perhaps is None else " (with something under way)"
+    for name, now, was in (("rows_", got.rows, w.model.rows), ("bulk", got.bulk, w.model.bulk), ("ledger", got.ledger, w.model.ledger)):
+        lost = [b for b in was if b not in now]
+        extra = [b for b in now if b not in was]
+        other = [(b, was[b], now[b]) for b in was if b in now and was[b] != now[b]]
+        if lost or extra or other:
+            yield (f"{name}: client {w.number}: not as acknowledged: missing {lost[:8]}, unexpected {[(b, now[b]) for b in extra[:8]]}, "
+                   f"changed {other[:8]}{under_way}")
