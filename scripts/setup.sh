@@ -8,13 +8,15 @@
 #   MARIADB_SRC=dir   an unpacked MariaDB source tree of the server's version (nothing is downloaded then)
 #   MARIADB_BIN=dir   prefix or bin directory of a MariaDB of your own (no server package is installed then)
 #   ESKER_MIRROR=url  Debian mirror for the source package (default http://deb.debian.org)
-#   FOR_TESTS=1       with what only tests need (a browser)
+#   FOR_TESTS=1       with what only tests need (a browser, cargo-fuzz)
 #   FORCE=1           look at everything again
 set -euo pipefail
 cd "$(dirname "$0")/.."
 ROOT=$PWD
 CACHE=${XDG_CACHE_HOME:-$HOME/.cache}/esker
 RUST_WANTED=1.85
+TOOLS_DIR=$CACHE/tools # programs that only tests need, built by cargo
+CARGO_FUZZ=0.13.2
 MIRROR=${ESKER_MIRROR:-http://deb.debian.org}
 
 say() { printf 'setup: %s\n' "$*"; }
@@ -33,10 +35,12 @@ check_rust() {
         die "rustc is $have, Esker needs $RUST_WANTED or later." "$how" "or, with rustup there already:  rustup update stable"
 }
 
+have_cargo_fuzz() { [ -x "$TOOLS_DIR/bin/cargo-fuzz" ] && [ "$("$TOOLS_DIR/bin/cargo-fuzz" --version)" = "cargo-fuzz $CARGO_FUZZ" ]; }
+
 # ---- is everything here already? -----------------------------------------------------------------------------------
 up_to_date() {
     [ -z "${FORCE:-}" ] && [ -r build/env.sh ] || return 1
-    [ -z "${FOR_TESTS:-}" ] || command -v chromium >/dev/null || return 1
+    [ -z "${FOR_TESTS:-}" ] || { command -v chromium >/dev/null && have_cargo_fuzz; } || return 1
     (
         want_src=${MARIADB_SRC:-} want_bin=${MARIADB_BIN:-}
         . build/env.sh
@@ -155,6 +159,11 @@ ASKED="${MARIADB_SRC:-}|${MARIADB_BIN:-}"
 
 TOOLS=$(missing build-essential pkg-config python3 dpkg-dev e2fsprogs libfuse3-dev fuse3 ${FOR_TESTS:+chromium})
 [ -z "$TOOLS" ] || apt_install $TOOLS
+if [ -n "${FOR_TESTS:-}" ] && ! have_cargo_fuzz; then
+    say "building cargo-fuzz $CARGO_FUZZ"
+    cargo install --quiet cargo-fuzz --version "$CARGO_FUZZ" --locked --root "$TOOLS_DIR" >build/cargo-fuzz.log 2>&1 ||
+        { tail -5 build/cargo-fuzz.log >&2; die "cargo-fuzz could not be built" "the whole output is in build/cargo-fuzz.log"; }
+fi
 
 if [ -n "${MARIADB_BIN:-}" ]; then
     SERVER=$(first "$MARIADB_BIN/mariadbd" "$MARIADB_BIN/sbin/mariadbd" "$MARIADB_BIN/bin/mariadbd" "$MARIADB_BIN/libexec/mariadbd" "$MARIADB_BIN/sql/mariadbd")

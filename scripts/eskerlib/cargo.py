@@ -1,0 +1,6 @@
+"""How Rust's tests are built: optimized like the plugin, with assertions and overflow checks, without link-time
+optimization, which each test program would pay for."""
+
+PROFILE = ["--profile", "checked", "--config", 'profile.checked.inherits="release"', "--config", "profile.checked.lto=false",
+           "--config", "profile.checked.codegen-units=16", "--config", "profile.checked.incremental=false",
+           "--config", "profile.checked.debug-assertions=true", "--config", "profile.checked.overflow-checks=true"]
