@@ -37,6 +37,12 @@ impl LogBuffer {
         self.base + self.len as u64
     }
 
+    /// Bytes that it has memory for.
+    #[cfg(test)]
+    pub(crate) fn room(&self) -> usize {
+        self.region.len()
+    }
+
     /// Makes room for `more` bytes, whatever that takes.
     pub(crate) fn grow(&mut self, more: usize) -> Result<(), OutOfMemory> {
         let need = self.len + more;

@@ -1,8 +1,9 @@
 //! The log's growing end: where appended frames get their positions and wait to be written.
 //!
-//! Invariants, all under the owner's mutex: positions are given without gaps; `end + reserved` never passes `space_end`
-//! even if every unsealed byte still needs its seal, so that whoever has appended, or holds a credit, will find prepared
-//! space; the buffer has memory for every credit.
+//! Invariants, all under the owner's mutex: positions are given without gaps; `end`, the frames of all credits, a seal
+//! for each of them and one for what is not sealed yet never pass `space_end`, so that whoever has appended, or holds a
+//! credit, will find prepared space however the syncs fall; the buffer has memory for every credit's frame and one seal,
+//! since each seal begins a new buffer.
 
 use crate::buffer::LogBuffer;
 use crate::seal::{padding, Padding, SEAL_MAX_BYTES};
@@ -29,23 +30,19 @@ pub(crate) struct Tail {
     lost: u64,
     /// Where the prepared segments end.
     space_end: u64,
-    /// What all credits may still need, in bytes of the stream.
+    /// Credits that are out, and what their frames take.
+    credits: u64,
     reserved: u64,
     /// First position and generation of the current segment and of those after it.
     segments: VecDeque<(u64, u32)>,
 }
 
-/// What an append must wait for.
-pub(crate) enum Lacks {
-    /// Segments up to this position.
-    Space(u64),
-    /// Room in the buffer.
-    Room,
-}
-
-/// What a credit for a payload of this length sets aside.
-pub(crate) fn credit_bytes(payload: usize) -> u64 {
-    frame_space(payload) as u64 + SEAL_MAX_BYTES
+/// What comes of taking.
+pub(crate) enum Take {
+    Nothing,
+    Taken(LogBuffer),
+    /// Memory of so many bytes must replace the buffer's.
+    Needs(usize),
 }
 
 /// What a frame takes, counted.
@@ -63,6 +60,7 @@ impl Tail {
             taken: 0,
             lost: 0,
             space_end: at,
+            credits: 0,
             reserved: 0,
             segments: VecDeque::new(),
         }
@@ -88,29 +86,39 @@ impl Tail {
         self.space_end = end;
     }
 
-    /// Is there space for `bytes` more, and room in a buffer of `buffer_bytes`?
-    pub(crate) fn check(&self, bytes: u64, buffer_bytes: usize) -> Option<Lacks> {
-        let need = self.end() + bytes + self.reserved;
-        if need > self.space_end {
-            return Some(Lacks::Space(need));
-        }
-        let waiting = self.waiting_bytes();
-        // A frame longer than the whole buffer goes in when nothing else is there.
-        (waiting > 0 && waiting as u64 + bytes > buffer_bytes as u64).then_some(Lacks::Room)
+    /// What credits may still take of the stream: each may be synced alone.
+    pub(crate) fn reserved_space(&self) -> u64 {
+        self.reserved + self.credits * SEAL_MAX_BYTES
     }
 
-    /// Memory for `bytes` more, and for all credits.
+    /// Up to where segments are needed for `bytes` more, if they are not there.
+    pub(crate) fn lacks_space(&self, bytes: u64) -> Option<u64> {
+        let need = self.end() + bytes + SEAL_MAX_BYTES + self.reserved_space();
+        (need > self.space_end).then_some(need)
+    }
+
+    /// Is there room for `bytes` more in a buffer of `buffer_bytes`? A frame longer than the whole has it when nothing else
+    /// is there.
+    pub(crate) fn has_room(&self, bytes: u64, buffer_bytes: usize) -> bool {
+        let waiting = self.waiting_bytes() as u64;
+        waiting == 0 || waiting + bytes <= buffer_bytes as u64
+    }
+
+    /// Memory for `bytes` more, and for the frames of all credits.
     pub(crate) fn grow(&mut self, bytes: u64) -> Result<(), OutOfMemory> {
         self.buffer.grow((bytes + self.reserved + SEAL_MAX_BYTES) as usize)
     }
 
-    /// Sets credit aside; the caller has checked and grown.
+    /// Sets a credit for a frame of `bytes` bytes aside; the caller has checked, for a seal of its own too, and grown.
     pub(crate) fn reserve(&mut self, bytes: u64) {
+        self.credits += 1;
         self.reserved += bytes;
     }
 
     pub(crate) fn unreserve(&mut self, bytes: u64) {
-        self.reserved = self.reserved.saturating_sub(bytes);
+        assert!(self.credits > 0 && self.reserved >= bytes, "a credit was given back twice");
+        self.credits -= 1;
+        self.reserved -= bytes;
     }
 
     fn generation(&mut self) -> u32 {
@@ -139,19 +147,15 @@ impl Tail {
         Appended { lsn, end: Lsn(self.end()) }
     }
 
-    /// Takes what is to be written, if anything. `seal`: it will be synced, so it ends at a sector's end. `fresh` gives
-    /// the memory that replaces the buffer's.
-    pub(crate) fn take(
-        &mut self,
-        seal: bool,
-        durable: u64,
-        fresh: impl FnOnce(usize) -> Result<Region, OutOfMemory>,
-    ) -> Result<Option<LogBuffer>, OutOfMemory> {
+    /// Takes what is to be written, if anything. `seal`: it will be synced, so it ends at a sector's end. `fresh` replaces
+    /// the buffer's memory, if it is large enough.
+    pub(crate) fn take(&mut self, seal: bool, durable: u64, fresh: &mut Option<Region>) -> Result<Take, OutOfMemory> {
         let nothing = if seal { self.buffer.end() == durable } else { self.waiting_bytes() == 0 };
         if nothing {
-            return Ok(None);
+            return Ok(Take::Nothing);
         }
-        let fresh = fresh((self.reserved + SEAL_MAX_BYTES + SECTOR_BYTES) as usize)?;
+        let need = (self.reserved + SEAL_MAX_BYTES + SECTOR_BYTES) as usize;
+        let Some(fresh) = fresh.take_if(|region| region.len() >= need) else { return Ok(Take::Needs(need)) };
         if seal {
             let generation = self.generation();
             self.buffer.grow(SEAL_MAX_BYTES as usize)?;
@@ -160,6 +164,102 @@ impl Tail {
         }
         let taken = self.buffer.replace(fresh);
         self.taken = self.buffer.len();
-        Ok(Some(taken))
+        Ok(Take::Taken(taken))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::buffer::region;
+
+    /// A tail with space for so many bytes.
+    fn tail(space: u64) -> Tail {
+        let mut tail = Tail::new(region(4096).unwrap(), 0);
+        tail.add_segment(0, 1, space);
+        tail
+    }
+
+    /// What `take` needs first, and whether it took.
+    fn take(tail: &mut Tail, seal: bool, durable: &mut u64) -> Option<usize> {
+        let mut fresh = None;
+        match tail.take(seal, *durable, &mut fresh).unwrap() {
+            Take::Nothing => None,
+            Take::Taken(_) => panic!("without memory"),
+            Take::Needs(bytes) => {
+                fresh = Some(region(bytes).unwrap());
+                let Take::Taken(taken) = tail.take(seal, *durable, &mut fresh).unwrap() else { panic!("not taken") };
+                if seal {
+                    *durable = taken.end();
+                }
+                Some(bytes)
+            }
+        }
+    }
+
+    #[test]
+    fn credits_cost_the_bytes_of_their_frames() {
+        let mut tail = tail(1 << 30);
+        let bytes = frame_space(50) as u64;
+        const CREDITS: u64 = 10_000;
+        for _ in 0..CREDITS {
+            assert!(tail.lacks_space(bytes + SEAL_MAX_BYTES).is_none());
+            tail.grow(bytes).unwrap();
+            tail.reserve(bytes);
+        }
+        let frames = CREDITS * bytes;
+        assert!((frames..3 * frames).contains(&(tail.buffer.room() as u64)), "{}", tail.buffer.room());
+        tail.put(&[1; 50]);
+        tail.unreserve(bytes);
+        let needs = take(&mut tail, true, &mut 0).unwrap() as u64;
+        assert!((frames - bytes..frames + 3 * SECTOR_BYTES).contains(&needs), "{needs}");
+        // On disk each may be synced alone.
+        assert!(tail.reserved_space() >= (CREDITS - 1) * (bytes + SEAL_MAX_BYTES));
+    }
+
+    /// Whatever is appended, promised and synced, in the least space that is granted: no seal lacks space, no credit
+    /// memory.
+    #[test]
+    fn what_was_granted_fits() {
+        for seed in 0..300u64 {
+            let mut tail = tail(0);
+            let (mut random, mut durable, mut credits) = (seed, 0, Vec::new());
+            let mut next = |below: u64| {
+                random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                (random >> 33) % below
+            };
+            for _ in 0..60 {
+                let payload = if next(3) == 0 { next(9000) } else { next(100) + 4000 } as usize;
+                let bytes = frame_space(payload) as u64;
+                let kind = next(6);
+                let granted = if kind < 2 { bytes } else { bytes + SEAL_MAX_BYTES };
+                match kind {
+                    0..=3 => {
+                        if let Some(upto) = tail.lacks_space(granted) {
+                            // As little as a segment can end.
+                            tail.space_end = crate::sector_up(upto);
+                        }
+                        tail.grow(bytes).unwrap();
+                        match kind {
+                            0..=1 => drop(tail.put(&vec![1; payload])),
+                            _ => {
+                                tail.reserve(bytes);
+                                credits.push(payload);
+                            }
+                        }
+                    }
+                    4 => drop(take(&mut tail, next(3) > 0, &mut durable)),
+                    _ => {
+                        for payload in credits.drain(..) {
+                            tail.put(&vec![2; payload]);
+                            tail.unreserve(frame_space(payload) as u64);
+                            if next(2) == 0 {
+                                take(&mut tail, true, &mut durable);
+                            }
+                        }
+                    }
+                }
+            }
+        }
     }
 }

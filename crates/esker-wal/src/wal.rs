@@ -1,10 +1,11 @@
 //! The log itself: appending, waiting for durability, and the care of its segments.
 //!
-//! Locks, in the order in which they may be taken: `making` (segments are made, recycled), the group's leadership,
+//! Locks, in the order in which they may be taken: `turn` (who finds no room in the buffer makes some), `making` (segments are made,
+//! recycled), the group's leadership,
 //! `tail` (positions and the buffer; never held across I/O), the chain's own, the group's state. An append takes `tail`
 //! alone.
 
-use crate::buffer;
+use crate::buffer::{self, LogBuffer};
 use crate::chain::Chain;
 use crate::group::Group;
 use crate::options::{FlushMode, WalOptions};
@@ -12,7 +13,7 @@ use crate::replay::{self, OnFrame, Replayed};
 use crate::seal::SEAL_MAX_BYTES;
 use crate::segment::Segment;
 use crate::sync::Mutex;
-use crate::tail::{credit_bytes, Appended, Lacks, Tail};
+use crate::tail::{Appended, Tail, Take};
 use crate::{frame_space, sector_up, Result, WalError, SECTOR_BYTES};
 use esker_format::frame::MAX_PAYLOAD_BYTES;
 use esker_format::Lsn;
@@ -33,6 +34,7 @@ struct Shared {
     group: Group,
     writer: Mutex<Writer>,
     making: Mutex<()>,
+    turn: Mutex<()>,
     replayed: Replayed,
 }
 
@@ -45,18 +47,37 @@ struct Writer {
 }
 
 /// A log that is open for appending. Clones are the same log.
+///
+/// Who may call what under a lock of theirs: [`append_reserved`](Wal::append_reserved), [`try_append`](Wal::try_append),
+/// [`end_lsn`](Wal::end_lsn), [`durable_lsn`](Wal::durable_lsn), [`needs_segments`](Wal::needs_segments),
+/// [`on_durable`](Wal::on_durable), [`stats`](Wal::stats), [`poison`](Wal::poison) and a credit's drop do no I/O and wait for
+/// nobody's. [`append`](Wal::append) and [`reserve_commit`](Wal::reserve_commit) do neither as a rule, but may make a segment
+/// and write when none is ready or the buffer is full. All others do I/O or wait for it.
 #[derive(Clone)]
 pub struct Wal(Arc<Shared>);
 
 /// Space set aside for one frame that must not fail. Dropping it gives the space back.
 pub struct Credit {
     shared: Arc<Shared>,
-    payload: usize,
+    /// Longest payload, until the frame is appended.
+    payload: Option<usize>,
+}
+
+impl Credit {
+    /// Gives back what was set aside.
+    fn settle(&mut self, tail: &mut Tail) {
+        if let Some(payload) = self.payload.take() {
+            tail.unreserve(frame_space(payload) as u64);
+        }
+    }
 }
 
 impl Drop for Credit {
     fn drop(&mut self) {
-        self.shared.tail.lock().unreserve(credit_bytes(self.payload));
+        if self.payload.is_some() {
+            let shared = self.shared.clone();
+            self.settle(&mut shared.tail.lock());
+        }
     }
 }
 
@@ -141,6 +162,7 @@ impl Wal {
             group: Group::new(at),
             writer: Mutex::new("wal.writer", Writer { unsynced: None, pool: None }),
             making: Mutex::new("wal.making", ()),
+            turn: Mutex::new("wal.turn", ()),
             replayed,
         })))
     }
@@ -154,20 +176,37 @@ impl Wal {
     /// buffer is full; with [`Wal::prepare_segments`] called in time, and commits that wait, neither happens.
     ///
     /// # Errors
-    /// `DiskFull`, `OutOfMemory`, `TooLong`: nothing was appended, the log goes on. `Poisoned`.
+    /// A passing one ([`WalError::is_passing`]) or `TooLong`: nothing was appended, the log goes on. `Poisoned`.
     pub fn append(&self, payload: &[u8]) -> Result<Appended> {
-        let bytes = checked_bytes(payload.len())? + SEAL_MAX_BYTES;
-        self.0.with_space(bytes, |tail| tail.put(payload))
+        let bytes = checked_bytes(payload.len())?;
+        self.0.with_space(bytes, bytes, |tail| tail.put(payload))
     }
 
-    /// Sets aside what one frame with a payload of up to `payload` bytes needs.
+    /// Appends a frame as [`Wal::append`] does if that takes no I/O and no wait; `None` if it would: a credit
+    /// ([`Wal::reserve_commit`]) taken without any lock makes sure of it.
+    ///
+    /// # Errors
+    /// `OutOfMemory`, `TooLong`: nothing was appended, the log goes on. `Poisoned`.
+    pub fn try_append(&self, payload: &[u8]) -> Result<Option<Appended>> {
+        let bytes = checked_bytes(payload.len())?;
+        let mut tail = self.0.tail.lock();
+        self.0.group.check()?;
+        if tail.lacks_space(bytes).is_some() || !tail.has_room(bytes, self.0.options.buffer_bytes) {
+            return Ok(None);
+        }
+        tail.grow(bytes)?;
+        Ok(Some(tail.put(payload)))
+    }
+
+    /// Sets aside what one frame with a payload of up to `payload` bytes needs: memory for the frame, and space on disk
+    /// for it and its seal. May do I/O, as [`Wal::append`].
     ///
     /// # Errors
     /// As [`Wal::append`].
     pub fn reserve_commit(&self, payload: usize) -> Result<Credit> {
-        checked_bytes(payload)?;
-        self.0.with_space(credit_bytes(payload), |tail| tail.reserve(credit_bytes(payload)))?;
-        Ok(Credit { shared: self.0.clone(), payload })
+        let bytes = checked_bytes(payload)?;
+        self.0.with_space(bytes, bytes + SEAL_MAX_BYTES, |tail| tail.reserve(bytes))?;
+        Ok(Credit { shared: self.0.clone(), payload: Some(payload) })
     }
 
     /// Appends the frame that `credit` was taken for: no I/O, no wait, no failure. In a poisoned log the frame gets a
@@ -175,8 +214,8 @@ impl Wal {
     ///
     /// # Panics
     /// If the payload is longer than the credit allows.
-    pub fn append_reserved(&self, credit: Credit, payload: &[u8]) -> Appended {
-        assert!(payload.len() <= credit.payload, "a frame is longer than its credit");
+    pub fn append_reserved(&self, mut credit: Credit, payload: &[u8]) -> Appended {
+        assert!(credit.payload.is_some_and(|most| payload.len() <= most), "a frame is longer than its credit");
         let mut tail = self.0.tail.lock();
         // Asked under the lock under which the leader asks before it takes: a frame that is forgotten gets a position that
         // no sync ever covers.
@@ -184,8 +223,7 @@ impl Wal {
             false => tail.put(payload),
             true => tail.lose(payload),
         };
-        // The credit's drop takes the lock again.
-        drop(tail);
+        credit.settle(&mut tail);
         appended
     }
 
@@ -362,29 +400,33 @@ fn keep(segment: &Segment, from: u64, end: u64) -> Result<()> {
 }
 
 impl Shared {
-    /// Runs `with` on the tail once it has space, room and memory for `bytes` more.
-    fn with_space<T>(&self, bytes: u64, with: impl FnOnce(&mut Tail) -> T) -> Result<T> {
+    /// Runs `with` on the tail once it has space for `space` bytes more, and room and memory for `bytes`. Who finds no room
+    /// waits for those before, writes once, and goes in, whatever others have brought meanwhile: however long a frame is,
+    /// it does not wait for a buffer that never is empty, and one at a time makes the buffer longer than it should be.
+    fn with_space<T>(&self, bytes: u64, space: u64, with: impl FnOnce(&mut Tail) -> T) -> Result<T> {
+        let (mut turn, mut written) = (None, false);
         loop {
             let mut tail = self.tail.lock();
             self.group.check()?;
-            match tail.check(bytes, self.options.buffer_bytes) {
-                None => {
-                    tail.grow(bytes)?;
-                    return Ok(with(&mut tail));
-                }
-                Some(lacks) => {
-                    drop(tail);
-                    timed(WaitEvent::WalSpace, || match lacks {
-                        Lacks::Space(upto) => self.make_space(upto),
-                        Lacks::Room => self.write_out(),
-                    })?;
-                }
+            if let Some(upto) = tail.lacks_space(space) {
+                drop(tail);
+                timed(WaitEvent::WalSpace, || self.make_space(upto))?;
+            } else if written || tail.has_room(bytes, self.options.buffer_bytes) {
+                tail.grow(bytes)?;
+                return Ok(with(&mut tail));
+            } else if turn.is_none() {
+                drop(tail);
+                turn = Some(timed(WaitEvent::WalSpace, || self.turn.lock()));
+            } else {
+                drop(tail);
+                timed(WaitEvent::WalSpace, || self.write_out())?;
+                written = true;
             }
         }
     }
 
     fn wanted_space(&self, tail: &Tail) -> u64 {
-        tail.end() + self.options.prepared_segments as u64 * self.chain.capacity()
+        tail.end() + tail.reserved_space() + self.options.prepared_segments as u64 * self.chain.capacity()
     }
 
     /// Makes segments until the prepared space goes to `upto`.
@@ -419,19 +461,27 @@ impl Shared {
         self.write(sync).inspect_err(|e| self.group.poison(&e.to_string()))
     }
 
+    /// What is to be written, if anything. Memory is asked for without the lock that all who append need.
+    fn take(&self, seal: bool, pool: &mut Option<Region>) -> Result<Option<LogBuffer>> {
+        let durable = self.group.durable();
+        loop {
+            let mut tail = self.tail.lock();
+            // Nothing is taken from a poisoned log: positions after its end are nobody's.
+            self.group.check()?;
+            match tail.take(seal, durable, pool)? {
+                Take::Nothing => return Ok(None),
+                Take::Taken(taken) => return Ok(Some(taken)),
+                Take::Needs(bytes) => {
+                    drop(tail);
+                    *pool = Some(buffer::region(bytes.max(FIRST_BUFFER_BYTES))?);
+                }
+            }
+        }
+    }
+
     fn write(&self, sync: bool) -> Result<()> {
         let mut writer = self.writer.lock();
-        let pool = writer.pool.take();
-        let durable = self.group.durable();
-        let mut tail = self.tail.lock();
-        // Nothing is taken from a poisoned log: positions after its end are nobody's.
-        self.group.check()?;
-        let taken = tail.take(sync, durable, |need| match pool {
-            Some(region) if region.len() >= need => Ok(region),
-            _ => buffer::region(need.max(FIRST_BUFFER_BYTES)),
-        })?;
-        drop(tail);
-        let Some(mut taken) = taken else { return Ok(()) };
+        let Some(mut taken) = self.take(sync, &mut writer.pool)? else { return Ok(()) };
         let (mut at, end) = (taken.base(), taken.end());
         let mut bytes = taken.sectors();
         while !bytes.is_empty() {

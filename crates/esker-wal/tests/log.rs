@@ -7,10 +7,10 @@ mod common;
 use common::{disk, frames, open, small, Watch, DIR};
 use esker_format::Lsn;
 use esker_io::{Disk, IoKind, SimDisk};
-use esker_wal::{FlushMode, WalError, WalOptions, SECTOR_BYTES};
+use esker_wal::{FlushMode, Wal, WalError, WalOptions, SECTOR_BYTES};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 #[test]
 fn what_was_appended_is_replayed_over_several_lives() {
@@ -169,6 +169,87 @@ fn credits_keep_their_space_whatever_others_append() {
     }
     wal.sync_all().unwrap();
     assert_eq!(frames(&watch.disk, Lsn(1)).unwrap(), expected);
+}
+
+/// Whenever the log writes, somebody else's frame comes in: a long one goes in all the same, after one write.
+#[test]
+fn a_long_frame_does_not_wait_for_an_empty_buffer() {
+    let mut watch = Watch::new(disk(1));
+    let credits = Arc::new(Mutex::new(Vec::new()));
+    let log = Arc::new(Mutex::new(None::<Wal>));
+    watch.pause = Arc::new({
+        let (log, credits) = (log.clone(), credits.clone());
+        move || {
+            let credit = credits.lock().unwrap().pop();
+            if let (Some(wal), Some(credit)) = (&*log.lock().unwrap(), credit) {
+                wal.append_reserved(credit, b"small");
+            }
+        }
+    });
+    let options = WalOptions { segment_bytes: 8 << 20, buffer_bytes: 8 << 10, ..WalOptions::default() };
+    let (wal, _) = open(&watch, options, Lsn(1)).unwrap();
+    credits.lock().unwrap().extend((0..1000).map(|_| wal.reserve_commit(10).unwrap()));
+    for (way, bytes) in [(0, 9 << 10), (1, 20 << 10), (0, 8180)] {
+        wal.append(b"first").unwrap();
+        *log.lock().unwrap() = Some(wal.clone());
+        let before = (watch.counts().0, credits.lock().unwrap().len());
+        match way {
+            0 => drop(wal.append(&vec![1; bytes]).unwrap()),
+            _ => {
+                let credit = wal.reserve_commit(bytes).unwrap();
+                wal.append_reserved(credit, &vec![1; bytes]);
+            }
+        }
+        *log.lock().unwrap() = None;
+        let used = before.1 - credits.lock().unwrap().len();
+        assert!((1..=2).contains(&used) && watch.counts().0 - before.0 == 1, "{used} others went before");
+    }
+    wal.sync_all().unwrap();
+}
+
+/// No I/O, whatever is lacking; with a credit taken before, it goes.
+#[test]
+fn try_append_does_no_io() {
+    let watch = Watch::new(disk(1));
+    let options = WalOptions { buffer_bytes: 4 << 10, ..small() };
+    let (wal, _) = open(&watch, options, Lsn(1)).unwrap();
+    let mut lacked = 0;
+    for _ in 0..200 {
+        let operations = watch.disk.op_count();
+        match wal.try_append(&[1; 500]).unwrap() {
+            Some(at) => assert_eq!(at.end.0 - at.lsn.0, 528),
+            None => {
+                let credit = wal.reserve_commit(500).unwrap();
+                let operations = watch.disk.op_count();
+                wal.append_reserved(credit, &[1; 500]);
+                assert_eq!(watch.disk.op_count(), operations);
+                lacked += 1;
+                continue;
+            }
+        }
+        assert_eq!(watch.disk.op_count(), operations);
+    }
+    wal.sync_all().unwrap();
+    assert!(lacked > 10 && wal.stats().segments > 3, "{lacked}");
+    assert_eq!(frames(&watch.disk, Lsn(1)).unwrap().len(), 200);
+    wal.poison("stopped");
+    assert!(matches!(wal.try_append(b"more"), Err(WalError::Poisoned(_))));
+}
+
+/// However many credits are out.
+#[test]
+fn segments_for_credits_are_made_in_time() {
+    let watch = Watch::new(disk(1));
+    let (wal, _) = open(&watch, small(), Lsn(1)).unwrap();
+    let mut credits = Vec::new();
+    for _ in 0..50 {
+        credits.push(wal.reserve_commit(50).unwrap());
+        wal.prepare_segments().unwrap();
+        let metadata = watch.counts().2;
+        drop(wal.reserve_commit(50).unwrap());
+        wal.append(&[1; 50]).unwrap();
+        assert_eq!(watch.counts().2, metadata);
+    }
 }
 
 #[test]

@@ -56,7 +56,7 @@ fn schedules(test: impl Fn() + Send + Sync + Clone + 'static) {
 /// A log on a disk at whose writes and syncs others may run.
 fn log(options: WalOptions) -> (SimDisk, Wal) {
     let mut watch = Watch::new(disk(thread_rng().gen()));
-    watch.pause = thread::yield_now;
+    watch.pause = Arc::new(thread::yield_now);
     let sim = watch.disk.clone();
     let nothing = &mut |_: Lsn, _: &[u8]| Ok::<_, WalError>(());
     let wal = Wal::open(Arc::new(watch), Path::new(DIR), options, Lsn(1), nothing, &mut |_, _| {}).unwrap();
@@ -193,5 +193,31 @@ fn a_failed_group_is_acknowledged_to_nobody() {
             .collect();
         committers.into_iter().for_each(|c| c.join().unwrap());
         assert_eq!(wal.poisoned().is_some(), acknowledged.load(Ordering::SeqCst) < 3);
+    });
+}
+
+/// Frames that fill the buffer, or do not fit into it, among small ones and credits: all go in, in the order of their
+/// positions.
+#[test]
+fn long_frames_get_their_turn() {
+    schedules(|| {
+        let (sim, wal) = log(WalOptions { buffer_bytes: 600, segment_bytes: 1 << 16, ..small() });
+        let credit = wal.reserve_commit(10).unwrap();
+        let appenders: Vec<_> = [(4, 100), (4, 300), (1, 2000), (1, 3000)]
+            .into_iter()
+            .map(|(frames, bytes)| {
+                let wal = wal.clone();
+                let append = move || -> Vec<_> {
+                    (0..frames).map(|_| (wal.append(&vec![1; bytes]).unwrap().lsn, bytes)).collect()
+                };
+                thread::spawn(append)
+            })
+            .collect();
+        let mut all = vec![(wal.append_reserved(credit, &[1; 10]).lsn, 10)];
+        appenders.into_iter().for_each(|a| all.extend(a.join().unwrap()));
+        wal.sync_all().unwrap();
+        all.sort();
+        let found: Vec<_> = frames(&sim, Lsn(1)).unwrap().into_iter().map(|f| (f.0, f.1.len())).collect();
+        assert_eq!(found, all);
     });
 }

@@ -19,6 +19,8 @@ struct Sectors {
     synced: BTreeSet<u64>,
 }
 
+pub type Pause = Arc<dyn Fn() + Send + Sync>;
+
 #[derive(Default)]
 pub struct Seen {
     files: BTreeMap<PathBuf, Sectors>,
@@ -35,18 +37,18 @@ pub struct Watch {
     pub disk: SimDisk,
     pub seen: Arc<Mutex<Seen>>,
     /// Called before and after each write and sync of a file.
-    pub pause: fn(),
+    pub pause: Pause,
 }
 
 struct Watched {
     file: Arc<dyn File>,
     seen: Arc<Mutex<Seen>>,
-    pause: fn(),
+    pause: Pause,
 }
 
 impl Watch {
     pub fn new(disk: SimDisk) -> Self {
-        Watch { disk, seen: Arc::default(), pause: || {} }
+        Watch { disk, seen: Arc::default(), pause: Arc::new(|| {}) }
     }
     pub fn counts(&self) -> (u64, u64, u64) {
         let seen = self.seen.lock().unwrap();
@@ -65,7 +67,7 @@ impl Disk for Watch {
     fn open(&self, path: &Path, mode: OpenMode, hint: AccessHint) -> Result<Arc<dyn File>> {
         assert_eq!(hint, AccessHint::Log);
         let file = self.disk.open(path, mode, hint)?;
-        Ok(Arc::new(Watched { file, seen: self.seen.clone(), pause: self.pause }))
+        Ok(Arc::new(Watched { file, seen: self.seen.clone(), pause: self.pause.clone() }))
     }
     fn create_dir(&self, path: &Path) -> Result<()> {
         self.disk.create_dir(path)
