@@ -109,12 +109,42 @@ static SLABS: std::sync::LazyLock<Slabs> = std::sync::LazyLock::new(Slabs::new);
 
 /// Memory for at least `bytes` bytes, or none.
 pub(crate) fn allocate(bytes: usize) -> Option<(NonNull<u8>, Place)> {
+    if cfg!(miri) {
+        return interpreted::allocate(bytes);
+    }
     SLABS.allocate(bytes)
 }
 
 /// Takes back what [`allocate`] gave.
 pub(crate) fn free(start: NonNull<u8>, place: Place) {
+    if cfg!(miri) {
+        return interpreted::free(start, place);
+    }
     SLABS.free(start, place);
+}
+
+/// Miri knows no mappings: under it each region is of the heap, whose every byte it watches.
+mod interpreted {
+    use super::{NonNull, Place, PAGE_BYTES};
+    use std::alloc::{alloc_zeroed, dealloc, Layout};
+
+    fn layout(bytes: usize) -> Option<Layout> {
+        Layout::from_size_align(bytes.checked_next_multiple_of(PAGE_BYTES)?.max(PAGE_BYTES), PAGE_BYTES).ok()
+    }
+
+    pub(super) fn allocate(bytes: usize) -> Option<(NonNull<u8>, Place)> {
+        let layout = layout(bytes)?;
+        // SAFETY: the size is not zero.
+        let start = NonNull::new(unsafe { alloc_zeroed(layout) })?;
+        Some((start, Place { bytes: layout.size(), slot: None }))
+    }
+
+    pub(super) fn free(start: NonNull<u8>, place: Place) {
+        if let Some(layout) = layout(place.bytes) {
+            // SAFETY: from `allocate`, with the same layout.
+            unsafe { dealloc(start.as_ptr(), layout) }
+        }
+    }
 }
 
 /// See [`crate::memory::reserve`].

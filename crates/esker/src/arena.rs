@@ -18,16 +18,23 @@ struct Chunk {
     used: AtomicUsize,
 }
 
-// SAFETY: the pointer is to the chunk's own region, and only handed out.
-unsafe impl Send for Chunk {}
-unsafe impl Sync for Chunk {}
+/// A box by its raw pointer: `current` stays valid whoever moves it.
+struct OwnedChunk(NonNull<Chunk>);
+
+// SAFETY: the pointers are to what the chunk owns alone; the chunk's own is only handed out.
+unsafe impl Send for OwnedChunk {}
+
+impl Drop for OwnedChunk {
+    fn drop(&mut self) {
+        // SAFETY: of a box, and dropped once.
+        drop(unsafe { Box::from_raw(self.0.as_ptr()) });
+    }
+}
 
 /// A bump allocator that any thread may allocate from.
 pub(crate) struct Arena {
     current: AtomicPtr<Chunk>,
-    // Boxed, so that `current` stays valid while the vector grows.
-    #[allow(clippy::vec_box)]
-    chunks: Mutex<Vec<Box<Chunk>>>,
+    chunks: Mutex<Vec<OwnedChunk>>,
     used_bytes: AtomicUsize,
 }
 
@@ -77,9 +84,10 @@ impl Arena {
             .map_err(|_| Error::OutOfMemory(format!("{size} bytes for a memtable")))?;
         self.used_bytes.fetch_add(region.len(), Ordering::Relaxed);
         let start = region.base();
-        let chunk = Box::new(Chunk { start, bytes: region.len(), _region: region, used: AtomicUsize::new(bytes) });
+        let chunk = Chunk { start, bytes: region.len(), _region: region, used: AtomicUsize::new(bytes) };
+        let chunk = OwnedChunk(NonNull::from(Box::leak(Box::new(chunk))));
         if !own_chunk {
-            self.current.store(std::ptr::from_ref(&*chunk).cast_mut(), Ordering::Release);
+            self.current.store(chunk.0.as_ptr(), Ordering::Release);
         }
         chunks.push(chunk);
         Ok(start.as_ptr())

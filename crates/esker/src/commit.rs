@@ -150,7 +150,7 @@ impl Session {
             let appended = core.wal.append_reserved(space, &redo);
             let seq = CommitSeq(appended.lsn.0);
             txn.state.end(seq.0);
-            core.views.publish(seq);
+            core.views.publish(seq, txn.state.status());
             appended.end
         };
         core.signals.logged_to(end);
@@ -239,7 +239,7 @@ impl Core {
             let appended = self.wal.append_reserved(credit, &record);
             let seq = CommitSeq(appended.lsn.0);
             state.end(seq.0);
-            self.views.publish(seq);
+            self.views.publish(seq, state.status());
             (state, trees, seq)
         };
         for (tree, table, delta) in &trees {

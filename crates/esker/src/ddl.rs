@@ -112,7 +112,8 @@ impl Core {
         let appended = {
             let _commit = self.commit_lock.lock();
             let appended = self.wal.append_reserved(space, &bytes);
-            self.views.publish(CommitSeq(appended.lsn.0));
+            // No transaction's: there is no status word to wait for.
+            self.views.publish(CommitSeq(appended.lsn.0), appended.lsn.0);
             appended
         };
         if lasting {

@@ -6,10 +6,10 @@
 use crate::lock::LockOwner;
 use crate::memtable::{Memtable, TxnSlot};
 use crate::run::Run;
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::{Mutex, RwLock};
 use crate::Result;
 use esker_format::{CommitSeq, Lsn, TreeId, TxnId};
-use esker_trace::lock::{Mutex, RwLock};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 /// Status word: not ended.

@@ -69,8 +69,10 @@ impl Views {
         CommitSeq(self.visible.load(Ordering::SeqCst))
     }
 
-    /// Makes everything up to `seq` visible. Called under the commit lock, with rising sequences.
-    pub(crate) fn publish(&self, seq: CommitSeq) {
+    /// Makes everything up to `seq` visible. Called under the commit lock, with rising sequences; `status` is the status
+    /// word of the transaction that committed at `seq`, stored by now.
+    pub(crate) fn publish(&self, seq: CommitSeq, status: u64) {
+        assert_eq!(status, seq.0, "a commit must have its status word before it is visible");
         let old = self.visible.swap(seq.0, Ordering::SeqCst);
         assert!(old <= seq.0, "visible_seq went back from {old} to {seq}");
     }
@@ -115,13 +117,13 @@ mod tests {
         let v = Views::new(CommitSeq(5));
         let (a, b) = (v.register(), v.register());
         assert_eq!(v.open(&a), CommitSeq(5));
-        v.publish(CommitSeq(9));
+        v.publish(CommitSeq(9), 9);
         assert_eq!(v.open(&b), CommitSeq(9));
         assert_eq!(v.horizon(), CommitSeq(5));
         a.clear();
         assert_eq!(v.horizon(), CommitSeq(9));
         drop(b);
-        v.publish(CommitSeq(12));
+        v.publish(CommitSeq(12), 12);
         assert_eq!(v.horizon(), CommitSeq(12));
     }
     /// Sessions that are gone keep nothing back, and leave no slot.
@@ -134,7 +136,7 @@ mod tests {
             slot.clear();
         }
         assert!(v.slots.lock().len() < 10);
-        v.publish(CommitSeq(6));
+        v.publish(CommitSeq(6), 6);
         assert_eq!(v.horizon(), CommitSeq(6));
         assert!(v.slots.lock().is_empty());
     }
