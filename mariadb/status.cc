@@ -19,17 +19,23 @@ namespace
 /*
   Gives the server an array of names and values that lives as long as the statement. The names of the parts are joined
   to "Esker_" by the server.
+
+  performance_schema.status_by_thread calls it with the THD of each connection there is, which runs its own statements
+  meanwhile: memory comes from the caller's, and of another connection nothing is shown, since nothing of it may be read.
 */
-int show_all(THD *thd, st_mysql_show_var *var, void *, system_status_var *, enum_var_type scope)
+int show_all(THD *of, st_mysql_show_var *var, void *, system_status_var *, enum_var_type scope)
 {
+  static st_mysql_show_var none= {nullptr, nullptr, SHOW_UNDEF};
+  var->type= SHOW_ARRAY;
+  var->value= &none;
+  THD *thd= current_thd;
+  if (!engine || !thd || (scope != SHOW_OPT_GLOBAL && of != thd))
+    return 0;
   const uint32_t counters= es_counter_count(), gauges= es_gauge_count();
   const size_t count= counters + gauges;
   auto *variables= static_cast<st_mysql_show_var *>(thd_calloc(thd, (count + 1) * sizeof(st_mysql_show_var)));
   auto *values= static_cast<uint64_t *>(thd_calloc(thd, (count + 1) * sizeof(uint64_t)));
-  static st_mysql_show_var none= {nullptr, nullptr, SHOW_UNDEF};
-  var->type= SHOW_ARRAY;
-  var->value= &none;
-  if (!variables || !values || !engine)
+  if (!variables || !values)
     return 0;
   const Connection *connection= scope == SHOW_OPT_GLOBAL ? nullptr : Connection::find(thd);
   for (uint32_t i= 0; i < counters; i++)
