@@ -205,6 +205,7 @@ typedef struct es_xid {
   uint32_t bqual_bytes;
   uint8_t data[128];
 } es_xid;
+/* Savepoints live until the transaction ends, one before them is rolled back to, or they are released, each by itself. */
 
 es_status es_prepare(es_session *session, const es_xid *xid);
 /* Makes the transaction visible; neither waits nor fails, except by a bug. Any thread, calls come one at a time. */

@@ -455,11 +455,12 @@ pub unsafe extern "C" fn es_rollback_to(session: *mut EsSession, savepoint: u64)
     })
 }
 
-/// Forgets a savepoint and later ones.
+/// Forgets this savepoint alone: a front end lets the old one go when it sets a name again, and later ones live on.
+/// Those that it forgets without a word go with the transaction.
 #[no_mangle]
 pub unsafe extern "C" fn es_release_savepoint(session: *mut EsSession, savepoint: u64) -> Status {
     // SAFETY: see the crate.
-    unsafe { &mut *session }.savepoints.retain(|(number, _)| *number < savepoint);
+    unsafe { &mut *session }.savepoints.retain(|(number, _)| *number != savepoint);
     OK
 }
 
