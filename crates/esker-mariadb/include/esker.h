@@ -83,14 +83,17 @@ typedef struct es_options {
 void es_default_options(es_options *options);
 /* Opens or creates the data folder and recovers. */
 es_status es_engine_open(const es_options *options, es_engine **engine, es_error *error);
-/* Clean shutdown. All sessions, tables and cursors must be closed. Frees the handle also when it fails. */
+/*
+ * Clean shutdown. All sessions, tables and cursors must be closed. Frees the handle also when it fails. ES_E_POISONED:
+ * writing had stopped; what was committed last may have to be recovered with the help of who decided it.
+ */
 es_status es_engine_close(es_engine *engine, es_error *error);
 
 void es_set_memory_limit(es_engine *engine, uint64_t bytes);
 void es_set_bulk_buffer(es_engine *engine, uint64_t bytes);
 void es_set_flush_mode(es_engine *engine, int32_t mode);
 
-/* Returns when the log is durable up to the moment of the call. */
+/* Returns when the log is durable up to the moment of the call, or cannot become so. */
 es_status es_flush_log(es_engine *engine, es_error *error);
 
 /* ---- tables ---------------------------------------------------------------------------------------------------- */
@@ -150,10 +153,13 @@ void es_table_get_stats(es_table *table, es_table_stats *stats);
 
 /* Returns nonzero to stop. */
 typedef int32_t (*es_progress_fn)(void *context, uint64_t done, uint64_t total);
-/* Reads and verifies every block. ES_E_DAMAGE: the first damage found, in `error`; `damaged` counts all. */
-es_status es_table_check(es_table *table, es_progress_fn progress, void *context, uint64_t *rows, uint64_t *damaged,
-                         es_error *error);
-es_status es_table_optimize(es_table *table, es_error *error);
+/* All blocks; those written since a check that found nothing wrong (or the start); none, only what is known already. */
+enum { ES_CHECK_ALL = 0, ES_CHECK_UNCHECKED = 1, ES_CHECK_QUICK = 2 };
+/* Reads and verifies blocks. ES_E_DAMAGE: the first damage found, in `error`; `damaged` counts all, `blocks` those read. */
+es_status es_table_check(es_table *table, int32_t scope, es_progress_fn progress, void *context, uint64_t *blocks,
+                         uint64_t *damaged, es_error *error);
+/* ES_E_INTERRUPTED if `progress` stopped it: what was done by then stays. */
+es_status es_table_optimize(es_table *table, es_progress_fn progress, void *context, es_error *error);
 
 /* ---- sessions and transactions --------------------------------------------------------------------------------- */
 
@@ -175,6 +181,9 @@ void es_session_close(es_session *session);
 /* Copies the words of the session's last failure, NUL-terminated; returns its ES_E_* code. */
 es_status es_last_error(const es_session *session, char *text, size_t capacity);
 
+/* Whose session it is, for es_transactions and es_lock_waits. */
+void es_set_connection(es_session *session, uint64_t connection);
+
 es_killer *es_killer_open(const es_session *session);
 void es_killer_close(es_killer *killer);
 /* Wakes the session from a wait for a row lock, now or its next one in this statement. From any thread. */
@@ -187,6 +196,8 @@ void es_report_waits(es_session *session, int32_t on);
 /* Begins a transaction unless one is open. */
 es_status es_begin(es_session *session, int32_t isolation, int32_t snapshot_isolation);
 int32_t es_in_transaction(const es_session *session);
+/* Has the open transaction locked or written rows, those rolled back to a savepoint included? */
+int32_t es_holds_locks(const es_session *session);
 es_status es_take_view(es_session *session);
 /* From here on: how long requests for row locks wait; 0: not at all. */
 void es_set_lock_wait(es_session *session, uint64_t timeout_us);
@@ -194,6 +205,7 @@ void es_set_lock_wait(es_session *session, uint64_t timeout_us);
 es_status es_begin_statement(es_session *session);
 es_status es_end_statement(es_session *session);
 es_status es_rollback_statement(es_session *session);
+/* Savepoints live until the transaction ends, one before them is rolled back to, or they are released, each by itself. */
 es_status es_savepoint(es_session *session, uint64_t *savepoint);
 es_status es_rollback_to(es_session *session, uint64_t savepoint);
 es_status es_release_savepoint(es_session *session, uint64_t savepoint);
@@ -205,13 +217,15 @@ typedef struct es_xid {
   uint32_t bqual_bytes;
   uint8_t data[128];
 } es_xid;
-/* Savepoints live until the transaction ends, one before them is rolled back to, or they are released, each by itself. */
 
 es_status es_prepare(es_session *session, const es_xid *xid);
 /* Makes the transaction visible; neither waits nor fails, except by a bug. Any thread, calls come one at a time. */
 es_status es_commit_ordered(es_session *session);
 es_status es_commit(es_session *session);
 es_status es_rollback(es_session *session);
+/* As es_commit without its wait: durable, as far as is configured, once es_await_log of any session returned for `end`. */
+es_status es_commit_unsynced(es_session *session, uint64_t *end);
+es_status es_await_log(es_session *session, uint64_t end);
 
 /* Prepared transactions that no session owns. `restart` begins a new list; then each call gives the next ones. */
 es_status es_recover(es_engine *engine, int32_t restart, es_xid *xids, uint32_t capacity, uint32_t *count,
@@ -220,8 +234,11 @@ es_status es_recover(es_engine *engine, int32_t restart, es_xid *xids, uint32_t 
 es_status es_commit_xid(es_engine *engine, const es_xid *xid, int32_t *found, es_error *error);
 es_status es_rollback_xid(es_engine *engine, const es_xid *xid, int32_t *found, es_error *error);
 
-/* Calls `done` from any thread once all that was committed before the call is durable; never if that fails. */
-typedef void (*es_done_fn)(void *cookie);
+/*
+ * Calls `done` once, from any thread: with ES_OK when all that was committed before the call is durable; with an error
+ * and its words if writing has stopped, and it will not become durable before the engine is opened again.
+ */
+typedef void (*es_done_fn)(void *cookie, es_status status, const char *why);
 void es_request_checkpoint(es_engine *engine, es_done_fn done, void *cookie);
 
 /* ---- rows ------------------------------------------------------------------------------------------------------ */
@@ -294,6 +311,40 @@ uint32_t es_gauge_count(void);
 const char *es_gauge_name(uint32_t index);
 /* Fills `values` with es_gauge_count() figures taken together. */
 void es_gauges(es_engine *engine, uint64_t *values);
+
+/* An open transaction. */
+typedef struct es_transaction {
+  uint64_t id;
+  uint64_t connection;      /* 0: none, as of a prepared one after a restart */
+  uint64_t started_unix_us;
+  uint64_t age_us;
+  uint64_t rows_changed;    /* by its ended statements, as redo_bytes */
+  uint64_t rows_locked;
+  uint64_t redo_bytes;
+  uint64_t view_seq;        /* the oldest view it keeps; 0: none */
+  const char *state;        /* static, as isolation */
+  const char *isolation;
+  int32_t has_xid;
+  es_xid xid;
+} es_transaction;
+
+/* A session that waits for another's transaction. */
+typedef struct es_lock_wait {
+  uint64_t waiting_connection;
+  uint64_t blocking_connection;
+  uint64_t waited_us;
+  uint64_t blocker_idle_us;
+  uint64_t root_blocker;    /* the connection at the end of the chain */
+  uint64_t row_id;          /* 0: it is no single row */
+  const char *kind;         /* static */
+  const char *table;        /* valid for the call */
+} es_lock_wait;
+
+/* Each is called without any lock of the engine held; nonzero stops. */
+typedef int32_t (*es_transaction_fn)(void *context, const es_transaction *transaction);
+typedef int32_t (*es_lock_wait_fn)(void *context, const es_lock_wait *wait);
+void es_transactions(es_engine *engine, es_transaction_fn each, void *context);
+void es_lock_waits(es_engine *engine, es_lock_wait_fn each, void *context);
 
 /* Text for people; `write` may be called several times. */
 typedef void (*es_write_fn)(void *context, const char *text, size_t length);

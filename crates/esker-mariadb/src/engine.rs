@@ -5,7 +5,7 @@ use crate::guard::{catch, Guard};
 use crate::status::{report, str_of, EsError, Failure, Status};
 use crate::waits::Owners;
 use crate::xid::XidList;
-use esker::{Engine, FlushMode, Level, Notify, Options};
+use esker::{Engine, Error, FlushMode, Level, Notify, Options};
 use esker_io::PosixDisk;
 use std::ffi::{c_char, c_void};
 use std::path::Path;
@@ -146,7 +146,12 @@ pub unsafe extern "C" fn es_engine_close(engine: *mut EsEngine, error: *mut EsEr
     let result = catch(|| {
         // SAFETY: made by es_engine_open, and not used again.
         let handle = unsafe { Box::from_raw(engine) };
-        Ok(handle.engine.close()?)
+        handle.engine.close()?;
+        match handle.engine.poisoned() {
+            // Not everything that the front end heard to be committed need be on disk.
+            true => Err(Error::Poisoned("restart recovers".into()).into()),
+            false => Ok(()),
+        }
     });
     // SAFETY: see the crate.
     unsafe { report(result, error) }
@@ -195,8 +200,8 @@ pub unsafe extern "C" fn es_flush_log(engine: *mut EsEngine, error: *mut EsError
         handle.engine.request_checkpoint(Box::new(move |result| {
             let _ = done.send(result);
         }));
-        // A request is dropped, and the channel with it, only when the engine is gone.
-        wait.recv().map_err(|_| Failure::invalid("the log could not be made durable"))?.map_err(Failure::from)
+        let answer = wait.recv().map_err(|_| Failure::invalid("the log was closed"))?;
+        Ok(answer?)
     });
     // SAFETY: see the crate.
     unsafe { report(result, error) }

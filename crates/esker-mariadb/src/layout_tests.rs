@@ -14,6 +14,8 @@ fn sizes_are_those_of_c() {
     assert_eq!(size_of::<crate::session::EsWaitHooks>(), 32);
     assert_eq!(size_of::<crate::session::EsStage>(), 32);
     assert_eq!(size_of::<crate::xid::EsXid>(), 144);
+    assert_eq!(size_of::<crate::activity::EsTransaction>(), 232);
+    assert_eq!(size_of::<crate::activity::EsLockWait>(), 64);
     assert_eq!(size_of::<crate::cursor::EsScanOptions>(), 24);
     assert_eq!(size_of::<crate::cursor::EsBatch>(), 32);
 }

@@ -9,6 +9,7 @@
 //! condition is that rule and is not repeated.
 #![allow(clippy::missing_safety_doc)]
 
+mod activity;
 mod counters;
 mod cursor;
 mod engine;

@@ -8,7 +8,7 @@ use crate::table::EsTable;
 use crate::waits::Owners;
 use crate::xid::EsXid;
 use esker::{BeginOptions, Isolation, Killer, Savepoint, Session, WaitHooks};
-use esker_format::TxnId;
+use esker_format::{Lsn, TxnId};
 use esker_trace::counters::bind;
 use esker_trace::SessionCounters;
 use std::cell::Cell;
@@ -371,6 +371,20 @@ pub unsafe extern "C" fn es_in_transaction(session: *const EsSession) -> i32 {
     i32::from(unsafe { (*session).session.in_transaction() })
 }
 
+/// Has the transaction locked or written rows?
+#[no_mangle]
+pub unsafe extern "C" fn es_holds_locks(session: *const EsSession) -> i32 {
+    // SAFETY: see the crate.
+    i32::from(unsafe { (*session).session.holds_locks() })
+}
+
+/// Whose session it is.
+#[no_mangle]
+pub unsafe extern "C" fn es_set_connection(session: *mut EsSession, connection: u64) {
+    // SAFETY: see the crate.
+    unsafe { &*session }.session.set_connection(connection);
+}
+
 /// Opens the view now.
 #[no_mangle]
 pub unsafe extern "C" fn es_take_view(session: *mut EsSession) -> Status {
@@ -497,6 +511,30 @@ pub unsafe extern "C" fn es_commit(session: *mut EsSession) -> Status {
         session.disown();
     }
     status
+}
+
+/// Commits, visible at once; durable when the log is up to `end`.
+#[no_mangle]
+pub unsafe extern "C" fn es_commit_unsynced(session: *mut EsSession, end: *mut u64) -> Status {
+    // SAFETY: see the crate.
+    let session = unsafe { &mut *session };
+    let status = session.run(|s| {
+        let upto = s.commit_unsynced()?;
+        // SAFETY: see the crate.
+        unsafe { end.write(upto.0) };
+        Ok(())
+    });
+    if !session.session.in_transaction() {
+        session.disown();
+    }
+    status
+}
+
+/// Waits for the log.
+#[no_mangle]
+pub unsafe extern "C" fn es_await_log(session: *mut EsSession, end: u64) -> Status {
+    // SAFETY: see the crate.
+    unsafe { &mut *session }.run(|s| s.await_log(Lsn(end)))
 }
 
 /// Rolls back.

@@ -4,7 +4,7 @@
 use crate::engine::EsEngine;
 use crate::guard::Guard;
 use crate::status::{report, str_of, EsError, Failure, Status};
-use esker::{Engine, Table, TableDef};
+use esker::{CheckScope, Engine, Table, TableDef};
 use esker_format::{Column, ColumnKind, Compression, Layout, NullBit, RowFormat};
 use std::ffi::{c_char, c_void};
 use std::sync::Arc;
@@ -252,28 +252,40 @@ pub unsafe extern "C" fn es_table_get_stats(table: *mut EsTable, stats: *mut EsT
     unsafe { stats.write(figures.unwrap_or_else(none)) };
 }
 
-/// Verifies every block.
+/// Tells how far it is; false: stop.
+///
+/// # Safety
+/// `progress` may be called with `context`.
+unsafe fn tell(progress: Option<ProgressFn>, context: *mut c_void, done: u64, total: u64) -> bool {
+    // SAFETY: the caller's promise.
+    progress.is_none_or(|progress| unsafe { progress(context, done, total) } == 0)
+}
+
+/// Verifies blocks.
 #[no_mangle]
 pub unsafe extern "C" fn es_table_check(
     table: *mut EsTable,
+    scope: i32,
     progress: Option<ProgressFn>,
     context: *mut c_void,
-    rows: *mut u64,
+    blocks: *mut u64,
     damaged: *mut u64,
     error: *mut EsError,
 ) -> Status {
     // SAFETY: see the crate.
     let handle = unsafe { &*table };
     let result = handle.guard.run(|| {
-        let mut go_on = |done: u64, total: u64| match progress {
-            // SAFETY: see the crate.
-            Some(progress) => unsafe { progress(context, done, total) == 0 },
-            None => true,
+        // SAFETY: the caller's promise.
+        let mut go_on = |done, total| unsafe { tell(progress, context, done, total) };
+        let scope = match scope {
+            1 => CheckScope::Unchecked,
+            2 => CheckScope::Quick,
+            _ => CheckScope::All,
         };
-        let report = handle.engine.check(&handle.table, &mut go_on)?;
+        let report = handle.engine.check_part(&handle.table, scope, &mut go_on)?;
         // SAFETY: see the crate.
         unsafe {
-            rows.write(report.rows);
+            blocks.write(report.blocks);
             damaged.write(report.damages.len() as u64);
         }
         match report.damages.into_iter().next() {
@@ -288,10 +300,17 @@ pub unsafe extern "C" fn es_table_check(
 
 /// Merges what can be merged.
 #[no_mangle]
-pub unsafe extern "C" fn es_table_optimize(table: *mut EsTable, error: *mut EsError) -> Status {
+pub unsafe extern "C" fn es_table_optimize(
+    table: *mut EsTable,
+    progress: Option<ProgressFn>,
+    context: *mut c_void,
+    error: *mut EsError,
+) -> Status {
     // SAFETY: see the crate.
     let handle = unsafe { &*table };
-    let result = handle.guard.run(|| Ok(handle.engine.optimize(&handle.table, &mut |_, _| true)?));
+    // SAFETY: the caller's promise.
+    let mut go_on = |done, total| unsafe { tell(progress, context, done, total) };
+    let result = handle.guard.run(|| Ok(handle.engine.optimize(&handle.table, &mut go_on)?));
     // SAFETY: see the crate.
     unsafe { report(result, error) }
 }

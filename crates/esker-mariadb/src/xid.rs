@@ -8,7 +8,7 @@ use crate::engine::EsEngine;
 use crate::status::{report, EsError, Failure, Status};
 use esker::Engine;
 use std::collections::VecDeque;
-use std::ffi::c_void;
+use std::ffi::{c_char, c_void, CString};
 
 const DATA_BYTES: usize = 128;
 const HEAD_BYTES: usize = 10;
@@ -52,6 +52,12 @@ impl EsXid {
         };
         xid.data[..data.len()].copy_from_slice(data);
         Some(xid)
+    }
+}
+
+impl Default for EsXid {
+    fn default() -> EsXid {
+        EsXid { format: -1, gtrid_bytes: 0, bqual_bytes: 0, data: [0; DATA_BYTES] }
     }
 }
 
@@ -136,37 +142,35 @@ pub unsafe extern "C" fn es_rollback_xid(
     unsafe { decide(engine, xid, found, error, Engine::rollback_xid) }
 }
 
-/// `es_done_fn` and its cookie.
+/// `es_done_fn`.
+pub type DoneFn = unsafe extern "C" fn(*mut c_void, Status, *const c_char);
+
+/// The front end's callback and its cookie.
 struct Done {
-    call: unsafe extern "C" fn(*mut c_void),
+    call: DoneFn,
     cookie: *mut c_void,
 }
 // SAFETY: the header says that it is called from any thread.
 unsafe impl Send for Done {}
 
 impl Done {
-    fn tell(self) {
-        // SAFETY: see the crate.
-        unsafe { (self.call)(self.cookie) }
+    fn tell(self, result: Result<(), Failure>) {
+        let failure = result.err().unwrap_or_default();
+        let why = CString::new(failure.text).unwrap_or_default();
+        // SAFETY: see the crate; the words are valid for the call.
+        unsafe { (self.call)(self.cookie, failure.status, why.as_ptr()) }
     }
 }
 
-/// Calls back once the log is durable past now.
+/// Calls back once the log is durable past now, or cannot become so.
 #[no_mangle]
-pub unsafe extern "C" fn es_request_checkpoint(
-    engine: *mut EsEngine,
-    done: unsafe extern "C" fn(*mut c_void),
-    cookie: *mut c_void,
-) {
+pub unsafe extern "C" fn es_request_checkpoint(engine: *mut EsEngine, done: DoneFn, cookie: *mut c_void) {
     // SAFETY: see the crate.
     let handle = unsafe { &*engine };
     let done = Done { call: done, cookie };
-    let _ = handle.guard.run(|| {
-        handle.engine.request_checkpoint(Box::new(move |result| {
-            if result.is_ok() {
-                done.tell();
-            }
-        }));
+    // After a panic too: the engine is poisoned, and says so to who asks.
+    let _ = handle.guard.clean_up(|| {
+        handle.engine.request_checkpoint(Box::new(move |result| done.tell(result.map_err(Failure::from))));
         Ok(())
     });
 }

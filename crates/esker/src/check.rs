@@ -3,8 +3,10 @@
 use crate::core::Core;
 use crate::run::Run;
 use crate::table::Table;
+use crate::tree::RunHandle;
 use crate::{Error, Result};
 use esker_trace::counters::{count, Counter};
+use std::sync::atomic::Ordering;
 
 /// What a check found.
 #[derive(Debug, Clone, Default)]
@@ -24,12 +26,35 @@ pub struct CheckReport {
 /// More findings than this are counted no further: the table is lost beyond listing.
 const MOST_FINDINGS: usize = 100;
 
+/// What of a table is checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CheckScope {
+    /// Every block.
+    All,
+    /// The blocks of runs that no check of this process has found sound.
+    Unchecked,
+    /// No block: only whether every run is open, with its index.
+    Quick,
+}
+
 impl Core {
-    pub(crate) fn check(&self, table: &Table, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<CheckReport> {
+    pub(crate) fn check(
+        &self,
+        table: &Table,
+        scope: CheckScope,
+        progress: &mut dyn FnMut(u64, u64) -> bool,
+    ) -> Result<CheckReport> {
         let state = table.tree().snapshot();
-        let total: u64 = state.runs.iter().map(|r| r.run.entries.len() as u64).sum();
         let mut report = CheckReport::default();
-        for handle in &state.runs {
+        if scope == CheckScope::Quick {
+            report.damages.extend(state.runs.iter().filter_map(|r| r.run.unreadable().cloned()));
+            return Ok(report);
+        }
+        let wanted = |r: &&RunHandle| scope == CheckScope::All || !r.run.checked.load(Ordering::Relaxed);
+        let runs: Vec<&RunHandle> = state.runs.iter().filter(wanted).collect();
+        let total: u64 = runs.iter().map(|r| r.run.entries.len() as u64).sum();
+        for handle in runs {
+            let found = report.damages.len();
             for index in 0..handle.run.entries.len() {
                 match check_block(&handle.run, index) {
                     Ok(()) => {}
@@ -51,6 +76,7 @@ impl Core {
                     return Ok(report);
                 }
             }
+            handle.run.checked.store(report.damages.len() == found, Ordering::Relaxed);
         }
         Ok(report)
     }

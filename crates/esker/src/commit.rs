@@ -112,22 +112,45 @@ impl Session {
 
     /// Commits. On return the transaction is visible and durable as configured.
     pub fn commit(&mut self) -> Result<()> {
+        let core = self.core.clone();
+        if let Some(end) = self.commit_visibly()? {
+            core.make_durable(end)?;
+            core.after_write();
+        }
+        Ok(())
+    }
+
+    /// Commits without waiting for the log: visible on return. Durable is it when [`await_log`](Self::await_log), of any
+    /// session, has returned for the position given.
+    pub fn commit_unsynced(&mut self) -> Result<Lsn> {
+        let end = self.commit_visibly()?;
+        self.core.after_write();
+        Ok(end.unwrap_or_default())
+    }
+
+    /// Returns when the log is durable up to `end`, as far as the configuration asks for it.
+    pub fn await_log(&self, end: Lsn) -> Result<()> {
+        self.core.make_durable(end)
+    }
+
+    /// Commits; the position up to which the log must become durable, if anything was written.
+    fn commit_visibly(&mut self) -> Result<Option<Lsn>> {
         let Some(txn) = self.txn.as_deref_mut() else {
-            return Ok(());
+            return Ok(None);
         };
         if !txn.registered {
             self.end_txn();
-            return Ok(());
+            return Ok(None);
         }
         if txn.committed.is_some() {
             self.end_txn();
-            return Ok(());
+            return Ok(None);
         }
         if let Some(xid) = txn.prepared.clone() {
             let result = self.core.commit_xid(&xid);
             self.end_txn();
             return match result? {
-                true => Ok(()),
+                true => Ok(None),
                 false => Err(Error::InvalidArgument("the prepared transaction was decided elsewhere".into())),
             };
         }
@@ -136,12 +159,12 @@ impl Session {
         let attach = self.seal_all()?;
         let core = self.core.clone();
         let Some(txn) = self.txn.as_deref_mut() else {
-            return Ok(());
+            return Ok(None);
         };
         let id = txn.state.id;
         if txn.redo_bytes() == 0 && attach.is_empty() {
             // Everything was rolled back to a savepoint, or nothing changed.
-            return self.rollback();
+            return self.rollback().map(|()| None);
         }
         let redo = txn.frame(&Record::Commit { txn: id, attach, aborted: txn.state.aborted().0.clone() });
         let space = core.wal.reserve_commit(redo.len())?;
@@ -158,11 +181,7 @@ impl Session {
         // Temporary tables do not survive a restart: nobody waits for them.
         let lasting = txn.trees.iter().any(|t| !t.table.temporary);
         self.end_txn();
-        if lasting {
-            core.make_durable(end)?;
-        }
-        core.after_write();
-        Ok(())
+        Ok(Some(if lasting { end } else { Lsn::default() }))
     }
 
     /// Rolls the transaction back: one store, whatever its size.

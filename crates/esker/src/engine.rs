@@ -1,6 +1,6 @@
 //! The engine as its callers see it.
 
-use crate::check::CheckReport;
+use crate::check::{CheckReport, CheckScope};
 use crate::core::Core;
 use crate::options::{Notify, Options};
 use crate::session::Session;
@@ -175,7 +175,17 @@ impl Engine {
 
     /// Reads and verifies every block of a table. `progress` gets blocks done and blocks there are; false stops.
     pub fn check(&self, table: &Table, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<CheckReport> {
-        self.core.check(table, progress)
+        self.check_part(table, CheckScope::All, progress)
+    }
+
+    /// The same for a part of the table; nothing read says that nothing of that part was left to check.
+    pub fn check_part(
+        &self,
+        table: &Table,
+        scope: CheckScope,
+        progress: &mut dyn FnMut(u64, u64) -> bool,
+    ) -> Result<CheckReport> {
+        self.core.check(table, scope, progress)
     }
 
     /// Why writing has stopped, if it has.

@@ -99,7 +99,7 @@ mod write;
 
 pub use activity::{LockWaitInfo, TxnInfo};
 pub use background::REPLAY_BYTES_PER_SECOND;
-pub use check::CheckReport;
+pub use check::{CheckReport, CheckScope};
 pub use cursor::{Batch, Cursor, ScanOptions};
 pub use engine::Engine;
 pub use error::{Error, Result};

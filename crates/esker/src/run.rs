@@ -48,6 +48,8 @@ pub(crate) struct Run {
     remove: AtomicBool,
     merged_at: AtomicU64,
     damaged: AtomicBool,
+    /// A check of every block found them sound.
+    pub(crate) checked: AtomicBool,
 }
 
 /// The path of a run's file.
@@ -116,6 +118,7 @@ impl Run {
             remove: AtomicBool::new(false),
             merged_at: AtomicU64::new(0),
             damaged: AtomicBool::new(false),
+            checked: AtomicBool::new(false),
         })
     }
 

@@ -228,6 +228,11 @@ impl Session {
         self.txn.as_ref().is_some_and(|t| t.registered)
     }
 
+    /// Has the open transaction locked or written rows, those rolled back to a savepoint included?
+    pub fn holds_locks(&self) -> bool {
+        self.txn.as_ref().is_some_and(|t| t.registered || t.state.locks.holds_any())
+    }
+
     /// The open transaction's identity.
     pub fn txn_id(&self) -> Option<TxnId> {
         self.txn.as_ref().map(|t| t.state.id)

@@ -132,6 +132,11 @@ impl LockOwner {
         })
     }
 
+    /// Has it locked any row or range?
+    pub(crate) fn holds_any(&self) -> bool {
+        self.locked_rows() != 0 || !self.held.lock().ranges.is_empty()
+    }
+
     /// Rows locked one by one, not counting ranges.
     pub(crate) fn locked_rows(&self) -> u64 {
         self.rows.load(Ordering::Relaxed)
