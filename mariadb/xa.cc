@@ -86,10 +86,38 @@ int rollback_by_xid(handlerton *, XID *xid)
   return end_by_xid(es_rollback_xid, xid);
 }
 
-extern "C" void checkpoint_done(void *cookie)
+/*
+  The binlog asked whether all is durable of which it wants to forget the end, and it is not, nor will it be. Mostly it can
+  go on: it keeps what a restart needs. But RESET MASTER waits for the answer, holding the lock that every commit needs,
+  and would do so for ever.
+*/
+void refuse_checkpoint(const char *why)
+{
+  constexpr time_t most_wait_s= 10;
+  sql_print_error("%s: cannot make its log durable: %s. Restart the server to recover. Until then the binary log keeps"
+                  " what recovery needs; if RESET MASTER waits for this, the server is stopped in %d seconds",
+                  product, why, static_cast<int>(most_wait_s));
+  timespec until;
+  clock_gettime(CLOCK_REALTIME, &until);
+  until.tv_sec+= most_wait_s;
+  mysql_mutex_t *lock= mysql_bin_log.get_log_lock();
+  if (pthread_mutex_timedlock(&lock->m_mutex, &until) == 0)
+  {
+    pthread_mutex_unlock(&lock->m_mutex);
+    return;
+  }
+  sql_print_error("%s: the binary log has waited %d seconds for what cannot become durable, and would stop every commit for"
+                  " ever; stopping the server, its restart recovers", product, static_cast<int>(most_wait_s));
+  abort();
+}
+
+extern "C" void checkpoint_done(void *cookie, es_status status, const char *why)
 {
   join_server();
-  commit_checkpoint_notify_ha(cookie);
+  if (status == ES_OK)
+    commit_checkpoint_notify_ha(cookie);
+  else
+    refuse_checkpoint(why);
 }
 
 void commit_checkpoint_request(void *cookie)
