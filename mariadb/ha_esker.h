@@ -77,7 +77,7 @@ public:
 
 private:
   /* Maps a failure; what it is in words is kept for print_error. */
-  int fail(es_status status);
+  int fail(const es_session *session, es_status status);
   int fail(es_status status, const char *text);
 
   /* The session to work in; null and *error if the statement cannot be entered. */
@@ -142,11 +142,13 @@ private:
   /* The last row was read without waiting for its lock: if it is wanted, it must be read again. */
   bool semi_read_= false;
 
-  /* What lock_all() found. */
+  /* What lock_all() did for a DELETE of all rows, and found. */
+  enum class Full_delete { none, locked, failed };
+  Full_delete full_delete_= Full_delete::none;
   uint64_t full_delete_rows_= 0;
   int full_delete_error_= 0;
 
-  /* Words of the last failure of a call without a session. */
+  /* Words of the last failure of a call without the connection's session. */
   es_status detail_status_= ES_OK;
   std::string detail_;
 };

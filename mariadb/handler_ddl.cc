@@ -9,6 +9,7 @@
 #include "ha_esker.h"
 #include "errors.h"
 #include "variables.h"
+#include "create_options.h"
 
 using namespace shim;
 
@@ -23,6 +24,24 @@ void warn_ignored(THD *thd, const char *option)
 {
   push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, WARN_OPTION_IGNORED, ER_THD(thd, WARN_OPTION_IGNORED),
                       option);
+}
+
+bool is_known(const engine_option_value *option)
+{
+  for (const ha_create_table_option *known= table_options; known->name; known++)
+    if (!system_charset_info->strnncoll(option->name.str, option->name.length, known->name, known->name_length))
+      return true;
+  return false;
+}
+
+/* ALTER TABLE ... ENGINE keeps what the other engine was told and this one does not know, and says nothing of it. */
+void warn_of_foreign_options(THD *thd, const TABLE_SHARE *share, const HA_CREATE_INFO *create_info)
+{
+  if (thd_sql_command(thd) != SQLCOM_ALTER_TABLE || !(create_info->used_fields & HA_CREATE_USED_ENGINE))
+    return;
+  for (const engine_option_value *option= share->option_list; option; option= option->next)
+    if (option->value.str && !is_known(option))
+      warn_ignored(thd, option->name.str);
 }
 
 /* The row format to use, with a warning when it is not the one that was asked for. */
@@ -63,6 +82,7 @@ int ha_esker::create(const char *path, TABLE *form, HA_CREATE_INFO *create_info)
     warn_ignored(thd, "DATA DIRECTORY");
   if (create_info->index_file_name)
     warn_ignored(thd, "INDEX DIRECTORY");
+  warn_of_foreign_options(thd, form->s, create_info);
 
   Record_layout layout;
   if (!layout.init(form))

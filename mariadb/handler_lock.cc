@@ -24,28 +24,10 @@ int32_t lock_of(thr_lock_type type)
   return ES_LOCK_NONE;
 }
 
-/* Statements that hold others out by a metadata lock, or read what is there by design, are serializable as they are. */
-bool needs_no_serializability(int command)
+
+bool skips_locked(thr_lock_type type)
 {
-  switch (command) {
-  case SQLCOM_ALTER_TABLE:
-  case SQLCOM_CREATE_TABLE:
-  case SQLCOM_CREATE_INDEX:
-  case SQLCOM_DROP_INDEX:
-  case SQLCOM_DROP_TABLE:
-  case SQLCOM_RENAME_TABLE:
-  case SQLCOM_TRUNCATE:
-  case SQLCOM_ANALYZE:
-  case SQLCOM_CHECK:
-  case SQLCOM_CHECKSUM:
-  case SQLCOM_OPTIMIZE:
-  case SQLCOM_FLUSH:
-  case SQLCOM_SHOW_FIELDS:
-  case SQLCOM_SHOW_CREATE:
-    return true;
-  default:
-    return false;
-  }
+  return type == TL_READ_SKIP_LOCKED || type == TL_WRITE_SKIP_LOCKED;
 }
 }
 
@@ -55,7 +37,7 @@ THR_LOCK_DATA **ha_esker::store_lock(THD *, THR_LOCK_DATA **to, thr_lock_type lo
   if (lock_type != TL_IGNORE)
   {
     read_lock_= lock_of(lock_type);
-    skip_locked_= lock_type == TL_READ_SKIP_LOCKED || lock_type == TL_WRITE_SKIP_LOCKED;
+    skip_locked_= skips_locked(lock_type);
   }
   return to;
 }
@@ -66,13 +48,8 @@ int ha_esker::external_lock(THD *thd, int lock_type)
   {
     connection_= nullptr;
     lock_= ES_LOCK_NONE;
+    skip_locked_= false;
     return 0;
-  }
-  if (thd_tx_isolation(thd) == ISO_SERIALIZABLE && !needs_no_serializability(thd_sql_command(thd)))
-  {
-    my_printf_error(ER_NOT_SUPPORTED_YET, "%s does not support the isolation level SERIALIZABLE yet; use REPEATABLE"
-                    " READ or READ COMMITTED", MYF(0), product);
-    return HA_ERR_UNSUPPORTED;
   }
   /* F_WRLCK of a SELECT is FOR UPDATE. */
   lock_= lock_type == F_WRLCK ? static_cast<int32_t>(ES_LOCK_EXCLUSIVE) : read_lock_;
@@ -88,10 +65,14 @@ void ha_esker::try_semi_consistent_read(bool yes)
   try_semi_= yes && !ha_thd()->slave_thread;
 }
 
-/* Instead of external_lock: under LOCK TABLES, in stored routines, for temporary tables made in between. */
+/*
+  Instead of external_lock: under LOCK TABLES, in stored routines, for temporary tables made in between. What store_lock
+  was told before is the strongest of all statements of the routine, or LOCK TABLES's own: only lock_type is this one's.
+*/
 int ha_esker::start_stmt(THD *thd, thr_lock_type lock_type)
 {
   lock_= lock_of(lock_type);
+  skip_locked_= skips_locked(lock_type);
   int error= 0;
   Connection *connection= Connection::enter(thd, &error);
   connection_= is_sequence() ? nullptr : connection;
@@ -110,8 +91,8 @@ es_session *ha_esker::enter(int *error)
 int ha_esker::reset()
 {
   close_cursors();
-  try_semi_= false;
-  full_delete_error_= 0;
+  try_semi_= skip_locked_= false;
+  full_delete_= Full_delete::none;
   detail_status_= ES_OK;
   return 0;
 }

@@ -114,7 +114,8 @@ ha_rows ha_esker::records()
   if (command == SQLCOM_ALTER_TABLE || command == SQLCOM_OPTIMIZE || command == SQLCOM_ANALYZE)
     return stats.records;
   es_session *s= session(&error);
-  if (!s || es_count_rows(s, table_, &rows) != ES_OK)
+  /* On an error, a KILL too, the server scans, and meets it there. */
+  if (!s || fail(s, es_count_rows(s, table_, &rows)))
     return HA_POS_ERROR;
   return rows;
 }
@@ -128,9 +129,19 @@ enum row_type ha_esker::get_row_type() const
   return figures.row_format == ES_ROW_FIXED ? ROW_TYPE_FIXED : ROW_TYPE_DYNAMIC;
 }
 
-int ha_esker::fail(es_status status)
+int ha_esker::fail(const es_session *session, es_status status)
 {
   detail_status_= ES_OK;
+  if (likely(status == ES_OK))
+    return 0;
+  if (connection_ && connection_->session() == session)
+    connection_->note_failure(status);
+  else
+  {
+    char text[1024];
+    detail_status_= es_last_error(session, text, sizeof text);
+    detail_= text;
+  }
   return ha_error(ha_thd(), status);
 }
 
@@ -149,11 +160,12 @@ void ha_esker::print_error(int error, myf flags)
     detail_status_= ES_OK;
     return;
   }
+  /* Asked of the connection: a partitioned table asks any of its partitions' handlers for the words. */
   if (Connection *c= Connection::find(ha_thd()))
   {
     char text[1024];
     es_status status= es_last_error(c->session(), text, sizeof text);
-    if (has_detail(status) && ha_error(status) == error)
+    if (status == c->failed() && has_detail(status) && ha_error(status) == error)
     {
       raise(status, text, flags);
       return;

@@ -56,8 +56,7 @@ int ha_esker::open_cursor(es_cursor **cursor, bool scan)
   options.lock= lock_;
   options.skip_locked= skip_locked_;
   options.semi_consistent= scan && try_semi_;
-  es_status status= (scan ? es_scan_open : es_fetch_open)(s, table_, &options, cursor);
-  return status == ES_OK ? 0 : fail(status);
+  return fail(s, (scan ? es_scan_open : es_fetch_open)(s, table_, &options, cursor));
 }
 
 int ha_esker::rnd_next(uchar *buf)
@@ -86,7 +85,7 @@ int ha_esker::next_batch()
   if (status != ES_OK)
   {
     next_image_= fast_end_= batch_end_= nullptr;
-    return fail(status);
+    return fail(s, status);
   }
   next_image_= batch.images;
   stride_= batch.stride;
@@ -144,7 +143,7 @@ int ha_esker::fetch(uint64_t row_id, const uint8_t **image)
   if (!fetch_cursor_ && (error= open_cursor(&fetch_cursor_, false)))
     return error;
   es_status status= es_cursor_fetch(fetch_cursor_, s, row_id, image);
-  return status == ES_OK ? 0 : fail(status);
+  return fail(s, status);
 }
 
 /* Is a column wanted that the cursors do not fill in? Then the fetch cursor is made anew. */
@@ -176,8 +175,9 @@ void ha_esker::column_bitmaps_signal()
 
 int ha_esker::rnd_pos(uchar *buf, uchar *pos)
 {
-  if (columns_stale_ && fetch_cursor_)
-    columns_grew();
+  /* A scan that goes on beside it does not fill in the new columns either. */
+  if (columns_stale_ && fetch_cursor_ && columns_grew())
+    refetch_= scan_cursor_ != nullptr;
   uint64_t row_id= mi_uint8korr(pos);
   const uint8_t *image;
   if (int error= fetch(row_id, &image))

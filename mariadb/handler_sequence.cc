@@ -6,7 +6,9 @@
   SEQUENCE objects: tables of one row that the server reads and writes for NEXT VALUE.
 
   Their values are used up even if the transaction rolls back, so each write is a transaction of its own, in a session
-  of the handler's own, and each read sees the latest. The server serializes all access to a sequence.
+  of the handler's own, and each read sees the latest. The server serializes all access to a sequence. It is the end of
+  the connection's transaction that waits for the log, once for all values it took; what uses one of them elsewhere is
+  later in the log.
 */
 #include "ha_esker.h"
 #include "errors.h"
@@ -26,12 +28,13 @@ es_session *ha_esker::enter_sequence(int *error)
       return nullptr;
     }
   }
+  es_set_connection(sequence_session_, thd_get_thread_id(ha_thd()));
   if (es_in_transaction(sequence_session_))
     return sequence_session_;
   es_status status= es_begin(sequence_session_, ES_READ_COMMITTED, false);
   if (status == ES_OK)
     status= es_begin_statement(sequence_session_);
-  *error= fail(status);
+  *error= fail(sequence_session_, status);
   return status == ES_OK ? sequence_session_ : nullptr;
 }
 
@@ -45,5 +48,12 @@ int ha_esker::end_sequence(int error)
     es_rollback(sequence_session_);
     return error;
   }
-  return fail(es_commit(sequence_session_));
+  Connection *connection= Connection::find(ha_thd());
+  if (!connection)
+    return fail(sequence_session_, es_commit(sequence_session_));
+  uint64_t end= 0;
+  es_status status= es_commit_unsynced(sequence_session_, &end);
+  if (status == ES_OK)
+    connection->note_log_end(end);
+  return fail(sequence_session_, status);
 }

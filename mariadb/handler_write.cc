@@ -31,8 +31,8 @@ int ha_esker::write_row(const uchar *buf)
     return error;
   es_status status= es_insert(s, table_, buf, &row_id_);
   if (unlikely(is_sequence()))
-    return end_sequence(fail(status));
-  return likely(status == ES_OK) ? 0 : fail(status);
+    return end_sequence(fail(s, status));
+  return likely(status == ES_OK) ? 0 : fail(s, status);
 }
 
 /*
@@ -67,8 +67,8 @@ int ha_esker::update_row(const uchar *old_data, const uchar *new_data)
     return error;
   es_status status= es_update(s, table_, row_id_, new_data);
   if (unlikely(is_sequence()))
-    return end_sequence(fail(status));
-  return likely(status == ES_OK) ? 0 : fail(status);
+    return end_sequence(fail(s, status));
+  return likely(status == ES_OK) ? 0 : fail(s, status);
 }
 
 int ha_esker::delete_row(const uchar *)
@@ -78,18 +78,21 @@ int ha_esker::delete_row(const uchar *)
   if (unlikely(!s))
     return error;
   es_status status= es_delete(s, table_, row_id_);
-  return likely(status == ES_OK) ? 0 : fail(status);
+  return likely(status == ES_OK) ? 0 : fail(s, status);
 }
 
 /*
   Is the statement going to call delete_all_rows()? Has the server's own conditions (mysql_delete), as it asks for the
-  number of rows before.
+  number of rows before. A view's condition is not in the statement's: its table is not the one that is named.
 */
 bool ha_esker::is_full_delete(THD *thd) const
 {
   if (!thd || is_sequence() || lock_ != ES_LOCK_EXCLUSIVE || thd_sql_command(thd) != SQLCOM_DELETE || thd->lex->describe ||
       thd->lex->has_returning() || thd->is_current_stmt_binlog_format_row() || table->versioned(VERS_TIMESTAMP) ||
       (table->triggers && table->triggers->has_delete_triggers()))
+    return false;
+  const TABLE_LIST *named= thd->lex->query_tables;
+  if (!named || table->pos_in_table_list != named || named->has_period())
     return false;
   const SELECT_LEX *select= thd->lex->first_select_lex();
   Item *where= select->where;
@@ -104,25 +107,30 @@ bool ha_esker::is_full_delete(THD *thd) const
 */
 ha_rows ha_esker::lock_all()
 {
+  if (full_delete_ != Full_delete::none)
+    return full_delete_rows_;
   full_delete_rows_= 0;
   full_delete_error_= 0;
   if (es_session *s= session(&full_delete_error_))
   {
     connection_->full_delete_of= nullptr;
-    es_status status= es_lock_all(s, table_, &full_delete_rows_);
-    if (status != ES_OK)
-      full_delete_error_= fail(status);
+    full_delete_error_= fail(s, es_lock_all(s, table_, &full_delete_rows_));
   }
+  full_delete_= full_delete_error_ ? Full_delete::failed : Full_delete::locked;
   return full_delete_rows_;
 }
 
 /* DELETE without WHERE, when no row has to be logged and no trigger wants it. */
 int ha_esker::delete_all_rows()
 {
-  if (int error= full_delete_error_)
-  {
-    full_delete_error_= 0;
-    return error;
+  switch (full_delete_) {
+  case Full_delete::none:
+    /* Not foreseen by info(): the number of rows that the server has is an estimate. */
+    return HA_ERR_WRONG_COMMAND;
+  case Full_delete::failed:
+    return full_delete_error_;
+  case Full_delete::locked:
+    break;
   }
   int error= 0;
   es_session *s= session(&error);
@@ -142,6 +150,5 @@ int ha_esker::delete_all_rows()
     connection_->full_delete_of= table;
   }
 #endif
-  es_status status= es_delete_all(s, table_);
-  return status == ES_OK ? 0 : fail(status);
+  return fail(s, es_delete_all(s, table_));
 }

@@ -7,6 +7,7 @@
 */
 #include "ha_esker.h"
 #include "errors.h"
+#include "information_schema.h"
 #include "log.h"
 #include "status.h"
 #include "variables.h"
@@ -23,7 +24,8 @@ namespace
 static_assert(sizeof(es_error) == 1024 && sizeof(es_options) == 64 && sizeof(es_column) == 28 &&
               sizeof(es_layout) == 24 && sizeof(es_table_def) == 40 && sizeof(es_table_stats) == 56 &&
               sizeof(es_wait_hooks) == 32 && sizeof(es_xid) == 144 && sizeof(es_scan_options) == 24 &&
-              sizeof(es_batch) == 32 && sizeof(es_stage) == 32, "the structs of esker.h have other sizes than in Rust");
+              sizeof(es_batch) == 32 && sizeof(es_stage) == 32 && sizeof(es_transaction) == 232 &&
+              sizeof(es_lock_wait) == 64, "the structs of esker.h have other sizes than in Rust");
 
 handler *make_handler(handlerton *hton, TABLE_SHARE *share, MEM_ROOT *root)
 {
@@ -93,6 +95,36 @@ maria_declare_plugin(esker)
   0x0001,
   shim::status_variables,
   shim::system_variables,
+  "0.1",
+  MariaDB_PLUGIN_MATURITY_BETA
+},
+{
+  MYSQL_INFORMATION_SCHEMA_PLUGIN,
+  &shim::information_schema,
+  "ESKER_TRX",
+  "The Esker project",
+  "Open transactions of Esker",
+  PLUGIN_LICENSE_GPL,
+  shim::init_trx_table,
+  nullptr,
+  0x0001,
+  nullptr,
+  nullptr,
+  "0.1",
+  MariaDB_PLUGIN_MATURITY_BETA
+},
+{
+  MYSQL_INFORMATION_SCHEMA_PLUGIN,
+  &shim::information_schema,
+  "ESKER_LOCK_WAITS",
+  "The Esker project",
+  "Who waits for whose locks in Esker",
+  PLUGIN_LICENSE_GPL,
+  shim::init_lock_waits_table,
+  nullptr,
+  0x0001,
+  nullptr,
+  nullptr,
   "0.1",
   MariaDB_PLUGIN_MATURITY_BETA
 }

@@ -68,9 +68,17 @@ Connection *Connection::open(THD *thd, int *error)
     delete connection;
     return nullptr;
   }
+  es_set_connection(connection->session_, thd_get_thread_id(thd));
   connection->stage_= es_session_stage(connection->session_);
   thd_set_ha_data(thd, hton, connection);
   return connection;
+}
+
+es_status Connection::await_log()
+{
+  const uint64_t end= log_end_;
+  log_end_= 0;
+  return end ? es_await_log(session_, end) : ES_OK;
 }
 
 void Connection::close(THD *thd)
@@ -81,8 +89,42 @@ void Connection::close(THD *thd)
   delete connection;
 }
 
+namespace
+{
+/* Statements that hold others out by a metadata lock, or read what is there by design, are serializable as they are. */
+bool needs_no_serializability(int command)
+{
+  switch (command) {
+  case SQLCOM_ALTER_TABLE:
+  case SQLCOM_CREATE_TABLE:
+  case SQLCOM_CREATE_INDEX:
+  case SQLCOM_DROP_INDEX:
+  case SQLCOM_DROP_TABLE:
+  case SQLCOM_RENAME_TABLE:
+  case SQLCOM_TRUNCATE:
+  case SQLCOM_ANALYZE:
+  case SQLCOM_CHECK:
+  case SQLCOM_CHECKSUM:
+  case SQLCOM_OPTIMIZE:
+  case SQLCOM_FLUSH:
+  case SQLCOM_SHOW_FIELDS:
+  case SQLCOM_SHOW_CREATE:
+    return true;
+  default:
+    return false;
+  }
+}
+}
+
 int Connection::begin(THD *thd)
 {
+  /* However the statement comes in: external_lock, start_stmt, or neither. */
+  if (thd_tx_isolation(thd) == ISO_SERIALIZABLE && !needs_no_serializability(thd_sql_command(thd)))
+  {
+    my_printf_error(ER_NOT_SUPPORTED_YET, "%s does not support the isolation level SERIALIZABLE yet; use REPEATABLE"
+                    " READ or READ COMMITTED", MYF(0), product);
+    return HA_ERR_UNSUPPORTED;
+  }
   int32_t isolation=
     thd_tx_isolation(thd) <= ISO_READ_COMMITTED ? ES_READ_COMMITTED : ES_REPEATABLE_READ;
   es_report_waits(session_, thd_need_wait_reports(thd));
@@ -93,6 +135,7 @@ int Connection::begin(THD *thd)
     return raise_last(thd, session_);
   es_set_lock_wait(session_, lock_timeout_us(thd));
   statement_= true;
+  failed_= ES_OK;
   /* A KILL that came before the statement began was meant for it. */
   if (thd_kill_level(thd) != THD_IS_NOT_KILLED)
     es_kill(killer_);
@@ -141,7 +184,7 @@ int prepare(handlerton *, THD *thd, bool all)
   if (!connection || !ends_transaction(thd, all))
     return 0;
   es_xid xid= to_es_xid(thd->get_xid());
-  if (es_prepare(connection->session(), &xid) != ES_OK)
+  if (es_prepare(connection->session(), &xid) != ES_OK || connection->await_log() != ES_OK)
     return raise_last(thd, connection->session());
   return 0;
 }
@@ -180,6 +223,8 @@ int commit(handlerton *, THD *thd, bool all)
   if (ordered)
     thd_wakeup_subsequent_commits(thd, 0);
   es_status status= es_commit(connection->session());
+  if (status == ES_OK)
+    status= connection->await_log();
   if (status != ES_OK)
   {
     int error= raise_last(thd, connection->session());
@@ -202,7 +247,11 @@ int rollback(handlerton *, THD *thd, bool all)
   connection->ordered= false;
   es_status status= ES_OK;
   if (ends_transaction(thd, all))
+  {
     status= es_rollback(connection->session());
+    if (status == ES_OK)
+      status= connection->await_log();
+  }
   else if (marked)
     status= es_rollback_statement(connection->session());
   return status == ES_OK ? 0 : raise_last(thd, connection->session());
@@ -240,6 +289,16 @@ int savepoint_release(handlerton *, THD *thd, void *place)
   return es_release_savepoint(connection->session(), savepoint) == ES_OK ? 0 : raise_last(thd, connection->session());
 }
 
+/*
+  May the metadata locks taken since a savepoint go when it is rolled back to? Row locks stay until the end, and so must
+  the tables they are in. Asked of every engine of the transaction: one that does not answer keeps the locks of all.
+*/
+bool savepoint_rollback_can_release_mdl(handlerton *, THD *thd)
+{
+  const Connection *connection= Connection::find(thd);
+  return !connection || !es_holds_locks(connection->session());
+}
+
 /* Called for every engine: what Esker cannot do must not fail another engine's snapshot. */
 int start_consistent_snapshot(handlerton *, THD *thd)
 {
@@ -247,9 +306,14 @@ int start_consistent_snapshot(handlerton *, THD *thd)
     return 0;
   int error= 0;
   Connection *connection= Connection::enter(thd, &error);
-  if (!connection)
-    return error;
-  return es_take_view(connection->session()) == ES_OK ? 0 : raise_last(thd, connection->session());
+  if (!connection || es_take_view(connection->session()) != ES_OK)
+  {
+    /* An engine that refuses this refuses reads too: nothing is read without the snapshot. */
+    thd->clear_error();
+    push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, ER_GET_ERRMSG,
+                        "%s takes no part in the consistent snapshot: see the error log", product);
+  }
+  return 0;
 }
 }
 
@@ -265,6 +329,7 @@ void init_transactions(handlerton *hton)
   hton->savepoint_set= savepoint_set;
   hton->savepoint_rollback= savepoint_rollback;
   hton->savepoint_release= savepoint_release;
+  hton->savepoint_rollback_can_release_mdl= savepoint_rollback_can_release_mdl;
   hton->start_consistent_snapshot= start_consistent_snapshot;
 }
 }

@@ -57,7 +57,20 @@ public:
 
   bool in_statement() const { return statement_; }
   /** The statement's mark in the engine was set or cleared by a commit or rollback. */
-  void statement_ended() { statement_= false; }
+  void statement_ended()
+  {
+    statement_= false;
+    failed_= ES_OK;
+  }
+
+  /** A sequence's value was committed by itself: the end of this transaction waits for the log up to there. */
+  void note_log_end(uint64_t end) { log_end_= end > log_end_ ? end : log_end_; }
+  es_status await_log();
+
+  /** A call of this statement failed: its words are the session's last. */
+  void note_failure(es_status status) { failed_= status; }
+  /** ES_OK: what words the session has are of an older statement. */
+  es_status failed() const { return failed_; }
 
   /** commit_ordered ran for the transaction that is being committed. */
   bool ordered= false;
@@ -73,6 +86,8 @@ private:
   es_session *session_= nullptr;
   es_stage *stage_= nullptr;
   es_killer *killer_= nullptr;
+  uint64_t log_end_= 0;
+  es_status failed_= ES_OK;
   /* Does the server know of us in this statement, and is it marked in the engine? Both or none. */
   bool statement_= false;
 };

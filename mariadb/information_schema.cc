@@ -1,0 +1,272 @@
+/* This program is free software; you can redistribute it and/or modify it under the terms of the GNU General Public
+   License as published by the Free Software Foundation; version 2 of the License. */
+
+/**
+  @file
+  INFORMATION_SCHEMA.ESKER_TRX and ESKER_LOCK_WAITS: who has a transaction open, and who waits for whom.
+
+  The engine gives its list first and is left alone then; query texts come from the server, under the other session's own
+  locks. Without PROCESS a session sees its own rows, and of others no text. No column is longer than 512 characters: it
+  would become a BLOB, and the result a table on disk.
+*/
+#include "information_schema.h"
+#include "sql_i_s.h"
+#include "sql_show.h"
+#include "sql_acl.h"
+#include "sql_time.h"
+#include "strfunc.h"
+#include "tztime.h"
+#include <string>
+
+namespace shim
+{
+namespace
+{
+constexpr uint text_chars= 512;
+
+Show::ULonglong number() { return Show::ULonglong(); }
+
+ST_FIELD_INFO trx_fields[]=
+{
+  Show::Column("TRX_ID", number(), NOT_NULL),
+  Show::Column("CONNECTION_ID", number(), NULLABLE),
+  Show::Column("QUERY_ID", number(), NULLABLE),
+  Show::Column("STATE", Show::Varchar(16), NOT_NULL),
+  Show::Column("STARTED", Show::Datetime(6), NOT_NULL),
+  Show::Column("AGE_US", number(), NOT_NULL),
+  Show::Column("ISOLATION", Show::Varchar(16), NOT_NULL),
+  Show::Column("ROWS_CHANGED", number(), NOT_NULL),
+  Show::Column("LOCKS", number(), NOT_NULL),
+  Show::Column("REDO_B", number(), NOT_NULL),
+  Show::Column("VIEW_SEQ", number(), NULLABLE),
+  Show::Column("XID", Show::Varchar(text_chars), NULLABLE),
+  Show::Column("QUERY", Show::Varchar(text_chars), NULLABLE),
+  Show::CEnd()
+};
+
+ST_FIELD_INFO lock_wait_fields[]=
+{
+  Show::Column("WAITING_CONNECTION", number(), NOT_NULL),
+  Show::Column("BLOCKING_CONNECTION", number(), NULLABLE),
+  Show::Column("WAITED_US", number(), NOT_NULL),
+  Show::Column("TABLE", Show::Varchar(text_chars), NOT_NULL),
+  Show::Column("KIND", Show::Varchar(16), NOT_NULL),
+  Show::Column("KEY_TEXT", Show::Varchar(text_chars), NULLABLE),
+  Show::Column("WAITING_QUERY", Show::Varchar(text_chars), NULLABLE),
+  Show::Column("BLOCKING_QUERY", Show::Varchar(text_chars), NULLABLE),
+  Show::Column("BLOCKER_IDLE_US", number(), NOT_NULL),
+  Show::Column("ROOT_BLOCKER", number(), NULLABLE),
+  Show::CEnd()
+};
+
+/* Fills a table's row column by column, in the order of its fields. */
+class Row
+{
+public:
+  explicit Row(TABLE *table) : next_(table->field) { restore_record(table, s->default_values); }
+
+  Field *next()
+  {
+    Field *field= *next_++;
+    field->set_notnull();
+    return field;
+  }
+  void null() { (*next_++)->set_null(); }
+  void number(uint64_t value) { next()->store(static_cast<longlong>(value), true); }
+  /* 0 stands for none. */
+  void number_or_null(uint64_t value)
+  {
+    if (value)
+      number(value);
+    else
+      null();
+  }
+  void text(const std::string &value, CHARSET_INFO *charset= system_charset_info)
+  {
+    next()->store(value.data(), value.size(), charset);
+  }
+
+private:
+  Field **next_;
+};
+
+/* Of a statement that another connection runs. */
+struct Statement
+{
+  query_id_t id= 0;
+  std::string text;
+  CHARSET_INFO *charset= system_charset_info;
+};
+
+Statement statement_of(uint64_t connection)
+{
+  Statement statement;
+  /* Its LOCK_thd_kill is locked: it cannot go. */
+  THD *thd= connection ? find_thread_by_id(static_cast<longlong>(connection)) : nullptr;
+  if (!thd)
+    return statement;
+  statement.id= thd->query_id;
+  mysql_mutex_lock(&thd->LOCK_thd_data);
+  if (thd->query())
+  {
+    statement.charset= thd->query_charset();
+    statement.text.assign(thd->query(), MY_MIN(thd->query_length(), text_chars * statement.charset->mbmaxlen));
+  }
+  mysql_mutex_unlock(&thd->LOCK_thd_data);
+  mysql_mutex_unlock(&thd->LOCK_thd_kill);
+  return statement;
+}
+
+struct Reader
+{
+  Reader(THD *thd_arg, TABLE *table_arg)
+    : thd(thd_arg), table(table_arg), sees_all(!check_global_access(thd, PROCESS_ACL, true)) {}
+  bool sees(uint64_t connection) const { return sees_all || connection == thd->thread_id; }
+  void query(Row *row, uint64_t connection) const
+  {
+    const Statement statement= sees(connection) ? statement_of(connection) : Statement();
+    if (statement.text.empty())
+      row->null();
+    else
+      row->text(statement.text, statement.charset);
+  }
+
+  THD *thd;
+  TABLE *table;
+  const bool sees_all;
+};
+
+/* As XA RECOVER FORMAT='SQL' has it. */
+std::string xid_text(const es_xid &xid)
+{
+  static const char digits[]= "0123456789abcdef";
+  const auto hex= [&xid](uint32_t from, uint32_t bytes)
+  {
+    std::string text= "X'";
+    for (uint32_t i= from; i < from + bytes; i++)
+    {
+      text+= digits[xid.data[i] >> 4];
+      text+= digits[xid.data[i] & 15];
+    }
+    return text + "'";
+  };
+  return hex(0, xid.gtrid_bytes) + "," + hex(xid.gtrid_bytes, xid.bqual_bytes) + "," + std::to_string(xid.format);
+}
+
+std::string decoded(const std::string &file_name)
+{
+  char plain[FN_REFLEN];
+  uint errors;
+  return std::string(plain, strconvert(&my_charset_filename, file_name.data(), file_name.size(), system_charset_info,
+                                       plain, sizeof plain, &errors));
+}
+
+/* "db/table#P#p", in the characters of files, as people know it. */
+std::string readable(const char *name)
+{
+  const std::string text= name;
+  const size_t slash= text.find(FN_LIBCHAR), parts= std::min(text.find("#P#"), text.size());
+  if (slash >= parts)
+    return text;
+  return decoded(text.substr(0, slash)) + "." + decoded(text.substr(slash + 1, parts - slash - 1)) + text.substr(parts);
+}
+
+extern "C" int32_t add_transaction(void *context, const es_transaction *trx)
+try
+{
+  const Reader *reader= static_cast<const Reader *>(context);
+  if (!reader->sees(trx->connection))
+    return 0;
+  Row row(reader->table);
+  const Statement statement= statement_of(trx->connection);
+  row.number(trx->id);
+  row.number_or_null(trx->connection);
+  row.number_or_null(statement.id);
+  row.text(trx->state);
+  MYSQL_TIME started;
+  reader->thd->variables.time_zone->gmt_sec_to_TIME(&started, static_cast<my_time_t>(trx->started_unix_us / 1000000));
+  started.second_part= static_cast<ulong>(trx->started_unix_us % 1000000);
+  row.next()->store_time(&started);
+  row.number(trx->age_us);
+  row.text(trx->isolation);
+  row.number(trx->rows_changed);
+  row.number(trx->rows_locked);
+  row.number(trx->redo_bytes);
+  row.number_or_null(trx->view_seq);
+  if (trx->has_xid)
+    row.text(xid_text(trx->xid));
+  else
+    row.null();
+  if (statement.text.empty())
+    row.null();
+  else
+    row.text(statement.text, statement.charset);
+  return schema_table_store_record(reader->thd, reader->table);
+}
+catch (const std::bad_alloc &)
+{
+  return 1;
+}
+
+extern "C" int32_t add_lock_wait(void *context, const es_lock_wait *wait)
+try
+{
+  const Reader *reader= static_cast<const Reader *>(context);
+  if (!reader->sees(wait->waiting_connection) && !reader->sees(wait->blocking_connection))
+    return 0;
+  Row row(reader->table);
+  row.number(wait->waiting_connection);
+  row.number_or_null(wait->blocking_connection);
+  row.number(wait->waited_us);
+  row.text(readable(wait->table));
+  row.text(wait->kind);
+  if (wait->row_id)
+    row.text("row " + std::to_string(wait->row_id));
+  else
+    row.null();
+  reader->query(&row, wait->waiting_connection);
+  reader->query(&row, wait->blocking_connection);
+  row.number(wait->blocker_idle_us);
+  row.number_or_null(wait->root_blocker);
+  return schema_table_store_record(reader->thd, reader->table);
+}
+catch (const std::bad_alloc &)
+{
+  return 1;
+}
+
+int fill_trx(THD *thd, TABLE_LIST *tables, COND *)
+{
+  Reader reader(thd, tables->table);
+  if (engine)
+    es_transactions(engine, add_transaction, &reader);
+  return thd->is_error();
+}
+
+int fill_lock_waits(THD *thd, TABLE_LIST *tables, COND *)
+{
+  Reader reader(thd, tables->table);
+  if (engine)
+    es_lock_waits(engine, add_lock_wait, &reader);
+  return thd->is_error();
+}
+}
+
+st_mysql_information_schema information_schema= {MYSQL_INFORMATION_SCHEMA_INTERFACE_VERSION};
+
+int init_trx_table(void *schema)
+{
+  auto *table= static_cast<ST_SCHEMA_TABLE *>(schema);
+  table->fields_info= trx_fields;
+  table->fill_table= fill_trx;
+  return 0;
+}
+
+int init_lock_waits_table(void *schema)
+{
+  auto *table= static_cast<ST_SCHEMA_TABLE *>(schema);
+  table->fields_info= lock_wait_fields;
+  table->fill_table= fill_lock_waits;
+  return 0;
+}
+}

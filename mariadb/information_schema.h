@@ -1,0 +1,20 @@
+/* This program is free software; you can redistribute it and/or modify it under the terms of the GNU General Public
+   License as published by the Free Software Foundation; version 2 of the License. */
+
+/**
+  @file
+  The tables of INFORMATION_SCHEMA, for st_maria_plugin.
+*/
+#ifndef ESKER_INFORMATION_SCHEMA_INCLUDED
+#define ESKER_INFORMATION_SCHEMA_INCLUDED
+
+#include "shim.h"
+
+namespace shim
+{
+extern st_mysql_information_schema information_schema;
+int init_trx_table(void *schema);
+int init_lock_waits_table(void *schema);
+}
+
+#endif
