@@ -2,6 +2,7 @@
 //! first rows that fall between their steps are there after a crash, once, and the log that they need is too.
 
 use crate::regression_tests::*;
+use crate::test_tables::Watched;
 use crate::*;
 use esker_io::{AccessHint, Disk, File, IoKind, LockGuard, OpenMode, SimDisk};
 use std::path::Path;
@@ -144,12 +145,13 @@ fn rows_committed_while_their_run_is_written_stay_deleted() {
     }
 }
 
-/// Prepared before the freeze, decided while the flush opens its run: the versions move on, and so does the need for the log
+/// Prepared before the freeze, decided when the flush has read the memtable: the versions move on, and so does the need for the log
 /// that has their redo.
 #[test]
 fn a_decision_during_a_flush_survives() {
     let disk = SimDisk::new(1);
-    let (e, meanwhile) = open_meanwhile(&disk, options());
+    let watched = Watched(disk.clone(), Arc::default());
+    let e = crate::test_tables::open_on(Arc::new(watched.clone()), options());
     e.create_table("t", &def()).unwrap();
     let t = e.open_table("t").unwrap();
     let mut s = e.session();
@@ -160,11 +162,9 @@ fn a_decision_during_a_flush_survives() {
     begin(&mut w);
     ins(&mut w, &t, 1, 1);
     w.prepare(b"x").unwrap();
-    meanwhile.when(OpenMode::Read, move || w.commit().unwrap());
+    watched.when_synced(move || w.commit().unwrap());
     e.core.flush(&t, &t.tree()).unwrap();
-    // The reading handle may be opened later than in the flush.
-    assert_eq!(count(&e, "t"), 2);
-    assert!(meanwhile.done(), "no decision fell into the flush");
+    assert_eq!(count(&e, "t"), 2, "no decision fell into the flush");
     e.core.checkpoint().unwrap();
     drop((s, t, e));
     disk.crash();

@@ -1,11 +1,13 @@
-//! The block cache: which decoded blocks stay in memory.
+//! The block cache: which decoded blocks stay in memory. Besides them, the handles of the files they are read from.
 //!
 //! A block hangs in its run's own slot, so a hit is one lock-free load and no two readers share a lock. This file owns
 //! only the eviction order: two FIFO queues in the manner of S3-FIFO (Yang et al., SOSP 2023). A new block enters
 //! `small`; one that is touched there again moves to `main`; so a scan passes through `small` and does not sweep what
 //! others use. Invariant: `bytes` is the sum of the sizes of all blocks in slots.
 
+use crate::options::Options;
 use crate::run::{Block, Run};
+use crate::run_files::RunFiles;
 use arc_swap::ArcSwapOption;
 use esker_trace::lock::Mutex;
 use esker_trace::memory::{charged, Account};
@@ -52,14 +54,16 @@ pub(crate) struct BlockCache {
     queues: Mutex<Queues>,
     bytes: AtomicU64,
     memory_limit_bytes: AtomicU64,
+    pub(crate) files: RunFiles,
 }
 
 impl BlockCache {
-    pub(crate) fn new(memory_limit_bytes: u64) -> Arc<Self> {
+    pub(crate) fn new(options: &Options) -> Arc<Self> {
         Arc::new(BlockCache {
             queues: Mutex::new("cache.queues", Queues::default()),
             bytes: AtomicU64::new(0),
-            memory_limit_bytes: AtomicU64::new(memory_limit_bytes),
+            memory_limit_bytes: AtomicU64::new(options.memory_limit_bytes),
+            files: RunFiles::new(options),
         })
     }
 
@@ -81,7 +85,7 @@ impl BlockCache {
     /// Keeps a block that was just read.
     pub(crate) fn insert(&self, run: &Arc<Run>, index: usize, block: &Arc<Block>) {
         let bytes = block.memory_bytes() as u64;
-        let slot = run.slot(index);
+        let Some(slot) = run.slot(index) else { return };
         let mut queues = self.queues.lock();
         if slot.block.load().is_some() {
             return;
@@ -109,7 +113,7 @@ impl BlockCache {
             let Some(run) = resident.run.upgrade() else {
                 continue;
             };
-            let slot = run.slot(resident.index as usize);
+            let Some(slot) = run.slot(resident.index as usize) else { continue };
             if slot.touched.swap(false, Ordering::Relaxed) {
                 queues.main.push_back(resident);
             } else if slot.block.swap(None).is_some() {

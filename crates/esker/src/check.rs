@@ -47,15 +47,15 @@ impl Core {
         let state = table.tree().snapshot();
         let mut report = CheckReport::default();
         if scope == CheckScope::Quick {
-            report.damages.extend(state.runs.iter().filter_map(|r| r.run.unreadable().cloned()));
+            report.damages.extend(state.runs.iter().filter_map(|r| r.run.load().err()));
             return Ok(report);
         }
         let wanted = |r: &&RunHandle| scope == CheckScope::All || !r.run.checked.load(Ordering::Relaxed);
         let runs: Vec<&RunHandle> = state.runs.iter().filter(wanted).collect();
-        let total: u64 = runs.iter().map(|r| r.run.entries.len() as u64).sum();
+        let total: u64 = runs.iter().map(|r| r.run.entries().len() as u64).sum();
         for handle in runs {
             let found = report.damages.len();
-            for index in 0..handle.run.entries.len() {
+            for index in 0..handle.run.entries().len() {
                 match check_block(&handle.run, index) {
                     Ok(()) => {}
                     Err(e @ (Error::Damage { .. } | Error::Io(_))) => {
@@ -64,7 +64,7 @@ impl Core {
                     }
                     Err(e) => return Err(e),
                 }
-                let entry = &handle.run.entries[index];
+                let entry = &handle.run.entries()[index];
                 report.blocks += 1;
                 report.rows += u64::from(entry.rows);
                 report.bytes += u64::from(entry.stored_bytes);
@@ -85,7 +85,7 @@ impl Core {
 fn check_block(run: &Run, index: usize) -> Result<()> {
     let block = run.read_block(index)?;
     block.verify().map_err(|e| run.damage(index, e))?;
-    let entry = &run.entries[index];
+    let entry = &run.entries()[index];
     let same = |what, expected: u64, found: u64| match expected == found {
         true => Ok(()),
         false => Err(run.damage(index, esker_format::FormatError::Invalid { what, found })),
@@ -93,8 +93,8 @@ fn check_block(run: &Run, index: usize) -> Result<()> {
     same("rows of a block against its index entry", u64::from(entry.rows), u64::from(block.rows()))?;
     same("first row of a block against its index entry", entry.first_id.0, block.first_id().0)?;
     same("last row of a block against its index entry", entry.last_id.0, block.last_id().0)?;
-    if index > 0 && run.entries[index - 1].last_id > entry.first_id {
-        same("first row of a block against the block before", run.entries[index - 1].last_id.0, entry.first_id.0)?;
+    if index > 0 && run.entries()[index - 1].last_id > entry.first_id {
+        same("first row of a block against the block before", run.entries()[index - 1].last_id.0, entry.first_id.0)?;
     }
     Ok(())
 }

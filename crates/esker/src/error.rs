@@ -123,6 +123,11 @@ impl Error {
         }
     }
 
+    /// Did it fail for want of memory or handles, and not because of what it was about?
+    pub(crate) fn is_want_of_resources(&self) -> bool {
+        matches!(self, Error::OutOfMemory(_)) || matches!(self, Error::Io(e) if e.kind == IoKind::Resources)
+    }
+
     /// Damage found in `file` at `offset`.
     pub fn damage(file: &Path, offset: u64, reason: FormatError) -> Self {
         match reason {

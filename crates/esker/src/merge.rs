@@ -4,33 +4,32 @@
 //! where a version lies. Order: new runs synced, folder synced, tree edit durable, tree state replaced, old files
 //! unlinked when their last reader lets go. A crash before the edit is durable leaves orphans.
 
+use crate::choose::{any_unsound, Choice};
 use crate::core::Core;
 use crate::flush::run_entry;
+use crate::health::State;
 use crate::run::{Block, Run};
 use crate::run_writer::RunWriter;
 use crate::table::Table;
 use crate::tree::{RangeMark, RunHandle, Tree, TreeState};
 use crate::{Error, Result};
-use esker_format::{CommitSeq, Record, RowId, VersionTag};
+use esker_format::{CommitSeq, FileId, Record, RowId, VersionTag};
+use esker_io::{IoError, IoKind};
 use esker_trace::counters::{count, Counter};
+use std::collections::HashSet;
+use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// More small runs than this beside each other are joined.
-const MOST_SMALL_RUNS: usize = 8;
-/// A run below this is small, in bytes.
-const SMALL_RUN_BYTES: u64 = 32 << 20;
-/// Overlying versions beyond this share of the rows below them are merged down: one in ...
-const OVERLAY_SHARE: u64 = 5;
-/// More runs than this over one row are merged.
-const MOST_LAYERS: usize = 6;
-/// A merge's output run is closed at this size, in bytes.
-const RUN_BYTES: u64 = 1 << 30;
 /// Whoever waits for another merge looks this often whether it is still wanted.
 const POLL: Duration = Duration::from_millis(20);
 
 impl Core {
     /// Merges what most needs it in one tree; false if nothing does. `all`: everything into one sequence of runs.
+    ///
+    /// What it fails with leaves the tree as it was, and can be tried again, unless the engine stops by it: a run that
+    /// cannot be read is set aside and the next call leaves it alone; what could not be written is discarded, and the
+    /// tree left alone for a while.
     pub(crate) fn merge_once(&self, table: &Table, tree: &Arc<Tree>, all: bool) -> Result<bool> {
         self.merge_step(table, tree, all, &mut |_, _| true)
     }
@@ -56,8 +55,8 @@ impl Core {
             return Ok(true);
         }
         let state = tree.snapshot();
-        let horizon = self.views.horizon();
-        let inputs = if all { choose_all(&state, horizon) } else { choose(&state, horizon) };
+        let choice = self.choice(&state, self.views.horizon());
+        let inputs = if all { choice.all() } else { choice.next() };
         if inputs.is_empty() {
             return Ok(false);
         }
@@ -65,39 +64,22 @@ impl Core {
         Ok(true)
     }
 
+    fn choice<'a>(&self, state: &'a TreeState, horizon: CommitSeq) -> Choice<'a> {
+        Choice { state, horizon, run_bytes: self.options.run_bytes }
+    }
+
     /// Drops runs that range deletes cover entirely, and marks that cover nothing any more.
     fn drop_deleted(&self, tree: &Tree) -> Result<bool> {
         let horizon = self.views.horizon();
         let state = tree.snapshot();
-        let marks: Vec<_> = state.marks.iter().filter(|m| m.owner.is_none() && m.seq <= horizon).cloned().collect();
-        if marks.is_empty() {
-            return Ok(false);
-        }
-        let dead: Vec<RunHandle> = state
-            .runs
-            .iter()
-            .filter(|h| {
-                h.seq_bounds().is_some_and(|(_, greatest)| {
-                    marks.iter().any(|m| h.run.stats.max_id < m.up_to && greatest <= m.as_of)
-                })
-            })
-            .cloned()
-            .collect();
+        let dead = deleted_runs(&state, horizon);
         if !dead.is_empty() {
             self.replace(tree, &dead, Vec::new())?;
             return Ok(true);
         }
-        tree.edit(|s| {
-            let oldest_memtable = s.memtables().filter(|m| !m.is_empty()).map(|m| m.first_lsn).min();
-            let runs = &s.runs;
-            s.marks.retain(|m| {
-                let covers_run = runs
-                    .iter()
-                    .any(|h| h.run.stats.min_id < m.up_to && h.seq_bounds().is_none_or(|(least, _)| least <= m.seq));
-                let covers_memory = oldest_memtable.is_some_and(|l| l.0 <= m.seq.0);
-                m.owner.is_some() || m.seq > horizon || covers_run || covers_memory
-            });
-        });
+        if state.has_needless_marks(horizon) {
+            tree.edit(|s| s.drop_needless_marks(horizon));
+        }
         Ok(false)
     }
 
@@ -109,24 +91,39 @@ impl Core {
         inputs: &[RunHandle],
         progress: &mut dyn FnMut(u64, u64) -> bool,
     ) -> Result<()> {
-        let mut merge = Merge::new(self, table, tree, state, inputs);
+        let now_ms = self.cache.files.clock.now_ms();
+        self.check_space(inputs).inspect_err(|_| tree.merge_health.failed(0, State::SetAside, now_ms))?;
+        let mut merge = Merge::new(self, table, tree, state, inputs)?;
         let runs = match merge.run(progress) {
             Ok(()) => merge.done,
             Err(e) => {
                 self.discard(std::mem::take(&mut merge.done));
-                if let Error::Damage { file, .. } = &e {
-                    // Left as it is: its rows are readable or not, but nothing is merged with them.
-                    inputs.iter().filter(|h| h.run.path() == file).for_each(|h| h.run.set_damaged());
+                // A run that could not be read is set aside alone.
+                if merge.cannot_write || e.is_want_of_resources() {
+                    tree.merge_health.failed(0, State::SetAside, now_ms);
                 }
                 return Err(e);
             }
         };
+        tree.merge_health.succeeded(0);
         if !runs.is_empty() {
             self.sync_runs()?;
         }
         count(Counter::Merges, 1);
-        count(Counter::MergedBytes, runs.iter().map(|r| r.size_bytes).sum());
+        count(Counter::MergedBytes, runs.iter().map(|r| r.size_bytes()).sum());
         self.replace(tree, inputs, runs)
+    }
+
+    /// Refuses a merge for which the disk has no room, before it fills what is left.
+    fn check_space(&self, inputs: &[RunHandle]) -> Result<()> {
+        let bytes: u64 = inputs.iter().map(|h| h.run.size_bytes()).sum();
+        // A disk that cannot tell says so when it is full.
+        let free = self.disk.free_bytes(&self.runs_dir).unwrap_or(u64::MAX);
+        if free < bytes {
+            let why = format!("{bytes} bytes may be needed, {free} are free");
+            return Err(Error::DiskFull(IoError::new("merge in", &self.runs_dir, None, IoKind::DiskFull, why)));
+        }
+        Ok(())
     }
 
     /// Puts `fresh` in the place of `old`, durably, and lets the old files go.
@@ -170,115 +167,15 @@ impl Core {
     }
 }
 
-fn choose_all(state: &TreeState, horizon: CommitSeq) -> Vec<RunHandle> {
-    let all: Vec<RunHandle> = state.runs.iter().filter(|h| mergeable(h)).cloned().collect();
-    let tidy = |h: &RunHandle| h.run.stats.tombstones == 0 && h.aborted.is_empty();
-    let apart = all.windows(2).all(|w| w[0].run.stats.max_id < w[1].run.stats.min_id);
-    if all.iter().all(tidy)
-        && apart
-        && all.len() <= 1 + (total_bytes(&all) / RUN_BYTES) as usize
-        && state.marks.is_empty()
-    {
-        return Vec::new();
+/// Runs of which a mark that every view sees leaves nothing.
+fn deleted_runs(state: &TreeState, horizon: CommitSeq) -> Vec<RunHandle> {
+    let marks = state.marks_at(horizon);
+    let dead = |h: &&RunHandle| marks.iter().any(|m| m.deletes_all_of(h));
+    if marks.is_empty() {
+        Vec::new()
+    } else {
+        state.runs.iter().filter(dead).cloned().collect()
     }
-    if apart && !may_shrink(&all.iter().collect::<Vec<_>>(), &state.marks, horizon) {
-        return Vec::new();
-    }
-    all
-}
-
-/// Would merging these runs purge anything? Not if merges made them all and the horizon has not passed what they kept.
-fn may_shrink(group: &[&RunHandle], marks: &[RangeMark], horizon: CommitSeq) -> bool {
-    // Versions that a view may still need are not purged: less than two layers below the horizon have nothing to lose.
-    let below = |h: &&&RunHandle| h.seq_bounds().is_some_and(|(least, _)| least <= horizon);
-    let many = || total_layers(group) > 4 * MOST_LAYERS;
-    if group.len() > 1 && marks.is_empty() && group.iter().filter(below).count() < 2 && !many() {
-        return false;
-    }
-    let newest = group.iter().filter_map(|h| h.seq_bounds()).map(|(_, greatest)| greatest);
-    let newest = newest.chain(marks.iter().filter(|m| m.owner.is_none()).map(|m| m.seq)).max().unwrap_or_default();
-    group.iter().any(|h| {
-        let made = h.run.merged_at();
-        made == CommitSeq::ZERO || (made < newest && newest <= horizon)
-    })
-}
-
-/// Does a mark that every view sees delete some of the run's rows?
-fn partly_deleted(handle: &RunHandle, marks: &[RangeMark], horizon: CommitSeq) -> bool {
-    let Some((least, _)) = handle.seq_bounds() else { return false };
-    // A run that was merged since has lost them.
-    let new = |m: &&RangeMark| m.owner.is_none() && m.seq <= horizon && handle.run.merged_at() < m.seq;
-    marks.iter().filter(new).any(|m| handle.run.stats.min_id < m.up_to && least <= m.as_of)
-}
-
-/// Committed, and as far as is known whole.
-fn mergeable(handle: &RunHandle) -> bool {
-    handle.owner.is_none() && handle.run.unreadable().is_none() && !handle.run.is_damaged()
-}
-
-fn total_bytes(runs: &[RunHandle]) -> u64 {
-    runs.iter().map(|h| h.run.size_bytes).sum()
-}
-
-/// The runs to merge next: those that overlap too much, or small ones beside each other.
-fn choose(state: &TreeState, horizon: CommitSeq) -> Vec<RunHandle> {
-    let worth = |group: &[&RunHandle]| worth_merging(group) && may_shrink(group, &[], horizon);
-    let runs: Vec<&RunHandle> = state.runs.iter().filter(|h| mergeable(h)).collect();
-    if let Some(handle) = runs.iter().find(|h| partly_deleted(h, &state.marks, horizon)) {
-        return vec![(*handle).clone()];
-    }
-    let mut group: Vec<&RunHandle> = Vec::new();
-    let mut end = RowId::ZERO;
-    for (i, handle) in runs.iter().enumerate() {
-        if group.is_empty() || handle.run.stats.min_id <= end {
-            group.push(handle);
-        } else {
-            if worth(&group) {
-                return group.into_iter().cloned().collect();
-            }
-            group = vec![runs[i]];
-            end = RowId::ZERO;
-        }
-        end = end.max(handle.run.stats.max_id);
-    }
-    if worth(&group) {
-        return group.into_iter().cloned().collect();
-    }
-    let small: Vec<RunHandle> =
-        runs.iter().filter(|h| h.run.size_bytes < SMALL_RUN_BYTES).map(|h| (*h).clone()).collect();
-    if small.len() > MOST_SMALL_RUNS {
-        return small;
-    }
-    Vec::new()
-}
-
-/// Does a group of overlapping runs hold enough superseded rows, or too many layers?
-fn worth_merging(group: &[&RunHandle]) -> bool {
-    let rows: u64 = group.iter().map(|h| h.run.stats.rows).sum();
-    let tombstones: u64 = group.iter().map(|h| h.run.stats.tombstones).sum();
-    if tombstones * OVERLAY_SHARE > rows && rows > 0 {
-        return true;
-    }
-    if group.len() < 2 {
-        return false;
-    }
-    // Rows of a group beyond its span of ids are newer versions; loads that ran beside each other interleave only.
-    let first = group.iter().map(|h| h.run.stats.min_id.0).min().unwrap_or(0);
-    let last = group.iter().map(|h| h.run.stats.max_id.0).max().unwrap_or(0);
-    let over = rows.saturating_sub(last - first + 1) + tombstones;
-    over * OVERLAY_SHARE > rows || (group.len() > MOST_LAYERS && total_layers(group) > MOST_LAYERS)
-}
-
-/// The most runs that lie over one row.
-fn total_layers(group: &[&RunHandle]) -> usize {
-    group
-        .iter()
-        .map(|h| {
-            let at = h.run.stats.min_id;
-            group.iter().filter(|o| o.run.stats.min_id <= at && at <= o.run.stats.max_id).count()
-        })
-        .max()
-        .unwrap_or(0)
 }
 
 struct Input {
@@ -294,10 +191,14 @@ struct Merge<'a> {
     tree: &'a Arc<Tree>,
     state: &'a TreeState,
     inputs: Vec<Input>,
-    ids: Vec<esker_format::FileId>,
+    ids: HashSet<FileId>,
     horizon: CommitSeq,
+    /// The marks that every view sees and that count.
+    marks: &'a [RangeMark],
     writer: Option<RunWriter>,
     done: Vec<Arc<Run>>,
+    /// What it failed with is about its output.
+    cannot_write: bool,
     /// Blocks of the inputs: read so far, and in all.
     blocks: (u64, u64),
 }
@@ -312,19 +213,29 @@ struct Candidate {
 }
 
 impl<'a> Merge<'a> {
-    fn new(core: &'a Core, table: &'a Table, tree: &'a Arc<Tree>, state: &'a TreeState, inputs: &[RunHandle]) -> Self {
-        Merge {
+    fn new(
+        core: &'a Core,
+        table: &'a Table,
+        tree: &'a Arc<Tree>,
+        state: &'a TreeState,
+        inputs: &[RunHandle],
+    ) -> Result<Self> {
+        inputs.iter().try_for_each(|h| h.run.load())?;
+        let horizon = core.views.horizon();
+        Ok(Merge {
             core,
             table,
             tree,
             state,
             ids: inputs.iter().map(|h| h.run.file_id).collect(),
             inputs: inputs.iter().map(|h| Input { handle: h.clone(), index: 0, block: None, at: 0 }).collect(),
-            horizon: core.views.horizon(),
+            horizon,
+            marks: state.marks_at(horizon),
             writer: None,
             done: Vec::new(),
-            blocks: (0, inputs.iter().map(|h| h.run.entries.len() as u64).sum()),
-        }
+            cannot_write: false,
+            blocks: (0, inputs.iter().map(|h| h.run.entries().len() as u64).sum()),
+        })
     }
 
     fn run(&mut self, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<()> {
@@ -355,10 +266,11 @@ impl<'a> Merge<'a> {
     /// Writes the versions of a row that somebody may still see.
     fn keep(&mut self, row: RowId, versions: &[Candidate], packed: &mut Vec<u8>) -> Result<()> {
         let (mut settled, mut last_seq) = (false, 0);
+        // All versions of a row go to one run.
+        self.close_full()?;
         for v in versions {
-            let mut marks = self.state.marks.iter().filter(|m| m.owner.is_none() && m.seq <= self.horizon);
             // Of one transaction's versions only the newest counts.
-            if settled || v.order.0 == last_seq || marks.any(|m| m.deletes(row, v.order)) {
+            if settled || v.order.0 == last_seq || self.marks.iter().any(|m| m.deletes(row, v.order)) {
                 count(Counter::RowsPurged, 1);
                 continue;
             }
@@ -379,25 +291,46 @@ impl<'a> Merge<'a> {
     }
 
     fn push(&mut self, row: RowId, v: &Candidate, packed: &[u8]) -> Result<()> {
-        if self.writer.as_ref().is_some_and(|w| w.size_bytes() >= RUN_BYTES) {
-            if let Some(full) = self.writer.take() {
-                self.done.push(full.finish()?);
-            }
-        }
-        let writer = match &mut self.writer {
-            Some(w) => w,
-            None => self.writer.insert(self.core.run_writer(self.table, self.tree)?),
-        };
         let tag = VersionTag { seq: CommitSeq(v.order.0), ordinal: v.order.1, tombstone: v.tombstone };
-        writer.push(row, tag, packed)
+        let pushed = match &mut self.writer {
+            Some(w) => w.push(row, tag, packed),
+            None => {
+                self.core.run_writer(self.table, self.tree).and_then(|w| self.writer.insert(w).push(row, tag, packed))
+            }
+        };
+        self.written(pushed)
+    }
+
+    /// An error of what is being written: it is given up, nothing needs it, and the message says so.
+    fn written<T>(&mut self, result: Result<T>) -> Result<T> {
+        self.cannot_write |= result.is_err();
+        result.map_err(|e| match e {
+            Error::Io(mut e) => {
+                e.message.push_str("; what was merged is discarded, nothing is lost");
+                Error::Io(e)
+            }
+            e => e,
+        })
+    }
+
+    /// Ends the run that is written if it is full.
+    fn close_full(&mut self) -> Result<()> {
+        match self.writer.take_if(|w| w.size_bytes() >= self.core.options.run_bytes) {
+            Some(full) => self.close(full),
+            None => Ok(()),
+        }
+    }
+
+    fn close(&mut self, writer: RunWriter) -> Result<()> {
+        let run = self.written(writer.finish())?;
+        self.done.push(run);
+        Ok(())
     }
 
     /// May an older version of `row` lie in a run that is not merged now?
     fn lies_elsewhere(&self, row: RowId) -> bool {
-        self.state.runs.iter().any(|h| {
-            let stats = &h.run.stats;
-            stats.min_id <= row && row <= stats.max_id && !self.ids.contains(&h.run.file_id)
-        }) || self.state.memtables().any(|m| m.seek(row).is_some_and(|n| n.row == row))
+        self.state.runs_at(row).any(|h| !self.ids.contains(&h.run.file_id))
+            || self.state.memtables().any(|m| m.seek(row).is_some_and(|n| n.row == row))
     }
 
     /// The least row that any input stands on.
@@ -440,7 +373,7 @@ impl<'a> Merge<'a> {
     /// Closes the last run.
     fn finish(&mut self) -> Result<()> {
         if let Some(writer) = self.writer.take() {
-            self.done.push(writer.finish()?);
+            self.close(writer)?;
         }
         self.done.iter().for_each(|run| run.set_merged_at(self.horizon));
         Ok(())
@@ -459,7 +392,7 @@ impl Input {
                 self.index += 1;
                 self.at = 0;
             }
-            if self.index >= self.handle.run.entries.len() {
+            if self.index >= self.handle.run.entries().len() {
                 return Ok(None);
             }
             self.block = Some(Arc::new(self.handle.run.read_block(self.index)?));
@@ -469,10 +402,30 @@ impl Input {
 }
 
 impl Core {
-    /// Does anything in the tree want merging, under a horizon of this round?
+    /// Does anything in the tree want merging, under a horizon of this round? Cheap where nothing changed since the last
+    /// no.
     pub(crate) fn wants_merge(&self, tree: &Tree, horizon: CommitSeq) -> bool {
         let state = tree.snapshot();
-        state.marks.iter().any(|m| m.owner.is_none()) || !choose(&state, horizon).is_empty()
+        let nothing = state.runs.is_empty() && state.marks.is_empty();
+        if nothing || tree.nothing_to_merge.load(Ordering::Relaxed) == state.edits() {
+            return false;
+        }
+        if tree.merge_health.left_alone(self.cache.files.clock.now_ms()) {
+            return false;
+        }
+        let wants = |horizon| {
+            state.has_needless_marks(horizon)
+                || !deleted_runs(&state, horizon).is_empty()
+                || !self.choice(&state, horizon).next().is_empty()
+        };
+        if wants(horizon) {
+            return true;
+        }
+        // Time brings nothing but a higher horizon, and runs back that were set aside.
+        if !any_unsound(&state) && state.marks.is_empty() && !wants(CommitSeq(u64::MAX)) {
+            tree.nothing_to_merge.store(state.edits(), Ordering::Relaxed);
+        }
+        false
     }
 
     /// Merges everything in a table, and gives the space of what nobody sees back. `progress` gets blocks done and
@@ -492,7 +445,9 @@ impl Core {
                 return Ok(());
             }
             let state = tree.snapshot();
-            if choose_all(&state, self.views.horizon()).is_empty() || state.runs.iter().any(|h| h.owner.is_some()) {
+            if self.choice(&state, self.views.horizon()).all().is_empty()
+                || state.runs.iter().any(|h| h.owner.is_some())
+            {
                 return Ok(());
             }
             // Views that keep old versions would make this go round for ever.

@@ -59,12 +59,12 @@ pub(crate) struct MergeRead {
     view: View,
     marks: Vec<SeenMark>,
     open: Vec<Source>,
-    /// Runs that begin later, last first.
-    waiting: Vec<RunHandle>,
+    /// The place of the next run among the state's, which are in the order of their first rows.
+    next_run: usize,
     /// The reader's: where it is killed.
     parker: Arc<Parker>,
     /// Keeps the memtables' nodes alive.
-    _state: Arc<TreeState>,
+    state: Arc<TreeState>,
 }
 
 // SAFETY: the node pointers are into memtables that are held by `MemSource::mem` and only read.
@@ -85,18 +85,14 @@ impl MergeRead {
                 open.push(Source::Mem(MemSource { mem: mem.clone(), at: node }));
             }
         }
-        let mut waiting = Vec::new();
-        for handle in state.runs.iter().rev().filter(|r| r.run.stats.max_id >= from && r.seen(view) != RunSeen::Hidden)
-        {
-            if handle.run.stats.min_id >= from {
-                waiting.push(handle.clone());
-            } else {
-                let mut source = RunSource::new(handle.clone(), view);
-                source.seek(from)?;
-                open.push(Source::Run(Box::new(source)));
-            }
+        let marks = state.seen_marks(view);
+        for handle in state.runs_at(from).filter(|h| h.run.stats.min_id < from && h.seen(view) != RunSeen::Hidden) {
+            let mut source = RunSource::new(handle, view)?;
+            source.seek(from)?;
+            open.push(Source::Run(Box::new(source)));
         }
-        Ok(MergeRead { view, marks: state.seen_marks(view), open, waiting, parker: parker.clone(), _state: state })
+        let next_run = state.runs.partition_point(|h| h.run.stats.min_id < from);
+        Ok(MergeRead { view, marks, open, next_run, parker: parker.clone(), state })
     }
 
     /// The next rows, unless the reader is killed: looked at for every row and block, since millions may be passed over.
@@ -147,18 +143,32 @@ impl MergeRead {
                     bound = row;
                 }
             }
-            match self.waiting.last() {
+            self.pass_unseen();
+            match self.state.runs.get(self.next_run) {
                 Some(next) if lead == usize::MAX || next.run.stats.min_id <= least => {
-                    // Its owner may have ended since: then nobody here sees it.
-                    if let Some(handle) = self.waiting.pop().filter(|h| h.seen(self.view) != RunSeen::Hidden) {
-                        self.open.push(Source::Run(Box::new(RunSource::new(handle, self.view))));
-                    }
+                    self.open.push(Source::Run(Box::new(RunSource::new(next, self.view)?)));
+                    self.next_run += 1;
                 }
                 next => {
                     let bound = next.map_or(bound, |n| bound.min(n.run.stats.min_id));
                     return Ok((lead != usize::MAX).then_some((lead, least, bound)));
                 }
             }
+        }
+    }
+
+    /// Passes runs of which nothing is seen: those of others, and those that a mark deletes as a whole. A run that is
+    /// not seen never will be: only what was committed before the view is.
+    fn pass_unseen(&mut self) {
+        while let Some(next) = self.state.runs.get(self.next_run) {
+            let stats = &next.run.stats;
+            let deleted = next
+                .seq_bounds()
+                .is_some_and(|(_, newest)| self.marks.iter().any(|m| stats.max_id < m.up_to && newest <= m.as_of));
+            if !deleted && next.seen(self.view) != RunSeen::Hidden {
+                return;
+            }
+            self.next_run += 1;
         }
     }
 
@@ -187,7 +197,7 @@ impl MergeRead {
     fn drop_if_done(&mut self, i: usize) -> bool {
         let done = match &self.open[i] {
             Source::Mem(s) => s.at.is_null(),
-            Source::Run(s) => s.index >= s.handle.run.entries.len(),
+            Source::Run(s) => s.index >= s.handle.run.entries().len(),
         };
         if done {
             self.open.swap_remove(i);
@@ -203,7 +213,7 @@ impl Source {
             Source::Mem(s) => unsafe { (*s.at).row },
             Source::Run(s) => match &s.block {
                 Some(block) => block.row_id(s.at),
-                None => s.handle.run.entries[s.index].first_id,
+                None => s.handle.run.entries()[s.index].first_id,
             },
         }
     }
@@ -223,15 +233,19 @@ impl MemSource {
 }
 
 impl RunSource {
-    fn new(handle: RunHandle, view: View) -> Self {
+    /// Stands on the run's first row.
+    fn new(handle: &RunHandle, view: View) -> Result<Self> {
+        handle.run.load()?;
+        #[cfg(test)]
+        crate::levels::looked::count();
         let (seen, aborted) = (handle.seen(view), handle.aborted());
-        RunSource { handle, seen, aborted, index: 0, block: None, at: 0, clean: false }
+        Ok(RunSource { handle: handle.clone(), seen, aborted, index: 0, block: None, at: 0, clean: false })
     }
 
     /// Stands on the first row at or after `from`.
     fn seek(&mut self, from: RowId) -> Result<()> {
         self.index = self.handle.run.block_at_or_after(from);
-        if self.handle.run.entries.get(self.index).is_some_and(|e| e.first_id < from) {
+        if self.handle.run.entries().get(self.index).is_some_and(|e| e.first_id < from) {
             let block = self.handle.run.block(self.index)?;
             self.at = block.lower_bound(from);
             self.block = Some(block);
@@ -244,7 +258,7 @@ impl RunSource {
         if self.block.is_some() {
             return Ok(());
         }
-        let entry = &self.handle.run.entries[self.index];
+        let entry = &self.handle.run.entries()[self.index];
         let (least, greatest) = match self.seen {
             RunSeen::At(seq) => (seq, seq),
             _ => (entry.min_seq, entry.max_seq),
@@ -255,7 +269,7 @@ impl RunSource {
             return Ok(());
         }
         let block = self.handle.run.block(self.index)?;
-        let entries = &self.handle.run.entries;
+        let entries = self.handle.run.entries();
         let before = self.index.checked_sub(1).is_some_and(|i| entries[i].last_id == entry.first_id);
         let after = entries.get(self.index + 1).is_some_and(|e| e.first_id == entry.last_id);
         self.clean = block.ids_unique()
@@ -263,7 +277,7 @@ impl RunSource {
             && !before
             && !after
             && !block.has_tombstones()
-            && self.aborted.is_empty()
+            && !self.aborted.meets(entry.min_ordinal, entry.max_ordinal)
             && (self.seen != RunSeen::PerRow || greatest <= view.seq)
             && !marks
                 .iter()
@@ -279,10 +293,10 @@ impl RunSource {
         marks: &[SeenMark],
         best: &mut Option<(VersionOrder, Found)>,
     ) -> Result<()> {
-        while self.index < self.handle.run.entries.len() {
+        while self.index < self.handle.run.entries().len() {
             self.load(view, marks)?;
             let Some(block) = self.block.clone() else {
-                if self.handle.run.entries.get(self.index).is_none_or(|e| e.first_id > row) {
+                if self.handle.run.entries().get(self.index).is_none_or(|e| e.first_id > row) {
                     break;
                 }
                 continue;
@@ -312,3 +326,6 @@ impl RunSource {
         self.index += 1;
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -34,6 +34,10 @@ pub struct Options {
     pub background: Background,
     /// Level of zstd compression.
     pub zstd_level: i32,
+    /// A merge begins a new run once the one it writes has so many bytes.
+    pub run_bytes: u64,
+    /// Run files that are open at once; never more than a quarter of what the process may have open.
+    pub max_open_runs: usize,
     /// Change nothing in the folder (but its lock file): recovery works on copies in memory, writing is refused.
     pub read_only: bool,
 }
@@ -51,6 +55,8 @@ impl Default for Options {
             recovery_target_bytes: None,
             background: Background::Threads,
             zstd_level: 1,
+            run_bytes: 1 << 30,
+            max_open_runs: 512,
             read_only: false,
         }
     }

@@ -83,7 +83,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, dir: &Path, options: Options, notify: No
     let started = Instant::now();
     // Only a folder whose first opening did not get to its second manifest may lack a log.
     let wal = replay.run(&disk, &options, &notify, generation == 1)?;
-    let cache = BlockCache::new(options.memory_limit_bytes);
+    let cache = BlockCache::new(&options);
     let found = wal.replayed();
     count(Counter::RecoveryRecords, found.frames);
     count(Counter::RecoveryBytes, found.size_bytes);
@@ -536,17 +536,12 @@ fn recipe(
 
 /// A tree with its runs; one that cannot be opened is told of, and stays as a run that cannot be read.
 fn open_tree(recipe: &RunRecipe, t: &Replayed, notify: &Notify) -> Arc<Tree> {
-    let mut state = TreeState {
-        active: t.mem.clone(),
-        frozen: Vec::new(),
-        runs: Vec::new(),
-        marks: t.marks.clone(),
-        flushed_to: t.flushed_to,
-    };
+    let mut state = TreeState::new(t.mem.clone(), t.flushed_to);
+    state.marks.clone_from(&t.marks);
     let mut next_row = t.next_row;
     for entry in t.runs.values() {
         let run = Run::open(recipe, entry.file, &entry.stats);
-        if let Some(e) = run.unreadable() {
+        if let Err(e) = run.load() {
             notify(&format!("table '{}': {e}; its rows in that file cannot be read", t.entry.name), Level::Error);
         }
         next_row = next_row.max(entry.stats.max_id.next());

@@ -1,20 +1,22 @@
-//! A run: one immutable sorted file, opened. Owns its handle, its block index and the slots of its cached blocks.
+//! A run: one immutable sorted file. Owns its block index, the slots of its cached blocks, and what is known of its
+//! health.
 //!
 //! Invariants: every block is checksummed before it is used; a run's bytes never change; the file is unlinked only by
 //! whoever made its removal durable first ([`Run::remove_when_unused`] marks it, the last user's drop does it).
 
 use crate::cache::{BlockCache, Slot};
+use crate::health::{Health, State};
 use crate::run_writer::RunRecipe;
 use crate::{Error, Result};
 use esker_format::run::{block_context, RunFooter, RunHeader, RunStats, RUN_FOOTER_BYTES, RUN_HEADER_BYTES};
 use esker_format::{BlockEntry, FormatError, Layout, RowBlock, RowFormat};
-use esker_format::{CommitSeq, FileId, RowId};
-use esker_io::{AccessHint, Disk, File, OpenMode};
+use esker_format::{CommitSeq, FileId, RowId, TreeId};
+use esker_io::Disk;
 use esker_trace::counters::{count, Counter};
 use esker_trace::memory::{Account, Region};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// A block in memory.
 pub(crate) type Block = RowBlock<Bytes>;
@@ -31,26 +33,42 @@ impl AsRef<[u8]> for Bytes {
     }
 }
 
-/// An open run.
+/// A run. Its file is opened when it is read, and its block index is read when it is first needed; what fails is tried
+/// again by the next who wants it.
 pub(crate) struct Run {
     pub(crate) file_id: FileId,
-    pub(crate) entries: Vec<BlockEntry>,
     pub(crate) stats: RunStats,
-    pub(crate) size_bytes: u64,
+    index: OnceLock<Index>,
+    tree: TreeId,
     layout: Arc<Layout>,
     format: RowFormat,
-    path: PathBuf,
-    /// The file, or why it cannot be read.
-    file: Result<Arc<dyn File>>,
-    slots: Box<[Slot]>,
+    pub(crate) path: PathBuf,
     cache: Arc<BlockCache>,
     disk: Arc<dyn Disk>,
     remove: AtomicBool,
     merged_at: AtomicU64,
-    damaged: AtomicBool,
     /// A check of every block found them sound.
     pub(crate) checked: AtomicBool,
+    health: Health,
 }
+
+/// Where a run's blocks lie, and those in memory.
+struct Index {
+    entries: Vec<BlockEntry>,
+    slots: Box<[Slot]>,
+    size_bytes: u64,
+}
+
+impl Index {
+    fn new(entries: Vec<BlockEntry>, size_bytes: u64) -> Self {
+        Index { slots: entries.iter().map(|_| Slot::default()).collect(), entries, size_bytes }
+    }
+}
+
+/// Parts of a run that can fail, for [`Health`]: blocks by their number, the contents of blocks whose checksum was right
+/// beyond them, and header, footer and index as one.
+const CONTENTS: u64 = 1 << 32;
+const FRAME: u64 = u64::MAX;
 
 /// The path of a run's file.
 pub(crate) fn run_path(dir: &Path, file: FileId) -> PathBuf {
@@ -58,95 +76,100 @@ pub(crate) fn run_path(dir: &Path, file: FileId) -> PathBuf {
 }
 
 impl Run {
-    /// Opens the file of a run that was just written.
+    /// A run that was just written.
     pub(crate) fn written(
         recipe: &RunRecipe,
         file_id: FileId,
         size_bytes: u64,
         entries: Vec<BlockEntry>,
         stats: RunStats,
-    ) -> Result<Arc<Run>> {
-        let path = run_path(&recipe.dir, file_id);
-        let file = recipe.disk.open(&path, OpenMode::Read, AccessHint::Blocks)?;
-        count(Counter::RunsCreated, 1);
-        Ok(Run::new(recipe, file_id, size_bytes, entries, stats, Ok(file)))
-    }
-
-    /// Opens a run's file. One that is missing or damaged becomes a run whose rows cannot be read: whoever asks for
-    /// them gets the error, everybody else goes on.
-    pub(crate) fn open(recipe: &RunRecipe, file_id: FileId, stats: &RunStats) -> Arc<Run> {
-        match Opened::read(recipe, file_id) {
-            Ok(o) => Run::new(recipe, file_id, o.size_bytes, o.entries, o.stats, Ok(o.file)),
-            Err(e) => {
-                // One block stands for all of it.
-                let entry = BlockEntry {
-                    rows: u32::try_from(stats.rows).unwrap_or(u32::MAX),
-                    tombstones: u32::try_from(stats.tombstones).unwrap_or(u32::MAX),
-                    first_id: stats.min_id,
-                    last_id: stats.max_id,
-                    min_seq: stats.min_seq,
-                    max_seq: stats.max_seq,
-                    min_ordinal: stats.min_ordinal,
-                    max_ordinal: stats.max_ordinal,
-                    ..BlockEntry::default()
-                };
-                Run::new(recipe, file_id, 0, vec![entry], *stats, Err(e))
-            }
-        }
-    }
-
-    fn new(
-        recipe: &RunRecipe,
-        file_id: FileId,
-        size_bytes: u64,
-        entries: Vec<BlockEntry>,
-        stats: RunStats,
-        file: Result<Arc<dyn File>>,
     ) -> Arc<Run> {
+        count(Counter::RunsCreated, 1);
+        Run::new(recipe, file_id, stats, OnceLock::from(Index::new(entries, size_bytes)))
+    }
+
+    /// A run of which log or manifest tell. Nothing is read: see [`load`](Self::load).
+    pub(crate) fn open(recipe: &RunRecipe, file_id: FileId, stats: &RunStats) -> Arc<Run> {
+        Run::new(recipe, file_id, *stats, OnceLock::new())
+    }
+
+    fn new(recipe: &RunRecipe, file_id: FileId, stats: RunStats, index: OnceLock<Index>) -> Arc<Run> {
         Arc::new(Run {
             file_id,
-            slots: entries.iter().map(|_| Slot::default()).collect(),
-            entries,
             stats,
-            size_bytes,
+            index,
+            tree: recipe.tree,
             layout: recipe.layout.clone(),
             format: recipe.format,
             path: run_path(&recipe.dir, file_id),
-            file,
             cache: recipe.cache.clone(),
             disk: recipe.disk.clone(),
             remove: AtomicBool::new(false),
             merged_at: AtomicU64::new(0),
-            damaged: AtomicBool::new(false),
             checked: AtomicBool::new(false),
+            health: Health::default(),
         })
     }
 
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
+    /// Reads the block index, if it is not in memory. Fails for a file that is missing, cannot be read or is not the one
+    /// that was written; the next call tries again.
+    #[inline]
+    pub(crate) fn load(&self) -> Result<()> {
+        if self.index.get().is_none() {
+            let index = self.note(FRAME, self.read_index())?;
+            // Somebody else may have been faster, with the same.
+            let _ = self.index.set(index);
+        }
+        Ok(())
     }
 
-    /// A block of it was found damaged.
-    pub(crate) fn is_damaged(&self) -> bool {
-        self.damaged.load(Ordering::Relaxed)
+    /// The block index; empty until [`load`](Self::load) has succeeded once.
+    #[inline]
+    pub(crate) fn entries(&self) -> &[BlockEntry] {
+        self.index.get().map_or(&[], |i| &i.entries)
     }
 
-    pub(crate) fn set_damaged(&self) {
-        self.damaged.store(true, Ordering::Relaxed);
+    /// Length of the file, in bytes; that of its blocks until the index is in memory.
+    pub(crate) fn size_bytes(&self) -> u64 {
+        self.index.get().map_or(self.stats.stored_bytes, |i| i.size_bytes)
     }
 
-    /// Why the run cannot be read, if it cannot.
-    pub(crate) fn unreadable(&self) -> Option<&Error> {
-        self.file.as_ref().err()
+    /// How the run is doing.
+    pub(crate) fn state(&self) -> State {
+        self.health.state()
     }
 
-    pub(crate) fn slot(&self, index: usize) -> &Slot {
-        &self.slots[index]
+    /// It failed not long ago, and nothing was read well since: work that nobody waits for leaves it alone.
+    pub(crate) fn is_set_aside(&self) -> bool {
+        self.health.left_alone(self.cache.files.clock.now_ms())
+    }
+
+    /// Remembers how a read of `part` went. Want of memory or handles is no fault of the run.
+    fn note<T>(&self, part: u64, result: Result<T>) -> Result<T> {
+        match &result {
+            Ok(_) => self.health.succeeded(part),
+            Err(e) if e.is_want_of_resources() => {}
+            Err(e) => self.failed(part, e),
+        }
+        result
+    }
+
+    #[cold]
+    fn failed(&self, part: u64, e: &Error) {
+        let state = if matches!(e, Error::Damage { .. }) { State::Damaged } else { State::SetAside };
+        self.health.failed(part, state, self.cache.files.clock.now_ms());
+        self.checked.store(false, Ordering::Relaxed);
+        // The next one gets a handle of its own.
+        self.cache.files.close(self.file_id);
+    }
+
+    pub(crate) fn slot(&self, index: usize) -> Option<&Slot> {
+        self.index.get()?.slots.get(index)
     }
 
     /// Block `index`, from memory or from disk.
     pub(crate) fn block(self: &Arc<Self>, index: usize) -> Result<Arc<Block>> {
-        if let Some(block) = self.slots[index].get() {
+        if let Some(block) = self.slot(index).and_then(Slot::get) {
             count(Counter::BlocksCached, 1);
             return Ok(block);
         }
@@ -158,8 +181,12 @@ impl Run {
 
     /// Block `index` from disk, past the cache: for what is read once.
     pub(crate) fn read_block(&self, index: usize) -> Result<Block> {
-        let file = self.file.as_ref().map_err(Error::clone)?;
-        let entry = &self.entries[index];
+        self.load()?;
+        self.note(index as u64, self.read_entry(&self.entries()[index]))
+    }
+
+    fn read_entry(&self, entry: &BlockEntry) -> Result<Block> {
+        let file = self.cache.files.get(&self.disk, self.file_id, &self.path)?;
         let bytes = entry.stored_bytes as usize;
         let mut region = Region::new(Account::BlockCache, bytes)
             .map_err(|_| Error::OutOfMemory(format!("{bytes} bytes for a block")))?;
@@ -171,12 +198,14 @@ impl Run {
 
     /// Damage found while using block `index` after it was opened.
     pub(crate) fn damage(&self, index: usize, reason: FormatError) -> Error {
-        Error::damage(&self.path, self.entries[index].offset, reason)
+        let e = Error::damage(&self.path, self.entries()[index].offset, reason);
+        self.failed(CONTENTS | index as u64, &e);
+        e
     }
 
     /// The first block that may hold `row`: the first whose last id is not below it.
     pub(crate) fn block_at_or_after(&self, row: RowId) -> usize {
-        self.entries.partition_point(|e| e.last_id < row)
+        self.entries().partition_point(|e| e.last_id < row)
     }
 
     /// The horizon under which a merge made this run, if one did in this process: merging it again would change
@@ -193,37 +222,12 @@ impl Run {
     pub(crate) fn remove_when_unused(&self) {
         self.remove.store(true, Ordering::Release);
     }
-}
 
-impl Drop for Run {
-    fn drop(&mut self) {
-        self.cache.forget(&self.slots);
-        if self.remove.load(Ordering::Acquire) {
-            count(Counter::RunsRemoved, 1);
-            // A file that stays behind is an orphan: the next start removes it.
-            let _ = self.disk.remove(&self.path);
-        }
-    }
-}
-
-/// What the file of a run says of itself.
-struct Opened {
-    file: Arc<dyn File>,
-    size_bytes: u64,
-    entries: Vec<BlockEntry>,
-    stats: RunStats,
-}
-
-impl Opened {
     /// Reads and checks footer, header and index.
-    fn read(recipe: &RunRecipe, file_id: FileId) -> Result<Opened> {
-        let path = run_path(&recipe.dir, file_id);
-        let file = recipe.disk.open(&path, OpenMode::Read, AccessHint::Blocks)?;
+    fn read_index(&self) -> Result<Index> {
+        let file = self.cache.files.get(&self.disk, self.file_id, &self.path)?;
         let size = file.size_bytes()?;
-        let at = |offset: u64| {
-            let path = path.clone();
-            move |e| Error::damage(&path, offset, e)
-        };
+        let at = |offset: u64| move |e| Error::damage(&self.path, offset, e);
         let footer_at = size.saturating_sub(RUN_FOOTER_BYTES as u64);
         let mut bytes = vec![0; RUN_FOOTER_BYTES.min(size as usize)];
         file.read_at(&mut bytes, footer_at)?;
@@ -233,15 +237,39 @@ impl Opened {
         let header = RunHeader::decode(&bytes).map_err(at(0))?;
         let identity = |what, expected: u64, found: u64| match expected == found {
             true => Ok(()),
-            false => Err(Error::damage(&path, 0, FormatError::Invalid { what, found })),
+            false => Err(at(0)(FormatError::Invalid { what, found })),
         };
-        identity("run's file id", file_id.0, header.file.0)?;
-        identity("run footer's file id", file_id.0, footer.file.0)?;
-        identity("run's tree", recipe.tree.0, header.tree.0)?;
-        identity("run's layout", recipe.layout.fingerprint(), header.fingerprint)?;
+        identity("run's file id", self.file_id.0, header.file.0)?;
+        identity("run footer's file id", self.file_id.0, footer.file.0)?;
+        identity("run's tree", self.tree.0, header.tree.0)?;
+        identity("run footer's tree", self.tree.0, footer.tree.0)?;
+        identity("run's layout", self.layout.fingerprint(), header.fingerprint)?;
         let mut bytes = vec![0; footer.index_bytes as usize];
         file.read_at(&mut bytes, footer.index_offset)?;
-        let entries = esker_format::run::decode_index(file_id, &bytes).map_err(at(footer.index_offset))?;
-        Ok(Opened { file, size_bytes: size, entries, stats: footer.stats })
+        let entries = esker_format::run::decode_index(self.file_id, &bytes).map_err(at(footer.index_offset))?;
+        let mut stats = RunStats::default();
+        entries.iter().for_each(|e| stats.add(e));
+        if footer.stats != self.stats || stats != self.stats {
+            let found = footer.stats.rows;
+            return Err(at(footer_at)(FormatError::Invalid { what: "run's figures against the log's", found }));
+        }
+        Ok(Index::new(entries, size))
     }
 }
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        if let Some(index) = self.index.get() {
+            self.cache.forget(&index.slots);
+        }
+        self.cache.files.close(self.file_id);
+        if self.remove.load(Ordering::Acquire) {
+            count(Counter::RunsRemoved, 1);
+            // A file that stays behind is an orphan: the next start removes it.
+            let _ = self.disk.remove(&self.path);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

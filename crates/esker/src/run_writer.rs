@@ -150,7 +150,7 @@ impl RunWriter {
         self.writer.position()
     }
 
-    /// Writes index and footer, syncs the file and opens it.
+    /// Writes index and footer, and syncs the file.
     pub(crate) fn finish(mut self) -> Result<Arc<Run>> {
         if let Some(mut builder) = self.builder.take() {
             if !builder.is_empty() {
@@ -170,8 +170,7 @@ impl RunWriter {
         footer.encode(&mut tail);
         self.writer.append(&tail)?;
         let (_, size) = self.writer.finish()?;
-        let run = Run::written(&self.recipe, self.file_id, size, self.entries, self.stats)?;
         self.unfinished.finished = true;
-        Ok(run)
+        Ok(Run::written(&self.recipe, self.file_id, size, self.entries, self.stats))
     }
 }

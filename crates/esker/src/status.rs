@@ -58,7 +58,7 @@ impl Engine {
             status.tables += 1;
             for handle in &tree.snapshot().runs {
                 status.runs += 1;
-                status.run_bytes += handle.run.size_bytes;
+                status.run_bytes += handle.run.size_bytes();
             }
         }
         status

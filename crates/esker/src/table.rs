@@ -168,7 +168,7 @@ impl Table {
             ..TableStats::default()
         };
         for handle in state.runs.iter().filter(|r| r.owner.is_none()) {
-            stats.data_bytes += handle.run.size_bytes;
+            stats.data_bytes += handle.run.size_bytes();
             stats.raw_bytes += handle.run.stats.raw_bytes;
         }
         stats.memtable_bytes = state.memtables().filter(|m| !m.is_empty()).map(|m| m.used_bytes() as u64).sum();

@@ -2,16 +2,20 @@
 //!
 //! Invariants: a reader's state holds all versions committed up to any sequence that was visible when it was taken;
 //! a writer puts versions only into the active memtable, while it holds the state's read guard, so that freezing (under
-//! the write guard) knows that nothing more comes; a run with an owner is seen as its owner's status word says.
+//! the write guard) knows that nothing more comes; a run with an owner is seen as its owner's status word says; runs and
+//! marks change only in [`Tree::edit`], which keeps what is derived from them.
 
+use crate::health::Health;
+use crate::levels::Levels;
+pub(crate) use crate::marks::{RangeMark, SeenMark};
 use crate::memtable::Memtable;
 use crate::run::{Block, Run};
 use crate::txn::{order_if_visible, OrdinalRanges, TxnState, VersionOrder, View};
 use crate::Result;
-use esker_format::{CommitSeq, Lsn, RowId, TreeId, TxnId};
+use esker_format::{CommitSeq, Lsn, RowId, TreeId};
 use esker_trace::lock::{Mutex, RwLock};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// A run in its tree: whose it is, and when it was committed.
 #[derive(Clone)]
@@ -75,53 +79,6 @@ impl RunHandle {
     }
 }
 
-/// All rows below `up_to` that were committed at `as_of` or before, or written earlier by the same transaction, are
-/// deleted: DELETE without WHERE as one version.
-#[derive(Clone)]
-pub(crate) struct RangeMark {
-    pub(crate) owner: Option<Arc<TxnState>>,
-    pub(crate) seq: CommitSeq,
-    pub(crate) ordinal: u64,
-    pub(crate) up_to: RowId,
-    pub(crate) as_of: CommitSeq,
-}
-
-impl RangeMark {
-    /// Does this mark, committed and seen by every view, delete this version of `row`?
-    pub(crate) fn deletes(&self, row: RowId, order: VersionOrder) -> bool {
-        row < self.up_to && (order.0 <= self.as_of.0 || (order.0 == self.seq.0 && order.1 < self.ordinal))
-    }
-
-    /// The mark's own place in the order of versions, if `view` sees it.
-    pub(crate) fn order(&self, view: View) -> Option<VersionOrder> {
-        match &self.owner {
-            Some(owner) if owner.aborted().contains(self.ordinal) => None,
-            Some(owner) => order_if_visible(view, owner.id, owner.status(), self.ordinal),
-            None => order_if_visible(view, TxnId::ZERO, self.seq.0, self.ordinal),
-        }
-    }
-}
-
-/// A mark that a view sees.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct SeenMark {
-    order: VersionOrder,
-    pub(crate) up_to: RowId,
-    pub(crate) as_of: CommitSeq,
-}
-
-impl SeenMark {
-    /// May versions between these sequences be of the mark's own transaction?
-    pub(crate) fn same_seq(&self, least: CommitSeq, greatest: CommitSeq) -> bool {
-        (least.0..=greatest.0).contains(&self.order.0)
-    }
-
-    /// Does the mark delete this version of `row`?
-    pub(crate) fn hides(&self, row: RowId, order: VersionOrder) -> bool {
-        row < self.up_to && (order.0 <= self.as_of.0 || (order.0 == self.order.0 && order.1 < self.order.1))
-    }
-}
-
 /// What a tree consists of at one moment.
 #[derive(Clone)]
 pub(crate) struct TreeState {
@@ -130,12 +87,32 @@ pub(crate) struct TreeState {
     pub(crate) frozen: Vec<Arc<Memtable>>,
     /// By least row id.
     pub(crate) runs: Vec<RunHandle>,
+    /// Committed ones first, by their sequence.
     pub(crate) marks: Vec<RangeMark>,
     /// Commits before this LSN are in runs.
     pub(crate) flushed_to: Lsn,
+    /// Rises with every edit.
+    edits: u64,
+    /// For each committed mark, from where on marks count for whoever sees it as the newest.
+    first_mark: Arc<[u32]>,
+    /// Made when first asked for.
+    levels: OnceLock<Arc<Levels>>,
 }
 
 impl TreeState {
+    pub(crate) fn new(active: Arc<Memtable>, flushed_to: Lsn) -> Self {
+        TreeState {
+            active,
+            frozen: Vec::new(),
+            runs: Vec::new(),
+            marks: Vec::new(),
+            flushed_to,
+            edits: 0,
+            first_mark: Arc::default(),
+            levels: OnceLock::new(),
+        }
+    }
+
     pub(crate) fn memtables(&self) -> impl Iterator<Item = &Arc<Memtable>> {
         std::iter::once(&self.active).chain(&self.frozen)
     }
@@ -145,11 +122,26 @@ impl TreeState {
         self.runs.insert(at, handle);
     }
 
-    pub(crate) fn seen_marks(&self, view: View) -> Vec<SeenMark> {
-        self.marks
-            .iter()
-            .filter_map(|m| Some(SeenMark { order: m.order(view)?, up_to: m.up_to, as_of: m.as_of }))
-            .collect()
+    pub(crate) fn first_mark(&self) -> &[u32] {
+        &self.first_mark
+    }
+
+    /// Which edit made this state.
+    pub(crate) fn edits(&self) -> u64 {
+        self.edits
+    }
+
+    /// The runs whose range of row ids holds `row`.
+    pub(crate) fn runs_at(&self, row: RowId) -> impl Iterator<Item = &RunHandle> {
+        let levels = self.levels.get_or_init(|| Arc::new(Levels::new(&self.runs)));
+        levels.at(row).map(|at| &self.runs[at])
+    }
+
+    /// Brings what is derived from runs and marks up to date with them.
+    fn settle(&mut self) {
+        self.edits += 1;
+        self.first_mark = crate::marks::sort(&mut self.marks);
+        self.levels = OnceLock::new();
     }
 }
 
@@ -174,22 +166,20 @@ pub(crate) struct Tree {
     pub(crate) flushing: Mutex<()>,
     /// Held by whoever merges this tree's runs.
     pub(crate) merging: Mutex<()>,
+    /// How merges get on with writing what they make.
+    pub(crate) merge_health: Health,
+    /// In the state that this edit made there is nothing to merge, whatever the horizon.
+    pub(crate) nothing_to_merge: AtomicU64,
 }
 
 impl Tree {
     /// An empty tree that begins at `lsn`.
     pub(crate) fn new(id: TreeId, lsn: Lsn) -> Result<Arc<Self>> {
-        let state = TreeState {
-            active: Memtable::new(lsn)?,
-            frozen: Vec::new(),
-            runs: Vec::new(),
-            marks: Vec::new(),
-            flushed_to: lsn,
-        };
-        Ok(Self::with_state(id, RowId(1), 0, state))
+        Ok(Self::with_state(id, RowId(1), 0, TreeState::new(Memtable::new(lsn)?, lsn)))
     }
 
-    pub(crate) fn with_state(id: TreeId, next_row: RowId, live_rows: i64, state: TreeState) -> Arc<Self> {
+    pub(crate) fn with_state(id: TreeId, next_row: RowId, live_rows: i64, mut state: TreeState) -> Arc<Self> {
+        state.settle();
         Arc::new(Tree {
             id,
             state: RwLock::new("tree.state", Arc::new(state)),
@@ -197,6 +187,8 @@ impl Tree {
             live_rows: AtomicI64::new(live_rows),
             flushing: Mutex::new("tree.flushing", ()),
             merging: Mutex::new("tree.merging", ()),
+            merge_health: Health::default(),
+            nothing_to_merge: AtomicU64::new(0),
         })
     }
 
@@ -209,6 +201,7 @@ impl Tree {
         let mut guard = self.state.write();
         let mut state = TreeState::clone(&guard);
         let result = change(&mut state);
+        state.settle();
         *guard = Arc::new(state);
         result
     }
@@ -247,14 +240,8 @@ pub(crate) fn find(
             best = Some((order, found_in_mem(mem, version)));
         }
     }
-    for handle in &state.runs {
+    for handle in state.runs_at(row) {
         let stats = &handle.run.stats;
-        if row < stats.min_id {
-            break;
-        }
-        if row > stats.max_id {
-            continue;
-        }
         let seen = handle.seen(view);
         let newest = match seen {
             RunSeen::Hidden => continue,
@@ -265,9 +252,10 @@ pub(crate) fn find(
         if best.as_ref().is_some_and(|b| b.0 .0 > newest) {
             continue;
         }
+        handle.run.load()?;
         let aborted = handle.aborted();
         let mut index = handle.run.block_at_or_after(row);
-        while index < handle.run.entries.len() && handle.run.entries[index].first_id <= row {
+        while handle.run.entries().get(index).is_some_and(|e| e.first_id <= row) {
             let block = handle.run.block(index)?;
             let mut at = block.lower_bound(row);
             while at < block.rows() && block.row_id(at) == row {

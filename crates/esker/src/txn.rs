@@ -41,6 +41,12 @@ impl OrdinalRanges {
         self.0.get(i).is_some_and(|r| r.0 <= ordinal)
     }
 
+    /// Is any ordinal from `least` to `greatest` aborted?
+    pub(crate) fn meets(&self, least: u64, greatest: u64) -> bool {
+        let i = self.0.partition_point(|r| r.1 <= least);
+        self.0.get(i).is_some_and(|r| r.0 <= greatest)
+    }
+
     /// Is all of `[from, to)` aborted?
     pub(crate) fn covers(&self, from: u64, to: u64) -> bool {
         let i = self.0.partition_point(|r| r.1 < to);
@@ -250,6 +256,8 @@ mod tests {
         r.add(11, 15);
         assert_eq!(r.0, vec![(5, 8), (10, 15)]);
         assert!(r.contains(7) && !r.contains(8) && r.contains(14) && !r.contains(15));
+        assert!(r.meets(1, 5) && r.meets(7, 7) && r.meets(8, 10) && r.meets(1, 99));
+        assert!(!r.meets(1, 4) && !r.meets(8, 9) && !r.meets(15, 99));
         r.add(3, 20);
         assert_eq!(r.0, vec![(3, 20)]);
         assert!(r.covers(4, 20) && !r.covers(2, 5));

@@ -72,8 +72,9 @@ impl Core {
                 continue;
             };
             let run = Run::open(&self.recipe(table, tree), r.file, &r.stats);
-            for index in 0..run.entries.len() {
-                // Rows that cannot be read cannot be written either.
+            // Rows that cannot be read cannot be written either.
+            let _ = run.load();
+            for index in 0..run.entries().len() {
                 if let Ok(block) = run.read_block(index) {
                     (0..block.rows()).for_each(|i| lock(r.tree, block.row_id(i)));
                 }
