@@ -5,7 +5,10 @@
 //! nothing refers to is removed. Nothing is undone: the log holds only what was committed or prepared. Replaying twice,
 //! or more than was needed, gives the same.
 
+mod count;
 mod prepared;
+
+use count::Count;
 
 use crate::cache::BlockCache;
 use crate::checkpoint::{write_manifest, MANIFEST};
@@ -37,8 +40,10 @@ const FIRST_LSN: Lsn = Lsn(4096);
 struct Replayed {
     entry: TableEntry,
     next_row: RowId,
-    live_rows: i64,
+    count: Count,
     flushed_to: Lsn,
+    /// Rows up to this one were flushed since the manifest.
+    runs_to: RowId,
     runs: BTreeMap<FileId, RunEntry>,
     marks: Vec<RangeMark>,
     mem: Arc<Memtable>,
@@ -186,8 +191,9 @@ impl Replay {
             let table = Replayed {
                 entry: state.entry,
                 next_row: state.next_row_id,
-                live_rows: state.live_rows as i64,
+                count: Count::new(state.live_rows, manifest.next_txn, state.next_row_id, &state.runs),
                 flushed_to: state.flushed_to,
+                runs_to: RowId::ZERO,
                 runs: state.runs.into_iter().map(|r| (r.file, r)).collect(),
                 marks,
                 mem: Memtable::new(replay.from)?,
@@ -290,8 +296,9 @@ impl Replay {
         self.trees.insert(entry.tree, entry.id);
         let table = Replayed {
             next_row: RowId(1),
-            live_rows: 0,
+            count: Count::empty(),
             flushed_to: lsn,
+            runs_to: RowId::ZERO,
             runs: BTreeMap::new(),
             marks: Vec::new(),
             mem: Memtable::new(lsn)?,
@@ -310,7 +317,7 @@ impl Replay {
         self.trees.insert(tree, table);
         t.entry.tree = tree;
         t.entry.rebuilt_seq = CommitSeq(lsn.0);
-        (t.next_row, t.live_rows, t.flushed_to) = (RowId(1), 0, lsn);
+        (t.next_row, t.count, t.flushed_to, t.runs_to) = (RowId(1), Count::empty(), lsn, RowId::ZERO);
         t.runs.clear();
         t.marks.clear();
         t.mem = Memtable::new(lsn)?;
@@ -325,8 +332,10 @@ impl Replay {
         for file in remove {
             t.runs.remove(file);
         }
+        t.count.replace(remove, &add);
         for run in add {
             t.next_row = t.next_row.max(run.stats.max_id.next());
+            t.runs_to = t.runs_to.max(run.stats.max_id);
             t.runs.insert(run.file, run);
         }
         if flushed_to > t.flushed_to {
@@ -343,10 +352,9 @@ impl Replay {
         for run in attach {
             if let Some(t) = self.table_of(run.tree) {
                 t.next_row = t.next_row.max(run.stats.max_id.next());
-                let rows = (run.stats.rows - run.stats.tombstones) as i64;
                 let entry = RunEntry { file: run.file, seq, stats: run.stats, aborted: aborted.0.clone() };
                 if t.runs.insert(run.file, entry).is_none() {
-                    t.live_rows += rows - run.stats.tombstones as i64;
+                    t.count.attach(run.file, &run.stats);
                 }
             }
         }
@@ -365,7 +373,7 @@ impl Replay {
                         if !t.marks.iter().any(|m| m.seq == seq && m.ordinal == ordinal) {
                             t.marks.push(RangeMark { owner: None, seq, ordinal, up_to, as_of });
                         }
-                        t.live_rows = 0;
+                        t.count.clear(txn);
                     }
                 }
                 _ => {}
@@ -388,12 +396,11 @@ impl Replay {
         let Some(t) = self.table_of(tree) else {
             return Ok(());
         };
-        let fresh = row >= t.next_row;
         t.next_row = t.next_row.max(row.next());
         if lsn < t.flushed_to {
             return Ok(());
         }
-        t.live_rows += if packed.is_none() { -1 } else { i64::from(fresh) };
+        t.count.put(txn, row, packed, &t.mem, t.runs_to);
         let slot = match slots.get(&tree) {
             Some(slot) => *slot,
             None => {
@@ -552,5 +559,8 @@ fn open_tree(recipe: &RunRecipe, t: &Replayed, notify: &Notify) -> Arc<Tree> {
             aborted: Arc::new(OrdinalRanges(entry.aborted.clone())),
         });
     }
-    Tree::with_state(t.entry.tree, next_row, t.live_rows.max(0), state)
+    Tree::with_state(t.entry.tree, next_row, t.count.rows.max(0), state)
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,53 @@
+//! What a restart knows of a table without reading it.
+
+use crate::test_tables::{begin, commit_rows, def, delete_rows, insert, open, rows_of, small_runs};
+use esker_io::SimDisk;
+
+/// The figure stays right whatever part of the log is replayed over a manifest that has counted it already.
+#[test]
+fn rows_are_counted_once() {
+    let disk = SimDisk::new(1);
+    let mut e = open(&disk, small_runs());
+    e.create_table("t", &def()).unwrap();
+    for round in 0..4u64 {
+        let t = e.open_table("t").unwrap();
+        let mut s = e.session();
+        // Something in the memtable keeps the log from here on.
+        let small = commit_rows(&mut s, &t, 40);
+        // Two that insert at once, the later one first to commit.
+        let mut other = e.session();
+        begin(&mut s);
+        begin(&mut other);
+        (0..5).for_each(|n| assert!(insert(&mut s, &t, n) < insert(&mut other, &t, n)));
+        other.commit().unwrap();
+        s.commit().unwrap();
+        let large = commit_rows(&mut s, &t, 2000);
+        delete_rows(&mut s, &t, &small[..10]);
+        delete_rows(&mut s, &t, &large[..1000]);
+        if round % 2 == 0 {
+            while e.core.merge_once(&t, &t.tree(), false).unwrap() {}
+        }
+        e.core.checkpoint().unwrap();
+        if round > 1 {
+            // And what comes after the manifest is counted.
+            let more = commit_rows(&mut s, &t, 1500);
+            delete_rows(&mut s, &t, &more[..500]);
+            delete_rows(&mut s, &t, &small[10..15]);
+            while e.core.merge_once(&t, &t.tree(), false).unwrap() {}
+            let lasting = commit_rows(&mut s, &t, 7);
+            unsafe {
+                begin(&mut s);
+                s.update_image(&t, lasting[0], crate::test_tables::img(3).as_ptr()).unwrap();
+                s.commit().unwrap();
+            }
+        }
+        let rows = rows_of(&e, &t);
+        assert_eq!(t.stats().rows, rows);
+        drop((s, other, t, e));
+        disk.crash();
+        e = open(&disk, small_runs());
+        let t = e.open_table("t").unwrap();
+        assert_eq!(rows_of(&e, &t), rows);
+        assert_eq!(t.stats().rows, rows, "after a restart, round {round}");
+    }
+}
