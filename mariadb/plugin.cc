@@ -21,7 +21,7 @@ es_engine *engine;
 namespace
 {
 /* The engine's side has the same numbers in its tests. */
-static_assert(sizeof(es_error) == 1024 && sizeof(es_options) == 64 && sizeof(es_column) == 28 &&
+static_assert(sizeof(es_error) == 1024 && sizeof(es_options) == 72 && sizeof(es_column) == 28 &&
               sizeof(es_layout) == 24 && sizeof(es_table_def) == 40 && sizeof(es_table_stats) == 56 &&
               sizeof(es_wait_hooks) == 32 && sizeof(es_xid) == 144 && sizeof(es_scan_options) == 24 &&
               sizeof(es_batch) == 32 && sizeof(es_stage) == 32 && sizeof(es_transaction) == 232 &&

@@ -24,6 +24,7 @@ ulonglong bulk_threshold;
 ulonglong wal_segment_size;
 ulong flush_log_at_trx_commit;
 uint recovery_target_seconds;
+ulonglong recovery_target_bytes;
 my_bool profile_locks;
 
 constexpr ulonglong KiB= 1024, MiB= 1024 * KiB, GiB= 1024 * MiB, TiB= 1024 * GiB;
@@ -91,6 +92,12 @@ MYSQL_SYSVAR_UINT(recovery_target_seconds, recovery_target_seconds, PLUGIN_VAR_R
                   "Memory is written out so early that restart after a crash takes about this many seconds",
                   nullptr, nullptr, 5, 1, 3600, 0);
 
+MYSQL_SYSVAR_ULONGLONG(recovery_target_bytes, recovery_target_bytes,
+                       PLUGIN_VAR_READONLY | PLUGIN_VAR_RQCMDARG,
+                       "Memory is written out so early that a restart replays about this many bytes of the log, whatever"
+                       " time that takes; 0: as recovery_target_seconds says. For tests",
+                       nullptr, nullptr, 0, 0, TiB, KiB);
+
 MYSQL_SYSVAR_BOOL(profile_locks, profile_locks, PLUGIN_VAR_OPCMDARG,
                   "ON: times how long Esker's own locks are waited for, held and released, for SHOW ENGINE ESKER MUTEX",
                   nullptr, update_profile_locks, FALSE);
@@ -118,6 +125,7 @@ st_mysql_sys_var *system_variables[]=
   MYSQL_SYSVAR(wal_segment_size),
   MYSQL_SYSVAR(flush_log_at_trx_commit),
   MYSQL_SYSVAR(recovery_target_seconds),
+  MYSQL_SYSVAR(recovery_target_bytes),
   MYSQL_SYSVAR(profile_locks),
   MYSQL_SYSVAR(lock_wait_timeout),
   MYSQL_SYSVAR(snapshot_isolation),
@@ -150,6 +158,7 @@ void fill_options(es_options *options, std::string *folder)
   options->bulk_threshold_bytes= bulk_threshold;
   options->wal_segment_bytes= wal_segment_size;
   options->recovery_target_seconds= recovery_target_seconds;
+  options->recovery_target_bytes= recovery_target_bytes;
   options->flush_mode= static_cast<int32_t>(flush_log_at_trx_commit);
   es_profile_locks(profile_locks);
 }

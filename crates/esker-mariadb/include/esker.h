@@ -73,6 +73,7 @@ typedef struct es_options {
   uint64_t bulk_buffer_bytes;
   uint64_t bulk_threshold_bytes;
   uint64_t wal_segment_bytes;
+  uint64_t recovery_target_bytes; /* 0: recovery_target_seconds decides */
   uint32_t recovery_target_seconds;
   int32_t flush_mode;       /* ES_FLUSH_* */
   es_log_fn log;

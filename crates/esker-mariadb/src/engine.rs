@@ -22,6 +22,7 @@ pub struct EsOptions {
     pub(crate) bulk_buffer_bytes: u64,
     pub(crate) bulk_threshold_bytes: u64,
     pub(crate) wal_segment_bytes: u64,
+    pub(crate) recovery_target_bytes: u64,
     pub(crate) recovery_target_seconds: u32,
     pub(crate) flush_mode: i32,
     pub(crate) log: Option<LogFn>,
@@ -93,6 +94,7 @@ pub unsafe extern "C" fn es_default_options(options: *mut EsOptions) {
             bulk_buffer_bytes: defaults.bulk_buffer_bytes as u64,
             bulk_threshold_bytes: defaults.bulk_threshold_bytes as u64,
             wal_segment_bytes: defaults.wal_segment_bytes,
+            recovery_target_bytes: 0,
             recovery_target_seconds: defaults.recovery_target_seconds,
             flush_mode: FlushMode::EveryCommit as i32,
             log: None,
@@ -118,6 +120,7 @@ pub unsafe extern "C" fn es_engine_open(
             bulk_threshold_bytes: size(given.bulk_threshold_bytes),
             wal_segment_bytes: given.wal_segment_bytes,
             recovery_target_seconds: given.recovery_target_seconds,
+            recovery_target_bytes: (given.recovery_target_bytes > 0).then_some(given.recovery_target_bytes),
             ..Options::default()
         };
         let opened = Engine::open(Arc::new(PosixDisk::with_uring(2)), Path::new(dir), wanted, log.clone())?;

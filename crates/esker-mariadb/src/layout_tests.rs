@@ -6,7 +6,7 @@ use std::mem::size_of;
 #[test]
 fn sizes_are_those_of_c() {
     assert_eq!(size_of::<crate::status::EsError>(), 1024);
-    assert_eq!(size_of::<crate::engine::EsOptions>(), 64);
+    assert_eq!(size_of::<crate::engine::EsOptions>(), 72);
     assert_eq!(size_of::<crate::table::EsColumn>(), 28);
     assert_eq!(size_of::<crate::table::EsLayout>(), 24);
     assert_eq!(size_of::<crate::table::EsTableDef>(), 40);
