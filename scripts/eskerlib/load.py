@@ -103,7 +103,7 @@ class Writer(threading.Thread):
         self.next_batch, self.bulk_rows = 1, bulk_rows
         self.acknowledged, self.retries, self.problem = 0, 0, None
         self.kinds = [kind for kind, often in KINDS.items() for _ in range(often) if kind not in without]
-        self.kinds += random.Random(seed).choice(THEMES) * 30
+        self.kinds += random.Random(seed).choice(THEMES) * 12
 
     def succeed(self, old):
         """Go on where a client of an earlier life ended."""
@@ -248,9 +248,9 @@ class Writer(threading.Thread):
 
     def transfer(self, model):
         """Money from one account to another: two tables, rows of everybody, circles of waits."""
-        hot = self.random.random() < 0.7
-        a, b = self.random.sample(range(1, (4 if hot else ACCOUNTS) + 1), 2)
-        amount, between = self.random.randint(1, 50), [self.random.uniform(0.0, 0.01)] if hot else []
+        hot = self.random.random() < 0.5
+        a, b = self.random.sample(range(1, (2 if hot else ACCOUNTS) + 1), 2)
+        amount, between = self.random.randint(1, 50), [self.random.uniform(0.0, 0.02)] if hot else []
         entries = [self.entry(model, a, 0, -amount), self.entry(model, b, 0, amount)]
         return ["BEGIN", f"UPDATE accounts SET balance=balance-{amount} WHERE id={a}", entries[0], *between,
                 f"UPDATE accounts SET balance=balance+{amount} WHERE id={b}", entries[1], "COMMIT"]
