@@ -1,7 +1,7 @@
 # Esker: everything there is to do, one word each. 'make help' lists it. The work is done by scripts/.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup build run test soak bench bench-lab stop clean distclean install uninstall fmt lint check mtr kill-test powercut-test cargo-test
+.PHONY: help setup build run test soak mutants bench bench-lab stop clean distclean install uninstall fmt lint check mtr kill-test powercut-test cargo-test
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' Makefile
@@ -24,6 +24,9 @@ test: ## everything that must hold: unit, property, simulation, server, kill -9,
 
 soak: ## the long version: 10,000 seeds, 100 kills, 50 power cuts; writes build/soak.md
 	@scripts/test.py --soak
+
+mutants: ## the test of the tests: planted faults, one at a time, that the suites must notice (ONLY=wal,flush-boundary)
+	@scripts/mutants.py
 
 bench: build ## side by side with MyISAM, Aria, InnoDB, MyRocks (ROWS=10000000 ROUNDS=5); writes bench/results/
 	@bench/run.py

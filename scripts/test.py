@@ -3,7 +3,7 @@
 
     scripts/test.py              all steps, under 40 minutes on two cores from nothing
     scripts/test.py --soak       the long version: 10,000 seeds, 100 kills, 50 power cuts; writes build/soak.md
-    scripts/test.py STEP...      only these steps (setup build browser rules fmt clippy cargo fuzz exports mtr-esker mtr-engine differential faults kill powercut)
+    scripts/test.py STEP...      only these steps (setup build browser rules planted fmt clippy cargo fuzz exports mtr-esker mtr-engine differential faults kill powercut)
 
 A step, or a part of one, that this machine cannot run says SKIPPED with the reason and is counted apart. With ESKER_CI=1
 (.ci/run) it is a failure, unless the reason begins with 'this machine cannot'.
@@ -65,6 +65,7 @@ def steps(soak):
         ("build", "the plugin and the command", ["make", "--no-print-directory", "build"], 15, {}, None),
         ("browser", "the lab's pages in headless Chromium", ["scripts/browser_test.py"], 3, {}, None),
         ("rules", "who may use whom", ["scripts/check_deps.py"], 1, {}, None),
+        ("planted", "every fault of 'make mutants' can still be planted", ["scripts/mutants.py"], 1, {"DRY": "1"}, None),
         ("fmt", "formatting", ["cargo", "fmt", "--all", "--check", "--", "--color", "never"], 1, {}, None),
         ("clippy", "clippy, warnings are errors", ["cargo", "clippy", "--workspace", "--all-targets", "--", "-D", "warnings"], 10, {}, None),
         ("cargo", "unit, property, model, simulation tests", ["cargo", "test", "--workspace", "--no-fail-fast", *cargo.PROFILE], long or 20, seeds, cargo_counts),
