@@ -66,15 +66,8 @@ int deinit(void *)
   es_error why;
   es_status status= es_engine_close(engine, &why);
   engine= nullptr;
-  if (status == ES_OK)
-    return 0;
-  sql_print_error("%s: shutdown was not clean: %s", product, why.text);
-  if (opt_bin_log)
-  {
-    /* Closed cleanly, it would not be asked any more which prepared transactions it has committed. */
-    sql_print_error("%s: leaving the binary log as after a crash, so that the next start recovers from it", product);
-    abort();
-  }
+  if (status != ES_OK)
+    sql_print_error("%s: shutdown was not clean: %s", product, why.text);
   return 0;
 }
 

@@ -94,9 +94,9 @@ int rollback_by_xid(handlerton *, XID *xid)
 void refuse_checkpoint(const char *why)
 {
   constexpr time_t most_wait_s= 10;
-  sql_print_error("%s: cannot make its log durable: %s. Restart the server to recover. Until then the binary log keeps"
-                  " what recovery needs; if RESET MASTER waits for this, the server is stopped in %d seconds",
-                  product, why, static_cast<int>(most_wait_s));
+  sql_print_error("%s: cannot make its log durable: %s. Until a restart the binary log keeps what recovery needs; if RESET"
+                  " MASTER waits for this, the server is stopped in %d seconds", product, why,
+                  static_cast<int>(most_wait_s));
   timespec until;
   clock_gettime(CLOCK_REALTIME, &until);
   until.tv_sec+= most_wait_s;
@@ -125,6 +125,21 @@ void commit_checkpoint_request(void *cookie)
   es_request_checkpoint(engine, checkpoint_done, cookie);
 }
 
+/*
+  All connections are down, the logs that know how prepared transactions ended are not closed yet. What they decided has
+  to be durable here before: closed in order, they would not be asked any more, and the binlog would wait for ever for an
+  answer that was refused.
+*/
+void pre_shutdown()
+{
+  es_error why;
+  if (!engine || es_flush_log(engine, &why) == ES_OK)
+    return;
+  sql_print_error("%s: cannot make its log durable: %s. Ending the server as after a crash, so that its next start recovers",
+                  product, why.text);
+  abort();
+}
+
 bool flush_logs(handlerton *)
 {
   es_error why;
@@ -142,5 +157,6 @@ void init_xa(handlerton *hton)
   hton->rollback_by_xid= rollback_by_xid;
   hton->commit_checkpoint_request= commit_checkpoint_request;
   hton->flush_logs= flush_logs;
+  hton->pre_shutdown= pre_shutdown;
 }
 }

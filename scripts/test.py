@@ -3,7 +3,7 @@
 
     scripts/test.py              all steps, under 40 minutes on two cores from nothing
     scripts/test.py --soak       the long version: 10,000 seeds, 100 kills, 50 power cuts; writes build/soak.md
-    scripts/test.py STEP...      only these steps (setup build browser rules planted fmt clippy cargo fuzz exports mtr-esker mtr-engine differential faults kill powercut)
+    scripts/test.py STEP...      only these steps (setup build browser rules planted fmt clippy cargo fuzz exports mtr-esker mtr-engine differential faults stopped kill powercut)
 
 A step, or a part of one, that this machine cannot run says SKIPPED with the reason and is counted apart. With ESKER_CI=1
 (.ci/run) it is a failure, unless the reason begins with 'this machine cannot'.
@@ -75,6 +75,7 @@ def steps(soak):
         ("mtr-engine", "MariaDB's storage_engine suite against the InnoDB baseline", ["scripts/mtr.sh", "storage_engine"], 10, {}, engine_counts),
         ("differential", "random SQL on Esker and InnoDB, all answers alike", ["scripts/differential_test.py"], long or 6, alike, None),
         ("faults", "full and read-only disks, files cut short, two servers", ["scripts/faults_test.py"], 4, {}, None),
+        ("stopped", "a log that cannot become durable, while the binary log waits", ["scripts/stopped_log_test.py"], 5, {}, None),
         ("kill", "kill -9 under load, checked row by row", ["scripts/kill_test.py"], long or 8, kills, None),
         ("powercut", "a disk without power, checked row by row", ["scripts/powercut_test.py"], long or 6, cuts, None),
     ]
@@ -132,7 +133,7 @@ def main():
     for name, what, command, minutes, environment, counter in every:
         if only and name not in only:
             continue
-        needs_build = name in ("browser", "exports", "mtr-esker", "mtr-engine", "differential", "faults", "kill", "powercut")
+        needs_build = name in ("browser", "exports", "mtr-esker", "mtr-engine", "differential", "faults", "stopped", "kill", "powercut")
         if ("build" in broken and needs_build) or ("setup" in broken and (needs_build or name == "build")):
             failed += 1
             lines.append(f"  FAILED   {name:12} not run: {'setup' if 'setup' in broken else 'build'} failed")
