@@ -116,11 +116,8 @@ impl Error {
     /// it happens; what is left is a run that could not be written or read, or want of memory, space or file handles: that
     /// ends, or concerns one table only, and is tried again. Anything else is broken logic.
     pub(crate) fn stops_writing(&self) -> bool {
-        match self {
-            Error::DiskFull(_) | Error::OutOfMemory(_) | Error::Damage { .. } | Error::Io(_) => false,
-            Error::Interrupted | Error::NoSuchTable(_) | Error::ReadOnly(_) => false,
-            _ => true,
-        }
+        let file = matches!(self, Error::DiskFull(_) | Error::ReadOnly(_) | Error::Damage { .. } | Error::Io(_));
+        !(file || matches!(self, Error::OutOfMemory(_) | Error::Interrupted | Error::NoSuchTable(_)))
     }
 
     /// Did it fail for want of memory or handles, and not because of what it was about?

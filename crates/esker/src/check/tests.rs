@@ -43,7 +43,7 @@ fn check(versions: &[(u64, VersionTag)], change: impl FnOnce(&mut [BlockEntry]))
     let run = Run::open(&e.core.recipe(&t, &tree), run.file_id, &run.stats);
     run.load().unwrap();
     tree.edit(|s| s.add_run(RunHandle { run, owner: None, seq: CommitSeq::ZERO, aborted: Arc::default() }));
-    e.check(&t, CheckScope::All, &mut |_, _| true).unwrap().damages.iter().map(ToString::to_string).collect()
+    e.check(&t, &mut |_, _| true).unwrap().damages.iter().map(ToString::to_string).collect()
 }
 
 fn tag(seq: u64, ordinal: u64) -> VersionTag {
@@ -137,5 +137,5 @@ fn a_run_that_cannot_be_opened_is_a_finding() {
     disk.remove(&path).unwrap();
     let e = open(&disk, options());
     let t = e.open_table("t").unwrap();
-    assert_eq!(e.check(&t, CheckScope::All, &mut |_, _| true).unwrap().damages.len(), 1);
+    assert_eq!(e.check(&t, &mut |_, _| true).unwrap().damages.len(), 1);
 }

@@ -342,7 +342,7 @@ fn a_merge_of_many_bytes_makes_many_runs() {
     assert!(state.runs.windows(2).all(|w| w[0].run.stats.max_id < w[1].run.stats.min_id));
     assert!(state.runs.iter().all(|h| h.run.size_bytes() < 24 << 10));
     assert_eq!(rows_of(&e, &t), 3000);
-    assert!(e.check(&t, CheckScope::All, &mut |_, _| true).unwrap().damages.is_empty());
+    assert!(e.check(&t, &mut |_, _| true).unwrap().damages.is_empty());
     // In the background it comes to the same, and to an end.
     let u = table_of(&e, "u", 3, 12000);
     merge_all(&e, &[&u]);
