@@ -6,8 +6,8 @@
 //! Invariants: who waits stands in one line, unless it was woken and has yet to look; a line is never empty nor without
 //! holders; its holders and its key list it. Whoever was woken either gets what it wants (the line behind it then waits
 //! for its end), or enters again (the line moves behind whom it met), or gives up (it hands on): so no line is left
-//! behind somebody who neither holds nor waits. An edge goes from a line to its holders; whatever adds edges to somebody
-//! who waits (entering, moving behind whom a woken one met) looks for a circle over them.
+//! behind somebody who neither holds nor waits. An edge goes from a line to its holders; who enters looks for a
+//! circle over them, and nothing else closes one.
 
 #[cfg(test)]
 mod tests;
@@ -115,6 +115,8 @@ impl Graph {
         self.waiting.insert(me, Waiting { owner, parker, key, mode, reports, since, arrival, line: None });
         let line = self.line_behind(key, blockers);
         self.join(line, me);
+        // Before anybody moves: two who share a row and want it alone would wake each other instead. And no move closes
+        // a circle later, since who moves stood behind `me`, who stands there already.
         if self.circle(line).contains(&me) {
             self.give_up(me, key);
             return false;
@@ -252,7 +254,6 @@ impl Graph {
     /// Somebody took what `me` was woken for, and `me` stands in `line` again: who stood behind `me` moves there too,
     /// but for those who must, or might as well, look for themselves.
     fn overtaken(&mut self, me: TxnId, key: WaitKey, mut line: LineId, blockers: &[Blocker]) {
-        let mut moved = false;
         for old in self.lines_of(key, me) {
             self.unhold(old, me);
             let Some(stood) = self.lines.get(&old) else { continue };
@@ -273,13 +274,6 @@ impl Graph {
             }
             if self.lines.contains_key(&old) {
                 line = self.merge(line, old);
-                moved = true;
-            }
-        }
-        if moved {
-            // They find the circle themselves when they enter again.
-            for txn in self.circle(line) {
-                self.wake(txn);
             }
         }
     }

@@ -133,6 +133,23 @@ fn those_who_share_wake_together_and_the_others_stand_behind_all_of_them() {
     graph.check();
 }
 
+/// Whoever stands behind one that was overtaken would stand behind another then, who waits for it.
+#[test]
+fn a_circle_that_a_move_would_close_is_found() {
+    let mut graph = Graph::default();
+    let [holder, first, second, thief] = [1, 2, 3, 4].map(actor);
+    for a in [&first, &second] {
+        assert!(a.enter(&mut graph, 5, LockMode::Exclusive, &[holder.blocks(true)]));
+    }
+    graph.released(holder.owner.txn, Released::All);
+    // The row is taken before the first comes to it, by somebody who then waits for a row of the second.
+    assert!(thief.enter(&mut graph, 6, LockMode::Exclusive, &[second.blocks(true)]));
+    assert!(!first.enter(&mut graph, 5, LockMode::Exclusive, &[thief.blocks(true)]));
+    assert!(second.awake(&graph), "it is to look, too");
+    assert!(!second.enter(&mut graph, 5, LockMode::Exclusive, &[thief.blocks(true)]));
+    graph.check();
+}
+
 /// A chain of n, and n behind its end: the search goes over each line once.
 #[test]
 fn a_circle_is_found_in_steps_of_the_graph() {
