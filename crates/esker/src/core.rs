@@ -19,7 +19,7 @@ use crate::txn::TxnState;
 use crate::views::Views;
 use crate::{Error, Result};
 use esker_format::{FileId, RowId, TreeId, TxnId};
-use esker_io::{Disk, IoError};
+use esker_io::{Disk, IoError, IoKind};
 use esker_trace::lock::Mutex;
 use esker_wal::{FlushMode, Wal};
 use std::collections::{BTreeMap, HashMap};
@@ -282,7 +282,11 @@ impl Core {
     pub(crate) fn sync_runs(&self) -> Result<()> {
         let _one = self.runs_sync.lock();
         self.check_writable()?;
-        self.disk.sync_dir(&self.runs_dir).map_err(|e| self.poison_by(e))
+        self.disk.sync_dir(&self.runs_dir).map_err(|e| match e.kind {
+            // It was not begun.
+            IoKind::Resources => e.into(),
+            _ => self.poison_by(e),
+        })
     }
 
     /// All trees, with their tables.

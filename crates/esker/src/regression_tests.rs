@@ -310,3 +310,40 @@ fn a_locking_cursor_sees_own_changes() {
     let third = c.next_batch(&mut s).unwrap().ids[0];
     assert!(n == 777 && third == ids[3], "locking cursor gave {n}, then row {third}");
 }
+
+/// No file handle is left at one operation of a flush, whichever: it is tried again, nothing is lost, writing goes on.
+#[test]
+fn a_flush_without_handles_is_tried_again() {
+    let mut missed = 0;
+    for operation in 1.. {
+        let disk = SimDisk::new(1);
+        let o = Options { wal_segment_bytes: 256 << 10, ..options() };
+        let e = open_with(&disk, o.clone()).unwrap();
+        e.create_table("t", &def()).unwrap();
+        let t = e.open_table("t").unwrap();
+        let mut s = e.session();
+        begin(&mut s);
+        for n in 0..20 {
+            ins(&mut s, &t, n, 5);
+        }
+        s.commit().unwrap();
+        let before = disk.op_count();
+        disk.fail_once(before + operation, esker_io::IoKind::Resources);
+        let flushed = e.core.flush(&t, &t.tree());
+        if disk.op_count() < before + operation {
+            break;
+        }
+        missed += u64::from(flushed.is_err());
+        assert!(!e.core.is_poisoned(), "operation {operation} of a flush: {flushed:?}");
+        e.core.flush(&t, &t.tree()).unwrap();
+        begin(&mut s);
+        ins(&mut s, &t, 20, 5);
+        s.commit().unwrap();
+        drop((s, t, e));
+        disk.crash();
+        let e = open_with(&disk, o).unwrap();
+        let t = e.open_table("t").unwrap();
+        assert_eq!(e.session().count_rows(&t).unwrap(), 21, "operation {operation}");
+    }
+    assert!(missed > 2, "no operation of the flush failed");
+}
