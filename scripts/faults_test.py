@@ -1,22 +1,28 @@
 #!/usr/bin/env python3
-"""faults_test.py: what the machine may do to a server with Esker: a full disk, a read-only one, a second server, files cut short.
+"""faults_test.py: what the machine may do to a server with Esker: a full disk, a read-only one, no file handles left, a second
+server, files cut short or missing.
 
 Each must be a clear error that names the thing; the server stays up unless it cannot start at all, nothing is overwritten, and
 after the cause is gone everything acknowledged is there. The disk is a small ext4 in a file (needs root and loop devices; that
 part is skipped without).
+
+    scripts/faults_test.py [start] [runs] [handles] [many] [disk]     chosen parts
 """
 import hashlib
 import os
+import resource
 import shutil
 import subprocess
 import sys
 import tempfile
+import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from eskerlib import server, show  # noqa: E402
+from eskerlib import crash, server, show  # noqa: E402
 from eskerlib.client import Lost, SqlError  # noqa: E402
 
 MIB = 1 << 20
+CLEAR = (1021, 1030, 1041, 1105, 1180, 1296, 188, 28)  # errors that say what is wrong
 problems = []
 
 
@@ -125,10 +131,10 @@ def full_disk(s, mount):
     c = s.connect()
     c.query("CREATE DATABASE test")
     c.query("USE test")
-    c.query("CREATE TABLE test.t (a INT, b VARCHAR(400)) ENGINE=Esker")
-    c.query("INSERT INTO test.t SELECT seq,REPEAT(MD5(seq),3) FROM seq_1_to_50000")
+    c.query("CREATE TABLE test.t (a INT, b VARCHAR(400), version INT DEFAULT 0) ENGINE=Esker")
+    c.query("INSERT INTO test.t (a,b) SELECT seq,REPEAT(MD5(seq),3) FROM seq_1_to_50000")
     ballast = os.path.join(mount, "ballast")
-    rows, total = 50000, 50000 * 50001 // 2
+    rows, total, version = 50000, 50000 * 50001 // 2, 0
 
     def fill(leave):
         """Leave this many bytes."""
@@ -141,34 +147,38 @@ def full_disk(s, mount):
                 f.write(bytes(MIB))
 
     def same(what):
-        """The rows are what was acknowledged."""
-        got = c.row("SELECT COUNT(*) n,SUM(a) s,SUM(LEFT(b,32)=MD5(a)) m FROM test.t")
-        check(got == {"n": str(rows), "s": str(total), "m": str(rows)}, f"{what}: all acknowledged rows are there and no other ({got})")
+        """The rows are what was acknowledged, each of them in the version of the last update that was."""
+        got = c.row("SELECT COUNT(*) n,SUM(a) s,SUM(LEFT(b,32)=MD5(a)) m,MIN(version) least,MAX(version) most,"
+                    "SUM(version=0 OR RIGHT(b,4)=LPAD(version,4,'u')) v FROM test.t WHERE a<1000000")
+        wanted = {"n": str(rows), "s": str(total), "m": str(rows), "least": str(version), "most": str(version), "v": str(rows)}
+        check(got == wanted, f"{what}: all acknowledged rows are there, no other, and none is changed by half ({got}, wanted {wanted})")
 
     for leave in (6 * MIB, 2 * MIB, 0):
         fill(leave)
-        errno, text = error_of(c, "INSERT INTO test.t SELECT -seq,REPEAT(MD5(-seq),3) FROM seq_1_to_400000")
-        check(errno in (1021, 1030, 1105, 1296), f"bulk insert with {leave // MIB} MiB left: error {errno} {text[:150]}")
+        errno, text = error_of(c, "INSERT INTO test.t (a,b) SELECT -seq,REPEAT(MD5(-seq),3) FROM seq_1_to_400000")
+        check(errno in CLEAR, f"bulk insert with {leave // MIB} MiB left: error {errno} {text[:150]}")
         same("after it")
-        errno, text = error_of(c, "UPDATE test.t SET b=CONCAT(MD5(a),REPEAT('u',300))")
-        check(errno == 0 or errno in (1021, 1030, 1105, 1296), f"update of all rows: error {errno} {text[:150]}")
+        errno, text = error_of(c, f"UPDATE test.t SET version={version + 1}, b=CONCAT(MD5(a),REPEAT('u',300),LPAD({version + 1},4,'u'))")
+        check(errno == 0 or errno in CLEAR, f"update of all rows: error {errno} {text[:150]}")
+        version += errno == 0
         same("after it")
     written = 0
     while written < 200000:  # single rows until the log is full too
-        errno, text = error_of(c, f"INSERT INTO test.t SELECT {1000000 + written},REPEAT(MD5({1000000 + written}),12)")
+        errno, text = error_of(c, f"INSERT INTO test.t (a,b) SELECT {1000000 + written},REPEAT(MD5({1000000 + written}),12)")
         if errno:
             break
-        rows, total, written = rows + 1, total + 1000000 + written, written + 1
+        written += 1
     show.say(f"{written} single rows went in; then error {errno} {text[:150]}")
     if errno:
-        check(errno in (1021, 1030, 1105, 1180, 1296), "single inserts: a clear error")
+        check(errno in CLEAR, "single inserts: a clear error")
     same("after it")
+    check(c.one("SELECT COUNT(*) FROM test.t WHERE a>=1000000 AND LEFT(b,32)=MD5(a)") == str(written), "and every single row that went in is there")
     os.unlink(ballast)
-    errno, text = error_of(c, "INSERT INTO test.t VALUES (-5,CONCAT(MD5(-5),'x'))")
+    errno, text = error_of(c, f"INSERT INTO test.t VALUES (-5,CONCAT(MD5(-5),LPAD({version},4,'u')),{version})")
     if errno == 0:
         rows, total = rows + 1, total - 5
     check(errno == 0, f"a row is written again when there is space: {errno} {text[:200]}")
-    errno, text = error_of(c, "INSERT INTO test.t SELECT -seq-10,REPEAT(MD5(-seq-10),3) FROM seq_1_to_100000")
+    errno, text = error_of(c, f"INSERT INTO test.t SELECT -seq-10,CONCAT(MD5(-seq-10),REPEAT('b',64),LPAD({version},4,'u')),{version} FROM seq_1_to_100000")
     if errno == 0:
         rows, total = rows + 100000, total - 100000 * 100001 // 2 - 10 * 100000
     check(errno == 0, f"and many: {errno} {text[:200]}")
@@ -178,6 +188,86 @@ def full_disk(s, mount):
     s.start()
     c = s.connect("test")
     same("after kill -9 and restart")
+    c.query("DROP TABLE test.t")
+    c.close()
+    s.stop()
+
+
+def filling_disk(s, mount):
+    """A disk that fills up and gets space again, three times in one life of the server: it goes on, in the background too."""
+    s.settings = dict(crash.settings(False, None), esker_data_dir=os.path.join(mount, "esker"))
+    s.start()
+    c = s.connect("test")
+    c.query("CREATE TABLE test.t (a INT, b VARCHAR(400)) ENGINE=Esker")
+    ballast, a, acknowledged = os.path.join(mount, "ballast"), 0, 0
+
+    def insert(tries):
+        """Small transactions of 20 rows until one fails; the error."""
+        nonlocal a, acknowledged
+        for _ in range(tries):
+            values = ",".join(f"({a + i},REPEAT(MD5({a + i}),6))" for i in range(20))
+            a += 20
+            errno, text = error_of(c, f"INSERT INTO test.t VALUES {values}")
+            if errno:
+                return errno, text
+            acknowledged += 20
+        return 0, ""
+
+    def counters(wanted, before, what):
+        """The background gets on: these counters move, after a while."""
+        end = time.monotonic() + 60
+        while time.monotonic() < end:
+            now = crash.status(c)
+            if all(now[name] > before[name] for name in wanted):
+                break
+            if insert(20)[0]:
+                break
+        now = crash.status(c)
+        check(all(now[name] > before[name] for name in wanted), f"{what}: {', '.join(f'{now[n] - before[n]} {n}' for n in wanted)}")
+
+    # No room for one more segment of the log, but for what frees those there are: small writes go on and on.
+    insert(1)
+    free = os.statvfs(mount).f_bavail * os.statvfs(mount).f_frsize
+    with open(ballast, "wb") as f:
+        os.posix_fallocate(f.fileno(), 0, free - MIB // 2)
+    before, answers = crash.status(c), [error_of(c, f"UPDATE test.t SET b=CONCAT(MD5(a),REPEAT({n},90))") for n in range(100, 2600)]
+    now, failed = crash.status(c), [a for a in answers if a[0]]
+    check(not failed, f"disk with half a MiB: {len(answers)} updates, {now['wal_bytes'] - before['wal_bytes']} bytes of log, "
+                      f"{now['checkpoints'] - before['checkpoints']} checkpoints, {len(failed)} failed: {failed[:1]}")
+    os.unlink(ballast)
+    for turn in (1, 2, 3):
+        c.query("CREATE TABLE test.big (a INT, b VARCHAR(400)) ENGINE=Esker")
+        c.query("INSERT INTO test.big SELECT seq,MD5(seq) FROM seq_1_to_20000")
+        counters(["flushes", "checkpoints"], crash.status(c), f"filling disk, turn {turn}: before, it flushes and writes manifests")
+        with open(ballast, "wb") as f:
+            try:
+                while True:
+                    f.write(bytes(64 << 10))
+                    f.flush()
+            except OSError:
+                pass
+        errno, text = insert(20000)
+        check(errno in CLEAR, f"turn {turn}: single inserts meet a clear error {errno} {text[:150]}")
+        time.sleep(1)
+        got = c.row("SELECT COUNT(*) n,SUM(LEFT(b,32)=MD5(a)) m FROM test.t")
+        check(got == {"n": str(acknowledged), "m": str(acknowledged)}, f"turn {turn}: reads go on, all {acknowledged} acknowledged rows are there ({got})")
+        errno, text = error_of(c, "DROP TABLE test.big")
+        check(errno == 0 or errno in CLEAR, f"turn {turn}: a table is dropped on the full disk, or a clear error {errno} {text[:150]}")
+        os.unlink(ballast)
+        if errno:
+            check(error_of(c, "DROP TABLE IF EXISTS test.big")[0] == 0, f"turn {turn}: it is dropped when there is space")
+        before = crash.status(c)
+        errno, text = insert(1)
+        check(errno == 0, f"turn {turn}: with space again a row goes in at once: {errno} {text[:150]}")
+        counters(["flushes", "checkpoints"], before, f"turn {turn}: and the background goes on")
+    c.close()
+    s.kill()
+    s.start()
+    c = s.connect("test")
+    got = c.row("SELECT COUNT(*) n,SUM(LEFT(b,32)=MD5(a)) m FROM test.t")
+    check(got == {"n": str(acknowledged), "m": str(acknowledged)}, f"after kill -9: all {acknowledged} acknowledged rows are there ({got})")
+    c.query("CREATE OR REPLACE TABLE test.t (a INT, b VARCHAR(400), version INT DEFAULT 0) ENGINE=Esker")
+    c.query("INSERT INTO test.t (a,b) VALUES (1,MD5(1))")
     c.close()
     s.stop()
 
@@ -197,43 +287,227 @@ def read_only(s, mount):
     subprocess.run(["mount", "-o", "remount,rw", mount], check=True)
     s.start()
     c = s.connect()
-    check(error_of(c, "INSERT INTO test.t VALUES (-7,CONCAT(MD5(-7),'x'))")[0] == 0, "writable again: rows go in")
+    check(error_of(c, "INSERT INTO test.t (a,b) VALUES (-7,CONCAT(MD5(-7),'x'))")[0] == 0, "writable again: rows go in")
     c.close()
     s.stop()
 
 
-def main():
-    if len(sys.argv) > 1:
-        print(__doc__.strip())
-        sys.exit(0 if sys.argv[1] in ("-h", "--help") else 2)
-    settings = dict(server.small_settings(), esker_wal_segment_size=4 * MIB, esker_memory_limit=64 * MIB)
-    s = server.Server("faults", settings, ["ESKER"])
+# -- runs and handles ---------------------------------------------------------------------------------------------------
+def fill(c, table, rows=9000):
+    """Rows enough for a run of their own; the file it lies in."""
+    folder = os.path.join(c.one("SELECT @@datadir"), c.one("SELECT @@esker_data_dir"), "runs")
+    before = set(os.listdir(folder))
+    c.query(f"INSERT INTO {table} SELECT seq+(SELECT COALESCE(MAX(a),0) FROM {table}),MD5(seq) FROM seq_1_to_{rows}")
+    fresh = sorted(name for name in set(os.listdir(folder)) - before if name.endswith(".run"))
+    return os.path.join(folder, fresh[-1]) if fresh else None
+
+
+def sound(c, table, rows, last=None):
+    """None if the table holds that many rows, up to this one; its error, or what it holds instead."""
     try:
-        start_failures(s)
-        if os.getuid() != 0 or not shutil.which("mkfs.ext4"):
-            print("full and read-only disk: skipped, needs root, loop devices and mkfs.ext4")
-        else:
-            with tempfile.TemporaryDirectory(prefix="esker-disk-") as folder:
-                image, mount = os.path.join(folder, "image"), os.path.join(folder, "disk")
-                os.mkdir(mount)
-                with open(image, "wb") as f:
-                    f.truncate(160 * MIB)
-                subprocess.run(["mkfs.ext4", "-q", "-m", "0", image], check=True)
-                if subprocess.run(["mount", "-o", "loop", image, mount], capture_output=True).returncode:
-                    print("full and read-only disk: skipped, no loop device can be mounted")
-                else:
-                    try:
-                        full_disk(s, mount)
-                        read_only(s, mount)
-                    finally:
-                        s.kill()
-                        subprocess.run(["umount", mount], check=True)
-    except (RuntimeError, SqlError, Lost) as e:
-        problems.append(str(e))
-        print(f"PROBLEM: {type(e).__name__}: {e}\n{s.log_tail()}")
+        got = c.row(f"SELECT COUNT(*) n,COUNT(DISTINCT a) d,MAX(a) m,SUM(LENGTH(b)=32) l FROM {table}")
+    except SqlError as e:
+        return e
+    return None if got == dict(dict.fromkeys("ndl", str(rows)), m=str(last or rows)) else got
+
+
+def others_merge(c, when):
+    """A table that is hurt ends nobody's merging: the other one gets new layers until some were merged."""
+    merges, end = crash.status(c)["merges"], time.monotonic() + 60
+    while crash.status(c)["merges"] < merges + 3 and time.monotonic() < end:
+        c.query("UPDATE b SET b=MD5(b)")
+        time.sleep(0.05)
+    check(crash.status(c)["merges"] >= merges + 3, f"{when}: the other table is merged: {crash.status(c)['merges'] - merges} merges")
+    check(sound(c, "b", 27000) is None, f"{when}: the other table is whole after merges")
+
+
+def run_files(s):
+    """A run cut short, one that is gone: an error for those rows, and for nobody else."""
+    s.settings = crash.settings(False, None)
+    s.create(fresh=True)
+    s.start()
+    c = s.connect()
+    c.query("CREATE DATABASE test")
+    c.query("USE test")
+    for table in ("a", "b"):
+        c.query(f"CREATE TABLE {table} (a INT, b CHAR(32)) ENGINE=Esker CHARSET=latin1")
+    runs = [fill(c, "a") for _ in range(3)]
+    for _ in range(3):
+        fill(c, "b")
+    check(None not in runs and len(set(runs)) == 3, "three loads are three runs")
+    c.close()
+    s.stop()
+    cut, gone = runs[1], runs[2]
+    whole = open(cut, "rb").read()
+    with open(cut, "r+b") as f:
+        f.truncate(len(whole) // 2)
+    os.rename(gone, gone + ".away")
+    for life in ("after a start", "after kill -9 and a start"):
+        start = os.path.getsize(s.log)
+        s.start()
+        c = s.connect("test")
+        found = sound(c, "a", 27000)
+        check(isinstance(found, SqlError) and found.errno in CLEAR, f"{life}: a run cut short and one missing: an error of their table: {str(found)[:200]}")
+        try:
+            first = [int(r[0]) for r in c.query("SELECT a FROM a LIMIT 1000").rows]
+        except SqlError as e:
+            first = str(e)
+        check(first == list(range(1, 1001)), f"{life}: the table's other rows are read ({str(first)[:80]})")
+        check(sound(c, "b", 27000) is None, f"{life}: the other table is whole")
+        others_merge(c, life)
+        log = s.log_tail(start, 100000)
+        for path in (cut, gone):
+            lines = [line for line in log.splitlines() if os.path.basename(path) in line]
+            check(0 < len(lines) <= 30, f"{life}: the error log names {os.path.basename(path)}, and not again and again: {len(lines)} lines")
+        c.close()
         s.kill()
-    if not problems:
-        s.remove()
+    with open(cut, "wb") as f:
+        f.write(whole)
+    os.rename(gone + ".away", gone)
+    s.start()
+    c = s.connect("test")
+    check(sound(c, "a", 27000) is None, f"with the files back every row is there ({sound(c, 'a', 27000)})")
+    c.close()
+    s.stop()
+    s.start()
+    c = s.connect("test")
+    with open(cut, "r+b") as f:  # under the running server, which has looked at the file's ends only
+        f.truncate(len(whole) // 2)
+    deleted = c.query("DELETE FROM a LIMIT 12000").affected  # rows before the cut: a merge of the hurt run is due
+    check(deleted == 12000, f"cut in the middle of life: {deleted} rows before the cut are deleted")
+    found = sound(c, "a", 15000, 27000)
+    check(isinstance(found, SqlError) and found.errno in CLEAR, f"cut in the middle of life: an error of their table: {str(found)[:200]}")
+    others_merge(c, "cut in the middle of life")
+    with open(cut, "wb") as f:
+        f.write(whole)
+    c.close()
+    s.kill()
+    s.start()
+    c = s.connect("test")
+    check(sound(c, "a", 15000, 27000) is None, f"with the file back every row is there ({sound(c, 'a', 15000, 27000)})")
+    c.close()
+    s.stop()
+
+
+def make_many(s, tables, rows):
+    """That many tables with a run each; a connection."""
+    s.settings = dict(crash.settings(False, None), max_connections=10, table_open_cache=10, table_definition_cache=400)
+    s.create(fresh=True)
+    s.start()
+    c = s.connect()
+    c.query("CREATE DATABASE test")
+    c.query("USE test")
+    for n in range(tables):
+        c.query(f"CREATE TABLE t{n} (a INT, b CHAR(32)) ENGINE=Esker CHARSET=latin1")
+        fill(c, f"t{n}", rows)
+    return c
+
+
+def trouble(c, tables, rows):
+    """Of many tables: those that are neither whole nor a clear error; those that are an error."""
+    found = {n: sound(c, f"t{n}", rows) for n in range(tables)}
+    wrong = {n: str(f) for n, f in found.items() if f is not None and not (isinstance(f, SqlError) and f.errno in CLEAR)}
+    return wrong, {n: str(f) for n, f in found.items() if f is not None and n not in wrong}
+
+
+def handles(s):
+    """Those in use, and the most there may be."""
+    return len(os.listdir(f"/proc/{s.pid()}/fd")), resource.prlimit(s.pid(), resource.RLIMIT_NOFILE)[0]
+
+
+def limit_handles(s, count):
+    resource.prlimit(s.pid(), resource.RLIMIT_NOFILE, (count, resource.prlimit(s.pid(), resource.RLIMIT_NOFILE)[1]))
+
+
+def no_handles(s):
+    """No handle is left, for files of the log, for runs, for folders; then there are some again."""
+    tables, rows, written, refused, words = 10, 9000, 0, 0, set()
+    c = make_many(s, tables, rows)
+    c.query("CREATE TABLE small (a INT, b CHAR(32)) ENGINE=Esker CHARSET=latin1")
+    used, usual = handles(s)
+    limit_handles(s, used + 1)
+    for n in range(400):  # enough for flushes, manifests and segments of the log
+        values = ",".join(f"({written + i + 1},MD5({n}))" for i in range(200))
+        errno, text = error_of(c, f"INSERT INTO small VALUES {values}")
+        written, refused = written + (0 if errno else 200), refused + (errno != 0)
+        words.add((errno, text[:120]) if errno else (0, ""))
+    check(all(errno == 0 or errno in CLEAR for errno, _ in words), f"no handle left: {written} rows went in, {refused} statements met clear errors: {sorted(words)[:3]}")
+    wrong, _ = trouble(c, tables, rows)
+    check(not wrong, f"no handle left: reads are right, or errors: {list(wrong.items())[:3]}")
+    limit_handles(s, usual)
+    wrong, errors = trouble(c, tables, rows)
+    check(not wrong and not errors, f"with handles again every table is read: {list(wrong.items())[:3]} {list(errors.items())[:3]}")
+    errno, text = error_of(c, f"INSERT INTO small VALUES ({written + 1},MD5(1))")
+    written += errno == 0
+    check(errno == 0, f"and rows go in: {errno} {text[:200]}")
+    c.close()
+    s.kill()
+    s.start()
+    c = s.connect("test")
+    check(sound(c, "small", written) is None, f"after kill -9 every acknowledged row is there ({sound(c, 'small', written)})")
+    c.close()
+    s.stop()
+
+
+def many_runs(s):
+    """More runs than file handles: the server starts, and every table is read."""
+    tables, rows = 120, 9000
+    make_many(s, tables, rows).close()
+    s.kill()
+    s.start(wrapper=("sh", "-c", 'ulimit -n 130; exec "$@"', "sh"))
+    c = s.connect("test")
+    used, most = handles(s)
+    check(most == 130, f"{used} of {most} handles are in use after a start with {tables} runs")
+    wrong, errors = trouble(c, tables, rows)
+    check(not wrong and not errors, f"more runs than handles: every table is read: {list(wrong.items())[:3]} {list(errors.items())[:3]}")
+    c.close()
+    s.stop()
+
+
+def small_disk(s):
+    """All that needs a disk of our own."""
+    if os.getuid() != 0 or not shutil.which("mkfs.ext4"):
+        print("full and read-only disk: SKIPPED: this machine cannot mount: that needs root and mkfs.ext4")
+        return
+    with tempfile.TemporaryDirectory(prefix="esker-disk-") as folder:
+        image, mount = os.path.join(folder, "image"), os.path.join(folder, "disk")
+        os.mkdir(mount)
+        with open(image, "wb") as f:
+            f.truncate(160 * MIB)
+        subprocess.run(["mkfs.ext4", "-q", "-m", "0", image], check=True)
+        if subprocess.run(["mount", "-o", "loop", image, mount], capture_output=True).returncode:
+            print("full and read-only disk: SKIPPED: this machine cannot mount a loop device")
+            return
+        try:
+            full_disk(s, mount)
+            filling_disk(s, mount)
+            read_only(s, mount)
+        finally:
+            s.kill()
+            subprocess.run(["umount", mount], check=True)
+
+
+def main():
+    parts = {"start": start_failures, "runs": run_files, "handles": no_handles, "many": many_runs, "disk": small_disk}
+    chosen = sys.argv[1:] or list(parts)
+    if any(name not in parts for name in chosen):
+        print(__doc__.strip())
+        sys.exit(0 if chosen[0] in ("-h", "--help") else 2)
+    settings = dict(server.small_settings(), esker_wal_segment_size=4 * MIB, esker_memory_limit=64 * MIB)
+    for name in chosen:
+        s = server.Server("faults", settings, ["ESKER"])
+        before = len(problems)
+        try:
+            parts[name](s)
+        except (RuntimeError, SqlError, Lost) as e:
+            problems.append(str(e))
+            print(f"PROBLEM: {name}: {type(e).__name__}: {e}\n{s.log_tail()}")
+        s.kill()
+        if len(problems) == before:
+            s.remove()
+        elif name != chosen[-1]:
+            shutil.rmtree(s.folder + "-" + name, ignore_errors=True)
+            os.rename(s.folder, s.folder + "-" + name)
     print(f"faults: {'every fault was a clear error, nothing was lost' if not problems else str(len(problems)) + ' problems'}")
     sys.exit(1 if problems else 0)
 

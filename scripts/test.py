@@ -74,7 +74,7 @@ def steps(soak):
         ("mtr-esker", "server tests of our own", ["scripts/mtr.sh", "esker"], 8, {}, mtr_counts),
         ("mtr-engine", "MariaDB's storage_engine suite against the InnoDB baseline", ["scripts/mtr.sh", "storage_engine"], 10, {}, engine_counts),
         ("differential", "random SQL on Esker and InnoDB, all answers alike", ["scripts/differential_test.py"], long or 6, alike, None),
-        ("faults", "full and read-only disks, files cut short, two servers", ["scripts/faults_test.py"], 4, {}, None),
+        ("faults", "full and read-only disks, runs cut short or missing, no file handles, two servers", ["scripts/faults_test.py"], 8, {}, None),
         ("stopped", "a log that cannot become durable, while the binary log waits", ["scripts/stopped_log_test.py"], 5, {}, None),
         ("kill", "kill -9 under load, checked row by row", ["scripts/kill_test.py"], long or 8, kills, None),
         ("powercut", "a disk without power, checked row by row", ["scripts/powercut_test.py"], long or 6, cuts, None),
