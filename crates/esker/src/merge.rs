@@ -107,7 +107,11 @@ impl Core {
         };
         tree.merge_health.succeeded(0);
         if !runs.is_empty() {
-            self.sync_runs()?;
+            if let Err(e) = self.sync_runs() {
+                // Nothing names the new runs.
+                self.discard(runs);
+                return Err(e);
+            }
         }
         count(Counter::Merges, 1);
         count(Counter::MergedBytes, runs.iter().map(|r| r.size_bytes()).sum());
