@@ -109,6 +109,12 @@ pub(crate) fn run<E: From<WalError>>(
     let Some(mut i) = segments.iter().rposition(begins) else {
         return Err(missing(from.0).into());
     };
+    // Nothing valid in the first of two neighbours says that the second's predecessor was there: a segment that a crash left
+    // half full ends the log just as one whose successor is gone. Their positions tell.
+    let gap = |w: &&[Arc<Segment>]| w[0].end < w[1].start.unwrap_or(w[1].first);
+    if let Some(w) = segments[i..].windows(2).find(gap) {
+        return Err(missing(w[0].end).into());
+    }
     let total = segments.last().map_or(0, |s| s.end.saturating_sub(from.0));
     let mut reader = Reader { segments, bytes: Vec::new(), start: 0 };
     let mut replayed = Replayed { durable: from, ..Replayed::default() };

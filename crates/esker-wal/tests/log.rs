@@ -430,3 +430,27 @@ fn a_missing_segment_in_the_middle_is_an_error() {
     assert!(matches!(frames(&watch.disk, Lsn(1)), Err(WalError::Missing { .. })));
     assert_eq!(frames(&watch.disk, last).unwrap().len(), 1);
 }
+
+/// A life that ended in the middle of its segment, the next one's first segment, one that was prepared behind it.
+#[test]
+fn a_missing_segment_behind_a_half_full_one_is_an_error() {
+    let watch = Watch::new(disk(1));
+    let (wal, _) = open(&watch, small(), Lsn(1)).unwrap();
+    wal.append(&[1; 100]).unwrap();
+    wal.sync_all().unwrap();
+    drop(wal);
+    let (wal, found) = open(&watch, small(), Lsn(1)).unwrap();
+    assert_eq!(found.len(), 1);
+    wal.append(&[2; 100]).unwrap();
+    wal.sync_all().unwrap();
+    wal.prepare_segments().unwrap();
+    drop(wal);
+    let mut names: Vec<_> = watch.disk.list(Path::new(DIR)).unwrap().into_iter().map(|e| e.name).collect();
+    names.retain(|n| n.ends_with(".wal"));
+    names.sort();
+    assert!(names.len() >= 3, "nothing was prepared: {names:?}");
+    let middle = &names[names.len() - 2];
+    watch.disk.remove(&Path::new(DIR).join(middle)).unwrap();
+    let opened = frames(&watch.disk, Lsn(1));
+    assert!(matches!(opened, Err(WalError::Missing { .. })), "opened without {middle}: {opened:?}");
+}
