@@ -41,14 +41,13 @@ macro_rules! counters {
 
 counters! {
     RowsRead "rows_read" "Rows handed to the caller by scans and by position",
-    RowsExamined "rows_examined" "Row versions looked at, visible or not",
+    RowsExamined "rows_examined" "Rows that scans came to, visible or not",
     RowsInserted "rows_inserted" "Rows inserted",
     RowsUpdated "rows_updated" "Rows updated",
     RowsDeleted "rows_deleted" "Rows deleted",
     RowsPurged "rows_purged" "Row versions that no view needs any more, dropped by flush or merge",
     Scans "scans" "Table scans started",
     Batches "batches" "Batches of rows decoded ahead for a scan",
-    RowBytesIn "row_bytes_in" "Bytes of packed rows that statements wrote",
     RowBytesOut "row_bytes_out" "Bytes of row images handed to the caller",
 
     Commits "commits" "Transactions committed that had changed something",
@@ -101,7 +100,7 @@ counters! {
     BlocksCached "blocks_cached" "Blocks found in the block cache",
     BlocksMissed "blocks_missed" "Blocks not found in the block cache",
     BlocksEvicted "blocks_evicted" "Blocks dropped from the block cache",
-    BlocksSkipped "blocks_skipped" "Blocks that statistics made it needless to read",
+    BlocksSkipped "blocks_skipped" "Blocks that scans need not read, since all their rows are deleted",
     BlocksDamaged "blocks_damaged" "Blocks whose checksum or contents were wrong",
 
     Flushes "flushes" "Memtables written out as runs",

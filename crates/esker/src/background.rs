@@ -457,9 +457,12 @@ impl Core {
             return Ok(());
         }
         count(Counter::MemoryStalls, 1);
-        timed(WaitEvent::MemoryStall, || {
+        let since = Instant::now();
+        let result = timed(WaitEvent::MemoryStall, || {
             self.signals.wait_for_flush(MOST_WAIT_TICKS, || !crowded() || self.is_poisoned() || gone())
-        })
+        });
+        count(Counter::MemoryStallUs, since.elapsed().as_micros() as u64);
+        result
     }
 
     /// A committer's share of the pressure on the log: from seven eighths of the longest tail on it lets flushes get on

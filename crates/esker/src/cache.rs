@@ -9,6 +9,7 @@ use crate::options::Options;
 use crate::run::{Block, Run};
 use crate::run_files::RunFiles;
 use arc_swap::ArcSwapOption;
+use esker_trace::counters::{count, Counter};
 use esker_trace::lock::Mutex;
 use esker_trace::memory::{charged, Account};
 use std::collections::VecDeque;
@@ -118,6 +119,7 @@ impl BlockCache {
                 queues.main.push_back(resident);
             } else if slot.block.swap(None).is_some() {
                 self.bytes.fetch_sub(resident.bytes, Ordering::Relaxed);
+                count(Counter::BlocksEvicted, 1);
             }
         }
     }

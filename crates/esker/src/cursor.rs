@@ -178,7 +178,7 @@ impl Cursor {
             return self.next_locked(session);
         }
         self.fill()?;
-        count(Counter::RowsRead, self.buffer.ids.len() as u64);
+        self.give(self.buffer.ids.len());
         Ok(self.batch(0..self.buffer.ids.len()))
     }
 
@@ -188,6 +188,12 @@ impl Cursor {
         // SAFETY: the buffer, or the block, holds an image for each id.
         let images = unsafe { base.add(rows.start * stride) };
         Batch { images, stride, ids: &self.buffer.ids[rows] }
+    }
+
+    /// The caller gets so many rows.
+    fn give(&self, rows: usize) {
+        count(Counter::RowsRead, rows as u64);
+        count(Counter::RowBytesOut, rows as u64 * u64::from(self.table.layout.image_bytes));
     }
 
     /// Fills the buffer with the next rows of the merged reading.
@@ -263,7 +269,7 @@ impl Cursor {
                         self.buffer.replace(&table, &self.options.mask, at, found)?;
                     }
                     self.semi_consistent = true;
-                    count(Counter::RowsRead, 1);
+                    self.give(1);
                     return Ok(self.batch(at..at + 1));
                 }
             }
@@ -271,14 +277,14 @@ impl Cursor {
             // which had no lock on the row, has not changed it either.
             let newest = session.core.views.visible_seq() == self.view.seq && locked == Locked::Newly;
             if newest && session.older_view(self.view).is_none() {
-                count(Counter::RowsRead, 1);
+                self.give(1);
                 return Ok(self.batch(at..at + 1));
             }
             let table = self.table.clone();
             match session.find_latest(&table, row)? {
                 Some(found) => {
                     self.buffer.replace(&table, &self.options.mask, at, found)?;
-                    count(Counter::RowsRead, 1);
+                    self.give(1);
                     return Ok(self.batch(at..at + 1));
                 }
                 None => session.unlock_row(&table, row),
@@ -379,7 +385,7 @@ impl Cursor {
         self.ahead = 0;
         self.buffer.add_found(&table, &self.options.mask, row, found)?;
         self.ahead = self.buffer.ids.len();
-        count(Counter::RowsRead, 1);
+        self.give(1);
         Ok(Some(self.buffer.images.as_ptr()))
     }
 

@@ -11,6 +11,7 @@ use crate::tree::{found_in_block, found_in_mem, order_in_block, Found, RunHandle
 use crate::txn::{OrdinalRanges, VersionOrder, View};
 use crate::{Error, Result};
 use esker_format::RowId;
+use esker_trace::counters::{count, Counter};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -119,11 +120,13 @@ impl MergeRead {
                         block,
                         rows: source.at..end,
                     });
+                    count(Counter::RowsExamined, u64::from(end - source.at));
                     source.advance_to(end);
                     self.drop_if_done(lead);
                     return Ok(span);
                 }
             }
+            count(Counter::RowsExamined, 1);
             if let Some(found) = self.contested(row)? {
                 return Ok(Span::One(row, found));
             }
@@ -265,6 +268,7 @@ impl RunSource {
         };
         let own = self.seen == RunSeen::Own;
         if !own && marks.iter().any(|m| entry.last_id < m.up_to && greatest <= m.as_of) {
+            count(Counter::BlocksSkipped, 1);
             self.advance_block();
             return Ok(());
         }

@@ -1,0 +1,322 @@
+//! Every counter that is shown moves in some workload: none is a promise that nobody keeps. A process of its own, since
+//! counters are the process's.
+
+#![allow(clippy::unwrap_used)]
+
+use esker::format::{Column, ColumnKind, ColumnMask, Compression, Layout, RowFormat, RowId};
+use esker::io::{AccessHint, DirEntry, Disk, File, LockGuard, OpenMode};
+use esker::trace::{global_total, Counter};
+use esker::{
+    BeginOptions, Engine, Error, Isolation, LockMode, Options, PosixDisk, ScanOptions, Session, Table, TableDef,
+};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::time::Duration;
+
+const IMAGE_BYTES: usize = 513;
+
+struct Folder(PathBuf);
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn fresh_folder(name: &str) -> Folder {
+    let folder = Folder(std::env::temp_dir().join(format!("esker-counters-{name}-{}", std::process::id())));
+    let _ = std::fs::remove_dir_all(&folder.0);
+    folder
+}
+
+/// What a crash at this moment would leave.
+fn copy_files(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap().map(|e| e.unwrap().path()) {
+        let target = to.join(entry.file_name().unwrap());
+        match entry.is_dir() {
+            true => copy_files(&entry, &target),
+            false => drop(std::fs::copy(&entry, &target).unwrap()),
+        }
+    }
+}
+
+/// A disk on which new runs come to be only while `open`: who needs memory or a shorter log has to wait.
+struct Gate {
+    disk: PosixDisk,
+    open: AtomicBool,
+}
+
+impl Disk for Gate {
+    fn open(&self, path: &Path, mode: OpenMode, hint: AccessHint) -> esker::io::Result<Arc<dyn File>> {
+        while mode == OpenMode::Create
+            && path.extension().is_some_and(|e| e == "run")
+            && !self.open.load(Ordering::Acquire)
+        {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        self.disk.open(path, mode, hint)
+    }
+    fn create_dir(&self, path: &Path) -> esker::io::Result<()> {
+        self.disk.create_dir(path)
+    }
+    fn list(&self, path: &Path) -> esker::io::Result<Vec<DirEntry>> {
+        self.disk.list(path)
+    }
+    fn rename(&self, from: &Path, to: &Path) -> esker::io::Result<()> {
+        self.disk.rename(from, to)
+    }
+    fn link(&self, from: &Path, to: &Path) -> esker::io::Result<()> {
+        self.disk.link(from, to)
+    }
+    fn remove(&self, path: &Path) -> esker::io::Result<()> {
+        self.disk.remove(path)
+    }
+    fn remove_dir(&self, path: &Path) -> esker::io::Result<()> {
+        self.disk.remove_dir(path)
+    }
+    fn sync_dir(&self, path: &Path) -> esker::io::Result<()> {
+        self.disk.sync_dir(path)
+    }
+    fn exists(&self, path: &Path) -> esker::io::Result<bool> {
+        self.disk.exists(path)
+    }
+    fn lock(&self, path: &Path) -> esker::io::Result<Box<dyn LockGuard>> {
+        self.disk.lock(path)
+    }
+    fn free_bytes(&self, path: &Path) -> esker::io::Result<u64> {
+        self.disk.free_bytes(path)
+    }
+}
+
+fn open(gate: &Arc<Gate>, folder: &Folder, longest_log: u64) -> Engine {
+    let options = Options {
+        memory_limit_bytes: 8 << 20,
+        bulk_threshold_bytes: 16 << 10,
+        bulk_buffer_bytes: 256 << 10,
+        min_run_bytes: 64 << 10,
+        block_bytes: 8 << 10,
+        wal_segment_bytes: 1 << 20,
+        recovery_target_bytes: Some(longest_log),
+        ..Options::default()
+    };
+    Engine::open(gate.clone(), &folder.0, options, Arc::new(|_, _| {})).unwrap()
+}
+
+fn table(engine: &Engine, name: &str) -> Arc<Table> {
+    let column = |offset, width| Column { kind: ColumnKind::Fixed { width }, offset, null: None };
+    let layout = Layout {
+        image_bytes: IMAGE_BYTES as u32,
+        head_bytes: 1,
+        columns: vec![column(1, 8), column(9, IMAGE_BYTES as u32 - 9)],
+    };
+    let (format, compression) = (RowFormat::Dynamic, Compression::None);
+    engine.create_table(name, &TableDef { layout, format, compression, temporary: false, extra: vec![] }).unwrap();
+    engine.open_table(name).unwrap()
+}
+
+fn image(n: u64) -> [u8; IMAGE_BYTES] {
+    let mut image = [0; IMAGE_BYTES];
+    let mut random = n.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    for byte in &mut image[9..] {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        *byte = (random >> 56) as u8;
+    }
+    image[1..9].copy_from_slice(&n.to_le_bytes());
+    image
+}
+
+fn begin(s: &mut Session) {
+    s.set_lock_wait(Duration::from_secs(20), false);
+    s.begin(Isolation::ReadCommitted, BeginOptions::default());
+    s.begin_statement();
+}
+
+fn insert(s: &mut Session, t: &Arc<Table>, rows: u64) -> Vec<RowId> {
+    begin(s);
+    let ids = (0..rows).map(|n| unsafe { s.insert_image(t, image(n).as_ptr()) }.unwrap()).collect();
+    s.commit().unwrap();
+    ids
+}
+
+fn scan(s: &mut Session, t: &Arc<Table>) -> u64 {
+    let mut cursor = s.scan(t, ScanOptions { mask: ColumnMask::all(2), ..ScanOptions::default() }).unwrap();
+    let mut rows = 0;
+    loop {
+        match cursor.next_batch(s).unwrap().ids.len() {
+            0 => return rows,
+            n => rows += n as u64,
+        }
+    }
+}
+
+/// Statements and transactions of every kind and end.
+fn transactions(e: &Engine) {
+    let (t, mut s) = (table(e, "small"), e.session());
+    let ids = insert(&mut s, &t, 10);
+    begin(&mut s);
+    unsafe { s.update_image(&t, ids[0], image(100).as_ptr()) }.unwrap();
+    s.rollback_statement();
+    s.delete(&t, ids[1]).unwrap();
+    s.rollback().unwrap();
+    begin(&mut s);
+    unsafe { s.update_image(&t, ids[0], image(101).as_ptr()) }.unwrap();
+    s.delete(&t, ids[1]).unwrap();
+    s.prepare(b"xid").unwrap();
+    s.commit_ordered();
+    s.commit().unwrap();
+    begin(&mut s);
+    assert_eq!(scan(&mut s, &t), 9);
+    s.commit().unwrap();
+}
+
+/// A wait that ends by timeout, and a circle.
+fn locks(e: &Engine) {
+    let (t, mut a, mut b) = (table(e, "locked"), e.session(), e.session());
+    let ids = insert(&mut a, &t, 2);
+    let lock = |s: &mut Session, row| {
+        let options =
+            ScanOptions { mask: ColumnMask::all(2), lock: Some(LockMode::Exclusive), ..ScanOptions::default() };
+        s.open_cursor(&t, options).and_then(|mut c| c.fetch(s, row).map(|_| ()))
+    };
+    begin(&mut a);
+    lock(&mut a, ids[0]).unwrap();
+    begin(&mut b);
+    b.set_lock_wait(Duration::from_millis(2), false);
+    assert!(matches!(lock(&mut b, ids[0]), Err(Error::LockTimeout)));
+    b.set_lock_wait(Duration::from_secs(20), false);
+    lock(&mut b, ids[1]).unwrap();
+    let refused = std::thread::scope(|scope| {
+        let other = scope.spawn(|| {
+            let refused = lock(&mut a, ids[1]).is_err();
+            a.rollback().unwrap();
+            refused
+        });
+        let refused = lock(&mut b, ids[0]).is_err();
+        b.rollback().unwrap();
+        refused || other.join().unwrap()
+    });
+    assert!(refused, "two sessions that wait for each other");
+}
+
+/// Loads, large deletes, merges, a cache that is too small, a mark over whole blocks.
+fn large(e: &Engine) {
+    let (t, mut s) = (table(e, "large"), e.session());
+    let ids = insert(&mut s, &t, 40_000);
+    for _ in 0..3 {
+        begin(&mut s);
+        assert_eq!(scan(&mut s, &t), 40_000);
+        s.commit().unwrap();
+    }
+    begin(&mut s);
+    for id in ids.iter().step_by(3) {
+        s.delete(&t, *id).unwrap();
+    }
+    s.commit().unwrap();
+    s.end_statement();
+    e.checkpoint().unwrap();
+    e.optimize(&t, &mut |_, _| true).unwrap();
+}
+
+/// A run of deleted rows that an old view keeps and of newer ones, merged: its deleted blocks are not read.
+fn mark(e: &Engine) {
+    let (t, mut old, mut s) = (table(e, "marked"), e.session(), e.session());
+    insert(&mut s, &t, 2_000);
+    old.begin(Isolation::RepeatableRead, BeginOptions::default());
+    assert_eq!(scan(&mut old, &t), 2_000);
+    begin(&mut s);
+    s.delete_all(&t).unwrap();
+    s.commit().unwrap();
+    insert(&mut s, &t, 2_000);
+    e.optimize(&t, &mut |_, _| true).unwrap();
+    begin(&mut s);
+    assert_eq!(scan(&mut s, &t), 2_000);
+    s.commit().unwrap();
+    assert_eq!(scan(&mut old, &t), 2_000);
+    old.rollback().unwrap();
+}
+
+/// A load into many tables at once, and what open transactions have when a flush comes.
+fn unended(e: &Engine) {
+    let tables: Vec<_> = (0..100).map(|i| table(e, &format!("part {i}"))).collect();
+    let mut s = e.session();
+    begin(&mut s);
+    for n in 0..20_000 {
+        unsafe { s.insert_image(&tables[n as usize % 100], image(n).as_ptr()) }.unwrap();
+    }
+    s.commit().unwrap();
+    for (rows, sessions) in [(1, 1), (24, 60)] {
+        let mut open: Vec<_> = (0..sessions).map(|_| e.session()).collect();
+        for s in &mut open {
+            begin(s);
+            for n in 0..rows {
+                unsafe { s.insert_image(&tables[0], image(n).as_ptr()) }.unwrap();
+            }
+        }
+        e.checkpoint().unwrap();
+        open.iter_mut().for_each(|s| s.commit().unwrap());
+    }
+}
+
+/// A writer that outruns the flush, until it has to wait.
+fn stall(e: &Engine, gate: &Gate, name: &str, stalls: Counter) {
+    let t = table(e, name);
+    gate.open.store(false, Ordering::Release);
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            let mut s = e.session();
+            // Far more than there is room for: fails rather than goes on for ever.
+            (0..20_000).take_while(|_| global_total(stalls) == 0).for_each(|_| drop(insert(&mut s, &t, 8)));
+        });
+        while !writer.is_finished() && global_total(stalls) == 0 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        gate.open.store(true, Ordering::Release);
+        writer.join().unwrap();
+    });
+}
+
+/// One flipped bit.
+fn damage(e: &Engine, folder: &Folder) {
+    let (t, mut s) = (table(e, "damaged"), e.session());
+    let before = runs(folder);
+    insert(&mut s, &t, 2_000);
+    let fresh: Vec<_> = runs(folder).into_iter().filter(|r| !before.contains(r)).collect();
+    for run in fresh {
+        let mut bytes = std::fs::read(&run).unwrap();
+        bytes[10_000] ^= 1;
+        std::fs::write(&run, bytes).unwrap();
+    }
+    assert!(!e.check(&t, &mut |_, _| true).unwrap().damages.is_empty());
+}
+
+fn runs(folder: &Folder) -> Vec<PathBuf> {
+    std::fs::read_dir(folder.0.join("runs")).unwrap().map(|f| f.unwrap().path()).collect()
+}
+
+#[test]
+fn every_counter_moves() {
+    let folder = fresh_folder("first");
+    let gate = Arc::new(Gate { disk: PosixDisk::with_uring(2), open: AtomicBool::new(true) });
+    let e = open(&gate, &folder, 1 << 20);
+    transactions(&e);
+    locks(&e);
+    large(&e);
+    mark(&e);
+    unended(&e);
+    stall(&e, &gate, "long log", Counter::LogStalls);
+    e.close().unwrap();
+    let e = open(&gate, &folder, 1 << 30);
+    stall(&e, &gate, "crowded", Counter::MemoryStalls);
+    e.checkpoint().unwrap();
+    // What the log alone has is replayed.
+    insert(&mut e.session(), &e.open_table("small").unwrap(), 5);
+    let copy = fresh_folder("copy");
+    copy_files(&folder.0, &copy.0);
+    e.close().unwrap();
+    let e = open(&gate, &copy, 1 << 30);
+    damage(&e, &copy);
+    let still: Vec<_> = Counter::ALL.iter().filter(|c| global_total(**c) == 0).map(|c| c.name()).collect();
+    assert!(still.is_empty(), "counters that never moved: {still:?}");
+}
