@@ -81,6 +81,7 @@ mod memtable;
 mod merge;
 mod merge_read;
 mod options;
+mod private;
 mod recovery;
 mod redo;
 #[cfg(test)]
