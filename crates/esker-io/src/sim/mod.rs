@@ -31,10 +31,14 @@ use std::sync::Arc;
 /// Operations that the log remembers.
 const LOG_OPERATIONS: usize = 1000;
 
+/// Is told of an operation, or a reading, and of the file or folder.
+pub type Watcher = Arc<dyn Fn(&'static str, &Path) + Send + Sync>;
+
 /// See the module.
 #[derive(Clone)]
 pub struct SimDisk {
     state: Arc<Mutex<State>>,
+    watcher: Arc<Mutex<Option<Watcher>>>,
 }
 
 /// One operation, for messages.
@@ -129,7 +133,22 @@ impl SimDisk {
     }
 
     fn of(state: State) -> Self {
-        SimDisk { state: Arc::new(Mutex::new("sim.disk", state)) }
+        let watcher = Arc::new(Mutex::new("sim.watcher", None));
+        SimDisk { state: Arc::new(Mutex::new("sim.disk", state)), watcher }
+    }
+
+    /// Calls `watcher` before each operation and each reading, in the thread that does it; it holds no lock of the disk
+    /// and may use it. What [`snapshot`](SimDisk::snapshot) and [`after_power_cut`](SimDisk::after_power_cut) give has
+    /// none.
+    pub fn watch(&self, watcher: Option<Watcher>) {
+        *self.watcher.lock() = watcher;
+    }
+
+    fn tell(&self, operation: &'static str, path: &Path) {
+        let watcher = self.watcher.lock().clone();
+        if let Some(watcher) = watcher {
+            watcher(operation, path);
+        }
     }
 
     /// Operations so far.
@@ -263,6 +282,7 @@ impl SimDisk {
         process: Option<u64>,
         work: impl FnOnce(&mut State, Way) -> Result<T>,
     ) -> Result<T> {
+        self.tell(operation, path);
         let mut state = self.state.lock();
         state.check_alive(operation, path, process)?;
         state.operations += 1;
@@ -299,6 +319,7 @@ impl SimDisk {
         process: Option<u64>,
         work: impl FnOnce(&mut State) -> Result<T>,
     ) -> Result<T> {
+        self.tell(operation, path);
         let mut state = self.state.lock();
         state.check_alive(operation, path, process)?;
         state.reads += 1;
