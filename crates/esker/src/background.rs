@@ -492,6 +492,10 @@ impl Core {
 
     /// A writer's part of background work in inline mode.
     pub(crate) fn after_write(&self) {
+        #[cfg(any(test, feature = "sim"))]
+        if crate::sim_hooks::is_quiet() {
+            return;
+        }
         if self.options.background == Background::Threads {
             if charged(Account::Memtable) > self.memtable_budget() {
                 self.signals.wake();
@@ -528,6 +532,20 @@ impl Core {
             while self.merge_once(&table, &tree, false)? {}
         }
         self.checkpoint()
+    }
+}
+
+#[cfg(any(test, feature = "sim"))]
+impl Core {
+    /// A round of the log's thread and one of a thread that flushes, without their pauses; for simulation.
+    pub(crate) fn one_round(&self) -> Result<()> {
+        self.answer_requests();
+        let segments = self.wal.prepare_segments().map_err(Error::from);
+        if matches!(segments, Err(Error::DiskFull(_))) {
+            self.free_space();
+        }
+        let segments = segments.and_then(|()| self.keep_drop_space());
+        self.flush_what_is_due().and(segments)
     }
 }
 

@@ -80,7 +80,8 @@ impl BlockCache {
     /// What the rest of the engine leaves of the limit.
     fn limit(&self) -> u64 {
         let others = charged(Account::Memtable) + charged(Account::BulkBuffer) + charged(Account::Cursor);
-        self.memory_limit_bytes.load(Ordering::Relaxed).saturating_sub(others).max(LEAST_BYTES)
+        let all = self.memory_limit_bytes.load(Ordering::Relaxed);
+        all.saturating_sub(others).max(LEAST_BYTES.min(all / 4))
     }
 
     /// Keeps a block that was just read.

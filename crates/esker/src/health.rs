@@ -96,7 +96,7 @@ impl Clock {
         self.start.map_or(0, |s| s.elapsed().as_millis() as u64) + self.added_ms.load(Ordering::Relaxed)
     }
 
-    #[cfg(test)]
+    #[cfg(any(test, feature = "sim"))]
     pub(crate) fn pass(&self, ms: u64) {
         self.added_ms.fetch_add(ms, Ordering::Relaxed);
     }

@@ -91,6 +91,8 @@ mod run;
 mod run_files;
 mod run_writer;
 mod session;
+#[cfg(any(test, feature = "sim"))]
+pub mod sim_hooks;
 mod status;
 mod sync;
 mod table;
