@@ -118,6 +118,15 @@ fn transfer(s: &mut Session, t: &Arc<Table>, ids: &[RowId], mut random: u64) -> 
     false
 }
 
+/// Sets a flag when it goes.
+struct StopAtEnd<'a>(&'a AtomicBool);
+
+impl Drop for StopAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 fn loader(e: &Engine, t: &Arc<Table>, kept: &AtomicU64) {
     let mut s = e.session();
     for round in 0..12u64 {
@@ -147,6 +156,8 @@ fn sums_hold_in_every_view() {
     s.commit().unwrap();
     let (stop, committed, kept) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
     std::thread::scope(|scope| {
+        // Also by a panic of a worker: the others must not go on for ever.
+        let stopped = StopAtEnd(&stop);
         let mut workers = Vec::new();
         for w in 0..4u64 {
             let (e, t, ids, committed) = (&e, &t, &ids, &committed);
@@ -189,7 +200,7 @@ fn sums_hold_in_every_view() {
         for w in workers {
             w.join().unwrap();
         }
-        stop.store(true, Ordering::Relaxed);
+        drop(stopped);
     });
     assert!(committed.load(Ordering::Relaxed) > 1000);
     let expected = (ACCOUNTS + kept.load(Ordering::Relaxed), ACCOUNTS * START);
