@@ -1,12 +1,16 @@
 //! Crash scenarios: the workload loses power, or its process, at one operation; what comes back is held against the
 //! history; the work goes on and is cut again, over several generations, recovery included.
 
-use crate::sim::{Config, Failure, Flow, Sim, Stats};
+use crate::sim::{varied_options, Config, Failure, Flow, Sim, Stats};
 use crate::Rng;
+
+/// A workload that is cut everywhere has more operations than this.
+const LEAST_CUTS: u64 = 50;
 
 /// A workload without crashes on one seed.
 pub fn model_seed(seed: u64, steps: usize, config: Config, hold: &mut Option<Sim>) -> Result<Stats, Failure> {
-    let sim = hold.insert(Sim::new(seed, config));
+    let options = varied_options(&mut Rng::new(seed ^ 0x0B71));
+    let sim = hold.insert(Sim::new(seed, Config { options, ..config }));
     sim.reopen()?;
     sim.run(steps)?;
     sim.settle()?;
@@ -18,7 +22,8 @@ pub fn model_seed(seed: u64, steps: usize, config: Config, hold: &mut Option<Sim
 /// Several generations on one seed, each ended by a power cut or a kill at a random operation.
 pub fn crash_seed(seed: u64, hold: &mut Option<Sim>) -> Result<Stats, Failure> {
     let mut chance = Rng::new(seed ^ 0x00C0_FFEE);
-    let config = Config { lazy_modes: chance.chance(30), ..Config::default() };
+    let (lazy_modes, options) = (chance.chance(30), varied_options(&mut chance));
+    let config = Config { lazy_modes, options, ..Config::default() };
     let sim = hold.insert(Sim::new(seed, config));
     for _ in 0..2 + chance.below(4) {
         plan_cut(sim, &mut chance);
@@ -44,7 +49,9 @@ fn plan_cut(sim: &Sim, chance: &mut Rng) {
 }
 
 fn crash(sim: &mut Sim, chance: &mut Rng) {
-    if sim.disk.is_power_cut() || chance.chance(60) {
+    if sim.disk.is_power_cut() && chance.chance(40) {
+        sim.kill_at_cut();
+    } else if sim.disk.is_power_cut() || chance.chance(60) {
         sim.power_cut(chance.number());
     } else {
         sim.kill();
@@ -75,10 +82,11 @@ fn finish(sim: &mut Sim) -> Result<(), Failure> {
     sim.verify().map(|_| ())
 }
 
-/// One short workload, cut at every single operation, each time with another outcome.
+/// One short workload, cut or killed at every single operation, each time with another outcome.
 pub fn every_operation(seed: u64, steps: usize, hold: &mut Option<Sim>) -> Result<Stats, Failure> {
     let mut stats = Stats::default();
-    let mut cut = 1;
+    let first = Sim::new(seed, Config::default()).disk.op_count() + 1;
+    let mut cut = first;
     loop {
         let sim = hold.insert(Sim::new(seed, Config::default()));
         sim.disk.power_cut_at(cut);
@@ -86,9 +94,17 @@ pub fn every_operation(seed: u64, steps: usize, hold: &mut Option<Sim>) -> Resul
             sim.settle()?;
         }
         let through = !sim.disk.is_power_cut();
-        sim.power_cut(seed ^ cut);
+        // Every second seed: the process is killed there.
+        if seed % 2 == 1 && !through {
+            sim.kill_at_cut();
+        } else {
+            sim.power_cut(seed ^ cut);
+        }
         finish(sim)?;
         stats.add(sim.stats);
+        if through && cut < first + LEAST_CUTS {
+            return hold.insert(Sim::new(seed, Config::default())).fail("the workload was hardly cut at all");
+        }
         if through {
             return Ok(stats);
         }

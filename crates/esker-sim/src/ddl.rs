@@ -1,4 +1,4 @@
-//! The catalog and background work in the simulator: tables come and go, checkpoints, merges, clean restarts.
+//! The catalog in the simulator: tables come and go; checkpoint requests, flush modes, clean restarts.
 //!
 //! Invariant: as under a server's metadata locks, no table is dropped, renamed or truncated while an open transaction
 //! has touched it; a prepared transaction without a session has no such lock, there the engine itself must refuse.
@@ -41,6 +41,16 @@ impl Sim {
         let sure = attached.clone().any(|t| t.wrote.contains(&key))
             || self.model.detached.values().any(|t| t.changes.keys().any(|(k, _)| *k == key));
         (sure, self.model.detached.values().any(|t| t.wrote.contains(&key)))
+    }
+
+    /// Makes a table.
+    pub(crate) fn create(&mut self, name: &str, kind: usize) -> Result<(), Failure> {
+        let answer = self.engine()?.create_table(name, &self.kinds[kind].def(false));
+        self.judge("create", answer, &[], false)?;
+        let key = self.model.new_key();
+        self.model.happened(Event::Create(name.to_owned(), key, kind, false));
+        self.model.all_durable();
+        Ok(())
     }
 
     pub(crate) fn ddl(&mut self, what: Ddl) -> Result<Flow, Failure> {
@@ -110,30 +120,6 @@ impl Sim {
                 }
                 Flow::Go => Ok(Flow::Go),
             },
-        }
-    }
-
-    /// All background work that there is.
-    pub(crate) fn checkpoint(&mut self) -> Result<Flow, Failure> {
-        self.note(|| "checkpoint".into());
-        let answer = self.engine()?.checkpoint();
-        match self.judge("checkpoint", answer, &[], false)? {
-            Answer::Ok(()) => {
-                self.model.all_durable();
-                Ok(Flow::Go)
-            }
-            _ => self.after_fault(),
-        }
-    }
-
-    pub(crate) fn optimize(&mut self, name: &str) -> Result<Flow, Failure> {
-        self.note(|| format!("optimize {name}"));
-        let engine = self.engine()?;
-        let table = engine.open_table(name).map_err(|e| Failure::new(format!("open table {name}: {e}")))?;
-        let answer = engine.optimize(&table, &mut |_, _| true);
-        match self.judge("optimize", answer, &[], false)? {
-            Answer::Ok(()) => Ok(Flow::Go),
-            _ => self.after_fault(),
         }
     }
 

@@ -1,8 +1,9 @@
-//! Fault scenarios: one operation or read fails, or the disk is full for a while. The engine says so clearly, goes on
-//! or stops, and nothing acknowledged is lost.
+//! Fault scenarios: operations or reads fail, once, twice or in recovery, or the disk is full for a while. The engine says
+//! so clearly, goes on or stops, and nothing acknowledged is lost.
 
 use crate::sim::{Config, Failure, Flow, Sim, Stats};
 use crate::Rng;
+use esker::io::sim::OpRecord;
 use esker::io::IoKind;
 
 /// Steps of a workload with a fault.
@@ -21,7 +22,10 @@ fn measure(seed: u64, hold: &mut Option<Sim>) -> Result<(u64, u64, u64), Failure
     Ok((sim.disk.op_count(), sim.disk.read_count(), sim.disk.used_bytes()))
 }
 
-/// Some operations of one workload fail, each in a run of its own: EIO or ENOSPC.
+/// How an operation may fail.
+const KINDS: [IoKind; 5] = [IoKind::Failed, IoKind::Failed, IoKind::DiskFull, IoKind::Resources, IoKind::ReadOnly];
+
+/// Some operations of one workload fail, each in a run of its own, or two of them in one.
 pub fn operations_seed(seed: u64, tries: u64, hold: &mut Option<Sim>) -> Result<Stats, Failure> {
     let mut chance = Rng::new(seed ^ 0xFA17);
     let (operations, _, _) = measure(seed, hold)?;
@@ -29,8 +33,16 @@ pub fn operations_seed(seed: u64, tries: u64, hold: &mut Option<Sim>) -> Result<
     for n in 0..tries {
         // The first ones are those of opening: all of them, over the seeds.
         let at = if n == 0 { 1 + chance.below(30) } else { 1 + chance.below(operations) };
-        let kind = *chance.pick(&[IoKind::Failed, IoKind::DiskFull]);
-        stats.add(one_fault(seed, Fault::Operation(at, kind), &mut chance, hold)?);
+        let kind = *chance.pick(&KINDS);
+        let mut faults = vec![Fault::Operation(at, kind)];
+        if chance.chance(40) {
+            // The second meets what the first has left.
+            faults.push(match chance.below(3) {
+                0 => Fault::Operation(at + 1 + chance.below(60), *chance.pick(&KINDS)),
+                _ => Fault::Operation(at + 1 + chance.below(6), *chance.pick(&KINDS)),
+            });
+        }
+        stats.add(some_faults(seed, &faults, &mut chance, hold)?);
     }
     Ok(stats)
 }
@@ -41,7 +53,7 @@ pub fn every_operation(seed: u64, kind: IoKind, hold: &mut Option<Sim>) -> Resul
     let (operations, _, _) = measure(seed, hold)?;
     let mut stats = Stats::default();
     for at in 1..=operations {
-        stats.add(one_fault(seed, Fault::Operation(at, kind), &mut chance, hold)?);
+        stats.add(some_faults(seed, &[Fault::Operation(at, kind)], &mut chance, hold)?);
     }
     Ok(stats)
 }
@@ -53,7 +65,7 @@ pub fn reads_seed(seed: u64, tries: u64, hold: &mut Option<Sim>) -> Result<Stats
     let mut stats = Stats::default();
     for n in 0..tries {
         let at = if n == 0 { 1 + chance.below(8) } else { 1 + chance.below(reads) };
-        stats.add(one_fault(seed, Fault::Read(at), &mut chance, hold)?);
+        stats.add(some_faults(seed, &[Fault::Read(at)], &mut chance, hold)?);
     }
     Ok(stats)
 }
@@ -78,15 +90,17 @@ impl Fault {
     }
 }
 
-fn one_fault(seed: u64, fault: Fault, chance: &mut Rng, hold: &mut Option<Sim>) -> Result<Stats, Failure> {
+fn some_faults(seed: u64, faults: &[Fault], chance: &mut Rng, hold: &mut Option<Sim>) -> Result<Stats, Failure> {
     let sim = hold.insert(Sim::new(seed, config()));
-    sim.note(|| format!("{fault:?}"));
-    match fault {
-        Fault::Operation(at, kind) => sim.disk.fail_once(at, kind),
-        Fault::Read(at) => sim.disk.fail_read_once(at, IoKind::Failed),
+    for fault in faults {
+        sim.note(|| format!("{fault:?}"));
+        match *fault {
+            Fault::Operation(at, kind) => sim.disk.fail_once(at, kind),
+            Fault::Read(at) => sim.disk.fail_read_once(at, IoKind::Failed),
+        }
+        sim.stats.faults += 1;
     }
     sim.faulty = true;
-    sim.stats.faults += 1;
     let mut flow = sim.reopen()?;
     for _ in 0..STEPS {
         if flow == Flow::Stop {
@@ -97,21 +111,22 @@ fn one_fault(seed: u64, fault: Fault, chance: &mut Rng, hold: &mut Option<Sim>) 
             flow = Flow::Stop;
             break;
         }
-        if fault.is_over(sim) {
-            // It has struck: from here on there is no excuse. (A run that could not be opened stays unreadable.)
+        if faults.iter().all(|fault| fault.is_over(sim)) {
+            // They have struck: from here on there is no excuse. (A run that could not be opened stays unreadable.)
             sim.faulty = false;
         }
         flow = sim.run(1)?;
     }
     // A file whose removal failed is an orphan until the next start.
     let log = sim.disk.op_log();
-    sim.check_files = !log.iter().any(|op| fault.is(op.number) && op.operation == "remove");
+    let failed = |op: &OpRecord| faults.iter().any(|fault| fault.is(op.number));
+    sim.check_files = !log.iter().any(|op| failed(op) && op.operation == "remove");
     if flow == Flow::Go {
         sim.faulty |= sim.engine()?.poisoned();
         flow = sim.settle()?;
     }
     if flow == Flow::Stop {
-        if let (Fault::Read(_), Some(engine)) = (fault, &sim.engine) {
+        if let (Some(Fault::Read(_)), Some(engine)) = (faults.first(), &sim.engine) {
             // The log's own files are another matter.
             let of_run = |m: &String| m.contains("writing stopped") && m.contains(".run");
             if engine.poisoned() && sim.messages.lock().is_ok_and(|m| m.iter().any(of_run)) {
@@ -156,6 +171,58 @@ fn end(sim: &mut Sim, chance: &mut Rng) -> Result<Stats, Failure> {
     }
     sim.verify()?;
     Ok(sim.stats)
+}
+
+/// A crash leaves a tail of the log; a fault comes while the folder is opened, or soon after. Then it is opened again, by
+/// another process or by the same.
+pub fn recovery_seed(seed: u64, tries: u64, hold: &mut Option<Sim>) -> Result<Stats, Failure> {
+    let mut chance = Rng::new(seed ^ 0x4EC0);
+    let mut stats = Stats::default();
+    for _ in 0..tries {
+        stats.add(one_recovery(seed, &mut chance, hold)?);
+    }
+    Ok(stats)
+}
+
+fn one_recovery(seed: u64, chance: &mut Rng, hold: &mut Option<Sim>) -> Result<Stats, Failure> {
+    let lazy_modes = chance.chance(30);
+    let sim = hold.insert(Sim::new(seed, Config { lazy_modes, ..config() }));
+    sim.reopen()?;
+    if sim.run(20 + chance.index(60))? == Flow::Stop {
+        return sim.fail("stopped without a fault");
+    }
+    if chance.chance(50) {
+        sim.power_cut(chance.number());
+    } else {
+        sim.kill();
+    }
+    // Recovery reads more than it changes.
+    let (operations, reads) = (sim.disk.op_count(), sim.disk.read_count());
+    if chance.chance(60) {
+        sim.disk.fail_once(operations + 1 + chance.below(25), *chance.pick(&KINDS));
+    } else {
+        let kind = *chance.pick(&[IoKind::Failed, IoKind::Failed, IoKind::Resources]);
+        sim.disk.fail_read_once(reads + 1 + chance.below(40), kind);
+    }
+    sim.faulty = true;
+    sim.stats.faults += 1;
+    let mut flow = sim.reopen()?;
+    if flow == Flow::Go {
+        // From now on the fault may still come.
+        sim.faulty = true;
+        flow = sim.run(8)?;
+    } else if sim.engine.is_none() {
+        sim.stats.refused_opens += 1;
+    }
+    if flow == Flow::Stop && sim.engine.is_none() && chance.chance(50) {
+        // The same process tries again, on the disk as the failed attempt has left it.
+        sim.faulty = false;
+        sim.disk.clear_plans();
+        if sim.reopen()? == Flow::Stop {
+            return sim.fail("it does not open a second time");
+        }
+    }
+    end(sim, chance)
 }
 
 /// The disk fills up at some point, stays full for a while, and gets space again.

@@ -35,6 +35,7 @@ pub fn kinds() -> Vec<Kind> {
     let padded = |width| ColumnKind::Padded { width, pad: b' ' };
     let var = |len_bytes, max| ColumnKind::Var { len_bytes, max };
     let blob = ColumnKind::Blob { len_bytes: 2 };
+    let long = |len_bytes| ColumnKind::Blob { len_bytes };
     let of =
         |columns: &[(ColumnKind, bool)], format, compression| Kind { layout: layout(columns), format, compression };
     vec![
@@ -44,6 +45,7 @@ pub fn kinds() -> Vec<Kind> {
         of(&[(fixed(4), false), (blob, true), (var(1, 20), false)], RowFormat::Dynamic, Compression::Zstd),
         of(&[(fixed(16), false), (var(1, 20), true)], RowFormat::Fixed, Compression::Lz4),
         of(&[(fixed(1), false)], RowFormat::Dynamic, Compression::None),
+        of(&[(long(3), true), (fixed(3), false), (long(4), false)], RowFormat::Dynamic, Compression::Lz4),
     ]
 }
 
@@ -133,8 +135,13 @@ fn value(column: &Column, rng: &mut Rng) -> Option<Vec<u8>> {
             let n = rng.below(u64::from(most) + 1);
             text(rng, n)
         }
-        ColumnKind::Blob { .. } => {
-            let most = if rng.chance(97) { 120 } else { 6000 };
+        ColumnKind::Blob { len_bytes } => {
+            let most = match rng.below(1000) {
+                // More than two bytes of length can say.
+                0..=1 if len_bytes > 2 => 200_000,
+                0..=29 => 6000,
+                _ => 120,
+            };
             let n = rng.below(most);
             text(rng, n)
         }

@@ -5,14 +5,19 @@
 //! bits ([`damage`]); [`threads`] checks invariants with real threads on a real disk. Invariant: nothing here depends
 //! on time, addresses or hash order, so that a seed replays.
 
+mod background;
 pub mod crash;
+pub mod cut;
 pub mod damage;
 mod ddl;
 pub mod fault;
 pub mod kinds;
+pub mod large;
 mod locking;
 mod locks;
+mod meanwhile;
 pub mod model;
+pub mod reached;
 mod recover;
 mod rng;
 mod rows;

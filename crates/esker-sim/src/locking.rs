@@ -110,7 +110,8 @@ impl Sim {
                     let differs = unsafe { check_row(&self.kinds[kind], &b, id, row, &mask) };
                     let was_semi = cursor.was_semi_consistent();
                     if let Err(why) = differs {
-                        return self.fail(format!("locking scan of {name} by s{i}: {why} (semi {was_semi})"));
+                        let about = self.about(name, kind, &want);
+                        return self.fail(format!("locking scan of {name} by s{i}: {why} (semi {was_semi}); {about}"));
                     }
                     if was_semi {
                         if !semi || !matches!(verdict, Verdict::Blocked | Verdict::Maybe) {

@@ -15,6 +15,22 @@ pub type Key = u64;
 /// What a transaction changed: the row's last state, none if it is deleted.
 pub type Changes = BTreeMap<(Key, u64), Option<Row>>;
 
+/// What a rollback to a point gives back: changes, and the tables that were emptied.
+pub type Point = (Changes, BTreeSet<Key>);
+
+impl TxnModel {
+    /// The point where it is now.
+    #[must_use]
+    pub fn point(&self) -> Point {
+        (self.changes.clone(), self.empties.clone())
+    }
+
+    /// Goes back to a point.
+    pub fn back_to(&mut self, point: Point) {
+        (self.changes, self.empties) = point;
+    }
+}
+
 /// One version of a row.
 #[derive(Debug, Clone)]
 pub struct Version {
@@ -62,6 +78,8 @@ pub struct TxnModel {
     pub rows: BTreeSet<(Key, u64)>,
     /// Tables that it ever emptied, rolled back or not, with the greatest row id then.
     pub emptied: BTreeMap<Key, u64>,
+    /// Those of them where that was not rolled back: a restart finds it in the log.
+    pub empties: BTreeSet<Key>,
     /// Set by prepare.
     pub xid: Option<Vec<u8>>,
     /// commit_ordered has run.
@@ -179,6 +197,10 @@ pub struct Model {
     pub written: usize,
     /// So many events have survived what happened last.
     pub survived: usize,
+    /// The engine was opened since the last crash: what it wrote counts.
+    pub restarted: bool,
+    /// So many of the last events may have happened or not.
+    pub unsure: usize,
     next_key: Key,
     next_owner: u64,
 }
@@ -235,12 +257,34 @@ impl Model {
                 }
             }
         }
-        self.events.push(event);
+        // What failed in the middle of it may have happened as well, or not: it touched other rows.
+        let at = self.sure();
+        self.events.insert(at, event);
+    }
+
+    /// So many events have surely happened.
+    #[must_use]
+    pub fn sure(&self) -> usize {
+        self.events.len() - self.unsure
     }
 
     /// Notes an event that may have happened: only a restart tells.
     pub fn perhaps(&mut self, event: Event) {
         self.events.push(event);
+        self.unsure += 1;
+    }
+
+    /// The states that memory may be in: each of the last events happened, or not.
+    #[must_use]
+    pub fn possible(&self) -> Vec<State> {
+        let sure = self.sure();
+        let mut states = vec![self.state(sure)];
+        for event in &self.events[sure..] {
+            let mut with = states.clone();
+            with.iter_mut().for_each(|s| s.apply(event));
+            states.extend(with);
+        }
+        states
     }
 
     /// Makes a transaction's changes the newest versions.
@@ -252,13 +296,17 @@ impl Model {
         }
     }
 
-    /// Everything that happened so far survives everything.
+    /// Everything that surely happened so far survives everything.
     pub fn all_durable(&mut self) {
-        if self.durable < self.events.len() {
-            self.durable_before = self.durable;
+        self.durable_to(self.sure());
+    }
+
+    /// The first `events` events survive everything.
+    pub fn durable_to(&mut self, events: usize) {
+        if self.durable < events {
+            (self.durable_before, self.durable) = (self.durable, events);
         }
-        self.durable = self.events.len();
-        self.written = self.events.len();
+        self.written = self.written.max(events);
     }
 
     /// What a read sees: `view` none means the newest.
@@ -304,6 +352,7 @@ impl Model {
         self.seq = 1;
         self.events.clear();
         (self.durable, self.durable_before, self.written, self.survived) = (0, 0, 0, 0);
+        (self.restarted, self.unsure) = (true, 0);
         for (name, t) in &state.tables {
             let version = |row: &Row| vec![Version { seq: 1, row: Some(row.clone()) }];
             let rows: BTreeMap<_, _> = t.rows.iter().map(|(id, row)| (*id, version(row))).collect();
@@ -328,7 +377,7 @@ impl Model {
                 }
             }
             for (key, up_to) in &txn.emptied {
-                self.locks.keep_range(txn.owner, *key, *up_to, true);
+                self.locks.keep_range(txn.owner, *key, *up_to, txn.empties.contains(key));
             }
         }
         self.detached = detached;

@@ -5,6 +5,7 @@
 
 use crate::model::{Row, State};
 use crate::sim::{Answer, Failure, Flow, Sim};
+use esker::io::SimDisk;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
@@ -22,6 +23,7 @@ impl Sim {
         self.drop_engine();
         self.disk = self.disk.after_power_cut(seed);
         self.model.survived = self.model.durable;
+        self.model.restarted = false;
         self.stats.crashes += 1;
     }
 
@@ -30,9 +32,24 @@ impl Sim {
         self.note(|| "kill".into());
         // The copy is made before sessions and engine clean up behind them.
         let disk = self.disk.snapshot();
+        self.killed(disk);
+    }
+
+    /// The process dies where the power was to go: in the middle of anything. What it has written stays.
+    pub fn kill_at_cut(&mut self) {
+        self.note(|| "kill in the middle".into());
+        let disk = self.disk.after_kill();
+        self.stats.kills_inside += 1;
+        self.killed(disk);
+    }
+
+    fn killed(&mut self, disk: SimDisk) {
         self.drop_engine();
         self.disk = disk;
-        self.model.survived = self.model.written;
+        if self.model.restarted || self.model.events.is_empty() {
+            self.model.survived = self.model.written;
+        }
+        self.model.restarted = false;
         self.stats.crashes += 1;
     }
 

@@ -3,6 +3,7 @@
 
 use crate::locks::Verdict;
 use crate::model::Row;
+use crate::recover::rows_differ;
 use crate::sim::{Answer, Failure, Flow, OpenScan, Refusal, Sim};
 use crate::txns::Ended;
 use esker::format::{ColumnMask, RowId};
@@ -60,7 +61,10 @@ impl Sim {
             let answer = self.slots[i].session.count_rows(&table);
             return match self.judge("count", answer, expected, shaky)? {
                 Answer::Ok(n) if !too_old && n == want.len() as u64 => Ok(Ended::Done),
-                Answer::Ok(n) => self.fail(format!("count of {name} is {n}, not {} (too old: {too_old})", want.len())),
+                Answer::Ok(n) => {
+                    let about = self.about(name, kind, &want);
+                    self.fail(format!("count of {name} is {n}, not {} (too old: {too_old}); {about}", want.len()))
+                }
                 Answer::No(_) => Ok(Ended::Refused),
                 Answer::Fault => Ok(Ended::Fault),
             };
@@ -269,6 +273,19 @@ impl Sim {
             self.slots[i].scan = Some(scan);
         }
         Ok(Flow::Go)
+    }
+
+    /// For a failure's report: how what is committed now differs from the model, and from `want`.
+    pub(crate) fn about(&self, name: &str, kind: usize, want: &BTreeMap<u64, Row>) -> String {
+        let now = match self.read_committed(name, kind) {
+            Ok(now) => now,
+            Err(e) => return format!("committed rows cannot be read: {e}"),
+        };
+        let model = rows_differ(&now, &self.model.visible(name, None, None));
+        format!(
+            "committed rows against the model: {model:?}, against what should be seen: {:?}",
+            rows_differ(&now, want)
+        )
     }
 
     /// Everything that is committed, read by a session of its own.

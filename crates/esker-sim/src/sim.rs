@@ -4,9 +4,10 @@
 //! [`Failure`]. An error of the disk is allowed only while faults are planned.
 
 use crate::kinds::{kinds, Kind};
+use crate::meanwhile::{before_operation, Inside};
 use crate::model::{Model, Row, TxnModel};
 use crate::Rng;
-use esker::io::SimDisk;
+use esker::io::{Disk, SimDisk};
 use esker::{Background, BeginOptions, Cursor, Engine, Error, FlushMode, Isolation, Options, Savepoint, Session};
 use std::collections::VecDeque;
 use std::fmt::Write;
@@ -38,6 +39,8 @@ impl From<esker::io::IoError> for Failure {
 /// How a simulation goes.
 #[derive(Debug, Clone)]
 pub struct Config {
+    /// What the engine is opened with.
+    pub options: Options,
     /// Sessions beside each other.
     pub sessions: usize,
     /// Rows that a table has at most, roughly.
@@ -46,11 +49,20 @@ pub struct Config {
     pub verify_each: bool,
     /// Also use the lazier flush modes.
     pub lazy_modes: bool,
+    /// So often is work of the engine interrupted by steps of sessions, in percent.
+    pub meanwhile_percent: u64,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Config { sessions: 3, most_rows: 1200, verify_each: false, lazy_modes: false }
+        Config {
+            options: small_options(),
+            sessions: 3,
+            most_rows: 1200,
+            verify_each: false,
+            lazy_modes: false,
+            meanwhile_percent: 50,
+        }
     }
 }
 
@@ -82,6 +94,7 @@ pub(crate) enum Refusal {
     LockTimeout,
     TableExists,
     NoSuchTable,
+    Interrupted,
 }
 
 fn kind_of(e: &Error) -> Option<Refusal> {
@@ -93,6 +106,7 @@ fn kind_of(e: &Error) -> Option<Refusal> {
         Error::LockTimeout => Refusal::LockTimeout,
         Error::TableExists(_) => Refusal::TableExists,
         Error::NoSuchTable(_) => Refusal::NoSuchTable,
+        Error::Interrupted => Refusal::Interrupted,
         _ => return None,
     })
 }
@@ -110,7 +124,7 @@ pub(crate) struct Slot {
     pub(crate) scan: Option<OpenScan>,
     pub(crate) session: Session,
     pub(crate) txn: Option<TxnModel>,
-    pub(crate) savepoints: Vec<(Savepoint, crate::model::Changes)>,
+    pub(crate) savepoints: Vec<(Savepoint, crate::model::Point)>,
 }
 
 /// What a simulation has done.
@@ -122,23 +136,55 @@ pub struct Stats {
     pub commits: u64,
     /// Restarts after a power cut or a kill.
     pub crashes: u64,
+    /// Those of them that were kills in the middle of an operation.
+    pub kills_inside: u64,
     /// Operations that were made to fail.
     pub faults: u64,
+    /// Folders that did not open because of them.
+    pub refused_opens: u64,
     /// Engines that stopped writing.
     pub poisoned: u64,
     /// Private or merged runs were seen.
     pub runs: u64,
+    /// Steps in the middle of work of the engine.
+    pub steps_inside: u64,
+    /// Prepared transactions that were decided in the middle of a flush.
+    pub decided_inside: u64,
+    /// Runs with tombstones were seen.
+    pub tombstone_runs: u64,
 }
 
 impl Stats {
+    /// All figures, by name.
+    #[must_use]
+    pub fn figures(&self) -> Vec<(&'static str, u64)> {
+        vec![
+            ("steps", self.steps),
+            ("crashes", self.crashes),
+            ("kills_inside", self.kills_inside),
+            ("faults", self.faults),
+            ("refused_opens", self.refused_opens),
+            ("poisoned", self.poisoned),
+            ("runs", self.runs),
+            ("steps_inside", self.steps_inside),
+            ("decided_inside", self.decided_inside),
+            ("tombstone_runs", self.tombstone_runs),
+        ]
+    }
+
     /// Adds another's figures.
     pub fn add(&mut self, o: Stats) {
         self.steps += o.steps;
         self.commits += o.commits;
         self.crashes += o.crashes;
+        self.kills_inside += o.kills_inside;
         self.faults += o.faults;
+        self.refused_opens += o.refused_opens;
         self.poisoned += o.poisoned;
         self.runs += o.runs;
+        self.steps_inside += o.steps_inside;
+        self.decided_inside += o.decided_inside;
+        self.tombstone_runs += o.tombstone_runs;
     }
 }
 
@@ -163,6 +209,12 @@ pub struct Sim {
     pub(crate) kinds: Vec<Kind>,
     pub(crate) mode: FlushMode,
     pub(crate) next_xid: u64,
+    /// Steps of a workload are being taken.
+    pub(crate) in_workload: bool,
+    /// They are being taken in the middle of this.
+    pub(crate) inside: Option<Inside>,
+    /// One of these met what only a restart mends.
+    pub(crate) stopped_inside: bool,
     pub(crate) trace: VecDeque<String>,
     pub(crate) messages: Arc<Mutex<VecDeque<String>>>,
 }
@@ -177,9 +229,35 @@ pub fn small_options() -> Options {
         min_run_bytes: 8 << 10,
         block_bytes: 1 << 10,
         wal_segment_bytes: 64 << 10,
+        // A few segments: the engine's own controllers have something to do.
+        recovery_target_bytes: Some(256 << 10),
+        run_bytes: 48 << 10,
+        max_open_runs: 6,
         background: Background::Inline,
         ..Options::default()
     }
+}
+
+/// [`small_options`], some of them as the seed has it.
+#[must_use]
+pub fn varied_options(chance: &mut Rng) -> Options {
+    Options {
+        // The small one leaves the block cache next to nothing.
+        memory_limit_bytes: *chance.pick(&[4 << 20, 256 << 10]),
+        bulk_threshold_bytes: *chance.pick(&[2 << 10, 2 << 10, 8 << 10, 256 << 10]),
+        block_bytes: *chance.pick(&[1 << 10, 1 << 10, 4 << 10]),
+        ..small_options()
+    }
+}
+
+/// A disk on which the place for the folder is there since long.
+fn empty_disk(seed: u64) -> SimDisk {
+    let disk = SimDisk::new(seed);
+    if let Some(parent) = Path::new(FOLDER).parent() {
+        // Nothing is planned yet: it cannot fail.
+        let _ = disk.create_dir(parent).and_then(|()| disk.sync_dir(Path::new("/")));
+    }
+    disk
 }
 
 impl Sim {
@@ -189,7 +267,7 @@ impl Sim {
         Sim {
             slots: Vec::new(),
             engine: None,
-            disk: SimDisk::new(seed),
+            disk: empty_disk(seed),
             rng: Rng::new(seed),
             model: Model::default(),
             config,
@@ -199,6 +277,9 @@ impl Sim {
             kinds: kinds(),
             mode: FlushMode::EveryCommit,
             next_xid: 1,
+            in_workload: false,
+            inside: None,
+            stopped_inside: false,
             trace: VecDeque::new(),
             messages: Arc::default(),
         }
@@ -215,7 +296,9 @@ impl Sim {
                 }
             }
         });
-        let opened = Engine::open(Arc::new(self.disk.clone()), Path::new(FOLDER), small_options(), notify);
+        self.disk.watch(Some(Arc::new(before_operation)));
+        (self.in_workload, self.inside, self.stopped_inside) = (false, None, false);
+        let opened = Engine::open(Arc::new(self.disk.clone()), Path::new(FOLDER), self.config.options.clone(), notify);
         match self.judge("open", opened, &[], false)? {
             Answer::Ok(engine) => {
                 self.mode = FlushMode::EveryCommit;
@@ -248,6 +331,7 @@ impl Sim {
 
     /// Notes a step for the failure's story.
     pub(crate) fn note(&mut self, step: impl FnOnce() -> String) {
+        crate::runner::alive();
         if self.trace.len() == TRACE_STEPS {
             self.trace.pop_front();
         }
@@ -258,6 +342,12 @@ impl Sim {
     /// A failure with the story so far.
     pub(crate) fn fail<T>(&self, message: impl Into<String>) -> Result<T, Failure> {
         Err(Failure(message.into()))
+    }
+
+    /// The last steps.
+    #[must_use]
+    pub fn steps_told(&self) -> Vec<String> {
+        self.trace.iter().cloned().collect()
     }
 
     /// The last steps, messages and operations, for a failure's report.
@@ -281,7 +371,7 @@ impl Sim {
 
     /// Is the error what a failing disk may cause?
     fn is_fault(&self, e: &Error) -> bool {
-        matches!(e, Error::Io(_) | Error::DiskFull(_) | Error::Poisoned(_))
+        matches!(e, Error::Io(_) | Error::DiskFull(_) | Error::Poisoned(_) | Error::OutOfMemory(_) | Error::ReadOnly(_))
     }
 
     /// Holds an answer against what is allowed. `expected` none given: only success.

@@ -3,9 +3,10 @@
 //! Invariant: an event enters the history when its record may be in the log, and becomes durable when the engine has
 //! said so.
 
-use crate::model::{Changes, Event};
+use crate::meanwhile::Inside;
+use crate::model::{Event, Point, TxnModel};
 use crate::sim::{Answer, Failure, Flow, Sim};
-use esker::FlushMode;
+use esker::{FlushMode, Session};
 
 /// How a statement ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,7 +30,7 @@ impl Sim {
             self.begin(i);
         }
         self.slots[i].session.begin_statement();
-        let saved: Changes = self.slots[i].txn.as_ref().map(|t| t.changes.clone()).unwrap_or_default();
+        let saved = self.slots[i].txn.as_ref().map(TxnModel::point).unwrap_or_default();
         let had_view = self.slots[i].txn.as_ref().is_some_and(|t| t.view.is_some());
         let ended = body(self, i)?;
         match ended {
@@ -66,12 +67,12 @@ impl Sim {
         Ok(Flow::Go)
     }
 
-    fn undo_statement(&mut self, i: usize, saved: Changes) {
+    fn undo_statement(&mut self, i: usize, saved: Point) {
         self.note(|| format!("s{i} rollback statement"));
         let slot = &mut self.slots[i];
         slot.session.rollback_statement();
         if let Some(txn) = &mut slot.txn {
-            txn.changes = saved;
+            txn.back_to(saved);
         }
     }
 
@@ -87,7 +88,7 @@ impl Sim {
         let slot = &mut self.slots[i];
         let Some(txn) = &slot.txn else { return };
         let point = slot.session.savepoint();
-        slot.savepoints.push((point, txn.changes.clone()));
+        slot.savepoints.push((point, txn.point()));
         self.note(|| format!("s{i} savepoint"));
     }
 
@@ -99,10 +100,10 @@ impl Sim {
         let at = self.rng.index(n);
         let slot = &mut self.slots[i];
         slot.savepoints.truncate(at + 1);
-        let (point, changes) = slot.savepoints[at].clone();
+        let (point, saved) = slot.savepoints[at].clone();
         slot.session.rollback_to(&point);
         if let Some(txn) = &mut slot.txn {
-            txn.changes = changes;
+            txn.back_to(saved);
         }
         self.note(|| format!("s{i} rollback to savepoint {at}"));
     }
@@ -119,15 +120,24 @@ impl Sim {
     pub(crate) fn acknowledged(&mut self) {
         match self.mode {
             FlushMode::EveryCommit => self.model.all_durable(),
-            FlushMode::WriteOnly => self.model.written = self.model.events.len(),
+            FlushMode::WriteOnly => self.model.written = self.model.sure(),
             FlushMode::Lazy => {}
         }
+    }
+
+    /// A call that may write runs: others go on in the middle of it.
+    fn with_session<T: Send>(&mut self, i: usize, call: impl FnOnce(&mut Session) -> T + Send) -> Result<T, Failure> {
+        let unused = self.new_slot()?.session;
+        let mut session = std::mem::replace(&mut self.slots[i].session, unused);
+        let result = self.meanwhile(Inside::Seal(i), || call(&mut session));
+        self.slots[i].session = session;
+        result
     }
 
     pub(crate) fn commit(&mut self, i: usize) -> Result<Flow, Failure> {
         let Some(txn) = self.slots[i].txn.clone() else { return Ok(Flow::Go) };
         self.note(|| format!("s{i} commit of {} changes, xid {:?}", txn.changes.len(), txn.xid.is_some()));
-        let answer = self.slots[i].session.commit();
+        let answer = self.with_session(i, |session| session.commit())?;
         let answer = self.judge("commit", answer, &[], txn.shaky)?;
         self.stats.commits += 1;
         // Temporary tables do not outlive the process: nobody waits for them.
@@ -164,6 +174,8 @@ impl Sim {
     /// The session's transaction is decided, in the model.
     fn decided(&mut self, i: usize, commit: bool) {
         let Some(txn) = self.slots[i].txn.as_ref() else { return };
+        let in_flush = txn.xid.is_some() && matches!(self.inside, Some(Inside::Flush | Inside::Everything));
+        self.stats.decided_inside += u64::from(in_flush);
         match txn.xid.clone() {
             Some(xid) => {
                 // The model keeps prepared transactions in one place.
@@ -209,7 +221,7 @@ impl Sim {
         let xid = format!("xid-{}", self.next_xid).into_bytes();
         self.next_xid += 1;
         self.note(|| format!("s{i} prepare {}", String::from_utf8_lossy(&xid)));
-        let answer = self.slots[i].session.prepare(&xid);
+        let answer = self.with_session(i, |session| session.prepare(&xid))?;
         let answer = self.judge("prepare", answer, &[], shaky)?;
         if !wrote {
             return Ok(Flow::Go);
@@ -271,6 +283,7 @@ impl Sim {
                 self.fail(format!("decision by XID found {found}, the model {known}"))
             }
             Answer::Ok(true) => {
+                self.stats.decided_inside += u64::from(matches!(self.inside, Some(Inside::Flush)));
                 self.model.happened(Event::Decide(xid.to_vec(), commit));
                 self.acknowledged();
                 Ok(Flow::Go)

@@ -2,7 +2,8 @@
 //! with it.
 
 use crate::ddl::Ddl;
-use crate::sim::{Failure, Flow, Sim};
+use crate::meanwhile::Inside;
+use crate::sim::{Failure, Flow, Sim, Slot};
 
 impl Sim {
     fn table(&mut self) -> Option<String> {
@@ -33,7 +34,10 @@ impl Sim {
     pub fn run(&mut self, steps: usize) -> Result<Flow, Failure> {
         for _ in 0..steps {
             self.stats.steps += 1;
-            if self.step()? == Flow::Stop {
+            self.in_workload = true;
+            let flow = self.step();
+            self.in_workload = false;
+            if flow? == Flow::Stop || std::mem::take(&mut self.stopped_inside) {
                 return Ok(Flow::Stop);
             }
             if self.config.verify_each && self.verify()? == Flow::Stop {
@@ -43,8 +47,16 @@ impl Sim {
         Ok(Flow::Go)
     }
 
-    fn step(&mut self) -> Result<Flow, Failure> {
-        let i = self.rng.index(self.slots.len());
+    pub(crate) fn step(&mut self) -> Result<Flow, Failure> {
+        let mut i = self.rng.index(self.slots.len());
+        if self.inside.is_some() && self.rng.chance(25) {
+            // A decision in the middle of a flush is worth more than its share.
+            let prepared = |s: &Slot| s.txn.as_ref().is_some_and(|t| t.xid.is_some() && !t.ordered);
+            i = self.slots.iter().position(prepared).unwrap_or(i);
+        }
+        if self.inside == Some(Inside::Seal(i)) {
+            return Ok(Flow::Go);
+        }
         if self.slots[i].scan.is_some() {
             return self.step_scan(i);
         }
@@ -67,7 +79,8 @@ impl Sim {
             }
             40..=41 => self.delete_all(i, &name),
             42..=47 => self.scan(i, &name),
-            48..=50 => self.count(i, &name),
+            48 => self.count(i, &name),
+            49..=50 => self.some_background(&name),
             51..=54 => {
                 let (rows, lock) = (1 + self.rng.index(10), self.rng.chance(40));
                 self.fetch(i, &name, rows, lock)
@@ -75,15 +88,14 @@ impl Sim {
             55..=59 => self.locking_scan(i, &name),
             60..=62 => self.open_scan(i, &name),
             63..=76 => self.step_txn(i),
-            77..=79 => self.checkpoint(),
-            80..=81 => self.optimize(&name),
+            77..=81 => self.some_background(&name),
             82..=86 => {
                 let ddl = *self.rng.pick(&[Ddl::Create, Ddl::Create, Ddl::Drop, Ddl::Rename, Ddl::Truncate]);
                 self.ddl(ddl)
             }
             87..=89 => self.decide_any(),
             90..=91 => self.request_checkpoint(),
-            92 if self.rng.chance(30) => self.clean_restart(),
+            92 if self.inside.is_none() && self.rng.chance(30) => self.clean_restart(),
             93 if self.config.lazy_modes => self.set_flush_mode().map(|()| Flow::Go),
             94..=96 => self.verify(),
             _ => self.commit(i),

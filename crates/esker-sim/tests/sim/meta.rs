@@ -4,7 +4,7 @@ use esker_sim::crash::{canary_seed, crash_seed};
 use esker_sim::runner::{alone, try_seed};
 
 #[test]
-fn same_seed_same_operations() {
+fn same_seed_same_story() {
     let _alone = alone();
     for seed in [3, 14, 159] {
         let mut logs = Vec::new();
@@ -12,7 +12,7 @@ fn same_seed_same_operations() {
             let mut log = None;
             let result = try_seed(seed, &mut |seed, sim| {
                 let stats = crash_seed(seed, sim)?;
-                log = sim.as_ref().map(|s| (s.disk.op_count(), s.disk.op_log()));
+                log = sim.as_ref().map(|s| (s.steps_told(), s.disk.op_count(), s.disk.op_log()));
                 Ok(stats)
             });
             result.unwrap();

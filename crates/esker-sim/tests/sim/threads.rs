@@ -1,6 +1,8 @@
 //! Real threads.
 
-use esker_sim::runner::alone;
+use esker_sim::cut::cut_seed;
+use esker_sim::reached::Must;
+use esker_sim::runner::{alone, run_seeds};
 use std::sync::atomic::Ordering;
 
 #[test]
@@ -13,4 +15,10 @@ fn transfers_loads_and_readers() {
     println!("{report:?}");
     assert!(report.transfers.load(Ordering::Relaxed) > 0);
     assert!(report.sums.load(Ordering::Relaxed) > 0);
+}
+
+#[test]
+fn threads_are_cut() {
+    let must = Must(&["flushes", "merges", "checkpoints", "runs_attached", "rows_purged", "prepares", "crashes"]);
+    run_seeds("threads_are_cut", 8, must, cut_seed);
 }

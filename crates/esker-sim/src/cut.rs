@@ -1,0 +1,506 @@
+//! Real threads on the simulated disk, cut in the middle: clients with batches of rows and transfers, in one and in two
+//! phases, with savepoints and deletes; flushes, merges and manifests beside the engine's own; tables that are idle for
+//! long; sometimes a disk that fills up. Then the power goes, or the process.
+//!
+//! Invariant of what is found: of each client's batches exactly those that were acknowledged are there, whole, and
+//! perhaps what was under way; the accounts hold together what they held. Ends after a number of transactions. What the
+//! clients do follows from the seed, how they interleave does not.
+
+use crate::runner::alive;
+use crate::sim::{small_options, Failure, Sim, Stats};
+use crate::Rng;
+use esker::format::{row, Column, ColumnKind, ColumnMask, Compression, Layout, RowFormat, RowId, Value};
+use esker::io::SimDisk;
+use esker::{
+    Background, BeginOptions, Engine, Error, Isolation, LockMode, Options, ScanOptions, Session, Table, TableDef,
+};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+const FOLDER: &str = "/db";
+const CLIENTS: u32 = 4;
+const TRANSACTIONS: u32 = 250;
+const ACCOUNTS: u32 = 12;
+const START: u32 = 1000;
+const IDLE_TABLES: u32 = 12;
+/// Batch number of rows that are always rolled back.
+const NEVER: u32 = 999_999;
+
+/// Batches of a client: number of rows, and version of all of them.
+type Batches = BTreeMap<u32, (u32, u32)>;
+/// A row: client, batch, place in it, rows of the batch, version.
+type Numbers = [u32; 5];
+
+fn layout() -> Layout {
+    let column = |kind, offset| Column { kind, offset, null: None };
+    let mut columns: Vec<Column> = (0..5).map(|i| column(ColumnKind::Fixed { width: 4 }, 1 + 4 * i)).collect();
+    columns.push(column(ColumnKind::Var { len_bytes: 1, max: 60 }, 21));
+    Layout { image_bytes: 82, head_bytes: 1, columns }
+}
+
+fn packed(numbers: Numbers) -> Vec<u8> {
+    let bytes = numbers.map(u32::to_le_bytes);
+    let text = vec![b'a' + (numbers[2] % 7) as u8; (numbers[2] % 50) as usize];
+    let mut values: Vec<Value<'_>> = bytes.iter().map(|b| Value::Bytes(b)).collect();
+    values.push(Value::Bytes(&text));
+    let mut out = Vec::new();
+    // The values fit the layout by their making.
+    let _ = row::pack_values(&layout(), &values, &mut out);
+    out
+}
+
+/// The numbers of a row image.
+///
+/// # Safety
+/// `image` points to a decoded image of [`layout`].
+unsafe fn numbers(image: *const u8) -> Numbers {
+    std::array::from_fn(|i| {
+        let mut bytes = [0; 4];
+        // SAFETY: the caller's promise; the columns lie at bytes 1 to 21.
+        unsafe { std::ptr::copy_nonoverlapping(image.add(1 + 4 * i), bytes.as_mut_ptr(), 4) };
+        u32::from_le_bytes(bytes)
+    })
+}
+
+fn def(compression: Compression) -> TableDef {
+    TableDef { layout: layout(), format: RowFormat::Dynamic, compression, temporary: false, extra: Vec::new() }
+}
+
+fn said(what: &'static str) -> impl Fn(Error) -> Failure {
+    move |e| Failure(format!("{what}: {e} ({e:?})"))
+}
+
+fn open(disk: &SimDisk, background: Background, notify: esker::Notify) -> Result<Engine, Error> {
+    let options = Options { bulk_threshold_bytes: 4 << 10, background, ..small_options() };
+    Engine::open(Arc::new(disk.clone()), Path::new(FOLDER), options, notify)
+}
+
+fn scan(s: &mut Session, t: &Arc<Table>) -> Result<Vec<Numbers>, Error> {
+    let mut cursor = s.scan(t, ScanOptions { mask: ColumnMask::all(6), ..ScanOptions::default() })?;
+    let mut rows = Vec::new();
+    loop {
+        let batch = cursor.next_batch(s)?;
+        if batch.ids.is_empty() {
+            return Ok(rows);
+        }
+        // SAFETY: the batch has a decoded image for each id.
+        rows.extend((0..batch.ids.len()).map(|i| unsafe { numbers(batch.images.add(i * batch.stride)) }));
+    }
+}
+
+/// What a client knows to be committed, and what may be.
+#[derive(Default, Clone)]
+struct Told {
+    batches: Batches,
+    perhaps: Option<Batches>,
+    /// Its prepared transactions, and whether their commit was acknowledged.
+    xids: BTreeMap<Vec<u8>, bool>,
+    acknowledged: u64,
+}
+
+/// The folder and everything that goes on in it.
+struct Work {
+    engine: Engine,
+    disk: SimDisk,
+    rows: Arc<Table>,
+    accounts: Arc<Table>,
+    ids: Vec<RowId>,
+    /// The disk fills up now and then.
+    fills: bool,
+    stop: AtomicBool,
+    idle_rows: AtomicU64,
+    messages: Arc<Mutex<Vec<String>>>,
+}
+
+/// After an error: is it what a cut or a full disk may cause, and does the client go on?
+enum After {
+    GoOn,
+    Over,
+}
+
+impl Work {
+    fn after(&self, e: Error) -> Result<After, Failure> {
+        match e {
+            Error::Deadlock | Error::LockTimeout => Ok(After::GoOn),
+            Error::DiskFull(_) if self.fills => Ok(After::GoOn),
+            Error::Io(_) | Error::DiskFull(_) | Error::Poisoned(_) if self.disk.is_power_cut() => Ok(After::Over),
+            e => Err(Failure(format!("a client met: {e} ({e:?})"))),
+        }
+    }
+
+    /// Flushes, merges and manifests from outside, beside the engine's own.
+    fn maintain(&self, mut rng: Rng) -> Result<(), Failure> {
+        while !self.stop.load(Ordering::Acquire) {
+            let table = if rng.chance(70) { &self.rows } else { &self.accounts };
+            let done = match rng.below(10) {
+                0..=3 => self.engine.sim_flush(table),
+                4..=6 => self.engine.sim_merge(table).map(|_| ()),
+                7..=8 => self.engine.sim_manifest(),
+                _ => self.engine.optimize(table, &mut |_, _| true),
+            };
+            match done {
+                Ok(()) | Err(Error::Interrupted) => {}
+                Err(e) => {
+                    if matches!(self.after(e)?, After::Over) {
+                        return Ok(());
+                    }
+                }
+            }
+            std::thread::yield_now();
+        }
+        Ok(())
+    }
+
+    /// Lets the disk fill up and gives it space again.
+    fn fill(&self, mut rng: Rng) {
+        while self.fills && !self.stop.load(Ordering::Acquire) {
+            std::thread::sleep(Duration::from_millis(rng.below(20)));
+            self.disk.capacity(Some(self.disk.used_bytes() + rng.below(100_000)));
+            std::thread::sleep(Duration::from_millis(rng.below(30)));
+            self.disk.capacity(None);
+        }
+        self.disk.capacity(None);
+    }
+
+    /// The first row into one idle table after the other.
+    fn wake_idle_tables(&self) -> Result<(), Failure> {
+        let mut session = self.engine.session();
+        for n in 0..IDLE_TABLES {
+            for _ in 0..20 {
+                if self.stop.load(Ordering::Acquire) {
+                    return Ok(());
+                }
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            let table = self.engine.open_table(&idle_name(n)).map_err(said("open an idle table"))?;
+            let row = packed([9, n, 0, 1, 0]);
+            match session.insert_row(&table, &row).and_then(|_| session.commit()) {
+                Ok(()) => drop(self.idle_rows.fetch_add(1, Ordering::SeqCst)),
+                Err(e) => match self.after(e)? {
+                    After::GoOn => drop(session.rollback()),
+                    After::Over => return Ok(()),
+                },
+            }
+        }
+        Ok(())
+    }
+}
+
+fn idle_name(n: u32) -> String {
+    format!("d/idle{n}")
+}
+
+/// One thread's session.
+struct Client<'a> {
+    work: &'a Work,
+    number: u32,
+    rng: Rng,
+    session: Session,
+    /// Row ids of its batches.
+    mine: BTreeMap<u32, Vec<RowId>>,
+    next: u32,
+    told: Told,
+}
+
+impl Client<'_> {
+    fn run(mut self) -> Result<Told, Failure> {
+        for _ in 0..TRANSACTIONS {
+            alive();
+            if self.work.disk.is_power_cut() || matches!(self.transaction()?, After::Over) {
+                break;
+            }
+        }
+        Ok(self.told)
+    }
+
+    fn transaction(&mut self) -> Result<After, Failure> {
+        let (mut batches, mut mine) = (self.told.batches.clone(), self.mine.clone());
+        let isolation = if self.rng.chance(50) { Isolation::ReadCommitted } else { Isolation::RepeatableRead };
+        self.session.begin(isolation, BeginOptions::default());
+        self.session.begin_statement();
+        let steps = 1 + self.rng.below(3);
+        let done = (0..steps).try_for_each(|_| self.step(&mut batches, &mut mine));
+        self.session.end_statement();
+        if let Err(e) = done {
+            return self.roll_back(e);
+        }
+        if self.rng.chance(12) {
+            return match self.session.rollback() {
+                Ok(()) => Ok(After::GoOn),
+                Err(e) => self.work.after(e),
+            };
+        }
+        let xid = self.rng.chance(30).then(|| format!("x{}-{}", self.number, self.rng.number()).into_bytes());
+        if let Some(xid) = &xid {
+            self.told.xids.insert(xid.clone(), false);
+        }
+        match self.commit(xid.as_deref()) {
+            Ok(()) => {
+                // Decided in memory only, it is prepared at least: its coordinator will commit it.
+                xid.map(|xid| self.told.xids.insert(xid, true));
+                (self.told.batches, self.mine) = (batches, mine);
+                self.told.acknowledged += 1;
+                Ok(After::GoOn)
+            }
+            Err(e) => {
+                let after = self.roll_back(e)?;
+                if matches!(after, After::Over) {
+                    self.told.perhaps = Some(batches);
+                }
+                Ok(after)
+            }
+        }
+    }
+
+    fn roll_back(&mut self, e: Error) -> Result<After, Failure> {
+        match self.work.after(e)? {
+            After::GoOn if self.session.rollback().is_ok() => Ok(After::GoOn),
+            _ => Ok(After::Over),
+        }
+    }
+
+    fn commit(&mut self, xid: Option<&[u8]>) -> Result<(), Error> {
+        if let Some(xid) = xid {
+            self.session.prepare(xid)?;
+            if self.rng.chance(70) {
+                self.session.commit_ordered();
+            }
+        }
+        self.session.commit()
+    }
+
+    fn step(&mut self, batches: &mut Batches, mine: &mut BTreeMap<u32, Vec<RowId>>) -> Result<(), Error> {
+        let known: Vec<u32> = mine.keys().copied().collect();
+        match self.rng.below(10) {
+            4..=5 if !known.is_empty() => {
+                let batch = *self.rng.pick(&known);
+                let (rows, version) = batches[&batch];
+                for (at, id) in (0..).zip(&mine[&batch]) {
+                    let row = packed([self.number, batch, at, rows, version + 1]);
+                    self.session.update_row(&self.work.rows, *id, &row)?;
+                }
+                batches.insert(batch, (rows, version + 1));
+            }
+            6 if !known.is_empty() => {
+                let batch = *self.rng.pick(&known);
+                for id in &mine[&batch] {
+                    self.session.delete(&self.work.rows, *id)?;
+                }
+                mine.remove(&batch);
+                batches.remove(&batch);
+            }
+            7 => self.undone(mine)?,
+            8 => self.transfer()?,
+            9 => {
+                let found = scan(&mut self.session, &self.work.rows)?;
+                let have = found.iter().filter(|n| n[0] == self.number).count();
+                let want: usize = batches.values().map(|(rows, _)| *rows as usize).sum();
+                if have != want {
+                    let what = format!("client {} reads {have} own rows, not {want}", self.number);
+                    return Err(Error::InvalidArgument(what));
+                }
+            }
+            _ => {
+                let rows = match self.rng.below(6) {
+                    0 => 200 + self.rng.below(700),
+                    1..=2 => 1 + self.rng.below(60),
+                    _ => 1 + self.rng.below(4),
+                } as u32;
+                let mut ids = Vec::new();
+                for at in 0..rows {
+                    ids.push(self.session.insert_row(&self.work.rows, &packed([self.number, self.next, at, rows, 0]))?);
+                }
+                mine.insert(self.next, ids);
+                batches.insert(self.next, (rows, 0));
+                self.next += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// Inserts and deletes that are rolled back to a savepoint.
+    fn undone(&mut self, mine: &BTreeMap<u32, Vec<RowId>>) -> Result<(), Error> {
+        let point = self.session.savepoint();
+        for at in 0..1 + self.rng.below(200) as u32 {
+            self.session.insert_row(&self.work.rows, &packed([self.number, NEVER, at, 0, 9]))?;
+        }
+        for id in mine.values().next().into_iter().flatten() {
+            self.session.delete(&self.work.rows, *id)?;
+        }
+        self.session.rollback_to(&point);
+        Ok(())
+    }
+
+    /// Moves something from one account to another, under their locks.
+    fn transfer(&mut self) -> Result<(), Error> {
+        let lock = Some(LockMode::Exclusive);
+        let options = ScanOptions { mask: ColumnMask::all(6), lock, ..ScanOptions::default() };
+        let mut cursor = self.session.open_cursor(&self.work.accounts, options)?;
+        let (from, to) = (*self.rng.pick(&self.work.ids), *self.rng.pick(&self.work.ids));
+        for (id, add) in [(from, false), (to, true)] {
+            let image = cursor.fetch(&mut self.session, id)?.ok_or(Error::RowNotFound)?;
+            // SAFETY: the cursor gave a decoded image.
+            let mut account = unsafe { numbers(image) };
+            account[3] = if add { account[3].wrapping_add(3) } else { account[3].wrapping_sub(3) };
+            self.session.update_row(&self.work.accounts, id, &packed(account))?;
+        }
+        Ok(())
+    }
+}
+
+/// One folder, one cut. Ignores the simulation in its second argument: there is none.
+pub fn cut_seed(seed: u64, _: &mut Option<Sim>) -> Result<Stats, Failure> {
+    let mut chance = Rng::new(seed ^ 0x7EAD);
+    let work = begin(seed, chance.chance(30))?;
+    work.disk.power_cut_at(work.disk.op_count() + 60 + chance.below(3000));
+    let told = clients(&work, seed)?;
+    if work.engine.poisoned() && !work.disk.is_power_cut() {
+        return Err(Failure(format!("writing stopped without a cut: {:?}", work.messages.lock())));
+    }
+    let kill = chance.chance(35);
+    // If the clients were done first, it is cut now.
+    work.disk.cut_power();
+    let left = kill.then(|| work.disk.after_kill());
+    let Work { engine, disk, idle_rows, .. } = work;
+    let _ = engine.close();
+    drop(engine);
+    for outcome in 0..if kill { 1 } else { 3 } {
+        let after = left.clone().unwrap_or_else(|| disk.after_power_cut(chance.number()));
+        check(&after, told.clone(), idle_rows.load(Ordering::SeqCst))
+            .map_err(|f| Failure(format!("kill {kill}, outcome {outcome}: {}", f.0)))?;
+    }
+    let commits = told.iter().map(|t| t.acknowledged).sum();
+    Ok(Stats { commits, crashes: 1, ..Stats::default() })
+}
+
+fn begin(seed: u64, fills: bool) -> Result<Work, Failure> {
+    let disk = SimDisk::new(seed);
+    let messages: Arc<Mutex<Vec<String>>> = Arc::default();
+    let sink = messages.clone();
+    let notify: esker::Notify = Arc::new(move |text, _| {
+        if let Ok(mut messages) = sink.lock() {
+            messages.push(text.to_owned());
+        }
+    });
+    let engine = open(&disk, Background::Threads, notify).map_err(said("open"))?;
+    let make = |name: &str, compression| -> Result<Arc<Table>, Error> {
+        engine.create_table(name, &def(compression))?;
+        engine.open_table(name)
+    };
+    let rows = make("d/rows", Compression::Lz4).map_err(said("create"))?;
+    let accounts = make("d/accounts", Compression::None).map_err(said("create"))?;
+    for n in 0..IDLE_TABLES {
+        make(&idle_name(n), Compression::None).map_err(said("create"))?;
+    }
+    let mut session = engine.session();
+    let ids = (0..ACCOUNTS).map(|n| session.insert_row(&accounts, &packed([0, n, 0, START, 0])));
+    let ids = ids.collect::<Result<Vec<_>, _>>().map_err(said("insert"))?;
+    session.commit().map_err(said("commit"))?;
+    drop(session);
+    let (stop, idle_rows) = (AtomicBool::new(false), AtomicU64::new(0));
+    Ok(Work { engine, disk, rows, accounts, ids, fills, stop, idle_rows, messages })
+}
+
+/// Runs everything until the clients are done or cut off.
+fn clients(work: &Work, seed: u64) -> Result<Vec<Told>, Failure> {
+    std::thread::scope(|scope| {
+        let others = [
+            scope.spawn(|| work.maintain(Rng::new(seed ^ 0x77))),
+            scope.spawn(|| work.wake_idle_tables()),
+            scope.spawn(|| {
+                work.fill(Rng::new(seed ^ 0x99));
+                Ok(())
+            }),
+        ];
+        let clients: Vec<_> = (1..=CLIENTS)
+            .map(|number| {
+                let mut session = work.engine.session();
+                session.set_lock_wait(Duration::from_millis(300), false);
+                let rng = Rng::new(seed ^ u64::from(number) << 40);
+                let (mine, told) = (BTreeMap::new(), Told::default());
+                let client = Client { work, number, rng, session, mine, next: 1, told };
+                scope.spawn(move || client.run())
+            })
+            .collect();
+        let panicked = |_| Err(Failure::new("a thread panicked"));
+        let told: Vec<_> = clients.into_iter().map(|c| c.join().unwrap_or_else(panicked)).collect();
+        work.stop.store(true, Ordering::Release);
+        for other in others {
+            other.join().unwrap_or_else(|_| Err(Failure::new("a thread panicked")))?;
+        }
+        told.into_iter().collect()
+    })
+}
+
+/// Opens what the cut has left and holds it against what the clients were told.
+fn check(disk: &SimDisk, mut told: Vec<Told>, idle_rows: u64) -> Result<(), Failure> {
+    let engine = open(disk, Background::Inline, Arc::new(|_, _| {})).map_err(said("open after the cut"))?;
+    for xid in engine.prepared() {
+        let Some(client) = told.iter_mut().find(|t| t.xids.contains_key(&xid)) else {
+            return Err(Failure(format!("{} of nobody is prepared", String::from_utf8_lossy(&xid))));
+        };
+        // As a coordinator would: what was acknowledged is committed.
+        let commit = client.xids.get(&xid).copied().unwrap_or(false);
+        let found = if commit { engine.commit_xid(&xid) } else { engine.rollback_xid(&xid) };
+        if !found.map_err(said("decide"))? {
+            return Err(Failure::new("a prepared transaction was not found"));
+        }
+    }
+    let mut session = engine.session();
+    let mut read = |name: &str| -> Result<Vec<Numbers>, Failure> {
+        let table = engine.open_table(name).map_err(said("open table"))?;
+        let report = engine.check(&table, &mut |_, _| true).map_err(said("check"))?;
+        if !report.damages.is_empty() {
+            return Err(Failure(format!("{name} is damaged: {:?}", report.damages)));
+        }
+        scan(&mut session, &table).map_err(said("scan"))
+    };
+    check_batches(read("d/rows")?, &told)?;
+    let sum = read("d/accounts")?.iter().fold(0u32, |sum, n| sum.wrapping_add(n[3]));
+    if sum != ACCOUNTS * START {
+        return Err(Failure(format!("the accounts hold {sum}")));
+    }
+    let mut idle = 0;
+    for n in 0..IDLE_TABLES {
+        idle += read(&idle_name(n))?.len() as u64;
+    }
+    // One more may have been under way.
+    if !(idle_rows..=idle_rows + 1).contains(&idle) {
+        return Err(Failure(format!("{idle} rows in idle tables, {idle_rows} were committed")));
+    }
+    drop(session);
+    engine.close().map_err(said("close"))
+}
+
+fn check_batches(rows: Vec<Numbers>, told: &[Told]) -> Result<(), Failure> {
+    let mut found: BTreeMap<u32, BTreeMap<u32, Vec<Numbers>>> = BTreeMap::new();
+    for n in rows {
+        found.entry(n[0]).or_default().entry(n[1]).or_default().push(n);
+    }
+    for (number, told) in (1..).zip(told) {
+        let mut got = Batches::new();
+        for (batch, list) in found.remove(&number).unwrap_or_default() {
+            let (rows, version) = (list[0][3], list[0][4]);
+            let mut places: Vec<u32> = list.iter().map(|n| n[2]).collect();
+            places.sort_unstable();
+            let alike = list.iter().all(|n| (n[3], n[4]) == (rows, version));
+            if places != (0..rows).collect::<Vec<_>>() || !alike {
+                return Err(Failure(format!("batch {batch} of client {number}: {} rows of {rows}", list.len())));
+            }
+            got.insert(batch, (rows, version));
+        }
+        if got != told.batches && Some(&got) != told.perhaps.as_ref() {
+            let lost: Vec<_> = told.batches.iter().filter(|(b, v)| got.get(b) != Some(v)).take(4).collect();
+            let extra: Vec<_> = got.iter().filter(|(b, v)| told.batches.get(b) != Some(v)).take(4).collect();
+            let perhaps = told.perhaps.is_some();
+            return Err(Failure(format!("client {number}: lost {lost:?}, extra {extra:?}, one under way: {perhaps}")));
+        }
+    }
+    match found.keys().next() {
+        None => Ok(()),
+        Some(nobody) => Err(Failure(format!("there are rows of client {nobody}"))),
+    }
+}

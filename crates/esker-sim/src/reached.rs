@@ -1,0 +1,66 @@
+//! What the seeds of a scenario must have reached: a scenario in which no memtable was ever flushed says nothing about
+//! flushes.
+
+use crate::sim::Stats;
+use esker::trace::counters::{global_total, Counter};
+
+/// Figures that must not stay zero over the seeds of a scenario: names of the engine's counters and of the simulator's
+/// figures ([`Stats::figures`]).
+#[derive(Debug, Clone, Copy)]
+pub struct Must(pub &'static [&'static str]);
+
+/// What every workload reaches that goes on for a while.
+pub const WORK: Must = Must(&[
+    "flushes",
+    "merges",
+    "checkpoints",
+    "runs_attached",
+    "rows_purged",
+    "prepares",
+    "versions_carried",
+    "runs_moved",
+    "wal_segments_recycled",
+    "steps_inside",
+    "decided_inside",
+    "tombstone_runs",
+    "blocks_evicted",
+]);
+
+/// As [`WORK`], of one that is cut.
+pub const CRASHES: Must = Must(&[
+    "flushes",
+    "merges",
+    "checkpoints",
+    "runs_attached",
+    "rows_purged",
+    "prepares",
+    "versions_carried",
+    "runs_moved",
+    "wal_segments_recycled",
+    "steps_inside",
+    "decided_inside",
+    "tombstone_runs",
+    "crashes",
+    "kills_inside",
+    "recovery_records",
+]);
+
+/// As [`WORK`], of one that meets faults, some of which stop the engine.
+pub const FAULTS: Must =
+    Must(&["flushes", "merges", "checkpoints", "runs_attached", "steps_inside", "crashes", "faults", "poisoned"]);
+
+/// All counters of the process, by name.
+pub(crate) fn counted() -> Vec<(&'static str, u64)> {
+    Counter::ALL.iter().map(|c| (c.name(), global_total(*c))).collect()
+}
+
+impl Must {
+    /// What was not reached since the counters stood at `before`, by seeds that did `stats`.
+    pub(crate) fn missing(self, before: &[(&'static str, u64)], stats: &Stats) -> Vec<&'static str> {
+        let now = counted();
+        let figures = stats.figures();
+        let rose = |name: &str| now.iter().zip(before).any(|(now, then)| now.0 == name && now.1 > then.1);
+        let seen = |name: &str| figures.iter().any(|(figure, n)| *figure == name && *n > 0);
+        self.0.iter().copied().filter(|name| !rose(name) && !seen(name)).collect()
+    }
+}
