@@ -104,7 +104,9 @@ impl Core {
         let run = self.write_run(table, tree, &state, &mem, flushed_to, &mut rest)?;
         let mut made: Vec<Arc<Run>> = run.iter().cloned().collect();
         let moves = self.write_moves(table, tree, &mem, &rest, &mut made);
-        let exchanged = moves.and_then(|moves| self.exchange(tree, &mem, &state.active, run, moves, &rest, flushed_to));
+        // Their names are durable before anything speaks of them; those of moved runs by the commit that attaches them.
+        let named = moves.and_then(|moves| if run.is_some() { self.sync_runs().map(|()| moves) } else { Ok(moves) });
+        let exchanged = named.and_then(|moves| self.exchange(tree, &mem, &state.active, run, moves, &rest, flushed_to));
         match exchanged {
             // Nothing names the runs: they go, and the memtable stays for the next try.
             Err(e) => {
@@ -234,11 +236,8 @@ impl Core {
         Ok(())
     }
 
-    /// Logs what the flush changes. A run's name is durable first.
+    /// Logs what the flush changes.
     fn announce(&self, tree: &Tree, run: Option<&Arc<Run>>, flushed_to: Lsn) -> Result<()> {
-        if run.is_some() {
-            self.sync_runs()?;
-        }
         if !self.tree_exists(tree.id) {
             return Ok(());
         }
