@@ -52,13 +52,11 @@ int ha_esker::check(THD *thd, HA_CHECK_OPT *options)
     scope= ES_CHECK_QUICK;
   else if (options->flags & (T_FAST | T_CHECK_ONLY_CHANGED))
     scope= ES_CHECK_UNCHECKED;
-  uint64_t blocks= 0, damaged= 0;
+  uint64_t blocks, damaged= 0;
   es_error why;
   thd_progress_init(thd, 1);
   es_status status= es_table_check(table_, scope, report_progress, thd, &blocks, &damaged, &why);
   thd_progress_end(thd);
-  if (status == ES_OK && scope == ES_CHECK_UNCHECKED && blocks == 0)
-    return HA_ADMIN_ALREADY_DONE;
   if (status == ES_E_DAMAGE && damaged > 1)
   {
     char text[80];
