@@ -13,6 +13,9 @@ use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+/// A segment made on a full disk has room for at least so many bytes.
+const LEAST_BYTES: u64 = 64 << 10;
+
 pub(crate) struct Chain {
     disk: Arc<dyn Disk>,
     dir: PathBuf,
@@ -64,6 +67,24 @@ impl Chain {
     /// Whatever the disk says. The chain is as it was, nothing new takes space, and trying again is safe if the error
     /// is passing.
     pub(crate) fn add(&self, first: u64, start: Option<u64>) -> Result<Arc<Segment>> {
+        self.add_of(first, start, self.capacity())
+    }
+
+    /// Makes the segment with which a log that ended at `end` goes on. On a full disk a smaller one does: what is there must
+    /// open, be read, and give space back.
+    pub(crate) fn add_at_opening(&self, first: u64, end: u64) -> Result<Arc<Segment>> {
+        let mut capacity = self.capacity();
+        loop {
+            match self.add_of(first, Some(end), capacity) {
+                Err(WalError::DiskFull(_)) if capacity > LEAST_BYTES => {
+                    capacity = crate::sector_up(capacity / 4).max(LEAST_BYTES);
+                }
+                made => return made,
+            }
+        }
+    }
+
+    fn add_of(&self, first: u64, start: Option<u64>, capacity: u64) -> Result<Arc<Segment>> {
         let (generation, spare) = {
             let mut state = self.state.lock();
             let generation = state.next_generation;
@@ -76,7 +97,7 @@ impl Chain {
             Some(path) => path,
             None => {
                 let path = segment::spare_path(&self.dir, generation);
-                segment::create_spare(&*self.disk, &path, self.capacity())?;
+                segment::create_spare(&*self.disk, &path, capacity)?;
                 path
             }
         };

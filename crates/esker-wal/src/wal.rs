@@ -151,7 +151,7 @@ impl Wal {
         }
         chain.retire(&found.void)?;
         let first = sector_up(end);
-        let segment = chain.add(first, Some(end))?;
+        let segment = chain.add_at_opening(first, end)?;
         let at = first + crate::SECTOR_BYTES;
         let mut tail = Tail::new(buffer::region(FIRST_BUFFER_BYTES)?, at);
         tail.add_segment(first, segment.generation, segment.end);

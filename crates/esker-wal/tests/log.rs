@@ -454,3 +454,29 @@ fn a_missing_segment_behind_a_half_full_one_is_an_error() {
     let opened = frames(&watch.disk, Lsn(1));
     assert!(matches!(opened, Err(WalError::Missing { .. })), "opened without {middle}: {opened:?}");
 }
+
+/// No room for another segment of the usual size, and none to take over: the log opens with a small one, and the next is of
+/// the usual size again.
+#[test]
+fn a_full_disk_is_no_reason_not_to_open() {
+    let watch = Watch::new(disk(1));
+    let options = WalOptions { segment_bytes: 1 << 20, ..small() };
+    let (wal, _) = open(&watch, options.clone(), Lsn(1)).unwrap();
+    wal.append(&[1; 100]).unwrap();
+    wal.sync_all().unwrap();
+    drop(wal);
+    watch.disk.capacity(Some(watch.disk.used_bytes() + (100 << 10)));
+    for life in 1..=2u8 {
+        let (wal, found) = open(&watch, options.clone(), Lsn(1)).unwrap();
+        assert_eq!(found.len(), usize::from(life));
+        wal.append(&[2; 100]).unwrap();
+        wal.sync_all().unwrap();
+        drop(wal);
+        watch.disk.capacity(Some(watch.disk.used_bytes() + (100 << 10)));
+    }
+    watch.disk.capacity(None);
+    let (wal, found) = open(&watch, options, Lsn(1)).unwrap();
+    assert_eq!(found.len(), 3);
+    wal.append(&[3; 500_000]).unwrap();
+    wal.sync_all().unwrap();
+}

@@ -327,7 +327,7 @@ impl Core {
             if !self.wants_merge(&tree, horizon) {
                 continue;
             }
-            match self.merge_once(&table, &tree, false) {
+            match self.merge_unless_busy(&table, &tree) {
                 Ok(false) => {}
                 Ok(true) => {
                     *self.signals.merged.lock() = name;

@@ -184,6 +184,8 @@ impl Core {
         rest: &Rest,
         flushed_to: Lsn,
     ) -> Result<Vec<Arc<Run>>> {
+        let edit = self.announcement(tree, run.as_ref(), flushed_to);
+        let space = self.wal.reserve_commit(edit.len())?;
         let mut guards: Vec<(MutexGuard<'_, Moves>, &Move)> = Vec::new();
         let mut refused = Vec::new();
         for m in &moves {
@@ -196,7 +198,9 @@ impl Core {
         }
         let moved: Vec<TxnId> = guards.iter().map(|(_, m)| m.state.id).collect();
         self.carry_all(mem, active, rest.versions().filter(|(_, v)| moved.binary_search(&v.slot().txn).is_err()))?;
-        self.announce(tree, run.as_ref(), flushed_to)?;
+        if self.tree_exists(tree.id) {
+            self.wal.append_reserved(space, &edit);
+        }
         tree.edit(|next| {
             next.frozen.retain(|m| !Arc::ptr_eq(m, mem));
             next.flushed_to = next.flushed_to.max(flushed_to);
@@ -236,16 +240,12 @@ impl Core {
         Ok(())
     }
 
-    /// Logs what the flush changes.
-    fn announce(&self, tree: &Tree, run: Option<&Arc<Run>>, flushed_to: Lsn) -> Result<()> {
-        if !self.tree_exists(tree.id) {
-            return Ok(());
-        }
+    /// What the flush changes, for the log.
+    fn announcement(&self, tree: &Tree, run: Option<&Arc<Run>>, flushed_to: Lsn) -> Vec<u8> {
         let add = run.iter().map(|r| run_entry(r, CommitSeq::ZERO, &[])).collect();
         let mut bytes = Vec::new();
         Record::TreeEdit { tree: tree.id, add, remove: Vec::new(), flushed_to }.encode(&mut bytes);
-        self.wal.append(&bytes)?;
-        Ok(())
+        bytes
     }
 
     /// Writes the versions of `mem` that were committed before `flushed_to` and that somebody may still see; collects those

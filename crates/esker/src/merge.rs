@@ -34,6 +34,14 @@ impl Core {
         self.merge_step(table, tree, all, &mut |_, _| true)
     }
 
+    /// The same, unless somebody merges the tree already.
+    pub(crate) fn merge_unless_busy(&self, table: &Table, tree: &Arc<Tree>) -> Result<bool> {
+        match self.merge_step(table, tree, false, &mut |_, blocks| blocks > 0) {
+            Err(Error::Interrupted) => Ok(false),
+            merged => merged,
+        }
+    }
+
     /// As [`merge_once`](Self::merge_once), telling `progress` blocks done and blocks there are; false stops it.
     fn merge_step(
         &self,

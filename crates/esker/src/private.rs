@@ -161,7 +161,7 @@ impl Session {
             return Ok(());
         };
         let first_ordinal = bulk.first_ordinal;
-        let gathered = if bulk.gathered_bytes() >= least {
+        let gathered = if bulk.gathered_bytes() >= least.max(1) {
             // Gathered and not yet on its way, since there are many like it.
             bulk.spill(core.new_file_id()).map(Gathered::Run)
         } else {
@@ -175,7 +175,9 @@ impl Session {
             Gathered::Rows(chunks) => self.keep_rows(at, first_ordinal, &chunks),
         });
         if let (Err(e), Some(txn)) = (&sealed, self.txn.as_deref_mut()) {
-            txn.broken = Some((first_ordinal, e.clone()));
+            if txn.broken.as_ref().is_none_or(|b| first_ordinal < b.0) {
+                txn.broken = Some((first_ordinal, e.clone()));
+            }
         }
         sealed
     }

@@ -73,11 +73,12 @@ impl Redo {
 
     /// The versions in memtable `mem` are in a run.
     pub(crate) fn forget(&mut self, mem: u64) {
-        if self.mem == mem {
+        // Older ones too: what this transaction had there was carried on until it came to `mem`, or has moved.
+        if self.mem <= mem {
             self.bytes = Vec::new();
         }
-        self.older.iter_mut().filter(|o| o.0 == mem).for_each(|o| o.1 = Vec::new());
-        self.gathered.retain(|g| g.mem != mem);
+        self.older.iter_mut().filter(|o| o.0 <= mem).for_each(|o| o.1 = Vec::new());
+        self.gathered.retain(|g| g.mem > mem);
     }
 
     pub(crate) fn len_bytes(&self) -> usize {

@@ -55,6 +55,7 @@ pub struct Savepoint {
 struct SavedTree {
     live_delta: i64,
     redo: RedoPoint,
+    rebuilt: CommitSeq,
 }
 
 /// What a transaction has in one tree.
@@ -321,7 +322,7 @@ impl Session {
                 ordinal: t.next_ordinal,
                 small_bytes: t.small_bytes,
                 marks_redo: t.marks_redo.len(),
-                trees: t.trees.iter().map(|t| SavedTree { live_delta: t.live_delta, redo: t.redo.point() }).collect(),
+                trees: t.trees.iter().map(|t| SavedTree { live_delta: t.live_delta, redo: t.redo.point(), rebuilt: t.rebuilt }).collect(),
             },
             None => Savepoint { ordinal: 1, ..Savepoint::default() },
         }
@@ -345,7 +346,7 @@ impl Session {
         txn.marks_redo.truncate(point.marks_redo);
         let aborted = txn.state.aborted();
         for (i, tree) in txn.trees.iter_mut().enumerate() {
-            let saved = point.trees.get(i).copied().unwrap_or_default();
+            let saved = point.trees.get(i).copied().filter(|s| s.rebuilt == tree.rebuilt).unwrap_or_default();
             tree.live_delta = saved.live_delta;
             tree.redo.truncate(saved.redo, point.ordinal);
             tree.bulk.take_if(|b| b.first_ordinal >= point.ordinal);
