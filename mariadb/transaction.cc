@@ -223,6 +223,21 @@ int commit(handlerton *, THD *thd, bool all)
   if (ordered)
     thd_wakeup_subsequent_commits(thd, 0);
   es_status status= es_commit(connection->session());
+  /*
+    Without the binlog another engine takes part by tc.log, and the recovery of MariaDB 10.11 rolls back whatever it then
+    finds prepared, decided or not (xarecover_handlerton asks the list of commits for the binlog only): what is
+    acknowledged has to be durable as decided.
+  */
+  if (status == ES_OK && ordered && !mysql_bin_log.is_open() && flushes_each_commit())
+  {
+    es_error why;
+    es_status flushed= es_flush_log(engine, &why);
+    if (flushed != ES_OK)
+    {
+      raise(flushed, why.text);
+      return ha_error(flushed);
+    }
+  }
   if (status == ES_OK)
     status= connection->await_log();
   if (status != ES_OK)

@@ -177,6 +177,11 @@ uint64_t lock_timeout_us(THD *thd)
   return seconds * 1000000;
 }
 
+bool flushes_each_commit()
+{
+  return flush_log_at_trx_commit == 1;
+}
+
 bool snapshot_isolation(THD *thd)
 {
   return THDVAR(thd, snapshot_isolation);
