@@ -161,7 +161,7 @@ impl Signals {
 
     /// A commit's record ends here.
     pub(crate) fn logged_to(&self, end: Lsn) {
-        self.log_end.store(end.0, Ordering::Relaxed);
+        self.log_end.fetch_max(end.0, Ordering::Relaxed);
     }
 
     fn tail_bytes(&self) -> u64 {
@@ -198,12 +198,17 @@ pub(crate) fn start(core: &Arc<Core>) -> Result<()> {
     Ok(())
 }
 
-/// Ends the background threads and waits for them.
-pub(crate) fn stop(core: &Core) {
+/// Tells the background threads to end.
+pub(crate) fn let_end(core: &Core) {
     core.signals.stop.store(true, Ordering::Release);
     core.signals.flush_wanted.ring();
     core.signals.log_wanted.ring();
     core.pool.stop();
+}
+
+/// Ends the background threads and waits for them.
+pub(crate) fn stop(core: &Core) {
+    let_end(core);
     let threads = std::mem::take(&mut *core.signals.threads.lock());
     for thread in threads {
         let _ = thread.join();
@@ -247,11 +252,13 @@ fn log_round(core: &Core, rhythm: &mut Rhythm) {
     if matches!(segments, Err(Error::DiskFull(_))) {
         core.free_space();
     }
-    core.judge(segments.and_then(|()| core.keep_drop_space()), rhythm);
+    let mut result = segments.and_then(|()| core.keep_drop_space());
     if core.flush_mode() != crate::FlushMode::EveryCommit && rhythm.synced.elapsed() >= LAZY_SYNC {
         rhythm.synced = Instant::now();
-        core.judge(core.wal.sync_all().map_err(Error::from), rhythm);
+        result = core.wal.sync_all().map_err(Error::from).and(result);
     }
+    // No pause: commits wait for the next sync.
+    core.judge(result, rhythm, 0);
 }
 
 /// One round of flushing, and of what else there is to do.
@@ -265,12 +272,13 @@ fn flush_round(core: &Core, rhythm: &mut Rhythm) {
         core.cache.sweep();
         esker_trace::memory::trim();
     }
+    core.cache.shrink();
     if core.is_poisoned() {
         return;
     }
     let result = core.flush_what_is_due();
     *core.signals.trouble.lock() = result.as_ref().err().cloned();
-    core.judge(result, rhythm);
+    core.judge(result, rhythm, MOST_PAUSE_TICKS);
     core.signals.flush_done.notify_all();
 }
 
@@ -278,15 +286,16 @@ fn flush_round(core: &Core, rhythm: &mut Rhythm) {
 fn merge_round(core: &Core, rhythm: &mut Rhythm) {
     let result = if core.is_poisoned() { Ok(false) } else { core.merge_somewhere() };
     let more = matches!(result, Ok(true));
-    core.judge(result.map(|_| ()), rhythm);
+    core.judge(result.map(|_| ()), rhythm, MOST_PAUSE_TICKS);
     if !more {
         std::thread::sleep(TICK);
     }
 }
 
 impl Core {
-    /// What an error of background work means, by its kind.
-    fn judge(&self, result: Result<()>, rhythm: &mut Rhythm) {
+    /// What an error of background work means, by its kind. The thread pauses, the longer the more errors came in a row, for
+    /// so many ticks at most.
+    fn judge(&self, result: Result<()>, rhythm: &mut Rhythm, most_ticks: u32) {
         if let Some(why) = self.wal.poisoned() {
             self.poison(&why);
         }
@@ -306,7 +315,7 @@ impl Core {
         }
         rhythm.errors += 1;
         let ticks = 1 << rhythm.errors.min(7);
-        for _ in 0..ticks.min(MOST_PAUSE_TICKS) / 2 {
+        for _ in 0..ticks.min(most_ticks) / 2 {
             if self.signals.stopping() {
                 return;
             }
@@ -341,7 +350,7 @@ impl Core {
     }
 
     /// Syncs the log for those who asked to be told, and tells them; or why it cannot be.
-    fn answer_requests(&self) {
+    pub(crate) fn answer_requests(&self) {
         let requests = std::mem::take(&mut *self.signals.requests.lock());
         if requests.is_empty() {
             return;
@@ -363,28 +372,39 @@ impl Core {
     }
 
     /// Flushes what memory and the log's length ask for, then writes a manifest if the log asks for one.
+    ///
+    /// A tree that cannot be flushed keeps no other from it: its error comes at the end.
     fn flush_what_is_due(&self) -> Result<()> {
-        while let Some((table, tree)) = self.next_flush() {
+        let (mut failed, mut error) = (HashSet::new(), None);
+        while let Some((table, tree)) = self.next_flush(&failed) {
             let flushed = self.flush(&table, &tree);
             self.signals.flushing.lock().remove(&tree.id);
-            flushed?;
+            match flushed {
+                Ok(()) => {}
+                Err(e) if e.stops_writing() => return Err(e),
+                Err(e) => {
+                    failed.insert(tree.id);
+                    error = Some(e);
+                }
+            }
             self.look_at_memory();
             self.signals.flush_done.notify_all();
             if self.signals.stopping() {
                 return Ok(());
             }
         }
-        self.shorten_log().map(|_| ())
+        self.shorten_log()?;
+        error.map_or(Ok(()), Err)
     }
 
     /// The tree that should be flushed next, noted as being flushed: the largest while memtables take too much, the one that
     /// keeps the log from being shortened.
-    fn next_flush(&self) -> Option<(Arc<Table>, Arc<Tree>)> {
+    fn next_flush(&self, failed: &HashSet<TreeId>) -> Option<(Arc<Table>, Arc<Tree>)> {
         let mut flushing = self.signals.flushing.lock();
         let trees = self.look_at_memory();
         let busy: u64 = trees.iter().filter(|t| flushing.contains(&t.1.id)).map(|t| t.2).sum();
         let total: u64 = trees.iter().map(|t| t.2).sum();
-        let idle = || trees.iter().filter(|t| !flushing.contains(&t.1.id));
+        let idle = || trees.iter().filter(|t| !flushing.contains(&t.1.id) && !failed.contains(&t.1.id));
         let mut found = None;
         if total - busy > self.memtable_budget() {
             found = idle().max_by_key(|t| t.2);

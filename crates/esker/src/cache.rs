@@ -79,7 +79,10 @@ impl BlockCache {
 
     /// What the rest of the engine leaves of the limit.
     fn limit(&self) -> u64 {
-        let others = charged(Account::Memtable) + charged(Account::BulkBuffer) + charged(Account::Cursor);
+        let others = charged(Account::Memtable)
+            + charged(Account::BulkBuffer)
+            + charged(Account::Cursor)
+            + charged(Account::Wal);
         let all = self.memory_limit_bytes.load(Ordering::Relaxed);
         all.saturating_sub(others).max(LEAST_BYTES.min(all / 4))
     }
@@ -122,6 +125,13 @@ impl BlockCache {
                 self.bytes.fetch_sub(resident.bytes, Ordering::Relaxed);
                 count(Counter::BlocksEvicted, 1);
             }
+        }
+    }
+
+    /// Gives back what others have come to need since the last insert.
+    pub(crate) fn shrink(&self) {
+        if self.bytes.load(Ordering::Relaxed) > self.limit() {
+            self.evict(&mut self.queues.lock());
         }
     }
 

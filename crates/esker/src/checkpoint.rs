@@ -28,18 +28,17 @@ impl Core {
     pub(crate) fn checkpoint(&self) -> Result<()> {
         let mut generation = self.manifest_generation.lock();
         self.check_writable()?;
-        let position = self.relog_prepared()?;
-        let mut replay_from = position;
-        // Before the position, or decided and behind it: what a memtable needs of those it says itself.
-        for prepared in self.prepared.lock().values() {
-            replay_from = replay_from.min(prepared.state.logged_at());
-        }
+        let (position, mut replay_from) = self.relog_prepared()?;
+        #[cfg(test)]
+        crate::hooks::reached("checkpoint has its position");
         let mut tables = Vec::new();
         for (table, tree) in self.trees() {
             let (state, needed) = table_state(&table, &tree, position);
             replay_from = replay_from.min(needed);
             tables.push(state);
         }
+        #[cfg(test)]
+        crate::hooks::reached("checkpoint has the tables");
         let before = self.signals.replay_from();
         assert!(
             replay_from >= before,
@@ -64,8 +63,10 @@ impl Core {
         Ok(())
     }
 
-    /// Where the log ends, with every prepared transaction that lies in its older half logged again behind that place.
-    fn relog_prepared(&self) -> Result<Lsn> {
+    /// Where the log ends, with every prepared transaction that lies in its older half logged again behind that place; and
+    /// the first place that is needed for those that are prepared now. Both under the commit lock: a decision comes wholly
+    /// before, and what it left in trees is seen, or wholly after, and its PREPARE counts.
+    fn relog_prepared(&self) -> Result<(Lsn, Lsn)> {
         let end = self.wal.end_lsn();
         let half = Lsn(self.signals.replay_from().0.midpoint(end.0));
         let old = |p: &Prepared| p.state.logged_at() < half;
@@ -78,21 +79,25 @@ impl Core {
         // Space first: nothing under the commit lock waits for a disk.
         let mut space = BTreeMap::new();
         for (xid, p) in self.prepared.lock().iter().filter(|(_, p)| old(p)) {
-            space.insert(xid.clone(), frame(p));
+            space.insert(xid.clone(), (p.state.id, frame(p)));
         }
         let mut credits = BTreeMap::new();
-        for (xid, frame) in &space {
+        for (xid, (_, frame)) in &space {
             credits.insert(xid.clone(), self.wal.reserve_commit(frame.len())?);
         }
+        #[cfg(test)]
+        crate::hooks::reached("checkpoint has space for what is prepared");
         let _commit = self.commit_lock.lock();
         let position = self.wal.end_lsn();
         let prepared = self.prepared.lock();
         for (xid, credit) in credits {
-            // Decided meanwhile: then the decision lies behind the old place, and a memtable says what it needs.
-            let Some((p, frame)) = prepared.get(&xid).zip(space.get(&xid)) else { continue };
+            // Decided meanwhile, perhaps with another one prepared under its XID: a memtable says what the first needs.
+            let same = prepared.get(&xid).zip(space.get(&xid)).filter(|(p, (id, _))| p.state.id == *id);
+            let Some((p, (_, frame))) = same else { continue };
             p.state.set_logged_at(self.wal.append_reserved(credit, frame).lsn);
         }
-        Ok(position)
+        let needed = prepared.values().map(|p| p.state.logged_at()).min().unwrap_or(position);
+        Ok((position, needed.min(position)))
     }
 }
 

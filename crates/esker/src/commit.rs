@@ -33,6 +33,7 @@ impl Session {
             // Emptied under an open writer; a front end's own locks keep that from happening.
             return Err(Error::TableChanged(t.table.name()));
         }
+        self.let_go_of_dropped();
         let trees = self.txn.as_deref().map_or(0, |t| t.trees.len());
         for at in 0..trees {
             self.seal_bulk(at)?;
@@ -51,6 +52,19 @@ impl Session {
             self.core.sync_runs()?;
         }
         Ok(attach)
+    }
+
+    /// Temporary tables that were dropped or emptied meanwhile: what is gathered for them goes to no file.
+    fn let_go_of_dropped(&mut self) {
+        let Some(txn) = self.txn.as_deref_mut() else { return };
+        let gone = |t: &crate::session::TreeTxn| {
+            t.table.temporary && (t.table.is_dropped() || !Arc::ptr_eq(&t.table.tree(), &t.tree))
+        };
+        for tree in txn.trees.iter_mut().filter(|t| gone(t)) {
+            tree.bulk = None;
+            tree.drop_private();
+            self.core.discard(std::mem::take(&mut tree.runs));
+        }
     }
 
     /// First phase of a two-phase commit: everything but the decision is durable on return.

@@ -24,7 +24,21 @@ use std::sync::Arc;
 /// ```
 #[derive(Clone)]
 pub struct Engine {
+    /// Shared by all handles. Before the core: it still needs one.
+    _threads: Arc<Threads>,
     pub(crate) core: Arc<Core>,
+}
+
+/// Lets the background threads end when the last handle goes without [`Engine::close`]: they would keep each other's engine
+/// alive.
+struct Threads(std::sync::Weak<Core>);
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        if let Some(core) = self.0.upgrade() {
+            background::let_end(&core);
+        }
+    }
 }
 
 impl Engine {
@@ -41,8 +55,9 @@ impl Engine {
             return Self::open_read_only(disk, dir, options, log);
         }
         let core = recovery::open(disk, dir, options, log)?;
-        background::start(&core)?;
-        Ok(Engine { core })
+        let engine = Engine::of(core);
+        background::start(&engine.core)?;
+        Ok(engine)
     }
 
     fn open_read_only(disk: Arc<dyn Disk>, dir: &Path, options: Options, log: Notify) -> Result<Engine> {
@@ -59,7 +74,12 @@ impl Engine {
         };
         let core = recovery::open(Arc::new(Overlay::new(disk)), dir, options, log)?;
         core.set_read_only();
-        Ok(Engine { core })
+        Ok(Engine::of(core))
+    }
+
+    fn of(core: Arc<Core>) -> Engine {
+        let _threads = Arc::new(Threads(Arc::downgrade(&core)));
+        Engine { _threads, core }
     }
 
     /// Ends background work, writes memtables out and lets the folder go. Sessions must be gone.
@@ -142,6 +162,10 @@ impl Engine {
             return done(self.core.check_writable().and_then(|()| Ok(self.core.wal.sync_all()?)));
         }
         self.core.signals.request(done);
+        if self.core.signals.stopping() {
+            // Nobody else would.
+            self.core.answer_requests();
+        }
     }
 
     /// Sets when commits are written and synced.

@@ -71,6 +71,8 @@ mod engine;
 mod error;
 mod flush;
 mod health;
+#[cfg(test)]
+mod hooks;
 mod large;
 #[cfg(test)]
 mod large_tests;
@@ -90,6 +92,8 @@ mod rows;
 mod run;
 mod run_files;
 mod run_writer;
+#[cfg(test)]
+mod second_reading_tests;
 mod session;
 #[cfg(any(test, feature = "sim"))]
 pub mod sim_hooks;

@@ -322,7 +322,11 @@ impl Session {
                 ordinal: t.next_ordinal,
                 small_bytes: t.small_bytes,
                 marks_redo: t.marks_redo.len(),
-                trees: t.trees.iter().map(|t| SavedTree { live_delta: t.live_delta, redo: t.redo.point(), rebuilt: t.rebuilt }).collect(),
+                trees: t
+                    .trees
+                    .iter()
+                    .map(|t| SavedTree { live_delta: t.live_delta, redo: t.redo.point(), rebuilt: t.rebuilt })
+                    .collect(),
             },
             None => Savepoint { ordinal: 1, ..Savepoint::default() },
         }
