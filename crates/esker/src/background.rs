@@ -468,10 +468,11 @@ impl Core {
         Ok(true)
     }
 
-    /// A writer's share of the pressure on memory: beyond twice the budget it waits until something was flushed, a flush
-    /// meets trouble (then that is the writer's error), or `gone` says that nobody wants the answer any more.
+    /// A writer's share of the pressure on memory: beyond one and a half times the budget it waits until something was
+    /// flushed, a flush meets trouble (then that is the writer's error), or `gone` says that nobody wants the answer any
+    /// more. With the budget of large writes, the log's buffers and the least of the cache that makes the limit.
     pub(crate) fn wait_for_memory(&self, gone: impl Fn() -> bool) -> Result<()> {
-        let most = 2 * self.memtable_budget();
+        let most = self.memtable_budget() / 2 * 3;
         let crowded = || charged(Account::Memtable) > most && self.signals.flushable_bytes() > most;
         if !crowded() || self.options.background == Background::Inline {
             return Ok(());
