@@ -9,7 +9,7 @@ use esker_trace::counters::{bind, Counter, SessionCounters};
 use std::sync::Arc;
 
 /// A number and so many bytes of filling.
-fn fixed(filling: u32) -> TableDef {
+pub(crate) fn fixed(filling: u32) -> TableDef {
     let column = |kind, offset| Column { kind, offset, null: None };
     let columns = vec![column(ColumnKind::Fixed { width: 8 }, 1), column(ColumnKind::Fixed { width: filling }, 9)];
     table(Layout { image_bytes: 9 + filling, head_bytes: 1, columns })
@@ -25,7 +25,7 @@ fn table(layout: Layout) -> TableDef {
     TableDef { layout, format, compression, temporary: false, extra: vec![] }
 }
 
-fn make(e: &Engine, name: &str, def: &TableDef) -> Arc<Table> {
+pub(crate) fn make(e: &Engine, name: &str, def: &TableDef) -> Arc<Table> {
     e.create_table(name, def).unwrap();
     e.open_table(name).unwrap()
 }
@@ -37,7 +37,7 @@ fn image(t: &Table, n: u64) -> Vec<u8> {
     image
 }
 
-fn insert(s: &mut Session, t: &Arc<Table>, n: u64) -> Result<RowId> {
+pub(crate) fn insert(s: &mut Session, t: &Arc<Table>, n: u64) -> Result<RowId> {
     unsafe { s.insert_image(t, image(t, n).as_ptr()) }
 }
 
@@ -53,7 +53,7 @@ fn large_row(t: &Table, bytes: usize) -> Vec<u8> {
     packed
 }
 
-fn count(e: &Engine, name: &str) -> u64 {
+pub(crate) fn count(e: &Engine, name: &str) -> u64 {
     let t = e.open_table(name).unwrap();
     let mut s = e.session();
     let rows = s.count_rows(&t).unwrap();
@@ -62,7 +62,7 @@ fn count(e: &Engine, name: &str) -> u64 {
 }
 
 /// A budget of memtables of 1 MiB, of which 64 KiB may be carried; of large writes of 1 MiB.
-fn small() -> Options {
+pub(crate) fn small() -> Options {
     Options {
         memory_limit_bytes: 4 << 20,
         bulk_buffer_bytes: 256 << 10,

@@ -36,6 +36,7 @@ impl Core {
 
     /// The same, unless somebody merges the tree already.
     pub(crate) fn merge_unless_busy(&self, table: &Table, tree: &Arc<Tree>) -> Result<bool> {
+        // Told of no blocks while it waits for the tree.
         match self.merge_step(table, tree, false, &mut |_, blocks| blocks > 0) {
             Err(Error::Interrupted) => Ok(false),
             merged => merged,

@@ -1,48 +1,19 @@
 //! What a second reading of the new core found: each case once, and random work of one writer against a model.
 use crate::boundary_tests::open_meanwhile;
+use crate::large_tests::{count, fixed, insert, make};
 use crate::regression_tests::{begin, open_with, options};
 use crate::*;
-use esker_format::{Column, ColumnKind, Compression, Layout, Record, RowFormat, RowId};
-use esker_io::{OpenMode, SimDisk};
-use std::sync::Arc;
+use esker_format::{Record, RowId};
+use esker_io::SimDisk;
 
-fn fixed(filling: u32) -> TableDef {
-    let column = |kind, offset| Column { kind, offset, null: None };
-    let columns = vec![column(ColumnKind::Fixed { width: 8 }, 1), column(ColumnKind::Fixed { width: filling }, 9)];
-    let layout = Layout { image_bytes: 9 + filling, head_bytes: 1, columns };
-    TableDef { layout, format: RowFormat::Dynamic, compression: Compression::None, temporary: false, extra: vec![] }
-}
-fn make(e: &Engine, name: &str, def: &TableDef) -> Arc<Table> {
-    e.create_table(name, def).unwrap();
-    e.open_table(name).unwrap()
-}
-fn insert(s: &mut Session, t: &Arc<Table>, n: u64) -> Result<RowId> {
-    let mut image = vec![0x5a; t.layout().image_bytes as usize];
-    image[0] = 0;
-    image[1..9].copy_from_slice(&n.to_le_bytes());
-    unsafe { s.insert_image(t, image.as_ptr()) }
-}
-fn count(e: &Engine, name: &str) -> u64 {
-    let t = e.open_table(name).unwrap();
-    let mut s = e.session();
-    let rows = s.count_rows(&t).unwrap();
-    s.commit().unwrap();
-    rows
-}
+/// As in `large_tests`, with room for more small writes.
 fn small() -> Options {
-    Options {
-        memory_limit_bytes: 4 << 20,
-        bulk_buffer_bytes: 256 << 10,
-        bulk_threshold_bytes: 512 << 10,
-        min_run_bytes: 128 << 10,
-        block_bytes: 16 << 10,
-        ..options()
-    }
+    Options { bulk_threshold_bytes: 512 << 10, ..crate::large_tests::small() }
 }
 
 /// Carried by one flush, moved by the next: the redo of the first memtable stays, though the run has the rows.
 #[test]
-fn carried_then_moved_rows_come_back() {
+fn rows_carried_then_moved_stay_deleted() {
     let disk = SimDisk::new(1);
     let e = open_with(&disk, small()).unwrap();
     let t = make(&e, "t", &fixed(100));
@@ -95,7 +66,7 @@ fn savepoint_over_a_truncated_temporary_table() {
 }
 /// Rows lost to an error in one tree, then in another, later: rolling the later back forgets the first.
 #[test]
-fn lost_rows_are_forgotten() {
+fn rows_lost_earlier_are_remembered() {
     let disk = SimDisk::new(1);
     let e = open_with(&disk, Options { bulk_threshold_bytes: 4 << 10, ..small() }).unwrap();
     let (a, b) = (make(&e, "a", &fixed(100)), make(&e, "b", &fixed(100)));
@@ -213,7 +184,7 @@ fn relog_of_a_reused_xid() {
 
 /// Small runs are off: every gathered row a run.
 #[test]
-fn min_run_bytes_zero() {
+fn every_gathered_row_may_be_a_run() {
     let disk = SimDisk::new(1);
     let e = open_with(&disk, Options { bulk_threshold_bytes: 4 << 10, min_run_bytes: 0, ..small() }).unwrap();
     let t = make(&e, "t", &fixed(100));
@@ -254,7 +225,7 @@ fn workers_end_with_the_engine() {
 
 /// The log cannot take the edit: each try carries what is open once more.
 #[test]
-fn tries_of_a_flush_add_up() {
+fn tries_of_a_flush_do_not_add_up() {
     let disk = SimDisk::new(1);
     let e = open_with(&disk, Options { wal_segment_bytes: 64 << 10, ..small() }).unwrap();
     let t = make(&e, "t", &fixed(100));
@@ -279,7 +250,7 @@ fn tries_of_a_flush_add_up() {
 
 /// A background merge waits for an OPTIMIZE of one table, and all others with it.
 #[test]
-fn merging_waits_for_one_table() {
+fn merging_waits_for_no_table() {
     let disk = SimDisk::new(1);
     let (e, _) = open_meanwhile(&disk, small());
     let (a, b) = (make(&e, "a", &fixed(100)), make(&e, "b", &fixed(100)));
@@ -292,7 +263,6 @@ fn merging_waits_for_one_table() {
             e.core.flush(t, &t.tree()).unwrap();
         }
     }
-    let _ = OpenMode::Read;
     let tree = a.tree();
     let held = tree.merging.lock(); // somebody's OPTIMIZE
     let core = e.core.clone();
