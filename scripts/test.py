@@ -42,6 +42,13 @@ def fuzz_counts(text):
     return len(re.findall(r"^fuzz: \w+: ok", text, re.M)), len(re.findall(r"^fuzz: \w+: FAILED", text, re.M))
 
 
+def telling(text):
+    """The lines of a failed step's output that tell why: what cargo prints of each failed test, else the last ones."""
+    failed = re.findall(r"^---- \S+ stdout ----\n.*?(?=^(?:---- |failures:))", text, re.M | re.S)
+    lines = [line for part in failed for line in part.strip().splitlines()[:40]] or text.strip().splitlines()[-30:]
+    return lines + re.findall(r"^test \S+ \.\.\. FAILED$|^error: test failed.*", text, re.M)
+
+
 def left_out(text):
     """Reasons of what was skipped: scripts print 'SKIPPED: this machine cannot ...', or whatever else the reason is."""
     return re.findall(r"\bSKIPPED: (.*)", text) + re.findall(r"^(\S+) .*\[ skipped \]", text, re.M)
@@ -154,7 +161,7 @@ def main():
         print(lines[-1], flush=True)
         if status in ("failed", "out of time"):
             broken.add(name)
-            print("".join(f"           | {l}\n" for l in text.strip().splitlines()[-30:]) + f"           whole log: build/test/{name}.log", flush=True)
+            print("".join(f"           | {l}\n" for l in telling(text)) + f"           whole log: build/test/{name}.log", flush=True)
     minutes = (time.monotonic() - begin) / 60
     summary = "\n".join(lines)
     if not only:

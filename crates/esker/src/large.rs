@@ -157,6 +157,13 @@ impl Pool {
         (1..=WORKERS).map(start).collect()
     }
 
+    /// Counts who has the pool: the engine and each worker.
+    #[cfg(test)]
+    pub(crate) fn watched(&self) -> impl Fn() -> usize {
+        let weak = Arc::downgrade(&self.0);
+        move || weak.strong_count()
+    }
+
     pub(crate) fn stop(&self) {
         let (queue, changed) = &*self.0;
         queue.lock().stop = true;

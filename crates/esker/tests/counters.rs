@@ -7,7 +7,8 @@ use esker::format::{Column, ColumnKind, ColumnMask, Compression, Layout, RowForm
 use esker::io::{AccessHint, DirEntry, Disk, File, LockGuard, OpenMode};
 use esker::trace::{global_total, Counter};
 use esker::{
-    BeginOptions, Engine, Error, Isolation, LockMode, Options, PosixDisk, ScanOptions, Session, Table, TableDef,
+    Background, BeginOptions, Engine, Error, Isolation, LockMode, Options, PosixDisk, ScanOptions, Session, Table,
+    TableDef,
 };
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -90,7 +91,7 @@ impl Disk for Gate {
     }
 }
 
-fn open(gate: &Arc<Gate>, folder: &Folder, longest_log: u64) -> Engine {
+fn open(gate: &Arc<Gate>, folder: &Folder, longest_log: u64, background: Background) -> Engine {
     let options = Options {
         memory_limit_bytes: 8 << 20,
         bulk_threshold_bytes: 16 << 10,
@@ -99,6 +100,7 @@ fn open(gate: &Arc<Gate>, folder: &Folder, longest_log: u64) -> Engine {
         block_bytes: 8 << 10,
         wal_segment_bytes: 1 << 20,
         recovery_target_bytes: Some(longest_log),
+        background,
         ..Options::default()
     };
     Engine::open(gate.clone(), &folder.0, options, Arc::new(|_, _| {})).unwrap()
@@ -299,7 +301,7 @@ fn runs(folder: &Folder) -> Vec<PathBuf> {
 fn every_counter_moves() {
     let folder = fresh_folder("first");
     let gate = Arc::new(Gate { disk: PosixDisk::with_uring(2), open: AtomicBool::new(true) });
-    let e = open(&gate, &folder, 1 << 20);
+    let e = open(&gate, &folder, 1 << 20, Background::Threads);
     transactions(&e);
     locks(&e);
     large(&e);
@@ -307,15 +309,18 @@ fn every_counter_moves() {
     unended(&e);
     stall(&e, &gate, "long log", Counter::LogStalls);
     e.close().unwrap();
-    let e = open(&gate, &folder, 1 << 30);
+    let e = open(&gate, &folder, 1 << 30, Background::Threads);
     stall(&e, &gate, "crowded", Counter::MemoryStalls);
     e.checkpoint().unwrap();
+    e.close().unwrap();
+    // From here on no thread changes files while they are copied or damaged.
+    let e = open(&gate, &folder, 1 << 30, Background::Inline);
     // What the log alone has is replayed.
     insert(&mut e.session(), &e.open_table("small").unwrap(), 5);
     let copy = fresh_folder("copy");
     copy_files(&folder.0, &copy.0);
     e.close().unwrap();
-    let e = open(&gate, &copy, 1 << 30);
+    let e = open(&gate, &copy, 1 << 30, Background::Inline);
     damage(&e, &copy);
     let still: Vec<_> = Counter::ALL.iter().filter(|c| global_total(**c) == 0).map(|c| c.name()).collect();
     assert!(still.is_empty(), "counters that never moved: {still:?}");
