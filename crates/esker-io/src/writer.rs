@@ -31,6 +31,8 @@ pub struct SequentialWriter {
     /// End of what was reserved; none when the disk has no more to reserve.
     reserved: Option<u64>,
     failure: Option<IoError>,
+    /// Are writes queued to the kernel, where the disk can?
+    queued: bool,
 }
 
 impl SequentialWriter {
@@ -48,7 +50,14 @@ impl SequentialWriter {
             written: 0,
             reserved: Some(0),
             failure: None,
+            queued: true,
         })
+    }
+
+    /// From now on each write is done when the call returns. For what has nothing to do meanwhile, and for threads that
+    /// are not the engine's own: the kernel gives a thread that queues writes workers of its own, which stay a while.
+    pub fn write_at_once(&mut self) {
+        self.queued = false;
     }
 
     /// Adds bytes at the end, and tells the offset at which they begin.
@@ -93,6 +102,7 @@ impl SequentialWriter {
     /// reading too) with its size in bytes. Its name is durable only after the caller's `sync_dir`.
     pub fn finish(mut self) -> Result<(Arc<dyn File>, u64)> {
         self.check()?;
+        self.write_at_once();
         let size_bytes = self.position();
         if self.filled > 0 {
             let padded = self.filled.next_multiple_of(self.file.write_alignment());
@@ -146,7 +156,12 @@ impl SequentialWriter {
         };
         self.reserve()?;
         count(Counter::BufferWrites, 1);
-        self.buffer = self.file.submit_write(buffer, self.filled, self.written)?;
+        self.buffer = if self.queued {
+            self.file.submit_write(buffer, self.filled, self.written)?
+        } else {
+            self.file.write_at(&buffer[..self.filled], self.written)?;
+            Some(buffer)
+        };
         self.written += self.filled as u64;
         self.filled = 0;
         Ok(())

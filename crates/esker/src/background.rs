@@ -29,6 +29,8 @@ pub const REPLAY_BYTES_PER_SECOND: u64 = 64 << 20;
 const TICK: Duration = Duration::from_millis(100);
 /// A writer waits for memory, or for the log to become shorter, this long at most, in ticks; then it goes on.
 const MOST_WAIT_TICKS: u32 = 100;
+/// Gathered rows of fewer bytes are not worth a file, however short memory is.
+const SPILL_LEAST_BYTES: u64 = 64 << 10;
 /// Time between syncs of what commits did not wait for.
 const LAZY_SYNC: Duration = Duration::from_secs(1);
 /// Longest pause after errors, in ticks.
@@ -468,11 +470,22 @@ impl Core {
         Ok(true)
     }
 
+    /// Bytes of memtables from which on writers wait.
+    fn most_memtable_bytes(&self) -> u64 {
+        self.memtable_budget() / 2 * 3
+    }
+
+    /// Would so many bytes of gathered rows more than fill the memtables? Then they had better become a run at once, if
+    /// they are worth a file.
+    pub(crate) fn outgrows_memtables(&self, bytes: u64) -> bool {
+        bytes >= SPILL_LEAST_BYTES && charged(Account::Memtable) + bytes > self.most_memtable_bytes()
+    }
+
     /// A writer's share of the pressure on memory: beyond one and a half times the budget it waits until something was
     /// flushed, a flush meets trouble (then that is the writer's error), or `gone` says that nobody wants the answer any
     /// more. With the budget of large writes, the log's buffers and the least of the cache that makes the limit.
     pub(crate) fn wait_for_memory(&self, gone: impl Fn() -> bool) -> Result<()> {
-        let most = self.memtable_budget() / 2 * 3;
+        let most = self.most_memtable_bytes();
         let crowded = || charged(Account::Memtable) > most && self.signals.flushable_bytes() > most;
         if !crowded() || self.options.background == Background::Inline {
             return Ok(());

@@ -356,7 +356,7 @@ impl BulkWriter {
         self.check()?;
         let recipe = RunRecipe { write_bytes: SPILL_WRITE_BYTES, ..self.plan.recipe.clone() };
         let write = |chunks: &[Chunk]| -> Result<Arc<Run>> {
-            let mut writer = RunWriter::create(&recipe, file)?;
+            let mut writer = RunWriter::of_session(&recipe, file)?;
             chunks.iter().try_for_each(|chunk| chunk.write(&mut writer))?;
             writer.finish()
         };

@@ -300,7 +300,7 @@ impl Core {
     }
 
     pub(crate) fn tree_exists(&self, id: TreeId) -> bool {
-        self.tables.lock().values().any(|t| t.tree().id == id)
+        self.tables.lock().values().any(|t| t.tree_id() == id)
     }
 
     pub(crate) fn session(self: &Arc<Self>) -> Session {

@@ -300,8 +300,7 @@ impl Cursor {
         let Some((first, inserter)) = self.inserters.pop() else {
             return Ok(false);
         };
-        let tree = self.table.tree();
-        session.wait_for_inserter(&tree, &inserter)?;
+        session.wait_for_inserter(self.table.tree_id(), &inserter)?;
         let view = session.latest_view()?;
         self.read_from(session, view, first)?;
         Ok(true)
@@ -336,11 +335,11 @@ impl Cursor {
     }
 
     fn lock(&mut self, session: &mut Session, row: RowId, mode: LockMode) -> Result<Locked> {
-        let tree = self.table.tree();
+        let tree = self.table.tree_id();
         let patient = session.wait;
         let hasty = self.options.semi_consistent || self.options.skip_locked;
         let wait = if hasty { WaitPolicy { nowait: true, ..patient } } else { patient };
-        match session.lock_row(&tree, row, mode, wait) {
+        match session.lock_row(tree, row, mode, wait) {
             Ok(LockOutcome::Granted) => Ok(Locked::Newly),
             Ok(LockOutcome::AlreadyHeld) => Ok(Locked::Before),
             Err(Error::WouldBlock) if self.options.skip_locked => Ok(Locked::Skip),
@@ -369,8 +368,8 @@ impl Cursor {
     pub fn fetch(&mut self, session: &mut Session, row: RowId) -> Result<Option<*const u8>> {
         let table = self.table.clone();
         let found = if let Some(mode) = self.options.lock {
-            let (tree, wait) = (table.tree(), session.wait);
-            session.lock_row(&tree, row, mode, wait)?;
+            let (tree, wait) = (table.tree_id(), session.wait);
+            session.lock_row(tree, row, mode, wait)?;
             session.find_latest(&table, row)?
         } else {
             session.seal_for_read(&table)?;

@@ -95,7 +95,7 @@ impl Core {
     }
 
     fn refuse_prepared(&self, table: &Table) -> Result<()> {
-        match self.is_prepared_in(table.tree().id) {
+        match self.is_prepared_in(table.tree_id()) {
             Some(_) => Err(Error::LockTimeout),
             None => Ok(()),
         }

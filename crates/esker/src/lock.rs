@@ -289,7 +289,7 @@ impl LockTable {
         hooks: &dyn WaitHooks,
     ) -> Result<LockOutcome, LockError> {
         let wait = Wait { owner, parker, key: WaitKey::Row(tree, row), mode, reports: hooks.reports() };
-        let outcome = self.wait_for(&wait, policy.starting_now(), hooks, || {
+        let outcome = self.wait_for(&wait, policy, &mut None, hooks, || {
             let mut shard = self.shard(tree, row.0 >> 16);
             let attempt = shard.try_lock(owner, tree, row, mode);
             (shard, attempt)
@@ -322,10 +322,10 @@ impl LockTable {
         if before.is_none() {
             owner.held.lock().ranges.push(tree);
         }
-        let limit = policy.starting_now();
+        let mut limit = None;
         let mut outcome = LockOutcome::AlreadyHeld;
         for i in 0..SHARDS {
-            let one = self.wait_for(&wait, limit, hooks, || {
+            let one = self.wait_for(&wait, policy, &mut limit, hooks, || {
                 let mut shard = self.shards[i].lock();
                 let attempt = shard.try_range(owner, tree, up_to);
                 (shard, attempt)
@@ -366,7 +366,7 @@ impl LockTable {
         // Shared: all who wait for one end wake together.
         let wait =
             Wait { owner, parker, key: WaitKey::End(of.txn, tree), mode: LockMode::Shared, reports: hooks.reports() };
-        self.wait_for(&wait, policy.starting_now(), hooks, || {
+        self.wait_for(&wait, policy, &mut None, hooks, || {
             let held = of.held.lock();
             let attempt = match held.inserts.iter().any(|i| i.0 == tree) {
                 true => Attempt::Blocked(vec![Blocker { owner: of.clone(), exclusive: true }]),
@@ -377,11 +377,13 @@ impl LockTable {
         .map(|_| ())
     }
 
-    /// Repeats `attempt` until it succeeds, the limit passes, the session is killed, or waiting closes a circle.
+    /// Repeats `attempt` until it succeeds, the limit passes, the session is killed, or waiting closes a circle. The limit
+    /// is set by the first wait: a lock that is free looks at no clock.
     fn wait_for<Guard>(
         &self,
         wait: &Wait<'_>,
-        limit: Option<Instant>,
+        policy: WaitPolicy,
+        limit: &mut Option<Instant>,
         hooks: &dyn WaitHooks,
         mut attempt: impl FnMut() -> (Guard, Attempt),
     ) -> Result<LockOutcome, LockError> {
@@ -393,14 +395,15 @@ impl LockTable {
                 Attempt::Done(outcome) => break Ok(outcome),
                 Attempt::Blocked(blockers) => blockers,
             };
-            let Some(limit) = limit else {
+            let now = Instant::now();
+            let Some(until) = limit.or_else(|| policy.limit_from(now)) else {
                 break Err(LockError::WouldBlock);
             };
-            let now = Instant::now();
+            *limit = Some(until);
             if wait.parker.is_killed() {
                 break Err(LockError::Interrupted);
             }
-            if now >= limit {
+            if now >= until {
                 break Err(LockError::Timeout);
             }
             let entered = self.waits.enter(wait, since.unwrap_or(now), &blockers);
@@ -415,7 +418,7 @@ impl LockTable {
             for b in &blockers {
                 hooks.waits_for(b.owner.txn);
             }
-            wait.parker.park(limit);
+            wait.parker.park(until);
         };
         match result {
             Err(LockError::Timeout) => count(Counter::LockTimeouts, 1),
@@ -519,12 +522,11 @@ impl LockTable {
 }
 
 impl WaitPolicy {
-    /// The moment to give up; none: do not wait.
-    fn starting_now(self) -> Option<Instant> {
+    /// The moment to give up, of somebody who has to wait from now on; none: do not wait.
+    fn limit_from(self, now: Instant) -> Option<Instant> {
         if self.nowait || self.timeout.is_zero() {
             return None;
         }
-        let now = Instant::now();
         // "For ever" is ten years.
         Some(now.checked_add(self.timeout).unwrap_or(now + Duration::from_secs(10 * 365 * 86400)))
     }

@@ -8,6 +8,7 @@
 use crate::bulk::{BulkWriter, Chunk, Gathered};
 use crate::memtable::Memtable;
 use crate::run::Run;
+use crate::run_writer::RunWriter;
 use crate::session::{Session, TreeTxn};
 use crate::table::Table;
 use crate::tree::RunHandle;
@@ -90,7 +91,10 @@ impl Session {
             for v in n.versions().filter(|v| private.mem.is_live(v)) {
                 let writer = match &mut writer {
                     Some(w) => w,
-                    None => writer.insert(core.run_writer(&txn.trees[at].table, &txn.trees[at].tree)?),
+                    None => writer.insert(RunWriter::of_session(
+                        &core.recipe(&txn.trees[at].table, &txn.trees[at].tree),
+                        core.new_file_id(),
+                    )?),
                 };
                 let tag = VersionTag { seq: CommitSeq::ZERO, ordinal: v.ordinal, tombstone: v.tombstone };
                 writer.push(n.row, tag, v.packed())?;
@@ -113,7 +117,8 @@ impl Session {
         let Some(txn) = self.txn.as_deref_mut() else { return Ok(()) };
         let Some(private) = txn.trees[at].private.clone() else { return Ok(()) };
         let bytes = private.mem.used_bytes();
-        if bytes >= least || txn.redo_bytes() + bytes > most_redo {
+        let redo_bytes = txn.redo_bytes() + bytes;
+        if bytes >= least || redo_bytes > most_redo || self.core.outgrows_memtables(bytes as u64) {
             return self.spill_private(at);
         }
         let mut node = private.mem.seek(RowId::ZERO);
@@ -161,7 +166,8 @@ impl Session {
             return Ok(());
         };
         let first_ordinal = bulk.first_ordinal;
-        let gathered = if bulk.gathered_bytes() >= least.max(1) {
+        let bytes = bulk.gathered_bytes();
+        let gathered = if bytes >= least.max(1) || core.outgrows_memtables(bytes) {
             // Gathered and not yet on its way, since there are many like it.
             bulk.spill(core.new_file_id()).map(Gathered::Run)
         } else {

@@ -93,6 +93,13 @@ impl RunWriter {
         })
     }
 
+    /// As [`create`](Self::create), for the thread of a session.
+    pub(crate) fn of_session(recipe: &RunRecipe, file_id: FileId) -> Result<Self> {
+        let mut writer = RunWriter::create(recipe, file_id)?;
+        writer.writer.write_at_once();
+        Ok(writer)
+    }
+
     /// Encodes what `builder` holds as the next block and empties it.
     pub(crate) fn write_block(&mut self, builder: &mut RowBlockBuilder) -> Result<()> {
         let offset = self.writer.position();
@@ -157,6 +164,8 @@ impl RunWriter {
                 self.write_block(&mut builder)?;
             }
         }
+        // Whoever ends a run waits for it.
+        self.writer.write_at_once();
         let index_offset = self.writer.position();
         let mut tail = Vec::new();
         encode_index(self.file_id, &self.entries, &mut tail);

@@ -17,7 +17,7 @@ use crate::tree::Tree;
 use crate::txn::{TxnState, View};
 use crate::views::ViewSlot;
 use crate::{Error, Result};
-use esker_format::{CommitSeq, RowId, TableId, TxnId};
+use esker_format::{CommitSeq, RowId, TableId, TreeId, TxnId};
 use esker_trace::counters::{count, Counter, SessionCounters};
 use std::collections::HashMap;
 use std::ops::Range;
@@ -123,7 +123,7 @@ pub struct Session {
     pub(crate) parker: Arc<Parker>,
     pub(crate) wait: WaitPolicy,
     /// The lock that was granted last, if it was not held before.
-    fresh_lock: Option<(esker_format::TreeId, RowId)>,
+    fresh_lock: Option<(TreeId, RowId)>,
     pub(crate) hooks: Box<dyn WaitHooks + Send>,
     counters: Arc<SessionCounters>,
     pub(crate) scratch: Vec<u8>,
@@ -386,27 +386,27 @@ impl Session {
     /// Takes a lock on a row, waiting as set by [`set_lock_wait`](Self::set_lock_wait).
     pub(crate) fn lock_row(
         &mut self,
-        tree: &Tree,
+        tree: TreeId,
         row: RowId,
         mode: crate::LockMode,
         wait: WaitPolicy,
     ) -> Result<crate::lock::LockOutcome> {
         let owner = self.txn_mut()?.state.locks.clone();
-        let outcome = self.core.locks.lock(&owner, &self.parker, tree.id, row, mode, wait, &*self.hooks)?;
-        self.fresh_lock = (outcome == crate::lock::LockOutcome::Granted).then_some((tree.id, row));
+        let outcome = self.core.locks.lock(&owner, &self.parker, tree, row, mode, wait, &*self.hooks)?;
+        self.fresh_lock = (outcome == crate::lock::LockOutcome::Granted).then_some((tree, row));
         Ok(outcome)
     }
 
     /// Waits until a transaction that inserts into `tree` has ended, for as long as for a row.
-    pub(crate) fn wait_for_inserter(&mut self, tree: &Tree, inserter: &Arc<LockOwner>) -> Result<()> {
+    pub(crate) fn wait_for_inserter(&mut self, tree: TreeId, inserter: &Arc<LockOwner>) -> Result<()> {
         let owner = self.txn_mut()?.state.locks.clone();
-        Ok(self.core.locks.wait_for_end(&owner, &self.parker, inserter, tree.id, self.wait, &*self.hooks)?)
+        Ok(self.core.locks.wait_for_end(&owner, &self.parker, inserter, tree, self.wait, &*self.hooks)?)
     }
 
     /// Lets go of the lock on a row that did not match.
     /// Does nothing if the transaction had that lock before: it may have written the row.
     pub fn unlock_row(&mut self, table: &Table, row: RowId) {
-        let tree = table.tree().id;
+        let tree = table.tree_id();
         if self.fresh_lock.take_if(|lock| *lock == (tree, row)).is_none() {
             return;
         }

@@ -1,7 +1,7 @@
 //! A table: its definition and its current tree.
 
 use crate::tree::Tree;
-use esker_format::{ColumnMask, CommitSeq, Compression, Layout, RowFormat, TableEntry, TableId};
+use esker_format::{ColumnMask, CommitSeq, Compression, Layout, RowFormat, TableEntry, TableId, TreeId};
 use esker_trace::lock::RwLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
@@ -55,6 +55,8 @@ pub struct Table {
     pub(crate) created_unix_s: u64,
     pub(crate) has_blobs: bool,
     tree: RwLock<Arc<Tree>>,
+    /// Its tree's id, for those who ask for each row.
+    tree_id: AtomicU64,
     rebuilt_seq: AtomicU64,
     updated_unix_s: AtomicU64,
     dropped: AtomicBool,
@@ -80,6 +82,7 @@ impl Table {
             extra: entry.extra.get(1..).unwrap_or_default().to_vec(),
             created_unix_s: entry.created_unix_s,
             has_blobs: entry.layout.has_blobs(),
+            tree_id: AtomicU64::new(tree.id.0),
             tree: RwLock::new("table.tree", tree),
             rebuilt_seq: AtomicU64::new(entry.rebuilt_seq.0),
             updated_unix_s: AtomicU64::new(0),
@@ -88,13 +91,7 @@ impl Table {
     }
 
     /// The catalog's entry for a new table.
-    pub(crate) fn entry_for(
-        id: TableId,
-        tree: esker_format::TreeId,
-        name: &str,
-        def: &TableDef,
-        seq: CommitSeq,
-    ) -> TableEntry {
+    pub(crate) fn entry_for(id: TableId, tree: TreeId, name: &str, def: &TableDef, seq: CommitSeq) -> TableEntry {
         let mut extra = vec![if def.temporary { TEMPORARY } else { 0 }];
         extra.extend_from_slice(&def.extra);
         TableEntry {
@@ -115,7 +112,7 @@ impl Table {
         extra.extend_from_slice(&self.extra);
         TableEntry {
             id: self.id,
-            tree: self.tree().id,
+            tree: self.tree_id(),
             name: self.name(),
             layout: self.layout.clone(),
             format: self.format,
@@ -184,7 +181,12 @@ impl Table {
         self.tree.read().clone()
     }
 
+    pub(crate) fn tree_id(&self) -> TreeId {
+        TreeId(self.tree_id.load(Ordering::Acquire))
+    }
+
     pub(crate) fn set_tree(&self, tree: Arc<Tree>, rebuilt: CommitSeq) {
+        self.tree_id.store(tree.id.0, Ordering::Release);
         *self.tree.write() = tree;
         self.rebuilt_seq.store(rebuilt.0, Ordering::Release);
     }

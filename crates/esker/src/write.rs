@@ -208,9 +208,8 @@ impl Session {
     fn write_version(&mut self, table: &Arc<Table>, row: RowId, packed: Option<&[u8]>) -> Result<()> {
         check_length(packed.map_or(0, |p| p.len() as u64))?;
         let at = self.tree_txn(table)?;
-        let tree = table.tree();
-        let wait = self.wait;
-        if self.lock_row(&tree, row, LockMode::Exclusive, wait)? == LockOutcome::Granted {
+        let (tree, wait) = (table.tree_id(), self.wait);
+        if self.lock_row(tree, row, LockMode::Exclusive, wait)? == LockOutcome::Granted {
             // Not read under this lock: is it still there?
             if self.find_latest(table, row)?.is_none() {
                 return Err(Error::RowNotFound);
@@ -269,7 +268,7 @@ impl Session {
         self.lock_range(&tree)?;
         let me = self.txn_mut()?.state.id;
         for (_, inserter) in self.core.inserters(tree.id, me) {
-            self.wait_for_inserter(&tree, &inserter)?;
+            self.wait_for_inserter(tree.id, &inserter)?;
         }
         let mask = esker_format::ColumnMask::none(table.layout.columns.len());
         // The newest versions; counting asks for no locks of rows.
