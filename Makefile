@@ -1,7 +1,7 @@
 # Esker: everything there is to do, one word each. 'make help' lists it. The work is done by scripts/.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup build run test soak mutants bench bench-lab stop clean distclean install uninstall fmt lint check mtr kill-test powercut-test cargo-test
+.PHONY: help setup build run test soak mutants miri bench bench-lab stop clean distclean install uninstall fmt lint check mtr kill-test powercut-test cargo-test
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' Makefile
@@ -27,6 +27,9 @@ soak: ## the long version: 10,000 seeds, 100 kills, 50 power cuts; writes build/
 
 mutants: ## the test of the tests: planted faults, one at a time, that the suites must notice (ONLY=wal,flush-boundary)
 	@scripts/mutants.py
+
+miri: ## arena and memtable under Miri, which sees undefined behaviour (needs: rustup +nightly component add miri)
+	MIRIFLAGS=-Zmiri-disable-isolation cargo +nightly miri test -p esker --lib -- arena:: memtable::
 
 bench: build ## side by side with MyISAM, Aria, InnoDB, MyRocks (ROWS=10000000 ROUNDS=5); writes bench/results/
 	@bench/run.py

@@ -183,7 +183,9 @@ int prepare(handlerton *, THD *thd, bool all)
   Connection *connection= Connection::find(thd);
   if (!connection || !ends_transaction(thd, all))
     return 0;
-  es_xid xid= to_es_xid(thd->get_xid());
+  XID server_xid= *thd->get_xid();
+  es_xid xid= to_es_xid(&server_xid);
+  connection->external= !server_xid.get_my_xid();
   if (es_prepare(connection->session(), &xid) != ES_OK || connection->await_log() != ES_OK)
     return raise_last(thd, connection->session());
   return 0;
@@ -224,11 +226,12 @@ int commit(handlerton *, THD *thd, bool all)
     thd_wakeup_subsequent_commits(thd, 0);
   es_status status= es_commit(connection->session());
   /*
-    Without the binlog another engine takes part by tc.log, and the recovery of MariaDB 10.11 rolls back whatever it then
-    finds prepared, decided or not (xarecover_handlerton asks the list of commits for the binlog only): what is
-    acknowledged has to be durable as decided.
+    What is acknowledged has to be durable as decided where the server's recovery does not decide it so:
+    - without the binlog another engine takes part by tc.log, and the recovery of MariaDB 10.11 rolls back whatever it
+      then finds prepared, decided or not (xarecover_handlerton asks the list of commits for the binlog only);
+    - XA COMMIT ... ONE PHASE prepares with the user's XID, which no recovery looks for in the binlog.
   */
-  if (status == ES_OK && ordered && !mysql_bin_log.is_open() && flushes_each_commit())
+  if (status == ES_OK && ordered && (connection->external || !mysql_bin_log.is_open()) && flushes_each_commit())
   {
     es_error why;
     es_status flushed= es_flush_log(engine, &why);

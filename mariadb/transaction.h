@@ -74,6 +74,8 @@ public:
 
   /** commit_ordered ran for the transaction that is being committed. */
   bool ordered= false;
+  /** It was prepared with an XID of the user's, whose end no restart takes from the binlog. */
+  bool external= false;
   /* The partitioned table of which a partition with several rows was emptied by this statement. */
   const TABLE *full_delete_of= nullptr;
 

@@ -7,9 +7,10 @@ runs the suites that 'make test' runs for Rust: a fault that no suite notices ha
     MINUTES=10                         of each suite; one that is not done by then is HUNG, which is not killed: a test must
                                        fail by itself
     ESKER_SIM_SECONDS=90               as in 'make test'
+    JOBS=2                             as many faults at a time, each in a copy of its own
     DRY=1                              only look whether every fault can still be planted
 
-Owns build/mutants/: the copy, its target folder, a log for each fault, and table.md for docs/TESTING.md. An entry names
+Owns build/mutants/: the copies, their target folders, a log for each fault, and table.md for docs/TESTING.md. An entry names
 a crate, a text that stands in its sources exactly once, and what takes its place; where that text is not found, the entry
 is an error, since the fault must be planted anew at the same rule.
 """
@@ -20,6 +21,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 import tomllib
 
@@ -28,7 +30,6 @@ from eskerlib import cargo, env, show  # noqa: E402
 
 HERE = os.path.join(env.ROOT, "scripts", "mutants")
 FOLDER = os.path.join(env.BUILD, "mutants")
-TREE = os.path.join(FOLDER, "tree")
 # Each crate uses those before it: a fault can be seen by its own suite and by those behind.
 SUITES = ["esker-format", "esker-io", "esker-wal", "esker", "esker-sim"]
 
@@ -73,75 +74,110 @@ def entries():
     return found
 
 
-def copy_tree():
-    """The sources as they are now, also what is not committed, without anything that was built."""
-    files = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=env.ROOT, capture_output=True, check=True)
-    wanted = {name for name in files.stdout.decode().split("\0") if name and os.path.isfile(os.path.join(env.ROOT, name))}
-    for folder, _, names in os.walk(TREE):
-        for name in names:
-            path = os.path.join(folder, name)
-            if os.path.relpath(path, TREE) not in wanted:
-                os.unlink(path)
-    for name in wanted:
-        source, target = os.path.join(env.ROOT, name), os.path.join(TREE, name)
-        os.makedirs(os.path.dirname(target), exist_ok=True)
-        if not os.path.exists(target) or open(source, "rb").read() != open(target, "rb").read():
-            shutil.copyfile(source, target)
+class Copy:
+    """A copy of the tree, with a target folder of its own."""
 
+    def __init__(self, number):
+        suffix = f"-{number}" if number else ""
+        self.tree, self.target = os.path.join(FOLDER, "tree" + suffix), os.path.join(FOLDER, "target" + suffix)
 
-def run(command, seconds, log):
-    """(exit status, or None if it was not done by then; seconds) of a command in the copy; all that it began is ended."""
-    environment = dict(os.environ, CARGO_TARGET_DIR=os.path.join(FOLDER, "target"), CARGO_TERM_COLOR="never")
-    environment.setdefault("ESKER_SIM_SECONDS", "90")
-    begin = time.monotonic()
-    p = subprocess.Popen(command, cwd=TREE, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env=environment, start_new_session=True)
-    try:
-        code = p.wait(seconds)
-    except subprocess.TimeoutExpired:
-        code = None
-    finally:
+    def renew(self):
+        """The sources as they are now, also what is not committed, without anything that was built."""
+        files = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=env.ROOT, capture_output=True, check=True)
+        wanted = {name for name in files.stdout.decode().split("\0") if name and os.path.isfile(os.path.join(env.ROOT, name))}
+        os.makedirs(self.tree, exist_ok=True)
+        for folder, _, names in os.walk(self.tree):
+            for name in names:
+                path = os.path.join(folder, name)
+                if os.path.relpath(path, self.tree) not in wanted:
+                    os.unlink(path)
+        for name in wanted:
+            source, target = os.path.join(env.ROOT, name), os.path.join(self.tree, name)
+            os.makedirs(os.path.dirname(target), exist_ok=True)
+            if not os.path.exists(target) or open(source, "rb").read() != open(target, "rb").read():
+                shutil.copyfile(source, target)
+
+    def run(self, command, seconds, log):
+        """(exit status, or None if it was not done by then; seconds) of a command in the copy; all that it began is ended."""
+        environment = dict(os.environ, CARGO_TARGET_DIR=self.target, CARGO_TERM_COLOR="never")
+        environment.setdefault("ESKER_SIM_SECONDS", "90")
+        begin = time.monotonic()
+        p = subprocess.Popen(command, cwd=self.tree, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env=environment, start_new_session=True)
         try:
-            os.killpg(p.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
-        p.wait()
-    return code, time.monotonic() - begin
+            code = p.wait(seconds)
+        except subprocess.TimeoutExpired:
+            code = None
+        finally:
+            try:
+                os.killpg(p.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+            p.wait()
+        return code, time.monotonic() - begin
+
+    def judge(self, name, crate, seconds):
+        """(outcome, words) of the copy as it stands now, with a fault in that crate: 'killed', 'survived', 'HUNG' or 'ERROR'."""
+        path = os.path.join(FOLDER, name + ".log")
+        with open(path, "w+", encoding="utf-8", errors="replace") as log:
+            for suite in SUITES[SUITES.index(crate):]:
+                if self.run(["cargo", "test", "--no-run", "-p", suite, *cargo.PROFILE], 3600, log)[0] != 0:
+                    return "ERROR", f"{suite} does not compile"
+                start = log.seek(0, os.SEEK_END)
+                code, took = self.run(["cargo", "test", "-p", suite, *cargo.PROFILE], seconds, log)
+                log.seek(start)
+                text = log.read()
+                running = re.findall(r"Running (?:unittests )?(\S+)", text)[-1:]
+                if code is None:
+                    return "HUNG", f"{suite}, {running[0] if running else '?'}: not done after {took:.0f} s"
+                if code:
+                    failed = re.findall(r"^    (\S+)$", text.rsplit("failures:", 1)[-1], re.M) or running
+                    return "killed", f"{suite}: {', '.join(failed[:2])}" + (f" and {len(failed) - 2} more" if len(failed) > 2 else "")
+        return "survived", ""
+
+    def judge_planted(self, mutant, seconds):
+        """As `judge`, with a fault planted meanwhile."""
+        before = {path: open(os.path.join(self.tree, path), encoding="utf-8").read() for path, _, _ in mutant.places}
+        after = dict(before)
+        for path, search, replace in mutant.places:
+            after[path] = after[path].replace(search, replace)
+        self.write(after)
+        try:
+            outcome, words = self.judge(mutant.name, mutant.crate, seconds)
+        finally:
+            self.write(before)
+        if outcome == "survived" and mutant.equivalent:
+            return "equivalent", mutant.equivalent
+        if outcome == "killed" and mutant.equivalent:
+            return outcome, words + " (was thought equivalent)"
+        return outcome, words
+
+    def write(self, texts):
+        for path, text in texts.items():
+            with open(os.path.join(self.tree, path), "w", encoding="utf-8") as f:
+                f.write(text)
 
 
-def judge(name, crate, seconds):
-    """(outcome, words) of the tree as it stands now, with a fault in that crate: 'killed', 'survived', 'HUNG' or 'ERROR'."""
-    path = os.path.join(FOLDER, name + ".log")
-    with open(path, "w+", encoding="utf-8", errors="replace") as log:
-        for suite in SUITES[SUITES.index(crate):]:
-            if run(["cargo", "test", "--no-run", "-p", suite, *cargo.PROFILE], 3600, log)[0] != 0:
-                return "ERROR", f"{suite} does not compile"
-            start = log.seek(0, os.SEEK_END)
-            code, took = run(["cargo", "test", "-p", suite, *cargo.PROFILE], seconds, log)
-            log.seek(start)
-            text = log.read()
-            running = re.findall(r"Running (?:unittests )?(\S+)", text)[-1:]
-            if code is None:
-                return "HUNG", f"{suite}, {running[0] if running else '?'}: not done after {took:.0f} s"
-            if code:
-                failed = re.findall(r"^    (\S+)$", text.rsplit("failures:", 1)[-1], re.M) or running
-                return "killed", f"{suite}: {', '.join(failed[:2])}" + (f" and {len(failed) - 2} more" if len(failed) > 2 else "")
-    return "survived", ""
+def judge_all(mutants, copies, seconds):
+    """[(mutant, outcome, words)] in the order of the list, each copy taking the next one when it is free."""
+    outcomes, rest, lock = {}, list(mutants), threading.Lock()
 
+    def work(copy):
+        while True:
+            with lock:
+                if not rest:
+                    return
+                m = rest.pop(0)
+            outcome, words = copy.judge_planted(m, seconds)
+            with lock:
+                outcomes[m.name] = (outcome, words)
+                show.say(f"{outcome:10} {m.name}: {m.fault}" + (f" ({words})" if words else ""))
 
-def plant(mutant):
-    """Changes the copy; gives what undoes it."""
-    before = {path: open(os.path.join(TREE, path), encoding="utf-8").read() for path, _, _ in mutant.places}
-    after = dict(before)
-    for path, search, replace in mutant.places:
-        after[path] = after[path].replace(search, replace)
-    write(after)
-    return before
-
-
-def write(texts):
-    for path, text in texts.items():
-        with open(os.path.join(TREE, path), "w", encoding="utf-8") as f:
-            f.write(text)
+    threads = [threading.Thread(target=work, args=(copy,)) for copy in copies]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    return [(m, *outcomes[m.name]) for m in mutants]
 
 
 def table(done):
@@ -171,26 +207,15 @@ def main():
     if os.environ.get("DRY"):
         print(f"mutants: {len(chosen) - len(lost)} of {len(chosen)} can be planted")
         sys.exit(1 if lost else 0)
-    os.makedirs(TREE, exist_ok=True)
-    copy_tree()
+    copies = [Copy(n) for n in range(env.number("JOBS", 1))]
+    for copy in copies:
+        copy.renew()
     seconds = env.number("MINUTES", 10) * 60
-    outcome, words = judge("none", SUITES[0], seconds)
+    outcome, words = copies[0].judge("none", SUITES[0], seconds)
     if outcome != "survived":
         env.fail(f"without any fault the suites do not pass ({outcome} {words}): see build/mutants/none.log")
     show.say("the suites pass without a fault")
-    done = [(m, "ERROR", m.why_not) for m in lost]
-    for m in [m for m in chosen if m not in lost]:
-        before = plant(m)
-        try:
-            outcome, words = judge(m.name, m.crate, seconds)
-        finally:
-            write(before)
-        if outcome == "survived" and m.equivalent:
-            outcome, words = "equivalent", m.equivalent
-        elif outcome == "killed" and m.equivalent:
-            words += " (was thought equivalent)"
-        done.append((m, outcome, words))
-        show.say(f"{outcome:10} {m.name}: {m.fault}" + (f" ({words})" if words else ""))
+    done = [(m, "ERROR", m.why_not) for m in lost] + judge_all([m for m in chosen if m not in lost], copies, seconds)
     with open(os.path.join(FOLDER, "table.md"), "w", encoding="utf-8") as f:
         f.write(table(done))
     counts = {o: sum(d[1] == o for d in done) for o in ("killed", "survived", "HUNG", "equivalent", "ERROR")}

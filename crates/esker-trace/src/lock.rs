@@ -6,6 +6,8 @@
 //! otherwise they cost one relaxed load per acquisition. Stacks are sampled only while profiling, and only when asked for
 //! with [`sample_stacks`].
 
+#[cfg(debug_assertions)]
+mod order;
 mod stacks;
 
 pub use stacks::{sample_stacks, stacks, Role, Stack, Stacks, MOST_STACKS};
@@ -33,6 +35,9 @@ fn profiling_start() -> Option<Instant> {
 #[repr(align(128))]
 struct Site {
     name: &'static str,
+    /// In the order of their making.
+    #[cfg(debug_assertions)]
+    number: usize,
     contended: AtomicU64,
     acquired: AtomicU64,
     wait: Histogram,
@@ -50,6 +55,8 @@ impl Site {
             Err(at) => {
                 let site = Box::leak(Box::new(Site {
                     name,
+                    #[cfg(debug_assertions)]
+                    number: sites.len(),
                     contended: AtomicU64::new(0),
                     acquired: AtomicU64::new(0),
                     wait: Histogram::new(),
@@ -71,11 +78,31 @@ impl Site {
         attempt: impl FnOnce() -> Option<G>,
         block: impl FnOnce() -> G,
     ) -> (G, Option<Instant>) {
+        self.before_wait();
         let guard = match attempt() {
             Some(guard) => guard,
             None => self.wait(lock, block),
         };
         (guard, self.held_since())
+    }
+
+    /// Asserts the order of locks, where assertions are compiled.
+    #[inline]
+    fn before_wait(&self) {
+        #[cfg(debug_assertions)]
+        order::before_wait(self.number, name_of);
+    }
+
+    #[inline]
+    fn taken(&self) {
+        #[cfg(debug_assertions)]
+        order::taken(self.number);
+    }
+
+    #[inline]
+    fn released(&self) {
+        #[cfg(debug_assertions)]
+        order::released(self.number);
     }
 
     #[cold]
@@ -115,6 +142,20 @@ impl Site {
             self.samples.record(Role::Holder);
         }
     }
+}
+
+#[cfg(debug_assertions)]
+fn name_of(number: usize) -> &'static str {
+    SITES.lock().iter().find(|site| site.number == number).map_or("?", |site| site.name)
+}
+
+/// Pairs of names of locks, the first of which was held when the second was waited for; only in builds with assertions,
+/// which panic where that would go round in a circle.
+#[cfg(debug_assertions)]
+pub fn order() -> Vec<(&'static str, &'static str)> {
+    let mut sites = SITES.lock().clone();
+    sites.sort_by_key(|site| site.number);
+    order::pairs(&sites.iter().map(|site| site.name).collect::<Vec<_>>())
 }
 
 /// What is known about the locks of one name.
@@ -168,6 +209,7 @@ macro_rules! guard {
                 site: &'static Site,
                 (inner, since): (parking_lot::$inner<'a, T>, Option<Instant>),
             ) -> Self {
+                site.taken();
                 $guard { inner: ManuallyDrop::new(inner), site, since }
             }
         }
@@ -183,6 +225,7 @@ macro_rules! guard {
             fn drop(&mut self) {
                 let lock = address(parking_lot::$inner::$lock(&self.inner));
                 let inner = &mut self.inner;
+                self.site.released();
                 // SAFETY: the inner guard is dropped here and nowhere else, and not used afterwards.
                 self.site.release(lock, self.since, || unsafe { ManuallyDrop::drop(inner) });
             }
@@ -247,6 +290,17 @@ impl<T: ?Sized> Mutex<T> {
             self.site,
             self.site.acquire(address(&self.inner), || self.inner.try_lock(), || self.inner.lock()),
         )
+    }
+
+    /// As [`lock`](Mutex::lock), for one who has other locks of this name and takes them in an order of his own, which
+    /// everybody keeps who takes several.
+    pub fn lock_in_turn(&self) -> MutexGuard<'_, T> {
+        #[cfg(debug_assertions)]
+        let others = order::set_aside(self.site.number);
+        let guard = self.lock();
+        #[cfg(debug_assertions)]
+        (0..others).for_each(|_| order::taken(self.site.number));
+        guard
     }
 
     /// Takes the lock if it is free. A failure counts as contention.
@@ -388,7 +442,11 @@ impl Condvar {
         if let Some(since) = guard.since.take() {
             guard.site.hold.record(elapsed_ns(since));
         }
+        guard.site.released();
         let result = sleep(&mut guard.inner);
+        // While it slept it took the lock again, whatever else this thread holds.
+        guard.site.before_wait();
+        guard.site.taken();
         guard.since = guard.site.held_since();
         result
     }

@@ -21,7 +21,7 @@ use esker_trace::wait::{timed, WaitEvent};
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
-use std::thread::JoinHandle;
+use std::thread::{JoinHandle, ThreadId};
 use std::time::{Duration, Instant};
 
 /// Rate at which replay is assumed to go, in bytes a second; low for any disk of today.
@@ -71,8 +71,9 @@ impl Bell {
 pub(crate) struct Signals {
     flush_wanted: Bell,
     log_wanted: Bell,
-    /// Why flushing does not get on, for those who wait for it.
-    trouble: Mutex<Option<Error>>,
+    /// Why flushing does not get on, for those who wait for it, and whose trouble it is: one thread's success says nothing
+    /// of another's tree.
+    trouble: Mutex<Option<(ThreadId, Error)>>,
     flush_done: Condvar,
     /// Trees that a background thread flushes now.
     flushing: Mutex<HashSet<TreeId>>,
@@ -124,6 +125,16 @@ impl Signals {
         self.wake();
     }
 
+    /// How this thread's round of flushing ended.
+    fn tell_trouble(&self, error: Option<Error>) {
+        let me = std::thread::current().id();
+        let mut trouble = self.trouble.lock();
+        match error {
+            Some(e) => *trouble = Some((me, e)),
+            None => drop(trouble.take_if(|(whose, _)| *whose == me)),
+        }
+    }
+
     /// Waits until `enough` says so, a flush meets trouble, or `ticks` have passed.
     fn wait_for_flush(&self, ticks: u32, enough: impl Fn() -> bool) -> Result<()> {
         self.wake();
@@ -132,7 +143,7 @@ impl Signals {
             if enough() {
                 break;
             }
-            if let Some(e) = &*trouble {
+            if let Some((_, e)) = &*trouble {
                 return Err(e.clone());
             }
             self.flush_done.wait_for(&mut trouble, TICK);
@@ -279,7 +290,7 @@ fn flush_round(core: &Core, rhythm: &mut Rhythm) {
         return;
     }
     let result = core.flush_what_is_due();
-    *core.signals.trouble.lock() = result.as_ref().err().cloned();
+    core.signals.tell_trouble(result.as_ref().err().cloned());
     core.judge(result, rhythm, MOST_PAUSE_TICKS);
     core.signals.flush_done.notify_all();
 }
@@ -587,3 +598,6 @@ impl Core {
 fn needed(tree: &Tree) -> Option<Lsn> {
     tree.snapshot().memtables().filter(|m| !m.is_empty()).map(|m| m.needs_from()).min()
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,10 +5,11 @@
 //! the next start removes. Every statement can be repeated.
 
 use crate::core::Core;
+use crate::memtable::Memtable;
 use crate::table::{Table, TableDef};
 use crate::tree::Tree;
 use crate::{Error, Result};
-use esker_format::{CommitSeq, Record, RowFormat, TableId, TreeId};
+use esker_format::{CommitSeq, Lsn, Record, RowFormat, TableId, TreeId};
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
@@ -28,9 +29,11 @@ impl Core {
         let id = TableId(self.next_table.fetch_add(1, Ordering::Relaxed));
         let tree = TreeId(self.next_tree.fetch_add(1, Ordering::Relaxed));
         let entry = Table::entry_for(id, tree, name, def, self.views.visible_seq());
+        // Before the record: once that is durable, nothing may fail.
+        let memtable = Memtable::new(Lsn(0))?;
         let lsn = self.log_rebuild(&Record::CreateTable(entry.clone()), !def.temporary)?;
         let entry = esker_format::TableEntry { rebuilt_seq: CommitSeq(lsn.0), ..entry };
-        let tree = Tree::new(tree, lsn)?;
+        let tree = Tree::new(tree, memtable, lsn);
         tables.insert(name.to_owned(), Table::new(&entry, tree));
         Ok(())
     }
@@ -67,8 +70,9 @@ impl Core {
         self.refuse_prepared(&table)?;
         let old = table.tree();
         let id = TreeId(self.next_tree.fetch_add(1, Ordering::Relaxed));
+        let memtable = Memtable::new(Lsn(0))?;
         let lsn = self.log_rebuild(&Record::TruncateTable { table: table.id, tree: id }, !table.temporary)?;
-        let tree = Tree::new(id, lsn)?;
+        let tree = Tree::new(id, memtable, lsn);
         table.set_tree(tree, CommitSeq(lsn.0));
         drop(tables);
         self.empty(&old);
@@ -78,7 +82,7 @@ impl Core {
     /// A tree that nobody will open again gives its disk and memory back.
     pub(crate) fn empty(&self, tree: &Tree) {
         let first_lsn = self.wal.end_lsn();
-        let Ok(fresh) = crate::memtable::Memtable::new(first_lsn) else {
+        let Ok(fresh) = Memtable::new(first_lsn) else {
             return;
         };
         let runs = tree.edit(|state| {

@@ -158,11 +158,8 @@ impl Engine {
     /// Calls `done`, from any thread, once everything that is committed now is durable; or with the error that keeps it
     /// from ever becoming so. Every request is answered.
     pub fn request_checkpoint(&self, done: Box<dyn FnOnce(Result<()>) + Send>) {
-        if self.core.options.background == crate::Background::Inline {
-            return done(self.core.check_writable().and_then(|()| Ok(self.core.wal.sync_all()?)));
-        }
         self.core.signals.request(done);
-        if self.core.signals.stopping() {
+        if self.core.options.background == crate::Background::Inline || self.core.signals.stopping() {
             // Nobody else would.
             self.core.answer_requests();
         }

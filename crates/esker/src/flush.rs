@@ -189,7 +189,8 @@ impl Core {
         let mut guards: Vec<(MutexGuard<'_, Moves>, &Move)> = Vec::new();
         let mut refused = Vec::new();
         for m in &moves {
-            let guard = m.state.moves.lock();
+            // By their transactions' ids.
+            let guard = m.state.moves.lock_in_turn();
             if guard.closed || m.state.status() != ACTIVE {
                 refused.push(m.run.clone());
             } else {
@@ -345,8 +346,8 @@ impl Core {
 
 /// May an older version of `row` lie in a run or an older memtable?
 fn lies_below(state: &TreeState, mem: &Memtable, row: RowId) -> bool {
-    let in_run = state.runs.iter().any(|r| r.run.stats.min_id <= row && row <= r.run.stats.max_id);
-    in_run || state.frozen.iter().rev().any(|m| m.id < mem.id && m.seek(row).is_some_and(|n| n.row == row))
+    state.runs_at(row).next().is_some()
+        || state.frozen.iter().rev().any(|m| m.id < mem.id && m.seek(row).is_some_and(|n| n.row == row))
 }
 
 /// A run as log and manifest describe it.

@@ -180,6 +180,12 @@ impl Memtable {
         }))
     }
 
+    /// An empty memtable's first position in the log becomes known.
+    pub(crate) fn begin_at(&mut self, first_lsn: Lsn) {
+        self.first_lsn = first_lsn;
+        self.empty_until = AtomicU64::new(first_lsn.0);
+    }
+
     /// The log is needed from here to make this memtable again. Never falls below what a checkpoint was told.
     pub(crate) fn needs_from(&self) -> Lsn {
         Lsn(self.empty_until.load(Ordering::Acquire).min(self.also_needs.load(Ordering::Acquire)))

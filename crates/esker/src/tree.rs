@@ -174,8 +174,12 @@ pub(crate) struct Tree {
 
 impl Tree {
     /// An empty tree that begins at `lsn`.
-    pub(crate) fn new(id: TreeId, lsn: Lsn) -> Result<Arc<Self>> {
-        Ok(Self::with_state(id, RowId(1), 0, TreeState::new(Memtable::new(lsn)?, lsn)))
+    /// An empty tree that begins at `lsn`, with a memtable that nobody else has.
+    pub(crate) fn new(id: TreeId, mut memtable: Arc<Memtable>, lsn: Lsn) -> Arc<Self> {
+        if let Some(memtable) = Arc::get_mut(&mut memtable) {
+            memtable.begin_at(lsn);
+        }
+        Self::with_state(id, RowId(1), 0, TreeState::new(memtable, lsn))
     }
 
     pub(crate) fn with_state(id: TreeId, next_row: RowId, live_rows: i64, mut state: TreeState) -> Arc<Self> {

@@ -106,10 +106,9 @@ struct State {
     locked: BTreeSet<PathBuf>,
 }
 
-impl SimDisk {
-    /// An empty disk. The seed decides what faults do (how much of a failed write lands).
-    pub fn new(seed: u64) -> Self {
-        SimDisk::of(State {
+impl State {
+    fn new(seed: u64) -> State {
+        State {
             random: Random::new(seed),
             names: Names::default(),
             nodes: BTreeMap::new(),
@@ -129,7 +128,14 @@ impl SimDisk {
             keeps_old: false,
             process: 0,
             locked: BTreeSet::new(),
-        })
+        }
+    }
+}
+
+impl SimDisk {
+    /// An empty disk. The seed decides what faults do (how much of a failed write lands).
+    pub fn new(seed: u64) -> Self {
+        SimDisk::of(State::new(seed))
     }
 
     fn of(state: State) -> Self {
@@ -191,17 +197,14 @@ impl SimDisk {
         let files = names.files();
         let survivors = state.nodes.iter().filter(|(id, _)| files.contains(id));
         let nodes = survivors.map(|(id, node)| (*id, node.after_power_cut(&mut random))).collect();
-        let after = SimDisk::new(random.next());
-        {
-            let mut new = after.state.lock();
-            new.names = names;
-            new.nodes = nodes;
-            new.next_node = state.next_node;
-            new.capacity_bytes = state.capacity_bytes;
-            new.handle_limit = state.handle_limit;
-            new.keeps_old = state.keeps_old;
-        }
-        after
+        let mut after = State::new(random.next());
+        after.names = names;
+        after.nodes = nodes;
+        after.next_node = state.next_node;
+        after.capacity_bytes = state.capacity_bytes;
+        after.handle_limit = state.handle_limit;
+        after.keeps_old = state.keeps_old;
+        SimDisk::of(after)
     }
 
     /// A copy of everything, unsynced changes and planned faults too. Handles and locks stay with this one.

@@ -152,3 +152,29 @@ fn stacks_of_waiter_and_holder_are_sampled_when_asked_for() {
     assert!(holder.frames.iter().any(|f| f.ends_with("hold_until_waited_for")), "{holder:?}");
     assert_eq!(stacks("test.no-such-site"), Stacks::default());
 }
+
+#[cfg(debug_assertions)]
+#[test]
+fn locks_taken_in_a_circle_are_found_though_nobody_waits() {
+    let circle = |a: &Mutex<u32>, b: &Mutex<u32>| {
+        let taken = std::panic::AssertUnwindSafe(|| drop((a.lock(), b.lock())));
+        std::panic::catch_unwind(taken).err().map(|e| *e.downcast::<String>().unwrap())
+    };
+    let make = |name| Mutex::new(name, 0);
+    let (a, b, c, d) = (make("order.a"), make("order.b"), make("order.c"), make("order.d"));
+    assert_eq!([circle(&a, &b), circle(&b, &c), circle(&a, &c)], [None, None, None]);
+    let why = circle(&c, &a).unwrap();
+    assert_eq!(why, "'order.c' is held and 'order.a' wanted; the order is order.a, order.b, order.c");
+    assert!(circle(&a, &make("order.a")).is_some(), "two of one name");
+    // What was only tried waited for nobody; what was let go of, or is slept on, is not held.
+    {
+        let _d = d.lock();
+        drop(a.try_lock().unwrap());
+    }
+    assert_eq!(circle(&a, &d), None);
+    let mut held = d.lock();
+    Condvar::new().wait_for(&mut held, std::time::Duration::ZERO);
+    drop(held);
+    assert_eq!(circle(&a, &d), None);
+    assert!(super::order().contains(&("order.a", "order.d")) && !super::order().contains(&("order.d", "order.a")));
+}
