@@ -7,7 +7,8 @@
 use crate::segment::{self, Segment};
 use crate::sync::Mutex;
 use crate::{Result, WalError, WalOptions};
-use esker_io::Disk;
+use esker_format::frame::SEGMENT_HEADER_BYTES;
+use esker_io::{AccessHint, Disk, OpenMode};
 use esker_trace::{count, Counter};
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -27,6 +28,8 @@ struct State {
     segments: VecDeque<Arc<Segment>>,
     spares: Vec<PathBuf>,
     next_generation: u32,
+    /// The reserve is there, whole.
+    reserved: bool,
 }
 
 impl Chain {
@@ -37,7 +40,7 @@ impl Chain {
         segments: Vec<Arc<Segment>>,
         next_generation: u32,
     ) -> Self {
-        let state = State { segments: segments.into(), spares: Vec::new(), next_generation };
+        let state = State { segments: segments.into(), spares: Vec::new(), next_generation, reserved: false };
         Chain { disk, dir: dir.to_owned(), options, state: Mutex::new("wal.chain", state) }
     }
 
@@ -48,7 +51,7 @@ impl Chain {
 
     /// Takes in the spare files found in the folder; those of another size, and those beyond the limit, go.
     pub(crate) fn adopt_spares(&self, found: &[(u32, u64)]) -> Result<()> {
-        let wanted = self.capacity() + esker_format::frame::SEGMENT_HEADER_BYTES as u64;
+        let wanted = self.capacity() + SEGMENT_HEADER_BYTES as u64;
         let mut state = self.state.lock();
         for (generation, size) in found {
             let path = segment::spare_path(&self.dir, *generation);
@@ -82,6 +85,42 @@ impl Chain {
                 made => return made,
             }
         }
+    }
+
+    /// As [`add_at_opening`](Self::add_at_opening), and if there is no room at all the reserve becomes that segment.
+    pub(crate) fn add_in_need(&self, first: u64, end: u64) -> Result<Arc<Segment>> {
+        let path = segment::reserve_path(&self.dir);
+        match self.add_at_opening(first, end) {
+            Err(WalError::DiskFull(_)) if self.has_whole_reserve(&path)? => {
+                self.state.lock().spares.push(path);
+                self.add_of(first, Some(end), LEAST_BYTES)
+            }
+            made => made,
+        }
+    }
+
+    fn has_whole_reserve(&self, path: &Path) -> Result<bool> {
+        if !self.disk.exists(path)? {
+            return Ok(false);
+        }
+        let file = self.disk.open(path, OpenMode::Read, AccessHint::Log)?;
+        Ok(file.size_bytes()? == LEAST_BYTES + SEGMENT_HEADER_BYTES as u64)
+    }
+
+    /// Makes the reserve if there is none. One caller at a time.
+    ///
+    /// # Errors
+    /// Whatever the disk says; a passing one (there is no space for it now) is no harm.
+    pub(crate) fn keep_reserve(&self) -> Result<()> {
+        if self.state.lock().reserved {
+            return Ok(());
+        }
+        let path = segment::reserve_path(&self.dir);
+        if !self.has_whole_reserve(&path)? {
+            segment::create_spare(&*self.disk, &path, LEAST_BYTES)?;
+        }
+        self.state.lock().reserved = true;
+        Ok(())
     }
 
     fn add_of(&self, first: u64, start: Option<u64>, capacity: u64) -> Result<Arc<Segment>> {

@@ -45,6 +45,6 @@ pub use measure::SECTOR_BYTES;
 pub use options::{FlushMode, WalOptions};
 pub use replay::{replay, OnFrame, Replayed};
 pub use tail::Appended;
-pub use wal::{Credit, Wal, WalStats};
+pub use wal::{Credit, Opening, Wal, WalStats};
 
 pub(crate) use measure::{frame_space, sector_up, FRAME_ALIGN};

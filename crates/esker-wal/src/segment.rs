@@ -43,6 +43,11 @@ pub(crate) fn spare_path(dir: &Path, generation: u32) -> PathBuf {
     dir.join(format!("{generation:010}.spare"))
 }
 
+/// Space for the segment of an opening on a full disk. A spare, but for its size, and not counted among them.
+pub(crate) fn reserve_path(dir: &Path) -> PathBuf {
+    dir.join("reserve.spare")
+}
+
 /// The log's files in a folder, by rising generation.
 pub(crate) struct Listing {
     pub(crate) segments: Vec<u32>,

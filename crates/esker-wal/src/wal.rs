@@ -98,22 +98,29 @@ pub struct WalStats {
     pub spares: usize,
 }
 
-impl Wal {
-    /// Opens the log in `dir`: gives every frame from `from` on to `on_frame`, then continues behind the last one in a
-    /// new segment. For a log that is not there yet ([`WalOptions::create`]), `from` is where it begins.
+/// A log that was replayed and is not written yet.
+pub struct Opening {
+    options: WalOptions,
+    chain: Chain,
+    replayed: Replayed,
+}
+
+impl Opening {
+    /// Gives every frame of the log in `dir` from `from` on to `on_frame`. For a log that is not there yet
+    /// ([`WalOptions::create`]), `from` is where it begins.
     ///
     /// Everything replayed is durable when this returns, even if a crash came before its sync.
     ///
     /// # Errors
-    /// As [`replay`](crate::replay); a full disk.
-    pub fn open<E: From<WalError>>(
+    /// As [`replay`](crate::replay).
+    pub fn replay<E: From<WalError>>(
         disk: Arc<dyn Disk>,
         dir: &Path,
         options: WalOptions,
         from: Lsn,
         on_frame: &mut OnFrame<'_, E>,
         progress: &mut dyn FnMut(u64, u64),
-    ) -> std::result::Result<Wal, E> {
+    ) -> std::result::Result<Opening, E> {
         if options.create {
             create_dir(&*disk, dir)?;
         }
@@ -123,16 +130,24 @@ impl Wal {
         } else {
             replay::run(dir, &found.segments, from, on_frame, progress)?
         };
-        Ok(Self::start(disk, dir, options, &mut found, replayed)?)
+        Ok(Self::settle(disk, dir, options, from, &mut found, replayed)?)
     }
 
-    fn start(
+    fn settle(
         disk: Arc<dyn Disk>,
         dir: &Path,
         options: WalOptions,
+        from: Lsn,
         found: &mut replay::Found,
         replayed: Replayed,
-    ) -> Result<Wal> {
+    ) -> Result<Opening> {
+        let mut replayed = replayed;
+        // Openings that came to nothing: the log goes on where they did, and their files are space on a full disk.
+        let mut fruitless = Vec::new();
+        while let Some(start) = before_fruitless(&found.segments, from, replayed.end) {
+            fruitless.extend(found.segments.pop());
+            (replayed.end, replayed.durable) = (start, replayed.durable.min(start));
+        }
         let end = replayed.end.0;
         // What was prepared for a stream that ends here is of no use any more.
         let used = found.segments.iter().take_while(|s| s.first < end || s.start.is_some()).count();
@@ -146,14 +161,35 @@ impl Wal {
         chain.adopt_spares(&found.listing.spares)?;
         // First, so that a full disk is no reason not to open: a new segment can take their place.
         // The last one first, each durably: a crash in between must leave no hole.
-        for segment in unused.rchunks(1) {
+        for segment in fruitless.chunks(1).chain(unused.rchunks(1)) {
             chain.retire(segment)?;
         }
         chain.retire(&found.void)?;
+        Ok(Opening { options, chain, replayed })
+    }
+
+    /// Continues behind the last frame in a new segment. On a full disk `make_room` may remove what the replay has shown
+    /// to be of no use; if that does not help, the log takes the reserve that it keeps for this.
+    ///
+    /// # Errors
+    /// `DiskFull`, and whatever the disk or `make_room` says.
+    pub fn begin<E: From<WalError>>(
+        self,
+        make_room: &mut dyn FnMut() -> std::result::Result<(), E>,
+    ) -> std::result::Result<Wal, E> {
+        let Opening { options, chain, replayed } = self;
+        let end = replayed.end.0;
         let first = sector_up(end);
-        let segment = chain.add_at_opening(first, end)?;
+        let segment = match chain.add_at_opening(first, end) {
+            Err(WalError::DiskFull(_)) => {
+                make_room()?;
+                chain.add_in_need(first, end)?
+            }
+            made => made?,
+        };
         let at = first + crate::SECTOR_BYTES;
-        let mut tail = Tail::new(buffer::region(FIRST_BUFFER_BYTES)?, at);
+        let buffer = buffer::region(FIRST_BUFFER_BYTES).map_err(WalError::from)?;
+        let mut tail = Tail::new(buffer, at);
         tail.add_segment(first, segment.generation, segment.end);
         Ok(Wal(Arc::new(Shared {
             options,
@@ -165,6 +201,23 @@ impl Wal {
             turn: Mutex::new("wal.turn", ()),
             replayed,
         })))
+    }
+}
+
+impl Wal {
+    /// Opens the log in `dir`: [`Opening::replay`], then [`Opening::begin`].
+    ///
+    /// # Errors
+    /// As of both.
+    pub fn open<E: From<WalError>>(
+        disk: Arc<dyn Disk>,
+        dir: &Path,
+        options: WalOptions,
+        from: Lsn,
+        on_frame: &mut OnFrame<'_, E>,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> std::result::Result<Wal, E> {
+        Opening::replay(disk, dir, options, from, on_frame, progress)?.begin(&mut || Ok(()))
     }
 
     /// What opening the log found.
@@ -341,6 +394,15 @@ impl Wal {
         self.0.group.check()
     }
 
+    /// Keeps a file from which the segment of an opening on a full disk is made; makes it if there is none.
+    ///
+    /// # Errors
+    /// Whatever the disk says. It may be tried again, and whatever it is does no harm but that the reserve is missing.
+    pub fn keep_reserve(&self) -> Result<()> {
+        let _making = self.0.making.lock();
+        self.0.chain.keep_reserve()
+    }
+
     /// Stops the log: nothing more is acknowledged, everybody who waits gets an error.
     pub fn poison(&self, reason: &str) {
         self.0.group.poison(reason);
@@ -364,6 +426,15 @@ impl Wal {
         let written = Lsn(shared.group.written());
         WalStats { first: Lsn(shared.chain.first()), written, durable, end: self.end_lsn(), segments, spares }
     }
+}
+
+/// If the last segment was begun by an opening after which nothing was written, and what is before it tells all from `from`
+/// on: where the log ended before that opening.
+fn before_fruitless(segments: &[Arc<Segment>], from: Lsn, end: Lsn) -> Option<Lsn> {
+    let [before @ .., last] = segments else { return None };
+    let told = before.first()?.first <= from.0;
+    let start = last.start.filter(|start| told && from.0 <= *start && *start <= before[before.len() - 1].end)?;
+    (end.0 <= last.first + crate::SECTOR_BYTES).then_some(Lsn(start))
 }
 
 fn create_dir(disk: &dyn Disk, dir: &Path) -> Result<()> {

@@ -265,7 +265,7 @@ fn log_round(core: &Core, rhythm: &mut Rhythm) {
     if matches!(segments, Err(Error::DiskFull(_))) {
         core.free_space();
     }
-    let mut result = segments.and_then(|()| core.keep_drop_space());
+    let mut result = segments.and_then(|()| core.keep_space_in_need());
     if core.flush_mode() != crate::FlushMode::EveryCommit && rhythm.synced.elapsed() >= LAZY_SYNC {
         rhythm.synced = Instant::now();
         result = core.wal.sync_all().map_err(Error::from).and(result);
@@ -589,14 +589,14 @@ impl Core {
         if matches!(segments, Err(Error::DiskFull(_))) {
             self.free_space();
         }
-        let segments = segments.and_then(|()| self.keep_drop_space());
+        let segments = segments.and_then(|()| self.keep_space_in_need());
         self.flush_what_is_due().and(segments)
     }
 }
 
-/// From where a tree's memtables need the log; none if they are empty.
+/// From where a tree's memtables need the log; none if there is nothing to flush.
 fn needed(tree: &Tree) -> Option<Lsn> {
-    tree.snapshot().memtables().filter(|m| !m.is_empty()).map(|m| m.needs_from()).min()
+    tree.snapshot().memtables().filter(|m| m.wants_flush()).map(|m| m.needs_from()).min()
 }
 
 #[cfg(test)]

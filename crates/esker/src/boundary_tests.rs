@@ -227,3 +227,36 @@ fn what_a_flush_carries_keeps_the_log_from_its_boundary() {
     let e = open_with(&disk, o).unwrap();
     assert_eq!(count(&e, "t"), 1);
 }
+
+/// What a flush would carry was rolled back, and its transaction stays open: the log goes on being shortened, and nobody
+/// waits for it.
+#[test]
+fn rolled_back_versions_of_an_open_transaction_pin_no_log() {
+    const TARGET: u64 = 64 << 10;
+    let disk = SimDisk::new(1);
+    let o = Options { recovery_target_bytes: Some(TARGET), wal_segment_bytes: 64 << 10, ..options() };
+    let e = open_with(&disk, o).unwrap();
+    for name in ["t", "u"] {
+        e.create_table(name, &def()).unwrap();
+    }
+    let (t, u) = (e.open_table("t").unwrap(), e.open_table("u").unwrap());
+    let mut open = e.session();
+    begin(&mut open);
+    ins(&mut open, &u, 1, 10);
+    open.end_statement();
+    let point = open.savepoint();
+    open.begin_statement();
+    ins(&mut open, &t, 2, 10);
+    open.rollback_to(&point);
+    e.core.flush(&t, &t.tree()).unwrap();
+    let mut s = e.session();
+    let mut longest = 0;
+    for n in 0..1000 {
+        begin(&mut s);
+        ins(&mut s, &u, n, 500);
+        s.commit().unwrap();
+        longest = longest.max(e.core.wal.end_lsn().0 - e.core.signals.replay_from().0);
+    }
+    assert!(e.core.wal.end_lsn().0 > 10 * TARGET, "too little log for its length to say anything");
+    assert!(longest < 2 * TARGET, "a log of {longest} bytes is needed");
+}

@@ -281,6 +281,7 @@ impl Core {
             self.settle(tree, &state, seq);
         }
         self.finish_state(&state);
+        count(Counter::Commits, 1);
         Some(seq)
     }
 

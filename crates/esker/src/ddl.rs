@@ -142,8 +142,9 @@ impl Core {
         Ok(())
     }
 
-    /// Sets space in the log aside for one DROP TABLE.
-    pub(crate) fn keep_drop_space(&self) -> Result<()> {
+    /// Keeps what a full disk must not prevent: an opening, and one DROP TABLE.
+    pub(crate) fn keep_space_in_need(&self) -> Result<()> {
+        self.wal.keep_reserve()?;
         let mut space = self.drop_space.lock();
         if space.is_none() {
             *space = Some(self.wal.reserve_commit(DROP_BYTES)?);

@@ -77,11 +77,11 @@ impl Core {
         self.flush_oldest(table, tree)
     }
 
-    /// Puts a new memtable in place; false if the old one is empty. The new one's first LSN is the boundary.
+    /// Puts a new memtable in place; false if the old one is empty, and keeps nothing of the log. The new one's first LSN is the boundary.
     fn freeze(&self, tree: &Tree) -> Result<bool> {
         // Under the guard nobody writes: whatever the old memtable gets has it now, and what comes commits later.
         let mut guard = tree.state.write();
-        if guard.active.is_empty() {
+        if !guard.active.wants_flush() {
             return Ok(false);
         }
         let mut state = TreeState::clone(&guard);

@@ -231,6 +231,11 @@ impl Memtable {
         self.versions.load(Ordering::Acquire) == 0
     }
 
+    /// Would a flush change anything? An empty memtable may keep the log for what was carried to it, rolled back meanwhile.
+    pub(crate) fn wants_flush(&self) -> bool {
+        !self.is_empty() || self.also_needs.load(Ordering::Acquire) != u64::MAX
+    }
+
     /// The place where `txn`'s status will stand for this memtable.
     pub(crate) fn new_slot(&self, txn: TxnId) -> Result<*const TxnSlot> {
         let p = self.arena.allocate(size_of::<TxnSlot>())?.cast::<TxnSlot>();

@@ -27,7 +27,7 @@ use esker_format::{
 };
 use esker_io::{AccessHint, Disk, IoKind, OpenMode};
 use esker_trace::counters::{count, Counter};
-use esker_wal::{Wal, WalOptions};
+use esker_wal::{Opening, Wal, WalOptions};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -87,7 +87,8 @@ pub(crate) fn open(disk: Arc<dyn Disk>, dir: &Path, options: Options, notify: No
     let mut replay = Replay::new(manifest, &wal_dir)?;
     let started = Instant::now();
     // Only a folder whose first opening did not get to its second manifest may lack a log.
-    let wal = replay.run(&disk, &options, &notify, generation == 1)?;
+    let log = replay.run(&disk, &options, &notify, generation == 1)?;
+    let wal = log.begin(&mut || replay.remove_orphans(&*disk, &runs_dir))?;
     let cache = BlockCache::new(&options);
     let found = wal.replayed();
     count(Counter::RecoveryRecords, found.frames);
@@ -203,7 +204,7 @@ impl Replay {
         Ok(replay)
     }
 
-    fn run(&mut self, disk: &Arc<dyn Disk>, options: &Options, notify: &Notify, create: bool) -> Result<Wal> {
+    fn run(&mut self, disk: &Arc<dyn Disk>, options: &Options, notify: &Notify, create: bool) -> Result<Opening> {
         let wal_options = WalOptions { segment_bytes: options.wal_segment_bytes, create, ..WalOptions::default() };
         let (dir, from) = (self.wal_dir.clone(), self.from);
         let started = Instant::now();
@@ -216,7 +217,8 @@ impl Replay {
                 notify(&format!("recovery: {percent}%, {done} of {total} bytes, {left:.0} s left"), Level::Info);
             }
         };
-        Wal::open(disk.clone(), &dir, wal_options, from, &mut |lsn, payload| self.frame(lsn, payload), &mut progress)
+        let mut frame = |lsn, payload: &[u8]| self.frame(lsn, payload);
+        Opening::replay(disk.clone(), &dir, wal_options, from, &mut frame, &mut progress)
     }
 
     fn frame(&mut self, lsn: Lsn, payload: &[u8]) -> Result<()> {

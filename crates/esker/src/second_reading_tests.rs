@@ -4,7 +4,7 @@ use crate::large_tests::{count, fixed, insert, make};
 use crate::regression_tests::{begin, open_with, options};
 use crate::*;
 use esker_format::{Record, RowId};
-use esker_io::SimDisk;
+use esker_io::{Disk, SimDisk};
 
 /// As in `large_tests`, with room for more small writes.
 fn small() -> Options {
@@ -386,4 +386,78 @@ fn random_work_of_one_writer_equals_a_model() {
             assert_eq!(count(&e, "t"), durable.len() as u64, "seed {seed} after a crash");
         }
     }
+}
+
+/// A disk without a byte left: what is there opens, after a kill and after another one, and a table can be dropped.
+#[test]
+fn a_killed_engine_opens_on_a_disk_without_any_room() {
+    let options = || Options { wal_segment_bytes: 256 << 10, ..small() };
+    let mut disk = SimDisk::new(1);
+    let e = open_with(&disk, options()).unwrap();
+    let (t, other) = (make(&e, "t", &fixed(100)), make(&e, "other", &fixed(100)));
+    let mut s = e.session();
+    for (table, rows) in [(&t, 2000), (&other, 20_000)] {
+        begin(&mut s);
+        for n in 0..rows {
+            insert(&mut s, table, n).unwrap();
+        }
+        s.commit().unwrap();
+        e.core.flush(table, &table.tree()).unwrap();
+    }
+    begin(&mut s);
+    insert(&mut s, &t, 2000).unwrap();
+    s.commit().unwrap();
+    e.core.one_round().unwrap();
+    drop((s, t, other));
+    std::mem::forget(e);
+    for life in 0..3 {
+        disk = disk.after_kill();
+        for spare in disk
+            .list("/db/wal".as_ref())
+            .unwrap()
+            .into_iter()
+            .filter(|f| f.name.starts_with("00") && f.name.ends_with(".spare"))
+        {
+            disk.remove(&std::path::Path::new("/db/wal").join(spare.name)).unwrap();
+        }
+        disk.capacity(Some(disk.used_bytes()));
+        let e = open_with(&disk, options()).unwrap_or_else(|e| panic!("life {life}: {e}"));
+        assert_eq!((count(&e, "t"), count(&e, "other")), (2001, 20_000), "life {life}");
+        std::mem::forget(e);
+    }
+    disk = disk.after_kill();
+    disk.capacity(Some(disk.used_bytes()));
+    let e = open_with(&disk, options()).unwrap();
+    e.drop_table("other").unwrap();
+    disk.capacity(None);
+    e.core.one_round().unwrap();
+    let t = e.open_table("t").unwrap();
+    let mut s = e.session();
+    begin(&mut s);
+    insert(&mut s, &t, 2001).unwrap();
+    s.commit().unwrap();
+    assert_eq!(count(&e, "t"), 2002, "writing goes on once there is space");
+}
+
+/// The files of a load that a kill cut short are the space in which a full disk's log goes on.
+#[test]
+fn files_of_nobody_make_room_for_the_log() {
+    let disk = SimDisk::new(1);
+    let e = open_with(&disk, small()).unwrap();
+    let t = make(&e, "t", &fixed(100));
+    let mut s = e.session();
+    begin(&mut s);
+    for n in 0..20_000 {
+        insert(&mut s, &t, n).unwrap();
+    }
+    std::mem::forget((s, t, e));
+    let disk = disk.after_kill();
+    for file in disk.list("/db/wal".as_ref()).unwrap().into_iter().filter(|f| f.name.ends_with(".spare")) {
+        disk.remove(&std::path::Path::new("/db/wal").join(file.name)).unwrap();
+    }
+    assert!(!crate::test_tables::run_files(&disk).is_empty(), "no load was cut short");
+    disk.capacity(Some(disk.used_bytes()));
+    let e = open_with(&disk, small()).unwrap();
+    assert_eq!(count(&e, "t"), 0);
+    assert_eq!(crate::test_tables::run_files(&disk), Vec::<String>::new());
 }

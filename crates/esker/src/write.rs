@@ -303,7 +303,9 @@ impl Session {
         });
         let tree_txn = &mut txn.trees[at];
         tree_txn.marks += 1;
-        tree_txn.live_delta = -tree.live_rows.load(Ordering::Relaxed);
+        let live = tree.live_rows.load(Ordering::Relaxed);
+        count(Counter::RowsDeleted, (live + tree_txn.live_delta).max(0) as u64);
+        tree_txn.live_delta = -live;
         Ok(())
     }
 
