@@ -5,7 +5,7 @@
 
 mod common;
 
-use common::{disk, frames, open, random, small, Frames, Watch};
+use common::{disk, frames, open, random, small, within_two_minutes, Frames, Watch};
 use esker_format::Lsn;
 use esker_io::{IoKind, SimDisk};
 use esker_wal::WalError;
@@ -99,102 +99,112 @@ fn first_life() -> Life {
 
 #[test]
 fn power_cut_at_every_operation() {
-    for seed in 0..6 {
-        let whole = disk(seed);
-        let start = whole.op_count();
-        let done = live(&whole, &first_life(), seed, 40);
-        assert!(done.error.is_none(), "{:?}", done.error);
-        let operations = whole.op_count() - start;
-        assert!(operations > 100);
-        for cut in 1..=operations {
-            let disk = disk(seed);
-            disk.power_cut_at(start + cut);
-            let life = live(&disk, &first_life(), seed, 40);
-            assert!(disk.is_power_cut());
-            for outcome in 0..4 {
-                let after = disk.after_power_cut(cut * 10 + outcome);
-                // A second life on top, cut at some place, and a third that must find everything.
-                let planned = after.op_count() + 1 + random(&mut (cut + outcome), 60);
-                after.power_cut_at(planned);
-                let second = live(&after, &life, cut * 100 + outcome, 15);
-                // Operations count from 1: no cut any more.
-                after.power_cut_at(0);
-                let last = if after.is_power_cut() { after.after_power_cut(outcome) } else { after };
-                let third = live(&last, &second, cut + outcome, 3);
-                assert!(third.error.is_none(), "seed {seed} cut {cut} outcome {outcome}: {:?}", third.error);
+    within_two_minutes(|| {
+        for seed in 0..6 {
+            let whole = disk(seed);
+            let start = whole.op_count();
+            let done = live(&whole, &first_life(), seed, 40);
+            assert!(done.error.is_none(), "{:?}", done.error);
+            let operations = whole.op_count() - start;
+            assert!(operations > 100);
+            for cut in 1..=operations {
+                let disk = disk(seed);
+                disk.power_cut_at(start + cut);
+                let life = live(&disk, &first_life(), seed, 40);
+                assert!(disk.is_power_cut());
+                for outcome in 0..4 {
+                    let after = disk.after_power_cut(cut * 10 + outcome);
+                    // A second life on top, cut at some place, and a third that must find everything.
+                    let planned = after.op_count() + 1 + random(&mut (cut + outcome), 60);
+                    after.power_cut_at(planned);
+                    let second = live(&after, &life, cut * 100 + outcome, 15);
+                    // Operations count from 1: no cut any more.
+                    after.power_cut_at(0);
+                    let last = if after.is_power_cut() { after.after_power_cut(outcome) } else { after };
+                    let third = live(&last, &second, cut + outcome, 3);
+                    assert!(third.error.is_none(), "seed {seed} cut {cut} outcome {outcome}: {:?}", third.error);
+                }
             }
         }
-    }
+    });
 }
 
 #[test]
 fn every_operation_fails_once() {
-    for kind in [IoKind::Failed, IoKind::DiskFull] {
-        let whole = disk(5);
-        let start = whole.op_count();
-        assert!(live(&whole, &first_life(), 5, 40).error.is_none());
-        let operations = whole.op_count() - start;
-        for fault in 1..=operations {
-            let disk = disk(5);
-            disk.fail_once(start + fault, kind);
-            let life = live(&disk, &first_life(), 5, 40);
-            if let Some(error) = &life.error {
-                assert!(!matches!(error, WalError::Damage { .. } | WalError::Missing { .. }), "{error}");
+    within_two_minutes(|| {
+        for kind in [IoKind::Failed, IoKind::DiskFull] {
+            let whole = disk(5);
+            let start = whole.op_count();
+            assert!(live(&whole, &first_life(), 5, 40).error.is_none());
+            let operations = whole.op_count() - start;
+            for fault in 1..=operations {
+                let disk = disk(5);
+                disk.fail_once(start + fault, kind);
+                let life = live(&disk, &first_life(), 5, 40);
+                if let Some(error) = &life.error {
+                    assert!(!matches!(error, WalError::Damage { .. } | WalError::Missing { .. }), "{error}");
+                }
+                for outcome in 0..3 {
+                    let after = disk.after_power_cut(outcome);
+                    let next = live(&after, &life, fault, 5);
+                    assert!(next.error.is_none(), "fault {fault}: {:?}", next.error);
+                }
+                disk.crash();
+                let next = live(&disk, &life, fault, 5);
+                assert!(next.error.is_none(), "fault {fault}, process killed: {:?}", next.error);
             }
-            for outcome in 0..3 {
-                let after = disk.after_power_cut(outcome);
-                let next = live(&after, &life, fault, 5);
-                assert!(next.error.is_none(), "fault {fault}: {:?}", next.error);
-            }
-            disk.crash();
-            let next = live(&disk, &life, fault, 5);
-            assert!(next.error.is_none(), "fault {fault}, process killed: {:?}", next.error);
         }
-    }
+    });
 }
 
 #[test]
 fn a_small_disk_is_never_fatal() {
-    for pages in 8..40 {
-        let disk = disk(pages);
-        disk.capacity(Some(pages * 4096));
-        let life = live(&disk, &first_life(), pages, 60);
-        match &life.error {
-            None | Some(WalError::DiskFull(_)) => {}
-            Some(e) => panic!("{pages} pages: {e}"),
+    within_two_minutes(|| {
+        for pages in 8..40 {
+            let disk = disk(pages);
+            disk.capacity(Some(pages * 4096));
+            let life = live(&disk, &first_life(), pages, 60);
+            match &life.error {
+                None | Some(WalError::DiskFull(_)) => {}
+                Some(e) => panic!("{pages} pages: {e}"),
+            }
+            for outcome in 0..4 {
+                let after = disk.after_power_cut(outcome);
+                after.capacity(None);
+                assert!(live(&after, &life, pages, 5).error.is_none());
+            }
         }
-        for outcome in 0..4 {
-            let after = disk.after_power_cut(outcome);
-            after.capacity(None);
-            assert!(live(&after, &life, pages, 5).error.is_none());
-        }
-    }
+    });
 }
 
 /// A read that fails is an error, never a shorter log.
 #[test]
 fn reads_that_fail_are_errors() {
-    let disk = disk(9);
-    let life = live(&disk, &first_life(), 9, 40);
-    disk.crash();
-    let before = disk.read_count();
-    let found = frames(&disk, life.from).unwrap();
-    check(&life, &found);
-    for read in 1..=disk.read_count() - before {
-        disk.fail_read_once(disk.read_count() + read, IoKind::Failed);
-        assert!(matches!(frames(&disk, life.from), Err(WalError::Io(_))), "read {read}");
-    }
+    within_two_minutes(|| {
+        let disk = disk(9);
+        let life = live(&disk, &first_life(), 9, 40);
+        disk.crash();
+        let before = disk.read_count();
+        let found = frames(&disk, life.from).unwrap();
+        check(&life, &found);
+        for read in 1..=disk.read_count() - before {
+            disk.fail_read_once(disk.read_count() + read, IoKind::Failed);
+            assert!(matches!(frames(&disk, life.from), Err(WalError::Io(_))), "read {read}");
+        }
+    });
 }
 
 /// The tests above find a disk that lies.
 #[test]
 fn a_lying_disk_is_found_out() {
-    let lost = (0..20).any(|seed| {
-        let disk = disk(seed);
-        disk.lie_about_sync(true);
-        let life = live(&disk, &first_life(), seed, 20);
-        let after = disk.after_power_cut(seed);
-        frames(&after, life.from).map_or(true, |found| found.len() < acknowledged(&life))
+    within_two_minutes(|| {
+        let lost = (0..20).any(|seed| {
+            let disk = disk(seed);
+            disk.lie_about_sync(true);
+            let life = live(&disk, &first_life(), seed, 20);
+            let after = disk.after_power_cut(seed);
+            frames(&after, life.from).map_or(true, |found| found.len() < acknowledged(&life))
+        });
+        assert!(lost);
     });
-    assert!(lost);
 }

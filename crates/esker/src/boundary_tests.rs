@@ -260,3 +260,38 @@ fn rolled_back_versions_of_an_open_transaction_pin_no_log() {
     assert!(e.core.wal.end_lsn().0 > 10 * TARGET, "too little log for its length to say anything");
     assert!(longest < 2 * TARGET, "a log of {longest} bytes is needed");
 }
+
+/// A commit whose record lies below a flush's boundary, and whose status word comes after the freeze: the flush waits for
+/// it, for nothing replays the record once the tree is flushed that far.
+#[test]
+fn a_flush_waits_for_the_status_of_commits_below_its_boundary() {
+    let disk = SimDisk::new(1);
+    let e = open(&disk).unwrap();
+    e.create_table("t", &def()).unwrap();
+    let t = e.open_table("t").unwrap();
+    let mut s = e.session();
+    begin(&mut s);
+    ins(&mut s, &t, 1, 10);
+    let flusher = Arc::new(Mutex::new(None));
+    let (core, table, started) = (e.core.clone(), t.clone(), flusher.clone());
+    crate::hooks::at("commit has its record", move || {
+        let tree = table.tree();
+        let flushed_before = tree.snapshot().flushed_to;
+        let (frozen, done) = (tree.clone(), tree.clone());
+        let flush = std::thread::spawn(move || core.flush(&table, &tree));
+        crate::testing::until(|| !frozen.snapshot().frozen.is_empty() || frozen.snapshot().flushed_to > flushed_before);
+        // One that does not wait is over by then.
+        (0..200).take_while(|_| done.snapshot().flushed_to == flushed_before).for_each(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        });
+        *started.lock().unwrap() = Some(flush);
+    });
+    s.commit().unwrap();
+    let flush = flusher.lock().unwrap().take().expect("the commit did not come by");
+    flush.join().unwrap().unwrap();
+    drop((s, t, e));
+    disk.crash();
+    let e = open(&disk).unwrap();
+    let t = e.open_table("t").unwrap();
+    assert_eq!(e.session().count_rows(&t).unwrap(), 1, "committed, and gone after a crash");
+}

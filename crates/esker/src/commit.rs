@@ -186,6 +186,8 @@ impl Session {
             let _commit = core.commit_lock.lock();
             let appended = core.wal.append_reserved(space, &redo);
             let seq = CommitSeq(appended.lsn.0);
+            #[cfg(test)]
+            crate::hooks::reached("commit has its record");
             txn.state.end(seq.0);
             core.views.publish(seq, txn.state.status());
             appended.end

@@ -1,7 +1,8 @@
 //! The engine's shared heart: what all sessions, background work and the catalog have in common.
 //!
 //! Lock order, outermost first: a tree's merging, a tree's flushing, manifest, catalog, commit lock, tree state,
-//! prepared, transaction slots, lock table shards. The log's own locks are leaves.
+//! prepared, transaction slots, lock table shards. The log's own locks are leaves. In test builds every acquisition is
+//! held against the order learned so far (`esker_trace::lock`): one that closes a circle panics.
 
 use crate::activity::Sessions;
 use crate::background::Signals;

@@ -461,3 +461,38 @@ fn files_of_nobody_make_room_for_the_log() {
     assert_eq!(count(&e, "t"), 0);
     assert_eq!(crate::test_tables::run_files(&disk), Vec::<String>::new());
 }
+
+/// Moved to a run while they were still wanted, then rolled back to a savepoint: only what PREPARE says of them keeps them
+/// away after a crash.
+#[test]
+fn rows_rolled_back_in_a_run_stay_away_from_a_prepared_transaction() {
+    let disk = SimDisk::new(1);
+    let e = open_with(&disk, small()).unwrap();
+    let t = make(&e, "t", &fixed(100));
+    let mut s = e.session();
+    begin(&mut s);
+    for n in 0..300 {
+        insert(&mut s, &t, n).unwrap();
+    }
+    s.end_statement();
+    let point = s.savepoint();
+    s.begin_statement();
+    for n in 300..1200 {
+        insert(&mut s, &t, n).unwrap();
+    }
+    e.core.flush(&t, &t.tree()).unwrap();
+    assert!(!s.txn.as_ref().unwrap().state.moves.lock().list.is_empty(), "nothing was moved to a run");
+    s.rollback_to(&point);
+    s.prepare(b"x").unwrap();
+    s.detach_prepared();
+    drop((s, t, e));
+    for decided in [false, true] {
+        disk.crash();
+        let e = open_with(&disk, small()).unwrap();
+        if !decided {
+            assert_eq!(count(&e, "t"), 0);
+            assert!(e.commit_xid(b"x").unwrap());
+        }
+        assert_eq!(count(&e, "t"), 300, "decided before the crash: {decided}");
+    }
+}
