@@ -98,6 +98,12 @@ class Server:
             os.symlink(env.PLUGIN, ours)
         return folder
 
+    def _environment(self):
+        """With a folder for temporary tables of its own: a server that starts removes all that it finds in /tmp, other servers' too."""
+        folder = os.path.join(env.VAR, "tmp", self.name)
+        os.makedirs(folder, exist_ok=True)
+        return dict(os.environ, TMPDIR=folder)
+
     def _check_version(self):
         """The plugin was built for exactly this server, or a clear message."""
         if not os.path.exists(env.PLUGIN):
@@ -123,7 +129,7 @@ class Server:
                    "--auth-root-authentication-method=normal", f"--user={pwd.getpwuid(os.getuid()).pw_name}"]
         if self.env["ESKER_MARIADB_PREFIX"] != "/usr":
             command.append(f"--basedir={self.env['ESKER_MARIADB_PREFIX']}")
-        done = subprocess.run(command, capture_output=True, text=True)
+        done = subprocess.run(command, capture_output=True, text=True, env=self._environment())
         if done.returncode:
             env.fail(f"could not create the data folder {self.data}:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
 
@@ -158,7 +164,7 @@ class Server:
         if os.path.exists(self.socket):
             os.unlink(self.socket)
         self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=open(self.log, "ab"),
-                                        stderr=subprocess.STDOUT, start_new_session=True, cwd=self.folder)
+                                        stderr=subprocess.STDOUT, start_new_session=True, cwd=self.folder, env=self._environment())
         with open(self.pid_file, "w") as f:
             f.write(str(self.process.pid))
         deadline = time.monotonic() + wait_s
