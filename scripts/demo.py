@@ -8,15 +8,17 @@ row must be there and no half statement. The server keeps running afterwards.
     ROWS=2000000     rows of the table
     ENGINES=...      some of Esker, MyISAM, Aria, InnoDB, RocksDB (= MyRocks)
     CRASH_ENGINE=    engine of the second part (default: Esker if it is among ENGINES)
+    KEEP=0           in a server of its own (var/demo-test/), which is removed at the end; for 'make test'
 """
 import os
+import random
 import statistics
 import sys
 import threading
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from eskerlib import crash, env, server, show, workload  # noqa: E402
+from eskerlib import crash, env, load, server, show, workload  # noqa: E402
 from eskerlib.client import SqlError  # noqa: E402
 
 DEFAULT = ["Esker", "MyISAM", "Aria", "InnoDB", "RocksDB"]
@@ -76,14 +78,14 @@ def race(s, engines, rows):
 def survive(s, engine, seconds=4.0, clients=6):
     """Second part: SIGKILL while clients write."""
     c = s.connect()
-    crash.create(c, engine)
+    load.create(c, engine, clients)
     c.close()
     stop, seed = threading.Event(), int(time.time())
-    writers = [crash.Writer(n, s, stop, seed, 50000) for n in range(1, clients + 1)]
+    writers = [load.Writer(n, s, stop, seed, 50000) for n in range(1, clients + 1)]
     show.say(f"{clients} clients write into {engine}: single rows, many rows, INSERT ... SELECT, UPDATE, DELETE, transactions")
     for w in writers:
         w.start()
-    crash.wait_seconds(writers, seconds)
+    load.wait_seconds(writers, seconds)
     show.say(f"SIGKILL to the server (pid {s.pid()}) in the middle of it")
     s.kill()
     stop.set()
@@ -93,7 +95,7 @@ def survive(s, engine, seconds=4.0, clients=6):
     s.start()
     show.say(f"restarted and answering after {time.monotonic() - begin:.2f} s")
     c = s.connect("crash")
-    problems, looked = crash.check(c, writers)
+    problems, looked = crash.check(c, writers, random.Random(seed))
     c.close()
     acknowledged = sum(w.acknowledged for w in writers)
     for p in problems[:20]:
@@ -112,8 +114,9 @@ def main():
     rows = env.number("ROWS", 2_000_000, least=1000)
     engines = env.names("ENGINES", DEFAULT, DEFAULT)
     chosen = env.names("CRASH_ENGINE", ["Esker"] if "Esker" in engines else [e for e in engines if e == "InnoDB"], ["Esker", "InnoDB"])
-    s = server.Server("run", server.measured_settings(), engines + chosen + ["RocksDB"])
-    show.say("starting a private MariaDB (unix socket only, data in var/run/)")
+    keep = env.number("KEEP", 1, least=0)
+    s = server.Server("run" if keep else "demo-test", server.measured_settings(), engines + chosen + ["RocksDB"])
+    show.say(f"starting a private MariaDB (unix socket only, data in {os.path.relpath(s.folder, env.ROOT)}/)")
     try:
         s.stop()
         s.start()
@@ -134,6 +137,10 @@ def main():
             show.say("SKIPPED: the part with SIGKILL needs Esker or InnoDB among ENGINES")
     except (RuntimeError, SqlError) as e:
         env.fail(str(e))
+    if not keep:
+        good = s.stop() and good
+        s.remove()
+        sys.exit(0 if good else 1)
     print(f"\nThe server is running (pid {s.pid()}). Connect:  mariadb --no-defaults -u root -S {s.socket} demo")
     print("Stop it:  make stop")
     sys.exit(0 if good else 1)

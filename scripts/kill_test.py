@@ -61,6 +61,7 @@ def one_setting(engine, with_binlog, kills, clients, seed):
     c = s.connect()
     load.create(c, engine, clients)
     c.close()
+    replay = binlog.Replay(s, "crash", load.tables(clients))
     moments, reach, total, problems, writers = random.Random(seed), crash.Reach(engine), 0, [], []
     for number in range(1, kills + 1):
         stop, old = threading.Event(), {w.number: w for w in writers}
@@ -72,7 +73,7 @@ def one_setting(engine, with_binlog, kills, clients, seed):
         c = s.connect("crash")
         problems, looked = crash.check(c, writers, moments)
         if with_binlog and not problems:
-            problems += binlog.compare(s, c, "crash", load.tables(clients))
+            problems += replay.compare(c)
         total += sum(w.acknowledged for w in writers)
         show.say(f"{engine}, binlog {'on' if with_binlog else 'off'}, kill {number} of {kills} {said}, {looked:,} rows looked at"
                  + ("" if not problems else f", {len(problems)} PROBLEMS"))
@@ -81,6 +82,7 @@ def one_setting(engine, with_binlog, kills, clients, seed):
         if number % 10 == 0 or looked > 600_000:
             if with_binlog:
                 c.query("RESET MASTER")
+                replay = binlog.Replay(s, "crash", load.tables(clients))
             load.empty(c, writers)
         c.close()
     if not problems:

@@ -167,7 +167,7 @@ def one_cut(disk, engine, with_binlog, clients, seed, reach, last):
         problems, looked = crash.check(c, writers, moments)
         problems += early
         if with_binlog and not problems:
-            problems += binlog.compare(s, c, "crash", load.tables(clients))
+            problems += binlog.Replay(s, "crash", load.tables(clients)).compare(c)
         c.close()
         done = sum(w.acknowledged for w in writers)
         show.say(f"{engine}, binlog {'on' if with_binlog else 'off'}, power cut after {when} ({lost}): {done} acknowledged, "

@@ -3,7 +3,7 @@
 
     scripts/test.py              all steps, under 40 minutes on two cores from nothing
     scripts/test.py --soak       the long version: 10,000 seeds, 100 kills, 50 power cuts; writes build/soak.md
-    scripts/test.py STEP...      only these steps (setup build browser rules planted fmt clippy cargo fuzz exports mtr-esker mtr-engine differential faults stopped kill powercut)
+    scripts/test.py STEP...      only these steps (setup build demo browser rules planted fmt clippy cargo fuzz exports mtr-esker mtr-engine differential faults stopped kill powercut)
 
 A step, or a part of one, that this machine cannot run says SKIPPED with the reason and is counted apart. With ESKER_CI=1
 (.ci/run) it is a failure, unless the reason begins with 'this machine cannot'.
@@ -70,6 +70,7 @@ def steps(soak):
     return [
         ("setup", "packages, headers, toolchain", ["scripts/setup.sh"], 15, {"FOR_TESTS": "1"}, None),
         ("build", "the plugin and the command", ["make", "--no-print-directory", "build"], 15, {}, None),
+        ("demo", "'make run' with few rows", ["scripts/demo.py"], 5, {"ROWS": "50000", "KEEP": "0"}, None),
         ("browser", "the lab's pages in headless Chromium", ["scripts/browser_test.py"], 3, {}, None),
         ("rules", "who may use whom", ["scripts/check_deps.py"], 1, {}, None),
         ("planted", "every fault of 'make mutants' can still be planted", ["scripts/mutants.py"], 1, {"DRY": "1"}, None),
@@ -140,7 +141,7 @@ def main():
     for name, what, command, minutes, environment, counter in every:
         if only and name not in only:
             continue
-        needs_build = name in ("browser", "exports", "mtr-esker", "mtr-engine", "differential", "faults", "stopped", "kill", "powercut")
+        needs_build = name in ("demo", "browser", "exports", "mtr-esker", "mtr-engine", "differential", "faults", "stopped", "kill", "powercut")
         if ("build" in broken and needs_build) or ("setup" in broken and (needs_build or name == "build")):
             failed += 1
             lines.append(f"  FAILED   {name:12} not run: {'setup' if 'setup' in broken else 'build'} failed")
@@ -171,7 +172,7 @@ def main():
             f.write(f"`make soak`, {time.strftime('%Y-%m-%d')}, {minutes:.0f} minutes: 10,000 seeds, 100 kills, 50 power cuts\n\n```\n{summary}\n\n{passed} passed, {skipped} skipped, {failed} failed\n```\n")
         print("\nwritten: build/soak.md")
     if shutil.which("make") and os.path.exists(os.path.join(ROOT, "build", "env.sh")) and not only:
-        for leftover in ("kill", "kill-binlog", "power", "differential", "faults"):
+        for leftover in ("demo-test", "kill", "kill-binlog", "power", "differential", "faults"):
             subprocess.run(["scripts/server.py", "stop", leftover], cwd=ROOT, capture_output=True)
     print(f"\n{minutes:.1f} minutes\n{passed} passed, {skipped} skipped, {failed} failed")
     sys.exit(1 if failed else 0)

@@ -17,12 +17,40 @@ def _value(text):
     return None if text == b"NULL" else text.split(b" ")[0].decode()
 
 
-def replay(server, db, tables):
-    """({table: Counter of rows}, problems) from all binlogs of a server, in order. Only whole, committed groups are in them."""
-    have, problems = {t: collections.Counter() for t in tables}, []
-    files = sorted(glob.glob(os.path.join(server.data, "binlog.[0-9]*")))
-    if not files:
-        return have, ["there is no binlog"]
+class Replay:
+    """The rows that the binlog says each table of a database holds, read on with each comparison: a file is read once."""
+
+    def __init__(self, server, db, tables):
+        self.server, self.db = server, db
+        self.have = {t: collections.Counter() for t in tables}
+        self.read = set()
+
+    def compare(self, connection):
+        """Problems where tables and binlog disagree. Nobody writes meanwhile."""
+        connection.query("FLUSH BINARY LOGS")  # everything is in files that get no more
+        problems = self._read_on()
+        for table, says in self.have.items():
+            rows = collections.Counter(connection.query(f"SELECT * FROM {self.db}.{table}").rows)
+            only_table, only_binlog = rows - says, says - rows
+            if only_table or only_binlog:
+                problems.append(f"{table} and the binlog disagree: {sum(only_table.values())} rows only in the table, e.g. {list(only_table)[:2]}; "
+                                f"{sum(only_binlog.values())} only in the binlog, e.g. {list(only_binlog)[:2]}")
+        return problems
+
+    def _read_on(self):
+        """Plays back the files that were not read yet, but for the newest; problems. Only whole, committed groups are in them."""
+        files = [f for f in sorted(glob.glob(os.path.join(self.server.data, "binlog.[0-9]*")))[:-1] if f not in self.read]
+        if not files:
+            return ["there is no new file of the binlog"]
+        self.read.update(files)
+        problems = _play(self.server, self.db, files, self.have)
+        self.have = {t: +c for t, c in self.have.items()}
+        return problems
+
+
+def _play(server, db, files, have):
+    """Applies the row events of these files, in order, to {table: Counter of rows}; problems."""
+    problems = []
     tool = os.path.join(server.env["ESKER_CLIENT_DIR"], "mariadb-binlog")
     run = subprocess.Popen([tool, "--no-defaults", "-v", "--base64-output=decode-rows"] + files, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     state = {"verb": None, "table": None, "old": [], "new": []}
@@ -65,16 +93,4 @@ def replay(server, db, tables):
     errors = run.stderr.read().decode("utf-8", "replace").strip()
     if run.wait():
         problems.append(f"mariadb-binlog failed: {errors[-500:]}")
-    return {t: +c for t, c in have.items()}, problems
-
-
-def compare(server, connection, db, tables):
-    """Problems where tables and binlog disagree."""
-    says, problems = replay(server, db, tables)
-    for table in tables:
-        rows = collections.Counter(connection.query(f"SELECT * FROM {db}.{table}").rows)
-        only_table, only_binlog = rows - says[table], says[table] - rows
-        if only_table or only_binlog:
-            problems.append(f"{table} and the binlog disagree: {sum(only_table.values())} rows only in the table, e.g. {list(only_table)[:2]}; "
-                            f"{sum(only_binlog.values())} only in the binlog, e.g. {list(only_binlog)[:2]}")
     return problems

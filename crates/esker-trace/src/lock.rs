@@ -149,15 +149,6 @@ fn name_of(number: usize) -> &'static str {
     SITES.lock().iter().find(|site| site.number == number).map_or("?", |site| site.name)
 }
 
-/// Pairs of names of locks, the first of which was held when the second was waited for; only in builds with assertions,
-/// which panic where that would go round in a circle.
-#[cfg(debug_assertions)]
-pub fn order() -> Vec<(&'static str, &'static str)> {
-    let mut sites = SITES.lock().clone();
-    sites.sort_by_key(|site| site.number);
-    order::pairs(&sites.iter().map(|site| site.name).collect::<Vec<_>>())
-}
-
 /// What is known about the locks of one name.
 #[derive(Debug, Clone)]
 pub struct SiteReport {

@@ -14,23 +14,17 @@ use crate::table::Table;
 use crate::tree::Tree;
 use crate::{Error, Result};
 use esker_format::{Lsn, TreeId};
-use esker_trace::counters::{count, Counter};
 use esker_trace::lock::{Condvar, Mutex};
 use esker_trace::memory::{charged, Account};
-use esker_trace::wait::{timed, WaitEvent};
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread::{JoinHandle, ThreadId};
 use std::time::{Duration, Instant};
 
-/// Rate at which replay is assumed to go, in bytes a second; low for any disk of today.
-pub const REPLAY_BYTES_PER_SECOND: u64 = 64 << 20;
 const TICK: Duration = Duration::from_millis(100);
 /// A writer waits for memory, or for the log to become shorter, this long at most, in ticks; then it goes on.
-const MOST_WAIT_TICKS: u32 = 100;
-/// Gathered rows of fewer bytes are not worth a file, however short memory is.
-const SPILL_LEAST_BYTES: u64 = 64 << 10;
+pub(crate) const MOST_WAIT_TICKS: u32 = 100;
 /// Time between syncs of what commits did not wait for.
 const LAZY_SYNC: Duration = Duration::from_secs(1);
 /// Longest pause after errors, in ticks.
@@ -136,7 +130,7 @@ impl Signals {
     }
 
     /// Waits until `enough` says so, a flush meets trouble, or `ticks` have passed.
-    fn wait_for_flush(&self, ticks: u32, enough: impl Fn() -> bool) -> Result<()> {
+    pub(crate) fn wait_for_flush(&self, ticks: u32, enough: impl Fn() -> bool) -> Result<()> {
         self.wake();
         let mut trouble = self.trouble.lock();
         for _ in 0..ticks {
@@ -177,7 +171,7 @@ impl Signals {
         self.log_end.fetch_max(end.0, Ordering::Relaxed);
     }
 
-    fn tail_bytes(&self) -> u64 {
+    pub(crate) fn tail_bytes(&self) -> u64 {
         self.log_end.load(Ordering::Relaxed).saturating_sub(self.replay_from().0)
     }
 
@@ -453,14 +447,6 @@ impl Core {
         list
     }
 
-    /// The longest tail of the log that there should be, in bytes: what the recovery target allows, and what prepared
-    /// transactions take in it whenever they are logged again.
-    fn most_tail_bytes(&self) -> u64 {
-        let target = u64::from(self.options.recovery_target_seconds.max(1)) * REPLAY_BYTES_PER_SECOND;
-        let target = self.options.recovery_target_bytes.unwrap_or(target);
-        target + 2 * self.prepared.lock().values().map(|p| p.redo.len() as u64).sum::<u64>()
-    }
-
     /// Memtables that need the log from before this position are to be flushed, if any are.
     fn oldest_wanted(&self) -> Option<Lsn> {
         let most = self.most_tail_bytes();
@@ -479,60 +465,6 @@ impl Core {
         }
         self.checkpoint()?;
         Ok(true)
-    }
-
-    /// Bytes of memtables from which on writers wait.
-    fn most_memtable_bytes(&self) -> u64 {
-        self.memtable_budget() / 2 * 3
-    }
-
-    /// Would so many bytes of gathered rows more than fill the memtables? Then they had better become a run at once, if
-    /// they are worth a file.
-    pub(crate) fn outgrows_memtables(&self, bytes: u64) -> bool {
-        bytes >= SPILL_LEAST_BYTES && charged(Account::Memtable) + bytes > self.most_memtable_bytes()
-    }
-
-    /// A writer's share of the pressure on memory: beyond one and a half times the budget it waits until something was
-    /// flushed, a flush meets trouble (then that is the writer's error), or `gone` says that nobody wants the answer any
-    /// more. With the budget of large writes, the log's buffers and the least of the cache that makes the limit.
-    pub(crate) fn wait_for_memory(&self, gone: impl Fn() -> bool) -> Result<()> {
-        let most = self.most_memtable_bytes();
-        let crowded = || charged(Account::Memtable) > most && self.signals.flushable_bytes() > most;
-        if !crowded() || self.options.background == Background::Inline {
-            return Ok(());
-        }
-        count(Counter::MemoryStalls, 1);
-        let since = Instant::now();
-        let result = timed(WaitEvent::MemoryStall, || {
-            self.signals.wait_for_flush(MOST_WAIT_TICKS, || !crowded() || self.is_poisoned() || gone())
-        });
-        count(Counter::MemoryStallUs, since.elapsed().as_micros() as u64);
-        result
-    }
-
-    /// A committer's share of the pressure on the log: from seven eighths of the longest tail on it lets flushes get on
-    /// first, a tick for each further commit; past that tail until it is shorter, or flushing meets trouble.
-    pub(crate) fn wait_for_log(&self, gone: impl Fn() -> bool) {
-        if self.options.background == Background::Inline || self.signals.tail_bytes() <= self.slow_from() {
-            return;
-        }
-        let most = self.most_tail_bytes();
-        let short = |bytes| self.signals.tail_bytes() <= bytes || self.is_poisoned() || gone();
-        if short(most / 8 * 7) {
-            return;
-        }
-        count(Counter::LogStalls, 1);
-        timed(WaitEvent::MemoryStall, || {
-            let ticks = if self.signals.tail_bytes() > most { MOST_WAIT_TICKS } else { 1 };
-            // Trouble with flushing is no error of a commit: there is still room in the log, or its append will say so.
-            let _ = self.signals.wait_for_flush(ticks, || short(most));
-        });
-    }
-
-    /// A bound that is cheap to look at: no tail below it is too long.
-    fn slow_from(&self) -> u64 {
-        let target = u64::from(self.options.recovery_target_seconds.max(1)) * REPLAY_BYTES_PER_SECOND;
-        self.options.recovery_target_bytes.unwrap_or(target) / 8 * 7
     }
 
     /// A writer's part of background work in inline mode.

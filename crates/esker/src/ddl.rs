@@ -144,12 +144,13 @@ impl Core {
 
     /// Keeps what a full disk must not prevent: an opening, and one DROP TABLE.
     pub(crate) fn keep_space_in_need(&self) -> Result<()> {
-        self.wal.keep_reserve()?;
+        // Space in a segment that is there needs none on the disk: no room for the reserve must not prevent it.
+        let reserve = self.wal.keep_reserve();
         let mut space = self.drop_space.lock();
         if space.is_none() {
             *space = Some(self.wal.reserve_commit(DROP_BYTES)?);
         }
-        Ok(())
+        Ok(reserve?)
     }
 
     /// Appends one record and, unless it is of a temporary table, waits until it is durable; where it begins.

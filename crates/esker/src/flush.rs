@@ -77,7 +77,8 @@ impl Core {
         self.flush_oldest(table, tree)
     }
 
-    /// Puts a new memtable in place; false if the old one is empty, and keeps nothing of the log. The new one's first LSN is the boundary.
+    /// Puts a new memtable in place, whose first LSN is the boundary; false if the old one is empty, and keeps nothing of
+    /// the log.
     fn freeze(&self, tree: &Tree) -> Result<bool> {
         // Under the guard nobody writes: whatever the old memtable gets has it now, and what comes commits later.
         let mut guard = tree.state.write();

@@ -173,7 +173,6 @@ pub(crate) struct Tree {
 }
 
 impl Tree {
-    /// An empty tree that begins at `lsn`.
     /// An empty tree that begins at `lsn`, with a memtable that nobody else has.
     pub(crate) fn new(id: TreeId, mut memtable: Arc<Memtable>, lsn: Lsn) -> Arc<Self> {
         if let Some(memtable) = Arc::get_mut(&mut memtable) {

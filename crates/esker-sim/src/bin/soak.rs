@@ -20,13 +20,28 @@ const SCENARIOS: [(&str, Scenario); 8] = [
     ("threads_are_cut", cut::cut_seed),
 ];
 
-fn argument(name: &str) -> Option<u64> {
-    let mut arguments = std::env::args().skip_while(|a| a != name);
-    arguments.nth(1)?.parse().ok()
+const USAGE: &str = "usage: soak [--seeds 1000] [--from SEED]";
+
+/// Seeds to run, and the first of them; `None` if the arguments are something else.
+fn arguments() -> Option<(u64, u64)> {
+    let (mut seeds, mut from) = (1000, runner::first_seed());
+    let mut arguments = std::env::args().skip(1);
+    while let Some(name) = arguments.next() {
+        let target = match name.as_str() {
+            "--seeds" => &mut seeds,
+            "--from" => &mut from,
+            _ => return None,
+        };
+        *target = arguments.next()?.parse().ok()?;
+    }
+    Some((seeds, from))
 }
 
 fn main() -> ExitCode {
-    let (seeds, from) = (argument("--seeds").unwrap_or(1000), argument("--from").unwrap_or_else(runner::first_seed));
+    let Some((seeds, from)) = arguments() else {
+        eprintln!("{USAGE}");
+        return ExitCode::from(2);
+    };
     let started = Instant::now();
     let mut told = started;
     let (mut all, mut failures) = (Stats::default(), 0);

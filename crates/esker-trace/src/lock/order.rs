@@ -87,10 +87,3 @@ pub(super) fn set_aside(lock: usize) -> usize {
     };
     HELD.try_with(forget).unwrap_or(0)
 }
-
-/// Pairs of names, the first of which was held when the second was waited for.
-pub(super) fn pairs(names: &[&'static str]) -> Vec<(&'static str, &'static str)> {
-    let known = 0..names.len().min(MOST);
-    let after = |before| known.clone().filter(move |after| follows(before, *after)).map(move |after| (before, after));
-    known.clone().flat_map(after).map(|(a, b)| (names[a], names[b])).collect()
-}
