@@ -149,14 +149,18 @@ impl Opening {
             (replayed.end, replayed.durable) = (start, replayed.durable.min(start));
         }
         let end = replayed.end.0;
-        // What was prepared for a stream that ends here is of no use any more.
-        let used = found.segments.iter().take_while(|s| s.first < end || s.start.is_some()).count();
+        // What was prepared for a stream that ends here is of no use any more; but the one that holds the position where
+        // the replay began stays until another does, or a crash in between leaves a log that does not open.
+        let is_used = |s: &&Arc<Segment>| s.first < end || s.start.is_some() || s.first <= from.0;
+        let used = found.segments.iter().take_while(is_used).count();
         let unused = found.segments.split_off(used);
         for segment in found.segments.iter().filter(|s| s.end > replayed.durable.0) {
             // Frames that were written and not synced are about to be built upon.
             keep(segment, replayed.durable.0.max(segment.first), end.min(segment.end))?;
         }
         let generation = found.next_generation();
+        // Names that a killed process gave may not be durable: a spare's file may yet come back as the segment it was.
+        crate::segment::sync_names(&*disk, dir)?;
         let chain = Chain::new(disk, dir, options.clone(), std::mem::take(&mut found.segments), generation);
         chain.adopt_spares(&found.listing.spares)?;
         // First, so that a full disk is no reason not to open: a new segment can take their place.

@@ -8,7 +8,7 @@ mod common;
 use common::{disk, frames, open, random, small, within_two_minutes, Frames, Watch};
 use esker_format::Lsn;
 use esker_io::{IoKind, SimDisk};
-use esker_wal::WalError;
+use esker_wal::{WalError, WalOptions};
 
 /// What a life did before it ended.
 #[derive(Default, Clone)]
@@ -207,4 +207,61 @@ fn a_lying_disk_is_found_out() {
         });
         assert!(lost);
     });
+}
+
+/// A log of which nothing is needed any more is recycled, the process is killed at each operation of that, the next one at
+/// each operation of its opening, and then the power goes at each operation of another opening: it opens again, and goes on.
+/// What the replay begins at may be the first byte of a segment in which nothing stands yet, and a name that a killed
+/// process gave may not be durable.
+#[test]
+fn whatever_an_opening_was_cut_at_the_next_one_opens() {
+    let (mut at_a_start, mut recycled) = (0, 0);
+    for frames in 1..=12 {
+        for killed_at in 1..12 {
+            let watch = Watch::new(disk(frames));
+            let (wal, _) = open(&watch, small(), Lsn(1)).unwrap();
+            for _ in 0..frames {
+                wal.wait_durable(wal.append(&[7; 100]).unwrap().end).unwrap();
+            }
+            wal.prepare_segments().unwrap();
+            let from = wal.end_lsn();
+            watch.disk.power_cut_at(watch.disk.op_count() + killed_at);
+            let done = wal.recycle(from).is_ok();
+            at_a_start += u64::from(done && wal.stats().first == from);
+            recycled += u64::from(!done);
+            drop(wal);
+            let case = format!("{frames} frames, killed at {killed_at}");
+            cut_at_each_operation(&watch.disk.after_kill(), from, true, &case);
+            if done {
+                break;
+            }
+        }
+    }
+    assert!(at_a_start > 0 && recycled > 5, "{at_a_start} logs began where a segment does, {recycled} kills");
+}
+
+fn cut_at_each_operation(killed: &SimDisk, from: Lsn, once_more: bool, case: &str) {
+    let options = || WalOptions { create: false, ..small() };
+    let whole = Watch::new(killed.snapshot());
+    let begin = whole.disk.op_count();
+    open(&whole, options(), from).unwrap();
+    let operations = whole.disk.op_count() - begin;
+    assert!(operations > 3, "an opening of {operations} operations");
+    for operation in 1..=operations + 1 {
+        let cut = Watch::new(killed.snapshot());
+        cut.disk.power_cut_at(cut.disk.op_count() + operation);
+        let _ = open(&cut, options(), from);
+        if once_more {
+            cut_at_each_operation(&cut.disk.after_kill(), from, false, &format!("{case}, and at {operation}"));
+        }
+        let after = (0..6).map(|seed| cut.disk.after_power_cut(seed)).chain([cut.disk.after_kill()]);
+        for disk in after.map(Watch::new) {
+            let (wal, found) = open(&disk, options(), from)
+                .unwrap_or_else(|e| panic!("{case}, from {from}, power cut at operation {operation}: {e}"));
+            assert_eq!(found.len(), 0);
+            wal.wait_durable(wal.append(&[8; 100]).unwrap().end).unwrap();
+            drop(wal);
+            assert_eq!(open(&disk, options(), from).unwrap().1.len(), 1);
+        }
+    }
 }
