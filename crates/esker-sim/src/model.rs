@@ -344,8 +344,8 @@ impl Model {
         state
     }
 
-    /// Begins again from what a restart left.
-    pub fn restart(&mut self, mut state: State) {
+    /// Begins again from what a restart left. `blurred`: it could not read something, and locks what may lie there.
+    pub fn restart(&mut self, mut state: State, blurred: bool) {
         state.tables.retain(|_, t| !t.temporary);
         self.tables.clear();
         self.locks = Locks::default();
@@ -375,6 +375,9 @@ impl Model {
                 if let Some(table) = self.by_key(*key).filter(|_| written) {
                     table.used.insert(*id);
                 }
+            }
+            for key in txn.wrote.iter().filter(|_| blurred) {
+                self.locks.keep_range(txn.owner, *key, u64::MAX, false);
             }
             for (key, up_to) in &txn.emptied {
                 self.locks.keep_range(txn.owner, *key, *up_to, txn.empties.contains(key));

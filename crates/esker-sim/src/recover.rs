@@ -69,7 +69,7 @@ impl Sim {
         let Some(found) = found else { return Ok(Flow::Stop) };
         let state = self.explain(&found)?;
         self.check_blocks()?;
-        self.model.restart(state);
+        self.model.restart(state, self.faulty);
         self.mode = esker::FlushMode::EveryCommit;
         Ok(Flow::Go)
     }

@@ -354,8 +354,9 @@ impl Sim {
     #[must_use]
     pub fn story(&self) -> String {
         let mut out = String::from("steps:\n");
-        let told = if std::env::var_os("ESKER_SIM_STORY").is_some() { TRACE_STEPS } else { 40 };
-        self.trace.iter().skip(self.trace.len().saturating_sub(told)).for_each(|t| {
+        let (steps, operations) =
+            if std::env::var_os("ESKER_SIM_STORY").is_some() { (TRACE_STEPS, TRACE_STEPS) } else { (40, 12) };
+        self.trace.iter().skip(self.trace.len().saturating_sub(steps)).for_each(|t| {
             let _ = writeln!(out, "  {t}");
         });
         if let Ok(messages) = self.messages.lock() {
@@ -363,7 +364,7 @@ impl Sim {
         }
         let log = self.disk.op_log();
         let _ = writeln!(out, "last operations of {}:", self.disk.op_count());
-        for op in log.iter().rev().take(12).rev() {
+        for op in log.iter().rev().take(operations).rev() {
             let _ = writeln!(out, "  {op}");
         }
         out

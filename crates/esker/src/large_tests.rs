@@ -30,7 +30,7 @@ pub(crate) fn make(e: &Engine, name: &str, def: &TableDef) -> Arc<Table> {
     e.open_table(name).unwrap()
 }
 
-fn image(t: &Table, n: u64) -> Vec<u8> {
+pub(crate) fn image(t: &Table, n: u64) -> Vec<u8> {
     let mut image = vec![0x5a; t.layout().image_bytes as usize];
     image[0] = 0;
     image[1..9].copy_from_slice(&n.to_le_bytes());
@@ -420,4 +420,41 @@ fn workers_serve_all_streams() {
     assert_eq!(e.core.large.used(), 0);
     drop(tables);
     e.close().unwrap();
+}
+
+/// Many transactions gather rows, too few for a run each: once the memtables are full, the rests become runs all the same.
+/// Their sessions write them, and queue no write to the kernel, which would give each thread workers that stay.
+#[test]
+fn gathered_rows_do_not_overfill_the_memtables() {
+    let folder = std::env::temp_dir().join(format!("esker-overfill-{}", std::process::id()));
+    let o =
+        Options { memory_limit_bytes: 8 << 20, min_run_bytes: 512 << 10, bulk_threshold_bytes: 16 << 10, ..small() };
+    let e = Engine::open(Arc::new(PosixDisk::new()), &folder, o, Arc::new(|m, _| eprintln!("{m}"))).unwrap();
+    let t = make(&e, "t", &fixed(100));
+    let own = SessionCounters::new();
+    let mut sessions: Vec<_> = (0..20).map(|_| e.session()).collect();
+    // Nothing is flushed meanwhile.
+    crate::sim_hooks::quietly(|| {
+        let _bound = bind(&own);
+        for s in &mut sessions {
+            begin(s);
+            for n in 0..2800u64 {
+                let mut row = image(&t, n);
+                let noise = |(i, b): (usize, &mut u8)| *b = (n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (i % 57)) as u8;
+                row[9..].iter_mut().enumerate().for_each(noise);
+                unsafe { s.insert_image(&t, row.as_ptr()) }.unwrap();
+            }
+            assert_eq!(s.count_rows(&t).unwrap(), 2800);
+        }
+    });
+    let most = e.core.memtable_budget() as usize / 2 * 3;
+    let used = t.tree().snapshot().active.used_bytes();
+    assert!(used < most + (512 << 10), "the memtable has {used} bytes, {most} are the most");
+    let (runs, writes) = (own.get(Counter::RunsAttached), own.get(Counter::BufferWrites));
+    assert!((8..=20).contains(&runs) && writes > 2 * runs, "20 transactions made {runs} runs in {writes} writes");
+    assert_eq!(own.get(Counter::BufferWritesQueued), 0);
+    sessions.iter_mut().for_each(|s| s.commit().unwrap());
+    assert_eq!(count(&e, "t"), 20 * 2800);
+    drop((sessions, t, e));
+    std::fs::remove_dir_all(folder).unwrap();
 }

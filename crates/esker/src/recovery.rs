@@ -471,9 +471,11 @@ impl Replay {
         for (state, pending) in &prepared {
             core.keep_ranges(state, pending)?;
         }
+        let mut unread = Vec::new();
         for (state, pending) in prepared {
-            core.keep_prepared(state, pending)?;
+            core.keep_prepared(state, pending, &mut unread)?;
         }
+        unread.iter().for_each(|rows| core.lock_unread(rows));
         if generation == 1 {
             core.checkpoint()?;
         }

@@ -1,10 +1,10 @@
 //! What a second reading of the new core found: each case once, and random work of one writer against a model.
 use crate::boundary_tests::open_meanwhile;
-use crate::large_tests::{count, fixed, insert, make};
+use crate::large_tests::{count, fixed, image, insert, make};
 use crate::regression_tests::{begin, open_with, options};
 use crate::*;
 use esker_format::{Record, RowId};
-use esker_io::{Disk, SimDisk};
+use esker_io::{Disk, IoKind, SimDisk};
 
 /// As in `large_tests`, with room for more small writes.
 fn small() -> Options {
@@ -495,4 +495,47 @@ fn rows_rolled_back_in_a_run_stay_away_from_a_prepared_transaction() {
         }
         assert_eq!(count(&e, "t"), 300, "decided before the crash: {decided}");
     }
+}
+
+/// Rows of a prepared transaction that could not be read when the folder was opened, and can be later: nobody writes them.
+#[test]
+fn a_prepared_transaction_keeps_its_locks_whatever_could_not_be_read() {
+    let o = || Options { bulk_threshold_bytes: 32 << 10, min_run_bytes: 32 << 10, ..small() };
+    let disk = SimDisk::new(1);
+    let e = open_with(&disk, o()).unwrap();
+    let t = make(&e, "t", &fixed(100));
+    let mut s = e.session();
+    begin(&mut s);
+    let ids: Vec<_> = (0..1500).map(|n| insert(&mut s, &t, n).unwrap()).collect();
+    s.commit().unwrap();
+    begin(&mut s);
+    ids.iter().for_each(|id| unsafe { s.update_image(&t, *id, image(&t, 7).as_ptr()) }.unwrap());
+    s.prepare(b"x").unwrap();
+    assert!(t.tree().snapshot().runs.iter().any(|r| r.owner.is_some()), "nothing was written to runs");
+    s.detach_prepared();
+    drop((s, t, e));
+    let mut unread = 0;
+    for after in 1.. {
+        disk.crash();
+        let opening = disk.snapshot();
+        let (before, read) = (opening.read_count(), opening.read_count() + after);
+        opening.fail_read_once(read, IoKind::Failed);
+        let opened = open_with(&opening, o());
+        if opening.read_count() < read {
+            assert!(after > 5, "an opening of {} reads", opening.read_count() - before);
+            break;
+        }
+        let Ok(e) = opened else { continue };
+        unread += 1;
+        let t = e.open_table("t").unwrap();
+        let mut s = e.session();
+        s.set_lock_wait(std::time::Duration::ZERO, true);
+        for id in ids.iter().step_by(31) {
+            begin(&mut s);
+            let locked = s.delete(&t, *id);
+            assert!(matches!(locked, Err(Error::WouldBlock)), "row {id} after failed read {after}: {locked:?}");
+            s.rollback().unwrap();
+        }
+    }
+    assert!(unread > 2, "{unread} openings met the failed read and went on");
 }

@@ -1,7 +1,15 @@
 //! Prepared transactions after a restart: each gets its versions, runs, range marks and row locks back, as if its session
-//! had only let go of it. Invariant: range locks come first, so that no other one's row lock keeps them away.
+//! had only let go of it. Invariant: range locks come first, so that no other one's row lock keeps them away; locks of rows
+//! that may lie where nothing could be read come last, so that they keep away nobody's row that is known.
 
 use super::*;
+
+/// Rows of a prepared transaction's run that could not be read.
+pub(super) struct Unread {
+    owner: Arc<TxnState>,
+    tree: TreeId,
+    rows: std::ops::RangeInclusive<u64>,
+}
 
 impl Core {
     /// Locks again what a prepared transaction has emptied.
@@ -17,8 +25,9 @@ impl Core {
         Ok(())
     }
 
-    /// Gives a prepared transaction its place back: versions, runs, row locks.
-    pub(super) fn keep_prepared(&self, state: Arc<TxnState>, pending: Pending) -> Result<()> {
+    /// Gives a prepared transaction its place back: versions, runs, row locks. Rows that it may have written, where nothing
+    /// can be read, are added to `unread`, for [`lock_unread`](Self::lock_unread).
+    pub(super) fn keep_prepared(&self, state: Arc<TxnState>, pending: Pending, unread: &mut Vec<Unread>) -> Result<()> {
         self.register(&state);
         // What it has is in its PREPARE, and nobody would take over what moved.
         state.moves.lock().closed = true;
@@ -30,11 +39,7 @@ impl Core {
             self.trees().into_iter().map(|(table, tree)| (tree.id, (table, tree))).collect();
         let mut touched: HashMap<TreeId, i64> = HashMap::new();
         let parker = Parker::new();
-        let lock = |tree: TreeId, row: RowId| {
-            let wait = WaitPolicy { timeout: Duration::ZERO, nowait: true };
-            // Fails only in a range of another one, for a row that was inserted.
-            let _ = self.locks.lock(&state.locks, &parker, tree, row, LockMode::Exclusive, wait, &NoHooks);
-        };
+        let lock = |tree: TreeId, row: RowId| self.lock_row(&state, &parker, tree, row);
         for record in RecordReader::new(&pending.redo) {
             let (tree, row, ordinal, bytes) =
                 match record.map_err(|e| Error::damage(&self.dir, pending.logged_at.0, e))? {
@@ -72,11 +77,17 @@ impl Core {
                 continue;
             };
             let run = Run::open(&self.recipe(table, tree), r.file, &r.stats);
-            // Rows that cannot be read cannot be written either.
-            let _ = run.load();
-            for index in 0..run.entries().len() {
-                if let Ok(block) = run.read_block(index) {
-                    (0..block.rows()).for_each(|i| lock(r.tree, block.row_id(i)));
+            // What cannot be read now may be readable later: all that could lie there is locked.
+            let mut missed = |first: RowId, last: RowId| {
+                unread.push(Unread { owner: state.clone(), tree: r.tree, rows: first.0..=last.0 });
+            };
+            if run.load().is_err() {
+                missed(r.stats.min_id, r.stats.max_id);
+            }
+            for (index, entry) in run.entries().iter().enumerate() {
+                match run.read_block(index) {
+                    Ok(block) => (0..block.rows()).for_each(|i| lock(r.tree, block.row_id(i))),
+                    Err(_) => missed(entry.first_id, entry.last_id),
                 }
             }
             tree.row_seen(r.stats.max_id);
@@ -98,5 +109,17 @@ impl Core {
         };
         self.prepared.lock().insert(pending.xid, prepared);
         Ok(())
+    }
+
+    /// Locks rows that a prepared transaction may have written.
+    pub(super) fn lock_unread(&self, unread: &Unread) {
+        let parker = Parker::new();
+        unread.rows.clone().for_each(|row| self.lock_row(&unread.owner, &parker, unread.tree, RowId(row)));
+    }
+
+    /// Fails only where another one has a range, for a row that was inserted, or the row: then it is not this one's.
+    fn lock_row(&self, state: &Arc<TxnState>, parker: &Arc<Parker>, tree: TreeId, row: RowId) {
+        let wait = WaitPolicy { timeout: Duration::ZERO, nowait: true };
+        let _ = self.locks.lock(&state.locks, parker, tree, row, LockMode::Exclusive, wait, &NoHooks);
     }
 }
