@@ -113,7 +113,7 @@ MYSQL_THDVAR_BOOL(snapshot_isolation, PLUGIN_VAR_OPCMDARG,
 
 MYSQL_THDVAR_ENUM(default_compression, PLUGIN_VAR_RQCMDARG,
                   "COMPRESSION of new tables that do not say",
-                  nullptr, nullptr, ES_COMPRESSION_NONE, &compression_typelib);
+                  nullptr, nullptr, ES_COMPRESSION_LZ4, &compression_typelib);
 }
 
 st_mysql_sys_var *system_variables[]=

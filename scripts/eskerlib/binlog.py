@@ -38,7 +38,7 @@ class Replay:
         return problems
 
     def _read_on(self):
-        """Plays back the files that were not read yet, but for the newest; problems. Only whole, committed groups are in them."""
+        """Plays back the files that were not read yet, but for the newest; problems."""
         files = [f for f in sorted(glob.glob(os.path.join(self.server.data, "binlog.[0-9]*")))[:-1] if f not in self.read]
         if not files:
             return ["there is no new file of the binlog"]
@@ -49,33 +49,17 @@ class Replay:
 
 
 def _play(server, db, files, have):
-    """Applies the row events of these files, in order, to {table: Counter of rows}; problems."""
-    problems = []
+    """Applies the groups in these files, in order, to {table: Counter of rows}; problems. A group that a crash cut short has
+    no COMMIT: nobody has been told of it, and the server ends what an engine has prepared of it with a rollback."""
+    problems, group, part = [], [], "new"
     tool = os.path.join(server.env["ESKER_CLIENT_DIR"], "mariadb-binlog")
     run = subprocess.Popen([tool, "--no-defaults", "-v", "--base64-output=decode-rows"] + files, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    state = {"verb": None, "table": None, "old": [], "new": []}
-
-    def finish():
-        verb, table = state["verb"], state["table"]
-        state["verb"] = None
-        if verb is None or table not in have:
-            return
-        if verb != b"INSERT INTO":
-            row = tuple(state["old"])
-            if have[table][row] < 1:
-                problems.append(f"binlog: {verb.decode()} {table}: of a row that is not there: {row}")
-            else:
-                have[table][row] -= 1
-        if verb != b"DELETE FROM":
-            have[table][tuple(state["new"])] += 1
-
-    part = "new"
     for line in run.stdout:
         if line.startswith(b"###"):
             event = EVENT.match(line)
             if event:
-                finish()
-                state.update(verb=event.group(1), old=[], new=[], table=event.group(3).decode() if event.group(2).decode() == db else None)
+                table = event.group(3).decode() if event.group(2).decode() == db else None
+                group.append({"verb": event.group(1), "table": table, "old": [], "new": []})
             elif line.startswith(b"### WHERE"):
                 part = "old"
             elif line.startswith(b"### SET"):
@@ -83,14 +67,35 @@ def _play(server, db, files, have):
             else:
                 value = VALUE.match(line.rstrip(b"\n"))
                 if value:
-                    state[part].append(_value(value.group(1)))
+                    group[-1][part].append(_value(value.group(1)))
+        elif line.startswith((b"START TRANSACTION", b"ROLLBACK/*!*/", b"ROLLBACK /*")):
+            group = []
+        elif line.startswith(b"COMMIT"):
+            problems += _apply(group, have)
+            group = []
         else:
-            finish()
             cleared = CLEARS.match(line)
             if cleared and cleared.group(2).decode() in have:
                 have[cleared.group(2).decode()].clear()
-    finish()
     errors = run.stderr.read().decode("utf-8", "replace").strip()
     if run.wait():
         problems.append(f"mariadb-binlog failed: {errors[-500:]}")
+    return problems
+
+
+def _apply(group, have):
+    """The row events of a committed group; problems."""
+    problems = []
+    for event in group:
+        verb, table = event["verb"], event["table"]
+        if table not in have:
+            continue
+        if verb != b"INSERT INTO":
+            row = tuple(event["old"])
+            if have[table][row] < 1:
+                problems.append(f"binlog: {verb.decode()} {table}: of a row that is not there: {row}")
+            else:
+                have[table][row] -= 1
+        if verb != b"DELETE FROM":
+            have[table][tuple(event["new"])] += 1
     return problems
