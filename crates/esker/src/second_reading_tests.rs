@@ -462,6 +462,26 @@ fn files_of_nobody_make_room_for_the_log() {
     assert_eq!(crate::test_tables::run_files(&disk), Vec::<String>::new());
 }
 
+/// No room for the reserve of an opening: the space of one DROP TABLE, which needs none of the disk, is there all the same.
+#[test]
+fn a_disk_too_full_for_the_reserve_lets_tables_be_dropped() {
+    let disk = SimDisk::new(1);
+    let e = open_with(&disk, small()).unwrap();
+    let t = make(&e, "t", &fixed(100));
+    drop((t, e));
+    disk.crash();
+    let reserve = std::path::Path::new("/db/wal/reserve.spare");
+    if disk.exists(reserve).unwrap() {
+        disk.remove(reserve).unwrap();
+    }
+    let e = open_with(&disk, small()).unwrap();
+    disk.capacity(Some(disk.used_bytes()));
+    let kept = e.core.keep_space_in_need();
+    assert!(matches!(kept, Err(Error::DiskFull(_))), "{kept:?}");
+    assert!(e.core.drop_space.lock().is_some(), "no space was set aside");
+    e.drop_table("t").unwrap();
+}
+
 /// Moved to a run while they were still wanted, then rolled back to a savepoint: only what PREPARE says of them keeps them
 /// away after a crash.
 #[test]
