@@ -277,13 +277,18 @@ impl Stream {
         }
     }
 
-    /// Gives everything up, without waiting; an unfinished run removes its file when it is dropped.
-    pub(crate) fn cancel(&self) {
+    /// Gives everything up, without waiting. An unfinished run removes its file when it is dropped: that takes time in
+    /// proportion to its length, and is a worker's to do.
+    pub(crate) fn cancel(self: &Arc<Self>) {
         let mut state = self.state.lock();
         state.cancelled = true;
-        let gone = (std::mem::take(&mut state.jobs), state.writer.take());
+        let gone = std::mem::take(&mut state.jobs);
+        let idle = state.writer.is_some() && !std::mem::replace(&mut state.busy, true);
         drop(state);
         drop(gone);
+        if idle {
+            self.pool.submit(self.clone());
+        }
     }
 
     /// A worker's part; true if there is more to do.

@@ -458,3 +458,28 @@ fn gathered_rows_do_not_overfill_the_memtables() {
     drop((sessions, t, e));
     std::fs::remove_dir_all(folder).unwrap();
 }
+
+/// What a large write has written so far is removed by a worker, not by the session that rolls back.
+#[test]
+fn rolling_back_removes_no_file() {
+    let disk = SimDisk::new(1);
+    let e = open_with(&disk, Options { background: Background::Threads, ..small() }).unwrap();
+    let t = make(&e, "t", &fixed(100));
+    let removed = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let told = removed.clone();
+    disk.watch(Some(Arc::new(move |operation, path| {
+        if operation == "remove" && path.extension().is_some_and(|e| e == "run") {
+            told.lock().unwrap().push(std::thread::current().id());
+        }
+    })));
+    let mut s = e.session();
+    begin(&mut s);
+    fill(&mut s, &t, 0..20_000);
+    // The worker has nothing left to do, so that the file is nobody's at the moment.
+    crate::testing::until(|| !crate::test_tables::run_files(&disk).is_empty());
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    s.rollback().unwrap();
+    crate::testing::until(|| crate::test_tables::run_files(&disk).is_empty());
+    let removed = removed.lock().unwrap();
+    assert!(!removed.is_empty() && !removed.contains(&std::thread::current().id()), "removed by {removed:?}");
+}
