@@ -273,6 +273,10 @@ fn one_full(seed: u64, capacity: u64, chance: &mut Rng, hold: &mut Option<Sim>) 
         if sim.slots[i].txn.as_ref().is_some_and(|t| t.shaky) {
             sim.rollback(i)?;
         }
+        if let Some(txn) = &mut sim.slots[i].txn {
+            // Rows that it had gathered were lost between two statements, perhaps: the next that needs them is told.
+            txn.shaky = !txn.wrote.is_empty();
+        }
     }
     if sim.run(15)? == Flow::Stop || sim.settle()? == Flow::Stop {
         return sim.fail("writing does not go on although there is space again");
