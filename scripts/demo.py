@@ -78,6 +78,8 @@ def race(s, engines, rows):
 def survive(s, engine, seconds=4.0, clients=6):
     """Second part: SIGKILL while clients write."""
     c = s.connect()
+    for row in c.query("XA RECOVER").rows:  # of a demonstration that was interrupted
+        c.query(f"XA ROLLBACK '{row[3]}'")
     load.create(c, engine, clients)
     c.close()
     stop, seed = threading.Event(), int(time.time())
@@ -119,13 +121,15 @@ def main():
     show.say(f"starting a private MariaDB (unix socket only, data in {os.path.relpath(s.folder, env.ROOT)}/)")
     try:
         s.stop()
+        if not keep:
+            s.create(fresh=True)
         s.start()
         c = s.connect()
         present = {r[0].upper() for r in c.query("SHOW ENGINES").rows if r[1] in ("YES", "DEFAULT")}
         c.close()
         for engine in list(engines):
             if engine.upper() not in present:
-                show.say(f"SKIPPED: {workload.SHOWN.get(engine, engine)} is not in this server")
+                show.say(f"SKIPPED: this machine cannot run {workload.SHOWN.get(engine, engine)}: it is not in this server")
                 engines.remove(engine)
                 if engine == "Esker":
                     env.fail("the server did not load Esker:\n" + s.log_tail())
@@ -136,10 +140,15 @@ def main():
         else:
             show.say("SKIPPED: the part with SIGKILL needs Esker or InnoDB among ENGINES")
     except (RuntimeError, SqlError) as e:
+        if not keep:
+            s.stop()
         env.fail(str(e))
     if not keep:
         good = s.stop() and good
-        s.remove()
+        if good:
+            s.remove()
+        else:
+            print(f"  files kept in {os.path.relpath(s.folder, env.ROOT)}/")
         sys.exit(0 if good else 1)
     print(f"\nThe server is running (pid {s.pid()}). Connect:  mariadb --no-defaults -u root -S {s.socket} demo")
     print("Stop it:  make stop")

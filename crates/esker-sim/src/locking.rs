@@ -57,7 +57,7 @@ impl Sim {
                         .fail(format!("locking scan of {name} gave {given:?} past row {:?}, gone", gone.first()));
                 }
                 Err(Error::RecordChanged) if skip && !gone.is_empty() => {
-                    rest.for_each(|(id, _)| self.model.locks.keep(owner, key, *id, false));
+                    rest.for_each(|(id, _)| self.model.locks.keep(owner, key, *id, false, true));
                     return Ok(Ended::Refused);
                 }
                 // Before the next row was locked.
@@ -140,7 +140,7 @@ impl Sim {
                 if matches!(verdict, Verdict::Free | Verdict::Maybe) {
                     self.model.locks.unlock(owner, key, id);
                     // An upgrade may leave the weaker lock.
-                    self.model.locks.keep(owner, key, id, false);
+                    self.model.locks.keep(owner, key, id, false, true);
                 }
             }
         }
@@ -169,7 +169,7 @@ impl Sim {
         let newer = rest.iter().any(|id| self.newer(i, name, key, *id));
         let expected: &[Refusal] = if newer { &[Refusal::RecordChanged] } else { &[] };
         let answer = self.judge::<()>("a scan that skips locked rows", Err(e), expected, shaky)?;
-        rest.iter().for_each(|id| self.model.locks.keep(owner, key, *id, false));
+        rest.iter().for_each(|id| self.model.locks.keep(owner, key, *id, false, true));
         Ok(if matches!(answer, Answer::Fault) { Ended::Fault } else { Ended::Refused })
     }
 
@@ -193,12 +193,12 @@ impl Sim {
         match self.judge::<()>(&format!("locking row {id} (lock {verdict:?})"), Err(e), &expected, shaky)? {
             Answer::No(Refusal::RecordChanged) => {
                 self.model.locks.take(owner, key, id, false);
-                self.model.locks.keep(owner, key, id, false);
+                self.model.locks.keep(owner, key, id, false, true);
                 Ok(Ended::Refused)
             }
             Answer::No(_) => Ok(Ended::Refused),
             Answer::Fault => {
-                std::iter::once(id).chain(rest).for_each(|id| self.model.locks.keep(owner, key, id, false));
+                std::iter::once(id).chain(rest).for_each(|id| self.model.locks.keep(owner, key, id, false, true));
                 Ok(Ended::Fault)
             }
             Answer::Ok(()) => self.fail("an error became success"),

@@ -126,8 +126,8 @@ impl Locks {
     }
 
     /// A restart kept the lock of a prepared transaction, or may have.
-    pub fn keep(&mut self, owner: u64, key: Key, row: u64, sure: bool) {
-        self.rows.entry((key, row)).or_default().push(Hold { owner, exclusive: true, sure });
+    pub fn keep(&mut self, owner: u64, key: Key, row: u64, sure: bool, exclusive: bool) {
+        self.rows.entry((key, row)).or_default().push(Hold { owner, exclusive, sure });
     }
 
     /// As [`keep`](Self::keep), for all rows up to `up_to`.

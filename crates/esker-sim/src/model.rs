@@ -344,7 +344,8 @@ impl Model {
         state
     }
 
-    /// Begins again from what a restart left. `blurred`: it could not read something, and locks what may lie there.
+    /// Begins again from what a restart left. `blurred`: it could not read something, and keeps
+    /// writers from what may lie there.
     pub fn restart(&mut self, mut state: State, blurred: bool) {
         state.tables.retain(|_, t| !t.temporary);
         self.tables.clear();
@@ -367,7 +368,7 @@ impl Model {
             txn.owner = self.new_owner();
             for (key, id) in &txn.rows {
                 let sure = txn.changes.contains_key(&(*key, *id)) && !emptied.contains(key);
-                self.locks.keep(txn.owner, *key, *id, sure);
+                self.locks.keep(txn.owner, *key, *id, sure, !blurred);
                 // An update counts too: the log does not tell.
                 self.locks.insert(txn.owner, *key, *id, false);
                 // The id of a row that was rolled back may be given out again.

@@ -180,7 +180,7 @@ impl Sim {
                 Ok(Ended::Refused)
             }
             Answer::Fault => {
-                self.model.locks.keep(owner, key, id, false);
+                self.model.locks.keep(owner, key, id, false, true);
                 Ok(Ended::Fault)
             }
         }

@@ -191,7 +191,7 @@ impl Sim {
                     return Ok(Ended::Refused);
                 }
                 Answer::Fault => {
-                    self.model.locks.keep(owner, key, id, false);
+                    self.model.locks.keep(owner, key, id, false, true);
                     return Ok(Ended::Fault);
                 }
             }

@@ -187,7 +187,7 @@ pub(crate) struct BulkWriter {
 /// Where full chunks go.
 enum Output {
     Inline(Box<RunWriter>),
-    Stream(Arc<Stream>, #[allow(dead_code)] Share),
+    Stream(Arc<Stream>, Share),
 }
 
 impl BulkWriter {
@@ -392,8 +392,8 @@ impl BulkWriter {
 
 impl Drop for BulkWriter {
     fn drop(&mut self) {
-        if let Some(Output::Stream(stream, _)) = self.output.take() {
-            stream.cancel();
+        if let Some(Output::Stream(stream, share)) = self.output.take() {
+            stream.cancel(share);
         }
     }
 }

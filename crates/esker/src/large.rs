@@ -221,6 +221,8 @@ struct StreamState {
     /// A worker has it, or will have.
     busy: bool,
     cancelled: bool,
+    /// The part of the budget of one that was cancelled, until its writer is gone.
+    held: Option<Share>,
 }
 
 impl Stream {
@@ -232,6 +234,7 @@ impl Stream {
             failed: None,
             busy: false,
             cancelled: false,
+            held: None,
         };
         let state = Mutex::new("bulk.stream", state);
         Arc::new(Stream { pool: pool.clone(), depth, state, changed: Condvar::new() })
@@ -278,10 +281,11 @@ impl Stream {
     }
 
     /// Gives everything up, without waiting. An unfinished run removes its file when it is dropped: that takes time in
-    /// proportion to its length, and is a worker's to do.
-    pub(crate) fn cancel(self: &Arc<Self>) {
+    /// proportion to its length, and is a worker's to do; until then it keeps its `share` of the budget.
+    pub(crate) fn cancel(self: &Arc<Self>, share: Share) {
         let mut state = self.state.lock();
         state.cancelled = true;
+        state.held = Some(share);
         let gone = std::mem::take(&mut state.jobs);
         let idle = state.writer.is_some() && !std::mem::replace(&mut state.busy, true);
         drop(state);

@@ -417,7 +417,8 @@ fn workers_serve_all_streams() {
         }
     });
     tables.iter().for_each(|t| assert_eq!(count(&e, &t.name()), 20_000));
-    assert_eq!(e.core.large.used(), 0);
+    // What was rolled back is a worker's to remove.
+    crate::testing::until(|| e.core.large.used() == 0);
     drop(tables);
     e.close().unwrap();
 }

@@ -559,3 +559,51 @@ fn a_prepared_transaction_keeps_its_locks_whatever_could_not_be_read() {
     }
     assert!(unread > 2, "{unread} openings met the failed read and went on");
 }
+
+/// Neither of two prepared transactions' runs could be read: what one of them lets go of is still kept for the other.
+#[test]
+fn rows_that_two_prepared_transactions_may_have_are_kept_for_both() {
+    let o = || Options { bulk_threshold_bytes: 32 << 10, min_run_bytes: 32 << 10, ..small() };
+    let disk = SimDisk::new(1);
+    let e = open_with(&disk, o()).unwrap();
+    let t = make(&e, "t", &fixed(100));
+    let mut s = e.session();
+    begin(&mut s);
+    let ids: Vec<_> = (0..3000).map(|n| insert(&mut s, &t, n).unwrap()).collect();
+    s.commit().unwrap();
+    for (xid, first) in [(b"a", 0), (b"b", 1)] {
+        begin(&mut s);
+        let mine = ids.iter().skip(first).step_by(2);
+        mine.for_each(|id| unsafe { s.update_image(&t, *id, image(&t, 7).as_ptr()) }.unwrap());
+        s.prepare(xid).unwrap();
+        s.detach_prepared();
+    }
+    let private = t.tree().snapshot().runs.iter().filter(|r| r.owner.is_some()).count();
+    assert!(private >= 2, "{private} runs of prepared transactions");
+    drop((s, t, e));
+    disk.crash();
+    let whole = disk.snapshot();
+    let before = whole.read_count();
+    drop(open_with(&whole, o()).unwrap());
+    let reads = whole.read_count() - before;
+    let mut opened = 0;
+    for last in 1..=reads.min(30) {
+        let disk = disk.snapshot();
+        let end = disk.read_count() + reads;
+        (end - last + 1..end + 50).for_each(|read| disk.fail_read_once(read, IoKind::Failed));
+        let Ok(e) = open_with(&disk, o()) else { continue };
+        disk.clear_plans();
+        opened += 1;
+        assert!(e.rollback_xid(b"a").unwrap());
+        let t = e.open_table("t").unwrap();
+        let mut s = e.session();
+        s.set_lock_wait(std::time::Duration::ZERO, true);
+        for id in ids.iter().skip(1).step_by(2 * 37) {
+            begin(&mut s);
+            let locked = s.delete(&t, *id);
+            assert!(matches!(locked, Err(Error::WouldBlock)), "row {id}, the last {last} reads failed: {locked:?}");
+            s.rollback().unwrap();
+        }
+    }
+    assert!(opened > 3, "{opened} openings met failed reads and went on");
+}

@@ -39,7 +39,7 @@ impl Core {
             self.trees().into_iter().map(|(table, tree)| (tree.id, (table, tree))).collect();
         let mut touched: HashMap<TreeId, i64> = HashMap::new();
         let parker = Parker::new();
-        let lock = |tree: TreeId, row: RowId| self.lock_row(&state, &parker, tree, row);
+        let lock = |tree: TreeId, row: RowId| self.lock_row(&state, &parker, tree, row, LockMode::Exclusive);
         for record in RecordReader::new(&pending.redo) {
             let (tree, row, ordinal, bytes) =
                 match record.map_err(|e| Error::damage(&self.dir, pending.logged_at.0, e))? {
@@ -111,15 +111,19 @@ impl Core {
         Ok(())
     }
 
-    /// Locks rows that a prepared transaction may have written.
+    /// Keeps writers from rows that a prepared transaction may have written. Shared: another one may have, too, and each keeps
+    /// them away until it has ended.
     pub(super) fn lock_unread(&self, unread: &Unread) {
         let parker = Parker::new();
-        unread.rows.clone().for_each(|row| self.lock_row(&unread.owner, &parker, unread.tree, RowId(row)));
+        unread
+            .rows
+            .clone()
+            .for_each(|row| self.lock_row(&unread.owner, &parker, unread.tree, RowId(row), LockMode::Shared));
     }
 
-    /// Fails only where another one has a range, for a row that was inserted, or the row: then it is not this one's.
-    fn lock_row(&self, state: &Arc<TxnState>, parker: &Arc<Parker>, tree: TreeId, row: RowId) {
+    /// Fails only where another one has the row, or a range in which this one has inserted it.
+    fn lock_row(&self, state: &Arc<TxnState>, parker: &Arc<Parker>, tree: TreeId, row: RowId, mode: LockMode) {
         let wait = WaitPolicy { timeout: Duration::ZERO, nowait: true };
-        let _ = self.locks.lock(&state.locks, parker, tree, row, LockMode::Exclusive, wait, &NoHooks);
+        let _ = self.locks.lock(&state.locks, parker, tree, row, mode, wait, &NoHooks);
     }
 }
