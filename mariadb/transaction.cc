@@ -178,11 +178,30 @@ int end_statement(THD *thd, Connection *connection)
   return es_end_statement(connection->session()) == ES_OK ? 0 : raise_last(thd, connection->session());
 }
 
+/*
+  A replica's worker commits in the master's order. Where two engines take part (a table here, mysql.gtid_slave_pos in
+  another) and the binlog is open but does not get the transaction (no log_slave_updates), the coordinator of MariaDB
+  10.11 neither waits for the transactions before nor calls commit_ordered (binlog_flush_cache finds nothing to write).
+  Then a transaction's position is told, and can be durable, before those ahead of it are committed; and the first
+  engine to commit wakes the next transaction before the second has committed this one. So the order is kept here: wait
+  before preparing, and nobody is woken before the event group is finished, which does it (finish_event_group).
+*/
+int keep_replicated_order(THD *thd)
+{
+  wait_for_commit *order= thd->wait_for_commit_ptr;
+  if (!order || !mysql_bin_log.is_open() || !thd->is_current_stmt_binlog_disabled())
+    return 0;
+  order->wakeup_blocked= true;
+  return order->wait_for_prior_commit(thd);
+}
+
 int prepare(handlerton *, THD *thd, bool all)
 {
   Connection *connection= Connection::find(thd);
   if (!connection || !ends_transaction(thd, all))
     return 0;
+  if (int error= keep_replicated_order(thd))
+    return error;
   XID server_xid= *thd->get_xid();
   es_xid xid= to_es_xid(&server_xid);
   connection->external= !server_xid.get_my_xid();
