@@ -2,7 +2,7 @@
 //! reads, writes and syncs are counted once and in the same way.
 
 use crate::AccessHint;
-use esker_trace::{count, timed, Counter, WaitEvent};
+use esker_base::{count, timed, Counter, WaitEvent};
 
 /// What a file is to those who read the counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -83,8 +83,8 @@ impl IoError {
     }
 }
 
-impl From<esker_trace::OutOfMemory> for IoError {
-    fn from(error: esker_trace::OutOfMemory) -> Self {
+impl From<esker_memory::OutOfMemory> for IoError {
+    fn from(error: esker_memory::OutOfMemory) -> Self {
         let (kind, message) = (IoKind::Resources, error.to_string());
         IoError::new("take a buffer for", Path::new("memory"), None, kind, message)
     }

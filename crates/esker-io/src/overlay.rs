@@ -7,7 +7,7 @@
 mod layer;
 
 use crate::{AccessHint, DirEntry, Disk, File, IoError, IoKind, LockGuard, OpenMode, Result};
-use esker_trace::lock::Mutex;
+use esker_base::lock::Mutex;
 use layer::Layer;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -2,7 +2,7 @@
 //! completed or reported, reads are exact, names are durable only after [`Disk::sync_dir`], bytes only after a sync.
 
 use crate::Result;
-use esker_trace::Region;
+use esker_memory::Region;
 use std::path::Path;
 use std::sync::Arc;
 

@@ -6,7 +6,8 @@
 //! that error; the file is the caller's to remove.
 
 use crate::{AccessHint, Disk, File, IoError, IoKind, OpenMode, Result};
-use esker_trace::{count, Account, Counter, Region};
+use esker_base::{count, Counter};
+use esker_memory::{Account, Region};
 use std::path::Path;
 use std::sync::Arc;
 

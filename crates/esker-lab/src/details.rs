@@ -1,9 +1,9 @@
 //! What a row has beyond its figures: histograms of nanoseconds and sampled stacks, as JSON and for people.
 //!
-//! The buckets are those of [`esker_trace::histogram`], which the engine's own figures of locks and waits are made from.
+//! The buckets are those of [`esker_base::histogram`], which the engine's own figures of locks and waits are made from.
 
-use esker_trace::histogram::HistogramSnapshot;
-use esker_trace::lock::{Role, Stacks};
+use esker_base::histogram::HistogramSnapshot;
+use esker_base::lock::{Role, Stacks};
 use serde_json::{json, Map, Value};
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -51,7 +51,7 @@ impl Details {
         }
         if let Some(found) = &self.stacks {
             let of =
-                |s: &esker_trace::lock::Stack| json!({ "role": role(s.role), "count": s.count, "frames": s.frames });
+                |s: &esker_base::lock::Stack| json!({ "role": role(s.role), "count": s.count, "frames": s.frames });
             let all: Vec<Value> = found.stacks.iter().map(of).collect();
             row.insert("stacks".into(), json!({ "stacks": all, "without_room": found.without_room }));
         }
@@ -93,7 +93,7 @@ fn bars(out: &mut String, histogram: &HistogramSnapshot) {
     };
     let most = histogram.buckets.iter().max().copied().unwrap_or(1);
     for (i, n) in histogram.buckets.iter().enumerate().take(last + 1).skip(first) {
-        let (from, to) = esker_trace::histogram::bounds(i);
+        let (from, to) = esker_base::histogram::bounds(i);
         let to = to.map_or_else(|| "and more".into(), ns_text);
         // What was met at all has a mark.
         let marks = "#".repeat((n * BAR).div_ceil(most) as usize);
@@ -131,8 +131,8 @@ fn stacks_text(found: &Stacks, of: Role, title: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use esker_trace::histogram::Histogram;
-    use esker_trace::lock::Stack;
+    use esker_base::histogram::Histogram;
+    use esker_base::lock::Stack;
 
     fn details() -> Details {
         let histogram = Histogram::new();

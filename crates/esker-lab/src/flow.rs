@@ -3,7 +3,7 @@
 
 use crate::error::{LabError, Result};
 use esker_io::raw::{RawFile, RawQueue};
-use esker_trace::Region;
+use esker_memory::Region;
 use std::sync::mpsc::{sync_channel, Receiver, SyncSender};
 use std::sync::Arc;
 use std::thread::JoinHandle;

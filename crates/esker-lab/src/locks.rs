@@ -7,7 +7,7 @@ use crate::error::{LabError, Result};
 use crate::report::{null_difference, Report, Row};
 use crate::session::{Case, Common, Needs, Sample, Session};
 use clap::Args;
-use esker_trace::lock::{self, Mutex, SiteReport};
+use esker_base::lock::{self, Mutex, SiteReport};
 use serde_json::json;
 use std::time::Instant;
 
@@ -221,7 +221,7 @@ fn measure(session: &Session, threads: usize, count: u64, steps: u32, timing: Ti
 fn figures() -> SiteReport {
     let found = lock::report().into_iter().find(|s| s.name == SITE);
     found.unwrap_or_else(|| {
-        let empty = esker_trace::histogram::Histogram::new().snapshot();
+        let empty = esker_base::histogram::Histogram::new().snapshot();
         let (wait, hold, unlock) = (empty.clone(), empty.clone(), empty);
         SiteReport { name: SITE, contended: 0, acquired: 0, wait, hold, unlock }
     })

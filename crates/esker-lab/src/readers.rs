@@ -6,7 +6,7 @@ use crate::theory::Rule;
 use crate::writers::{region, Target, Way, WINDOW_BYTES};
 use esker_io::raw::{Mapped, RawFile, RawOptions};
 use esker_io::IoKind;
-use esker_trace::Region;
+use esker_memory::Region;
 use std::sync::Arc;
 
 /// Gives records.

@@ -13,7 +13,7 @@ use clap::Args;
 use esker::format::row::{pack_values, Value};
 use esker::format::{Column, ColumnKind, Compression, Layout, RowFormat};
 use esker::{BeginOptions, Engine, FlushMode, Isolation, Options as EngineOptions, PosixDisk, TableDef};
-use esker_trace::counters::{global_total, Counter};
+use esker_base::counters::{global_total, Counter};
 use serde_json::json;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};

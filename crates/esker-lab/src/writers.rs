@@ -6,7 +6,7 @@ use crate::flow::Flow;
 use crate::theory::{Rule, Tally};
 use esker_io::raw::{RawFile, RawOptions};
 use esker_io::IoKind;
-use esker_trace::{Account, Region};
+use esker_memory::{Account, Region};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 

@@ -7,8 +7,8 @@ mod schema;
 
 use clap::Parser;
 use esker_lab::{Lab, LabError};
-use esker_trace::memory::{charged, charged_total, reserve, Account};
-use esker_trace::Region;
+use esker_memory::Region;
+use esker_memory::{charged, charged_total, reserve, Account};
 use serde_json::Value;
 use std::path::PathBuf;
 

@@ -4,9 +4,9 @@
 use crate::engine::EsEngine;
 use crate::session::EsSession;
 use esker::Status;
-use esker_trace::histogram::HistogramSnapshot;
-use esker_trace::memory::{charged, charged_total, reserve, Account};
-use esker_trace::{global_total, lock, wait, Counter};
+use esker_base::histogram::HistogramSnapshot;
+use esker_base::{global_total, lock, wait, Counter};
+use esker_memory::{charged, charged_total, reserve, Account};
 use std::ffi::{c_char, c_void, CString};
 use std::sync::OnceLock;
 

@@ -2,7 +2,7 @@
 //! flushes.
 
 use crate::sim::Stats;
-use esker::trace::counters::{global_total, Counter};
+use esker::base::counters::{global_total, Counter};
 
 /// Figures that must not stay zero over the seeds of a scenario: names of the engine's counters and of the simulator's
 /// figures ([`Stats::figures`]).

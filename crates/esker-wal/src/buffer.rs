@@ -3,7 +3,7 @@
 //! Invariant: `base` is a multiple of the sector size; the bytes before `len` are the stream from `base` on.
 
 use crate::{sector_up, SECTOR_BYTES};
-use esker_trace::{Account, OutOfMemory, Region};
+use esker_memory::{Account, OutOfMemory, Region};
 
 pub(crate) struct LogBuffer {
     region: Region,

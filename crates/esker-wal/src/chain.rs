@@ -7,9 +7,9 @@
 use crate::segment::{self, Segment};
 use crate::sync::Mutex;
 use crate::{Result, WalError, WalOptions};
+use esker_base::{count, Counter};
 use esker_format::frame::SEGMENT_HEADER_BYTES;
 use esker_io::{AccessHint, Disk, OpenMode};
-use esker_trace::{count, Counter};
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

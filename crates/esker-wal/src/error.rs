@@ -2,7 +2,7 @@
 
 use esker_format::{FormatError, Lsn};
 use esker_io::{IoError, IoKind};
-use esker_trace::OutOfMemory;
+use esker_memory::OutOfMemory;
 use std::path::PathBuf;
 
 /// Result of a call to the log.

@@ -9,10 +9,10 @@
 use crate::seal::{parse, Padding, Piece, SEAL_BIT};
 use crate::segment::{self, Listing, Segment};
 use crate::{frame_space, Result, WalError, FRAME_ALIGN};
+use esker_base::{count, Counter};
 use esker_format::frame::{frame_at, FRAME_HEADER_BYTES};
 use esker_format::{FormatError, Lsn};
 use esker_io::{Disk, OpenMode};
-use esker_trace::{count, Counter};
 use std::path::Path;
 use std::sync::Arc;
 

@@ -5,10 +5,11 @@
 
 use crate::seal::{padding, parse, Padding, Piece};
 use crate::{Result, WalError, SECTOR_BYTES};
+use esker_base::{count, Counter};
 use esker_format::frame::{SegmentHeader, SEGMENT_HEADER_BYTES};
 use esker_format::{FormatError, Lsn};
 use esker_io::{AccessHint, Disk, File, OpenMode};
-use esker_trace::{count, Account, Counter, Region};
+use esker_memory::{Account, Region};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 

@@ -8,9 +8,10 @@
 use crate::buffer::LogBuffer;
 use crate::seal::{padding, Padding, SEAL_MAX_BYTES};
 use crate::{frame_space, FRAME_ALIGN, SECTOR_BYTES};
+use esker_base::{count, Counter};
 use esker_format::frame::{frame_bytes, frame_header};
 use esker_format::Lsn;
-use esker_trace::{count, Counter, OutOfMemory, Region};
+use esker_memory::{OutOfMemory, Region};
 use std::collections::VecDeque;
 
 /// Where a frame went.

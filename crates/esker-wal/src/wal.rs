@@ -15,10 +15,11 @@ use crate::segment::Segment;
 use crate::sync::Mutex;
 use crate::tail::{Appended, Tail, Take};
 use crate::{frame_space, sector_up, Result, WalError, SECTOR_BYTES};
+use esker_base::{count, timed, Counter, WaitEvent};
 use esker_format::frame::MAX_PAYLOAD_BYTES;
 use esker_format::Lsn;
 use esker_io::{Disk, OpenMode};
-use esker_trace::{count, timed, Counter, Region, WaitEvent};
+use esker_memory::Region;
 use std::path::Path;
 use std::sync::Arc;
 

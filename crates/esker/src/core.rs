@@ -2,26 +2,26 @@
 //!
 //! Lock order, outermost first: a tree's merging, a tree's flushing, manifest, catalog, commit lock, tree state,
 //! prepared, transaction slots, lock table shards. The log's own locks are leaves. In test builds every acquisition is
-//! held against the order learned so far (`esker_trace::lock`): one that closes a circle panics.
+//! held against the order learned so far (`esker_base::lock`): one that closes a circle panics.
 
-use crate::activity::Sessions;
-use crate::background::Signals;
-use crate::bulk::BulkPlan;
-use crate::cache::BlockCache;
-use crate::large::{Budget, Pool};
+use crate::catalog::table::Table;
 use crate::lock::{LockOwner, LockTable};
 use crate::options::{Background, Level, Notify, Options};
-use crate::run::Run;
-use crate::run_writer::{RunRecipe, RunWriter};
 use crate::session::Session;
-use crate::table::Table;
+use crate::tree::run::cache::BlockCache;
+use crate::tree::run::writer::{RunRecipe, RunWriter};
+use crate::tree::run::Run;
 use crate::tree::Tree;
-use crate::txn::TxnState;
-use crate::views::Views;
+use crate::txn::activity::Sessions;
+use crate::txn::state::TxnState;
+use crate::txn::views::Views;
+use crate::upkeep::background::Signals;
+use crate::write::bulk::BulkPlan;
+use crate::write::large::{Budget, Pool};
 use crate::{Error, Result};
+use esker_base::lock::Mutex;
 use esker_format::{FileId, RowId, TreeId, TxnId};
 use esker_io::{Disk, IoError, IoKind};
-use esker_trace::lock::Mutex;
 use esker_wal::{FlushMode, Wal};
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
@@ -223,7 +223,7 @@ impl Core {
     pub(crate) fn drop_runs(&self, tree: &Tree, runs: Vec<Arc<Run>>) {
         tree.edit(|state| {
             state.runs.retain(|h| !runs.iter().any(|r| Arc::ptr_eq(r, &h.run)));
-            state.marks.retain(|m| m.owner.as_ref().is_none_or(|o| o.status() != crate::txn::ABORTED));
+            state.marks.retain(|m| m.owner.as_ref().is_none_or(|o| o.status() != crate::version::ABORTED));
         });
         self.discard(runs);
     }

@@ -1,11 +1,12 @@
 //! The engine as its callers see it.
 
-use crate::check::{CheckReport, CheckScope};
+use crate::catalog::table::{Table, TableDef};
 use crate::core::Core;
 use crate::options::{Notify, Options};
 use crate::session::Session;
-use crate::table::{Table, TableDef};
-use crate::{background, recovery, Background, Error, FlushMode, Result};
+use crate::upkeep::background;
+use crate::upkeep::check::{CheckReport, CheckScope};
+use crate::{recovery, Background, Error, FlushMode, Result};
 use esker_io::{Disk, Overlay};
 use std::path::Path;
 use std::sync::Arc;
@@ -61,7 +62,7 @@ impl Engine {
     }
 
     fn open_read_only(disk: Arc<dyn Disk>, dir: &Path, options: Options, log: Notify) -> Result<Engine> {
-        let manifest = dir.join(crate::checkpoint::MANIFEST);
+        let manifest = dir.join(crate::upkeep::checkpoint::MANIFEST);
         if !disk.exists(&manifest)? {
             let what = format!("no Esker folder: {} is missing", manifest.display());
             return Err(Error::InvalidArgument(what));

@@ -53,79 +53,44 @@
 //! # }
 //! ```
 
-mod activity;
-mod arena;
-mod background;
-#[cfg(test)]
-mod boundary_tests;
-mod bulk;
-mod cache;
-mod check;
-mod checkpoint;
-mod choose;
-mod commit;
+mod catalog;
 mod core;
-mod cursor;
-mod ddl;
 mod engine;
 mod error;
-mod flush;
-mod health;
-#[cfg(test)]
-mod hooks;
-mod large;
-#[cfg(test)]
-mod large_tests;
-mod levels;
 mod lock;
-mod marks;
-mod memtable;
-mod merge;
-mod merge_read;
 mod options;
-mod pressure;
-mod private;
+mod read;
 mod recovery;
-mod redo;
-#[cfg(test)]
-mod regression_tests;
-mod rows;
-mod run;
-mod run_files;
-mod run_writer;
-#[cfg(test)]
-mod second_reading_tests;
 mod session;
 #[cfg(any(test, feature = "sim"))]
 pub mod sim_hooks;
 mod status;
 mod sync;
-mod table;
 #[cfg(test)]
-mod test_tables;
-#[cfg(test)]
-mod testing;
+mod tests;
 mod tree;
 mod txn;
-mod views;
+mod upkeep;
+mod version;
 mod write;
 
-pub use activity::{LockWaitInfo, TxnInfo};
-pub use check::{CheckReport, CheckScope};
-pub use cursor::{Batch, Cursor, ScanOptions};
+pub use catalog::table::{Table, TableDef, TableStats};
 pub use engine::Engine;
 pub use error::{Error, Result};
+pub use esker_base as base;
 pub use esker_format as format;
 pub use esker_io as io;
 pub use esker_io::PosixDisk;
-pub use esker_trace as trace;
+pub use esker_memory as memory;
 pub use esker_wal as wal;
 pub use esker_wal::FlushMode;
 pub use lock::{LockMode, WaitHooks};
 pub use options::{Background, Level, Notify, Options};
-pub use pressure::REPLAY_BYTES_PER_SECOND;
-pub use rows::{Row, Rows};
+pub use read::cursor::{Batch, Cursor, ScanOptions};
+pub use read::rows::{Row, Rows};
 pub use session::{BeginOptions, Isolation, Killer, Savepoint, Session};
 pub use status::Status;
-pub use table::{Table, TableDef, TableStats};
+pub use txn::activity::{LockWaitInfo, TxnInfo};
+pub use upkeep::check::{CheckReport, CheckScope};
+pub use upkeep::pressure::REPLAY_BYTES_PER_SECOND;
 pub use write::Stage;

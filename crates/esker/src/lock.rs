@@ -16,9 +16,10 @@ mod set;
 mod tests;
 mod wait;
 
+use esker_base::lock::{Mutex, MutexGuard};
+use esker_base::{count, Counter, WaitEvent};
 use esker_format::{RowId, TreeId, TxnId};
-use esker_trace::lock::{Mutex, MutexGuard};
-use esker_trace::{count, Account, Charge, Counter, WaitEvent};
+use esker_memory::{Account, Charge};
 use set::RowSet;
 use std::collections::hash_map::Entry;
 use std::collections::HashMap;
@@ -430,7 +431,7 @@ impl LockTable {
             let waited = since.elapsed();
             count(Counter::LockWaits, 1);
             count(Counter::LockWaitUs, waited.as_micros() as u64);
-            esker_trace::wait::record(WaitEvent::RowLock, waited.as_nanos() as u64);
+            esker_base::wait::record(WaitEvent::RowLock, waited.as_nanos() as u64);
             hooks.after_wait();
         }
         result

@@ -10,23 +10,24 @@ mod prepared;
 
 use count::Count;
 
-use crate::cache::BlockCache;
-use crate::checkpoint::{write_manifest, MANIFEST};
+use crate::catalog::table::Table;
 use crate::core::{Core, Parts, Prepared};
 use crate::lock::{LockMode, NoHooks, Parker, WaitPolicy};
-use crate::memtable::Memtable;
 use crate::options::{Level, Notify, Options};
-use crate::run::{run_path, Run};
-use crate::run_writer::RunRecipe;
-use crate::table::Table;
+use crate::tree::memtable::Memtable;
+use crate::tree::run::cache::BlockCache;
+use crate::tree::run::writer::RunRecipe;
+use crate::tree::run::{run_path, Run};
 use crate::tree::{RangeMark, RunHandle, Tree, TreeState};
-use crate::txn::{OrdinalRanges, TxnState};
+use crate::txn::state::TxnState;
+use crate::upkeep::checkpoint::{write_manifest, MANIFEST};
+use crate::version::OrdinalRanges;
 use crate::{Error, Result};
+use esker_base::counters::{count, Counter};
 use esker_format::{
     CommitSeq, FileId, Lsn, Manifest, Record, RecordReader, RowId, RunEntry, RunRef, TableEntry, TableId, TreeId, TxnId,
 };
 use esker_io::{AccessHint, Disk, IoKind, OpenMode};
-use esker_trace::counters::{count, Counter};
 use esker_wal::{Opening, Wal, WalOptions};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -361,7 +362,7 @@ impl Replay {
             }
         }
         let wal_dir = self.wal_dir.clone();
-        let mut slots: HashMap<TreeId, *const crate::memtable::TxnSlot> = HashMap::new();
+        let mut slots: HashMap<TreeId, *const crate::tree::memtable::TxnSlot> = HashMap::new();
         for record in RecordReader::new(redo) {
             match record.map_err(|e| Error::damage(&wal_dir, lsn.0, e))? {
                 Record::RowPut { ordinal, tree, row, bytes, .. } if !aborted.contains(ordinal) => {
@@ -387,7 +388,7 @@ impl Replay {
     #[allow(clippy::too_many_arguments)]
     fn put(
         &mut self,
-        slots: &mut HashMap<TreeId, *const crate::memtable::TxnSlot>,
+        slots: &mut HashMap<TreeId, *const crate::tree::memtable::TxnSlot>,
         txn: TxnId,
         lsn: Lsn,
         tree: TreeId,
@@ -430,7 +431,7 @@ impl Replay {
         lock_guard: Box<dyn esker_io::LockGuard>,
     ) -> Result<Arc<Core>> {
         let runs_dir = dir.join("runs");
-        for t in self.tables.values_mut().filter(|t| crate::table::is_temporary(&t.entry)) {
+        for t in self.tables.values_mut().filter(|t| crate::catalog::table::is_temporary(&t.entry)) {
             // About to go; its files may be gone already.
             t.runs.clear();
         }

@@ -4,21 +4,22 @@
 //! registry until its status word is stored; rolling back to a point aborts every ordinal from there on, in every
 //! memtable and run, without touching a row.
 
-use crate::activity::Presence;
-use crate::bulk::BulkWriter;
+use crate::catalog::table::Table;
 use crate::core::Core;
-use crate::large::{LargeWriter, Share};
 use crate::lock::{LockOwner, Parker, WaitHooks, WaitPolicy};
-use crate::memtable::{Memtable, TxnSlot};
-use crate::redo::{Redo, RedoPoint};
-use crate::run::Run;
-use crate::table::Table;
+use crate::tree::memtable::{Memtable, TxnSlot};
+use crate::tree::run::Run;
 use crate::tree::Tree;
-use crate::txn::{TxnState, View};
-use crate::views::ViewSlot;
+use crate::txn::activity::Presence;
+use crate::txn::redo::{Redo, RedoPoint};
+use crate::txn::state::TxnState;
+use crate::txn::views::ViewSlot;
+use crate::version::View;
+use crate::write::bulk::BulkWriter;
+use crate::write::large::{LargeWriter, Share};
 use crate::{Error, Result};
+use esker_base::counters::{count, Counter, SessionCounters};
 use esker_format::{CommitSeq, RowId, TableId, TreeId, TxnId};
-use esker_trace::counters::{count, Counter, SessionCounters};
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -166,7 +167,7 @@ impl Session {
         }
     }
 
-    /// This session's counters; bind them to the thread that works for it (see `esker_trace::counters::bind`).
+    /// This session's counters; bind them to the thread that works for it (see `esker_base::counters::bind`).
     pub fn counters(&self) -> Arc<SessionCounters> {
         self.counters.clone()
     }

@@ -3,8 +3,8 @@
 //!
 //! Invariant: nothing here does what the engine's own threads or callers could not do at that moment.
 
+use crate::catalog::table::Table;
 use crate::engine::Engine;
-use crate::table::Table;
 use crate::Result;
 use std::cell::Cell;
 

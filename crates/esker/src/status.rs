@@ -1,9 +1,9 @@
 //! What the engine says about itself: figures for status variables, and a page for people.
 
 use crate::engine::Engine;
+use esker_base::counters::{global_total, Counter};
 use esker_format::Lsn;
-use esker_trace::counters::{global_total, Counter};
-use esker_trace::memory::{charged, Account};
+use esker_memory::{charged, Account};
 use std::fmt::Write;
 
 /// Figures of an engine at a moment.
@@ -103,7 +103,7 @@ impl Engine {
             );
         }
         let _ = writeln!(out, "\nWAITS\n-----");
-        for (event, times) in esker_trace::wait::report() {
+        for (event, times) in esker_base::wait::report() {
             let _ = writeln!(
                 out,
                 "{}: {} times, {} us in all, mean {} ns, 99% below {} ns",
@@ -115,7 +115,7 @@ impl Engine {
             );
         }
         let _ = writeln!(out, "\nLOCKS (contended)\n-----");
-        for site in esker_trace::lock::report().iter().filter(|s| s.contended > 0) {
+        for site in esker_base::lock::report().iter().filter(|s| s.contended > 0) {
             let _ = writeln!(out, "{}: {} times", site.name, site.contended);
         }
         let _ = writeln!(out, "\nCOUNTERS\n--------");

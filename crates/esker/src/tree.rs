@@ -5,15 +5,23 @@
 //! the write guard) knows that nothing more comes; a run with an owner is seen as its owner's status word says; runs and
 //! marks change only in [`Tree::edit`], which keeps what is derived from them.
 
-use crate::health::Health;
-use crate::levels::Levels;
-pub(crate) use crate::marks::{RangeMark, SeenMark};
-use crate::memtable::Memtable;
-use crate::run::{Block, Run};
-use crate::txn::{order_if_visible, OrdinalRanges, TxnState, VersionOrder, View};
+pub(crate) mod arena;
+pub(crate) mod levels;
+pub(crate) mod marks;
+pub(crate) mod memtable;
+pub(crate) mod merge_read;
+pub(crate) mod run;
+
+use crate::tree::levels::Levels;
+pub(crate) use crate::tree::marks::{RangeMark, SeenMark};
+use crate::tree::memtable::Memtable;
+use crate::tree::run::health::Health;
+use crate::tree::run::{Block, Run};
+use crate::txn::state::TxnState;
+use crate::version::{order_if_visible, OrdinalRanges, VersionOrder, View};
 use crate::Result;
+use esker_base::lock::{Mutex, RwLock};
 use esker_format::{CommitSeq, Lsn, RowId, TreeId};
-use esker_trace::lock::{Mutex, RwLock};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -140,7 +148,7 @@ impl TreeState {
     /// Brings what is derived from runs and marks up to date with them.
     fn settle(&mut self) {
         self.edits += 1;
-        self.first_mark = crate::marks::sort(&mut self.marks);
+        self.first_mark = crate::tree::marks::sort(&mut self.marks);
         self.levels = OnceLock::new();
     }
 }
@@ -280,7 +288,7 @@ pub(crate) fn find(
     Ok(best)
 }
 
-pub(crate) fn found_in_mem(mem: &Arc<Memtable>, version: &crate::memtable::Version) -> Found {
+pub(crate) fn found_in_mem(mem: &Arc<Memtable>, version: &crate::tree::memtable::Version) -> Found {
     if version.tombstone {
         return Found::Tombstone;
     }

@@ -5,18 +5,22 @@
 //! fresh one is written only under its exclusive lock; every change takes the next ordinal; what is in no private run is in
 //! the redo.
 
-use crate::bulk::BulkWriter;
-use crate::large::{LargeWriter, Share};
+pub(crate) mod bulk;
+pub(crate) mod large;
+pub(crate) mod private;
+
+use crate::catalog::table::Table;
 use crate::lock::{LockMode, LockOutcome};
-use crate::memtable::Memtable;
-use crate::redo::Redo;
 use crate::session::{Private, Session, TreeTxn, Txn};
-use crate::table::Table;
+use crate::tree::memtable::Memtable;
 use crate::tree::{find, Found, RangeMark};
-use crate::txn::View;
+use crate::txn::redo::Redo;
+use crate::version::View;
+use crate::write::bulk::BulkWriter;
+use crate::write::large::{LargeWriter, Share};
 use crate::{Error, Result};
+use esker_base::counters::{count, Counter};
 use esker_format::{CommitSeq, Lsn, Record, RowId, TreeId, TxnId, MAX_ROW_BYTES};
-use esker_trace::counters::{count, Counter};
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
@@ -441,7 +445,7 @@ impl TreeTxn {
 
     /// The next row id of this writer's range; ranges double, so that a large statement's rows lie together.
     #[inline]
-    pub(crate) fn take_row(&mut self, state: &crate::txn::TxnState) -> RowId {
+    pub(crate) fn take_row(&mut self, state: &crate::txn::state::TxnState) -> RowId {
         if self.ids.start == self.ids.end {
             let first = self.tree.reserve_rows(self.reserve).0;
             if self.reserve == 1 {
@@ -457,7 +461,7 @@ impl TreeTxn {
     /// Puts a version into the private memtable, made if there is none.
     pub(crate) fn put_private(
         &mut self,
-        state: &crate::txn::TxnState,
+        state: &crate::txn::state::TxnState,
         row: RowId,
         ordinal: u64,
         packed: Option<&[u8]>,
@@ -483,7 +487,7 @@ impl TreeTxn {
     /// Puts a version into the shared memtable, and its redo beside.
     pub(crate) fn put_shared(
         &mut self,
-        state: &crate::txn::TxnState,
+        state: &crate::txn::state::TxnState,
         row: RowId,
         ordinal: u64,
         packed: Option<&[u8]>,
@@ -496,7 +500,7 @@ impl TreeTxn {
     /// Puts a version into the shared memtable, and tells which it is.
     pub(crate) fn put_in_memtable(
         &mut self,
-        state: &crate::txn::TxnState,
+        state: &crate::txn::state::TxnState,
         row: RowId,
         ordinal: u64,
         packed: Option<&[u8]>,

@@ -3,9 +3,9 @@
 
 #![allow(clippy::unwrap_used)]
 
+use esker::base::{global_total, Counter};
 use esker::format::{Column, ColumnKind, ColumnMask, Compression, Layout, RowFormat, RowId};
 use esker::io::{AccessHint, DirEntry, Disk, File, LockGuard, OpenMode};
-use esker::trace::{global_total, Counter};
 use esker::{
     Background, BeginOptions, Engine, Error, Isolation, LockMode, Options, PosixDisk, ScanOptions, Session, Table,
     TableDef,

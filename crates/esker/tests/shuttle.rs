@@ -1,21 +1,37 @@
 //! The engine's lock-free parts under thousands of orders of threads, chosen by shuttle: the memtable, read views against
 //! the purge horizon, and freeze against commit.
 //!
-//! `arena.rs`, `memtable.rs`, `txn.rs` and `views.rs` are taken in as they are, over shuttle's atomics and locks. A tree's
+//! `arena.rs`, `memtable.rs`, `state.rs`, `version.rs` and `views.rs` are taken in as they are, over shuttle's atomics and locks. A tree's
 //! state, the log and the commit lock are models here, each with the name of what it mirrors; whoever changes that order
 //! in `write.rs`, `commit.rs` or `flush.rs` changes it here. Shuttle's threads see each other's writes at once: what
 //! depends on weak memory it does not show. A failure prints how to replay it.
 
 #![allow(dead_code, unused_imports, missing_docs, clippy::unwrap_used)]
 
-#[path = "../src/arena.rs"]
+#[path = "../src/tree/arena.rs"]
 mod arena;
-#[path = "../src/memtable.rs"]
+#[path = "../src/tree/memtable.rs"]
 mod memtable;
-#[path = "../src/txn.rs"]
-mod txn;
-#[path = "../src/views.rs"]
+#[path = "../src/txn/state.rs"]
+mod state;
+#[path = "../src/version.rs"]
+mod version;
+#[path = "../src/txn/views.rs"]
 mod views;
+
+/// The engine's rooms, as far as these sources use them.
+mod txn {
+    pub(crate) use crate::{state, views};
+}
+
+mod tree {
+    pub(crate) use crate::{arena, memtable};
+
+    /// What flushes move to runs plays no part here.
+    pub(crate) mod run {
+        pub(crate) struct Run;
+    }
+}
 
 /// What `src/sync.rs` is to the engine.
 mod sync {
@@ -47,11 +63,7 @@ mod sync {
     }
 }
 
-/// Neither what flushes move to runs nor locks play a part here.
-mod run {
-    pub(crate) struct Run;
-}
-
+/// Nor do locks.
 mod lock {
     pub(crate) struct LockOwner;
     impl LockOwner {
@@ -66,11 +78,12 @@ pub(crate) use esker::{Error, Result};
 use esker_format::{CommitSeq, Lsn, RowId, TxnId};
 use memtable::Memtable;
 use shuttle::thread;
+use state::TxnState;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use sync::{Mutex, RwLock};
-use txn::{TxnState, View, ACTIVE};
+use version::{View, ACTIVE};
 use views::Views;
 
 fn main() {

@@ -3,7 +3,7 @@
 //! Invariants: pages hold what is newest; below `base_bytes` a missing page is the base's, above it is zeros.
 
 use crate::{File, IoError, IoKind, Result};
-use esker_trace::lock::Mutex;
+use esker_base::lock::Mutex;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

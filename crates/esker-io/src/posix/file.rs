@@ -8,8 +8,9 @@ use super::uring::{RingPool, WriteQueue};
 use crate::accounting::FileKind;
 use crate::calls::{self, Calls};
 use crate::{AccessHint, File, IoError, Result};
-use esker_trace::lock::Mutex;
-use esker_trace::{Counter, Region};
+use esker_base::lock::Mutex;
+use esker_base::Counter;
+use esker_memory::Region;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -160,7 +161,7 @@ impl File for PosixFile {
             return Ok(Some(data));
         };
         self.kind.wrote(bytes);
-        esker_trace::count(Counter::BufferWritesQueued, 1);
+        esker_base::count(Counter::BufferWritesQueued, 1);
         let mut queue = queue.lock();
         queue
             .submit(direct, data, bytes, offset, |rest, at| self.write_all_at(rest, at))

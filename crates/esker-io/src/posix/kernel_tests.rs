@@ -6,7 +6,7 @@ use super::*;
 use crate::calls::Calls;
 use crate::ring::scripted::{Answer, Scripted, Wait};
 use crate::IoKind;
-use esker_trace::{Account, Region};
+use esker_memory::{Account, Region};
 use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::FileExt;

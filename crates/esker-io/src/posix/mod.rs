@@ -10,7 +10,7 @@ mod uring;
 
 use crate::accounting;
 use crate::{AccessHint, DirEntry, Disk, File, IoError, IoKind, LockGuard, OpenMode, Result};
-use esker_trace::{timed, WaitEvent};
+use esker_base::{timed, WaitEvent};
 use std::ffi::CString;
 use std::fs;
 use std::io;

@@ -1,6 +1,7 @@
 use super::*;
 use crate::IoKind;
-use esker_trace::{Account, Counter, Region, SessionCounters};
+use esker_base::{Counter, SessionCounters};
+use esker_memory::{Account, Region};
 use std::path::PathBuf;
 
 /// A folder of its own, removed at the end.
@@ -40,7 +41,7 @@ fn round_trip_for_every_hint_counts_each_operation() {
         ),
     ] {
         let session = SessionCounters::new();
-        let _bound = esker_trace::counters::bind(&session);
+        let _bound = esker_base::counters::bind(&session);
         let file = disk.open(&folder.path(writes.name()), OpenMode::Create, hint).unwrap();
         file.write_at(b"hello", 3).unwrap();
         file.sync_data().unwrap();

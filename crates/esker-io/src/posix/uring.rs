@@ -6,8 +6,9 @@
 //! again in the ordinary way.
 
 use crate::ring::{self, Action, Request, Ring};
-use esker_trace::lock::Mutex;
-use esker_trace::{timed, Region, WaitEvent};
+use esker_base::lock::Mutex;
+use esker_base::{timed, WaitEvent};
+use esker_memory::Region;
 use io_uring::{opcode, IoUring, Probe};
 use std::fs;
 use std::io;

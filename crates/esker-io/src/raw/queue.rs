@@ -6,7 +6,7 @@
 use super::RawFile;
 use crate::ring::{self, Action, Request, Ring};
 use crate::{IoError, IoKind, Result};
-use esker_trace::Region;
+use esker_memory::Region;
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -226,7 +226,7 @@ mod tests {
     use super::super::RawOptions;
     use super::*;
     use crate::ring::scripted::{Answer, Scripted, Wait};
-    use esker_trace::Account;
+    use esker_memory::Account;
     use std::path::PathBuf;
 
     /// A file of its own, removed at the end.

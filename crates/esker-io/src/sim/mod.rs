@@ -18,7 +18,7 @@ mod node;
 mod random;
 
 use crate::{IoError, IoKind, Result};
-use esker_trace::lock::Mutex;
+use esker_base::lock::Mutex;
 use names::{normal, Entry, Names};
 use node::Node;
 pub use node::SECTOR_BYTES;

@@ -364,7 +364,7 @@ fn bulk_files_ask_for_alignment() {
     let disk = SimDisk::new(1);
     let file = disk.open(Path::new("f"), OpenMode::Create, AccessHint::Bulk).unwrap();
     assert_eq!(file.write_alignment(), 4096);
-    let region = esker_trace::Region::zeroed(esker_trace::Account::Other, 8192).unwrap();
+    let region = esker_memory::Region::zeroed(esker_memory::Account::Other, 8192).unwrap();
     file.write_at(&region[..4096], 4096).unwrap();
     assert!(file.write_at(&region[..100], 0).is_err());
     assert!(file.write_at(&region[1..4097], 0).is_err());

@@ -1,6 +1,6 @@
 use super::*;
 use crate::{PosixDisk, SimDisk};
-use esker_trace::{memory, SessionCounters};
+use esker_base::SessionCounters;
 
 fn sim(seed: u64) -> (SimDisk, Arc<dyn Disk>) {
     let disk = SimDisk::new(seed);
@@ -54,7 +54,7 @@ fn zeros() {
 fn whole_buffers_are_written_once_and_the_reserve_is_given_back() {
     let (sim, disk) = sim(1);
     let session = SessionCounters::new();
-    let _bound = esker_trace::counters::bind(&session);
+    let _bound = esker_base::counters::bind(&session);
     let path = Path::new("f");
     let mut writer = SequentialWriter::create(&disk, path, 65_536, Account::Other).unwrap();
     for _ in 0..100 {
@@ -132,13 +132,13 @@ fn full_disk_is_used_to_the_last_page() {
 #[test]
 fn memory_is_one_buffer_and_goes_back() {
     let (_, disk) = sim(1);
-    let before = memory::charged(Account::Catalog);
+    let before = esker_memory::charged(Account::Catalog);
     let mut writer = SequentialWriter::create(&disk, Path::new("f"), 65_536, Account::Catalog).unwrap();
-    assert_eq!(memory::charged(Account::Catalog), before);
+    assert_eq!(esker_memory::charged(Account::Catalog), before);
     writer.append(&bytes(300_000)).unwrap();
-    assert_eq!(memory::charged(Account::Catalog) - before, 65_536);
+    assert_eq!(esker_memory::charged(Account::Catalog) - before, 65_536);
     writer.finish().unwrap();
-    assert_eq!(memory::charged(Account::Catalog), before);
+    assert_eq!(esker_memory::charged(Account::Catalog), before);
 }
 
 #[test]

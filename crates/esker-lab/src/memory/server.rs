@@ -14,7 +14,7 @@ use crate::session::{Common, Session};
 use esker_io::host::read_text;
 use esker_io::maps::{maps, Map, Memory};
 use esker_io::IoKind;
-use esker_trace::Account;
+use esker_memory::Account;
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::io::Read;

@@ -3,7 +3,7 @@
 //! Invariant: a slot that was inserted into and not deleted since has its row's bytes.
 
 use crate::error::{LabError, Result};
-use esker_trace::{Account, Region};
+use esker_memory::{Account, Region};
 
 /// Bytes of a region that rows go to: the largest piece that a memtable takes.
 const REGION_BYTES: usize = 1 << 20;

@@ -6,7 +6,7 @@ use crate::error::LabError;
 use crate::noise::Noise;
 use crate::report::{Metric, Row, Status};
 use crate::session::size_text;
-use esker_trace::histogram::Histogram;
+use esker_base::histogram::Histogram;
 use std::collections::BTreeMap;
 
 /// A read that took so many times the median of its row is named.

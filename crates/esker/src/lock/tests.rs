@@ -1,5 +1,5 @@
 use super::*;
-use crate::testing::until;
+use crate::tests::support::until;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::thread;
 

@@ -11,9 +11,9 @@
 //! first of those who stood behind it for this row.
 
 use super::graph::Graph;
-use crate::activity::Activity;
+use crate::txn::activity::Activity;
+use esker_base::lock::{Condvar, Mutex};
 use esker_format::{RowId, TreeId, TxnId};
-use esker_trace::lock::{Condvar, Mutex};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
 use std::time::Instant;

@@ -101,7 +101,7 @@ impl Core {
             .filter_map(|(id, delta)| by_tree.get(&id).map(|(table, tree)| (tree.clone(), table.clone(), delta)))
             .collect();
         let prepared = Prepared {
-            credit: self.wal.reserve_commit(crate::commit::DECISION_BYTES)?,
+            credit: self.wal.reserve_commit(crate::txn::commit::DECISION_BYTES)?,
             state,
             redo: pending.redo,
             trees,

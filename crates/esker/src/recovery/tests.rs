@@ -1,6 +1,6 @@
 //! What a restart knows of a table without reading it.
 
-use crate::test_tables::{begin, commit_rows, def, delete_rows, insert, open, rows_of, small_runs};
+use crate::tests::tables::{begin, commit_rows, def, delete_rows, insert, open, rows_of, small_runs};
 use esker_io::SimDisk;
 
 /// The figure stays right whatever part of the log is replayed over a manifest that has counted it already.
@@ -37,7 +37,7 @@ fn rows_are_counted_once() {
             let lasting = commit_rows(&mut s, &t, 7);
             unsafe {
                 begin(&mut s);
-                s.update_image(&t, lasting[0], crate::test_tables::img(3).as_ptr()).unwrap();
+                s.update_image(&t, lasting[0], crate::tests::tables::img(3).as_ptr()).unwrap();
                 s.commit().unwrap();
             }
         }

@@ -1,0 +1,12 @@
+//! What happened, how often and how long. The bottom of the house: every other crate counts, waits and locks through this
+//! one, and nothing here knows what a table is.
+//!
+//! Invariants: counting and reading counters never block each other; what is not profiled costs next to nothing.
+
+pub mod counters;
+pub mod histogram;
+pub mod lock;
+pub mod wait;
+
+pub use counters::{count, global_total, Counter, SessionCounters};
+pub use wait::{timed, WaitEvent};

@@ -1,0 +1,4 @@
+//! Which tables there are: their definitions, names and trees, and the statements that change them.
+
+pub(crate) mod ddl;
+pub(crate) mod table;

@@ -1,0 +1,218 @@
+//! A table: its definition and its current tree.
+
+use crate::tree::Tree;
+use esker_base::lock::RwLock;
+use esker_format::{ColumnMask, CommitSeq, Compression, Layout, RowFormat, TableEntry, TableId, TreeId};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// What a table is created with.
+#[derive(Debug, Clone)]
+pub struct TableDef {
+    /// How a row image is laid out.
+    pub layout: Layout,
+    /// How blocks keep rows.
+    pub format: RowFormat,
+    /// How blocks are compressed.
+    pub compression: Compression,
+    /// Gone after a restart, and readable whatever the age of the view.
+    pub temporary: bool,
+    /// Bytes of the front end, opaque here.
+    pub extra: Vec<u8>,
+}
+
+/// Figures of a table.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TableStats {
+    /// Rows, an estimate.
+    pub rows: u64,
+    /// Bytes of run files and memtables.
+    pub data_bytes: u64,
+    /// Bytes of packed rows in runs, before compression.
+    pub raw_bytes: u64,
+    /// Runs.
+    pub runs: u64,
+    /// Bytes of memory in memtables.
+    pub memtable_bytes: u64,
+    /// Bytes of dead versions, estimated.
+    pub dead_bytes: u64,
+    /// Seconds since 1970.
+    pub created_unix_s: u64,
+    /// Last commit that changed it, seconds since 1970; 0: not since the start.
+    pub updated_unix_s: u64,
+}
+
+/// An open table.
+pub struct Table {
+    pub(crate) id: TableId,
+    name: RwLock<String>,
+    pub(crate) layout: Arc<Layout>,
+    pub(crate) format: RowFormat,
+    pub(crate) compression: Compression,
+    pub(crate) temporary: bool,
+    pub(crate) extra: Vec<u8>,
+    pub(crate) created_unix_s: u64,
+    pub(crate) has_blobs: bool,
+    tree: RwLock<Arc<Tree>>,
+    /// Its tree's id, for those who ask for each row.
+    tree_id: AtomicU64,
+    rebuilt_seq: AtomicU64,
+    updated_unix_s: AtomicU64,
+    dropped: AtomicBool,
+}
+
+/// First byte of an entry's `extra`: the engine's own flags.
+const TEMPORARY: u8 = 1;
+
+/// Does the entry's table end with the process?
+pub(crate) fn is_temporary(entry: &TableEntry) -> bool {
+    entry.extra.first().is_some_and(|f| f & TEMPORARY != 0)
+}
+
+impl Table {
+    pub(crate) fn new(entry: &TableEntry, tree: Arc<Tree>) -> Arc<Table> {
+        Arc::new(Table {
+            id: entry.id,
+            name: RwLock::new("table.name", entry.name.clone()),
+            layout: entry.layout.clone(),
+            format: entry.format,
+            compression: entry.compression,
+            temporary: is_temporary(entry),
+            extra: entry.extra.get(1..).unwrap_or_default().to_vec(),
+            created_unix_s: entry.created_unix_s,
+            has_blobs: entry.layout.has_blobs(),
+            tree_id: AtomicU64::new(tree.id.0),
+            tree: RwLock::new("table.tree", tree),
+            rebuilt_seq: AtomicU64::new(entry.rebuilt_seq.0),
+            updated_unix_s: AtomicU64::new(0),
+            dropped: AtomicBool::new(false),
+        })
+    }
+
+    /// The catalog's entry for a new table.
+    pub(crate) fn entry_for(id: TableId, tree: TreeId, name: &str, def: &TableDef, seq: CommitSeq) -> TableEntry {
+        let mut extra = vec![if def.temporary { TEMPORARY } else { 0 }];
+        extra.extend_from_slice(&def.extra);
+        TableEntry {
+            id,
+            tree,
+            name: name.to_owned(),
+            layout: Arc::new(def.layout.clone()),
+            format: def.format,
+            compression: def.compression,
+            created_unix_s: unix_s(),
+            rebuilt_seq: seq,
+            extra,
+        }
+    }
+
+    pub(crate) fn entry(&self) -> TableEntry {
+        let mut extra = vec![if self.temporary { TEMPORARY } else { 0 }];
+        extra.extend_from_slice(&self.extra);
+        TableEntry {
+            id: self.id,
+            tree: self.tree_id(),
+            name: self.name(),
+            layout: self.layout.clone(),
+            format: self.format,
+            compression: self.compression,
+            created_unix_s: self.created_unix_s,
+            rebuilt_seq: CommitSeq(self.rebuilt_seq.load(Ordering::Acquire)),
+            extra,
+        }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> String {
+        self.name.read().clone()
+    }
+
+    /// How its row images are laid out.
+    pub fn layout(&self) -> &Arc<Layout> {
+        &self.layout
+    }
+
+    /// How its blocks keep rows.
+    pub fn format(&self) -> RowFormat {
+        self.format
+    }
+
+    /// How its blocks are compressed.
+    pub fn compression(&self) -> Compression {
+        self.compression
+    }
+
+    /// The front end's bytes.
+    pub fn extra(&self) -> &[u8] {
+        &self.extra
+    }
+
+    /// A mask of all columns.
+    pub fn all_columns(&self) -> ColumnMask {
+        ColumnMask::all(self.layout.columns.len())
+    }
+
+    /// Figures, without reading rows.
+    pub fn stats(&self) -> TableStats {
+        let tree = self.tree();
+        let state = tree.snapshot();
+        let mut stats = TableStats {
+            rows: tree.live_rows.load(Ordering::Relaxed).max(0) as u64,
+            runs: state.runs.len() as u64,
+            created_unix_s: self.created_unix_s,
+            updated_unix_s: self.updated_unix_s.load(Ordering::Relaxed),
+            ..TableStats::default()
+        };
+        for handle in state.runs.iter().filter(|r| r.owner.is_none()) {
+            stats.data_bytes += handle.run.size_bytes();
+            stats.raw_bytes += handle.run.stats.raw_bytes;
+        }
+        stats.memtable_bytes = state.memtables().filter(|m| !m.is_empty()).map(|m| m.used_bytes() as u64).sum();
+        stats.data_bytes += stats.memtable_bytes;
+        let versions: u64 = state.runs.iter().filter(|r| r.owner.is_none()).map(|r| r.run.stats.rows).sum();
+        if versions > stats.rows {
+            stats.dead_bytes = stats.raw_bytes / versions.max(1) * (versions - stats.rows);
+        }
+        stats
+    }
+
+    pub(crate) fn tree(&self) -> Arc<Tree> {
+        self.tree.read().clone()
+    }
+
+    pub(crate) fn tree_id(&self) -> TreeId {
+        TreeId(self.tree_id.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn set_tree(&self, tree: Arc<Tree>, rebuilt: CommitSeq) {
+        self.tree_id.store(tree.id.0, Ordering::Release);
+        *self.tree.write() = tree;
+        self.rebuilt_seq.store(rebuilt.0, Ordering::Release);
+    }
+
+    pub(crate) fn set_name(&self, name: &str) {
+        name.clone_into(&mut self.name.write());
+    }
+
+    pub(crate) fn rebuilt_seq(&self) -> CommitSeq {
+        CommitSeq(self.rebuilt_seq.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn touched(&self) {
+        self.updated_unix_s.store(unix_s(), Ordering::Relaxed);
+    }
+
+    pub(crate) fn set_dropped(&self) {
+        self.dropped.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is_dropped(&self) -> bool {
+        self.dropped.load(Ordering::Acquire)
+    }
+}
+
+/// Seconds since 1970. Only ever shown to people; nothing depends on it.
+pub(crate) fn unix_s() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs())
+}

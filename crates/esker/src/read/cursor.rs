@@ -1,0 +1,544 @@
+//! A cursor: a scan of one table, a batch of row images at a time.
+//!
+//! A plain cursor decodes ahead. A locking cursor gives one row a call, locks it first and then makes sure that what it
+//! gives is the newest version: it reads ahead too, but trusts what it read only while nothing was committed since. Where
+//! it comes to rows that another transaction was inserting when the scan began, it waits for that one's end, as a replica
+//! needs that applies a transaction while the one before it commits.
+//! Invariant: everything a batch points to (its buffer, blocks, memtables) is pinned until the next call.
+
+#[cfg(test)]
+mod tests;
+
+use crate::catalog::table::Table;
+use crate::lock::{LockMode, LockOutcome, LockOwner, WaitPolicy};
+use crate::session::Session;
+use crate::tree::merge_read::{BlockSpan, MergeRead, Span};
+use crate::tree::run::Block;
+use crate::tree::{find, Found};
+use crate::version::View;
+use crate::{Error, Result};
+use esker_base::counters::{count, Counter};
+use esker_format::{ColumnMask, RowId};
+use esker_memory::{Account, Charge};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Bytes of row images that a batch aims at: they are read back at once and should stay in the first-level cache.
+const BATCH_BYTES: usize = 24 << 10;
+const MOST_ROWS: usize = 1024;
+const FIRST_ROWS: usize = 4;
+
+/// How a scan reads.
+#[derive(Debug, Clone)]
+pub struct ScanOptions {
+    /// The columns to decode.
+    pub mask: ColumnMask,
+    /// Lock each row that is given out.
+    pub lock: Option<LockMode>,
+    /// Pass over rows that others have locked.
+    pub skip_locked: bool,
+    /// Give out the last committed version of a row that is locked, without waiting; see [`Cursor::was_semi_consistent`].
+    pub semi_consistent: bool,
+}
+
+impl ScanOptions {
+    /// Does the reader wait for rows that others hold?
+    fn insists(&self) -> bool {
+        self.lock.is_some() && !self.skip_locked && !self.semi_consistent
+    }
+}
+
+impl Default for ScanOptions {
+    fn default() -> Self {
+        ScanOptions { mask: ColumnMask::none(0), lock: None, skip_locked: false, semi_consistent: false }
+    }
+}
+
+/// Rows that a cursor gives out; valid until its next call.
+#[derive(Debug, Clone, Copy)]
+pub struct Batch<'a> {
+    /// The first row image.
+    pub images: *const u8,
+    /// Bytes from one image to the next.
+    pub stride: usize,
+    /// The rows' ids, one an image.
+    pub ids: &'a [RowId],
+}
+
+/// A scan of a table, or reads by row id.
+pub struct Cursor {
+    table: Arc<Table>,
+    options: ScanOptions,
+    view: View,
+    read: Option<MergeRead>,
+    /// For a locking scan of a transaction whose own view is older: that view's rows, each of which must still be there.
+    expected: Option<Ids>,
+    /// What is left of the span that was decoded from last.
+    span: Option<BlockSpan>,
+    buffer: Buffer,
+    batch_rows: usize,
+    /// Position in the read-ahead of a locking cursor.
+    ahead: usize,
+    /// Who was inserting when a locking scan began, and from which row on; the next one last.
+    inserters: Vec<(RowId, Arc<LockOwner>)>,
+    semi_consistent: bool,
+}
+
+#[derive(Default)]
+struct Buffer {
+    images: Vec<u8>,
+    ids: Vec<RowId>,
+    /// Set when the images are a block's own bytes.
+    direct: Option<*const u8>,
+    pins: Vec<Pin>,
+    charge: Option<Charge>,
+}
+
+#[allow(dead_code)]
+enum Pin {
+    Block(Arc<Block>),
+    Mem(Arc<crate::tree::memtable::Memtable>),
+}
+
+// SAFETY: `direct` points into a block that `pins` holds; blocks are immutable.
+unsafe impl Send for Buffer {}
+
+impl Session {
+    /// Begins a scan of `table`, under this session's view or, if it locks, of the newest versions.
+    pub fn scan(&mut self, table: &Arc<Table>, options: ScanOptions) -> Result<Cursor> {
+        self.seal_for_read(table)?;
+        let tree = table.tree();
+        // Before the view: who is not listed has ended, and is seen.
+        let me = self.txn_mut()?.state.id;
+        let inserters = if options.insists() { self.core.inserters(tree.id, me) } else { Vec::new() };
+        let view = if options.lock.is_some() { self.latest_view()? } else { self.read_view()? };
+        self.check_rebuilt(table)?;
+        count(Counter::Scans, 1);
+        let mut cursor = Cursor::new(table, options, view, None);
+        cursor.inserters = inserters;
+        cursor.read_from(self, view, RowId(1))?;
+        Ok(cursor)
+    }
+
+    /// A cursor for reads by row id alone.
+    pub fn open_cursor(&mut self, table: &Arc<Table>, options: ScanOptions) -> Result<Cursor> {
+        let view = if options.lock.is_some() { self.latest_view()? } else { self.read_view()? };
+        self.check_rebuilt(table)?;
+        Ok(Cursor::new(table, options, view, None))
+    }
+
+    /// The view that a newer version must be held against, if `latest` is newer: under snapshot isolation the
+    /// transaction's own.
+    fn older_view(&self, latest: View) -> Option<View> {
+        let txn = self.txn.as_deref().filter(|t| t.options.snapshot_isolation && t.view_by_read)?;
+        txn.view.filter(|seq| *seq < latest.seq).map(|seq| View { seq, ..latest })
+    }
+
+    /// Fails if the transaction's own view has a row that is no longer there for `latest`.
+    pub(crate) fn check_gone(&self, table: &Arc<Table>, row: RowId, latest: View) -> Result<()> {
+        let Some(older) = self.older_view(latest) else { return Ok(()) };
+        match find(&table.tree().snapshot(), self.private_of(table).as_ref(), row, older)? {
+            None | Some((_, Found::Tombstone)) => Ok(()),
+            Some(_) => Err(Error::RecordChanged),
+        }
+    }
+
+    fn check_rebuilt(&mut self, table: &Arc<Table>) -> Result<()> {
+        if table.is_dropped() {
+            return Err(Error::NoSuchTable(table.name()));
+        }
+        let view = self.txn.as_deref().and_then(|t| t.view);
+        if !table.temporary && view.is_some_and(|v| v < table.rebuilt_seq()) {
+            return Err(Error::TableChanged(table.name()));
+        }
+        Ok(())
+    }
+}
+
+impl Cursor {
+    fn new(table: &Arc<Table>, options: ScanOptions, view: View, read: Option<MergeRead>) -> Cursor {
+        Cursor {
+            table: table.clone(),
+            options,
+            view,
+            read,
+            expected: None,
+            span: None,
+            buffer: Buffer::default(),
+            batch_rows: FIRST_ROWS,
+            ahead: 0,
+            inserters: Vec::new(),
+            semi_consistent: false,
+        }
+    }
+
+    /// The next rows; empty at the end. A locking cursor gives one at a time.
+    pub fn next_batch(&mut self, session: &mut Session) -> Result<Batch<'_>> {
+        if self.options.lock.is_some() {
+            return self.next_locked(session);
+        }
+        self.fill()?;
+        self.give(self.buffer.ids.len());
+        Ok(self.batch(0..self.buffer.ids.len()))
+    }
+
+    fn batch(&self, rows: Range<usize>) -> Batch<'_> {
+        let stride = self.table.layout.image_bytes as usize;
+        let base = self.buffer.direct.unwrap_or(self.buffer.images.as_ptr());
+        // SAFETY: the buffer, or the block, holds an image for each id.
+        let images = unsafe { base.add(rows.start * stride) };
+        Batch { images, stride, ids: &self.buffer.ids[rows] }
+    }
+
+    /// The caller gets so many rows.
+    fn give(&self, rows: usize) {
+        count(Counter::RowsRead, rows as u64);
+        count(Counter::RowBytesOut, rows as u64 * u64::from(self.table.layout.image_bytes));
+    }
+
+    /// Fills the buffer with the next rows of the merged reading.
+    fn fill(&mut self) -> Result<()> {
+        let stride = self.table.layout.image_bytes as usize;
+        let most = (BATCH_BYTES / stride.max(1)).clamp(1, MOST_ROWS);
+        let rows = self.batch_rows.min(most);
+        self.batch_rows = (rows * 8).min(most);
+        self.buffer.clear();
+        while self.buffer.ids.len() < rows {
+            if let Some(span) = &mut self.span {
+                let take = span.rows.len().min(rows - self.buffer.ids.len()) as u32;
+                let part = span.rows.start..span.rows.start + take;
+                self.buffer.add_rows(&self.table, &self.options.mask, span, part)?;
+                span.rows.start += take;
+                if span.rows.is_empty() {
+                    self.span = None;
+                }
+                if self.buffer.direct.is_some() {
+                    break;
+                }
+                continue;
+            }
+            let Some(read) = &mut self.read else { break };
+            match read.next()? {
+                Span::End => {
+                    self.read = None;
+                    break;
+                }
+                Span::Rows(span) => self.span = Some(span),
+                Span::One(row, found) => self.buffer.add_found(&self.table, &self.options.mask, row, found)?,
+            }
+        }
+        if !self.buffer.ids.is_empty() {
+            count(Counter::Batches, 1);
+        }
+        Ok(())
+    }
+
+    fn next_locked(&mut self, session: &mut Session) -> Result<Batch<'_>> {
+        let Some(mode) = self.options.lock else {
+            return Ok(self.batch(0..0));
+        };
+        self.semi_consistent = false;
+        loop {
+            if self.ahead >= self.buffer.ids.len() {
+                // At the end it leaves nothing.
+                self.fill()?;
+                self.ahead = 0;
+            }
+            let at = self.ahead;
+            let next = self.buffer.ids.get(at).copied();
+            if self.pass_inserter(session, next.unwrap_or(RowId::MAX))? {
+                continue;
+            }
+            if session.parker.is_killed() {
+                return Err(Error::Interrupted);
+            }
+            self.pass_expected(next)?;
+            let Some(row) = next else {
+                return Ok(self.batch(0..0));
+            };
+            self.ahead += 1;
+            let locked = self.lock(session, row, mode)?;
+            match locked {
+                Locked::Newly | Locked::Before => {}
+                Locked::Skip => continue,
+                Locked::SemiConsistent => {
+                    if session.core.views.visible_seq() != self.view.seq {
+                        // The last committed version, which may be newer than what was read ahead.
+                        let table = self.table.clone();
+                        let Some(found) = session.find_latest(&table, row)? else { continue };
+                        self.buffer.replace(&table, &self.options.mask, at, found)?;
+                    }
+                    self.semi_consistent = true;
+                    self.give(1);
+                    return Ok(self.batch(at..at + 1));
+                }
+            }
+            // What was decoded ahead is the newest version as long as nothing was committed since, and this transaction,
+            // which had no lock on the row, has not changed it either.
+            let newest = session.core.views.visible_seq() == self.view.seq && locked == Locked::Newly;
+            if newest && session.older_view(self.view).is_none() {
+                self.give(1);
+                return Ok(self.batch(at..at + 1));
+            }
+            let table = self.table.clone();
+            match session.find_latest(&table, row)? {
+                Some(found) => {
+                    self.buffer.replace(&table, &self.options.mask, at, found)?;
+                    self.give(1);
+                    return Ok(self.batch(at..at + 1));
+                }
+                None => session.unlock_row(&table, row),
+            }
+        }
+    }
+
+    /// If somebody was inserting rows before `next`: waits for its end and goes on from the first of them; true then.
+    fn pass_inserter(&mut self, session: &mut Session, next: RowId) -> Result<bool> {
+        if self.inserters.last().is_none_or(|i| i.0 > next) || !self.options.insists() {
+            return Ok(false);
+        }
+        let Some((first, inserter)) = self.inserters.pop() else {
+            return Ok(false);
+        };
+        session.wait_for_inserter(self.table.tree_id(), &inserter)?;
+        let view = session.latest_view()?;
+        self.read_from(session, view, first)?;
+        Ok(true)
+    }
+
+    /// Begins to read anew, at row `from`.
+    fn read_from(&mut self, session: &Session, view: View, from: RowId) -> Result<()> {
+        let state = self.table.tree().snapshot();
+        let private = session.private_of(&self.table);
+        let read = |view| MergeRead::new(state.clone(), private.clone(), view, from, &session.parker);
+        self.view = view;
+        self.read = Some(read(view)?);
+        let older = session.older_view(view).filter(|_| self.options.lock.is_some());
+        self.expected = older.map(|view| read(view).map(Ids::new)).transpose()?;
+        self.span = None;
+        self.buffer.clear();
+        self.ahead = 0;
+        Ok(())
+    }
+
+    /// The scan comes to `next`, or to its end: the own view must have no row before it that the scan did not meet.
+    fn pass_expected(&mut self, next: Option<RowId>) -> Result<()> {
+        let Some(expected) = &mut self.expected else { return Ok(()) };
+        match (expected.peek()?, next) {
+            (Some(row), next) if next.is_none_or(|next| row < next) => Err(Error::RecordChanged),
+            (Some(row), Some(next)) if row == next => {
+                expected.pass();
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn lock(&mut self, session: &mut Session, row: RowId, mode: LockMode) -> Result<Locked> {
+        let tree = self.table.tree_id();
+        let patient = session.wait;
+        let hasty = self.options.semi_consistent || self.options.skip_locked;
+        let wait = if hasty { WaitPolicy { nowait: true, ..patient } } else { patient };
+        match session.lock_row(tree, row, mode, wait) {
+            Ok(LockOutcome::Granted) => Ok(Locked::Newly),
+            Ok(LockOutcome::AlreadyHeld) => Ok(Locked::Before),
+            Err(Error::WouldBlock) if self.options.skip_locked => Ok(Locked::Skip),
+            Err(Error::WouldBlock) if self.options.semi_consistent => Ok(Locked::SemiConsistent),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Was the row given out last a committed version of a row that another transaction has locked? If it matches, it
+    /// must be read again by [`relock`](Self::relock), which waits.
+    pub fn was_semi_consistent(&self) -> bool {
+        self.semi_consistent
+    }
+
+    /// From now on, or no longer, gives out locked rows in their last committed version instead of waiting.
+    pub fn set_semi_consistent(&mut self, on: bool) {
+        self.options.semi_consistent = on;
+    }
+
+    /// Stands before the row given out last again.
+    pub fn step_back(&mut self) {
+        self.ahead = self.ahead.saturating_sub(1);
+    }
+
+    /// The image of one row, as the cursor's view sees it or, if the cursor locks, locked and newest.
+    pub fn fetch(&mut self, session: &mut Session, row: RowId) -> Result<Option<*const u8>> {
+        let table = self.table.clone();
+        let found = if let Some(mode) = self.options.lock {
+            let (tree, wait) = (table.tree_id(), session.wait);
+            session.lock_row(tree, row, mode, wait)?;
+            session.find_latest(&table, row)?
+        } else {
+            session.seal_for_read(&table)?;
+            let private = session.private_of(&table);
+            find(&table.tree().snapshot(), private.as_ref(), row, self.view)?
+                .map(|(_, found)| found)
+                .filter(|f| !matches!(f, Found::Tombstone))
+        };
+        let Some(found) = found else { return Ok(None) };
+        // The read-ahead of a scan on the same cursor is given up: positions and scans do not mix.
+        self.buffer.clear();
+        self.ahead = 0;
+        self.buffer.add_found(&table, &self.options.mask, row, found)?;
+        self.ahead = self.buffer.ids.len();
+        self.give(1);
+        Ok(Some(self.buffer.images.as_ptr()))
+    }
+
+    /// Rows that are left, counted without decoding them.
+    pub(crate) fn count_rest(&mut self) -> Result<u64> {
+        let mut rows = 0;
+        while let Some(read) = &mut self.read {
+            match read.next()? {
+                Span::End => self.read = None,
+                Span::Rows(span) => rows += span.rows.len() as u64,
+                Span::One(..) => rows += 1,
+            }
+        }
+        Ok(rows)
+    }
+
+    /// As [`count_rest`](Self::count_rest), for a transaction that has locked all of them.
+    pub(crate) fn count_locked(&mut self, session: &mut Session) -> Result<u64> {
+        if self.expected.is_none() {
+            return self.count_rest();
+        }
+        // None may be newer than the transaction's own view, and none of that view's may be gone.
+        let (table, view) = (self.table.clone(), self.view);
+        let Some(mut ids) = self.read.take().map(Ids::new) else { return Ok(0) };
+        let mut rows = 0;
+        while let Some(row) = ids.peek()? {
+            self.pass_expected(Some(row))?;
+            session.find_for_write(&table, row, view)?;
+            ids.pass();
+            rows += 1;
+        }
+        self.pass_expected(None)?;
+        Ok(rows)
+    }
+}
+
+/// The rows of a merged reading by their ids alone.
+struct Ids {
+    read: MergeRead,
+    span: Option<BlockSpan>,
+    one: Option<RowId>,
+}
+
+impl Ids {
+    fn new(read: MergeRead) -> Self {
+        Ids { read, span: None, one: None }
+    }
+
+    /// The next row's id; `None` at the end.
+    fn peek(&mut self) -> Result<Option<RowId>> {
+        while self.one.is_none() {
+            if let Some(span) = self.span.as_ref().filter(|s| !s.rows.is_empty()) {
+                self.one = Some(span.block.row_id(span.rows.start));
+                break;
+            }
+            match self.read.next()? {
+                Span::End => return Ok(None),
+                Span::Rows(span) => self.span = Some(span),
+                Span::One(row, _) => (self.one, self.span) = (Some(row), None),
+            }
+        }
+        Ok(self.one)
+    }
+
+    /// Goes past the row that [`peek`](Self::peek) gave.
+    fn pass(&mut self) {
+        self.one = None;
+        if let Some(span) = &mut self.span {
+            span.rows.start += 1;
+        }
+    }
+}
+
+#[derive(PartialEq, Eq)]
+enum Locked {
+    /// By this request.
+    Newly,
+    /// By this transaction, earlier.
+    Before,
+    Skip,
+    SemiConsistent,
+}
+
+impl Buffer {
+    fn clear(&mut self) {
+        self.ids.clear();
+        self.pins.clear();
+        self.direct = None;
+    }
+
+    /// Room for `rows` more images.
+    fn grow(&mut self, stride: usize, rows: usize) -> *mut u8 {
+        let at = self.ids.len() * stride;
+        let need = at + rows * stride;
+        if self.images.len() < need {
+            self.images.resize(need.max(self.images.len() * 2).min(need.max(BATCH_BYTES)), 0);
+            let bytes = self.images.len() as u64;
+            self.charge.get_or_insert_with(|| Charge::new(Account::Cursor, 0)).resize(bytes);
+        }
+        // SAFETY: within the buffer.
+        unsafe { self.images.as_mut_ptr().add(at) }
+    }
+
+    fn add_rows(&mut self, table: &Table, mask: &ColumnMask, span: &BlockSpan, rows: Range<u32>) -> Result<()> {
+        let stride = table.layout.image_bytes as usize;
+        let (at, n) = (self.ids.len(), rows.len());
+        match span.block.images(rows.clone()) {
+            Some(images) if at == 0 => self.direct = Some(images.as_ptr()),
+            _ => {
+                let out = self.grow(stride, n);
+                // SAFETY: `grow` made room for `n` images.
+                unsafe { span.block.decode_images(rows.clone(), mask, out, stride) }
+                    .map_err(|e| span.run.damage(span.index, e))?;
+            }
+        }
+        self.ids.resize(at + n, RowId::ZERO);
+        span.block.copy_ids(rows, &mut self.ids[at..]);
+        self.pins.push(Pin::Block(span.block.clone()));
+        Ok(())
+    }
+
+    fn add_found(&mut self, table: &Table, mask: &ColumnMask, row: RowId, found: Found) -> Result<()> {
+        let at = self.ids.len();
+        let stride = table.layout.image_bytes as usize;
+        self.grow(stride, 1);
+        self.ids.push(row);
+        self.replace(table, mask, at, found)
+    }
+
+    /// Decodes `found` as the image at position `at`.
+    fn replace(&mut self, table: &Table, mask: &ColumnMask, at: usize, found: Found) -> Result<()> {
+        let stride = table.layout.image_bytes as usize;
+        if let Some(direct) = self.direct.take() {
+            // The images are a block's: make them the buffer's own.
+            let bytes = self.ids.len() * stride;
+            self.images.resize(bytes.max(self.images.len()), 0);
+            // SAFETY: the block holds an image for each id.
+            unsafe { std::ptr::copy_nonoverlapping(direct, self.images.as_mut_ptr(), bytes) };
+        }
+        let image = &mut self.images[at * stride..(at + 1) * stride];
+        match found {
+            Found::Mem(mem, packed) => {
+                esker_format::row::unpack(&table.layout, packed, mask, image)
+                    .map_err(|e| Error::InvalidArgument(format!("row in memory: {e}")))?;
+                self.pins.push(Pin::Mem(mem));
+            }
+            Found::Block(run, index, block, i) => {
+                // SAFETY: one image of `stride` bytes.
+                unsafe { block.decode_images(i..i + 1, mask, image.as_mut_ptr(), stride) }
+                    .map_err(|e| run.damage(index, e))?;
+                self.pins.push(Pin::Block(block));
+            }
+            Found::Tombstone => {}
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,148 @@
+use super::*;
+use crate::tests::support::{begin, engine, fill, insert, locking, packed};
+use crate::Engine;
+
+/// What a locking scan gives.
+fn locked(session: &mut Session, table: &Arc<Table>, options: ScanOptions) -> Result<Vec<u64>> {
+    let mut cursor = session.scan(table, options)?;
+    let mut rows = Vec::new();
+    loop {
+        match cursor.next_batch(session)?.ids {
+            [] => return Ok(rows),
+            ids => rows.extend(ids.iter().map(|id| id.0)),
+        }
+    }
+}
+
+/// A transaction under snapshot isolation that has seen rows 1 to 5; then somebody else commits `change`.
+fn after(change: impl Fn(&mut Session, &Arc<Table>)) -> (Engine, Arc<Table>, Session) {
+    let (engine, table) = engine();
+    assert_eq!(fill(&engine, &table, 5), RowId(1));
+    let mut s = begin(&engine, true);
+    assert_eq!(s.count_rows(&table).unwrap(), 5);
+    s.end_statement();
+    let mut other = begin(&engine, false);
+    change(&mut other, &table);
+    other.commit().unwrap();
+    s.begin_statement();
+    (engine, table, s)
+}
+
+/// All ways to meet the newest version of a row of the own view.
+fn all_see_the_change(row: u64, change: impl Fn(&mut Session, &Arc<Table>)) {
+    let refused = |what: &str, by: &dyn Fn(&mut Session, &Arc<Table>) -> Result<()>| {
+        for flushed in [false, true] {
+            let (engine, table, mut s) = after(&change);
+            if flushed {
+                engine.checkpoint().unwrap();
+            }
+            let answer = by(&mut s, &table);
+            assert!(matches!(answer, Err(Error::RecordChanged)), "{what}, flushed {flushed}: {answer:?}");
+        }
+    };
+    refused("scan", &|s, t| locked(s, t, locking()).map(drop));
+    refused("skipping scan", &|s, t| locked(s, t, ScanOptions { skip_locked: true, ..locking() }).map(drop));
+    refused("semi-consistent scan", &|s, t| locked(s, t, ScanOptions { semi_consistent: true, ..locking() }).map(drop));
+    refused("fetch", &|s, t| s.open_cursor(t, locking())?.fetch(s, RowId(row)).map(drop));
+    refused("update", &|s, t| s.update_row(t, RowId(row), &packed(t, 8)));
+    refused("delete", &|s, t| s.delete(t, RowId(row)));
+    refused("lock_all", &|s, t| s.lock_all(t).map(drop));
+}
+
+#[test]
+fn a_row_of_the_view_that_is_gone_has_changed() {
+    all_see_the_change(3, |s, t| s.delete(t, RowId(3)).unwrap());
+    all_see_the_change(5, |s, t| s.delete(t, RowId(5)).unwrap());
+}
+
+#[test]
+fn rows_of_the_view_under_a_range_mark_have_changed() {
+    all_see_the_change(1, |s, t| s.delete_all(t).unwrap());
+    all_see_the_change(5, |s, t| {
+        s.delete_all(t).unwrap();
+        insert(s, t);
+    });
+}
+
+#[test]
+fn an_updated_row_of_the_view_has_changed() {
+    all_see_the_change(2, |s, t| s.update_row(t, RowId(2), &packed(t, 9)).unwrap());
+}
+
+#[test]
+fn own_deletes_and_what_the_view_never_saw_are_no_change() {
+    let (_engine, table, mut s) = after(|s, t| {
+        let row = insert(s, t);
+        s.delete(t, row).unwrap();
+    });
+    s.delete(&table, RowId(2)).unwrap();
+    assert_eq!(locked(&mut s, &table, locking()).unwrap(), [1, 3, 4, 5]);
+    assert_eq!(s.lock_all(&table).unwrap(), 4);
+    s.delete_all(&table).unwrap();
+    assert_eq!(locked(&mut s, &table, locking()).unwrap(), [] as [u64; 0]);
+}
+
+/// Without snapshot isolation, or without an earlier view, the latest counts.
+#[test]
+fn the_latest_counts_otherwise() {
+    let (engine, table) = engine();
+    fill(&engine, &table, 5);
+    let (mut plain, mut unread) = (begin(&engine, false), begin(&engine, true));
+    assert_eq!(plain.count_rows(&table).unwrap(), 5);
+    let mut other = begin(&engine, false);
+    other.delete(&table, RowId(3)).unwrap();
+    other.commit().unwrap();
+    assert_eq!(locked(&mut plain, &table, locking()).unwrap(), [1, 2, 4, 5]);
+    plain.rollback().unwrap();
+    assert_eq!(locked(&mut unread, &table, locking()).unwrap(), [1, 2, 4, 5]);
+    assert_eq!(unread.lock_all(&table).unwrap(), 4);
+}
+
+/// A session that was killed before, or after a number of looks, ends at that look.
+fn killed_at(looks: u64, table: &Arc<Table>, s: &mut Session, by: impl Fn(&mut Session, &Arc<Table>) -> Result<u64>) {
+    s.parker.kill_after(looks);
+    let answer = by(s, table);
+    assert!(matches!(answer, Err(Error::Interrupted)), "{answer:?}");
+    assert_eq!(s.parker.looks(), looks, "it went on after it was told");
+    s.clear_kill();
+}
+
+#[test]
+fn a_kill_reaches_whoever_reads_many_rows() {
+    let (engine, table) = engine();
+    fill(&engine, &table, 3000);
+    for flushed in [false, true] {
+        let mut s = begin(&engine, false);
+        // A run is counted a block at a time: one look, one block.
+        for looks in if flushed { 0..1 } else { 0..3 } {
+            killed_at(looks, &table, &mut s, |s, t| s.count_rows(t));
+            killed_at(looks, &table, &mut s, |s, t| s.lock_all(t));
+        }
+        killed_at(0, &table, &mut s, |s, t| Ok(locked(s, t, locking())?.len() as u64));
+        killed_at(0, &table, &mut s, |s, t| Ok(s.scan(t, ScanOptions::default())?.next_batch(s)?.ids.len() as u64));
+        assert_eq!(s.count_rows(&table).unwrap(), 3000);
+        drop(s);
+        engine.checkpoint().unwrap();
+    }
+}
+
+/// Rows that give nothing out are passed over one by one: a look for each.
+#[test]
+fn a_kill_reaches_whoever_passes_over_rows() {
+    let (engine, table) = engine();
+    fill(&engine, &table, 3000);
+    let mut holder = begin(&engine, false);
+    assert_eq!(locked(&mut holder, &table, locking()).unwrap().len(), 3000);
+    let mut s = begin(&engine, false);
+    let skipping = ScanOptions { skip_locked: true, ..locking() };
+    assert_eq!(locked(&mut s, &table, skipping.clone()).unwrap(), [] as [u64; 0]);
+    killed_at(2500, &table, &mut s, |s, t| Ok(locked(s, t, skipping.clone())?.len() as u64));
+    s.rollback().unwrap();
+    for row in 1..=3000 {
+        holder.delete(&table, RowId(row)).unwrap();
+    }
+    holder.commit().unwrap();
+    assert_eq!(s.count_rows(&table).unwrap(), 0);
+    killed_at(2500, &table, &mut s, |s, t| s.count_rows(t));
+    killed_at(2500, &table, &mut s, |s, t| Ok(s.scan(t, ScanOptions::default())?.next_batch(s)?.ids.len() as u64));
+}

@@ -1,0 +1,9 @@
+//! Tests of the whole crate from within, and what tests share.
+
+pub(crate) mod boundary;
+pub(crate) mod hooks;
+pub(crate) mod large;
+pub(crate) mod regression;
+pub(crate) mod second_reading;
+pub(crate) mod support;
+pub(crate) mod tables;

@@ -1,0 +1,176 @@
+//! Range marks: DELETE without WHERE as one version, and the rule by which a mark goes.
+//!
+//! A mark deletes versions that are older than itself, and never comes to delete others. So it can go
+//!
+//! - once a newer one deletes all that it deletes, and every view sees the newer one; or
+//! - once every view sees it and nothing holds a version that it deletes: no run with such rows, and no memtable whose
+//!   versions need the log from before the mark. A run may lose such rows to a merge, a memtable to a flush.
+//!
+//! Replay cannot bring back rows without the mark that deleted them. A row comes back from the log only if its commit is
+//! not in a run yet: the log is replayed from a place before that commit, and the mark was committed later, so it comes
+//! back too. What a flush or merge purged by a mark does not come back: that run's edit is in the log or the manifest, and
+//! nothing before its `flushed_to` is replayed. That a mark comes back which had gone does no harm.
+//!
+//! Invariant of a tree's marks: committed ones come first, in the order of their commits ([`sort`]); marks that have
+//! an owner last. So the newest mark that a view sees is found by search, and reading does not pay for the ones below.
+
+use crate::tree::{RunHandle, TreeState};
+use crate::txn::state::TxnState;
+use crate::version::{order_if_visible, VersionOrder, View};
+use esker_format::{CommitSeq, RowId, TxnId};
+use std::sync::Arc;
+
+/// All rows below `up_to` that were committed at `as_of` or before, or written earlier by the same transaction, are
+/// deleted.
+#[derive(Clone)]
+pub(crate) struct RangeMark {
+    pub(crate) owner: Option<Arc<TxnState>>,
+    pub(crate) seq: CommitSeq,
+    pub(crate) ordinal: u64,
+    pub(crate) up_to: RowId,
+    pub(crate) as_of: CommitSeq,
+}
+
+impl RangeMark {
+    /// Does this mark, committed and seen by every view, delete this version of `row`?
+    pub(crate) fn deletes(&self, row: RowId, order: VersionOrder) -> bool {
+        row < self.up_to && (order.0 <= self.as_of.0 || (order.0 == self.seq.0 && order.1 < self.ordinal))
+    }
+
+    /// The mark's own place in the order of versions, if `view` sees it.
+    pub(crate) fn order(&self, view: View) -> Option<VersionOrder> {
+        match &self.owner {
+            Some(owner) if owner.aborted().contains(self.ordinal) => None,
+            Some(owner) => order_if_visible(view, owner.id, owner.status(), self.ordinal),
+            None => order_if_visible(view, TxnId::ZERO, self.seq.0, self.ordinal),
+        }
+    }
+
+    /// Does it delete all that `older` deletes? Both are committed.
+    fn covers(&self, older: &RangeMark) -> bool {
+        let of_its_own = older.seq == self.seq && older.ordinal < self.ordinal && older.as_of <= self.as_of;
+        older.up_to <= self.up_to && (older.seq <= self.as_of || of_its_own)
+    }
+
+    /// Does it delete every row of the run?
+    pub(crate) fn deletes_all_of(&self, handle: &RunHandle) -> bool {
+        let Some((least, greatest)) = handle.seq_bounds() else { return false };
+        let stats = &handle.run.stats;
+        let of_its_own = least == self.seq && greatest == self.seq && stats.max_ordinal < self.ordinal;
+        stats.max_id < self.up_to && (greatest <= self.as_of || of_its_own)
+    }
+
+    /// May it delete some row of the run? Says no only if no block of it can hold one.
+    pub(crate) fn deletes_some_of(&self, handle: &RunHandle) -> bool {
+        let Some((least, greatest)) = handle.seq_bounds() else { return false };
+        let stats = &handle.run.stats;
+        if !self.may_delete(stats.min_id, (least, greatest), stats.min_ordinal) {
+            return false;
+        }
+        let entries = handle.run.entries();
+        let bounds =
+            |least, greatest| if handle.seq == CommitSeq::ZERO { (least, greatest) } else { (handle.seq, handle.seq) };
+        entries.is_empty()
+            || entries.iter().any(|e| self.may_delete(e.first_id, bounds(e.min_seq, e.max_seq), e.min_ordinal))
+    }
+
+    fn may_delete(&self, first: RowId, (least, greatest): (CommitSeq, CommitSeq), ordinal: u64) -> bool {
+        let of_its_own = least <= self.seq && self.seq <= greatest && ordinal < self.ordinal;
+        first < self.up_to && (least <= self.as_of || of_its_own)
+    }
+}
+
+/// A mark that a view sees.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SeenMark {
+    order: VersionOrder,
+    pub(crate) up_to: RowId,
+    pub(crate) as_of: CommitSeq,
+}
+
+impl SeenMark {
+    /// May versions between these sequences be of the mark's own transaction?
+    pub(crate) fn same_seq(&self, least: CommitSeq, greatest: CommitSeq) -> bool {
+        (least.0..=greatest.0).contains(&self.order.0)
+    }
+
+    /// Does the mark delete this version of `row`?
+    pub(crate) fn hides(&self, row: RowId, order: VersionOrder) -> bool {
+        row < self.up_to && (order.0 <= self.as_of.0 || (order.0 == self.order.0 && order.1 < self.order.1))
+    }
+}
+
+/// Puts marks in order, and tells for each committed one from where on marks count for whoever sees it as the newest:
+/// those before are covered by it or by one between.
+pub(crate) fn sort(marks: &mut [RangeMark]) -> Arc<[u32]> {
+    let place = |m: &RangeMark| (m.owner.is_some(), m.seq, m.ordinal);
+    if !marks.is_sorted_by_key(place) {
+        marks.sort_by_key(place);
+    }
+    let committed = marks.iter().take_while(|m| m.owner.is_none());
+    let (mut first, mut widest) = (0, RowId::ZERO);
+    committed
+        .enumerate()
+        .map(|(i, m)| {
+            // The one before has the greatest sequence of all before, or is of the same transaction and covers them.
+            let before = i.checked_sub(1).map(|b| &marks[b]).filter(|b| m.up_to >= widest && m.covers(b));
+            if before.is_some_and(|b| b.seq <= m.as_of || first as usize == i - 1) {
+                first = i as u32;
+            }
+            widest = widest.max(m.up_to);
+            first
+        })
+        .collect()
+}
+
+impl TreeState {
+    /// The committed marks that count for whoever sees all commits up to `seq`.
+    pub(crate) fn marks_at(&self, seq: CommitSeq) -> &[RangeMark] {
+        let first = self.first_mark();
+        let end = self.marks[..first.len()].partition_point(|m| m.seq <= seq);
+        match end {
+            0 => &[],
+            n => &self.marks[first[n - 1] as usize..n],
+        }
+    }
+
+    /// The marks that count for `view`.
+    pub(crate) fn seen_marks(&self, view: View) -> Vec<SeenMark> {
+        let owned = &self.marks[self.first_mark().len()..];
+        let seen = |m: &RangeMark| Some(SeenMark { order: m.order(view)?, up_to: m.up_to, as_of: m.as_of });
+        self.marks_at(view.seq).iter().chain(owned).filter_map(seen).collect()
+    }
+
+    /// Must this mark stay? `horizon` is what every view sees; see the module for the rule.
+    fn keeps_mark(&self, at: usize, horizon: CommitSeq) -> bool {
+        let mark = &self.marks[at];
+        if mark.owner.is_some() || mark.seq > horizon {
+            return true;
+        }
+        let count = self.marks_at(horizon);
+        if !count.iter().any(|m| std::ptr::eq(m, mark)) {
+            return false;
+        }
+        let in_memory = self.memtables().any(|m| !m.is_empty() && m.needs_from().0 <= mark.seq.0);
+        // An owner may yet commit, or its transaction be the mark's own.
+        in_memory || self.runs.iter().any(|h| h.owner.is_some() || mark.deletes_some_of(h))
+    }
+
+    /// Is there a mark that can go?
+    pub(crate) fn has_needless_marks(&self, horizon: CommitSeq) -> bool {
+        (0..self.marks.len()).any(|at| !self.keeps_mark(at, horizon))
+    }
+
+    /// Lets marks go that nobody needs.
+    pub(crate) fn drop_needless_marks(&mut self, horizon: CommitSeq) {
+        let keep: Vec<bool> = (0..self.marks.len()).map(|at| self.keeps_mark(at, horizon)).collect();
+        let mut at = 0;
+        self.marks.retain(|_| {
+            at += 1;
+            keep[at - 1]
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests;

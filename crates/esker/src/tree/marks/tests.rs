@@ -1,0 +1,183 @@
+//! Range marks: they go when nobody needs them, and not before; reading does not pay for those that stay.
+
+use super::*;
+use crate::tests::tables::{
+    begin, commit_rows, def, delete_rows, insert, open, open_on, options, rows_of, run_files, small_runs, Watched,
+};
+use crate::*;
+use esker_io::{IoKind, SimDisk};
+
+fn empty(s: &mut Session, t: &Arc<Table>) {
+    begin(s);
+    s.lock_all(t).unwrap();
+    s.delete_all(t).unwrap();
+    s.commit().unwrap();
+}
+
+fn marks_of(t: &Arc<Table>) -> usize {
+    t.tree().snapshot().marks.len()
+}
+
+fn merge(e: &Engine, t: &Arc<Table>) {
+    while e.core.wants_merge(&t.tree(), e.core.views.horizon()) && e.core.merge_once(t, &t.tree(), false).unwrap() {}
+}
+
+fn table(disk: &SimDisk, options: Options) -> (Engine, Arc<Table>) {
+    let e = open(disk, options);
+    e.create_table("t", &def()).unwrap();
+    let t = e.open_table("t").unwrap();
+    (e, t)
+}
+
+fn reopen(disk: &SimDisk, options: Options) -> (Engine, Arc<Table>) {
+    disk.crash();
+    let e = open(disk, options);
+    let t = e.open_table("t").unwrap();
+    (e, t)
+}
+
+#[test]
+fn marks_do_not_pile_up() {
+    let disk = SimDisk::new(1);
+    let (e, t) = table(&disk, options());
+    let mut s = e.session();
+    for round in 0..300 {
+        commit_rows(&mut s, &t, 3);
+        empty(&mut s, &t);
+        if round % 10 == 9 {
+            merge(&e, &t);
+            assert!(marks_of(&t) <= 1, "{} marks after {round} rounds", marks_of(&t));
+        }
+    }
+    assert_eq!(rows_of(&e, &t), 0);
+    commit_rows(&mut s, &t, 3);
+    // The log brings rows and marks back.
+    e.core.checkpoint().unwrap();
+    drop((s, t, e));
+    let (e, t) = reopen(&disk, options());
+    assert_eq!(rows_of(&e, &t), 3);
+    merge(&e, &t);
+    assert!(marks_of(&t) <= 1);
+    e.core.flush(&t, &t.tree()).unwrap();
+    merge(&e, &t);
+    assert_eq!((marks_of(&t), rows_of(&e, &t)), (0, 3));
+}
+
+#[test]
+fn a_mark_stays_while_a_memtable_needs_it() {
+    let disk = SimDisk::new(1);
+    let (e, t) = table(&disk, options());
+    let mut s = e.session();
+    commit_rows(&mut s, &t, 50);
+    empty(&mut s, &t);
+    merge(&e, &t);
+    e.core.merge_once(&t, &t.tree(), false).unwrap();
+    assert_eq!((marks_of(&t), rows_of(&e, &t)), (1, 0));
+    e.core.checkpoint().unwrap();
+    drop((s, t, e));
+    let (e, t) = reopen(&disk, options());
+    merge(&e, &t);
+    assert_eq!((marks_of(&t), rows_of(&e, &t)), (1, 0));
+    e.core.flush(&t, &t.tree()).unwrap();
+    merge(&e, &t);
+    assert_eq!((marks_of(&t), rows_of(&e, &t)), (0, 0));
+    e.core.checkpoint().unwrap();
+    drop((t, e));
+    let (e, t) = reopen(&disk, options());
+    assert_eq!(rows_of(&e, &t), 0);
+}
+
+#[test]
+fn a_mark_goes_with_the_runs_that_it_empties() {
+    let disk = SimDisk::new(1);
+    let (e, t) = table(&disk, small_runs());
+    let mut s = e.session();
+    commit_rows(&mut s, &t, 2000);
+    let late = commit_rows(&mut s, &t, 10);
+    e.core.flush(&t, &t.tree()).unwrap();
+    // A row that an older view holds keeps its run, and so the mark.
+    let mut view = e.session();
+    begin(&mut view);
+    view.take_view();
+    empty(&mut s, &t);
+    merge(&e, &t);
+    assert_eq!((marks_of(&t), rows_of(&e, &t)), (1, 0));
+    assert_eq!(view.count_rows(&t).unwrap(), 2010);
+    view.commit().unwrap();
+    merge(&e, &t);
+    let state = t.tree().snapshot();
+    assert_eq!((state.marks.len(), state.runs.len(), rows_of(&e, &t)), (0, 0, 0), "{late:?}");
+}
+
+#[test]
+fn what_a_transaction_deleted_of_its_own_is_given_back() {
+    let disk = Watched::new();
+    let e = open_on(Arc::new(disk.clone()), small_runs());
+    e.create_table("t", &def()).unwrap();
+    let t = e.open_table("t").unwrap();
+    let mut s = e.session();
+    begin(&mut s);
+    for n in 0..3000 {
+        insert(&mut s, &t, n);
+    }
+    s.delete_all(&t).unwrap();
+    let kept = insert(&mut s, &t, 1);
+    s.commit().unwrap();
+    assert_eq!(rows_of(&e, &t), 1);
+    // The run that held them goes as a whole, without being read.
+    run_files(&disk.0).iter().for_each(|f| disk.break_reads(f, 0, IoKind::Failed));
+    assert!(e.core.merge_once(&t, &t.tree(), false).unwrap());
+    assert_eq!(t.tree().snapshot().runs.len(), 0);
+    e.core.flush(&t, &t.tree()).unwrap();
+    merge(&e, &t);
+    let state = t.tree().snapshot();
+    let rows: u64 = state.runs.iter().map(|h| h.run.stats.rows).sum();
+    assert_eq!((rows, state.marks.len()), (1, 0));
+    delete_rows(&mut s, &t, &[kept]);
+    assert_eq!(rows_of(&e, &t), 0);
+}
+
+#[test]
+fn reading_does_not_pay_for_marks_that_views_keep() {
+    let disk = SimDisk::new(1);
+    let (e, t) = table(&disk, options());
+    let mut s = e.session();
+    commit_rows(&mut s, &t, 5);
+    let mut view = e.session();
+    begin(&mut view);
+    view.take_view();
+    for n in 1..=200u64 {
+        empty(&mut s, &t);
+        commit_rows(&mut s, &t, n % 3);
+    }
+    merge(&e, &t);
+    let state = t.tree().snapshot();
+    assert_eq!(state.marks.len(), 200, "an older view may stand between any two of them");
+    for at in [0, 7, 199] {
+        assert_eq!(state.marks_at(state.marks[at].seq).len(), 1);
+    }
+    assert_eq!(state.marks_at(CommitSeq(state.marks[0].seq.0 - 1)).len(), 0);
+    assert_eq!((view.count_rows(&t).unwrap(), rows_of(&e, &t)), (5, 200 % 3));
+    view.commit().unwrap();
+    merge(&e, &t);
+    assert_eq!((marks_of(&t), rows_of(&e, &t)), (1, 200 % 3));
+}
+
+#[test]
+fn only_marks_that_are_covered_count_no_more() {
+    let mark = |seq: u64, ordinal: u64, up_to: u64, as_of: u64| RangeMark {
+        owner: None,
+        seq: CommitSeq(seq),
+        ordinal,
+        up_to: RowId(up_to),
+        as_of: CommitSeq(as_of),
+    };
+    let firsts = |mut marks: Vec<RangeMark>| sort(&mut marks).to_vec();
+    assert_eq!(firsts(vec![mark(10, 1, 5, 9), mark(20, 1, 8, 12), mark(30, 1, 8, 20)]), [0, 1, 2]);
+    // One that is narrower, one that did not see the one before.
+    assert_eq!(firsts(vec![mark(10, 1, 5, 9), mark(20, 1, 4, 12), mark(30, 1, 5, 25)]), [0, 0, 2]);
+    assert_eq!(firsts(vec![mark(10, 1, 5, 9), mark(20, 1, 5, 8), mark(30, 1, 5, 12)]), [0, 0, 0]);
+    // Two of one transaction cover each other, but not what neither saw.
+    assert_eq!(firsts(vec![mark(20, 1, 5, 9), mark(20, 2, 5, 9), mark(10, 1, 5, 8)]), [0, 0, 0]);
+    assert_eq!(firsts(vec![mark(20, 1, 5, 12), mark(20, 2, 5, 12), mark(10, 1, 5, 8)]), [0, 1, 2]);
+}

@@ -1,0 +1,538 @@
+//! The memtable: a skip list of row ids, each with its chain of versions, newest first, all in one arena.
+//!
+//! Invariants: nodes and versions are never removed or moved while the memtable lives; a version's bytes are written
+//! before it is linked; versions of one row are linked in the order in which their writers held the row's lock (only
+//! [`Memtable::carry`] links below). Any thread may read and insert at once; inserting is lock-free (the insert-only
+//! skip list of Herlihy and Shavit, The Art of Multiprocessor Programming, chapter 14, without its removal).
+//!
+//! Nodes and versions are followed in the arena by what belongs to them. A reference to one covers no more than its type
+//! says, so what follows is reached by the raw pointers that the arena gave, or is part of the type.
+
+use crate::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use crate::sync::Mutex;
+use crate::tree::arena::Arena;
+use crate::version::{order_if_visible, Aborted, VersionOrder, View, ABORTED, ACTIVE};
+use crate::Result;
+use esker_format::{Lsn, RowId, TxnId};
+use std::mem::size_of;
+use std::ops::Deref;
+use std::sync::Arc;
+
+const MAX_HEIGHT: usize = 12;
+
+/// A transaction's status word as this memtable's versions see it; lives in the arena.
+pub(crate) struct TxnSlot {
+    pub(crate) txn: TxnId,
+    status: AtomicU64,
+    /// Where its redo lies in the log if it was prepared and then committed; else the largest value.
+    redo_at: AtomicU64,
+    /// What its transaction has rolled back, if anything; the memtable keeps it.
+    aborted: AtomicPtr<Aborted>,
+}
+
+impl TxnSlot {
+    pub(crate) fn redo_at(&self) -> Lsn {
+        Lsn(self.redo_at.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn set_redo_at(&self, lsn: Lsn) {
+        self.redo_at.store(lsn.0, Ordering::Release);
+    }
+
+    pub(crate) fn status(&self) -> u64 {
+        self.status.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn end(&self, status: u64) {
+        self.status.store(status, Ordering::Release);
+    }
+}
+
+/// One version of one row.
+#[repr(C)]
+pub(crate) struct Version {
+    head: VersionHead,
+    packed: [u8],
+}
+
+/// A version but for its bytes: of one size, so that one word points to it.
+pub(crate) struct VersionHead {
+    older: AtomicPtr<VersionHead>,
+    slot: *const TxnSlot,
+    pub(crate) ordinal: u64,
+    bytes: u32,
+    pub(crate) tombstone: bool,
+}
+
+impl Deref for Version {
+    type Target = VersionHead;
+    fn deref(&self) -> &VersionHead {
+        &self.head
+    }
+}
+
+impl VersionHead {
+    /// The whole version.
+    ///
+    /// # Safety
+    /// `head` is null or what [`Memtable::new_version`] gave, published, in an arena that outlives `'a`.
+    unsafe fn version<'a>(head: *const VersionHead) -> Option<&'a Version> {
+        // SAFETY: `bytes` bytes were written right behind the head before it was published; the arena gives multiples of
+        // 8 bytes, so that the type's last padding is the allocation's, too.
+        unsafe {
+            let bytes = head.as_ref()?.bytes as usize;
+            (std::ptr::slice_from_raw_parts(head.cast::<u8>(), bytes) as *const Version).as_ref()
+        }
+    }
+}
+
+impl Version {
+    /// The packed row; empty for a tombstone.
+    pub(crate) fn packed(&self) -> &[u8] {
+        &self.packed
+    }
+
+    /// Bytes of memory that it takes, with its row's node.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        std::mem::size_of_val(self) + size_of::<Node>()
+    }
+
+    pub(crate) fn slot(&self) -> &TxnSlot {
+        // SAFETY: slots live in the same arena as their versions.
+        unsafe { &*self.slot }
+    }
+}
+
+/// A row of the memtable.
+#[repr(C)]
+pub(crate) struct Node {
+    pub(crate) row: RowId,
+    head: AtomicPtr<VersionHead>,
+    height: usize,
+    /// The next node at level 0; those of the upper levels follow the node in the arena.
+    next: AtomicPtr<Node>,
+}
+
+impl Node {
+    /// The pointer to the next node at `level`.
+    ///
+    /// # Safety
+    /// `node` is what [`new_node`] gave, as a raw pointer ever since (one that was a reference covers level 0 alone), has
+    /// more than `level` levels, and its arena outlives `'a`.
+    unsafe fn next<'a>(node: *const Node, level: usize) -> &'a AtomicPtr<Node> {
+        // SAFETY: `height` pointers lie from `next` on, which is the last field.
+        unsafe {
+            debug_assert!(level < (*node).height);
+            &*std::ptr::addr_of!((*node).next).add(level)
+        }
+    }
+
+    /// Versions, newest first.
+    pub(crate) fn versions(&self) -> impl Iterator<Item = &Version> {
+        let mut at = self.head.load(Ordering::Acquire);
+        std::iter::from_fn(move || {
+            // SAFETY: versions live as long as the arena, which outlives `&self`.
+            let v = unsafe { VersionHead::version(at)? };
+            at = v.older.load(Ordering::Acquire);
+            Some(v)
+        })
+    }
+}
+
+/// A sorted, concurrent map from row id to versions.
+pub(crate) struct Memtable {
+    /// Never used twice in a process, unlike an address.
+    pub(crate) id: u64,
+    arena: Arena,
+    head: *const Node,
+    /// What slots point to.
+    aborted: Mutex<Vec<Arc<Aborted>>>,
+    versions: AtomicUsize,
+    /// Of the memory held: what unended transactions had in older memtables. No flush frees it.
+    pinned_bytes: AtomicUsize,
+    /// No commit before this LSN has versions here: the log's end when the memtable was made.
+    pub(crate) first_lsn: Lsn,
+    /// Nothing was here while the log ended before this LSN: `first_lsn`, raised as long as the memtable is empty.
+    empty_until: AtomicU64,
+    /// The log is needed from here for what came from an older memtable, or was prepared before; else the largest value.
+    also_needs: AtomicU64,
+}
+
+// SAFETY: everything behind the raw pointers is atomics or written once before it is published, and lives in the arena.
+unsafe impl Send for Memtable {}
+unsafe impl Sync for Memtable {}
+
+impl Memtable {
+    pub(crate) fn new(first_lsn: Lsn) -> Result<Arc<Self>> {
+        static NEXT_ID: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
+        let arena = Arena::new();
+        let head = new_node(&arena, RowId::ZERO, MAX_HEIGHT)?;
+        Ok(Arc::new(Memtable {
+            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
+            arena,
+            head,
+            aborted: Mutex::new("memtable.aborted", Vec::new()),
+            versions: AtomicUsize::new(0),
+            pinned_bytes: AtomicUsize::new(0),
+            first_lsn,
+            empty_until: AtomicU64::new(first_lsn.0),
+            also_needs: AtomicU64::new(u64::MAX),
+        }))
+    }
+
+    /// An empty memtable's first position in the log becomes known.
+    pub(crate) fn begin_at(&mut self, first_lsn: Lsn) {
+        self.first_lsn = first_lsn;
+        self.empty_until = AtomicU64::new(first_lsn.0);
+    }
+
+    /// The log is needed from here to make this memtable again. Never falls below what a checkpoint was told.
+    pub(crate) fn needs_from(&self) -> Lsn {
+        Lsn(self.empty_until.load(Ordering::Acquire).min(self.also_needs.load(Ordering::Acquire)))
+    }
+
+    /// As [`needs_from`](Self::needs_from), for a checkpoint whose position is `position`: an empty memtable needs
+    /// nothing before it, from now on. Whatever is put here later commits, or prepares, behind `position`.
+    pub(crate) fn needs_at_checkpoint(&self, position: Lsn) -> Lsn {
+        if self.is_empty() {
+            self.empty_until.fetch_max(position.0, Ordering::AcqRel);
+        }
+        self.needs_from()
+    }
+
+    /// Redo of a version that is here, or is about to be, lies at `lsn` in the log or behind it.
+    pub(crate) fn also_needs(&self, lsn: Lsn) {
+        self.also_needs.fetch_min(lsn.0, Ordering::AcqRel);
+    }
+
+    /// Bytes of memory held.
+    pub(crate) fn used_bytes(&self) -> usize {
+        self.arena.used_bytes()
+    }
+
+    /// Bytes that a flush would free, as far as is known.
+    pub(crate) fn flushable_bytes(&self) -> usize {
+        if self.is_empty() {
+            return 0;
+        }
+        self.used_bytes().saturating_sub(self.pinned_bytes())
+    }
+
+    pub(crate) fn pinned_bytes(&self) -> usize {
+        self.pinned_bytes.load(Ordering::Relaxed)
+    }
+
+    /// `bytes` of the memory are taken by versions that a flush would only carry on.
+    pub(crate) fn pin(&self, bytes: usize) {
+        self.pinned_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.versions.load(Ordering::Acquire) == 0
+    }
+
+    /// Would a flush change anything? An empty memtable may keep the log for what was carried to it, rolled back meanwhile.
+    pub(crate) fn wants_flush(&self) -> bool {
+        !self.is_empty() || self.also_needs.load(Ordering::Acquire) != u64::MAX
+    }
+
+    /// The place where `txn`'s status will stand for this memtable.
+    pub(crate) fn new_slot(&self, txn: TxnId) -> Result<*const TxnSlot> {
+        let p = self.arena.allocate(size_of::<TxnSlot>())?.cast::<TxnSlot>();
+        // SAFETY: fresh, aligned, large enough.
+        unsafe {
+            p.write(TxnSlot {
+                txn,
+                status: AtomicU64::new(ACTIVE),
+                redo_at: AtomicU64::new(u64::MAX),
+                aborted: AtomicPtr::new(std::ptr::null_mut()),
+            });
+        }
+        Ok(p)
+    }
+
+    /// Lets a slot's versions be seen as its transaction's set of rolled-back ordinals says, from now on.
+    pub(crate) fn set_aborted(&self, slot: &TxnSlot, aborted: &Arc<Aborted>) {
+        let mut kept = self.aborted.lock();
+        if slot.aborted.load(Ordering::Acquire).is_null() {
+            kept.push(aborted.clone());
+            slot.aborted.store(Arc::as_ptr(aborted).cast_mut(), Ordering::Release);
+        }
+    }
+
+    fn is_aborted(&self, v: &Version) -> bool {
+        // SAFETY: null, or what `self.aborted` keeps.
+        unsafe { v.slot().aborted.load(Ordering::Acquire).as_ref() }.is_some_and(|a| a.contains(v.ordinal))
+    }
+
+    /// Writes a version of `row` on top of what is there.
+    ///
+    /// # Safety
+    /// `slot` is from this memtable; the caller holds the row's lock or is the only one to know the row.
+    pub(crate) unsafe fn put(
+        &self,
+        row: RowId,
+        slot: *const TxnSlot,
+        ordinal: u64,
+        packed: Option<&[u8]>,
+    ) -> Result<()> {
+        let version = self.new_version(slot, ordinal, packed)?;
+        let node = self.node(row)?;
+        let mut old = node.head.load(Ordering::Acquire);
+        loop {
+            // SAFETY: not published yet.
+            unsafe { (*version).older.store(old, Ordering::Relaxed) };
+            match node.head.compare_exchange_weak(old, version, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => break,
+                Err(now) => old = now,
+            }
+        }
+        self.versions.fetch_add(1, Ordering::Release);
+        Ok(())
+    }
+
+    /// Links a version below all that the row has here: one that moves over from an older memtable.
+    ///
+    /// # Safety
+    /// As for [`put`](Self::put), and nobody else carries at the same time.
+    pub(crate) unsafe fn carry(
+        &self,
+        row: RowId,
+        slot: *const TxnSlot,
+        ordinal: u64,
+        packed: Option<&[u8]>,
+    ) -> Result<()> {
+        let version = self.new_version(slot, ordinal, packed)?;
+        let node = self.node(row)?;
+        let mut link = &node.head;
+        loop {
+            match link.compare_exchange(std::ptr::null_mut(), version, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => break,
+                // SAFETY: versions live as long as the arena.
+                Err(below) => link = unsafe { &(*below).older },
+            }
+        }
+        self.versions.fetch_add(1, Ordering::Release);
+        Ok(())
+    }
+
+    fn new_version(&self, slot: *const TxnSlot, ordinal: u64, packed: Option<&[u8]>) -> Result<*mut VersionHead> {
+        let data = packed.unwrap_or(&[]);
+        let p = self.arena.allocate(size_of::<VersionHead>() + data.len())?.cast::<VersionHead>();
+        // SAFETY: fresh, aligned, large enough for the header and the bytes behind it.
+        unsafe {
+            p.write(VersionHead {
+                older: AtomicPtr::new(std::ptr::null_mut()),
+                slot,
+                ordinal,
+                bytes: data.len() as u32,
+                tombstone: packed.is_none(),
+            });
+            std::ptr::copy_nonoverlapping(data.as_ptr(), p.add(1).cast::<u8>(), data.len());
+        }
+        Ok(p)
+    }
+
+    /// The node of `row`, made if there is none.
+    fn node(&self, row: RowId) -> Result<&Node> {
+        let mut before = [std::ptr::null::<Node>(); MAX_HEIGHT];
+        let mut after = [std::ptr::null_mut::<Node>(); MAX_HEIGHT];
+        if let Some(found) = self.search(row, &mut before, &mut after) {
+            return Ok(found);
+        }
+        let height = height_of(row);
+        let fresh = new_node(&self.arena, row, height)?;
+        for level in 0..height {
+            loop {
+                // SAFETY: nodes live as long as the arena; `fresh` is ours until level 0 links it, and upper links
+                // of a published node are only ever written here.
+                let linked = unsafe {
+                    Node::next(fresh, level).store(after[level], Ordering::Relaxed);
+                    Node::next(before[level], level).compare_exchange(
+                        after[level],
+                        fresh.cast_mut(),
+                        Ordering::AcqRel,
+                        Ordering::Acquire,
+                    )
+                };
+                if linked.is_ok() {
+                    break;
+                }
+                if let Some(other) = self.search(row, &mut before, &mut after) {
+                    if level == 0 {
+                        // Somebody else was first; the unused node stays in the arena.
+                        return Ok(other);
+                    }
+                    // Ours is found at level 0: `after` at this level must not be ours.
+                    if after[level] == fresh.cast_mut() {
+                        break;
+                    }
+                }
+            }
+        }
+        // SAFETY: just linked.
+        Ok(unsafe { &*fresh })
+    }
+
+    /// Fills the neighbours of `row` at every level; the node itself if it is there.
+    fn search(
+        &self,
+        row: RowId,
+        before: &mut [*const Node; MAX_HEIGHT],
+        after: &mut [*mut Node; MAX_HEIGHT],
+    ) -> Option<&Node> {
+        let mut at = self.head;
+        let mut found = None;
+        for level in (0..MAX_HEIGHT).rev() {
+            loop {
+                // SAFETY: nodes live as long as the arena.
+                let next = unsafe { Node::next(at, level).load(Ordering::Acquire) };
+                match unsafe { next.as_ref() } {
+                    Some(n) if n.row < row => at = next,
+                    n => {
+                        before[level] = at;
+                        after[level] = next;
+                        if level == 0 {
+                            found = n.filter(|n| n.row == row);
+                        }
+                        break;
+                    }
+                }
+            }
+        }
+        found
+    }
+
+    /// The first row at or after `row`.
+    pub(crate) fn seek(&self, row: RowId) -> Option<&Node> {
+        let mut at = self.head;
+        for level in (0..MAX_HEIGHT).rev() {
+            loop {
+                // SAFETY: nodes live as long as the arena.
+                let next = unsafe { Node::next(at, level).load(Ordering::Acquire) };
+                match unsafe { next.as_ref() } {
+                    Some(n) if n.row < row => at = next,
+                    n if level == 0 => return n,
+                    _ => break,
+                }
+            }
+        }
+        None
+    }
+
+    /// The row after `node`, which is of this memtable.
+    pub(crate) fn after<'a>(&'a self, node: &'a Node) -> Option<&'a Node> {
+        // SAFETY: nodes live as long as the arena.
+        unsafe { node.next.load(Ordering::Acquire).as_ref() }
+    }
+
+    /// The newest version of a row that `view` sees (a tombstone counts), with its order.
+    pub(crate) fn visible<'a>(&self, node: &'a Node, view: View) -> Option<(VersionOrder, &'a Version)> {
+        node.versions().find_map(|v| {
+            let slot = v.slot();
+            let order = order_if_visible(view, slot.txn, slot.status(), v.ordinal)?;
+            (!self.is_aborted(v)).then_some((order, v))
+        })
+    }
+
+    /// Is the version neither rolled back nor in an aborted range?
+    pub(crate) fn is_live(&self, v: &Version) -> bool {
+        v.slot().status() != ABORTED && !self.is_aborted(v)
+    }
+}
+
+/// Height by the row id's hash: one in four rises a level. A function of the id, so that a seed replays exactly.
+fn height_of(row: RowId) -> usize {
+    let mut h = row.0.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    h ^= h >> 29;
+    h = h.wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    h ^= h >> 32;
+    ((h.trailing_zeros() / 2) as usize + 1).min(MAX_HEIGHT)
+}
+
+fn new_node(arena: &Arena, row: RowId, height: usize) -> Result<*const Node> {
+    let above = (height - 1) * size_of::<AtomicPtr<Node>>();
+    let p = arena.allocate(size_of::<Node>() + above)?.cast::<Node>();
+    // SAFETY: fresh, aligned, large enough.
+    unsafe {
+        let none = || AtomicPtr::new(std::ptr::null_mut());
+        p.write(Node { row, head: AtomicPtr::new(std::ptr::null_mut()), height, next: none() });
+        for level in 1..height {
+            std::ptr::addr_of_mut!((*p).next).add(level).write(none());
+        }
+    }
+    Ok(p)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use esker_format::CommitSeq;
+
+    fn view(seq: u64, me: u64) -> View {
+        View { seq: CommitSeq(seq), me: TxnId(me) }
+    }
+
+    #[test]
+    fn versions_are_seen_by_view_and_owner() {
+        let m = Memtable::new(Lsn(1)).unwrap();
+        let a = m.new_slot(TxnId(1)).unwrap();
+        let b = m.new_slot(TxnId(2)).unwrap();
+        unsafe {
+            m.put(RowId(5), a, 1, Some(b"one")).unwrap();
+            (*a).end(10);
+            m.put(RowId(5), b, 1, Some(b"two")).unwrap();
+            m.put(RowId(5), b, 2, None).unwrap();
+        }
+        let n = m.seek(RowId(1)).unwrap();
+        assert_eq!(m.visible(n, view(10, 9)).unwrap().1.packed(), b"one");
+        assert!(m.visible(n, view(9, 9)).is_none());
+        assert!(m.visible(n, view(10, 2)).unwrap().1.tombstone);
+        m.set_aborted(unsafe { &*b }, &Aborted::of(2, 3));
+        assert_eq!(m.visible(n, view(10, 2)).unwrap().1.packed(), b"two");
+    }
+
+    #[test]
+    fn carried_versions_lie_below() {
+        let m = Memtable::new(Lsn(1)).unwrap();
+        let a = m.new_slot(TxnId(1)).unwrap();
+        unsafe {
+            m.put(RowId(1), a, 5, Some(b"new")).unwrap();
+            m.carry(RowId(1), a, 2, Some(b"old")).unwrap();
+            m.carry(RowId(2), a, 3, Some(b"alone")).unwrap();
+        }
+        let n = m.seek(RowId(1)).unwrap();
+        let all: Vec<_> = n.versions().map(|v| v.packed().to_vec()).collect();
+        assert_eq!(all, vec![b"new".to_vec(), b"old".to_vec()]);
+        assert_eq!(m.after(n).unwrap().versions().count(), 1);
+    }
+
+    #[test]
+    fn concurrent_inserts_keep_order_and_lose_nothing() {
+        let m = Memtable::new(Lsn(1)).unwrap();
+        let each = if cfg!(miri) { 60 } else { 5000u64 };
+        std::thread::scope(|s| {
+            for t in 0..4u64 {
+                let m = &m;
+                s.spawn(move || {
+                    let slot = m.new_slot(TxnId(t + 1)).unwrap();
+                    for i in 0..each {
+                        let row = (i * 7919 + t * 13) % 20_011;
+                        unsafe { m.put(RowId(row + 1), slot, i, Some(&row.to_le_bytes())).unwrap() };
+                    }
+                });
+            }
+        });
+        let (mut rows, mut versions, mut last) = (0, 0, 0);
+        let mut at = m.seek(RowId(0));
+        while let Some(n) = at {
+            assert!(n.row.0 > last);
+            last = n.row.0;
+            rows += 1;
+            versions += n.versions().count();
+            at = m.after(n);
+        }
+        assert_eq!(versions, 4 * each as usize);
+        assert!(rows > 2 * each);
+    }
+}

@@ -1,0 +1,111 @@
+//! How many runs a read looks at, and how much it reads in whole spans.
+
+use super::*;
+use crate::tests::tables::{begin, commit_rows, def, insert, open, options, small_runs};
+use crate::tree::levels::looked;
+use crate::*;
+use esker_format::{ColumnMask, CommitSeq, TxnId};
+use esker_io::SimDisk;
+
+fn view(e: &Engine) -> View {
+    View { seq: e.core.views.visible_seq(), me: TxnId::ZERO }
+}
+
+#[test]
+fn a_lookup_looks_at_the_runs_over_its_row() {
+    let disk = SimDisk::new(1);
+    let e = open(&disk, options());
+    e.create_table("t", &def()).unwrap();
+    let t = e.open_table("t").unwrap();
+    let mut s = e.session();
+    let mut ids = Vec::new();
+    for _ in 0..300 {
+        ids.extend(commit_rows(&mut s, &t, 2));
+        e.core.flush(&t, &t.tree()).unwrap();
+    }
+    // One more over all of them.
+    begin(&mut s);
+    for id in [ids[0], ids[599]] {
+        unsafe { s.update_image(&t, id, crate::tests::tables::img(7).as_ptr()).unwrap() };
+    }
+    s.commit().unwrap();
+    e.core.flush(&t, &t.tree()).unwrap();
+    assert_eq!(t.tree().snapshot().runs.len(), 301);
+    begin(&mut s);
+    let mask = ColumnMask::all(2);
+    let mut c = s.open_cursor(&t, ScanOptions { mask, ..ScanOptions::default() }).unwrap();
+    for id in &ids {
+        looked::take();
+        assert!(c.fetch(&mut s, *id).unwrap().is_some());
+        assert!(looked::take() <= 2, "row {id}");
+    }
+    // A scan from the middle opens no run before it, and none before it is needed.
+    let mut read = MergeRead::new(t.tree().snapshot(), None, view(&e), ids[400], &crate::lock::Parker::new()).unwrap();
+    looked::take();
+    assert!(matches!(read.next().unwrap(), Span::Rows(span) if span.block.row_id(span.rows.start) == ids[400]));
+    assert!(looked::take() <= 2);
+}
+
+/// Spans and single rows that a scan gives out.
+fn scan(e: &Engine, t: &Arc<Table>) -> (usize, usize) {
+    let mut read =
+        MergeRead::new(t.tree().snapshot(), None, view(e), RowId::ZERO, &crate::lock::Parker::new()).unwrap();
+    let (mut rows, mut alone) = (0, 0);
+    looked::take();
+    loop {
+        match read.next().unwrap() {
+            Span::Rows(span) => rows += span.rows.len(),
+            Span::One(..) => alone += 1,
+            Span::End => return (rows, alone),
+        }
+    }
+}
+
+#[test]
+fn a_row_that_was_rolled_back_costs_its_block_alone() {
+    let disk = SimDisk::new(1);
+    let e = open(&disk, Options { block_bytes: 1 << 10, ..small_runs() });
+    e.create_table("t", &def()).unwrap();
+    let t = e.open_table("t").unwrap();
+    let mut s = e.session();
+    begin(&mut s);
+    for n in 0..3000 {
+        if n == 1500 {
+            s.end_statement();
+            s.begin_statement();
+            insert(&mut s, &t, n);
+            s.rollback_statement();
+            s.begin_statement();
+        }
+        insert(&mut s, &t, n);
+    }
+    s.commit().unwrap();
+    e.core.flush(&t, &t.tree()).unwrap();
+    let state = t.tree().snapshot();
+    let with_aborted =
+        state.runs.iter().find(|h| !h.aborted.is_empty()).expect("a run with a row that was rolled back");
+    let blocks = with_aborted.run.entries().len();
+    let (rows, alone) = scan(&e, &t);
+    assert_eq!(rows + alone, 3000);
+    assert!(blocks > 20 && alone < 3 * 3000 / blocks, "{alone} rows one by one, {blocks} blocks");
+}
+
+#[test]
+fn a_run_that_a_mark_deletes_is_not_opened() {
+    let disk = SimDisk::new(1);
+    let e = open(&disk, options());
+    e.create_table("t", &def()).unwrap();
+    let t = e.open_table("t").unwrap();
+    let mut s = e.session();
+    for _ in 0..5 {
+        commit_rows(&mut s, &t, 20);
+        e.core.flush(&t, &t.tree()).unwrap();
+    }
+    begin(&mut s);
+    s.delete_all(&t).unwrap();
+    s.commit().unwrap();
+    commit_rows(&mut s, &t, 20);
+    assert_eq!(scan(&e, &t), (0, 20));
+    assert_eq!(looked::take(), 0);
+    assert_eq!(t.tree().snapshot().seen_marks(View { seq: CommitSeq(1), me: TxnId::ZERO }).len(), 0);
+}

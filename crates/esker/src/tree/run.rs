@@ -1,0 +1,280 @@
+//! A run: one immutable sorted file. Owns its block index, the slots of its cached blocks, and what is known of its
+//! health.
+//!
+//! Invariants: every block is checksummed before it is used; a run's bytes never change; the file is unlinked only by
+//! whoever made its removal durable first ([`Run::remove_when_unused`] marks it, the last user's drop does it).
+
+pub(crate) mod cache;
+pub(crate) mod files;
+pub(crate) mod health;
+pub(crate) mod writer;
+
+use crate::tree::run::cache::{BlockCache, Slot};
+use crate::tree::run::health::{Health, State};
+use crate::tree::run::writer::RunRecipe;
+use crate::{Error, Result};
+use esker_base::counters::{count, Counter};
+use esker_format::run::{block_context, RunFooter, RunHeader, RunStats, RUN_FOOTER_BYTES, RUN_HEADER_BYTES};
+use esker_format::{BlockEntry, FormatError, Layout, RowBlock, RowFormat};
+use esker_format::{CommitSeq, FileId, RowId, TreeId};
+use esker_io::Disk;
+use esker_memory::{Account, Region};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+/// A block in memory.
+pub(crate) type Block = RowBlock<Bytes>;
+
+/// A region cut to the length of what was read into it.
+pub(crate) struct Bytes {
+    region: Region,
+    bytes: usize,
+}
+
+impl AsRef<[u8]> for Bytes {
+    fn as_ref(&self) -> &[u8] {
+        &self.region[..self.bytes]
+    }
+}
+
+/// A run. Its file is opened when it is read, and its block index is read when it is first needed; what fails is tried
+/// again by the next who wants it.
+pub(crate) struct Run {
+    pub(crate) file_id: FileId,
+    pub(crate) stats: RunStats,
+    index: OnceLock<Index>,
+    tree: TreeId,
+    layout: Arc<Layout>,
+    format: RowFormat,
+    pub(crate) path: PathBuf,
+    cache: Arc<BlockCache>,
+    disk: Arc<dyn Disk>,
+    remove: AtomicBool,
+    merged_at: AtomicU64,
+    /// A check of every block found them sound.
+    pub(crate) checked: AtomicBool,
+    health: Health,
+}
+
+/// Where a run's blocks lie, and those in memory.
+struct Index {
+    entries: Vec<BlockEntry>,
+    slots: Box<[Slot]>,
+    size_bytes: u64,
+}
+
+impl Index {
+    fn new(entries: Vec<BlockEntry>, size_bytes: u64) -> Self {
+        Index { slots: entries.iter().map(|_| Slot::default()).collect(), entries, size_bytes }
+    }
+}
+
+/// Parts of a run that can fail, for [`Health`]: blocks by their number, the contents of blocks whose checksum was right
+/// beyond them, and header, footer and index as one.
+const CONTENTS: u64 = 1 << 32;
+const FRAME: u64 = u64::MAX;
+
+/// The path of a run's file.
+pub(crate) fn run_path(dir: &Path, file: FileId) -> PathBuf {
+    dir.join(format!("{:016x}.run", file.0))
+}
+
+impl Run {
+    /// A run that was just written.
+    pub(crate) fn written(
+        recipe: &RunRecipe,
+        file_id: FileId,
+        size_bytes: u64,
+        entries: Vec<BlockEntry>,
+        stats: RunStats,
+    ) -> Arc<Run> {
+        count(Counter::RunsCreated, 1);
+        Run::new(recipe, file_id, stats, OnceLock::from(Index::new(entries, size_bytes)))
+    }
+
+    /// A run of which log or manifest tell. Nothing is read: see [`load`](Self::load).
+    pub(crate) fn open(recipe: &RunRecipe, file_id: FileId, stats: &RunStats) -> Arc<Run> {
+        Run::new(recipe, file_id, *stats, OnceLock::new())
+    }
+
+    fn new(recipe: &RunRecipe, file_id: FileId, stats: RunStats, index: OnceLock<Index>) -> Arc<Run> {
+        Arc::new(Run {
+            file_id,
+            stats,
+            index,
+            tree: recipe.tree,
+            layout: recipe.layout.clone(),
+            format: recipe.format,
+            path: run_path(&recipe.dir, file_id),
+            cache: recipe.cache.clone(),
+            disk: recipe.disk.clone(),
+            remove: AtomicBool::new(false),
+            merged_at: AtomicU64::new(0),
+            checked: AtomicBool::new(false),
+            health: Health::default(),
+        })
+    }
+
+    /// Reads the block index, if it is not in memory. Fails for a file that is missing, cannot be read or is not the one
+    /// that was written; the next call tries again.
+    #[inline]
+    pub(crate) fn load(&self) -> Result<()> {
+        if self.index.get().is_none() {
+            let index = self.note(FRAME, self.read_index())?;
+            // Somebody else may have been faster, with the same.
+            let _ = self.index.set(index);
+        }
+        Ok(())
+    }
+
+    /// The block index; empty until [`load`](Self::load) has succeeded once.
+    #[inline]
+    pub(crate) fn entries(&self) -> &[BlockEntry] {
+        self.index.get().map_or(&[], |i| &i.entries)
+    }
+
+    /// Length of the file, in bytes; that of its blocks until the index is in memory.
+    pub(crate) fn size_bytes(&self) -> u64 {
+        self.index.get().map_or(self.stats.stored_bytes, |i| i.size_bytes)
+    }
+
+    /// How the run is doing.
+    pub(crate) fn state(&self) -> State {
+        self.health.state()
+    }
+
+    /// It failed not long ago, and nothing was read well since: work that nobody waits for leaves it alone.
+    pub(crate) fn is_set_aside(&self) -> bool {
+        self.health.left_alone(self.cache.files.clock.now_ms())
+    }
+
+    /// Remembers how a read of `part` went. Want of memory or handles is no fault of the run.
+    fn note<T>(&self, part: u64, result: Result<T>) -> Result<T> {
+        match &result {
+            Ok(_) => self.health.succeeded(part),
+            Err(e) if e.is_want_of_resources() => {}
+            Err(e) => self.failed(part, e),
+        }
+        result
+    }
+
+    #[cold]
+    fn failed(&self, part: u64, e: &Error) {
+        let state = if matches!(e, Error::Damage { .. }) { State::Damaged } else { State::SetAside };
+        self.health.failed(part, state, self.cache.files.clock.now_ms());
+        self.checked.store(false, Ordering::Relaxed);
+        // The next one gets a handle of its own.
+        self.cache.files.close(self.file_id);
+    }
+
+    pub(crate) fn slot(&self, index: usize) -> Option<&Slot> {
+        self.index.get()?.slots.get(index)
+    }
+
+    /// Block `index`, from memory or from disk.
+    pub(crate) fn block(self: &Arc<Self>, index: usize) -> Result<Arc<Block>> {
+        if let Some(block) = self.slot(index).and_then(Slot::get) {
+            count(Counter::BlocksCached, 1);
+            return Ok(block);
+        }
+        count(Counter::BlocksMissed, 1);
+        let block = Arc::new(self.read_block(index)?);
+        self.cache.insert(self, index, &block);
+        Ok(block)
+    }
+
+    /// Block `index` from disk, past the cache: for what is read once.
+    pub(crate) fn read_block(&self, index: usize) -> Result<Block> {
+        self.load()?;
+        self.note(index as u64, self.read_entry(&self.entries()[index]))
+    }
+
+    fn read_entry(&self, entry: &BlockEntry) -> Result<Block> {
+        let file = self.cache.files.get(&self.disk, self.file_id, &self.path)?;
+        let bytes = entry.stored_bytes as usize;
+        let mut region = Region::new(Account::BlockCache, bytes)
+            .map_err(|_| Error::OutOfMemory(format!("{bytes} bytes for a block")))?;
+        file.read_at(&mut region[..bytes], entry.offset)?;
+        let context = block_context(self.file_id, entry.offset);
+        RowBlock::open(Bytes { region, bytes }, &self.layout, self.format, context)
+            .map_err(|e| Error::damage(&self.path, entry.offset, e))
+    }
+
+    /// Damage found while using block `index` after it was opened.
+    pub(crate) fn damage(&self, index: usize, reason: FormatError) -> Error {
+        let e = Error::damage(&self.path, self.entries()[index].offset, reason);
+        self.failed(CONTENTS | index as u64, &e);
+        e
+    }
+
+    /// The first block that may hold `row`: the first whose last id is not below it.
+    pub(crate) fn block_at_or_after(&self, row: RowId) -> usize {
+        self.entries().partition_point(|e| e.last_id < row)
+    }
+
+    /// The horizon under which a merge made this run, if one did in this process: merging it again would change
+    /// nothing until the horizon has passed what was kept.
+    pub(crate) fn merged_at(&self) -> CommitSeq {
+        CommitSeq(self.merged_at.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn set_merged_at(&self, horizon: CommitSeq) {
+        self.merged_at.store(horizon.0, Ordering::Relaxed);
+    }
+
+    /// Unlinks the file once nobody uses it. The removal must be durable already.
+    pub(crate) fn remove_when_unused(&self) {
+        self.remove.store(true, Ordering::Release);
+    }
+
+    /// Reads and checks footer, header and index.
+    fn read_index(&self) -> Result<Index> {
+        let file = self.cache.files.get(&self.disk, self.file_id, &self.path)?;
+        let size = file.size_bytes()?;
+        let at = |offset: u64| move |e| Error::damage(&self.path, offset, e);
+        let footer_at = size.saturating_sub(RUN_FOOTER_BYTES as u64);
+        let mut bytes = vec![0; RUN_FOOTER_BYTES.min(size as usize)];
+        file.read_at(&mut bytes, footer_at)?;
+        let footer = RunFooter::decode(&bytes, size).map_err(at(footer_at))?;
+        let mut bytes = vec![0; RUN_HEADER_BYTES.min(size as usize)];
+        file.read_at(&mut bytes, 0)?;
+        let header = RunHeader::decode(&bytes).map_err(at(0))?;
+        let identity = |what, expected: u64, found: u64| match expected == found {
+            true => Ok(()),
+            false => Err(at(0)(FormatError::Invalid { what, found })),
+        };
+        identity("run's file id", self.file_id.0, header.file.0)?;
+        identity("run footer's file id", self.file_id.0, footer.file.0)?;
+        identity("run's tree", self.tree.0, header.tree.0)?;
+        identity("run footer's tree", self.tree.0, footer.tree.0)?;
+        identity("run's layout", self.layout.fingerprint(), header.fingerprint)?;
+        let mut bytes = vec![0; footer.index_bytes as usize];
+        file.read_at(&mut bytes, footer.index_offset)?;
+        let entries = esker_format::run::decode_index(self.file_id, &bytes).map_err(at(footer.index_offset))?;
+        let mut stats = RunStats::default();
+        entries.iter().for_each(|e| stats.add(e));
+        if footer.stats != self.stats || stats != self.stats {
+            let found = footer.stats.rows;
+            return Err(at(footer_at)(FormatError::Invalid { what: "run's figures against the log's", found }));
+        }
+        Ok(Index::new(entries, size))
+    }
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        if let Some(index) = self.index.get() {
+            self.cache.forget(&index.slots);
+        }
+        self.cache.files.close(self.file_id);
+        if self.remove.load(Ordering::Acquire) {
+            count(Counter::RunsRemoved, 1);
+            // A file that stays behind is an orphan: the next start removes it.
+            let _ = self.disk.remove(&self.path);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

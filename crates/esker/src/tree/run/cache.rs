@@ -1,0 +1,151 @@
+//! The block cache: which decoded blocks stay in memory. Besides them, the handles of the files they are read from.
+//!
+//! A block hangs in its run's own slot, so a hit is one lock-free load and no two readers share a lock. This file owns
+//! only the eviction order: two FIFO queues in the manner of S3-FIFO (Yang et al., SOSP 2023). A new block enters
+//! `small`; one that is touched there again moves to `main`; so a scan passes through `small` and does not sweep what
+//! others use. Invariant: `bytes` is the sum of the sizes of all blocks in slots.
+
+use crate::options::Options;
+use crate::tree::run::files::RunFiles;
+use crate::tree::run::{Block, Run};
+use arc_swap::ArcSwapOption;
+use esker_base::counters::{count, Counter};
+use esker_base::lock::Mutex;
+use esker_memory::{charged, Account};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+const SMALL_PERCENT: u64 = 10;
+const LEAST_BYTES: u64 = 8 << 20;
+
+/// One block's place in its run.
+#[derive(Default)]
+pub(crate) struct Slot {
+    block: ArcSwapOption<Block>,
+    touched: AtomicBool,
+}
+
+impl Slot {
+    /// The block, if it is in memory.
+    pub(crate) fn get(&self) -> Option<Arc<Block>> {
+        let block = self.block.load_full()?;
+        if !self.touched.load(Ordering::Relaxed) {
+            self.touched.store(true, Ordering::Relaxed);
+        }
+        Some(block)
+    }
+}
+
+struct Resident {
+    run: Weak<Run>,
+    index: u32,
+    bytes: u64,
+}
+
+#[derive(Default)]
+struct Queues {
+    small: VecDeque<Resident>,
+    main: VecDeque<Resident>,
+    small_bytes: u64,
+}
+
+/// Eviction order and size of all cached blocks.
+pub(crate) struct BlockCache {
+    queues: Mutex<Queues>,
+    bytes: AtomicU64,
+    memory_limit_bytes: AtomicU64,
+    pub(crate) files: RunFiles,
+}
+
+impl BlockCache {
+    pub(crate) fn new(options: &Options) -> Arc<Self> {
+        Arc::new(BlockCache {
+            queues: Mutex::new("cache.queues", Queues::default()),
+            bytes: AtomicU64::new(0),
+            memory_limit_bytes: AtomicU64::new(options.memory_limit_bytes),
+            files: RunFiles::new(options),
+        })
+    }
+
+    pub(crate) fn set_memory_limit(&self, bytes: u64) {
+        self.memory_limit_bytes.store(bytes, Ordering::Relaxed);
+        self.evict(&mut self.queues.lock());
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// What the rest of the engine leaves of the limit.
+    fn limit(&self) -> u64 {
+        let others = charged(Account::Memtable)
+            + charged(Account::BulkBuffer)
+            + charged(Account::Cursor)
+            + charged(Account::Wal);
+        let all = self.memory_limit_bytes.load(Ordering::Relaxed);
+        all.saturating_sub(others).max(LEAST_BYTES.min(all / 4))
+    }
+
+    /// Keeps a block that was just read.
+    pub(crate) fn insert(&self, run: &Arc<Run>, index: usize, block: &Arc<Block>) {
+        let bytes = block.memory_bytes() as u64;
+        let Some(slot) = run.slot(index) else { return };
+        let mut queues = self.queues.lock();
+        if slot.block.load().is_some() {
+            return;
+        }
+        slot.touched.store(false, Ordering::Relaxed);
+        slot.block.store(Some(block.clone()));
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        queues.small_bytes += bytes;
+        queues.small.push_back(Resident { run: Arc::downgrade(run), index: index as u32, bytes });
+        self.evict(&mut queues);
+    }
+
+    fn evict(&self, queues: &mut Queues) {
+        let limit = self.limit();
+        while self.bytes.load(Ordering::Relaxed) > limit {
+            let from_small = queues.main.is_empty() || queues.small_bytes > limit / 100 * SMALL_PERCENT;
+            let resident = if from_small { queues.small.pop_front() } else { queues.main.pop_front() };
+            let Some(resident) = resident.or_else(|| queues.main.pop_front()) else {
+                return;
+            };
+            if from_small {
+                queues.small_bytes = queues.small_bytes.saturating_sub(resident.bytes);
+            }
+            // A run that is gone has taken its blocks along (see `forget`).
+            let Some(run) = resident.run.upgrade() else {
+                continue;
+            };
+            let Some(slot) = run.slot(resident.index as usize) else { continue };
+            if slot.touched.swap(false, Ordering::Relaxed) {
+                queues.main.push_back(resident);
+            } else if slot.block.swap(None).is_some() {
+                self.bytes.fetch_sub(resident.bytes, Ordering::Relaxed);
+                count(Counter::BlocksEvicted, 1);
+            }
+        }
+    }
+
+    /// Gives back what others have come to need since the last insert.
+    pub(crate) fn shrink(&self) {
+        if self.bytes.load(Ordering::Relaxed) > self.limit() {
+            self.evict(&mut self.queues.lock());
+        }
+    }
+
+    /// A run goes: its blocks leave memory with it.
+    pub(crate) fn forget(&self, slots: &[Slot]) {
+        let gone: u64 = slots.iter().filter_map(|s| s.block.swap(None)).map(|b| b.memory_bytes() as u64).sum();
+        self.bytes.fetch_sub(gone, Ordering::Relaxed);
+    }
+
+    /// Drops the queue entries of runs that are gone.
+    pub(crate) fn sweep(&self) {
+        let mut queues = self.queues.lock();
+        queues.main.retain(|r| r.run.strong_count() > 0);
+        queues.small.retain(|r| r.run.strong_count() > 0);
+        queues.small_bytes = queues.small.iter().map(|r| r.bytes).sum();
+    }
+}

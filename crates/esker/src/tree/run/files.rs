@@ -1,0 +1,131 @@
+//! Handles of run files: opened when a block is read from disk, and closed again, the least recently used first.
+//!
+//! Owns at most `most` handles, whatever the number of runs; besides these, one that was closed here while a reader was
+//! at it lives until that reader is done. Cached blocks need no handle, so nothing here is on their path.
+
+use crate::options::{Background, Options};
+use crate::tree::run::health::Clock;
+use esker_base::lock::Mutex;
+use esker_format::FileId;
+use esker_io::{AccessHint, Disk, File, IoKind, OpenMode, Result};
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+use std::sync::Arc;
+
+/// Of the handles that the process may have, runs take one in ... at most: a server needs most of them itself.
+const SHARE: u64 = 4;
+
+/// See the module.
+pub(crate) struct RunFiles {
+    most: usize,
+    open: Mutex<Open>,
+    /// When runs that failed may be tried again.
+    pub(crate) clock: Clock,
+}
+
+#[derive(Default)]
+struct Open {
+    files: HashMap<FileId, (u64, Arc<dyn File>)>,
+    /// Files by the time of their last use.
+    by_use: BTreeMap<u64, FileId>,
+    uses: u64,
+    /// Places taken by those who are opening a file.
+    opening: usize,
+}
+
+impl RunFiles {
+    pub(crate) fn new(options: &Options) -> Self {
+        let share = esker_io::host::open_files_limit().map_or(usize::MAX, |n| (n / SHARE) as usize);
+        RunFiles {
+            most: options.max_open_runs.min(share).max(1),
+            open: Mutex::new("run.files", Open::default()),
+            clock: Clock::new(options.background == Background::Threads),
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn most(&self) -> usize {
+        self.most
+    }
+
+    /// The file of a run, opened if it is not open.
+    pub(crate) fn get(&self, disk: &Arc<dyn Disk>, id: FileId, path: &Path) -> Result<Arc<dyn File>> {
+        match self.get_once(disk, id, path) {
+            Err(e) if e.kind == IoKind::Resources => {
+                // Others have what is left of them: half of ours go, and one is for this reader.
+                let closed = self.open.lock().shrink_by_half();
+                drop(closed);
+                self.get_once(disk, id, path)
+            }
+            result => result,
+        }
+    }
+
+    fn get_once(&self, disk: &Arc<dyn Disk>, id: FileId, path: &Path) -> Result<Arc<dyn File>> {
+        let closed = {
+            let mut open = self.open.lock();
+            if let Some(file) = open.used(id) {
+                return Ok(file);
+            }
+            let others = open.opening;
+            open.opening += 1;
+            open.shrink_to(self.most.saturating_sub(others + 1))
+        };
+        // Closing and opening are the system's work: nobody waits for them here.
+        drop(closed);
+        let file = disk.open(path, OpenMode::Read, AccessHint::Blocks);
+        let mut open = self.open.lock();
+        open.opening -= 1;
+        let file = file?;
+        let replaced = open.keep(id, &file);
+        drop(open);
+        drop(replaced);
+        Ok(file)
+    }
+
+    /// Lets a run's file go: it failed, or is about to be removed.
+    pub(crate) fn close(&self, id: FileId) {
+        let closed = self.open.lock().remove(id);
+        drop(closed);
+    }
+}
+
+impl Open {
+    fn used(&mut self, id: FileId) -> Option<Arc<dyn File>> {
+        let (at, file) = self.files.get_mut(&id)?;
+        self.by_use.remove(at);
+        self.uses += 1;
+        *at = self.uses;
+        self.by_use.insert(self.uses, id);
+        Some(file.clone())
+    }
+
+    /// Keeps a file; gives back another handle of it that somebody else opened meanwhile.
+    fn keep(&mut self, id: FileId, file: &Arc<dyn File>) -> Option<Arc<dyn File>> {
+        let before = self.remove(id);
+        self.uses += 1;
+        self.by_use.insert(self.uses, id);
+        self.files.insert(id, (self.uses, file.clone()));
+        before
+    }
+
+    fn remove(&mut self, id: FileId) -> Option<Arc<dyn File>> {
+        let (at, file) = self.files.remove(&id)?;
+        self.by_use.remove(&at);
+        Some(file)
+    }
+
+    fn shrink_by_half(&mut self) -> Vec<Arc<dyn File>> {
+        self.shrink_to(self.files.len() / 2)
+    }
+
+    /// Takes out what was not used for longest until no more than `most` are left.
+    fn shrink_to(&mut self, most: usize) -> Vec<Arc<dyn File>> {
+        let mut closed = Vec::new();
+        while self.files.len() > most {
+            let Some((_, id)) = self.by_use.pop_first() else { break };
+            closed.extend(self.files.remove(&id).map(|(_, file)| file));
+        }
+        closed
+    }
+}

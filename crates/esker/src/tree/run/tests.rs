@@ -1,0 +1,226 @@
+//! Runs whose files are missing, cannot be read for a while, are not the right ones; and how few of them are open.
+
+use crate::tests::tables::{begin, commit_rows, def, insert, open, open_on, options, rows_of, run_files, Watched};
+use crate::tree::run::health::State;
+use crate::tree::run::Run;
+use crate::*;
+use esker_format::run::RunHeader;
+use esker_format::{ColumnMask, FormatError, TreeId};
+use esker_io::{AccessHint, Disk, IoKind, OpenMode, SimDisk};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::sync::Arc;
+
+/// A table of `runs` runs of ten rows each, side by side.
+fn table_of(e: &Engine, name: &str, runs: u64) -> Arc<Table> {
+    e.create_table(name, &def()).unwrap();
+    let t = e.open_table(name).unwrap();
+    let mut s = e.session();
+    for _ in 0..runs {
+        commit_rows(&mut s, &t, 10);
+        e.core.flush(&t, &t.tree()).unwrap();
+    }
+    e.core.checkpoint().unwrap();
+    t
+}
+
+fn count(e: &Engine, t: &Arc<Table>) -> Result<u64> {
+    let mut s = e.session();
+    begin(&mut s);
+    s.count_rows(t)
+}
+
+fn path(name: &str) -> PathBuf {
+    Path::new("/db/runs").join(name)
+}
+
+#[test]
+fn many_runs_need_few_handles() {
+    let disk = Watched::new();
+    let few = || Options { max_open_runs: 5, ..options() };
+    let e = open_on(Arc::new(disk.clone()), few());
+    let t = table_of(&e, "t", 40);
+    assert_eq!(count(&e, &t).unwrap(), 400);
+    drop((t, e));
+    disk.0.crash();
+    let e = open_on(Arc::new(disk.clone()), few());
+    let t = e.open_table("t").unwrap();
+    assert_eq!(count(&e, &t).unwrap(), 400);
+    assert!(disk.most_open() <= 5, "{} run files were open at once", disk.most_open());
+    // What is cached needs no handle; what is gone has none.
+    let opened = disk.opened();
+    assert_eq!(count(&e, &t).unwrap(), 400);
+    assert_eq!(disk.opened(), opened);
+    e.drop_table("t").unwrap();
+    drop(t);
+    assert_eq!(disk.1.open.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn where_others_took_the_handles_fewer_do() {
+    let disk = Watched::new();
+    let e = open_on(Arc::new(disk.clone()), Options { max_open_runs: 20, ..options() });
+    let t = table_of(&e, "t", 15);
+    disk.1.most_handles.store(4, Ordering::Relaxed);
+    assert_eq!(count(&e, &t).unwrap(), 150);
+    assert!(e.core.merge_once(&t, &t.tree(), false).unwrap());
+}
+
+#[test]
+fn a_file_that_failed_is_opened_anew() {
+    let disk = Watched::new();
+    let e = open_on(Arc::new(disk.clone()), options());
+    let t = table_of(&e, "t", 1);
+    let run = t.tree().snapshot().runs[0].run.clone();
+    run.read_block(0).unwrap();
+    let opened = disk.opened();
+    run.read_block(0).unwrap();
+    disk.break_reads(&run_files(&disk.0)[0], 0, IoKind::Failed);
+    assert!(run.read_block(0).is_err() && disk.opened() == opened);
+    disk.mend_reads();
+    run.read_block(0).unwrap();
+    assert_eq!(disk.opened(), opened + 1);
+}
+
+#[test]
+fn the_handle_used_last_is_closed_last() {
+    let disk = Watched::new();
+    let e = open_on(Arc::new(disk.clone()), Options { max_open_runs: 3, ..options() });
+    let t = table_of(&e, "t", 4);
+    let state = t.tree().snapshot();
+    let read = |at: usize| state.runs[at].run.read_block(0).map(|_| ()).unwrap();
+    [0, 1, 2, 0, 3].into_iter().for_each(read);
+    let opened = disk.opened();
+    [0, 2, 3].into_iter().for_each(read);
+    assert_eq!(disk.opened(), opened, "the run that was closed is the one not used for longest");
+    read(1);
+    assert_eq!(disk.opened(), opened + 1);
+}
+
+#[test]
+fn want_of_handles_costs_the_statement_and_nothing_else() {
+    let disk = Watched::new();
+    let e = open_on(Arc::new(disk.clone()), options());
+    let t = table_of(&e, "t", 12);
+    disk.1.no_handles.store(true, Ordering::Relaxed);
+    assert!(matches!(count(&e, &t), Err(Error::Io(e)) if e.kind == IoKind::Resources));
+    assert!(e.core.merge_once(&t, &t.tree(), false).is_err());
+    // Writing needs no handles of runs that are there, nor one to keep of its own.
+    let mut s = e.session();
+    commit_rows(&mut s, &t, 10);
+    e.core.flush(&t, &t.tree()).unwrap();
+    assert!(t.tree().snapshot().runs.iter().all(|h| h.run.state() == State::Sound));
+    assert!(!e.poisoned());
+    disk.1.no_handles.store(false, Ordering::Relaxed);
+    assert_eq!(count(&e, &t).unwrap(), 130);
+    while e.core.merge_once(&t, &t.tree(), false).unwrap() {}
+    assert_eq!(run_files(&disk.0).len(), 1);
+}
+
+#[test]
+fn a_run_that_could_not_be_opened_is_tried_again() {
+    let disk = Watched::new();
+    let e = open_on(Arc::new(disk.clone()), options());
+    drop(table_of(&e, "t", 3));
+    drop(e);
+    disk.0.crash();
+    let bad = run_files(&disk.0)[1].clone();
+    disk.break_reads(&bad, 0, IoKind::Failed);
+    let e = open_on(Arc::new(disk.clone()), options());
+    let t = e.open_table("t").unwrap();
+    assert!(matches!(count(&e, &t), Err(Error::Io(_))));
+    // Rows of other runs are read.
+    let mut s = e.session();
+    begin(&mut s);
+    let mask = ColumnMask::all(2);
+    let mut c = s.open_cursor(&t, ScanOptions { mask, ..ScanOptions::default() }).unwrap();
+    let ids = |at: usize| t.tree().snapshot().runs[at].run.stats.min_id;
+    assert!(c.fetch(&mut s, ids(0)).unwrap().is_some() && c.fetch(&mut s, ids(2)).unwrap().is_some());
+    assert!(c.fetch(&mut s, ids(1)).is_err());
+    disk.mend_reads();
+    assert!(c.fetch(&mut s, ids(1)).unwrap().is_some());
+    assert_eq!(count(&e, &t).unwrap(), 30);
+    assert_eq!(t.tree().snapshot().runs[1].run.state(), State::Sound);
+}
+
+#[test]
+fn a_file_of_another_run_is_not_taken_for_this_one() {
+    let disk = SimDisk::new(1);
+    let e = open(&disk, options());
+    drop(table_of(&e, "t", 2));
+    drop(e);
+    let files = run_files(&disk);
+    disk.rename(&path(&files[0]), &path("kept")).unwrap();
+    disk.rename(&path(&files[1]), &path(&files[0])).unwrap();
+    disk.rename(&path("kept"), &path(&files[1])).unwrap();
+    disk.crash();
+    let e = open(&disk, options());
+    let t = e.open_table("t").unwrap();
+    let why = t.tree().snapshot().runs[0].run.load();
+    let is_identity = |e: &Error| matches!(e, Error::Damage { reason: FormatError::Invalid { what, .. }, .. } if what.contains("file id"));
+    assert!(why.as_ref().is_err_and(is_identity), "{why:?}");
+    assert!(count(&e, &t).is_err());
+}
+
+#[test]
+fn a_run_of_another_tree_or_layout_is_not_taken() {
+    let disk = SimDisk::new(1);
+    let e = open(&disk, options());
+    let t = table_of(&e, "t", 1);
+    let tree = t.tree();
+    let run = tree.snapshot().runs[0].run.clone();
+    let recipe = e.core.recipe(&t, &tree);
+    let file = disk.open(&run.path, OpenMode::Write, AccessHint::Meta).unwrap();
+    let mut bytes = vec![0; esker_format::run::RUN_HEADER_BYTES];
+    file.read_at(&mut bytes, 0).unwrap();
+    let header = RunHeader::decode(&bytes).unwrap();
+    let changes: [(&str, RunHeader); 3] = [
+        ("run's tree", RunHeader { tree: TreeId(header.tree.0 + 1), ..header }),
+        ("run's layout", RunHeader { fingerprint: header.fingerprint ^ 1, ..header }),
+        ("run's file id", RunHeader { file: esker_format::FileId(header.file.0 + 1), ..header }),
+    ];
+    for (expected, header) in changes {
+        bytes.clear();
+        header.encode(&mut bytes);
+        file.write_at(&bytes, 0).unwrap();
+        match Run::open(&recipe, run.file_id, &run.stats).load() {
+            Err(Error::Damage { reason: FormatError::Invalid { what, .. }, .. }) => assert_eq!(what, expected),
+            other => panic!("{expected}: {other:?}"),
+        }
+    }
+    bytes.clear();
+    header.encode(&mut bytes);
+    file.write_at(&bytes, 0).unwrap();
+    Run::open(&recipe, run.file_id, &run.stats).load().unwrap();
+    // Nor one that holds something else than the log says.
+    let stats = esker_format::RunStats { rows: run.stats.rows + 1, ..run.stats };
+    assert!(Run::open(&recipe, run.file_id, &stats).load().is_err());
+}
+
+#[test]
+fn a_missing_run_costs_its_own_rows() {
+    let disk = SimDisk::new(1);
+    let e = open(&disk, options());
+    let t = table_of(&e, "t", 3);
+    let u = table_of(&e, "u", 1);
+    drop((t, u, e));
+    disk.remove(&path(&run_files(&disk)[0])).unwrap();
+    disk.crash();
+    let e = open(&disk, options());
+    let (t, u) = (e.open_table("t").unwrap(), e.open_table("u").unwrap());
+    assert!(count(&e, &t).is_err());
+    assert_eq!(rows_of(&e, &u), 10);
+    let mut s = e.session();
+    begin(&mut s);
+    insert(&mut s, &t, 1);
+    s.commit().unwrap();
+    assert!(!e.poisoned());
+}
+
+#[test]
+fn a_quarter_of_the_processs_handles_at_most() {
+    let limit = esker_io::host::open_files_limit().unwrap_or(u64::MAX);
+    let files = |max_open_runs| crate::tree::run::files::RunFiles::new(&Options { max_open_runs, ..options() }).most();
+    assert!(files(usize::MAX) as u64 <= limit / 4);
+    assert_eq!((files(3), files(0)), (3, 1));
+}

@@ -1,0 +1,296 @@
+//! What goes on: every open transaction, and who waits for whose locks.
+//!
+//! Owns the registry of sessions and what each transaction tells of itself. A row operation pays nothing for it: a
+//! session stores its figures in its own transaction's [`Activity`] when a statement begins or ends, and enters its
+//! transaction in its own [`Presence`] when that begins; who asks goes over all of them. Invariant: a transaction that is
+//! open in a session stands in that session's presence, one without a session (prepared) among the engine's prepared.
+
+#[cfg(test)]
+mod tests;
+
+use crate::core::Core;
+use crate::lock::{LockOwner, WaitKey};
+use crate::session::{Isolation, Session};
+use crate::txn::views::ViewSlot;
+use crate::Engine;
+use esker_base::lock::Mutex;
+use esker_format::{CommitSeq, RowId, TreeId, TxnId};
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicU64, AtomicU8, Ordering};
+use std::sync::{Arc, LazyLock, Weak};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// An open transaction.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TxnInfo {
+    /// Its identity.
+    pub txn: TxnId,
+    /// Its session's connection, see [`Session::set_connection`]; zero: none.
+    pub connection: u64,
+    /// "active", "lock wait" or "prepared".
+    pub state: &'static str,
+    /// When it began, in microseconds since 1970; a recovered one when it was recovered.
+    pub started_unix_us: u64,
+    /// How long ago that is.
+    pub age_us: u64,
+    /// "READ COMMITTED" or "REPEATABLE READ".
+    pub isolation: &'static str,
+    /// Rows inserted, updated and deleted by its ended statements, those counted that were undone.
+    pub rows_changed: u64,
+    /// Rows locked one by one.
+    pub rows_locked: u64,
+    /// Bytes of redo that its ended statements have gathered.
+    pub redo_bytes: u64,
+    /// The oldest view that its session keeps, if it keeps one: what purge waits for.
+    pub view_seq: Option<CommitSeq>,
+    /// What it was prepared as.
+    pub xid: Option<Vec<u8>>,
+}
+
+/// A session that waits for another transaction.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LockWaitInfo {
+    /// Who waits.
+    pub waiting_txn: TxnId,
+    /// Its connection.
+    pub waiting_connection: u64,
+    /// Who has what is wanted, or stands before it in the queue.
+    pub blocking_txn: TxnId,
+    /// Its connection; zero: none, as for a prepared transaction after a restart.
+    pub blocking_connection: u64,
+    /// How long it has waited.
+    pub waited_us: u64,
+    /// The table.
+    pub table: String,
+    /// "row", "range" (all rows of the table) or "transaction end".
+    pub kind: &'static str,
+    /// The row, if it is one.
+    pub row: Option<RowId>,
+    /// For how long the blocking session has run no statement; zero: it runs one.
+    pub blocker_idle_us: u64,
+    /// The connection at the end of the chain, which waits for nobody.
+    pub root_blocker: u64,
+}
+
+/// Process time and the calendar, read once together.
+static ORIGIN: LazyLock<(Instant, u64)> = LazyLock::new(|| {
+    let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+    (Instant::now(), unix.as_micros() as u64)
+});
+
+/// Microseconds of process time, never zero.
+fn now_us() -> u64 {
+    ORIGIN.0.elapsed().as_micros() as u64 + 1
+}
+
+/// What a transaction tells of itself. Written by its session alone.
+pub(crate) struct Activity {
+    began_us: u64,
+    /// When its last statement ended; zero while one runs.
+    idle_since_us: AtomicU64,
+    isolation: AtomicU8,
+    rows_changed: AtomicU64,
+    redo_bytes: AtomicU64,
+}
+
+impl Activity {
+    pub(crate) fn new() -> Self {
+        Activity {
+            began_us: now_us(),
+            idle_since_us: AtomicU64::new(0),
+            isolation: AtomicU8::new(Isolation::ReadCommitted as u8),
+            rows_changed: AtomicU64::new(0),
+            redo_bytes: AtomicU64::new(0),
+        }
+    }
+
+    fn idle_us(&self) -> u64 {
+        match self.idle_since_us.load(Ordering::Relaxed) {
+            0 => 0,
+            since => now_us().saturating_sub(since),
+        }
+    }
+}
+
+/// A session as others see it.
+pub(crate) struct Presence {
+    connection: AtomicU64,
+    view: Arc<ViewSlot>,
+    open: Mutex<Option<Arc<LockOwner>>>,
+}
+
+impl Presence {
+    /// The session has begun a transaction.
+    pub(crate) fn began(&self, owner: &Arc<LockOwner>, isolation: Isolation) {
+        owner.activity.isolation.store(isolation as u8, Ordering::Relaxed);
+        *self.open.lock() = Some(owner.clone());
+    }
+
+    /// The session has no transaction any more.
+    pub(crate) fn ended(&self) {
+        *self.open.lock() = None;
+    }
+}
+
+/// All sessions of an engine.
+pub(crate) struct Sessions(Mutex<Vec<Weak<Presence>>>);
+
+impl Sessions {
+    pub(crate) fn new() -> Self {
+        Sessions(Mutex::new("sessions", Vec::new()))
+    }
+
+    pub(crate) fn register(&self, view: &Arc<ViewSlot>) -> Arc<Presence> {
+        let (connection, open) = (AtomicU64::new(0), Mutex::new("session.presence", None));
+        let presence = Arc::new(Presence { connection, view: view.clone(), open });
+        let mut all = self.0.lock();
+        if all.len() == all.capacity() {
+            // Before it would grow: a look at each, for as many sessions as there are places.
+            all.retain(|p| p.strong_count() > 0);
+        }
+        all.push(Arc::downgrade(&presence));
+        presence
+    }
+
+    /// Every session with an open transaction.
+    fn open(&self) -> Vec<(Arc<Presence>, Arc<LockOwner>)> {
+        let all: Vec<_> = self.0.lock().iter().filter_map(Weak::upgrade).collect();
+        let open = |p: Arc<Presence>| {
+            let owner = p.open.lock().clone()?;
+            Some((p, owner))
+        };
+        all.into_iter().filter_map(open).collect()
+    }
+}
+
+impl Session {
+    /// Says whose session this is: what [`Engine::transactions`] and [`Engine::lock_waits`] call it.
+    pub fn set_connection(&self, connection: u64) {
+        self.presence.connection.store(connection, Ordering::Relaxed);
+    }
+
+    /// Tells what the transaction has done by now: at the ends of a statement.
+    pub(crate) fn tell_activity(&self, in_statement: bool) {
+        let Some(txn) = self.txn.as_deref() else { return };
+        let activity = &txn.state.locks.activity;
+        activity.rows_changed.store(txn.next_ordinal - 1, Ordering::Relaxed);
+        activity.redo_bytes.store(txn.redo_bytes() as u64, Ordering::Relaxed);
+        activity.idle_since_us.store(if in_statement { 0 } else { now_us() }, Ordering::Relaxed);
+    }
+}
+
+impl Engine {
+    /// Every open transaction, the oldest first; those that only read, too. Takes no lock that a row operation takes,
+    /// but those of waiting and of the prepared.
+    pub fn transactions(&self) -> Vec<TxnInfo> {
+        let core = &self.core;
+        let waiting: HashSet<TxnId> = core.locks.waits().into_iter().map(|w| w.txn).collect();
+        let mut prepared: HashMap<TxnId, (Vec<u8>, usize, Arc<LockOwner>)> = HashMap::new();
+        for (xid, p) in core.prepared.lock().iter() {
+            prepared.insert(p.state.id, (xid.clone(), p.redo.len(), p.state.locks.clone()));
+        }
+        let mut list = Vec::new();
+        for (session, owner) in core.sessions.open() {
+            let connection = session.connection.load(Ordering::Relaxed);
+            let mut info = TxnInfo { connection, view_seq: session.view.oldest(), ..describe(&owner) };
+            if waiting.contains(&owner.txn) {
+                info.state = "lock wait";
+            }
+            if let Some((xid, redo_bytes, _)) = prepared.remove(&owner.txn) {
+                info = TxnInfo { state: "prepared", redo_bytes: redo_bytes as u64, xid: Some(xid), ..info };
+            }
+            list.push(info);
+        }
+        list.extend(prepared.into_values().map(|(xid, redo_bytes, owner)| TxnInfo {
+            state: "prepared",
+            redo_bytes: redo_bytes as u64,
+            xid: Some(xid),
+            ..describe(&owner)
+        }));
+        list.sort_by_key(|t| (t.started_unix_us, t.txn));
+        list
+    }
+
+    /// Every session that waits for another transaction, once for each such transaction; the longest wait first.
+    pub fn lock_waits(&self) -> Vec<LockWaitInfo> {
+        let core = &self.core;
+        let waits = core.locks.waits();
+        let sessions: HashMap<TxnId, (u64, u64)> = core
+            .sessions
+            .open()
+            .into_iter()
+            .map(|(p, owner)| (owner.txn, (p.connection.load(Ordering::Relaxed), owner.activity.idle_us())))
+            .collect();
+        let of = |txn: TxnId| sessions.get(&txn).copied().unwrap_or_default();
+        let blockers: HashMap<TxnId, &[TxnId]> = waits.iter().map(|w| (w.txn, &w.blockers[..])).collect();
+        let names = table_names(core, waits.iter().map(|w| w.key.tree()).collect());
+        let mut list = Vec::new();
+        for wait in &waits {
+            let (kind, row) = match wait.key {
+                WaitKey::Row(_, row) => ("row", Some(row)),
+                WaitKey::Range(_) => ("range", None),
+                WaitKey::End(..) => ("transaction end", None),
+            };
+            for blocker in &wait.blockers {
+                let (blocking_connection, blocker_idle_us) = of(*blocker);
+                list.push(LockWaitInfo {
+                    waiting_txn: wait.txn,
+                    waiting_connection: of(wait.txn).0,
+                    blocking_txn: *blocker,
+                    blocking_connection,
+                    waited_us: wait.since.elapsed().as_micros() as u64,
+                    table: names.get(&wait.key.tree()).cloned().unwrap_or_default(),
+                    kind,
+                    row,
+                    blocker_idle_us,
+                    root_blocker: of(root(*blocker, &blockers)).0,
+                });
+            }
+        }
+        list.sort_by_key(|w| (std::cmp::Reverse(w.waited_us), w.waiting_txn, w.blocking_txn));
+        list
+    }
+}
+
+/// Who waits for nobody, going from `txn` to the first whom it waits for, and so on.
+fn root(mut txn: TxnId, blockers: &HashMap<TxnId, &[TxnId]>) -> TxnId {
+    // Waits form no circle; one that is being found may show for an instant.
+    for _ in 0..blockers.len() {
+        match blockers.get(&txn).and_then(|b| b.first()) {
+            Some(next) => txn = *next,
+            None => break,
+        }
+    }
+    txn
+}
+
+fn table_names(core: &Core, trees: HashSet<TreeId>) -> HashMap<TreeId, String> {
+    let wanted = |(table, tree): (Arc<crate::Table>, Arc<crate::tree::Tree>)| {
+        trees.contains(&tree.id).then(|| (tree.id, table.name()))
+    };
+    match trees.is_empty() {
+        true => HashMap::new(),
+        false => core.trees().into_iter().filter_map(wanted).collect(),
+    }
+}
+
+/// What a transaction tells of itself.
+fn describe(owner: &LockOwner) -> TxnInfo {
+    let activity = &owner.activity;
+    TxnInfo {
+        txn: owner.txn,
+        connection: 0,
+        state: "active",
+        started_unix_us: ORIGIN.1 + activity.began_us,
+        age_us: now_us().saturating_sub(activity.began_us),
+        isolation: match activity.isolation.load(Ordering::Relaxed) {
+            i if i == Isolation::RepeatableRead as u8 => "REPEATABLE READ",
+            _ => "READ COMMITTED",
+        },
+        rows_changed: activity.rows_changed.load(Ordering::Relaxed),
+        rows_locked: owner.locked_rows(),
+        redo_bytes: activity.redo_bytes.load(Ordering::Relaxed),
+        view_seq: None,
+        xid: None,
+    }
+}

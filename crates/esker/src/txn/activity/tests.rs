@@ -1,0 +1,156 @@
+use super::*;
+use crate::tests::support::{begin, engine, insert, locking, until};
+use crate::{BeginOptions, Error, LockMode, ScanOptions, Table};
+
+fn open(engine: &Engine, connection: u64) -> Session {
+    let session = begin(engine, false);
+    session.set_connection(connection);
+    session
+}
+
+#[test]
+fn transactions_are_listed_while_they_are_open() {
+    let (engine, table) = engine();
+    assert_eq!(engine.transactions(), []);
+    let idle = engine.session();
+    idle.set_connection(5);
+    let mut writer = open(&engine, 6);
+    insert(&mut writer, &table);
+    insert(&mut writer, &table);
+    writer.end_statement();
+    let mut reader = open(&engine, 7);
+    assert_eq!(reader.count_rows(&table).unwrap(), 0);
+    reader.end_statement();
+
+    let list = engine.transactions();
+    let [w, r] = &list[..] else { panic!("{list:?}") };
+    assert_eq!((w.connection, w.state, w.isolation, w.rows_changed), (6, "active", "REPEATABLE READ", 2));
+    assert_eq!((w.txn, w.view_seq, w.xid.as_ref()), (writer.txn_id().unwrap(), None, None));
+    assert!(w.redo_bytes > 16 && w.age_us > 0, "{w:?}");
+    let now_us = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros() as u64;
+    assert!(now_us.abs_diff(w.started_unix_us) < 60_000_000, "{w:?} at {now_us}");
+    // One that only reads is listed too: its view keeps old versions.
+    assert_eq!((r.connection, r.rows_changed, r.redo_bytes), (7, 0, 0));
+    assert_eq!(r.view_seq, Some(engine.core.views.visible_seq()));
+
+    writer.commit().unwrap();
+    assert_eq!(engine.transactions().len(), 1);
+    reader.rollback().unwrap();
+    drop((idle, writer));
+    assert_eq!(engine.transactions(), []);
+    // Sessions that are gone leave nothing behind, and connection numbers do not stick to the wrong one.
+    for _ in 0..1000 {
+        drop(engine.session());
+    }
+    assert!(engine.core.sessions.0.lock().len() < 100);
+}
+
+#[test]
+fn locked_rows_and_isolation_are_told() {
+    let (engine, table) = engine();
+    let mut s = open(&engine, 1);
+    for _ in 0..10 {
+        insert(&mut s, &table);
+    }
+    s.commit().unwrap();
+    s.begin(Isolation::ReadCommitted, BeginOptions::default());
+    s.begin_statement();
+    let mut cursor = s.scan(&table, locking()).unwrap();
+    for _ in 0..3 {
+        assert_eq!(cursor.next_batch(&mut s).unwrap().ids.len(), 1);
+    }
+    let t = &engine.transactions()[0];
+    assert_eq!((t.isolation, t.rows_locked, t.rows_changed), ("READ COMMITTED", 3, 0));
+    // A row operation tells nothing: the figures are those of ended statements.
+    s.delete(&table, RowId(1)).unwrap();
+    assert_eq!(engine.transactions()[0].rows_changed, 0);
+    s.end_statement();
+    assert_eq!(engine.transactions()[0].rows_changed, 1);
+}
+
+#[test]
+fn the_prepared_are_listed_with_and_without_a_session() {
+    let (engine, table) = engine();
+    let mut s = open(&engine, 9);
+    insert(&mut s, &table);
+    s.end_statement();
+    s.prepare(b"x1").unwrap();
+    let with = engine.transactions().remove(0);
+    assert_eq!((with.connection, with.state, with.rows_changed), (9, "prepared", 1));
+    assert_eq!(with.xid.as_deref(), Some(&b"x1"[..]));
+    assert!(with.redo_bytes > 8);
+    s.detach_prepared();
+    let without = engine.transactions().remove(0);
+    assert_eq!(TxnInfo { connection: 9, age_us: with.age_us, ..without }, with);
+    assert!(engine.commit_xid(b"x1").unwrap());
+    assert_eq!(engine.transactions(), []);
+}
+
+#[test]
+fn waits_name_their_blockers_and_the_root() {
+    let (engine, table) = engine();
+    let mut s = open(&engine, 1);
+    let (first, second) = (insert(&mut s, &table), insert(&mut s, &table));
+    s.commit().unwrap();
+    assert_eq!(engine.lock_waits(), []);
+    let mut root = open(&engine, 11);
+    root.delete(&table, first).unwrap();
+    root.end_statement();
+    let root_txn = root.txn_id().unwrap();
+    std::thread::scope(|scope| {
+        let mut sessions = Vec::new();
+        let spawn = |connection: u64, work: fn(&mut Session, &Arc<Table>, RowId, RowId)| {
+            let mut session = open(&engine, connection);
+            let (killer, table) = (session.killer(), &table);
+            let thread = scope.spawn(move || work(&mut session, table, first, second));
+            (killer, thread)
+        };
+        sessions.push(spawn(12, |s, t, first, second| {
+            s.delete(t, second).unwrap();
+            assert!(matches!(s.delete(t, first), Err(Error::Interrupted)));
+        }));
+        until(|| engine.lock_waits().len() == 1);
+        sessions.push(spawn(13, |s, t, _, second| assert!(matches!(s.delete(t, second), Err(Error::Interrupted)))));
+        until(|| engine.lock_waits().len() == 2);
+        sessions.push(spawn(14, |s, t, _, _| assert!(matches!(s.lock_all(t), Err(Error::Interrupted)))));
+        until(|| engine.lock_waits().iter().any(|w| w.kind == "range"));
+        let waits = engine.lock_waits();
+        let of = |connection: u64| waits.iter().filter(move |w| w.waiting_connection == connection);
+        let twelve = of(12).next().unwrap();
+        assert_eq!((twelve.blocking_connection, twelve.root_blocker, twelve.blocking_txn), (11, 11, root_txn));
+        assert_eq!((twelve.kind, twelve.row, twelve.table.as_str()), ("row", Some(first), "t"));
+        assert!(twelve.blocker_idle_us > 0, "it has ended its statement");
+        let thirteen = of(13).next().unwrap();
+        assert_eq!((thirteen.blocking_connection, thirteen.root_blocker, thirteen.blocker_idle_us), (12, 11, 0));
+        let range = of(14).next().unwrap();
+        assert_eq!((range.row, range.root_blocker), (None, 11));
+        let states: Vec<_> = engine.transactions().iter().map(|t| (t.connection, t.state)).collect();
+        assert_eq!(states, [(11, "active"), (12, "lock wait"), (13, "lock wait"), (14, "lock wait")]);
+        for (killer, thread) in sessions.into_iter().rev() {
+            killer.kill();
+            thread.join().unwrap();
+        }
+    });
+    assert_eq!(engine.lock_waits(), []);
+}
+
+#[test]
+fn who_waits_for_an_end_says_so() {
+    let (engine, table) = engine();
+    let mut inserter = open(&engine, 21);
+    insert(&mut inserter, &table);
+    std::thread::scope(|scope| {
+        let mut session = open(&engine, 22);
+        let (killer, table) = (session.killer(), &table);
+        let thread = scope.spawn(move || {
+            let lock = Some(LockMode::Shared);
+            let mut cursor = session.scan(table, ScanOptions { lock, ..locking() }).unwrap();
+            assert!(matches!(cursor.next_batch(&mut session), Err(Error::Interrupted)));
+        });
+        until(|| !engine.lock_waits().is_empty());
+        let wait = engine.lock_waits().remove(0);
+        assert_eq!((wait.kind, wait.table.as_str(), wait.blocking_connection), ("transaction end", "t", 21));
+        killer.kill();
+        thread.join().unwrap();
+    });
+}

@@ -1,0 +1,535 @@
+//! Background work: flush, merge, checkpoint, the log's housekeeping, files to remove, memory to give back.
+//!
+//! Few threads: one for the log (segments, the sync of commits that did not wait for one, checkpoint requests), which waits
+//! for no flush; two that flush beside each other and write manifests; one that merges; and the workers of large writes
+//! (`large.rs`). In inline mode the writers do it at fixed points. What an error means is decided in one place,
+//! [`Core::judge`], by its kind: a log, manifest or folder that cannot be written stops writing where it happens
+//! (`Core::poison_by`); everything else is tried again, ever more slowly, and meanwhile told to writers that need memory. A
+//! panic stops writing.
+
+use crate::catalog::table::Table;
+use crate::core::Core;
+use crate::options::{Background, Level};
+use crate::tree::run::Run;
+use crate::tree::Tree;
+use crate::{Error, Result};
+use esker_base::lock::{Condvar, Mutex};
+use esker_format::{Lsn, TreeId};
+use esker_memory::{charged, Account};
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::thread::{JoinHandle, ThreadId};
+use std::time::{Duration, Instant};
+
+const TICK: Duration = Duration::from_millis(100);
+/// A writer waits for memory, or for the log to become shorter, this long at most, in ticks; then it goes on.
+pub(crate) const MOST_WAIT_TICKS: u32 = 100;
+/// Time between syncs of what commits did not wait for.
+const LAZY_SYNC: Duration = Duration::from_secs(1);
+/// Longest pause after errors, in ticks.
+const MOST_PAUSE_TICKS: u32 = 100;
+/// Threads that flush.
+const FLUSHERS: usize = 2;
+
+/// Somebody who wants to know when everything committed is durable, or why it will not be.
+pub(crate) type Request = Box<dyn FnOnce(Result<()>) + Send>;
+
+/// A thread's alarm clock.
+struct Bell {
+    rung: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Bell {
+    fn new(name: &'static str) -> Bell {
+        Bell { rung: Mutex::new(name, false), changed: Condvar::new() }
+    }
+
+    fn ring(&self) {
+        *self.rung.lock() = true;
+        self.changed.notify_one();
+    }
+
+    /// Sleeps until rung, a tick at most.
+    fn wait(&self) {
+        let mut rung = self.rung.lock();
+        if !*rung {
+            self.changed.wait_for(&mut rung, TICK);
+        }
+        *rung = false;
+    }
+}
+
+/// What sessions tell the background threads, and what they tell them.
+pub(crate) struct Signals {
+    flush_wanted: Bell,
+    log_wanted: Bell,
+    /// Why flushing does not get on, for those who wait for it, and whose trouble it is: one thread's success says nothing
+    /// of another's tree.
+    trouble: Mutex<Option<(ThreadId, Error)>>,
+    flush_done: Condvar,
+    /// Trees that a background thread flushes now.
+    flushing: Mutex<HashSet<TreeId>>,
+    /// Bytes of memtables that a flush would free, and that it would carry on, as of the last look.
+    flushable_bytes: AtomicU64,
+    pinned_bytes: AtomicU64,
+    trash: Mutex<Vec<Arc<Run>>>,
+    requests: Mutex<Vec<Request>>,
+    /// The last table whose tree was merged: the next round begins behind it.
+    merged: Mutex<String>,
+    /// Inline work is going on: what it calls does none of its own.
+    inline: AtomicBool,
+    stop: AtomicBool,
+    replay_from: AtomicU64,
+    /// End of the log as of the last commit.
+    log_end: AtomicU64,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl Signals {
+    pub(crate) fn new() -> Self {
+        Signals {
+            flush_wanted: Bell::new("background.flush_wanted"),
+            log_wanted: Bell::new("background.log_wanted"),
+            trouble: Mutex::new("background.trouble", None),
+            flush_done: Condvar::new(),
+            flushing: Mutex::new("background.flushing", HashSet::new()),
+            flushable_bytes: AtomicU64::new(0),
+            pinned_bytes: AtomicU64::new(0),
+            trash: Mutex::new("background.trash", Vec::new()),
+            requests: Mutex::new("background.requests", Vec::new()),
+            merged: Mutex::new("background.merged", String::new()),
+            inline: AtomicBool::new(false),
+            stop: AtomicBool::new(false),
+            replay_from: AtomicU64::new(0),
+            log_end: AtomicU64::new(0),
+            threads: Mutex::new("background.threads", Vec::new()),
+        }
+    }
+
+    /// Something may be worth flushing.
+    pub(crate) fn wake(&self) {
+        self.flush_wanted.ring();
+    }
+
+    /// Lets these runs' files be removed by somebody who has time.
+    pub(crate) fn discard(&self, runs: Vec<Arc<Run>>) {
+        self.trash.lock().extend(runs);
+        self.wake();
+    }
+
+    /// How this thread's round of flushing ended.
+    fn tell_trouble(&self, error: Option<Error>) {
+        let me = std::thread::current().id();
+        let mut trouble = self.trouble.lock();
+        match error {
+            Some(e) => *trouble = Some((me, e)),
+            None => drop(trouble.take_if(|(whose, _)| *whose == me)),
+        }
+    }
+
+    /// Waits until `enough` says so, a flush meets trouble, or `ticks` have passed.
+    pub(crate) fn wait_for_flush(&self, ticks: u32, enough: impl Fn() -> bool) -> Result<()> {
+        self.wake();
+        let mut trouble = self.trouble.lock();
+        for _ in 0..ticks {
+            if enough() {
+                break;
+            }
+            if let Some((_, e)) = &*trouble {
+                return Err(e.clone());
+            }
+            self.flush_done.wait_for(&mut trouble, TICK);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn flushable_bytes(&self) -> u64 {
+        self.flushable_bytes.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn pinned_bytes(&self) -> u64 {
+        self.pinned_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Is the engine being closed?
+    pub(crate) fn stopping(&self) -> bool {
+        self.stop.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_replay_from(&self, lsn: Lsn) {
+        self.replay_from.store(lsn.0, Ordering::Relaxed);
+    }
+
+    pub(crate) fn replay_from(&self) -> Lsn {
+        Lsn(self.replay_from.load(Ordering::Relaxed))
+    }
+
+    /// A commit's record ends here.
+    pub(crate) fn logged_to(&self, end: Lsn) {
+        self.log_end.fetch_max(end.0, Ordering::Relaxed);
+    }
+
+    pub(crate) fn tail_bytes(&self) -> u64 {
+        self.log_end.load(Ordering::Relaxed).saturating_sub(self.replay_from().0)
+    }
+
+    pub(crate) fn request(&self, done: Request) {
+        self.requests.lock().push(done);
+        self.log_wanted.ring();
+    }
+}
+
+/// Starts the background threads.
+pub(crate) fn start(core: &Arc<Core>) -> Result<()> {
+    if core.options.background == Background::Inline {
+        return Ok(());
+    }
+    let mut threads = core.pool.start()?;
+    let mut begin = |name: String, work: fn(&Core, &mut Rhythm)| -> Result<()> {
+        let weak = Arc::downgrade(core);
+        let thread = std::thread::Builder::new()
+            .name(name)
+            .spawn(move || run(&weak, work))
+            .map_err(|e| Error::OutOfMemory(format!("background thread: {e}")))?;
+        threads.push(thread);
+        Ok(())
+    };
+    begin("esker-log".into(), log_round)?;
+    for n in 1..=FLUSHERS {
+        begin(format!("esker-flush-{n}"), flush_round)?;
+    }
+    begin("esker-merge".into(), merge_round)?;
+    core.signals.threads.lock().extend(threads);
+    Ok(())
+}
+
+/// Tells the background threads to end.
+pub(crate) fn let_end(core: &Core) {
+    core.signals.stop.store(true, Ordering::Release);
+    core.signals.flush_wanted.ring();
+    core.signals.log_wanted.ring();
+    core.pool.stop();
+}
+
+/// Ends the background threads and waits for them.
+pub(crate) fn stop(core: &Core) {
+    let_end(core);
+    let threads = std::mem::take(&mut *core.signals.threads.lock());
+    for thread in threads {
+        let _ = thread.join();
+    }
+    core.signals.trash.lock().clear();
+    core.answer_requests();
+}
+
+/// What a background thread remembers from one round to the next.
+struct Rhythm {
+    /// Rounds in a row that ended with an error.
+    errors: u32,
+    swept: Instant,
+    synced: Instant,
+}
+
+/// Rounds of `work` until the engine is closed or gone. A panic stops writing, not the process.
+fn run(core: &Weak<Core>, work: fn(&Core, &mut Rhythm)) {
+    let now = Instant::now();
+    let mut rhythm = Rhythm { errors: 0, swept: now, synced: now };
+    loop {
+        let Some(core) = core.upgrade() else { return };
+        if core.signals.stopping() {
+            return;
+        }
+        let round = std::panic::AssertUnwindSafe(|| work(&core, &mut rhythm));
+        if std::panic::catch_unwind(round).is_err() {
+            core.poison("a panic in a background thread");
+        }
+    }
+}
+
+/// One round of the log's housekeeping.
+fn log_round(core: &Core, rhythm: &mut Rhythm) {
+    core.signals.log_wanted.wait();
+    core.answer_requests();
+    if core.is_poisoned() {
+        return;
+    }
+    let segments = core.wal.prepare_segments().map_err(Error::from);
+    if matches!(segments, Err(Error::DiskFull(_))) {
+        core.free_space();
+    }
+    let mut result = segments.and_then(|()| core.keep_space_in_need());
+    if core.flush_mode() != crate::FlushMode::EveryCommit && rhythm.synced.elapsed() >= LAZY_SYNC {
+        rhythm.synced = Instant::now();
+        result = core.wal.sync_all().map_err(Error::from).and(result);
+    }
+    // No pause: commits wait for the next sync.
+    core.judge(result, rhythm, 0);
+}
+
+/// One round of flushing, and of what else there is to do.
+fn flush_round(core: &Core, rhythm: &mut Rhythm) {
+    core.signals.flush_wanted.wait();
+    let trash = std::mem::take(&mut *core.signals.trash.lock());
+    let had_trash = !trash.is_empty();
+    drop(trash);
+    if had_trash || rhythm.swept.elapsed() >= LAZY_SYNC {
+        rhythm.swept = Instant::now();
+        core.cache.sweep();
+        esker_memory::trim();
+    }
+    core.cache.shrink();
+    if core.is_poisoned() {
+        return;
+    }
+    let result = core.flush_what_is_due();
+    core.signals.tell_trouble(result.as_ref().err().cloned());
+    core.judge(result, rhythm, MOST_PAUSE_TICKS);
+    core.signals.flush_done.notify_all();
+}
+
+/// One round of merging: one merge, or a pause.
+fn merge_round(core: &Core, rhythm: &mut Rhythm) {
+    let result = if core.is_poisoned() { Ok(false) } else { core.merge_somewhere() };
+    let more = matches!(result, Ok(true));
+    core.judge(result.map(|_| ()), rhythm, MOST_PAUSE_TICKS);
+    if !more {
+        std::thread::sleep(TICK);
+    }
+}
+
+impl Core {
+    /// What an error of background work means, by its kind. The thread pauses, the longer the more errors came in a row, for
+    /// so many ticks at most.
+    fn judge(&self, result: Result<()>, rhythm: &mut Rhythm, most_ticks: u32) {
+        if let Some(why) = self.wal.poisoned() {
+            self.poison(&why);
+        }
+        let e = match result {
+            Ok(()) => {
+                rhythm.errors = 0;
+                return;
+            }
+            Err(Error::Interrupted) => return,
+            Err(e) => e,
+        };
+        if e.stops_writing() {
+            return self.poison(&e.to_string());
+        }
+        if rhythm.errors == 0 {
+            (self.notify)(&format!("background work: {e}; it is tried again"), Level::Warning);
+        }
+        rhythm.errors += 1;
+        let ticks = 1 << rhythm.errors.min(7);
+        for _ in 0..ticks.min(most_ticks) / 2 {
+            if self.signals.stopping() {
+                return;
+            }
+            std::thread::sleep(TICK);
+        }
+    }
+
+    /// Does one merge that is worth it, beginning behind the table that was merged last; false if there is none. A table
+    /// that cannot be merged keeps no other from it: its error is told when nothing else is left.
+    pub(crate) fn merge_somewhere(&self) -> Result<bool> {
+        let mut tables = self.named_trees();
+        let last = self.signals.merged.lock().clone();
+        let first = tables.partition_point(|(name, ..)| *name <= last);
+        tables.rotate_left(first);
+        let horizon = self.views.horizon();
+        let mut error = None;
+        for (name, table, tree) in tables {
+            if !self.wants_merge(&tree, horizon) {
+                continue;
+            }
+            match self.merge_unless_busy(&table, &tree) {
+                Ok(false) => {}
+                Ok(true) => {
+                    *self.signals.merged.lock() = name;
+                    return Ok(true);
+                }
+                Err(e) if e.stops_writing() => return Err(e),
+                Err(e) => error = Some(e),
+            }
+        }
+        error.map_or(Ok(false), Err)
+    }
+
+    /// Syncs the log for those who asked to be told, and tells them; or why it cannot be.
+    pub(crate) fn answer_requests(&self) {
+        let requests = std::mem::take(&mut *self.signals.requests.lock());
+        if requests.is_empty() {
+            return;
+        }
+        let result = self.check_writable().and_then(|()| Ok(self.wal.sync_all()?));
+        for request in requests {
+            request(result.clone());
+        }
+    }
+
+    /// The disk is full: gives back what nobody needs, and lets the log be shortened.
+    fn free_space(&self) {
+        self.signals.trash.lock().clear();
+        let shortened = self.checkpoint();
+        if let Err(e) = shortened {
+            (self.notify)(&format!("no checkpoint on the full disk: {e}"), Level::Warning);
+        }
+        self.signals.wake();
+    }
+
+    /// Flushes what memory and the log's length ask for, then writes a manifest if the log asks for one.
+    ///
+    /// A tree that cannot be flushed keeps no other from it: its error comes at the end.
+    fn flush_what_is_due(&self) -> Result<()> {
+        let (mut failed, mut error) = (HashSet::new(), None);
+        while let Some((table, tree)) = self.next_flush(&failed) {
+            let flushed = self.flush(&table, &tree);
+            self.signals.flushing.lock().remove(&tree.id);
+            match flushed {
+                Ok(()) => {}
+                Err(e) if e.stops_writing() => return Err(e),
+                Err(e) => {
+                    failed.insert(tree.id);
+                    error = Some(e);
+                }
+            }
+            self.look_at_memory();
+            self.signals.flush_done.notify_all();
+            if self.signals.stopping() {
+                return Ok(());
+            }
+        }
+        self.shorten_log()?;
+        error.map_or(Ok(()), Err)
+    }
+
+    /// The tree that should be flushed next, noted as being flushed: the largest while memtables take too much, the one that
+    /// keeps the log from being shortened.
+    fn next_flush(&self, failed: &HashSet<TreeId>) -> Option<(Arc<Table>, Arc<Tree>)> {
+        let mut flushing = self.signals.flushing.lock();
+        let trees = self.look_at_memory();
+        let busy: u64 = trees.iter().filter(|t| flushing.contains(&t.1.id)).map(|t| t.2).sum();
+        let total: u64 = trees.iter().map(|t| t.2).sum();
+        let idle = || trees.iter().filter(|t| !flushing.contains(&t.1.id) && !failed.contains(&t.1.id));
+        let mut found = None;
+        if total - busy > self.memtable_budget() {
+            found = idle().max_by_key(|t| t.2);
+        }
+        if found.is_none() {
+            let oldest = self.oldest_wanted()?;
+            found = idle()
+                .filter_map(|t| Some((t, needed(&t.1)?)))
+                .filter(|(_, needed)| *needed < oldest)
+                .min_by_key(|(_, needed)| *needed)
+                .map(|(t, _)| t);
+        }
+        let (table, tree, _) = found?;
+        let (table, tree) = (table.clone(), tree.clone());
+        flushing.insert(tree.id);
+        Some((table, tree))
+    }
+
+    /// All trees with the bytes that a flush of each would free. What open cursors pin and what transactions have to
+    /// themselves does not count.
+    fn look_at_memory(&self) -> Vec<(Arc<Table>, Arc<Tree>, u64)> {
+        let (mut total, mut pinned) = (0, 0);
+        let mut list = Vec::new();
+        for (table, tree) in self.trees() {
+            let state = tree.snapshot();
+            let bytes = state.memtables().map(|m| m.flushable_bytes() as u64).sum();
+            pinned += state.memtables().map(|m| m.pinned_bytes() as u64).sum::<u64>();
+            total += bytes;
+            list.push((table, tree, bytes));
+        }
+        self.signals.flushable_bytes.store(total, Ordering::Relaxed);
+        self.signals.pinned_bytes.store(pinned, Ordering::Relaxed);
+        list
+    }
+
+    /// Memtables that need the log from before this position are to be flushed, if any are.
+    fn oldest_wanted(&self) -> Option<Lsn> {
+        let most = self.most_tail_bytes();
+        let end = self.wal.end_lsn();
+        let tail = end.0.saturating_sub(self.signals.replay_from().0);
+        (tail > most / 4 * 3).then_some(Lsn(end.0.saturating_sub(most / 2)))
+    }
+
+    /// Writes a manifest if that makes the log's tail shorter and it has become long; true if it did.
+    fn shorten_log(&self) -> Result<bool> {
+        let Some(oldest) = self.oldest_wanted() else { return Ok(false) };
+        let needed = self.trees().iter().filter_map(|(_, tree)| needed(tree)).min().unwrap_or(oldest);
+        // A manifest each tick for a few bytes would help nobody.
+        if needed.min(oldest).0 <= self.signals.replay_from().0 + self.most_tail_bytes() / 16 {
+            return Ok(false);
+        }
+        self.checkpoint()?;
+        Ok(true)
+    }
+
+    /// A writer's part of background work in inline mode.
+    pub(crate) fn after_write(&self) {
+        #[cfg(any(test, feature = "sim"))]
+        if crate::sim_hooks::is_quiet() {
+            return;
+        }
+        if self.options.background == Background::Threads {
+            if charged(Account::Memtable) > self.memtable_budget() {
+                self.signals.wake();
+            }
+            return;
+        }
+        if self.signals.inline.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let segments = self.wal.prepare_segments().map_err(Error::from);
+        if matches!(segments, Err(Error::DiskFull(_))) {
+            self.free_space();
+        }
+        let work = self.flush_what_is_due().and(segments);
+        if let Err(e) = work {
+            if e.stops_writing() {
+                self.poison(&e.to_string());
+            }
+        }
+        self.signals.inline.store(false, Ordering::Release);
+    }
+
+    /// Something has become worth merging, perhaps.
+    pub(crate) fn maintenance_wanted(&self) {
+        if self.options.background == Background::Threads {
+            self.signals.wake();
+        }
+    }
+
+    /// All background work that there is, now.
+    pub(crate) fn settle_all(&self) -> Result<()> {
+        for (table, tree) in self.trees() {
+            self.flush(&table, &tree)?;
+            while self.merge_once(&table, &tree, false)? {}
+        }
+        self.checkpoint()
+    }
+}
+
+#[cfg(any(test, feature = "sim"))]
+impl Core {
+    /// A round of the log's thread and one of a thread that flushes, without their pauses; for simulation.
+    pub(crate) fn one_round(&self) -> Result<()> {
+        self.answer_requests();
+        let segments = self.wal.prepare_segments().map_err(Error::from);
+        if matches!(segments, Err(Error::DiskFull(_))) {
+            self.free_space();
+        }
+        let segments = segments.and_then(|()| self.keep_space_in_need());
+        self.flush_what_is_due().and(segments)
+    }
+}
+
+/// From where a tree's memtables need the log; none if there is nothing to flush.
+fn needed(tree: &Tree) -> Option<Lsn> {
+    tree.snapshot().memtables().filter(|m| m.wants_flush()).map(|m| m.needs_from()).min()
+}
+
+#[cfg(test)]
+mod tests;

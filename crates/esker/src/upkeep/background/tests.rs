@@ -1,0 +1,61 @@
+//! What an error of background work means, by its kind, and what the answer to a checkpoint request promises.
+
+use super::*;
+use crate::tests::large::count;
+use crate::tests::regression::open_with;
+use crate::tests::regression::{begin, def, ins, open, options};
+use crate::{FlushMode, Options};
+use esker_io::{IoError, IoKind, SimDisk};
+use std::path::Path;
+
+fn judged(error: Error, disk: &SimDisk) -> bool {
+    let e = open(disk).unwrap();
+    let now = Instant::now();
+    e.core.judge(Err(error), &mut Rhythm { errors: 0, swept: now, synced: now }, 0);
+    e.core.is_poisoned()
+}
+
+#[test]
+fn errors_stop_writing_by_their_kind() {
+    let file = |kind| IoError::new("write", Path::new("/db/runs/1.run"), None, kind, "planted");
+    let passing = [
+        Error::from(file(IoKind::Failed)),
+        Error::from(file(IoKind::DiskFull)),
+        Error::from(file(IoKind::Resources)),
+        Error::OutOfMemory("a memtable".into()),
+        Error::NoSuchTable("t".into()),
+        Error::Interrupted,
+    ];
+    for (n, error) in passing.into_iter().enumerate() {
+        let words = error.to_string();
+        assert!(!judged(error, &SimDisk::new(n as u64)), "'{words}' ends, or concerns one table only");
+    }
+    for error in [Error::InvalidArgument("broken logic".into()), Error::Poisoned("elsewhere".into())] {
+        let words = error.to_string();
+        assert!(judged(error, &SimDisk::new(9)), "'{words}' must stop writing");
+    }
+}
+
+/// With threads, and without: nobody waits for a commit's sync, the answer promises one.
+#[test]
+fn answered_requests_are_durable() {
+    for background in [Background::Inline, Background::Threads] {
+        let disk = SimDisk::new(3);
+        let e = open_with(&disk, Options { background, ..options() }).unwrap();
+        e.set_flush_mode(FlushMode::Lazy);
+        e.create_table("t", &def()).unwrap();
+        let t = e.open_table("t").unwrap();
+        let mut s = e.session();
+        let (answer, answers) = std::sync::mpsc::channel();
+        for n in 1..=5 {
+            begin(&mut s);
+            ins(&mut s, &t, n, 10);
+            s.commit().unwrap();
+            let answer = answer.clone();
+            e.request_checkpoint(Box::new(move |result| answer.send(result).unwrap()));
+            answers.recv_timeout(Duration::from_secs(60)).unwrap().unwrap();
+            let after = open(&disk.after_power_cut(n)).unwrap();
+            assert_eq!(count(&after, "t"), n, "{background:?}: answered, and lost to a power cut");
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! The manifest: a snapshot of catalog and runs at a position of the log, so that the log before it can go.
+//!
+//! Order: take the position, log prepared transactions that lie far back again behind it, take the snapshot, sync the log up to its end
+//! (the snapshot may name runs of commits that are in the log's memory only), write the new manifest beside the old
+//! one, sync it, rename it over, sync the folder; only then recycle log segments. A crash before the rename leaves the
+//! old manifest and all of the log it needs; a crash after it the new one. The snapshot is taken while work goes on: it
+//! may hold edits that are replayed again, which changes nothing, because every edit names runs by ids never used twice.
+
+use crate::catalog::table::Table;
+use crate::core::{Core, Prepared};
+use crate::tree::{RunHandle, Tree};
+use crate::version::{ABORTED, ACTIVE};
+use crate::Result;
+use esker_base::counters::{count, Counter};
+use esker_format::{
+    CommitSeq, FileId, Lsn, Manifest, RangeTombstone, Record, RunEntry, TableEntry, TableId, TableState, TreeId, TxnId,
+};
+use esker_io::{AccessHint, Disk, IoKind, OpenMode};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::atomic::Ordering;
+
+pub(crate) const MANIFEST: &str = "MANIFEST";
+const FRESH: &str = "MANIFEST.new";
+
+impl Core {
+    /// Writes a manifest and recycles the log before it.
+    pub(crate) fn checkpoint(&self) -> Result<()> {
+        let mut generation = self.manifest_generation.lock();
+        self.check_writable()?;
+        let (position, mut replay_from) = self.relog_prepared()?;
+        #[cfg(test)]
+        crate::tests::hooks::reached("checkpoint has its position");
+        let mut tables = Vec::new();
+        for (table, tree) in self.trees() {
+            let (state, needed) = table_state(&table, &tree, position);
+            replay_from = replay_from.min(needed);
+            tables.push(state);
+        }
+        #[cfg(test)]
+        crate::tests::hooks::reached("checkpoint has the tables");
+        let before = self.signals.replay_from();
+        assert!(
+            replay_from >= before,
+            "the place from which the log is needed went back from {before} to {replay_from}"
+        );
+        assert!(replay_from >= self.wal.stats().first, "the log is needed from {replay_from}, which is gone");
+        self.wal.wait_durable(self.wal.end_lsn())?;
+        let manifest = Manifest {
+            generation: *generation + 1,
+            replay_from,
+            next_table: TableId(self.next_table.load(Ordering::Relaxed)),
+            next_tree: TreeId(self.next_tree.load(Ordering::Relaxed)),
+            next_file: FileId(self.next_file.load(Ordering::Relaxed)),
+            next_txn: TxnId(self.next_txn.load(Ordering::Relaxed)),
+            tables,
+        };
+        replace_manifest(self, &manifest)?;
+        *generation += 1;
+        self.signals.set_replay_from(replay_from);
+        count(Counter::Checkpoints, 1);
+        self.wal.recycle(replay_from)?;
+        Ok(())
+    }
+
+    /// Where the log ends, with every prepared transaction that lies in its older half logged again behind that place; and
+    /// the first place that is needed for those that are prepared now. Both under the commit lock: a decision comes wholly
+    /// before, and what it left in trees is seen, or wholly after, and its PREPARE counts.
+    fn relog_prepared(&self) -> Result<(Lsn, Lsn)> {
+        let end = self.wal.end_lsn();
+        let half = Lsn(self.signals.replay_from().0.midpoint(end.0));
+        let old = |p: &Prepared| p.state.logged_at() < half;
+        let frame = |p: &Prepared| {
+            let mut frame = Vec::with_capacity(p.redo.len() + 16);
+            Record::Rollback { txn: p.state.id }.encode(&mut frame);
+            frame.extend_from_slice(&p.redo);
+            frame
+        };
+        // Space first: nothing under the commit lock waits for a disk.
+        let mut space = BTreeMap::new();
+        for (xid, p) in self.prepared.lock().iter().filter(|(_, p)| old(p)) {
+            space.insert(xid.clone(), (p.state.id, frame(p)));
+        }
+        let mut credits = BTreeMap::new();
+        for (xid, (_, frame)) in &space {
+            credits.insert(xid.clone(), self.wal.reserve_commit(frame.len())?);
+        }
+        #[cfg(test)]
+        crate::tests::hooks::reached("checkpoint has space for what is prepared");
+        let _commit = self.commit_lock.lock();
+        let position = self.wal.end_lsn();
+        let prepared = self.prepared.lock();
+        for (xid, credit) in credits {
+            // Decided meanwhile, perhaps with another one prepared under its XID: a memtable says what the first needs.
+            let same = prepared.get(&xid).zip(space.get(&xid)).filter(|(p, (id, _))| p.state.id == *id);
+            let Some((p, (_, frame))) = same else { continue };
+            p.state.set_logged_at(self.wal.append_reserved(credit, frame).lsn);
+        }
+        let needed = prepared.values().map(|p| p.state.logged_at()).min().unwrap_or(position);
+        Ok((position, needed.min(position)))
+    }
+}
+
+/// What the manifest says of a table, and the oldest LSN that its memtables need; `position` if none needs an older one.
+fn table_state(table: &Table, tree: &Tree, position: Lsn) -> (TableState, Lsn) {
+    let state = tree.snapshot();
+    let needed = state.memtables().map(|m| m.needs_at_checkpoint(position)).min().unwrap_or(position).min(position);
+    let runs = state.runs.iter().filter_map(committed_entry).collect();
+    let range_deletes = state
+        .marks
+        .iter()
+        .filter_map(|m| {
+            let seq = match &m.owner {
+                None => m.seq,
+                Some(o) if o.aborted().contains(m.ordinal) => return None,
+                Some(o) => committed(o.status())?,
+            };
+            Some(RangeTombstone { up_to: m.up_to, as_of: m.as_of, seq, ordinal: m.ordinal })
+        })
+        .collect();
+    let live_rows = tree.live_rows.load(Ordering::Relaxed).max(0) as u64;
+    // Of the tree whose runs these are: a TRUNCATE meanwhile is replayed.
+    let entry = TableEntry { tree: tree.id, ..table.entry() };
+    let state = TableState {
+        entry,
+        next_row_id: tree.next_row(),
+        live_rows,
+        flushed_to: state.flushed_to,
+        runs,
+        range_deletes,
+    };
+    (state, needed)
+}
+
+fn committed(status: u64) -> Option<CommitSeq> {
+    (status != ACTIVE && status != ABORTED).then_some(CommitSeq(status))
+}
+
+fn committed_entry(handle: &RunHandle) -> Option<RunEntry> {
+    let seq = match &handle.owner {
+        None => handle.seq,
+        Some(owner) => committed(owner.status())?,
+    };
+    Some(crate::upkeep::flush::run_entry(&handle.run, seq, &handle.aborted().0))
+}
+
+/// Puts `manifest` in the place of the one before. Memory, space or handles that were missing before the rename can be
+/// there again later; after anything else nobody knows what is durable.
+fn replace_manifest(core: &Core, manifest: &Manifest) -> Result<()> {
+    write_fresh(&*core.disk, &core.dir, manifest).map_err(|e| match e.kind {
+        IoKind::DiskFull | IoKind::Resources => e.into(),
+        _ => core.poison_by(e),
+    })?;
+    take_fresh(&*core.disk, &core.dir).map_err(|e| core.poison_by(e))
+}
+
+/// As [`replace_manifest`], before there is an engine.
+pub(crate) fn write_manifest(disk: &dyn Disk, dir: &Path, manifest: &Manifest) -> Result<()> {
+    write_fresh(disk, dir, manifest)?;
+    Ok(take_fresh(disk, dir)?)
+}
+
+fn write_fresh(disk: &dyn Disk, dir: &Path, manifest: &Manifest) -> esker_io::Result<()> {
+    let mut bytes = Vec::new();
+    manifest.encode(&mut bytes);
+    let fresh = dir.join(FRESH);
+    if disk.exists(&fresh)? {
+        disk.remove(&fresh)?;
+    }
+    let file = disk.open(&fresh, OpenMode::Create, AccessHint::Meta)?;
+    file.write_at(&bytes, 0)?;
+    file.sync_all()
+}
+
+fn take_fresh(disk: &dyn Disk, dir: &Path) -> esker_io::Result<()> {
+    disk.rename(&dir.join(FRESH), &dir.join(MANIFEST))?;
+    disk.sync_dir(dir)
+}

@@ -1,0 +1,358 @@
+//! Memtable to run.
+//!
+//! Order: freeze (nothing more is written to the memtable), write the run, sync it, sync the folder, append the tree
+//! edit to the log, then replace the memtable by the run in the tree. A crash before the edit is durable leaves an
+//! orphan file and the log that made the memtable; after it, the run.
+//!
+//! The boundary: the edit says `flushed_to`, the log's end at the freeze, and replay leaves out what was committed before
+//! it. So the run holds commits below the boundary and nothing else (asserted), and every commit below it is in the run:
+//! the memtable is read only after those have stored their status words. What was committed at the boundary or later, or
+//! has not ended, is carried to the next memtable, which then needs the log from the boundary on, or from where a prepared
+//! transaction has its redo. (In a run it would be there twice after a crash, and a merge may have purged one of the two.)
+//!
+//! Unended versions are carried as long as they are few; what an open transaction has much of moves to a private run of that
+//! transaction, which then needs neither memory nor redo for it. So a long transaction pins neither memory nor log, and small
+//! ones cost a flush no file. Moves are decided, and show in the tree, under the transactions' locks (`TxnState::moves`).
+
+use crate::catalog::table::Table;
+use crate::core::Core;
+use crate::tree::memtable::{Memtable, TxnSlot, Version};
+use crate::tree::run::writer::RunWriter;
+use crate::tree::run::Run;
+use crate::tree::{RunHandle, Tree, TreeState};
+use crate::txn::state::{Moved, Moves, TxnState};
+use crate::version::{ABORTED, ACTIVE};
+use crate::Result;
+use esker_base::counters::{count, Counter};
+use esker_base::lock::MutexGuard;
+use esker_format::{CommitSeq, Lsn, Record, RowId, RunEntry, TxnId, VersionTag};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// An open transaction with more than this in a memtable, in bytes, gets it moved to a run of its own.
+const MOST_CARRIED_BYTES: usize = 64 << 10;
+/// All open transactions together are carried up to this share of what memtables may take: one in ...
+const CARRIED_SHARE: u64 = 16;
+
+/// What stays of a memtable when its run is written: versions that are not committed below the boundary.
+#[derive(Default)]
+struct Rest {
+    /// In row order, those of a row newest first. Pointers into the memtable, which the flush holds.
+    versions: Vec<(RowId, *const Version)>,
+    /// Bytes of each open transaction.
+    open: HashMap<TxnId, usize>,
+}
+
+impl Rest {
+    fn add(&mut self, row: RowId, v: &Version, status: u64) {
+        self.versions.push((row, std::ptr::from_ref(v)));
+        if status == ACTIVE {
+            *self.open.entry(v.slot().txn).or_default() += v.memory_bytes();
+        }
+    }
+
+    fn versions(&self) -> impl Iterator<Item = (RowId, &Version)> {
+        // SAFETY: see `versions`.
+        self.versions.iter().map(|(row, v)| (*row, unsafe { &**v }))
+    }
+}
+
+/// A private run that was made of what an open transaction had in a memtable; to be moved there.
+struct Move {
+    state: Arc<TxnState>,
+    run: Arc<Run>,
+}
+
+impl Core {
+    /// Writes a tree's memtable out. Nothing happens if it is empty.
+    pub(crate) fn flush(&self, table: &Table, tree: &Arc<Tree>) -> Result<()> {
+        let _flushing = tree.flushing.lock();
+        self.check_writable()?;
+        while tree.snapshot().frozen.last().is_some() {
+            // Left by a flush that failed.
+            self.flush_oldest(table, tree)?;
+        }
+        if !self.freeze(tree)? {
+            return Ok(());
+        }
+        self.flush_oldest(table, tree)
+    }
+
+    /// Puts a new memtable in place, whose first LSN is the boundary; false if the old one is empty, and keeps nothing of
+    /// the log.
+    fn freeze(&self, tree: &Tree) -> Result<bool> {
+        // Under the guard nobody writes: whatever the old memtable gets has it now, and what comes commits later.
+        let mut guard = tree.state.write();
+        if !guard.active.wants_flush() {
+            return Ok(false);
+        }
+        let mut state = TreeState::clone(&guard);
+        let fresh = Memtable::new(self.wal.end_lsn())?;
+        state.frozen.insert(0, std::mem::replace(&mut state.active, fresh));
+        *guard = Arc::new(state);
+        Ok(true)
+    }
+
+    fn flush_oldest(&self, table: &Table, tree: &Arc<Tree>) -> Result<()> {
+        let state = tree.snapshot();
+        let Some(mem) = state.frozen.last().cloned() else {
+            return Ok(());
+        };
+        assert_eq!(state.frozen.len(), 1, "a memtable was frozen before the one below was flushed");
+        let flushed_to = state.active.first_lsn;
+        // Records and status words go together under this lock: from here on every commit below the boundary shows.
+        drop(self.commit_lock.lock());
+        let mut rest = Rest::default();
+        let run = self.write_run(table, tree, &state, &mem, flushed_to, &mut rest)?;
+        let mut made: Vec<Arc<Run>> = run.iter().cloned().collect();
+        let moves = self.write_moves(table, tree, &mem, &rest, &mut made);
+        // Their names are durable before anything speaks of them; those of moved runs by the commit that attaches them.
+        let named = moves.and_then(|moves| if run.is_some() { self.sync_runs().map(|()| moves) } else { Ok(moves) });
+        let exchanged = named.and_then(|moves| self.exchange(tree, &mem, &state.active, run, moves, &rest, flushed_to));
+        match exchanged {
+            // Nothing names the runs: they go, and the memtable stays for the next try.
+            Err(e) => {
+                self.discard(made);
+                return Err(e);
+            }
+            Ok(refused) => self.discard(refused),
+        }
+        count(Counter::Flushes, 1);
+        if !self.tree_exists(tree.id) {
+            self.empty(tree);
+        }
+        Ok(())
+    }
+
+    /// Writes what open transactions have too much of into runs of theirs.
+    fn write_moves(
+        &self,
+        table: &Table,
+        tree: &Tree,
+        mem: &Memtable,
+        rest: &Rest,
+        made: &mut Vec<Arc<Run>>,
+    ) -> Result<Vec<Move>> {
+        let mut moves = Vec::new();
+        for state in self.movers(&rest.open) {
+            let mut writer: Option<RunWriter> = None;
+            for (row, v) in rest.versions().filter(|(_, v)| v.slot().txn == state.id && mem.is_live(v)) {
+                let writer = match &mut writer {
+                    Some(w) => w,
+                    None => writer.insert(self.run_writer(table, tree)?),
+                };
+                let tag = VersionTag { seq: CommitSeq::ZERO, ordinal: v.ordinal, tombstone: v.tombstone };
+                writer.push(row, tag, v.packed())?;
+            }
+            let Some(writer) = writer else { continue };
+            let run = writer.finish()?;
+            made.push(run.clone());
+            moves.push(Move { state, run });
+        }
+        // In the order in which they are locked.
+        moves.sort_by_key(|m| m.state.id);
+        Ok(moves)
+    }
+
+    /// Which open transactions are to be moved, given what each has: those with much, and the largest until the others
+    /// together are few.
+    fn movers(&self, open: &HashMap<TxnId, usize>) -> Vec<Arc<TxnState>> {
+        let mut all: Vec<_> = open.iter().map(|(txn, bytes)| (*bytes, *txn)).collect();
+        all.sort_unstable_by(|a, b| b.cmp(a));
+        let mut left: usize = all.iter().map(|a| a.0).sum();
+        let elsewhere = self.signals.pinned_bytes();
+        let most = (self.memtable_budget() / CARRIED_SHARE).saturating_sub(elsewhere) as usize;
+        let mut movers = Vec::new();
+        for (bytes, txn) in all {
+            if bytes <= MOST_CARRIED_BYTES && left <= most {
+                break;
+            }
+            left -= bytes;
+            movers.extend(self.writer(txn).filter(|w| !w.moves.lock().closed));
+        }
+        movers
+    }
+
+    /// Puts run and moved runs in the place of the memtable. All that can fail comes before the tree changes, the log's
+    /// append last. Moves that came too late are carried instead; their runs are returned.
+    #[allow(clippy::too_many_arguments)]
+    fn exchange(
+        &self,
+        tree: &Tree,
+        mem: &Arc<Memtable>,
+        active: &Arc<Memtable>,
+        run: Option<Arc<Run>>,
+        moves: Vec<Move>,
+        rest: &Rest,
+        flushed_to: Lsn,
+    ) -> Result<Vec<Arc<Run>>> {
+        let edit = self.announcement(tree, run.as_ref(), flushed_to);
+        let space = self.wal.reserve_commit(edit.len())?;
+        let mut guards: Vec<(MutexGuard<'_, Moves>, &Move)> = Vec::new();
+        let mut refused = Vec::new();
+        for m in &moves {
+            // By their transactions' ids.
+            let guard = m.state.moves.lock_in_turn();
+            if guard.closed || m.state.status() != ACTIVE {
+                refused.push(m.run.clone());
+            } else {
+                guards.push((guard, m));
+            }
+        }
+        let moved: Vec<TxnId> = guards.iter().map(|(_, m)| m.state.id).collect();
+        self.carry_all(mem, active, rest.versions().filter(|(_, v)| moved.binary_search(&v.slot().txn).is_err()))?;
+        if self.tree_exists(tree.id) {
+            self.wal.append_reserved(space, &edit);
+        }
+        tree.edit(|next| {
+            next.frozen.retain(|m| !Arc::ptr_eq(m, mem));
+            next.flushed_to = next.flushed_to.max(flushed_to);
+            if let Some(run) = run {
+                next.add_run(RunHandle { run, owner: None, seq: CommitSeq::ZERO, aborted: Arc::default() });
+            }
+            for (_, m) in &guards {
+                let owner = Some(m.state.clone());
+                next.add_run(RunHandle { run: m.run.clone(), owner, seq: CommitSeq::ZERO, aborted: Arc::default() });
+            }
+        });
+        for (guard, m) in &mut guards {
+            guard.list.push(Moved { tree: tree.id, mem: mem.id, run: m.run.clone() });
+            count(Counter::RunsMoved, 1);
+        }
+        Ok(refused)
+    }
+
+    /// Copies versions to a newer memtable. They stand in both for a while, in the same order: no reader minds.
+    fn carry_all<'v>(
+        &self,
+        from: &Memtable,
+        to: &Arc<Memtable>,
+        versions: impl Iterator<Item = (RowId, &'v Version)>,
+    ) -> Result<()> {
+        let (before, mut places) = (to.used_bytes(), HashMap::new());
+        for (row, version) in versions {
+            if places.is_empty() {
+                // First: a checkpoint that still finds the memtable empty must not pass the boundary.
+                to.also_needs(to.first_lsn);
+            }
+            self.carry(from, to, row, version, &mut places)?;
+        }
+        if !places.is_empty() {
+            to.pin(to.used_bytes() - before);
+        }
+        Ok(())
+    }
+
+    /// What the flush changes, for the log.
+    fn announcement(&self, tree: &Tree, run: Option<&Arc<Run>>, flushed_to: Lsn) -> Vec<u8> {
+        let add = run.iter().map(|r| run_entry(r, CommitSeq::ZERO, &[])).collect();
+        let mut bytes = Vec::new();
+        Record::TreeEdit { tree: tree.id, add, remove: Vec::new(), flushed_to }.encode(&mut bytes);
+        bytes
+    }
+
+    /// Writes the versions of `mem` that were committed before `flushed_to` and that somebody may still see; collects those
+    /// of transactions that have not ended, or only since.
+    fn write_run(
+        &self,
+        table: &Table,
+        tree: &Tree,
+        state: &TreeState,
+        mem: &Memtable,
+        flushed_to: Lsn,
+        rest: &mut Rest,
+    ) -> Result<Option<Arc<Run>>> {
+        let horizon = self.views.horizon();
+        let marks: Vec<_> = state.marks.iter().filter(|m| m.owner.is_none() && m.seq <= horizon).collect();
+        let mut writer = None;
+        let mut node = mem.seek(RowId::ZERO);
+        while let Some(n) = node {
+            node = mem.after(n);
+            let (mut settled, mut last_seq) = (false, ACTIVE);
+            for v in n.versions() {
+                let status = v.slot().status();
+                match status {
+                    ABORTED => {}
+                    // Not ended, or behind the boundary.
+                    seq if seq == ACTIVE || seq >= flushed_to.0 => rest.add(n.row, v, seq),
+                    // Of one transaction's versions only the newest counts.
+                    seq if settled || seq == last_seq || !mem.is_live(v) => count(Counter::RowsPurged, 1),
+                    seq if marks.iter().any(|m| m.deletes(n.row, (seq, v.ordinal))) => count(Counter::RowsPurged, 1),
+                    seq => {
+                        last_seq = seq;
+                        settled = seq <= horizon.0;
+                        if settled && v.tombstone && !lies_below(state, mem, n.row) {
+                            count(Counter::RowsPurged, 1);
+                            continue;
+                        }
+                        let writer = match &mut writer {
+                            Some(w) => w,
+                            None => writer.insert(self.run_writer(table, tree)?),
+                        };
+                        assert!(seq < flushed_to.0, "a flushed run must hold only commits below its boundary");
+                        let tag = VersionTag { seq: CommitSeq(seq), ordinal: v.ordinal, tombstone: v.tombstone };
+                        writer.push(n.row, tag, v.packed())?;
+                    }
+                }
+            }
+        }
+        writer.map(|w| w.finish()).transpose()
+    }
+
+    /// Copies a version to a newer memtable, with the status that its transaction has by now. `places`: those of
+    /// transactions there.
+    fn carry(
+        &self,
+        from: &Memtable,
+        to: &Arc<Memtable>,
+        row: RowId,
+        version: &Version,
+        places: &mut HashMap<TxnId, *const TxnSlot>,
+    ) -> Result<()> {
+        let slot = version.slot();
+        let at = match places.get(&slot.txn) {
+            Some(at) => *at,
+            None => {
+                let at = self.place_in(to, slot)?;
+                places.insert(slot.txn, at);
+                at
+            }
+        };
+        if !from.is_live(version) {
+            return Ok(());
+        }
+        count(Counter::VersionsCarried, 1);
+        let packed = (!version.tombstone).then(|| version.packed());
+        // SAFETY: the slot is of `to`; only one flush of a tree goes on at a time.
+        unsafe { to.carry(row, at, version.ordinal, packed) }
+    }
+
+    /// The place in `to` of the transaction that `slot` belongs to.
+    fn place_in(&self, to: &Arc<Memtable>, slot: &TxnSlot) -> Result<*const TxnSlot> {
+        if let Some(writer) = self.writer(slot.txn) {
+            return writer.slot_in(to);
+        }
+        // It has ended meanwhile, and its status stands in its old slot.
+        let status = slot.status();
+        assert!(status >= to.first_lsn.0, "a commit below a flush's boundary was not seen");
+        let at = to.new_slot(slot.txn)?;
+        to.also_needs(slot.redo_at());
+        // SAFETY: just made.
+        unsafe {
+            (*at).set_redo_at(slot.redo_at());
+            (*at).end(status);
+        }
+        Ok(at)
+    }
+}
+
+/// May an older version of `row` lie in a run or an older memtable?
+fn lies_below(state: &TreeState, mem: &Memtable, row: RowId) -> bool {
+    state.runs_at(row).next().is_some()
+        || state.frozen.iter().rev().any(|m| m.id < mem.id && m.seek(row).is_some_and(|n| n.row == row))
+}
+
+/// A run as log and manifest describe it.
+pub(crate) fn run_entry(run: &Run, seq: CommitSeq, aborted: &[(u64, u64)]) -> RunEntry {
+    RunEntry { file: run.file_id, seq, stats: run.stats, aborted: aborted.to_vec() }
+}

@@ -1,0 +1,416 @@
+//! Merges that are stopped, refused, or have nothing to do.
+
+use crate::tests::tables::{
+    begin, commit_rows, def, delete_rows, img, insert, open, open_on, options, rows_of, run_files, small_runs, Watched,
+};
+use crate::*;
+use esker_format::RowId;
+use esker_io::{IoKind, SimDisk};
+use std::cell::RefCell;
+use std::sync::Arc;
+
+thread_local! {
+    static BEFORE_THE_STATE_CHANGES: RefCell<Option<Box<dyn FnOnce()>>> = const { RefCell::new(None) };
+}
+
+/// Runs what a test wants to happen between a merge's durable edit and its change of the tree.
+pub(super) fn before_the_state_changes() {
+    if let Some(work) = BEFORE_THE_STATE_CHANGES.with(|w| w.borrow_mut().take()) {
+        work();
+    }
+}
+
+/// A table of `runs` runs that beg to be merged: each holds new versions of the same rows.
+fn table_of_runs(e: &Engine, runs: u64) -> Arc<Table> {
+    table_of(e, "t", runs, 2000)
+}
+
+fn table_of(e: &Engine, name: &str, runs: u64, rows: u64) -> Arc<Table> {
+    e.create_table(name, &def()).unwrap();
+    let t = e.open_table(name).unwrap();
+    let mut s = e.session();
+    let ids = commit_rows(&mut s, &t, rows);
+    e.core.flush(&t, &t.tree()).unwrap();
+    for round in 1..runs {
+        begin(&mut s);
+        for id in &ids {
+            unsafe { s.update_image(&t, *id, img(round).as_ptr()).unwrap() };
+        }
+        s.commit().unwrap();
+        e.core.flush(&t, &t.tree()).unwrap();
+    }
+    t
+}
+
+#[test]
+fn a_table_dropped_while_it_is_merged_leaves_no_file() {
+    let disk = SimDisk::new(1);
+    let e = open(&disk, options());
+    let t = table_of_runs(&e, 3);
+    let other = e.clone();
+    let drop_it = move || other.drop_table("t").unwrap();
+    BEFORE_THE_STATE_CHANGES.with(|w| *w.borrow_mut() = Some(Box::new(drop_it)));
+    assert!(e.core.merge_once(&t, &t.tree(), false).unwrap());
+    drop(t);
+    assert_eq!(run_files(&disk), Vec::<String>::new());
+}
+
+#[test]
+fn a_merge_of_a_dropped_table_stops_and_its_new_runs_go() {
+    let disk = SimDisk::new(1);
+    let e = open(&disk, Options { block_bytes: 1 << 10, ..options() });
+    let t = table_of_runs(&e, 3);
+    let mut steps = 0;
+    let result = e.optimize(&t, &mut |done, total| {
+        steps += 1;
+        assert!(done <= total);
+        if steps == 3 {
+            e.drop_table("t").unwrap();
+        }
+        true
+    });
+    assert!(matches!(result, Err(Error::NoSuchTable(_))), "{result:?}");
+    assert!(steps <= 4, "went on for {steps} steps");
+    drop(t);
+    assert_eq!(run_files(&disk), Vec::<String>::new());
+}
+
+#[test]
+fn optimize_stops_when_its_caller_says_so() {
+    let disk = SimDisk::new(1);
+    let e = open(&disk, Options { block_bytes: 1 << 10, ..options() });
+    let t = table_of_runs(&e, 3);
+    let before = run_files(&disk);
+    let (mut steps, mut last) = (0, (0, 0));
+    let result = e.optimize(&t, &mut |done, total| {
+        steps += 1;
+        last = (done, total);
+        steps < 5
+    });
+    assert!(matches!(result, Err(Error::Interrupted)), "{result:?}");
+    assert!(steps == 5 && last.0 < last.1, "{steps} steps, {last:?}");
+    assert_eq!(run_files(&disk), before, "its new runs are gone, the old ones are there");
+    assert_eq!(rows_of(&e, &t), 2000);
+    e.optimize(&t, &mut |_, _| true).unwrap();
+    assert_eq!(run_files(&disk).len(), 1);
+}
+
+/// Merges as the background does: what wants it, until nothing does; how many there were.
+fn merge_all(e: &Engine, tables: &[&Arc<Table>]) -> (usize, Vec<Error>) {
+    let (mut merges, mut errors) = (0, Vec::new());
+    for _ in 0..100 {
+        let mut any = false;
+        for t in tables {
+            if e.core.wants_merge(&t.tree(), e.core.views.horizon()) {
+                match e.core.merge_once(t, &t.tree(), false) {
+                    Ok(true) => (any, merges) = (true, merges + 1),
+                    Ok(false) => {}
+                    Err(e) => errors.push(e),
+                }
+            }
+        }
+        if !any && tables.iter().all(|t| !e.core.wants_merge(&t.tree(), e.core.views.horizon())) {
+            return (merges, errors);
+        }
+    }
+    panic!("merging finds no end: {errors:?}");
+}
+
+#[test]
+fn a_run_that_cannot_be_read_ends_no_other_merge() {
+    let disk = Watched::new();
+    let e = open_on(Arc::new(disk.clone()), options());
+    let (a, b) = (table_of(&e, "a", 3, 500), table_of(&e, "b", 3, 500));
+    // The newest of the first table: the others are in the cache.
+    let bad = run_files(&disk.0)[2].clone();
+    disk.break_reads(&bad, 0, IoKind::Failed);
+    let (_, errors) = merge_all(&e, &[&a, &b]);
+    assert!(matches!(errors[..], [Error::Io(_)]), "told once: {errors:?}");
+    assert_eq!(b.tree().snapshot().runs.len(), 1);
+    assert_eq!(a.tree().snapshot().runs.len(), 2, "the two others of its table are merged");
+    assert_eq!(disk.failed_reads(), 1);
+    // It is left alone, until some time has passed; then it is tried once.
+    (0..10).for_each(|_| drop(merge_all(&e, &[&a, &b])));
+    assert_eq!(disk.failed_reads(), 1);
+    e.core.cache.files.clock.pass(11_000);
+    (0..10).for_each(|_| drop(merge_all(&e, &[&a, &b])));
+    assert_eq!(disk.failed_reads(), 2);
+    // A statement always tries; once it succeeds, merging goes on.
+    let mut s = e.session();
+    begin(&mut s);
+    assert!(s.count_rows(&a).is_err());
+    assert_eq!(disk.failed_reads(), 3);
+    disk.mend_reads();
+    assert_eq!(s.count_rows(&a).unwrap(), 500);
+    s.commit().unwrap();
+    assert!(merge_all(&e, &[&a, &b]).1.is_empty());
+    assert_eq!(a.tree().snapshot().runs.len(), 1);
+    assert!(!e.poisoned());
+}
+
+#[test]
+fn a_damaged_run_is_not_merged() {
+    let disk = SimDisk::new(1);
+    let e = open(&disk, options());
+    let t = table_of(&e, "t", 3, 500);
+    let bad = t.tree().snapshot().runs[0].run.clone();
+    disk.damage(&bad.path, bad.entries()[0].offset + 100, &[1]).unwrap();
+    let (_, errors) = merge_all(&e, &[&t]);
+    assert!(matches!(errors[..], [Error::Damage { .. }]), "{errors:?}");
+    let state = t.tree().snapshot();
+    assert!(state.runs.len() == 2 && state.runs.iter().any(|h| Arc::ptr_eq(&h.run, &bad)));
+    // OPTIMIZE leaves it alone too.
+    e.optimize(&t, &mut |_, _| true).unwrap();
+    assert!(t.tree().snapshot().runs.iter().any(|h| Arc::ptr_eq(&h.run, &bad)));
+}
+
+#[test]
+fn what_a_merge_cannot_write_is_discarded() {
+    for (kind, full) in [(IoKind::Failed, false), (IoKind::DiskFull, true), (IoKind::Resources, false)] {
+        let disk = Watched::new();
+        let e = open_on(Arc::new(disk.clone()), options());
+        let t = table_of(&e, "t", 3, 500);
+        let before = run_files(&disk.0);
+        disk.1.bad_writes.set(Some(kind));
+        let (_, errors) = merge_all(&e, &[&t]);
+        let told = match &errors[..] {
+            [Error::DiskFull(_)] => full,
+            [Error::Io(e)] => e.kind == kind && e.message.contains("discarded"),
+            _ => false,
+        };
+        assert!(told && !errors.iter().any(Error::stops_writing), "{kind:?}: {errors:?}");
+        assert_eq!(run_files(&disk.0), before);
+        assert_eq!(rows_of(&e, &t), 500);
+        disk.1.bad_writes.set(None);
+        assert!(!e.core.wants_merge(&t.tree(), e.core.views.horizon()), "not again at once");
+        e.core.cache.files.clock.pass(11_000);
+        assert!(merge_all(&e, &[&t]).1.is_empty());
+        assert_eq!(run_files(&disk.0).len(), 1);
+        assert!(!e.poisoned());
+    }
+}
+
+#[test]
+fn a_write_that_fails_midway_is_discarded() {
+    let disk = SimDisk::new(1);
+    let e = open(&disk, options());
+    let t = table_of(&e, "t", 3, 2000);
+    let before = run_files(&disk);
+    // Its output: created, reserved, written, cut, synced.
+    for operation in 1..=4 {
+        disk.fail_once(disk.op_count() + operation, IoKind::Failed);
+        let e = e.core.merge_once(&t, &t.tree(), false);
+        let told = matches!(&e, Err(Error::Io(e)) if e.message.contains("discarded"));
+        assert!(told, "operation {operation}: {e:?}");
+        assert_eq!(run_files(&disk), before);
+    }
+    assert!(!e.poisoned());
+    assert!(e.core.merge_once(&t, &t.tree(), false).unwrap());
+    assert_eq!(rows_of(&e, &t), 2000);
+}
+
+#[test]
+fn a_merge_that_would_not_fit_is_refused_before_it_begins() {
+    let disk = SimDisk::new(1);
+    let e = open(&disk, options());
+    let t = table_of(&e, "t", 3, 2000);
+    let bytes: u64 = t.tree().snapshot().runs.iter().map(|h| h.run.size_bytes()).sum();
+    disk.capacity(Some(disk.used_bytes() + bytes - 4096));
+    let operations = disk.op_count();
+    assert!(matches!(e.core.merge_once(&t, &t.tree(), false), Err(Error::DiskFull(_))));
+    assert_eq!(disk.op_count(), operations, "it wrote nothing");
+    disk.capacity(None);
+    assert!(e.core.merge_once(&t, &t.tree(), false).unwrap());
+}
+
+/// Deletes these rows, most of them by a private run of tombstones.
+fn delete_by_run(e: &Engine, t: &Arc<Table>, ids: &[RowId]) {
+    let before = t.tree().snapshot().runs.len();
+    delete_rows(&mut e.session(), t, ids);
+    assert!(t.tree().snapshot().runs.len() > before, "no private run was made");
+}
+
+/// Rows that are in the memtable only.
+fn rows_in_memory(e: &Engine, t: &Arc<Table>, rows: u64) -> Vec<RowId> {
+    (0..rows / 50).flat_map(|_| commit_rows(&mut e.session(), t, 50)).collect()
+}
+
+#[test]
+fn a_merge_that_would_change_nothing_is_not_done() {
+    let disk = SimDisk::new(1);
+    let e = open(&disk, small_runs());
+    e.create_table("t", &def()).unwrap();
+    let t = e.open_table("t").unwrap();
+    let ids = rows_in_memory(&e, &t, 600);
+    delete_by_run(&e, &t, &ids);
+    let files = run_files(&disk);
+    assert!(!files.is_empty());
+    for _ in 0..5 {
+        assert_eq!(merge_all(&e, &[&t]).0, 0);
+        assert!(!e.core.merge_once(&t, &t.tree(), false).unwrap());
+    }
+    e.core.checkpoint().unwrap();
+    assert_eq!(run_files(&disk), files);
+    assert_eq!(rows_of(&e, &t), 0);
+    drop((t, e));
+    disk.crash();
+    let e = open(&disk, small_runs());
+    let t = e.open_table("t").unwrap();
+    for _ in 0..5 {
+        assert_eq!(merge_all(&e, &[&t]).0, 0);
+    }
+    assert_eq!(run_files(&disk), files);
+    assert_eq!(rows_of(&e, &t), 0);
+    // Once the rows are in runs too, all goes.
+    e.core.flush(&t, &t.tree()).unwrap();
+    merge_all(&e, &[&t]);
+    assert_eq!(run_files(&disk), Vec::<String>::new());
+    assert_eq!(rows_of(&e, &t), 0);
+}
+
+#[test]
+fn merging_comes_to_an_end_over_restarts() {
+    let disk = SimDisk::new(1);
+    let o = || Options { run_bytes: 16 << 10, block_bytes: 1 << 10, ..small_runs() };
+    let mut e = open(&disk, o());
+    e.create_table("t", &def()).unwrap();
+    let (mut kept, mut rows) = (Vec::new(), 0);
+    for round in 0..6u64 {
+        let t = e.open_table("t").unwrap();
+        let ids = commit_rows(&mut e.session(), &t, 700);
+        delete_rows(&mut e.session(), &t, &ids[..(100 * round) as usize]);
+        kept.extend_from_slice(&ids[(100 * round) as usize..]);
+        rows_in_memory(&e, &t, 100);
+        rows += 700 - 100 * round + 100;
+        if round % 2 == 1 {
+            let gone: Vec<_> = kept.drain(..300).collect();
+            delete_rows(&mut e.session(), &t, &gone);
+            rows -= 300;
+        }
+        e.core.flush(&t, &t.tree()).unwrap();
+        merge_all(&e, &[&t]);
+        e.core.checkpoint().unwrap();
+        let files = run_files(&disk);
+        drop((t, e));
+        disk.crash();
+        e = open(&disk, o());
+        let t = e.open_table("t").unwrap();
+        assert_eq!(merge_all(&e, &[&t]).0, 0, "round {round}");
+        assert_eq!(run_files(&disk), files);
+        assert_eq!(rows_of(&e, &t), rows);
+    }
+    let t = e.open_table("t").unwrap();
+    e.optimize(&t, &mut |_, _| true).unwrap();
+    let files = run_files(&disk);
+    e.optimize(&t, &mut |_, _| true).unwrap();
+    assert_eq!(run_files(&disk), files, "there is nothing left to do");
+    assert_eq!(rows_of(&e, &t), rows);
+}
+
+#[test]
+fn a_tombstone_stays_while_a_memtable_has_the_row() {
+    let disk = SimDisk::new(1);
+    let e = open(&disk, small_runs());
+    e.create_table("t", &def()).unwrap();
+    let t = e.open_table("t").unwrap();
+    // Half of the rows in a run, half in the memtable; then all are deleted, the last ones by a private run.
+    let mut ids = rows_in_memory(&e, &t, 300);
+    e.core.flush(&t, &t.tree()).unwrap();
+    ids.extend(rows_in_memory(&e, &t, 300));
+    ids.rotate_left(300);
+    ids.rotate_left(128);
+    let last = ids.split_off(ids.len() - 128);
+    delete_by_run(&e, &t, &[last, ids].concat());
+    assert_eq!(rows_of(&e, &t), 0);
+    assert!(merge_all(&e, &[&t]).0 > 0, "the run and the tombstones over it are merged");
+    assert_eq!(rows_of(&e, &t), 0, "deleted rows are back");
+    e.core.checkpoint().unwrap();
+    drop((t, e));
+    disk.crash();
+    let e = open(&disk, small_runs());
+    assert_eq!(rows_of(&e, &e.open_table("t").unwrap()), 0, "deleted rows came back with a restart");
+}
+
+#[test]
+fn a_merge_of_many_bytes_makes_many_runs() {
+    let disk = SimDisk::new(1);
+    let e = open(&disk, Options { run_bytes: 8 << 10, block_bytes: 1 << 10, ..options() });
+    let t = table_of(&e, "t", 3, 3000);
+    e.optimize(&t, &mut |_, _| true).unwrap();
+    let state = t.tree().snapshot();
+    assert!(state.runs.len() > 3, "{} runs", state.runs.len());
+    assert!(state.runs.windows(2).all(|w| w[0].run.stats.max_id < w[1].run.stats.min_id));
+    assert!(state.runs.iter().all(|h| h.run.size_bytes() < 24 << 10));
+    assert_eq!(rows_of(&e, &t), 3000);
+    assert!(e.check(&t, &mut |_, _| true).unwrap().damages.is_empty());
+    // In the background it comes to the same, and to an end.
+    let u = table_of(&e, "u", 3, 12000);
+    merge_all(&e, &[&u]);
+    assert!(u.tree().snapshot().runs.len() > 10);
+    assert_eq!(rows_of(&e, &u), 12000);
+}
+
+#[test]
+fn versions_of_a_row_stay_in_one_run() {
+    let disk = SimDisk::new(1);
+    let e = open(&disk, Options { run_bytes: 4 << 10, block_bytes: 512, ..options() });
+    e.create_table("t", &def()).unwrap();
+    let t = e.open_table("t").unwrap();
+    let ids = commit_rows(&mut e.session(), &t, 20);
+    // Views keep every version.
+    let mut views = Vec::new();
+    for n in 0..40 {
+        let mut view = e.session();
+        begin(&mut view);
+        view.take_view();
+        views.push(view);
+        let mut s = e.session();
+        begin(&mut s);
+        for id in &ids {
+            unsafe { s.update_image(&t, *id, img(n).as_ptr()).unwrap() };
+        }
+        s.commit().unwrap();
+        if n % 10 == 0 {
+            e.core.flush(&t, &t.tree()).unwrap();
+        }
+    }
+    e.optimize(&t, &mut |_, _| true).unwrap();
+    let runs = &t.tree().snapshot().runs;
+    assert!(runs.len() > 1 && runs.windows(2).all(|w| w[0].run.stats.max_id < w[1].run.stats.min_id));
+    assert!(views.iter_mut().all(|v| v.count_rows(&t).unwrap() == 20));
+}
+
+#[test]
+fn optimize_leaves_the_count_of_rows_to_those_who_commit() {
+    let disk = SimDisk::new(1);
+    let e = open(&disk, Options { block_bytes: 1 << 10, ..options() });
+    let t = table_of_runs(&e, 3);
+    let (mut s, mut steps) = (e.session(), 0);
+    e.optimize(&t, &mut |_, _| {
+        steps += 1;
+        if steps <= 10 {
+            commit_rows(&mut s, &t, 1);
+        }
+        true
+    })
+    .unwrap();
+    assert_eq!(t.stats().rows, 2010);
+    assert_eq!(rows_of(&e, &t), 2010);
+}
+
+#[test]
+fn a_table_at_rest_is_not_looked_at_again() {
+    let disk = SimDisk::new(1);
+    let e = open(&disk, options());
+    let t = table_of(&e, "t", 3, 500);
+    merge_all(&e, &[&t]);
+    let tree = t.tree();
+    assert!(!e.core.wants_merge(&tree, e.core.views.horizon()));
+    assert_eq!(tree.nothing_to_merge.load(std::sync::atomic::Ordering::Relaxed), tree.snapshot().edits());
+    let mut s = e.session();
+    begin(&mut s);
+    insert(&mut s, &t, 1);
+    s.commit().unwrap();
+    e.core.flush(&t, &tree).unwrap();
+    assert_ne!(tree.nothing_to_merge.load(std::sync::atomic::Ordering::Relaxed), tree.snapshot().edits());
+}

@@ -1,0 +1,82 @@
+//! How far behind the background may fall, in memtables and in the log, and how those who write wait for it.
+//!
+//! Two bounds: bytes of memtables, and bytes of the log that a recovery would read. What flushes aim at lies below them
+//! (`background.rs`); a writer waits for memory before it writes, a committer for the log before it takes a lock on it.
+//! Nobody waits in inline mode, for ever, or for a flush that meets trouble.
+
+use crate::core::Core;
+use crate::options::Background;
+use crate::upkeep::background::MOST_WAIT_TICKS;
+use crate::Result;
+use esker_base::counters::{count, Counter};
+use esker_base::wait::{timed, WaitEvent};
+use esker_memory::{charged, Account};
+use std::time::Instant;
+
+/// Rate at which replay is assumed to go, in bytes a second; low for any disk of today.
+pub const REPLAY_BYTES_PER_SECOND: u64 = 64 << 20;
+/// Gathered rows of fewer bytes are not worth a file, however short memory is.
+const SPILL_LEAST_BYTES: u64 = 64 << 10;
+
+impl Core {
+    /// What the recovery target allows of the log, in bytes.
+    fn target_bytes(&self) -> u64 {
+        let target = u64::from(self.options.recovery_target_seconds.max(1)) * REPLAY_BYTES_PER_SECOND;
+        self.options.recovery_target_bytes.unwrap_or(target)
+    }
+
+    /// The longest tail of the log that there should be, in bytes: what the recovery target allows, and what prepared
+    /// transactions take in it whenever they are logged again.
+    pub(crate) fn most_tail_bytes(&self) -> u64 {
+        self.target_bytes() + 2 * self.prepared.lock().values().map(|p| p.redo.len() as u64).sum::<u64>()
+    }
+
+    /// Bytes of memtables from which on writers wait.
+    fn most_memtable_bytes(&self) -> u64 {
+        self.memtable_budget() / 2 * 3
+    }
+
+    /// Would so many bytes of gathered rows more than fill the memtables? Then they had better become a run at once, if
+    /// they are worth a file.
+    pub(crate) fn outgrows_memtables(&self, bytes: u64) -> bool {
+        bytes >= SPILL_LEAST_BYTES && charged(Account::Memtable) + bytes > self.most_memtable_bytes()
+    }
+
+    /// A writer's share of the pressure on memory: beyond one and a half times the budget it waits until something was
+    /// flushed, a flush meets trouble (then that is the writer's error), or `gone` says that nobody wants the answer any
+    /// more. With the budget of large writes, the log's buffers and the least of the cache that makes the limit.
+    pub(crate) fn wait_for_memory(&self, gone: impl Fn() -> bool) -> Result<()> {
+        let most = self.most_memtable_bytes();
+        let crowded = || charged(Account::Memtable) > most && self.signals.flushable_bytes() > most;
+        if !crowded() || self.options.background == Background::Inline {
+            return Ok(());
+        }
+        count(Counter::MemoryStalls, 1);
+        let since = Instant::now();
+        let result = timed(WaitEvent::MemoryStall, || {
+            self.signals.wait_for_flush(MOST_WAIT_TICKS, || !crowded() || self.is_poisoned() || gone())
+        });
+        count(Counter::MemoryStallUs, since.elapsed().as_micros() as u64);
+        result
+    }
+
+    /// A committer's share of the pressure on the log: from seven eighths of the longest tail on it lets flushes get on
+    /// first, a tick for each further commit; past that tail until it is shorter, or flushing meets trouble.
+    pub(crate) fn wait_for_log(&self, gone: impl Fn() -> bool) {
+        // Cheap to look at: no tail that is short enough without prepared transactions is too long with them.
+        if self.options.background == Background::Inline || self.signals.tail_bytes() <= self.target_bytes() / 8 * 7 {
+            return;
+        }
+        let most = self.most_tail_bytes();
+        let short = |bytes| self.signals.tail_bytes() <= bytes || self.is_poisoned() || gone();
+        if short(most / 8 * 7) {
+            return;
+        }
+        count(Counter::LogStalls, 1);
+        timed(WaitEvent::MemoryStall, || {
+            let ticks = if self.signals.tail_bytes() > most { MOST_WAIT_TICKS } else { 1 };
+            // Trouble with flushing is no error of a commit: there is still room in the log, or its append will say so.
+            let _ = self.signals.wait_for_flush(ticks, || short(most));
+        });
+    }
+}

@@ -1,0 +1,135 @@
+//! Which versions there are and who sees them: status words, the order of versions, views, ranges of rolled-back ordinals.
+//!
+//! Invariant: a version whose ordinal lies in an aborted range is never visible to anyone, its owner included.
+
+use crate::sync::RwLock;
+use esker_format::{CommitSeq, TxnId};
+use std::sync::Arc;
+
+/// Status word: not ended.
+pub(crate) const ACTIVE: u64 = 0;
+/// Status word: rolled back.
+pub(crate) const ABORTED: u64 = u64::MAX;
+
+/// Who looks, and how far: everything committed up to `seq`, and what `me` wrote.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct View {
+    pub(crate) seq: CommitSeq,
+    pub(crate) me: TxnId,
+}
+
+/// Order among versions of one row: own uncommitted ones are newest.
+pub(crate) type VersionOrder = (u64, u64);
+
+/// Order of a version under `view` if it can be seen, given its transaction's status word.
+pub(crate) fn order_if_visible(view: View, txn: TxnId, status: u64, ordinal: u64) -> Option<VersionOrder> {
+    match status {
+        ABORTED => None,
+        ACTIVE if txn == view.me && view.me != TxnId::ZERO => Some((u64::MAX, ordinal)),
+        ACTIVE => None,
+        // An own transaction that committed is no longer "me"; compare by sequence.
+        seq if seq <= view.seq.0 => Some((seq, ordinal)),
+        _ => None,
+    }
+}
+
+/// Half-open ranges of ordinals, sorted, disjoint.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct OrdinalRanges(pub(crate) Vec<(u64, u64)>);
+
+impl OrdinalRanges {
+    /// Adds `[from, to)`; ranges come with rising ends, a later one may swallow earlier ones.
+    pub(crate) fn add(&mut self, from: u64, to: u64) {
+        if from >= to {
+            return;
+        }
+        while self.0.last().is_some_and(|l| l.0 >= from) {
+            self.0.pop();
+        }
+        match self.0.last_mut() {
+            Some(l) if l.1 >= from => l.1 = to,
+            _ => self.0.push((from, to)),
+        }
+    }
+
+    pub(crate) fn contains(&self, ordinal: u64) -> bool {
+        let i = self.0.partition_point(|r| r.1 <= ordinal);
+        self.0.get(i).is_some_and(|r| r.0 <= ordinal)
+    }
+
+    /// Is any ordinal from `least` to `greatest` aborted?
+    pub(crate) fn meets(&self, least: u64, greatest: u64) -> bool {
+        let i = self.0.partition_point(|r| r.1 <= least);
+        self.0.get(i).is_some_and(|r| r.0 <= greatest)
+    }
+
+    /// Is all of `[from, to)` aborted?
+    pub(crate) fn covers(&self, from: u64, to: u64) -> bool {
+        let i = self.0.partition_point(|r| r.1 < to);
+        self.0.get(i).is_some_and(|r| r.0 <= from)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// The ordinals that a transaction has rolled back: one set, which the transaction and its places in memtables share.
+#[derive(Debug)]
+pub(crate) struct Aborted(RwLock<Arc<OrdinalRanges>>);
+
+impl Aborted {
+    pub(crate) fn new() -> Arc<Aborted> {
+        Arc::new(Aborted(RwLock::new("txn.aborted", Arc::default())))
+    }
+
+    #[cfg(test)]
+    pub(crate) fn of(from: u64, to: u64) -> Arc<Aborted> {
+        let aborted = Aborted::new();
+        aborted.add(from, to);
+        aborted
+    }
+
+    pub(crate) fn contains(&self, ordinal: u64) -> bool {
+        self.0.read().contains(ordinal)
+    }
+
+    /// In place, unless somebody holds what [`ranges`](Self::ranges) gave.
+    pub(crate) fn add(&self, from: u64, to: u64) {
+        Arc::make_mut(&mut self.0.write()).add(from, to);
+    }
+
+    pub(crate) fn ranges(&self) -> Arc<OrdinalRanges> {
+        self.0.read().clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_merge_and_swallow() {
+        let mut r = OrdinalRanges::default();
+        r.add(5, 8);
+        r.add(10, 12);
+        r.add(11, 15);
+        assert_eq!(r.0, vec![(5, 8), (10, 15)]);
+        assert!(r.contains(7) && !r.contains(8) && r.contains(14) && !r.contains(15));
+        assert!(r.meets(1, 5) && r.meets(7, 7) && r.meets(8, 10) && r.meets(1, 99));
+        assert!(!r.meets(1, 4) && !r.meets(8, 9) && !r.meets(15, 99));
+        r.add(3, 20);
+        assert_eq!(r.0, vec![(3, 20)]);
+        assert!(r.covers(4, 20) && !r.covers(2, 5));
+    }
+
+    #[test]
+    fn visibility_follows_status() {
+        let view = View { seq: CommitSeq(10), me: TxnId(7) };
+        assert_eq!(order_if_visible(view, TxnId(7), ACTIVE, 3), Some((u64::MAX, 3)));
+        assert_eq!(order_if_visible(view, TxnId(8), ACTIVE, 3), None);
+        assert_eq!(order_if_visible(view, TxnId(8), 10, 3), Some((10, 3)));
+        assert_eq!(order_if_visible(view, TxnId(8), 11, 3), None);
+        assert_eq!(order_if_visible(view, TxnId(8), ABORTED, 3), None);
+    }
+}

@@ -1,0 +1,407 @@
+//! Rows that a statement inserts in bulk: copied into chunks as they come and, once there are enough of them for a run
+//! of their own, turned into blocks, checksummed, compressed and written by a worker while the statement goes on.
+//!
+//! What stays small never touches a file: its rows end in memtable and log. So there is no load mode, and rows written
+//! in bulk are written to disk once. Where memory is short (see `large.rs`) what was gathered is spilled into a run of its
+//! own. Short rows without blobs are copied as images, and may be written straight into the chunk ([`BulkWriter::room`]);
+//! others are packed. Invariants: chunks reach the run in the order of their row ids; nothing is written beyond a chunk's
+//! capacity; after an error nothing is taken any more.
+
+use crate::tree::run::writer::{RunRecipe, RunWriter};
+use crate::tree::run::Run;
+use crate::write::large::{Budget, Pool, Share, Stream};
+use crate::{Error, Result};
+use esker_base::counters::{count, Counter};
+use esker_format::{CommitSeq, FileId, Layout, RowId, VersionTag};
+use esker_memory::{Account, Charge};
+use std::sync::Arc;
+
+/// Rows with longer images are packed: most of such an image is room for values that are shorter.
+const MOST_IMAGE_BYTES: usize = 512;
+/// Memory that an empty chunk keeps for its next rows, if it had more.
+const MOST_KEPT_BYTES: usize = 1 << 20;
+/// A first chunk begins with this much memory and doubles it: a load into thousands of partitions fills few of them.
+const FIRST_BYTES: usize = 4 << 10;
+/// A spilled run is written in pieces of this size, in bytes.
+const SPILL_WRITE_BYTES: usize = 64 << 10;
+
+/// How a bulk writer works.
+#[derive(Clone)]
+pub(crate) struct BulkPlan {
+    pub(crate) recipe: RunRecipe,
+    pub(crate) min_run_bytes: usize,
+    /// Bytes of images or packed rows at which a chunk is handed on.
+    chunk_bytes: usize,
+    /// Bytes of an image that is copied as it is; zero: rows are packed.
+    stride: usize,
+    /// Chunks under way between statement and worker.
+    depth: usize,
+    pub(crate) budget: Arc<Budget>,
+    /// Without one the statement writes by itself.
+    pool: Option<Pool>,
+}
+
+impl BulkPlan {
+    /// With `buffer_bytes` for rows and writes that are under way.
+    pub(crate) fn new(
+        recipe: RunRecipe,
+        min_run_bytes: usize,
+        buffer_bytes: usize,
+        budget: Arc<Budget>,
+        pool: Option<Pool>,
+    ) -> Self {
+        let image_bytes = recipe.layout.image_bytes as usize;
+        let stride = if recipe.layout.has_blobs() || image_bytes > MOST_IMAGE_BYTES { 0 } else { image_bytes };
+        let rows = (recipe.block_bytes / stride.max(1)).max(1);
+        let chunk_bytes = if stride == 0 { recipe.block_bytes } else { rows * stride };
+        let depth = (buffer_bytes / 2 / recipe.block_bytes.max(1)).clamp(1, 64);
+        BulkPlan { recipe, min_run_bytes: min_run_bytes.min(buffer_bytes), chunk_bytes, stride, depth, budget, pool }
+    }
+}
+
+/// Rows whose ids and ordinals count up together.
+struct Stretch {
+    row: u64,
+    ordinal: u64,
+    rows: u64,
+}
+
+/// Rows on their way to a run.
+pub(crate) struct Chunk {
+    /// Bytes from one image to the next; zero: packed rows, each behind its length as a u32.
+    stride: usize,
+    bytes: Vec<u8>,
+    stretches: Vec<Stretch>,
+    charge: Charge,
+    share: Share,
+}
+
+impl Chunk {
+    fn new(plan: &BulkPlan, bytes: usize) -> Chunk {
+        let mut chunk = Chunk {
+            stride: plan.stride,
+            bytes: Vec::with_capacity(bytes),
+            stretches: Vec::new(),
+            charge: Charge::new(Account::BulkBuffer, 0),
+            share: Share::new(&plan.budget),
+        };
+        chunk.account();
+        chunk
+    }
+
+    /// Notes how much memory it has; true if that has changed.
+    fn account(&mut self) -> bool {
+        let bytes = self.bytes.capacity() as u64;
+        let changed = bytes != self.share.bytes();
+        if changed {
+            self.charge.resize(bytes);
+            self.share.resize(bytes);
+        }
+        changed
+    }
+
+    /// Forgets the rows, keeps the memory, unless a few large rows made it very large.
+    pub(crate) fn clear(&mut self) {
+        self.bytes.clear();
+        if self.stride == 0 {
+            self.bytes.shrink_to(MOST_KEPT_BYTES);
+        }
+        self.stretches.clear();
+        self.account();
+    }
+
+    /// Notes rows whose bytes were added.
+    #[inline]
+    fn note(&mut self, row: RowId, ordinal: u64, rows: u64) {
+        match self.stretches.last_mut() {
+            Some(s) if s.row + s.rows == row.0 && s.ordinal + s.rows == ordinal => s.rows += rows,
+            _ => self.stretches.push(Stretch { row: row.0, ordinal, rows }),
+        }
+    }
+
+    /// Calls `take` with each row's id, ordinal and bytes: its image, or its packed form.
+    fn each(&self, mut take: impl FnMut(RowId, u64, &[u8]) -> Result<()>) -> Result<()> {
+        let mut rest = self.bytes.as_slice();
+        for s in &self.stretches {
+            for i in 0..s.rows {
+                let length = match self.stride {
+                    0 => {
+                        let (length, behind) = rest.split_at(4);
+                        rest = behind;
+                        u32::from_le_bytes([length[0], length[1], length[2], length[3]]) as usize
+                    }
+                    stride => stride,
+                };
+                let (row, behind) = rest.split_at(length);
+                rest = behind;
+                take(RowId(s.row + i), s.ordinal + i, row)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Calls `take` with each row's id, ordinal and packed form.
+    pub(crate) fn each_packed(
+        &self,
+        layout: &Layout,
+        mut take: impl FnMut(RowId, u64, &[u8]) -> Result<()>,
+    ) -> Result<()> {
+        let mut packed = Vec::new();
+        self.each(|row, ordinal, bytes| {
+            if self.stride == 0 {
+                return take(row, ordinal, bytes);
+            }
+            packed.clear();
+            // SAFETY: an image of the layout, which has no blobs.
+            unsafe { esker_format::row::pack(layout, bytes.as_ptr(), &mut packed) };
+            take(row, ordinal, &packed)
+        })
+    }
+
+    /// Adds the rows to a run.
+    pub(crate) fn write(&self, writer: &mut RunWriter) -> Result<()> {
+        self.each(|row, ordinal, bytes| match self.stride {
+            0 => writer.push(row, VersionTag { seq: CommitSeq::ZERO, ordinal, tombstone: false }, bytes),
+            // SAFETY: an image of the run's layout, which has no blobs.
+            _ => unsafe { writer.push_image(row, ordinal, bytes.as_ptr()) },
+        })
+    }
+}
+
+/// The rows that one transaction inserts in bulk into one tree.
+pub(crate) struct BulkWriter {
+    plan: BulkPlan,
+    current: Chunk,
+    /// Full chunks that wait until there are enough for a run.
+    full: Vec<Chunk>,
+    /// Memory of the chunks that wait, in bytes.
+    full_bytes: u64,
+    output: Option<Output>,
+    /// Rows were lost to this error: what was gathered can only be rolled back, also by a later statement.
+    failed: Option<Error>,
+    /// Of the first row that is here or under way.
+    pub(crate) first_ordinal: u64,
+    pub(crate) rows: u64,
+}
+
+/// Where full chunks go.
+enum Output {
+    Inline(Box<RunWriter>),
+    Stream(Arc<Stream>, Share),
+}
+
+impl BulkWriter {
+    pub(crate) fn new(plan: BulkPlan) -> Self {
+        BulkWriter {
+            current: Chunk::new(&plan, 0),
+            plan,
+            full: Vec::new(),
+            full_bytes: 0,
+            output: None,
+            failed: None,
+            first_ordinal: u64::MAX,
+            rows: 0,
+        }
+    }
+
+    /// Memory of rows that a [`spill`](Self::spill) would free, in bytes.
+    pub(crate) fn gathered_bytes(&self) -> u64 {
+        if self.output.is_some() || self.rows == 0 {
+            return 0;
+        }
+        self.full_bytes + self.current.share.bytes()
+    }
+
+    /// Takes one row. True: it took memory, or handed some on.
+    ///
+    /// # Safety
+    /// `image` is a row image of the tree's layout; its blob slots point to readable bytes.
+    pub(crate) unsafe fn push_image(
+        &mut self,
+        row: RowId,
+        ordinal: u64,
+        image: *const u8,
+        next_file: &dyn Fn() -> FileId,
+    ) -> Result<bool> {
+        self.check()?;
+        let bytes = &mut self.current.bytes;
+        match self.plan.stride {
+            0 => {
+                let at = bytes.len();
+                bytes.extend_from_slice(&[0; 4]);
+                // SAFETY: the caller's promise.
+                unsafe { esker_format::row::pack(&self.plan.recipe.layout, image, bytes) };
+                let length = (bytes.len() - at - 4) as u32;
+                bytes[at..at + 4].copy_from_slice(&length.to_le_bytes());
+            }
+            stride => {
+                if bytes.capacity() - bytes.len() < stride {
+                    let more = bytes.capacity().max(FIRST_BYTES / stride * stride).max(stride);
+                    bytes.reserve_exact(more.min(self.plan.chunk_bytes - bytes.len()).max(stride));
+                }
+                // SAFETY: the caller's promise: one image.
+                bytes.extend_from_slice(unsafe { std::slice::from_raw_parts(image, stride) });
+            }
+        }
+        self.pushed(row, ordinal, 1, next_file)
+    }
+
+    /// Where images may be written, and how many; none for rows that must be packed.
+    pub(crate) fn room(&mut self) -> (*mut u8, usize) {
+        let (chunk_bytes, stride, bytes) = (self.plan.chunk_bytes, self.plan.stride, &mut self.current.bytes);
+        let end = bytes.capacity().min(chunk_bytes);
+        let rows = match stride {
+            0 => 0,
+            _ if self.failed.is_some() => 0,
+            stride => (end - bytes.len()) / stride,
+        };
+        (bytes.spare_capacity_mut().as_mut_ptr().cast(), rows)
+    }
+
+    /// Takes `rows` rows with rising ids and ordinals that were written where [`room`](Self::room) said.
+    ///
+    /// # Safety
+    /// So many images are there, since the last call on this writer.
+    pub(crate) unsafe fn wrote_images(
+        &mut self,
+        row: RowId,
+        ordinal: u64,
+        rows: usize,
+        next_file: &dyn Fn() -> FileId,
+    ) -> Result<bool> {
+        self.check()?;
+        let bytes = &mut self.current.bytes;
+        let length = bytes.len() + rows * self.plan.stride;
+        assert!(length <= bytes.capacity(), "more rows were staged than there was room for");
+        // SAFETY: the caller's promise.
+        unsafe { bytes.set_len(length) };
+        self.pushed(row, ordinal, rows as u64, next_file)
+    }
+
+    fn check(&self) -> Result<()> {
+        self.failed.clone().map_or(Ok(()), Err)
+    }
+
+    #[inline]
+    fn pushed(&mut self, row: RowId, ordinal: u64, rows: u64, next_file: &dyn Fn() -> FileId) -> Result<bool> {
+        self.current.note(row, ordinal, rows);
+        if self.rows == 0 {
+            self.first_ordinal = ordinal;
+        }
+        self.rows += rows;
+        let grown = self.current.account();
+        if self.current.bytes.len() >= self.plan.chunk_bytes {
+            self.hand_on(next_file).inspect_err(|e| self.failed = Some(e.clone()))?;
+            return Ok(true);
+        }
+        Ok(grown)
+    }
+
+    /// Hands the full chunk on.
+    #[cold]
+    fn hand_on(&mut self, next_file: &dyn Fn() -> FileId) -> Result<()> {
+        count(Counter::BuffersFilled, 1);
+        if self.output.is_some() {
+            let full = self.take_current(None);
+            self.current = match self.send(full)? {
+                Some(empty) => empty,
+                None => Chunk::new(&self.plan, self.plan.chunk_bytes),
+            };
+            return Ok(());
+        }
+        let fresh = Chunk::new(&self.plan, self.plan.chunk_bytes);
+        let full = self.take_current(Some(fresh));
+        self.full_bytes += full.share.bytes();
+        self.full.push(full);
+        if self.full_bytes < self.plan.min_run_bytes as u64 {
+            return Ok(());
+        }
+        let writer = |recipe: &RunRecipe| RunWriter::create(recipe, next_file());
+        let buffers = 2 * self.plan.recipe.write_bytes as u64;
+        let chunks = (self.plan.depth * self.plan.chunk_bytes) as u64;
+        self.output = match (&self.plan.pool, Share::of_stream(&self.plan.budget, buffers, chunks)) {
+            // Too many streams: it is spilled when memory is short.
+            (_, None) => return Ok(()),
+            (None, Some(_)) => Some(Output::Inline(Box::new(writer(&self.plan.recipe)?))),
+            (Some(pool), Some(share)) => {
+                Some(Output::Stream(Stream::new(pool, writer(&self.plan.recipe)?, self.plan.depth), share))
+            }
+        };
+        self.full_bytes = 0;
+        std::mem::take(&mut self.full).into_iter().try_for_each(|chunk| self.send(chunk).map(drop))
+    }
+
+    /// The gathered chunk; `next` or an empty one without memory takes its place.
+    fn take_current(&mut self, next: Option<Chunk>) -> Chunk {
+        let next = next.unwrap_or_else(|| Chunk::new(&self.plan, 0));
+        std::mem::replace(&mut self.current, next)
+    }
+
+    /// Sends a chunk to the run; an empty one in exchange, if there is one.
+    fn send(&mut self, mut chunk: Chunk) -> Result<Option<Chunk>> {
+        count(Counter::BulkBytes, chunk.bytes.len() as u64);
+        match &mut self.output {
+            Some(Output::Inline(writer)) => {
+                chunk.write(writer)?;
+                chunk.clear();
+                Ok(Some(chunk))
+            }
+            Some(Output::Stream(stream, _)) => stream.send(chunk),
+            None => Err(Error::Poisoned("a bulk writer lost its run".into())),
+        }
+    }
+
+    /// Writes what was gathered as a run of its own, and gathers anew.
+    pub(crate) fn spill(&mut self, file: FileId) -> Result<Arc<Run>> {
+        self.check()?;
+        let recipe = RunRecipe { write_bytes: SPILL_WRITE_BYTES, ..self.plan.recipe.clone() };
+        let write = |chunks: &[Chunk]| -> Result<Arc<Run>> {
+            let mut writer = RunWriter::of_session(&recipe, file)?;
+            chunks.iter().try_for_each(|chunk| chunk.write(&mut writer))?;
+            writer.finish()
+        };
+        let last = self.take_current(None);
+        self.full.push(last);
+        let run = write(&self.full).inspect_err(|e| self.failed = Some(e.clone()))?;
+        count(Counter::BulkBytes, self.full.iter().map(|c| c.bytes.len() as u64).sum());
+        self.full.clear();
+        (self.full_bytes, self.rows, self.first_ordinal) = (0, 0, u64::MAX);
+        Ok(run)
+    }
+
+    /// Ends the gathering: a finished run, or, if it stayed small, the chunks with the rows.
+    pub(crate) fn finish(mut self) -> Result<Gathered> {
+        self.check()?;
+        if self.output.is_none() {
+            let last = self.take_current(None);
+            self.full.push(last);
+            return Ok(Gathered::Rows(std::mem::take(&mut self.full)));
+        }
+        let last = self.take_current(None);
+        if !last.bytes.is_empty() {
+            self.send(last).map(drop)?;
+        }
+        let writer = match self.output.take() {
+            Some(Output::Inline(writer)) => *writer,
+            Some(Output::Stream(stream, _share)) => stream.finish()?,
+            None => return Err(Error::Poisoned("a bulk writer lost its run".into())),
+        };
+        Ok(Gathered::Run(writer.finish()?))
+    }
+}
+
+impl Drop for BulkWriter {
+    fn drop(&mut self) {
+        if let Some(Output::Stream(stream, share)) = self.output.take() {
+            stream.cancel(share);
+        }
+    }
+}
+
+/// What a bulk writer ended with.
+pub(crate) enum Gathered {
+    /// A run of its own, synced.
+    Run(Arc<Run>),
+    /// Too few rows for one, or memory is short.
+    Rows(Vec<Chunk>),
+}

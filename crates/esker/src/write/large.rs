@@ -1,0 +1,343 @@
+//! What large writes of all sessions may take: memory and threads.
+//!
+//! Owns one budget of bytes and a few workers that encode and write chunks for whoever has some. A large write that finds
+//! the budget used up spills what it holds most of into a run of its own (see `write.rs`), so memory is bounded however
+//! many sessions, tables and partitions are written at once, and the number of threads is constant. Invariants: `used` is the
+//! sum of all live [`Share`]s; a stream's chunks are written in the order in which they came, by one worker at a time.
+
+use crate::tree::run::writer::RunWriter;
+use crate::write::bulk::Chunk;
+use crate::{Error, Result};
+use esker_base::lock::{Condvar, Mutex};
+use esker_base::wait::{timed, WaitEvent};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+/// Threads that write chunks, for all sessions together.
+const WORKERS: usize = 2;
+/// Chunks that a worker takes before it looks whether others wait too.
+const CHUNKS_AT_ONCE: usize = 16;
+/// Nobody has to spill less than this, in bytes.
+const LEAST_SPILL_BYTES: u64 = 64 << 10;
+
+/// The budget, in bytes.
+pub(crate) struct Budget {
+    limit: AtomicU64,
+    used: AtomicU64,
+    /// Of what is used: streams.
+    streams: AtomicU64,
+    /// Transactions that write large.
+    writers: AtomicU64,
+}
+
+impl Budget {
+    pub(crate) fn new(memory_limit_bytes: u64) -> Arc<Budget> {
+        let budget = Budget {
+            limit: AtomicU64::new(0),
+            used: AtomicU64::new(0),
+            streams: AtomicU64::new(0),
+            writers: AtomicU64::new(0),
+        };
+        budget.set_memory_limit(memory_limit_bytes);
+        Arc::new(budget)
+    }
+
+    /// A quarter of the engine's memory.
+    pub(crate) fn set_memory_limit(&self, bytes: u64) {
+        self.limit.store(bytes / 4, Ordering::Relaxed);
+    }
+
+    pub(crate) fn limit(&self) -> u64 {
+        self.limit.load(Ordering::Relaxed)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn used(&self) -> u64 {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    /// Must a writer that holds `own` bytes spill some of them? Not while it has less than half of its fair share: then
+    /// others are to.
+    pub(crate) fn must_spill(&self, own: u64) -> bool {
+        let limit = self.limit();
+        let fair = limit / (2 * self.writers.load(Ordering::Relaxed).max(1));
+        self.used.load(Ordering::Relaxed) > limit && own > fair.max(LEAST_SPILL_BYTES)
+    }
+
+    /// Is so much used that nobody should keep anything over an idle moment?
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.used.load(Ordering::Relaxed) > self.limit() / 4 * 3
+            || self.streams.load(Ordering::Relaxed) > self.limit() / 8 * 3
+    }
+}
+
+/// A part of the budget that somebody uses.
+pub(crate) struct Share {
+    budget: Arc<Budget>,
+    bytes: u64,
+    /// What counts as a stream's.
+    stream_bytes: u64,
+}
+
+impl Share {
+    pub(crate) fn new(budget: &Arc<Budget>) -> Share {
+        Share { budget: budget.clone(), bytes: 0, stream_bytes: 0 }
+    }
+
+    /// What a stream takes: its file's buffers, and chunks, which have shares of their own. None if streams have half of
+    /// the budget already and this is not the only one.
+    pub(crate) fn of_stream(budget: &Arc<Budget>, buffers: u64, chunks: u64) -> Option<Share> {
+        let (most, stream_bytes) = (budget.limit() / 2, buffers + chunks);
+        let take = |used: u64| (used == 0 || used + stream_bytes <= most).then_some(used + stream_bytes);
+        budget.streams.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).ok()?;
+        budget.used.fetch_add(buffers, Ordering::Relaxed);
+        Some(Share { budget: budget.clone(), bytes: buffers, stream_bytes })
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    pub(crate) fn resize(&mut self, bytes: u64) {
+        // Wraps around where it shrinks.
+        self.budget.used.fetch_add(bytes.wrapping_sub(self.bytes), Ordering::Relaxed);
+        self.bytes = bytes;
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.budget.used.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.budget.streams.fetch_sub(self.stream_bytes, Ordering::Relaxed);
+    }
+}
+
+/// A transaction that writes large, for as long as it lives.
+pub(crate) struct LargeWriter(Arc<Budget>);
+
+impl LargeWriter {
+    pub(crate) fn new(budget: &Arc<Budget>) -> LargeWriter {
+        budget.writers.fetch_add(1, Ordering::Relaxed);
+        LargeWriter(budget.clone())
+    }
+}
+
+impl Drop for LargeWriter {
+    fn drop(&mut self) {
+        self.0.writers.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[derive(Default)]
+struct Queue {
+    ready: VecDeque<Arc<Stream>>,
+    stop: bool,
+}
+
+/// The workers and their queue.
+#[derive(Clone)]
+pub(crate) struct Pool(Arc<(Mutex<Queue>, Condvar)>);
+
+impl Pool {
+    pub(crate) fn new() -> Pool {
+        Pool(Arc::new((Mutex::new("bulk.queue", Queue::default()), Condvar::new())))
+    }
+
+    /// Starts the workers.
+    pub(crate) fn start(&self) -> Result<Vec<JoinHandle<()>>> {
+        let start = |n| {
+            let pool = self.clone();
+            std::thread::Builder::new()
+                .name(format!("esker-bulk-{n}"))
+                .spawn(move || pool.run())
+                .map_err(|e| Error::OutOfMemory(format!("thread for bulk writing: {e}")))
+        };
+        (1..=WORKERS).map(start).collect()
+    }
+
+    /// Counts who has the pool: the engine and each worker.
+    #[cfg(test)]
+    pub(crate) fn watched(&self) -> impl Fn() -> usize {
+        let weak = Arc::downgrade(&self.0);
+        move || weak.strong_count()
+    }
+
+    pub(crate) fn stop(&self) {
+        let (queue, changed) = &*self.0;
+        queue.lock().stop = true;
+        changed.notify_all();
+    }
+
+    fn submit(&self, stream: Arc<Stream>) {
+        let (queue, changed) = &*self.0;
+        let mut queue = queue.lock();
+        if queue.stop {
+            drop(queue);
+            while stream.work() {}
+            return;
+        }
+        queue.ready.push_back(stream);
+        drop(queue);
+        changed.notify_one();
+    }
+
+    fn run(&self) {
+        let (queue, changed) = &*self.0;
+        loop {
+            let stream = {
+                let mut queue = queue.lock();
+                loop {
+                    match queue.ready.pop_front() {
+                        Some(stream) => break stream,
+                        None if queue.stop => return,
+                        None => changed.wait(&mut queue),
+                    }
+                }
+            };
+            if stream.work() {
+                self.submit(stream);
+            }
+        }
+    }
+}
+
+/// A run that a worker writes while chunks for it come.
+pub(crate) struct Stream {
+    pool: Pool,
+    /// Chunks that may wait.
+    depth: usize,
+    state: Mutex<StreamState>,
+    changed: Condvar,
+}
+
+struct StreamState {
+    jobs: VecDeque<Chunk>,
+    empty: Vec<Chunk>,
+    /// Gone while a worker has it, and after an error.
+    writer: Option<Box<RunWriter>>,
+    failed: Option<Error>,
+    /// A worker has it, or will have.
+    busy: bool,
+    cancelled: bool,
+    /// The part of the budget of one that was cancelled, until its writer is gone.
+    held: Option<Share>,
+}
+
+impl Stream {
+    pub(crate) fn new(pool: &Pool, writer: RunWriter, depth: usize) -> Arc<Stream> {
+        let state = StreamState {
+            jobs: VecDeque::new(),
+            empty: Vec::new(),
+            writer: Some(Box::new(writer)),
+            failed: None,
+            busy: false,
+            cancelled: false,
+            held: None,
+        };
+        let state = Mutex::new("bulk.stream", state);
+        Arc::new(Stream { pool: pool.clone(), depth, state, changed: Condvar::new() })
+    }
+
+    /// Hands a chunk on; waits while as many wait as may. An empty one in exchange, if there is one.
+    pub(crate) fn send(self: &Arc<Self>, chunk: Chunk) -> Result<Option<Chunk>> {
+        let mut state = self.state.lock();
+        if state.jobs.len() >= self.depth && state.failed.is_none() {
+            timed(WaitEvent::BulkWorker, || {
+                while state.jobs.len() >= self.depth && state.failed.is_none() {
+                    self.changed.wait(&mut state);
+                }
+            });
+        }
+        if let Some(e) = &state.failed {
+            return Err(e.clone());
+        }
+        state.jobs.push_back(chunk);
+        let idle = !std::mem::replace(&mut state.busy, true);
+        let empty = state.empty.pop();
+        drop(state);
+        if idle {
+            self.pool.submit(self.clone());
+        }
+        Ok(empty)
+    }
+
+    /// Waits until all is written; the writer with all blocks in it.
+    pub(crate) fn finish(&self) -> Result<RunWriter> {
+        let mut state = self.state.lock();
+        if state.busy {
+            timed(WaitEvent::BulkWorker, || {
+                while state.busy {
+                    self.changed.wait(&mut state);
+                }
+            });
+        }
+        match (state.failed.clone(), state.writer.take()) {
+            (Some(e), _) => Err(e),
+            (None, Some(writer)) => Ok(*writer),
+            (None, None) => Err(Error::Poisoned("a bulk writer lost its run".into())),
+        }
+    }
+
+    /// Gives everything up, without waiting. An unfinished run removes its file when it is dropped: that takes time in
+    /// proportion to its length, and is a worker's to do; until then it keeps its `share` of the budget.
+    pub(crate) fn cancel(self: &Arc<Self>, share: Share) {
+        let mut state = self.state.lock();
+        state.cancelled = true;
+        state.held = Some(share);
+        let gone = std::mem::take(&mut state.jobs);
+        let idle = state.writer.is_some() && !std::mem::replace(&mut state.busy, true);
+        drop(state);
+        drop(gone);
+        if idle {
+            self.pool.submit(self.clone());
+        }
+    }
+
+    /// A worker's part; true if there is more to do.
+    fn work(&self) -> bool {
+        let (chunks, writer) = {
+            let mut state = self.state.lock();
+            let n = state.jobs.len().min(CHUNKS_AT_ONCE);
+            (state.jobs.drain(..n).collect::<Vec<_>>(), state.writer.take())
+        };
+        self.changed.notify_all();
+        let written = writer.map(|writer| write(writer, chunks));
+        let mut state = self.state.lock();
+        let mut gone = None;
+        match written {
+            Some(Ok((writer, _))) if state.cancelled => gone = Some(writer),
+            Some(Ok((writer, chunks))) => {
+                state.writer = Some(writer);
+                let room = self.depth.saturating_sub(state.empty.len());
+                state.empty.extend(chunks.into_iter().take(room));
+            }
+            Some(Err(e)) => state.failed = Some(e),
+            // Cancelled.
+            None => {}
+        }
+        if state.failed.is_some() || state.cancelled {
+            state.jobs.clear();
+        }
+        state.busy = !state.jobs.is_empty();
+        let more = state.busy;
+        drop(state);
+        self.changed.notify_all();
+        drop(gone);
+        more
+    }
+}
+
+/// Writes the chunks and empties them. A panic is an error, not the end of the worker.
+fn write(mut writer: Box<RunWriter>, mut chunks: Vec<Chunk>) -> Result<(Box<RunWriter>, Vec<Chunk>)> {
+    let work = std::panic::AssertUnwindSafe(|| {
+        for chunk in &mut chunks {
+            chunk.write(&mut writer)?;
+            chunk.clear();
+        }
+        Ok(())
+    });
+    std::panic::catch_unwind(work).unwrap_or_else(|_| Err(Error::Poisoned("a bulk worker panicked".into())))?;
+    Ok((writer, chunks))
+}
