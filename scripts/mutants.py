@@ -85,12 +85,14 @@ class Copy:
         """The sources as they are now, also what is not committed, without anything that was built."""
         files = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=env.ROOT, capture_output=True, check=True)
         wanted = {name for name in files.stdout.decode().split("\0") if name and os.path.isfile(os.path.join(env.ROOT, name))}
-        os.makedirs(self.tree, exist_ok=True)
-        for folder, _, names in os.walk(self.tree):
+        for folder, _, names in os.walk(self.tree, topdown=False):
             for name in names:
                 path = os.path.join(folder, name)
                 if os.path.relpath(path, self.tree) not in wanted:
                     os.unlink(path)
+            if not os.listdir(folder):
+                os.rmdir(folder)  # that of a crate which is gone would be taken for a member
+        os.makedirs(self.tree, exist_ok=True)
         for name in wanted:
             source, target = os.path.join(env.ROOT, name), os.path.join(self.tree, name)
             os.makedirs(os.path.dirname(target), exist_ok=True)
