@@ -518,7 +518,7 @@ fn from_seq(mem: &Memtable, seq: Lsn) -> Result<Arc<Memtable>> {
                 }
             };
             // SAFETY: one thread; newest first, so each goes below the one before.
-            unsafe { kept.carry(n.row, slot, v.ordinal, (!v.tombstone).then(|| v.packed()))? };
+            unsafe { kept.carry(n.key(), slot, v.ordinal, (!v.tombstone).then(|| v.packed()))? };
         }
         node = mem.after(n);
     }

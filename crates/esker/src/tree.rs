@@ -6,6 +6,7 @@
 //! marks change only in [`Tree::edit`], which keeps what is derived from them.
 
 pub(crate) mod arena;
+pub(crate) mod key;
 pub(crate) mod levels;
 pub(crate) mod marks;
 pub(crate) mod memtable;
@@ -241,7 +242,7 @@ pub(crate) fn find(
 ) -> Result<Option<(VersionOrder, Found)>> {
     let mut best: Option<(VersionOrder, Found)> = None;
     for mem in private.into_iter().chain(state.memtables()) {
-        let Some(node) = mem.seek(row).filter(|n| n.row == row) else {
+        let Some(node) = mem.get(row) else {
             continue;
         };
         let Some((order, version)) = mem.visible(node, view) else {

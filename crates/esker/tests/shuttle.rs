@@ -10,6 +10,8 @@
 
 #[path = "../src/tree/arena.rs"]
 mod arena;
+#[path = "../src/tree/key.rs"]
+mod key;
 #[path = "../src/tree/memtable.rs"]
 mod memtable;
 #[path = "../src/txn/state.rs"]
@@ -25,7 +27,7 @@ mod txn {
 }
 
 mod tree {
-    pub(crate) use crate::{arena, memtable};
+    pub(crate) use crate::{arena, key, memtable};
 
     /// What flushes move to runs plays no part here.
     pub(crate) mod run {
@@ -122,8 +124,8 @@ fn contents(mem: &Memtable) -> BTreeMap<u64, Vec<(u64, u64)>> {
     let mut node = mem.seek(RowId::ZERO);
     let mut last = 0;
     while let Some(n) = node {
-        assert!(n.row.0 > last, "row {} stands behind row {last}", n.row);
-        last = n.row.0;
+        assert!(n.key().0 > last, "row {} stands behind row {last}", n.key());
+        last = n.key().0;
         let mut versions = Vec::new();
         for v in n.versions() {
             assert_eq!(v.packed(), packed(last, v.ordinal), "a version was linked before it was whole");
@@ -136,7 +138,7 @@ fn contents(mem: &Memtable) -> BTreeMap<u64, Vec<(u64, u64)>> {
 }
 
 fn memtable_inserts() {
-    let mem = Memtable::new(Lsn(1)).unwrap();
+    let mem = Memtable::<key::ByRow>::new(Lsn(1)).unwrap();
     // Towers of several heights, and rows that two threads write.
     let rows: [&[u64]; 3] = [&[2, 9, 4, 12], &[3, 9, 1, 12], &[12, 5, 4, 7]];
     let writers: Vec<_> = (0..3)
@@ -174,7 +176,7 @@ fn memtable_inserts() {
     }
     for (row, txn, ordinal) in &versions {
         assert!(found[row].contains(&(*txn, *ordinal)), "row {row} lost a version");
-        assert_eq!(mem.seek(RowId(*row)).map(|n| n.row.0), Some(*row), "not found by its tower");
+        assert_eq!(mem.seek(RowId(*row)).map(|n| n.key().0), Some(*row), "not found by its tower");
     }
     assert_eq!(found.values().map(Vec::len).sum::<usize>(), versions.len());
 }
@@ -243,7 +245,7 @@ struct Model {
 
 impl Model {
     fn new() -> Arc<Model> {
-        let active = Memtable::new(Lsn(100)).unwrap();
+        let active = Memtable::<key::ByRow>::new(Lsn(100)).unwrap();
         let state = State { active, frozen: None, run: BTreeMap::new(), flushed_to: 100 };
         Arc::new(Model {
             state: RwLock::new("state", Arc::new(state)),
@@ -286,7 +288,7 @@ impl Model {
     fn freeze(&self) {
         let mut guard = self.state.write();
         let mut state = State::clone(&guard);
-        let fresh = Memtable::new(Lsn(self.log.load(Ordering::SeqCst))).unwrap();
+        let fresh = Memtable::<key::ByRow>::new(Lsn(self.log.load(Ordering::SeqCst))).unwrap();
         state.frozen = Some(std::mem::replace(&mut state.active, fresh));
         *guard = Arc::new(state);
     }
@@ -302,8 +304,8 @@ impl Model {
         while let Some(n) = node {
             for v in n.versions() {
                 match v.slot().status() {
-                    seq if seq == ACTIVE || seq >= boundary => unfinished.push((n.row, v)),
-                    seq if mem.is_live(v) => drop(run.insert(n.row.0, seq)),
+                    seq if seq == ACTIVE || seq >= boundary => unfinished.push((n.key(), v)),
+                    seq if mem.is_live(v) => drop(run.insert(n.key().0, seq)),
                     _ => {}
                 }
             }
@@ -348,7 +350,7 @@ impl Model {
         for row in 1..=6 {
             let mems = std::iter::once(&state.active).chain(&state.frozen);
             let in_memory = mems.filter_map(|mem| {
-                let node = mem.seek(RowId(row)).filter(|n| n.row.0 == row)?;
+                let node = mem.seek(RowId(row)).filter(|n| n.key().0 == row)?;
                 mem.visible(node, view).map(|(order, _)| order.0)
             });
             let seen = in_memory.chain(state.run.get(&row).copied().filter(|at| *at <= seq.0)).max();

@@ -52,7 +52,7 @@ impl Count {
             return;
         }
         // A row that is new to the memtable and to the runs was inserted.
-        let fresh = || row >= self.first_row && row > runs_to && mem.seek(row).is_none_or(|n| n.row != row);
+        let fresh = || row >= self.first_row && row > runs_to && mem.get(row).is_none();
         self.rows += match packed {
             None => -1,
             Some(_) => i64::from(fresh()),

@@ -1,7 +1,7 @@
-//! The memtable: a skip list of row ids, each with its chain of versions, newest first, all in one arena.
+//! The memtable: a skip list of keys, each with its chain of versions, newest first, all in one arena.
 //!
 //! Invariants: nodes and versions are never removed or moved while the memtable lives; a version's bytes are written
-//! before it is linked; versions of one row are linked in the order in which their writers held the row's lock (only
+//! before it is linked; versions of one key are linked in the order in which their writers held the row's lock (only
 //! [`Memtable::carry`] links below). Any thread may read and insert at once; inserting is lock-free (the insert-only
 //! skip list of Herlihy and Shavit, The Art of Multiprocessor Programming, chapter 14, without its removal).
 //!
@@ -11,9 +11,10 @@
 use crate::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use crate::sync::Mutex;
 use crate::tree::arena::Arena;
+use crate::tree::key::{ByRow, Key};
 use crate::version::{order_if_visible, Aborted, VersionOrder, View, ABORTED, ACTIVE};
 use crate::Result;
-use esker_format::{Lsn, RowId, TxnId};
+use esker_format::{Lsn, TxnId};
 use std::mem::size_of;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -48,7 +49,7 @@ impl TxnSlot {
     }
 }
 
-/// One version of one row.
+/// One version of a row or an entry.
 #[repr(C)]
 pub(crate) struct Version {
     head: VersionHead,
@@ -94,7 +95,7 @@ impl Version {
 
     /// Bytes of memory that it takes, with its row's node.
     pub(crate) fn memory_bytes(&self) -> usize {
-        std::mem::size_of_val(self) + size_of::<Node>()
+        std::mem::size_of_val(self) + size_of::<Node<ByRow>>()
     }
 
     pub(crate) fn slot(&self) -> &TxnSlot {
@@ -103,23 +104,29 @@ impl Version {
     }
 }
 
-/// A row of the memtable.
+/// A key of the memtable.
 #[repr(C)]
-pub(crate) struct Node {
-    pub(crate) row: RowId,
+pub(crate) struct Node<K: Key = ByRow> {
+    key: K::InNode,
     head: AtomicPtr<VersionHead>,
     height: usize,
     /// The next node at level 0; those of the upper levels follow the node in the arena.
-    next: AtomicPtr<Node>,
+    next: AtomicPtr<Node<K>>,
 }
 
-impl Node {
+impl<K: Key> Node<K> {
+    #[inline]
+    pub(crate) fn key(&self) -> K::Ref<'_> {
+        // SAFETY: kept in the node's own arena, which outlives `&self`.
+        unsafe { K::kept(&self.key) }
+    }
+
     /// The pointer to the next node at `level`.
     ///
     /// # Safety
     /// `node` is what [`new_node`] gave, as a raw pointer ever since (one that was a reference covers level 0 alone), has
     /// more than `level` levels, and its arena outlives `'a`.
-    unsafe fn next<'a>(node: *const Node, level: usize) -> &'a AtomicPtr<Node> {
+    unsafe fn next<'a>(node: *const Node<K>, level: usize) -> &'a AtomicPtr<Node<K>> {
         // SAFETY: `height` pointers lie from `next` on, which is the last field.
         unsafe {
             debug_assert!(level < (*node).height);
@@ -139,12 +146,12 @@ impl Node {
     }
 }
 
-/// A sorted, concurrent map from row id to versions.
-pub(crate) struct Memtable {
+/// A sorted, concurrent map from keys to versions.
+pub(crate) struct Memtable<K: Key = ByRow> {
     /// Never used twice in a process, unlike an address.
     pub(crate) id: u64,
     arena: Arena,
-    head: *const Node,
+    head: *const Node<K>,
     /// What slots point to.
     aborted: Mutex<Vec<Arc<Aborted>>>,
     versions: AtomicUsize,
@@ -159,14 +166,14 @@ pub(crate) struct Memtable {
 }
 
 // SAFETY: everything behind the raw pointers is atomics or written once before it is published, and lives in the arena.
-unsafe impl Send for Memtable {}
-unsafe impl Sync for Memtable {}
+unsafe impl<K: Key> Send for Memtable<K> {}
+unsafe impl<K: Key> Sync for Memtable<K> {}
 
-impl Memtable {
+impl<K: Key> Memtable<K> {
     pub(crate) fn new(first_lsn: Lsn) -> Result<Arc<Self>> {
         static NEXT_ID: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
         let arena = Arena::new();
-        let head = new_node(&arena, RowId::ZERO, MAX_HEIGHT)?;
+        let head = new_node::<K>(&arena, K::LEAST, MAX_HEIGHT)?;
         Ok(Arc::new(Memtable {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             arena,
@@ -265,19 +272,19 @@ impl Memtable {
         unsafe { v.slot().aborted.load(Ordering::Acquire).as_ref() }.is_some_and(|a| a.contains(v.ordinal))
     }
 
-    /// Writes a version of `row` on top of what is there.
+    /// Writes a version of `key` on top of what is there.
     ///
     /// # Safety
     /// `slot` is from this memtable; the caller holds the row's lock or is the only one to know the row.
     pub(crate) unsafe fn put(
         &self,
-        row: RowId,
+        key: K::Ref<'_>,
         slot: *const TxnSlot,
         ordinal: u64,
         packed: Option<&[u8]>,
     ) -> Result<()> {
         let version = self.new_version(slot, ordinal, packed)?;
-        let node = self.node(row)?;
+        let node = self.node(key)?;
         let mut old = node.head.load(Ordering::Acquire);
         loop {
             // SAFETY: not published yet.
@@ -291,19 +298,19 @@ impl Memtable {
         Ok(())
     }
 
-    /// Links a version below all that the row has here: one that moves over from an older memtable.
+    /// Links a version below all that the key has here: one that moves over from an older memtable.
     ///
     /// # Safety
     /// As for [`put`](Self::put), and nobody else carries at the same time.
     pub(crate) unsafe fn carry(
         &self,
-        row: RowId,
+        key: K::Ref<'_>,
         slot: *const TxnSlot,
         ordinal: u64,
         packed: Option<&[u8]>,
     ) -> Result<()> {
         let version = self.new_version(slot, ordinal, packed)?;
-        let node = self.node(row)?;
+        let node = self.node(key)?;
         let mut link = &node.head;
         loop {
             match link.compare_exchange(std::ptr::null_mut(), version, Ordering::AcqRel, Ordering::Acquire) {
@@ -333,15 +340,15 @@ impl Memtable {
         Ok(p)
     }
 
-    /// The node of `row`, made if there is none.
-    fn node(&self, row: RowId) -> Result<&Node> {
-        let mut before = [std::ptr::null::<Node>(); MAX_HEIGHT];
-        let mut after = [std::ptr::null_mut::<Node>(); MAX_HEIGHT];
-        if let Some(found) = self.search(row, &mut before, &mut after) {
+    /// The node of `key`, made if there is none.
+    fn node(&self, key: K::Ref<'_>) -> Result<&Node<K>> {
+        let mut before = [std::ptr::null::<Node<K>>(); MAX_HEIGHT];
+        let mut after = [std::ptr::null_mut::<Node<K>>(); MAX_HEIGHT];
+        if let Some(found) = self.search(key, &mut before, &mut after) {
             return Ok(found);
         }
-        let height = height_of(row);
-        let fresh = new_node(&self.arena, row, height)?;
+        let height = height_of(K::hash(key));
+        let fresh = new_node::<K>(&self.arena, key, height)?;
         for level in 0..height {
             loop {
                 // SAFETY: nodes live as long as the arena; `fresh` is ours until level 0 links it, and upper links
@@ -358,7 +365,7 @@ impl Memtable {
                 if linked.is_ok() {
                     break;
                 }
-                if let Some(other) = self.search(row, &mut before, &mut after) {
+                if let Some(other) = self.search(key, &mut before, &mut after) {
                     if level == 0 {
                         // Somebody else was first; the unused node stays in the arena.
                         return Ok(other);
@@ -374,13 +381,13 @@ impl Memtable {
         Ok(unsafe { &*fresh })
     }
 
-    /// Fills the neighbours of `row` at every level; the node itself if it is there.
+    /// Fills the neighbours of `key` at every level; the node itself if it is there.
     fn search(
         &self,
-        row: RowId,
-        before: &mut [*const Node; MAX_HEIGHT],
-        after: &mut [*mut Node; MAX_HEIGHT],
-    ) -> Option<&Node> {
+        key: K::Ref<'_>,
+        before: &mut [*const Node<K>; MAX_HEIGHT],
+        after: &mut [*mut Node<K>; MAX_HEIGHT],
+    ) -> Option<&Node<K>> {
         let mut at = self.head;
         let mut found = None;
         for level in (0..MAX_HEIGHT).rev() {
@@ -388,12 +395,12 @@ impl Memtable {
                 // SAFETY: nodes live as long as the arena.
                 let next = unsafe { Node::next(at, level).load(Ordering::Acquire) };
                 match unsafe { next.as_ref() } {
-                    Some(n) if n.row < row => at = next,
+                    Some(n) if K::cmp(n.key(), key).is_lt() => at = next,
                     n => {
                         before[level] = at;
                         after[level] = next;
                         if level == 0 {
-                            found = n.filter(|n| n.row == row);
+                            found = n.filter(|n| K::cmp(n.key(), key).is_eq());
                         }
                         break;
                     }
@@ -403,15 +410,15 @@ impl Memtable {
         found
     }
 
-    /// The first row at or after `row`.
-    pub(crate) fn seek(&self, row: RowId) -> Option<&Node> {
+    /// The first key at or after `key`.
+    pub(crate) fn seek(&self, key: K::Ref<'_>) -> Option<&Node<K>> {
         let mut at = self.head;
         for level in (0..MAX_HEIGHT).rev() {
             loop {
                 // SAFETY: nodes live as long as the arena.
                 let next = unsafe { Node::next(at, level).load(Ordering::Acquire) };
                 match unsafe { next.as_ref() } {
-                    Some(n) if n.row < row => at = next,
+                    Some(n) if K::cmp(n.key(), key).is_lt() => at = next,
                     n if level == 0 => return n,
                     _ => break,
                 }
@@ -420,14 +427,19 @@ impl Memtable {
         None
     }
 
-    /// The row after `node`, which is of this memtable.
-    pub(crate) fn after<'a>(&'a self, node: &'a Node) -> Option<&'a Node> {
+    /// The node of `key`, if it is here.
+    pub(crate) fn get(&self, key: K::Ref<'_>) -> Option<&Node<K>> {
+        self.seek(key).filter(|n| K::cmp(n.key(), key).is_eq())
+    }
+
+    /// The key after `node`, which is of this memtable.
+    pub(crate) fn after<'a>(&'a self, node: &'a Node<K>) -> Option<&'a Node<K>> {
         // SAFETY: nodes live as long as the arena.
         unsafe { node.next.load(Ordering::Acquire).as_ref() }
     }
 
-    /// The newest version of a row that `view` sees (a tombstone counts), with its order.
-    pub(crate) fn visible<'a>(&self, node: &'a Node, view: View) -> Option<(VersionOrder, &'a Version)> {
+    /// The newest version of a key that `view` sees (a tombstone counts), with its order.
+    pub(crate) fn visible<'a>(&self, node: &'a Node<K>, view: View) -> Option<(VersionOrder, &'a Version)> {
         node.versions().find_map(|v| {
             let slot = v.slot();
             let order = order_if_visible(view, slot.txn, slot.status(), v.ordinal)?;
@@ -441,22 +453,23 @@ impl Memtable {
     }
 }
 
-/// Height by the row id's hash: one in four rises a level. A function of the id, so that a seed replays exactly.
-fn height_of(row: RowId) -> usize {
-    let mut h = row.0.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+/// One in four rises a level.
+fn height_of(hash: u64) -> usize {
+    let mut h = hash.wrapping_mul(0x9E37_79B9_7F4A_7C15);
     h ^= h >> 29;
     h = h.wrapping_mul(0xBF58_476D_1CE4_E5B9);
     h ^= h >> 32;
     ((h.trailing_zeros() / 2) as usize + 1).min(MAX_HEIGHT)
 }
 
-fn new_node(arena: &Arena, row: RowId, height: usize) -> Result<*const Node> {
-    let above = (height - 1) * size_of::<AtomicPtr<Node>>();
-    let p = arena.allocate(size_of::<Node>() + above)?.cast::<Node>();
+fn new_node<K: Key>(arena: &Arena, key: K::Ref<'_>, height: usize) -> Result<*const Node<K>> {
+    let key = K::keep(arena, key)?;
+    let above = (height - 1) * size_of::<AtomicPtr<Node<K>>>();
+    let p = arena.allocate(size_of::<Node<K>>() + above)?.cast::<Node<K>>();
     // SAFETY: fresh, aligned, large enough.
     unsafe {
         let none = || AtomicPtr::new(std::ptr::null_mut());
-        p.write(Node { row, head: AtomicPtr::new(std::ptr::null_mut()), height, next: none() });
+        p.write(Node { key, head: AtomicPtr::new(std::ptr::null_mut()), height, next: none() });
         for level in 1..height {
             std::ptr::addr_of_mut!((*p).next).add(level).write(none());
         }
@@ -467,7 +480,8 @@ fn new_node(arena: &Arena, row: RowId, height: usize) -> Result<*const Node> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use esker_format::CommitSeq;
+    use crate::tree::key::ByBytes;
+    use esker_format::{CommitSeq, RowId};
 
     fn view(seq: u64, me: u64) -> View {
         View { seq: CommitSeq(seq), me: TxnId(me) }
@@ -475,7 +489,7 @@ mod tests {
 
     #[test]
     fn versions_are_seen_by_view_and_owner() {
-        let m = Memtable::new(Lsn(1)).unwrap();
+        let m = Memtable::<ByRow>::new(Lsn(1)).unwrap();
         let a = m.new_slot(TxnId(1)).unwrap();
         let b = m.new_slot(TxnId(2)).unwrap();
         unsafe {
@@ -494,7 +508,7 @@ mod tests {
 
     #[test]
     fn carried_versions_lie_below() {
-        let m = Memtable::new(Lsn(1)).unwrap();
+        let m = Memtable::<ByRow>::new(Lsn(1)).unwrap();
         let a = m.new_slot(TxnId(1)).unwrap();
         unsafe {
             m.put(RowId(1), a, 5, Some(b"new")).unwrap();
@@ -509,7 +523,7 @@ mod tests {
 
     #[test]
     fn concurrent_inserts_keep_order_and_lose_nothing() {
-        let m = Memtable::new(Lsn(1)).unwrap();
+        let m = Memtable::<ByRow>::new(Lsn(1)).unwrap();
         let each = if cfg!(miri) { 60 } else { 5000u64 };
         std::thread::scope(|s| {
             for t in 0..4u64 {
@@ -526,13 +540,33 @@ mod tests {
         let (mut rows, mut versions, mut last) = (0, 0, 0);
         let mut at = m.seek(RowId(0));
         while let Some(n) = at {
-            assert!(n.row.0 > last);
-            last = n.row.0;
+            assert!(n.key().0 > last);
+            last = n.key().0;
             rows += 1;
             versions += n.versions().count();
             at = m.after(n);
         }
         assert_eq!(versions, 4 * each as usize);
         assert!(rows > 2 * each);
+    }
+
+    #[test]
+    fn keys_of_bytes_are_in_their_order() {
+        let m = Memtable::<ByBytes>::new(Lsn(1)).unwrap();
+        let a = m.new_slot(TxnId(1)).unwrap();
+        let keys: [&[u8]; 7] = [b"", b"\0", b"a", b"a\0", b"ab", b"b", b"\xff\xff"];
+        for key in keys.iter().rev() {
+            unsafe { m.put(key, a, 1, Some(key)).unwrap() };
+        }
+        unsafe { (*a).end(10) };
+        let (mut found, mut at) = (Vec::new(), m.seek(ByBytes::LEAST));
+        while let Some(n) = at {
+            assert_eq!(m.visible(n, view(10, 9)).unwrap().1.packed(), n.key());
+            found.push(n.key());
+            at = m.after(n);
+        }
+        assert_eq!(found, keys);
+        assert_eq!(m.seek(b"a\0\0").unwrap().key(), b"ab");
+        assert!(m.get(b"aa").is_none() && m.get(b"ab").is_some() && m.seek(b"\xff\xff\xff").is_none());
     }
 }

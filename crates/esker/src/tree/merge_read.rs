@@ -213,7 +213,7 @@ impl Source {
     fn row(&self) -> RowId {
         match self {
             // SAFETY: a source with a null node is dropped at once.
-            Source::Mem(s) => unsafe { (*s.at).row },
+            Source::Mem(s) => unsafe { (*s.at).key() },
             Source::Run(s) => match &s.block {
                 Some(block) => block.row_id(s.at),
                 None => s.handle.run.entries()[s.index].first_id,

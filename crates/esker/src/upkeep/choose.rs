@@ -103,7 +103,7 @@ impl<'a> Choice<'a> {
         stats.tombstones * OVERLAY_SHARE > stats.rows
             && handle.seq_bounds().is_some_and(|(_, newest)| newest <= self.horizon)
             && self.state.runs.iter().filter(|h| over(h)).count() == 1
-            && !self.state.memtables().any(|m| m.seek(first).is_some_and(|n| n.row <= last))
+            && !self.state.memtables().any(|m| m.seek(first).is_some_and(|n| n.key() <= last))
     }
 
     /// Would merging these runs purge anything? Not if merges made them all and the horizon has not passed what they

@@ -274,14 +274,14 @@ impl Core {
                 match status {
                     ABORTED => {}
                     // Not ended, or behind the boundary.
-                    seq if seq == ACTIVE || seq >= flushed_to.0 => rest.add(n.row, v, seq),
+                    seq if seq == ACTIVE || seq >= flushed_to.0 => rest.add(n.key(), v, seq),
                     // Of one transaction's versions only the newest counts.
                     seq if settled || seq == last_seq || !mem.is_live(v) => count(Counter::RowsPurged, 1),
-                    seq if marks.iter().any(|m| m.deletes(n.row, (seq, v.ordinal))) => count(Counter::RowsPurged, 1),
+                    seq if marks.iter().any(|m| m.deletes(n.key(), (seq, v.ordinal))) => count(Counter::RowsPurged, 1),
                     seq => {
                         last_seq = seq;
                         settled = seq <= horizon.0;
-                        if settled && v.tombstone && !lies_below(state, mem, n.row) {
+                        if settled && v.tombstone && !lies_below(state, mem, n.key()) {
                             count(Counter::RowsPurged, 1);
                             continue;
                         }
@@ -291,7 +291,7 @@ impl Core {
                         };
                         assert!(seq < flushed_to.0, "a flushed run must hold only commits below its boundary");
                         let tag = VersionTag { seq: CommitSeq(seq), ordinal: v.ordinal, tombstone: v.tombstone };
-                        writer.push(n.row, tag, v.packed())?;
+                        writer.push(n.key(), tag, v.packed())?;
                     }
                 }
             }
@@ -348,8 +348,7 @@ impl Core {
 
 /// May an older version of `row` lie in a run or an older memtable?
 fn lies_below(state: &TreeState, mem: &Memtable, row: RowId) -> bool {
-    state.runs_at(row).next().is_some()
-        || state.frozen.iter().rev().any(|m| m.id < mem.id && m.seek(row).is_some_and(|n| n.row == row))
+    state.runs_at(row).next().is_some() || state.frozen.iter().rev().any(|m| m.id < mem.id && m.get(row).is_some())
 }
 
 /// A run as log and manifest describe it.

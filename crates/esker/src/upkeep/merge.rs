@@ -343,7 +343,7 @@ impl<'a> Merge<'a> {
     /// May an older version of `row` lie in a run that is not merged now?
     fn lies_elsewhere(&self, row: RowId) -> bool {
         self.state.runs_at(row).any(|h| !self.ids.contains(&h.run.file_id))
-            || self.state.memtables().any(|m| m.seek(row).is_some_and(|n| n.row == row))
+            || self.state.memtables().any(|m| m.get(row).is_some())
     }
 
     /// The least row that any input stands on.

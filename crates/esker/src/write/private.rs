@@ -97,7 +97,7 @@ impl Session {
                     )?),
                 };
                 let tag = VersionTag { seq: CommitSeq::ZERO, ordinal: v.ordinal, tombstone: v.tombstone };
-                writer.push(n.row, tag, v.packed())?;
+                writer.push(n.key(), tag, v.packed())?;
             }
             node = private.mem.after(n);
         }
@@ -128,7 +128,7 @@ impl Session {
             versions.reverse();
             for v in versions {
                 let packed = (!v.tombstone).then(|| v.packed());
-                txn.trees[at].put_shared(&txn.state, n.row, v.ordinal, packed)?;
+                txn.trees[at].put_shared(&txn.state, n.key(), v.ordinal, packed)?;
             }
             node = private.mem.after(n);
         }

@@ -1,0 +1,104 @@
+//! What trees are sorted by: row ids, or the bytes of an index's key. All that holds, seeks or compares keys is written
+//! once, over [`Key`]; for row ids it comes down to arithmetic on integers.
+//!
+//! Invariant: keys of one tree have one total order, in memory and on disk: that of their integers, or of their bytes.
+
+use crate::tree::arena::Arena;
+use crate::Result;
+use esker_format::RowId;
+use std::cmp::Ordering;
+use std::fmt::Debug;
+
+/// A kind of key. The type itself has no values.
+pub(crate) trait Key: 'static {
+    /// A key that somebody else keeps.
+    type Ref<'a>: Copy + Debug;
+    /// As it stands in a node of a memtable.
+    type InNode;
+    /// Not above any key.
+    const LEAST: Self::Ref<'static>;
+
+    /// The order of keys.
+    fn cmp(a: Self::Ref<'_>, b: Self::Ref<'_>) -> Ordering;
+
+    /// Puts a key where a node can keep it.
+    fn keep(arena: &Arena, key: Self::Ref<'_>) -> Result<Self::InNode>;
+
+    /// The key of a node.
+    ///
+    /// # Safety
+    /// `kept` is what [`keep`](Self::keep) gave for an arena that outlives `'a`.
+    unsafe fn kept<'a>(kept: &Self::InNode) -> Self::Ref<'a>;
+
+    /// Nodes get their heights by this: a function of the key, so that a seed replays exactly.
+    fn hash(key: Self::Ref<'_>) -> u64;
+}
+
+/// A table's rows, by their ids.
+pub(crate) enum ByRow {}
+
+impl Key for ByRow {
+    type Ref<'a> = RowId;
+    type InNode = RowId;
+    const LEAST: RowId = RowId::ZERO;
+
+    #[inline]
+    fn cmp(a: RowId, b: RowId) -> Ordering {
+        a.cmp(&b)
+    }
+
+    #[inline]
+    fn keep(_: &Arena, key: RowId) -> Result<RowId> {
+        Ok(key)
+    }
+
+    #[inline]
+    unsafe fn kept<'a>(kept: &RowId) -> Self::Ref<'a> {
+        *kept
+    }
+
+    #[inline]
+    fn hash(key: RowId) -> u64 {
+        key.0
+    }
+}
+
+/// An index's entries, by the bytes of their keys.
+#[cfg(test)] // until indexes are made of it
+pub(crate) enum ByBytes {}
+
+/// Bytes in an arena.
+#[cfg(test)]
+pub(crate) struct InArena {
+    at: *const u8,
+    bytes: u32,
+}
+
+#[cfg(test)]
+impl Key for ByBytes {
+    type Ref<'a> = &'a [u8];
+    type InNode = InArena;
+    const LEAST: &'static [u8] = &[];
+
+    fn cmp(a: &[u8], b: &[u8]) -> Ordering {
+        a.cmp(b)
+    }
+
+    fn keep(arena: &Arena, key: &[u8]) -> Result<InArena> {
+        let at = arena.allocate(key.len())?;
+        // SAFETY: so many fresh bytes.
+        unsafe { std::ptr::copy_nonoverlapping(key.as_ptr(), at, key.len()) };
+        Ok(InArena { at, bytes: key.len() as u32 })
+    }
+
+    #[inline]
+    unsafe fn kept<'a>(kept: &InArena) -> &'a [u8] {
+        // SAFETY: the caller's promise; `keep` wrote them, and nobody does again.
+        unsafe { std::slice::from_raw_parts(kept.at, kept.bytes as usize) }
+    }
+
+    fn hash(key: &[u8]) -> u64 {
+        // FNV-1a: heights need no better one.
+        key.iter().fold(0xCBF2_9CE4_8422_2325, |h, b| (h ^ u64::from(*b)).wrapping_mul(0x100_0000_01B3))
+    }
+}
