@@ -1,122 +1,72 @@
 //! A session: one caller's transaction, its view, its statements and savepoints.
 //!
-//! Invariants: a session is used by one thread at a time; a transaction that has written stands in the engine's
-//! registry until its status word is stored; rolling back to a point aborts every ordinal from there on, in every
-//! memtable and run, without touching a row.
+//! Invariant: a session is used by one thread at a time.
 
 use crate::catalog::table::Table;
 use crate::core::Core;
 use crate::lock::{LockOwner, Parker, WaitHooks, WaitPolicy};
-use crate::tree::memtable::{Memtable, TxnSlot};
-use crate::tree::run::Run;
-use crate::tree::Tree;
 use crate::txn::activity::Presence;
-use crate::txn::redo::{Redo, RedoPoint};
+use crate::txn::open::{BeginOptions, Isolation, Savepoint, Txn};
 use crate::txn::state::TxnState;
 use crate::txn::views::ViewSlot;
 use crate::version::View;
-use crate::write::bulk::BulkWriter;
-use crate::write::large::{LargeWriter, Share};
 use crate::{Error, Result};
 use esker_base::counters::{count, Counter, SessionCounters};
-use esker_format::{CommitSeq, RowId, TableId, TreeId, TxnId};
-use std::collections::HashMap;
-use std::ops::Range;
+use esker_format::{CommitSeq, RowId, TreeId, TxnId};
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How a transaction isolates its reads.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Isolation {
-    /// A view per statement.
-    ReadCommitted,
-    /// A view per transaction, opened by its first read.
-    RepeatableRead,
+/// How far a session's transaction has come.
+pub(crate) enum Current {
+    /// There is none.
+    None,
+    /// It reads and writes.
+    Open(Box<Txn>),
+    /// Everything but the decision is durable.
+    Prepared { state: Arc<TxnState>, xid: Vec<u8> },
+    /// `commit_ordered` has decided: commit only cleans up.
+    Committed(Arc<TxnState>),
 }
 
-/// Further properties of a transaction.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct BeginOptions {
-    /// A row that was changed after the view was opened by a plain read is an error to a writer.
-    pub snapshot_isolation: bool,
+impl Current {
+    pub(crate) fn open(&self) -> Option<&Txn> {
+        match self {
+            Current::Open(txn) => Some(txn),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn open_mut(&mut self) -> Option<&mut Txn> {
+        match self {
+            Current::Open(txn) => Some(txn),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn state(&self) -> Option<&Arc<TxnState>> {
+        match self {
+            Current::None => None,
+            Current::Open(txn) => Some(&txn.state),
+            Current::Prepared { state, .. } | Current::Committed(state) => Some(state),
+        }
+    }
 }
 
-/// A point of a transaction to which it can be rolled back.
-#[derive(Debug, Clone, Default)]
-pub struct Savepoint {
-    ordinal: u64,
-    small_bytes: usize,
-    marks_redo: usize,
-    trees: Vec<SavedTree>,
-}
-
-/// What a transaction had in one tree at a savepoint.
-#[derive(Debug, Clone, Copy, Default)]
-struct SavedTree {
-    live_delta: i64,
-    redo: RedoPoint,
-    rebuilt: CommitSeq,
-}
-
-/// What a transaction has in one tree.
-pub(crate) struct TreeTxn {
-    pub(crate) table: Arc<Table>,
-    pub(crate) tree: Arc<Tree>,
-    /// Memtable (by id) and the transaction's place in it.
-    pub(crate) slot: (u64, *const TxnSlot),
-    pub(crate) ids: Range<u64>,
-    pub(crate) reserve: u64,
-    pub(crate) bulk: Option<BulkWriter>,
-    pub(crate) private: Option<Private>,
-    /// What the private memtable takes of the budget of large writes.
-    pub(crate) private_share: Share,
-    pub(crate) runs: Vec<Arc<Run>>,
-    pub(crate) live_delta: i64,
-    pub(crate) marks: usize,
-    pub(crate) redo: Redo,
-    /// The table's, when this was made: it was not emptied since.
-    pub(crate) rebuilt: CommitSeq,
-}
-
-/// A memtable of one transaction alone: its large updates and deletes, before they become runs.
-#[derive(Clone)]
-pub(crate) struct Private {
-    pub(crate) mem: Arc<Memtable>,
-    pub(crate) slot: *const TxnSlot,
-}
-
-/// An open transaction.
-pub(crate) struct Txn {
-    pub(crate) state: Arc<TxnState>,
-    pub(crate) isolation: Isolation,
-    pub(crate) options: BeginOptions,
-    pub(crate) view: Option<CommitSeq>,
-    /// The view was opened by a plain read.
-    pub(crate) view_by_read: bool,
-    pub(crate) next_ordinal: u64,
-    /// Redo of range marks.
-    pub(crate) marks_redo: Vec<u8>,
-    /// Bytes of small writes.
-    pub(crate) small_bytes: usize,
-    /// It has become too large for memtable and log: what it writes now goes to private runs, in all its trees.
-    pub(crate) large: Option<LargeWriter>,
-    pub(crate) trees: Vec<TreeTxn>,
-    /// Where they stand, once they are many.
-    pub(crate) places: HashMap<TableId, usize>,
-    pub(crate) last_tree: usize,
-    pub(crate) registered: bool,
-    pub(crate) prepared: Option<Vec<u8>>,
-    /// Gathered rows were lost to this error: the transaction can only be rolled back.
-    pub(crate) broken: Option<(u64, Error)>,
-    /// `commit_ordered` has run: commit only waits.
-    pub(crate) committed: Option<CommitSeq>,
+/// A session's open transaction, and what it needs besides.
+pub(crate) struct Parts<'a> {
+    pub(crate) core: &'a Arc<Core>,
+    pub(crate) parker: &'a Parker,
+    pub(crate) scratch: &'a mut Vec<u8>,
+    view_slot: &'a Arc<ViewSlot>,
+    statement_view: &'a mut Option<CommitSeq>,
+    pub(crate) txn: &'a mut Txn,
 }
 
 /// One caller of the engine.
 pub struct Session {
     pub(crate) core: Arc<Core>,
-    pub(crate) txn: Option<Box<Txn>>,
+    pub(crate) current: Current,
     pub(crate) view_slot: Arc<ViewSlot>,
     pub(crate) presence: Arc<Presence>,
     pub(crate) statement_view: Option<CommitSeq>,
@@ -131,10 +81,6 @@ pub struct Session {
     /// The tree of the transaction for which there is a stage.
     pub(crate) staged: Option<usize>,
 }
-
-// SAFETY: the raw pointers of a transaction are into memtables that the transaction's state keeps alive, and a session
-// is used by one thread at a time.
-unsafe impl Send for Session {}
 
 /// Ends what a session is doing, from any thread: its wait for a lock, its reading of many rows.
 #[derive(Clone)]
@@ -154,7 +100,7 @@ impl Session {
             presence: core.sessions.register(&view_slot),
             view_slot,
             core,
-            txn: None,
+            current: Current::None,
             statement_view: None,
             statement: Savepoint::default(),
             parker: Parker::new(),
@@ -192,101 +138,94 @@ impl Session {
         self.hooks = hooks;
     }
 
-    /// Begins a transaction, unless one is open.
+    /// Begins a transaction, unless there is one.
     pub fn begin(&mut self, isolation: Isolation, options: BeginOptions) {
-        if self.txn.is_some() {
+        if self.in_transaction() {
             return;
         }
         let state = TxnState::new(TxnId(self.core.next_txn.fetch_add(1, Ordering::Relaxed)));
         self.presence.began(&state.locks, isolation);
-        self.txn = Some(Box::new(Txn {
-            state,
-            isolation,
-            options,
-            view: None,
-            view_by_read: false,
-            next_ordinal: 1,
-            marks_redo: Vec::new(),
-            small_bytes: 0,
-            large: None,
-            trees: Vec::new(),
-            places: HashMap::new(),
-            last_tree: 0,
-            registered: false,
-            prepared: None,
-            broken: None,
-            committed: None,
-        }));
-        self.statement = Savepoint { ordinal: 1, ..Savepoint::default() };
+        self.current = Current::Open(Box::new(Txn::new(state, isolation, options)));
+        self.statement = Savepoint::default();
     }
 
-    /// Is a transaction open?
+    /// Is there a transaction, prepared ones included?
     pub fn in_transaction(&self) -> bool {
-        self.txn.is_some()
+        !matches!(self.current, Current::None)
     }
 
-    /// Has the open transaction written anything?
+    /// Has the transaction written anything?
     pub fn has_written(&self) -> bool {
-        self.txn.as_ref().is_some_and(|t| t.registered)
+        match &self.current {
+            Current::None => false,
+            Current::Open(txn) => txn.registered,
+            Current::Prepared { .. } | Current::Committed(_) => true,
+        }
     }
 
-    /// Has the open transaction locked or written rows, those rolled back to a savepoint included?
+    /// Has the transaction locked or written rows, those rolled back to a savepoint included?
     pub fn holds_locks(&self) -> bool {
-        self.txn.as_ref().is_some_and(|t| t.registered || t.state.locks.holds_any())
+        self.has_written() || self.current.state().is_some_and(|s| s.locks.holds_any())
     }
 
-    /// The open transaction's identity.
+    /// The transaction's identity.
     pub fn txn_id(&self) -> Option<TxnId> {
-        self.txn.as_ref().map(|t| t.state.id)
+        self.current.state().map(|s| s.id)
     }
 
+    /// The open transaction, begun if there is none. Fails for one that is prepared.
     pub(crate) fn txn_mut(&mut self) -> Result<&mut Txn> {
-        if self.txn.is_none() {
+        self.parts().map(|p| p.txn)
+    }
+
+    /// The same, with what it needs of the session.
+    #[inline]
+    pub(crate) fn parts(&mut self) -> Result<Parts<'_>> {
+        if matches!(self.current, Current::None) {
             self.begin(Isolation::ReadCommitted, BeginOptions::default());
         }
-        self.txn.as_deref_mut().ok_or_else(|| Error::InvalidArgument("no transaction".into()))
+        let Session { core, parker, scratch, view_slot, statement_view, current, .. } = self;
+        match current {
+            Current::Open(txn) => Ok(Parts { core, parker, scratch, view_slot, statement_view, txn }),
+            _ => Err(Error::InvalidArgument("a prepared transaction can only be committed or rolled back".into())),
+        }
     }
 
     /// Opens the transaction's view now: START TRANSACTION WITH CONSISTENT SNAPSHOT.
     pub fn take_view(&mut self) {
         let seq = self.core.views.open(&self.view_slot);
         count(Counter::Views, 1);
-        if let Some(txn) = self.txn.as_deref_mut() {
+        if let Some(txn) = self.current.open_mut() {
             if txn.isolation == Isolation::RepeatableRead && txn.view.is_none() {
-                txn.view = Some(seq);
-                txn.view_by_read = true;
+                txn.view_opened(seq);
             }
         }
     }
 
     /// The view of a plain read.
     pub(crate) fn read_view(&mut self) -> Result<View> {
-        let me = self.txn_mut()?.state.id;
-        let txn = self.txn_mut()?;
+        let Parts { core, view_slot, statement_view, txn, .. } = self.parts()?;
+        let me = txn.state.id;
         let kept = match txn.isolation {
             Isolation::RepeatableRead => txn.view,
-            Isolation::ReadCommitted => self.statement_view,
+            Isolation::ReadCommitted => *statement_view,
         };
         if let Some(seq) = kept {
             return Ok(View { seq, me });
         }
-        let seq = self.core.views.open(&self.view_slot);
+        let seq = core.views.open(view_slot);
         count(Counter::Views, 1);
-        let txn = self.txn_mut()?;
         match txn.isolation {
-            Isolation::RepeatableRead => {
-                txn.view = Some(seq);
-                txn.view_by_read = true;
-            }
-            Isolation::ReadCommitted => self.statement_view = Some(seq),
+            Isolation::RepeatableRead => txn.view_opened(seq),
+            Isolation::ReadCommitted => *statement_view = Some(seq),
         }
         Ok(View { seq, me })
     }
 
     /// The view of a read that locks: everything committed by now. The session's slot keeps it from being purged.
     pub(crate) fn latest_view(&mut self) -> Result<View> {
-        let me = self.txn_mut()?.state.id;
-        Ok(View { seq: self.core.views.open(&self.view_slot), me })
+        let Parts { core, view_slot, txn, .. } = self.parts()?;
+        Ok(View { seq: core.views.open(view_slot), me: txn.state.id })
     }
 
     /// Begins a statement: what [`rollback_statement`](Self::rollback_statement) goes back to.
@@ -298,10 +237,12 @@ impl Session {
 
     /// Ends a statement: a READ COMMITTED view is let go, and, where memory is short, what a large write has gathered.
     pub fn end_statement(&mut self) {
-        self.yield_large();
+        if let Current::Open(txn) = &mut self.current {
+            txn.yield_large(&self.core);
+        }
         self.statement_view = None;
         self.tell_activity(false);
-        if self.txn.as_ref().is_none_or(|t| t.isolation == Isolation::ReadCommitted || t.view.is_none()) {
+        if self.current.open().is_none_or(|t| t.isolation == Isolation::ReadCommitted || t.view.is_none()) {
             self.view_slot.clear();
         }
     }
@@ -309,7 +250,7 @@ impl Session {
     /// Undoes the statement that began last.
     pub fn rollback_statement(&mut self) {
         let point = std::mem::take(&mut self.statement);
-        if self.txn.as_ref().is_some_and(|t| t.next_ordinal > point.ordinal) {
+        if self.current.open().is_some_and(|t| t.is_beyond(&point)) {
             count(Counter::StatementRollbacks, 1);
         }
         self.rollback_to(&point);
@@ -318,69 +259,13 @@ impl Session {
 
     /// Marks this point of the transaction.
     pub fn savepoint(&mut self) -> Savepoint {
-        match self.txn.as_deref() {
-            Some(t) => Savepoint {
-                ordinal: t.next_ordinal,
-                small_bytes: t.small_bytes,
-                marks_redo: t.marks_redo.len(),
-                trees: t
-                    .trees
-                    .iter()
-                    .map(|t| SavedTree { live_delta: t.live_delta, redo: t.redo.point(), rebuilt: t.rebuilt })
-                    .collect(),
-            },
-            None => Savepoint { ordinal: 1, ..Savepoint::default() },
-        }
+        self.current.open().map_or_else(Savepoint::default, Txn::savepoint)
     }
 
     /// Undoes everything since `point`. Row locks stay until the transaction ends, as is usual.
     pub fn rollback_to(&mut self, point: &Savepoint) {
-        self.adopt_moved(false);
-        let Some(txn) = self.txn.as_deref_mut() else {
-            return;
-        };
-        if txn.next_ordinal <= point.ordinal {
-            return;
-        }
-        txn.state.abort_ordinals(point.ordinal, txn.next_ordinal);
-        if txn.broken.as_ref().is_some_and(|(first, _)| *first >= point.ordinal) {
-            // What was lost is undone.
-            txn.broken = None;
-        }
-        txn.small_bytes = point.small_bytes;
-        txn.marks_redo.truncate(point.marks_redo);
-        let aborted = txn.state.aborted();
-        for (i, tree) in txn.trees.iter_mut().enumerate() {
-            let saved = point.trees.get(i).copied().filter(|s| s.rebuilt == tree.rebuilt).unwrap_or_default();
-            tree.live_delta = saved.live_delta;
-            tree.redo.truncate(saved.redo, point.ordinal);
-            tree.bulk.take_if(|b| b.first_ordinal >= point.ordinal);
-            let gone = |r: &Arc<Run>| aborted.covers(r.stats.min_ordinal, r.stats.max_ordinal + 1);
-            let (gone, left): (Vec<_>, Vec<_>) = std::mem::take(&mut tree.runs).into_iter().partition(gone);
-            tree.runs = left;
-            if !gone.is_empty() {
-                self.core.drop_runs(&tree.tree, gone);
-            }
-        }
-        if txn.trees.iter().all(|t| t.bulk.is_none() && t.private.is_none()) {
-            txn.large = None;
-        }
-    }
-
-    /// Takes over what flushes have moved to private runs: the runs are attached or dropped with the others, the redo of
-    /// what they hold goes. `close`: nothing moves from now on.
-    pub(crate) fn adopt_moved(&mut self, close: bool) {
-        let Some(txn) = self.txn.as_deref_mut().filter(|t| t.registered) else { return };
-        let moved = {
-            let mut moves = txn.state.moves.lock();
-            moves.closed |= close;
-            std::mem::take(&mut moves.list)
-        };
-        for m in moved {
-            if let Some(tree) = txn.trees.iter_mut().find(|t| t.tree.id == m.tree) {
-                tree.redo.forget(m.mem);
-                tree.runs.push(m.run);
-            }
+        if let Current::Open(txn) = &mut self.current {
+            txn.rollback_to(&self.core, point);
         }
     }
 
@@ -411,8 +296,8 @@ impl Session {
         if self.fresh_lock.take_if(|lock| *lock == (tree, row)).is_none() {
             return;
         }
-        if let Some(txn) = self.txn.as_deref() {
-            self.core.locks.unlock_row(&txn.state.locks, tree, row);
+        if let Some(state) = self.current.state() {
+            self.core.locks.unlock_row(&state.locks, tree, row);
         }
     }
 
@@ -430,10 +315,9 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         // A session that goes with an open transaction rolls it back; a prepared one stays for its coordinator.
-        if self.txn.as_ref().is_some_and(|t| t.prepared.is_some() && t.committed.is_none()) {
-            self.detach_prepared();
-        } else {
-            let _ = self.rollback();
+        match self.current {
+            Current::Prepared { .. } => self.detach_prepared(),
+            _ => drop(self.rollback()),
         }
         self.view_slot.clear();
     }

@@ -1,7 +1,8 @@
-//! Transactions: what others know of one, views, what it logs, its end.
+//! Transactions: one that is open, what others know of it, views, what it logs, its end.
 
 pub(crate) mod activity;
 pub(crate) mod commit;
+pub(crate) mod open;
 pub(crate) mod redo;
 pub(crate) mod state;
 pub(crate) mod views;

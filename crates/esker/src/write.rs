@@ -10,14 +10,16 @@ pub(crate) mod large;
 pub(crate) mod private;
 
 use crate::catalog::table::Table;
-use crate::lock::{LockMode, LockOutcome};
-use crate::session::{Private, Session, TreeTxn, Txn};
+use crate::core::Core;
+use crate::lock::{LockMode, LockOutcome, Parker};
+use crate::session::{Parts, Session};
 use crate::tree::memtable::Memtable;
 use crate::tree::{find, Found, RangeMark};
-use crate::txn::redo::Redo;
+use crate::txn::open::{Private, TreeTxn, Txn};
+use crate::txn::state::TxnState;
 use crate::version::View;
 use crate::write::bulk::BulkWriter;
-use crate::write::large::{LargeWriter, Share};
+use crate::write::large::LargeWriter;
 use crate::{Error, Result};
 use esker_base::counters::{count, Counter};
 use esker_format::{CommitSeq, Lsn, Record, RowId, TreeId, TxnId, MAX_ROW_BYTES};
@@ -30,8 +32,6 @@ const MOST_RESERVED: u64 = 1 << 16;
 const PRIVATE_BYTES: usize = 16 << 20;
 /// What a small version costs beyond its bytes.
 pub(crate) const VERSION_BYTES: usize = 32;
-/// A transaction with more trees than this finds them by a map.
-const FEW_TREES: usize = 8;
 
 /// Room for rows that are inserted; see [`Session::stage`].
 #[derive(Debug)]
@@ -52,7 +52,8 @@ impl Session {
     /// # Safety
     /// `image` points to `layout.image_bytes` readable bytes; its blob slots point to readable bytes.
     pub unsafe fn insert_image(&mut self, table: &Arc<Table>, image: *const u8) -> Result<RowId> {
-        let at = self.tree_txn(table)?;
+        let Parts { core, parker, scratch, txn, .. } = self.parts()?;
+        let at = txn.tree_of(core, table)?;
         let bytes = if table.has_blobs {
             // SAFETY: the caller's promise.
             unsafe { esker_format::row::packed_len(&table.layout, image) }
@@ -60,75 +61,34 @@ impl Session {
             0
         };
         check_length(bytes as u64)?;
-        if self.is_small(at, bytes) {
-            let mut packed = std::mem::take(&mut self.scratch);
-            packed.clear();
+        if txn.is_small_insert(core, at, bytes) {
+            scratch.clear();
             // SAFETY: the caller's promise.
-            unsafe { esker_format::row::pack(&table.layout, image, &mut packed) };
-            let small = self.is_small(at, packed.len());
-            let result = if small { self.insert_small(at, &packed) } else { Ok(RowId::ZERO) };
-            self.keep_scratch(packed);
-            if small {
+            unsafe { esker_format::row::pack(&table.layout, image, scratch) };
+            if txn.is_small_insert(core, at, scratch.len()) {
+                let result = txn.insert_small(core, parker, at, scratch);
+                trim(scratch);
                 return result;
             }
+            trim(scratch);
         }
         // SAFETY: the caller's promise.
-        unsafe { self.insert_large(at, image) }
-    }
-
-    /// Is a row of so many bytes more a small write? Once a transaction has become large, nothing is.
-    #[inline]
-    fn is_small(&self, at: usize, bytes: usize) -> bool {
-        let most = self.core.options.bulk_threshold_bytes;
-        self.txn.as_deref().is_some_and(|t| {
-            t.large.is_none() && t.trees[at].bulk.is_none() && t.small_bytes + bytes + VERSION_BYTES <= most
-        })
-    }
-
-    /// # Safety
-    /// As for [`insert_image`](Self::insert_image).
-    unsafe fn insert_large(&mut self, at: usize, image: *const u8) -> Result<RowId> {
-        if self.txn.as_deref().is_some_and(|t| t.trees[at].bulk.is_none()) {
-            self.open_bulk(at)?;
-        }
-        let Session { core, txn: Some(txn), .. } = self else { return Err(no_transaction()) };
-        let tree = &mut txn.trees[at];
-        let row = tree.take_row(&txn.state);
-        let ordinal = txn.next_ordinal;
-        txn.next_ordinal += 1;
-        tree.live_delta += 1;
-        let Some(bulk) = &mut tree.bulk else { return Err(no_transaction()) };
-        // SAFETY: the caller's promise.
-        let pushed = unsafe { bulk.push_image(row, ordinal, image, &|| core.new_file_id()) };
-        count(Counter::RowsInserted, 1);
-        if pushed? {
-            self.relieve_large()?;
-        }
-        Ok(row)
-    }
-
-    /// Begins to write large in a tree.
-    #[cold]
-    fn open_bulk(&mut self, at: usize) -> Result<()> {
-        let Session { core, txn: Some(txn), .. } = self else { return Err(no_transaction()) };
-        txn.become_large(core);
-        let tree = &mut txn.trees[at];
-        tree.bulk = Some(BulkWriter::new(core.bulk_plan(&tree.table, &tree.tree)));
-        Ok(())
+        unsafe { txn.insert_large(core, at, image) }
     }
 
     /// Where the next rows of an insert may be written as images, if the transaction inserts in bulk into `table` and its
     /// rows are short and without blobs. Every other call on the session must be preceded by
     /// [`unstage`](Self::unstage), which says how many were written.
     pub fn stage(&mut self, table: &Arc<Table>) -> Option<Stage> {
-        let at = self.tree_txn(table).ok()?;
-        let txn = self.txn.as_deref_mut()?;
+        let Parts { core, txn, .. } = self.parts().ok()?;
+        let at = txn.tree_of(core, table).ok()?;
         let tree = &mut txn.trees[at];
         let (images, room) = tree.bulk.as_mut()?.room();
         let rows = room.min((tree.ids.end - tree.ids.start) as usize);
+        let first = RowId(tree.ids.start);
         self.staged = (rows > 0).then_some(at);
         let stride = table.layout.image_bytes as usize;
-        (rows > 0).then_some(Stage { images, stride, rows, first: RowId(tree.ids.start) })
+        (rows > 0).then_some(Stage { images, stride, rows, first })
     }
 
     /// Takes the first `rows` images of the [`stage`](Self::stage) as inserted rows. If one of them is lost to an error,
@@ -138,17 +98,19 @@ impl Session {
     /// So many images lie there, as [`insert_image`](Self::insert_image) wants them, and no other call came in between.
     pub unsafe fn unstage(&mut self, rows: usize) -> Result<()> {
         let Some(at) = self.staged.take().filter(|_| rows > 0) else { return Ok(()) };
-        let Session { core, txn: Some(txn), .. } = self else { return Err(no_transaction()) };
+        let Parts { core, txn, .. } = self.parts()?;
         let (tree, ordinal) = (&mut txn.trees[at], txn.next_ordinal);
         let first = RowId(tree.ids.start);
         tree.ids.start += rows as u64;
         tree.live_delta += rows as i64;
         txn.next_ordinal += rows as u64;
         count(Counter::RowsInserted, rows as u64);
-        let Some(bulk) = &mut tree.bulk else { return Err(no_transaction()) };
+        let Some(bulk) = &mut tree.bulk else {
+            unreachable!("a stage lies in a bulk writer, and no call came between")
+        };
         // SAFETY: the caller's promise.
         if unsafe { bulk.wrote_images(first, ordinal, rows, &|| core.new_file_id()) }? {
-            self.relieve_large()?;
+            txn.relieve_large(core)?;
         }
         Ok(())
     }
@@ -157,26 +119,16 @@ impl Session {
     pub fn insert_row(&mut self, table: &Arc<Table>, packed: &[u8]) -> Result<RowId> {
         check_row(table, packed)?;
         check_length(packed.len() as u64)?;
-        let at = self.tree_txn(table)?;
-        if self.is_small(at, packed.len()) {
-            return self.insert_small(at, packed);
+        let Parts { core, parker, txn, .. } = self.parts()?;
+        let at = txn.tree_of(core, table)?;
+        if txn.is_small_insert(core, at, packed.len()) {
+            return txn.insert_small(core, parker, at, packed);
         }
         let mut image = vec![0u8; table.layout.image_bytes as usize];
         esker_format::row::unpack(&table.layout, packed, &table.all_columns(), &mut image)
             .map_err(|e| Error::InvalidArgument(e.to_string()))?;
         // SAFETY: `unpack` filled the image; its blob slots point into `packed`.
-        unsafe { self.insert_large(at, image.as_ptr()) }
-    }
-
-    fn insert_small(&mut self, at: usize, packed: &[u8]) -> Result<RowId> {
-        let Some(txn) = self.txn.as_deref_mut() else { return Err(no_transaction()) };
-        let row = txn.trees[at].take_row(&txn.state);
-        self.put_small(at, row, Some(packed))?;
-        count(Counter::RowsInserted, 1);
-        if let Some(txn) = self.txn.as_deref_mut() {
-            txn.trees[at].live_delta += 1;
-        }
-        Ok(row)
+        unsafe { txn.insert_large(core, at, image.as_ptr()) }
     }
 
     /// Gives a row a new version, from a row image.
@@ -194,7 +146,8 @@ impl Session {
             unsafe { esker_format::row::pack(&table.layout, image, &mut packed) };
             self.write_version(table, row, Some(&packed))
         });
-        self.keep_scratch(packed);
+        trim(&mut packed);
+        self.scratch = packed;
         result
     }
 
@@ -211,7 +164,8 @@ impl Session {
 
     fn write_version(&mut self, table: &Arc<Table>, row: RowId, packed: Option<&[u8]>) -> Result<()> {
         check_length(packed.map_or(0, |p| p.len() as u64))?;
-        let at = self.tree_txn(table)?;
+        let Parts { core, txn, .. } = self.parts()?;
+        let at = txn.tree_of(core, table)?;
         let (tree, wait) = (table.tree_id(), self.wait);
         if self.lock_row(tree, row, LockMode::Exclusive, wait)? == LockOutcome::Granted {
             // Not read under this lock: is it still there?
@@ -222,21 +176,17 @@ impl Session {
             // Versions of a row reach the memtable in the order of their ordinals, gathered ones too.
             self.seal_for_read(table)?;
         }
-        let bytes = packed.map_or(0, <[u8]>::len);
-        let most = self.core.options.bulk_threshold_bytes;
-        let small = |t: &Txn| t.large.is_none() && t.small_bytes + bytes + VERSION_BYTES <= most;
-        if self.txn.as_deref().is_some_and(small) {
-            self.put_small(at, row, packed)?;
+        let Parts { core, parker, txn, .. } = self.parts()?;
+        if txn.is_small(core, packed.map_or(0, <[u8]>::len)) {
+            txn.put_small(core, parker, at, row, packed)?;
         } else {
-            self.put_private(at, row, packed)?;
+            txn.put_private(core, at, row, packed)?;
         }
         if packed.is_some() {
             count(Counter::RowsUpdated, 1);
         } else {
             count(Counter::RowsDeleted, 1);
-            if let Some(txn) = self.txn.as_deref_mut() {
-                txn.trees[at].live_delta -= 1;
-            }
+            txn.trees[at].live_delta -= 1;
         }
         Ok(())
     }
@@ -256,7 +206,7 @@ impl Session {
             self.check_gone(table, row, view)?;
             return Ok(None);
         };
-        if let Some(txn) = self.txn.as_deref() {
+        if let Some(txn) = self.current.open() {
             let newer = txn.view.is_some_and(|v| order.0 != u64::MAX && order.0 > v.0);
             if newer && txn.options.snapshot_isolation && txn.view_by_read {
                 return Err(Error::RecordChanged);
@@ -290,17 +240,13 @@ impl Session {
 
     /// Deletes all rows as one version. Waits for writers of single rows.
     pub fn delete_all(&mut self, table: &Arc<Table>) -> Result<()> {
-        let at = self.tree_txn(table)?;
+        let Parts { core, txn, .. } = self.parts()?;
+        let at = txn.tree_of(core, table)?;
         self.seal_for_read(table)?;
-        let core = self.core.clone();
         let tree = table.tree();
         let up_to = self.lock_range(&tree)?;
-        let as_of = core.views.visible_seq();
-        let Some(txn) = self.txn.as_deref_mut() else {
-            return Ok(());
-        };
-        let ordinal = txn.next_ordinal;
-        txn.next_ordinal += 1;
+        let Parts { core, txn, .. } = self.parts()?;
+        let (ordinal, as_of) = (txn.take_ordinal(), core.views.visible_seq());
         Record::RangeDelete { txn: txn.state.id, ordinal, tree: tree.id, up_to, as_of }.encode(&mut txn.marks_redo);
         tree.edit(|state| {
             state.marks.push(RangeMark { owner: Some(txn.state.clone()), seq: CommitSeq::ZERO, ordinal, up_to, as_of });
@@ -312,100 +258,63 @@ impl Session {
         tree_txn.live_delta = -live;
         Ok(())
     }
-
-    /// The transaction's part in a table's tree, made if there is none; its index.
-    #[inline]
-    fn tree_txn(&mut self, table: &Arc<Table>) -> Result<usize> {
-        if let Some(txn) = self.txn.as_deref() {
-            let is = |t: &TreeTxn| Arc::ptr_eq(&t.table, table) && t.rebuilt == table.rebuilt_seq();
-            if txn.trees.get(txn.last_tree).is_some_and(is) {
-                return Ok(txn.last_tree);
-            }
-        }
-        self.tree_txn_slow(table)
-    }
-
-    #[cold]
-    fn tree_txn_slow(&mut self, table: &Arc<Table>) -> Result<usize> {
-        let core = self.core.clone();
-        core.check_writable()?;
-        let txn = self.txn_mut()?;
-        if !txn.registered {
-            core.register(&txn.state);
-            txn.registered = true;
-        }
-        let rebuilt = table.rebuilt_seq();
-        let tree = table.tree();
-        let at = match txn.place_of(table) {
-            Some(at) if txn.trees[at].rebuilt == rebuilt => at,
-            // Emptied since. Nobody else sees a temporary table: what was in it is gone, the transaction goes on.
-            Some(at) if table.temporary => {
-                txn.trees[at] = TreeTxn::new(&core, table, tree, rebuilt);
-                at
-            }
-            Some(_) => return Err(Error::TableChanged(table.name())),
-            None => {
-                txn.trees.push(TreeTxn::new(&core, table, tree, rebuilt));
-                txn.note_places();
-                txn.trees.len() - 1
-            }
-        };
-        txn.last_tree = at;
-        Ok(at)
-    }
-
-    /// A version into the shared memtable, its redo into the buffer.
-    fn put_small(&mut self, at: usize, row: RowId, packed: Option<&[u8]>) -> Result<()> {
-        self.core.wait_for_memory(|| self.parker.is_killed())?;
-        let Some(txn) = self.txn.as_deref_mut() else { return Err(no_transaction()) };
-        let ordinal = txn.next_ordinal;
-        txn.trees[at].put_shared(&txn.state, row, ordinal, packed)?;
-        txn.next_ordinal += 1;
-        txn.small_bytes += packed.map_or(0, <[u8]>::len) + VERSION_BYTES;
-        Ok(())
-    }
-
-    fn keep_scratch(&mut self, scratch: Vec<u8>) {
-        if scratch.capacity() <= 1 << 20 {
-            self.scratch = scratch;
-        }
-    }
 }
 
 impl Txn {
-    /// From now on this transaction writes large.
-    pub(crate) fn become_large(&mut self, core: &crate::core::Core) {
-        if self.large.is_none() {
-            self.large = Some(LargeWriter::new(&core.large));
-        }
-    }
-
-    /// Where a table's tree stands.
+    /// Is a change of so many bytes a small write? Once a transaction has become large, nothing is.
     #[inline]
-    pub(crate) fn place_of(&self, table: &Arc<Table>) -> Option<usize> {
-        let is = |t: &TreeTxn| Arc::ptr_eq(&t.table, table);
-        if self.trees.get(self.last_tree).is_some_and(is) {
-            return Some(self.last_tree);
-        }
-        match self.places.is_empty() {
-            true => self.trees.iter().position(is),
-            false => self.places.get(&table.id).copied(),
-        }
+    fn is_small(&self, core: &Core, bytes: usize) -> bool {
+        self.large.is_none() && self.small_bytes + bytes + VERSION_BYTES <= core.options.bulk_threshold_bytes
     }
 
-    fn note_places(&mut self) {
-        match self.trees.len() {
-            n if n <= FEW_TREES => {}
-            n if self.places.is_empty() => {
-                self.places = (0..n).map(|at| (self.trees[at].table.id, at)).collect();
-            }
-            n => drop(self.places.insert(self.trees[n - 1].table.id, n - 1)),
-        }
+    #[inline]
+    fn is_small_insert(&self, core: &Core, at: usize, bytes: usize) -> bool {
+        self.trees[at].bulk.is_none() && self.is_small(core, bytes)
     }
 
-    /// Bytes of redo.
-    pub(crate) fn redo_bytes(&self) -> usize {
-        self.marks_redo.len() + self.trees.iter().map(|t| t.redo.len_bytes()).sum::<usize>()
+    fn insert_small(&mut self, core: &Core, parker: &Parker, at: usize, packed: &[u8]) -> Result<RowId> {
+        let row = self.trees[at].take_row(&self.state);
+        self.put_small(core, parker, at, row, Some(packed))?;
+        count(Counter::RowsInserted, 1);
+        self.trees[at].live_delta += 1;
+        Ok(row)
+    }
+
+    /// # Safety
+    /// As for [`Session::insert_image`].
+    unsafe fn insert_large(&mut self, core: &Core, at: usize, image: *const u8) -> Result<RowId> {
+        if self.trees[at].bulk.is_none() {
+            self.become_large(core);
+        }
+        let ordinal = self.take_ordinal();
+        let tree = &mut self.trees[at];
+        let row = tree.take_row(&self.state);
+        tree.live_delta += 1;
+        let bulk = match &mut tree.bulk {
+            Some(bulk) => bulk,
+            none => none.insert(BulkWriter::new(core.bulk_plan(&tree.table, &tree.tree))),
+        };
+        // SAFETY: the caller's promise.
+        let pushed = unsafe { bulk.push_image(row, ordinal, image, &|| core.new_file_id()) };
+        count(Counter::RowsInserted, 1);
+        if pushed? {
+            self.relieve_large(core)?;
+        }
+        Ok(row)
+    }
+
+    /// A version into the shared memtable, its redo into the buffer.
+    fn put_small(&mut self, core: &Core, parker: &Parker, at: usize, row: RowId, packed: Option<&[u8]>) -> Result<()> {
+        core.wait_for_memory(|| parker.is_killed())?;
+        self.trees[at].put_shared(&self.state, row, self.next_ordinal, packed)?;
+        self.next_ordinal += 1;
+        self.small_bytes += packed.map_or(0, <[u8]>::len) + VERSION_BYTES;
+        Ok(())
+    }
+
+    /// From now on this transaction writes large.
+    pub(crate) fn become_large(&mut self, core: &Core) {
+        self.large.get_or_insert_with(|| LargeWriter::new(&core.large));
     }
 }
 
@@ -420,32 +329,9 @@ pub(crate) enum Fill {
 }
 
 impl TreeTxn {
-    fn new(core: &crate::core::Core, table: &Arc<Table>, tree: Arc<crate::tree::Tree>, rebuilt: CommitSeq) -> TreeTxn {
-        TreeTxn {
-            table: table.clone(),
-            tree,
-            slot: (0, std::ptr::null()),
-            ids: 0..0,
-            reserve: 1,
-            bulk: None,
-            private: None,
-            private_share: Share::new(&core.large),
-            runs: Vec::new(),
-            live_delta: 0,
-            marks: 0,
-            redo: Redo::default(),
-            rebuilt,
-        }
-    }
-
-    pub(crate) fn drop_private(&mut self) {
-        self.private = None;
-        self.private_share.resize(0);
-    }
-
     /// The next row id of this writer's range; ranges double, so that a large statement's rows lie together.
     #[inline]
-    pub(crate) fn take_row(&mut self, state: &crate::txn::state::TxnState) -> RowId {
+    pub(crate) fn take_row(&mut self, state: &TxnState) -> RowId {
         if self.ids.start == self.ids.end {
             let first = self.tree.reserve_rows(self.reserve).0;
             if self.reserve == 1 {
@@ -461,7 +347,7 @@ impl TreeTxn {
     /// Puts a version into the private memtable, made if there is none.
     pub(crate) fn put_private(
         &mut self,
-        state: &crate::txn::state::TxnState,
+        state: &TxnState,
         row: RowId,
         ordinal: u64,
         packed: Option<&[u8]>,
@@ -487,7 +373,7 @@ impl TreeTxn {
     /// Puts a version into the shared memtable, and its redo beside.
     pub(crate) fn put_shared(
         &mut self,
-        state: &crate::txn::state::TxnState,
+        state: &TxnState,
         row: RowId,
         ordinal: u64,
         packed: Option<&[u8]>,
@@ -500,7 +386,7 @@ impl TreeTxn {
     /// Puts a version into the shared memtable, and tells which it is.
     pub(crate) fn put_in_memtable(
         &mut self,
-        state: &crate::txn::state::TxnState,
+        state: &TxnState,
         row: RowId,
         ordinal: u64,
         packed: Option<&[u8]>,
@@ -525,8 +411,11 @@ pub(crate) fn push_redo(redo: &mut Vec<u8>, txn: TxnId, tree: TreeId, row: RowId
     }
 }
 
-pub(crate) fn no_transaction() -> Error {
-    Error::InvalidArgument("no transaction".into())
+/// A buffer that is kept for the next row keeps no more than this.
+fn trim(scratch: &mut Vec<u8>) {
+    if scratch.capacity() > 1 << 20 {
+        *scratch = Vec::new();
+    }
 }
 
 fn check_length(bytes: u64) -> Result<()> {

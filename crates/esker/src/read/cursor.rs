@@ -130,7 +130,7 @@ impl Session {
     /// The view that a newer version must be held against, if `latest` is newer: under snapshot isolation the
     /// transaction's own.
     fn older_view(&self, latest: View) -> Option<View> {
-        let txn = self.txn.as_deref().filter(|t| t.options.snapshot_isolation && t.view_by_read)?;
+        let txn = self.current.open().filter(|t| t.options.snapshot_isolation && t.view_by_read)?;
         txn.view.filter(|seq| *seq < latest.seq).map(|seq| View { seq, ..latest })
     }
 
@@ -147,7 +147,7 @@ impl Session {
         if table.is_dropped() {
             return Err(Error::NoSuchTable(table.name()));
         }
-        let view = self.txn.as_deref().and_then(|t| t.view);
+        let view = self.current.open().and_then(|t| t.view);
         if !table.temporary && view.is_some_and(|v| v < table.rebuilt_seq()) {
             return Err(Error::TableChanged(table.name()));
         }

@@ -112,7 +112,7 @@ fn a_transaction_of_large_rows_in_several_tables_commits() {
         let t = make(&e, &format!("t{i}"), &blob());
         s.insert_row(&t, &large_row(&t, 50 << 20)).unwrap();
     }
-    assert!(s.txn.as_ref().unwrap().redo_bytes() < 1 << 20, "a large row was written as a small one");
+    assert!(s.current.open().unwrap().redo_bytes() < 1 << 20, "a large row was written as a small one");
     s.commit().unwrap();
     drop((s, e));
     disk.crash();
@@ -132,7 +132,7 @@ fn redo_of_rolled_back_statements_goes() {
         s.begin_statement();
         s.insert_row(&t, &row).unwrap();
         s.rollback_statement();
-        assert_eq!(s.txn.as_ref().unwrap().redo_bytes(), 0);
+        assert_eq!(s.current.open().unwrap().redo_bytes(), 0);
     }
     s.begin_statement();
     s.insert_row(&t, &row).unwrap();
@@ -162,7 +162,7 @@ fn rows_that_are_read_back_one_by_one_stay_within_the_budget() {
         "{most} bytes of large writes under a limit of {}",
         e.core.large.limit()
     );
-    assert!(s.txn.as_ref().unwrap().trees[0].runs.len() > 1, "nothing was spilled");
+    assert!(s.current.open().unwrap().trees[0].runs.len() > 1, "nothing was spilled");
     s.commit().unwrap();
     assert_eq!(count(&e, "t"), 20_000);
 }
@@ -279,8 +279,8 @@ fn moved_versions_follow_savepoints_and_their_redo_goes() {
     let point = s.savepoint();
     fill(&mut s, &t, 0..400);
     flush(&e, &t);
-    s.adopt_moved(false);
-    let txn = s.txn.as_ref().unwrap();
+    s.current.open_mut().unwrap().adopt_moved(false);
+    let txn = s.current.open().unwrap();
     assert_eq!((txn.redo_bytes(), txn.trees[0].runs.len()), (0, 1), "the move was not taken over");
     // Rolled back in part, then written on; the second move is rolled back as a whole.
     s.rollback_to(&point);
@@ -313,7 +313,7 @@ fn gathered_rows_survive_the_rollback_of_the_statement_that_read_them() {
     let mut s = e.session();
     begin(&mut s);
     let ids: Vec<_> = (0..300).map(|n| insert(&mut s, &t, n).unwrap()).collect();
-    assert!(s.txn.as_ref().unwrap().trees[0].bulk.as_ref().is_some_and(|b| b.rows > 0), "nothing was gathered");
+    assert!(s.current.open().unwrap().trees[0].bulk.as_ref().is_some_and(|b| b.rows > 0), "nothing was gathered");
     s.begin_statement();
     ids.iter().for_each(|id| s.delete(&t, *id).unwrap());
     s.rollback_statement();
@@ -388,7 +388,7 @@ fn rolled_back_statements_share_one_set_of_ordinals() {
         insert(&mut s, &t, n).unwrap();
         s.rollback_statement();
     }
-    assert_eq!(s.txn.as_ref().unwrap().state.aborted().0.len(), 10_000);
+    assert_eq!(s.current.open().unwrap().state.aborted().0.len(), 10_000);
     s.commit().unwrap();
     assert_eq!(count(&e, "t"), 10_000);
 }

@@ -26,8 +26,8 @@ fn rows_carried_then_moved_stay_deleted() {
         insert(&mut s, &t, 1000 + n).unwrap();
     }
     e.core.flush(&t, &t.tree()).unwrap(); // moved
-    s.adopt_moved(false);
-    let txn = s.txn.as_ref().unwrap();
+    s.current.open_mut().unwrap().adopt_moved(false);
+    let txn = s.current.open().unwrap();
     assert_eq!(txn.trees[0].runs.len(), 1);
     eprintln!("redo left: {}", txn.redo_bytes());
     s.commit().unwrap();
@@ -86,7 +86,7 @@ fn rows_lost_earlier_are_remembered() {
     disk.capacity(Some(disk.used_bytes()));
     s.end_statement();
     disk.capacity(None);
-    eprintln!("broken: {:?}", s.txn.as_ref().unwrap().broken.as_ref().map(|b| b.0));
+    eprintln!("broken: {:?}", s.current.open().unwrap().broken.as_ref().map(|b| b.0));
     s.rollback_to(&point);
     let committed = s.commit();
     assert!(
@@ -501,7 +501,7 @@ fn rows_rolled_back_in_a_run_stay_away_from_a_prepared_transaction() {
         insert(&mut s, &t, n).unwrap();
     }
     e.core.flush(&t, &t.tree()).unwrap();
-    assert!(!s.txn.as_ref().unwrap().state.moves.lock().list.is_empty(), "nothing was moved to a run");
+    assert!(!s.current.open().unwrap().state.moves.lock().list.is_empty(), "nothing was moved to a run");
     s.rollback_to(&point);
     s.prepare(b"x").unwrap();
     s.detach_prepared();

@@ -10,7 +10,8 @@ mod tests;
 
 use crate::core::Core;
 use crate::lock::{LockOwner, WaitKey};
-use crate::session::{Isolation, Session};
+use crate::session::Session;
+use crate::txn::open::Isolation;
 use crate::txn::views::ViewSlot;
 use crate::Engine;
 use esker_base::lock::Mutex;
@@ -171,7 +172,7 @@ impl Session {
 
     /// Tells what the transaction has done by now: at the ends of a statement.
     pub(crate) fn tell_activity(&self, in_statement: bool) {
-        let Some(txn) = self.txn.as_deref() else { return };
+        let Some(txn) = self.current.open() else { return };
         let activity = &txn.state.locks.activity;
         activity.rows_changed.store(txn.next_ordinal - 1, Ordering::Relaxed);
         activity.redo_bytes.store(txn.redo_bytes() as u64, Ordering::Relaxed);

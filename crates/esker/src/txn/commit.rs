@@ -9,8 +9,9 @@
 //! stores the status word: no system call, no wait, no failure.
 
 use crate::core::{Core, Prepared};
-use crate::session::{Session, Txn};
+use crate::session::{Current, Session};
 use crate::tree::RunHandle;
+use crate::txn::open::{TreeTxn, Txn};
 use crate::txn::state::TxnState;
 use crate::version::ABORTED;
 use crate::{Error, Result};
@@ -22,107 +23,133 @@ use std::sync::Arc;
 /// Longest decision record, in bytes.
 pub(crate) const DECISION_BYTES: usize = 32;
 
-impl Session {
-    /// Ends the private writing of the transaction: runs are synced and joined, nothing of it moves any more; what each
-    /// tree attaches.
-    fn seal_all(&mut self) -> Result<Vec<RunRef>> {
-        if let Some((_, e)) = self.txn.as_deref().and_then(|t| t.broken.clone()) {
-            return Err(e);
+impl Txn {
+    /// Ends its private writing: runs are synced and joined, nothing of it moves any more; what each tree attaches.
+    fn seal_all(&mut self, core: &Core) -> Result<Vec<RunRef>> {
+        if let Some((_, e)) = &self.broken {
+            return Err(e.clone());
         }
-        let rebuilt = |t: &&crate::session::TreeTxn| !t.table.temporary && !Arc::ptr_eq(&t.table.tree(), &t.tree);
-        if let Some(t) = self.txn.as_deref().and_then(|t| t.trees.iter().find(rebuilt)) {
+        let rebuilt = |t: &&TreeTxn| !t.table.temporary && !Arc::ptr_eq(&t.table.tree(), &t.tree);
+        if let Some(t) = self.trees.iter().find(rebuilt) {
             // Emptied under an open writer; a front end's own locks keep that from happening.
             return Err(Error::TableChanged(t.table.name()));
         }
-        self.let_go_of_dropped();
-        let trees = self.txn.as_deref().map_or(0, |t| t.trees.len());
-        for at in 0..trees {
-            self.seal_bulk(at)?;
-            self.seal_private(at)?;
+        self.let_go_of_dropped(core);
+        for at in 0..self.trees.len() {
+            self.seal_bulk(core, at)?;
+            self.seal_private(core, at)?;
         }
         self.adopt_moved(true);
-        let Some(txn) = self.txn.as_deref() else {
-            return Ok(Vec::new());
+        let attached = |t: &TreeTxn| {
+            let tree = t.tree.id;
+            t.runs.iter().map(|r| RunRef { tree, file: r.file_id, stats: r.stats }).collect::<Vec<_>>()
         };
-        let attach: Vec<RunRef> = txn
-            .trees
-            .iter()
-            .flat_map(|t| t.runs.iter().map(|r| RunRef { tree: t.tree.id, file: r.file_id, stats: r.stats }))
-            .collect();
+        let attach: Vec<RunRef> = self.trees.iter().flat_map(attached).collect();
         if !attach.is_empty() {
-            self.core.sync_runs()?;
+            core.sync_runs()?;
         }
         Ok(attach)
     }
 
     /// Temporary tables that were dropped or emptied meanwhile: what is gathered for them goes to no file.
-    fn let_go_of_dropped(&mut self) {
-        let Some(txn) = self.txn.as_deref_mut() else { return };
-        let gone = |t: &crate::session::TreeTxn| {
-            t.table.temporary && (t.table.is_dropped() || !Arc::ptr_eq(&t.table.tree(), &t.tree))
-        };
-        for tree in txn.trees.iter_mut().filter(|t| gone(t)) {
+    fn let_go_of_dropped(&mut self, core: &Core) {
+        let gone = |t: &TreeTxn| t.table.temporary && (t.table.is_dropped() || !Arc::ptr_eq(&t.table.tree(), &t.tree));
+        for tree in self.trees.iter_mut().filter(|t| gone(t)) {
             tree.bulk = None;
             tree.drop_private();
-            self.core.discard(std::mem::take(&mut tree.runs));
+            core.discard(std::mem::take(&mut tree.runs));
         }
     }
 
-    /// First phase of a two-phase commit: everything but the decision is durable on return.
+    /// Everything but the decision into the log; the end of its frame.
+    fn prepare(&mut self, core: &Core, xid: &[u8]) -> Result<Lsn> {
+        let attach = self.seal_all(core)?;
+        let aborted = self.state.aborted().0.clone();
+        let redo = self.frame(&Record::Prepare { txn: self.state.id, xid, attach, aborted });
+        // Space first: nothing under the commit lock waits for a disk.
+        let space = core.wal.reserve_commit(redo.len())?;
+        let credit = core.wal.reserve_commit(DECISION_BYTES)?;
+        let _commit = core.commit_lock.lock();
+        if core.prepared.lock().contains_key(xid) {
+            return Err(Error::InvalidArgument("a prepared transaction has this XID already".into()));
+        }
+        let appended = core.wal.append_reserved(space, &redo);
+        self.state.set_logged_at(appended.lsn);
+        let trees = self.trees.iter().map(|t| (t.tree.clone(), t.table.clone(), t.live_delta)).collect();
+        let prepared = Prepared { state: self.state.clone(), redo, trees, credit, detached: false };
+        core.prepared.lock().insert(xid.to_vec(), prepared);
+        Ok(appended.end)
+    }
+
+    /// Redo and commit record into the log, then visible; the end of its frame. `None`: it changed nothing.
+    fn commit(&mut self, core: &Core) -> Result<Option<Lsn>> {
+        let attach = self.seal_all(core)?;
+        if self.redo_bytes() == 0 && attach.is_empty() {
+            // Everything was rolled back to a savepoint, or nothing changed.
+            return Ok(None);
+        }
+        let aborted = self.state.aborted().0.clone();
+        let redo = self.frame(&Record::Commit { txn: self.state.id, attach, aborted });
+        let space = core.wal.reserve_commit(redo.len())?;
+        let end = {
+            let _commit = core.commit_lock.lock();
+            let appended = core.wal.append_reserved(space, &redo);
+            let seq = CommitSeq(appended.lsn.0);
+            #[cfg(test)]
+            crate::tests::hooks::reached("commit has its record");
+            self.state.end(seq.0);
+            core.views.publish(seq, self.state.status());
+            appended.end
+        };
+        core.signals.logged_to(end);
+        core.after_commit(self);
+        // Temporary tables do not survive a restart: nobody waits for them.
+        let lasting = self.trees.iter().any(|t| !t.table.temporary);
+        Ok(Some(if lasting { end } else { Lsn::default() }))
+    }
+
+    /// One store, whatever its size; then what it made goes.
+    fn rollback(&mut self, core: &Core) {
+        self.state.end(ABORTED);
+        self.adopt_moved(true);
+        for tree in &mut self.trees {
+            tree.bulk = None;
+            let runs = std::mem::take(&mut tree.runs);
+            if !runs.is_empty() || tree.marks > 0 {
+                core.drop_runs(&tree.tree, runs);
+            }
+        }
+        core.unregister(&self.state);
+        count(Counter::Rollbacks, 1);
+    }
+}
+
+impl Session {
+    /// First phase of a two-phase commit: everything but the decision is durable on return. Nothing happens if nothing was
+    /// written.
     pub fn prepare(&mut self, xid: &[u8]) -> Result<()> {
         if !self.has_written() {
             return Ok(());
         }
+        let Current::Open(txn) = &mut self.current else {
+            return Err(Error::InvalidArgument("the transaction is prepared already".into()));
+        };
         self.core.check_writable()?;
         self.core.wait_for_log(|| self.parker.is_killed());
-        let attach = self.seal_all()?;
-        let core = self.core.clone();
-        let Some(txn) = self.txn.as_deref_mut() else {
-            return Ok(());
-        };
-        let id = txn.state.id;
-        let aborted = txn.state.aborted().0.clone();
-        let redo = txn.frame(&Record::Prepare { txn: id, xid, attach, aborted });
-        // Space first: nothing under the commit lock waits for a disk.
-        let space = core.wal.reserve_commit(redo.len())?;
-        let credit = core.wal.reserve_commit(DECISION_BYTES)?;
-        let appended = {
-            let _commit = core.commit_lock.lock();
-            if core.prepared.lock().contains_key(xid) {
-                return Err(Error::InvalidArgument("a prepared transaction has this XID already".into()));
-            }
-            let appended = core.wal.append_reserved(space, &redo);
-            txn.state.set_logged_at(appended.lsn);
-            core.prepared.lock().insert(
-                xid.to_vec(),
-                Prepared {
-                    state: txn.state.clone(),
-                    redo,
-                    trees: txn.trees.iter().map(|t| (t.tree.clone(), t.table.clone(), t.live_delta)).collect(),
-                    credit,
-                    detached: false,
-                },
-            );
-            appended
-        };
-        core.signals.logged_to(appended.end);
-        txn.prepared = Some(xid.to_vec());
+        let end = txn.prepare(&self.core, xid)?;
+        let state = txn.state.clone();
+        self.current = Current::Prepared { state, xid: xid.to_vec() };
+        self.core.signals.logged_to(end);
         count(Counter::Prepares, 1);
-        core.make_durable(appended.end)
+        self.core.make_durable(end)
     }
 
     /// The decision, after [`prepare`](Self::prepare): in memory, in the order of calls. Never waits, never fails.
     pub fn commit_ordered(&mut self) {
-        let Some(txn) = self.txn.as_deref_mut() else {
-            return;
-        };
-        let Some(xid) = txn.prepared.as_deref() else {
-            return;
-        };
-        if txn.committed.is_some() {
-            return;
+        let Current::Prepared { state, xid } = &self.current else { return };
+        if self.core.decide(xid).is_some() {
+            self.current = Current::Committed(state.clone());
         }
-        txn.committed = self.core.decide(xid);
     }
 
     /// Commits. On return the transaction is visible and durable as configured.
@@ -150,116 +177,66 @@ impl Session {
 
     /// Commits; the position up to which the log must become durable, if anything was written.
     fn commit_visibly(&mut self) -> Result<Option<Lsn>> {
-        let Some(txn) = self.txn.as_deref_mut() else {
-            return Ok(None);
-        };
-        if !txn.registered {
-            self.end_txn();
-            return Ok(None);
+        match &mut self.current {
+            Current::Open(txn) if txn.registered => {
+                self.core.check_writable()?;
+                self.core.wait_for_log(|| self.parker.is_killed());
+                let end = txn.commit(&self.core)?;
+                match end {
+                    Some(_) => self.end_txn(),
+                    None => self.rollback()?,
+                }
+                Ok(end)
+            }
+            Current::Prepared { xid, .. } => {
+                let result = self.core.commit_xid(xid);
+                self.end_txn();
+                match result? {
+                    true => Ok(None),
+                    false => Err(Error::InvalidArgument("the prepared transaction was decided elsewhere".into())),
+                }
+            }
+            Current::None | Current::Open(_) | Current::Committed(_) => {
+                self.end_txn();
+                Ok(None)
+            }
         }
-        if txn.committed.is_some() {
-            self.end_txn();
-            return Ok(None);
-        }
-        if let Some(xid) = txn.prepared.clone() {
-            let result = self.core.commit_xid(&xid);
-            self.end_txn();
-            return match result? {
-                true => Ok(None),
-                false => Err(Error::InvalidArgument("the prepared transaction was decided elsewhere".into())),
-            };
-        }
-        self.core.check_writable()?;
-        self.core.wait_for_log(|| self.parker.is_killed());
-        let attach = self.seal_all()?;
-        let core = self.core.clone();
-        let Some(txn) = self.txn.as_deref_mut() else {
-            return Ok(None);
-        };
-        let id = txn.state.id;
-        if txn.redo_bytes() == 0 && attach.is_empty() {
-            // Everything was rolled back to a savepoint, or nothing changed.
-            return self.rollback().map(|()| None);
-        }
-        let redo = txn.frame(&Record::Commit { txn: id, attach, aborted: txn.state.aborted().0.clone() });
-        let space = core.wal.reserve_commit(redo.len())?;
-        let end = {
-            let _commit = core.commit_lock.lock();
-            let appended = core.wal.append_reserved(space, &redo);
-            let seq = CommitSeq(appended.lsn.0);
-            #[cfg(test)]
-            crate::tests::hooks::reached("commit has its record");
-            txn.state.end(seq.0);
-            core.views.publish(seq, txn.state.status());
-            appended.end
-        };
-        core.signals.logged_to(end);
-        core.after_commit(txn);
-        // Temporary tables do not survive a restart: nobody waits for them.
-        let lasting = txn.trees.iter().any(|t| !t.table.temporary);
-        self.end_txn();
-        Ok(Some(if lasting { end } else { Lsn::default() }))
     }
 
     /// Rolls the transaction back: one store, whatever its size.
     pub fn rollback(&mut self) -> Result<()> {
-        let Some(txn) = self.txn.as_deref_mut() else {
-            return Ok(());
-        };
-        if let Some(xid) = txn.prepared.clone().filter(|_| txn.committed.is_none()) {
-            let result = self.core.rollback_xid(&xid);
-            self.end_txn();
-            return result.map(|_| ());
-        }
-        if txn.registered && txn.committed.is_none() {
-            txn.state.end(ABORTED);
-            self.adopt_moved(true);
-            let Some(txn) = self.txn.as_deref_mut() else { return Ok(()) };
-            for tree in &mut txn.trees {
-                tree.bulk = None;
-                let runs = std::mem::take(&mut tree.runs);
-                if !runs.is_empty() || tree.marks > 0 {
-                    self.core.drop_runs(&tree.tree, runs);
-                }
+        let result = match &mut self.current {
+            Current::Open(txn) if txn.registered => {
+                txn.rollback(&self.core);
+                Ok(())
             }
-            self.core.unregister(&txn.state);
-            count(Counter::Rollbacks, 1);
-        }
+            Current::Prepared { xid, .. } => self.core.rollback_xid(xid).map(|_| ()),
+            Current::None | Current::Open(_) | Current::Committed(_) => Ok(()),
+        };
         self.end_txn();
-        Ok(())
+        result
     }
 
-    /// Lets go of a prepared transaction: its coordinator decides by XID.
+    /// Lets go of a prepared transaction: its coordinator decides by XID. Any other stays.
     pub fn detach_prepared(&mut self) {
-        let Some(txn) = self.txn.take() else { return };
-        if let Some(xid) = &txn.prepared {
-            if let Some(p) = self.core.prepared.lock().get_mut(xid) {
-                p.detached = true;
-            }
+        let Current::Prepared { xid, .. } = &self.current else { return };
+        if let Some(p) = self.core.prepared.lock().get_mut(xid) {
+            p.detached = true;
         }
+        self.current = Current::None;
         self.presence.ended();
         self.view_slot.clear();
         self.statement_view = None;
     }
 
     fn end_txn(&mut self) {
-        if let Some(txn) = self.txn.take() {
-            self.core.locks.release_all(&txn.state.locks);
+        if let Some(state) = self.current.state() {
+            self.core.locks.release_all(&state.locks);
             self.presence.ended();
         }
+        self.current = Current::None;
         self.view_slot.clear();
         self.statement_view = None;
-    }
-}
-
-impl Txn {
-    /// All redo of the transaction, with `last` at its end: one frame of the log.
-    fn frame(&self, last: &Record<'_>) -> Vec<u8> {
-        let mut frame = Vec::with_capacity(self.redo_bytes() + 64);
-        self.trees.iter().for_each(|t| t.redo.append_to(&mut frame));
-        frame.extend_from_slice(&self.marks_redo);
-        last.encode(&mut frame);
-        frame
     }
 }
 

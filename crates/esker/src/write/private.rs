@@ -6,83 +6,82 @@
 //! memtable or run of its tree before.
 
 use crate::catalog::table::Table;
-use crate::session::{Session, TreeTxn};
+use crate::core::Core;
+use crate::session::{Current, Session};
 use crate::tree::memtable::Memtable;
 use crate::tree::run::writer::RunWriter;
 use crate::tree::run::Run;
 use crate::tree::RunHandle;
+use crate::txn::open::{TreeTxn, Txn};
 use crate::write::bulk::{BulkWriter, Chunk, Gathered};
-use crate::write::{no_transaction, push_redo, Fill, VERSION_BYTES};
+use crate::write::{push_redo, Fill, VERSION_BYTES};
 use crate::Result;
 use esker_base::counters::{count, Counter};
 use esker_format::{CommitSeq, RowId, VersionTag};
 use std::sync::Arc;
 
-impl Session {
+impl Txn {
     /// A version into the transaction's own memtable; a full one becomes a run.
-    pub(crate) fn put_private(&mut self, at: usize, row: RowId, packed: Option<&[u8]>) -> Result<()> {
-        let Session { core, txn: Some(txn), .. } = self else { return Err(no_transaction()) };
-        txn.become_large(core);
-        let ordinal = txn.next_ordinal;
-        let full = txn.trees[at].put_private(&txn.state, row, ordinal, packed)?;
-        txn.next_ordinal += 1;
-        match full {
+    pub(crate) fn put_private(&mut self, core: &Core, at: usize, row: RowId, packed: Option<&[u8]>) -> Result<()> {
+        self.become_large(core);
+        let fill = self.trees[at].put_private(&self.state, row, self.next_ordinal, packed)?;
+        self.next_ordinal += 1;
+        self.relieve(core, at, fill)
+    }
+
+    /// What follows from how a private memtable has changed.
+    fn relieve(&mut self, core: &Core, at: usize, fill: Fill) -> Result<()> {
+        match fill {
             Fill::Same => Ok(()),
-            Fill::Grown => self.relieve_large(),
-            Fill::Full => self.spill_private(at),
+            Fill::Grown => self.relieve_large(core),
+            Fill::Full => self.spill_private(core, at),
         }
     }
 
     /// Spills the fullest places of this transaction for as long as large writes take more memory than they may.
     #[cold]
-    pub(crate) fn relieve_large(&mut self) -> Result<()> {
+    pub(crate) fn relieve_large(&mut self, core: &Core) -> Result<()> {
         loop {
-            let Some(txn) = self.txn.as_deref() else { return Ok(()) };
             let held = |t: &TreeTxn| t.bulk.as_ref().map_or(0, BulkWriter::gathered_bytes) + t.private_share.bytes();
-            let own: u64 = txn.trees.iter().map(held).sum();
-            if !self.core.large.must_spill(own) {
+            let own: u64 = self.trees.iter().map(held).sum();
+            if !core.large.must_spill(own) {
                 return Ok(());
             }
-            let Some(at) = (0..txn.trees.len()).max_by_key(|at| held(&txn.trees[*at])) else { return Ok(()) };
-            self.spill(at)?;
+            let Some(at) = (0..self.trees.len()).max_by_key(|at| held(&self.trees[*at])) else { return Ok(()) };
+            self.spill(core, at)?;
         }
     }
 
     /// Writes what the transaction has gathered in a tree, in memory of its own, as private runs.
-    fn spill(&mut self, at: usize) -> Result<()> {
-        let Session { core, txn: Some(txn), .. } = self else { return Err(no_transaction()) };
-        let bulk = txn.trees[at].bulk.as_mut().filter(|b| b.gathered_bytes() > 0);
+    fn spill(&mut self, core: &Core, at: usize) -> Result<()> {
+        let bulk = self.trees[at].bulk.as_mut().filter(|b| b.gathered_bytes() > 0);
         if let Some(run) = bulk.map(|b| b.spill(core.new_file_id())).transpose()? {
             count(Counter::LargeSpills, 1);
             self.join(at, run);
         }
-        self.spill_private(at)
+        self.spill_private(core, at)
     }
 
     /// Between statements: where memory for large writes is short, nobody keeps any of it. A failure stays with the
     /// transaction.
-    pub(crate) fn yield_large(&mut self) {
-        if self.txn.as_deref().is_none_or(|t| t.large.is_none()) || !self.core.large.is_crowded() {
+    pub(crate) fn yield_large(&mut self, core: &Core) {
+        if self.large.is_none() || !core.large.is_crowded() {
             return;
         }
-        let trees = self.txn.as_deref().map_or(0, |t| t.trees.len());
-        let least = self.core.options.min_run_bytes as u64;
-        for at in 0..trees {
-            let _ = self.seal_bulk(at);
-            if self.txn.as_deref().is_some_and(|t| t.trees[at].private_share.bytes() >= least) {
-                let _ = self.spill_private(at);
+        let least = core.options.min_run_bytes as u64;
+        for at in 0..self.trees.len() {
+            let _ = self.seal_bulk(core, at);
+            if self.trees[at].private_share.bytes() >= least {
+                let _ = self.spill_private(core, at);
             }
         }
     }
 
     /// Writes the private memtable as a private run.
-    pub(crate) fn spill_private(&mut self, at: usize) -> Result<()> {
-        let core = self.core.clone();
-        let Some(txn) = self.txn.as_deref_mut() else {
-            return Ok(());
-        };
+    pub(crate) fn spill_private(&mut self, core: &Core, at: usize) -> Result<()> {
+        let tree = &mut self.trees[at];
         // Stays in place until its run is written: an error loses nothing.
-        let Some(private) = txn.trees[at].private.clone() else {
+        let Some(private) = tree.private.clone() else {
             return Ok(());
         };
         let mut writer = None;
@@ -91,10 +90,9 @@ impl Session {
             for v in n.versions().filter(|v| private.mem.is_live(v)) {
                 let writer = match &mut writer {
                     Some(w) => w,
-                    None => writer.insert(RunWriter::of_session(
-                        &core.recipe(&txn.trees[at].table, &txn.trees[at].tree),
-                        core.new_file_id(),
-                    )?),
+                    None => {
+                        writer.insert(RunWriter::of_session(&core.recipe(&tree.table, &tree.tree), core.new_file_id())?)
+                    }
                 };
                 let tag = VersionTag { seq: CommitSeq::ZERO, ordinal: v.ordinal, tombstone: v.tombstone };
                 writer.push(n.key(), tag, v.packed())?;
@@ -105,21 +103,18 @@ impl Session {
             let run = writer.finish()?;
             self.join(at, run);
         }
-        if let Some(txn) = self.txn.as_deref_mut() {
-            txn.trees[at].drop_private();
-        }
+        self.trees[at].drop_private();
         Ok(())
     }
 
     /// At the end: a private memtable that is too small for a run goes to memtable and redo.
-    pub(crate) fn seal_private(&mut self, at: usize) -> Result<()> {
-        let (least, most_redo) = (self.core.options.min_run_bytes, self.most_redo());
-        let Some(txn) = self.txn.as_deref_mut() else { return Ok(()) };
-        let Some(private) = txn.trees[at].private.clone() else { return Ok(()) };
+    pub(crate) fn seal_private(&mut self, core: &Core, at: usize) -> Result<()> {
+        let Some(private) = self.trees[at].private.clone() else { return Ok(()) };
         let bytes = private.mem.used_bytes();
-        let redo_bytes = txn.redo_bytes() + bytes;
-        if bytes >= least || redo_bytes > most_redo || self.core.outgrows_memtables(bytes as u64) {
-            return self.spill_private(at);
+        let redo_bytes = self.redo_bytes() + bytes;
+        let large = bytes >= core.options.min_run_bytes || redo_bytes > most_redo(core);
+        if large || core.outgrows_memtables(bytes as u64) {
+            return self.spill_private(core, at);
         }
         let mut node = private.mem.seek(RowId::ZERO);
         while let Some(n) = node {
@@ -128,41 +123,32 @@ impl Session {
             versions.reverse();
             for v in versions {
                 let packed = (!v.tombstone).then(|| v.packed());
-                txn.trees[at].put_shared(&txn.state, n.key(), v.ordinal, packed)?;
+                self.trees[at].put_shared(&self.state, n.key(), v.ordinal, packed)?;
             }
             node = private.mem.after(n);
         }
-        txn.trees[at].drop_private();
+        self.trees[at].drop_private();
         Ok(())
-    }
-
-    /// The most redo that gathered rows may add, in bytes.
-    fn most_redo(&self) -> usize {
-        self.core.options.bulk_threshold_bytes + self.core.options.min_run_bytes
     }
 
     /// Lets a sealed private run join its tree under this transaction's status word.
     fn join(&mut self, at: usize, run: Arc<Run>) {
-        let Some(txn) = self.txn.as_deref_mut() else {
-            return;
-        };
         let handle = RunHandle {
             run: run.clone(),
-            owner: Some(txn.state.clone()),
+            owner: Some(self.state.clone()),
             seq: CommitSeq::ZERO,
             aborted: Arc::default(),
         };
-        let tree = &mut txn.trees[at];
+        let tree = &mut self.trees[at];
         tree.tree.edit(|state| state.add_run(handle));
         tree.runs.push(run);
         count(Counter::RunsAttached, 1);
     }
 
     /// Ends the bulk writer of a tree: its rows are in a private run, or, if few, in memtable and redo.
-    pub(crate) fn seal_bulk(&mut self, at: usize) -> Result<()> {
-        let least = self.core.options.min_run_bytes as u64;
-        let Session { core, txn: Some(txn), .. } = self else { return Ok(()) };
-        let Some(mut bulk) = txn.trees[at].bulk.take().filter(|b| b.rows > 0) else {
+    pub(crate) fn seal_bulk(&mut self, core: &Core, at: usize) -> Result<()> {
+        let least = core.options.min_run_bytes as u64;
+        let Some(mut bulk) = self.trees[at].bulk.take().filter(|b| b.rows > 0) else {
             return Ok(());
         };
         let first_ordinal = bulk.first_ordinal;
@@ -178,11 +164,11 @@ impl Session {
                 self.join(at, run);
                 Ok(())
             }
-            Gathered::Rows(chunks) => self.keep_rows(at, first_ordinal, &chunks),
+            Gathered::Rows(chunks) => self.keep_rows(core, at, first_ordinal, &chunks),
         });
-        if let (Err(e), Some(txn)) = (&sealed, self.txn.as_deref_mut()) {
-            if txn.broken.as_ref().is_none_or(|b| first_ordinal < b.0) {
-                txn.broken = Some((first_ordinal, e.clone()));
+        if let Err(e) = &sealed {
+            if self.broken.as_ref().is_none_or(|b| first_ordinal < b.0) {
+                self.broken = Some((first_ordinal, e.clone()));
             }
         }
         sealed
@@ -190,14 +176,12 @@ impl Session {
 
     /// Gathered rows that are too few for a run: to memtable and redo, or, once the redo is long, to the private
     /// memtable, which becomes a run in the end. So redo stays bounded, however often a transaction reads what it wrote.
-    fn keep_rows(&mut self, at: usize, first_ordinal: u64, chunks: &[Chunk]) -> Result<()> {
-        let most_redo = self.most_redo();
-        let Some(txn) = self.txn.as_deref_mut() else { return Ok(()) };
-        let state = txn.state.clone();
+    fn keep_rows(&mut self, core: &Core, at: usize, first_ordinal: u64, chunks: &[Chunk]) -> Result<()> {
+        let most_redo = most_redo(core);
+        let mut redo_bytes = self.redo_bytes();
+        let (state, tree) = (&self.state, &mut self.trees[at]);
         let aborted = state.aborted();
-        let layout = txn.trees[at].table.layout.clone();
-        let mut redo_bytes = txn.redo_bytes();
-        let tree = &mut txn.trees[at];
+        let layout = tree.table.layout.clone();
         let mut fill = Fill::Same;
         for chunk in chunks {
             chunk.each_packed(&layout, |row, ordinal, packed| {
@@ -205,11 +189,11 @@ impl Session {
                     return Ok(());
                 }
                 if redo_bytes > most_redo {
-                    fill = fill.max(tree.put_private(&state, row, ordinal, Some(packed))?);
+                    fill = fill.max(tree.put_private(state, row, ordinal, Some(packed))?);
                     return Ok(());
                 }
                 redo_bytes += packed.len() + VERSION_BYTES;
-                let mem = tree.put_in_memtable(&state, row, ordinal, Some(packed))?;
+                let mem = tree.put_in_memtable(state, row, ordinal, Some(packed))?;
                 push_redo(
                     tree.redo.of_gathered(mem, first_ordinal),
                     state.id,
@@ -221,28 +205,37 @@ impl Session {
                 Ok(())
             })?;
         }
-        match fill {
-            Fill::Same => Ok(()),
-            Fill::Grown => self.relieve_large(),
-            Fill::Full => self.spill_private(at),
-        }
+        self.relieve(core, at, fill)
     }
 
-    /// Makes this transaction's gathered rows of `table` readable to itself.
-    pub(crate) fn seal_for_read(&mut self, table: &Arc<Table>) -> Result<()> {
-        if let Some((_, e)) = self.txn.as_deref().and_then(|t| t.broken.as_ref()) {
+    /// Makes its gathered rows of `table` readable to itself.
+    pub(crate) fn seal_for_read(&mut self, core: &Core, table: &Arc<Table>) -> Result<()> {
+        if let Some((_, e)) = &self.broken {
             // Some of its own rows are lost: it must not read as if they had never been.
             return Err(e.clone());
         }
         let has_rows = |t: &TreeTxn| t.bulk.as_ref().is_some_and(|b| b.rows > 0);
-        let at = self.txn.as_deref().and_then(|t| t.place_of(table).filter(|at| has_rows(&t.trees[*at])));
-        at.map_or(Ok(()), |at| self.seal_bulk(at))
+        let at = self.place_of(table).filter(|at| has_rows(&self.trees[*at]));
+        at.map_or(Ok(()), |at| self.seal_bulk(core, at))
+    }
+}
+
+/// The most redo that gathered rows may add, in bytes.
+fn most_redo(core: &Core) -> usize {
+    core.options.bulk_threshold_bytes + core.options.min_run_bytes
+}
+
+impl Session {
+    /// Makes this transaction's gathered rows of `table` readable to itself.
+    pub(crate) fn seal_for_read(&mut self, table: &Arc<Table>) -> Result<()> {
+        match &mut self.current {
+            Current::Open(txn) => txn.seal_for_read(&self.core, table),
+            _ => Ok(()),
+        }
     }
 
     /// The transaction's private memtable of a table.
     pub(crate) fn private_of(&self, table: &Arc<Table>) -> Option<Arc<Memtable>> {
-        let txn = self.txn.as_deref()?;
-        let tree = &txn.trees[txn.place_of(table)?];
-        tree.private.as_ref().map(|p| p.mem.clone())
+        self.current.open()?.private_of(table)
     }
 }
