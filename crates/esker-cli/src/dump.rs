@@ -2,7 +2,8 @@
 
 use crate::failure::Failure;
 use crate::{folder, text};
-use esker::format::{ColumnKind, Layout, Value};
+use esker::format::row::Value;
+use esker::format::{ColumnKind, Layout};
 use esker::{Engine, Row};
 use serde_json::{json, Value as Json};
 use std::io::Write;
@@ -22,7 +23,7 @@ fn rows(engine: &Engine, table: &str, limit: Option<u64>, as_json: bool, out: &m
     let mut rows = session.rows(&table)?;
     let mut left = limit.unwrap_or(u64::MAX);
     while left > 0 {
-        let Some(row) = rows.next(&mut session)? else { break };
+        let Some(row) = rows.next()? else { break };
         if as_json {
             writeln!(out, "{}", json_line(table.layout(), &row)?)?;
         } else {
@@ -40,7 +41,7 @@ fn as_text(kind: ColumnKind) -> bool {
 
 fn line(layout: &Layout, row: &Row<'_>) -> Result<String, Failure> {
     let mut out = row.id().to_string();
-    for (column, value) in layout.columns.iter().zip(row.values()?) {
+    for (column, value) in layout.columns.iter().zip(row.stored()?) {
         out.push('\t');
         match value {
             Value::Null => out.push_str("\\N"),
@@ -51,7 +52,7 @@ fn line(layout: &Layout, row: &Row<'_>) -> Result<String, Failure> {
 }
 
 fn json_line(layout: &Layout, row: &Row<'_>) -> Result<Json, Failure> {
-    let values = row.values()?;
+    let values = row.stored()?;
     let values = layout.columns.iter().zip(values).map(|(column, value)| match value {
         Value::Null => Json::Null,
         Value::Bytes(bytes) => text::json_field(bytes, as_text(column.kind)),

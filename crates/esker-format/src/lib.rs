@@ -19,6 +19,7 @@ mod mask;
 pub mod record;
 pub mod row;
 pub mod run;
+pub mod schema;
 
 pub use block::{BlockEntry, RowBlock, RowBlockBuilder, VersionTag};
 pub use catalog::{RunEntry, RunRef, TableEntry};
@@ -32,6 +33,7 @@ pub use mask::ColumnMask;
 pub use record::{Record, RecordReader};
 pub use row::Value;
 pub use run::{block_context, RunFooter, RunHeader, RunStats};
+pub use schema::{Schema, SchemaColumn, Type};
 
 /// The longest packed row, 64 MiB: what a front end must not exceed.
 pub const MAX_ROW_BYTES: u32 = 64 << 20;

@@ -1,7 +1,7 @@
 //! docs/FORMAT.md says what the code does: every offset, length and number in its tables is compared with the constants.
 #![allow(clippy::unwrap_used)]
 
-use esker_format::{block, frame, manifest, record, run};
+use esker_format::{block, frame, manifest, record, run, schema};
 
 const DOC: &str = include_str!("../../../docs/FORMAT.md");
 
@@ -51,6 +51,7 @@ fn blocks() {
     let at = names!(block::segment_at: KIND ENCODING COMPRESSION ZERO UNIT STORED_BYTES RAW_BYTES);
     check_offsets("block::segment_at", at, block::SEGMENT_ENTRY_BYTES, false);
     check_numbers("flags", names!(block::flags: IDS_UNIQUE IDS_DENSE SEQ_ZERO SEQ_UNIFORM ORDINALS_DENSE));
+    check_numbers("column_type", names!(schema::column_type: I64 U64 F64 TEXT BYTES));
     check_numbers("segment_kind", names!(block::segment_kind: IDS SEQS ORDINALS TOMBSTONES HEADS IMAGES COLUMN));
     check_numbers(
         "encoding",

@@ -3,9 +3,7 @@
 //! `cargo run --release -p esker --example embedded -- [ROWS] [DIR]`: a million rows, and a folder under the system's
 //! temporary folder that is removed at the end, unless told otherwise.
 
-use esker::format::row::{pack_values, Value};
-use esker::format::{Column, ColumnKind, Compression, Layout, NullBit, RowFormat};
-use esker::{BeginOptions, Engine, Isolation, Notify, Options, PosixDisk, Table, TableDef};
+use esker::{Engine, Notify, Options, PosixDisk, Schema, Table, Type};
 use std::error::Error;
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -37,8 +35,8 @@ fn work(dir: &Path, rows: u64) -> Result<(), Box<dyn Error>> {
     if engine.tables().iter().any(|t| t == TABLE) {
         engine.drop_table(TABLE)?;
     }
-    engine.create_table(TABLE, &definition())?;
-    let table = engine.open_table(TABLE)?;
+    let schema = Schema::new().column("at", Type::U64).column("host", Type::Text(16)).nullable("what", Type::Text(200));
+    let table = engine.create(TABLE, &schema)?;
     load(&engine, &table, rows)?;
     scan(&engine, &table)?;
     engine.close()?;
@@ -47,36 +45,16 @@ fn work(dir: &Path, rows: u64) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// A table (at BIGINT NOT NULL, host CHAR(16) NOT NULL, what VARCHAR(200)).
-fn definition() -> TableDef {
-    let at = Column { kind: ColumnKind::Fixed { width: 8 }, offset: 1, null: None };
-    let host = Column { kind: ColumnKind::Padded { width: 16, pad: b' ' }, offset: 9, null: None };
-    let null = Some(NullBit { byte: 0, mask: 1 });
-    let what = Column { kind: ColumnKind::Var { len_bytes: 1, max: 200 }, offset: 25, null };
-    TableDef {
-        layout: Layout { image_bytes: 226, head_bytes: 1, columns: vec![at, host, what] },
-        format: RowFormat::Dynamic,
-        compression: Compression::Lz4,
-        temporary: false,
-        extra: Vec::new(),
-    }
-}
-
 /// Inserts all rows in one transaction: what is large becomes runs, written once, while the loop goes on.
 fn load(engine: &Engine, table: &Arc<Table>, rows: u64) -> Result<(), Box<dyn Error>> {
     let mut session = engine.session();
-    session.begin(Isolation::RepeatableRead, BeginOptions::default());
     let mut progress = Progress::new("load");
-    let (mut packed, mut bytes) = (Vec::new(), 0);
+    let mut bytes = 0;
     for n in 0..rows {
         let host = format!("host-{}", n % 100);
-        let what = format!("request {n} answered in {} us", n * 7919 % 100_000);
-        let what = if n % 10 == 0 { Value::Null } else { Value::Bytes(what.as_bytes()) };
-        packed.clear();
-        let values = [Value::Bytes(&n.to_le_bytes()), Value::Bytes(host.as_bytes()), what];
-        pack_values(table.layout(), &values, &mut packed)?;
-        session.insert_row(table, &packed)?;
-        bytes += packed.len() as u64;
+        let what = (n % 10 != 0).then(|| format!("request {n} answered in {} us", n * 7919 % 100_000));
+        bytes += 8 + host.len() as u64 + what.as_ref().map_or(0, |w| w.len() as u64);
+        session.insert(table, &[n.into(), (&host).into(), what.as_ref().into()])?;
         if n % STRIDE == 0 {
             progress.tell(n, Some(rows))?;
         }
@@ -88,11 +66,10 @@ fn load(engine: &Engine, table: &Arc<Table>, rows: u64) -> Result<(), Box<dyn Er
 /// Reads every row.
 fn scan(engine: &Engine, table: &Arc<Table>) -> Result<(), Box<dyn Error>> {
     let mut session = engine.session();
-    session.begin(Isolation::RepeatableRead, BeginOptions::default());
     let mut progress = Progress::new("scan");
     let mut rows = session.rows(table)?;
     let (mut count, mut bytes) = (0, 0);
-    while let Some(row) = rows.next(&mut session)? {
+    while let Some(row) = rows.next()? {
         count += 1;
         bytes += row.packed().len() as u64;
         if count % STRIDE == 0 {

@@ -2,23 +2,20 @@
 
 use crate::catalog::table::{Table, TableDef};
 use crate::core::Core;
-use crate::options::{Notify, Options};
+use crate::options::{Level, Notify, Options};
 use crate::session::Session;
 use crate::upkeep::background;
 use crate::upkeep::check::{CheckReport, CheckScope};
 use crate::{recovery, Background, Error, FlushMode, Result};
-use esker_io::{Disk, Overlay};
+use esker_format::Schema;
+use esker_io::{Disk, Overlay, PosixDisk};
 use std::path::Path;
 use std::sync::Arc;
 
 /// An open engine on one folder. Clones are handles to the same engine.
 ///
 /// ```no_run
-/// use esker::{Engine, Options, PosixDisk};
-/// use std::{path::Path, sync::Arc};
-///
-/// let log: esker::Notify = Arc::new(|message, _level| eprintln!("{message}"));
-/// let engine = Engine::open(Arc::new(PosixDisk::new()), Path::new("data"), Options::default(), log)?;
+/// let engine = esker::Engine::open_dir("data")?;
 /// println!("{:?}", engine.tables());
 /// engine.close()?;
 /// # Ok::<(), esker::Error>(())
@@ -43,6 +40,18 @@ impl Drop for Threads {
 }
 
 impl Engine {
+    /// Opens the folder `dir` with standard options; what is worth telling goes to standard error.
+    ///
+    /// # Errors
+    /// As for [`open`](Self::open).
+    pub fn open_dir(dir: impl AsRef<Path>) -> Result<Engine> {
+        let log: Notify = Arc::new(|message, level| match level {
+            Level::Info => {}
+            Level::Warning | Level::Error => eprintln!("esker: {message}"),
+        });
+        Engine::open(Arc::new(PosixDisk::new()), dir.as_ref(), Options::default(), log)
+    }
+
     /// Opens the folder `dir`, made if it is not there, and recovers what the last process left.
     ///
     /// With [`Options::read_only`] the folder must be there, it is locked like any other, and recovery's writes go to
@@ -103,6 +112,12 @@ impl Engine {
     /// Creates a table, durably.
     pub fn create_table(&self, name: &str, def: &TableDef) -> Result<()> {
         self.core.create_table(name, def)
+    }
+
+    /// Creates a table of these columns, durably, and opens it.
+    pub fn create(&self, name: &str, schema: &Schema) -> Result<Arc<Table>> {
+        self.create_table(name, &TableDef::of(schema)?)?;
+        self.open_table(name)
     }
 
     /// Drops a table, durably; its space comes back.

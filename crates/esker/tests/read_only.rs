@@ -39,8 +39,8 @@ fn insert(session: &mut Session, table: &Arc<Table>, numbers: std::ops::Range<u6
 fn read(session: &mut Session, table: &Arc<Table>) -> Vec<u64> {
     let mut rows = session.rows(table).unwrap();
     let mut out = Vec::new();
-    while let Some(row) = rows.next(session).unwrap() {
-        match row.values().unwrap()[..] {
+    while let Some(row) = rows.next().unwrap() {
+        match row.stored().unwrap()[..] {
             [Value::Bytes(bytes)] => out.push(u64::from_le_bytes(bytes.try_into().unwrap())),
             _ => panic!("a value is missing"),
         }

@@ -16,7 +16,7 @@ use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 pub type Decoder = fn(&[u8]);
 
 /// All of them.
-pub const DECODERS: [(&str, Decoder); 7] = [
+pub const DECODERS: [(&str, Decoder); 8] = [
     ("layout", layout),
     ("packed_row", packed_row),
     ("block", block),
@@ -24,6 +24,7 @@ pub const DECODERS: [(&str, Decoder); 7] = [
     ("record", record),
     ("frame", frame),
     ("manifest", manifest),
+    ("schema", schema),
 ];
 
 /// The layouts that blocks and rows are tried with: one for each seed.
@@ -50,6 +51,14 @@ pub fn layout(data: &[u8]) {
         layout.encode(&mut again);
         assert_eq!(Layout::decode(&again).as_ref(), Ok(&layout));
         assert_eq!(layout.fingerprint(), xxh3_64(&again));
+    }
+}
+
+pub fn schema(data: &[u8]) {
+    if let Ok(Some(schema)) = esker_format::Schema::decode(data) {
+        let mut again = Vec::new();
+        schema.encode(&mut again);
+        assert_eq!(esker_format::Schema::decode(&again), Ok(Some(schema)));
     }
 }
 

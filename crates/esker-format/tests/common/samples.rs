@@ -151,11 +151,24 @@ fn run_part(rng: &mut Rng) -> Vec<u8> {
     out
 }
 
+/// A schema.
+fn schema(rng: &mut Rng) -> esker_format::Schema {
+    use esker_format::Type;
+    (0..1 + rng.next() % 9).fold(esker_format::Schema::new(), |schema, i| {
+        let max = (rng.next() % 100_000) as u32;
+        let kind = [Type::I64, Type::U64, Type::F64, Type::Text(max), Type::Bytes(max)][(rng.next() % 5) as usize];
+        match rng.chance(2) {
+            true => schema.nullable(&format!("c{i}"), kind),
+            false => schema.column(&format!("c{i}"), kind),
+        }
+    })
+}
 /// A valid input of the decoder of this name.
 pub fn valid(decoder: &str, rng: &mut Rng) -> Vec<u8> {
     let mut out = Vec::new();
     match decoder {
         "layout" => random_layout(rng, true).encode(&mut out),
+        "schema" => schema(rng).encode(&mut out),
         "packed_row" => out = packed_row(rng),
         "block" => out = block(rng),
         "run" => out = run_part(rng),

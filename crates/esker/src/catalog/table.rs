@@ -2,7 +2,7 @@
 
 use crate::tree::Tree;
 use esker_base::lock::RwLock;
-use esker_format::{ColumnMask, CommitSeq, Compression, Layout, RowFormat, TableEntry, TableId, TreeId};
+use esker_format::{ColumnMask, CommitSeq, Compression, Layout, RowFormat, Schema, TableEntry, TableId, TreeId};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -20,6 +20,20 @@ pub struct TableDef {
     pub temporary: bool,
     /// Bytes of the front end, opaque here.
     pub extra: Vec<u8>,
+}
+
+impl TableDef {
+    /// A table of these columns: packed rows, compressed with LZ4.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for a schema that is none: see [`Schema::layout`].
+    pub fn of(schema: &Schema) -> crate::Result<TableDef> {
+        let layout = schema.layout().map_err(|e| crate::Error::InvalidArgument(e.to_string()))?;
+        let mut extra = Vec::new();
+        schema.encode(&mut extra);
+        let (format, compression) = (RowFormat::Dynamic, Compression::Lz4);
+        Ok(TableDef { layout, format, compression, temporary: false, extra })
+    }
 }
 
 /// Figures of a table.
@@ -52,6 +66,7 @@ pub struct Table {
     pub(crate) compression: Compression,
     pub(crate) temporary: bool,
     pub(crate) extra: Vec<u8>,
+    schema: Option<Schema>,
     pub(crate) created_unix_s: u64,
     pub(crate) has_blobs: bool,
     tree: RwLock<Arc<Tree>>,
@@ -80,6 +95,8 @@ impl Table {
             compression: entry.compression,
             temporary: is_temporary(entry),
             extra: entry.extra.get(1..).unwrap_or_default().to_vec(),
+            // Bytes of another front end, or of a later version, are no schema of ours.
+            schema: Schema::decode(entry.extra.get(1..).unwrap_or_default()).ok().flatten(),
             created_unix_s: entry.created_unix_s,
             has_blobs: entry.layout.has_blobs(),
             tree_id: AtomicU64::new(tree.id.0),
@@ -146,6 +163,11 @@ impl Table {
     /// The front end's bytes.
     pub fn extra(&self) -> &[u8] {
         &self.extra
+    }
+
+    /// Its columns by name and type, if it was created with a schema.
+    pub fn schema(&self) -> Option<&Schema> {
+        self.schema.as_ref()
     }
 
     /// A mask of all columns.

@@ -6,15 +6,17 @@
 use crate::catalog::table::Table;
 use crate::read::cursor::{Cursor, ScanOptions};
 use crate::session::Session;
+use crate::value::{self, FromValue, Value};
 use crate::{Error, Result};
-use esker_format::row::{self, Value};
-use esker_format::{Layout, RowId};
+use esker_format::row;
+use esker_format::{RowId, Schema};
 use std::sync::Arc;
 
 /// A scan that gives out one row after the other; made by [`Session::rows`].
-pub struct Rows {
+pub struct Rows<'s> {
+    session: &'s mut Session,
+    table: Arc<Table>,
     cursor: Cursor,
-    layout: Arc<Layout>,
     images: *const u8,
     stride: usize,
     ids: Vec<RowId>,
@@ -23,21 +25,22 @@ pub struct Rows {
 }
 
 /// A row that [`Rows::next`] gave out.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 pub struct Row<'a> {
     id: RowId,
-    layout: &'a Layout,
+    table: &'a Table,
     packed: &'a [u8],
 }
 
 impl Session {
     /// Begins a plain scan of `table` that gives out whole rows.
-    pub fn rows(&mut self, table: &Arc<Table>) -> Result<Rows> {
+    pub fn rows(&mut self, table: &Arc<Table>) -> Result<Rows<'_>> {
         let mask = table.all_columns();
         let cursor = self.scan(table, ScanOptions { mask, ..ScanOptions::default() })?;
         Ok(Rows {
+            session: self,
+            table: table.clone(),
             cursor,
-            layout: table.layout.clone(),
             images: std::ptr::null(),
             stride: 0,
             ids: Vec::new(),
@@ -45,16 +48,51 @@ impl Session {
             packed: Vec::new(),
         })
     }
+
+    /// Inserts a row, a value for each column of the table's schema.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] names the column whose value does not fit; the row is not inserted then.
+    pub fn insert(&mut self, table: &Arc<Table>, values: &[Value<'_>]) -> Result<RowId> {
+        self.insert_row(table, &pack(table, values)?)
+    }
+
+    /// Gives a row new values, one for each column.
+    ///
+    /// # Errors
+    /// As for [`insert`](Self::insert); [`Error::RowNotFound`] if it is gone.
+    pub fn update(&mut self, table: &Arc<Table>, row: RowId, values: &[Value<'_>]) -> Result<()> {
+        self.update_row(table, row, &pack(table, values)?)
+    }
 }
 
-impl Rows {
-    /// The next row; `None` at the end. `session` is the one that began the scan.
+fn no_schema(table: &Table) -> Error {
+    let name = table.name();
+    Error::InvalidArgument(format!("table '{name}' was not created with a schema: its columns have no names and types"))
+}
+
+fn pack(table: &Table, values: &[Value<'_>]) -> Result<Vec<u8>> {
+    let columns = table.schema().ok_or_else(|| no_schema(table))?.columns();
+    if columns.len() != values.len() {
+        let why = format!("table '{}' has {} columns, not {}", table.name(), columns.len(), values.len());
+        return Err(Error::InvalidArgument(why));
+    }
+    let numbers: Vec<_> = values.iter().map(value::number).collect();
+    let stored = columns.iter().zip(values).zip(&numbers).map(|((c, v), n)| value::stored(c, v, n));
+    let mut packed = Vec::new();
+    row::pack_values(table.layout(), &stored.collect::<Result<Vec<_>>>()?, &mut packed)
+        .map_err(|e| Error::InvalidArgument(e.to_string()))?;
+    Ok(packed)
+}
+
+impl Rows<'_> {
+    /// The next row; `None` at the end.
     #[allow(clippy::should_implement_trait)] // an iterator could not lend the row
-    pub fn next(&mut self, session: &mut Session) -> Result<Option<Row<'_>>> {
+    pub fn next(&mut self) -> Result<Option<Row<'_>>> {
         if self.at == self.ids.len() {
             self.ids.clear();
             self.at = 0;
-            let batch = self.cursor.next_batch(session)?;
+            let batch = self.cursor.next_batch(self.session)?;
             if batch.ids.is_empty() {
                 return Ok(None);
             }
@@ -65,15 +103,39 @@ impl Rows {
         self.at += 1;
         self.packed.clear();
         // SAFETY: the batch has an image for each id, with all columns decoded, and the cursor has not moved since.
-        unsafe { row::pack(&self.layout, self.images.add(at * self.stride), &mut self.packed) };
-        Ok(Some(Row { id: self.ids[at], layout: &self.layout, packed: &self.packed }))
+        unsafe { row::pack(&self.table.layout, self.images.add(at * self.stride), &mut self.packed) };
+        Ok(Some(Row { id: self.ids[at], table: &self.table, packed: &self.packed }))
     }
 }
 
 impl<'a> Row<'a> {
-    /// Its id.
+    /// Its id, by which it is updated and deleted.
     pub fn id(&self) -> RowId {
         self.id
+    }
+
+    /// The value of the column of this name, as a Rust type; `Option` where it may be NULL.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if there is no such column, or its value is of another type.
+    pub fn get<T: FromValue<'a>>(&self, name: &str) -> Result<T> {
+        let schema = self.schema()?;
+        let at = schema
+            .position(name)
+            .ok_or_else(|| Error::InvalidArgument(format!("table '{}' has no column '{name}'", self.table.name())))?;
+        let stored = self.stored()?[at];
+        value::take(&schema.columns()[at], self.load(schema, at, stored)?)
+    }
+
+    /// Its values, one for each column of the table's schema.
+    pub fn values(&self) -> Result<Vec<Value<'a>>> {
+        let schema = self.schema()?;
+        self.stored()?.into_iter().enumerate().map(|(at, stored)| self.load(schema, at, stored)).collect()
+    }
+
+    /// Its values as they are stored, whether or not the table has a schema.
+    pub fn stored(&self) -> Result<Vec<row::Value<'a>>> {
+        row::values(&self.table.layout, self.packed).map_err(|e| Error::InvalidArgument(e.to_string()))
     }
 
     /// The packed row, as [`Session::update_row`] takes it.
@@ -81,8 +143,15 @@ impl<'a> Row<'a> {
         self.packed
     }
 
-    /// Its values, a column each, as [`row::pack_values`] takes them.
-    pub fn values(&self) -> Result<Vec<Value<'a>>> {
-        row::values(self.layout, self.packed).map_err(|e| Error::InvalidArgument(e.to_string()))
+    fn schema(&self) -> Result<&'a Schema> {
+        self.table.schema().ok_or_else(|| no_schema(self.table))
+    }
+
+    fn load(&self, schema: &'a Schema, at: usize, stored: row::Value<'a>) -> Result<Value<'a>> {
+        let column = &schema.columns()[at];
+        value::loaded(column, stored).ok_or_else(|| {
+            let why = format!("column '{}' of row {} is not {}", column.name, self.id, column.kind);
+            Error::InvalidArgument(why)
+        })
     }
 }
