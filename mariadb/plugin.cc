@@ -8,7 +8,7 @@
 #include "ha_esker.h"
 #include "errors.h"
 #include "information_schema.h"
-#include "log.h"
+#include "error_log.h"
 #include "status.h"
 #include "variables.h"
 #include <string>

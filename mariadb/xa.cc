@@ -7,7 +7,7 @@
 */
 #include "transaction.h"
 #include "errors.h"
-#include "log.h"
+#include "error_log.h"
 
 namespace shim
 {

@@ -5,7 +5,7 @@
   @file
   Error log lines, from the server's threads and from the engine's.
 */
-#include "log.h"
+#include "error_log.h"
 #include <my_sys.h>
 #include <my_pthread.h>
 

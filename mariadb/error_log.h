@@ -5,8 +5,8 @@
   @file
   The engine's way into the server's error log.
 */
-#ifndef ESKER_LOG_INCLUDED
-#define ESKER_LOG_INCLUDED
+#ifndef ESKER_ERROR_LOG_INCLUDED
+#define ESKER_ERROR_LOG_INCLUDED
 
 #include "shim.h"
 
