@@ -35,15 +35,15 @@ void join_server()
   static thread_local Membership membership;
 }
 
-extern "C" void log_line(void *, int32_t level, const char *text, size_t length)
+extern "C" void log_line(void *, EsLogLevel level, const char *text, size_t length)
 {
   join_server();
   int width= static_cast<int>(length > INT_MAX ? INT_MAX : length);
   switch (level) {
-  case ES_LOG_ERROR:
+  case EsLogLevel::Error:
     sql_print_error("%s: %.*s", product, width, text);
     break;
-  case ES_LOG_WARNING:
+  case EsLogLevel::Warning:
     sql_print_warning("%s: %.*s", product, width, text);
     break;
   default:

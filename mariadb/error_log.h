@@ -12,8 +12,8 @@
 
 namespace shim
 {
-/** es_log_fn: writes one line, marked as Esker's. Called from any thread. */
-extern "C" void log_line(void *context, int32_t level, const char *text, size_t length);
+/** EsLogFn: writes one line, marked as Esker's. Called from any thread. */
+extern "C" void log_line(void *context, EsLogLevel level, const char *text, size_t length);
 
 /**
   Makes the calling thread one that mysys knows, until it ends. The engine's own threads call into the server with log

@@ -16,7 +16,7 @@ enum class Rollback { none, statement, transaction };
 
 struct Mapping
 {
-  es_status status;
+  EsStatus status;
   int ha_error;
   /* SQL error that carries the engine's words; 0: the server's message for ha_error says it all. */
   uint sql_error;
@@ -25,33 +25,36 @@ struct Mapping
 
 constexpr Mapping mappings[]=
 {
-  {ES_E_IO, HA_ERR_GENERIC, ER_GET_ERRMSG, Rollback::none},
-  {ES_E_DISK_FULL, HA_ERR_DISK_FULL, ER_DISK_FULL, Rollback::none},
-  {ES_E_DAMAGE, HA_ERR_CRASHED, ER_GET_ERRMSG, Rollback::none},
-  {ES_E_NEWER_FORMAT, HA_ERR_NEW_FILE, ER_GET_ERRMSG, Rollback::none},
-  {ES_E_LOCKED, HA_ERR_INITIALIZATION, ER_GET_ERRMSG, Rollback::none},
-  {ES_E_NO_SUCH_TABLE, HA_ERR_NO_SUCH_TABLE, 0, Rollback::none},
-  {ES_E_TABLE_EXISTS, HA_ERR_TABLE_EXIST, 0, Rollback::none},
-  {ES_E_TABLE_CHANGED, HA_ERR_TABLE_DEF_CHANGED, 0, Rollback::none},
-  {ES_E_LOCK_TIMEOUT, HA_ERR_LOCK_WAIT_TIMEOUT, 0, Rollback::statement},
-  {ES_E_WOULD_BLOCK, HA_ERR_LOCK_WAIT_TIMEOUT, 0, Rollback::statement},
-  {ES_E_DEADLOCK, HA_ERR_LOCK_DEADLOCK, 0, Rollback::transaction},
-  {ES_E_INTERRUPTED, HA_ERR_ABORTED_BY_USER, 0, Rollback::none},
-  {ES_E_RECORD_CHANGED, HA_ERR_RECORD_CHANGED, 0, Rollback::transaction},
-  {ES_E_ROW_NOT_FOUND, HA_ERR_KEY_NOT_FOUND, 0, Rollback::none},
-  {ES_E_ROW_TOO_LONG, HA_ERR_TO_BIG_ROW, ER_TOO_BIG_ROWSIZE, Rollback::none},
-  {ES_E_READ_ONLY, HA_ERR_TABLE_READONLY, ER_GET_ERRMSG, Rollback::none},
-  {ES_E_POISONED, HA_ERR_GENERIC, ER_GET_ERRMSG, Rollback::none},
-  {ES_E_OUT_OF_MEMORY, HA_ERR_OUT_OF_MEM, ER_GET_ERRMSG, Rollback::none},
-  {ES_E_UNSUPPORTED, HA_ERR_UNSUPPORTED, ER_GET_ERRMSG, Rollback::none},
-  {ES_E_INVALID, HA_ERR_INTERNAL_ERROR, ER_GET_ERRMSG, Rollback::none},
-  {ES_E_LAYOUT, HA_ERR_INCOMPATIBLE_DEFINITION, ER_GET_ERRMSG, Rollback::none},
-  {ES_E_PANIC, HA_ERR_INTERNAL_ERROR, ER_GET_ERRMSG, Rollback::none},
+  {EsStatus::Io, HA_ERR_GENERIC, ER_GET_ERRMSG, Rollback::none},
+  {EsStatus::DiskFull, HA_ERR_DISK_FULL, ER_DISK_FULL, Rollback::none},
+  {EsStatus::Damage, HA_ERR_CRASHED, ER_GET_ERRMSG, Rollback::none},
+  {EsStatus::NewerFormat, HA_ERR_NEW_FILE, ER_GET_ERRMSG, Rollback::none},
+  {EsStatus::Locked, HA_ERR_INITIALIZATION, ER_GET_ERRMSG, Rollback::none},
+  {EsStatus::NoSuchTable, HA_ERR_NO_SUCH_TABLE, 0, Rollback::none},
+  {EsStatus::TableExists, HA_ERR_TABLE_EXIST, 0, Rollback::none},
+  {EsStatus::TableChanged, HA_ERR_TABLE_DEF_CHANGED, 0, Rollback::none},
+  {EsStatus::LockTimeout, HA_ERR_LOCK_WAIT_TIMEOUT, 0, Rollback::statement},
+  {EsStatus::WouldBlock, HA_ERR_LOCK_WAIT_TIMEOUT, 0, Rollback::statement},
+  {EsStatus::Deadlock, HA_ERR_LOCK_DEADLOCK, 0, Rollback::transaction},
+  {EsStatus::Interrupted, HA_ERR_ABORTED_BY_USER, 0, Rollback::none},
+  {EsStatus::RecordChanged, HA_ERR_RECORD_CHANGED, 0, Rollback::transaction},
+  {EsStatus::RowNotFound, HA_ERR_KEY_NOT_FOUND, 0, Rollback::none},
+  {EsStatus::RowTooLong, HA_ERR_TO_BIG_ROW, ER_TOO_BIG_ROWSIZE, Rollback::none},
+  {EsStatus::ReadOnly, HA_ERR_TABLE_READONLY, ER_GET_ERRMSG, Rollback::none},
+  {EsStatus::Poisoned, HA_ERR_GENERIC, ER_GET_ERRMSG, Rollback::none},
+  {EsStatus::OutOfMemory, HA_ERR_OUT_OF_MEM, ER_GET_ERRMSG, Rollback::none},
+  {EsStatus::Unsupported, HA_ERR_UNSUPPORTED, ER_GET_ERRMSG, Rollback::none},
+  {EsStatus::Invalid, HA_ERR_INTERNAL_ERROR, ER_GET_ERRMSG, Rollback::none},
+  {EsStatus::Layout, HA_ERR_INCOMPATIBLE_DEFINITION, ER_GET_ERRMSG, Rollback::none},
+  {EsStatus::Panic, HA_ERR_INTERNAL_ERROR, ER_GET_ERRMSG, Rollback::none},
 };
 
-constexpr Mapping unknown= {ES_E_OTHER, HA_ERR_GENERIC, ER_GET_ERRMSG, Rollback::none};
+static_assert(array_elements(mappings) == static_cast<size_t>(EsStatus::Other) - 1,
+              "every status but Ok and Other has its line");
 
-const Mapping &find(es_status status)
+constexpr Mapping unknown= {EsStatus::Other, HA_ERR_GENERIC, ER_GET_ERRMSG, Rollback::none};
+
+const Mapping &find(EsStatus status)
 {
   for (const Mapping &mapping : mappings)
     if (mapping.status == status)
@@ -60,14 +63,14 @@ const Mapping &find(es_status status)
 }
 }
 
-int ha_error(es_status status)
+int ha_error(EsStatus status)
 {
-  return status == ES_OK ? 0 : find(status).ha_error;
+  return status == EsStatus::Ok ? 0 : find(status).ha_error;
 }
 
-int ha_error(THD *thd, es_status status)
+int ha_error(THD *thd, EsStatus status)
 {
-  if (status == ES_OK)
+  if (status == EsStatus::Ok)
     return 0;
   const Mapping &mapping= find(status);
   if (thd && mapping.rollback != Rollback::none)
@@ -75,12 +78,12 @@ int ha_error(THD *thd, es_status status)
   return mapping.ha_error;
 }
 
-bool has_detail(es_status status)
+bool has_detail(EsStatus status)
 {
-  return status != ES_OK && find(status).sql_error != 0;
+  return status != EsStatus::Ok && find(status).sql_error != 0;
 }
 
-void raise(es_status status, const char *text, myf flags)
+void raise(EsStatus status, const char *text, myf flags)
 {
   const Mapping &mapping= find(status);
   if (mapping.sql_error == 0)
@@ -91,12 +94,12 @@ void raise(es_status status, const char *text, myf flags)
     my_printf_error(mapping.sql_error, "%s: %s", flags, product, text);
 }
 
-int raise_last(THD *thd, const es_session *session)
+int raise_last(THD *thd, const EsSession *session)
 {
-  char text[1024];
-  es_status status= es_last_error(session, text, sizeof text);
+  EsError why;
+  EsStatus status= es_last_error(session, &why);
   if (has_detail(status))
-    raise(status, text);
+    raise(status, why.text);
   return ha_error(thd, status);
 }
 }

@@ -13,23 +13,23 @@
 
 namespace shim
 {
-/** HA_ERR_* of a status; 0 for ES_OK. */
-int ha_error(es_status status);
+/** HA_ERR_* of a status; 0 for EsStatus::Ok. */
+int ha_error(EsStatus status);
 
 /**
   Maps a status that a session call returned, and tells the server when the whole transaction or the statement must be
   rolled back.
 */
-int ha_error(THD *thd, es_status status);
+int ha_error(THD *thd, EsStatus status);
 
 /** Are the engine's own words worth more than the server's message for this status? */
-bool has_detail(es_status status);
+bool has_detail(EsStatus status);
 
 /** Raises the engine's words as an SQL error, with the SQL error number that fits the status. */
-void raise(es_status status, const char *text, myf flags= MYF(0));
+void raise(EsStatus status, const char *text, myf flags= MYF(0));
 
 /** Raises the words of the session's last failure. Returns its HA_ERR_*. */
-int raise_last(THD *thd, const es_session *session);
+int raise_last(THD *thd, const EsSession *session);
 }
 
 #endif

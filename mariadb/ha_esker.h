@@ -77,41 +77,41 @@ public:
 
 private:
   /* Maps a failure; what it is in words is kept for print_error. */
-  int fail(const es_session *session, es_status status);
-  int fail(es_status status, const char *text);
+  int fail(const EsSession *session, EsStatus status);
+  int fail(EsStatus status, const char *text);
 
   /* The session to work in; null and *error if the statement cannot be entered. */
-  es_session *session(int *error)
+  EsSession *session(int *error)
   {
     if (likely(connection_ != nullptr && connection_->in_statement()))
       return connection_->session();
     return enter(error);
   }
-  es_session *enter(int *error);
-  es_session *enter_sequence(int *error);
+  EsSession *enter(int *error);
+  EsSession *enter_sequence(int *error);
   int end_sequence(int error);
   bool is_sequence() const { return table_share->table_type == TABLE_TYPE_SEQUENCE; }
 
-  bool locks_rows() const { return lock_ != ES_LOCK_NONE; }
+  bool locks_rows() const { return lock_ != EsLockMode::None; }
   bool is_full_delete(THD *thd) const;
   ha_rows lock_all();
   bool is_unchanged(const uchar *old_data, const uchar *new_data) const;
 
-  int open_cursor(es_cursor **cursor, bool scan);
+  int open_cursor(EsCursor **cursor, bool scan);
   int fetch(uint64_t row_id, const uint8_t **image);
   int next_slow(uchar *buf);
   int next_batch();
   bool columns_grew();
   void close_cursors();
 
-  es_table *table_= nullptr;
+  EsTable *table_= nullptr;
   /* As the engine knows it: of the partition, for a partition. */
   std::string name_;
   shim::Record_layout layout_;
   /* Null for a sequence. */
   shim::Connection *connection_= nullptr;
   /* A sequence's: what it writes is committed at once, whatever becomes of the statement's transaction. */
-  es_session *sequence_session_= nullptr;
+  EsSession *sequence_session_= nullptr;
 
   /*
     The scan's rows decoded ahead: from next_image_ to batch_end_. rnd_next's fast path takes rows up to fast_end_,
@@ -126,8 +126,8 @@ private:
   /* Row that was read or written last. */
   uint64_t row_id_= 0;
 
-  es_cursor *scan_cursor_= nullptr;
-  es_cursor *fetch_cursor_= nullptr;
+  EsCursor *scan_cursor_= nullptr;
+  EsCursor *fetch_cursor_= nullptr;
   /* Columns that the cursors fill in; empty: all. */
   std::vector<uchar> columns_;
   /* read_set changed since columns_ was made of it. */
@@ -135,8 +135,8 @@ private:
   /* The scan cursor does not fill in all columns any more that are wanted: take ids from it, rows from fetch. */
   bool refetch_= false;
 
-  int32_t lock_= ES_LOCK_NONE;
-  int32_t read_lock_= ES_LOCK_NONE;             /* as store_lock found it, for F_RDLCK */
+  EsLockMode lock_= EsLockMode::None;
+  EsLockMode read_lock_= EsLockMode::None;      /* as store_lock found it, for F_RDLCK */
   bool skip_locked_= false;
   bool try_semi_= false;
   /* The last row was read without waiting for its lock: if it is wanted, it must be read again. */
@@ -149,7 +149,7 @@ private:
   int full_delete_error_= 0;
 
   /* Words of the last failure of a call without the connection's session. */
-  es_status detail_status_= ES_OK;
+  EsStatus detail_status_= EsStatus::Ok;
   std::string detail_;
 };
 

@@ -12,7 +12,7 @@ using namespace shim;
 
 namespace
 {
-extern "C" int32_t report_progress(void *context, uint64_t done, uint64_t total)
+extern "C" bool report_progress(void *context, uint64_t done, uint64_t total)
 {
   THD *thd= static_cast<THD *>(context);
   thd_progress_report(thd, done, total);
@@ -25,14 +25,14 @@ void report(THD *thd, const char *text)
   push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, ER_CRASHED_ON_USAGE, "%s: %s", product, text);
 }
 
-int admin_result(THD *thd, es_status status, const char *text)
+int admin_result(THD *thd, EsStatus status, const char *text)
 {
   switch (status) {
-  case ES_OK:
+  case EsStatus::Ok:
     return HA_ADMIN_OK;
-  case ES_E_INTERRUPTED:
+  case EsStatus::Interrupted:
     return HA_ADMIN_FAILED;
-  case ES_E_DAMAGE:
+  case EsStatus::Damage:
     report(thd, text);
     return HA_ADMIN_CORRUPT;
   default:
@@ -45,19 +45,19 @@ int admin_result(THD *thd, es_status status, const char *text)
 /* A table is always closed properly, a crash is no reason for suspicion: FAST is CHANGED. */
 int ha_esker::check(THD *thd, HA_CHECK_OPT *options)
 {
-  int32_t scope= ES_CHECK_ALL;
+  EsCheckScope scope= EsCheckScope::All;
   if (options->flags & T_EXTEND)
-    scope= ES_CHECK_ALL;
+    scope= EsCheckScope::All;
   else if (options->flags & T_QUICK)
-    scope= ES_CHECK_QUICK;
+    scope= EsCheckScope::Quick;
   else if (options->flags & (T_FAST | T_CHECK_ONLY_CHANGED))
-    scope= ES_CHECK_UNCHECKED;
+    scope= EsCheckScope::Unchecked;
   uint64_t blocks, damaged= 0;
-  es_error why;
+  EsError why;
   thd_progress_init(thd, 1);
-  es_status status= es_table_check(table_, scope, report_progress, thd, &blocks, &damaged, &why);
+  EsStatus status= es_table_check(table_, scope, report_progress, thd, &blocks, &damaged, &why);
   thd_progress_end(thd);
-  if (status == ES_E_DAMAGE && damaged > 1)
+  if (status == EsStatus::Damage && damaged > 1)
   {
     char text[80];
     my_snprintf(text, sizeof text, "%llu damaged blocks; the first:", static_cast<ulonglong>(damaged));
@@ -74,9 +74,9 @@ int ha_esker::analyze(THD *, HA_CHECK_OPT *)
 
 int ha_esker::optimize(THD *thd, HA_CHECK_OPT *)
 {
-  es_error why;
+  EsError why;
   thd_progress_init(thd, 1);
-  es_status status= es_table_optimize(table_, report_progress, thd, &why);
+  EsStatus status= es_table_optimize(table_, report_progress, thd, &why);
   thd_progress_end(thd);
   return admin_result(thd, status, why.text);
 }

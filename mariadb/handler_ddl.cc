@@ -45,17 +45,17 @@ void warn_of_foreign_options(THD *thd, const TABLE_SHARE *share, const HA_CREATE
 }
 
 /* The row format to use, with a warning when it is not the one that was asked for. */
-int32_t row_format_of(THD *thd, const HA_CREATE_INFO *create_info, const Record_layout &layout)
+EsRowFormat row_format_of(THD *thd, const HA_CREATE_INFO *create_info, const Record_layout &layout)
 {
   const char *reason= nullptr;
   switch (create_info->row_type) {
   case ROW_TYPE_DEFAULT:
   case ROW_TYPE_NOT_USED:
   case ROW_TYPE_DYNAMIC:
-    return ES_ROW_DYNAMIC;
+    return EsRowFormat::Dynamic;
   case ROW_TYPE_FIXED:
     if (!layout.has_blobs())
-      return ES_ROW_FIXED;
+      return EsRowFormat::Fixed;
     reason= "not possible with BLOB or TEXT columns";
     break;
   default:
@@ -65,7 +65,7 @@ int32_t row_format_of(THD *thd, const HA_CREATE_INFO *create_info, const Record_
     push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, ER_ILLEGAL_HA_CREATE_OPTION,
                         "%s: ROW_FORMAT=%s is %s, ROW_FORMAT=DYNAMIC is used", product,
                         ha_row_type[create_info->row_type].str, reason);
-  return ES_ROW_DYNAMIC;
+  return EsRowFormat::Dynamic;
 }
 }
 
@@ -87,24 +87,24 @@ int ha_esker::create(const char *path, TABLE *form, HA_CREATE_INFO *create_info)
   Record_layout layout;
   if (!layout.init(form))
     return HA_ERR_OUT_OF_MEM;
-  es_table_def def= {};
+  EsTableDef def= {};
   def.layout= layout.c_layout();
   def.row_format= row_format_of(thd, create_info, layout);
-  def.compression= static_cast<int32_t>(form->s->option_struct ? form->s->option_struct->compression : 0);
+  def.compression= static_cast<EsCompression>(form->s->option_struct ? form->s->option_struct->compression : 0);
   def.temporary= (create_info->options & HA_LEX_CREATE_TMP_TABLE) != 0;
-  es_error why;
-  es_status status= es_create_table(engine, table_name(path), &def, &why);
-  if (status != ES_OK && has_detail(status))
+  EsError why;
+  EsStatus status= es_create_table(engine, table_name(path), &def, &why);
+  if (status != EsStatus::Ok && has_detail(status))
     raise(status, why.text);
   return ha_error(status);
 }
 
 int shim::drop_table(handlerton *, const char *path)
 {
-  es_error why;
-  es_status status= es_drop_table(engine, table_name(path), &why);
+  EsError why;
+  EsStatus status= es_drop_table(engine, table_name(path), &why);
   /* Every engine is asked for every table: only the server knows whether it is an error. */
-  if (status == ES_E_NO_SUCH_TABLE)
+  if (status == EsStatus::NoSuchTable)
     return ENOENT;
   if (has_detail(status))
     raise(status, why.text);
@@ -118,16 +118,16 @@ int ha_esker::delete_table(const char *path)
 
 int ha_esker::rename_table(const char *from, const char *to)
 {
-  es_error why;
-  es_status status= es_rename_table(engine, table_name(from), table_name(to), &why);
-  return status == ES_OK ? 0 : fail(status, why.text);
+  EsError why;
+  EsStatus status= es_rename_table(engine, table_name(from), table_name(to), &why);
+  return status == EsStatus::Ok ? 0 : fail(status, why.text);
 }
 
 int ha_esker::truncate()
 {
-  es_error why;
-  es_status status= es_truncate_table(engine, name_.c_str(), &why);
-  return status == ES_OK ? 0 : fail(status, why.text);
+  EsError why;
+  EsStatus status= es_truncate_table(engine, name_.c_str(), &why);
+  return status == EsStatus::Ok ? 0 : fail(status, why.text);
 }
 
 /* May the definition change while the rows stay as they lie? */

@@ -15,13 +15,13 @@ using namespace shim;
 namespace
 {
 /* Reads of a table that is only a source take no locks: the binlog has rows, so nothing need be repeatable. */
-int32_t lock_of(thr_lock_type type)
+EsLockMode lock_of(thr_lock_type type)
 {
   if (type >= TL_FIRST_WRITE)
-    return ES_LOCK_EXCLUSIVE;
+    return EsLockMode::Exclusive;
   if (type == TL_READ_WITH_SHARED_LOCKS || type == TL_READ_SKIP_LOCKED)
-    return ES_LOCK_SHARED;
-  return ES_LOCK_NONE;
+    return EsLockMode::Shared;
+  return EsLockMode::None;
 }
 
 
@@ -47,12 +47,12 @@ int ha_esker::external_lock(THD *thd, int lock_type)
   if (lock_type == F_UNLCK)
   {
     connection_= nullptr;
-    lock_= ES_LOCK_NONE;
+    lock_= EsLockMode::None;
     skip_locked_= false;
     return 0;
   }
   /* F_WRLCK of a SELECT is FOR UPDATE. */
-  lock_= lock_type == F_WRLCK ? static_cast<int32_t>(ES_LOCK_EXCLUSIVE) : read_lock_;
+  lock_= lock_type == F_WRLCK ? EsLockMode::Exclusive : read_lock_;
   int error= 0;
   Connection *connection= Connection::enter(thd, &error);
   connection_= is_sequence() ? nullptr : connection;
@@ -80,7 +80,7 @@ int ha_esker::start_stmt(THD *thd, thr_lock_type lock_type)
 }
 
 /* Where neither was called (a temporary table under LOCK TABLES), or the statement ended in between (HANDLER). */
-es_session *ha_esker::enter(int *error)
+EsSession *ha_esker::enter(int *error)
 {
   if (is_sequence())
     return enter_sequence(error);
@@ -93,6 +93,6 @@ int ha_esker::reset()
   close_cursors();
   try_semi_= skip_locked_= false;
   full_delete_= Full_delete::none;
-  detail_status_= ES_OK;
+  detail_status_= EsStatus::Ok;
   return 0;
 }

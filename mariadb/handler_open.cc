@@ -43,11 +43,11 @@ int ha_esker::open(const char *path, int, uint)
   if (!layout_.init(table))
     return HA_ERR_OUT_OF_MEM;
   image_bytes_= layout_.image_bytes();
-  es_layout layout= layout_.c_layout();
+  EsLayout layout= layout_.c_layout();
   name_= table_name(path);
-  es_error why;
-  es_status status= es_table_open(engine, name_.c_str(), &layout, &table_, &why);
-  if (status != ES_OK)
+  EsError why;
+  EsStatus status= es_table_open(engine, name_.c_str(), &layout, &table_, &why);
+  if (status != EsStatus::Ok)
     return fail(status, why.text);
   info(HA_STATUS_NO_LOCK | HA_STATUS_VARIABLE | HA_STATUS_CONST | HA_STATUS_OPEN);
   return 0;
@@ -77,7 +77,7 @@ int ha_esker::info(uint flag)
     errkey= MAX_KEY;
   if (!table_ || !(flag & (HA_STATUS_VARIABLE | HA_STATUS_CONST | HA_STATUS_TIME)))
     return 0;
-  es_table_stats figures;
+  EsTableStats figures;
   es_table_get_stats(table_, &figures);
   if (flag & HA_STATUS_VARIABLE)
   {
@@ -113,7 +113,7 @@ ha_rows ha_esker::records()
   int command= thd_sql_command(thd);
   if (command == SQLCOM_ALTER_TABLE || command == SQLCOM_OPTIMIZE || command == SQLCOM_ANALYZE)
     return stats.records;
-  es_session *s= session(&error);
+  EsSession *s= session(&error);
   /* On an error, a KILL too, the server scans, and meets it there. */
   if (!s || fail(s, es_count_rows(s, table_, &rows)))
     return HA_POS_ERROR;
@@ -124,28 +124,28 @@ enum row_type ha_esker::get_row_type() const
 {
   if (!table_)
     return ROW_TYPE_NOT_USED;
-  es_table_stats figures;
+  EsTableStats figures;
   es_table_get_stats(table_, &figures);
-  return figures.row_format == ES_ROW_FIXED ? ROW_TYPE_FIXED : ROW_TYPE_DYNAMIC;
+  return figures.row_format == EsRowFormat::Fixed ? ROW_TYPE_FIXED : ROW_TYPE_DYNAMIC;
 }
 
-int ha_esker::fail(const es_session *session, es_status status)
+int ha_esker::fail(const EsSession *session, EsStatus status)
 {
-  detail_status_= ES_OK;
-  if (likely(status == ES_OK))
+  detail_status_= EsStatus::Ok;
+  if (likely(status == EsStatus::Ok))
     return 0;
   if (connection_ && connection_->session() == session)
     connection_->note_failure(status);
   else
   {
-    char text[1024];
-    detail_status_= es_last_error(session, text, sizeof text);
-    detail_= text;
+    EsError why;
+    detail_status_= es_last_error(session, &why);
+    detail_= why.text;
   }
   return ha_error(ha_thd(), status);
 }
 
-int ha_esker::fail(es_status status, const char *text)
+int ha_esker::fail(EsStatus status, const char *text)
 {
   detail_status_= status;
   detail_= text;
@@ -157,17 +157,17 @@ void ha_esker::print_error(int error, myf flags)
   if (has_detail(detail_status_) && ha_error(detail_status_) == error)
   {
     raise(detail_status_, detail_.c_str(), flags);
-    detail_status_= ES_OK;
+    detail_status_= EsStatus::Ok;
     return;
   }
   /* Asked of the connection: a partitioned table asks any of its partitions' handlers for the words. */
   if (Connection *c= Connection::find(ha_thd()))
   {
-    char text[1024];
-    es_status status= es_last_error(c->session(), text, sizeof text);
+    EsError why;
+    EsStatus status= es_last_error(c->session(), &why);
     if (status == c->failed() && has_detail(status) && ha_error(status) == error)
     {
-      raise(status, text, flags);
+      raise(status, why.text, flags);
       return;
     }
   }

@@ -37,20 +37,21 @@ void ha_esker::close_cursors()
 }
 
 /* For scans, or for single rows. */
-int ha_esker::open_cursor(es_cursor **cursor, bool scan)
+int ha_esker::open_cursor(EsCursor **cursor, bool scan)
 {
   int error= 0;
-  es_session *s= session(&error);
+  EsSession *s= session(&error);
   if (!s)
     return error;
-  es_scan_options options= {};
+  EsScanOptions options= {};
   columns_.clear();
   /* Who writes needs the whole row: it becomes the new version. */
-  if (lock_ != ES_LOCK_EXCLUSIVE)
+  if (lock_ != EsLockMode::Exclusive)
   {
     columns_.resize(layout_.bitmap_bytes());
     layout_.bitmap_of(table->read_set, columns_.data());
     options.columns= columns_.data();
+    options.columns_bytes= columns_.size();
   }
   columns_stale_= false;
   options.lock= lock_;
@@ -75,14 +76,14 @@ int ha_esker::rnd_next(uchar *buf)
 int ha_esker::next_batch()
 {
   int error= 0;
-  es_session *s= session(&error);
+  EsSession *s= session(&error);
   if (!s)
     return error;
   if (!scan_cursor_ && (error= open_cursor(&scan_cursor_, true)))
     return error;
-  es_batch batch;
-  es_status status= es_cursor_next_batch(scan_cursor_, s, &batch);
-  if (status != ES_OK)
+  EsBatch batch;
+  EsStatus status= es_cursor_next_batch(scan_cursor_, s, &batch);
+  if (status != EsStatus::Ok)
   {
     next_image_= fast_end_= batch_end_= nullptr;
     return fail(s, status);
@@ -129,7 +130,7 @@ int ha_esker::next_slow(uchar *buf)
   } while (!image);
   memcpy(buf, image, image_bytes_);
   if (try_semi_ && locks_rows())
-    semi_read_= es_cursor_was_semi_consistent(scan_cursor_) != 0;
+    semi_read_= es_cursor_was_semi_consistent(scan_cursor_);
   return 0;
 }
 
@@ -137,12 +138,12 @@ int ha_esker::next_slow(uchar *buf)
 int ha_esker::fetch(uint64_t row_id, const uint8_t **image)
 {
   int error= 0;
-  es_session *s= session(&error);
+  EsSession *s= session(&error);
   if (!s)
     return error;
   if (!fetch_cursor_ && (error= open_cursor(&fetch_cursor_, false)))
     return error;
-  es_status status= es_cursor_fetch(fetch_cursor_, s, row_id, image);
+  EsStatus status= es_cursor_fetch(fetch_cursor_, s, row_id, image);
   return fail(s, status);
 }
 

@@ -15,13 +15,13 @@
 
 using namespace shim;
 
-es_session *ha_esker::enter_sequence(int *error)
+EsSession *ha_esker::enter_sequence(int *error)
 {
-  es_error why;
+  EsError why;
   if (!sequence_session_)
   {
-    es_status status= es_session_open(engine, nullptr, &sequence_session_, &why);
-    if (status != ES_OK)
+    EsStatus status= es_session_open(engine, nullptr, &sequence_session_, &why);
+    if (status != EsStatus::Ok)
     {
       sequence_session_= nullptr;
       *error= fail(status, why.text);
@@ -31,11 +31,11 @@ es_session *ha_esker::enter_sequence(int *error)
   es_set_connection(sequence_session_, thd_get_thread_id(ha_thd()));
   if (es_in_transaction(sequence_session_))
     return sequence_session_;
-  es_status status= es_begin(sequence_session_, ES_READ_COMMITTED, false);
-  if (status == ES_OK)
+  EsStatus status= es_begin(sequence_session_, EsIsolation::ReadCommitted, false);
+  if (status == EsStatus::Ok)
     status= es_begin_statement(sequence_session_);
   *error= fail(sequence_session_, status);
-  return status == ES_OK ? sequence_session_ : nullptr;
+  return status == EsStatus::Ok ? sequence_session_ : nullptr;
 }
 
 /* Commits what the sequence's session did, or undoes it after an error. */
@@ -45,15 +45,15 @@ int ha_esker::end_sequence(int error)
     return error;
   if (error)
   {
-    es_rollback(sequence_session_);
+    (void) es_rollback(sequence_session_);
     return error;
   }
   Connection *connection= Connection::find(ha_thd());
   if (!connection)
     return fail(sequence_session_, es_commit(sequence_session_));
   uint64_t end= 0;
-  es_status status= es_commit_unsynced(sequence_session_, &end);
-  if (status == ES_OK)
+  EsStatus status= es_commit_unsynced(sequence_session_, &end);
+  if (status == EsStatus::Ok)
     connection->note_log_end(end);
   return fail(sequence_session_, status);
 }

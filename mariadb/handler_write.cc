@@ -16,7 +16,7 @@ int ha_esker::write_row(const uchar *buf)
 {
   if (likely(connection_ != nullptr))
   {
-    es_stage *stage= connection_->stage();
+    EsStage *stage= connection_->stage();
     if (stage->table == table_ && stage->next != stage->end)
     {
       memcpy(stage->next, buf, image_bytes_);
@@ -26,13 +26,13 @@ int ha_esker::write_row(const uchar *buf)
     }
   }
   int error= 0;
-  es_session *s= session(&error);
+  EsSession *s= session(&error);
   if (unlikely(!s))
     return error;
-  es_status status= es_insert(s, table_, buf, &row_id_);
+  EsStatus status= es_insert(s, table_, buf, &row_id_);
   if (unlikely(is_sequence()))
     return end_sequence(fail(s, status));
-  return likely(status == ES_OK) ? 0 : fail(s, status);
+  return likely(status == EsStatus::Ok) ? 0 : fail(s, status);
 }
 
 /*
@@ -62,23 +62,23 @@ int ha_esker::update_row(const uchar *old_data, const uchar *new_data)
   if (is_unchanged(old_data, new_data))
     return HA_ERR_RECORD_IS_THE_SAME;
   int error= 0;
-  es_session *s= session(&error);
+  EsSession *s= session(&error);
   if (unlikely(!s))
     return error;
-  es_status status= es_update(s, table_, row_id_, new_data);
+  EsStatus status= es_update(s, table_, row_id_, new_data);
   if (unlikely(is_sequence()))
     return end_sequence(fail(s, status));
-  return likely(status == ES_OK) ? 0 : fail(s, status);
+  return likely(status == EsStatus::Ok) ? 0 : fail(s, status);
 }
 
 int ha_esker::delete_row(const uchar *)
 {
   int error= 0;
-  es_session *s= session(&error);
+  EsSession *s= session(&error);
   if (unlikely(!s))
     return error;
-  es_status status= es_delete(s, table_, row_id_);
-  return likely(status == ES_OK) ? 0 : fail(s, status);
+  EsStatus status= es_delete(s, table_, row_id_);
+  return likely(status == EsStatus::Ok) ? 0 : fail(s, status);
 }
 
 /*
@@ -87,8 +87,9 @@ int ha_esker::delete_row(const uchar *)
 */
 bool ha_esker::is_full_delete(THD *thd) const
 {
-  if (!thd || is_sequence() || lock_ != ES_LOCK_EXCLUSIVE || thd_sql_command(thd) != SQLCOM_DELETE || thd->lex->describe ||
-      thd->lex->has_returning() || thd->is_current_stmt_binlog_format_row() || table->versioned(VERS_TIMESTAMP) ||
+  if (!thd || is_sequence() || lock_ != EsLockMode::Exclusive || thd_sql_command(thd) != SQLCOM_DELETE ||
+      thd->lex->describe || thd->lex->has_returning() || thd->is_current_stmt_binlog_format_row() ||
+      table->versioned(VERS_TIMESTAMP) ||
       (table->triggers && table->triggers->has_delete_triggers()))
     return false;
   const TABLE_LIST *named= thd->lex->query_tables;
@@ -111,7 +112,7 @@ ha_rows ha_esker::lock_all()
     return full_delete_rows_;
   full_delete_rows_= 0;
   full_delete_error_= 0;
-  if (es_session *s= session(&full_delete_error_))
+  if (EsSession *s= session(&full_delete_error_))
   {
     connection_->full_delete_of= nullptr;
     full_delete_error_= fail(s, es_lock_all(s, table_, &full_delete_rows_));
@@ -133,7 +134,7 @@ int ha_esker::delete_all_rows()
     break;
   }
   int error= 0;
-  es_session *s= session(&error);
+  EsSession *s= session(&error);
   if (!s)
     return error;
   /* It compares no versions: leave it to the single rows to find a conflict. */

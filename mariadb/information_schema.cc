@@ -137,7 +137,7 @@ struct Reader
 };
 
 /* As XA RECOVER FORMAT='SQL' has it. */
-std::string xid_text(const es_xid &xid)
+std::string xid_text(const EsXid &xid)
 {
   static const char digits[]= "0123456789abcdef";
   const auto hex= [&xid](uint32_t from, uint32_t bytes)
@@ -171,12 +171,12 @@ std::string readable(const char *name)
   return decoded(text.substr(0, slash)) + "." + decoded(text.substr(slash + 1, parts - slash - 1)) + text.substr(parts);
 }
 
-extern "C" int32_t add_transaction(void *context, const es_transaction *trx)
+extern "C" bool add_transaction(void *context, const EsTransaction *trx)
 try
 {
   const Reader *reader= static_cast<const Reader *>(context);
   if (!reader->sees(trx->connection))
-    return 0;
+    return false;
   Row row(reader->table);
   const Statement statement= statement_of(trx->connection);
   row.number(trx->id);
@@ -205,15 +205,15 @@ try
 }
 catch (const std::bad_alloc &)
 {
-  return 1;
+  return true;
 }
 
-extern "C" int32_t add_lock_wait(void *context, const es_lock_wait *wait)
+extern "C" bool add_lock_wait(void *context, const EsLockWait *wait)
 try
 {
   const Reader *reader= static_cast<const Reader *>(context);
   if (!reader->sees(wait->waiting_connection) && !reader->sees(wait->blocking_connection))
-    return 0;
+    return false;
   Row row(reader->table);
   row.number(wait->waiting_connection);
   row.number_or_null(wait->blocking_connection);
@@ -232,7 +232,7 @@ try
 }
 catch (const std::bad_alloc &)
 {
-  return 1;
+  return true;
 }
 
 int fill_trx(THD *thd, TABLE_LIST *tables, COND *)

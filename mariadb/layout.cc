@@ -13,9 +13,9 @@ namespace shim
 {
 namespace
 {
-es_column column_of(const Field *field, const uchar *record)
+EsColumn column_of(const Field *field, const uchar *record)
 {
-  es_column column= {};
+  EsColumn column= {};
   column.offset= static_cast<uint32_t>(field->ptr - record);
   if (field->null_ptr)
   {
@@ -25,24 +25,24 @@ es_column column_of(const Field *field, const uchar *record)
   if (field->flags & BLOB_FLAG)
   {
     /* BLOB, TEXT, JSON, GEOMETRY, compressed or not. */
-    column.kind= ES_COLUMN_BLOB;
-    column.len_bytes= static_cast<const Field_blob *>(field)->pack_length_no_ptr();
+    column.kind= EsColumnKind::Blob;
+    column.len_bytes= static_cast<uint8_t>(static_cast<const Field_blob *>(field)->pack_length_no_ptr());
     return column;
   }
-  column.kind= ES_COLUMN_FIXED;
+  column.kind= EsColumnKind::Fixed;
   column.width= field->pack_length_in_rec();
   switch (field->real_type()) {
   case MYSQL_TYPE_VARCHAR:
   case MYSQL_TYPE_VARCHAR_COMPRESSED:
-    column.kind= ES_COLUMN_VAR;
-    column.len_bytes= static_cast<const Field_varstring *>(field)->length_bytes;
+    column.kind= EsColumnKind::Var;
+    column.len_bytes= static_cast<uint8_t>(static_cast<const Field_varstring *>(field)->length_bytes);
     column.width= field->field_length;
     break;
   case MYSQL_TYPE_STRING:
     /* CHAR ends in spaces and BINARY in zeros, except that wide character sets end in more than one byte's pattern. */
     if (field->charset()->mbminlen == 1)
     {
-      column.kind= ES_COLUMN_PADDED;
+      column.kind= EsColumnKind::Padded;
       column.pad= field->charset()->pad_char;
     }
     break;
@@ -52,12 +52,12 @@ es_column column_of(const Field *field, const uchar *record)
   return column;
 }
 
-uint32_t end_of(const es_column &column)
+uint32_t end_of(const EsColumn &column)
 {
   switch (column.kind) {
-  case ES_COLUMN_VAR:
+  case EsColumnKind::Var:
     return column.offset + column.len_bytes + column.width;
-  case ES_COLUMN_BLOB:
+  case EsColumnKind::Blob:
     return column.offset + column.len_bytes + static_cast<uint32_t>(sizeof(char *));
   default:
     return column.offset + column.width;
@@ -81,9 +81,9 @@ try
   {
     if (!(*field)->stored_in_db())
       continue;
-    es_column column= column_of(*field, record);
+    EsColumn column= column_of(*field, record);
     image_bytes_= std::max(image_bytes_, end_of(column));
-    has_blobs_|= column.kind == ES_COLUMN_BLOB;
+    has_blobs_|= column.kind == EsColumnKind::Blob;
     columns_.push_back(column);
     fields_.push_back((*field)->field_index);
   }
@@ -95,9 +95,9 @@ catch (const std::bad_alloc &)
   return false;
 }
 
-es_layout Record_layout::c_layout() const
+EsLayout Record_layout::c_layout() const
 {
-  es_layout layout= {};
+  EsLayout layout= {};
   layout.image_bytes= image_bytes_;
   layout.head_bytes= head_bytes_;
   layout.column_count= static_cast<uint32_t>(columns_.size());

@@ -26,7 +26,7 @@ public:
   /** False: out of memory. */
   bool init(const TABLE *table);
 
-  es_layout c_layout() const;
+  EsLayout c_layout() const;
   uint32 image_bytes() const { return image_bytes_; }
   size_t column_count() const { return columns_.size(); }
   bool has_blobs() const { return has_blobs_; }
@@ -37,7 +37,7 @@ public:
   void bitmap_of(const MY_BITMAP *read_set, uchar *bitmap) const;
 
 private:
-  std::vector<es_column> columns_;
+  std::vector<EsColumn> columns_;
   /* Field index of each column. */
   std::vector<uint16> fields_;
   uint32 image_bytes_= 0;

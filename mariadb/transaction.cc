@@ -56,12 +56,12 @@ Connection *Connection::open(THD *thd, int *error)
     *error= HA_ERR_OUT_OF_MEM;
     return nullptr;
   }
-  es_wait_hooks hooks= {thd, before_wait, after_wait, waits_for};
-  es_error why;
-  es_status status= es_session_open(engine, &hooks, &connection->session_, &why);
-  if (status == ES_OK && !(connection->killer_= es_killer_open(connection->session_)))
-    status= ES_E_OUT_OF_MEMORY;
-  if (status != ES_OK)
+  EsWaitHooks hooks= {thd, before_wait, after_wait, waits_for};
+  EsError why;
+  EsStatus status= es_session_open(engine, &hooks, &connection->session_, &why);
+  if (status == EsStatus::Ok && (status= es_killer_open(connection->session_, &connection->killer_)) != EsStatus::Ok)
+    (void) es_last_error(connection->session_, &why);
+  if (status != EsStatus::Ok)
   {
     raise(status, why.text);
     *error= ha_error(status);
@@ -74,11 +74,11 @@ Connection *Connection::open(THD *thd, int *error)
   return connection;
 }
 
-es_status Connection::await_log()
+EsStatus Connection::await_log()
 {
   const uint64_t end= log_end_;
   log_end_= 0;
-  return end ? es_await_log(session_, end) : ES_OK;
+  return end ? es_await_log(session_, end) : EsStatus::Ok;
 }
 
 void Connection::close(THD *thd)
@@ -125,17 +125,17 @@ int Connection::begin(THD *thd)
                     " READ or READ COMMITTED", MYF(0), product);
     return HA_ERR_UNSUPPORTED;
   }
-  int32_t isolation=
-    thd_tx_isolation(thd) <= ISO_READ_COMMITTED ? ES_READ_COMMITTED : ES_REPEATABLE_READ;
-  es_report_waits(session_, thd_need_wait_reports(thd));
-  es_status status= es_begin(session_, isolation, snapshot_isolation(thd));
-  if (status == ES_OK)
+  const EsIsolation isolation=
+    thd_tx_isolation(thd) <= ISO_READ_COMMITTED ? EsIsolation::ReadCommitted : EsIsolation::RepeatableRead;
+  es_report_waits(session_, thd_need_wait_reports(thd) != 0);
+  EsStatus status= es_begin(session_, isolation, snapshot_isolation(thd));
+  if (status == EsStatus::Ok)
     status= es_begin_statement(session_);
-  if (status != ES_OK)
+  if (status != EsStatus::Ok)
     return raise_last(thd, session_);
   es_set_lock_wait(session_, lock_timeout_us(thd));
   statement_= true;
-  failed_= ES_OK;
+  failed_= EsStatus::Ok;
   /* A KILL that came before the statement began was meant for it. */
   if (thd_kill_level(thd) != THD_IS_NOT_KILLED)
     es_kill(killer_);
@@ -175,7 +175,7 @@ int end_statement(THD *thd, Connection *connection)
   if (!connection->in_statement())
     return 0;
   connection->statement_ended();
-  return es_end_statement(connection->session()) == ES_OK ? 0 : raise_last(thd, connection->session());
+  return es_end_statement(connection->session()) == EsStatus::Ok ? 0 : raise_last(thd, connection->session());
 }
 
 /*
@@ -203,9 +203,9 @@ int prepare(handlerton *, THD *thd, bool all)
   if (int error= keep_replicated_order(thd))
     return error;
   XID server_xid= *thd->get_xid();
-  es_xid xid= to_es_xid(&server_xid);
+  EsXid xid= to_es_xid(&server_xid);
   connection->external= !server_xid.get_my_xid();
-  if (es_prepare(connection->session(), &xid) != ES_OK || connection->await_log() != ES_OK)
+  if (es_prepare(connection->session(), &xid) != EsStatus::Ok || connection->await_log() != EsStatus::Ok)
     return raise_last(thd, connection->session());
   return 0;
 }
@@ -219,12 +219,12 @@ void commit_ordered(handlerton *, THD *thd, bool)
   Connection *connection= Connection::find(thd);
   if (!connection || !es_in_transaction(connection->session()))
     return;
-  if (es_commit_ordered(connection->session()) != ES_OK)
+  if (es_commit_ordered(connection->session()) != EsStatus::Ok)
   {
-    char text[1024];
-    es_last_error(connection->session(), text, sizeof text);
+    EsError why;
+    (void) es_last_error(connection->session(), &why);
     sql_print_error("%s: cannot commit a transaction that is in the binary log (%s); stopping the server, its restart"
-                    " recovers", product, text);
+                    " recovers", product, why.text);
     abort();
   }
   connection->ordered= true;
@@ -243,30 +243,30 @@ int commit(handlerton *, THD *thd, bool all)
   connection->ordered= false;
   if (ordered)
     thd_wakeup_subsequent_commits(thd, 0);
-  es_status status= es_commit(connection->session());
+  EsStatus status= es_commit(connection->session());
   /*
     What is acknowledged has to be durable as decided where the server's recovery does not decide it so:
     - without the binlog another engine takes part by tc.log, and the recovery of MariaDB 10.11 rolls back whatever it
       then finds prepared, decided or not (xarecover_handlerton asks the list of commits for the binlog only);
     - XA COMMIT ... ONE PHASE prepares with the user's XID, which no recovery looks for in the binlog.
   */
-  if (status == ES_OK && ordered && (connection->external || !mysql_bin_log.is_open()) && flushes_each_commit())
+  if (status == EsStatus::Ok && ordered && (connection->external || !mysql_bin_log.is_open()) && flushes_each_commit())
   {
-    es_error why;
-    es_status flushed= es_flush_log(engine, &why);
-    if (flushed != ES_OK)
+    EsError why;
+    EsStatus flushed= es_flush_log(engine, &why);
+    if (flushed != EsStatus::Ok)
     {
       raise(flushed, why.text);
       return ha_error(flushed);
     }
   }
-  if (status == ES_OK)
+  if (status == EsStatus::Ok)
     status= connection->await_log();
-  if (status != ES_OK)
+  if (status != EsStatus::Ok)
   {
     int error= raise_last(thd, connection->session());
     if (es_in_transaction(connection->session()))
-      es_rollback(connection->session());
+      (void) es_rollback(connection->session());
     return error;
   }
   if (!ordered)
@@ -282,16 +282,16 @@ int rollback(handlerton *, THD *thd, bool all)
   bool marked= connection->in_statement();
   connection->statement_ended();
   connection->ordered= false;
-  es_status status= ES_OK;
+  EsStatus status= EsStatus::Ok;
   if (ends_transaction(thd, all))
   {
     status= es_rollback(connection->session());
-    if (status == ES_OK)
+    if (status == EsStatus::Ok)
       status= connection->await_log();
   }
   else if (marked)
     status= es_rollback_statement(connection->session());
-  return status == ES_OK ? 0 : raise_last(thd, connection->session());
+  return status == EsStatus::Ok ? 0 : raise_last(thd, connection->session());
 }
 
 int savepoint_set(handlerton *, THD *thd, void *place)
@@ -300,7 +300,7 @@ int savepoint_set(handlerton *, THD *thd, void *place)
   uint64_t savepoint;
   if (!connection)
     return HA_ERR_NO_SAVEPOINT;
-  if (es_savepoint(connection->session(), &savepoint) != ES_OK)
+  if (es_savepoint(connection->session(), &savepoint) != EsStatus::Ok)
     return raise_last(thd, connection->session());
   memcpy(place, &savepoint, sizeof savepoint);
   return 0;
@@ -313,7 +313,7 @@ int savepoint_rollback(handlerton *, THD *thd, void *place)
   memcpy(&savepoint, place, sizeof savepoint);
   if (!connection)
     return HA_ERR_NO_SAVEPOINT;
-  return es_rollback_to(connection->session(), savepoint) == ES_OK ? 0 : raise_last(thd, connection->session());
+  return es_rollback_to(connection->session(), savepoint) == EsStatus::Ok ? 0 : raise_last(thd, connection->session());
 }
 
 int savepoint_release(handlerton *, THD *thd, void *place)
@@ -323,7 +323,8 @@ int savepoint_release(handlerton *, THD *thd, void *place)
   memcpy(&savepoint, place, sizeof savepoint);
   if (!connection)
     return HA_ERR_NO_SAVEPOINT;
-  return es_release_savepoint(connection->session(), savepoint) == ES_OK ? 0 : raise_last(thd, connection->session());
+  es_release_savepoint(connection->session(), savepoint);
+  return 0;
 }
 
 /*
@@ -343,7 +344,7 @@ int start_consistent_snapshot(handlerton *, THD *thd)
     return 0;
   int error= 0;
   Connection *connection= Connection::enter(thd, &error);
-  if (!connection || es_take_view(connection->session()) != ES_OK)
+  if (!connection || es_take_view(connection->session()) != EsStatus::Ok)
   {
     /* An engine that refuses this refuses reads too: nothing is read without the snapshot. */
     thd->clear_error();

@@ -43,34 +43,34 @@ public:
   /** close_connection: rolls back what is open, leaves what is prepared, frees. */
   static void close(THD *thd);
 
-  es_session *session() const { return session_; }
+  EsSession *session() const { return session_; }
   /** Where rows that come in bulk are written without a call each. */
-  es_stage *stage() const { return stage_; }
+  EsStage *stage() const { return stage_; }
   /** Before a table is closed: what was written for it is taken. */
-  void leave_stage(const es_table *table)
+  void leave_stage(const EsTable *table)
   {
     /* A failure stays with the transaction, which cannot be committed then. */
     if (stage_->table == table)
-      es_unstage(session_);
+      (void) es_unstage(session_);
   }
-  const es_killer *killer() const { return killer_; }
+  const EsKiller *killer() const { return killer_; }
 
   bool in_statement() const { return statement_; }
   /** The statement's mark in the engine was set or cleared by a commit or rollback. */
   void statement_ended()
   {
     statement_= false;
-    failed_= ES_OK;
+    failed_= EsStatus::Ok;
   }
 
   /** A sequence's value was committed by itself: the end of this transaction waits for the log up to there. */
   void note_log_end(uint64_t end) { log_end_= end > log_end_ ? end : log_end_; }
-  es_status await_log();
+  EsStatus await_log();
 
   /** A call of this statement failed: its words are the session's last. */
-  void note_failure(es_status status) { failed_= status; }
-  /** ES_OK: what words the session has are of an older statement. */
-  es_status failed() const { return failed_; }
+  void note_failure(EsStatus status) { failed_= status; }
+  /** EsStatus::Ok: what words the session has are of an older statement. */
+  EsStatus failed() const { return failed_; }
 
   /** commit_ordered ran for the transaction that is being committed. */
   bool ordered= false;
@@ -85,11 +85,11 @@ private:
   static Connection *open(THD *thd, int *error);
   int begin(THD *thd);
 
-  es_session *session_= nullptr;
-  es_stage *stage_= nullptr;
-  es_killer *killer_= nullptr;
+  EsSession *session_= nullptr;
+  EsStage *stage_= nullptr;
+  EsKiller *killer_= nullptr;
   uint64_t log_end_= 0;
-  es_status failed_= ES_OK;
+  EsStatus failed_= EsStatus::Ok;
   /* Does the server know of us in this statement, and is it marked in the engine? Both or none. */
   bool statement_= false;
 };
@@ -100,7 +100,7 @@ void init_transactions(handlerton *hton);
 void init_xa(handlerton *hton);
 
 /** The server's transaction id as the engine takes it. */
-es_xid to_es_xid(const XID *xid);
+EsXid to_es_xid(const XID *xid);
 
 /** Is it the end of a transaction, not only of a statement in it? */
 inline bool ends_transaction(const THD *thd, bool all)

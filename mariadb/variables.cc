@@ -29,7 +29,7 @@ my_bool profile_locks;
 
 constexpr ulonglong KiB= 1024, MiB= 1024 * KiB, GiB= 1024 * MiB, TiB= 1024 * GiB;
 
-/* Stores the checked value and tells the engine. */
+/* Each stores the checked value and tells the engine. */
 void update_memory_limit(THD *, st_mysql_sys_var *, void *value, const void *save)
 {
   ulonglong bytes= *static_cast<const ulonglong *>(save);
@@ -47,8 +47,11 @@ void update_bulk_buffer(THD *, st_mysql_sys_var *, void *value, const void *save
 void update_flush_mode(THD *, st_mysql_sys_var *, void *value, const void *save)
 {
   ulong mode= *static_cast<const ulong *>(save);
-  *static_cast<ulong *>(value)= mode;
-  es_set_flush_mode(engine, static_cast<int32_t>(mode));
+  /* The variable's numbers are the engine's. */
+  static_assert(EsFlushMode{0} == EsFlushMode::Lazy && EsFlushMode{1} == EsFlushMode::EveryCommit &&
+                EsFlushMode{2} == EsFlushMode::WriteOnly);
+  if (es_set_flush_mode(engine, static_cast<EsFlushMode>(mode)) == EsStatus::Ok)
+    *static_cast<ulong *>(value)= mode;
 }
 
 void update_profile_locks(THD *, st_mysql_sys_var *, void *value, const void *save)
@@ -59,6 +62,8 @@ void update_profile_locks(THD *, st_mysql_sys_var *, void *value, const void *sa
 }
 
 const char *compression_names[]= {"none", "lz4", "zstd", NullS};
+static_assert(EsCompression{0} == EsCompression::None && EsCompression{1} == EsCompression::Lz4 &&
+              EsCompression{2} == EsCompression::Zstd, "compression_names are in the order of their numbers");
 TYPELIB compression_typelib= {array_elements(compression_names) - 1, "", compression_names, nullptr};
 
 MYSQL_SYSVAR_STR(data_dir, data_dir, PLUGIN_VAR_READONLY | PLUGIN_VAR_RQCMDARG,
@@ -113,7 +118,7 @@ MYSQL_THDVAR_BOOL(snapshot_isolation, PLUGIN_VAR_OPCMDARG,
 
 MYSQL_THDVAR_ENUM(default_compression, PLUGIN_VAR_RQCMDARG,
                   "COMPRESSION of new tables that do not say",
-                  nullptr, nullptr, ES_COMPRESSION_LZ4, &compression_typelib);
+                  nullptr, nullptr, static_cast<ulong>(EsCompression::Lz4), &compression_typelib);
 }
 
 st_mysql_sys_var *system_variables[]=
@@ -139,7 +144,7 @@ ha_create_table_option table_options[]=
   HA_TOPTION_END
 };
 
-void fill_options(es_options *options, std::string *folder)
+void fill_options(EsOptions *options, std::string *folder)
 {
   es_default_options(options);
   folder->clear();
@@ -159,7 +164,7 @@ void fill_options(es_options *options, std::string *folder)
   options->wal_segment_bytes= wal_segment_size;
   options->recovery_target_seconds= recovery_target_seconds;
   options->recovery_target_bytes= recovery_target_bytes;
-  options->flush_mode= static_cast<int32_t>(flush_log_at_trx_commit);
+  options->flush_mode= static_cast<EsFlushMode>(flush_log_at_trx_commit);
   es_profile_locks(profile_locks);
 }
 

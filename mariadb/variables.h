@@ -14,7 +14,7 @@
 /** Table options as CREATE TABLE gives them; the server finds the struct by this name. */
 struct ha_table_option_struct
 {
-  uint compression;                             /* ES_COMPRESSION_* */
+  uint compression;                             /* EsCompression, as a number */
 };
 
 namespace shim
@@ -24,7 +24,7 @@ extern st_mysql_sys_var *system_variables[];
 extern ha_create_table_option table_options[];
 
 /** What the engine is opened with. `folder` takes the data folder's name and must outlive the options. */
-void fill_options(es_options *options, std::string *folder);
+void fill_options(EsOptions *options, std::string *folder);
 
 /** How long the statement may wait for a row lock: WAIT n and NOWAIT, or else esker_lock_wait_timeout. */
 uint64_t lock_timeout_us(THD *thd);

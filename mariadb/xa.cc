@@ -11,9 +11,10 @@
 
 namespace shim
 {
-es_xid to_es_xid(const XID *xid)
+EsXid to_es_xid(const XID *xid)
 {
-  es_xid id= {};
+  static_assert(ES_XID_DATA_BYTES == XIDDATASIZE && sizeof xid->data == XIDDATASIZE);
+  EsXid id= {};
   id.format= xid->formatID;
   id.gtrid_bytes= static_cast<uint32_t>(xid->gtrid_length);
   id.bqual_bytes= static_cast<uint32_t>(xid->bqual_length);
@@ -26,7 +27,7 @@ namespace
 /* Answers of the X/Open interface. */
 constexpr int XA_OK= 0, XAER_NOTA= -4, XAER_RMFAIL= -7;
 
-void from_es_xid(const es_xid &id, XID *xid)
+void from_es_xid(const EsXid &id, XID *xid)
 {
   xid->set(static_cast<long>(id.format), reinterpret_cast<const char *>(id.data),
            static_cast<long>(id.gtrid_bytes), reinterpret_cast<const char *>(id.data) + id.gtrid_bytes,
@@ -45,11 +46,11 @@ int recover(handlerton *, XID *list, uint capacity)
   uint filled= 0;
   while (filled < capacity)
   {
-    es_xid page[16];
+    EsXid page[16];
     uint32_t count= 0;
-    es_error why;
+    EsError why;
     uint32_t want= static_cast<uint32_t>(std::min<size_t>(array_elements(page), capacity - filled));
-    if (es_recover(engine, !in_list, page, want, &count, &why) != ES_OK)
+    if (es_recover(engine, !in_list, page, want, &count, &why) != EsStatus::Ok)
     {
       sql_print_error("%s: cannot list prepared transactions: %s", product, why.text);
       break;
@@ -63,12 +64,12 @@ int recover(handlerton *, XID *list, uint capacity)
   return static_cast<int>(filled);
 }
 
-int end_by_xid(es_status (*end)(es_engine *, const es_xid *, int32_t *, es_error *), const XID *xid)
+int end_by_xid(EsStatus (*end)(const EsEngine *, const EsXid *, bool *, EsError *), const XID *xid)
 {
-  es_xid id= to_es_xid(xid);
-  int32_t found= 0;
-  es_error why;
-  if (end(engine, &id, &found, &why) != ES_OK)
+  EsXid id= to_es_xid(xid);
+  bool found= false;
+  EsError why;
+  if (end(engine, &id, &found, &why) != EsStatus::Ok)
   {
     sql_print_error("%s: cannot end a prepared transaction: %s", product, why.text);
     return XAER_RMFAIL;
@@ -111,10 +112,10 @@ void refuse_checkpoint(const char *why)
   abort();
 }
 
-extern "C" void checkpoint_done(void *cookie, es_status status, const char *why)
+extern "C" void checkpoint_done(void *cookie, EsStatus status, const char *why)
 {
   join_server();
-  if (status == ES_OK)
+  if (status == EsStatus::Ok)
     commit_checkpoint_notify_ha(cookie);
   else
     refuse_checkpoint(why);
@@ -132,8 +133,8 @@ void commit_checkpoint_request(void *cookie)
 */
 void pre_shutdown()
 {
-  es_error why;
-  if (!engine || es_flush_log(engine, &why) == ES_OK)
+  EsError why;
+  if (!engine || es_flush_log(engine, &why) == EsStatus::Ok)
     return;
   sql_print_error("%s: cannot make its log durable: %s. Ending the server as after a crash, so that its next start recovers",
                   product, why.text);
@@ -142,8 +143,8 @@ void pre_shutdown()
 
 bool flush_logs(handlerton *)
 {
-  es_error why;
-  if (es_flush_log(engine, &why) == ES_OK)
+  EsError why;
+  if (es_flush_log(engine, &why) == EsStatus::Ok)
     return false;
   sql_print_error("%s: cannot flush the log: %s", product, why.text);
   return true;

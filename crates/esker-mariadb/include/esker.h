@@ -1,362 +1,916 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0
  *
- * esker.h: the C face of the Esker storage engine, the only thing a front end in C or C++ needs to know of it.
+ * esker.h: the C face of the Esker storage engine, the only thing a front end in C++ needs to know of it.
  *
- * Rules
- *  - Every function that can fail returns an es_status: ES_OK or one of ES_E_*. No exception and no panic crosses.
- *  - Handles are opaque, made by *_open and freed by the matching *_close, which accept NULL.
- *  - An es_session belongs to one thread at a time. es_engine, es_table and es_killer may be used by any thread.
- *  - Functions that take a session leave the words of their last failure in it (es_last_error); functions that take
- *    none fill the es_error they are given (may be NULL).
- *  - Strings are UTF-8 or at least bytes without NUL; lengths are in bytes and exclude the NUL.
+ * Rules of every call; what it asks for beyond them is said under its "# Safety".
+ *  - What can fail returns an EsStatus. No panic crosses, and no exception may cross from a callback.
+ *  - A pointer or a callback is NULL only where it is said that it may be: another NULL stops the process. `error` and
+ *    names may always be NULL: then no words are given, and the name is refused.
+ *  - Handles are opaque: made by *_open, theirs who opened them, freed by *_close, valid in between.
+ *  - What a pointer argument points to is the caller's, needed for the call only, and not changed by others meanwhile;
+ *    what is given out is the engine's, and it is said how long it is valid. Nothing else is freed by either side.
+ *  - An EsSession and its cursors belong to one thread at a time. EsEngine, EsTable and EsKiller may be used by any.
+ *  - Calls that take a session leave the words of their failure in it (es_last_error); those that take none fill in the
+ *    `error` they are given. An answer is written by a call that succeeds, unless it is said otherwise.
+ *  - A number that is no member of its enum is refused as Invalid where it is Unchecked<>.
+ *  - Strings end with NUL, are UTF-8 or at least bytes without NUL; lengths are in bytes and exclude the NUL.
  */
-#ifndef ESKER_H
-#define ESKER_H
 
-#include <stddef.h>
-#include <stdint.h>
+#pragma once
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+/* Generated from crates/esker-mariadb/src: change it there, and the test that finds this stale says how to renew it. */
 
-typedef struct es_engine es_engine;
-typedef struct es_session es_session;
-typedef struct es_table es_table;
-typedef struct es_cursor es_cursor;
-typedef struct es_killer es_killer;
+#include <cstddef>
+#include <cstdint>
 
-typedef int32_t es_status;
-enum {
-  ES_OK = 0,
-  ES_E_IO = 1,              /* a file operation failed */
-  ES_E_DISK_FULL = 2,
-  ES_E_DAMAGE = 3,          /* bytes on disk are not what was written */
-  ES_E_NEWER_FORMAT = 4,
-  ES_E_LOCKED = 5,          /* another process uses the data folder */
-  ES_E_NO_SUCH_TABLE = 6,
-  ES_E_TABLE_EXISTS = 7,
-  ES_E_TABLE_CHANGED = 8,   /* the read view is older than the table's rebuild */
-  ES_E_LOCK_TIMEOUT = 9,
-  ES_E_WOULD_BLOCK = 10,    /* NOWAIT and the row is locked */
-  ES_E_DEADLOCK = 11,
-  ES_E_INTERRUPTED = 12,    /* killed while waiting */
-  ES_E_RECORD_CHANGED = 13, /* snapshot isolation: a newer version was committed */
-  ES_E_ROW_NOT_FOUND = 14,
-  ES_E_ROW_TOO_LONG = 15,
-  ES_E_READ_ONLY = 16,
-  ES_E_POISONED = 17,       /* an earlier write or sync failed: restart recovers */
-  ES_E_OUT_OF_MEMORY = 18,
-  ES_E_UNSUPPORTED = 19,
-  ES_E_INVALID = 20,        /* an argument that makes no sense */
-  ES_E_LAYOUT = 21,         /* the caller's column layout is not the table's */
-  ES_E_PANIC = 22,          /* a bug in Esker; the engine is poisoned */
-  ES_E_OTHER = 23
+/* A value that the engine checks before it takes it for a member. */
+template <typename E> using Unchecked = E;
+
+/// Bytes of an error's words, the final NUL included.
+constexpr static const size_t ES_ERROR_BYTES = 1024;
+
+/// Bytes of an XID's parts together.
+constexpr static const size_t ES_XID_DATA_BYTES = 128;
+
+/// When a commit is written and made durable.
+enum class EsFlushMode : int32_t {
+  /// Some time later; a crash of the process loses the last commits.
+  Lazy = 0,
+  /// Before it returns.
+  EveryCommit = 1,
+  /// Written before it returns, durable some time later: a power cut loses the last commits.
+  WriteOnly = 2,
 };
 
-typedef struct es_error {
-  es_status code;
-  char text[1020];          /* NUL-terminated, cut if longer */
-} es_error;
+/// How much a line of the log matters.
+enum class EsLogLevel : int32_t {
+  /// Something is wrong.
+  Error = 0,
+  /// Something to look at.
+  Warning = 1,
+  /// For the record.
+  Info = 2,
+};
 
-/* ---- engine ---------------------------------------------------------------------------------------------------- */
+/// How a call ended.
+enum class [[nodiscard]] EsStatus : int32_t {
+  /// It did what it was asked for.
+  Ok = 0,
+  /// A file operation failed.
+  Io = 1,
+  /// No space is left.
+  DiskFull = 2,
+  /// Bytes on disk are not what was written.
+  Damage = 3,
+  /// A later release wrote it.
+  NewerFormat = 4,
+  /// Another process uses the data folder.
+  Locked = 5,
+  /// There is no table of that name.
+  NoSuchTable = 6,
+  /// There is a table of that name already.
+  TableExists = 7,
+  /// The read view is older than the table's rebuild.
+  TableChanged = 8,
+  /// Waited for a row lock as long as was allowed.
+  LockTimeout = 9,
+  /// The row is locked, and waiting is not allowed.
+  WouldBlock = 10,
+  /// Waiting would never end.
+  Deadlock = 11,
+  /// Killed while waiting, or stopped by its caller.
+  Interrupted = 12,
+  /// Snapshot isolation: a newer version was committed.
+  RecordChanged = 13,
+  /// No such row for this session.
+  RowNotFound = 14,
+  /// The row is longer than a row may be.
+  RowTooLong = 15,
+  /// It may not be written.
+  ReadOnly = 16,
+  /// An earlier write or sync failed: a restart recovers.
+  Poisoned = 17,
+  /// Memory is missing.
+  OutOfMemory = 18,
+  /// The engine cannot do that.
+  Unsupported = 19,
+  /// An argument that makes no sense.
+  Invalid = 20,
+  /// The caller's column layout is not the table's.
+  Layout = 21,
+  /// A bug in Esker; the engine is poisoned.
+  Panic = 22,
+  /// What this version of the boundary has no code for.
+  Other = 23,
+};
 
-enum { ES_LOG_ERROR = 0, ES_LOG_WARNING = 1, ES_LOG_INFO = 2 };
-/* Called from any thread, also before es_engine_open returns. */
-typedef void (*es_log_fn)(void *context, int32_t level, const char *text, size_t length);
+/// How a column's bytes lie in a row image.
+enum class EsColumnKind : int32_t {
+  /// `width` bytes.
+  Fixed = 0,
+  /// `width` bytes, filled up at the end with `pad`.
+  Padded = 1,
+  /// The length, in `len_bytes` bytes (little-endian), then up to `width` bytes.
+  Var = 2,
+  /// The length, in `len_bytes` bytes (little-endian), then an 8-byte pointer.
+  Blob = 3,
+};
 
-enum { ES_FLUSH_LAZY = 0, ES_FLUSH_EVERY_COMMIT = 1, ES_FLUSH_WRITE_ONLY = 2 };
+/// How rows are stored.
+enum class EsRowFormat : int32_t {
+  /// Packed, a column at a time.
+  Dynamic = 0,
+  /// Whole images at full width; no blobs.
+  Fixed = 1,
+};
 
-typedef struct es_options {
+/// How blocks are compressed.
+enum class EsCompression : int32_t {
+  /// Not at all.
+  None = 0,
+  /// Fast.
+  Lz4 = 1,
+  /// Small.
+  Zstd = 2,
+};
+
+/// Which blocks a check reads.
+enum class EsCheckScope : int32_t {
+  /// All.
+  All = 0,
+  /// Those written since a check that found nothing wrong, or the start.
+  Unchecked = 1,
+  /// None: only what is known already.
+  Quick = 2,
+};
+
+/// What a transaction sees of others.
+enum class EsIsolation : int32_t {
+  /// A view per statement.
+  ReadCommitted = 0,
+  /// A view per transaction.
+  RepeatableRead = 1,
+};
+
+/// How rows that are read are locked.
+enum class EsLockMode : int32_t {
+  /// Not at all.
+  None = 0,
+  /// Together with others that share.
+  Shared = 1,
+  /// Alone.
+  Exclusive = 2,
+};
+
+/// An open cursor. Belongs to its session.
+struct EsCursor;
+
+/// An open engine. Used by any thread.
+struct EsEngine;
+
+/// What wakes a session. Used by any thread.
+struct EsKiller;
+
+/// A connection's session. Belongs to one thread at a time.
+struct EsSession;
+
+/// An open table. Used by any thread.
+struct EsTable;
+
+/// Takes a line for the log: `length` bytes without a NUL, valid for the call. Called from any thread, also before
+/// `es_engine_open` returns.
+using EsLogFn = void(*)(void *context, EsLogLevel level, const char *text, size_t length);
+
+/// What an engine is opened with.
+struct EsOptions {
   const char *data_dir;
   uint64_t memory_limit_bytes;
   uint64_t bulk_buffer_bytes;
   uint64_t bulk_threshold_bytes;
   uint64_t wal_segment_bytes;
-  uint64_t recovery_target_bytes; /* 0: recovery_target_seconds decides */
+  /// 0: `recovery_target_seconds` decides.
+  uint64_t recovery_target_bytes;
   uint32_t recovery_target_seconds;
-  int32_t flush_mode;       /* ES_FLUSH_* */
-  es_log_fn log;
+  Unchecked<EsFlushMode> flush_mode;
+  /// NULL: nobody wants to know.
+  EsLogFn log;
   void *log_context;
-} es_options;
+};
 
-/* The options that the engine itself would choose; fills everything but data_dir and log. */
-void es_default_options(es_options *options);
-/* Opens or creates the data folder and recovers. */
-es_status es_engine_open(const es_options *options, es_engine **engine, es_error *error);
-/*
- * Clean shutdown. All sessions, tables and cursors must be closed. Frees the handle also when it fails. ES_E_POISONED:
- * writing had stopped; what was committed last may have to be recovered with the help of who decided it.
- */
-es_status es_engine_close(es_engine *engine, es_error *error);
+/// The words of a failure; filled in only by a call that fails.
+struct EsError {
+  /// NUL-terminated, cut if longer.
+  char text[ES_ERROR_BYTES];
+};
 
-void es_set_memory_limit(es_engine *engine, uint64_t bytes);
-void es_set_bulk_buffer(es_engine *engine, uint64_t bytes);
-void es_set_flush_mode(es_engine *engine, int32_t mode);
-
-/* Returns when the log is durable up to the moment of the call, or cannot become so. */
-es_status es_flush_log(es_engine *engine, es_error *error);
-
-/* ---- tables ---------------------------------------------------------------------------------------------------- */
-
-enum { ES_COLUMN_FIXED = 0, ES_COLUMN_PADDED = 1, ES_COLUMN_VAR = 2, ES_COLUMN_BLOB = 3 };
-
-/* How one column lies in a row image. Var: length (little-endian) then bytes. Blob: length then an 8-byte pointer. */
-typedef struct es_column {
-  uint32_t kind;            /* ES_COLUMN_* */
+/// How one column lies in a row image.
+struct EsColumn {
+  Unchecked<EsColumnKind> kind;
   uint32_t offset;
-  uint32_t width;           /* Fixed, Padded: bytes; Var: greatest number of bytes */
-  uint32_t len_bytes;       /* Var, Blob */
-  uint32_t pad;             /* Padded: the byte that fills up */
-  uint32_t null_byte;       /* where the NULL bit lies; null_mask 0: NOT NULL */
-  uint32_t null_mask;
-} es_column;
+  /// Fixed, Padded: bytes; Var: greatest number of bytes.
+  uint32_t width;
+  /// The byte in which the NULL bit lies.
+  uint32_t null_byte;
+  /// The NULL bit; 0: NOT NULL.
+  uint8_t null_mask;
+  /// Var, Blob: bytes of the length.
+  uint8_t len_bytes;
+  /// Padded: the byte that fills up.
+  uint8_t pad;
+};
 
-typedef struct es_layout {
+/// How a table's row images lie.
+struct EsLayout {
   uint32_t image_bytes;
-  uint32_t head_bytes;      /* always stored: NULL bits and what else lies there */
+  /// Always stored: NULL bits and what else lies there.
+  uint32_t head_bytes;
   uint32_t column_count;
-  const es_column *columns;
-} es_layout;
+  const EsColumn *columns;
+};
 
-enum { ES_ROW_DYNAMIC = 0, ES_ROW_FIXED = 1 };
-enum { ES_COMPRESSION_NONE = 0, ES_COMPRESSION_LZ4 = 1, ES_COMPRESSION_ZSTD = 2 };
+/// What a table is created with.
+struct EsTableDef {
+  EsLayout layout;
+  Unchecked<EsRowFormat> row_format;
+  Unchecked<EsCompression> compression;
+  /// Gone at the next start.
+  bool temporary;
+};
 
-typedef struct es_table_def {
-  es_layout layout;
-  int32_t row_format;       /* ES_ROW_* */
-  int32_t compression;      /* ES_COMPRESSION_* */
-  int32_t temporary;
-} es_table_def;
-
-/* Each is atomic and durable on return. */
-es_status es_create_table(es_engine *engine, const char *name, const es_table_def *def, es_error *error);
-es_status es_drop_table(es_engine *engine, const char *name, es_error *error);
-es_status es_rename_table(es_engine *engine, const char *from, const char *to, es_error *error);
-es_status es_truncate_table(es_engine *engine, const char *name, es_error *error);
-
-/* ES_E_LAYOUT when the table was created with another layout. */
-es_status es_table_open(es_engine *engine, const char *name, const es_layout *layout, es_table **table,
-                        es_error *error);
-void es_table_close(es_table *table);
-
-typedef struct es_table_stats {
-  uint64_t rows;            /* estimate */
+/// A table's figures.
+struct EsTableStats {
+  /// An estimate.
+  uint64_t rows;
   uint64_t data_bytes;
-  uint64_t free_bytes;      /* held by versions that nobody can see any more */
+  /// Held by versions that nobody can see any more.
+  uint64_t free_bytes;
   uint64_t runs;
-  uint64_t create_time;     /* seconds since 1970, 0: unknown */
+  /// Seconds since 1970; 0: unknown.
+  uint64_t create_time;
+  /// Seconds since 1970; 0: unknown.
   uint64_t update_time;
-  int32_t row_format;
-  int32_t compression;
-} es_table_stats;
-void es_table_get_stats(es_table *table, es_table_stats *stats);
+  EsRowFormat row_format;
+  EsCompression compression;
+};
 
-/* Returns nonzero to stop. */
-typedef int32_t (*es_progress_fn)(void *context, uint64_t done, uint64_t total);
-/* All blocks; those written since a check that found nothing wrong (or the start); none, only what is known already. */
-enum { ES_CHECK_ALL = 0, ES_CHECK_UNCHECKED = 1, ES_CHECK_QUICK = 2 };
-/* Reads and verifies blocks. ES_E_DAMAGE: the first damage found, in `error`; `damaged` counts all, `blocks` those read. */
-es_status es_table_check(es_table *table, int32_t scope, es_progress_fn progress, void *context, uint64_t *blocks,
-                         uint64_t *damaged, es_error *error);
-/* ES_E_INTERRUPTED if `progress` stopped it: what was done by then stays. */
-es_status es_table_optimize(es_table *table, es_progress_fn progress, void *context, es_error *error);
+/// Told how far it is; true: stop.
+using EsProgressFn = bool(*)(void *context, uint64_t done, uint64_t total);
 
-/* ---- sessions and transactions --------------------------------------------------------------------------------- */
-
-/*
- * Around waits for row locks, in the session's thread. `waited_us` of the wait that ended. `waits_for`: the transaction
- * that is waited for is that of the session opened with the context `other` (NULL: unknown), whenever it changes;
- * only after es_report_waits. It must not call back into the engine, except for es_kill.
- */
-typedef struct es_wait_hooks {
+/// Called around waits for row locks, in the session's thread. They must not call back into the engine, except for
+/// `es_kill`. Each may be NULL.
+struct EsWaitHooks {
+  /// Whose session it is: what the hooks are called with.
   void *context;
   void (*before)(void *context);
+  /// The wait took `waited_us`.
   void (*after)(void *context, uint64_t waited_us);
+  /// The transaction that is waited for is that of the session opened with the context `other` (NULL: unknown),
+  /// whenever it changes; only after `es_report_waits`.
   void (*waits_for)(void *context, void *other);
-} es_wait_hooks;
+};
 
-es_status es_session_open(es_engine *engine, const es_wait_hooks *hooks, es_session **session, es_error *error);
-/* Rolls back what is open; a prepared transaction stays prepared, for es_commit_xid or es_rollback_xid. */
-void es_session_close(es_session *session);
-/* Copies the words of the session's last failure, NUL-terminated; returns its ES_E_* code. */
-es_status es_last_error(const es_session *session, char *text, size_t capacity);
-
-/* Whose session it is, for es_transactions and es_lock_waits. */
-void es_set_connection(es_session *session, uint64_t connection);
-
-es_killer *es_killer_open(const es_session *session);
-void es_killer_close(es_killer *killer);
-/* Wakes the session from a wait for a row lock, now or its next one in this statement. From any thread. */
-void es_kill(const es_killer *killer);
-
-enum { ES_READ_COMMITTED = 0, ES_REPEATABLE_READ = 1 };
-
-/* Are waits of this session's transactions reported, and others' waits for them? From the next es_begin on. */
-void es_report_waits(es_session *session, int32_t on);
-/* Begins a transaction unless one is open. */
-es_status es_begin(es_session *session, int32_t isolation, int32_t snapshot_isolation);
-int32_t es_in_transaction(const es_session *session);
-/* Has the open transaction locked or written rows, those rolled back to a savepoint included? */
-int32_t es_holds_locks(const es_session *session);
-es_status es_take_view(es_session *session);
-/* From here on: how long requests for row locks wait; 0: not at all. */
-void es_set_lock_wait(es_session *session, uint64_t timeout_us);
-/* Also forgets an es_kill that nothing waited for. */
-es_status es_begin_statement(es_session *session);
-es_status es_end_statement(es_session *session);
-es_status es_rollback_statement(es_session *session);
-/* Savepoints live until the transaction ends, one before them is rolled back to, or they are released, each by itself. */
-es_status es_savepoint(es_session *session, uint64_t *savepoint);
-es_status es_rollback_to(es_session *session, uint64_t savepoint);
-es_status es_release_savepoint(es_session *session, uint64_t savepoint);
-
-/* An XA transaction id, as the server has it. */
-typedef struct es_xid {
+/// An XA transaction id, as the server has it.
+struct EsXid {
   int64_t format;
+  /// At most 64, as `bqual_bytes`.
   uint32_t gtrid_bytes;
   uint32_t bqual_bytes;
-  uint8_t data[128];
-} es_xid;
+  /// First the gtrid, then the bqual.
+  uint8_t data[ES_XID_DATA_BYTES];
+};
 
-es_status es_prepare(es_session *session, const es_xid *xid);
-/* Makes the transaction visible; neither waits nor fails, except by a bug. Any thread, calls come one at a time. */
-es_status es_commit_ordered(es_session *session);
-es_status es_commit(es_session *session);
-es_status es_rollback(es_session *session);
-/* As es_commit without its wait: durable, as far as is configured, once es_await_log of any session returned for `end`. */
-es_status es_commit_unsynced(es_session *session, uint64_t *end);
-es_status es_await_log(es_session *session, uint64_t end);
+/// Called once, from any thread: with `Ok` when all that was committed before the call is durable; with an error and
+/// its words, valid for the call, if writing has stopped, and it will not become durable before the engine is opened
+/// again.
+using EsDoneFn = void(*)(void *cookie, EsStatus status, const char *why);
 
-/* Prepared transactions that no session owns. `restart` begins a new list; then each call gives the next ones. */
-es_status es_recover(es_engine *engine, int32_t restart, es_xid *xids, uint32_t capacity, uint32_t *count,
-                     es_error *error);
-/* `found` 0: unknown. Durable on return. */
-es_status es_commit_xid(es_engine *engine, const es_xid *xid, int32_t *found, es_error *error);
-es_status es_rollback_xid(es_engine *engine, const es_xid *xid, int32_t *found, es_error *error);
-
-/*
- * Calls `done` once, from any thread: with ES_OK when all that was committed before the call is durable; with an error
- * and its words if writing has stopped, and it will not become durable before the engine is opened again.
- */
-typedef void (*es_done_fn)(void *cookie, es_status status, const char *why);
-void es_request_checkpoint(es_engine *engine, es_done_fn done, void *cookie);
-
-/* ---- rows ------------------------------------------------------------------------------------------------------ */
-
-es_status es_insert(es_session *session, es_table *table, const uint8_t *image, uint64_t *row_id);
-/*
- * When es_insert has inserted a row in bulk, there may be room for more rows of that table, to be filled without a call:
- * while `table` is the row's table and `next` is not `end`, copy its image to `next`, take `row_id` as its id, move `next`
- * by the image size and `row_id` by one. The next call on the session takes what was written; if that fails, so does the
- * call. Images must not point anywhere.
- */
-typedef struct es_stage {
-  const es_table *table;
+/// Room for more rows of a table, to be filled without a call each. When `es_insert` has inserted a row in bulk, there
+/// may be some: while `table` is the row's table and `next` is not `end`, copy the next row's image to `next`, take
+/// `row_id` as its id, move `next` by the image size and `row_id` by one. The next call on the session, whatever it is,
+/// takes what was written; if that fails, so does the call. Images must not point anywhere.
+struct EsStage {
+  /// NULL: there is no room.
+  const EsTable *table;
   uint8_t *next;
   uint8_t *end;
   uint64_t row_id;
-} es_stage;
+};
 
-/* Stays where it is as long as the session. */
-es_stage *es_session_stage(const es_session *session);
-/* Takes what was written: needed before the table is closed. */
-es_status es_unstage(es_session *session);
-es_status es_update(es_session *session, es_table *table, uint64_t row_id, const uint8_t *image);
-es_status es_delete(es_session *session, es_table *table, uint64_t row_id);
-/* Locks all rows that there are and counts them: those that es_delete_all is about to delete. */
-es_status es_lock_all(es_session *session, es_table *table, uint64_t *rows);
-es_status es_delete_all(es_session *session, es_table *table);
-/* Rows that the session's view sees. */
-es_status es_count_rows(es_session *session, es_table *table, uint64_t *rows);
-/* Gives back the lock of a row that was read and is not wanted. */
-void es_unlock_row(es_session *session, es_table *table, uint64_t row_id);
+/// How a cursor reads.
+struct EsScanOptions {
+  /// The layout's columns to fill in, a bit each, least significant bit first; NULL: all.
+  const uint8_t *columns;
+  /// Bytes of `columns`, not fewer than the layout's columns need.
+  size_t columns_bytes;
+  Unchecked<EsLockMode> lock;
+  /// Leave locked rows out.
+  bool skip_locked;
+  /// Give a locked row's last committed version rather than wait.
+  bool semi_consistent;
+};
 
-enum { ES_LOCK_NONE = 0, ES_LOCK_SHARED = 1, ES_LOCK_EXCLUSIVE = 2 };
-
-typedef struct es_scan_options {
-  const uint8_t *columns;   /* bitmap, least significant bit first, of the layout's columns to fill in; NULL: all */
-  int32_t lock;             /* ES_LOCK_* */
-  int32_t skip_locked;
-  int32_t semi_consistent;  /* give a locked row's last committed version rather than wait */
-} es_scan_options;
-
-/* Rows decoded ahead: `count` images, `stride` bytes apart, and their ids. Valid until the cursor's next call. */
-typedef struct es_batch {
+/// Rows decoded ahead: `count` images, `stride` bytes apart, and their ids. They belong to the cursor and are valid
+/// until its next call.
+struct EsBatch {
   const uint8_t *images;
   size_t stride;
   const uint64_t *row_ids;
-  size_t count;             /* 0: end */
-} es_batch;
+  /// 0: the end.
+  size_t count;
+};
 
-/* For es_cursor_next_batch. */
-es_status es_scan_open(es_session *session, es_table *table, const es_scan_options *options, es_cursor **cursor);
-/* For es_cursor_fetch alone. */
-es_status es_fetch_open(es_session *session, es_table *table, const es_scan_options *options, es_cursor **cursor);
-void es_cursor_close(es_cursor *cursor);
-es_status es_cursor_next_batch(es_cursor *cursor, es_session *session, es_batch *batch);
-/* One row by id; *image NULL: no such row for this session. */
-es_status es_cursor_fetch(es_cursor *cursor, es_session *session, uint64_t row_id, const uint8_t **image);
-/* Was the last row read without the lock that another holds (its last committed version)? */
-int32_t es_cursor_was_semi_consistent(const es_cursor *cursor);
+/// Takes a part of a text: `length` bytes without a NUL, valid for the call.
+using EsWriteFn = void(*)(void *context, const char *text, size_t length);
 
-/* ---- what can be seen ------------------------------------------------------------------------------------------ */
+/// Takes the name and the figures of a lock site or a wait event, both valid for the call.
+using EsSiteFn = void(*)(void *context, const char *name, const char *figures);
 
-uint32_t es_counter_count(void);
-const char *es_counter_name(uint32_t index);    /* snake_case, NUL-terminated, static */
-uint64_t es_counter_global(uint32_t index);
-uint64_t es_counter_session(const es_session *session, uint32_t index);
-
-/* Further figures that are no counters: memory by account, log positions, recovery. */
-uint32_t es_gauge_count(void);
-const char *es_gauge_name(uint32_t index);
-/* Fills `values` with es_gauge_count() figures taken together. */
-void es_gauges(es_engine *engine, uint64_t *values);
-
-/* An open transaction. */
-typedef struct es_transaction {
+/// An open transaction.
+struct EsTransaction {
   uint64_t id;
-  uint64_t connection;      /* 0: none, as of a prepared one after a restart */
+  /// 0: none, as of a prepared one after a restart.
+  uint64_t connection;
   uint64_t started_unix_us;
   uint64_t age_us;
-  uint64_t rows_changed;    /* by its ended statements, as redo_bytes */
+  /// By its ended statements, as `redo_bytes`.
+  uint64_t rows_changed;
   uint64_t rows_locked;
   uint64_t redo_bytes;
-  uint64_t view_seq;        /* the oldest view it keeps; 0: none */
-  const char *state;        /* static, as isolation */
+  /// The oldest view it keeps; 0: none.
+  uint64_t view_seq;
+  /// Static, as `isolation`.
+  const char *state;
   const char *isolation;
-  int32_t has_xid;
-  es_xid xid;
-} es_transaction;
+  bool has_xid;
+  EsXid xid;
+};
 
-/* A session that waits for another's transaction. */
-typedef struct es_lock_wait {
+/// Takes one, which is valid for the call; true: stop. None of the engine's locks is held.
+using EsTransactionFn = bool(*)(void *context, const EsTransaction *transaction);
+
+/// A session that waits for another's transaction.
+struct EsLockWait {
   uint64_t waiting_connection;
   uint64_t blocking_connection;
   uint64_t waited_us;
   uint64_t blocker_idle_us;
-  uint64_t root_blocker;    /* the connection at the end of the chain */
-  uint64_t row_id;          /* 0: it is no single row */
-  const char *kind;         /* static */
-  const char *table;        /* valid for the call */
-} es_lock_wait;
+  /// The connection at the end of the chain.
+  uint64_t root_blocker;
+  /// 0: it is no single row.
+  uint64_t row_id;
+  /// Static.
+  const char *kind;
+  /// Valid for the call.
+  const char *table;
+};
 
-/* Each is called without any lock of the engine held; nonzero stops. */
-typedef int32_t (*es_transaction_fn)(void *context, const es_transaction *transaction);
-typedef int32_t (*es_lock_wait_fn)(void *context, const es_lock_wait *wait);
-void es_transactions(es_engine *engine, es_transaction_fn each, void *context);
-void es_lock_waits(es_engine *engine, es_lock_wait_fn each, void *context);
+/// Takes one, which is valid for the call; true: stop. None of the engine's locks is held.
+using EsLockWaitFn = bool(*)(void *context, const EsLockWait *wait);
 
-/* Text for people; `write` may be called several times. */
-typedef void (*es_write_fn)(void *context, const char *text, size_t length);
-void es_status_text(es_engine *engine, es_write_fn write, void *context);
-/* Times waits, holds and releases of the engine's own locks, or stops. Contention is counted always. */
-void es_profile_locks(int32_t on);
-/* One call per lock site and per wait event: name and figures. */
-typedef void (*es_site_fn)(void *context, const char *name, const char *figures);
-void es_lock_report(es_site_fn site, void *context);
+extern "C" {
 
-#ifdef __cplusplus
-}
-#endif
-#endif
+/// The options that the engine itself would choose; `data_dir` and `log` are NULL.
+///
+/// # Safety
+/// `options` may be written.
+void es_default_options(EsOptions *options);
+
+/// Opens or creates the data folder and recovers. `*engine` is written only if it succeeds.
+///
+/// # Safety
+/// The options are needed for the call only, but for `log` and `log_context`: they are used, from any thread, until the
+/// engine is closed.
+EsStatus es_engine_open(const EsOptions *options, EsEngine **engine, EsError *error);
+
+/// Clean shutdown. Frees the handle also when it fails. `Poisoned`: writing had stopped; what was committed last may
+/// have to be recovered with the help of who decided it.
+///
+/// # Safety
+/// All of its sessions, killers, tables and cursors are closed. `engine` may be NULL; it is not used again.
+EsStatus es_engine_close(EsEngine *engine, EsError *error);
+
+/// New bound of memory.
+///
+/// # Safety
+/// `engine` is open.
+void es_set_memory_limit(const EsEngine *engine, uint64_t bytes);
+
+/// New size of the buffers in which the rows of large writes gather.
+///
+/// # Safety
+/// `engine` is open.
+void es_set_bulk_buffer(const EsEngine *engine, uint64_t bytes);
+
+/// From the next commit on.
+///
+/// # Safety
+/// `engine` is open.
+EsStatus es_set_flush_mode(const EsEngine *engine, Unchecked<EsFlushMode> mode);
+
+/// Returns when the log is durable up to the moment of the call, or cannot become so.
+///
+/// # Safety
+/// `engine` is open.
+EsStatus es_flush_log(const EsEngine *engine, EsError *error);
+
+/// Atomic, and durable on return.
+///
+/// # Safety
+/// `def->layout.columns` are `column_count` columns.
+EsStatus es_create_table(const EsEngine *engine, const char *name, const EsTableDef *def, EsError *error);
+
+/// Atomic, and durable on return.
+///
+/// # Safety
+/// `engine` is open.
+EsStatus es_drop_table(const EsEngine *engine, const char *name, EsError *error);
+
+/// Atomic, and durable on return.
+///
+/// # Safety
+/// `engine` is open.
+EsStatus es_rename_table(const EsEngine *engine, const char *from, const char *to, EsError *error);
+
+/// Atomic, and durable on return.
+///
+/// # Safety
+/// `engine` is open.
+EsStatus es_truncate_table(const EsEngine *engine, const char *name, EsError *error);
+
+/// `Layout` when the table was created with another layout. `*table` is written only if it succeeds.
+///
+/// # Safety
+/// `expected->columns` are `column_count` columns. From here on every row image of the table lies as `expected` says.
+EsStatus es_table_open(const EsEngine *engine,
+                       const char *name,
+                       const EsLayout *expected,
+                       EsTable **table,
+                       EsError *error);
+
+/// Lets go of a table.
+///
+/// # Safety
+/// Its cursors are closed, and no session's stage is open for it. `table` may be NULL; it is not used again.
+void es_table_close(EsTable *table);
+
+/// Figures; all 0 after a bug in Esker.
+///
+/// # Safety
+/// `table` is open.
+void es_table_get_stats(const EsTable *table, EsTableStats *stats);
+
+/// Reads and verifies blocks. `Damage`: the first damage found, in `error`; `*damaged` counts all, `*blocks` those read.
+/// Both are written before a failure only if it is `Damage` or `Interrupted`, which is when `progress` stopped it.
+///
+/// # Safety
+/// `progress` may be NULL; it is called in this thread.
+EsStatus es_table_check(const EsTable *table,
+                        Unchecked<EsCheckScope> scope,
+                        EsProgressFn progress,
+                        void *context,
+                        uint64_t *blocks,
+                        uint64_t *damaged,
+                        EsError *error);
+
+/// Merges what can be merged. `Interrupted` if `progress` stopped it: what was done by then stays.
+///
+/// # Safety
+/// `progress` may be NULL; it is called in this thread.
+EsStatus es_table_optimize(const EsTable *table, EsProgressFn progress, void *context, EsError *error);
+
+/// A session for one connection. `*session` is written only if it succeeds.
+///
+/// # Safety
+/// `hooks` may be NULL and is needed for the call only; its functions are called with its context until the session is
+/// closed.
+EsStatus es_session_open(const EsEngine *engine, const EsWaitHooks *hooks, EsSession **session, EsError *error);
+
+/// Rolls back what is open; a prepared transaction stays prepared, for `es_commit_xid` or `es_rollback_xid`.
+///
+/// # Safety
+/// Its cursors are closed. `session` may be NULL; neither it nor its stage is used again.
+void es_session_close(EsSession *session);
+
+/// How the session's last call that failed ended, and its words; `Ok` and none if none has failed yet.
+///
+/// # Safety
+/// `session` is open.
+EsStatus es_last_error(const EsSession *session, EsError *error);
+
+/// What wakes this session from other threads. `*killer` is written only if it succeeds; it may outlive the session.
+///
+/// # Safety
+/// `session` is open.
+EsStatus es_killer_open(EsSession *session, EsKiller **killer);
+
+/// Frees a killer.
+///
+/// # Safety
+/// `killer` may be NULL; it is not used again, by no thread.
+void es_killer_close(EsKiller *killer);
+
+/// Wakes the session from a wait for a row lock, now or its next one in this statement.
+///
+/// # Safety
+/// `killer` is open.
+void es_kill(const EsKiller *killer);
+
+/// Whose session it is, for `es_transactions` and `es_lock_waits`.
+///
+/// # Safety
+/// `session` is open.
+void es_set_connection(EsSession *session, uint64_t connection);
+
+/// Are waits of this session's transactions reported, and others' waits for them? From the next `es_begin` on.
+///
+/// # Safety
+/// `session` is open.
+void es_report_waits(EsSession *session, bool on);
+
+/// Begins a transaction unless one is open. `snapshot_isolation`: a row that was changed after the view was opened is an
+/// error to a writer.
+///
+/// # Safety
+/// `session` is open.
+EsStatus es_begin(EsSession *session,
+                  Unchecked<EsIsolation> isolation,
+                  bool snapshot_isolation);
+
+/// Is a transaction open?
+///
+/// # Safety
+/// `session` is open.
+bool es_in_transaction(const EsSession *session);
+
+/// Has the open transaction locked or written rows, those rolled back to a savepoint included?
+///
+/// # Safety
+/// `session` is open.
+bool es_holds_locks(const EsSession *session);
+
+/// Opens the transaction's view now.
+///
+/// # Safety
+/// `session` is open.
+EsStatus es_take_view(EsSession *session);
+
+/// From here on: how long requests for row locks wait, in microseconds; 0: not at all.
+///
+/// # Safety
+/// `session` is open.
+void es_set_lock_wait(EsSession *session, uint64_t timeout_us);
+
+/// Begins a statement, and forgets an `es_kill` that nothing waited for.
+///
+/// # Safety
+/// `session` is open.
+EsStatus es_begin_statement(EsSession *session);
+
+/// Ends a statement.
+///
+/// # Safety
+/// `session` is open.
+EsStatus es_end_statement(EsSession *session);
+
+/// Undoes a statement and ends it.
+///
+/// # Safety
+/// `session` is open.
+EsStatus es_rollback_statement(EsSession *session);
+
+/// Sets a savepoint. It lives until the transaction ends, one before it is rolled back to, or it is released, by itself.
+///
+/// # Safety
+/// `session` is open.
+EsStatus es_savepoint(EsSession *session,
+                      uint64_t *savepoint);
+
+/// Rolls back to a savepoint, which stays; later ones go.
+///
+/// # Safety
+/// `session` is open.
+EsStatus es_rollback_to(EsSession *session, uint64_t savepoint);
+
+/// Forgets this savepoint alone: a front end lets the old one go when it sets a name again, and later ones live on.
+/// Those that it forgets without a word go with the transaction.
+///
+/// # Safety
+/// `session` is open.
+void es_release_savepoint(EsSession *session, uint64_t savepoint);
+
+/// First phase of a commit: durable, not yet visible.
+///
+/// # Safety
+/// `session` is open.
+EsStatus es_prepare(EsSession *session, const EsXid *xid);
+
+/// Makes the prepared transaction visible; neither waits nor fails, except by a bug. Calls come one at a time.
+///
+/// # Safety
+/// `session` is open. Another thread may call while the session's own waits for it.
+EsStatus es_commit_ordered(EsSession *session);
+
+/// Commits: visible and, as far as is configured, durable on return.
+///
+/// # Safety
+/// `session` is open.
+EsStatus es_commit(EsSession *session);
+
+/// As `es_commit` without its wait: durable, as far as is configured, once `es_await_log` of any session returned for
+/// `*end`, which is written only if it succeeds.
+///
+/// # Safety
+/// `session` is open.
+EsStatus es_commit_unsynced(EsSession *session, uint64_t *end);
+
+/// Waits for the log.
+///
+/// # Safety
+/// `session` is open.
+EsStatus es_await_log(EsSession *session, uint64_t end);
+
+/// Rolls back.
+///
+/// # Safety
+/// `session` is open.
+EsStatus es_rollback(EsSession *session);
+
+/// Prepared transactions that no session owns. `restart` begins a new list; then each call gives the next ones, `*count`
+/// of them: fewer than `capacity` at the end.
+///
+/// # Safety
+/// `xids` is room for `capacity` of them.
+EsStatus es_recover(const EsEngine *engine,
+                    bool restart,
+                    EsXid *xids,
+                    uint32_t capacity,
+                    uint32_t *count,
+                    EsError *error);
+
+/// Commits a prepared transaction that no session holds, durable on return. `*found` is written only if it succeeds;
+/// false: there is none of that XID.
+///
+/// # Safety
+/// `engine` is open.
+EsStatus es_commit_xid(const EsEngine *engine, const EsXid *xid, bool *found, EsError *error);
+
+/// Rolls back a prepared transaction that no session holds; otherwise as `es_commit_xid`.
+///
+/// # Safety
+/// `engine` is open.
+EsStatus es_rollback_xid(const EsEngine *engine, const EsXid *xid, bool *found, EsError *error);
+
+/// Calls back once the log is durable past now, or cannot become so.
+///
+/// # Safety
+/// `done` may be called with `cookie` from any thread, until it has been called.
+void es_request_checkpoint(const EsEngine *engine, EsDoneFn done, void *cookie);
+
+/// The session's stage: belongs to the session and stays where it is as long as that.
+///
+/// # Safety
+/// `session` is open. The stage is used between calls on the session only, as `EsStage` says.
+EsStage *es_session_stage(const EsSession *session);
+
+/// Takes the staged rows: needed before their table is closed.
+///
+/// # Safety
+/// `session` is open.
+EsStatus es_unstage(EsSession *session);
+
+/// Inserts a row, and may open the session's stage.
+///
+/// # Safety
+/// `image` is a row image of the table's layout; its blobs' pointers are valid for their lengths.
+EsStatus es_insert(EsSession *session, const EsTable *table, const uint8_t *image, uint64_t *row_id);
+
+/// Gives a row a new version.
+///
+/// # Safety
+/// As for `es_insert`.
+EsStatus es_update(EsSession *session, const EsTable *table, uint64_t row_id, const uint8_t *image);
+
+/// Deletes a row.
+///
+/// # Safety
+/// `session` and `table` are open.
+EsStatus es_delete(EsSession *session, const EsTable *table, uint64_t row_id);
+
+/// Locks all rows that there are and counts them: those that `es_delete_all` is about to delete.
+///
+/// # Safety
+/// `session` and `table` are open.
+EsStatus es_lock_all(EsSession *session, const EsTable *table, uint64_t *rows);
+
+/// Deletes all rows.
+///
+/// # Safety
+/// `session` and `table` are open.
+EsStatus es_delete_all(EsSession *session, const EsTable *table);
+
+/// Counts the rows that the session's view sees.
+///
+/// # Safety
+/// `session` and `table` are open.
+EsStatus es_count_rows(EsSession *session, const EsTable *table, uint64_t *rows);
+
+/// Gives back the lock of a row that was read and is not wanted.
+///
+/// # Safety
+/// `session` and `table` are open.
+void es_unlock_row(EsSession *session, const EsTable *table, uint64_t row_id);
+
+/// Begins a scan, for `es_cursor_next_batch`. `*cursor` is written only if it succeeds.
+///
+/// # Safety
+/// `options->columns` are `columns_bytes` bytes or NULL; needed for the call only.
+EsStatus es_scan_open(EsSession *session, const EsTable *table, const EsScanOptions *options, EsCursor **cursor);
+
+/// A cursor for `es_cursor_fetch` alone. `*cursor` is written only if it succeeds.
+///
+/// # Safety
+/// As for `es_scan_open`.
+EsStatus es_fetch_open(EsSession *session, const EsTable *table, const EsScanOptions *options, EsCursor **cursor);
+
+/// Frees a cursor, the rows that it gave and what it pins.
+///
+/// # Safety
+/// `cursor` may be NULL; neither it nor its rows are used again.
+void es_cursor_close(EsCursor *cursor);
+
+/// The next rows. `*batch` is written only if it succeeds.
+///
+/// # Safety
+/// `session` is the one that the cursor was opened with. What the cursor gave before is not used again.
+EsStatus es_cursor_next_batch(EsCursor *cursor, EsSession *session, EsBatch *batch);
+
+/// One row by id. `*image` belongs to the cursor and is valid until its next call; NULL: no such row for this session.
+///
+/// # Safety
+/// As for `es_cursor_next_batch`.
+EsStatus es_cursor_fetch(EsCursor *cursor, EsSession *session, uint64_t row_id, const uint8_t **image);
+
+/// Was the last row read without the lock that another holds, in its last committed version?
+///
+/// # Safety
+/// `cursor` is open.
+bool es_cursor_was_semi_consistent(const EsCursor *cursor);
+
+/// How many counters there are.
+uint32_t es_counter_count();
+
+/// A counter's name: snake_case, NUL-terminated, static; NULL if there is no such counter.
+const char *es_counter_name(uint32_t index);
+
+/// A counter's total.
+uint64_t es_counter_global(uint32_t index);
+
+/// A session's share of it.
+///
+/// # Safety
+/// `session` is open.
+uint64_t es_counter_session(const EsSession *session, uint32_t index);
+
+/// How many gauges there are: figures that are no counters, as memory by account, log positions, recovery.
+uint32_t es_gauge_count();
+
+/// A gauge's name, as a counter's.
+const char *es_gauge_name(uint32_t index);
+
+/// The first `capacity` gauges' values, taken together.
+///
+/// # Safety
+/// `values` is room for `capacity` of them.
+void es_gauges(const EsEngine *engine, uint64_t *values, uint32_t capacity);
+
+/// The engine's state as text for people; `write` may be called several times.
+///
+/// # Safety
+/// `write` is called with `context` in this thread.
+void es_status_text(const EsEngine *engine, EsWriteFn write, void *context);
+
+/// Times waits, holds and releases of the engine's own locks, or stops. Contention is counted always.
+void es_profile_locks(bool on);
+
+/// Calls `site` with every lock site, then with every wait event.
+///
+/// # Safety
+/// `site` is called with `context` in this thread.
+void es_lock_report(EsSiteFn site, void *context);
+
+/// Calls `each` with every open transaction.
+///
+/// # Safety
+/// `each` is called with `context` in this thread.
+void es_transactions(const EsEngine *engine, EsTransactionFn each, void *context);
+
+/// Calls `each` with every wait for a lock.
+///
+/// # Safety
+/// `each` is called with `context` in this thread.
+void es_lock_waits(const EsEngine *engine, EsLockWaitFn each, void *context);
+
+}  // extern "C"
+
+/* Both sides have the same structs. */
+static_assert(sizeof(EsError) == 1024 &&
+              offsetof(EsError, text) == 0,
+              "EsError lies otherwise than in Rust");
+static_assert(sizeof(EsOptions) == 72 &&
+              offsetof(EsOptions, data_dir) == 0 &&
+              offsetof(EsOptions, memory_limit_bytes) == 8 &&
+              offsetof(EsOptions, bulk_buffer_bytes) == 16 &&
+              offsetof(EsOptions, bulk_threshold_bytes) == 24 &&
+              offsetof(EsOptions, wal_segment_bytes) == 32 &&
+              offsetof(EsOptions, recovery_target_bytes) == 40 &&
+              offsetof(EsOptions, recovery_target_seconds) == 48 &&
+              offsetof(EsOptions, flush_mode) == 52 &&
+              offsetof(EsOptions, log) == 56 &&
+              offsetof(EsOptions, log_context) == 64,
+              "EsOptions lies otherwise than in Rust");
+static_assert(sizeof(EsColumn) == 20 &&
+              offsetof(EsColumn, kind) == 0 &&
+              offsetof(EsColumn, offset) == 4 &&
+              offsetof(EsColumn, width) == 8 &&
+              offsetof(EsColumn, null_byte) == 12 &&
+              offsetof(EsColumn, null_mask) == 16 &&
+              offsetof(EsColumn, len_bytes) == 17 &&
+              offsetof(EsColumn, pad) == 18,
+              "EsColumn lies otherwise than in Rust");
+static_assert(sizeof(EsLayout) == 24 &&
+              offsetof(EsLayout, image_bytes) == 0 &&
+              offsetof(EsLayout, head_bytes) == 4 &&
+              offsetof(EsLayout, column_count) == 8 &&
+              offsetof(EsLayout, columns) == 16,
+              "EsLayout lies otherwise than in Rust");
+static_assert(sizeof(EsTableDef) == 40 &&
+              offsetof(EsTableDef, layout) == 0 &&
+              offsetof(EsTableDef, row_format) == 24 &&
+              offsetof(EsTableDef, compression) == 28 &&
+              offsetof(EsTableDef, temporary) == 32,
+              "EsTableDef lies otherwise than in Rust");
+static_assert(sizeof(EsTableStats) == 56 &&
+              offsetof(EsTableStats, rows) == 0 &&
+              offsetof(EsTableStats, data_bytes) == 8 &&
+              offsetof(EsTableStats, free_bytes) == 16 &&
+              offsetof(EsTableStats, runs) == 24 &&
+              offsetof(EsTableStats, create_time) == 32 &&
+              offsetof(EsTableStats, update_time) == 40 &&
+              offsetof(EsTableStats, row_format) == 48 &&
+              offsetof(EsTableStats, compression) == 52,
+              "EsTableStats lies otherwise than in Rust");
+static_assert(sizeof(EsWaitHooks) == 32 &&
+              offsetof(EsWaitHooks, context) == 0 &&
+              offsetof(EsWaitHooks, before) == 8 &&
+              offsetof(EsWaitHooks, after) == 16 &&
+              offsetof(EsWaitHooks, waits_for) == 24,
+              "EsWaitHooks lies otherwise than in Rust");
+static_assert(sizeof(EsStage) == 32 &&
+              offsetof(EsStage, table) == 0 &&
+              offsetof(EsStage, next) == 8 &&
+              offsetof(EsStage, end) == 16 &&
+              offsetof(EsStage, row_id) == 24,
+              "EsStage lies otherwise than in Rust");
+static_assert(sizeof(EsXid) == 144 &&
+              offsetof(EsXid, format) == 0 &&
+              offsetof(EsXid, gtrid_bytes) == 8 &&
+              offsetof(EsXid, bqual_bytes) == 12 &&
+              offsetof(EsXid, data) == 16,
+              "EsXid lies otherwise than in Rust");
+static_assert(sizeof(EsTransaction) == 232 &&
+              offsetof(EsTransaction, id) == 0 &&
+              offsetof(EsTransaction, connection) == 8 &&
+              offsetof(EsTransaction, started_unix_us) == 16 &&
+              offsetof(EsTransaction, age_us) == 24 &&
+              offsetof(EsTransaction, rows_changed) == 32 &&
+              offsetof(EsTransaction, rows_locked) == 40 &&
+              offsetof(EsTransaction, redo_bytes) == 48 &&
+              offsetof(EsTransaction, view_seq) == 56 &&
+              offsetof(EsTransaction, state) == 64 &&
+              offsetof(EsTransaction, isolation) == 72 &&
+              offsetof(EsTransaction, has_xid) == 80 &&
+              offsetof(EsTransaction, xid) == 88,
+              "EsTransaction lies otherwise than in Rust");
+static_assert(sizeof(EsLockWait) == 64 &&
+              offsetof(EsLockWait, waiting_connection) == 0 &&
+              offsetof(EsLockWait, blocking_connection) == 8 &&
+              offsetof(EsLockWait, waited_us) == 16 &&
+              offsetof(EsLockWait, blocker_idle_us) == 24 &&
+              offsetof(EsLockWait, root_blocker) == 32 &&
+              offsetof(EsLockWait, row_id) == 40 &&
+              offsetof(EsLockWait, kind) == 48 &&
+              offsetof(EsLockWait, table) == 56,
+              "EsLockWait lies otherwise than in Rust");
+static_assert(sizeof(EsScanOptions) == 24 &&
+              offsetof(EsScanOptions, columns) == 0 &&
+              offsetof(EsScanOptions, columns_bytes) == 8 &&
+              offsetof(EsScanOptions, lock) == 16 &&
+              offsetof(EsScanOptions, skip_locked) == 20 &&
+              offsetof(EsScanOptions, semi_consistent) == 21,
+              "EsScanOptions lies otherwise than in Rust");
+static_assert(sizeof(EsBatch) == 32 &&
+              offsetof(EsBatch, images) == 0 &&
+              offsetof(EsBatch, stride) == 8 &&
+              offsetof(EsBatch, row_ids) == 16 &&
+              offsetof(EsBatch, count) == 24,
+              "EsBatch lies otherwise than in Rust");

@@ -1,37 +1,46 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Open transactions and lock waits, one call each.
 
+use crate::boundary::{needed, shared};
 use crate::engine::EsEngine;
 use crate::xid::EsXid;
 use std::ffi::{c_char, c_void, CStr, CString};
 
-/// `es_transaction`.
+/// An open transaction.
 #[repr(C)]
 pub struct EsTransaction {
     pub(crate) id: u64,
+    /// 0: none, as of a prepared one after a restart.
     pub(crate) connection: u64,
     pub(crate) started_unix_us: u64,
     pub(crate) age_us: u64,
+    /// By its ended statements, as `redo_bytes`.
     pub(crate) rows_changed: u64,
     pub(crate) rows_locked: u64,
     pub(crate) redo_bytes: u64,
+    /// The oldest view it keeps; 0: none.
     pub(crate) view_seq: u64,
+    /// Static, as `isolation`.
     pub(crate) state: *const c_char,
     pub(crate) isolation: *const c_char,
-    pub(crate) has_xid: i32,
+    pub(crate) has_xid: bool,
     pub(crate) xid: EsXid,
 }
 
-/// `es_lock_wait`.
+/// A session that waits for another's transaction.
 #[repr(C)]
 pub struct EsLockWait {
     pub(crate) waiting_connection: u64,
     pub(crate) blocking_connection: u64,
     pub(crate) waited_us: u64,
     pub(crate) blocker_idle_us: u64,
+    /// The connection at the end of the chain.
     pub(crate) root_blocker: u64,
+    /// 0: it is no single row.
     pub(crate) row_id: u64,
+    /// Static.
     pub(crate) kind: *const c_char,
+    /// Valid for the call.
     pub(crate) table: *const c_char,
 }
 
@@ -50,14 +59,18 @@ fn word(text: &str) -> &'static CStr {
     WORDS.iter().find(|w| w.to_bytes() == text.as_bytes()).copied().unwrap_or(c"?")
 }
 
-/// `es_transaction_fn`.
-pub type TransactionFn = unsafe extern "C" fn(*mut c_void, *const EsTransaction) -> i32;
+/// Takes one, which is valid for the call; true: stop. None of the engine's locks is held.
+pub type EsTransactionFn =
+    Option<unsafe extern "C" fn(context: *mut c_void, transaction: *const EsTransaction) -> bool>;
 
-/// Every open transaction.
+/// Calls `each` with every open transaction.
+///
+/// # Safety
+/// `each` is called with `context` in this thread.
 #[no_mangle]
-pub unsafe extern "C" fn es_transactions(engine: *mut EsEngine, each: TransactionFn, context: *mut c_void) {
-    // SAFETY: see the crate.
-    let handle = unsafe { &*engine };
+pub unsafe extern "C" fn es_transactions(engine: *const EsEngine, each: EsTransactionFn, context: *mut c_void) {
+    // SAFETY: the caller's promise.
+    let (handle, each) = unsafe { (shared(engine), needed(each)) };
     let list = handle.guard.clean_up(|| Ok(handle.engine.transactions())).unwrap_or_default();
     for t in list {
         let xid = t.xid.as_deref().and_then(EsXid::from_bytes);
@@ -72,24 +85,27 @@ pub unsafe extern "C" fn es_transactions(engine: *mut EsEngine, each: Transactio
             view_seq: t.view_seq.map_or(0, |seq| seq.0),
             state: word(t.state).as_ptr(),
             isolation: word(t.isolation).as_ptr(),
-            has_xid: i32::from(xid.is_some()),
+            has_xid: xid.is_some(),
             xid: xid.unwrap_or_default(),
         };
         // SAFETY: the row is valid for the call.
-        if unsafe { each(context, &row) } != 0 {
+        if unsafe { each(context, &row) } {
             break;
         }
     }
 }
 
-/// `es_lock_wait_fn`.
-pub type LockWaitFn = unsafe extern "C" fn(*mut c_void, *const EsLockWait) -> i32;
+/// Takes one, which is valid for the call; true: stop. None of the engine's locks is held.
+pub type EsLockWaitFn = Option<unsafe extern "C" fn(context: *mut c_void, wait: *const EsLockWait) -> bool>;
 
-/// Every wait for a lock.
+/// Calls `each` with every wait for a lock.
+///
+/// # Safety
+/// `each` is called with `context` in this thread.
 #[no_mangle]
-pub unsafe extern "C" fn es_lock_waits(engine: *mut EsEngine, each: LockWaitFn, context: *mut c_void) {
-    // SAFETY: see the crate.
-    let handle = unsafe { &*engine };
+pub unsafe extern "C" fn es_lock_waits(engine: *const EsEngine, each: EsLockWaitFn, context: *mut c_void) {
+    // SAFETY: the caller's promise.
+    let (handle, each) = unsafe { (shared(engine), needed(each)) };
     let list = handle.guard.clean_up(|| Ok(handle.engine.lock_waits())).unwrap_or_default();
     for w in list {
         let table = CString::new(w.table).unwrap_or_default();
@@ -104,7 +120,7 @@ pub unsafe extern "C" fn es_lock_waits(engine: *mut EsEngine, each: LockWaitFn, 
             table: table.as_ptr(),
         };
         // SAFETY: the row and its table's name are valid for the call.
-        if unsafe { each(context, &row) } != 0 {
+        if unsafe { each(context, &row) } {
             break;
         }
     }

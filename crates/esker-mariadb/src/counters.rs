@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What can be seen: counters, gauges, lock profiles, texts. Takes no lock that a row operation takes.
 
+use crate::boundary::{needed, out_slice, shared};
 use crate::engine::EsEngine;
+use crate::guard::catch;
 use crate::session::EsSession;
 use esker::Status;
 use esker_base::histogram::HistogramSnapshot;
@@ -54,60 +56,68 @@ pub extern "C" fn es_counter_count() -> u32 {
     Counter::COUNT as u32
 }
 
-/// A counter's name.
+/// A counter's name: snake_case, NUL-terminated, static; NULL if there is no such counter.
 #[no_mangle]
 pub extern "C" fn es_counter_name(index: u32) -> *const c_char {
     counter_names().get(index as usize).map_or(std::ptr::null(), |name| name.as_ptr())
 }
 
-/// Its total.
+/// A counter's total.
 #[no_mangle]
 pub extern "C" fn es_counter_global(index: u32) -> u64 {
     Counter::ALL.get(index as usize).map_or(0, |&c| global_total(c))
 }
 
 /// A session's share of it.
+///
+/// # Safety
+/// `session` is open.
 #[no_mangle]
 pub unsafe extern "C" fn es_counter_session(session: *const EsSession, index: u32) -> u64 {
-    // SAFETY: see the crate.
-    let session = unsafe { &*session };
+    // SAFETY: the caller's promise.
+    let session = unsafe { shared(session) };
     Counter::ALL.get(index as usize).map_or(0, |&c| session.counters().get(c))
 }
 
-/// How many gauges there are.
+/// How many gauges there are: figures that are no counters, as memory by account, log positions, recovery.
 #[no_mangle]
 pub extern "C" fn es_gauge_count() -> u32 {
     gauge_names().len() as u32
 }
 
-/// A gauge's name.
+/// A gauge's name, as a counter's.
 #[no_mangle]
 pub extern "C" fn es_gauge_name(index: u32) -> *const c_char {
     gauge_names().get(index as usize).map_or(std::ptr::null(), |name| name.as_ptr())
 }
 
-/// All gauges' values.
+/// The first `capacity` gauges' values, taken together.
+///
+/// # Safety
+/// `values` is room for `capacity` of them.
 #[no_mangle]
-pub unsafe extern "C" fn es_gauges(engine: *mut EsEngine, values: *mut u64) {
-    // SAFETY: see the crate.
-    let handle = unsafe { &*engine };
+pub unsafe extern "C" fn es_gauges(engine: *const EsEngine, values: *mut u64, capacity: u32) {
+    // SAFETY: the caller's promise.
+    let (handle, values) = unsafe { (shared(engine), out_slice(values, capacity as usize)) };
     let status = handle.guard.clean_up(|| Ok(handle.engine.status())).unwrap_or_default();
     let accounts = Account::ALL.iter().map(|&a| charged(a));
     let figures = accounts.chain(ENGINE_GAUGES.iter().map(|(_, gauge)| gauge(&status)));
-    for (i, figure) in figures.enumerate() {
-        // SAFETY: the caller gave room for es_gauge_count() values.
-        unsafe { values.add(i).write(figure) };
+    for (to, figure) in values.iter_mut().zip(figures.chain(std::iter::repeat(0))) {
+        to.write(figure);
     }
 }
 
-/// `es_write_fn`.
-pub type WriteFn = unsafe extern "C" fn(*mut c_void, *const c_char, usize);
+/// Takes a part of a text: `length` bytes without a NUL, valid for the call.
+pub type EsWriteFn = Option<unsafe extern "C" fn(context: *mut c_void, text: *const c_char, length: usize)>;
 
-/// SHOW ENGINE STATUS.
+/// The engine's state as text for people; `write` may be called several times.
+///
+/// # Safety
+/// `write` is called with `context` in this thread.
 #[no_mangle]
-pub unsafe extern "C" fn es_status_text(engine: *mut EsEngine, write: WriteFn, context: *mut c_void) {
-    // SAFETY: see the crate.
-    let handle = unsafe { &*engine };
+pub unsafe extern "C" fn es_status_text(engine: *const EsEngine, write: EsWriteFn, context: *mut c_void) {
+    // SAFETY: the caller's promise.
+    let (handle, write) = unsafe { (shared(engine), needed(write)) };
     let _ = handle.guard.clean_up(|| {
         let text = handle.engine.status_text();
         // SAFETY: the text is valid for the call.
@@ -116,14 +126,14 @@ pub unsafe extern "C" fn es_status_text(engine: *mut EsEngine, write: WriteFn, c
     });
 }
 
-/// Times the engine's locks, or stops.
+/// Times waits, holds and releases of the engine's own locks, or stops. Contention is counted always.
 #[no_mangle]
-pub extern "C" fn es_profile_locks(on: i32) {
-    lock::profile(on != 0);
+pub extern "C" fn es_profile_locks(on: bool) {
+    lock::profile(on);
 }
 
-/// `es_site_fn`.
-pub type SiteFn = unsafe extern "C" fn(*mut c_void, *const c_char, *const c_char);
+/// Takes the name and the figures of a lock site or a wait event, both valid for the call.
+pub type EsSiteFn = Option<unsafe extern "C" fn(context: *mut c_void, name: *const c_char, figures: *const c_char)>;
 
 fn figures(name: &str, of: &HistogramSnapshot) -> String {
     format!(
@@ -134,23 +144,30 @@ fn figures(name: &str, of: &HistogramSnapshot) -> String {
     )
 }
 
-/// Lock sites, then wait events.
+/// Calls `site` with every lock site, then with every wait event.
+///
+/// # Safety
+/// `site` is called with `context` in this thread.
 #[no_mangle]
-pub unsafe extern "C" fn es_lock_report(site: SiteFn, context: *mut c_void) {
+pub unsafe extern "C" fn es_lock_report(site: EsSiteFn, context: *mut c_void) {
+    let site = needed(site);
     let tell = |name: String, figures: String| {
         let (name, figures) = (CString::new(name).unwrap_or_default(), CString::new(figures).unwrap_or_default());
         // SAFETY: the strings are valid for the call.
         unsafe { site(context, name.as_ptr(), figures.as_ptr()) };
     };
-    for s in lock::report() {
-        let mut text = format!("contended={}", s.contended);
-        if s.acquired != 0 {
-            let parts = [figures("waits", &s.wait), figures("holds", &s.hold), figures("unlocks", &s.unlock)];
-            text = format!("{text} acquired={} {}", s.acquired, parts.join(" "));
+    let _ = catch(|| {
+        for s in lock::report() {
+            let mut text = format!("contended={}", s.contended);
+            if s.acquired != 0 {
+                let parts = [figures("waits", &s.wait), figures("holds", &s.hold), figures("unlocks", &s.unlock)];
+                text = format!("{text} acquired={} {}", s.acquired, parts.join(" "));
+            }
+            tell(format!("lock {}", s.name), text);
         }
-        tell(format!("lock {}", s.name), text);
-    }
-    for (event, of) in wait::report() {
-        tell(format!("wait {}", event.name()), figures("waits", &of));
-    }
+        for (event, of) in wait::report() {
+            tell(format!("wait {}", event.name()), figures("waits", &of));
+        }
+        Ok(())
+    });
 }

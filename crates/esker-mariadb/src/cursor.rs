@@ -1,169 +1,214 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `es_cursor`: rows in batches, and single rows by id.
+//! Cursors: rows in batches, and single rows by id.
 
-use crate::guard::catch;
+use crate::boundary::{exclusive, out, shared, slice, take, FromC, Unchecked};
+use crate::guard::Guard;
 use crate::session::EsSession;
-use crate::status::Status;
+use crate::status::EsStatus;
 use crate::table::EsTable;
-use esker::{Cursor, LockMode, ScanOptions, Session, Table};
+use esker::{Cursor, Error, LockMode, ScanOptions, Session, Table};
 use esker_format::{ColumnMask, RowId};
 use std::sync::Arc;
 
-/// `es_scan_options`.
-#[repr(C)]
-pub struct EsScanOptions {
-    pub(crate) columns: *const u8,
-    pub(crate) lock: i32,
-    pub(crate) skip_locked: i32,
-    pub(crate) semi_consistent: i32,
+/// How rows that are read are locked.
+#[repr(i32)]
+#[derive(Debug, Clone, Copy)]
+pub enum EsLockMode {
+    /// Not at all.
+    None = 0,
+    /// Together with others that share.
+    Shared = 1,
+    /// Alone.
+    Exclusive = 2,
 }
 
-/// `es_batch`.
+// SAFETY: all members.
+unsafe impl FromC for EsLockMode {
+    const NAME: &'static str = "lock mode";
+    const ALL: &'static [EsLockMode] = &[EsLockMode::None, EsLockMode::Shared, EsLockMode::Exclusive];
+}
+
+/// How a cursor reads.
+#[repr(C)]
+pub struct EsScanOptions {
+    /// The layout's columns to fill in, a bit each, least significant bit first; NULL: all.
+    pub(crate) columns: *const u8,
+    /// Bytes of `columns`, not fewer than the layout's columns need.
+    pub(crate) columns_bytes: usize,
+    pub(crate) lock: Unchecked<EsLockMode>,
+    /// Leave locked rows out.
+    pub(crate) skip_locked: bool,
+    /// Give a locked row's last committed version rather than wait.
+    pub(crate) semi_consistent: bool,
+}
+
+/// Rows decoded ahead: `count` images, `stride` bytes apart, and their ids. They belong to the cursor and are valid
+/// until its next call.
 #[repr(C)]
 pub struct EsBatch {
     pub(crate) images: *const u8,
     pub(crate) stride: usize,
-    pub(crate) row_ids: *const RowId,
+    pub(crate) row_ids: *const u64,
+    /// 0: the end.
     pub(crate) count: usize,
 }
 
-/// `es_cursor`.
+/// An open cursor. Belongs to its session.
 pub struct EsCursor {
     cursor: Cursor,
+    guard: Arc<Guard>,
 }
 
+/// The columns whose bits are set; null: all.
+///
 /// # Safety
-/// `columns` is null or points to a bit for each of the table's columns.
-unsafe fn mask(columns: *const u8, table: &EsTable) -> ColumnMask {
-    let all = table.table.all_columns();
-    if columns.is_null() {
-        return all;
+/// `options.columns` are `columns_bytes` bytes or null.
+unsafe fn mask(options: &EsScanOptions, table: &Table) -> esker::Result<ColumnMask> {
+    let all = table.all_columns();
+    if options.columns.is_null() {
+        return Ok(all);
     }
-    let mut mask = ColumnMask::none(all.columns());
-    for i in 0..all.columns() {
-        // SAFETY: the caller's promise.
-        if unsafe { *columns.add(i / 8) } >> (i % 8) & 1 != 0 {
-            mask.set(i);
-        }
+    // SAFETY: the caller's promise.
+    let bits = unsafe { slice(options.columns, options.columns_bytes) };
+    let columns = all.columns();
+    if bits.len() < columns.div_ceil(8) {
+        return Err(Error::InvalidArgument(format!("{} bytes of bits for {columns} columns", bits.len())));
     }
-    mask
-}
-
-/// # Safety
-/// As for [`mask`].
-unsafe fn scan_options(options: &EsScanOptions, table: &EsTable) -> ScanOptions {
-    ScanOptions {
-        // SAFETY: the caller's promise.
-        mask: unsafe { mask(options.columns, table) },
-        lock: match options.lock {
-            1 => Some(LockMode::Shared),
-            2 => Some(LockMode::Exclusive),
-            _ => None,
-        },
-        skip_locked: options.skip_locked != 0,
-        semi_consistent: options.semi_consistent != 0,
+    let mut mask = ColumnMask::none(columns);
+    for i in (0..columns).filter(|i| bits[i / 8] >> (i % 8) & 1 != 0) {
+        mask.set(i);
     }
+    Ok(mask)
 }
 
 /// Opens a cursor by `how`.
 ///
 /// # Safety
-/// As for the calls below.
+/// As for [`es_scan_open`].
 unsafe fn open(
     session: *mut EsSession,
-    table: *mut EsTable,
+    table: *const EsTable,
     options: *const EsScanOptions,
     cursor: *mut *mut EsCursor,
     how: fn(&mut Session, &Arc<Table>, ScanOptions) -> esker::Result<Cursor>,
-) -> Status {
-    // SAFETY: see the crate.
-    let (session, table, options) = unsafe { (&mut *session, &*table, &*options) };
-    session.run(|s| {
-        // SAFETY: see the crate.
-        let opened = how(s, &table.table, unsafe { scan_options(options, table) })?;
-        // SAFETY: see the crate.
-        unsafe { cursor.write(Box::into_raw(Box::new(EsCursor { cursor: opened }))) };
+) -> EsStatus {
+    // SAFETY: the caller's promise.
+    let (session, table, options, cursor) =
+        unsafe { (exclusive(session), shared(table), shared(options), out(cursor)) };
+    session.run_checked(|s| {
+        let wanted = ScanOptions {
+            // SAFETY: the caller's promise.
+            mask: unsafe { mask(options, &table.table) }?,
+            lock: match options.lock.checked()? {
+                EsLockMode::None => None,
+                EsLockMode::Shared => Some(LockMode::Shared),
+                EsLockMode::Exclusive => Some(LockMode::Exclusive),
+            },
+            skip_locked: options.skip_locked,
+            semi_consistent: options.semi_consistent,
+        };
+        let opened = how(s, &table.table, wanted)?;
+        cursor.write(Box::into_raw(Box::new(EsCursor { cursor: opened, guard: table.guard.clone() })));
         Ok(())
     })
 }
 
-/// Begins a scan.
+/// Begins a scan, for `es_cursor_next_batch`. `*cursor` is written only if it succeeds.
+///
+/// # Safety
+/// `options->columns` are `columns_bytes` bytes or NULL; needed for the call only.
 #[no_mangle]
 pub unsafe extern "C" fn es_scan_open(
     session: *mut EsSession,
-    table: *mut EsTable,
+    table: *const EsTable,
     options: *const EsScanOptions,
     cursor: *mut *mut EsCursor,
-) -> Status {
-    // SAFETY: see the crate.
+) -> EsStatus {
+    // SAFETY: the caller's promise.
     unsafe { open(session, table, options, cursor, Session::scan) }
 }
 
-/// A cursor for reads by row id.
+/// A cursor for `es_cursor_fetch` alone. `*cursor` is written only if it succeeds.
+///
+/// # Safety
+/// As for `es_scan_open`.
 #[no_mangle]
 pub unsafe extern "C" fn es_fetch_open(
     session: *mut EsSession,
-    table: *mut EsTable,
+    table: *const EsTable,
     options: *const EsScanOptions,
     cursor: *mut *mut EsCursor,
-) -> Status {
-    // SAFETY: see the crate.
+) -> EsStatus {
+    // SAFETY: the caller's promise.
     unsafe { open(session, table, options, cursor, Session::open_cursor) }
 }
 
-/// Frees a cursor and what it pins.
+/// Frees a cursor, the rows that it gave and what it pins.
+///
+/// # Safety
+/// `cursor` may be NULL; neither it nor its rows are used again.
 #[no_mangle]
 pub unsafe extern "C" fn es_cursor_close(cursor: *mut EsCursor) {
-    if cursor.is_null() {
-        return;
-    }
-    let _ = catch(|| {
-        // SAFETY: made by es_scan_open or es_fetch_open, and not used again.
-        drop(unsafe { Box::from_raw(cursor) });
+    // SAFETY: made by es_scan_open or es_fetch_open; the caller's promise.
+    let Some(cursor) = (unsafe { take(cursor) }) else { return };
+    let guard = cursor.guard.clone();
+    let _ = guard.clean_up(|| {
+        drop(cursor);
         Ok(())
     });
 }
 
-/// The next rows.
+/// The next rows. `*batch` is written only if it succeeds.
+///
+/// # Safety
+/// `session` is the one that the cursor was opened with. What the cursor gave before is not used again.
 #[no_mangle]
 pub unsafe extern "C" fn es_cursor_next_batch(
     cursor: *mut EsCursor,
     session: *mut EsSession,
     batch: *mut EsBatch,
-) -> Status {
-    // SAFETY: see the crate.
-    let (cursor, session) = unsafe { (&mut *cursor, &mut *session) };
+) -> EsStatus {
+    // SAFETY: the caller's promise.
+    let (cursor, session, batch) = unsafe { (exclusive(cursor), exclusive(session), out(batch)) };
+    // Row ids go out as the numbers that they are.
+    const { assert!(size_of::<RowId>() == size_of::<u64>() && align_of::<RowId>() == align_of::<u64>()) };
     session.run(|s| {
         let rows = cursor.cursor.next_batch(s)?;
-        let given =
-            EsBatch { images: rows.images, stride: rows.stride, row_ids: rows.ids.as_ptr(), count: rows.ids.len() };
-        // SAFETY: see the crate.
-        unsafe { batch.write(given) };
+        batch.write(EsBatch {
+            images: rows.images,
+            stride: rows.stride,
+            row_ids: rows.ids.as_ptr().cast(),
+            count: rows.ids.len(),
+        });
         Ok(())
     })
 }
 
-/// One row by its id.
+/// One row by id. `*image` belongs to the cursor and is valid until its next call; NULL: no such row for this session.
+///
+/// # Safety
+/// As for `es_cursor_next_batch`.
 #[no_mangle]
 pub unsafe extern "C" fn es_cursor_fetch(
     cursor: *mut EsCursor,
     session: *mut EsSession,
     row_id: u64,
     image: *mut *const u8,
-) -> Status {
-    // SAFETY: see the crate.
-    let (cursor, session) = unsafe { (&mut *cursor, &mut *session) };
+) -> EsStatus {
+    // SAFETY: the caller's promise.
+    let (cursor, session, image) = unsafe { (exclusive(cursor), exclusive(session), out(image)) };
     session.run(|s| {
-        let found = cursor.cursor.fetch(s, RowId(row_id))?;
-        // SAFETY: see the crate.
-        unsafe { image.write(found.unwrap_or(std::ptr::null())) };
+        image.write(cursor.cursor.fetch(s, RowId(row_id))?.unwrap_or(std::ptr::null()));
         Ok(())
     })
 }
 
-/// Was the last row given out without its lock?
+/// Was the last row read without the lock that another holds, in its last committed version?
+///
+/// # Safety
+/// `cursor` is open.
 #[no_mangle]
-pub unsafe extern "C" fn es_cursor_was_semi_consistent(cursor: *const EsCursor) -> i32 {
-    // SAFETY: see the crate.
-    i32::from(unsafe { (*cursor).cursor.was_semi_consistent() })
+pub unsafe extern "C" fn es_cursor_was_semi_consistent(cursor: *const EsCursor) -> bool {
+    // SAFETY: the caller's promise.
+    unsafe { shared(cursor) }.cursor.was_semi_consistent()
 }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `es_engine`: open, close, settings.
+//! The engine's handle: open, close, settings.
 
+use crate::boundary::{out, shared, take, FromC, Unchecked};
 use crate::guard::{catch, Guard};
-use crate::status::{report, str_of, EsError, Failure, Status};
+use crate::status::{report, str_of, EsError, EsStatus, Failure};
 use crate::waits::Owners;
 use crate::xid::XidList;
 use esker::{Engine, Error, FlushMode, Level, Notify, Options};
@@ -11,10 +12,42 @@ use std::ffi::{c_char, c_void};
 use std::path::Path;
 use std::sync::{mpsc, Arc, Mutex};
 
-/// `es_log_fn`.
-pub type LogFn = unsafe extern "C" fn(*mut c_void, i32, *const c_char, usize);
+/// How much a line of the log matters.
+#[repr(i32)]
+#[derive(Debug, Clone, Copy)]
+pub enum EsLogLevel {
+    /// Something is wrong.
+    Error = 0,
+    /// Something to look at.
+    Warning = 1,
+    /// For the record.
+    Info = 2,
+}
 
-/// `es_options`.
+/// Takes a line for the log: `length` bytes without a NUL, valid for the call. Called from any thread, also before
+/// `es_engine_open` returns.
+pub type EsLogFn =
+    Option<unsafe extern "C" fn(context: *mut c_void, level: EsLogLevel, text: *const c_char, length: usize)>;
+
+/// When a commit is written and made durable.
+#[repr(i32)]
+#[derive(Debug, Clone, Copy)]
+pub enum EsFlushMode {
+    /// Some time later; a crash of the process loses the last commits.
+    Lazy = 0,
+    /// Before it returns.
+    EveryCommit = 1,
+    /// Written before it returns, durable some time later: a power cut loses the last commits.
+    WriteOnly = 2,
+}
+
+// SAFETY: all members.
+unsafe impl FromC for EsFlushMode {
+    const NAME: &'static str = "flush mode";
+    const ALL: &'static [EsFlushMode] = &[EsFlushMode::Lazy, EsFlushMode::EveryCommit, EsFlushMode::WriteOnly];
+}
+
+/// What an engine is opened with.
 #[repr(C)]
 pub struct EsOptions {
     pub(crate) data_dir: *const c_char,
@@ -22,14 +55,16 @@ pub struct EsOptions {
     pub(crate) bulk_buffer_bytes: u64,
     pub(crate) bulk_threshold_bytes: u64,
     pub(crate) wal_segment_bytes: u64,
+    /// 0: `recovery_target_seconds` decides.
     pub(crate) recovery_target_bytes: u64,
     pub(crate) recovery_target_seconds: u32,
-    pub(crate) flush_mode: i32,
-    pub(crate) log: Option<LogFn>,
+    pub(crate) flush_mode: Unchecked<EsFlushMode>,
+    /// NULL: nobody wants to know.
+    pub(crate) log: EsLogFn,
     pub(crate) log_context: *mut c_void,
 }
 
-/// `es_engine`.
+/// An open engine. Used by any thread.
 pub struct EsEngine {
     pub(crate) engine: Engine,
     pub(crate) guard: Arc<Guard>,
@@ -38,82 +73,72 @@ pub struct EsEngine {
     pub(crate) owners: Arc<Owners>,
 }
 
-/// The C side's log function and its context.
-struct Sink {
-    log: LogFn,
-    context: *mut c_void,
-}
-// SAFETY: the header says that the function is called from any thread with its context.
-unsafe impl Send for Sink {}
-// SAFETY: as above.
-unsafe impl Sync for Sink {}
-
-impl Sink {
-    fn write(&self, text: &str, level: Level) {
-        let level = match level {
-            Level::Error => 0,
-            Level::Warning => 1,
-            Level::Info => 2,
-        };
-        // SAFETY: the text is valid for the call.
-        unsafe { (self.log)(self.context, level, text.as_ptr().cast(), text.len()) }
-    }
-}
-
 fn notify(options: &EsOptions) -> Notify {
-    match options.log {
-        Some(log) => {
-            let sink = Sink { log, context: options.log_context };
-            Arc::new(move |text: &str, level| sink.write(text, level))
-        }
-        None => Arc::new(|_: &str, _| {}),
-    }
+    let Some(log) = options.log else { return Arc::new(|_: &str, _| {}) };
+    // An address: the rules allow the function to be called from any thread with its context.
+    let context = options.log_context as usize;
+    Arc::new(move |text: &str, level| {
+        let level = match level {
+            Level::Error => EsLogLevel::Error,
+            Level::Warning => EsLogLevel::Warning,
+            Level::Info => EsLogLevel::Info,
+        };
+        // SAFETY: the text is valid for the call; for the rest see es_engine_open.
+        unsafe { log(context as *mut c_void, level, text.as_ptr().cast(), text.len()) }
+    })
 }
 
-fn flush_mode(mode: i32) -> FlushMode {
-    match mode {
-        0 => FlushMode::Lazy,
-        2 => FlushMode::WriteOnly,
-        _ => FlushMode::EveryCommit,
-    }
+fn flush_mode(given: Unchecked<EsFlushMode>) -> Result<FlushMode, Failure> {
+    Ok(match given.checked()? {
+        EsFlushMode::Lazy => FlushMode::Lazy,
+        EsFlushMode::EveryCommit => FlushMode::EveryCommit,
+        EsFlushMode::WriteOnly => FlushMode::WriteOnly,
+    })
 }
 
 fn size(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
-/// The engine's own defaults.
+/// The options that the engine itself would choose; `data_dir` and `log` are NULL.
+///
+/// # Safety
+/// `options` may be written.
 #[no_mangle]
 pub unsafe extern "C" fn es_default_options(options: *mut EsOptions) {
     let defaults = Options::default();
-    // SAFETY: see the crate.
-    unsafe {
-        options.write(EsOptions {
-            data_dir: std::ptr::null(),
-            memory_limit_bytes: defaults.memory_limit_bytes,
-            bulk_buffer_bytes: defaults.bulk_buffer_bytes as u64,
-            bulk_threshold_bytes: defaults.bulk_threshold_bytes as u64,
-            wal_segment_bytes: defaults.wal_segment_bytes,
-            recovery_target_bytes: 0,
-            recovery_target_seconds: defaults.recovery_target_seconds,
-            flush_mode: FlushMode::EveryCommit as i32,
-            log: None,
-            log_context: std::ptr::null_mut(),
-        });
-    }
+    // SAFETY: the caller's promise.
+    unsafe { out(options) }.write(EsOptions {
+        data_dir: std::ptr::null(),
+        memory_limit_bytes: defaults.memory_limit_bytes,
+        bulk_buffer_bytes: defaults.bulk_buffer_bytes as u64,
+        bulk_threshold_bytes: defaults.bulk_threshold_bytes as u64,
+        wal_segment_bytes: defaults.wal_segment_bytes,
+        recovery_target_bytes: 0,
+        recovery_target_seconds: defaults.recovery_target_seconds,
+        flush_mode: Unchecked::new(EsFlushMode::EveryCommit),
+        log: None,
+        log_context: std::ptr::null_mut(),
+    });
 }
 
-/// Opens or creates the data folder and recovers.
+/// Opens or creates the data folder and recovers. `*engine` is written only if it succeeds.
+///
+/// # Safety
+/// The options are needed for the call only, but for `log` and `log_context`: they are used, from any thread, until the
+/// engine is closed.
 #[no_mangle]
 pub unsafe extern "C" fn es_engine_open(
     options: *const EsOptions,
     engine: *mut *mut EsEngine,
     error: *mut EsError,
-) -> Status {
+) -> EsStatus {
+    // SAFETY: the caller's promise.
+    let (given, engine) = unsafe { (shared(options), out(engine)) };
     let result = catch(|| {
-        // SAFETY: see the crate.
-        let (given, dir) = unsafe { (&*options, str_of((*options).data_dir)?) };
-        let log = notify(given);
+        // SAFETY: the caller's promise.
+        let dir = unsafe { str_of(given.data_dir)? };
+        let (log, mode) = (notify(given), flush_mode(given.flush_mode)?);
         let wanted = Options {
             memory_limit_bytes: given.memory_limit_bytes,
             bulk_buffer_bytes: size(given.bulk_buffer_bytes),
@@ -124,31 +149,30 @@ pub unsafe extern "C" fn es_engine_open(
             ..Options::default()
         };
         let opened = Engine::open(Arc::new(PosixDisk::with_uring(2)), Path::new(dir), wanted, log.clone())?;
-        opened.set_flush_mode(flush_mode(given.flush_mode));
+        opened.set_flush_mode(mode);
         let poisoned = opened.clone();
-        let handle = EsEngine {
+        engine.write(Box::into_raw(Box::new(EsEngine {
             engine: opened,
             guard: Arc::new(Guard::new(log, Box::new(move |why| poisoned.poison(why)))),
             recovered: Mutex::new(XidList::default()),
             owners: Arc::default(),
-        };
-        // SAFETY: see the crate.
-        unsafe { engine.write(Box::into_raw(Box::new(handle))) };
+        })));
         Ok(())
     });
-    // SAFETY: see the crate.
+    // SAFETY: the caller's promise.
     unsafe { report(result, error) }
 }
 
-/// Clean shutdown.
+/// Clean shutdown. Frees the handle also when it fails. `Poisoned`: writing had stopped; what was committed last may
+/// have to be recovered with the help of who decided it.
+///
+/// # Safety
+/// All of its sessions, killers, tables and cursors are closed. `engine` may be NULL; it is not used again.
 #[no_mangle]
-pub unsafe extern "C" fn es_engine_close(engine: *mut EsEngine, error: *mut EsError) -> Status {
-    if engine.is_null() {
-        return 0;
-    }
+pub unsafe extern "C" fn es_engine_close(engine: *mut EsEngine, error: *mut EsError) -> EsStatus {
     let result = catch(|| {
-        // SAFETY: made by es_engine_open, and not used again.
-        let handle = unsafe { Box::from_raw(engine) };
+        // SAFETY: made by es_engine_open; the caller's promise.
+        let Some(handle) = (unsafe { take(engine) }) else { return Ok(()) };
         handle.engine.close()?;
         match handle.engine.poisoned() {
             // Not everything that the front end heard to be committed need be on disk.
@@ -156,48 +180,61 @@ pub unsafe extern "C" fn es_engine_close(engine: *mut EsEngine, error: *mut EsEr
             false => Ok(()),
         }
     });
-    // SAFETY: see the crate.
+    // SAFETY: the caller's promise.
     unsafe { report(result, error) }
 }
 
 /// New bound of memory.
+///
+/// # Safety
+/// `engine` is open.
 #[no_mangle]
-pub unsafe extern "C" fn es_set_memory_limit(engine: *mut EsEngine, bytes: u64) {
-    // SAFETY: see the crate.
-    let handle = unsafe { &*engine };
+pub unsafe extern "C" fn es_set_memory_limit(engine: *const EsEngine, bytes: u64) {
+    // SAFETY: the caller's promise.
+    let handle = unsafe { shared(engine) };
     let _ = handle.guard.run(|| {
         handle.engine.set_memory_limit(bytes);
         Ok(())
     });
 }
 
-/// New size of bulk buffers.
+/// New size of the buffers in which the rows of large writes gather.
+///
+/// # Safety
+/// `engine` is open.
 #[no_mangle]
-pub unsafe extern "C" fn es_set_bulk_buffer(engine: *mut EsEngine, bytes: u64) {
-    // SAFETY: see the crate.
-    let handle = unsafe { &*engine };
+pub unsafe extern "C" fn es_set_bulk_buffer(engine: *const EsEngine, bytes: u64) {
+    // SAFETY: the caller's promise.
+    let handle = unsafe { shared(engine) };
     let _ = handle.guard.run(|| {
         handle.engine.set_bulk_buffer(size(bytes));
         Ok(())
     });
 }
 
-/// When commits are synced.
+/// From the next commit on.
+///
+/// # Safety
+/// `engine` is open.
 #[no_mangle]
-pub unsafe extern "C" fn es_set_flush_mode(engine: *mut EsEngine, mode: i32) {
-    // SAFETY: see the crate.
-    let handle = unsafe { &*engine };
-    let _ = handle.guard.run(|| {
-        handle.engine.set_flush_mode(flush_mode(mode));
+pub unsafe extern "C" fn es_set_flush_mode(engine: *const EsEngine, mode: Unchecked<EsFlushMode>) -> EsStatus {
+    // SAFETY: the caller's promise.
+    let handle = unsafe { shared(engine) };
+    let result = handle.guard.run(|| {
+        handle.engine.set_flush_mode(flush_mode(mode)?);
         Ok(())
     });
+    result.map_or_else(|failure| failure.status, |()| EsStatus::Ok)
 }
 
-/// Returns when the log is durable up to now.
+/// Returns when the log is durable up to the moment of the call, or cannot become so.
+///
+/// # Safety
+/// `engine` is open.
 #[no_mangle]
-pub unsafe extern "C" fn es_flush_log(engine: *mut EsEngine, error: *mut EsError) -> Status {
-    // SAFETY: see the crate.
-    let handle = unsafe { &*engine };
+pub unsafe extern "C" fn es_flush_log(engine: *const EsEngine, error: *mut EsError) -> EsStatus {
+    // SAFETY: the caller's promise.
+    let handle = unsafe { shared(engine) };
     let result = handle.guard.run(|| {
         let (done, wait) = mpsc::channel();
         handle.engine.request_checkpoint(Box::new(move |result| {
@@ -206,6 +243,6 @@ pub unsafe extern "C" fn es_flush_log(engine: *mut EsEngine, error: *mut EsError
         let answer = wait.recv().map_err(|_| Failure::invalid("the log was closed"))?;
         Ok(answer?)
     });
-    // SAFETY: see the crate.
+    // SAFETY: the caller's promise.
     unsafe { report(result, error) }
 }

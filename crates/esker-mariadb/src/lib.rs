@@ -1,24 +1,36 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The C boundary: `include/esker.h` in Rust. Handles, status codes, panic guard; no policy of its own.
+//! The C boundary: handles, status codes, panic guard; no policy of its own. `include/esker.h` is generated from here by
+//! cbindgen (`header_tests.rs`), comments included: what stands at a function or a field is what a front end reads.
 //!
-//! Invariants: every function that C can call catches panics; a panic leaves the engine refusing all further work but
-//! clean-up, since what it left half done is unknown. Structs here have the fields of the header's, in its order;
-//! `layout_tests` compares sizes.
+//! Invariants:
+//! - Every function that C can call catches panics; a panic leaves the engine refusing all further work but clean-up,
+//!   since what it left half done is unknown.
+//! - Pointers and numbers of C pass `boundary.rs` before they are used: a null where none is allowed stops the process,
+//!   as it would have later; a number that is no member of its enum is refused.
+//! - The structs have the layout that `layout.rs` lists: asserted here, and field by field in the header.
 //!
-//! Safety of the whole crate: pointers come from the shim, which keeps the header's rules. Each function's safety
-//! condition is that rule and is not repeated.
-#![allow(clippy::missing_safety_doc)]
+//! The rules of all calls stand at the head of the header (`cbindgen.toml`); each function's `# Safety` says what it
+//! asks for beyond them.
 
-mod activity;
-mod counters;
-mod cursor;
-mod engine;
+mod boundary;
+#[cfg(test)]
+mod call_tests;
 mod guard;
 #[cfg(test)]
-mod layout_tests;
-mod session;
-mod status;
-mod table;
+mod header_tests;
+mod layout;
 mod waits;
-mod write;
-mod xid;
+
+pub mod activity;
+pub mod counters;
+pub mod cursor;
+pub mod engine;
+pub mod session;
+pub mod stage;
+pub mod status;
+pub mod table;
+pub mod transaction;
+pub mod write;
+pub mod xid;
+
+pub use boundary::Unchecked;

@@ -1,53 +1,82 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Status codes: the one map from the engine's errors to numbers that C knows, and texts in buffers of C.
+//! Status codes: the one map from the engine's errors to what C knows, and words in buffers of C.
 
 use esker::Error;
 use std::ffi::{c_char, CStr};
+use std::mem::MaybeUninit;
 
-/// `es_status`: `OK` or one of the constants below, as in the header.
-pub type Status = i32;
-
-pub(crate) const OK: Status = 0;
-const IO: Status = 1;
-const DISK_FULL: Status = 2;
-const DAMAGE: Status = 3;
-const NEWER_FORMAT: Status = 4;
-const LOCKED: Status = 5;
-const NO_SUCH_TABLE: Status = 6;
-const TABLE_EXISTS: Status = 7;
-const TABLE_CHANGED: Status = 8;
-const LOCK_TIMEOUT: Status = 9;
-const WOULD_BLOCK: Status = 10;
-const DEADLOCK: Status = 11;
-const INTERRUPTED: Status = 12;
-const RECORD_CHANGED: Status = 13;
-const ROW_NOT_FOUND: Status = 14;
-const ROW_TOO_LONG: Status = 15;
-const READ_ONLY: Status = 16;
-const POISONED: Status = 17;
-const OUT_OF_MEMORY: Status = 18;
-const UNSUPPORTED: Status = 19;
-const INVALID: Status = 20;
-const LAYOUT: Status = 21;
-const PANIC: Status = 22;
-const OTHER: Status = 23;
+/// How a call ended.
+#[repr(i32)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[must_use]
+pub enum EsStatus {
+    /// It did what it was asked for.
+    #[default]
+    Ok = 0,
+    /// A file operation failed.
+    Io = 1,
+    /// No space is left.
+    DiskFull = 2,
+    /// Bytes on disk are not what was written.
+    Damage = 3,
+    /// A later release wrote it.
+    NewerFormat = 4,
+    /// Another process uses the data folder.
+    Locked = 5,
+    /// There is no table of that name.
+    NoSuchTable = 6,
+    /// There is a table of that name already.
+    TableExists = 7,
+    /// The read view is older than the table's rebuild.
+    TableChanged = 8,
+    /// Waited for a row lock as long as was allowed.
+    LockTimeout = 9,
+    /// The row is locked, and waiting is not allowed.
+    WouldBlock = 10,
+    /// Waiting would never end.
+    Deadlock = 11,
+    /// Killed while waiting, or stopped by its caller.
+    Interrupted = 12,
+    /// Snapshot isolation: a newer version was committed.
+    RecordChanged = 13,
+    /// No such row for this session.
+    RowNotFound = 14,
+    /// The row is longer than a row may be.
+    RowTooLong = 15,
+    /// It may not be written.
+    ReadOnly = 16,
+    /// An earlier write or sync failed: a restart recovers.
+    Poisoned = 17,
+    /// Memory is missing.
+    OutOfMemory = 18,
+    /// The engine cannot do that.
+    Unsupported = 19,
+    /// An argument that makes no sense.
+    Invalid = 20,
+    /// The caller's column layout is not the table's.
+    Layout = 21,
+    /// A bug in Esker; the engine is poisoned.
+    Panic = 22,
+    /// What this version of the boundary has no code for.
+    Other = 23,
+}
 
 /// A failure on its way to C.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Failure {
-    pub(crate) status: Status,
+    pub(crate) status: EsStatus,
     pub(crate) text: String,
 }
 
 impl Failure {
     /// The table lies otherwise than the caller says.
     pub(crate) fn layout(table: &str) -> Failure {
-        Failure { status: LAYOUT, text: format!("table '{table}' was created with another column layout") }
+        Failure { status: EsStatus::Layout, text: format!("table '{table}' was created with another column layout") }
     }
 
     /// An argument that makes no sense.
     pub(crate) fn invalid(what: impl Into<String>) -> Failure {
-        Failure { status: INVALID, text: what.into() }
+        Failure { status: EsStatus::Invalid, text: what.into() }
     }
 
     /// The caller stopped it.
@@ -57,82 +86,73 @@ impl Failure {
 
     /// A bug.
     pub(crate) fn panic(text: String) -> Failure {
-        Failure { status: PANIC, text }
+        Failure { status: EsStatus::Panic, text }
     }
 }
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Failure {
         let status = match &error {
-            Error::Io(_) => IO,
-            Error::DiskFull(_) => DISK_FULL,
-            Error::Damage { .. } => DAMAGE,
-            Error::NewerFormat { .. } => NEWER_FORMAT,
-            Error::Locked(_) => LOCKED,
-            Error::NoSuchTable(_) => NO_SUCH_TABLE,
-            Error::TableExists(_) => TABLE_EXISTS,
-            Error::TableChanged(_) => TABLE_CHANGED,
-            Error::LockTimeout => LOCK_TIMEOUT,
-            Error::WouldBlock => WOULD_BLOCK,
-            Error::Deadlock => DEADLOCK,
-            Error::Interrupted => INTERRUPTED,
-            Error::RecordChanged => RECORD_CHANGED,
-            Error::RowNotFound => ROW_NOT_FOUND,
-            Error::RowTooLong { .. } => ROW_TOO_LONG,
-            Error::ReadOnly(_) => READ_ONLY,
-            Error::Poisoned(_) => POISONED,
-            Error::OutOfMemory(_) => OUT_OF_MEMORY,
-            Error::Unsupported(_) => UNSUPPORTED,
-            Error::InvalidArgument(_) => INVALID,
-            _ => OTHER,
+            Error::Io(_) => EsStatus::Io,
+            Error::DiskFull(_) => EsStatus::DiskFull,
+            Error::Damage { .. } => EsStatus::Damage,
+            Error::NewerFormat { .. } => EsStatus::NewerFormat,
+            Error::Locked(_) => EsStatus::Locked,
+            Error::NoSuchTable(_) => EsStatus::NoSuchTable,
+            Error::TableExists(_) => EsStatus::TableExists,
+            Error::TableChanged(_) => EsStatus::TableChanged,
+            Error::LockTimeout => EsStatus::LockTimeout,
+            Error::WouldBlock => EsStatus::WouldBlock,
+            Error::Deadlock => EsStatus::Deadlock,
+            Error::Interrupted => EsStatus::Interrupted,
+            Error::RecordChanged => EsStatus::RecordChanged,
+            Error::RowNotFound => EsStatus::RowNotFound,
+            Error::RowTooLong { .. } => EsStatus::RowTooLong,
+            Error::ReadOnly(_) => EsStatus::ReadOnly,
+            Error::Poisoned(_) => EsStatus::Poisoned,
+            Error::OutOfMemory(_) => EsStatus::OutOfMemory,
+            Error::Unsupported(_) => EsStatus::Unsupported,
+            Error::InvalidArgument(_) => EsStatus::Invalid,
+            _ => EsStatus::Other,
         };
         Failure { status, text: error.to_string() }
     }
 }
 
-const TEXT_BYTES: usize = 1020;
+/// Bytes of an error's words, the final NUL included.
+pub const ES_ERROR_BYTES: usize = 1024;
 
-/// `es_error`.
+/// The words of a failure; filled in only by a call that fails.
 #[repr(C)]
 pub struct EsError {
-    code: Status,
-    text: [c_char; TEXT_BYTES],
+    /// NUL-terminated, cut if longer.
+    pub(crate) text: [c_char; ES_ERROR_BYTES],
 }
 
-/// Copies `text` with a final NUL, cut to `capacity` at a character's end.
-///
-/// # Safety
-/// `to` is null or points to `capacity` writable bytes.
-pub(crate) unsafe fn copy_text(text: &str, to: *mut c_char, capacity: usize) {
-    if to.is_null() || capacity == 0 {
-        return;
-    }
-    let mut length = text.len().min(capacity - 1);
-    while !text.is_char_boundary(length) {
-        length -= 1;
-    }
-    // SAFETY: length < capacity, and the caller's promise.
-    unsafe {
-        std::ptr::copy_nonoverlapping(text.as_ptr().cast::<c_char>(), to, length);
-        *to.add(length) = 0;
+impl EsError {
+    /// Ends with NUL, cut at a character's end.
+    pub(crate) fn new(words: &str) -> EsError {
+        let mut length = words.len().min(ES_ERROR_BYTES - 1);
+        while !words.is_char_boundary(length) {
+            length -= 1;
+        }
+        let mut text = [0; ES_ERROR_BYTES];
+        for (to, from) in text.iter_mut().zip(&words.as_bytes()[..length]) {
+            *to = *from as c_char;
+        }
+        EsError { text }
     }
 }
 
 /// Fills in what the caller gave for it and returns the status.
 ///
 /// # Safety
-/// `error` is null or valid.
-pub(crate) unsafe fn report(result: Result<(), Failure>, error: *mut EsError) -> Status {
-    let failure = match result {
-        Ok(()) => return OK,
-        Err(failure) => failure,
-    };
-    if !error.is_null() {
-        // SAFETY: the caller's promise.
-        unsafe {
-            (*error).code = failure.status;
-            copy_text(&failure.text, (&raw mut (*error).text).cast(), TEXT_BYTES);
-        }
+/// `error` is null, or room for an error that nobody else uses.
+pub(crate) unsafe fn report(result: Result<(), Failure>, error: *mut EsError) -> EsStatus {
+    let Err(failure) = result else { return EsStatus::Ok };
+    // SAFETY: the caller's promise; a MaybeUninit needs no value.
+    if let Some(error) = unsafe { error.cast::<MaybeUninit<EsError>>().as_mut() } {
+        error.write(EsError::new(&failure.text));
     }
     failure.status
 }
@@ -140,7 +160,7 @@ pub(crate) unsafe fn report(result: Result<(), Failure>, error: *mut EsError) ->
 /// A string argument.
 ///
 /// # Safety
-/// `text` is null or NUL-terminated.
+/// `text` is null or NUL-terminated, and nobody writes it for `'a`.
 pub(crate) unsafe fn str_of<'a>(text: *const c_char) -> Result<&'a str, Failure> {
     if text.is_null() {
         return Err(Failure::invalid("a name is missing"));
@@ -153,15 +173,30 @@ pub(crate) unsafe fn str_of<'a>(text: *const c_char) -> Result<&'a str, Failure>
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::boundary::slice;
+
+    fn words(error: &EsError) -> &str {
+        // SAFETY: bytes may be read as such.
+        let bytes = unsafe { slice(error.text.as_ptr().cast::<u8>(), ES_ERROR_BYTES) };
+        CStr::from_bytes_until_nul(bytes).unwrap().to_str().unwrap()
+    }
 
     #[test]
-    fn texts_are_cut_at_characters() {
-        let mut buffer = [1 as c_char; 4];
-        // SAFETY: the buffer has 4 bytes.
-        unsafe { copy_text("aéé", buffer.as_mut_ptr(), 4) };
-        // SAFETY: copy_text ends it with NUL.
-        assert_eq!(unsafe { CStr::from_ptr(buffer.as_ptr()) }.to_str(), Ok("aé"));
-        // SAFETY: nothing is written.
-        unsafe { copy_text("a", std::ptr::null_mut(), 0) };
+    fn words_are_cut_at_characters() {
+        assert_eq!(words(&EsError::new("so what")), "so what");
+        let long = format!("{}é", "a".repeat(ES_ERROR_BYTES - 2));
+        assert_eq!(words(&EsError::new(&long)), "a".repeat(ES_ERROR_BYTES - 2));
+    }
+
+    #[test]
+    fn only_a_failure_is_reported() {
+        let mut error = EsError::new("before");
+        // SAFETY: the error is ours.
+        let statuses =
+            unsafe { (report(Ok(()), &mut error), report(Err(Failure::invalid("after")), std::ptr::null_mut())) };
+        assert_eq!((statuses, words(&error)), ((EsStatus::Ok, EsStatus::Invalid), "before"));
+        // SAFETY: the error is ours.
+        let status = unsafe { report(Err(Failure::layout("t")), &mut error) };
+        assert_eq!((status, words(&error)), (EsStatus::Layout, "table 't' was created with another column layout"));
     }
 }

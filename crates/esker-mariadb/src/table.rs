@@ -1,95 +1,167 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `es_table`: definitions and figures.
+//! Tables: definitions, handles, figures, upkeep.
 
+use crate::boundary::{out, shared, slice, take, FromC, Unchecked};
 use crate::engine::EsEngine;
 use crate::guard::Guard;
-use crate::status::{report, str_of, EsError, Failure, Status};
+use crate::status::{report, str_of, EsError, EsStatus, Failure};
 use esker::{CheckScope, Engine, Table, TableDef};
 use esker_format::{Column, ColumnKind, Compression, Layout, NullBit, RowFormat};
 use std::ffi::{c_char, c_void};
 use std::sync::Arc;
 
-/// `es_column`.
-#[repr(C)]
-pub struct EsColumn {
-    pub(crate) kind: u32,
-    pub(crate) offset: u32,
-    pub(crate) width: u32,
-    pub(crate) len_bytes: u32,
-    pub(crate) pad: u32,
-    pub(crate) null_byte: u32,
-    pub(crate) null_mask: u32,
+/// How a column's bytes lie in a row image.
+#[repr(i32)]
+#[derive(Debug, Clone, Copy)]
+pub enum EsColumnKind {
+    /// `width` bytes.
+    Fixed = 0,
+    /// `width` bytes, filled up at the end with `pad`.
+    Padded = 1,
+    /// The length, in `len_bytes` bytes (little-endian), then up to `width` bytes.
+    Var = 2,
+    /// The length, in `len_bytes` bytes (little-endian), then an 8-byte pointer.
+    Blob = 3,
 }
 
-/// `es_layout`.
+// SAFETY: all members.
+unsafe impl FromC for EsColumnKind {
+    const NAME: &'static str = "column kind";
+    const ALL: &'static [EsColumnKind] =
+        &[EsColumnKind::Fixed, EsColumnKind::Padded, EsColumnKind::Var, EsColumnKind::Blob];
+}
+
+/// How rows are stored.
+#[repr(i32)]
+#[derive(Debug, Clone, Copy, Default)]
+pub enum EsRowFormat {
+    /// Packed, a column at a time.
+    #[default]
+    Dynamic = 0,
+    /// Whole images at full width; no blobs.
+    Fixed = 1,
+}
+
+// SAFETY: all members.
+unsafe impl FromC for EsRowFormat {
+    const NAME: &'static str = "row format";
+    const ALL: &'static [EsRowFormat] = &[EsRowFormat::Dynamic, EsRowFormat::Fixed];
+}
+
+/// How blocks are compressed.
+#[repr(i32)]
+#[derive(Debug, Clone, Copy, Default)]
+pub enum EsCompression {
+    /// Not at all.
+    #[default]
+    None = 0,
+    /// Fast.
+    Lz4 = 1,
+    /// Small.
+    Zstd = 2,
+}
+
+// SAFETY: all members.
+unsafe impl FromC for EsCompression {
+    const NAME: &'static str = "compression";
+    const ALL: &'static [EsCompression] = &[EsCompression::None, EsCompression::Lz4, EsCompression::Zstd];
+}
+
+/// Which blocks a check reads.
+#[repr(i32)]
+#[derive(Debug, Clone, Copy)]
+pub enum EsCheckScope {
+    /// All.
+    All = 0,
+    /// Those written since a check that found nothing wrong, or the start.
+    Unchecked = 1,
+    /// None: only what is known already.
+    Quick = 2,
+}
+
+// SAFETY: all members.
+unsafe impl FromC for EsCheckScope {
+    const NAME: &'static str = "check scope";
+    const ALL: &'static [EsCheckScope] = &[EsCheckScope::All, EsCheckScope::Unchecked, EsCheckScope::Quick];
+}
+
+/// How one column lies in a row image.
+#[repr(C)]
+pub struct EsColumn {
+    pub(crate) kind: Unchecked<EsColumnKind>,
+    pub(crate) offset: u32,
+    /// Fixed, Padded: bytes; Var: greatest number of bytes.
+    pub(crate) width: u32,
+    /// The byte in which the NULL bit lies.
+    pub(crate) null_byte: u32,
+    /// The NULL bit; 0: NOT NULL.
+    pub(crate) null_mask: u8,
+    /// Var, Blob: bytes of the length.
+    pub(crate) len_bytes: u8,
+    /// Padded: the byte that fills up.
+    pub(crate) pad: u8,
+}
+
+/// How a table's row images lie.
 #[repr(C)]
 pub struct EsLayout {
     pub(crate) image_bytes: u32,
+    /// Always stored: NULL bits and what else lies there.
     pub(crate) head_bytes: u32,
     pub(crate) column_count: u32,
     pub(crate) columns: *const EsColumn,
 }
 
-/// `es_table_def`.
+/// What a table is created with.
 #[repr(C)]
 pub struct EsTableDef {
     pub(crate) layout: EsLayout,
-    pub(crate) row_format: i32,
-    pub(crate) compression: i32,
-    pub(crate) temporary: i32,
+    pub(crate) row_format: Unchecked<EsRowFormat>,
+    pub(crate) compression: Unchecked<EsCompression>,
+    /// Gone at the next start.
+    pub(crate) temporary: bool,
 }
 
-/// `es_table_stats`.
+/// A table's figures.
 #[repr(C)]
+#[derive(Default)]
 pub struct EsTableStats {
+    /// An estimate.
     pub(crate) rows: u64,
     pub(crate) data_bytes: u64,
+    /// Held by versions that nobody can see any more.
     pub(crate) free_bytes: u64,
     pub(crate) runs: u64,
+    /// Seconds since 1970; 0: unknown.
     pub(crate) create_time: u64,
+    /// Seconds since 1970; 0: unknown.
     pub(crate) update_time: u64,
-    pub(crate) row_format: i32,
-    pub(crate) compression: i32,
+    pub(crate) row_format: EsRowFormat,
+    pub(crate) compression: EsCompression,
 }
 
-/// `es_progress_fn`.
-pub type ProgressFn = unsafe extern "C" fn(*mut c_void, u64, u64) -> i32;
+/// Told how far it is; true: stop.
+pub type EsProgressFn = Option<unsafe extern "C" fn(context: *mut c_void, done: u64, total: u64) -> bool>;
 
-/// `es_table`.
+/// An open table. Used by any thread.
 pub struct EsTable {
     pub(crate) table: Arc<Table>,
+    pub(crate) guard: Arc<Guard>,
     engine: Engine,
-    guard: Arc<Guard>,
-}
-
-fn byte(value: u32, what: &str) -> Result<u8, Failure> {
-    u8::try_from(value).map_err(|_| Failure::invalid(format!("{what} {value} is too large")))
 }
 
 fn column(c: &EsColumn) -> Result<Column, Failure> {
-    let kind = match c.kind {
-        0 => ColumnKind::Fixed { width: c.width },
-        1 => ColumnKind::Padded { width: c.width, pad: byte(c.pad, "pad")? },
-        2 => ColumnKind::Var { len_bytes: byte(c.len_bytes, "length of length")?, max: c.width },
-        3 => ColumnKind::Blob { len_bytes: byte(c.len_bytes, "length of length")? },
-        other => return Err(Failure::invalid(format!("column kind {other}"))),
+    let kind = match c.kind.checked()? {
+        EsColumnKind::Fixed => ColumnKind::Fixed { width: c.width },
+        EsColumnKind::Padded => ColumnKind::Padded { width: c.width, pad: c.pad },
+        EsColumnKind::Var => ColumnKind::Var { len_bytes: c.len_bytes, max: c.width },
+        EsColumnKind::Blob => ColumnKind::Blob { len_bytes: c.len_bytes },
     };
-    let null = match byte(c.null_mask, "null mask")? {
-        0 => None,
-        mask => Some(NullBit { byte: c.null_byte, mask }),
-    };
+    let null = (c.null_mask != 0).then_some(NullBit { byte: c.null_byte, mask: c.null_mask });
     Ok(Column { kind, offset: c.offset, null })
 }
 
-/// # Safety
-/// `columns` points to `column_count` columns.
-unsafe fn layout(given: &EsLayout) -> Result<Layout, Failure> {
-    let columns = if given.column_count == 0 {
-        &[]
-    } else {
-        // SAFETY: the caller's promise.
-        unsafe { std::slice::from_raw_parts(given.columns, given.column_count as usize) }
-    };
+fn layout(given: &EsLayout, columns: &[EsColumn]) -> Result<Layout, Failure> {
     Ok(Layout {
         image_bytes: given.image_bytes,
         head_bytes: given.head_bytes,
@@ -97,122 +169,146 @@ unsafe fn layout(given: &EsLayout) -> Result<Layout, Failure> {
     })
 }
 
-fn bad_number(what: &str, n: i32) -> Failure {
-    Failure::invalid(format!("{what} {n}"))
+fn row_format(given: Unchecked<EsRowFormat>) -> Result<RowFormat, Failure> {
+    Ok(match given.checked()? {
+        EsRowFormat::Dynamic => RowFormat::Dynamic,
+        EsRowFormat::Fixed => RowFormat::Fixed,
+    })
 }
 
-fn row_format(n: i32) -> Result<RowFormat, Failure> {
-    let format = u8::try_from(n).ok().and_then(|n| RowFormat::from_u8(n).ok());
-    format.ok_or_else(|| bad_number("row format", n))
+fn compression(given: Unchecked<EsCompression>) -> Result<Compression, Failure> {
+    Ok(match given.checked()? {
+        EsCompression::None => Compression::None,
+        EsCompression::Lz4 => Compression::Lz4,
+        EsCompression::Zstd => Compression::Zstd,
+    })
 }
 
-fn compression(n: i32) -> Result<Compression, Failure> {
-    let compression = u8::try_from(n).ok().and_then(|n| Compression::from_u8(n).ok());
-    compression.ok_or_else(|| bad_number("compression", n))
-}
-
-/// Creates a table.
+/// Atomic, and durable on return.
+///
+/// # Safety
+/// `def->layout.columns` are `column_count` columns.
 #[no_mangle]
 pub unsafe extern "C" fn es_create_table(
-    engine: *mut EsEngine,
+    engine: *const EsEngine,
     name: *const c_char,
     def: *const EsTableDef,
     error: *mut EsError,
-) -> Status {
-    // SAFETY: see the crate.
-    let (handle, def) = unsafe { (&*engine, &*def) };
+) -> EsStatus {
+    // SAFETY: the caller's promise.
+    let (handle, given) = unsafe { (shared(engine), shared(def)) };
+    // SAFETY: the caller's promise.
+    let columns = unsafe { slice(given.layout.columns, given.layout.column_count as usize) };
     let result = handle.guard.run(|| {
-        // SAFETY: see the crate.
-        let (name, layout) = unsafe { (str_of(name)?, layout(&def.layout)?) };
+        // SAFETY: the caller's promise.
+        let name = unsafe { str_of(name)? };
         let def = TableDef {
-            layout,
-            format: row_format(def.row_format)?,
-            compression: compression(def.compression)?,
-            temporary: def.temporary != 0,
+            layout: layout(&given.layout, columns)?,
+            format: row_format(given.row_format)?,
+            compression: compression(given.compression)?,
+            temporary: given.temporary,
             extra: Vec::new(),
         };
         Ok(handle.engine.create_table(name, &def)?)
     });
-    // SAFETY: see the crate.
+    // SAFETY: the caller's promise.
     unsafe { report(result, error) }
 }
 
-/// Drops a table.
+/// Atomic, and durable on return.
+///
+/// # Safety
+/// `engine` is open.
 #[no_mangle]
-pub unsafe extern "C" fn es_drop_table(engine: *mut EsEngine, name: *const c_char, error: *mut EsError) -> Status {
-    // SAFETY: see the crate.
-    let handle = unsafe { &*engine };
-    // SAFETY: see the crate.
+pub unsafe extern "C" fn es_drop_table(engine: *const EsEngine, name: *const c_char, error: *mut EsError) -> EsStatus {
+    // SAFETY: the caller's promise.
+    let handle = unsafe { shared(engine) };
+    // SAFETY: the caller's promise.
     let result = handle.guard.run(|| Ok(handle.engine.drop_table(unsafe { str_of(name) }?)?));
-    // SAFETY: see the crate.
+    // SAFETY: the caller's promise.
     unsafe { report(result, error) }
 }
 
-/// Gives a table another name.
+/// Atomic, and durable on return.
+///
+/// # Safety
+/// `engine` is open.
 #[no_mangle]
 pub unsafe extern "C" fn es_rename_table(
-    engine: *mut EsEngine,
+    engine: *const EsEngine,
     from: *const c_char,
     to: *const c_char,
     error: *mut EsError,
-) -> Status {
-    // SAFETY: see the crate.
-    let handle = unsafe { &*engine };
+) -> EsStatus {
+    // SAFETY: the caller's promise.
+    let handle = unsafe { shared(engine) };
     let result = handle.guard.run(|| {
-        // SAFETY: see the crate.
+        // SAFETY: the caller's promise.
         let (from, to) = unsafe { (str_of(from)?, str_of(to)?) };
         Ok(handle.engine.rename_table(from, to)?)
     });
-    // SAFETY: see the crate.
+    // SAFETY: the caller's promise.
     unsafe { report(result, error) }
 }
 
-/// Empties a table.
+/// Atomic, and durable on return.
+///
+/// # Safety
+/// `engine` is open.
 #[no_mangle]
-pub unsafe extern "C" fn es_truncate_table(engine: *mut EsEngine, name: *const c_char, error: *mut EsError) -> Status {
-    // SAFETY: see the crate.
-    let handle = unsafe { &*engine };
-    // SAFETY: see the crate.
+pub unsafe extern "C" fn es_truncate_table(
+    engine: *const EsEngine,
+    name: *const c_char,
+    error: *mut EsError,
+) -> EsStatus {
+    // SAFETY: the caller's promise.
+    let handle = unsafe { shared(engine) };
+    // SAFETY: the caller's promise.
     let result = handle.guard.run(|| Ok(handle.engine.truncate_table(unsafe { str_of(name) }?)?));
-    // SAFETY: see the crate.
+    // SAFETY: the caller's promise.
     unsafe { report(result, error) }
 }
 
-/// Opens a table that lies as the caller says.
+/// `Layout` when the table was created with another layout. `*table` is written only if it succeeds.
+///
+/// # Safety
+/// `expected->columns` are `column_count` columns. From here on every row image of the table lies as `expected` says.
 #[no_mangle]
 pub unsafe extern "C" fn es_table_open(
-    engine: *mut EsEngine,
+    engine: *const EsEngine,
     name: *const c_char,
     expected: *const EsLayout,
     table: *mut *mut EsTable,
     error: *mut EsError,
-) -> Status {
-    // SAFETY: see the crate.
-    let (handle, expected) = unsafe { (&*engine, &*expected) };
+) -> EsStatus {
+    // SAFETY: the caller's promise.
+    let (handle, expected, table) = unsafe { (shared(engine), shared(expected), out(table)) };
+    // SAFETY: the caller's promise.
+    let columns = unsafe { slice(expected.columns, expected.column_count as usize) };
     let result = handle.guard.run(|| {
-        // SAFETY: see the crate.
-        let (name, expected) = unsafe { (str_of(name)?, layout(expected)?) };
+        // SAFETY: the caller's promise.
+        let name = unsafe { str_of(name)? };
+        let expected = layout(expected, columns)?;
         let opened = handle.engine.open_table(name)?;
         if **opened.layout() != expected {
             return Err(Failure::layout(name));
         }
-        let opened = Box::new(EsTable { table: opened, engine: handle.engine.clone(), guard: handle.guard.clone() });
-        // SAFETY: see the crate.
-        unsafe { table.write(Box::into_raw(opened)) };
+        let opened = EsTable { table: opened, engine: handle.engine.clone(), guard: handle.guard.clone() };
+        table.write(Box::into_raw(Box::new(opened)));
         Ok(())
     });
-    // SAFETY: see the crate.
+    // SAFETY: the caller's promise.
     unsafe { report(result, error) }
 }
 
 /// Lets go of a table.
+///
+/// # Safety
+/// Its cursors are closed, and no session's stage is open for it. `table` may be NULL; it is not used again.
 #[no_mangle]
 pub unsafe extern "C" fn es_table_close(table: *mut EsTable) {
-    if table.is_null() {
-        return;
-    }
-    // SAFETY: made by es_table_open, and not used again.
-    let table = unsafe { Box::from_raw(table) };
+    // SAFETY: made by es_table_open; the caller's promise.
+    let Some(table) = (unsafe { take(table) }) else { return };
     let guard = table.guard.clone();
     let _ = guard.clean_up(|| {
         drop(table);
@@ -220,11 +316,14 @@ pub unsafe extern "C" fn es_table_close(table: *mut EsTable) {
     });
 }
 
-/// Figures.
+/// Figures; all 0 after a bug in Esker.
+///
+/// # Safety
+/// `table` is open.
 #[no_mangle]
-pub unsafe extern "C" fn es_table_get_stats(table: *mut EsTable, stats: *mut EsTableStats) {
-    // SAFETY: see the crate.
-    let handle = unsafe { &*table };
+pub unsafe extern "C" fn es_table_get_stats(table: *const EsTable, stats: *mut EsTableStats) {
+    // SAFETY: the caller's promise.
+    let (handle, stats) = unsafe { (shared(table), out(stats)) };
     let figures = handle.guard.clean_up(|| {
         let figures = handle.table.stats();
         Ok(EsTableStats {
@@ -234,83 +333,83 @@ pub unsafe extern "C" fn es_table_get_stats(table: *mut EsTable, stats: *mut EsT
             runs: figures.runs,
             create_time: figures.created_unix_s,
             update_time: figures.updated_unix_s,
-            row_format: handle.table.format() as i32,
-            compression: handle.table.compression() as i32,
+            row_format: match handle.table.format() {
+                RowFormat::Dynamic => EsRowFormat::Dynamic,
+                RowFormat::Fixed => EsRowFormat::Fixed,
+            },
+            compression: match handle.table.compression() {
+                Compression::None => EsCompression::None,
+                Compression::Lz4 => EsCompression::Lz4,
+                Compression::Zstd => EsCompression::Zstd,
+            },
         })
     });
-    let none = |_| EsTableStats {
-        rows: 0,
-        data_bytes: 0,
-        free_bytes: 0,
-        runs: 0,
-        create_time: 0,
-        update_time: 0,
-        row_format: 0,
-        compression: 0,
-    };
-    // SAFETY: see the crate.
-    unsafe { stats.write(figures.unwrap_or_else(none)) };
+    stats.write(figures.unwrap_or_default());
 }
 
 /// Tells how far it is; false: stop.
 ///
 /// # Safety
 /// `progress` may be called with `context`.
-unsafe fn tell(progress: Option<ProgressFn>, context: *mut c_void, done: u64, total: u64) -> bool {
+unsafe fn tell(progress: EsProgressFn, context: *mut c_void, done: u64, total: u64) -> bool {
     // SAFETY: the caller's promise.
-    progress.is_none_or(|progress| unsafe { progress(context, done, total) } == 0)
+    progress.is_none_or(|progress| !unsafe { progress(context, done, total) })
 }
 
-/// Verifies blocks.
+/// Reads and verifies blocks. `Damage`: the first damage found, in `error`; `*damaged` counts all, `*blocks` those read.
+/// Both are written before a failure only if it is `Damage` or `Interrupted`, which is when `progress` stopped it.
+///
+/// # Safety
+/// `progress` may be NULL; it is called in this thread.
 #[no_mangle]
 pub unsafe extern "C" fn es_table_check(
-    table: *mut EsTable,
-    scope: i32,
-    progress: Option<ProgressFn>,
+    table: *const EsTable,
+    scope: Unchecked<EsCheckScope>,
+    progress: EsProgressFn,
     context: *mut c_void,
     blocks: *mut u64,
     damaged: *mut u64,
     error: *mut EsError,
-) -> Status {
-    // SAFETY: see the crate.
-    let handle = unsafe { &*table };
+) -> EsStatus {
+    // SAFETY: the caller's promise.
+    let (handle, blocks, damaged) = unsafe { (shared(table), out(blocks), out(damaged)) };
     let result = handle.guard.run(|| {
         // SAFETY: the caller's promise.
         let mut go_on = |done, total| unsafe { tell(progress, context, done, total) };
-        let scope = match scope {
-            1 => CheckScope::Unchecked,
-            2 => CheckScope::Quick,
-            _ => CheckScope::All,
+        let scope = match scope.checked()? {
+            EsCheckScope::All => CheckScope::All,
+            EsCheckScope::Unchecked => CheckScope::Unchecked,
+            EsCheckScope::Quick => CheckScope::Quick,
         };
         let report = handle.engine.check_part(&handle.table, scope, &mut go_on)?;
-        // SAFETY: see the crate.
-        unsafe {
-            blocks.write(report.blocks);
-            damaged.write(report.damages.len() as u64);
-        }
+        blocks.write(report.blocks);
+        damaged.write(report.damages.len() as u64);
         match report.damages.into_iter().next() {
             Some(first) => Err(first.into()),
             None if report.stopped => Err(Failure::interrupted()),
             None => Ok(()),
         }
     });
-    // SAFETY: see the crate.
+    // SAFETY: the caller's promise.
     unsafe { report(result, error) }
 }
 
-/// Merges what can be merged.
+/// Merges what can be merged. `Interrupted` if `progress` stopped it: what was done by then stays.
+///
+/// # Safety
+/// `progress` may be NULL; it is called in this thread.
 #[no_mangle]
 pub unsafe extern "C" fn es_table_optimize(
-    table: *mut EsTable,
-    progress: Option<ProgressFn>,
+    table: *const EsTable,
+    progress: EsProgressFn,
     context: *mut c_void,
     error: *mut EsError,
-) -> Status {
-    // SAFETY: see the crate.
-    let handle = unsafe { &*table };
+) -> EsStatus {
+    // SAFETY: the caller's promise.
+    let handle = unsafe { shared(table) };
     // SAFETY: the caller's promise.
     let mut go_on = |done, total| unsafe { tell(progress, context, done, total) };
     let result = handle.guard.run(|| Ok(handle.engine.optimize(&handle.table, &mut go_on)?));
-    // SAFETY: see the crate.
+    // SAFETY: the caller's promise.
     unsafe { report(result, error) }
 }

@@ -1,87 +1,106 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Changing rows, and what else works on a table in a session.
 
+use crate::boundary::{exclusive, out, shared};
 use crate::session::EsSession;
-use crate::status::Status;
+use crate::status::EsStatus;
 use crate::table::EsTable;
 use esker_format::RowId;
 
-/// Inserts a row image.
+/// Inserts a row, and may open the session's stage.
+///
+/// # Safety
+/// `image` is a row image of the table's layout; its blobs' pointers are valid for their lengths.
 #[no_mangle]
 pub unsafe extern "C" fn es_insert(
     session: *mut EsSession,
-    table: *mut EsTable,
+    table: *const EsTable,
     image: *const u8,
     row_id: *mut u64,
-) -> Status {
-    // SAFETY: see the crate.
-    let (session, table) = unsafe { (&mut *session, &*table) };
-    // SAFETY: the image lies as the table's layout says, which es_table_open compared.
-    unsafe { session.insert(table, image, &mut *row_id) }
+) -> EsStatus {
+    // SAFETY: the caller's promise.
+    let (session, table, _, row_id) = unsafe { (exclusive(session), shared(table), shared(image), out(row_id)) };
+    // SAFETY: the caller's promise; es_table_open compared layouts.
+    unsafe { session.insert(table, image, row_id) }
 }
 
 /// Gives a row a new version.
+///
+/// # Safety
+/// As for `es_insert`.
 #[no_mangle]
 pub unsafe extern "C" fn es_update(
     session: *mut EsSession,
-    table: *mut EsTable,
+    table: *const EsTable,
     row_id: u64,
     image: *const u8,
-) -> Status {
-    // SAFETY: see the crate.
-    let (session, table) = unsafe { (&mut *session, &*table) };
-    // SAFETY: as in es_insert.
+) -> EsStatus {
+    // SAFETY: the caller's promise.
+    let (session, table, _) = unsafe { (exclusive(session), shared(table), shared(image)) };
+    // SAFETY: the caller's promise; es_table_open compared layouts.
     session.run(|s| unsafe { s.update_image(&table.table, RowId(row_id), image) })
 }
 
 /// Deletes a row.
+///
+/// # Safety
+/// `session` and `table` are open.
 #[no_mangle]
-pub unsafe extern "C" fn es_delete(session: *mut EsSession, table: *mut EsTable, row_id: u64) -> Status {
-    // SAFETY: see the crate.
-    let (session, table) = unsafe { (&mut *session, &*table) };
+pub unsafe extern "C" fn es_delete(session: *mut EsSession, table: *const EsTable, row_id: u64) -> EsStatus {
+    // SAFETY: the caller's promise.
+    let (session, table) = unsafe { (exclusive(session), shared(table)) };
     session.run(|s| s.delete(&table.table, RowId(row_id)))
 }
 
-/// Locks and counts all rows.
+/// Locks all rows that there are and counts them: those that `es_delete_all` is about to delete.
+///
+/// # Safety
+/// `session` and `table` are open.
 #[no_mangle]
-pub unsafe extern "C" fn es_lock_all(session: *mut EsSession, table: *mut EsTable, rows: *mut u64) -> Status {
-    // SAFETY: see the crate.
-    let (session, table) = unsafe { (&mut *session, &*table) };
+pub unsafe extern "C" fn es_lock_all(session: *mut EsSession, table: *const EsTable, rows: *mut u64) -> EsStatus {
+    // SAFETY: the caller's promise.
+    let (session, table, rows) = unsafe { (exclusive(session), shared(table), out(rows)) };
     session.run(|s| {
-        let n = s.lock_all(&table.table)?;
-        // SAFETY: see the crate.
-        unsafe { rows.write(n) };
+        rows.write(s.lock_all(&table.table)?);
         Ok(())
     })
 }
 
 /// Deletes all rows.
+///
+/// # Safety
+/// `session` and `table` are open.
 #[no_mangle]
-pub unsafe extern "C" fn es_delete_all(session: *mut EsSession, table: *mut EsTable) -> Status {
-    // SAFETY: see the crate.
-    let (session, table) = unsafe { (&mut *session, &*table) };
+pub unsafe extern "C" fn es_delete_all(session: *mut EsSession, table: *const EsTable) -> EsStatus {
+    // SAFETY: the caller's promise.
+    let (session, table) = unsafe { (exclusive(session), shared(table)) };
     session.run(|s| s.delete_all(&table.table))
 }
 
-/// Counts the rows of the session's view.
+/// Counts the rows that the session's view sees.
+///
+/// # Safety
+/// `session` and `table` are open.
 #[no_mangle]
-pub unsafe extern "C" fn es_count_rows(session: *mut EsSession, table: *mut EsTable, rows: *mut u64) -> Status {
-    // SAFETY: see the crate.
-    let (session, table) = unsafe { (&mut *session, &*table) };
+pub unsafe extern "C" fn es_count_rows(session: *mut EsSession, table: *const EsTable, rows: *mut u64) -> EsStatus {
+    // SAFETY: the caller's promise.
+    let (session, table, rows) = unsafe { (exclusive(session), shared(table), out(rows)) };
     session.run(|s| {
-        let n = s.count_rows(&table.table)?;
-        // SAFETY: see the crate.
-        unsafe { rows.write(n) };
+        rows.write(s.count_rows(&table.table)?);
         Ok(())
     })
 }
 
-/// Gives a row's lock back.
+/// Gives back the lock of a row that was read and is not wanted.
+///
+/// # Safety
+/// `session` and `table` are open.
 #[no_mangle]
-pub unsafe extern "C" fn es_unlock_row(session: *mut EsSession, table: *mut EsTable, row_id: u64) {
-    // SAFETY: see the crate.
-    let (session, table) = unsafe { (&mut *session, &*table) };
-    session.run(|s| {
+pub unsafe extern "C" fn es_unlock_row(session: *mut EsSession, table: *const EsTable, row_id: u64) {
+    // SAFETY: the caller's promise.
+    let (session, table) = unsafe { (exclusive(session), shared(table)) };
+    // Staged rows that are lost here fail the calls to come, too.
+    let _ = session.run(|s| {
         s.unlock_row(&table.table, RowId(row_id));
         Ok(())
     });

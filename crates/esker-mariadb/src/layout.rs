@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The layout of every struct that crosses: its size here, each field's place in the header.
+//!
+//! Invariant: sizes are these on every machine that it is built for, and no struct has a field that is not listed; so
+//! the header's assertions, which C++ checks, speak of all that Rust has.
+
+use crate::activity::{EsLockWait, EsTransaction};
+use crate::cursor::{EsBatch, EsScanOptions};
+use crate::engine::{EsEngine, EsOptions};
+use crate::session::{EsKiller, EsSession, EsWaitHooks};
+use crate::stage::EsStage;
+use crate::status::EsError;
+use crate::table::{EsColumn, EsLayout, EsTable, EsTableDef, EsTableStats};
+use crate::xid::EsXid;
+
+macro_rules! crossing {
+    ($($name:ident $size:literal { $($field:ident),+ })+) => {
+        $(
+            const _: () = assert!(size_of::<$name>() == $size && align_of::<$name>() <= 8);
+            const _: fn(&$name) = |$name { $($field: _),+ }| ();
+        )+
+
+        /// What C++ has to find the same: sizes, and where each field lies.
+        #[cfg(test)]
+        pub(crate) fn static_asserts() -> String {
+            use std::mem::offset_of;
+            let mut text = String::new();
+            $(
+                let places = [$((stringify!($field), offset_of!($name, $field))),+];
+                let places = places.map(|(field, at)| format!("offsetof({}, {field}) == {at}", stringify!($name)));
+                let (name, size) = (stringify!($name), size_of::<$name>());
+                let all = places.join(" &&\n              ");
+                text += &format!("static_assert(sizeof({name}) == {size} &&\n              {all},\n              ");
+                text += &format!("\"{name} lies otherwise than in Rust\");\n");
+            )+
+            text
+        }
+    };
+}
+
+crossing! {
+    EsError 1024 { text }
+    EsOptions 72 {
+        data_dir, memory_limit_bytes, bulk_buffer_bytes, bulk_threshold_bytes, wal_segment_bytes, recovery_target_bytes,
+        recovery_target_seconds, flush_mode, log, log_context
+    }
+    EsColumn 20 { kind, offset, width, null_byte, null_mask, len_bytes, pad }
+    EsLayout 24 { image_bytes, head_bytes, column_count, columns }
+    EsTableDef 40 { layout, row_format, compression, temporary }
+    EsTableStats 56 { rows, data_bytes, free_bytes, runs, create_time, update_time, row_format, compression }
+    EsWaitHooks 32 { context, before, after, waits_for }
+    EsStage 32 { table, next, end, row_id }
+    EsXid 144 { format, gtrid_bytes, bqual_bytes, data }
+    EsTransaction 232 {
+        id, connection, started_unix_us, age_us, rows_changed, rows_locked, redo_bytes, view_seq, state, isolation,
+        has_xid, xid
+    }
+    EsLockWait 64 {
+        waiting_connection, blocking_connection, waited_us, blocker_idle_us, root_blocker, row_id, kind, table
+    }
+    EsScanOptions 24 { columns, columns_bytes, lock, skip_locked, semi_consistent }
+    EsBatch 32 { images, stride, row_ids, count }
+}
+
+/// What the header says of threads: any may use these, and hand a session on.
+const _: () = {
+    const fn any_thread<T: Send + Sync>() {}
+    const fn one_at_a_time<T: Send>() {}
+    any_thread::<EsEngine>();
+    any_thread::<EsTable>();
+    any_thread::<EsKiller>();
+    one_at_a_time::<EsSession>();
+};
