@@ -503,7 +503,7 @@ impl Replay {
 fn from_seq(mem: &Memtable, seq: Lsn) -> Result<Arc<Memtable>> {
     let kept = Memtable::new(mem.first_lsn)?;
     let mut slots = HashMap::new();
-    let mut node = mem.seek(RowId::ZERO);
+    let mut node = mem.first();
     while let Some(n) = node {
         for v in n.versions().filter(|v| v.slot().status() >= seq.0) {
             let from = v.slot();

@@ -121,7 +121,7 @@ fn put(mem: &Arc<Memtable>, state: &TxnState, row: u64, ordinal: u64) {
 /// All that is linked, checked: rows rise, and each version has its bytes.
 fn contents(mem: &Memtable) -> BTreeMap<u64, Vec<(u64, u64)>> {
     let mut found = BTreeMap::new();
-    let mut node = mem.seek(RowId::ZERO);
+    let mut node = mem.first();
     let mut last = 0;
     while let Some(n) = node {
         assert!(n.key().0 > last, "row {} stands behind row {last}", n.key());
@@ -300,7 +300,7 @@ impl Model {
         let boundary = state.active.first_lsn.0;
         drop(self.commit_lock.lock());
         let (mut run, mut unfinished) = (BTreeMap::new(), Vec::new());
-        let mut node = mem.seek(RowId::ZERO);
+        let mut node = mem.first();
         while let Some(n) = node {
             for v in n.versions() {
                 match v.slot().status() {

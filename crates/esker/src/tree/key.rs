@@ -15,8 +15,8 @@ pub(crate) trait Key: 'static {
     type Ref<'a>: Copy + Debug;
     /// As it stands in a node of a memtable.
     type InNode;
-    /// Not above any key.
-    const LEAST: Self::Ref<'static>;
+    /// Not above any key, and in no arena.
+    const LEAST: Self::InNode;
 
     /// The order of keys.
     fn cmp(a: Self::Ref<'_>, b: Self::Ref<'_>) -> Ordering;
@@ -78,7 +78,7 @@ pub(crate) struct InArena {
 impl Key for ByBytes {
     type Ref<'a> = &'a [u8];
     type InNode = InArena;
-    const LEAST: &'static [u8] = &[];
+    const LEAST: InArena = InArena { at: std::ptr::NonNull::dangling().as_ptr(), bytes: 0 };
 
     fn cmp(a: &[u8], b: &[u8]) -> Ordering {
         a.cmp(b)

@@ -15,7 +15,8 @@ use crate::tree::key::{ByRow, Key};
 use crate::version::{order_if_visible, Aborted, VersionOrder, View, ABORTED, ACTIVE};
 use crate::Result;
 use esker_format::{Lsn, TxnId};
-use std::mem::size_of;
+use std::marker::PhantomData;
+use std::mem::{align_of, size_of, MaybeUninit};
 use std::ops::Deref;
 use std::sync::Arc;
 
@@ -151,7 +152,7 @@ pub(crate) struct Memtable<K: Key = ByRow> {
     /// Never used twice in a process, unlike an address.
     pub(crate) id: u64,
     arena: Arena,
-    head: *const Node<K>,
+    head: Head<K>,
     /// What slots point to.
     aborted: Mutex<Vec<Arc<Aborted>>>,
     versions: AtomicUsize,
@@ -172,12 +173,10 @@ unsafe impl<K: Key> Sync for Memtable<K> {}
 impl<K: Key> Memtable<K> {
     pub(crate) fn new(first_lsn: Lsn) -> Result<Arc<Self>> {
         static NEXT_ID: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
-        let arena = Arena::new();
-        let head = new_node::<K>(&arena, K::LEAST, MAX_HEIGHT)?;
         Ok(Arc::new(Memtable {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
-            arena,
-            head,
+            arena: Arena::new(),
+            head: Head::new(),
             aborted: Mutex::new("memtable.aborted", Vec::new()),
             versions: AtomicUsize::new(0),
             pinned_bytes: AtomicUsize::new(0),
@@ -388,7 +387,7 @@ impl<K: Key> Memtable<K> {
         before: &mut [*const Node<K>; MAX_HEIGHT],
         after: &mut [*mut Node<K>; MAX_HEIGHT],
     ) -> Option<&Node<K>> {
-        let mut at = self.head;
+        let mut at = self.head.node();
         let mut found = None;
         for level in (0..MAX_HEIGHT).rev() {
             loop {
@@ -410,9 +409,15 @@ impl<K: Key> Memtable<K> {
         found
     }
 
+    /// The least key.
+    pub(crate) fn first(&self) -> Option<&Node<K>> {
+        // SAFETY: nodes live as long as the memtable.
+        unsafe { Node::next(self.head.node(), 0).load(Ordering::Acquire).as_ref() }
+    }
+
     /// The first key at or after `key`.
     pub(crate) fn seek(&self, key: K::Ref<'_>) -> Option<&Node<K>> {
-        let mut at = self.head;
+        let mut at = self.head.node();
         for level in (0..MAX_HEIGHT).rev() {
             loop {
                 // SAFETY: nodes live as long as the arena.
@@ -462,18 +467,57 @@ fn height_of(hash: u64) -> usize {
     ((h.trailing_zeros() / 2) as usize + 1).min(MAX_HEIGHT)
 }
 
-fn new_node<K: Key>(arena: &Arena, key: K::Ref<'_>, height: usize) -> Result<*const Node<K>> {
-    let key = K::keep(arena, key)?;
-    let above = (height - 1) * size_of::<AtomicPtr<Node<K>>>();
-    let p = arena.allocate(size_of::<Node<K>>() + above)?.cast::<Node<K>>();
-    // SAFETY: fresh, aligned, large enough.
+/// What the list begins with: a node above which no key stands. Not in the arena, so that an empty memtable takes no
+/// region. A raw pointer, since others write behind it.
+struct Head<K: Key> {
+    place: *mut [MaybeUninit<u64>],
+    kind: PhantomData<Node<K>>,
+}
+
+impl<K: Key> Head<K> {
+    fn new() -> Self {
+        const { assert!(align_of::<Node<K>>() <= align_of::<u64>()) };
+        let words = node_bytes::<K>(MAX_HEIGHT).div_ceil(size_of::<u64>());
+        let place = Box::into_raw(Box::new_uninit_slice(words));
+        // SAFETY: fresh, aligned, large enough.
+        unsafe { init_node::<K>(place.cast(), K::LEAST, MAX_HEIGHT) };
+        Head { place, kind: PhantomData }
+    }
+
+    fn node(&self) -> *const Node<K> {
+        self.place.cast()
+    }
+}
+
+impl<K: Key> Drop for Head<K> {
+    fn drop(&mut self) {
+        // SAFETY: of a box, and dropped once; a node has nothing to drop.
+        drop(unsafe { Box::from_raw(self.place) });
+    }
+}
+
+fn node_bytes<K: Key>(height: usize) -> usize {
+    size_of::<Node<K>>() + (height - 1) * size_of::<AtomicPtr<Node<K>>>()
+}
+
+/// # Safety
+/// `place` is aligned, has [`node_bytes`] and is nobody else's.
+unsafe fn init_node<K: Key>(place: *mut Node<K>, key: K::InNode, height: usize) {
+    let none = || AtomicPtr::new(std::ptr::null_mut());
+    // SAFETY: the caller's promise.
     unsafe {
-        let none = || AtomicPtr::new(std::ptr::null_mut());
-        p.write(Node { key, head: AtomicPtr::new(std::ptr::null_mut()), height, next: none() });
+        place.write(Node { key, head: AtomicPtr::new(std::ptr::null_mut()), height, next: none() });
         for level in 1..height {
-            std::ptr::addr_of_mut!((*p).next).add(level).write(none());
+            std::ptr::addr_of_mut!((*place).next).add(level).write(none());
         }
     }
+}
+
+fn new_node<K: Key>(arena: &Arena, key: K::Ref<'_>, height: usize) -> Result<*const Node<K>> {
+    let key = K::keep(arena, key)?;
+    let p = arena.allocate(node_bytes::<K>(height))?.cast::<Node<K>>();
+    // SAFETY: fresh, aligned, large enough.
+    unsafe { init_node(p, key, height) };
     Ok(p)
 }
 
@@ -551,6 +595,15 @@ mod tests {
     }
 
     #[test]
+    fn an_empty_memtable_takes_no_region() {
+        let m = Memtable::<ByRow>::new(Lsn(1)).unwrap();
+        assert!(m.seek(RowId(0)).is_none());
+        assert_eq!(m.used_bytes(), 0);
+        m.new_slot(TxnId(1)).unwrap();
+        assert!(m.used_bytes() > 0);
+    }
+
+    #[test]
     fn keys_of_bytes_are_in_their_order() {
         let m = Memtable::<ByBytes>::new(Lsn(1)).unwrap();
         let a = m.new_slot(TxnId(1)).unwrap();
@@ -559,7 +612,7 @@ mod tests {
             unsafe { m.put(key, a, 1, Some(key)).unwrap() };
         }
         unsafe { (*a).end(10) };
-        let (mut found, mut at) = (Vec::new(), m.seek(ByBytes::LEAST));
+        let (mut found, mut at) = (Vec::new(), m.first());
         while let Some(n) = at {
             assert_eq!(m.visible(n, view(10, 9)).unwrap().1.packed(), n.key());
             found.push(n.key());

@@ -265,7 +265,7 @@ impl Core {
         let horizon = self.views.horizon();
         let marks: Vec<_> = state.marks.iter().filter(|m| m.owner.is_none() && m.seq <= horizon).collect();
         let mut writer = None;
-        let mut node = mem.seek(RowId::ZERO);
+        let mut node = mem.first();
         while let Some(n) = node {
             node = mem.after(n);
             let (mut settled, mut last_seq) = (false, ACTIVE);

@@ -85,7 +85,7 @@ impl Txn {
             return Ok(());
         };
         let mut writer = None;
-        let mut node = private.mem.seek(RowId::ZERO);
+        let mut node = private.mem.first();
         while let Some(n) = node {
             for v in n.versions().filter(|v| private.mem.is_live(v)) {
                 let writer = match &mut writer {
@@ -116,7 +116,7 @@ impl Txn {
         if large || core.outgrows_memtables(bytes as u64) {
             return self.spill_private(core, at);
         }
-        let mut node = private.mem.seek(RowId::ZERO);
+        let mut node = private.mem.first();
         while let Some(n) = node {
             let mut versions: Vec<_> = n.versions().filter(|v| private.mem.is_live(v)).collect();
             // Oldest first: each goes on top.
