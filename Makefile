@@ -1,4 +1,4 @@
-# Esker: everything there is to do, one word each. 'make help' lists it. The work is done by scripts/.
+# Esker: everything there is to do, one word each. 'make help' lists it. The work is done by scripts/ and tests/.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .PHONY: help setup build run test soak mutants miri bench bench-lab stop clean distclean install uninstall fmt lint check mtr kill-test powercut-test cargo-test
@@ -50,10 +50,10 @@ mtr: build ## server tests: ours, and MariaDB's storage_engine suite against the
 	@scripts/mtr.sh all
 
 kill-test: build ## kill -9 under load, checked row by row (KILLS=3)
-	@scripts/kill_test.py
+	@tests/server/kill_test.py
 
 powercut-test: build ## power cuts on a disk of our own (CUTS=1; needs root, loop devices and FUSE)
-	@scripts/powercut_test.py
+	@tests/server/powercut_test.py
 
 fmt: ## format the Rust code
 	cargo fmt --all

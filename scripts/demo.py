@@ -17,8 +17,11 @@ import sys
 import threading
 import time
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from eskerlib import crash, env, load, server, show, workload  # noqa: E402
+SCRIPTS = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [SCRIPTS, os.path.join(SCRIPTS, "..", "tests", "server")]
+import crash  # noqa: E402
+import load  # noqa: E402
+from eskerlib import env, server, show, workload  # noqa: E402
 from eskerlib.client import SqlError  # noqa: E402
 
 DEFAULT = ["Esker", "MyISAM", "Aria", "InnoDB", "RocksDB"]

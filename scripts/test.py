@@ -71,7 +71,7 @@ def steps(soak):
         ("setup", "packages, headers, toolchain", ["scripts/setup.sh"], 15, {"FOR_TESTS": "1"}, None),
         ("build", "the plugin and the command", ["make", "--no-print-directory", "build"], 15, {}, None),
         ("demo", "'make run' with few rows", ["scripts/demo.py"], 5, {"ROWS": "50000", "KEEP": "0"}, None),
-        ("browser", "the lab's pages in headless Chromium", ["scripts/browser_test.py"], 3, {}, None),
+        ("browser", "the lab's pages in headless Chromium", ["tests/server/browser_test.py"], 3, {}, None),
         ("rules", "who may use whom", ["scripts/check_deps.py"], 1, {}, None),
         ("planted", "every fault of 'make mutants' can still be planted", ["scripts/mutants.py"], 1, {"DRY": "1"}, None),
         ("fmt", "formatting", ["cargo", "fmt", "--all", "--check", "--", "--color", "never"], 1, {}, None),
@@ -81,11 +81,11 @@ def steps(soak):
         ("exports", "the plugin exports only what MariaDB asks for", ["scripts/check_exports.sh"], 1, {}, None),
         ("mtr-esker", "server tests of our own", ["scripts/mtr.sh", "esker"], 8, {}, mtr_counts),
         ("mtr-engine", "MariaDB's storage_engine suite against the InnoDB baseline", ["scripts/mtr.sh", "storage_engine"], 10, {}, engine_counts),
-        ("differential", "random SQL on Esker and InnoDB, all answers alike", ["scripts/differential_test.py"], long or 6, alike, None),
-        ("faults", "full and read-only disks, runs cut short or missing, no file handles, two servers", ["scripts/faults_test.py"], 8, {}, None),
-        ("stopped", "a log that cannot become durable, while the binary log waits", ["scripts/stopped_log_test.py"], 5, {}, None),
-        ("kill", "kill -9 under load, checked row by row", ["scripts/kill_test.py"], long or 8, kills, None),
-        ("powercut", "a disk without power, checked row by row", ["scripts/powercut_test.py"], long or 6, cuts, None),
+        ("differential", "random SQL on Esker and InnoDB, all answers alike", ["tests/server/differential_test.py"], long or 6, alike, None),
+        ("faults", "full and read-only disks, runs cut short or missing, no file handles, two servers", ["tests/server/faults_test.py"], 8, {}, None),
+        ("stopped", "a log that cannot become durable, while the binary log waits", ["tests/server/stopped_log_test.py"], 5, {}, None),
+        ("kill", "kill -9 under load, checked row by row", ["tests/server/kill_test.py"], long or 8, kills, None),
+        ("powercut", "a disk without power, checked row by row", ["tests/server/powercut_test.py"], long or 6, cuts, None),
     ]
 
 

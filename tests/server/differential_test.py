@@ -14,8 +14,9 @@ import random
 import sys
 import time
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from eskerlib import env, randomsql, server, show  # noqa: E402
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "scripts"))
+import randomsql  # noqa: E402
+from eskerlib import env, server, show  # noqa: E402
 from eskerlib.client import Lost, SqlError  # noqa: E402
 
 ENGINES = ("Esker", "InnoDB")
@@ -449,7 +450,7 @@ def main():
         except (Mismatch, Lost, SqlError, RuntimeError) as e:
             bad += 1
             print(f"MISMATCH: {e}\n  after:" + "".join(f"\n    {line[:2000]}" for line in run.log[-8:]))
-            print(f"  again with: SEED={seed} SEEDS=1 STEPS={steps} scripts/differential_test.py", flush=True)
+            print(f"  again with: SEED={seed} SEEDS=1 STEPS={steps} tests/server/differential_test.py", flush=True)
             if isinstance(e, Lost):
                 print(srv.log_tail())
         path = os.path.join(srv.folder, f"{seed}.sql")

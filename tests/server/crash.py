@@ -2,8 +2,8 @@
 reached before it, and the check of what must be there afterwards. The load is load.py's."""
 import time
 
-from . import server
-from .load import ACCOUNTS, GROUP_ROWS, GROUPS, START, Model, payload
+from eskerlib import server
+from load import ACCOUNTS, GROUP_ROWS, GROUPS, START, Model, payload
 
 # Without these the test has not seen what production sees. Names of status variables, summed over all lives of the server.
 REACH = ("flushes", "merges", "checkpoints", "runs_attached", "wal_segments_recycled", "deadlocks")

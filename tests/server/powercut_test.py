@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """powercut_test.py: the real server on a disk whose power is cut, checked row by row afterwards.
 
-The disk is scripts/tools/slowdisk.c (FUSE) under a loop device with ext4: on a cut, every 4 KiB block that was written
+The disk is slowdisk.c (FUSE) under a loop device with ext4: on a cut, every 4 KiB block that was written
 but not flushed is kept or lost at random. Needs root, /dev/fuse and loop devices; says SKIPPED, with the reason, on a
 machine without. Load, settings and check are those of kill_test.py, also what must have been reached.
 
@@ -19,8 +19,11 @@ import sys
 import threading
 import time
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from eskerlib import binlog, crash, env, load, server, show  # noqa: E402
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "scripts"))
+import binlog  # noqa: E402
+import crash  # noqa: E402
+import load  # noqa: E402
+from eskerlib import env, server, show  # noqa: E402
 from eskerlib.client import Lost, SqlError  # noqa: E402
 
 FOLDER = os.path.join(env.VAR, "power")
@@ -58,7 +61,7 @@ class Disk:
         for tool in ("cc", "pkg-config", "losetup", "mkfs.ext4", "fusermount3"):
             if not shutil.which(tool) and not os.path.exists(f"/sbin/{tool}"):
                 raise RuntimeError(f"{tool} is not installed; run 'make setup'")
-        source = os.path.join(env.ROOT, "scripts", "tools", "slowdisk.c")
+        source = os.path.join(os.path.dirname(os.path.abspath(__file__)), "slowdisk.c")
         try:
             flags = run("pkg-config", "fuse3", "--cflags", "--libs").split()
         except RuntimeError as e:

@@ -5,7 +5,7 @@ Several clients write single rows, many rows, INSERT ... SELECT, bulk updates an
 rows, transactions over several tables, savepoints, rollbacks, XA; after each SIGKILL the server starts again and everything
 acknowledged must be there, nothing by half. It runs with the binlog off and on; with it, the tables must also equal what the
 binlog says. The settings are small, and it is a failure if no memtable was flushed, nothing merged, no manifest written, no
-run attached, no segment of the log recycled, or no deadlock found (eskerlib/crash.py).
+run attached, no segment of the log recycled, or no deadlock found (crash.py).
 
     KILLS=3          kills per setting of the binlog
     CLIENTS=6        clients
@@ -20,8 +20,11 @@ import sys
 import threading
 import time
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from eskerlib import binlog, crash, env, load, server, show  # noqa: E402
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "scripts"))
+import binlog  # noqa: E402
+import crash  # noqa: E402
+import load  # noqa: E402
+from eskerlib import env, server, show  # noqa: E402
 from eskerlib.client import Lost, SqlError  # noqa: E402
 
 
@@ -95,7 +98,7 @@ def one_setting(engine, with_binlog, kills, clients, seed):
     for p in problems[:20]:
         print(f"  PROBLEM: {p}", flush=True)
     if problems:
-        print(f"  files kept in {os.path.relpath(s.folder, env.ROOT)}/; again with: SEED={seed} scripts/kill_test.py", flush=True)
+        print(f"  files kept in {os.path.relpath(s.folder, env.ROOT)}/; again with: SEED={seed} tests/server/kill_test.py", flush=True)
     else:
         s.remove()
     return len(problems)

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """browser_test.py: the lab's pages in a real browser (headless Chromium): the plots are visible, nothing fails.
 
-    scripts/browser_test.py                  measures tiny reports, opens their pages, and pages with planted faults
-    scripts/browser_test.py --pictures DIR   measures and writes the pictures of docs/LAB.md: DIR/lab-*.png
+    tests/server/browser_test.py                  measures tiny reports, opens their pages, and pages with planted faults
+    tests/server/browser_test.py --pictures DIR   measures and writes the pictures of docs/LAB.md: DIR/lab-*.png
 
 A script of the test, put into each page, tells of every svg element its size, of the shapes in it how many have one, and
 which texts leave the picture; errors of scripts and what does not load are caught. Needs target/release/esker.
@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 ESKER = os.path.join(os.environ.get("CARGO_TARGET_DIR", os.path.join(ROOT, "target")), "release", "esker")
 FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
          "--disable-component-update", "--disable-sync", "--disable-quic", "--hide-scrollbars", "--enable-logging=stderr"]

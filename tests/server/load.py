@@ -11,7 +11,7 @@ import random
 import threading
 import time
 
-from .client import Lost, SqlError
+from eskerlib.client import Lost, SqlError
 
 ACCOUNTS, START = 24, 1000
 GROUPS, GROUP_ROWS = 12, 1500

@@ -6,7 +6,7 @@ Each must be a clear error that names the thing; the server stays up unless it c
 after the cause is gone everything acknowledged is there. The disk is a small ext4 in a file (needs root and loop devices; that
 part is skipped without).
 
-    scripts/faults_test.py [start] [runs] [handles] [many] [disk]     chosen parts
+    tests/server/faults_test.py [start] [runs] [handles] [many] [disk]     chosen parts
 """
 import hashlib
 import os
@@ -17,8 +17,9 @@ import sys
 import tempfile
 import time
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from eskerlib import crash, server, show  # noqa: E402
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "scripts"))
+import crash  # noqa: E402
+from eskerlib import server, show  # noqa: E402
 from eskerlib.client import Lost, SqlError  # noqa: E402
 
 MIB = 1 << 20
