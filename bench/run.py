@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/usr/bin/python3
 """run.py = 'make bench': Esker beside MyISAM, Aria, InnoDB, MyRocks and BLACKHOLE (the SQL layer alone).
 
 One private server, everything interleaved, medians over rounds; only ratios taken in one run count. Writes

@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/usr/bin/python3
 """demo.py = 'make run': Esker's main job on real input.
 
 Loads a table of 103-byte records into Esker, MyISAM, Aria, InnoDB and MyRocks, scans it, prints seconds, ratios to
@@ -81,8 +81,8 @@ def race(s, engines, rows):
 def survive(s, engine, seconds=4.0, clients=6):
     """Second part: SIGKILL while clients write."""
     c = s.connect()
-    for row in c.query("XA RECOVER").rows:  # of a demonstration that was interrupted
-        c.query(f"XA ROLLBACK '{row[3]}'")
+    for xid in crash.listed(c):  # of a demonstration that was interrupted
+        c.query(f"XA ROLLBACK '{xid}'")
     load.create(c, engine, clients)
     c.close()
     stop, seed = threading.Event(), int(time.time())

@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/usr/bin/python3
 """server.py: start, stop, kill and look at a private MariaDB with Esker, by hand.
 
     scripts/server.py start  [name]     start var/<name>/ (default 'run'), unix socket only

@@ -157,7 +157,7 @@ mkdir -p build "$CACHE"
 ASKED="${MARIADB_SRC:-}|${MARIADB_BIN:-}"
 [ -z "${MARIADB_SRC:-}" ] || source_version "$MARIADB_SRC" >/dev/null
 
-TOOLS=$(missing build-essential pkg-config python3 dpkg-dev e2fsprogs libfuse3-dev fuse3 ${FOR_TESTS:+chromium})
+TOOLS=$(missing build-essential pkg-config python3 python3-pymysql python3-pytest dpkg-dev e2fsprogs libfuse3-dev fuse3 ${FOR_TESTS:+chromium})
 [ -z "$TOOLS" ] || apt_install $TOOLS
 if [ -n "${FOR_TESTS:-}" ] && ! have_cargo_fuzz; then
     say "building cargo-fuzz $CARGO_FUZZ"

@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/usr/bin/python3
 """browser_test.py: the lab's pages in a real browser (headless Chromium): the plots are visible, nothing fails.
 
     tests/server/browser_test.py                  measures tiny reports, opens their pages, and pages with planted faults

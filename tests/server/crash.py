@@ -85,16 +85,20 @@ def until_the_moment(connection, writers, reach, moments, least_s, most_s, last)
 
 
 # -- what must be there ---------------------------------------------------------------------------------------------------
+def listed(connection):
+    """Names of the XA transactions that are prepared; they may be any bytes, ours are letters."""
+    return {row[3].decode() for row in connection.query("XA RECOVER").rows}
+
+
 def decide(connection, writers, moments):
     """Ends the XA transactions that were left prepared; problems where one is missing or not known."""
-    listed = {row[3] for row in connection.query("XA RECOVER").rows}
-    problems = []
+    prepared_now, problems = listed(connection), []
     for w in writers:
         prepared, w.prepared = w.prepared, None
         if prepared is None:
             continue
-        if prepared.xid in listed:
-            listed.remove(prepared.xid)
+        if prepared.xid in prepared_now:
+            prepared_now.remove(prepared.xid)
             verb = moments.choice(["COMMIT", "ROLLBACK"])
             connection.query(f"XA {verb} '{prepared.xid}'")
             if verb == "COMMIT":
@@ -103,7 +107,7 @@ def decide(connection, writers, moments):
             problems.append(f"client {w.number}: XA transaction {prepared.xid} was prepared and is gone")
         elif prepared.said == "commit":
             w.model = prepared.after  # prepared was acknowledged, so only its commit can have ended it
-    return problems + [f"XA transaction {xid} is prepared and nobody began it, or it was ended" for xid in listed]
+    return problems + [f"XA transaction {xid} is prepared and nobody began it, or it was ended" for xid in prepared_now]
 
 
 def check(connection, writers, moments, db="crash"):

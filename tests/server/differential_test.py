@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/usr/bin/python3
 """differential_test.py: random SQL on twin tables, ENGINE=Esker and ENGINE=InnoDB, in one private server.
 
 Two connections with transactions, savepoints and both isolation levels, DML and DDL of every form on random columns, with

@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/usr/bin/python3
 """faults_test.py: what the machine may do to a server with Esker: a full disk, a read-only one, no file handles left, a second
 server, files cut short or missing.
 

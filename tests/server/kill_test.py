@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/usr/bin/python3
 """kill_test.py: kill -9 of the real server under load, checked row by row after each restart.
 
 Several clients write single rows, many rows, INSERT ... SELECT, bulk updates and deletes of their own and of each other's

@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/usr/bin/python3
 """powercut_test.py: the real server on a disk whose power is cut, checked row by row afterwards.
 
 The disk is slowdisk.c (FUSE) under a loop device with ext4: on a cut, every 4 KiB block that was written

@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/usr/bin/python3
 """stopped_log_test.py: a server whose Esker can write no more, while the binary log asks whether all is durable.
 
 RESET MASTER waits for that answer and holds up every commit of the server; a shutdown closes the binary log as if recovery
