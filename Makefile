@@ -50,10 +50,10 @@ mtr: build ## server tests: ours, and MariaDB's storage_engine suite against the
 	@scripts/mtr.sh all
 
 kill-test: build ## kill -9 under load, checked row by row (KILLS=3)
-	@tests/server/kill_test.py
+	@/usr/bin/pytest-3 tests/server/kill_test.py
 
 powercut-test: build ## power cuts on a disk of our own (CUTS=1; needs root, loop devices and FUSE)
-	@tests/server/powercut_test.py
+	@/usr/bin/pytest-3 tests/server/powercut_test.py
 
 fmt: ## format the Rust code
 	cargo fmt --all

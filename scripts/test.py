@@ -23,6 +23,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from eskerlib import cargo  # noqa: E402
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+PYTEST = "/usr/bin/pytest-3"  # Debian's, as python3-pymysql is
 LOGS = os.path.join(ROOT, "build", "test")
 
 
@@ -37,21 +38,32 @@ def mtr_counts(text):
     return len(re.findall(r"\[ pass \]", text)), len(re.findall(r"\[ fail \]", text))
 
 
+def pytest_counts(text):
+    """Passed and failed cases in pytest's last line."""
+    last = text.rstrip().rpartition("\n")[2]
+    count = {what: int(n) for n, what in re.findall(r"(\d+) (passed|failed|error|xfailed)", last)}
+    return count.get("passed", 0) + count.get("xfailed", 0), count.get("failed", 0) + count.get("error", 0)
+
+
 def fuzz_counts(text):
     """Targets that ran, and that failed."""
     return len(re.findall(r"^fuzz: \w+: ok", text, re.M)), len(re.findall(r"^fuzz: \w+: FAILED", text, re.M))
 
 
 def telling(text):
-    """The lines of a failed step's output that tell why: what cargo prints of each failed test, else the last ones."""
+    """The lines of a failed step's output that tell why: what cargo or pytest prints of each failed test, else the last ones."""
+    of_pytest = re.search(r"^=+ (?:FAILURES|ERRORS) =+$.*", text, re.M | re.S)
+    if of_pytest:
+        return of_pytest.group().strip().splitlines()[:100]
     failed = re.findall(r"^---- \S+ stdout ----\n.*?(?=^(?:---- |failures:))", text, re.M | re.S)
     lines = [line for part in failed for line in part.strip().splitlines()[:40]] or text.strip().splitlines()[-30:]
     return lines + re.findall(r"^test \S+ \.\.\. FAILED$|^error: test failed.*", text, re.M)
 
 
 def left_out(text):
-    """Reasons of what was skipped: scripts print 'SKIPPED: this machine cannot ...', or whatever else the reason is."""
-    return re.findall(r"\bSKIPPED: (.*)", text) + re.findall(r"^(\S+) .*\[ skipped \]", text, re.M)
+    """Reasons of what was skipped: scripts print 'SKIPPED: this machine cannot ...', or whatever else the reason is; pytest
+    'SKIPPED [1] FILE:LINE: ...'."""
+    return re.findall(r"\bSKIPPED(?: \[\d+\] [^:]*:\d+)?: (.*)", text) + re.findall(r"^(\S+) .*\[ skipped \]", text, re.M)
 
 
 def engine_counts(text):
@@ -71,7 +83,7 @@ def steps(soak):
         ("setup", "packages, headers, toolchain", ["scripts/setup.sh"], 15, {"FOR_TESTS": "1"}, None),
         ("build", "the plugin and the command", ["make", "--no-print-directory", "build"], 15, {}, None),
         ("demo", "'make run' with few rows", ["scripts/demo.py"], 5, {"ROWS": "50000", "KEEP": "0"}, None),
-        ("browser", "the lab's pages in headless Chromium", ["tests/server/browser_test.py"], 3, {}, None),
+        ("browser", "the lab's pages in headless Chromium", [PYTEST, "tests/server/browser_test.py"], 3, {}, pytest_counts),
         ("rules", "who may use whom", ["scripts/check_deps.py"], 1, {}, None),
         ("planted", "every fault of 'make mutants' can still be planted", ["scripts/mutants.py"], 1, {"DRY": "1"}, None),
         ("fmt", "formatting", ["cargo", "fmt", "--all", "--check", "--", "--color", "never"], 1, {}, None),
@@ -81,11 +93,11 @@ def steps(soak):
         ("exports", "the plugin exports only what MariaDB asks for", ["scripts/check_exports.sh"], 1, {}, None),
         ("mtr-esker", "server tests of our own", ["scripts/mtr.sh", "esker"], 8, {}, mtr_counts),
         ("mtr-engine", "MariaDB's storage_engine suite against the InnoDB baseline", ["scripts/mtr.sh", "storage_engine"], 10, {}, engine_counts),
-        ("differential", "random SQL on Esker and InnoDB, all answers alike", ["tests/server/differential_test.py"], long or 6, alike, None),
-        ("faults", "full and read-only disks, runs cut short or missing, no file handles, two servers", ["tests/server/faults_test.py"], 8, {}, None),
-        ("stopped", "a log that cannot become durable, while the binary log waits", ["tests/server/stopped_log_test.py"], 5, {}, None),
-        ("kill", "kill -9 under load, checked row by row", ["tests/server/kill_test.py"], long or 8, kills, None),
-        ("powercut", "a disk without power, checked row by row", ["tests/server/powercut_test.py"], long or 6, cuts, None),
+        ("differential", "random SQL on Esker and InnoDB, all answers alike", [PYTEST, "tests/server/differential_test.py"], long or 6, alike, pytest_counts),
+        ("faults", "full and read-only disks, runs cut short or missing, no file handles, two servers", [PYTEST, "tests/server/faults_test.py"], 8, {}, pytest_counts),
+        ("stopped", "a log that cannot become durable, while the binary log waits", [PYTEST, "tests/server/stopped_log_test.py"], 5, {}, pytest_counts),
+        ("kill", "kill -9 under load, checked row by row", [PYTEST, "tests/server/kill_test.py"], long or 8, kills, pytest_counts),
+        ("powercut", "a disk without power, checked row by row", [PYTEST, "tests/server/powercut_test.py"], long or 6, cuts, pytest_counts),
     ]
 
 
@@ -99,7 +111,7 @@ def run(name, command, minutes, environment):
         except subprocess.TimeoutExpired:
             os.killpg(p.pid, signal.SIGTERM)
             try:
-                p.wait(10)
+                p.wait(60)  # servers and disks are being put away
             except subprocess.TimeoutExpired:
                 os.killpg(p.pid, signal.SIGKILL)
                 p.wait()
@@ -172,8 +184,7 @@ def main():
             f.write(f"`make soak`, {time.strftime('%Y-%m-%d')}, {minutes:.0f} minutes: 10,000 seeds, 100 kills, 50 power cuts\n\n```\n{summary}\n\n{passed} passed, {skipped} skipped, {failed} failed\n```\n")
         print("\nwritten: build/soak.md")
     if shutil.which("make") and os.path.exists(os.path.join(ROOT, "build", "env.sh")) and not only:
-        for leftover in ("demo-test", "kill", "kill-binlog", "power", "differential", "faults"):
-            subprocess.run(["scripts/server.py", "stop", leftover], cwd=ROOT, capture_output=True)
+        subprocess.run(["scripts/server.py", "stop", "demo-test"], cwd=ROOT, capture_output=True)  # the other tests stop their own
     print(f"\n{minutes:.1f} minutes\n{passed} passed, {skipped} skipped, {failed} failed")
     sys.exit(1 if failed else 0)
 

@@ -22,11 +22,6 @@ def settings(with_binlog, canary):
     return found
 
 
-def left_out(with_binlog):
-    """Kinds of work that the server itself does not keep whole: a crash between an engine's XA PREPARE and the binlog's."""
-    return ("xa",) if with_binlog else ()
-
-
 def status(connection):
     """Esker's counters by short name."""
     rows = connection.query("SHOW GLOBAL STATUS LIKE 'Esker\\_%'").rows

@@ -1,5 +1,4 @@
-#!/usr/bin/python3
-"""differential_test.py: random SQL on twin tables, ENGINE=Esker and ENGINE=InnoDB, in one private server.
+"""Random SQL on twin tables, ENGINE=Esker and ENGINE=InnoDB, in one private server.
 
 Two connections with transactions, savepoints and both isolation levels, DML and DDL of every form on random columns, with
 restarts and kills in between. After each statement rows, affected rows, error and warnings must be the same for both.
@@ -11,14 +10,16 @@ restarts and kills in between. After each statement rows, affected rows, error a
 """
 import os
 import random
-import sys
-import time
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "scripts"))
-import randomsql  # noqa: E402
-from eskerlib import env, server, show  # noqa: E402
-from eskerlib.client import Lost, SqlError  # noqa: E402
+import pytest
 
+import randomsql
+from cases import SEED
+from eskerlib import env, show
+from eskerlib.client import Lost, SqlError
+
+SEEDS, STEPS = env.number("SEEDS", 4), env.number("STEPS", 400)
+FIRST = env.number("SEED", SEED * 1000, least=0)
 ENGINES = ("Esker", "InnoDB")
 SETTINGS = {
     # little of everything, so that few rows reach every path
@@ -143,6 +144,9 @@ class Run:
             self.end(s, "COMMIT")
         for t in self.tables:
             self.compare(self.sessions[0], t)
+
+    def close(self):
+        """Drops the connections: what they have open must hold up no other run."""
         for s in self.sessions:
             for c in s.twins:
                 c.close()
@@ -432,42 +436,33 @@ def numbers(srv):
     c.close()
 
 
-def main():
-    if len(sys.argv) > 1:
-        print(__doc__.strip())
-        sys.exit(0 if sys.argv[1] in ("-h", "--help") else 2)
-    seeds, steps = env.number("SEEDS", 4), env.number("STEPS", 400)
-    first = env.number("SEED", int(time.time()) % 1000000 * 1000, least=0)
-    srv = server.Server("differential", SETTINGS, ["ESKER"], folder=os.environ.get("FOLDER"))
-    srv.create(fresh=True)
-    srv.start()
-    numbers(srv)
-    bad = executed = 0
-    for seed in range(first, first + seeds):
-        run = Run(srv, seed, steps)
-        try:
-            run.go()
-        except (Mismatch, Lost, SqlError, RuntimeError) as e:
-            bad += 1
-            print(f"MISMATCH: {e}\n  after:" + "".join(f"\n    {line[:2000]}" for line in run.log[-8:]))
-            print(f"  again with: SEED={seed} SEEDS=1 STEPS={steps} tests/server/differential_test.py", flush=True)
-            if isinstance(e, Lost):
-                print(srv.log_tail())
-        path = os.path.join(srv.folder, f"{seed}.sql")
-        with open(path, "w") as f:
+@pytest.fixture(scope="module")
+def twins(module_servers):
+    """The server of all seeds."""
+    s = module_servers("differential", SETTINGS, folder=os.environ.get("FOLDER"))
+    s.create(fresh=True)
+    return s
+
+
+@pytest.mark.parametrize("seed", range(FIRST, FIRST + SEEDS))
+def test_differential(twins, again, seed):
+    """One seed."""
+    again(SEED=seed, SEEDS=1, STEPS=STEPS)
+    twins.start()
+    numbers(twins)
+    run = Run(twins, seed, STEPS)
+    try:
+        run.go()
+    except (Mismatch, Lost, SqlError, RuntimeError) as e:
+        after = "".join(f"\n    {line[:2000]}" for line in run.log[-8:])
+        raise pytest.fail.Exception(f"MISMATCH: {e}\n  after:{after}", pytrace=False) from None
+    finally:
+        run.close()
+        with open(os.path.join(twins.folder, f"{seed}.sql"), "w") as f:
             f.write("\n".join(run.log) + "\n")
-        executed += run.executed
-        show.say(f"seed {seed}: {run.executed} statements, {len(run.tables)} tables" + (", MISMATCH" if bad else ""))
-        if bad:
-            break
-    if srv.pid() and not srv.stop():
-        print("  PROBLEM: the server did not stop in order")
-        bad += 1
-    if not bad:
-        srv.remove()
-    print(f"differential: {executed} statements on Esker and InnoDB, {'all alike' if not bad else 'a MISMATCH'} (seed {first})")
-    sys.exit(1 if bad else 0)
+    show.say(f"seed {seed}: {run.executed} statements, {len(run.tables)} tables")
 
 
-if __name__ == "__main__":
-    main()
+def test_stop(twins):
+    """The server stops in order after all of them."""
+    assert twins.stop()

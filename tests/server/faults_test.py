@@ -1,37 +1,36 @@
-#!/usr/bin/python3
-"""faults_test.py: what the machine may do to a server with Esker: a full disk, a read-only one, no file handles left, a second
+"""What the machine may do to a server with Esker: a full disk, a read-only one, no file handles left, a second
 server, files cut short or missing.
 
 Each must be a clear error that names the thing; the server stays up unless it cannot start at all, nothing is overwritten, and
 after the cause is gone everything acknowledged is there. The disk is a small ext4 in a file (needs root and loop devices; that
 part is skipped without).
 
-    tests/server/faults_test.py [start] [runs] [handles] [many] [disk]     chosen parts
+    /usr/bin/pytest-3 tests/server/faults_test.py -k 'start or runs or handles or many or disk'     chosen cases
 """
 import hashlib
 import os
 import resource
 import shutil
 import subprocess
-import sys
 import tempfile
 import time
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "scripts"))
-import crash  # noqa: E402
-from eskerlib import server, show  # noqa: E402
-from eskerlib.client import Lost, SqlError  # noqa: E402
+import pytest
+
+import crash
+from cases import check
+from eskerlib import server, show
+from eskerlib.client import SqlError
 
 MIB = 1 << 20
 CLEAR = (1021, 1030, 1041, 1105, 1180, 1296, 188, 28)  # errors that say what is wrong
-problems = []
 
 
-def check(good, what):
-    """One thing that must hold."""
-    show.say(("ok: " if good else "PROBLEM: ") + what)
-    if not good:
-        problems.append(what)
+@pytest.fixture
+def s(request, servers):
+    """A server of the case's own."""
+    settings = dict(server.small_settings(), esker_wal_segment_size=4 * MIB, esker_memory_limit=64 * MIB)
+    return servers("faults-" + request.node.name.removeprefix("test_"), settings)
 
 
 def error_of(c, sql):
@@ -71,7 +70,7 @@ def refuses(s, words, what):
     check(files(folder) == before, f"{what}: nothing was overwritten")
 
 
-def start_failures(s):
+def test_start(s, servers):
     """Files cut short or of a newer format; two servers on one folder."""
     s.create(fresh=True)
     s.start()
@@ -82,7 +81,7 @@ def start_failures(s):
     c.query("CREATE TABLE test.i (a INT) ENGINE=InnoDB")
     c.query("INSERT INTO test.t SELECT seq,MD5(seq) FROM seq_1_to_100000")
     c.close()
-    other = server.Server("faults-second", dict(s.settings, esker_data_dir=os.path.join(s.data, "#esker")), ["ESKER"])
+    other = servers("faults-second", dict(s.settings, esker_data_dir=os.path.join(s.data, "#esker")))
     other.create(fresh=True)
     other.start()
     o = other.connect()
@@ -91,7 +90,6 @@ def start_failures(s):
     tail = other.log_tail(0, 200)
     check("in use" in tail or "lock" in tail.lower(), "its log says that the folder is in use: " + str([l for l in tail.splitlines() if "Esker" in l][:2]))
     other.stop()
-    other.remove()
     c = s.connect()
     check(c.one("SELECT COUNT(*) FROM test.t") == "100000", "the first server goes on")
     c.close()
@@ -115,7 +113,7 @@ def start_failures(s):
     c.close()
     s.stop()
     start = os.path.getsize(s.log)
-    bad = server.Server("faults", dict(s.settings, esker_flush_log_at_trx_commit="often"), ["ESKER"])
+    bad = server.Server(s.name, dict(s.settings, esker_flush_log_at_trx_commit="often"))
     try:
         bad.start()
     except RuntimeError:
@@ -322,7 +320,7 @@ def others_merge(c, when):
     check(sound(c, "b", 27000) is None, f"{when}: the other table is whole after merges")
 
 
-def run_files(s):
+def test_runs(s):
     """A run cut short, one that is gone: an error for those rows, and for nobody else."""
     s.settings = crash.settings(False, None)
     s.create(fresh=True)
@@ -420,7 +418,7 @@ def limit_handles(s, count):
     resource.prlimit(s.pid(), resource.RLIMIT_NOFILE, (count, resource.prlimit(s.pid(), resource.RLIMIT_NOFILE)[1]))
 
 
-def no_handles(s):
+def test_handles(s):
     """No handle is left, for files of the log, for runs, for folders; then there are some again."""
     tables, rows, written, refused, words = 10, 9000, 1, 0, set()
     c = make_many(s, tables, rows)
@@ -454,7 +452,7 @@ def no_handles(s):
     s.stop()
 
 
-def many_runs(s):
+def test_many(s):
     """More runs than file handles: the server starts, and every table is read."""
     tables, rows = 120, 9000
     make_many(s, tables, rows).close()
@@ -469,11 +467,10 @@ def many_runs(s):
     s.stop()
 
 
-def small_disk(s):
+def test_disk(s):
     """All that needs a disk of our own."""
     if os.getuid() != 0 or not shutil.which("mkfs.ext4"):
-        print("full and read-only disk: SKIPPED: this machine cannot mount: that needs root and mkfs.ext4")
-        return
+        pytest.skip("this machine cannot mount: that needs root and mkfs.ext4")
     with tempfile.TemporaryDirectory(prefix="esker-disk-") as folder:
         image, mount = os.path.join(folder, "image"), os.path.join(folder, "disk")
         os.mkdir(mount)
@@ -481,8 +478,7 @@ def small_disk(s):
             f.truncate(160 * MIB)
         subprocess.run(["mkfs.ext4", "-q", "-m", "0", image], check=True)
         if subprocess.run(["mount", "-o", "loop", image, mount], capture_output=True).returncode:
-            print("full and read-only disk: SKIPPED: this machine cannot mount a loop device")
-            return
+            pytest.skip("this machine cannot mount a loop device")
         try:
             full_disk(s, mount)
             filling_disk(s, mount)
@@ -490,32 +486,3 @@ def small_disk(s):
         finally:
             s.kill()
             subprocess.run(["umount", mount], check=True)
-
-
-def main():
-    parts = {"start": start_failures, "runs": run_files, "handles": no_handles, "many": many_runs, "disk": small_disk}
-    chosen = sys.argv[1:] or list(parts)
-    if any(name not in parts for name in chosen):
-        print(__doc__.strip())
-        sys.exit(0 if chosen[0] in ("-h", "--help") else 2)
-    settings = dict(server.small_settings(), esker_wal_segment_size=4 * MIB, esker_memory_limit=64 * MIB)
-    for name in chosen:
-        s = server.Server("faults", settings, ["ESKER"])
-        before = len(problems)
-        try:
-            parts[name](s)
-        except (RuntimeError, SqlError, Lost) as e:
-            problems.append(str(e))
-            print(f"PROBLEM: {name}: {type(e).__name__}: {e}\n{s.log_tail()}")
-        s.kill()
-        if len(problems) == before:
-            s.remove()
-        elif name != chosen[-1]:
-            shutil.rmtree(s.folder + "-" + name, ignore_errors=True)
-            os.rename(s.folder, s.folder + "-" + name)
-    print(f"faults: {'every fault was a clear error, nothing was lost' if not problems else str(len(problems)) + ' problems'}")
-    sys.exit(1 if problems else 0)
-
-
-if __name__ == "__main__":
-    main()

@@ -368,6 +368,13 @@ class Wrong(Exception):
     """A client read what cannot be."""
 
 
+def writers(clients, server, seed, with_binlog):
+    """That many of them with one stop event. With the binlog they write less at a time, and leave out XA: the server itself
+    does not keep an engine's XA PREPARE and the binlog's together over a crash."""
+    stop = threading.Event()
+    return [Writer(n, server, stop, seed, 8000 if with_binlog else 20000, ("xa",) if with_binlog else ()) for n in range(1, clients + 1)]
+
+
 def wait_seconds(writers, seconds):
     """Let them write; ends early when one has a problem."""
     end = time.monotonic() + seconds

@@ -1,5 +1,4 @@
-#!/usr/bin/python3
-"""powercut_test.py: the real server on a disk whose power is cut, checked row by row afterwards.
+"""The real server on a disk whose power is cut, checked row by row afterwards.
 
 The disk is slowdisk.c (FUSE) under a loop device with ext4: on a cut, every 4 KiB block that was written
 but not flushed is kept or lost at random. Needs root, /dev/fuse and loop devices; says SKIPPED, with the reason, on a
@@ -15,23 +14,25 @@ import random
 import shutil
 import signal
 import subprocess
-import sys
-import threading
 import time
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "scripts"))
-import binlog  # noqa: E402
-import crash  # noqa: E402
-import load  # noqa: E402
-from eskerlib import env, server, show  # noqa: E402
-from eskerlib.client import Lost, SqlError  # noqa: E402
+import pytest
+
+import binlog
+import crash
+import load
+from cases import BINLOGS, CANARY, CLIENTS, ENGINE, SEED, finds_the_canary, none_of
+from eskerlib import env, server, show
 
 FOLDER = os.path.join(env.VAR, "power")
 SIZE = 3 << 30
+CUTS = env.number("CUTS", 1)
+FLUSH_US = env.number("FLUSH_US", 300, least=0)
 
 
-class Skip(Exception):
-    """What this machine cannot do; what is only not installed is a failure."""
+def cannot(why):
+    """What this machine cannot do is skipped; what is only not installed is a failure."""
+    pytest.skip(f"this machine cannot {why}")
 
 
 def run(*command, check=True):
@@ -55,9 +56,9 @@ class Disk:
         """Compile the tool and make an empty file system."""
         for need, why in (("/dev/fuse", "use FUSE: there is no /dev/fuse"), ("/dev/loop-control", "make loop devices")):
             if not os.path.exists(need):
-                raise Skip(why)
+                cannot(why)
         if os.getuid() != 0:
-            raise Skip("mount: that needs root")
+            cannot("mount: that needs root")
         for tool in ("cc", "pkg-config", "losetup", "mkfs.ext4", "fusermount3"):
             if not shutil.which(tool) and not os.path.exists(f"/sbin/{tool}"):
                 raise RuntimeError(f"{tool} is not installed; run 'make setup'")
@@ -81,19 +82,19 @@ class Disk:
         end = time.monotonic() + 10
         while not os.path.exists(os.path.join(self.fuse, "disk")):
             if self.process.poll() is not None or time.monotonic() > end:
-                raise Skip("use FUSE (" + open(os.path.join(FOLDER, "slowdisk.log")).read().strip()[-200:] + ")")
+                cannot("use FUSE (" + open(os.path.join(FOLDER, "slowdisk.log")).read().strip()[-200:] + ")")
             time.sleep(0.02)
         try:
             self.loop = run("losetup", "--direct-io=on", "--find", "--show", os.path.join(self.fuse, "disk"))
         except RuntimeError as e:
-            raise Skip(f"use loop devices ({e})") from e
+            cannot(f"use loop devices ({e})")
         if fresh:
             run("mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0,nodiscard", self.loop)
         try:
             run("mount", "-t", "ext4", self.loop, self.mount)
         except RuntimeError as e:
             if fresh:
-                raise Skip(f"mount ext4 from a loop device ({e})") from e
+                cannot(f"mount ext4 from a loop device ({e})")
             raise
 
     def cut(self):
@@ -131,22 +132,22 @@ class Disk:
             self.process = None
 
 
-def one_cut(disk, engine, with_binlog, clients, seed, reach, last):
-    """A new file system, a server on it, a cut, a check; the number of problems."""
-    settings = crash.settings(with_binlog, os.environ.get("CANARY"))
+def one_cut(disk, setting, seed, reach, last):
+    """A new file system, a server on it, a cut, a check."""
+    with_binlog = setting == "on"
+    settings = crash.settings(with_binlog, CANARY)
     settings.update(innodb_flush_method="fsync", innodb_use_native_aio=0, aria_checkpoint_interval=0)
     disk.up(fresh=True, seed=seed)
-    s = server.Server("power", settings, [engine], folder=FOLDER)
+    s = server.Server("power", settings, [ENGINE], folder=FOLDER)
     s.data = os.path.join(disk.mount, "data")
     moments = random.Random(seed)
     try:
         s.create()
         s.start()
         c = s.connect()
-        load.create(c, engine, clients)
+        load.create(c, ENGINE, CLIENTS)
         run("sync", "-f", disk.mount)
-        stop = threading.Event()
-        writers = [load.Writer(n, s, stop, seed, 8000 if with_binlog else 20000, crash.left_out(with_binlog)) for n in range(1, clients + 1)]
+        writers = load.writers(CLIENTS, s, seed, with_binlog)
         for w in writers:
             w.start()
         when = crash.until_the_moment(c, writers, reach, moments, 1.0, 5.0, last)
@@ -156,7 +157,7 @@ def one_cut(disk, engine, with_binlog, clients, seed, reach, last):
         time.sleep(0.2)
         s.kill()
         c.close()
-        stop.set()
+        writers[0].stop_event.set()
         for w in writers:
             w.join(130)
             if w.problem:  # the dead disk's errors reach clients before the kill does: the outcome is open, as after a lost connection
@@ -170,60 +171,41 @@ def one_cut(disk, engine, with_binlog, clients, seed, reach, last):
         problems, looked = crash.check(c, writers, moments)
         problems += early
         if with_binlog and not problems:
-            problems += binlog.Replay(s, "crash", load.tables(clients)).compare(c)
+            problems += binlog.Replay(s, "crash", load.tables(CLIENTS)).compare(c)
         c.close()
         done = sum(w.acknowledged for w in writers)
-        show.say(f"{engine}, binlog {'on' if with_binlog else 'off'}, power cut after {when} ({lost}): {done} acknowledged, "
+        show.say(f"{ENGINE}, binlog {setting}, power cut after {when} ({lost}): {done} acknowledged, "
                  f"{looked:,} rows looked at, restart {restart:.2f} s" + ("" if not problems else f", {len(problems)} PROBLEMS"))
-        for p in problems[:20]:
-            print(f"  PROBLEM: {p}", flush=True)
-        if not done:
-            print("  PROBLEM: nothing was acknowledged, the test proved nothing", flush=True)
+        none_of(problems + ([] if done else ["nothing was acknowledged, the test proved nothing"]))
         s.stop()
-        return len(problems) + (0 if done else 1)
     finally:
         s.kill()
         disk.down()
 
 
-def main():
-    if len(sys.argv) > 1:
-        print(__doc__.strip())
-        sys.exit(0 if sys.argv[1] in ("-h", "--help") else 2)
-    engine = env.names("CRASH_ENGINE", ["Esker"], ["Esker", "InnoDB"])[0]
-    cuts, clients = env.number("CUTS", 1), env.number("CLIENTS", 6)
-    seed = env.number("SEED", int(time.time()) % 1000000, least=0)
-    binlogs = env.names("BINLOG", ["off", "on"], ["off", "on"])
-    reach = crash.Reach(engine)
+@pytest.fixture
+def disk(request):
+    """A disk, without its power at the end; its files are kept if the case failed."""
     shutil.rmtree(FOLDER, ignore_errors=True)
     os.makedirs(FOLDER)
-    disk, bad = Disk(env.number("FLUSH_US", 300, least=0)), 0
+    made, failed_before = Disk(FLUSH_US), request.session.testsfailed
     try:
-        disk.build()
-        for number in range(cuts):
-            bad += one_cut(disk, engine, binlogs[number % len(binlogs)] == "on", clients, seed + 2 * number, reach, number == cuts - 1)
-            if bad:
-                break
-        show.say(f"reached: {reach}")
-        for problem in [] if bad else reach.problems():
-            print(f"  PROBLEM: {problem}", flush=True)
-            bad += 1
-    except Skip as e:
-        print(f"power cut: SKIPPED: this machine cannot {e}")
-        sys.exit(77)
-    except (RuntimeError, SqlError, Lost) as e:
-        print(f"  PROBLEM: {e}")
-        bad += 1
+        made.build()
+        yield made
     finally:
-        disk.down()
-    if not bad:
-        shutil.rmtree(FOLDER, ignore_errors=True)
-    if os.environ.get("CANARY"):
-        print(f"power cut canary: {'found' if bad else 'NOT FOUND'}")
-        sys.exit(0 if bad else 1)
-    print(f"power cut: {'everything acknowledged was there' if not bad else f'{bad} problems, files kept in var/power/'} (seed {seed})")
-    sys.exit(1 if bad else 0)
+        made.down()
+        if request.session.testsfailed == failed_before:
+            shutil.rmtree(FOLDER, ignore_errors=True)
+        else:
+            print(f"\nfiles kept in {os.path.relpath(FOLDER, env.ROOT)}/", flush=True)
 
 
-if __name__ == "__main__":
-    main()
+@finds_the_canary
+def test_power_cut(disk, again):
+    """All cuts, without and with the binlog by turns."""
+    again(SEED=SEED, CUTS=CUTS, BINLOG=",".join(BINLOGS), CLIENTS=CLIENTS, CRASH_ENGINE=ENGINE, FLUSH_US=FLUSH_US)
+    reach = crash.Reach(ENGINE)
+    for number in range(CUTS):
+        one_cut(disk, BINLOGS[number % len(BINLOGS)], SEED + 2 * number, reach, number == CUTS - 1)
+    show.say(f"reached: {reach}")
+    none_of(reach.problems())

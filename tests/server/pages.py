@@ -1,0 +1,88 @@
+"""The lab's pages: measuring reports, making pages of them, and looking at a page in headless Chromium.
+
+A script of ours, put into each page, tells of every svg element its size, of the shapes in it how many have one, and which
+texts leave the picture; errors of scripts and what does not load are caught.
+"""
+import html
+import json
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+
+from eskerlib import env
+
+ESKER = os.path.join(os.environ.get("CARGO_TARGET_DIR", os.path.join(env.ROOT, "target")), "release", "esker")
+FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
+         "--disable-component-update", "--disable-sync", "--disable-quic", "--hide-scrollbars", "--enable-logging=stderr"]
+# Errors are caught before the page's own scripts run; the rest is looked at when all is there.
+CATCH = """<script>window.found={errors:[],svgs:[]};
+addEventListener("error",e=>found.errors.push(e.message||"not loaded: "+(e.target.src||e.target.href)),true);</script>"""
+LOOK = """<script>addEventListener("load",()=>{
+for(const svg of document.querySelectorAll("svg")){
+  const box=svg.getBoundingClientRect(),shapes=[...svg.querySelectorAll("rect,circle,polyline")],texts=[...svg.querySelectorAll("text")];
+  const sized=s=>{const b=s.getBoundingClientRect();return b.width>0&&b.height>0};
+  const seen=s=>{const c=getComputedStyle(s);return c.visibility==="visible"&&c.display!=="none"&&(c.fill!=="none"||c.stroke!=="none")};
+  const out=t=>{const b=t.getBoundingClientRect();return b.left<box.left-1||b.right>box.right+1||b.top<box.top-1||b.bottom>box.bottom+1};
+  found.svgs.push({width:box.width,height:box.height,visible:seen(svg),shapes:shapes.length,
+    drawn:shapes.filter(s=>sized(s)&&seen(s)).length,out:texts.filter(out).map(t=>t.textContent)});
+}
+const pre=document.createElement("pre");pre.id="browser-test";pre.textContent=JSON.stringify(found);document.body.append(pre);});</script>"""
+
+
+def folder():
+    """A folder that is gone after use. Below the build folder: what is measured is then a real file system."""
+    for program in (ESKER, "chromium"):
+        if not shutil.which(program):
+            env.fail(f"{program} is missing; run 'make build', and 'make setup' with FOR_TESTS=1")
+    os.makedirs(env.BUILD, exist_ok=True)
+    return tempfile.TemporaryDirectory(dir=env.BUILD)
+
+
+def lab(folder, arguments):
+    """A report, as text; noise is no fault here."""
+    os.makedirs(os.path.join(folder, "lab-data"), exist_ok=True)
+    runs = [] if "--runs" in arguments else ["--runs", "2"]
+    p = subprocess.run([ESKER, "lab", *arguments, *runs, "--dir", "lab-data", "--json"], cwd=folder, capture_output=True, text=True)
+    if p.returncode not in (0, 3):
+        raise RuntimeError(f"esker lab {' '.join(arguments)} ended with {p.returncode}: {p.stderr}")
+    return p.stdout
+
+
+def page_of(folder, *names):
+    """The page of one report or two."""
+    return subprocess.run([ESKER, "lab", "report", *(n + ".json" for n in names)], cwd=folder, capture_output=True, text=True, check=True).stdout
+
+
+def chromium(folder, *arguments):
+    """Chromium with a profile of its own, which is gone afterwards."""
+    profile = tempfile.mkdtemp(dir=folder)
+    try:
+        return subprocess.run(["chromium", *FLAGS, f"--user-data-dir={profile}", *arguments], cwd=folder, capture_output=True,
+                              stdin=subprocess.DEVNULL, text=True, errors="replace", timeout=60)
+    finally:
+        shutil.rmtree(profile, ignore_errors=True)
+
+
+def faults(folder, page):
+    """What is wrong with a page; and how many plots it has."""
+    path = os.path.join(folder, "page.html")
+    with open(path, "w", encoding="utf-8") as f:
+        f.write(page.replace("<head>", "<head>" + CATCH, 1).replace("</body>", LOOK + "</body>", 1))
+    p = chromium(folder, "--window-size=1100,800", "--dump-dom", "file://" + path)
+    told = re.search(r'<pre id="browser-test">(.*?)</pre>', p.stdout, re.S)
+    if not told:
+        return [f"the page was not loaded: {p.stderr[-500:]}"], 0
+    found = json.loads(html.unescape(told.group(1)))
+    wrong = [f"error: {e}" for e in found["errors"]]
+    wrong += [line for line in p.stderr.splitlines() if "CONSOLE" in line and "Uncaught" in line]
+    for n, svg in enumerate(found["svgs"]):
+        if svg["width"] < 100 or svg["height"] < 30 or not svg["visible"]:
+            wrong.append(f"plot {n} is {svg['width']:.0f} x {svg['height']:.0f} pixels")
+        if not svg["shapes"] or not svg["drawn"]:
+            wrong.append(f"plot {n}: {svg['drawn']} of {svg['shapes']} shapes can be seen")
+        wrong += [f"plot {n}: '{t}' leaves the picture" for t in svg["out"]]
+    if not found["svgs"]:
+        wrong.append("no plot")
+    return wrong, len(found["svgs"])
