@@ -5,22 +5,17 @@
 mod accounting;
 mod calls;
 mod error;
-pub mod host;
-pub mod maps;
-mod memory_group;
 mod overlay;
 mod posix;
-pub mod raw;
-mod ring;
+pub mod ring;
 #[cfg(any(test, feature = "sim"))]
 pub mod sim;
 mod traits;
-pub mod writer;
+mod writer;
 
 pub use error::{IoError, IoKind, Result};
-pub use memory_group::MemoryGroup;
 pub use overlay::Overlay;
-pub use posix::{PosixDisk, UringStatus};
+pub use posix::{open_files_limit, PosixDisk, UringStatus};
 #[cfg(any(test, feature = "sim"))]
 pub use sim::SimDisk;
 pub use traits::{AccessHint, DirEntry, Disk, File, LockGuard, OpenMode};

@@ -1,5 +1,5 @@
 //! What is asked of io_uring, and nothing more: the seam at which a test stands in for the kernel and answers late,
-//! short, or with an error.
+//! short, or with an error. The bulk files' write queue and the lab's queue stand on it.
 
 use io_uring::{opcode, squeue, types, IoUring};
 use std::io;
@@ -7,37 +7,69 @@ use std::os::fd::RawFd;
 
 /// What the kernel is to do.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Action {
-    Write { data: *const u8, bytes: u32, offset: u64 },
-    Read { data: *mut u8, bytes: u32, offset: u64 },
-    Sync { data_only: bool },
+pub enum Action {
+    /// Write `bytes` bytes at `data` to the file at `offset`.
+    Write {
+        /// The first byte.
+        data: *const u8,
+        /// How many.
+        bytes: u32,
+        /// Where in the file.
+        offset: u64,
+    },
+    /// Read `bytes` bytes of the file at `offset` to `data`.
+    Read {
+        /// Where the first byte goes.
+        data: *mut u8,
+        /// How many.
+        bytes: u32,
+        /// Where in the file.
+        offset: u64,
+    },
+    /// Make what was written durable.
+    Sync {
+        /// fdatasync instead of fsync.
+        data_only: bool,
+    },
 }
 
 /// One thing to do, with the number that its completion will bear.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Request {
-    pub(crate) fd: RawFd,
-    pub(crate) action: Action,
-    pub(crate) number: u64,
+pub struct Request {
+    /// The file.
+    pub fd: RawFd,
+    /// What to do with it.
+    pub action: Action,
+    /// Comes back with the completion.
+    pub number: u64,
 }
 
 /// A queue to the kernel and back.
-pub(crate) trait Ring: Send {
+pub trait Ring: Send {
     /// Queues a request; false if there is no room.
     ///
     /// # Safety
     /// The request's buffer stays where it is, unused by anybody else, until its completion has been seen.
     unsafe fn push(&mut self, request: &Request) -> bool;
     /// Hands to the kernel what is queued.
+    ///
+    /// # Errors
+    /// What the operating system says; what is queued stays queued.
     fn submit(&mut self) -> io::Result<()>;
     /// The same, and waits until a completion is there.
+    ///
+    /// # Errors
+    /// What the operating system says; what is queued stays queued.
     fn submit_and_wait(&mut self) -> io::Result<()>;
     /// A completion that is there: the request's number, and bytes done or a negative error.
     fn completion(&mut self) -> Option<(u64, i32)>;
 }
 
 /// A ring of the kernel for so many requests.
-pub(crate) fn of_the_kernel(entries: usize) -> io::Result<Box<dyn Ring>> {
+///
+/// # Errors
+/// Why the kernel gives none.
+pub fn of_the_kernel(entries: usize) -> io::Result<Box<dyn Ring>> {
     Ok(Box::new(IoUring::new(entries as u32)?))
 }
 
@@ -73,5 +105,5 @@ fn entry(request: &Request) -> squeue::Entry {
     }
 }
 
-#[cfg(test)]
-pub(crate) mod scripted;
+#[cfg(any(test, feature = "sim"))]
+pub mod scripted;

@@ -11,9 +11,6 @@ use esker_memory::{Account, Region};
 use std::path::Path;
 use std::sync::Arc;
 
-/// A buffer size that serves well.
-pub const DEFAULT_BUFFER_BYTES: usize = 1 << 20;
-
 /// Most bytes reserved ahead of the writing.
 const RESERVE_AHEAD_BYTES: u64 = 64 << 20;
 /// Buffers are multiples of this, whatever the file asks for.

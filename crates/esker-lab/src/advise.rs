@@ -9,12 +9,12 @@ mod rules;
 
 use crate::error::{LabError, Result};
 use crate::noise::Noise;
+use crate::probe::host::{read_text, write_text};
 use crate::readback::{figure, parse, parts, text};
 use crate::report::{Report, Row, Status};
 use crate::session::{size_text, Common};
 use crate::{all, doctor};
 use clap::Args;
-use esker_io::host::{read_text, write_text};
 use esker_io::{Disk, PosixDisk};
 use facts::{Fact, Facts};
 use serde_json::{json, Value};

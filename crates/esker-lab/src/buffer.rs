@@ -4,6 +4,8 @@
 use crate::doctor;
 use crate::error::{LabError, Result};
 use crate::measure;
+use crate::probe::host::{DeviceWrites, Usage};
+use crate::probe::raw::{RawFile, RawOptions};
 use crate::readers::{Buffered, Reader};
 use crate::records::{Records, Shape};
 use crate::report::{null_difference, Report};
@@ -11,8 +13,6 @@ use crate::session::{size, size_text, Cache, Case, Common, Needs, Session, Work}
 use crate::theory::{read_tally, tally, Rule, Tally};
 use crate::writers::Cached;
 use clap::{Args, ValueEnum};
-use esker_io::host::{DeviceWrites, Usage};
-use esker_io::raw::{RawFile, RawOptions};
 use serde_json::json;
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -7,11 +7,11 @@
 
 use crate::doctor;
 use crate::error::{LabError, Result};
+use crate::probe::raw::{Barrier, RawFile, RawOptions};
 use crate::report::{null_difference, Report};
 use crate::session::{remove_all, size_text, Case, Common, Needs, Sample, Session};
 use clap::Args;
 use esker_base::counters::{global_total, Counter};
-use esker_io::raw::{Barrier, RawFile, RawOptions};
 use esker_io::{Disk, PosixDisk};
 use esker_wal::{Wal, WalError, WalOptions};
 use serde_json::json;

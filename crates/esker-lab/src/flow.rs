@@ -2,7 +2,7 @@
 //! gives none. Invariant: buffers come back in the order in which they left.
 
 use crate::error::{LabError, Result};
-use esker_io::raw::{RawFile, RawQueue};
+use crate::probe::raw::{RawFile, RawQueue};
 use esker_memory::Region;
 use std::sync::mpsc::{sync_channel, Receiver, SyncSender};
 use std::sync::Arc;

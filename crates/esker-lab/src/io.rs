@@ -3,14 +3,14 @@
 use crate::buffer::record_bytes;
 use crate::error::{LabError, Result};
 use crate::measure;
+use crate::probe::raw::{Barrier, RawFile, RawOptions};
+use crate::probe::MemoryGroup;
 use crate::records::{Part, Records, Shape};
 use crate::report::{join, null_difference, Report, Row, Status};
 use crate::session::{size, size_text, Case, Common, Needs, Session, Work};
 use crate::writers::{self, Target, Way, DIRECT_UNIT, WINDOW_BYTES};
 use crate::{doctor, flow, readers};
 use clap::Args;
-use esker_io::raw::{Barrier, RawFile, RawOptions};
-use esker_io::MemoryGroup;
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

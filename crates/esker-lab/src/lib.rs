@@ -1,8 +1,9 @@
-//! The lab: what does this machine's storage do for a database? Measured with the engine's own file layer.
+//! The lab: what does this machine's storage do for a database? The engine's file layer and raw calls, measured.
 //!
 //! Owns the commands below `esker lab`. A command makes a [`report::Report`] of rows; [`run`] prints it as a table or as
 //! JSON. What the commands have in common is in [`session`] (folder, plan, turns, stopping), [`stats`], [`noise`] and
-//! [`report`]; what is measured in [`writers`], [`readers`], [`theory`] and the commands' own modules.
+//! [`report`]; the calls for files and the looks at the machine in [`probe`]; what is measured in [`writers`],
+//! [`readers`], [`theory`] and the commands' own modules.
 
 pub mod advise;
 pub mod all;
@@ -18,6 +19,7 @@ pub mod locks;
 pub mod measure;
 pub mod memory;
 pub mod noise;
+pub mod probe;
 pub mod readback;
 pub mod readers;
 pub mod records;
@@ -32,8 +34,8 @@ pub mod writers;
 
 pub use error::{LabError, Result, Verdict};
 
+use crate::probe::host::{read_text, write_text};
 use clap::Subcommand;
-use esker_io::host::{read_text, write_text};
 use std::io::Write;
 use std::path::PathBuf;
 

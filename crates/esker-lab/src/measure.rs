@@ -1,13 +1,13 @@
 //! The measured parts that several commands share: writing all records, reading them, and the cost of both.
 
 use crate::error::{LabError, Result};
+use crate::probe::host::Usage;
+use crate::probe::raw::{Barrier, RawFile, RawOptions};
 use crate::readers::{self, Reader};
 use crate::records::{sum_of, Part, Records};
 use crate::session::{Sample, Session};
 use crate::theory::Tally;
 use crate::writers::{self, Target, Way, Writer};
-use esker_io::host::Usage;
-use esker_io::raw::{Barrier, RawFile, RawOptions};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;

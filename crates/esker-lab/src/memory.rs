@@ -11,10 +11,10 @@ mod store;
 
 use crate::doctor;
 use crate::error::{LabError, Result};
+use crate::probe::host::{canonical, read_text};
 use crate::report::{null_difference, Report};
 use crate::session::{size, size_text, time, Case, Common, Needs, Sample, Session};
 use clap::{Args, ValueEnum};
-use esker_io::host::{canonical, read_text};
 use esker_io::{Disk, PosixDisk};
 use serde_json::json;
 use std::collections::HashMap;

@@ -1,6 +1,6 @@
 //! How quiet the machine was while something was measured: time stolen by the host, and time that others' tasks waited.
 
-use esker_io::host::read_text;
+use crate::probe::host::read_text;
 use serde_json::{json, Value};
 use std::path::Path;
 use std::time::Instant;

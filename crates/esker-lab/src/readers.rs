@@ -2,9 +2,9 @@
 
 use crate::error::{LabError, Result};
 use crate::flow::Flow;
+use crate::probe::raw::{Mapped, RawFile, RawOptions};
 use crate::theory::Rule;
 use crate::writers::{region, Target, Way, WINDOW_BYTES};
-use esker_io::raw::{Mapped, RawFile, RawOptions};
 use esker_io::IoKind;
 use esker_memory::Region;
 use std::sync::Arc;

@@ -6,10 +6,10 @@
 use crate::details::Details;
 use crate::error::{LabError, Result};
 use crate::noise::Reading;
+use crate::probe::raw::{Barrier, RawFile, RawOptions};
 use crate::records::split_mix;
 use crate::report::{Metric, Row, Status};
 use clap::{Args, ValueEnum};
-use esker_io::raw::{Barrier, RawFile, RawOptions};
 use esker_io::{Disk, PosixDisk};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{json, Value};

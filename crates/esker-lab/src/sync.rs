@@ -2,10 +2,10 @@
 
 use crate::doctor::{self, IMPLAUSIBLE_US};
 use crate::error::{LabError, Result};
+use crate::probe::raw::{Barrier, RawFile, RawOptions, RawQueue};
 use crate::report::{null_difference, Report};
 use crate::session::{size, size_text, Case, Common, Needs, Sample, Session};
 use clap::Args;
-use esker_io::raw::{Barrier, RawFile, RawOptions, RawQueue};
 use esker_io::{Disk, IoError, IoKind, PosixDisk};
 use serde_json::json;
 use std::path::{Path, PathBuf};

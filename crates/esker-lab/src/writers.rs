@@ -3,8 +3,8 @@
 
 use crate::error::{LabError, Result};
 use crate::flow::Flow;
+use crate::probe::raw::{RawFile, RawOptions};
 use crate::theory::{Rule, Tally};
-use esker_io::raw::{RawFile, RawOptions};
 use esker_io::IoKind;
 use esker_memory::{Account, Region};
 use std::path::{Path, PathBuf};
@@ -305,7 +305,7 @@ struct Mapped {
     file: Arc<RawFile>,
     shared: bool,
     position: u64,
-    window: Option<esker_io::raw::Mapped>,
+    window: Option<crate::probe::raw::Mapped>,
     filled: usize,
     tally: Tally,
 }

@@ -66,6 +66,15 @@ impl PosixDisk {
     }
 }
 
+/// How many files this process may have open at once; `None` where there is no bound, or none is known.
+#[must_use]
+pub fn open_files_limit() -> Option<u64> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: points to an rlimit.
+    let known = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) } == 0;
+    (known && limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur)
+}
+
 fn wrap<T>(operation: &'static str, path: &Path, work: impl FnOnce() -> io::Result<T>) -> Result<T> {
     timed(WaitEvent::FileName, work).map_err(|error| IoError::from_os(operation, path, None, &error))
 }

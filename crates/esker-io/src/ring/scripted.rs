@@ -1,4 +1,6 @@
-//! A kernel that does as it is told: each request is answered by the next line of a script, when somebody waits.
+//! A kernel that does as it is told: each request is answered by the next line of a script, when somebody waits. For tests.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use super::{Action, Request, Ring};
 use std::collections::VecDeque;
@@ -7,7 +9,7 @@ use std::sync::{Arc, Mutex};
 
 /// What happens to a request.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Answer {
+pub enum Answer {
     /// All of it is done.
     Done,
     /// No more than so many bytes of it are done.
@@ -18,35 +20,39 @@ pub(crate) enum Answer {
 
 /// What happens to a wait.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Wait {
+pub enum Wait {
     /// It returns with one answer.
     One,
     /// It fails with this error; nothing is lost.
     Error(i32),
 }
 
+/// What such a kernel will do, and what it was asked for.
 #[derive(Debug, Default)]
-pub(crate) struct Script {
+pub struct Script {
     /// For requests in the order in which they come; `Done` when there are no more.
-    pub(crate) answers: VecDeque<Answer>,
+    pub answers: VecDeque<Answer>,
     /// For waits; `One` when there are no more.
-    pub(crate) waits: VecDeque<Wait>,
+    pub waits: VecDeque<Wait>,
     /// Requests that were pushed.
-    pub(crate) pushed: usize,
+    pub pushed: usize,
     /// Is there room in the queue?
-    pub(crate) full: bool,
+    pub full: bool,
 }
 
+/// A ring whose kernel is a script.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Scripted {
-    pub(crate) script: Arc<Mutex<Script>>,
+pub struct Scripted {
+    /// May be changed while the ring is used: clones share it.
+    pub script: Arc<Mutex<Script>>,
     /// Answers that nobody has waited for.
     later: VecDeque<(u64, i32)>,
     ready: VecDeque<(u64, i32)>,
 }
 
 impl Scripted {
-    pub(crate) fn new(answers: &[Answer]) -> Self {
+    /// With a script of these answers, and waits that are none of them an error.
+    pub fn new(answers: &[Answer]) -> Self {
         let ring = Scripted::default();
         ring.script.lock().unwrap().answers.extend(answers);
         ring

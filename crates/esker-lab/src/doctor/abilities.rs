@@ -2,7 +2,7 @@
 
 use super::{text_of, Findings};
 use crate::error::Result;
-use esker_io::raw::{RawFile, RawOptions};
+use crate::probe::raw::{RawFile, RawOptions};
 use esker_io::{PosixDisk, UringStatus};
 use std::path::Path;
 

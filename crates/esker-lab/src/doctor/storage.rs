@@ -60,7 +60,7 @@ fn barriers(kind: &str, options: &str, effective: Option<&str>) -> (&'static str
     }
 }
 
-fn the_device(found: &mut Findings, mount: &esker_io::host::Mount) {
+fn the_device(found: &mut Findings, mount: &crate::probe::host::Mount) {
     let device = queue(mount);
     if device.is_empty() {
         return found.info(

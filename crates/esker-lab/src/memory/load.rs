@@ -7,9 +7,9 @@
 use super::store::{Heap, Regions, Store};
 use super::Task;
 use crate::error::{LabError, Result};
+use crate::probe::host::Usage;
+use crate::probe::maps;
 use crate::records::{split_mix, Records, Shape};
-use esker_io::host::Usage;
-use esker_io::maps;
 use std::sync::mpsc::{sync_channel, Receiver, SyncSender};
 use std::sync::Arc;
 use std::time::Instant;

@@ -35,7 +35,7 @@ struct Open {
 
 impl RunFiles {
     pub(crate) fn new(options: &Options) -> Self {
-        let share = esker_io::host::open_files_limit().map_or(usize::MAX, |n| (n / SHARE) as usize);
+        let share = esker_io::open_files_limit().map_or(usize::MAX, |n| (n / SHARE) as usize);
         RunFiles {
             most: options.max_open_runs.min(share).max(1),
             open: Mutex::new("run.files", Open::default()),

@@ -219,7 +219,7 @@ fn a_missing_run_costs_its_own_rows() {
 
 #[test]
 fn a_quarter_of_the_processs_handles_at_most() {
-    let limit = esker_io::host::open_files_limit().unwrap_or(u64::MAX);
+    let limit = esker_io::open_files_limit().unwrap_or(u64::MAX);
     let files = |max_open_runs| crate::tree::run::files::RunFiles::new(&Options { max_open_runs, ..options() }).most();
     assert!(files(usize::MAX) as u64 <= limit / 4);
     assert_eq!((files(3), files(0)), (3, 1));

@@ -1,6 +1,6 @@
 //! The machine under the files: what the kernel tells about itself, a process's time and I/O, mounts, memory.
 
-use crate::{IoError, Result};
+use esker_io::{IoError, Result};
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
@@ -27,15 +27,6 @@ pub fn canonical(path: &Path) -> Result<std::path::PathBuf> {
 /// What the operating system says.
 pub fn write_text(path: &Path, text: &str) -> Result<()> {
     fs::write(path, text).map_err(|e| IoError::from_os("write", path, None, &e))
-}
-
-/// How many files this process may have open at once; `None` where there is no bound, or none is known.
-#[must_use]
-pub fn open_files_limit() -> Option<u64> {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: points to an rlimit.
-    let known = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) } == 0;
-    (known && limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur)
 }
 
 /// What this process has used so far.

@@ -4,8 +4,8 @@
 //! `Flight` and by nobody else, until its completion has been seen. Flights come back in the order in which they left.
 
 use super::RawFile;
-use crate::ring::{self, Action, Request, Ring};
-use crate::{IoError, IoKind, Result};
+use esker_io::ring::{self, Action, Request, Ring};
+use esker_io::{IoError, IoKind, Result};
 use esker_memory::Region;
 use std::collections::VecDeque;
 use std::io;
@@ -225,7 +225,7 @@ impl Drop for RawQueue {
 mod tests {
     use super::super::RawOptions;
     use super::*;
-    use crate::ring::scripted::{Answer, Scripted, Wait};
+    use esker_io::ring::scripted::{Answer, Scripted, Wait};
     use esker_memory::Account;
     use std::path::PathBuf;
 

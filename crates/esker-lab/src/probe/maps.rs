@@ -3,8 +3,8 @@
 //! Invariant: nothing is changed; a process is only looked at. Looking at all maps makes the kernel walk their pages, and
 //! the process cannot map memory meanwhile: of a large server it is asked once, not in a loop.
 
-use crate::host::read_text;
-use crate::{IoError, IoKind, Result};
+use super::host::read_text;
+use esker_io::{IoError, IoKind, Result};
 use std::path::{Path, PathBuf};
 
 /// Bytes of a process's memory, by what the kernel could do with them.

@@ -3,8 +3,8 @@
 //! Owns a group below the process's own; it is left and removed when the value goes. Sources: the kernel's
 //! admin-guide/cgroup-v2.rst and cgroup-v1/memory.rst.
 
-use crate::host::{read_text, write_text};
-use crate::{IoError, IoKind, Result};
+use super::host::{read_text, write_text};
+use esker_io::{IoError, IoKind, Result};
 use std::fs;
 use std::path::{Path, PathBuf};
 

@@ -5,7 +5,7 @@ mod queue;
 
 pub use queue::RawQueue;
 
-use crate::{IoError, IoKind, Result};
+use esker_io::{IoError, IoKind, Result};
 use std::fs::{self, OpenOptions};
 use std::io;
 use std::ops::{Deref, DerefMut};
