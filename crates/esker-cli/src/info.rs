@@ -2,6 +2,7 @@
 
 use crate::failure::Failure;
 use crate::{folder, text};
+use comfy_table::{presets::NOTHING, CellAlignment, Table as Lines};
 use esker::{Engine, Status, Table, TableStats};
 use serde_json::{json, Value as Json};
 use std::io::Write;
@@ -53,11 +54,12 @@ fn tell(engine: &Engine, dir: &Path, as_json: bool, out: &mut dyn Write) -> Resu
 }
 
 fn table_lines(tables: &[Arc<Table>], out: &mut dyn Write) -> Result<(), Failure> {
+    let mut lines = Lines::new();
     let head = ["table", "rows (about)", "runs", "on disk", "unpacked", "in the log", "format", "compression"];
-    let mut lines = vec![head.map(str::to_owned)];
+    lines.load_preset(NOTHING).set_header(head);
     for table in tables {
         let stats = table.stats();
-        lines.push([
+        lines.add_row([
             text::field(table.name().as_bytes(), true),
             stats.rows.to_string(),
             stats.runs.to_string(),
@@ -68,21 +70,11 @@ fn table_lines(tables: &[Arc<Table>], out: &mut dyn Write) -> Result<(), Failure
             compression(table),
         ]);
     }
-    let mut widths = [0; 8];
-    for line in &lines {
-        for (width, field) in widths.iter_mut().zip(line) {
-            *width = (*width).max(field.chars().count());
-        }
+    for (i, column) in lines.column_iter_mut().enumerate() {
+        column.set_padding((0, 2));
+        column.set_cell_alignment(if (1..=5).contains(&i) { CellAlignment::Right } else { CellAlignment::Left });
     }
-    writeln!(out)?;
-    for line in &lines {
-        let mut text = String::new();
-        for (i, (width, field)) in widths.iter().zip(line).enumerate() {
-            let number = (1..=5).contains(&i);
-            text.push_str(&if number { format!("{field:>width$}  ") } else { format!("{field:<width$}  ") });
-        }
-        writeln!(out, "{}", text.trim_end())?;
-    }
+    writeln!(out, "\n{}", lines.trim_fmt())?;
     Ok(())
 }
 

@@ -7,6 +7,7 @@ use crate::error::Verdict;
 use crate::noise::Noise;
 use crate::session::AGAIN;
 use crate::stats::{middle, Middle};
+use comfy_table::{presets::NOTHING, CellAlignment, Table};
 use serde_json::{json, Map, Value};
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -222,14 +223,15 @@ impl Report {
     /// For people.
     #[must_use]
     pub fn to_text(&self) -> String {
-        let mut lines: Vec<Vec<String>> = Vec::new();
         let mut head: Vec<String> = self.params.iter().map(|p| (*p).to_owned()).collect();
         head.extend(self.shown.iter().map(|s| s.1.to_owned()));
         if self.relative.is_some() {
             head.push("percent".into());
         }
         head.extend(self.shown_counts.iter().map(|s| s.1.to_owned()));
-        lines.push(head);
+        let figures = self.params.len()..head.len();
+        let mut table = Table::new();
+        table.load_preset(NOTHING).set_header(head);
         for row in &self.rows {
             let mut line = row.params.clone();
             if row.status == Status::Good || !row.metrics.is_empty() {
@@ -240,11 +242,16 @@ impl Report {
                 line.extend(self.shown_counts.iter().map(|(n, _)| row.counts.get(n).map_or("".into(), group)));
             }
             if row.status != Status::Good {
+                line.resize(figures.end, String::new());
                 line.push(format!("{}: {}", row.status.name(), row.status.why()).trim_end_matches(": ").to_owned());
             }
-            lines.push(line);
+            table.add_row(line);
         }
-        let mut out = table(&lines, self.params.len());
+        for (c, column) in table.column_iter_mut().enumerate() {
+            column.set_padding((0, 2));
+            column.set_cell_alignment(if figures.contains(&c) { CellAlignment::Right } else { CellAlignment::Left });
+        }
+        let mut out = table.trim_fmt() + "\n";
         if let Some(null) = self.null_difference {
             let _ =
                 writeln!(out, "\nThe same, measured twice, differed by at most {:.1} percent. What differs by less than that did in its group is 'same'.", 100.0 * null);
@@ -297,31 +304,6 @@ fn group(n: &u64) -> String {
     out
 }
 
-/// Columns as wide as they must be: the first `left` to the left, the others to the right.
-fn table(lines: &[Vec<String>], left: usize) -> String {
-    let columns = lines.first().map_or(0, Vec::len);
-    // A word about the row stands where its figures would, and may be long.
-    let whole = |c: usize| lines.iter().filter(move |l| c < left || l.len() >= columns).filter_map(move |l| l.get(c));
-    let width = |c: usize| whole(c).map(|cell| cell.chars().count()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..columns).map(width).collect();
-    let mut out = String::new();
-    for line in lines {
-        let mut text = String::new();
-        for (c, cell) in line.iter().enumerate() {
-            let gap = widths.get(c).map_or(0, |w| w.saturating_sub(cell.chars().count()));
-            let gap = " ".repeat(gap);
-            // What lies beyond the columns is a word about the row.
-            match c < left || c >= columns || line.len() < columns {
-                true => text.push_str(&format!("{cell}{gap}  ")),
-                false => text.push_str(&format!("{gap}{cell}  ")),
-            }
-        }
-        out.push_str(text.trim_end());
-        out.push('\n');
-    }
-    out
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -364,6 +346,19 @@ mod tests {
         assert_eq!(line(2).as_deref(), Some("near 101.0 same 1,234,567"));
         assert_eq!(line(3).as_deref(), Some("far 50.0 50.0 1,234,567"));
         assert_eq!(r.verdict(), Verdict::Good);
+    }
+
+    #[test]
+    fn figures_stand_below_their_headings_and_words_behind() {
+        let refused = Row::without_figures(vec!["far away".into()], Status::Unsupported("no".into()));
+        let text =
+            Report { null_difference: None, ..report(vec![row("a", &[100.0], Status::Good), refused]) }.to_text();
+        let lines = [
+            "way       ns a record  percent     writes",
+            "a               100.0    100.0  1,234,567",
+            "far away                                   unsupported: no",
+        ];
+        assert_eq!(text.lines().collect::<Vec<_>>(), lines);
     }
 
     #[test]
