@@ -52,27 +52,17 @@ impl Part {
     }
 }
 
-/// SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
-pub fn split_mix(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    let mut z = *state;
-    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    z ^ (z >> 31)
-}
-
 impl Records {
     /// `count` records of at most `longest` bytes.
     #[must_use]
     pub fn new(shape: Shape, longest: usize, count: u64, seed: u64) -> Records {
-        let mut state = seed;
-        let words = (PATTERN_BYTES + longest).div_ceil(8);
-        let pattern = (0..words).flat_map(|_| split_mix(&mut state).to_le_bytes()).collect();
+        let mut random = fastrand::Rng::with_seed(seed);
+        let mut pattern = vec![0; PATTERN_BYTES + longest];
+        random.fill(&mut pattern);
         let least = (longest / 4).max(1);
-        let span = (longest - least + 1) as u64;
         let lengths = match shape {
             Shape::Static => Vec::new(),
-            Shape::Dynamic => (0..LENGTHS).map(|_| (least as u64 + split_mix(&mut state) % span) as u32).collect(),
+            Shape::Dynamic => (0..LENGTHS).map(|_| random.u32(least as u32..=longest as u32)).collect(),
         };
         Records { pattern, lengths, longest, count }
     }

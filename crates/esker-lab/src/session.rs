@@ -7,7 +7,6 @@ use crate::details::Details;
 use crate::error::{LabError, Result};
 use crate::noise::Reading;
 use crate::probe::raw::{Barrier, RawFile, RawOptions};
-use crate::records::split_mix;
 use crate::report::{Metric, Row, Status};
 use clap::{Args, ValueEnum};
 use esker_io::{Disk, PosixDisk};
@@ -356,10 +355,7 @@ impl Session {
         }
         rows.iter_mut().for_each(|row| row.base = row.base.and_then(|case| place.get(case).copied()));
         let mut order: Vec<usize> = (0..rows.len()).collect();
-        let mut state = self.common.seed;
-        for i in (1..order.len()).rev() {
-            order.swap(i, (split_mix(&mut state) % (i as u64 + 1)) as usize);
-        }
+        fastrand::Rng::with_seed(self.common.seed).shuffle(&mut order);
         for _ in 0..self.common.runs {
             for &i in &order {
                 self.bar.set_message(rows[i].params.join(" "));

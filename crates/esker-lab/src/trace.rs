@@ -13,7 +13,6 @@ use crate::error::{LabError, Result};
 use crate::noise::{Noise, Reading};
 use crate::probe::host::Usage;
 use crate::probe::raw::{Barrier, RawFile, RawOptions};
-use crate::records::split_mix;
 use crate::report::Report;
 use crate::session::{size, size_text, Cache, Common, Needs, Session};
 use crate::writers::{region, DIRECT_UNIT};
@@ -175,8 +174,8 @@ fn made(session: &mut Session, steps: usize) -> Result<PathBuf> {
     session.plan(steps, Needs { written_bytes: BYTES, space_bytes: BYTES, ..Needs::default() })?;
     let path = session.folder().join("data");
     let file = RawFile::open(&path, RawOptions { create: true, ..RawOptions::default() })?;
-    let mut state = session.common().seed;
-    let block: Vec<u8> = (0..1 << 17).flat_map(|_| split_mix(&mut state).to_le_bytes()).collect();
+    let mut block = vec![0; 1 << 20];
+    fastrand::Rng::with_seed(session.common().seed).fill(&mut block);
     for at in (0..BYTES).step_by(block.len()) {
         session.check()?;
         file.write_at(&block, at)?;
@@ -309,7 +308,9 @@ impl Places {
         match self.order {
             Order::Sequential => n % self.count,
             Order::Random => (u128::from(n) * u128::from(self.step) % u128::from(self.count)) as u64,
-            Order::Again => split_mix(&mut { self.seed ^ n.wrapping_mul(0x9E37) }) % (self.count / 100).max(1),
+            Order::Again => {
+                fastrand::Rng::with_seed(self.seed ^ n.wrapping_mul(0x9E37)).u64(..(self.count / 100).max(1))
+            }
         }
     }
 }

@@ -103,7 +103,7 @@ impl File for SimFile {
                     Way::Well | Way::Cut => fits,
                     Way::Fail(_) => {
                         let sectors = (buf.len() as u64).div_ceil(SECTOR_BYTES);
-                        let kept = random.up_to(sectors.saturating_sub(1)) * SECTOR_BYTES;
+                        let kept = random.u64(..sectors.max(1)) * SECTOR_BYTES;
                         fits.min(offset + kept)
                     }
                 };

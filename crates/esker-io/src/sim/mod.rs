@@ -12,17 +12,17 @@
 
 mod damage;
 mod disk;
+mod fate;
 mod file;
 mod names;
 mod node;
-mod random;
 
 use crate::{IoError, IoKind, Result};
 use esker_base::lock::Mutex;
+use fastrand::Rng;
 use names::{normal, Entry, Names};
 use node::Node;
 pub use node::SECTOR_BYTES;
-use random::Random;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -80,7 +80,7 @@ enum Way {
 
 #[derive(Clone)]
 struct State {
-    random: Random,
+    random: Rng,
     names: Names,
     nodes: BTreeMap<u64, Node>,
     next_node: u64,
@@ -109,7 +109,7 @@ struct State {
 impl State {
     fn new(seed: u64) -> State {
         State {
-            random: Random::new(seed),
+            random: Rng::with_seed(seed),
             names: Names::default(),
             nodes: BTreeMap::new(),
             next_node: 1,
@@ -192,12 +192,12 @@ impl SimDisk {
     /// capacity. This one stays as it is, so that any number of outcomes can be tried.
     pub fn after_power_cut(&self, seed: u64) -> SimDisk {
         let state = self.state.lock();
-        let mut random = Random::new(seed);
+        let mut random = Rng::with_seed(seed);
         let names = state.names.after_power_cut(&mut random);
         let files = names.files();
         let survivors = state.nodes.iter().filter(|(id, _)| files.contains(id));
         let nodes = survivors.map(|(id, node)| (*id, node.after_power_cut(&mut random))).collect();
-        let mut after = State::new(random.next());
+        let mut after = State::new(random.u64(..));
         after.names = names;
         after.nodes = nodes;
         after.next_node = state.next_node;

@@ -5,7 +5,8 @@
 //! other; changes of one name are kept in their order, so a later one never without the earlier ones. A name whose
 //! folder is lost is lost.
 
-use super::random::{Fate, Random};
+use super::fate::Fate;
+use fastrand::Rng;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
@@ -152,15 +153,15 @@ impl Names {
     }
 
     /// The names as a power cut leaves them.
-    pub(super) fn after_power_cut(&self, random: &mut Random) -> Names {
+    pub(super) fn after_power_cut(&self, random: &mut Rng) -> Names {
         let keep = match Fate::choose(random) {
             Fate::Lost => vec![false; self.pending.len()],
             Fate::Kept => vec![true; self.pending.len()],
             Fate::Prefix => {
-                let edge = random.up_to(self.pending.len() as u64) as usize;
+                let edge = random.u64(..=self.pending.len() as u64) as usize;
                 (0..self.pending.len()).map(|i| i < edge).collect()
             }
-            Fate::Each(percent) => self.closed(|_| random.chance(percent)),
+            Fate::Each(percent) => self.closed(|_| random.u64(..100) < percent),
         };
         let mut after = self.clone();
         after.settle(&keep);

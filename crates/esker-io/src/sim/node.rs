@@ -5,7 +5,8 @@
 //! the sizes that a file went through since its last sync, a power cut keeps some prefix; bytes that a kept size
 //! covers and no kept sector wrote are zeros.
 
-use super::random::{Fate, Random};
+use super::fate::Fate;
+use fastrand::Rng;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -127,12 +128,12 @@ impl Node {
 
     /// A sync that fails: some of the writes are dropped for good, though readers still see them and the next sync
     /// succeeds, as Linux does it.
-    pub(super) fn fail_sync(&mut self, random: &mut Random) {
-        self.pending.retain(|change| matches!(change, Change::Size(_)) || random.chance(50));
+    pub(super) fn fail_sync(&mut self, random: &mut Rng) {
+        self.pending.retain(|change| matches!(change, Change::Size(_)) || random.bool());
     }
 
     /// The file as a power cut leaves it.
-    pub(super) fn after_power_cut(&self, random: &mut Random) -> Node {
+    pub(super) fn after_power_cut(&self, random: &mut Rng) -> Node {
         let fate = Fate::choose(random);
         let mut content = self.durable.clone();
         if !self.pending.is_empty() && fate != Fate::Lost {
@@ -146,12 +147,12 @@ impl Node {
         node
     }
 
-    fn keep_some(&self, content: &mut Vec<u8>, fate: Fate, random: &mut Random) {
+    fn keep_some(&self, content: &mut Vec<u8>, fate: Fate, random: &mut Rng) {
         let (sizes, edge) = match fate {
-            Fate::Prefix => (usize::MAX, random.up_to(self.pending.len() as u64) as usize),
+            Fate::Prefix => (usize::MAX, random.u64(..=self.pending.len() as u64) as usize),
             Fate::Each(_) => {
                 let sizes = self.pending.iter().filter(|c| matches!(c, Change::Size(_))).count();
-                (random.up_to(sizes as u64) as usize, usize::MAX)
+                (random.u64(..=sizes as u64) as usize, usize::MAX)
             }
             Fate::Lost | Fate::Kept => (usize::MAX, usize::MAX),
         };
@@ -167,8 +168,8 @@ impl Node {
                 }
             }
             change.apply(content, |_| match fate {
-                Fate::Each(percent) => random.chance(percent),
-                _ => i < edge || random.chance(50),
+                Fate::Each(percent) => random.u64(..100) < percent,
+                _ => i < edge || random.bool(),
             });
         }
     }

@@ -9,7 +9,7 @@ use super::Task;
 use crate::error::{LabError, Result};
 use crate::probe::host::Usage;
 use crate::probe::maps;
-use crate::records::{split_mix, Records, Shape};
+use crate::records::{Records, Shape};
 use std::sync::mpsc::{sync_channel, Receiver, SyncSender};
 use std::sync::Arc;
 use std::time::Instant;
@@ -104,10 +104,7 @@ impl<S: Store> Share<S> {
     fn new(rows: usize, seed: u64, task: &Task, source: Arc<Records>) -> Share<S> {
         let mut order: Vec<u32> = (0..rows as u32).collect();
         if task.is_scattered() {
-            let mut state = seed;
-            for i in (1..rows).rev() {
-                order.swap(i, (split_mix(&mut state) % (i as u64 + 1)) as usize);
-            }
+            fastrand::Rng::with_seed(seed).shuffle(&mut order);
         }
         let beside = Beside::new(rows, task.survivors);
         let (store, records) = (S::with_slots(rows), vec![NONE; rows]);
