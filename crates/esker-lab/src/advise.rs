@@ -134,7 +134,7 @@ impl Advice {
             self.rests.push(words);
         }
         self.noise = self.noise.worse(fact.noise());
-        self.few |= figure(fact.row, metric).is_some_and(|f| f.samples < facts::LEAST_SAMPLES);
+        self.few |= figure(fact.row, metric).is_some_and(|f| f.samples.len() < facts::LEAST_SAMPLES);
     }
 
     /// Its reason, and what makes it doubtful.

@@ -1,7 +1,7 @@
 //! How quiet the machine was while something was measured: time stolen by the host, and time that others' tasks waited.
 
 use crate::probe::host::read_text;
-use serde_json::{json, Value};
+use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::time::Instant;
 
@@ -18,7 +18,7 @@ pub struct Reading {
 }
 
 /// What came between two readings, each 0 to 1.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Noise {
     /// Share of all processors' time that the host took.
     pub steal: f64,
@@ -82,11 +82,5 @@ impl Noise {
     #[must_use]
     pub fn is_too_much(self) -> bool {
         self.steal > MOST_STEAL
-    }
-
-    /// For the report.
-    #[must_use]
-    pub fn to_json(self) -> Value {
-        json!({ "steal": self.steal, "cpu_pressure": self.cpu_pressure, "io_pressure": self.io_pressure })
     }
 }

@@ -2,8 +2,10 @@
 //! can be told apart.
 
 use crate::error::{LabError, Result};
-use crate::report::SCHEMA_VERSION;
+use crate::report::{Metric, SCHEMA_VERSION};
 use crate::session::AGAIN;
+use crate::stats::{middle, Middle};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// Reads a report.
@@ -92,8 +94,8 @@ pub fn null_of(report: &Value, row: &Value) -> Option<f64> {
     row["null_difference"].as_f64().or_else(|| report["null_difference"].as_f64())
 }
 
-/// A row's figure.
-#[derive(Debug, Clone, PartialEq)]
+/// A row's figure, as it stands in a report.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Figure {
     /// The median, in `unit`.
     pub median: f64,
@@ -101,8 +103,8 @@ pub struct Figure {
     pub low: f64,
     /// Upper end of its interval.
     pub high: f64,
-    /// How many samples it is of.
-    pub samples: usize,
+    /// In the order of the runs.
+    pub samples: Vec<f64>,
     /// "ns", "s", "bytes", "1/s", "".
     pub unit: String,
 }
@@ -110,14 +112,17 @@ pub struct Figure {
 /// A row's figure of that name.
 #[must_use]
 pub fn figure(row: &Value, metric: &str) -> Option<Figure> {
-    let m = &row["metrics"][metric];
-    let median = m["median"].as_f64()?;
-    let end = |name: &str| m[name].as_f64().unwrap_or(median);
-    let samples = m["samples"].as_array().map_or(0, Vec::len);
-    Some(Figure { median, low: end("low"), high: end("high"), samples, unit: text(&m["unit"]) })
+    Figure::deserialize(&row["metrics"][metric]).ok()
 }
 
 impl Figure {
+    /// Of samples; none without.
+    #[must_use]
+    pub fn of(metric: &Metric) -> Option<Figure> {
+        let Middle { median, low, high } = middle(&metric.samples)?;
+        Some(Figure { median, low, high, samples: metric.samples.clone(), unit: metric.unit.into() })
+    }
+
     /// Can it be told to be less than the other? Its median must be less by more than `null` (0.02: 2 percent), by which
     /// the same thing measured twice differs, and the intervals must lie apart.
     #[must_use]
@@ -164,8 +169,13 @@ mod tests {
 
     #[test]
     fn figures_are_told_apart_by_both_tests() {
-        let figure =
-            |low: f64, high: f64| Figure { median: (low + high) / 2.0, low, high, samples: 5, unit: "s".into() };
+        let figure = |low: f64, high: f64| Figure {
+            median: (low + high) / 2.0,
+            low,
+            high,
+            samples: vec![0.0; 5],
+            unit: "s".into(),
+        };
         assert!(figure(1.0, 2.0).is_below(&figure(3.0, 4.0), 0.1));
         assert!(!figure(1.0, 3.5).is_below(&figure(3.0, 6.0), 0.1), "the intervals meet");
         assert!(!figure(1.00, 1.01).is_below(&figure(1.02, 1.03), 0.1), "the same differs by more");

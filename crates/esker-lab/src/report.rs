@@ -5,10 +5,11 @@
 use crate::details::Details;
 use crate::error::Verdict;
 use crate::noise::Noise;
+use crate::readback::Figure;
 use crate::session::AGAIN;
 use crate::stats::{middle, Middle};
 use comfy_table::{presets::NOTHING, CellAlignment, Table};
-use serde_json::{json, Map, Value};
+use serde_json::{json, Value};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
@@ -192,22 +193,13 @@ impl Report {
     }
 
     fn row_json(&self, row: &Row) -> Value {
-        let params: Map<String, Value> =
-            self.params.iter().zip(&row.params).map(|(k, v)| ((*k).to_owned(), json!(v))).collect();
-        let metrics: Map<String, Value> = row
-            .metrics
-            .iter()
-            .filter_map(|(name, m)| {
-                let Middle { median, low, high } = middle(&m.samples)?;
-                let value = json!({ "unit": m.unit, "median": median, "low": low, "high": high, "samples": m.samples });
-                Some(((*name).to_owned(), value))
-            })
-            .collect();
+        let params: BTreeMap<_, _> = self.params.iter().zip(&row.params).collect();
+        let metrics: BTreeMap<_, _> = row.metrics.iter().filter_map(|(name, m)| Some((name, Figure::of(m)?))).collect();
         let mut value = json!({
             "params": params,
             "metrics": metrics,
             "counts": row.counts,
-            "noise": row.noise.to_json(),
+            "noise": row.noise,
             "status": row.status.name(),
             "why": row.status.why(),
             "base": row.base,

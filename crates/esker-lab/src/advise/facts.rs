@@ -2,6 +2,7 @@
 
 use crate::noise::Noise;
 use crate::readback::{figure, heading, label, null_of, number, params, rows, text, Figure};
+use serde::Deserialize;
 use serde_json::Value;
 
 /// With fewer samples no two rows are told apart: of two rows with three each, one is wholly below the other by chance
@@ -44,8 +45,7 @@ impl<'a> Fact<'a> {
     }
 
     pub(super) fn noise(&self) -> Noise {
-        let share = |name: &str| self.row["noise"][name].as_f64().unwrap_or(0.0);
-        Noise { steal: share("steal"), cpu_pressure: share("cpu_pressure"), io_pressure: share("io_pressure") }
+        Noise::deserialize(&self.row["noise"]).unwrap_or_default()
     }
 
     /// Command, parameters and a figure.
@@ -57,7 +57,7 @@ impl<'a> Fact<'a> {
         };
         let name = heading(self.report, metric).unwrap_or_else(|| format!("{metric} in {unit}"));
         let [median, low, high] = [median, low, high].map(number);
-        format!("{command} {row}: {name}: {median} ({low} to {high}, {samples} runs)")
+        format!("{command} {row}: {name}: {median} ({low} to {high}, {} runs)", samples.len())
     }
 }
 
@@ -91,7 +91,7 @@ impl<'a> Group<'a> {
     /// Can `a` be told to be better than `b`?
     pub(super) fn is_better(&self, a: &Fact<'_>, b: &Fact<'_>, by: By) -> bool {
         let (Some(a), Some(b)) = (a.cost(by), b.cost(by)) else { return false };
-        a.samples.min(b.samples) >= LEAST_SAMPLES && a.is_below(&b, self.null)
+        a.samples.len().min(b.samples.len()) >= LEAST_SAMPLES && a.is_below(&b, self.null)
     }
 
     /// The cost of `a` in percent of `b`'s.

@@ -255,7 +255,7 @@ fn shares(histogram: &Value) -> Vec<Point> {
         .collect();
     let total: f64 = filled.iter().map(|b| b.2).sum();
     let point = |x: f64, share: f64| {
-        let y = Figure { median: share, low: share, high: share, samples: 1, unit: "percent".into() };
+        let y = Figure { median: share, low: share, high: share, samples: Vec::new(), unit: "percent".into() };
         Point { x, label: duration(x), y }
     };
     let mut points: Vec<Point> = Vec::new();
