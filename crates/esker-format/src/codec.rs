@@ -84,15 +84,23 @@ pub(crate) fn check_seal(bytes: &[u8], context: u64) -> Result<(), FormatError> 
     Ok(())
 }
 
-/// Refuses versions newer than `supported`, and zero, which was never written.
+/// Refuses all versions but `supported`.
 pub(crate) fn check_version(what: &'static str, found: u32, supported: u32) -> Result<(), FormatError> {
-    if found > supported {
-        return Err(FormatError::NewerVersion { what, found, supported });
+    match found {
+        // Never written.
+        0 => Err(FormatError::Invalid { what, found: 0 }),
+        _ if found > supported => Err(FormatError::NewerVersion { what, found, supported }),
+        _ if found < supported => Err(FormatError::OlderVersion { what, found, needed: supported }),
+        _ => Ok(()),
     }
-    if found == 0 {
-        return Err(FormatError::Invalid { what, found: 0 });
+}
+
+/// Refuses bits that only a newer version knows.
+pub(crate) fn check_bits(what: &'static str, bits: u64, known: u64) -> Result<(), FormatError> {
+    match bits & !known {
+        0 => Ok(()),
+        found => Err(FormatError::Unknown { what, found }),
     }
-    Ok(())
 }
 
 /// Reads encodings from the front of a slice.

@@ -51,6 +51,24 @@ pub enum FormatError {
         /// The newest version this program reads.
         supported: u32,
     },
+    /// Written by an older version of Esker, in a format that this one does not read.
+    #[error("{what} has format version {found}, this program needs {needed}")]
+    OlderVersion {
+        /// What was being read.
+        what: &'static str,
+        /// The version found.
+        found: u32,
+        /// The version that this program reads.
+        needed: u32,
+    },
+    /// Only a newer version of Esker knows it, and it must not be skipped.
+    #[error("{what} {found} is not known here")]
+    Unknown {
+        /// What was being read.
+        what: &'static str,
+        /// Its number.
+        found: u64,
+    },
     /// Compressed bytes that do not decompress to the length they should have.
     #[error("{what} does not decompress to {raw_bytes} bytes")]
     Decompress {

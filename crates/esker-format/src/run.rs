@@ -10,13 +10,15 @@ use crate::MAX_BLOCK_BYTES;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// Format version of run files.
-pub const RUN_VERSION: u32 = 1;
+pub const RUN_VERSION: u32 = 2;
 /// Length of the header; the first block follows it.
 pub const RUN_HEADER_BYTES: usize = 4096;
 /// Length of the footer, the last bytes of the file.
 pub const RUN_FOOTER_BYTES: usize = 256;
 /// Length of the block index before its entries.
 pub const INDEX_HEADER_BYTES: usize = 24;
+/// Numbers of [`RunStats`].
+const STATS_NUMBERS: usize = 12;
 /// Length of one entry of the block index.
 pub const INDEX_ENTRY_BYTES: usize = 80;
 
@@ -75,7 +77,7 @@ pub mod entry_at {
     pub const TOMBSTONES: usize = 48;
     pub const RAW_BYTES: usize = 52;
     pub const FLAGS: usize = 56;
-    pub const ZERO: usize = 60;
+    pub const SUPERSEDES: usize = 60;
     pub const MIN_ORDINAL: usize = 64;
     pub const MAX_ORDINAL: usize = 72;
 }
@@ -143,6 +145,8 @@ pub struct RunStats {
     pub rows: u64,
     /// Tombstones.
     pub tombstones: u64,
+    /// Versions that supersede an older one.
+    pub supersedes: u64,
     /// Bytes before compression.
     pub raw_bytes: u64,
     /// Bytes of the stored blocks.
@@ -165,7 +169,7 @@ pub struct RunStats {
 
 impl RunStats {
     /// The shortest stored form.
-    pub(crate) const MIN_BYTES: usize = 11;
+    pub(crate) const MIN_BYTES: usize = STATS_NUMBERS;
 
     /// Takes a block into account.
     pub fn add(&mut self, block: &BlockEntry) {
@@ -175,6 +179,7 @@ impl RunStats {
         self.merge(&RunStats {
             rows: u64::from(block.rows),
             tombstones: u64::from(block.tombstones),
+            supersedes: u64::from(block.supersedes),
             raw_bytes: u64::from(block.raw_bytes),
             stored_bytes: u64::from(block.stored_bytes),
             blocks: 1,
@@ -198,6 +203,7 @@ impl RunStats {
         }
         self.rows += other.rows;
         self.tombstones += other.tombstones;
+        self.supersedes += other.supersedes;
         self.raw_bytes += other.raw_bytes;
         self.stored_bytes += other.stored_bytes;
         self.blocks += other.blocks;
@@ -210,10 +216,11 @@ impl RunStats {
     }
 
     /// The numbers in stored order.
-    fn numbers(&self) -> [u64; 11] {
+    fn numbers(&self) -> [u64; STATS_NUMBERS] {
         [
             self.rows,
             self.tombstones,
+            self.supersedes,
             self.raw_bytes,
             self.stored_bytes,
             self.blocks,
@@ -227,19 +234,20 @@ impl RunStats {
     }
 
     /// From the numbers in stored order.
-    fn from_numbers(n: [u64; 11]) -> Self {
+    fn from_numbers(n: [u64; STATS_NUMBERS]) -> Self {
         RunStats {
             rows: n[0],
             tombstones: n[1],
-            raw_bytes: n[2],
-            stored_bytes: n[3],
-            blocks: n[4],
-            min_id: RowId(n[5]),
-            max_id: RowId(n[6]),
-            min_seq: CommitSeq(n[7]),
-            max_seq: CommitSeq(n[8]),
-            min_ordinal: n[9],
-            max_ordinal: n[10],
+            supersedes: n[2],
+            raw_bytes: n[3],
+            stored_bytes: n[4],
+            blocks: n[5],
+            min_id: RowId(n[6]),
+            max_id: RowId(n[7]),
+            min_seq: CommitSeq(n[8]),
+            max_seq: CommitSeq(n[9]),
+            min_ordinal: n[10],
+            max_ordinal: n[11],
         }
     }
 
@@ -252,7 +260,7 @@ impl RunStats {
 
     /// Reads the stored form of log and manifest.
     pub(crate) fn decode(r: &mut Reader<'_>) -> Result<Self, FormatError> {
-        let mut n = [0; 11];
+        let mut n = [0; STATS_NUMBERS];
         for slot in &mut n {
             *slot = r.varint()?;
         }
@@ -303,7 +311,7 @@ impl RunFooter {
         }
         codec::check_seal(b, FOOTER_MAGIC)?;
         codec::check_version("run footer", get_u32(b, footer_at::VERSION), RUN_VERSION)?;
-        let mut n = [0; 11];
+        let mut n = [0; STATS_NUMBERS];
         for (i, slot) in n.iter_mut().enumerate() {
             *slot = get_u64(b, footer_at::STATS + 8 * i);
         }
@@ -347,6 +355,7 @@ pub fn encode_index(file: FileId, blocks: &[BlockEntry], out: &mut Vec<u8>) {
         set_u32(entry, entry_at::TOMBSTONES, e.tombstones);
         set_u32(entry, entry_at::RAW_BYTES, e.raw_bytes);
         set_u32(entry, entry_at::FLAGS, e.flags);
+        set_u32(entry, entry_at::SUPERSEDES, e.supersedes);
         set_u64(entry, entry_at::MIN_ORDINAL, e.min_ordinal);
         set_u64(entry, entry_at::MAX_ORDINAL, e.max_ordinal);
     }
@@ -377,6 +386,7 @@ pub fn decode_index(file: FileId, bytes: &[u8]) -> Result<Vec<BlockEntry>, Forma
             min_seq: CommitSeq(get_u64(entry, entry_at::MIN_SEQ)),
             max_seq: CommitSeq(get_u64(entry, entry_at::MAX_SEQ)),
             tombstones: get_u32(entry, entry_at::TOMBSTONES),
+            supersedes: get_u32(entry, entry_at::SUPERSEDES),
             raw_bytes: get_u32(entry, entry_at::RAW_BYTES),
             flags: get_u32(entry, entry_at::FLAGS),
             min_ordinal: get_u64(entry, entry_at::MIN_ORDINAL),
@@ -388,7 +398,7 @@ pub fn decode_index(file: FileId, bytes: &[u8]) -> Result<Vec<BlockEntry>, Forma
         if e.offset < at || e.offset > u64::MAX / 2 {
             return Err(FormatError::Invalid { what: "block offset", found: e.offset });
         }
-        if e.rows == 0 || e.tombstones > e.rows {
+        if e.rows == 0 || e.tombstones > e.rows || e.supersedes > e.rows {
             return Err(FormatError::Invalid { what: "block rows", found: u64::from(e.rows) });
         }
         if e.stored_bytes > MAX_BLOCK_BYTES || e.raw_bytes > MAX_BLOCK_BYTES {

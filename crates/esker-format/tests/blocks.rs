@@ -4,9 +4,10 @@
 mod common;
 
 use common::{image_of, random_layout, random_mask, random_row, Rng};
+use esker_format::block::{block_at, flags, reseal, segment_at, BLOCK_HEADER_BYTES};
 use esker_format::{
-    row, ColumnKind, ColumnMask, CommitSeq, Compression, FormatError, Layout, RowBlock, RowBlockBuilder, RowFormat,
-    RowId, VersionTag,
+    row, BlockEntry, ColumnKind, ColumnMask, CommitSeq, Compression, FormatError, Layout, RowBlock, RowBlockBuilder,
+    RowFormat, RowId, VersionTag,
 };
 use proptest::prelude::*;
 use std::sync::Arc;
@@ -18,7 +19,8 @@ fn random_versions(layout: &Layout, rng: &mut Rng) -> Vec<Version> {
     let many = rng.chance(3);
     let rows = 1 + rng.below(if many { 300 } else { 20 });
     let (dense, seqs, variety) = (rng.chance(2), rng.below(4), 1 + rng.below(40));
-    let deletes = rng.chance(3);
+    let deletes = rng.chance(3).then(|| [1, 4][rng.below(2) as usize]);
+    let updates = [0, 1, 3][rng.below(3) as usize];
     let mut id = rng.below(1 << 50);
     let mut versions = Vec::new();
     for i in 0..rows {
@@ -30,9 +32,10 @@ fn random_versions(layout: &Layout, rng: &mut Rng) -> Vec<Version> {
             2 => rng.below(300),
             _ => rng.below(1 << 60),
         };
-        let tombstone = deletes && rng.chance(4);
+        let tombstone = deletes.is_some_and(|one_in| rng.chance(one_in));
+        let supersedes = updates != 0 && rng.chance(updates);
         let ordinal = if rng.chance(20) { rng.below(1 << 40) } else { i };
-        let tag = VersionTag { seq: CommitSeq(seq), ordinal, tombstone };
+        let tag = VersionTag { seq: CommitSeq(seq), ordinal, tombstone, supersedes };
         let packed = if tombstone { Vec::new() } else { random_row(layout, rng, variety) };
         versions.push((RowId(id), tag, packed));
     }
@@ -125,6 +128,43 @@ fn check_block(block: &RowBlock<&[u8]>, layout: &Layout, versions: &[Version], r
     }
 }
 
+/// A block that moves to another place is the same there, with the sequence that it is given if it has none.
+fn check_reseal(
+    bytes: &[u8],
+    entry: &BlockEntry,
+    layout: &Arc<Layout>,
+    format: RowFormat,
+    versions: &[Version],
+    rng: &mut Rng,
+) {
+    let mut moved = bytes.to_vec();
+    assert!(matches!(reseal(&mut moved, 98, 97, None), Err(FormatError::Checksum { .. })));
+    let own = entry.max_seq != CommitSeq::ZERO;
+    let seq = Some(CommitSeq(1 + rng.below(1 << 60)));
+    if own {
+        assert!(reseal(&mut moved, 99, 97, seq).is_err() && entry.moved(0, seq).is_err());
+    }
+    assert!(moved == bytes, "an error changed the block");
+    let seq = seq.filter(|_| !own && rng.chance(2));
+    reseal(&mut moved, 99, 97, seq).unwrap();
+    assert!(matches!(RowBlock::open(&moved[..], layout, format, 99), Err(FormatError::Checksum { .. })));
+    let block = RowBlock::open(&moved[..], layout, format, 97).unwrap();
+    let mut versions = versions.to_vec();
+    versions.iter_mut().for_each(|v| v.1.seq = seq.unwrap_or(v.1.seq));
+    check_block(&block, layout, &versions, rng);
+    let there = entry.moved(4096, seq).unwrap();
+    assert_eq!((there.offset, there.min_seq, there.max_seq), (4096, block.min_seq(), block.max_seq()));
+    assert_eq!(
+        BlockEntry { offset: 0, min_seq: entry.min_seq, max_seq: entry.max_seq, flags: entry.flags, ..there },
+        *entry
+    );
+    // And back.
+    if seq.is_none() {
+        reseal(&mut moved, 97, 99, None).unwrap();
+        assert!(moved == bytes);
+    }
+}
+
 fn round_trip(seed: u64) {
     let rng = &mut Rng(seed);
     let format = if rng.chance(4) { RowFormat::Fixed } else { RowFormat::Dynamic };
@@ -135,7 +175,7 @@ fn round_trip(seed: u64) {
     for _ in 0..2 {
         let versions = random_versions(&layout, rng);
         for (id, tag, packed) in &versions {
-            let plain = tag.seq == CommitSeq::ZERO && !tag.tombstone;
+            let plain = tag.seq == CommitSeq::ZERO && !tag.tombstone && !tag.supersedes;
             if plain && rng.chance(2) {
                 let image = image_of(&layout, packed);
                 unsafe { builder.push_image(*id, tag.ordinal, image.as_ptr()) };
@@ -150,11 +190,13 @@ fn round_trip(seed: u64) {
         assert!(builder.is_empty() && builder.raw_bytes() == 0);
         let bytes = &file[start..];
         assert_eq!(entry.stored_bytes as usize, bytes.len());
-        assert!(entry.raw_bytes as usize <= estimate + 32 * versions.len() + 16 * layout.columns.len() + 300);
+        assert!(entry.raw_bytes as usize <= estimate + 32 * versions.len() + 32 * layout.columns.len() + 400);
         assert_eq!(entry.rows as usize, versions.len());
         assert_eq!(entry.min_ordinal, versions.iter().map(|v| v.1.ordinal).min().unwrap());
         assert_eq!(entry.max_ordinal, versions.iter().map(|v| v.1.ordinal).max().unwrap());
         assert_eq!(entry.tombstones as usize, versions.iter().filter(|v| v.1.tombstone).count());
+        assert_eq!(entry.supersedes as usize, versions.iter().filter(|v| v.1.supersedes).count());
+        check_reseal(bytes, &entry, &layout, format, &versions, rng);
         let block = RowBlock::open(bytes, &layout, format, 99).unwrap();
         assert_eq!(entry.ids_unique(), block.ids_unique());
         check_block(&block, &layout, &versions, rng);
@@ -206,7 +248,7 @@ fn every_flipped_bit_is_found() {
     let layout = Arc::new(random_layout(&mut Rng(11), true));
     let mut builder = RowBlockBuilder::new(Arc::clone(&layout), RowFormat::Dynamic);
     for id in 0..20 {
-        let tag = VersionTag { seq: CommitSeq(id), ordinal: 3, tombstone: false };
+        let tag = VersionTag { seq: CommitSeq(id), ordinal: 3, ..VersionTag::default() };
         builder.push_packed(RowId(id), tag, &random_row(&layout, rng, 9)).unwrap();
     }
     let mut bytes = Vec::new();
@@ -220,6 +262,65 @@ fn every_flipped_bit_is_found() {
         assert!(RowBlock::open(&bytes[..len], &layout, RowFormat::Dynamic, 1).is_err(), "length {len}");
     }
     assert!(RowBlock::open(&bytes[..], &layout, RowFormat::Dynamic, 1).is_ok());
+}
+
+/// A block of a few rows, with sequences of their own or none.
+fn small_block(seqs: bool) -> (Arc<Layout>, Vec<u8>, BlockEntry) {
+    let rng = &mut Rng(5);
+    let layout = Arc::new(random_layout(&mut Rng(11), true));
+    let mut builder = RowBlockBuilder::new(Arc::clone(&layout), RowFormat::Dynamic);
+    for id in 0..20 {
+        let tag = VersionTag { seq: CommitSeq(u64::from(seqs)), ordinal: 3, ..VersionTag::default() };
+        builder.push_packed(RowId(id), tag, &random_row(&layout, rng, 9)).unwrap();
+    }
+    let mut bytes = Vec::new();
+    let entry = builder.finish(Compression::Lz4, 0, 1, &mut bytes);
+    (layout, bytes, entry)
+}
+
+/// Sets a field of the header and seals header and directory again.
+fn with_header(bytes: &[u8], at: usize, value: u32) -> Vec<u8> {
+    let mut bytes = bytes.to_vec();
+    bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
+    common::decoders::seal_head(&mut bytes, 1);
+    bytes
+}
+
+#[test]
+fn what_cannot_be_read_is_refused_by_name() {
+    let (layout, bytes, _) = small_block(false);
+    let open = |bytes: &[u8]| RowBlock::open(bytes, &layout, RowFormat::Dynamic, 1).map(|_| ()).unwrap_err();
+    let version = |v: u32| with_header(&bytes, block_at::VERSION, v);
+    assert!(matches!(open(&version(1)), FormatError::OlderVersion { found: 1, .. }));
+    assert!(matches!(open(&version(3)), FormatError::NewerVersion { found: 3, .. }));
+    let needs = with_header(&bytes, block_at::REQUIRED, 4);
+    assert!(matches!(open(&needs), FormatError::Unknown { found: 4, .. }));
+    for at in [block_at::KEY_ID, block_at::KEY_VERSION, block_at::AUTH_TAG, block_at::AUTH_TAG + 12] {
+        assert!(matches!(open(&with_header(&bytes, at, 1)), FormatError::Invalid { what: "block key", .. }));
+    }
+    // What is reserved may be used by others.
+    RowBlock::open(&with_header(&bytes, block_at::RESERVED, 9)[..], &layout, RowFormat::Dynamic, 1).unwrap();
+}
+
+#[test]
+fn a_damaged_block_is_not_sealed_anew() {
+    let (_, bytes, _) = small_block(false);
+    for at in [block_at::ROWS, BLOCK_HEADER_BYTES + segment_at::UNIT, bytes.len() - 1] {
+        let mut bad = bytes.clone();
+        bad[at] ^= 1;
+        assert!(matches!(reseal(&mut bad, 1, 2, None), Err(FormatError::Checksum { .. })), "byte {at}");
+    }
+}
+
+#[test]
+fn one_sequence_takes_no_segment() {
+    let ((_, none, a), (_, one, b)) = (small_block(false), small_block(true));
+    assert_eq!(none.len(), one.len());
+    assert_eq!((a.flags & flags::SEQ_ZERO, b.flags & flags::SEQ_ZERO), (flags::SEQ_ZERO, 0));
+    assert_eq!(a.flags & b.flags & flags::SEQ_UNIFORM, flags::SEQ_UNIFORM);
+    let mut sealed = none;
+    reseal(&mut sealed, 1, 1, Some(CommitSeq(1))).unwrap();
+    assert!(sealed == one, "the same block as if it had been written with the sequence");
 }
 
 #[test]

@@ -9,14 +9,14 @@ mod common;
 use common::samples::{manifest, records};
 use common::{layout_of, random_row, Rng};
 use esker_format::{
-    block_context, frame, run, BlockEntry, ColumnKind, CommitSeq, Compression, FileId, Layout, Lsn, Manifest,
-    RecordReader, RowBlock, RowBlockBuilder, RowFormat, RowId, RunFooter, RunHeader, RunStats, SegmentHeader, TreeId,
-    VersionTag,
+    block_context, frame, run, BlockEntry, ColumnKind, CommitSeq, Compression, FileId, FormatError, Layout, Lsn,
+    Manifest, RecordReader, RowBlock, RowBlockBuilder, RowFormat, RowId, RunFooter, RunHeader, RunStats, SegmentHeader,
+    TreeId, VersionTag,
 };
 use std::path::PathBuf;
 use std::sync::Arc;
 
-const NEWEST: &str = "v1";
+const NEWEST: &str = "v2";
 const VERSIONS: [&str; 1] = [NEWEST];
 const FILE: FileId = FileId(17);
 const GENERATION: u32 = 3;
@@ -51,7 +51,8 @@ fn versions(format: RowFormat) -> Vec<(RowId, VersionTag, Vec<u8>)> {
         .map(|i| {
             let seq = if i < 30 { 0 } else { 100 + i % 7 };
             let tombstone = i >= 60 && i % 5 == 0;
-            let tag = VersionTag { seq: CommitSeq(seq), ordinal: i % 40, tombstone };
+            let supersedes = i >= 60 && i % 3 == 0;
+            let tag = VersionTag { seq: CommitSeq(seq), ordinal: i % 40, tombstone, supersedes };
             let id = if i < 30 { 1000 + i } else { 1000 + i * i / 2 };
             let packed = if tombstone { Vec::new() } else { random_row(&layout, rng, 6) };
             (RowId(id), tag, packed)
@@ -157,6 +158,21 @@ fn files_of_every_version_open() {
         check_log(&read("log.segment"));
         assert_eq!(Manifest::decode(&read("manifest")), Ok(manifest(&mut Rng(12))));
     }
+}
+
+/// Version 1 was never released.
+#[test]
+fn files_of_version_1_are_refused_by_name() {
+    let bytes = std::fs::read(path("v1", "dynamic.run")).unwrap();
+    let refused = FormatError::OlderVersion { what: "run", found: 1, needed: 2 };
+    assert_eq!(refused.to_string(), "run has format version 1, this program needs 2");
+    assert_eq!(RunHeader::decode(&bytes), Err(refused));
+    let footer = RunFooter::decode(&bytes, bytes.len() as u64);
+    assert!(matches!(footer, Err(FormatError::OlderVersion { found: 1, .. })), "{footer:?}");
+    let first = &bytes[run::RUN_HEADER_BYTES..];
+    let context = block_context(FILE, run::RUN_HEADER_BYTES as u64);
+    // The checksum of a block of version 1 covers other bytes: nothing of it is believed.
+    assert!(RowBlock::open(first, &table(RowFormat::Dynamic), RowFormat::Dynamic, context).is_err());
 }
 
 #[test]

@@ -46,16 +46,20 @@ macro_rules! names {
 #[test]
 fn blocks() {
     let at = names!(block::block_at: CHECKSUM MAGIC VERSION FORMAT ZERO STORED_BYTES ROWS FIRST_ID LAST_ID MIN_SEQ MAX_SEQ
-        TOMBSTONES RAW_BYTES FLAGS SEGMENTS RESERVED DIRECTORY);
+        TOMBSTONES SUPERSEDES RAW_BYTES FLAGS REQUIRED SEGMENTS KEY_ID KEY_VERSION AUTH_TAG RESERVED DIRECTORY);
     check_offsets("block_at", at, block::BLOCK_HEADER_BYTES, false);
-    let at = names!(block::segment_at: KIND ENCODING COMPRESSION ZERO UNIT STORED_BYTES RAW_BYTES);
+    let at = names!(block::segment_at: KIND ENCODING COMPRESSION ZERO COLUMN UNIT OFFSET STORED_BYTES RAW_BYTES
+        CHECKSUM);
     check_offsets("block::segment_at", at, block::SEGMENT_ENTRY_BYTES, false);
     check_numbers("flags", names!(block::flags: IDS_UNIQUE IDS_DENSE SEQ_ZERO SEQ_UNIFORM ORDINALS_DENSE));
     check_numbers("column_type", names!(schema::column_type: I64 U64 F64 TEXT BYTES));
-    check_numbers("segment_kind", names!(block::segment_kind: IDS SEQS ORDINALS TOMBSTONES HEADS IMAGES COLUMN));
+    check_numbers(
+        "segment_kind",
+        names!(block::segment_kind: IDS SEQS ORDINALS TOMBSTONES SUPERSEDES HEADS IMAGES COLUMN),
+    );
     check_numbers(
         "encoding",
-        names!(block::encoding: EMPTY CONSTANT UNIFORM VAR INT_CONSTANT INT_LINEAR INT_DELTA BITMAP),
+        names!(block::encoding: EMPTY CONSTANT UNIFORM VAR INT_CONSTANT INT_LINEAR INT_DELTA BITMAP OUTSIDE),
     );
 }
 
@@ -65,8 +69,8 @@ fn runs() {
     check_offsets("header_at", at, run::RUN_HEADER_BYTES, true);
     let at = names!(run::index_at: CHECKSUM MAGIC VERSION BLOCKS ENTRIES);
     check_offsets("index_at", at, run::INDEX_HEADER_BYTES, false);
-    let at = names!(run::entry_at: OFFSET STORED_BYTES ROWS FIRST_ID LAST_ID MIN_SEQ MAX_SEQ TOMBSTONES RAW_BYTES FLAGS ZERO
-        MIN_ORDINAL MAX_ORDINAL);
+    let at = names!(run::entry_at: OFFSET STORED_BYTES ROWS FIRST_ID LAST_ID MIN_SEQ MAX_SEQ TOMBSTONES RAW_BYTES FLAGS
+        SUPERSEDES MIN_ORDINAL MAX_ORDINAL);
     check_offsets("entry_at", at, run::INDEX_ENTRY_BYTES, false);
     let at = names!(run::footer_at: CHECKSUM MAGIC VERSION FILE TREE INDEX_OFFSET INDEX_BYTES STATS);
     check_offsets("footer_at", at, run::RUN_FOOTER_BYTES, true);

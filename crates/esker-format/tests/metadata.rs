@@ -150,7 +150,8 @@ fn newer_versions_are_named() {
         let sum = xxh3_64_with_seed(&bytes[sum_at + 8..], seed);
         bytes[sum_at..sum_at + 8].copy_from_slice(&sum.to_le_bytes());
     };
-    let newer = |e: FormatError| matches!(e, FormatError::NewerVersion { found: 2, supported: 1, .. });
+    let newer =
+        |e: FormatError| matches!(e, FormatError::NewerVersion { found, supported, .. } if found == supported + 1);
 
     let mut bytes = Vec::new();
     Manifest::default().encode(&mut bytes);
@@ -187,6 +188,7 @@ fn index_entries_must_be_in_order() {
         vec![entry(5000, 10), entry(5100, 11)],
         vec![esker_format::BlockEntry { rows: 0, ..entry(5000, 1) }],
         vec![esker_format::BlockEntry { tombstones: 4, ..entry(5000, 1) }],
+        vec![esker_format::BlockEntry { supersedes: 4, ..entry(5000, 1) }],
         vec![esker_format::BlockEntry { stored_bytes: u32::MAX, ..entry(5000, 1) }],
         vec![esker_format::BlockEntry { last_id: RowId(0), ..entry(5000, 1) }],
     ];

@@ -414,8 +414,9 @@ impl Replay {
                 slot
             }
         };
+        // The log does not say whether the row was there before: perhaps.
         // SAFETY: one thread; the slot is of this memtable.
-        unsafe { t.mem.put(row, slot, ordinal, packed) }
+        unsafe { t.mem.put(row, slot, ordinal, packed, true) }
     }
 
     #[allow(clippy::too_many_arguments)]
@@ -518,7 +519,7 @@ fn from_seq(mem: &Memtable, seq: Lsn) -> Result<Arc<Memtable>> {
                 }
             };
             // SAFETY: one thread; newest first, so each goes below the one before.
-            unsafe { kept.carry(n.key(), slot, v.ordinal, (!v.tombstone).then(|| v.packed()))? };
+            unsafe { kept.carry(n.key(), slot, v.ordinal, (!v.tombstone).then(|| v.packed()), v.supersedes)? };
         }
         node = mem.after(n);
     }

@@ -178,7 +178,7 @@ impl Session {
         }
         let Parts { core, parker, txn, .. } = self.parts()?;
         if txn.is_small(core, packed.map_or(0, <[u8]>::len)) {
-            txn.put_small(core, parker, at, row, packed)?;
+            txn.put_small(core, parker, at, row, packed, true)?;
         } else {
             txn.put_private(core, at, row, packed)?;
         }
@@ -274,7 +274,7 @@ impl Txn {
 
     fn insert_small(&mut self, core: &Core, parker: &Parker, at: usize, packed: &[u8]) -> Result<RowId> {
         let row = self.trees[at].take_row(&self.state);
-        self.put_small(core, parker, at, row, Some(packed))?;
+        self.put_small(core, parker, at, row, Some(packed), false)?;
         count(Counter::RowsInserted, 1);
         self.trees[at].live_delta += 1;
         Ok(row)
@@ -304,9 +304,17 @@ impl Txn {
     }
 
     /// A version into the shared memtable, its redo into the buffer.
-    fn put_small(&mut self, core: &Core, parker: &Parker, at: usize, row: RowId, packed: Option<&[u8]>) -> Result<()> {
+    fn put_small(
+        &mut self,
+        core: &Core,
+        parker: &Parker,
+        at: usize,
+        row: RowId,
+        packed: Option<&[u8]>,
+        supersedes: bool,
+    ) -> Result<()> {
         core.wait_for_memory(|| parker.is_killed())?;
-        self.trees[at].put_shared(&self.state, row, self.next_ordinal, packed)?;
+        self.trees[at].put_shared(&self.state, row, self.next_ordinal, packed, supersedes)?;
         self.next_ordinal += 1;
         self.small_bytes += packed.map_or(0, <[u8]>::len) + VERSION_BYTES;
         Ok(())
@@ -351,6 +359,7 @@ impl TreeTxn {
         row: RowId,
         ordinal: u64,
         packed: Option<&[u8]>,
+        supersedes: bool,
     ) -> Result<Fill> {
         let private = match &self.private {
             Some(private) => private,
@@ -361,7 +370,7 @@ impl TreeTxn {
             }
         };
         // SAFETY: the slot is of this memtable; the row is fresh or its lock is held.
-        unsafe { private.mem.put(row, private.slot, ordinal, packed)? };
+        unsafe { private.mem.put(row, private.slot, ordinal, packed, supersedes)? };
         let used = private.mem.used_bytes();
         if used as u64 == self.private_share.bytes() {
             return Ok(Fill::Same);
@@ -377,8 +386,9 @@ impl TreeTxn {
         row: RowId,
         ordinal: u64,
         packed: Option<&[u8]>,
+        supersedes: bool,
     ) -> Result<()> {
-        let mem = self.put_in_memtable(state, row, ordinal, packed)?;
+        let mem = self.put_in_memtable(state, row, ordinal, packed, supersedes)?;
         push_redo(self.redo.of(mem), state.id, self.tree.id, row, ordinal, packed);
         Ok(())
     }
@@ -390,6 +400,7 @@ impl TreeTxn {
         row: RowId,
         ordinal: u64,
         packed: Option<&[u8]>,
+        supersedes: bool,
     ) -> Result<u64> {
         // Held while writing: freezing waits for it.
         let guard = self.tree.state.read();
@@ -399,7 +410,7 @@ impl TreeTxn {
         }
         // SAFETY: the slot is of this memtable, which is the tree's as long as the guard is held; the row is fresh or its
         // lock is held.
-        unsafe { mem.put(row, self.slot.1, ordinal, packed)? };
+        unsafe { mem.put(row, self.slot.1, ordinal, packed, supersedes)? };
         Ok(mem.id)
     }
 }

@@ -115,7 +115,7 @@ fn packed(row: u64, ordinal: u64) -> Vec<u8> {
 fn put(mem: &Arc<Memtable>, state: &TxnState, row: u64, ordinal: u64) {
     let slot = state.slot_in(mem).unwrap();
     // SAFETY: the slot is of this memtable, and nobody else writes the row under this ordinal.
-    unsafe { mem.put(RowId(row), slot, ordinal, Some(&packed(row, ordinal))).unwrap() };
+    unsafe { mem.put(RowId(row), slot, ordinal, Some(&packed(row, ordinal)), false).unwrap() };
 }
 
 /// All that is linked, checked: rows rise, and each version has its bytes.
@@ -330,7 +330,7 @@ impl Model {
                 continue;
             }
             // SAFETY: the slot is of `to`; only one flush goes on at a time.
-            unsafe { to.carry(row, at, version.ordinal, Some(version.packed())).unwrap() };
+            unsafe { to.carry(row, at, version.ordinal, Some(version.packed()), false).unwrap() };
         }
         let mut guard = self.state.write();
         let mut next = State::clone(&guard);

@@ -2,17 +2,17 @@
 //! [`super::RowBlock`] reads; a builder is empty and reusable after it, with its buffers' memory.
 
 use super::columns::{copy_chunks, same_values, ColumnBuffer};
+use super::head::{Encoder, Press};
 use super::ints::IntPlan;
-use super::{block_at, encoding, flags, segment_at, segment_kind, BlockEntry, VersionTag};
-use super::{BLOCK_HEADER_BYTES, BLOCK_MAGIC, BLOCK_VERSION, MAX_BLOCK_ROWS, SEGMENT_ENTRY_BYTES};
-use crate::codec::{self, set_u32, set_u64};
+use super::tags::TagBuffer;
+use super::{encoding, flags, segment_kind, BlockEntry, VersionTag};
+use super::{BLOCK_HEADER_BYTES, BLOCK_MAGIC, MAX_BLOCK_ROWS, SEGMENT_ENTRY_BYTES};
 use crate::compress::{Compression, Compressor};
 use crate::error::FormatError;
-use crate::ids::{CommitSeq, RowId};
+use crate::ids::RowId;
 use crate::image::{self, is_null};
 use crate::layout::{ColumnKind, Layout, RowFormat};
 use crate::row::{split_head, take_value};
-use crate::MAX_BLOCK_BYTES;
 use std::sync::Arc;
 
 /// Gathers rows, a column at a time, and encodes them as a block.
@@ -25,11 +25,7 @@ pub struct RowBlockBuilder {
     /// Bytes of a row in `heads`.
     head_bytes: usize,
     ids: Vec<u64>,
-    ordinals: Vec<u64>,
-    /// Empty as long as every one is zero.
-    seqs: Vec<u64>,
-    /// Rows that are tombstones.
-    tombstones: Vec<u32>,
+    tags: TagBuffer,
     /// Rows for which all vectors have room.
     row_room: usize,
     raw_bytes: usize,
@@ -65,9 +61,7 @@ impl RowBlockBuilder {
             heads: Vec::new(),
             head_bytes,
             ids: Vec::new(),
-            ordinals: Vec::new(),
-            seqs: Vec::new(),
-            tombstones: Vec::new(),
+            tags: TagBuffer::default(),
             row_room: 0,
             raw_bytes: 0,
             compressor: Compressor::default(),
@@ -85,7 +79,7 @@ impl RowBlockBuilder {
     /// `image` points to an image of the layout, readable for `image_bytes` bytes, initialised where values are (in the
     /// fixed format: everywhere but behind var values and in NULL columns); blob pointers are valid for their lengths, and its packed form is at most [`crate::MAX_ROW_BYTES`] long.
     pub unsafe fn push_image(&mut self, id: RowId, ordinal: u64, image: *const u8) {
-        self.push_row(id, VersionTag { seq: CommitSeq::ZERO, ordinal, tombstone: false });
+        self.push_row(id, VersionTag { ordinal, ..VersionTag::default() });
         let mut bytes = self.row_overhead;
         // SAFETY: the caller's promise; `push_row` made room for a row in every vector.
         unsafe {
@@ -112,7 +106,6 @@ impl RowBlockBuilder {
         let mut bytes = self.row_overhead;
         if tag.tombstone {
             self.push_row(id, tag);
-            self.tombstones.push(self.ids.len() as u32 - 1);
             self.heads.resize(self.heads.len() + self.head_bytes, 0);
             for column in &mut self.columns {
                 bytes += column.push_value(None);
@@ -160,11 +153,7 @@ impl RowBlockBuilder {
             self.grow_rows();
         }
         self.ids.push(id.0);
-        self.ordinals.push(tag.ordinal);
-        if tag.seq != CommitSeq::ZERO || !self.seqs.is_empty() {
-            self.seqs.resize(row, 0);
-            self.seqs.push(tag.seq.0);
-        }
+        self.tags.push(tag);
     }
 
     /// Makes room for more rows in every vector.
@@ -177,7 +166,7 @@ impl RowBlockBuilder {
         let more = rows.clamp(64, 4096).min(by_head.max(1));
         self.row_room = rows + more;
         self.ids.reserve(more);
-        self.ordinals.reserve(more);
+        self.tags.reserve(more);
         self.heads.reserve(more * self.head_bytes);
         for column in &mut self.columns {
             column.reserve_rows(more);
@@ -212,9 +201,7 @@ impl RowBlockBuilder {
     /// Forgets the rows and keeps the memory.
     pub fn clear(&mut self) {
         self.ids.clear();
-        self.ordinals.clear();
-        self.seqs.clear();
-        self.tombstones.clear();
+        self.tags.clear();
         self.heads.clear();
         self.columns.iter_mut().for_each(ColumnBuffer::clear);
         self.raw_bytes = 0;
@@ -224,7 +211,7 @@ impl RowBlockBuilder {
     /// context (see [`crate::block_context`]). The entry's offset is left to the caller.
     ///
     /// # Panics
-    /// When no row is gathered, or more than [`MAX_BLOCK_BYTES`].
+    /// When no row is gathered, or more than [`crate::MAX_BLOCK_BYTES`].
     pub fn finish(
         &mut self,
         compression: Compression,
@@ -234,144 +221,40 @@ impl RowBlockBuilder {
     ) -> BlockEntry {
         let rows = self.ids.len();
         assert!(rows > 0, "an empty block");
-        let start = out.len();
-        let segments = 5 + self.columns.len();
-        let directory = start + BLOCK_HEADER_BYTES;
+        let (ids, tags) = (IntPlan::of(&self.ids), self.tags.plan());
+        let segments = 2 + self.tags.segments(&tags) + self.columns.len();
         out.reserve(self.raw_bytes + self.raw_bytes / 8 + BLOCK_HEADER_BYTES + segments * SEGMENT_ENTRY_BYTES);
-        out.resize(directory + segments * SEGMENT_ENTRY_BYTES, 0);
-        let mut raw_total = out.len() - start;
-        let mut next = directory;
-        let mut note = |out: &mut Vec<u8>, kind, enc: (u8, u32), compression: Compression, raw: usize, at: usize| {
-            let stored = out.len() - at;
-            raw_total += raw;
-            let entry = &mut out[next..next + SEGMENT_ENTRY_BYTES];
-            entry[segment_at::KIND] = kind;
-            entry[segment_at::ENCODING] = enc.0;
-            entry[segment_at::COMPRESSION] = compression as u8;
-            set_u32(entry, segment_at::UNIT, enc.1);
-            set_u32(entry, segment_at::STORED_BYTES, stored as u32);
-            set_u32(entry, segment_at::RAW_BYTES, raw as u32);
-            next += SEGMENT_ENTRY_BYTES;
-        };
-
-        let id_plan = IntPlan::of(&self.ids);
-        let seq_plan = IntPlan::of(if self.seqs.is_empty() { &[0] } else { &self.seqs });
-        let ordinal_plan = IntPlan::of(&self.ordinals);
-        for (kind, plan, values) in [
-            (segment_kind::IDS, &id_plan, &self.ids),
-            (segment_kind::SEQS, &seq_plan, &self.seqs),
-            (segment_kind::ORDINALS, &ordinal_plan, &self.ordinals),
-        ] {
-            let at = out.len();
-            plan.encode(values, out);
-            let raw = out.len() - at;
-            note(out, kind, (plan.encoding, u32::from(plan.width)), Compression::None, raw, at);
-        }
-
-        let at = out.len();
-        let mut enc = encoding::EMPTY;
-        if !self.tombstones.is_empty() {
-            enc = encoding::BITMAP;
-            out.resize(at + rows.div_ceil(8), 0);
-            for &i in &self.tombstones {
-                out[at + i as usize / 8] |= 1 << (i % 8);
-            }
-        }
-        let raw = out.len() - at;
-        note(out, segment_kind::TOMBSTONES, (enc, 0), Compression::None, raw, at);
-
-        let at = out.len();
+        let mut block = Encoder::new(out, segments);
+        block.ints(segment_kind::IDS, &ids, &self.ids);
+        self.tags.encode(&tags, &mut block);
         let (kind, enc) = match self.format {
             RowFormat::Dynamic if self.heads.is_empty() => (segment_kind::HEADS, encoding::EMPTY),
             RowFormat::Dynamic => (segment_kind::HEADS, same_values(&self.heads, self.head_bytes)),
             RowFormat::Fixed => (segment_kind::IMAGES, encoding::UNIFORM),
         };
         let heads = if enc == encoding::CONSTANT { &self.heads[..self.head_bytes] } else { &self.heads };
-        let how = self.compressor.append(compression, zstd_level, heads, out);
         let unit = if enc == encoding::EMPTY { 0 } else { self.head_bytes as u32 };
-        note(out, kind, (enc, unit), how, heads.len(), at);
-
-        for column in &self.columns {
-            let at = out.len();
-            let enc = column.plan(rows);
-            let (how, raw) = match (enc.0, compression) {
-                (encoding::VAR, Compression::None) => {
-                    column.append_var(enc.1, out);
-                    (Compression::None, out.len() - at)
-                }
-                (encoding::VAR, _) => {
-                    self.scratch.clear();
-                    column.append_var(enc.1, &mut self.scratch);
-                    let how = self.compressor.append(compression, zstd_level, &self.scratch, out);
-                    (how, self.scratch.len())
-                }
-                _ => {
-                    let plain = column.plain(enc);
-                    (self.compressor.append(compression, zstd_level, plain, out), plain.len())
-                }
-            };
-            note(out, segment_kind::COLUMN, enc, how, raw, at);
+        let mut press =
+            Press { compressor: &mut self.compressor, compression, level: zstd_level, scratch: &mut self.scratch };
+        block.values((kind, 0), (enc, unit), heads, &mut press);
+        for (column, id) in self.columns.iter().zip(0..) {
+            block.column((segment_kind::COLUMN, id), column, rows, &mut press);
         }
-
-        let stored = out.len() - start;
-        assert!(stored.max(raw_total) <= MAX_BLOCK_BYTES as usize, "a block longer than {MAX_BLOCK_BYTES} bytes");
-        let entry = BlockEntry {
-            offset: 0,
-            stored_bytes: stored as u32,
-            rows: rows as u32,
-            first_id: RowId(id_plan.min),
-            last_id: RowId(id_plan.max),
-            min_seq: CommitSeq(seq_plan.min),
-            max_seq: CommitSeq(seq_plan.max),
-            tombstones: self.tombstones.len() as u32,
-            raw_bytes: raw_total as u32,
-            flags: self.flags(&id_plan, &seq_plan, &ordinal_plan),
-            min_ordinal: ordinal_plan.min,
-            max_ordinal: ordinal_plan.max,
-        };
-        let b = &mut out[start..];
-        set_u32(b, block_at::MAGIC, BLOCK_MAGIC);
-        b[block_at::VERSION..block_at::VERSION + 2].copy_from_slice(&BLOCK_VERSION.to_le_bytes());
-        b[block_at::FORMAT] = self.format as u8;
-        set_u32(b, block_at::STORED_BYTES, entry.stored_bytes);
-        set_u32(b, block_at::ROWS, entry.rows);
-        set_u64(b, block_at::FIRST_ID, entry.first_id.0);
-        set_u64(b, block_at::LAST_ID, entry.last_id.0);
-        set_u64(b, block_at::MIN_SEQ, entry.min_seq.0);
-        set_u64(b, block_at::MAX_SEQ, entry.max_seq.0);
-        set_u32(b, block_at::TOMBSTONES, entry.tombstones);
-        set_u32(b, block_at::RAW_BYTES, entry.raw_bytes);
-        set_u32(b, block_at::FLAGS, entry.flags);
-        set_u32(b, block_at::SEGMENTS, segments as u32);
-        codec::seal(b, block_context);
+        let mut entry = self.tags.entry(&tags);
+        (entry.first_id, entry.last_id) = (RowId(ids.min), RowId(ids.max));
+        if ids.is_dense(rows) {
+            entry.flags |= flags::IDS_DENSE;
+        }
+        if ids.is_dense(rows) || self.ids.windows(2).all(|w| w[0] != w[1]) {
+            entry.flags |= flags::IDS_UNIQUE;
+        }
+        let entry = block.finish(BLOCK_MAGIC, self.format as u8, entry, block_context);
         self.scratch.clear();
         if self.scratch.capacity() > 8 << 20 {
             self.scratch = Vec::new();
         }
         self.clear();
         entry
-    }
-
-    /// The block's flags.
-    fn flags(&self, ids: &IntPlan, seqs: &IntPlan, ordinals: &IntPlan) -> u32 {
-        let mut bits = 0;
-        let dense = |plan: &IntPlan| plan.encoding == encoding::INT_LINEAR || self.ids.len() == 1;
-        if dense(ids) {
-            bits |= flags::IDS_DENSE;
-        }
-        if dense(ids) || self.ids.windows(2).all(|w| w[0] != w[1]) {
-            bits |= flags::IDS_UNIQUE;
-        }
-        if seqs.min == seqs.max {
-            bits |= flags::SEQ_UNIFORM;
-            if seqs.max == 0 {
-                bits |= flags::SEQ_ZERO;
-            }
-        }
-        if dense(ordinals) {
-            bits |= flags::ORDINALS_DENSE;
-        }
-        bits
     }
 }
 

@@ -7,14 +7,14 @@ use crate::image::{load_len, trimmed_len};
 use crate::layout::{Column, ColumnKind};
 
 /// Values up to this width are copied as two overlapping chunks, whatever their length.
-pub(super) const SHORT: usize = 32;
+pub(crate) const SHORT: usize = 32;
 
 /// Copies exactly `n` bytes; `n` up to [`SHORT`] takes two overlapping chunks, which the same `n` each time makes cheap.
 ///
 /// # Safety
 /// `src` is readable and `dst` writable for `n` bytes; they do not overlap.
 #[inline(always)]
-pub(super) unsafe fn copy_chunks(src: *const u8, dst: *mut u8, n: usize) {
+pub(crate) unsafe fn copy_chunks(src: *const u8, dst: *mut u8, n: usize) {
     use std::ptr::copy_nonoverlapping as copy;
     // SAFETY: every chunk lies in the first n bytes.
     unsafe {
@@ -43,7 +43,7 @@ pub(super) unsafe fn copy_chunks(src: *const u8, dst: *mut u8, n: usize) {
 }
 
 /// The values of one column, one after the other.
-pub(super) struct ColumnBuffer {
+pub(crate) struct ColumnBuffer {
     /// What is gathered.
     pub column: Column,
     /// The values.
@@ -59,7 +59,7 @@ pub(super) struct ColumnBuffer {
 
 impl ColumnBuffer {
     /// An empty column.
-    pub(super) fn new(column: Column) -> Self {
+    pub(crate) fn new(column: Column) -> Self {
         let widest = match column.kind {
             ColumnKind::Blob { .. } => 0,
             kind => kind.max_bytes() as usize,
@@ -75,7 +75,7 @@ impl ColumnBuffer {
     }
 
     /// Makes room for `rows` more rows' ends.
-    pub(super) fn reserve_rows(&mut self, rows: usize) {
+    pub(crate) fn reserve_rows(&mut self, rows: usize) {
         if !matches!(self.column.kind, ColumnKind::Fixed { .. }) {
             self.ends.reserve(rows);
         }
@@ -93,7 +93,7 @@ impl ColumnBuffer {
     /// # Safety
     /// `image` points to an image of the layout; there is room in `ends` for one more row.
     #[inline(always)]
-    pub(super) unsafe fn push_image(&mut self, image: *const u8) -> usize {
+    pub(crate) unsafe fn push_image(&mut self, image: *const u8) -> usize {
         if self.data.capacity() - self.data.len() < self.room {
             self.grow(self.room);
         }
@@ -176,7 +176,7 @@ impl ColumnBuffer {
     }
 
     /// Appends a value, `None` for NULL and for tombstones, and returns its stored length.
-    pub(super) fn push_value(&mut self, value: Option<&[u8]>) -> usize {
+    pub(crate) fn push_value(&mut self, value: Option<&[u8]>) -> usize {
         let Some(value) = value else {
             return self.push_null();
         };
@@ -188,7 +188,7 @@ impl ColumnBuffer {
     }
 
     /// Forgets the rows, keeps the memory (unless a few large values made it very large).
-    pub(super) fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.data.clear();
         self.ends.clear();
         if self.data.capacity() > 8 << 20 {
@@ -197,7 +197,7 @@ impl ColumnBuffer {
     }
 
     /// Chooses the encoding of the `rows` gathered rows: encoding and unit.
-    pub(super) fn plan(&self, rows: usize) -> (u8, u32) {
+    pub(crate) fn plan(&self, rows: usize) -> (u8, u32) {
         if self.data.is_empty() {
             return (encoding::EMPTY, 0);
         }
@@ -221,7 +221,7 @@ impl ColumnBuffer {
     }
 
     /// The values of an encoding without lengths.
-    pub(super) fn plain(&self, (encoding, unit): (u8, u32)) -> &[u8] {
+    pub(crate) fn plain(&self, (encoding, unit): (u8, u32)) -> &[u8] {
         if encoding == encoding::CONSTANT {
             return &self.data[..unit as usize];
         }
@@ -229,7 +229,7 @@ impl ColumnBuffer {
     }
 
     /// Appends lengths of `width` bytes and the values.
-    pub(super) fn append_var(&self, width: u32, out: &mut Vec<u8>) {
+    pub(crate) fn append_var(&self, width: u32, out: &mut Vec<u8>) {
         let mut start = 0;
         let lens = self.ends.iter().map(|&end| {
             let len = end - start;
@@ -247,7 +247,7 @@ impl ColumnBuffer {
 }
 
 /// `CONSTANT` if all values of `unit` bytes in `data` are the same, else `UNIFORM`.
-pub(super) fn same_values(data: &[u8], unit: usize) -> u8 {
+pub(crate) fn same_values(data: &[u8], unit: usize) -> u8 {
     if data[unit..] == data[..data.len() - unit] {
         encoding::CONSTANT
     } else {
@@ -299,7 +299,7 @@ unsafe fn trimmed_short(p: *const u8, width: usize, pad: u8) -> usize {
 /// # Safety
 /// `src` is readable and `dst` writable for `max(len, SHORT)` bytes; they do not overlap.
 #[inline(always)]
-pub(super) unsafe fn copy_at_least_short(src: *const u8, dst: *mut u8, len: usize) {
+pub(crate) unsafe fn copy_at_least_short(src: *const u8, dst: *mut u8, len: usize) {
     // SAFETY: the caller's promise.
     unsafe {
         std::ptr::copy_nonoverlapping(src, dst, SHORT);

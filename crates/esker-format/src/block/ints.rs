@@ -7,7 +7,7 @@ use crate::error::FormatError;
 
 /// How a list of integers is stored: the shortest way that fits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct IntPlan {
+pub(crate) struct IntPlan {
     /// One of [`encoding`]'s `INT_` numbers.
     pub encoding: u8,
     /// Bytes of a delta.
@@ -20,7 +20,7 @@ pub(super) struct IntPlan {
 
 impl IntPlan {
     /// Chooses for `values`, which are not empty.
-    pub(super) fn of(values: &[u64]) -> IntPlan {
+    pub(crate) fn of(values: &[u64]) -> IntPlan {
         let first = values.first().copied().unwrap_or(0);
         let (mut min, mut max, mut linear) = (first, first, true);
         let mut next = first;
@@ -42,8 +42,18 @@ impl IntPlan {
         IntPlan { encoding, width, min, max }
     }
 
+    /// Are all numbers the same?
+    pub(crate) fn is_constant(&self) -> bool {
+        self.encoding == encoding::INT_CONSTANT
+    }
+
+    /// Does each of the `rows` numbers exceed the one before by one?
+    pub(crate) fn is_dense(&self, rows: usize) -> bool {
+        self.encoding == encoding::INT_LINEAR || rows == 1
+    }
+
     /// Appends the segment: base, then deltas.
-    pub(super) fn encode(&self, values: &[u64], out: &mut Vec<u8>) {
+    pub(crate) fn encode(&self, values: &[u64], out: &mut Vec<u8>) {
         out.extend_from_slice(&self.min.to_le_bytes());
         match self.width {
             0 => {}
@@ -57,7 +67,7 @@ impl IntPlan {
 
 /// How to read an integer segment of a block. The deltas lie at `at` in the block.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Ints {
+pub(crate) struct Ints {
     base: u64,
     /// What every row adds: 1 for linear segments.
     step: u64,
@@ -68,7 +78,7 @@ pub(super) struct Ints {
 
 impl Ints {
     /// Checks a segment that lies at `at` in the block: its content is `bytes`.
-    pub(super) fn open(
+    pub(crate) fn open(
         what: &'static str,
         encoding_: u8,
         unit: u32,
@@ -88,19 +98,19 @@ impl Ints {
         Ok(Ints { base: get_u64(bytes, 0), step, width, at: at + 8 })
     }
 
-    /// Are all numbers the same?
-    pub(super) fn is_constant(&self) -> bool {
-        self.step == 0 && self.width == 0
+    /// The same number for every row, without a segment.
+    pub(crate) fn constant(base: u64) -> Ints {
+        Ints { base, step: 0, width: 0, at: 0 }
     }
 
     /// Does each number exceed the one before by one?
-    pub(super) fn is_linear(&self) -> bool {
+    pub(crate) fn is_linear(&self) -> bool {
         self.step == 1
     }
 
     /// The number of row `i`, which exists in the block `block`.
     #[inline]
-    pub(super) fn get(&self, block: &[u8], i: u32) -> u64 {
+    pub(crate) fn get(&self, block: &[u8], i: u32) -> u64 {
         let w = usize::from(self.width);
         let delta = match self.width {
             0 => return self.base.wrapping_add(u64::from(i) * self.step),

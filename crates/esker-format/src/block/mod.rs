@@ -1,34 +1,42 @@
-//! Owns the row block: some tens of KiB of rows in order of row id, each column stored apart.
+//! Owns the row block: some tens of KiB of rows in order of row id, each column stored apart; and what key blocks share
+//! with it.
 //!
-//! A block is a header, a directory of segments, and the segments: row ids, commit sequences, ordinals, tombstones,
-//! heads, and one for each column (or, in the fixed row format, one of whole images). Invariants: the checksum covers
-//! all of it and the place where it belongs; a directory's lengths add up to the block's; ids never fall.
+//! A block is a header, a directory of segments, and the segments: row ids, version tags, heads, and one for each column
+//! (or, in the fixed row format, one of whole images). Invariants: checksums cover all of it and the place where it
+//! belongs (`head.rs` says which covers what); a directory's lengths add up to the block's; ids never fall.
 
 mod builder;
-mod columns;
+pub(crate) mod columns;
 mod decode;
-mod ints;
+pub(crate) mod head;
+pub(crate) mod ints;
 mod reader;
 mod shape;
-mod view;
+pub(crate) mod tags;
+pub(crate) mod view;
 
 pub use builder::RowBlockBuilder;
+pub use head::reseal;
 pub use reader::RowBlock;
+
+use crate::error::FormatError;
 
 use crate::ids::{CommitSeq, RowId};
 
 /// Format version of blocks.
-pub const BLOCK_VERSION: u16 = 1;
+pub const BLOCK_VERSION: u16 = 2;
 /// "EBLK".
 pub const BLOCK_MAGIC: u32 = u32::from_le_bytes(*b"EBLK");
+/// "EKBL": a key block.
+pub const KEY_BLOCK_MAGIC: u32 = u32::from_le_bytes(*b"EKBL");
 /// Length of a block's header; the segment directory follows.
-pub const BLOCK_HEADER_BYTES: usize = 80;
+pub const BLOCK_HEADER_BYTES: usize = 128;
 /// Length of an entry of the segment directory.
-pub const SEGMENT_ENTRY_BYTES: usize = 16;
+pub const SEGMENT_ENTRY_BYTES: usize = 32;
 /// The most rows of a block.
 pub const MAX_BLOCK_ROWS: u32 = 1 << 20;
 
-/// Offsets in a block's header (checksum at 0, of all that follows).
+/// Offsets in a block's header (checksum at 0, of the rest of header and directory).
 pub mod block_at {
     #![allow(missing_docs)]
     pub const CHECKSUM: usize = 0;
@@ -43,11 +51,16 @@ pub mod block_at {
     pub const MIN_SEQ: usize = 40;
     pub const MAX_SEQ: usize = 48;
     pub const TOMBSTONES: usize = 56;
-    pub const RAW_BYTES: usize = 60;
-    pub const FLAGS: usize = 64;
-    pub const SEGMENTS: usize = 68;
-    pub const RESERVED: usize = 72;
-    pub const DIRECTORY: usize = 80;
+    pub const SUPERSEDES: usize = 60;
+    pub const RAW_BYTES: usize = 64;
+    pub const FLAGS: usize = 68;
+    pub const REQUIRED: usize = 72;
+    pub const SEGMENTS: usize = 76;
+    pub const KEY_ID: usize = 80;
+    pub const KEY_VERSION: usize = 84;
+    pub const AUTH_TAG: usize = 88;
+    pub const RESERVED: usize = 104;
+    pub const DIRECTORY: usize = 128;
 }
 
 /// Offsets in an entry of the segment directory.
@@ -57,21 +70,25 @@ pub mod segment_at {
     pub const ENCODING: usize = 1;
     pub const COMPRESSION: usize = 2;
     pub const ZERO: usize = 3;
-    pub const UNIT: usize = 4;
-    pub const STORED_BYTES: usize = 8;
-    pub const RAW_BYTES: usize = 12;
+    pub const COLUMN: usize = 4;
+    pub const UNIT: usize = 8;
+    pub const OFFSET: usize = 12;
+    pub const STORED_BYTES: usize = 16;
+    pub const RAW_BYTES: usize = 20;
+    pub const CHECKSUM: usize = 24;
 }
 
-/// What the segments are, in their order. Columns repeat the last one.
+/// What the segments are.
 pub mod segment_kind {
     #![allow(missing_docs)]
     pub const IDS: u8 = 0;
     pub const SEQS: u8 = 1;
     pub const ORDINALS: u8 = 2;
     pub const TOMBSTONES: u8 = 3;
-    pub const HEADS: u8 = 4;
-    pub const IMAGES: u8 = 5;
-    pub const COLUMN: u8 = 6;
+    pub const SUPERSEDES: u8 = 4;
+    pub const HEADS: u8 = 5;
+    pub const IMAGES: u8 = 6;
+    pub const COLUMN: u8 = 7;
 }
 
 /// How a segment's content is encoded.
@@ -93,6 +110,8 @@ pub mod encoding {
     pub const INT_DELTA: u8 = 6;
     /// A bit for each row.
     pub const BITMAP: u8 = 7;
+    /// Kept for values that lie outside their block; not written, and refused.
+    pub const OUTSIDE: u8 = 8;
 }
 
 /// Bits of [`BlockEntry::flags`].
@@ -103,7 +122,7 @@ pub mod flags {
     pub const IDS_DENSE: u32 = 2;
     /// All commit sequences are zero: the run's own.
     pub const SEQ_ZERO: u32 = 4;
-    /// All commit sequences are equal.
+    /// All commit sequences are equal: they stand in the header alone.
     pub const SEQ_UNIFORM: u32 = 8;
     /// Ordinals rise by one from row to row.
     pub const ORDINALS_DENSE: u32 = 16;
@@ -118,6 +137,9 @@ pub struct VersionTag {
     pub ordinal: u64,
     /// Is it a deletion?
     pub tombstone: bool,
+    /// May there be an older version of its row? True for updates and deletions, false for what was inserted, and once
+    /// nothing older is left.
+    pub supersedes: bool,
 }
 
 /// What a block index says about a block.
@@ -139,6 +161,8 @@ pub struct BlockEntry {
     pub max_seq: CommitSeq,
     /// Its tombstones.
     pub tombstones: u32,
+    /// Its versions that supersede an older one.
+    pub supersedes: u32,
     /// Its length before compression.
     pub raw_bytes: u32,
     /// Bits of [`flags`].
@@ -150,6 +174,19 @@ pub struct BlockEntry {
 }
 
 impl BlockEntry {
+    /// That of the block once [`reseal`] has made it good for `offset` of its new file, with the same `seq`.
+    pub fn moved(self, offset: u64, seq: Option<CommitSeq>) -> Result<Self, FormatError> {
+        let mut entry = BlockEntry { offset, ..self };
+        if let Some(seq) = seq {
+            if entry.max_seq != CommitSeq::ZERO || seq == CommitSeq::ZERO {
+                return Err(FormatError::Invalid { what: "sequence for a block that has its own", found: seq.0 });
+            }
+            (entry.min_seq, entry.max_seq) = (seq, seq);
+            entry.flags &= !flags::SEQ_ZERO;
+        }
+        Ok(entry)
+    }
+
     /// No row id occurs twice.
     #[must_use]
     pub fn ids_unique(&self) -> bool {

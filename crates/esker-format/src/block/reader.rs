@@ -6,7 +6,8 @@
 //! time. So the decode loops check places again where a wrong one would reach outside; they do not trust `open`.
 
 use super::decode::{self, Target};
-use super::shape::{Segment, Shape};
+use super::head::Segment;
+use super::shape::Shape;
 use super::view::{check_images, View};
 use super::{encoding, flags, VersionTag};
 use crate::compress::{decompress, Compression};
@@ -48,7 +49,7 @@ impl<B: AsRef<[u8]>> RowBlock<B> {
     /// the block in `bytes` is ignored.
     pub fn open(bytes: B, layout: &Arc<Layout>, format: RowFormat, block_context: u64) -> Result<Self, FormatError> {
         let (shape, segments) = Shape::read(bytes.as_ref(), layout, format, block_context)?;
-        let mut memory_bytes = size_of::<Self>() + shape.stored_bytes as usize;
+        let mut memory_bytes = size_of::<Self>() + shape.entry.stored_bytes as usize;
         let open = |segment: Segment| {
             memory_bytes += size_of::<Values>() + shape.opened_bytes(&segment);
             Values { segment, opened: OnceLock::new() }
@@ -60,36 +61,36 @@ impl<B: AsRef<[u8]>> RowBlock<B> {
     /// The stored bytes of the block.
     fn block(&self) -> &[u8] {
         let all = self.bytes.as_ref();
-        &all[..(self.shape.stored_bytes as usize).min(all.len())]
+        &all[..(self.shape.entry.stored_bytes as usize).min(all.len())]
     }
 
     /// How many row versions it holds, tombstones included.
     #[must_use]
     pub fn rows(&self) -> u32 {
-        self.shape.rows
+        self.shape.entry.rows
     }
 
     /// The row id of row `i`. Panics when there is no such row.
     #[must_use]
     pub fn row_id(&self, i: u32) -> RowId {
-        assert!(i < self.shape.rows, "no such row in the block");
+        assert!(i < self.shape.entry.rows, "no such row in the block");
         RowId(self.shape.ids.get(self.block(), i))
     }
 
     /// The first row whose id is `id` or greater; [`Self::rows`] when there is none.
     #[must_use]
     pub fn lower_bound(&self, id: RowId) -> u32 {
-        if id <= self.shape.first_id {
+        if id <= self.shape.entry.first_id {
             return 0;
         }
-        if id > self.shape.last_id {
-            return self.shape.rows;
+        if id > self.shape.entry.last_id {
+            return self.shape.entry.rows;
         }
         if self.ids_dense() {
-            return (id.0 - self.shape.first_id.0) as u32;
+            return (id.0 - self.shape.entry.first_id.0) as u32;
         }
         let block = self.block();
-        let (mut low, mut high) = (0, self.shape.rows);
+        let (mut low, mut high) = (0, self.shape.entry.rows);
         while low < high {
             let middle = (low + high) / 2;
             if self.shape.ids.get(block, middle) < id.0 {
@@ -104,66 +105,56 @@ impl<B: AsRef<[u8]>> RowBlock<B> {
     /// Which version row `i` is. Panics when there is no such row.
     #[must_use]
     pub fn tag(&self, i: u32) -> VersionTag {
-        assert!(i < self.shape.rows, "no such row in the block");
-        let block = self.block();
-        VersionTag {
-            seq: CommitSeq(self.shape.seqs.get(block, i)),
-            ordinal: self.shape.ordinals.get(block, i),
-            tombstone: self.is_tombstone(block, i),
-        }
-    }
-
-    /// Is row `i` a tombstone?
-    fn is_tombstone(&self, block: &[u8], i: u32) -> bool {
-        self.shape.bitmap.is_some_and(|at| block[at + i as usize / 8] >> (i % 8) & 1 != 0)
+        assert!(i < self.shape.entry.rows, "no such row in the block");
+        self.shape.tags.get(self.block(), i)
     }
 
     /// Is any row a tombstone?
     #[must_use]
     pub fn has_tombstones(&self) -> bool {
-        self.shape.bitmap.is_some()
+        self.shape.tags.has_tombstones()
     }
 
     /// The commit sequence of all rows, if it is the same.
     #[must_use]
     pub fn uniform_seq(&self) -> Option<CommitSeq> {
-        (self.shape.min_seq == self.shape.max_seq).then_some(self.shape.min_seq)
+        (self.shape.entry.min_seq == self.shape.entry.max_seq).then_some(self.shape.entry.min_seq)
     }
 
     /// The least commit sequence.
     #[must_use]
     pub fn min_seq(&self) -> CommitSeq {
-        self.shape.min_seq
+        self.shape.entry.min_seq
     }
 
     /// The greatest commit sequence.
     #[must_use]
     pub fn max_seq(&self) -> CommitSeq {
-        self.shape.max_seq
+        self.shape.entry.max_seq
     }
 
     /// The least row id.
     #[must_use]
     pub fn first_id(&self) -> RowId {
-        self.shape.first_id
+        self.shape.entry.first_id
     }
 
     /// The greatest row id.
     #[must_use]
     pub fn last_id(&self) -> RowId {
-        self.shape.last_id
+        self.shape.entry.last_id
     }
 
     /// Does no row id occur twice?
     #[must_use]
     pub fn ids_unique(&self) -> bool {
-        self.shape.flags & flags::IDS_UNIQUE != 0
+        self.shape.entry.flags & flags::IDS_UNIQUE != 0
     }
 
     /// Do row ids rise by one from row to row?
     #[must_use]
     pub fn ids_dense(&self) -> bool {
-        self.shape.flags & flags::IDS_DENSE != 0
+        self.shape.entry.flags & flags::IDS_DENSE != 0
     }
 
     /// Memory that the block takes at most, with everything in it decompressed.
@@ -178,7 +169,7 @@ impl<B: AsRef<[u8]>> RowBlock<B> {
         let block = self.block();
         let out = &mut out[..rows.len()];
         if self.ids_dense() {
-            let first = self.shape.first_id.0.wrapping_add(u64::from(rows.start));
+            let first = self.shape.entry.first_id.0.wrapping_add(u64::from(rows.start));
             for (slot, i) in out.iter_mut().zip(0..) {
                 *slot = RowId(first.wrapping_add(i));
             }
@@ -189,7 +180,7 @@ impl<B: AsRef<[u8]>> RowBlock<B> {
 
     /// Rows beyond the block are broken logic.
     fn check_range(&self, rows: &Range<u32>) {
-        assert!(rows.start <= rows.end && rows.end <= self.shape.rows, "no such rows in the block");
+        assert!(rows.start <= rows.end && rows.end <= self.shape.entry.rows, "no such rows in the block");
     }
 
     /// The content of a segment of values (0: heads or images; 1..: columns), made ready if this is its first use.
@@ -201,7 +192,7 @@ impl<B: AsRef<[u8]>> RowBlock<B> {
         let mut view = View {
             encoding: segment.encoding,
             unit: segment.unit as usize,
-            rows: self.shape.rows as usize,
+            rows: self.shape.entry.rows as usize,
             bytes: stored,
             raw: segment.raw,
             anchors: &[],
@@ -286,8 +277,8 @@ impl<B: AsRef<[u8]>> RowBlock<B> {
 
     /// Appends row `i` in packed form; nothing for a tombstone. Panics when there is no such row.
     pub fn packed(&self, i: u32, out: &mut Vec<u8>) -> Result<(), FormatError> {
-        assert!(i < self.shape.rows, "no such row in the block");
-        if self.is_tombstone(self.block(), i) {
+        assert!(i < self.shape.entry.rows, "no such row in the block");
+        if self.shape.tags.is_tombstone(self.block(), i) {
             return Ok(());
         }
         let heads = self.view(0)?;
@@ -333,41 +324,28 @@ impl<B: AsRef<[u8]>> RowBlock<B> {
     pub fn verify(&self) -> Result<(), FormatError> {
         let block = self.block();
         let bad = |what, found: u64| Err(FormatError::Invalid { what, found });
-        let (mut last, mut unique, mut marks) = (None, true, 0);
-        let (mut min_seq, mut max_seq) = (u64::MAX, 0);
-        for i in 0..self.shape.rows {
+        let (mut last, mut unique) = (None, true);
+        for i in 0..self.shape.entry.rows {
             let id = self.shape.ids.get(block, i);
             if last.is_some_and(|last| last > id) {
                 return bad("order of block row ids", id);
             }
             unique &= last != Some(id);
             last = Some(id);
-            let seq = self.shape.seqs.get(block, i);
-            min_seq = min_seq.min(seq);
-            max_seq = max_seq.max(seq);
-            marks += u32::from(self.is_tombstone(block, i));
         }
         if unique != self.ids_unique() {
             return bad("uniqueness of block row ids", u64::from(unique));
         }
-        if (min_seq, max_seq) != (self.shape.min_seq.0, self.shape.max_seq.0) {
-            return bad("range of block commit sequences", min_seq);
-        }
-        if (max_seq == 0) != (self.shape.flags & flags::SEQ_ZERO != 0) {
-            return bad("block flags", u64::from(self.shape.flags));
-        }
-        if marks != self.shape.tombstones {
-            return bad("count of block tombstones", u64::from(marks));
-        }
+        self.shape.tags.verify(block, &self.shape.entry)?;
         let heads = self.view(0)?;
         if self.shape.format == RowFormat::Fixed {
             return Ok(());
         }
         for (which, column) in (1..).zip(&self.layout.columns) {
             let view = self.view(which)?;
-            for i in 0..self.shape.rows {
+            for i in 0..self.shape.entry.rows {
                 let value = view.value(i as usize);
-                let absent = self.is_tombstone(block, i) || is_null_in(column, heads.value(i as usize));
+                let absent = self.shape.tags.is_tombstone(block, i) || is_null_in(column, heads.value(i as usize));
                 if absent && value.iter().any(|&b| b != 0) {
                     return bad("value of a NULL column", value.len() as u64);
                 }
@@ -380,10 +358,10 @@ impl<B: AsRef<[u8]>> RowBlock<B> {
 impl<B: AsRef<[u8]>> std::fmt::Debug for RowBlock<B> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("RowBlock")
-            .field("rows", &self.shape.rows)
-            .field("first_id", &self.shape.first_id)
-            .field("last_id", &self.shape.last_id)
-            .field("stored_bytes", &self.shape.stored_bytes)
+            .field("rows", &self.shape.entry.rows)
+            .field("first_id", &self.shape.entry.first_id)
+            .field("last_id", &self.shape.entry.last_id)
+            .field("stored_bytes", &self.shape.entry.stored_bytes)
             .finish_non_exhaustive()
     }
 }

@@ -10,11 +10,11 @@ use crate::layout::{ColumnKind, Layout};
 use std::ops::Range;
 
 /// Rows from one anchor to the next.
-pub(super) const ANCHOR_ROWS: usize = 64;
+pub(crate) const ANCHOR_ROWS: usize = 64;
 
 /// A segment's content, ready to be read.
 #[derive(Clone, Copy)]
-pub(super) struct View<'a> {
+pub(crate) struct View<'a> {
     /// How it is encoded.
     pub encoding: u8,
     /// Bytes of a value, or of a length.
@@ -69,13 +69,13 @@ fn sum_and_max(lens: &[u8], unit: usize) -> (u64, u32) {
 
 impl<'a> View<'a> {
     /// The content, without what follows.
-    pub(super) fn content(&self) -> &'a [u8] {
+    pub(crate) fn content(&self) -> &'a [u8] {
         self.bytes.get(..self.raw).unwrap_or(&[])
     }
 
     /// For `VAR`: where every [`ANCHOR_ROWS`]th row's value begins, counted from the first value. Checks that no length
     /// exceeds `max` and that all add up to the content's length.
-    pub(super) fn make_anchors(&self, max: u32) -> Result<Vec<u32>, FormatError> {
+    pub(crate) fn make_anchors(&self, max: u32) -> Result<Vec<u32>, FormatError> {
         let lens = self.bytes.get(..self.rows * self.unit).unwrap_or(&[]);
         let values = (self.raw - lens.len().min(self.raw)) as u64;
         let mut anchors = Vec::with_capacity(self.rows.div_ceil(ANCHOR_ROWS));
@@ -115,7 +115,7 @@ impl<'a> View<'a> {
     }
 
     /// For `VAR`: the lengths of `rows`, and where the first one's value begins in `bytes`.
-    pub(super) fn lengths<const W: usize>(&self, rows: Range<usize>) -> (&'a [[u8; W]], usize) {
+    pub(crate) fn lengths<const W: usize>(&self, rows: Range<usize>) -> (&'a [[u8; W]], usize) {
         let lens = self.bytes.get(rows.start * W..rows.end * W).unwrap_or(&[]);
         // SAFETY: arrays of bytes have no alignment, and the slice is as long as the arrays together.
         let lens = unsafe { std::slice::from_raw_parts(lens.as_ptr().cast::<[u8; W]>(), lens.len() / W) };
@@ -124,14 +124,14 @@ impl<'a> View<'a> {
 
     /// The value of row `i`; empty if it lies outside the content.
     #[inline]
-    pub(super) fn value(&self, i: usize) -> &'a [u8] {
+    pub(crate) fn value(&self, i: usize) -> &'a [u8] {
         let (start, len) = self.place(i);
         self.content().get(start..start + len).unwrap_or(&[])
     }
 
     /// Appends the value of row `i` after its length of `len_bytes` (at most 4) bytes.
     #[inline]
-    pub(super) fn append(&self, i: usize, len_bytes: usize, out: &mut Vec<u8>) {
+    pub(crate) fn append(&self, i: usize, len_bytes: usize, out: &mut Vec<u8>) {
         let (start, len) = self.place(i);
         if len > SHORT || start + SHORT > self.bytes.len() || start + len > self.raw {
             let value = self.value(i);
@@ -175,7 +175,7 @@ impl<'a> View<'a> {
 }
 
 /// Checks the lengths in images of the fixed format, which a front end will believe.
-pub(super) fn check_images(layout: &Layout, images: &[u8]) -> Result<(), FormatError> {
+pub(crate) fn check_images(layout: &Layout, images: &[u8]) -> Result<(), FormatError> {
     let width = (layout.image_bytes as usize).max(1);
     for column in &layout.columns {
         let ColumnKind::Var { len_bytes, max } = column.kind else {

@@ -45,6 +45,32 @@ fn u32_at(bytes: &[u8], at: usize) -> Option<usize> {
     Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?) as usize)
 }
 
+/// Seals header and directory of the block that begins `bytes`, if it is that long.
+pub fn seal_head(bytes: &mut [u8], context: u64) -> Option<()> {
+    let segments = u32_at(bytes, block::block_at::SEGMENTS)?;
+    let end = block::BLOCK_HEADER_BYTES + segments.min(1 << 16) * block::SEGMENT_ENTRY_BYTES;
+    let sum = xxh3_64_with_seed(bytes.get(8..end)?, context);
+    bytes[..8].copy_from_slice(&sum.to_le_bytes());
+    Some(())
+}
+
+/// A block with all its checksums set right: those of its segments, then that of header and directory.
+fn resealed_block(bytes: &[u8], context: u64) -> Option<Vec<u8>> {
+    let mut bytes = bytes.to_vec();
+    for i in 0..u32_at(&bytes, block::block_at::SEGMENTS)?.min(1 << 16) {
+        let at = block::BLOCK_HEADER_BYTES + i * block::SEGMENT_ENTRY_BYTES;
+        let place = |field| u32_at(&bytes, at + field);
+        let (from, stored) = (place(block::segment_at::OFFSET)?, place(block::segment_at::STORED_BYTES)?);
+        if let Some(stored) = bytes.get(from..from.checked_add(stored)?) {
+            let sum = xxh3_64(stored);
+            let at = at + block::segment_at::CHECKSUM;
+            bytes.get_mut(at..at + 8)?.copy_from_slice(&sum.to_le_bytes());
+        }
+    }
+    seal_head(&mut bytes, context)?;
+    Some(bytes)
+}
+
 pub fn layout(data: &[u8]) {
     if let Ok(layout) = Layout::decode(data) {
         let mut again = Vec::new();
@@ -90,8 +116,7 @@ pub fn block(data: &[u8]) {
     };
     let (layout, format) = layout_for(seed);
     try_block(bytes, &layout, format);
-    let end = u32_at(bytes, block::block_at::STORED_BYTES).unwrap_or(0);
-    if let Some(bytes) = resealed(bytes, 0, end, 5) {
+    if let Some(bytes) = resealed_block(bytes, 5) {
         try_block(&bytes, &layout, format);
     }
 }
@@ -100,6 +125,9 @@ fn try_block(bytes: &[u8], layout: &Arc<Layout>, format: RowFormat) {
     let Ok(block) = RowBlock::open(bytes, layout, format, 5) else {
         return;
     };
+    let mut moved = bytes.to_vec();
+    block::reseal(&mut moved, 5, 6, None).unwrap();
+    RowBlock::open(&moved[..], layout, format, 6).unwrap();
     // More would only take time; the least that a block of this size holds honestly is less.
     let rows = block.rows().min(3000);
     let mut ids = vec![RowId::ZERO; rows as usize];

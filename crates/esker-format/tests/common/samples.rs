@@ -22,7 +22,7 @@ fn stats(rng: &mut Rng) -> RunStats {
     let mut stats = RunStats::default();
     for i in 0..rng.below(4) {
         let at = number(rng) >> 8;
-        let block = BlockEntry { min_ordinal: i, max_seq: CommitSeq(number(rng)), ..entry(0, at) };
+        let block = BlockEntry { min_ordinal: i, max_seq: CommitSeq(number(rng)), supersedes: 2, ..entry(0, at) };
         stats.add(&block);
     }
     stats
@@ -123,7 +123,7 @@ fn block(rng: &mut Rng) -> Vec<u8> {
     let mut id = 0;
     for i in 0..1 + rng.below(80) {
         let tombstone = rng.chance(9);
-        let tag = VersionTag { seq: CommitSeq(rng.below(3)), ordinal: i, tombstone };
+        let tag = VersionTag { seq: CommitSeq(rng.below(3)), ordinal: i, tombstone, supersedes: rng.chance(3) };
         id += rng.below(3);
         let packed = random_row(&layout, rng, variety);
         builder.push_packed(RowId(id), tag, &packed).unwrap();

@@ -68,7 +68,7 @@ impl Core {
             let guard = t.state.read();
             let slot = state.slot_in(&guard.active)?;
             // SAFETY: the slot is of this memtable; nobody else is there.
-            unsafe { guard.active.put(row, slot, ordinal, bytes)? };
+            unsafe { guard.active.put(row, slot, ordinal, bytes, true)? };
         }
         for r in &pending.attach {
             let Some((table, tree)) = by_tree.get(&r.tree) else {

@@ -14,7 +14,7 @@ use crate::tree::arena::Arena;
 use crate::tree::key::{ByRow, Key};
 use crate::version::{order_if_visible, Aborted, VersionOrder, View, ABORTED, ACTIVE};
 use crate::Result;
-use esker_format::{Lsn, TxnId};
+use esker_format::{CommitSeq, Lsn, TxnId, VersionTag};
 use std::marker::PhantomData;
 use std::mem::{align_of, size_of, MaybeUninit};
 use std::ops::Deref;
@@ -64,6 +64,8 @@ pub(crate) struct VersionHead {
     pub(crate) ordinal: u64,
     bytes: u32,
     pub(crate) tombstone: bool,
+    /// See [`esker_format::VersionTag::supersedes`].
+    pub(crate) supersedes: bool,
 }
 
 impl Deref for Version {
@@ -97,6 +99,11 @@ impl Version {
     /// Bytes of memory that it takes, with its row's node.
     pub(crate) fn memory_bytes(&self) -> usize {
         std::mem::size_of_val(self) + size_of::<Node<ByRow>>()
+    }
+
+    /// What a block says of it, with this commit sequence.
+    pub(crate) fn tag(&self, seq: CommitSeq) -> VersionTag {
+        VersionTag { seq, ordinal: self.ordinal, tombstone: self.tombstone, supersedes: self.supersedes }
     }
 
     pub(crate) fn slot(&self) -> &TxnSlot {
@@ -281,8 +288,9 @@ impl<K: Key> Memtable<K> {
         slot: *const TxnSlot,
         ordinal: u64,
         packed: Option<&[u8]>,
+        supersedes: bool,
     ) -> Result<()> {
-        let version = self.new_version(slot, ordinal, packed)?;
+        let version = self.new_version(slot, ordinal, packed, supersedes)?;
         let node = self.node(key)?;
         let mut old = node.head.load(Ordering::Acquire);
         loop {
@@ -307,8 +315,9 @@ impl<K: Key> Memtable<K> {
         slot: *const TxnSlot,
         ordinal: u64,
         packed: Option<&[u8]>,
+        supersedes: bool,
     ) -> Result<()> {
-        let version = self.new_version(slot, ordinal, packed)?;
+        let version = self.new_version(slot, ordinal, packed, supersedes)?;
         let node = self.node(key)?;
         let mut link = &node.head;
         loop {
@@ -322,7 +331,13 @@ impl<K: Key> Memtable<K> {
         Ok(())
     }
 
-    fn new_version(&self, slot: *const TxnSlot, ordinal: u64, packed: Option<&[u8]>) -> Result<*mut VersionHead> {
+    fn new_version(
+        &self,
+        slot: *const TxnSlot,
+        ordinal: u64,
+        packed: Option<&[u8]>,
+        supersedes: bool,
+    ) -> Result<*mut VersionHead> {
         let data = packed.unwrap_or(&[]);
         let p = self.arena.allocate(size_of::<VersionHead>() + data.len())?.cast::<VersionHead>();
         // SAFETY: fresh, aligned, large enough for the header and the bytes behind it.
@@ -333,6 +348,7 @@ impl<K: Key> Memtable<K> {
                 ordinal,
                 bytes: data.len() as u32,
                 tombstone: packed.is_none(),
+                supersedes,
             });
             std::ptr::copy_nonoverlapping(data.as_ptr(), p.add(1).cast::<u8>(), data.len());
         }
@@ -525,7 +541,7 @@ fn new_node<K: Key>(arena: &Arena, key: K::Ref<'_>, height: usize) -> Result<*co
 mod tests {
     use super::*;
     use crate::tree::key::ByBytes;
-    use esker_format::{CommitSeq, RowId};
+    use esker_format::RowId;
 
     fn view(seq: u64, me: u64) -> View {
         View { seq: CommitSeq(seq), me: TxnId(me) }
@@ -537,10 +553,10 @@ mod tests {
         let a = m.new_slot(TxnId(1)).unwrap();
         let b = m.new_slot(TxnId(2)).unwrap();
         unsafe {
-            m.put(RowId(5), a, 1, Some(b"one")).unwrap();
+            m.put(RowId(5), a, 1, Some(b"one"), false).unwrap();
             (*a).end(10);
-            m.put(RowId(5), b, 1, Some(b"two")).unwrap();
-            m.put(RowId(5), b, 2, None).unwrap();
+            m.put(RowId(5), b, 1, Some(b"two"), false).unwrap();
+            m.put(RowId(5), b, 2, None, false).unwrap();
         }
         let n = m.seek(RowId(1)).unwrap();
         assert_eq!(m.visible(n, view(10, 9)).unwrap().1.packed(), b"one");
@@ -555,9 +571,9 @@ mod tests {
         let m = Memtable::<ByRow>::new(Lsn(1)).unwrap();
         let a = m.new_slot(TxnId(1)).unwrap();
         unsafe {
-            m.put(RowId(1), a, 5, Some(b"new")).unwrap();
-            m.carry(RowId(1), a, 2, Some(b"old")).unwrap();
-            m.carry(RowId(2), a, 3, Some(b"alone")).unwrap();
+            m.put(RowId(1), a, 5, Some(b"new"), false).unwrap();
+            m.carry(RowId(1), a, 2, Some(b"old"), false).unwrap();
+            m.carry(RowId(2), a, 3, Some(b"alone"), false).unwrap();
         }
         let n = m.seek(RowId(1)).unwrap();
         let all: Vec<_> = n.versions().map(|v| v.packed().to_vec()).collect();
@@ -576,7 +592,7 @@ mod tests {
                     let slot = m.new_slot(TxnId(t + 1)).unwrap();
                     for i in 0..each {
                         let row = (i * 7919 + t * 13) % 20_011;
-                        unsafe { m.put(RowId(row + 1), slot, i, Some(&row.to_le_bytes())).unwrap() };
+                        unsafe { m.put(RowId(row + 1), slot, i, Some(&row.to_le_bytes()), false).unwrap() };
                     }
                 });
             }
@@ -609,7 +625,7 @@ mod tests {
         let a = m.new_slot(TxnId(1)).unwrap();
         let keys: [&[u8]; 7] = [b"", b"\0", b"a", b"a\0", b"ab", b"b", b"\xff\xff"];
         for key in keys.iter().rev() {
-            unsafe { m.put(key, a, 1, Some(key)).unwrap() };
+            unsafe { m.put(key, a, 1, Some(key), false).unwrap() };
         }
         unsafe { (*a).end(10) };
         let (mut found, mut at) = (Vec::new(), m.first());

@@ -118,6 +118,11 @@ fn check_block(handle: &RunHandle, index: usize, last: &mut Option<Place>) -> Re
         ("least ordinal of a block against its index entry", entry.min_ordinal, found.min_ordinal),
         ("greatest ordinal of a block against its index entry", entry.max_ordinal, found.max_ordinal),
         ("tombstones of a block against its index entry", u64::from(entry.tombstones), u64::from(found.tombstones)),
+        (
+            "superseding versions of a block against its index entry",
+            u64::from(entry.supersedes),
+            u64::from(found.supersedes),
+        ),
         ("flags of a block against its index entry", u64::from(entry.flags), u64::from(found.flags)),
     ];
     for (what, expected, found) in pairs {
@@ -145,6 +150,7 @@ fn read_entry(block: &Block) -> BlockEntry {
     BlockEntry {
         rows: block.rows(),
         tombstones: tags().filter(|t| t.tombstone).count() as u32,
+        supersedes: tags().filter(|t| t.supersedes).count() as u32,
         first_id: block.row_id(0),
         last_id: block.row_id(block.rows() - 1),
         min_seq: seqs.0,

@@ -25,7 +25,7 @@ use crate::version::{ABORTED, ACTIVE};
 use crate::Result;
 use esker_base::counters::{count, Counter};
 use esker_base::lock::MutexGuard;
-use esker_format::{CommitSeq, Lsn, Record, RowId, RunEntry, TxnId, VersionTag};
+use esker_format::{CommitSeq, Lsn, Record, RowId, RunEntry, TxnId};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -141,8 +141,7 @@ impl Core {
                     Some(w) => w,
                     None => writer.insert(self.run_writer(table, tree)?),
                 };
-                let tag = VersionTag { seq: CommitSeq::ZERO, ordinal: v.ordinal, tombstone: v.tombstone };
-                writer.push(row, tag, v.packed())?;
+                writer.push(row, v.tag(CommitSeq::ZERO), v.packed())?;
             }
             let Some(writer) = writer else { continue };
             let run = writer.finish()?;
@@ -290,8 +289,7 @@ impl Core {
                             None => writer.insert(self.run_writer(table, tree)?),
                         };
                         assert!(seq < flushed_to.0, "a flushed run must hold only commits below its boundary");
-                        let tag = VersionTag { seq: CommitSeq(seq), ordinal: v.ordinal, tombstone: v.tombstone };
-                        writer.push(n.key(), tag, v.packed())?;
+                        writer.push(n.key(), v.tag(CommitSeq(seq)), v.packed())?;
                     }
                 }
             }
@@ -324,7 +322,7 @@ impl Core {
         count(Counter::VersionsCarried, 1);
         let packed = (!version.tombstone).then(|| version.packed());
         // SAFETY: the slot is of `to`; only one flush of a tree goes on at a time.
-        unsafe { to.carry(row, at, version.ordinal, packed) }
+        unsafe { to.carry(row, at, version.ordinal, packed, version.supersedes) }
     }
 
     /// The place in `to` of the transaction that `slot` belongs to.

@@ -223,6 +223,7 @@ struct Candidate {
     block: Arc<Block>,
     at: u32,
     tombstone: bool,
+    supersedes: bool,
 }
 
 impl<'a> Merge<'a> {
@@ -281,7 +282,7 @@ impl<'a> Merge<'a> {
         let (mut settled, mut last_seq) = (false, 0);
         // All versions of a row go to one run.
         self.close_full()?;
-        for v in versions {
+        for (i, v) in versions.iter().enumerate() {
             // Of one transaction's versions only the newest counts.
             if settled || v.order.0 == last_seq || self.marks.iter().any(|m| m.deletes(row, v.order)) {
                 count(Counter::RowsPurged, 1);
@@ -298,13 +299,16 @@ impl<'a> Merge<'a> {
                 let run = &self.inputs[v.input].handle.run;
                 v.block.packed(v.at, packed).map_err(|e| run.damage(v.index, e))?;
             }
-            self.push(row, v, packed)?;
+            // Whatever was older is purged with this merge, if it was all among its inputs.
+            let is_last = settled && i + 1 < versions.len();
+            let supersedes = v.supersedes && (v.tombstone || !is_last || self.lies_elsewhere(row));
+            let tag = VersionTag { seq: CommitSeq(v.order.0), ordinal: v.order.1, tombstone: v.tombstone, supersedes };
+            self.push(row, tag, packed)?;
         }
         Ok(())
     }
 
-    fn push(&mut self, row: RowId, v: &Candidate, packed: &[u8]) -> Result<()> {
-        let tag = VersionTag { seq: CommitSeq(v.order.0), ordinal: v.order.1, tombstone: v.tombstone };
+    fn push(&mut self, row: RowId, tag: VersionTag, packed: &[u8]) -> Result<()> {
         let pushed = match &mut self.writer {
             Some(w) => w.push(row, tag, packed),
             None => {
@@ -375,6 +379,7 @@ impl<'a> Merge<'a> {
                         block,
                         at: input.at,
                         tombstone: tag.tombstone,
+                        supersedes: tag.supersedes,
                     });
                 }
                 input.at += 1;

@@ -12,7 +12,7 @@ use crate::tree::run::Run;
 use crate::write::large::{Budget, Pool, Share, Stream};
 use crate::{Error, Result};
 use esker_base::counters::{count, Counter};
-use esker_format::{CommitSeq, FileId, Layout, RowId, VersionTag};
+use esker_format::{FileId, Layout, RowId, VersionTag};
 use esker_memory::{Account, Charge};
 use std::sync::Arc;
 
@@ -161,7 +161,7 @@ impl Chunk {
     /// Adds the rows to a run.
     pub(crate) fn write(&self, writer: &mut RunWriter) -> Result<()> {
         self.each(|row, ordinal, bytes| match self.stride {
-            0 => writer.push(row, VersionTag { seq: CommitSeq::ZERO, ordinal, tombstone: false }, bytes),
+            0 => writer.push(row, VersionTag { ordinal, ..VersionTag::default() }, bytes),
             // SAFETY: an image of the run's layout, which has no blobs.
             _ => unsafe { writer.push_image(row, ordinal, bytes.as_ptr()) },
         })

@@ -17,14 +17,14 @@ use crate::write::bulk::{BulkWriter, Chunk, Gathered};
 use crate::write::{push_redo, Fill, VERSION_BYTES};
 use crate::Result;
 use esker_base::counters::{count, Counter};
-use esker_format::{CommitSeq, RowId, VersionTag};
+use esker_format::{CommitSeq, RowId};
 use std::sync::Arc;
 
 impl Txn {
     /// A version into the transaction's own memtable; a full one becomes a run.
     pub(crate) fn put_private(&mut self, core: &Core, at: usize, row: RowId, packed: Option<&[u8]>) -> Result<()> {
         self.become_large(core);
-        let fill = self.trees[at].put_private(&self.state, row, self.next_ordinal, packed)?;
+        let fill = self.trees[at].put_private(&self.state, row, self.next_ordinal, packed, true)?;
         self.next_ordinal += 1;
         self.relieve(core, at, fill)
     }
@@ -94,8 +94,7 @@ impl Txn {
                         writer.insert(RunWriter::of_session(&core.recipe(&tree.table, &tree.tree), core.new_file_id())?)
                     }
                 };
-                let tag = VersionTag { seq: CommitSeq::ZERO, ordinal: v.ordinal, tombstone: v.tombstone };
-                writer.push(n.key(), tag, v.packed())?;
+                writer.push(n.key(), v.tag(CommitSeq::ZERO), v.packed())?;
             }
             node = private.mem.after(n);
         }
@@ -123,7 +122,7 @@ impl Txn {
             versions.reverse();
             for v in versions {
                 let packed = (!v.tombstone).then(|| v.packed());
-                self.trees[at].put_shared(&self.state, n.key(), v.ordinal, packed)?;
+                self.trees[at].put_shared(&self.state, n.key(), v.ordinal, packed, v.supersedes)?;
             }
             node = private.mem.after(n);
         }
@@ -189,11 +188,11 @@ impl Txn {
                     return Ok(());
                 }
                 if redo_bytes > most_redo {
-                    fill = fill.max(tree.put_private(state, row, ordinal, Some(packed))?);
+                    fill = fill.max(tree.put_private(state, row, ordinal, Some(packed), false)?);
                     return Ok(());
                 }
                 redo_bytes += packed.len() + VERSION_BYTES;
-                let mem = tree.put_in_memtable(state, row, ordinal, Some(packed))?;
+                let mem = tree.put_in_memtable(state, row, ordinal, Some(packed), false)?;
                 push_redo(
                     tree.redo.of_gathered(mem, first_ordinal),
                     state.id,

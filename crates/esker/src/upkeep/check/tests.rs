@@ -47,12 +47,14 @@ fn check(versions: &[(u64, VersionTag)], change: impl FnOnce(&mut [BlockEntry]))
 }
 
 fn tag(seq: u64, ordinal: u64) -> VersionTag {
-    VersionTag { seq: CommitSeq(seq), ordinal, tombstone: false }
+    VersionTag { seq: CommitSeq(seq), ordinal, ..VersionTag::default() }
 }
 
 /// One version a row; every seventh is a tombstone.
 fn versions() -> Vec<(u64, VersionTag)> {
-    (1..=ROWS).map(|n| (n, VersionTag { tombstone: n % 7 == 0, ..tag(5000 + n % 11, 1 + n % 17) })).collect()
+    (1..=ROWS)
+        .map(|n| (n, VersionTag { tombstone: n % 7 == 0, supersedes: n % 7 == 0, ..tag(5000 + n % 11, 1 + n % 17) }))
+        .collect()
 }
 
 #[track_caller]
@@ -88,6 +90,14 @@ fn tombstones_of_a_block() {
     finds("tombstones of a block", |e| {
         e[1].tombstones -= 1;
         e[2].tombstones += 1;
+    });
+}
+
+#[test]
+fn superseding_versions_of_a_block() {
+    finds("superseding versions of a block", |e| {
+        e[1].supersedes -= 1;
+        e[2].supersedes += 1;
     });
 }
 

@@ -414,3 +414,73 @@ fn a_table_at_rest_is_not_looked_at_again() {
     e.core.flush(&t, &tree).unwrap();
     assert_ne!(tree.nothing_to_merge.load(std::sync::atomic::Ordering::Relaxed), tree.snapshot().edits());
 }
+
+/// Of every run, oldest first: row versions, tombstones, superseding versions.
+fn figures(t: &Arc<Table>) -> Vec<(u64, u64, u64)> {
+    let state = t.tree().snapshot();
+    let of = |stats: &esker_format::RunStats| (stats.rows, stats.tombstones, stats.supersedes);
+    let mut runs: Vec<_> = state.runs.iter().map(|h| (h.run.file_id, of(&h.run.stats))).collect();
+    runs.sort_unstable();
+    runs.into_iter().map(|r| r.1).collect()
+}
+
+fn update(s: &mut Session, t: &Arc<Table>, ids: &[RowId]) {
+    begin(s);
+    ids.iter().for_each(|id| unsafe { s.update_image(t, *id, img(7).as_ptr()).unwrap() });
+    s.commit().unwrap();
+}
+
+#[test]
+fn inserts_supersede_nothing_and_all_else_does() {
+    let disk = SimDisk::new(1);
+    let e = open(&disk, small_runs());
+    e.create_table("t", &def()).unwrap();
+    let t = e.open_table("t").unwrap();
+    let (tree, mut s) = (t.tree(), e.session());
+    // Most by a private run, the others by the memtable; then all by the memtable.
+    let many = commit_rows(&mut s, &t, 600);
+    assert_eq!(figures(&t).len(), 1);
+    let few = rows_in_memory(&e, &t, 100);
+    e.core.flush(&t, &tree).unwrap();
+    let inserted = figures(&t);
+    assert!(inserted.iter().all(|f| (f.1, f.2) == (0, 0)), "{inserted:?}");
+    assert_eq!(inserted.iter().map(|f| f.0).sum::<u64>(), 700);
+    // Updated and deleted in the same ways.
+    update(&mut s, &t, &many);
+    delete_rows(&mut s, &t, &many[..300]);
+    e.core.flush(&t, &tree).unwrap();
+    update(&mut s, &t, &few[..20]);
+    e.core.flush(&t, &tree).unwrap();
+    let later = &figures(&t)[inserted.len()..];
+    assert!(later.len() > 2 && later.iter().all(|f| f.2 == f.0), "{later:?}");
+    // Nothing older is left.
+    e.optimize(&t, &mut |_, _| true).unwrap();
+    assert_eq!(figures(&t), [(400, 0, 0)]);
+}
+
+#[test]
+fn a_merge_tells_what_still_has_an_older_version() {
+    let disk = SimDisk::new(1);
+    let e = open(&disk, options());
+    // Three runs of the same rows; the first is left out.
+    let t = table_of(&e, "t", 3, 100);
+    let merge = |from: usize| {
+        let (tree, state) = (t.tree(), t.tree().snapshot());
+        let mut inputs = state.runs.to_vec();
+        inputs.sort_by_key(|h| h.run.file_id);
+        e.core.merge(&t, &tree, &state, &inputs[from..], &mut |_, _| true).unwrap();
+    };
+    merge(1);
+    assert_eq!(figures(&t), [(100, 0, 0), (100, 0, 100)], "the rows of the first run lie below");
+    // A view needs both versions.
+    let mut s = e.session();
+    begin(&mut s);
+    s.take_view();
+    update(&mut e.session(), &t, &(1..=100).map(RowId).collect::<Vec<_>>());
+    e.core.flush(&t, &t.tree()).unwrap();
+    merge(0);
+    assert_eq!(figures(&t), [(200, 0, 100)]);
+    s.commit().unwrap();
+    merge(0);
+    assert_eq!(figures(&t), [(100, 0, 0)]);
+}
