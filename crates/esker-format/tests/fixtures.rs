@@ -7,11 +7,11 @@
 mod common;
 
 use common::samples::{manifest, records};
-use common::{layout_of, random_row, Rng};
+use common::{layout_of, random_entries, random_row, Rng};
 use esker_format::{
-    block_context, frame, run, BlockEntry, ColumnKind, CommitSeq, Compression, FileId, FormatError, Layout, Lsn,
-    Manifest, RecordReader, RowBlock, RowBlockBuilder, RowFormat, RowId, RunFooter, RunHeader, RunStats, SegmentHeader,
-    TreeId, VersionTag,
+    block_context, frame, run, BlockEntry, ColumnKind, CommitSeq, Compression, FileId, FormatError, KeyBlock,
+    KeyBlockBuilder, Layout, Lsn, Manifest, RecordReader, RowBlock, RowBlockBuilder, RowFormat, RowId, RunFooter,
+    RunHeader, RunStats, SegmentHeader, TreeId, VersionTag,
 };
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -81,6 +81,26 @@ fn run_file(format: RowFormat, compression: Compression) -> Vec<u8> {
     let index_bytes = out.len() as u64 - index_offset;
     RunFooter { file, tree, index_offset, index_bytes, stats }.encode(&mut out);
     out
+}
+
+fn keys() -> KeyBlockBuilder {
+    let mut builder = KeyBlockBuilder::new();
+    for (key, row, tag, payload) in random_entries(&mut Rng(6)) {
+        builder.push(&key, row, tag, &payload).unwrap();
+    }
+    builder
+}
+
+fn key_block() -> Vec<u8> {
+    let mut out = Vec::new();
+    keys().finish(Compression::None, 0, block_context(FILE, 0), &mut out);
+    out
+}
+
+fn check_keys(bytes: &[u8]) {
+    let block = KeyBlock::open(bytes, block_context(FILE, 0)).unwrap();
+    let entry = |at| (block.key(at).to_vec(), block.row(at), block.tag(at), block.payload(at).to_vec());
+    assert_eq!((0..block.rows()).map(entry).collect::<Vec<_>>(), random_entries(&mut Rng(6)));
 }
 
 fn log_segment() -> Vec<u8> {
@@ -155,6 +175,7 @@ fn files_of_every_version_open() {
         for (name, format, _) in RUNS {
             check_run(&read(name), format);
         }
+        check_keys(&read("keys.block"));
         check_log(&read("log.segment"));
         assert_eq!(Manifest::decode(&read("manifest")), Ok(manifest(&mut Rng(12))));
     }
@@ -177,7 +198,11 @@ fn files_of_version_1_are_refused_by_name() {
 
 #[test]
 fn the_newest_version_is_written_as_it_was() {
-    let mut files = vec![("log.segment", log_segment(), true), ("manifest", manifest_file(), true)];
+    let mut files = vec![
+        ("log.segment", log_segment(), true),
+        ("manifest", manifest_file(), true),
+        ("keys.block", key_block(), true),
+    ];
     for (name, format, compression) in RUNS {
         let bytes = run_file(format, compression);
         check_run(&bytes, format);

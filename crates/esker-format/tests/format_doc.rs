@@ -1,7 +1,7 @@
 //! docs/FORMAT.md says what the code does: every offset, length and number in its tables is compared with the constants.
 #![allow(clippy::unwrap_used)]
 
-use esker_format::{block, frame, manifest, record, run, schema};
+use esker_format::{block, frame, key_block, manifest, record, run, schema};
 
 const DOC: &str = include_str!("../../../docs/FORMAT.md");
 
@@ -55,7 +55,8 @@ fn blocks() {
     check_numbers("column_type", names!(schema::column_type: I64 U64 F64 TEXT BYTES));
     check_numbers(
         "segment_kind",
-        names!(block::segment_kind: IDS SEQS ORDINALS TOMBSTONES SUPERSEDES HEADS IMAGES COLUMN),
+        names!(block::segment_kind: IDS SEQS ORDINALS TOMBSTONES SUPERSEDES HEADS IMAGES COLUMN
+        SHARED KEYS PAYLOADS),
     );
     check_numbers(
         "encoding",
@@ -97,6 +98,8 @@ fn limits_and_magic_numbers() {
     assert_eq!((esker_format::MAX_BLOCK_BYTES, frame::MAX_PAYLOAD_BYTES), (128 << 20, 128 << 20));
     assert!(DOC.contains("a row is at most 64 MiB, a block (stored, and before compression) and a log"));
     assert_eq!(block::MAX_BLOCK_ROWS, 1_048_576);
+    assert_eq!((key_block::MAX_KEY_BYTES, key_block::MAX_KEY_PAYLOAD_BYTES), (8192, 65535));
+    assert!(DOC.contains("at most 8192 bytes long") && DOC.contains("at most 65535 bytes"));
     let magics = [
         ("ESKRUN", run::RUN_MAGIC),
         ("ESKRIX", run::INDEX_MAGIC),
@@ -104,6 +107,7 @@ fn limits_and_magic_numbers() {
         ("ESKWAL", frame::SEGMENT_MAGIC),
         ("ESKMAN", manifest::MANIFEST_MAGIC),
         ("EBLK", block::BLOCK_MAGIC.into()),
+        ("EKBL", block::KEY_BLOCK_MAGIC.into()),
     ];
     for (text, magic) in magics {
         assert!(DOC.contains(&format!("`{text}`")), "{text}");

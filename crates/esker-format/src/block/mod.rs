@@ -89,6 +89,9 @@ pub mod segment_kind {
     pub const HEADS: u8 = 5;
     pub const IMAGES: u8 = 6;
     pub const COLUMN: u8 = 7;
+    pub const SHARED: u8 = 8;
+    pub const KEYS: u8 = 9;
+    pub const PAYLOADS: u8 = 10;
 }
 
 /// How a segment's content is encoded.

@@ -6,8 +6,9 @@
 
 use super::{random_layout, Rng};
 use esker_format::{
-    block, frame, manifest, row, run, BlockEntry, ColumnMask, FileId, Layout, Lsn, Manifest, Record, RecordReader,
-    RowBlock, RowBlockBuilder, RowFormat, RowId, RunFooter, RunHeader, SegmentHeader, VersionTag,
+    block, frame, manifest, row, run, BlockEntry, ColumnMask, Compression, FileId, KeyBlock, KeyBlockBuilder, Layout,
+    Lsn, Manifest, Record, RecordReader, RowBlock, RowBlockBuilder, RowFormat, RowId, RunFooter, RunHeader,
+    SegmentHeader, VersionTag,
 };
 use std::sync::Arc;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
@@ -16,10 +17,11 @@ use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 pub type Decoder = fn(&[u8]);
 
 /// All of them.
-pub const DECODERS: [(&str, Decoder); 8] = [
+pub const DECODERS: [(&str, Decoder); 9] = [
     ("layout", layout),
     ("packed_row", packed_row),
     ("block", block),
+    ("key_block", key_block),
     ("run", run),
     ("record", record),
     ("frame", frame),
@@ -150,6 +152,39 @@ fn try_block(bytes: &[u8], layout: &Arc<Layout>, format: RowFormat) {
     // SAFETY: there is room for every row.
     let _ = unsafe { block.decode_images(rows.clone(), &mask, images.as_mut_ptr(), width) };
     let _ = (block.images(rows), block.verify(), block.memory_bytes());
+}
+
+pub fn key_block(data: &[u8]) {
+    try_key_block(data);
+    if let Some(data) = resealed_block(data, 5) {
+        try_key_block(&data);
+    }
+}
+
+fn try_key_block(data: &[u8]) {
+    let Ok(block) = KeyBlock::open(data, 5) else {
+        return;
+    };
+    let mut builder = KeyBlockBuilder::new();
+    for at in 0..block.rows().min(3000) {
+        let key = block.key(at);
+        assert!(block.lower_bound(key) <= at);
+        // A few bytes may stand for very long payloads.
+        if builder.raw_bytes() > 8 << 20 {
+            break;
+        }
+        builder.push(key, block.row(at), block.tag(at), block.payload(at)).unwrap();
+    }
+    let mut again = Vec::new();
+    builder.finish(Compression::None, 0, 6, &mut again);
+    let again = KeyBlock::open(&again[..], 6).unwrap();
+    for at in 0..again.rows() {
+        assert_eq!((again.key(at), again.row(at), again.tag(at)), (block.key(at), block.row(at), block.tag(at)));
+        assert_eq!(again.payload(at), block.payload(at));
+    }
+    let mut moved = data.to_vec();
+    block::reseal(&mut moved, 5, 6, None).unwrap();
+    KeyBlock::open(&moved[..], 6).unwrap();
 }
 
 pub fn run(data: &[u8]) {

@@ -5,7 +5,7 @@ pub mod decoders;
 pub mod samples;
 
 use esker_format::row::{self, Value};
-use esker_format::{Column, ColumnKind, ColumnMask, Layout, NullBit};
+use esker_format::{Column, ColumnKind, ColumnMask, CommitSeq, Layout, NullBit, RowId, VersionTag};
 
 /// A small generator: the same seed gives the same numbers everywhere.
 pub struct Rng(pub u64);
@@ -102,4 +102,30 @@ pub fn image_of(layout: &Layout, packed: &[u8]) -> Vec<u8> {
     let mut image = vec![0xa5; layout.image_bytes as usize];
     row::unpack(layout, packed, &ColumnMask::all(layout.columns.len()), &mut image).unwrap();
     image
+}
+
+/// An entry of a key block: key, row id, tag, payload.
+pub type Entry = (Vec<u8>, RowId, VersionTag, Vec<u8>);
+
+/// Random entries in order of their keys.
+pub fn random_entries(rng: &mut Rng) -> Vec<Entry> {
+    let many = rng.chance(3);
+    let (letters, longest) = (1 + rng.below(4), [3, 20, 400][rng.below(3) as usize]);
+    let (prefix, payload) = (vec![b'p'; rng.below(80) as usize], rng.below(3) * 9);
+    let (seqs, deletes, updates) = (rng.below(3), rng.below(3), rng.below(3));
+    let ids = rng.below(1 << 40);
+    let mut entries: Vec<Entry> = (0..1 + rng.below(if many { 300 } else { 20 }))
+        .map(|i| {
+            let mut key = prefix.clone();
+            (0..rng.below(longest)).for_each(|_| key.push(b'a' + rng.below(letters) as u8));
+            let seq = CommitSeq([0, 77, rng.below(300)][seqs as usize]);
+            let tombstone = deletes > 0 && rng.chance(deletes * 2 - 1);
+            let supersedes = updates > 0 && rng.chance(updates * 2 - 1);
+            let ordinal = if rng.chance(20) { rng.below(1 << 40) } else { i };
+            let bytes = (0..rng.below(payload + 1)).map(|_| rng.next() as u8).collect();
+            (key, RowId(ids + rng.below(1000)), VersionTag { seq, ordinal, tombstone, supersedes }, bytes)
+        })
+        .collect();
+    entries.sort_by(|a, b| a.0.cmp(&b.0));
+    entries
 }

@@ -1,11 +1,11 @@
 //! Random valid inputs of every decoder.
 
 use super::decoders::{entry, layout_for};
-use super::{random_layout, random_row, Rng};
+use super::{random_entries, random_layout, random_row, Rng};
 use esker_format::{
-    frame, run, BlockEntry, CommitSeq, Compression, FileId, Lsn, Manifest, RangeTombstone, Record, RowBlockBuilder,
-    RowFormat, RowId, RunEntry, RunFooter, RunHeader, RunRef, RunStats, SegmentHeader, TableEntry, TableId, TableState,
-    TreeId, TxnId, VersionTag,
+    frame, run, BlockEntry, CommitSeq, Compression, FileId, KeyBlockBuilder, Lsn, Manifest, RangeTombstone, Record,
+    RowBlockBuilder, RowFormat, RowId, RunEntry, RunFooter, RunHeader, RunRef, RunStats, SegmentHeader, TableEntry,
+    TableId, TableState, TreeId, TxnId, VersionTag,
 };
 use std::sync::Arc;
 
@@ -134,6 +134,17 @@ fn block(rng: &mut Rng) -> Vec<u8> {
     out
 }
 
+fn key_block(rng: &mut Rng) -> Vec<u8> {
+    let mut builder = KeyBlockBuilder::new();
+    for (key, row, tag, payload) in random_entries(rng) {
+        builder.push(&key, row, tag, &payload).unwrap();
+    }
+    let mut out = Vec::new();
+    let compression = [Compression::None, Compression::Lz4, Compression::Zstd][rng.below(3) as usize];
+    builder.finish(compression, 1, 5, &mut out);
+    out
+}
+
 fn run_part(rng: &mut Rng) -> Vec<u8> {
     let mut out = Vec::new();
     let (file, tree) = (FileId(3), TreeId(number(rng)));
@@ -171,6 +182,7 @@ pub fn valid(decoder: &str, rng: &mut Rng) -> Vec<u8> {
         "schema" => schema(rng).encode(&mut out),
         "packed_row" => out = packed_row(rng),
         "block" => out = block(rng),
+        "key_block" => out = key_block(rng),
         "run" => out = run_part(rng),
         "record" => records(rng).iter().filter(|_| rng.chance(3)).for_each(|r| r.encode(&mut out)),
         "frame" if rng.chance(4) => {
