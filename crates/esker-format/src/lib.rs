@@ -34,7 +34,7 @@ pub use manifest::{Manifest, RangeTombstone, TableState};
 pub use mask::ColumnMask;
 pub use record::{Record, RecordReader};
 pub use row::Value;
-pub use run::{block_context, RunFooter, RunHeader, RunStats};
+pub use run::{block_context, BlockKind, IndexEntry, RunFooter, RunHeader, RunStats};
 pub use schema::{Schema, SchemaColumn, Type};
 
 /// The longest packed row, 64 MiB: what a front end must not exceed.

@@ -7,11 +7,11 @@
 mod common;
 
 use common::samples::{manifest, records};
-use common::{layout_of, random_entries, random_row, Rng};
+use common::{layout_of, random_entries, random_row, read_part, Rng};
 use esker_format::{
-    block_context, frame, run, BlockEntry, ColumnKind, CommitSeq, Compression, FileId, FormatError, KeyBlock,
-    KeyBlockBuilder, Layout, Lsn, Manifest, RecordReader, RowBlock, RowBlockBuilder, RowFormat, RowId, RunFooter,
-    RunHeader, RunStats, SegmentHeader, TreeId, VersionTag,
+    block_context, frame, run, BlockEntry, BlockKind, ColumnKind, CommitSeq, Compression, FileId, FormatError,
+    KeyBlock, KeyBlockBuilder, KeyBlockEntry, Layout, Lsn, Manifest, RecordReader, RowBlock, RowBlockBuilder,
+    RowFormat, RowId, RunFooter, RunHeader, RunStats, SegmentHeader, TreeId, VersionTag,
 };
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -62,9 +62,9 @@ fn versions(format: RowFormat) -> Vec<(RowId, VersionTag, Vec<u8>)> {
 
 fn run_file(format: RowFormat, compression: Compression) -> Vec<u8> {
     let layout = table(format);
+    let fingerprint = layout.fingerprint();
     let mut out = Vec::new();
-    let (file, tree) = (FILE, TreeId(5));
-    RunHeader { file, tree, fingerprint: layout.fingerprint(), created_unix_s: 1_700_000_000 }.encode(&mut out);
+    RunHeader { file: FILE, folder: *b"esker's fixtures", created_unix_s: 1_700_000_000 }.encode(&mut out);
     let mut builder = RowBlockBuilder::new(layout, format);
     let (mut blocks, mut stats) = (Vec::new(), RunStats::default());
     for some in versions(format).chunks(30) {
@@ -76,10 +76,20 @@ fn run_file(format: RowFormat, compression: Compression) -> Vec<u8> {
         blocks.push(BlockEntry { offset, ..entry });
         stats.add(&entry);
     }
-    let index_offset = out.len() as u64;
-    run::encode_index(FILE, &blocks, &mut out);
-    let index_bytes = out.len() as u64 - index_offset;
-    RunFooter { file, tree, index_offset, index_bytes, stats }.encode(&mut out);
+    let first_block = run::RUN_HEADER_BYTES as u64;
+    let part = |number, tree, blocks, first_block| {
+        let (tree, sections) = (TreeId(tree), Vec::new());
+        run::Part { number, tree, fingerprint, blocks, first_block, sections }
+    };
+    let rows = part(0, 5, BlockKind::Rows, first_block).encode_with(FILE, (&blocks, &stats), 0, &mut out);
+    // A second part: the keys of an index.
+    let first_block = out.len() as u64;
+    let mut entry = keys().finish(compression, 3, block_context(FILE, first_block), &mut out);
+    entry.block.offset = first_block;
+    let mut stats = RunStats::default();
+    stats.add(&entry.block);
+    let keys = part(1, 6, BlockKind::Keys, first_block).encode_with(FILE, (&[entry], &stats), 0, &mut out);
+    run::encode_end(FILE, &[rows, keys], 0, &mut out);
     out
 }
 
@@ -91,16 +101,15 @@ fn keys() -> KeyBlockBuilder {
     builder
 }
 
-fn key_block() -> Vec<u8> {
-    let mut out = Vec::new();
-    keys().finish(Compression::None, 0, block_context(FILE, 0), &mut out);
-    out
-}
-
 fn check_keys(bytes: &[u8]) {
-    let block = KeyBlock::open(bytes, block_context(FILE, 0)).unwrap();
+    let (_, part, entries, stats) = read_part::<KeyBlockEntry>(bytes, 1).unwrap();
+    assert_eq!((part.tree, part.blocks, entries.len()), (TreeId(6), BlockKind::Keys, 1));
+    let place = entries[0].block.offset;
+    let stored = &bytes[place as usize..][..entries[0].block.stored_bytes as usize];
+    let block = KeyBlock::open(stored, block_context(FILE, place)).unwrap();
     let entry = |at| (block.key(at).to_vec(), block.row(at), block.tag(at), block.payload(at).to_vec());
     assert_eq!((0..block.rows()).map(entry).collect::<Vec<_>>(), random_entries(&mut Rng(6)));
+    assert_eq!(stats.rows, u64::from(block.rows()));
 }
 
 fn log_segment() -> Vec<u8> {
@@ -132,11 +141,9 @@ const RUNS: [(&str, RowFormat, Compression); 4] = [
 
 fn check_run(bytes: &[u8], format: RowFormat) {
     let layout = table(format);
-    let header = RunHeader::decode(bytes).unwrap();
-    assert_eq!((header.file, header.tree, header.fingerprint), (FILE, TreeId(5), layout.fingerprint()));
-    let footer = RunFooter::decode(bytes, bytes.len() as u64).unwrap();
-    let index = &bytes[footer.index_offset as usize..][..footer.index_bytes as usize];
-    let blocks = run::decode_index(FILE, index).unwrap();
+    let (header, part, blocks, stats) = read_part::<BlockEntry>(bytes, 0).unwrap();
+    assert_eq!((header.file, &header.folder), (FILE, b"esker's fixtures"));
+    assert_eq!((part.tree, part.fingerprint, part.blocks), (TreeId(5), layout.fingerprint(), BlockKind::Rows));
     let mut found = Vec::new();
     for entry in &blocks {
         let stored = &bytes[entry.offset as usize..][..entry.stored_bytes as usize];
@@ -148,8 +155,9 @@ fn check_run(bytes: &[u8], format: RowFormat) {
             found.push((block.row_id(i), block.tag(i), packed));
         }
     }
-    assert_eq!(footer.stats.rows, found.len() as u64);
+    assert_eq!(stats.rows, found.len() as u64);
     assert_eq!(found, versions(format));
+    check_keys(bytes);
 }
 
 fn check_log(bytes: &[u8]) {
@@ -175,7 +183,6 @@ fn files_of_every_version_open() {
         for (name, format, _) in RUNS {
             check_run(&read(name), format);
         }
-        check_keys(&read("keys.block"));
         check_log(&read("log.segment"));
         assert_eq!(Manifest::decode(&read("manifest")), Ok(manifest(&mut Rng(12))));
     }
@@ -198,11 +205,7 @@ fn files_of_version_1_are_refused_by_name() {
 
 #[test]
 fn the_newest_version_is_written_as_it_was() {
-    let mut files = vec![
-        ("log.segment", log_segment(), true),
-        ("manifest", manifest_file(), true),
-        ("keys.block", key_block(), true),
-    ];
+    let mut files = vec![("log.segment", log_segment(), true), ("manifest", manifest_file(), true)];
     for (name, format, compression) in RUNS {
         let bytes = run_file(format, compression);
         check_run(&bytes, format);

@@ -66,15 +66,29 @@ fn blocks() {
 
 #[test]
 fn runs() {
-    let at = names!(run::header_at: MAGIC CHECKSUM VERSION FILE TREE FINGERPRINT CREATED);
+    let at = names!(run::header_at: MAGIC CHECKSUM VERSION REQUIRED FILE FOLDER CREATED KEY_ID KEY_VERSION);
     check_offsets("header_at", at, run::RUN_HEADER_BYTES, true);
-    let at = names!(run::index_at: CHECKSUM MAGIC VERSION BLOCKS ENTRIES);
-    check_offsets("index_at", at, run::INDEX_HEADER_BYTES, false);
-    let at = names!(run::entry_at: OFFSET STORED_BYTES ROWS FIRST_ID LAST_ID MIN_SEQ MAX_SEQ TOMBSTONES RAW_BYTES FLAGS
-        SUPERSEDES MIN_ORDINAL MAX_ORDINAL);
+    let at = names!(run::leaf_at: CHECKSUM MAGIC BLOCKS ZERO ENTRIES);
+    check_offsets("leaf_at", at, run::LEAF_HEADER_BYTES, false);
+    let at = names!(run::entry_at: OFFSET STORED_BYTES ROWS FIRST_ID LAST_ID MIN_SEQ MAX_SEQ MIN_ORDINAL MAX_ORDINAL
+        TOMBSTONES SUPERSEDES RAW_BYTES FLAGS FIRST_KEY_BYTES LAST_KEY_BYTES ZERO KEYS);
     check_offsets("entry_at", at, run::INDEX_ENTRY_BYTES, false);
-    let at = names!(run::footer_at: CHECKSUM MAGIC VERSION FILE TREE INDEX_OFFSET INDEX_BYTES STATS);
+    let at = names!(run::top_at: OFFSET BYTES BLOCKS FIRST_ID LAST_ID FIRST_KEY_BYTES LAST_KEY_BYTES ZERO KEYS);
+    check_offsets("top_at", at, run::TOP_ENTRY_BYTES, false);
+    let at = names!(run::part_at: CHECKSUM MAGIC VERSION PART FILE TREE FINGERPRINT FIRST_BLOCK BLOCK_KIND ZERO SECTIONS
+        TABLE);
+    check_offsets("part_at", at, run::PART_FOOTER_BYTES, false);
+    let at = names!(run::section_at: KIND VERSION REQUIRED ZERO OFFSET BYTES CHECKSUM);
+    check_offsets("section_at", at, run::SECTION_ENTRY_BYTES, false);
+    check_numbers("section_kind", names!(run::section_kind: INDEX_LEAVES INDEX_TOP STATISTICS));
+    let at = names!(run::place_at: TREE OFFSET BYTES ZERO);
+    check_offsets("place_at", at, run::PART_ENTRY_BYTES, false);
+    let at = names!(run::footer_at: CHECKSUM MAGIC VERSION PARTS FILE DIRECTORY_OFFSET DIRECTORY_SUM);
     check_offsets("footer_at", at, run::RUN_FOOTER_BYTES, true);
+    assert_eq!((run::LEAF_BYTES, run::BOUND_BYTES, run::SECTION_VERSION), (4096, 64, 1));
+    assert_eq!((run::MAX_PARTS, run::MAX_SECTIONS), (1_048_576, 65_536));
+    assert!(DOC.contains("at most 4096 bytes") && DOC.contains("first 64 bytes"));
+    assert!(DOC.contains("at most 1048576 parts") && DOC.contains("at most 65536 sections"));
 }
 
 #[test]
@@ -103,6 +117,7 @@ fn limits_and_magic_numbers() {
     let magics = [
         ("ESKRUN", run::RUN_MAGIC),
         ("ESKRIX", run::INDEX_MAGIC),
+        ("ESKRPT", run::PART_MAGIC),
         ("ESKRFT", run::FOOTER_MAGIC),
         ("ESKWAL", frame::SEGMENT_MAGIC),
         ("ESKMAN", manifest::MANIFEST_MAGIC),

@@ -5,11 +5,12 @@
 mod common;
 
 use common::decoders::entry;
-use common::samples::{manifest, records};
-use common::{layout_of, random_layout, Rng};
+use common::samples::{key_entry, manifest, records};
+use common::{layout_of, random_layout, read_part, run_tail, section_of, Rng};
+use esker_format::run::{key_bound, section_kind, Part, Section, BOUND_BYTES};
 use esker_format::{
-    block_context, frame, manifest as man, run, Column, ColumnKind, FileId, FormatError, Layout, Lsn, Manifest,
-    NullBit, RecordReader, RowId, RunFooter, RunHeader, RunStats, SegmentHeader, TreeId,
+    block_context, frame, manifest as man, run, BlockEntry, BlockKind, Column, ColumnKind, FileId, FormatError,
+    KeyBlockEntry, Layout, Lsn, Manifest, NullBit, RecordReader, RowId, RunFooter, RunHeader, SegmentHeader, TreeId,
 };
 use proptest::prelude::*;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
@@ -94,9 +95,9 @@ proptest! {
     }
 
     #[test]
-    fn run_parts_round_trip(file: u64, tree: u64, n in 0..50u64, flip: usize) {
+    fn run_headers_and_footers_round_trip(file: u64, folder: u128, tree: u64, flip: usize) {
         let (file, tree) = (FileId(file), TreeId(tree));
-        let header = RunHeader { file, tree, fingerprint: 5, created_unix_s: 6 };
+        let header = RunHeader { file, folder: folder.to_le_bytes(), created_unix_s: 6 };
         let mut bytes = Vec::new();
         header.encode(&mut bytes);
         prop_assert_eq!(bytes.len(), run::RUN_HEADER_BYTES);
@@ -105,41 +106,116 @@ proptest! {
         bytes[bit / 8] ^= 1 << (bit % 8);
         prop_assert!(RunHeader::decode(&bytes).is_err());
 
-        let blocks: Vec<_> = (0..n).map(|i| entry(4096 + 100 * i, 2 * i)).collect();
-        let mut stats = RunStats::default();
-        blocks.iter().for_each(|b| stats.add(b));
-        prop_assert_eq!((stats.rows, stats.blocks), (3 * n, n));
-        let mut index = Vec::new();
-        run::encode_index(file, &blocks, &mut index);
-        prop_assert_eq!(run::decode_index(file, &index), Ok(blocks));
-        let other = run::decode_index(file.next_or_first(), &index);
-        let checksum = matches!(other, Err(FormatError::Checksum { .. }));
-        prop_assert!(checksum);
-
-        let index_bytes = index.len() as u64;
-        let footer = RunFooter { file, tree, index_offset: 4096 + 100 * n, index_bytes, stats };
-        let file_bytes = footer.index_offset + index_bytes + run::RUN_FOOTER_BYTES as u64;
-        let mut bytes = vec![1, 2, 3];
-        footer.encode(&mut bytes);
-        prop_assert_eq!(RunFooter::decode(&bytes, file_bytes), Ok(footer));
+        let places = [5000, 6000].map(|offset| run::PartPlace { tree, offset, bytes: 1000 });
+        let mut bytes = vec![0; 7000];
+        run::encode_end(file, &places, 0, &mut bytes);
+        let file_bytes = bytes.len() as u64;
+        let footer = RunFooter::decode(&bytes, file_bytes).unwrap();
+        prop_assert_eq!((footer.file, footer.parts, footer.directory_offset), (file, 2, 7000));
         prop_assert!(RunFooter::decode(&bytes, file_bytes - 1).is_err());
-        let bit = 24 + flip % (run::RUN_FOOTER_BYTES * 8);
-        bytes[bit / 8] ^= 1 << (bit % 8);
+        let directory = &mut bytes[7000..][..footer.directory_bytes() as usize];
+        prop_assert_eq!(footer.decode_directory(directory), Ok(places.to_vec()));
+        let bit = flip % (directory.len() * 8);
+        directory[bit / 8] ^= 1 << (bit % 8);
+        let damaged = footer.decode_directory(directory);
+        let checksum = matches!(damaged, Err(FormatError::Checksum { .. }));
+        prop_assert!(checksum);
+        let end = bytes.len() - run::RUN_FOOTER_BYTES;
+        let bit = flip % (run::RUN_FOOTER_BYTES * 8);
+        bytes[end + bit / 8] ^= 1 << (bit % 8);
         prop_assert!(RunFooter::decode(&bytes, file_bytes).is_err());
-        let bit = flip % (index.len() * 8);
-        index[bit / 8] ^= 1 << (bit % 8);
-        prop_assert!(run::decode_index(file, &index).is_err());
+    }
+
+    #[test]
+    fn parts_round_trip(n in 0..150u64, many in 0..150u64, flip: usize) {
+        let file = FileId(9);
+        let mut bytes = Vec::new();
+        RunHeader { file, folder: [1; 16], created_unix_s: 6 }.encode(&mut bytes);
+        let first: Vec<_> = (0..n).map(|i| entry(4096 + 100 * i, 2 * i)).collect();
+        let second: Vec<_> = (0..many).map(|i| entry(100_000 + 100 * i, 3 * i)).collect();
+        bytes.resize(200_000, 0);
+        let parts = [(TreeId(5), first.clone()), (TreeId(6), second.clone())];
+        let (tail, places) = run_tail(file, &parts, bytes.len() as u64);
+        bytes.extend_from_slice(&tail);
+        for (number, entries) in (0..).zip([first, second]) {
+            let (_, part, found, stats) = read_part::<BlockEntry>(&bytes, number).unwrap();
+            prop_assert_eq!((part.number, part.tree, part.fingerprint), (number, TreeId(5 + u64::from(number)), 7));
+            prop_assert_eq!((stats.rows, stats.blocks), (3 * entries.len() as u64, entries.len() as u64));
+            prop_assert_eq!(found, entries);
+        }
+        // Every bit of the first part's end is covered: pages, top level, statistics, footer.
+        let end = 200_000..places[0].offset as usize + places[0].bytes as usize;
+        let bit = end.start * 8 + flip % (end.len() * 8);
+        bytes[bit / 8] ^= 1 << (bit % 8);
+        prop_assert!(read_part::<BlockEntry>(&bytes, 0).is_err());
+        prop_assert!(read_part::<BlockEntry>(&bytes, 1).is_ok());
     }
 }
 
-/// Another file.
-trait NextOrFirst {
-    fn next_or_first(self) -> Self;
+#[test]
+fn an_index_of_keys_has_bounds_that_hold_them() {
+    let mut file = Vec::new();
+    RunHeader { file: FileId(9), folder: [0; 16], created_unix_s: 6 }.encode(&mut file);
+    let long = |byte: u8, end: &str| [&[byte; 70][..], end.as_bytes()].concat();
+    let keys: Vec<Vec<u8>> = (0..200).map(|i| long(b'a' + i / 10, &i.to_string())).collect();
+    let entry = |(i, pair): (usize, &[Vec<u8>])| key_entry(4096 + 100 * i as u64, &pair[0], &pair[1]);
+    let written: Vec<_> = keys.chunks(2).enumerate().map(entry).collect();
+    file.resize(20_000, 0);
+    file.extend_from_slice(&run_tail(FileId(9), &[(TreeId(1), written.clone())], 20_000).0);
+    let (_, part, found, _) = read_part::<KeyBlockEntry>(&file, 0).unwrap();
+    assert_eq!(part.blocks, BlockKind::Keys);
+    let top = section_of(&file, part.section(section_kind::INDEX_TOP).unwrap());
+    let leaves = part.decode_top(FileId(9), top).unwrap();
+    assert!(leaves.len() > 3 && leaves.iter().all(|l| l.bytes as usize <= run::LEAF_BYTES));
+    for (found, written) in found.iter().zip(&written) {
+        assert_eq!(found.block, written.block);
+        assert!(found.first_key.len() <= BOUND_BYTES && found.last_key.len() <= BOUND_BYTES);
+        for key in [&written.first_key, &written.last_key] {
+            assert!(found.first_key[..] <= *key_bound(key) && *key_bound(key) <= found.last_key[..]);
+        }
+    }
+    // Rows are not in order there, and an index of rows has no keys.
+    assert!(read_part::<BlockEntry>(&file, 0).is_err());
 }
 
-impl NextOrFirst for FileId {
-    fn next_or_first(self) -> Self {
-        FileId(self.0.wrapping_add(1))
+/// A part with one more section than there are kinds.
+fn with_section(kind: u32, version: u16, required: bool) -> Result<Part, FormatError> {
+    let mut out = vec![1; 5000];
+    let mut section = Section::written(FileId(1), kind, required, 0, &out, 4096..5000);
+    section.version = version;
+    let (tree, sections) = (TreeId(1), vec![section]);
+    let part = Part { number: 0, tree, fingerprint: 1, blocks: BlockKind::Rows, first_block: 4096, sections };
+    let place = part.encode(FileId(1), 0, &mut out);
+    Part::decode(FileId(1), 0, &place, &out[5000..])
+}
+
+#[test]
+fn unknown_sections_are_passed_over_unless_they_are_needed() {
+    assert_eq!(with_section(77, 1, false).unwrap().sections, []);
+    let refused = with_section(77, 1, true).unwrap_err();
+    assert!(matches!(refused, FormatError::Unknown { found: 77, .. }), "{refused:?}");
+    assert!(refused.to_string().contains("section of a run 77 is not known here"), "{refused}");
+    assert_eq!(with_section(section_kind::STATISTICS, 1, true).unwrap().sections.len(), 1);
+    // A newer version of a known kind is like an unknown one.
+    assert_eq!(with_section(section_kind::STATISTICS, 2, false).unwrap().sections, []);
+    let newer = with_section(section_kind::STATISTICS, 2, true).unwrap_err();
+    assert!(matches!(newer, FormatError::NewerVersion { found: 2, .. }), "{newer:?}");
+    assert!(with_section(77, 1, false).unwrap().section(section_kind::INDEX_TOP).is_err());
+}
+
+#[test]
+fn a_run_that_needs_unknown_features_or_keys_is_refused() {
+    let with = |at: usize| {
+        let mut bytes = Vec::new();
+        RunHeader { file: FileId(1), folder: [0; 16], created_unix_s: 1 }.encode(&mut bytes);
+        bytes[at] = 2;
+        let sum = xxh3_64_with_seed(&bytes[16..], run::RUN_MAGIC);
+        bytes[8..16].copy_from_slice(&sum.to_le_bytes());
+        RunHeader::decode(&bytes)
+    };
+    assert!(matches!(with(run::header_at::REQUIRED), Err(FormatError::Unknown { found: 2, .. })));
+    for at in [run::header_at::KEY_ID, run::header_at::KEY_VERSION] {
+        assert!(matches!(with(at), Err(FormatError::Invalid { what: "run key", .. })));
     }
 }
 
@@ -164,14 +240,15 @@ fn newer_versions_are_named() {
     assert!(newer(SegmentHeader::decode(&bytes).unwrap_err()));
 
     let mut bytes = Vec::new();
-    RunHeader { file: FileId(1), tree: TreeId(1), fingerprint: 1, created_unix_s: 1 }.encode(&mut bytes);
+    RunHeader { file: FileId(1), folder: [0; 16], created_unix_s: 1 }.encode(&mut bytes);
     bump(&mut bytes, 8, run::header_at::VERSION, run::RUN_MAGIC);
     assert!(newer(RunHeader::decode(&bytes).unwrap_err()));
 
-    let mut bytes = Vec::new();
-    run::encode_index(FileId(1), &[], &mut bytes);
-    bump(&mut bytes, 0, run::index_at::VERSION, block_context(FileId(1), run::INDEX_MAGIC));
-    assert!(newer(run::decode_index(FileId(1), &bytes).unwrap_err()));
+    let (mut bytes, places) = run_tail::<BlockEntry>(FileId(1), &[(TreeId(1), Vec::new())], 4096);
+    bytes.truncate(places[0].offset as usize - 4096 + places[0].bytes as usize);
+    let mut part = bytes.split_off(places[0].offset as usize - 4096);
+    bump(&mut part, 0, run::part_at::VERSION, block_context(FileId(1), places[0].offset));
+    assert!(newer(Part::decode(FileId(1), 0, &places[0], &part).unwrap_err()));
 }
 
 #[test]
@@ -186,17 +263,20 @@ fn index_entries_must_be_in_order() {
         vec![entry(4095, 1)],
         vec![entry(5000, 1), entry(5099, 4)],
         vec![entry(5000, 10), entry(5100, 11)],
-        vec![esker_format::BlockEntry { rows: 0, ..entry(5000, 1) }],
-        vec![esker_format::BlockEntry { tombstones: 4, ..entry(5000, 1) }],
-        vec![esker_format::BlockEntry { supersedes: 4, ..entry(5000, 1) }],
-        vec![esker_format::BlockEntry { stored_bytes: u32::MAX, ..entry(5000, 1) }],
-        vec![esker_format::BlockEntry { last_id: RowId(0), ..entry(5000, 1) }],
+        vec![BlockEntry { rows: 0, ..entry(5000, 1) }],
+        vec![BlockEntry { tombstones: 4, ..entry(5000, 1) }],
+        vec![BlockEntry { supersedes: 4, ..entry(5000, 1) }],
+        vec![BlockEntry { stored_bytes: u32::MAX, ..entry(5000, 1) }],
+        vec![BlockEntry { last_id: RowId(0), ..entry(5000, 1) }],
     ];
-    for blocks in wrong {
-        let mut bytes = Vec::new();
-        run::encode_index(FileId(1), &blocks, &mut bytes);
-        assert!(run::decode_index(FileId(1), &bytes).is_err(), "{blocks:?}");
-    }
+    let refused = |blocks: Vec<BlockEntry>| {
+        let mut file = Vec::new();
+        RunHeader { file: FileId(1), folder: [0; 16], created_unix_s: 1 }.encode(&mut file);
+        file.resize(9000, 0);
+        file.extend_from_slice(&run_tail(FileId(1), &[(TreeId(1), blocks.clone())], 9000).0);
+        assert!(read_part::<BlockEntry>(&file, 0).is_err(), "{blocks:?}");
+    };
+    wrong.into_iter().for_each(refused);
 }
 
 #[test]

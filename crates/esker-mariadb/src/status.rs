@@ -96,7 +96,9 @@ impl From<Error> for Failure {
             Error::Io(_) => EsStatus::Io,
             Error::DiskFull(_) => EsStatus::DiskFull,
             Error::Damage { .. } => EsStatus::Damage,
-            Error::NewerFormat { .. } => EsStatus::NewerFormat,
+            Error::NewerFormat { .. } | Error::OlderFormat { .. } | Error::UnknownContent { .. } => {
+                EsStatus::NewerFormat
+            }
             Error::Locked(_) => EsStatus::Locked,
             Error::NoSuchTable(_) => EsStatus::NoSuchTable,
             Error::TableExists(_) => EsStatus::TableExists,

@@ -238,8 +238,15 @@ fn of_runs(paths: &[PathBuf]) -> bool {
 fn names_it(e: &Error, paths: &[PathBuf]) -> Result<(), Failure> {
     let names: Vec<String> = paths.iter().filter_map(|p| Some(p.file_name()?.to_string_lossy().into_owned())).collect();
     let text = e.to_string();
-    let fitting =
-        matches!(e, Error::Damage { .. } | Error::NewerFormat { .. } | Error::Io(_) | Error::InvalidArgument(_));
+    let fitting = matches!(
+        e,
+        Error::Damage { .. }
+            | Error::NewerFormat { .. }
+            | Error::OlderFormat { .. }
+            | Error::UnknownContent { .. }
+            | Error::Io(_)
+            | Error::InvalidArgument(_)
+    );
     if fitting && names.iter().any(|name| text.contains(name)) {
         return Ok(());
     }

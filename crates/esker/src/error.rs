@@ -45,6 +45,28 @@ pub enum Error {
         /// The newest version known here.
         supported: u32,
     },
+    /// The folder was written by a version whose format is not read any more.
+    #[error(
+        "{} has format version {found}; this version needs {needed}: dump its tables with the version of Esker that wrote \
+         them, and load them with this one",
+        file.display()
+    )]
+    OlderFormat {
+        /// The file that says so.
+        file: PathBuf,
+        /// Its version.
+        found: u32,
+        /// The version that is read here.
+        needed: u32,
+    },
+    /// It holds something that only a newer version knows and that must not be skipped.
+    #[error("{} was written by a newer version of Esker: {reason}; upgrade Esker", file.display())]
+    UnknownContent {
+        /// The file, or the folder of the log.
+        file: PathBuf,
+        /// What it holds.
+        reason: FormatError,
+    },
     /// Another process uses the folder.
     #[error("{0} is in use by another process")]
     Locked(PathBuf),
@@ -131,6 +153,10 @@ impl Error {
             FormatError::NewerVersion { found, supported, .. } => {
                 Error::NewerFormat { file: file.to_owned(), found, supported }
             }
+            FormatError::OlderVersion { found, needed, .. } => {
+                Error::OlderFormat { file: file.to_owned(), found, needed }
+            }
+            reason @ FormatError::Unknown { .. } => Error::UnknownContent { file: file.to_owned(), reason },
             reason => Error::Damage { file: file.to_owned(), offset, reason },
         }
     }

@@ -4,11 +4,12 @@
 //! A checksum would stop every mutation, so each function tries the bytes as they are and again with their checksum set
 //! right.
 
-use super::{random_layout, Rng};
+use super::{random_layout, run_tail, Rng};
+use esker_format::run::{Leaf, Part, PartPlace, Section};
 use esker_format::{
-    block, frame, manifest, row, run, BlockEntry, ColumnMask, Compression, FileId, KeyBlock, KeyBlockBuilder, Layout,
-    Lsn, Manifest, Record, RecordReader, RowBlock, RowBlockBuilder, RowFormat, RowId, RunFooter, RunHeader,
-    SegmentHeader, VersionTag,
+    block, frame, manifest, row, run, BlockEntry, BlockKind, ColumnMask, Compression, FileId, IndexEntry, KeyBlock,
+    KeyBlockBuilder, KeyBlockEntry, Layout, Lsn, Manifest, Record, RecordReader, RowBlock, RowBlockBuilder, RowFormat,
+    RowId, RunFooter, RunHeader, SegmentHeader, TreeId, VersionTag,
 };
 use std::sync::Arc;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
@@ -187,31 +188,110 @@ fn try_key_block(data: &[u8]) {
     KeyBlock::open(&moved[..], 6).unwrap();
 }
 
+/// Where the parts of a file lie that `run` tries.
+const PLACE: u64 = 1 << 20;
+
 pub fn run(data: &[u8]) {
     let file = FileId(3);
+    let here = run::block_context(file, PLACE);
     let try_all = |data: &[u8]| {
         if let Ok(header) = RunHeader::decode(data) {
             let mut again = Vec::new();
             header.encode(&mut again);
             assert_eq!(RunHeader::decode(&again), Ok(header));
         }
-        if let Ok(footer) = RunFooter::decode(data, 1 << 30) {
-            let mut again = Vec::new();
-            footer.encode(&mut again);
-            assert_eq!(RunFooter::decode(&again, 1 << 30), Ok(footer));
-        }
-        if let Ok(blocks) = run::decode_index(file, data) {
-            let mut again = Vec::new();
-            run::encode_index(file, &blocks, &mut again);
-            assert_eq!(run::decode_index(file, &again), Ok(blocks));
-        }
+        let _ = RunFooter::decode(data, 1 << 30);
+        try_part(file, data);
+        try_leaf::<BlockEntry>(file, data);
+        try_leaf::<KeyBlockEntry>(file, data);
     };
     try_all(data);
-    let seeds = [(8, run::RUN_MAGIC), (0, run::FOOTER_MAGIC), (0, run::block_context(file, run::INDEX_MAGIC))];
-    for (at, seed) in seeds {
+    for (at, seed) in [(8, run::RUN_MAGIC), (0, run::FOOTER_MAGIC), (0, here)] {
         if let Some(data) = resealed(data, at, data.len(), seed) {
             try_all(&data);
         }
+    }
+    try_directory(file, data);
+    try_top(file, data, BlockKind::Rows);
+    try_top(file, data, BlockKind::Keys);
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    bytes.get(at..at + 8).and_then(|b| b.try_into().ok()).map_or(0, u64::from_le_bytes)
+}
+
+fn try_part(file: FileId, data: &[u8]) {
+    let tree = TreeId(u64_at(data, run::part_at::TREE));
+    let place = PartPlace { tree, offset: PLACE, bytes: data.len() as u32 };
+    let number = u32_at(data, run::part_at::PART).unwrap_or(0) as u32;
+    if let Ok(part) = Part::decode(file, number, &place, data) {
+        let mut again = Vec::new();
+        let place = part.encode(file, PLACE, &mut again);
+        assert_eq!(Part::decode(file, number, &place, &again), Ok(part));
+    }
+}
+
+/// As a page of an index; one of key blocks only if it holds one block.
+fn try_leaf<E: IndexEntry + PartialEq + std::fmt::Debug>(file: FileId, data: &[u8]) {
+    let first = run::LEAF_HEADER_BYTES;
+    let keys = E::BLOCKS == BlockKind::Keys;
+    let last = if keys { first } else { data.len().saturating_sub(run::INDEX_ENTRY_BYTES) };
+    let length = |at: usize| data.get(first + at).map_or(0, |&n| usize::from(n));
+    let (a, b) = match keys {
+        true => (length(run::entry_at::FIRST_KEY_BYTES), length(run::entry_at::LAST_KEY_BYTES)),
+        false => (0, 0),
+    };
+    let key = |from: usize, n: usize| data.get(from..from + n).unwrap_or(&[]).to_vec();
+    let at = first + run::entry_at::KEYS;
+    let leaf = Leaf {
+        offset: PLACE,
+        bytes: data.len() as u32,
+        blocks: u32_at(data, run::leaf_at::BLOCKS).unwrap_or(0) as u32,
+        first_id: RowId(u64_at(data, first + run::entry_at::FIRST_ID)),
+        last_id: RowId(u64_at(data, last + run::entry_at::LAST_ID)),
+        first_key: key(at, a),
+        last_key: key(at + a, b),
+    };
+    let mut entries: Vec<E> = Vec::new();
+    if run::decode_leaf(file, &leaf, data, &mut entries).is_ok() {
+        assert_eq!(entries.len() as u32, leaf.blocks);
+        if data.len() <= run::LEAF_BYTES {
+            let (again, _) = run_tail(file, &[(TreeId(1), entries)], PLACE);
+            let mut same: Vec<E> = Vec::new();
+            run::decode_leaf(file, &leaf, &again[..data.len()], &mut same).unwrap();
+            assert_eq!(same.len() as u32, leaf.blocks);
+        }
+    }
+}
+
+/// As a directory of parts.
+fn try_directory(file: FileId, data: &[u8]) {
+    let mut footer = Vec::new();
+    run::encode_end(file, &[], PLACE, &mut footer);
+    let sum = xxh3_64_with_seed(data, run::block_context(file, PLACE));
+    footer[run::footer_at::DIRECTORY_SUM..][..8].copy_from_slice(&sum.to_le_bytes());
+    let parts = (data.len() / run::PART_ENTRY_BYTES) as u32;
+    footer[run::footer_at::PARTS..][..4].copy_from_slice(&parts.to_le_bytes());
+    let end = footer.len();
+    let footer = resealed(&footer, 0, end, run::FOOTER_MAGIC).unwrap();
+    let Ok(footer) = RunFooter::decode(&footer, 1 << 30) else { return };
+    if let Ok(places) = footer.decode_directory(data) {
+        assert!(places.len() == parts as usize && places.iter().all(|p| p.offset + u64::from(p.bytes) <= PLACE));
+    }
+}
+
+/// As the top level of an index.
+fn try_top(file: FileId, data: &[u8], blocks: BlockKind) {
+    let top = Section::written(file, run::section_kind::INDEX_TOP, true, PLACE, data, 0..data.len());
+    let mut leaves = Section::written(file, run::section_kind::INDEX_LEAVES, true, PLACE, data, 0..0);
+    leaves.offset = u64_at(data, run::top_at::OFFSET);
+    // What the entries' lengths add up to, if they are of row blocks.
+    let lengths = data.chunks_exact(run::TOP_ENTRY_BYTES).map(|e| u32_at(e, run::top_at::BYTES).unwrap_or(0) as u64);
+    leaves.bytes = lengths.sum();
+    let sections = vec![leaves, top];
+    let part = Part { number: 0, tree: TreeId(1), fingerprint: 0, blocks, first_block: 4096, sections };
+    if let Ok(all) = part.decode_top(file, data) {
+        assert_eq!(all.iter().map(|l| u64::from(l.bytes)).sum::<u64>(), leaves.bytes);
     }
 }
 
@@ -261,7 +341,7 @@ pub fn manifest(data: &[u8]) {
     }
 }
 
-/// An index entry that [`run::decode_index`] accepts, for those who make seeds.
+/// An index entry that [`run::decode_leaf`] accepts, for those who make seeds.
 pub fn entry(offset: u64, first: u64) -> BlockEntry {
     BlockEntry {
         offset,

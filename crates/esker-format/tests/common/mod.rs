@@ -5,7 +5,11 @@ pub mod decoders;
 pub mod samples;
 
 use esker_format::row::{self, Value};
-use esker_format::{Column, ColumnKind, ColumnMask, CommitSeq, Layout, NullBit, RowId, VersionTag};
+use esker_format::run::{decode_leaf, encode_end, section_kind, Part, PartPlace, Section};
+use esker_format::{
+    Column, ColumnKind, ColumnMask, CommitSeq, FileId, FormatError, IndexEntry, Layout, NullBit, RowId, RunFooter,
+    RunHeader, RunStats, TreeId, VersionTag,
+};
 
 /// A small generator: the same seed gives the same numbers everywhere.
 pub struct Rng(pub u64);
@@ -128,4 +132,52 @@ pub fn random_entries(rng: &mut Rng) -> Vec<Entry> {
         .collect();
     entries.sort_by(|a, b| a.0.cmp(&b.0));
     entries
+}
+
+/// What follows the blocks of a file of these parts, each of a tree, from `base` on.
+pub fn run_tail<E: IndexEntry>(file: FileId, parts: &[(TreeId, Vec<E>)], base: u64) -> (Vec<u8>, Vec<PartPlace>) {
+    let mut out = Vec::new();
+    let mut places = Vec::new();
+    for ((tree, entries), number) in parts.iter().zip(0..) {
+        let mut stats = RunStats::default();
+        entries.iter().for_each(|e| stats.add(e.block()));
+        let first_block = entries.first().map_or(base, |e| e.block().offset);
+        let (fingerprint, sections) = (7, Vec::new());
+        let part = Part { number, tree: *tree, fingerprint, blocks: E::BLOCKS, first_block, sections };
+        places.push(part.encode_with(file, (entries, &stats), base, &mut out));
+    }
+    encode_end(file, &places, base, &mut out);
+    (out, places)
+}
+
+/// The content of a section of a file's bytes.
+pub fn section_of<'a>(file: &'a [u8], section: &Section) -> &'a [u8] {
+    &file[section.offset as usize..][..section.bytes as usize]
+}
+
+/// What a file says of one of its parts: header, part, block index and figures.
+pub type RunParts<E> = (RunHeader, Part, Vec<E>, RunStats);
+
+/// Reads a part of a whole file.
+pub fn read_part<E: IndexEntry>(bytes: &[u8], number: u32) -> Result<RunParts<E>, FormatError> {
+    let header = RunHeader::decode(bytes)?;
+    let footer = RunFooter::decode(bytes, bytes.len() as u64)?;
+    let directory = &bytes[footer.directory_offset as usize..][..footer.directory_bytes() as usize];
+    let place = footer.decode_directory(directory)?[number as usize];
+    let stored = &bytes[place.offset as usize..][..place.bytes as usize];
+    let part = Part::decode(header.file, number, &place, stored)?;
+    let section = |kind| part.section(kind).map(|s| section_of(bytes, s));
+    let leaves = part.decode_top(header.file, section(section_kind::INDEX_TOP)?)?;
+    part.section(section_kind::INDEX_LEAVES)?.check(header.file, section(section_kind::INDEX_LEAVES)?)?;
+    let mut entries = Vec::new();
+    for leaf in &leaves {
+        let page = &bytes[leaf.offset as usize..][..leaf.bytes as usize];
+        decode_leaf(header.file, leaf, page, &mut entries)?;
+        // Any page can be read without the others.
+        let mut alone: Vec<E> = Vec::new();
+        decode_leaf(header.file, leaf, page, &mut alone)?;
+        assert_eq!(alone.len() as u32, leaf.blocks);
+    }
+    let stats = part.decode_stats(header.file, section(section_kind::STATISTICS)?)?;
+    Ok((header, part, entries, stats))
 }

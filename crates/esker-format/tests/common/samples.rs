@@ -1,11 +1,12 @@
 //! Random valid inputs of every decoder.
 
 use super::decoders::{entry, layout_for};
-use super::{random_entries, random_layout, random_row, Rng};
+use super::{random_entries, random_layout, random_row, run_tail, Rng};
+use esker_format::run::Part;
 use esker_format::{
-    frame, run, BlockEntry, CommitSeq, Compression, FileId, KeyBlockBuilder, Lsn, Manifest, RangeTombstone, Record,
-    RowBlockBuilder, RowFormat, RowId, RunEntry, RunFooter, RunHeader, RunRef, RunStats, SegmentHeader, TableEntry,
-    TableId, TableState, TreeId, TxnId, VersionTag,
+    frame, run, BlockEntry, CommitSeq, Compression, FileId, KeyBlockBuilder, KeyBlockEntry, Lsn, Manifest,
+    RangeTombstone, Record, RowBlockBuilder, RowFormat, RowId, RunEntry, RunHeader, RunRef, RunStats, SegmentHeader,
+    TableEntry, TableId, TableState, TreeId, TxnId, VersionTag,
 };
 use std::sync::Arc;
 
@@ -145,21 +146,43 @@ fn key_block(rng: &mut Rng) -> Vec<u8> {
     out
 }
 
+/// A key bound's entry, as an index has it.
+pub fn key_entry(offset: u64, first: &[u8], last: &[u8]) -> KeyBlockEntry {
+    KeyBlockEntry { block: entry(offset, offset), first_key: first.to_vec(), last_key: last.to_vec() }
+}
+
 fn run_part(rng: &mut Rng) -> Vec<u8> {
-    let mut out = Vec::new();
-    let (file, tree) = (FileId(3), TreeId(number(rng)));
-    let blocks: Vec<_> = (0..rng.below(5)).map(|i| entry(4096 + 100 * i, 3 * i)).collect();
-    match rng.below(3) {
-        0 => RunHeader { file, tree, fingerprint: rng.next(), created_unix_s: number(rng) }.encode(&mut out),
-        1 => run::encode_index(file, &blocks, &mut out),
-        _ => {
-            let mut stats = RunStats::default();
-            blocks.iter().for_each(|b| stats.add(b));
-            let index_bytes = (run::INDEX_HEADER_BYTES + blocks.len() * run::INDEX_ENTRY_BYTES) as u64;
-            RunFooter { file, tree, index_offset: 4596, index_bytes, stats }.encode(&mut out);
+    const BASE: u64 = 1 << 20;
+    let (file, tree, blocks) = (FileId(3), TreeId(number(rng)), 1 + rng.below(5));
+    let (bytes, place) = if rng.chance(3) {
+        let keys = random_entries(rng);
+        let (first, last) = (&keys[0].0, &keys[keys.len() - 1].0);
+        let (bytes, places) = run_tail(file, &[(tree, vec![key_entry(4096, first, last)])], BASE);
+        (bytes, places[0])
+    } else {
+        let entries: Vec<_> = (0..blocks).map(|i| entry(4096 + 100 * i, 3 * i)).collect();
+        let (bytes, places) = run_tail(file, &[(tree, entries)], BASE);
+        (bytes, places[0])
+    };
+    let part = &bytes[(place.offset - BASE) as usize..][..place.bytes as usize];
+    let decoded = Part::decode(file, 0, &place, part).unwrap();
+    let section = |at: usize| {
+        let section = decoded.sections[at];
+        bytes[(section.offset - BASE) as usize..][..section.bytes as usize].to_vec()
+    };
+    let directory = (place.offset - BASE) as usize + place.bytes as usize;
+    match rng.below(6) {
+        0 => {
+            let mut out = Vec::new();
+            RunHeader { file, folder: [rng.next() as u8; 16], created_unix_s: number(rng) }.encode(&mut out);
+            out
         }
+        1 => section(0),
+        2 => section(1),
+        3 => part.to_vec(),
+        4 => bytes[directory..directory + run::PART_ENTRY_BYTES].to_vec(),
+        _ => bytes[bytes.len() - run::RUN_FOOTER_BYTES..].to_vec(),
     }
-    out
 }
 
 /// A schema.

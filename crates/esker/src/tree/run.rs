@@ -14,7 +14,8 @@ use crate::tree::run::health::{Health, State};
 use crate::tree::run::writer::RunRecipe;
 use crate::{Error, Result};
 use esker_base::counters::{count, Counter};
-use esker_format::run::{block_context, RunFooter, RunHeader, RunStats, RUN_FOOTER_BYTES, RUN_HEADER_BYTES};
+use esker_format::run::{block_context, decode_leaf, section_kind, BlockKind, Part, RunFooter, RunHeader, RunStats};
+use esker_format::run::{RUN_FOOTER_BYTES, RUN_HEADER_BYTES};
 use esker_format::{BlockEntry, FormatError, Layout, RowBlock, RowFormat};
 use esker_format::{CommitSeq, FileId, RowId, TreeId};
 use esker_io::Disk;
@@ -42,6 +43,8 @@ impl AsRef<[u8]> for Bytes {
 /// again by the next who wants it.
 pub(crate) struct Run {
     pub(crate) file_id: FileId,
+    /// Which part of its file it is.
+    part: u32,
     pub(crate) stats: RunStats,
     index: OnceLock<Index>,
     tree: TreeId,
@@ -75,6 +78,9 @@ impl Index {
 const CONTENTS: u64 = 1 << 32;
 const FRAME: u64 = u64::MAX;
 
+/// How much of a file's end is read at once.
+const END_BYTES: u64 = 16 << 10;
+
 /// The path of a run's file.
 pub(crate) fn run_path(dir: &Path, file: FileId) -> PathBuf {
     dir.join(format!("{:016x}.run", file.0))
@@ -101,6 +107,7 @@ impl Run {
     fn new(recipe: &RunRecipe, file_id: FileId, stats: RunStats, index: OnceLock<Index>) -> Arc<Run> {
         Arc::new(Run {
             file_id,
+            part: 0,
             stats,
             index,
             tree: recipe.tree,
@@ -228,35 +235,65 @@ impl Run {
         self.remove.store(true, Ordering::Release);
     }
 
-    /// Reads and checks footer, header and index.
+    /// Reads and checks header, footer, the part and its index.
     fn read_index(&self) -> Result<Index> {
         let file = self.cache.files.get(&self.disk, self.file_id, &self.path)?;
         let size = file.size_bytes()?;
         let at = |offset: u64| move |e| Error::damage(&self.path, offset, e);
-        let footer_at = size.saturating_sub(RUN_FOOTER_BYTES as u64);
-        let mut bytes = vec![0; RUN_FOOTER_BYTES.min(size as usize)];
-        file.read_at(&mut bytes, footer_at)?;
-        let footer = RunFooter::decode(&bytes, size).map_err(at(footer_at))?;
-        let mut bytes = vec![0; RUN_HEADER_BYTES.min(size as usize)];
-        file.read_at(&mut bytes, 0)?;
-        let header = RunHeader::decode(&bytes).map_err(at(0))?;
-        let identity = |what, expected: u64, found: u64| match expected == found {
-            true => Ok(()),
-            false => Err(at(0)(FormatError::Invalid { what, found })),
+        // Of a file of usual size the end holds all that follows the blocks.
+        let end_at = size.saturating_sub(END_BYTES);
+        let mut end = vec![0; (size - end_at) as usize];
+        file.read_at(&mut end, end_at)?;
+        // Places are bounded by the file's length before they are read.
+        let read = |offset: u64, bytes: u64| -> Result<Vec<u8>> {
+            if offset >= end_at {
+                let from = (offset - end_at) as usize;
+                return Ok(end[from..from + bytes as usize].to_vec());
+            }
+            let mut some = vec![0; bytes as usize];
+            file.read_at(&mut some, offset)?;
+            Ok(some)
         };
-        identity("run's file id", self.file_id.0, header.file.0)?;
-        identity("run footer's file id", self.file_id.0, footer.file.0)?;
-        identity("run's tree", self.tree.0, header.tree.0)?;
-        identity("run footer's tree", self.tree.0, footer.tree.0)?;
-        identity("run's layout", self.layout.fingerprint(), header.fingerprint)?;
-        let mut bytes = vec![0; footer.index_bytes as usize];
-        file.read_at(&mut bytes, footer.index_offset)?;
-        let entries = esker_format::run::decode_index(self.file_id, &bytes).map_err(at(footer.index_offset))?;
+        let header = RunHeader::decode(&read(0, size.min(RUN_HEADER_BYTES as u64))?).map_err(at(0))?;
+        let footer_at = size.saturating_sub(RUN_FOOTER_BYTES as u64);
+        let footer = RunFooter::decode(&end, size).map_err(at(footer_at))?;
+        let identity = |offset, what, expected: u64, found: u64| match expected == found {
+            true => Ok(()),
+            false => Err(at(offset)(FormatError::Invalid { what, found })),
+        };
+        identity(0, "run's file id", self.file_id.0, header.file.0)?;
+        identity(footer_at, "run footer's file id", self.file_id.0, footer.file.0)?;
+        let places = footer
+            .decode_directory(&read(footer.directory_offset, footer.directory_bytes())?)
+            .map_err(at(footer.directory_offset))?;
+        let Some(place) = places.get(self.part as usize) else {
+            return Err(at(footer_at)(FormatError::Invalid { what: "parts of a run", found: footer.parts.into() }));
+        };
+        let part = read(place.offset, place.bytes.into())?;
+        let part = Part::decode(self.file_id, self.part, place, &part).map_err(at(place.offset))?;
+        identity(place.offset, "run's tree", self.tree.0, part.tree.0)?;
+        identity(place.offset, "run's layout", self.layout.fingerprint(), part.fingerprint)?;
+        identity(place.offset, "kind of a run's blocks", BlockKind::Rows as u64, part.blocks as u64)?;
+        let section = |kind| -> Result<(u64, Vec<u8>)> {
+            let section = part.section(kind).map_err(at(place.offset))?;
+            Ok((section.offset, read(section.offset, section.bytes)?))
+        };
+        let (top_at, top) = section(section_kind::INDEX_TOP)?;
+        let (leaves_at, leaves) = section(section_kind::INDEX_LEAVES)?;
+        let (stats_at, stats) = section(section_kind::STATISTICS)?;
+        let mut entries = Vec::new();
+        for leaf in part.decode_top(self.file_id, &top).map_err(at(top_at))? {
+            // The top level was checked: its leaves fill their section.
+            let from = (leaf.offset - leaves_at) as usize;
+            let page = &leaves[from..from + leaf.bytes as usize];
+            decode_leaf(self.file_id, &leaf, page, &mut entries).map_err(at(leaf.offset))?;
+        }
+        let written = part.decode_stats(self.file_id, &stats).map_err(at(stats_at))?;
         let mut stats = RunStats::default();
         entries.iter().for_each(|e| stats.add(e));
-        if footer.stats != self.stats || stats != self.stats {
-            let found = footer.stats.rows;
-            return Err(at(footer_at)(FormatError::Invalid { what: "run's figures against the log's", found }));
+        if written != self.stats || stats != self.stats {
+            let found = written.rows;
+            return Err(at(stats_at)(FormatError::Invalid { what: "run's figures against the log's", found }));
         }
         Ok(Index::new(entries, size))
     }

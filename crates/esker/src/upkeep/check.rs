@@ -87,7 +87,13 @@ impl CheckReport {
     fn found(&mut self, result: Result<()>) -> Result<()> {
         match result {
             Err(e) if e.is_want_of_resources() => Err(e),
-            Err(e @ (Error::Damage { .. } | Error::Io(_) | Error::NewerFormat { .. })) => {
+            Err(
+                e @ (Error::Damage { .. }
+                | Error::Io(_)
+                | Error::NewerFormat { .. }
+                | Error::OlderFormat { .. }
+                | Error::UnknownContent { .. }),
+            ) => {
                 count(Counter::BlocksDamaged, 1);
                 self.damages.push(e);
                 Ok(())

@@ -2,6 +2,7 @@
 
 use crate::tests::tables::{begin, commit_rows, def, insert, open, open_on, options, rows_of, run_files, Watched};
 use crate::tree::run::health::State;
+use crate::tree::run::writer::{encode_tail, RunRecipe};
 use crate::tree::run::Run;
 use crate::*;
 use esker_format::run::RunHeader;
@@ -174,23 +175,34 @@ fn a_run_of_another_tree_or_layout_is_not_taken() {
     let mut bytes = vec![0; esker_format::run::RUN_HEADER_BYTES];
     file.read_at(&mut bytes, 0).unwrap();
     let header = RunHeader::decode(&bytes).unwrap();
-    let changes: [(&str, RunHeader); 3] = [
-        ("run's tree", RunHeader { tree: TreeId(header.tree.0 + 1), ..header }),
-        ("run's layout", RunHeader { fingerprint: header.fingerprint ^ 1, ..header }),
-        ("run's file id", RunHeader { file: esker_format::FileId(header.file.0 + 1), ..header }),
-    ];
-    for (expected, header) in changes {
-        bytes.clear();
-        header.encode(&mut bytes);
-        file.write_at(&bytes, 0).unwrap();
-        match Run::open(&recipe, run.file_id, &run.stats).load() {
-            Err(Error::Damage { reason: FormatError::Invalid { what, .. }, .. }) => assert_eq!(what, expected),
-            other => panic!("{expected}: {other:?}"),
-        }
-    }
-    bytes.clear();
-    header.encode(&mut bytes);
+    let refused = |expected: &str| match Run::open(&recipe, run.file_id, &run.stats).load() {
+        Err(Error::Damage { reason: FormatError::Invalid { what, .. }, .. }) => assert_eq!(what, expected),
+        other => panic!("{expected}: {other:?}"),
+    };
+    let mut other = Vec::new();
+    RunHeader { file: esker_format::FileId(header.file.0 + 1), ..header }.encode(&mut other);
+    file.write_at(&other, 0).unwrap();
+    refused("run's file id");
     file.write_at(&bytes, 0).unwrap();
+    // What follows the blocks, of another tree, of another layout, and as it was.
+    let last = run.entries()[run.entries().len() - 1];
+    let base = last.offset + u64::from(last.stored_bytes);
+    let mut layout = esker_format::Layout::clone(t.layout());
+    layout.columns.pop();
+    let changes = [
+        ("run's tree", RunRecipe { tree: TreeId(tree.id.0 + 1), ..recipe.clone() }),
+        ("run's layout", RunRecipe { layout: Arc::new(layout), ..recipe.clone() }),
+    ];
+    let write_tail = |recipe: &RunRecipe| {
+        let tail = encode_tail(recipe, run.file_id, run.entries(), &run.stats, base);
+        assert_eq!(base + tail.len() as u64, run.size_bytes());
+        file.write_at(&tail, base).unwrap();
+    };
+    for (expected, recipe) in changes {
+        write_tail(&recipe);
+        refused(expected);
+    }
+    write_tail(&recipe);
     Run::open(&recipe, run.file_id, &run.stats).load().unwrap();
     // Nor one that holds something else than the log says.
     let stats = esker_format::RunStats { rows: run.stats.rows + 1, ..run.stats };
@@ -223,4 +235,17 @@ fn a_quarter_of_the_processs_handles_at_most() {
     let files = |max_open_runs| crate::tree::run::files::RunFiles::new(&Options { max_open_runs, ..options() }).most();
     assert!(files(usize::MAX) as u64 <= limit / 4);
     assert_eq!((files(3), files(0)), (3, 1));
+}
+
+#[test]
+fn a_run_of_an_older_format_is_refused_by_name() {
+    let disk = SimDisk::new(1);
+    let e = open(&disk, options());
+    let t = table_of(&e, "t", 1);
+    let run = t.tree().snapshot().runs[0].run.clone();
+    let old = include_bytes!("../../../../esker-format/tests/fixtures/v1/dynamic.run");
+    let file = disk.open(&run.path, OpenMode::Write, AccessHint::Meta).unwrap();
+    file.write_at(&old[..esker_format::run::RUN_HEADER_BYTES], 0).unwrap();
+    let refused = Run::open(&e.core.recipe(&t, &t.tree()), run.file_id, &run.stats).load().unwrap_err();
+    assert!(matches!(&refused, Error::OlderFormat { file, found: 1, needed: 2 } if *file == run.path), "{refused}");
 }

@@ -6,7 +6,7 @@ use crate::tree::run::cache::BlockCache;
 use crate::tree::run::{run_path, Run};
 use crate::Result;
 use esker_base::counters::{count, Counter};
-use esker_format::run::{block_context, encode_index, RunFooter, RunHeader, RunStats, RUN_HEADER_BYTES};
+use esker_format::run::{block_context, encode_end, BlockKind, Part, RunHeader, RunStats, RUN_HEADER_BYTES};
 use esker_format::{BlockEntry, Compression, FileId, Layout, RowBlockBuilder, RowFormat, RowId, TreeId, VersionTag};
 use esker_io::{Disk, SequentialWriter};
 use esker_memory::Account;
@@ -73,13 +73,8 @@ impl RunWriter {
         let unfinished = Unfinished { disk: recipe.disk.clone(), path: path.clone(), finished: false };
         let mut writer = SequentialWriter::create(&recipe.disk, &path, recipe.write_bytes, Account::BulkBuffer)?;
         let mut header = Vec::with_capacity(RUN_HEADER_BYTES);
-        RunHeader {
-            file: file_id,
-            tree: recipe.tree,
-            fingerprint: recipe.layout.fingerprint(),
-            created_unix_s: crate::catalog::table::unix_s(),
-        }
-        .encode(&mut header);
+        RunHeader { file: file_id, folder: [0; 16], created_unix_s: crate::catalog::table::unix_s() }
+            .encode(&mut header);
         writer.append(&header)?;
         Ok(RunWriter {
             recipe: recipe.clone(),
@@ -157,7 +152,7 @@ impl RunWriter {
         self.writer.position()
     }
 
-    /// Writes index and footer, and syncs the file.
+    /// Writes what follows the blocks, and syncs the file.
     pub(crate) fn finish(mut self) -> Result<Arc<Run>> {
         if let Some(mut builder) = self.builder.take() {
             if !builder.is_empty() {
@@ -166,20 +161,32 @@ impl RunWriter {
         }
         // Whoever ends a run waits for it.
         self.writer.write_at_once();
-        let index_offset = self.writer.position();
-        let mut tail = Vec::new();
-        encode_index(self.file_id, &self.entries, &mut tail);
-        let footer = RunFooter {
-            file: self.file_id,
-            tree: self.recipe.tree,
-            index_offset,
-            index_bytes: tail.len() as u64,
-            stats: self.stats,
-        };
-        footer.encode(&mut tail);
+        let tail = encode_tail(&self.recipe, self.file_id, &self.entries, &self.stats, self.writer.position());
         self.writer.append(&tail)?;
         let (_, size) = self.writer.finish()?;
         self.unfinished.finished = true;
         Ok(Run::written(&self.recipe, self.file_id, size, self.entries, self.stats))
     }
+}
+
+/// What follows the blocks in a file whose only part they are, from `base` on.
+pub(crate) fn encode_tail(
+    recipe: &RunRecipe,
+    file: FileId,
+    entries: &[BlockEntry],
+    stats: &RunStats,
+    base: u64,
+) -> Vec<u8> {
+    let mut tail = Vec::new();
+    let part = Part {
+        number: 0,
+        tree: recipe.tree,
+        fingerprint: recipe.layout.fingerprint(),
+        blocks: BlockKind::Rows,
+        first_block: RUN_HEADER_BYTES as u64,
+        sections: Vec::new(),
+    };
+    let place = part.encode_with(file, (entries, stats), base, &mut tail);
+    encode_end(file, &[place], base, &mut tail);
+    tail
 }

@@ -1,11 +1,11 @@
 //! CHECK finds whatever a scan trusts: each test makes one thing wrong and seals it again.
 
 use crate::tests::tables::{commit_rows, def, img, open, options};
+use crate::tree::run::writer::encode_tail;
 use crate::tree::run::Run;
 use crate::tree::RunHandle;
 use crate::*;
 use esker_format::block::flags;
-use esker_format::run::{encode_index, RunFooter, RUN_FOOTER_BYTES};
 use esker_format::{BlockEntry, CommitSeq, RowId, VersionTag};
 use esker_io::{AccessHint, Disk, OpenMode, SimDisk};
 use std::sync::Arc;
@@ -33,13 +33,12 @@ fn check(versions: &[(u64, VersionTag)], change: impl FnOnce(&mut [BlockEntry]))
     assert!(entries.len() >= 3, "{} blocks", entries.len());
     change(&mut entries);
     let file = disk.open(&run.path, OpenMode::Write, AccessHint::Meta).unwrap();
-    let mut bytes = vec![0; RUN_FOOTER_BYTES];
-    file.read_at(&mut bytes, run.size_bytes() - RUN_FOOTER_BYTES as u64).unwrap();
-    let footer = RunFooter::decode(&bytes, run.size_bytes()).unwrap();
-    let mut tail = Vec::new();
-    encode_index(run.file_id, &entries, &mut tail);
-    footer.encode(&mut tail);
-    file.write_at(&tail, footer.index_offset).unwrap();
+    // All is as long as before.
+    let last = run.entries()[entries.len() - 1];
+    let base = last.offset + u64::from(last.stored_bytes);
+    let tail = encode_tail(&e.core.recipe(&t, &tree), run.file_id, &entries, &run.stats, base);
+    assert_eq!(base + tail.len() as u64, run.size_bytes());
+    file.write_at(&tail, base).unwrap();
     let run = Run::open(&e.core.recipe(&t, &tree), run.file_id, &run.stats);
     run.load().unwrap();
     tree.edit(|s| s.add_run(RunHandle { run, owner: None, seq: CommitSeq::ZERO, aborted: Arc::default() }));
