@@ -2,7 +2,7 @@
 
 use crate::failure::Failure;
 use crate::{folder, text};
-use esker::format::{Lsn, Record, RecordReader, RunEntry, RunRef};
+use esker::format::{Lsn, Record, RecordReader, RunEntry, RunRef, TableId};
 use esker::wal::{replay, WalError};
 use esker::Error;
 use serde_json::{json, Value as Json};
@@ -61,7 +61,7 @@ pub fn run(
         }
         Ok(())
     };
-    match replay(&*folder.disk, &wal, from, &mut frame, &mut |_, _| {}) {
+    match replay(&*folder.disk, &wal, folder.manifest.folder, from, &mut frame, &mut |_, _| {}) {
         Ok(found) if as_json => {
             let (end, torn) = (found.end.0, found.torn);
             writeln!(out, "{}", json!({ "record": "end", "lsn": end, "torn": torn }))?;
@@ -98,34 +98,52 @@ fn json_line(lsn: Lsn, kind: &str, fields: Fields) -> Json {
 /// The record's name and what it says.
 fn parts(record: &Record<'_>) -> (&'static str, Fields) {
     match record {
-        Record::RowPut { txn, ordinal, tree, row, bytes } => {
+        Record::RowPut { txn, ordinal, tree, row, supersedes, layout, bytes } => {
             let fields = [("txn", txn.0), ("tree", tree.0), ("row", row.0), ("ordinal", *ordinal)];
-            ("row_put", numbers(fields, [("bytes", json!(bytes.len()))]))
+            let more = [("supersedes", json!(supersedes)), ("layout", json!(layout)), ("bytes", json!(bytes.len()))];
+            ("row_put", numbers(fields, more))
         }
         Record::RowDelete { txn, ordinal, tree, row } => {
             let fields = [("txn", txn.0), ("tree", tree.0), ("row", row.0), ("ordinal", *ordinal)];
             ("row_delete", numbers(fields, []))
         }
-        Record::RangeDelete { txn, ordinal, tree, up_to, as_of } => {
-            let more = [("up_to", json!(up_to.0)), ("as_of", json!(as_of.0))];
-            ("range_delete", numbers([("txn", txn.0), ("tree", tree.0), ("ordinal", *ordinal)], more))
+        Record::KeyPut { txn, ordinal, tree, row, key, payload } => {
+            let fields = [("txn", txn.0), ("tree", tree.0), ("row", row.0), ("ordinal", *ordinal)];
+            let more = [("key", text::json_field(key, true)), ("bytes", json!(payload.len()))];
+            ("key_put", numbers(fields, more))
         }
-        Record::Prepare { txn, xid, attach, aborted } => {
-            let more = [("xid", text::json_field(xid, true)), ("attach", refs(attach)), ("aborted", json!(aborted))];
+        Record::KeyDelete { txn, ordinal, tree, row, key } => {
+            let fields = [("txn", txn.0), ("tree", tree.0), ("row", row.0), ("ordinal", *ordinal)];
+            ("key_delete", numbers(fields, [("key", text::json_field(key, true))]))
+        }
+        Record::RangeDelete { txn, ordinal, table, up_to, as_of } => {
+            let more = [("up_to", json!(up_to.0)), ("as_of", json!(as_of.0))];
+            ("range_delete", numbers([("txn", txn.0), ("table", table.0), ("ordinal", *ordinal)], more))
+        }
+        Record::Prepare { txn, xid, attach, aborted, deltas } => {
+            let more = [
+                ("xid", text::json_field(xid, true)),
+                ("attach", refs(attach)),
+                ("aborted", json!(aborted)),
+                ("deltas", pairs(deltas)),
+            ];
             ("prepare", numbers([("txn", txn.0)], more))
         }
-        Record::Commit { txn, attach, aborted } => {
-            ("commit", numbers([("txn", txn.0)], [("attach", refs(attach)), ("aborted", json!(aborted))]))
+        Record::Commit { txn, attach, aborted, deltas } => {
+            let more = [("attach", refs(attach)), ("aborted", json!(aborted)), ("deltas", pairs(deltas))];
+            ("commit", numbers([("txn", txn.0)], more))
         }
         Record::Rollback { txn } => ("rollback", numbers([("txn", txn.0)], [])),
         Record::CommitPrepared { txn } => ("commit_prepared", numbers([("txn", txn.0)], [])),
         Record::CreateTable(t) => {
-            ("create_table", numbers([("table", t.id.0), ("tree", t.tree.0)], [("name", json!(t.name))]))
+            let trees: Vec<u64> = t.trees.iter().map(|t| t.id.0).collect();
+            ("create_table", numbers([("table", t.id.0)], [("trees", json!(trees)), ("name", json!(t.name))]))
         }
         Record::DropTable { table } => ("drop_table", numbers([("table", table.0)], [])),
         Record::RenameTable { table, name } => ("rename_table", numbers([("table", table.0)], [("name", json!(name))])),
-        Record::TruncateTable { table, tree } => {
-            ("truncate_table", numbers([("table", table.0), ("tree", tree.0)], []))
+        Record::TruncateTable { table, trees } => {
+            let trees: Vec<u64> = trees.iter().map(|t| t.0).collect();
+            ("truncate_table", numbers([("table", table.0)], [("trees", json!(trees))]))
         }
         Record::TreeEdit { tree, add, remove, flushed_to } => {
             let remove: Vec<u64> = remove.iter().map(|f| f.0).collect();
@@ -133,6 +151,13 @@ fn parts(record: &Record<'_>) -> (&'static str, Fields) {
             ("tree_edit", numbers([("tree", tree.0)], more))
         }
         Record::RowIdMark { tree, next } => ("row_id_mark", numbers([("tree", tree.0), ("next", next.0)], [])),
+        Record::AutoIncrementMark { table, next } => {
+            ("auto_increment_mark", numbers([("table", table.0), ("next", *next)], []))
+        }
+        Record::CreateSnapshot { id, name, seq, .. } => {
+            ("create_snapshot", numbers([("snapshot", *id), ("seq", seq.0)], [("name", json!(name))]))
+        }
+        Record::DropSnapshot { id } => ("drop_snapshot", numbers([("snapshot", *id)], [])),
     }
 }
 
@@ -141,7 +166,11 @@ fn numbers<const N: usize, const M: usize>(first: [(&'static str, u64); N], more
 }
 
 fn refs(runs: &[RunRef]) -> Json {
-    runs.iter().map(|r| json!({ "tree": r.tree.0, "file": r.file.0, "rows": r.stats.rows })).collect()
+    runs.iter().map(|r| json!({ "tree": r.tree.0, "file": r.run.file.0, "rows": r.run.stats.rows })).collect()
+}
+
+fn pairs(deltas: &[(TableId, i64)]) -> Json {
+    deltas.iter().map(|(table, delta)| json!([table.0, delta])).collect()
 }
 
 fn entries(runs: &[RunEntry]) -> Json {

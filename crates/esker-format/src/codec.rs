@@ -16,6 +16,11 @@ pub(crate) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
+/// Bytes that [`put_varint`] appends for `value`.
+pub(crate) const fn varint_bytes(value: u64) -> usize {
+    (64 - (value | 1).leading_zeros() as usize).div_ceil(7)
+}
+
 /// Appends a varint length and the bytes.
 pub(crate) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     put_varint(out, bytes.len() as u64);
@@ -115,6 +120,11 @@ impl<'a> Reader<'a> {
         Reader { bytes, what }
     }
 
+    /// A reader over other bytes, whose errors name the same.
+    pub(crate) fn over<'b>(&self, bytes: &'b [u8]) -> Reader<'b> {
+        Reader { bytes, what: self.what }
+    }
+
     /// What was not read yet.
     pub(crate) fn rest(&self) -> &'a [u8] {
         self.bytes
@@ -134,6 +144,13 @@ impl<'a> Reader<'a> {
             }
             None => Err(FormatError::Truncated { what: self.what, need: n as u64, have: self.bytes.len() as u64 }),
         }
+    }
+
+    /// The next `N` bytes.
+    pub(crate) fn array<const N: usize>(&mut self) -> Result<[u8; N], FormatError> {
+        let mut array = [0; N];
+        array.copy_from_slice(self.take(N)?);
+        Ok(array)
     }
 
     /// One byte.

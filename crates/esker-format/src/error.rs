@@ -1,6 +1,8 @@
 //! Owns the one error of every decoder. Invariant: an error names what was being read and the numbers that disagree,
 //! never a position in a file, which only the caller knows.
 
+use crate::ids::FolderId;
+
 /// Why bytes could not be decoded, or a row could not be encoded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -68,6 +70,16 @@ pub enum FormatError {
         what: &'static str,
         /// Its number.
         found: u64,
+    },
+    /// It is a file of another folder.
+    #[error("{what} is of the folder {found}, not of {expected}")]
+    Foreign {
+        /// What was being read.
+        what: &'static str,
+        /// The folder it says it is of.
+        found: FolderId,
+        /// The folder it was found in.
+        expected: FolderId,
     },
     /// Compressed bytes that do not decompress to the length they should have.
     #[error("{what} does not decompress to {raw_bytes} bytes")]

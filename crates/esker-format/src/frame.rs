@@ -4,11 +4,13 @@
 
 use crate::codec::{self, get_u32, get_u64, set_u32, set_u64};
 use crate::error::FormatError;
-use crate::ids::Lsn;
+use crate::ids::{FolderId, Lsn};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 /// Format version of log segments.
-pub const WAL_VERSION: u32 = 1;
+pub const WAL_VERSION: u32 = 2;
+/// Features that this version knows of those that a segment may require: none yet.
+pub const KNOWN_FEATURES: u64 = 0;
 /// Length of a segment's header.
 pub const SEGMENT_HEADER_BYTES: usize = 4096;
 /// Length of a frame's header; its payload follows.
@@ -26,6 +28,10 @@ pub mod segment_at {
     pub const VERSION: usize = 16;
     pub const GENERATION: usize = 20;
     pub const FIRST_LSN: usize = 24;
+    pub const FOLDER: usize = 32;
+    pub const REQUIRED_FEATURES: usize = 48;
+    pub const KEY: usize = 56;
+    pub const KEY_VERSION: usize = 60;
 }
 
 /// Offsets in a frame's header (checksum of the payload, seeded with the checksum of the rest of the header).
@@ -45,6 +51,10 @@ pub struct SegmentHeader {
     pub generation: u32,
     /// LSN of the first byte after the header.
     pub first_lsn: Lsn,
+    /// The folder that the log is of.
+    pub folder: FolderId,
+    /// Id and version of the key that encrypts what follows; zeros: it is not encrypted.
+    pub key: (u32, u32),
 }
 
 impl SegmentHeader {
@@ -57,6 +67,9 @@ impl SegmentHeader {
         set_u32(b, segment_at::VERSION, WAL_VERSION);
         set_u32(b, segment_at::GENERATION, self.generation);
         set_u64(b, segment_at::FIRST_LSN, self.first_lsn.0);
+        b[segment_at::FOLDER..segment_at::REQUIRED_FEATURES].copy_from_slice(&self.folder.0);
+        set_u32(b, segment_at::KEY, self.key.0);
+        set_u32(b, segment_at::KEY_VERSION, self.key.1);
         codec::seal(b, SEGMENT_MAGIC);
     }
 
@@ -70,9 +83,14 @@ impl SegmentHeader {
         }
         codec::check_seal(b, SEGMENT_MAGIC)?;
         codec::check_version("log segment", get_u32(b, segment_at::VERSION), WAL_VERSION)?;
+        codec::check_bits("required feature bits", get_u64(b, segment_at::REQUIRED_FEATURES), KNOWN_FEATURES)?;
+        let mut folder = FolderId::default();
+        folder.0.copy_from_slice(&b[segment_at::FOLDER..segment_at::REQUIRED_FEATURES]);
         Ok(SegmentHeader {
             generation: get_u32(b, segment_at::GENERATION),
             first_lsn: Lsn(get_u64(b, segment_at::FIRST_LSN)),
+            folder,
+            key: (get_u32(b, segment_at::KEY), get_u32(b, segment_at::KEY_VERSION)),
         })
     }
 }

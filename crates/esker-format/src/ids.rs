@@ -35,3 +35,17 @@ id!(/// Identity of a tree; TRUNCATE gives a table a new one.
     TreeId);
 id!(/// Identity of a run file, never used twice.
     FileId);
+
+/// Identity of a data folder, made with it: files of one are not taken for another's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct FolderId(pub [u8; 16]);
+
+impl std::fmt::Display for FolderId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for (i, byte) in self.0.iter().enumerate() {
+            let dash = if matches!(i, 4 | 6 | 8 | 10) { "-" } else { "" };
+            write!(f, "{dash}{byte:02x}")?;
+        }
+        Ok(())
+    }
+}

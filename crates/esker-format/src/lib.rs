@@ -6,13 +6,15 @@
 //! integers are little-endian.
 
 pub mod block;
-mod catalog;
+pub mod catalog;
 mod codec;
 mod compress;
+pub mod entry;
 mod error;
 pub mod frame;
 mod ids;
 mod image;
+pub mod index;
 pub mod key_block;
 mod layout;
 pub mod manifest;
@@ -20,22 +22,27 @@ mod mask;
 pub mod record;
 pub mod row;
 pub mod run;
+pub mod run_entry;
 pub mod schema;
+mod table_state;
 
 pub use block::{BlockEntry, RowBlock, RowBlockBuilder, VersionTag};
-pub use catalog::{RunEntry, RunRef, TableEntry};
+pub use catalog::{ColumnEntry, LayoutVersion, TableEntry, TreeEntry, TreeKind};
 pub use compress::Compression;
 pub use error::FormatError;
 pub use frame::{Frame, SegmentHeader};
-pub use ids::{CommitSeq, FileId, Lsn, RowId, TableId, TreeId, TxnId};
+pub use ids::{CommitSeq, FileId, FolderId, Lsn, RowId, TableId, TreeId, TxnId};
+pub use index::{IndexEntry, IndexState, KeyPart};
 pub use key_block::{KeyBlock, KeyBlockBuilder, KeyBlockEntry};
 pub use layout::{Column, ColumnKind, Layout, NullBit, RowFormat};
-pub use manifest::{Manifest, RangeTombstone, TableState};
+pub use manifest::{Manifest, ManifestFile, PreparedEntry};
 pub use mask::ColumnMask;
 pub use record::{Record, RecordReader};
 pub use row::Value;
-pub use run::{block_context, BlockKind, IndexEntry, RunFooter, RunHeader, RunStats};
+pub use run::{block_context, BlockKind, LeafEntry, RunFooter, RunHeader, RunStats};
+pub use run_entry::{KeyBounds, RunEntry, RunOrigin, RunRef};
 pub use schema::{Schema, SchemaColumn, Type};
+pub use table_state::{RangeTombstone, TableState, TreeState};
 
 /// The longest packed row, 64 MiB: what a front end must not exceed.
 pub const MAX_ROW_BYTES: u32 = 64 << 20;

@@ -1,10 +1,13 @@
-//! Owns the records of the log: what a frame's payload says. A payload is records one after the other; a zero byte
-//! where a record would begin is padding. Invariant: encode and decode mirror each other, field by field.
+//! Owns the records of the log: what a frame's payload says. A payload is records one after the other, each an entry
+//! ([`crate::entry`]); a zero byte where a record would begin is padding. Invariants: encode and decode mirror each other,
+//! field by field; a record of a row costs its numbers and at most 2 bytes more than they.
 
-use crate::catalog::{get_refs, get_runs, put_refs, put_runs, RunEntry, RunRef, TableEntry};
-use crate::codec::{put_bytes, put_pairs, put_varint, Reader};
+use crate::catalog::TableEntry;
+use crate::codec::{check_bits, put_bytes, put_pairs, put_varint, varint_bytes, Reader};
+use crate::entry::{put_entry, Entry};
 use crate::error::FormatError;
 use crate::ids::{CommitSeq, FileId, Lsn, RowId, TableId, TreeId, TxnId};
+use crate::run_entry::{get_refs, get_runs, put_refs, put_runs, RunEntry, RunRef};
 
 /// The numbers that records begin with.
 pub mod kind {
@@ -23,6 +26,18 @@ pub mod kind {
     pub const TRUNCATE_TABLE: u8 = 11;
     pub const TREE_EDIT: u8 = 12;
     pub const ROW_ID_MARK: u8 = 13;
+    pub const KEY_PUT: u8 = 14;
+    pub const KEY_DELETE: u8 = 15;
+    pub const AUTO_INCREMENT_MARK: u8 = 16;
+    pub const CREATE_SNAPSHOT: u8 = 17;
+    pub const DROP_SNAPSHOT: u8 = 18;
+}
+
+/// Bits of the flags of a row's and of a key's record.
+pub mod put_flags {
+    #![allow(missing_docs)]
+    pub const SUPERSEDES: u64 = 1;
+    pub const LAYOUT: u64 = 2;
 }
 
 /// One record of the log.
@@ -38,6 +53,10 @@ pub enum Record<'a> {
         tree: TreeId,
         /// The row.
         row: RowId,
+        /// It takes the place of an older version: an update, not an insert.
+        supersedes: bool,
+        /// The number of the layout that it was packed with.
+        layout: u32,
         /// The packed row.
         bytes: &'a [u8],
     },
@@ -52,14 +71,42 @@ pub enum Record<'a> {
         /// The row.
         row: RowId,
     },
-    /// All rows of a tree were deleted.
+    /// A key came to a row.
+    KeyPut {
+        /// Its writer.
+        txn: TxnId,
+        /// Which change of the writer's it is.
+        ordinal: u64,
+        /// The key tree.
+        tree: TreeId,
+        /// The row.
+        row: RowId,
+        /// The key.
+        key: &'a [u8],
+        /// What the entry holds beside its key.
+        payload: &'a [u8],
+    },
+    /// A key left a row.
+    KeyDelete {
+        /// Its deleter.
+        txn: TxnId,
+        /// Which change of the deleter's it is.
+        ordinal: u64,
+        /// The key tree.
+        tree: TreeId,
+        /// The row.
+        row: RowId,
+        /// The key.
+        key: &'a [u8],
+    },
+    /// All rows of a table were deleted, in all its trees.
     RangeDelete {
         /// Their deleter.
         txn: TxnId,
         /// Which change of the deleter's it is.
         ordinal: u64,
-        /// The row tree.
-        tree: TreeId,
+        /// The table.
+        table: TableId,
         /// Rows with ids below this one.
         up_to: RowId,
         /// Versions committed up to here.
@@ -75,6 +122,8 @@ pub enum Record<'a> {
         attach: Vec<RunRef>,
         /// Ranges of ordinals (from, to; `to` excluded) that it rolled back.
         aborted: Vec<(u64, u64)>,
+        /// By how much the number of live rows changes, for each table where it is known.
+        deltas: Vec<(TableId, i64)>,
     },
     /// A transaction that was not prepared commits; the LSN of this frame is its commit sequence.
     Commit {
@@ -84,6 +133,8 @@ pub enum Record<'a> {
         attach: Vec<RunRef>,
         /// Ranges of ordinals (from, to; `to` excluded) that it rolled back.
         aborted: Vec<(u64, u64)>,
+        /// By how much the number of live rows changes, for each table where it is known.
+        deltas: Vec<(TableId, i64)>,
     },
     /// A prepared transaction is rolled back.
     Rollback {
@@ -109,12 +160,12 @@ pub enum Record<'a> {
         /// The new name.
         name: &'a str,
     },
-    /// A table was emptied by giving it a new tree.
+    /// A table was emptied by giving it new trees.
     TruncateTable {
         /// The table.
         table: TableId,
-        /// The new tree.
-        tree: TreeId,
+        /// The new trees, in the order of the table's.
+        trees: Vec<TreeId>,
     },
     /// A flush or a merge changed the set of a tree's runs.
     TreeEdit {
@@ -129,97 +180,205 @@ pub enum Record<'a> {
     },
     /// Row ids below this one may have been given out.
     RowIdMark {
-        /// The tree.
+        /// The row tree.
         tree: TreeId,
         /// The next free row id.
         next: RowId,
     },
+    /// Auto-increment values below this one may have been given out.
+    AutoIncrementMark {
+        /// The table.
+        table: TableId,
+        /// The next free value.
+        next: u64,
+    },
+    /// A named snapshot: what its view sees is kept until it is dropped.
+    CreateSnapshot {
+        /// Its identity.
+        id: u64,
+        /// Its name.
+        name: &'a str,
+        /// The commit sequence up to which it sees.
+        seq: CommitSeq,
+        /// When it was made, seconds since 1970.
+        created_unix_s: u64,
+    },
+    /// A snapshot was dropped.
+    DropSnapshot {
+        /// Its identity.
+        id: u64,
+    },
 }
 
 impl<'a> Record<'a> {
-    /// Appends the record.
-    pub fn encode(&self, out: &mut Vec<u8>) {
+    /// The number of its kind.
+    #[must_use]
+    pub fn kind(&self) -> u8 {
         match self {
-            Record::RowPut { txn, ordinal, tree, row, bytes } => {
-                put_head(out, kind::ROW_PUT, &[txn.0, *ordinal, tree.0, row.0]);
-                put_bytes(out, bytes);
-            }
-            Record::RowDelete { txn, ordinal, tree, row } => {
-                put_head(out, kind::ROW_DELETE, &[txn.0, *ordinal, tree.0, row.0]);
-            }
-            Record::RangeDelete { txn, ordinal, tree, up_to, as_of } => {
-                put_head(out, kind::RANGE_DELETE, &[txn.0, *ordinal, tree.0, up_to.0, as_of.0]);
-            }
-            Record::Prepare { txn, xid, attach, aborted } => {
-                put_head(out, kind::PREPARE, &[txn.0]);
-                put_bytes(out, xid);
-                put_refs(out, attach);
-                put_pairs(out, aborted);
-            }
-            Record::Commit { txn, attach, aborted } => {
-                put_head(out, kind::COMMIT, &[txn.0]);
-                put_refs(out, attach);
-                put_pairs(out, aborted);
-            }
-            Record::Rollback { txn } => put_head(out, kind::ROLLBACK, &[txn.0]),
-            Record::CommitPrepared { txn } => put_head(out, kind::COMMIT_PREPARED, &[txn.0]),
-            Record::CreateTable(table) => {
-                out.push(kind::CREATE_TABLE);
-                table.encode(out);
-            }
-            Record::DropTable { table } => put_head(out, kind::DROP_TABLE, &[table.0]),
-            Record::RenameTable { table, name } => {
-                put_head(out, kind::RENAME_TABLE, &[table.0]);
-                put_bytes(out, name.as_bytes());
-            }
-            Record::TruncateTable { table, tree } => put_head(out, kind::TRUNCATE_TABLE, &[table.0, tree.0]),
-            Record::TreeEdit { tree, add, remove, flushed_to } => {
-                put_head(out, kind::TREE_EDIT, &[tree.0]);
-                put_runs(out, add);
-                put_varint(out, remove.len() as u64);
-                for file in remove {
-                    put_varint(out, file.0);
-                }
-                put_varint(out, flushed_to.0);
-            }
-            Record::RowIdMark { tree, next } => put_head(out, kind::ROW_ID_MARK, &[tree.0, next.0]),
+            Record::RowPut { .. } => kind::ROW_PUT,
+            Record::RowDelete { .. } => kind::ROW_DELETE,
+            Record::KeyPut { .. } => kind::KEY_PUT,
+            Record::KeyDelete { .. } => kind::KEY_DELETE,
+            Record::RangeDelete { .. } => kind::RANGE_DELETE,
+            Record::Prepare { .. } => kind::PREPARE,
+            Record::Commit { .. } => kind::COMMIT,
+            Record::Rollback { .. } => kind::ROLLBACK,
+            Record::CommitPrepared { .. } => kind::COMMIT_PREPARED,
+            Record::CreateTable(_) => kind::CREATE_TABLE,
+            Record::DropTable { .. } => kind::DROP_TABLE,
+            Record::RenameTable { .. } => kind::RENAME_TABLE,
+            Record::TruncateTable { .. } => kind::TRUNCATE_TABLE,
+            Record::TreeEdit { .. } => kind::TREE_EDIT,
+            Record::RowIdMark { .. } => kind::ROW_ID_MARK,
+            Record::AutoIncrementMark { .. } => kind::AUTO_INCREMENT_MARK,
+            Record::CreateSnapshot { .. } => kind::CREATE_SNAPSHOT,
+            Record::DropSnapshot { .. } => kind::DROP_SNAPSHOT,
         }
     }
 
-    /// Reads one record.
-    fn decode(r: &mut Reader<'a>) -> Result<Self, FormatError> {
-        let kind = r.u8()?;
-        Ok(match kind {
-            kind::ROW_PUT => Record::RowPut {
-                txn: TxnId(r.varint()?),
-                ordinal: r.varint()?,
-                tree: TreeId(r.varint()?),
-                row: RowId(r.varint()?),
-                bytes: r.bytes()?,
-            },
+    /// Appends the record.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            // One for each row: their length is known before, so that no byte is moved.
+            Record::RowPut { txn, ordinal, tree, row, supersedes, layout, bytes } => {
+                let flags = if *supersedes { put_flags::SUPERSEDES } else { 0 };
+                let numbers = [txn.0, *ordinal, tree.0, row.0, flags];
+                match layout {
+                    0 => put_row(out, kind::ROW_PUT, &numbers, &[bytes]),
+                    _ => {
+                        let mut number = Vec::new();
+                        put_varint(&mut number, u64::from(*layout));
+                        let numbers = [txn.0, *ordinal, tree.0, row.0, flags | put_flags::LAYOUT];
+                        put_row(out, kind::ROW_PUT, &numbers, &[&number, bytes]);
+                    }
+                }
+            }
+            Record::RowDelete { txn, ordinal, tree, row } => {
+                put_row(out, kind::ROW_DELETE, &[txn.0, *ordinal, tree.0, row.0], &[]);
+            }
+            Record::KeyPut { txn, ordinal, tree, row, key, payload } => {
+                let numbers = [txn.0, *ordinal, tree.0, row.0, 0, key.len() as u64];
+                put_row(out, kind::KEY_PUT, &numbers, &[key, payload]);
+            }
+            Record::KeyDelete { txn, ordinal, tree, row, key } => {
+                let numbers = [txn.0, *ordinal, tree.0, row.0, key.len() as u64];
+                put_row(out, kind::KEY_DELETE, &numbers, &[key]);
+            }
+            other => put_entry(out, other.kind(), |out| other.encode_body(out)),
+        }
+    }
+
+    /// Appends the fields of all others.
+    fn encode_body(&self, out: &mut Vec<u8>) {
+        match self {
+            Record::RowPut { .. } | Record::RowDelete { .. } | Record::KeyPut { .. } | Record::KeyDelete { .. } => {}
+            Record::RangeDelete { txn, ordinal, table, up_to, as_of } => {
+                put_numbers(out, &[txn.0, *ordinal, table.0, up_to.0, as_of.0]);
+            }
+            Record::Prepare { txn, xid, attach, aborted, deltas } => {
+                put_varint(out, txn.0);
+                put_bytes(out, xid);
+                put_refs(out, attach);
+                put_pairs(out, aborted);
+                put_deltas(out, deltas);
+            }
+            Record::Commit { txn, attach, aborted, deltas } => {
+                put_varint(out, txn.0);
+                put_refs(out, attach);
+                put_pairs(out, aborted);
+                put_deltas(out, deltas);
+            }
+            Record::Rollback { txn } | Record::CommitPrepared { txn } => put_varint(out, txn.0),
+            Record::CreateTable(table) => table.encode(out),
+            Record::DropTable { table } => put_varint(out, table.0),
+            Record::RenameTable { table, name } => {
+                put_varint(out, table.0);
+                put_bytes(out, name.as_bytes());
+            }
+            Record::TruncateTable { table, trees } => {
+                put_varint(out, table.0);
+                put_varint(out, trees.len() as u64);
+                trees.iter().for_each(|t| put_varint(out, t.0));
+            }
+            Record::TreeEdit { tree, add, remove, flushed_to } => {
+                put_varint(out, tree.0);
+                put_runs(out, add);
+                put_varint(out, remove.len() as u64);
+                remove.iter().for_each(|f| put_varint(out, f.0));
+                put_varint(out, flushed_to.0);
+            }
+            Record::RowIdMark { tree, next } => put_numbers(out, &[tree.0, next.0]),
+            Record::AutoIncrementMark { table, next } => put_numbers(out, &[table.0, *next]),
+            Record::CreateSnapshot { id, name, seq, created_unix_s } => {
+                put_varint(out, *id);
+                put_bytes(out, name.as_bytes());
+                put_numbers(out, &[seq.0, *created_unix_s]);
+            }
+            Record::DropSnapshot { id } => put_varint(out, *id),
+        }
+    }
+
+    /// Reads one record; `None` for one that may be skipped.
+    fn decode(entry: &mut Entry<'a>) -> Result<Option<Self>, FormatError> {
+        let r = &mut entry.body;
+        Ok(Some(match entry.kind {
+            kind::ROW_PUT => {
+                let (txn, ordinal) = (TxnId(r.varint()?), r.varint()?);
+                let (tree, row, flags) = (TreeId(r.varint()?), RowId(r.varint()?), r.varint()?);
+                check_bits("flags of a row's record", flags, put_flags::SUPERSEDES | put_flags::LAYOUT)?;
+                let supersedes = flags & put_flags::SUPERSEDES != 0;
+                let layout = if flags & put_flags::LAYOUT != 0 { r.varint32()? } else { 0 };
+                Record::RowPut { txn, ordinal, tree, row, supersedes, layout, bytes: r.rest() }
+            }
             kind::ROW_DELETE => Record::RowDelete {
                 txn: TxnId(r.varint()?),
                 ordinal: r.varint()?,
                 tree: TreeId(r.varint()?),
                 row: RowId(r.varint()?),
             },
-            kind::RANGE_DELETE => Record::RangeDelete {
+            kind::KEY_PUT => {
+                let (txn, ordinal) = (TxnId(r.varint()?), r.varint()?);
+                let (tree, row, flags) = (TreeId(r.varint()?), RowId(r.varint()?), r.varint()?);
+                check_bits("flags of a key's record", flags, 0)?;
+                Record::KeyPut { txn, ordinal, tree, row, key: r.bytes()?, payload: r.rest() }
+            }
+            kind::KEY_DELETE => Record::KeyDelete {
                 txn: TxnId(r.varint()?),
                 ordinal: r.varint()?,
                 tree: TreeId(r.varint()?),
+                row: RowId(r.varint()?),
+                key: r.bytes()?,
+            },
+            kind::RANGE_DELETE => Record::RangeDelete {
+                txn: TxnId(r.varint()?),
+                ordinal: r.varint()?,
+                table: TableId(r.varint()?),
                 up_to: RowId(r.varint()?),
                 as_of: CommitSeq(r.varint()?),
             },
-            kind::PREPARE => {
-                Record::Prepare { txn: TxnId(r.varint()?), xid: r.bytes()?, attach: get_refs(r)?, aborted: r.pairs()? }
-            }
-            kind::COMMIT => Record::Commit { txn: TxnId(r.varint()?), attach: get_refs(r)?, aborted: r.pairs()? },
+            kind::PREPARE => Record::Prepare {
+                txn: TxnId(r.varint()?),
+                xid: r.bytes()?,
+                attach: get_refs(r)?,
+                aborted: r.pairs()?,
+                deltas: get_deltas(r)?,
+            },
+            kind::COMMIT => Record::Commit {
+                txn: TxnId(r.varint()?),
+                attach: get_refs(r)?,
+                aborted: r.pairs()?,
+                deltas: get_deltas(r)?,
+            },
             kind::ROLLBACK => Record::Rollback { txn: TxnId(r.varint()?) },
             kind::COMMIT_PREPARED => Record::CommitPrepared { txn: TxnId(r.varint()?) },
             kind::CREATE_TABLE => Record::CreateTable(TableEntry::decode(r)?),
             kind::DROP_TABLE => Record::DropTable { table: TableId(r.varint()?) },
             kind::RENAME_TABLE => Record::RenameTable { table: TableId(r.varint()?), name: r.text()? },
-            kind::TRUNCATE_TABLE => Record::TruncateTable { table: TableId(r.varint()?), tree: TreeId(r.varint()?) },
+            kind::TRUNCATE_TABLE => {
+                let (table, n) = (TableId(r.varint()?), r.count(1)?);
+                let trees = (0..n).map(|_| Ok(TreeId(r.varint()?))).collect::<Result<_, FormatError>>()?;
+                Record::TruncateTable { table, trees }
+            }
             kind::TREE_EDIT => {
                 let tree = TreeId(r.varint()?);
                 let add = get_runs(r)?;
@@ -228,17 +387,44 @@ impl<'a> Record<'a> {
                 Record::TreeEdit { tree, add, remove, flushed_to: Lsn(r.varint()?) }
             }
             kind::ROW_ID_MARK => Record::RowIdMark { tree: TreeId(r.varint()?), next: RowId(r.varint()?) },
-            other => return Err(r.invalid(u64::from(other))),
-        })
+            kind::AUTO_INCREMENT_MARK => Record::AutoIncrementMark { table: TableId(r.varint()?), next: r.varint()? },
+            kind::CREATE_SNAPSHOT => Record::CreateSnapshot {
+                id: r.varint()?,
+                name: r.text()?,
+                seq: CommitSeq(r.varint()?),
+                created_unix_s: r.varint()?,
+            },
+            kind::DROP_SNAPSHOT => Record::DropSnapshot { id: r.varint()? },
+            _ => return entry.skip("log record of kind").map(|()| None),
+        }))
     }
 }
 
-/// Appends a record's kind and its leading numbers.
-fn put_head(out: &mut Vec<u8>, kind: u8, numbers: &[u64]) {
+/// Appends a record whose body is these numbers and then these bytes.
+#[inline]
+fn put_row(out: &mut Vec<u8>, kind: u8, numbers: &[u64], bytes: &[&[u8]]) {
+    let length = numbers.iter().map(|&n| varint_bytes(n)).sum::<usize>() + bytes.iter().map(|b| b.len()).sum::<usize>();
     out.push(kind);
-    for &n in numbers {
-        put_varint(out, n);
+    put_varint(out, length as u64);
+    put_numbers(out, numbers);
+    bytes.iter().for_each(|b| out.extend_from_slice(b));
+}
+
+fn put_numbers(out: &mut Vec<u8>, numbers: &[u64]) {
+    numbers.iter().for_each(|&n| put_varint(out, n));
+}
+
+/// Changes of row counts: the sign goes to the lowest bit.
+fn put_deltas(out: &mut Vec<u8>, deltas: &[(TableId, i64)]) {
+    put_varint(out, deltas.len() as u64);
+    for (table, delta) in deltas {
+        put_numbers(out, &[table.0, (delta << 1 ^ delta >> 63) as u64]);
     }
+}
+
+fn get_deltas(r: &mut Reader<'_>) -> Result<Vec<(TableId, i64)>, FormatError> {
+    let pairs = r.pairs()?;
+    Ok(pairs.into_iter().map(|(table, n)| (TableId(table), (n >> 1) as i64 ^ -((n & 1) as i64))).collect())
 }
 
 /// Reads the records of a frame's payload, in order. After an error it ends.
@@ -258,16 +444,21 @@ impl<'a> Iterator for RecordReader<'a> {
     type Item = Result<Record<'a>, FormatError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let rest = self.reader.rest();
-        let padding = rest.iter().take_while(|&&b| b == kind::PADDING).count();
-        self.reader = Reader::new("log record", &rest[padding..]);
-        if padding == rest.len() {
-            return None;
+        loop {
+            let rest = self.reader.rest();
+            let padding = rest.iter().take_while(|&&b| b == kind::PADDING).count();
+            self.reader = self.reader.over(&rest[padding..]);
+            if padding == rest.len() {
+                return None;
+            }
+            match self.reader.entry().and_then(|mut e| Record::decode(&mut e)) {
+                Ok(None) => {}
+                Ok(Some(record)) => return Some(Ok(record)),
+                Err(e) => {
+                    self.reader = self.reader.over(&[]);
+                    return Some(Err(e));
+                }
+            }
         }
-        let record = Record::decode(&mut self.reader);
-        if record.is_err() {
-            self.reader = Reader::new("log record", &[]);
-        }
-        Some(record)
     }
 }

@@ -6,17 +6,19 @@
 
 mod common;
 
-use common::samples::{manifest, records};
+use common::samples::{manifest_with_edits, records};
 use common::{layout_of, random_entries, random_row, read_part, Rng};
 use esker_format::{
-    block_context, frame, run, BlockEntry, BlockKind, ColumnKind, CommitSeq, Compression, FileId, FormatError,
-    KeyBlock, KeyBlockBuilder, KeyBlockEntry, Layout, Lsn, Manifest, RecordReader, RowBlock, RowBlockBuilder,
-    RowFormat, RowId, RunFooter, RunHeader, RunStats, SegmentHeader, TreeId, VersionTag,
+    block_context, frame, run, BlockEntry, BlockKind, ColumnKind, CommitSeq, Compression, FileId, FolderId,
+    FormatError, KeyBlock, KeyBlockBuilder, KeyBlockEntry, Layout, Lsn, ManifestFile, RecordReader, RowBlock,
+    RowBlockBuilder, RowFormat, RowId, RunFooter, RunHeader, RunStats, SegmentHeader, TreeId, VersionTag,
 };
 use std::path::PathBuf;
 use std::sync::Arc;
 
 const NEWEST: &str = "v2";
+/// Its files are refused: they are from before the format could grow.
+const REFUSED: &str = "v1";
 const VERSIONS: [&str; 1] = [NEWEST];
 const FILE: FileId = FileId(17);
 const GENERATION: u32 = 3;
@@ -112,9 +114,14 @@ fn check_keys(bytes: &[u8]) {
     assert_eq!(stats.rows, u64::from(block.rows()));
 }
 
+fn segment_header() -> SegmentHeader {
+    let folder = FolderId(*b"a folder's name.");
+    SegmentHeader { generation: GENERATION, first_lsn: FIRST_LSN, folder, key: (0, 0) }
+}
+
 fn log_segment() -> Vec<u8> {
     let mut out = Vec::new();
-    SegmentHeader { generation: GENERATION, first_lsn: FIRST_LSN }.encode(&mut out);
+    segment_header().encode(&mut out);
     let start = out.len() as u64;
     for record in records(&mut Rng(7)) {
         let mut payload = Vec::new();
@@ -127,9 +134,7 @@ fn log_segment() -> Vec<u8> {
 }
 
 fn manifest_file() -> Vec<u8> {
-    let mut out = Vec::new();
-    manifest(&mut Rng(12)).encode(&mut out);
-    out
+    manifest_with_edits(&mut Rng(12)).0
 }
 
 const RUNS: [(&str, RowFormat, Compression); 4] = [
@@ -162,7 +167,7 @@ fn check_run(bytes: &[u8], format: RowFormat) {
 
 fn check_log(bytes: &[u8]) {
     let header = SegmentHeader::decode(bytes).unwrap();
-    assert_eq!(header, SegmentHeader { generation: GENERATION, first_lsn: FIRST_LSN });
+    assert_eq!(header, segment_header());
     let (mut at, mut found) = (frame::SEGMENT_HEADER_BYTES, Vec::new());
     loop {
         let lsn = Lsn(FIRST_LSN.0 + (at - frame::SEGMENT_HEADER_BYTES) as u64);
@@ -184,7 +189,9 @@ fn files_of_every_version_open() {
             check_run(&read(name), format);
         }
         check_log(&read("log.segment"));
-        assert_eq!(Manifest::decode(&read("manifest")), Ok(manifest(&mut Rng(12))));
+        let (_, states) = manifest_with_edits(&mut Rng(12));
+        let file = ManifestFile::decode(&read("manifest")).unwrap();
+        assert_eq!((Some(&file.manifest), file.torn), (states.last(), None));
     }
 }
 
@@ -201,6 +208,14 @@ fn files_of_version_1_are_refused_by_name() {
     let context = block_context(FILE, run::RUN_HEADER_BYTES as u64);
     // The checksum of a block of version 1 covers other bytes: nothing of it is believed.
     assert!(RowBlock::open(first, &table(RowFormat::Dynamic), RowFormat::Dynamic, context).is_err());
+}
+
+#[test]
+fn the_first_version_is_refused_by_its_number() {
+    let read = |name: &str| std::fs::read(path(REFUSED, name)).unwrap();
+    let refused = |e: FormatError| matches!(e, FormatError::OlderVersion { found: 1, needed: 2, .. });
+    assert!(refused(ManifestFile::decode(&read("manifest")).unwrap_err()));
+    assert!(refused(SegmentHeader::decode(&read("log.segment")).unwrap_err()));
 }
 
 #[test]

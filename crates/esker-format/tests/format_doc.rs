@@ -1,7 +1,7 @@
 //! docs/FORMAT.md says what the code does: every offset, length and number in its tables is compared with the constants.
 #![allow(clippy::unwrap_used)]
 
-use esker_format::{block, frame, key_block, manifest, record, run, schema};
+use esker_format::{block, catalog, frame, index, key_block, manifest, record, run, run_entry, schema};
 
 const DOC: &str = include_str!("../../../docs/FORMAT.md");
 
@@ -40,6 +40,12 @@ fn check_numbers(name: &str, expected: &[(&str, u32)]) {
 macro_rules! names {
     ($a:ident::$b:ident: $($name:ident)*) => {
         &[$((stringify!($name), $a::$b::$name.into())),*]
+    };
+}
+
+macro_rules! flags {
+    ($a:ident::$b:ident: $($name:ident)*) => {
+        &[$((stringify!($name), $a::$b::$name as u32)),*]
     };
 }
 
@@ -93,17 +99,35 @@ fn runs() {
 
 #[test]
 fn log_and_manifest() {
-    let at = names!(frame::segment_at: CHECKSUM MAGIC VERSION GENERATION FIRST_LSN);
+    let at = names!(frame::segment_at: CHECKSUM MAGIC VERSION GENERATION FIRST_LSN FOLDER REQUIRED_FEATURES KEY
+        KEY_VERSION);
     check_offsets("frame::segment_at", at, frame::SEGMENT_HEADER_BYTES, true);
     let at = names!(frame::frame_at: CHECKSUM LEN GENERATION LSN PAYLOAD);
     check_offsets("frame_at", at, frame::FRAME_HEADER_BYTES, false);
     let at = names!(manifest::manifest_at: CHECKSUM MAGIC VERSION ZERO BODY_BYTES BODY);
     check_offsets("manifest_at", at, manifest::MANIFEST_HEADER_BYTES, false);
+    let at = names!(manifest::edit_at: CHECKSUM MAGIC BODY_BYTES BODY);
+    check_offsets("edit_at", at, manifest::EDIT_HEADER_BYTES, false);
+    check_numbers("manifest_kind", names!(manifest::manifest_kind: FOLDER NUMBERS TABLE TABLE_GONE PREPARED));
     check_numbers(
         "kind",
         names!(record::kind: PADDING ROW_PUT ROW_DELETE RANGE_DELETE PREPARE COMMIT ROLLBACK COMMIT_PREPARED CREATE_TABLE
-            DROP_TABLE RENAME_TABLE TRUNCATE_TABLE TREE_EDIT ROW_ID_MARK),
+            DROP_TABLE RENAME_TABLE TRUNCATE_TABLE TREE_EDIT ROW_ID_MARK KEY_PUT KEY_DELETE AUTO_INCREMENT_MARK
+            CREATE_SNAPSHOT DROP_SNAPSHOT),
     );
+    check_numbers("put_flags", flags!(record::put_flags: SUPERSEDES LAYOUT));
+}
+
+#[test]
+fn catalog() {
+    check_numbers("run_flags", flags!(run_entry::run_flags: ORIGIN KEYS OPEN_END));
+    check_numbers("tree_kind", names!(catalog::tree_kind: ROWS KEYS));
+    check_numbers("index_flags", flags!(index::index_flags: UNIQUE));
+    check_numbers("part_flags", flags!(index::part_flags: DESCENDING));
+    check_numbers("index_state", names!(index::index_state: BUILDING READY LEAVING));
+    assert!(DOC.contains("Key bounds are cut to 64 bytes, outward") && run_entry::MAX_BOUND_BYTES == 64);
+    assert!(DOC.contains("next multiple of 4096 bytes of the file") && manifest::EDIT_ALIGN == 4096);
+    assert_eq!((manifest::KNOWN_FEATURES, frame::KNOWN_FEATURES), (0, 0));
 }
 
 #[test]
@@ -121,6 +145,7 @@ fn limits_and_magic_numbers() {
         ("ESKRFT", run::FOOTER_MAGIC),
         ("ESKWAL", frame::SEGMENT_MAGIC),
         ("ESKMAN", manifest::MANIFEST_MAGIC),
+        ("ESKMED", manifest::EDIT_MAGIC),
         ("EBLK", block::BLOCK_MAGIC.into()),
         ("EKBL", block::KEY_BLOCK_MAGIC.into()),
     ];

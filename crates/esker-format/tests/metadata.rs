@@ -5,7 +5,7 @@
 mod common;
 
 use common::decoders::entry;
-use common::samples::{key_entry, manifest, records};
+use common::samples::{key_entry, manifest, records, segment_header};
 use common::{layout_of, random_layout, read_part, run_tail, section_of, Rng};
 use esker_format::run::{key_bound, section_kind, Part, Section, BOUND_BYTES};
 use esker_format::{
@@ -85,7 +85,7 @@ proptest! {
 
     #[test]
     fn segment_headers_round_trip(generation: u32, lsn: u64, flip: usize) {
-        let header = SegmentHeader { generation, first_lsn: Lsn(lsn) };
+        let header = SegmentHeader { generation, first_lsn: Lsn(lsn), ..segment_header(&mut Rng(lsn)) };
         let mut bytes = Vec::new();
         header.encode(&mut bytes);
         prop_assert_eq!(SegmentHeader::decode(&bytes), Ok(header));
@@ -235,7 +235,7 @@ fn newer_versions_are_named() {
     assert!(newer(Manifest::decode(&bytes).unwrap_err()));
 
     let mut bytes = Vec::new();
-    SegmentHeader { generation: 1, first_lsn: Lsn(1) }.encode(&mut bytes);
+    segment_header(&mut Rng(1)).encode(&mut bytes);
     bump(&mut bytes, 0, frame::segment_at::VERSION, frame::SEGMENT_MAGIC);
     assert!(newer(SegmentHeader::decode(&bytes).unwrap_err()));
 

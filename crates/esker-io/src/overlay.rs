@@ -153,6 +153,10 @@ impl Disk for Overlay {
         self.base.lock(path)
     }
 
+    fn fresh_id(&self) -> [u8; 16] {
+        self.base.fresh_id()
+    }
+
     fn free_bytes(&self, path: &Path) -> Result<u64> {
         self.base.free_bytes(path)
     }

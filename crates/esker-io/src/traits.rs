@@ -3,6 +3,7 @@
 
 use crate::Result;
 use esker_memory::Region;
+use std::hash::BuildHasher;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -67,6 +68,12 @@ pub trait Disk: Send + Sync {
     fn exists(&self, path: &Path) -> Result<bool>;
     /// Takes the lock file `path` for this process, or fails with [`IoKind::Locked`](crate::IoKind::Locked).
     fn lock(&self, path: &Path) -> Result<Box<dyn LockGuard>>;
+    /// 16 bytes that nobody has had before, for the identity of what is made here: random ones.
+    fn fresh_id(&self) -> [u8; 16] {
+        // The standard library seeds these from the operating system.
+        let half = |salt: u8| std::hash::RandomState::new().hash_one(salt);
+        (u128::from(half(0)) << 64 | u128::from(half(1))).to_le_bytes()
+    }
     /// Bytes that can still be written, as the file system tells.
     fn free_bytes(&self, path: &Path) -> Result<u64>;
 }

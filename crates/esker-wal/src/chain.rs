@@ -8,7 +8,8 @@ use crate::segment::{self, Segment};
 use crate::sync::Mutex;
 use crate::{Result, WalError, WalOptions};
 use esker_base::{count, Counter};
-use esker_format::frame::SEGMENT_HEADER_BYTES;
+use esker_format::frame::{SegmentHeader, SEGMENT_HEADER_BYTES};
+use esker_format::Lsn;
 use esker_io::{AccessHint, Disk, OpenMode};
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -140,7 +141,8 @@ impl Chain {
                 path
             }
         };
-        match segment::make(&*self.disk, &self.dir, &path, generation, first, start) {
+        let header = SegmentHeader { generation, first_lsn: Lsn(first), folder: self.options.folder, key: (0, 0) };
+        match segment::make(&*self.disk, &self.dir, &path, header, start) {
             Ok(made) => {
                 if recycled {
                     count(Counter::WalSegmentsRecycled, 1);
@@ -166,7 +168,7 @@ impl Chain {
     pub(crate) fn find(&self, position: u64) -> Result<Arc<Segment>> {
         let state = self.state.lock();
         let found = state.segments.iter().rev().find(|s| s.first <= position && position < s.end);
-        found.cloned().ok_or_else(|| WalError::Missing { folder: self.dir.clone(), lsn: esker_format::Lsn(position) })
+        found.cloned().ok_or_else(|| WalError::Missing { folder: self.dir.clone(), lsn: Lsn(position) })
     }
 
     /// Turns segments wholly before `keep_from` into spares. One caller at a time.

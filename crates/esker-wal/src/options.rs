@@ -2,6 +2,7 @@
 
 use crate::{sector_up, SECTOR_BYTES};
 use esker_format::frame::SEGMENT_HEADER_BYTES;
+use esker_format::FolderId;
 
 /// When a commit's records leave the process. The numbers are those of MariaDB's `innodb_flush_log_at_trx_commit`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -27,6 +28,8 @@ pub struct WalOptions {
     pub prepared_segments: usize,
     /// How many recycled segment files are kept for later use; more are removed.
     pub spare_segments: usize,
+    /// The folder that the log is of: its segments say so, and those of another are refused.
+    pub folder: FolderId,
     /// The log may not exist yet. If false, a log without segments is an error, not an empty log.
     pub create: bool,
 }
@@ -38,6 +41,7 @@ impl Default for WalOptions {
             buffer_bytes: 4 << 20,
             prepared_segments: 1,
             spare_segments: 4,
+            folder: FolderId::default(),
             create: true,
         }
     }

@@ -11,7 +11,7 @@ use crate::segment::{self, Listing, Segment};
 use crate::{frame_space, Result, WalError, FRAME_ALIGN};
 use esker_base::{count, Counter};
 use esker_format::frame::{frame_at, FRAME_HEADER_BYTES};
-use esker_format::{FormatError, Lsn};
+use esker_format::{FolderId, FormatError, Lsn};
 use esker_io::{Disk, OpenMode};
 use std::path::Path;
 use std::sync::Arc;
@@ -53,7 +53,7 @@ impl Found {
     }
 }
 
-/// Reads the log from `from` to its end without changing anything. `on_frame` gets each frame's position and payload,
+/// Reads the log of `folder` from `from` to its end without changing anything. `on_frame` gets each frame's position and payload,
 /// `progress` the bytes done and the bytes there are.
 ///
 /// # Errors
@@ -61,21 +61,22 @@ impl Found {
 pub fn replay<E: From<WalError>>(
     disk: &dyn Disk,
     dir: &Path,
+    folder: FolderId,
     from: Lsn,
     on_frame: &mut OnFrame<'_, E>,
     progress: &mut dyn FnMut(u64, u64),
 ) -> std::result::Result<Replayed, E> {
-    let found = find(disk, dir, from, OpenMode::Read)?;
+    let found = find(disk, dir, folder, from, OpenMode::Read)?;
     run(dir, &found.segments, from, on_frame, progress)
 }
 
 /// Finds the segments and how far each counts.
-pub(crate) fn find(disk: &dyn Disk, dir: &Path, from: Lsn, mode: OpenMode) -> Result<Found> {
+pub(crate) fn find(disk: &dyn Disk, dir: &Path, folder: FolderId, from: Lsn, mode: OpenMode) -> Result<Found> {
     let listing = segment::list(disk, dir)?;
     let (mut segments, mut void) = (Vec::new(), Vec::new());
     let mut limit = u64::MAX;
     for generation in listing.segments.iter().rev() {
-        match segment::open(disk, dir, *generation, mode)? {
+        match segment::open(disk, dir, *generation, mode, folder)? {
             Ok(mut segment) => {
                 segment.end = segment.end.min(limit);
                 limit = limit.min(segment.start.unwrap_or(segment.first));

@@ -7,7 +7,7 @@ use crate::seal::{padding, parse, Padding, Piece};
 use crate::{Result, WalError, SECTOR_BYTES};
 use esker_base::{count, Counter};
 use esker_format::frame::{SegmentHeader, SEGMENT_HEADER_BYTES};
-use esker_format::{FormatError, Lsn};
+use esker_format::{FolderId, FormatError, Lsn};
 use esker_io::{AccessHint, Disk, File, OpenMode};
 use esker_memory::{Account, Region};
 use std::path::{Path, PathBuf};
@@ -76,6 +76,7 @@ pub(crate) fn open(
     dir: &Path,
     generation: u32,
     mode: OpenMode,
+    folder: FolderId,
 ) -> Result<std::result::Result<Segment, FormatError>> {
     let path = wal_path(dir, generation);
     let file = disk.open(&path, mode, AccessHint::Log)?;
@@ -86,6 +87,9 @@ pub(crate) fn open(
     let mut head = vec![0; HEAD];
     file.read_at(&mut head, 0)?;
     let header = match SegmentHeader::decode(&head) {
+        Ok(SegmentHeader { folder: found, .. }) if found != folder => {
+            return Ok(Err(FormatError::Foreign { what: "log segment", found, expected: folder }));
+        }
         Ok(header) if header.generation == generation => header,
         Ok(header) => {
             let found = u64::from(header.generation);
@@ -141,20 +145,20 @@ pub(crate) fn sync_names(disk: &dyn Disk, dir: &Path) -> Result<()> {
     disk.sync_dir(dir).map_err(WalError::Io)
 }
 
-/// Turns a spare into the segment `generation`, whose first position is `first`, durably. `start`: the log ended there
-/// before and begins anew with this segment.
+/// Turns a spare into the segment that `header` describes, durably. `start`: the log ended there before and begins anew
+/// with this segment.
 pub(crate) fn make(
     disk: &dyn Disk,
     dir: &Path,
     spare: &Path,
-    generation: u32,
-    first: u64,
+    header: SegmentHeader,
     start: Option<u64>,
 ) -> Result<Segment> {
     let mut head = Vec::with_capacity(HEAD);
-    SegmentHeader { generation, first_lsn: Lsn(first) }.encode(&mut head);
+    header.encode(&mut head);
+    let SegmentHeader { generation, first_lsn, folder, .. } = header;
     if let Some(end) = start {
-        head.extend_from_slice(&padding(Lsn(first), generation, Padding::Start(Lsn(end))));
+        head.extend_from_slice(&padding(first_lsn, generation, Padding::Start(Lsn(end))));
     }
     let mut aligned = Region::zeroed(Account::Wal, HEAD)?;
     aligned[..head.len()].copy_from_slice(&head);
@@ -166,5 +170,9 @@ pub(crate) fn make(
     let path = wal_path(dir, generation);
     disk.rename(spare, &path)?;
     sync_names(disk, dir)?;
-    open(disk, dir, generation, OpenMode::Write)?.map_err(|reason| WalError::Damage { file: path, offset: 0, reason })
+    open(disk, dir, generation, OpenMode::Write, folder)?.map_err(|reason| WalError::Damage {
+        file: path,
+        offset: 0,
+        reason,
+    })
 }

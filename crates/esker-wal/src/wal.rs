@@ -125,7 +125,7 @@ impl Opening {
         if options.create {
             create_dir(&*disk, dir)?;
         }
-        let mut found = replay::find(&*disk, dir, from, OpenMode::Write)?;
+        let mut found = replay::find(&*disk, dir, options.folder, from, OpenMode::Write)?;
         let replayed = if found.segments.is_empty() && options.create {
             Replayed { end: from, ..Replayed::default() }
         } else {

@@ -20,7 +20,7 @@ use crate::write::bulk::BulkPlan;
 use crate::write::large::{Budget, Pool};
 use crate::{Error, Result};
 use esker_base::lock::Mutex;
-use esker_format::{FileId, RowId, TreeId, TxnId};
+use esker_format::{FileId, FolderId, RowId, TreeId, TxnId};
 use esker_io::{Disk, IoError, IoKind};
 use esker_wal::{FlushMode, Wal};
 use std::collections::{BTreeMap, HashMap};
@@ -44,6 +44,7 @@ pub(crate) struct Prepared {
 pub(crate) struct Core {
     pub(crate) disk: Arc<dyn Disk>,
     pub(crate) dir: PathBuf,
+    pub(crate) folder: FolderId,
     pub(crate) runs_dir: PathBuf,
     pub(crate) options: Options,
     pub(crate) notify: Notify,
@@ -87,6 +88,7 @@ pub(crate) struct Parts {
     pub(crate) cache: Arc<BlockCache>,
     pub(crate) tables: BTreeMap<String, Arc<Table>>,
     pub(crate) next: [u64; 4],
+    pub(crate) folder: FolderId,
     pub(crate) generation: u64,
     pub(crate) lock_guard: Box<dyn esker_io::LockGuard>,
 }
@@ -98,6 +100,7 @@ impl Core {
         Arc::new(Core {
             runs_dir: parts.dir.join("runs"),
             dir: parts.dir,
+            folder: parts.folder,
             disk: parts.disk,
             notify: parts.notify,
             wal: parts.wal,

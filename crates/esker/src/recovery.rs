@@ -6,6 +6,7 @@
 //! or more than was needed, gives the same.
 
 mod count;
+mod known;
 mod prepared;
 
 use count::Count;
@@ -25,7 +26,8 @@ use crate::version::OrdinalRanges;
 use crate::{Error, Result};
 use esker_base::counters::{count, Counter};
 use esker_format::{
-    CommitSeq, FileId, Lsn, Manifest, Record, RecordReader, RowId, RunEntry, RunRef, TableEntry, TableId, TreeId, TxnId,
+    CommitSeq, FileId, FolderId, FormatError, Lsn, Manifest, Record, RecordReader, RowId, RunEntry, RunRef, TableEntry,
+    TableId, TreeId, TxnId,
 };
 use esker_io::{AccessHint, Disk, IoKind, OpenMode};
 use esker_wal::{Opening, Wal, WalOptions};
@@ -43,8 +45,6 @@ struct Replayed {
     next_row: RowId,
     count: Count,
     flushed_to: Lsn,
-    /// Rows up to this one were flushed since the manifest.
-    runs_to: RowId,
     runs: BTreeMap<FileId, RunEntry>,
     marks: Vec<RangeMark>,
     mem: Arc<Memtable>,
@@ -61,6 +61,7 @@ struct Pending {
 }
 
 struct Replay {
+    folder: FolderId,
     wal_dir: PathBuf,
     from: Lsn,
     tables: BTreeMap<TableId, Replayed>,
@@ -85,7 +86,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, dir: &Path, options: Options, notify: No
         disk.create_dir(&runs_dir)?;
     }
     keep_names(&*disk, dir, generation == 1)?;
-    let mut replay = Replay::new(manifest, &wal_dir)?;
+    let mut replay = Replay::new(manifest, &dir.join(MANIFEST), &wal_dir)?;
     let started = Instant::now();
     // Only a folder whose first opening did not get to its second manifest may lack a log.
     let log = replay.run(&disk, &options, &notify, generation == 1)?;
@@ -139,6 +140,7 @@ fn first_manifest(disk: &dyn Disk, dir: &Path, runs_dir: &Path, wal_dir: &Path) 
     }
     disk.create_dir(runs_dir)?;
     let manifest = Manifest {
+        folder: FolderId(disk.fresh_id()),
         generation: 1,
         replay_from: FIRST_LSN,
         next_table: TableId(1),
@@ -172,8 +174,9 @@ fn keep_names(disk: &dyn Disk, dir: &Path, first: bool) -> Result<()> {
 }
 
 impl Replay {
-    fn new(manifest: Manifest, wal_dir: &Path) -> Result<Self> {
+    fn new(manifest: Manifest, manifest_path: &Path, wal_dir: &Path) -> Result<Self> {
         let mut replay = Replay {
+            folder: manifest.folder,
             wal_dir: wal_dir.to_owned(),
             from: manifest.replay_from,
             tables: BTreeMap::new(),
@@ -182,9 +185,10 @@ impl Replay {
             prepared: BTreeMap::new(),
             next: [manifest.next_table.0, manifest.next_tree.0, manifest.next_file.0, manifest.next_txn.0],
         };
-        for state in manifest.tables {
-            let id = state.entry.id;
-            replay.trees.insert(state.entry.tree, id);
+        for (id, mut state) in manifest.tables {
+            let said = known::table_state(&state).and_then(|()| known::row_tree(&mut state));
+            let tree = said.map_err(|e| Error::damage(manifest_path, 0, e))?;
+            replay.trees.insert(tree.tree, id);
             let marks = state
                 .range_deletes
                 .iter()
@@ -193,10 +197,9 @@ impl Replay {
             let table = Replayed {
                 entry: state.entry,
                 next_row: state.next_row_id,
-                count: Count::new(state.live_rows, manifest.next_txn, state.next_row_id, &state.runs),
-                flushed_to: state.flushed_to,
-                runs_to: RowId::ZERO,
-                runs: state.runs.into_iter().map(|r| (r.file, r)).collect(),
+                count: Count::new(state.live_rows, manifest.next_txn, &tree.runs),
+                flushed_to: tree.flushed_to,
+                runs: tree.runs.into_iter().map(|r| (r.file, r)).collect(),
                 marks,
                 mem: Memtable::new(replay.from)?,
             };
@@ -206,7 +209,12 @@ impl Replay {
     }
 
     fn run(&mut self, disk: &Arc<dyn Disk>, options: &Options, notify: &Notify, create: bool) -> Result<Opening> {
-        let wal_options = WalOptions { segment_bytes: options.wal_segment_bytes, create, ..WalOptions::default() };
+        let wal_options = WalOptions {
+            segment_bytes: options.wal_segment_bytes,
+            folder: self.folder,
+            create,
+            ..WalOptions::default()
+        };
         let (dir, from) = (self.wal_dir.clone(), self.from);
         let started = Instant::now();
         let mut said = started;
@@ -224,8 +232,8 @@ impl Replay {
 
     fn frame(&mut self, lsn: Lsn, payload: &[u8]) -> Result<()> {
         for record in RecordReader::new(payload) {
-            let record = record.map_err(|e| Error::damage(&self.wal_dir, lsn.0, e))?;
-            self.record(lsn, record)?;
+            let record = record.and_then(|r| known::record(&r).map(|()| r));
+            self.record(lsn, record.map_err(|e| Error::damage(&self.wal_dir, lsn.0, e))?)?;
         }
         Ok(())
     }
@@ -235,17 +243,17 @@ impl Replay {
             Record::RowPut { txn, .. } | Record::RowDelete { txn, .. } | Record::RangeDelete { txn, .. } => {
                 record.encode(self.redo.entry(txn).or_default());
             }
-            Record::Prepare { txn, xid, ref attach, ref aborted } => {
+            Record::Prepare { txn, xid, ref attach, ref aborted, .. } => {
                 let (xid, attach) = (xid.to_vec(), attach.clone());
                 let aborted = OrdinalRanges(aborted.clone());
                 let mut redo = self.redo.remove(&txn).unwrap_or_default();
                 record.encode(&mut redo);
-                self.seen_files(attach.iter().map(|r| r.file));
+                self.seen_files(attach.iter().map(|r| r.run.file));
                 self.prepared.insert(txn, Pending { xid, redo, attach, aborted, logged_at: lsn });
             }
-            Record::Commit { txn, attach, aborted } => {
+            Record::Commit { txn, attach, aborted, .. } => {
                 let redo = self.redo.remove(&txn).unwrap_or_default();
-                self.seen_files(attach.iter().map(|r| r.file));
+                self.seen_files(attach.iter().map(|r| r.run.file));
                 self.commit(txn, lsn, &redo, &attach, &OrdinalRanges(aborted))?;
             }
             Record::CommitPrepared { txn } => {
@@ -260,7 +268,7 @@ impl Replay {
             Record::CreateTable(entry) => self.create(lsn, entry)?,
             Record::DropTable { table } => {
                 if let Some(t) = self.tables.remove(&table) {
-                    self.trees.remove(&t.entry.tree);
+                    self.trees.remove(&t.entry.row_tree());
                 }
             }
             Record::RenameTable { table, name } => {
@@ -268,13 +276,19 @@ impl Replay {
                     name.clone_into(&mut t.entry.name);
                 }
             }
-            Record::TruncateTable { table, tree } => self.truncate(lsn, table, tree)?,
+            Record::TruncateTable { table, trees } => self.truncate(lsn, table, &trees)?,
             Record::TreeEdit { tree, add, remove, flushed_to } => self.edit(tree, add, &remove, flushed_to)?,
             Record::RowIdMark { tree, next } => {
                 if let Some(t) = self.table_of(tree) {
                     t.next_row = t.next_row.max(next);
                 }
             }
+            // Refused before.
+            Record::KeyPut { .. }
+            | Record::KeyDelete { .. }
+            | Record::AutoIncrementMark { .. }
+            | Record::CreateSnapshot { .. }
+            | Record::DropSnapshot { .. } => {}
         }
         Ok(())
     }
@@ -292,16 +306,15 @@ impl Replay {
     fn create(&mut self, lsn: Lsn, mut entry: TableEntry) -> Result<()> {
         entry.rebuilt_seq = CommitSeq(lsn.0);
         self.next[0] = self.next[0].max(entry.id.0 + 1);
-        self.next[1] = self.next[1].max(entry.tree.0 + 1);
+        self.next[1] = entry.trees.iter().map(|t| t.id.0 + 1).fold(self.next[1], u64::max);
         if self.tables.contains_key(&entry.id) {
             return Ok(());
         }
-        self.trees.insert(entry.tree, entry.id);
+        self.trees.insert(entry.row_tree(), entry.id);
         let table = Replayed {
             next_row: RowId(1),
             count: Count::empty(),
             flushed_to: lsn,
-            runs_to: RowId::ZERO,
             runs: BTreeMap::new(),
             marks: Vec::new(),
             mem: Memtable::new(lsn)?,
@@ -311,16 +324,22 @@ impl Replay {
         Ok(())
     }
 
-    fn truncate(&mut self, lsn: Lsn, table: TableId, tree: TreeId) -> Result<()> {
-        self.next[1] = self.next[1].max(tree.0 + 1);
-        let Some(t) = self.tables.get_mut(&table).filter(|t| t.entry.tree < tree) else {
+    fn truncate(&mut self, lsn: Lsn, table: TableId, trees: &[TreeId]) -> Result<()> {
+        self.next[1] = trees.iter().map(|t| t.0 + 1).fold(self.next[1], u64::max);
+        // One that was made anew later has younger trees already.
+        let is_news = |t: &&mut Replayed| trees.iter().all(|tree| t.entry.row_tree() < *tree);
+        let Some(t) = self.tables.get_mut(&table).filter(is_news) else {
             return Ok(());
         };
-        self.trees.remove(&t.entry.tree);
-        self.trees.insert(tree, table);
-        t.entry.tree = tree;
+        if trees.len() != t.entry.trees.len() {
+            let reason = FormatError::Invalid { what: "trees of an emptied table", found: trees.len() as u64 };
+            return Err(Error::damage(&self.wal_dir, lsn.0, reason));
+        }
+        self.trees.remove(&t.entry.row_tree());
+        t.entry.trees.iter_mut().zip(trees).for_each(|(entry, tree)| entry.id = *tree);
+        self.trees.insert(t.entry.row_tree(), table);
         t.entry.rebuilt_seq = CommitSeq(lsn.0);
-        (t.next_row, t.count, t.flushed_to, t.runs_to) = (RowId(1), Count::empty(), lsn, RowId::ZERO);
+        (t.next_row, t.count, t.flushed_to) = (RowId(1), Count::empty(), lsn);
         t.runs.clear();
         t.marks.clear();
         t.mem = Memtable::new(lsn)?;
@@ -338,7 +357,6 @@ impl Replay {
         t.count.replace(remove, &add);
         for run in add {
             t.next_row = t.next_row.max(run.stats.max_id.next());
-            t.runs_to = t.runs_to.max(run.stats.max_id);
             t.runs.insert(run.file, run);
         }
         if flushed_to > t.flushed_to {
@@ -352,10 +370,10 @@ impl Replay {
     fn commit(&mut self, txn: TxnId, lsn: Lsn, redo: &[u8], attach: &[RunRef], aborted: &OrdinalRanges) -> Result<()> {
         self.next[3] = self.next[3].max(txn.0 + 1);
         let seq = CommitSeq(lsn.0);
-        for run in attach {
-            if let Some(t) = self.table_of(run.tree) {
+        for RunRef { tree, run } in attach {
+            if let Some(t) = self.table_of(*tree) {
                 t.next_row = t.next_row.max(run.stats.max_id.next());
-                let entry = RunEntry { file: run.file, seq, stats: run.stats, aborted: aborted.0.clone() };
+                let entry = RunEntry { seq, aborted: aborted.0.clone(), ..run.clone() };
                 if t.runs.insert(run.file, entry).is_none() {
                     t.count.attach(run.file, &run.stats);
                 }
@@ -365,14 +383,15 @@ impl Replay {
         let mut slots: HashMap<TreeId, *const crate::tree::memtable::TxnSlot> = HashMap::new();
         for record in RecordReader::new(redo) {
             match record.map_err(|e| Error::damage(&wal_dir, lsn.0, e))? {
-                Record::RowPut { ordinal, tree, row, bytes, .. } if !aborted.contains(ordinal) => {
-                    self.put(&mut slots, txn, lsn, tree, row, ordinal, Some(bytes))?;
+                Record::RowPut { ordinal, tree, row, bytes, supersedes, .. } if !aborted.contains(ordinal) => {
+                    self.put(&mut slots, txn, lsn, tree, row, ordinal, Some(bytes), supersedes)?;
                 }
                 Record::RowDelete { ordinal, tree, row, .. } if !aborted.contains(ordinal) => {
-                    self.put(&mut slots, txn, lsn, tree, row, ordinal, None)?;
+                    self.put(&mut slots, txn, lsn, tree, row, ordinal, None, true)?;
                 }
-                Record::RangeDelete { ordinal, tree, up_to, as_of, .. } if !aborted.contains(ordinal) => {
-                    if let Some(t) = self.table_of(tree) {
+                Record::RangeDelete { ordinal, table, up_to, as_of, .. } if !aborted.contains(ordinal) => {
+                    // A table that was made anew later has nothing of it.
+                    if let Some(t) = self.tables.get_mut(&table).filter(|t| t.entry.rebuilt_seq < seq) {
                         if !t.marks.iter().any(|m| m.seq == seq && m.ordinal == ordinal) {
                             t.marks.push(RangeMark { owner: None, seq, ordinal, up_to, as_of });
                         }
@@ -395,6 +414,7 @@ impl Replay {
         row: RowId,
         ordinal: u64,
         packed: Option<&[u8]>,
+        supersedes: bool,
     ) -> Result<()> {
         let Some(t) = self.table_of(tree) else {
             return Ok(());
@@ -403,7 +423,7 @@ impl Replay {
         if lsn < t.flushed_to {
             return Ok(());
         }
-        t.count.put(txn, row, packed, &t.mem, t.runs_to);
+        t.count.put(txn, packed.is_none(), supersedes);
         let slot = match slots.get(&tree) {
             Some(slot) => *slot,
             None => {
@@ -414,9 +434,8 @@ impl Replay {
                 slot
             }
         };
-        // The log does not say whether the row was there before: perhaps.
         // SAFETY: one thread; the slot is of this memtable.
-        unsafe { t.mem.put(row, slot, ordinal, packed, true) }
+        unsafe { t.mem.put(row, slot, ordinal, packed, supersedes) }
     }
 
     #[allow(clippy::too_many_arguments)]
@@ -460,6 +479,7 @@ impl Replay {
             cache,
             tables,
             next: self.next,
+            folder: self.folder,
             generation,
             lock_guard,
         });
@@ -487,7 +507,7 @@ impl Replay {
     /// Removes run files that nothing refers to: of loads that did not commit, or whose removal did not get done.
     fn remove_orphans(&mut self, disk: &dyn Disk, runs_dir: &Path) -> Result<()> {
         let mut known: HashSet<FileId> = self.tables.values().flat_map(|t| t.runs.keys().copied()).collect();
-        known.extend(self.prepared.values().flat_map(|p| p.attach.iter().map(|r| r.file)));
+        known.extend(self.prepared.values().flat_map(|p| p.attach.iter().map(|r| r.run.file)));
         for entry in disk.list(runs_dir)? {
             let id = entry.name.strip_suffix(".run").and_then(|n| u64::from_str_radix(n, 16).ok());
             let Some(id) = id.map(FileId) else { continue };
@@ -537,8 +557,8 @@ fn recipe(
         disk: disk.clone(),
         dir: runs_dir.to_owned(),
         cache: cache.clone(),
-        tree: entry.tree,
-        layout: entry.layout.clone(),
+        tree: entry.row_tree(),
+        layout: entry.layout.layout.clone(),
         format: entry.format,
         compression: entry.compression,
         zstd_level: options.zstd_level,
@@ -565,7 +585,7 @@ fn open_tree(recipe: &RunRecipe, t: &Replayed, notify: &Notify) -> Arc<Tree> {
             aborted: Arc::new(OrdinalRanges(entry.aborted.clone())),
         });
     }
-    Tree::with_state(t.entry.tree, next_row, t.count.rows.max(0), state)
+    Tree::with_state(t.entry.row_tree(), next_row, t.count.rows.max(0), state)
 }
 
 #[cfg(test)]

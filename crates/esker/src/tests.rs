@@ -1,6 +1,7 @@
 //! Tests of the whole crate from within, and what tests share.
 
 pub(crate) mod boundary;
+pub(crate) mod formats;
 pub(crate) mod hooks;
 pub(crate) mod large;
 pub(crate) mod regression;

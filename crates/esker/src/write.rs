@@ -247,7 +247,7 @@ impl Session {
         let up_to = self.lock_range(&tree)?;
         let Parts { core, txn, .. } = self.parts()?;
         let (ordinal, as_of) = (txn.take_ordinal(), core.views.visible_seq());
-        Record::RangeDelete { txn: txn.state.id, ordinal, tree: tree.id, up_to, as_of }.encode(&mut txn.marks_redo);
+        Record::RangeDelete { txn: txn.state.id, ordinal, table: table.id, up_to, as_of }.encode(&mut txn.marks_redo);
         tree.edit(|state| {
             state.marks.push(RangeMark { owner: Some(txn.state.clone()), seq: CommitSeq::ZERO, ordinal, up_to, as_of });
         });
@@ -389,7 +389,7 @@ impl TreeTxn {
         supersedes: bool,
     ) -> Result<()> {
         let mem = self.put_in_memtable(state, row, ordinal, packed, supersedes)?;
-        push_redo(self.redo.of(mem), state.id, self.tree.id, row, ordinal, packed);
+        push_redo(self.redo.of(mem), state.id, self.tree.id, row, ordinal, packed, supersedes);
         Ok(())
     }
 
@@ -415,9 +415,17 @@ impl TreeTxn {
     }
 }
 
-pub(crate) fn push_redo(redo: &mut Vec<u8>, txn: TxnId, tree: TreeId, row: RowId, ordinal: u64, packed: Option<&[u8]>) {
+pub(crate) fn push_redo(
+    redo: &mut Vec<u8>,
+    txn: TxnId,
+    tree: TreeId,
+    row: RowId,
+    ordinal: u64,
+    packed: Option<&[u8]>,
+    supersedes: bool,
+) {
     match packed {
-        Some(bytes) => Record::RowPut { txn, ordinal, tree, row, bytes }.encode(redo),
+        Some(bytes) => Record::RowPut { txn, ordinal, tree, row, supersedes, layout: 0, bytes }.encode(redo),
         None => Record::RowDelete { txn, ordinal, tree, row }.encode(redo),
     }
 }

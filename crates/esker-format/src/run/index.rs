@@ -79,7 +79,7 @@ pub fn key_bound(key: &[u8]) -> &[u8] {
 }
 
 /// An entry of a block index: of row blocks or of key blocks.
-pub trait IndexEntry: Sized {
+pub trait LeafEntry: Sized {
     /// What blocks it is about.
     const BLOCKS: BlockKind;
     /// What it says of any block.
@@ -90,7 +90,7 @@ pub trait IndexEntry: Sized {
     fn from_index(block: BlockEntry, first_key: &[u8], last_key: &[u8]) -> Self;
 }
 
-impl IndexEntry for BlockEntry {
+impl LeafEntry for BlockEntry {
     const BLOCKS: BlockKind = BlockKind::Rows;
     fn block(&self) -> &BlockEntry {
         self
@@ -103,7 +103,7 @@ impl IndexEntry for BlockEntry {
     }
 }
 
-impl IndexEntry for KeyBlockEntry {
+impl LeafEntry for KeyBlockEntry {
     const BLOCKS: BlockKind = BlockKind::Keys;
     fn block(&self) -> &BlockEntry {
         &self.block
@@ -169,7 +169,7 @@ fn take_entry<'a>(
 }
 
 /// Appends the leaf pages, then the top level, which begins at the place returned. `base`: where `out` begins in the file.
-pub(super) fn encode_index<E: IndexEntry>(file: FileId, entries: &[E], base: u64, out: &mut Vec<u8>) -> usize {
+pub(super) fn encode_index<E: LeafEntry>(file: FileId, entries: &[E], base: u64, out: &mut Vec<u8>) -> usize {
     let mut top = Vec::new();
     let mut rest = entries;
     while let [first, ..] = rest {
@@ -207,7 +207,7 @@ pub(super) fn encode_index<E: IndexEntry>(file: FileId, entries: &[E], base: u64
     at
 }
 
-fn put_entry(entry: &impl IndexEntry, out: &mut Vec<u8>) {
+fn put_entry(entry: &impl LeafEntry, out: &mut Vec<u8>) {
     let (at, e) = (out.len(), entry.block());
     out.resize(at + INDEX_ENTRY_BYTES, 0);
     let b = &mut out[at..];
@@ -260,12 +260,7 @@ pub(super) fn decode_top(blocks: BlockKind, leaves: &Section, bytes: &[u8]) -> R
 
 /// Reads the leaf page of `file` that `leaf` is about, all of `bytes`, and appends what it says to `out`, which holds the
 /// pages before it or nothing.
-pub fn decode_leaf<E: IndexEntry>(
-    file: FileId,
-    leaf: &Leaf,
-    bytes: &[u8],
-    out: &mut Vec<E>,
-) -> Result<(), FormatError> {
+pub fn decode_leaf<E: LeafEntry>(file: FileId, leaf: &Leaf, bytes: &[u8], out: &mut Vec<E>) -> Result<(), FormatError> {
     let invalid = |what, found: u64| Err(FormatError::Invalid { what, found });
     codec::need("block index", bytes, LEAF_HEADER_BYTES)?;
     let magic = get_u64(bytes, leaf_at::MAGIC);

@@ -2,7 +2,7 @@
 //! one tree. Invariants: sections lie before the footer; a section of unknown kind is passed over unless its table says
 //! that it must be known.
 
-use super::index::{decode_top, encode_index, IndexEntry, Leaf};
+use super::index::{decode_top, encode_index, Leaf, LeafEntry};
 use super::{block_context, PartPlace, RunStats, RUN_HEADER_BYTES, RUN_VERSION};
 use crate::codec::{self, get_u16, get_u32, get_u64, set_u32, set_u64};
 use crate::error::FormatError;
@@ -124,7 +124,7 @@ pub struct Part {
 impl Part {
     /// Appends the end of a part whose blocks are written: sections and footer. `self` has no sections yet. `base`: where
     /// `out` begins in the file. For the directory of parts, tells where the footer is.
-    pub fn encode_with<E: IndexEntry>(
+    pub fn encode_with<E: LeafEntry>(
         mut self,
         file: FileId,
         (entries, stats): (&[E], &RunStats),

@@ -7,9 +7,9 @@
 use super::{random_layout, run_tail, Rng};
 use esker_format::run::{Leaf, Part, PartPlace, Section};
 use esker_format::{
-    block, frame, manifest, row, run, BlockEntry, BlockKind, ColumnMask, Compression, FileId, IndexEntry, KeyBlock,
-    KeyBlockBuilder, KeyBlockEntry, Layout, Lsn, Manifest, Record, RecordReader, RowBlock, RowBlockBuilder, RowFormat,
-    RowId, RunFooter, RunHeader, SegmentHeader, TreeId, VersionTag,
+    block, frame, manifest, row, run, BlockEntry, BlockKind, ColumnMask, Compression, FileId, KeyBlock,
+    KeyBlockBuilder, KeyBlockEntry, Layout, LeafEntry, Lsn, Manifest, Record, RecordReader, RowBlock, RowBlockBuilder,
+    RowFormat, RowId, RunFooter, RunHeader, SegmentHeader, TreeId, VersionTag,
 };
 use std::sync::Arc;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
@@ -232,7 +232,7 @@ fn try_part(file: FileId, data: &[u8]) {
 }
 
 /// As a page of an index; one of key blocks only if it holds one block.
-fn try_leaf<E: IndexEntry + PartialEq + std::fmt::Debug>(file: FileId, data: &[u8]) {
+fn try_leaf<E: LeafEntry + PartialEq + std::fmt::Debug>(file: FileId, data: &[u8]) {
     let first = run::LEAF_HEADER_BYTES;
     let keys = E::BLOCKS == BlockKind::Keys;
     let last = if keys { first } else { data.len().saturating_sub(run::INDEX_ENTRY_BYTES) };
@@ -306,10 +306,17 @@ pub fn record(data: &[u8]) {
 }
 
 pub fn frame(data: &[u8]) {
-    let _ = SegmentHeader::decode(data);
+    let header = |data: &[u8]| {
+        if let Ok(header) = SegmentHeader::decode(data) {
+            let mut again = Vec::new();
+            header.encode(&mut again);
+            assert_eq!(SegmentHeader::decode(&again), Ok(header));
+        }
+    };
+    header(data);
     let end = frame::SEGMENT_HEADER_BYTES;
     if let Some(data) = resealed(data, 0, end, frame::SEGMENT_MAGIC) {
-        let _ = SegmentHeader::decode(&data);
+        header(&data);
     }
     let at = |at: usize, n: usize| {
         data.get(at..at + n).map_or(0, |b| b.iter().rev().fold(0u64, |v, &b| v << 8 | u64::from(b)))
@@ -335,8 +342,16 @@ pub fn manifest(data: &[u8]) {
         }
     };
     try_one(data);
-    let end = u32_at(data, manifest::manifest_at::BODY_BYTES).unwrap_or(0) + manifest::MANIFEST_HEADER_BYTES;
-    if let Some(data) = resealed(data, 0, end, manifest::MANIFEST_MAGIC) {
+    let mut end = u32_at(data, manifest::manifest_at::BODY_BYTES).unwrap_or(0) + manifest::MANIFEST_HEADER_BYTES;
+    let Some(mut data) = resealed(data, 0, end, manifest::MANIFEST_MAGIC) else { return };
+    try_one(&data);
+    // And each edit behind it.
+    loop {
+        let at = manifest::edit_offset(end);
+        let Some(body) = u32_at(&data, at + manifest::edit_at::BODY_BYTES) else { return };
+        end = at + manifest::EDIT_HEADER_BYTES + body;
+        let Some(sealed) = resealed(&data, at, end, manifest::EDIT_MAGIC) else { return };
+        data = sealed;
         try_one(&data);
     }
 }

@@ -7,7 +7,7 @@ pub mod samples;
 use esker_format::row::{self, Value};
 use esker_format::run::{decode_leaf, encode_end, section_kind, Part, PartPlace, Section};
 use esker_format::{
-    Column, ColumnKind, ColumnMask, CommitSeq, FileId, FormatError, IndexEntry, Layout, NullBit, RowId, RunFooter,
+    Column, ColumnKind, ColumnMask, CommitSeq, FileId, FormatError, Layout, LeafEntry, NullBit, RowId, RunFooter,
     RunHeader, RunStats, TreeId, VersionTag,
 };
 
@@ -135,7 +135,7 @@ pub fn random_entries(rng: &mut Rng) -> Vec<Entry> {
 }
 
 /// What follows the blocks of a file of these parts, each of a tree, from `base` on.
-pub fn run_tail<E: IndexEntry>(file: FileId, parts: &[(TreeId, Vec<E>)], base: u64) -> (Vec<u8>, Vec<PartPlace>) {
+pub fn run_tail<E: LeafEntry>(file: FileId, parts: &[(TreeId, Vec<E>)], base: u64) -> (Vec<u8>, Vec<PartPlace>) {
     let mut out = Vec::new();
     let mut places = Vec::new();
     for ((tree, entries), number) in parts.iter().zip(0..) {
@@ -159,7 +159,7 @@ pub fn section_of<'a>(file: &'a [u8], section: &Section) -> &'a [u8] {
 pub type RunParts<E> = (RunHeader, Part, Vec<E>, RunStats);
 
 /// Reads a part of a whole file.
-pub fn read_part<E: IndexEntry>(bytes: &[u8], number: u32) -> Result<RunParts<E>, FormatError> {
+pub fn read_part<E: LeafEntry>(bytes: &[u8], number: u32) -> Result<RunParts<E>, FormatError> {
     let header = RunHeader::decode(bytes)?;
     let footer = RunFooter::decode(bytes, bytes.len() as u64)?;
     let directory = &bytes[footer.directory_offset as usize..][..footer.directory_bytes() as usize];

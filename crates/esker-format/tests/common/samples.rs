@@ -2,11 +2,13 @@
 
 use super::decoders::{entry, layout_for};
 use super::{random_entries, random_layout, random_row, run_tail, Rng};
+use esker_format::manifest::edit_offset;
 use esker_format::run::Part;
 use esker_format::{
-    frame, run, BlockEntry, CommitSeq, Compression, FileId, KeyBlockBuilder, KeyBlockEntry, Lsn, Manifest,
-    RangeTombstone, Record, RowBlockBuilder, RowFormat, RowId, RunEntry, RunHeader, RunRef, RunStats, SegmentHeader,
-    TableEntry, TableId, TableState, TreeId, TxnId, VersionTag,
+    frame, run, BlockEntry, CommitSeq, Compression, FileId, FolderId, IndexEntry, IndexState, KeyBlockBuilder,
+    KeyBlockEntry, KeyBounds, KeyPart, LayoutVersion, Lsn, Manifest, PreparedEntry, RangeTombstone, Record,
+    RowBlockBuilder, RowFormat, RowId, RunEntry, RunHeader, RunOrigin, RunRef, RunStats, SegmentHeader, TableEntry,
+    TableId, TableState, TreeEntry, TreeId, TreeKind, TreeState, TxnId, VersionTag,
 };
 use std::sync::Arc;
 
@@ -29,21 +31,79 @@ fn stats(rng: &mut Rng) -> RunStats {
     stats
 }
 
-fn run_ref(rng: &mut Rng) -> RunRef {
-    RunRef { tree: TreeId(number(rng)), file: FileId(number(rng)), stats: stats(rng) }
+fn bytes(rng: &mut Rng, most: u64) -> Vec<u8> {
+    (0..rng.below(most + 1)).map(|_| if rng.chance(3) { 0xff } else { rng.next() as u8 }).collect()
+}
+
+fn bounds(rng: &mut Rng, stats: &RunStats) -> KeyBounds {
+    if rng.chance(2) {
+        return KeyBounds::of_rows(stats);
+    }
+    let (a, b) = (bytes(rng, 80), bytes(rng, 80));
+    KeyBounds::of_keys((&a).min(&b), (&a).max(&b))
+}
+
+fn folder(rng: &mut Rng) -> FolderId {
+    FolderId(std::array::from_fn(|_| rng.next() as u8))
 }
 
 fn run_entry(rng: &mut Rng) -> RunEntry {
-    let aborted = list(rng, |r| (number(r), number(r)));
-    RunEntry { file: FileId(number(rng)), seq: CommitSeq(number(rng)), stats: stats(rng), aborted }
+    let stats = stats(rng);
+    RunEntry {
+        origin: rng.chance(3).then(|| RunOrigin { folder: folder(rng), tree: TreeId(number(rng)) }),
+        part: rng.below(3) as u32,
+        layout: rng.below(3) as u32,
+        bounds: bounds(rng, &stats),
+        ..RunEntry::of_rows(FileId(number(rng)), CommitSeq(number(rng)), pairs(rng), stats)
+    }
+}
+
+fn run_ref(rng: &mut Rng) -> RunRef {
+    RunRef { tree: TreeId(number(rng)), run: run_entry(rng) }
+}
+
+fn pairs(rng: &mut Rng) -> Vec<(u64, u64)> {
+    list(rng, |r| (number(r), number(r)))
+}
+
+fn index(rng: &mut Rng) -> IndexEntry {
+    IndexEntry {
+        id: number(rng) as u32,
+        name: ["PRIMARY", "nach größe"][rng.below(2) as usize].to_owned(),
+        unique: rng.chance(2),
+        parts: list(rng, |r| KeyPart {
+            column: r.below(9) as u32,
+            prefix_bytes: r.below(2) as u32 * 20,
+            descending: r.chance(2),
+            encoding: r.below(300) as u32,
+            collation: r.below(300) as u32,
+        }),
+        state: [IndexState::Building, IndexState::Ready, IndexState::Leaving][rng.below(3) as usize],
+        usable_from: CommitSeq(number(rng)),
+    }
+}
+
+fn layout_version(rng: &mut Rng, number: u32) -> LayoutVersion {
+    let mut version = LayoutVersion::first(Arc::new(random_layout(rng, true)));
+    version.number = number;
+    for column in &mut version.columns {
+        column.id += number;
+        column.default = rng.chance(2).then(|| bytes(rng, 9));
+    }
+    version
 }
 
 fn table(rng: &mut Rng) -> TableEntry {
+    let rows = TreeEntry { id: TreeId(number(rng)), kind: TreeKind::Rows };
+    let mut trees = list(rng, |r| TreeEntry { id: TreeId(number(r)), kind: TreeKind::Keys(index(r)) });
+    trees.insert(rng.below(trees.len() as u64 + 1) as usize, rows);
+    let older = rng.below(3) as u32;
     TableEntry {
         id: TableId(number(rng)),
-        tree: TreeId(number(rng)),
         name: ["", "db/t", "db/größe"][rng.below(3) as usize].to_owned(),
-        layout: Arc::new(random_layout(rng, true)),
+        trees,
+        layout: layout_version(rng, older),
+        older_layouts: (0..older).map(|n| layout_version(rng, n)).collect(),
         format: if rng.chance(2) { RowFormat::Dynamic } else { RowFormat::Fixed },
         compression: [Compression::None, Compression::Lz4, Compression::Zstd][rng.below(3) as usize],
         created_unix_s: number(rng),
@@ -52,28 +112,57 @@ fn table(rng: &mut Rng) -> TableEntry {
     }
 }
 
+fn table_state(rng: &mut Rng) -> TableState {
+    let entry = table(rng);
+    let trees = entry.trees.iter().map(|t| t.id);
+    TableState {
+        next_row_id: RowId(number(rng)),
+        next_auto_increment: number(rng),
+        live_rows: number(rng),
+        counted_at: CommitSeq(number(rng)),
+        range_deletes: list(rng, |r| RangeTombstone {
+            up_to: RowId(number(r)),
+            as_of: CommitSeq(number(r)),
+            seq: CommitSeq(number(r)),
+            ordinal: number(r),
+        }),
+        trees: trees.map(|tree| TreeState { tree, flushed_to: Lsn(number(rng)), runs: list(rng, run_entry) }).collect(),
+        entry,
+    }
+}
+
 pub fn manifest(rng: &mut Rng) -> Manifest {
     Manifest {
-        generation: number(rng),
+        folder: folder(rng),
+        required_features: 0,
+        generation: number(rng) >> 1,
         replay_from: Lsn(number(rng)),
         next_table: TableId(number(rng)),
         next_tree: TreeId(number(rng)),
         next_file: FileId(number(rng)),
         next_txn: TxnId(number(rng)),
-        tables: list(rng, |rng| TableState {
-            entry: table(rng),
-            next_row_id: RowId(number(rng)),
-            live_rows: number(rng),
-            flushed_to: Lsn(number(rng)),
-            runs: list(rng, run_entry),
-            range_deletes: list(rng, |r| RangeTombstone {
-                up_to: RowId(number(r)),
-                as_of: CommitSeq(number(r)),
-                seq: CommitSeq(number(r)),
-                ordinal: number(r),
-            }),
-        }),
+        prepared: list(rng, |r| PreparedEntry { txn: TxnId(number(r)), xid: bytes(r, 20), logged_at: Lsn(number(r)) }),
+        tables: list(rng, table_state).into_iter().map(|t| (t.entry.id, t)).collect(),
     }
+}
+
+/// A manifest's file with a few edits, and the state before the first of them and behind each.
+pub fn manifest_with_edits(rng: &mut Rng) -> (Vec<u8>, Vec<Manifest>) {
+    let mut state = manifest(rng);
+    let mut file = Vec::new();
+    state.encode(&mut file);
+    let mut states = vec![state.clone()];
+    for _ in 0..rng.below(4) {
+        let gone: Vec<_> = state.tables.keys().copied().filter(|_| rng.chance(3)).collect();
+        let edit = Manifest { folder: state.folder, generation: state.generation + 1, ..manifest(rng) };
+        gone.iter().for_each(|id| drop(state.tables.remove(id)));
+        state.tables.extend(edit.tables.clone());
+        state = Manifest { tables: state.tables, ..edit.clone() };
+        file.resize(edit_offset(file.len()), 0);
+        edit.encode_edit(&gone, &mut file);
+        states.push(state.clone());
+    }
+    (file, states)
 }
 
 /// A record of each kind, with random content.
@@ -83,23 +172,33 @@ pub fn records(rng: &mut Rng) -> Vec<Record<'static>> {
     let row = RowId(number(rng));
     let ordinal = number(rng);
     let table_id = TableId(number(rng));
+    let (supersedes, layout) = (rng.chance(2), rng.below(2) as u32 * 200);
+    let (key, payload) = (&b"memcomparable"[..], &b"beside"[..]);
     vec![
-        Record::RowPut { txn, ordinal, tree, row, bytes: b"a packed row" },
+        Record::RowPut { txn, ordinal, tree, row, supersedes, layout, bytes: b"a packed row" },
         Record::RowDelete { txn, ordinal, tree, row },
-        Record::RangeDelete { txn, ordinal, tree, up_to: row, as_of: CommitSeq(number(rng)) },
+        Record::KeyPut { txn, ordinal, tree, row, key, payload },
+        Record::KeyDelete { txn, ordinal, tree, row, key },
+        Record::RangeDelete { txn, ordinal, table: table_id, up_to: row, as_of: CommitSeq(number(rng)) },
         Record::Prepare {
             txn,
             xid: b"xid",
             attach: list(rng, run_ref),
-            aborted: list(rng, |r| (number(r), number(r))),
+            aborted: pairs(rng),
+            deltas: list(rng, |r| (TableId(number(r)), number(r) as i64)),
         },
-        Record::Commit { txn, attach: list(rng, run_ref), aborted: list(rng, |r| (number(r), number(r))) },
+        Record::Commit {
+            txn,
+            attach: list(rng, run_ref),
+            aborted: pairs(rng),
+            deltas: list(rng, |r| (TableId(number(r)), number(r) as i64)),
+        },
         Record::Rollback { txn },
         Record::CommitPrepared { txn },
         Record::CreateTable(table(rng)),
         Record::DropTable { table: table_id },
         Record::RenameTable { table: table_id, name: "db/other" },
-        Record::TruncateTable { table: table_id, tree },
+        Record::TruncateTable { table: table_id, trees: list(rng, |r| TreeId(number(r))) },
         Record::TreeEdit {
             tree,
             add: list(rng, run_entry),
@@ -107,7 +206,20 @@ pub fn records(rng: &mut Rng) -> Vec<Record<'static>> {
             flushed_to: Lsn(number(rng)),
         },
         Record::RowIdMark { tree, next: row },
+        Record::AutoIncrementMark { table: table_id, next: number(rng) },
+        Record::CreateSnapshot {
+            id: number(rng),
+            name: "before the import",
+            seq: CommitSeq(number(rng)),
+            created_unix_s: number(rng),
+        },
+        Record::DropSnapshot { id: number(rng) },
     ]
+}
+
+pub fn segment_header(rng: &mut Rng) -> SegmentHeader {
+    let key = (rng.next() as u32, rng.next() as u32);
+    SegmentHeader { generation: rng.next() as u32, first_lsn: Lsn(number(rng)), folder: folder(rng), key }
 }
 
 fn packed_row(rng: &mut Rng) -> Vec<u8> {
@@ -209,13 +321,13 @@ pub fn valid(decoder: &str, rng: &mut Rng) -> Vec<u8> {
         "run" => out = run_part(rng),
         "record" => records(rng).iter().filter(|_| rng.chance(3)).for_each(|r| r.encode(&mut out)),
         "frame" if rng.chance(4) => {
-            SegmentHeader { generation: rng.next() as u32, first_lsn: Lsn(number(rng)) }.encode(&mut out);
+            segment_header(rng).encode(&mut out);
         }
         "frame" => {
             let payload = packed_row(rng);
             frame::encode_frame(Lsn(number(rng)), rng.next() as u32, &payload, &mut out);
         }
-        _ => manifest(rng).encode(&mut out),
+        _ => out = manifest_with_edits(rng).0,
     }
     out
 }

@@ -220,6 +220,11 @@ impl Disk for SimDisk {
         })
     }
 
+    /// The same each time, so that a seed gives the same bytes each time.
+    fn fresh_id(&self) -> [u8; 16] {
+        *b"simulated folder"
+    }
+
     fn free_bytes(&self, path: &Path) -> Result<u64> {
         self.look("ask for free space", path, None, |state| Ok(state.free_bytes()))
     }

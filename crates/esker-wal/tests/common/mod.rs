@@ -1,7 +1,7 @@
 //! A disk that watches the log's writes, and short ways of opening a log.
 #![allow(dead_code, clippy::unwrap_used)]
 
-use esker_format::Lsn;
+use esker_format::{FolderId, Lsn};
 use esker_io::{AccessHint, DirEntry, Disk, File, LockGuard, OpenMode, Result, SimDisk};
 use esker_wal::{replay, Wal, WalError, WalOptions, SECTOR_BYTES};
 use std::collections::{BTreeMap, BTreeSet};
@@ -209,6 +209,7 @@ pub fn frames(disk: &SimDisk, from: Lsn) -> std::result::Result<Frames, WalError
     replay(
         disk,
         Path::new(DIR),
+        FolderId::default(),
         from,
         &mut |lsn, payload| {
             frames.push((lsn, payload.to_vec()));

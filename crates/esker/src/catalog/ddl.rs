@@ -71,7 +71,7 @@ impl Core {
         let old = table.tree();
         let id = TreeId(self.next_tree.fetch_add(1, Ordering::Relaxed));
         let memtable = Memtable::new(Lsn(0))?;
-        let lsn = self.log_rebuild(&Record::TruncateTable { table: table.id, tree: id }, !table.temporary)?;
+        let lsn = self.log_rebuild(&Record::TruncateTable { table: table.id, trees: vec![id] }, !table.temporary)?;
         let tree = Tree::new(id, memtable, lsn);
         table.set_tree(tree, CommitSeq(lsn.0));
         drop(tables);

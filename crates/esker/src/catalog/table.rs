@@ -2,7 +2,10 @@
 
 use crate::tree::Tree;
 use esker_base::lock::RwLock;
-use esker_format::{ColumnMask, CommitSeq, Compression, Layout, RowFormat, Schema, TableEntry, TableId, TreeId};
+use esker_format::{
+    ColumnMask, CommitSeq, Compression, Layout, LayoutVersion, RowFormat, Schema, TableEntry, TableId, TreeEntry,
+    TreeId, TreeKind,
+};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -60,6 +63,8 @@ pub struct TableStats {
 /// An open table.
 pub struct Table {
     pub(crate) id: TableId,
+    /// What the catalog says, but for what changes: name, trees, last rebuild.
+    made: TableEntry,
     name: RwLock<String>,
     pub(crate) layout: Arc<Layout>,
     pub(crate) format: RowFormat,
@@ -89,8 +94,9 @@ impl Table {
     pub(crate) fn new(entry: &TableEntry, tree: Arc<Tree>) -> Arc<Table> {
         Arc::new(Table {
             id: entry.id,
+            made: entry.clone(),
             name: RwLock::new("table.name", entry.name.clone()),
-            layout: entry.layout.clone(),
+            layout: entry.layout.layout.clone(),
             format: entry.format,
             compression: entry.compression,
             temporary: is_temporary(entry),
@@ -98,7 +104,7 @@ impl Table {
             // Bytes of another front end, or of a later version, are no schema of ours.
             schema: Schema::decode(entry.extra.get(1..).unwrap_or_default()).ok().flatten(),
             created_unix_s: entry.created_unix_s,
-            has_blobs: entry.layout.has_blobs(),
+            has_blobs: entry.layout.layout.has_blobs(),
             tree_id: AtomicU64::new(tree.id.0),
             tree: RwLock::new("table.tree", tree),
             rebuilt_seq: AtomicU64::new(entry.rebuilt_seq.0),
@@ -113,9 +119,10 @@ impl Table {
         extra.extend_from_slice(&def.extra);
         TableEntry {
             id,
-            tree,
             name: name.to_owned(),
-            layout: Arc::new(def.layout.clone()),
+            trees: vec![TreeEntry { id: tree, kind: TreeKind::Rows }],
+            layout: LayoutVersion::first(Arc::new(def.layout.clone())),
+            older_layouts: Vec::new(),
             format: def.format,
             compression: def.compression,
             created_unix_s: unix_s(),
@@ -125,18 +132,11 @@ impl Table {
     }
 
     pub(crate) fn entry(&self) -> TableEntry {
-        let mut extra = vec![if self.temporary { TEMPORARY } else { 0 }];
-        extra.extend_from_slice(&self.extra);
         TableEntry {
-            id: self.id,
-            tree: self.tree_id(),
             name: self.name(),
-            layout: self.layout.clone(),
-            format: self.format,
-            compression: self.compression,
-            created_unix_s: self.created_unix_s,
-            rebuilt_seq: CommitSeq(self.rebuilt_seq.load(Ordering::Acquire)),
-            extra,
+            trees: vec![TreeEntry { id: self.tree_id(), kind: TreeKind::Rows }],
+            rebuilt_seq: self.rebuilt_seq(),
+            ..self.made.clone()
         }
     }
 

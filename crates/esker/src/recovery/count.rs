@@ -10,8 +10,6 @@ pub(super) struct Count {
     pub(super) rows: i64,
     /// Transactions before this one may be in the manifest's figure.
     first_txn: TxnId,
-    /// Rows before this one were given out before the manifest.
-    first_row: RowId,
     /// Runs of the manifest.
     held: HashSet<FileId>,
     /// What runs that were attached since have added, by the run that holds it now.
@@ -20,19 +18,19 @@ pub(super) struct Count {
 
 impl Count {
     /// From what the manifest says; `rows` of it were counted then.
-    pub(super) fn new(rows: u64, first_txn: TxnId, first_row: RowId, runs: &[RunEntry]) -> Self {
+    pub(super) fn new(rows: u64, first_txn: TxnId, runs: &[RunEntry]) -> Self {
         let held = runs.iter().map(|r| r.file).collect();
-        Count { rows: rows as i64, first_txn, first_row, held, attached: HashMap::new() }
+        Count { rows: rows as i64, first_txn, held, attached: HashMap::new() }
     }
 
     /// Of a tree that was made anew.
     pub(super) fn empty() -> Self {
-        Self::new(0, TxnId::ZERO, RowId::ZERO, &[])
+        Self::new(0, TxnId::ZERO, &[])
     }
 
     /// A private run was committed that is not among the tree's.
     pub(super) fn attach(&mut self, file: FileId, stats: &esker_format::RunStats) {
-        let rows = stats.rows as i64 - 2 * stats.tombstones as i64;
+        let rows = live_delta(stats);
         self.rows += rows;
         self.attached.insert(file, rows);
     }
@@ -47,16 +45,11 @@ impl Count {
         }
     }
 
-    pub(super) fn put(&mut self, txn: TxnId, row: RowId, packed: Option<&[u8]>, mem: &Memtable, runs_to: RowId) {
-        if txn < self.first_txn {
-            return;
+    /// A row was written.
+    pub(super) fn put(&mut self, txn: TxnId, deleted: bool, supersedes: bool) {
+        if txn >= self.first_txn {
+            self.rows += i64::from(!supersedes) - i64::from(deleted);
         }
-        // A row that is new to the memtable and to the runs was inserted.
-        let fresh = || row >= self.first_row && row > runs_to && mem.get(row).is_none();
-        self.rows += match packed {
-            None => -1,
-            Some(_) => i64::from(fresh()),
-        };
     }
 
     /// All rows were deleted.
@@ -66,4 +59,9 @@ impl Count {
             self.attached.clear();
         }
     }
+}
+
+/// What a private run adds to the rows that live: what it inserts without what it deletes.
+pub(super) fn live_delta(stats: &esker_format::RunStats) -> i64 {
+    stats.rows as i64 - stats.supersedes as i64 - stats.tombstones as i64
 }

@@ -17,9 +17,10 @@ impl Core {
         let wait = WaitPolicy { timeout: Duration::ZERO, nowait: true };
         for record in RecordReader::new(&pending.redo) {
             let record = record.map_err(|e| Error::damage(&self.dir, pending.logged_at.0, e))?;
-            if let Record::RangeDelete { tree, up_to, .. } = record {
+            let Record::RangeDelete { table, up_to, .. } = record else { continue };
+            if let Some((_, tree)) = self.trees().iter().find(|(t, _)| t.id == table) {
                 // Two of one tree excluded each other before: it cannot fail.
-                let _ = self.locks.lock_range(&state.locks, &Parker::new(), tree, up_to, wait, &NoHooks);
+                let _ = self.locks.lock_range(&state.locks, &Parker::new(), tree.id, up_to, wait, &NoHooks);
             }
         }
         Ok(())
@@ -41,13 +42,15 @@ impl Core {
         let parker = Parker::new();
         let lock = |tree: TreeId, row: RowId| self.lock_row(&state, &parker, tree, row, LockMode::Exclusive);
         for record in RecordReader::new(&pending.redo) {
-            let (tree, row, ordinal, bytes) =
+            let (tree, row, ordinal, bytes, supersedes) =
                 match record.map_err(|e| Error::damage(&self.dir, pending.logged_at.0, e))? {
-                    Record::RowPut { ordinal, tree, row, bytes, .. } => (tree, row, ordinal, Some(bytes)),
-                    Record::RowDelete { ordinal, tree, row, .. } => (tree, row, ordinal, None),
-                    Record::RangeDelete { ordinal, tree, up_to, as_of, .. } => {
-                        if let Some((_, t)) = by_tree.get(&tree) {
-                            touched.entry(tree).or_default();
+                    Record::RowPut { ordinal, tree, row, bytes, supersedes, .. } => {
+                        (tree, row, ordinal, Some(bytes), supersedes)
+                    }
+                    Record::RowDelete { ordinal, tree, row, .. } => (tree, row, ordinal, None, true),
+                    Record::RangeDelete { ordinal, table, up_to, as_of, .. } => {
+                        if let Some((_, t)) = by_tree.values().find(|(t, _)| t.id == table) {
+                            touched.entry(t.id).or_default();
                             let owner = Some(state.clone());
                             t.edit(|s| s.marks.push(RangeMark { owner, seq: CommitSeq::ZERO, ordinal, up_to, as_of }));
                         }
@@ -58,9 +61,8 @@ impl Core {
             let Some((_, t)) = by_tree.get(&tree) else {
                 continue;
             };
-            *touched.entry(tree).or_default() += if bytes.is_some() { 0 } else { -1 };
-            if bytes.is_some() {
-                // Perhaps an update, whose row's lock is enough: then somebody waits who need not.
+            *touched.entry(tree).or_default() += i64::from(!supersedes) - i64::from(bytes.is_none());
+            if !supersedes {
                 state.locks.inserts_into(tree, row);
             }
             t.row_seen(row);
@@ -68,10 +70,11 @@ impl Core {
             let guard = t.state.read();
             let slot = state.slot_in(&guard.active)?;
             // SAFETY: the slot is of this memtable; nobody else is there.
-            unsafe { guard.active.put(row, slot, ordinal, bytes, true)? };
+            unsafe { guard.active.put(row, slot, ordinal, bytes, supersedes)? };
         }
-        for r in &pending.attach {
-            let Some((table, tree)) = by_tree.get(&r.tree) else {
+        for RunRef { tree: id, run: r } in &pending.attach {
+            let id = *id;
+            let Some((table, tree)) = by_tree.get(&id) else {
                 // Of a temporary table, which is gone.
                 let _ = self.disk.remove(&run_path(&self.runs_dir, r.file));
                 continue;
@@ -79,20 +82,20 @@ impl Core {
             let run = Run::open(&self.recipe(table, tree), r.file, &r.stats);
             // What cannot be read now may be readable later: all that could lie there is locked.
             let mut missed = |first: RowId, last: RowId| {
-                unread.push(Unread { owner: state.clone(), tree: r.tree, rows: first.0..=last.0 });
+                unread.push(Unread { owner: state.clone(), tree: id, rows: first.0..=last.0 });
             };
             if run.load().is_err() {
                 missed(r.stats.min_id, r.stats.max_id);
             }
             for (index, entry) in run.entries().iter().enumerate() {
                 match run.read_block(index) {
-                    Ok(block) => (0..block.rows()).for_each(|i| lock(r.tree, block.row_id(i))),
+                    Ok(block) => (0..block.rows()).for_each(|i| lock(id, block.row_id(i))),
                     Err(_) => missed(entry.first_id, entry.last_id),
                 }
             }
             tree.row_seen(r.stats.max_id);
-            state.locks.inserts_into(r.tree, r.stats.min_id);
-            *touched.entry(r.tree).or_default() += (r.stats.rows - 2 * r.stats.tombstones.min(r.stats.rows / 2)) as i64;
+            state.locks.inserts_into(id, r.stats.min_id);
+            *touched.entry(id).or_default() += count::live_delta(&r.stats);
             let owner = Some(state.clone());
             tree.edit(|s| s.add_run(RunHandle { run, owner, seq: CommitSeq::ZERO, aborted: Arc::default() }));
         }

@@ -13,6 +13,7 @@ use crate::session::{Current, Session};
 use crate::tree::RunHandle;
 use crate::txn::open::{TreeTxn, Txn};
 use crate::txn::state::TxnState;
+use crate::upkeep::flush::run_entry;
 use crate::version::ABORTED;
 use crate::{Error, Result};
 use esker_base::counters::{count, Counter};
@@ -42,7 +43,7 @@ impl Txn {
         self.adopt_moved(true);
         let attached = |t: &TreeTxn| {
             let tree = t.tree.id;
-            t.runs.iter().map(|r| RunRef { tree, file: r.file_id, stats: r.stats }).collect::<Vec<_>>()
+            t.runs.iter().map(|r| RunRef { tree, run: run_entry(r, CommitSeq::ZERO, &[]) }).collect::<Vec<_>>()
         };
         let attach: Vec<RunRef> = self.trees.iter().flat_map(attached).collect();
         if !attach.is_empty() {
@@ -65,7 +66,7 @@ impl Txn {
     fn prepare(&mut self, core: &Core, xid: &[u8]) -> Result<Lsn> {
         let attach = self.seal_all(core)?;
         let aborted = self.state.aborted().0.clone();
-        let redo = self.frame(&Record::Prepare { txn: self.state.id, xid, attach, aborted });
+        let redo = self.frame(&Record::Prepare { txn: self.state.id, xid, attach, aborted, deltas: Vec::new() });
         // Space first: nothing under the commit lock waits for a disk.
         let space = core.wal.reserve_commit(redo.len())?;
         let credit = core.wal.reserve_commit(DECISION_BYTES)?;
@@ -89,7 +90,7 @@ impl Txn {
             return Ok(None);
         }
         let aborted = self.state.aborted().0.clone();
-        let redo = self.frame(&Record::Commit { txn: self.state.id, attach, aborted });
+        let redo = self.frame(&Record::Commit { txn: self.state.id, attach, aborted, deltas: Vec::new() });
         let space = core.wal.reserve_commit(redo.len())?;
         let end = {
             let _commit = core.commit_lock.lock();

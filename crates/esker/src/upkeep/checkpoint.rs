@@ -13,7 +13,8 @@ use crate::version::{ABORTED, ACTIVE};
 use crate::Result;
 use esker_base::counters::{count, Counter};
 use esker_format::{
-    CommitSeq, FileId, Lsn, Manifest, RangeTombstone, Record, RunEntry, TableEntry, TableId, TableState, TreeId, TxnId,
+    CommitSeq, FileId, Lsn, Manifest, RangeTombstone, Record, RunEntry, TableEntry, TableId, TableState, TreeEntry,
+    TreeId, TreeKind, TreeState, TxnId,
 };
 use esker_io::{AccessHint, Disk, IoKind, OpenMode};
 use std::collections::BTreeMap;
@@ -31,11 +32,11 @@ impl Core {
         let (position, mut replay_from) = self.relog_prepared()?;
         #[cfg(test)]
         crate::tests::hooks::reached("checkpoint has its position");
-        let mut tables = Vec::new();
+        let mut tables = BTreeMap::new();
         for (table, tree) in self.trees() {
             let (state, needed) = table_state(&table, &tree, position);
             replay_from = replay_from.min(needed);
-            tables.push(state);
+            tables.insert(table.id, state);
         }
         #[cfg(test)]
         crate::tests::hooks::reached("checkpoint has the tables");
@@ -47,12 +48,15 @@ impl Core {
         assert!(replay_from >= self.wal.stats().first, "the log is needed from {replay_from}, which is gone");
         self.wal.wait_durable(self.wal.end_lsn())?;
         let manifest = Manifest {
+            folder: self.folder,
+            required_features: 0,
             generation: *generation + 1,
             replay_from,
             next_table: TableId(self.next_table.load(Ordering::Relaxed)),
             next_tree: TreeId(self.next_tree.load(Ordering::Relaxed)),
             next_file: FileId(self.next_file.load(Ordering::Relaxed)),
             next_txn: TxnId(self.next_txn.load(Ordering::Relaxed)),
+            prepared: Vec::new(),
             tables,
         };
         replace_manifest(self, &manifest)?;
@@ -120,14 +124,15 @@ fn table_state(table: &Table, tree: &Tree, position: Lsn) -> (TableState, Lsn) {
         .collect();
     let live_rows = tree.live_rows.load(Ordering::Relaxed).max(0) as u64;
     // Of the tree whose runs these are: a TRUNCATE meanwhile is replayed.
-    let entry = TableEntry { tree: tree.id, ..table.entry() };
+    let entry = TableEntry { trees: vec![TreeEntry { id: tree.id, kind: TreeKind::Rows }], ..table.entry() };
     let state = TableState {
         entry,
         next_row_id: tree.next_row(),
+        next_auto_increment: 0,
         live_rows,
-        flushed_to: state.flushed_to,
-        runs,
+        counted_at: CommitSeq::ZERO,
         range_deletes,
+        trees: vec![TreeState { tree: tree.id, flushed_to: state.flushed_to, runs }],
     };
     (state, needed)
 }

@@ -351,5 +351,5 @@ fn lies_below(state: &TreeState, mem: &Memtable, row: RowId) -> bool {
 
 /// A run as log and manifest describe it.
 pub(crate) fn run_entry(run: &Run, seq: CommitSeq, aborted: &[(u64, u64)]) -> RunEntry {
-    RunEntry { file: run.file_id, seq, stats: run.stats, aborted: aborted.to_vec() }
+    RunEntry::of_rows(run.file_id, seq, aborted.to_vec(), run.stats)
 }

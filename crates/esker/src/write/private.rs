@@ -200,6 +200,7 @@ impl Txn {
                     row,
                     ordinal,
                     Some(packed),
+                    false,
                 );
                 Ok(())
             })?;

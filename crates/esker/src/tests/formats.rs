@@ -1,0 +1,138 @@
+//! What a folder of another version or of another origin meets when it is opened, and what small writes leave in the log.
+
+use crate::tests::support::{begin, insert, packed};
+use crate::{Background, Engine, Error, Options, Table, TableDef};
+use esker_format::entry::SKIPPABLE;
+use esker_format::{
+    Column, ColumnKind, CommitSeq, Compression, FolderId, FormatError, Layout, Manifest, Record, RecordReader,
+    RowFormat, TableId,
+};
+use esker_io::{AccessHint, Disk, OpenMode, SimDisk};
+use std::path::Path;
+use std::sync::Arc;
+
+const DIR: &str = "/db";
+
+pub(crate) fn open(disk: &SimDisk) -> crate::Result<Engine> {
+    let options = Options { background: Background::Inline, wal_segment_bytes: 64 << 10, ..Options::default() };
+    Engine::open(Arc::new(disk.clone()), Path::new(DIR), options, Arc::new(|_, _| {}))
+}
+
+pub(crate) fn create(engine: &Engine, name: &str) -> Arc<Table> {
+    let column = Column { kind: ColumnKind::Fixed { width: 8 }, offset: 1, null: None };
+    let layout = Layout { image_bytes: 9, head_bytes: 1, columns: vec![column] };
+    let (format, compression) = (RowFormat::Dynamic, Compression::None);
+    engine.create_table(name, &TableDef { layout, format, compression, temporary: false, extra: vec![] }).unwrap();
+    engine.open_table(name).unwrap()
+}
+
+pub(crate) fn content(disk: &SimDisk, name: &str) -> Vec<u8> {
+    let file = disk.open(&Path::new(DIR).join(name), OpenMode::Read, AccessHint::Meta).unwrap();
+    let mut bytes = vec![0; file.size_bytes().unwrap() as usize];
+    file.read_at(&mut bytes, 0).unwrap();
+    bytes
+}
+
+pub(crate) fn put(disk: &SimDisk, name: &str, bytes: &[u8]) {
+    let path = Path::new(DIR).join(name);
+    if disk.exists(&path).unwrap() {
+        disk.remove(&path).unwrap();
+    }
+    let file = disk.open(&path, OpenMode::Create, AccessHint::Meta).unwrap();
+    file.write_at(bytes, 0).unwrap();
+    file.sync_all().unwrap();
+}
+
+/// The engine's process is gone; what it wrote is there.
+pub(crate) fn kill(engine: Engine, disk: &SimDisk) -> SimDisk {
+    let left = disk.after_kill();
+    drop(engine);
+    left
+}
+
+/// What a folder meets whose log ends with `record`.
+fn opened_with(record: &[u8]) -> crate::Result<Engine> {
+    let disk = SimDisk::new(1);
+    let engine = open(&disk).unwrap();
+    create(&engine, "t");
+    let end = engine.core.wal.append(record).unwrap().end;
+    engine.core.wal.wait_durable(end).unwrap();
+    open(&kill(engine, &disk))
+}
+
+#[test]
+fn a_folder_of_the_first_version_is_refused_and_told_what_to_do() {
+    let disk = SimDisk::new(1);
+    disk.create_dir(Path::new(DIR)).unwrap();
+    let old = include_bytes!("../../../esker-format/tests/fixtures/v1/manifest");
+    put(&disk, "MANIFEST", old);
+    let said = open(&disk).map(drop).unwrap_err();
+    assert!(matches!(said, Error::OlderFormat { found: 1, needed: 2, .. }), "{said:?}");
+    let text = said.to_string();
+    for part in ["/db/MANIFEST", "format version 1", "needs 2", "dump", "load"] {
+        assert!(text.contains(part), "{text}");
+    }
+    assert_eq!(content(&disk, "MANIFEST"), old);
+}
+
+#[test]
+fn what_only_a_newer_version_knows_is_refused_unless_it_may_be_skipped() {
+    let engine = opened_with(&[100 | SKIPPABLE, 2, 7, 7]).unwrap();
+    assert_eq!(engine.tables(), ["t"]);
+    let mut snapshot = Vec::new();
+    Record::CreateSnapshot { id: 1, name: "s", seq: CommitSeq(1), created_unix_s: 0 }.encode(&mut snapshot);
+    for (record, kind) in [(&[100, 2, 7, 7][..], 100), (&snapshot, snapshot[0].into())] {
+        let said = opened_with(record).map(drop).unwrap_err();
+        let reason = FormatError::Unknown { what: "log record of kind", found: kind };
+        assert!(matches!(&said, Error::UnknownContent { reason: r, .. } if *r == reason), "{said:?}");
+    }
+}
+
+#[test]
+fn the_log_of_another_folder_is_refused() {
+    let disk = SimDisk::new(1);
+    let disk = kill(open(&disk).unwrap(), &disk);
+    let mut manifest = Manifest::decode(&content(&disk, "MANIFEST")).unwrap();
+    assert_eq!(manifest.folder, FolderId(disk.fresh_id()));
+    manifest.folder.0[3] ^= 1;
+    let mut bytes = Vec::new();
+    manifest.encode(&mut bytes);
+    put(&disk, "MANIFEST", &bytes);
+    let said = open(&disk).map(drop).unwrap_err();
+    let foreign = matches!(said, Error::Damage { reason: FormatError::Foreign { expected, .. }, .. } if expected == manifest.folder);
+    assert!(foreign, "{said:?}");
+}
+
+#[test]
+fn redo_says_which_versions_supersede_others() {
+    let disk = SimDisk::new(1);
+    let engine = open(&disk).unwrap();
+    let table = create(&engine, "t");
+    let mut session = begin(&engine, false);
+    let row = insert(&mut session, &table);
+    session.commit().unwrap();
+    let mut session = begin(&engine, false);
+    session.update_row(&table, row, &packed(&table, 8)).unwrap();
+    session.delete_all(&table).unwrap();
+    session.commit().unwrap();
+    drop(session);
+    let disk = kill(engine, &disk);
+    let (mut puts, mut emptied) = (Vec::new(), Vec::new());
+    let manifest = Manifest::decode(&content(&disk, "MANIFEST")).unwrap();
+    let mut frame = |_, payload: &[u8]| {
+        for record in RecordReader::new(payload) {
+            match record.unwrap() {
+                Record::RowPut { supersedes, layout, .. } => puts.push((supersedes, layout)),
+                Record::RangeDelete { table, .. } => emptied.push(table),
+                _ => {}
+            }
+        }
+        Ok::<_, esker_wal::WalError>(())
+    };
+    let wal = Path::new(DIR).join("wal");
+    esker_wal::replay(&disk, &wal, manifest.folder, manifest.replay_from, &mut frame, &mut |_, _| {}).unwrap();
+    assert_eq!((puts, emptied), (vec![(false, 0), (true, 0)], vec![TableId(1)]));
+    let engine = open(&disk).unwrap();
+    let table = engine.open_table("t").unwrap();
+    assert_eq!(engine.session().count_rows(&table).unwrap(), 0);
+}
