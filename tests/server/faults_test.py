@@ -97,7 +97,7 @@ def test_start(s, servers):
     folder = os.path.join(s.data, "#esker")
     manifest = os.path.join(folder, "MANIFEST")
     whole = open(manifest, "rb").read()
-    damages = [("a truncated manifest", whole[:len(whole) // 2]), ("an empty manifest", b""), ("a manifest with a flipped bit", whole[:40] + bytes([whole[40] ^ 1]) + whole[41:])]
+    damages = [("a truncated manifest", whole[:48]), ("an empty manifest", b""), ("a manifest with a flipped bit", whole[:40] + bytes([whole[40] ^ 1]) + whole[41:])]
     for what, content in damages:
         with open(manifest, "wb") as f:
             f.write(content)

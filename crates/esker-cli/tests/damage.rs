@@ -93,7 +93,7 @@ fn a_run_without_its_end_or_a_missing_one_is_damage() {
 fn a_damaged_manifest_is_damage() {
     let scratch = Scratch::new();
     let (dir, _) = closed(&scratch);
-    flip(&dir.join("MANIFEST"), 60);
+    flip(&dir.join("MANIFEST"), manifest_at::BODY as u64 + 8);
     for args in ["check", "info", "wal"] {
         let said = esker(&dir, &[args]);
         let all = said.out + &said.err;
@@ -169,7 +169,9 @@ fn a_newer_version_is_refused() {
     let path = dir.join("MANIFEST");
     let mut bytes = fs::read(&path).unwrap();
     bytes[manifest_at::VERSION..manifest_at::VERSION + 4].copy_from_slice(&99u32.to_le_bytes());
-    let sum = xxhash_rust::xxh3::xxh3_64_with_seed(&bytes[manifest_at::MAGIC..], MANIFEST_MAGIC);
+    let body = bytes[manifest_at::BODY_BYTES..manifest_at::BODY].try_into().map(u64::from_le_bytes).unwrap();
+    let base = &bytes[manifest_at::MAGIC..manifest_at::BODY + body as usize];
+    let sum = xxhash_rust::xxh3::xxh3_64_with_seed(base, MANIFEST_MAGIC);
     bytes[manifest_at::CHECKSUM..manifest_at::CHECKSUM + 8].copy_from_slice(&sum.to_le_bytes());
     fs::write(&path, &bytes).unwrap();
     for job in ["check", "info", "wal"] {

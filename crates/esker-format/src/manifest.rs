@@ -116,7 +116,7 @@ impl Manifest {
             out.extend_from_slice(&self.folder.0);
             put_varint(out, self.required_features);
         });
-        self.encode_entries(&[], out);
+        self.encode_entries(&[], self.tables.values(), out);
         let b = &mut out[start..];
         let body = (b.len() - MANIFEST_HEADER_BYTES) as u64;
         set_u64(b, manifest_at::MAGIC, MANIFEST_MAGIC);
@@ -125,12 +125,12 @@ impl Manifest {
         codec::seal(b, MANIFEST_MAGIC);
     }
 
-    /// Appends an edit that makes this state of the one before: `self` has the new numbers, and of the tables only those
-    /// that are new or changed; `gone` are those that are there no more.
-    pub fn encode_edit(&self, gone: &[TableId], out: &mut Vec<u8>) {
+    /// Appends an edit that makes this state of the one before. `changed` are the tables that are new or not as they were,
+    /// `gone` those that are there no more.
+    pub fn encode_edit(&self, changed: &[&TableState], gone: &[TableId], out: &mut Vec<u8>) {
         let start = out.len();
         out.resize(start + EDIT_HEADER_BYTES, 0);
-        self.encode_entries(gone, out);
+        self.encode_entries(gone, changed.iter().copied(), out);
         let b = &mut out[start..];
         let body = (b.len() - EDIT_HEADER_BYTES) as u64;
         set_u64(b, edit_at::MAGIC, EDIT_MAGIC);
@@ -139,7 +139,7 @@ impl Manifest {
     }
 
     /// Appends what bases and edits have in common.
-    fn encode_entries(&self, gone: &[TableId], out: &mut Vec<u8>) {
+    fn encode_entries<'a>(&self, gone: &[TableId], tables: impl Iterator<Item = &'a TableState>, out: &mut Vec<u8>) {
         let numbers = [
             self.generation,
             self.replay_from.0,
@@ -152,7 +152,7 @@ impl Manifest {
         for table in gone {
             put_entry(out, manifest_kind::TABLE_GONE, |out| put_varint(out, table.0));
         }
-        for table in self.tables.values() {
+        for table in tables {
             put_entry(out, manifest_kind::TABLE, |out| table.encode(out));
         }
         for p in &self.prepared {

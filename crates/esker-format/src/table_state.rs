@@ -8,6 +8,7 @@ use crate::entry::{put_list, put_sized};
 use crate::error::FormatError;
 use crate::ids::{CommitSeq, Lsn, RowId, TreeId};
 use crate::run_entry::{get_runs, put_runs, RunEntry};
+use xxhash_rust::xxh3::xxh3_128;
 
 /// All versions of rows below `up_to` that were committed up to `as_of`, and earlier ones of the same transaction, are
 /// deleted for views from `seq` on, in all trees of the table.
@@ -83,6 +84,14 @@ pub struct TableState {
 }
 
 impl TableState {
+    /// A hash of all of it, long enough that two states with one hash are the same.
+    #[must_use]
+    pub fn digest(&self) -> u128 {
+        let mut bytes = Vec::new();
+        self.encode(&mut bytes);
+        xxh3_128(&bytes)
+    }
+
     /// Appends the stored form.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         put_sized(out, |out| self.entry.encode(out));

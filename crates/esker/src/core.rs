@@ -16,6 +16,7 @@ use crate::txn::activity::Sessions;
 use crate::txn::state::TxnState;
 use crate::txn::views::Views;
 use crate::upkeep::background::Signals;
+use crate::upkeep::manifest::Written;
 use crate::write::bulk::BulkPlan;
 use crate::write::large::{Budget, Pool};
 use crate::{Error, Result};
@@ -63,7 +64,7 @@ pub(crate) struct Core {
     pub(crate) next_file: AtomicU64,
     pub(crate) next_tree: AtomicU64,
     pub(crate) next_table: AtomicU64,
-    pub(crate) manifest_generation: Mutex<u64>,
+    pub(crate) manifest: Mutex<Written>,
     runs_sync: Mutex<()>,
     /// Space in the log for a DROP TABLE on a full disk.
     pub(crate) drop_space: Mutex<Option<esker_wal::Credit>>,
@@ -117,7 +118,7 @@ impl Core {
             next_file: AtomicU64::new(next_file),
             next_tree: AtomicU64::new(next_tree),
             next_table: AtomicU64::new(next_table),
-            manifest_generation: Mutex::new("manifest", parts.generation),
+            manifest: Mutex::new("manifest", Written::found(parts.generation)),
             runs_sync: Mutex::new("runs_sync", ()),
             drop_space: Mutex::new("drop_space", None),
             signals: Signals::new(),

@@ -71,7 +71,7 @@ impl Engine {
     }
 
     fn open_read_only(disk: Arc<dyn Disk>, dir: &Path, options: Options, log: Notify) -> Result<Engine> {
-        let manifest = dir.join(crate::upkeep::checkpoint::MANIFEST);
+        let manifest = dir.join(crate::upkeep::manifest::MANIFEST);
         if !disk.exists(&manifest)? {
             let what = format!("no Esker folder: {} is missing", manifest.display());
             return Err(Error::InvalidArgument(what));

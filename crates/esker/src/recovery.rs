@@ -21,13 +21,13 @@ use crate::tree::run::writer::RunRecipe;
 use crate::tree::run::{run_path, Run};
 use crate::tree::{RangeMark, RunHandle, Tree, TreeState};
 use crate::txn::state::TxnState;
-use crate::upkeep::checkpoint::{write_manifest, MANIFEST};
+use crate::upkeep::manifest::{write_first, MANIFEST};
 use crate::version::OrdinalRanges;
 use crate::{Error, Result};
 use esker_base::counters::{count, Counter};
 use esker_format::{
-    CommitSeq, FileId, FolderId, FormatError, Lsn, Manifest, Record, RecordReader, RowId, RunEntry, RunRef, TableEntry,
-    TableId, TreeId, TxnId,
+    CommitSeq, FileId, FolderId, FormatError, Lsn, Manifest, ManifestFile, Record, RecordReader, RowId, RunEntry,
+    RunRef, TableEntry, TableId, TreeId, TxnId,
 };
 use esker_io::{AccessHint, Disk, IoKind, OpenMode};
 use esker_wal::{Opening, Wal, WalOptions};
@@ -76,9 +76,9 @@ pub(crate) fn open(disk: Arc<dyn Disk>, dir: &Path, options: Options, notify: No
     disk.create_dir(dir)?;
     let lock_guard = disk.lock(&dir.join("LOCK"))?;
     let (runs_dir, wal_dir) = (dir.join("runs"), dir.join("wal"));
-    let (manifest, fresh) = match read_manifest(&*disk, dir)? {
-        Some(manifest) => (manifest, false),
-        None => (first_manifest(&*disk, dir, &runs_dir, &wal_dir)?, true),
+    let (manifest, torn, fresh) = match read_manifest(&*disk, dir)? {
+        Some(file) => (file.manifest, file.torn, false),
+        None => (first_manifest(&*disk, dir, &runs_dir, &wal_dir)?, None, true),
     };
     let generation = manifest.generation;
     if generation == 1 {
@@ -89,7 +89,11 @@ pub(crate) fn open(disk: Arc<dyn Disk>, dir: &Path, options: Options, notify: No
     let mut replay = Replay::new(manifest, &dir.join(MANIFEST), &wal_dir)?;
     let started = Instant::now();
     // Only a folder whose first opening did not get to its second manifest may lack a log.
-    let log = replay.run(&disk, &options, &notify, generation == 1)?;
+    let log = replay.run(&disk, &options, &notify, generation == 1).map_err(|e| match (e, torn) {
+        // The log was shortened after an edit that is not whole any more.
+        (Error::LogMissing { .. }, Some((at, why))) => Error::damage(&dir.join(MANIFEST), at, why),
+        (e, _) => e,
+    })?;
     let wal = log.begin(&mut || replay.remove_orphans(&*disk, &runs_dir))?;
     let cache = BlockCache::new(&options);
     let found = wal.replayed();
@@ -109,7 +113,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, dir: &Path, options: Options, notify: No
     replay.finish(disk, dir, options, notify, wal, cache, generation, lock_guard)
 }
 
-fn read_manifest(disk: &dyn Disk, dir: &Path) -> Result<Option<Manifest>> {
+fn read_manifest(disk: &dyn Disk, dir: &Path) -> Result<Option<ManifestFile>> {
     let path = dir.join(MANIFEST);
     let file = match disk.open(&path, OpenMode::Read, AccessHint::Meta) {
         Ok(file) => file,
@@ -123,7 +127,7 @@ fn read_manifest(disk: &dyn Disk, dir: &Path) -> Result<Option<Manifest>> {
     }
     let mut bytes = vec![0; size as usize];
     file.read_at(&mut bytes, 0)?;
-    Manifest::decode(&bytes).map(Some).map_err(|e| Error::damage(&path, 0, e))
+    ManifestFile::decode(&bytes).map(Some).map_err(|e| Error::damage(&path, 0, e))
 }
 
 /// Begins a new folder; refuses one that holds data without a manifest.
@@ -149,7 +153,7 @@ fn first_manifest(disk: &dyn Disk, dir: &Path, runs_dir: &Path, wal_dir: &Path) 
         next_txn: TxnId(1),
         ..Manifest::default()
     };
-    write_manifest(disk, dir, &manifest)?;
+    write_first(disk, dir, &manifest)?;
     Ok(manifest)
 }
 

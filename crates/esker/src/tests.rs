@@ -4,6 +4,7 @@ pub(crate) mod boundary;
 pub(crate) mod formats;
 pub(crate) mod hooks;
 pub(crate) mod large;
+pub(crate) mod manifest;
 pub(crate) mod regression;
 pub(crate) mod second_reading;
 pub(crate) mod support;

@@ -5,5 +5,6 @@ pub(crate) mod check;
 pub(crate) mod checkpoint;
 pub(crate) mod choose;
 pub(crate) mod flush;
+pub(crate) mod manifest;
 pub(crate) mod merge;
 pub(crate) mod pressure;

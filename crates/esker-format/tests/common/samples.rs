@@ -159,7 +159,8 @@ pub fn manifest_with_edits(rng: &mut Rng) -> (Vec<u8>, Vec<Manifest>) {
         state.tables.extend(edit.tables.clone());
         state = Manifest { tables: state.tables, ..edit.clone() };
         file.resize(edit_offset(file.len()), 0);
-        edit.encode_edit(&gone, &mut file);
+        let changed: Vec<_> = edit.tables.values().collect();
+        state.encode_edit(&changed, &gone, &mut file);
         states.push(state.clone());
     }
     (file, states)

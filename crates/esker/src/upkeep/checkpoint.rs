@@ -1,9 +1,9 @@
 //! The manifest: a snapshot of catalog and runs at a position of the log, so that the log before it can go.
 //!
 //! Order: take the position, log prepared transactions that lie far back again behind it, take the snapshot, sync the log up to its end
-//! (the snapshot may name runs of commits that are in the log's memory only), write the new manifest beside the old
-//! one, sync it, rename it over, sync the folder; only then recycle log segments. A crash before the rename leaves the
-//! old manifest and all of the log it needs; a crash after it the new one. The snapshot is taken while work goes on: it
+//! (the snapshot may name runs of commits that are in the log's memory only), make it the manifest (`manifest.rs`); only
+//! then recycle log segments. A crash before that leaves the old manifest and all of the log it needs; a crash after it
+//! the new one. The snapshot is taken while work goes on: it
 //! may hold edits that are replayed again, which changes nothing, because every edit names runs by ids never used twice.
 
 use crate::catalog::table::Table;
@@ -16,18 +16,13 @@ use esker_format::{
     CommitSeq, FileId, Lsn, Manifest, RangeTombstone, Record, RunEntry, TableEntry, TableId, TableState, TreeEntry,
     TreeId, TreeKind, TreeState, TxnId,
 };
-use esker_io::{AccessHint, Disk, IoKind, OpenMode};
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::atomic::Ordering;
-
-pub(crate) const MANIFEST: &str = "MANIFEST";
-const FRESH: &str = "MANIFEST.new";
 
 impl Core {
     /// Writes a manifest and recycles the log before it.
     pub(crate) fn checkpoint(&self) -> Result<()> {
-        let mut generation = self.manifest_generation.lock();
+        let mut written = self.manifest.lock();
         self.check_writable()?;
         let (position, mut replay_from) = self.relog_prepared()?;
         #[cfg(test)]
@@ -50,7 +45,7 @@ impl Core {
         let manifest = Manifest {
             folder: self.folder,
             required_features: 0,
-            generation: *generation + 1,
+            generation: written.generation + 1,
             replay_from,
             next_table: TableId(self.next_table.load(Ordering::Relaxed)),
             next_tree: TreeId(self.next_tree.load(Ordering::Relaxed)),
@@ -59,8 +54,7 @@ impl Core {
             prepared: Vec::new(),
             tables,
         };
-        replace_manifest(self, &manifest)?;
-        *generation += 1;
+        written.write(self, manifest)?;
         self.signals.set_replay_from(replay_from);
         count(Counter::Checkpoints, 1);
         self.wal.recycle(replay_from)?;
@@ -147,37 +141,4 @@ fn committed_entry(handle: &RunHandle) -> Option<RunEntry> {
         Some(owner) => committed(owner.status())?,
     };
     Some(crate::upkeep::flush::run_entry(&handle.run, seq, &handle.aborted().0))
-}
-
-/// Puts `manifest` in the place of the one before. Memory, space or handles that were missing before the rename can be
-/// there again later; after anything else nobody knows what is durable.
-fn replace_manifest(core: &Core, manifest: &Manifest) -> Result<()> {
-    write_fresh(&*core.disk, &core.dir, manifest).map_err(|e| match e.kind {
-        IoKind::DiskFull | IoKind::Resources => e.into(),
-        _ => core.poison_by(e),
-    })?;
-    take_fresh(&*core.disk, &core.dir).map_err(|e| core.poison_by(e))
-}
-
-/// As [`replace_manifest`], before there is an engine.
-pub(crate) fn write_manifest(disk: &dyn Disk, dir: &Path, manifest: &Manifest) -> Result<()> {
-    write_fresh(disk, dir, manifest)?;
-    Ok(take_fresh(disk, dir)?)
-}
-
-fn write_fresh(disk: &dyn Disk, dir: &Path, manifest: &Manifest) -> esker_io::Result<()> {
-    let mut bytes = Vec::new();
-    manifest.encode(&mut bytes);
-    let fresh = dir.join(FRESH);
-    if disk.exists(&fresh)? {
-        disk.remove(&fresh)?;
-    }
-    let file = disk.open(&fresh, OpenMode::Create, AccessHint::Meta)?;
-    file.write_at(&bytes, 0)?;
-    file.sync_all()
-}
-
-fn take_fresh(disk: &dyn Disk, dir: &Path) -> esker_io::Result<()> {
-    disk.rename(&dir.join(FRESH), &dir.join(MANIFEST))?;
-    disk.sync_dir(dir)
 }

@@ -142,7 +142,7 @@ impl Core {
     /// Puts `fresh` in the place of `old`, durably, and lets the old files go.
     fn replace(&self, tree: &Tree, old: &[RunHandle], fresh: Vec<Arc<Run>>) -> Result<()> {
         // No checkpoint between record and state: its manifest would name the old runs and its position pass the record.
-        let _no_checkpoint = self.manifest_generation.lock();
+        let _no_checkpoint = self.manifest.lock();
         if self.tree_exists(tree.id) {
             let edit = Record::TreeEdit {
                 tree: tree.id,

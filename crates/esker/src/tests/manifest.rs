@@ -1,0 +1,153 @@
+//! The manifest's file: edits instead of the whole, what a torn one costs, and what a damaged one.
+
+use crate::tests::formats::{content, create, kill, open, put};
+use crate::tests::support::{begin, insert};
+use crate::{Engine, Error, Table};
+use esker_format::manifest::{edit_offset, EDIT_ALIGN};
+use esker_format::ManifestFile;
+use esker_io::SimDisk;
+use std::sync::Arc;
+
+const MANIFEST: &str = "MANIFEST";
+
+fn file(disk: &SimDisk) -> ManifestFile {
+    ManifestFile::decode(&content(disk, MANIFEST)).unwrap()
+}
+
+fn insert_one(engine: &Engine, table: &Arc<Table>) {
+    let mut session = begin(engine, false);
+    insert(&mut session, table);
+    session.commit().unwrap();
+}
+
+fn rows(engine: &Engine, name: &str) -> u64 {
+    engine.session().count_rows(&engine.open_table(name).unwrap()).unwrap()
+}
+
+/// Bytes written to the manifest's file, under whatever name, since operation number `since`.
+fn written_to_manifest(disk: &SimDisk, since: u64) -> u64 {
+    let ops = disk.op_log().into_iter().filter(|op| op.number > since);
+    let of_manifest = ops.filter(|op| op.path.to_string_lossy().contains(MANIFEST));
+    of_manifest.filter_map(|op| op.bytes).sum()
+}
+
+#[test]
+fn a_checkpoint_writes_what_changed() {
+    let disk = SimDisk::new(1);
+    let engine = open(&disk).unwrap();
+    let tables: Vec<_> = (0..1000).map(|n| create(&engine, &format!("t{n}"))).collect();
+    engine.checkpoint().unwrap();
+    // Until the edits that made a thousand tables have become a base.
+    for _ in 0..3 {
+        insert_one(&engine, &tables[999]);
+        engine.core.checkpoint().unwrap();
+        if file(&disk).edits == 0 {
+            break;
+        }
+    }
+    assert_eq!(file(&disk).edits, 0);
+    assert!(content(&disk, MANIFEST).len() > 40 << 10);
+    for (n, table) in tables.iter().take(10).enumerate() {
+        insert_one(&engine, table);
+        engine.core.flush(table, &table.tree()).unwrap();
+        let before = disk.op_count();
+        engine.core.checkpoint().unwrap();
+        let written = written_to_manifest(&disk, before);
+        assert!((1..4096).contains(&written), "{written} bytes for table {n}");
+        let file = file(&disk);
+        assert_eq!((file.edits, file.torn), (n as u64 + 1, None));
+    }
+    engine.drop_table("t500").unwrap();
+    engine.core.checkpoint().unwrap();
+    assert_eq!(file(&disk).manifest.tables.len(), 999);
+    let engine = open(&kill(engine, &disk)).unwrap();
+    assert_eq!(engine.tables().len(), 999);
+    assert_eq!((rows(&engine, "t0"), rows(&engine, "t9"), rows(&engine, "t10")), (1, 1, 0));
+}
+
+#[test]
+fn edits_do_not_outgrow_their_base() {
+    let disk = SimDisk::new(1);
+    let engine = open(&disk).unwrap();
+    let table = create(&engine, "t");
+    let (mut most, mut bases) = (0, 0);
+    for n in 0..100 {
+        insert_one(&engine, &table);
+        engine.core.checkpoint().unwrap();
+        let file = file(&disk);
+        assert_eq!(file.manifest.tables.values().next().unwrap().live_rows, n + 1);
+        bases += u64::from(file.edits == 0);
+        most = most.max(content(&disk, MANIFEST).len());
+    }
+    assert!(most <= 80 << 10 && (4..20).contains(&bases), "{most} bytes, {bases} bases");
+}
+
+#[test]
+fn an_opening_begins_with_a_base() {
+    let disk = SimDisk::new(1);
+    let engine = open(&disk).unwrap();
+    insert_one(&engine, &create(&engine, "t"));
+    engine.core.checkpoint().unwrap();
+    assert!(file(&disk).edits > 0);
+    let disk = kill(engine, &disk);
+    let engine = open(&disk).unwrap();
+    engine.core.checkpoint().unwrap();
+    assert_eq!(file(&disk).edits, 0);
+    assert_eq!(rows(&engine, "t"), 1);
+}
+
+/// A folder whose manifest ends with an edit, and where that begins.
+fn with_an_edit(commits: u64) -> (SimDisk, usize) {
+    let disk = SimDisk::new(1);
+    let engine = open(&disk).unwrap();
+    let table = create(&engine, "t");
+    engine.core.checkpoint().unwrap();
+    let at = edit_offset(content(&disk, MANIFEST).len());
+    for _ in 0..commits {
+        insert_one(&engine, &table);
+    }
+    create(&engine, "u");
+    engine.core.flush(&table, &table.tree()).unwrap();
+    engine.core.checkpoint().unwrap();
+    let bytes = content(&disk, MANIFEST);
+    assert!(bytes.len() > at && at % EDIT_ALIGN == 0);
+    (kill(engine, &disk), at)
+}
+
+#[test]
+fn a_torn_edit_costs_nothing_while_the_log_reaches_back() {
+    let (whole, at) = with_an_edit(3);
+    let bytes = content(&whole, MANIFEST);
+    for left in [at + 1, at + 30, bytes.len() - 1] {
+        let disk = whole.snapshot();
+        put(&disk, MANIFEST, &bytes[..left]);
+        let engine = open(&disk).unwrap();
+        assert_eq!((engine.tables(), rows(&engine, "t")), (vec!["t".to_owned(), "u".to_owned()], 3));
+        engine.core.checkpoint().unwrap();
+        assert_eq!(file(&disk).torn, None);
+    }
+}
+
+#[test]
+fn a_damaged_edit_is_damage_of_the_manifest_once_the_log_was_shortened() {
+    // Segments are of 64 KiB, and each commit takes a sector.
+    let (disk, at) = with_an_edit(60);
+    let mut bytes = content(&disk, MANIFEST);
+    assert_eq!(rows(&open(&disk.snapshot()).unwrap(), "t"), 60);
+    bytes[at + 30] ^= 1;
+    put(&disk, MANIFEST, &bytes);
+    let said = open(&disk).map(drop).unwrap_err();
+    assert!(
+        matches!(&said, Error::Damage { file, offset, .. } if file.ends_with(MANIFEST) && *offset == at as u64),
+        "{said}"
+    );
+}
+
+#[test]
+fn an_edit_is_durable_before_the_log_is_shortened() {
+    let (disk, at) = with_an_edit(60);
+    for seed in 0..30 {
+        let engine = open(&disk.after_power_cut(seed)).unwrap();
+        assert_eq!((engine.tables().len(), rows(&engine, "t")), (2, 60), "seed {seed}, edit at {at}");
+    }
+}
