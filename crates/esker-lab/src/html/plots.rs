@@ -156,7 +156,7 @@ impl<'a> Layout<'a> {
     }
 }
 
-/// One plot with its title and legend.
+/// A figure's plot.
 fn one(out: &mut String, layout: &Layout<'_>, series: &[Series], title: &str, part: &str) {
     let points = || series.iter().flat_map(|s| &s.points);
     if points().all(|p| p.y.high <= 0.0) {
@@ -184,10 +184,14 @@ fn one(out: &mut String, layout: &Layout<'_>, series: &[Series], title: &str, pa
         None => bars(series, &Axes { x: String::new(), y }),
     };
     let title = if part.is_empty() { title.to_owned() } else { format!("{title}: {part}") };
-    let _ = writeln!(out, "<figure><figcaption><b>{}</b> <small>{better}</small></figcaption>\n{svg}", escape(&title));
-    if layout.axis.is_some() && places.len() > 1 {
-        legend(out, series);
-    }
+    let lines = if layout.axis.is_some() && places.len() > 1 { series } else { &[] };
+    framed(out, &title, better, &svg, lines);
+}
+
+/// A plot with its title, a remark, and a legend of its lines.
+fn framed(out: &mut String, title: &str, remark: &str, svg: &str, lines: &[Series]) {
+    let _ = writeln!(out, "<figure><figcaption><b>{}</b> <small>{remark}</small></figcaption>\n{svg}", escape(title));
+    legend(out, lines);
     out.push_str("</figure>\n");
 }
 
@@ -233,14 +237,7 @@ fn distribution(out: &mut String, reports: &[Named<'_>], layout: &Layout<'_>, na
     let unit = rows(reports[0].1).find_map(|r| r["histograms"][name]["unit"].as_str()).unwrap_or("");
     for part in series.chunks(COLOURS).filter(|p| p.iter().any(|s| !s.points.is_empty())) {
         let axes = Axes { x: format!("{unit}, logarithmic"), y: "percent of all".into() };
-        let svg = lines(part, &axes);
-        let _ = writeln!(
-            out,
-            "<figure><figcaption><b>{}</b> <small>how often it took how long</small></figcaption>\n{svg}",
-            escape(name)
-        );
-        legend(out, part);
-        out.push_str("</figure>\n");
+        framed(out, name, "how often it took how long", &lines(part, &axes), part);
     }
 }
 
