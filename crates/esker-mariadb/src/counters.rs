@@ -31,6 +31,7 @@ const ENGINE_GAUGES: &[(&str, Gauge)] = &[
     ("tables", |s| s.tables),
     ("runs", |s| s.runs),
     ("run_bytes", |s| s.run_bytes),
+    ("merge_debt_bytes", |s| s.merge_debt_bytes),
     ("wal_end", |s| s.wal_end.0),
     ("wal_durable", |s| s.wal_durable.0),
     ("wal_replay_from", |s| s.replay_from.0),

@@ -13,6 +13,7 @@ pub struct Must(pub &'static [&'static str]);
 pub const WORK: Must = Must(&[
     "flushes",
     "merges",
+    "runs_narrowed",
     "checkpoints",
     "runs_attached",
     "rows_purged",
@@ -30,6 +31,7 @@ pub const WORK: Must = Must(&[
 pub const CRASHES: Must = Must(&[
     "flushes",
     "merges",
+    "runs_narrowed",
     "checkpoints",
     "runs_attached",
     "rows_purged",

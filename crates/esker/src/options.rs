@@ -34,7 +34,7 @@ pub struct Options {
     pub background: Background,
     /// Level of zstd compression.
     pub zstd_level: i32,
-    /// A merge begins a new run once the one it writes has so many bytes.
+    /// A merge begins a new run once the one it writes has so many bytes, and ends a step soon after twice as many.
     pub run_bytes: u64,
     /// Run files that are open at once; never more than a quarter of what the process may have open.
     pub max_open_runs: usize,
@@ -55,7 +55,7 @@ impl Default for Options {
             recovery_target_bytes: None,
             background: Background::Threads,
             zstd_level: 1,
-            run_bytes: 1 << 30,
+            run_bytes: 128 << 20,
             max_open_runs: 512,
             read_only: false,
         }

@@ -26,8 +26,8 @@ use crate::version::OrdinalRanges;
 use crate::{Error, Result};
 use esker_base::counters::{count, Counter};
 use esker_format::{
-    CommitSeq, FileId, FolderId, FormatError, Lsn, Manifest, ManifestFile, Record, RecordReader, RowId, RunEntry,
-    RunRef, TableEntry, TableId, TreeId, TxnId,
+    CommitSeq, FileId, FolderId, FormatError, KeyBounds, Lsn, Manifest, ManifestFile, Record, RecordReader, RowId,
+    RunEntry, RunRef, TableEntry, TableId, TreeId, TxnId,
 };
 use esker_io::{AccessHint, Disk, IoKind, OpenMode};
 use esker_wal::{Opening, Wal, WalOptions};
@@ -45,7 +45,8 @@ struct Replayed {
     next_row: RowId,
     count: Count,
     flushed_to: Lsn,
-    runs: BTreeMap<FileId, RunEntry>,
+    /// By file; one that merges took rows from may be there in several parts.
+    runs: BTreeMap<FileId, Vec<RunEntry>>,
     marks: Vec<RangeMark>,
     mem: Arc<Memtable>,
 }
@@ -203,7 +204,7 @@ impl Replay {
                 next_row: state.next_row_id,
                 count: Count::new(state.live_rows, manifest.next_txn, &tree.runs),
                 flushed_to: tree.flushed_to,
-                runs: tree.runs.into_iter().map(|r| (r.file, r)).collect(),
+                runs: by_file(tree.runs),
                 marks,
                 mem: Memtable::new(replay.from)?,
             };
@@ -355,13 +356,14 @@ impl Replay {
         let Some(t) = self.table_of(tree) else {
             return Ok(());
         };
-        for file in remove {
+        // What joins replaces all that there is of its file: replayed twice, it comes to the same.
+        for file in remove.iter().chain(add.iter().map(|r| &r.file)) {
             t.runs.remove(file);
         }
         t.count.replace(remove, &add);
         for run in add {
             t.next_row = t.next_row.max(run.stats.max_id.next());
-            t.runs.insert(run.file, run);
+            t.runs.entry(run.file).or_default().push(run);
         }
         if flushed_to > t.flushed_to {
             t.flushed_to = flushed_to;
@@ -378,7 +380,7 @@ impl Replay {
             if let Some(t) = self.table_of(*tree) {
                 t.next_row = t.next_row.max(run.stats.max_id.next());
                 let entry = RunEntry { seq, aborted: aborted.0.clone(), ..run.clone() };
-                if t.runs.insert(run.file, entry).is_none() {
+                if t.runs.insert(run.file, vec![entry]).is_none() {
                     t.count.attach(run.file, &run.stats);
                 }
             }
@@ -524,6 +526,15 @@ impl Replay {
     }
 }
 
+/// Entries of runs, put together by their files.
+fn by_file(runs: Vec<RunEntry>) -> BTreeMap<FileId, Vec<RunEntry>> {
+    let mut files: BTreeMap<FileId, Vec<RunEntry>> = BTreeMap::new();
+    for run in runs {
+        files.entry(run.file).or_default().push(run);
+    }
+    files
+}
+
 /// A memtable with those versions of `mem` that were committed at `seq` or later.
 fn from_seq(mem: &Memtable, seq: Lsn) -> Result<Arc<Memtable>> {
     let kept = Memtable::new(mem.first_lsn)?;
@@ -576,18 +587,19 @@ fn open_tree(recipe: &RunRecipe, t: &Replayed, notify: &Notify) -> Arc<Tree> {
     let mut state = TreeState::new(t.mem.clone(), t.flushed_to);
     state.marks.clone_from(&t.marks);
     let mut next_row = t.next_row;
-    for entry in t.runs.values() {
+    for parts in t.runs.values() {
+        let Some(entry) = parts.first() else { continue };
         let run = Run::open(recipe, entry.file, &entry.stats);
         if let Err(e) = run.load() {
             notify(&format!("table '{}': {e}; its rows in that file cannot be read", t.entry.name), Level::Error);
         }
         next_row = next_row.max(entry.stats.max_id.next());
-        state.add_run(RunHandle {
-            run,
-            owner: None,
-            seq: entry.seq,
-            aborted: Arc::new(OrdinalRanges(entry.aborted.clone())),
-        });
+        let aborted = Arc::new(OrdinalRanges(entry.aborted.clone()));
+        let whole = RunHandle { seq: entry.seq, aborted, ..RunHandle::committed(run) };
+        for part in parts {
+            let KeyBounds::Rows(first, last) = part.bounds else { unreachable!("refused by known.rs") };
+            state.add_run(RunHandle { first, last, ..whole.clone() });
+        }
     }
     Tree::with_state(t.entry.row_tree(), next_row, t.count.rows.max(0), state)
 }

@@ -4,6 +4,7 @@ use crate::engine::Engine;
 use esker_base::counters::{global_total, Counter};
 use esker_format::Lsn;
 use esker_memory::{charged, Account};
+use std::collections::HashSet;
 use std::fmt::Write;
 
 /// Figures of an engine at a moment.
@@ -15,6 +16,8 @@ pub struct Status {
     pub runs: u64,
     /// Bytes of all run files.
     pub run_bytes: u64,
+    /// How far merging is behind, in bytes: from a few runs' on commits are slowed.
+    pub merge_debt_bytes: u64,
     /// Bytes of blocks in the cache.
     pub cache_bytes: u64,
     /// End of the log.
@@ -42,6 +45,7 @@ impl Engine {
     pub fn status(&self) -> Status {
         let core = &self.core;
         let mut status = Status {
+            merge_debt_bytes: core.signals.merge_debt_bytes(),
             cache_bytes: core.cache.bytes(),
             wal_end: core.wal.end_lsn(),
             wal_durable: core.wal.durable_lsn(),
@@ -56,7 +60,9 @@ impl Engine {
         };
         for (_, tree) in core.trees() {
             status.tables += 1;
-            for handle in &tree.snapshot().runs {
+            // Each file once, though several parts of it may be in use.
+            let mut seen = HashSet::new();
+            for handle in tree.snapshot().runs.iter().filter(|h| seen.insert(h.run.file_id)) {
                 status.runs += 1;
                 status.run_bytes += handle.run.size_bytes();
             }

@@ -26,7 +26,9 @@ use esker_format::{CommitSeq, Lsn, RowId, TreeId};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// A run in its tree: whose it is, and when it was committed.
+/// A run in its tree, or a part of one: whose it is, when it was committed, and which of its rows count.
+///
+/// Invariant: several handles of one run are apart; `first` and `last` are rows of the run.
 #[derive(Clone)]
 pub(crate) struct RunHandle {
     pub(crate) run: Arc<Run>,
@@ -36,6 +38,10 @@ pub(crate) struct RunHandle {
     pub(crate) seq: CommitSeq,
     /// Ordinals that were rolled back before the commit.
     pub(crate) aborted: Arc<OrdinalRanges>,
+    /// The least row of the run that counts: merges may have taken others.
+    pub(crate) first: RowId,
+    /// The greatest one.
+    pub(crate) last: RowId,
 }
 
 /// How a view sees the rows of a run.
@@ -52,6 +58,62 @@ pub(crate) enum RunSeen {
 }
 
 impl RunHandle {
+    /// Of a whole run whose transaction has not ended.
+    pub(crate) fn private(run: Arc<Run>, owner: Arc<TxnState>) -> Self {
+        RunHandle { owner: Some(owner), ..Self::committed(run) }
+    }
+
+    /// Of a whole run of which each row has its own commit sequence.
+    pub(crate) fn committed(run: Arc<Run>) -> Self {
+        let (first, last) = (run.stats.min_id, run.stats.max_id);
+        RunHandle { run, owner: None, seq: CommitSeq::ZERO, aborted: Arc::default(), first, last }
+    }
+
+    /// The same with fewer rows, those from `first` to `last`.
+    pub(crate) fn narrowed(&self, first: RowId, last: RowId) -> Self {
+        debug_assert!(self.first <= first && first <= last && last <= self.last);
+        RunHandle { first, last, ..self.clone() }
+    }
+
+    /// Is it the same part of the same run?
+    pub(crate) fn is(&self, other: &RunHandle) -> bool {
+        Arc::ptr_eq(&self.run, &other.run) && self.first == other.first
+    }
+
+    /// Does it hold rows from `first` to `last`, as far as its bounds tell?
+    pub(crate) fn overlaps(&self, first: RowId, last: RowId) -> bool {
+        self.first <= last && first <= self.last
+    }
+
+    /// Which part of its run lies between `first` and `last`, about: by the blocks, or by row ids while nothing was read.
+    pub(crate) fn share(&self, first: RowId, last: RowId) -> f64 {
+        let (first, last) = (first.max(self.first), last.min(self.last));
+        let entries = self.run.entries();
+        let (least, greatest) = (self.run.stats.min_id, self.run.stats.max_id);
+        if first > last {
+            return 0.0;
+        }
+        if (first, last) == (least, greatest) {
+            return 1.0;
+        }
+        let part = |row: u64, first: RowId, last: RowId| (row - first.0) as f64 / ((last.0 - first.0) as f64 + 1.0);
+        // Blocks before this row, with the part of the one that it stands in.
+        let before = |row: u64| {
+            let at = self.run.block_at_or_after(RowId(row));
+            let within = entries.get(at).filter(|e| e.first_id.0 < row);
+            at as f64 + within.map_or(0.0, |e| part(row, e.first_id, e.last_id))
+        };
+        match entries.len() {
+            0 => part(last.0 + 1, least, greatest) - part(first.0, least, greatest),
+            n => (before(last.0 + 1) - before(first.0)) / n as f64,
+        }
+    }
+
+    /// Its bytes, about.
+    pub(crate) fn bytes(&self) -> u64 {
+        (self.run.size_bytes() as f64 * self.share(self.first, self.last)) as u64
+    }
+
     pub(crate) fn seen(&self, view: View) -> RunSeen {
         match &self.owner {
             Some(owner) => match order_if_visible(view, owner.id, owner.status(), 0) {
@@ -94,7 +156,7 @@ pub(crate) struct TreeState {
     pub(crate) active: Arc<Memtable>,
     /// Newest first.
     pub(crate) frozen: Vec<Arc<Memtable>>,
-    /// By least row id.
+    /// By the first row of each.
     pub(crate) runs: Vec<RunHandle>,
     /// Committed ones first, by their sequence.
     pub(crate) marks: Vec<RangeMark>,
@@ -127,7 +189,7 @@ impl TreeState {
     }
 
     pub(crate) fn add_run(&mut self, handle: RunHandle) {
-        let at = self.runs.partition_point(|r| r.run.stats.min_id <= handle.run.stats.min_id);
+        let at = self.runs.partition_point(|r| r.first <= handle.first);
         self.runs.insert(at, handle);
     }
 
@@ -140,7 +202,7 @@ impl TreeState {
         self.edits
     }
 
-    /// The runs whose range of row ids holds `row`.
+    /// The runs whose bounds hold `row`.
     pub(crate) fn runs_at(&self, row: RowId) -> impl Iterator<Item = &RunHandle> {
         let levels = self.levels.get_or_init(|| Arc::new(Levels::new(&self.runs)));
         levels.at(row).map(|at| &self.runs[at])
@@ -177,6 +239,8 @@ pub(crate) struct Tree {
     pub(crate) merging: Mutex<()>,
     /// How merges get on with writing what they make.
     pub(crate) merge_health: Health,
+    /// How far merging was behind at the last look, in bytes.
+    pub(crate) merge_debt_bytes: AtomicU64,
     /// In the state that this edit made there is nothing to merge, whatever the horizon.
     pub(crate) nothing_to_merge: AtomicU64,
 }
@@ -200,6 +264,7 @@ impl Tree {
             flushing: Mutex::new("tree.flushing", ()),
             merging: Mutex::new("tree.merging", ()),
             merge_health: Health::default(),
+            merge_debt_bytes: AtomicU64::new(0),
             nothing_to_merge: AtomicU64::new(0),
         })
     }

@@ -7,4 +7,5 @@ pub(crate) mod choose;
 pub(crate) mod flush;
 pub(crate) mod manifest;
 pub(crate) mod merge;
+pub(crate) mod policy;
 pub(crate) mod pressure;

@@ -221,6 +221,19 @@ fn large(e: &Engine) {
     e.optimize(&t, &mut |_, _| true).unwrap();
 }
 
+/// Rows deleted in one of two runs, and a few in the other: merged into the first, left beside the second.
+fn narrowed(e: &Engine) {
+    let (t, mut s) = (table(e, "narrowed"), e.session());
+    let (first, second) = (insert(&mut s, &t, 2_000), insert(&mut s, &t, 2_000));
+    e.checkpoint().unwrap();
+    begin(&mut s);
+    for id in first.iter().step_by(3).chain(second.iter().step_by(500)) {
+        s.delete(&t, *id).unwrap();
+    }
+    s.commit().unwrap();
+    e.checkpoint().unwrap();
+}
+
 /// A run of deleted rows that an old view keeps and of newer ones, merged: its deleted blocks are not read.
 fn mark(e: &Engine) {
     let (t, mut old, mut s) = (table(e, "marked"), e.session(), e.session());
@@ -305,6 +318,7 @@ fn every_counter_moves() {
     transactions(&e);
     locks(&e);
     large(&e);
+    narrowed(&e);
     mark(&e);
     unended(&e);
     stall(&e, &gate, "long log", Counter::LogStalls);

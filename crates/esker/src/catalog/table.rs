@@ -186,13 +186,15 @@ impl Table {
             updated_unix_s: self.updated_unix_s.load(Ordering::Relaxed),
             ..TableStats::default()
         };
+        let mut versions = 0;
         for handle in state.runs.iter().filter(|r| r.owner.is_none()) {
-            stats.data_bytes += handle.run.size_bytes();
-            stats.raw_bytes += handle.run.stats.raw_bytes;
+            let share = handle.share(handle.first, handle.last);
+            stats.data_bytes += handle.bytes();
+            stats.raw_bytes += (handle.run.stats.raw_bytes as f64 * share) as u64;
+            versions += (handle.run.stats.rows as f64 * share) as u64;
         }
         stats.memtable_bytes = state.memtables().filter(|m| !m.is_empty()).map(|m| m.used_bytes() as u64).sum();
         stats.data_bytes += stats.memtable_bytes;
-        let versions: u64 = state.runs.iter().filter(|r| r.owner.is_none()).map(|r| r.run.stats.rows).sum();
         if versions > stats.rows {
             stats.dead_bytes = stats.raw_bytes / versions.max(1) * (versions - stats.rows);
         }

@@ -38,9 +38,9 @@ impl Count {
     /// Runs were replaced by others. If the manifest holds those, it had counted the old ones.
     pub(super) fn replace(&mut self, old: &[FileId], new: &[RunEntry]) {
         let rows: i64 = old.iter().filter_map(|f| self.attached.remove(f)).sum();
-        if new.iter().any(|r| self.held.contains(&r.file)) {
+        if new.iter().any(|r| self.held.contains(&r.file) && !old.contains(&r.file)) {
             self.rows -= rows;
-        } else if let Some(run) = new.first() {
+        } else if let Some(run) = new.iter().find(|r| !old.contains(&r.file)) {
             self.attached.insert(run.file, rows);
         }
     }

@@ -96,8 +96,7 @@ impl Core {
             tree.row_seen(r.stats.max_id);
             state.locks.inserts_into(id, r.stats.min_id);
             *touched.entry(id).or_default() += count::live_delta(&r.stats);
-            let owner = Some(state.clone());
-            tree.edit(|s| s.add_run(RunHandle { run, owner, seq: CommitSeq::ZERO, aborted: Arc::default() }));
+            tree.edit(|s| s.add_run(RunHandle::private(run, state.clone())));
         }
         let trees = touched
             .into_iter()

@@ -100,6 +100,8 @@ pub(crate) struct Watch {
     at_sync: Told<Option<Box<dyn FnOnce() + Send>>>,
     /// Creating a run fails so.
     pub(crate) bad_writes: Told<Option<IoKind>>,
+    /// Bytes written to the log's segments (not while they are prepared), to runs, and to all other files.
+    pub(crate) written: [AtomicUsize; 3],
 }
 
 /// A lock with a default.
@@ -152,6 +154,16 @@ impl Watched {
 struct WatchedFile(Arc<dyn File>, Arc<Watch>, bool);
 
 impl WatchedFile {
+    fn count_written(&self, bytes: usize) {
+        let at = match self.path().extension().and_then(|e| e.to_str()) {
+            Some("wal") => 0,
+            Some("spare") => return,
+            Some("run") => 1,
+            _ => 2,
+        };
+        self.1.written[at].fetch_add(bytes, Ordering::Relaxed);
+    }
+
     fn before_sync(&self) {
         if self.path().extension().is_some_and(|e| e == "run") {
             let act = self.1.at_sync.0.lock().take();
@@ -240,6 +252,7 @@ impl File for WatchedFile {
         self.0.read_at(buf, offset)
     }
     fn write_at(&self, buf: &[u8], offset: u64) -> esker_io::Result<()> {
+        self.count_written(buf.len());
         self.0.write_at(buf, offset)
     }
     fn sync_data(&self) -> esker_io::Result<()> {
@@ -263,6 +276,7 @@ impl File for WatchedFile {
         self.0.write_alignment()
     }
     fn submit_write(&self, data: Region, bytes: usize, offset: u64) -> esker_io::Result<Option<Region>> {
+        self.count_written(bytes);
         self.0.submit_write(data, bytes, offset)
     }
     fn drain(&self) -> esker_io::Result<()> {

@@ -22,7 +22,7 @@ struct Reach {
 impl Levels {
     /// Of runs in the order of their least row ids: each goes to the level that ended first, if that ends before it.
     pub(crate) fn new(runs: &[RunHandle]) -> Self {
-        Self::of(runs.iter().map(|h| (h.run.stats.min_id, h.run.stats.max_id)))
+        Self::of(runs.iter().map(|h| (h.first, h.last)))
     }
 
     fn of(reaches: impl Iterator<Item = (RowId, RowId)>) -> Self {

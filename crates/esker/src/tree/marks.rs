@@ -57,21 +57,24 @@ impl RangeMark {
         let Some((least, greatest)) = handle.seq_bounds() else { return false };
         let stats = &handle.run.stats;
         let of_its_own = least == self.seq && greatest == self.seq && stats.max_ordinal < self.ordinal;
-        stats.max_id < self.up_to && (greatest <= self.as_of || of_its_own)
+        handle.last < self.up_to && (greatest <= self.as_of || of_its_own)
     }
 
     /// May it delete some row of the run? Says no only if no block of it can hold one.
     pub(crate) fn deletes_some_of(&self, handle: &RunHandle) -> bool {
         let Some((least, greatest)) = handle.seq_bounds() else { return false };
         let stats = &handle.run.stats;
-        if !self.may_delete(stats.min_id, (least, greatest), stats.min_ordinal) {
+        if !self.may_delete(handle.first, (least, greatest), stats.min_ordinal) {
             return false;
         }
         let entries = handle.run.entries();
         let bounds =
             |least, greatest| if handle.seq == CommitSeq::ZERO { (least, greatest) } else { (handle.seq, handle.seq) };
         entries.is_empty()
-            || entries.iter().any(|e| self.may_delete(e.first_id, bounds(e.min_seq, e.max_seq), e.min_ordinal))
+            || entries
+                .iter()
+                .filter(|e| handle.overlaps(e.first_id, e.last_id))
+                .any(|e| self.may_delete(e.first_id.max(handle.first), bounds(e.min_seq, e.max_seq), e.min_ordinal))
     }
 
     fn may_delete(&self, first: RowId, (least, greatest): (CommitSeq, CommitSeq), ordinal: u64) -> bool {

@@ -44,8 +44,12 @@ struct RunSource {
     seen: RunSeen,
     aborted: Arc<OrdinalRanges>,
     index: usize,
+    /// Beyond its last block.
+    end: usize,
     block: Option<Arc<Block>>,
     at: u32,
+    /// Rows of the block that count: the handle may end before it.
+    rows: u32,
     /// Every row of the block is seen, none is a tombstone, none has two versions.
     clean: bool,
 }
@@ -87,12 +91,10 @@ impl MergeRead {
             }
         }
         let marks = state.seen_marks(view);
-        for handle in state.runs_at(from).filter(|h| h.run.stats.min_id < from && h.seen(view) != RunSeen::Hidden) {
-            let mut source = RunSource::new(handle, view)?;
-            source.seek(from)?;
-            open.push(Source::Run(Box::new(source)));
+        for handle in state.runs_at(from).filter(|h| h.first < from && h.seen(view) != RunSeen::Hidden) {
+            open.push(Source::Run(Box::new(RunSource::new(handle, view, from)?)));
         }
-        let next_run = state.runs.partition_point(|h| h.run.stats.min_id < from);
+        let next_run = state.runs.partition_point(|h| h.first < from);
         Ok(MergeRead { view, marks, open, next_run, parker: parker.clone(), state })
     }
 
@@ -113,7 +115,8 @@ impl MergeRead {
                     continue;
                 };
                 if source.clean && row < bound {
-                    let end = if bound > block.last_id() { block.rows() } else { block.lower_bound(bound) };
+                    let end =
+                        if bound > block.last_id() { source.rows } else { block.lower_bound(bound).min(source.rows) };
                     let span = Span::Rows(BlockSpan {
                         run: source.handle.run.clone(),
                         index: source.index,
@@ -148,12 +151,12 @@ impl MergeRead {
             }
             self.pass_unseen();
             match self.state.runs.get(self.next_run) {
-                Some(next) if lead == usize::MAX || next.run.stats.min_id <= least => {
-                    self.open.push(Source::Run(Box::new(RunSource::new(next, self.view)?)));
+                Some(next) if lead == usize::MAX || next.first <= least => {
+                    self.open.push(Source::Run(Box::new(RunSource::new(next, self.view, next.first)?)));
                     self.next_run += 1;
                 }
                 next => {
-                    let bound = next.map_or(bound, |n| bound.min(n.run.stats.min_id));
+                    let bound = next.map_or(bound, |n| bound.min(n.first));
                     return Ok((lead != usize::MAX).then_some((lead, least, bound)));
                 }
             }
@@ -164,10 +167,9 @@ impl MergeRead {
     /// not seen never will be: only what was committed before the view is.
     fn pass_unseen(&mut self) {
         while let Some(next) = self.state.runs.get(self.next_run) {
-            let stats = &next.run.stats;
             let deleted = next
                 .seq_bounds()
-                .is_some_and(|(_, newest)| self.marks.iter().any(|m| stats.max_id < m.up_to && newest <= m.as_of));
+                .is_some_and(|(_, newest)| self.marks.iter().any(|m| next.last < m.up_to && newest <= m.as_of));
             if !deleted && next.seen(self.view) != RunSeen::Hidden {
                 return;
             }
@@ -200,7 +202,7 @@ impl MergeRead {
     fn drop_if_done(&mut self, i: usize) -> bool {
         let done = match &self.open[i] {
             Source::Mem(s) => s.at.is_null(),
-            Source::Run(s) => s.index >= s.handle.run.entries().len(),
+            Source::Run(s) => s.index >= s.end,
         };
         if done {
             self.open.swap_remove(i);
@@ -236,24 +238,35 @@ impl MemSource {
 }
 
 impl RunSource {
-    /// Stands on the run's first row.
-    fn new(handle: &RunHandle, view: View) -> Result<Self> {
+    /// Stands on the first row at or after `from`, which is in the handle's bounds.
+    fn new(handle: &RunHandle, view: View, from: RowId) -> Result<Self> {
         handle.run.load()?;
         #[cfg(test)]
         crate::tree::levels::looked::count();
         let (seen, aborted) = (handle.seen(view), handle.aborted());
-        Ok(RunSource { handle: handle.clone(), seen, aborted, index: 0, block: None, at: 0, clean: false })
+        let (run, entries) = (&handle.run, handle.run.entries());
+        let index = run.block_at_or_after(from);
+        let end = entries.partition_point(|e| e.first_id <= handle.last);
+        let handle = handle.clone();
+        let mut source = RunSource { handle, seen, aborted, index, end, block: None, at: 0, rows: 0, clean: false };
+        if entries.get(index).is_some_and(|e| e.first_id < from) {
+            let block = run.block(index)?;
+            (source.at, source.rows) = (block.lower_bound(from), source.rows_of(&block));
+            source.block = Some(block);
+            if source.at >= source.rows {
+                source.advance_block();
+            }
+        }
+        Ok(source)
     }
 
-    /// Stands on the first row at or after `from`.
-    fn seek(&mut self, from: RowId) -> Result<()> {
-        self.index = self.handle.run.block_at_or_after(from);
-        if self.handle.run.entries().get(self.index).is_some_and(|e| e.first_id < from) {
-            let block = self.handle.run.block(self.index)?;
-            self.at = block.lower_bound(from);
-            self.block = Some(block);
+    /// How many rows of a block count.
+    fn rows_of(&self, block: &Block) -> u32 {
+        if block.last_id() <= self.handle.last {
+            block.rows()
+        } else {
+            block.lower_bound(self.handle.last.next())
         }
-        Ok(())
     }
 
     /// Brings the block in and judges it; a block that is deleted as a whole is skipped without being read.
@@ -286,6 +299,7 @@ impl RunSource {
             && !marks
                 .iter()
                 .any(|m| entry.first_id < m.up_to && (own || least <= m.as_of || m.same_seq(least, greatest)));
+        self.rows = self.rows_of(&block);
         self.block = Some(block);
         Ok(())
     }
@@ -297,10 +311,10 @@ impl RunSource {
         marks: &[SeenMark],
         best: &mut Option<(VersionOrder, Found)>,
     ) -> Result<()> {
-        while self.index < self.handle.run.entries().len() {
+        while self.index < self.end {
             self.load(view, marks)?;
             let Some(block) = self.block.clone() else {
-                if self.handle.run.entries().get(self.index).is_none_or(|e| e.first_id > row) {
+                if self.index >= self.end || self.handle.run.entries()[self.index].first_id > row {
                     break;
                 }
                 continue;
@@ -320,7 +334,7 @@ impl RunSource {
 
     fn advance_to(&mut self, at: u32) {
         self.at = at;
-        if self.block.as_ref().is_some_and(|b| at >= b.rows()) {
+        if self.block.is_some() && at >= self.rows {
             self.advance_block();
         }
     }

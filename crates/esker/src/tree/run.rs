@@ -220,6 +220,31 @@ impl Run {
         self.entries().partition_point(|e| e.last_id < row)
     }
 
+    /// The greatest row before `row`, if there is one. Reads a block, past the cache, where the index does not tell.
+    pub(crate) fn row_before(&self, row: RowId) -> Result<Option<RowId>> {
+        self.load()?;
+        let at = self.block_at_or_after(row);
+        if self.entries().get(at).is_some_and(|e| e.first_id < row) {
+            let block = self.read_block(at)?;
+            return Ok(block.lower_bound(row).checked_sub(1).map(|i| block.row_id(i)));
+        }
+        Ok(at.checked_sub(1).map(|before| self.entries()[before].last_id))
+    }
+
+    /// The least row behind `row`, if there is one. Reads a block as [`row_before`](Self::row_before) does.
+    pub(crate) fn row_after(&self, row: RowId) -> Result<Option<RowId>> {
+        self.load()?;
+        let at = self.entries().partition_point(|e| e.last_id <= row);
+        match self.entries().get(at) {
+            Some(e) if e.first_id > row => Ok(Some(e.first_id)),
+            Some(_) => {
+                let block = self.read_block(at)?;
+                Ok(Some(block.row_id(block.lower_bound(row.next()))))
+            }
+            None => Ok(None),
+        }
+    }
+
     /// The horizon under which a merge made this run, if one did in this process: merging it again would change
     /// nothing until the horizon has passed what was kept.
     pub(crate) fn merged_at(&self) -> CommitSeq {

@@ -13,11 +13,10 @@ use crate::session::{Current, Session};
 use crate::tree::RunHandle;
 use crate::txn::open::{TreeTxn, Txn};
 use crate::txn::state::TxnState;
-use crate::upkeep::flush::run_entry;
 use crate::version::ABORTED;
 use crate::{Error, Result};
 use esker_base::counters::{count, Counter};
-use esker_format::{CommitSeq, Lsn, Record, RunRef, TreeId, TxnId};
+use esker_format::{CommitSeq, Lsn, Record, RunEntry, RunRef, TreeId, TxnId};
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
@@ -43,7 +42,10 @@ impl Txn {
         self.adopt_moved(true);
         let attached = |t: &TreeTxn| {
             let tree = t.tree.id;
-            t.runs.iter().map(|r| RunRef { tree, run: run_entry(r, CommitSeq::ZERO, &[]) }).collect::<Vec<_>>()
+            t.runs
+                .iter()
+                .map(|r| RunRef { tree, run: RunEntry::of_rows(r.file_id, CommitSeq::ZERO, Vec::new(), r.stats) })
+                .collect::<Vec<_>>()
         };
         let attach: Vec<RunRef> = self.trees.iter().flat_map(attached).collect();
         if !attach.is_empty() {
@@ -137,6 +139,7 @@ impl Session {
         };
         self.core.check_writable()?;
         self.core.wait_for_log(|| self.parker.is_killed());
+        self.core.wait_for_merges(txn.redo_bytes());
         let end = txn.prepare(&self.core, xid)?;
         let state = txn.state.clone();
         self.current = Current::Prepared { state, xid: xid.to_vec() };
@@ -182,6 +185,7 @@ impl Session {
             Current::Open(txn) if txn.registered => {
                 self.core.check_writable()?;
                 self.core.wait_for_log(|| self.parker.is_killed());
+                self.core.wait_for_merges(txn.redo_bytes());
                 let end = txn.commit(&self.core)?;
                 match end {
                     Some(_) => self.end_txn(),
@@ -326,7 +330,7 @@ impl Core {
         tree.edit(|s| {
             for handle in &mut s.runs {
                 if handle.owner.as_ref().is_some_and(|o| Arc::ptr_eq(o, state)) {
-                    *handle = RunHandle { run: handle.run.clone(), owner: None, seq, aborted: aborted.clone() };
+                    *handle = RunHandle { owner: None, seq, aborted: aborted.clone(), ..handle.clone() };
                 }
             }
             s.marks.retain_mut(|m| match &m.owner {

@@ -76,6 +76,8 @@ pub(crate) struct Signals {
     pinned_bytes: AtomicU64,
     trash: Mutex<Vec<Arc<Run>>>,
     requests: Mutex<Vec<Request>>,
+    /// How far merging is behind in all trees, as of its last round, in bytes.
+    merge_debt_bytes: AtomicU64,
     /// The last table whose tree was merged: the next round begins behind it.
     merged: Mutex<String>,
     /// Inline work is going on: what it calls does none of its own.
@@ -99,6 +101,7 @@ impl Signals {
             pinned_bytes: AtomicU64::new(0),
             trash: Mutex::new("background.trash", Vec::new()),
             requests: Mutex::new("background.requests", Vec::new()),
+            merge_debt_bytes: AtomicU64::new(0),
             merged: Mutex::new("background.merged", String::new()),
             inline: AtomicBool::new(false),
             stop: AtomicBool::new(false),
@@ -147,6 +150,10 @@ impl Signals {
 
     pub(crate) fn flushable_bytes(&self) -> u64 {
         self.flushable_bytes.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn merge_debt_bytes(&self) -> u64 {
+        self.merge_debt_bytes.load(Ordering::Relaxed)
     }
 
     pub(crate) fn pinned_bytes(&self) -> u64 {
@@ -338,6 +345,8 @@ impl Core {
         let first = tables.partition_point(|(name, ..)| *name <= last);
         tables.rotate_left(first);
         let horizon = self.views.horizon();
+        let debt_bytes = tables.iter().map(|(.., tree)| tree.merge_debt_bytes.load(Ordering::Relaxed)).sum();
+        self.signals.merge_debt_bytes.store(debt_bytes, Ordering::Relaxed);
         let mut error = None;
         for (name, table, tree) in tables {
             if !self.wants_merge(&tree, horizon) {

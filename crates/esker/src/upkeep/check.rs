@@ -9,6 +9,7 @@ use crate::{Error, Result};
 use esker_base::counters::{count, Counter};
 use esker_format::block::flags;
 use esker_format::{BlockEntry, CommitSeq, FormatError, RowId};
+use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 
 /// What a check found.
@@ -50,7 +51,9 @@ impl Core {
         let state = table.tree().snapshot();
         let mut report = CheckReport::default();
         let wanted = |r: &&RunHandle| scope != CheckScope::Unchecked || !r.run.checked.load(Ordering::Relaxed);
-        let runs: Vec<&RunHandle> = state.runs.iter().filter(wanted).collect();
+        // Each file once and wholly, though several parts of it may be in use.
+        let mut seen = HashSet::new();
+        let runs: Vec<&RunHandle> = state.runs.iter().filter(|r| seen.insert(r.run.file_id)).filter(wanted).collect();
         for handle in &runs {
             report.found(handle.run.load())?;
         }

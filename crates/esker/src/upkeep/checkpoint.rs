@@ -140,5 +140,5 @@ fn committed_entry(handle: &RunHandle) -> Option<RunEntry> {
         None => handle.seq,
         Some(owner) => committed(owner.status())?,
     };
-    Some(crate::upkeep::flush::run_entry(&handle.run, seq, &handle.aborted().0))
+    Some(crate::upkeep::flush::run_entry(handle, seq))
 }

@@ -1,21 +1,32 @@
-//! Which runs of a tree to merge next.
+//! What to merge next in a tree: what its runs look like to [`Policy`], and what only the tree knows besides, its marks and
+//! which runs can be read.
 //!
-//! Invariant: what is chosen changes by being merged: there will be fewer runs, or fewer rows in them. So merging comes
-//! to an end, in one process and over restarts. Runs that could not be read not long ago are left out.
+//! Invariant: what is chosen changes by being merged, so merging comes to an end, in one process and over restarts. Runs
+//! that could not be read not long ago are left out.
 
 use crate::tree::run::health::State;
 use crate::tree::run::Run;
 use crate::tree::{RangeMark, RunHandle, TreeState};
+use crate::upkeep::policy::{Piece, Policy};
 use esker_format::{CommitSeq, RowId};
 
-/// More small runs than this beside each other are joined.
-const MOST_SMALL_RUNS: usize = 8;
-/// A run below this is small, in bytes.
-const SMALL_RUN_BYTES: u64 = 32 << 20;
-/// Overlying versions beyond this share of the rows below them are merged down: one in ...
-const OVERLAY_SHARE: u64 = 5;
-/// More runs than this over one row are merged.
-const MOST_LAYERS: usize = 6;
+/// A merge to be done: the rows of these runs from `first` to `last`.
+pub(crate) struct Step {
+    pub(crate) inputs: Vec<RunHandle>,
+    pub(crate) first: RowId,
+    pub(crate) last: RowId,
+    /// How many bytes it will write, about; it ends sooner when it has read or written far more than a run's.
+    pub(crate) bytes: u64,
+    pub(crate) bounded: bool,
+}
+
+impl Step {
+    /// All rows of these.
+    pub(crate) fn of(inputs: Vec<RunHandle>, bounded: bool) -> Self {
+        let bytes = inputs.iter().map(RunHandle::bytes).sum();
+        Step { inputs, first: RowId::ZERO, last: RowId::MAX, bytes, bounded }
+    }
+}
 
 /// A tree's state, and what choosing among its runs depends on besides.
 #[derive(Clone, Copy)]
@@ -28,55 +39,48 @@ pub(crate) struct Choice<'a> {
 }
 
 impl<'a> Choice<'a> {
-    /// The runs to merge next: one that a mark or its own tombstones empty, those that overlap too much, or small ones
-    /// beside each other.
-    pub(crate) fn next(&self) -> Vec<RunHandle> {
+    /// What to merge next: a run that a mark empties, or what the policy says; and how much more lies over the base than
+    /// there should, in bytes.
+    pub(crate) fn next(&self) -> (Option<Step>, u64) {
         let runs: Vec<&RunHandle> = self.state.runs.iter().filter(|h| mergeable(h)).collect();
         if let Some(handle) = runs.iter().find(|h| self.is_partly_deleted(h)) {
-            return vec![(*handle).clone()];
+            return (Some(Step::of(vec![(*handle).clone()], true)), 0);
         }
-        let mut group: Vec<&RunHandle> = Vec::new();
-        let mut end = RowId::ZERO;
-        for handle in &runs {
-            if !group.is_empty() && handle.run.stats.min_id > end {
-                if self.is_worth_merging(&group) {
-                    break;
-                }
-                group.clear();
+        let pieces: Vec<Piece> = runs.iter().map(|h| self.piece(h)).collect();
+        let share = |i: usize, first: u64, last: u64| {
+            let own = runs[i].share(runs[i].first, runs[i].last);
+            if own > 0.0 {
+                runs[i].share(RowId(first), RowId(last)) / own
+            } else {
+                0.0
             }
-            group.push(handle);
-            end = end.max(handle.run.stats.max_id);
-        }
-        if self.is_worth_merging(&group) {
-            return group.into_iter().cloned().collect();
-        }
-        // One that is full must not count as small, or what was joined would be joined again.
-        let small_bytes = SMALL_RUN_BYTES.min(self.run_bytes / 4);
-        let small: Vec<RunHandle> =
-            runs.iter().filter(|h| h.run.size_bytes() < small_bytes).map(|h| (*h).clone()).collect();
-        if small.len() > MOST_SMALL_RUNS {
-            return small;
-        }
-        Vec::new()
+        };
+        let policy = Policy::new(&pieces, &share, self.horizon.0, self.run_bytes);
+        let step = policy.next().map(|chosen| {
+            let inputs = chosen.inputs.iter().map(|i| runs[*i].clone()).collect();
+            let (first, last) = (RowId(chosen.first), RowId(chosen.last));
+            Step { inputs, first, last, bytes: chosen.bytes, bounded: true }
+        });
+        (step, policy.debt_bytes())
     }
 
     /// All runs, unless merging them would change nothing.
-    pub(crate) fn all(&self) -> Vec<RunHandle> {
+    pub(crate) fn all(&self) -> Option<Step> {
         let all: Vec<RunHandle> = self.state.runs.iter().filter(|h| mergeable(h)).cloned().collect();
         let tidy = |h: &RunHandle| h.run.stats.tombstones == 0 && h.aborted.is_empty();
-        let apart = all.windows(2).all(|w| w[0].run.stats.max_id < w[1].run.stats.min_id);
-        let bytes: u64 = all.iter().map(|h| h.run.size_bytes()).sum();
+        let apart = all.windows(2).all(|w| w[0].last < w[1].first);
+        let bytes: u64 = all.iter().map(RunHandle::bytes).sum();
         if all.iter().all(tidy)
             && apart
             && all.len() <= 1 + (bytes / self.run_bytes) as usize
             && self.state.marks.is_empty()
         {
-            return Vec::new();
+            return None;
         }
-        if apart && !self.may_shrink(&all.iter().collect::<Vec<_>>(), &self.state.marks) {
-            return Vec::new();
+        if all.is_empty() || (apart && !self.may_shrink(&all)) {
+            return None;
         }
-        all
+        Some(Step::of(all, false))
     }
 
     /// Does a mark that every view sees delete some of the run's rows?
@@ -86,42 +90,37 @@ impl<'a> Choice<'a> {
         self.state.marks_at(self.horizon).iter().filter(new).any(|m| m.deletes_some_of(handle))
     }
 
-    fn is_worth_merging(&self, group: &[&RunHandle]) -> bool {
-        match group {
-            [] => false,
-            [alone] => self.can_lose_its_tombstones(alone),
-            _ => has_much_to_merge(group) && self.may_shrink(group, &[]),
-        }
-    }
-
-    /// Are many of the rows of a run tombstones, and can they all go? Not while a view may see what they delete, or
-    /// something else may hold it.
-    fn can_lose_its_tombstones(&self, handle: &RunHandle) -> bool {
-        let stats = &handle.run.stats;
-        let (first, last) = (stats.min_id, stats.max_id);
-        let over = |h: &RunHandle| h.run.stats.min_id <= last && first <= h.run.stats.max_id;
-        stats.tombstones * OVERLAY_SHARE > stats.rows
-            && handle.seq_bounds().is_some_and(|(_, newest)| newest <= self.horizon)
-            && self.state.runs.iter().filter(|h| over(h)).count() == 1
-            && !self.state.memtables().any(|m| m.seek(first).is_some_and(|n| n.key() <= last))
-    }
-
-    /// Would merging these runs purge anything? Not if merges made them all and the horizon has not passed what they
-    /// kept.
-    fn may_shrink(&self, group: &[&RunHandle], marks: &[RangeMark]) -> bool {
-        // Versions that a view may still need are not purged: less than two layers below the horizon have nothing to
-        // lose.
-        let below = |h: &&&RunHandle| h.seq_bounds().is_some_and(|(least, _)| least <= self.horizon);
-        let many = || layers(group) > 4 * MOST_LAYERS;
-        if group.len() > 1 && marks.is_empty() && group.iter().filter(below).count() < 2 && !many() {
-            return false;
-        }
-        let newest = group.iter().filter_map(|h| h.seq_bounds()).map(|(_, greatest)| greatest);
-        let newest = newest.chain(marks.iter().filter(|m| m.owner.is_none()).map(|m| m.seq)).max().unwrap_or_default();
-        group.iter().any(|h| {
+    /// Would merging runs that are apart purge anything? Not if merges made them all and the horizon has not passed what
+    /// they kept.
+    fn may_shrink(&self, all: &[RunHandle]) -> bool {
+        let newest = all.iter().filter_map(|h| h.seq_bounds()).map(|(_, greatest)| greatest);
+        let marks = self.state.marks.iter().filter(|m| m.owner.is_none()).map(|m| m.seq);
+        let newest = newest.chain(marks).max().unwrap_or_default();
+        all.iter().any(|h| {
             let made = h.run.merged_at();
             made == CommitSeq::ZERO || (made < newest && newest <= self.horizon)
         })
+    }
+
+    /// What the policy is told of a run.
+    fn piece(&self, handle: &RunHandle) -> Piece {
+        let (first, last) = (handle.first, handle.last);
+        let stats = &handle.run.stats;
+        let share = handle.share(first, last);
+        let part = |n: u64| (n as f64 * share).ceil() as u64;
+        let (least, greatest) = handle.seq_bounds().unwrap_or_default();
+        let others = || self.state.runs.iter().any(|h| !mergeable(h) && h.overlaps(first, last));
+        let in_memory = || self.state.memtables().any(|m| m.seek(first).is_some_and(|n| n.key() <= last));
+        Piece {
+            first: first.0,
+            last: last.0,
+            bytes: handle.bytes(),
+            rows: part(stats.rows),
+            superseding: part(stats.supersedes.max(stats.tombstones)),
+            tombstones: part(stats.tombstones),
+            seqs: (least.0, greatest.0),
+            alone: stats.tombstones > 0 && !others() && !in_memory(),
+        }
     }
 }
 
@@ -134,33 +133,4 @@ fn mergeable(handle: &RunHandle) -> bool {
 pub(crate) fn any_unsound(state: &TreeState) -> bool {
     let unsound = |run: &Run| run.state() != State::Sound;
     state.runs.iter().any(|h| unsound(&h.run))
-}
-
-/// Does a group of overlapping runs hold enough superseded rows, or too many layers?
-fn has_much_to_merge(group: &[&RunHandle]) -> bool {
-    let rows: u64 = group.iter().map(|h| h.run.stats.rows).sum();
-    let tombstones: u64 = group.iter().map(|h| h.run.stats.tombstones).sum();
-    if tombstones * OVERLAY_SHARE > rows && rows > 0 {
-        return true;
-    }
-    // Rows of a group beyond its span of ids are newer versions; loads that ran beside each other interleave only.
-    let first = group.iter().map(|h| h.run.stats.min_id.0).min().unwrap_or(0);
-    let last = group.iter().map(|h| h.run.stats.max_id.0).max().unwrap_or(0);
-    let over = rows.saturating_sub(last - first + 1) + tombstones;
-    over * OVERLAY_SHARE > rows || (group.len() > MOST_LAYERS && layers(group) > MOST_LAYERS)
-}
-
-/// The most runs that lie over one row.
-fn layers(group: &[&RunHandle]) -> usize {
-    let mut ends: Vec<RowId> = group.iter().map(|h| h.run.stats.max_id).collect();
-    ends.sort_unstable();
-    let (mut most, mut ended) = (0, 0);
-    // In the order of their least rows, as the tree has them.
-    for (begun, handle) in group.iter().enumerate() {
-        while ends[ended] < handle.run.stats.min_id {
-            ended += 1;
-        }
-        most = most.max(begun + 1 - ended);
-    }
-    most
 }

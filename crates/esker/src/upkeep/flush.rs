@@ -25,7 +25,7 @@ use crate::version::{ABORTED, ACTIVE};
 use crate::Result;
 use esker_base::counters::{count, Counter};
 use esker_base::lock::MutexGuard;
-use esker_format::{CommitSeq, Lsn, Record, RowId, RunEntry, TxnId};
+use esker_format::{CommitSeq, KeyBounds, Lsn, Record, RowId, RunEntry, TxnId};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -207,11 +207,10 @@ impl Core {
             next.frozen.retain(|m| !Arc::ptr_eq(m, mem));
             next.flushed_to = next.flushed_to.max(flushed_to);
             if let Some(run) = run {
-                next.add_run(RunHandle { run, owner: None, seq: CommitSeq::ZERO, aborted: Arc::default() });
+                next.add_run(RunHandle::committed(run));
             }
             for (_, m) in &guards {
-                let owner = Some(m.state.clone());
-                next.add_run(RunHandle { run: m.run.clone(), owner, seq: CommitSeq::ZERO, aborted: Arc::default() });
+                next.add_run(RunHandle::private(m.run.clone(), m.state.clone()));
             }
         });
         for (guard, m) in &mut guards {
@@ -244,7 +243,7 @@ impl Core {
 
     /// What the flush changes, for the log.
     fn announcement(&self, tree: &Tree, run: Option<&Arc<Run>>, flushed_to: Lsn) -> Vec<u8> {
-        let add = run.iter().map(|r| run_entry(r, CommitSeq::ZERO, &[])).collect();
+        let add = run.iter().map(|r| run_entry(&RunHandle::committed((*r).clone()), CommitSeq::ZERO)).collect();
         let mut bytes = Vec::new();
         Record::TreeEdit { tree: tree.id, add, remove: Vec::new(), flushed_to }.encode(&mut bytes);
         bytes
@@ -349,7 +348,9 @@ fn lies_below(state: &TreeState, mem: &Memtable, row: RowId) -> bool {
     state.runs_at(row).next().is_some() || state.frozen.iter().rev().any(|m| m.id < mem.id && m.get(row).is_some())
 }
 
-/// A run as log and manifest describe it.
-pub(crate) fn run_entry(run: &Run, seq: CommitSeq, aborted: &[(u64, u64)]) -> RunEntry {
-    RunEntry::of_rows(run.file_id, seq, aborted.to_vec(), run.stats)
+/// A run, or a part of one, as log and manifest describe it.
+pub(crate) fn run_entry(handle: &RunHandle, seq: CommitSeq) -> RunEntry {
+    let (run, aborted) = (&handle.run, handle.aborted().0.clone());
+    let bounds = KeyBounds::Rows(handle.first, handle.last);
+    RunEntry { bounds, ..RunEntry::of_rows(run.file_id, seq, aborted, run.stats) }
 }

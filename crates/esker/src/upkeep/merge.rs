@@ -7,19 +7,21 @@
 use crate::catalog::table::Table;
 use crate::core::Core;
 use crate::tree::run::health::State;
-use crate::tree::run::writer::RunWriter;
-use crate::tree::run::{Block, Run};
-use crate::tree::{RangeMark, RunHandle, Tree, TreeState};
-use crate::upkeep::choose::{any_unsound, Choice};
+use crate::tree::run::Run;
+use crate::tree::{RunHandle, Tree, TreeState};
+use crate::upkeep::choose::{any_unsound, Choice, Step};
 use crate::upkeep::flush::run_entry;
 use crate::{Error, Result};
 use esker_base::counters::{count, Counter};
-use esker_format::{CommitSeq, FileId, Record, RowId, VersionTag};
+use esker_format::{CommitSeq, FileId, Record, RowId};
 use esker_io::{IoError, IoKind};
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::Duration;
+use step::{Merge, Outcome};
+
+mod step;
 
 /// Whoever waits for another merge looks this often whether it is still wanted.
 const POLL: Duration = Duration::from_millis(20);
@@ -65,11 +67,8 @@ impl Core {
         }
         let state = tree.snapshot();
         let choice = self.choice(&state, self.views.horizon());
-        let inputs = if all { choice.all() } else { choice.next() };
-        if inputs.is_empty() {
-            return Ok(false);
-        }
-        self.merge(table, tree, &state, &inputs, progress)?;
+        let Some(step) = (if all { choice.all() } else { choice.next().0 }) else { return Ok(false) };
+        self.merge(table, tree, &state, &step, progress)?;
         Ok(true)
     }
 
@@ -83,7 +82,7 @@ impl Core {
         let state = tree.snapshot();
         let dead = deleted_runs(&state, horizon);
         if !dead.is_empty() {
-            self.replace(tree, &dead, Vec::new())?;
+            self.replace(tree, &dead, Outcome::default())?;
             return Ok(true);
         }
         if state.has_needless_marks(horizon) {
@@ -97,16 +96,16 @@ impl Core {
         table: &Table,
         tree: &Arc<Tree>,
         state: &TreeState,
-        inputs: &[RunHandle],
+        step: &Step,
         progress: &mut dyn FnMut(u64, u64) -> bool,
     ) -> Result<()> {
         let now_ms = self.cache.files.clock.now_ms();
-        self.check_space(inputs).inspect_err(|_| tree.merge_health.failed(0, State::SetAside, now_ms))?;
-        let mut merge = Merge::new(self, table, tree, state, inputs)?;
-        let runs = match merge.run(progress) {
-            Ok(()) => merge.done,
+        self.check_space(step).inspect_err(|_| tree.merge_health.failed(0, State::SetAside, now_ms))?;
+        let mut merge = Merge::new(self, table, tree, state, step)?;
+        let outcome = match merge.run(progress) {
+            Ok(outcome) => outcome,
             Err(e) => {
-                self.discard(std::mem::take(&mut merge.done));
+                self.discard(merge.take_done());
                 // A run that could not be read is set aside alone.
                 if merge.cannot_write || e.is_want_of_resources() {
                     tree.merge_health.failed(0, State::SetAside, now_ms);
@@ -115,21 +114,24 @@ impl Core {
             }
         };
         tree.merge_health.succeeded(0);
+        let runs = &outcome.runs;
         if !runs.is_empty() {
             if let Err(e) = self.sync_runs() {
                 // Nothing names the new runs.
-                self.discard(runs);
+                self.discard(outcome.runs);
                 return Err(e);
             }
         }
         count(Counter::Merges, 1);
         count(Counter::MergedBytes, runs.iter().map(|r| r.size_bytes()).sum());
-        self.replace(tree, inputs, runs)
+        self.replace(tree, &step.inputs, outcome)
     }
 
     /// Refuses a merge for which the disk has no room, before it fills what is left.
-    fn check_space(&self, inputs: &[RunHandle]) -> Result<()> {
-        let bytes: u64 = inputs.iter().map(|h| h.run.size_bytes()).sum();
+    fn check_space(&self, step: &Step) -> Result<()> {
+        let part = |h: &RunHandle| (h.run.size_bytes() as f64 * h.share(step.first, step.last)) as u64;
+        let bytes: u64 = step.inputs.iter().map(part).sum();
+        let bytes = if step.bounded { bytes.min(3 * self.options.run_bytes) } else { bytes };
         // A disk that cannot tell says so when it is full.
         let free = self.disk.free_bytes(&self.runs_dir).unwrap_or(u64::MAX);
         if free < bytes {
@@ -139,16 +141,23 @@ impl Core {
         Ok(())
     }
 
-    /// Puts `fresh` in the place of `old`, durably, and lets the old files go.
-    fn replace(&self, tree: &Tree, old: &[RunHandle], fresh: Vec<Arc<Run>>) -> Result<()> {
+    /// Puts what a merge made in the place of `old`, durably, and lets the files go of which nothing is left.
+    fn replace(&self, tree: &Tree, old: &[RunHandle], made: Outcome) -> Result<()> {
+        let fresh: Vec<RunHandle> = made.runs.into_iter().map(RunHandle::committed).chain(made.left).collect();
+        let is_old = |h: &RunHandle| old.iter().any(|o| o.is(h));
+        let is_new = |run: &Arc<Run>| !old.iter().any(|o| Arc::ptr_eq(&o.run, run));
         // No checkpoint between record and state: its manifest would name the old runs and its position pass the record.
         let _no_checkpoint = self.manifest.lock();
         if self.tree_exists(tree.id) {
+            let state = tree.snapshot();
+            // A file that leaves takes all its parts: those that stay join again.
+            let stay = state.runs.iter().filter(|h| !is_new(&h.run) && !is_old(h));
+            let files: BTreeSet<FileId> = old.iter().map(|h| h.run.file_id).collect();
             let edit = Record::TreeEdit {
                 tree: tree.id,
-                add: fresh.iter().map(|r| run_entry(r, CommitSeq::ZERO, &[])).collect(),
-                remove: old.iter().map(|h| h.run.file_id).collect(),
-                flushed_to: tree.snapshot().flushed_to,
+                add: fresh.iter().chain(stay).map(|h| run_entry(h, h.seq)).collect(),
+                remove: files.into_iter().collect(),
+                flushed_to: state.flushed_to,
             };
             let mut bytes = Vec::new();
             edit.encode(&mut bytes);
@@ -156,7 +165,7 @@ impl Core {
                 Ok(appended) => appended,
                 Err(e) => {
                     // Nothing names the new runs.
-                    self.discard(fresh);
+                    self.discard(fresh.into_iter().map(|h| h.run).filter(is_new).collect());
                     return Err(e.into());
                 }
             };
@@ -165,13 +174,16 @@ impl Core {
         }
         #[cfg(test)]
         tests::before_the_state_changes();
-        tree.edit(|s| {
-            s.runs.retain(|h| !old.iter().any(|o| Arc::ptr_eq(&o.run, &h.run)));
-            for run in fresh {
-                s.add_run(RunHandle { run, owner: None, seq: CommitSeq::ZERO, aborted: Arc::default() });
-            }
+        let parts = fresh.iter().filter(|h| !is_new(&h.run)).count();
+        count(Counter::RunsNarrowed, parts as u64);
+        let gone = tree.edit(|s| {
+            s.runs.retain(|h| !is_old(h));
+            fresh.into_iter().for_each(|h| s.add_run(h));
+            let mut gone: Vec<Arc<Run>> = old.iter().map(|h| h.run.clone()).collect();
+            gone.retain(|run| !s.runs.iter().any(|h| Arc::ptr_eq(&h.run, run)));
+            gone
         });
-        self.discard(old.iter().map(|h| h.run.clone()).collect());
+        self.discard(gone);
         // After the edit: a DROP TABLE that came before it has not met the new runs.
         if !self.tree_exists(tree.id) {
             self.empty(tree);
@@ -191,240 +203,15 @@ fn deleted_runs(state: &TreeState, horizon: CommitSeq) -> Vec<RunHandle> {
     }
 }
 
-struct Input {
-    handle: RunHandle,
-    index: usize,
-    block: Option<Arc<Block>>,
-    at: u32,
-}
-
-struct Merge<'a> {
-    core: &'a Core,
-    table: &'a Table,
-    tree: &'a Arc<Tree>,
-    state: &'a TreeState,
-    inputs: Vec<Input>,
-    ids: HashSet<FileId>,
-    horizon: CommitSeq,
-    /// The marks that every view sees and that count.
-    marks: &'a [RangeMark],
-    writer: Option<RunWriter>,
-    done: Vec<Arc<Run>>,
-    /// What it failed with is about its output.
-    cannot_write: bool,
-    /// Blocks of the inputs: read so far, and in all.
-    blocks: (u64, u64),
-}
-
-struct Candidate {
-    order: (u64, u64),
-    input: usize,
-    index: usize,
-    block: Arc<Block>,
-    at: u32,
-    tombstone: bool,
-    supersedes: bool,
-}
-
-impl<'a> Merge<'a> {
-    fn new(
-        core: &'a Core,
-        table: &'a Table,
-        tree: &'a Arc<Tree>,
-        state: &'a TreeState,
-        inputs: &[RunHandle],
-    ) -> Result<Self> {
-        inputs.iter().try_for_each(|h| h.run.load())?;
-        let horizon = core.views.horizon();
-        Ok(Merge {
-            core,
-            table,
-            tree,
-            state,
-            ids: inputs.iter().map(|h| h.run.file_id).collect(),
-            inputs: inputs.iter().map(|h| Input { handle: h.clone(), index: 0, block: None, at: 0 }).collect(),
-            horizon,
-            marks: state.marks_at(horizon),
-            writer: None,
-            done: Vec::new(),
-            cannot_write: false,
-            blocks: (0, inputs.iter().map(|h| h.run.entries().len() as u64).sum()),
-        })
-    }
-
-    fn run(&mut self, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<()> {
-        let (mut versions, mut packed) = (Vec::new(), Vec::new());
-        let mut told = 0;
-        while let Some(row) = self.least()? {
-            if self.blocks.0 != told {
-                told = self.blocks.0;
-                let (done, total) = self.blocks;
-                if self.is_unwanted() || !progress(done, total) {
-                    return Err(Error::Interrupted);
-                }
-            }
-            self.collect(row, &mut versions)?;
-            versions.sort_by_key(|v: &Candidate| std::cmp::Reverse(v.order));
-            versions.dedup_by_key(|v| v.order);
-            self.keep(row, &versions, &mut packed)?;
-            versions.clear();
-        }
-        self.finish()
-    }
-
-    /// Is the engine being closed, or the table dropped or emptied?
-    fn is_unwanted(&self) -> bool {
-        self.core.signals.stopping() || self.table.is_dropped() || !Arc::ptr_eq(&self.table.tree(), self.tree)
-    }
-
-    /// Writes the versions of a row that somebody may still see.
-    fn keep(&mut self, row: RowId, versions: &[Candidate], packed: &mut Vec<u8>) -> Result<()> {
-        let (mut settled, mut last_seq) = (false, 0);
-        // All versions of a row go to one run.
-        self.close_full()?;
-        for (i, v) in versions.iter().enumerate() {
-            // Of one transaction's versions only the newest counts.
-            if settled || v.order.0 == last_seq || self.marks.iter().any(|m| m.deletes(row, v.order)) {
-                count(Counter::RowsPurged, 1);
-                continue;
-            }
-            last_seq = v.order.0;
-            settled = v.order.0 <= self.horizon.0;
-            if settled && v.tombstone && !self.lies_elsewhere(row) {
-                count(Counter::RowsPurged, 1);
-                continue;
-            }
-            packed.clear();
-            if !v.tombstone {
-                let run = &self.inputs[v.input].handle.run;
-                v.block.packed(v.at, packed).map_err(|e| run.damage(v.index, e))?;
-            }
-            // Whatever was older is purged with this merge, if it was all among its inputs.
-            let is_last = settled && i + 1 < versions.len();
-            let supersedes = v.supersedes && (v.tombstone || !is_last || self.lies_elsewhere(row));
-            let tag = VersionTag { seq: CommitSeq(v.order.0), ordinal: v.order.1, tombstone: v.tombstone, supersedes };
-            self.push(row, tag, packed)?;
-        }
-        Ok(())
-    }
-
-    fn push(&mut self, row: RowId, tag: VersionTag, packed: &[u8]) -> Result<()> {
-        let pushed = match &mut self.writer {
-            Some(w) => w.push(row, tag, packed),
-            None => {
-                self.core.run_writer(self.table, self.tree).and_then(|w| self.writer.insert(w).push(row, tag, packed))
-            }
-        };
-        self.written(pushed)
-    }
-
-    /// An error of what is being written: it is given up, nothing needs it, and the message says so.
-    fn written<T>(&mut self, result: Result<T>) -> Result<T> {
-        self.cannot_write |= result.is_err();
-        result.map_err(|e| match e {
-            Error::Io(mut e) => {
-                e.message.push_str("; what was merged is discarded, nothing is lost");
-                Error::Io(e)
-            }
-            e => e,
-        })
-    }
-
-    /// Ends the run that is written if it is full.
-    fn close_full(&mut self) -> Result<()> {
-        match self.writer.take_if(|w| w.size_bytes() >= self.core.options.run_bytes) {
-            Some(full) => self.close(full),
-            None => Ok(()),
-        }
-    }
-
-    fn close(&mut self, writer: RunWriter) -> Result<()> {
-        let run = self.written(writer.finish())?;
-        self.done.push(run);
-        Ok(())
-    }
-
-    /// May an older version of `row` lie in a run that is not merged now?
-    fn lies_elsewhere(&self, row: RowId) -> bool {
-        self.state.runs_at(row).any(|h| !self.ids.contains(&h.run.file_id))
-            || self.state.memtables().any(|m| m.get(row).is_some())
-    }
-
-    /// The least row that any input stands on.
-    fn least(&mut self) -> Result<Option<RowId>> {
-        let mut least = None;
-        for input in &mut self.inputs {
-            if let Some(row) = input.row(&mut self.blocks.0)? {
-                if least.is_none_or(|l| row < l) {
-                    least = Some(row);
-                }
-            }
-        }
-        Ok(least)
-    }
-
-    fn collect(&mut self, row: RowId, versions: &mut Vec<Candidate>) -> Result<()> {
-        for (i, input) in self.inputs.iter_mut().enumerate() {
-            while input.row(&mut self.blocks.0)? == Some(row) {
-                let Some(block) = input.block.clone() else {
-                    break;
-                };
-                let tag = block.tag(input.at);
-                let seq = if input.handle.seq == CommitSeq::ZERO { tag.seq } else { input.handle.seq };
-                if !input.handle.aborted.contains(tag.ordinal) {
-                    versions.push(Candidate {
-                        order: (seq.0, tag.ordinal),
-                        input: i,
-                        index: input.index,
-                        block,
-                        at: input.at,
-                        tombstone: tag.tombstone,
-                        supersedes: tag.supersedes,
-                    });
-                }
-                input.at += 1;
-            }
-        }
-        Ok(())
-    }
-
-    /// Closes the last run.
-    fn finish(&mut self) -> Result<()> {
-        if let Some(writer) = self.writer.take() {
-            self.close(writer)?;
-        }
-        self.done.iter().for_each(|run| run.set_merged_at(self.horizon));
-        Ok(())
-    }
-}
-
-impl Input {
-    /// The row it stands on; `None` at the end. Blocks are read past the cache, and counted.
-    fn row(&mut self, blocks: &mut u64) -> Result<Option<RowId>> {
-        loop {
-            if let Some(block) = &self.block {
-                if self.at < block.rows() {
-                    return Ok(Some(block.row_id(self.at)));
-                }
-                self.block = None;
-                self.index += 1;
-                self.at = 0;
-            }
-            if self.index >= self.handle.run.entries().len() {
-                return Ok(None);
-            }
-            self.block = Some(Arc::new(self.handle.run.read_block(self.index)?));
-            *blocks += 1;
-        }
-    }
-}
-
 impl Core {
     /// Does anything in the tree want merging, under a horizon of this round? Cheap where nothing changed since the last
     /// no.
     pub(crate) fn wants_merge(&self, tree: &Tree, horizon: CommitSeq) -> bool {
         let state = tree.snapshot();
         let nothing = state.runs.is_empty() && state.marks.is_empty();
+        if nothing {
+            tree.merge_debt_bytes.store(0, Ordering::Relaxed);
+        }
         if nothing || tree.nothing_to_merge.load(Ordering::Relaxed) == state.edits() {
             return false;
         }
@@ -432,15 +219,17 @@ impl Core {
             return false;
         }
         let wants = |horizon| {
-            state.has_needless_marks(horizon)
-                || !deleted_runs(&state, horizon).is_empty()
-                || !self.choice(&state, horizon).next().is_empty()
+            let (step, debt_bytes) = self.choice(&state, horizon).next();
+            let marked = || state.has_needless_marks(horizon) || !deleted_runs(&state, horizon).is_empty();
+            (step.is_some() || marked(), debt_bytes)
         };
-        if wants(horizon) {
+        let (now, debt_bytes) = wants(horizon);
+        tree.merge_debt_bytes.store(debt_bytes, Ordering::Relaxed);
+        if now {
             return true;
         }
         // Time brings nothing but a higher horizon, and runs back that were set aside.
-        if !any_unsound(&state) && state.marks.is_empty() && !wants(CommitSeq(u64::MAX)) {
+        if !any_unsound(&state) && state.marks.is_empty() && !wants(CommitSeq(u64::MAX)).0 {
             tree.nothing_to_merge.store(state.edits(), Ordering::Relaxed);
         }
         false
@@ -463,8 +252,7 @@ impl Core {
                 return Ok(());
             }
             let state = tree.snapshot();
-            if self.choice(&state, self.views.horizon()).all().is_empty()
-                || state.runs.iter().any(|h| h.owner.is_some())
+            if self.choice(&state, self.views.horizon()).all().is_none() || state.runs.iter().any(|h| h.owner.is_some())
             {
                 return Ok(());
             }
@@ -479,5 +267,9 @@ impl Core {
     }
 }
 
+#[cfg(test)]
+mod cost;
+#[cfg(test)]
+mod parts;
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,7 @@
-//! How far behind the background may fall, in memtables and in the log, and how those who write wait for it.
+//! How far behind the background may fall, in memtables, in the log and with merges, and how those who write wait for it.
 //!
-//! Two bounds: bytes of memtables, and bytes of the log that a recovery would read. What flushes aim at lies below them
+//! Two bounds: bytes of memtables, and bytes of the log that a recovery would read; and a brake, which what merges have
+//! not come to yet (`policy.rs`) pulls the harder the more it is. What flushes aim at lies below them
 //! (`background.rs`); a writer waits for memory before it writes, a committer for the log before it takes a lock on it.
 //! Nobody waits in inline mode, for ever, or for a flush that meets trouble.
 
@@ -11,12 +12,18 @@ use crate::Result;
 use esker_base::counters::{count, Counter};
 use esker_base::wait::{timed, WaitEvent};
 use esker_memory::{charged, Account};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Rate at which replay is assumed to go, in bytes a second; low for any disk of today.
 pub const REPLAY_BYTES_PER_SECOND: u64 = 64 << 20;
 /// Gathered rows of fewer bytes are not worth a file, however short memory is.
 const SPILL_LEAST_BYTES: u64 = 64 << 10;
+/// With so many runs' bytes beyond what should be left to merge, nobody is slowed yet.
+const FREE_DEBT_RUNS: u64 = 2;
+/// With twice that, commits are slowed to so many bytes of redo in a microsecond; to half of it with three times that.
+const BRAKED_BYTES_PER_US: u64 = 64;
+/// A commit is held up this long at most.
+const MOST_BRAKE: Duration = Duration::from_millis(100);
 
 impl Core {
     /// What the recovery target allows of the log, in bytes.
@@ -78,5 +85,37 @@ impl Core {
             // Trouble with flushing is no error of a commit: there is still room in the log, or its append will say so.
             let _ = self.signals.wait_for_flush(ticks, || short(most));
         });
+    }
+
+    /// A committer's share of the pressure of merges: in proportion to what it writes and to how far they are behind.
+    pub(crate) fn wait_for_merges(&self, redo_bytes: usize) {
+        let pause = braked(self.signals.merge_debt_bytes(), self.options.run_bytes, redo_bytes as u64);
+        if pause.is_zero() || self.options.background == Background::Inline || self.is_poisoned() {
+            return;
+        }
+        timed(WaitEvent::MemoryStall, || std::thread::sleep(pause));
+    }
+}
+
+/// How long a commit of so many bytes waits.
+fn braked(debt_bytes: u64, run_bytes: u64, redo_bytes: u64) -> Duration {
+    let free = (FREE_DEBT_RUNS * run_bytes).max(1);
+    let beyond = debt_bytes.saturating_sub(free);
+    let us = u128::from(redo_bytes) * u128::from(beyond) / u128::from(free) / u128::from(BRAKED_BYTES_PER_US);
+    Duration::from_micros(us.min(MOST_BRAKE.as_micros()) as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_brake_grows_with_debt_and_bytes_and_has_an_end() {
+        let run = 128 << 20;
+        assert_eq!(braked(2 * run, run, 1 << 20), Duration::ZERO);
+        assert_eq!(braked(4 * run, run, 64_000), Duration::from_micros(1000));
+        assert_eq!(braked(6 * run, run, 64_000), Duration::from_micros(2000));
+        assert_eq!(braked(4 * run, run, 0), Duration::ZERO);
+        assert_eq!(braked(u64::MAX, run, u64::MAX), MOST_BRAKE);
     }
 }

@@ -132,12 +132,7 @@ impl Txn {
 
     /// Lets a sealed private run join its tree under this transaction's status word.
     fn join(&mut self, at: usize, run: Arc<Run>) {
-        let handle = RunHandle {
-            run: run.clone(),
-            owner: Some(self.state.clone()),
-            seq: CommitSeq::ZERO,
-            aborted: Arc::default(),
-        };
+        let handle = RunHandle::private(run.clone(), self.state.clone());
         let tree = &mut self.trees[at];
         tree.tree.edit(|state| state.add_run(handle));
         tree.runs.push(run);

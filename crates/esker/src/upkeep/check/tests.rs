@@ -8,7 +8,6 @@ use crate::*;
 use esker_format::block::flags;
 use esker_format::{BlockEntry, CommitSeq, RowId, VersionTag};
 use esker_io::{AccessHint, Disk, OpenMode, SimDisk};
-use std::sync::Arc;
 
 const ROWS: u64 = 90;
 
@@ -41,7 +40,7 @@ fn check(versions: &[(u64, VersionTag)], change: impl FnOnce(&mut [BlockEntry]))
     file.write_at(&tail, base).unwrap();
     let run = Run::open(&e.core.recipe(&t, &tree), run.file_id, &run.stats);
     run.load().unwrap();
-    tree.edit(|s| s.add_run(RunHandle { run, owner: None, seq: CommitSeq::ZERO, aborted: Arc::default() }));
+    tree.edit(|s| s.add_run(RunHandle::committed(run)));
     e.check(&t, &mut |_, _| true).unwrap().damages.iter().map(ToString::to_string).collect()
 }
 

@@ -3,6 +3,7 @@
 use crate::tests::tables::{
     begin, commit_rows, def, delete_rows, img, insert, open, open_on, options, rows_of, run_files, small_runs, Watched,
 };
+use crate::upkeep::choose::Step;
 use crate::*;
 use esker_format::RowId;
 use esker_io::{IoKind, SimDisk};
@@ -468,7 +469,8 @@ fn a_merge_tells_what_still_has_an_older_version() {
         let (tree, state) = (t.tree(), t.tree().snapshot());
         let mut inputs = state.runs.to_vec();
         inputs.sort_by_key(|h| h.run.file_id);
-        e.core.merge(&t, &tree, &state, &inputs[from..], &mut |_, _| true).unwrap();
+        let step = Step::of(inputs.split_off(from), false);
+        e.core.merge(&t, &tree, &state, &step, &mut |_, _| true).unwrap();
     };
     merge(1);
     assert_eq!(figures(&t), [(100, 0, 0), (100, 0, 100)], "the rows of the first run lie below");

@@ -1,0 +1,308 @@
+//! Which merge comes next, as a function of what the runs of a tree look like, and nothing else
+//! (`docs/design/0006-merging-has-a-price.md`).
+//!
+//! The *base* is runs that are apart, with the first versions of rows; what lies over it are *overlays*. Overlays of about
+//! the same density are merged with each other; the base takes them in, one of its runs at a time, once they are a fixed
+//! share of it. So a byte is written again a number of times that grows with the logarithm of the table.
+//!
+//! Invariant: merging comes to an end. Every step takes at least two pieces that lie over one row and leaves one there, or
+//! joins neighbours into one, or drops rows for good; none undoes what another did.
+
+use std::collections::BTreeMap;
+
+/// The base takes overlays in once they are one in so many of its bytes, or so many of the rows are dead.
+const OVERLAY_SHARE: f64 = 4.0;
+/// Each class of overlays is so many times as dense as the one before; so many of one class become one of the next.
+const FACTOR: usize = 4;
+/// More runs than this over one row are merged.
+const MOST_SOURCES: usize = 12;
+/// So many small neighbours in the base are joined.
+const NEIGHBOURS: usize = 8;
+/// No more runs than this are merged at once.
+const MOST_AT_ONCE: usize = 64;
+
+/// What choosing knows of a run, or of the part of one that counts.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct Piece {
+    /// Its least row.
+    pub(crate) first: u64,
+    /// Its greatest row.
+    pub(crate) last: u64,
+    pub(crate) bytes: u64,
+    /// Row versions, tombstones included.
+    pub(crate) rows: u64,
+    /// Those that replaced or deleted an older version, tombstones included.
+    pub(crate) superseding: u64,
+    pub(crate) tombstones: u64,
+    /// Least and greatest commit sequence.
+    pub(crate) seqs: (u64, u64),
+    /// Nothing that is no piece holds any of its rows: its tombstones can go with what they delete.
+    pub(crate) alone: bool,
+}
+
+impl Piece {
+    fn overlaps(&self, other: &Piece) -> bool {
+        self.first <= other.last && other.first <= self.last
+    }
+
+    /// Versions that are the first of their rows.
+    fn firsts(&self) -> u64 {
+        self.rows.saturating_sub(self.superseding)
+    }
+
+    /// Mostly first versions: as a load writes them.
+    fn is_chunk(&self) -> bool {
+        self.superseding * FACTOR as u64 <= self.rows
+    }
+}
+
+/// A merge to be done: of these pieces, in these bounds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Chosen {
+    /// Places among the pieces.
+    pub(crate) inputs: Vec<usize>,
+    pub(crate) first: u64,
+    pub(crate) last: u64,
+    /// How many bytes it will write, about.
+    pub(crate) bytes: u64,
+}
+
+/// The runs of a tree at a moment, by their first rows.
+pub(crate) struct Policy<'a> {
+    pieces: &'a [Piece],
+    /// Which part of a piece lies between two rows.
+    share: &'a dyn Fn(usize, u64, u64) -> f64,
+    horizon: u64,
+    /// A run of the base is no larger than this, in bytes.
+    run_bytes: u64,
+    /// For each piece of the base what lies over it; by its first row.
+    base: BTreeMap<u64, Under>,
+    /// Pieces that are not of the base, in order.
+    overlays: Vec<usize>,
+}
+
+/// A piece of the base, and what lies over it.
+struct Under {
+    piece: usize,
+    over: Vec<usize>,
+    /// Bytes of newer versions over it that can take the place of its own.
+    newer_bytes: f64,
+    /// Rows in its bounds, and those of them that can go.
+    rows: f64,
+    dead: f64,
+}
+
+impl<'a> Policy<'a> {
+    pub(crate) fn new(
+        pieces: &'a [Piece],
+        share: &'a dyn Fn(usize, u64, u64) -> f64,
+        horizon: u64,
+        run_bytes: u64,
+    ) -> Self {
+        let (base, overlays) = (BTreeMap::new(), Vec::new());
+        let mut policy = Policy { pieces, share, horizon, run_bytes, base, overlays };
+        policy.find_base();
+        policy.weigh();
+        policy
+    }
+
+    /// Those with the most first versions, as long as they are apart.
+    fn find_base(&mut self) {
+        let pieces = self.pieces;
+        let mut order: Vec<usize> = (0..pieces.len()).collect();
+        order.sort_by_key(|&i| (std::cmp::Reverse((pieces[i].firsts(), pieces[i].bytes)), pieces[i].seqs, i));
+        for i in order {
+            let piece = &pieces[i];
+            let before = self.base.range(..=piece.last).next_back();
+            if before.is_some_and(|(_, under)| pieces[under.piece].overlaps(piece)) {
+                self.overlays.push(i);
+                continue;
+            }
+            let mut dead = 0;
+            if piece.seqs.1 <= self.horizon {
+                // Each row beyond the span of row ids has a newer version beside it.
+                dead = piece.rows.saturating_sub(piece.last - piece.first + 1);
+                dead += if piece.alone { piece.tombstones } else { 0 };
+            }
+            let (rows, dead) = (piece.rows as f64, dead as f64);
+            self.base.insert(piece.first, Under { piece: i, over: Vec::new(), newer_bytes: 0.0, rows, dead });
+        }
+        self.overlays.sort_unstable();
+    }
+
+    /// What lies over each piece of the base.
+    fn weigh(&mut self) {
+        for &i in &self.overlays {
+            let over = &self.pieces[i];
+            let from = self.base.range(..=over.first).next_back().map_or(over.first, |(first, _)| *first);
+            for under in self.base.range_mut(from..=over.last).map(|(_, u)| u) {
+                let piece = &self.pieces[under.piece];
+                if !piece.overlaps(over) {
+                    continue;
+                }
+                let share = (self.share)(i, piece.first, piece.last);
+                let newer = over.superseding as f64 / over.rows.max(1) as f64;
+                under.over.push(i);
+                under.rows += share * over.rows as f64;
+                // What a view may still need takes nothing's place.
+                if over.seqs.0 <= self.horizon {
+                    under.newer_bytes += share * over.bytes as f64 * newer;
+                    under.dead += share * (over.superseding + over.tombstones) as f64;
+                }
+            }
+        }
+    }
+
+    /// Overlays below this are one class, in bytes.
+    fn least_bytes(&self) -> u64 {
+        self.run_bytes / 512
+    }
+
+    /// What to merge next, if anything.
+    pub(crate) fn next(&self) -> Option<Chosen> {
+        self.down_to_base()
+            .or_else(|| self.too_deep())
+            .or_else(|| self.of_one_class())
+            .or_else(|| self.interleaved())
+            .or_else(|| self.neighbours())
+    }
+
+    /// How much more lies over the base than there should, in bytes.
+    pub(crate) fn debt_bytes(&self) -> u64 {
+        let beyond = |u: &Under| u.newer_bytes - self.pieces[u.piece].bytes as f64 / OVERLAY_SHARE;
+        self.base.values().map(beyond).filter(|b| *b > 0.0).sum::<f64>() as u64
+    }
+
+    /// How urgently a piece of the base wants to take in what lies over it: from 1 on.
+    fn urgency(&self, under: &Under) -> f64 {
+        let bytes = self.pieces[under.piece].bytes.max(1) as f64;
+        OVERLAY_SHARE * (under.newer_bytes / bytes).max(under.dead / under.rows.max(1.0))
+    }
+
+    fn down_to_base(&self) -> Option<Chosen> {
+        let urgent = self.base.values().map(|u| (self.urgency(u), u)).filter(|(urgency, _)| *urgency >= 1.0);
+        let (_, under) = urgent.max_by(|a, b| a.0.total_cmp(&b.0))?;
+        let piece = &self.pieces[under.piece];
+        let mut inputs = under.over.clone();
+        inputs.push(under.piece);
+        inputs.sort_unstable();
+        let inserted = |i: &usize| {
+            let over = &self.pieces[*i];
+            (self.share)(*i, piece.first, piece.last) * over.bytes as f64 * over.firsts() as f64
+                / over.rows.max(1) as f64
+        };
+        let bytes = piece.bytes + under.over.iter().map(inserted).sum::<f64>() as u64;
+        Some(Chosen { inputs, first: piece.first, last: piece.last, bytes })
+    }
+
+    /// Those that lie over the row with the most pieces over it, without the base.
+    fn too_deep(&self) -> Option<Chosen> {
+        let deepest = deepest(self.pieces, &self.overlays);
+        (deepest.len() >= MOST_SOURCES).then(|| self.of(deepest))
+    }
+
+    /// Enough overlays of one class over one row.
+    fn of_one_class(&self) -> Option<Chosen> {
+        let mut classes: BTreeMap<i32, Vec<usize>> = BTreeMap::new();
+        for &i in self.overlays.iter().filter(|i| !self.pieces[**i].is_chunk()) {
+            classes.entry(self.class(i)).or_default().push(i);
+        }
+        let full = classes.values().map(|class| deepest(self.pieces, class)).find(|d| d.len() >= FACTOR);
+        full.map(|inputs| self.of(inputs))
+    }
+
+    /// How dense an overlay is, against the base below it, in powers of the factor; small ones are one class. A part of a
+    /// run is of the same class as the whole.
+    fn class(&self, i: usize) -> i32 {
+        let over = &self.pieces[i];
+        if over.bytes < self.least_bytes() {
+            return i32::MIN;
+        }
+        let from = self.base.range(..=over.first).next_back().map_or(over.first, |(first, _)| *first);
+        let below = |u: &Under| (self.share)(u.piece, over.first, over.last) * self.pieces[u.piece].bytes as f64;
+        let bytes: f64 = self.base.range(from..=over.last).map(|(_, u)| below(u)).sum();
+        (over.bytes as f64 / bytes.max(1.0)).log(FACTOR as f64).floor() as i32
+    }
+
+    /// Chunks of loads that went on beside each other.
+    fn interleaved(&self) -> Option<Chosen> {
+        let is_small = |p: &Piece| p.is_chunk() && p.bytes < self.run_bytes / 4;
+        let chunks: Vec<usize> = (0..self.pieces.len()).filter(|i| is_small(&self.pieces[*i])).collect();
+        let core = deepest(self.pieces, &chunks);
+        if core.len() < FACTOR {
+            return None;
+        }
+        // With them those that reach into them, and so on.
+        let (mut first, mut last) = (u64::MAX, 0);
+        let mut inputs: Vec<usize> = Vec::new();
+        for &i in &core {
+            (first, last) = (first.min(self.pieces[i].first), last.max(self.pieces[i].last));
+        }
+        for &i in &chunks {
+            let piece = &self.pieces[i];
+            let with = core.contains(&i)
+                || (inputs.len() + core.len() < MOST_AT_ONCE && piece.first <= last && first <= piece.last);
+            if with {
+                inputs.push(i);
+                last = last.max(piece.last);
+            }
+        }
+        Some(self.of(inputs))
+    }
+
+    /// Small neighbours of the base, enough of them, none of which is most of what they are together: so a byte is joined
+    /// again only into something several times as large.
+    fn neighbours(&self) -> Option<Chosen> {
+        let base: Vec<usize> = self.base.values().map(|u| u.piece).collect();
+        let most = self.run_bytes / 4;
+        let mut limit = self.least_bytes().max(1);
+        loop {
+            let small = |i: &usize| self.pieces[*i].bytes < limit.min(most);
+            let stretches = base.split(|i| !small(i)).filter(|s| s.len() >= NEIGHBOURS);
+            for stretch in stretches {
+                let mut inputs: Vec<usize> = Vec::new();
+                let (mut bytes, mut largest) = (0, 0);
+                for &i in stretch.iter().take(MOST_AT_ONCE) {
+                    let piece = &self.pieces[i];
+                    if bytes + piece.bytes > self.run_bytes && inputs.len() >= NEIGHBOURS / 2 {
+                        break;
+                    }
+                    inputs.push(i);
+                    (bytes, largest) = (bytes + piece.bytes, largest.max(piece.bytes));
+                }
+                if bytes >= FACTOR as u64 * largest.min(limit) || inputs.len() == MOST_AT_ONCE {
+                    return Some(self.of(inputs));
+                }
+            }
+            if limit >= most {
+                return None;
+            }
+            limit *= FACTOR as u64;
+        }
+    }
+
+    /// All of these pieces.
+    fn of(&self, mut inputs: Vec<usize>) -> Chosen {
+        inputs.sort_unstable();
+        let pieces = || inputs.iter().map(|i| &self.pieces[*i]);
+        let (first, last) = (pieces().map(|p| p.first).min(), pieces().map(|p| p.last).max());
+        let bytes = pieces().map(|p| p.bytes).sum();
+        Chosen { first: first.unwrap_or(0), last: last.unwrap_or(0), bytes, inputs }
+    }
+}
+
+/// Those of `which` (in order) that lie over the row with the most of them over it.
+fn deepest(pieces: &[Piece], which: &[usize]) -> Vec<usize> {
+    let (mut open, mut most): (Vec<usize>, Vec<usize>) = (Vec::new(), Vec::new());
+    for &i in which {
+        open.retain(|o| pieces[*o].last >= pieces[i].first);
+        open.push(i);
+        if open.len() > most.len() {
+            most.clone_from(&open);
+        }
+    }
+    most
+}
+
+#[cfg(test)]
+mod tests;
