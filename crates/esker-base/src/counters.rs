@@ -108,6 +108,7 @@ counters! {
     RunsMoved "runs_moved" "Private runs that a flush made of what an unended transaction had in a memtable",
     Merges "merges" "Merges of runs",
     MergedBytes "merged_bytes" "Bytes that merges wrote",
+    BlocksCopied "blocks_copied" "Blocks that merges copied without decoding them",
     RunsNarrowed "runs_narrowed" "Parts of runs that merges left in their tree, having taken the rest",
     Checkpoints "checkpoints" "Manifests written",
     MemoryStalls "memory_stalls" "Times a writer waited for memory",

@@ -77,7 +77,8 @@ impl RangeMark {
                 .any(|e| self.may_delete(e.first_id.max(handle.first), bounds(e.min_seq, e.max_seq), e.min_ordinal))
     }
 
-    fn may_delete(&self, first: RowId, (least, greatest): (CommitSeq, CommitSeq), ordinal: u64) -> bool {
+    /// May it delete a row from `first` on, committed between these sequences, of this ordinal or a greater one?
+    pub(crate) fn may_delete(&self, first: RowId, (least, greatest): (CommitSeq, CommitSeq), ordinal: u64) -> bool {
         let of_its_own = least <= self.seq && self.seq <= greatest && ordinal < self.ordinal;
         first < self.up_to && (least <= self.as_of || of_its_own)
     }

@@ -197,6 +197,19 @@ impl Run {
         self.note(index as u64, self.read_entry(&self.entries()[index]))
     }
 
+    /// The bytes of block `index` as they are stored, from disk and unchecked, with the context that seals them.
+    pub(crate) fn stored_block(&self, index: usize) -> Result<(Vec<u8>, u64)> {
+        self.load()?;
+        let entry = &self.entries()[index];
+        let read = || {
+            let file = self.cache.files.get(&self.disk, self.file_id, &self.path)?;
+            let mut bytes = vec![0; entry.stored_bytes as usize];
+            file.read_at(&mut bytes, entry.offset)?;
+            Ok(bytes)
+        };
+        Ok((self.note(index as u64, read())?, block_context(self.file_id, entry.offset)))
+    }
+
     fn read_entry(&self, entry: &BlockEntry) -> Result<Block> {
         let file = self.cache.files.get(&self.disk, self.file_id, &self.path)?;
         let bytes = entry.stored_bytes as usize;

@@ -7,7 +7,10 @@ use crate::tree::run::{run_path, Run};
 use crate::Result;
 use esker_base::counters::{count, Counter};
 use esker_format::run::{block_context, encode_end, BlockKind, Part, RunHeader, RunStats, RUN_HEADER_BYTES};
-use esker_format::{BlockEntry, Compression, FileId, Layout, RowBlockBuilder, RowFormat, RowId, TreeId, VersionTag};
+use esker_format::{
+    block::reseal, BlockEntry, CommitSeq, Compression, FileId, Layout, RowBlockBuilder, RowFormat, RowId, TreeId,
+    VersionTag,
+};
 use esker_io::{Disk, SequentialWriter};
 use esker_memory::Account;
 use std::path::PathBuf;
@@ -109,6 +112,31 @@ impl RunWriter {
         Ok(())
     }
 
+    /// Would a block that is copied now leave one of good size before it?
+    pub(crate) fn can_copy(&self) -> bool {
+        self.builder.as_ref().is_none_or(|b| b.is_empty() || b.raw_bytes() >= self.recipe.block_bytes / 2)
+    }
+
+    /// Adds a block as another run has it, sealed with `from`; rows get `seq` if they have no sequence of their own. Its
+    /// rows come behind all that were added. False, and nothing is added, if the block is not what it should be.
+    pub(crate) fn copy_block(
+        &mut self,
+        block: &mut [u8],
+        from: u64,
+        entry: &BlockEntry,
+        seq: Option<CommitSeq>,
+    ) -> Result<bool> {
+        self.close_block()?;
+        let offset = self.writer.position();
+        let to = block_context(self.file_id, offset);
+        let (Ok(()), Ok(entry)) = (reseal(block, from, to, seq), entry.moved(offset, seq)) else { return Ok(false) };
+        self.writer.append(block)?;
+        self.stats.add(&entry);
+        count(Counter::BlocksCopied, 1);
+        self.entries.push(entry);
+        Ok(true)
+    }
+
     /// Adds one version; versions of a row come newest first, rows in rising order.
     pub(crate) fn push(&mut self, row: RowId, tag: VersionTag, packed: &[u8]) -> Result<()> {
         let mut builder = self.builder.take().unwrap_or_else(|| self.recipe.builder());
@@ -142,7 +170,9 @@ impl RunWriter {
     #[cold]
     fn close_block(&mut self) -> Result<()> {
         let Some(mut builder) = self.builder.take() else { return Ok(()) };
-        self.write_block(&mut builder)?;
+        if !builder.is_empty() {
+            self.write_block(&mut builder)?;
+        }
         self.builder = Some(builder);
         Ok(())
     }

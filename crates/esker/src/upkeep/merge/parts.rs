@@ -1,7 +1,8 @@
 //! Merges that take some rows of a run and leave the others: what is read then, by whom, and what is left on disk.
 
-use crate::tests::tables::{begin, commit_rows, def, delete_rows, img, open, options, run_files};
+use crate::tests::tables::{begin, commit_rows, def, delete_rows, img, open, options, run_files, small_runs};
 use crate::*;
+use esker_base::counters::{bind, Counter, SessionCounters};
 use esker_format::{ColumnMask, RowId};
 use esker_io::SimDisk;
 use std::collections::{BTreeMap, BTreeSet};
@@ -201,4 +202,51 @@ fn a_step_is_bounded_and_the_next_one_goes_on() {
     }
     assert!(steps >= 4, "{steps} steps");
     assert_eq!(parts(&t), 0, "all was taken in");
+}
+
+#[test]
+fn untouched_blocks_are_copied_and_read_the_same() {
+    let disk = SimDisk::new(1);
+    // Blocks get their sequence where the run was a transaction's own, and keep it where it was flushed.
+    for (name, options) in [("flushed", small()), ("loaded", Options { run_bytes: 48 << 10, ..small_runs() })] {
+        let options = Options { block_bytes: 1 << 10, run_bytes: 256 << 10, ..options };
+        let mut e = open(&disk, options.clone());
+        e.create_table(name, &def()).unwrap();
+        let mut t = e.open_table(name).unwrap();
+        let mut before = e.session();
+        begin(&mut before);
+        before.take_view();
+        let mut model: Model = commit_rows(&mut e.session(), &t, 6000).into_iter().zip(0..).collect();
+        flush(&e, &t);
+        let own = t.tree().snapshot().runs.iter().any(|h| h.seq != esker_format::CommitSeq::ZERO);
+        assert_eq!(own, name == "loaded", "the runs are of the kind that is meant");
+        let mut after = e.session();
+        begin(&mut after);
+        after.take_view();
+        let (old, rows): (Model, Vec<RowId>) = (model.clone(), model.keys().copied().skip(2000).take(2500).collect());
+        update(&e, &t, &mut model, &rows, 9);
+        flush(&e, &t);
+        let counters = SessionCounters::new();
+        {
+            let _bound = bind(&counters);
+            e.optimize(&t, &mut |_, _| true).unwrap();
+        }
+        let blocks = counters.get(Counter::BlocksCopied);
+        assert!(blocks > 20, "{name}: {blocks} blocks were copied");
+        // Views from before the rows, and from before their update, see what they saw.
+        assert_eq!(before.count_rows(&t).unwrap(), 0);
+        check_in(&mut after, &t, &old);
+        before.commit().unwrap();
+        after.commit().unwrap();
+        for _ in 0..2 {
+            check(&e, &t, &model);
+            e.core.checkpoint().unwrap();
+            drop((before, after, t, e));
+            disk.crash();
+            e = open(&disk, options.clone());
+            t = e.open_table(name).unwrap();
+            (before, after) = (e.session(), e.session());
+        }
+        drop((before, after));
+    }
 }

@@ -8,7 +8,7 @@ use crate::tree::run::writer::RunWriter;
 use crate::tree::run::Block;
 use crate::tree::RangeMark;
 use crate::upkeep::choose::Step;
-use esker_format::VersionTag;
+use esker_format::{BlockEntry, VersionTag};
 
 /// What a merge came to.
 #[derive(Default)]
@@ -113,7 +113,7 @@ impl<'a> Merge<'a> {
         let (mut versions, mut packed) = (Vec::new(), Vec::new());
         let mut told = 0;
         let mut end = None;
-        while let Some(row) = self.least()? {
+        while self.inputs.iter().any(|input| input.peek().is_some()) {
             if end.is_some() && self.is_enough() {
                 break;
             }
@@ -123,6 +123,11 @@ impl<'a> Merge<'a> {
                     return Err(Error::Interrupted);
                 }
             }
+            if let Some(last) = self.copy_untouched()? {
+                end = Some(last);
+                continue;
+            }
+            let Some(row) = self.least()? else { break };
             self.collect(row, &mut versions)?;
             versions.sort_by_key(|v: &Candidate| std::cmp::Reverse(v.order));
             versions.dedup_by_key(|v| v.order);
@@ -131,7 +136,11 @@ impl<'a> Merge<'a> {
             end = Some(row);
         }
         // All that was asked for, or what it came to.
-        let end = if self.least()?.is_none() { self.step.last } else { end.unwrap_or(self.step.last) };
+        let end = if self.inputs.iter().all(|input| input.peek().is_none()) {
+            self.step.last
+        } else {
+            end.unwrap_or(self.step.last)
+        };
         self.finish()?;
         let mut left = Vec::new();
         for handle in &self.step.inputs {
@@ -155,6 +164,68 @@ impl<'a> Merge<'a> {
     /// Is the engine being closed, or the table dropped or emptied?
     fn is_unwanted(&self) -> bool {
         self.core.signals.stopping() || self.table.is_dropped() || !Arc::ptr_eq(&self.table.tree(), self.tree)
+    }
+
+    /// Copies the block that comes next, if no other input has rows between its own, and all of it stays as it is; its
+    /// last row then.
+    fn copy_untouched(&mut self) -> Result<Option<RowId>> {
+        let (mut lead, mut least, mut bound) = (0, RowId::MAX, RowId::MAX);
+        for (i, input) in self.inputs.iter().enumerate() {
+            let Some(row) = input.peek() else { continue };
+            if row < least {
+                (lead, least, bound) = (i, row, least);
+            } else {
+                bound = bound.min(row);
+            }
+        }
+        let input = &self.inputs[lead];
+        let Some((index, entry)) = input.unread_block().map(|index| (index, input.handle.run.entries()[index])) else {
+            return Ok(None);
+        };
+        if entry.last_id >= bound || !self.stays_as_it_is(input, index, &entry) {
+            return Ok(None);
+        }
+        let handle = input.handle.clone();
+        self.close_full()?;
+        if self.writer.as_ref().is_some_and(|w| !w.can_copy()) {
+            return Ok(None);
+        }
+        let seq = (handle.seq != CommitSeq::ZERO).then_some(handle.seq);
+        let (mut bytes, context) = handle.run.stored_block(index)?;
+        let copied = match &mut self.writer {
+            Some(w) => w.copy_block(&mut bytes, context, &entry, seq),
+            None => self
+                .core
+                .run_writer(self.table, self.tree)
+                .and_then(|w| self.writer.insert(w).copy_block(&mut bytes, context, &entry, seq)),
+        };
+        if !self.written(copied)? {
+            // Whoever decodes it says what is wrong.
+            return Ok(None);
+        }
+        self.read.blocks += 1;
+        self.read.bytes += u64::from(entry.stored_bytes);
+        let input = &mut self.inputs[lead];
+        (input.index, input.block, input.at) = (index + 1, None, 0);
+        Ok(Some(entry.last_id))
+    }
+
+    /// Has nothing in the block to be dropped, as far as its entry tells, and would it be a block of good size?
+    fn stays_as_it_is(&self, input: &Input, index: usize, entry: &BlockEntry) -> bool {
+        let (handle, entries) = (&input.handle, input.handle.run.entries());
+        let own = handle.seq == CommitSeq::ZERO;
+        let seqs = if own { (entry.min_seq, entry.max_seq) } else { (handle.seq, handle.seq) };
+        let before = index.checked_sub(1).is_some_and(|i| entries[i].last_id == entry.first_id);
+        let after = entries.get(index + 1).is_some_and(|e| e.first_id == entry.last_id);
+        entry.ids_unique()
+            && !before
+            && !after
+            && entry.last_id <= input.last
+            && entry.tombstones == 0
+            && own == (entry.min_seq != CommitSeq::ZERO)
+            && !handle.aborted.meets(entry.min_ordinal, entry.max_ordinal)
+            && !self.marks.iter().any(|m| m.may_delete(entry.first_id, seqs, entry.min_ordinal))
+            && entry.raw_bytes as usize >= self.core.options.block_bytes / 2
     }
 
     /// Writes the versions of a row that somebody may still see.
@@ -288,6 +359,25 @@ impl Input {
             input.at = input.open(read)?.lower_bound(first);
         }
         Ok(input)
+    }
+
+    /// The row it stands on, or that its next block begins with; nothing is read.
+    fn peek(&self) -> Option<RowId> {
+        let row = match &self.block {
+            Some(block) if self.at < block.rows() => Some(block.row_id(self.at)),
+            _ => self.handle.run.entries().get(self.unread_block()?).map(|e| e.first_id),
+        };
+        row.filter(|row| *row <= self.last)
+    }
+
+    /// The block that it comes to next, if it stands before it and has read nothing of it.
+    fn unread_block(&self) -> Option<usize> {
+        let index = match &self.block {
+            None => self.index,
+            Some(block) if self.at >= block.rows() => self.index + 1,
+            Some(_) => return None,
+        };
+        (index < self.handle.run.entries().len()).then_some(index)
     }
 
     /// Reads its block, past the cache.
