@@ -183,7 +183,7 @@ fn is_of_the_lock(name: &str, file: &str) -> bool {
     let named = of("esker_base::lock::") || of("std::backtrace") || of("core::") || of("<unknown>");
     // The last one is what a path looks like in this crate's own tests.
     let own =
-        file.contains("esker-trace/src/lock") || ["./src/lock/", "./src/lock.rs"].iter().any(|f| file.starts_with(f));
+        file.contains("esker-base/src/lock") || ["./src/lock/", "./src/lock.rs"].iter().any(|f| file.starts_with(f));
     !tests && (named || own || file.contains("library/std/") || file.contains("library/core/"))
 }
 
@@ -198,7 +198,7 @@ mod tests {
                        \x20  3: app::work::{{closure}}\n             at ./x.rs:1:5\n   4: app::main\n\
                        \x20  5: std::sys::backtrace::__rust_begin_short_backtrace\n   6: clone\n";
         assert_eq!(frames(printed), ["app::work::{{closure}}", "app::main"]);
-        let short = "   0: record\n             at ./crates/esker-trace/src/lock/stacks.rs:1:2\n   1: drop_in_place<G>\n\
+        let short = "   0: record\n             at ./crates/esker-base/src/lock/stacks.rs:1:2\n   1: drop_in_place<G>\n\
                      \x20            at /rustc/abc/library/core/src/ptr/mod.rs:1:1\n   2: short_work\n             at ./l.rs:1:1\n";
         assert_eq!(frames(short), ["short_work"]);
         assert!(frames("").is_empty());
