@@ -207,7 +207,11 @@ impl Run {
             file.read_at(&mut bytes, entry.offset)?;
             Ok(bytes)
         };
-        Ok((self.note(index as u64, read())?, block_context(self.file_id, entry.offset)))
+        match read() {
+            // Not yet known to be what was written: no fault is forgotten for it.
+            Ok(bytes) => Ok((bytes, block_context(self.file_id, entry.offset))),
+            Err(e) => self.note(index as u64, Err(e)),
+        }
     }
 
     fn read_entry(&self, entry: &BlockEntry) -> Result<Block> {

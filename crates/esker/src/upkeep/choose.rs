@@ -67,7 +67,8 @@ impl<'a> Choice<'a> {
     /// All runs, unless merging them would change nothing.
     pub(crate) fn all(&self) -> Option<Step> {
         let all: Vec<RunHandle> = self.state.runs.iter().filter(|h| mergeable(h)).cloned().collect();
-        let tidy = |h: &RunHandle| h.run.stats.tombstones == 0 && h.aborted.is_empty();
+        // What is left of a run keeps its whole file.
+        let tidy = |h: &RunHandle| h.run.stats.tombstones == 0 && h.aborted.is_empty() && is_whole(h);
         let apart = all.windows(2).all(|w| w[0].last < w[1].first);
         let bytes: u64 = all.iter().map(RunHandle::bytes).sum();
         if all.iter().all(tidy)
@@ -98,7 +99,7 @@ impl<'a> Choice<'a> {
         let newest = newest.chain(marks).max().unwrap_or_default();
         all.iter().any(|h| {
             let made = h.run.merged_at();
-            made == CommitSeq::ZERO || (made < newest && newest <= self.horizon)
+            made == CommitSeq::ZERO || !is_whole(h) || (made < newest && newest <= self.horizon)
         })
     }
 
@@ -122,6 +123,11 @@ impl<'a> Choice<'a> {
             alone: stats.tombstones > 0 && !others() && !in_memory(),
         }
     }
+}
+
+/// Does the handle cover all of its run?
+fn is_whole(handle: &RunHandle) -> bool {
+    (handle.first, handle.last) == (handle.run.stats.min_id, handle.run.stats.max_id)
 }
 
 /// Committed, and as far as is known readable.

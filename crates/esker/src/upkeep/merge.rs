@@ -216,6 +216,8 @@ impl Core {
             return false;
         }
         if tree.merge_health.left_alone(self.cache.files.clock.now_ms()) {
+            // Nobody is slowed down for a merge that cannot be made.
+            tree.merge_debt_bytes.store(0, Ordering::Relaxed);
             return false;
         }
         let wants = |horizon| {

@@ -83,6 +83,22 @@ fn a_file_that_failed_is_opened_anew() {
     assert_eq!(disk.opened(), opened + 1);
 }
 
+/// Merges that copy blocks read them so, and check them afterwards.
+#[test]
+fn bytes_that_nobody_has_checked_forgive_nothing() {
+    let disk = Watched::new();
+    let e = open_on(Arc::new(disk.clone()), options());
+    let t = table_of(&e, "t", 1);
+    let run = t.tree().snapshot().runs[0].run.clone();
+    disk.break_reads(&run_files(&disk.0)[0], 0, IoKind::Failed);
+    assert!(run.read_block(0).is_err());
+    disk.mend_reads();
+    run.stored_block(0).unwrap();
+    assert_ne!(run.state(), State::Sound);
+    run.read_block(0).unwrap();
+    assert_eq!(run.state(), State::Sound);
+}
+
 #[test]
 fn the_handle_used_last_is_closed_last() {
     let disk = Watched::new();
