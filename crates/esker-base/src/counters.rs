@@ -111,6 +111,7 @@ counters! {
     BlocksCopied "blocks_copied" "Blocks that merges copied without decoding them",
     RunsNarrowed "runs_narrowed" "Parts of runs that merges left in their tree, having taken the rest",
     Checkpoints "checkpoints" "Manifests written",
+    ManifestEdits "manifest_edits" "Checkpoints that appended to the manifest what had changed, instead of writing it anew",
     MemoryStalls "memory_stalls" "Times a writer waited for memory",
     MemoryStallUs "memory_stall_us" "Microseconds that writers waited for memory",
     LogStalls "log_stalls" "Times a commit waited since the log's tail had become long",

@@ -16,6 +16,7 @@ pub const WORK: Must = Must(&[
     "runs_narrowed",
     "blocks_copied",
     "checkpoints",
+    "manifest_edits",
     "runs_attached",
     "rows_purged",
     "prepares",
@@ -35,6 +36,7 @@ pub const CRASHES: Must = Must(&[
     "runs_narrowed",
     "blocks_copied",
     "checkpoints",
+    "manifest_edits",
     "runs_attached",
     "rows_purged",
     "prepares",
@@ -50,8 +52,17 @@ pub const CRASHES: Must = Must(&[
 ]);
 
 /// As [`WORK`], of one that meets faults, some of which stop the engine.
-pub const FAULTS: Must =
-    Must(&["flushes", "merges", "checkpoints", "runs_attached", "steps_inside", "crashes", "faults", "poisoned"]);
+pub const FAULTS: Must = Must(&[
+    "flushes",
+    "merges",
+    "checkpoints",
+    "manifest_edits",
+    "runs_attached",
+    "steps_inside",
+    "crashes",
+    "faults",
+    "poisoned",
+]);
 
 /// All counters of the process, by name.
 pub(crate) fn counted() -> Vec<(&'static str, u64)> {

@@ -29,7 +29,10 @@ fn large_blocks() {
 
 #[test]
 fn cut_at_every_operation() {
-    run_exhaustive("cut_at_every_operation", 8, Must(&["flushes", "checkpoints", "crashes"]), |seed, sim| {
-        every_operation(seed, 60, sim)
-    });
+    run_exhaustive(
+        "cut_at_every_operation",
+        8,
+        Must(&["flushes", "checkpoints", "manifest_edits", "crashes"]),
+        |seed, sim| every_operation(seed, 60, sim),
+    );
 }

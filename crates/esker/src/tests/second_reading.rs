@@ -586,10 +586,11 @@ fn rows_that_two_prepared_transactions_may_have_are_kept_for_both() {
     drop(open_with(&whole, o()).unwrap());
     let reads = whole.read_count() - before;
     let mut opened = 0;
-    for last in 1..=reads.min(30) {
+    // All of the last reads, so that neither can be read; and one alone, so that the other one's rows are known.
+    for (last, many) in (1..=reads.min(30)).flat_map(|last| [(last, last + 50), (last, 1)]) {
         let disk = disk.snapshot();
-        let end = disk.read_count() + reads;
-        (end - last + 1..end + 50).for_each(|read| disk.fail_read_once(read, IoKind::Failed));
+        let first = disk.read_count() + reads - last + 1;
+        (first..first + many).for_each(|read| disk.fail_read_once(read, IoKind::Failed));
         let Ok(e) = open_with(&disk, o()) else { continue };
         disk.clear_plans();
         opened += 1;
@@ -600,7 +601,8 @@ fn rows_that_two_prepared_transactions_may_have_are_kept_for_both() {
         for id in ids.iter().skip(1).step_by(2 * 37) {
             begin(&mut s);
             let locked = s.delete(&t, *id);
-            assert!(matches!(locked, Err(Error::WouldBlock)), "row {id}, the last {last} reads failed: {locked:?}");
+            let reads = format!("{many} from the last but {last} on failed");
+            assert!(matches!(locked, Err(Error::WouldBlock)), "row {id}, of the reads {reads}: {locked:?}");
             s.rollback().unwrap();
         }
     }

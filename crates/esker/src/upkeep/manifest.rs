@@ -7,6 +7,7 @@
 
 use crate::core::Core;
 use crate::Result;
+use esker_base::counters::{count, Counter};
 use esker_format::manifest::edit_offset;
 use esker_format::{Manifest, TableId};
 use esker_io::{AccessHint, Disk, IoKind, OpenMode};
@@ -52,6 +53,7 @@ impl Written {
                     IoKind::DiskFull | IoKind::Resources => e.into(),
                     _ => core.poison_by(e),
                 })?;
+                count(Counter::ManifestEdits, 1);
                 (base_bytes, at + edit.len() as u64)
             }
             None => {

@@ -113,7 +113,6 @@ impl Core {
                 return Err(e);
             }
         };
-        tree.merge_health.succeeded(0);
         let runs = &outcome.runs;
         if !runs.is_empty() {
             if let Err(e) = self.sync_runs() {
@@ -124,7 +123,11 @@ impl Core {
         }
         count(Counter::Merges, 1);
         count(Counter::MergedBytes, runs.iter().map(|r| r.size_bytes()).sum());
+        // A step that cannot be logged would be made again and again.
         self.replace(tree, &step.inputs, outcome)
+            .inspect_err(|_| tree.merge_health.failed(0, State::SetAside, now_ms))?;
+        tree.merge_health.succeeded(0);
+        Ok(())
     }
 
     /// Refuses a merge for which the disk has no room, before it fills what is left.

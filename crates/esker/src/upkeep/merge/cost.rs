@@ -149,7 +149,6 @@ fn random_updates_of_a_table_of_20_memtables() {
 }
 
 #[test]
-#[ignore = "takes a while"]
 fn random_updates_of_a_table_of_200_memtables() {
     assert!(uniform(200) <= 15.0);
 }
