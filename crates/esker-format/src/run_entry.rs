@@ -1,22 +1,19 @@
 //! Owns what log and manifest say about a run of a tree.
-//! Invariant of a decoded entry: its least key is not above its greatest, and key bytes are no longer than
-//! [`MAX_BOUND_BYTES`].
+//! Invariant of a decoded entry: its least key is not above its greatest, and a key is no longer than
+//! [`MAX_KEY_BYTES`].
 
 use crate::codec::{check_bits, put_bytes, put_pairs, put_varint, Reader};
 use crate::entry::{put_list, put_sized};
 use crate::error::FormatError;
 use crate::ids::{CommitSeq, FileId, FolderId, RowId, TreeId};
+use crate::key_block::MAX_KEY_BYTES;
 use crate::run::RunStats;
-
-/// The most bytes of a key that a bound keeps.
-pub const MAX_BOUND_BYTES: usize = 64;
 
 /// Bits of a run entry's flags.
 pub mod run_flags {
     #![allow(missing_docs)]
     pub const ORIGIN: u64 = 1;
     pub const KEYS: u64 = 2;
-    pub const OPEN_END: u64 = 4;
 }
 
 /// For which tree a run was written, if not for the one that it is in: its file says so too.
@@ -33,8 +30,8 @@ pub struct RunOrigin {
 pub enum KeyBounds {
     /// In a tree of rows: the least row id and the greatest.
     Rows(RowId, RowId),
-    /// In a tree of keys: no key is below the first, none above the second; without a second there is no upper bound.
-    Keys(Vec<u8>, Option<Vec<u8>>),
+    /// In a tree of keys: the least key and the greatest. Whole keys: runs beside each other may differ in the last byte.
+    Keys(Vec<u8>, Vec<u8>),
 }
 
 impl KeyBounds {
@@ -42,22 +39,6 @@ impl KeyBounds {
     #[must_use]
     pub fn of_rows(stats: &RunStats) -> Self {
         KeyBounds::Rows(stats.min_id, stats.max_id)
-    }
-
-    /// Bounds for keys from `least` to `greatest`, cut to [`MAX_BOUND_BYTES`] outward: no key between them is left out.
-    #[must_use]
-    pub fn of_keys(least: &[u8], greatest: &[u8]) -> Self {
-        let least = least[..least.len().min(MAX_BOUND_BYTES)].to_vec();
-        let Some(cut) = greatest.get(..MAX_BOUND_BYTES).filter(|_| greatest.len() > MAX_BOUND_BYTES) else {
-            return KeyBounds::Keys(least, Some(greatest.to_vec()));
-        };
-        // The least bytes above all that begin like this.
-        let above = cut.iter().rposition(|&b| b != u8::MAX).map(|at| {
-            let mut above = cut[..=at].to_vec();
-            above[at] += 1;
-            above
-        });
-        KeyBounds::Keys(least, above)
     }
 
     fn encode(&self, out: &mut Vec<u8>) {
@@ -68,7 +49,7 @@ impl KeyBounds {
             }
             KeyBounds::Keys(least, greatest) => {
                 put_bytes(out, least);
-                greatest.iter().for_each(|g| put_bytes(out, g));
+                put_bytes(out, greatest);
             }
         }
     }
@@ -81,19 +62,18 @@ impl KeyBounds {
                 false => Err(FormatError::Invalid { what: "row bounds of a run", found: first.0 }),
             };
         }
-        let least = bound(r)?;
-        let greatest = if flags & run_flags::OPEN_END == 0 { Some(bound(r)?) } else { None };
-        if greatest.as_ref().is_some_and(|g| *g < least) {
-            return Err(FormatError::Invalid { what: "key bounds of a run", found: least.len() as u64 });
+        let (least, greatest) = (bound(r)?, bound(r)?);
+        match least <= greatest {
+            true => Ok(KeyBounds::Keys(least, greatest)),
+            false => Err(FormatError::Invalid { what: "key bounds of a run", found: least.len() as u64 }),
         }
-        Ok(KeyBounds::Keys(least, greatest))
     }
 }
 
 fn bound(r: &mut Reader<'_>) -> Result<Vec<u8>, FormatError> {
     let bytes = r.bytes()?;
-    if bytes.len() > MAX_BOUND_BYTES {
-        let (found, max) = (bytes.len() as u64, MAX_BOUND_BYTES as u64);
+    if bytes.len() > MAX_KEY_BYTES {
+        let (found, max) = (bytes.len() as u64, MAX_KEY_BYTES as u64);
         return Err(FormatError::TooLong { what: "key bound of a run", found, max });
     }
     Ok(bytes.to_vec())
@@ -134,11 +114,9 @@ impl RunEntry {
     /// Appends the stored form.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         let mut flags = if self.origin.is_some() { run_flags::ORIGIN } else { 0 };
-        flags |= match &self.bounds {
-            KeyBounds::Rows(..) => 0,
-            KeyBounds::Keys(_, Some(_)) => run_flags::KEYS,
-            KeyBounds::Keys(_, None) => run_flags::KEYS | run_flags::OPEN_END,
-        };
+        if matches!(self.bounds, KeyBounds::Keys(..)) {
+            flags |= run_flags::KEYS;
+        }
         put_varint(out, flags);
         if let Some(origin) = &self.origin {
             out.extend_from_slice(&origin.folder.0);
@@ -156,7 +134,7 @@ impl RunEntry {
     /// Reads the stored form.
     pub(crate) fn decode(r: &mut Reader<'_>) -> Result<Self, FormatError> {
         let flags = r.varint()?;
-        check_bits("flags of a run", flags, run_flags::ORIGIN | run_flags::KEYS | run_flags::OPEN_END)?;
+        check_bits("flags of a run", flags, run_flags::ORIGIN | run_flags::KEYS)?;
         let origin = match flags & run_flags::ORIGIN {
             0 => None,
             _ => Some(RunOrigin { folder: FolderId(r.array()?), tree: TreeId(r.varint()?) }),

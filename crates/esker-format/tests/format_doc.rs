@@ -120,12 +120,12 @@ fn log_and_manifest() {
 
 #[test]
 fn catalog() {
-    check_numbers("run_flags", flags!(run_entry::run_flags: ORIGIN KEYS OPEN_END));
+    check_numbers("run_flags", flags!(run_entry::run_flags: ORIGIN KEYS));
     check_numbers("tree_kind", names!(catalog::tree_kind: ROWS KEYS));
     check_numbers("index_flags", flags!(index::index_flags: UNIQUE));
     check_numbers("part_flags", flags!(index::part_flags: DESCENDING));
     check_numbers("index_state", names!(index::index_state: BUILDING READY LEAVING));
-    assert!(DOC.contains("Key bounds are cut to 64 bytes, outward") && run_entry::MAX_BOUND_BYTES == 64);
+    assert!(DOC.contains("whole keys of at most 8192 bytes each") && key_block::MAX_KEY_BYTES == 8192);
     assert!(DOC.contains("next multiple of 4096 bytes of the file") && manifest::EDIT_ALIGN == 4096);
     assert_eq!((manifest::KNOWN_FEATURES, frame::KNOWN_FEATURES), (0, 0));
 }

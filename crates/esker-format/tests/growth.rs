@@ -7,10 +7,11 @@ mod common;
 use common::samples::{manifest, manifest_with_edits, records};
 use common::Rng;
 use esker_format::entry::SKIPPABLE;
+use esker_format::key_block::MAX_KEY_BYTES;
 use esker_format::manifest::{self as man, edit_offset};
-use esker_format::run_entry::MAX_BOUND_BYTES;
 use esker_format::{
-    FolderId, FormatError, KeyBounds, Manifest, ManifestFile, Record, RecordReader, RowId, TreeId, TxnId,
+    CommitSeq, FileId, FolderId, FormatError, KeyBounds, Lsn, Manifest, ManifestFile, Record, RecordReader, RowId,
+    RunEntry, RunStats, TreeId, TxnId,
 };
 use proptest::prelude::*;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
@@ -111,15 +112,31 @@ fn a_rows_record_costs_at_most_two_bytes_more_than_its_fields() {
 }
 
 #[test]
-fn key_bounds_are_cut_outward() {
-    let long = |end: &[u8]| [&[5; MAX_BOUND_BYTES - 2][..], end].concat();
-    let keys = |least: Vec<u8>, greatest: Option<Vec<u8>>| KeyBounds::Keys(least, greatest);
-    assert_eq!(KeyBounds::of_keys(b"a", b"b"), keys(b"a".to_vec(), Some(b"b".to_vec())));
-    let (whole, more) = (long(&[1, 2]), long(&[1, 2, 3]));
-    assert_eq!(KeyBounds::of_keys(&whole, &whole), keys(whole.clone(), Some(whole.clone())));
-    assert_eq!(KeyBounds::of_keys(&more, &more), keys(whole.clone(), Some(long(&[1, 3]))));
-    assert_eq!(KeyBounds::of_keys(&whole, &long(&[1, 0xff, 0])), keys(whole.clone(), Some(long(&[2]))));
-    assert_eq!(KeyBounds::of_keys(&whole, &[0xff; MAX_BOUND_BYTES + 1]), keys(whole, None));
+fn key_bounds_are_whole_keys_in_order() {
+    let record = |least: &[u8], greatest: &[u8]| Record::TreeEdit {
+        tree: TreeId(1),
+        add: vec![RunEntry {
+            bounds: KeyBounds::Keys(least.to_vec(), greatest.to_vec()),
+            ..RunEntry::of_rows(FileId(1), CommitSeq(1), Vec::new(), RunStats::default())
+        }],
+        remove: Vec::new(),
+        flushed_to: Lsn(1),
+    };
+    let key = |bytes: usize, last: u8| [&vec![5; bytes - 1][..], &[last]].concat();
+    for (least, greatest) in [
+        (Vec::new(), Vec::new()),
+        (key(MAX_KEY_BYTES, 1), key(MAX_KEY_BYTES, 2)),
+        (key(100, 0xff), vec![0xff; MAX_KEY_BYTES]),
+    ] {
+        let record = record(&least, &greatest);
+        assert_eq!(read(&encoded(&record)), Ok(vec![record]));
+    }
+    let falls = encoded(&record(&key(100, 2), &key(100, 1)));
+    assert_eq!(read(&falls), Err(FormatError::Invalid { what: "key bounds of a run", found: 100 }));
+    let (found, max) = (MAX_KEY_BYTES as u64 + 1, MAX_KEY_BYTES as u64);
+    let long = Err(FormatError::TooLong { what: "key bound of a run", found, max });
+    assert_eq!(read(&encoded(&record(b"", &key(MAX_KEY_BYTES + 1, 0)))), long);
+    assert_eq!(read(&encoded(&record(&key(MAX_KEY_BYTES + 1, 0), &[6]))), long);
 }
 
 /// A base whose body is changed, sealed again.

@@ -39,8 +39,9 @@ fn bounds(rng: &mut Rng, stats: &RunStats) -> KeyBounds {
     if rng.chance(2) {
         return KeyBounds::of_rows(stats);
     }
-    let (a, b) = (bytes(rng, 80), bytes(rng, 80));
-    KeyBounds::of_keys((&a).min(&b), (&a).max(&b))
+    let shared = bytes(rng, 80);
+    let (a, b) = ([&shared[..], &bytes(rng, 9)].concat(), [&shared[..], &bytes(rng, 9)].concat());
+    KeyBounds::Keys((&a).min(&b).clone(), a.max(b))
 }
 
 fn folder(rng: &mut Rng) -> FolderId {
