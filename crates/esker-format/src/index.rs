@@ -5,6 +5,7 @@ use crate::codec::{check_bits, put_bytes, put_varint, Reader};
 use crate::entry::put_list;
 use crate::error::FormatError;
 use crate::ids::CommitSeq;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// The numbers of an index's states.
 pub mod index_state {
@@ -107,6 +108,14 @@ pub struct IndexEntry {
 }
 
 impl IndexEntry {
+    /// Identifies how its keys are made: a hash of its parts as they are stored, and of whether it is unique.
+    #[must_use]
+    pub fn fingerprint(&self) -> u64 {
+        let mut parts = Vec::new();
+        put_list(&mut parts, &self.parts, KeyPart::encode);
+        xxh3_64_with_seed(&parts, if self.unique { index_flags::UNIQUE } else { 0 })
+    }
+
     /// Appends the stored form.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         put_varint(out, u64::from(self.id));

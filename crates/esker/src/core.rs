@@ -4,15 +4,17 @@
 //! prepared, transaction slots, lock table shards. The log's own locks are leaves. In test builds every acquisition is
 //! held against the order learned so far (`esker_base::lock`): one that closes a circle panics.
 
-use crate::catalog::table::Table;
+use crate::catalog::table::{AnyTree, Table, Trees};
 use crate::lock::{LockOwner, LockTable};
 use crate::options::{Background, Level, Notify, Options};
 use crate::session::Session;
-use crate::tree::run::cache::BlockCache;
+use crate::tree::run::cache::{AnyRun, BlockCache};
 use crate::tree::run::writer::{RunRecipe, RunWriter};
 use crate::tree::run::Run;
+use crate::tree::stored::Stored;
 use crate::tree::Tree;
 use crate::txn::activity::Sessions;
+use crate::txn::open::TableTxn;
 use crate::txn::state::TxnState;
 use crate::txn::views::Views;
 use crate::upkeep::background::Signals;
@@ -34,11 +36,27 @@ pub(crate) struct Prepared {
     pub(crate) state: Arc<TxnState>,
     /// Its redo with the prepare record, to be logged again when the log moves on.
     pub(crate) redo: Vec<u8>,
-    pub(crate) trees: Vec<(Arc<Tree>, Arc<Table>, i64)>,
+    pub(crate) tables: Vec<PreparedTable>,
     /// Space in the log for the decision.
     pub(crate) credit: esker_wal::Credit,
     /// No session holds it.
     pub(crate) detached: bool,
+}
+
+/// A table that a prepared transaction has written in.
+pub(crate) struct PreparedTable {
+    pub(crate) table: Arc<Table>,
+    /// As they were then.
+    pub(crate) trees: Arc<Trees>,
+    /// Rows that it adds, or removes.
+    pub(crate) live_delta: i64,
+}
+
+impl PreparedTable {
+    pub(crate) fn of(t: &TableTxn) -> Self {
+        let trees = Trees { rows: t.rows.tree.clone(), keys: t.keys.iter().map(|k| k.tree.clone()).collect() };
+        PreparedTable { table: t.table.clone(), trees: Arc::new(trees), live_delta: t.live_delta }
+    }
 }
 
 /// Shared state of an open engine.
@@ -197,14 +215,13 @@ impl Core {
         (self.memory_limit() / 4).clamp(1 << 20, 256 << 20)
     }
 
-    pub(crate) fn recipe(&self, table: &Table, tree: &Tree) -> RunRecipe {
+    pub(crate) fn recipe<K: Stored>(&self, table: &Table, tree: &Tree<K>) -> RunRecipe<K> {
         RunRecipe {
             disk: self.disk.clone(),
             dir: self.runs_dir.clone(),
             cache: self.cache.clone(),
             tree: tree.id,
-            layout: table.layout.clone(),
-            format: table.format,
+            shape: tree.shape.clone(),
             compression: table.compression,
             zstd_level: self.options.zstd_level,
             block_bytes: self.options.block_bytes,
@@ -212,7 +229,7 @@ impl Core {
         }
     }
 
-    pub(crate) fn run_writer(&self, table: &Table, tree: &Tree) -> Result<RunWriter> {
+    pub(crate) fn run_writer<K: Stored>(&self, table: &Table, tree: &Tree<K>) -> Result<RunWriter<K>> {
         RunWriter::create(&self.recipe(table, tree), self.new_file_id())
     }
 
@@ -224,7 +241,7 @@ impl Core {
     }
 
     /// Takes private runs of an ended or undone part of a transaction out of their tree and removes their files.
-    pub(crate) fn drop_runs(&self, tree: &Tree, runs: Vec<Arc<Run>>) {
+    pub(crate) fn drop_runs<K: Stored>(&self, tree: &Tree<K>, runs: Vec<Arc<Run<K>>>) {
         tree.edit(|state| {
             state.runs.retain(|h| !runs.iter().any(|r| Arc::ptr_eq(r, &h.run)));
             state.marks.retain(|m| m.owner.as_ref().is_none_or(|o| o.status() != crate::version::ABORTED));
@@ -233,10 +250,9 @@ impl Core {
     }
 
     /// Removes the files of runs that nothing refers to any more, in the background.
-    pub(crate) fn discard(&self, runs: Vec<Arc<Run>>) {
-        for run in &runs {
-            run.remove_when_unused();
-        }
+    pub(crate) fn discard<K: Stored>(&self, runs: Vec<Arc<Run<K>>>) {
+        let runs = runs.into_iter().map(|run| run as Arc<dyn AnyRun>);
+        let runs: Vec<_> = runs.inspect(|run| run.remove_when_unused()).collect();
         if self.options.background == Background::Threads {
             self.signals.discard(runs);
         }
@@ -294,18 +310,19 @@ impl Core {
         })
     }
 
-    /// All trees, with their tables.
-    pub(crate) fn trees(&self) -> Vec<(Arc<Table>, Arc<Tree>)> {
-        self.tables.lock().values().map(|t| (t.clone(), t.tree())).collect()
+    /// All tables, by their names.
+    pub(crate) fn tables(&self) -> Vec<Arc<Table>> {
+        self.tables.lock().values().cloned().collect()
     }
 
-    /// The same, sorted by the tables' names, with those.
-    pub(crate) fn named_trees(&self) -> Vec<(String, Arc<Table>, Arc<Tree>)> {
-        self.tables.lock().iter().map(|(name, t)| (name.clone(), t.clone(), t.tree())).collect()
+    /// All trees, with their tables; by the tables' names.
+    pub(crate) fn trees(&self) -> Vec<(Arc<Table>, AnyTree)> {
+        let with = |table: Arc<Table>| table.trees().all().map(|tree| (table.clone(), tree)).collect::<Vec<_>>();
+        self.tables().into_iter().flat_map(with).collect()
     }
 
     pub(crate) fn tree_exists(&self, id: TreeId) -> bool {
-        self.tables.lock().values().any(|t| t.tree_id() == id)
+        self.tables.lock().values().any(|t| t.has_tree(id))
     }
 
     pub(crate) fn session(self: &Arc<Self>) -> Session {

@@ -111,7 +111,7 @@ impl Engine {
 
     /// Creates a table, durably.
     pub fn create_table(&self, name: &str, def: &TableDef) -> Result<()> {
-        self.core.create_table(name, def)
+        self.core.create_table(name, def, &[])
     }
 
     /// Creates a table of these columns, durably, and opens it.

@@ -1,4 +1,6 @@
 //! Reading rows: cursors, which decode a batch at a time, and plain values for Rust programs.
 
 pub(crate) mod cursor;
+#[cfg(any(test, feature = "sim"))]
+pub(crate) mod keys;
 pub(crate) mod rows;

@@ -8,17 +8,21 @@
 mod count;
 mod known;
 mod prepared;
+mod tree;
 
 use count::Count;
+use tree::ReplayedTree;
 
-use crate::catalog::table::Table;
+use crate::catalog::table::{key_shape, key_trees, Table, Trees};
 use crate::core::{Core, Parts, Prepared};
 use crate::lock::{LockMode, NoHooks, Parker, WaitPolicy};
 use crate::options::{Level, Notify, Options};
-use crate::tree::memtable::Memtable;
+use crate::tree::key::{ByBytes, ByRow};
+use crate::tree::memtable::{Change, Memtable};
 use crate::tree::run::cache::BlockCache;
 use crate::tree::run::writer::RunRecipe;
 use crate::tree::run::{run_path, Run};
+use crate::tree::stored::{entry_value, Stored};
 use crate::tree::{RangeMark, RunHandle, Tree, TreeState};
 use crate::txn::state::TxnState;
 use crate::upkeep::manifest::{write_first, MANIFEST};
@@ -26,7 +30,7 @@ use crate::version::OrdinalRanges;
 use crate::{Error, Result};
 use esker_base::counters::{count, Counter};
 use esker_format::{
-    CommitSeq, FileId, FolderId, FormatError, KeyBounds, Lsn, Manifest, ManifestFile, Record, RecordReader, RowId,
+    CommitSeq, FileId, FolderId, FormatError, IndexEntry, Lsn, Manifest, ManifestFile, Record, RecordReader, RowId,
     RunEntry, RunRef, TableEntry, TableId, TreeId, TxnId,
 };
 use esker_io::{AccessHint, Disk, IoKind, OpenMode};
@@ -44,11 +48,28 @@ struct Replayed {
     entry: TableEntry,
     next_row: RowId,
     count: Count,
-    flushed_to: Lsn,
-    /// By file; one that merges took rows from may be there in several parts.
-    runs: BTreeMap<FileId, Vec<RunEntry>>,
     marks: Vec<RangeMark>,
-    mem: Arc<Memtable>,
+    rows: ReplayedTree<ByRow>,
+    /// In the order of the entry's.
+    keys: Vec<ReplayedTree<ByBytes>>,
+}
+
+impl Replayed {
+    /// An empty table whose trees begin at `lsn`.
+    fn new(entry: TableEntry, lsn: Lsn) -> Result<Self> {
+        let rows = ReplayedTree::new(entry.row_tree(), lsn)?;
+        let keys = key_trees(&entry).map(|(id, _)| ReplayedTree::new(id, lsn)).collect::<Result<_>>()?;
+        Ok(Replayed { next_row: RowId(1), count: Count::empty(), marks: Vec::new(), rows, keys, entry })
+    }
+
+    fn key_tree(&mut self, id: TreeId) -> Option<&mut ReplayedTree<ByBytes>> {
+        self.keys.iter_mut().find(|k| k.id == id)
+    }
+
+    /// Files of its runs.
+    fn files(&self) -> impl Iterator<Item = FileId> + '_ {
+        self.rows.runs.keys().chain(self.keys.iter().flat_map(|k| k.runs.keys())).copied()
+    }
 }
 
 /// A transaction that the log says is prepared.
@@ -190,24 +211,27 @@ impl Replay {
             prepared: BTreeMap::new(),
             next: [manifest.next_table.0, manifest.next_tree.0, manifest.next_file.0, manifest.next_txn.0],
         };
-        for (id, mut state) in manifest.tables {
-            let said = known::table_state(&state).and_then(|()| known::row_tree(&mut state));
-            let tree = said.map_err(|e| Error::damage(manifest_path, 0, e))?;
-            replay.trees.insert(tree.tree, id);
+        for (id, state) in manifest.tables {
+            let damage = |e| Error::damage(manifest_path, 0, e);
+            known::table_state(&state).map_err(damage)?;
+            let mut trees: HashMap<TreeId, esker_format::TreeState> =
+                state.trees.into_iter().map(|t| (t.tree, t)).collect();
+            let mut take = |id: TreeId| {
+                let missing = FormatError::Invalid { what: "tree without a state", found: id.0 };
+                trees.remove(&id).ok_or_else(|| damage(missing))
+            };
+            let rows = take(state.entry.row_tree())?;
+            let count = Count::new(state.live_rows, manifest.next_txn, &rows.runs);
+            let rows = ReplayedTree::of(rows, replay.from)?.map_err(damage)?;
+            let key = |(id, _)| ReplayedTree::of(take(id)?, replay.from)?.map_err(damage);
+            let keys = key_trees(&state.entry).map(key).collect::<Result<_>>()?;
             let marks = state
                 .range_deletes
                 .iter()
                 .map(|r| RangeMark { owner: None, seq: r.seq, ordinal: r.ordinal, up_to: r.up_to, as_of: r.as_of })
                 .collect();
-            let table = Replayed {
-                entry: state.entry,
-                next_row: state.next_row_id,
-                count: Count::new(state.live_rows, manifest.next_txn, &tree.runs),
-                flushed_to: tree.flushed_to,
-                runs: by_file(tree.runs),
-                marks,
-                mem: Memtable::new(replay.from)?,
-            };
+            replay.trees.extend(state.entry.trees.iter().map(|t| (t.id, id)));
+            let table = Replayed { entry: state.entry, next_row: state.next_row_id, count, marks, rows, keys };
             replay.tables.insert(id, table);
         }
         Ok(replay)
@@ -245,7 +269,11 @@ impl Replay {
 
     fn record(&mut self, lsn: Lsn, record: Record<'_>) -> Result<()> {
         match record {
-            Record::RowPut { txn, .. } | Record::RowDelete { txn, .. } | Record::RangeDelete { txn, .. } => {
+            Record::RowPut { txn, .. }
+            | Record::RowDelete { txn, .. }
+            | Record::KeyPut { txn, .. }
+            | Record::KeyDelete { txn, .. }
+            | Record::RangeDelete { txn, .. } => {
                 record.encode(self.redo.entry(txn).or_default());
             }
             Record::Prepare { txn, xid, ref attach, ref aborted, .. } => {
@@ -273,7 +301,7 @@ impl Replay {
             Record::CreateTable(entry) => self.create(lsn, entry)?,
             Record::DropTable { table } => {
                 if let Some(t) = self.tables.remove(&table) {
-                    self.trees.remove(&t.entry.row_tree());
+                    self.trees.retain(|_, id| *id != t.entry.id);
                 }
             }
             Record::RenameTable { table, name } => {
@@ -282,18 +310,14 @@ impl Replay {
                 }
             }
             Record::TruncateTable { table, trees } => self.truncate(lsn, table, &trees)?,
-            Record::TreeEdit { tree, add, remove, flushed_to } => self.edit(tree, add, &remove, flushed_to)?,
+            Record::TreeEdit { tree, add, remove, flushed_to } => self.edit(lsn, tree, add, &remove, flushed_to)?,
             Record::RowIdMark { tree, next } => {
                 if let Some(t) = self.table_of(tree) {
                     t.next_row = t.next_row.max(next);
                 }
             }
             // Refused before.
-            Record::KeyPut { .. }
-            | Record::KeyDelete { .. }
-            | Record::AutoIncrementMark { .. }
-            | Record::CreateSnapshot { .. }
-            | Record::DropSnapshot { .. } => {}
+            Record::AutoIncrementMark { .. } | Record::CreateSnapshot { .. } | Record::DropSnapshot { .. } => {}
         }
         Ok(())
     }
@@ -315,17 +339,8 @@ impl Replay {
         if self.tables.contains_key(&entry.id) {
             return Ok(());
         }
-        self.trees.insert(entry.row_tree(), entry.id);
-        let table = Replayed {
-            next_row: RowId(1),
-            count: Count::empty(),
-            flushed_to: lsn,
-            runs: BTreeMap::new(),
-            marks: Vec::new(),
-            mem: Memtable::new(lsn)?,
-            entry,
-        };
-        self.tables.insert(table.entry.id, table);
+        self.trees.extend(entry.trees.iter().map(|t| (t.id, entry.id)));
+        self.tables.insert(entry.id, Replayed::new(entry, lsn)?);
         Ok(())
     }
 
@@ -340,60 +355,69 @@ impl Replay {
             let reason = FormatError::Invalid { what: "trees of an emptied table", found: trees.len() as u64 };
             return Err(Error::damage(&self.wal_dir, lsn.0, reason));
         }
-        self.trees.remove(&t.entry.row_tree());
+        self.trees.retain(|_, id| *id != t.entry.id);
         t.entry.trees.iter_mut().zip(trees).for_each(|(entry, tree)| entry.id = *tree);
-        self.trees.insert(t.entry.row_tree(), table);
         t.entry.rebuilt_seq = CommitSeq(lsn.0);
-        (t.next_row, t.count, t.flushed_to) = (RowId(1), Count::empty(), lsn);
-        t.runs.clear();
-        t.marks.clear();
-        t.mem = Memtable::new(lsn)?;
+        self.trees.extend(trees.iter().map(|tree| (*tree, table)));
+        *t = Replayed::new(t.entry.clone(), lsn)?;
         Ok(())
     }
 
-    fn edit(&mut self, tree: TreeId, add: Vec<RunEntry>, remove: &[FileId], flushed_to: Lsn) -> Result<()> {
+    /// Of what the log says at `lsn`.
+    fn damage(&self, lsn: Lsn, e: FormatError) -> Error {
+        Error::damage(&self.wal_dir, lsn.0, e)
+    }
+
+    fn edit(&mut self, lsn: Lsn, tree: TreeId, add: Vec<RunEntry>, remove: &[FileId], flushed_to: Lsn) -> Result<()> {
         self.seen_files(add.iter().map(|r| r.file));
         let Some(t) = self.table_of(tree) else {
             return Ok(());
         };
-        // What joins replaces all that there is of its file: replayed twice, it comes to the same.
-        for file in remove.iter().chain(add.iter().map(|r| &r.file)) {
-            t.runs.remove(file);
-        }
-        t.count.replace(remove, &add);
-        for run in add {
-            t.next_row = t.next_row.max(run.stats.max_id.next());
-            t.runs.entry(run.file).or_default().push(run);
-        }
-        if flushed_to > t.flushed_to {
-            t.flushed_to = flushed_to;
-            // What those runs hold must not come back from the log: a merge may have purged it since.
-            t.mem = from_seq(&t.mem, flushed_to)?;
-        }
-        Ok(())
+        let edited = match t.key_tree(tree) {
+            Some(keys) => keys.edit(add, remove, flushed_to)?,
+            None => {
+                t.count.replace(remove, &add);
+                t.next_row = add.iter().map(|r| r.stats.max_id.next()).fold(t.next_row, RowId::max);
+                t.rows.edit(add, remove, flushed_to)?
+            }
+        };
+        edited.map_err(|e| self.damage(lsn, e))
     }
 
     fn commit(&mut self, txn: TxnId, lsn: Lsn, redo: &[u8], attach: &[RunRef], aborted: &OrdinalRanges) -> Result<()> {
         self.next[3] = self.next[3].max(txn.0 + 1);
         let seq = CommitSeq(lsn.0);
         for RunRef { tree, run } in attach {
-            if let Some(t) = self.table_of(*tree) {
-                t.next_row = t.next_row.max(run.stats.max_id.next());
-                let entry = RunEntry { seq, aborted: aborted.0.clone(), ..run.clone() };
-                if t.runs.insert(run.file, vec![entry]).is_none() {
-                    t.count.attach(run.file, &run.stats);
+            let Some(t) = self.table_of(*tree) else { continue };
+            let entry = RunEntry { seq, aborted: aborted.0.clone(), ..run.clone() };
+            let attached = match t.key_tree(*tree) {
+                Some(keys) => keys.attach(entry).map(drop),
+                None => {
+                    t.next_row = t.next_row.max(run.stats.max_id.next());
+                    t.rows.attach(entry).map(|is_new| {
+                        if is_new {
+                            t.count.attach(run.file, &run.stats);
+                        }
+                    })
                 }
-            }
+            };
+            attached.map_err(|e| self.damage(lsn, e))?;
         }
-        let wal_dir = self.wal_dir.clone();
-        let mut slots: HashMap<TreeId, *const crate::tree::memtable::TxnSlot> = HashMap::new();
         for record in RecordReader::new(redo) {
-            match record.map_err(|e| Error::damage(&wal_dir, lsn.0, e))? {
+            match record.map_err(|e| self.damage(lsn, e))? {
                 Record::RowPut { ordinal, tree, row, bytes, supersedes, .. } if !aborted.contains(ordinal) => {
-                    self.put(&mut slots, txn, lsn, tree, row, ordinal, Some(bytes), supersedes)?;
+                    self.put(txn, lsn, tree, row, Change::of_row(ordinal, Some(bytes), supersedes))?;
                 }
                 Record::RowDelete { ordinal, tree, row, .. } if !aborted.contains(ordinal) => {
-                    self.put(&mut slots, txn, lsn, tree, row, ordinal, None, true)?;
+                    self.put(txn, lsn, tree, row, Change::of_row(ordinal, None, true))?;
+                }
+                Record::KeyPut { ordinal, tree, row, key, payload, .. } if !aborted.contains(ordinal) => {
+                    let value = entry_value(row, payload);
+                    self.put_key(txn, lsn, tree, key, Change::of_entry(ordinal, &value, false))?;
+                }
+                Record::KeyDelete { ordinal, tree, row, key, .. } if !aborted.contains(ordinal) => {
+                    let value = entry_value(row, &[]);
+                    self.put_key(txn, lsn, tree, key, Change::of_entry(ordinal, &value, true))?;
                 }
                 Record::RangeDelete { ordinal, table, up_to, as_of, .. } if !aborted.contains(ordinal) => {
                     // A table that was made anew later has nothing of it.
@@ -410,38 +434,22 @@ impl Replay {
         Ok(())
     }
 
-    #[allow(clippy::too_many_arguments)]
-    fn put(
-        &mut self,
-        slots: &mut HashMap<TreeId, *const crate::tree::memtable::TxnSlot>,
-        txn: TxnId,
-        lsn: Lsn,
-        tree: TreeId,
-        row: RowId,
-        ordinal: u64,
-        packed: Option<&[u8]>,
-        supersedes: bool,
-    ) -> Result<()> {
+    fn put(&mut self, txn: TxnId, lsn: Lsn, tree: TreeId, row: RowId, change: Change<'_>) -> Result<()> {
         let Some(t) = self.table_of(tree) else {
             return Ok(());
         };
         t.next_row = t.next_row.max(row.next());
-        if lsn < t.flushed_to {
-            return Ok(());
+        if t.rows.put(txn, lsn, row, change)? {
+            t.count.put(txn, change.tombstone, change.supersedes);
         }
-        t.count.put(txn, packed.is_none(), supersedes);
-        let slot = match slots.get(&tree) {
-            Some(slot) => *slot,
-            None => {
-                let slot = t.mem.new_slot(txn)?;
-                // SAFETY: just made in this memtable.
-                unsafe { (*slot).end(lsn.0) };
-                slots.insert(tree, slot);
-                slot
-            }
-        };
-        // SAFETY: one thread; the slot is of this memtable.
-        unsafe { t.mem.put(row, slot, ordinal, packed, supersedes) }
+        Ok(())
+    }
+
+    fn put_key(&mut self, txn: TxnId, lsn: Lsn, tree: TreeId, key: &[u8], change: Change<'_>) -> Result<()> {
+        match self.table_of(tree).and_then(|t| t.key_tree(tree)) {
+            Some(keys) => keys.put(txn, lsn, key, change).map(drop),
+            None => Ok(()),
+        }
     }
 
     #[allow(clippy::too_many_arguments)]
@@ -459,18 +467,25 @@ impl Replay {
         let runs_dir = dir.join("runs");
         for t in self.tables.values_mut().filter(|t| crate::catalog::table::is_temporary(&t.entry)) {
             // About to go; its files may be gone already.
-            t.runs.clear();
+            t.rows.runs.clear();
+            t.keys.iter_mut().for_each(|k| k.runs.clear());
         }
         for txn in self.prepared.keys() {
             self.next[3] = self.next[3].max(txn.0 + 1);
         }
         self.remove_orphans(&*disk, &runs_dir)?;
+        let parts = RecipeParts { disk: &disk, runs_dir: &runs_dir, cache: &cache, options: &options };
         let mut tables = BTreeMap::new();
         let mut temporary = Vec::new();
-        for t in std::mem::take(&mut self.tables).into_values() {
-            let recipe = recipe(&disk, &runs_dir, &cache, &options, &t.entry);
-            let tree = open_tree(&recipe, &t, &notify);
-            let table = Table::new(&t.entry, tree);
+        for mut t in std::mem::take(&mut self.tables).into_values() {
+            let max_ids = t.rows.runs.values().flatten().map(|r| r.stats.max_id.next());
+            t.next_row = max_ids.fold(t.next_row, RowId::max);
+            let rows = t.rows.open(&parts.recipe(t.rows.id, Table::row_shape(&t.entry), &t.entry), &t, &notify);
+            let open = |(k, (_, index)): (&ReplayedTree<ByBytes>, (TreeId, &IndexEntry))| {
+                k.open(&parts.recipe(k.id, key_shape(index), &t.entry), &t, &notify)
+            };
+            let keys = t.keys.iter().zip(key_trees(&t.entry)).map(open).collect();
+            let table = Table::new(&t.entry, Trees { rows, keys });
             if table.temporary {
                 temporary.push(t.entry.name.clone());
             }
@@ -512,7 +527,7 @@ impl Replay {
 
     /// Removes run files that nothing refers to: of loads that did not commit, or whose removal did not get done.
     fn remove_orphans(&mut self, disk: &dyn Disk, runs_dir: &Path) -> Result<()> {
-        let mut known: HashSet<FileId> = self.tables.values().flat_map(|t| t.runs.keys().copied()).collect();
+        let mut known: HashSet<FileId> = self.tables.values().flat_map(Replayed::files).collect();
         known.extend(self.prepared.values().flat_map(|p| p.attach.iter().map(|r| r.run.file)));
         for entry in disk.list(runs_dir)? {
             let id = entry.name.strip_suffix(".run").and_then(|n| u64::from_str_radix(n, 16).ok());
@@ -526,82 +541,28 @@ impl Replay {
     }
 }
 
-/// Entries of runs, put together by their files.
-fn by_file(runs: Vec<RunEntry>) -> BTreeMap<FileId, Vec<RunEntry>> {
-    let mut files: BTreeMap<FileId, Vec<RunEntry>> = BTreeMap::new();
-    for run in runs {
-        files.entry(run.file).or_default().push(run);
-    }
-    files
+/// What the recipes of all runs have in common, before there is an engine.
+struct RecipeParts<'a> {
+    disk: &'a Arc<dyn Disk>,
+    runs_dir: &'a Path,
+    cache: &'a Arc<BlockCache>,
+    options: &'a Options,
 }
 
-/// A memtable with those versions of `mem` that were committed at `seq` or later.
-fn from_seq(mem: &Memtable, seq: Lsn) -> Result<Arc<Memtable>> {
-    let kept = Memtable::new(mem.first_lsn)?;
-    let mut slots = HashMap::new();
-    let mut node = mem.first();
-    while let Some(n) = node {
-        for v in n.versions().filter(|v| v.slot().status() >= seq.0) {
-            let from = v.slot();
-            let slot = match slots.get(&from.txn) {
-                Some(slot) => *slot,
-                None => {
-                    let slot = kept.new_slot(from.txn)?;
-                    // SAFETY: just made.
-                    unsafe { (*slot).end(from.status()) };
-                    slots.insert(from.txn, slot);
-                    slot
-                }
-            };
-            // SAFETY: one thread; newest first, so each goes below the one before.
-            unsafe { kept.carry(n.key(), slot, v.ordinal, (!v.tombstone).then(|| v.packed()), v.supersedes)? };
-        }
-        node = mem.after(n);
-    }
-    Ok(kept)
-}
-
-fn recipe(
-    disk: &Arc<dyn Disk>,
-    runs_dir: &Path,
-    cache: &Arc<BlockCache>,
-    options: &Options,
-    entry: &TableEntry,
-) -> RunRecipe {
-    RunRecipe {
-        disk: disk.clone(),
-        dir: runs_dir.to_owned(),
-        cache: cache.clone(),
-        tree: entry.row_tree(),
-        layout: entry.layout.layout.clone(),
-        format: entry.format,
-        compression: entry.compression,
-        zstd_level: options.zstd_level,
-        block_bytes: options.block_bytes,
-        write_bytes: options.bulk_buffer_bytes,
-    }
-}
-
-/// A tree with its runs; one that cannot be opened is told of, and stays as a run that cannot be read.
-fn open_tree(recipe: &RunRecipe, t: &Replayed, notify: &Notify) -> Arc<Tree> {
-    let mut state = TreeState::new(t.mem.clone(), t.flushed_to);
-    state.marks.clone_from(&t.marks);
-    let mut next_row = t.next_row;
-    for parts in t.runs.values() {
-        let Some(entry) = parts.first() else { continue };
-        let run = Run::open(recipe, entry.file, &entry.stats);
-        if let Err(e) = run.load() {
-            notify(&format!("table '{}': {e}; its rows in that file cannot be read", t.entry.name), Level::Error);
-        }
-        next_row = next_row.max(entry.stats.max_id.next());
-        let aborted = Arc::new(OrdinalRanges(entry.aborted.clone()));
-        let whole = RunHandle { seq: entry.seq, aborted, ..RunHandle::committed(run) };
-        for part in parts {
-            let KeyBounds::Rows(first, last) = part.bounds else { unreachable!("refused by known.rs") };
-            state.add_run(RunHandle { first, last, ..whole.clone() });
+impl RecipeParts<'_> {
+    fn recipe<K: Stored>(&self, tree: TreeId, shape: K::Shape, entry: &TableEntry) -> RunRecipe<K> {
+        RunRecipe {
+            disk: self.disk.clone(),
+            dir: self.runs_dir.to_owned(),
+            cache: self.cache.clone(),
+            tree,
+            shape,
+            compression: entry.compression,
+            zstd_level: self.options.zstd_level,
+            block_bytes: self.options.block_bytes,
+            write_bytes: self.options.bulk_buffer_bytes,
         }
     }
-    Tree::with_state(t.entry.row_tree(), next_row, t.count.rows.max(0), state)
 }
 
 #[cfg(test)]

@@ -3,10 +3,17 @@
 //!
 //! Invariant: nothing here does what the engine's own threads or callers could not do at that moment.
 
-use crate::catalog::table::Table;
+use crate::catalog::table::{with_tree, Table, TableDef};
 use crate::engine::Engine;
+pub use crate::read::keys::SeenEntry;
+use crate::session::Session;
+use crate::tree::stored::Stored;
+use crate::tree::{RunHandle, Tree};
+pub use crate::write::keys::Entry;
 use crate::Result;
+use esker_format::IndexEntry;
 use std::cell::Cell;
+use std::sync::Arc;
 
 thread_local! {
     static QUIET: Cell<bool> = const { Cell::new(false) };
@@ -43,12 +50,17 @@ pub struct RunFigures {
 impl Engine {
     /// Writes one table's memtable out.
     pub fn sim_flush(&self, table: &Table) -> Result<()> {
-        self.core.flush(table, &table.tree())
+        table.trees().all().try_for_each(|tree| with_tree!(tree, tree => self.core.flush(table, &tree)))
     }
 
     /// One merge of one table; false if nothing there wants merging.
     pub fn sim_merge(&self, table: &Table) -> Result<bool> {
-        self.core.merge_once(table, &table.tree(), false)
+        for tree in table.trees().all() {
+            if with_tree!(tree, tree => self.core.merge_once(table, &tree, false))? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// A manifest, nothing flushed before.
@@ -79,13 +91,43 @@ impl Engine {
         self.core.cache.files.clock.pass(ms);
     }
 
-    /// The runs of a table.
+    /// A table with key trees.
+    pub fn sim_create_table(&self, name: &str, def: &TableDef, indexes: &[IndexEntry]) -> Result<()> {
+        self.core.create_table(name, def, indexes)
+    }
+
+    /// The runs of a table's key trees.
+    pub fn sim_key_runs(&self, table: &Table) -> Vec<RunFigures> {
+        table.trees().keys.iter().flat_map(|tree| figures(tree)).collect()
+    }
+
+    /// The runs of a table's rows.
     pub fn sim_runs(&self, table: &Table) -> Vec<RunFigures> {
-        let state = table.tree().snapshot();
-        let figures = |h: &crate::tree::RunHandle| {
-            let stats = &h.run.stats;
-            RunFigures { rows: stats.rows, tombstones: stats.tombstones, private: h.owner.is_some() }
-        };
-        state.runs.iter().map(figures).collect()
+        figures(&table.tree())
+    }
+}
+
+fn figures<K: Stored>(tree: &Tree<K>) -> Vec<RunFigures> {
+    let figures = |h: &RunHandle<K>| {
+        let stats = &h.run.stats;
+        RunFigures { rows: stats.rows, tombstones: stats.tombstones, private: h.owner.is_some() }
+    };
+    tree.snapshot().runs.iter().map(figures).collect()
+}
+
+impl Session {
+    /// Writes an entry of a key tree. The caller has the row's lock, and no other row has that key.
+    pub fn sim_write_entry(&mut self, table: &Arc<Table>, index: usize, entry: Entry<'_>) -> Result<()> {
+        self.write_entry(table, index, entry)
+    }
+
+    /// All entries of a key tree from `from` on that this session's view sees: keys, rows and payloads.
+    pub fn sim_entries(&mut self, table: &Arc<Table>, index: usize, from: &[u8]) -> Result<Vec<SeenEntry>> {
+        self.read_entries(table, index, from)
+    }
+
+    /// The entry of one key, as this session's view sees it.
+    pub fn sim_entry(&mut self, table: &Arc<Table>, index: usize, key: &[u8]) -> Result<Option<SeenEntry>> {
+        self.read_entry(table, index, key)
     }
 }

@@ -1,6 +1,9 @@
 //! What the engine says about itself: figures for status variables, and a page for people.
 
+use crate::catalog::table::with_tree;
 use crate::engine::Engine;
+use crate::tree::stored::Stored;
+use crate::tree::Tree;
 use esker_base::counters::{global_total, Counter};
 use esker_format::Lsn;
 use esker_memory::{charged, Account};
@@ -58,14 +61,9 @@ impl Engine {
             memory_limit_bytes: core.memory_limit(),
             ..Status::default()
         };
+        status.tables = core.tables().len() as u64;
         for (_, tree) in core.trees() {
-            status.tables += 1;
-            // Each file once, though several parts of it may be in use.
-            let mut seen = HashSet::new();
-            for handle in tree.snapshot().runs.iter().filter(|h| seen.insert(h.run.file_id)) {
-                status.runs += 1;
-                status.run_bytes += handle.run.size_bytes();
-            }
+            with_tree!(tree, tree => status.add_runs(&tree));
         }
         status
     }
@@ -95,8 +93,8 @@ impl Engine {
         }
         let _ = writeln!(out, "limit {}", s.memory_limit_bytes);
         let _ = writeln!(out, "\nTABLES\n------");
-        for (table, tree) in self.core.trees() {
-            let stats = table.stats();
+        for table in self.core.tables() {
+            let (stats, tree) = (table.stats(), table.tree());
             let _ = writeln!(
                 out,
                 "{}: about {} rows, {} runs, {} bytes on disk and in memory, {} range deletes, next row {}",
@@ -132,11 +130,22 @@ impl Engine {
     }
 }
 
+impl Status {
+    fn add_runs<K: Stored>(&mut self, tree: &Tree<K>) {
+        // Each file once, though several parts of it may be in use.
+        let mut seen = HashSet::new();
+        for handle in tree.snapshot().runs.iter().filter(|h| seen.insert(h.run.file_id)) {
+            self.runs += 1;
+            self.run_bytes += handle.run.size_bytes();
+        }
+    }
+}
+
 impl crate::core::Core {
     /// Writes every memtable out and a manifest.
     pub(crate) fn flush_all(&self) -> crate::Result<()> {
         for (table, tree) in self.trees() {
-            self.flush(&table, &tree)?;
+            with_tree!(tree, tree => self.flush(&table, &tree))?;
         }
         self.checkpoint()
     }

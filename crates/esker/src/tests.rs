@@ -3,6 +3,7 @@
 pub(crate) mod boundary;
 pub(crate) mod formats;
 pub(crate) mod hooks;
+pub(crate) mod keys;
 pub(crate) mod large;
 pub(crate) mod manifest;
 pub(crate) mod regression;

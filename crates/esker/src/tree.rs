@@ -12,12 +12,15 @@ pub(crate) mod marks;
 pub(crate) mod memtable;
 pub(crate) mod merge_read;
 pub(crate) mod run;
+pub(crate) mod stored;
 
+use crate::tree::key::ByRow;
 use crate::tree::levels::Levels;
 pub(crate) use crate::tree::marks::{RangeMark, SeenMark};
-use crate::tree::memtable::Memtable;
+use crate::tree::memtable::{Memtable, Version};
 use crate::tree::run::health::Health;
-use crate::tree::run::{Block, Run};
+use crate::tree::run::Run;
+use crate::tree::stored::Stored;
 use crate::txn::state::TxnState;
 use crate::version::{order_if_visible, OrdinalRanges, VersionOrder, View};
 use crate::Result;
@@ -26,22 +29,34 @@ use esker_format::{CommitSeq, Lsn, RowId, TreeId};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// A run in its tree, or a part of one: whose it is, when it was committed, and which of its rows count.
+/// A run in its tree, or a part of one: whose it is, when it was committed, and which of its keys count.
 ///
-/// Invariant: several handles of one run are apart; `first` and `last` are rows of the run.
-#[derive(Clone)]
-pub(crate) struct RunHandle {
-    pub(crate) run: Arc<Run>,
+/// Invariant: several handles of one run are apart; `first` and `last` are keys of the run.
+pub(crate) struct RunHandle<K: Stored = ByRow> {
+    pub(crate) run: Arc<Run<K>>,
     /// The transaction that wrote it, until it has ended.
     pub(crate) owner: Option<Arc<TxnState>>,
-    /// Commit sequence of all rows; zero: each row has its own.
+    /// Commit sequence of all versions; zero: each has its own.
     pub(crate) seq: CommitSeq,
     /// Ordinals that were rolled back before the commit.
     pub(crate) aborted: Arc<OrdinalRanges>,
-    /// The least row of the run that counts: merges may have taken others.
-    pub(crate) first: RowId,
+    /// The least key of the run that counts: merges may have taken others.
+    pub(crate) first: K::Own,
     /// The greatest one.
-    pub(crate) last: RowId,
+    pub(crate) last: K::Own,
+}
+
+impl<K: Stored> Clone for RunHandle<K> {
+    fn clone(&self) -> Self {
+        RunHandle {
+            run: self.run.clone(),
+            owner: self.owner.clone(),
+            seq: self.seq,
+            aborted: self.aborted.clone(),
+            first: self.first.clone(),
+            last: self.last.clone(),
+        }
+    }
 }
 
 /// How a view sees the rows of a run.
@@ -57,61 +72,72 @@ pub(crate) enum RunSeen {
     PerRow,
 }
 
-impl RunHandle {
+impl<K: Stored> RunHandle<K> {
     /// Of a whole run whose transaction has not ended.
-    pub(crate) fn private(run: Arc<Run>, owner: Arc<TxnState>) -> Self {
+    pub(crate) fn private(run: Arc<Run<K>>, owner: Arc<TxnState>) -> Self {
         RunHandle { owner: Some(owner), ..Self::committed(run) }
     }
 
-    /// Of a whole run of which each row has its own commit sequence.
-    pub(crate) fn committed(run: Arc<Run>) -> Self {
-        let (first, last) = (run.stats.min_id, run.stats.max_id);
+    /// Of a whole run of which each version has its own commit sequence.
+    pub(crate) fn committed(run: Arc<Run<K>>) -> Self {
+        let (first, last) = run.bounds.clone();
         RunHandle { run, owner: None, seq: CommitSeq::ZERO, aborted: Arc::default(), first, last }
     }
 
-    /// The same with fewer rows, those from `first` to `last`.
-    pub(crate) fn narrowed(&self, first: RowId, last: RowId) -> Self {
+    /// The same with fewer keys, those from `first` to `last`.
+    pub(crate) fn narrowed(&self, first: K::Own, last: K::Own) -> Self {
         debug_assert!(self.first <= first && first <= last && last <= self.last);
         RunHandle { first, last, ..self.clone() }
     }
 
     /// Is it the same part of the same run?
-    pub(crate) fn is(&self, other: &RunHandle) -> bool {
+    pub(crate) fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.run, &other.run) && self.first == other.first
     }
 
-    /// Does it hold rows from `first` to `last`, as far as its bounds tell?
-    pub(crate) fn overlaps(&self, first: RowId, last: RowId) -> bool {
-        self.first <= last && first <= self.last
+    /// Does it hold keys from `first` to `last`, as far as its bounds tell?
+    pub(crate) fn overlaps(&self, first: K::Ref<'_>, last: K::Ref<'_>) -> bool {
+        K::cmp(K::lend(&self.first), last).is_le() && K::cmp(first, K::lend(&self.last)).is_le()
     }
 
-    /// Which part of its run lies between `first` and `last`, about: by the blocks, or by row ids while nothing was read.
-    pub(crate) fn share(&self, first: RowId, last: RowId) -> f64 {
-        let (first, last) = (first.max(self.first), last.min(self.last));
+    /// May keys of this block count?
+    pub(crate) fn meets(&self, entry: &K::Entry) -> bool {
+        K::cmp(K::first(entry), K::lend(&self.last)).is_le() && K::reaches(entry, K::lend(&self.first))
+    }
+
+    /// Which part of its run lies between `first` and `last`, about: by the blocks, or by the keys while nothing was read.
+    pub(crate) fn share(&self, first: K::Ref<'_>, last: K::Ref<'_>) -> f64 {
+        let (own_first, own_last) = (K::lend(&self.first), K::lend(&self.last));
+        let first = if K::cmp(first, own_first).is_lt() { K::short(own_first) } else { K::short(first) };
+        let last = if K::cmp(last, own_last).is_gt() { K::short(own_last) } else { K::short(last) };
         let entries = self.run.entries();
-        let (least, greatest) = (self.run.stats.min_id, self.run.stats.max_id);
-        if first > last {
+        let (least, greatest) = (K::lend(&self.run.bounds.0), K::lend(&self.run.bounds.1));
+        if K::cmp(first, last).is_gt() {
             return 0.0;
         }
-        if (first, last) == (least, greatest) {
+        if K::cmp(first, least).is_eq() && K::cmp(last, greatest).is_eq() {
             return 1.0;
         }
-        let part = |row: u64, first: RowId, last: RowId| (row - first.0) as f64 / ((last.0 - first.0) as f64 + 1.0);
-        // Blocks before this row, with the part of the one that it stands in.
-        let before = |row: u64| {
-            let at = self.run.block_at_or_after(RowId(row));
-            let within = entries.get(at).filter(|e| e.first_id.0 < row);
-            at as f64 + within.map_or(0.0, |e| part(row, e.first_id, e.last_id))
+        // Blocks before this key, or up to it, with the part of the one that it stands in.
+        let before = |key: K::Ref<'_>, behind: bool| {
+            let at = self.run.block_at_or_after(key);
+            let within = entries.get(at).filter(|e| K::cmp(K::first(e), key).is_le());
+            at as f64 + within.map_or(0.0, |e| K::fraction(key, behind, K::first(e), K::last(e)))
         };
         match entries.len() {
-            0 => part(last.0 + 1, least, greatest) - part(first.0, least, greatest),
-            n => (before(last.0 + 1) - before(first.0)) / n as f64,
+            0 => K::fraction(last, true, least, greatest) - K::fraction(first, false, least, greatest),
+            n => (before(last, true) - before(first, false)) / n as f64,
         }
+    }
+
+    /// The part of its run that counts, see [`share`](Self::share).
+    pub(crate) fn own_share(&self) -> f64 {
+        self.share(K::lend(&self.first), K::lend(&self.last))
     }
 
     /// Its bytes, about.
     pub(crate) fn bytes(&self) -> u64 {
-        (self.run.size_bytes() as f64 * self.share(self.first, self.last)) as u64
+        (self.run.size_bytes() as f64 * self.own_share()) as u64
     }
 
     pub(crate) fn seen(&self, view: View) -> RunSeen {
@@ -151,13 +177,12 @@ impl RunHandle {
 }
 
 /// What a tree consists of at one moment.
-#[derive(Clone)]
-pub(crate) struct TreeState {
-    pub(crate) active: Arc<Memtable>,
+pub(crate) struct TreeState<K: Stored = ByRow> {
+    pub(crate) active: Arc<Memtable<K>>,
     /// Newest first.
-    pub(crate) frozen: Vec<Arc<Memtable>>,
-    /// By the first row of each.
-    pub(crate) runs: Vec<RunHandle>,
+    pub(crate) frozen: Vec<Arc<Memtable<K>>>,
+    /// By the first key of each.
+    pub(crate) runs: Vec<RunHandle<K>>,
     /// Committed ones first, by their sequence.
     pub(crate) marks: Vec<RangeMark>,
     /// Commits before this LSN are in runs.
@@ -167,11 +192,26 @@ pub(crate) struct TreeState {
     /// For each committed mark, from where on marks count for whoever sees it as the newest.
     first_mark: Arc<[u32]>,
     /// Made when first asked for.
-    levels: OnceLock<Arc<Levels>>,
+    levels: OnceLock<Arc<Levels<K>>>,
 }
 
-impl TreeState {
-    pub(crate) fn new(active: Arc<Memtable>, flushed_to: Lsn) -> Self {
+impl<K: Stored> Clone for TreeState<K> {
+    fn clone(&self) -> Self {
+        TreeState {
+            active: self.active.clone(),
+            frozen: self.frozen.clone(),
+            runs: self.runs.clone(),
+            marks: self.marks.clone(),
+            flushed_to: self.flushed_to,
+            edits: self.edits,
+            first_mark: self.first_mark.clone(),
+            levels: self.levels.clone(),
+        }
+    }
+}
+
+impl<K: Stored> TreeState<K> {
+    pub(crate) fn new(active: Arc<Memtable<K>>, flushed_to: Lsn) -> Self {
         TreeState {
             active,
             frozen: Vec::new(),
@@ -184,11 +224,22 @@ impl TreeState {
         }
     }
 
-    pub(crate) fn memtables(&self) -> impl Iterator<Item = &Arc<Memtable>> {
+    pub(crate) fn memtables(&self) -> impl Iterator<Item = &Arc<Memtable<K>>> {
         std::iter::once(&self.active).chain(&self.frozen)
     }
 
-    pub(crate) fn add_run(&mut self, handle: RunHandle) {
+    /// Bytes of memtables that a flush would free, and that it would carry on.
+    pub(crate) fn memory_bytes(&self) -> (u64, u64) {
+        let sum = |bytes: fn(&Memtable<K>) -> usize| self.memtables().map(|m| bytes(m) as u64).sum();
+        (sum(Memtable::flushable_bytes), sum(Memtable::pinned_bytes))
+    }
+
+    /// From where memtables need the log; none if there is nothing to flush.
+    pub(crate) fn needs_from(&self) -> Option<Lsn> {
+        self.memtables().filter(|m| m.wants_flush()).map(|m| m.needs_from()).min()
+    }
+
+    pub(crate) fn add_run(&mut self, handle: RunHandle<K>) {
         let at = self.runs.partition_point(|r| r.first <= handle.first);
         self.runs.insert(at, handle);
     }
@@ -202,10 +253,13 @@ impl TreeState {
         self.edits
     }
 
-    /// The runs whose bounds hold `row`.
-    pub(crate) fn runs_at(&self, row: RowId) -> impl Iterator<Item = &RunHandle> {
+    /// The runs whose bounds hold `key`.
+    pub(crate) fn runs_at<'a, 'k>(
+        &'a self,
+        key: K::Ref<'k>,
+    ) -> impl Iterator<Item = &'a RunHandle<K>> + use<'a, 'k, K> {
         let levels = self.levels.get_or_init(|| Arc::new(Levels::new(&self.runs)));
-        levels.at(row).map(|at| &self.runs[at])
+        levels.at(key).map(|at| &self.runs[at])
     }
 
     /// Brings what is derived from runs and marks up to date with them.
@@ -217,19 +271,21 @@ impl TreeState {
 }
 
 /// A version that was found, pinned.
-pub(crate) enum Found {
-    /// In a memtable: the packed row.
-    Mem(Arc<Memtable>, &'static [u8]),
-    /// In a run's block, at a row position.
-    Block(Arc<Run>, usize, Arc<Block>, u32),
-    /// The row is deleted.
+pub(crate) enum Found<K: Stored = ByRow> {
+    /// In a memtable: its value.
+    Mem(Arc<Memtable<K>>, &'static [u8]),
+    /// In a run's block, at a position.
+    Block(Arc<Run<K>>, usize, Arc<K::Block>, u32),
+    /// The row or entry is deleted.
     Tombstone,
 }
 
 /// One tree.
-pub(crate) struct Tree {
+pub(crate) struct Tree<K: Stored = ByRow> {
     pub(crate) id: TreeId,
-    pub(crate) state: RwLock<Arc<TreeState>>,
+    /// What its blocks are made and read with.
+    pub(crate) shape: K::Shape,
+    pub(crate) state: RwLock<Arc<TreeState<K>>>,
     next_row: AtomicU64,
     /// Rows, as far as is known without reading them.
     pub(crate) live_rows: AtomicI64,
@@ -245,19 +301,26 @@ pub(crate) struct Tree {
     pub(crate) nothing_to_merge: AtomicU64,
 }
 
-impl Tree {
+impl<K: Stored> Tree<K> {
     /// An empty tree that begins at `lsn`, with a memtable that nobody else has.
-    pub(crate) fn new(id: TreeId, mut memtable: Arc<Memtable>, lsn: Lsn) -> Arc<Self> {
+    pub(crate) fn new(id: TreeId, shape: K::Shape, mut memtable: Arc<Memtable<K>>, lsn: Lsn) -> Arc<Self> {
         if let Some(memtable) = Arc::get_mut(&mut memtable) {
             memtable.begin_at(lsn);
         }
-        Self::with_state(id, RowId(1), 0, TreeState::new(memtable, lsn))
+        Self::with_state(id, shape, RowId(1), 0, TreeState::new(memtable, lsn))
     }
 
-    pub(crate) fn with_state(id: TreeId, next_row: RowId, live_rows: i64, mut state: TreeState) -> Arc<Self> {
+    pub(crate) fn with_state(
+        id: TreeId,
+        shape: K::Shape,
+        next_row: RowId,
+        live_rows: i64,
+        mut state: TreeState<K>,
+    ) -> Arc<Self> {
         state.settle();
         Arc::new(Tree {
             id,
+            shape,
             state: RwLock::new("tree.state", Arc::new(state)),
             next_row: AtomicU64::new(next_row.0.max(1)),
             live_rows: AtomicI64::new(live_rows),
@@ -269,12 +332,12 @@ impl Tree {
         })
     }
 
-    pub(crate) fn snapshot(&self) -> Arc<TreeState> {
+    pub(crate) fn snapshot(&self) -> Arc<TreeState<K>> {
         self.state.read().clone()
     }
 
     /// Replaces the state by what `change` makes of it.
-    pub(crate) fn edit<R>(&self, change: impl FnOnce(&mut TreeState) -> R) -> R {
+    pub(crate) fn edit<R>(&self, change: impl FnOnce(&mut TreeState<K>) -> R) -> R {
         let mut guard = self.state.write();
         let mut state = TreeState::clone(&guard);
         let result = change(&mut state);
@@ -298,26 +361,26 @@ impl Tree {
     }
 }
 
-/// The newest version of `row` that `view` sees in `state`, with its order; `private` is the looker's own memtable.
-pub(crate) fn find(
-    state: &TreeState,
-    private: Option<&Arc<Memtable>>,
-    row: RowId,
+/// The newest version of `key` that `view` sees in `state`, with its order; `private` is the looker's own memtable.
+pub(crate) fn find<K: Stored>(
+    state: &TreeState<K>,
+    private: Option<&Arc<Memtable<K>>>,
+    key: K::Ref<'_>,
     view: View,
-) -> Result<Option<(VersionOrder, Found)>> {
-    let mut best: Option<(VersionOrder, Found)> = None;
+) -> Result<Option<(VersionOrder, Found<K>)>> {
+    let mut best: Option<Seen<K>> = None;
     for mem in private.into_iter().chain(state.memtables()) {
-        let Some(node) = mem.get(row) else {
+        let Some(node) = mem.get(key) else {
             continue;
         };
         let Some((order, version)) = mem.visible(node, view) else {
             continue;
         };
-        if best.as_ref().is_none_or(|b| order > b.0) {
-            best = Some((order, found_in_mem(mem, version)));
+        if best.as_ref().is_none_or(|b| order > b.order) {
+            best = Some(Seen::in_mem(mem, node.key(), order, version));
         }
     }
-    for handle in state.runs_at(row) {
+    for handle in state.runs_at(key) {
         let stats = &handle.run.stats;
         let seen = handle.seen(view);
         let newest = match seen {
@@ -326,19 +389,19 @@ pub(crate) fn find(
             RunSeen::At(seq) => seq.0,
             RunSeen::PerRow => stats.max_seq.0,
         };
-        if best.as_ref().is_some_and(|b| b.0 .0 > newest) {
+        if best.as_ref().is_some_and(|b| b.order.0 > newest) {
             continue;
         }
         handle.run.load()?;
         let aborted = handle.aborted();
-        let mut index = handle.run.block_at_or_after(row);
-        while handle.run.entries().get(index).is_some_and(|e| e.first_id <= row) {
+        let mut index = handle.run.block_at_or_after(key);
+        while handle.run.entries().get(index).is_some_and(|e| K::cmp(K::first(e), key).is_le()) {
             let block = handle.run.block(index)?;
-            let mut at = block.lower_bound(row);
-            while at < block.rows() && block.row_id(at) == row {
-                if let Some(order) = order_in_block(&block, at, seen, view, &aborted) {
-                    if best.as_ref().is_none_or(|b| order > b.0) {
-                        best = Some((order, found_in_block(&handle.run, index, &block, at)));
+            let mut at = K::lower_bound(&block, key);
+            while at < K::rows(&block) && K::cmp(K::key(&block, at), key).is_eq() {
+                if let Some(order) = order_in_block::<K>(&block, at, seen, view, &aborted) {
+                    if best.as_ref().is_none_or(|b| order > b.order) {
+                        best = Some(Seen::in_block(&handle.run, index, &block, at, order));
                     }
                 }
                 at += 1;
@@ -346,39 +409,58 @@ pub(crate) fn find(
             index += 1;
         }
     }
-    if let Some((order, _)) = &best {
-        if state.seen_marks(view).iter().any(|m| m.hides(row, *order)) {
-            return Ok(None);
-        }
+    let Some(best) = best else { return Ok(None) };
+    if state.seen_marks(view).iter().any(|m| m.hides(best.row, best.order)) {
+        return Ok(None);
     }
-    Ok(best)
+    Ok(Some((best.order, best.found)))
 }
 
-pub(crate) fn found_in_mem(mem: &Arc<Memtable>, version: &crate::tree::memtable::Version) -> Found {
-    if version.tombstone {
-        return Found::Tombstone;
-    }
-    // SAFETY: the bytes live as long as the memtable, which `Found` holds.
-    Found::Mem(mem.clone(), unsafe { std::mem::transmute::<&[u8], &'static [u8]>(version.packed()) })
+/// A version that a view sees.
+pub(crate) struct Seen<K: Stored> {
+    pub(crate) order: VersionOrder,
+    /// The row that it is of.
+    pub(crate) row: RowId,
+    pub(crate) found: Found<K>,
 }
 
-pub(crate) fn found_in_block(run: &Arc<Run>, index: usize, block: &Arc<Block>, at: u32) -> Found {
-    if block.tag(at).tombstone {
-        Found::Tombstone
-    } else {
-        Found::Block(run.clone(), index, block.clone(), at)
+impl<K: Stored> Seen<K> {
+    pub(crate) fn in_mem(mem: &Arc<Memtable<K>>, key: K::Ref<'_>, order: VersionOrder, version: &Version) -> Self {
+        let found = if version.tombstone {
+            Found::Tombstone
+        } else {
+            // SAFETY: the bytes live as long as the memtable, which `Found` holds.
+            Found::Mem(mem.clone(), unsafe { std::mem::transmute::<&[u8], &'static [u8]>(version.value()) })
+        };
+        Seen { order, row: K::row_of(key, version.value()), found }
+    }
+
+    pub(crate) fn in_block(
+        run: &Arc<Run<K>>,
+        index: usize,
+        block: &Arc<K::Block>,
+        at: u32,
+        order: VersionOrder,
+    ) -> Self {
+        let found = if K::tag(block, at).tombstone {
+            Found::Tombstone
+        } else {
+            Found::Block(run.clone(), index, block.clone(), at)
+        };
+        Seen { order, row: K::row(block, at), found }
     }
 }
 
-/// The order of a block's row under `view`, given how the run is seen.
-pub(crate) fn order_in_block(
-    block: &Block,
+/// The order of a block's version under `view`, given how the run is seen.
+#[inline]
+pub(crate) fn order_in_block<K: Stored>(
+    block: &K::Block,
     at: u32,
     seen: RunSeen,
     view: View,
     aborted: &OrdinalRanges,
 ) -> Option<VersionOrder> {
-    let tag = block.tag(at);
+    let tag = K::tag(block, at);
     if !aborted.is_empty() && aborted.contains(tag.ordinal) {
         return None;
     }

@@ -6,3 +6,4 @@ pub(crate) mod open;
 pub(crate) mod redo;
 pub(crate) mod state;
 pub(crate) mod views;
+pub(crate) mod written;

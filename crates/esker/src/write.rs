@@ -6,16 +6,18 @@
 //! the redo.
 
 pub(crate) mod bulk;
+#[cfg(any(test, feature = "sim"))]
+pub(crate) mod keys;
 pub(crate) mod large;
 pub(crate) mod private;
 
-use crate::catalog::table::Table;
+use crate::catalog::table::{with_tree, Table};
 use crate::core::Core;
 use crate::lock::{LockMode, LockOutcome, Parker};
 use crate::session::{Parts, Session};
-use crate::tree::memtable::Memtable;
+use crate::tree::memtable::{Change, Memtable};
 use crate::tree::{find, Found, RangeMark};
-use crate::txn::open::{Private, TreeTxn, Txn};
+use crate::txn::open::{Private, TableTxn, Txn};
 use crate::txn::state::TxnState;
 use crate::version::View;
 use crate::write::bulk::BulkWriter;
@@ -53,7 +55,7 @@ impl Session {
     /// `image` points to `layout.image_bytes` readable bytes; its blob slots point to readable bytes.
     pub unsafe fn insert_image(&mut self, table: &Arc<Table>, image: *const u8) -> Result<RowId> {
         let Parts { core, parker, scratch, txn, .. } = self.parts()?;
-        let at = txn.tree_of(core, table)?;
+        let at = txn.table_of(core, table)?;
         let bytes = if table.has_blobs {
             // SAFETY: the caller's promise.
             unsafe { esker_format::row::packed_len(&table.layout, image) }
@@ -81,8 +83,8 @@ impl Session {
     /// [`unstage`](Self::unstage), which says how many were written.
     pub fn stage(&mut self, table: &Arc<Table>) -> Option<Stage> {
         let Parts { core, txn, .. } = self.parts().ok()?;
-        let at = txn.tree_of(core, table).ok()?;
-        let tree = &mut txn.trees[at];
+        let at = txn.table_of(core, table).ok()?;
+        let tree = &mut txn.tables[at];
         let (images, room) = tree.bulk.as_mut()?.room();
         let rows = room.min((tree.ids.end - tree.ids.start) as usize);
         let first = RowId(tree.ids.start);
@@ -99,7 +101,7 @@ impl Session {
     pub unsafe fn unstage(&mut self, rows: usize) -> Result<()> {
         let Some(at) = self.staged.take().filter(|_| rows > 0) else { return Ok(()) };
         let Parts { core, txn, .. } = self.parts()?;
-        let (tree, ordinal) = (&mut txn.trees[at], txn.next_ordinal);
+        let (tree, ordinal) = (&mut txn.tables[at], txn.next_ordinal);
         let first = RowId(tree.ids.start);
         tree.ids.start += rows as u64;
         tree.live_delta += rows as i64;
@@ -120,7 +122,7 @@ impl Session {
         check_row(table, packed)?;
         check_length(packed.len() as u64)?;
         let Parts { core, parker, txn, .. } = self.parts()?;
-        let at = txn.tree_of(core, table)?;
+        let at = txn.table_of(core, table)?;
         if txn.is_small_insert(core, at, packed.len()) {
             return txn.insert_small(core, parker, at, packed);
         }
@@ -165,7 +167,7 @@ impl Session {
     fn write_version(&mut self, table: &Arc<Table>, row: RowId, packed: Option<&[u8]>) -> Result<()> {
         check_length(packed.map_or(0, |p| p.len() as u64))?;
         let Parts { core, txn, .. } = self.parts()?;
-        let at = txn.tree_of(core, table)?;
+        let at = txn.table_of(core, table)?;
         let (tree, wait) = (table.tree_id(), self.wait);
         if self.lock_row(tree, row, LockMode::Exclusive, wait)? == LockOutcome::Granted {
             // Not read under this lock: is it still there?
@@ -186,7 +188,7 @@ impl Session {
             count(Counter::RowsUpdated, 1);
         } else {
             count(Counter::RowsDeleted, 1);
-            txn.trees[at].live_delta -= 1;
+            txn.tables[at].live_delta -= 1;
         }
         Ok(())
     }
@@ -241,17 +243,18 @@ impl Session {
     /// Deletes all rows as one version. Waits for writers of single rows.
     pub fn delete_all(&mut self, table: &Arc<Table>) -> Result<()> {
         let Parts { core, txn, .. } = self.parts()?;
-        let at = txn.tree_of(core, table)?;
+        let at = txn.table_of(core, table)?;
         self.seal_for_read(table)?;
         let tree = table.tree();
         let up_to = self.lock_range(&tree)?;
         let Parts { core, txn, .. } = self.parts()?;
         let (ordinal, as_of) = (txn.take_ordinal(), core.views.visible_seq());
         Record::RangeDelete { txn: txn.state.id, ordinal, table: table.id, up_to, as_of }.encode(&mut txn.marks_redo);
-        tree.edit(|state| {
-            state.marks.push(RangeMark { owner: Some(txn.state.clone()), seq: CommitSeq::ZERO, ordinal, up_to, as_of });
-        });
-        let tree_txn = &mut txn.trees[at];
+        let mark = RangeMark { owner: Some(txn.state.clone()), seq: CommitSeq::ZERO, ordinal, up_to, as_of };
+        for tree in table.trees().all() {
+            with_tree!(tree, tree => tree.edit(|state| state.marks.push(mark.clone())));
+        }
+        let tree_txn = &mut txn.tables[at];
         tree_txn.marks += 1;
         let live = tree.live_rows.load(Ordering::Relaxed);
         count(Counter::RowsDeleted, (live + tree_txn.live_delta).max(0) as u64);
@@ -269,30 +272,30 @@ impl Txn {
 
     #[inline]
     fn is_small_insert(&self, core: &Core, at: usize, bytes: usize) -> bool {
-        self.trees[at].bulk.is_none() && self.is_small(core, bytes)
+        self.tables[at].bulk.is_none() && self.is_small(core, bytes)
     }
 
     fn insert_small(&mut self, core: &Core, parker: &Parker, at: usize, packed: &[u8]) -> Result<RowId> {
-        let row = self.trees[at].take_row(&self.state);
+        let row = self.tables[at].take_row(&self.state);
         self.put_small(core, parker, at, row, Some(packed), false)?;
         count(Counter::RowsInserted, 1);
-        self.trees[at].live_delta += 1;
+        self.tables[at].live_delta += 1;
         Ok(row)
     }
 
     /// # Safety
     /// As for [`Session::insert_image`].
     unsafe fn insert_large(&mut self, core: &Core, at: usize, image: *const u8) -> Result<RowId> {
-        if self.trees[at].bulk.is_none() {
+        if self.tables[at].bulk.is_none() {
             self.become_large(core);
         }
         let ordinal = self.take_ordinal();
-        let tree = &mut self.trees[at];
+        let tree = &mut self.tables[at];
         let row = tree.take_row(&self.state);
         tree.live_delta += 1;
         let bulk = match &mut tree.bulk {
             Some(bulk) => bulk,
-            none => none.insert(BulkWriter::new(core.bulk_plan(&tree.table, &tree.tree))),
+            none => none.insert(BulkWriter::new(core.bulk_plan(&tree.table, &tree.rows.tree))),
         };
         // SAFETY: the caller's promise.
         let pushed = unsafe { bulk.push_image(row, ordinal, image, &|| core.new_file_id()) };
@@ -314,7 +317,7 @@ impl Txn {
         supersedes: bool,
     ) -> Result<()> {
         core.wait_for_memory(|| parker.is_killed())?;
-        self.trees[at].put_shared(&self.state, row, self.next_ordinal, packed, supersedes)?;
+        self.tables[at].put_shared(&self.state, row, self.next_ordinal, packed, supersedes)?;
         self.next_ordinal += 1;
         self.small_bytes += packed.map_or(0, <[u8]>::len) + VERSION_BYTES;
         Ok(())
@@ -336,14 +339,15 @@ pub(crate) enum Fill {
     Full,
 }
 
-impl TreeTxn {
+impl TableTxn {
     /// The next row id of this writer's range; ranges double, so that a large statement's rows lie together.
     #[inline]
     pub(crate) fn take_row(&mut self, state: &TxnState) -> RowId {
         if self.ids.start == self.ids.end {
-            let first = self.tree.reserve_rows(self.reserve).0;
+            let tree = &self.rows.tree;
+            let first = tree.reserve_rows(self.reserve).0;
             if self.reserve == 1 {
-                state.locks.inserts_into(self.tree.id, RowId(first));
+                state.locks.inserts_into(tree.id, RowId(first));
             }
             self.ids = first..first + self.reserve;
             self.reserve = (self.reserve * 2).min(MOST_RESERVED);
@@ -370,7 +374,7 @@ impl TreeTxn {
             }
         };
         // SAFETY: the slot is of this memtable; the row is fresh or its lock is held.
-        unsafe { private.mem.put(row, private.slot, ordinal, packed, supersedes)? };
+        unsafe { private.mem.put(row, private.slot, Change::of_row(ordinal, packed, supersedes))? };
         let used = private.mem.used_bytes();
         if used as u64 == self.private_share.bytes() {
             return Ok(Fill::Same);
@@ -388,30 +392,9 @@ impl TreeTxn {
         packed: Option<&[u8]>,
         supersedes: bool,
     ) -> Result<()> {
-        let mem = self.put_in_memtable(state, row, ordinal, packed, supersedes)?;
-        push_redo(self.redo.of(mem), state.id, self.tree.id, row, ordinal, packed, supersedes);
+        let mem = self.rows.put(state, row, Change::of_row(ordinal, packed, supersedes))?;
+        push_redo(self.rows.redo.of(mem), state.id, self.rows.tree.id, row, ordinal, packed, supersedes);
         Ok(())
-    }
-
-    /// Puts a version into the shared memtable, and tells which it is.
-    pub(crate) fn put_in_memtable(
-        &mut self,
-        state: &TxnState,
-        row: RowId,
-        ordinal: u64,
-        packed: Option<&[u8]>,
-        supersedes: bool,
-    ) -> Result<u64> {
-        // Held while writing: freezing waits for it.
-        let guard = self.tree.state.read();
-        let mem = &guard.active;
-        if self.slot.0 != mem.id {
-            self.slot = (mem.id, state.slot_in(mem)?);
-        }
-        // SAFETY: the slot is of this memtable, which is the tree's as long as the guard is held; the row is fresh or its
-        // lock is held.
-        unsafe { mem.put(row, self.slot.1, ordinal, packed, supersedes)? };
-        Ok(mem.id)
     }
 }
 

@@ -31,7 +31,7 @@ mod tree {
 
     /// What flushes move to runs plays no part here.
     pub(crate) mod run {
-        pub(crate) struct Run;
+        pub(crate) struct MovedRun;
     }
 }
 
@@ -78,7 +78,7 @@ mod lock {
 pub(crate) use esker::{Error, Result};
 
 use esker_format::{CommitSeq, Lsn, RowId, TxnId};
-use memtable::Memtable;
+use memtable::{Change, Memtable};
 use shuttle::thread;
 use state::TxnState;
 use std::collections::{BTreeMap, HashMap};
@@ -115,7 +115,7 @@ fn packed(row: u64, ordinal: u64) -> Vec<u8> {
 fn put(mem: &Arc<Memtable>, state: &TxnState, row: u64, ordinal: u64) {
     let slot = state.slot_in(mem).unwrap();
     // SAFETY: the slot is of this memtable, and nobody else writes the row under this ordinal.
-    unsafe { mem.put(RowId(row), slot, ordinal, Some(&packed(row, ordinal)), false).unwrap() };
+    unsafe { mem.put(RowId(row), slot, Change::of_row(ordinal, Some(&packed(row, ordinal)), false)).unwrap() };
 }
 
 /// All that is linked, checked: rows rise, and each version has its bytes.
@@ -128,7 +128,7 @@ fn contents(mem: &Memtable) -> BTreeMap<u64, Vec<(u64, u64)>> {
         last = n.key().0;
         let mut versions = Vec::new();
         for v in n.versions() {
-            assert_eq!(v.packed(), packed(last, v.ordinal), "a version was linked before it was whole");
+            assert_eq!(v.value(), packed(last, v.ordinal), "a version was linked before it was whole");
             versions.push((v.slot().txn.0, v.ordinal));
         }
         found.insert(last, versions);
@@ -330,7 +330,7 @@ impl Model {
                 continue;
             }
             // SAFETY: the slot is of `to`; only one flush goes on at a time.
-            unsafe { to.carry(row, at, version.ordinal, Some(version.packed()), false).unwrap() };
+            unsafe { to.carry(row, at, version.change()).unwrap() };
         }
         let mut guard = self.state.write();
         let mut next = State::clone(&guard);

@@ -119,7 +119,7 @@ pub mod encoding {
 
 /// Bits of [`BlockEntry::flags`].
 pub mod flags {
-    /// No row id occurs twice.
+    /// No row id occurs twice; in a key block: no key.
     pub const IDS_UNIQUE: u32 = 1;
     /// Row ids rise by one from row to row.
     pub const IDS_DENSE: u32 = 2;
@@ -190,7 +190,7 @@ impl BlockEntry {
         Ok(entry)
     }
 
-    /// No row id occurs twice.
+    /// No row id occurs twice; in a key block: no key.
     #[must_use]
     pub fn ids_unique(&self) -> bool {
         self.flags & flags::IDS_UNIQUE != 0

@@ -31,6 +31,8 @@ pub struct KeyBlockBuilder {
     payloads: ColumnBuffer,
     first_key: Vec<u8>,
     last_key: Vec<u8>,
+    /// No key was added twice.
+    unique: bool,
     /// Bytes of all keys at full length.
     key_bytes: usize,
     raw_bytes: usize,
@@ -57,6 +59,7 @@ impl KeyBlockBuilder {
             payloads: column(PAYLOADS),
             first_key: Vec::new(),
             last_key: Vec::new(),
+            unique: true,
             key_bytes: 0,
             raw_bytes: 0,
             compressor: Compressor::default(),
@@ -87,6 +90,7 @@ impl KeyBlockBuilder {
         if self.is_empty() {
             self.first_key.extend_from_slice(key);
         }
+        self.unique &= self.is_empty() || key != self.last_key;
         self.rows.push(row.0);
         self.tags.push(tag);
         self.shared.push(shared as u64);
@@ -132,6 +136,7 @@ impl KeyBlockBuilder {
         self.payloads.clear();
         self.first_key.clear();
         self.last_key.clear();
+        self.unique = true;
         self.key_bytes = 0;
         self.raw_bytes = 0;
     }
@@ -165,6 +170,9 @@ impl KeyBlockBuilder {
         (entry.first_id, entry.last_id) = (RowId(ids.min), RowId(ids.max));
         if ids.is_dense(rows) {
             entry.flags |= flags::IDS_DENSE;
+        }
+        if self.unique {
+            entry.flags |= flags::IDS_UNIQUE;
         }
         let entry = block.finish(KEY_BLOCK_MAGIC, 0, entry, block_context);
         let entry = KeyBlockEntry { block: entry, first_key: self.first_key.clone(), last_key: self.last_key.clone() };

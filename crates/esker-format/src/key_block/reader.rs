@@ -60,6 +60,10 @@ impl<B: AsRef<[u8]>> KeyBlock<B> {
         let ids = || (0..entry.rows).map(|i| rows.get(block, i));
         let range = (ids().min().unwrap_or(0), ids().max().unwrap_or(0));
         let dense = rows.is_linear() || entry.rows == 1;
+        let unique = (1..entry.rows).all(|i| keys.get(i - 1) != keys.get(i));
+        if unique != entry.ids_unique() {
+            return invalid("uniqueness of keys", u64::from(!unique));
+        }
         if range != (entry.first_id.0, entry.last_id.0) || dense != (entry.flags & flags::IDS_DENSE != 0) {
             return invalid("range of key block row ids", range.0);
         }
@@ -118,6 +122,12 @@ impl<B: AsRef<[u8]>> KeyBlock<B> {
             }
         }
         low
+    }
+
+    /// No key occurs twice.
+    #[must_use]
+    pub fn keys_unique(&self) -> bool {
+        self.entry.ids_unique()
     }
 
     /// The commit sequence of all entries, if it is the same.

@@ -111,7 +111,8 @@ pub struct Part {
     pub number: u32,
     /// The tree that it was written for.
     pub tree: TreeId,
-    /// [`crate::Layout::fingerprint`] of the layout that it was written with.
+    /// [`crate::Layout::fingerprint`] of the layout that it was written with, or [`crate::IndexEntry::fingerprint`] of the
+    /// index.
     pub fingerprint: u64,
     /// What its blocks are.
     pub blocks: BlockKind,

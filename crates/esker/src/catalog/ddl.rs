@@ -4,12 +4,13 @@
 //! is durable. A crash before that leaves the old state, after it the new one; files of a dropped tree are orphans that
 //! the next start removes. Every statement can be repeated.
 
-use crate::catalog::table::{Table, TableDef};
+use crate::catalog::table::{with_tree, Memtables, Table, TableDef, Trees};
 use crate::core::Core;
 use crate::tree::memtable::Memtable;
+use crate::tree::stored::Stored;
 use crate::tree::Tree;
 use crate::{Error, Result};
-use esker_format::{CommitSeq, Lsn, Record, RowFormat, TableId, TreeId};
+use esker_format::{CommitSeq, IndexEntry, Record, RowFormat, TableId, TreeEntry, TreeId, TreeKind};
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
@@ -17,7 +18,7 @@ use std::sync::Arc;
 const DROP_BYTES: usize = 32;
 
 impl Core {
-    pub(crate) fn create_table(&self, name: &str, def: &TableDef) -> Result<()> {
+    pub(crate) fn create_table(&self, name: &str, def: &TableDef, indexes: &[IndexEntry]) -> Result<()> {
         def.layout.validate().map_err(|e| Error::InvalidArgument(format!("table '{name}': {e}")))?;
         if def.format == RowFormat::Fixed && def.layout.has_blobs() {
             return Err(Error::Unsupported("ROW_FORMAT=FIXED with BLOB columns".into()));
@@ -27,14 +28,15 @@ impl Core {
             return Err(Error::TableExists(name.to_owned()));
         }
         let id = TableId(self.next_table.fetch_add(1, Ordering::Relaxed));
-        let tree = TreeId(self.next_tree.fetch_add(1, Ordering::Relaxed));
-        let entry = Table::entry_for(id, tree, name, def, self.views.visible_seq());
+        let kinds = std::iter::once(TreeKind::Rows).chain(indexes.iter().cloned().map(TreeKind::Keys));
+        let trees = kinds.map(|kind| TreeEntry { id: self.new_tree_id(), kind }).collect();
+        let entry = Table::entry_for(id, trees, name, def, self.views.visible_seq());
         // Before the record: once that is durable, nothing may fail.
-        let memtable = Memtable::new(Lsn(0))?;
+        let memtables = Memtables::new(&entry)?;
         let lsn = self.log_rebuild(&Record::CreateTable(entry.clone()), !def.temporary)?;
         let entry = esker_format::TableEntry { rebuilt_seq: CommitSeq(lsn.0), ..entry };
-        let tree = Tree::new(tree, memtable, lsn);
-        tables.insert(name.to_owned(), Table::new(&entry, tree));
+        let trees = Trees::new(&entry, memtables, lsn);
+        tables.insert(name.to_owned(), Table::new(&entry, trees));
         Ok(())
     }
 
@@ -46,7 +48,7 @@ impl Core {
         tables.remove(name);
         drop(tables);
         table.set_dropped();
-        self.empty(&table.tree());
+        self.empty_all(&table.trees());
         Ok(())
     }
 
@@ -68,19 +70,29 @@ impl Core {
         let tables = self.tables.lock();
         let table = find(&tables, name)?;
         self.refuse_prepared(&table)?;
-        let old = table.tree();
-        let id = TreeId(self.next_tree.fetch_add(1, Ordering::Relaxed));
-        let memtable = Memtable::new(Lsn(0))?;
-        let lsn = self.log_rebuild(&Record::TruncateTable { table: table.id, trees: vec![id] }, !table.temporary)?;
-        let tree = Tree::new(id, memtable, lsn);
-        table.set_tree(tree, CommitSeq(lsn.0));
+        let old = table.trees();
+        let mut entry = table.entry();
+        entry.trees.iter_mut().for_each(|tree| tree.id = self.new_tree_id());
+        let memtables = Memtables::new(&entry)?;
+        let trees = entry.trees.iter().map(|tree| tree.id).collect();
+        let lsn = self.log_rebuild(&Record::TruncateTable { table: table.id, trees }, !table.temporary)?;
+        table.set_trees(Trees::new(&entry, memtables, lsn), CommitSeq(lsn.0));
         drop(tables);
-        self.empty(&old);
+        self.empty_all(&old);
         Ok(())
     }
 
-    /// A tree that nobody will open again gives its disk and memory back.
-    pub(crate) fn empty(&self, tree: &Tree) {
+    fn new_tree_id(&self) -> TreeId {
+        TreeId(self.next_tree.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Trees that nobody will open again give their disk and memory back.
+    pub(crate) fn empty_all(&self, trees: &Trees) {
+        trees.all().for_each(|tree| with_tree!(tree, tree => self.empty(&tree)));
+    }
+
+    /// As [`empty_all`](Self::empty_all), of one.
+    pub(crate) fn empty<K: Stored>(&self, tree: &Tree<K>) {
         let first_lsn = self.wal.end_lsn();
         let Ok(fresh) = Memtable::new(first_lsn) else {
             return;
@@ -99,7 +111,7 @@ impl Core {
     }
 
     fn refuse_prepared(&self, table: &Table) -> Result<()> {
-        match self.is_prepared_in(table.tree_id()) {
+        match self.is_prepared_in(table) {
             Some(_) => Err(Error::LockTimeout),
             None => Ok(()),
         }

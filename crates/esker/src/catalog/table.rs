@@ -1,10 +1,13 @@
 //! A table: its definition and its current tree.
 
+use crate::tree::key::ByBytes;
+use crate::tree::memtable::Memtable;
+use crate::tree::stored::RowShape;
 use crate::tree::Tree;
 use esker_base::lock::RwLock;
 use esker_format::{
-    ColumnMask, CommitSeq, Compression, Layout, LayoutVersion, RowFormat, Schema, TableEntry, TableId, TreeEntry,
-    TreeId, TreeKind,
+    ColumnMask, CommitSeq, Compression, IndexEntry, Layout, LayoutVersion, Lsn, RowFormat, Schema, TableEntry, TableId,
+    TreeEntry, TreeId, TreeKind,
 };
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
@@ -60,6 +63,101 @@ pub struct TableStats {
     pub updated_unix_s: u64,
 }
 
+/// The trees of a table, until it is emptied: then it gets others.
+pub(crate) struct Trees {
+    pub(crate) rows: Arc<Tree>,
+    /// One a key, in the catalog's order.
+    pub(crate) keys: Vec<Arc<Tree<ByBytes>>>,
+}
+
+impl Trees {
+    /// Empty ones for the trees of `entry`, from `lsn` on, with memtables that are new.
+    pub(crate) fn new(entry: &TableEntry, memtables: Memtables, lsn: Lsn) -> Trees {
+        let Memtables { rows, keys } = memtables;
+        let rows = Tree::new(entry.row_tree(), Table::row_shape(entry), rows, lsn);
+        let keys = key_trees(entry).zip(keys).map(|((id, index), mem)| Tree::new(id, key_shape(index), mem, lsn));
+        Trees { rows, keys: keys.collect() }
+    }
+
+    /// All of them.
+    pub(crate) fn all(&self) -> impl Iterator<Item = AnyTree> + '_ {
+        let keys = self.keys.iter().map(|k| AnyTree::Keys(k.clone()));
+        std::iter::once(AnyTree::Rows(self.rows.clone())).chain(keys)
+    }
+
+    /// The id of a tree of this kind; those of keys come in their order.
+    fn id_of(&self, kind: &TreeKind, keys: &mut impl Iterator<Item = TreeId>) -> Option<TreeId> {
+        match kind {
+            TreeKind::Rows => Some(self.rows.id),
+            TreeKind::Keys(_) => keys.next(),
+        }
+    }
+}
+
+/// Memtables for the trees of a table that is about to be made: what can fail of them comes first.
+pub(crate) struct Memtables {
+    rows: Arc<Memtable>,
+    keys: Vec<Arc<Memtable<ByBytes>>>,
+}
+
+impl Memtables {
+    pub(crate) fn new(entry: &TableEntry) -> crate::Result<Self> {
+        let keys = key_trees(entry).map(|_| Memtable::new(Lsn(0))).collect::<crate::Result<_>>()?;
+        Ok(Memtables { rows: Memtable::new(Lsn(0))?, keys })
+    }
+}
+
+/// The key trees of an entry, with their definitions.
+pub(crate) fn key_trees(entry: &TableEntry) -> impl Iterator<Item = (TreeId, &IndexEntry)> {
+    entry.trees.iter().filter_map(|tree| match &tree.kind {
+        TreeKind::Rows => None,
+        TreeKind::Keys(index) => Some((tree.id, index)),
+    })
+}
+
+/// What a run of a key tree says of how its keys were made.
+pub(crate) fn key_shape(index: &IndexEntry) -> u64 {
+    index.fingerprint()
+}
+
+/// A tree of any kind.
+#[derive(Clone)]
+pub(crate) enum AnyTree {
+    Rows(Arc<Tree>),
+    Keys(Arc<Tree<ByBytes>>),
+}
+
+/// Does the same with a tree of either kind.
+macro_rules! with_tree {
+    ($any:expr, $tree:ident => $body:expr) => {
+        match $any {
+            $crate::catalog::table::AnyTree::Rows($tree) => $body,
+            $crate::catalog::table::AnyTree::Keys($tree) => $body,
+        }
+    };
+}
+pub(crate) use with_tree;
+
+impl AnyTree {
+    pub(crate) fn id(&self) -> TreeId {
+        with_tree!(self, tree => tree.id)
+    }
+
+    /// Bytes of its memtables that a flush would free, and that it would carry on.
+    pub(crate) fn memory_bytes(&self) -> (u64, u64) {
+        with_tree!(self, tree => tree.snapshot().memory_bytes())
+    }
+
+    /// From where its memtables need the log; none if there is nothing to flush.
+    pub(crate) fn needs_from(&self) -> Option<Lsn> {
+        with_tree!(self, tree => tree.snapshot().needs_from())
+    }
+
+    pub(crate) fn merge_debt_bytes(&self) -> u64 {
+        with_tree!(self, tree => tree.merge_debt_bytes.load(Ordering::Relaxed))
+    }
+}
+
 /// An open table.
 pub struct Table {
     pub(crate) id: TableId,
@@ -74,8 +172,8 @@ pub struct Table {
     schema: Option<Schema>,
     pub(crate) created_unix_s: u64,
     pub(crate) has_blobs: bool,
-    tree: RwLock<Arc<Tree>>,
-    /// Its tree's id, for those who ask for each row.
+    trees: RwLock<Arc<Trees>>,
+    /// The row tree's id, for those who ask for each row.
     tree_id: AtomicU64,
     rebuilt_seq: AtomicU64,
     updated_unix_s: AtomicU64,
@@ -91,7 +189,7 @@ pub(crate) fn is_temporary(entry: &TableEntry) -> bool {
 }
 
 impl Table {
-    pub(crate) fn new(entry: &TableEntry, tree: Arc<Tree>) -> Arc<Table> {
+    pub(crate) fn new(entry: &TableEntry, trees: Trees) -> Arc<Table> {
         Arc::new(Table {
             id: entry.id,
             made: entry.clone(),
@@ -105,22 +203,33 @@ impl Table {
             schema: Schema::decode(entry.extra.get(1..).unwrap_or_default()).ok().flatten(),
             created_unix_s: entry.created_unix_s,
             has_blobs: entry.layout.layout.has_blobs(),
-            tree_id: AtomicU64::new(tree.id.0),
-            tree: RwLock::new("table.tree", tree),
+            tree_id: AtomicU64::new(trees.rows.id.0),
+            trees: RwLock::new("table.trees", Arc::new(trees)),
             rebuilt_seq: AtomicU64::new(entry.rebuilt_seq.0),
             updated_unix_s: AtomicU64::new(0),
             dropped: AtomicBool::new(false),
         })
     }
 
+    /// How the blocks of a table's rows are made.
+    pub(crate) fn row_shape(entry: &TableEntry) -> RowShape {
+        RowShape { layout: entry.layout.layout.clone(), format: entry.format }
+    }
+
     /// The catalog's entry for a new table.
-    pub(crate) fn entry_for(id: TableId, tree: TreeId, name: &str, def: &TableDef, seq: CommitSeq) -> TableEntry {
+    pub(crate) fn entry_for(
+        id: TableId,
+        trees: Vec<TreeEntry>,
+        name: &str,
+        def: &TableDef,
+        seq: CommitSeq,
+    ) -> TableEntry {
         let mut extra = vec![if def.temporary { TEMPORARY } else { 0 }];
         extra.extend_from_slice(&def.extra);
         TableEntry {
             id,
             name: name.to_owned(),
-            trees: vec![TreeEntry { id: tree, kind: TreeKind::Rows }],
+            trees,
             layout: LayoutVersion::first(Arc::new(def.layout.clone())),
             older_layouts: Vec::new(),
             format: def.format,
@@ -132,9 +241,16 @@ impl Table {
     }
 
     pub(crate) fn entry(&self) -> TableEntry {
+        self.entry_with(&self.trees())
+    }
+
+    /// The same for the trees that it has, or had.
+    pub(crate) fn entry_with(&self, trees: &Trees) -> TableEntry {
+        let mut keys = trees.keys.iter().map(|k| k.id);
+        let tree = |t: &TreeEntry| Some(TreeEntry { id: trees.id_of(&t.kind, &mut keys)?, kind: t.kind.clone() });
         TableEntry {
             name: self.name(),
-            trees: vec![TreeEntry { id: self.tree_id(), kind: TreeKind::Rows }],
+            trees: self.made.trees.iter().filter_map(tree).collect(),
             rebuilt_seq: self.rebuilt_seq(),
             ..self.made.clone()
         }
@@ -188,7 +304,7 @@ impl Table {
         };
         let mut versions = 0;
         for handle in state.runs.iter().filter(|r| r.owner.is_none()) {
-            let share = handle.share(handle.first, handle.last);
+            let share = handle.own_share();
             stats.data_bytes += handle.bytes();
             stats.raw_bytes += (handle.run.stats.raw_bytes as f64 * share) as u64;
             versions += (handle.run.stats.rows as f64 * share) as u64;
@@ -201,17 +317,27 @@ impl Table {
         stats
     }
 
+    /// Its rows.
     pub(crate) fn tree(&self) -> Arc<Tree> {
-        self.tree.read().clone()
+        self.trees.read().rows.clone()
+    }
+
+    pub(crate) fn trees(&self) -> Arc<Trees> {
+        self.trees.read().clone()
     }
 
     pub(crate) fn tree_id(&self) -> TreeId {
         TreeId(self.tree_id.load(Ordering::Acquire))
     }
 
-    pub(crate) fn set_tree(&self, tree: Arc<Tree>, rebuilt: CommitSeq) {
-        self.tree_id.store(tree.id.0, Ordering::Release);
-        *self.tree.write() = tree;
+    /// Is it one of the table's trees, which is neither dropped nor emptied?
+    pub(crate) fn has_tree(&self, id: TreeId) -> bool {
+        self.tree_id() == id || self.trees.read().keys.iter().any(|k| k.id == id)
+    }
+
+    pub(crate) fn set_trees(&self, trees: Trees, rebuilt: CommitSeq) {
+        self.tree_id.store(trees.rows.id.0, Ordering::Release);
+        *self.trees.write() = Arc::new(trees);
         self.rebuilt_seq.store(rebuilt.0, Ordering::Release);
     }
 

@@ -1,7 +1,7 @@
 //! What the format can say and this engine does not do yet is refused when a folder is opened, before anything is built
 //! upon it: ignored, it would be lost. Whoever teaches the engine one of these takes its line out here.
 
-use esker_format::{FormatError, KeyBounds, Record, RunEntry, TableEntry, TableState, TreeKind, TreeState};
+use esker_format::{FormatError, KeyBounds, Record, RunEntry, TableEntry, TableState};
 
 type Known = Result<(), FormatError>;
 
@@ -15,11 +15,9 @@ fn unless(known: bool, what: &'static str, found: u64) -> Known {
 /// May the log say this?
 pub(super) fn record(record: &Record<'_>) -> Known {
     match record {
-        Record::KeyPut { .. }
-        | Record::KeyDelete { .. }
-        | Record::AutoIncrementMark { .. }
-        | Record::CreateSnapshot { .. }
-        | Record::DropSnapshot { .. } => unless(false, "log record of kind", record.kind().into()),
+        Record::AutoIncrementMark { .. } | Record::CreateSnapshot { .. } | Record::DropSnapshot { .. } => {
+            unless(false, "log record of kind", record.kind().into())
+        }
         Record::RowPut { layout, .. } => unless(*layout == 0, "layout version", (*layout).into()),
         Record::CreateTable(entry) => table(entry),
         Record::TreeEdit { add, .. } => add.iter().try_for_each(run),
@@ -35,18 +33,7 @@ pub(super) fn table_state(state: &TableState) -> Known {
     state.trees.iter().flat_map(|t| &t.runs).try_for_each(run)
 }
 
-/// The state of a table's row tree, taken out of it.
-pub(super) fn row_tree(state: &mut TableState) -> Result<TreeState, FormatError> {
-    let id = state.entry.row_tree();
-    let at = state.trees.iter().position(|t| t.tree == id);
-    at.map(|at| state.trees.swap_remove(at))
-        .ok_or(FormatError::Invalid { what: "row tree without a state", found: id.0 })
-}
-
 fn table(entry: &TableEntry) -> Known {
-    for tree in &entry.trees {
-        unless(tree.kind == TreeKind::Rows, "key tree", tree.id.0)?;
-    }
     let layouts = std::iter::once(&entry.layout).chain(&entry.older_layouts);
     layouts.into_iter().try_for_each(|l| unless(l.number == 0, "layout version", l.number.into()))
 }
@@ -56,6 +43,10 @@ fn run(run: &RunEntry) -> Known {
     unless(run.part == 0, "part of a run file", run.part.into())?;
     unless(run.layout == 0, "layout version", run.layout.into())?;
     let within = |first, last| run.stats.min_id <= first && last <= run.stats.max_id;
-    let known = matches!(run.bounds, KeyBounds::Rows(first, last) if within(first, last));
+    // Each tree knows which kind is its own.
+    let known = match run.bounds {
+        KeyBounds::Rows(first, last) => within(first, last),
+        KeyBounds::Keys(..) => true,
+    };
     unless(known, "bounds of a run, file", run.file.0)
 }

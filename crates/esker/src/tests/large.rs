@@ -162,7 +162,7 @@ fn rows_that_are_read_back_one_by_one_stay_within_the_budget() {
         "{most} bytes of large writes under a limit of {}",
         e.core.large.limit()
     );
-    assert!(s.current.open().unwrap().trees[0].runs.len() > 1, "nothing was spilled");
+    assert!(s.current.open().unwrap().tables[0].rows.runs.len() > 1, "nothing was spilled");
     s.commit().unwrap();
     assert_eq!(count(&e, "t"), 20_000);
 }
@@ -281,7 +281,7 @@ fn moved_versions_follow_savepoints_and_their_redo_goes() {
     flush(&e, &t);
     s.current.open_mut().unwrap().adopt_moved(false);
     let txn = s.current.open().unwrap();
-    assert_eq!((txn.redo_bytes(), txn.trees[0].runs.len()), (0, 1), "the move was not taken over");
+    assert_eq!((txn.redo_bytes(), txn.tables[0].rows.runs.len()), (0, 1), "the move was not taken over");
     // Rolled back in part, then written on; the second move is rolled back as a whole.
     s.rollback_to(&point);
     assert_eq!(s.count_rows(&t).unwrap(), 400);
@@ -313,7 +313,7 @@ fn gathered_rows_survive_the_rollback_of_the_statement_that_read_them() {
     let mut s = e.session();
     begin(&mut s);
     let ids: Vec<_> = (0..300).map(|n| insert(&mut s, &t, n).unwrap()).collect();
-    assert!(s.current.open().unwrap().trees[0].bulk.as_ref().is_some_and(|b| b.rows > 0), "nothing was gathered");
+    assert!(s.current.open().unwrap().tables[0].bulk.as_ref().is_some_and(|b| b.rows > 0), "nothing was gathered");
     s.begin_statement();
     ids.iter().for_each(|id| s.delete(&t, *id).unwrap());
     s.rollback_statement();

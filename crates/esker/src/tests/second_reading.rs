@@ -28,7 +28,7 @@ fn rows_carried_then_moved_stay_deleted() {
     e.core.flush(&t, &t.tree()).unwrap(); // moved
     s.current.open_mut().unwrap().adopt_moved(false);
     let txn = s.current.open().unwrap();
-    assert_eq!(txn.trees[0].runs.len(), 1);
+    assert_eq!(txn.tables[0].rows.runs.len(), 1);
     eprintln!("redo left: {}", txn.redo_bytes());
     s.commit().unwrap();
     assert_eq!(count(&e, "t"), 300);

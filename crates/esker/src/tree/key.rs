@@ -8,11 +8,14 @@ use crate::Result;
 use esker_format::RowId;
 use std::cmp::Ordering;
 use std::fmt::Debug;
+use std::sync::Arc;
 
 /// A kind of key. The type itself has no values.
-pub(crate) trait Key: 'static {
+pub(crate) trait Key: Sized + Send + Sync + 'static {
     /// A key that somebody else keeps.
     type Ref<'a>: Copy + Debug;
+    /// A key by itself.
+    type Own: Clone + Debug + Ord + Send + Sync;
     /// As it stands in a node of a memtable.
     type InNode;
     /// Not above any key, and in no arena.
@@ -20,6 +23,15 @@ pub(crate) trait Key: 'static {
 
     /// The order of keys.
     fn cmp(a: Self::Ref<'_>, b: Self::Ref<'_>) -> Ordering;
+
+    /// A copy of a key.
+    fn own(key: Self::Ref<'_>) -> Self::Own;
+
+    /// A key that is kept by itself.
+    fn lend(key: &Self::Own) -> Self::Ref<'_>;
+
+    /// The same for a shorter time.
+    fn short<'a: 'b, 'b>(key: Self::Ref<'a>) -> Self::Ref<'b>;
 
     /// Puts a key where a node can keep it.
     fn keep(arena: &Arena, key: Self::Ref<'_>) -> Result<Self::InNode>;
@@ -39,12 +51,28 @@ pub(crate) enum ByRow {}
 
 impl Key for ByRow {
     type Ref<'a> = RowId;
+    type Own = RowId;
     type InNode = RowId;
     const LEAST: RowId = RowId::ZERO;
 
     #[inline]
     fn cmp(a: RowId, b: RowId) -> Ordering {
         a.cmp(&b)
+    }
+
+    #[inline]
+    fn own(key: RowId) -> RowId {
+        key
+    }
+
+    #[inline]
+    fn lend(key: &RowId) -> RowId {
+        *key
+    }
+
+    #[inline]
+    fn short<'a: 'b, 'b>(key: RowId) -> RowId {
+        key
     }
 
     #[inline]
@@ -64,24 +92,34 @@ impl Key for ByRow {
 }
 
 /// An index's entries, by the bytes of their keys.
-#[cfg(test)] // until indexes are made of it
 pub(crate) enum ByBytes {}
 
 /// Bytes in an arena.
-#[cfg(test)]
 pub(crate) struct InArena {
     at: *const u8,
     bytes: u32,
 }
 
-#[cfg(test)]
 impl Key for ByBytes {
     type Ref<'a> = &'a [u8];
+    type Own = Arc<[u8]>;
     type InNode = InArena;
     const LEAST: InArena = InArena { at: std::ptr::NonNull::dangling().as_ptr(), bytes: 0 };
 
     fn cmp(a: &[u8], b: &[u8]) -> Ordering {
         a.cmp(b)
+    }
+
+    fn own(key: &[u8]) -> Arc<[u8]> {
+        key.into()
+    }
+
+    fn lend(key: &Arc<[u8]>) -> &[u8] {
+        key
+    }
+
+    fn short<'a: 'b, 'b>(key: &'a [u8]) -> &'b [u8] {
+        key
     }
 
     fn keep(arena: &Arena, key: &[u8]) -> Result<InArena> {

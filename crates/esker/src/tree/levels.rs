@@ -1,33 +1,35 @@
 //! Where the runs of a tree lie: in levels of runs that are apart from each other.
 //!
-//! Invariant: within a level, ranges of row ids are disjoint and rise; there are no more levels than runs that lie over
-//! one row. So a lookup searches each level once, however many runs lie side by side.
+//! Invariant: within a level, ranges of keys are disjoint and rise; there are no more levels than runs that lie over
+//! one key. So a lookup searches each level once, however many runs lie side by side.
 
+use crate::tree::key::Key;
+use crate::tree::stored::Stored;
 use crate::tree::RunHandle;
-use esker_format::RowId;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 /// See the module.
-pub(crate) struct Levels(Vec<Vec<Reach>>);
+pub(crate) struct Levels<K: Key>(Vec<Vec<Reach<K>>>);
 
 /// From where to where a run reaches, and its place among the tree's runs.
-#[derive(Clone, Copy)]
-struct Reach {
-    first: RowId,
-    last: RowId,
+struct Reach<K: Key> {
+    first: K::Own,
+    last: K::Own,
     at: u32,
 }
 
-impl Levels {
-    /// Of runs in the order of their least row ids: each goes to the level that ended first, if that ends before it.
-    pub(crate) fn new(runs: &[RunHandle]) -> Self {
-        Self::of(runs.iter().map(|h| (h.first, h.last)))
+impl<K: Stored> Levels<K> {
+    /// Of runs in the order of their least keys: each goes to the level that ended first, if that ends before it.
+    pub(crate) fn new(runs: &[RunHandle<K>]) -> Self {
+        Self::of(runs.iter().map(|h| (h.first.clone(), h.last.clone())))
     }
+}
 
-    fn of(reaches: impl Iterator<Item = (RowId, RowId)>) -> Self {
-        let mut levels: Vec<Vec<Reach>> = Vec::new();
-        let mut ends: BinaryHeap<Reverse<(RowId, usize)>> = BinaryHeap::new();
+impl<K: Key> Levels<K> {
+    fn of(reaches: impl Iterator<Item = (K::Own, K::Own)>) -> Self {
+        let mut levels: Vec<Vec<Reach<K>>> = Vec::new();
+        let mut ends: BinaryHeap<Reverse<(K::Own, usize)>> = BinaryHeap::new();
         for ((first, last), at) in reaches.zip(0..) {
             let level = match ends.peek() {
                 Some(Reverse((end, level))) if *end < first => {
@@ -40,19 +42,19 @@ impl Levels {
                     levels.len() - 1
                 }
             };
+            ends.push(Reverse((last.clone(), level)));
             levels[level].push(Reach { first, last, at });
-            ends.push(Reverse((last, level)));
         }
         Levels(levels)
     }
 
-    /// The places of the runs that reach over `row`.
-    pub(crate) fn at(&self, row: RowId) -> impl Iterator<Item = usize> + '_ {
+    /// The places of the runs that reach over `key`.
+    pub(crate) fn at<'a, 'k>(&'a self, key: K::Ref<'k>) -> impl Iterator<Item = usize> + use<'a, 'k, K> {
         self.0.iter().filter_map(move |level| {
-            let reach = level.get(level.partition_point(|r| r.last < row))?;
+            let reach = level.get(level.partition_point(|r| K::cmp(K::lend(&r.last), key).is_lt()))?;
             #[cfg(test)]
             looked::count();
-            (reach.first <= row).then_some(reach.at as usize)
+            K::cmp(K::lend(&reach.first), key).is_le().then_some(reach.at as usize)
         })
     }
 }
@@ -79,6 +81,8 @@ pub(crate) mod looked {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tree::key::ByRow;
+    use esker_format::RowId;
 
     #[test]
     fn every_run_over_a_row_is_found_and_levels_are_few() {
@@ -86,7 +90,7 @@ mod tests {
         let mut reaches: Vec<(u64, u64)> = (0..200).map(|i| (i * 7 % 1000, i * 7 % 1000 + i % 13)).collect();
         reaches.extend([(0, 2000), (500, 500), (500, 700), (700, 900), (1500, 1500)]);
         reaches.sort_unstable();
-        let levels = Levels::of(reaches.iter().map(|r| (RowId(r.0), RowId(r.1))));
+        let levels = Levels::<ByRow>::of(reaches.iter().map(|r| (RowId(r.0), RowId(r.1))));
         let over = |row: u64| {
             let holds = |r: &(usize, &(u64, u64))| r.1 .0 <= row && row <= r.1 .1;
             reaches.iter().enumerate().filter(holds).map(|r| r.0).collect::<Vec<_>>()

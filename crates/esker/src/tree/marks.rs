@@ -14,10 +14,11 @@
 //! Invariant of a tree's marks: committed ones come first, in the order of their commits ([`sort`]); marks that have
 //! an owner last. So the newest mark that a view sees is found by search, and reading does not pay for the ones below.
 
+use crate::tree::stored::Stored;
 use crate::tree::{RunHandle, TreeState};
 use crate::txn::state::TxnState;
 use crate::version::{order_if_visible, VersionOrder, View};
-use esker_format::{CommitSeq, RowId, TxnId};
+use esker_format::{CommitSeq, LeafEntry, RowId, TxnId};
 use std::sync::Arc;
 
 /// All rows below `up_to` that were committed at `as_of` or before, or written earlier by the same transaction, are
@@ -53,18 +54,18 @@ impl RangeMark {
     }
 
     /// Does it delete every row of the run?
-    pub(crate) fn deletes_all_of(&self, handle: &RunHandle) -> bool {
+    pub(crate) fn deletes_all_of<K: Stored>(&self, handle: &RunHandle<K>) -> bool {
         let Some((least, greatest)) = handle.seq_bounds() else { return false };
         let stats = &handle.run.stats;
         let of_its_own = least == self.seq && greatest == self.seq && stats.max_ordinal < self.ordinal;
-        handle.last < self.up_to && (greatest <= self.as_of || of_its_own)
+        K::row_span(handle).1 < self.up_to && (greatest <= self.as_of || of_its_own)
     }
 
     /// May it delete some row of the run? Says no only if no block of it can hold one.
-    pub(crate) fn deletes_some_of(&self, handle: &RunHandle) -> bool {
+    pub(crate) fn deletes_some_of<K: Stored>(&self, handle: &RunHandle<K>) -> bool {
         let Some((least, greatest)) = handle.seq_bounds() else { return false };
-        let stats = &handle.run.stats;
-        if !self.may_delete(handle.first, (least, greatest), stats.min_ordinal) {
+        let (stats, first) = (&handle.run.stats, K::row_span(handle).0);
+        if !self.may_delete(first, (least, greatest), stats.min_ordinal) {
             return false;
         }
         let entries = handle.run.entries();
@@ -73,8 +74,9 @@ impl RangeMark {
         entries.is_empty()
             || entries
                 .iter()
-                .filter(|e| handle.overlaps(e.first_id, e.last_id))
-                .any(|e| self.may_delete(e.first_id.max(handle.first), bounds(e.min_seq, e.max_seq), e.min_ordinal))
+                .filter(|e| handle.meets(e))
+                .map(LeafEntry::block)
+                .any(|e| self.may_delete(e.first_id.max(first), bounds(e.min_seq, e.max_seq), e.min_ordinal))
     }
 
     /// May it delete a row from `first` on, committed between these sequences, of this ordinal or a greater one?
@@ -127,7 +129,7 @@ pub(crate) fn sort(marks: &mut [RangeMark]) -> Arc<[u32]> {
         .collect()
 }
 
-impl TreeState {
+impl<K: Stored> TreeState<K> {
     /// The committed marks that count for whoever sees all commits up to `seq`.
     pub(crate) fn marks_at(&self, seq: CommitSeq) -> &[RangeMark] {
         let first = self.first_mark();

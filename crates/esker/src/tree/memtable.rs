@@ -54,7 +54,31 @@ impl TxnSlot {
 #[repr(C)]
 pub(crate) struct Version {
     head: VersionHead,
-    packed: [u8],
+    value: [u8],
+}
+
+/// What a version is, but for its key and its transaction.
+#[derive(Clone, Copy)]
+pub(crate) struct Change<'a> {
+    /// Which change of its transaction's it is.
+    pub(crate) ordinal: u64,
+    /// A packed row, or what an entry holds; nothing for a row's tombstone.
+    pub(crate) value: &'a [u8],
+    pub(crate) tombstone: bool,
+    /// See [`esker_format::VersionTag::supersedes`].
+    pub(crate) supersedes: bool,
+}
+
+impl<'a> Change<'a> {
+    /// Of an entry of a key tree. What it supersedes is not looked up.
+    pub(crate) fn of_entry(ordinal: u64, value: &'a [u8], tombstone: bool) -> Self {
+        Change { ordinal, value, tombstone, supersedes: tombstone }
+    }
+
+    /// Of a row; without a packed row: its deletion.
+    pub(crate) fn of_row(ordinal: u64, packed: Option<&'a [u8]>, supersedes: bool) -> Self {
+        Change { ordinal, value: packed.unwrap_or_default(), tombstone: packed.is_none(), supersedes }
+    }
 }
 
 /// A version but for its bytes: of one size, so that one word points to it.
@@ -91,9 +115,15 @@ impl VersionHead {
 }
 
 impl Version {
-    /// The packed row; empty for a tombstone.
-    pub(crate) fn packed(&self) -> &[u8] {
-        &self.packed
+    /// See [`Change::value`].
+    pub(crate) fn value(&self) -> &[u8] {
+        &self.value
+    }
+
+    /// What it is, to be written elsewhere.
+    pub(crate) fn change(&self) -> Change<'_> {
+        let VersionHead { ordinal, tombstone, supersedes, .. } = self.head;
+        Change { ordinal, value: &self.value, tombstone, supersedes }
     }
 
     /// Bytes of memory that it takes, with its row's node.
@@ -151,6 +181,24 @@ impl<K: Key> Node<K> {
             at = v.older.load(Ordering::Acquire);
             Some(v)
         })
+    }
+}
+
+/// A memtable of any kind of tree, as a transaction that has versions there knows it.
+pub(crate) trait AnyMemtable: Send + Sync {
+    /// See [`Memtable::also_needs`].
+    fn also_needs(&self, lsn: Lsn);
+    /// See [`Memtable::set_aborted`].
+    fn set_aborted(&self, slot: &TxnSlot, aborted: &Arc<Aborted>);
+}
+
+impl<K: Key> AnyMemtable for Memtable<K> {
+    fn also_needs(&self, lsn: Lsn) {
+        Memtable::also_needs(self, lsn);
+    }
+
+    fn set_aborted(&self, slot: &TxnSlot, aborted: &Arc<Aborted>) {
+        Memtable::set_aborted(self, slot, aborted);
     }
 }
 
@@ -282,15 +330,8 @@ impl<K: Key> Memtable<K> {
     ///
     /// # Safety
     /// `slot` is from this memtable; the caller holds the row's lock or is the only one to know the row.
-    pub(crate) unsafe fn put(
-        &self,
-        key: K::Ref<'_>,
-        slot: *const TxnSlot,
-        ordinal: u64,
-        packed: Option<&[u8]>,
-        supersedes: bool,
-    ) -> Result<()> {
-        let version = self.new_version(slot, ordinal, packed, supersedes)?;
+    pub(crate) unsafe fn put(&self, key: K::Ref<'_>, slot: *const TxnSlot, change: Change<'_>) -> Result<()> {
+        let version = self.new_version(slot, change)?;
         let node = self.node(key)?;
         let mut old = node.head.load(Ordering::Acquire);
         loop {
@@ -309,15 +350,8 @@ impl<K: Key> Memtable<K> {
     ///
     /// # Safety
     /// As for [`put`](Self::put), and nobody else carries at the same time.
-    pub(crate) unsafe fn carry(
-        &self,
-        key: K::Ref<'_>,
-        slot: *const TxnSlot,
-        ordinal: u64,
-        packed: Option<&[u8]>,
-        supersedes: bool,
-    ) -> Result<()> {
-        let version = self.new_version(slot, ordinal, packed, supersedes)?;
+    pub(crate) unsafe fn carry(&self, key: K::Ref<'_>, slot: *const TxnSlot, change: Change<'_>) -> Result<()> {
+        let version = self.new_version(slot, change)?;
         let node = self.node(key)?;
         let mut link = &node.head;
         loop {
@@ -331,26 +365,14 @@ impl<K: Key> Memtable<K> {
         Ok(())
     }
 
-    fn new_version(
-        &self,
-        slot: *const TxnSlot,
-        ordinal: u64,
-        packed: Option<&[u8]>,
-        supersedes: bool,
-    ) -> Result<*mut VersionHead> {
-        let data = packed.unwrap_or(&[]);
-        let p = self.arena.allocate(size_of::<VersionHead>() + data.len())?.cast::<VersionHead>();
+    fn new_version(&self, slot: *const TxnSlot, change: Change<'_>) -> Result<*mut VersionHead> {
+        let Change { ordinal, value, tombstone, supersedes } = change;
+        let p = self.arena.allocate(size_of::<VersionHead>() + value.len())?.cast::<VersionHead>();
         // SAFETY: fresh, aligned, large enough for the header and the bytes behind it.
         unsafe {
-            p.write(VersionHead {
-                older: AtomicPtr::new(std::ptr::null_mut()),
-                slot,
-                ordinal,
-                bytes: data.len() as u32,
-                tombstone: packed.is_none(),
-                supersedes,
-            });
-            std::ptr::copy_nonoverlapping(data.as_ptr(), p.add(1).cast::<u8>(), data.len());
+            let older = AtomicPtr::new(std::ptr::null_mut());
+            p.write(VersionHead { older, slot, ordinal, bytes: value.len() as u32, tombstone, supersedes });
+            std::ptr::copy_nonoverlapping(value.as_ptr(), p.add(1).cast::<u8>(), value.len());
         }
         Ok(p)
     }
@@ -553,17 +575,17 @@ mod tests {
         let a = m.new_slot(TxnId(1)).unwrap();
         let b = m.new_slot(TxnId(2)).unwrap();
         unsafe {
-            m.put(RowId(5), a, 1, Some(b"one"), false).unwrap();
+            m.put(RowId(5), a, Change::of_row(1, Some(b"one"), false)).unwrap();
             (*a).end(10);
-            m.put(RowId(5), b, 1, Some(b"two"), false).unwrap();
-            m.put(RowId(5), b, 2, None, false).unwrap();
+            m.put(RowId(5), b, Change::of_row(1, Some(b"two"), false)).unwrap();
+            m.put(RowId(5), b, Change::of_row(2, None, false)).unwrap();
         }
         let n = m.seek(RowId(1)).unwrap();
-        assert_eq!(m.visible(n, view(10, 9)).unwrap().1.packed(), b"one");
+        assert_eq!(m.visible(n, view(10, 9)).unwrap().1.value(), b"one");
         assert!(m.visible(n, view(9, 9)).is_none());
         assert!(m.visible(n, view(10, 2)).unwrap().1.tombstone);
         m.set_aborted(unsafe { &*b }, &Aborted::of(2, 3));
-        assert_eq!(m.visible(n, view(10, 2)).unwrap().1.packed(), b"two");
+        assert_eq!(m.visible(n, view(10, 2)).unwrap().1.value(), b"two");
     }
 
     #[test]
@@ -571,12 +593,12 @@ mod tests {
         let m = Memtable::<ByRow>::new(Lsn(1)).unwrap();
         let a = m.new_slot(TxnId(1)).unwrap();
         unsafe {
-            m.put(RowId(1), a, 5, Some(b"new"), false).unwrap();
-            m.carry(RowId(1), a, 2, Some(b"old"), false).unwrap();
-            m.carry(RowId(2), a, 3, Some(b"alone"), false).unwrap();
+            m.put(RowId(1), a, Change::of_row(5, Some(b"new"), false)).unwrap();
+            m.carry(RowId(1), a, Change::of_row(2, Some(b"old"), false)).unwrap();
+            m.carry(RowId(2), a, Change::of_row(3, Some(b"alone"), false)).unwrap();
         }
         let n = m.seek(RowId(1)).unwrap();
-        let all: Vec<_> = n.versions().map(|v| v.packed().to_vec()).collect();
+        let all: Vec<_> = n.versions().map(|v| v.value().to_vec()).collect();
         assert_eq!(all, vec![b"new".to_vec(), b"old".to_vec()]);
         assert_eq!(m.after(n).unwrap().versions().count(), 1);
     }
@@ -592,7 +614,9 @@ mod tests {
                     let slot = m.new_slot(TxnId(t + 1)).unwrap();
                     for i in 0..each {
                         let row = (i * 7919 + t * 13) % 20_011;
-                        unsafe { m.put(RowId(row + 1), slot, i, Some(&row.to_le_bytes()), false).unwrap() };
+                        unsafe {
+                            m.put(RowId(row + 1), slot, Change::of_row(i, Some(&row.to_le_bytes()), false)).unwrap()
+                        };
                     }
                 });
             }
@@ -625,12 +649,12 @@ mod tests {
         let a = m.new_slot(TxnId(1)).unwrap();
         let keys: [&[u8]; 7] = [b"", b"\0", b"a", b"a\0", b"ab", b"b", b"\xff\xff"];
         for key in keys.iter().rev() {
-            unsafe { m.put(key, a, 1, Some(key), false).unwrap() };
+            unsafe { m.put(key, a, Change::of_row(1, Some(key), false)).unwrap() };
         }
         unsafe { (*a).end(10) };
         let (mut found, mut at) = (Vec::new(), m.first());
         while let Some(n) = at {
-            assert_eq!(m.visible(n, view(10, 9)).unwrap().1.packed(), n.key());
+            assert_eq!(m.visible(n, view(10, 9)).unwrap().1.value(), n.key());
             found.push(n.key());
             at = m.after(n);
         }

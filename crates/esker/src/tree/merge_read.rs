@@ -1,87 +1,102 @@
-//! Reads a tree in row-id order: memtables and runs merged, each row once, in the version that the view sees.
+//! Reads a tree in the order of its keys: memtables and runs merged, each key once, in the version that the view sees.
 //!
-//! The unit is a span: as many consecutive rows of one block as no other source touches and the view sees entirely.
+//! The unit is a span: as many consecutive versions of one block as no other source touches and the view sees entirely.
 //! So a table that was loaded in bulk is read a block at a time, whatever lies beside it. Invariant: a source stands
-//! on its least row id that was not yet given out; sources that begin later wait unopened.
+//! on its least key that was not yet given out, or before it where an index says only what that begins with; sources that
+//! begin later wait unopened.
 
 use crate::lock::Parker;
+use crate::tree::key::{ByRow, Key};
 use crate::tree::memtable::{Memtable, Node};
-use crate::tree::run::{Block, Run};
-use crate::tree::{found_in_block, found_in_mem, order_in_block, Found, RunHandle, RunSeen, SeenMark, TreeState};
-use crate::version::{OrdinalRanges, VersionOrder, View};
+use crate::tree::run::Run;
+use crate::tree::stored::{may_meet, Stored};
+use crate::tree::{order_in_block, Found, RunHandle, RunSeen, Seen, SeenMark, TreeState};
+use crate::version::{OrdinalRanges, View};
 use crate::{Error, Result};
 use esker_base::counters::{count, Counter};
-use esker_format::RowId;
+use esker_format::LeafEntry;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Consecutive rows of a block, all seen.
-pub(crate) struct BlockSpan {
-    pub(crate) run: Arc<Run>,
+/// Consecutive versions of a block, all seen.
+pub(crate) struct BlockSpan<K: Stored = ByRow> {
+    pub(crate) run: Arc<Run<K>>,
     /// Which block of the run.
     pub(crate) index: usize,
-    pub(crate) block: Arc<Block>,
+    pub(crate) block: Arc<K::Block>,
     pub(crate) rows: Range<u32>,
 }
 
 /// What comes next.
-pub(crate) enum Span {
-    /// Rows to be given out as they stand.
-    Rows(BlockSpan),
-    /// One row.
-    One(RowId, Found),
+pub(crate) enum Span<K: Stored = ByRow> {
+    /// Versions to be given out as they stand.
+    Rows(BlockSpan<K>),
+    /// One of this key.
+    One(K::Own, Found<K>),
     /// Nothing more.
     End,
 }
 
-struct MemSource {
-    mem: Arc<Memtable>,
-    at: *const Node,
+struct MemSource<K: Stored> {
+    mem: Arc<Memtable<K>>,
+    at: *const Node<K>,
 }
 
-struct RunSource {
-    handle: RunHandle,
+struct RunSource<K: Stored> {
+    handle: RunHandle<K>,
     seen: RunSeen,
     aborted: Arc<OrdinalRanges>,
     index: usize,
     /// Beyond its last block.
     end: usize,
-    block: Option<Arc<Block>>,
+    block: Option<Arc<K::Block>>,
     at: u32,
-    /// Rows of the block that count: the handle may end before it.
+    /// Versions of the block that count: the handle may end before it.
     rows: u32,
-    /// Every row of the block is seen, none is a tombstone, none has two versions.
+    /// Every version of the block is seen, none is a tombstone, no key has two.
     clean: bool,
 }
 
-enum Source {
-    Mem(MemSource),
-    Run(Box<RunSource>),
+enum Source<K: Stored> {
+    Mem(MemSource<K>),
+    Run(Box<RunSource<K>>),
 }
 
 /// The merged reading of one tree state under one view.
-pub(crate) struct MergeRead {
+pub(crate) struct MergeRead<K: Stored = ByRow> {
     view: View,
     marks: Vec<SeenMark>,
-    open: Vec<Source>,
-    /// The place of the next run among the state's, which are in the order of their first rows.
+    open: Vec<Source<K>>,
+    /// The place of the next run among the state's, which are in the order of their first keys.
     next_run: usize,
     /// The reader's: where it is killed.
     parker: Arc<Parker>,
     /// Keeps the memtables' nodes alive.
-    state: Arc<TreeState>,
+    state: Arc<TreeState<K>>,
 }
 
 // SAFETY: the node pointers are into memtables that are held by `MemSource::mem` and only read.
-unsafe impl Send for MergeRead {}
+unsafe impl<K: Stored> Send for MergeRead<K> {}
 
-impl MergeRead {
-    /// Reads `state` from row `from` on; `private` is the reader's own memtable.
+/// A source by its place, and the key that it stands on.
+type Place<'a, K> = (usize, <K as Key>::Ref<'a>);
+
+/// Who comes next.
+#[derive(Clone, Copy)]
+struct Lead {
+    /// The source with the least key.
+    lead: usize,
+    /// The one with the least key among the others.
+    next: Option<usize>,
+}
+
+impl<K: Stored> MergeRead<K> {
+    /// Reads `state` from `from` on; `private` is the reader's own memtable.
     pub(crate) fn new(
-        state: Arc<TreeState>,
-        private: Option<Arc<Memtable>>,
+        state: Arc<TreeState<K>>,
+        private: Option<Arc<Memtable<K>>>,
         view: View,
-        from: RowId,
+        from: K::Ref<'_>,
         parker: &Arc<Parker>,
     ) -> Result<Self> {
         let mut open = Vec::new();
@@ -91,75 +106,107 @@ impl MergeRead {
             }
         }
         let marks = state.seen_marks(view);
-        for handle in state.runs_at(from).filter(|h| h.first < from && h.seen(view) != RunSeen::Hidden) {
-            open.push(Source::Run(Box::new(RunSource::new(handle, view, from)?)));
+        let begins_before = |h: &RunHandle<K>| K::cmp(K::lend(&h.first), from).is_lt();
+        for handle in state.runs_at(from).filter(|h| begins_before(h) && h.seen(view) != RunSeen::Hidden) {
+            let source = RunSource::new(handle, view, from)?;
+            if source.index < source.end {
+                open.push(Source::Run(Box::new(source)));
+            }
         }
-        let next_run = state.runs.partition_point(|h| h.first < from);
+        let next_run = state.runs.partition_point(begins_before);
         Ok(MergeRead { view, marks, open, next_run, parker: parker.clone(), state })
     }
 
-    /// The next rows, unless the reader is killed: looked at for every row and block, since millions may be passed over.
-    pub(crate) fn next(&mut self) -> Result<Span> {
+    /// The next versions, unless the reader is killed: looked at for every key and block, since millions may be passed over.
+    pub(crate) fn next(&mut self) -> Result<Span<K>> {
         loop {
             if self.parker.is_killed() {
                 return Err(Error::Interrupted);
             }
-            let Some((lead, row, bound)) = self.lead()? else {
+            let Some(Lead { lead, next }) = self.lead()? else {
                 return Ok(Span::End);
             };
             if let Source::Run(source) = &mut self.open[lead] {
                 source.load(self.view, &self.marks)?;
-                let Some(block) = source.block.clone() else {
+                if source.block.is_none() {
                     // The whole block is deleted.
                     self.drop_if_done(lead);
                     continue;
-                };
-                if source.clean && row < bound {
-                    let end =
-                        if bound > block.last_id() { source.rows } else { block.lower_bound(bound).min(source.rows) };
-                    let span = Span::Rows(BlockSpan {
-                        run: source.handle.run.clone(),
-                        index: source.index,
-                        block,
-                        rows: source.at..end,
-                    });
-                    count(Counter::RowsExamined, u64::from(end - source.at));
-                    source.advance_to(end);
-                    self.drop_if_done(lead);
-                    return Ok(span);
                 }
             }
+            if let Some(span) = self.span(lead, next) {
+                self.drop_if_done(lead);
+                return Ok(Span::Rows(span));
+            }
             count(Counter::RowsExamined, 1);
-            if let Some(found) = self.contested(row)? {
-                return Ok(Span::One(row, found));
+            let key = K::own(self.open[lead].key());
+            if let Some(found) = self.contested(K::lend(&key))? {
+                return Ok(Span::One(key, found));
             }
         }
     }
 
-    /// The source with the least row, that row, and the least row of any other source.
-    fn lead(&mut self) -> Result<Option<(usize, RowId, RowId)>> {
+    /// The versions of the lead's block that lie before all other sources, if they are given out as they stand.
+    fn span(&mut self, lead: usize, next: Option<usize>) -> Option<BlockSpan<K>> {
+        let next_run = self.state.runs.get(self.next_run).map(|next| K::lend(&next.first));
+        let bounds = [next.map(|i| self.open[i].key()), next_run];
+        let Source::Run(source) = &self.open[lead] else { return None };
+        let block = source.block.as_ref().filter(|_| source.clean)?;
+        let (at, mut end) = (source.at, source.rows);
+        for bound in bounds.into_iter().flatten() {
+            if K::cmp(bound, K::key(block, at)).is_le() {
+                return None;
+            }
+            if K::cmp(bound, K::key(block, end - 1)).is_le() {
+                end = K::lower_bound(block, bound);
+            }
+        }
+        let (run, index, block) = (source.handle.run.clone(), source.index, block.clone());
+        let span = BlockSpan { run, index, block, rows: at..end };
+        count(Counter::RowsExamined, span.rows.len() as u64);
+        let Source::Run(source) = &mut self.open[lead] else { return None };
+        source.advance_to(end);
+        Some(span)
+    }
+
+    /// The source with the least key, and who comes after it.
+    fn lead(&mut self) -> Result<Option<Lead>> {
         loop {
-            let (mut lead, mut least, mut bound) = (usize::MAX, RowId::MAX, RowId::MAX);
+            let (mut lead, mut next): (Option<Place<'_, K>>, Option<Place<'_, K>>) = (None, None);
             for (i, source) in self.open.iter().enumerate() {
-                let row = source.row();
-                if lead == usize::MAX || row < least {
-                    bound = least;
-                    (lead, least) = (i, row);
-                } else if row < bound {
-                    bound = row;
+                let key = source.key();
+                let is_less = |than: &Option<Place<'_, K>>| than.is_none_or(|(_, k)| K::cmp(key, k).is_lt());
+                if is_less(&lead) {
+                    (lead, next) = (Some((i, key)), lead);
+                } else if is_less(&next) {
+                    next = Some((i, key));
                 }
             }
+            let found = lead.map(|(lead, _)| Lead { lead, next: next.map(|n| n.0) });
             self.pass_unseen();
-            match self.state.runs.get(self.next_run) {
-                Some(next) if lead == usize::MAX || next.first <= least => {
-                    self.open.push(Source::Run(Box::new(RunSource::new(next, self.view, next.first)?)));
+            let next_run = self.state.runs.get(self.next_run);
+            if let Some(next) = next_run {
+                let begins = |f: &Lead| K::cmp(K::lend(&next.first), self.open[f.lead].key()).is_le();
+                if found.as_ref().is_none_or(begins) {
+                    let source = RunSource::new(next, self.view, K::lend(&next.first))?;
+                    self.open.push(Source::Run(Box::new(source)));
                     self.next_run += 1;
-                }
-                next => {
-                    let bound = next.map_or(bound, |n| bound.min(n.first));
-                    return Ok((lead != usize::MAX).then_some((lead, least, bound)));
+                    let last = self.open.len() - 1;
+                    self.drop_if_done(last);
+                    continue;
                 }
             }
+            // Where the index does not tell, the block does.
+            if let Some(Lead { lead, .. }) = found {
+                if let Source::Run(source) = &mut self.open[lead] {
+                    if source.block.is_none() && !K::is_first_known(&source.handle.run.entries()[source.index]) {
+                        source.load(self.view, &self.marks)?;
+                        self.drop_if_done(lead);
+                        continue;
+                    }
+                }
+            }
+            return Ok(found);
         }
     }
 
@@ -167,9 +214,10 @@ impl MergeRead {
     /// not seen never will be: only what was committed before the view is.
     fn pass_unseen(&mut self) {
         while let Some(next) = self.state.runs.get(self.next_run) {
+            let last = K::row_span(next).1;
             let deleted = next
                 .seq_bounds()
-                .is_some_and(|(_, newest)| self.marks.iter().any(|m| next.last < m.up_to && newest <= m.as_of));
+                .is_some_and(|(_, newest)| self.marks.iter().any(|m| last < m.up_to && newest <= m.as_of));
             if !deleted && next.seen(self.view) != RunSeen::Hidden {
                 return;
             }
@@ -177,15 +225,15 @@ impl MergeRead {
         }
     }
 
-    /// The visible version of `row` among all sources that stand on it; moves them past it.
-    fn contested(&mut self, row: RowId) -> Result<Option<Found>> {
-        let mut best: Option<(VersionOrder, Found)> = None;
+    /// The visible version of `key` among all sources that stand on it; moves them past it.
+    fn contested(&mut self, key: K::Ref<'_>) -> Result<Option<Found<K>>> {
+        let mut best: Option<Seen<K>> = None;
         let mut i = 0;
         while i < self.open.len() {
-            if self.open[i].row() == row {
+            if K::cmp(self.open[i].key(), key).is_eq() {
                 match &mut self.open[i] {
                     Source::Mem(s) => s.take(self.view, &mut best),
-                    Source::Run(s) => s.take(row, self.view, &self.marks, &mut best)?,
+                    Source::Run(s) => s.take(key, self.view, &self.marks, &mut best)?,
                 }
                 if self.drop_if_done(i) {
                     continue;
@@ -194,8 +242,8 @@ impl MergeRead {
             i += 1;
         }
         Ok(best
-            .filter(|(order, _)| !self.marks.iter().any(|m| m.hides(row, *order)))
-            .map(|(_, found)| found)
+            .filter(|b| !self.marks.iter().any(|m| m.hides(b.row, b.order)))
+            .map(|b| b.found)
             .filter(|found| !matches!(found, Found::Tombstone)))
     }
 
@@ -211,47 +259,54 @@ impl MergeRead {
     }
 }
 
-impl Source {
-    fn row(&self) -> RowId {
+impl<K: Stored> Source<K> {
+    /// Where it stands.
+    #[inline]
+    fn key(&self) -> K::Ref<'_> {
         match self {
             // SAFETY: a source with a null node is dropped at once.
             Source::Mem(s) => unsafe { (*s.at).key() },
             Source::Run(s) => match &s.block {
-                Some(block) => block.row_id(s.at),
-                None => s.handle.run.entries()[s.index].first_id,
+                Some(block) => K::key(block, s.at),
+                None => s.first_of_block(),
             },
         }
     }
 }
 
-impl MemSource {
-    fn take(&mut self, view: View, best: &mut Option<(VersionOrder, Found)>) {
+impl<K: Stored> MemSource<K> {
+    fn take(&mut self, view: View, best: &mut Option<Seen<K>>) {
         // SAFETY: nodes live as long as `mem`.
         let node = unsafe { &*self.at };
         if let Some((order, version)) = self.mem.visible(node, view) {
-            if best.as_ref().is_none_or(|b| order > b.0) {
-                *best = Some((order, found_in_mem(&self.mem, version)));
+            if best.as_ref().is_none_or(|b| order > b.order) {
+                *best = Some(Seen::in_mem(&self.mem, node.key(), order, version));
             }
         }
         self.at = self.mem.after(node).map_or(std::ptr::null(), std::ptr::from_ref);
     }
 }
 
-impl RunSource {
-    /// Stands on the first row at or after `from`, which is in the handle's bounds.
-    fn new(handle: &RunHandle, view: View, from: RowId) -> Result<Self> {
+impl<K: Stored> RunSource<K> {
+    /// Stands on the first key at or after `from`, which is in the handle's bounds.
+    fn new(handle: &RunHandle<K>, view: View, from: K::Ref<'_>) -> Result<Self> {
         handle.run.load()?;
         #[cfg(test)]
         crate::tree::levels::looked::count();
         let (seen, aborted) = (handle.seen(view), handle.aborted());
         let (run, entries) = (&handle.run, handle.run.entries());
         let index = run.block_at_or_after(from);
-        let end = entries.partition_point(|e| e.first_id <= handle.last);
+        let end = entries.partition_point(|e| K::cmp(K::first(e), K::lend(&handle.last)).is_le());
         let handle = handle.clone();
         let mut source = RunSource { handle, seen, aborted, index, end, block: None, at: 0, rows: 0, clean: false };
-        if entries.get(index).is_some_and(|e| e.first_id < from) {
-            let block = run.block(index)?;
-            (source.at, source.rows) = (block.lower_bound(from), source.rows_of(&block));
+        // More than one where the index does not tell.
+        while source.block.is_none() && source.index < source.end {
+            let entry = &source.handle.run.entries()[source.index];
+            if K::is_first_known(entry) && K::cmp(K::first(entry), from).is_ge() {
+                break;
+            }
+            let block = source.handle.run.block(source.index)?;
+            (source.at, source.rows) = (K::lower_bound(&block, from), source.rows_of(&block));
             source.block = Some(block);
             if source.at >= source.rows {
                 source.advance_block();
@@ -260,12 +315,24 @@ impl RunSource {
         Ok(source)
     }
 
-    /// How many rows of a block count.
-    fn rows_of(&self, block: &Block) -> u32 {
-        if block.last_id() <= self.handle.last {
-            block.rows()
-        } else {
-            block.lower_bound(self.handle.last.next())
+    /// What its next block begins with, as far as the index tells, or what the handle does.
+    fn first_of_block(&self) -> K::Ref<'_> {
+        K::first(&self.handle.run.entries()[self.index])
+    }
+
+    /// How many versions of a block count.
+    fn rows_of(&self, block: &K::Block) -> u32 {
+        let (rows, last) = (K::rows(block), K::lend(&self.handle.last));
+        match rows.checked_sub(1) {
+            Some(end) if K::cmp(K::key(block, end), last).is_gt() => {
+                // Behind the versions of the last key, which is in the run.
+                let mut at = K::lower_bound(block, last);
+                while K::cmp(K::key(block, at), last).is_eq() {
+                    at += 1;
+                }
+                at
+            }
+            _ => rows,
         }
     }
 
@@ -274,7 +341,8 @@ impl RunSource {
         if self.block.is_some() {
             return Ok(());
         }
-        let entry = &self.handle.run.entries()[self.index];
+        let entries = self.handle.run.entries();
+        let entry = entries[self.index].block();
         let (least, greatest) = match self.seen {
             RunSeen::At(seq) => (seq, seq),
             _ => (entry.min_seq, entry.max_seq),
@@ -286,14 +354,13 @@ impl RunSource {
             return Ok(());
         }
         let block = self.handle.run.block(self.index)?;
-        let entries = self.handle.run.entries();
-        let before = self.index.checked_sub(1).is_some_and(|i| entries[i].last_id == entry.first_id);
-        let after = entries.get(self.index + 1).is_some_and(|e| e.first_id == entry.last_id);
-        self.clean = block.ids_unique()
+        let before = self.index.checked_sub(1).is_some_and(|i| may_meet::<K>(&entries[i], &entries[self.index]));
+        let after = entries.get(self.index + 1).is_some_and(|e| may_meet::<K>(&entries[self.index], e));
+        self.clean = K::is_unique(&block)
             && self.seen != RunSeen::Hidden
             && !before
             && !after
-            && !block.has_tombstones()
+            && !K::has_tombstones(&block)
             && !self.aborted.meets(entry.min_ordinal, entry.max_ordinal)
             && (self.seen != RunSeen::PerRow || greatest <= view.seq)
             && !marks
@@ -301,30 +368,28 @@ impl RunSource {
                 .any(|m| entry.first_id < m.up_to && (own || least <= m.as_of || m.same_seq(least, greatest)));
         self.rows = self.rows_of(&block);
         self.block = Some(block);
+        if self.rows == 0 {
+            // Only where the index did not tell that the handle ends before it.
+            self.advance_block();
+        }
         Ok(())
     }
 
-    fn take(
-        &mut self,
-        row: RowId,
-        view: View,
-        marks: &[SeenMark],
-        best: &mut Option<(VersionOrder, Found)>,
-    ) -> Result<()> {
+    fn take(&mut self, key: K::Ref<'_>, view: View, marks: &[SeenMark], best: &mut Option<Seen<K>>) -> Result<()> {
         while self.index < self.end {
             self.load(view, marks)?;
             let Some(block) = self.block.clone() else {
-                if self.index >= self.end || self.handle.run.entries()[self.index].first_id > row {
+                if self.index >= self.end || K::cmp(self.first_of_block(), key).is_gt() {
                     break;
                 }
                 continue;
             };
-            if block.row_id(self.at) != row {
+            if K::cmp(K::key(&block, self.at), key).is_ne() {
                 break;
             }
-            if let Some(order) = order_in_block(&block, self.at, self.seen, view, &self.aborted) {
-                if best.as_ref().is_none_or(|b| order > b.0) {
-                    *best = Some((order, found_in_block(&self.handle.run, self.index, &block, self.at)));
+            if let Some(order) = order_in_block::<K>(&block, self.at, self.seen, view, &self.aborted) {
+                if best.as_ref().is_none_or(|b| order > b.order) {
+                    *best = Some(Seen::in_block(&self.handle.run, self.index, &block, self.at, order));
                 }
             }
             self.advance_to(self.at + 1);

@@ -9,23 +9,24 @@ pub(crate) mod files;
 pub(crate) mod health;
 pub(crate) mod writer;
 
-use crate::tree::run::cache::{BlockCache, Slot};
+use crate::tree::key::{ByBytes, ByRow};
+use crate::tree::run::cache::{AnyRun, BlockCache, Slot};
 use crate::tree::run::health::{Health, State};
 use crate::tree::run::writer::RunRecipe;
+use crate::tree::stored::{blocks_of, Stored};
 use crate::{Error, Result};
 use esker_base::counters::{count, Counter};
-use esker_format::run::{block_context, decode_leaf, section_kind, BlockKind, Part, RunFooter, RunHeader, RunStats};
+use esker_format::run::{block_context, decode_leaf, section_kind, Part, RunFooter, RunHeader, RunStats};
 use esker_format::run::{RUN_FOOTER_BYTES, RUN_HEADER_BYTES};
-use esker_format::{BlockEntry, FormatError, Layout, RowBlock, RowFormat};
-use esker_format::{CommitSeq, FileId, RowId, TreeId};
+use esker_format::{BlockEntry, CommitSeq, FileId, FormatError, LeafEntry, TreeId};
 use esker_io::Disk;
 use esker_memory::{Account, Region};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// A block in memory.
-pub(crate) type Block = RowBlock<Bytes>;
+/// A block of rows in memory.
+pub(crate) type Block = <ByRow as Stored>::Block;
 
 /// A region cut to the length of what was read into it.
 pub(crate) struct Bytes {
@@ -39,17 +40,24 @@ impl AsRef<[u8]> for Bytes {
     }
 }
 
+/// A run that a flush moved to its open transaction.
+pub(crate) enum MovedRun {
+    Rows(Arc<Run>),
+    Keys(Arc<Run<ByBytes>>),
+}
+
 /// A run. Its file is opened when it is read, and its block index is read when it is first needed; what fails is tried
 /// again by the next who wants it.
-pub(crate) struct Run {
+pub(crate) struct Run<K: Stored = ByRow> {
     pub(crate) file_id: FileId,
     /// Which part of its file it is.
     part: u32,
     pub(crate) stats: RunStats,
-    index: OnceLock<Index>,
+    /// Its least and its greatest key; of a run of which only parts were in use when it was opened, theirs.
+    pub(crate) bounds: (K::Own, K::Own),
+    index: OnceLock<Index<K>>,
     tree: TreeId,
-    layout: Arc<Layout>,
-    format: RowFormat,
+    shape: K::Shape,
     pub(crate) path: PathBuf,
     cache: Arc<BlockCache>,
     disk: Arc<dyn Disk>,
@@ -61,14 +69,14 @@ pub(crate) struct Run {
 }
 
 /// Where a run's blocks lie, and those in memory.
-struct Index {
-    entries: Vec<BlockEntry>,
-    slots: Box<[Slot]>,
+struct Index<K: Stored> {
+    entries: Vec<K::Entry>,
+    slots: Box<[Slot<K::Block>]>,
     size_bytes: u64,
 }
 
-impl Index {
-    fn new(entries: Vec<BlockEntry>, size_bytes: u64) -> Self {
+impl<K: Stored> Index<K> {
+    fn new(entries: Vec<K::Entry>, size_bytes: u64) -> Self {
         Index { slots: entries.iter().map(|_| Slot::default()).collect(), entries, size_bytes }
     }
 }
@@ -86,33 +94,45 @@ pub(crate) fn run_path(dir: &Path, file: FileId) -> PathBuf {
     dir.join(format!("{:016x}.run", file.0))
 }
 
-impl Run {
+impl<K: Stored> Run<K> {
     /// A run that was just written.
     pub(crate) fn written(
-        recipe: &RunRecipe,
+        recipe: &RunRecipe<K>,
         file_id: FileId,
         size_bytes: u64,
-        entries: Vec<BlockEntry>,
+        entries: Vec<K::Entry>,
         stats: RunStats,
-    ) -> Arc<Run> {
+        bounds: (K::Own, K::Own),
+    ) -> Arc<Self> {
         count(Counter::RunsCreated, 1);
-        Run::new(recipe, file_id, stats, OnceLock::from(Index::new(entries, size_bytes)))
+        Run::new(recipe, file_id, stats, bounds, OnceLock::from(Index::new(entries, size_bytes)))
     }
 
     /// A run of which log or manifest tell. Nothing is read: see [`load`](Self::load).
-    pub(crate) fn open(recipe: &RunRecipe, file_id: FileId, stats: &RunStats) -> Arc<Run> {
-        Run::new(recipe, file_id, *stats, OnceLock::new())
+    pub(crate) fn open(
+        recipe: &RunRecipe<K>,
+        file_id: FileId,
+        stats: &RunStats,
+        bounds: (K::Own, K::Own),
+    ) -> Arc<Self> {
+        Run::new(recipe, file_id, *stats, bounds, OnceLock::new())
     }
 
-    fn new(recipe: &RunRecipe, file_id: FileId, stats: RunStats, index: OnceLock<Index>) -> Arc<Run> {
+    fn new(
+        recipe: &RunRecipe<K>,
+        file_id: FileId,
+        stats: RunStats,
+        bounds: (K::Own, K::Own),
+        index: OnceLock<Index<K>>,
+    ) -> Arc<Self> {
         Arc::new(Run {
             file_id,
             part: 0,
             stats,
+            bounds,
             index,
             tree: recipe.tree,
-            layout: recipe.layout.clone(),
-            format: recipe.format,
+            shape: recipe.shape.clone(),
             path: run_path(&recipe.dir, file_id),
             cache: recipe.cache.clone(),
             disk: recipe.disk.clone(),
@@ -137,7 +157,7 @@ impl Run {
 
     /// The block index; empty until [`load`](Self::load) has succeeded once.
     #[inline]
-    pub(crate) fn entries(&self) -> &[BlockEntry] {
+    pub(crate) fn entries(&self) -> &[K::Entry] {
         self.index.get().map_or(&[], |i| &i.entries)
     }
 
@@ -175,12 +195,12 @@ impl Run {
         self.cache.files.close(self.file_id);
     }
 
-    pub(crate) fn slot(&self, index: usize) -> Option<&Slot> {
+    pub(crate) fn slot(&self, index: usize) -> Option<&Slot<K::Block>> {
         self.index.get()?.slots.get(index)
     }
 
     /// Block `index`, from memory or from disk.
-    pub(crate) fn block(self: &Arc<Self>, index: usize) -> Result<Arc<Block>> {
+    pub(crate) fn block(self: &Arc<Self>, index: usize) -> Result<Arc<K::Block>> {
         if let Some(block) = self.slot(index).and_then(Slot::get) {
             count(Counter::BlocksCached, 1);
             return Ok(block);
@@ -192,15 +212,15 @@ impl Run {
     }
 
     /// Block `index` from disk, past the cache: for what is read once.
-    pub(crate) fn read_block(&self, index: usize) -> Result<Block> {
+    pub(crate) fn read_block(&self, index: usize) -> Result<K::Block> {
         self.load()?;
-        self.note(index as u64, self.read_entry(&self.entries()[index]))
+        self.note(index as u64, self.read_entry(self.entry(index)))
     }
 
     /// The bytes of block `index` as they are stored, from disk and unchecked, with the context that seals them.
     pub(crate) fn stored_block(&self, index: usize) -> Result<(Vec<u8>, u64)> {
         self.load()?;
-        let entry = &self.entries()[index];
+        let entry = self.entry(index);
         let read = || {
             let file = self.cache.files.get(&self.disk, self.file_id, &self.path)?;
             let mut bytes = vec![0; entry.stored_bytes as usize];
@@ -214,52 +234,58 @@ impl Run {
         }
     }
 
-    fn read_entry(&self, entry: &BlockEntry) -> Result<Block> {
+    /// What the block index, which is in memory, says of a block.
+    pub(crate) fn entry(&self, index: usize) -> &BlockEntry {
+        self.entries()[index].block()
+    }
+
+    fn read_entry(&self, entry: &BlockEntry) -> Result<K::Block> {
         let file = self.cache.files.get(&self.disk, self.file_id, &self.path)?;
         let bytes = entry.stored_bytes as usize;
         let mut region = Region::new(Account::BlockCache, bytes)
             .map_err(|_| Error::OutOfMemory(format!("{bytes} bytes for a block")))?;
         file.read_at(&mut region[..bytes], entry.offset)?;
         let context = block_context(self.file_id, entry.offset);
-        RowBlock::open(Bytes { region, bytes }, &self.layout, self.format, context)
-            .map_err(|e| Error::damage(&self.path, entry.offset, e))
+        K::open(Bytes { region, bytes }, &self.shape, context).map_err(|e| Error::damage(&self.path, entry.offset, e))
     }
 
     /// Damage found while using block `index` after it was opened.
     pub(crate) fn damage(&self, index: usize, reason: FormatError) -> Error {
-        let e = Error::damage(&self.path, self.entries()[index].offset, reason);
+        let e = Error::damage(&self.path, self.entry(index).offset, reason);
         self.failed(CONTENTS | index as u64, &e);
         e
     }
 
-    /// The first block that may hold `row`: the first whose last id is not below it.
-    pub(crate) fn block_at_or_after(&self, row: RowId) -> usize {
-        self.entries().partition_point(|e| e.last_id < row)
+    /// The first block that may hold `key` or a greater one.
+    #[inline]
+    pub(crate) fn block_at_or_after(&self, key: K::Ref<'_>) -> usize {
+        self.entries().partition_point(|e| !K::reaches(e, key))
     }
 
-    /// The greatest row before `row`, if there is one. Reads a block, past the cache, where the index does not tell.
-    pub(crate) fn row_before(&self, row: RowId) -> Result<Option<RowId>> {
+    /// The greatest key before `key`, if there is one. Reads a block, past the cache, where the index does not tell.
+    pub(crate) fn key_before(&self, key: K::Ref<'_>) -> Result<Option<K::Own>> {
         self.load()?;
-        let at = self.block_at_or_after(row);
-        if self.entries().get(at).is_some_and(|e| e.first_id < row) {
+        let first = self.block_at_or_after(key);
+        let (mut at, mut found) = (first, None);
+        while self.entries().get(at).is_some_and(|e| K::cmp(K::first(e), key).is_lt()) {
             let block = self.read_block(at)?;
-            return Ok(block.lower_bound(row).checked_sub(1).map(|i| block.row_id(i)));
-        }
-        Ok(at.checked_sub(1).map(|before| self.entries()[before].last_id))
-    }
-
-    /// The least row behind `row`, if there is one. Reads a block as [`row_before`](Self::row_before) does.
-    pub(crate) fn row_after(&self, row: RowId) -> Result<Option<RowId>> {
-        self.load()?;
-        let at = self.entries().partition_point(|e| e.last_id <= row);
-        match self.entries().get(at) {
-            Some(e) if e.first_id > row => Ok(Some(e.first_id)),
-            Some(_) => {
-                let block = self.read_block(at)?;
-                Ok(Some(block.row_id(block.lower_bound(row.next()))))
+            let behind = K::lower_bound(&block, key);
+            found = behind.checked_sub(1).map(|i| K::own(K::key(&block, i))).or(found);
+            if behind < K::rows(&block) {
+                break;
             }
-            None => Ok(None),
+            // All of it lies before, for all that the index knew.
+            at += 1;
         }
+        if found.is_some() {
+            return Ok(found);
+        }
+        let Some(before) = first.checked_sub(1).map(|before| &self.entries()[before]) else { return Ok(None) };
+        if K::is_last_known(before) {
+            return Ok(Some(K::own(K::last(before))));
+        }
+        let block = self.read_block(first - 1)?;
+        Ok(K::rows(&block).checked_sub(1).map(|last| K::own(K::key(&block, last))))
     }
 
     /// The horizon under which a merge made this run, if one did in this process: merging it again would change
@@ -272,13 +298,8 @@ impl Run {
         self.merged_at.store(horizon.0, Ordering::Relaxed);
     }
 
-    /// Unlinks the file once nobody uses it. The removal must be durable already.
-    pub(crate) fn remove_when_unused(&self) {
-        self.remove.store(true, Ordering::Release);
-    }
-
     /// Reads and checks header, footer, the part and its index.
-    fn read_index(&self) -> Result<Index> {
+    fn read_index(&self) -> Result<Index<K>> {
         let file = self.cache.files.get(&self.disk, self.file_id, &self.path)?;
         let size = file.size_bytes()?;
         let at = |offset: u64| move |e| Error::damage(&self.path, offset, e);
@@ -314,8 +335,8 @@ impl Run {
         let part = read(place.offset, place.bytes.into())?;
         let part = Part::decode(self.file_id, self.part, place, &part).map_err(at(place.offset))?;
         identity(place.offset, "run's tree", self.tree.0, part.tree.0)?;
-        identity(place.offset, "run's layout", self.layout.fingerprint(), part.fingerprint)?;
-        identity(place.offset, "kind of a run's blocks", BlockKind::Rows as u64, part.blocks as u64)?;
+        identity(place.offset, "run's layout", K::fingerprint(&self.shape), part.fingerprint)?;
+        identity(place.offset, "kind of a run's blocks", blocks_of::<K>() as u64, part.blocks as u64)?;
         let section = |kind| -> Result<(u64, Vec<u8>)> {
             let section = part.section(kind).map_err(at(place.offset))?;
             Ok((section.offset, read(section.offset, section.bytes)?))
@@ -323,7 +344,7 @@ impl Run {
         let (top_at, top) = section(section_kind::INDEX_TOP)?;
         let (leaves_at, leaves) = section(section_kind::INDEX_LEAVES)?;
         let (stats_at, stats) = section(section_kind::STATISTICS)?;
-        let mut entries = Vec::new();
+        let mut entries: Vec<K::Entry> = Vec::new();
         for leaf in part.decode_top(self.file_id, &top).map_err(at(top_at))? {
             // The top level was checked: its leaves fill their section.
             let from = (leaf.offset - leaves_at) as usize;
@@ -332,7 +353,7 @@ impl Run {
         }
         let written = part.decode_stats(self.file_id, &stats).map_err(at(stats_at))?;
         let mut stats = RunStats::default();
-        entries.iter().for_each(|e| stats.add(e));
+        entries.iter().for_each(|e| stats.add(e.block()));
         if written != self.stats || stats != self.stats {
             let found = written.rows;
             return Err(at(stats_at)(FormatError::Invalid { what: "run's figures against the log's", found }));
@@ -341,10 +362,25 @@ impl Run {
     }
 }
 
-impl Drop for Run {
+impl<K: Stored> AnyRun for Run<K> {
+    fn remove_when_unused(&self) {
+        self.remove.store(true, Ordering::Release);
+    }
+
+    fn take_touched(&self, index: usize) -> bool {
+        self.slot(index).is_some_and(Slot::take_touched)
+    }
+
+    fn evict(&self, index: usize) -> bool {
+        self.slot(index).is_some_and(|s| s.take().is_some())
+    }
+}
+
+impl<K: Stored> Drop for Run<K> {
     fn drop(&mut self) {
         if let Some(index) = self.index.get() {
-            self.cache.forget(&index.slots);
+            let gone = index.slots.iter().filter_map(Slot::take).map(|b| K::memory_bytes(&b) as u64).sum();
+            self.cache.forget(gone);
         }
         self.cache.files.close(self.file_id);
         if self.remove.load(Ordering::Acquire) {

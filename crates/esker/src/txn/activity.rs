@@ -8,6 +8,7 @@
 #[cfg(test)]
 mod tests;
 
+use crate::catalog::table::AnyTree;
 use crate::core::Core;
 use crate::lock::{LockOwner, WaitKey};
 use crate::session::Session;
@@ -266,9 +267,8 @@ fn root(mut txn: TxnId, blockers: &HashMap<TxnId, &[TxnId]>) -> TxnId {
 }
 
 fn table_names(core: &Core, trees: HashSet<TreeId>) -> HashMap<TreeId, String> {
-    let wanted = |(table, tree): (Arc<crate::Table>, Arc<crate::tree::Tree>)| {
-        trees.contains(&tree.id).then(|| (tree.id, table.name()))
-    };
+    let wanted =
+        |(table, tree): (Arc<crate::Table>, AnyTree)| trees.contains(&tree.id()).then(|| (tree.id(), table.name()));
     match trees.is_empty() {
         true => HashMap::new(),
         false => core.trees().into_iter().filter_map(wanted).collect(),

@@ -8,15 +8,18 @@
 //! Two-phase: `prepare` makes redo, runs and XID durable; `commit_ordered` appends the commit record to memory and
 //! stores the status word: no system call, no wait, no failure.
 
-use crate::core::{Core, Prepared};
+use crate::catalog::table::{with_tree, Table};
+use crate::core::{Core, Prepared, PreparedTable};
 use crate::session::{Current, Session};
-use crate::tree::RunHandle;
-use crate::txn::open::{TreeTxn, Txn};
+use crate::tree::stored::Stored;
+use crate::tree::{RunHandle, Tree};
+use crate::txn::open::{TableTxn, Txn};
 use crate::txn::state::TxnState;
+use crate::txn::written::Written;
 use crate::version::ABORTED;
 use crate::{Error, Result};
 use esker_base::counters::{count, Counter};
-use esker_format::{CommitSeq, Lsn, Record, RunEntry, RunRef, TreeId, TxnId};
+use esker_format::{CommitSeq, Lsn, Record, RunRef, TxnId};
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
@@ -29,25 +32,19 @@ impl Txn {
         if let Some((_, e)) = &self.broken {
             return Err(e.clone());
         }
-        let rebuilt = |t: &&TreeTxn| !t.table.temporary && !Arc::ptr_eq(&t.table.tree(), &t.tree);
-        if let Some(t) = self.trees.iter().find(rebuilt) {
+        let rebuilt = |t: &&TableTxn| !t.table.temporary && t.table.tree_id() != t.rows.tree.id;
+        if let Some(t) = self.tables.iter().find(rebuilt) {
             // Emptied under an open writer; a front end's own locks keep that from happening.
             return Err(Error::TableChanged(t.table.name()));
         }
         self.let_go_of_dropped(core);
-        for at in 0..self.trees.len() {
+        for at in 0..self.tables.len() {
             self.seal_bulk(core, at)?;
             self.seal_private(core, at)?;
         }
         self.adopt_moved(true);
-        let attached = |t: &TreeTxn| {
-            let tree = t.tree.id;
-            t.runs
-                .iter()
-                .map(|r| RunRef { tree, run: RunEntry::of_rows(r.file_id, CommitSeq::ZERO, Vec::new(), r.stats) })
-                .collect::<Vec<_>>()
-        };
-        let attach: Vec<RunRef> = self.trees.iter().flat_map(attached).collect();
+        let keys = |t: &TableTxn| t.keys.iter().flat_map(Written::attach).collect::<Vec<_>>();
+        let attach: Vec<RunRef> = self.tables.iter().flat_map(|t| t.rows.attach().chain(keys(t))).collect();
         if !attach.is_empty() {
             core.sync_runs()?;
         }
@@ -56,11 +53,12 @@ impl Txn {
 
     /// Temporary tables that were dropped or emptied meanwhile: what is gathered for them goes to no file.
     fn let_go_of_dropped(&mut self, core: &Core) {
-        let gone = |t: &TreeTxn| t.table.temporary && (t.table.is_dropped() || !Arc::ptr_eq(&t.table.tree(), &t.tree));
-        for tree in self.trees.iter_mut().filter(|t| gone(t)) {
+        let gone = |t: &TableTxn| t.table.temporary && (t.table.is_dropped() || t.table.tree_id() != t.rows.tree.id);
+        for tree in self.tables.iter_mut().filter(|t| gone(t)) {
             tree.bulk = None;
             tree.drop_private();
-            core.discard(std::mem::take(&mut tree.runs));
+            core.discard(std::mem::take(&mut tree.rows.runs));
+            tree.keys.iter_mut().for_each(|k| core.discard(std::mem::take(&mut k.runs)));
         }
     }
 
@@ -78,8 +76,8 @@ impl Txn {
         }
         let appended = core.wal.append_reserved(space, &redo);
         self.state.set_logged_at(appended.lsn);
-        let trees = self.trees.iter().map(|t| (t.tree.clone(), t.table.clone(), t.live_delta)).collect();
-        let prepared = Prepared { state: self.state.clone(), redo, trees, credit, detached: false };
+        let tables = self.tables.iter().map(PreparedTable::of).collect();
+        let prepared = Prepared { state: self.state.clone(), redo, tables, credit, detached: false };
         core.prepared.lock().insert(xid.to_vec(), prepared);
         Ok(appended.end)
     }
@@ -107,7 +105,7 @@ impl Txn {
         core.signals.logged_to(end);
         core.after_commit(self);
         // Temporary tables do not survive a restart: nobody waits for them.
-        let lasting = self.trees.iter().any(|t| !t.table.temporary);
+        let lasting = self.tables.iter().any(|t| !t.table.temporary);
         Ok(Some(if lasting { end } else { Lsn::default() }))
     }
 
@@ -115,12 +113,11 @@ impl Txn {
     fn rollback(&mut self, core: &Core) {
         self.state.end(ABORTED);
         self.adopt_moved(true);
-        for tree in &mut self.trees {
+        for tree in &mut self.tables {
             tree.bulk = None;
-            let runs = std::mem::take(&mut tree.runs);
-            if !runs.is_empty() || tree.marks > 0 {
-                core.drop_runs(&tree.tree, runs);
-            }
+            let has_marks = tree.marks > 0;
+            tree.rows.give_up(core, has_marks);
+            tree.keys.iter_mut().for_each(|k| k.give_up(core, has_marks));
         }
         core.unregister(&self.state);
         count(Counter::Rollbacks, 1);
@@ -248,22 +245,22 @@ impl Session {
 impl Core {
     /// Commits what was prepared: record into the log's memory, status word, visibility.
     fn decide(&self, xid: &[u8]) -> Option<CommitSeq> {
-        let (state, trees, seq) = {
+        let (state, tables, seq) = {
             let _commit = self.commit_lock.lock();
             // Taken away only under the commit lock: a checkpoint logs it again, or finds the decision in the log.
-            let Prepared { state, trees, credit, .. } = self.prepared.lock().remove(xid)?;
+            let Prepared { state, tables, credit, .. } = self.prepared.lock().remove(xid)?;
             let mut record = Vec::with_capacity(16);
             Record::CommitPrepared { txn: state.id }.encode(&mut record);
             let appended = self.wal.append_reserved(credit, &record);
             let seq = CommitSeq(appended.lsn.0);
             state.end(seq.0);
             self.views.publish(seq, state.status());
-            (state, trees, seq)
+            (state, tables, seq)
         };
-        for (tree, table, delta) in &trees {
-            tree.live_rows.fetch_add(*delta, Ordering::Relaxed);
-            table.touched();
-            self.settle(tree, &state, seq);
+        for t in &tables {
+            t.trees.rows.live_rows.fetch_add(t.live_delta, Ordering::Relaxed);
+            t.table.touched();
+            t.trees.all().for_each(|tree| with_tree!(tree, tree => self.settle(&tree, &state, seq)));
         }
         self.finish_state(&state);
         count(Counter::Commits, 1);
@@ -293,13 +290,18 @@ impl Core {
         count(Counter::Rollbacks, 1);
         // Durable whatever the configuration, before its files go.
         self.wal.wait_durable(appended.end)?;
-        for (tree, _, _) in &prepared.trees {
-            let state = tree.snapshot();
-            let own = |r: &&RunHandle| r.owner.as_ref().is_some_and(|o| Arc::ptr_eq(o, &prepared.state));
-            let runs: Vec<_> = state.runs.iter().filter(own).map(|r| r.run.clone()).collect();
-            self.drop_runs(tree, runs);
+        for tree in prepared.tables.iter().flat_map(|t| t.trees.all()) {
+            with_tree!(tree, tree => self.drop_runs_of(&tree, &prepared.state));
         }
         Ok(true)
+    }
+
+    /// Takes the runs of a transaction that was rolled back out of a tree.
+    fn drop_runs_of<K: Stored>(&self, tree: &Tree<K>, owner: &Arc<TxnState>) {
+        let state = tree.snapshot();
+        let own = |r: &&RunHandle<K>| r.owner.as_ref().is_some_and(|o| Arc::ptr_eq(o, owner));
+        let runs: Vec<_> = state.runs.iter().filter(own).map(|r| r.run.clone()).collect();
+        self.drop_runs(tree, runs);
     }
 
     fn finish_state(&self, state: &Arc<TxnState>) {
@@ -310,17 +312,18 @@ impl Core {
     /// What is left to do for a committed transaction, none of it needed for correctness.
     fn after_commit(&self, txn: &mut Txn) {
         let seq = CommitSeq(txn.state.status());
-        for tree in &mut txn.trees {
-            tree.tree.live_rows.fetch_add(tree.live_delta, Ordering::Relaxed);
-            tree.table.touched();
-            self.settle(&tree.tree, &txn.state, seq);
+        for t in &mut txn.tables {
+            t.rows.tree.live_rows.fetch_add(t.live_delta, Ordering::Relaxed);
+            t.table.touched();
+            self.settle(&t.rows.tree, &txn.state, seq);
+            t.keys.iter().for_each(|k| self.settle(&k.tree, &txn.state, seq));
         }
         self.unregister(&txn.state);
         count(Counter::Commits, 1);
     }
 
     /// Replaces an ended owner by its commit sequence in a tree's runs and marks.
-    fn settle(&self, tree: &crate::tree::Tree, state: &Arc<TxnState>, seq: CommitSeq) {
+    fn settle<K: Stored>(&self, tree: &Tree<K>, state: &Arc<TxnState>, seq: CommitSeq) {
         let is_own = |owner: &Option<Arc<TxnState>>| owner.as_ref().is_some_and(|o| Arc::ptr_eq(o, state));
         let now = tree.snapshot();
         if !now.runs.iter().any(|r| is_own(&r.owner)) && !now.marks.iter().any(|m| is_own(&m.owner)) {
@@ -354,9 +357,9 @@ impl Core {
         result
     }
 
-    /// Is a prepared transaction bound to this tree? Then its table must stay.
-    pub(crate) fn is_prepared_in(&self, tree: TreeId) -> Option<TxnId> {
-        let prepared = self.prepared.lock();
-        prepared.values().find(|p| p.trees.iter().any(|t| t.0.id == tree)).map(|p| p.state.id)
+    /// Is a prepared transaction bound to this table? Then it must stay.
+    pub(crate) fn is_prepared_in(&self, table: &Table) -> Option<TxnId> {
+        let (prepared, tree) = (self.prepared.lock(), table.tree_id());
+        prepared.values().find(|p| p.tables.iter().any(|t| t.trees.rows.id == tree)).map(|p| p.state.id)
     }
 }

@@ -3,13 +3,14 @@
 //! Invariants: rolling back to a point aborts every ordinal from there on, in every memtable and run, without touching a
 //! row; a transaction that has written stands in the engine's registry until its status word is stored.
 
-use crate::catalog::table::Table;
+use crate::catalog::table::{Table, Trees};
 use crate::core::Core;
+use crate::tree::key::{ByBytes, ByRow};
 use crate::tree::memtable::{Memtable, TxnSlot};
-use crate::tree::run::Run;
-use crate::tree::Tree;
+use crate::tree::run::MovedRun;
 use crate::txn::redo::{Redo, RedoPoint};
 use crate::txn::state::TxnState;
+use crate::txn::written::Written;
 use crate::write::bulk::BulkWriter;
 use crate::write::large::{LargeWriter, Share};
 use crate::{Error, Result};
@@ -18,8 +19,8 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A transaction with more trees than this finds them by a map.
-const FEW_TREES: usize = 8;
+/// A transaction with more tables than this finds them by a map.
+const FEW_TABLES: usize = 8;
 
 /// How a transaction isolates its reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,40 +44,39 @@ pub struct Savepoint {
     ordinal: u64,
     small_bytes: usize,
     marks_redo: usize,
-    trees: Vec<SavedTree>,
+    tables: Vec<SavedTable>,
 }
 
 impl Default for Savepoint {
     /// Before anything was written.
     fn default() -> Self {
-        Savepoint { ordinal: 1, small_bytes: 0, marks_redo: 0, trees: Vec::new() }
+        Savepoint { ordinal: 1, small_bytes: 0, marks_redo: 0, tables: Vec::new() }
     }
 }
 
-/// What a transaction had in one tree at a savepoint.
-#[derive(Debug, Clone, Copy, Default)]
-struct SavedTree {
+/// What a transaction had in one table at a savepoint.
+#[derive(Debug, Clone, Default)]
+struct SavedTable {
     live_delta: i64,
-    redo: RedoPoint,
+    rows: RedoPoint,
+    keys: Vec<RedoPoint>,
     rebuilt: CommitSeq,
 }
 
-/// What a transaction has in one tree.
-pub(crate) struct TreeTxn {
+/// What a transaction has in one table.
+pub(crate) struct TableTxn {
     pub(crate) table: Arc<Table>,
-    pub(crate) tree: Arc<Tree>,
-    /// Memtable (by id) and the transaction's place in it.
-    pub(crate) slot: (u64, *const TxnSlot),
+    pub(crate) rows: Written<ByRow>,
+    /// In the key trees, in the order of the table's.
+    pub(crate) keys: Vec<Written<ByBytes>>,
     pub(crate) ids: Range<u64>,
     pub(crate) reserve: u64,
     pub(crate) bulk: Option<BulkWriter>,
     pub(crate) private: Option<Private>,
     /// What the private memtable takes of the budget of large writes.
     pub(crate) private_share: Share,
-    pub(crate) runs: Vec<Arc<Run>>,
     pub(crate) live_delta: i64,
     pub(crate) marks: usize,
-    pub(crate) redo: Redo,
     /// The table's, when this was made: it was not emptied since.
     pub(crate) rebuilt: CommitSeq,
 }
@@ -103,10 +103,10 @@ pub(crate) struct Txn {
     pub(crate) small_bytes: usize,
     /// It has become too large for memtable and log: what it writes now goes to private runs, in all its trees.
     pub(crate) large: Option<LargeWriter>,
-    pub(crate) trees: Vec<TreeTxn>,
+    pub(crate) tables: Vec<TableTxn>,
     /// Where they stand, once they are many.
     places: HashMap<TableId, usize>,
-    last_tree: usize,
+    last_table: usize,
     pub(crate) registered: bool,
     /// Gathered rows were lost to this error: the transaction can only be rolled back.
     pub(crate) broken: Option<(u64, Error)>,
@@ -128,9 +128,9 @@ impl Txn {
             marks_redo: Vec::new(),
             small_bytes: 0,
             large: None,
-            trees: Vec::new(),
+            tables: Vec::new(),
             places: HashMap::new(),
-            last_tree: 0,
+            last_table: 0,
             registered: false,
             broken: None,
         }
@@ -149,80 +149,80 @@ impl Txn {
         self.next_ordinal - 1
     }
 
-    /// The place of a table's tree, made if there is none.
+    /// The place of a table, made if there is none.
     #[inline]
-    pub(crate) fn tree_of(&mut self, core: &Core, table: &Arc<Table>) -> Result<usize> {
-        let is = |t: &TreeTxn| Arc::ptr_eq(&t.table, table) && t.rebuilt == table.rebuilt_seq();
-        if self.trees.get(self.last_tree).is_some_and(is) {
-            return Ok(self.last_tree);
+    pub(crate) fn table_of(&mut self, core: &Core, table: &Arc<Table>) -> Result<usize> {
+        let is = |t: &TableTxn| Arc::ptr_eq(&t.table, table) && t.rebuilt == table.rebuilt_seq();
+        if self.tables.get(self.last_table).is_some_and(is) {
+            return Ok(self.last_table);
         }
-        self.tree_of_slow(core, table)
+        self.table_of_slow(core, table)
     }
 
     #[cold]
-    fn tree_of_slow(&mut self, core: &Core, table: &Arc<Table>) -> Result<usize> {
+    fn table_of_slow(&mut self, core: &Core, table: &Arc<Table>) -> Result<usize> {
         core.check_writable()?;
         if !self.registered {
             core.register(&self.state);
             self.registered = true;
         }
         let rebuilt = table.rebuilt_seq();
-        let tree = table.tree();
+        let trees = table.trees();
         let at = match self.place_of(table) {
-            Some(at) if self.trees[at].rebuilt == rebuilt => at,
+            Some(at) if self.tables[at].rebuilt == rebuilt => at,
             // Emptied since. Nobody else sees a temporary table: what was in it is gone, the transaction goes on.
             Some(at) if table.temporary => {
-                self.trees[at] = TreeTxn::new(core, table, tree, rebuilt);
+                self.tables[at] = TableTxn::new(core, table, &trees, rebuilt);
                 at
             }
             Some(_) => return Err(Error::TableChanged(table.name())),
             None => {
-                self.trees.push(TreeTxn::new(core, table, tree, rebuilt));
+                self.tables.push(TableTxn::new(core, table, &trees, rebuilt));
                 self.note_places();
-                self.trees.len() - 1
+                self.tables.len() - 1
             }
         };
-        self.last_tree = at;
+        self.last_table = at;
         Ok(at)
     }
 
-    /// Where a table's tree stands, if the transaction has written there.
+    /// Where a table stands, if the transaction has written there.
     #[inline]
     pub(crate) fn place_of(&self, table: &Arc<Table>) -> Option<usize> {
-        let is = |t: &TreeTxn| Arc::ptr_eq(&t.table, table);
-        if self.trees.get(self.last_tree).is_some_and(is) {
-            return Some(self.last_tree);
+        let is = |t: &TableTxn| Arc::ptr_eq(&t.table, table);
+        if self.tables.get(self.last_table).is_some_and(is) {
+            return Some(self.last_table);
         }
         match self.places.is_empty() {
-            true => self.trees.iter().position(is),
+            true => self.tables.iter().position(is),
             false => self.places.get(&table.id).copied(),
         }
     }
 
     fn note_places(&mut self) {
-        match self.trees.len() {
-            n if n <= FEW_TREES => {}
+        match self.tables.len() {
+            n if n <= FEW_TABLES => {}
             n if self.places.is_empty() => {
-                self.places = (0..n).map(|at| (self.trees[at].table.id, at)).collect();
+                self.places = (0..n).map(|at| (self.tables[at].table.id, at)).collect();
             }
-            n => drop(self.places.insert(self.trees[n - 1].table.id, n - 1)),
+            n => drop(self.places.insert(self.tables[n - 1].table.id, n - 1)),
         }
     }
 
     /// Its private memtable of a table.
     pub(crate) fn private_of(&self, table: &Arc<Table>) -> Option<Arc<Memtable>> {
-        self.trees[self.place_of(table)?].private.as_ref().map(|p| p.mem.clone())
+        self.tables[self.place_of(table)?].private.as_ref().map(|p| p.mem.clone())
     }
 
     /// Bytes of redo.
     pub(crate) fn redo_bytes(&self) -> usize {
-        self.marks_redo.len() + self.trees.iter().map(|t| t.redo.len_bytes()).sum::<usize>()
+        self.marks_redo.len() + self.tables.iter().flat_map(TableTxn::redo).map(Redo::len_bytes).sum::<usize>()
     }
 
     /// All redo, with `last` at its end: one frame of the log.
     pub(crate) fn frame(&self, last: &Record<'_>) -> Vec<u8> {
         let mut frame = Vec::with_capacity(self.redo_bytes() + 64);
-        self.trees.iter().for_each(|t| t.redo.append_to(&mut frame));
+        self.tables.iter().flat_map(TableTxn::redo).for_each(|redo| redo.append_to(&mut frame));
         frame.extend_from_slice(&self.marks_redo);
         last.encode(&mut frame);
         frame
@@ -230,12 +230,17 @@ impl Txn {
 
     /// This point of it.
     pub(crate) fn savepoint(&self) -> Savepoint {
-        let saved = |t: &TreeTxn| SavedTree { live_delta: t.live_delta, redo: t.redo.point(), rebuilt: t.rebuilt };
+        let saved = |t: &TableTxn| SavedTable {
+            live_delta: t.live_delta,
+            rows: t.rows.redo.point(),
+            keys: t.keys.iter().map(|k| k.redo.point()).collect(),
+            rebuilt: t.rebuilt,
+        };
         Savepoint {
             ordinal: self.next_ordinal,
             small_bytes: self.small_bytes,
             marks_redo: self.marks_redo.len(),
-            trees: self.trees.iter().map(saved).collect(),
+            tables: self.tables.iter().map(saved).collect(),
         }
     }
 
@@ -258,19 +263,17 @@ impl Txn {
         self.small_bytes = point.small_bytes;
         self.marks_redo.truncate(point.marks_redo);
         let aborted = self.state.aborted();
-        for (i, tree) in self.trees.iter_mut().enumerate() {
-            let saved = point.trees.get(i).copied().filter(|s| s.rebuilt == tree.rebuilt).unwrap_or_default();
-            tree.live_delta = saved.live_delta;
-            tree.redo.truncate(saved.redo, point.ordinal);
-            tree.bulk.take_if(|b| b.first_ordinal >= point.ordinal);
-            let gone = |r: &Arc<Run>| aborted.covers(r.stats.min_ordinal, r.stats.max_ordinal + 1);
-            let (gone, left): (Vec<_>, Vec<_>) = std::mem::take(&mut tree.runs).into_iter().partition(gone);
-            tree.runs = left;
-            if !gone.is_empty() {
-                core.drop_runs(&tree.tree, gone);
+        for (i, table) in self.tables.iter_mut().enumerate() {
+            let saved = point.tables.get(i).filter(|s| s.rebuilt == table.rebuilt).cloned().unwrap_or_default();
+            table.live_delta = saved.live_delta;
+            table.bulk.take_if(|b| b.first_ordinal >= point.ordinal);
+            table.rows.rollback_to(core, saved.rows, point.ordinal, &aborted);
+            for (i, keys) in table.keys.iter_mut().enumerate() {
+                let saved = saved.keys.get(i).copied().unwrap_or_default();
+                keys.rollback_to(core, saved, point.ordinal, &aborted);
             }
         }
-        if self.trees.iter().all(|t| t.bulk.is_none() && t.private.is_none()) {
+        if self.tables.iter().all(|t| t.bulk.is_none() && t.private.is_none()) {
             self.large = None;
         }
     }
@@ -287,31 +290,42 @@ impl Txn {
             std::mem::take(&mut moves.list)
         };
         for m in moved {
-            if let Some(tree) = self.trees.iter_mut().find(|t| t.tree.id == m.tree) {
-                tree.redo.forget(m.mem);
-                tree.runs.push(m.run);
+            match m.run {
+                MovedRun::Rows(run) => {
+                    if let Some(t) = self.tables.iter_mut().find(|t| t.rows.tree.id == m.tree) {
+                        t.rows.adopt(m.mem, run);
+                    }
+                }
+                MovedRun::Keys(run) => {
+                    if let Some(k) = self.tables.iter_mut().flat_map(|t| &mut t.keys).find(|k| k.tree.id == m.tree) {
+                        k.adopt(m.mem, run);
+                    }
+                }
             }
         }
     }
 }
 
-impl TreeTxn {
-    fn new(core: &Core, table: &Arc<Table>, tree: Arc<Tree>, rebuilt: CommitSeq) -> TreeTxn {
-        TreeTxn {
+impl TableTxn {
+    fn new(core: &Core, table: &Arc<Table>, trees: &Trees, rebuilt: CommitSeq) -> TableTxn {
+        TableTxn {
             table: table.clone(),
-            tree,
-            slot: (0, std::ptr::null()),
+            rows: Written::new(trees.rows.clone()),
+            keys: trees.keys.iter().map(|k| Written::new(k.clone())).collect(),
             ids: 0..0,
             reserve: 1,
             bulk: None,
             private: None,
             private_share: Share::new(&core.large),
-            runs: Vec::new(),
             live_delta: 0,
             marks: 0,
-            redo: Redo::default(),
             rebuilt,
         }
+    }
+
+    /// Of all its trees.
+    fn redo(&self) -> impl Iterator<Item = &Redo> {
+        std::iter::once(&self.rows.redo).chain(self.keys.iter().map(|k| &k.redo))
     }
 
     pub(crate) fn drop_private(&mut self) {

@@ -5,8 +5,9 @@
 use crate::lock::LockOwner;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::Mutex;
-use crate::tree::memtable::{Memtable, TxnSlot};
-use crate::tree::run::Run;
+use crate::tree::key::Key;
+use crate::tree::memtable::{AnyMemtable, Memtable, TxnSlot};
+use crate::tree::run::MovedRun;
 use crate::version::{Aborted, OrdinalRanges, ABORTED, ACTIVE};
 use crate::Result;
 use esker_format::{Lsn, TreeId, TxnId};
@@ -29,7 +30,9 @@ pub(crate) struct TxnState {
 /// The status word's copy in a memtable that has versions of the transaction. Readers may keep a memtable that a flush
 /// has taken out of its tree; the transaction does not.
 struct Slot {
-    mem: Weak<Memtable>,
+    /// The memtable's id.
+    id: u64,
+    mem: Weak<dyn AnyMemtable>,
     at: *const TxnSlot,
 }
 
@@ -51,7 +54,7 @@ pub(crate) struct Moves {
 pub(crate) struct Moved {
     pub(crate) tree: TreeId,
     pub(crate) mem: u64,
-    pub(crate) run: Arc<Run>,
+    pub(crate) run: MovedRun,
 }
 
 impl TxnState {
@@ -79,17 +82,16 @@ impl TxnState {
             let Some(mem) = slot.mem.upgrade() else { continue };
             // SAFETY: see `Slot`.
             let at = unsafe { &*slot.at };
-            self.keep_redo(&mem, at, status);
+            self.keep_redo(&*mem, at, status);
             at.end(status);
         }
     }
 
     /// The place of this transaction's status in `mem`, made if there is none. An ended transaction's new place gets
     /// the final status at once.
-    pub(crate) fn slot_in(&self, mem: &Arc<Memtable>) -> Result<*const TxnSlot> {
+    pub(crate) fn slot_in<K: Key>(&self, mem: &Arc<Memtable<K>>) -> Result<*const TxnSlot> {
         let mut slots = self.slots.lock();
-        // The weak handles keep the addresses from being used again.
-        if let Some(slot) = slots.iter().find(|s| s.mem.as_ptr() == Arc::as_ptr(mem)) {
+        if let Some(slot) = slots.iter().find(|s| s.id == mem.id) {
             return Ok(slot.at);
         }
         let at = mem.new_slot(self.id)?;
@@ -101,10 +103,12 @@ impl TxnState {
         match self.status() {
             ACTIVE => {
                 slots.retain(|s| s.mem.strong_count() > 0);
-                slots.push(Slot { mem: Arc::downgrade(mem), at });
+                let id = mem.id;
+                let mem: Weak<dyn AnyMemtable> = Arc::downgrade(mem) as _;
+                slots.push(Slot { id, mem, at });
             }
             ended => {
-                self.keep_redo(mem, slot, ended);
+                self.keep_redo(&**mem, slot, ended);
                 slot.end(ended);
             }
         }
@@ -123,7 +127,7 @@ impl TxnState {
 
     /// A decision is replayed from the redo that was logged with the preparation: until `mem` is flushed, the log is
     /// needed from there.
-    fn keep_redo(&self, mem: &Memtable, slot: &TxnSlot, status: u64) {
+    fn keep_redo(&self, mem: &dyn AnyMemtable, slot: &TxnSlot, status: u64) {
         if status != ABORTED {
             mem.also_needs(self.logged_at());
             slot.set_redo_at(self.logged_at());

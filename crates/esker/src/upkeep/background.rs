@@ -7,11 +7,10 @@
 //! (`Core::poison_by`); everything else is tried again, ever more slowly, and meanwhile told to writers that need memory. A
 //! panic stops writing.
 
-use crate::catalog::table::Table;
+use crate::catalog::table::{with_tree, AnyTree, Table};
 use crate::core::Core;
 use crate::options::{Background, Level};
-use crate::tree::run::Run;
-use crate::tree::Tree;
+use crate::tree::run::cache::AnyRun;
 use crate::{Error, Result};
 use esker_base::lock::{Condvar, Mutex};
 use esker_format::{Lsn, TreeId};
@@ -74,12 +73,12 @@ pub(crate) struct Signals {
     /// Bytes of memtables that a flush would free, and that it would carry on, as of the last look.
     flushable_bytes: AtomicU64,
     pinned_bytes: AtomicU64,
-    trash: Mutex<Vec<Arc<Run>>>,
+    trash: Mutex<Vec<Arc<dyn AnyRun>>>,
     requests: Mutex<Vec<Request>>,
     /// How far merging is behind in all trees, as of its last round, in bytes.
     merge_debt_bytes: AtomicU64,
-    /// The last table whose tree was merged: the next round begins behind it.
-    merged: Mutex<String>,
+    /// The tree that was merged last: the next round begins behind it.
+    merged: Mutex<TreeId>,
     /// Inline work is going on: what it calls does none of its own.
     inline: AtomicBool,
     stop: AtomicBool,
@@ -102,7 +101,7 @@ impl Signals {
             trash: Mutex::new("background.trash", Vec::new()),
             requests: Mutex::new("background.requests", Vec::new()),
             merge_debt_bytes: AtomicU64::new(0),
-            merged: Mutex::new("background.merged", String::new()),
+            merged: Mutex::new("background.merged", TreeId::default()),
             inline: AtomicBool::new(false),
             stop: AtomicBool::new(false),
             replay_from: AtomicU64::new(0),
@@ -117,7 +116,7 @@ impl Signals {
     }
 
     /// Lets these runs' files be removed by somebody who has time.
-    pub(crate) fn discard(&self, runs: Vec<Arc<Run>>) {
+    pub(crate) fn discard(&self, runs: Vec<Arc<dyn AnyRun>>) {
         self.trash.lock().extend(runs);
         self.wake();
     }
@@ -337,25 +336,27 @@ impl Core {
         }
     }
 
-    /// Does one merge that is worth it, beginning behind the table that was merged last; false if there is none. A table
+    /// Does one merge that is worth it, beginning behind the tree that was merged last; false if there is none. A tree
     /// that cannot be merged keeps no other from it: its error is told when nothing else is left.
     pub(crate) fn merge_somewhere(&self) -> Result<bool> {
-        let mut tables = self.named_trees();
-        let last = self.signals.merged.lock().clone();
-        let first = tables.partition_point(|(name, ..)| *name <= last);
-        tables.rotate_left(first);
+        let mut trees = self.trees();
+        trees.sort_unstable_by_key(|(_, tree)| tree.id());
+        let last = *self.signals.merged.lock();
+        let first = trees.partition_point(|(_, tree)| tree.id() <= last);
+        trees.rotate_left(first);
         let horizon = self.views.horizon();
-        let debt_bytes = tables.iter().map(|(.., tree)| tree.merge_debt_bytes.load(Ordering::Relaxed)).sum();
+        let debt_bytes = trees.iter().map(|(_, tree)| tree.merge_debt_bytes()).sum();
         self.signals.merge_debt_bytes.store(debt_bytes, Ordering::Relaxed);
         let mut error = None;
-        for (name, table, tree) in tables {
-            if !self.wants_merge(&tree, horizon) {
-                continue;
-            }
-            match self.merge_unless_busy(&table, &tree) {
+        for (table, tree) in trees {
+            let merged = with_tree!(&tree, tree => match self.wants_merge(tree, horizon) {
+                true => self.merge_unless_busy(&table, tree),
+                false => Ok(false),
+            });
+            match merged {
                 Ok(false) => {}
                 Ok(true) => {
-                    *self.signals.merged.lock() = name;
+                    *self.signals.merged.lock() = tree.id();
                     return Ok(true);
                 }
                 Err(e) if e.stops_writing() => return Err(e),
@@ -393,13 +394,13 @@ impl Core {
     fn flush_what_is_due(&self) -> Result<()> {
         let (mut failed, mut error) = (HashSet::new(), None);
         while let Some((table, tree)) = self.next_flush(&failed) {
-            let flushed = self.flush(&table, &tree);
-            self.signals.flushing.lock().remove(&tree.id);
+            let flushed = with_tree!(&tree, tree => self.flush(&table, tree));
+            self.signals.flushing.lock().remove(&tree.id());
             match flushed {
                 Ok(()) => {}
                 Err(e) if e.stops_writing() => return Err(e),
                 Err(e) => {
-                    failed.insert(tree.id);
+                    failed.insert(tree.id());
                     error = Some(e);
                 }
             }
@@ -415,12 +416,12 @@ impl Core {
 
     /// The tree that should be flushed next, noted as being flushed: the largest while memtables take too much, the one that
     /// keeps the log from being shortened.
-    fn next_flush(&self, failed: &HashSet<TreeId>) -> Option<(Arc<Table>, Arc<Tree>)> {
+    fn next_flush(&self, failed: &HashSet<TreeId>) -> Option<(Arc<Table>, AnyTree)> {
         let mut flushing = self.signals.flushing.lock();
         let trees = self.look_at_memory();
-        let busy: u64 = trees.iter().filter(|t| flushing.contains(&t.1.id)).map(|t| t.2).sum();
+        let busy: u64 = trees.iter().filter(|t| flushing.contains(&t.1.id())).map(|t| t.2).sum();
         let total: u64 = trees.iter().map(|t| t.2).sum();
-        let idle = || trees.iter().filter(|t| !flushing.contains(&t.1.id) && !failed.contains(&t.1.id));
+        let idle = || trees.iter().filter(|t| !flushing.contains(&t.1.id()) && !failed.contains(&t.1.id()));
         let mut found = None;
         if total - busy > self.memtable_budget() {
             found = idle().max_by_key(|t| t.2);
@@ -428,26 +429,25 @@ impl Core {
         if found.is_none() {
             let oldest = self.oldest_wanted()?;
             found = idle()
-                .filter_map(|t| Some((t, needed(&t.1)?)))
+                .filter_map(|t| Some((t, t.1.needs_from()?)))
                 .filter(|(_, needed)| *needed < oldest)
                 .min_by_key(|(_, needed)| *needed)
                 .map(|(t, _)| t);
         }
         let (table, tree, _) = found?;
         let (table, tree) = (table.clone(), tree.clone());
-        flushing.insert(tree.id);
+        flushing.insert(tree.id());
         Some((table, tree))
     }
 
     /// All trees with the bytes that a flush of each would free. What open cursors pin and what transactions have to
     /// themselves does not count.
-    fn look_at_memory(&self) -> Vec<(Arc<Table>, Arc<Tree>, u64)> {
+    fn look_at_memory(&self) -> Vec<(Arc<Table>, AnyTree, u64)> {
         let (mut total, mut pinned) = (0, 0);
         let mut list = Vec::new();
         for (table, tree) in self.trees() {
-            let state = tree.snapshot();
-            let bytes = state.memtables().map(|m| m.flushable_bytes() as u64).sum();
-            pinned += state.memtables().map(|m| m.pinned_bytes() as u64).sum::<u64>();
+            let (bytes, carried) = tree.memory_bytes();
+            pinned += carried;
             total += bytes;
             list.push((table, tree, bytes));
         }
@@ -467,7 +467,7 @@ impl Core {
     /// Writes a manifest if that makes the log's tail shorter and it has become long; true if it did.
     fn shorten_log(&self) -> Result<bool> {
         let Some(oldest) = self.oldest_wanted() else { return Ok(false) };
-        let needed = self.trees().iter().filter_map(|(_, tree)| needed(tree)).min().unwrap_or(oldest);
+        let needed = self.trees().iter().filter_map(|(_, tree)| tree.needs_from()).min().unwrap_or(oldest);
         // A manifest each tick for a few bytes would help nobody.
         if needed.min(oldest).0 <= self.signals.replay_from().0 + self.most_tail_bytes() / 16 {
             return Ok(false);
@@ -514,8 +514,10 @@ impl Core {
     /// All background work that there is, now.
     pub(crate) fn settle_all(&self) -> Result<()> {
         for (table, tree) in self.trees() {
-            self.flush(&table, &tree)?;
-            while self.merge_once(&table, &tree, false)? {}
+            with_tree!(tree, tree => {
+                self.flush(&table, &tree)?;
+                while self.merge_once(&table, &tree, false)? {}
+            });
         }
         self.checkpoint()
     }
@@ -533,11 +535,6 @@ impl Core {
         let segments = segments.and_then(|()| self.keep_space_in_need());
         self.flush_what_is_due().and(segments)
     }
-}
-
-/// From where a tree's memtables need the log; none if there is nothing to flush.
-fn needed(tree: &Tree) -> Option<Lsn> {
-    tree.snapshot().memtables().filter(|m| m.wants_flush()).map(|m| m.needs_from()).min()
 }
 
 #[cfg(test)]

@@ -1,16 +1,18 @@
 //! CHECK TABLE: reads every block of a table past the cache and verifies it against its index entry and its neighbours.
 
-use crate::catalog::table::Table;
+use crate::catalog::table::{with_tree, AnyTree, Table};
 use crate::core::Core;
-use crate::tree::run::Block;
-use crate::tree::RunHandle;
+use crate::tree::key::Key;
+use crate::tree::stored::Stored;
+use crate::tree::{RunHandle, Tree};
 use crate::version::VersionOrder;
 use crate::{Error, Result};
 use esker_base::counters::{count, Counter};
 use esker_format::block::flags;
-use esker_format::{BlockEntry, CommitSeq, FormatError, RowId};
+use esker_format::{BlockEntry, CommitSeq, FormatError};
+use std::cmp::Ordering;
 use std::collections::HashSet;
-use std::sync::atomic::Ordering;
+use std::sync::atomic;
 
 /// What a check found.
 #[derive(Debug, Clone, Default)]
@@ -48,44 +50,67 @@ impl Core {
         scope: CheckScope,
         progress: &mut dyn FnMut(u64, u64) -> bool,
     ) -> Result<CheckReport> {
-        let state = table.tree().snapshot();
         let mut report = CheckReport::default();
-        let wanted = |r: &&RunHandle| scope != CheckScope::Unchecked || !r.run.checked.load(Ordering::Relaxed);
-        // Each file once and wholly, though several parts of it may be in use.
-        let mut seen = HashSet::new();
-        let runs: Vec<&RunHandle> = state.runs.iter().filter(|r| seen.insert(r.run.file_id)).filter(wanted).collect();
-        for handle in &runs {
-            report.found(handle.run.load())?;
+        let trees: Vec<AnyTree> = table.trees().all().collect();
+        let mut total = 0;
+        for tree in &trees {
+            total += with_tree!(tree, tree => report.open(&wanted_runs(tree, scope)))?;
         }
         if scope == CheckScope::Quick {
             return Ok(report);
         }
-        let total: u64 = runs.iter().map(|r| r.run.entries().len() as u64).sum();
-        for handle in runs {
-            let found = report.damages.len();
-            let mut last = None;
-            for index in 0..handle.run.entries().len() {
-                report.found(check_block(handle, index, &mut last))?;
-                let entry = &handle.run.entries()[index];
-                report.blocks += 1;
-                report.rows += u64::from(entry.rows);
-                report.bytes += u64::from(entry.stored_bytes);
-                if report.damages.len() >= MOST_FINDINGS {
-                    return Ok(report);
-                }
-                if !progress(report.blocks, total) {
-                    report.stopped = true;
-                    return Ok(report);
-                }
+        for tree in &trees {
+            let mut tell = |done| progress(done, total);
+            if !with_tree!(tree, tree => report.read(&wanted_runs(tree, scope), &mut tell))? {
+                break;
             }
-            let sound = report.damages.len() == found && handle.run.load().is_ok();
-            handle.run.checked.store(sound, Ordering::Relaxed);
         }
         Ok(report)
     }
 }
 
+/// The runs of a tree that are to be checked. Each file once and wholly, though several parts of it may be in use.
+fn wanted_runs<K: Stored>(tree: &Tree<K>, scope: CheckScope) -> Vec<RunHandle<K>> {
+    let state = tree.snapshot();
+    let mut seen = HashSet::new();
+    let wanted = |r: &&RunHandle<K>| scope != CheckScope::Unchecked || !r.run.checked.load(atomic::Ordering::Relaxed);
+    state.runs.iter().filter(|r| seen.insert(r.run.file_id)).filter(wanted).cloned().collect()
+}
+
 impl CheckReport {
+    /// Reads the indexes of runs; how many blocks they have.
+    fn open<K: Stored>(&mut self, runs: &[RunHandle<K>]) -> Result<u64> {
+        for handle in runs {
+            self.found(handle.run.load())?;
+        }
+        Ok(runs.iter().map(|r| r.run.entries().len() as u64).sum())
+    }
+
+    /// Reads all blocks of runs, and tells how many were read; false if it was stopped, or there is no end of findings.
+    fn read<K: Stored>(&mut self, runs: &[RunHandle<K>], progress: &mut dyn FnMut(u64) -> bool) -> Result<bool> {
+        for handle in runs {
+            let found = self.damages.len();
+            let mut last = None;
+            for index in 0..handle.run.entries().len() {
+                self.found(check_block(handle, index, &mut last))?;
+                let entry = handle.run.entry(index);
+                self.blocks += 1;
+                self.rows += u64::from(entry.rows);
+                self.bytes += u64::from(entry.stored_bytes);
+                if self.damages.len() >= MOST_FINDINGS {
+                    return Ok(false);
+                }
+                if !progress(self.blocks) {
+                    self.stopped = true;
+                    return Ok(false);
+                }
+            }
+            let sound = self.damages.len() == found && handle.run.load().is_ok();
+            handle.run.checked.store(sound, atomic::Ordering::Relaxed);
+        }
+        Ok(true)
+    }
+
     /// Takes a finding in; any other error ends the check.
     fn found(&mut self, result: Result<()>) -> Result<()> {
         match result {
@@ -106,18 +131,18 @@ impl CheckReport {
     }
 }
 
-/// A version's row, and its place among that row's versions.
-type Place = (RowId, VersionOrder);
+/// A version's key, and its place among that key's versions.
+type Place<K> = (<K as Key>::Own, VersionOrder);
 
 /// Everything that a scan trusts: the block against itself, its index entry, the place it has in its run; `last` is the
 /// version before it.
-fn check_block(handle: &RunHandle, index: usize, last: &mut Option<Place>) -> Result<()> {
+fn check_block<K: Stored>(handle: &RunHandle<K>, index: usize, last: &mut Option<Place<K>>) -> Result<()> {
     let run = &handle.run;
     let before = last.take();
     let block = run.read_block(index)?;
-    block.verify().map_err(|e| run.damage(index, e))?;
+    K::verify(&block).map_err(|e| run.damage(index, e))?;
     let bad = |what, found: u64| run.damage(index, FormatError::Invalid { what, found });
-    let (entry, found) = (&run.entries()[index], read_entry(&block));
+    let (entry, found) = (run.entry(index), read_entry::<K>(&block));
     let pairs = [
         ("rows of a block against its index entry", u64::from(entry.rows), u64::from(found.rows)),
         ("first row of a block against its index entry", entry.first_id.0, found.first_id.0),
@@ -144,30 +169,40 @@ fn check_block(handle: &RunHandle, index: usize, last: &mut Option<Place>) -> Re
     if (own && entry.min_seq == CommitSeq::ZERO) || (!own && entry.max_seq != CommitSeq::ZERO) {
         return Err(bad("sequences of a block in a run of this kind", entry.min_seq.0));
     }
-    *last = check_order(&block, before).map_err(|row| bad("order of the versions of a row", row.0))?;
+    let bounds = &run.entries()[index];
+    let known = |key: K::Ref<'_>, bound: K::Ref<'_>, known: bool| K::cmp(key, bound).is_eq() || !known;
+    let (first, greatest) = (K::key(&block, 0), K::key(&block, K::rows(&block) - 1));
+    let first_fits =
+        known(first, K::first(bounds), K::is_first_known(bounds)) && K::cmp(first, K::first(bounds)).is_ge();
+    if !first_fits || !known(greatest, K::last(bounds), K::is_last_known(bounds)) || !K::reaches(bounds, greatest) {
+        return Err(bad("keys of a block against its index entry", index as u64));
+    }
+    *last = check_order::<K>(&block, before).map_err(|at| bad("order of the versions of a key", at.into()))?;
     Ok(())
 }
 
 /// What a block's index entry must say of it.
-fn read_entry(block: &Block) -> BlockEntry {
-    let tags = || (0..block.rows()).map(|i| block.tag(i));
+fn read_entry<K: Stored>(block: &K::Block) -> BlockEntry {
+    let rows = K::rows(block);
+    let tags = || (0..rows).map(|i| K::tag(block, i));
+    let ids = || (0..rows).map(|i| K::row(block, i));
     let seqs = (tags().map(|t| t.seq).min().unwrap_or_default(), tags().map(|t| t.seq).max().unwrap_or_default());
     let ordinals: Vec<u64> = tags().map(|t| t.ordinal).collect();
-    let unique = (1..block.rows()).all(|i| block.row_id(i - 1) != block.row_id(i));
+    let unique = (1..rows).all(|i| K::cmp(K::key(block, i - 1), K::key(block, i)).is_ne());
     let rises = ordinals.windows(2).all(|w| w[0].checked_add(1) == Some(w[1]));
     let flag = |on: bool, flag: u32| if on { flag } else { 0 };
     BlockEntry {
-        rows: block.rows(),
+        rows,
         tombstones: tags().filter(|t| t.tombstone).count() as u32,
         supersedes: tags().filter(|t| t.supersedes).count() as u32,
-        first_id: block.row_id(0),
-        last_id: block.row_id(block.rows() - 1),
+        first_id: ids().min().unwrap_or_default(),
+        last_id: ids().max().unwrap_or_default(),
         min_seq: seqs.0,
         max_seq: seqs.1,
         min_ordinal: ordinals.iter().copied().min().unwrap_or_default(),
         max_ordinal: ordinals.iter().copied().max().unwrap_or_default(),
         flags: flag(unique, flags::IDS_UNIQUE)
-            | flag(block.ids_dense(), flags::IDS_DENSE)
+            | K::flags(block)
             | flag(seqs.0 == seqs.1, flags::SEQ_UNIFORM)
             | flag(seqs.1 == CommitSeq::ZERO, flags::SEQ_ZERO)
             | flag(rises, flags::ORDINALS_DENSE),
@@ -175,18 +210,23 @@ fn read_entry(block: &Block) -> BlockEntry {
     }
 }
 
-/// Rows rise, and the versions of a row come newest first; the last of them, or the row that is out of order.
-fn check_order(block: &Block, before: Option<Place>) -> std::result::Result<Option<Place>, RowId> {
-    let mut last = before;
-    for i in 0..block.rows() {
-        let (row, tag) = (block.row_id(i), block.tag(i));
-        let order = (tag.seq.0, tag.ordinal);
-        if last.is_some_and(|(r, o)| row < r || (row == r && order >= o)) {
-            return Err(row);
-        }
-        last = Some((row, order));
+/// Keys rise, and the versions of a key come newest first; the last of them, or the one that is out of order.
+fn check_order<K: Stored>(block: &K::Block, before: Option<Place<K>>) -> std::result::Result<Option<Place<K>>, u32> {
+    let order = |i: u32| {
+        let tag = K::tag(block, i);
+        (tag.seq.0, tag.ordinal)
+    };
+    let follows = |at: u32, (key, before): (K::Ref<'_>, VersionOrder)| match K::cmp(K::key(block, at), key) {
+        Ordering::Less => Err(at),
+        Ordering::Equal if order(at) >= before => Err(at),
+        _ => Ok(()),
+    };
+    if let Some((key, order)) = &before {
+        follows(0, (K::lend(key), *order))?;
     }
-    Ok(last)
+    (1..K::rows(block)).try_for_each(|i| follows(i, (K::key(block, i - 1), order(i - 1))))?;
+    let last = K::rows(block) - 1;
+    Ok(Some((K::own(K::key(block, last)), order(last))))
 }
 
 #[cfg(test)]

@@ -6,15 +6,15 @@
 //! the new one. The snapshot is taken while work goes on: it
 //! may hold edits that are replayed again, which changes nothing, because every edit names runs by ids never used twice.
 
-use crate::catalog::table::Table;
+use crate::catalog::table::{with_tree, Table};
 use crate::core::{Core, Prepared};
+use crate::tree::stored::Stored;
 use crate::tree::{RunHandle, Tree};
 use crate::version::{ABORTED, ACTIVE};
 use crate::Result;
 use esker_base::counters::{count, Counter};
 use esker_format::{
-    CommitSeq, FileId, Lsn, Manifest, RangeTombstone, Record, RunEntry, TableEntry, TableId, TableState, TreeEntry,
-    TreeId, TreeKind, TreeState, TxnId,
+    CommitSeq, FileId, Lsn, Manifest, RangeTombstone, Record, RunEntry, TableId, TableState, TreeId, TreeState, TxnId,
 };
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -28,8 +28,8 @@ impl Core {
         #[cfg(test)]
         crate::tests::hooks::reached("checkpoint has its position");
         let mut tables = BTreeMap::new();
-        for (table, tree) in self.trees() {
-            let (state, needed) = table_state(&table, &tree, position);
+        for table in self.tables() {
+            let (state, needed) = table_state(&table, position);
             replay_from = replay_from.min(needed);
             tables.insert(table.id, state);
         }
@@ -100,42 +100,51 @@ impl Core {
 }
 
 /// What the manifest says of a table, and the oldest LSN that its memtables need; `position` if none needs an older one.
-fn table_state(table: &Table, tree: &Tree, position: Lsn) -> (TableState, Lsn) {
-    let state = tree.snapshot();
-    let needed = state.memtables().map(|m| m.needs_at_checkpoint(position)).min().unwrap_or(position).min(position);
-    let runs = state.runs.iter().filter_map(committed_entry).collect();
-    let range_deletes = state
-        .marks
-        .iter()
-        .filter_map(|m| {
-            let seq = match &m.owner {
-                None => m.seq,
-                Some(o) if o.aborted().contains(m.ordinal) => return None,
-                Some(o) => committed(o.status())?,
-            };
-            Some(RangeTombstone { up_to: m.up_to, as_of: m.as_of, seq, ordinal: m.ordinal })
-        })
-        .collect();
-    let live_rows = tree.live_rows.load(Ordering::Relaxed).max(0) as u64;
-    // Of the tree whose runs these are: a TRUNCATE meanwhile is replayed.
-    let entry = TableEntry { trees: vec![TreeEntry { id: tree.id, kind: TreeKind::Rows }], ..table.entry() };
+fn table_state(table: &Table, position: Lsn) -> (TableState, Lsn) {
+    // Of these trees: a TRUNCATE meanwhile is replayed.
+    let all = table.trees();
+    let (mut needed, mut marks, mut trees) = (position, Vec::new(), Vec::new());
+    for tree in all.all() {
+        let (state, from) = with_tree!(tree, tree => tree_state(&tree, position, &mut marks));
+        needed = needed.min(from);
+        trees.push(state);
+    }
+    // Each stands in all trees that still need it.
+    marks.sort_unstable_by_key(|m: &RangeTombstone| (m.seq, m.ordinal));
+    marks.dedup();
     let state = TableState {
-        entry,
-        next_row_id: tree.next_row(),
+        entry: table.entry_with(&all),
+        next_row_id: all.rows.next_row(),
         next_auto_increment: 0,
-        live_rows,
+        live_rows: all.rows.live_rows.load(Ordering::Relaxed).max(0) as u64,
         counted_at: CommitSeq::ZERO,
-        range_deletes,
-        trees: vec![TreeState { tree: tree.id, flushed_to: state.flushed_to, runs }],
+        range_deletes: marks,
+        trees,
     };
     (state, needed)
+}
+
+/// The same of a tree, whose range marks are added to `marks`.
+fn tree_state<K: Stored>(tree: &Tree<K>, position: Lsn, marks: &mut Vec<RangeTombstone>) -> (TreeState, Lsn) {
+    let state = tree.snapshot();
+    let needed = state.memtables().map(|m| m.needs_at_checkpoint(position)).min().unwrap_or(position);
+    let runs = state.runs.iter().filter_map(committed_entry).collect();
+    marks.extend(state.marks.iter().filter_map(|m| {
+        let seq = match &m.owner {
+            None => m.seq,
+            Some(o) if o.aborted().contains(m.ordinal) => return None,
+            Some(o) => committed(o.status())?,
+        };
+        Some(RangeTombstone { up_to: m.up_to, as_of: m.as_of, seq, ordinal: m.ordinal })
+    }));
+    (TreeState { tree: tree.id, flushed_to: state.flushed_to, runs }, needed)
 }
 
 fn committed(status: u64) -> Option<CommitSeq> {
     (status != ACTIVE && status != ABORTED).then_some(CommitSeq(status))
 }
 
-fn committed_entry(handle: &RunHandle) -> Option<RunEntry> {
+fn committed_entry<K: Stored>(handle: &RunHandle<K>) -> Option<RunEntry> {
     let seq = match &handle.owner {
         None => handle.seq,
         Some(owner) => committed(owner.status())?,

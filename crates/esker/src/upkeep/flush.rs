@@ -16,16 +16,18 @@
 
 use crate::catalog::table::Table;
 use crate::core::Core;
-use crate::tree::memtable::{Memtable, TxnSlot, Version};
+use crate::tree::key::Key;
+use crate::tree::memtable::{Memtable, Node, TxnSlot, Version};
 use crate::tree::run::writer::RunWriter;
 use crate::tree::run::Run;
+use crate::tree::stored::Stored;
 use crate::tree::{RunHandle, Tree, TreeState};
 use crate::txn::state::{Moved, Moves, TxnState};
 use crate::version::{ABORTED, ACTIVE};
 use crate::Result;
 use esker_base::counters::{count, Counter};
 use esker_base::lock::MutexGuard;
-use esker_format::{CommitSeq, KeyBounds, Lsn, Record, RowId, RunEntry, TxnId};
+use esker_format::{CommitSeq, Lsn, Record, RunEntry, TxnId};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -35,37 +37,35 @@ const MOST_CARRIED_BYTES: usize = 64 << 10;
 const CARRIED_SHARE: u64 = 16;
 
 /// What stays of a memtable when its run is written: versions that are not committed below the boundary.
-#[derive(Default)]
-struct Rest {
-    /// In row order, those of a row newest first. Pointers into the memtable, which the flush holds.
-    versions: Vec<(RowId, *const Version)>,
+struct Rest<'a, K: Key> {
+    /// In the order of the keys, those of a key newest first. Of the memtable, which the flush holds.
+    versions: Vec<(&'a Node<K>, &'a Version)>,
     /// Bytes of each open transaction.
     open: HashMap<TxnId, usize>,
 }
 
-impl Rest {
-    fn add(&mut self, row: RowId, v: &Version, status: u64) {
-        self.versions.push((row, std::ptr::from_ref(v)));
+impl<'a, K: Key> Rest<'a, K> {
+    fn new() -> Self {
+        Rest { versions: Vec::new(), open: HashMap::new() }
+    }
+
+    fn add(&mut self, node: &'a Node<K>, v: &'a Version, status: u64) {
+        self.versions.push((node, v));
         if status == ACTIVE {
             *self.open.entry(v.slot().txn).or_default() += v.memory_bytes();
         }
     }
-
-    fn versions(&self) -> impl Iterator<Item = (RowId, &Version)> {
-        // SAFETY: see `versions`.
-        self.versions.iter().map(|(row, v)| (*row, unsafe { &**v }))
-    }
 }
 
 /// A private run that was made of what an open transaction had in a memtable; to be moved there.
-struct Move {
+struct Move<K: Stored> {
     state: Arc<TxnState>,
-    run: Arc<Run>,
+    run: Arc<Run<K>>,
 }
 
 impl Core {
     /// Writes a tree's memtable out. Nothing happens if it is empty.
-    pub(crate) fn flush(&self, table: &Table, tree: &Arc<Tree>) -> Result<()> {
+    pub(crate) fn flush<K: Stored>(&self, table: &Table, tree: &Arc<Tree<K>>) -> Result<()> {
         let _flushing = tree.flushing.lock();
         self.check_writable()?;
         while tree.snapshot().frozen.last().is_some() {
@@ -80,7 +80,7 @@ impl Core {
 
     /// Puts a new memtable in place, whose first LSN is the boundary; false if the old one is empty, and keeps nothing of
     /// the log.
-    fn freeze(&self, tree: &Tree) -> Result<bool> {
+    fn freeze<K: Stored>(&self, tree: &Tree<K>) -> Result<bool> {
         // Under the guard nobody writes: whatever the old memtable gets has it now, and what comes commits later.
         let mut guard = tree.state.write();
         if !guard.active.wants_flush() {
@@ -93,7 +93,7 @@ impl Core {
         Ok(true)
     }
 
-    fn flush_oldest(&self, table: &Table, tree: &Arc<Tree>) -> Result<()> {
+    fn flush_oldest<K: Stored>(&self, table: &Table, tree: &Arc<Tree<K>>) -> Result<()> {
         let state = tree.snapshot();
         let Some(mem) = state.frozen.last().cloned() else {
             return Ok(());
@@ -102,9 +102,9 @@ impl Core {
         let flushed_to = state.active.first_lsn;
         // Records and status words go together under this lock: from here on every commit below the boundary shows.
         drop(self.commit_lock.lock());
-        let mut rest = Rest::default();
+        let mut rest = Rest::new();
         let run = self.write_run(table, tree, &state, &mem, flushed_to, &mut rest)?;
-        let mut made: Vec<Arc<Run>> = run.iter().cloned().collect();
+        let mut made: Vec<Arc<Run<K>>> = run.iter().cloned().collect();
         let moves = self.write_moves(table, tree, &mem, &rest, &mut made);
         // Their names are durable before anything speaks of them; those of moved runs by the commit that attaches them.
         let named = moves.and_then(|moves| if run.is_some() { self.sync_runs().map(|()| moves) } else { Ok(moves) });
@@ -125,23 +125,23 @@ impl Core {
     }
 
     /// Writes what open transactions have too much of into runs of theirs.
-    fn write_moves(
+    fn write_moves<K: Stored>(
         &self,
         table: &Table,
-        tree: &Tree,
-        mem: &Memtable,
-        rest: &Rest,
-        made: &mut Vec<Arc<Run>>,
-    ) -> Result<Vec<Move>> {
+        tree: &Tree<K>,
+        mem: &Memtable<K>,
+        rest: &Rest<'_, K>,
+        made: &mut Vec<Arc<Run<K>>>,
+    ) -> Result<Vec<Move<K>>> {
         let mut moves = Vec::new();
         for state in self.movers(&rest.open) {
-            let mut writer: Option<RunWriter> = None;
-            for (row, v) in rest.versions().filter(|(_, v)| v.slot().txn == state.id && mem.is_live(v)) {
+            let mut writer: Option<RunWriter<K>> = None;
+            for (node, v) in rest.versions.iter().filter(|(_, v)| v.slot().txn == state.id && mem.is_live(v)) {
                 let writer = match &mut writer {
                     Some(w) => w,
                     None => writer.insert(self.run_writer(table, tree)?),
                 };
-                writer.push(row, v.tag(CommitSeq::ZERO), v.packed())?;
+                writer.push(node.key(), v.tag(CommitSeq::ZERO), v.value())?;
             }
             let Some(writer) = writer else { continue };
             let run = writer.finish()?;
@@ -175,19 +175,19 @@ impl Core {
     /// Puts run and moved runs in the place of the memtable. All that can fail comes before the tree changes, the log's
     /// append last. Moves that came too late are carried instead; their runs are returned.
     #[allow(clippy::too_many_arguments)]
-    fn exchange(
+    fn exchange<K: Stored>(
         &self,
-        tree: &Tree,
-        mem: &Arc<Memtable>,
-        active: &Arc<Memtable>,
-        run: Option<Arc<Run>>,
-        moves: Vec<Move>,
-        rest: &Rest,
+        tree: &Tree<K>,
+        mem: &Arc<Memtable<K>>,
+        active: &Arc<Memtable<K>>,
+        run: Option<Arc<Run<K>>>,
+        moves: Vec<Move<K>>,
+        rest: &Rest<'_, K>,
         flushed_to: Lsn,
-    ) -> Result<Vec<Arc<Run>>> {
+    ) -> Result<Vec<Arc<Run<K>>>> {
         let edit = self.announcement(tree, run.as_ref(), flushed_to);
         let space = self.wal.reserve_commit(edit.len())?;
-        let mut guards: Vec<(MutexGuard<'_, Moves>, &Move)> = Vec::new();
+        let mut guards: Vec<(MutexGuard<'_, Moves>, &Move<K>)> = Vec::new();
         let mut refused = Vec::new();
         for m in &moves {
             // By their transactions' ids.
@@ -199,7 +199,8 @@ impl Core {
             }
         }
         let moved: Vec<TxnId> = guards.iter().map(|(_, m)| m.state.id).collect();
-        self.carry_all(mem, active, rest.versions().filter(|(_, v)| moved.binary_search(&v.slot().txn).is_err()))?;
+        let stay = rest.versions.iter().filter(|(_, v)| moved.binary_search(&v.slot().txn).is_err());
+        self.carry_all(mem, active, stay)?;
         if self.tree_exists(tree.id) {
             self.wal.append_reserved(space, &edit);
         }
@@ -214,26 +215,26 @@ impl Core {
             }
         });
         for (guard, m) in &mut guards {
-            guard.list.push(Moved { tree: tree.id, mem: mem.id, run: m.run.clone() });
+            guard.list.push(Moved { tree: tree.id, mem: mem.id, run: K::moved_run(m.run.clone()) });
             count(Counter::RunsMoved, 1);
         }
         Ok(refused)
     }
 
     /// Copies versions to a newer memtable. They stand in both for a while, in the same order: no reader minds.
-    fn carry_all<'v>(
+    fn carry_all<'v, K: Stored>(
         &self,
-        from: &Memtable,
-        to: &Arc<Memtable>,
-        versions: impl Iterator<Item = (RowId, &'v Version)>,
+        from: &Memtable<K>,
+        to: &Arc<Memtable<K>>,
+        versions: impl Iterator<Item = &'v (&'v Node<K>, &'v Version)>,
     ) -> Result<()> {
         let (before, mut places) = (to.used_bytes(), HashMap::new());
-        for (row, version) in versions {
+        for (node, version) in versions {
             if places.is_empty() {
                 // First: a checkpoint that still finds the memtable empty must not pass the boundary.
                 to.also_needs(to.first_lsn);
             }
-            self.carry(from, to, row, version, &mut places)?;
+            self.carry(from, to, node.key(), version, &mut places)?;
         }
         if !places.is_empty() {
             to.pin(to.used_bytes() - before);
@@ -242,7 +243,7 @@ impl Core {
     }
 
     /// What the flush changes, for the log.
-    fn announcement(&self, tree: &Tree, run: Option<&Arc<Run>>, flushed_to: Lsn) -> Vec<u8> {
+    fn announcement<K: Stored>(&self, tree: &Tree<K>, run: Option<&Arc<Run<K>>>, flushed_to: Lsn) -> Vec<u8> {
         let add = run.iter().map(|r| run_entry(&RunHandle::committed((*r).clone()), CommitSeq::ZERO)).collect();
         let mut bytes = Vec::new();
         Record::TreeEdit { tree: tree.id, add, remove: Vec::new(), flushed_to }.encode(&mut bytes);
@@ -251,15 +252,15 @@ impl Core {
 
     /// Writes the versions of `mem` that were committed before `flushed_to` and that somebody may still see; collects those
     /// of transactions that have not ended, or only since.
-    fn write_run(
+    fn write_run<'a, K: Stored>(
         &self,
         table: &Table,
-        tree: &Tree,
-        state: &TreeState,
-        mem: &Memtable,
+        tree: &Tree<K>,
+        state: &TreeState<K>,
+        mem: &'a Memtable<K>,
         flushed_to: Lsn,
-        rest: &mut Rest,
-    ) -> Result<Option<Arc<Run>>> {
+        rest: &mut Rest<'a, K>,
+    ) -> Result<Option<Arc<Run<K>>>> {
         let horizon = self.views.horizon();
         let marks: Vec<_> = state.marks.iter().filter(|m| m.owner.is_none() && m.seq <= horizon).collect();
         let mut writer = None;
@@ -272,10 +273,12 @@ impl Core {
                 match status {
                     ABORTED => {}
                     // Not ended, or behind the boundary.
-                    seq if seq == ACTIVE || seq >= flushed_to.0 => rest.add(n.key(), v, seq),
+                    seq if seq == ACTIVE || seq >= flushed_to.0 => rest.add(n, v, seq),
                     // Of one transaction's versions only the newest counts.
                     seq if settled || seq == last_seq || !mem.is_live(v) => count(Counter::RowsPurged, 1),
-                    seq if marks.iter().any(|m| m.deletes(n.key(), (seq, v.ordinal))) => count(Counter::RowsPurged, 1),
+                    seq if marks.iter().any(|m| m.deletes(K::row_of(n.key(), v.value()), (seq, v.ordinal))) => {
+                        count(Counter::RowsPurged, 1)
+                    }
                     seq => {
                         last_seq = seq;
                         settled = seq <= horizon.0;
@@ -288,7 +291,7 @@ impl Core {
                             None => writer.insert(self.run_writer(table, tree)?),
                         };
                         assert!(seq < flushed_to.0, "a flushed run must hold only commits below its boundary");
-                        writer.push(n.key(), v.tag(CommitSeq(seq)), v.packed())?;
+                        writer.push(n.key(), v.tag(CommitSeq(seq)), v.value())?;
                     }
                 }
             }
@@ -298,11 +301,11 @@ impl Core {
 
     /// Copies a version to a newer memtable, with the status that its transaction has by now. `places`: those of
     /// transactions there.
-    fn carry(
+    fn carry<K: Stored>(
         &self,
-        from: &Memtable,
-        to: &Arc<Memtable>,
-        row: RowId,
+        from: &Memtable<K>,
+        to: &Arc<Memtable<K>>,
+        key: K::Ref<'_>,
         version: &Version,
         places: &mut HashMap<TxnId, *const TxnSlot>,
     ) -> Result<()> {
@@ -319,13 +322,12 @@ impl Core {
             return Ok(());
         }
         count(Counter::VersionsCarried, 1);
-        let packed = (!version.tombstone).then(|| version.packed());
         // SAFETY: the slot is of `to`; only one flush of a tree goes on at a time.
-        unsafe { to.carry(row, at, version.ordinal, packed, version.supersedes) }
+        unsafe { to.carry(key, at, version.change()) }
     }
 
     /// The place in `to` of the transaction that `slot` belongs to.
-    fn place_in(&self, to: &Arc<Memtable>, slot: &TxnSlot) -> Result<*const TxnSlot> {
+    fn place_in<K: Stored>(&self, to: &Arc<Memtable<K>>, slot: &TxnSlot) -> Result<*const TxnSlot> {
         if let Some(writer) = self.writer(slot.txn) {
             return writer.slot_in(to);
         }
@@ -343,14 +345,14 @@ impl Core {
     }
 }
 
-/// May an older version of `row` lie in a run or an older memtable?
-fn lies_below(state: &TreeState, mem: &Memtable, row: RowId) -> bool {
-    state.runs_at(row).next().is_some() || state.frozen.iter().rev().any(|m| m.id < mem.id && m.get(row).is_some())
+/// May an older version of `key` lie in a run or an older memtable?
+fn lies_below<K: Stored>(state: &TreeState<K>, mem: &Memtable<K>, key: K::Ref<'_>) -> bool {
+    state.runs_at(key).next().is_some() || state.frozen.iter().rev().any(|m| m.id < mem.id && m.get(key).is_some())
 }
 
 /// A run, or a part of one, as log and manifest describe it.
-pub(crate) fn run_entry(handle: &RunHandle, seq: CommitSeq) -> RunEntry {
+pub(crate) fn run_entry<K: Stored>(handle: &RunHandle<K>, seq: CommitSeq) -> RunEntry {
     let (run, aborted) = (&handle.run, handle.aborted().0.clone());
-    let bounds = KeyBounds::Rows(handle.first, handle.last);
-    RunEntry { bounds, ..RunEntry::of_rows(run.file_id, seq, aborted, run.stats) }
+    let bounds = K::bounds(K::lend(&handle.first), K::lend(&handle.last));
+    RunEntry { origin: None, file: run.file_id, part: 0, layout: 0, bounds, seq, aborted, stats: run.stats }
 }

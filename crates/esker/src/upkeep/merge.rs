@@ -4,16 +4,17 @@
 //! where a version lies. Order: new runs synced, folder synced, tree edit durable, tree state replaced, old files
 //! unlinked when their last reader lets go. A crash before the edit is durable leaves orphans.
 
-use crate::catalog::table::Table;
+use crate::catalog::table::{with_tree, Table};
 use crate::core::Core;
 use crate::tree::run::health::State;
 use crate::tree::run::Run;
+use crate::tree::stored::Stored;
 use crate::tree::{RunHandle, Tree, TreeState};
 use crate::upkeep::choose::{any_unsound, Choice, Step};
 use crate::upkeep::flush::run_entry;
 use crate::{Error, Result};
 use esker_base::counters::{count, Counter};
-use esker_format::{CommitSeq, FileId, Record, RowId};
+use esker_format::{CommitSeq, FileId, Record};
 use esker_io::{IoError, IoKind};
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
@@ -32,12 +33,12 @@ impl Core {
     /// What it fails with leaves the tree as it was, and can be tried again, unless the engine stops by it: a run that
     /// cannot be read is set aside and the next call leaves it alone; what could not be written is discarded, and the
     /// tree left alone for a while.
-    pub(crate) fn merge_once(&self, table: &Table, tree: &Arc<Tree>, all: bool) -> Result<bool> {
+    pub(crate) fn merge_once<K: Stored>(&self, table: &Table, tree: &Arc<Tree<K>>, all: bool) -> Result<bool> {
         self.merge_step(table, tree, all, &mut |_, _| true)
     }
 
     /// The same, unless somebody merges the tree already.
-    pub(crate) fn merge_unless_busy(&self, table: &Table, tree: &Arc<Tree>) -> Result<bool> {
+    pub(crate) fn merge_unless_busy<K: Stored>(&self, table: &Table, tree: &Arc<Tree<K>>) -> Result<bool> {
         // Told of no blocks while it waits for the tree.
         match self.merge_step(table, tree, false, &mut |_, blocks| blocks > 0) {
             Err(Error::Interrupted) => Ok(false),
@@ -46,10 +47,10 @@ impl Core {
     }
 
     /// As [`merge_once`](Self::merge_once), telling `progress` blocks done and blocks there are; false stops it.
-    fn merge_step(
+    fn merge_step<K: Stored>(
         &self,
         table: &Table,
-        tree: &Arc<Tree>,
+        tree: &Arc<Tree<K>>,
         all: bool,
         progress: &mut dyn FnMut(u64, u64) -> bool,
     ) -> Result<bool> {
@@ -72,17 +73,17 @@ impl Core {
         Ok(true)
     }
 
-    fn choice<'a>(&self, state: &'a TreeState, horizon: CommitSeq) -> Choice<'a> {
+    fn choice<'a, K: Stored>(&self, state: &'a TreeState<K>, horizon: CommitSeq) -> Choice<'a, K> {
         Choice { state, horizon, run_bytes: self.options.run_bytes }
     }
 
     /// Drops runs that range deletes cover entirely, and marks that cover nothing any more.
-    fn drop_deleted(&self, tree: &Tree) -> Result<bool> {
+    fn drop_deleted<K: Stored>(&self, tree: &Tree<K>) -> Result<bool> {
         let horizon = self.views.horizon();
         let state = tree.snapshot();
         let dead = deleted_runs(&state, horizon);
         if !dead.is_empty() {
-            self.replace(tree, &dead, Outcome::default())?;
+            self.replace(tree, &dead, Outcome { runs: Vec::new(), left: Vec::new() })?;
             return Ok(true);
         }
         if state.has_needless_marks(horizon) {
@@ -91,12 +92,12 @@ impl Core {
         Ok(false)
     }
 
-    fn merge(
+    fn merge<K: Stored>(
         &self,
         table: &Table,
-        tree: &Arc<Tree>,
-        state: &TreeState,
-        step: &Step,
+        tree: &Arc<Tree<K>>,
+        state: &TreeState<K>,
+        step: &Step<K>,
         progress: &mut dyn FnMut(u64, u64) -> bool,
     ) -> Result<()> {
         let now_ms = self.cache.files.clock.now_ms();
@@ -131,8 +132,9 @@ impl Core {
     }
 
     /// Refuses a merge for which the disk has no room, before it fills what is left.
-    fn check_space(&self, step: &Step) -> Result<()> {
-        let part = |h: &RunHandle| (h.run.size_bytes() as f64 * h.share(step.first, step.last)) as u64;
+    fn check_space<K: Stored>(&self, step: &Step<K>) -> Result<()> {
+        let share = |h: &RunHandle<K>| h.share(K::lend(&step.first), K::lend(&step.last));
+        let part = |h: &RunHandle<K>| (h.run.size_bytes() as f64 * share(h)) as u64;
         let bytes: u64 = step.inputs.iter().map(part).sum();
         let bytes = if step.bounded { bytes.min(3 * self.options.run_bytes) } else { bytes };
         // A disk that cannot tell says so when it is full.
@@ -145,10 +147,10 @@ impl Core {
     }
 
     /// Puts what a merge made in the place of `old`, durably, and lets the files go of which nothing is left.
-    fn replace(&self, tree: &Tree, old: &[RunHandle], made: Outcome) -> Result<()> {
-        let fresh: Vec<RunHandle> = made.runs.into_iter().map(RunHandle::committed).chain(made.left).collect();
-        let is_old = |h: &RunHandle| old.iter().any(|o| o.is(h));
-        let is_new = |run: &Arc<Run>| !old.iter().any(|o| Arc::ptr_eq(&o.run, run));
+    fn replace<K: Stored>(&self, tree: &Tree<K>, old: &[RunHandle<K>], made: Outcome<K>) -> Result<()> {
+        let fresh: Vec<RunHandle<K>> = made.runs.into_iter().map(RunHandle::committed).chain(made.left).collect();
+        let is_old = |h: &RunHandle<K>| old.iter().any(|o| o.is(h));
+        let is_new = |run: &Arc<Run<K>>| !old.iter().any(|o| Arc::ptr_eq(&o.run, run));
         // No checkpoint between record and state: its manifest would name the old runs and its position pass the record.
         let _no_checkpoint = self.manifest.lock();
         if self.tree_exists(tree.id) {
@@ -182,7 +184,7 @@ impl Core {
         let gone = tree.edit(|s| {
             s.runs.retain(|h| !is_old(h));
             fresh.into_iter().for_each(|h| s.add_run(h));
-            let mut gone: Vec<Arc<Run>> = old.iter().map(|h| h.run.clone()).collect();
+            let mut gone: Vec<Arc<Run<K>>> = old.iter().map(|h| h.run.clone()).collect();
             gone.retain(|run| !s.runs.iter().any(|h| Arc::ptr_eq(&h.run, run)));
             gone
         });
@@ -196,9 +198,9 @@ impl Core {
 }
 
 /// Runs of which a mark that every view sees leaves nothing.
-fn deleted_runs(state: &TreeState, horizon: CommitSeq) -> Vec<RunHandle> {
+fn deleted_runs<K: Stored>(state: &TreeState<K>, horizon: CommitSeq) -> Vec<RunHandle<K>> {
     let marks = state.marks_at(horizon);
-    let dead = |h: &&RunHandle| marks.iter().any(|m| m.deletes_all_of(h));
+    let dead = |h: &&RunHandle<K>| marks.iter().any(|m| m.deletes_all_of(h));
     if marks.is_empty() {
         Vec::new()
     } else {
@@ -209,7 +211,7 @@ fn deleted_runs(state: &TreeState, horizon: CommitSeq) -> Vec<RunHandle> {
 impl Core {
     /// Does anything in the tree want merging, under a horizon of this round? Cheap where nothing changed since the last
     /// no.
-    pub(crate) fn wants_merge(&self, tree: &Tree, horizon: CommitSeq) -> bool {
+    pub(crate) fn wants_merge<K: Stored>(&self, tree: &Tree<K>, horizon: CommitSeq) -> bool {
         let state = tree.snapshot();
         let nothing = state.runs.is_empty() && state.marks.is_empty();
         if nothing {
@@ -243,10 +245,18 @@ impl Core {
     /// Merges everything in a table, and gives the space of what nobody sees back. `progress` gets blocks done and
     /// blocks there are in the merge under way; false stops it, and what was merged until then stays so.
     pub(crate) fn optimize(&self, table: &Table, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<()> {
-        let tree = table.tree();
-        self.flush(table, &tree)?;
+        table.trees().all().try_for_each(|tree| with_tree!(tree, tree => self.optimize_tree(table, &tree, progress)))
+    }
+
+    fn optimize_tree<K: Stored>(
+        &self,
+        table: &Table,
+        tree: &Arc<Tree<K>>,
+        progress: &mut dyn FnMut(u64, u64) -> bool,
+    ) -> Result<()> {
+        self.flush(table, tree)?;
         loop {
-            let merged = match self.merge_step(table, &tree, true, progress) {
+            let merged = match self.merge_step(table, tree, true, progress) {
                 Err(Error::Interrupted) if !self.tree_exists(tree.id) => false,
                 merged => merged?,
             };

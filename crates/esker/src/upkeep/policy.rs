@@ -10,8 +10,8 @@
 
 use std::collections::BTreeMap;
 
-/// The base takes overlays in once they are one in so many of its bytes, or so many of the rows are dead.
-const OVERLAY_SHARE: f64 = 4.0;
+/// The base takes overlays in once one in so many of its versions is dead.
+const DEAD_SHARE: f64 = 4.0;
 /// Each class of overlays is so many times as dense as the one before; so many of one class become one of the next.
 const FACTOR: usize = 4;
 /// More runs than this over one row are merged.
@@ -24,13 +24,15 @@ const MOST_AT_ONCE: usize = 64;
 /// What choosing knows of a run, or of the part of one that counts.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Piece {
-    /// Its least row.
+    /// The place of its least key among the bounds of all pieces.
     pub(crate) first: u64,
-    /// Its greatest row.
+    /// That of its greatest key.
     pub(crate) last: u64,
     pub(crate) bytes: u64,
     /// Row versions, tombstones included.
     pub(crate) rows: u64,
+    /// No more than so many different keys lie in its bounds.
+    pub(crate) most_keys: u64,
     /// Those that replaced or deleted an older version, tombstones included.
     pub(crate) superseding: u64,
     pub(crate) tombstones: u64,
@@ -44,15 +46,35 @@ impl Piece {
     fn overlaps(&self, other: &Piece) -> bool {
         self.first <= other.last && other.first <= self.last
     }
+}
 
-    /// Versions that are the first of their rows.
-    fn firsts(&self) -> u64 {
-        self.rows.saturating_sub(self.superseding)
+/// What counts as lying over the base, in the two kinds of trees.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Weights {
+    /// First versions of keys belong to the base, wherever they lie: new keys come behind all others.
+    pub(crate) firsts_are_base: bool,
+    /// The base takes overlays in once they are one in so many of its bytes.
+    pub(crate) overlay_share: f64,
+}
+
+impl Weights {
+    /// Of a tree of rows.
+    pub(crate) const ROWS: Weights = Weights { firsts_are_base: true, overlay_share: 4.0 };
+    /// Of a tree of keys: a load brings keys anywhere, so all that lies over the base is an overlay, and as many bytes
+    /// as the base has may gather.
+    pub(crate) const KEYS: Weights = Weights { firsts_are_base: false, overlay_share: 1.0 };
+
+    /// Versions that belong to the base.
+    fn firsts(&self, piece: &Piece) -> u64 {
+        match self.firsts_are_base {
+            true => piece.rows.saturating_sub(piece.superseding),
+            false => 0,
+        }
     }
 
-    /// Mostly first versions: as a load writes them.
-    fn is_chunk(&self) -> bool {
-        self.superseding * FACTOR as u64 <= self.rows
+    /// Mostly first versions: as a load writes rows.
+    fn is_chunk(&self, piece: &Piece) -> bool {
+        self.firsts_are_base && piece.superseding * FACTOR as u64 <= piece.rows
     }
 }
 
@@ -72,6 +94,7 @@ pub(crate) struct Policy<'a> {
     pieces: &'a [Piece],
     /// Which part of a piece lies between two rows.
     share: &'a dyn Fn(usize, u64, u64) -> f64,
+    weights: Weights,
     horizon: u64,
     /// A run of the base is no larger than this, in bytes.
     run_bytes: u64,
@@ -96,11 +119,12 @@ impl<'a> Policy<'a> {
     pub(crate) fn new(
         pieces: &'a [Piece],
         share: &'a dyn Fn(usize, u64, u64) -> f64,
+        weights: Weights,
         horizon: u64,
         run_bytes: u64,
     ) -> Self {
         let (base, overlays) = (BTreeMap::new(), Vec::new());
-        let mut policy = Policy { pieces, share, horizon, run_bytes, base, overlays };
+        let mut policy = Policy { pieces, share, weights, horizon, run_bytes, base, overlays };
         policy.find_base();
         policy.weigh();
         policy
@@ -110,7 +134,9 @@ impl<'a> Policy<'a> {
     fn find_base(&mut self) {
         let pieces = self.pieces;
         let mut order: Vec<usize> = (0..pieces.len()).collect();
-        order.sort_by_key(|&i| (std::cmp::Reverse((pieces[i].firsts(), pieces[i].bytes)), pieces[i].seqs, i));
+        order.sort_by_key(|&i| {
+            (std::cmp::Reverse((self.weights.firsts(&pieces[i]), pieces[i].bytes)), pieces[i].seqs, i)
+        });
         for i in order {
             let piece = &pieces[i];
             let before = self.base.range(..=piece.last).next_back();
@@ -120,8 +146,8 @@ impl<'a> Policy<'a> {
             }
             let mut dead = 0;
             if piece.seqs.1 <= self.horizon {
-                // Each row beyond the span of row ids has a newer version beside it.
-                dead = piece.rows.saturating_sub(piece.last - piece.first + 1);
+                // Each version beyond the number of keys has a newer one beside it.
+                dead = piece.rows.saturating_sub(piece.most_keys);
                 dead += if piece.alone { piece.tombstones } else { 0 };
             }
             let (rows, dead) = (piece.rows as f64, dead as f64);
@@ -141,7 +167,7 @@ impl<'a> Policy<'a> {
                     continue;
                 }
                 let share = (self.share)(i, piece.first, piece.last);
-                let newer = over.superseding as f64 / over.rows.max(1) as f64;
+                let newer = over.rows.saturating_sub(self.weights.firsts(over)) as f64 / over.rows.max(1) as f64;
                 under.over.push(i);
                 under.rows += share * over.rows as f64;
                 // What a view may still need takes nothing's place.
@@ -169,14 +195,15 @@ impl<'a> Policy<'a> {
 
     /// How much more lies over the base than there should, in bytes.
     pub(crate) fn debt_bytes(&self) -> u64 {
-        let beyond = |u: &Under| u.newer_bytes - self.pieces[u.piece].bytes as f64 / OVERLAY_SHARE;
+        let beyond = |u: &Under| u.newer_bytes - self.pieces[u.piece].bytes as f64 / self.weights.overlay_share;
         self.base.values().map(beyond).filter(|b| *b > 0.0).sum::<f64>() as u64
     }
 
     /// How urgently a piece of the base wants to take in what lies over it: from 1 on.
     fn urgency(&self, under: &Under) -> f64 {
         let bytes = self.pieces[under.piece].bytes.max(1) as f64;
-        OVERLAY_SHARE * (under.newer_bytes / bytes).max(under.dead / under.rows.max(1.0))
+        let newer = self.weights.overlay_share * under.newer_bytes / bytes;
+        newer.max(DEAD_SHARE * under.dead / under.rows.max(1.0))
     }
 
     fn down_to_base(&self) -> Option<Chosen> {
@@ -188,8 +215,11 @@ impl<'a> Policy<'a> {
         inputs.sort_unstable();
         let inserted = |i: &usize| {
             let over = &self.pieces[*i];
-            (self.share)(*i, piece.first, piece.last) * over.bytes as f64 * over.firsts() as f64
-                / over.rows.max(1) as f64
+            let new = match self.weights.firsts_are_base {
+                true => self.weights.firsts(over) as f64 / over.rows.max(1) as f64,
+                false => 1.0,
+            };
+            (self.share)(*i, piece.first, piece.last) * over.bytes as f64 * new
         };
         let bytes = piece.bytes + under.over.iter().map(inserted).sum::<f64>() as u64;
         Some(Chosen { inputs, first: piece.first, last: piece.last, bytes })
@@ -204,7 +234,7 @@ impl<'a> Policy<'a> {
     /// Enough overlays of one class over one row.
     fn of_one_class(&self) -> Option<Chosen> {
         let mut classes: BTreeMap<i32, Vec<usize>> = BTreeMap::new();
-        for &i in self.overlays.iter().filter(|i| !self.pieces[**i].is_chunk()) {
+        for &i in self.overlays.iter().filter(|i| !self.weights.is_chunk(&self.pieces[**i])) {
             classes.entry(self.class(i)).or_default().push(i);
         }
         let full = classes.values().map(|class| deepest(self.pieces, class)).find(|d| d.len() >= FACTOR);
@@ -226,7 +256,7 @@ impl<'a> Policy<'a> {
 
     /// Chunks of loads that went on beside each other.
     fn interleaved(&self) -> Option<Chosen> {
-        let is_small = |p: &Piece| p.is_chunk() && p.bytes < self.run_bytes / 4;
+        let is_small = |p: &Piece| self.weights.is_chunk(p) && p.bytes < self.run_bytes / 4;
         let chunks: Vec<usize> = (0..self.pieces.len()).filter(|i| is_small(&self.pieces[*i])).collect();
         let core = deepest(self.pieces, &chunks);
         if core.len() < FACTOR {

@@ -50,8 +50,8 @@ impl BulkPlan {
         budget: Arc<Budget>,
         pool: Option<Pool>,
     ) -> Self {
-        let image_bytes = recipe.layout.image_bytes as usize;
-        let stride = if recipe.layout.has_blobs() || image_bytes > MOST_IMAGE_BYTES { 0 } else { image_bytes };
+        let image_bytes = recipe.shape.layout.image_bytes as usize;
+        let stride = if recipe.shape.layout.has_blobs() || image_bytes > MOST_IMAGE_BYTES { 0 } else { image_bytes };
         let rows = (recipe.block_bytes / stride.max(1)).max(1);
         let chunk_bytes = if stride == 0 { recipe.block_bytes } else { rows * stride };
         let depth = (buffer_bytes / 2 / recipe.block_bytes.max(1)).clamp(1, 64);
@@ -230,7 +230,7 @@ impl BulkWriter {
                 let at = bytes.len();
                 bytes.extend_from_slice(&[0; 4]);
                 // SAFETY: the caller's promise.
-                unsafe { esker_format::row::pack(&self.plan.recipe.layout, image, bytes) };
+                unsafe { esker_format::row::pack(&self.plan.recipe.shape.layout, image, bytes) };
                 let length = (bytes.len() - at - 4) as u32;
                 bytes[at..at + 4].copy_from_slice(&length.to_le_bytes());
             }

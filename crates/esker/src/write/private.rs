@@ -8,11 +8,10 @@
 use crate::catalog::table::Table;
 use crate::core::Core;
 use crate::session::{Current, Session};
-use crate::tree::memtable::Memtable;
+use crate::tree::memtable::{Change, Memtable};
 use crate::tree::run::writer::RunWriter;
 use crate::tree::run::Run;
-use crate::tree::RunHandle;
-use crate::txn::open::{TreeTxn, Txn};
+use crate::txn::open::{TableTxn, Txn};
 use crate::write::bulk::{BulkWriter, Chunk, Gathered};
 use crate::write::{push_redo, Fill, VERSION_BYTES};
 use crate::Result;
@@ -24,7 +23,7 @@ impl Txn {
     /// A version into the transaction's own memtable; a full one becomes a run.
     pub(crate) fn put_private(&mut self, core: &Core, at: usize, row: RowId, packed: Option<&[u8]>) -> Result<()> {
         self.become_large(core);
-        let fill = self.trees[at].put_private(&self.state, row, self.next_ordinal, packed, true)?;
+        let fill = self.tables[at].put_private(&self.state, row, self.next_ordinal, packed, true)?;
         self.next_ordinal += 1;
         self.relieve(core, at, fill)
     }
@@ -42,19 +41,19 @@ impl Txn {
     #[cold]
     pub(crate) fn relieve_large(&mut self, core: &Core) -> Result<()> {
         loop {
-            let held = |t: &TreeTxn| t.bulk.as_ref().map_or(0, BulkWriter::gathered_bytes) + t.private_share.bytes();
-            let own: u64 = self.trees.iter().map(held).sum();
+            let held = |t: &TableTxn| t.bulk.as_ref().map_or(0, BulkWriter::gathered_bytes) + t.private_share.bytes();
+            let own: u64 = self.tables.iter().map(held).sum();
             if !core.large.must_spill(own) {
                 return Ok(());
             }
-            let Some(at) = (0..self.trees.len()).max_by_key(|at| held(&self.trees[*at])) else { return Ok(()) };
+            let Some(at) = (0..self.tables.len()).max_by_key(|at| held(&self.tables[*at])) else { return Ok(()) };
             self.spill(core, at)?;
         }
     }
 
     /// Writes what the transaction has gathered in a tree, in memory of its own, as private runs.
     fn spill(&mut self, core: &Core, at: usize) -> Result<()> {
-        let bulk = self.trees[at].bulk.as_mut().filter(|b| b.gathered_bytes() > 0);
+        let bulk = self.tables[at].bulk.as_mut().filter(|b| b.gathered_bytes() > 0);
         if let Some(run) = bulk.map(|b| b.spill(core.new_file_id())).transpose()? {
             count(Counter::LargeSpills, 1);
             self.join(at, run);
@@ -69,9 +68,9 @@ impl Txn {
             return;
         }
         let least = core.options.min_run_bytes as u64;
-        for at in 0..self.trees.len() {
+        for at in 0..self.tables.len() {
             let _ = self.seal_bulk(core, at);
-            if self.trees[at].private_share.bytes() >= least {
+            if self.tables[at].private_share.bytes() >= least {
                 let _ = self.spill_private(core, at);
             }
         }
@@ -79,7 +78,7 @@ impl Txn {
 
     /// Writes the private memtable as a private run.
     pub(crate) fn spill_private(&mut self, core: &Core, at: usize) -> Result<()> {
-        let tree = &mut self.trees[at];
+        let tree = &mut self.tables[at];
         // Stays in place until its run is written: an error loses nothing.
         let Some(private) = tree.private.clone() else {
             return Ok(());
@@ -90,11 +89,10 @@ impl Txn {
             for v in n.versions().filter(|v| private.mem.is_live(v)) {
                 let writer = match &mut writer {
                     Some(w) => w,
-                    None => {
-                        writer.insert(RunWriter::of_session(&core.recipe(&tree.table, &tree.tree), core.new_file_id())?)
-                    }
+                    None => writer
+                        .insert(RunWriter::of_session(&core.recipe(&tree.table, &tree.rows.tree), core.new_file_id())?),
                 };
-                writer.push(n.key(), v.tag(CommitSeq::ZERO), v.packed())?;
+                writer.push(n.key(), v.tag(CommitSeq::ZERO), v.value())?;
             }
             node = private.mem.after(n);
         }
@@ -102,13 +100,13 @@ impl Txn {
             let run = writer.finish()?;
             self.join(at, run);
         }
-        self.trees[at].drop_private();
+        self.tables[at].drop_private();
         Ok(())
     }
 
     /// At the end: a private memtable that is too small for a run goes to memtable and redo.
     pub(crate) fn seal_private(&mut self, core: &Core, at: usize) -> Result<()> {
-        let Some(private) = self.trees[at].private.clone() else { return Ok(()) };
+        let Some(private) = self.tables[at].private.clone() else { return Ok(()) };
         let bytes = private.mem.used_bytes();
         let redo_bytes = self.redo_bytes() + bytes;
         let large = bytes >= core.options.min_run_bytes || redo_bytes > most_redo(core);
@@ -121,28 +119,24 @@ impl Txn {
             // Oldest first: each goes on top.
             versions.reverse();
             for v in versions {
-                let packed = (!v.tombstone).then(|| v.packed());
-                self.trees[at].put_shared(&self.state, n.key(), v.ordinal, packed, v.supersedes)?;
+                let packed = (!v.tombstone).then(|| v.value());
+                self.tables[at].put_shared(&self.state, n.key(), v.ordinal, packed, v.supersedes)?;
             }
             node = private.mem.after(n);
         }
-        self.trees[at].drop_private();
+        self.tables[at].drop_private();
         Ok(())
     }
 
     /// Lets a sealed private run join its tree under this transaction's status word.
     fn join(&mut self, at: usize, run: Arc<Run>) {
-        let handle = RunHandle::private(run.clone(), self.state.clone());
-        let tree = &mut self.trees[at];
-        tree.tree.edit(|state| state.add_run(handle));
-        tree.runs.push(run);
-        count(Counter::RunsAttached, 1);
+        self.tables[at].rows.join(&self.state, run);
     }
 
     /// Ends the bulk writer of a tree: its rows are in a private run, or, if few, in memtable and redo.
     pub(crate) fn seal_bulk(&mut self, core: &Core, at: usize) -> Result<()> {
         let least = core.options.min_run_bytes as u64;
-        let Some(mut bulk) = self.trees[at].bulk.take().filter(|b| b.rows > 0) else {
+        let Some(mut bulk) = self.tables[at].bulk.take().filter(|b| b.rows > 0) else {
             return Ok(());
         };
         let first_ordinal = bulk.first_ordinal;
@@ -173,7 +167,7 @@ impl Txn {
     fn keep_rows(&mut self, core: &Core, at: usize, first_ordinal: u64, chunks: &[Chunk]) -> Result<()> {
         let most_redo = most_redo(core);
         let mut redo_bytes = self.redo_bytes();
-        let (state, tree) = (&self.state, &mut self.trees[at]);
+        let (state, tree) = (&self.state, &mut self.tables[at]);
         let aborted = state.aborted();
         let layout = tree.table.layout.clone();
         let mut fill = Fill::Same;
@@ -187,16 +181,10 @@ impl Txn {
                     return Ok(());
                 }
                 redo_bytes += packed.len() + VERSION_BYTES;
-                let mem = tree.put_in_memtable(state, row, ordinal, Some(packed), false)?;
-                push_redo(
-                    tree.redo.of_gathered(mem, first_ordinal),
-                    state.id,
-                    tree.tree.id,
-                    row,
-                    ordinal,
-                    Some(packed),
-                    false,
-                );
+                let rows = &mut tree.rows;
+                let mem = rows.put(state, row, Change::of_row(ordinal, Some(packed), false))?;
+                let redo = rows.redo.of_gathered(mem, first_ordinal);
+                push_redo(redo, state.id, rows.tree.id, row, ordinal, Some(packed), false);
                 Ok(())
             })?;
         }
@@ -209,8 +197,8 @@ impl Txn {
             // Some of its own rows are lost: it must not read as if they had never been.
             return Err(e.clone());
         }
-        let has_rows = |t: &TreeTxn| t.bulk.as_ref().is_some_and(|b| b.rows > 0);
-        let at = self.place_of(table).filter(|at| has_rows(&self.trees[*at]));
+        let has_rows = |t: &TableTxn| t.bulk.as_ref().is_some_and(|b| b.rows > 0);
+        let at = self.place_of(table).filter(|at| has_rows(&self.tables[*at]));
         at.map_or(Ok(()), |at| self.seal_bulk(core, at))
     }
 }

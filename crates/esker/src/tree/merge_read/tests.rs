@@ -49,7 +49,8 @@ fn a_lookup_looks_at_the_runs_over_its_row() {
 /// Spans and single rows that a scan gives out.
 fn scan(e: &Engine, t: &Arc<Table>) -> (usize, usize) {
     let mut read =
-        MergeRead::new(t.tree().snapshot(), None, view(e), RowId::ZERO, &crate::lock::Parker::new()).unwrap();
+        MergeRead::new(t.tree().snapshot(), None, view(e), esker_format::RowId::ZERO, &crate::lock::Parker::new())
+            .unwrap();
     let (mut rows, mut alone) = (0, 0);
     looked::take();
     loop {

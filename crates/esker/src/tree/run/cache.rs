@@ -7,7 +7,8 @@
 
 use crate::options::Options;
 use crate::tree::run::files::RunFiles;
-use crate::tree::run::{Block, Run};
+use crate::tree::run::Run;
+use crate::tree::stored::Stored;
 use arc_swap::ArcSwapOption;
 use esker_base::counters::{count, Counter};
 use esker_base::lock::Mutex;
@@ -20,25 +21,51 @@ const SMALL_PERCENT: u64 = 10;
 const LEAST_BYTES: u64 = 8 << 20;
 
 /// One block's place in its run.
-#[derive(Default)]
-pub(crate) struct Slot {
-    block: ArcSwapOption<Block>,
+pub(crate) struct Slot<B> {
+    block: ArcSwapOption<B>,
     touched: AtomicBool,
 }
 
-impl Slot {
+impl<B> Default for Slot<B> {
+    fn default() -> Self {
+        Slot { block: ArcSwapOption::empty(), touched: AtomicBool::new(false) }
+    }
+}
+
+impl<B> Slot<B> {
     /// The block, if it is in memory.
-    pub(crate) fn get(&self) -> Option<Arc<Block>> {
+    #[inline]
+    pub(crate) fn get(&self) -> Option<Arc<B>> {
         let block = self.block.load_full()?;
         if !self.touched.load(Ordering::Relaxed) {
             self.touched.store(true, Ordering::Relaxed);
         }
         Some(block)
     }
+
+    /// Was it got since the last time this was asked?
+    pub(crate) fn take_touched(&self) -> bool {
+        self.touched.swap(false, Ordering::Relaxed)
+    }
+
+    /// The block, which is in memory here no longer.
+    pub(crate) fn take(&self) -> Option<Arc<B>> {
+        self.block.swap(None)
+    }
+}
+
+/// A run of any kind of tree; blocks by their places in it.
+pub(crate) trait AnyRun: Send + Sync {
+    /// Unlinks the file once nobody uses it. The removal must be durable already.
+    fn remove_when_unused(&self);
+    /// Was the block got since the last time this was asked?
+    fn take_touched(&self, index: usize) -> bool;
+    /// Lets the block go; false if it was not there.
+    fn evict(&self, index: usize) -> bool;
 }
 
 struct Resident {
-    run: Weak<Run>,
+    run: Weak<dyn AnyRun>,
     index: u32,
     bytes: u64,
 }
@@ -88,8 +115,8 @@ impl BlockCache {
     }
 
     /// Keeps a block that was just read.
-    pub(crate) fn insert(&self, run: &Arc<Run>, index: usize, block: &Arc<Block>) {
-        let bytes = block.memory_bytes() as u64;
+    pub(crate) fn insert<K: Stored>(&self, run: &Arc<Run<K>>, index: usize, block: &Arc<K::Block>) {
+        let bytes = K::memory_bytes(block) as u64;
         let Some(slot) = run.slot(index) else { return };
         let mut queues = self.queues.lock();
         if slot.block.load().is_some() {
@@ -99,7 +126,8 @@ impl BlockCache {
         slot.block.store(Some(block.clone()));
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
         queues.small_bytes += bytes;
-        queues.small.push_back(Resident { run: Arc::downgrade(run), index: index as u32, bytes });
+        let run: Weak<dyn AnyRun> = Arc::downgrade(run) as _;
+        queues.small.push_back(Resident { run, index: index as u32, bytes });
         self.evict(&mut queues);
     }
 
@@ -118,10 +146,9 @@ impl BlockCache {
             let Some(run) = resident.run.upgrade() else {
                 continue;
             };
-            let Some(slot) = run.slot(resident.index as usize) else { continue };
-            if slot.touched.swap(false, Ordering::Relaxed) {
+            if run.take_touched(resident.index as usize) {
                 queues.main.push_back(resident);
-            } else if slot.block.swap(None).is_some() {
+            } else if run.evict(resident.index as usize) {
                 self.bytes.fetch_sub(resident.bytes, Ordering::Relaxed);
                 count(Counter::BlocksEvicted, 1);
             }
@@ -135,10 +162,9 @@ impl BlockCache {
         }
     }
 
-    /// A run goes: its blocks leave memory with it.
-    pub(crate) fn forget(&self, slots: &[Slot]) {
-        let gone: u64 = slots.iter().filter_map(|s| s.block.swap(None)).map(|b| b.memory_bytes() as u64).sum();
-        self.bytes.fetch_sub(gone, Ordering::Relaxed);
+    /// A run goes, and blocks of so many bytes have left memory with it.
+    pub(crate) fn forget(&self, bytes: u64) {
+        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
     /// Drops the queue entries of runs that are gone.

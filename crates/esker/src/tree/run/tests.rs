@@ -4,6 +4,7 @@ use crate::tests::tables::{begin, commit_rows, def, insert, open, open_on, optio
 use crate::tree::run::health::State;
 use crate::tree::run::writer::{encode_tail, RunRecipe};
 use crate::tree::run::Run;
+use crate::tree::stored::RowShape;
 use crate::*;
 use esker_format::run::RunHeader;
 use esker_format::{ColumnMask, FormatError, TreeId};
@@ -191,7 +192,7 @@ fn a_run_of_another_tree_or_layout_is_not_taken() {
     let mut bytes = vec![0; esker_format::run::RUN_HEADER_BYTES];
     file.read_at(&mut bytes, 0).unwrap();
     let header = RunHeader::decode(&bytes).unwrap();
-    let refused = |expected: &str| match Run::open(&recipe, run.file_id, &run.stats).load() {
+    let refused = |expected: &str| match Run::open(&recipe, run.file_id, &run.stats, run.bounds).load() {
         Err(Error::Damage { reason: FormatError::Invalid { what, .. }, .. }) => assert_eq!(what, expected),
         other => panic!("{expected}: {other:?}"),
     };
@@ -207,7 +208,10 @@ fn a_run_of_another_tree_or_layout_is_not_taken() {
     layout.columns.pop();
     let changes = [
         ("run's tree", RunRecipe { tree: TreeId(tree.id.0 + 1), ..recipe.clone() }),
-        ("run's layout", RunRecipe { layout: Arc::new(layout), ..recipe.clone() }),
+        (
+            "run's layout",
+            RunRecipe { shape: RowShape { layout: Arc::new(layout), ..recipe.shape.clone() }, ..recipe.clone() },
+        ),
     ];
     let write_tail = |recipe: &RunRecipe| {
         let tail = encode_tail(recipe, run.file_id, run.entries(), &run.stats, base);
@@ -219,10 +223,10 @@ fn a_run_of_another_tree_or_layout_is_not_taken() {
         refused(expected);
     }
     write_tail(&recipe);
-    Run::open(&recipe, run.file_id, &run.stats).load().unwrap();
+    Run::open(&recipe, run.file_id, &run.stats, run.bounds).load().unwrap();
     // Nor one that holds something else than the log says.
     let stats = esker_format::RunStats { rows: run.stats.rows + 1, ..run.stats };
-    assert!(Run::open(&recipe, run.file_id, &stats).load().is_err());
+    assert!(Run::open(&recipe, run.file_id, &stats, run.bounds).load().is_err());
 }
 
 #[test]
@@ -262,6 +266,6 @@ fn a_run_of_an_older_format_is_refused_by_name() {
     let old = include_bytes!("../../../../esker-format/tests/fixtures/v1/dynamic.run");
     let file = disk.open(&run.path, OpenMode::Write, AccessHint::Meta).unwrap();
     file.write_at(&old[..esker_format::run::RUN_HEADER_BYTES], 0).unwrap();
-    let refused = Run::open(&e.core.recipe(&t, &t.tree()), run.file_id, &run.stats).load().unwrap_err();
+    let refused = Run::open(&e.core.recipe(&t, &t.tree()), run.file_id, &run.stats, run.bounds).load().unwrap_err();
     assert!(matches!(&refused, Error::OlderFormat { file, found: 1, needed: 2 } if *file == run.path), "{refused}");
 }

@@ -2,15 +2,14 @@
 //! only after the caller has synced the folder. A crash before that leaves an orphan that the next start removes; a
 //! writer that is dropped unfinished removes its file.
 
+use crate::tree::key::ByRow;
 use crate::tree::run::cache::BlockCache;
 use crate::tree::run::{run_path, Run};
+use crate::tree::stored::{blocks_of, Stored};
 use crate::Result;
 use esker_base::counters::{count, Counter};
-use esker_format::run::{block_context, encode_end, BlockKind, Part, RunHeader, RunStats, RUN_HEADER_BYTES};
-use esker_format::{
-    block::reseal, BlockEntry, CommitSeq, Compression, FileId, Layout, RowBlockBuilder, RowFormat, RowId, TreeId,
-    VersionTag,
-};
+use esker_format::run::{block_context, encode_end, Part, RunHeader, RunStats, RUN_HEADER_BYTES};
+use esker_format::{block::reseal, CommitSeq, Compression, FileId, LeafEntry, RowId, TreeId, VersionTag};
 use esker_io::{Disk, SequentialWriter};
 use esker_memory::Account;
 use std::path::PathBuf;
@@ -22,35 +21,47 @@ const MOST_BLOCKS: usize = 16;
 const MOST_ROWS: usize = 1 << 16;
 
 /// What a run of a tree is written with.
-#[derive(Clone)]
-pub(crate) struct RunRecipe {
+pub(crate) struct RunRecipe<K: Stored = ByRow> {
     pub(crate) disk: Arc<dyn Disk>,
     pub(crate) dir: PathBuf,
     pub(crate) cache: Arc<BlockCache>,
     pub(crate) tree: TreeId,
-    pub(crate) layout: Arc<Layout>,
-    pub(crate) format: RowFormat,
+    pub(crate) shape: K::Shape,
     pub(crate) compression: Compression,
     pub(crate) zstd_level: i32,
     pub(crate) block_bytes: usize,
     pub(crate) write_bytes: usize,
 }
 
-impl RunRecipe {
-    pub(crate) fn builder(&self) -> RowBlockBuilder {
-        RowBlockBuilder::new(self.layout.clone(), self.format)
+impl<K: Stored> Clone for RunRecipe<K> {
+    fn clone(&self) -> Self {
+        RunRecipe {
+            disk: self.disk.clone(),
+            dir: self.dir.clone(),
+            cache: self.cache.clone(),
+            shape: self.shape.clone(),
+            ..*self
+        }
+    }
+}
+
+impl<K: Stored> RunRecipe<K> {
+    pub(crate) fn builder(&self) -> K::Builder {
+        K::builder(&self.shape)
     }
 }
 
 /// A run that is being written.
-pub(crate) struct RunWriter {
-    recipe: RunRecipe,
+pub(crate) struct RunWriter<K: Stored = ByRow> {
+    recipe: RunRecipe<K>,
     file_id: FileId,
     writer: SequentialWriter,
-    entries: Vec<BlockEntry>,
+    entries: Vec<K::Entry>,
     stats: RunStats,
+    /// The least and the greatest key of the blocks that are written.
+    bounds: Option<(K::Own, K::Own)>,
     scratch: Vec<u8>,
-    builder: Option<RowBlockBuilder>,
+    builder: Option<K::Builder>,
     unfinished: Unfinished,
 }
 
@@ -70,8 +81,8 @@ impl Drop for Unfinished {
     }
 }
 
-impl RunWriter {
-    pub(crate) fn create(recipe: &RunRecipe, file_id: FileId) -> Result<Self> {
+impl<K: Stored> RunWriter<K> {
+    pub(crate) fn create(recipe: &RunRecipe<K>, file_id: FileId) -> Result<Self> {
         let path = run_path(&recipe.dir, file_id);
         let unfinished = Unfinished { disk: recipe.disk.clone(), path: path.clone(), finished: false };
         let mut writer = SequentialWriter::create(&recipe.disk, &path, recipe.write_bytes, Account::BulkBuffer)?;
@@ -85,6 +96,7 @@ impl RunWriter {
             writer,
             entries: Vec::new(),
             stats: RunStats::default(),
+            bounds: None,
             scratch: Vec::new(),
             builder: None,
             unfinished,
@@ -92,85 +104,89 @@ impl RunWriter {
     }
 
     /// As [`create`](Self::create), for the thread of a session.
-    pub(crate) fn of_session(recipe: &RunRecipe, file_id: FileId) -> Result<Self> {
+    pub(crate) fn of_session(recipe: &RunRecipe<K>, file_id: FileId) -> Result<Self> {
         let mut writer = RunWriter::create(recipe, file_id)?;
         writer.writer.write_at_once();
         Ok(writer)
     }
 
     /// Encodes what `builder` holds as the next block and empties it.
-    pub(crate) fn write_block(&mut self, builder: &mut RowBlockBuilder) -> Result<()> {
+    pub(crate) fn write_block(&mut self, builder: &mut K::Builder) -> Result<()> {
         let offset = self.writer.position();
         let context = block_context(self.file_id, offset);
         self.scratch.clear();
-        let mut entry = builder.finish(self.recipe.compression, self.recipe.zstd_level, context, &mut self.scratch);
-        entry.offset = offset;
+        let press = (self.recipe.compression, self.recipe.zstd_level);
+        let (entry, first, last) = K::finish(builder, press, context, &mut self.scratch);
+        let entry = K::moved(&entry, offset, None).map_err(|e| self.damage(e))?;
         self.writer.append(&self.scratch)?;
-        self.stats.add(&entry);
         count(Counter::BlocksWritten, 1);
-        self.entries.push(entry);
+        self.note(entry, first, last);
         Ok(())
+    }
+
+    /// A block has been written.
+    fn note(&mut self, entry: K::Entry, first: K::Own, last: K::Own) {
+        self.stats.add(entry.block());
+        self.entries.push(entry);
+        match &mut self.bounds {
+            Some((_, greatest)) => *greatest = last,
+            None => self.bounds = Some((first, last)),
+        }
+    }
+
+    fn damage(&self, e: esker_format::FormatError) -> crate::Error {
+        crate::Error::damage(&run_path(&self.recipe.dir, self.file_id), self.writer.position(), e)
     }
 
     /// Would a block that is copied now leave one of good size before it?
     pub(crate) fn can_copy(&self) -> bool {
-        self.builder.as_ref().is_none_or(|b| b.is_empty() || b.raw_bytes() >= self.recipe.block_bytes / 2)
+        self.builder.as_ref().is_none_or(|b| {
+            let raw_bytes = K::raw_bytes(b);
+            K::gathered(b) == 0 || raw_bytes >= self.recipe.block_bytes / 2
+        })
     }
 
-    /// Adds a block as another run has it, sealed with `from`; rows get `seq` if they have no sequence of their own. Its
-    /// rows come behind all that were added. False, and nothing is added, if the block is not what it should be.
+    /// Adds a block as another run has it, from key to key of `bounds`, sealed with `from`; versions get `seq` if they have
+    /// no sequence of their own. Its keys come behind all that were added. False, and nothing is added, if the block is not what it should be.
     pub(crate) fn copy_block(
         &mut self,
         block: &mut [u8],
         from: u64,
-        entry: &BlockEntry,
+        entry: &K::Entry,
+        (first, last): (K::Own, K::Own),
         seq: Option<CommitSeq>,
     ) -> Result<bool> {
         self.close_block()?;
         let offset = self.writer.position();
         let to = block_context(self.file_id, offset);
-        let (Ok(()), Ok(entry)) = (reseal(block, from, to, seq), entry.moved(offset, seq)) else { return Ok(false) };
+        let (Ok(()), Ok(entry)) = (reseal(block, from, to, seq), K::moved(entry, offset, seq)) else {
+            return Ok(false);
+        };
         self.writer.append(block)?;
-        self.stats.add(&entry);
         count(Counter::BlocksCopied, 1);
-        self.entries.push(entry);
+        self.note(entry, first, last);
         Ok(true)
     }
 
-    /// Adds one version; versions of a row come newest first, rows in rising order.
-    pub(crate) fn push(&mut self, row: RowId, tag: VersionTag, packed: &[u8]) -> Result<()> {
+    /// Adds one version; versions of a key come newest first, keys in rising order.
+    pub(crate) fn push(&mut self, key: K::Ref<'_>, tag: VersionTag, value: &[u8]) -> Result<()> {
         let mut builder = self.builder.take().unwrap_or_else(|| self.recipe.builder());
-        // Versions of one row stay in one block, unless they are very many.
-        let full = builder.raw_bytes() >= self.recipe.block_bytes;
-        let overfull = builder.raw_bytes() >= MOST_BLOCKS * self.recipe.block_bytes || builder.rows() >= MOST_ROWS;
-        if overfull || (full && builder.last_id() != Some(row)) {
+        // Versions of one key stay in one block, unless they are very many.
+        let (raw_bytes, gathered) = (K::raw_bytes(&builder), K::gathered(&builder));
+        let overfull = raw_bytes >= MOST_BLOCKS * self.recipe.block_bytes || gathered >= MOST_ROWS;
+        if overfull || (raw_bytes >= self.recipe.block_bytes && !K::ends_with(&builder, key)) {
             self.write_block(&mut builder)?;
         }
-        let pushed = builder.push_packed(row, tag, packed);
+        let pushed = K::push(&mut builder, key, tag, value);
         self.builder = Some(builder);
-        pushed.map_err(|e| crate::Error::damage(&run_path(&self.recipe.dir, self.file_id), 0, e))
-    }
-
-    /// Adds the only version of a row, an inserted one; rows come in rising order.
-    ///
-    /// # Safety
-    /// As for [`RowBlockBuilder::push_image`].
-    pub(crate) unsafe fn push_image(&mut self, row: RowId, ordinal: u64, image: *const u8) -> Result<()> {
-        let full = |b: &RowBlockBuilder| b.raw_bytes() >= self.recipe.block_bytes || b.rows() >= MOST_ROWS;
-        if self.builder.as_ref().is_some_and(full) {
-            self.close_block()?;
-        }
-        let builder = self.builder.get_or_insert_with(|| self.recipe.builder());
-        // SAFETY: the caller's promise.
-        unsafe { builder.push_image(row, ordinal, image) };
-        Ok(())
+        pushed.map_err(|e| self.damage(e))
     }
 
     /// Writes the gathered block and keeps its builder.
     #[cold]
     fn close_block(&mut self) -> Result<()> {
         let Some(mut builder) = self.builder.take() else { return Ok(()) };
-        if !builder.is_empty() {
+        if K::gathered(&builder) > 0 {
             self.write_block(&mut builder)?;
         }
         self.builder = Some(builder);
@@ -183,9 +199,9 @@ impl RunWriter {
     }
 
     /// Writes what follows the blocks, and syncs the file.
-    pub(crate) fn finish(mut self) -> Result<Arc<Run>> {
+    pub(crate) fn finish(mut self) -> Result<Arc<Run<K>>> {
         if let Some(mut builder) = self.builder.take() {
-            if !builder.is_empty() {
+            if K::gathered(&builder) > 0 {
                 self.write_block(&mut builder)?;
             }
         }
@@ -195,15 +211,33 @@ impl RunWriter {
         self.writer.append(&tail)?;
         let (_, size) = self.writer.finish()?;
         self.unfinished.finished = true;
-        Ok(Run::written(&self.recipe, self.file_id, size, self.entries, self.stats))
+        let Some(bounds) = self.bounds else { unreachable!("a run holds a version") };
+        Ok(Run::written(&self.recipe, self.file_id, size, self.entries, self.stats, bounds))
+    }
+}
+
+impl RunWriter {
+    /// Adds the only version of a row, an inserted one; rows come in rising order.
+    ///
+    /// # Safety
+    /// As for [`RowBlockBuilder::push_image`].
+    pub(crate) unsafe fn push_image(&mut self, row: RowId, ordinal: u64, image: *const u8) -> Result<()> {
+        let full = |b: &<ByRow as Stored>::Builder| b.raw_bytes() >= self.recipe.block_bytes || b.rows() >= MOST_ROWS;
+        if self.builder.as_ref().is_some_and(full) {
+            self.close_block()?;
+        }
+        let builder = self.builder.get_or_insert_with(|| self.recipe.builder());
+        // SAFETY: the caller's promise.
+        unsafe { builder.push_image(row, ordinal, image) };
+        Ok(())
     }
 }
 
 /// What follows the blocks in a file whose only part they are, from `base` on.
-pub(crate) fn encode_tail(
-    recipe: &RunRecipe,
+pub(crate) fn encode_tail<K: Stored>(
+    recipe: &RunRecipe<K>,
     file: FileId,
-    entries: &[BlockEntry],
+    entries: &[K::Entry],
     stats: &RunStats,
     base: u64,
 ) -> Vec<u8> {
@@ -211,8 +245,8 @@ pub(crate) fn encode_tail(
     let part = Part {
         number: 0,
         tree: recipe.tree,
-        fingerprint: recipe.layout.fingerprint(),
-        blocks: BlockKind::Rows,
+        fingerprint: K::fingerprint(&recipe.shape),
+        blocks: blocks_of::<K>(),
         first_block: RUN_HEADER_BYTES as u64,
         sections: Vec::new(),
     };

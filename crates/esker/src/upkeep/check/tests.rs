@@ -38,7 +38,7 @@ fn check(versions: &[(u64, VersionTag)], change: impl FnOnce(&mut [BlockEntry]))
     let tail = encode_tail(&e.core.recipe(&t, &tree), run.file_id, &entries, &run.stats, base);
     assert_eq!(base + tail.len() as u64, run.size_bytes());
     file.write_at(&tail, base).unwrap();
-    let run = Run::open(&e.core.recipe(&t, &tree), run.file_id, &run.stats);
+    let run = Run::open(&e.core.recipe(&t, &tree), run.file_id, &run.stats, run.bounds);
     run.load().unwrap();
     tree.edit(|s| s.add_run(RunHandle::committed(run)));
     e.check(&t, &mut |_, _| true).unwrap().damages.iter().map(ToString::to_string).collect()

@@ -1,44 +1,45 @@
-//! One merge: reads some runs' rows between two rows, in order, and writes the versions that somebody may still see.
+//! One merge: reads what some runs have between two keys, in order, and writes the versions that somebody may still see.
 //!
-//! Invariants: all versions that the inputs have of a row go to one run; a step ends between two rows, and what it has
+//! Invariants: all versions that the inputs have of a key go to one run; a step ends between two keys, and what it has
 //! come to until then is all that its inputs lose. Nothing of the tree changes here.
 
 use super::*;
 use crate::tree::run::writer::RunWriter;
-use crate::tree::run::Block;
+use crate::tree::stored::may_meet;
 use crate::tree::RangeMark;
 use crate::upkeep::choose::Step;
-use esker_format::{BlockEntry, VersionTag};
+use esker_format::{LeafEntry, VersionTag};
 
 /// What a merge came to.
-#[derive(Default)]
-pub(super) struct Outcome {
-    pub(super) runs: Vec<Arc<Run>>,
+pub(super) struct Outcome<K: Stored> {
+    pub(super) runs: Vec<Arc<Run<K>>>,
     /// What its inputs still hold.
-    pub(super) left: Vec<RunHandle>,
+    pub(super) left: Vec<RunHandle<K>>,
 }
 
-struct Input {
-    handle: RunHandle,
+struct Input<K: Stored> {
+    handle: RunHandle<K>,
     index: usize,
-    block: Option<Arc<Block>>,
+    block: Option<Arc<K::Block>>,
     at: u32,
-    /// The last row to be read.
-    last: RowId,
+    /// The last key to be read.
+    last: K::Own,
 }
 
-pub(super) struct Merge<'a> {
+pub(super) struct Merge<'a, K: Stored> {
     core: &'a Core,
     table: &'a Table,
-    tree: &'a Arc<Tree>,
-    state: &'a TreeState,
-    step: &'a Step,
-    inputs: Vec<Input>,
+    tree: &'a Arc<Tree<K>>,
+    state: &'a TreeState<K>,
+    step: &'a Step<K>,
+    inputs: Vec<Input<K>>,
+    /// What the inputs hold besides, so far.
+    left: Vec<RunHandle<K>>,
     horizon: CommitSeq,
     /// The marks that every view sees and that count.
     marks: &'a [RangeMark],
-    writer: Option<RunWriter>,
-    done: Vec<Arc<Run>>,
+    writer: Option<RunWriter<K>>,
+    done: Vec<Arc<Run<K>>>,
     /// An output run is closed at this size, in bytes, so that they become about equal.
     close_bytes: u64,
     /// Bytes of the output runs that are closed.
@@ -57,35 +58,42 @@ struct Read {
     of_blocks: u64,
 }
 
-struct Candidate {
+struct Candidate<K: Stored> {
     order: (u64, u64),
     input: usize,
     index: usize,
-    block: Arc<Block>,
+    block: Arc<K::Block>,
     at: u32,
     tombstone: bool,
     supersedes: bool,
 }
 
-impl<'a> Merge<'a> {
+impl<'a, K: Stored> Merge<'a, K> {
     pub(super) fn new(
         core: &'a Core,
         table: &'a Table,
-        tree: &'a Arc<Tree>,
-        state: &'a TreeState,
-        step: &'a Step,
+        tree: &'a Arc<Tree<K>>,
+        state: &'a TreeState<K>,
+        step: &'a Step<K>,
     ) -> Result<Self> {
         let mut read = Read::default();
-        let mut inputs = Vec::new();
+        let (mut inputs, mut left) = (Vec::new(), Vec::new());
         for handle in &step.inputs {
             handle.run.load()?;
-            let (first, last) = (step.first.max(handle.first), step.last.min(handle.last));
-            if first <= last {
-                let input = Input::new(handle, first, last, &mut read)?;
-                let end = handle.run.entries().partition_point(|e| e.first_id <= last);
-                read.of_blocks += end.saturating_sub(input.index) as u64;
-                inputs.push(input);
+            if !handle.overlaps(K::lend(&step.first), K::lend(&step.last)) {
+                left.push(handle.clone());
+                continue;
             }
+            if handle.first < step.first {
+                let before = handle.run.key_before(K::lend(&step.first))?;
+                left.extend(before.map(|key| handle.narrowed(handle.first.clone(), key)));
+            }
+            let first = (&step.first).max(&handle.first);
+            let last = (&step.last).min(&handle.last).clone();
+            let end = handle.run.entries().partition_point(|e| K::cmp(K::first(e), K::lend(&last)).is_le());
+            let input = Input::new(handle, K::lend(first), last, &mut read)?;
+            read.of_blocks += end.saturating_sub(input.index) as u64;
+            inputs.push(input);
         }
         let horizon = core.views.horizon();
         // Room is left in each for what later merges bring.
@@ -98,6 +106,7 @@ impl<'a> Merge<'a> {
             state,
             step,
             inputs,
+            left,
             horizon,
             marks: state.marks_at(horizon),
             writer: None,
@@ -109,12 +118,11 @@ impl<'a> Merge<'a> {
         })
     }
 
-    pub(super) fn run(&mut self, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<Outcome> {
-        let (mut versions, mut packed) = (Vec::new(), Vec::new());
-        let mut told = 0;
-        let mut end = None;
-        while self.inputs.iter().any(|input| input.peek().is_some()) {
-            if end.is_some() && self.is_enough() {
+    pub(super) fn run(&mut self, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<Outcome<K>> {
+        let (mut versions, mut value) = (Vec::new(), Vec::new());
+        let (mut told, mut begun) = (0, false);
+        loop {
+            if begun && self.is_enough() {
                 break;
             }
             if self.read.blocks != told {
@@ -123,34 +131,26 @@ impl<'a> Merge<'a> {
                     return Err(Error::Interrupted);
                 }
             }
-            if let Some(last) = self.copy_untouched()? {
-                end = Some(last);
-                continue;
+            if !self.copy_untouched()? {
+                let Some(key) = self.least()? else { break };
+                let key = K::lend(&key);
+                self.collect(key, &mut versions)?;
+                versions.sort_by_key(|v: &Candidate<K>| std::cmp::Reverse(v.order));
+                versions.dedup_by_key(|v| v.order);
+                self.keep(key, &versions, &mut value)?;
+                versions.clear();
             }
-            let Some(row) = self.least()? else { break };
-            self.collect(row, &mut versions)?;
-            versions.sort_by_key(|v: &Candidate| std::cmp::Reverse(v.order));
-            versions.dedup_by_key(|v| v.order);
-            self.keep(row, &versions, &mut packed)?;
-            versions.clear();
-            end = Some(row);
+            begun = true;
         }
-        // All that was asked for, or what it came to.
-        let end = if self.inputs.iter().all(|input| input.peek().is_none()) {
-            self.step.last
-        } else {
-            end.unwrap_or(self.step.last)
-        };
         self.finish()?;
-        let mut left = Vec::new();
-        for handle in &self.step.inputs {
-            left.extend(parts_left(handle, self.step.first, end)?);
+        for input in &mut self.inputs {
+            self.left.extend(input.rest(&mut self.read)?);
         }
-        Ok(Outcome { runs: std::mem::take(&mut self.done), left })
+        Ok(Outcome { runs: std::mem::take(&mut self.done), left: std::mem::take(&mut self.left) })
     }
 
     /// The runs that were finished, for whoever gives them up.
-    pub(super) fn take_done(&mut self) -> Vec<Arc<Run>> {
+    pub(super) fn take_done(&mut self) -> Vec<Arc<Run<K>>> {
         std::mem::take(&mut self.done)
     }
 
@@ -163,107 +163,112 @@ impl<'a> Merge<'a> {
 
     /// Is the engine being closed, or the table dropped or emptied?
     fn is_unwanted(&self) -> bool {
-        self.core.signals.stopping() || self.table.is_dropped() || !Arc::ptr_eq(&self.table.tree(), self.tree)
+        self.core.signals.stopping() || self.table.is_dropped() || !self.table.has_tree(self.tree.id)
     }
 
-    /// Copies the block that comes next, if no other input has rows between its own, and all of it stays as it is; its
-    /// last row then.
-    fn copy_untouched(&mut self) -> Result<Option<RowId>> {
-        let (mut lead, mut least, mut bound) = (0, RowId::MAX, RowId::MAX);
+    /// Copies the block that comes next, if no other input has keys between its own, and all of it stays as it is.
+    fn copy_untouched(&mut self) -> Result<bool> {
+        let mut lead: Option<(usize, K::Ref<'_>)> = None;
+        let mut bound: Option<K::Ref<'_>> = None;
         for (i, input) in self.inputs.iter().enumerate() {
-            let Some(row) = input.peek() else { continue };
-            if row < least {
-                (lead, least, bound) = (i, row, least);
-            } else {
-                bound = bound.min(row);
+            let Some(key) = input.peek() else { continue };
+            if lead.is_none_or(|(_, least)| K::cmp(key, least).is_lt()) {
+                (lead, bound) = (Some((i, key)), lead.map(|l| l.1));
+            } else if bound.is_none_or(|b| K::cmp(key, b).is_lt()) {
+                bound = Some(key);
             }
         }
+        let Some((lead, _)) = lead else { return Ok(false) };
         let input = &self.inputs[lead];
-        let Some((index, entry)) = input.unread_block().map(|index| (index, input.handle.run.entries()[index])) else {
-            return Ok(None);
-        };
-        if entry.last_id >= bound || !self.stays_as_it_is(input, index, &entry) {
-            return Ok(None);
+        let Some(index) = input.unread_block() else { return Ok(false) };
+        let entry = &input.handle.run.entries()[index];
+        if bound.is_some_and(|b| K::reaches(entry, b)) || !self.stays_as_it_is(input, index, entry) {
+            return Ok(false);
         }
-        let handle = input.handle.clone();
+        let (handle, entry) = (input.handle.clone(), entry.clone());
         self.close_full()?;
         if self.writer.as_ref().is_some_and(|w| !w.can_copy()) {
-            return Ok(None);
+            return Ok(false);
         }
         let seq = (handle.seq != CommitSeq::ZERO).then_some(handle.seq);
         let (mut bytes, context) = handle.run.stored_block(index)?;
+        let bounds = (K::own(K::first(&entry)), K::own(K::last(&entry)));
         let copied = match &mut self.writer {
-            Some(w) => w.copy_block(&mut bytes, context, &entry, seq),
+            Some(w) => w.copy_block(&mut bytes, context, &entry, bounds, seq),
             None => self
                 .core
                 .run_writer(self.table, self.tree)
-                .and_then(|w| self.writer.insert(w).copy_block(&mut bytes, context, &entry, seq)),
+                .and_then(|w| self.writer.insert(w).copy_block(&mut bytes, context, &entry, bounds, seq)),
         };
         if !self.written(copied)? {
             // Whoever decodes it says what is wrong.
-            return Ok(None);
+            return Ok(false);
         }
         self.read.blocks += 1;
-        self.read.bytes += u64::from(entry.stored_bytes);
+        self.read.bytes += u64::from(entry.block().stored_bytes);
         let input = &mut self.inputs[lead];
         (input.index, input.block, input.at) = (index + 1, None, 0);
-        Ok(Some(entry.last_id))
+        Ok(true)
     }
 
     /// Has nothing in the block to be dropped, as far as its entry tells, and would it be a block of good size?
-    fn stays_as_it_is(&self, input: &Input, index: usize, entry: &BlockEntry) -> bool {
-        let (handle, entries) = (&input.handle, input.handle.run.entries());
+    fn stays_as_it_is(&self, input: &Input<K>, index: usize, entry: &K::Entry) -> bool {
+        let (handle, entries, block) = (&input.handle, input.handle.run.entries(), entry.block());
         let own = handle.seq == CommitSeq::ZERO;
-        let seqs = if own { (entry.min_seq, entry.max_seq) } else { (handle.seq, handle.seq) };
-        let before = index.checked_sub(1).is_some_and(|i| entries[i].last_id == entry.first_id);
-        let after = entries.get(index + 1).is_some_and(|e| e.first_id == entry.last_id);
-        entry.ids_unique()
+        let seqs = if own { (block.min_seq, block.max_seq) } else { (handle.seq, handle.seq) };
+        let before = index.checked_sub(1).is_some_and(|i| may_meet::<K>(&entries[i], entry));
+        let after = entries.get(index + 1).is_some_and(|e| may_meet::<K>(entry, e));
+        block.ids_unique()
             && !before
             && !after
-            && entry.last_id <= input.last
-            && entry.tombstones == 0
-            && own == (entry.min_seq != CommitSeq::ZERO)
-            && !handle.aborted.meets(entry.min_ordinal, entry.max_ordinal)
-            && !self.marks.iter().any(|m| m.may_delete(entry.first_id, seqs, entry.min_ordinal))
-            && entry.raw_bytes as usize >= self.core.options.block_bytes / 2
+            && K::is_first_known(entry)
+            && K::is_last_known(entry)
+            && K::cmp(K::last(entry), K::lend(&input.last)).is_le()
+            && block.tombstones == 0
+            && own == (block.min_seq != CommitSeq::ZERO)
+            && !handle.aborted.meets(block.min_ordinal, block.max_ordinal)
+            && !self.marks.iter().any(|m| m.may_delete(block.first_id, seqs, block.min_ordinal))
+            && block.raw_bytes as usize >= self.core.options.block_bytes / 2
     }
 
-    /// Writes the versions of a row that somebody may still see.
-    fn keep(&mut self, row: RowId, versions: &[Candidate], packed: &mut Vec<u8>) -> Result<()> {
+    /// Writes the versions of a key that somebody may still see.
+    fn keep(&mut self, key: K::Ref<'_>, versions: &[Candidate<K>], value: &mut Vec<u8>) -> Result<()> {
         let (mut settled, mut last_seq) = (false, 0);
-        // All versions of a row go to one run.
+        // All versions of a key go to one run.
         self.close_full()?;
         for (i, v) in versions.iter().enumerate() {
             // Of one transaction's versions only the newest counts.
+            let row = K::row(&v.block, v.at);
             if settled || v.order.0 == last_seq || self.marks.iter().any(|m| m.deletes(row, v.order)) {
                 count(Counter::RowsPurged, 1);
                 continue;
             }
             last_seq = v.order.0;
             settled = v.order.0 <= self.horizon.0;
-            if settled && v.tombstone && !self.lies_elsewhere(row) {
+            if settled && v.tombstone && !self.lies_elsewhere(key) {
                 count(Counter::RowsPurged, 1);
                 continue;
             }
-            packed.clear();
-            if !v.tombstone {
+            value.clear();
+            // A row's tombstone has no value to be read.
+            if !v.tombstone || K::TOMBSTONES_HAVE_VALUES {
                 let run = &self.inputs[v.input].handle.run;
-                v.block.packed(v.at, packed).map_err(|e| run.damage(v.index, e))?;
+                K::value(&v.block, v.at, value).map_err(|e| run.damage(v.index, e))?;
             }
             // Whatever was older is purged with this merge, if it was all among its inputs.
             let is_last = settled && i + 1 < versions.len();
-            let supersedes = v.supersedes && (v.tombstone || !is_last || self.lies_elsewhere(row));
+            let supersedes = v.supersedes && (v.tombstone || !is_last || self.lies_elsewhere(key));
             let tag = VersionTag { seq: CommitSeq(v.order.0), ordinal: v.order.1, tombstone: v.tombstone, supersedes };
-            self.push(row, tag, packed)?;
+            self.push(key, tag, value)?;
         }
         Ok(())
     }
 
-    fn push(&mut self, row: RowId, tag: VersionTag, packed: &[u8]) -> Result<()> {
+    fn push(&mut self, key: K::Ref<'_>, tag: VersionTag, value: &[u8]) -> Result<()> {
         let pushed = match &mut self.writer {
-            Some(w) => w.push(row, tag, packed),
+            Some(w) => w.push(key, tag, value),
             None => {
-                self.core.run_writer(self.table, self.tree).and_then(|w| self.writer.insert(w).push(row, tag, packed))
+                self.core.run_writer(self.table, self.tree).and_then(|w| self.writer.insert(w).push(key, tag, value))
             }
         };
         self.written(pushed)
@@ -289,46 +294,48 @@ impl<'a> Merge<'a> {
         }
     }
 
-    fn close(&mut self, writer: RunWriter) -> Result<()> {
+    fn close(&mut self, writer: RunWriter<K>) -> Result<()> {
         let run = self.written(writer.finish())?;
         self.done_bytes += run.size_bytes();
         self.done.push(run);
         Ok(())
     }
 
-    /// May an older version of `row` lie in a run that is not merged now?
-    fn lies_elsewhere(&self, row: RowId) -> bool {
-        self.state.runs_at(row).any(|h| !self.step.inputs.iter().any(|i| i.is(h)))
-            || self.state.memtables().any(|m| m.get(row).is_some())
+    /// May an older version of `key` lie in a run that is not merged now?
+    fn lies_elsewhere(&self, key: K::Ref<'_>) -> bool {
+        self.state.runs_at(key).any(|h| !self.step.inputs.iter().any(|i| i.is(h)))
+            || self.state.memtables().any(|m| m.get(key).is_some())
     }
 
-    /// The least row that any input stands on.
-    fn least(&mut self) -> Result<Option<RowId>> {
-        let mut least = None;
+    /// The least key that any input stands on.
+    fn least(&mut self) -> Result<Option<K::Own>> {
         for input in &mut self.inputs {
-            if let Some(row) = input.row(&mut self.read)? {
-                if least.is_none_or(|l| row < l) {
-                    least = Some(row);
-                }
+            input.stand(&mut self.read)?;
+        }
+        let mut least = None;
+        for key in self.inputs.iter().filter_map(Input::key) {
+            if least.is_none_or(|l| K::cmp(key, l).is_lt()) {
+                least = Some(key);
             }
         }
-        Ok(least)
+        Ok(least.map(K::own))
     }
 
-    fn collect(&mut self, row: RowId, versions: &mut Vec<Candidate>) -> Result<()> {
+    fn collect(&mut self, key: K::Ref<'_>, versions: &mut Vec<Candidate<K>>) -> Result<()> {
         for (i, input) in self.inputs.iter_mut().enumerate() {
-            while input.row(&mut self.read)? == Some(row) {
-                let Some(block) = input.block.clone() else {
+            loop {
+                input.stand(&mut self.read)?;
+                let Some(block) = input.block.as_ref().filter(|b| K::cmp(K::key(b, input.at), key).is_eq()) else {
                     break;
                 };
-                let tag = block.tag(input.at);
+                let tag = K::tag(block, input.at);
                 let seq = if input.handle.seq == CommitSeq::ZERO { tag.seq } else { input.handle.seq };
                 if !input.handle.aborted.contains(tag.ordinal) {
                     versions.push(Candidate {
                         order: (seq.0, tag.ordinal),
                         input: i,
                         index: input.index,
-                        block,
+                        block: block.clone(),
                         at: input.at,
                         tombstone: tag.tombstone,
                         supersedes: tag.supersedes,
@@ -350,75 +357,93 @@ impl<'a> Merge<'a> {
     }
 }
 
-impl Input {
-    /// Stands on the first of the handle's rows from `first` to `last`.
-    fn new(handle: &RunHandle, first: RowId, last: RowId, read: &mut Read) -> Result<Self> {
+impl<K: Stored> Input<K> {
+    /// Stands on the first of the handle's keys from `first` to `last`.
+    fn new(handle: &RunHandle<K>, first: K::Ref<'_>, last: K::Own, read: &mut Read) -> Result<Self> {
         let index = handle.run.block_at_or_after(first);
         let mut input = Input { handle: handle.clone(), index, block: None, at: 0, last };
-        if handle.run.entries().get(index).is_some_and(|e| e.first_id < first) {
-            input.at = input.open(read)?.lower_bound(first);
+        while let Some(entry) = input.handle.run.entries().get(input.index) {
+            if K::is_first_known(entry) && K::cmp(K::first(entry), first).is_ge() {
+                break;
+            }
+            let block = input.open(read)?;
+            input.at = K::lower_bound(&block, first);
+            if input.at < K::rows(&block) {
+                break;
+            }
+            // All of it lies before, for all that the index knew.
+            (input.block, input.at, input.index) = (None, 0, input.index + 1);
         }
         Ok(input)
     }
 
-    /// The row it stands on, or that its next block begins with; nothing is read.
-    fn peek(&self) -> Option<RowId> {
-        let row = match &self.block {
-            Some(block) if self.at < block.rows() => Some(block.row_id(self.at)),
-            _ => self.handle.run.entries().get(self.unread_block()?).map(|e| e.first_id),
+    /// The key it stands on, or what its next block begins with; nothing is read.
+    fn peek(&self) -> Option<K::Ref<'_>> {
+        let key = match &self.block {
+            Some(block) if self.at < K::rows(block) => Some(K::key(block, self.at)),
+            _ => self.handle.run.entries().get(self.unread_block()?).map(K::first),
         };
-        row.filter(|row| *row <= self.last)
+        key.filter(|key| K::cmp(*key, K::lend(&self.last)).is_le())
     }
 
     /// The block that it comes to next, if it stands before it and has read nothing of it.
     fn unread_block(&self) -> Option<usize> {
         let index = match &self.block {
             None => self.index,
-            Some(block) if self.at >= block.rows() => self.index + 1,
+            Some(block) if self.at >= K::rows(block) => self.index + 1,
             Some(_) => return None,
         };
         (index < self.handle.run.entries().len()).then_some(index)
     }
 
     /// Reads its block, past the cache.
-    fn open(&mut self, read: &mut Read) -> Result<Arc<Block>> {
+    fn open(&mut self, read: &mut Read) -> Result<Arc<K::Block>> {
         let block = Arc::new(self.handle.run.read_block(self.index)?);
         read.blocks += 1;
-        read.bytes += u64::from(self.handle.run.entries()[self.index].stored_bytes);
+        read.bytes += u64::from(self.handle.run.entry(self.index).stored_bytes);
         self.block = Some(block.clone());
         Ok(block)
     }
 
-    /// The row it stands on; `None` at the end.
-    fn row(&mut self, read: &mut Read) -> Result<Option<RowId>> {
+    /// Makes it stand on its next version, in a block that is read, unless all that is to be read was.
+    fn stand(&mut self, read: &mut Read) -> Result<()> {
         loop {
-            let block = match &self.block {
-                Some(block) => block.clone(),
+            match &self.block {
+                Some(block) if self.at < K::rows(block) => return Ok(()),
+                Some(_) => (self.block, self.at, self.index) = (None, 0, self.index + 1),
                 None => match self.handle.run.entries().get(self.index) {
-                    Some(entry) if entry.first_id <= self.last => self.open(read)?,
-                    _ => return Ok(None),
+                    Some(entry) if K::cmp(K::first(entry), K::lend(&self.last)).is_le() => drop(self.open(read)?),
+                    _ => return Ok(()),
                 },
-            };
-            if self.at < block.rows() {
-                return Ok(Some(block.row_id(self.at)).filter(|row| *row <= self.last));
             }
-            (self.block, self.at) = (None, 0);
-            self.index += 1;
         }
     }
-}
 
-/// What is left of a handle that loses its rows from `first` to `last`; each part begins and ends with a row of its run.
-fn parts_left(handle: &RunHandle, first: RowId, last: RowId) -> Result<Vec<RunHandle>> {
-    let mut parts = Vec::new();
-    if !handle.overlaps(first, last) {
-        return Ok(vec![handle.clone()]);
+    /// The key that it [stands](Self::stand) on, if that is to be read.
+    fn key(&self) -> Option<K::Ref<'_>> {
+        let key = K::key(self.block.as_ref()?, self.at);
+        K::cmp(key, K::lend(&self.last)).is_le().then_some(key)
     }
-    if handle.first < first {
-        parts.extend(handle.run.row_before(first)?.map(|row| handle.narrowed(handle.first, row)));
+
+    /// What the handle holds from the place on where it stands.
+    fn rest(&mut self, read: &mut Read) -> Result<Option<RunHandle<K>>> {
+        loop {
+            match &self.block {
+                Some(block) if self.at < K::rows(block) => break,
+                Some(_) => (self.block, self.at, self.index) = (None, 0, self.index + 1),
+                None => {
+                    let Some(entry) = self.handle.run.entries().get(self.index) else { return Ok(None) };
+                    if K::is_first_known(entry) {
+                        let first = K::own(K::first(entry));
+                        let last = self.handle.last.clone();
+                        return Ok((first <= last).then(|| self.handle.narrowed(first, last)));
+                    }
+                    drop(self.open(read)?);
+                }
+            }
+        }
+        let Some(block) = &self.block else { return Ok(None) };
+        let (first, last) = (K::own(K::key(block, self.at)), self.handle.last.clone());
+        Ok((first <= last).then(|| self.handle.narrowed(first, last)))
     }
-    if last < handle.last {
-        parts.extend(handle.run.row_after(last)?.map(|row| handle.narrowed(row, handle.last)));
-    }
-    Ok(parts)
 }

@@ -469,7 +469,7 @@ fn a_merge_tells_what_still_has_an_older_version() {
         let (tree, state) = (t.tree(), t.tree().snapshot());
         let mut inputs = state.runs.to_vec();
         inputs.sort_by_key(|h| h.run.file_id);
-        let step = Step::of(inputs.split_off(from), false);
+        let step = Step::of(inputs.split_off(from), false).unwrap();
         e.core.merge(&t, &tree, &state, &step, &mut |_, _| true).unwrap();
     };
     merge(1);

@@ -17,7 +17,7 @@ fn evenly(pieces: &[Piece]) -> impl Fn(usize, u64, u64) -> f64 + '_ {
 }
 
 fn next(pieces: &[Piece], horizon: u64, run_bytes: u64) -> Option<Chosen> {
-    Policy::new(pieces, &evenly(pieces), horizon, run_bytes).next()
+    Policy::new(pieces, &evenly(pieces), Weights::ROWS, horizon, run_bytes).next()
 }
 
 /// A part of a piece.
@@ -30,6 +30,7 @@ fn part(p: &Piece, first: u64, last: u64) -> Option<Piece> {
         bytes: share(p.bytes),
         rows: share(p.rows),
         superseding: share(p.superseding),
+        most_keys: last - first + 1,
         ..*p
     })
 }
@@ -48,6 +49,7 @@ fn random_updates(memtables: u64) -> (f64, usize) {
         last: (i + 1) * memtable - 1,
         bytes: memtable * ROW,
         rows: memtable,
+        most_keys: memtable,
         seqs: (i, i),
         ..Piece::default()
     };
@@ -61,6 +63,7 @@ fn random_updates(memtables: u64) -> (f64, usize) {
             last,
             bytes,
             rows: memtable,
+            most_keys: last + 1,
             superseding: memtable,
             seqs: (seq, seq),
             ..Piece::default()
@@ -74,7 +77,7 @@ fn random_updates(memtables: u64) -> (f64, usize) {
             let within = |p: &Piece| part(p, chosen.first, chosen.last);
             let taken: Vec<Piece> = inputs.iter().filter_map(within).collect();
             // First versions stay as many; updates of the same rows take each other's place.
-            let firsts: u64 = taken.iter().map(Piece::firsts).sum();
+            let firsts: u64 = taken.iter().map(|p| Weights::ROWS.firsts(p)).sum();
             let newer: u64 = taken.iter().map(|p| p.superseding).sum();
             let rows = if firsts > 0 { firsts } else { newer };
             let superseding = if firsts > 0 { 0 } else { newer };
@@ -90,7 +93,8 @@ fn random_updates(memtables: u64) -> (f64, usize) {
             let (first, last) =
                 (taken.iter().map(|p| p.first).min().unwrap(), taken.iter().map(|p| p.last).max().unwrap());
             let seqs = (taken.iter().map(|p| p.seqs.0).min().unwrap(), taken.iter().map(|p| p.seqs.1).max().unwrap());
-            let all = Piece { first, last, bytes: rows * ROW, rows, superseding, seqs, ..Piece::default() };
+            let most_keys = last - first + 1;
+            let all = Piece { first, last, bytes: rows * ROW, rows, most_keys, superseding, seqs, ..Piece::default() };
             written += all.bytes;
             let runs = all.bytes.div_ceil(run_bytes).max(1);
             let span = (last - first).div_ceil(runs);
@@ -127,6 +131,7 @@ fn describe(runs: &[Versions], memory: &BTreeSet<u64>) -> Vec<Piece> {
             last,
             bytes: run.len() as u64 * ROW,
             rows: run.len() as u64,
+            most_keys: last - first + 1,
             superseding: run.iter().filter(|v| v.2 || older(v.0, v.1)).count() as u64,
             tombstones,
             seqs: (run.iter().map(|v| v.1).min().unwrap(), run.iter().map(|v| v.1).max().unwrap()),
@@ -227,14 +232,28 @@ fn merging_of_random_trees_comes_to_an_end_and_loses_nothing() {
 
 #[test]
 fn a_run_that_overlaps_nothing_joins_unwritten() {
-    let apart = |i: u64| Piece { first: i * 10, last: i * 10 + 9, bytes: 100 * MIB, rows: 10, ..Piece::default() };
+    let apart = |i: u64| Piece {
+        first: i * 10,
+        last: i * 10 + 9,
+        bytes: 100 * MIB,
+        rows: 10,
+        most_keys: 80,
+        ..Piece::default()
+    };
     let pieces: Vec<Piece> = (0..100).map(apart).collect();
     assert_eq!(next(&pieces, u64::MAX, 128 * MIB), None);
 }
 
 #[test]
 fn chunks_of_loads_beside_each_other_are_joined_many_at_once() {
-    let chunk = |i: u64| Piece { first: i * 10, last: i * 10 + 79, bytes: 4 * MIB, rows: 10, ..Piece::default() };
+    let chunk = |i: u64| Piece {
+        first: i * 10,
+        last: i * 10 + 79,
+        bytes: 4 * MIB,
+        rows: 10,
+        most_keys: 80,
+        ..Piece::default()
+    };
     let pieces: Vec<Piece> = (0..200).map(chunk).collect();
     let chosen = next(&pieces, u64::MAX, 128 * MIB).unwrap();
     assert!((32..=MOST_AT_ONCE + FACTOR).contains(&chosen.inputs.len()), "{} of them", chosen.inputs.len());
