@@ -1,6 +1,7 @@
 //! Large writes and long transactions: what they hold is bounded, what they move is neither lost nor doubled.
 
 use crate::tests::regression::{begin, open_with, options};
+use crate::tests::tables::{open_on, Watched};
 use crate::*;
 use esker_base::counters::{bind, Counter, SessionCounters};
 use esker_format::row::{pack_values, Value};
@@ -44,6 +45,16 @@ pub(crate) fn insert(s: &mut Session, t: &Arc<Table>, n: u64) -> Result<RowId> {
 fn fill(s: &mut Session, t: &Arc<Table>, numbers: std::ops::Range<u64>) {
     for n in numbers {
         insert(s, t, n).unwrap();
+    }
+}
+
+/// As [`fill`], with rows that no compression makes small.
+fn fill_with_noise(s: &mut Session, t: &Arc<Table>, numbers: std::ops::Range<u64>) {
+    for n in numbers {
+        let mut row = image(t, n);
+        let noise = |(i, b): (usize, &mut u8)| *b = (n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (i % 57)) as u8;
+        row[9..].iter_mut().enumerate().for_each(noise);
+        unsafe { s.insert_image(t, row.as_ptr()) }.unwrap();
     }
 }
 
@@ -427,10 +438,16 @@ fn workers_serve_all_streams() {
 /// Their sessions write them, and queue no write to the kernel, which would give each thread workers that stay.
 #[test]
 fn gathered_rows_do_not_overfill_the_memtables() {
-    let folder = std::env::temp_dir().join(format!("esker-overfill-{}", std::process::id()));
-    let o =
-        Options { memory_limit_bytes: 8 << 20, min_run_bytes: 512 << 10, bulk_threshold_bytes: 16 << 10, ..small() };
-    let e = Engine::open(Arc::new(PosixDisk::new()), &folder, o, Arc::new(|m, _| eprintln!("{m}"))).unwrap();
+    const LEAST: usize = 512 << 10;
+    let watched = Watched::new();
+    let o = Options {
+        memory_limit_bytes: 8 << 20,
+        bulk_buffer_bytes: 2 * LEAST,
+        min_run_bytes: LEAST,
+        bulk_threshold_bytes: 16 << 10,
+        ..small()
+    };
+    let e = open_on(Arc::new(watched.clone()), o);
     let t = make(&e, "t", &fixed(100));
     let own = SessionCounters::new();
     let mut sessions: Vec<_> = (0..20).map(|_| e.session()).collect();
@@ -439,25 +456,35 @@ fn gathered_rows_do_not_overfill_the_memtables() {
         let _bound = bind(&own);
         for s in &mut sessions {
             begin(s);
-            for n in 0..2800u64 {
-                let mut row = image(&t, n);
-                let noise = |(i, b): (usize, &mut u8)| *b = (n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (i % 57)) as u8;
-                row[9..].iter_mut().enumerate().for_each(noise);
-                unsafe { s.insert_image(&t, row.as_ptr()) }.unwrap();
-            }
+            fill_with_noise(s, &t, 0..2800);
+            let open = |s: &Session| {
+                let txn = s.current.open().unwrap();
+                let gathered = txn.trees[0].bulk.as_ref().map_or(0, |b| b.gathered_bytes());
+                (gathered as usize, txn.redo_bytes(), own.get(Counter::RunsAttached))
+            };
+            let (gathered, redo, runs) = open(s);
+            assert!((LEAST / 4..LEAST).contains(&gathered), "{gathered} bytes are gathered, and no run begun");
             assert_eq!(s.count_rows(&t).unwrap(), 2800);
+            let (_, redo_now, runs_now) = open(s);
+            assert_ne!(redo_now > redo, runs_now > runs, "rows go to the memtable or to a run");
         }
     });
     let most = e.core.memtable_budget() as usize / 2 * 3;
     let used = t.tree().snapshot().active.used_bytes();
-    assert!(used < most + (512 << 10), "the memtable has {used} bytes, {most} are the most");
-    let (runs, writes) = (own.get(Counter::RunsAttached), own.get(Counter::BufferWrites));
-    assert!((8..=20).contains(&runs) && writes > 2 * runs, "20 transactions made {runs} runs in {writes} writes");
-    assert_eq!(own.get(Counter::BufferWritesQueued), 0);
+    assert!(used < most + 2 * LEAST, "the memtable has {used} bytes, {most} are the most");
+    let figures = [Counter::RunsAttached, Counter::BufferWrites, Counter::LargeSpills, Counter::Flushes];
+    let [runs, writes, spills, flushes] = figures.map(|c| own.get(c));
+    assert!(runs >= 8 && writes > 2 * runs, "20 transactions made {runs} runs in {writes} writes");
+    assert_eq!((spills, flushes), (0, 0), "memory was made free in another way");
+    let queued = || watched.1.queued.load(std::sync::atomic::Ordering::Relaxed);
+    assert_eq!(queued(), 0, "a session queued writes");
     sessions.iter_mut().for_each(|s| s.commit().unwrap());
     assert_eq!(count(&e, "t"), 20 * 2800);
-    drop((sessions, t, e));
-    std::fs::remove_dir_all(folder).unwrap();
+    // The disk sees them where they are queued: the engine's own threads do.
+    begin(&mut sessions[0]);
+    fill_with_noise(&mut sessions[0], &t, 0..20_000);
+    sessions[0].commit().unwrap();
+    assert!(queued() > 0, "nobody queues writes");
 }
 
 /// What a large write has written so far is removed by a worker, not by the session that rolls back.

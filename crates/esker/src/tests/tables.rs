@@ -100,6 +100,8 @@ pub(crate) struct Watch {
     at_sync: Told<Option<Box<dyn FnOnce() + Send>>>,
     /// Creating a run fails so.
     pub(crate) bad_writes: Told<Option<IoKind>>,
+    /// Writes to runs that were queued.
+    pub(crate) queued: AtomicUsize,
     /// Bytes written to the log's segments (not while they are prepared), to runs, and to all other files.
     pub(crate) written: [AtomicUsize; 3],
 }
@@ -277,6 +279,9 @@ impl File for WatchedFile {
     }
     fn submit_write(&self, data: Region, bytes: usize, offset: u64) -> esker_io::Result<Option<Region>> {
         self.count_written(bytes);
+        if self.path().extension().is_some_and(|e| e == "run") {
+            self.1.queued.fetch_add(1, Ordering::Relaxed);
+        }
         self.0.submit_write(data, bytes, offset)
     }
     fn drain(&self) -> esker_io::Result<()> {
