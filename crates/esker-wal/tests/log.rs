@@ -6,8 +6,8 @@ mod common;
 
 use common::{disk, frames, open, small, Watch, DIR};
 use esker_format::Lsn;
-use esker_io::{Disk, IoKind, SimDisk};
-use esker_wal::{FlushMode, Wal, WalError, WalOptions, SECTOR_BYTES};
+use esker_io::{AccessHint, Disk, IoKind, OpenMode, SimDisk};
+use esker_wal::{FlushMode, Opening, Wal, WalError, WalOptions, SECTOR_BYTES};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -479,4 +479,71 @@ fn a_full_disk_is_no_reason_not_to_open() {
     assert_eq!(found.len(), 3);
     wal.append(&[3; 500_000]).unwrap();
     wal.sync_all().unwrap();
+}
+
+const RESERVE: &str = "reserve.spare";
+
+fn files(disk: &SimDisk, ending: &str) -> Vec<String> {
+    let names = disk.list(Path::new(DIR)).unwrap().into_iter().map(|f| f.name);
+    names.filter(|name| name.ends_with(ending)).collect()
+}
+
+/// A log of one frame, which lies there, with its reserve, and not a byte left on its disk.
+fn on_a_full_disk() -> (Watch, WalOptions, Lsn) {
+    let watch = Watch::new(disk(1));
+    let options = WalOptions { segment_bytes: 1 << 20, ..small() };
+    let (wal, _) = open(&watch, options.clone(), Lsn(1)).unwrap();
+    let from = wal.append(&[1; 100]).unwrap().lsn;
+    wal.sync_all().unwrap();
+    wal.keep_reserve().unwrap();
+    drop(wal);
+    assert_eq!(files(&watch.disk, ".spare"), [RESERVE]);
+    watch.disk.capacity(Some(watch.disk.used_bytes()));
+    (watch, options, from)
+}
+
+/// No room for any segment: the log opens with the reserve, and openings after which nothing was written leave nothing.
+#[test]
+fn the_reserve_opens_a_log_on_a_full_disk_any_number_of_times() {
+    let (watch, options, from) = on_a_full_disk();
+    for life in 0..3 {
+        let (wal, found) = open(&watch, options.clone(), from).unwrap_or_else(|e| panic!("life {life}: {e}"));
+        assert_eq!((found.len(), files(&watch.disk, ".wal").len()), (1, 2), "life {life}");
+        assert_eq!(files(&watch.disk, ".spare"), Vec::<String>::new(), "life {life}: the reserve was not taken");
+        drop(wal);
+        watch.disk.capacity(Some(watch.disk.used_bytes()));
+    }
+    let (wal, _) = open(&watch, options.clone(), from).unwrap();
+    wal.append(&[2; 100]).unwrap();
+    wal.sync_all().unwrap();
+    drop(wal);
+    // What the reserve holds now is needed, and there is no other.
+    watch.disk.capacity(Some(watch.disk.used_bytes()));
+    assert!(matches!(open(&watch, options.clone(), from).map(drop), Err(WalError::DiskFull(_))));
+    watch.disk.capacity(None);
+    assert_eq!(open(&watch, options, from).unwrap().1.len(), 2);
+}
+
+/// What its caller can do without makes room for a log on a full disk before the reserve does.
+#[test]
+fn room_is_made_before_the_reserve_is_taken() {
+    let (watch, options, from) = on_a_full_disk();
+    watch.disk.capacity(None);
+    let other = Path::new("/data/other");
+    let file = watch.open(other, OpenMode::Create, AccessHint::Log).unwrap();
+    file.set_size(2 << 20).unwrap();
+    file.reserve(0, 2 << 20).unwrap();
+    drop(file);
+    watch.disk.capacity(Some(watch.disk.used_bytes()));
+    let (dir, mut made) = (Path::new(DIR), 0);
+    let replay = |disk: &Watch| {
+        let disk = Arc::new(disk.clone());
+        Opening::replay::<WalError>(disk, dir, options, from, &mut |_, _| Ok(()), &mut |_, _| {})
+    };
+    let wal = replay(&watch).unwrap().begin::<WalError>(&mut || {
+        made += 1;
+        Ok(watch.disk.remove(other)?)
+    });
+    drop(wal.unwrap());
+    assert_eq!((made, files(&watch.disk, ".spare")), (1, vec![RESERVE.to_owned()]));
 }
