@@ -229,6 +229,32 @@ fn a_stage_that_was_not_kept_by_its_rules_stops_the_engine() {
 }
 
 #[test]
+fn a_kill_wakes_and_a_panic_in_it_stops_the_engine() {
+    let opened = Opened::new("kill");
+    let (mut other, mut killer, mut row_id) = (null_mut(), null_mut(), 0);
+    // SAFETY: as the header asks.
+    unsafe {
+        assert_eq!(es_session_open(opened.engine, null(), &mut other, null_mut()), EsStatus::Ok);
+        assert_eq!(es_begin(other, number(0), false), EsStatus::Ok);
+        assert_eq!(es_begin_statement(other), EsStatus::Ok);
+        assert_eq!(es_insert(other, opened.table, image(1).as_ptr(), &mut row_id), EsStatus::Ok);
+        assert_eq!(es_commit(other), EsStatus::Ok);
+        assert_eq!(es_begin(other, number(0), false), EsStatus::Ok);
+        assert_eq!(es_begin_statement(other), EsStatus::Ok);
+        assert_eq!(es_delete(other, opened.table, row_id), EsStatus::Ok);
+        assert_eq!(es_killer_open(opened.session, &mut killer), EsStatus::Ok);
+        opened.begin();
+        es_kill(killer);
+        assert_eq!(es_delete(opened.session, opened.table, row_id), EsStatus::Interrupted);
+        (*killer).use_it(|_| panic!("nobody is woken"));
+        assert_eq!(es_delete(opened.session, opened.table, row_id), EsStatus::Panic);
+        es_killer_close(killer);
+        es_session_close(other);
+    }
+    assert_eq!(opened.close(), EsStatus::Poisoned);
+}
+
+#[test]
 fn a_layout_that_is_not_the_tables_is_refused() {
     let opened = Opened::new("layout");
     let columns = [EsColumn { null_mask: 1, ..column(0) }];

@@ -3,7 +3,7 @@
 
 use crate::boundary::{exclusive, out, shared, take};
 use crate::engine::EsEngine;
-use crate::guard::{catch, Guard};
+use crate::guard::Guard;
 use crate::stage::Staging;
 use crate::status::{report, EsError, EsStatus, Failure};
 use crate::table::EsTable;
@@ -263,7 +263,20 @@ pub unsafe extern "C" fn es_last_error(session: *const EsSession, error: *mut Es
 }
 
 /// What wakes a session. Used by any thread.
-pub struct EsKiller(Killer);
+pub struct EsKiller {
+    killer: Killer,
+    guard: Arc<Guard>,
+}
+
+impl EsKiller {
+    /// After a panic too: whoever waits must be able to end.
+    pub(crate) fn use_it(&self, work: impl FnOnce(&Killer)) {
+        let _ = self.guard.clean_up(|| {
+            work(&self.killer);
+            Ok(())
+        });
+    }
+}
 
 /// What wakes this session from other threads. `*killer` is written only if it succeeds; it may outlive the session.
 ///
@@ -273,8 +286,9 @@ pub struct EsKiller(Killer);
 pub unsafe extern "C" fn es_killer_open(session: *mut EsSession, killer: *mut *mut EsKiller) -> EsStatus {
     // SAFETY: the caller's promise.
     let (session, killer) = unsafe { (exclusive(session), out(killer)) };
+    let guard = session.guard.clone();
     session.run(|s| {
-        killer.write(Box::into_raw(Box::new(EsKiller(s.killer()))));
+        killer.write(Box::into_raw(Box::new(EsKiller { killer: s.killer(), guard })));
         Ok(())
     })
 }
@@ -286,7 +300,12 @@ pub unsafe extern "C" fn es_killer_open(session: *mut EsSession, killer: *mut *m
 #[no_mangle]
 pub unsafe extern "C" fn es_killer_close(killer: *mut EsKiller) {
     // SAFETY: made by es_killer_open; the caller's promise.
-    drop(unsafe { take(killer) });
+    let Some(killer) = (unsafe { take(killer) }) else { return };
+    let guard = killer.guard.clone();
+    let _ = guard.clean_up(|| {
+        drop(killer);
+        Ok(())
+    });
 }
 
 /// Wakes the session from a wait for a row lock, now or its next one in this statement.
@@ -296,11 +315,7 @@ pub unsafe extern "C" fn es_killer_close(killer: *mut EsKiller) {
 #[no_mangle]
 pub unsafe extern "C" fn es_kill(killer: *const EsKiller) {
     // SAFETY: the caller's promise.
-    let killer = unsafe { shared(killer) };
-    let _ = catch(|| {
-        killer.0.kill();
-        Ok(())
-    });
+    unsafe { shared(killer) }.use_it(Killer::kill);
 }
 
 /// Whose session it is, for `es_transactions` and `es_lock_waits`.
