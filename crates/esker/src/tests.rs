@@ -2,11 +2,15 @@
 
 pub(crate) mod boundary;
 pub(crate) mod formats;
+pub(crate) mod full_disk;
 pub(crate) mod hooks;
 pub(crate) mod keys;
 pub(crate) mod large;
 pub(crate) mod manifest;
+pub(crate) mod moved;
+pub(crate) mod one_writer;
+pub(crate) mod prepared;
 pub(crate) mod regression;
-pub(crate) mod second_reading;
 pub(crate) mod support;
 pub(crate) mod tables;
+pub(crate) mod temporary;

@@ -1,7 +1,7 @@
 //! What a flush's boundary and a checkpoint's position promise (see `flush.rs`, `checkpoint.rs`): commits, decisions and
 //! first rows that fall between their steps are there after a crash, once, and the log that they need is too.
 
-use crate::tests::regression::*;
+use crate::tests::support::{begin, count, insert_wide, open, open_with, options, wide};
 use crate::tests::tables::Watched;
 use crate::*;
 use esker_io::{AccessHint, Disk, File, IoKind, LockGuard, OpenMode, SimDisk};
@@ -11,17 +11,17 @@ use std::sync::{Arc, Mutex};
 type Act = Box<dyn FnOnce() + Send>;
 
 /// A disk that does something of the test's when a run's file is opened in a certain mode.
-pub(crate) struct Meanwhile {
+struct Meanwhile {
     disk: SimDisk,
     at: Mutex<Option<(OpenMode, Act)>>,
 }
 
 impl Meanwhile {
-    pub(crate) fn when(&self, mode: OpenMode, act: impl FnOnce() + Send + 'static) {
+    fn when(&self, mode: OpenMode, act: impl FnOnce() + Send + 'static) {
         *self.at.lock().unwrap() = Some((mode, Box::new(act)));
     }
 
-    pub(crate) fn done(&self) -> bool {
+    fn done(&self) -> bool {
         self.at.lock().unwrap().is_none()
     }
 }
@@ -68,7 +68,7 @@ impl Disk for Meanwhile {
     }
 }
 
-pub(crate) fn open_meanwhile(disk: &SimDisk, o: Options) -> (Engine, Arc<Meanwhile>) {
+fn open_meanwhile(disk: &SimDisk, o: Options) -> (Engine, Arc<Meanwhile>) {
     let meanwhile = Arc::new(Meanwhile { disk: disk.clone(), at: Mutex::default() });
     let e = Engine::open(meanwhile.clone(), Path::new("/db"), o, Arc::new(|m, _| eprintln!("{m}"))).unwrap();
     (e, meanwhile)
@@ -81,29 +81,21 @@ fn tombstones_in_runs() -> Options {
 /// A table with one row, and a transaction that has inserted 200 rows (in the shared memtable) and deleted them again (in
 /// a private run).
 fn inserted_and_deleted(e: &Engine) -> (Arc<Table>, Session) {
-    e.create_table("t", &def()).unwrap();
+    e.create_table("t", &wide()).unwrap();
     let t = e.open_table("t").unwrap();
     let mut s = e.session();
     begin(&mut s);
-    ins(&mut s, &t, 0, 1);
+    insert_wide(&mut s, &t, 0, 1);
     s.commit().unwrap();
     let mut w = e.session();
     begin(&mut w);
-    let ids: Vec<_> = (1..=200).map(|n| ins(&mut w, &t, n, 0)).collect();
+    let ids: Vec<_> = (1..=200).map(|n| insert_wide(&mut w, &t, n, 0)).collect();
     w.begin_statement();
     for id in &ids {
         w.delete(&t, *id).unwrap();
     }
     w.end_statement();
     (t, w)
-}
-
-fn count(e: &Engine, name: &str) -> u64 {
-    let t = e.open_table(name).unwrap();
-    let mut s = e.session();
-    let rows = s.count_rows(&t).unwrap();
-    s.commit().unwrap();
-    rows
 }
 
 #[test]
@@ -152,15 +144,15 @@ fn a_decision_during_a_flush_survives() {
     let disk = SimDisk::new(1);
     let watched = Watched(disk.clone(), Arc::default());
     let e = crate::tests::tables::open_on(Arc::new(watched.clone()), options());
-    e.create_table("t", &def()).unwrap();
+    e.create_table("t", &wide()).unwrap();
     let t = e.open_table("t").unwrap();
     let mut s = e.session();
     begin(&mut s);
-    ins(&mut s, &t, 0, 1);
+    insert_wide(&mut s, &t, 0, 1);
     s.commit().unwrap();
     let mut w = e.session();
     begin(&mut w);
-    ins(&mut w, &t, 1, 1);
+    insert_wide(&mut w, &t, 1, 1);
     w.prepare(b"x").unwrap();
     watched.when_synced(move || w.commit().unwrap());
     e.core.flush(&t, &t.tree()).unwrap();
@@ -178,14 +170,14 @@ fn the_first_row_of_an_idle_table_does_not_bring_the_log_back() {
     let disk = SimDisk::new(1);
     let o = Options { wal_segment_bytes: 64 << 10, ..options() };
     let e = open_with(&disk, o.clone()).unwrap();
-    e.create_table("idle", &def()).unwrap();
-    e.create_table("busy", &def()).unwrap();
+    e.create_table("idle", &wide()).unwrap();
+    e.create_table("busy", &wide()).unwrap();
     let (idle, busy) = (e.open_table("idle").unwrap(), e.open_table("busy").unwrap());
     let begun = e.core.wal.stats().first;
     let mut s = e.session();
     for n in 0..40 {
         begin(&mut s);
-        ins(&mut s, &busy, n, 10_000);
+        insert_wide(&mut s, &busy, n, 10_000);
         s.commit().unwrap();
     }
     e.core.flush(&busy, &busy.tree()).unwrap();
@@ -193,7 +185,7 @@ fn the_first_row_of_an_idle_table_does_not_bring_the_log_back() {
     let (from, first) = (e.status().replay_from, e.core.wal.stats().first);
     assert!(first > begun, "no segment was recycled");
     begin(&mut s);
-    ins(&mut s, &idle, 1, 5);
+    insert_wide(&mut s, &idle, 1, 5);
     s.commit().unwrap();
     e.core.checkpoint().unwrap();
     assert!(e.status().replay_from >= from, "replay would begin before the checkpoint");
@@ -210,11 +202,11 @@ fn what_a_flush_carries_keeps_the_log_from_its_boundary() {
     let disk = SimDisk::new(1);
     let o = Options { wal_segment_bytes: 64 << 10, ..options() };
     let e = open_with(&disk, o.clone()).unwrap();
-    e.create_table("t", &def()).unwrap();
+    e.create_table("t", &wide()).unwrap();
     let t = e.open_table("t").unwrap();
     let mut w = e.session();
     begin(&mut w);
-    ins(&mut w, &t, 1, 1);
+    insert_wide(&mut w, &t, 1, 1);
     let boundary = e.core.wal.end_lsn();
     e.core.flush(&t, &t.tree()).unwrap();
     assert!(t.tree().snapshot().active.needs_from() <= boundary);
@@ -237,23 +229,23 @@ fn rolled_back_versions_of_an_open_transaction_pin_no_log() {
     let o = Options { recovery_target_bytes: Some(TARGET), wal_segment_bytes: 64 << 10, ..options() };
     let e = open_with(&disk, o).unwrap();
     for name in ["t", "u"] {
-        e.create_table(name, &def()).unwrap();
+        e.create_table(name, &wide()).unwrap();
     }
     let (t, u) = (e.open_table("t").unwrap(), e.open_table("u").unwrap());
     let mut open = e.session();
     begin(&mut open);
-    ins(&mut open, &u, 1, 10);
+    insert_wide(&mut open, &u, 1, 10);
     open.end_statement();
     let point = open.savepoint();
     open.begin_statement();
-    ins(&mut open, &t, 2, 10);
+    insert_wide(&mut open, &t, 2, 10);
     open.rollback_to(&point);
     e.core.flush(&t, &t.tree()).unwrap();
     let mut s = e.session();
     let mut longest = 0;
     for n in 0..1000 {
         begin(&mut s);
-        ins(&mut s, &u, n, 500);
+        insert_wide(&mut s, &u, n, 500);
         s.commit().unwrap();
         longest = longest.max(e.core.wal.end_lsn().0 - e.core.signals.replay_from().0);
     }
@@ -267,11 +259,11 @@ fn rolled_back_versions_of_an_open_transaction_pin_no_log() {
 fn a_flush_waits_for_the_status_of_commits_below_its_boundary() {
     let disk = SimDisk::new(1);
     let e = open(&disk).unwrap();
-    e.create_table("t", &def()).unwrap();
+    e.create_table("t", &wide()).unwrap();
     let t = e.open_table("t").unwrap();
     let mut s = e.session();
     begin(&mut s);
-    ins(&mut s, &t, 1, 10);
+    insert_wide(&mut s, &t, 1, 10);
     let flusher = Arc::new(Mutex::new(None));
     let (core, table, started) = (e.core.clone(), t.clone(), flusher.clone());
     crate::tests::hooks::at("commit has its record", move || {

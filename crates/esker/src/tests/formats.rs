@@ -1,12 +1,9 @@
 //! What a folder of another version or of another origin meets when it is opened, and what small writes leave in the log.
 
-use crate::tests::support::{begin, insert, packed};
-use crate::{Background, Engine, Error, Options, Table, TableDef};
+use crate::tests::support::{begun, insert_seven, make, number, packed};
+use crate::{Background, Engine, Error, Options, Table};
 use esker_format::entry::SKIPPABLE;
-use esker_format::{
-    Column, ColumnKind, CommitSeq, Compression, FolderId, FormatError, Layout, Manifest, Record, RecordReader,
-    RowFormat, TableId,
-};
+use esker_format::{CommitSeq, FolderId, FormatError, Manifest, Record, RecordReader, TableId};
 use esker_io::{AccessHint, Disk, OpenMode, SimDisk};
 use std::path::Path;
 use std::sync::Arc;
@@ -19,11 +16,7 @@ pub(crate) fn open(disk: &SimDisk) -> crate::Result<Engine> {
 }
 
 pub(crate) fn create(engine: &Engine, name: &str) -> Arc<Table> {
-    let column = Column { kind: ColumnKind::Fixed { width: 8 }, offset: 1, null: None };
-    let layout = Layout { image_bytes: 9, head_bytes: 1, columns: vec![column] };
-    let (format, compression) = (RowFormat::Dynamic, Compression::None);
-    engine.create_table(name, &TableDef { layout, format, compression, temporary: false, extra: vec![] }).unwrap();
-    engine.open_table(name).unwrap()
+    make(engine, name, &number())
 }
 
 pub(crate) fn content(disk: &SimDisk, name: &str) -> Vec<u8> {
@@ -108,10 +101,10 @@ fn redo_says_which_versions_supersede_others() {
     let disk = SimDisk::new(1);
     let engine = open(&disk).unwrap();
     let table = create(&engine, "t");
-    let mut session = begin(&engine, false);
-    let row = insert(&mut session, &table);
+    let mut session = begun(&engine, false);
+    let row = insert_seven(&mut session, &table);
     session.commit().unwrap();
-    let mut session = begin(&engine, false);
+    let mut session = begun(&engine, false);
     session.update_row(&table, row, &packed(&table, 8)).unwrap();
     session.delete_all(&table).unwrap();
     session.commit().unwrap();

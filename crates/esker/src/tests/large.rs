@@ -1,51 +1,17 @@
 //! Large writes and long transactions: what they hold is bounded, what they move is neither lost nor doubled.
 
-use crate::tests::regression::{begin, open_with, options};
-use crate::tests::tables::{open_on, Watched};
+use crate::tests::support::*;
+use crate::tests::tables::{open_on, run_files, Watched};
 use crate::*;
 use esker_base::counters::{bind, Counter, SessionCounters};
 use esker_format::row::{pack_values, Value};
-use esker_format::{Column, ColumnKind, ColumnMask, Compression, Layout, RowFormat, RowId};
+use esker_format::{Column, ColumnKind, ColumnMask, Layout};
 use esker_io::SimDisk;
 use std::sync::Arc;
-
-/// A number and so many bytes of filling.
-pub(crate) fn fixed(filling: u32) -> TableDef {
-    let column = |kind, offset| Column { kind, offset, null: None };
-    let columns = vec![column(ColumnKind::Fixed { width: 8 }, 1), column(ColumnKind::Fixed { width: filling }, 9)];
-    table(Layout { image_bytes: 9 + filling, head_bytes: 1, columns })
-}
 
 fn blob() -> TableDef {
     let kind = ColumnKind::Blob { len_bytes: 4 };
     table(Layout { image_bytes: 13, head_bytes: 1, columns: vec![Column { kind, offset: 1, null: None }] })
-}
-
-fn table(layout: Layout) -> TableDef {
-    let (format, compression) = (RowFormat::Dynamic, Compression::None);
-    TableDef { layout, format, compression, temporary: false, extra: vec![] }
-}
-
-pub(crate) fn make(e: &Engine, name: &str, def: &TableDef) -> Arc<Table> {
-    e.create_table(name, def).unwrap();
-    e.open_table(name).unwrap()
-}
-
-pub(crate) fn image(t: &Table, n: u64) -> Vec<u8> {
-    let mut image = vec![0x5a; t.layout().image_bytes as usize];
-    image[0] = 0;
-    image[1..9].copy_from_slice(&n.to_le_bytes());
-    image
-}
-
-pub(crate) fn insert(s: &mut Session, t: &Arc<Table>, n: u64) -> Result<RowId> {
-    unsafe { s.insert_image(t, image(t, n).as_ptr()) }
-}
-
-fn fill(s: &mut Session, t: &Arc<Table>, numbers: std::ops::Range<u64>) {
-    for n in numbers {
-        insert(s, t, n).unwrap();
-    }
 }
 
 /// As [`fill`], with rows that no compression makes small.
@@ -62,30 +28,6 @@ fn large_row(t: &Table, bytes: usize) -> Vec<u8> {
     let mut packed = Vec::new();
     pack_values(t.layout(), &[Value::Bytes(&vec![7; bytes])], &mut packed).unwrap();
     packed
-}
-
-pub(crate) fn count(e: &Engine, name: &str) -> u64 {
-    let t = e.open_table(name).unwrap();
-    let mut s = e.session();
-    let rows = s.count_rows(&t).unwrap();
-    s.commit().unwrap();
-    rows
-}
-
-/// A budget of memtables of 1 MiB, of which 64 KiB may be carried; of large writes of 1 MiB.
-pub(crate) fn small() -> Options {
-    Options {
-        memory_limit_bytes: 4 << 20,
-        bulk_buffer_bytes: 256 << 10,
-        bulk_threshold_bytes: 128 << 10,
-        min_run_bytes: 128 << 10,
-        block_bytes: 16 << 10,
-        ..options()
-    }
-}
-
-fn flush(e: &Engine, t: &Table) {
-    e.core.flush(t, &t.tree()).unwrap();
 }
 
 #[test]
@@ -214,107 +156,6 @@ fn loads_into_many_trees_and_sessions_stay_within_the_budget() {
     assert_eq!(count(&e, "t000"), 30_300);
 }
 
-/// Small transactions that never end while others commit: they cost flushes no file, and nobody waits for them.
-#[test]
-fn small_open_transactions_add_no_file_to_flushes() {
-    let disk = SimDisk::new(1);
-    let e = open_with(&disk, small()).unwrap();
-    let own = SessionCounters::new();
-    let _bound = bind(&own);
-    let t = make(&e, "t", &fixed(100));
-    let mut idle: Vec<_> = (0..64).map(|_| e.session()).collect();
-    for (n, s) in idle.iter_mut().enumerate() {
-        begin(s);
-        insert(s, &t, n as u64).unwrap();
-    }
-    let (mut s, syncs) = (e.session(), own.get(Counter::SyncsRun));
-    for n in 0..100 {
-        begin(&mut s);
-        insert(&mut s, &t, n).unwrap();
-        s.commit().unwrap();
-        flush(&e, &t);
-    }
-    assert_eq!(own.get(Counter::RunsMoved), 0);
-    assert_eq!(own.get(Counter::SyncsRun) - syncs, 100, "a flush synced more than its run");
-    assert!(own.get(Counter::VersionsCarried) >= 6400);
-    // Nothing but what is carried: a flush would free nothing, so none is asked for.
-    flush(&e, &t);
-    assert!(t.tree().snapshot().active.flushable_bytes() < 64 << 10);
-    idle.iter_mut().for_each(|s| s.commit().unwrap());
-    assert_eq!(count(&e, "t"), 164);
-}
-
-/// What open transactions have much of goes to runs of theirs: neither memory nor redo is pinned, and nobody is stalled.
-#[test]
-fn large_open_transactions_are_moved_out_of_memory() {
-    let disk = SimDisk::new(1);
-    let e = open_with(&disk, small()).unwrap();
-    let own = SessionCounters::new();
-    let _bound = bind(&own);
-    let t = make(&e, "t", &fixed(100));
-    let mut idle: Vec<_> = (0..50).map(|_| e.session()).collect();
-    for s in &mut idle {
-        begin(s);
-        fill(s, &t, 0..900);
-    }
-    flush(&e, &t);
-    assert!(own.get(Counter::RunsMoved) >= 50, "only {} were moved", own.get(Counter::RunsMoved));
-    let state = t.tree().snapshot();
-    let held: usize = state.memtables().map(|m| m.used_bytes()).sum();
-    assert!(held < 256 << 10, "{held} bytes are still in memory");
-    // Each sees its own, nobody else any.
-    assert_eq!(count(&e, "t"), 0);
-    idle.iter_mut().for_each(|s| assert_eq!(s.count_rows(&t).unwrap(), 900));
-    for (n, s) in idle.iter_mut().enumerate() {
-        if n % 2 == 0 {
-            s.commit().unwrap();
-        } else {
-            s.rollback().unwrap();
-        }
-    }
-    assert_eq!(count(&e, "t"), 25 * 900);
-    drop((idle, t, e));
-    disk.crash();
-    let e = open_with(&disk, small()).unwrap();
-    assert_eq!(count(&e, "t"), 25 * 900);
-}
-
-#[test]
-fn moved_versions_follow_savepoints_and_their_redo_goes() {
-    let disk = SimDisk::new(1);
-    let e = open_with(&disk, small()).unwrap();
-    let t = make(&e, "t", &fixed(100));
-    let mut s = e.session();
-    begin(&mut s);
-    let first: Vec<_> = (0..400).map(|n| insert(&mut s, &t, n).unwrap()).collect();
-    let point = s.savepoint();
-    fill(&mut s, &t, 0..400);
-    flush(&e, &t);
-    s.current.open_mut().unwrap().adopt_moved(false);
-    let txn = s.current.open().unwrap();
-    assert_eq!((txn.redo_bytes(), txn.tables[0].rows.runs.len()), (0, 1), "the move was not taken over");
-    // Rolled back in part, then written on; the second move is rolled back as a whole.
-    s.rollback_to(&point);
-    assert_eq!(s.count_rows(&t).unwrap(), 400);
-    s.delete(&t, first[0]).unwrap();
-    let point = s.savepoint();
-    fill(&mut s, &t, 0..200);
-    for id in &first[1..100] {
-        unsafe { s.update_image(&t, *id, image(&t, 9).as_ptr()).unwrap() };
-    }
-    s.delete(&t, first[2]).unwrap();
-    flush(&e, &t);
-    s.rollback_to(&point);
-    assert_eq!(s.count_rows(&t).unwrap(), 399);
-    s.commit().unwrap();
-    assert_eq!(count(&e, "t"), 399);
-    e.checkpoint().unwrap();
-    drop((s, t, e));
-    disk.crash();
-    let e = open_with(&disk, small()).unwrap();
-    assert_eq!(count(&e, "t"), 399);
-}
-
 /// Rows gathered before a statement are kept in memory during it; its rollback must not take their redo along.
 #[test]
 fn gathered_rows_survive_the_rollback_of_the_statement_that_read_them() {
@@ -333,55 +174,6 @@ fn gathered_rows_survive_the_rollback_of_the_statement_that_read_them() {
     disk.crash();
     let e = open_with(&disk, small()).unwrap();
     assert_eq!(count(&e, "t"), 300);
-}
-
-/// A prepared transaction has no session that could take a move over, before and after a restart.
-#[test]
-fn prepared_transactions_are_carried_not_moved() {
-    let disk = SimDisk::new(1);
-    let mut e = open_with(&disk, small()).unwrap();
-    let t = make(&e, "t", &fixed(100));
-    let mut s = e.session();
-    begin(&mut s);
-    fill(&mut s, &t, 0..800);
-    s.prepare(b"x").unwrap();
-    s.detach_prepared();
-    drop(t);
-    for restart in [false, true] {
-        if restart {
-            drop((s, e));
-            disk.crash();
-            e = open_with(&disk, small()).unwrap();
-            s = e.session();
-        }
-        let t = e.open_table("t").unwrap();
-        let own = SessionCounters::new();
-        let _bound = bind(&own);
-        flush(&e, &t);
-        assert_eq!((own.get(Counter::RunsMoved), own.get(Counter::VersionsCarried)), (0, 800));
-        e.core.checkpoint().unwrap();
-    }
-    assert!(e.commit_xid(b"x").unwrap());
-    e.core.checkpoint().unwrap();
-    drop((s, e));
-    disk.crash();
-    let e = open_with(&disk, small()).unwrap();
-    assert_eq!(count(&e, "t"), 800);
-}
-
-#[test]
-fn a_temporary_table_emptied_within_a_transaction_takes_further_rows() {
-    let disk = SimDisk::new(1);
-    let e = open_with(&disk, options()).unwrap();
-    let t = make(&e, "t", &TableDef { temporary: true, ..fixed(8) });
-    let mut s = e.session();
-    begin(&mut s);
-    insert(&mut s, &t, 1).unwrap();
-    e.truncate_table("t").unwrap();
-    insert(&mut s, &t, 2).unwrap();
-    insert(&mut s, &t, 3).unwrap();
-    s.commit().unwrap();
-    assert_eq!(s.count_rows(&t).unwrap(), 2);
 }
 
 /// Rolling back ten thousand statements adds to one set of ordinals, in place.
@@ -429,7 +221,7 @@ fn workers_serve_all_streams() {
     });
     tables.iter().for_each(|t| assert_eq!(count(&e, &t.name()), 20_000));
     // What was rolled back is a worker's to remove.
-    crate::tests::support::until(|| e.core.large.used() == 0);
+    until(|| e.core.large.used() == 0);
     drop(tables);
     e.close().unwrap();
 }
@@ -459,7 +251,7 @@ fn gathered_rows_do_not_overfill_the_memtables() {
             fill_with_noise(s, &t, 0..2800);
             let open = |s: &Session| {
                 let txn = s.current.open().unwrap();
-                let gathered = txn.trees[0].bulk.as_ref().map_or(0, |b| b.gathered_bytes());
+                let gathered = txn.tables[0].bulk.as_ref().map_or(0, |b| b.gathered_bytes());
                 (gathered as usize, txn.redo_bytes(), own.get(Counter::RunsAttached))
             };
             let (gathered, redo, runs) = open(s);
@@ -504,10 +296,67 @@ fn rolling_back_removes_no_file() {
     begin(&mut s);
     fill(&mut s, &t, 0..20_000);
     // The worker has nothing left to do, so that the file is nobody's at the moment.
-    crate::tests::support::until(|| !crate::tests::tables::run_files(&disk).is_empty());
+    until(|| !run_files(&disk).is_empty());
     std::thread::sleep(std::time::Duration::from_millis(20));
     s.rollback().unwrap();
-    crate::tests::support::until(|| crate::tests::tables::run_files(&disk).is_empty());
+    until(|| run_files(&disk).is_empty());
     let removed = removed.lock().unwrap();
     assert!(!removed.is_empty() && !removed.contains(&std::thread::current().id()), "removed by {removed:?}");
+}
+
+/// Rows lost to an error in one tree, then in another, later: rolling the later back forgets the first.
+#[test]
+fn rows_lost_earlier_are_remembered() {
+    let disk = SimDisk::new(1);
+    let e = open_with(&disk, Options { bulk_threshold_bytes: 4 << 10, ..roomy() }).unwrap();
+    let (a, b) = (make(&e, "a", &fixed(100)), make(&e, "b", &fixed(100)));
+    let mut s = e.session();
+    begin(&mut s);
+    for n in 0..3000 {
+        insert(&mut s, &a, n).unwrap();
+    }
+    s.end_statement();
+    let point = s.savepoint();
+    s.begin_statement();
+    for n in 0..3000 {
+        insert(&mut s, &b, n).unwrap();
+    }
+    // Memory is short and the disk full.
+    e.core.large.set_memory_limit(0);
+    disk.capacity(Some(disk.used_bytes()));
+    s.end_statement();
+    disk.capacity(None);
+    s.rollback_to(&point);
+    let committed = s.commit();
+    assert!(
+        committed.is_err() || count(&e, "a") == 3000,
+        "{} rows of 3000 after an acknowledged commit",
+        count(&e, "a")
+    );
+}
+
+/// Small runs are off: every gathered row a run.
+#[test]
+fn every_gathered_row_may_be_a_run() {
+    let disk = SimDisk::new(1);
+    let e = open_with(&disk, Options { bulk_threshold_bytes: 4 << 10, min_run_bytes: 0, ..roomy() }).unwrap();
+    let t = make(&e, "t", &fixed(100));
+    let mut s = e.session();
+    begin(&mut s);
+    for n in 0..3000 {
+        insert(&mut s, &t, n).unwrap();
+    }
+    s.commit().unwrap();
+    assert_eq!(count(&e, "t"), 3000);
+}
+
+/// An engine that is dropped without `close`: its threads end.
+#[test]
+fn workers_end_with_the_engine() {
+    let disk = SimDisk::new(1);
+    let e = open_with(&disk, Options { background: Background::Threads, ..roomy() }).unwrap();
+    let pool = e.core.pool.watched();
+    assert!(pool() > 1, "nobody but the engine has it: there are no workers");
+    drop(e);
+    until(|| pool() == 0);
 }

@@ -1,7 +1,7 @@
 //! The manifest's file: edits instead of the whole, what a torn one costs, and what a damaged one.
 
 use crate::tests::formats::{content, create, kill, open, put};
-use crate::tests::support::{begin, insert};
+use crate::tests::support::{begun, insert_seven};
 use crate::{Engine, Error, Table};
 use esker_format::manifest::{edit_offset, EDIT_ALIGN};
 use esker_format::ManifestFile;
@@ -15,8 +15,8 @@ fn file(disk: &SimDisk) -> ManifestFile {
 }
 
 fn insert_one(engine: &Engine, table: &Arc<Table>) {
-    let mut session = begin(engine, false);
-    insert(&mut session, table);
+    let mut session = begun(engine, false);
+    insert_seven(&mut session, table);
     session.commit().unwrap();
 }
 

@@ -1,63 +1,22 @@
 //! Faults that a review found, kept from coming back. One test a fault, on the simulated disk, without threads.
 
+use crate::tests::support::{
+    begin, image, insert, insert_wide, make, number, open, open_with, options, wide, wide_image,
+};
 use crate::*;
-use esker_format::{Column, ColumnKind, ColumnMask, Compression, Layout, RowFormat, RowId};
+use esker_format::ColumnMask;
 use esker_io::SimDisk;
-use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
-
-fn layout() -> Layout {
-    Layout {
-        image_bytes: 11 + 2 + 60000,
-        head_bytes: 1,
-        columns: vec![
-            Column { kind: ColumnKind::Fixed { width: 8 }, offset: 1, null: None },
-            Column { kind: ColumnKind::Var { len_bytes: 2, max: 60000 }, offset: 11, null: None },
-        ],
-    }
-}
-pub(crate) fn img(n: u64, len: usize) -> Vec<u8> {
-    let mut i = vec![0u8; 11 + 2 + 60000];
-    i[1..9].copy_from_slice(&n.to_le_bytes());
-    i[11..13].copy_from_slice(&(len as u16).to_le_bytes());
-    i
-}
-pub(crate) fn def() -> TableDef {
-    TableDef {
-        layout: layout(),
-        format: RowFormat::Dynamic,
-        compression: Compression::None,
-        temporary: false,
-        extra: vec![],
-    }
-}
-pub(crate) fn options() -> Options {
-    Options { background: Background::Inline, ..Options::default() }
-}
-pub(crate) fn open_with(disk: &SimDisk, o: Options) -> Result<Engine> {
-    Engine::open(Arc::new(disk.clone()), Path::new("/db"), o, Arc::new(|m, _| eprintln!("{m}")))
-}
-pub(crate) fn open(disk: &SimDisk) -> Result<Engine> {
-    open_with(disk, options())
-}
-pub(crate) fn begin(s: &mut Session) {
-    s.begin(Isolation::RepeatableRead, BeginOptions::default());
-    s.begin_statement();
-}
-pub(crate) fn ins(s: &mut Session, t: &Arc<Table>, n: u64, len: usize) -> RowId {
-    unsafe { s.insert_image(t, img(n, len).as_ptr()).unwrap() }
-}
 
 #[test]
 fn a_decision_after_a_flush_survives() {
     let disk = SimDisk::new(1);
     let e = open(&disk).unwrap();
-    e.create_table("t", &def()).unwrap();
+    e.create_table("t", &wide()).unwrap();
     let t = e.open_table("t").unwrap();
     let mut s = e.session();
     begin(&mut s);
-    ins(&mut s, &t, 1, 5);
+    insert_wide(&mut s, &t, 1, 5);
     s.prepare(b"x1").unwrap();
     e.core.flush(&t, &t.tree()).unwrap(); // background flush between prepare and decision
     s.commit().unwrap(); // acknowledged
@@ -77,12 +36,12 @@ fn a_prepared_rollback_is_durable_before_its_files_go() {
     let disk = SimDisk::new(1);
     let o = Options { bulk_threshold_bytes: 4 << 10, min_run_bytes: 32 << 10, ..options() };
     let e = open_with(&disk, o.clone()).unwrap();
-    e.create_table("t", &def()).unwrap();
+    e.create_table("t", &wide()).unwrap();
     let t = e.open_table("t").unwrap();
     let mut s = e.session();
     begin(&mut s);
     for n in 0..200 {
-        ins(&mut s, &t, n, 1000);
+        insert_wide(&mut s, &t, n, 1000);
     }
     s.prepare(b"x1").unwrap();
     e.set_flush_mode(FlushMode::Lazy); // widens the window from one sync to a second
@@ -99,11 +58,11 @@ fn a_prepared_rollback_is_durable_before_its_files_go() {
 fn a_hot_row_can_be_flushed() {
     let disk = SimDisk::new(1);
     let e = open(&disk).unwrap();
-    e.create_table("t", &def()).unwrap();
+    e.create_table("t", &wide()).unwrap();
     let t = e.open_table("t").unwrap();
     let mut s = e.session();
     begin(&mut s);
-    let id = ins(&mut s, &t, 0, 1);
+    let id = insert_wide(&mut s, &t, 0, 1);
     s.commit().unwrap();
     let mut old = e.session();
     begin(&mut old);
@@ -111,7 +70,7 @@ fn a_hot_row_can_be_flushed() {
     // 1.1 million versions of one row; many per transaction, below the bulk threshold.
     let packed = {
         let mut p = Vec::new();
-        unsafe { esker_format::row::pack(&t.layout, img(1, 1).as_ptr(), &mut p) };
+        unsafe { esker_format::row::pack(&t.layout, wide_image(1, 1).as_ptr(), &mut p) };
         p
     };
     for _ in 0..110 {
@@ -129,13 +88,13 @@ fn redo_is_bounded() {
     let disk = SimDisk::new(1);
     let o = Options { memory_limit_bytes: 4 << 30, ..options() };
     let e = open_with(&disk, o).unwrap();
-    e.create_table("t", &def()).unwrap();
+    e.create_table("t", &wide()).unwrap();
     let t = e.open_table("t").unwrap();
     let mut s = e.session();
     begin(&mut s);
     for _ in 0..250 {
         for n in 0..11 {
-            ins(&mut s, &t, n, 60_000);
+            insert_wide(&mut s, &t, n, 60_000);
         }
         s.begin_statement();
         s.count_rows(&t).unwrap(); // any read of the table seals and starts anew
@@ -148,11 +107,11 @@ fn redo_is_bounded() {
 fn unlocking_an_upgrade_keeps_the_shared_lock() {
     let disk = SimDisk::new(1);
     let e = open(&disk).unwrap();
-    e.create_table("t", &def()).unwrap();
+    e.create_table("t", &wide()).unwrap();
     let t = e.open_table("t").unwrap();
     let mut s = e.session();
     begin(&mut s);
-    let id = ins(&mut s, &t, 0, 1);
+    let id = insert_wide(&mut s, &t, 0, 1);
     s.commit().unwrap();
     begin(&mut s);
     let lockwith = |m| ScanOptions { mask: ColumnMask::all(2), lock: Some(m), ..ScanOptions::default() };
@@ -173,13 +132,13 @@ fn unlocking_an_upgrade_keeps_the_shared_lock() {
 fn an_xid_is_prepared_once() {
     let disk = SimDisk::new(1);
     let e = open(&disk).unwrap();
-    e.create_table("t", &def()).unwrap();
+    e.create_table("t", &wide()).unwrap();
     let t = e.open_table("t").unwrap();
     let (mut a, mut b) = (e.session(), e.session());
     begin(&mut a);
     begin(&mut b);
-    ins(&mut a, &t, 1, 1);
-    ins(&mut b, &t, 2, 1);
+    insert_wide(&mut a, &t, 1, 1);
+    insert_wide(&mut b, &t, 2, 1);
     a.prepare(b"x").unwrap();
     let second = b.prepare(b"x");
     assert!(second.is_err(), "second prepare of one XID accepted");
@@ -190,17 +149,17 @@ fn a_cursor_after_rollback_gives_no_rows_of_it() {
     let disk = SimDisk::new(1);
     let o = Options { bulk_threshold_bytes: 4 << 10, min_run_bytes: 32 << 10, ..options() };
     let e = open_with(&disk, o.clone()).unwrap();
-    e.create_table("t", &def()).unwrap();
+    e.create_table("t", &wide()).unwrap();
     let t = e.open_table("t").unwrap();
     let mut s = e.session();
     begin(&mut s);
     for n in 0..2000 {
-        ins(&mut s, &t, n, 100);
+        insert_wide(&mut s, &t, n, 100);
     }
     s.commit().unwrap();
     begin(&mut s);
     for n in 5000..7000 {
-        ins(&mut s, &t, n, 100);
+        insert_wide(&mut s, &t, n, 100);
     }
     let mut c = s.scan(&t, ScanOptions { mask: ColumnMask::all(2), ..ScanOptions::default() }).unwrap();
     let mut rows = c.next_batch(&mut s).unwrap().ids.len();
@@ -219,11 +178,11 @@ fn a_cursor_after_rollback_gives_no_rows_of_it() {
 fn an_old_view_does_not_make_merges_go_round() {
     let disk = SimDisk::new(1);
     let e = open(&disk).unwrap();
-    e.create_table("t", &def()).unwrap();
+    e.create_table("t", &wide()).unwrap();
     let t = e.open_table("t").unwrap();
     let mut s = e.session();
     begin(&mut s);
-    let ids: Vec<_> = (0..1000).map(|n| ins(&mut s, &t, n, 10)).collect();
+    let ids: Vec<_> = (0..1000).map(|n| insert_wide(&mut s, &t, n, 10)).collect();
     s.commit().unwrap();
     e.core.flush(&t, &t.tree()).unwrap();
     let mut old = e.session();
@@ -252,12 +211,12 @@ fn an_old_view_does_not_make_merges_go_round() {
 fn rows_under_a_range_mark_are_purged() {
     let disk = SimDisk::new(1);
     let e = open(&disk).unwrap();
-    e.create_table("t", &def()).unwrap();
+    e.create_table("t", &wide()).unwrap();
     let t = e.open_table("t").unwrap();
     let mut s = e.session();
     begin(&mut s);
     for n in 0..1000 {
-        ins(&mut s, &t, n, 10);
+        insert_wide(&mut s, &t, n, 10);
     }
     s.commit().unwrap();
     begin(&mut s);
@@ -265,7 +224,7 @@ fn rows_under_a_range_mark_are_purged() {
     s.commit().unwrap();
     begin(&mut s);
     for n in 0..10 {
-        ins(&mut s, &t, n, 10);
+        insert_wide(&mut s, &t, n, 10);
     }
     s.commit().unwrap();
     for _ in 0..5 {
@@ -280,30 +239,17 @@ fn rows_under_a_range_mark_are_purged() {
 fn a_locking_cursor_sees_own_changes() {
     let disk = SimDisk::new(1);
     let e = open(&disk).unwrap();
-    let small = Layout {
-        image_bytes: 9,
-        head_bytes: 1,
-        columns: vec![Column { kind: ColumnKind::Fixed { width: 8 }, offset: 1, null: None }],
-    };
-    let img = |n: u64, _l: usize| {
-        let mut i = vec![0u8; 9];
-        i[1..9].copy_from_slice(&n.to_le_bytes());
-        i
-    };
-    let ins =
-        |s: &mut Session, t: &Arc<Table>, n: u64, l: usize| unsafe { s.insert_image(t, img(n, l).as_ptr()).unwrap() };
-    e.create_table("t", &TableDef { layout: small, ..def() }).unwrap();
-    let t = e.open_table("t").unwrap();
+    let t = make(&e, "t", &number());
     let mut s = e.session();
     begin(&mut s);
-    let ids: Vec<_> = (0..100).map(|n| ins(&mut s, &t, n, 10)).collect();
+    let ids: Vec<_> = (0..100).map(|n| insert(&mut s, &t, n).unwrap()).collect();
     s.commit().unwrap();
     begin(&mut s);
     let mut c = s
         .scan(&t, ScanOptions { mask: ColumnMask::all(1), lock: Some(LockMode::Exclusive), ..ScanOptions::default() })
         .unwrap();
     let _ = c.next_batch(&mut s).unwrap().ids[0];
-    unsafe { s.update_image(&t, ids[1], img(777, 10).as_ptr()).unwrap() };
+    unsafe { s.update_image(&t, ids[1], image(&t, 777).as_ptr()).unwrap() };
     s.delete(&t, ids[2]).unwrap();
     let b = c.next_batch(&mut s).unwrap();
     let n = unsafe { u64::from_le_bytes(std::slice::from_raw_parts(b.images.add(1), 8).try_into().unwrap()) };
@@ -319,12 +265,12 @@ fn a_flush_without_handles_is_tried_again() {
         let disk = SimDisk::new(1);
         let o = Options { wal_segment_bytes: 256 << 10, ..options() };
         let e = open_with(&disk, o.clone()).unwrap();
-        e.create_table("t", &def()).unwrap();
+        e.create_table("t", &wide()).unwrap();
         let t = e.open_table("t").unwrap();
         let mut s = e.session();
         begin(&mut s);
         for n in 0..20 {
-            ins(&mut s, &t, n, 5);
+            insert_wide(&mut s, &t, n, 5);
         }
         s.commit().unwrap();
         let before = disk.op_count();
@@ -337,7 +283,7 @@ fn a_flush_without_handles_is_tried_again() {
         assert!(!e.core.is_poisoned(), "operation {operation} of a flush: {flushed:?}");
         e.core.flush(&t, &t.tree()).unwrap();
         begin(&mut s);
-        ins(&mut s, &t, 20, 5);
+        insert_wide(&mut s, &t, 20, 5);
         s.commit().unwrap();
         drop((s, t, e));
         disk.crash();

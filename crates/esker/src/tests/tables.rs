@@ -1,5 +1,6 @@
 //! What the tests inside this crate share: a small table on a disk, its rows, its files.
 
+pub(crate) use crate::tests::support::begin;
 use crate::*;
 use esker_base::lock::Mutex;
 use esker_format::{Column, ColumnKind, Compression, Layout, RowFormat, RowId};
@@ -34,11 +35,6 @@ pub(crate) fn open_on(disk: Arc<dyn Disk>, options: Options) -> Engine {
 
 pub(crate) fn open(disk: &SimDisk, options: Options) -> Engine {
     open_on(Arc::new(disk.clone()), options)
-}
-
-pub(crate) fn begin(s: &mut Session) {
-    s.begin(Isolation::RepeatableRead, BeginOptions::default());
-    s.begin_statement();
 }
 
 pub(crate) fn insert(s: &mut Session, t: &Arc<Table>, n: u64) -> RowId {

@@ -154,7 +154,7 @@ mod tests {
         };
         for n in 0..40 {
             engine.create_table(&format!("t{n}"), &def).unwrap();
-            crate::tests::support::fill(&engine, &engine.open_table(&format!("t{n}")).unwrap(), 2);
+            crate::tests::support::fill_and_commit(&engine, &engine.open_table(&format!("t{n}")).unwrap(), 2);
         }
         engine.checkpoint().unwrap();
         let scans = |engine: &crate::Engine| engine.core.views.scans.load(Ordering::Relaxed);

@@ -1,5 +1,5 @@
 use super::*;
-use crate::tests::support::{begin, engine, fill, insert, locking, packed};
+use crate::tests::support::{begun, engine, fill_and_commit, insert_seven, locking, packed};
 use crate::Engine;
 
 /// What a locking scan gives.
@@ -17,11 +17,11 @@ fn locked(session: &mut Session, table: &Arc<Table>, options: ScanOptions) -> Re
 /// A transaction under snapshot isolation that has seen rows 1 to 5; then somebody else commits `change`.
 fn after(change: impl Fn(&mut Session, &Arc<Table>)) -> (Engine, Arc<Table>, Session) {
     let (engine, table) = engine();
-    assert_eq!(fill(&engine, &table, 5), RowId(1));
-    let mut s = begin(&engine, true);
+    assert_eq!(fill_and_commit(&engine, &table, 5), RowId(1));
+    let mut s = begun(&engine, true);
     assert_eq!(s.count_rows(&table).unwrap(), 5);
     s.end_statement();
-    let mut other = begin(&engine, false);
+    let mut other = begun(&engine, false);
     change(&mut other, &table);
     other.commit().unwrap();
     s.begin_statement();
@@ -60,7 +60,7 @@ fn rows_of_the_view_under_a_range_mark_have_changed() {
     all_see_the_change(1, |s, t| s.delete_all(t).unwrap());
     all_see_the_change(5, |s, t| {
         s.delete_all(t).unwrap();
-        insert(s, t);
+        insert_seven(s, t);
     });
 }
 
@@ -72,7 +72,7 @@ fn an_updated_row_of_the_view_has_changed() {
 #[test]
 fn own_deletes_and_what_the_view_never_saw_are_no_change() {
     let (_engine, table, mut s) = after(|s, t| {
-        let row = insert(s, t);
+        let row = insert_seven(s, t);
         s.delete(t, row).unwrap();
     });
     s.delete(&table, RowId(2)).unwrap();
@@ -86,10 +86,10 @@ fn own_deletes_and_what_the_view_never_saw_are_no_change() {
 #[test]
 fn the_latest_counts_otherwise() {
     let (engine, table) = engine();
-    fill(&engine, &table, 5);
-    let (mut plain, mut unread) = (begin(&engine, false), begin(&engine, true));
+    fill_and_commit(&engine, &table, 5);
+    let (mut plain, mut unread) = (begun(&engine, false), begun(&engine, true));
     assert_eq!(plain.count_rows(&table).unwrap(), 5);
-    let mut other = begin(&engine, false);
+    let mut other = begun(&engine, false);
     other.delete(&table, RowId(3)).unwrap();
     other.commit().unwrap();
     assert_eq!(locked(&mut plain, &table, locking()).unwrap(), [1, 2, 4, 5]);
@@ -110,9 +110,9 @@ fn killed_at(looks: u64, table: &Arc<Table>, s: &mut Session, by: impl Fn(&mut S
 #[test]
 fn a_kill_reaches_whoever_reads_many_rows() {
     let (engine, table) = engine();
-    fill(&engine, &table, 3000);
+    fill_and_commit(&engine, &table, 3000);
     for flushed in [false, true] {
-        let mut s = begin(&engine, false);
+        let mut s = begun(&engine, false);
         // A run is counted a block at a time: one look, one block.
         for looks in if flushed { 0..1 } else { 0..3 } {
             killed_at(looks, &table, &mut s, |s, t| s.count_rows(t));
@@ -130,10 +130,10 @@ fn a_kill_reaches_whoever_reads_many_rows() {
 #[test]
 fn a_kill_reaches_whoever_passes_over_rows() {
     let (engine, table) = engine();
-    fill(&engine, &table, 3000);
-    let mut holder = begin(&engine, false);
+    fill_and_commit(&engine, &table, 3000);
+    let mut holder = begun(&engine, false);
     assert_eq!(locked(&mut holder, &table, locking()).unwrap().len(), 3000);
-    let mut s = begin(&engine, false);
+    let mut s = begun(&engine, false);
     let skipping = ScanOptions { skip_locked: true, ..locking() };
     assert_eq!(locked(&mut s, &table, skipping.clone()).unwrap(), [] as [u64; 0]);
     killed_at(2500, &table, &mut s, |s, t| Ok(locked(s, t, skipping.clone())?.len() as u64));

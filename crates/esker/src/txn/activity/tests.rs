@@ -1,9 +1,9 @@
 use super::*;
-use crate::tests::support::{begin, engine, insert, locking, until};
+use crate::tests::support::{begun, engine, insert_seven, locking, until};
 use crate::{BeginOptions, Error, LockMode, ScanOptions, Table};
 
 fn open(engine: &Engine, connection: u64) -> Session {
-    let session = begin(engine, false);
+    let session = begun(engine, false);
     session.set_connection(connection);
     session
 }
@@ -15,8 +15,8 @@ fn transactions_are_listed_while_they_are_open() {
     let idle = engine.session();
     idle.set_connection(5);
     let mut writer = open(&engine, 6);
-    insert(&mut writer, &table);
-    insert(&mut writer, &table);
+    insert_seven(&mut writer, &table);
+    insert_seven(&mut writer, &table);
     writer.end_statement();
     let mut reader = open(&engine, 7);
     assert_eq!(reader.count_rows(&table).unwrap(), 0);
@@ -50,7 +50,7 @@ fn locked_rows_and_isolation_are_told() {
     let (engine, table) = engine();
     let mut s = open(&engine, 1);
     for _ in 0..10 {
-        insert(&mut s, &table);
+        insert_seven(&mut s, &table);
     }
     s.commit().unwrap();
     s.begin(Isolation::ReadCommitted, BeginOptions::default());
@@ -72,7 +72,7 @@ fn locked_rows_and_isolation_are_told() {
 fn the_prepared_are_listed_with_and_without_a_session() {
     let (engine, table) = engine();
     let mut s = open(&engine, 9);
-    insert(&mut s, &table);
+    insert_seven(&mut s, &table);
     s.end_statement();
     s.prepare(b"x1").unwrap();
     let with = engine.transactions().remove(0);
@@ -90,7 +90,7 @@ fn the_prepared_are_listed_with_and_without_a_session() {
 fn waits_name_their_blockers_and_the_root() {
     let (engine, table) = engine();
     let mut s = open(&engine, 1);
-    let (first, second) = (insert(&mut s, &table), insert(&mut s, &table));
+    let (first, second) = (insert_seven(&mut s, &table), insert_seven(&mut s, &table));
     s.commit().unwrap();
     assert_eq!(engine.lock_waits(), []);
     let mut root = open(&engine, 11);
@@ -138,7 +138,7 @@ fn waits_name_their_blockers_and_the_root() {
 fn who_waits_for_an_end_says_so() {
     let (engine, table) = engine();
     let mut inserter = open(&engine, 21);
-    insert(&mut inserter, &table);
+    insert_seven(&mut inserter, &table);
     std::thread::scope(|scope| {
         let mut session = open(&engine, 22);
         let (killer, table) = (session.killer(), &table);

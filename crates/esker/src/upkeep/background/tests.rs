@@ -1,9 +1,7 @@
 //! What an error of background work means, by its kind, and what the answer to a checkpoint request promises.
 
 use super::*;
-use crate::tests::large::count;
-use crate::tests::regression::open_with;
-use crate::tests::regression::{begin, def, ins, open, options};
+use crate::tests::support::{begin, count, fixed, insert, insert_wide, make, open, open_with, options, small, wide};
 use crate::{FlushMode, Options};
 use esker_io::{IoError, IoKind, SimDisk};
 use std::path::Path;
@@ -43,13 +41,13 @@ fn answered_requests_are_durable() {
         let disk = SimDisk::new(3);
         let e = open_with(&disk, Options { background, ..options() }).unwrap();
         e.set_flush_mode(FlushMode::Lazy);
-        e.create_table("t", &def()).unwrap();
+        e.create_table("t", &wide()).unwrap();
         let t = e.open_table("t").unwrap();
         let mut s = e.session();
         let (answer, answers) = std::sync::mpsc::channel();
         for n in 1..=5 {
             begin(&mut s);
-            ins(&mut s, &t, n, 10);
+            insert_wide(&mut s, &t, n, 10);
             s.commit().unwrap();
             let answer = answer.clone();
             e.request_checkpoint(Box::new(move |result| answer.send(result).unwrap()));
@@ -58,4 +56,29 @@ fn answered_requests_are_durable() {
             assert_eq!(count(&after, "t"), n, "{background:?}: answered, and lost to a power cut");
         }
     }
+}
+
+/// A background merge waits for an OPTIMIZE of one table, and all others with it.
+#[test]
+fn merging_waits_for_no_table() {
+    let disk = SimDisk::new(1);
+    let e = open_with(&disk, small()).unwrap();
+    let (a, b) = (make(&e, "a", &fixed(100)), make(&e, "b", &fixed(100)));
+    let mut s = e.session();
+    for t in [&a, &b] {
+        for n in 0..12 {
+            begin(&mut s);
+            insert(&mut s, t, n).unwrap();
+            s.commit().unwrap();
+            e.core.flush(t, &t.tree()).unwrap();
+        }
+    }
+    let tree = a.tree();
+    let held = tree.merging.lock(); // somebody's OPTIMIZE
+    let core = e.core.clone();
+    let (tx, rx) = std::sync::mpsc::channel();
+    std::thread::spawn(move || tx.send(core.merge_somewhere().is_ok()));
+    let merged = rx.recv_timeout(std::time::Duration::from_secs(60));
+    drop(held);
+    assert!(merged.is_ok(), "nothing is merged while one table is");
 }

@@ -1,0 +1,126 @@
+//! A disk without a byte left: folders open, tables can be dropped, nothing grows while it lasts.
+
+use crate::tests::support::*;
+use crate::tests::tables::run_files;
+use crate::*;
+use esker_format::{Record, RowId};
+use esker_io::{Disk, SimDisk};
+use std::path::Path;
+
+/// A disk without a byte left: what is there opens, after a kill and after another one, and a table can be dropped.
+#[test]
+fn a_killed_engine_opens_on_a_disk_without_any_room() {
+    let options = || Options { wal_segment_bytes: 256 << 10, ..roomy() };
+    let mut disk = SimDisk::new(1);
+    let e = open_with(&disk, options()).unwrap();
+    let (t, other) = (make(&e, "t", &fixed(100)), make(&e, "other", &fixed(100)));
+    let mut s = e.session();
+    for (table, rows) in [(&t, 2000), (&other, 20_000)] {
+        begin(&mut s);
+        for n in 0..rows {
+            insert(&mut s, table, n).unwrap();
+        }
+        s.commit().unwrap();
+        e.core.flush(table, &table.tree()).unwrap();
+    }
+    begin(&mut s);
+    insert(&mut s, &t, 2000).unwrap();
+    s.commit().unwrap();
+    e.core.one_round().unwrap();
+    drop((s, t, other));
+    std::mem::forget(e);
+    for life in 0..3 {
+        disk = disk.after_kill();
+        for spare in disk
+            .list("/db/wal".as_ref())
+            .unwrap()
+            .into_iter()
+            .filter(|f| f.name.starts_with("00") && f.name.ends_with(".spare"))
+        {
+            disk.remove(&Path::new("/db/wal").join(spare.name)).unwrap();
+        }
+        disk.capacity(Some(disk.used_bytes()));
+        let e = open_with(&disk, options()).unwrap_or_else(|e| panic!("life {life}: {e}"));
+        assert_eq!((count(&e, "t"), count(&e, "other")), (2001, 20_000), "life {life}");
+        std::mem::forget(e);
+    }
+    disk = disk.after_kill();
+    disk.capacity(Some(disk.used_bytes()));
+    let e = open_with(&disk, options()).unwrap();
+    e.drop_table("other").unwrap();
+    disk.capacity(None);
+    e.core.one_round().unwrap();
+    let t = e.open_table("t").unwrap();
+    let mut s = e.session();
+    begin(&mut s);
+    insert(&mut s, &t, 2001).unwrap();
+    s.commit().unwrap();
+    assert_eq!(count(&e, "t"), 2002, "writing goes on once there is space");
+}
+
+/// The files of a load that a kill cut short are the space in which a full disk's log goes on.
+#[test]
+fn files_of_nobody_make_room_for_the_log() {
+    let disk = SimDisk::new(1);
+    let e = open_with(&disk, roomy()).unwrap();
+    let t = make(&e, "t", &fixed(100));
+    let mut s = e.session();
+    begin(&mut s);
+    for n in 0..20_000 {
+        insert(&mut s, &t, n).unwrap();
+    }
+    std::mem::forget((s, t, e));
+    let disk = disk.after_kill();
+    for file in disk.list("/db/wal".as_ref()).unwrap().into_iter().filter(|f| f.name.ends_with(".spare")) {
+        disk.remove(&Path::new("/db/wal").join(file.name)).unwrap();
+    }
+    assert!(!run_files(&disk).is_empty(), "no load was cut short");
+    disk.capacity(Some(disk.used_bytes()));
+    let e = open_with(&disk, roomy()).unwrap();
+    assert_eq!(count(&e, "t"), 0);
+    assert_eq!(run_files(&disk), Vec::<String>::new());
+}
+
+/// No room for the reserve of an opening: the space of one DROP TABLE, which needs none of the disk, is there all the same.
+#[test]
+fn a_disk_too_full_for_the_reserve_lets_tables_be_dropped() {
+    let disk = SimDisk::new(1);
+    let e = open_with(&disk, roomy()).unwrap();
+    let t = make(&e, "t", &fixed(100));
+    drop((t, e));
+    disk.crash();
+    let reserve = Path::new("/db/wal/reserve.spare");
+    if disk.exists(reserve).unwrap() {
+        disk.remove(reserve).unwrap();
+    }
+    let e = open_with(&disk, roomy()).unwrap();
+    disk.capacity(Some(disk.used_bytes()));
+    let kept = e.core.keep_space_in_need();
+    assert!(matches!(kept, Err(Error::DiskFull(_))), "{kept:?}");
+    assert!(e.core.drop_space.lock().is_some(), "no space was set aside");
+    e.drop_table("t").unwrap();
+}
+
+/// The log cannot take the edit: each try carries what is open once more.
+#[test]
+fn tries_of_a_flush_do_not_add_up() {
+    let disk = SimDisk::new(1);
+    let e = open_with(&disk, Options { wal_segment_bytes: 64 << 10, ..roomy() }).unwrap();
+    let t = make(&e, "t", &fixed(100));
+    let mut s = e.session();
+    begin(&mut s);
+    for n in 0..200 {
+        insert(&mut s, &t, n).unwrap();
+    }
+    // Fill the log's prepared space, then the disk.
+    disk.capacity(Some(disk.used_bytes()));
+    let mut filler = Vec::new();
+    Record::RowIdMark { tree: t.tree().id, next: RowId(1) }.encode(&mut filler);
+    while e.core.wal.append(&filler).is_ok() {}
+    let mut used = Vec::new();
+    for _ in 0..50 {
+        e.core.flush(&t, &t.tree()).unwrap_err();
+        used.push(t.tree().snapshot().active.used_bytes());
+    }
+    assert!(*used.last().unwrap() < 3 * used[0].max(4096), "memory grows with every try");
+}
