@@ -326,6 +326,7 @@ fn rows_lost_earlier_are_remembered() {
     disk.capacity(Some(disk.used_bytes()));
     s.end_statement();
     disk.capacity(None);
+    assert!(s.current.open().unwrap().broken.is_some(), "nothing was lost");
     s.rollback_to(&point);
     let committed = s.commit();
     assert!(
@@ -348,6 +349,7 @@ fn every_gathered_row_may_be_a_run() {
     }
     s.commit().unwrap();
     assert_eq!(count(&e, "t"), 3000);
+    assert!(!run_files(&disk).is_empty(), "no row is in a run");
 }
 
 /// An engine that is dropped without `close`: its threads end.

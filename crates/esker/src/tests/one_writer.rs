@@ -2,6 +2,7 @@
 
 use crate::tests::support::*;
 use crate::*;
+use esker_base::counters::{bind, Counter, SessionCounters};
 use esker_format::RowId;
 use esker_io::SimDisk;
 
@@ -9,6 +10,8 @@ use esker_io::SimDisk;
 #[test]
 fn random_work_of_one_writer_equals_a_model() {
     use std::collections::BTreeMap;
+    let own = SessionCounters::new();
+    let _bound = bind(&own);
     let first = u64::from(std::process::id());
     for seed in first..first + 8 {
         eprintln!("seed {seed}");
@@ -116,4 +119,8 @@ fn random_work_of_one_writer_equals_a_model() {
             assert_eq!(count(&e, "t"), durable.len() as u64, "seed {seed} after a crash");
         }
     }
+    let reached =
+        [Counter::Flushes, Counter::Merges, Counter::RunsAttached, Counter::RunsMoved, Counter::VersionsCarried];
+    let figures = reached.map(|c| (c.name(), own.get(c)));
+    assert!(figures.iter().all(|f| f.1 > 0), "{figures:?}");
 }

@@ -55,6 +55,7 @@ fn rows_of_a_dropped_temporary_table_leave_no_file() {
     for n in 0..1000 {
         insert(&mut s, &t, n).unwrap();
     }
+    assert!(!run_files(&disk).is_empty(), "no row was written to a run");
     e.drop_table("temp").unwrap();
     s.commit().unwrap();
     drop((s, t));
