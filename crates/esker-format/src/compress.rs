@@ -23,7 +23,7 @@ impl Compression {
             0 => Ok(Compression::None),
             1 => Ok(Compression::Lz4),
             2 => Ok(Compression::Zstd),
-            other => Err(FormatError::Invalid { what: "compression", found: u64::from(other) }),
+            other => Err(FormatError::Unknown { what: "compression", found: u64::from(other) }),
         }
     }
 }

@@ -53,8 +53,6 @@ pub struct SegmentHeader {
     pub first_lsn: Lsn,
     /// The folder that the log is of.
     pub folder: FolderId,
-    /// Id and version of the key that encrypts what follows; zeros: it is not encrypted.
-    pub key: (u32, u32),
 }
 
 impl SegmentHeader {
@@ -68,8 +66,6 @@ impl SegmentHeader {
         set_u32(b, segment_at::GENERATION, self.generation);
         set_u64(b, segment_at::FIRST_LSN, self.first_lsn.0);
         b[segment_at::FOLDER..segment_at::REQUIRED_FEATURES].copy_from_slice(&self.folder.0);
-        set_u32(b, segment_at::KEY, self.key.0);
-        set_u32(b, segment_at::KEY_VERSION, self.key.1);
         codec::seal(b, SEGMENT_MAGIC);
     }
 
@@ -84,13 +80,17 @@ impl SegmentHeader {
         codec::check_seal(b, SEGMENT_MAGIC)?;
         codec::check_version("log segment", get_u32(b, segment_at::VERSION), WAL_VERSION)?;
         codec::check_bits("required feature bits", get_u64(b, segment_at::REQUIRED_FEATURES), KNOWN_FEATURES)?;
+        // Id and version of a key, as one.
+        let key = get_u64(b, segment_at::KEY);
+        if key != 0 {
+            return Err(FormatError::Invalid { what: "log segment key", found: key });
+        }
         let mut folder = FolderId::default();
         folder.0.copy_from_slice(&b[segment_at::FOLDER..segment_at::REQUIRED_FEATURES]);
         Ok(SegmentHeader {
             generation: get_u32(b, segment_at::GENERATION),
             first_lsn: Lsn(get_u64(b, segment_at::FIRST_LSN)),
             folder,
-            key: (get_u32(b, segment_at::KEY), get_u32(b, segment_at::KEY_VERSION)),
         })
     }
 }

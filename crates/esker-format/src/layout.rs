@@ -132,7 +132,7 @@ impl RowFormat {
         match value {
             0 => Ok(RowFormat::Dynamic),
             1 => Ok(RowFormat::Fixed),
-            other => Err(FormatError::Invalid { what: "row format", found: u64::from(other) }),
+            other => Err(FormatError::Unknown { what: "row format", found: u64::from(other) }),
         }
     }
 }
@@ -228,10 +228,19 @@ impl Layout {
                 2 => ColumnKind::Padded { width: a, pad: b },
                 3 => ColumnKind::Var { len_bytes: b, max: a },
                 4 => ColumnKind::Blob { len_bytes: b },
-                other => return Err(r.invalid(u64::from(other))),
+                other => return Err(FormatError::Unknown { what: "kind of a column", found: u64::from(other) }),
             };
             let offset = r.varint32()?;
             let (mask, byte) = (r.u8()?, r.varint32()?);
+            // A layout has one stored form: its fingerprint is taken of it.
+            let unused = match kind {
+                ColumnKind::Fixed { .. } => u32::from(b),
+                ColumnKind::Blob { .. } => a,
+                _ => 0,
+            };
+            if unused != 0 || (mask == 0 && byte != 0) {
+                return Err(FormatError::Invalid { what: "unused number of a column", found: unused.max(byte).into() });
+            }
             let null = (mask != 0).then_some(NullBit { byte, mask });
             columns.push(Column { kind, offset, null });
         }

@@ -172,16 +172,18 @@ impl Manifest {
         ManifestFile::decode(bytes).map(|file| file.manifest)
     }
 
-    /// Takes in a body's entries.
-    fn apply(&mut self, body: &[u8]) -> Result<(), FormatError> {
+    /// Takes in the entries of the body of a base or of an edit.
+    fn apply(&mut self, body: &[u8], is_base: bool) -> Result<(), FormatError> {
+        let invalid = |what, found| Err(FormatError::Invalid { what, found });
         let mut r = Reader::new("manifest", body);
-        let (before, mut numbered) = (self.generation, false);
+        let (before, mut folders, mut numbers) = (self.generation, 0, 0);
         self.prepared.clear();
         while !r.rest().is_empty() {
             let mut e = r.entry()?;
             let r = &mut e.body;
             match e.kind {
                 manifest_kind::FOLDER => {
+                    folders += 1;
                     self.folder = FolderId(r.array()?);
                     self.required_features = r.varint()?;
                     codec::check_bits("required feature bits", self.required_features, KNOWN_FEATURES)?;
@@ -193,14 +195,20 @@ impl Manifest {
                     self.next_tree = TreeId(r.varint()?);
                     self.next_file = FileId(r.varint()?);
                     self.next_txn = TxnId(r.varint()?);
-                    numbered = true;
+                    numbers += 1;
                 }
                 manifest_kind::TABLE => {
                     let table = TableState::decode(r)?;
-                    self.tables.insert(table.entry.id, table);
+                    let id = table.entry.id;
+                    if self.tables.insert(id, table).is_some() && is_base {
+                        return invalid("table that is twice in a manifest, table", id.0);
+                    }
                 }
                 manifest_kind::TABLE_GONE => {
-                    self.tables.remove(&TableId(r.varint()?));
+                    let id = TableId(r.varint()?);
+                    if self.tables.remove(&id).is_none() {
+                        return invalid("table that is gone and was not there, table", id.0);
+                    }
                 }
                 manifest_kind::PREPARED => self.prepared.push(PreparedEntry {
                     txn: TxnId(r.varint()?),
@@ -210,9 +218,13 @@ impl Manifest {
                 _ => e.skip("manifest entry of kind")?,
             }
         }
-        match numbered {
-            true => Ok(()),
-            false => Err(FormatError::Invalid { what: "manifest without numbers, after generation", found: before }),
+        match (folders == u64::from(is_base), numbers) {
+            (true, 1) => Ok(()),
+            (false, _) => {
+                invalid(if is_base { "folders of a manifest's base" } else { "folders of a manifest's edit" }, folders)
+            }
+            (true, 0) => invalid("manifest without numbers, after generation", before),
+            (true, _) => invalid("numbers of a manifest, how often", numbers),
         }
     }
 
@@ -241,7 +253,7 @@ impl ManifestFile {
         let base = sealed("manifest", bytes, manifest_at::BODY_BYTES, MANIFEST_HEADER_BYTES, MANIFEST_MAGIC)?;
         codec::check_version("manifest", get_u32(base, manifest_at::VERSION), MANIFEST_VERSION)?;
         let mut file = ManifestFile { manifest: Manifest::default(), edits: 0, torn: None };
-        file.manifest.apply(&base[manifest_at::BODY..])?;
+        file.manifest.apply(&base[manifest_at::BODY..], true)?;
         let mut at = edit_offset(base.len());
         while at < bytes.len() {
             let edit = match edit(&bytes[at..]) {
@@ -252,7 +264,7 @@ impl ManifestFile {
                 }
             };
             let before = file.manifest.generation;
-            file.manifest.apply(&edit[edit_at::BODY..])?;
+            file.manifest.apply(&edit[edit_at::BODY..], false)?;
             let found = file.manifest.generation;
             if Some(found) != before.checked_add(1) {
                 return Err(FormatError::Invalid { what: "generation of a manifest edit", found });

@@ -2,14 +2,14 @@
 //! of the catalog's table entry; the layout of row images follows from it.
 //! Invariant: a validated schema has at least one column, no two of one name, and a valid layout.
 
-use crate::codec::{put_bytes, put_varint, Reader};
+use crate::codec::{check_bits, check_version, put_bytes, put_varint, Reader};
 use crate::error::FormatError;
 use crate::layout::{Column, ColumnKind, Layout, NullBit, MAX_COLUMNS};
 
 /// "ESCH": with it the stored form begins.
 pub const SCHEMA_MAGIC: [u8; 4] = *b"ESCH";
 /// Version of the stored form.
-pub const SCHEMA_VERSION: u64 = 1;
+pub const SCHEMA_VERSION: u32 = 1;
 /// The longest name of a column, in bytes.
 pub const MAX_NAME_BYTES: usize = 255;
 /// Values of columns that may be longer lie outside the row image.
@@ -146,7 +146,7 @@ impl Schema {
     /// Appends the stored form.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&SCHEMA_MAGIC);
-        put_varint(out, SCHEMA_VERSION);
+        put_varint(out, u64::from(SCHEMA_VERSION));
         put_varint(out, self.columns.len() as u64);
         for column in &self.columns {
             let (kind, max) = match column.kind {
@@ -167,10 +167,7 @@ impl Schema {
     pub fn decode(bytes: &[u8]) -> Result<Option<Self>, FormatError> {
         let Some(bytes) = bytes.strip_prefix(&SCHEMA_MAGIC) else { return Ok(None) };
         let mut r = Reader::new("schema", bytes);
-        let version = r.varint()?;
-        if version != SCHEMA_VERSION {
-            return Err(r.invalid(version));
-        }
+        check_version("schema", r.varint32()?, SCHEMA_VERSION)?;
         let n = r.count(4)?;
         let mut columns = Vec::with_capacity(n);
         for _ in 0..n {
@@ -182,11 +179,12 @@ impl Schema {
                 column_type::F64 => Type::F64,
                 column_type::TEXT => Type::Text(max),
                 column_type::BYTES => Type::Bytes(max),
-                other => return Err(r.invalid(u64::from(other))),
+                other => return Err(FormatError::Unknown { what: "type of a column", found: u64::from(other) }),
             };
-            if nullable > 1 {
-                return Err(r.invalid(u64::from(nullable)));
+            if !matches!(kind, Type::Text(_) | Type::Bytes(_)) && max != 0 {
+                return Err(FormatError::Invalid { what: "length of a number's column", found: max.into() });
             }
+            check_bits("NULL bit of a column", nullable.into(), 1)?;
             columns.push(SchemaColumn { name, kind, nullable: nullable == 1 });
         }
         r.finish()?;

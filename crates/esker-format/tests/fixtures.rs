@@ -6,7 +6,7 @@
 
 mod common;
 
-use common::samples::{manifest_with_edits, records};
+use common::samples::{manifest_with_edits, records, WITH_EDITS};
 use common::{layout_of, random_entries, random_row, read_part, Rng};
 use esker_format::{
     block_context, frame, run, BlockEntry, BlockKind, ColumnKind, CommitSeq, Compression, FileId, FolderId,
@@ -116,7 +116,7 @@ fn check_keys(bytes: &[u8]) {
 
 fn segment_header() -> SegmentHeader {
     let folder = FolderId(*b"a folder's name.");
-    SegmentHeader { generation: GENERATION, first_lsn: FIRST_LSN, folder, key: (0, 0) }
+    SegmentHeader { generation: GENERATION, first_lsn: FIRST_LSN, folder }
 }
 
 fn log_segment() -> Vec<u8> {
@@ -134,7 +134,7 @@ fn log_segment() -> Vec<u8> {
 }
 
 fn manifest_file() -> Vec<u8> {
-    manifest_with_edits(&mut Rng(12)).0
+    manifest_with_edits(&mut Rng(WITH_EDITS)).0
 }
 
 const RUNS: [(&str, RowFormat, Compression); 4] = [
@@ -189,8 +189,9 @@ fn files_of_every_version_open() {
             check_run(&read(name), format);
         }
         check_log(&read("log.segment"));
-        let (_, states) = manifest_with_edits(&mut Rng(12));
+        let (_, states) = manifest_with_edits(&mut Rng(WITH_EDITS));
         let file = ManifestFile::decode(&read("manifest")).unwrap();
+        assert!(file.edits >= 2 && states.iter().all(|s| !s.tables.is_empty()));
         assert_eq!((Some(&file.manifest), file.torn), (states.last(), None));
     }
 }

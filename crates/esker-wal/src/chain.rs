@@ -141,7 +141,7 @@ impl Chain {
                 path
             }
         };
-        let header = SegmentHeader { generation, first_lsn: Lsn(first), folder: self.options.folder, key: (0, 0) };
+        let header = SegmentHeader { generation, first_lsn: Lsn(first), folder: self.options.folder };
         match segment::make(&*self.disk, &self.dir, &path, header, start) {
             Ok(made) => {
                 if recycled {

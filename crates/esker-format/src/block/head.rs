@@ -42,8 +42,11 @@ impl Segment {
         let fits = |unit: u32| width.map_or(unit <= max, |w| unit == w);
         let good = match self.encoding {
             encoding::EMPTY => unit == 0 && self.raw == 0 && fits(0),
-            encoding::CONSTANT => fits(self.unit) && self.raw == unit,
-            encoding::UNIFORM => fits(self.unit) && rows.checked_mul(unit) == Some(self.raw),
+            // Values without bytes are EMPTY; images are never.
+            encoding::CONSTANT => unit > 0 && fits(self.unit) && self.raw == unit,
+            encoding::UNIFORM => {
+                (unit > 0 || width == Some(0)) && fits(self.unit) && rows.checked_mul(unit) == Some(self.raw)
+            }
             encoding::VAR => width.is_none() && matches!(unit, 1 | 2 | 4) && self.raw >= rows * unit,
             _ => false,
         };
@@ -237,6 +240,7 @@ impl<'a> Head<'a> {
             flags: get_u32(b, block_at::FLAGS),
             ..BlockEntry::default()
         };
+        codec::check_bits("flags of a block", entry.flags.into(), flags::KNOWN.into())?;
         let rows = entry.rows;
         if rows == 0 || rows > MAX_BLOCK_ROWS || entry.tombstones > rows || entry.supersedes > rows {
             return invalid("block rows", rows.into());

@@ -129,6 +129,8 @@ pub mod flags {
     pub const SEQ_UNIFORM: u32 = 8;
     /// Ordinals rise by one from row to row.
     pub const ORDINALS_DENSE: u32 = 16;
+    /// Those that this version knows.
+    pub(crate) const KNOWN: u32 = IDS_UNIQUE | IDS_DENSE | SEQ_ZERO | SEQ_UNIFORM | ORDINALS_DENSE;
 }
 
 /// Which version of its row something is.

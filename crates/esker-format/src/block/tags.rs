@@ -176,6 +176,10 @@ impl Tags {
         };
         let segment = head.next(segment_kind::ORDINALS, 0)?;
         let ordinals = ints("block ordinals", &segment, head)?;
+        let dense = ordinals.is_linear() || entry.rows == 1;
+        if dense != (entry.flags & flags::ORDINALS_DENSE != 0) {
+            return invalid("density of block ordinals", dense.into());
+        }
         let tombstones = Bits::read(head, segment_kind::TOMBSTONES, entry.tombstones)?;
         let supersedes = Bits::read(head, segment_kind::SUPERSEDES, entry.supersedes)?;
         Ok(Tags { seqs, ordinals, tombstones, supersedes })

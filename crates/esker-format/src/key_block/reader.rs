@@ -47,6 +47,9 @@ impl<B: AsRef<[u8]>> KeyBlock<B> {
         if head.format != 0 {
             return invalid("key block format", head.format.into());
         }
+        if head.entry.flags & flags::IDS_UNIQUE != 0 {
+            return invalid("flags of a key block", head.entry.flags.into());
+        }
         let segment = head.next(segment_kind::IDS, 0)?;
         let rows = tags::ints("key block row ids", &segment, &head)?;
         let tags = Tags::read(&mut head)?;

@@ -4,7 +4,7 @@
 //! bound of that length stands for all keys that begin with it.
 
 use super::{block_context, Section, RUN_HEADER_BYTES};
-use crate::block::BlockEntry;
+use crate::block::{flags, BlockEntry};
 use crate::codec::{self, get_u32, get_u64, set_u32, set_u64};
 use crate::error::FormatError;
 use crate::ids::{CommitSeq, FileId, RowId};
@@ -282,6 +282,7 @@ pub fn decode_leaf<E: LeafEntry>(file: FileId, leaf: &Leaf, bytes: &[u8], out: &
         if e.offset < from || e.offset > u64::MAX / 2 {
             return invalid("block offset", e.offset);
         }
+        codec::check_bits("flags of a block", e.flags.into(), flags::KNOWN.into())?;
         if e.rows == 0 || e.tombstones > e.rows || e.supersedes > e.rows {
             return invalid("block rows", e.rows.into());
         }

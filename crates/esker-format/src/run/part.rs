@@ -186,7 +186,7 @@ impl Part {
         let blocks = match bytes[part_at::BLOCK_KIND] {
             0 => BlockKind::Rows,
             1 => BlockKind::Keys,
-            other => return invalid("kind of blocks", other.into()),
+            other => return Err(FormatError::Unknown { what: "kind of blocks", found: other.into() }),
         };
         let count = get_u32(bytes, part_at::SECTIONS);
         let table = &bytes[part_at::TABLE..];
@@ -215,6 +215,7 @@ impl Part {
             return invalid("first block of a part", part.first_block);
         }
         for entry in table.chunks_exact(SECTION_ENTRY_BYTES) {
+            codec::check_bits("requirement of a section", entry[section_at::REQUIRED].into(), 1)?;
             let section = Section {
                 kind: get_u32(entry, section_at::KIND),
                 version: get_u16(entry, section_at::VERSION),
@@ -229,11 +230,15 @@ impl Part {
             }
             let known = matches!(section.kind, section_kind::INDEX_LEAVES..=section_kind::STATISTICS);
             match (known, section.required) {
-                (true, _) if section.version == SECTION_VERSION => part.sections.push(section),
+                (true, _) if section.version == SECTION_VERSION => {
+                    if part.section(section.kind).is_ok() {
+                        return invalid("second section of a kind", section.kind.into());
+                    }
+                    part.sections.push(section);
+                }
                 (_, false) => {}
                 (true, true) => {
-                    let (found, supported) = (section.version.into(), SECTION_VERSION.into());
-                    return Err(FormatError::NewerVersion { what: "section of a run", found, supported });
+                    codec::check_version("section of a run", section.version.into(), SECTION_VERSION.into())?
                 }
                 (false, true) => {
                     return Err(FormatError::Unknown { what: "section of a run", found: section.kind.into() });

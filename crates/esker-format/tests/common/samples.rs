@@ -147,6 +147,9 @@ pub fn manifest(rng: &mut Rng) -> Manifest {
     }
 }
 
+/// With it [`manifest_with_edits`] makes tables and several edits.
+pub const WITH_EDITS: u64 = 2;
+
 /// A manifest's file with a few edits, and the state before the first of them and behind each.
 pub fn manifest_with_edits(rng: &mut Rng) -> (Vec<u8>, Vec<Manifest>) {
     let mut state = manifest(rng);
@@ -220,8 +223,7 @@ pub fn records(rng: &mut Rng) -> Vec<Record<'static>> {
 }
 
 pub fn segment_header(rng: &mut Rng) -> SegmentHeader {
-    let key = (rng.next() as u32, rng.next() as u32);
-    SegmentHeader { generation: rng.next() as u32, first_lsn: Lsn(number(rng)), folder: folder(rng), key }
+    SegmentHeader { generation: rng.next() as u32, first_lsn: Lsn(number(rng)), folder: folder(rng) }
 }
 
 fn packed_row(rng: &mut Rng) -> Vec<u8> {
