@@ -20,7 +20,7 @@ pub use stats::RunStats;
 
 use crate::codec::{self, get_u32, get_u64, set_u32, set_u64};
 use crate::error::FormatError;
-use crate::ids::FileId;
+use crate::ids::{FileId, FolderId};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// Format version of run files.
@@ -62,8 +62,8 @@ pub fn block_context(file: FileId, offset: u64) -> u64 {
 pub struct RunHeader {
     /// The file's identity.
     pub file: FileId,
-    /// UUID of the folder that it was written in; zero when that has none.
-    pub folder: [u8; 16],
+    /// The folder that it was written in.
+    pub folder: FolderId,
     /// When it was created, seconds since 1970.
     pub created_unix_s: u64,
 }
@@ -77,7 +77,7 @@ impl RunHeader {
         set_u64(b, header_at::MAGIC, RUN_MAGIC);
         set_u32(b, header_at::VERSION, RUN_VERSION);
         set_u64(b, header_at::FILE, self.file.0);
-        b[header_at::FOLDER..header_at::FOLDER + 16].copy_from_slice(&self.folder);
+        b[header_at::FOLDER..header_at::FOLDER + 16].copy_from_slice(&self.folder.0);
         set_u64(b, header_at::CREATED, self.created_unix_s);
         codec::seal(&mut b[header_at::CHECKSUM..], RUN_MAGIC);
     }
@@ -97,8 +97,8 @@ impl RunHeader {
         if key != 0 {
             return Err(FormatError::Invalid { what: "run key", found: key });
         }
-        let mut folder = [0; 16];
-        folder.copy_from_slice(&b[header_at::FOLDER..header_at::FOLDER + 16]);
+        let mut folder = FolderId::default();
+        folder.0.copy_from_slice(&b[header_at::FOLDER..header_at::FOLDER + 16]);
         Ok(RunHeader {
             file: FileId(get_u64(b, header_at::FILE)),
             folder,

@@ -66,7 +66,7 @@ fn run_file(format: RowFormat, compression: Compression) -> Vec<u8> {
     let layout = table(format);
     let fingerprint = layout.fingerprint();
     let mut out = Vec::new();
-    RunHeader { file: FILE, folder: *b"esker's fixtures", created_unix_s: 1_700_000_000 }.encode(&mut out);
+    RunHeader { file: FILE, folder: FolderId(*b"esker's fixtures"), created_unix_s: 1_700_000_000 }.encode(&mut out);
     let mut builder = RowBlockBuilder::new(layout, format);
     let (mut blocks, mut stats) = (Vec::new(), RunStats::default());
     for some in versions(format).chunks(30) {
@@ -147,7 +147,7 @@ const RUNS: [(&str, RowFormat, Compression); 4] = [
 fn check_run(bytes: &[u8], format: RowFormat) {
     let layout = table(format);
     let (header, part, blocks, stats) = read_part::<BlockEntry>(bytes, 0).unwrap();
-    assert_eq!((header.file, &header.folder), (FILE, b"esker's fixtures"));
+    assert_eq!((header.file, header.folder), (FILE, FolderId(*b"esker's fixtures")));
     assert_eq!((part.tree, part.fingerprint, part.blocks), (TreeId(5), layout.fingerprint(), BlockKind::Rows));
     let mut found = Vec::new();
     for entry in &blocks {

@@ -9,8 +9,9 @@ use common::samples::{key_entry, manifest, records, segment_header};
 use common::{layout_of, random_layout, read_part, run_tail, section_of, Rng};
 use esker_format::run::{key_bound, section_kind, Part, Section, BOUND_BYTES};
 use esker_format::{
-    block_context, frame, manifest as man, run, BlockEntry, BlockKind, Column, ColumnKind, FileId, FormatError,
-    KeyBlockEntry, Layout, Lsn, Manifest, NullBit, RecordReader, RowId, RunFooter, RunHeader, SegmentHeader, TreeId,
+    block_context, frame, manifest as man, run, BlockEntry, BlockKind, Column, ColumnKind, FileId, FolderId,
+    FormatError, KeyBlockEntry, Layout, Lsn, Manifest, NullBit, RecordReader, RowId, RunFooter, RunHeader,
+    SegmentHeader, TreeId,
 };
 use proptest::prelude::*;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
@@ -97,7 +98,7 @@ proptest! {
     #[test]
     fn run_headers_and_footers_round_trip(file: u64, folder: u128, tree: u64, flip: usize) {
         let (file, tree) = (FileId(file), TreeId(tree));
-        let header = RunHeader { file, folder: folder.to_le_bytes(), created_unix_s: 6 };
+        let header = RunHeader { file, folder: FolderId(folder.to_le_bytes()), created_unix_s: 6 };
         let mut bytes = Vec::new();
         header.encode(&mut bytes);
         prop_assert_eq!(bytes.len(), run::RUN_HEADER_BYTES);
@@ -130,7 +131,7 @@ proptest! {
     fn parts_round_trip(n in 0..150u64, many in 0..150u64, flip: usize) {
         let file = FileId(9);
         let mut bytes = Vec::new();
-        RunHeader { file, folder: [1; 16], created_unix_s: 6 }.encode(&mut bytes);
+        RunHeader { file, folder: FolderId([1; 16]), created_unix_s: 6 }.encode(&mut bytes);
         let first: Vec<_> = (0..n).map(|i| entry(4096 + 100 * i, 2 * i)).collect();
         let second: Vec<_> = (0..many).map(|i| entry(100_000 + 100 * i, 3 * i)).collect();
         bytes.resize(200_000, 0);
@@ -155,7 +156,7 @@ proptest! {
 #[test]
 fn an_index_of_keys_has_bounds_that_hold_them() {
     let mut file = Vec::new();
-    RunHeader { file: FileId(9), folder: [0; 16], created_unix_s: 6 }.encode(&mut file);
+    RunHeader { file: FileId(9), folder: FolderId::default(), created_unix_s: 6 }.encode(&mut file);
     let long = |byte: u8, end: &str| [&[byte; 70][..], end.as_bytes()].concat();
     let keys: Vec<Vec<u8>> = (0..200).map(|i| long(b'a' + i / 10, &i.to_string())).collect();
     let entry = |(i, pair): (usize, &[Vec<u8>])| key_entry(4096 + 100 * i as u64, &pair[0], &pair[1]);
@@ -207,7 +208,7 @@ fn unknown_sections_are_passed_over_unless_they_are_needed() {
 fn a_run_that_needs_unknown_features_or_keys_is_refused() {
     let with = |at: usize| {
         let mut bytes = Vec::new();
-        RunHeader { file: FileId(1), folder: [0; 16], created_unix_s: 1 }.encode(&mut bytes);
+        RunHeader { file: FileId(1), folder: FolderId::default(), created_unix_s: 1 }.encode(&mut bytes);
         bytes[at] = 2;
         let sum = xxh3_64_with_seed(&bytes[16..], run::RUN_MAGIC);
         bytes[8..16].copy_from_slice(&sum.to_le_bytes());
@@ -240,7 +241,7 @@ fn newer_versions_are_named() {
     assert!(newer(SegmentHeader::decode(&bytes).unwrap_err()));
 
     let mut bytes = Vec::new();
-    RunHeader { file: FileId(1), folder: [0; 16], created_unix_s: 1 }.encode(&mut bytes);
+    RunHeader { file: FileId(1), folder: FolderId::default(), created_unix_s: 1 }.encode(&mut bytes);
     bump(&mut bytes, 8, run::header_at::VERSION, run::RUN_MAGIC);
     assert!(newer(RunHeader::decode(&bytes).unwrap_err()));
 
@@ -271,7 +272,7 @@ fn index_entries_must_be_in_order() {
     ];
     let refused = |blocks: Vec<BlockEntry>| {
         let mut file = Vec::new();
-        RunHeader { file: FileId(1), folder: [0; 16], created_unix_s: 1 }.encode(&mut file);
+        RunHeader { file: FileId(1), folder: FolderId::default(), created_unix_s: 1 }.encode(&mut file);
         file.resize(9000, 0);
         file.extend_from_slice(&run_tail(FileId(1), &[(TreeId(1), blocks.clone())], 9000).0);
         assert!(read_part::<BlockEntry>(&file, 0).is_err(), "{blocks:?}");

@@ -12,9 +12,9 @@ use esker_format::run::{
     entry_at, footer_at, header_at, leaf_at, part_at, place_at, section_at, section_kind, top_at, Part, PartPlace,
 };
 use esker_format::{
-    block, block_context, frame, run, BlockEntry, ColumnKind, CommitSeq, Compression, FileId, FormatError, KeyBlock,
-    KeyBlockBuilder, KeyBlockEntry, Layout, LeafEntry, ManifestFile, Record, RecordReader, RowBlock, RowBlockBuilder,
-    RowFormat, RowId, RunFooter, RunHeader, Schema, SegmentHeader, TreeId, VersionTag,
+    block, block_context, frame, run, BlockEntry, ColumnKind, CommitSeq, Compression, FileId, FolderId, FormatError,
+    KeyBlock, KeyBlockBuilder, KeyBlockEntry, Layout, LeafEntry, ManifestFile, Record, RecordReader, RowBlock,
+    RowBlockBuilder, RowFormat, RowId, RunFooter, RunHeader, Schema, SegmentHeader, TreeId, VersionTag,
 };
 use std::fmt::Debug;
 use std::ops::{Range, RangeInclusive};
@@ -140,7 +140,7 @@ fn of_key_blocks() {
 #[test]
 fn of_run_headers_and_log_segments() {
     let mut bytes = Vec::new();
-    RunHeader { file: FileId(3), folder: [7; 16], created_unix_s: 9 }.encode(&mut bytes);
+    RunHeader { file: FileId(3), folder: FolderId([7; 16]), created_unix_s: 9 }.encode(&mut bytes);
     let ignored = vec![header_at::CHECKSUM..16, header_at::KEY_VERSION + 4..run::RUN_HEADER_BYTES];
     let (seal, read) = (sealed_with(run::RUN_MAGIC, 8), |bytes: &[u8]| text(RunHeader::decode(bytes)));
     let flags = vec![(header_at::REQUIRED, 4, 0)];

@@ -220,6 +220,7 @@ impl Core {
             disk: self.disk.clone(),
             dir: self.runs_dir.clone(),
             cache: self.cache.clone(),
+            folder: self.folder,
             tree: tree.id,
             shape: tree.shape.clone(),
             compression: table.compression,

@@ -474,7 +474,7 @@ impl Replay {
             self.next[3] = self.next[3].max(txn.0 + 1);
         }
         self.remove_orphans(&*disk, &runs_dir)?;
-        let parts = RecipeParts { disk: &disk, runs_dir: &runs_dir, cache: &cache, options: &options };
+        let parts = RecipeParts { disk: &disk, runs_dir: &runs_dir, cache: &cache, options: &options, folder: self.folder };
         let mut tables = BTreeMap::new();
         let mut temporary = Vec::new();
         for mut t in std::mem::take(&mut self.tables).into_values() {
@@ -547,6 +547,7 @@ struct RecipeParts<'a> {
     runs_dir: &'a Path,
     cache: &'a Arc<BlockCache>,
     options: &'a Options,
+    folder: FolderId,
 }
 
 impl RecipeParts<'_> {
@@ -555,6 +556,7 @@ impl RecipeParts<'_> {
             disk: self.disk.clone(),
             dir: self.runs_dir.to_owned(),
             cache: self.cache.clone(),
+            folder: self.folder,
             tree,
             shape,
             compression: entry.compression,

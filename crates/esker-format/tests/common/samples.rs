@@ -290,7 +290,7 @@ fn run_part(rng: &mut Rng) -> Vec<u8> {
     match rng.below(6) {
         0 => {
             let mut out = Vec::new();
-            RunHeader { file, folder: [rng.next() as u8; 16], created_unix_s: number(rng) }.encode(&mut out);
+            RunHeader { file, folder: folder(rng), created_unix_s: number(rng) }.encode(&mut out);
             out
         }
         1 => section(0),

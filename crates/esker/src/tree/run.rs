@@ -18,7 +18,7 @@ use crate::{Error, Result};
 use esker_base::counters::{count, Counter};
 use esker_format::run::{block_context, decode_leaf, section_kind, Part, RunFooter, RunHeader, RunStats};
 use esker_format::run::{RUN_FOOTER_BYTES, RUN_HEADER_BYTES};
-use esker_format::{BlockEntry, CommitSeq, FileId, FormatError, LeafEntry, TreeId};
+use esker_format::{BlockEntry, CommitSeq, FileId, FolderId, FormatError, LeafEntry, TreeId};
 use esker_io::Disk;
 use esker_memory::{Account, Region};
 use std::path::{Path, PathBuf};
@@ -56,6 +56,7 @@ pub(crate) struct Run<K: Stored = ByRow> {
     /// Its least and its greatest key; of a run of which only parts were in use when it was opened, theirs.
     pub(crate) bounds: (K::Own, K::Own),
     index: OnceLock<Index<K>>,
+    folder: FolderId,
     tree: TreeId,
     shape: K::Shape,
     pub(crate) path: PathBuf,
@@ -131,6 +132,7 @@ impl<K: Stored> Run<K> {
             stats,
             bounds,
             index,
+            folder: recipe.folder,
             tree: recipe.tree,
             shape: recipe.shape.clone(),
             path: run_path(&recipe.dir, file_id),
@@ -324,6 +326,10 @@ impl<K: Stored> Run<K> {
             true => Ok(()),
             false => Err(at(offset)(FormatError::Invalid { what, found })),
         };
+        if header.folder != self.folder {
+            let (found, expected) = (header.folder, self.folder);
+            return Err(at(0)(FormatError::Foreign { what: "run", found, expected }));
+        }
         identity(0, "run's file id", self.file_id.0, header.file.0)?;
         identity(footer_at, "run footer's file id", self.file_id.0, footer.file.0)?;
         let places = footer

@@ -7,7 +7,7 @@ use crate::tree::run::Run;
 use crate::tree::stored::RowShape;
 use crate::*;
 use esker_format::run::RunHeader;
-use esker_format::{ColumnMask, FormatError, TreeId};
+use esker_format::{ColumnMask, FolderId, FormatError, TreeId};
 use esker_io::{AccessHint, Disk, IoKind, OpenMode, SimDisk};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
@@ -192,6 +192,8 @@ fn a_run_of_another_tree_or_layout_is_not_taken() {
     let mut bytes = vec![0; esker_format::run::RUN_HEADER_BYTES];
     file.read_at(&mut bytes, 0).unwrap();
     let header = RunHeader::decode(&bytes).unwrap();
+    let own = e.core.folder;
+    assert!(header.folder == own && own != FolderId::default());
     let refused = |expected: &str| match Run::open(&recipe, run.file_id, &run.stats, run.bounds).load() {
         Err(Error::Damage { reason: FormatError::Invalid { what, .. }, .. }) => assert_eq!(what, expected),
         other => panic!("{expected}: {other:?}"),
@@ -200,6 +202,20 @@ fn a_run_of_another_tree_or_layout_is_not_taken() {
     RunHeader { file: esker_format::FileId(header.file.0 + 1), ..header }.encode(&mut other);
     file.write_at(&other, 0).unwrap();
     refused("run's file id");
+    // As another folder's table would have it, whose ids are the same.
+    let folder = FolderId([9; 16]);
+    let mut other = Vec::new();
+    RunHeader { folder, ..header }.encode(&mut other);
+    file.write_at(&other, 0).unwrap();
+    match Run::open(&recipe, run.file_id, &run.stats).load() {
+        Err(e @ Error::Damage { offset: 0, reason: FormatError::Foreign { found, expected, .. }, .. }) => {
+            assert_eq!((found, expected), (folder, own));
+            assert!(e.to_string().contains("run is of the folder 09090909-0909-"), "{e}");
+        }
+        other => panic!("{other:?}"),
+    }
+    // Whoever knows that it came from there takes it.
+    Run::open(&RunRecipe { folder, ..recipe.clone() }, run.file_id, &run.stats).load().unwrap();
     file.write_at(&bytes, 0).unwrap();
     // What follows the blocks, of another tree, of another layout, and as it was.
     let last = run.entries()[run.entries().len() - 1];

@@ -9,7 +9,7 @@ use crate::tree::stored::{blocks_of, Stored};
 use crate::Result;
 use esker_base::counters::{count, Counter};
 use esker_format::run::{block_context, encode_end, Part, RunHeader, RunStats, RUN_HEADER_BYTES};
-use esker_format::{block::reseal, CommitSeq, Compression, FileId, LeafEntry, RowId, TreeId, VersionTag};
+use esker_format::{block::reseal, CommitSeq, Compression, FileId, FolderId, LeafEntry, RowId, TreeId, VersionTag};
 use esker_io::{Disk, SequentialWriter};
 use esker_memory::Account;
 use std::path::PathBuf;
@@ -25,6 +25,8 @@ pub(crate) struct RunRecipe<K: Stored = ByRow> {
     pub(crate) disk: Arc<dyn Disk>,
     pub(crate) dir: PathBuf,
     pub(crate) cache: Arc<BlockCache>,
+    /// Which folder's runs they are, as their files say.
+    pub(crate) folder: FolderId,
     pub(crate) tree: TreeId,
     pub(crate) shape: K::Shape,
     pub(crate) compression: Compression,
@@ -87,8 +89,8 @@ impl<K: Stored> RunWriter<K> {
         let unfinished = Unfinished { disk: recipe.disk.clone(), path: path.clone(), finished: false };
         let mut writer = SequentialWriter::create(&recipe.disk, &path, recipe.write_bytes, Account::BulkBuffer)?;
         let mut header = Vec::with_capacity(RUN_HEADER_BYTES);
-        RunHeader { file: file_id, folder: [0; 16], created_unix_s: crate::catalog::table::unix_s() }
-            .encode(&mut header);
+        let created_unix_s = crate::catalog::table::unix_s();
+        RunHeader { file: file_id, folder: recipe.folder, created_unix_s }.encode(&mut header);
         writer.append(&header)?;
         Ok(RunWriter {
             recipe: recipe.clone(),
