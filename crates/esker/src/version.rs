@@ -63,6 +63,13 @@ impl OrdinalRanges {
         self.0.get(i).is_some_and(|r| r.0 <= greatest)
     }
 
+    /// Those that [`meets`](Self::meets) finds.
+    pub(crate) fn meeting(&self, least: u64, greatest: u64) -> &[(u64, u64)] {
+        let from = self.0.partition_point(|r| r.1 <= least);
+        let some = &self.0[from..];
+        &some[..some.partition_point(|r| r.0 <= greatest)]
+    }
+
     /// Is all of `[from, to)` aborted?
     pub(crate) fn covers(&self, from: u64, to: u64) -> bool {
         let i = self.0.partition_point(|r| r.1 < to);
@@ -118,6 +125,9 @@ mod tests {
         assert!(r.contains(7) && !r.contains(8) && r.contains(14) && !r.contains(15));
         assert!(r.meets(1, 5) && r.meets(7, 7) && r.meets(8, 10) && r.meets(1, 99));
         assert!(!r.meets(1, 4) && !r.meets(8, 9) && !r.meets(15, 99));
+        assert_eq!((r.meeting(1, 5), r.meeting(7, 10)), (&[(5, 8)][..], &[(5, 8), (10, 15)][..]));
+        assert_eq!((r.meeting(14, 99), r.meeting(1, 4), r.meeting(8, 9)), (&[(10, 15)][..], &[][..], &[][..]));
+        assert!(r.meeting(15, 99).is_empty() && r.meeting(0, u64::MAX) == r.0);
         r.add(3, 20);
         assert_eq!(r.0, vec![(3, 20)]);
         assert!(r.covers(4, 20) && !r.covers(2, 5));

@@ -352,7 +352,9 @@ fn lies_below<K: Stored>(state: &TreeState<K>, mem: &Memtable<K>, key: K::Ref<'_
 
 /// A run, or a part of one, as log and manifest describe it.
 pub(crate) fn run_entry<K: Stored>(handle: &RunHandle<K>, seq: CommitSeq) -> RunEntry {
-    let (run, aborted) = (&handle.run, handle.aborted().0.clone());
+    let run = &handle.run;
+    // A transaction may have rolled back far more than what concerns this run.
+    let aborted = handle.aborted().meeting(run.stats.min_ordinal, run.stats.max_ordinal).to_vec();
     let bounds = K::bounds(K::lend(&handle.first), K::lend(&handle.last));
     RunEntry { origin: None, file: run.file_id, part: 0, layout: 0, bounds, seq, aborted, stats: run.stats }
 }

@@ -207,7 +207,7 @@ fn a_run_of_another_tree_or_layout_is_not_taken() {
     let mut other = Vec::new();
     RunHeader { folder, ..header }.encode(&mut other);
     file.write_at(&other, 0).unwrap();
-    match Run::open(&recipe, run.file_id, &run.stats).load() {
+    match Run::open(&recipe, run.file_id, &run.stats, run.bounds).load() {
         Err(e @ Error::Damage { offset: 0, reason: FormatError::Foreign { found, expected, .. }, .. }) => {
             assert_eq!((found, expected), (folder, own));
             assert!(e.to_string().contains("run is of the folder 09090909-0909-"), "{e}");
@@ -215,7 +215,7 @@ fn a_run_of_another_tree_or_layout_is_not_taken() {
         other => panic!("{other:?}"),
     }
     // Whoever knows that it came from there takes it.
-    Run::open(&RunRecipe { folder, ..recipe.clone() }, run.file_id, &run.stats).load().unwrap();
+    Run::open(&RunRecipe { folder, ..recipe.clone() }, run.file_id, &run.stats, run.bounds).load().unwrap();
     file.write_at(&bytes, 0).unwrap();
     // What follows the blocks, of another tree, of another layout, and as it was.
     let last = run.entries()[run.entries().len() - 1];
