@@ -1,6 +1,7 @@
 //! The data folder, opened for looking: nothing in it changes but its lock file.
 
 use crate::failure::Failure;
+use esker::format::manifest::MAX_MANIFEST_BYTES;
 use esker::format::Manifest;
 use esker::io::{AccessHint, Disk, LockGuard, OpenMode};
 use esker::{Engine, Error, Level, Notify, Options, PosixDisk};
@@ -10,8 +11,6 @@ use std::sync::Arc;
 
 const MANIFEST: &str = "MANIFEST";
 const LOCK: &str = "LOCK";
-/// No manifest is longer.
-const MOST_BYTES: u64 = 1 << 30;
 
 /// The engine on the folder, read-only.
 pub fn open(dir: &Path) -> Result<Engine, Failure> {
@@ -39,7 +38,7 @@ pub fn lock(dir: &Path) -> Result<Locked, Failure> {
     }
     let _guard = disk.lock(&dir.join(LOCK)).map_err(Error::from)?;
     let file = disk.open(&path, OpenMode::Read, AccessHint::Meta).map_err(Error::from)?;
-    let size = file.size_bytes().map_err(Error::from)?.min(MOST_BYTES);
+    let size = file.size_bytes().map_err(Error::from)?.min(MAX_MANIFEST_BYTES);
     let mut bytes = vec![0; size as usize];
     file.read_at(&mut bytes, 0).map_err(Error::from)?;
     let manifest = Manifest::decode(&bytes).map_err(|e| Error::damage(&path, 0, e))?;

@@ -23,6 +23,8 @@ pub const MANIFEST_HEADER_BYTES: usize = 32;
 pub const EDIT_HEADER_BYTES: usize = 24;
 /// Edits begin at multiples of this in the file, in bytes: no device writes larger sectors.
 pub const EDIT_ALIGN: usize = 4096;
+/// The longest file, 1 GiB, edits included.
+pub const MAX_MANIFEST_BYTES: u64 = 1 << 30;
 /// "ESKMAN" and two zero bytes.
 pub const MANIFEST_MAGIC: u64 = u64::from_le_bytes(*b"ESKMAN\0\0");
 /// "ESKMED" and two zero bytes.

@@ -108,6 +108,7 @@ fn log_and_manifest() {
     check_offsets("manifest_at", at, manifest::MANIFEST_HEADER_BYTES, false);
     let at = names!(manifest::edit_at: CHECKSUM MAGIC BODY_BYTES BODY);
     check_offsets("edit_at", at, manifest::EDIT_HEADER_BYTES, false);
+    assert!(DOC.contains("at most 1 GiB in all") && manifest::MAX_MANIFEST_BYTES == 1 << 30);
     check_numbers("manifest_kind", names!(manifest::manifest_kind: FOLDER NUMBERS TABLE TABLE_GONE PREPARED));
     check_numbers(
         "kind",

@@ -105,6 +105,16 @@ pub enum Error {
         /// The limit in bytes.
         max: u64,
     },
+    /// A record of the log or the manifest that would be longer than a reader takes. Nothing of it was written.
+    #[error("{what} of {bytes} bytes would be too long, the limit is {max} bytes")]
+    TooLong {
+        /// What was to be written.
+        what: &'static str,
+        /// How long it would be, in bytes.
+        bytes: u64,
+        /// The limit in bytes.
+        max: u64,
+    },
     /// Opened read-only.
     #[error("engine is read-only: {0}")]
     ReadOnly(String),
@@ -139,7 +149,8 @@ impl Error {
     /// ends, or concerns one table only, and is tried again. Anything else is broken logic.
     pub(crate) fn stops_writing(&self) -> bool {
         let file = matches!(self, Error::DiskFull(_) | Error::ReadOnly(_) | Error::Damage { .. } | Error::Io(_));
-        !(file || matches!(self, Error::OutOfMemory(_) | Error::Interrupted | Error::NoSuchTable(_)))
+        let long = matches!(self, Error::TooLong { .. });
+        !(file || long || matches!(self, Error::OutOfMemory(_) | Error::Interrupted | Error::NoSuchTable(_)))
     }
 
     /// Did it fail for want of memory or handles, and not because of what it was about?
@@ -171,7 +182,7 @@ impl From<esker_wal::WalError> for Error {
             W::Damage { file, offset, reason } => Error::damage(&file, offset, reason),
             W::Missing { folder, lsn } => Error::LogMissing { folder, lsn },
             W::Poisoned(why) => Error::Poisoned(why),
-            W::TooLong { bytes, max } => Error::RowTooLong { bytes, max },
+            W::TooLong { bytes, max } => Error::TooLong { what: "log record", bytes, max },
             W::OutOfMemory(e) => Error::OutOfMemory(e.to_string()),
             e => Error::InvalidArgument(e.to_string()),
         }

@@ -25,10 +25,11 @@ use crate::tree::run::{run_path, Run};
 use crate::tree::stored::{entry_value, Stored};
 use crate::tree::{RangeMark, RunHandle, Tree, TreeState};
 use crate::txn::state::TxnState;
-use crate::upkeep::manifest::{write_first, MANIFEST};
+use crate::upkeep::manifest::{remove_fresh, write_first, MANIFEST};
 use crate::version::OrdinalRanges;
 use crate::{Error, Result};
 use esker_base::counters::{count, Counter};
+use esker_format::manifest::MAX_MANIFEST_BYTES;
 use esker_format::{
     CommitSeq, FileId, FolderId, FormatError, IndexEntry, Lsn, Manifest, ManifestFile, Record, RecordReader, RowId,
     RunEntry, RunRef, TableEntry, TableId, TreeId, TxnId,
@@ -98,6 +99,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, dir: &Path, options: Options, notify: No
     disk.create_dir(dir)?;
     let lock_guard = disk.lock(&dir.join("LOCK"))?;
     let (runs_dir, wal_dir) = (dir.join("runs"), dir.join("wal"));
+    remove_fresh(&*disk, dir)?;
     let (manifest, torn, fresh) = match read_manifest(&*disk, dir)? {
         Some(file) => (file.manifest, file.torn, false),
         None => (first_manifest(&*disk, dir, &runs_dir, &wal_dir)?, None, true),
@@ -111,11 +113,16 @@ pub(crate) fn open(disk: Arc<dyn Disk>, dir: &Path, options: Options, notify: No
     let mut replay = Replay::new(manifest, &dir.join(MANIFEST), &wal_dir)?;
     let started = Instant::now();
     // Only a folder whose first opening did not get to its second manifest may lack a log.
-    let log = replay.run(&disk, &options, &notify, generation == 1).map_err(|e| match (e, torn) {
+    let log = replay.run(&disk, &options, &notify, generation == 1).map_err(|e| match (e, &torn) {
         // The log was shortened after an edit that is not whole any more.
-        (Error::LogMissing { .. }, Some((at, why))) => Error::damage(&dir.join(MANIFEST), at, why),
+        (Error::LogMissing { .. }, Some((at, why))) => Error::damage(&dir.join(MANIFEST), *at, why.clone()),
         (e, _) => e,
     })?;
+    if let Some((at, why)) = torn {
+        let file = dir.join(MANIFEST);
+        let text = "no whole edit, as a crash leaves it: the state before it and the log count";
+        notify(&format!("{}, byte {at}: {why}; {text}", file.display()), Level::Warning);
+    }
     let wal = log.begin(&mut || replay.remove_orphans(&*disk, &runs_dir))?;
     let cache = BlockCache::new(&options);
     let found = wal.replayed();
@@ -143,8 +150,8 @@ fn read_manifest(disk: &dyn Disk, dir: &Path) -> Result<Option<ManifestFile>> {
         Err(e) => return Err(e.into()),
     };
     let size = file.size_bytes()?;
-    if size > 1 << 30 {
-        let reason = esker_format::FormatError::Invalid { what: "manifest length", found: size };
+    if size > MAX_MANIFEST_BYTES {
+        let reason = FormatError::TooLong { what: "manifest", found: size, max: MAX_MANIFEST_BYTES };
         return Err(Error::damage(&path, 0, reason));
     }
     let mut bytes = vec![0; size as usize];

@@ -1,7 +1,7 @@
 //! What a folder of another version or of another origin meets when it is opened, and what small writes leave in the log.
 
 use crate::tests::support::{begun, insert_seven, make, number, packed};
-use crate::{Background, Engine, Error, Options, Table};
+use crate::{Background, Engine, Error, Notify, Options, Table};
 use esker_format::entry::SKIPPABLE;
 use esker_format::{CommitSeq, FolderId, FormatError, Manifest, Record, RecordReader, TableId};
 use esker_io::{AccessHint, Disk, OpenMode, SimDisk};
@@ -11,8 +11,12 @@ use std::sync::Arc;
 const DIR: &str = "/db";
 
 pub(crate) fn open(disk: &SimDisk) -> crate::Result<Engine> {
+    open_with(disk, Arc::new(|_, _| {}))
+}
+
+pub(crate) fn open_with(disk: &SimDisk, notify: Notify) -> crate::Result<Engine> {
     let options = Options { background: Background::Inline, wal_segment_bytes: 64 << 10, ..Options::default() };
-    Engine::open(Arc::new(disk.clone()), Path::new(DIR), options, Arc::new(|_, _| {}))
+    Engine::open(Arc::new(disk.clone()), Path::new(DIR), options, notify)
 }
 
 pub(crate) fn create(engine: &Engine, name: &str) -> Arc<Table> {

@@ -1,12 +1,16 @@
 //! The manifest's file: edits instead of the whole, what a torn one costs, and what a damaged one.
 
-use crate::tests::formats::{content, create, kill, open, put};
+use crate::tests::formats::{content, create, kill, open, open_with, put};
 use crate::tests::support::{begun, insert_seven};
-use crate::{Engine, Error, Table};
+use crate::tree::RunHandle;
+use crate::upkeep::flush::run_entry;
+use crate::version::OrdinalRanges;
+use crate::{Engine, Error, Level, Table};
 use esker_format::manifest::{edit_offset, EDIT_ALIGN};
-use esker_format::ManifestFile;
-use esker_io::SimDisk;
-use std::sync::Arc;
+use esker_format::{CommitSeq, ManifestFile};
+use esker_io::{Disk, SimDisk};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
 
 const MANIFEST: &str = "MANIFEST";
 
@@ -121,11 +125,117 @@ fn a_torn_edit_costs_nothing_while_the_log_reaches_back() {
     for left in [at + 1, at + 30, bytes.len() - 1] {
         let disk = whole.snapshot();
         put(&disk, MANIFEST, &bytes[..left]);
-        let engine = open(&disk).unwrap();
+        let (engine, warnings) = open_and_listen(&disk);
+        let [warning] = &warnings[..] else { panic!("{warnings:?}") };
+        assert!(warning.starts_with(&format!("/db/MANIFEST, byte {at}: manifest edit")), "{warning}");
         assert_eq!((engine.tables(), rows(&engine, "t")), (vec!["t".to_owned(), "u".to_owned()], 3));
         engine.core.checkpoint().unwrap();
         assert_eq!(file(&disk).torn, None);
     }
+    assert_eq!(open_and_listen(&whole).1, Vec::<String>::new());
+}
+
+/// An engine, and the warnings of its opening.
+fn open_and_listen(disk: &SimDisk) -> (Engine, Vec<String>) {
+    let said = Arc::new(Mutex::new(Vec::new()));
+    let sink = said.clone();
+    let listen = move |text: &str, level| {
+        if level != Level::Info {
+            sink.lock().unwrap().push(text.to_owned());
+        }
+    };
+    let engine = open_with(disk, Arc::new(listen)).unwrap();
+    let said = said.lock().unwrap().clone();
+    (engine, said)
+}
+
+const FRESH: &str = "MANIFEST.new";
+
+fn is_there(disk: &SimDisk, name: &str) -> bool {
+    disk.exists(&Path::new("/db").join(name)).unwrap()
+}
+
+#[test]
+fn a_base_that_finds_no_room_leaves_nothing() {
+    let disk = SimDisk::new(1);
+    let engine = open(&disk).unwrap();
+    for n in 0..200 {
+        create(&engine, &format!("t{n}"));
+    }
+    let disk = kill(engine, &disk);
+    let engine = open(&disk).unwrap();
+    let before = content(&disk, MANIFEST);
+    disk.capacity(Some(disk.used_bytes() + 4096));
+    let ops = disk.op_count();
+    let full = engine.core.checkpoint().unwrap_err();
+    assert!(matches!(full, Error::DiskFull(_)), "{full}");
+    assert!(disk.op_log().iter().any(|op| op.number > ops && op.path.ends_with(FRESH)), "it was begun");
+    assert!(!is_there(&disk, FRESH) && content(&disk, MANIFEST) == before);
+    disk.capacity(None);
+    engine.core.checkpoint().unwrap();
+    assert_eq!(file(&disk).manifest.tables.len(), 200);
+}
+
+#[test]
+fn what_is_left_of_a_base_is_removed_by_an_opening() {
+    let disk = SimDisk::new(1);
+    let engine = open(&disk).unwrap();
+    create(&engine, "t");
+    engine.core.checkpoint().unwrap();
+    let whole = content(&disk, MANIFEST);
+    let disk = kill(engine, &disk);
+    put(&disk, FRESH, &whole[..100]);
+    let engine = open(&disk).unwrap();
+    assert!(!is_there(&disk, FRESH));
+    assert_eq!((engine.tables(), content(&disk, MANIFEST)), (vec!["t".to_owned()], whole));
+}
+
+#[test]
+fn a_manifest_never_outgrows_what_an_opening_reads() {
+    let disk = SimDisk::new(1);
+    let engine = open(&disk).unwrap();
+    let tables: Vec<_> = (0..200).map(|n| create(&engine, &format!("t{n}"))).collect();
+    let disk = kill(engine, &disk);
+    drop(tables);
+    let engine = open(&disk).unwrap();
+    let table = engine.open_table("t0").unwrap();
+    engine.core.checkpoint().unwrap();
+    let base = content(&disk, MANIFEST).len() as u64;
+    // Edits: a base is written in time.
+    let most = edit_offset(base as usize) as u64 + 3 * EDIT_ALIGN as u64;
+    engine.core.manifest.lock().most_bytes = most;
+    let mut edits = Vec::new();
+    for _ in 0..20 {
+        insert_one(&engine, &table);
+        engine.core.checkpoint().unwrap();
+        assert!(content(&disk, MANIFEST).len() as u64 <= most);
+        edits.push(file(&disk).edits);
+    }
+    assert!(edits.contains(&2) && edits[5..].contains(&0), "{edits:?}");
+    // A base: nothing is written, and nothing is lost.
+    engine.core.manifest.lock().most_bytes = base / 2;
+    let (before, ops) = (content(&disk, MANIFEST), disk.op_count());
+    insert_one(&engine, &table);
+    let long = engine.core.checkpoint().unwrap_err();
+    assert!(matches!(long, Error::TooLong { what: "manifest", bytes, max } if bytes > base / 2 && max == base / 2));
+    assert!(!long.stops_writing() && !engine.poisoned());
+    assert!(content(&disk, MANIFEST) == before && written_to_manifest(&disk, ops) == 0);
+    let other = open(&disk.after_kill()).unwrap();
+    assert_eq!((other.tables().len(), rows(&other, "t0")), (200, 21));
+    engine.core.manifest.lock().most_bytes = 1 << 30;
+    engine.core.checkpoint().unwrap();
+    assert_eq!(file(&disk).edits, 0);
+}
+
+#[test]
+fn a_log_record_that_is_too_long_is_refused_as_that() {
+    let disk = SimDisk::new(1);
+    let engine = open(&disk).unwrap();
+    let long = vec![0; (128 << 20) + 1];
+    let refused = Error::from(engine.core.wal.append(&long).unwrap_err());
+    let words = "log record of 134217729 bytes would be too long, the limit is 134217728 bytes";
+    assert_eq!((refused.to_string().as_str(), refused.stops_writing()), (words, false));
+    insert_one(&engine, &create(&engine, "t"));
 }
 
 #[test]
@@ -150,4 +260,18 @@ fn an_edit_is_durable_before_the_log_is_shortened() {
         let engine = open(&disk.after_power_cut(seed)).unwrap();
         assert_eq!((engine.tables().len(), rows(&engine, "t")), (2, 60), "seed {seed}, edit at {at}");
     }
+}
+
+#[test]
+fn a_run_keeps_the_rolled_back_ordinals_that_it_may_hold() {
+    let disk = SimDisk::new(1);
+    let engine = open(&disk).unwrap();
+    let table = create(&engine, "t");
+    insert_one(&engine, &table);
+    engine.core.flush(&table, &table.tree()).unwrap();
+    let handle = table.tree().snapshot().runs[0].clone();
+    let (least, greatest) = (handle.run.stats.min_ordinal, handle.run.stats.max_ordinal);
+    let ranges = vec![(least, least + 1), (greatest + 10, greatest + 20), (greatest + 30, greatest + 31)];
+    let handle = RunHandle { aborted: Arc::new(OrdinalRanges(ranges)), ..handle };
+    assert_eq!(run_entry(&handle, CommitSeq(1)).aborted, [(least, least + 1)]);
 }
