@@ -12,7 +12,7 @@ mod stats;
 
 pub use footer::{encode_end, footer_at, place_at, PartPlace, RunFooter};
 pub use footer::{FOOTER_MAGIC, MAX_PARTS, PART_ENTRY_BYTES, RUN_FOOTER_BYTES};
-pub use index::{decode_leaf, entry_at, key_bound, leaf_at, top_at, Leaf, LeafEntry};
+pub use index::{entry_at, key_bound, leaf_at, top_at, Leaf, LeafEntry};
 pub use index::{BOUND_BYTES, INDEX_ENTRY_BYTES, INDEX_MAGIC, LEAF_BYTES, LEAF_HEADER_BYTES, TOP_ENTRY_BYTES};
 pub use part::{part_at, section_at, section_kind, BlockKind, Part, Section};
 pub use part::{MAX_SECTIONS, PART_FOOTER_BYTES, PART_MAGIC, SECTION_ENTRY_BYTES, SECTION_VERSION};

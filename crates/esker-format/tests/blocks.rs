@@ -146,7 +146,8 @@ fn check_reseal(
     }
     assert!(moved == bytes, "an error changed the block");
     let seq = seq.filter(|_| !own && rng.chance(2));
-    reseal(&mut moved, 99, 97, seq).unwrap();
+    assert_eq!(reseal(&mut moved, 99, 97, seq), Ok(*entry));
+    entry.agrees_with(entry).unwrap();
     assert!(matches!(RowBlock::open(&moved[..], layout, format, 99), Err(FormatError::Checksum { .. })));
     let block = RowBlock::open(&moved[..], layout, format, 97).unwrap();
     let mut versions = versions.to_vec();

@@ -133,7 +133,7 @@ proptest! {
         let mut bytes = Vec::new();
         RunHeader { file, folder: FolderId([1; 16]), created_unix_s: 6 }.encode(&mut bytes);
         let first: Vec<_> = (0..n).map(|i| entry(4096 + 100 * i, 2 * i)).collect();
-        let second: Vec<_> = (0..many).map(|i| entry(100_000 + 100 * i, 3 * i)).collect();
+        let second: Vec<_> = (0..many).map(|i| entry(300_000 + 100 * i, 3 * i)).collect();
         bytes.resize(200_000, 0);
         let parts = [(TreeId(5), first.clone()), (TreeId(6), second.clone())];
         let (tail, places) = run_tail(file, &parts, bytes.len() as u64);
@@ -187,7 +187,7 @@ fn with_section(kind: u32, version: u16, required: bool) -> Result<Part, FormatE
     let (tree, sections) = (TreeId(1), vec![section]);
     let part = Part { number: 0, tree, fingerprint: 1, blocks: BlockKind::Rows, first_block: 4096, sections };
     let place = part.encode(FileId(1), 0, &mut out);
-    Part::decode(FileId(1), 0, &place, &out[5000..])
+    Part::decode(FileId(1), 0, &[place], &out[5000..])
 }
 
 #[test]
@@ -249,7 +249,7 @@ fn newer_versions_are_named() {
     bytes.truncate(places[0].offset as usize - 4096 + places[0].bytes as usize);
     let mut part = bytes.split_off(places[0].offset as usize - 4096);
     bump(&mut part, 0, run::part_at::VERSION, block_context(FileId(1), places[0].offset));
-    assert!(newer(Part::decode(FileId(1), 0, &places[0], &part).unwrap_err()));
+    assert!(newer(Part::decode(FileId(1), 0, &places, &part).unwrap_err()));
 }
 
 #[test]
@@ -278,6 +278,46 @@ fn index_entries_must_be_in_order() {
         assert!(read_part::<BlockEntry>(&file, 0).is_err(), "{blocks:?}");
     };
     wrong.into_iter().for_each(refused);
+}
+
+/// The blocks and what follows them of two parts, where the second begins, and a block of it.
+fn second_part(first_block: u64, block: u64) -> Result<Vec<BlockEntry>, FormatError> {
+    let mut file = Vec::new();
+    RunHeader { file: FileId(1), folder: FolderId::default(), created_unix_s: 1 }.encode(&mut file);
+    file.resize(9000, 0);
+    let mut places = Vec::new();
+    for (number, first_block, block) in [(0, 4096, 4096), (1, first_block, block)] {
+        let entries = [entry(block, 1)];
+        let mut stats = run::RunStats::default();
+        stats.add(&entries[0]);
+        file.resize(9000 * (number as usize + 1), 0);
+        let (tree, sections) = (TreeId(1), Vec::new());
+        let part = Part { number, tree, fingerprint: 7, blocks: BlockKind::Rows, first_block, sections };
+        places.push(part.encode_with(FileId(1), (&entries, &stats), 0, &mut file));
+    }
+    run::encode_end(FileId(1), &places, 0, &mut file);
+    assert!(read_part::<BlockEntry>(&file, 0).is_ok() && places[0].end() < 10_000);
+    read_part::<BlockEntry>(&file, 1).map(|(_, _, entries, _)| entries)
+}
+
+#[test]
+fn blocks_lie_in_their_part() {
+    let invalid = |what, found| Err(FormatError::Invalid { what, found });
+    let end = 18_000 - 100;
+    assert_eq!(second_part(10_000, 10_000), Ok(vec![entry(10_000, 1)]));
+    assert_eq!(second_part(10_000, end), Ok(vec![entry(end, 1)]));
+    // In its own sections, before its first block; and a part that begins in the one before.
+    assert_eq!(second_part(10_000, end + 1), invalid("block offset", end + 1));
+    assert_eq!(second_part(10_000, 9_999), invalid("block offset", 9_999));
+    assert_eq!(second_part(4096, 4096), invalid("first block of a part", 4096));
+    // Nor do the footers lie in one another.
+    let mut file = vec![0; 9000];
+    let place = |offset| run::PartPlace { tree: TreeId(1), offset, bytes: 100 };
+    run::encode_end(FileId(1), &[place(5000), place(5099)], 0, &mut file);
+    let footer = RunFooter::decode(&file, file.len() as u64).unwrap();
+    let directory = &file[9000..][..footer.directory_bytes() as usize];
+    let overlaps = footer.decode_directory(directory);
+    assert_eq!(overlaps, Err(FormatError::Invalid { what: "place of a part", found: 5099 }));
 }
 
 #[test]

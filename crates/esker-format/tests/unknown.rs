@@ -170,7 +170,7 @@ fn check_part<E: LeafEntry + Debug>(entries: Vec<E>, keys: usize) {
     let (all, places) = run_tail(FILE, &[(TreeId(1), entries)], BASE);
     let bytes = |at: u64, bytes: usize| all[(at - BASE) as usize..][..bytes].to_vec();
     let place = places[0];
-    let part = Part::decode(FILE, 0, &place, &bytes(place.offset, place.bytes as usize)).unwrap();
+    let part = Part::decode(FILE, 0, &places, &bytes(place.offset, place.bytes as usize)).unwrap();
     let (leaves, top) = (part.sections[0], part.sections[1]);
     let leaf = part.decode_top(FILE, &bytes(top.offset, top.bytes as usize)).unwrap().remove(0);
 
@@ -183,7 +183,7 @@ fn check_part<E: LeafEntry + Debug>(entries: Vec<E>, keys: usize) {
     let flags = each(entry_at::FLAGS, entry_at::FLAGS + 4).map(|r| (r.start, 4, 31)).collect();
     let read = |bytes: &[u8]| {
         let mut out: Vec<E> = Vec::new();
-        text(run::decode_leaf(FILE, &leaf, bytes, &mut out).map(|()| out))
+        text(part.decode_leaf(FILE, &leaf, bytes, &mut out).map(|()| out))
     };
     let seal = sealed_with(block_context(FILE, leaf.offset), 0);
     let length = page.len();
@@ -203,7 +203,7 @@ fn check_part<E: LeafEntry + Debug>(entries: Vec<E>, keys: usize) {
     ignored.extend((0..3).map(|i| table(i) + section_at::ZERO..table(i) + section_at::OFFSET));
     let mut flags = vec![(part_at::BLOCK_KIND, 1, 1)];
     flags.extend((0..3).map(|i| (table(i) + section_at::REQUIRED, 1, 1)));
-    let read = |bytes: &[u8]| text(Part::decode(FILE, 0, &place, bytes));
+    let read = |bytes: &[u8]| text(Part::decode(FILE, 0, &places, bytes));
     let (seal, length) = (sealed_with(block_context(FILE, place.offset), 0), footer.len());
     Sealed { what: "part footer", bytes: footer, ignored, flags, seal: &seal, read: &read }.check(0, length);
 }

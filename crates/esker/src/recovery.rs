@@ -481,7 +481,8 @@ impl Replay {
             self.next[3] = self.next[3].max(txn.0 + 1);
         }
         self.remove_orphans(&*disk, &runs_dir)?;
-        let parts = RecipeParts { disk: &disk, runs_dir: &runs_dir, cache: &cache, options: &options, folder: self.folder };
+        let parts =
+            RecipeParts { disk: &disk, runs_dir: &runs_dir, cache: &cache, options: &options, folder: self.folder };
         let mut tables = BTreeMap::new();
         let mut temporary = Vec::new();
         for mut t in std::mem::take(&mut self.tables).into_values() {

@@ -5,7 +5,7 @@
 
 use super::columns::ColumnBuffer;
 use super::ints::IntPlan;
-use super::{block_at, encoding, flags, segment_at};
+use super::{block_at, encoding, flags, segment_at, segment_kind};
 use super::{
     BlockEntry, BLOCK_HEADER_BYTES, BLOCK_MAGIC, BLOCK_VERSION, KEY_BLOCK_MAGIC, MAX_BLOCK_ROWS, SEGMENT_ENTRY_BYTES,
 };
@@ -322,22 +322,31 @@ impl<'a> Head<'a> {
 
 /// Makes a block good for another place, without decoding it: one that is copied to another file. `from` and `to` are
 /// the contexts (see [`crate::block_context`]) of the two places. With `seq`, rows get this commit sequence; only for
-/// blocks that have none of their own ([`flags::SEQ_ZERO`]). The block is checked, and unchanged on error. Its index
-/// entry there is [`BlockEntry::moved`].
-pub fn reseal(block: &mut [u8], from: u64, to: u64, seq: Option<CommitSeq>) -> Result<(), FormatError> {
+/// blocks that have none of their own ([`flags::SEQ_ZERO`]). The block is checked, and unchanged on error. Gives what it
+/// says of itself at the old place, but for offset and keys; its index entry at the new one is [`BlockEntry::moved`].
+pub fn reseal(block: &mut [u8], from: u64, to: u64, seq: Option<CommitSeq>) -> Result<BlockEntry, FormatError> {
     let is_keys = block.len() > block_at::MAGIC + 4 && get_u32(block, block_at::MAGIC) == KEY_BLOCK_MAGIC;
     let mut head = Head::read(block, if is_keys { KEY_BLOCK_MAGIC } else { BLOCK_MAGIC }, from)?;
     let sealed = head.at;
+    let mut ordinals = None;
     while head.directory.len() > 0 {
-        head.next_of_any_kind()?;
+        let ((kind, _), segment) = head.next_of_any_kind()?;
+        if kind == segment_kind::ORDINALS {
+            let ints = super::tags::ints("block ordinals", &segment, &head)?;
+            ordinals = Some(ints.range(head.block, head.entry.rows));
+        }
     }
-    let entry = head.finish()?.moved(0, seq)?;
+    let Some((min_ordinal, max_ordinal)) = ordinals else {
+        return invalid("block segment kind", segment_kind::ORDINALS.into());
+    };
+    let found = BlockEntry { min_ordinal, max_ordinal, ..head.finish()? };
+    let entry = found.moved(0, seq)?;
     let b = &mut block[..sealed];
     set_u64(b, block_at::MIN_SEQ, entry.min_seq.0);
     set_u64(b, block_at::MAX_SEQ, entry.max_seq.0);
     set_u32(b, block_at::FLAGS, entry.flags);
     codec::seal(b, to);
-    Ok(())
+    Ok(found)
 }
 
 /// An error for a number that cannot be.

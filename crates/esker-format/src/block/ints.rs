@@ -108,6 +108,11 @@ impl Ints {
         self.step == 1
     }
 
+    /// The least and the greatest number of a block's `rows` rows.
+    pub(crate) fn range(&self, block: &[u8], rows: u32) -> (u64, u64) {
+        (0..rows).map(|i| self.get(block, i)).fold((u64::MAX, 0), |(min, max), n| (min.min(n), max.max(n)))
+    }
+
     /// The number of row `i`, which exists in the block `block`.
     #[inline]
     pub(crate) fn get(&self, block: &[u8], i: u32) -> u64 {

@@ -192,6 +192,36 @@ impl BlockEntry {
         Ok(entry)
     }
 
+    /// Fails unless the block says of itself, in its head, what this entry of an index says of it.
+    pub fn agrees_with_head(&self, block: &BlockEntry) -> Result<(), FormatError> {
+        let pairs = [
+            ("length of a block against its index entry", self.stored_bytes.into(), block.stored_bytes.into()),
+            ("rows of a block against its index entry", self.rows.into(), block.rows.into()),
+            ("first row of a block against its index entry", self.first_id.0, block.first_id.0),
+            ("last row of a block against its index entry", self.last_id.0, block.last_id.0),
+            ("least sequence of a block against its index entry", self.min_seq.0, block.min_seq.0),
+            ("greatest sequence of a block against its index entry", self.max_seq.0, block.max_seq.0),
+            ("tombstones of a block against its index entry", self.tombstones.into(), block.tombstones.into()),
+            (
+                "superseding versions of a block against its index entry",
+                self.supersedes.into(),
+                block.supersedes.into(),
+            ),
+            ("raw length of a block against its index entry", self.raw_bytes.into(), block.raw_bytes.into()),
+            ("flags of a block against its index entry", self.flags.into(), block.flags.into()),
+        ];
+        first_difference(&pairs)
+    }
+
+    /// As [`agrees_with_head`](Self::agrees_with_head), with the ordinals, which a head does not tell: see [`reseal`].
+    pub fn agrees_with(&self, block: &BlockEntry) -> Result<(), FormatError> {
+        self.agrees_with_head(block)?;
+        first_difference(&[
+            ("least ordinal of a block against its index entry", self.min_ordinal, block.min_ordinal),
+            ("greatest ordinal of a block against its index entry", self.max_ordinal, block.max_ordinal),
+        ])
+    }
+
     /// No row id occurs twice; in a key block: no key.
     #[must_use]
     pub fn ids_unique(&self) -> bool {
@@ -202,5 +232,13 @@ impl BlockEntry {
     #[must_use]
     pub fn ids_dense(&self) -> bool {
         self.flags & flags::IDS_DENSE != 0
+    }
+}
+
+/// Fails at the first of these whose two numbers are not the same.
+fn first_difference(pairs: &[(&'static str, u64, u64)]) -> Result<(), FormatError> {
+    match pairs.iter().find(|(_, said, found)| said != found) {
+        Some(&(what, _, found)) => Err(FormatError::Invalid { what, found }),
+        None => Ok(()),
     }
 }

@@ -9,7 +9,7 @@ use super::decode::{self, Target};
 use super::head::Segment;
 use super::shape::Shape;
 use super::view::{check_images, View};
-use super::{encoding, flags, VersionTag};
+use super::{encoding, flags, BlockEntry, VersionTag};
 use crate::compress::{decompress, Compression};
 use crate::error::FormatError;
 use crate::ids::{CommitSeq, RowId};
@@ -62,6 +62,12 @@ impl<B: AsRef<[u8]>> RowBlock<B> {
     fn block(&self) -> &[u8] {
         let all = self.bytes.as_ref();
         &all[..(self.shape.entry.stored_bytes as usize).min(all.len())]
+    }
+
+    /// What its head says of it; nothing of offset and ordinals.
+    #[must_use]
+    pub fn entry(&self) -> &BlockEntry {
+        &self.shape.entry
     }
 
     /// How many row versions it holds, tombstones included.

@@ -47,9 +47,6 @@ impl<B: AsRef<[u8]>> KeyBlock<B> {
         if head.format != 0 {
             return invalid("key block format", head.format.into());
         }
-        if head.entry.flags & flags::IDS_UNIQUE != 0 {
-            return invalid("flags of a key block", head.entry.flags.into());
-        }
         let segment = head.next(segment_kind::IDS, 0)?;
         let rows = tags::ints("key block row ids", &segment, &head)?;
         let tags = Tags::read(&mut head)?;
@@ -78,6 +75,12 @@ impl<B: AsRef<[u8]>> KeyBlock<B> {
     fn block(&self) -> &[u8] {
         let all = self.bytes.as_ref();
         &all[..(self.entry.stored_bytes as usize).min(all.len())]
+    }
+
+    /// What its head says of it; nothing of offset, ordinals, and keys.
+    #[must_use]
+    pub fn entry(&self) -> &BlockEntry {
+        &self.entry
     }
 
     /// How many entries it holds, tombstones included.

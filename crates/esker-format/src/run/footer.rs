@@ -84,6 +84,14 @@ pub fn encode_end(file: FileId, parts: &[PartPlace], base: u64, out: &mut Vec<u8
     codec::seal(b, FOOTER_MAGIC);
 }
 
+impl PartPlace {
+    /// Where the footer ends: the next part begins there or behind it.
+    #[must_use]
+    pub fn end(&self) -> u64 {
+        self.offset.saturating_add(self.bytes.into())
+    }
+}
+
 impl RunFooter {
     /// Reads the last [`RUN_FOOTER_BYTES`] bytes of a file that is `file_bytes` long, and bounds the directory by it.
     pub fn decode(bytes: &[u8], file_bytes: u64) -> Result<Self, FormatError> {
@@ -128,16 +136,17 @@ impl RunFooter {
         if found != self.directory_sum {
             return Err(FormatError::Checksum { expected: self.directory_sum, found });
         }
+        let mut from = RUN_HEADER_BYTES as u64;
         let place = |entry: &[u8]| {
             let place = PartPlace {
                 tree: TreeId(get_u64(entry, place_at::TREE)),
                 offset: get_u64(entry, place_at::OFFSET),
                 bytes: get_u32(entry, place_at::BYTES),
             };
-            let end = place.offset.checked_add(place.bytes.into());
-            if place.offset < RUN_HEADER_BYTES as u64 || end.is_none_or(|end| end > self.directory_offset) {
+            if place.offset < from || place.end() > self.directory_offset {
                 return Err(FormatError::Invalid { what: "place of a part", found: place.offset });
             }
+            from = place.end();
             Ok(place)
         };
         bytes.chunks_exact(PART_ENTRY_BYTES).map(place).collect()

@@ -3,7 +3,7 @@
 //! offsets; blocks do not overlap; what the top says of a leaf is what the leaf holds. Key bounds are cut to 64 bytes: a
 //! bound of that length stands for all keys that begin with it.
 
-use super::{block_context, Section, RUN_HEADER_BYTES};
+use super::{block_context, Section};
 use crate::block::{flags, BlockEntry};
 use crate::codec::{self, get_u32, get_u64, set_u32, set_u64};
 use crate::error::FormatError;
@@ -11,6 +11,7 @@ use crate::ids::{CommitSeq, FileId, RowId};
 use crate::key_block::KeyBlockEntry;
 use crate::run::BlockKind;
 use crate::MAX_BLOCK_BYTES;
+use std::ops::Range;
 
 /// The longest leaf page.
 pub const LEAF_BYTES: usize = 4096;
@@ -258,9 +259,14 @@ pub(super) fn decode_top(blocks: BlockKind, leaves: &Section, bytes: &[u8]) -> R
     Ok(all)
 }
 
-/// Reads the leaf page of `file` that `leaf` is about, all of `bytes`, and appends what it says to `out`, which holds the
-/// pages before it or nothing.
-pub fn decode_leaf<E: LeafEntry>(file: FileId, leaf: &Leaf, bytes: &[u8], out: &mut Vec<E>) -> Result<(), FormatError> {
+/// As [`super::Part::decode_leaf`]; the blocks lie `within`.
+pub(super) fn decode_leaf<E: LeafEntry>(
+    file: FileId,
+    leaf: &Leaf,
+    within: Range<u64>,
+    bytes: &[u8],
+    out: &mut Vec<E>,
+) -> Result<(), FormatError> {
     let invalid = |what, found: u64| Err(FormatError::Invalid { what, found });
     codec::need("block index", bytes, LEAF_HEADER_BYTES)?;
     let magic = get_u64(bytes, leaf_at::MAGIC);
@@ -278,8 +284,9 @@ pub fn decode_leaf<E: LeafEntry>(file: FileId, leaf: &Leaf, bytes: &[u8], out: &
             take_entry(&mut rest, INDEX_ENTRY_BYTES, entry_at::FIRST_KEY_BYTES, E::BLOCKS)?;
         let e = read_block(entry);
         let before = out.last().map(|e| (e.block(), e.keys().1));
-        let from = before.map_or(RUN_HEADER_BYTES as u64, |(b, _)| b.offset + u64::from(b.stored_bytes));
-        if e.offset < from || e.offset > u64::MAX / 2 {
+        let from = before.map_or(within.start, |(b, _)| b.offset + u64::from(b.stored_bytes));
+        let end = e.offset.checked_add(e.stored_bytes.into());
+        if e.offset < from || end.is_none_or(|end| end > within.end) {
             return invalid("block offset", e.offset);
         }
         codec::check_bits("flags of a block", e.flags.into(), flags::KNOWN.into())?;

@@ -2,7 +2,7 @@
 //! one tree. Invariants: sections lie before the footer; a section of unknown kind is passed over unless its table says
 //! that it must be known.
 
-use super::index::{decode_top, encode_index, Leaf, LeafEntry};
+use super::index::{decode_leaf, decode_top, encode_index, Leaf, LeafEntry};
 use super::{block_context, PartPlace, RunStats, RUN_HEADER_BYTES, RUN_VERSION};
 use crate::codec::{self, get_u16, get_u32, get_u64, set_u32, set_u64};
 use crate::error::FormatError;
@@ -173,9 +173,15 @@ impl Part {
         PartPlace { tree: self.tree, offset, bytes: bytes as u32 }
     }
 
-    /// Reads the footer of part `number` of `file`, all of `bytes`, which lie at `place`.
-    pub fn decode(file: FileId, number: u32, place: &PartPlace, bytes: &[u8]) -> Result<Self, FormatError> {
+    /// Reads the footer of part `number` of `file`, all of `bytes`; `places`: the file's directory.
+    pub fn decode(file: FileId, number: u32, places: &[PartPlace], bytes: &[u8]) -> Result<Self, FormatError> {
         let invalid = |what, found: u64| Err(FormatError::Invalid { what, found });
+        let Some(place) = places.get(number as usize) else {
+            return invalid("number of a part", number.into());
+        };
+        // Nothing of a part lies in the one before it.
+        let before = number.checked_sub(1).and_then(|n| places.get(n as usize));
+        let from = before.map_or(RUN_HEADER_BYTES as u64, PartPlace::end);
         codec::need("part footer", bytes, PART_FOOTER_BYTES)?;
         let magic = get_u64(bytes, part_at::MAGIC);
         if magic != PART_MAGIC {
@@ -211,7 +217,7 @@ impl Part {
         if part.tree != place.tree {
             return invalid("part's tree", part.tree.0);
         }
-        if part.first_block < RUN_HEADER_BYTES as u64 || part.first_block > place.offset {
+        if part.first_block < from || part.first_block > place.offset {
             return invalid("first block of a part", part.first_block);
         }
         for entry in table.chunks_exact(SECTION_ENTRY_BYTES) {
@@ -255,10 +261,26 @@ impl Part {
     }
 
     /// Reads the top level of the block index, all of its section's `bytes`; the pages are read one by one, see
-    /// [`super::decode_leaf`].
+    /// [`decode_leaf`](Self::decode_leaf).
     pub fn decode_top(&self, file: FileId, bytes: &[u8]) -> Result<Vec<Leaf>, FormatError> {
         self.section(section_kind::INDEX_TOP)?.check(file, bytes)?;
         decode_top(self.blocks, self.section(section_kind::INDEX_LEAVES)?, bytes)
+    }
+
+    /// Reads the leaf page of the block index that `leaf` is about, all of `bytes`, and appends what it says to `out`,
+    /// which holds the pages before it or nothing. The blocks lie in the part, before its sections.
+    pub fn decode_leaf<E: LeafEntry>(
+        &self,
+        file: FileId,
+        leaf: &Leaf,
+        bytes: &[u8],
+        out: &mut Vec<E>,
+    ) -> Result<(), FormatError> {
+        if E::BLOCKS != self.blocks {
+            return Err(FormatError::Invalid { what: "kind of blocks", found: self.blocks as u64 });
+        }
+        let end = self.sections.iter().map(|s| s.offset).min().unwrap_or(self.first_block);
+        decode_leaf(file, leaf, self.first_block..end, bytes, out)
     }
 
     /// Reads the part's statistics, all of its section's `bytes`.

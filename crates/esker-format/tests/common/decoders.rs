@@ -223,11 +223,10 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
 fn try_part(file: FileId, data: &[u8]) {
     let tree = TreeId(u64_at(data, run::part_at::TREE));
     let place = PartPlace { tree, offset: PLACE, bytes: data.len() as u32 };
-    let number = u32_at(data, run::part_at::PART).unwrap_or(0) as u32;
-    if let Ok(part) = Part::decode(file, number, &place, data) {
+    if let Ok(part) = Part::decode(file, 0, &[place], data) {
         let mut again = Vec::new();
         let place = part.encode(file, PLACE, &mut again);
-        assert_eq!(Part::decode(file, number, &place, &again), Ok(part));
+        assert_eq!(Part::decode(file, 0, &[place], &again), Ok(part));
     }
 }
 
@@ -252,13 +251,16 @@ fn try_leaf<E: LeafEntry + PartialEq + std::fmt::Debug>(file: FileId, data: &[u8
         first_key: key(at, a),
         last_key: key(at + a, b),
     };
+    let leaves = Section::written(file, run::section_kind::INDEX_LEAVES, true, PLACE, data, 0..data.len());
+    let (tree, sections) = (TreeId(1), vec![leaves]);
+    let part = Part { number: 0, tree, fingerprint: 0, blocks: E::BLOCKS, first_block: 4096, sections };
     let mut entries: Vec<E> = Vec::new();
-    if run::decode_leaf(file, &leaf, data, &mut entries).is_ok() {
+    if part.decode_leaf(file, &leaf, data, &mut entries).is_ok() {
         assert_eq!(entries.len() as u32, leaf.blocks);
         if data.len() <= run::LEAF_BYTES {
             let (again, _) = run_tail(file, &[(TreeId(1), entries)], PLACE);
             let mut same: Vec<E> = Vec::new();
-            run::decode_leaf(file, &leaf, &again[..data.len()], &mut same).unwrap();
+            part.decode_leaf(file, &leaf, &again[..data.len()], &mut same).unwrap();
             assert_eq!(same.len() as u32, leaf.blocks);
         }
     }
@@ -356,7 +358,7 @@ pub fn manifest(data: &[u8]) {
     }
 }
 
-/// An index entry that [`run::decode_leaf`] accepts, for those who make seeds.
+/// An index entry that [`Part::decode_leaf`] accepts, for those who make seeds.
 pub fn entry(offset: u64, first: u64) -> BlockEntry {
     BlockEntry {
         offset,

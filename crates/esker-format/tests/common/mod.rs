@@ -5,7 +5,7 @@ pub mod decoders;
 pub mod samples;
 
 use esker_format::row::{self, Value};
-use esker_format::run::{decode_leaf, encode_end, section_kind, Part, PartPlace, Section};
+use esker_format::run::{encode_end, section_kind, Part, PartPlace, Section};
 use esker_format::{
     Column, ColumnKind, ColumnMask, CommitSeq, FileId, FormatError, Layout, LeafEntry, NullBit, RowId, RunFooter,
     RunHeader, RunStats, TreeId, VersionTag,
@@ -134,14 +134,20 @@ pub fn random_entries(rng: &mut Rng) -> Vec<Entry> {
     entries
 }
 
-/// What follows the blocks of a file of these parts, each of a tree, from `base` on.
+/// Where the blocks of part `n` of [`run_tail`] may lie: behind the end of the one before, before its own.
+pub const PART_GAP: usize = 1 << 20;
+
+/// What follows the blocks of a file of these parts, each of a tree, from `base` on, with [`PART_GAP`] between parts.
 pub fn run_tail<E: LeafEntry>(file: FileId, parts: &[(TreeId, Vec<E>)], base: u64) -> (Vec<u8>, Vec<PartPlace>) {
     let mut out = Vec::new();
     let mut places = Vec::new();
     for ((tree, entries), number) in parts.iter().zip(0..) {
         let mut stats = RunStats::default();
         entries.iter().for_each(|e| stats.add(e.block()));
-        let first_block = entries.first().map_or(base, |e| e.block().offset);
+        if number > 0 {
+            out.resize(out.len() + PART_GAP, 0);
+        }
+        let first_block = entries.first().map_or(base + out.len() as u64, |e| e.block().offset);
         let (fingerprint, sections) = (7, Vec::new());
         let part = Part { number, tree: *tree, fingerprint, blocks: E::BLOCKS, first_block, sections };
         places.push(part.encode_with(file, (entries, &stats), base, &mut out));
@@ -163,19 +169,20 @@ pub fn read_part<E: LeafEntry>(bytes: &[u8], number: u32) -> Result<RunParts<E>,
     let header = RunHeader::decode(bytes)?;
     let footer = RunFooter::decode(bytes, bytes.len() as u64)?;
     let directory = &bytes[footer.directory_offset as usize..][..footer.directory_bytes() as usize];
-    let place = footer.decode_directory(directory)?[number as usize];
+    let places = footer.decode_directory(directory)?;
+    let place = places[number as usize];
     let stored = &bytes[place.offset as usize..][..place.bytes as usize];
-    let part = Part::decode(header.file, number, &place, stored)?;
+    let part = Part::decode(header.file, number, &places, stored)?;
     let section = |kind| part.section(kind).map(|s| section_of(bytes, s));
     let leaves = part.decode_top(header.file, section(section_kind::INDEX_TOP)?)?;
     part.section(section_kind::INDEX_LEAVES)?.check(header.file, section(section_kind::INDEX_LEAVES)?)?;
     let mut entries = Vec::new();
     for leaf in &leaves {
         let page = &bytes[leaf.offset as usize..][..leaf.bytes as usize];
-        decode_leaf(header.file, leaf, page, &mut entries)?;
+        part.decode_leaf(header.file, leaf, page, &mut entries)?;
         // Any page can be read without the others.
         let mut alone: Vec<E> = Vec::new();
-        decode_leaf(header.file, leaf, page, &mut alone)?;
+        part.decode_leaf(header.file, leaf, page, &mut alone)?;
         assert_eq!(alone.len() as u32, leaf.blocks);
     }
     let stats = part.decode_stats(header.file, section(section_kind::STATISTICS)?)?;

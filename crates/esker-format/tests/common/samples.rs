@@ -281,7 +281,7 @@ fn run_part(rng: &mut Rng) -> Vec<u8> {
         (bytes, places[0])
     };
     let part = &bytes[(place.offset - BASE) as usize..][..place.bytes as usize];
-    let decoded = Part::decode(file, 0, &place, part).unwrap();
+    let decoded = Part::decode(file, 0, &[place], part).unwrap();
     let section = |at: usize| {
         let section = decoded.sections[at];
         bytes[(section.offset - BASE) as usize..][..section.bytes as usize].to_vec()

@@ -13,10 +13,10 @@ use crate::tree::key::{ByBytes, ByRow};
 use crate::tree::run::cache::{AnyRun, BlockCache, Slot};
 use crate::tree::run::health::{Health, State};
 use crate::tree::run::writer::RunRecipe;
-use crate::tree::stored::{blocks_of, Stored};
+use crate::tree::stored::{agrees, blocks_of, Stored};
 use crate::{Error, Result};
 use esker_base::counters::{count, Counter};
-use esker_format::run::{block_context, decode_leaf, section_kind, Part, RunFooter, RunHeader, RunStats};
+use esker_format::run::{block_context, section_kind, Part, RunFooter, RunHeader, RunStats};
 use esker_format::run::{RUN_FOOTER_BYTES, RUN_HEADER_BYTES};
 use esker_format::{BlockEntry, CommitSeq, FileId, FolderId, FormatError, LeafEntry, TreeId};
 use esker_io::Disk;
@@ -216,7 +216,7 @@ impl<K: Stored> Run<K> {
     /// Block `index` from disk, past the cache: for what is read once.
     pub(crate) fn read_block(&self, index: usize) -> Result<K::Block> {
         self.load()?;
-        self.note(index as u64, self.read_entry(self.entry(index)))
+        self.note(index as u64, self.read_entry(&self.entries()[index]))
     }
 
     /// The bytes of block `index` as they are stored, from disk and unchecked, with the context that seals them.
@@ -241,14 +241,18 @@ impl<K: Stored> Run<K> {
         self.entries()[index].block()
     }
 
-    fn read_entry(&self, entry: &BlockEntry) -> Result<K::Block> {
+    fn read_entry(&self, whole: &K::Entry) -> Result<K::Block> {
+        let entry = whole.block();
         let file = self.cache.files.get(&self.disk, self.file_id, &self.path)?;
         let bytes = entry.stored_bytes as usize;
         let mut region = Region::new(Account::BlockCache, bytes)
             .map_err(|_| Error::OutOfMemory(format!("{bytes} bytes for a block")))?;
         file.read_at(&mut region[..bytes], entry.offset)?;
         let context = block_context(self.file_id, entry.offset);
-        K::open(Bytes { region, bytes }, &self.shape, context).map_err(|e| Error::damage(&self.path, entry.offset, e))
+        K::open(Bytes { region, bytes }, &self.shape, context)
+            // What is decided by an entry alone must be true of its block.
+            .and_then(|block| agrees::<K>(whole, &block).map(|()| block))
+            .map_err(|e| Error::damage(&self.path, entry.offset, e))
     }
 
     /// Damage found while using block `index` after it was opened.
@@ -339,7 +343,7 @@ impl<K: Stored> Run<K> {
             return Err(at(footer_at)(FormatError::Invalid { what: "parts of a run", found: footer.parts.into() }));
         };
         let part = read(place.offset, place.bytes.into())?;
-        let part = Part::decode(self.file_id, self.part, place, &part).map_err(at(place.offset))?;
+        let part = Part::decode(self.file_id, self.part, &places, &part).map_err(at(place.offset))?;
         identity(place.offset, "run's tree", self.tree.0, part.tree.0)?;
         identity(place.offset, "run's layout", K::fingerprint(&self.shape), part.fingerprint)?;
         identity(place.offset, "kind of a run's blocks", blocks_of::<K>() as u64, part.blocks as u64)?;
@@ -355,7 +359,7 @@ impl<K: Stored> Run<K> {
             // The top level was checked: its leaves fill their section.
             let from = (leaf.offset - leaves_at) as usize;
             let page = &leaves[from..from + leaf.bytes as usize];
-            decode_leaf(self.file_id, &leaf, page, &mut entries).map_err(at(leaf.offset))?;
+            part.decode_leaf(self.file_id, &leaf, page, &mut entries).map_err(at(leaf.offset))?;
         }
         let written = part.decode_stats(self.file_id, &stats).map_err(at(stats_at))?;
         let mut stats = RunStats::default();

@@ -37,6 +37,8 @@ pub(crate) trait Stored: Key {
 
     /// Checks and opens a block.
     fn open(bytes: Bytes, shape: &Self::Shape, context: u64) -> Result<Self::Block, FormatError>;
+    /// What a block says of itself.
+    fn entry(block: &Self::Block) -> &BlockEntry;
     /// How many versions a block holds.
     fn rows(block: &Self::Block) -> u32;
     /// The key of a version.
@@ -130,6 +132,10 @@ impl Stored for ByRow {
 
     fn open(bytes: Bytes, shape: &RowShape, context: u64) -> Result<Self::Block, FormatError> {
         RowBlock::open(bytes, &shape.layout, shape.format, context)
+    }
+
+    fn entry(block: &Self::Block) -> &BlockEntry {
+        block.entry()
     }
 
     #[inline]
@@ -325,6 +331,10 @@ impl Stored for ByBytes {
         KeyBlock::open(bytes, context)
     }
 
+    fn entry(block: &Self::Block) -> &BlockEntry {
+        block.entry()
+    }
+
     fn rows(block: &Self::Block) -> u32 {
         block.rows()
     }
@@ -482,6 +492,24 @@ impl Stored for ByBytes {
 
     fn moved_run(run: Arc<Run<ByBytes>>) -> MovedRun {
         MovedRun::Keys(run)
+    }
+}
+
+/// Fails unless a block says of itself what its index entry says of it; ordinals and order are not looked at.
+pub(crate) fn agrees<K: Stored>(entry: &K::Entry, block: &K::Block) -> Result<(), FormatError> {
+    entry.block().agrees_with_head(K::entry(block))?;
+    let (least, greatest) = (K::key(block, 0), K::key(block, K::rows(block) - 1));
+    let begins = match K::cmp(K::first(entry), least) {
+        Ordering::Equal => true,
+        order => order.is_lt() && !K::is_first_known(entry),
+    };
+    let ends = match K::is_last_known(entry) {
+        true => K::cmp(K::last(entry), greatest).is_eq(),
+        false => K::reaches(entry, greatest) && K::cmp(K::last(entry), greatest).is_le(),
+    };
+    match begins && ends {
+        true => Ok(()),
+        false => Err(FormatError::Invalid { what: "keys of a block against its index entry", found: 0 }),
     }
 }
 

@@ -169,14 +169,6 @@ fn check_block<K: Stored>(handle: &RunHandle<K>, index: usize, last: &mut Option
     if (own && entry.min_seq == CommitSeq::ZERO) || (!own && entry.max_seq != CommitSeq::ZERO) {
         return Err(bad("sequences of a block in a run of this kind", entry.min_seq.0));
     }
-    let bounds = &run.entries()[index];
-    let known = |key: K::Ref<'_>, bound: K::Ref<'_>, known: bool| K::cmp(key, bound).is_eq() || !known;
-    let (first, greatest) = (K::key(&block, 0), K::key(&block, K::rows(&block) - 1));
-    let first_fits =
-        known(first, K::first(bounds), K::is_first_known(bounds)) && K::cmp(first, K::first(bounds)).is_ge();
-    if !first_fits || !known(greatest, K::last(bounds), K::is_last_known(bounds)) || !K::reaches(bounds, greatest) {
-        return Err(bad("keys of a block against its index entry", index as u64));
-    }
     *last = check_order::<K>(&block, before).map_err(|at| bad("order of the versions of a key", at.into()))?;
     Ok(())
 }

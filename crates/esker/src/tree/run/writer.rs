@@ -9,7 +9,9 @@ use crate::tree::stored::{blocks_of, Stored};
 use crate::Result;
 use esker_base::counters::{count, Counter};
 use esker_format::run::{block_context, encode_end, Part, RunHeader, RunStats, RUN_HEADER_BYTES};
-use esker_format::{block::reseal, CommitSeq, Compression, FileId, FolderId, LeafEntry, RowId, TreeId, VersionTag};
+use esker_format::{
+    block::reseal, CommitSeq, Compression, FileId, FolderId, FormatError, LeafEntry, RowId, TreeId, VersionTag,
+};
 use esker_io::{Disk, SequentialWriter};
 use esker_memory::Account;
 use std::path::PathBuf;
@@ -136,7 +138,7 @@ impl<K: Stored> RunWriter<K> {
         }
     }
 
-    fn damage(&self, e: esker_format::FormatError) -> crate::Error {
+    fn damage(&self, e: FormatError) -> crate::Error {
         crate::Error::damage(&run_path(&self.recipe.dir, self.file_id), self.writer.position(), e)
     }
 
@@ -149,7 +151,8 @@ impl<K: Stored> RunWriter<K> {
     }
 
     /// Adds a block as another run has it, from key to key of `bounds`, sealed with `from`; versions get `seq` if they have
-    /// no sequence of their own. Its keys come behind all that were added. False, and nothing is added, if the block is not what it should be.
+    /// no sequence of their own. Its keys come behind all that were added. Nothing is added if the block is not what
+    /// `entry` says: why not.
     pub(crate) fn copy_block(
         &mut self,
         block: &mut [u8],
@@ -157,17 +160,19 @@ impl<K: Stored> RunWriter<K> {
         entry: &K::Entry,
         (first, last): (K::Own, K::Own),
         seq: Option<CommitSeq>,
-    ) -> Result<bool> {
+    ) -> Result<Option<FormatError>> {
         self.close_block()?;
         let offset = self.writer.position();
         let to = block_context(self.file_id, offset);
-        let (Ok(()), Ok(entry)) = (reseal(block, from, to, seq), K::moved(entry, offset, seq)) else {
-            return Ok(false);
+        let sealed = reseal(block, from, to, seq).and_then(|found| entry.block().agrees_with(&found));
+        let entry = match sealed.and_then(|()| K::moved(entry, offset, seq)) {
+            Ok(entry) => entry,
+            Err(reason) => return Ok(Some(reason)),
         };
         self.writer.append(block)?;
         count(Counter::BlocksCopied, 1);
         self.note(entry, first, last);
-        Ok(true)
+        Ok(None)
     }
 
     /// Adds one version; versions of a key come newest first, keys in rising order.

@@ -8,7 +8,7 @@ use crate::tree::run::writer::RunWriter;
 use crate::tree::stored::may_meet;
 use crate::tree::RangeMark;
 use crate::upkeep::choose::Step;
-use esker_format::{LeafEntry, VersionTag};
+use esker_format::{FormatError, LeafEntry, VersionTag};
 
 /// What a merge came to.
 pub(super) struct Outcome<K: Stored> {
@@ -200,9 +200,11 @@ impl<'a, K: Stored> Merge<'a, K> {
                 .run_writer(self.table, self.tree)
                 .and_then(|w| self.writer.insert(w).copy_block(&mut bytes, context, &entry, bounds, seq)),
         };
-        if !self.written(copied)? {
-            // Whoever decodes it says what is wrong.
-            return Ok(false);
+        match self.written(copied)? {
+            None => {}
+            // Whoever reads it again says what is wrong.
+            Some(FormatError::Checksum { .. }) => return Ok(false),
+            Some(reason) => return Err(handle.run.damage(index, reason)),
         }
         self.read.blocks += 1;
         self.read.bytes += u64::from(entry.block().stored_bytes);

@@ -3,10 +3,13 @@
 use crate::tests::tables::{
     begin, commit_rows, def, delete_rows, img, insert, open, open_on, options, rows_of, run_files, small_runs, Watched,
 };
+use crate::tree::run::writer::encode_tail;
+use crate::tree::run::Run;
+use crate::tree::RunHandle;
 use crate::upkeep::choose::Step;
 use crate::*;
-use esker_format::RowId;
-use esker_io::{IoKind, SimDisk};
+use esker_format::{BlockEntry, CommitSeq, RowId, VersionTag};
+use esker_io::{AccessHint, Disk, IoKind, OpenMode, SimDisk};
 use std::cell::RefCell;
 use std::sync::Arc;
 
@@ -485,4 +488,66 @@ fn a_merge_tells_what_still_has_an_older_version() {
     s.commit().unwrap();
     merge(0);
     assert_eq!(figures(&t), [(100, 0, 0)]);
+}
+
+/// What OPTIMIZE says of a run whose index says something else than its blocks, beside one of rows from `others` on; and
+/// where it should find it.
+fn merge_with_lying_index(others: u64, lie: impl FnOnce(&mut [BlockEntry])) -> (Error, std::path::PathBuf, u64) {
+    let disk = SimDisk::new(1);
+    let e = open(&disk, Options { block_bytes: 1 << 10, ..options() });
+    e.create_table("t", &def()).unwrap();
+    let t = e.open_table("t").unwrap();
+    let tree = t.tree();
+    let run = |from: u64, seq| {
+        let mut writer = e.core.run_writer(&t, &tree).unwrap();
+        for row in from..from + 200 {
+            let mut packed = Vec::new();
+            // SAFETY: an image of this layout.
+            unsafe { esker_format::row::pack(t.layout(), img(row).as_ptr(), &mut packed) };
+            let tag = VersionTag { seq: CommitSeq(seq + row % 11), ordinal: 1 + row % 17, ..VersionTag::default() };
+            writer.push(RowId(row), tag, &packed).unwrap();
+        }
+        writer.finish().unwrap()
+    };
+    let (bad, good) = (run(1, 5000), run(others, 6000));
+    let mut entries = bad.entries().to_vec();
+    let place = entries[1].offset;
+    lie(&mut entries);
+    let last = bad.entries()[entries.len() - 1];
+    let base = last.offset + u64::from(last.stored_bytes);
+    let tail = encode_tail(&e.core.recipe(&t, &tree), bad.file_id, &entries, &bad.stats, base);
+    disk.open(&bad.path, OpenMode::Write, AccessHint::Meta).unwrap().write_at(&tail, base).unwrap();
+    let lying = Run::open(&e.core.recipe(&t, &tree), bad.file_id, &bad.stats, bad.bounds);
+    lying.load().unwrap();
+    tree.edit(|s| [lying, good].into_iter().for_each(|run| s.add_run(RunHandle::committed(run))));
+    let said = e.optimize(&t, &mut |_, _| true).unwrap_err();
+    assert_eq!((tree.snapshot().runs.len(), e.poisoned()), (2, false), "{said}");
+    (said, bad.path.clone(), place)
+}
+
+#[test]
+fn a_block_that_is_not_what_its_index_entry_says_is_not_merged() {
+    type Lie = fn(&mut [BlockEntry]);
+    let lies: [(&str, Lie); 5] = [
+        ("first row", |e| e[1].first_id.0 += 1),
+        ("last row", |e| e[1].last_id.0 -= 1),
+        ("least sequence", |e| e[1].min_seq.0 += 1),
+        ("rows of a block", |e| (e[1].rows, e[2].rows) = (e[1].rows - 1, e[2].rows + 1)),
+        ("flags", |e| e[1].flags ^= esker_format::block::flags::ORDINALS_DENSE),
+    ];
+    // Beside the other run blocks are copied, under it they are decoded.
+    for others in [1000, 1] {
+        for (what, lie) in lies {
+            match merge_with_lying_index(others, lie) {
+                (Error::Damage { file, offset, reason }, path, place) => {
+                    assert!(reason.to_string().contains(what), "{what}: {reason}");
+                    assert_eq!((file, offset), (path, place), "{what}");
+                }
+                (e, ..) => panic!("{what}: {e}"),
+            }
+        }
+    }
+    // Of ordinals the block's head says nothing: they are looked at where it is copied.
+    let (e, ..) = merge_with_lying_index(1000, |e| e[1].min_ordinal += 1);
+    assert!(matches!(&e, Error::Damage { reason, .. } if reason.to_string().contains("least ordinal")), "{e}");
 }
