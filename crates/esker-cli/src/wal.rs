@@ -142,7 +142,7 @@ fn parts(record: &Record<'_>) -> (&'static str, Fields) {
         Record::DropTable { table } => ("drop_table", numbers([("table", table.0)], [])),
         Record::RenameTable { table, name } => ("rename_table", numbers([("table", table.0)], [("name", json!(name))])),
         Record::TruncateTable { table, trees } => {
-            let trees: Vec<u64> = trees.iter().map(|t| t.0).collect();
+            let trees: Vec<[u64; 2]> = trees.iter().map(|(old, new)| [old.0, new.0]).collect();
             ("truncate_table", numbers([("table", table.0)], [("trees", json!(trees))]))
         }
         Record::TreeEdit { tree, add, remove, flushed_to } => {

@@ -164,8 +164,8 @@ pub enum Record<'a> {
     TruncateTable {
         /// The table.
         table: TableId,
-        /// The new trees, in the order of the table's.
-        trees: Vec<TreeId>,
+        /// Each of its trees with the one that takes its place.
+        trees: Vec<(TreeId, TreeId)>,
     },
     /// A flush or a merge changed the set of a tree's runs.
     TreeEdit {
@@ -298,7 +298,7 @@ impl<'a> Record<'a> {
             Record::TruncateTable { table, trees } => {
                 put_varint(out, table.0);
                 put_varint(out, trees.len() as u64);
-                trees.iter().for_each(|t| put_varint(out, t.0));
+                trees.iter().for_each(|(old, new)| put_numbers(out, &[old.0, new.0]));
             }
             Record::TreeEdit { tree, add, remove, flushed_to } => {
                 put_varint(out, tree.0);
@@ -375,8 +375,8 @@ impl<'a> Record<'a> {
             kind::DROP_TABLE => Record::DropTable { table: TableId(r.varint()?) },
             kind::RENAME_TABLE => Record::RenameTable { table: TableId(r.varint()?), name: r.text()? },
             kind::TRUNCATE_TABLE => {
-                let (table, n) = (TableId(r.varint()?), r.count(1)?);
-                let trees = (0..n).map(|_| Ok(TreeId(r.varint()?))).collect::<Result<_, FormatError>>()?;
+                let (table, trees) = (TableId(r.varint()?), r.pairs()?);
+                let trees = trees.into_iter().map(|(old, new)| (TreeId(old), TreeId(new))).collect();
                 Record::TruncateTable { table, trees }
             }
             kind::TREE_EDIT => {

@@ -132,9 +132,9 @@ fn of_key_blocks() {
         text(Ok((0..block.rows()).map(entry).collect::<Vec<_>>()))
     };
     check_block("key block", bytes.clone(), &read);
-    bytes[block::block_at::FLAGS] |= block::flags::IDS_UNIQUE as u8;
+    bytes[block::block_at::FLAGS] ^= block::flags::IDS_UNIQUE as u8;
     seal_head(&mut bytes, CONTEXT);
-    assert!(matches!(read(&bytes), Err(FormatError::Invalid { what: "flags of a key block", .. })));
+    assert!(matches!(read(&bytes), Err(FormatError::Invalid { what: "uniqueness of keys", .. })));
 }
 
 #[test]

@@ -351,21 +351,30 @@ impl Replay {
         Ok(())
     }
 
-    fn truncate(&mut self, lsn: Lsn, table: TableId, trees: &[TreeId]) -> Result<()> {
-        self.next[1] = trees.iter().map(|t| t.0 + 1).fold(self.next[1], u64::max);
-        // One that was made anew later has younger trees already.
-        let is_news = |t: &&mut Replayed| trees.iter().all(|tree| t.entry.row_tree() < *tree);
-        let Some(t) = self.tables.get_mut(&table).filter(is_news) else {
+    fn truncate(&mut self, lsn: Lsn, table: TableId, trees: &[(TreeId, TreeId)]) -> Result<()> {
+        self.next[1] = trees.iter().map(|(_, new)| new.0 + 1).fold(self.next[1], u64::max);
+        let Some(t) = self.tables.get_mut(&table) else {
             return Ok(());
         };
-        if trees.len() != t.entry.trees.len() {
-            let reason = FormatError::Invalid { what: "trees of an emptied table", found: trees.len() as u64 };
-            return Err(Error::damage(&self.wal_dir, lsn.0, reason));
+        let row_tree = t.entry.row_tree();
+        // One that was made anew by it or later has younger trees already: ids are never used twice.
+        if trees.iter().any(|(_, new)| *new <= row_tree) {
+            return Ok(());
         }
-        self.trees.retain(|_, id| *id != t.entry.id);
-        t.entry.trees.iter_mut().zip(trees).for_each(|(entry, tree)| entry.id = *tree);
+        // A newer version's trees that were skipped in the table's entry are in pairs that nobody asks for.
+        let pairs: HashMap<_, _> = trees.iter().copied().collect();
+        let mut entries = t.entry.trees.clone();
+        for entry in &mut entries {
+            let Some(new) = pairs.get(&entry.id) else {
+                let reason = FormatError::Invalid { what: "emptied table without its tree", found: entry.id.0 };
+                return Err(Error::damage(&self.wal_dir, lsn.0, reason));
+            };
+            entry.id = *new;
+        }
+        t.entry.trees = entries;
+        self.trees.retain(|_, id| *id != table);
         t.entry.rebuilt_seq = CommitSeq(lsn.0);
-        self.trees.extend(trees.iter().map(|tree| (*tree, table)));
+        self.trees.extend(t.entry.trees.iter().map(|tree| (tree.id, table)));
         *t = Replayed::new(t.entry.clone(), lsn)?;
         Ok(())
     }

@@ -203,7 +203,7 @@ pub fn records(rng: &mut Rng) -> Vec<Record<'static>> {
         Record::CreateTable(table(rng)),
         Record::DropTable { table: table_id },
         Record::RenameTable { table: table_id, name: "db/other" },
-        Record::TruncateTable { table: table_id, trees: list(rng, |r| TreeId(number(r))) },
+        Record::TruncateTable { table: table_id, trees: list(rng, |r| (TreeId(number(r)), TreeId(number(r)))) },
         Record::TreeEdit {
             tree,
             add: list(rng, run_entry),

@@ -72,9 +72,12 @@ impl Core {
         self.refuse_prepared(&table)?;
         let old = table.trees();
         let mut entry = table.entry();
-        entry.trees.iter_mut().for_each(|tree| tree.id = self.new_tree_id());
+        let renew = |tree: &mut TreeEntry| {
+            let new = self.new_tree_id();
+            (std::mem::replace(&mut tree.id, new), new)
+        };
+        let trees = entry.trees.iter_mut().map(renew).collect();
         let memtables = Memtables::new(&entry)?;
-        let trees = entry.trees.iter().map(|tree| tree.id).collect();
         let lsn = self.log_rebuild(&Record::TruncateTable { table: table.id, trees }, !table.temporary)?;
         table.set_trees(Trees::new(&entry, memtables, lsn), CommitSeq(lsn.0));
         drop(tables);

@@ -2,10 +2,15 @@
 
 use crate::tests::support::{begun, insert_seven, make, number, packed};
 use crate::{Background, Engine, Error, Notify, Options, Table};
+use esker_format::catalog::tree_kind;
 use esker_format::entry::SKIPPABLE;
-use esker_format::{CommitSeq, FolderId, FormatError, Manifest, Record, RecordReader, TableId};
+use esker_format::{
+    CommitSeq, FolderId, FormatError, IndexEntry, IndexState, Manifest, Record, RecordReader, TableEntry, TableId,
+    TreeEntry, TreeId, TreeKind,
+};
 use esker_io::{AccessHint, Disk, OpenMode, SimDisk};
 use std::path::Path;
+use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
 const DIR: &str = "/db";
@@ -83,6 +88,55 @@ fn what_only_a_newer_version_knows_is_refused_unless_it_may_be_skipped() {
         let reason = FormatError::Unknown { what: "log record of kind", found: kind };
         assert!(matches!(&said, Error::UnknownContent { reason: r, .. } if *r == reason), "{said:?}");
     }
+}
+
+/// A table of a newer version: between its row tree, 50, and its name is a tree that may be skipped, 51. And it is emptied,
+/// with these pairs of trees.
+fn created_and_emptied(pairs: &[(u64, u64)]) -> crate::Result<Engine> {
+    let disk = SimDisk::new(1);
+    let engine = open(&disk).unwrap();
+    let rows = TreeEntry { id: TreeId(50), kind: TreeKind::Rows };
+    let index = IndexEntry {
+        id: 1,
+        name: "i".to_owned(),
+        unique: false,
+        parts: Vec::new(),
+        state: IndexState::Ready,
+        usable_from: CommitSeq(1),
+    };
+    let keys = TreeEntry { id: TreeId(51), kind: TreeKind::Keys(index) };
+    let entry = create(&engine, "t").entry();
+    let mut record = Vec::new();
+    let entry = TableEntry { id: TableId(40), name: "u".to_owned(), trees: vec![rows, keys], ..entry };
+    Record::CreateTable(entry).encode(&mut record);
+    let rows = [tree_kind::ROWS, 1, 50];
+    let at = record.windows(3).position(|w| w == rows).unwrap() + rows.len();
+    assert_eq!(record[at], tree_kind::KEYS);
+    record[at] = 100 | SKIPPABLE;
+    let trees = pairs.iter().map(|(old, new)| (TreeId(*old), TreeId(*new))).collect();
+    Record::TruncateTable { table: TableId(40), trees }.encode(&mut record);
+    let end = engine.core.wal.append(&record).unwrap().end;
+    engine.core.wal.wait_durable(end).unwrap();
+    open(&kill(engine, &disk))
+}
+
+#[test]
+fn a_table_with_a_tree_that_was_skipped_is_emptied() {
+    for pairs in [[(50, 60), (51, 61)], [(51, 61), (50, 60)]] {
+        let engine = created_and_emptied(&pairs).unwrap();
+        let table = engine.open_table("u").unwrap();
+        assert_eq!((table.tree().id, table.entry().trees.len()), (TreeId(60), 1));
+        assert!(engine.core.next_tree.load(Ordering::Relaxed) > 61);
+        let mut session = begun(&engine, false);
+        insert_seven(&mut session, &table);
+        session.commit().unwrap();
+    }
+    let refused = created_and_emptied(&[(51, 61)]).map(drop).unwrap_err();
+    let what = "emptied table without its tree";
+    assert!(
+        matches!(&refused, Error::Damage { reason: FormatError::Invalid { what: w, found: 50 }, .. } if *w == what),
+        "{refused}"
+    );
 }
 
 #[test]
