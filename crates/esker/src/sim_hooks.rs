@@ -126,6 +126,11 @@ impl Session {
         self.read_entries(table, index, from)
     }
 
+    /// The entry with the least key, as this session's view sees it.
+    pub fn sim_least(&mut self, table: &Arc<Table>, index: usize) -> Result<Option<SeenEntry>> {
+        self.least_entry(table, index)
+    }
+
     /// The entry of one key, as this session's view sees it.
     pub fn sim_entry(&mut self, table: &Arc<Table>, index: usize, key: &[u8]) -> Result<Option<SeenEntry>> {
         self.read_entry(table, index, key)

@@ -187,6 +187,8 @@ pub(crate) struct TreeState<K: Stored = ByRow> {
     pub(crate) marks: Vec<RangeMark>,
     /// Commits before this LSN are in runs.
     pub(crate) flushed_to: Lsn,
+    /// Where readers tell that they passed many dead versions in a row: the least view that did, zero if none.
+    dead_passed: Arc<AtomicU64>,
     /// Rises with every edit.
     edits: u64,
     /// For each committed mark, from where on marks count for whoever sees it as the newest.
@@ -203,6 +205,7 @@ impl<K: Stored> Clone for TreeState<K> {
             runs: self.runs.clone(),
             marks: self.marks.clone(),
             flushed_to: self.flushed_to,
+            dead_passed: self.dead_passed.clone(),
             edits: self.edits,
             first_mark: self.first_mark.clone(),
             levels: self.levels.clone(),
@@ -218,6 +221,7 @@ impl<K: Stored> TreeState<K> {
             runs: Vec::new(),
             marks: Vec::new(),
             flushed_to,
+            dead_passed: Arc::default(),
             edits: 0,
             first_mark: Arc::default(),
             levels: OnceLock::new(),
@@ -237,6 +241,21 @@ impl<K: Stored> TreeState<K> {
     /// From where memtables need the log; none if there is nothing to flush.
     pub(crate) fn needs_from(&self) -> Option<Lsn> {
         self.memtables().filter(|m| m.wants_flush()).map(|m| m.needs_from()).min()
+    }
+
+    /// A reader with this view passed many dead versions in a row.
+    pub(crate) fn tell_dead(&self, seq: CommitSeq) {
+        let _ = self.dead_passed.compare_exchange(0, seq.0, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    /// Did readers pass many dead versions that nobody needs under this horizon, and may be in memtables?
+    pub(crate) fn dead_wants_flush(&self, horizon: CommitSeq) -> bool {
+        (1..=horizon.0).contains(&self.dead_passed.load(Ordering::Relaxed)) && self.memtables().any(|m| !m.is_empty())
+    }
+
+    /// What readers told is looked after.
+    pub(crate) fn forget_dead(&self) {
+        self.dead_passed.store(0, Ordering::Relaxed);
     }
 
     pub(crate) fn add_run(&mut self, handle: RunHandle<K>) {

@@ -153,6 +153,11 @@ impl AnyTree {
         with_tree!(self, tree => tree.snapshot().needs_from())
     }
 
+    /// See [`TreeState::dead_wants_flush`](crate::tree::TreeState::dead_wants_flush).
+    pub(crate) fn dead_wants_flush(&self, horizon: CommitSeq) -> bool {
+        with_tree!(self, tree => tree.snapshot().dead_wants_flush(horizon))
+    }
+
     pub(crate) fn merge_debt_bytes(&self) -> u64 {
         with_tree!(self, tree => tree.merge_debt_bytes.load(Ordering::Relaxed))
     }

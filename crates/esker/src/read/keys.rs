@@ -32,6 +32,20 @@ impl Session {
         }
     }
 
+    /// The entry with the least key of all.
+    pub(crate) fn least_entry(&mut self, table: &Arc<Table>, index: usize) -> Result<Option<SeenEntry>> {
+        let view = self.read_view()?;
+        let state = table.trees().keys[index].snapshot();
+        match MergeRead::<ByBytes>::new(state, None, view, &[], &self.parker)?.next()? {
+            Span::End => Ok(None),
+            Span::One(key, found) => Ok(take(&key, &found)),
+            Span::Rows(span) => Ok(take(
+                span.block.key(span.rows.start),
+                &Found::Block(span.run, span.index, span.block.clone(), span.rows.start),
+            )),
+        }
+    }
+
     /// The entry of one key.
     pub(crate) fn read_entry(&mut self, table: &Arc<Table>, index: usize, key: &[u8]) -> Result<Option<SeenEntry>> {
         let view = self.read_view()?;

@@ -263,3 +263,73 @@ fn deleting_or_emptying_all_takes_the_entries_too() {
         assert_eq!(runs(&t), 0, "runs of which nothing is seen are left");
     }
 }
+
+/// A queue: entries come at one end and go at the other, through runs and memtables. Whoever looks for the least one does not
+/// pass all that ever were.
+#[test]
+fn the_head_of_a_queue_is_found_at_once() {
+    const WAITING: u64 = 100;
+    let disk = SimDisk::new(1);
+    let e = open(&disk, small());
+    e.sim_create_table("t", &def(), &[index(1)]).unwrap();
+    let t = e.open_table("t").unwrap();
+    let counters = SessionCounters::new();
+    let _bound = bind(&counters);
+    let (mut s, mut most) = (e.session(), 0);
+    let write = |s: &mut Session, n: u64, payload: Option<&[u8]>| {
+        s.sim_write_entry(&t, 0, Entry { key: &n.to_be_bytes(), row: RowId(n + 1), payload }).unwrap();
+    };
+    let steps = 60_000;
+    for n in 0..steps {
+        begin(&mut s);
+        write(&mut s, n, Some(b"job"));
+        if n >= WAITING {
+            write(&mut s, n - WAITING, None);
+        }
+        s.commit().unwrap();
+        if n % 50 != 0 {
+            continue;
+        }
+        begin(&mut s);
+        let before = counters.get(Counter::RowsExamined);
+        let head = s.sim_least(&t, 0).unwrap().unwrap().0;
+        assert_eq!(head, (n + 1).saturating_sub(WAITING).to_be_bytes());
+        most = most.max(counters.get(Counter::RowsExamined) - before);
+        s.commit().unwrap();
+        while e.core.merge_somewhere().unwrap() {}
+    }
+    assert!(most <= 2000, "{most} entries were looked at to find the least one");
+    assert!(counters.get(Counter::Flushes) >= steps / 2000, "{} flushes", counters.get(Counter::Flushes));
+    assert!(counters.get(Counter::Flushes) <= steps / 500, "{} flushes", counters.get(Counter::Flushes));
+}
+
+/// What an old view needs stays, and nobody flushes in vain for it.
+#[test]
+fn dead_entries_that_a_view_needs_ask_for_no_flush() {
+    let disk = SimDisk::new(1);
+    let e = open(&disk, small());
+    e.sim_create_table("t", &def(), &[index(1)]).unwrap();
+    let t = e.open_table("t").unwrap();
+    let (mut model, mut s, mut view) = (Model::new(), e.session(), e.session());
+    begin(&mut s);
+    (0..1500).for_each(|n| put(&mut s, &t, &mut model, n, b"p"));
+    s.commit().unwrap();
+    begin(&mut view);
+    view.take_view();
+    let old = model.clone();
+    begin(&mut s);
+    (0..1500).for_each(|n| remove(&mut s, &t, &mut model, n));
+    s.commit().unwrap();
+    let counters = SessionCounters::new();
+    let _bound = bind(&counters);
+    for _ in 0..3 {
+        check(&e, &t, &model);
+        e.sim_round().unwrap();
+    }
+    assert_eq!(counters.get(Counter::Flushes), 0);
+    check_in(&mut view, &t, &old);
+    view.commit().unwrap();
+    e.sim_round().unwrap();
+    assert_eq!((counters.get(Counter::Flushes), runs(&t)), (1, 0), "nothing is left of them");
+    check(&e, &t, &model);
+}

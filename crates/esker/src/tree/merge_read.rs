@@ -18,6 +18,9 @@ use esker_format::LeafEntry;
 use std::ops::Range;
 use std::sync::Arc;
 
+/// Who passes so many dead keys in a row says so: a flush leaves out what nobody needs.
+const MANY_DEAD: u32 = 1000;
+
 /// Consecutive versions of a block, all seen.
 pub(crate) struct BlockSpan<K: Stored = ByRow> {
     pub(crate) run: Arc<Run<K>>,
@@ -69,6 +72,8 @@ pub(crate) struct MergeRead<K: Stored = ByRow> {
     open: Vec<Source<K>>,
     /// The place of the next run among the state's, which are in the order of their first keys.
     next_run: usize,
+    /// Dead keys passed since the last one that was given out.
+    dead: u32,
     /// The reader's: where it is killed.
     parker: Arc<Parker>,
     /// Keeps the memtables' nodes alive.
@@ -86,8 +91,10 @@ type Place<'a, K> = (usize, <K as Key>::Ref<'a>);
 struct Lead {
     /// The source with the least key.
     lead: usize,
-    /// The one with the least key among the others.
+    /// The one with the least key among the others, if the lead is a run.
     next: Option<usize>,
+    /// The lead is a run, and no other source stands on its key.
+    alone: bool,
 }
 
 impl<K: Stored> MergeRead<K> {
@@ -114,7 +121,7 @@ impl<K: Stored> MergeRead<K> {
             }
         }
         let next_run = state.runs.partition_point(begins_before);
-        Ok(MergeRead { view, marks, open, next_run, parker: parker.clone(), state })
+        Ok(MergeRead { view, marks, open, next_run, dead: 0, parker: parker.clone(), state })
     }
 
     /// The next versions, unless the reader is killed: looked at for every key and block, since millions may be passed over.
@@ -123,7 +130,7 @@ impl<K: Stored> MergeRead<K> {
             if self.parker.is_killed() {
                 return Err(Error::Interrupted);
             }
-            let Some(Lead { lead, next }) = self.lead()? else {
+            let Some(Lead { lead, next, alone }) = self.lead()? else {
                 return Ok(Span::End);
             };
             if let Source::Run(source) = &mut self.open[lead] {
@@ -134,14 +141,20 @@ impl<K: Stored> MergeRead<K> {
                     continue;
                 }
             }
-            if let Some(span) = self.span(lead, next) {
+            if let Some(span) = alone.then(|| self.span(lead, next)).flatten() {
                 self.drop_if_done(lead);
+                self.dead = 0;
                 return Ok(Span::Rows(span));
             }
             count(Counter::RowsExamined, 1);
             let key = K::own(self.open[lead].key());
             if let Some(found) = self.contested(K::lend(&key))? {
+                self.dead = 0;
                 return Ok(Span::One(key, found));
+            }
+            self.dead += 1;
+            if self.dead == MANY_DEAD {
+                self.state.tell_dead(self.view.seq);
             }
         }
     }
@@ -149,20 +162,17 @@ impl<K: Stored> MergeRead<K> {
     /// The versions of the lead's block that lie before all other sources, if they are given out as they stand.
     fn span(&mut self, lead: usize, next: Option<usize>) -> Option<BlockSpan<K>> {
         let next_run = self.state.runs.get(self.next_run).map(|next| K::lend(&next.first));
-        let bounds = [next.map(|i| self.open[i].key()), next_run];
+        let next = next.map(|i| self.open[i].key());
         let Source::Run(source) = &self.open[lead] else { return None };
         let block = source.block.as_ref().filter(|_| source.clean)?;
-        let (at, mut end) = (source.at, source.rows);
-        for bound in bounds.into_iter().flatten() {
-            if K::cmp(bound, K::key(block, at)).is_le() {
-                return None;
-            }
-            if K::cmp(bound, K::key(block, end - 1)).is_le() {
-                end = K::lower_bound(block, bound);
+        let mut end = source.rows;
+        for bound in [next, next_run].into_iter().flatten() {
+            if K::cmp(bound, K::last_key(block)).is_le() {
+                end = end.min(K::lower_bound(block, bound));
             }
         }
         let (run, index, block) = (source.handle.run.clone(), source.index, block.clone());
-        let span = BlockSpan { run, index, block, rows: at..end };
+        let span = BlockSpan { run, index, block, rows: source.at..end };
         count(Counter::RowsExamined, span.rows.len() as u64);
         let Source::Run(source) = &mut self.open[lead] else { return None };
         source.advance_to(end);
@@ -172,6 +182,7 @@ impl<K: Stored> MergeRead<K> {
     /// The source with the least key, and who comes after it.
     fn lead(&mut self) -> Result<Option<Lead>> {
         loop {
+            self.pass_unseen();
             let (mut lead, mut next): (Option<Place<'_, K>>, Option<Place<'_, K>>) = (None, None);
             for (i, source) in self.open.iter().enumerate() {
                 let key = source.key();
@@ -182,13 +193,10 @@ impl<K: Stored> MergeRead<K> {
                     next = Some((i, key));
                 }
             }
-            let found = lead.map(|(lead, _)| Lead { lead, next: next.map(|n| n.0) });
-            self.pass_unseen();
             let next_run = self.state.runs.get(self.next_run);
-            if let Some(next) = next_run {
-                let begins = |f: &Lead| K::cmp(K::lend(&next.first), self.open[f.lead].key()).is_le();
-                if found.as_ref().is_none_or(begins) {
-                    let source = RunSource::new(next, self.view, K::lend(&next.first))?;
+            if let Some(run) = next_run {
+                if lead.is_none_or(|(_, key)| K::cmp(K::lend(&run.first), key).is_le()) {
+                    let source = RunSource::new(run, self.view, K::lend(&run.first))?;
                     self.open.push(Source::Run(Box::new(source)));
                     self.next_run += 1;
                     let last = self.open.len() - 1;
@@ -196,17 +204,19 @@ impl<K: Stored> MergeRead<K> {
                     continue;
                 }
             }
+            let Some((lead, key)) = lead else { return Ok(None) };
             // Where the index does not tell, the block does.
-            if let Some(Lead { lead, .. }) = found {
-                if let Source::Run(source) = &mut self.open[lead] {
-                    if source.block.is_none() && !K::is_first_known(&source.handle.run.entries()[source.index]) {
-                        source.load(self.view, &self.marks)?;
-                        self.drop_if_done(lead);
-                        continue;
-                    }
-                }
+            let Source::Run(source) = &self.open[lead] else {
+                return Ok(Some(Lead { lead, next: None, alone: false }));
+            };
+            if source.block.is_some() || K::is_first_known(&source.handle.run.entries()[source.index]) {
+                let alone = next.is_none_or(|(_, other)| K::cmp(key, other).is_lt());
+                return Ok(Some(Lead { lead, next: next.map(|n| n.0), alone }));
             }
-            return Ok(found);
+            if let Source::Run(source) = &mut self.open[lead] {
+                source.load(self.view, &self.marks)?;
+            }
+            self.drop_if_done(lead);
         }
     }
 
@@ -322,18 +332,16 @@ impl<K: Stored> RunSource<K> {
 
     /// How many versions of a block count.
     fn rows_of(&self, block: &K::Block) -> u32 {
-        let (rows, last) = (K::rows(block), K::lend(&self.handle.last));
-        match rows.checked_sub(1) {
-            Some(end) if K::cmp(K::key(block, end), last).is_gt() => {
-                // Behind the versions of the last key, which is in the run.
-                let mut at = K::lower_bound(block, last);
-                while K::cmp(K::key(block, at), last).is_eq() {
-                    at += 1;
-                }
-                at
-            }
-            _ => rows,
+        let last = K::lend(&self.handle.last);
+        if K::cmp(K::last_key(block), last).is_le() {
+            return K::rows(block);
         }
+        // Behind the versions of the last key.
+        let mut at = K::lower_bound(block, last);
+        while K::cmp(K::key(block, at), last).is_eq() {
+            at += 1;
+        }
+        at
     }
 
     /// Brings the block in and judges it; a block that is deleted as a whole is skipped without being read.

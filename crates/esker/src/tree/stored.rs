@@ -43,6 +43,8 @@ pub(crate) trait Stored: Key {
     fn rows(block: &Self::Block) -> u32;
     /// The key of a version.
     fn key(block: &Self::Block, at: u32) -> Self::Ref<'_>;
+    /// The key of the last version.
+    fn last_key(block: &Self::Block) -> Self::Ref<'_>;
     /// Which version it is.
     fn tag(block: &Self::Block, at: u32) -> VersionTag;
     /// The row that a version is of.
@@ -146,6 +148,11 @@ impl Stored for ByRow {
     #[inline]
     fn key(block: &Self::Block, at: u32) -> RowId {
         block.row_id(at)
+    }
+
+    #[inline]
+    fn last_key(block: &Self::Block) -> RowId {
+        block.last_id()
     }
 
     #[inline]
@@ -343,6 +350,10 @@ impl Stored for ByBytes {
         block.key(at)
     }
 
+    fn last_key(block: &Self::Block) -> &[u8] {
+        block.key(block.rows() - 1)
+    }
+
     fn tag(block: &Self::Block, at: u32) -> VersionTag {
         block.tag(at)
     }
@@ -498,7 +509,7 @@ impl Stored for ByBytes {
 /// Fails unless a block says of itself what its index entry says of it; ordinals and order are not looked at.
 pub(crate) fn agrees<K: Stored>(entry: &K::Entry, block: &K::Block) -> Result<(), FormatError> {
     entry.block().agrees_with_head(K::entry(block))?;
-    let (least, greatest) = (K::key(block, 0), K::key(block, K::rows(block) - 1));
+    let (least, greatest) = (K::key(block, 0), K::last_key(block));
     let begins = match K::cmp(K::first(entry), least) {
         Ordering::Equal => true,
         order => order.is_lt() && !K::is_first_known(entry),

@@ -427,6 +427,10 @@ impl Core {
             found = idle().max_by_key(|t| t.2);
         }
         if found.is_none() {
+            let horizon = self.views.horizon();
+            found = idle().find(|t| t.1.dead_wants_flush(horizon));
+        }
+        if found.is_none() {
             let oldest = self.oldest_wanted()?;
             found = idle()
                 .filter_map(|t| Some((t, t.1.needs_from()?)))

@@ -86,6 +86,7 @@ impl Core {
         if !guard.active.wants_flush() {
             return Ok(false);
         }
+        guard.forget_dead();
         let mut state = TreeState::clone(&guard);
         let fresh = Memtable::new(self.wal.end_lsn())?;
         state.frozen.insert(0, std::mem::replace(&mut state.active, fresh));

@@ -1,7 +1,9 @@
 //! What changes cost, in bytes written for each byte handed in: counted, with everything scaled down together (memtable,
 //! runs, table), so that the shares are those of a large table.
 
+use crate::sim_hooks::Entry;
 use crate::tests::tables::{begin, open_on, options, Watched};
+use crate::tree::key::ByBytes;
 use crate::*;
 use esker_format::{Column, ColumnKind, Compression, Layout, RowFormat, RowId};
 use std::sync::atomic::Ordering;
@@ -52,6 +54,12 @@ impl Costs {
         }
         costs.idle();
         costs
+    }
+
+    /// A table with a key tree.
+    fn keys(&self) -> Arc<Table> {
+        self.engine.sim_create_table("k", &definition(), &[crate::tests::keys::index(1)]).unwrap();
+        self.engine.open_table("k").unwrap()
     }
 
     fn next(&mut self) -> u64 {
@@ -168,4 +176,55 @@ fn few_updates_in_many_flushes() {
     eprintln!("60 flushes: {written} bytes");
     assert!(written <= 4 << 20, "{written} bytes");
     costs.finish();
+}
+
+/// Bytes written for each byte of entries with random keys, loaded into an empty key tree.
+fn load_of_keys(memtables: usize) -> f64 {
+    const ENTRY: usize = 100;
+    let mut costs = Costs::new(CHANGES);
+    let table = costs.keys();
+    let before = costs.written();
+    let (mut s, mut handed, mut unflushed, mut deepest) = (costs.engine.session(), 0, 0, 0);
+    while handed < memtables * MEMTABLE {
+        begin(&mut s);
+        for _ in 0..CHANGES {
+            let bytes: Vec<u8> = (0..12).flat_map(|_| costs.next().to_le_bytes()).collect();
+            // The key, the payload and a row id are the entry.
+            let entry = Entry { key: &bytes[..32], row: RowId(1), payload: Some(&bytes[..ENTRY - 32 - 8]) };
+            s.sim_write_entry(&table, 0, entry).unwrap();
+        }
+        s.commit().unwrap();
+        handed += CHANGES * ENTRY;
+        unflushed += CHANGES * ENTRY;
+        if unflushed >= MEMTABLE {
+            unflushed = 0;
+            costs.engine.sim_flush(&table).unwrap();
+            while costs.engine.core.merge_somewhere().unwrap() {}
+            let state = table.trees().keys[0].snapshot();
+            let over = |run: &crate::tree::RunHandle<ByBytes>| state.runs_at(&run.first).count();
+            deepest = deepest.max(state.runs.iter().map(over).max().unwrap_or(0));
+        }
+    }
+    costs.engine.sim_flush(&table).unwrap();
+    while costs.engine.core.merge_somewhere().unwrap() {}
+    costs.idle();
+    begin(&mut s);
+    assert_eq!(s.sim_entries(&table, 0, &[]).unwrap().len(), handed / ENTRY);
+    s.commit().unwrap();
+    let share = |i: usize| (costs.written()[i] - before[i]) as f64 / handed as f64;
+    let all = share(0) + share(1) + share(2);
+    eprintln!(
+        "keys of {memtables} memtables: log {:.2}, runs {:.2}, others {:.2}: {all:.2}; at most {deepest} runs over a key",
+        share(0),
+        share(1),
+        share(2)
+    );
+    drop(s);
+    costs.finish();
+    all
+}
+
+#[test]
+fn random_keys_into_an_empty_tree() {
+    assert!(load_of_keys(20) <= 6.0);
 }
