@@ -87,14 +87,11 @@ unsafe impl<K: Stored> Send for MergeRead<K> {}
 type Place<'a, K> = (usize, <K as Key>::Ref<'a>);
 
 /// Who comes next.
-#[derive(Clone, Copy)]
-struct Lead {
-    /// The source with the least key.
-    lead: usize,
-    /// The one with the least key among the others, if the lead is a run.
-    next: Option<usize>,
-    /// The lead is a run, and no other source stands on its key.
-    alone: bool,
+enum Lead<K: Key> {
+    /// A run, on whose key no other source stands; then the one with the least key among the others.
+    Alone(usize, Option<usize>),
+    /// A source, and its key.
+    Contested(usize, K::Own),
 }
 
 impl<K: Stored> MergeRead<K> {
@@ -130,9 +127,10 @@ impl<K: Stored> MergeRead<K> {
             if self.parker.is_killed() {
                 return Err(Error::Interrupted);
             }
-            let Some(Lead { lead, next, alone }) = self.lead()? else {
+            let Some(found) = self.lead()? else {
                 return Ok(Span::End);
             };
+            let (Lead::Alone(lead, _) | Lead::Contested(lead, _)) = found;
             if let Source::Run(source) = &mut self.open[lead] {
                 source.load(self.view, &self.marks)?;
                 if source.block.is_none() {
@@ -141,13 +139,18 @@ impl<K: Stored> MergeRead<K> {
                     continue;
                 }
             }
-            if let Some(span) = alone.then(|| self.span(lead, next)).flatten() {
-                self.drop_if_done(lead);
-                self.dead = 0;
-                return Ok(Span::Rows(span));
-            }
+            let key = match found {
+                Lead::Contested(_, key) => key,
+                Lead::Alone(_, next) => match self.span(lead, next) {
+                    Some(span) => {
+                        self.drop_if_done(lead);
+                        self.dead = 0;
+                        return Ok(Span::Rows(span));
+                    }
+                    None => K::own(self.open[lead].key()),
+                },
+            };
             count(Counter::RowsExamined, 1);
-            let key = K::own(self.open[lead].key());
             if let Some(found) = self.contested(K::lend(&key))? {
                 self.dead = 0;
                 return Ok(Span::One(key, found));
@@ -180,7 +183,7 @@ impl<K: Stored> MergeRead<K> {
     }
 
     /// The source with the least key, and who comes after it.
-    fn lead(&mut self) -> Result<Option<Lead>> {
+    fn lead(&mut self) -> Result<Option<Lead<K>>> {
         loop {
             self.pass_unseen();
             let (mut lead, mut next): (Option<Place<'_, K>>, Option<Place<'_, K>>) = (None, None);
@@ -207,11 +210,13 @@ impl<K: Stored> MergeRead<K> {
             let Some((lead, key)) = lead else { return Ok(None) };
             // Where the index does not tell, the block does.
             let Source::Run(source) = &self.open[lead] else {
-                return Ok(Some(Lead { lead, next: None, alone: false }));
+                return Ok(Some(Lead::Contested(lead, K::own(key))));
             };
             if source.block.is_some() || K::is_first_known(&source.handle.run.entries()[source.index]) {
-                let alone = next.is_none_or(|(_, other)| K::cmp(key, other).is_lt());
-                return Ok(Some(Lead { lead, next: next.map(|n| n.0), alone }));
+                return Ok(Some(match next {
+                    Some((_, other)) if K::cmp(key, other).is_ge() => Lead::Contested(lead, K::own(key)),
+                    next => Lead::Alone(lead, next.map(|n| n.0)),
+                }));
             }
             if let Source::Run(source) = &mut self.open[lead] {
                 source.load(self.view, &self.marks)?;
