@@ -123,7 +123,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, dir: &Path, options: Options, notify: No
         let text = "no whole edit, as a crash leaves it: the state before it and the log count";
         notify(&format!("{}, byte {at}: {why}; {text}", file.display()), Level::Warning);
     }
-    let wal = log.begin(&mut || replay.remove_orphans(&*disk, &runs_dir))?;
+    let wal = log.begin(&mut || replay.remove_orphans(&*disk, &runs_dir).map(drop))?;
     let cache = BlockCache::new(&options);
     let found = wal.replayed();
     count(Counter::RecoveryRecords, found.frames);
@@ -489,7 +489,7 @@ impl Replay {
         for txn in self.prepared.keys() {
             self.next[3] = self.next[3].max(txn.0 + 1);
         }
-        self.remove_orphans(&*disk, &runs_dir)?;
+        let there = self.remove_orphans(&*disk, &runs_dir)?;
         let parts =
             RecipeParts { disk: &disk, runs_dir: &runs_dir, cache: &cache, options: &options, folder: self.folder };
         let mut tables = BTreeMap::new();
@@ -497,9 +497,9 @@ impl Replay {
         for mut t in std::mem::take(&mut self.tables).into_values() {
             let max_ids = t.rows.runs.values().flatten().map(|r| r.stats.max_id.next());
             t.next_row = max_ids.fold(t.next_row, RowId::max);
-            let rows = t.rows.open(&parts.recipe(t.rows.id, Table::row_shape(&t.entry), &t.entry), &t, &notify);
+            let rows = t.rows.open(&parts.recipe(t.rows.id, Table::row_shape(&t.entry), &t.entry), &t, &there);
             let open = |(k, (_, index)): (&ReplayedTree<ByBytes>, (TreeId, &IndexEntry))| {
-                k.open(&parts.recipe(k.id, key_shape(index), &t.entry), &t, &notify)
+                k.open(&parts.recipe(k.id, key_shape(index), &t.entry), &t, &there)
             };
             let keys = t.keys.iter().zip(key_trees(&t.entry)).map(open).collect();
             let table = Table::new(&t.entry, Trees { rows, keys });
@@ -522,6 +522,7 @@ impl Replay {
             lock_guard,
         });
         core.signals.set_replay_from(self.from);
+        core.tell_unread();
         // Before prepared transactions come back: what they have in a temporary table goes with it.
         for name in temporary {
             core.drop_table(&name)?;
@@ -542,19 +543,23 @@ impl Replay {
         Ok(core)
     }
 
-    /// Removes run files that nothing refers to: of loads that did not commit, or whose removal did not get done.
-    fn remove_orphans(&mut self, disk: &dyn Disk, runs_dir: &Path) -> Result<()> {
+    /// Removes run files that nothing refers to: of loads that did not commit, or whose removal did not get done. Which
+    /// others there are.
+    fn remove_orphans(&mut self, disk: &dyn Disk, runs_dir: &Path) -> Result<HashSet<FileId>> {
         let mut known: HashSet<FileId> = self.tables.values().flat_map(Replayed::files).collect();
         known.extend(self.prepared.values().flat_map(|p| p.attach.iter().map(|r| r.run.file)));
+        let mut there = HashSet::new();
         for entry in disk.list(runs_dir)? {
             let id = entry.name.strip_suffix(".run").and_then(|n| u64::from_str_radix(n, 16).ok());
             let Some(id) = id.map(FileId) else { continue };
             self.next[2] = self.next[2].max(id.0 + 1);
-            if !known.contains(&id) {
+            if known.contains(&id) {
+                there.insert(id);
+            } else {
                 disk.remove(&runs_dir.join(&entry.name))?;
             }
         }
-        Ok(())
+        Ok(there)
     }
 }
 

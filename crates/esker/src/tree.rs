@@ -105,12 +105,12 @@ impl<K: Stored> RunHandle<K> {
         K::cmp(K::first(entry), K::lend(&self.last)).is_le() && K::reaches(entry, K::lend(&self.first))
     }
 
-    /// Which part of its run lies between `first` and `last`, about: by the blocks, or by the keys while nothing was read.
+    /// Which part of its run lies between `first` and `last`, about: by the blocks, or by the keys while its index is not in
+    /// memory.
     pub(crate) fn share(&self, first: K::Ref<'_>, last: K::Ref<'_>) -> f64 {
         let (own_first, own_last) = (K::lend(&self.first), K::lend(&self.last));
         let first = if K::cmp(first, own_first).is_lt() { K::short(own_first) } else { K::short(first) };
         let last = if K::cmp(last, own_last).is_gt() { K::short(own_last) } else { K::short(last) };
-        let entries = self.run.entries();
         let (least, greatest) = (K::lend(&self.run.bounds.0), K::lend(&self.run.bounds.1));
         if K::cmp(first, last).is_gt() {
             return 0.0;
@@ -118,16 +118,17 @@ impl<K: Stored> RunHandle<K> {
         if K::cmp(first, least).is_eq() && K::cmp(last, greatest).is_eq() {
             return 1.0;
         }
+        let Some(index) = self.run.index_in_memory() else {
+            return K::fraction(last, true, least, greatest) - K::fraction(first, false, least, greatest);
+        };
+        let entries = index.entries();
         // Blocks before this key, or up to it, with the part of the one that it stands in.
         let before = |key: K::Ref<'_>, behind: bool| {
-            let at = self.run.block_at_or_after(key);
+            let at = index.block_at_or_after(key);
             let within = entries.get(at).filter(|e| K::cmp(K::first(e), key).is_le());
             at as f64 + within.map_or(0.0, |e| K::fraction(key, behind, K::first(e), K::last(e)))
         };
-        match entries.len() {
-            0 => K::fraction(last, true, least, greatest) - K::fraction(first, false, least, greatest),
-            n => (before(last, true) - before(first, false)) / n as f64,
-        }
+        (before(last, true) - before(first, false)) / entries.len().max(1) as f64
     }
 
     /// The part of its run that counts, see [`share`](Self::share).
@@ -411,11 +412,11 @@ pub(crate) fn find<K: Stored>(
         if best.as_ref().is_some_and(|b| b.order.0 > newest) {
             continue;
         }
-        handle.run.load()?;
+        let blocks = handle.run.index()?;
         let aborted = handle.aborted();
-        let mut index = handle.run.block_at_or_after(key);
-        while handle.run.entries().get(index).is_some_and(|e| K::cmp(K::first(e), key).is_le()) {
-            let block = handle.run.block(index)?;
+        let mut index = blocks.block_at_or_after(key);
+        while blocks.entries().get(index).is_some_and(|e| K::cmp(K::first(e), key).is_le()) {
+            let block = handle.run.block(&blocks, index)?;
             let mut at = K::lower_bound(&block, key);
             while at < K::rows(&block) && K::cmp(K::key(&block, at), key).is_eq() {
                 if let Some(order) = order_in_block::<K>(&block, at, seen, view, &aborted) {

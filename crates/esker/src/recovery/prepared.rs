@@ -115,14 +115,16 @@ impl Core {
             let mut missed = |first: RowId, last: RowId| {
                 unread.push(Unread { owner: state.clone(), tree: *id, rows: first.0..=last.0 });
             };
-            if run.load().is_err() {
-                missed(r.stats.min_id, r.stats.max_id);
-            }
-            for (index, entry) in run.entries().iter().enumerate() {
-                match run.read_block(index) {
-                    Ok(block) => (0..block.rows()).for_each(|i| lock(*id, block.row_id(i))),
-                    Err(_) => missed(entry.first_id, entry.last_id),
+            match run.index() {
+                Ok(blocks) => {
+                    for (at, entry) in blocks.entries().iter().enumerate() {
+                        match run.read_block_of(&blocks, at) {
+                            Ok(block) => (0..block.rows()).for_each(|i| lock(*id, block.row_id(i))),
+                            Err(_) => missed(entry.first_id, entry.last_id),
+                        }
+                    }
                 }
+                Err(_) => missed(r.stats.min_id, r.stats.max_id),
             }
             tree.row_seen(r.stats.max_id);
             state.locks.inserts_into(*id, r.stats.min_id);

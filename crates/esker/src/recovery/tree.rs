@@ -90,8 +90,9 @@ impl<K: Stored> ReplayedTree<K> {
         Ok(true)
     }
 
-    /// The tree with its runs; one that cannot be opened is told of, and stays as a run that cannot be read.
-    pub(super) fn open(&self, recipe: &RunRecipe<K>, t: &Replayed, notify: &Notify) -> Arc<Tree<K>> {
+    /// The tree with its runs. None is read; one whose file is not among those `there` is told of, and stays as a run that
+    /// cannot be read.
+    pub(super) fn open(&self, recipe: &RunRecipe<K>, t: &Replayed, there: &HashSet<FileId>) -> Arc<Tree<K>> {
         let mut state = TreeState::new(self.mem.clone(), self.flushed_to);
         state.marks.clone_from(&t.marks);
         for parts in self.runs.values() {
@@ -100,8 +101,8 @@ impl<K: Stored> ReplayedTree<K> {
             let all = parts.iter().filter_map(bounds).reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)));
             let Some(all) = all else { continue };
             let run = Run::open(recipe, entry.file, &entry.stats, K::whole(&entry.stats).unwrap_or(all));
-            if let Err(e) = run.load() {
-                notify(&format!("table '{}': {e}; its rows in that file cannot be read", t.entry.name), Level::Error);
+            if !there.contains(&entry.file) {
+                run.is_missing();
             }
             let aborted = Arc::new(OrdinalRanges(entry.aborted.clone()));
             let whole = RunHandle { seq: entry.seq, aborted, ..RunHandle::committed(run) };

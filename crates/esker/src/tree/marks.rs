@@ -61,22 +61,23 @@ impl RangeMark {
         K::row_span(handle).1 < self.up_to && (greatest <= self.as_of || of_its_own)
     }
 
-    /// May it delete some row of the run? Says no only if no block of it can hold one.
-    pub(crate) fn deletes_some_of<K: Stored>(&self, handle: &RunHandle<K>) -> bool {
+    /// May it delete some row of the run? Says no only if no block of it can hold one, as far as its index tells, which is
+    /// read only `with_reading`.
+    pub(crate) fn deletes_some_of<K: Stored>(&self, handle: &RunHandle<K>, with_reading: bool) -> bool {
         let Some((least, greatest)) = handle.seq_bounds() else { return false };
         let (stats, first) = (&handle.run.stats, K::row_span(handle).0);
         if !self.may_delete(first, (least, greatest), stats.min_ordinal) {
             return false;
         }
-        let entries = handle.run.entries();
+        let index = match with_reading && !handle.run.is_set_aside() {
+            true => handle.run.index().ok(),
+            false => handle.run.index_in_memory(),
+        };
+        let Some(index) = index else { return true };
         let bounds =
             |least, greatest| if handle.seq == CommitSeq::ZERO { (least, greatest) } else { (handle.seq, handle.seq) };
-        entries.is_empty()
-            || entries
-                .iter()
-                .filter(|e| handle.meets(e))
-                .map(LeafEntry::block)
-                .any(|e| self.may_delete(e.first_id.max(first), bounds(e.min_seq, e.max_seq), e.min_ordinal))
+        let mut blocks = index.entries().iter().filter(|e| handle.meets(e)).map(LeafEntry::block);
+        blocks.any(|e| self.may_delete(e.first_id.max(first), bounds(e.min_seq, e.max_seq), e.min_ordinal))
     }
 
     /// May it delete a row from `first` on, committed between these sequences, of this ordinal or a greater one?
@@ -148,7 +149,7 @@ impl<K: Stored> TreeState<K> {
     }
 
     /// Must this mark stay? `horizon` is what every view sees; see the module for the rule.
-    fn keeps_mark(&self, at: usize, horizon: CommitSeq) -> bool {
+    fn keeps_mark(&self, at: usize, horizon: CommitSeq, with_reading: bool) -> bool {
         let mark = &self.marks[at];
         if mark.owner.is_some() || mark.seq > horizon {
             return true;
@@ -159,17 +160,17 @@ impl<K: Stored> TreeState<K> {
         }
         let in_memory = self.memtables().any(|m| !m.is_empty() && m.needs_from().0 <= mark.seq.0);
         // An owner may yet commit, or its transaction be the mark's own.
-        in_memory || self.runs.iter().any(|h| h.owner.is_some() || mark.deletes_some_of(h))
+        in_memory || self.runs.iter().any(|h| h.owner.is_some() || mark.deletes_some_of(h, with_reading))
     }
 
-    /// Is there a mark that can go?
+    /// Is there a mark that can go? May read indexes of runs.
     pub(crate) fn has_needless_marks(&self, horizon: CommitSeq) -> bool {
-        (0..self.marks.len()).any(|at| !self.keeps_mark(at, horizon))
+        (0..self.marks.len()).any(|at| !self.keeps_mark(at, horizon, true))
     }
 
-    /// Lets marks go that nobody needs.
+    /// Lets marks go that nobody needs. Reads nothing: it is called with the state locked.
     pub(crate) fn drop_needless_marks(&mut self, horizon: CommitSeq) {
-        let keep: Vec<bool> = (0..self.marks.len()).map(|at| self.keeps_mark(at, horizon)).collect();
+        let keep: Vec<bool> = (0..self.marks.len()).map(|at| self.keeps_mark(at, horizon, false)).collect();
         let mut at = 0;
         self.marks.retain(|_| {
             at += 1;

@@ -8,6 +8,7 @@
 use crate::lock::Parker;
 use crate::tree::key::{ByRow, Key};
 use crate::tree::memtable::{Memtable, Node};
+use crate::tree::run::index::Index;
 use crate::tree::run::Run;
 use crate::tree::stored::{may_meet, Stored};
 use crate::tree::{order_in_block, Found, RunHandle, RunSeen, Seen, SeenMark, TreeState};
@@ -47,6 +48,8 @@ struct MemSource<K: Stored> {
 
 struct RunSource<K: Stored> {
     handle: RunHandle<K>,
+    /// Where its blocks lie.
+    blocks: Arc<Index<K>>,
     seen: RunSeen,
     aborted: Arc<OrdinalRanges>,
     index: usize,
@@ -212,7 +215,7 @@ impl<K: Stored> MergeRead<K> {
             let Source::Run(source) = &self.open[lead] else {
                 return Ok(Some(Lead::Contested(lead, K::own(key))));
             };
-            if source.block.is_some() || K::is_first_known(&source.handle.run.entries()[source.index]) {
+            if source.block.is_some() || K::is_first_known(&source.blocks.entries()[source.index]) {
                 return Ok(Some(match next {
                     Some((_, other)) if K::cmp(key, other).is_ge() => Lead::Contested(lead, K::own(key)),
                     next => Lead::Alone(lead, next.map(|n| n.0)),
@@ -305,22 +308,22 @@ impl<K: Stored> MemSource<K> {
 impl<K: Stored> RunSource<K> {
     /// Stands on the first key at or after `from`, which is in the handle's bounds.
     fn new(handle: &RunHandle<K>, view: View, from: K::Ref<'_>) -> Result<Self> {
-        handle.run.load()?;
+        let blocks = handle.run.index()?.keep();
         #[cfg(test)]
         crate::tree::levels::looked::count();
         let (seen, aborted) = (handle.seen(view), handle.aborted());
-        let (run, entries) = (&handle.run, handle.run.entries());
-        let index = run.block_at_or_after(from);
-        let end = entries.partition_point(|e| K::cmp(K::first(e), K::lend(&handle.last)).is_le());
+        let index = blocks.block_at_or_after(from);
+        let end = blocks.entries().partition_point(|e| K::cmp(K::first(e), K::lend(&handle.last)).is_le());
         let handle = handle.clone();
-        let mut source = RunSource { handle, seen, aborted, index, end, block: None, at: 0, rows: 0, clean: false };
+        let mut source =
+            RunSource { handle, blocks, seen, aborted, index, end, block: None, at: 0, rows: 0, clean: false };
         // More than one where the index does not tell.
         while source.block.is_none() && source.index < source.end {
-            let entry = &source.handle.run.entries()[source.index];
+            let entry = &source.blocks.entries()[source.index];
             if K::is_first_known(entry) && K::cmp(K::first(entry), from).is_ge() {
                 break;
             }
-            let block = source.handle.run.block(source.index)?;
+            let block = source.handle.run.block(&source.blocks, source.index)?;
             (source.at, source.rows) = (K::lower_bound(&block, from), source.rows_of(&block));
             source.block = Some(block);
             if source.at >= source.rows {
@@ -332,7 +335,7 @@ impl<K: Stored> RunSource<K> {
 
     /// What its next block begins with, as far as the index tells, or what the handle does.
     fn first_of_block(&self) -> K::Ref<'_> {
-        K::first(&self.handle.run.entries()[self.index])
+        K::first(&self.blocks.entries()[self.index])
     }
 
     /// How many versions of a block count.
@@ -354,7 +357,7 @@ impl<K: Stored> RunSource<K> {
         if self.block.is_some() {
             return Ok(());
         }
-        let entries = self.handle.run.entries();
+        let entries = self.blocks.entries();
         let entry = entries[self.index].block();
         let (least, greatest) = match self.seen {
             RunSeen::At(seq) => (seq, seq),
@@ -366,7 +369,7 @@ impl<K: Stored> RunSource<K> {
             self.advance_block();
             return Ok(());
         }
-        let block = self.handle.run.block(self.index)?;
+        let block = self.handle.run.block(&self.blocks, self.index)?;
         let before = self.index.checked_sub(1).is_some_and(|i| may_meet::<K>(&entries[i], &entries[self.index]));
         let after = entries.get(self.index + 1).is_some_and(|e| may_meet::<K>(&entries[self.index], e));
         self.clean = K::is_unique(&block)

@@ -1,5 +1,5 @@
-//! A run: one immutable sorted file. Owns its block index, the slots of its cached blocks, and what is known of its
-//! health.
+//! A run: one immutable sorted file. Owns what is known of it and of its health, and its block index while that is in
+//! memory (`index.rs`).
 //!
 //! Invariants: every block is checksummed before it is used; a run's bytes never change; the file is unlinked only by
 //! whoever made its removal durable first ([`Run::remove_when_unused`] marks it, the last user's drop does it).
@@ -7,23 +7,26 @@
 pub(crate) mod cache;
 pub(crate) mod files;
 pub(crate) mod health;
+pub(crate) mod index;
 pub(crate) mod writer;
 
 use crate::tree::key::{ByBytes, ByRow};
-use crate::tree::run::cache::{AnyRun, BlockCache, Slot};
+use crate::tree::run::cache::{AnyRun, BlockCache};
 use crate::tree::run::health::{Health, State};
+use crate::tree::run::index::{AnyIndex, Index, IndexRef};
 use crate::tree::run::writer::RunRecipe;
 use crate::tree::stored::{agrees, blocks_of, Stored};
 use crate::{Error, Result};
+use arc_swap::{ArcSwapOption, Guard};
 use esker_base::counters::{count, Counter};
 use esker_format::run::{block_context, section_kind, Part, RunFooter, RunHeader, RunStats};
 use esker_format::run::{RUN_FOOTER_BYTES, RUN_HEADER_BYTES};
-use esker_format::{BlockEntry, CommitSeq, FileId, FolderId, FormatError, LeafEntry, TreeId};
-use esker_io::Disk;
+use esker_format::{CommitSeq, FileId, FolderId, FormatError, LeafEntry, TreeId};
+use esker_io::{Disk, IoError, IoKind};
 use esker_memory::{Account, Region};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 /// A block of rows in memory.
 pub(crate) type Block = <ByRow as Stored>::Block;
@@ -55,7 +58,9 @@ pub(crate) struct Run<K: Stored = ByRow> {
     pub(crate) stats: RunStats,
     /// Its least and its greatest key; of a run of which only parts were in use when it was opened, theirs.
     pub(crate) bounds: (K::Own, K::Own),
-    index: OnceLock<Index<K>>,
+    index: ArcSwapOption<Index<K>>,
+    /// Length of the file, in bytes; that of its blocks until the index was read once.
+    size_bytes: AtomicU64,
     folder: FolderId,
     tree: TreeId,
     shape: K::Shape,
@@ -67,19 +72,6 @@ pub(crate) struct Run<K: Stored = ByRow> {
     /// A check of every block found them sound.
     pub(crate) checked: AtomicBool,
     health: Health,
-}
-
-/// Where a run's blocks lie, and those in memory.
-struct Index<K: Stored> {
-    entries: Vec<K::Entry>,
-    slots: Box<[Slot<K::Block>]>,
-    size_bytes: u64,
-}
-
-impl<K: Stored> Index<K> {
-    fn new(entries: Vec<K::Entry>, size_bytes: u64) -> Self {
-        Index { slots: entries.iter().map(|_| Slot::default()).collect(), entries, size_bytes }
-    }
 }
 
 /// Parts of a run that can fail, for [`Health`]: blocks by their number, the contents of blocks whose checksum was right
@@ -106,17 +98,19 @@ impl<K: Stored> Run<K> {
         bounds: (K::Own, K::Own),
     ) -> Arc<Self> {
         count(Counter::RunsCreated, 1);
-        Run::new(recipe, file_id, stats, bounds, OnceLock::from(Index::new(entries, size_bytes)))
+        let run = Run::new(recipe, file_id, stats, bounds, size_bytes);
+        run.cache.indexes.keep(&run, Index::new(entries, &run.cache));
+        run
     }
 
-    /// A run of which log or manifest tell. Nothing is read: see [`load`](Self::load).
+    /// A run of which log or manifest tell. Nothing is read: see [`index`](Self::index).
     pub(crate) fn open(
         recipe: &RunRecipe<K>,
         file_id: FileId,
         stats: &RunStats,
         bounds: (K::Own, K::Own),
     ) -> Arc<Self> {
-        Run::new(recipe, file_id, *stats, bounds, OnceLock::new())
+        Run::new(recipe, file_id, *stats, bounds, stats.stored_bytes)
     }
 
     fn new(
@@ -124,14 +118,15 @@ impl<K: Stored> Run<K> {
         file_id: FileId,
         stats: RunStats,
         bounds: (K::Own, K::Own),
-        index: OnceLock<Index<K>>,
+        size_bytes: u64,
     ) -> Arc<Self> {
         Arc::new(Run {
             file_id,
             part: 0,
             stats,
             bounds,
-            index,
+            index: ArcSwapOption::empty(),
+            size_bytes: AtomicU64::new(size_bytes),
             folder: recipe.folder,
             tree: recipe.tree,
             shape: recipe.shape.clone(),
@@ -145,27 +140,44 @@ impl<K: Stored> Run<K> {
         })
     }
 
-    /// Reads the block index, if it is not in memory. Fails for a file that is missing, cannot be read or is not the one
+    /// The block index, read if it is not in memory. Fails for a file that is missing, cannot be read or is not the one
     /// that was written; the next call tries again.
     #[inline]
-    pub(crate) fn load(&self) -> Result<()> {
-        if self.index.get().is_none() {
-            let index = self.note(FRAME, self.read_index())?;
-            // Somebody else may have been faster, with the same.
-            let _ = self.index.set(index);
+    pub(crate) fn index(self: &Arc<Self>) -> Result<IndexRef<K>> {
+        match IndexRef::of(self.index.load()) {
+            Some(index) => {
+                index.touch();
+                Ok(index)
+            }
+            None => self.load_index(),
         }
-        Ok(())
     }
 
-    /// The block index; empty until [`load`](Self::load) has succeeded once.
-    #[inline]
-    pub(crate) fn entries(&self) -> &[K::Entry] {
-        self.index.get().map_or(&[], |i| &i.entries)
+    #[cold]
+    fn load_index(self: &Arc<Self>) -> Result<IndexRef<K>> {
+        let (index, size_bytes) = self.note(FRAME, self.read_index())?;
+        self.size_bytes.store(size_bytes, Ordering::Relaxed);
+        let index = self.cache.indexes.keep(self, Index::new(index, &self.cache));
+        match IndexRef::of(Guard::from_inner(Some(index))) {
+            Some(index) => Ok(index),
+            None => unreachable!("it is there"),
+        }
     }
 
-    /// Length of the file, in bytes; that of its blocks until the index is in memory.
+    /// The folder has no such file: told now, not when somebody first reads it.
+    pub(crate) fn is_missing(&self) {
+        let missing = IoError::new("open", &self.path, None, IoKind::NotFound, "there is no such file");
+        self.failed(FRAME, &missing.into());
+    }
+
+    /// The block index, if it is in memory; counts as no use of it.
+    pub(crate) fn index_in_memory(&self) -> Option<IndexRef<K>> {
+        IndexRef::of(self.index.load())
+    }
+
+    /// Length of the file, in bytes; that of its blocks until the index was read once.
     pub(crate) fn size_bytes(&self) -> u64 {
-        self.index.get().map_or(self.stats.stored_bytes, |i| i.size_bytes)
+        self.size_bytes.load(Ordering::Relaxed)
     }
 
     /// How the run is doing.
@@ -191,38 +203,42 @@ impl<K: Stored> Run<K> {
     #[cold]
     fn failed(&self, part: u64, e: &Error) {
         let state = if matches!(e, Error::Damage { .. }) { State::Damaged } else { State::SetAside };
+        if part == FRAME && self.health.state() == State::Sound {
+            self.cache.unread.lock().push((self.tree, e.clone()));
+        }
         self.health.failed(part, state, self.cache.files.clock.now_ms());
         self.checked.store(false, Ordering::Relaxed);
         // The next one gets a handle of its own.
         self.cache.files.close(self.file_id);
     }
 
-    pub(crate) fn slot(&self, index: usize) -> Option<&Slot<K::Block>> {
-        self.index.get()?.slots.get(index)
-    }
-
-    /// Block `index`, from memory or from disk.
-    pub(crate) fn block(self: &Arc<Self>, index: usize) -> Result<Arc<K::Block>> {
-        if let Some(block) = self.slot(index).and_then(Slot::get) {
+    /// Block `at` of an index of this run, from memory or from disk.
+    pub(crate) fn block(&self, index: &Arc<Index<K>>, at: usize) -> Result<Arc<K::Block>> {
+        if let Some(block) = index.slot(at).get() {
             count(Counter::BlocksCached, 1);
             return Ok(block);
         }
         count(Counter::BlocksMissed, 1);
-        let block = Arc::new(self.read_block(index)?);
-        self.cache.insert(self, index, &block);
+        let block = Arc::new(self.read_block_of(index, at)?);
+        self.cache.insert(index, at, &block);
         Ok(block)
     }
 
-    /// Block `index` from disk, past the cache: for what is read once.
-    pub(crate) fn read_block(&self, index: usize) -> Result<K::Block> {
-        self.load()?;
-        self.note(index as u64, self.read_entry(&self.entries()[index]))
+    /// Block `at` of an index of this run from disk, past the cache: for what is read once.
+    pub(crate) fn read_block_of(&self, index: &Index<K>, at: usize) -> Result<K::Block> {
+        self.note(at as u64, self.read_entry(&index.entries()[at]))
     }
 
-    /// The bytes of block `index` as they are stored, from disk and unchecked, with the context that seals them.
-    pub(crate) fn stored_block(&self, index: usize) -> Result<(Vec<u8>, u64)> {
-        self.load()?;
-        let entry = self.entry(index);
+    /// The same for whoever does not stand in the run.
+    #[cfg(test)]
+    pub(crate) fn read_block(self: &Arc<Self>, at: usize) -> Result<K::Block> {
+        let index = self.index()?;
+        self.read_block_of(&index, at)
+    }
+
+    /// The bytes of a block as they are stored, from disk and unchecked, with the context that seals them.
+    pub(crate) fn stored_block(&self, index: &Index<K>, at: usize) -> Result<(Vec<u8>, u64)> {
+        let entry = index.entry(at);
         let read = || {
             let file = self.cache.files.get(&self.disk, self.file_id, &self.path)?;
             let mut bytes = vec![0; entry.stored_bytes as usize];
@@ -232,13 +248,8 @@ impl<K: Stored> Run<K> {
         match read() {
             // Not yet known to be what was written: no fault is forgotten for it.
             Ok(bytes) => Ok((bytes, block_context(self.file_id, entry.offset))),
-            Err(e) => self.note(index as u64, Err(e)),
+            Err(e) => self.note(at as u64, Err(e)),
         }
-    }
-
-    /// What the block index, which is in memory, says of a block.
-    pub(crate) fn entry(&self, index: usize) -> &BlockEntry {
-        self.entries()[index].block()
     }
 
     fn read_entry(&self, whole: &K::Entry) -> Result<K::Block> {
@@ -255,26 +266,21 @@ impl<K: Stored> Run<K> {
             .map_err(|e| Error::damage(&self.path, entry.offset, e))
     }
 
-    /// Damage found while using block `index` after it was opened.
-    pub(crate) fn damage(&self, index: usize, reason: FormatError) -> Error {
-        let e = Error::damage(&self.path, self.entry(index).offset, reason);
-        self.failed(CONTENTS | index as u64, &e);
+    /// Damage found while using block `at` after it was opened.
+    pub(crate) fn damage(self: &Arc<Self>, at: usize, reason: FormatError) -> Error {
+        // The index may have been let go since; where it cannot be read again, the file's beginning has to do.
+        let offset = self.index().map_or(0, |index| index.entry(at).offset);
+        let e = Error::damage(&self.path, offset, reason);
+        self.failed(CONTENTS | at as u64, &e);
         e
     }
 
-    /// The first block that may hold `key` or a greater one.
-    #[inline]
-    pub(crate) fn block_at_or_after(&self, key: K::Ref<'_>) -> usize {
-        self.entries().partition_point(|e| !K::reaches(e, key))
-    }
-
     /// The greatest key before `key`, if there is one. Reads a block, past the cache, where the index does not tell.
-    pub(crate) fn key_before(&self, key: K::Ref<'_>) -> Result<Option<K::Own>> {
-        self.load()?;
-        let first = self.block_at_or_after(key);
+    pub(crate) fn key_before(&self, index: &Index<K>, key: K::Ref<'_>) -> Result<Option<K::Own>> {
+        let first = index.block_at_or_after(key);
         let (mut at, mut found) = (first, None);
-        while self.entries().get(at).is_some_and(|e| K::cmp(K::first(e), key).is_lt()) {
-            let block = self.read_block(at)?;
+        while index.entries().get(at).is_some_and(|e| K::cmp(K::first(e), key).is_lt()) {
+            let block = self.read_block_of(index, at)?;
             let behind = K::lower_bound(&block, key);
             found = behind.checked_sub(1).map(|i| K::own(K::key(&block, i))).or(found);
             if behind < K::rows(&block) {
@@ -286,11 +292,11 @@ impl<K: Stored> Run<K> {
         if found.is_some() {
             return Ok(found);
         }
-        let Some(before) = first.checked_sub(1).map(|before| &self.entries()[before]) else { return Ok(None) };
+        let Some(before) = first.checked_sub(1).map(|before| &index.entries()[before]) else { return Ok(None) };
         if K::is_last_known(before) {
             return Ok(Some(K::own(K::last(before))));
         }
-        let block = self.read_block(first - 1)?;
+        let block = self.read_block_of(index, first - 1)?;
         Ok(K::rows(&block).checked_sub(1).map(|last| K::own(K::key(&block, last))))
     }
 
@@ -304,8 +310,8 @@ impl<K: Stored> Run<K> {
         self.merged_at.store(horizon.0, Ordering::Relaxed);
     }
 
-    /// Reads and checks header, footer, the part and its index.
-    fn read_index(&self) -> Result<Index<K>> {
+    /// Reads and checks header, footer, the part and its index; what that says of each block, and the file's length.
+    fn read_index(&self) -> Result<(Vec<K::Entry>, u64)> {
         let file = self.cache.files.get(&self.disk, self.file_id, &self.path)?;
         let size = file.size_bytes()?;
         let at = |offset: u64| move |e| Error::damage(&self.path, offset, e);
@@ -368,7 +374,7 @@ impl<K: Stored> Run<K> {
             let found = written.rows;
             return Err(at(stats_at)(FormatError::Invalid { what: "run's figures against the log's", found }));
         }
-        Ok(Index::new(entries, size))
+        Ok((entries, size))
     }
 }
 
@@ -377,20 +383,19 @@ impl<K: Stored> AnyRun for Run<K> {
         self.remove.store(true, Ordering::Release);
     }
 
-    fn take_touched(&self, index: usize) -> bool {
-        self.slot(index).is_some_and(Slot::take_touched)
+    fn take_index_used(&self) -> bool {
+        self.index.load().as_ref().is_some_and(|index| index.take_used())
     }
 
-    fn evict(&self, index: usize) -> bool {
-        self.slot(index).is_some_and(|s| s.take().is_some())
+    fn let_index_go(&self) -> Option<Arc<dyn AnyIndex>> {
+        self.index.swap(None).map(|index| index as _)
     }
 }
 
 impl<K: Stored> Drop for Run<K> {
     fn drop(&mut self) {
-        if let Some(index) = self.index.get() {
-            let gone = index.slots.iter().filter_map(Slot::take).map(|b| K::memory_bytes(&b) as u64).sum();
-            self.cache.forget(gone);
+        if let Some(index) = self.index.load_full() {
+            self.cache.indexes.forget(&*index);
         }
         self.cache.files.close(self.file_id);
         if self.remove.load(Ordering::Acquire) {
@@ -401,5 +406,7 @@ impl<K: Stored> Drop for Run<K> {
     }
 }
 
+#[cfg(test)]
+mod many;
 #[cfg(test)]
 mod tests;

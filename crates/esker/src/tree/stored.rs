@@ -72,6 +72,8 @@ pub(crate) trait Stored: Key {
     fn is_first_known(entry: &Self::Entry) -> bool;
     /// Is [`last`](Self::last) the greatest key?
     fn is_last_known(entry: &Self::Entry) -> bool;
+    /// Memory that the keys of an entry take beside it, in bytes.
+    fn key_bytes(entry: &Self::Entry) -> usize;
     /// May the block hold `key` or a greater one?
     fn reaches(entry: &Self::Entry, key: Self::Ref<'_>) -> bool;
     /// That of a block that moves to `offset` of another file, see [`BlockEntry::moved`].
@@ -216,6 +218,10 @@ impl Stored for ByRow {
     #[inline]
     fn is_last_known(_: &BlockEntry) -> bool {
         true
+    }
+
+    fn key_bytes(_: &BlockEntry) -> usize {
+        0
     }
 
     #[inline]
@@ -412,6 +418,10 @@ impl Stored for ByBytes {
 
     fn is_last_known(entry: &KeyBlockEntry) -> bool {
         entry.last_key.len() < BOUND_BYTES
+    }
+
+    fn key_bytes(entry: &KeyBlockEntry) -> usize {
+        entry.first_key.capacity() + entry.last_key.capacity()
     }
 
     fn reaches(entry: &KeyBlockEntry, key: &[u8]) -> bool {

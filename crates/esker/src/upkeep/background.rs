@@ -277,6 +277,7 @@ fn log_round(core: &Core, rhythm: &mut Rhythm) {
 /// One round of flushing, and of what else there is to do.
 fn flush_round(core: &Core, rhythm: &mut Rhythm) {
     core.signals.flush_wanted.wait();
+    core.tell_unread();
     let trash = std::mem::take(&mut *core.signals.trash.lock());
     let had_trash = !trash.is_empty();
     drop(trash);
@@ -366,6 +367,17 @@ impl Core {
         error.map_or(Ok(false), Err)
     }
 
+    /// Tells of runs that could not be read since the last time. Not where it happens: a reader there may hold locks.
+    pub(crate) fn tell_unread(&self) {
+        let unread = std::mem::take(&mut *self.cache.unread.lock());
+        for (tree, e) in unread {
+            // One that was dropped or emptied has nothing to lose.
+            let Some(table) = self.tables().into_iter().find(|t| t.has_tree(tree)) else { continue };
+            let text = format!("table '{}': {e}; its rows in that file cannot be read", table.name());
+            (self.notify)(&text, Level::Error);
+        }
+    }
+
     /// Syncs the log for those who asked to be told, and tells them; or why it cannot be.
     pub(crate) fn answer_requests(&self) {
         let requests = std::mem::take(&mut *self.signals.requests.lock());
@@ -392,6 +404,7 @@ impl Core {
     ///
     /// A tree that cannot be flushed keeps no other from it: its error comes at the end.
     fn flush_what_is_due(&self) -> Result<()> {
+        self.tell_unread();
         let (mut failed, mut error) = (HashSet::new(), None);
         while let Some((table, tree)) = self.next_flush(&failed) {
             let flushed = with_tree!(&tree, tree => self.flush(&table, tree));

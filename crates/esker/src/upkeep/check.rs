@@ -3,13 +3,14 @@
 use crate::catalog::table::{with_tree, AnyTree, Table};
 use crate::core::Core;
 use crate::tree::key::Key;
+use crate::tree::run::index::Index;
 use crate::tree::stored::Stored;
 use crate::tree::{RunHandle, Tree};
 use crate::version::VersionOrder;
 use crate::{Error, Result};
 use esker_base::counters::{count, Counter};
 use esker_format::block::flags;
-use esker_format::{BlockEntry, CommitSeq, FormatError};
+use esker_format::{BlockEntry, CommitSeq, FileId, FormatError};
 use std::cmp::Ordering;
 use std::collections::HashSet;
 use std::sync::atomic;
@@ -52,16 +53,16 @@ impl Core {
     ) -> Result<CheckReport> {
         let mut report = CheckReport::default();
         let trees: Vec<AnyTree> = table.trees().all().collect();
-        let mut total = 0;
+        let (mut total, mut unread) = (0, HashSet::new());
         for tree in &trees {
-            total += with_tree!(tree, tree => report.open(&wanted_runs(tree, scope)))?;
+            total += with_tree!(tree, tree => report.open(&wanted_runs(tree, scope), &mut unread))?;
         }
         if scope == CheckScope::Quick {
             return Ok(report);
         }
         for tree in &trees {
             let mut tell = |done| progress(done, total);
-            if !with_tree!(tree, tree => report.read(&wanted_runs(tree, scope), &mut tell))? {
+            if !with_tree!(tree, tree => report.read(&wanted_runs(tree, scope), &unread, &mut tell))? {
                 break;
             }
         }
@@ -78,22 +79,41 @@ fn wanted_runs<K: Stored>(tree: &Tree<K>, scope: CheckScope) -> Vec<RunHandle<K>
 }
 
 impl CheckReport {
-    /// Reads the indexes of runs; how many blocks they have.
-    fn open<K: Stored>(&mut self, runs: &[RunHandle<K>]) -> Result<u64> {
+    /// Reads the indexes of runs; how many blocks they have. Those that cannot be read go to `unread`.
+    fn open<K: Stored>(&mut self, runs: &[RunHandle<K>], unread: &mut HashSet<FileId>) -> Result<u64> {
+        let mut blocks = 0;
         for handle in runs {
-            self.found(handle.run.load())?;
+            match handle.run.index() {
+                Ok(index) => blocks += index.entries().len() as u64,
+                Err(e) => {
+                    self.found(Err(e))?;
+                    unread.insert(handle.run.file_id);
+                }
+            }
         }
-        Ok(runs.iter().map(|r| r.run.entries().len() as u64).sum())
+        Ok(blocks)
     }
 
-    /// Reads all blocks of runs, and tells how many were read; false if it was stopped, or there is no end of findings.
-    fn read<K: Stored>(&mut self, runs: &[RunHandle<K>], progress: &mut dyn FnMut(u64) -> bool) -> Result<bool> {
-        for handle in runs {
+    /// Reads all blocks of runs but of those whose index was `unread`, and tells how many were read; false if it was stopped, or there is no end of findings.
+    fn read<K: Stored>(
+        &mut self,
+        runs: &[RunHandle<K>],
+        unread: &HashSet<FileId>,
+        progress: &mut dyn FnMut(u64) -> bool,
+    ) -> Result<bool> {
+        for handle in runs.iter().filter(|h| !unread.contains(&h.run.file_id)) {
             let found = self.damages.len();
             let mut last = None;
-            for index in 0..handle.run.entries().len() {
-                self.found(check_block(handle, index, &mut last))?;
-                let entry = handle.run.entry(index);
+            let blocks = match handle.run.index() {
+                Ok(blocks) => blocks.keep(),
+                Err(e) => {
+                    self.found(Err(e))?;
+                    continue;
+                }
+            };
+            for index in 0..blocks.entries().len() {
+                self.found(check_block(handle, &blocks, index, &mut last))?;
+                let entry = blocks.entry(index);
                 self.blocks += 1;
                 self.rows += u64::from(entry.rows);
                 self.bytes += u64::from(entry.stored_bytes);
@@ -105,7 +125,7 @@ impl CheckReport {
                     return Ok(false);
                 }
             }
-            let sound = self.damages.len() == found && handle.run.load().is_ok();
+            let sound = self.damages.len() == found;
             handle.run.checked.store(sound, atomic::Ordering::Relaxed);
         }
         Ok(true)
@@ -136,13 +156,18 @@ type Place<K> = (<K as Key>::Own, VersionOrder);
 
 /// Everything that a scan trusts: the block against itself, its index entry, the place it has in its run; `last` is the
 /// version before it.
-fn check_block<K: Stored>(handle: &RunHandle<K>, index: usize, last: &mut Option<Place<K>>) -> Result<()> {
+fn check_block<K: Stored>(
+    handle: &RunHandle<K>,
+    blocks: &Index<K>,
+    index: usize,
+    last: &mut Option<Place<K>>,
+) -> Result<()> {
     let run = &handle.run;
     let before = last.take();
-    let block = run.read_block(index)?;
+    let block = run.read_block_of(blocks, index)?;
     K::verify(&block).map_err(|e| run.damage(index, e))?;
     let bad = |what, found: u64| run.damage(index, FormatError::Invalid { what, found });
-    let (entry, found) = (run.entry(index), read_entry::<K>(&block));
+    let (entry, found) = (blocks.entry(index), read_entry::<K>(&block));
     let pairs = [
         ("rows of a block against its index entry", u64::from(entry.rows), u64::from(found.rows)),
         ("first row of a block against its index entry", entry.first_id.0, found.first_id.0),

@@ -98,7 +98,7 @@ impl<K: Stored> Choice<'_, K> {
     fn is_partly_deleted(&self, handle: &RunHandle<K>) -> bool {
         // A run that was merged since has lost them.
         let new = |m: &&RangeMark| handle.run.merged_at() < m.seq;
-        self.state.marks_at(self.horizon).iter().filter(new).any(|m| m.deletes_some_of(handle))
+        self.state.marks_at(self.horizon).iter().filter(new).any(|m| m.deletes_some_of(handle, true))
     }
 
     /// Would merging runs that are apart purge anything? Not if merges made them all and the horizon has not passed what

@@ -85,7 +85,7 @@ fn a_row_that_was_rolled_back_costs_its_block_alone() {
     let state = t.tree().snapshot();
     let with_aborted =
         state.runs.iter().find(|h| !h.aborted.is_empty()).expect("a run with a row that was rolled back");
-    let blocks = with_aborted.run.entries().len();
+    let blocks = with_aborted.run.index().unwrap().entries().len();
     let (rows, alone) = scan(&e, &t);
     assert_eq!(rows + alone, 3000);
     assert!(blocks > 20 && alone < 3 * 3000 / blocks, "{alone} rows one by one, {blocks} blocks");

@@ -1,17 +1,19 @@
 //! The block cache: which decoded blocks stay in memory. Besides them, the handles of the files they are read from.
 //!
-//! A block hangs in its run's own slot, so a hit is one lock-free load and no two readers share a lock. This file owns
+//! A block hangs in its own slot of its run's index, so a hit is one lock-free load and no two readers share a lock. This file owns
 //! only the eviction order: two FIFO queues in the manner of S3-FIFO (Yang et al., SOSP 2023). A new block enters
 //! `small`; one that is touched there again moves to `main`; so a scan passes through `small` and does not sweep what
 //! others use. Invariant: `bytes` is the sum of the sizes of all blocks in slots.
 
 use crate::options::Options;
 use crate::tree::run::files::RunFiles;
-use crate::tree::run::Run;
+use crate::tree::run::index::{AnyIndex, Index, Indexes};
 use crate::tree::stored::Stored;
+use crate::Error;
 use arc_swap::ArcSwapOption;
 use esker_base::counters::{count, Counter};
 use esker_base::lock::Mutex;
+use esker_format::TreeId;
 use esker_memory::{charged, Account};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -54,18 +56,18 @@ impl<B> Slot<B> {
     }
 }
 
-/// A run of any kind of tree; blocks by their places in it.
+/// A run of any kind of tree.
 pub(crate) trait AnyRun: Send + Sync {
     /// Unlinks the file once nobody uses it. The removal must be durable already.
     fn remove_when_unused(&self);
-    /// Was the block got since the last time this was asked?
-    fn take_touched(&self, index: usize) -> bool;
-    /// Lets the block go; false if it was not there.
-    fn evict(&self, index: usize) -> bool;
+    /// Was its index used since the last time this was asked?
+    fn take_index_used(&self) -> bool;
+    /// Its index, which hangs in it no longer.
+    fn let_index_go(&self) -> Option<Arc<dyn AnyIndex>>;
 }
 
 struct Resident {
-    run: Weak<dyn AnyRun>,
+    of: Weak<dyn AnyIndex>,
     index: u32,
     bytes: u64,
 }
@@ -83,6 +85,9 @@ pub(crate) struct BlockCache {
     bytes: AtomicU64,
     memory_limit_bytes: AtomicU64,
     pub(crate) files: RunFiles,
+    pub(crate) indexes: Indexes,
+    /// Runs that could not be read, by their trees, which nobody has been told of yet.
+    pub(crate) unread: Mutex<Vec<(TreeId, Error)>>,
 }
 
 impl BlockCache {
@@ -92,11 +97,14 @@ impl BlockCache {
             bytes: AtomicU64::new(0),
             memory_limit_bytes: AtomicU64::new(options.memory_limit_bytes),
             files: RunFiles::new(options),
+            indexes: Indexes::new(options.memory_limit_bytes),
+            unread: Mutex::new("cache.unread", Vec::new()),
         })
     }
 
     pub(crate) fn set_memory_limit(&self, bytes: u64) {
         self.memory_limit_bytes.store(bytes, Ordering::Relaxed);
+        self.indexes.set_memory_limit(bytes);
         self.evict(&mut self.queues.lock());
     }
 
@@ -109,15 +117,16 @@ impl BlockCache {
         let others = charged(Account::Memtable)
             + charged(Account::BulkBuffer)
             + charged(Account::Cursor)
-            + charged(Account::Wal);
+            + charged(Account::Wal)
+            + charged(Account::Catalog);
         let all = self.memory_limit_bytes.load(Ordering::Relaxed);
         all.saturating_sub(others).max(LEAST_BYTES.min(all / 4))
     }
 
     /// Keeps a block that was just read.
-    pub(crate) fn insert<K: Stored>(&self, run: &Arc<Run<K>>, index: usize, block: &Arc<K::Block>) {
+    pub(crate) fn insert<K: Stored>(&self, of: &Arc<Index<K>>, index: usize, block: &Arc<K::Block>) {
         let bytes = K::memory_bytes(block) as u64;
-        let Some(slot) = run.slot(index) else { return };
+        let slot = of.slot(index);
         let mut queues = self.queues.lock();
         if slot.block.load().is_some() {
             return;
@@ -126,8 +135,8 @@ impl BlockCache {
         slot.block.store(Some(block.clone()));
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
         queues.small_bytes += bytes;
-        let run: Weak<dyn AnyRun> = Arc::downgrade(run) as _;
-        queues.small.push_back(Resident { run, index: index as u32, bytes });
+        let of: Weak<dyn AnyIndex> = Arc::downgrade(of) as _;
+        queues.small.push_back(Resident { of, index: index as u32, bytes });
         self.evict(&mut queues);
     }
 
@@ -142,13 +151,13 @@ impl BlockCache {
             if from_small {
                 queues.small_bytes = queues.small_bytes.saturating_sub(resident.bytes);
             }
-            // A run that is gone has taken its blocks along (see `forget`).
-            let Some(run) = resident.run.upgrade() else {
+            // An index that is gone has taken its blocks along (see `forget`).
+            let Some(of) = resident.of.upgrade() else {
                 continue;
             };
-            if run.take_touched(resident.index as usize) {
+            if of.take_touched(resident.index as usize) {
                 queues.main.push_back(resident);
-            } else if run.evict(resident.index as usize) {
+            } else if of.evict(resident.index as usize) {
                 self.bytes.fetch_sub(resident.bytes, Ordering::Relaxed);
                 count(Counter::BlocksEvicted, 1);
             }
@@ -162,16 +171,18 @@ impl BlockCache {
         }
     }
 
-    /// A run goes, and blocks of so many bytes have left memory with it.
+    /// An index goes, and blocks of so many bytes have left memory with it.
     pub(crate) fn forget(&self, bytes: u64) {
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// Drops the queue entries of runs that are gone.
+    /// Drops the queue entries of runs and indexes that are gone.
     pub(crate) fn sweep(&self) {
         let mut queues = self.queues.lock();
-        queues.main.retain(|r| r.run.strong_count() > 0);
-        queues.small.retain(|r| r.run.strong_count() > 0);
+        queues.main.retain(|r| r.of.strong_count() > 0);
+        queues.small.retain(|r| r.of.strong_count() > 0);
         queues.small_bytes = queues.small.iter().map(|r| r.bytes).sum();
+        drop(queues);
+        self.indexes.sweep();
     }
 }

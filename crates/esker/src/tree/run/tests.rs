@@ -94,7 +94,7 @@ fn bytes_that_nobody_has_checked_forgive_nothing() {
     disk.break_reads(&run_files(&disk.0)[0], 0, IoKind::Failed);
     assert!(run.read_block(0).is_err());
     disk.mend_reads();
-    run.stored_block(0).unwrap();
+    run.stored_block(&run.index().unwrap(), 0).unwrap();
     assert_ne!(run.state(), State::Sound);
     run.read_block(0).unwrap();
     assert_eq!(run.state(), State::Sound);
@@ -174,7 +174,7 @@ fn a_file_of_another_run_is_not_taken_for_this_one() {
     disk.crash();
     let e = open(&disk, options());
     let t = e.open_table("t").unwrap();
-    let why = t.tree().snapshot().runs[0].run.load();
+    let why = t.tree().snapshot().runs[0].run.index().map(drop);
     let is_identity = |e: &Error| matches!(e, Error::Damage { reason: FormatError::Invalid { what, .. }, .. } if what.contains("file id"));
     assert!(why.as_ref().is_err_and(is_identity), "{why:?}");
     assert!(count(&e, &t).is_err());
@@ -194,7 +194,7 @@ fn a_run_of_another_tree_or_layout_is_not_taken() {
     let header = RunHeader::decode(&bytes).unwrap();
     let own = e.core.folder;
     assert!(header.folder == own && own != FolderId::default());
-    let refused = |expected: &str| match Run::open(&recipe, run.file_id, &run.stats, run.bounds).load() {
+    let refused = |expected: &str| match Run::open(&recipe, run.file_id, &run.stats, run.bounds).index().map(drop) {
         Err(Error::Damage { reason: FormatError::Invalid { what, .. }, .. }) => assert_eq!(what, expected),
         other => panic!("{expected}: {other:?}"),
     };
@@ -207,7 +207,7 @@ fn a_run_of_another_tree_or_layout_is_not_taken() {
     let mut other = Vec::new();
     RunHeader { folder, ..header }.encode(&mut other);
     file.write_at(&other, 0).unwrap();
-    match Run::open(&recipe, run.file_id, &run.stats, run.bounds).load() {
+    match Run::open(&recipe, run.file_id, &run.stats, run.bounds).index().map(drop) {
         Err(e @ Error::Damage { offset: 0, reason: FormatError::Foreign { found, expected, .. }, .. }) => {
             assert_eq!((found, expected), (folder, own));
             assert!(e.to_string().contains("run is of the folder 09090909-0909-"), "{e}");
@@ -215,10 +215,10 @@ fn a_run_of_another_tree_or_layout_is_not_taken() {
         other => panic!("{other:?}"),
     }
     // Whoever knows that it came from there takes it.
-    Run::open(&RunRecipe { folder, ..recipe.clone() }, run.file_id, &run.stats, run.bounds).load().unwrap();
+    Run::open(&RunRecipe { folder, ..recipe.clone() }, run.file_id, &run.stats, run.bounds).index().unwrap();
     file.write_at(&bytes, 0).unwrap();
     // What follows the blocks, of another tree, of another layout, and as it was.
-    let last = run.entries()[run.entries().len() - 1];
+    let last = *run.index().unwrap().entries().last().unwrap();
     let base = last.offset + u64::from(last.stored_bytes);
     let mut layout = esker_format::Layout::clone(t.layout());
     layout.columns.pop();
@@ -230,7 +230,7 @@ fn a_run_of_another_tree_or_layout_is_not_taken() {
         ),
     ];
     let write_tail = |recipe: &RunRecipe| {
-        let tail = encode_tail(recipe, run.file_id, run.entries(), &run.stats, base);
+        let tail = encode_tail(recipe, run.file_id, run.index().unwrap().entries(), &run.stats, base);
         assert_eq!(base + tail.len() as u64, run.size_bytes());
         file.write_at(&tail, base).unwrap();
     };
@@ -239,10 +239,10 @@ fn a_run_of_another_tree_or_layout_is_not_taken() {
         refused(expected);
     }
     write_tail(&recipe);
-    Run::open(&recipe, run.file_id, &run.stats, run.bounds).load().unwrap();
+    Run::open(&recipe, run.file_id, &run.stats, run.bounds).index().unwrap();
     // Nor one that holds something else than the log says.
     let stats = esker_format::RunStats { rows: run.stats.rows + 1, ..run.stats };
-    assert!(Run::open(&recipe, run.file_id, &stats, run.bounds).load().is_err());
+    assert!(Run::open(&recipe, run.file_id, &stats, run.bounds).index().is_err());
 }
 
 #[test]
@@ -282,6 +282,7 @@ fn a_run_of_an_older_format_is_refused_by_name() {
     let old = include_bytes!("../../../../esker-format/tests/fixtures/v1/dynamic.run");
     let file = disk.open(&run.path, OpenMode::Write, AccessHint::Meta).unwrap();
     file.write_at(&old[..esker_format::run::RUN_HEADER_BYTES], 0).unwrap();
-    let refused = Run::open(&e.core.recipe(&t, &t.tree()), run.file_id, &run.stats, run.bounds).load().unwrap_err();
+    let refused =
+        Run::open(&e.core.recipe(&t, &t.tree()), run.file_id, &run.stats, run.bounds).index().map(drop).unwrap_err();
     assert!(matches!(&refused, Error::OlderFormat { file, found: 1, needed: 2 } if *file == run.path), "{refused}");
 }

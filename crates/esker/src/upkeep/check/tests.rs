@@ -28,18 +28,18 @@ fn check(versions: &[(u64, VersionTag)], change: impl FnOnce(&mut [BlockEntry]))
         writer.push(RowId(*row), *tag, &packed).unwrap();
     }
     let run = writer.finish().unwrap();
-    let mut entries = run.entries().to_vec();
+    let mut entries = run.index().unwrap().entries().to_vec();
     assert!(entries.len() >= 3, "{} blocks", entries.len());
     change(&mut entries);
     let file = disk.open(&run.path, OpenMode::Write, AccessHint::Meta).unwrap();
     // All is as long as before.
-    let last = run.entries()[entries.len() - 1];
+    let last = run.index().unwrap().entries()[entries.len() - 1];
     let base = last.offset + u64::from(last.stored_bytes);
     let tail = encode_tail(&e.core.recipe(&t, &tree), run.file_id, &entries, &run.stats, base);
     assert_eq!(base + tail.len() as u64, run.size_bytes());
     file.write_at(&tail, base).unwrap();
     let run = Run::open(&e.core.recipe(&t, &tree), run.file_id, &run.stats, run.bounds);
-    run.load().unwrap();
+    run.index().unwrap();
     tree.edit(|s| s.add_run(RunHandle::committed(run)));
     e.check(&t, &mut |_, _| true).unwrap().damages.iter().map(ToString::to_string).collect()
 }

@@ -70,7 +70,8 @@ fn check(e: &Engine, t: &Arc<Table>, model: &Model) {
     let state = t.tree().snapshot();
     for (i, h) in state.runs.iter().enumerate() {
         let is_row = |row: RowId| {
-            let block = h.run.block(h.run.block_at_or_after(row)).unwrap();
+            let blocks = h.run.index().unwrap();
+            let block = h.run.block(&blocks, blocks.block_at_or_after(row)).unwrap();
             block.row_id(block.lower_bound(row)) == row
         };
         assert!(h.first <= h.last && is_row(h.first) && is_row(h.last), "{}..{} are no rows of it", h.first, h.last);

@@ -4,6 +4,7 @@
 //! come to until then is all that its inputs lose. Nothing of the tree changes here.
 
 use super::*;
+use crate::tree::run::index::Index;
 use crate::tree::run::writer::RunWriter;
 use crate::tree::stored::may_meet;
 use crate::tree::RangeMark;
@@ -19,6 +20,7 @@ pub(super) struct Outcome<K: Stored> {
 
 struct Input<K: Stored> {
     handle: RunHandle<K>,
+    blocks: Arc<Index<K>>,
     index: usize,
     block: Option<Arc<K::Block>>,
     at: u32,
@@ -79,19 +81,19 @@ impl<'a, K: Stored> Merge<'a, K> {
         let mut read = Read::default();
         let (mut inputs, mut left) = (Vec::new(), Vec::new());
         for handle in &step.inputs {
-            handle.run.load()?;
+            let blocks = handle.run.index()?.keep();
             if !handle.overlaps(K::lend(&step.first), K::lend(&step.last)) {
                 left.push(handle.clone());
                 continue;
             }
             if handle.first < step.first {
-                let before = handle.run.key_before(K::lend(&step.first))?;
+                let before = handle.run.key_before(&blocks, K::lend(&step.first))?;
                 left.extend(before.map(|key| handle.narrowed(handle.first.clone(), key)));
             }
             let first = (&step.first).max(&handle.first);
             let last = (&step.last).min(&handle.last).clone();
-            let end = handle.run.entries().partition_point(|e| K::cmp(K::first(e), K::lend(&last)).is_le());
-            let input = Input::new(handle, K::lend(first), last, &mut read)?;
+            let end = blocks.entries().partition_point(|e| K::cmp(K::first(e), K::lend(&last)).is_le());
+            let input = Input::new(handle, blocks, K::lend(first), last, &mut read)?;
             read.of_blocks += end.saturating_sub(input.index) as u64;
             inputs.push(input);
         }
@@ -181,7 +183,7 @@ impl<'a, K: Stored> Merge<'a, K> {
         let Some((lead, _)) = lead else { return Ok(false) };
         let input = &self.inputs[lead];
         let Some(index) = input.unread_block() else { return Ok(false) };
-        let entry = &input.handle.run.entries()[index];
+        let entry = &input.blocks.entries()[index];
         if bound.is_some_and(|b| K::reaches(entry, b)) || !self.stays_as_it_is(input, index, entry) {
             return Ok(false);
         }
@@ -191,7 +193,7 @@ impl<'a, K: Stored> Merge<'a, K> {
             return Ok(false);
         }
         let seq = (handle.seq != CommitSeq::ZERO).then_some(handle.seq);
-        let (mut bytes, context) = handle.run.stored_block(index)?;
+        let (mut bytes, context) = handle.run.stored_block(&self.inputs[lead].blocks, index)?;
         let bounds = (K::own(K::first(&entry)), K::own(K::last(&entry)));
         let copied = match &mut self.writer {
             Some(w) => w.copy_block(&mut bytes, context, &entry, bounds, seq),
@@ -215,7 +217,7 @@ impl<'a, K: Stored> Merge<'a, K> {
 
     /// Has nothing in the block to be dropped, as far as its entry tells, and would it be a block of good size?
     fn stays_as_it_is(&self, input: &Input<K>, index: usize, entry: &K::Entry) -> bool {
-        let (handle, entries, block) = (&input.handle, input.handle.run.entries(), entry.block());
+        let (handle, entries, block) = (&input.handle, input.blocks.entries(), entry.block());
         let own = handle.seq == CommitSeq::ZERO;
         let seqs = if own { (block.min_seq, block.max_seq) } else { (handle.seq, handle.seq) };
         let before = index.checked_sub(1).is_some_and(|i| may_meet::<K>(&entries[i], entry));
@@ -361,10 +363,16 @@ impl<'a, K: Stored> Merge<'a, K> {
 
 impl<K: Stored> Input<K> {
     /// Stands on the first of the handle's keys from `first` to `last`.
-    fn new(handle: &RunHandle<K>, first: K::Ref<'_>, last: K::Own, read: &mut Read) -> Result<Self> {
-        let index = handle.run.block_at_or_after(first);
-        let mut input = Input { handle: handle.clone(), index, block: None, at: 0, last };
-        while let Some(entry) = input.handle.run.entries().get(input.index) {
+    fn new(
+        handle: &RunHandle<K>,
+        blocks: Arc<Index<K>>,
+        first: K::Ref<'_>,
+        last: K::Own,
+        read: &mut Read,
+    ) -> Result<Self> {
+        let index = blocks.block_at_or_after(first);
+        let mut input = Input { handle: handle.clone(), blocks, index, block: None, at: 0, last };
+        while let Some(entry) = input.blocks.entries().get(input.index) {
             if K::is_first_known(entry) && K::cmp(K::first(entry), first).is_ge() {
                 break;
             }
@@ -383,7 +391,7 @@ impl<K: Stored> Input<K> {
     fn peek(&self) -> Option<K::Ref<'_>> {
         let key = match &self.block {
             Some(block) if self.at < K::rows(block) => Some(K::key(block, self.at)),
-            _ => self.handle.run.entries().get(self.unread_block()?).map(K::first),
+            _ => self.blocks.entries().get(self.unread_block()?).map(K::first),
         };
         key.filter(|key| K::cmp(*key, K::lend(&self.last)).is_le())
     }
@@ -395,14 +403,14 @@ impl<K: Stored> Input<K> {
             Some(block) if self.at >= K::rows(block) => self.index + 1,
             Some(_) => return None,
         };
-        (index < self.handle.run.entries().len()).then_some(index)
+        (index < self.blocks.entries().len()).then_some(index)
     }
 
     /// Reads its block, past the cache.
     fn open(&mut self, read: &mut Read) -> Result<Arc<K::Block>> {
-        let block = Arc::new(self.handle.run.read_block(self.index)?);
+        let block = Arc::new(self.handle.run.read_block_of(&self.blocks, self.index)?);
         read.blocks += 1;
-        read.bytes += u64::from(self.handle.run.entry(self.index).stored_bytes);
+        read.bytes += u64::from(self.blocks.entry(self.index).stored_bytes);
         self.block = Some(block.clone());
         Ok(block)
     }
@@ -413,7 +421,7 @@ impl<K: Stored> Input<K> {
             match &self.block {
                 Some(block) if self.at < K::rows(block) => return Ok(()),
                 Some(_) => (self.block, self.at, self.index) = (None, 0, self.index + 1),
-                None => match self.handle.run.entries().get(self.index) {
+                None => match self.blocks.entries().get(self.index) {
                     Some(entry) if K::cmp(K::first(entry), K::lend(&self.last)).is_le() => drop(self.open(read)?),
                     _ => return Ok(()),
                 },
@@ -434,7 +442,7 @@ impl<K: Stored> Input<K> {
                 Some(block) if self.at < K::rows(block) => break,
                 Some(_) => (self.block, self.at, self.index) = (None, 0, self.index + 1),
                 None => {
-                    let Some(entry) = self.handle.run.entries().get(self.index) else { return Ok(None) };
+                    let Some(entry) = self.blocks.entries().get(self.index) else { return Ok(None) };
                     if K::is_first_known(entry) {
                         let first = K::own(K::first(entry));
                         let last = self.handle.last.clone();

@@ -1,0 +1,222 @@
+//! Block indexes in memory: where the blocks of a run lie, and those of them that are cached.
+//!
+//! An index is read when it is first needed and hangs in its run; readers that stand in a run keep it for as long. All of
+//! them together are bounded by a share of the memory limit: what was not used for longest is let go, with its cached
+//! blocks, and read again when it is needed. Order of use as by a clock: an index that was used since it was last looked
+//! at goes round once more. Invariants: `bytes` is the sum over the indexes that hang in runs; each of these is in the
+//! queue once; an index is on its account until its last reader lets go.
+
+use crate::tree::run::cache::{AnyRun, BlockCache, Slot};
+use crate::tree::run::Run;
+use crate::tree::stored::Stored;
+use arc_swap::Guard;
+use esker_base::lock::Mutex;
+use esker_format::{BlockEntry, LeafEntry};
+use esker_memory::{Account, Charge};
+use std::collections::VecDeque;
+use std::ops::Deref;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+/// Indexes take one in so many bytes of the memory limit at most, or one index.
+const SHARE: u64 = 8;
+
+/// Where a run's blocks lie, and those in memory.
+pub(crate) struct Index<K: Stored> {
+    entries: Box<[K::Entry]>,
+    slots: Box<[Slot<K::Block>]>,
+    /// Was it used since it was last looked at?
+    touched: AtomicBool,
+    cache: Arc<BlockCache>,
+    charge: Charge,
+}
+
+impl<K: Stored> Index<K> {
+    pub(crate) fn new(entries: Vec<K::Entry>, cache: &Arc<BlockCache>) -> Arc<Self> {
+        let entries = entries.into_boxed_slice();
+        let slots: Box<[Slot<K::Block>]> = entries.iter().map(|_| Slot::default()).collect();
+        let keys: usize = entries.iter().map(K::key_bytes).sum();
+        let bytes = size_of::<Self>() + size_of_val(&*entries) + size_of_val(&*slots) + keys;
+        let charge = Charge::new(Account::Catalog, bytes as u64);
+        Arc::new(Index { entries, slots, touched: AtomicBool::new(false), cache: cache.clone(), charge })
+    }
+
+    /// What it says of each block.
+    #[inline]
+    pub(crate) fn entries(&self) -> &[K::Entry] {
+        &self.entries
+    }
+
+    /// What it says of a block.
+    pub(crate) fn entry(&self, index: usize) -> &BlockEntry {
+        self.entries[index].block()
+    }
+
+    #[inline]
+    pub(crate) fn slot(&self, index: usize) -> &Slot<K::Block> {
+        &self.slots[index]
+    }
+
+    /// The first block that may hold `key` or a greater one.
+    #[inline]
+    pub(crate) fn block_at_or_after(&self, key: K::Ref<'_>) -> usize {
+        self.entries.partition_point(|e| !K::reaches(e, key))
+    }
+
+    /// Its own memory, in bytes; that of blocks is on another account.
+    fn bytes(&self) -> u64 {
+        self.charge.bytes()
+    }
+
+    #[inline]
+    pub(super) fn touch(&self) {
+        if !self.touched.load(Ordering::Relaxed) {
+            self.touched.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+impl<K: Stored> Drop for Index<K> {
+    fn drop(&mut self) {
+        let gone = self.slots.iter().filter_map(Slot::take).map(|b| K::memory_bytes(&b) as u64).sum();
+        self.cache.forget(gone);
+    }
+}
+
+/// The cached blocks of any index, by their places in it.
+pub(crate) trait AnyIndex: Send + Sync {
+    /// Its own memory, in bytes.
+    fn index_bytes(&self) -> u64;
+    /// Was it used since the last time this was asked?
+    fn take_used(&self) -> bool;
+    /// Was the block got since the last time this was asked?
+    fn take_touched(&self, index: usize) -> bool;
+    /// Lets the block go; false if it was not there.
+    fn evict(&self, index: usize) -> bool;
+}
+
+impl<K: Stored> AnyIndex for Index<K> {
+    fn index_bytes(&self) -> u64 {
+        self.bytes()
+    }
+
+    fn take_used(&self) -> bool {
+        self.touched.swap(false, Ordering::Relaxed)
+    }
+
+    fn take_touched(&self, index: usize) -> bool {
+        self.slots[index].take_touched()
+    }
+
+    fn evict(&self, index: usize) -> bool {
+        self.slots[index].take().is_some()
+    }
+}
+
+/// A run's index for a short use, without a count of its readers; [`keep`](Self::keep) for a long one.
+pub(crate) struct IndexRef<K: Stored>(Guard<Option<Arc<Index<K>>>>);
+
+impl<K: Stored> IndexRef<K> {
+    /// `None` if there is none.
+    #[inline]
+    pub(super) fn of(guard: Guard<Option<Arc<Index<K>>>>) -> Option<Self> {
+        guard.is_some().then_some(IndexRef(guard))
+    }
+
+    pub(crate) fn keep(self) -> Arc<Index<K>> {
+        Arc::clone(&self)
+    }
+}
+
+impl<K: Stored> Deref for IndexRef<K> {
+    type Target = Arc<Index<K>>;
+
+    #[inline]
+    fn deref(&self) -> &Arc<Index<K>> {
+        match &*self.0 {
+            Some(index) => index,
+            None => unreachable!("looked at when it was made"),
+        }
+    }
+}
+
+/// The indexes that hang in runs.
+pub(crate) struct Indexes {
+    /// What came in last, last.
+    queue: Mutex<VecDeque<Weak<dyn AnyRun>>>,
+    bytes: AtomicU64,
+    most_bytes: AtomicU64,
+}
+
+/// What left memory, to be dropped where no lock is held.
+type Gone = (Vec<Arc<dyn AnyIndex>>, Vec<Arc<dyn AnyRun>>);
+
+impl Indexes {
+    pub(super) fn new(memory_limit_bytes: u64) -> Self {
+        Indexes {
+            queue: Mutex::new("cache.indexes", VecDeque::new()),
+            bytes: AtomicU64::new(0),
+            most_bytes: AtomicU64::new(memory_limit_bytes / SHARE),
+        }
+    }
+
+    pub(super) fn set_memory_limit(&self, bytes: u64) {
+        self.most_bytes.store(bytes / SHARE, Ordering::Relaxed);
+        let gone = self.shrink(&mut self.queue.lock());
+        drop(gone);
+    }
+
+    /// Hangs an index that was just read, or made, in its run. Somebody else may have been faster: then theirs counts.
+    pub(super) fn keep<K: Stored>(&self, run: &Arc<Run<K>>, index: Arc<Index<K>>) -> Arc<Index<K>> {
+        let mut queue = self.queue.lock();
+        if let Some(there) = run.index.load_full() {
+            return there;
+        }
+        self.bytes.fetch_add(index.bytes(), Ordering::Relaxed);
+        run.index.store(Some(index.clone()));
+        let run: Weak<dyn AnyRun> = Arc::downgrade(run) as _;
+        queue.push_back(run);
+        let gone = self.shrink(&mut queue);
+        drop(queue);
+        drop(gone);
+        index
+    }
+
+    /// Lets go what was not used for longest, until the rest fits. What came in last stays.
+    fn shrink(&self, queue: &mut VecDeque<Weak<dyn AnyRun>>) -> Gone {
+        let (mut indexes, mut runs) = (Vec::new(), Vec::new());
+        let most = self.most_bytes.load(Ordering::Relaxed);
+        // Twice round at most, however fast others use them.
+        for _ in 0..2 * queue.len() {
+            if self.bytes.load(Ordering::Relaxed) <= most || queue.len() <= 1 {
+                break;
+            }
+            let Some(weak) = queue.pop_front() else { break };
+            // A run that is gone has taken its index along.
+            let Some(run) = weak.upgrade() else { continue };
+            if run.take_index_used() {
+                queue.push_back(weak);
+            } else if let Some(index) = run.let_index_go() {
+                self.bytes.fetch_sub(index.index_bytes(), Ordering::Relaxed);
+                indexes.push(index);
+            }
+            runs.push(run);
+        }
+        (indexes, runs)
+    }
+
+    /// A run goes, and its index with it.
+    pub(super) fn forget(&self, index: &dyn AnyIndex) {
+        self.bytes.fetch_sub(index.index_bytes(), Ordering::Relaxed);
+    }
+
+    /// Drops the queue's entries of runs that are gone.
+    pub(super) fn sweep(&self) {
+        self.queue.lock().retain(|run| run.strong_count() > 0);
+    }
+
+    #[cfg(test)]
+    pub(crate) fn figures(&self) -> (u64, u64) {
+        (self.bytes.load(Ordering::Relaxed), self.most_bytes.load(Ordering::Relaxed))
+    }
+}
