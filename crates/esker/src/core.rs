@@ -18,6 +18,7 @@ use crate::txn::open::TableTxn;
 use crate::txn::state::TxnState;
 use crate::txn::views::Views;
 use crate::upkeep::background::Signals;
+use crate::upkeep::due::Due;
 use crate::upkeep::manifest::Written;
 use crate::write::bulk::BulkPlan;
 use crate::write::large::{Budget, Pool};
@@ -87,6 +88,7 @@ pub(crate) struct Core {
     /// Space in the log for a DROP TABLE on a full disk.
     pub(crate) drop_space: Mutex<Option<esker_wal::Credit>>,
     pub(crate) signals: Signals,
+    pub(crate) due: Arc<Due>,
     pub(crate) lock_guard: Mutex<Option<Box<dyn esker_io::LockGuard>>>,
     writers: Mutex<HashMap<TxnId, Arc<TxnState>>>,
     flush_mode: AtomicU8,
@@ -115,6 +117,8 @@ pub(crate) struct Parts {
 impl Core {
     pub(crate) fn new(parts: Parts) -> Arc<Core> {
         let [next_table, next_tree, next_file, next_txn] = parts.next;
+        let due = Due::new();
+        parts.tables.values().for_each(|table| due.take_in(table, &table.trees()));
         let visible = esker_format::CommitSeq(parts.wal.end_lsn().0.saturating_sub(1));
         Arc::new(Core {
             runs_dir: parts.dir.join("runs"),
@@ -140,6 +144,7 @@ impl Core {
             runs_sync: Mutex::new("runs_sync", ()),
             drop_space: Mutex::new("drop_space", None),
             signals: Signals::new(),
+            due,
             lock_guard: Mutex::new("folder", Some(parts.lock_guard)),
             writers: Mutex::new("writers", HashMap::new()),
             flush_mode: AtomicU8::new(FlushMode::EveryCommit as u8),

@@ -22,6 +22,7 @@ use crate::tree::run::health::Health;
 use crate::tree::run::Run;
 use crate::tree::stored::Stored;
 use crate::txn::state::TxnState;
+use crate::upkeep::due::Places;
 use crate::version::{order_if_visible, OrdinalRanges, VersionOrder, View};
 use crate::Result;
 use esker_base::lock::{Mutex, RwLock};
@@ -319,6 +320,8 @@ pub(crate) struct Tree<K: Stored = ByRow> {
     pub(crate) merge_debt_bytes: AtomicU64,
     /// In the state that this edit made there is nothing to merge, whatever the horizon.
     pub(crate) nothing_to_merge: AtomicU64,
+    /// Where background rounds find it.
+    pub(crate) places: Places,
 }
 
 impl<K: Stored> Tree<K> {
@@ -349,6 +352,7 @@ impl<K: Stored> Tree<K> {
             merge_health: Health::default(),
             merge_debt_bytes: AtomicU64::new(0),
             nothing_to_merge: AtomicU64::new(0),
+            places: Places::default(),
         })
     }
 
@@ -363,7 +367,16 @@ impl<K: Stored> Tree<K> {
         let result = change(&mut state);
         state.settle();
         *guard = Arc::new(state);
+        drop(guard);
+        self.has_changed();
         result
+    }
+
+    /// Is there nothing to merge until its state changes?
+    pub(crate) fn is_settled(&self) -> bool {
+        let state = self.snapshot();
+        let nothing = state.runs.is_empty() && state.marks.is_empty();
+        nothing || self.nothing_to_merge.load(Ordering::Relaxed) == state.edits()
     }
 
     /// Takes `rows` row ids that nobody else gets.

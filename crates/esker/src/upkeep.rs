@@ -4,6 +4,7 @@ pub(crate) mod background;
 pub(crate) mod check;
 pub(crate) mod checkpoint;
 pub(crate) mod choose;
+pub(crate) mod due;
 pub(crate) mod flush;
 pub(crate) mod manifest;
 pub(crate) mod merge;

@@ -36,7 +36,9 @@ impl Core {
         let lsn = self.log_rebuild(&Record::CreateTable(entry.clone()), !def.temporary)?;
         let entry = esker_format::TableEntry { rebuilt_seq: CommitSeq(lsn.0), ..entry };
         let trees = Trees::new(&entry, memtables, lsn);
-        tables.insert(name.to_owned(), Table::new(&entry, trees));
+        let table = Table::new(&entry, trees);
+        self.due.take_in(&table, &table.trees());
+        tables.insert(name.to_owned(), table);
         Ok(())
     }
 
@@ -79,7 +81,9 @@ impl Core {
         let trees = entry.trees.iter_mut().map(renew).collect();
         let memtables = Memtables::new(&entry)?;
         let lsn = self.log_rebuild(&Record::TruncateTable { table: table.id, trees }, !table.temporary)?;
-        table.set_trees(Trees::new(&entry, memtables, lsn), CommitSeq(lsn.0));
+        let trees = Trees::new(&entry, memtables, lsn);
+        self.due.take_in(&table, &trees);
+        table.set_trees(trees, CommitSeq(lsn.0));
         drop(tables);
         self.empty_all(&old);
         Ok(())

@@ -18,7 +18,9 @@ fn put_back<K: Stored>(tree: &Tree<K>, state: &TxnState, key: K::Ref<'_>, change
     let guard = tree.state.read();
     let slot = state.slot_in(&guard.active)?;
     // SAFETY: the slot is of this memtable; nobody else is there.
-    unsafe { guard.active.put(key, slot, change) }
+    unsafe { guard.active.put(key, slot, change)? };
+    tree.has_something();
+    Ok(())
 }
 
 impl Core {

@@ -42,6 +42,7 @@ impl<K: Stored> Written<K> {
         }
         // SAFETY: the slot is of this memtable, which is the tree's as long as the guard is held; the caller's promise.
         unsafe { mem.put(key, self.slot.1, change)? };
+        self.tree.has_something();
         Ok(mem.id)
     }
 

@@ -340,8 +340,7 @@ impl Core {
     /// Does one merge that is worth it, beginning behind the tree that was merged last; false if there is none. A tree
     /// that cannot be merged keeps no other from it: its error is told when nothing else is left.
     pub(crate) fn merge_somewhere(&self) -> Result<bool> {
-        let mut trees = self.trees();
-        trees.sort_unstable_by_key(|(_, tree)| tree.id());
+        let mut trees = self.due.to_merge();
         let last = *self.signals.merged.lock();
         let first = trees.partition_point(|(_, tree)| tree.id() <= last);
         trees.rotate_left(first);
@@ -350,9 +349,16 @@ impl Core {
         self.signals.merge_debt_bytes.store(debt_bytes, Ordering::Relaxed);
         let mut error = None;
         for (table, tree) in trees {
-            let merged = with_tree!(&tree, tree => match self.wants_merge(tree, horizon) {
-                true => self.merge_unless_busy(&table, tree),
-                false => Ok(false),
+            let merged = with_tree!(&tree, tree => {
+                tree.leaves_to_be_looked_at();
+                let wants = self.wants_merge(tree, horizon);
+                if wants || !tree.is_settled() {
+                    tree.has_changed();
+                }
+                match wants {
+                    true => self.merge_unless_busy(&table, tree),
+                    false => Ok(false),
+                }
             });
             match merged {
                 Ok(false) => {}
@@ -457,12 +463,12 @@ impl Core {
         Some((table, tree))
     }
 
-    /// All trees with the bytes that a flush of each would free. What open cursors pin and what transactions have to
+    /// Trees with something in memory, with the bytes that a flush of each would free. What open cursors pin and what transactions have to
     /// themselves does not count.
     fn look_at_memory(&self) -> Vec<(Arc<Table>, AnyTree, u64)> {
         let (mut total, mut pinned) = (0, 0);
         let mut list = Vec::new();
-        for (table, tree) in self.trees() {
+        for (table, tree) in self.due.in_memory() {
             let (bytes, carried) = tree.memory_bytes();
             pinned += carried;
             total += bytes;
@@ -484,7 +490,7 @@ impl Core {
     /// Writes a manifest if that makes the log's tail shorter and it has become long; true if it did.
     fn shorten_log(&self) -> Result<bool> {
         let Some(oldest) = self.oldest_wanted() else { return Ok(false) };
-        let needed = self.trees().iter().filter_map(|(_, tree)| tree.needs_from()).min().unwrap_or(oldest);
+        let needed = self.due.in_memory().iter().filter_map(|(_, tree)| tree.needs_from()).min().unwrap_or(oldest);
         // A manifest each tick for a few bytes would help nobody.
         if needed.min(oldest).0 <= self.signals.replay_from().0 + self.most_tail_bytes() / 16 {
             return Ok(false);
