@@ -124,7 +124,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, dir: &Path, options: Options, notify: No
         notify(&format!("{}, byte {at}: {why}; {text}", file.display()), Level::Warning);
     }
     let wal = log.begin(&mut || replay.remove_orphans(&*disk, &runs_dir).map(drop))?;
-    let cache = BlockCache::new(&options);
+    let cache = BlockCache::new(&disk, &runs_dir, &options);
     let found = wal.replayed();
     count(Counter::RecoveryRecords, found.frames);
     count(Counter::RecoveryBytes, found.size_bytes);

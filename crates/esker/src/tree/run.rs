@@ -22,7 +22,7 @@ use esker_base::counters::{count, Counter};
 use esker_format::run::{block_context, section_kind, Part, RunFooter, RunHeader, RunStats};
 use esker_format::run::{RUN_FOOTER_BYTES, RUN_HEADER_BYTES};
 use esker_format::{CommitSeq, FileId, FolderId, FormatError, LeafEntry, TreeId};
-use esker_io::{Disk, IoError, IoKind};
+use esker_io::{IoError, IoKind};
 use esker_memory::{Account, Region};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -64,9 +64,7 @@ pub(crate) struct Run<K: Stored = ByRow> {
     folder: FolderId,
     tree: TreeId,
     shape: K::Shape,
-    pub(crate) path: PathBuf,
     cache: Arc<BlockCache>,
-    disk: Arc<dyn Disk>,
     remove: AtomicBool,
     merged_at: AtomicU64,
     /// A check of every block found them sound.
@@ -130,9 +128,7 @@ impl<K: Stored> Run<K> {
             folder: recipe.folder,
             tree: recipe.tree,
             shape: recipe.shape.clone(),
-            path: run_path(&recipe.dir, file_id),
             cache: recipe.cache.clone(),
-            disk: recipe.disk.clone(),
             remove: AtomicBool::new(false),
             merged_at: AtomicU64::new(0),
             checked: AtomicBool::new(false),
@@ -166,7 +162,7 @@ impl<K: Stored> Run<K> {
 
     /// The folder has no such file: told now, not when somebody first reads it.
     pub(crate) fn is_missing(&self) {
-        let missing = IoError::new("open", &self.path, None, IoKind::NotFound, "there is no such file");
+        let missing = IoError::new("open", &self.path(), None, IoKind::NotFound, "there is no such file");
         self.failed(FRAME, &missing.into());
     }
 
@@ -178,6 +174,11 @@ impl<K: Stored> Run<K> {
     /// Length of the file, in bytes; that of its blocks until the index was read once.
     pub(crate) fn size_bytes(&self) -> u64 {
         self.size_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Where its file lies.
+    pub(crate) fn path(&self) -> PathBuf {
+        self.cache.files.path(self.file_id)
     }
 
     /// How the run is doing.
@@ -240,7 +241,7 @@ impl<K: Stored> Run<K> {
     pub(crate) fn stored_block(&self, index: &Index<K>, at: usize) -> Result<(Vec<u8>, u64)> {
         let entry = index.entry(at);
         let read = || {
-            let file = self.cache.files.get(&self.disk, self.file_id, &self.path)?;
+            let file = self.cache.files.get(self.file_id)?;
             let mut bytes = vec![0; entry.stored_bytes as usize];
             file.read_at(&mut bytes, entry.offset)?;
             Ok(bytes)
@@ -254,7 +255,7 @@ impl<K: Stored> Run<K> {
 
     fn read_entry(&self, whole: &K::Entry) -> Result<K::Block> {
         let entry = whole.block();
-        let file = self.cache.files.get(&self.disk, self.file_id, &self.path)?;
+        let file = self.cache.files.get(self.file_id)?;
         let bytes = entry.stored_bytes as usize;
         let mut region = Region::new(Account::BlockCache, bytes)
             .map_err(|_| Error::OutOfMemory(format!("{bytes} bytes for a block")))?;
@@ -263,14 +264,14 @@ impl<K: Stored> Run<K> {
         K::open(Bytes { region, bytes }, &self.shape, context)
             // What is decided by an entry alone must be true of its block.
             .and_then(|block| agrees::<K>(whole, &block).map(|()| block))
-            .map_err(|e| Error::damage(&self.path, entry.offset, e))
+            .map_err(|e| Error::damage(&self.path(), entry.offset, e))
     }
 
     /// Damage found while using block `at` after it was opened.
     pub(crate) fn damage(self: &Arc<Self>, at: usize, reason: FormatError) -> Error {
         // The index may have been let go since; where it cannot be read again, the file's beginning has to do.
         let offset = self.index().map_or(0, |index| index.entry(at).offset);
-        let e = Error::damage(&self.path, offset, reason);
+        let e = Error::damage(&self.path(), offset, reason);
         self.failed(CONTENTS | at as u64, &e);
         e
     }
@@ -312,9 +313,9 @@ impl<K: Stored> Run<K> {
 
     /// Reads and checks header, footer, the part and its index; what that says of each block, and the file's length.
     fn read_index(&self) -> Result<(Vec<K::Entry>, u64)> {
-        let file = self.cache.files.get(&self.disk, self.file_id, &self.path)?;
+        let file = self.cache.files.get(self.file_id)?;
         let size = file.size_bytes()?;
-        let at = |offset: u64| move |e| Error::damage(&self.path, offset, e);
+        let at = |offset: u64| move |e| Error::damage(&self.path(), offset, e);
         // Of a file of usual size the end holds all that follows the blocks.
         let end_at = size.saturating_sub(END_BYTES);
         let mut end = vec![0; (size - end_at) as usize];
@@ -400,8 +401,7 @@ impl<K: Stored> Drop for Run<K> {
         self.cache.files.close(self.file_id);
         if self.remove.load(Ordering::Acquire) {
             count(Counter::RunsRemoved, 1);
-            // A file that stays behind is an orphan: the next start removes it.
-            let _ = self.disk.remove(&self.path);
+            self.cache.files.remove(self.file_id);
         }
     }
 }

@@ -14,8 +14,10 @@ use arc_swap::ArcSwapOption;
 use esker_base::counters::{count, Counter};
 use esker_base::lock::Mutex;
 use esker_format::TreeId;
+use esker_io::Disk;
 use esker_memory::{charged, Account};
 use std::collections::VecDeque;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -91,12 +93,13 @@ pub(crate) struct BlockCache {
 }
 
 impl BlockCache {
-    pub(crate) fn new(options: &Options) -> Arc<Self> {
+    /// For the runs in `dir`.
+    pub(crate) fn new(disk: &Arc<dyn Disk>, dir: &Path, options: &Options) -> Arc<Self> {
         Arc::new(BlockCache {
             queues: Mutex::new("cache.queues", Queues::default()),
             bytes: AtomicU64::new(0),
             memory_limit_bytes: AtomicU64::new(options.memory_limit_bytes),
-            files: RunFiles::new(options),
+            files: RunFiles::new(disk, dir, options),
             indexes: Indexes::new(options.memory_limit_bytes),
             unread: Mutex::new("cache.unread", Vec::new()),
         })

@@ -5,11 +5,12 @@
 
 use crate::options::{Background, Options};
 use crate::tree::run::health::Clock;
+use crate::tree::run::run_path;
 use esker_base::lock::Mutex;
 use esker_format::FileId;
 use esker_io::{AccessHint, Disk, File, IoKind, OpenMode, Result};
 use std::collections::{BTreeMap, HashMap};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Of the handles that the process may have, runs take one in ... at most: a server needs most of them itself.
@@ -17,6 +18,8 @@ const SHARE: u64 = 4;
 
 /// See the module.
 pub(crate) struct RunFiles {
+    disk: Arc<dyn Disk>,
+    dir: PathBuf,
     most: usize,
     open: Mutex<Open>,
     /// When runs that failed may be tried again.
@@ -34,9 +37,12 @@ struct Open {
 }
 
 impl RunFiles {
-    pub(crate) fn new(options: &Options) -> Self {
+    /// Of the runs in `dir`.
+    pub(crate) fn new(disk: &Arc<dyn Disk>, dir: &Path, options: &Options) -> Self {
         let share = esker_io::open_files_limit().map_or(usize::MAX, |n| (n / SHARE) as usize);
         RunFiles {
+            disk: disk.clone(),
+            dir: dir.to_owned(),
             most: options.max_open_runs.min(share).max(1),
             open: Mutex::new("run.files", Open::default()),
             clock: Clock::new(options.background == Background::Threads),
@@ -49,19 +55,19 @@ impl RunFiles {
     }
 
     /// The file of a run, opened if it is not open.
-    pub(crate) fn get(&self, disk: &Arc<dyn Disk>, id: FileId, path: &Path) -> Result<Arc<dyn File>> {
-        match self.get_once(disk, id, path) {
+    pub(crate) fn get(&self, id: FileId) -> Result<Arc<dyn File>> {
+        match self.get_once(id) {
             Err(e) if e.kind == IoKind::Resources => {
                 // Others have what is left of them: half of ours go, and one is for this reader.
                 let closed = self.open.lock().shrink_by_half();
                 drop(closed);
-                self.get_once(disk, id, path)
+                self.get_once(id)
             }
             result => result,
         }
     }
 
-    fn get_once(&self, disk: &Arc<dyn Disk>, id: FileId, path: &Path) -> Result<Arc<dyn File>> {
+    fn get_once(&self, id: FileId) -> Result<Arc<dyn File>> {
         let closed = {
             let mut open = self.open.lock();
             if let Some(file) = open.used(id) {
@@ -73,7 +79,7 @@ impl RunFiles {
         };
         // Closing and opening are the system's work: nobody waits for them here.
         drop(closed);
-        let file = disk.open(path, OpenMode::Read, AccessHint::Blocks);
+        let file = self.disk.open(&self.path(id), OpenMode::Read, AccessHint::Blocks);
         let mut open = self.open.lock();
         open.opening -= 1;
         let file = file?;
@@ -81,6 +87,17 @@ impl RunFiles {
         drop(open);
         drop(replaced);
         Ok(file)
+    }
+
+    /// Where a run's file lies.
+    pub(crate) fn path(&self, id: FileId) -> PathBuf {
+        run_path(&self.dir, id)
+    }
+
+    /// Removes a run's file, which nobody needs any more.
+    pub(crate) fn remove(&self, id: FileId) {
+        // A file that stays behind is an orphan: the next start removes it.
+        let _ = self.disk.remove(&self.path(id));
     }
 
     /// Lets a run's file go: it failed, or is about to be removed.

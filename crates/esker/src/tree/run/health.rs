@@ -36,7 +36,8 @@ struct Trouble {
 pub(crate) struct Health {
     /// Is there any trouble? Spares those who read well the lock.
     troubled: AtomicBool,
-    trouble: Mutex<Option<Trouble>>,
+    /// Boxed: very few of very many runs have any.
+    trouble: Mutex<Option<Box<Trouble>>>,
 }
 
 impl Default for Health {
@@ -49,14 +50,14 @@ impl Health {
     /// `part` failed; `state` says how.
     pub(crate) fn failed(&self, part: u64, state: State, now_ms: u64) {
         let mut trouble = self.trouble.lock();
-        let times = trouble.map_or(0, |t| t.times);
+        let times = trouble.as_ref().map_or(0, |t| t.times);
         // Statements that meet it again while it rests do not make the rest longer.
-        let again = trouble.is_none_or(|t| t.until_ms <= now_ms);
+        let again = trouble.as_ref().is_none_or(|t| t.until_ms <= now_ms);
         let until_ms = match &*trouble {
             Some(t) if !again => t.until_ms,
             _ => now_ms + (FIRST_PAUSE_MS << times.min(MOST_DOUBLINGS)),
         };
-        *trouble = Some(Trouble { part, state, until_ms, times: times + u32::from(again) });
+        *trouble = Some(Box::new(Trouble { part, state, until_ms, times: times + u32::from(again) }));
         self.troubled.store(true, Ordering::Release);
     }
 
@@ -64,7 +65,7 @@ impl Health {
     pub(crate) fn succeeded(&self, part: u64) {
         if self.troubled.load(Ordering::Acquire) {
             let mut trouble = self.trouble.lock();
-            if trouble.is_some_and(|t| t.part == part) {
+            if trouble.as_ref().is_some_and(|t| t.part == part) {
                 *trouble = None;
                 self.troubled.store(false, Ordering::Release);
             }
@@ -73,11 +74,11 @@ impl Health {
 
     /// Is this no time to try it without need?
     pub(crate) fn left_alone(&self, now_ms: u64) -> bool {
-        self.troubled.load(Ordering::Acquire) && self.trouble.lock().is_some_and(|t| now_ms < t.until_ms)
+        self.troubled.load(Ordering::Acquire) && self.trouble.lock().as_ref().is_some_and(|t| now_ms < t.until_ms)
     }
 
     pub(crate) fn state(&self) -> State {
-        self.trouble.lock().map_or(State::Sound, |t| t.state)
+        self.trouble.lock().as_ref().map_or(State::Sound, |t| t.state)
     }
 }
 

@@ -188,7 +188,7 @@ fn a_run_of_another_tree_or_layout_is_not_taken() {
     let tree = t.tree();
     let run = tree.snapshot().runs[0].run.clone();
     let recipe = e.core.recipe(&t, &tree);
-    let file = disk.open(&run.path, OpenMode::Write, AccessHint::Meta).unwrap();
+    let file = disk.open(&run.path(), OpenMode::Write, AccessHint::Meta).unwrap();
     let mut bytes = vec![0; esker_format::run::RUN_HEADER_BYTES];
     file.read_at(&mut bytes, 0).unwrap();
     let header = RunHeader::decode(&bytes).unwrap();
@@ -268,7 +268,11 @@ fn a_missing_run_costs_its_own_rows() {
 #[test]
 fn a_quarter_of_the_processs_handles_at_most() {
     let limit = esker_io::open_files_limit().unwrap_or(u64::MAX);
-    let files = |max_open_runs| crate::tree::run::files::RunFiles::new(&Options { max_open_runs, ..options() }).most();
+    let disk: Arc<dyn Disk> = Arc::new(SimDisk::new(1));
+    let files = |max_open_runs| {
+        let options = Options { max_open_runs, ..options() };
+        crate::tree::run::files::RunFiles::new(&disk, Path::new("/db/runs"), &options).most()
+    };
     assert!(files(usize::MAX) as u64 <= limit / 4);
     assert_eq!((files(3), files(0)), (3, 1));
 }
@@ -280,9 +284,9 @@ fn a_run_of_an_older_format_is_refused_by_name() {
     let t = table_of(&e, "t", 1);
     let run = t.tree().snapshot().runs[0].run.clone();
     let old = include_bytes!("../../../../esker-format/tests/fixtures/v1/dynamic.run");
-    let file = disk.open(&run.path, OpenMode::Write, AccessHint::Meta).unwrap();
+    let file = disk.open(&run.path(), OpenMode::Write, AccessHint::Meta).unwrap();
     file.write_at(&old[..esker_format::run::RUN_HEADER_BYTES], 0).unwrap();
     let refused =
         Run::open(&e.core.recipe(&t, &t.tree()), run.file_id, &run.stats, run.bounds).index().map(drop).unwrap_err();
-    assert!(matches!(&refused, Error::OlderFormat { file, found: 1, needed: 2 } if *file == run.path), "{refused}");
+    assert!(matches!(&refused, Error::OlderFormat { file, found: 1, needed: 2 } if *file == run.path()), "{refused}");
 }

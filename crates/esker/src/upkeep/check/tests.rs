@@ -31,7 +31,7 @@ fn check(versions: &[(u64, VersionTag)], change: impl FnOnce(&mut [BlockEntry]))
     let mut entries = run.index().unwrap().entries().to_vec();
     assert!(entries.len() >= 3, "{} blocks", entries.len());
     change(&mut entries);
-    let file = disk.open(&run.path, OpenMode::Write, AccessHint::Meta).unwrap();
+    let file = disk.open(&run.path(), OpenMode::Write, AccessHint::Meta).unwrap();
     // All is as long as before.
     let last = run.index().unwrap().entries()[entries.len() - 1];
     let base = last.offset + u64::from(last.stored_bytes);
@@ -139,7 +139,7 @@ fn a_run_that_cannot_be_opened_is_a_finding() {
     let mut s = e.session();
     commit_rows(&mut s, &t, 10);
     e.core.flush_all().unwrap();
-    let path = t.tree().snapshot().runs[0].run.path.clone();
+    let path = t.tree().snapshot().runs[0].run.path();
     drop((s, t, e));
     disk.crash();
     disk.remove(&path).unwrap();

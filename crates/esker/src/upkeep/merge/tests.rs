@@ -158,7 +158,7 @@ fn a_damaged_run_is_not_merged() {
     let e = open(&disk, options());
     let t = table_of(&e, "t", 3, 500);
     let bad = t.tree().snapshot().runs[0].run.clone();
-    disk.damage(&bad.path, bad.index().unwrap().entries()[0].offset + 100, &[1]).unwrap();
+    disk.damage(&bad.path(), bad.index().unwrap().entries()[0].offset + 100, &[1]).unwrap();
     let (_, errors) = merge_all(&e, &[&t]);
     assert!(matches!(errors[..], [Error::Damage { .. }]), "{errors:?}");
     let state = t.tree().snapshot();
@@ -516,13 +516,13 @@ fn merge_with_lying_index(others: u64, lie: impl FnOnce(&mut [BlockEntry])) -> (
     let last = bad.index().unwrap().entries()[entries.len() - 1];
     let base = last.offset + u64::from(last.stored_bytes);
     let tail = encode_tail(&e.core.recipe(&t, &tree), bad.file_id, &entries, &bad.stats, base);
-    disk.open(&bad.path, OpenMode::Write, AccessHint::Meta).unwrap().write_at(&tail, base).unwrap();
+    disk.open(&bad.path(), OpenMode::Write, AccessHint::Meta).unwrap().write_at(&tail, base).unwrap();
     let lying = Run::open(&e.core.recipe(&t, &tree), bad.file_id, &bad.stats, bad.bounds);
     lying.index().unwrap();
     tree.edit(|s| [lying, good].into_iter().for_each(|run| s.add_run(RunHandle::committed(run))));
     let said = e.optimize(&t, &mut |_, _| true).unwrap_err();
     assert_eq!((tree.snapshot().runs.len(), e.poisoned()), (2, false), "{said}");
-    (said, bad.path.clone(), place)
+    (said, bad.path(), place)
 }
 
 #[test]
