@@ -443,7 +443,8 @@ impl Core {
         let idle = || trees.iter().filter(|t| !flushing.contains(&t.1.id()) && !failed.contains(&t.1.id()));
         let mut found = None;
         if total - busy > self.memtable_budget() {
-            found = idle().max_by_key(|t| t.2);
+            // Never one of nothing, which would be due for ever where those that hold the memory cannot be flushed.
+            found = idle().filter(|t| t.2 > 0).max_by_key(|t| t.2);
         }
         if found.is_none() {
             let horizon = self.views.horizon();

@@ -1,7 +1,9 @@
 //! What an error of background work means, by its kind, and what the answer to a checkpoint request promises.
 
 use super::*;
-use crate::tests::support::{begin, count, fixed, insert, insert_wide, make, open, open_with, options, small, wide};
+use crate::tests::support::{
+    begin, count, fill, fixed, insert, insert_wide, make, open, open_with, options, small, wide,
+};
 use crate::{FlushMode, Options};
 use esker_io::{IoError, IoKind, SimDisk};
 use std::path::Path;
@@ -81,4 +83,22 @@ fn merging_waits_for_no_table() {
     let merged = rx.recv_timeout(std::time::Duration::from_secs(60));
     drop(held);
     assert_eq!(merged, Ok(true), "nothing is merged while one table is");
+}
+
+/// What holds the memory cannot be flushed, and other trees have nothing: the work ends, with the error.
+#[test]
+fn trees_with_nothing_to_flush_are_not_flushed_for_ever() {
+    let disk = SimDisk::new(5);
+    let e = open_with(&disk, Options { bulk_threshold_bytes: 64 << 20, ..small() }).unwrap();
+    let t = make(&e, "t", &fixed(1000));
+    make(&e, "empty", &fixed(1000));
+    let mut s = e.session();
+    begin(&mut s);
+    fill(&mut s, &t, 0..1500);
+    disk.cut_power();
+    let (done, answer) = std::sync::mpsc::channel();
+    let core = e.core.clone();
+    std::thread::spawn(move || done.send(core.flush_what_is_due()));
+    let flushed = answer.recv_timeout(Duration::from_secs(60)).expect("flushing never ends");
+    assert!(matches!(flushed, Err(Error::Io(_))), "{flushed:?}");
 }
