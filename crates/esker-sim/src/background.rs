@@ -85,6 +85,7 @@ impl Sim {
         let table = engine.open_table(name).map_err(|e| Failure::new(format!("open table {name}: {e}")))?;
         // What is committed in the middle of it is none of its business.
         let (events, tables) = (self.model.sure(), self.keys());
+        let keys_before = engine.sim_key_runs(&table);
         let answer = self.meanwhile(work.inside(), || work.run(&engine, &table))?;
         // The table was dropped in the middle of it, perhaps.
         let gone = self.keys() != tables;
@@ -92,6 +93,8 @@ impl Sim {
         let answer = self.judge(&format!("{work:?} of {name}"), answer, expected, false)?;
         if !self.disk.is_power_cut() {
             let runs = engine.sim_runs(&table);
+            let merge = matches!(work, Work::Merge | Work::MergeRound | Work::Optimize);
+            self.see_key_runs(&keys_before, &engine.sim_key_runs(&table), work == Work::Flush, merge);
             self.stats.tombstone_runs += runs.iter().filter(|r| r.tombstones > 0).count() as u64;
         }
         match answer {

@@ -2,6 +2,7 @@
 //! missing. The engine names the file, or reads the rows right; it never gives a wrong row, and other tables go on. A bad
 //! run never keeps it from opening.
 
+use crate::keys::{trees, write_entries, Rewrite};
 use crate::model::{Row, State};
 use crate::recover::rows_differ;
 use crate::sim::{Config, Failure, Flow, Sim, Stats, FOLDER};
@@ -161,7 +162,7 @@ fn judge(sim: &mut Sim, disk: &SimDisk, paths: &[PathBuf], state: &State, torn: 
 
 fn judge_open(sim: &mut Sim, paths: &[PathBuf], state: &State, torn: &[State]) -> Result<(), Failure> {
     let engine = sim.engine()?.clone();
-    let mut whole = BTreeMap::new();
+    let (mut whole, mut rows_only) = (BTreeMap::new(), BTreeMap::new());
     let log = paths.iter().any(|p| p.parent().is_some_and(|p| p.ends_with("wal")));
     let names = engine.tables();
     if !log && names != state.tables.keys().cloned().collect::<Vec<_>>() {
@@ -170,13 +171,29 @@ fn judge_open(sim: &mut Sim, paths: &[PathBuf], state: &State, torn: &[State]) -
     for name in names {
         let known = std::iter::once(state).chain(torn).find_map(|s| s.tables.get(&name));
         let Some(table) = known else { return sim.fail(format!("table {name} came from nowhere")) };
-        match sim.read_committed(&name, table.kind) {
-            Ok(rows) => drop(whole.insert(name, rows)),
-            Err(e) => names_it(&e, paths)?,
+        let rows = match sim.read_rows(&name, table.kind) {
+            Ok(rows) => Some(rows),
+            Err(e) => names_it(&e, paths).map(|()| None)?,
+        };
+        // Entries are right by themselves, too, where the rows cannot be read.
+        let known_rows = state.tables.get(&name).filter(|_| !log).map(|t| &t.rows);
+        let keys = match rows.as_ref().or(known_rows) {
+            Some(rows) => sim.committed_keys_differ(&name, table.kind, rows),
+            None => Ok(None),
+        };
+        match (keys, rows) {
+            (Ok(Some(why)), _) => return sim.fail(format!("{name} was read wrong: {why}")),
+            (Ok(None), Some(rows)) => drop(whole.insert(name, rows)),
+            (Ok(None), None) => {}
+            (Err(e), rows) => {
+                names_it(&e, paths)?;
+                sim.stats.keys_damaged += 1;
+                rows_only.extend(rows.map(|rows| (name, rows)));
+            }
         }
     }
     let wrong = |state: &State| {
-        whole.iter().find_map(|(name, rows)| {
+        whole.iter().chain(&rows_only).find_map(|(name, rows)| {
             let table = state.tables.get(name)?;
             rows_differ(rows, &table.rows).map(|why| format!("{name} was read wrong: {why}"))
         })
@@ -222,7 +239,10 @@ fn write_one(sim: &mut Sim, name: &str, rows: &mut BTreeMap<u64, Row>) -> Result
     let kind = sim.model.base.tables.get(name).map_or(0, |t| t.kind);
     let row: Row = sim.kinds[kind].row(&mut Rng::new(7))?.into();
     let mut session = engine.session();
-    let written = session.insert_row(&table, &row).and_then(|id| session.commit().map(|()| id));
+    let written = session.insert_row(&table, &row).and_then(|id| {
+        write_entries(&mut session, &table, trees(kind), Rewrite::insert(id.0, &row))?;
+        session.commit().map(|()| id)
+    });
     let id = written.map_err(|e| Failure::new(format!("a sound table cannot be written: {e}")))?;
     match rows.insert(id.0, row) {
         None => Ok(()),
@@ -248,6 +268,15 @@ fn names_it(e: &Error, paths: &[PathBuf]) -> Result<(), Failure> {
             | Error::InvalidArgument(_)
     );
     if fitting && names.iter().any(|name| text.contains(name)) {
+        return Ok(());
+    }
+    // A frame may go on in the next segment: what is damaged there shows where the frame begins.
+    let segment = |path: &Path| path.file_stem()?.to_str()?.parse::<u64>().ok();
+    let goes_on = |file: &Path| {
+        let next = segment(file).map(|n| n + 1);
+        file.extension().is_some_and(|x| x == "wal") && paths.iter().any(|p| next.is_some() && segment(p) == next)
+    };
+    if matches!(e, Error::Damage { file, .. } if goes_on(Path::new(file))) {
         return Ok(());
     }
     // A log that ends early, as far as anybody can know, names runs that what it has lost replaced, and that are gone.

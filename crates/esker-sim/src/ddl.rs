@@ -3,6 +3,7 @@
 //! Invariant: as under a server's metadata locks, no table is dropped, renamed or truncated while an open transaction
 //! has touched it; a prepared transaction without a session has no such lock, there the engine itself must refuse.
 
+use crate::keys::create_table;
 use crate::model::{Event, Key};
 use crate::sim::{Answer, Failure, Flow, Refusal, Sim};
 use esker::FlushMode;
@@ -45,7 +46,7 @@ impl Sim {
 
     /// Makes a table.
     pub(crate) fn create(&mut self, name: &str, kind: usize) -> Result<(), Failure> {
-        let answer = self.engine()?.create_table(name, &self.kinds[kind].def(false));
+        let answer = create_table(self.engine()?, name, kind, &self.kinds[kind].def(false));
         self.judge("create", answer, &[], false)?;
         let key = self.model.new_key();
         self.model.happened(Event::Create(name.to_owned(), key, kind, false));
@@ -93,7 +94,9 @@ impl Sim {
         self.note(|| format!("{event:?}"));
         let engine = self.engine()?;
         let answer = match &event {
-            Event::Create(name, _, kind, temporary) => engine.create_table(name, &self.kinds[*kind].def(*temporary)),
+            Event::Create(name, _, kind, temporary) => {
+                create_table(engine, name, *kind, &self.kinds[*kind].def(*temporary))
+            }
             Event::Rename(from, to) => engine.rename_table(from, to),
             Event::Truncate(name, _) => engine.truncate_table(name),
             _ => engine.drop_table(&name),

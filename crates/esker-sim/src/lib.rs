@@ -11,6 +11,7 @@ pub mod cut;
 pub mod damage;
 mod ddl;
 pub mod fault;
+mod keys;
 pub mod kinds;
 pub mod large;
 mod locking;

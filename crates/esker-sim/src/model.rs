@@ -336,6 +336,13 @@ impl Model {
         self.tables.get(name)?.rows.get(&id)?.last()
     }
 
+    /// A row as a view sees what was committed.
+    #[must_use]
+    pub fn seen_at(&self, name: &str, id: u64, view: u64) -> Option<Row> {
+        let versions = self.tables.get(name)?.rows.get(&id)?;
+        versions.iter().rev().find(|v| v.seq <= view)?.row.clone()
+    }
+
     /// The state after the first `n` events.
     #[must_use]
     pub fn state(&self, n: usize) -> State {

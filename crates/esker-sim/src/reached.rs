@@ -27,6 +27,10 @@ pub const WORK: Must = Must(&[
     "decided_inside",
     "tombstone_runs",
     "blocks_evicted",
+    "keys_flushed",
+    "keys_merged",
+    "keys_narrowed",
+    "keys_moved",
 ]);
 
 /// As [`WORK`], of one that is cut.
@@ -49,6 +53,13 @@ pub const CRASHES: Must = Must(&[
     "crashes",
     "kills_inside",
     "recovery_records",
+    "keys_flushed",
+    "keys_merged",
+    "keys_narrowed",
+    "keys_moved",
+    "keys_from_log",
+    "keys_from_runs",
+    "keys_prepared",
 ]);
 
 /// As [`WORK`], of one that meets faults, some of which stop the engine.
@@ -62,6 +73,10 @@ pub const FAULTS: Must = Must(&[
     "crashes",
     "faults",
     "poisoned",
+    "keys_flushed",
+    "keys_merged",
+    "keys_from_log",
+    "keys_from_runs",
 ]);
 
 /// All counters of the process, by name.

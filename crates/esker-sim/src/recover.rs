@@ -71,6 +71,7 @@ impl Sim {
         self.check_blocks()?;
         self.model.restart(state, self.faulty);
         self.mode = esker::FlushMode::EveryCommit;
+        self.see_recovered_keys()?;
         Ok(Flow::Go)
     }
 

@@ -3,6 +3,7 @@
 //! Invariant: a row that the transaction has locked is written only if it is alive for it; that is the engine's
 //! contract with its callers, who write what they have found.
 
+use crate::keys::Rewrite;
 use crate::locks::Verdict;
 use crate::model::{Key, Row};
 use crate::sim::{Answer, Failure, Flow, Refusal, Sim};
@@ -50,7 +51,10 @@ impl Sim {
             if !self.model.by_key(key).is_some_and(|t| t.used.insert(id.0)) {
                 return self.fail(format!("row id {} of {name} was given out twice", id.0));
             }
-            self.wrote(i, key, id.0, Some(packed.into()));
+            self.wrote(i, key, id.0, Some(packed.as_slice().into()));
+            if !self.write_keys(i, &table, kind, Rewrite::insert(id.0, &packed))? {
+                return Ok(Ended::Fault);
+            }
             if as_image && !self.insert_staged(i, name, key, kind)? {
                 return Ok(Ended::Fault);
             }
@@ -78,11 +82,17 @@ impl Sim {
         if !matches!(self.judge("taking staged rows", answer, &[], shaky)?, Answer::Ok(())) {
             return Ok(false);
         }
-        for (packed, id) in written.into_iter().zip(stage.first.0..) {
+        let first = stage.first.0;
+        for (packed, id) in written.iter().zip(first..) {
             if !self.model.by_key(key).is_some_and(|t| t.used.insert(id)) {
                 return self.fail(format!("row id {id} of {name} was given out twice"));
             }
-            self.wrote(i, key, id, Some(packed.into()));
+            self.wrote(i, key, id, Some(packed.as_slice().into()));
+        }
+        for (packed, id) in written.iter().zip(first..) {
+            if !self.write_keys(i, &table, kind, Rewrite::insert(id, packed))? {
+                return Ok(false);
+            }
         }
         Ok(true)
     }
@@ -135,7 +145,10 @@ impl Sim {
         let verdict = self.model.locks.ask(owner, key, id, true);
         let newest = self.model.newest(name, id);
         let own = txn.changes.get(&(key, id));
-        let alive = own.map_or(newest.is_some_and(|v| v.row.is_some()), |row| row.is_some());
+        let old = own.map_or_else(|| newest.and_then(|v| v.row.clone()), Clone::clone);
+        let alive = old.is_some();
+        let view = txn.view.filter(|view| own.is_none() && newest.is_some_and(|v| v.seq > *view));
+        let unseen = view.map(|view| self.model.seen_at(name, id, view));
         if matches!(verdict, Verdict::Held | Verdict::Maybe) && !alive {
             return Ok(Ended::Done);
         }
@@ -171,8 +184,12 @@ impl Sim {
             Answer::Ok(()) if must_fail => self.fail(format!("{what}: succeeded, expected {expected:?}")),
             Answer::Ok(()) => {
                 self.model.locks.take(owner, key, id, true);
-                self.wrote(i, key, id, packed.map(Into::into));
-                Ok(Ended::Done)
+                self.wrote(i, key, id, packed.as_deref().map(Into::into));
+                let rewrite = Rewrite { id, old: old.as_deref(), new: packed.as_deref(), unseen };
+                match self.write_keys(i, &table, kind, rewrite)? {
+                    true => Ok(Ended::Done),
+                    false => Ok(Ended::Fault),
+                }
             }
             Answer::No(Refusal::WouldBlock) => Ok(Ended::Refused),
             Answer::No(_) => {

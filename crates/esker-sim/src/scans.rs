@@ -1,6 +1,7 @@
 //! Reading in the simulator: plain and locking scans, counts, reads by row id, and cursors that stay open while others
 //! go on. Each answer is compared row by row.
 
+use crate::keys::{keys_differ, trees};
 use crate::locks::Verdict;
 use crate::model::Row;
 use crate::recover::rows_differ;
@@ -60,7 +61,12 @@ impl Sim {
         if count {
             let answer = self.slots[i].session.count_rows(&table);
             return match self.judge("count", answer, expected, shaky)? {
-                Answer::Ok(n) if !too_old && n == want.len() as u64 => Ok(Ended::Done),
+                Answer::Ok(n) if !too_old && n == want.len() as u64 => {
+                    match self.check_keys(i, name, &table, kind, &want)? {
+                        true => Ok(Ended::Done),
+                        false => Ok(Ended::Fault),
+                    }
+                }
                 Answer::Ok(n) => {
                     let about = self.about(name, kind, &want);
                     self.fail(format!("count of {name} is {n}, not {} (too old: {too_old}); {about}", want.len()))
@@ -101,7 +107,8 @@ impl Sim {
             Some((id, _)) => {
                 self.fail(format!("scan of {name} by s{i} (view {view:?}) lacks row {id} and what follows"))
             }
-            None => Ok(Ended::Done),
+            None if self.check_keys(i, name, &table, kind, &want)? => Ok(Ended::Done),
+            None => Ok(Ended::Fault),
         }
     }
 
@@ -288,8 +295,30 @@ impl Sim {
         )
     }
 
-    /// Everything that is committed, read by a session of its own.
+    /// Everything that is committed, read by a session of its own; an error, too, if the entries are not those of the
+    /// rows.
     pub(crate) fn read_committed(&self, name: &str, kind: usize) -> Result<BTreeMap<u64, Row>, Error> {
+        let rows = self.read_rows(name, kind)?;
+        match self.committed_keys_differ(name, kind, &rows)? {
+            None => Ok(rows),
+            Some(why) => Err(Error::InvalidArgument(format!("{name}: {why}"))),
+        }
+    }
+
+    /// How what is committed in a table's key trees differs from the entries of `rows`.
+    pub(crate) fn committed_keys_differ(
+        &self,
+        name: &str,
+        kind: usize,
+        rows: &BTreeMap<u64, Row>,
+    ) -> Result<Option<String>, Error> {
+        let Some(engine) = &self.engine else { return Ok(None) };
+        let table = engine.open_table(name)?;
+        keys_differ(&mut engine.session(), &table, trees(kind), rows, &[])
+    }
+
+    /// The rows that are committed, read by a session of its own.
+    pub(crate) fn read_rows(&self, name: &str, kind: usize) -> Result<BTreeMap<u64, Row>, Error> {
         let Some(engine) = &self.engine else { return Ok(BTreeMap::new()) };
         let table = engine.open_table(name)?;
         let mut session = engine.session();

@@ -152,6 +152,24 @@ pub struct Stats {
     pub decided_inside: u64,
     /// Runs with tombstones were seen.
     pub tombstone_runs: u64,
+    /// A flush made a run of a key tree.
+    pub keys_flushed: u64,
+    /// A merge replaced runs of a key tree.
+    pub keys_merged: u64,
+    /// Parts of runs were seen in key trees.
+    pub keys_narrowed: u64,
+    /// Private runs were seen in key trees: a flush moved what an open transaction had there.
+    pub keys_moved: u64,
+    /// Restarts found runs in a table's key trees.
+    pub keys_from_runs: u64,
+    /// Restarts replayed entries of a table from the log.
+    pub keys_from_log: u64,
+    /// Restarts found a prepared transaction on a table with key trees.
+    pub keys_prepared: u64,
+    /// Restarts found moved entries of a prepared transaction.
+    pub keys_moved_back: u64,
+    /// Key trees could not be read for damage, and said so.
+    pub keys_damaged: u64,
 }
 
 impl Stats {
@@ -169,6 +187,15 @@ impl Stats {
             ("steps_inside", self.steps_inside),
             ("decided_inside", self.decided_inside),
             ("tombstone_runs", self.tombstone_runs),
+            ("keys_flushed", self.keys_flushed),
+            ("keys_merged", self.keys_merged),
+            ("keys_narrowed", self.keys_narrowed),
+            ("keys_moved", self.keys_moved),
+            ("keys_from_runs", self.keys_from_runs),
+            ("keys_from_log", self.keys_from_log),
+            ("keys_prepared", self.keys_prepared),
+            ("keys_moved_back", self.keys_moved_back),
+            ("keys_damaged", self.keys_damaged),
         ]
     }
 
@@ -185,6 +212,15 @@ impl Stats {
         self.steps_inside += o.steps_inside;
         self.decided_inside += o.decided_inside;
         self.tombstone_runs += o.tombstone_runs;
+        self.keys_flushed += o.keys_flushed;
+        self.keys_merged += o.keys_merged;
+        self.keys_narrowed += o.keys_narrowed;
+        self.keys_moved += o.keys_moved;
+        self.keys_from_runs += o.keys_from_runs;
+        self.keys_from_log += o.keys_from_log;
+        self.keys_prepared += o.keys_prepared;
+        self.keys_moved_back += o.keys_moved_back;
+        self.keys_damaged += o.keys_damaged;
     }
 }
 

@@ -39,12 +39,16 @@ pub(crate) fn is_quiet() -> bool {
 /// A run of a table, as the simulator sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RunFigures {
+    /// Its file.
+    pub file: u64,
     /// Versions in it.
     pub rows: u64,
     /// Those of them that are tombstones.
     pub tombstones: u64,
     /// Its transaction has not ended, as far as the tree knows.
     pub private: bool,
+    /// A merge took keys of it.
+    pub narrowed: bool,
 }
 
 impl Engine {
@@ -101,6 +105,16 @@ impl Engine {
         table.trees().keys.iter().flat_map(|tree| figures(tree)).collect()
     }
 
+    /// How many key trees a table has.
+    pub fn sim_key_trees(&self, table: &Table) -> usize {
+        table.trees().keys.len()
+    }
+
+    /// Has any key tree of a table versions in a memtable?
+    pub fn sim_keys_in_memory(&self, table: &Table) -> bool {
+        table.trees().keys.iter().any(|tree| tree.snapshot().memtables().any(|m| !m.is_empty()))
+    }
+
     /// The runs of a table's rows.
     pub fn sim_runs(&self, table: &Table) -> Vec<RunFigures> {
         figures(&table.tree())
@@ -110,7 +124,9 @@ impl Engine {
 fn figures<K: Stored>(tree: &Tree<K>) -> Vec<RunFigures> {
     let figures = |h: &RunHandle<K>| {
         let stats = &h.run.stats;
-        RunFigures { rows: stats.rows, tombstones: stats.tombstones, private: h.owner.is_some() }
+        let narrowed = (&h.first, &h.last) != (&h.run.bounds.0, &h.run.bounds.1);
+        let (file, private) = (h.run.file_id.0, h.owner.is_some());
+        RunFigures { file, rows: stats.rows, tombstones: stats.tombstones, private, narrowed }
     };
     tree.snapshot().runs.iter().map(figures).collect()
 }

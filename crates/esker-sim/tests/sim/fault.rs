@@ -47,7 +47,7 @@ fn damaged_files_are_named_and_never_believed() {
     run_seeds(
         "damaged_files_are_named_and_never_believed",
         400,
-        Must(&["flushes", "merges", "faults"]),
+        Must(&["flushes", "merges", "faults", "keys_flushed", "keys_damaged"]),
         |seed, sim| damage_seed(seed, 12, sim),
     );
 }
