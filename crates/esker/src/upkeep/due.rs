@@ -183,6 +183,14 @@ mod tests {
         looks(&e.core);
         assert_eq!(looks(&e.core), 0);
         assert_eq!(e.core.signals.flushable_bytes(), 0);
+        // Runs that came since the last look are merged.
+        for _ in 0..20 {
+            commit_rows(&mut s, &tables[7], 2);
+            e.core.flush(&tables[7], &tables[7].tree()).unwrap();
+        }
+        assert!(e.core.merge_somewhere().unwrap());
+        looks(&e.core);
+        assert_eq!(looks(&e.core), 0);
         // What is dropped or emptied is looked at no more.
         commit_rows(&mut s, &tables[8], 2);
         commit_rows(&mut s, &tables[9], 2);
