@@ -4,6 +4,7 @@ use crate::model::State;
 use crate::recover::rows_differ;
 use crate::sim::{Answer, Failure, Flow, Sim, FOLDER};
 use esker::io::Disk;
+use std::collections::BTreeSet;
 use std::path::Path;
 
 /// After so long what could not be read is tried again.
@@ -91,11 +92,18 @@ impl Sim {
             return Ok(Flow::Stop);
         }
         if !self.faulty && self.check_files {
+            let engine = self.engine()?;
+            let mut used = BTreeSet::new();
+            for name in engine.tables() {
+                let table = engine.open_table(&name).map_err(|e| Failure(e.to_string()))?;
+                let runs = engine.sim_runs(&table).into_iter().chain(engine.sim_key_runs(&table));
+                // Runs of several trees may share a file.
+                used.extend(runs.map(|run| format!("{:016x}.run", run.file)));
+            }
             let files = self.disk.list(&Path::new(FOLDER).join("runs"))?;
-            let runs = self.engine()?.status().runs;
-            if files.len() as u64 != runs {
-                let names: Vec<_> = files.iter().map(|f| &f.name).collect();
-                return self.fail(format!("{runs} runs are in use, but {} files are there: {names:?}", files.len()));
+            let there: BTreeSet<_> = files.into_iter().map(|f| f.name).collect();
+            if there != used {
+                return self.fail(format!("files {used:?} are in use, but {there:?} are there"));
             }
         }
         self.verify()

@@ -20,8 +20,9 @@ use crate::options::{Level, Notify, Options};
 use crate::tree::key::{ByBytes, ByRow};
 use crate::tree::memtable::{Change, Memtable};
 use crate::tree::run::cache::BlockCache;
+use crate::tree::run::file::OpenedFiles;
 use crate::tree::run::writer::RunRecipe;
-use crate::tree::run::{run_path, Run};
+use crate::tree::run::Run;
 use crate::tree::stored::{entry_value, Stored};
 use crate::tree::{RangeMark, RunHandle, Tree, TreeState};
 use crate::txn::state::TxnState;
@@ -489,7 +490,16 @@ impl Replay {
         for txn in self.prepared.keys() {
             self.next[3] = self.next[3].max(txn.0 + 1);
         }
+        let (trees, tables) = (&self.trees, &self.tables);
+        let lasts = |tree: &TreeId| {
+            let table = trees.get(tree).and_then(|id| tables.get(id));
+            table.is_some_and(|t| !crate::catalog::table::is_temporary(&t.entry))
+        };
+        for p in self.prepared.values_mut() {
+            p.attach.retain(|r| lasts(&r.tree));
+        }
         let there = self.remove_orphans(&*disk, &runs_dir)?;
+        let files = OpenedFiles::new(&cache);
         let parts =
             RecipeParts { disk: &disk, runs_dir: &runs_dir, cache: &cache, options: &options, folder: self.folder };
         let mut tables = BTreeMap::new();
@@ -497,9 +507,9 @@ impl Replay {
         for mut t in std::mem::take(&mut self.tables).into_values() {
             let max_ids = t.rows.runs.values().flatten().map(|r| r.stats.max_id.next());
             t.next_row = max_ids.fold(t.next_row, RowId::max);
-            let rows = t.rows.open(&parts.recipe(t.rows.id, Table::row_shape(&t.entry), &t.entry), &t, &there);
+            let rows = t.rows.open(&parts.recipe(t.rows.id, Table::row_shape(&t.entry), &t.entry), &files, &t, &there);
             let open = |(k, (_, index)): (&ReplayedTree<ByBytes>, (TreeId, &IndexEntry))| {
-                k.open(&parts.recipe(k.id, key_shape(index), &t.entry), &t, &there)
+                k.open(&parts.recipe(k.id, key_shape(index), &t.entry), &files, &t, &there)
             };
             let keys = t.keys.iter().zip(key_trees(&t.entry)).map(open).collect();
             let table = Table::new(&t.entry, Trees { rows, keys });
@@ -534,7 +544,7 @@ impl Replay {
         }
         let mut unread = Vec::new();
         for (state, pending) in prepared {
-            core.keep_prepared(state, pending, &mut unread)?;
+            core.keep_prepared(state, pending, &files, &mut unread)?;
         }
         unread.iter().for_each(|rows| core.lock_unread(rows));
         if generation == 1 {

@@ -40,7 +40,6 @@ fn table(entry: &TableEntry) -> Known {
 
 fn run(run: &RunEntry) -> Known {
     unless(run.origin.is_none(), "run from elsewhere, file", run.file.0)?;
-    unless(run.part == 0, "part of a run file", run.part.into())?;
     unless(run.layout == 0, "layout version", run.layout.into())?;
     let within = |first, last| run.stats.min_id <= first && last <= run.stats.max_id;
     // Each tree knows which kind is its own.

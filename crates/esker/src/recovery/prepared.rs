@@ -40,7 +40,13 @@ impl Core {
 
     /// Gives a prepared transaction its place back: versions, runs, row locks. Rows that it may have written, where nothing
     /// can be read, are added to `unread`, for [`lock_unread`](Self::lock_unread).
-    pub(super) fn keep_prepared(&self, state: Arc<TxnState>, pending: Pending, unread: &mut Vec<Unread>) -> Result<()> {
+    pub(super) fn keep_prepared(
+        &self,
+        state: Arc<TxnState>,
+        pending: Pending,
+        files: &OpenedFiles,
+        unread: &mut Vec<Unread>,
+    ) -> Result<()> {
         self.register(&state);
         // What it has is in its PREPARE, and nobody would take over what moved.
         state.moves.lock().closed = true;
@@ -101,18 +107,17 @@ impl Core {
         for RunRef { tree: id, run: r } in &pending.attach {
             let Some((table, tree)) = by_tree.get(id) else {
                 // Of a temporary table, which is gone.
-                let _ = self.disk.remove(&run_path(&self.runs_dir, r.file));
                 continue;
             };
             delta(table, 0);
             let tree = match tree {
                 AnyTree::Keys(tree) => {
-                    self.attach_prepared(table, tree, r, &state, pending.logged_at)?;
+                    self.attach_prepared((table, tree), r, files, &state, pending.logged_at)?;
                     continue;
                 }
                 AnyTree::Rows(tree) => tree,
             };
-            let run = self.attach_prepared(table, tree, r, &state, pending.logged_at)?;
+            let run = self.attach_prepared((table, tree), r, files, &state, pending.logged_at)?;
             // What cannot be read now may be readable later: all that could lie there is locked.
             let mut missed = |first: RowId, last: RowId| {
                 unread.push(Unread { owner: state.clone(), tree: *id, rows: first.0..=last.0 });
@@ -146,9 +151,9 @@ impl Core {
     /// Lets a private run of a prepared transaction join its tree.
     fn attach_prepared<K: Stored>(
         &self,
-        table: &Table,
-        tree: &Arc<Tree<K>>,
+        (table, tree): (&Table, &Arc<Tree<K>>),
         r: &RunEntry,
+        files: &OpenedFiles,
         state: &Arc<TxnState>,
         logged_at: Lsn,
     ) -> Result<Arc<Run<K>>> {
@@ -156,7 +161,7 @@ impl Core {
             let reason = FormatError::Invalid { what: "kind of the bounds of a run, file", found: r.file.0 };
             Error::damage(&self.dir, logged_at.0, reason)
         })?;
-        let run = Run::open(&self.recipe(table, tree), r.file, &r.stats, bounds);
+        let run = Run::open(&self.recipe(table, tree), &files.of(r.file), r.part, &r.stats, bounds);
         tree.edit(|s| s.add_run(RunHandle::private(run.clone(), state.clone())));
         Ok(run)
     }

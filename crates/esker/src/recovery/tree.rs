@@ -11,7 +11,7 @@ use crate::tree::stored::Stored;
 pub(super) struct ReplayedTree<K: Stored> {
     pub(super) id: TreeId,
     flushed_to: Lsn,
-    /// By file; one that merges took keys from may be there in several parts.
+    /// By file, of which one part at most is the tree's; one that merges took keys from may be there several times.
     pub(super) runs: BTreeMap<FileId, Vec<RunEntry>>,
     mem: Arc<Memtable<K>>,
     /// The place in `mem` of the transaction that was committed at this position.
@@ -32,12 +32,17 @@ impl<K: Stored> ReplayedTree<K> {
         Ok(added.map(|()| tree))
     }
 
-    /// A run, or a part of one, is in the tree.
+    /// A run, or what is left of one, is in the tree.
     fn add(&mut self, run: RunEntry) -> std::result::Result<(), FormatError> {
         if K::from_bounds(&run.bounds).is_none() {
             return Err(FormatError::Invalid { what: "kind of the bounds of a run, file", found: run.file.0 });
         }
-        self.runs.entry(run.file).or_default().push(run);
+        let entries = self.runs.entry(run.file).or_default();
+        if entries.first().is_some_and(|e| e.part != run.part) {
+            // Edits name files: they could not tell one from the other.
+            return Err(FormatError::Invalid { what: "second part of a file in a tree, file", found: run.file.0 });
+        }
+        entries.push(run);
         Ok(())
     }
 
@@ -92,7 +97,13 @@ impl<K: Stored> ReplayedTree<K> {
 
     /// The tree with its runs. None is read; one whose file is not among those `there` is told of, and stays as a run that
     /// cannot be read.
-    pub(super) fn open(&self, recipe: &RunRecipe<K>, t: &Replayed, there: &HashSet<FileId>) -> Arc<Tree<K>> {
+    pub(super) fn open(
+        &self,
+        recipe: &RunRecipe<K>,
+        files: &OpenedFiles,
+        t: &Replayed,
+        there: &HashSet<FileId>,
+    ) -> Arc<Tree<K>> {
         let mut state = TreeState::new(self.mem.clone(), self.flushed_to);
         state.marks.clone_from(&t.marks);
         for parts in self.runs.values() {
@@ -100,7 +111,8 @@ impl<K: Stored> ReplayedTree<K> {
             let bounds = |part: &RunEntry| K::from_bounds(&part.bounds);
             let all = parts.iter().filter_map(bounds).reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)));
             let Some(all) = all else { continue };
-            let run = Run::open(recipe, entry.file, &entry.stats, K::whole(&entry.stats).unwrap_or(all));
+            let (file, bounds_of_all) = (files.of(entry.file), K::whole(&entry.stats).unwrap_or(all));
+            let run = Run::open(recipe, &file, entry.part, &entry.stats, bounds_of_all);
             if !there.contains(&entry.file) {
                 run.is_missing();
             }

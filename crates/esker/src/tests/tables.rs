@@ -94,6 +94,8 @@ pub(crate) struct Watch {
     pub(crate) failed_reads: AtomicUsize,
     /// Done when the next run is synced.
     at_sync: Told<Option<Box<dyn FnOnce() + Send>>>,
+    /// How often a run was synced.
+    pub(crate) run_syncs: AtomicUsize,
     /// Creating a run fails so.
     pub(crate) bad_writes: Told<Option<IoKind>>,
     /// Writes to runs that were queued.
@@ -164,6 +166,7 @@ impl WatchedFile {
 
     fn before_sync(&self) {
         if self.path().extension().is_some_and(|e| e == "run") {
+            self.1.run_syncs.fetch_add(1, Ordering::Relaxed);
             let act = self.1.at_sync.0.lock().take();
             if let Some(act) = act {
                 act();

@@ -1,17 +1,19 @@
-//! A run: one immutable sorted file. Owns what is known of it and of its health, and its block index while that is in
-//! memory (`index.rs`).
+//! A run: one immutable sorted part of a file. Owns what is known of it and of its health, and its block index while that
+//! is in memory (`index.rs`).
 //!
-//! Invariants: every block is checksummed before it is used; a run's bytes never change; the file is unlinked only by
-//! whoever made its removal durable first ([`Run::remove_when_unused`] marks it, the last user's drop does it).
+//! Invariants: every block is checksummed before it is used; a run's bytes never change; it is let go only by whoever made
+//! its removal durable first (`remove_when_unused`); the file goes with its last part (`file.rs`).
 
 pub(crate) mod cache;
+pub(crate) mod file;
 pub(crate) mod files;
 pub(crate) mod health;
 pub(crate) mod index;
 pub(crate) mod writer;
 
 use crate::tree::key::{ByBytes, ByRow};
-use crate::tree::run::cache::{AnyRun, BlockCache};
+use crate::tree::run::cache::AnyRun;
+use crate::tree::run::file::RunFile;
 use crate::tree::run::health::{Health, State};
 use crate::tree::run::index::{AnyIndex, Index, IndexRef};
 use crate::tree::run::writer::RunRecipe;
@@ -19,7 +21,7 @@ use crate::tree::stored::{agrees, blocks_of, Stored};
 use crate::{Error, Result};
 use arc_swap::{ArcSwapOption, Guard};
 use esker_base::counters::{count, Counter};
-use esker_format::run::{block_context, section_kind, Part, RunFooter, RunHeader, RunStats};
+use esker_format::run::{block_context, section_kind, Part, PartPlace, RunFooter, RunHeader, RunStats};
 use esker_format::run::{RUN_FOOTER_BYTES, RUN_HEADER_BYTES};
 use esker_format::{CommitSeq, FileId, FolderId, FormatError, LeafEntry, TreeId};
 use esker_io::{IoError, IoKind};
@@ -53,19 +55,20 @@ pub(crate) enum MovedRun {
 /// again by the next who wants it.
 pub(crate) struct Run<K: Stored = ByRow> {
     pub(crate) file_id: FileId,
+    pub(crate) file: Arc<RunFile>,
     /// Which part of its file it is.
-    part: u32,
+    pub(crate) part: u32,
     pub(crate) stats: RunStats,
     /// Its least and its greatest key; of a run of which only parts were in use when it was opened, theirs.
     pub(crate) bounds: (K::Own, K::Own),
     index: ArcSwapOption<Index<K>>,
-    /// Length of the file, in bytes; that of its blocks until the index was read once.
+    /// Bytes of the file that are its own; those of its blocks until the index was read once.
     size_bytes: AtomicU64,
     folder: FolderId,
     tree: TreeId,
     shape: K::Shape,
-    cache: Arc<BlockCache>,
-    remove: AtomicBool,
+    /// It was let go.
+    gone: AtomicBool,
     merged_at: AtomicU64,
     /// A check of every block found them sound.
     pub(crate) checked: AtomicBool,
@@ -86,41 +89,45 @@ pub(crate) fn run_path(dir: &Path, file: FileId) -> PathBuf {
 }
 
 impl<K: Stored> Run<K> {
-    /// A run that was just written.
+    /// A run that was just written, with its part of the file's length.
     pub(crate) fn written(
         recipe: &RunRecipe<K>,
-        file_id: FileId,
+        file: &Arc<RunFile>,
+        part: u32,
         size_bytes: u64,
         entries: Vec<K::Entry>,
         stats: RunStats,
         bounds: (K::Own, K::Own),
     ) -> Arc<Self> {
-        count(Counter::RunsCreated, 1);
-        let run = Run::new(recipe, file_id, stats, bounds, size_bytes);
-        run.cache.indexes.keep(&run, Index::new(entries, &run.cache));
+        let run = Run::new(recipe, file, part, stats, bounds, size_bytes);
+        file.cache.indexes.keep(&run, Index::new(entries, &file.cache));
         run
     }
 
     /// A run of which log or manifest tell. Nothing is read: see [`index`](Self::index).
     pub(crate) fn open(
         recipe: &RunRecipe<K>,
-        file_id: FileId,
+        file: &Arc<RunFile>,
+        part: u32,
         stats: &RunStats,
         bounds: (K::Own, K::Own),
     ) -> Arc<Self> {
-        Run::new(recipe, file_id, *stats, bounds, stats.stored_bytes)
+        Run::new(recipe, file, part, *stats, bounds, stats.stored_bytes)
     }
 
     fn new(
         recipe: &RunRecipe<K>,
-        file_id: FileId,
+        file: &Arc<RunFile>,
+        part: u32,
         stats: RunStats,
         bounds: (K::Own, K::Own),
         size_bytes: u64,
     ) -> Arc<Self> {
+        file.keep();
         Arc::new(Run {
-            file_id,
-            part: 0,
+            file_id: file.id,
+            file: file.clone(),
+            part,
             stats,
             bounds,
             index: ArcSwapOption::empty(),
@@ -128,8 +135,7 @@ impl<K: Stored> Run<K> {
             folder: recipe.folder,
             tree: recipe.tree,
             shape: recipe.shape.clone(),
-            cache: recipe.cache.clone(),
-            remove: AtomicBool::new(false),
+            gone: AtomicBool::new(false),
             merged_at: AtomicU64::new(0),
             checked: AtomicBool::new(false),
             health: Health::default(),
@@ -153,7 +159,7 @@ impl<K: Stored> Run<K> {
     fn load_index(self: &Arc<Self>) -> Result<IndexRef<K>> {
         let (index, size_bytes) = self.note(FRAME, self.read_index())?;
         self.size_bytes.store(size_bytes, Ordering::Relaxed);
-        let index = self.cache.indexes.keep(self, Index::new(index, &self.cache));
+        let index = self.file.cache.indexes.keep(self, Index::new(index, &self.file.cache));
         match IndexRef::of(Guard::from_inner(Some(index))) {
             Some(index) => Ok(index),
             None => unreachable!("it is there"),
@@ -171,14 +177,14 @@ impl<K: Stored> Run<K> {
         IndexRef::of(self.index.load())
     }
 
-    /// Length of the file, in bytes; that of its blocks until the index was read once.
+    /// Bytes of the file that are its own; those of its blocks until the index was read once.
     pub(crate) fn size_bytes(&self) -> u64 {
         self.size_bytes.load(Ordering::Relaxed)
     }
 
     /// Where its file lies.
     pub(crate) fn path(&self) -> PathBuf {
-        self.cache.files.path(self.file_id)
+        self.file.path()
     }
 
     /// How the run is doing.
@@ -188,7 +194,7 @@ impl<K: Stored> Run<K> {
 
     /// It failed not long ago, and nothing was read well since: work that nobody waits for leaves it alone.
     pub(crate) fn is_set_aside(&self) -> bool {
-        self.health.left_alone(self.cache.files.clock.now_ms())
+        self.health.left_alone(self.file.cache.files.clock.now_ms())
     }
 
     /// Remembers how a read of `part` went. Want of memory or handles is no fault of the run.
@@ -205,12 +211,11 @@ impl<K: Stored> Run<K> {
     fn failed(&self, part: u64, e: &Error) {
         let state = if matches!(e, Error::Damage { .. }) { State::Damaged } else { State::SetAside };
         if part == FRAME && self.health.state() == State::Sound {
-            self.cache.unread.lock().push((self.tree, e.clone()));
+            self.file.cache.unread.lock().push((self.tree, e.clone()));
         }
-        self.health.failed(part, state, self.cache.files.clock.now_ms());
+        self.health.failed(part, state, self.file.cache.files.clock.now_ms());
         self.checked.store(false, Ordering::Relaxed);
-        // The next one gets a handle of its own.
-        self.cache.files.close(self.file_id);
+        self.file.close();
     }
 
     /// Block `at` of an index of this run, from memory or from disk.
@@ -221,7 +226,7 @@ impl<K: Stored> Run<K> {
         }
         count(Counter::BlocksMissed, 1);
         let block = Arc::new(self.read_block_of(index, at)?);
-        self.cache.insert(index, at, &block);
+        self.file.cache.insert(index, at, &block);
         Ok(block)
     }
 
@@ -241,7 +246,7 @@ impl<K: Stored> Run<K> {
     pub(crate) fn stored_block(&self, index: &Index<K>, at: usize) -> Result<(Vec<u8>, u64)> {
         let entry = index.entry(at);
         let read = || {
-            let file = self.cache.files.get(self.file_id)?;
+            let file = self.file.open()?;
             let mut bytes = vec![0; entry.stored_bytes as usize];
             file.read_at(&mut bytes, entry.offset)?;
             Ok(bytes)
@@ -255,7 +260,7 @@ impl<K: Stored> Run<K> {
 
     fn read_entry(&self, whole: &K::Entry) -> Result<K::Block> {
         let entry = whole.block();
-        let file = self.cache.files.get(self.file_id)?;
+        let file = self.file.open()?;
         let bytes = entry.stored_bytes as usize;
         let mut region = Region::new(Account::BlockCache, bytes)
             .map_err(|_| Error::OutOfMemory(format!("{bytes} bytes for a block")))?;
@@ -311,9 +316,9 @@ impl<K: Stored> Run<K> {
         self.merged_at.store(horizon.0, Ordering::Relaxed);
     }
 
-    /// Reads and checks header, footer, the part and its index; what that says of each block, and the file's length.
+    /// Reads and checks header, footer, the part and its index; what that says of each block, and the part's own bytes.
     fn read_index(&self) -> Result<(Vec<K::Entry>, u64)> {
-        let file = self.cache.files.get(self.file_id)?;
+        let file = self.file.open()?;
         let size = file.size_bytes()?;
         let at = |offset: u64| move |e| Error::damage(&self.path(), offset, e);
         // Of a file of usual size the end holds all that follows the blocks.
@@ -375,13 +380,22 @@ impl<K: Stored> Run<K> {
             let found = written.rows;
             return Err(at(stats_at)(FormatError::Invalid { what: "run's figures against the log's", found }));
         }
-        Ok((entries, size))
+        Ok((entries, own_bytes(&places, self.part, size)))
     }
+}
+
+/// What a part takes of a file that is `size` bytes long: from the end of the one before, the last with all that follows.
+fn own_bytes(places: &[PartPlace], part: u32, size: u64) -> u64 {
+    let end = |at: usize| if at + 1 < places.len() { places[at].end() } else { size };
+    let part = part as usize;
+    end(part) - part.checked_sub(1).map_or(0, end)
 }
 
 impl<K: Stored> AnyRun for Run<K> {
     fn remove_when_unused(&self) {
-        self.remove.store(true, Ordering::Release);
+        if !self.gone.swap(true, Ordering::Relaxed) {
+            self.file.let_go();
+        }
     }
 
     fn take_index_used(&self) -> bool {
@@ -396,17 +410,14 @@ impl<K: Stored> AnyRun for Run<K> {
 impl<K: Stored> Drop for Run<K> {
     fn drop(&mut self) {
         if let Some(index) = self.index.load_full() {
-            self.cache.indexes.forget(&*index);
-        }
-        self.cache.files.close(self.file_id);
-        if self.remove.load(Ordering::Acquire) {
-            count(Counter::RunsRemoved, 1);
-            self.cache.files.remove(self.file_id);
+            self.file.cache.indexes.forget(&*index);
         }
     }
 }
 
 #[cfg(test)]
 mod many;
+#[cfg(test)]
+mod parts;
 #[cfg(test)]
 mod tests;

@@ -357,5 +357,5 @@ pub(crate) fn run_entry<K: Stored>(handle: &RunHandle<K>, seq: CommitSeq) -> Run
     // A transaction may have rolled back far more than what concerns this run.
     let aborted = handle.aborted().meeting(run.stats.min_ordinal, run.stats.max_ordinal).to_vec();
     let bounds = K::bounds(K::lend(&handle.first), K::lend(&handle.last));
-    RunEntry { origin: None, file: run.file_id, part: 0, layout: 0, bounds, seq, aborted, stats: run.stats }
+    RunEntry { origin: None, file: run.file_id, part: run.part, layout: 0, bounds, seq, aborted, stats: run.stats }
 }

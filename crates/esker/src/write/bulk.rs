@@ -7,7 +7,7 @@
 //! others are packed. Invariants: chunks reach the run in the order of their row ids; nothing is written beyond a chunk's
 //! capacity; after an error nothing is taken any more.
 
-use crate::tree::run::writer::{RunRecipe, RunWriter};
+use crate::tree::run::writer::{FileWriter, RunRecipe, RunWriter};
 use crate::tree::run::Run;
 use crate::write::large::{Budget, Pool, Share, Stream};
 use crate::{Error, Result};
@@ -356,7 +356,7 @@ impl BulkWriter {
         self.check()?;
         let recipe = RunRecipe { write_bytes: SPILL_WRITE_BYTES, ..self.plan.recipe.clone() };
         let write = |chunks: &[Chunk]| -> Result<Arc<Run>> {
-            let mut writer = RunWriter::of_session(&recipe, file)?;
+            let mut writer = RunWriter::next(recipe.clone(), FileWriter::of_session(&recipe, file)?);
             chunks.iter().try_for_each(|chunk| chunk.write(&mut writer))?;
             writer.finish()
         };

@@ -9,7 +9,7 @@ use crate::catalog::table::Table;
 use crate::core::Core;
 use crate::session::{Current, Session};
 use crate::tree::memtable::{Change, Memtable};
-use crate::tree::run::writer::RunWriter;
+use crate::tree::run::writer::{FileWriter, RunWriter};
 use crate::tree::run::Run;
 use crate::txn::open::{TableTxn, Txn};
 use crate::write::bulk::{BulkWriter, Chunk, Gathered};
@@ -89,8 +89,11 @@ impl Txn {
             for v in n.versions().filter(|v| private.mem.is_live(v)) {
                 let writer = match &mut writer {
                     Some(w) => w,
-                    None => writer
-                        .insert(RunWriter::of_session(&core.recipe(&tree.table, &tree.rows.tree), core.new_file_id())?),
+                    None => {
+                        let recipe = core.recipe(&tree.table, &tree.rows.tree);
+                        let out = FileWriter::of_session(&recipe, core.new_file_id())?;
+                        writer.insert(RunWriter::next(recipe, out))
+                    }
                 };
                 writer.push(n.key(), v.tag(CommitSeq::ZERO), v.value())?;
             }

@@ -60,7 +60,8 @@ impl<B> Slot<B> {
 
 /// A run of any kind of tree.
 pub(crate) trait AnyRun: Send + Sync {
-    /// Unlinks the file once nobody uses it. The removal must be durable already.
+    /// Lets the part of its file go, and the file with its last part once nobody uses it. The removal must be durable
+    /// already.
     fn remove_when_unused(&self);
     /// Was its index used since the last time this was asked?
     fn take_index_used(&self) -> bool;

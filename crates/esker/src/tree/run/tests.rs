@@ -194,7 +194,7 @@ fn a_run_of_another_tree_or_layout_is_not_taken() {
     let header = RunHeader::decode(&bytes).unwrap();
     let own = e.core.folder;
     assert!(header.folder == own && own != FolderId::default());
-    let refused = |expected: &str| match Run::open(&recipe, run.file_id, &run.stats, run.bounds).index().map(drop) {
+    let refused = |expected: &str| match Run::open(&recipe, &run.file, 0, &run.stats, run.bounds).index().map(drop) {
         Err(Error::Damage { reason: FormatError::Invalid { what, .. }, .. }) => assert_eq!(what, expected),
         other => panic!("{expected}: {other:?}"),
     };
@@ -207,7 +207,7 @@ fn a_run_of_another_tree_or_layout_is_not_taken() {
     let mut other = Vec::new();
     RunHeader { folder, ..header }.encode(&mut other);
     file.write_at(&other, 0).unwrap();
-    match Run::open(&recipe, run.file_id, &run.stats, run.bounds).index().map(drop) {
+    match Run::open(&recipe, &run.file, 0, &run.stats, run.bounds).index().map(drop) {
         Err(e @ Error::Damage { offset: 0, reason: FormatError::Foreign { found, expected, .. }, .. }) => {
             assert_eq!((found, expected), (folder, own));
             assert!(e.to_string().contains("run is of the folder 09090909-0909-"), "{e}");
@@ -215,7 +215,7 @@ fn a_run_of_another_tree_or_layout_is_not_taken() {
         other => panic!("{other:?}"),
     }
     // Whoever knows that it came from there takes it.
-    Run::open(&RunRecipe { folder, ..recipe.clone() }, run.file_id, &run.stats, run.bounds).index().unwrap();
+    Run::open(&RunRecipe { folder, ..recipe.clone() }, &run.file, 0, &run.stats, run.bounds).index().unwrap();
     file.write_at(&bytes, 0).unwrap();
     // What follows the blocks, of another tree, of another layout, and as it was.
     let last = *run.index().unwrap().entries().last().unwrap();
@@ -239,10 +239,10 @@ fn a_run_of_another_tree_or_layout_is_not_taken() {
         refused(expected);
     }
     write_tail(&recipe);
-    Run::open(&recipe, run.file_id, &run.stats, run.bounds).index().unwrap();
+    Run::open(&recipe, &run.file, 0, &run.stats, run.bounds).index().unwrap();
     // Nor one that holds something else than the log says.
     let stats = esker_format::RunStats { rows: run.stats.rows + 1, ..run.stats };
-    assert!(Run::open(&recipe, run.file_id, &stats, run.bounds).index().is_err());
+    assert!(Run::open(&recipe, &run.file, 0, &stats, run.bounds).index().is_err());
 }
 
 #[test]
@@ -287,6 +287,6 @@ fn a_run_of_an_older_format_is_refused_by_name() {
     let file = disk.open(&run.path(), OpenMode::Write, AccessHint::Meta).unwrap();
     file.write_at(&old[..esker_format::run::RUN_HEADER_BYTES], 0).unwrap();
     let refused =
-        Run::open(&e.core.recipe(&t, &t.tree()), run.file_id, &run.stats, run.bounds).index().map(drop).unwrap_err();
+        Run::open(&e.core.recipe(&t, &t.tree()), &run.file, 0, &run.stats, run.bounds).index().map(drop).unwrap_err();
     assert!(matches!(&refused, Error::OlderFormat { file, found: 1, needed: 2 } if *file == run.path()), "{refused}");
 }

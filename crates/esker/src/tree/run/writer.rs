@@ -1,14 +1,15 @@
-//! Writes one run: blocks in rising order of row ids, then index and footer. Synced when finished; its name is durable
-//! only after the caller has synced the folder. A crash before that leaves an orphan that the next start removes; a
-//! writer that is dropped unfinished removes its file.
+//! Writes a run file: one part after the other, of each the blocks in rising order of keys, then index and footer; and what
+//! ends the file. Synced once, when it is finished; its name is durable only after the caller has synced the folder. A crash
+//! before that leaves an orphan that the next start removes; a writer that is dropped unfinished removes its file.
 
 use crate::tree::key::ByRow;
 use crate::tree::run::cache::BlockCache;
-use crate::tree::run::{run_path, Run};
+use crate::tree::run::file::RunFile;
+use crate::tree::run::{own_bytes, Run};
 use crate::tree::stored::{blocks_of, Stored};
 use crate::Result;
 use esker_base::counters::{count, Counter};
-use esker_format::run::{block_context, encode_end, Part, RunHeader, RunStats, RUN_HEADER_BYTES};
+use esker_format::run::{block_context, encode_end, Part, PartPlace, RunHeader, RunStats, RUN_HEADER_BYTES};
 use esker_format::{
     block::reseal, CommitSeq, Compression, FileId, FolderId, FormatError, LeafEntry, RowId, TreeId, VersionTag,
 };
@@ -55,21 +56,43 @@ impl<K: Stored> RunRecipe<K> {
     }
 }
 
-/// A run that is being written.
+/// A run file that is being written, between two parts.
+pub(crate) struct FileWriter {
+    file: Arc<RunFile>,
+    writer: SequentialWriter,
+    parts: Vec<PartPlace>,
+    unfinished: Unfinished,
+}
+
+/// A run that is being written: the next part of its file.
 pub(crate) struct RunWriter<K: Stored = ByRow> {
     recipe: RunRecipe<K>,
-    file_id: FileId,
-    writer: SequentialWriter,
+    out: FileWriter,
     entries: Vec<K::Entry>,
     stats: RunStats,
     /// The least and the greatest key of the blocks that are written.
     bounds: Option<(K::Own, K::Own)>,
     scratch: Vec<u8>,
     builder: Option<K::Builder>,
-    unfinished: Unfinished,
 }
 
-/// Removes the file of a run that is not finished.
+/// A part that is written: a run, once its file is finished.
+pub(crate) struct WrittenPart<K: Stored = ByRow> {
+    recipe: RunRecipe<K>,
+    number: u32,
+    entries: Vec<K::Entry>,
+    stats: RunStats,
+    bounds: (K::Own, K::Own),
+}
+
+/// A file with all its parts, synced.
+pub(crate) struct WrittenFile {
+    file: Arc<RunFile>,
+    size_bytes: u64,
+    parts: Vec<PartPlace>,
+}
+
+/// Removes a file that is not finished.
 struct Unfinished {
     disk: Arc<dyn Disk>,
     path: PathBuf,
@@ -85,44 +108,82 @@ impl Drop for Unfinished {
     }
 }
 
-impl<K: Stored> RunWriter<K> {
-    pub(crate) fn create(recipe: &RunRecipe<K>, file_id: FileId) -> Result<Self> {
-        let path = run_path(&recipe.dir, file_id);
+impl FileWriter {
+    /// Creates the file; of `recipe` counts what is the same for all trees.
+    pub(crate) fn create<K: Stored>(recipe: &RunRecipe<K>, file_id: FileId) -> Result<Self> {
+        let file = RunFile::new(&recipe.cache, file_id);
+        let path = file.path();
         let unfinished = Unfinished { disk: recipe.disk.clone(), path: path.clone(), finished: false };
         let mut writer = SequentialWriter::create(&recipe.disk, &path, recipe.write_bytes, Account::BulkBuffer)?;
         let mut header = Vec::with_capacity(RUN_HEADER_BYTES);
         let created_unix_s = crate::catalog::table::unix_s();
         RunHeader { file: file_id, folder: recipe.folder, created_unix_s }.encode(&mut header);
         writer.append(&header)?;
-        Ok(RunWriter {
-            recipe: recipe.clone(),
-            file_id,
-            writer,
+        Ok(FileWriter { file, writer, parts: Vec::new(), unfinished })
+    }
+
+    /// As [`create`](Self::create), for the thread of a session.
+    pub(crate) fn of_session<K: Stored>(recipe: &RunRecipe<K>, file_id: FileId) -> Result<Self> {
+        let mut out = FileWriter::create(recipe, file_id)?;
+        out.writer.write_at_once();
+        Ok(out)
+    }
+
+    /// Where the next part may begin.
+    fn next_part(&self) -> u64 {
+        self.parts.last().map_or(RUN_HEADER_BYTES as u64, PartPlace::end)
+    }
+
+    /// Writes what follows the parts, of which there is one at least, and syncs the file.
+    pub(crate) fn finish(mut self) -> Result<WrittenFile> {
+        // Whoever ends a file waits for it.
+        self.writer.write_at_once();
+        let mut end = Vec::new();
+        encode_end(self.file.id, &self.parts, self.writer.position(), &mut end);
+        self.writer.append(&end)?;
+        let (_, size_bytes) = self.writer.finish()?;
+        self.unfinished.finished = true;
+        count(Counter::RunsCreated, 1);
+        Ok(WrittenFile { file: self.file, size_bytes, parts: self.parts })
+    }
+}
+
+impl<K: Stored> WrittenPart<K> {
+    /// The run that the part is.
+    pub(crate) fn run(self, file: &WrittenFile) -> Arc<Run<K>> {
+        let own_bytes = own_bytes(&file.parts, self.number, file.size_bytes);
+        Run::written(&self.recipe, &file.file, self.number, own_bytes, self.entries, self.stats, self.bounds)
+    }
+}
+
+impl<K: Stored> RunWriter<K> {
+    /// A run that has a file for itself.
+    pub(crate) fn create(recipe: &RunRecipe<K>, file_id: FileId) -> Result<Self> {
+        Ok(RunWriter::next(recipe.clone(), FileWriter::create(recipe, file_id)?))
+    }
+
+    /// The next part of a file, of which `recipe` is.
+    pub(crate) fn next(recipe: RunRecipe<K>, out: FileWriter) -> Self {
+        RunWriter {
+            recipe,
+            out,
             entries: Vec::new(),
             stats: RunStats::default(),
             bounds: None,
             scratch: Vec::new(),
             builder: None,
-            unfinished,
-        })
-    }
-
-    /// As [`create`](Self::create), for the thread of a session.
-    pub(crate) fn of_session(recipe: &RunRecipe<K>, file_id: FileId) -> Result<Self> {
-        let mut writer = RunWriter::create(recipe, file_id)?;
-        writer.writer.write_at_once();
-        Ok(writer)
+        }
     }
 
     /// Encodes what `builder` holds as the next block and empties it.
     pub(crate) fn write_block(&mut self, builder: &mut K::Builder) -> Result<()> {
-        let offset = self.writer.position();
-        let context = block_context(self.file_id, offset);
+        let offset = self.out.writer.position();
+        let context = block_context(self.out.file.id, offset);
         self.scratch.clear();
         let press = (self.recipe.compression, self.recipe.zstd_level);
         let (entry, first, last) = K::finish(builder, press, context, &mut self.scratch);
         let entry = K::moved(&entry, offset, None).map_err(|e| self.damage(e))?;
-        self.writer.append(&self.scratch)?;
+        self.out.writer.append(&self.scratch)?;
         count(Counter::BlocksWritten, 1);
         self.note(entry, first, last);
         Ok(())
@@ -139,7 +200,7 @@ impl<K: Stored> RunWriter<K> {
     }
 
     fn damage(&self, e: FormatError) -> crate::Error {
-        crate::Error::damage(&run_path(&self.recipe.dir, self.file_id), self.writer.position(), e)
+        crate::Error::damage(&self.out.file.path(), self.out.writer.position(), e)
     }
 
     /// Would a block that is copied now leave one of good size before it?
@@ -162,14 +223,14 @@ impl<K: Stored> RunWriter<K> {
         seq: Option<CommitSeq>,
     ) -> Result<Option<FormatError>> {
         self.close_block()?;
-        let offset = self.writer.position();
-        let to = block_context(self.file_id, offset);
+        let offset = self.out.writer.position();
+        let to = block_context(self.out.file.id, offset);
         let sealed = reseal(block, from, to, seq).and_then(|found| entry.block().agrees_with(&found));
         let entry = match sealed.and_then(|()| K::moved(entry, offset, seq)) {
             Ok(entry) => entry,
             Err(reason) => return Ok(Some(reason)),
         };
-        self.writer.append(block)?;
+        self.out.writer.append(block)?;
         count(Counter::BlocksCopied, 1);
         self.note(entry, first, last);
         Ok(None)
@@ -200,26 +261,33 @@ impl<K: Stored> RunWriter<K> {
         Ok(())
     }
 
-    /// Bytes of blocks written so far.
+    /// Bytes of the file so far.
     pub(crate) fn size_bytes(&self) -> u64 {
-        self.writer.position()
+        self.out.writer.position()
     }
 
-    /// Writes what follows the blocks, and syncs the file.
-    pub(crate) fn finish(mut self) -> Result<Arc<Run<K>>> {
+    /// Writes what follows the blocks of the file's only part, and syncs the file.
+    pub(crate) fn finish(self) -> Result<Arc<Run<K>>> {
+        let (out, part) = self.end_part()?;
+        Ok(part.run(&out.finish()?))
+    }
+
+    /// Writes what follows the blocks in the part, which holds a version at least; the file, for the next one.
+    pub(crate) fn end_part(mut self) -> Result<(FileWriter, WrittenPart<K>)> {
         if let Some(mut builder) = self.builder.take() {
             if K::gathered(&builder) > 0 {
                 self.write_block(&mut builder)?;
             }
         }
-        // Whoever ends a run waits for it.
-        self.writer.write_at_once();
-        let tail = encode_tail(&self.recipe, self.file_id, &self.entries, &self.stats, self.writer.position());
-        self.writer.append(&tail)?;
-        let (_, size) = self.writer.finish()?;
-        self.unfinished.finished = true;
         let Some(bounds) = self.bounds else { unreachable!("a run holds a version") };
-        Ok(Run::written(&self.recipe, self.file_id, size, self.entries, self.stats, bounds))
+        let mut out = self.out;
+        let number = out.parts.len() as u32;
+        let (place, first_block) = ((number, out.writer.position()), out.next_part());
+        let blocks = (self.entries.as_slice(), &self.stats);
+        let mut end = Vec::new();
+        out.parts.push(encode_part(&self.recipe, out.file.id, blocks, place, first_block, &mut end));
+        out.writer.append(&end)?;
+        Ok((out, WrittenPart { recipe: self.recipe, number, entries: self.entries, stats: self.stats, bounds }))
     }
 }
 
@@ -240,7 +308,28 @@ impl RunWriter {
     }
 }
 
+/// Appends what follows the blocks of part `number`, which begin at `first_block`; `out` begins at `base` of the file.
+fn encode_part<K: Stored>(
+    recipe: &RunRecipe<K>,
+    file: FileId,
+    blocks: (&[K::Entry], &RunStats),
+    (number, base): (u32, u64),
+    first_block: u64,
+    out: &mut Vec<u8>,
+) -> PartPlace {
+    let part = Part {
+        number,
+        tree: recipe.tree,
+        fingerprint: K::fingerprint(&recipe.shape),
+        blocks: blocks_of::<K>(),
+        first_block,
+        sections: Vec::new(),
+    };
+    part.encode_with(file, blocks, base, out)
+}
+
 /// What follows the blocks in a file whose only part they are, from `base` on.
+#[cfg(test)]
 pub(crate) fn encode_tail<K: Stored>(
     recipe: &RunRecipe<K>,
     file: FileId,
@@ -249,15 +338,7 @@ pub(crate) fn encode_tail<K: Stored>(
     base: u64,
 ) -> Vec<u8> {
     let mut tail = Vec::new();
-    let part = Part {
-        number: 0,
-        tree: recipe.tree,
-        fingerprint: K::fingerprint(&recipe.shape),
-        blocks: blocks_of::<K>(),
-        first_block: RUN_HEADER_BYTES as u64,
-        sections: Vec::new(),
-    };
-    let place = part.encode_with(file, (entries, stats), base, &mut tail);
+    let place = encode_part(recipe, file, (entries, stats), (0, base), RUN_HEADER_BYTES as u64, &mut tail);
     encode_end(file, &[place], base, &mut tail);
     tail
 }

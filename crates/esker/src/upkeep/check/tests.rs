@@ -1,6 +1,7 @@
 //! CHECK finds whatever a scan trusts: each test makes one thing wrong and seals it again.
 
 use crate::tests::tables::{commit_rows, def, img, open, options};
+use crate::tree::run::file::RunFile;
 use crate::tree::run::writer::encode_tail;
 use crate::tree::run::Run;
 use crate::tree::RunHandle;
@@ -38,7 +39,8 @@ fn check(versions: &[(u64, VersionTag)], change: impl FnOnce(&mut [BlockEntry]))
     let tail = encode_tail(&e.core.recipe(&t, &tree), run.file_id, &entries, &run.stats, base);
     assert_eq!(base + tail.len() as u64, run.size_bytes());
     file.write_at(&tail, base).unwrap();
-    let run = Run::open(&e.core.recipe(&t, &tree), run.file_id, &run.stats, run.bounds);
+    let file = RunFile::new(&e.core.cache, run.file_id);
+    let run = Run::open(&e.core.recipe(&t, &tree), &file, 0, &run.stats, run.bounds);
     run.index().unwrap();
     tree.edit(|s| s.add_run(RunHandle::committed(run)));
     e.check(&t, &mut |_, _| true).unwrap().damages.iter().map(ToString::to_string).collect()

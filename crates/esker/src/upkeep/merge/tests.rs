@@ -3,6 +3,7 @@
 use crate::tests::tables::{
     begin, commit_rows, def, delete_rows, img, insert, open, open_on, options, rows_of, run_files, small_runs, Watched,
 };
+use crate::tree::run::file::RunFile;
 use crate::tree::run::writer::encode_tail;
 use crate::tree::run::Run;
 use crate::tree::RunHandle;
@@ -517,7 +518,8 @@ fn merge_with_lying_index(others: u64, lie: impl FnOnce(&mut [BlockEntry])) -> (
     let base = last.offset + u64::from(last.stored_bytes);
     let tail = encode_tail(&e.core.recipe(&t, &tree), bad.file_id, &entries, &bad.stats, base);
     disk.open(&bad.path(), OpenMode::Write, AccessHint::Meta).unwrap().write_at(&tail, base).unwrap();
-    let lying = Run::open(&e.core.recipe(&t, &tree), bad.file_id, &bad.stats, bad.bounds);
+    let file = RunFile::new(&e.core.cache, bad.file_id);
+    let lying = Run::open(&e.core.recipe(&t, &tree), &file, 0, &bad.stats, bad.bounds);
     lying.index().unwrap();
     tree.edit(|s| [lying, good].into_iter().for_each(|run| s.add_run(RunHandle::committed(run))));
     let said = e.optimize(&t, &mut |_, _| true).unwrap_err();
