@@ -21,7 +21,7 @@ use crate::upkeep::background::Signals;
 use crate::upkeep::due::Due;
 use crate::upkeep::manifest::Written;
 use crate::write::bulk::BulkPlan;
-use crate::write::large::{Budget, Pool};
+use crate::write::large::{Budget, LargeWriter, Pool};
 use crate::{Error, Result};
 use esker_base::lock::Mutex;
 use esker_format::{FileId, FolderId, RowId, TreeId, TxnId};
@@ -239,11 +239,18 @@ impl Core {
         RunWriter::create(&self.recipe(table, tree), self.new_file_id())
     }
 
-    pub(crate) fn bulk_plan(&self, table: &Table, tree: &Tree) -> BulkPlan {
+    pub(crate) fn bulk_plan(&self, table: &Table, tree: &Tree, writer: &LargeWriter) -> BulkPlan {
         let buffer_bytes = self.bulk_buffer_bytes.load(Ordering::Relaxed);
         let pool = (self.options.background == Background::Threads).then(|| self.pool.clone());
         let recipe = self.recipe(table, tree);
-        BulkPlan::new(recipe, self.options.min_run_bytes, buffer_bytes, self.large.clone(), pool)
+        BulkPlan::new(
+            recipe,
+            self.options.min_run_bytes,
+            buffer_bytes,
+            self.large.clone(),
+            writer.streams.clone(),
+            pool,
+        )
     }
 
     /// Takes private runs of an ended or undone part of a transaction out of their tree and removes their files.

@@ -11,6 +11,7 @@ pub(crate) mod moved;
 pub(crate) mod one_writer;
 pub(crate) mod prepared;
 pub(crate) mod regression;
+pub(crate) mod spilled;
 pub(crate) mod support;
 pub(crate) mod tables;
 pub(crate) mod temporary;

@@ -286,16 +286,16 @@ impl Txn {
     /// # Safety
     /// As for [`Session::insert_image`].
     unsafe fn insert_large(&mut self, core: &Core, at: usize, image: *const u8) -> Result<RowId> {
-        if self.tables[at].bulk.is_none() {
-            self.become_large(core);
-        }
         let ordinal = self.take_ordinal();
         let tree = &mut self.tables[at];
         let row = tree.take_row(&self.state);
         tree.live_delta += 1;
         let bulk = match &mut tree.bulk {
             Some(bulk) => bulk,
-            none => none.insert(BulkWriter::new(core.bulk_plan(&tree.table, &tree.rows.tree))),
+            none => {
+                let writer = self.large.get_or_insert_with(|| LargeWriter::new(&core.large));
+                none.insert(BulkWriter::new(core.bulk_plan(&tree.table, &tree.rows.tree, writer)))
+            }
         };
         // SAFETY: the caller's promise.
         let pushed = unsafe { bulk.push_image(row, ordinal, image, &|| core.new_file_id()) };

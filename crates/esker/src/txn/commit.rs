@@ -38,10 +38,7 @@ impl Txn {
             return Err(Error::TableChanged(t.table.name()));
         }
         self.let_go_of_dropped(core);
-        for at in 0..self.tables.len() {
-            self.seal_bulk(core, at)?;
-            self.seal_private(core, at)?;
-        }
+        self.seal_gathered(core, true)?;
         self.adopt_moved(true);
         let keys = |t: &TableTxn| t.keys.iter().flat_map(Written::attach).collect::<Vec<_>>();
         let attach: Vec<RunRef> = self.tables.iter().flat_map(|t| t.rows.attach().chain(keys(t))).collect();

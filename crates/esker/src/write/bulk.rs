@@ -2,18 +2,19 @@
 //! of their own, turned into blocks, checksummed, compressed and written by a worker while the statement goes on.
 //!
 //! What stays small never touches a file: its rows end in memtable and log. So there is no load mode, and rows written
-//! in bulk are written to disk once. Where memory is short (see `large.rs`) what was gathered is spilled into a run of its
-//! own. Short rows without blobs are copied as images, and may be written straight into the chunk ([`BulkWriter::room`]);
+//! in bulk are written to disk once. Where memory is short (see `large.rs`) what was gathered is spilled (`private.rs`). Short rows without blobs are copied as images, and may be written straight into the chunk ([`BulkWriter::room`]);
 //! others are packed. Invariants: chunks reach the run in the order of their row ids; nothing is written beyond a chunk's
 //! capacity; after an error nothing is taken any more.
 
-use crate::tree::run::writer::{FileWriter, RunRecipe, RunWriter};
+use crate::tree::run::writer::{RunRecipe, RunWriter};
 use crate::tree::run::Run;
 use crate::write::large::{Budget, Pool, Share, Stream};
+use crate::write::VERSION_BYTES;
 use crate::{Error, Result};
 use esker_base::counters::{count, Counter};
 use esker_format::{FileId, Layout, RowId, VersionTag};
 use esker_memory::{Account, Charge};
+use std::sync::atomic::AtomicUsize;
 use std::sync::Arc;
 
 /// Rows with longer images are packed: most of such an image is room for values that are shorter.
@@ -22,8 +23,6 @@ const MOST_IMAGE_BYTES: usize = 512;
 const MOST_KEPT_BYTES: usize = 1 << 20;
 /// A first chunk begins with this much memory and doubles it: a load into thousands of partitions fills few of them.
 const FIRST_BYTES: usize = 4 << 10;
-/// A spilled run is written in pieces of this size, in bytes.
-const SPILL_WRITE_BYTES: usize = 64 << 10;
 
 /// How a bulk writer works.
 #[derive(Clone)]
@@ -36,7 +35,9 @@ pub(crate) struct BulkPlan {
     stride: usize,
     /// Chunks under way between statement and worker.
     depth: usize,
-    pub(crate) budget: Arc<Budget>,
+    budget: Arc<Budget>,
+    /// How many streams the transaction has.
+    streams: Arc<AtomicUsize>,
     /// Without one the statement writes by itself.
     pool: Option<Pool>,
 }
@@ -48,6 +49,7 @@ impl BulkPlan {
         min_run_bytes: usize,
         buffer_bytes: usize,
         budget: Arc<Budget>,
+        streams: Arc<AtomicUsize>,
         pool: Option<Pool>,
     ) -> Self {
         let image_bytes = recipe.shape.layout.image_bytes as usize;
@@ -55,7 +57,16 @@ impl BulkPlan {
         let rows = (recipe.block_bytes / stride.max(1)).max(1);
         let chunk_bytes = if stride == 0 { recipe.block_bytes } else { rows * stride };
         let depth = (buffer_bytes / 2 / recipe.block_bytes.max(1)).clamp(1, 64);
-        BulkPlan { recipe, min_run_bytes: min_run_bytes.min(buffer_bytes), chunk_bytes, stride, depth, budget, pool }
+        BulkPlan {
+            recipe,
+            min_run_bytes: min_run_bytes.min(buffer_bytes),
+            chunk_bytes,
+            stride,
+            depth,
+            budget,
+            streams,
+            pool,
+        }
     }
 }
 
@@ -160,10 +171,23 @@ impl Chunk {
 
     /// Adds the rows to a run.
     pub(crate) fn write(&self, writer: &mut RunWriter) -> Result<()> {
-        self.each(|row, ordinal, bytes| match self.stride {
-            0 => writer.push(row, VersionTag { ordinal, ..VersionTag::default() }, bytes),
-            // SAFETY: an image of the run's layout, which has no blobs.
-            _ => unsafe { writer.push_image(row, ordinal, bytes.as_ptr()) },
+        self.write_behind(writer, &mut |_, _| Ok(()))
+    }
+
+    /// Adds the rows to a run, each after `before` has added what comes before it.
+    #[inline]
+    pub(crate) fn write_behind(
+        &self,
+        writer: &mut RunWriter,
+        before: &mut impl FnMut(&mut RunWriter, RowId) -> Result<()>,
+    ) -> Result<()> {
+        self.each(|row, ordinal, bytes| {
+            before(writer, row)?;
+            match self.stride {
+                0 => writer.push(row, VersionTag { ordinal, ..VersionTag::default() }, bytes),
+                // SAFETY: an image of the run's layout, which has no blobs.
+                _ => unsafe { writer.push_image(row, ordinal, bytes.as_ptr()) },
+            }
         })
     }
 }
@@ -204,7 +228,7 @@ impl BulkWriter {
         }
     }
 
-    /// Memory of rows that a [`spill`](Self::spill) would free, in bytes.
+    /// Memory that a spill would free, in bytes.
     pub(crate) fn gathered_bytes(&self) -> u64 {
         if self.output.is_some() || self.rows == 0 {
             return 0;
@@ -319,7 +343,8 @@ impl BulkWriter {
         let writer = |recipe: &RunRecipe| RunWriter::create(recipe, next_file());
         let buffers = 2 * self.plan.recipe.write_bytes as u64;
         let chunks = (self.plan.depth * self.plan.chunk_bytes) as u64;
-        self.output = match (&self.plan.pool, Share::of_stream(&self.plan.budget, buffers, chunks)) {
+        self.output = match (&self.plan.pool, Share::of_stream(&self.plan.budget, &self.plan.streams, buffers, chunks))
+        {
             // Too many streams: it is spilled when memory is short.
             (_, None) => return Ok(()),
             (None, Some(_)) => Some(Output::Inline(Box::new(writer(&self.plan.recipe)?))),
@@ -351,22 +376,38 @@ impl BulkWriter {
         }
     }
 
-    /// Writes what was gathered as a run of its own, and gathers anew.
-    pub(crate) fn spill(&mut self, file: FileId) -> Result<Arc<Run>> {
+    /// Are its rows in memory, not on their way to a run?
+    pub(crate) fn is_gathering(&self) -> bool {
+        self.output.is_none()
+    }
+
+    /// About what the gathered rows would take of the redo, in bytes.
+    pub(crate) fn content_bytes(&self) -> usize {
+        if !self.is_gathering() || self.rows == 0 {
+            return 0;
+        }
+        let chunks = self.full.iter().chain([&self.current]).map(|c| c.bytes.len()).sum::<usize>();
+        chunks + self.rows as usize * VERSION_BYTES
+    }
+
+    /// The gathered rows, in order.
+    pub(crate) fn gathered(&mut self) -> Result<&[Chunk]> {
         self.check()?;
-        let recipe = RunRecipe { write_bytes: SPILL_WRITE_BYTES, ..self.plan.recipe.clone() };
-        let write = |chunks: &[Chunk]| -> Result<Arc<Run>> {
-            let mut writer = RunWriter::next(recipe.clone(), FileWriter::of_session(&recipe, file)?);
-            chunks.iter().try_for_each(|chunk| chunk.write(&mut writer))?;
-            writer.finish()
-        };
-        let last = self.take_current(None);
-        self.full.push(last);
-        let run = write(&self.full).inspect_err(|e| self.failed = Some(e.clone()))?;
-        count(Counter::BulkBytes, self.full.iter().map(|c| c.bytes.len() as u64).sum());
-        self.full.clear();
-        (self.full_bytes, self.rows, self.first_ordinal) = (0, 0, u64::MAX);
-        Ok(run)
+        if self.is_gathering() && !self.current.bytes.is_empty() {
+            let last = self.take_current(None);
+            self.full_bytes += last.share.bytes();
+            self.full.push(last);
+        }
+        Ok(&self.full)
+    }
+
+    /// The [`gathered`](Self::gathered) rows are in a run: others are gathered anew.
+    pub(crate) fn spilled(&mut self) {
+        if self.is_gathering() {
+            count(Counter::BulkBytes, self.full.iter().map(|c| c.bytes.len() as u64).sum());
+            self.full.clear();
+            (self.full_bytes, self.rows, self.first_ordinal) = (0, 0, u64::MAX);
+        }
     }
 
     /// Ends the gathering: a finished run, or, if it stayed small, the chunks with the rows.

@@ -1,7 +1,7 @@
 //! What large writes of all sessions may take: memory and threads.
 //!
 //! Owns one budget of bytes and a few workers that encode and write chunks for whoever has some. A large write that finds
-//! the budget used up spills what it holds most of into a run of its own (see `write.rs`), so memory is bounded however
+//! the budget used up spills what its transaction holds (see `private.rs`), so memory is bounded however
 //! many sessions, tables and partitions are written at once, and the number of threads is constant. Invariants: `used` is the
 //! sum of all live [`Share`]s; a stream's chunks are written in the order in which they came, by one worker at a time.
 
@@ -11,7 +11,7 @@ use crate::{Error, Result};
 use esker_base::lock::{Condvar, Mutex};
 use esker_base::wait::{timed, WaitEvent};
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
@@ -19,6 +19,8 @@ use std::thread::JoinHandle;
 const WORKERS: usize = 2;
 /// Chunks that a worker takes before it looks whether others wait too.
 const CHUNKS_AT_ONCE: usize = 16;
+/// Streams of one transaction at a time: each makes a file, what goes into more trees is spilled into one together.
+const MOST_STREAMS: usize = 8;
 /// Nobody has to spill less than this, in bytes.
 const LEAST_SPILL_BYTES: u64 = 64 << 10;
 
@@ -77,23 +79,27 @@ impl Budget {
 pub(crate) struct Share {
     budget: Arc<Budget>,
     bytes: u64,
-    /// What counts as a stream's.
-    stream_bytes: u64,
+    /// What counts as a stream's, and the number of its transaction's.
+    stream: Option<(u64, Arc<AtomicUsize>)>,
 }
 
 impl Share {
     pub(crate) fn new(budget: &Arc<Budget>) -> Share {
-        Share { budget: budget.clone(), bytes: 0, stream_bytes: 0 }
+        Share { budget: budget.clone(), bytes: 0, stream: None }
     }
 
     /// What a stream takes: its file's buffers, and chunks, which have shares of their own. None if streams have half of
-    /// the budget already and this is not the only one.
-    pub(crate) fn of_stream(budget: &Arc<Budget>, buffers: u64, chunks: u64) -> Option<Share> {
+    /// the budget already and this is not the only one, or the transaction, which has `own`, has enough of them.
+    pub(crate) fn of_stream(budget: &Arc<Budget>, own: &Arc<AtomicUsize>, buffers: u64, chunks: u64) -> Option<Share> {
+        if own.load(Ordering::Relaxed) >= MOST_STREAMS {
+            return None;
+        }
         let (most, stream_bytes) = (budget.limit() / 2, buffers + chunks);
         let take = |used: u64| (used == 0 || used + stream_bytes <= most).then_some(used + stream_bytes);
         budget.streams.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).ok()?;
         budget.used.fetch_add(buffers, Ordering::Relaxed);
-        Some(Share { budget: budget.clone(), bytes: buffers, stream_bytes })
+        own.fetch_add(1, Ordering::Relaxed);
+        Some(Share { budget: budget.clone(), bytes: buffers, stream: Some((stream_bytes, own.clone())) })
     }
 
     pub(crate) fn bytes(&self) -> u64 {
@@ -110,23 +116,30 @@ impl Share {
 impl Drop for Share {
     fn drop(&mut self) {
         self.budget.used.fetch_sub(self.bytes, Ordering::Relaxed);
-        self.budget.streams.fetch_sub(self.stream_bytes, Ordering::Relaxed);
+        if let Some((bytes, own)) = &self.stream {
+            self.budget.streams.fetch_sub(*bytes, Ordering::Relaxed);
+            own.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 }
 
 /// A transaction that writes large, for as long as it lives.
-pub(crate) struct LargeWriter(Arc<Budget>);
+pub(crate) struct LargeWriter {
+    budget: Arc<Budget>,
+    /// How many streams it has.
+    pub(crate) streams: Arc<AtomicUsize>,
+}
 
 impl LargeWriter {
     pub(crate) fn new(budget: &Arc<Budget>) -> LargeWriter {
         budget.writers.fetch_add(1, Ordering::Relaxed);
-        LargeWriter(budget.clone())
+        LargeWriter { budget: budget.clone(), streams: Arc::default() }
     }
 }
 
 impl Drop for LargeWriter {
     fn drop(&mut self) {
-        self.0.writers.fetch_sub(1, Ordering::Relaxed);
+        self.budget.writers.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -1,23 +1,28 @@
 //! What a transaction gathers for itself, and how it becomes private runs: inserts in a bulk writer, updates and deletes in
 //! a private memtable.
 //!
-//! What all sessions gather is bounded together (`large.rs`): past the budget a session spills its fullest place. What stays
-//! small ends in memtable and redo. Invariant: a gathered row that its transaction may read, update or delete is in a
+//! What all sessions gather is bounded together (`large.rs`): past the budget a transaction spills what it has, in all its
+//! trees, into one file with a part for each. So files are few, however many trees there are. What stays small in all trees
+//! together ends in memtable and redo. Invariant: a gathered row that its transaction may read, update or delete is in a
 //! memtable or run of its tree before.
 
 use crate::catalog::table::Table;
 use crate::core::Core;
 use crate::session::{Current, Session};
-use crate::tree::memtable::{Change, Memtable};
-use crate::tree::run::writer::{FileWriter, RunWriter};
+use crate::tree::memtable::{Change, Memtable, Version};
+use crate::tree::run::writer::{FileWriter, RunRecipe, RunWriter};
 use crate::tree::run::Run;
 use crate::txn::open::{TableTxn, Txn};
 use crate::write::bulk::{BulkWriter, Chunk, Gathered};
 use crate::write::{push_redo, Fill, VERSION_BYTES};
 use crate::Result;
 use esker_base::counters::{count, Counter};
+use esker_format::run::MAX_PARTS;
 use esker_format::{CommitSeq, RowId};
 use std::sync::Arc;
+
+/// A spill's file is written in pieces of this size at most, in bytes: memory is short.
+const SPILL_WRITE_BYTES: usize = 64 << 10;
 
 impl Txn {
     /// A version into the transaction's own memtable; a full one becomes a run.
@@ -33,89 +38,106 @@ impl Txn {
         match fill {
             Fill::Same => Ok(()),
             Fill::Grown => self.relieve_large(core),
-            Fill::Full => self.spill_private(core, at),
+            Fill::Full => self.spill_with(core, at),
         }
     }
 
-    /// Spills the fullest places of this transaction for as long as large writes take more memory than they may.
+    /// Spills what the transaction has gathered, where large writes take more memory than they may.
     #[cold]
     pub(crate) fn relieve_large(&mut self, core: &Core) -> Result<()> {
-        loop {
-            let held = |t: &TableTxn| t.bulk.as_ref().map_or(0, BulkWriter::gathered_bytes) + t.private_share.bytes();
-            let own: u64 = self.tables.iter().map(held).sum();
-            if !core.large.must_spill(own) {
-                return Ok(());
-            }
-            let Some(at) = (0..self.tables.len()).max_by_key(|at| held(&self.tables[*at])) else { return Ok(()) };
-            self.spill(core, at)?;
-        }
-    }
-
-    /// Writes what the transaction has gathered in a tree, in memory of its own, as private runs.
-    fn spill(&mut self, core: &Core, at: usize) -> Result<()> {
-        let bulk = self.tables[at].bulk.as_mut().filter(|b| b.gathered_bytes() > 0);
-        if let Some(run) = bulk.map(|b| b.spill(core.new_file_id())).transpose()? {
-            count(Counter::LargeSpills, 1);
-            self.join(at, run);
-        }
-        self.spill_private(core, at)
-    }
-
-    /// Between statements: where memory for large writes is short, nobody keeps any of it. A failure stays with the
-    /// transaction.
-    pub(crate) fn yield_large(&mut self, core: &Core) {
-        if self.large.is_none() || !core.large.is_crowded() {
-            return;
-        }
-        let least = core.options.min_run_bytes as u64;
-        for at in 0..self.tables.len() {
-            let _ = self.seal_bulk(core, at);
-            if self.tables[at].private_share.bytes() >= least {
-                let _ = self.spill_private(core, at);
-            }
-        }
-    }
-
-    /// Writes the private memtable as a private run.
-    pub(crate) fn spill_private(&mut self, core: &Core, at: usize) -> Result<()> {
-        let tree = &mut self.tables[at];
-        // Stays in place until its run is written: an error loses nothing.
-        let Some(private) = tree.private.clone() else {
+        let own = self.tables.iter().map(TableTxn::gathered_bytes).sum();
+        if !core.large.must_spill(own) {
             return Ok(());
-        };
-        let mut writer = None;
-        let mut node = private.mem.first();
-        while let Some(n) = node {
-            for v in n.versions().filter(|v| private.mem.is_live(v)) {
-                let writer = match &mut writer {
-                    Some(w) => w,
-                    None => {
-                        let recipe = core.recipe(&tree.table, &tree.rows.tree);
-                        let out = FileWriter::of_session(&recipe, core.new_file_id())?;
-                        writer.insert(RunWriter::next(recipe, out))
-                    }
-                };
-                writer.push(n.key(), v.tag(CommitSeq::ZERO), v.value())?;
+        }
+        count(Counter::LargeSpills, 1);
+        self.spill(core, |_, _| true)
+    }
+
+    /// Spills a tree, and with it those that have enough for a run.
+    fn spill_with(&mut self, core: &Core, at: usize) -> Result<()> {
+        let least = core.options.min_run_bytes as u64;
+        self.spill(core, |i, tree| i == at || tree.gathered_bytes() >= least)
+    }
+
+    /// Writes what the transaction has gathered in these trees, in memory of its own, as private runs: parts of one file.
+    /// All of it stays in place until they are written: an error loses nothing.
+    fn spill(&mut self, core: &Core, wanted: impl Fn(usize, &TableTxn) -> bool) -> Result<()> {
+        let is_wanted = |at: &usize| wanted(*at, &self.tables[*at]) && self.tables[*at].has_gathered();
+        let chosen: Vec<usize> = (0..self.tables.len()).filter(is_wanted).collect();
+        for trees in chosen.chunks(MAX_PARTS as usize) {
+            for (at, run) in self.write_parts(core, trees)? {
+                self.join(at, run);
             }
-            node = private.mem.after(n);
+            for at in trees {
+                let tree = &mut self.tables[*at];
+                tree.bulk.iter_mut().for_each(BulkWriter::spilled);
+                tree.drop_private();
+            }
         }
-        if let Some(writer) = writer {
-            let run = writer.finish()?;
-            self.join(at, run);
-        }
-        self.tables[at].drop_private();
         Ok(())
     }
 
-    /// At the end: a private memtable that is too small for a run goes to memtable and redo.
-    pub(crate) fn seal_private(&mut self, core: &Core, at: usize) -> Result<()> {
-        let Some(private) = self.tables[at].private.clone() else { return Ok(()) };
-        let bytes = private.mem.used_bytes();
-        let redo_bytes = self.redo_bytes() + bytes;
-        let large = bytes >= core.options.min_run_bytes || redo_bytes > most_redo(core);
-        if large || core.outgrows_memtables(bytes as u64) {
-            return self.spill_private(core, at);
+    fn write_parts(&mut self, core: &Core, trees: &[usize]) -> Result<Vec<(usize, Arc<Run>)>> {
+        let (mut out, mut parts) = (None, Vec::new());
+        for at in trees {
+            let tree = &mut self.tables[*at];
+            if !tree.has_versions() {
+                continue;
+            }
+            let recipe = core.recipe(&tree.table, &tree.rows.tree);
+            let recipe = RunRecipe { write_bytes: recipe.write_bytes.min(SPILL_WRITE_BYTES), ..recipe };
+            let file = match out.take() {
+                Some(file) => file,
+                None => FileWriter::of_session(&recipe, core.new_file_id())?,
+            };
+            let mut writer = RunWriter::next(recipe, file);
+            tree.write_gathered(&mut writer)?;
+            let (file, part) = writer.end_part()?;
+            parts.push((*at, part));
+            out = Some(file);
         }
+        let Some(out) = out else { return Ok(Vec::new()) };
+        let file = out.finish()?;
+        Ok(parts.into_iter().map(|(at, part)| (at, part.run(&file))).collect())
+    }
+
+    /// Between statements: where memory for large writes is short, nobody keeps any of it. What cannot be written stays for
+    /// the next time; rows that are lost to an error, the transaction knows of.
+    pub(crate) fn yield_large(&mut self, core: &Core) {
+        if self.large.is_some() && core.large.is_crowded() {
+            let _ = self.seal_gathered(core, false);
+        }
+    }
+
+    /// Ends what is on its way to runs. What is gathered in all trees together goes the same way, into one file, or, if it is
+    /// little, to memtable and redo, at the end of the transaction the private memtables' too.
+    pub(crate) fn seal_gathered(&mut self, core: &Core, at_end: bool) -> Result<()> {
+        for at in 0..self.tables.len() {
+            if self.tables[at].bulk.as_ref().is_some_and(|b| !b.is_gathering()) {
+                self.end_bulk(core, at)?;
+            }
+        }
+        let least = core.options.min_run_bytes.max(1);
+        let bytes = self.tables.iter().fold(0, |bytes, tree| match bytes >= least {
+            true => bytes,
+            false => bytes + tree.content_bytes(least - bytes),
+        });
+        let large = bytes >= least || self.redo_bytes() + bytes > most_redo(core);
+        if large || core.outgrows_memtables(bytes as u64) {
+            self.spill(core, |_, _| true)?;
+        }
+        for at in 0..self.tables.len() {
+            self.end_bulk(core, at)?;
+            if at_end {
+                self.keep_private(at)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A private memtable that is too small for a run goes to memtable and redo.
+    fn keep_private(&mut self, at: usize) -> Result<()> {
+        let Some(private) = self.tables[at].private.clone() else { return Ok(()) };
         let mut node = private.mem.first();
         while let Some(n) = node {
             let mut versions: Vec<_> = n.versions().filter(|v| private.mem.is_live(v)).collect();
@@ -136,21 +158,24 @@ impl Txn {
         self.tables[at].rows.join(&self.state, run);
     }
 
-    /// Ends the bulk writer of a tree: its rows are in a private run, or, if few, in memtable and redo.
-    pub(crate) fn seal_bulk(&mut self, core: &Core, at: usize) -> Result<()> {
+    /// Makes the gathered rows of a tree readable: in a private run, or, if few, in memtable and redo.
+    fn seal_bulk(&mut self, core: &Core, at: usize) -> Result<()> {
         let least = core.options.min_run_bytes as u64;
-        let Some(mut bulk) = self.tables[at].bulk.take().filter(|b| b.rows > 0) else {
+        let bytes = self.tables[at].bulk.as_ref().map_or(0, BulkWriter::gathered_bytes);
+        if bytes >= least.max(1) || core.outgrows_memtables(bytes) {
+            // Gathered and not yet on its way, since there are many like it.
+            self.spill_with(core, at)?;
+        }
+        self.end_bulk(core, at)
+    }
+
+    /// Ends the bulk writer of a tree: the run that was being written joins, or the few rows go to memtable and redo.
+    fn end_bulk(&mut self, core: &Core, at: usize) -> Result<()> {
+        let Some(bulk) = self.tables[at].bulk.take().filter(|b| b.rows > 0) else {
             return Ok(());
         };
         let first_ordinal = bulk.first_ordinal;
-        let bytes = bulk.gathered_bytes();
-        let gathered = if bytes >= least.max(1) || core.outgrows_memtables(bytes) {
-            // Gathered and not yet on its way, since there are many like it.
-            bulk.spill(core.new_file_id()).map(Gathered::Run)
-        } else {
-            bulk.finish()
-        };
-        let sealed = gathered.and_then(|gathered| match gathered {
+        let sealed = bulk.finish().and_then(|gathered| match gathered {
             Gathered::Run(run) => {
                 self.join(at, run);
                 Ok(())
@@ -203,6 +228,61 @@ impl Txn {
         let has_rows = |t: &TableTxn| t.bulk.as_ref().is_some_and(|b| b.rows > 0);
         let at = self.place_of(table).filter(|at| has_rows(&self.tables[*at]));
         at.map_or(Ok(()), |at| self.seal_bulk(core, at))
+    }
+}
+
+impl TableTxn {
+    /// Memory that a spill would free, in bytes.
+    fn gathered_bytes(&self) -> u64 {
+        self.bulk.as_ref().map_or(0, BulkWriter::gathered_bytes) + self.private_share.bytes()
+    }
+
+    fn has_gathered(&self) -> bool {
+        self.private.is_some() || self.bulk.as_ref().is_some_and(|b| b.rows > 0 && b.is_gathering())
+    }
+
+    /// Would a spill write anything?
+    fn has_versions(&self) -> bool {
+        self.content_bytes(1) > 0
+    }
+
+    /// About what the gathered versions would take of the redo, in bytes; counted up to `enough`. Their memory may be far
+    /// more, where they are a few in each of many trees.
+    fn content_bytes(&self, enough: usize) -> usize {
+        let mut bytes = self.bulk.as_ref().map_or(0, BulkWriter::content_bytes);
+        let mut node = self.private.as_ref().and_then(|p| p.mem.first());
+        while let (Some(private), Some(n)) = (self.private.as_ref().filter(|_| bytes < enough), node) {
+            bytes += n.versions().filter(|v| private.mem.is_live(v)).map(Version::memory_bytes).sum::<usize>();
+            node = private.mem.after(n);
+        }
+        bytes
+    }
+
+    /// Writes the gathered rows and the private memtable, in the order of their rows. No row is in both: gathered rows are
+    /// fresh.
+    fn write_gathered(&mut self, writer: &mut RunWriter) -> Result<()> {
+        let chunks = match &mut self.bulk {
+            Some(bulk) => bulk.gathered()?,
+            None => &[],
+        };
+        let Some(private) = &self.private else {
+            return chunks.iter().try_for_each(|chunk| chunk.write(writer));
+        };
+        let mem = &private.mem;
+        let mut node = mem.first();
+        let mut write_before = |writer: &mut RunWriter, row: Option<RowId>| {
+            while let Some(n) = node.filter(|n| row.is_none_or(|row| n.key() < row)) {
+                for v in n.versions().filter(|v| mem.is_live(v)) {
+                    writer.push(n.key(), v.tag(CommitSeq::ZERO), v.value())?;
+                }
+                node = mem.after(n);
+            }
+            Ok(())
+        };
+        for chunk in chunks {
+            chunk.write_behind(writer, &mut |writer, row| write_before(writer, Some(row)))?;
+        }
+        write_before(writer, None)
     }
 }
 
