@@ -189,7 +189,7 @@ pub(crate) struct TreeState<K: Stored = ByRow> {
     pub(crate) marks: Vec<RangeMark>,
     /// Commits before this LSN are in runs.
     pub(crate) flushed_to: Lsn,
-    /// Where readers tell that they passed many dead versions in a row: the least view that did, zero if none.
+    /// Where readers tell that they passed many dead keys of memtables in a row: the view of the first that did, or zero.
     dead_passed: Arc<AtomicU64>,
     /// Rises with every edit.
     edits: u64,
@@ -245,12 +245,12 @@ impl<K: Stored> TreeState<K> {
         self.memtables().filter(|m| m.wants_flush()).map(|m| m.needs_from()).min()
     }
 
-    /// A reader with this view passed many dead versions in a row.
+    /// A reader with this view passed many dead keys of memtables in a row.
     pub(crate) fn tell_dead(&self, seq: CommitSeq) {
         let _ = self.dead_passed.compare_exchange(0, seq.0, Ordering::Relaxed, Ordering::Relaxed);
     }
 
-    /// Did readers pass many dead versions that nobody needs under this horizon, and may be in memtables?
+    /// Did readers pass many dead keys of memtables that nobody needs under this horizon?
     pub(crate) fn dead_wants_flush(&self, horizon: CommitSeq) -> bool {
         (1..=horizon.0).contains(&self.dead_passed.load(Ordering::Relaxed)) && self.memtables().any(|m| !m.is_empty())
     }

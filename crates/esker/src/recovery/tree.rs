@@ -114,7 +114,7 @@ impl<K: Stored> ReplayedTree<K> {
             let (file, bounds_of_all) = (files.of(entry.file), K::whole(&entry.stats).unwrap_or(all));
             let run = Run::open(recipe, &file, entry.part, &entry.stats, bounds_of_all);
             if !there.contains(&entry.file) {
-                run.is_missing();
+                run.tell_missing();
             }
             let aborted = Arc::new(OrdinalRanges(entry.aborted.clone()));
             let whole = RunHandle { seq: entry.seq, aborted, ..RunHandle::committed(run) };

@@ -333,3 +333,31 @@ fn dead_entries_that_a_view_needs_ask_for_no_flush() {
     assert_eq!((counters.get(Counter::Flushes), runs(&t)), (1, 0), "nothing is left of them");
     check(&e, &t, &model);
 }
+
+/// What merges take care of asks for no flush: dead entries that lie in runs, beside a memtable that is in use.
+#[test]
+fn dead_entries_of_runs_ask_for_no_flush() {
+    let disk = SimDisk::new(1);
+    let e = open(&disk, small());
+    e.sim_create_table("t", &def(), &[index(1)]).unwrap();
+    let t = e.open_table("t").unwrap();
+    let (mut model, mut s) = (Model::new(), e.session());
+    begin(&mut s);
+    (0..1500).for_each(|n| put(&mut s, &t, &mut model, n, b"p"));
+    s.commit().unwrap();
+    e.sim_flush(&t).unwrap();
+    begin(&mut s);
+    (0..1500).for_each(|n| remove(&mut s, &t, &mut model, n));
+    s.commit().unwrap();
+    e.sim_flush(&t).unwrap();
+    assert_eq!(runs(&t), 2, "entries and tombstones are apart");
+    begin(&mut s);
+    put(&mut s, &t, &mut model, 7, b"new");
+    s.commit().unwrap();
+    let counters = SessionCounters::new();
+    let _bound = bind(&counters);
+    check(&e, &t, &model);
+    assert!(counters.get(Counter::RowsExamined) > 1500, "the dead ones were passed");
+    e.sim_round().unwrap();
+    assert_eq!(counters.get(Counter::Flushes), 0);
+}

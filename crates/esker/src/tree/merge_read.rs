@@ -75,7 +75,7 @@ pub(crate) struct MergeRead<K: Stored = ByRow> {
     open: Vec<Source<K>>,
     /// The place of the next run among the state's, which are in the order of their first keys.
     next_run: usize,
-    /// Dead keys passed since the last one that was given out.
+    /// Dead keys passed since the last one that was given out, those that a memtable has.
     dead: u32,
     /// The reader's: where it is killed.
     parker: Arc<Parker>,
@@ -154,12 +154,12 @@ impl<K: Stored> MergeRead<K> {
                 },
             };
             count(Counter::RowsExamined, 1);
+            let dead = self.dead;
             if let Some(found) = self.contested(K::lend(&key))? {
                 self.dead = 0;
                 return Ok(Span::One(key, found));
             }
-            self.dead += 1;
-            if self.dead == MANY_DEAD {
+            if self.dead > dead && self.dead == MANY_DEAD {
                 self.state.tell_dead(self.view.seq);
             }
         }
@@ -246,11 +246,15 @@ impl<K: Stored> MergeRead<K> {
     /// The visible version of `key` among all sources that stand on it; moves them past it.
     fn contested(&mut self, key: K::Ref<'_>) -> Result<Option<Found<K>>> {
         let mut best: Option<Seen<K>> = None;
+        let mut in_memory = false;
         let mut i = 0;
         while i < self.open.len() {
             if K::cmp(self.open[i].key(), key).is_eq() {
                 match &mut self.open[i] {
-                    Source::Mem(s) => s.take(self.view, &mut best),
+                    Source::Mem(s) => {
+                        in_memory = true;
+                        s.take(self.view, &mut best);
+                    }
                     Source::Run(s) => s.take(key, self.view, &self.marks, &mut best)?,
                 }
                 if self.drop_if_done(i) {
@@ -259,6 +263,8 @@ impl<K: Stored> MergeRead<K> {
             }
             i += 1;
         }
+        // Of what only runs have, merges take care.
+        self.dead += u32::from(in_memory);
         Ok(best
             .filter(|b| !self.marks.iter().any(|m| m.hides(b.row, b.order)))
             .map(|b| b.found)

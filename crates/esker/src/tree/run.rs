@@ -167,7 +167,7 @@ impl<K: Stored> Run<K> {
     }
 
     /// The folder has no such file: told now, not when somebody first reads it.
-    pub(crate) fn is_missing(&self) {
+    pub(crate) fn tell_missing(&self) {
         let missing = IoError::new("open", &self.path(), None, IoKind::NotFound, "there is no such file");
         self.failed(FRAME, &missing.into());
     }
