@@ -6,7 +6,8 @@
 
 Each crate may use what stands right of it and what that may use, never left. esker-sim may use everything below the doors and is itself for
 tests only: others may have it as a dev-dependency at most. Also: only esker-io opens files, and the lab's probes, as
-raw calls are what the lab measures; only esker-mariadb has a C boundary (a search of the sources, tests aside).
+raw calls are what the lab measures; only esker-mariadb has a C boundary; only core.rs gives the engine's shared state
+methods, what is done with it are functions of the rooms (a search of the sources, tests aside).
 """
 import json
 import os
@@ -24,6 +25,7 @@ ALLOWED["esker-cli"] = {"esker-lab"} | ALLOWED["esker-lab"]
 ONLY = [
     (re.compile(r"\bstd::fs\b|\bstd::os::unix::fs\b|\bFile::(open|create)\b|\bOpenOptions\b|\blibc::(open|openat|pwrite|pread|fsync|fdatasync|unlink|rename|fallocate|ftruncate)\b"),
      {"esker-io", "esker-lab/src/probe"}, "calls the operating system for files"),
+    (re.compile(r"\bimpl (crate::core::)?Core\b"), {"esker/src/core"}, "gives the shared state methods"),
     (re.compile(r'extern\s+"C"|#\[no_mangle\]|#\[unsafe\(no_mangle\)\]'), {"esker-mariadb"}, "has a C boundary"),
 ]
 

@@ -1,13 +1,13 @@
-//! The locks that the engine uses everywhere: parking_lot's, with a name.
+//! The locks that the engine uses everywhere: parking_lot's, with a name and a place in the lock order.
 //!
-//! Owns the registry of sites (places in the code that make a lock; all locks of one name share one site). Contention
+//! Each lock is made with its site, which all locks of one name share: they are declared, in the lock order, in [`order`],
+//! and builds with assertions panic at an acquisition that is against it. Contention
 //! is always counted: a lock is first tried, and only when that fails one relaxed add tells. Waiting, holding and
 //! unlocking (what the releasing thread itself pays, as when it wakes another) are timed only while [`profile`] is on;
 //! otherwise they cost one relaxed load per acquisition. Stacks are sampled only while profiling, and only when asked for
 //! with [`sample_stacks`].
 
-#[cfg(debug_assertions)]
-mod order;
+pub mod order;
 mod stacks;
 
 pub use stacks::{sample_stacks, stacks, Role, Stack, Stacks, MOST_STACKS};
@@ -20,7 +20,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 static PROFILING: AtomicBool = AtomicBool::new(false);
-static SITES: parking_lot::Mutex<Vec<&'static Site>> = parking_lot::Mutex::new(Vec::new());
 
 /// Switches timing on or off for the whole process. Figures stay when it is switched off.
 pub fn profile(on: bool) {
@@ -31,13 +30,15 @@ fn profiling_start() -> Option<Instant> {
     PROFILING.load(Ordering::Relaxed).then(Instant::now)
 }
 
-/// Figures of all locks that bear one name.
+/// The locks that bear one name: their place in the lock order, and their figures.
 #[repr(align(128))]
-struct Site {
+pub struct Site {
     name: &'static str,
-    /// In the order of their making.
-    #[cfg(debug_assertions)]
-    number: usize,
+    /// In [`order`], the outermost first.
+    #[cfg_attr(not(debug_assertions), allow(dead_code))]
+    place: usize,
+    /// Is there, or was there, such a lock?
+    made: AtomicBool,
     contended: AtomicU64,
     acquired: AtomicU64,
     wait: Histogram,
@@ -47,27 +48,32 @@ struct Site {
 }
 
 impl Site {
-    /// The site of this name; made on first use and kept for good.
-    fn named(name: &'static str) -> &'static Site {
-        let mut sites = SITES.lock();
-        match sites.binary_search_by(|site| site.name.cmp(name)) {
-            Ok(at) => sites[at],
-            Err(at) => {
-                let site = Box::leak(Box::new(Site {
-                    name,
-                    #[cfg(debug_assertions)]
-                    number: sites.len(),
-                    contended: AtomicU64::new(0),
-                    acquired: AtomicU64::new(0),
-                    wait: Histogram::new(),
-                    hold: Histogram::new(),
-                    unlock: Histogram::new(),
-                    samples: stacks::Samples::new(),
-                }));
-                sites.insert(at, site);
-                site
-            }
+    const fn new(name: &'static str, place: usize) -> Site {
+        Site {
+            name,
+            place,
+            made: AtomicBool::new(false),
+            contended: AtomicU64::new(0),
+            acquired: AtomicU64::new(0),
+            wait: Histogram::new(),
+            hold: Histogram::new(),
+            unlock: Histogram::new(),
+            samples: stacks::Samples::new(),
         }
+    }
+
+    /// What its locks are called.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// A lock of this site is made.
+    fn made(&'static self) -> &'static Site {
+        if !self.made.load(Ordering::Relaxed) {
+            self.made.store(true, Ordering::Relaxed);
+        }
+        self
     }
 
     /// Acquires the lock at address `lock` by `attempt` if that succeeds at once, else by `block`, and tells since when
@@ -75,10 +81,11 @@ impl Site {
     fn acquire<G>(
         &self,
         lock: usize,
+        turn: u64,
         attempt: impl FnOnce() -> Option<G>,
         block: impl FnOnce() -> G,
     ) -> (G, Option<Instant>) {
-        self.before_wait();
+        self.before_wait(turn);
         let guard = match attempt() {
             Some(guard) => guard,
             None => self.wait(lock, block),
@@ -86,23 +93,12 @@ impl Site {
         (guard, self.held_since())
     }
 
-    /// Asserts the order of locks, where assertions are compiled.
+    /// Asserts the lock order, where assertions are compiled.
     #[inline]
-    fn before_wait(&self) {
+    fn before_wait(&self, turn: u64) {
         #[cfg(debug_assertions)]
-        order::before_wait(self.number, name_of);
-    }
-
-    #[inline]
-    fn taken(&self) {
-        #[cfg(debug_assertions)]
-        order::taken(self.number);
-    }
-
-    #[inline]
-    fn released(&self) {
-        #[cfg(debug_assertions)]
-        order::released(self.number);
+        order::before_wait(self, turn);
+        let _ = turn;
     }
 
     #[cold]
@@ -144,11 +140,6 @@ impl Site {
     }
 }
 
-#[cfg(debug_assertions)]
-fn name_of(number: usize) -> &'static str {
-    SITES.lock().iter().find(|site| site.number == number).map_or("?", |site| site.name)
-}
-
 /// What is known about the locks of one name.
 #[derive(Debug, Clone)]
 pub struct SiteReport {
@@ -166,9 +157,8 @@ pub struct SiteReport {
     pub unlock: HistogramSnapshot,
 }
 
-/// Figures of every site, by name.
+/// Figures of every site that has had a lock, by name.
 pub fn report() -> Vec<SiteReport> {
-    let sites = SITES.lock().clone();
     let report = |site: &&'static Site| SiteReport {
         name: site.name,
         contended: site.contended.load(Ordering::Relaxed),
@@ -177,7 +167,9 @@ pub fn report() -> Vec<SiteReport> {
         hold: site.hold.snapshot(),
         unlock: site.unlock.snapshot(),
     };
-    sites.iter().map(report).collect()
+    let mut sites: Vec<_> = order::ALL.iter().filter(|s| s.made.load(Ordering::Relaxed)).map(report).collect();
+    sites.sort_by_key(|s| s.name);
+    sites
 }
 
 /// A lock's address: what its waiters and its holder know it by.
@@ -193,15 +185,38 @@ macro_rules! guard {
             inner: ManuallyDrop<parking_lot::$inner<'a, T>>,
             site: &'static Site,
             since: Option<Instant>,
+            #[cfg(debug_assertions)]
+            turn: u64,
         }
 
         impl<'a, T: ?Sized> $guard<'a, T> {
             fn new(
                 site: &'static Site,
+                turn: u64,
                 (inner, since): (parking_lot::$inner<'a, T>, Option<Instant>),
             ) -> Self {
-                site.taken();
-                $guard { inner: ManuallyDrop::new(inner), site, since }
+                let guard = $guard {
+                    inner: ManuallyDrop::new(inner),
+                    site,
+                    since,
+                    #[cfg(debug_assertions)]
+                    turn,
+                };
+                guard.taken();
+                let _ = turn;
+                guard
+            }
+
+            #[inline]
+            fn taken(&self) {
+                #[cfg(debug_assertions)]
+                order::taken(self.site, self.turn);
+            }
+
+            #[inline]
+            fn released(&self) {
+                #[cfg(debug_assertions)]
+                order::released(self.site, self.turn);
             }
         }
 
@@ -214,9 +229,9 @@ macro_rules! guard {
 
         impl<T: ?Sized> Drop for $guard<'_, T> {
             fn drop(&mut self) {
+                self.released();
                 let lock = address(parking_lot::$inner::$lock(&self.inner));
                 let inner = &mut self.inner;
-                self.site.released();
                 // SAFETY: the inner guard is dropped here and nowhere else, and not used afterwards.
                 self.site.release(lock, self.since, || unsafe { ManuallyDrop::drop(inner) });
             }
@@ -262,9 +277,9 @@ pub struct Mutex<T: ?Sized> {
 }
 
 impl<T> Mutex<T> {
-    /// A new lock of the site `name`, such as `"wal.ring"`.
-    pub fn new(name: &'static str, value: T) -> Self {
-        Mutex { site: Site::named(name), inner: parking_lot::Mutex::new(value) }
+    /// A new lock of this site, such as [`order::WAL_TAIL`].
+    pub fn new(site: &'static Site, value: T) -> Self {
+        Mutex { site: site.made(), inner: parking_lot::Mutex::new(value) }
     }
 
     /// Gives the value back.
@@ -277,28 +292,22 @@ impl<T: ?Sized> Mutex<T> {
     /// Waits for the lock.
     #[inline]
     pub fn lock(&self) -> MutexGuard<'_, T> {
-        MutexGuard::new(
-            self.site,
-            self.site.acquire(address(&self.inner), || self.inner.try_lock(), || self.inner.lock()),
-        )
+        self.lock_in_turn(0)
     }
 
-    /// As [`lock`](Mutex::lock), for one who has other locks of this name and takes them in an order of his own, which
-    /// everybody keeps who takes several.
-    pub fn lock_in_turn(&self) -> MutexGuard<'_, T> {
-        #[cfg(debug_assertions)]
-        let others = order::set_aside(self.site.number);
-        let guard = self.lock();
-        #[cfg(debug_assertions)]
-        (0..others).for_each(|_| order::taken(self.site.number));
-        guard
+    /// As [`lock`](Mutex::lock), for one who takes several locks of this site. All who do take them in the order of
+    /// `turn`, which is not zero and a lock's own for as long as it lives.
+    #[inline]
+    pub fn lock_in_turn(&self, turn: u64) -> MutexGuard<'_, T> {
+        let taken = self.site.acquire(address(&self.inner), turn, || self.inner.try_lock(), || self.inner.lock());
+        MutexGuard::new(self.site, turn, taken)
     }
 
     /// Takes the lock if it is free. A failure counts as contention.
     #[inline]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         match self.inner.try_lock() {
-            Some(inner) => Some(MutexGuard::new(self.site, (inner, self.site.held_since()))),
+            Some(inner) => Some(MutexGuard::new(self.site, 0, (inner, self.site.held_since()))),
             None => {
                 self.site.contended.fetch_add(1, Ordering::Relaxed);
                 None
@@ -325,9 +334,9 @@ pub struct RwLock<T: ?Sized> {
 }
 
 impl<T> RwLock<T> {
-    /// A new lock of the site `name`.
-    pub fn new(name: &'static str, value: T) -> Self {
-        RwLock { site: Site::named(name), inner: parking_lot::RwLock::new(value) }
+    /// A new lock of this site.
+    pub fn new(site: &'static Site, value: T) -> Self {
+        RwLock { site: site.made(), inner: parking_lot::RwLock::new(value) }
     }
 
     /// Gives the value back.
@@ -340,25 +349,21 @@ impl<T: ?Sized> RwLock<T> {
     /// Waits for shared access.
     #[inline]
     pub fn read(&self) -> RwLockReadGuard<'_, T> {
-        RwLockReadGuard::new(
-            self.site,
-            self.site.acquire(address(&self.inner), || self.inner.try_read(), || self.inner.read()),
-        )
+        let taken = self.site.acquire(address(&self.inner), 0, || self.inner.try_read(), || self.inner.read());
+        RwLockReadGuard::new(self.site, 0, taken)
     }
 
     /// Waits for sole access.
     #[inline]
     pub fn write(&self) -> RwLockWriteGuard<'_, T> {
-        RwLockWriteGuard::new(
-            self.site,
-            self.site.acquire(address(&self.inner), || self.inner.try_write(), || self.inner.write()),
-        )
+        let taken = self.site.acquire(address(&self.inner), 0, || self.inner.try_write(), || self.inner.write());
+        RwLockWriteGuard::new(self.site, 0, taken)
     }
 
     /// Takes sole access if nobody has any. A failure counts as contention.
     pub fn try_write(&self) -> Option<RwLockWriteGuard<'_, T>> {
         match self.inner.try_write() {
-            Some(inner) => Some(RwLockWriteGuard::new(self.site, (inner, self.site.held_since()))),
+            Some(inner) => Some(RwLockWriteGuard::new(self.site, 0, (inner, self.site.held_since()))),
             None => {
                 self.site.contended.fetch_add(1, Ordering::Relaxed);
                 None
@@ -369,7 +374,7 @@ impl<T: ?Sized> RwLock<T> {
     /// Takes shared access if no writer has it. A failure counts as contention.
     pub fn try_read(&self) -> Option<RwLockReadGuard<'_, T>> {
         match self.inner.try_read() {
-            Some(inner) => Some(RwLockReadGuard::new(self.site, (inner, self.site.held_since()))),
+            Some(inner) => Some(RwLockReadGuard::new(self.site, 0, (inner, self.site.held_since()))),
             None => {
                 self.site.contended.fetch_add(1, Ordering::Relaxed);
                 None
@@ -411,11 +416,6 @@ impl Condvar {
         Self::pause(guard, |inner| self.inner.wait_for(inner, timeout).timed_out())
     }
 
-    /// Sleeps until notified or until `deadline`; true if it has passed. May wake without cause.
-    pub fn wait_until<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T>, deadline: Instant) -> bool {
-        Self::pause(guard, |inner| self.inner.wait_until(inner, deadline).timed_out())
-    }
-
     /// Wakes one; true if somebody slept.
     pub fn notify_one(&self) -> bool {
         self.inner.notify_one()
@@ -433,11 +433,11 @@ impl Condvar {
         if let Some(since) = guard.since.take() {
             guard.site.hold.record(elapsed_ns(since));
         }
-        guard.site.released();
+        // When it wakes it waits for the lock again, whatever else this thread holds.
+        guard.released();
+        guard.site.before_wait(0);
         let result = sleep(&mut guard.inner);
-        // While it slept it took the lock again, whatever else this thread holds.
-        guard.site.before_wait();
-        guard.site.taken();
+        guard.taken();
         guard.since = guard.site.held_since();
         result
     }

@@ -7,6 +7,7 @@ use esker::wal::{replay, WalError};
 use esker::Error;
 use serde_json::{json, Value as Json};
 use std::io::Write;
+use std::ops::Range;
 use std::path::Path;
 
 /// What ends the reading.
@@ -124,13 +125,13 @@ fn parts(record: &Record<'_>) -> (&'static str, Fields) {
             let more = [
                 ("xid", text::json_field(xid, true)),
                 ("attach", refs(attach)),
-                ("aborted", json!(aborted)),
+                ("aborted", ranges(aborted)),
                 ("deltas", pairs(deltas)),
             ];
             ("prepare", numbers([("txn", txn.0)], more))
         }
         Record::Commit { txn, attach, aborted, deltas } => {
-            let more = [("attach", refs(attach)), ("aborted", json!(aborted)), ("deltas", pairs(deltas))];
+            let more = [("attach", refs(attach)), ("aborted", ranges(aborted)), ("deltas", pairs(deltas))];
             ("commit", numbers([("txn", txn.0)], more))
         }
         Record::Rollback { txn } => ("rollback", numbers([("txn", txn.0)], [])),
@@ -167,6 +168,10 @@ fn numbers<const N: usize, const M: usize>(first: [(&'static str, u64); N], more
 
 fn refs(runs: &[RunRef]) -> Json {
     runs.iter().map(|r| json!({ "tree": r.tree.0, "file": r.run.file.0, "rows": r.run.stats.rows })).collect()
+}
+
+fn ranges(ordinals: &[Range<u64>]) -> Json {
+    json!(ordinals.iter().map(|r| (r.start, r.end)).collect::<Vec<_>>())
 }
 
 fn pairs(deltas: &[(TableId, i64)]) -> Json {

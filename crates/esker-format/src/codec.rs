@@ -2,6 +2,7 @@
 //! Invariant: a `Reader` never reads past its slice and never allocates more elements than the bytes left could hold.
 
 use crate::error::FormatError;
+use std::ops::Range;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// Length of the longest varint.
@@ -27,12 +28,12 @@ pub(crate) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
-/// Appends pairs of varints after their count.
-pub(crate) fn put_pairs(out: &mut Vec<u8>, pairs: &[(u64, u64)]) {
-    put_varint(out, pairs.len() as u64);
-    for &(a, b) in pairs {
-        put_varint(out, a);
-        put_varint(out, b);
+/// Appends the ends of ranges as varints, after their count.
+pub(crate) fn put_ranges(out: &mut Vec<u8>, ranges: &[Range<u64>]) {
+    put_varint(out, ranges.len() as u64);
+    for range in ranges {
+        put_varint(out, range.start);
+        put_varint(out, range.end);
     }
 }
 
@@ -202,6 +203,11 @@ impl<'a> Reader<'a> {
     pub(crate) fn pairs(&mut self) -> Result<Vec<(u64, u64)>, FormatError> {
         let n = self.count(2)?;
         (0..n).map(|_| Ok((self.varint()?, self.varint()?))).collect()
+    }
+
+    /// What `put_ranges` wrote.
+    pub(crate) fn ranges(&mut self) -> Result<Vec<Range<u64>>, FormatError> {
+        Ok(self.pairs()?.into_iter().map(|(start, end)| start..end).collect())
     }
 
     /// UTF-8 text after its length.

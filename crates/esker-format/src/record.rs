@@ -3,11 +3,12 @@
 //! field by field; a record of a row costs its numbers and at most 2 bytes more than they.
 
 use crate::catalog::TableEntry;
-use crate::codec::{check_bits, put_bytes, put_pairs, put_varint, varint_bytes, Reader};
+use crate::codec::{check_bits, put_bytes, put_ranges, put_varint, varint_bytes, Reader};
 use crate::entry::{put_entry, Entry};
 use crate::error::FormatError;
 use crate::ids::{CommitSeq, FileId, Lsn, RowId, TableId, TreeId, TxnId};
 use crate::run_entry::{get_refs, get_runs, put_refs, put_runs, RunEntry, RunRef};
+use std::ops::Range;
 
 /// The numbers that records begin with.
 pub mod kind {
@@ -121,7 +122,7 @@ pub enum Record<'a> {
         /// The private runs that its commit attaches.
         attach: Vec<RunRef>,
         /// Ranges of ordinals (from, to; `to` excluded) that it rolled back.
-        aborted: Vec<(u64, u64)>,
+        aborted: Vec<Range<u64>>,
         /// By how much the number of live rows changes, for each table where it is known.
         deltas: Vec<(TableId, i64)>,
     },
@@ -132,7 +133,7 @@ pub enum Record<'a> {
         /// The private runs that it attaches.
         attach: Vec<RunRef>,
         /// Ranges of ordinals (from, to; `to` excluded) that it rolled back.
-        aborted: Vec<(u64, u64)>,
+        aborted: Vec<Range<u64>>,
         /// By how much the number of live rows changes, for each table where it is known.
         deltas: Vec<(TableId, i64)>,
     },
@@ -279,13 +280,13 @@ impl<'a> Record<'a> {
                 put_varint(out, txn.0);
                 put_bytes(out, xid);
                 put_refs(out, attach);
-                put_pairs(out, aborted);
+                put_ranges(out, aborted);
                 put_deltas(out, deltas);
             }
             Record::Commit { txn, attach, aborted, deltas } => {
                 put_varint(out, txn.0);
                 put_refs(out, attach);
-                put_pairs(out, aborted);
+                put_ranges(out, aborted);
                 put_deltas(out, deltas);
             }
             Record::Rollback { txn } | Record::CommitPrepared { txn } => put_varint(out, txn.0),
@@ -360,13 +361,13 @@ impl<'a> Record<'a> {
                 txn: TxnId(r.varint()?),
                 xid: r.bytes()?,
                 attach: get_refs(r)?,
-                aborted: r.pairs()?,
+                aborted: r.ranges()?,
                 deltas: get_deltas(r)?,
             },
             kind::COMMIT => Record::Commit {
                 txn: TxnId(r.varint()?),
                 attach: get_refs(r)?,
-                aborted: r.pairs()?,
+                aborted: r.ranges()?,
                 deltas: get_deltas(r)?,
             },
             kind::ROLLBACK => Record::Rollback { txn: TxnId(r.varint()?) },

@@ -2,12 +2,13 @@
 //! Invariant of a decoded entry: its least key is not above its greatest, and a key is no longer than
 //! [`MAX_KEY_BYTES`].
 
-use crate::codec::{check_bits, put_bytes, put_pairs, put_varint, Reader};
+use crate::codec::{check_bits, put_bytes, put_ranges, put_varint, Reader};
 use crate::entry::{put_list, put_sized};
 use crate::error::FormatError;
 use crate::ids::{CommitSeq, FileId, FolderId, RowId, TreeId};
 use crate::key_block::MAX_KEY_BYTES;
 use crate::run::RunStats;
+use std::ops::Range;
 
 /// Bits of a run entry's flags.
 pub mod run_flags {
@@ -95,7 +96,7 @@ pub struct RunEntry {
     /// The commit sequence of all its rows that carry none of their own; zero when every row carries its own.
     pub seq: CommitSeq,
     /// Ranges of ordinals (from, to; `to` excluded) that were rolled back: their versions in it do not count.
-    pub aborted: Vec<(u64, u64)>,
+    pub aborted: Vec<Range<u64>>,
     /// What is in it.
     pub stats: RunStats,
 }
@@ -106,7 +107,7 @@ impl RunEntry {
 
     /// A file that holds one run of rows of the first layout, all of which count.
     #[must_use]
-    pub fn of_rows(file: FileId, seq: CommitSeq, aborted: Vec<(u64, u64)>, stats: RunStats) -> Self {
+    pub fn of_rows(file: FileId, seq: CommitSeq, aborted: Vec<Range<u64>>, stats: RunStats) -> Self {
         let bounds = KeyBounds::of_rows(&stats);
         RunEntry { origin: None, file, part: 0, layout: 0, bounds, seq, aborted, stats }
     }
@@ -127,7 +128,7 @@ impl RunEntry {
         }
         self.bounds.encode(out);
         put_varint(out, self.seq.0);
-        put_pairs(out, &self.aborted);
+        put_ranges(out, &self.aborted);
         put_sized(out, |out| self.stats.encode(out));
     }
 
@@ -146,7 +147,7 @@ impl RunEntry {
             layout: r.varint32()?,
             bounds: KeyBounds::decode(r, flags)?,
             seq: CommitSeq(r.varint()?),
-            aborted: r.pairs()?,
+            aborted: r.ranges()?,
             stats: RunStats::decode(&mut r.sized()?)?,
         })
     }

@@ -5,7 +5,7 @@
 mod common;
 
 use common::samples::{manifest, manifest_with_edits, records};
-use common::Rng;
+use common::{entry_of, varint, Rng};
 use esker_format::entry::SKIPPABLE;
 use esker_format::key_block::MAX_KEY_BYTES;
 use esker_format::manifest::{self as man, edit_offset};
@@ -19,24 +19,10 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 /// A kind that nobody has.
 const UNKNOWN: u8 = 120;
 
-fn varint(mut value: usize) -> Vec<u8> {
-    let mut out = Vec::new();
-    while value >= 0x80 {
-        out.push(value as u8 | 0x80);
-        value >>= 7;
-    }
-    out.push(value as u8);
-    out
-}
-
 /// An entry's first byte and body.
 fn taken_apart(entry: &[u8]) -> (u8, &[u8]) {
     let length = entry[1..].iter().position(|b| b & 0x80 == 0).unwrap() + 1;
     (entry[0], &entry[1 + length..])
-}
-
-fn entry(first: u8, body: &[u8]) -> Vec<u8> {
-    [&[first][..], &varint(body.len()), body].concat()
 }
 
 fn encoded(record: &Record<'_>) -> Vec<u8> {
@@ -53,9 +39,9 @@ fn read(bytes: &[u8]) -> Result<Vec<Record<'_>>, FormatError> {
 fn records_that_may_be_skipped_are_skipped_and_others_refused_by_their_kind() {
     let records = records(&mut Rng(3));
     let (first, last) = (encoded(&records[0]), encoded(&records[records.len() - 1]));
-    let skipped = [&first[..], &entry(UNKNOWN | SKIPPABLE, b"whatever"), &last].concat();
+    let skipped = [&first[..], &entry_of(UNKNOWN | SKIPPABLE, b"whatever"), &last].concat();
     assert_eq!(read(&skipped), Ok(vec![records[0].clone(), records[records.len() - 1].clone()]));
-    let refused = [&first[..], &entry(UNKNOWN, b"whatever"), &last].concat();
+    let refused = [&first[..], &entry_of(UNKNOWN, b"whatever"), &last].concat();
     let unknown = FormatError::Unknown { what: "log record of kind", found: UNKNOWN.into() };
     assert_eq!(read(&refused), Err(unknown));
 }
@@ -70,10 +56,10 @@ fn records_that_have_grown_are_read() {
             }
             let bytes = encoded(&record);
             let (kind, body) = taken_apart(&bytes);
-            let grown = entry(kind, &[body, b"a field of tomorrow"].concat());
+            let grown = entry_of(kind, &[body, b"a field of tomorrow"].concat());
             assert_eq!(read(&grown), Ok(vec![record.clone()]));
             // The same record from a version that allows to skip it.
-            assert_eq!(read(&entry(kind | SKIPPABLE, body)), Ok(vec![record]));
+            assert_eq!(read(&entry_of(kind | SKIPPABLE, body)), Ok(vec![record]));
         }
     }
 }
@@ -93,7 +79,7 @@ fn flags_of_tomorrow_are_refused() {
     let (kind, body) = taken_apart(&bytes);
     assert_eq!(body, [1, 2, 3, 4, 1]);
     let unknown = Err(FormatError::Unknown { what: "flags of a row's record", found: 4 });
-    assert_eq!(read(&entry(kind, &[1, 2, 3, 4, 5])), unknown);
+    assert_eq!(read(&entry_of(kind, &[1, 2, 3, 4, 5])), unknown);
 }
 
 #[test]
@@ -103,7 +89,7 @@ fn a_rows_record_costs_at_most_two_bytes_more_than_its_fields() {
         let (txn, ordinal, tree, row) = (TxnId(1), 1, TreeId(1), RowId(1));
         let record = Record::RowPut { txn, ordinal, tree, row, supersedes, layout: 0, bytes: &bytes };
         // The fields alone: a kind, four numbers, the row behind its length.
-        encoded(&record).len() - (1 + 4 + varint(len).len() + len)
+        encoded(&record).len() - (1 + 4 + varint(len as u64).len() + len)
     };
     for len in (0..300).chain(16_300..16_500) {
         assert!(cost(len, true) <= 2 && cost(len, false) <= 2, "{len}");
@@ -155,7 +141,7 @@ fn manifest_entries_are_skipped_or_refused() {
     let state = manifest(&mut Rng(5));
     let mut base = Vec::new();
     state.encode(&mut base);
-    let add = |first: u8| with_body(&base, |body| body.extend_from_slice(&entry(first, b"of tomorrow")));
+    let add = |first: u8| with_body(&base, |body| body.extend_from_slice(&entry_of(first, b"of tomorrow")));
     assert_eq!(Manifest::decode(&add(UNKNOWN | SKIPPABLE)), Ok(state));
     let unknown = FormatError::Unknown { what: "manifest entry of kind", found: UNKNOWN.into() };
     assert_eq!(Manifest::decode(&add(UNKNOWN)), Err(unknown));

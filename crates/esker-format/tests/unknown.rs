@@ -6,7 +6,7 @@ mod common;
 
 use common::decoders::{entry, seal_head};
 use common::samples::{key_entry, manifest_with_edits, segment_header, WITH_EDITS};
-use common::{layout_of, random_entries, random_row, run_tail, Rng};
+use common::{entry_of, layout_of, random_entries, random_row, run_tail, sized, varint, Rng};
 use esker_format::manifest::{edit_at, edit_offset, manifest_at, EDIT_MAGIC, MANIFEST_MAGIC};
 use esker_format::run::{
     entry_at, footer_at, header_at, leaf_at, part_at, place_at, section_at, section_kind, top_at, Part, PartPlace,
@@ -257,24 +257,9 @@ fn of_a_manifests_headers() {
     Sealed { what: "manifest edit", ignored, seal: &seal, ..base }.check(edit, edit + edit_at::BODY);
 }
 
-fn varint(mut value: u64) -> Vec<u8> {
-    let mut out = Vec::new();
-    while value >= 0x80 {
-        out.push(value as u8 | 0x80);
-        value >>= 7;
-    }
-    out.push(value as u8);
-    out
-}
-
-fn sized(body: &[u8]) -> Vec<u8> {
-    [&varint(body.len() as u64), body].concat()
-}
-
 /// Reads one record of this kind and body.
 fn record(kind: u8, body: &[u8]) -> Result<()> {
-    let bytes = [&[kind][..], &sized(body)].concat();
-    RecordReader::new(&bytes).collect::<Result<Vec<Record<'_>>>>().map(drop)
+    RecordReader::new(&entry_of(kind, body)).collect::<Result<Vec<Record<'_>>>>().map(drop)
 }
 
 /// Exactly the `known` bits of the flags may be set.
@@ -402,18 +387,17 @@ fn manifest_of(base: &[&[u8]], edit: &[&[u8]]) -> Result<ManifestFile> {
 
 #[test]
 fn of_a_manifests_entries() {
-    let entry = |kind: u8, body: &[u8]| [&[kind][..], &sized(body)].concat();
-    let folder = |features: u64| entry(1, &[&[7; 16][..], &varint(features)].concat());
-    let numbers = |generation: u8| entry(2, &[generation, 9, 1, 1, 1, 1]);
-    let gone = entry(4, &[77]);
+    let folder = |features: u64| entry_of(1, &[&[7; 16][..], &varint(features)].concat());
+    let numbers = |generation: u8| entry_of(2, &[generation, 9, 1, 1, 1, 1]);
+    let gone = entry_of(4, &[77]);
     let edits = |base: &[&[u8]], edit: &[&[u8]]| manifest_of(base, edit).map(|f| (f.edits, f.torn));
     assert_eq!(edits(&[&folder(0), &numbers(1)], &[&numbers(2)]), Ok((1, None)));
     check_flags("features", 0, |bits| edits(&[&folder(bits), &numbers(1)], &[]).map(drop));
     check_byte("manifest entry", 6..=0x7f, 0..0, |kind| {
-        edits(&[&folder(0), &numbers(1), &entry(kind, b"x")], &[]).map(drop)
+        edits(&[&folder(0), &numbers(1), &entry_of(kind, b"x")], &[]).map(drop)
     });
     // Those that say so are skipped.
-    assert_eq!(edits(&[&folder(0), &numbers(1), &entry(0xfe, b"x")], &[]), Ok((0, None)));
+    assert_eq!(edits(&[&folder(0), &numbers(1), &entry_of(0xfe, b"x")], &[]), Ok((0, None)));
     let invalid = |what, found| Err(FormatError::Invalid { what, found });
     let (base, edit) = ("folders of a manifest's base", "folders of a manifest's edit");
     assert_eq!(edits(&[&numbers(1)], &[]), invalid(base, 0));

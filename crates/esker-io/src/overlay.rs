@@ -7,7 +7,7 @@
 mod layer;
 
 use crate::{AccessHint, DirEntry, Disk, File, IoError, IoKind, LockGuard, OpenMode, Result};
-use esker_base::lock::Mutex;
+use esker_base::lock::{order, Mutex};
 use layer::Layer;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -29,7 +29,7 @@ pub struct Overlay {
 impl Overlay {
     /// A disk above `base`, so far without changes.
     pub fn new(base: Arc<dyn Disk>) -> Self {
-        Overlay { base, changes: Mutex::new("io.overlay", BTreeMap::new()) }
+        Overlay { base, changes: Mutex::new(&order::IO_OVERLAY, BTreeMap::new()) }
     }
 
     fn known(&self, changes: &BTreeMap<PathBuf, Change>, path: &Path) -> Result<bool> {

@@ -7,12 +7,12 @@ use crate::error::{LabError, Result};
 use crate::report::{null_difference, Report, Row};
 use crate::session::{Case, Common, Needs, Sample, Session};
 use clap::Args;
-use esker_base::lock::{self, Mutex, SiteReport};
+use esker_base::lock::{self, order, Mutex, Site, SiteReport};
 use serde_json::json;
 use std::time::Instant;
 
-/// Name of the site of the lock that is measured.
-const SITE: &str = "lab.lock";
+/// Of the lock that is measured.
+static SITE: &Site = &order::LAB;
 /// Work of odd threads is so many times that of even ones.
 const LONG: u32 = 8;
 
@@ -208,7 +208,7 @@ fn measure(session: &Session, threads: usize, count: u64, steps: u32, timing: Ti
         ]);
         match timing {
             // Those waits are of threads that also record stacks.
-            Timing::Stacks(_) => details.stacks = Some(lock::stacks(SITE)),
+            Timing::Stacks(_) => details.stacks = Some(lock::stacks(SITE.name())),
             _ => [("wait", wait), ("hold", hold), ("unlock", unlock)].into_iter().for_each(|(n, h)| details.add(n, h)),
         }
     }
@@ -219,11 +219,11 @@ fn measure(session: &Session, threads: usize, count: u64, steps: u32, timing: Ti
 
 /// The lock's figures so far; it has been made.
 fn figures() -> SiteReport {
-    let found = lock::report().into_iter().find(|s| s.name == SITE);
+    let found = lock::report().into_iter().find(|s| s.name == SITE.name());
     found.unwrap_or_else(|| {
         let empty = esker_base::histogram::Histogram::new().snapshot();
         let (wait, hold, unlock) = (empty.clone(), empty.clone(), empty);
-        SiteReport { name: SITE, contended: 0, acquired: 0, wait, hold, unlock }
+        SiteReport { name: SITE.name(), contended: 0, acquired: 0, wait, hold, unlock }
     })
 }
 

@@ -85,6 +85,7 @@ impl Sim {
         let table = engine.open_table(name).map_err(|e| Failure::new(format!("open table {name}: {e}")))?;
         // What is committed in the middle of it is none of its business.
         let (events, tables) = (self.model.sure(), self.keys());
+        let syncs = work == Work::Round && self.syncs_lazily();
         let keys_before = engine.sim_key_runs(&table);
         let answer = self.meanwhile(work.inside(), || work.run(&engine, &table))?;
         // The table was dropped in the middle of it, perhaps.
@@ -94,12 +95,13 @@ impl Sim {
         if !self.disk.is_power_cut() {
             let runs = engine.sim_runs(&table);
             let merge = matches!(work, Work::Merge | Work::MergeRound | Work::Optimize);
-            self.see_key_runs(&keys_before, &engine.sim_key_runs(&table), work == Work::Flush, merge);
+            self.see_key_runs(&table, &keys_before, work == Work::Flush, merge)?;
             self.stats.tombstone_runs += runs.iter().filter(|r| r.tombstones > 0).count() as u64;
         }
         match answer {
             Answer::Ok(()) => {
-                if work.ends_in_manifest() {
+                self.stats.lazy_syncs += u64::from(syncs);
+                if syncs || work.ends_in_manifest() {
                     self.model.durable_to(events);
                 }
                 Ok(Flow::Go)

@@ -38,7 +38,7 @@ pub fn crash_seed(seed: u64, hold: &mut Option<Sim>) -> Result<Stats, Failure> {
 }
 
 /// Where the power goes in this generation: often while it starts, mostly later, sometimes not at an operation at all.
-fn plan_cut(sim: &Sim, chance: &mut Rng) {
+pub(crate) fn plan_cut(sim: &Sim, chance: &mut Rng) {
     let now = sim.disk.op_count();
     let ahead = match chance.below(10) {
         0..=1 => 1 + chance.below(14),
@@ -48,7 +48,7 @@ fn plan_cut(sim: &Sim, chance: &mut Rng) {
     sim.disk.power_cut_at(now + ahead);
 }
 
-fn crash(sim: &mut Sim, chance: &mut Rng) {
+pub(crate) fn crash(sim: &mut Sim, chance: &mut Rng) {
     if sim.disk.is_power_cut() && chance.chance(40) {
         sim.kill_at_cut();
     } else if sim.disk.is_power_cut() || chance.chance(60) {
@@ -65,7 +65,7 @@ fn crash(sim: &mut Sim, chance: &mut Rng) {
 }
 
 /// Nothing goes wrong any more: everything is decided, verified, closed and opened once more.
-fn finish(sim: &mut Sim) -> Result<(), Failure> {
+pub(crate) fn finish(sim: &mut Sim) -> Result<(), Failure> {
     for what in ["open", "settle", "restart"] {
         let flow = match what {
             "open" => sim.reopen()?,

@@ -19,7 +19,7 @@ type Entries = BTreeMap<Vec<u8>, (RowId, Vec<u8>)>;
 /// How many key trees tables of a [kind](crate::kinds::kinds) have.
 #[must_use]
 pub(crate) fn trees(kind: usize) -> usize {
-    [1, 2, 1, 2, 0, 0, 2][kind]
+    [1, 2, 1, 2, 0, 1, 2][kind]
 }
 
 /// `n` indexes, as far as the engine cares.
@@ -41,8 +41,11 @@ fn hash(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xCBF2_9CE4_8422_2325, |h, b| (h ^ u64::from(*b)).wrapping_mul(0x100_0000_01B3))
 }
 
+/// So long a payload fills a block of 1 KiB as far as versions of one key may: the next one begins another.
+const MUCH: usize = 17 << 10;
+
 /// The entry of a row. In the first tree most updates change the key, of all lengths; in the second all keys begin
-/// with the same 66 bytes, more than a block index keeps, and half of the updates leave the key.
+/// with the same 66 bytes, more than a block index keeps, half of the updates leave the key, and some payloads are long.
 fn entry(tree: usize, id: u64, row: &[u8]) -> KeyAndPayload {
     let h = hash(row);
     let (mut key, payload) = match (tree, h % 5) {
@@ -50,7 +53,10 @@ fn entry(tree: usize, id: u64, row: &[u8]) -> KeyAndPayload {
         (0, 1) => (vec![b'a'; 63], vec![b'p'; (h >> 32) as usize % 40]),
         (0, 2) => (vec![b'b'; 64 + (h >> 8) as usize % 3], Vec::new()),
         (0, _) => (h.to_be_bytes()[..1 + (h >> 8) as usize % 7].to_vec(), Vec::new()),
-        _ => ([&[b'c'; 66][..], &[(h >> 8) as u8 % 2]].concat(), Vec::new()),
+        _ => {
+            let payload = if h % 64 == 1 { vec![b'q'; MUCH] } else { Vec::new() };
+            ([&[b'c'; 66][..], &[(h >> 8) as u8 % 2]].concat(), payload)
+        }
     };
     key.extend_from_slice(&id.to_be_bytes());
     (key, payload)
@@ -193,16 +199,76 @@ impl Sim {
         }
     }
 
+    /// The entries of some rows, by the keys that these have in `rows` and that they had before, are what `rows` say; false
+    /// if that met a fault.
+    pub(crate) fn check_keys_of(
+        &mut self,
+        i: usize,
+        (name, table): (&str, &Arc<Table>),
+        ids: &[u64],
+        rows: &BTreeMap<u64, Row>,
+    ) -> Result<bool, Failure> {
+        let shaky = self.slots[i].txn.as_ref().is_some_and(|t| t.shaky);
+        let Some(model) = self.model.tables.get(name) else { return Ok(true) };
+        let mut wanted = Vec::new();
+        for (id, tree) in ids.iter().flat_map(|id| (0..trees(model.kind)).map(move |tree| (*id, tree))) {
+            let now = rows.get(&id).map(|row| entry(tree, id, row));
+            let all = model.rows.get(&id).into_iter().flatten().filter_map(|v| v.row.as_ref());
+            let old = all.map(|row| entry(tree, id, row).0).filter(|key| now.as_ref().is_none_or(|now| now.0 != *key));
+            wanted.extend(old.map(|key| (id, tree, key, None)));
+            wanted.extend(now.map(|(key, payload)| (id, tree, key, Some(payload))));
+        }
+        for (id, tree, key, payload) in wanted {
+            let answer = self.slots[i].session.sim_entry(table, tree, &key);
+            let Answer::Ok(found) = self.judge(&format!("reading a key of {name}"), answer, &[], shaky)? else {
+                return Ok(false);
+            };
+            let want = payload.map(|payload| (key.clone(), RowId(id), payload));
+            if found != want {
+                return self
+                    .fail(format!("{name} as s{i} sees it: tree {tree} has {found:?} at {key:?}, not {want:?}"));
+            }
+        }
+        Ok(true)
+    }
+
+    /// As [`check_keys`](Self::check_keys), of the view in which the session reads the table, which is opened if there is
+    /// none.
+    pub(crate) fn check_keys_in_view(&mut self, i: usize, name: &str) -> Result<bool, Failure> {
+        // Where nothing is read no view is opened.
+        let kind = self.model.tables.get(name).map(|t| t.kind);
+        let Some(kind) = kind.filter(|kind| trees(*kind) > 0) else { return Ok(true) };
+        let (view, too_old) = self.read_view(i, name);
+        if too_old {
+            return Ok(true);
+        }
+        let table = self.engine()?.open_table(name).map_err(|e| Failure::new(format!("open table {name}: {e}")))?;
+        let rows = self.model.visible(name, view, self.slots[i].txn.as_ref());
+        self.check_keys(i, name, &table, kind, &rows)
+    }
+
     /// Notes what background work has done to a table's key trees, which had the runs `before`.
-    pub(crate) fn see_key_runs(&mut self, before: &[RunFigures], now: &[RunFigures], flush: bool, merge: bool) {
+    pub(crate) fn see_key_runs(
+        &mut self,
+        table: &Table,
+        before: &[RunFigures],
+        flush: bool,
+        merge: bool,
+    ) -> Result<(), Failure> {
+        let now = self.engine()?.sim_key_runs(table);
         let is_in = |file: u64, runs: &[RunFigures]| runs.iter().any(|r| r.file == file);
         let new = now.iter().any(|r| !r.private && !is_in(r.file, before));
-        let gone = before.iter().any(|r| !is_in(r.file, now));
+        let gone = before.iter().any(|r| !is_in(r.file, &now));
         self.stats.keys_flushed += u64::from(flush && new);
         self.stats.keys_merged += u64::from(merge && new && gone);
         self.stats.keys_narrowed += now.iter().filter(|r| r.narrowed).count() as u64;
         // Entries are never written to private runs: what is in one was moved by a flush.
         self.stats.keys_moved += now.iter().filter(|r| r.private).count() as u64;
+        if new && !self.faulty {
+            // The power may go just now.
+            self.stats.keys_over_blocks += self.engine()?.sim_keys_over_blocks(table).unwrap_or(0);
+        }
+        Ok(())
     }
 
     /// Notes what a restart has found in key trees.

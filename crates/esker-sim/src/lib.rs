@@ -3,7 +3,7 @@
 //! A [`Sim`] drives an engine on the simulated disk from one thread, step by step, and holds each answer against the
 //! [`Model`](model::Model). The scenarios on top of it lose power ([`crash`]), fail operations ([`fault`]) and flip
 //! bits ([`damage`]); [`threads`] checks invariants with real threads on a real disk. Invariant: nothing here depends
-//! on time, addresses or hash order, so that a seed replays.
+//! on the machine's time, addresses or hash order, so that a seed replays.
 
 mod background;
 pub mod crash;
@@ -26,6 +26,7 @@ pub mod runner;
 mod scans;
 pub mod sim;
 pub mod threads;
+pub mod time;
 mod txns;
 mod verify;
 pub mod workload;

@@ -13,7 +13,12 @@ impl Sim {
     /// SELECT ... FOR UPDATE, UPDATE and DELETE with a condition: a scan that locks and may write what it gives.
     pub(crate) fn locking_scan(&mut self, i: usize, name: &str) -> Result<Flow, Failure> {
         let name = name.to_owned();
-        self.statement(i, |sim, i| sim.scan_locked(i, &name))
+        self.statement(i, |sim, i| {
+            let ended = sim.scan_locked(i, &name)?;
+            // What it has found and written is under another view than a plain read's.
+            let look = ended == Ended::Done && sim.rng.chance(40);
+            Ok(if look && !sim.check_keys_in_view(i, &name)? { Ended::Fault } else { ended })
+        })
     }
 
     fn scan_locked(&mut self, i: usize, name: &str) -> Result<Ended, Failure> {
@@ -78,7 +83,7 @@ impl Sim {
                     (Verdict::Blocked, Ok(b)) => {
                         return self.fail(format!("locking scan of {name} gave {:?} past an insert of others", b.ids));
                     }
-                    (Verdict::Blocked | Verdict::Maybe, Err(e @ Error::WouldBlock)) => {
+                    (Verdict::Blocked | Verdict::Maybe, Err(e @ (Error::WouldBlock | Error::LockTimeout))) => {
                         self.judge::<()>("waiting for an insert", Err(e), &[Refusal::WouldBlock], shaky)?;
                         return Ok(Ended::Refused);
                     }

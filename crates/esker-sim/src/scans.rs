@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 
 impl Sim {
     /// The view that a plain read of this session uses, opened if it is the first; and whether it is too old.
-    fn read_view(&mut self, i: usize, name: &str) -> (Option<u64>, bool) {
+    pub(crate) fn read_view(&mut self, i: usize, name: &str) -> (Option<u64>, bool) {
         let seq = self.model.seq;
         let Some(txn) = self.slots[i].txn.as_mut().filter(|t| t.repeatable) else { return (None, false) };
         let view = *txn.view.get_or_insert(seq);
@@ -159,7 +159,7 @@ impl Sim {
             Answer::No(_) => return Ok(Ended::Refused),
             Answer::Fault => return Ok(Ended::Fault),
         };
-        for id in ids {
+        for &id in &ids {
             let verdict = lock.map(|_| self.model.locks.ask(owner, key, id, exclusive));
             let newer = lock.is_some() && self.newer(i, name, key, id);
             let mut expected = Vec::new();
@@ -203,7 +203,11 @@ impl Sim {
                 }
             }
         }
-        Ok(Ended::Done)
+        let same = match lock {
+            None => self.check_keys_of(i, (name, &table), &ids, &want)?,
+            Some(_) => self.check_keys_in_view(i, name)?,
+        };
+        Ok(if same { Ended::Done } else { Ended::Fault })
     }
 
     /// Opens a scan that stays open over the steps of others.
@@ -223,8 +227,9 @@ impl Sim {
         match self.judge("open scan", answer, expected, shaky)? {
             Answer::Ok(_) if too_old => self.fail(format!("{name} was read through a view older than it is")),
             Answer::Ok(cursor) => {
-                let rest = self.model.visible(name, view, self.slots[i].txn.as_ref()).into_iter().collect();
-                self.slots[i].scan = Some(OpenScan { cursor, name: name.to_owned(), rest });
+                let all = self.model.visible(name, view, self.slots[i].txn.as_ref());
+                let rest = all.iter().map(|(id, row)| (*id, row.clone())).collect();
+                self.slots[i].scan = Some(OpenScan { cursor, name: name.to_owned(), table, all, rest });
                 Ok(Flow::Go)
             }
             Answer::No(_) => {
@@ -265,6 +270,10 @@ impl Sim {
                 if let Some((id, _)) = scan.rest.front() {
                     return self.fail(format!("open scan of {} by s{i} lacks row {id} and what follows", scan.name));
                 }
+                // Whatever others did meanwhile.
+                if !self.check_keys(i, &scan.name, &scan.table, kind, &scan.all)? {
+                    return self.abandon_scan(i);
+                }
                 self.slots[i].session.end_statement();
                 return Ok(Flow::Go);
             }
@@ -273,6 +282,9 @@ impl Sim {
                 return self.fail(format!("open scan of {} by s{i}: {why}", scan.name));
             }
             scan.rest.drain(..n);
+        }
+        if self.rng.chance(20) && !self.check_keys(i, &scan.name, &scan.table, kind, &scan.all)? {
+            return self.abandon_scan(i);
         }
         if self.rng.chance(10) {
             self.slots[i].session.end_statement();

@@ -8,11 +8,16 @@ use crate::meanwhile::{before_operation, Inside};
 use crate::model::{Model, Row, TxnModel};
 use crate::Rng;
 use esker::io::{Disk, SimDisk};
-use esker::{Background, BeginOptions, Cursor, Engine, Error, FlushMode, Isolation, Options, Savepoint, Session};
-use std::collections::VecDeque;
+use esker::sim_hooks::SimHost;
+use esker::{
+    Background, BeginOptions, Cursor, Engine, Error, FlushMode, Host, Isolation, Options, Savepoint, Session, Table,
+};
+use std::cell::Cell;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 /// Where the engine's folder is on the simulated disk.
 pub const FOLDER: &str = "/data/esker";
@@ -51,6 +56,10 @@ pub struct Config {
     pub lazy_modes: bool,
     /// So often is work of the engine interrupted by steps of sessions, in percent.
     pub meanwhile_percent: u64,
+    /// Sessions wait for locks so long.
+    pub lock_wait: Duration,
+    /// Nothing happens for some time, now and then.
+    pub time_passes: bool,
 }
 
 impl Default for Config {
@@ -62,6 +71,8 @@ impl Default for Config {
             verify_each: false,
             lazy_modes: false,
             meanwhile_percent: 50,
+            lock_wait: Duration::ZERO,
+            time_passes: false,
         }
     }
 }
@@ -115,6 +126,9 @@ fn kind_of(e: &Error) -> Option<Refusal> {
 pub(crate) struct OpenScan {
     pub(crate) cursor: Cursor,
     pub(crate) name: String,
+    pub(crate) table: Arc<Table>,
+    /// All that its view sees, and what of it is to come.
+    pub(crate) all: BTreeMap<u64, Row>,
     pub(crate) rest: VecDeque<(u64, Row)>,
 }
 
@@ -170,6 +184,18 @@ pub struct Stats {
     pub keys_moved_back: u64,
     /// Key trees could not be read for damage, and said so.
     pub keys_damaged: u64,
+    /// Places in runs where the versions of a key went on in the next block.
+    pub keys_over_blocks: u64,
+    /// Files were seen that several tables share.
+    pub files_shared: u64,
+    /// Views of threads whose entries were compared with their rows.
+    pub keys_read: u64,
+    /// Time passed without anything else.
+    pub jumps: u64,
+    /// Commits that did not wait for the log were synced when it was time.
+    pub lazy_syncs: u64,
+    /// What could not be read was tried again.
+    pub retries: u64,
 }
 
 impl Stats {
@@ -196,6 +222,12 @@ impl Stats {
             ("keys_prepared", self.keys_prepared),
             ("keys_moved_back", self.keys_moved_back),
             ("keys_damaged", self.keys_damaged),
+            ("keys_over_blocks", self.keys_over_blocks),
+            ("files_shared", self.files_shared),
+            ("keys_read", self.keys_read),
+            ("jumps", self.jumps),
+            ("lazy_syncs", self.lazy_syncs),
+            ("retries", self.retries),
         ]
     }
 
@@ -221,6 +253,12 @@ impl Stats {
         self.keys_prepared += o.keys_prepared;
         self.keys_moved_back += o.keys_moved_back;
         self.keys_damaged += o.keys_damaged;
+        self.keys_over_blocks += o.keys_over_blocks;
+        self.files_shared += o.files_shared;
+        self.keys_read += o.keys_read;
+        self.jumps += o.jumps;
+        self.lazy_syncs += o.lazy_syncs;
+        self.retries += o.retries;
     }
 }
 
@@ -230,6 +268,8 @@ pub struct Sim {
     pub(crate) engine: Option<Engine>,
     /// The disk under the engine.
     pub disk: SimDisk,
+    /// The time of the engine: it passes where the simulation says so, and where somebody waits.
+    pub time: Arc<SimHost>,
     /// The source of all choices of the workload.
     pub rng: Rng,
     /// The reference.
@@ -244,6 +284,10 @@ pub struct Sim {
     pub stats: Stats,
     pub(crate) kinds: Vec<Kind>,
     pub(crate) mode: FlushMode,
+    /// When the engine was opened, or synced what commits did not wait for.
+    pub(crate) synced: Duration,
+    /// So long were locks waited for, as far as sessions were told.
+    pub(crate) waited: Cell<Duration>,
     pub(crate) next_xid: u64,
     /// Steps of a workload are being taken.
     pub(crate) in_workload: bool,
@@ -300,10 +344,13 @@ impl Sim {
     /// A simulation on an empty disk, not opened yet.
     #[must_use]
     pub fn new(seed: u64, config: Config) -> Sim {
+        let time = SimHost::new();
+        let config = Config { options: Options { host: time.clone(), ..config.options }, ..config };
         Sim {
             slots: Vec::new(),
             engine: None,
             disk: empty_disk(seed),
+            time,
             rng: Rng::new(seed),
             model: Model::default(),
             config,
@@ -312,6 +359,8 @@ impl Sim {
             stats: Stats::default(),
             kinds: kinds(),
             mode: FlushMode::EveryCommit,
+            synced: Duration::ZERO,
+            waited: Cell::default(),
             next_xid: 1,
             in_workload: false,
             inside: None,
@@ -338,6 +387,7 @@ impl Sim {
         match self.judge("open", opened, &[], false)? {
             Answer::Ok(engine) => {
                 self.mode = FlushMode::EveryCommit;
+                self.synced = self.time.now();
                 self.engine = Some(engine);
                 for _ in 0..self.config.sessions {
                     let slot = self.new_slot()?;
@@ -351,7 +401,7 @@ impl Sim {
 
     pub(crate) fn new_slot(&self) -> Result<Slot, Failure> {
         let mut session = self.engine()?.session();
-        session.set_lock_wait(std::time::Duration::ZERO, true);
+        session.set_lock_wait(self.config.lock_wait, self.config.lock_wait.is_zero());
         Ok(Slot { scan: None, session, txn: None, savepoints: Vec::new() })
     }
 
@@ -411,6 +461,11 @@ impl Sim {
         matches!(e, Error::Io(_) | Error::DiskFull(_) | Error::Poisoned(_) | Error::OutOfMemory(_) | Error::ReadOnly(_))
     }
 
+    /// Do sessions wait for locks?
+    fn waits(&self) -> bool {
+        !self.config.lock_wait.is_zero()
+    }
+
     /// Holds an answer against what is allowed. `expected` none given: only success.
     pub(crate) fn judge<T>(
         &self,
@@ -421,7 +476,10 @@ impl Sim {
     ) -> Result<Answer<T>, Failure> {
         match answer {
             Ok(value) => Ok(Answer::Ok(value)),
-            Err(e) => match kind_of(&e) {
+            Err(Error::LockTimeout) if expected.contains(&Refusal::WouldBlock) && self.waits() => {
+                self.gave_up().map(|()| Answer::No(Refusal::WouldBlock))
+            }
+            Err(e) => match kind_of(&e).filter(|kind| *kind != Refusal::WouldBlock || !self.waits()) {
                 Some(kind) if expected.contains(&kind) => Ok(Answer::No(kind)),
                 _ if (self.faulty || shaky || self.disk.is_power_cut()) && self.is_fault(&e) => Ok(Answer::Fault),
                 _ => self.fail(format!("{what}: unexpected error: {e} ({e:?}); allowed were {expected:?}")),

@@ -1,12 +1,15 @@
 //! Real threads on a real disk: money moves between rows under locks, readers check that none is lost, bulk loads and
-//! rollbacks go on beside it. Ends after a number of operations, not after a time.
+//! rollbacks go on beside it. Each table has a key tree, whose entries are those of the rows in every view. Ends after a number of operations, not after a time.
 
+use crate::keys::{indexes, keys_differ, write_entries, Rewrite};
+use crate::model::Row;
 use crate::sim::Failure;
 use crate::Rng;
 use esker::format::{row, Column, ColumnKind, ColumnMask, Compression, Layout, RowFormat, RowId, Value};
 use esker::{
     BeginOptions, Cursor, Engine, Error, Isolation, LockMode, Options, PosixDisk, ScanOptions, Session, Table,
 };
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
@@ -14,6 +17,10 @@ use std::time::Duration;
 
 const ACCOUNTS: u64 = 12;
 const START: u64 = 1000;
+/// Key trees of each table.
+const TREES: usize = 1;
+/// One load in so many is followed by a look at all entries.
+const LOOKS: u64 = 8;
 
 /// What the threads did.
 #[derive(Debug, Default)]
@@ -26,6 +33,8 @@ pub struct Report {
     pub sums: AtomicU64,
     /// Rows of bulk loads that were committed.
     pub loaded: AtomicU64,
+    /// Entries that were compared with their rows.
+    pub entries: AtomicU64,
 }
 
 fn layout() -> Layout {
@@ -61,15 +70,53 @@ fn said(what: &'static str) -> impl Fn(Error) -> Failure {
     move |e| Failure(format!("{what}: {e}"))
 }
 
-/// The amount in a row image.
+/// The packed row of a row image.
 ///
 /// # Safety
 /// `image` points to a decoded image of [`layout`].
-unsafe fn amount(image: *const u8) -> u64 {
-    let mut bytes = [0; 8];
-    // SAFETY: the caller's promise; the column lies at bytes 1 to 9.
-    unsafe { std::ptr::copy_nonoverlapping(image.add(1), bytes.as_mut_ptr(), 8) };
-    u64::from_le_bytes(bytes)
+unsafe fn packed_of(image: *const u8) -> Vec<u8> {
+    let mut packed = Vec::new();
+    // SAFETY: the caller's promise.
+    unsafe { row::pack(&layout(), image, &mut packed) };
+    packed
+}
+
+/// The amount in a row.
+fn amount(row: &[u8]) -> Result<u64, Error> {
+    match row::values(&layout(), row).as_deref() {
+        Ok([Value::Bytes(bytes), _]) => (*bytes).try_into().map(u64::from_le_bytes).ok(),
+        _ => None,
+    }
+    .ok_or_else(|| Error::InvalidArgument(format!("row {row:?} has no amount")))
+}
+
+/// All rows of a table, whose entries are theirs.
+fn rows_of(session: &mut Session, table: &Arc<Table>) -> Result<BTreeMap<u64, Row>, Failure> {
+    let options = ScanOptions { mask: ColumnMask::all(2), ..ScanOptions::default() };
+    let mut cursor = session.scan(table, options).map_err(said("scan"))?;
+    let mut rows = BTreeMap::new();
+    loop {
+        let batch = cursor.next_batch(session).map_err(said("batch"))?;
+        if batch.ids.is_empty() {
+            break;
+        }
+        for (i, id) in batch.ids.iter().enumerate() {
+            // SAFETY: the batch has an image for each id.
+            let row = unsafe { packed_of(batch.images.add(i * batch.stride)) };
+            rows.insert(id.0, row.into());
+        }
+    }
+    match keys_differ(session, table, TREES, &rows, &[]).map_err(said("reading entries"))? {
+        None => Ok(rows),
+        Some(why) => Err(Failure(format!("{}: {why}", table.name()))),
+    }
+}
+
+/// Inserts a row with its entries.
+fn insert(session: &mut Session, table: &Arc<Table>, row: &[u8]) -> Result<RowId, Error> {
+    let id = session.insert_row(table, row)?;
+    write_entries(session, table, TREES, Rewrite::insert(id.0, row))?;
+    Ok(id)
 }
 
 struct Work {
@@ -91,14 +138,15 @@ pub fn run(dir: &Path, seed: u64, threads: u64, operations: u64) -> Result<Repor
         temporary: false,
         extra: Vec::new(),
     };
-    engine.create_table("d/accounts", &def(Compression::None)).map_err(said("create"))?;
-    engine.create_table("d/events", &def(Compression::Lz4)).map_err(said("create"))?;
+    let create = |name, compression| engine.sim_create_table(name, &def(compression), &indexes(TREES));
+    create("d/accounts", Compression::None).map_err(said("create"))?;
+    create("d/events", Compression::Lz4).map_err(said("create"))?;
     let accounts = engine.open_table("d/accounts").map_err(said("open table"))?;
     let events = engine.open_table("d/events").map_err(said("open table"))?;
     let mut session = engine.session();
     let mut ids = Vec::new();
     for _ in 0..ACCOUNTS {
-        ids.push(session.insert_row(&accounts, &packed(START, b"")?).map_err(said("insert"))?);
+        ids.push(insert(&mut session, &accounts, &packed(START, b"")?).map_err(said("insert"))?);
     }
     session.commit().map_err(said("commit"))?;
     drop(session);
@@ -131,9 +179,10 @@ pub fn run(dir: &Path, seed: u64, threads: u64, operations: u64) -> Result<Repor
     let events = engine.open_table("d/events").map_err(said("open table"))?;
     let mut session = engine.session();
     check_sum(&mut session, &accounts)?;
-    let rows = session.count_rows(&events).map_err(said("count"))?;
+    let rows = rows_of(&mut session, &events)?.len() as u64;
     session.commit().map_err(said("commit"))?;
     drop(session);
+    report.entries.fetch_add(rows, Ordering::Relaxed);
     let loaded = report.loaded.load(Ordering::Relaxed);
     if rows != loaded {
         return Err(Failure(format!("{rows} rows after a restart, {loaded} were committed")));
@@ -145,23 +194,11 @@ pub fn run(dir: &Path, seed: u64, threads: u64, operations: u64) -> Result<Repor
 fn check_sum(session: &mut Session, accounts: &Arc<Table>) -> Result<(), Failure> {
     session.begin(Isolation::RepeatableRead, BeginOptions::default());
     session.begin_statement();
-    let options = ScanOptions { mask: ColumnMask::all(2), ..ScanOptions::default() };
-    let mut cursor = session.scan(accounts, options).map_err(said("scan"))?;
-    let (mut sum, mut rows) = (0, 0);
-    loop {
-        let batch = cursor.next_batch(session).map_err(said("batch"))?;
-        if batch.ids.is_empty() {
-            break;
-        }
-        for i in 0..batch.ids.len() {
-            // SAFETY: the batch has an image for each id.
-            sum += unsafe { amount(batch.images.add(i * batch.stride)) };
-            rows += 1;
-        }
-    }
+    let rows = rows_of(session, accounts)?;
     session.end_statement();
-    if (sum, rows) != (ACCOUNTS * START, ACCOUNTS) {
-        return Err(Failure(format!("{rows} accounts hold {sum}, not {}", ACCOUNTS * START)));
+    let sum: u64 = rows.values().map(|row| amount(row)).sum::<Result<_, _>>().map_err(said("amount"))?;
+    if (sum, rows.len() as u64) != (ACCOUNTS * START, ACCOUNTS) {
+        return Err(Failure(format!("{} accounts hold {sum}, not {}", rows.len(), ACCOUNTS * START)));
     }
     Ok(())
 }
@@ -175,6 +212,7 @@ impl Work {
             check_sum(&mut session, &self.accounts)?;
             session.commit().map_err(said("commit of a reader"))?;
             self.report.sums.fetch_add(2, Ordering::Relaxed);
+            self.report.entries.fetch_add(2 * ACCOUNTS, Ordering::Relaxed);
         }
         Ok(())
     }
@@ -213,11 +251,15 @@ impl Work {
         for (id, add) in [(from, false), (to, true)] {
             let image = cursor.fetch(session, id)?.ok_or(Error::RowNotFound)?;
             // SAFETY: the cursor gave a decoded image.
-            let have = unsafe { amount(image) };
+            let old = unsafe { packed_of(image) };
+            let have = amount(&old)?;
             let now = if add { have + step } else { have.wrapping_sub(step) };
             let text = vec![b'x'; rng.index(40)];
             let row = packed(now, &text).map_err(|f| Error::InvalidArgument(f.0))?;
             session.update_row(&self.accounts, id, &row)?;
+            // The statement has no view but that of its locks.
+            let rewrite = Rewrite { id: id.0, old: Some(&old), new: Some(&row), unseen: None };
+            write_entries(session, &self.accounts, TREES, rewrite)?;
             // Others come in between, in another order.
             std::thread::yield_now();
         }
@@ -228,13 +270,13 @@ impl Work {
     fn load(&self, seed: u64, rounds: u64) -> Result<(), Failure> {
         let mut rng = Rng::new(seed ^ 0x10AD);
         let mut session = self.engine.session();
-        for _ in 0..rounds {
+        for round in 0..rounds {
             session.begin(Isolation::RepeatableRead, BeginOptions::default());
             session.begin_statement();
             let rows = 1 + rng.below(3000);
             for n in 0..rows {
                 let row = packed(n, b"some event with a text that repeats")?;
-                session.insert_row(&self.events, &row).map_err(said("bulk insert"))?;
+                insert(&mut session, &self.events, &row).map_err(said("bulk insert"))?;
             }
             session.end_statement();
             if rng.chance(50) {
@@ -245,7 +287,10 @@ impl Work {
             }
             session.begin(Isolation::ReadCommitted, BeginOptions::default());
             session.begin_statement();
-            let found = session.count_rows(&self.events).map_err(said("count"))?;
+            let found = match round % LOOKS {
+                0 => rows_of(&mut session, &self.events)?.len() as u64,
+                _ => session.count_rows(&self.events).map_err(said("count"))?,
+            };
             session.end_statement();
             session.commit().map_err(said("commit of a count"))?;
             let loaded = self.report.loaded.load(Ordering::Relaxed);

@@ -6,9 +6,10 @@ use crate::sim::{Answer, Failure, Flow, Sim, FOLDER};
 use esker::io::Disk;
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::time::Duration;
 
 /// After so long what could not be read is tried again.
-const A_WHILE_MS: u64 = 10 * 60 * 1000;
+const A_WHILE: Duration = Duration::from_secs(10 * 60);
 
 impl Sim {
     /// Every table as a new session sees it, its count, and the list of prepared transactions.
@@ -47,7 +48,7 @@ impl Sim {
         }
         // The fault has struck, and time has passed since: no reading has an excuse.
         self.disk.clear_plans();
-        engine.sim_pass(A_WHILE_MS);
+        self.time.pass(A_WHILE);
         let states = self.model.possible();
         let mut possible: Vec<bool> = states.iter().map(|s| s.tables.keys().eq(engine.tables().iter())).collect();
         for name in engine.tables() {
@@ -96,9 +97,12 @@ impl Sim {
             let mut used = BTreeSet::new();
             for name in engine.tables() {
                 let table = engine.open_table(&name).map_err(|e| Failure(e.to_string()))?;
-                let runs = engine.sim_runs(&table).into_iter().chain(engine.sim_key_runs(&table));
+                let runs: Vec<_> = engine.sim_runs(&table).into_iter().chain(engine.sim_key_runs(&table)).collect();
+                if let Some(run) = runs.iter().find(|run| run.private) {
+                    return self.fail(format!("run {:016x} of {name} is a transaction's that has ended", run.file));
+                }
                 // Runs of several trees may share a file.
-                used.extend(runs.map(|run| format!("{:016x}.run", run.file)));
+                used.extend(runs.iter().map(|run| format!("{:016x}.run", run.file)));
             }
             let files = self.disk.list(&Path::new(FOLDER).join("runs"))?;
             let there: BTreeSet<_> = files.into_iter().map(|f| f.name).collect();

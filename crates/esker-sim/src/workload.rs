@@ -48,6 +48,9 @@ impl Sim {
     }
 
     pub(crate) fn step(&mut self) -> Result<Flow, Failure> {
+        if self.config.time_passes && self.rng.chance(6) {
+            return Ok(self.time_passes());
+        }
         let mut i = self.rng.index(self.slots.len());
         if self.inside.is_some() && self.rng.chance(25) {
             // A decision in the middle of a flush is worth more than its share.

@@ -5,7 +5,7 @@
 //! durable is never written again, only removed.
 
 use crate::segment::{self, Segment};
-use crate::sync::Mutex;
+use crate::sync::{order, Mutex};
 use crate::{Result, WalError, WalOptions};
 use esker_base::{count, Counter};
 use esker_format::frame::{SegmentHeader, SEGMENT_HEADER_BYTES};
@@ -42,7 +42,7 @@ impl Chain {
         next_generation: u32,
     ) -> Self {
         let state = State { segments: segments.into(), spares: Vec::new(), next_generation, reserved: false };
-        Chain { disk, dir: dir.to_owned(), options, state: Mutex::new("wal.chain", state) }
+        Chain { disk, dir: dir.to_owned(), options, state: Mutex::new(&order::WAL_CHAIN, state) }
     }
 
     /// Bytes of the stream in a new segment.

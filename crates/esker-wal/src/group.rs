@@ -4,7 +4,7 @@
 //! waits is told by the leader after its work, or becomes leader itself. Whether the log is poisoned is known here and
 //! nowhere else.
 
-use crate::sync::{AtomicBool, AtomicU64, Condvar, Mutex, Ordering};
+use crate::sync::{order, AtomicBool, AtomicU64, Condvar, Mutex, Ordering};
 use crate::{Result, WalError};
 
 /// Called once something is durable.
@@ -43,7 +43,7 @@ impl Group {
     /// Everything before `at` is durable.
     pub(crate) fn new(at: u64) -> Self {
         Group {
-            state: Mutex::new("wal.group", State::default()),
+            state: Mutex::new(&order::WAL_GROUP, State::default()),
             changed: Condvar::new(),
             durable: AtomicU64::new(at),
             written: AtomicU64::new(at),

@@ -12,7 +12,7 @@ use crate::options::{FlushMode, WalOptions};
 use crate::replay::{self, OnFrame, Replayed};
 use crate::seal::SEAL_MAX_BYTES;
 use crate::segment::Segment;
-use crate::sync::Mutex;
+use crate::sync::{order, Mutex};
 use crate::tail::{Appended, Tail, Take};
 use crate::{frame_space, sector_up, Result, WalError, SECTOR_BYTES};
 use esker_base::{count, timed, Counter, WaitEvent};
@@ -199,11 +199,11 @@ impl Opening {
         Ok(Wal(Arc::new(Shared {
             options,
             chain,
-            tail: Mutex::new("wal.tail", tail),
+            tail: Mutex::new(&order::WAL_TAIL, tail),
             group: Group::new(at),
-            writer: Mutex::new("wal.writer", Writer { unsynced: None, pool: None }),
-            making: Mutex::new("wal.making", ()),
-            turn: Mutex::new("wal.turn", ()),
+            writer: Mutex::new(&order::WAL_WRITER, Writer { unsynced: None, pool: None }),
+            making: Mutex::new(&order::WAL_MAKING, ()),
+            turn: Mutex::new(&order::WAL_TURN, ()),
             replayed,
         })))
     }

@@ -1,4 +1,5 @@
 //! Which tables there are: their definitions, names and trees, and the statements that change them.
 
 pub(crate) mod ddl;
+pub(crate) mod ids;
 pub(crate) mod table;

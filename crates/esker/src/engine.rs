@@ -1,11 +1,13 @@
 //! The engine as its callers see it.
 
+use crate::catalog::ddl;
 use crate::catalog::table::{Table, TableDef};
 use crate::core::Core;
 use crate::options::{Level, Notify, Options};
 use crate::session::Session;
-use crate::upkeep::background;
-use crate::upkeep::check::{CheckReport, CheckScope};
+use crate::txn::prepared;
+use crate::upkeep::check::{self, CheckReport, CheckScope};
+use crate::upkeep::{background, flush, merge};
 use crate::{recovery, Background, Error, FlushMode, Result};
 use esker_format::Schema;
 use esker_io::{Disk, Overlay, PosixDisk};
@@ -83,7 +85,7 @@ impl Engine {
             ..options
         };
         let core = recovery::open(Arc::new(Overlay::new(disk)), dir, options, log)?;
-        core.set_read_only();
+        core.writable.set_read_only();
         Ok(Engine::of(core))
     }
 
@@ -95,10 +97,10 @@ impl Engine {
     /// Ends background work, writes memtables out and lets the folder go. Sessions must be gone.
     pub fn close(&self) -> Result<()> {
         background::stop(&self.core);
-        let result = match self.core.is_poisoned() || self.core.is_read_only() {
+        let result = match self.core.writable.is_poisoned() || self.core.writable.is_read_only() {
             // What is not durable was never acknowledged: the next start recovers.
             true => Ok(()),
-            false => self.core.flush_all(),
+            false => flush::all(&self.core),
         };
         *self.core.lock_guard.lock() = None;
         result
@@ -106,12 +108,12 @@ impl Engine {
 
     /// A new session.
     pub fn session(&self) -> Session {
-        self.core.session()
+        Session::new(self.core.clone())
     }
 
     /// Creates a table, durably.
     pub fn create_table(&self, name: &str, def: &TableDef) -> Result<()> {
-        self.core.create_table(name, def, &[])
+        ddl::create_table(&self.core, name, def, &[])
     }
 
     /// Creates a table of these columns, durably, and opens it.
@@ -122,17 +124,17 @@ impl Engine {
 
     /// Drops a table, durably; its space comes back.
     pub fn drop_table(&self, name: &str) -> Result<()> {
-        self.core.drop_table(name)
+        ddl::drop_table(&self.core, name)
     }
 
     /// Renames a table, durably.
     pub fn rename_table(&self, from: &str, to: &str) -> Result<()> {
-        self.core.rename_table(from, to)
+        ddl::rename_table(&self.core, from, to)
     }
 
     /// Empties a table, durably; its space comes back. Not part of a transaction.
     pub fn truncate_table(&self, name: &str) -> Result<()> {
-        self.core.truncate_table(name)
+        ddl::truncate_table(&self.core, name)
     }
 
     /// A table by its name.
@@ -155,18 +157,18 @@ impl Engine {
     /// Commits a prepared transaction; false if there is none of this XID. Durable on return.
     pub fn commit_xid(&self, xid: &[u8]) -> Result<bool> {
         self.refuse_read_only()?;
-        self.core.commit_xid(xid)
+        prepared::commit(&self.core, xid)
     }
 
     /// Rolls a prepared transaction back; false if there is none of this XID. Durable on return.
     pub fn rollback_xid(&self, xid: &[u8]) -> Result<bool> {
         self.refuse_read_only()?;
-        self.core.rollback_xid(xid)
+        prepared::rollback(&self.core, xid)
     }
 
     fn refuse_read_only(&self) -> Result<()> {
-        match self.core.is_read_only() {
-            true => self.core.check_writable(),
+        match self.core.writable.is_read_only() {
+            true => self.core.writable.check(),
             false => Ok(()),
         }
     }
@@ -177,28 +179,30 @@ impl Engine {
         self.core.signals.request(done);
         if self.core.options.background == crate::Background::Inline || self.core.signals.stopping() {
             // Nobody else would.
-            self.core.answer_requests();
+            background::answer_requests(&self.core);
         }
     }
 
     /// Sets when commits are written and synced.
     pub fn set_flush_mode(&self, mode: FlushMode) {
-        self.core.set_flush_mode(mode);
+        self.core.settings.set_flush_mode(mode);
     }
 
     /// Sets the bound of large memory, in bytes.
     pub fn set_memory_limit(&self, bytes: u64) {
-        self.core.set_memory_limit(bytes);
+        self.core.settings.set_memory_limit_bytes(bytes);
+        self.core.cache.set_memory_limit(bytes);
+        self.core.large.set_memory_limit(bytes);
     }
 
     /// Sets the buffers of a bulk writer, in bytes.
     pub fn set_bulk_buffer(&self, bytes: usize) {
-        self.core.set_bulk_buffer(bytes);
+        self.core.settings.set_bulk_buffer_bytes(bytes);
     }
 
     /// Writes memtables out, merges what wants merging, and writes a manifest: all background work there is.
     pub fn checkpoint(&self) -> Result<()> {
-        self.core.settle_all()
+        background::settle_all(&self.core)
     }
 
     /// Merges all runs of a table and purges what no view needs. `progress` gets blocks done and blocks there are, both
@@ -207,7 +211,7 @@ impl Engine {
     /// # Errors
     /// [`Error::Interrupted`] if `progress` said so.
     pub fn optimize(&self, table: &Table, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<()> {
-        self.core.optimize(table, progress)
+        merge::optimize(&self.core, table, progress)
     }
 
     /// Reads and verifies every block of a table. `progress` gets blocks done and blocks there are; false stops.
@@ -222,16 +226,16 @@ impl Engine {
         scope: CheckScope,
         progress: &mut dyn FnMut(u64, u64) -> bool,
     ) -> Result<CheckReport> {
-        self.core.check(table, scope, progress)
+        check::table(table, scope, progress)
     }
 
     /// Why writing has stopped, if it has.
     pub fn poisoned(&self) -> bool {
-        self.core.is_poisoned() || self.core.wal.poisoned().is_some()
+        self.core.writable.is_poisoned() || self.core.wal.poisoned().is_some()
     }
 
     /// Stops all writing, because something above found its own logic broken.
     pub fn poison(&self, why: &str) {
-        self.core.poison(why);
+        self.core.writable.poison(why);
     }
 }

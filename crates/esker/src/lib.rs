@@ -32,11 +32,13 @@
 //! # Ok(())
 //! # }
 //! ```
+#![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
 mod catalog;
 mod core;
 mod engine;
 mod error;
+mod host;
 mod lock;
 mod options;
 mod read;
@@ -53,6 +55,7 @@ mod txn;
 mod upkeep;
 mod value;
 mod version;
+mod writable;
 mod write;
 
 pub use catalog::table::{Table, TableDef, TableStats};
@@ -66,6 +69,7 @@ pub use esker_io::PosixDisk;
 pub use esker_memory as memory;
 pub use esker_wal as wal;
 pub use esker_wal::FlushMode;
+pub use host::{Host, Machine};
 pub use lock::{LockMode, WaitHooks};
 pub use options::{Background, Level, Notify, Options};
 pub use read::cursor::{Batch, Cursor, ScanOptions};

@@ -16,7 +16,8 @@ mod set;
 mod tests;
 mod wait;
 
-use esker_base::lock::{Mutex, MutexGuard};
+use crate::host::Host;
+use esker_base::lock::{order, Mutex, MutexGuard};
 use esker_base::{count, Counter, WaitEvent};
 use esker_format::{RowId, TreeId, TxnId};
 use esker_memory::{Account, Charge};
@@ -26,7 +27,7 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use wait::{Blocker, Released, Wait, Waiter, Waits};
 
 pub use wait::LockMode;
@@ -149,6 +150,8 @@ struct Shard {
 pub(crate) struct LockTable {
     shards: Vec<Mutex<Shard>>,
     waits: Waits,
+    /// Whose clock ends waits.
+    host: Arc<dyn Host>,
 }
 
 /// What one look at a shard gave.
@@ -265,9 +268,9 @@ impl Shard {
 }
 
 impl LockTable {
-    pub(crate) fn new() -> Self {
-        let shards = (0..SHARDS).map(|_| Mutex::new("lock.shard", Shard::new())).collect();
-        LockTable { shards, waits: Waits::new() }
+    pub(crate) fn new(host: Arc<dyn Host>) -> Self {
+        let shards = (0..SHARDS).map(|_| Mutex::new(&order::LOCK_SHARD, Shard::new())).collect();
+        LockTable { shards, waits: Waits::new(), host }
     }
 
     fn shard(&self, tree: TreeId, high: u64) -> MutexGuard<'_, Shard> {
@@ -384,7 +387,7 @@ impl LockTable {
         &self,
         wait: &Wait<'_>,
         policy: WaitPolicy,
-        limit: &mut Option<Instant>,
+        limit: &mut Option<Duration>,
         hooks: &dyn WaitHooks,
         mut attempt: impl FnMut() -> (Guard, Attempt),
     ) -> Result<LockOutcome, LockError> {
@@ -396,7 +399,7 @@ impl LockTable {
                 Attempt::Done(outcome) => break Ok(outcome),
                 Attempt::Blocked(blockers) => blockers,
             };
-            let now = Instant::now();
+            let now = self.host.now();
             let Some(until) = limit.or_else(|| policy.limit_from(now)) else {
                 break Err(LockError::WouldBlock);
             };
@@ -419,7 +422,7 @@ impl LockTable {
             for b in &blockers {
                 hooks.waits_for(b.owner.txn);
             }
-            wait.parker.park(until);
+            wait.parker.park(&*self.host, until);
         };
         match result {
             Err(LockError::Timeout) => count(Counter::LockTimeouts, 1),
@@ -428,7 +431,7 @@ impl LockTable {
         }
         if let Some(since) = since {
             self.waits.finish(wait.owner, wait.key, result.is_ok());
-            let waited = since.elapsed();
+            let waited = self.host.now() - since;
             count(Counter::LockWaits, 1);
             count(Counter::LockWaitUs, waited.as_micros() as u64);
             esker_base::wait::record(WaitEvent::RowLock, waited.as_nanos() as u64);
@@ -524,11 +527,11 @@ impl LockTable {
 
 impl WaitPolicy {
     /// The moment to give up, of somebody who has to wait from now on; none: do not wait.
-    fn limit_from(self, now: Instant) -> Option<Instant> {
+    fn limit_from(self, now: Duration) -> Option<Duration> {
         if self.nowait || self.timeout.is_zero() {
             return None;
         }
         // "For ever" is ten years.
-        Some(now.checked_add(self.timeout).unwrap_or(now + Duration::from_secs(10 * 365 * 86400)))
+        Some(now + self.timeout.min(Duration::from_secs(10 * 365 * 86400)))
     }
 }

@@ -1,5 +1,8 @@
-//! What an engine is opened with, and the sink of its messages.
+//! What an engine is opened with, what of it can be set while it is open, and the sink of its messages.
 
+use crate::host::{Host, Machine};
+use esker_wal::FlushMode;
+use std::sync::atomic::{AtomicU64, AtomicU8, AtomicUsize, Ordering};
 use std::sync::Arc;
 
 /// Who does background work.
@@ -40,6 +43,8 @@ pub struct Options {
     pub max_open_runs: usize,
     /// Change nothing in the folder (but its lock file): recovery works on copies in memory, writing is refused.
     pub read_only: bool,
+    /// Time and threads.
+    pub host: Arc<dyn Host>,
 }
 
 impl Default for Options {
@@ -58,7 +63,53 @@ impl Default for Options {
             run_bytes: 128 << 20,
             max_open_runs: 512,
             read_only: false,
+            host: Arc::new(Machine),
         }
+    }
+}
+
+/// What can be set while the engine is open.
+pub(crate) struct Settings {
+    flush_mode: AtomicU8,
+    memory_limit_bytes: AtomicU64,
+    bulk_buffer_bytes: AtomicUsize,
+}
+
+impl Settings {
+    pub(crate) fn of(options: &Options) -> Arc<Self> {
+        Arc::new(Settings {
+            flush_mode: AtomicU8::new(FlushMode::EveryCommit as u8),
+            memory_limit_bytes: AtomicU64::new(options.memory_limit_bytes),
+            bulk_buffer_bytes: AtomicUsize::new(options.bulk_buffer_bytes),
+        })
+    }
+
+    pub(crate) fn flush_mode(&self) -> FlushMode {
+        match self.flush_mode.load(Ordering::Relaxed) {
+            0 => FlushMode::Lazy,
+            2 => FlushMode::WriteOnly,
+            _ => FlushMode::EveryCommit,
+        }
+    }
+
+    pub(crate) fn set_flush_mode(&self, mode: FlushMode) {
+        self.flush_mode.store(mode as u8, Ordering::Relaxed);
+    }
+
+    pub(crate) fn memory_limit_bytes(&self) -> u64 {
+        self.memory_limit_bytes.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_memory_limit_bytes(&self, bytes: u64) {
+        self.memory_limit_bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    pub(crate) fn bulk_buffer_bytes(&self) -> usize {
+        self.bulk_buffer_bytes.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_bulk_buffer_bytes(&self, bytes: usize) {
+        self.bulk_buffer_bytes.store(bytes, Ordering::Relaxed);
     }
 }
 

@@ -4,16 +4,16 @@
 
 use crate::catalog::table::Table;
 use crate::core::Core;
-use crate::lock::{LockOwner, Parker, WaitHooks, WaitPolicy};
+use crate::lock::{Parker, WaitHooks, WaitPolicy};
 use crate::txn::activity::Presence;
 use crate::txn::open::{BeginOptions, Isolation, Savepoint, Txn};
 use crate::txn::state::TxnState;
 use crate::txn::views::ViewSlot;
+use crate::txn::writers::Inserter;
 use crate::version::View;
 use crate::{Error, Result};
 use esker_base::counters::{count, Counter, SessionCounters};
 use esker_format::{CommitSeq, RowId, TreeId, TxnId};
-use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -143,8 +143,8 @@ impl Session {
         if self.in_transaction() {
             return;
         }
-        let state = TxnState::new(TxnId(self.core.next_txn.fetch_add(1, Ordering::Relaxed)));
-        self.presence.began(&state.locks, isolation);
+        let state = TxnState::new(self.core.ids.new_txn());
+        self.presence.began(&state.locks, isolation, &*self.core.host);
         self.current = Current::Open(Box::new(Txn::new(state, isolation, options)));
         self.statement = Savepoint::default();
     }
@@ -284,9 +284,9 @@ impl Session {
     }
 
     /// Waits until a transaction that inserts into `tree` has ended, for as long as for a row.
-    pub(crate) fn wait_for_inserter(&mut self, tree: TreeId, inserter: &Arc<LockOwner>) -> Result<()> {
+    pub(crate) fn wait_for_inserter(&mut self, tree: TreeId, inserter: &Inserter) -> Result<()> {
         let owner = self.txn_mut()?.state.locks.clone();
-        Ok(self.core.locks.wait_for_end(&owner, &self.parker, inserter, tree, self.wait, &*self.hooks)?)
+        Ok(self.core.locks.wait_for_end(&owner, &self.parker, &inserter.owner, tree, self.wait, &*self.hooks)?)
     }
 
     /// Lets go of the lock on a row that did not match.

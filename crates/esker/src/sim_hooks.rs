@@ -3,12 +3,15 @@
 //!
 //! Invariant: nothing here does what the engine's own threads or callers could not do at that moment.
 
+use crate::catalog::ddl;
 use crate::catalog::table::{with_tree, Table, TableDef};
 use crate::engine::Engine;
+pub use crate::host::SimHost;
 pub use crate::read::keys::SeenEntry;
 use crate::session::Session;
-use crate::tree::stored::Stored;
+use crate::tree::stored::{may_meet, Stored};
 use crate::tree::{RunHandle, Tree};
+use crate::upkeep::{background, checkpoint, flush, merge};
 pub use crate::write::keys::Entry;
 use crate::Result;
 use esker_format::IndexEntry;
@@ -45,6 +48,8 @@ pub struct RunFigures {
     pub rows: u64,
     /// Those of them that are tombstones.
     pub tombstones: u64,
+    /// Blocks.
+    pub blocks: u64,
     /// Its transaction has not ended, as far as the tree knows.
     pub private: bool,
     /// A merge took keys of it.
@@ -54,13 +59,13 @@ pub struct RunFigures {
 impl Engine {
     /// Writes one table's memtable out.
     pub fn sim_flush(&self, table: &Table) -> Result<()> {
-        table.trees().all().try_for_each(|tree| with_tree!(tree, tree => self.core.flush(table, &tree)))
+        table.trees().all().try_for_each(|tree| with_tree!(tree, tree => flush::tree(&self.core, table, &tree)))
     }
 
     /// One merge of one table; false if nothing there wants merging.
     pub fn sim_merge(&self, table: &Table) -> Result<bool> {
         for tree in table.trees().all() {
-            if with_tree!(tree, tree => self.core.merge_once(table, &tree, false))? {
+            if with_tree!(tree, tree => merge::once(&self.core, table, &tree))? {
                 return Ok(true);
             }
         }
@@ -69,35 +74,30 @@ impl Engine {
 
     /// A manifest, nothing flushed before.
     pub fn sim_manifest(&self) -> Result<()> {
-        self.core.checkpoint()
+        checkpoint::write(&self.core)
     }
 
     /// One round of the background threads that look after log and memory, with what they make of an error.
     pub fn sim_round(&self) -> Result<()> {
-        self.judged(self.core.one_round())
+        self.judged(background::one_round(&self.core))
     }
 
     /// One round of the background thread that merges; false if nothing wants merging.
     pub fn sim_merge_round(&self) -> Result<bool> {
-        self.judged(self.core.merge_somewhere())
+        self.judged(background::merge_somewhere(&self.core))
     }
 
     fn judged<T>(&self, result: Result<T>) -> Result<T> {
         match &result {
-            Err(e) if e.stops_writing() => self.core.poison(&e.to_string()),
+            Err(e) if e.stops_writing() => self.core.writable.poison(&e.to_string()),
             _ => {}
         }
         result
     }
 
-    /// Time passes, in milliseconds: in inline mode it stands still otherwise. What failed may be tried again.
-    pub fn sim_pass(&self, ms: u64) {
-        self.core.cache.files.clock.pass(ms);
-    }
-
     /// A table with key trees.
     pub fn sim_create_table(&self, name: &str, def: &TableDef, indexes: &[IndexEntry]) -> Result<()> {
-        self.core.create_table(name, def, indexes)
+        ddl::create_table(&self.core, name, def, indexes)
     }
 
     /// The runs of a table's key trees.
@@ -108,6 +108,17 @@ impl Engine {
     /// How many key trees a table has.
     pub fn sim_key_trees(&self, table: &Table) -> usize {
         table.trees().keys.len()
+    }
+
+    /// Places in the runs of a table's key trees where the versions of a key go on in the next block. Reads those blocks.
+    pub fn sim_keys_over_blocks(&self, table: &Table) -> Result<u64> {
+        let mut places = 0;
+        for tree in &table.trees().keys {
+            for handle in &tree.snapshot().runs {
+                places += keys_over_blocks(handle)?;
+            }
+        }
+        Ok(places)
     }
 
     /// Has any key tree of a table versions in a memtable?
@@ -121,12 +132,25 @@ impl Engine {
     }
 }
 
+fn keys_over_blocks<K: Stored>(handle: &RunHandle<K>) -> Result<u64> {
+    let index = handle.run.index()?.keep();
+    let mut places = 0;
+    for at in 1..index.entries().len() {
+        if may_meet::<K>(&index.entries()[at - 1], &index.entries()[at]) {
+            let (block, next) = (handle.run.read_block_of(&index, at - 1)?, handle.run.read_block_of(&index, at)?);
+            places += u64::from(K::cmp(K::last_key(&block), K::key(&next, 0)).is_eq());
+        }
+    }
+    Ok(places)
+}
+
 fn figures<K: Stored>(tree: &Tree<K>) -> Vec<RunFigures> {
     let figures = |h: &RunHandle<K>| {
         let stats = &h.run.stats;
         let narrowed = (&h.first, &h.last) != (&h.run.bounds.0, &h.run.bounds.1);
         let (file, private) = (h.run.file_id.0, h.owner.is_some());
-        RunFigures { file, rows: stats.rows, tombstones: stats.tombstones, private, narrowed }
+        let (rows, tombstones, blocks) = (stats.rows, stats.tombstones, stats.blocks);
+        RunFigures { file, rows, tombstones, blocks, private, narrowed }
     };
     tree.snapshot().runs.iter().map(figures).collect()
 }
@@ -142,9 +166,9 @@ impl Session {
         self.read_entries(table, index, from)
     }
 
-    /// The entry with the least key, as this session's view sees it.
-    pub fn sim_least(&mut self, table: &Arc<Table>, index: usize) -> Result<Option<SeenEntry>> {
-        self.least_entry(table, index)
+    /// The entry with the least key from `from` on, as this session's view sees it.
+    pub fn sim_first(&mut self, table: &Arc<Table>, index: usize, from: &[u8]) -> Result<Option<SeenEntry>> {
+        self.first_entry(table, index, from)
     }
 
     /// The entry of one key, as this session's view sees it.

@@ -58,7 +58,7 @@ impl Engine {
             visible_seq: core.views.visible_seq().0,
             view_horizon: core.views.horizon().0,
             prepared: core.prepared.lock().len() as u64,
-            memory_limit_bytes: core.memory_limit(),
+            memory_limit_bytes: core.settings.memory_limit_bytes(),
             ..Status::default()
         };
         status.tables = core.tables().len() as u64;
@@ -83,7 +83,7 @@ impl Engine {
         );
         let _ = writeln!(out, "visible commit sequence {}, oldest view {}", s.visible_seq, s.view_horizon);
         let _ = writeln!(out, "\nTRANSACTIONS\n------------");
-        for (txn, rows) in self.core.writer_list() {
+        for (txn, rows) in self.core.writers.locked_rows() {
             let _ = writeln!(out, "transaction {txn}: {rows} rows locked");
         }
         let _ = writeln!(out, "prepared {}", s.prepared);
@@ -138,15 +138,5 @@ impl Status {
             self.runs += 1;
             self.run_bytes += handle.run.size_bytes();
         }
-    }
-}
-
-impl crate::core::Core {
-    /// Writes every memtable out and a manifest.
-    pub(crate) fn flush_all(&self) -> crate::Result<()> {
-        for (table, tree) in self.trees() {
-            with_tree!(tree, tree => self.flush(&table, &tree))?;
-        }
-        self.checkpoint()
     }
 }

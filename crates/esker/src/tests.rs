@@ -1,11 +1,15 @@
 //! Tests of the whole crate from within, and what tests share.
 
+pub(crate) mod alike;
 pub(crate) mod boundary;
+pub(crate) mod checkpoint;
 pub(crate) mod formats;
 pub(crate) mod full_disk;
 pub(crate) mod hooks;
 pub(crate) mod keys;
 pub(crate) mod large;
+pub(crate) mod large_keys;
+pub(crate) mod limits;
 pub(crate) mod manifest;
 pub(crate) mod moved;
 pub(crate) mod one_writer;

@@ -6,6 +6,7 @@
 //! marks change only in [`Tree::edit`], which keeps what is derived from them.
 
 pub(crate) mod arena;
+pub(crate) mod dead;
 pub(crate) mod key;
 pub(crate) mod levels;
 pub(crate) mod marks;
@@ -14,6 +15,7 @@ pub(crate) mod merge_read;
 pub(crate) mod run;
 pub(crate) mod stored;
 
+use crate::tree::dead::Told;
 use crate::tree::key::ByRow;
 use crate::tree::levels::Levels;
 pub(crate) use crate::tree::marks::{RangeMark, SeenMark};
@@ -25,7 +27,7 @@ use crate::txn::state::TxnState;
 use crate::upkeep::due::Places;
 use crate::version::{order_if_visible, OrdinalRanges, VersionOrder, View};
 use crate::Result;
-use esker_base::lock::{Mutex, RwLock};
+use esker_base::lock::{order, Mutex, RwLock};
 use esker_format::{CommitSeq, Lsn, RowId, TreeId};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -107,7 +109,8 @@ impl<K: Stored> RunHandle<K> {
     }
 
     /// Which part of its run lies between `first` and `last`, about: by the blocks, or by the keys while its index is not in
-    /// memory.
+    /// memory. So it may be another at another time, and nothing but figures and the choice of merges follows from it; of a
+    /// whole run it is always 1, so that merging comes to an end.
     pub(crate) fn share(&self, first: K::Ref<'_>, last: K::Ref<'_>) -> f64 {
         let (own_first, own_last) = (K::lend(&self.first), K::lend(&self.last));
         let first = if K::cmp(first, own_first).is_lt() { K::short(own_first) } else { K::short(first) };
@@ -146,8 +149,8 @@ impl<K: Stored> RunHandle<K> {
         match &self.owner {
             Some(owner) => match order_if_visible(view, owner.id, owner.status(), 0) {
                 None => RunSeen::Hidden,
-                Some((u64::MAX, _)) => RunSeen::Own,
-                Some((seq, _)) => RunSeen::At(CommitSeq(seq)),
+                Some(order) if order.is_own() => RunSeen::Own,
+                Some(order) => RunSeen::At(order.seq),
             },
             None if self.seq == CommitSeq::ZERO => {
                 if self.run.stats.min_seq > view.seq {
@@ -178,6 +181,14 @@ impl<K: Stored> RunHandle<K> {
     }
 }
 
+/// What the memtables of a tree take.
+pub(crate) struct InMemory {
+    /// What a flush would free.
+    pub(crate) flushable_bytes: u64,
+    /// What it would carry on.
+    pub(crate) pinned_bytes: u64,
+}
+
 /// What a tree consists of at one moment.
 pub(crate) struct TreeState<K: Stored = ByRow> {
     pub(crate) active: Arc<Memtable<K>>,
@@ -189,8 +200,8 @@ pub(crate) struct TreeState<K: Stored = ByRow> {
     pub(crate) marks: Vec<RangeMark>,
     /// Commits before this LSN are in runs.
     pub(crate) flushed_to: Lsn,
-    /// Where readers tell that they passed many dead keys of memtables in a row: the view of the first that did, or zero.
-    dead_passed: Arc<AtomicU64>,
+    /// Where readers tell of dead keys.
+    told: Arc<Told<K>>,
     /// Rises with every edit.
     edits: u64,
     /// For each committed mark, from where on marks count for whoever sees it as the newest.
@@ -207,7 +218,7 @@ impl<K: Stored> Clone for TreeState<K> {
             runs: self.runs.clone(),
             marks: self.marks.clone(),
             flushed_to: self.flushed_to,
-            dead_passed: self.dead_passed.clone(),
+            told: self.told.clone(),
             edits: self.edits,
             first_mark: self.first_mark.clone(),
             levels: self.levels.clone(),
@@ -223,7 +234,7 @@ impl<K: Stored> TreeState<K> {
             runs: Vec::new(),
             marks: Vec::new(),
             flushed_to,
-            dead_passed: Arc::default(),
+            told: Arc::default(),
             edits: 0,
             first_mark: Arc::default(),
             levels: OnceLock::new(),
@@ -234,30 +245,15 @@ impl<K: Stored> TreeState<K> {
         std::iter::once(&self.active).chain(&self.frozen)
     }
 
-    /// Bytes of memtables that a flush would free, and that it would carry on.
-    pub(crate) fn memory_bytes(&self) -> (u64, u64) {
+    /// What its memtables take.
+    pub(crate) fn in_memory(&self) -> InMemory {
         let sum = |bytes: fn(&Memtable<K>) -> usize| self.memtables().map(|m| bytes(m) as u64).sum();
-        (sum(Memtable::flushable_bytes), sum(Memtable::pinned_bytes))
+        InMemory { flushable_bytes: sum(Memtable::flushable_bytes), pinned_bytes: sum(Memtable::pinned_bytes) }
     }
 
     /// From where memtables need the log; none if there is nothing to flush.
     pub(crate) fn needs_from(&self) -> Option<Lsn> {
         self.memtables().filter(|m| m.wants_flush()).map(|m| m.needs_from()).min()
-    }
-
-    /// A reader with this view passed many dead keys of memtables in a row.
-    pub(crate) fn tell_dead(&self, seq: CommitSeq) {
-        let _ = self.dead_passed.compare_exchange(0, seq.0, Ordering::Relaxed, Ordering::Relaxed);
-    }
-
-    /// Did readers pass many dead keys of memtables that nobody needs under this horizon?
-    pub(crate) fn dead_wants_flush(&self, horizon: CommitSeq) -> bool {
-        (1..=horizon.0).contains(&self.dead_passed.load(Ordering::Relaxed)) && self.memtables().any(|m| !m.is_empty())
-    }
-
-    /// What readers told is looked after.
-    pub(crate) fn forget_dead(&self) {
-        self.dead_passed.store(0, Ordering::Relaxed);
     }
 
     pub(crate) fn add_run(&mut self, handle: RunHandle<K>) {
@@ -295,8 +291,8 @@ impl<K: Stored> TreeState<K> {
 pub(crate) enum Found<K: Stored = ByRow> {
     /// In a memtable: its value.
     Mem(Arc<Memtable<K>>, &'static [u8]),
-    /// In a run's block, at a position.
-    Block(Arc<Run<K>>, usize, Arc<K::Block>, u32),
+    /// In a run's block, which begins there in the file, at a position.
+    Block(Arc<Run<K>>, u64, Arc<K::Block>, u32),
     /// The row or entry is deleted.
     Tombstone,
 }
@@ -308,8 +304,7 @@ pub(crate) struct Tree<K: Stored = ByRow> {
     pub(crate) shape: K::Shape,
     pub(crate) state: RwLock<Arc<TreeState<K>>>,
     next_row: AtomicU64,
-    /// Rows, as far as is known without reading them.
-    pub(crate) live_rows: AtomicI64,
+    live_rows: AtomicI64,
     /// Held by whoever flushes this tree.
     pub(crate) flushing: Mutex<()>,
     /// Held by whoever merges this tree's runs.
@@ -341,19 +336,22 @@ impl<K: Stored> Tree<K> {
         mut state: TreeState<K>,
     ) -> Arc<Self> {
         state.settle();
-        Arc::new(Tree {
+        let told = state.told.clone();
+        let tree = Arc::new(Tree {
             id,
             shape,
-            state: RwLock::new("tree.state", Arc::new(state)),
+            state: RwLock::new(&order::TREE_STATE, Arc::new(state)),
             next_row: AtomicU64::new(next_row.0.max(1)),
             live_rows: AtomicI64::new(live_rows),
-            flushing: Mutex::new("tree.flushing", ()),
-            merging: Mutex::new("tree.merging", ()),
+            flushing: Mutex::new(&order::TREE_FLUSHING, ()),
+            merging: Mutex::new(&order::TREE_MERGING, ()),
             merge_health: Health::default(),
             merge_debt_bytes: AtomicU64::new(0),
             nothing_to_merge: AtomicU64::new(0),
             places: Places::default(),
-        })
+        });
+        let _ = told.tree.set(Arc::downgrade(&tree));
+        tree
     }
 
     pub(crate) fn snapshot(&self) -> Arc<TreeState<K>> {
@@ -367,6 +365,8 @@ impl<K: Stored> Tree<K> {
         let result = change(&mut state);
         state.settle();
         *guard = Arc::new(state);
+        // Whoever sees this state finds it told.
+        self.is_to_be_saved();
         drop(guard);
         self.has_changed();
         result
@@ -376,21 +376,38 @@ impl<K: Stored> Tree<K> {
     pub(crate) fn is_settled(&self) -> bool {
         let state = self.snapshot();
         let nothing = state.runs.is_empty() && state.marks.is_empty();
-        nothing || self.nothing_to_merge.load(Ordering::Relaxed) == state.edits()
+        let at_rest = self.nothing_to_merge.load(Ordering::Relaxed) == state.edits();
+        nothing || (at_rest && state.dead_in_runs().is_none())
     }
 
     /// Takes `rows` row ids that nobody else gets.
     pub(crate) fn reserve_rows(&self, rows: u64) -> RowId {
-        RowId(self.next_row.fetch_add(rows, Ordering::Relaxed))
+        let first = self.next_row.fetch_add(rows, Ordering::SeqCst);
+        self.is_to_be_saved();
+        RowId(first)
     }
 
     pub(crate) fn next_row(&self) -> RowId {
-        RowId(self.next_row.load(Ordering::Relaxed))
+        RowId(self.next_row.load(Ordering::SeqCst))
     }
 
     /// Row ids up to `row` are taken.
     pub(crate) fn row_seen(&self, row: RowId) {
-        self.next_row.fetch_max(row.0.saturating_add(1), Ordering::Relaxed);
+        self.next_row.fetch_max(row.0.saturating_add(1), Ordering::SeqCst);
+        self.is_to_be_saved();
+    }
+
+    /// Rows, as far as is known without reading them.
+    pub(crate) fn live_rows(&self) -> i64 {
+        self.live_rows.load(Ordering::SeqCst)
+    }
+
+    /// So many rows have come; fewer than none: have gone.
+    pub(crate) fn add_live_rows(&self, rows: i64) {
+        if rows != 0 {
+            self.live_rows.fetch_add(rows, Ordering::SeqCst);
+            self.is_to_be_saved();
+        }
     }
 }
 
@@ -418,23 +435,23 @@ pub(crate) fn find<K: Stored>(
         let seen = handle.seen(view);
         let newest = match seen {
             RunSeen::Hidden => continue,
-            RunSeen::Own => u64::MAX,
-            RunSeen::At(seq) => seq.0,
-            RunSeen::PerRow => stats.max_seq.0,
+            RunSeen::Own => VersionOrder::OWN,
+            RunSeen::At(seq) => seq,
+            RunSeen::PerRow => stats.max_seq,
         };
-        if best.as_ref().is_some_and(|b| b.order.0 > newest) {
+        if best.as_ref().is_some_and(|b| b.order.seq > newest) {
             continue;
         }
         let blocks = handle.run.index()?;
         let aborted = handle.aborted();
         let mut index = blocks.block_at_or_after(key);
         while blocks.entries().get(index).is_some_and(|e| K::cmp(K::first(e), key).is_le()) {
-            let block = handle.run.block(&blocks, index)?;
+            let (offset, block) = (blocks.entry(index).offset, handle.run.block(&blocks, index)?);
             let mut at = K::lower_bound(&block, key);
             while at < K::rows(&block) && K::cmp(K::key(&block, at), key).is_eq() {
                 if let Some(order) = order_in_block::<K>(&block, at, seen, view, &aborted) {
                     if best.as_ref().is_none_or(|b| order > b.order) {
-                        best = Some(Seen::in_block(&handle.run, index, &block, at, order));
+                        best = Some(Seen::in_block(&handle.run, offset, &block, at, order));
                     }
                 }
                 at += 1;
@@ -470,7 +487,7 @@ impl<K: Stored> Seen<K> {
 
     pub(crate) fn in_block(
         run: &Arc<Run<K>>,
-        index: usize,
+        offset: u64,
         block: &Arc<K::Block>,
         at: u32,
         order: VersionOrder,
@@ -478,7 +495,7 @@ impl<K: Stored> Seen<K> {
         let found = if K::tag(block, at).tombstone {
             Found::Tombstone
         } else {
-            Found::Block(run.clone(), index, block.clone(), at)
+            Found::Block(run.clone(), offset, block.clone(), at)
         };
         Seen { order, row: K::row(block, at), found }
     }
@@ -499,8 +516,8 @@ pub(crate) fn order_in_block<K: Stored>(
     }
     match seen {
         RunSeen::Hidden => None,
-        RunSeen::Own => Some((u64::MAX, tag.ordinal)),
-        RunSeen::At(seq) => Some((seq.0, tag.ordinal)),
-        RunSeen::PerRow => (tag.seq <= view.seq).then_some((tag.seq.0, tag.ordinal)),
+        RunSeen::Own => Some(VersionOrder::new(VersionOrder::OWN, tag.ordinal)),
+        RunSeen::At(seq) => Some(VersionOrder::new(seq, tag.ordinal)),
+        RunSeen::PerRow => (tag.seq <= view.seq).then_some(VersionOrder::new(tag.seq, tag.ordinal)),
     }
 }

@@ -3,7 +3,9 @@
 pub(crate) mod activity;
 pub(crate) mod commit;
 pub(crate) mod open;
+pub(crate) mod prepared;
 pub(crate) mod redo;
 pub(crate) mod state;
 pub(crate) mod views;
+pub(crate) mod writers;
 pub(crate) mod written;

@@ -1,8 +1,9 @@
 //! Values of columns, for Rust programs: to and from Rust's types, checked against a table's schema.
 
+use crate::catalog::table::Table;
 use crate::{Error, Result};
 use esker_format::row::Value as Stored;
-use esker_format::{SchemaColumn, Type};
+use esker_format::{Schema, SchemaColumn, Type};
 
 /// A column's value.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -32,6 +33,15 @@ impl Value<'_> {
             Value::Bytes(_) => "bytes",
         }
     }
+}
+
+/// By which a table's rows are values; fails for a table that was created without.
+pub(crate) fn schema_of(table: &Table) -> Result<&Schema> {
+    table.schema().ok_or_else(|| {
+        let name = table.name();
+        let why = format!("table '{name}' was not created with a schema: its columns have no names and types");
+        Error::InvalidArgument(why)
+    })
 }
 
 macro_rules! from {

@@ -2,8 +2,9 @@
 //!
 //! Invariant: a version whose ordinal lies in an aborted range is never visible to anyone, its owner included.
 
-use crate::sync::RwLock;
+use crate::sync::{order, RwLock};
 use esker_format::{CommitSeq, TxnId};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Status word: not ended.
@@ -18,24 +19,47 @@ pub(crate) struct View {
     pub(crate) me: TxnId,
 }
 
-/// Order among versions of one row: own uncommitted ones are newest.
-pub(crate) type VersionOrder = (u64, u64);
+/// A version's place among those of its row: the greater one is the newer. The order of the fields is that order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct VersionOrder {
+    /// When it was committed, or [`OWN`](Self::OWN).
+    pub(crate) seq: CommitSeq,
+    pub(crate) ordinal: u64,
+}
+
+// It goes about in two registers.
+const _: () = assert!(size_of::<VersionOrder>() == 16);
+
+impl VersionOrder {
+    /// What the looker itself wrote and has not committed is newer than anything else.
+    pub(crate) const OWN: CommitSeq = CommitSeq::MAX;
+
+    #[inline]
+    pub(crate) const fn new(seq: CommitSeq, ordinal: u64) -> Self {
+        VersionOrder { seq, ordinal }
+    }
+
+    #[inline]
+    pub(crate) fn is_own(self) -> bool {
+        self.seq == Self::OWN
+    }
+}
 
 /// Order of a version under `view` if it can be seen, given its transaction's status word.
 pub(crate) fn order_if_visible(view: View, txn: TxnId, status: u64, ordinal: u64) -> Option<VersionOrder> {
     match status {
         ABORTED => None,
-        ACTIVE if txn == view.me && view.me != TxnId::ZERO => Some((u64::MAX, ordinal)),
+        ACTIVE if txn == view.me && view.me != TxnId::ZERO => Some(VersionOrder::new(VersionOrder::OWN, ordinal)),
         ACTIVE => None,
         // An own transaction that committed is no longer "me"; compare by sequence.
-        seq if seq <= view.seq.0 => Some((seq, ordinal)),
+        seq if seq <= view.seq.0 => Some(VersionOrder::new(CommitSeq(seq), ordinal)),
         _ => None,
     }
 }
 
-/// Half-open ranges of ordinals, sorted, disjoint.
+/// Ranges of ordinals, sorted, disjoint.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct OrdinalRanges(pub(crate) Vec<(u64, u64)>);
+pub(crate) struct OrdinalRanges(pub(crate) Vec<Range<u64>>);
 
 impl OrdinalRanges {
     /// Adds `[from, to)`; ranges come with rising ends, a later one may swallow earlier ones.
@@ -43,37 +67,37 @@ impl OrdinalRanges {
         if from >= to {
             return;
         }
-        while self.0.last().is_some_and(|l| l.0 >= from) {
+        while self.0.last().is_some_and(|l| l.start >= from) {
             self.0.pop();
         }
         match self.0.last_mut() {
-            Some(l) if l.1 >= from => l.1 = to,
-            _ => self.0.push((from, to)),
+            Some(l) if l.end >= from => l.end = to,
+            _ => self.0.push(from..to),
         }
     }
 
     pub(crate) fn contains(&self, ordinal: u64) -> bool {
-        let i = self.0.partition_point(|r| r.1 <= ordinal);
-        self.0.get(i).is_some_and(|r| r.0 <= ordinal)
+        let i = self.0.partition_point(|r| r.end <= ordinal);
+        self.0.get(i).is_some_and(|r| r.start <= ordinal)
     }
 
     /// Is any ordinal from `least` to `greatest` aborted?
     pub(crate) fn meets(&self, least: u64, greatest: u64) -> bool {
-        let i = self.0.partition_point(|r| r.1 <= least);
-        self.0.get(i).is_some_and(|r| r.0 <= greatest)
+        let i = self.0.partition_point(|r| r.end <= least);
+        self.0.get(i).is_some_and(|r| r.start <= greatest)
     }
 
     /// Those that [`meets`](Self::meets) finds.
-    pub(crate) fn meeting(&self, least: u64, greatest: u64) -> &[(u64, u64)] {
-        let from = self.0.partition_point(|r| r.1 <= least);
+    pub(crate) fn meeting(&self, least: u64, greatest: u64) -> &[Range<u64>] {
+        let from = self.0.partition_point(|r| r.end <= least);
         let some = &self.0[from..];
-        &some[..some.partition_point(|r| r.0 <= greatest)]
+        &some[..some.partition_point(|r| r.start <= greatest)]
     }
 
     /// Is all of `[from, to)` aborted?
     pub(crate) fn covers(&self, from: u64, to: u64) -> bool {
-        let i = self.0.partition_point(|r| r.1 < to);
-        self.0.get(i).is_some_and(|r| r.0 <= from)
+        let i = self.0.partition_point(|r| r.end < to);
+        self.0.get(i).is_some_and(|r| r.start <= from)
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -87,7 +111,7 @@ pub(crate) struct Aborted(RwLock<Arc<OrdinalRanges>>);
 
 impl Aborted {
     pub(crate) fn new() -> Arc<Aborted> {
-        Arc::new(Aborted(RwLock::new("txn.aborted", Arc::default())))
+        Arc::new(Aborted(RwLock::new(&order::TXN_ABORTED, Arc::default())))
     }
 
     #[cfg(test)]
@@ -121,24 +145,26 @@ mod tests {
         r.add(5, 8);
         r.add(10, 12);
         r.add(11, 15);
-        assert_eq!(r.0, vec![(5, 8), (10, 15)]);
+        assert_eq!(r.0, vec![5..8, 10..15]);
         assert!(r.contains(7) && !r.contains(8) && r.contains(14) && !r.contains(15));
         assert!(r.meets(1, 5) && r.meets(7, 7) && r.meets(8, 10) && r.meets(1, 99));
         assert!(!r.meets(1, 4) && !r.meets(8, 9) && !r.meets(15, 99));
-        assert_eq!((r.meeting(1, 5), r.meeting(7, 10)), (&[(5, 8)][..], &[(5, 8), (10, 15)][..]));
-        assert_eq!((r.meeting(14, 99), r.meeting(1, 4), r.meeting(8, 9)), (&[(10, 15)][..], &[][..], &[][..]));
+        assert_eq!((r.meeting(1, 5), r.meeting(7, 10)), (&r.0[..1], &r.0[..]));
+        assert_eq!(r.meeting(14, 99), &r.0[1..]);
+        assert!(r.meeting(1, 4).is_empty() && r.meeting(8, 9).is_empty());
         assert!(r.meeting(15, 99).is_empty() && r.meeting(0, u64::MAX) == r.0);
         r.add(3, 20);
-        assert_eq!(r.0, vec![(3, 20)]);
+        assert!(r.0.len() == 1 && r.0[0] == (3..20));
         assert!(r.covers(4, 20) && !r.covers(2, 5));
     }
 
     #[test]
     fn visibility_follows_status() {
         let view = View { seq: CommitSeq(10), me: TxnId(7) };
-        assert_eq!(order_if_visible(view, TxnId(7), ACTIVE, 3), Some((u64::MAX, 3)));
+        let order = |seq| Some(VersionOrder::new(seq, 3));
+        assert_eq!(order_if_visible(view, TxnId(7), ACTIVE, 3), order(VersionOrder::OWN));
         assert_eq!(order_if_visible(view, TxnId(8), ACTIVE, 3), None);
-        assert_eq!(order_if_visible(view, TxnId(8), 10, 3), Some((10, 3)));
+        assert_eq!(order_if_visible(view, TxnId(8), 10, 3), order(CommitSeq(10)));
         assert_eq!(order_if_visible(view, TxnId(8), 11, 3), None);
         assert_eq!(order_if_visible(view, TxnId(8), ABORTED, 3), None);
     }

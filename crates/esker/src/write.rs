@@ -10,28 +10,27 @@ pub(crate) mod bulk;
 pub(crate) mod keys;
 pub(crate) mod large;
 pub(crate) mod private;
+mod values;
 
 use crate::catalog::table::{with_tree, Table};
 use crate::core::Core;
 use crate::lock::{LockMode, LockOutcome, Parker};
 use crate::session::{Parts, Session};
-use crate::tree::memtable::{Change, Memtable};
+use crate::tree::memtable::Change;
 use crate::tree::{find, Found, RangeMark};
-use crate::txn::open::{Private, TableTxn, Txn};
+use crate::txn::open::{TableTxn, Txn};
 use crate::txn::state::TxnState;
+use crate::upkeep::pressure;
 use crate::version::View;
-use crate::write::bulk::BulkWriter;
+use crate::write::bulk::{BulkPlan, BulkWriter};
 use crate::write::large::LargeWriter;
 use crate::{Error, Result};
 use esker_base::counters::{count, Counter};
-use esker_format::{CommitSeq, Lsn, Record, RowId, TreeId, TxnId, MAX_ROW_BYTES};
-use std::sync::atomic::Ordering;
+use esker_format::{CommitSeq, Record, RowId, MAX_ROW_BYTES};
 use std::sync::Arc;
 
 /// Largest range of row ids that a writer reserves at once.
 const MOST_RESERVED: u64 = 1 << 16;
-/// A private memtable of this size becomes a run, in bytes.
-const PRIVATE_BYTES: usize = 16 << 20;
 /// What a small version costs beyond its bytes.
 pub(crate) const VERSION_BYTES: usize = 32;
 
@@ -111,7 +110,7 @@ impl Session {
             unreachable!("a stage lies in a bulk writer, and no call came between")
         };
         // SAFETY: the caller's promise.
-        if unsafe { bulk.wrote_images(first, ordinal, rows, &|| core.new_file_id()) }? {
+        if unsafe { bulk.wrote_images(first, ordinal, rows, &|| core.ids.new_file()) }? {
             txn.relieve_large(core)?;
         }
         Ok(())
@@ -209,7 +208,7 @@ impl Session {
             return Ok(None);
         };
         if let Some(txn) = self.current.open() {
-            let newer = txn.view.is_some_and(|v| order.0 != u64::MAX && order.0 > v.0);
+            let newer = txn.view.is_some_and(|v| !order.is_own() && order.seq > v);
             if newer && txn.options.snapshot_isolation && txn.view_by_read {
                 return Err(Error::RecordChanged);
             }
@@ -223,7 +222,7 @@ impl Session {
         let tree = table.tree();
         self.lock_range(&tree)?;
         let me = self.txn_mut()?.state.id;
-        for (_, inserter) in self.core.inserters(tree.id, me) {
+        for inserter in self.core.writers.inserters(tree.id, me) {
             self.wait_for_inserter(tree.id, &inserter)?;
         }
         let mask = esker_format::ColumnMask::none(table.layout.columns.len());
@@ -256,7 +255,7 @@ impl Session {
         }
         let tree_txn = &mut txn.tables[at];
         tree_txn.marks += 1;
-        let live = tree.live_rows.load(Ordering::Relaxed);
+        let live = tree.live_rows();
         count(Counter::RowsDeleted, (live + tree_txn.live_delta).max(0) as u64);
         tree_txn.live_delta = -live;
         Ok(())
@@ -266,7 +265,7 @@ impl Session {
 impl Txn {
     /// Is a change of so many bytes a small write? Once a transaction has become large, nothing is.
     #[inline]
-    fn is_small(&self, core: &Core, bytes: usize) -> bool {
+    pub(crate) fn is_small(&self, core: &Core, bytes: usize) -> bool {
         self.large.is_none() && self.small_bytes + bytes + VERSION_BYTES <= core.options.bulk_threshold_bytes
     }
 
@@ -294,11 +293,11 @@ impl Txn {
             Some(bulk) => bulk,
             none => {
                 let writer = self.large.get_or_insert_with(|| LargeWriter::new(&core.large));
-                none.insert(BulkWriter::new(core.bulk_plan(&tree.table, &tree.rows.tree, writer)))
+                none.insert(BulkWriter::new(BulkPlan::new(core, &tree.table, &tree.rows.tree, writer)))
             }
         };
         // SAFETY: the caller's promise.
-        let pushed = unsafe { bulk.push_image(row, ordinal, image, &|| core.new_file_id()) };
+        let pushed = unsafe { bulk.push_image(row, ordinal, image, &|| core.ids.new_file()) };
         count(Counter::RowsInserted, 1);
         if pushed? {
             self.relieve_large(core)?;
@@ -316,8 +315,9 @@ impl Txn {
         packed: Option<&[u8]>,
         supersedes: bool,
     ) -> Result<()> {
-        core.wait_for_memory(|| parker.is_killed())?;
-        self.tables[at].put_shared(&self.state, row, self.next_ordinal, packed, supersedes)?;
+        pressure::wait_for_memory(core, || parker.is_killed())?;
+        let change = Change::of_row(self.next_ordinal, packed, supersedes);
+        self.tables[at].rows.put_shared(&self.state, row, change)?;
         self.next_ordinal += 1;
         self.small_bytes += packed.map_or(0, <[u8]>::len) + VERSION_BYTES;
         Ok(())
@@ -327,16 +327,6 @@ impl Txn {
     pub(crate) fn become_large(&mut self, core: &Core) {
         self.large.get_or_insert_with(|| LargeWriter::new(&core.large));
     }
-}
-
-/// How a private memtable has changed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Fill {
-    Same,
-    /// It took more memory.
-    Grown,
-    /// It is to become a run.
-    Full,
 }
 
 impl TableTxn {
@@ -354,62 +344,6 @@ impl TableTxn {
         }
         self.ids.start += 1;
         RowId(self.ids.start - 1)
-    }
-
-    /// Puts a version into the private memtable, made if there is none.
-    pub(crate) fn put_private(
-        &mut self,
-        state: &TxnState,
-        row: RowId,
-        ordinal: u64,
-        packed: Option<&[u8]>,
-        supersedes: bool,
-    ) -> Result<Fill> {
-        let private = match &self.private {
-            Some(private) => private,
-            None => {
-                let mem = Memtable::new(Lsn::MAX)?;
-                let slot = state.slot_in(&mem)?;
-                self.private.insert(Private { mem, slot })
-            }
-        };
-        // SAFETY: the slot is of this memtable; the row is fresh or its lock is held.
-        unsafe { private.mem.put(row, private.slot, Change::of_row(ordinal, packed, supersedes))? };
-        let used = private.mem.used_bytes();
-        if used as u64 == self.private_share.bytes() {
-            return Ok(Fill::Same);
-        }
-        self.private_share.resize(used as u64);
-        Ok(if used > PRIVATE_BYTES { Fill::Full } else { Fill::Grown })
-    }
-
-    /// Puts a version into the shared memtable, and its redo beside.
-    pub(crate) fn put_shared(
-        &mut self,
-        state: &TxnState,
-        row: RowId,
-        ordinal: u64,
-        packed: Option<&[u8]>,
-        supersedes: bool,
-    ) -> Result<()> {
-        let mem = self.rows.put(state, row, Change::of_row(ordinal, packed, supersedes))?;
-        push_redo(self.rows.redo.of(mem), state.id, self.rows.tree.id, row, ordinal, packed, supersedes);
-        Ok(())
-    }
-}
-
-pub(crate) fn push_redo(
-    redo: &mut Vec<u8>,
-    txn: TxnId,
-    tree: TreeId,
-    row: RowId,
-    ordinal: u64,
-    packed: Option<&[u8]>,
-    supersedes: bool,
-) {
-    match packed {
-        Some(bytes) => Record::RowPut { txn, ordinal, tree, row, supersedes, layout: 0, bytes }.encode(redo),
-        None => Record::RowDelete { txn, ordinal, tree, row }.encode(redo),
     }
 }
 

@@ -37,12 +37,14 @@ mod tree {
 
 /// What `src/sync.rs` is to the engine.
 mod sync {
+    pub(crate) use esker_base::lock::order;
+    use esker_base::lock::Site;
     pub(crate) use shuttle::sync::atomic;
     use shuttle::sync::{MutexGuard, RwLockReadGuard, RwLockWriteGuard};
 
     pub(crate) struct Mutex<T>(shuttle::sync::Mutex<T>);
     impl<T> Mutex<T> {
-        pub(crate) fn new(_name: &'static str, value: T) -> Self {
+        pub(crate) fn new(_: &'static Site, value: T) -> Self {
             Mutex(shuttle::sync::Mutex::new(value))
         }
         pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
@@ -53,7 +55,7 @@ mod sync {
     #[derive(Debug)]
     pub(crate) struct RwLock<T>(shuttle::sync::RwLock<T>);
     impl<T> RwLock<T> {
-        pub(crate) fn new(_name: &'static str, value: T) -> Self {
+        pub(crate) fn new(_: &'static Site, value: T) -> Self {
             RwLock(shuttle::sync::RwLock::new(value))
         }
         pub(crate) fn read(&self) -> RwLockReadGuard<'_, T> {
@@ -84,7 +86,7 @@ use state::TxnState;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use sync::{Mutex, RwLock};
+use sync::{order, Mutex, RwLock};
 use version::{View, ACTIVE};
 use views::Views;
 
@@ -240,7 +242,7 @@ struct Model {
     views: Views,
     writers: Mutex<HashMap<TxnId, Arc<TxnState>>>,
     /// What was committed: row and commit sequence.
-    committed: Mutex<BTreeMap<u64, u64>>,
+    committed: shuttle::sync::Mutex<BTreeMap<u64, u64>>,
 }
 
 impl Model {
@@ -248,12 +250,12 @@ impl Model {
         let active = Memtable::<key::ByRow>::new(Lsn(100)).unwrap();
         let state = State { active, frozen: None, run: BTreeMap::new(), flushed_to: 100 };
         Arc::new(Model {
-            state: RwLock::new("state", Arc::new(state)),
-            commit_lock: Mutex::new("commit", ()),
+            state: RwLock::new(&order::TREE_STATE, Arc::new(state)),
+            commit_lock: Mutex::new(&order::COMMIT, ()),
             log: AtomicU64::new(100),
             views: Views::new(CommitSeq(99)),
-            writers: Mutex::new("writers", HashMap::new()),
-            committed: Mutex::new("committed", BTreeMap::new()),
+            writers: Mutex::new(&order::WRITERS, HashMap::new()),
+            committed: shuttle::sync::Mutex::new(BTreeMap::new()),
         })
     }
 
@@ -275,7 +277,7 @@ impl Model {
             let _commit = self.commit_lock.lock();
             let seq = self.log.fetch_add(10, Ordering::SeqCst);
             // First, so that whoever finds it visible finds it here.
-            self.committed.lock().extend(rows.iter().map(|row| (*row, seq)));
+            self.committed.lock().unwrap().extend(rows.iter().map(|row| (*row, seq)));
             txn.end(seq);
             self.views.publish(CommitSeq(seq), txn.status());
             seq
@@ -345,13 +347,13 @@ impl Model {
         let slot = self.views.register();
         let seq = self.views.open(&slot);
         let state = self.state.read().clone();
-        let committed = self.committed.lock().clone();
+        let committed = self.committed.lock().unwrap().clone();
         let view = View { seq, me: TxnId::ZERO };
         for row in 1..=6 {
             let mems = std::iter::once(&state.active).chain(&state.frozen);
             let in_memory = mems.filter_map(|mem| {
                 let node = mem.seek(RowId(row)).filter(|n| n.key().0 == row)?;
-                mem.visible(node, view).map(|(order, _)| order.0)
+                mem.visible(node, view).map(|(order, _)| order.seq.0)
             });
             let seen = in_memory.chain(state.run.get(&row).copied().filter(|at| *at <= seq.0)).max();
             let expected = committed.get(&row).copied().filter(|at| *at <= seq.0);
@@ -394,7 +396,7 @@ fn freeze_and_commit() {
     model.read();
     // A crash now: what lies behind the boundary comes back from the log, what lies before it must be in the run.
     let state = model.state.read().clone();
-    for (row, seq) in &*model.committed.lock() {
+    for (row, seq) in &*model.committed.lock().unwrap() {
         assert_eq!(state.run.contains_key(row), *seq < state.flushed_to, "row {row}, committed at {seq}");
     }
 }

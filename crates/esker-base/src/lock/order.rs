@@ -1,89 +1,145 @@
-//! In builds with assertions: the order in which locks are taken, learned from every acquisition and asserted.
+//! The lock order: every lock of the engine has its place here, the outermost first. Builds with assertions hold each
+//! acquisition against it.
 //!
-//! Owns the graph "was held when that one was waited for" over the names of locks, and each thread's list of what it
-//! holds. Invariant: the graph has no circle. An acquisition that would close one panics before it waits, though nobody
-//! may be waiting at that moment: two threads that took the same locks in the two orders met on the way there, or will.
-//! (The method is that of Linux' lockdep.) Locks that are only tried wait for nobody; they count as held. Two locks of
-//! one name have no order, so nobody may wait for one while he has another, unless he says that he has an order for them.
+//! A lock is made with its place ([`Mutex::new`](super::Mutex::new)), so none is without one. Invariant: a thread waits
+//! only for a lock that stands below all that it holds; then no threads can wait for each other in a circle. Who breaks
+//! this panics, though nobody may be waiting at that moment. A lock that is only tried waits for nobody, and may be
+//! taken in any order; what is waited for while it is held counts. Nobody waits for a lock while he holds another of the
+//! same place, unless all who take several of them take them in turn
+//! ([`Mutex::lock_in_turn`](super::Mutex::lock_in_turn)).
+//!
+//! To this crate these are names. What each guards stands where it is made.
 
-use std::cell::RefCell;
-use std::sync::atomic::{AtomicU64, Ordering};
+use super::Site;
 
-/// Names beyond so many are not looked at.
-const MOST: usize = 128;
-const WORDS: usize = MOST / 64;
+macro_rules! outermost_first {
+    ($($place:ident $name:literal,)+) => {
+        #[allow(non_camel_case_types, clippy::upper_case_acronyms)]
+        enum Place {
+            $($place,)+
+        }
 
-/// After which locks a lock has been waited for: a bit for each, found without a lock of its own.
-static AFTER: [[AtomicU64; WORDS]; MOST] = [const { [const { AtomicU64::new(0) }; WORDS] }; MOST];
-/// Taken to add to [`AFTER`].
-static LEARNING: parking_lot::Mutex<()> = parking_lot::Mutex::new(());
+        $(
+            #[doc = concat!("`", $name, "`")]
+            pub static $place: Site = Site::new($name, Place::$place as usize);
+        )+
 
-thread_local! {
-    static HELD: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
-}
-
-fn follows(before: usize, after: usize) -> bool {
-    AFTER[before][after / 64].load(Ordering::Relaxed) & 1 << (after % 64) != 0
-}
-
-/// A way from one lock to another along the order, if there is one.
-fn way(from: usize, to: usize, seen: &mut [bool; MOST]) -> Option<Vec<usize>> {
-    if from == to {
-        return Some(vec![to]);
-    }
-    seen[from] = true;
-    (0..MOST).find_map(|next| {
-        let rest = (follows(from, next) && !seen[next]).then(|| way(next, to, seen)).flatten()?;
-        Some([vec![from], rest].concat())
-    })
-}
-
-/// This thread is about to wait for the lock number `lock`.
-///
-/// # Panics
-/// If it holds one that is taken after that.
-pub(super) fn before_wait(lock: usize, name: impl Fn(usize) -> &'static str) {
-    if lock >= MOST {
-        return;
-    }
-    // A thread that ends has no list any more.
-    let _ = HELD.try_with(|held| held.borrow().iter().for_each(|before| learn(*before, lock, &name)));
-}
-
-fn learn(before: usize, after: usize, name: &impl Fn(usize) -> &'static str) {
-    if before >= MOST || follows(before, after) {
-        return;
-    }
-    let learning = LEARNING.lock();
-    if let Some(way) = way(after, before, &mut [false; MOST]) {
-        drop(learning);
-        let way: Vec<_> = way.into_iter().map(name).collect();
-        panic!("'{}' is held and '{}' wanted; the order is {}", name(before), name(after), way.join(", "));
-    }
-    AFTER[before][after / 64].fetch_or(1 << (after % 64), Ordering::Relaxed);
-}
-
-/// This thread has the lock.
-pub(super) fn taken(lock: usize) {
-    let _ = HELD.try_with(|held| held.borrow_mut().push(lock));
-}
-
-/// This thread lets go of the lock.
-pub(super) fn released(lock: usize) {
-    let _ = HELD.try_with(|held| {
-        let mut held = held.borrow_mut();
-        let at = held.iter().rposition(|h| *h == lock);
-        at.map(|at| held.remove(at));
-    });
-}
-
-/// Forgets, for a moment, which locks of this number the thread has; how many they were.
-pub(super) fn set_aside(lock: usize) -> usize {
-    let forget = |held: &RefCell<Vec<usize>>| {
-        let mut held = held.borrow_mut();
-        let before = held.len();
-        held.retain(|h| *h != lock);
-        before - held.len()
+        /// All of them, the outermost first.
+        pub(super) static ALL: &[&Site] = &[$(&$place,)+];
     };
-    HELD.try_with(forget).unwrap_or(0)
 }
+
+outermost_first! {
+    // An engine's beginning and end.
+    FOLDER "folder",
+    BACKGROUND_THREADS "background.threads",
+    // Work on one tree. Whoever merges or flushes has the only long locks.
+    TREE_MERGING "tree.merging",
+    TREE_FLUSHING "tree.flushing",
+    BACKGROUND_FLUSHING "background.flushing",
+    // What the log and the manifest say. Under the lock of its moves a transaction ends, or a flush takes of it.
+    MANIFEST "manifest",
+    TXN_MOVES "txn.moves",
+    CATALOG "catalog",
+    DROP_SPACE "drop_space",
+    COMMIT "commit",
+    PREPARED "prepared",
+    // A table and its trees.
+    TABLE_TREES "table.trees",
+    TABLE_NAME "table.name",
+    TREE_STATE "tree.state",
+    TREE_DEAD_IN_RUNS "tree.dead_in_runs",
+    DUE_IN_MEMORY "due.in_memory",
+    DUE_TO_MERGE "due.to_merge",
+    DUE_TO_SAVE "due.to_save",
+    // Transactions, and what memtables know of them.
+    WRITERS "writers",
+    TXN_SLOTS "txn.slots",
+    TXN_ABORTED "txn.aborted",
+    MEMTABLE_ABORTED "memtable.aborted",
+    ARENA_CHUNKS "arena.chunks",
+    VIEWS_SLOTS "views.slots",
+    SESSIONS "sessions",
+    SESSION_PRESENCE "session.presence",
+    // Large writes.
+    BULK_STREAM "bulk.stream",
+    BULK_QUEUE "bulk.queue",
+    // What background threads and sessions tell each other.
+    BACKGROUND_TROUBLE "background.trouble",
+    BACKGROUND_REQUESTS "background.requests",
+    BACKGROUND_MERGED "background.merged",
+    BACKGROUND_TRASH "background.trash",
+    BACKGROUND_FLUSH_WANTED "background.flush_wanted",
+    BACKGROUND_LOG_WANTED "background.log_wanted",
+    // Row locks.
+    LOCK_SHARD "lock.shard",
+    LOCK_OWNER "lock.owner",
+    LOCK_WAITS "lock.waits",
+    LOCK_PARKER "lock.parker",
+    // Runs: their names, and what of them is in memory.
+    RUNS_SYNC "runs_sync",
+    CACHE_INDEXES "cache.indexes",
+    CACHE_QUEUES "cache.queues",
+    CACHE_UNREAD "cache.unread",
+    HEALTH "health",
+    RUN_FILES "run.files",
+    // The log.
+    WAL_TURN "wal.turn",
+    WAL_MAKING "wal.making",
+    WAL_WRITER "wal.writer",
+    WAL_TAIL "wal.tail",
+    WAL_GROUP "wal.group",
+    WAL_CHAIN "wal.chain",
+    // Files.
+    IO_OVERLAY "io.overlay",
+    IO_OVERLAY_FILE "io.overlay_file",
+    IO_WRITE_QUEUE "io.write_queue",
+    IO_RING_POOL "io.ring_pool",
+    SIM_WATCHER "sim.watcher",
+    SIM_DISK "sim.disk",
+    // What the lab measures.
+    LAB "lab.lock",
+}
+
+/// What each thread holds: places, and turns within them.
+#[cfg(debug_assertions)]
+mod held {
+    use super::ALL;
+    use crate::lock::Site;
+    use std::cell::RefCell;
+
+    thread_local! {
+        static HELD: RefCell<Vec<(usize, u64)>> = const { RefCell::new(Vec::new()) };
+    }
+
+    /// This thread is about to wait for a lock of this site.
+    ///
+    /// # Panics
+    /// If it holds one that is not above it.
+    pub(in crate::lock) fn before_wait(site: &Site, turn: u64) {
+        let wanted = (site.place, turn);
+        // A thread that ends has no list any more.
+        let wrong = HELD.try_with(|held| held.borrow().iter().copied().find(|h| *h >= wanted));
+        if let Ok(Some((place, _))) = wrong {
+            let order: Vec<_> = ALL[site.place..=place].iter().map(|site| site.name).collect();
+            panic!("'{}' is held and '{}' wanted; the order is {}", ALL[place].name, site.name, order.join(", "));
+        }
+    }
+
+    /// This thread has the lock.
+    pub(in crate::lock) fn taken(site: &Site, turn: u64) {
+        let _ = HELD.try_with(|held| held.borrow_mut().push((site.place, turn)));
+    }
+
+    /// This thread lets go of a lock of this site.
+    pub(in crate::lock) fn released(site: &Site, turn: u64) {
+        let _ = HELD.try_with(|held| {
+            let mut held = held.borrow_mut();
+            let at = held.iter().rposition(|h| *h == (site.place, turn));
+            at.map(|at| held.remove(at));
+        });
+    }
+}
+
+#[cfg(debug_assertions)]
+pub(super) use held::{before_wait, released, taken};

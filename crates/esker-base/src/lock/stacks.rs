@@ -5,7 +5,7 @@
 //! the code that let go, which is the code that held, save for guards that were handed on. Bounded: at most
 //! [`MOST_STACKS`] different stacks for each role of a site; what comes beyond them is only counted.
 
-use super::SITES;
+use super::order::ALL;
 use std::backtrace::Backtrace;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -24,7 +24,7 @@ static EVERY: AtomicU32 = AtomicU32::new(0);
 pub fn sample_stacks(every: u32) {
     EVERY.store(0, Ordering::Relaxed);
     if every > 0 {
-        SITES.lock().iter().for_each(|site| site.samples.forget());
+        ALL.iter().for_each(|site| site.samples.forget());
     }
     EVERY.store(every, Ordering::Relaxed);
 }
@@ -62,7 +62,7 @@ pub struct Stacks {
 /// use on a hot path.
 #[must_use]
 pub fn stacks(name: &str) -> Stacks {
-    let site = SITES.lock().iter().find(|site| site.name == name).copied();
+    let site = ALL.iter().find(|site| site.name == name);
     site.map_or_else(Stacks::default, |site| site.samples.named())
 }
 

@@ -11,25 +11,25 @@ fn figures(name: &str) -> SiteReport {
 #[test]
 fn contention_is_counted_without_profiling() {
     let _turn = TURN.lock();
-    let lock = Mutex::new("test.contention", 0);
+    let lock = Mutex::new(&order::LAB, 0);
     let guard = lock.lock();
     assert!(lock.try_lock().is_none());
     std::thread::scope(|scope| {
         scope.spawn(|| *lock.lock() += 1);
-        while figures("test.contention").contended < 2 {
+        while figures(order::LAB.name()).contended < 2 {
             std::thread::yield_now();
         }
         drop(guard);
     });
     assert_eq!(*lock.lock(), 1);
-    let figures = figures("test.contention");
+    let figures = figures(order::LAB.name());
     assert_eq!((figures.contended, figures.acquired, figures.hold.count), (2, 0, 0));
 }
 
 #[test]
 fn profile_times_wait_hold_and_unlock() {
     let _turn = TURN.lock();
-    let lock = Arc::new(RwLock::new("test.profile", ()));
+    let lock = Arc::new(RwLock::new(&order::LOCK_SHARD, ()));
     profile(true);
     drop(lock.read());
     let guard = lock.write();
@@ -37,14 +37,14 @@ fn profile_times_wait_hold_and_unlock() {
         let lock = lock.clone();
         move || drop(lock.read())
     });
-    while figures("test.profile").contended < 1 {
+    while figures(order::LOCK_SHARD.name()).contended < 1 {
         std::thread::yield_now();
     }
     drop(guard);
     thread.join().unwrap();
     profile(false);
     drop(lock.write());
-    let figures = figures("test.profile");
+    let figures = figures(order::LOCK_SHARD.name());
     assert_eq!((figures.contended, figures.acquired), (1, 3));
     assert_eq!((figures.wait.count, figures.hold.count, figures.unlock.count), (1, 3, 3));
 }
@@ -52,23 +52,22 @@ fn profile_times_wait_hold_and_unlock() {
 #[test]
 fn locks_of_one_name_share_a_site() {
     let _turn = TURN.lock();
-    let locks = [Mutex::new("test.shared", ()), Mutex::new("test.shared", ())];
+    let locks = [Mutex::new(&order::COMMIT, ()), Mutex::new(&order::COMMIT, ())];
     for lock in &locks {
         let _guard = lock.lock();
         assert!(lock.try_lock().is_none());
     }
-    assert_eq!(figures("test.shared").contended, 2);
-    assert_eq!(report().iter().filter(|site| site.name == "test.shared").count(), 1);
+    assert_eq!(figures(order::COMMIT.name()).contended, 2);
+    assert_eq!(report().iter().filter(|site| site.name == order::COMMIT.name()).count(), 1);
 }
 
 #[test]
 fn condvar_times_out_and_wakes() {
     let _turn = TURN.lock();
-    let lock = Mutex::new("test.condvar", false);
+    let lock = Mutex::new(&order::PREPARED, false);
     let condvar = Condvar::new();
     let mut guard = lock.lock();
     assert!(condvar.wait_for(&mut guard, Duration::from_millis(1)));
-    assert!(condvar.wait_until(&mut guard, Instant::now()));
     std::thread::scope(|scope| {
         scope.spawn(|| {
             *lock.lock() = true;
@@ -84,7 +83,7 @@ fn condvar_times_out_and_wakes() {
 #[test]
 fn readers_share_and_try_tells() {
     let _turn = TURN.lock();
-    let lock = RwLock::new("test.readers", 5);
+    let lock = RwLock::new(&order::TREE_STATE, 5);
     let (a, b) = (lock.read(), lock.try_read().unwrap());
     assert_eq!((*a, *b), (5, 5));
     assert!(lock.try_write().is_none());
@@ -98,11 +97,11 @@ fn readers_share_and_try_tells() {
 fn hold_until_waited_for(lock: &Mutex<u32>, begun: &std::sync::Barrier, before: u64) {
     let guard = lock.lock();
     begun.wait();
-    while figures("test.stacks").wait.count + figures("test.stacks").contended <= before {
+    while figures(order::VIEWS_SLOTS.name()).wait.count + figures(order::VIEWS_SLOTS.name()).contended <= before {
         std::thread::yield_now();
     }
     // The waiter has been counted; give it the time to record its stack and to leave its mark.
-    while stacks("test.stacks").stacks.is_empty() && EXPECTED.load(Ordering::Relaxed) {
+    while stacks(order::VIEWS_SLOTS.name()).stacks.is_empty() && EXPECTED.load(Ordering::Relaxed) {
         std::thread::yield_now();
     }
     drop(guard);
@@ -118,7 +117,7 @@ static EXPECTED: AtomicBool = AtomicBool::new(false);
 
 fn contend(lock: &Mutex<u32>) {
     let begun = std::sync::Barrier::new(2);
-    let before = figures("test.stacks").wait.count + figures("test.stacks").contended;
+    let before = figures(order::VIEWS_SLOTS.name()).wait.count + figures(order::VIEWS_SLOTS.name()).contended;
     std::thread::scope(|scope| {
         scope.spawn(|| hold_until_waited_for(lock, &begun, before));
         scope.spawn(|| {
@@ -131,20 +130,20 @@ fn contend(lock: &Mutex<u32>) {
 #[test]
 fn stacks_of_waiter_and_holder_are_sampled_when_asked_for() {
     let _turn = TURN.lock();
-    let lock = Mutex::new("test.stacks", 0);
+    let lock = Mutex::new(&order::VIEWS_SLOTS, 0);
     // Without profiling nothing is sampled, and without sampling neither.
     sample_stacks(1);
     contend(&lock);
     sample_stacks(0);
     profile(true);
     contend(&lock);
-    assert_eq!(stacks("test.stacks"), Stacks::default());
+    assert_eq!(stacks(order::VIEWS_SLOTS.name()), Stacks::default());
     sample_stacks(1);
     EXPECTED.store(true, Ordering::Relaxed);
     contend(&lock);
     profile(false);
     sample_stacks(0);
-    let found = stacks("test.stacks").stacks;
+    let found = stacks(order::VIEWS_SLOTS.name()).stacks;
     let of = |role: Role| found.iter().filter(|s| s.role == role).collect::<Vec<_>>();
     let ([waiter], [holder]) = (&of(Role::Waiter)[..], &of(Role::Holder)[..]) else { panic!("{found:?}") };
     assert!((waiter.count, holder.count) == (1, 1), "{found:?}");
@@ -153,28 +152,74 @@ fn stacks_of_waiter_and_holder_are_sampled_when_asked_for() {
     assert_eq!(stacks("test.no-such-site"), Stacks::default());
 }
 
+/// Takes the lock and lets go of it; what the panic says if it is against the order.
+#[cfg(debug_assertions)]
+fn refused<G>(take: impl FnOnce() -> G) -> Option<String> {
+    let taken = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(take())));
+    taken.err().map(|e| *e.downcast::<String>().unwrap())
+}
+
 #[cfg(debug_assertions)]
 #[test]
-fn locks_taken_in_a_circle_are_found_though_nobody_waits() {
-    let circle = |a: &Mutex<u32>, b: &Mutex<u32>| {
-        let taken = std::panic::AssertUnwindSafe(|| drop((a.lock(), b.lock())));
-        std::panic::catch_unwind(taken).err().map(|e| *e.downcast::<String>().unwrap())
-    };
-    let make = |name| Mutex::new(name, 0);
-    let (a, b, c, d) = (make("order.a"), make("order.b"), make("order.c"), make("order.d"));
-    assert_eq!([circle(&a, &b), circle(&b, &c), circle(&a, &c)], [None, None, None]);
-    let why = circle(&c, &a).unwrap();
-    assert_eq!(why, "'order.c' is held and 'order.a' wanted; the order is order.a, order.b, order.c");
-    assert!(circle(&a, &make("order.a")).is_some(), "two of one name");
-    // What was only tried waited for nobody; what was let go of, or is slept on, is not held.
-    {
-        let _d = d.lock();
-        drop(a.try_lock().unwrap());
-    }
-    assert_eq!(circle(&a, &d), None);
-    let mut held = d.lock();
-    Condvar::new().wait_for(&mut held, std::time::Duration::ZERO);
-    drop(held);
-    assert_eq!(circle(&a, &d), None);
-    assert!(circle(&d, &a).is_some(), "what was waited for twice is learned");
+fn a_wrong_order_is_found_though_nobody_waits() {
+    let catalog = Mutex::new(&order::CATALOG, 0);
+    let state = RwLock::new(&order::TREE_STATE, 0);
+    let tail = Mutex::new(&order::WAL_TAIL, 0);
+    let above = catalog.lock();
+    assert_eq!(refused(|| (state.read(), tail.lock())), None);
+    drop(above);
+    let below = tail.lock();
+    let why = refused(|| state.write()).unwrap();
+    assert!(
+        why.starts_with("'wal.tail' is held and 'tree.state' wanted; the order is tree.state, tree.dead_in_runs,"),
+        "{why}"
+    );
+    assert!(why.ends_with(", wal.writer, wal.tail"), "{why}");
+    assert!(refused(|| catalog.lock()).is_some());
+    // The one above is held, whatever else is.
+    let read = state.try_read().unwrap();
+    assert!(refused(|| state.read()).is_some(), "a reader that reads twice may wait for a writer between");
+    drop(below);
+    assert!(refused(|| catalog.lock()).is_some());
+    drop(read);
+    assert_eq!(refused(|| (catalog.lock(), state.write())), None, "what was let go of is not held");
+}
+
+#[cfg(debug_assertions)]
+#[test]
+fn what_is_tried_waits_for_nobody_and_is_held() {
+    let (catalog, tail) = (Mutex::new(&order::CATALOG, 0), Mutex::new(&order::WAL_TAIL, 0));
+    let (state, commit) = (RwLock::new(&order::TREE_STATE, 0), Mutex::new(&order::COMMIT, 0));
+    let below = tail.lock();
+    let tried = (catalog.try_lock().unwrap(), state.try_write().unwrap());
+    drop(below);
+    assert!(refused(|| commit.lock()).is_some(), "the tree's state is held");
+    drop(tried.1);
+    assert_eq!(refused(|| commit.lock()), None);
+}
+
+#[cfg(debug_assertions)]
+#[test]
+fn several_of_one_place_are_taken_in_turn() {
+    let [a, b, c] = [0; 3].map(|n| Mutex::new(&order::TXN_MOVES, n));
+    let first = a.lock_in_turn(3);
+    assert!(refused(|| b.lock()).is_some() && refused(|| b.lock_in_turn(3)).is_some(), "no turn, and the same");
+    let second = b.lock_in_turn(7);
+    assert!(refused(|| c.lock_in_turn(5)).is_some());
+    drop(first);
+    assert!(refused(|| c.lock_in_turn(5)).is_some());
+    drop(second);
+    assert_eq!(refused(|| c.lock_in_turn(5)), None);
+}
+
+#[cfg(debug_assertions)]
+#[test]
+fn who_sleeps_on_a_lock_takes_it_again() {
+    let (state, tail) = (Mutex::new(&order::TREE_STATE, 0), Mutex::new(&order::WAL_TAIL, 0));
+    let zero = std::time::Duration::ZERO;
+    let mut above = state.lock();
+    assert_eq!(refused(|| Condvar::new().wait_for(&mut above, zero)), None);
+    let below = tail.lock();
+    assert!(refused(|| Condvar::new().wait_for(&mut above, zero)).is_some());
+    drop(below);
 }

@@ -17,6 +17,9 @@ use crate::MAX_BLOCK_BYTES;
 /// About the bytes of an entry besides key and payload: row id, tag and lengths.
 const ENTRY_OVERHEAD: usize = 16;
 
+/// All keys of a block at full length, as its reader has them, in bytes.
+const MOST_KEY_BYTES: usize = MAX_BLOCK_BYTES as usize / 2;
+
 /// The ends of keys behind what they share.
 pub(super) const RESTS: ColumnKind = ColumnKind::Var { len_bytes: 2, max: MAX_KEY_BYTES as u32 };
 pub(super) const PAYLOADS: ColumnKind = ColumnKind::Blob { len_bytes: 2 };
@@ -75,7 +78,7 @@ impl KeyBlockBuilder {
             ("key", key.len(), MAX_KEY_BYTES),
             ("payload of a key", payload.len(), MAX_KEY_PAYLOAD_BYTES),
             ("entries of a key block", self.rows.len() + 1, MAX_BLOCK_ROWS as usize),
-            ("keys of a key block", self.key_bytes + key.len(), MAX_BLOCK_BYTES as usize / 2),
+            ("keys of a key block", self.key_bytes + key.len(), MOST_KEY_BYTES),
             ("key block", self.raw_bytes + payload.len(), MAX_BLOCK_BYTES as usize / 2),
         ];
         for (what, found, max) in bounds {
@@ -113,6 +116,12 @@ impl KeyBlockBuilder {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
+    }
+
+    /// Has it room for `key`, as far as all keys at full length are bounded? An empty one has.
+    #[must_use]
+    pub fn has_room(&self, key: &[u8]) -> bool {
+        self.key_bytes + key.len() <= MOST_KEY_BYTES
     }
 
     /// About how long the block will be before compression.

@@ -32,6 +32,27 @@ impl Rng {
     }
 }
 
+/// A number as log and manifest write it.
+pub fn varint(mut value: u64) -> Vec<u8> {
+    let mut out = Vec::new();
+    while value >= 0x80 {
+        out.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+    out
+}
+
+/// Bytes behind their length.
+pub fn sized(body: &[u8]) -> Vec<u8> {
+    [&varint(body.len() as u64), body].concat()
+}
+
+/// An entry of the log or of a manifest, of this kind.
+pub fn entry_of(kind: u8, body: &[u8]) -> Vec<u8> {
+    [&[kind][..], &sized(body)].concat()
+}
+
 /// Places columns one after the other behind a head that holds their null bits; `nullable` says which have one.
 pub fn layout_of(kinds: &[ColumnKind], nullable: impl Fn(usize) -> bool) -> Layout {
     let head_bytes = kinds.len().div_ceil(8) as u32;

@@ -10,6 +10,7 @@ use esker_format::{
     RowBlockBuilder, RowFormat, RowId, RunEntry, RunHeader, RunOrigin, RunRef, RunStats, SegmentHeader, TableEntry,
     TableId, TableState, TreeEntry, TreeId, TreeKind, TreeState, TxnId, VersionTag,
 };
+use std::ops::Range;
 use std::sync::Arc;
 
 fn number(rng: &mut Rng) -> u64 {
@@ -55,7 +56,7 @@ fn run_entry(rng: &mut Rng) -> RunEntry {
         part: rng.below(3) as u32,
         layout: rng.below(3) as u32,
         bounds: bounds(rng, &stats),
-        ..RunEntry::of_rows(FileId(number(rng)), CommitSeq(number(rng)), pairs(rng), stats)
+        ..RunEntry::of_rows(FileId(number(rng)), CommitSeq(number(rng)), ranges(rng), stats)
     }
 }
 
@@ -63,8 +64,8 @@ fn run_ref(rng: &mut Rng) -> RunRef {
     RunRef { tree: TreeId(number(rng)), run: run_entry(rng) }
 }
 
-fn pairs(rng: &mut Rng) -> Vec<(u64, u64)> {
-    list(rng, |r| (number(r), number(r)))
+fn ranges(rng: &mut Rng) -> Vec<Range<u64>> {
+    list(rng, |r| number(r)..number(r))
 }
 
 fn index(rng: &mut Rng) -> IndexEntry {
@@ -189,13 +190,13 @@ pub fn records(rng: &mut Rng) -> Vec<Record<'static>> {
             txn,
             xid: b"xid",
             attach: list(rng, run_ref),
-            aborted: pairs(rng),
+            aborted: ranges(rng),
             deltas: list(rng, |r| (TableId(number(r)), number(r) as i64)),
         },
         Record::Commit {
             txn,
             attach: list(rng, run_ref),
-            aborted: pairs(rng),
+            aborted: ranges(rng),
             deltas: list(rng, |r| (TableId(number(r)), number(r) as i64)),
         },
         Record::Rollback { txn },
@@ -313,6 +314,7 @@ fn schema(rng: &mut Rng) -> esker_format::Schema {
         }
     })
 }
+
 /// A valid input of the decoder of this name.
 pub fn valid(decoder: &str, rng: &mut Rng) -> Vec<u8> {
     let mut out = Vec::new();

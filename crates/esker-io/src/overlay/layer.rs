@@ -3,7 +3,7 @@
 //! Invariants: pages hold what is newest; below `base_bytes` a missing page is the base's, above it is zeros.
 
 use crate::{File, IoError, IoKind, Result};
-use esker_base::lock::Mutex;
+use esker_base::lock::{order, Mutex};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -40,7 +40,7 @@ impl Layer {
 
     fn with(path: &Path, base: Option<Arc<dyn File>>, size: u64) -> Self {
         let state = State { pages: BTreeMap::new(), base_bytes: size, size };
-        Layer { path: path.to_owned(), base, state: Mutex::new("io.overlay_file", state) }
+        Layer { path: path.to_owned(), base, state: Mutex::new(&order::IO_OVERLAY_FILE, state) }
     }
 
     /// Fills `buf` with what lies at `offset`, within one page.

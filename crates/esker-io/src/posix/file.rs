@@ -8,7 +8,7 @@ use super::uring::{RingPool, WriteQueue};
 use crate::accounting::FileKind;
 use crate::calls::{self, Calls};
 use crate::{AccessHint, File, IoError, Result};
-use esker_base::lock::Mutex;
+use esker_base::lock::{order, Mutex};
 use esker_base::Counter;
 use esker_memory::Region;
 use std::fs;
@@ -43,7 +43,7 @@ impl PosixFile {
         PosixFile {
             path: path.to_owned(),
             kind: hint.into(),
-            queue: rings.map(|pool| Mutex::new("io.write_queue", WriteQueue::new(pool))),
+            queue: rings.map(|pool| Mutex::new(&order::IO_WRITE_QUEUE, WriteQueue::new(pool))),
             plain,
             direct,
             direct_refused: AtomicBool::new(false),

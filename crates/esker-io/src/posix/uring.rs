@@ -6,7 +6,7 @@
 //! again in the ordinary way.
 
 use crate::ring::{self, Action, Request, Ring};
-use esker_base::lock::Mutex;
+use esker_base::lock::{order, Mutex};
 use esker_base::{timed, WaitEvent};
 use esker_memory::Region;
 use io_uring::{opcode, IoUring, Probe};
@@ -47,7 +47,7 @@ impl RingPool {
     }
 
     pub(super) fn with(depth: usize, ring: Box<dyn Ring>) -> RingPool {
-        RingPool { depth, idle: Mutex::new("io.ring_pool", vec![ring]) }
+        RingPool { depth, idle: Mutex::new(&order::IO_RING_POOL, vec![ring]) }
     }
 
     pub(super) fn depth(&self) -> usize {

@@ -18,7 +18,7 @@ mod names;
 mod node;
 
 use crate::{IoError, IoKind, Result};
-use esker_base::lock::Mutex;
+use esker_base::lock::{order, Mutex};
 use fastrand::Rng;
 use names::{normal, Entry, Names};
 use node::Node;
@@ -139,8 +139,8 @@ impl SimDisk {
     }
 
     fn of(state: State) -> Self {
-        let watcher = Arc::new(Mutex::new("sim.watcher", None));
-        SimDisk { state: Arc::new(Mutex::new("sim.disk", state)), watcher }
+        let watcher = Arc::new(Mutex::new(&order::SIM_WATCHER, None));
+        SimDisk { state: Arc::new(Mutex::new(&order::SIM_DISK, state)), watcher }
     }
 
     /// Calls `watcher` before each operation and each reading, in the thread that does it; it holds no lock of the disk

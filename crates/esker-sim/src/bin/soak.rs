@@ -2,20 +2,22 @@
 //! said from which. Each seed runs every scenario once; a failure
 //! is printed with the way to replay it and ends the run with status 1.
 
-use esker_sim::{crash, cut, damage, fault, runner, Config, Failure, Sim, Stats};
+use esker_sim::{crash, cut, damage, fault, large, runner, time, Config, Failure, Sim, Stats};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 type Scenario = fn(u64, &mut Option<Sim>) -> Result<Stats, Failure>;
 
-const SCENARIOS: [(&str, Scenario); 8] = [
+const SCENARIOS: [(&str, Scenario); 10] = [
     ("model_long", |seed, sim| crash::model_seed(seed, 300, Config::default(), sim)),
     ("crash_at_random_operations", crash::crash_seed),
+    ("spilled_transactions_are_cut", large::spilled_seed),
     ("operations_fail_once", |seed, sim| fault::operations_seed(seed, 2, sim)),
     ("reads_fail_once", |seed, sim| fault::reads_seed(seed, 1, sim)),
     ("faults_at_opening", |seed, sim| fault::recovery_seed(seed, 3, sim)),
     ("disk_is_full_for_a_while", |seed, sim| fault::disk_full_seed(seed, 2, sim)),
     ("damaged_files_are_named_and_never_believed", |seed, sim| damage::damage_seed(seed, 4, sim)),
+    ("hours_pass", time::time_seed),
     // Threads: the seed does not decide how they interleave.
     ("threads_are_cut", cut::cut_seed),
 ];

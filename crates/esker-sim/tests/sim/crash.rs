@@ -1,7 +1,7 @@
 //! Nothing acknowledged is lost, nothing else appears: power cuts and kills.
 
 use esker_sim::crash::{crash_seed, every_operation, model_seed};
-use esker_sim::large::large_seed;
+use esker_sim::large::{large_seed, spilled_seed};
 use esker_sim::reached::{Must, CRASHES, WORK};
 use esker_sim::runner::{run_exhaustive, run_seeds};
 use esker_sim::Config;
@@ -24,7 +24,22 @@ fn crash_at_random_operations() {
 
 #[test]
 fn large_blocks() {
-    run_seeds("large_blocks", 4, Must(&["merges", "runs_attached"]), large_seed);
+    run_seeds("large_blocks", 4, Must(&["merges", "runs_attached", "keys_from_runs"]), large_seed);
+}
+
+#[test]
+fn spilled_transactions_are_cut() {
+    let must = Must(&[
+        "files_shared",
+        "runs_attached",
+        "merges",
+        "prepares",
+        "crashes",
+        "keys_moved",
+        "keys_from_log",
+        "keys_from_runs",
+    ]);
+    run_seeds("spilled_transactions_are_cut", 40, must, spilled_seed);
 }
 
 #[test]

@@ -4,3 +4,4 @@ mod crash;
 mod fault;
 mod meta;
 mod threads;
+mod time;

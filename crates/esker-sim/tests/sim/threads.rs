@@ -15,10 +15,24 @@ fn transfers_loads_and_readers() {
     println!("{report:?}");
     assert!(report.transfers.load(Ordering::Relaxed) > 0);
     assert!(report.sums.load(Ordering::Relaxed) > 0);
+    assert!(report.entries.load(Ordering::Relaxed) > 10_000);
 }
 
 #[test]
 fn threads_are_cut() {
-    let must = Must(&["flushes", "merges", "checkpoints", "runs_attached", "rows_purged", "prepares", "crashes"]);
+    let must = Must(&[
+        "flushes",
+        "merges",
+        "checkpoints",
+        "runs_attached",
+        "rows_purged",
+        "prepares",
+        "crashes",
+        "keys_read",
+        "keys_narrowed",
+        "keys_moved",
+        "keys_from_log",
+        "keys_from_runs",
+    ]);
     run_seeds("threads_are_cut", 8, must, cut_seed);
 }

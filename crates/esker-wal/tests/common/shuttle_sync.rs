@@ -1,5 +1,7 @@
 //! The locks and atomics of the crate's `sync.rs`, on shuttle's.
 
+pub(crate) use esker_base::lock::order;
+use esker_base::lock::Site;
 pub(crate) use shuttle::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::ops::{Deref, DerefMut};
 use std::sync::PoisonError;
@@ -10,7 +12,7 @@ pub(crate) struct Mutex<T>(shuttle::sync::Mutex<T>);
 pub(crate) struct MutexGuard<'a, T>(Option<shuttle::sync::MutexGuard<'a, T>>);
 
 impl<T> Mutex<T> {
-    pub(crate) fn new(_: &'static str, value: T) -> Self {
+    pub(crate) fn new(_: &'static Site, value: T) -> Self {
         Mutex(shuttle::sync::Mutex::new(value))
     }
 

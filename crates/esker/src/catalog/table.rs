@@ -3,15 +3,14 @@
 use crate::tree::key::ByBytes;
 use crate::tree::memtable::Memtable;
 use crate::tree::stored::RowShape;
-use crate::tree::Tree;
-use esker_base::lock::RwLock;
+use crate::tree::{InMemory, Tree};
+use esker_base::lock::{order, RwLock};
 use esker_format::{
     ColumnMask, CommitSeq, Compression, IndexEntry, Layout, LayoutVersion, Lsn, RowFormat, Schema, TableEntry, TableId,
     TreeEntry, TreeId, TreeKind,
 };
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// What a table is created with.
 #[derive(Debug, Clone)]
@@ -143,14 +142,22 @@ impl AnyTree {
         with_tree!(self, tree => tree.id)
     }
 
-    /// Bytes of its memtables that a flush would free, and that it would carry on.
-    pub(crate) fn memory_bytes(&self) -> (u64, u64) {
-        with_tree!(self, tree => tree.snapshot().memory_bytes())
+    /// What its memtables take.
+    pub(crate) fn in_memory(&self) -> InMemory {
+        with_tree!(self, tree => tree.snapshot().in_memory())
     }
 
     /// From where its memtables need the log; none if there is nothing to flush.
     pub(crate) fn needs_from(&self) -> Option<Lsn> {
         with_tree!(self, tree => tree.snapshot().needs_from())
+    }
+
+    /// From where a checkpoint with this position finds that its memtables need the log: see
+    /// [`Memtable::needs_at_checkpoint`].
+    pub(crate) fn needs_at_checkpoint(&self, position: Lsn) -> Lsn {
+        let needs =
+            with_tree!(self, tree => tree.snapshot().memtables().map(|m| m.needs_at_checkpoint(position)).min());
+        needs.unwrap_or(position)
     }
 
     /// See [`TreeState::dead_wants_flush`](crate::tree::TreeState::dead_wants_flush).
@@ -198,7 +205,7 @@ impl Table {
         Arc::new(Table {
             id: entry.id,
             made: entry.clone(),
-            name: RwLock::new("table.name", entry.name.clone()),
+            name: RwLock::new(&order::TABLE_NAME, entry.name.clone()),
             layout: entry.layout.layout.clone(),
             format: entry.format,
             compression: entry.compression,
@@ -209,7 +216,7 @@ impl Table {
             created_unix_s: entry.created_unix_s,
             has_blobs: entry.layout.layout.has_blobs(),
             tree_id: AtomicU64::new(trees.rows.id.0),
-            trees: RwLock::new("table.trees", Arc::new(trees)),
+            trees: RwLock::new(&order::TABLE_TREES, Arc::new(trees)),
             rebuilt_seq: AtomicU64::new(entry.rebuilt_seq.0),
             updated_unix_s: AtomicU64::new(0),
             dropped: AtomicBool::new(false),
@@ -228,6 +235,7 @@ impl Table {
         name: &str,
         def: &TableDef,
         seq: CommitSeq,
+        created_unix_s: u64,
     ) -> TableEntry {
         let mut extra = vec![if def.temporary { TEMPORARY } else { 0 }];
         extra.extend_from_slice(&def.extra);
@@ -239,7 +247,7 @@ impl Table {
             older_layouts: Vec::new(),
             format: def.format,
             compression: def.compression,
-            created_unix_s: unix_s(),
+            created_unix_s,
             rebuilt_seq: seq,
             extra,
         }
@@ -301,7 +309,7 @@ impl Table {
         let tree = self.tree();
         let state = tree.snapshot();
         let mut stats = TableStats {
-            rows: tree.live_rows.load(Ordering::Relaxed).max(0) as u64,
+            rows: tree.live_rows().max(0) as u64,
             runs: state.runs.len() as u64,
             created_unix_s: self.created_unix_s,
             updated_unix_s: self.updated_unix_s.load(Ordering::Relaxed),
@@ -342,32 +350,38 @@ impl Table {
 
     pub(crate) fn set_trees(&self, trees: Trees, rebuilt: CommitSeq) {
         self.tree_id.store(trees.rows.id.0, Ordering::Release);
-        *self.trees.write() = Arc::new(trees);
+        let mut now = self.trees.write();
+        let old = std::mem::replace(&mut *now, Arc::new(trees));
         self.rebuilt_seq.store(rebuilt.0, Ordering::Release);
+        drop(now);
+        drop(old);
+        self.is_to_be_saved();
     }
 
     pub(crate) fn set_name(&self, name: &str) {
         name.clone_into(&mut self.name.write());
+        self.is_to_be_saved();
     }
 
     pub(crate) fn rebuilt_seq(&self) -> CommitSeq {
         CommitSeq(self.rebuilt_seq.load(Ordering::Acquire))
     }
 
-    pub(crate) fn touched(&self) {
-        self.updated_unix_s.store(unix_s(), Ordering::Relaxed);
+    pub(crate) fn touched(&self, unix_s: u64) {
+        self.updated_unix_s.store(unix_s, Ordering::Relaxed);
     }
 
     pub(crate) fn set_dropped(&self) {
-        self.dropped.store(true, Ordering::Release);
+        self.dropped.store(true, Ordering::SeqCst);
+        self.is_to_be_saved();
     }
 
     pub(crate) fn is_dropped(&self) -> bool {
-        self.dropped.load(Ordering::Acquire)
+        self.dropped.load(Ordering::SeqCst)
     }
-}
 
-/// Seconds since 1970. Only ever shown to people; nothing depends on it.
-pub(crate) fn unix_s() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs())
+    /// The manifest may say something else of it than is true: see [`Tree::is_to_be_saved`].
+    pub(crate) fn is_to_be_saved(&self) {
+        self.tree().is_to_be_saved();
+    }
 }

@@ -16,7 +16,7 @@ use super::wait::{Blocker, LockMode, LockOwner, Parker, Released, Wait, WaitKey,
 use esker_format::TxnId;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::Duration;
 
 type LineId = u64;
 
@@ -26,7 +26,7 @@ struct Waiting {
     key: WaitKey,
     mode: LockMode,
     reports: bool,
-    since: Instant,
+    since: Duration,
     /// Its place in the order of arrival, kept when it is woken and comes again.
     arrival: u64,
     /// None: it was woken, and has yet to look.
@@ -101,7 +101,7 @@ impl Graph {
 
     /// Enters (again) a wait, which began `since`, behind `blockers`. False: that would close a circle; the wait is given
     /// up.
-    pub(super) fn enter(&mut self, wait: &Wait<'_>, since: Instant, blockers: &[Blocker]) -> bool {
+    pub(super) fn enter(&mut self, wait: &Wait<'_>, since: Duration, blockers: &[Blocker]) -> bool {
         let Wait { owner, parker, key, mode, reports } = *wait;
         let me = owner.txn;
         // It may have woken by itself, and stand in a line still.

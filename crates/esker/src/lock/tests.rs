@@ -45,7 +45,7 @@ fn empty(table: &LockTable) {
 
 #[test]
 fn modes_exclude_as_they_should() {
-    let table = LockTable::new();
+    let table = LockTable::new(Arc::new(crate::Machine));
     let (a, b) = (Session::new(&table, 1), Session::new(&table, 2));
     assert_eq!(a.lock(5, Shared, NOWAIT), Ok(Granted));
     assert_eq!(a.lock(5, Shared, NOWAIT), Ok(AlreadyHeld));
@@ -70,7 +70,7 @@ fn modes_exclude_as_they_should() {
 
 #[test]
 fn ten_million_rows_take_little() {
-    let table = LockTable::new();
+    let table = LockTable::new(Arc::new(crate::Machine));
     let a = Session::new(&table, 1);
     for row in 0..10_000_000 {
         assert_eq!(a.lock(row, Exclusive, NOWAIT), Ok(Granted));
@@ -86,7 +86,7 @@ fn ten_million_rows_take_little() {
 
 #[test]
 fn ranges_and_rows_exclude_each_other() {
-    let table = LockTable::new();
+    let table = LockTable::new(Arc::new(crate::Machine));
     let (a, b) = (Session::new(&table, 1), Session::new(&table, 2));
     assert_eq!(b.lock(70_000, Shared, NOWAIT), Ok(Granted));
     assert_eq!(a.range(70_001, NOWAIT), Err(LockError::WouldBlock));
@@ -111,7 +111,7 @@ fn ranges_and_rows_exclude_each_other() {
 
 #[test]
 fn kill_wakes_and_sticks_until_cleared() {
-    let table = LockTable::new();
+    let table = LockTable::new(Arc::new(crate::Machine));
     let (a, b) = (Session::new(&table, 1), Session::new(&table, 2));
     a.lock(1, Exclusive, NOWAIT).unwrap();
     thread::scope(|s| {
@@ -130,7 +130,7 @@ fn kill_wakes_and_sticks_until_cleared() {
 
 #[test]
 fn circles_have_one_victim() {
-    let table = LockTable::new();
+    let table = LockTable::new(Arc::new(crate::Machine));
     for n in 2..6u64 {
         let sessions: Vec<_> = (0..n).map(|i| Session::new(&table, i + 1)).collect();
         for (i, session) in sessions.iter().enumerate() {
@@ -159,7 +159,7 @@ fn circles_have_one_victim() {
 
 #[test]
 fn two_upgrades_are_a_circle() {
-    let table = LockTable::new();
+    let table = LockTable::new(Arc::new(crate::Machine));
     let (a, b) = (Session::new(&table, 1), Session::new(&table, 2));
     a.lock(1, Shared, NOWAIT).unwrap();
     b.lock(1, Shared, NOWAIT).unwrap();
@@ -192,7 +192,7 @@ fn hooks_come_in_pairs_and_name_the_holder() {
             true
         }
     }
-    let table = LockTable::new();
+    let table = LockTable::new(Arc::new(crate::Machine));
     let (a, b, c) = (Session::new(&table, 1), Session::new(&table, 2), Session::new(&table, 3));
     a.lock(1, Exclusive, NOWAIT).unwrap();
     let seen = Seen::default();
@@ -219,7 +219,7 @@ fn hooks_come_in_pairs_and_name_the_holder() {
 /// One release wakes one of those who want the same row; each gets its turn, none is forgotten.
 #[test]
 fn a_hot_row_is_handed_on() {
-    let table = LockTable::new();
+    let table = LockTable::new(Arc::new(crate::Machine));
     let first = Session::new(&table, 1);
     first.lock(1, Exclusive, NOWAIT).unwrap();
     let inside = AtomicUsize::new(0);
@@ -246,7 +246,7 @@ fn a_hot_row_is_handed_on() {
 /// that excludes overlaps, nothing is left.
 #[test]
 fn storm() {
-    let table = LockTable::new();
+    let table = LockTable::new(Arc::new(crate::Machine));
     let rows: Vec<AtomicU64> = (0..6).map(|_| AtomicU64::new(0)).collect();
     let ended = AtomicUsize::new(0);
     thread::scope(|s| {

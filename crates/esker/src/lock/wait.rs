@@ -11,12 +11,13 @@
 //! first of those who stood behind it for this row.
 
 use super::graph::Graph;
+use crate::host::{self, Host};
 use crate::txn::activity::Activity;
-use esker_base::lock::{Condvar, Mutex};
+use esker_base::lock::{order, Condvar, Mutex};
 use esker_format::{RowId, TreeId, TxnId};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::Duration;
 
 /// How a row is locked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,7 +42,7 @@ pub(crate) struct Parker {
 impl Parker {
     pub(crate) fn new() -> Arc<Self> {
         Arc::new(Parker {
-            woken: Mutex::new("lock.parker", false),
+            woken: Mutex::new(&order::LOCK_PARKER, false),
             wake: Condvar::new(),
             killed: AtomicBool::new(false),
             #[cfg(test)]
@@ -89,12 +90,14 @@ impl Parker {
     }
 
     /// Sleeps until woken or `deadline`; may wake for nothing.
-    pub(super) fn park(&self, deadline: Instant) {
+    pub(super) fn park(&self, host: &dyn Host, deadline: Duration) {
         let mut woken = self.woken.lock();
         while !*woken {
-            if self.wake.wait_until(&mut woken, deadline) {
+            let left = deadline.saturating_sub(host.now());
+            if left.is_zero() {
                 break;
             }
+            host::wait_for(host, &self.wake, &mut woken, left);
         }
         *woken = false;
     }
@@ -127,7 +130,7 @@ impl LockOwner {
             txn,
             has_waiters: AtomicBool::new(false),
             rows: AtomicU64::new(0),
-            held: Mutex::new("lock.owner", Held::default()),
+            held: Mutex::new(&order::LOCK_OWNER, Held::default()),
             activity: Activity::new(),
         })
     }
@@ -187,7 +190,7 @@ impl WaitKey {
 pub(crate) struct Waiter {
     pub(crate) txn: TxnId,
     pub(crate) key: WaitKey,
-    pub(crate) since: Instant,
+    pub(crate) since: Duration,
     pub(crate) blockers: Vec<TxnId>,
 }
 
@@ -234,12 +237,12 @@ pub(super) struct Waits {
 
 impl Waits {
     pub(super) fn new() -> Self {
-        Waits { graph: Mutex::new("lock.waits", Graph::default()) }
+        Waits { graph: Mutex::new(&order::LOCK_WAITS, Graph::default()) }
     }
 
     /// Enters (again) a wait for `blockers`, which began `since`. The caller holds the shard's mutex, so that they still
     /// are. False: waiting would close a circle; the wait is given up.
-    pub(super) fn enter(&self, wait: &Wait<'_>, since: Instant, blockers: &[Blocker]) -> bool {
+    pub(super) fn enter(&self, wait: &Wait<'_>, since: Duration, blockers: &[Blocker]) -> bool {
         self.graph.lock().enter(wait, since, blockers)
     }
 

@@ -10,11 +10,12 @@
 mod tests;
 
 use crate::catalog::table::Table;
-use crate::lock::{LockMode, LockOutcome, LockOwner, WaitPolicy};
+use crate::lock::{LockMode, LockOutcome, WaitPolicy};
 use crate::session::Session;
 use crate::tree::merge_read::{BlockSpan, MergeRead, Span};
 use crate::tree::run::Block;
 use crate::tree::{find, Found};
+use crate::txn::writers::Inserter;
 use crate::version::View;
 use crate::{Error, Result};
 use esker_base::counters::{count, Counter};
@@ -79,8 +80,8 @@ pub struct Cursor {
     batch_rows: usize,
     /// Position in the read-ahead of a locking cursor.
     ahead: usize,
-    /// Who was inserting when a locking scan began, and from which row on; the next one last.
-    inserters: Vec<(RowId, Arc<LockOwner>)>,
+    /// Who was inserting when a locking scan began; the next one last.
+    inserters: Vec<Inserter>,
     semi_consistent: bool,
 }
 
@@ -110,7 +111,7 @@ impl Session {
         let tree = table.tree();
         // Before the view: who is not listed has ended, and is seen.
         let me = self.txn_mut()?.state.id;
-        let inserters = if options.insists() { self.core.inserters(tree.id, me) } else { Vec::new() };
+        let inserters = if options.insists() { self.core.writers.inserters(tree.id, me) } else { Vec::new() };
         let view = if options.lock.is_some() { self.latest_view()? } else { self.read_view()? };
         self.check_rebuilt(table)?;
         count(Counter::Scans, 1);
@@ -294,15 +295,15 @@ impl Cursor {
 
     /// If somebody was inserting rows before `next`: waits for its end and goes on from the first of them; true then.
     fn pass_inserter(&mut self, session: &mut Session, next: RowId) -> Result<bool> {
-        if self.inserters.last().is_none_or(|i| i.0 > next) || !self.options.insists() {
+        if self.inserters.last().is_none_or(|i| i.first > next) || !self.options.insists() {
             return Ok(false);
         }
-        let Some((first, inserter)) = self.inserters.pop() else {
+        let Some(inserter) = self.inserters.pop() else {
             return Ok(false);
         };
         session.wait_for_inserter(self.table.tree_id(), &inserter)?;
         let view = session.latest_view()?;
-        self.read_from(session, view, first)?;
+        self.read_from(session, view, inserter.first)?;
         Ok(true)
     }
 
@@ -336,9 +337,7 @@ impl Cursor {
 
     fn lock(&mut self, session: &mut Session, row: RowId, mode: LockMode) -> Result<Locked> {
         let tree = self.table.tree_id();
-        let patient = session.wait;
-        let hasty = self.options.semi_consistent || self.options.skip_locked;
-        let wait = if hasty { WaitPolicy { nowait: true, ..patient } } else { patient };
+        let wait = WaitPolicy { nowait: session.wait.nowait || !self.options.insists(), ..session.wait };
         match session.lock_row(tree, row, mode, wait) {
             Ok(LockOutcome::Granted) => Ok(Locked::Newly),
             Ok(LockOutcome::AlreadyHeld) => Ok(Locked::Before),
@@ -497,7 +496,7 @@ impl Buffer {
                 let out = self.grow(stride, n);
                 // SAFETY: `grow` made room for `n` images.
                 unsafe { span.block.decode_images(rows.clone(), mask, out, stride) }
-                    .map_err(|e| span.run.damage(span.index, e))?;
+                    .map_err(|e| span.run.damage(span.offset, e))?;
             }
         }
         self.ids.resize(at + n, RowId::ZERO);
@@ -531,10 +530,10 @@ impl Buffer {
                     .map_err(|e| Error::InvalidArgument(format!("row in memory: {e}")))?;
                 self.pins.push(Pin::Mem(mem));
             }
-            Found::Block(run, index, block, i) => {
+            Found::Block(run, offset, block, i) => {
                 // SAFETY: one image of `stride` bytes.
                 unsafe { block.decode_images(i..i + 1, mask, image.as_mut_ptr(), stride) }
-                    .map_err(|e| run.damage(index, e))?;
+                    .map_err(|e| run.damage(offset, e))?;
                 self.pins.push(Pin::Block(block));
             }
             Found::Tombstone => {}

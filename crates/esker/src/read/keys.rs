@@ -3,6 +3,7 @@
 use crate::catalog::table::Table;
 use crate::session::Session;
 use crate::tree::key::ByBytes;
+use crate::tree::memtable::Memtable;
 use crate::tree::merge_read::{MergeRead, Span};
 use crate::tree::stored::{split_value, Stored};
 use crate::tree::{find, Found};
@@ -18,7 +19,7 @@ impl Session {
     pub(crate) fn read_entries(&mut self, table: &Arc<Table>, index: usize, from: &[u8]) -> Result<Vec<SeenEntry>> {
         let view = self.read_view()?;
         let state = table.trees().keys[index].snapshot();
-        let mut read = MergeRead::<ByBytes>::new(state, None, view, from, &self.parker)?;
+        let mut read = MergeRead::<ByBytes>::new(state, self.private_keys(table, index), view, from, &self.parker)?;
         let mut all = Vec::new();
         loop {
             match read.next()? {
@@ -32,16 +33,16 @@ impl Session {
         }
     }
 
-    /// The entry with the least key of all.
-    pub(crate) fn least_entry(&mut self, table: &Arc<Table>, index: usize) -> Result<Option<SeenEntry>> {
+    /// The entry with the least key from `from` on.
+    pub(crate) fn first_entry(&mut self, table: &Arc<Table>, index: usize, from: &[u8]) -> Result<Option<SeenEntry>> {
         let view = self.read_view()?;
         let state = table.trees().keys[index].snapshot();
-        match MergeRead::<ByBytes>::new(state, None, view, &[], &self.parker)?.next()? {
+        match MergeRead::<ByBytes>::new(state, self.private_keys(table, index), view, from, &self.parker)?.next()? {
             Span::End => Ok(None),
             Span::One(key, found) => Ok(take(&key, &found)),
             Span::Rows(span) => Ok(take(
                 span.block.key(span.rows.start),
-                &Found::Block(span.run, span.index, span.block.clone(), span.rows.start),
+                &Found::Block(span.run, span.offset, span.block.clone(), span.rows.start),
             )),
         }
     }
@@ -49,8 +50,15 @@ impl Session {
     /// The entry of one key.
     pub(crate) fn read_entry(&mut self, table: &Arc<Table>, index: usize, key: &[u8]) -> Result<Option<SeenEntry>> {
         let view = self.read_view()?;
-        let found = find::<ByBytes>(&table.trees().keys[index].snapshot(), None, key, view)?;
+        let found = find(&table.trees().keys[index].snapshot(), self.private_keys(table, index).as_ref(), key, view)?;
         Ok(found.and_then(|(_, found)| take(key, &found)))
+    }
+}
+
+impl Session {
+    /// The transaction's private memtable of a key tree.
+    fn private_keys(&self, table: &Arc<Table>, index: usize) -> Option<Arc<Memtable<ByBytes>>> {
+        self.current.open()?.in_table(table)?.keys[index].private().cloned()
     }
 }
 

@@ -48,41 +48,6 @@ impl Session {
             packed: Vec::new(),
         })
     }
-
-    /// Inserts a row, a value for each column of the table's schema.
-    ///
-    /// # Errors
-    /// [`Error::InvalidArgument`] names the column whose value does not fit; the row is not inserted then.
-    pub fn insert(&mut self, table: &Arc<Table>, values: &[Value<'_>]) -> Result<RowId> {
-        self.insert_row(table, &pack(table, values)?)
-    }
-
-    /// Gives a row new values, one for each column.
-    ///
-    /// # Errors
-    /// As for [`insert`](Self::insert); [`Error::RowNotFound`] if it is gone.
-    pub fn update(&mut self, table: &Arc<Table>, row: RowId, values: &[Value<'_>]) -> Result<()> {
-        self.update_row(table, row, &pack(table, values)?)
-    }
-}
-
-fn no_schema(table: &Table) -> Error {
-    let name = table.name();
-    Error::InvalidArgument(format!("table '{name}' was not created with a schema: its columns have no names and types"))
-}
-
-fn pack(table: &Table, values: &[Value<'_>]) -> Result<Vec<u8>> {
-    let columns = table.schema().ok_or_else(|| no_schema(table))?.columns();
-    if columns.len() != values.len() {
-        let why = format!("table '{}' has {} columns, not {}", table.name(), columns.len(), values.len());
-        return Err(Error::InvalidArgument(why));
-    }
-    let numbers: Vec<_> = values.iter().map(value::number).collect();
-    let stored = columns.iter().zip(values).zip(&numbers).map(|((c, v), n)| value::stored(c, v, n));
-    let mut packed = Vec::new();
-    row::pack_values(table.layout(), &stored.collect::<Result<Vec<_>>>()?, &mut packed)
-        .map_err(|e| Error::InvalidArgument(e.to_string()))?;
-    Ok(packed)
 }
 
 impl Rows<'_> {
@@ -119,7 +84,7 @@ impl<'a> Row<'a> {
     /// # Errors
     /// [`Error::InvalidArgument`] if there is no such column, or its value is of another type.
     pub fn get<T: FromValue<'a>>(&self, name: &str) -> Result<T> {
-        let schema = self.schema()?;
+        let schema = value::schema_of(self.table)?;
         let at = schema
             .position(name)
             .ok_or_else(|| Error::InvalidArgument(format!("table '{}' has no column '{name}'", self.table.name())))?;
@@ -129,7 +94,7 @@ impl<'a> Row<'a> {
 
     /// Its values, one for each column of the table's schema.
     pub fn values(&self) -> Result<Vec<Value<'a>>> {
-        let schema = self.schema()?;
+        let schema = value::schema_of(self.table)?;
         self.stored()?.into_iter().enumerate().map(|(at, stored)| self.load(schema, at, stored)).collect()
     }
 
@@ -141,10 +106,6 @@ impl<'a> Row<'a> {
     /// The packed row, as [`Session::update_row`] takes it.
     pub fn packed(&self) -> &'a [u8] {
         self.packed
-    }
-
-    fn schema(&self) -> Result<&'a Schema> {
-        self.table.schema().ok_or_else(|| no_schema(self.table))
     }
 
     fn load(&self, schema: &'a Schema, at: usize, stored: row::Value<'a>) -> Result<Value<'a>> {

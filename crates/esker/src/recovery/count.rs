@@ -4,7 +4,8 @@
 //! counted only if it is known to be later: of a transaction that the manifest does not know, or a private run that the
 //! manifest neither holds nor had merged. A transaction that was open just then may be missed: hence "about".
 
-use super::*;
+use esker_format::{FileId, RunEntry, RunStats, TxnId};
+use std::collections::{HashMap, HashSet};
 
 pub(super) struct Count {
     pub(super) rows: i64,
@@ -29,7 +30,7 @@ impl Count {
     }
 
     /// A private run was committed that is not among the tree's.
-    pub(super) fn attach(&mut self, file: FileId, stats: &esker_format::RunStats) {
+    pub(super) fn attach(&mut self, file: FileId, stats: &RunStats) {
         let rows = live_delta(stats);
         self.rows += rows;
         self.attached.insert(file, rows);
@@ -62,6 +63,6 @@ impl Count {
 }
 
 /// What a private run adds to the rows that live: what it inserts without what it deletes.
-pub(super) fn live_delta(stats: &esker_format::RunStats) -> i64 {
+pub(super) fn live_delta(stats: &RunStats) -> i64 {
     stats.rows as i64 - stats.supersedes as i64 - stats.tombstones as i64
 }

@@ -2,15 +2,235 @@
 //! had only let go of it. Invariant: range locks come first, so that no other one's row lock keeps them away; locks of rows
 //! that may lie where nothing could be read come last, so that they keep away nobody's row that is known.
 
-use super::*;
-use crate::catalog::table::{with_tree, AnyTree};
-use crate::core::PreparedTable;
+use super::count;
+use super::replay::Pending;
+use crate::catalog::table::{with_tree, AnyTree, Table};
+use crate::core::Core;
+use crate::lock::{LockMode, NoHooks, Parker, WaitPolicy};
+use crate::tree::memtable::Change;
+use crate::tree::run::file::OpenedFiles;
+use crate::tree::run::Run;
+use crate::tree::stored::{entry_value, Stored};
+use crate::tree::{RangeMark, RunHandle, Tree};
+use crate::txn::commit::DECISION_BYTES;
+use crate::txn::prepared::{Prepared, PreparedTable};
+use crate::txn::state::TxnState;
+use crate::{Error, Result};
+use esker_format::{
+    CommitSeq, FormatError, Lsn, Record, RecordReader, RowId, RunEntry, RunRef, TableId, TreeId, TxnId,
+};
+use std::collections::{BTreeMap, HashMap};
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Nobody is there to wait for.
+const AT_ONCE: WaitPolicy = WaitPolicy { timeout: Duration::ZERO, nowait: true };
+
+/// Gives prepared transactions their places back.
+pub(super) fn bring_back(core: &Core, pending: BTreeMap<TxnId, Pending>, files: &OpenedFiles) -> Result<()> {
+    let pending: Vec<_> = pending.into_iter().map(|(txn, p)| (TxnState::new(txn), p)).collect();
+    // Ranges first: what another one has in them was inserted and needs no lock, but would keep the range away.
+    for (state, pending) in &pending {
+        lock_ranges(core, state, pending)?;
+    }
+    let mut unread = Vec::new();
+    for (state, pending) in pending {
+        Returning::new(core, state, &pending, files).run(pending, &mut unread)?;
+    }
+    unread.iter().for_each(|rows| lock_unread(core, rows));
+    Ok(())
+}
+
+/// Locks again what a prepared transaction has emptied.
+fn lock_ranges(core: &Core, state: &TxnState, pending: &Pending) -> Result<()> {
+    for record in RecordReader::new(&pending.redo) {
+        let record = record.map_err(|e| Error::damage(&core.dir, pending.logged_at.0, e))?;
+        let Record::RangeDelete { table, up_to, .. } = record else { continue };
+        if let Some(table) = core.tables().iter().find(|t| t.id == table) {
+            // Two of one table excluded each other before: it cannot fail.
+            let _ = core.locks.lock_range(&state.locks, &Parker::new(), table.tree_id(), up_to, AT_ONCE, &NoHooks);
+        }
+    }
+    Ok(())
+}
 
 /// Rows of a prepared transaction's run that could not be read.
-pub(super) struct Unread {
+struct Unread {
     owner: Arc<TxnState>,
     tree: TreeId,
-    rows: std::ops::RangeInclusive<u64>,
+    rows: RangeInclusive<u64>,
+}
+
+/// Keeps writers from rows that a prepared transaction may have written. Shared: another one may have, too, and each keeps
+/// them away until it has ended.
+fn lock_unread(core: &Core, unread: &Unread) {
+    let parker = Parker::new();
+    let lock = |row| lock_row(core, &unread.owner, &parker, unread.tree, RowId(row), LockMode::Shared);
+    unread.rows.clone().for_each(lock);
+}
+
+/// Fails only where another one has the row, or a range in which this one has inserted it.
+fn lock_row(core: &Core, state: &TxnState, parker: &Arc<Parker>, tree: TreeId, row: RowId, mode: LockMode) {
+    let _ = core.locks.lock(&state.locks, parker, tree, row, mode, AT_ONCE, &NoHooks);
+}
+
+/// The tables that one has written in.
+#[derive(Default)]
+struct Touched(BTreeMap<TableId, PreparedTable>);
+
+impl Touched {
+    /// The transaction adds so many rows to the table, or removes them.
+    fn add(&mut self, table: &Arc<Table>, rows: i64) {
+        let new = || PreparedTable { table: table.clone(), trees: table.trees(), live_delta: 0 };
+        self.0.entry(table.id).or_insert_with(new).live_delta += rows;
+    }
+}
+
+/// A prepared transaction that gets its place back.
+struct Returning<'a> {
+    core: &'a Core,
+    files: &'a OpenedFiles,
+    state: Arc<TxnState>,
+    parker: Arc<Parker>,
+    logged_at: Lsn,
+    trees: HashMap<TreeId, (Arc<Table>, AnyTree)>,
+    touched: Touched,
+}
+
+impl<'a> Returning<'a> {
+    fn new(core: &'a Core, state: Arc<TxnState>, pending: &Pending, files: &'a OpenedFiles) -> Self {
+        let trees = core.trees().into_iter().map(|(table, tree)| (tree.id(), (table, tree))).collect();
+        let (parker, touched) = (Parker::new(), Touched::default());
+        Returning { core, files, state, parker, logged_at: pending.logged_at, trees, touched }
+    }
+
+    /// Versions, runs, row locks. Rows that it may have written, where nothing can be read, are added to `unread`, for
+    /// [`lock_unread`].
+    fn run(mut self, pending: Pending, unread: &mut Vec<Unread>) -> Result<()> {
+        let state = &self.state;
+        self.core.writers.add(state);
+        state.locks.activity.begins(&*self.core.host);
+        // What it has is in its PREPARE, and nobody would take over what moved.
+        state.moves.lock().closed = true;
+        state.set_logged_at(pending.logged_at);
+        for ordinals in &pending.aborted.0 {
+            state.abort_ordinals(ordinals.start, ordinals.end);
+        }
+        for record in RecordReader::new(&pending.redo) {
+            self.redo(record.map_err(|e| self.damage(e))?)?;
+        }
+        for run in &pending.attach {
+            self.attach(run, unread)?;
+        }
+        let prepared = Prepared {
+            credit: self.core.wal.reserve_commit(DECISION_BYTES)?,
+            state: self.state,
+            redo: pending.redo,
+            tables: self.touched.0.into_values().collect(),
+            detached: true,
+        };
+        self.core.prepared.lock().insert(pending.xid, prepared);
+        Ok(())
+    }
+
+    /// Of what the log says where it was prepared.
+    fn damage(&self, e: FormatError) -> Error {
+        Error::damage(&self.core.dir, self.logged_at.0, e)
+    }
+
+    fn lock(&self, tree: TreeId, row: RowId) {
+        lock_row(self.core, &self.state, &self.parker, tree, row, LockMode::Exclusive);
+    }
+
+    /// Puts a version back, and locks its row.
+    fn redo(&mut self, record: Record<'_>) -> Result<()> {
+        let state = self.state.clone();
+        match record {
+            Record::RowPut { ordinal, tree, row, bytes, supersedes, .. } => {
+                let Some((table, AnyTree::Rows(t))) = self.trees.get(&tree) else { return Ok(()) };
+                self.touched.add(table, i64::from(!supersedes));
+                if !supersedes {
+                    state.locks.inserts_into(tree, row);
+                }
+                t.row_seen(row);
+                self.lock(tree, row);
+                put_back(t, &state, row, Change::of_row(ordinal, Some(bytes), supersedes))
+            }
+            Record::RowDelete { ordinal, tree, row, .. } => {
+                let Some((table, AnyTree::Rows(t))) = self.trees.get(&tree) else { return Ok(()) };
+                self.touched.add(table, -1);
+                t.row_seen(row);
+                self.lock(tree, row);
+                put_back(t, &state, row, Change::of_row(ordinal, None, true))
+            }
+            // Their rows are locked.
+            Record::KeyPut { ordinal, tree, row, key, payload, .. } => {
+                let Some((table, AnyTree::Keys(t))) = self.trees.get(&tree) else { return Ok(()) };
+                self.touched.add(table, 0);
+                put_back(t, &state, key, Change::of_entry(ordinal, &entry_value(row, payload), false))
+            }
+            Record::KeyDelete { ordinal, tree, row, key, .. } => {
+                let Some((table, AnyTree::Keys(t))) = self.trees.get(&tree) else { return Ok(()) };
+                self.touched.add(table, 0);
+                put_back(t, &state, key, Change::of_entry(ordinal, &entry_value(row, &[]), true))
+            }
+            Record::RangeDelete { ordinal, table, up_to, as_of, .. } => {
+                let Some((table, _)) = self.trees.values().find(|(t, _)| t.id == table) else { return Ok(()) };
+                self.touched.add(table, 0);
+                let mark = RangeMark { owner: Some(state), seq: CommitSeq::ZERO, ordinal, up_to, as_of };
+                for tree in table.trees().all() {
+                    with_tree!(tree, tree => tree.edit(|s| s.marks.push(mark.clone())));
+                }
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Lets a private run join its tree, and locks its rows.
+    fn attach(&mut self, attached: &RunRef, unread: &mut Vec<Unread>) -> Result<()> {
+        let RunRef { tree: id, run: entry } = attached;
+        let Some((table, tree)) = self.trees.get(id) else {
+            // Of a temporary table, which is gone.
+            return Ok(());
+        };
+        self.touched.add(table, 0);
+        let tree = match tree {
+            AnyTree::Keys(tree) => return self.open(table, tree, entry).map(drop),
+            AnyTree::Rows(tree) => tree,
+        };
+        let run = self.open(table, tree, entry)?;
+        // What cannot be read now may be readable later: all that could lie there is locked.
+        let mut missed = |first: RowId, last: RowId| {
+            unread.push(Unread { owner: self.state.clone(), tree: *id, rows: first.0..=last.0 });
+        };
+        match run.index() {
+            Ok(blocks) => {
+                for (at, block) in blocks.entries().iter().enumerate() {
+                    match run.read_block_of(&blocks, at) {
+                        Ok(rows) => (0..rows.rows()).for_each(|i| self.lock(*id, rows.row_id(i))),
+                        Err(_) => missed(block.first_id, block.last_id),
+                    }
+                }
+            }
+            Err(_) => missed(entry.stats.min_id, entry.stats.max_id),
+        }
+        tree.row_seen(entry.stats.max_id);
+        self.state.locks.inserts_into(*id, entry.stats.min_id);
+        self.touched.add(table, count::live_delta(&entry.stats));
+        Ok(())
+    }
+
+    fn open<K: Stored>(&self, table: &Table, tree: &Tree<K>, entry: &RunEntry) -> Result<Arc<Run<K>>> {
+        let bounds = K::from_bounds(&entry.bounds).ok_or_else(|| {
+            self.damage(FormatError::Invalid { what: "kind of the bounds of a run, file", found: entry.file.0 })
+        })?;
+        let (recipe, file) = (self.core.runs.recipe(table, tree), self.files.of(entry.file));
+        let run = Run::open(&recipe, &file, entry.part, &entry.stats, bounds);
+        tree.edit(|s| s.add_run(RunHandle::private(run.clone(), self.state.clone())));
+        Ok(run)
+    }
 }
 
 /// Puts a version back where nobody else writes.
@@ -19,166 +239,6 @@ fn put_back<K: Stored>(tree: &Tree<K>, state: &TxnState, key: K::Ref<'_>, change
     let slot = state.slot_in(&guard.active)?;
     // SAFETY: the slot is of this memtable; nobody else is there.
     unsafe { guard.active.put(key, slot, change)? };
-    tree.has_something();
+    tree.has_something(&guard.active);
     Ok(())
-}
-
-impl Core {
-    /// Locks again what a prepared transaction has emptied.
-    pub(super) fn keep_ranges(&self, state: &Arc<TxnState>, pending: &Pending) -> Result<()> {
-        let wait = WaitPolicy { timeout: Duration::ZERO, nowait: true };
-        for record in RecordReader::new(&pending.redo) {
-            let record = record.map_err(|e| Error::damage(&self.dir, pending.logged_at.0, e))?;
-            let Record::RangeDelete { table, up_to, .. } = record else { continue };
-            if let Some(table) = self.tables().iter().find(|t| t.id == table) {
-                // Two of one table excluded each other before: it cannot fail.
-                let _ = self.locks.lock_range(&state.locks, &Parker::new(), table.tree_id(), up_to, wait, &NoHooks);
-            }
-        }
-        Ok(())
-    }
-
-    /// Gives a prepared transaction its place back: versions, runs, row locks. Rows that it may have written, where nothing
-    /// can be read, are added to `unread`, for [`lock_unread`](Self::lock_unread).
-    pub(super) fn keep_prepared(
-        &self,
-        state: Arc<TxnState>,
-        pending: Pending,
-        files: &OpenedFiles,
-        unread: &mut Vec<Unread>,
-    ) -> Result<()> {
-        self.register(&state);
-        // What it has is in its PREPARE, and nobody would take over what moved.
-        state.moves.lock().closed = true;
-        state.set_logged_at(pending.logged_at);
-        for (from, to) in &pending.aborted.0 {
-            state.abort_ordinals(*from, *to);
-        }
-        let by_tree: HashMap<TreeId, (Arc<Table>, AnyTree)> =
-            self.trees().into_iter().map(|(table, tree)| (tree.id(), (table, tree))).collect();
-        let mut touched: BTreeMap<TableId, PreparedTable> = BTreeMap::new();
-        let mut delta = |table: &Arc<Table>, rows: i64| {
-            let new = || PreparedTable { table: table.clone(), trees: table.trees(), live_delta: 0 };
-            touched.entry(table.id).or_insert_with(new).live_delta += rows;
-        };
-        let parker = Parker::new();
-        let lock = |tree: TreeId, row: RowId| self.lock_row(&state, &parker, tree, row, LockMode::Exclusive);
-        for record in RecordReader::new(&pending.redo) {
-            match record.map_err(|e| Error::damage(&self.dir, pending.logged_at.0, e))? {
-                Record::RowPut { ordinal, tree, row, bytes, supersedes, .. } => {
-                    let Some((table, AnyTree::Rows(t))) = by_tree.get(&tree) else { continue };
-                    delta(table, i64::from(!supersedes));
-                    if !supersedes {
-                        state.locks.inserts_into(tree, row);
-                    }
-                    t.row_seen(row);
-                    lock(tree, row);
-                    put_back(t, &state, row, Change::of_row(ordinal, Some(bytes), supersedes))?;
-                }
-                Record::RowDelete { ordinal, tree, row, .. } => {
-                    let Some((table, AnyTree::Rows(t))) = by_tree.get(&tree) else { continue };
-                    delta(table, -1);
-                    t.row_seen(row);
-                    lock(tree, row);
-                    put_back(t, &state, row, Change::of_row(ordinal, None, true))?;
-                }
-                // Their rows are locked.
-                Record::KeyPut { ordinal, tree, row, key, payload, .. } => {
-                    let Some((table, AnyTree::Keys(t))) = by_tree.get(&tree) else { continue };
-                    delta(table, 0);
-                    put_back(t, &state, key, Change::of_entry(ordinal, &entry_value(row, payload), false))?;
-                }
-                Record::KeyDelete { ordinal, tree, row, key, .. } => {
-                    let Some((table, AnyTree::Keys(t))) = by_tree.get(&tree) else { continue };
-                    delta(table, 0);
-                    put_back(t, &state, key, Change::of_entry(ordinal, &entry_value(row, &[]), true))?;
-                }
-                Record::RangeDelete { ordinal, table, up_to, as_of, .. } => {
-                    let Some((table, _)) = by_tree.values().find(|(t, _)| t.id == table) else { continue };
-                    delta(table, 0);
-                    let mark = RangeMark { owner: Some(state.clone()), seq: CommitSeq::ZERO, ordinal, up_to, as_of };
-                    for tree in table.trees().all() {
-                        with_tree!(tree, tree => tree.edit(|s| s.marks.push(mark.clone())));
-                    }
-                }
-                _ => {}
-            }
-        }
-        for RunRef { tree: id, run: r } in &pending.attach {
-            let Some((table, tree)) = by_tree.get(id) else {
-                // Of a temporary table, which is gone.
-                continue;
-            };
-            delta(table, 0);
-            let tree = match tree {
-                AnyTree::Keys(tree) => {
-                    self.attach_prepared((table, tree), r, files, &state, pending.logged_at)?;
-                    continue;
-                }
-                AnyTree::Rows(tree) => tree,
-            };
-            let run = self.attach_prepared((table, tree), r, files, &state, pending.logged_at)?;
-            // What cannot be read now may be readable later: all that could lie there is locked.
-            let mut missed = |first: RowId, last: RowId| {
-                unread.push(Unread { owner: state.clone(), tree: *id, rows: first.0..=last.0 });
-            };
-            match run.index() {
-                Ok(blocks) => {
-                    for (at, entry) in blocks.entries().iter().enumerate() {
-                        match run.read_block_of(&blocks, at) {
-                            Ok(block) => (0..block.rows()).for_each(|i| lock(*id, block.row_id(i))),
-                            Err(_) => missed(entry.first_id, entry.last_id),
-                        }
-                    }
-                }
-                Err(_) => missed(r.stats.min_id, r.stats.max_id),
-            }
-            tree.row_seen(r.stats.max_id);
-            state.locks.inserts_into(*id, r.stats.min_id);
-            delta(table, count::live_delta(&r.stats));
-        }
-        let prepared = Prepared {
-            credit: self.wal.reserve_commit(crate::txn::commit::DECISION_BYTES)?,
-            state,
-            redo: pending.redo,
-            tables: touched.into_values().collect(),
-            detached: true,
-        };
-        self.prepared.lock().insert(pending.xid, prepared);
-        Ok(())
-    }
-
-    /// Lets a private run of a prepared transaction join its tree.
-    fn attach_prepared<K: Stored>(
-        &self,
-        (table, tree): (&Table, &Arc<Tree<K>>),
-        r: &RunEntry,
-        files: &OpenedFiles,
-        state: &Arc<TxnState>,
-        logged_at: Lsn,
-    ) -> Result<Arc<Run<K>>> {
-        let bounds = K::from_bounds(&r.bounds).ok_or_else(|| {
-            let reason = FormatError::Invalid { what: "kind of the bounds of a run, file", found: r.file.0 };
-            Error::damage(&self.dir, logged_at.0, reason)
-        })?;
-        let run = Run::open(&self.recipe(table, tree), &files.of(r.file), r.part, &r.stats, bounds);
-        tree.edit(|s| s.add_run(RunHandle::private(run.clone(), state.clone())));
-        Ok(run)
-    }
-
-    /// Keeps writers from rows that a prepared transaction may have written. Shared: another one may have, too, and each keeps
-    /// them away until it has ended.
-    pub(super) fn lock_unread(&self, unread: &Unread) {
-        let parker = Parker::new();
-        unread
-            .rows
-            .clone()
-            .for_each(|row| self.lock_row(&unread.owner, &parker, unread.tree, RowId(row), LockMode::Shared));
-    }
-
-    /// Fails only where another one has the row, or a range in which this one has inserted it.
-    fn lock_row(&self, state: &Arc<TxnState>, parker: &Arc<Parker>, tree: TreeId, row: RowId, mode: LockMode) {
-        let wait = WaitPolicy { timeout: Duration::ZERO, nowait: true };
-        let _ = self.locks.lock(&state.locks, parker, tree, row, mode, wait, &NoHooks);
-    }
 }

@@ -1,6 +1,7 @@
 //! What a restart knows of a table without reading it.
 
 use crate::tests::tables::{begin, commit_rows, def, delete_rows, insert, open, rows_of, small_runs};
+use crate::upkeep::{checkpoint, merge};
 use esker_io::SimDisk;
 
 /// The figure stays right whatever part of the log is replayed over a manifest that has counted it already.
@@ -25,15 +26,15 @@ fn rows_are_counted_once() {
         delete_rows(&mut s, &t, &small[..10]);
         delete_rows(&mut s, &t, &large[..1000]);
         if round % 2 == 0 {
-            while e.core.merge_once(&t, &t.tree(), false).unwrap() {}
+            while merge::once(&e.core, &t, &t.tree()).unwrap() {}
         }
-        e.core.checkpoint().unwrap();
+        checkpoint::write(&e.core).unwrap();
         if round > 1 {
             // And what comes after the manifest is counted.
             let more = commit_rows(&mut s, &t, 1500);
             delete_rows(&mut s, &t, &more[..500]);
             delete_rows(&mut s, &t, &small[10..15]);
-            while e.core.merge_once(&t, &t.tree(), false).unwrap() {}
+            while merge::once(&e.core, &t, &t.tree()).unwrap() {}
             let lasting = commit_rows(&mut s, &t, 7);
             unsafe {
                 begin(&mut s);

@@ -3,9 +3,18 @@
 //! Invariant: what was committed before `flushed_to` is in runs, and comes to no memtable; the bounds of all runs are of
 //! the tree's kind.
 
-use super::*;
-use crate::tree::memtable::{Change, TxnSlot};
+use super::replay::Replayed;
+use crate::tree::memtable::{Change, Memtable, TxnSlot};
+use crate::tree::run::file::OpenedFiles;
+use crate::tree::run::writer::RunRecipe;
+use crate::tree::run::Run;
 use crate::tree::stored::Stored;
+use crate::tree::{RunHandle, Tree, TreeState};
+use crate::version::OrdinalRanges;
+use crate::Result;
+use esker_format::{FileId, FormatError, Lsn, RunEntry, TreeId, TxnId};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
 
 /// See the module.
 pub(super) struct ReplayedTree<K: Stored> {

@@ -3,6 +3,7 @@
 
 use crate::tests::support::{begin, count, insert_wide, open, open_with, options, wide};
 use crate::tests::tables::Watched;
+use crate::upkeep::{checkpoint, flush, merge};
 use crate::*;
 use esker_io::{AccessHint, Disk, File, IoKind, LockGuard, OpenMode, SimDisk};
 use std::path::Path;
@@ -105,10 +106,10 @@ fn rows_committed_between_two_tries_of_a_flush_stay_deleted() {
     let (t, mut w) = inserted_and_deleted(&e);
     // Frozen, and not further: a full disk.
     disk.fail_once(disk.op_count() + 1, IoKind::DiskFull);
-    e.core.flush(&t, &t.tree()).unwrap_err();
+    flush::tree(&e.core, &t, &t.tree()).unwrap_err();
     w.commit().unwrap();
-    e.core.flush(&t, &t.tree()).unwrap();
-    while e.core.merge_once(&t, &t.tree(), false).unwrap() {}
+    flush::tree(&e.core, &t, &t.tree()).unwrap();
+    while merge::once(&e.core, &t, &t.tree()).unwrap() {}
     assert_eq!(count(&e, "t"), 1);
     drop((w, t, e));
     disk.crash();
@@ -126,9 +127,9 @@ fn rows_committed_while_their_run_is_written_stay_deleted() {
             w.prepare(b"x").unwrap();
         }
         meanwhile.when(OpenMode::Create, move || w.commit().unwrap());
-        e.core.flush(&t, &t.tree()).unwrap();
+        flush::tree(&e.core, &t, &t.tree()).unwrap();
         assert!(meanwhile.done(), "no commit fell into the flush");
-        while e.core.merge_once(&t, &t.tree(), false).unwrap() {}
+        while merge::once(&e.core, &t, &t.tree()).unwrap() {}
         assert_eq!(count(&e, "t"), 1);
         drop((t, e));
         disk.crash();
@@ -155,9 +156,9 @@ fn a_decision_during_a_flush_survives() {
     insert_wide(&mut w, &t, 1, 1);
     w.prepare(b"x").unwrap();
     watched.when_synced(move || w.commit().unwrap());
-    e.core.flush(&t, &t.tree()).unwrap();
+    flush::tree(&e.core, &t, &t.tree()).unwrap();
     assert_eq!(count(&e, "t"), 2, "no decision fell into the flush");
-    e.core.checkpoint().unwrap();
+    checkpoint::write(&e.core).unwrap();
     drop((s, t, e));
     disk.crash();
     let e = open(&disk).unwrap();
@@ -180,14 +181,14 @@ fn the_first_row_of_an_idle_table_does_not_bring_the_log_back() {
         insert_wide(&mut s, &busy, n, 10_000);
         s.commit().unwrap();
     }
-    e.core.flush(&busy, &busy.tree()).unwrap();
-    e.core.checkpoint().unwrap();
+    flush::tree(&e.core, &busy, &busy.tree()).unwrap();
+    checkpoint::write(&e.core).unwrap();
     let (from, first) = (e.status().replay_from, e.core.wal.stats().first);
     assert!(first > begun, "no segment was recycled");
     begin(&mut s);
     insert_wide(&mut s, &idle, 1, 5);
     s.commit().unwrap();
-    e.core.checkpoint().unwrap();
+    checkpoint::write(&e.core).unwrap();
     assert!(e.status().replay_from >= from, "replay would begin before the checkpoint");
     drop((s, idle, busy, e));
     disk.crash();
@@ -208,11 +209,11 @@ fn what_a_flush_carries_keeps_the_log_from_its_boundary() {
     begin(&mut w);
     insert_wide(&mut w, &t, 1, 1);
     let boundary = e.core.wal.end_lsn();
-    e.core.flush(&t, &t.tree()).unwrap();
+    flush::tree(&e.core, &t, &t.tree()).unwrap();
     assert!(t.tree().snapshot().active.needs_from() <= boundary);
     w.commit().unwrap();
-    e.core.checkpoint().unwrap();
-    e.core.checkpoint().unwrap();
+    checkpoint::write(&e.core).unwrap();
+    checkpoint::write(&e.core).unwrap();
     assert!(e.status().replay_from <= boundary);
     drop((w, t, e));
     disk.crash();
@@ -240,7 +241,7 @@ fn rolled_back_versions_of_an_open_transaction_pin_no_log() {
     open.begin_statement();
     insert_wide(&mut open, &t, 2, 10);
     open.rollback_to(&point);
-    e.core.flush(&t, &t.tree()).unwrap();
+    flush::tree(&e.core, &t, &t.tree()).unwrap();
     let mut s = e.session();
     let mut longest = 0;
     for n in 0..1000 {
@@ -270,7 +271,7 @@ fn a_flush_waits_for_the_status_of_commits_below_its_boundary() {
         let tree = table.tree();
         let flushed_before = tree.snapshot().flushed_to;
         let (frozen, done) = (tree.clone(), tree.clone());
-        let flush = std::thread::spawn(move || core.flush(&table, &tree));
+        let flush = std::thread::spawn(move || flush::tree(&core, &table, &tree));
         crate::tests::support::until(|| {
             !frozen.snapshot().frozen.is_empty() || frozen.snapshot().flushed_to > flushed_before
         });

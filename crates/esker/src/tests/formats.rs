@@ -10,7 +10,6 @@ use esker_format::{
 };
 use esker_io::{AccessHint, Disk, OpenMode, SimDisk};
 use std::path::Path;
-use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
 const DIR: &str = "/db";
@@ -126,7 +125,7 @@ fn a_table_with_a_tree_that_was_skipped_is_emptied() {
         let engine = created_and_emptied(&pairs).unwrap();
         let table = engine.open_table("u").unwrap();
         assert_eq!((table.tree().id, table.entry().trees.len()), (TreeId(60), 1));
-        assert!(engine.core.next_tree.load(Ordering::Relaxed) > 61);
+        assert!(engine.core.ids.next_tree().0 > 61);
         let mut session = begun(&engine, false);
         insert_seven(&mut session, &table);
         session.commit().unwrap();

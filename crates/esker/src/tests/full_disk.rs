@@ -1,7 +1,9 @@
 //! A disk without a byte left: folders open, tables can be dropped, nothing grows while it lasts.
 
+use crate::catalog::ddl;
 use crate::tests::support::*;
 use crate::tests::tables::run_files;
+use crate::upkeep::{background, flush};
 use crate::*;
 use esker_format::{Record, RowId};
 use esker_io::{Disk, SimDisk};
@@ -17,16 +19,14 @@ fn a_killed_engine_opens_on_a_disk_without_any_room() {
     let mut s = e.session();
     for (table, rows) in [(&t, 2000), (&other, 20_000)] {
         begin(&mut s);
-        for n in 0..rows {
-            insert(&mut s, table, n).unwrap();
-        }
+        fill(&mut s, table, 0..rows);
         s.commit().unwrap();
-        e.core.flush(table, &table.tree()).unwrap();
+        flush::tree(&e.core, table, &table.tree()).unwrap();
     }
     begin(&mut s);
     insert(&mut s, &t, 2000).unwrap();
     s.commit().unwrap();
-    e.core.one_round().unwrap();
+    background::one_round(&e.core).unwrap();
     drop((s, t, other));
     std::mem::forget(e);
     for life in 0..3 {
@@ -49,7 +49,7 @@ fn a_killed_engine_opens_on_a_disk_without_any_room() {
     let e = open_with(&disk, options()).unwrap();
     e.drop_table("other").unwrap();
     disk.capacity(None);
-    e.core.one_round().unwrap();
+    background::one_round(&e.core).unwrap();
     let t = e.open_table("t").unwrap();
     let mut s = e.session();
     begin(&mut s);
@@ -61,14 +61,10 @@ fn a_killed_engine_opens_on_a_disk_without_any_room() {
 /// The files of a load that a kill cut short are the space in which a full disk's log goes on.
 #[test]
 fn files_of_nobody_make_room_for_the_log() {
-    let disk = SimDisk::new(1);
-    let e = open_with(&disk, roomy()).unwrap();
-    let t = make(&e, "t", &fixed(100));
+    let (disk, e, t) = one_table(roomy());
     let mut s = e.session();
     begin(&mut s);
-    for n in 0..20_000 {
-        insert(&mut s, &t, n).unwrap();
-    }
+    fill(&mut s, &t, 0..20_000);
     std::mem::forget((s, t, e));
     let disk = disk.after_kill();
     for file in disk.list("/db/wal".as_ref()).unwrap().into_iter().filter(|f| f.name.ends_with(".spare")) {
@@ -84,9 +80,7 @@ fn files_of_nobody_make_room_for_the_log() {
 /// No room for the reserve of an opening: the space of one DROP TABLE, which needs none of the disk, is there all the same.
 #[test]
 fn a_disk_too_full_for_the_reserve_lets_tables_be_dropped() {
-    let disk = SimDisk::new(1);
-    let e = open_with(&disk, roomy()).unwrap();
-    let t = make(&e, "t", &fixed(100));
+    let (disk, e, t) = one_table(roomy());
     drop((t, e));
     disk.crash();
     let reserve = Path::new("/db/wal/reserve.spare");
@@ -95,7 +89,7 @@ fn a_disk_too_full_for_the_reserve_lets_tables_be_dropped() {
     }
     let e = open_with(&disk, roomy()).unwrap();
     disk.capacity(Some(disk.used_bytes()));
-    let kept = e.core.keep_space_in_need();
+    let kept = ddl::keep_space_in_need(&e.core);
     assert!(matches!(kept, Err(Error::DiskFull(_))), "{kept:?}");
     assert!(e.core.drop_space.lock().is_some(), "no space was set aside");
     e.drop_table("t").unwrap();
@@ -104,14 +98,10 @@ fn a_disk_too_full_for_the_reserve_lets_tables_be_dropped() {
 /// The log cannot take the edit: each try carries what is open once more.
 #[test]
 fn tries_of_a_flush_do_not_add_up() {
-    let disk = SimDisk::new(1);
-    let e = open_with(&disk, Options { wal_segment_bytes: 64 << 10, ..roomy() }).unwrap();
-    let t = make(&e, "t", &fixed(100));
+    let (disk, e, t) = one_table(Options { wal_segment_bytes: 64 << 10, ..roomy() });
     let mut s = e.session();
     begin(&mut s);
-    for n in 0..200 {
-        insert(&mut s, &t, n).unwrap();
-    }
+    fill(&mut s, &t, 0..200);
     // Fill the log's prepared space, then the disk.
     disk.capacity(Some(disk.used_bytes()));
     let mut filler = Vec::new();
@@ -119,7 +109,7 @@ fn tries_of_a_flush_do_not_add_up() {
     while e.core.wal.append(&filler).is_ok() {}
     let mut used = Vec::new();
     for _ in 0..50 {
-        e.core.flush(&t, &t.tree()).unwrap_err();
+        flush::tree(&e.core, &t, &t.tree()).unwrap_err();
         used.push(t.tree().snapshot().active.used_bytes());
     }
     assert!(*used.last().unwrap() < 3 * used[0].max(4096), "memory grows with every try");

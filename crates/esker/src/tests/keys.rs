@@ -2,12 +2,14 @@
 
 use crate::sim_hooks::Entry;
 use crate::tests::tables::{begin, def, options};
+use crate::upkeep::{background, checkpoint};
 use crate::*;
 use esker_base::counters::{bind, Counter, SessionCounters};
 use esker_format::{CommitSeq, IndexEntry, IndexState, KeyPart, RowId};
 use esker_io::SimDisk;
+use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 /// What is in a key tree: rows and payloads by their keys.
 type Model = BTreeMap<Vec<u8>, (RowId, Vec<u8>)>;
@@ -126,7 +128,7 @@ fn entries_live_through_flushes_merges_and_crashes() {
         check(&e, &t, &model);
         if round % 5 == 4 {
             if round % 10 == 4 {
-                e.core.checkpoint().unwrap();
+                checkpoint::write(&e.core).unwrap();
             }
             drop((s, view, t, e));
             disk.crash();
@@ -166,7 +168,7 @@ fn prepared_entries_come_back_undecided() {
         for flush in [false, true] {
             if flush {
                 e.sim_flush(&t).unwrap();
-                e.core.checkpoint().unwrap();
+                checkpoint::write(&e.core).unwrap();
             }
             check(&e, &t, &model);
             drop((s, t, e));
@@ -209,6 +211,10 @@ fn versions_of_an_open_transaction_move_with_their_keys() {
             model.clear();
         }
         check(&e, &t, &model);
+        // They went with their transaction: what is left of it is like any other's, and stays without the log.
+        let owned = t.trees().keys[0].snapshot().runs.iter().filter(|h| h.owner.is_some()).count();
+        assert_eq!((owned, runs(&t) > 0), (0, commit));
+        checkpoint::write(&e.core).unwrap();
         drop((s, t, e));
         disk.crash();
         e = open(&disk, small());
@@ -264,100 +270,142 @@ fn deleting_or_emptying_all_takes_the_entries_too() {
     }
 }
 
-/// A queue: entries come at one end and go at the other, through runs and memtables. Whoever looks for the least one does not
-/// pass all that ever were.
+/// Done once, when a session is about to wait.
+struct Meanwhile(RefCell<Option<Box<dyn FnOnce() + Send>>>);
+
+impl WaitHooks for Meanwhile {
+    fn before_wait(&self) {
+        self.0.take().into_iter().for_each(|act| act());
+    }
+}
+
+/// Who deletes all waits for a row; rows that come meanwhile are none of those that it deletes, though committed before.
 #[test]
-fn the_head_of_a_queue_is_found_at_once() {
-    const WAITING: u64 = 100;
+fn entries_of_rows_that_come_while_a_delete_waits_stay() {
     let disk = SimDisk::new(1);
-    let e = open(&disk, small());
+    let mut e = open(&disk, small());
     e.sim_create_table("t", &def(), &[index(1)]).unwrap();
     let t = e.open_table("t").unwrap();
-    let counters = SessionCounters::new();
-    let _bound = bind(&counters);
-    let (mut s, mut most) = (e.session(), 0);
-    let write = |s: &mut Session, n: u64, payload: Option<&[u8]>| {
-        s.sim_write_entry(&t, 0, Entry { key: &n.to_be_bytes(), row: RowId(n + 1), payload }).unwrap();
+    let add = |s: &mut Session, n: u64| {
+        let row = crate::tests::tables::insert(s, &t, n);
+        s.sim_write_entry(&t, 0, Entry { key: &key(n), row, payload: Some(b"p") }).unwrap();
+        row
     };
-    let steps = 60_000;
-    for n in 0..steps {
-        begin(&mut s);
-        write(&mut s, n, Some(b"job"));
-        if n >= WAITING {
-            write(&mut s, n - WAITING, None);
+    let (mut holder, mut emptier, mut late) = (e.session(), e.session(), e.session());
+    begin(&mut holder);
+    let first = (0..50).map(|n| add(&mut holder, n)).last().unwrap();
+    holder.commit().unwrap();
+    begin(&mut holder);
+    holder.delete(&t, first).unwrap();
+    holder.sim_write_entry(&t, 0, Entry { key: &key(49), row: first, payload: None }).unwrap();
+    begin(&mut emptier);
+    let came = Arc::new(Mutex::new(Model::new()));
+    let act = {
+        let (t, came) = (t.clone(), came.clone());
+        move || {
+            begin(&mut late);
+            let row = crate::tests::tables::insert(&mut late, &t, 100);
+            late.sim_write_entry(&t, 0, Entry { key: &key(100), row, payload: Some(b"late") }).unwrap();
+            late.commit().unwrap();
+            came.lock().unwrap().insert(key(100), (row, b"late".to_vec()));
+            holder.commit().unwrap();
         }
-        s.commit().unwrap();
-        if n % 50 != 0 {
-            continue;
-        }
-        begin(&mut s);
-        let before = counters.get(Counter::RowsExamined);
-        let head = s.sim_least(&t, 0).unwrap().unwrap().0;
-        assert_eq!(head, (n + 1).saturating_sub(WAITING).to_be_bytes());
-        most = most.max(counters.get(Counter::RowsExamined) - before);
-        s.commit().unwrap();
-        while e.core.merge_somewhere().unwrap() {}
-    }
-    assert!(most <= 2000, "{most} entries were looked at to find the least one");
-    assert!(counters.get(Counter::Flushes) >= steps / 2000, "{} flushes", counters.get(Counter::Flushes));
-    assert!(counters.get(Counter::Flushes) <= steps / 500, "{} flushes", counters.get(Counter::Flushes));
+    };
+    emptier.set_wait_hooks(Box::new(Meanwhile(RefCell::new(Some(Box::new(act))))));
+    emptier.delete_all(&t).unwrap();
+    emptier.commit().unwrap();
+    let model = came.lock().unwrap().clone();
+    assert_eq!((model.len(), crate::tests::tables::rows_of(&e, &t)), (1, 1), "nobody came meanwhile");
+    check(&e, &t, &model);
+    e.sim_flush(&t).unwrap();
+    check(&e, &t, &model);
+    e.optimize(&t, &mut |_, _| true).unwrap();
+    check(&e, &t, &model);
+    drop((emptier, t, e));
+    disk.crash();
+    e = open(&disk, small());
+    check(&e, &e.open_table("t").unwrap(), &model);
 }
 
-/// What an old view needs stays, and nobody flushes in vain for it.
+/// Keys that begin with the same bytes, more than a block index keeps of them: their blocks are copied all the same, where
+/// nothing lies between their entries.
 #[test]
-fn dead_entries_that_a_view_needs_ask_for_no_flush() {
-    let disk = SimDisk::new(1);
-    let e = open(&disk, small());
-    e.sim_create_table("t", &def(), &[index(1)]).unwrap();
-    let t = e.open_table("t").unwrap();
-    let (mut model, mut s, mut view) = (Model::new(), e.session(), e.session());
-    begin(&mut s);
-    (0..1500).for_each(|n| put(&mut s, &t, &mut model, n, b"p"));
-    s.commit().unwrap();
-    begin(&mut view);
-    view.take_view();
-    let old = model.clone();
-    begin(&mut s);
-    (0..1500).for_each(|n| remove(&mut s, &t, &mut model, n));
-    s.commit().unwrap();
+fn blocks_of_long_keys_are_copied() {
     let counters = SessionCounters::new();
     let _bound = bind(&counters);
-    for _ in 0..3 {
-        check(&e, &t, &model);
-        e.sim_round().unwrap();
-    }
-    assert_eq!(counters.get(Counter::Flushes), 0);
-    check_in(&mut view, &t, &old);
-    view.commit().unwrap();
-    e.sim_round().unwrap();
-    assert_eq!((counters.get(Counter::Flushes), runs(&t)), (1, 0), "nothing is left of them");
-    check(&e, &t, &model);
-}
-
-/// What merges take care of asks for no flush: dead entries that lie in runs, beside a memtable that is in use.
-#[test]
-fn dead_entries_of_runs_ask_for_no_flush() {
     let disk = SimDisk::new(1);
-    let e = open(&disk, small());
+    let mut e = open(&disk, small());
     e.sim_create_table("t", &def(), &[index(1)]).unwrap();
-    let t = e.open_table("t").unwrap();
+    let mut t = e.open_table("t").unwrap();
     let (mut model, mut s) = (Model::new(), e.session());
-    begin(&mut s);
-    (0..1500).for_each(|n| put(&mut s, &t, &mut model, n, b"p"));
-    s.commit().unwrap();
-    e.sim_flush(&t).unwrap();
-    begin(&mut s);
-    (0..1500).for_each(|n| remove(&mut s, &t, &mut model, n));
-    s.commit().unwrap();
-    e.sim_flush(&t).unwrap();
-    assert_eq!(runs(&t), 2, "entries and tombstones are apart");
-    begin(&mut s);
-    put(&mut s, &t, &mut model, 7, b"new");
-    s.commit().unwrap();
-    let counters = SessionCounters::new();
-    let _bound = bind(&counters);
-    check(&e, &t, &model);
-    assert!(counters.get(Counter::RowsExamined) > 1500, "the dead ones were passed");
-    e.sim_round().unwrap();
-    assert_eq!(counters.get(Counter::Flushes), 0);
+    let put = |s: &mut Session, t: &Arc<Table>, model: &mut Model, n: u64, payload: &[u8]| {
+        let (key, row) = ([&[b'k'; 90][..], &n.to_be_bytes()].concat(), RowId(n + 1));
+        s.sim_write_entry(t, 0, Entry { key: &key, row, payload: Some(payload) }).unwrap();
+        model.insert(key, (row, payload.to_vec()));
+    };
+    // Every second number, those of a stretch in the middle again, and some between two of them.
+    let numbers: [(Vec<u64>, &[u8]); 3] = [
+        ((0..6000).step_by(2).collect(), b"first"),
+        ((2000..2400).step_by(2).collect(), b"again"),
+        (vec![301, 303, 5001], b"between"),
+    ];
+    for (numbers, payload) in numbers {
+        begin(&mut s);
+        numbers.iter().for_each(|n| put(&mut s, &t, &mut model, *n, payload));
+        s.commit().unwrap();
+        e.sim_flush(&t).unwrap();
+    }
+    let [copied, written] = [Counter::BlocksCopied, Counter::BlocksWritten].map(|c| counters.get(c));
+    e.optimize(&t, &mut |_, _| true).unwrap();
+    let [copied, written] =
+        [counters.get(Counter::BlocksCopied) - copied, counters.get(Counter::BlocksWritten) - written];
+    assert!(copied > 5 * written && written >= 3, "{copied} blocks were copied, {written} written");
+    for _ in 0..2 {
+        check(&e, &t, &model);
+        checkpoint::write(&e.core).unwrap();
+        drop((s, t, e));
+        disk.crash();
+        e = open(&disk, small());
+        (t, s) = (e.open_table("t").unwrap(), e.session());
+    }
+    drop(s);
 }
+
+/// A key whose versions lie in two blocks, the first of which holds no key twice: it is not copied by itself, so that what
+/// nobody sees goes.
+#[test]
+fn versions_of_a_key_in_two_blocks_are_merged_as_one() {
+    let disk = SimDisk::new(1);
+    let e = open(&disk, small());
+    for prefix in [3, 90] {
+        let name = format!("t{prefix}");
+        e.sim_create_table(&name, &def(), &[index(1)]).unwrap();
+        let t = e.open_table(&name).unwrap();
+        let (mut s, mut view) = (e.session(), e.session());
+        let write = |s: &mut Session, n: u64, payload: &[u8]| {
+            begin(s);
+            let key = [&vec![b'k'; prefix][..], &n.to_be_bytes()].concat();
+            s.sim_write_entry(&t, 0, Entry { key: &key, row: RowId(n + 1), payload: Some(payload) }).unwrap();
+            s.commit().unwrap();
+        };
+        write(&mut s, 7, &[1; 100]);
+        begin(&mut view);
+        view.take_view();
+        write(&mut s, 6, &[2; 600]);
+        write(&mut s, 7, &[3; 17 << 10]);
+        write(&mut s, 8, &[4; 100]);
+        e.sim_flush(&t).unwrap();
+        view.commit().unwrap();
+        // One that begins behind has the sweep go over all.
+        write(&mut s, 9, &[5; 100]);
+        write(&mut s, 8, &[6; 100]);
+        e.sim_flush(&t).unwrap();
+        let entries = |t: &Arc<Table>| t.trees().keys[0].snapshot().runs.iter().map(|h| h.run.stats.rows).sum::<u64>();
+        assert_eq!(entries(&t), 6);
+        e.optimize(&t, &mut |_, _| true).unwrap();
+        assert_eq!(entries(&t), 4, "keys that begin with {prefix} bytes that are the same");
+    }
+}
+
+/// Dead entries that readers pass.
+mod dead;

@@ -2,6 +2,7 @@
 
 use crate::tests::support::*;
 use crate::tests::tables::{open_on, run_files, Watched};
+use crate::upkeep::pressure;
 use crate::*;
 use esker_base::counters::{bind, Counter, SessionCounters};
 use esker_format::row::{pack_values, Value};
@@ -159,9 +160,7 @@ fn loads_into_many_trees_and_sessions_stay_within_the_budget() {
 /// Rows gathered before a statement are kept in memory during it; its rollback must not take their redo along.
 #[test]
 fn gathered_rows_survive_the_rollback_of_the_statement_that_read_them() {
-    let disk = SimDisk::new(1);
-    let e = open_with(&disk, Options { bulk_threshold_bytes: 4 << 10, ..small() }).unwrap();
-    let t = make(&e, "t", &fixed(100));
+    let (disk, e, t) = one_table(Options { bulk_threshold_bytes: 4 << 10, ..small() });
     let mut s = e.session();
     begin(&mut s);
     let ids: Vec<_> = (0..300).map(|n| insert(&mut s, &t, n).unwrap()).collect();
@@ -261,7 +260,7 @@ fn gathered_rows_do_not_overfill_the_memtables() {
             assert_ne!(redo_now > redo, runs_now > runs, "rows go to the memtable or to a run");
         }
     });
-    let most = e.core.memtable_budget() as usize / 2 * 3;
+    let most = pressure::memtable_budget(&e.core) as usize / 2 * 3;
     let used = t.tree().snapshot().active.used_bytes();
     assert!(used < most + 2 * LEAST, "the memtable has {used} bytes, {most} are the most");
     let figures = [Counter::RunsAttached, Counter::BufferWrites, Counter::LargeSpills, Counter::Flushes];
@@ -282,9 +281,7 @@ fn gathered_rows_do_not_overfill_the_memtables() {
 /// What a large write has written so far is removed by a worker, not by the session that rolls back.
 #[test]
 fn rolling_back_removes_no_file() {
-    let disk = SimDisk::new(1);
-    let e = open_with(&disk, Options { background: Background::Threads, ..small() }).unwrap();
-    let t = make(&e, "t", &fixed(100));
+    let (disk, e, t) = one_table(Options { background: Background::Threads, ..small() });
     let removed = Arc::new(std::sync::Mutex::new(Vec::new()));
     let told = removed.clone();
     disk.watch(Some(Arc::new(move |operation, path| {
@@ -312,15 +309,11 @@ fn rows_lost_earlier_are_remembered() {
     let (a, b) = (make(&e, "a", &fixed(100)), make(&e, "b", &fixed(100)));
     let mut s = e.session();
     begin(&mut s);
-    for n in 0..3000 {
-        insert(&mut s, &a, n).unwrap();
-    }
+    fill(&mut s, &a, 0..3000);
     s.end_statement();
     let point = s.savepoint();
     s.begin_statement();
-    for n in 0..3000 {
-        insert(&mut s, &b, n).unwrap();
-    }
+    fill(&mut s, &b, 0..3000);
     // Memory is short and the disk full.
     e.core.large.set_memory_limit(0);
     disk.capacity(Some(disk.used_bytes()));
@@ -339,14 +332,10 @@ fn rows_lost_earlier_are_remembered() {
 /// Small runs are off: every gathered row a run.
 #[test]
 fn every_gathered_row_may_be_a_run() {
-    let disk = SimDisk::new(1);
-    let e = open_with(&disk, Options { bulk_threshold_bytes: 4 << 10, min_run_bytes: 0, ..roomy() }).unwrap();
-    let t = make(&e, "t", &fixed(100));
+    let (disk, e, t) = one_table(Options { bulk_threshold_bytes: 4 << 10, min_run_bytes: 0, ..roomy() });
     let mut s = e.session();
     begin(&mut s);
-    for n in 0..3000 {
-        insert(&mut s, &t, n).unwrap();
-    }
+    fill(&mut s, &t, 0..3000);
     s.commit().unwrap();
     assert_eq!(count(&e, "t"), 3000);
     assert!(!run_files(&disk).is_empty(), "no row is in a run");

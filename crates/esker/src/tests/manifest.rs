@@ -4,6 +4,7 @@ use crate::tests::formats::{content, create, kill, open, open_with, put};
 use crate::tests::support::{begun, insert_seven};
 use crate::tree::RunHandle;
 use crate::upkeep::flush::run_entry;
+use crate::upkeep::{checkpoint, flush};
 use crate::version::OrdinalRanges;
 use crate::{Engine, Error, Level, Table};
 use esker_format::manifest::{edit_offset, EDIT_ALIGN};
@@ -44,7 +45,7 @@ fn a_checkpoint_writes_what_changed() {
     // Until the edits that made a thousand tables have become a base.
     for _ in 0..3 {
         insert_one(&engine, &tables[999]);
-        engine.core.checkpoint().unwrap();
+        checkpoint::write(&engine.core).unwrap();
         if file(&disk).edits == 0 {
             break;
         }
@@ -53,16 +54,16 @@ fn a_checkpoint_writes_what_changed() {
     assert!(content(&disk, MANIFEST).len() > 40 << 10);
     for (n, table) in tables.iter().take(10).enumerate() {
         insert_one(&engine, table);
-        engine.core.flush(table, &table.tree()).unwrap();
+        flush::tree(&engine.core, table, &table.tree()).unwrap();
         let before = disk.op_count();
-        engine.core.checkpoint().unwrap();
+        checkpoint::write(&engine.core).unwrap();
         let written = written_to_manifest(&disk, before);
         assert!((1..4096).contains(&written), "{written} bytes for table {n}");
         let file = file(&disk);
         assert_eq!((file.edits, file.torn), (n as u64 + 1, None));
     }
     engine.drop_table("t500").unwrap();
-    engine.core.checkpoint().unwrap();
+    checkpoint::write(&engine.core).unwrap();
     assert_eq!(file(&disk).manifest.tables.len(), 999);
     let engine = open(&kill(engine, &disk)).unwrap();
     assert_eq!(engine.tables().len(), 999);
@@ -77,7 +78,7 @@ fn edits_do_not_outgrow_their_base() {
     let (mut most, mut bases) = (0, 0);
     for n in 0..100 {
         insert_one(&engine, &table);
-        engine.core.checkpoint().unwrap();
+        checkpoint::write(&engine.core).unwrap();
         let file = file(&disk);
         assert_eq!(file.manifest.tables.values().next().unwrap().live_rows, n + 1);
         bases += u64::from(file.edits == 0);
@@ -91,11 +92,11 @@ fn an_opening_begins_with_a_base() {
     let disk = SimDisk::new(1);
     let engine = open(&disk).unwrap();
     insert_one(&engine, &create(&engine, "t"));
-    engine.core.checkpoint().unwrap();
+    checkpoint::write(&engine.core).unwrap();
     assert!(file(&disk).edits > 0);
     let disk = kill(engine, &disk);
     let engine = open(&disk).unwrap();
-    engine.core.checkpoint().unwrap();
+    checkpoint::write(&engine.core).unwrap();
     assert_eq!(file(&disk).edits, 0);
     assert_eq!(rows(&engine, "t"), 1);
 }
@@ -105,14 +106,14 @@ fn with_an_edit(commits: u64) -> (SimDisk, usize) {
     let disk = SimDisk::new(1);
     let engine = open(&disk).unwrap();
     let table = create(&engine, "t");
-    engine.core.checkpoint().unwrap();
+    checkpoint::write(&engine.core).unwrap();
     let at = edit_offset(content(&disk, MANIFEST).len());
     for _ in 0..commits {
         insert_one(&engine, &table);
     }
     create(&engine, "u");
-    engine.core.flush(&table, &table.tree()).unwrap();
-    engine.core.checkpoint().unwrap();
+    flush::tree(&engine.core, &table, &table.tree()).unwrap();
+    checkpoint::write(&engine.core).unwrap();
     let bytes = content(&disk, MANIFEST);
     assert!(bytes.len() > at && at % EDIT_ALIGN == 0);
     (kill(engine, &disk), at)
@@ -129,7 +130,7 @@ fn a_torn_edit_costs_nothing_while_the_log_reaches_back() {
         let [warning] = &warnings[..] else { panic!("{warnings:?}") };
         assert!(warning.starts_with(&format!("/db/MANIFEST, byte {at}: manifest edit")), "{warning}");
         assert_eq!((engine.tables(), rows(&engine, "t")), (vec!["t".to_owned(), "u".to_owned()], 3));
-        engine.core.checkpoint().unwrap();
+        checkpoint::write(&engine.core).unwrap();
         assert_eq!(file(&disk).torn, None);
     }
     assert_eq!(open_and_listen(&whole).1, Vec::<String>::new());
@@ -167,12 +168,12 @@ fn a_base_that_finds_no_room_leaves_nothing() {
     let before = content(&disk, MANIFEST);
     disk.capacity(Some(disk.used_bytes() + 4096));
     let ops = disk.op_count();
-    let full = engine.core.checkpoint().unwrap_err();
+    let full = checkpoint::write(&engine.core).unwrap_err();
     assert!(matches!(full, Error::DiskFull(_)), "{full}");
     assert!(disk.op_log().iter().any(|op| op.number > ops && op.path.ends_with(FRESH)), "it was begun");
     assert!(!is_there(&disk, FRESH) && content(&disk, MANIFEST) == before);
     disk.capacity(None);
-    engine.core.checkpoint().unwrap();
+    checkpoint::write(&engine.core).unwrap();
     assert_eq!(file(&disk).manifest.tables.len(), 200);
 }
 
@@ -181,7 +182,7 @@ fn what_is_left_of_a_base_is_removed_by_an_opening() {
     let disk = SimDisk::new(1);
     let engine = open(&disk).unwrap();
     create(&engine, "t");
-    engine.core.checkpoint().unwrap();
+    checkpoint::write(&engine.core).unwrap();
     let whole = content(&disk, MANIFEST);
     let disk = kill(engine, &disk);
     put(&disk, FRESH, &whole[..100]);
@@ -199,7 +200,7 @@ fn a_manifest_never_outgrows_what_an_opening_reads() {
     drop(tables);
     let engine = open(&disk).unwrap();
     let table = engine.open_table("t0").unwrap();
-    engine.core.checkpoint().unwrap();
+    checkpoint::write(&engine.core).unwrap();
     let base = content(&disk, MANIFEST).len() as u64;
     // Edits: a base is written in time.
     let most = edit_offset(base as usize) as u64 + 3 * EDIT_ALIGN as u64;
@@ -207,7 +208,7 @@ fn a_manifest_never_outgrows_what_an_opening_reads() {
     let mut edits = Vec::new();
     for _ in 0..20 {
         insert_one(&engine, &table);
-        engine.core.checkpoint().unwrap();
+        checkpoint::write(&engine.core).unwrap();
         assert!(content(&disk, MANIFEST).len() as u64 <= most);
         edits.push(file(&disk).edits);
     }
@@ -216,14 +217,14 @@ fn a_manifest_never_outgrows_what_an_opening_reads() {
     engine.core.manifest.lock().most_bytes = base / 2;
     let (before, ops) = (content(&disk, MANIFEST), disk.op_count());
     insert_one(&engine, &table);
-    let long = engine.core.checkpoint().unwrap_err();
+    let long = checkpoint::write(&engine.core).unwrap_err();
     assert!(matches!(long, Error::TooLong { what: "manifest", bytes, max } if bytes > base / 2 && max == base / 2));
     assert!(!long.stops_writing() && !engine.poisoned());
     assert!(content(&disk, MANIFEST) == before && written_to_manifest(&disk, ops) == 0);
     let other = open(&disk.after_kill()).unwrap();
     assert_eq!((other.tables().len(), rows(&other, "t0")), (200, 21));
     engine.core.manifest.lock().most_bytes = 1 << 30;
-    engine.core.checkpoint().unwrap();
+    checkpoint::write(&engine.core).unwrap();
     assert_eq!(file(&disk).edits, 0);
 }
 
@@ -268,10 +269,11 @@ fn a_run_keeps_the_rolled_back_ordinals_that_it_may_hold() {
     let engine = open(&disk).unwrap();
     let table = create(&engine, "t");
     insert_one(&engine, &table);
-    engine.core.flush(&table, &table.tree()).unwrap();
+    flush::tree(&engine.core, &table, &table.tree()).unwrap();
     let handle = table.tree().snapshot().runs[0].clone();
     let (least, greatest) = (handle.run.stats.min_ordinal, handle.run.stats.max_ordinal);
-    let ranges = vec![(least, least + 1), (greatest + 10, greatest + 20), (greatest + 30, greatest + 31)];
+    let ranges = vec![least..least + 1, greatest + 10..greatest + 20, greatest + 30..greatest + 31];
+    let first = ranges[..1].to_vec();
     let handle = RunHandle { aborted: Arc::new(OrdinalRanges(ranges)), ..handle };
-    assert_eq!(run_entry(&handle, CommitSeq(1)).aborted, [(least, least + 1)]);
+    assert_eq!(run_entry(&handle, CommitSeq(1)).aborted, first);
 }

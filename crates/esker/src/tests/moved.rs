@@ -1,17 +1,15 @@
 //! Versions of open transactions that a flush meets: carried on in memory while they are few, moved to runs once they are many.
 
 use crate::tests::support::*;
+use crate::upkeep::{checkpoint, flush, merge};
 use esker_base::counters::{bind, Counter, SessionCounters};
-use esker_io::SimDisk;
 
 /// Small transactions that never end while others commit: they cost flushes no file, and nobody waits for them.
 #[test]
 fn small_open_transactions_add_no_file_to_flushes() {
-    let disk = SimDisk::new(1);
-    let e = open_with(&disk, small()).unwrap();
+    let (_, e, t) = one_table(small());
     let own = SessionCounters::new();
     let _bound = bind(&own);
-    let t = make(&e, "t", &fixed(100));
     let mut idle: Vec<_> = (0..64).map(|_| e.session()).collect();
     for (n, s) in idle.iter_mut().enumerate() {
         begin(s);
@@ -37,11 +35,9 @@ fn small_open_transactions_add_no_file_to_flushes() {
 /// What open transactions have much of goes to runs of theirs: neither memory nor redo is pinned, and nobody is stalled.
 #[test]
 fn large_open_transactions_are_moved_out_of_memory() {
-    let disk = SimDisk::new(1);
-    let e = open_with(&disk, small()).unwrap();
+    let (disk, e, t) = one_table(small());
     let own = SessionCounters::new();
     let _bound = bind(&own);
-    let t = make(&e, "t", &fixed(100));
     let mut idle: Vec<_> = (0..50).map(|_| e.session()).collect();
     for s in &mut idle {
         begin(s);
@@ -71,9 +67,7 @@ fn large_open_transactions_are_moved_out_of_memory() {
 
 #[test]
 fn moved_versions_follow_savepoints_and_their_redo_goes() {
-    let disk = SimDisk::new(1);
-    let e = open_with(&disk, small()).unwrap();
-    let t = make(&e, "t", &fixed(100));
+    let (disk, e, t) = one_table(small());
     let mut s = e.session();
     begin(&mut s);
     let first: Vec<_> = (0..400).map(|n| insert(&mut s, &t, n).unwrap()).collect();
@@ -108,9 +102,7 @@ fn moved_versions_follow_savepoints_and_their_redo_goes() {
 /// A prepared transaction has no session that could take a move over, before and after a restart.
 #[test]
 fn prepared_transactions_are_carried_not_moved() {
-    let disk = SimDisk::new(1);
-    let mut e = open_with(&disk, small()).unwrap();
-    let t = make(&e, "t", &fixed(100));
+    let (disk, mut e, t) = one_table(small());
     let mut s = e.session();
     begin(&mut s);
     fill(&mut s, &t, 0..800);
@@ -129,10 +121,10 @@ fn prepared_transactions_are_carried_not_moved() {
         let _bound = bind(&own);
         flush(&e, &t);
         assert_eq!((own.get(Counter::RunsMoved), own.get(Counter::VersionsCarried)), (0, 800));
-        e.core.checkpoint().unwrap();
+        checkpoint::write(&e.core).unwrap();
     }
     assert!(e.commit_xid(b"x").unwrap());
-    e.core.checkpoint().unwrap();
+    checkpoint::write(&e.core).unwrap();
     drop((s, e));
     disk.crash();
     let e = open_with(&disk, small()).unwrap();
@@ -142,24 +134,22 @@ fn prepared_transactions_are_carried_not_moved() {
 /// Carried by one flush, moved by the next: the redo of the first memtable stays, though the run has the rows.
 #[test]
 fn rows_carried_then_moved_stay_deleted() {
-    let disk = SimDisk::new(1);
-    let e = open_with(&disk, roomy()).unwrap();
-    let t = make(&e, "t", &fixed(100));
+    let (disk, e, t) = one_table(roomy());
     let mut s = e.session();
     begin(&mut s);
     let few: Vec<_> = (0..150).map(|n| insert(&mut s, &t, n).unwrap()).collect();
-    e.core.flush(&t, &t.tree()).unwrap(); // carried
+    flush::tree(&e.core, &t, &t.tree()).unwrap(); // carried
     few.iter().for_each(|id| s.delete(&t, *id).unwrap());
     for n in 0..300 {
         insert(&mut s, &t, 1000 + n).unwrap();
     }
-    e.core.flush(&t, &t.tree()).unwrap(); // moved
+    flush::tree(&e.core, &t, &t.tree()).unwrap(); // moved
     s.current.open_mut().unwrap().adopt_moved(false);
     let txn = s.current.open().unwrap();
     assert_eq!(txn.tables[0].rows.runs.len(), 1);
     s.commit().unwrap();
     assert_eq!(count(&e, "t"), 300);
-    while e.core.merge_once(&t, &t.tree(), false).unwrap() {}
+    while merge::once(&e.core, &t, &t.tree()).unwrap() {}
     assert_eq!(count(&e, "t"), 300);
     drop((s, t, e));
     disk.crash();

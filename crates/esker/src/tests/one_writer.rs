@@ -1,12 +1,22 @@
 //! One writer's random work against a model.
 
 use crate::tests::support::*;
+use crate::upkeep::{checkpoint, flush, merge};
 use crate::*;
 use esker_base::counters::{bind, Counter, SessionCounters};
 use esker_format::RowId;
 use esker_io::SimDisk;
 
 /// One writer's random work, with flushes (some fail), merges, savepoints, crashes, against a model.
+/// A merge of what needs it, or the first step of all.
+fn either(e: &Engine, t: &Table, all: bool) -> Result<bool> {
+    if all {
+        merge::once_of_all(&e.core, t, &t.tree())
+    } else {
+        merge::once(&e.core, t, &t.tree())
+    }
+}
+
 #[test]
 fn random_work_of_one_writer_equals_a_model() {
     use std::collections::BTreeMap;
@@ -74,14 +84,14 @@ fn random_work_of_one_writer_equals_a_model() {
                             if rnd(3) == 0 {
                                 disk.fail_once(disk.op_count() + 1 + rnd(4), esker_io::IoKind::Resources);
                             }
-                            let _ = e.core.flush(&t, &t.tree());
+                            let _ = flush::tree(&e.core, &t, &t.tree());
                             disk.clear_plans();
                         }
                         10 => {
-                            let _ = e.core.merge_once(&t, &t.tree(), rnd(2) == 0);
+                            let _ = either(&e, &t, rnd(2) == 0);
                         }
                         _ => {
-                            e.core.checkpoint().unwrap();
+                            checkpoint::write(&e.core).unwrap();
                         }
                     }
                     s.end_statement();
@@ -94,7 +104,7 @@ fn random_work_of_one_writer_equals_a_model() {
                     1 => {
                         s.prepare(b"x").unwrap();
                         if rnd(2) == 0 {
-                            e.core.flush(&t, &t.tree()).unwrap();
+                            flush::tree(&e.core, &t, &t.tree()).unwrap();
                         }
                         s.commit().unwrap();
                         durable = now;
@@ -106,7 +116,7 @@ fn random_work_of_one_writer_equals_a_model() {
                 }
                 assert_eq!(count(&e, "t"), durable.len() as u64, "seed {seed}");
                 if rnd(2) == 0 {
-                    while e.core.merge_once(&t, &t.tree(), rnd(2) == 0).unwrap() {
+                    while either(&e, &t, rnd(2) == 0).unwrap() {
                         if rnd(20) == 0 {
                             break;
                         }

@@ -2,12 +2,15 @@
 
 use crate::tests::hooks;
 use crate::tests::support::*;
+use crate::txn::commit;
+use crate::upkeep::{checkpoint, flush};
 use crate::*;
-use esker_format::Record;
+use esker_format::{Record, RowId};
 use esker_io::{IoKind, SimDisk};
+use std::sync::Arc;
 
 /// What a decision looks like in its middle, to a checkpoint that has its position already: see checkpoint.rs and
-/// commit.rs `decide`. The commit lock is not asked for between the position and the look at what is prepared.
+/// txn/prepared.rs `decide`. The commit lock is not asked for between the position and the look at what is prepared.
 #[test]
 fn a_checkpoint_in_the_middle_of_a_decision() {
     let disk = SimDisk::new(1);
@@ -18,19 +21,15 @@ fn a_checkpoint_in_the_middle_of_a_decision() {
     let u = make(&e, "u", &fixed(100));
     let mut x = e.session();
     begin(&mut x);
-    for n in 0..100 {
-        insert(&mut x, &u, n).unwrap();
-    }
+    fill(&mut x, &u, 0..100);
     x.commit().unwrap();
     let mut s = e.session();
     begin(&mut s);
-    for n in 0..1000 {
-        insert(&mut s, &t, n).unwrap();
-    }
+    fill(&mut s, &t, 0..1000);
     s.prepare(b"x").unwrap();
-    e.core.flush(&u, &u.tree()).unwrap();
+    flush::tree(&e.core, &u, &u.tree()).unwrap();
     // What it has in the memtable is carried.
-    e.core.flush(&t, &t.tree()).unwrap();
+    flush::tree(&e.core, &t, &t.tree()).unwrap();
     let core = e.core.clone();
     hooks::at("checkpoint has its position", move || {
         // `decide`, up to where it has taken the transaction away.
@@ -43,11 +42,11 @@ fn a_checkpoint_in_the_middle_of_a_decision() {
                 let appended = core.wal.append_reserved(p.credit, &record);
                 p.state.end(appended.lsn.0);
                 core.views.publish(esker_format::CommitSeq(appended.lsn.0), p.state.status());
-                core.make_durable(appended.end).unwrap();
+                commit::make_durable(&core, appended.end).unwrap();
             }
         });
     });
-    e.core.checkpoint().unwrap();
+    checkpoint::write(&e.core).unwrap();
     assert!(hooks::all_done(), "the decision did not fall into the checkpoint");
     assert_eq!(count(&e, "t"), 1000);
     drop((s, x, t, u, e));
@@ -59,18 +58,14 @@ fn a_checkpoint_in_the_middle_of_a_decision() {
 /// The same XID again, while a checkpoint waits for space for the first one's redo.
 #[test]
 fn relog_of_a_reused_xid() {
-    let disk = SimDisk::new(1);
-    let e = open_with(&disk, options()).unwrap();
-    let t = make(&e, "t", &fixed(100));
+    let (disk, e, t) = one_table(options());
     let mut s = e.session();
     begin(&mut s);
     insert(&mut s, &t, 1).unwrap();
     s.prepare(b"x").unwrap();
     let mut x = e.session();
     begin(&mut x);
-    for n in 0..2000 {
-        insert(&mut x, &t, n).unwrap();
-    }
+    fill(&mut x, &t, 0..2000);
     x.commit().unwrap();
     let (e2, t2) = (e.clone(), t.clone());
     hooks::at("checkpoint has space for what is prepared", move || {
@@ -81,7 +76,7 @@ fn relog_of_a_reused_xid() {
         s.detach_prepared();
         drop(e2);
     });
-    e.core.checkpoint().unwrap();
+    checkpoint::write(&e.core).unwrap();
     assert!(hooks::all_done(), "the XID was not used again within the checkpoint");
     assert!(e.commit_xid(b"x").unwrap());
     assert_eq!(count(&e, "t"), 2002);
@@ -96,21 +91,15 @@ fn relog_of_a_reused_xid() {
 /// away after a crash.
 #[test]
 fn rows_rolled_back_in_a_run_stay_away_from_a_prepared_transaction() {
-    let disk = SimDisk::new(1);
-    let e = open_with(&disk, roomy()).unwrap();
-    let t = make(&e, "t", &fixed(100));
+    let (disk, e, t) = one_table(roomy());
     let mut s = e.session();
     begin(&mut s);
-    for n in 0..300 {
-        insert(&mut s, &t, n).unwrap();
-    }
+    fill(&mut s, &t, 0..300);
     s.end_statement();
     let point = s.savepoint();
     s.begin_statement();
-    for n in 300..1200 {
-        insert(&mut s, &t, n).unwrap();
-    }
-    e.core.flush(&t, &t.tree()).unwrap();
+    fill(&mut s, &t, 300..1200);
+    flush::tree(&e.core, &t, &t.tree()).unwrap();
     assert!(!s.current.open().unwrap().state.moves.lock().list.is_empty(), "nothing was moved to a run");
     s.rollback_to(&point);
     s.prepare(b"x").unwrap();
@@ -127,22 +116,52 @@ fn rows_rolled_back_in_a_run_stay_away_from_a_prepared_transaction() {
     }
 }
 
+/// A few hundred rows are written to a run.
+fn soon_runs() -> Options {
+    Options { bulk_threshold_bytes: 32 << 10, min_run_bytes: 32 << 10, ..roomy() }
+}
+
+/// A table with so many rows, which are committed.
+fn with_rows(rows: u64) -> (SimDisk, Engine, Arc<Table>, Session, Vec<RowId>) {
+    let (disk, e, t) = one_table(soon_runs());
+    let mut s = e.session();
+    begin(&mut s);
+    let ids = (0..rows).map(|n| insert(&mut s, &t, n).unwrap()).collect();
+    s.commit().unwrap();
+    (disk, e, t, s, ids)
+}
+
+/// Changes these rows and prepares.
+fn prepare_changes<'a>(s: &mut Session, t: &Arc<Table>, ids: impl Iterator<Item = &'a RowId>, xid: &[u8]) {
+    begin(s);
+    ids.for_each(|id| unsafe { s.update_image(t, *id, image(t, 7).as_ptr()) }.unwrap());
+    s.prepare(xid).unwrap();
+    s.detach_prepared();
+}
+
+/// Nobody can write these rows.
+fn assert_kept<'a>(e: &Engine, ids: impl Iterator<Item = &'a RowId>, when: &str) {
+    let (t, mut s) = (e.open_table("t").unwrap(), e.session());
+    s.set_lock_wait(std::time::Duration::ZERO, true);
+    for id in ids {
+        begin(&mut s);
+        let locked = s.delete(&t, *id);
+        assert!(matches!(locked, Err(Error::WouldBlock)), "row {id}, {when}: {locked:?}");
+        s.rollback().unwrap();
+    }
+}
+
+/// Private runs in the table.
+fn private(t: &Arc<Table>) -> usize {
+    t.tree().snapshot().runs.iter().filter(|r| r.owner.is_some()).count()
+}
+
 /// Rows of a prepared transaction that could not be read when the folder was opened, and can be later: nobody writes them.
 #[test]
 fn a_prepared_transaction_keeps_its_locks_whatever_could_not_be_read() {
-    let o = || Options { bulk_threshold_bytes: 32 << 10, min_run_bytes: 32 << 10, ..roomy() };
-    let disk = SimDisk::new(1);
-    let e = open_with(&disk, o()).unwrap();
-    let t = make(&e, "t", &fixed(100));
-    let mut s = e.session();
-    begin(&mut s);
-    let ids: Vec<_> = (0..1500).map(|n| insert(&mut s, &t, n).unwrap()).collect();
-    s.commit().unwrap();
-    begin(&mut s);
-    ids.iter().for_each(|id| unsafe { s.update_image(&t, *id, image(&t, 7).as_ptr()) }.unwrap());
-    s.prepare(b"x").unwrap();
-    assert!(t.tree().snapshot().runs.iter().any(|r| r.owner.is_some()), "nothing was written to runs");
-    s.detach_prepared();
+    let (disk, e, t, mut s, ids) = with_rows(1500);
+    prepare_changes(&mut s, &t, ids.iter(), b"x");
+    assert!(private(&t) > 0, "nothing was written to runs");
     drop((s, t, e));
     let mut unread = 0;
     for after in 1.. {
@@ -150,22 +169,14 @@ fn a_prepared_transaction_keeps_its_locks_whatever_could_not_be_read() {
         let opening = disk.snapshot();
         let (before, read) = (opening.read_count(), opening.read_count() + after);
         opening.fail_read_once(read, IoKind::Failed);
-        let opened = open_with(&opening, o());
+        let opened = open_with(&opening, soon_runs());
         if opening.read_count() < read {
             assert!(after > 5, "an opening of {} reads", opening.read_count() - before);
             break;
         }
         let Ok(e) = opened else { continue };
         unread += 1;
-        let t = e.open_table("t").unwrap();
-        let mut s = e.session();
-        s.set_lock_wait(std::time::Duration::ZERO, true);
-        for id in ids.iter().step_by(31) {
-            begin(&mut s);
-            let locked = s.delete(&t, *id);
-            assert!(matches!(locked, Err(Error::WouldBlock)), "row {id} after failed read {after}: {locked:?}");
-            s.rollback().unwrap();
-        }
+        assert_kept(&e, ids.iter().step_by(31), &format!("read {after} failed"));
     }
     assert!(unread > 2, "{unread} openings met the failed read and went on");
 }
@@ -173,28 +184,16 @@ fn a_prepared_transaction_keeps_its_locks_whatever_could_not_be_read() {
 /// Neither of two prepared transactions' runs could be read: what one of them lets go of is still kept for the other.
 #[test]
 fn rows_that_two_prepared_transactions_may_have_are_kept_for_both() {
-    let o = || Options { bulk_threshold_bytes: 32 << 10, min_run_bytes: 32 << 10, ..roomy() };
-    let disk = SimDisk::new(1);
-    let e = open_with(&disk, o()).unwrap();
-    let t = make(&e, "t", &fixed(100));
-    let mut s = e.session();
-    begin(&mut s);
-    let ids: Vec<_> = (0..3000).map(|n| insert(&mut s, &t, n).unwrap()).collect();
-    s.commit().unwrap();
+    let (disk, e, t, mut s, ids) = with_rows(3000);
     for (xid, first) in [(b"a", 0), (b"b", 1)] {
-        begin(&mut s);
-        let mine = ids.iter().skip(first).step_by(2);
-        mine.for_each(|id| unsafe { s.update_image(&t, *id, image(&t, 7).as_ptr()) }.unwrap());
-        s.prepare(xid).unwrap();
-        s.detach_prepared();
+        prepare_changes(&mut s, &t, ids.iter().skip(first).step_by(2), xid);
     }
-    let private = t.tree().snapshot().runs.iter().filter(|r| r.owner.is_some()).count();
-    assert!(private >= 2, "{private} runs of prepared transactions");
+    assert!(private(&t) >= 2, "{} runs of prepared transactions", private(&t));
     drop((s, t, e));
     disk.crash();
     let whole = disk.snapshot();
     let before = whole.read_count();
-    drop(open_with(&whole, o()).unwrap());
+    drop(open_with(&whole, soon_runs()).unwrap());
     let reads = whole.read_count() - before;
     let mut opened = 0;
     // All of the last reads, so that neither can be read; and one alone, so that the other one's rows are known.
@@ -202,20 +201,12 @@ fn rows_that_two_prepared_transactions_may_have_are_kept_for_both() {
         let disk = disk.snapshot();
         let first = disk.read_count() + reads - last + 1;
         (first..first + many).for_each(|read| disk.fail_read_once(read, IoKind::Failed));
-        let Ok(e) = open_with(&disk, o()) else { continue };
+        let Ok(e) = open_with(&disk, soon_runs()) else { continue };
         disk.clear_plans();
         opened += 1;
         assert!(e.rollback_xid(b"a").unwrap());
-        let t = e.open_table("t").unwrap();
-        let mut s = e.session();
-        s.set_lock_wait(std::time::Duration::ZERO, true);
-        for id in ids.iter().skip(1).step_by(2 * 37) {
-            begin(&mut s);
-            let locked = s.delete(&t, *id);
-            let reads = format!("{many} from the last but {last} on failed");
-            assert!(matches!(locked, Err(Error::WouldBlock)), "row {id}, of the reads {reads}: {locked:?}");
-            s.rollback().unwrap();
-        }
+        let when = format!("{many} reads from the last but {last} on failed");
+        assert_kept(&e, ids.iter().skip(1).step_by(2 * 37), &when);
     }
     assert!(opened > 3, "{opened} openings met failed reads and went on");
 }

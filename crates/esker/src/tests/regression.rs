@@ -3,6 +3,7 @@
 use crate::tests::support::{
     begin, count, image, insert, insert_wide, make, number, open, open_with, options, wide, wide_image,
 };
+use crate::upkeep::{checkpoint, flush, merge};
 use crate::*;
 use esker_format::ColumnMask;
 use esker_io::SimDisk;
@@ -18,9 +19,9 @@ fn a_decision_after_a_flush_survives() {
     begin(&mut s);
     insert_wide(&mut s, &t, 1, 5);
     s.prepare(b"x1").unwrap();
-    e.core.flush(&t, &t.tree()).unwrap(); // background flush between prepare and decision
+    flush::tree(&e.core, &t, &t.tree()).unwrap(); // background flush between prepare and decision
     s.commit().unwrap(); // acknowledged
-    e.core.checkpoint().unwrap(); // no flush of this tree in between, as in shorten_log
+    checkpoint::write(&e.core).unwrap(); // no flush of this tree in between, as in shorten_log
     assert_eq!(s.count_rows(&t).unwrap(), 1);
     s.commit().unwrap();
     drop((s, t, e));
@@ -81,7 +82,7 @@ fn a_hot_row_can_be_flushed() {
             s.commit().unwrap();
         }
     });
-    e.core.flush(&t, &t.tree()).unwrap();
+    flush::tree(&e.core, &t, &t.tree()).unwrap();
     let rows: u64 = t.tree().snapshot().runs.iter().map(|h| h.run.stats.rows).sum();
     assert_eq!(rows, 70_001);
     assert_eq!(count(&e, "t"), 1);
@@ -193,7 +194,7 @@ fn an_old_view_does_not_make_merges_go_round() {
     begin(&mut s);
     let ids: Vec<_> = (0..1000).map(|n| insert_wide(&mut s, &t, n, 10)).collect();
     s.commit().unwrap();
-    e.core.flush(&t, &t.tree()).unwrap();
+    flush::tree(&e.core, &t, &t.tree()).unwrap();
     let mut old = e.session();
     begin(&mut old);
     old.take_view();
@@ -202,21 +203,21 @@ fn an_old_view_does_not_make_merges_go_round() {
         s.delete(&t, *id).unwrap();
     }
     s.commit().unwrap();
-    e.core.flush(&t, &t.tree()).unwrap();
+    flush::tree(&e.core, &t, &t.tree()).unwrap();
     let mut merges = 0;
     for i in 0..10 {
-        while e.core.merge_once(&t, &t.tree(), false).unwrap() {
+        while merge::once(&e.core, &t, &t.tree()).unwrap() {
             merges += 1;
         }
         begin(&mut s);
         s.delete(&t, ids[500 + i]).unwrap();
         s.commit().unwrap();
-        e.core.flush(&t, &t.tree()).unwrap();
+        flush::tree(&e.core, &t, &t.tree()).unwrap();
     }
     assert!(merges < 5, "{merges} rewrites of the table for 10 flushes of one row");
     // It is the view that holds them up.
     old.rollback().unwrap();
-    assert!(e.core.merge_once(&t, &t.tree(), false).unwrap(), "nothing is ever merged");
+    assert!(merge::once(&e.core, &t, &t.tree()).unwrap(), "nothing is ever merged");
 }
 
 #[test]
@@ -287,13 +288,13 @@ fn a_flush_without_handles_is_tried_again() {
         s.commit().unwrap();
         let before = disk.op_count();
         disk.fail_once(before + operation, esker_io::IoKind::Resources);
-        let flushed = e.core.flush(&t, &t.tree());
+        let flushed = flush::tree(&e.core, &t, &t.tree());
         if disk.op_count() < before + operation {
             break;
         }
         missed += u64::from(flushed.is_err());
-        assert!(!e.core.is_poisoned(), "operation {operation} of a flush: {flushed:?}");
-        e.core.flush(&t, &t.tree()).unwrap();
+        assert!(!e.core.writable.is_poisoned(), "operation {operation} of a flush: {flushed:?}");
+        flush::tree(&e.core, &t, &t.tree()).unwrap();
         begin(&mut s);
         insert_wide(&mut s, &t, 20, 5);
         s.commit().unwrap();

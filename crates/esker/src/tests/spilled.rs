@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
 /// Files that so many bytes of one statement may make.
-fn most_files(bytes: u64) -> u64 {
+pub(crate) fn most_files(bytes: u64) -> u64 {
     bytes / (16 << 20) + 8
 }
 
@@ -121,6 +121,81 @@ fn streams_of_one_transaction_are_few() {
     assert_eq!(rows_in(&e, 40), 12_000);
 }
 
+/// Streams of half a megabyte of chunks, which few have room for in 8 MiB; runs are worth 2 MiB.
+fn crowded() -> Options {
+    Options { memory_limit_bytes: 32 << 20, bulk_buffer_bytes: 4 << 20, min_run_bytes: 2 << 20, ..small() }
+}
+
+/// Twenty at a time, of which none has gathered enough for a run when memory is short: each goes on with one file.
+#[test]
+fn many_writers_make_few_files_each() {
+    const WRITERS: u64 = 20;
+    const ROWS: u64 = 6000;
+    let disk = SimDisk::new(1);
+    let e = open_with(&disk, crowded()).unwrap();
+    let t = make(&e, "t", &fixed(1000));
+    let own = SessionCounters::new();
+    let _bound = bind(&own);
+    let most = e.core.large.limit() * 3 / 2;
+    let mut sessions: Vec<_> = (0..WRITERS).map(|_| e.session()).collect();
+    sessions.iter_mut().for_each(begin);
+    for n in 0..ROWS * WRITERS {
+        insert(&mut sessions[(n % WRITERS) as usize], &t, n).unwrap();
+        let used = e.core.large.used();
+        assert!(used <= most, "{used} bytes of large writes, {most} are allowed");
+    }
+    assert!(own.get(Counter::LargeSpills) >= WRITERS, "memory was not short");
+    sessions.iter_mut().for_each(|s| s.commit().unwrap());
+    let files = own.get(Counter::RunsCreated);
+    assert!(files <= WRITERS * 2, "{files} files of {WRITERS} writers with {ROWS} rows");
+    assert!(files <= WRITERS * most_files(ROWS * 1009));
+    assert_eq!(e.core.large.used(), 0, "what large writes take was not given back");
+    drop((sessions, t, e));
+    disk.crash();
+    let e = open_with(&disk, crowded()).unwrap();
+    assert_eq!(count(&e, "t"), ROWS * WRITERS);
+    assert!(e.check(&e.open_table("t").unwrap(), &mut |_, _| true).unwrap().damages.is_empty());
+}
+
+/// Threads: one has a stream, another goes on by itself where memory is short. Whoever rolls back removes no file.
+#[test]
+fn a_run_that_its_session_writes_is_removed_by_a_worker() {
+    let disk = SimDisk::new(1);
+    let e = open_with(&disk, Options { background: Background::Threads, ..crowded() }).unwrap();
+    let t = make(&e, "t", &fixed(1000));
+    let own = SessionCounters::new();
+    let _bound = bind(&own);
+    let (mut first, mut second) = (e.session(), e.session());
+    begin(&mut first);
+    fill(&mut first, &t, 0..3000);
+    begin(&mut second);
+    let mut n = 0;
+    while own.get(Counter::LargeSpills) == 0 {
+        insert(&mut second, &t, n).unwrap();
+        n += 1;
+    }
+    assert!(n > 2000, "{n} rows were gathered");
+    until(|| run_files(&disk).len() == 2);
+    fill(&mut second, &t, 0..1000);
+    assert_eq!(run_files(&disk).len(), 2);
+    let goes_on = |s: &Session| s.current.open().unwrap().tables[0].bulk.as_ref().is_some_and(|b| !b.is_gathering());
+    assert!(goes_on(&second), "it goes on with its file");
+    let removed = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let told = removed.clone();
+    disk.watch(Some(Arc::new(move |operation, path| {
+        if operation == "remove" && path.extension().is_some_and(|e| e == "run") {
+            told.lock().unwrap().push(std::thread::current().id());
+        }
+    })));
+    second.rollback().unwrap();
+    until(|| run_files(&disk).len() == 1);
+    first.commit().unwrap();
+    assert_eq!(count(&e, "t"), 3000);
+    let removed = removed.lock().unwrap();
+    assert!(removed.len() == 1 && removed[0] != std::thread::current().id());
+    until(|| e.core.large.used() == 0);
+}
+
 #[test]
 fn what_is_little_in_all_trees_makes_no_file() {
     let disk = SimDisk::new(1);
@@ -163,7 +238,7 @@ fn changes_and_new_rows_share_a_part() {
         fill(&mut s, t, 0..99);
         let txn = s.current.open().unwrap();
         let gathered = txn.tables.iter().find(|own| Arc::ptr_eq(&own.table, t)).unwrap();
-        assert!(gathered.private.is_some() && gathered.bulk.as_ref().is_some_and(|b| b.rows == 100));
+        assert!(gathered.rows.private().is_some() && gathered.bulk.as_ref().is_some_and(|b| b.rows == 100));
     }
     let files = run_files(&disk).len();
     s.commit().unwrap();

@@ -1,5 +1,6 @@
 //! What unit tests of the engine have in common: engines on a simulated disk, tables, rows, sessions, patience.
 
+use crate::upkeep::flush;
 use crate::{
     Background, BeginOptions, Engine, Isolation, LockMode, Options, Result, ScanOptions, Session, Table, TableDef,
 };
@@ -82,6 +83,14 @@ pub(crate) fn make(e: &Engine, name: &str, def: &TableDef) -> Arc<Table> {
     e.open_table(name).unwrap()
 }
 
+/// A new disk, an engine on it, and a table of a number and 100 bytes.
+pub(crate) fn one_table(options: Options) -> (SimDisk, Engine, Arc<Table>) {
+    let disk = SimDisk::new(1);
+    let e = open_with(&disk, options).unwrap();
+    let t = make(&e, "t", &fixed(100));
+    (disk, e, t)
+}
+
 /// A row of a number and, if there is more, filling.
 pub(crate) fn image(t: &Table, n: u64) -> Vec<u8> {
     let mut image = vec![0x5a; t.layout().image_bytes as usize];
@@ -127,7 +136,7 @@ pub(crate) fn count(e: &Engine, name: &str) -> u64 {
 }
 
 pub(crate) fn flush(e: &Engine, t: &Table) {
-    e.core.flush(t, &t.tree()).unwrap();
+    flush::tree(&e.core, t, &t.tree()).unwrap();
 }
 
 pub(crate) fn packed(table: &Table, n: u64) -> Vec<u8> {

@@ -1,15 +1,15 @@
 //! What the tests inside this crate share: a small table on a disk, its rows, its files.
 
+use crate::host::SimHost;
 pub(crate) use crate::tests::support::begin;
 use crate::*;
-use esker_base::lock::Mutex;
 use esker_format::{Column, ColumnKind, Compression, Layout, RowFormat, RowId};
 use esker_io::{AccessHint, DirEntry, Disk, File, IoError, IoKind, LockGuard, OpenMode, SimDisk};
 use esker_memory::Region;
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 /// One number of eight bytes, and sixteen more.
 pub(crate) fn def() -> TableDef {
@@ -25,8 +25,10 @@ pub(crate) fn img(n: u64) -> Vec<u8> {
     image
 }
 
+/// Time stands still: what could not be read rests until a test says that it has.
 pub(crate) fn options() -> Options {
-    Options { background: Background::Inline, wal_segment_bytes: 1 << 20, ..Options::default() }
+    let host = SimHost::new();
+    Options { background: Background::Inline, wal_segment_bytes: 1 << 20, host, ..Options::default() }
 }
 
 pub(crate) fn open_on(disk: Arc<dyn Disk>, options: Options) -> Engine {
@@ -98,6 +100,9 @@ pub(crate) struct Watch {
     pub(crate) run_syncs: AtomicUsize,
     /// Creating a run fails so.
     pub(crate) bad_writes: Told<Option<IoKind>>,
+    /// Reads of runs, and the bytes that they read.
+    pub(crate) run_reads: AtomicUsize,
+    pub(crate) run_read_bytes: AtomicUsize,
     /// Writes to runs that were queued.
     pub(crate) queued: AtomicUsize,
     /// Bytes written to the log's segments (not while they are prepared), to runs, and to all other files.
@@ -109,13 +114,13 @@ pub(crate) struct Told<T>(Mutex<T>);
 
 impl<T: Default> Default for Told<T> {
     fn default() -> Self {
-        Told(Mutex::new("watched", T::default()))
+        Told(Mutex::default())
     }
 }
 
 impl<T> Told<T> {
     pub(crate) fn set(&self, value: T) {
-        *self.0.lock() = value;
+        *self.0.lock().unwrap() = value;
     }
 }
 
@@ -138,7 +143,7 @@ impl Watched {
 
     /// From now on reads of `run` fail, but for the first `well`.
     pub(crate) fn break_reads(&self, run: &str, well: usize, kind: IoKind) {
-        self.1.bad.0.lock().insert(run.to_owned(), (well, kind));
+        self.1.bad.0.lock().unwrap().insert(run.to_owned(), (well, kind));
     }
 
     /// Does this once the next run is written, before it is synced.
@@ -147,7 +152,7 @@ impl Watched {
     }
 
     pub(crate) fn mend_reads(&self) {
-        self.1.bad.0.lock().clear();
+        self.1.bad.0.lock().unwrap().clear();
     }
 }
 
@@ -167,7 +172,7 @@ impl WatchedFile {
     fn before_sync(&self) {
         if self.path().extension().is_some_and(|e| e == "run") {
             self.1.run_syncs.fetch_add(1, Ordering::Relaxed);
-            let act = self.1.at_sync.0.lock().take();
+            let act = self.1.at_sync.0.lock().unwrap().take();
             if let Some(act) = act {
                 act();
             }
@@ -193,7 +198,7 @@ impl Disk for Watched {
             return fail("open", IoKind::Resources);
         }
         if hint == AccessHint::Bulk {
-            if let Some(kind) = *self.1.bad_writes.0.lock() {
+            if let Some(kind) = *self.1.bad_writes.0.lock().unwrap() {
                 return fail("create", kind);
             }
         }
@@ -243,12 +248,16 @@ impl File for WatchedFile {
     }
     fn read_at(&self, buf: &mut [u8], offset: u64) -> esker_io::Result<()> {
         let name = self.path().file_name().unwrap().to_string_lossy().into_owned();
-        if let Some((well, kind)) = self.1.bad.0.lock().get_mut(&name) {
+        if let Some((well, kind)) = self.1.bad.0.lock().unwrap().get_mut(&name) {
             if *well == 0 {
                 self.1.failed_reads.fetch_add(1, Ordering::Relaxed);
                 return Err(IoError::new("read", self.path(), Some(offset), *kind, "as planned"));
             }
             *well -= 1;
+        }
+        if self.2 {
+            self.1.run_reads.fetch_add(1, Ordering::Relaxed);
+            self.1.run_read_bytes.fetch_add(buf.len(), Ordering::Relaxed);
         }
         self.0.read_at(buf, offset)
     }

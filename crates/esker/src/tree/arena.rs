@@ -2,7 +2,7 @@
 //! to 8 bytes and never move; dropping the arena gives all of it back to the operating system at once.
 
 use crate::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
-use crate::sync::Mutex;
+use crate::sync::{order, Mutex};
 use crate::{Error, Result};
 use esker_memory::{Account, Region};
 use std::ptr::NonNull;
@@ -42,7 +42,7 @@ impl Arena {
     pub(crate) fn new() -> Self {
         Arena {
             current: AtomicPtr::new(std::ptr::null_mut()),
-            chunks: Mutex::new("arena.chunks", Vec::new()),
+            chunks: Mutex::new(&order::ARENA_CHUNKS, Vec::new()),
             used_bytes: AtomicUsize::new(0),
         }
     }

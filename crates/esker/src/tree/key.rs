@@ -16,6 +16,8 @@ pub(crate) trait Key: Sized + Send + Sync + 'static {
     type Ref<'a>: Copy + Debug;
     /// A key by itself.
     type Own: Clone + Debug + Ord + Send + Sync;
+    /// Room for one key after the other.
+    type Room: Default + Send;
     /// As it stands in a node of a memtable.
     type InNode;
     /// Not above any key, and in no arena.
@@ -30,6 +32,12 @@ pub(crate) trait Key: Sized + Send + Sync + 'static {
     /// A key that is kept by itself.
     fn lend(key: &Self::Own) -> Self::Ref<'_>;
 
+    /// Puts a copy of a key into the room, in the place of the last one.
+    fn put(room: &mut Self::Room, key: Self::Ref<'_>);
+
+    /// What was put there last.
+    fn in_room(room: &Self::Room) -> Self::Ref<'_>;
+
     /// The same for a shorter time.
     fn short<'a: 'b, 'b>(key: Self::Ref<'a>) -> Self::Ref<'b>;
 
@@ -42,6 +50,9 @@ pub(crate) trait Key: Sized + Send + Sync + 'static {
     /// `kept` is what [`keep`](Self::keep) gave for an arena that outlives `'a`.
     unsafe fn kept<'a>(kept: &Self::InNode) -> Self::Ref<'a>;
 
+    /// How long it is, written out, in bytes.
+    fn length(key: Self::Ref<'_>) -> usize;
+
     /// Nodes get their heights by this: a function of the key, so that a seed replays exactly.
     fn hash(key: Self::Ref<'_>) -> u64;
 }
@@ -52,6 +63,7 @@ pub(crate) enum ByRow {}
 impl Key for ByRow {
     type Ref<'a> = RowId;
     type Own = RowId;
+    type Room = RowId;
     type InNode = RowId;
     const LEAST: RowId = RowId::ZERO;
 
@@ -71,6 +83,16 @@ impl Key for ByRow {
     }
 
     #[inline]
+    fn put(room: &mut RowId, key: RowId) {
+        *room = key;
+    }
+
+    #[inline]
+    fn in_room(room: &RowId) -> RowId {
+        *room
+    }
+
+    #[inline]
     fn short<'a: 'b, 'b>(key: RowId) -> RowId {
         key
     }
@@ -83,6 +105,10 @@ impl Key for ByRow {
     #[inline]
     unsafe fn kept<'a>(kept: &RowId) -> Self::Ref<'a> {
         *kept
+    }
+
+    fn length(_: RowId) -> usize {
+        size_of::<RowId>()
     }
 
     #[inline]
@@ -103,6 +129,7 @@ pub(crate) struct InArena {
 impl Key for ByBytes {
     type Ref<'a> = &'a [u8];
     type Own = Arc<[u8]>;
+    type Room = Vec<u8>;
     type InNode = InArena;
     const LEAST: InArena = InArena { at: std::ptr::NonNull::dangling().as_ptr(), bytes: 0 };
 
@@ -111,11 +138,22 @@ impl Key for ByBytes {
     }
 
     fn own(key: &[u8]) -> Arc<[u8]> {
+        #[cfg(test)]
+        copies::count();
         key.into()
     }
 
     fn lend(key: &Arc<[u8]>) -> &[u8] {
         key
+    }
+
+    fn put(room: &mut Vec<u8>, key: &[u8]) {
+        room.clear();
+        room.extend_from_slice(key);
+    }
+
+    fn in_room(room: &Vec<u8>) -> &[u8] {
+        room
     }
 
     fn short<'a: 'b, 'b>(key: &'a [u8]) -> &'b [u8] {
@@ -135,8 +173,31 @@ impl Key for ByBytes {
         unsafe { std::slice::from_raw_parts(kept.at, kept.bytes as usize) }
     }
 
+    fn length(key: &[u8]) -> usize {
+        key.len()
+    }
+
     fn hash(key: &[u8]) -> u64 {
         // FNV-1a: heights need no better one.
         key.iter().fold(0xCBF2_9CE4_8422_2325, |h, b| (h ^ u64::from(*b)).wrapping_mul(0x100_0000_01B3))
+    }
+}
+
+/// Counts the keys of bytes that this thread allocated.
+#[cfg(test)]
+pub(crate) mod copies {
+    use std::cell::Cell;
+
+    thread_local! {
+        static KEYS: Cell<usize> = const { Cell::new(0) };
+    }
+
+    pub(super) fn count() {
+        KEYS.with(|k| k.set(k.get() + 1));
+    }
+
+    /// How many since the last call.
+    pub(crate) fn take() -> usize {
+        KEYS.with(|k| k.replace(0))
     }
 }

@@ -35,7 +35,7 @@ pub(crate) struct RangeMark {
 impl RangeMark {
     /// Does this mark, committed and seen by every view, delete this version of `row`?
     pub(crate) fn deletes(&self, row: RowId, order: VersionOrder) -> bool {
-        row < self.up_to && (order.0 <= self.as_of.0 || (order.0 == self.seq.0 && order.1 < self.ordinal))
+        row < self.up_to && (order.seq <= self.as_of || (order.seq == self.seq && order.ordinal < self.ordinal))
     }
 
     /// The mark's own place in the order of versions, if `view` sees it.
@@ -98,12 +98,13 @@ pub(crate) struct SeenMark {
 impl SeenMark {
     /// May versions between these sequences be of the mark's own transaction?
     pub(crate) fn same_seq(&self, least: CommitSeq, greatest: CommitSeq) -> bool {
-        (least.0..=greatest.0).contains(&self.order.0)
+        (least..=greatest).contains(&self.order.seq)
     }
 
     /// Does the mark delete this version of `row`?
     pub(crate) fn hides(&self, row: RowId, order: VersionOrder) -> bool {
-        row < self.up_to && (order.0 <= self.as_of.0 || (order.0 == self.order.0 && order.1 < self.order.1))
+        row < self.up_to
+            && (order.seq <= self.as_of || (order.seq == self.order.seq && order.ordinal < self.order.ordinal))
     }
 }
 

@@ -9,7 +9,7 @@
 //! says, so what follows is reached by the raw pointers that the arena gave, or is part of the type.
 
 use crate::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
-use crate::sync::Mutex;
+use crate::sync::{order, Mutex};
 use crate::tree::arena::Arena;
 use crate::tree::key::{ByRow, Key};
 use crate::version::{order_if_visible, Aborted, VersionOrder, View, ABORTED, ACTIVE};
@@ -232,7 +232,7 @@ impl<K: Key> Memtable<K> {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             arena: Arena::new(),
             head: Head::new(),
-            aborted: Mutex::new("memtable.aborted", Vec::new()),
+            aborted: Mutex::new(&order::MEMTABLE_ABORTED, Vec::new()),
             versions: AtomicUsize::new(0),
             pinned_bytes: AtomicUsize::new(0),
             first_lsn,
@@ -259,6 +259,13 @@ impl<K: Key> Memtable<K> {
             self.empty_until.fetch_max(position.0, Ordering::AcqRel);
         }
         self.needs_from()
+    }
+
+    /// Whatever is here, or is about to be, commits or prepares behind `position`, of a checkpoint that did not look here.
+    pub(crate) fn begins_behind(&self, position: Lsn) {
+        self.empty_until.fetch_max(position.0, Ordering::AcqRel);
+        // Told for one who had a place here and put nothing.
+        self.also_needs.fetch_max(position.0, Ordering::AcqRel);
     }
 
     /// Redo of a version that is here, or is about to be, lies at `lsn` in the log or behind it.

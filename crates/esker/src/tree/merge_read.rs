@@ -6,6 +6,7 @@
 //! begin later wait unopened.
 
 use crate::lock::Parker;
+use crate::tree::dead::Passed;
 use crate::tree::key::{ByRow, Key};
 use crate::tree::memtable::{Memtable, Node};
 use crate::tree::run::index::Index;
@@ -19,14 +20,11 @@ use esker_format::LeafEntry;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Who passes so many dead keys in a row says so: a flush leaves out what nobody needs.
-const MANY_DEAD: u32 = 1000;
-
 /// Consecutive versions of a block, all seen.
 pub(crate) struct BlockSpan<K: Stored = ByRow> {
     pub(crate) run: Arc<Run<K>>,
-    /// Which block of the run.
-    pub(crate) index: usize,
+    /// Where the block begins in the file.
+    pub(crate) offset: u64,
     pub(crate) block: Arc<K::Block>,
     pub(crate) rows: Range<u32>,
 }
@@ -75,8 +73,9 @@ pub(crate) struct MergeRead<K: Stored = ByRow> {
     open: Vec<Source<K>>,
     /// The place of the next run among the state's, which are in the order of their first keys.
     next_run: usize,
-    /// Dead keys passed since the last one that was given out, those that a memtable has.
-    dead: u32,
+    passed: Passed<K>,
+    /// The key that all who stand on it are asked for.
+    key: K::Room,
     /// The reader's: where it is killed.
     parker: Arc<Parker>,
     /// Keeps the memtables' nodes alive.
@@ -90,11 +89,11 @@ unsafe impl<K: Stored> Send for MergeRead<K> {}
 type Place<'a, K> = (usize, <K as Key>::Ref<'a>);
 
 /// Who comes next.
-enum Lead<K: Key> {
+enum Lead {
     /// A run, on whose key no other source stands; then the one with the least key among the others.
     Alone(usize, Option<usize>),
-    /// A source, and its key.
-    Contested(usize, K::Own),
+    /// A source on whose key others may stand too.
+    Contested(usize),
 }
 
 impl<K: Stored> MergeRead<K> {
@@ -121,19 +120,30 @@ impl<K: Stored> MergeRead<K> {
             }
         }
         let next_run = state.runs.partition_point(begins_before);
-        Ok(MergeRead { view, marks, open, next_run, dead: 0, parker: parker.clone(), state })
+        Ok(MergeRead {
+            view,
+            marks,
+            open,
+            next_run,
+            passed: Passed::new(),
+            key: K::Room::default(),
+            parker: parker.clone(),
+            state,
+        })
     }
 
     /// The next versions, unless the reader is killed: looked at for every key and block, since millions may be passed over.
     pub(crate) fn next(&mut self) -> Result<Span<K>> {
         loop {
             if self.parker.is_killed() {
+                self.passed.end(&self.state, self.view.seq);
                 return Err(Error::Interrupted);
             }
             let Some(found) = self.lead()? else {
+                self.passed.end(&self.state, self.view.seq);
                 return Ok(Span::End);
             };
-            let (Lead::Alone(lead, _) | Lead::Contested(lead, _)) = found;
+            let (Lead::Alone(lead, _) | Lead::Contested(lead)) = found;
             if let Source::Run(source) = &mut self.open[lead] {
                 source.load(self.view, &self.marks)?;
                 if source.block.is_none() {
@@ -142,25 +152,21 @@ impl<K: Stored> MergeRead<K> {
                     continue;
                 }
             }
-            let key = match found {
-                Lead::Contested(_, key) => key,
-                Lead::Alone(_, next) => match self.span(lead, next) {
-                    Some(span) => {
-                        self.drop_if_done(lead);
-                        self.dead = 0;
-                        return Ok(Span::Rows(span));
-                    }
-                    None => K::own(self.open[lead].key()),
-                },
-            };
-            count(Counter::RowsExamined, 1);
-            let dead = self.dead;
-            if let Some(found) = self.contested(K::lend(&key))? {
-                self.dead = 0;
-                return Ok(Span::One(key, found));
+            if let Lead::Alone(_, next) = found {
+                if let Some(span) = self.span(lead, next) {
+                    self.drop_if_done(lead);
+                    self.passed.end(&self.state, self.view.seq);
+                    return Ok(Span::Rows(span));
+                }
             }
-            if self.dead > dead && self.dead == MANY_DEAD {
-                self.state.tell_dead(self.view.seq);
+            count(Counter::RowsExamined, 1);
+            let mut key = std::mem::take(&mut self.key);
+            K::put(&mut key, self.open[lead].key());
+            let found = self.contested(K::in_room(&key))?.map(|found| Span::One(K::own(K::in_room(&key)), found));
+            self.key = key;
+            if let Some(one) = found {
+                self.passed.end(&self.state, self.view.seq);
+                return Ok(one);
             }
         }
     }
@@ -177,8 +183,8 @@ impl<K: Stored> MergeRead<K> {
                 end = end.min(K::lower_bound(block, bound));
             }
         }
-        let (run, index, block) = (source.handle.run.clone(), source.index, block.clone());
-        let span = BlockSpan { run, index, block, rows: source.at..end };
+        let (run, offset, block) = (source.handle.run.clone(), source.offset(), block.clone());
+        let span = BlockSpan { run, offset, block, rows: source.at..end };
         count(Counter::RowsExamined, span.rows.len() as u64);
         let Source::Run(source) = &mut self.open[lead] else { return None };
         source.advance_to(end);
@@ -186,7 +192,7 @@ impl<K: Stored> MergeRead<K> {
     }
 
     /// The source with the least key, and who comes after it.
-    fn lead(&mut self) -> Result<Option<Lead<K>>> {
+    fn lead(&mut self) -> Result<Option<Lead>> {
         loop {
             self.pass_unseen();
             let (mut lead, mut next): (Option<Place<'_, K>>, Option<Place<'_, K>>) = (None, None);
@@ -213,11 +219,11 @@ impl<K: Stored> MergeRead<K> {
             let Some((lead, key)) = lead else { return Ok(None) };
             // Where the index does not tell, the block does.
             let Source::Run(source) = &self.open[lead] else {
-                return Ok(Some(Lead::Contested(lead, K::own(key))));
+                return Ok(Some(Lead::Contested(lead)));
             };
             if source.block.is_some() || K::is_first_known(&source.blocks.entries()[source.index]) {
                 return Ok(Some(match next {
-                    Some((_, other)) if K::cmp(key, other).is_ge() => Lead::Contested(lead, K::own(key)),
+                    Some((_, other)) if K::cmp(key, other).is_ge() => Lead::Contested(lead),
                     next => Lead::Alone(lead, next.map(|n| n.0)),
                 }));
             }
@@ -243,19 +249,26 @@ impl<K: Stored> MergeRead<K> {
         }
     }
 
-    /// The visible version of `key` among all sources that stand on it; moves them past it.
+    /// The visible version of a key among all sources that stand on it; moves them past it.
     fn contested(&mut self, key: K::Ref<'_>) -> Result<Option<Found<K>>> {
         let mut best: Option<Seen<K>> = None;
-        let mut in_memory = false;
+        // Is it in memory, has somebody there what the view does not see, and which run has the best version?
+        let (mut in_memory, mut unseen, mut file) = (false, false, None);
         let mut i = 0;
         while i < self.open.len() {
             if K::cmp(self.open[i].key(), key).is_eq() {
                 match &mut self.open[i] {
                     Source::Mem(s) => {
                         in_memory = true;
-                        s.take(self.view, &mut best);
+                        unseen |= s.take(self.view, &mut best);
                     }
-                    Source::Run(s) => s.take(key, self.view, &self.marks, &mut best)?,
+                    Source::Run(s) => {
+                        let before = best.as_ref().map(|b| b.order);
+                        s.take(key, self.view, &self.marks, &mut best)?;
+                        if best.as_ref().map(|b| b.order) != before {
+                            file = Some(s.handle.run.file_id);
+                        }
+                    }
                 }
                 if self.drop_if_done(i) {
                     continue;
@@ -263,12 +276,25 @@ impl<K: Stored> MergeRead<K> {
             }
             i += 1;
         }
-        // Of what only runs have, merges take care.
-        self.dead += u32::from(in_memory);
-        Ok(best
-            .filter(|b| !self.marks.iter().any(|m| m.hides(b.row, b.order)))
-            .map(|b| b.found)
-            .filter(|found| !matches!(found, Found::Tombstone)))
+        let Some(best) = best else {
+            // Rolled back, or newer than the view.
+            if in_memory && !unseen {
+                self.passed.in_memory(&self.state, self.view.seq);
+            }
+            return Ok(None);
+        };
+        let deleted = matches!(best.found, Found::Tombstone);
+        if !deleted && !self.marks.iter().any(|m| m.hides(best.row, best.order)) {
+            return Ok(Some(best.found));
+        }
+        // What the reader's own transaction deletes is not dead yet; of what marks hide in runs merges know.
+        match file.filter(|_| deleted) {
+            _ if best.order.is_own() => {}
+            _ if in_memory => self.passed.in_memory(&self.state, self.view.seq),
+            Some(file) => self.passed.in_runs(key, file),
+            None => {}
+        }
+        Ok(None)
     }
 
     fn drop_if_done(&mut self, i: usize) -> bool {
@@ -299,15 +325,18 @@ impl<K: Stored> Source<K> {
 }
 
 impl<K: Stored> MemSource<K> {
-    fn take(&mut self, view: View, best: &mut Option<Seen<K>>) {
+    /// True if it has only versions there that the view does not see, and that were not rolled back.
+    fn take(&mut self, view: View, best: &mut Option<Seen<K>>) -> bool {
         // SAFETY: nodes live as long as `mem`.
         let node = unsafe { &*self.at };
-        if let Some((order, version)) = self.mem.visible(node, view) {
+        let seen = self.mem.visible(node, view);
+        if let Some((order, version)) = seen {
             if best.as_ref().is_none_or(|b| order > b.order) {
                 *best = Some(Seen::in_mem(&self.mem, node.key(), order, version));
             }
         }
         self.at = self.mem.after(node).map_or(std::ptr::null(), std::ptr::from_ref);
+        seen.is_none() && node.versions().any(|v| self.mem.is_live(v))
     }
 }
 
@@ -342,6 +371,11 @@ impl<K: Stored> RunSource<K> {
     /// What its next block begins with, as far as the index tells, or what the handle does.
     fn first_of_block(&self) -> K::Ref<'_> {
         K::first(&self.blocks.entries()[self.index])
+    }
+
+    /// Where the block that it stands in begins in the file.
+    fn offset(&self) -> u64 {
+        self.blocks.entry(self.index).offset
     }
 
     /// How many versions of a block count.
@@ -411,7 +445,7 @@ impl<K: Stored> RunSource<K> {
             }
             if let Some(order) = order_in_block::<K>(&block, self.at, self.seen, view, &self.aborted) {
                 if best.as_ref().is_none_or(|b| order > b.order) {
-                    *best = Some(Seen::in_block(&self.handle.run, self.index, &block, self.at, order));
+                    *best = Some(Seen::in_block(&self.handle.run, self.offset(), &block, self.at, order));
                 }
             }
             self.advance_to(self.at + 1);

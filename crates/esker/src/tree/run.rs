@@ -7,25 +7,26 @@
 pub(crate) mod cache;
 pub(crate) mod file;
 pub(crate) mod files;
+pub(crate) mod folder;
 pub(crate) mod health;
 pub(crate) mod index;
 pub(crate) mod writer;
 
 use crate::tree::key::{ByBytes, ByRow};
 use crate::tree::run::cache::AnyRun;
-use crate::tree::run::file::RunFile;
+use crate::tree::run::file::{End, RunFile};
 use crate::tree::run::health::{Health, State};
-use crate::tree::run::index::{AnyIndex, Index, IndexRef};
+use crate::tree::run::index::{Held, Holder, Index, IndexRef};
 use crate::tree::run::writer::RunRecipe;
 use crate::tree::stored::{agrees, blocks_of, Stored};
 use crate::{Error, Result};
 use arc_swap::{ArcSwapOption, Guard};
 use esker_base::counters::{count, Counter};
-use esker_format::run::{block_context, section_kind, Part, PartPlace, RunFooter, RunHeader, RunStats};
-use esker_format::run::{RUN_FOOTER_BYTES, RUN_HEADER_BYTES};
+use esker_format::run::{block_context, section_kind, Part, PartPlace, RunStats};
 use esker_format::{CommitSeq, FileId, FolderId, FormatError, LeafEntry, TreeId};
 use esker_io::{IoError, IoKind};
 use esker_memory::{Account, Region};
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
@@ -75,13 +76,10 @@ pub(crate) struct Run<K: Stored = ByRow> {
     health: Health,
 }
 
-/// Parts of a run that can fail, for [`Health`]: blocks by their number, the contents of blocks whose checksum was right
-/// beyond them, and header, footer and index as one.
-const CONTENTS: u64 = 1 << 32;
+/// Parts of a run that can fail, for [`Health`]: blocks by their places in the file, the contents of blocks whose checksum was
+/// right beyond them, and header, footer and index as one.
+const CONTENTS: u64 = 1 << 63;
 const FRAME: u64 = u64::MAX;
-
-/// How much of a file's end is read at once.
-const END_BYTES: u64 = 16 << 10;
 
 /// The path of a run's file.
 pub(crate) fn run_path(dir: &Path, file: FileId) -> PathBuf {
@@ -100,7 +98,7 @@ impl<K: Stored> Run<K> {
         bounds: (K::Own, K::Own),
     ) -> Arc<Self> {
         let run = Run::new(recipe, file, part, stats, bounds, size_bytes);
-        file.cache.indexes.keep(&run, Index::new(entries, &file.cache));
+        file.cache.indexes.keep(&run, &run.index, Index::new(entries, &file.cache));
         run
     }
 
@@ -159,7 +157,7 @@ impl<K: Stored> Run<K> {
     fn load_index(self: &Arc<Self>) -> Result<IndexRef<K>> {
         let (index, size_bytes) = self.note(FRAME, self.read_index())?;
         self.size_bytes.store(size_bytes, Ordering::Relaxed);
-        let index = self.file.cache.indexes.keep(self, Index::new(index, &self.file.cache));
+        let index = self.file.cache.indexes.keep(self, &self.index, Index::new(index, &self.file.cache));
         match IndexRef::of(Guard::from_inner(Some(index))) {
             Some(index) => Ok(index),
             None => unreachable!("it is there"),
@@ -194,7 +192,7 @@ impl<K: Stored> Run<K> {
 
     /// It failed not long ago, and nothing was read well since: work that nobody waits for leaves it alone.
     pub(crate) fn is_set_aside(&self) -> bool {
-        self.health.left_alone(self.file.cache.files.clock.now_ms())
+        self.health.left_alone(self.file.cache.files.host.now())
     }
 
     /// Remembers how a read of `part` went. Want of memory or handles is no fault of the run.
@@ -213,7 +211,7 @@ impl<K: Stored> Run<K> {
         if part == FRAME && self.health.state() == State::Sound {
             self.file.cache.unread.lock().push((self.tree, e.clone()));
         }
-        self.health.failed(part, state, self.file.cache.files.clock.now_ms());
+        self.health.failed(part, state, self.file.cache.files.host.now());
         self.checked.store(false, Ordering::Relaxed);
         self.file.close();
     }
@@ -232,7 +230,8 @@ impl<K: Stored> Run<K> {
 
     /// Block `at` of an index of this run from disk, past the cache: for what is read once.
     pub(crate) fn read_block_of(&self, index: &Index<K>, at: usize) -> Result<K::Block> {
-        self.note(at as u64, self.read_entry(&index.entries()[at]))
+        let entry = &index.entries()[at];
+        self.note(entry.block().offset, self.read_entry(entry))
     }
 
     /// The same for whoever does not stand in the run.
@@ -254,7 +253,7 @@ impl<K: Stored> Run<K> {
         match read() {
             // Not yet known to be what was written: no fault is forgotten for it.
             Ok(bytes) => Ok((bytes, block_context(self.file_id, entry.offset))),
-            Err(e) => self.note(at as u64, Err(e)),
+            Err(e) => self.note(entry.offset, Err(e)),
         }
     }
 
@@ -272,12 +271,10 @@ impl<K: Stored> Run<K> {
             .map_err(|e| Error::damage(&self.path(), entry.offset, e))
     }
 
-    /// Damage found while using block `at` after it was opened.
-    pub(crate) fn damage(self: &Arc<Self>, at: usize, reason: FormatError) -> Error {
-        // The index may have been let go since; where it cannot be read again, the file's beginning has to do.
-        let offset = self.index().map_or(0, |index| index.entry(at).offset);
+    /// Damage found while using the block at `offset` of the file after it was opened.
+    pub(crate) fn damage(&self, offset: u64, reason: FormatError) -> Error {
         let e = Error::damage(&self.path(), offset, reason);
-        self.failed(CONTENTS | at as u64, &e);
+        self.failed(CONTENTS | offset, &e);
         e
     }
 
@@ -316,50 +313,34 @@ impl<K: Stored> Run<K> {
         self.merged_at.store(horizon.0, Ordering::Relaxed);
     }
 
-    /// Reads and checks header, footer, the part and its index; what that says of each block, and the part's own bytes.
+    /// Reads and checks the part and its index, and what the file says of its parts; what the index says of each block, and
+    /// the part's own bytes.
     fn read_index(&self) -> Result<(Vec<K::Entry>, u64)> {
         let file = self.file.open()?;
-        let size = file.size_bytes()?;
         let at = |offset: u64| move |e| Error::damage(&self.path(), offset, e);
-        // Of a file of usual size the end holds all that follows the blocks.
-        let end_at = size.saturating_sub(END_BYTES);
-        let mut end = vec![0; (size - end_at) as usize];
-        file.read_at(&mut end, end_at)?;
-        // Places are bounded by the file's length before they are read.
-        let read = |offset: u64, bytes: u64| -> Result<Vec<u8>> {
-            if offset >= end_at {
-                let from = (offset - end_at) as usize;
-                return Ok(end[from..from + bytes as usize].to_vec());
-            }
-            let mut some = vec![0; bytes as usize];
-            file.read_at(&mut some, offset)?;
-            Ok(some)
-        };
-        let header = RunHeader::decode(&read(0, size.min(RUN_HEADER_BYTES as u64))?).map_err(at(0))?;
-        let footer_at = size.saturating_sub(RUN_FOOTER_BYTES as u64);
-        let footer = RunFooter::decode(&end, size).map_err(at(footer_at))?;
         let identity = |offset, what, expected: u64, found: u64| match expected == found {
             true => Ok(()),
             false => Err(at(offset)(FormatError::Invalid { what, found })),
         };
-        if header.folder != self.folder {
-            let (found, expected) = (header.folder, self.folder);
-            return Err(at(0)(FormatError::Foreign { what: "run", found, expected }));
-        }
-        identity(0, "run's file id", self.file_id.0, header.file.0)?;
-        identity(footer_at, "run footer's file id", self.file_id.0, footer.file.0)?;
-        let places = footer
-            .decode_directory(&read(footer.directory_offset, footer.directory_bytes())?)
-            .map_err(at(footer.directory_offset))?;
+        let (directory, end) = self.file.directory(&*file, self.folder)?;
+        let places = directory.places();
         let Some(place) = places.get(self.part as usize) else {
-            return Err(at(footer_at)(FormatError::Invalid { what: "parts of a run", found: footer.parts.into() }));
+            let found = places.len() as u64;
+            return Err(at(directory.footer_at())(FormatError::Invalid { what: "parts of a run", found }));
         };
+        // Of a part of usual size its end holds all that follows the blocks.
+        let begin = self.part.checked_sub(1).map_or(0, |before| places[before as usize].end());
+        let end = match end.filter(|end| end.has(place.offset)) {
+            Some(end) => end,
+            None => End::read(&*file, begin, place.end())?,
+        };
+        let read = |offset, bytes| end.part(&*file, offset, bytes);
         let part = read(place.offset, place.bytes.into())?;
-        let part = Part::decode(self.file_id, self.part, &places, &part).map_err(at(place.offset))?;
+        let part = Part::decode(self.file_id, self.part, places, &part).map_err(at(place.offset))?;
         identity(place.offset, "run's tree", self.tree.0, part.tree.0)?;
         identity(place.offset, "run's layout", K::fingerprint(&self.shape), part.fingerprint)?;
         identity(place.offset, "kind of a run's blocks", blocks_of::<K>() as u64, part.blocks as u64)?;
-        let section = |kind| -> Result<(u64, Vec<u8>)> {
+        let section = |kind| -> Result<(u64, Cow<'_, [u8]>)> {
             let section = part.section(kind).map_err(at(place.offset))?;
             Ok((section.offset, read(section.offset, section.bytes)?))
         };
@@ -380,7 +361,7 @@ impl<K: Stored> Run<K> {
             let found = written.rows;
             return Err(at(stats_at)(FormatError::Invalid { what: "run's figures against the log's", found }));
         }
-        Ok((entries, own_bytes(&places, self.part, size)))
+        Ok((entries, own_bytes(places, self.part, directory.file_bytes())))
     }
 }
 
@@ -397,12 +378,14 @@ impl<K: Stored> AnyRun for Run<K> {
             self.file.let_go();
         }
     }
+}
 
-    fn take_index_used(&self) -> bool {
+impl<K: Stored> Holder for Run<K> {
+    fn take_used(&self) -> bool {
         self.index.load().as_ref().is_some_and(|index| index.take_used())
     }
 
-    fn let_index_go(&self) -> Option<Arc<dyn AnyIndex>> {
+    fn let_go(&self) -> Option<Arc<dyn Held>> {
         self.index.swap(None).map(|index| index as _)
     }
 }
@@ -416,7 +399,7 @@ impl<K: Stored> Drop for Run<K> {
 }
 
 #[cfg(test)]
-mod many;
+pub(crate) mod many;
 #[cfg(test)]
 mod parts;
 #[cfg(test)]

@@ -5,13 +5,15 @@
 //! it says what is.
 
 use crate::tree::key::{ByBytes, ByRow, Key};
+use crate::tree::memtable::Change;
 use crate::tree::run::{Bytes, MovedRun, Run};
 use crate::tree::RunHandle;
 use esker_format::block::flags;
 use esker_format::run::{key_bound, BOUND_BYTES};
 use esker_format::{BlockEntry, CommitSeq, Compression, FormatError, KeyBlock, KeyBlockBuilder, KeyBlockEntry};
 use esker_format::{
-    BlockKind, KeyBounds, Layout, LeafEntry, RowBlock, RowBlockBuilder, RowFormat, RowId, RunStats, VersionTag,
+    BlockKind, KeyBounds, Layout, LeafEntry, Record, RowBlock, RowBlockBuilder, RowFormat, RowId, RunStats, TreeId,
+    TxnId, VersionTag,
 };
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -87,6 +89,8 @@ pub(crate) trait Stored: Key {
     fn gathered(builder: &Self::Builder) -> usize;
     /// About how long the block will be before compression.
     fn raw_bytes(builder: &Self::Builder) -> usize;
+    /// Has it room for `key`, whatever else is to be said of it?
+    fn has_room(builder: &Self::Builder, key: Self::Ref<'_>) -> bool;
     /// Is `key` the one that was added last?
     fn ends_with(builder: &Self::Builder, key: Self::Ref<'_>) -> bool;
     /// Encodes what is gathered; the index entry, but for its place, and the least and greatest key.
@@ -113,6 +117,8 @@ pub(crate) trait Stored: Key {
     fn most_keys(first: Self::Ref<'_>, last: Self::Ref<'_>) -> u64;
     /// For its transaction.
     fn moved_run(run: Arc<Run<Self>>) -> MovedRun;
+    /// Appends what the log says of a version that a transaction wrote.
+    fn log(txn: TxnId, tree: TreeId, key: Self::Ref<'_>, change: Change<'_>, redo: &mut Vec<u8>);
 }
 
 /// What blocks of rows are made and read with.
@@ -251,6 +257,11 @@ impl Stored for ByRow {
         builder.raw_bytes()
     }
 
+    #[inline]
+    fn has_room(_: &RowBlockBuilder, _: RowId) -> bool {
+        true
+    }
+
     fn ends_with(builder: &RowBlockBuilder, key: RowId) -> bool {
         builder.last_id() == Some(key)
     }
@@ -300,6 +311,14 @@ impl Stored for ByRow {
 
     fn moved_run(run: Arc<Run>) -> MovedRun {
         MovedRun::Rows(run)
+    }
+
+    fn log(txn: TxnId, tree: TreeId, row: RowId, change: Change<'_>, redo: &mut Vec<u8>) {
+        let Change { ordinal, value: bytes, tombstone, supersedes } = change;
+        match tombstone {
+            true => Record::RowDelete { txn, ordinal, tree, row }.encode(redo),
+            false => Record::RowPut { txn, ordinal, tree, row, supersedes, layout: 0, bytes }.encode(redo),
+        }
     }
 }
 
@@ -449,6 +468,10 @@ impl Stored for ByBytes {
         builder.raw_bytes()
     }
 
+    fn has_room(builder: &KeyBlockBuilder, key: &[u8]) -> bool {
+        builder.has_room(key)
+    }
+
     fn ends_with(builder: &KeyBlockBuilder, key: &[u8]) -> bool {
         builder.last_key() == Some(key)
     }
@@ -513,6 +536,14 @@ impl Stored for ByBytes {
 
     fn moved_run(run: Arc<Run<ByBytes>>) -> MovedRun {
         MovedRun::Keys(run)
+    }
+
+    fn log(txn: TxnId, tree: TreeId, key: &[u8], change: Change<'_>, redo: &mut Vec<u8>) {
+        let (ordinal, (row, payload)) = (change.ordinal, split_value(change.value));
+        match change.tombstone {
+            true => Record::KeyDelete { txn, ordinal, tree, row, key }.encode(redo),
+            false => Record::KeyPut { txn, ordinal, tree, row, key, payload }.encode(redo),
+        }
     }
 }
 

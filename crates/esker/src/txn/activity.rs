@@ -10,17 +10,18 @@ mod tests;
 
 use crate::catalog::table::AnyTree;
 use crate::core::Core;
+use crate::host::Host;
 use crate::lock::{LockOwner, WaitKey};
 use crate::session::Session;
 use crate::txn::open::Isolation;
 use crate::txn::views::ViewSlot;
 use crate::Engine;
-use esker_base::lock::Mutex;
+use esker_base::lock::{order, Mutex};
 use esker_format::{CommitSeq, RowId, TreeId, TxnId};
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, AtomicU8, Ordering};
-use std::sync::{Arc, LazyLock, Weak};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 /// An open transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -74,20 +75,14 @@ pub struct LockWaitInfo {
     pub root_blocker: u64,
 }
 
-/// Process time and the calendar, read once together.
-static ORIGIN: LazyLock<(Instant, u64)> = LazyLock::new(|| {
-    let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
-    (Instant::now(), unix.as_micros() as u64)
-});
-
-/// Microseconds of process time, never zero.
-fn now_us() -> u64 {
-    ORIGIN.0.elapsed().as_micros() as u64 + 1
+/// Microseconds by the host's clock, never zero.
+fn now_us(host: &dyn Host) -> u64 {
+    host.now().as_micros() as u64 + 1
 }
 
 /// What a transaction tells of itself. Written by its session alone.
 pub(crate) struct Activity {
-    began_us: u64,
+    began_us: AtomicU64,
     /// When its last statement ended; zero while one runs.
     idle_since_us: AtomicU64,
     isolation: AtomicU8,
@@ -98,7 +93,7 @@ pub(crate) struct Activity {
 impl Activity {
     pub(crate) fn new() -> Self {
         Activity {
-            began_us: now_us(),
+            began_us: AtomicU64::new(0),
             idle_since_us: AtomicU64::new(0),
             isolation: AtomicU8::new(Isolation::ReadCommitted as u8),
             rows_changed: AtomicU64::new(0),
@@ -106,10 +101,15 @@ impl Activity {
         }
     }
 
-    fn idle_us(&self) -> u64 {
+    /// The transaction begins, or was found.
+    pub(crate) fn begins(&self, host: &dyn Host) {
+        self.began_us.store(now_us(host), Ordering::Relaxed);
+    }
+
+    fn idle_us(&self, host: &dyn Host) -> u64 {
         match self.idle_since_us.load(Ordering::Relaxed) {
             0 => 0,
-            since => now_us().saturating_sub(since),
+            since => now_us(host).saturating_sub(since),
         }
     }
 }
@@ -123,7 +123,8 @@ pub(crate) struct Presence {
 
 impl Presence {
     /// The session has begun a transaction.
-    pub(crate) fn began(&self, owner: &Arc<LockOwner>, isolation: Isolation) {
+    pub(crate) fn began(&self, owner: &Arc<LockOwner>, isolation: Isolation, host: &dyn Host) {
+        owner.activity.begins(host);
         owner.activity.isolation.store(isolation as u8, Ordering::Relaxed);
         *self.open.lock() = Some(owner.clone());
     }
@@ -135,17 +136,22 @@ impl Presence {
 }
 
 /// All sessions of an engine.
-pub(crate) struct Sessions(Mutex<Vec<Weak<Presence>>>);
+pub(crate) struct Sessions {
+    all: Mutex<Vec<Weak<Presence>>>,
+    /// Since 1970, when the host's clock stood at zero: both read once together.
+    clock_zero: Duration,
+}
 
 impl Sessions {
-    pub(crate) fn new() -> Self {
-        Sessions(Mutex::new("sessions", Vec::new()))
+    pub(crate) fn new(host: &dyn Host) -> Self {
+        let clock_zero = host.unix().saturating_sub(host.now());
+        Sessions { all: Mutex::new(&order::SESSIONS, Vec::new()), clock_zero }
     }
 
     pub(crate) fn register(&self, view: &Arc<ViewSlot>) -> Arc<Presence> {
-        let (connection, open) = (AtomicU64::new(0), Mutex::new("session.presence", None));
+        let (connection, open) = (AtomicU64::new(0), Mutex::new(&order::SESSION_PRESENCE, None));
         let presence = Arc::new(Presence { connection, view: view.clone(), open });
-        let mut all = self.0.lock();
+        let mut all = self.all.lock();
         if all.len() == all.capacity() {
             // Before it would grow: a look at each, for as many sessions as there are places.
             all.retain(|p| p.strong_count() > 0);
@@ -156,7 +162,7 @@ impl Sessions {
 
     /// Every session with an open transaction.
     fn open(&self) -> Vec<(Arc<Presence>, Arc<LockOwner>)> {
-        let all: Vec<_> = self.0.lock().iter().filter_map(Weak::upgrade).collect();
+        let all: Vec<_> = self.all.lock().iter().filter_map(Weak::upgrade).collect();
         let open = |p: Arc<Presence>| {
             let owner = p.open.lock().clone()?;
             Some((p, owner))
@@ -177,7 +183,7 @@ impl Session {
         let activity = &txn.state.locks.activity;
         activity.rows_changed.store(txn.next_ordinal - 1, Ordering::Relaxed);
         activity.redo_bytes.store(txn.redo_bytes() as u64, Ordering::Relaxed);
-        activity.idle_since_us.store(if in_statement { 0 } else { now_us() }, Ordering::Relaxed);
+        activity.idle_since_us.store(if in_statement { 0 } else { now_us(&*self.core.host) }, Ordering::Relaxed);
     }
 }
 
@@ -194,7 +200,7 @@ impl Engine {
         let mut list = Vec::new();
         for (session, owner) in core.sessions.open() {
             let connection = session.connection.load(Ordering::Relaxed);
-            let mut info = TxnInfo { connection, view_seq: session.view.oldest(), ..describe(&owner) };
+            let mut info = TxnInfo { connection, view_seq: session.view.oldest(), ..describe(core, &owner) };
             if waiting.contains(&owner.txn) {
                 info.state = "lock wait";
             }
@@ -207,7 +213,7 @@ impl Engine {
             state: "prepared",
             redo_bytes: redo_bytes as u64,
             xid: Some(xid),
-            ..describe(&owner)
+            ..describe(core, &owner)
         }));
         list.sort_by_key(|t| (t.started_unix_us, t.txn));
         list
@@ -221,10 +227,11 @@ impl Engine {
             .sessions
             .open()
             .into_iter()
-            .map(|(p, owner)| (owner.txn, (p.connection.load(Ordering::Relaxed), owner.activity.idle_us())))
+            .map(|(p, owner)| (owner.txn, (p.connection.load(Ordering::Relaxed), owner.activity.idle_us(&*core.host))))
             .collect();
         let of = |txn: TxnId| sessions.get(&txn).copied().unwrap_or_default();
         let blockers: HashMap<TxnId, &[TxnId]> = waits.iter().map(|w| (w.txn, &w.blockers[..])).collect();
+        let now = core.host.now();
         let names = table_names(core, waits.iter().map(|w| w.key.tree()).collect());
         let mut list = Vec::new();
         for wait in &waits {
@@ -240,7 +247,7 @@ impl Engine {
                     waiting_connection: of(wait.txn).0,
                     blocking_txn: *blocker,
                     blocking_connection,
-                    waited_us: wait.since.elapsed().as_micros() as u64,
+                    waited_us: now.saturating_sub(wait.since).as_micros() as u64,
                     table: names.get(&wait.key.tree()).cloned().unwrap_or_default(),
                     kind,
                     row,
@@ -276,14 +283,15 @@ fn table_names(core: &Core, trees: HashSet<TreeId>) -> HashMap<TreeId, String> {
 }
 
 /// What a transaction tells of itself.
-fn describe(owner: &LockOwner) -> TxnInfo {
+fn describe(core: &Core, owner: &LockOwner) -> TxnInfo {
     let activity = &owner.activity;
+    let began_us = activity.began_us.load(Ordering::Relaxed);
     TxnInfo {
         txn: owner.txn,
         connection: 0,
         state: "active",
-        started_unix_us: ORIGIN.1 + activity.began_us,
-        age_us: now_us().saturating_sub(activity.began_us),
+        started_unix_us: core.sessions.clock_zero.as_micros() as u64 + began_us,
+        age_us: now_us(&*core.host).saturating_sub(began_us),
         isolation: match activity.isolation.load(Ordering::Relaxed) {
             i if i == Isolation::RepeatableRead as u8 => "REPEATABLE READ",
             _ => "READ COMMITTED",

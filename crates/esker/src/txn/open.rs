@@ -6,13 +6,12 @@
 use crate::catalog::table::{Table, Trees};
 use crate::core::Core;
 use crate::tree::key::{ByBytes, ByRow};
-use crate::tree::memtable::{Memtable, TxnSlot};
 use crate::tree::run::MovedRun;
 use crate::txn::redo::{Redo, RedoPoint};
 use crate::txn::state::TxnState;
 use crate::txn::written::Written;
 use crate::write::bulk::BulkWriter;
-use crate::write::large::{LargeWriter, Share};
+use crate::write::large::LargeWriter;
 use crate::{Error, Result};
 use esker_format::{CommitSeq, Record, TableId};
 use std::collections::HashMap;
@@ -72,20 +71,10 @@ pub(crate) struct TableTxn {
     pub(crate) ids: Range<u64>,
     pub(crate) reserve: u64,
     pub(crate) bulk: Option<BulkWriter>,
-    pub(crate) private: Option<Private>,
-    /// What the private memtable takes of the budget of large writes.
-    pub(crate) private_share: Share,
     pub(crate) live_delta: i64,
     pub(crate) marks: usize,
     /// The table's, when this was made: it was not emptied since.
     pub(crate) rebuilt: CommitSeq,
-}
-
-/// A memtable of one transaction alone: its large updates and deletes, before they become runs.
-#[derive(Clone)]
-pub(crate) struct Private {
-    pub(crate) mem: Arc<Memtable>,
-    pub(crate) slot: *const TxnSlot,
 }
 
 /// An open transaction: neither prepared nor ended.
@@ -109,10 +98,17 @@ pub(crate) struct Txn {
     last_table: usize,
     pub(crate) registered: bool,
     /// Gathered rows were lost to this error: the transaction can only be rolled back.
-    pub(crate) broken: Option<(u64, Error)>,
+    pub(crate) broken: Option<Broken>,
 }
 
-// SAFETY: the raw pointers are into memtables that the transaction's state, or `Private`, keeps alive, and a transaction is
+/// Gathered rows that were lost.
+pub(crate) struct Broken {
+    /// Of the first of them.
+    pub(crate) first_ordinal: u64,
+    pub(crate) why: Error,
+}
+
+// SAFETY: the raw pointers are into memtables that the transaction's state, or `Written`, keeps alive, and a transaction is
 // used by one thread at a time.
 unsafe impl Send for Txn {}
 
@@ -161,9 +157,9 @@ impl Txn {
 
     #[cold]
     fn table_of_slow(&mut self, core: &Core, table: &Arc<Table>) -> Result<usize> {
-        core.check_writable()?;
+        core.writable.check()?;
         if !self.registered {
-            core.register(&self.state);
+            core.writers.add(&self.state);
             self.registered = true;
         }
         let rebuilt = table.rebuilt_seq();
@@ -209,9 +205,9 @@ impl Txn {
         }
     }
 
-    /// Its private memtable of a table.
-    pub(crate) fn private_of(&self, table: &Arc<Table>) -> Option<Arc<Memtable>> {
-        self.tables[self.place_of(table)?].private.as_ref().map(|p| p.mem.clone())
+    /// What it has in a table, if it has written there.
+    pub(crate) fn in_table(&self, table: &Arc<Table>) -> Option<&TableTxn> {
+        self.place_of(table).map(|at| &self.tables[at])
     }
 
     /// Bytes of redo.
@@ -256,7 +252,7 @@ impl Txn {
             return;
         }
         self.state.abort_ordinals(point.ordinal, self.next_ordinal);
-        if self.broken.as_ref().is_some_and(|(first, _)| *first >= point.ordinal) {
+        if self.broken.as_ref().is_some_and(|lost| lost.first_ordinal >= point.ordinal) {
             // What was lost is undone.
             self.broken = None;
         }
@@ -266,14 +262,14 @@ impl Txn {
         for (i, table) in self.tables.iter_mut().enumerate() {
             let saved = point.tables.get(i).filter(|s| s.rebuilt == table.rebuilt).cloned().unwrap_or_default();
             table.live_delta = saved.live_delta;
-            table.bulk.take_if(|b| b.first_ordinal >= point.ordinal);
+            table.bulk.take_if(|b| b.first_ordinal.is_none_or(|first| first >= point.ordinal));
             table.rows.rollback_to(core, saved.rows, point.ordinal, &aborted);
             for (i, keys) in table.keys.iter_mut().enumerate() {
                 let saved = saved.keys.get(i).copied().unwrap_or_default();
                 keys.rollback_to(core, saved, point.ordinal, &aborted);
             }
         }
-        if self.tables.iter().all(|t| t.bulk.is_none() && t.private.is_none()) {
+        if self.tables.iter().all(|t| !t.is_large()) {
             self.large = None;
         }
     }
@@ -310,13 +306,11 @@ impl TableTxn {
     fn new(core: &Core, table: &Arc<Table>, trees: &Trees, rebuilt: CommitSeq) -> TableTxn {
         TableTxn {
             table: table.clone(),
-            rows: Written::new(trees.rows.clone()),
-            keys: trees.keys.iter().map(|k| Written::new(k.clone())).collect(),
+            rows: Written::new(trees.rows.clone(), &core.large),
+            keys: trees.keys.iter().map(|k| Written::new(k.clone(), &core.large)).collect(),
             ids: 0..0,
             reserve: 1,
             bulk: None,
-            private: None,
-            private_share: Share::new(&core.large),
             live_delta: 0,
             marks: 0,
             rebuilt,
@@ -328,8 +322,8 @@ impl TableTxn {
         std::iter::once(&self.rows.redo).chain(self.keys.iter().map(|k| &k.redo))
     }
 
-    pub(crate) fn drop_private(&mut self) {
-        self.private = None;
-        self.private_share.resize(0);
+    /// Has it anything in memory of its own, or on its way to a run?
+    fn is_large(&self) -> bool {
+        self.bulk.is_some() || self.rows.private().is_some() || self.keys.iter().any(|k| k.private().is_some())
     }
 }

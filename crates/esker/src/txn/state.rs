@@ -4,7 +4,7 @@
 
 use crate::lock::LockOwner;
 use crate::sync::atomic::{AtomicU64, Ordering};
-use crate::sync::Mutex;
+use crate::sync::{order, Mutex};
 use crate::tree::key::Key;
 use crate::tree::memtable::{AnyMemtable, Memtable, TxnSlot};
 use crate::tree::run::MovedRun;
@@ -63,9 +63,9 @@ impl TxnState {
             id,
             status: AtomicU64::new(ACTIVE),
             aborted: OnceLock::new(),
-            slots: Mutex::new("txn.slots", Vec::new()),
+            slots: Mutex::new(&order::TXN_SLOTS, Vec::new()),
             logged_at: AtomicU64::new(u64::MAX),
-            moves: Mutex::new("txn.moves", Moves::default()),
+            moves: Mutex::new(&order::TXN_MOVES, Moves::default()),
             locks: LockOwner::new(id),
         })
     }

@@ -6,7 +6,7 @@
 //! accesses (Dekker): a reader publishes its slot, then checks that no horizon has passed it.
 
 use crate::sync::atomic::{AtomicU64, Ordering};
-use crate::sync::Mutex;
+use crate::sync::{order, Mutex};
 use esker_format::CommitSeq;
 use std::sync::Arc;
 
@@ -47,7 +47,7 @@ impl Views {
         Views {
             visible: AtomicU64::new(visible.0),
             horizon: AtomicU64::new(0),
-            slots: Mutex::new("views.slots", Vec::new()),
+            slots: Mutex::new(&order::VIEWS_SLOTS, Vec::new()),
             #[cfg(test)]
             scans: std::sync::atomic::AtomicU64::new(0),
         }
@@ -159,7 +159,7 @@ mod tests {
         engine.checkpoint().unwrap();
         let scans = |engine: &crate::Engine| engine.core.views.scans.load(Ordering::Relaxed);
         let before = scans(&engine);
-        assert!(!engine.core.merge_somewhere().unwrap());
+        assert!(!crate::upkeep::background::merge_somewhere(&engine.core).unwrap());
         assert_eq!(scans(&engine) - before, 1);
     }
 }

@@ -1,19 +1,24 @@
-//! What a transaction has written in one tree: versions in the shared memtable with their redo, and private runs.
+//! What a transaction has written in one tree: versions in the shared memtable with their redo, versions in a memtable of its
+//! own, and private runs.
 //!
-//! Invariant: a private run stands in its tree under the transaction's status word for as long as it is here.
+//! Invariants: a private run stands in its tree under the transaction's status word for as long as it is here; what the
+//! private memtable takes is a share of the budget of large writes.
 
 use crate::core::Core;
-use crate::tree::memtable::{Change, TxnSlot};
+use crate::tree::memtable::{Change, Memtable, TxnSlot, Version};
+use crate::tree::run::writer::RunWriter;
 use crate::tree::run::Run;
 use crate::tree::stored::Stored;
 use crate::tree::{RunHandle, Tree};
 use crate::txn::redo::{Redo, RedoPoint};
 use crate::txn::state::TxnState;
+use crate::upkeep::discard;
 use crate::upkeep::flush::run_entry;
 use crate::version::OrdinalRanges;
+use crate::write::large::{Budget, Share};
 use crate::Result;
 use esker_base::counters::{count, Counter};
-use esker_format::{CommitSeq, RunRef};
+use esker_format::{CommitSeq, Lsn, RunRef};
 use std::sync::Arc;
 
 /// See the module.
@@ -23,12 +28,35 @@ pub(crate) struct Written<K: Stored> {
     slot: (u64, *const TxnSlot),
     pub(crate) runs: Vec<Arc<Run<K>>>,
     pub(crate) redo: Redo,
+    private: Option<Private<K>>,
+    /// What the private memtable takes of the budget of large writes.
+    share: Share,
+}
+
+/// A memtable of one transaction alone: its large writes, but for rows that it inserts, before they become runs.
+struct Private<K: Stored> {
+    mem: Arc<Memtable<K>>,
+    slot: *const TxnSlot,
+}
+
+/// A private memtable of this size becomes a run, in bytes.
+const PRIVATE_BYTES: usize = 16 << 20;
+
+/// How a private memtable has changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Fill {
+    Same,
+    /// It took more memory.
+    Grown,
+    /// It is to become a run.
+    Full,
 }
 
 impl<K: Stored> Written<K> {
     /// Nothing yet.
-    pub(crate) fn new(tree: Arc<Tree<K>>) -> Self {
-        Written { tree, slot: (0, std::ptr::null()), runs: Vec::new(), redo: Redo::default() }
+    pub(crate) fn new(tree: Arc<Tree<K>>, budget: &Arc<Budget>) -> Self {
+        let (slot, share) = ((0, std::ptr::null()), Share::new(budget));
+        Written { tree, slot, runs: Vec::new(), redo: Redo::default(), private: None, share }
     }
 
     /// Puts a version into the shared memtable, and tells which that is. The key is fresh, or the caller has the lock of
@@ -42,8 +70,92 @@ impl<K: Stored> Written<K> {
         }
         // SAFETY: the slot is of this memtable, which is the tree's as long as the guard is held; the caller's promise.
         unsafe { mem.put(key, self.slot.1, change)? };
-        self.tree.has_something();
+        self.tree.has_something(mem);
         Ok(mem.id)
+    }
+
+    /// Puts a version into the shared memtable, and its redo beside.
+    pub(crate) fn put_shared(&mut self, state: &TxnState, key: K::Ref<'_>, change: Change<'_>) -> Result<()> {
+        let mem = self.put(state, key, change)?;
+        K::log(state.id, self.tree.id, key, change, self.redo.of(mem));
+        Ok(())
+    }
+
+    /// Puts a version into the private memtable, made if there is none. As for [`put`](Self::put).
+    pub(crate) fn put_private(&mut self, state: &TxnState, key: K::Ref<'_>, change: Change<'_>) -> Result<Fill> {
+        let private = match &self.private {
+            Some(private) => private,
+            None => {
+                let mem = Memtable::new(Lsn::MAX)?;
+                let slot = state.slot_in(&mem)?;
+                self.private.insert(Private { mem, slot })
+            }
+        };
+        // SAFETY: the slot is of this memtable; the caller's promise.
+        unsafe { private.mem.put(key, private.slot, change)? };
+        let used = private.mem.used_bytes();
+        if used as u64 == self.share.bytes() {
+            return Ok(Fill::Same);
+        }
+        self.share.resize(used as u64);
+        Ok(if used > PRIVATE_BYTES { Fill::Full } else { Fill::Grown })
+    }
+
+    /// The private memtable.
+    pub(crate) fn private(&self) -> Option<&Arc<Memtable<K>>> {
+        self.private.as_ref().map(|p| &p.mem)
+    }
+
+    /// Memory of the private memtable, in bytes.
+    pub(crate) fn private_bytes(&self) -> u64 {
+        self.share.bytes()
+    }
+
+    /// About what the live versions of the private memtable would take of the redo, in bytes; counted up to `enough`. Their
+    /// memory may be far more, where they are a few in each of many trees.
+    pub(crate) fn private_content_bytes(&self, enough: usize) -> usize {
+        let Some(Private { mem, .. }) = &self.private else { return 0 };
+        let (mut bytes, mut node) = (0, mem.first());
+        while let Some(n) = node.filter(|_| bytes < enough) {
+            bytes += n.versions().filter(|v| mem.is_live(v)).map(Version::memory_bytes).sum::<usize>();
+            node = mem.after(n);
+        }
+        bytes
+    }
+
+    /// Writes the live versions of the private memtable.
+    pub(crate) fn write_private(&self, writer: &mut RunWriter<K>) -> Result<()> {
+        let Some(Private { mem, .. }) = &self.private else { return Ok(()) };
+        let mut node = mem.first();
+        while let Some(n) = node {
+            for v in n.versions().filter(|v| mem.is_live(v)) {
+                writer.push(n.key(), v.tag(CommitSeq::ZERO), v.value())?;
+            }
+            node = mem.after(n);
+        }
+        Ok(())
+    }
+
+    /// A private memtable that is too small for a run goes to the shared one and to redo.
+    pub(crate) fn keep_private(&mut self, state: &TxnState) -> Result<()> {
+        let Some(Private { mem, .. }) = &self.private else { return Ok(()) };
+        let mem = mem.clone();
+        let mut node = mem.first();
+        while let Some(n) = node {
+            let mut versions: Vec<_> = n.versions().filter(|v| mem.is_live(v)).collect();
+            // Oldest first: each goes on top.
+            versions.reverse();
+            versions.into_iter().try_for_each(|v| self.put_shared(state, n.key(), v.change()))?;
+            node = mem.after(n);
+        }
+        self.drop_private();
+        Ok(())
+    }
+
+    /// What the private memtable has is in a run, or not wanted.
+    pub(crate) fn drop_private(&mut self) {
+        self.private = None;
+        self.share.resize(0);
     }
 
     /// Lets a sealed private run join the tree under the transaction's status word.
@@ -67,15 +179,21 @@ impl<K: Stored> Written<K> {
         let (gone, left): (Vec<_>, Vec<_>) = std::mem::take(&mut self.runs).into_iter().partition(is_gone);
         self.runs = left;
         if !gone.is_empty() {
-            core.drop_runs(&self.tree, gone);
+            discard::private_runs(core, &self.tree, gone);
         }
+    }
+
+    /// The tree is gone: what is gathered for it goes to no file.
+    pub(crate) fn let_go(&mut self, core: &Core) {
+        self.drop_private();
+        discard::runs(core, std::mem::take(&mut self.runs));
     }
 
     /// The transaction was rolled back: what it has here goes, range marks too if it has any.
     pub(crate) fn give_up(&mut self, core: &Core, has_marks: bool) {
         let runs = std::mem::take(&mut self.runs);
         if !runs.is_empty() || has_marks {
-            core.drop_runs(&self.tree, runs);
+            discard::private_runs(core, &self.tree, runs);
         }
     }
 

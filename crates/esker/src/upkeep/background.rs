@@ -3,29 +3,32 @@
 //! Few threads: one for the log (segments, the sync of commits that did not wait for one, checkpoint requests), which waits
 //! for no flush; two that flush beside each other and write manifests; one that merges; and the workers of large writes
 //! (`large.rs`). In inline mode the writers do it at fixed points. What an error means is decided in one place,
-//! [`Core::judge`], by its kind: a log, manifest or folder that cannot be written stops writing where it happens
-//! (`Core::poison_by`); everything else is tried again, ever more slowly, and meanwhile told to writers that need memory. A
-//! panic stops writing.
+//! [`judge`], by its kind: a log, manifest or folder that cannot be written stops writing where it happens
+//! (`Writable::poison_by`); everything else is tried again, ever more slowly, and meanwhile told to writers that need
+//! memory. A panic stops writing.
 
+use crate::catalog::ddl;
 use crate::catalog::table::{with_tree, AnyTree, Table};
 use crate::core::Core;
+use crate::host::{wait_for, Host};
 use crate::options::{Background, Level};
 use crate::tree::run::cache::AnyRun;
+use crate::upkeep::{checkpoint, flush, merge, pressure};
 use crate::{Error, Result};
-use esker_base::lock::{Condvar, Mutex};
+use esker_base::lock::{order, Condvar, Mutex, Site};
 use esker_format::{Lsn, TreeId};
 use esker_memory::{charged, Account};
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread::{JoinHandle, ThreadId};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const TICK: Duration = Duration::from_millis(100);
 /// A writer waits for memory, or for the log to become shorter, this long at most, in ticks; then it goes on.
 pub(crate) const MOST_WAIT_TICKS: u32 = 100;
-/// Time between syncs of what commits did not wait for.
-const LAZY_SYNC: Duration = Duration::from_secs(1);
+/// Time between syncs of what commits did not wait for, and between looks at memory that nobody needs.
+const SECOND: Duration = Duration::from_secs(1);
 /// Longest pause after errors, in ticks.
 const MOST_PAUSE_TICKS: u32 = 100;
 /// Threads that flush.
@@ -41,8 +44,8 @@ struct Bell {
 }
 
 impl Bell {
-    fn new(name: &'static str) -> Bell {
-        Bell { rung: Mutex::new(name, false), changed: Condvar::new() }
+    fn new(site: &'static Site) -> Bell {
+        Bell { rung: Mutex::new(site, false), changed: Condvar::new() }
     }
 
     fn ring(&self) {
@@ -51,12 +54,31 @@ impl Bell {
     }
 
     /// Sleeps until rung, a tick at most.
-    fn wait(&self) {
+    fn wait(&self, host: &dyn Host) {
         let mut rung = self.rung.lock();
         if !*rung {
-            self.changed.wait_for(&mut rung, TICK);
+            wait_for(host, &self.changed, &mut rung, TICK);
         }
         *rung = false;
+    }
+}
+
+/// When something was done last, by the host's clock.
+struct LastTime(AtomicU64);
+
+impl LastTime {
+    fn at(now: Duration) -> Self {
+        LastTime(AtomicU64::new(now.as_micros() as u64))
+    }
+
+    /// Is it as long ago as that? Then it is done now.
+    fn is_over(&self, time: Duration, now: Duration) -> bool {
+        let now_us = now.as_micros() as u64;
+        let over = now_us.saturating_sub(self.0.load(Ordering::Relaxed)) >= time.as_micros() as u64;
+        if over {
+            self.0.store(now_us, Ordering::Relaxed);
+        }
+        over
     }
 }
 
@@ -86,27 +108,31 @@ pub(crate) struct Signals {
     /// End of the log as of the last commit.
     log_end: AtomicU64,
     threads: Mutex<Vec<JoinHandle<()>>>,
+    synced: LastTime,
+    swept: LastTime,
 }
 
 impl Signals {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(now: Duration) -> Self {
         Signals {
-            flush_wanted: Bell::new("background.flush_wanted"),
-            log_wanted: Bell::new("background.log_wanted"),
-            trouble: Mutex::new("background.trouble", None),
+            flush_wanted: Bell::new(&order::BACKGROUND_FLUSH_WANTED),
+            log_wanted: Bell::new(&order::BACKGROUND_LOG_WANTED),
+            trouble: Mutex::new(&order::BACKGROUND_TROUBLE, None),
             flush_done: Condvar::new(),
-            flushing: Mutex::new("background.flushing", HashSet::new()),
+            flushing: Mutex::new(&order::BACKGROUND_FLUSHING, HashSet::new()),
             flushable_bytes: AtomicU64::new(0),
             pinned_bytes: AtomicU64::new(0),
-            trash: Mutex::new("background.trash", Vec::new()),
-            requests: Mutex::new("background.requests", Vec::new()),
+            trash: Mutex::new(&order::BACKGROUND_TRASH, Vec::new()),
+            requests: Mutex::new(&order::BACKGROUND_REQUESTS, Vec::new()),
             merge_debt_bytes: AtomicU64::new(0),
-            merged: Mutex::new("background.merged", TreeId::default()),
+            merged: Mutex::new(&order::BACKGROUND_MERGED, TreeId::default()),
             inline: AtomicBool::new(false),
             stop: AtomicBool::new(false),
             replay_from: AtomicU64::new(0),
             log_end: AtomicU64::new(0),
-            threads: Mutex::new("background.threads", Vec::new()),
+            threads: Mutex::new(&order::BACKGROUND_THREADS, Vec::new()),
+            synced: LastTime::at(now),
+            swept: LastTime::at(now),
         }
     }
 
@@ -132,7 +158,7 @@ impl Signals {
     }
 
     /// Waits until `enough` says so, a flush meets trouble, or `ticks` have passed.
-    pub(crate) fn wait_for_flush(&self, ticks: u32, enough: impl Fn() -> bool) -> Result<()> {
+    pub(crate) fn wait_for_flush(&self, host: &dyn Host, ticks: u32, enough: impl Fn() -> bool) -> Result<()> {
         self.wake();
         let mut trouble = self.trouble.lock();
         for _ in 0..ticks {
@@ -142,7 +168,7 @@ impl Signals {
             if let Some((_, e)) = &*trouble {
                 return Err(e.clone());
             }
-            self.flush_done.wait_for(&mut trouble, TICK);
+            wait_for(host, &self.flush_done, &mut trouble, TICK);
         }
         Ok(())
     }
@@ -192,21 +218,19 @@ pub(crate) fn start(core: &Arc<Core>) -> Result<()> {
     if core.options.background == Background::Inline {
         return Ok(());
     }
-    let mut threads = core.pool.start()?;
-    let mut begin = |name: String, work: fn(&Core, &mut Rhythm)| -> Result<()> {
+    let mut threads = core.pool.start(&*core.host)?;
+    let mut begin = |name: &str, work: fn(&Core, &mut u32)| -> Result<()> {
         let weak = Arc::downgrade(core);
-        let thread = std::thread::Builder::new()
-            .name(name)
-            .spawn(move || run(&weak, work))
-            .map_err(|e| Error::OutOfMemory(format!("background thread: {e}")))?;
+        let spawned = core.host.spawn(name, Box::new(move || run(&weak, work)));
+        let thread = spawned.map_err(|e| Error::OutOfMemory(format!("background thread: {e}")))?;
         threads.push(thread);
         Ok(())
     };
-    begin("esker-log".into(), log_round)?;
+    begin("esker-log", log_round)?;
     for n in 1..=FLUSHERS {
-        begin(format!("esker-flush-{n}"), flush_round)?;
+        begin(&format!("esker-flush-{n}"), flush_round)?;
     }
-    begin("esker-merge".into(), merge_round)?;
+    begin("esker-merge", merge_round)?;
     core.signals.threads.lock().extend(threads);
     Ok(())
 }
@@ -227,338 +251,325 @@ pub(crate) fn stop(core: &Core) {
         let _ = thread.join();
     }
     core.signals.trash.lock().clear();
-    core.answer_requests();
-}
-
-/// What a background thread remembers from one round to the next.
-struct Rhythm {
-    /// Rounds in a row that ended with an error.
-    errors: u32,
-    swept: Instant,
-    synced: Instant,
+    answer_requests(core);
 }
 
 /// Rounds of `work` until the engine is closed or gone. A panic stops writing, not the process.
-fn run(core: &Weak<Core>, work: fn(&Core, &mut Rhythm)) {
-    let now = Instant::now();
-    let mut rhythm = Rhythm { errors: 0, swept: now, synced: now };
+fn run(core: &Weak<Core>, work: fn(&Core, &mut u32)) {
+    let mut errors = 0;
     loop {
         let Some(core) = core.upgrade() else { return };
         if core.signals.stopping() {
             return;
         }
-        let round = std::panic::AssertUnwindSafe(|| work(&core, &mut rhythm));
+        let round = std::panic::AssertUnwindSafe(|| work(&core, &mut errors));
         if std::panic::catch_unwind(round).is_err() {
-            core.poison("a panic in a background thread");
+            core.writable.poison("a panic in a background thread");
         }
     }
 }
 
-/// One round of the log's housekeeping.
-fn log_round(core: &Core, rhythm: &mut Rhythm) {
-    core.signals.log_wanted.wait();
-    core.answer_requests();
-    if core.is_poisoned() {
+/// One round of the log's housekeeping. `errors`, here and below: rounds in a row that ended with an error.
+fn log_round(core: &Core, errors: &mut u32) {
+    core.signals.log_wanted.wait(&*core.host);
+    answer_requests(core);
+    if core.writable.is_poisoned() {
         return;
     }
+    // No pause: commits wait for the next sync.
+    judge(core, keep_log(core), errors, 0);
+}
+
+/// Segments and space for the log, and the sync of commits that did not wait for one.
+fn keep_log(core: &Core) -> Result<()> {
     let segments = core.wal.prepare_segments().map_err(Error::from);
     if matches!(segments, Err(Error::DiskFull(_))) {
-        core.free_space();
+        free_space(core);
     }
-    let mut result = segments.and_then(|()| core.keep_space_in_need());
-    if core.flush_mode() != crate::FlushMode::EveryCommit && rhythm.synced.elapsed() >= LAZY_SYNC {
-        rhythm.synced = Instant::now();
-        result = core.wal.sync_all().map_err(Error::from).and(result);
+    let result = segments.and_then(|()| ddl::keep_space_in_need(core));
+    let lazy = core.settings.flush_mode() != crate::FlushMode::EveryCommit;
+    match lazy && core.signals.synced.is_over(SECOND, core.host.now()) {
+        true => core.wal.sync_all().map_err(Error::from).and(result),
+        false => result,
     }
-    // No pause: commits wait for the next sync.
-    core.judge(result, rhythm, 0);
 }
 
 /// One round of flushing, and of what else there is to do.
-fn flush_round(core: &Core, rhythm: &mut Rhythm) {
-    core.signals.flush_wanted.wait();
-    core.tell_unread();
+fn flush_round(core: &Core, errors: &mut u32) {
+    core.signals.flush_wanted.wait(&*core.host);
+    tell_unread(core);
     let trash = std::mem::take(&mut *core.signals.trash.lock());
     let had_trash = !trash.is_empty();
     drop(trash);
-    if had_trash || rhythm.swept.elapsed() >= LAZY_SYNC {
-        rhythm.swept = Instant::now();
+    if core.signals.swept.is_over(SECOND, core.host.now()) || had_trash {
         core.cache.sweep();
         esker_memory::trim();
     }
     core.cache.shrink();
-    if core.is_poisoned() {
+    if core.writable.is_poisoned() {
         return;
     }
-    let result = core.flush_what_is_due();
+    let result = flush_what_is_due(core);
     core.signals.tell_trouble(result.as_ref().err().cloned());
-    core.judge(result, rhythm, MOST_PAUSE_TICKS);
+    judge(core, result, errors, MOST_PAUSE_TICKS);
     core.signals.flush_done.notify_all();
 }
 
 /// One round of merging: one merge, or a pause.
-fn merge_round(core: &Core, rhythm: &mut Rhythm) {
-    let result = if core.is_poisoned() { Ok(false) } else { core.merge_somewhere() };
+fn merge_round(core: &Core, errors: &mut u32) {
+    let result = if core.writable.is_poisoned() { Ok(false) } else { merge_somewhere(core) };
     let more = matches!(result, Ok(true));
-    core.judge(result.map(|_| ()), rhythm, MOST_PAUSE_TICKS);
+    judge(core, result.map(|_| ()), errors, MOST_PAUSE_TICKS);
     if !more {
-        std::thread::sleep(TICK);
+        core.host.sleep(TICK);
     }
 }
 
-impl Core {
-    /// What an error of background work means, by its kind. The thread pauses, the longer the more errors came in a row, for
-    /// so many ticks at most.
-    fn judge(&self, result: Result<()>, rhythm: &mut Rhythm, most_ticks: u32) {
-        if let Some(why) = self.wal.poisoned() {
-            self.poison(&why);
+/// What an error of background work means, by its kind. The thread pauses, the longer the more errors came in a row, for
+/// so many ticks at most.
+fn judge(core: &Core, result: Result<()>, errors: &mut u32, most_ticks: u32) {
+    if let Some(why) = core.wal.poisoned() {
+        core.writable.poison(&why);
+    }
+    let e = match result {
+        Ok(()) => {
+            *errors = 0;
+            return;
         }
-        let e = match result {
-            Ok(()) => {
-                rhythm.errors = 0;
-                return;
+        Err(Error::Interrupted) => return,
+        Err(e) => e,
+    };
+    if e.stops_writing() {
+        return core.writable.poison(&e.to_string());
+    }
+    if *errors == 0 {
+        (core.notify)(&format!("background work: {e}; it is tried again"), Level::Warning);
+    }
+    *errors += 1;
+    let ticks = 1 << (*errors).min(7);
+    for _ in 0..ticks.min(most_ticks) / 2 {
+        if core.signals.stopping() {
+            return;
+        }
+        core.host.sleep(TICK);
+    }
+}
+
+/// Does one merge that is worth it, beginning behind the tree that was merged last; false if there is none. A tree
+/// that cannot be merged keeps no other from it: its error is told when nothing else is left.
+pub(crate) fn merge_somewhere(core: &Core) -> Result<bool> {
+    let mut trees = core.due.to_merge();
+    let last = *core.signals.merged.lock();
+    let first = trees.partition_point(|(_, tree)| tree.id() <= last);
+    trees.rotate_left(first);
+    let horizon = core.views.horizon();
+    let debt_bytes = trees.iter().map(|(_, tree)| tree.merge_debt_bytes()).sum();
+    core.signals.merge_debt_bytes.store(debt_bytes, Ordering::Relaxed);
+    let mut error = None;
+    for (table, tree) in trees {
+        let merged = with_tree!(&tree, tree => {
+            tree.leaves_to_be_looked_at();
+            let wants = merge::wanted(core, tree, horizon);
+            if wants || !tree.is_settled() {
+                tree.has_changed();
             }
-            Err(Error::Interrupted) => return,
-            Err(e) => e,
-        };
+            match wants {
+                true => merge::once_unless_busy(core, &table, tree),
+                false => Ok(false),
+            }
+        });
+        match merged {
+            Ok(false) => {}
+            Ok(true) => {
+                *core.signals.merged.lock() = tree.id();
+                return Ok(true);
+            }
+            Err(e) if e.stops_writing() => return Err(e),
+            Err(e) => error = Some(e),
+        }
+    }
+    error.map_or(Ok(false), Err)
+}
+
+/// Tells of runs that could not be read since the last time. Not where it happens: a reader there may hold locks.
+pub(crate) fn tell_unread(core: &Core) {
+    let unread = std::mem::take(&mut *core.cache.unread.lock());
+    for (tree, e) in unread {
+        // One that was dropped or emptied has nothing to lose.
+        let Some(table) = core.tables().into_iter().find(|t| t.has_tree(tree)) else { continue };
+        let text = format!("table '{}': {e}; its rows in that file cannot be read", table.name());
+        (core.notify)(&text, Level::Error);
+    }
+}
+
+/// Syncs the log for those who asked to be told, and tells them; or why it cannot be.
+pub(crate) fn answer_requests(core: &Core) {
+    let requests = std::mem::take(&mut *core.signals.requests.lock());
+    if requests.is_empty() {
+        return;
+    }
+    let result = core.writable.check().and_then(|()| Ok(core.wal.sync_all()?));
+    for request in requests {
+        request(result.clone());
+    }
+}
+
+/// The disk is full: gives back what nobody needs, and lets the log be shortened.
+fn free_space(core: &Core) {
+    core.signals.trash.lock().clear();
+    let shortened = checkpoint::write(core);
+    if let Err(e) = shortened {
+        (core.notify)(&format!("no checkpoint on the full disk: {e}"), Level::Warning);
+    }
+    core.signals.wake();
+}
+
+/// Flushes what memory and the log's length ask for, then writes a manifest if the log asks for one.
+///
+/// A tree that cannot be flushed keeps no other from it: its error comes at the end.
+fn flush_what_is_due(core: &Core) -> Result<()> {
+    tell_unread(core);
+    let (mut failed, mut error) = (HashSet::new(), None);
+    while let Some((table, tree)) = next_flush(core, &failed) {
+        let flushed = with_tree!(&tree, tree => flush::tree(core, &table, tree));
+        core.signals.flushing.lock().remove(&tree.id());
+        match flushed {
+            Ok(()) => {}
+            Err(e) if e.stops_writing() => return Err(e),
+            Err(e) => {
+                failed.insert(tree.id());
+                error = Some(e);
+            }
+        }
+        look_at_memory(core);
+        core.signals.flush_done.notify_all();
+        if core.signals.stopping() {
+            return Ok(());
+        }
+    }
+    shorten_log(core)?;
+    error.map_or(Ok(()), Err)
+}
+
+/// The tree that should be flushed next, noted as being flushed: the largest while memtables take too much, the one that
+/// keeps the log from being shortened.
+fn next_flush(core: &Core, failed: &HashSet<TreeId>) -> Option<(Arc<Table>, AnyTree)> {
+    let mut flushing = core.signals.flushing.lock();
+    let trees = look_at_memory(core);
+    let busy: u64 = trees.iter().filter(|t| flushing.contains(&t.1.id())).map(|t| t.2).sum();
+    let total: u64 = trees.iter().map(|t| t.2).sum();
+    let idle = || trees.iter().filter(|t| !flushing.contains(&t.1.id()) && !failed.contains(&t.1.id()));
+    let mut found = None;
+    if total - busy > pressure::memtable_budget(core) {
+        // Never one of nothing, which would be due for ever where those that hold the memory cannot be flushed.
+        found = idle().filter(|t| t.2 > 0).max_by_key(|t| t.2);
+    }
+    if found.is_none() {
+        let horizon = core.views.horizon();
+        found = idle().find(|t| t.1.dead_wants_flush(horizon));
+    }
+    if found.is_none() {
+        let oldest = oldest_wanted(core)?;
+        found = idle()
+            .filter_map(|t| Some((t, t.1.needs_from()?)))
+            .filter(|(_, needed)| *needed < oldest)
+            .min_by_key(|(_, needed)| *needed)
+            .map(|(t, _)| t);
+    }
+    let (table, tree, _) = found?;
+    let (table, tree) = (table.clone(), tree.clone());
+    flushing.insert(tree.id());
+    Some((table, tree))
+}
+
+/// Trees with something in memory, with the bytes that a flush of each would free. What open cursors pin and what transactions have to
+/// themselves does not count.
+fn look_at_memory(core: &Core) -> Vec<(Arc<Table>, AnyTree, u64)> {
+    let (mut total, mut pinned) = (0, 0);
+    let mut list = Vec::new();
+    for (table, tree) in core.due.in_memory() {
+        let memory = tree.in_memory();
+        pinned += memory.pinned_bytes;
+        total += memory.flushable_bytes;
+        list.push((table, tree, memory.flushable_bytes));
+    }
+    core.signals.flushable_bytes.store(total, Ordering::Relaxed);
+    core.signals.pinned_bytes.store(pinned, Ordering::Relaxed);
+    list
+}
+
+/// Memtables that need the log from before this position are to be flushed, if any are.
+fn oldest_wanted(core: &Core) -> Option<Lsn> {
+    let most = pressure::most_tail_bytes(core);
+    let end = core.wal.end_lsn();
+    let tail = end.0.saturating_sub(core.signals.replay_from().0);
+    (tail > most / 4 * 3).then_some(Lsn(end.0.saturating_sub(most / 2)))
+}
+
+/// Writes a manifest if that makes the log's tail shorter and it has become long; true if it did.
+fn shorten_log(core: &Core) -> Result<bool> {
+    let Some(oldest) = oldest_wanted(core) else { return Ok(false) };
+    let needed = core.due.in_memory().iter().filter_map(|(_, tree)| tree.needs_from()).min().unwrap_or(oldest);
+    // A manifest each tick for a few bytes would help nobody.
+    if needed.min(oldest).0 <= core.signals.replay_from().0 + pressure::most_tail_bytes(core) / 16 {
+        return Ok(false);
+    }
+    checkpoint::write(core)?;
+    Ok(true)
+}
+
+/// A writer's part of background work in inline mode.
+pub(crate) fn after_write(core: &Core) {
+    #[cfg(any(test, feature = "sim"))]
+    if crate::sim_hooks::is_quiet() {
+        return;
+    }
+    if core.options.background == Background::Threads {
+        if charged(Account::Memtable) > pressure::memtable_budget(core) {
+            core.signals.wake();
+        }
+        return;
+    }
+    if core.signals.inline.swap(true, Ordering::AcqRel) {
+        return;
+    }
+    let segments = core.wal.prepare_segments().map_err(Error::from);
+    if matches!(segments, Err(Error::DiskFull(_))) {
+        free_space(core);
+    }
+    let work = flush_what_is_due(core).and(segments);
+    if let Err(e) = work {
         if e.stops_writing() {
-            return self.poison(&e.to_string());
-        }
-        if rhythm.errors == 0 {
-            (self.notify)(&format!("background work: {e}; it is tried again"), Level::Warning);
-        }
-        rhythm.errors += 1;
-        let ticks = 1 << rhythm.errors.min(7);
-        for _ in 0..ticks.min(most_ticks) / 2 {
-            if self.signals.stopping() {
-                return;
-            }
-            std::thread::sleep(TICK);
+            core.writable.poison(&e.to_string());
         }
     }
+    core.signals.inline.store(false, Ordering::Release);
+}
 
-    /// Does one merge that is worth it, beginning behind the tree that was merged last; false if there is none. A tree
-    /// that cannot be merged keeps no other from it: its error is told when nothing else is left.
-    pub(crate) fn merge_somewhere(&self) -> Result<bool> {
-        let mut trees = self.due.to_merge();
-        let last = *self.signals.merged.lock();
-        let first = trees.partition_point(|(_, tree)| tree.id() <= last);
-        trees.rotate_left(first);
-        let horizon = self.views.horizon();
-        let debt_bytes = trees.iter().map(|(_, tree)| tree.merge_debt_bytes()).sum();
-        self.signals.merge_debt_bytes.store(debt_bytes, Ordering::Relaxed);
-        let mut error = None;
-        for (table, tree) in trees {
-            let merged = with_tree!(&tree, tree => {
-                tree.leaves_to_be_looked_at();
-                let wants = self.wants_merge(tree, horizon);
-                if wants || !tree.is_settled() {
-                    tree.has_changed();
-                }
-                match wants {
-                    true => self.merge_unless_busy(&table, tree),
-                    false => Ok(false),
-                }
-            });
-            match merged {
-                Ok(false) => {}
-                Ok(true) => {
-                    *self.signals.merged.lock() = tree.id();
-                    return Ok(true);
-                }
-                Err(e) if e.stops_writing() => return Err(e),
-                Err(e) => error = Some(e),
-            }
-        }
-        error.map_or(Ok(false), Err)
-    }
-
-    /// Tells of runs that could not be read since the last time. Not where it happens: a reader there may hold locks.
-    pub(crate) fn tell_unread(&self) {
-        let unread = std::mem::take(&mut *self.cache.unread.lock());
-        for (tree, e) in unread {
-            // One that was dropped or emptied has nothing to lose.
-            let Some(table) = self.tables().into_iter().find(|t| t.has_tree(tree)) else { continue };
-            let text = format!("table '{}': {e}; its rows in that file cannot be read", table.name());
-            (self.notify)(&text, Level::Error);
-        }
-    }
-
-    /// Syncs the log for those who asked to be told, and tells them; or why it cannot be.
-    pub(crate) fn answer_requests(&self) {
-        let requests = std::mem::take(&mut *self.signals.requests.lock());
-        if requests.is_empty() {
-            return;
-        }
-        let result = self.check_writable().and_then(|()| Ok(self.wal.sync_all()?));
-        for request in requests {
-            request(result.clone());
-        }
-    }
-
-    /// The disk is full: gives back what nobody needs, and lets the log be shortened.
-    fn free_space(&self) {
-        self.signals.trash.lock().clear();
-        let shortened = self.checkpoint();
-        if let Err(e) = shortened {
-            (self.notify)(&format!("no checkpoint on the full disk: {e}"), Level::Warning);
-        }
-        self.signals.wake();
-    }
-
-    /// Flushes what memory and the log's length ask for, then writes a manifest if the log asks for one.
-    ///
-    /// A tree that cannot be flushed keeps no other from it: its error comes at the end.
-    fn flush_what_is_due(&self) -> Result<()> {
-        self.tell_unread();
-        let (mut failed, mut error) = (HashSet::new(), None);
-        while let Some((table, tree)) = self.next_flush(&failed) {
-            let flushed = with_tree!(&tree, tree => self.flush(&table, tree));
-            self.signals.flushing.lock().remove(&tree.id());
-            match flushed {
-                Ok(()) => {}
-                Err(e) if e.stops_writing() => return Err(e),
-                Err(e) => {
-                    failed.insert(tree.id());
-                    error = Some(e);
-                }
-            }
-            self.look_at_memory();
-            self.signals.flush_done.notify_all();
-            if self.signals.stopping() {
-                return Ok(());
-            }
-        }
-        self.shorten_log()?;
-        error.map_or(Ok(()), Err)
-    }
-
-    /// The tree that should be flushed next, noted as being flushed: the largest while memtables take too much, the one that
-    /// keeps the log from being shortened.
-    fn next_flush(&self, failed: &HashSet<TreeId>) -> Option<(Arc<Table>, AnyTree)> {
-        let mut flushing = self.signals.flushing.lock();
-        let trees = self.look_at_memory();
-        let busy: u64 = trees.iter().filter(|t| flushing.contains(&t.1.id())).map(|t| t.2).sum();
-        let total: u64 = trees.iter().map(|t| t.2).sum();
-        let idle = || trees.iter().filter(|t| !flushing.contains(&t.1.id()) && !failed.contains(&t.1.id()));
-        let mut found = None;
-        if total - busy > self.memtable_budget() {
-            // Never one of nothing, which would be due for ever where those that hold the memory cannot be flushed.
-            found = idle().filter(|t| t.2 > 0).max_by_key(|t| t.2);
-        }
-        if found.is_none() {
-            let horizon = self.views.horizon();
-            found = idle().find(|t| t.1.dead_wants_flush(horizon));
-        }
-        if found.is_none() {
-            let oldest = self.oldest_wanted()?;
-            found = idle()
-                .filter_map(|t| Some((t, t.1.needs_from()?)))
-                .filter(|(_, needed)| *needed < oldest)
-                .min_by_key(|(_, needed)| *needed)
-                .map(|(t, _)| t);
-        }
-        let (table, tree, _) = found?;
-        let (table, tree) = (table.clone(), tree.clone());
-        flushing.insert(tree.id());
-        Some((table, tree))
-    }
-
-    /// Trees with something in memory, with the bytes that a flush of each would free. What open cursors pin and what transactions have to
-    /// themselves does not count.
-    fn look_at_memory(&self) -> Vec<(Arc<Table>, AnyTree, u64)> {
-        let (mut total, mut pinned) = (0, 0);
-        let mut list = Vec::new();
-        for (table, tree) in self.due.in_memory() {
-            let (bytes, carried) = tree.memory_bytes();
-            pinned += carried;
-            total += bytes;
-            list.push((table, tree, bytes));
-        }
-        self.signals.flushable_bytes.store(total, Ordering::Relaxed);
-        self.signals.pinned_bytes.store(pinned, Ordering::Relaxed);
-        list
-    }
-
-    /// Memtables that need the log from before this position are to be flushed, if any are.
-    fn oldest_wanted(&self) -> Option<Lsn> {
-        let most = self.most_tail_bytes();
-        let end = self.wal.end_lsn();
-        let tail = end.0.saturating_sub(self.signals.replay_from().0);
-        (tail > most / 4 * 3).then_some(Lsn(end.0.saturating_sub(most / 2)))
-    }
-
-    /// Writes a manifest if that makes the log's tail shorter and it has become long; true if it did.
-    fn shorten_log(&self) -> Result<bool> {
-        let Some(oldest) = self.oldest_wanted() else { return Ok(false) };
-        let needed = self.due.in_memory().iter().filter_map(|(_, tree)| tree.needs_from()).min().unwrap_or(oldest);
-        // A manifest each tick for a few bytes would help nobody.
-        if needed.min(oldest).0 <= self.signals.replay_from().0 + self.most_tail_bytes() / 16 {
-            return Ok(false);
-        }
-        self.checkpoint()?;
-        Ok(true)
-    }
-
-    /// A writer's part of background work in inline mode.
-    pub(crate) fn after_write(&self) {
-        #[cfg(any(test, feature = "sim"))]
-        if crate::sim_hooks::is_quiet() {
-            return;
-        }
-        if self.options.background == Background::Threads {
-            if charged(Account::Memtable) > self.memtable_budget() {
-                self.signals.wake();
-            }
-            return;
-        }
-        if self.signals.inline.swap(true, Ordering::AcqRel) {
-            return;
-        }
-        let segments = self.wal.prepare_segments().map_err(Error::from);
-        if matches!(segments, Err(Error::DiskFull(_))) {
-            self.free_space();
-        }
-        let work = self.flush_what_is_due().and(segments);
-        if let Err(e) = work {
-            if e.stops_writing() {
-                self.poison(&e.to_string());
-            }
-        }
-        self.signals.inline.store(false, Ordering::Release);
-    }
-
-    /// Something has become worth merging, perhaps.
-    pub(crate) fn maintenance_wanted(&self) {
-        if self.options.background == Background::Threads {
-            self.signals.wake();
-        }
-    }
-
-    /// All background work that there is, now.
-    pub(crate) fn settle_all(&self) -> Result<()> {
-        for (table, tree) in self.trees() {
-            with_tree!(tree, tree => {
-                self.flush(&table, &tree)?;
-                while self.merge_once(&table, &tree, false)? {}
-            });
-        }
-        self.checkpoint()
+/// Something has become worth merging, perhaps.
+pub(crate) fn maintenance_wanted(core: &Core) {
+    if core.options.background == Background::Threads {
+        core.signals.wake();
     }
 }
 
-#[cfg(any(test, feature = "sim"))]
-impl Core {
-    /// A round of the log's thread and one of a thread that flushes, without their pauses; for simulation.
-    pub(crate) fn one_round(&self) -> Result<()> {
-        self.answer_requests();
-        let segments = self.wal.prepare_segments().map_err(Error::from);
-        if matches!(segments, Err(Error::DiskFull(_))) {
-            self.free_space();
-        }
-        let segments = segments.and_then(|()| self.keep_space_in_need());
-        self.flush_what_is_due().and(segments)
+/// All background work that there is, now.
+pub(crate) fn settle_all(core: &Core) -> Result<()> {
+    for (table, tree) in core.trees() {
+        with_tree!(tree, tree => {
+            flush::tree(core, &table, &tree)?;
+            while merge::once(core, &table, &tree)? {}
+        });
     }
+    checkpoint::write(core)
+}
+
+/// A round of the log's thread and one of a thread that flushes, without their pauses; for simulation.
+#[cfg(any(test, feature = "sim"))]
+pub(crate) fn one_round(core: &Core) -> Result<()> {
+    answer_requests(core);
+    let log = keep_log(core);
+    flush_what_is_due(core).and(log)
 }
 
 #[cfg(test)]

@@ -1,7 +1,6 @@
 //! CHECK TABLE: reads every block of a table past the cache and verifies it against its index entry and its neighbours.
 
 use crate::catalog::table::{with_tree, AnyTree, Table};
-use crate::core::Core;
 use crate::tree::key::Key;
 use crate::tree::run::index::Index;
 use crate::tree::stored::Stored;
@@ -44,30 +43,28 @@ pub enum CheckScope {
     Quick,
 }
 
-impl Core {
-    pub(crate) fn check(
-        &self,
-        table: &Table,
-        scope: CheckScope,
-        progress: &mut dyn FnMut(u64, u64) -> bool,
-    ) -> Result<CheckReport> {
-        let mut report = CheckReport::default();
-        let trees: Vec<AnyTree> = table.trees().all().collect();
-        let (mut total, mut unread) = (0, HashSet::new());
-        for tree in &trees {
-            total += with_tree!(tree, tree => report.open(&wanted_runs(tree, scope), &mut unread))?;
-        }
-        if scope == CheckScope::Quick {
-            return Ok(report);
-        }
-        for tree in &trees {
-            let mut tell = |done| progress(done, total);
-            if !with_tree!(tree, tree => report.read(&wanted_runs(tree, scope), &unread, &mut tell))? {
-                break;
-            }
-        }
-        Ok(report)
+/// Checks a table. `progress` gets blocks done and blocks there are; false stops it.
+pub(crate) fn table(
+    table: &Table,
+    scope: CheckScope,
+    progress: &mut dyn FnMut(u64, u64) -> bool,
+) -> Result<CheckReport> {
+    let mut report = CheckReport::default();
+    let trees: Vec<AnyTree> = table.trees().all().collect();
+    let (mut total, mut unread) = (0, HashSet::new());
+    for tree in &trees {
+        total += with_tree!(tree, tree => report.open(&wanted_runs(tree, scope), &mut unread))?;
     }
+    if scope == CheckScope::Quick {
+        return Ok(report);
+    }
+    for tree in &trees {
+        let mut tell = |done| progress(done, total);
+        if !with_tree!(tree, tree => report.read(&wanted_runs(tree, scope), &unread, &mut tell))? {
+            break;
+        }
+    }
+    Ok(report)
 }
 
 /// The runs of a tree that are to be checked. Each file once and wholly, though several parts of it may be in use.
@@ -165,9 +162,10 @@ fn check_block<K: Stored>(
     let run = &handle.run;
     let before = last.take();
     let block = run.read_block_of(blocks, index)?;
-    K::verify(&block).map_err(|e| run.damage(index, e))?;
-    let bad = |what, found: u64| run.damage(index, FormatError::Invalid { what, found });
-    let (entry, found) = (blocks.entry(index), read_entry::<K>(&block));
+    let entry = blocks.entry(index);
+    K::verify(&block).map_err(|e| run.damage(entry.offset, e))?;
+    let bad = |what, found: u64| run.damage(entry.offset, FormatError::Invalid { what, found });
+    let found = read_entry::<K>(&block);
     let pairs = [
         ("rows of a block against its index entry", u64::from(entry.rows), u64::from(found.rows)),
         ("first row of a block against its index entry", entry.first_id.0, found.first_id.0),
@@ -231,7 +229,7 @@ fn read_entry<K: Stored>(block: &K::Block) -> BlockEntry {
 fn check_order<K: Stored>(block: &K::Block, before: Option<Place<K>>) -> std::result::Result<Option<Place<K>>, u32> {
     let order = |i: u32| {
         let tag = K::tag(block, i);
-        (tag.seq.0, tag.ordinal)
+        VersionOrder::new(tag.seq, tag.ordinal)
     };
     let follows = |at: u32, (key, before): (K::Ref<'_>, VersionOrder)| match K::cmp(K::key(block, at), key) {
         Ordering::Less => Err(at),

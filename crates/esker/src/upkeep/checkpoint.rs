@@ -7,107 +7,138 @@
 //! may hold edits that are replayed again, which changes nothing, because every edit names runs by ids never used twice.
 
 use crate::catalog::table::{with_tree, Table};
-use crate::core::{Core, Prepared};
+use crate::core::Core;
 use crate::tree::stored::Stored;
 use crate::tree::{RunHandle, Tree};
+use crate::txn::prepared::Prepared;
+#[cfg(debug_assertions)]
+use crate::upkeep::due::ToSave;
+use crate::upkeep::manifest::{Next, Written};
 use crate::version::{ABORTED, ACTIVE};
 use crate::Result;
 use esker_base::counters::{count, Counter};
-use esker_format::{
-    CommitSeq, FileId, Lsn, Manifest, RangeTombstone, Record, RunEntry, TableId, TableState, TreeId, TreeState, TxnId,
-};
+use esker_format::{CommitSeq, Lsn, Manifest, RangeTombstone, Record, RunEntry, TableId, TableState, TreeState};
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
 
-impl Core {
-    /// Writes a manifest and recycles the log before it.
-    pub(crate) fn checkpoint(&self) -> Result<()> {
-        let mut written = self.manifest.lock();
-        self.check_writable()?;
-        let (position, mut replay_from) = self.relog_prepared()?;
+/// Writes a manifest and recycles the log before it.
+pub(crate) fn write(core: &Core) -> Result<()> {
+    let mut written = core.manifest.lock();
+    core.writable.check()?;
+    let (position, needed) = relog_prepared(core)?;
+    #[cfg(test)]
+    crate::tests::hooks::reached("checkpoint has its position");
+    // Memory before runs: what moves from one to the other is found in one of them.
+    let in_memory = core.due.in_memory_at(position);
+    let replay_from = in_memory.iter().map(|(_, tree)| tree.needs_at_checkpoint(position)).fold(needed, Lsn::min);
+    let next = next_state(core, &mut written, replay_from);
+    #[cfg(test)]
+    crate::tests::hooks::reached("checkpoint has the tables");
+    let before = core.signals.replay_from();
+    assert!(replay_from >= before, "the place from which the log is needed went back from {before} to {replay_from}");
+    assert!(replay_from >= core.wal.stats().first, "the log is needed from {replay_from}, which is gone");
+    core.wal.wait_durable(core.wal.end_lsn())?;
+    written.write(core, next)?;
+    core.signals.set_replay_from(replay_from);
+    count(Counter::Checkpoints, 1);
+    core.wal.recycle(replay_from)?;
+    Ok(())
+}
+
+/// The state after the last durable one, as it is to be written: by its tables that may have changed, or by all of them.
+fn next_state(core: &Core, written: &mut Written, replay_from: Lsn) -> Next {
+    // A statement whose record lies before the position has changed the catalog, and told it, when it lets go of it.
+    let catalog = core.tables.lock();
+    #[cfg(debug_assertions)]
+    let all: Vec<_> = catalog.values().cloned().collect();
+    drop(catalog);
+    // Gone until all has gone well: what is told from here on is told to the next checkpoint.
+    let tail = written.tail.take();
+    let to_save = core.due.take_to_save();
+    #[cfg(debug_assertions)]
+    let known = tail.as_ref().map(|tail| tail.tables.clone());
+    let manifest = |tables: BTreeMap<_, _>| {
         #[cfg(test)]
-        crate::tests::hooks::reached("checkpoint has its position");
-        let mut tables = BTreeMap::new();
-        for table in self.tables() {
-            let (state, needed) = table_state(&table, position);
-            replay_from = replay_from.min(needed);
-            tables.insert(table.id, state);
-        }
-        #[cfg(test)]
-        crate::tests::hooks::reached("checkpoint has the tables");
-        let before = self.signals.replay_from();
-        assert!(
-            replay_from >= before,
-            "the place from which the log is needed went back from {before} to {replay_from}"
-        );
-        assert!(replay_from >= self.wal.stats().first, "the log is needed from {replay_from}, which is gone");
-        self.wal.wait_durable(self.wal.end_lsn())?;
-        let manifest = Manifest {
-            folder: self.folder,
+        core.due.saved.fetch_add(tables.len() as u64, std::sync::atomic::Ordering::Relaxed);
+        Manifest {
+            folder: core.folder,
             required_features: 0,
             generation: written.generation + 1,
             replay_from,
-            next_table: TableId(self.next_table.load(Ordering::Relaxed)),
-            next_tree: TreeId(self.next_tree.load(Ordering::Relaxed)),
-            next_file: FileId(self.next_file.load(Ordering::Relaxed)),
-            next_txn: TxnId(self.next_txn.load(Ordering::Relaxed)),
+            next_table: core.ids.next_table(),
+            next_tree: core.ids.next_tree(),
+            next_file: core.ids.next_file(),
+            next_txn: core.ids.next_txn(),
             prepared: Vec::new(),
             tables,
-        };
-        written.write(self, manifest)?;
-        self.signals.set_replay_from(replay_from);
-        count(Counter::Checkpoints, 1);
-        self.wal.recycle(replay_from)?;
-        Ok(())
-    }
-
-    /// Where the log ends, with every prepared transaction that lies in its older half logged again behind that place; and
-    /// the first place that is needed for those that are prepared now. Both under the commit lock: a decision comes wholly
-    /// before, and what it left in trees is seen, or wholly after, and its PREPARE counts.
-    fn relog_prepared(&self) -> Result<(Lsn, Lsn)> {
-        let end = self.wal.end_lsn();
-        let half = Lsn(self.signals.replay_from().0.midpoint(end.0));
-        let old = |p: &Prepared| p.state.logged_at() < half;
-        let frame = |p: &Prepared| {
-            let mut frame = Vec::with_capacity(p.redo.len() + 16);
-            Record::Rollback { txn: p.state.id }.encode(&mut frame);
-            frame.extend_from_slice(&p.redo);
-            frame
-        };
-        // Space first: nothing under the commit lock waits for a disk.
-        let mut space = BTreeMap::new();
-        for (xid, p) in self.prepared.lock().iter().filter(|(_, p)| old(p)) {
-            space.insert(xid.clone(), (p.state.id, frame(p)));
         }
-        let mut credits = BTreeMap::new();
-        for (xid, (_, frame)) in &space {
-            credits.insert(xid.clone(), self.wal.reserve_commit(frame.len())?);
-        }
-        #[cfg(test)]
-        crate::tests::hooks::reached("checkpoint has space for what is prepared");
-        let _commit = self.commit_lock.lock();
-        let position = self.wal.end_lsn();
-        let prepared = self.prepared.lock();
-        for (xid, credit) in credits {
-            // Decided meanwhile, perhaps with another one prepared under its XID: a memtable says what the first needs.
-            let same = prepared.get(&xid).zip(space.get(&xid)).filter(|(p, (id, _))| p.state.id == *id);
-            let Some((p, (_, frame))) = same else { continue };
-            p.state.set_logged_at(self.wal.append_reserved(credit, frame).lsn);
-        }
-        let needed = prepared.values().map(|p| p.state.logged_at()).min().unwrap_or(position);
-        Ok((position, needed.min(position)))
-    }
+    };
+    let edit =
+        tail.and_then(|tail| tail.edit(&manifest(states(to_save.tables.values())), &to_save.gone, written.most_bytes));
+    let next = edit.unwrap_or_else(|| Next::base(&manifest(states(core.tables().iter()))));
+    #[cfg(debug_assertions)]
+    assert_all_told(&*core.host, &all, known.as_ref(), &to_save);
+    next
 }
 
-/// What the manifest says of a table, and the oldest LSN that its memtables need; `position` if none needs an older one.
-fn table_state(table: &Table, position: Lsn) -> (TableState, Lsn) {
+/// What the manifest says of these tables.
+fn states<'a>(tables: impl Iterator<Item = &'a Arc<Table>>) -> BTreeMap<TableId, TableState> {
+    let state = |table: &'a Arc<Table>| {
+        let (state, owned) = table_state(table);
+        if owned {
+            // The end of a transaction changes what is said, and tells nobody.
+            table.is_to_be_saved();
+        }
+        (table.id, state)
+    };
+    tables.map(state).collect()
+}
+
+/// Where the log ends, with every prepared transaction that lies in its older half logged again behind that place; and
+/// the first place that is needed for those that are prepared now. Both under the commit lock: a decision comes wholly
+/// before, and what it left in trees is seen, or wholly after, and its PREPARE counts.
+fn relog_prepared(core: &Core) -> Result<(Lsn, Lsn)> {
+    let end = core.wal.end_lsn();
+    let half = Lsn(core.signals.replay_from().0.midpoint(end.0));
+    let old = |p: &Prepared| p.state.logged_at() < half;
+    let frame = |p: &Prepared| {
+        let mut frame = Vec::with_capacity(p.redo.len() + 16);
+        Record::Rollback { txn: p.state.id }.encode(&mut frame);
+        frame.extend_from_slice(&p.redo);
+        frame
+    };
+    // Space first: nothing under the commit lock waits for a disk.
+    let mut space = BTreeMap::new();
+    for (xid, p) in core.prepared.lock().iter().filter(|(_, p)| old(p)) {
+        space.insert(xid.clone(), (p.state.id, frame(p)));
+    }
+    let mut credits = BTreeMap::new();
+    for (xid, (_, frame)) in &space {
+        credits.insert(xid.clone(), core.wal.reserve_commit(frame.len())?);
+    }
+    #[cfg(test)]
+    crate::tests::hooks::reached("checkpoint has space for what is prepared");
+    let _commit = core.commit_lock.lock();
+    let position = core.wal.end_lsn();
+    let prepared = core.prepared.lock();
+    for (xid, credit) in credits {
+        // Decided meanwhile, perhaps with another one prepared under its XID: a memtable says what the first needs.
+        let same = prepared.get(&xid).zip(space.get(&xid)).filter(|(p, (id, _))| p.state.id == *id);
+        let Some((p, (_, frame))) = same else { continue };
+        p.state.set_logged_at(core.wal.append_reserved(credit, frame).lsn);
+    }
+    let needed = prepared.values().map(|p| p.state.logged_at()).min().unwrap_or(position);
+    Ok((position, needed.min(position)))
+}
+
+/// What the manifest says of a table, and whether there is something in it whose transaction has not been replaced by its
+/// commit sequence.
+fn table_state(table: &Table) -> (TableState, bool) {
     // Of these trees: a TRUNCATE meanwhile is replayed.
     let all = table.trees();
-    let (mut needed, mut marks, mut trees) = (position, Vec::new(), Vec::new());
+    let (mut owned, mut marks, mut trees) = (false, Vec::new(), Vec::new());
     for tree in all.all() {
-        let (state, from) = with_tree!(tree, tree => tree_state(&tree, position, &mut marks));
-        needed = needed.min(from);
-        trees.push(state);
+        trees.push(with_tree!(tree, tree => tree_state(&tree, &mut marks, &mut owned)));
     }
     // Each stands in all trees that still need it.
     marks.sort_unstable_by_key(|m: &RangeTombstone| (m.seq, m.ordinal));
@@ -116,18 +147,18 @@ fn table_state(table: &Table, position: Lsn) -> (TableState, Lsn) {
         entry: table.entry_with(&all),
         next_row_id: all.rows.next_row(),
         next_auto_increment: 0,
-        live_rows: all.rows.live_rows.load(Ordering::Relaxed).max(0) as u64,
+        live_rows: all.rows.live_rows().max(0) as u64,
         counted_at: CommitSeq::ZERO,
         range_deletes: marks,
         trees,
     };
-    (state, needed)
+    (state, owned)
 }
 
 /// The same of a tree, whose range marks are added to `marks`.
-fn tree_state<K: Stored>(tree: &Tree<K>, position: Lsn, marks: &mut Vec<RangeTombstone>) -> (TreeState, Lsn) {
+fn tree_state<K: Stored>(tree: &Tree<K>, marks: &mut Vec<RangeTombstone>, owned: &mut bool) -> TreeState {
     let state = tree.snapshot();
-    let needed = state.memtables().map(|m| m.needs_at_checkpoint(position)).min().unwrap_or(position);
+    *owned |= state.runs.iter().any(|h| h.owner.is_some()) || state.marks.iter().any(|m| m.owner.is_some());
     let runs = state.runs.iter().filter_map(committed_entry).collect();
     marks.extend(state.marks.iter().filter_map(|m| {
         let seq = match &m.owner {
@@ -137,7 +168,7 @@ fn tree_state<K: Stored>(tree: &Tree<K>, position: Lsn, marks: &mut Vec<RangeTom
         };
         Some(RangeTombstone { up_to: m.up_to, as_of: m.as_of, seq, ordinal: m.ordinal })
     }));
-    (TreeState { tree: tree.id, flushed_to: state.flushed_to, runs }, needed)
+    TreeState { tree: tree.id, flushed_to: state.flushed_to, runs }
 }
 
 fn committed(status: u64) -> Option<CommitSeq> {
@@ -150,4 +181,30 @@ fn committed_entry<K: Stored>(handle: &RunHandle<K>) -> Option<RunEntry> {
         Some(owner) => committed(owner.status())?,
     };
     Some(crate::upkeep::flush::run_entry(handle, seq))
+}
+
+/// Asserts that of all tables that were not looked at what is `known` is true, unless something else was told since: what
+/// nobody tells would be missing in the manifest, and the log that has it would go.
+#[cfg(debug_assertions)]
+fn assert_all_told(
+    host: &dyn crate::Host,
+    all: &[Arc<Table>],
+    known: Option<&BTreeMap<TableId, u128>>,
+    taken: &ToSave,
+) {
+    all.iter().for_each(|table| table.assert_listed());
+    let Some(known) = known else { return };
+    for table in all.iter().filter(|t| !taken.tables.contains_key(&t.id) && !taken.gone.contains(&t.id)) {
+        let is_true = || known.get(&table.id) == Some(&table_state(table).0.digest());
+        // An atomic is changed before it is told.
+        let told = || is_true() || table.will_be_saved();
+        let told = told()
+            || (0..10_000).any(|_| {
+                host.sleep(std::time::Duration::from_millis(1));
+                told()
+            });
+        assert!(told, "table {} has changed, and nobody told", table.id);
+    }
+    let there = |id: &TableId| all.iter().any(|t| t.id == *id) || taken.gone.contains(id);
+    assert!(known.keys().all(there), "a table has gone, and nobody told");
 }

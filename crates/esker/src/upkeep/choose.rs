@@ -10,26 +10,42 @@ use crate::tree::run::health::State;
 use crate::tree::run::Run;
 use crate::tree::stored::Stored;
 use crate::tree::{RangeMark, RunHandle, TreeState};
-use crate::upkeep::policy::{Piece, Policy, Weights};
-use esker_format::CommitSeq;
+use crate::upkeep::policy::{deepest_of, Piece, Policy, Weights, MOST_AT_ONCE};
+use esker_format::{CommitSeq, FileId};
+use std::collections::BTreeMap;
+
+/// A run whose parts take more than this in the log, in bytes, is written anew: each step that takes something of it names
+/// all that is left of it, in one record with what is left of 64 others.
+const MOST_NAMES_BYTES: usize = 1 << 20;
+/// A part counts for so many bytes at least, so that there are no more than 256.
+const NAME_BYTES: usize = 4 << 10;
 
 /// A merge to be done: the keys of these runs from `first` to `last`.
 pub(crate) struct Step<K: Stored = ByRow> {
     pub(crate) inputs: Vec<RunHandle<K>>,
     pub(crate) first: K::Own,
     pub(crate) last: K::Own,
-    /// How many bytes it will write, about; it ends sooner when it has read or written far more than a run's.
+    /// How many bytes it would write, about; it ends sooner when it has read or written far more than a run's.
     pub(crate) bytes: u64,
-    pub(crate) bounded: bool,
+    /// Where a sweep goes on behind it.
+    pub(crate) then: Sweep<K::Own>,
+}
+
+/// How far OPTIMIZE has come in a tree: all that lay before is merged.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Sweep<T> {
+    Begin,
+    From(T),
+    End,
 }
 
 impl<K: Stored> Step<K> {
     /// All keys of these; `None` if there are none.
-    pub(crate) fn of(inputs: Vec<RunHandle<K>>, bounded: bool) -> Option<Self> {
+    pub(crate) fn of(inputs: Vec<RunHandle<K>>) -> Option<Self> {
         let bytes = inputs.iter().map(RunHandle::bytes).sum();
         let first = inputs.iter().map(|h| h.first.clone()).min()?;
         let last = inputs.iter().map(|h| h.last.clone()).max()?;
-        Some(Step { inputs, first, last, bytes, bounded })
+        Some(Step { inputs, first, last, bytes, then: Sweep::End })
     }
 }
 
@@ -43,12 +59,15 @@ pub(crate) struct Choice<'a, K: Stored = ByRow> {
 }
 
 impl<K: Stored> Choice<'_, K> {
-    /// What to merge next: a run that a mark empties, or what the policy says; and how much more lies over the base than
-    /// there should, in bytes.
+    /// What to merge next: a run that a mark empties, a range that readers find dead, or what the policy says; and how much
+    /// more lies over the base than there should, in bytes.
     pub(crate) fn next(&self) -> (Option<Step<K>>, u64) {
         let runs: Vec<&RunHandle<K>> = self.state.runs.iter().filter(|h| mergeable(h)).collect();
         if let Some(handle) = runs.iter().find(|h| self.is_partly_deleted(h)) {
-            return (Step::of(vec![(*handle).clone()], true), 0);
+            return (Step::of(vec![(*handle).clone()]), 0);
+        }
+        if let Some(step) = cut_up(&runs) {
+            return (Some(step), 0);
         }
         // The policy knows keys by their places among all bounds.
         let mut bounds: Vec<&K::Own> = runs.iter().flat_map(|h| [&h.first, &h.last]).collect();
@@ -66,32 +85,82 @@ impl<K: Stored> Choice<'_, K> {
         };
         let weights = if K::NEW_KEYS_COME_LAST { Weights::ROWS } else { Weights::KEYS };
         let policy = Policy::new(&pieces, &share, weights, self.horizon.0, self.run_bytes);
-        let step = policy.next().map(|chosen| {
-            let inputs = chosen.inputs.iter().map(|i| runs[*i].clone()).collect();
-            let (first, last) = (bounds[chosen.first as usize].clone(), bounds[chosen.last as usize].clone());
-            Step { inputs, first, last, bytes: chosen.bytes, bounded: true }
+        let step = self.dead_range().or_else(|| {
+            policy.next().map(|chosen| {
+                let inputs = chosen.inputs.iter().map(|i| runs[*i].clone()).collect();
+                let (first, last) = (bounds[chosen.first as usize].clone(), bounds[chosen.last as usize].clone());
+                Step { inputs, first, last, bytes: chosen.bytes, then: Sweep::End }
+            })
         });
         (step, policy.debt_bytes())
     }
 
-    /// All runs, unless merging them would change nothing.
-    pub(crate) fn all(&self) -> Option<Step<K>> {
-        let all: Vec<RunHandle<K>> = self.state.runs.iter().filter(|h| mergeable(h)).cloned().collect();
+    /// A range of dead keys that a reader told of, once no view needs them. Nothing is written for them, and of the runs
+    /// there only this range is read.
+    fn dead_range(&self) -> Option<Step<K>> {
+        let told = self.state.dead_in_runs()?;
+        if told.seq > self.horizon {
+            return None;
+        }
+        let (first, last) = (K::lend(&told.first), K::lend(&told.last));
+        let over: Vec<&RunHandle<K>> = self.state.runs.iter().filter(|h| h.overlaps(first, last)).collect();
+        if over.len() > MOST_AT_ONCE || !over.iter().all(|h| mergeable(h)) {
+            // Tombstones over what is not merged with them stay.
+            self.state.forget_dead_in_runs(&told);
+            return None;
+        }
+        let bytes = over.iter().map(|h| (h.run.size_bytes() as f64 * h.share(first, last)) as u64).sum();
+        let (first, last) = (told.first.clone(), told.last.clone());
+        Some(Step { inputs: over.into_iter().cloned().collect(), first, last, bytes, then: Sweep::End })
+    }
+
+    /// The next step of a sweep over all runs; none if it is done, or before it begins if merging them would change nothing.
+    pub(crate) fn sweep(&self, from: &Sweep<K::Own>) -> Option<Step<K>> {
+        let all: Vec<&RunHandle<K>> = self.state.runs.iter().filter(|h| mergeable(h)).collect();
+        let first = match from {
+            Sweep::Begin if self.is_tidy(&all) => return None,
+            Sweep::Begin => &all.first()?.first,
+            Sweep::From(key) => key,
+            Sweep::End => return None,
+        };
+        let rest: Vec<_> = all.into_iter().filter(|h| h.last >= *first).collect();
+        // Those that a merge made and that nothing lies over stay as they are.
+        let good = |h: &RunHandle<K>| h.first >= *first && h.bytes() >= self.run_bytes / 2 && !self.may_shrink(&[h]);
+        let apart = |i: usize| rest.get(i + 1).is_none_or(|next| next.first > rest[i].last);
+        let skipped = (0..rest.len()).take_while(|&i| good(rest[i]) && apart(i)).count();
+        let first = first.max(&rest.get(skipped)?.first);
+        let rest = &rest[skipped..];
+        let bytes = |h: &&RunHandle<K>| (h.run.size_bytes() as f64 * h.share(K::lend(first), K::lend(&h.last))) as u64;
+        let mut deep = deepest_of(rest, |a, b| a.last < b.first);
+        if deep.len() > MOST_AT_ONCE / 2 {
+            // Fewer of them first, the small ones.
+            deep.sort_by_key(bytes);
+            let step = Step::of(deep.into_iter().take(MOST_AT_ONCE).cloned().collect())?;
+            return Some(Step { first: step.first.max(first.clone()), then: Sweep::From(first.clone()), ..step });
+        }
+        let (mut over, behind): (Vec<_>, Vec<_>) = rest.iter().copied().partition(|h| h.first <= *first);
+        let all_bytes = over.iter().chain(&behind).map(bytes).sum();
+        let room = MOST_AT_ONCE - over.len();
+        let next = behind.get(room).map(|h| h.first.clone());
+        over.extend(behind.into_iter().take(room));
+        let last = match &next {
+            None => over.iter().map(|h| &h.last).max()?,
+            // What comes before the first that has no room.
+            Some(next) => over.iter().flat_map(|h| [&h.first, &h.last]).filter(|key| *key < next).max()?.max(first),
+        };
+        let (first, last) = (first.clone(), last.clone());
+        let inputs = over.into_iter().filter(|h| h.first <= last).cloned().collect();
+        Some(Step { inputs, first, last, bytes: all_bytes, then: next.map_or(Sweep::End, Sweep::From) })
+    }
+
+    /// Would merging all these runs change nothing?
+    fn is_tidy(&self, all: &[&RunHandle<K>]) -> bool {
         // What is left of a run keeps its whole file.
-        let tidy = |h: &RunHandle<K>| h.run.stats.tombstones == 0 && h.aborted.is_empty() && is_whole(h);
+        let tidy = |h: &&RunHandle<K>| h.run.stats.tombstones == 0 && h.aborted.is_empty() && is_whole(h);
         let apart = all.windows(2).all(|w| w[0].last < w[1].first);
-        let bytes: u64 = all.iter().map(RunHandle::bytes).sum();
-        if all.iter().all(tidy)
-            && apart
-            && all.len() <= 1 + (bytes / self.run_bytes) as usize
-            && self.state.marks.is_empty()
-        {
-            return None;
-        }
-        if all.is_empty() || (apart && !self.may_shrink(&all)) {
-            return None;
-        }
-        Step::of(all, false)
+        let bytes: u64 = all.iter().map(|h| h.bytes()).sum();
+        let few = all.len() <= 1 + (bytes / (self.run_bytes / 2).max(1)) as usize;
+        apart && ((all.iter().all(tidy) && few && self.state.marks.is_empty()) || !self.may_shrink(all))
     }
 
     /// Does a mark that every view sees delete some of the run's rows?
@@ -103,7 +172,7 @@ impl<K: Stored> Choice<'_, K> {
 
     /// Would merging runs that are apart purge anything? Not if merges made them all and the horizon has not passed what
     /// they kept.
-    fn may_shrink(&self, all: &[RunHandle<K>]) -> bool {
+    fn may_shrink(&self, all: &[&RunHandle<K>]) -> bool {
         let newest = all.iter().filter_map(|h| h.seq_bounds()).map(|(_, greatest)| greatest);
         let marks = self.state.marks.iter().filter(|m| m.owner.is_none()).map(|m| m.seq);
         let newest = newest.chain(marks).max().unwrap_or_default();
@@ -135,6 +204,17 @@ impl<K: Stored> Choice<'_, K> {
             alone: stats.tombstones > 0 && !others() && !in_memory(),
         }
     }
+}
+
+/// A run that is in very many parts, or in some that it takes many bytes to name: all that is left of it.
+fn cut_up<K: Stored>(runs: &[&RunHandle<K>]) -> Option<Step<K>> {
+    let mut names: BTreeMap<FileId, usize> = BTreeMap::new();
+    for h in runs {
+        let bounds = K::length(K::lend(&h.first)) + K::length(K::lend(&h.last));
+        *names.entry(h.run.file_id).or_default() += NAME_BYTES + bounds + size_of::<(u64, u64)>() * h.aborted.0.len();
+    }
+    let (file, _) = names.into_iter().find(|(_, bytes)| *bytes >= MOST_NAMES_BYTES)?;
+    Step::of(runs.iter().filter(|h| h.run.file_id == file).copied().cloned().collect())
 }
 
 /// Does the handle cover all of its run?

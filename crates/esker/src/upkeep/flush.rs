@@ -14,7 +14,7 @@
 //! transaction, which then needs neither memory nor redo for it. So a long transaction pins neither memory nor log, and small
 //! ones cost a flush no file. Moves are decided, and show in the tree, under the transactions' locks (`TxnState::moves`).
 
-use crate::catalog::table::Table;
+use crate::catalog::table::{with_tree, Table};
 use crate::core::Core;
 use crate::tree::key::Key;
 use crate::tree::memtable::{Memtable, Node, TxnSlot, Version};
@@ -23,7 +23,8 @@ use crate::tree::run::Run;
 use crate::tree::stored::Stored;
 use crate::tree::{RunHandle, Tree, TreeState};
 use crate::txn::state::{Moved, Moves, TxnState};
-use crate::version::{ABORTED, ACTIVE};
+use crate::upkeep::{checkpoint, discard, new_run, pressure};
+use crate::version::{VersionOrder, ABORTED, ACTIVE};
 use crate::Result;
 use esker_base::counters::{count, Counter};
 use esker_base::lock::MutexGuard;
@@ -63,84 +64,102 @@ struct Move<K: Stored> {
     run: Arc<Run<K>>,
 }
 
-impl Core {
-    /// Writes a tree's memtable out. Nothing happens if it is empty.
-    pub(crate) fn flush<K: Stored>(&self, table: &Table, tree: &Arc<Tree<K>>) -> Result<()> {
-        let _flushing = tree.flushing.lock();
-        self.check_writable()?;
-        while tree.snapshot().frozen.last().is_some() {
-            // Left by a flush that failed.
-            self.flush_oldest(table, tree)?;
-        }
-        if !self.freeze(tree)? {
-            return Ok(());
-        }
-        self.flush_oldest(table, tree)
+/// Writes a tree's memtable out. Nothing happens if it is empty.
+pub(crate) fn tree<K: Stored>(core: &Core, table: &Table, tree: &Tree<K>) -> Result<()> {
+    let _flushing = tree.flushing.lock();
+    core.writable.check()?;
+    while let Some(left) = Flush::of_oldest(core, table, tree) {
+        // By a flush that failed.
+        left.run()?;
     }
-
-    /// Puts a new memtable in place, whose first LSN is the boundary; false if the old one is empty, and keeps nothing of
-    /// the log.
-    fn freeze<K: Stored>(&self, tree: &Tree<K>) -> Result<bool> {
-        // Under the guard nobody writes: whatever the old memtable gets has it now, and what comes commits later.
-        let mut guard = tree.state.write();
-        if !guard.active.wants_flush() {
-            return Ok(false);
-        }
-        guard.forget_dead();
-        let mut state = TreeState::clone(&guard);
-        let fresh = Memtable::new(self.wal.end_lsn())?;
-        state.frozen.insert(0, std::mem::replace(&mut state.active, fresh));
-        *guard = Arc::new(state);
-        Ok(true)
+    if !freeze(core, tree)? {
+        return Ok(());
     }
+    Flush::of_oldest(core, table, tree).map_or(Ok(()), |frozen| frozen.run())
+}
 
-    fn flush_oldest<K: Stored>(&self, table: &Table, tree: &Arc<Tree<K>>) -> Result<()> {
+/// Writes every memtable out and a manifest.
+pub(crate) fn all(core: &Core) -> Result<()> {
+    for (table, any) in core.trees() {
+        with_tree!(any, one => tree(core, &table, &one))?;
+    }
+    checkpoint::write(core)
+}
+
+/// Puts a new memtable in place, whose first LSN is the boundary; false if the old one is empty, and keeps nothing of
+/// the log.
+fn freeze<K: Stored>(core: &Core, tree: &Tree<K>) -> Result<bool> {
+    // Under the guard nobody writes: whatever the old memtable gets has it now, and what comes commits later.
+    let mut guard = tree.state.write();
+    if !guard.active.wants_flush() {
+        return Ok(false);
+    }
+    guard.forget_dead_in_memory();
+    let mut state = TreeState::clone(&guard);
+    let fresh = Memtable::new(core.wal.end_lsn())?;
+    state.frozen.insert(0, std::mem::replace(&mut state.active, fresh));
+    *guard = Arc::new(state);
+    Ok(true)
+}
+
+/// A frozen memtable on its way to a run, while nobody else flushes the tree.
+struct Flush<'a, K: Stored> {
+    core: &'a Core,
+    table: &'a Table,
+    tree: &'a Tree<K>,
+    /// Of before. Its active memtable takes what is carried.
+    state: Arc<TreeState<K>>,
+    mem: Arc<Memtable<K>>,
+    /// The boundary.
+    flushed_to: Lsn,
+}
+
+impl<'a, K: Stored> Flush<'a, K> {
+    /// Of a tree's oldest frozen memtable, if there is one.
+    fn of_oldest(core: &'a Core, table: &'a Table, tree: &'a Tree<K>) -> Option<Self> {
         let state = tree.snapshot();
-        let Some(mem) = state.frozen.last().cloned() else {
-            return Ok(());
-        };
+        let mem = state.frozen.last().cloned()?;
         assert_eq!(state.frozen.len(), 1, "a memtable was frozen before the one below was flushed");
         let flushed_to = state.active.first_lsn;
+        Some(Flush { core, table, tree, state, mem, flushed_to })
+    }
+
+    fn run(&self) -> Result<()> {
         // Records and status words go together under this lock: from here on every commit below the boundary shows.
-        drop(self.commit_lock.lock());
+        drop(self.core.commit_lock.lock());
         let mut rest = Rest::new();
-        let run = self.write_run(table, tree, &state, &mem, flushed_to, &mut rest)?;
+        let run = self.write_run(&mut rest)?;
         let mut made: Vec<Arc<Run<K>>> = run.iter().cloned().collect();
-        let moves = self.write_moves(table, tree, &mem, &rest, &mut made);
+        let moves = self.write_moves(&rest, &mut made);
         // Their names are durable before anything speaks of them; those of moved runs by the commit that attaches them.
-        let named = moves.and_then(|moves| if run.is_some() { self.sync_runs().map(|()| moves) } else { Ok(moves) });
-        let exchanged = named.and_then(|moves| self.exchange(tree, &mem, &state.active, run, moves, &rest, flushed_to));
-        match exchanged {
+        let named = moves.and_then(|moves| match run.is_some() {
+            true => self.core.runs.sync(&self.core.writable).map(|()| moves),
+            false => Ok(moves),
+        });
+        match named.and_then(|moves| self.exchange(run, moves, &rest)) {
             // Nothing names the runs: they go, and the memtable stays for the next try.
             Err(e) => {
-                self.discard(made);
+                discard::runs(self.core, made);
                 return Err(e);
             }
-            Ok(refused) => self.discard(refused),
+            Ok(refused) => discard::runs(self.core, refused),
         }
         count(Counter::Flushes, 1);
-        if !self.tree_exists(tree.id) {
-            self.empty(tree);
+        if !self.core.tree_exists(self.tree.id) {
+            discard::tree(self.core, self.tree);
         }
         Ok(())
     }
 
     /// Writes what open transactions have too much of into runs of theirs.
-    fn write_moves<K: Stored>(
-        &self,
-        table: &Table,
-        tree: &Tree<K>,
-        mem: &Memtable<K>,
-        rest: &Rest<'_, K>,
-        made: &mut Vec<Arc<Run<K>>>,
-    ) -> Result<Vec<Move<K>>> {
+    fn write_moves(&self, rest: &Rest<'_, K>, made: &mut Vec<Arc<Run<K>>>) -> Result<Vec<Move<K>>> {
         let mut moves = Vec::new();
         for state in self.movers(&rest.open) {
             let mut writer: Option<RunWriter<K>> = None;
-            for (node, v) in rest.versions.iter().filter(|(_, v)| v.slot().txn == state.id && mem.is_live(v)) {
+            for (node, v) in rest.versions.iter().filter(|(_, v)| v.slot().txn == state.id && self.mem.is_live(v)) {
                 let writer = match &mut writer {
                     Some(w) => w,
-                    None => writer.insert(self.run_writer(table, tree)?),
+                    None => writer.insert(new_run(self.core, self.table, self.tree)?),
                 };
                 writer.push(node.key(), v.tag(CommitSeq::ZERO), v.value())?;
             }
@@ -160,39 +179,30 @@ impl Core {
         let mut all: Vec<_> = open.iter().map(|(txn, bytes)| (*bytes, *txn)).collect();
         all.sort_unstable_by(|a, b| b.cmp(a));
         let mut left: usize = all.iter().map(|a| a.0).sum();
-        let elsewhere = self.signals.pinned_bytes();
-        let most = (self.memtable_budget() / CARRIED_SHARE).saturating_sub(elsewhere) as usize;
+        let elsewhere = self.core.signals.pinned_bytes();
+        let most = (pressure::memtable_budget(self.core) / CARRIED_SHARE).saturating_sub(elsewhere) as usize;
         let mut movers = Vec::new();
         for (bytes, txn) in all {
             if bytes <= MOST_CARRIED_BYTES && left <= most {
                 break;
             }
             left -= bytes;
-            movers.extend(self.writer(txn).filter(|w| !w.moves.lock().closed));
+            movers.extend(self.core.writers.get(txn).filter(|w| !w.moves.lock().closed));
         }
         movers
     }
 
     /// Puts run and moved runs in the place of the memtable. All that can fail comes before the tree changes, the log's
     /// append last. Moves that came too late are carried instead; their runs are returned.
-    #[allow(clippy::too_many_arguments)]
-    fn exchange<K: Stored>(
-        &self,
-        tree: &Tree<K>,
-        mem: &Arc<Memtable<K>>,
-        active: &Arc<Memtable<K>>,
-        run: Option<Arc<Run<K>>>,
-        moves: Vec<Move<K>>,
-        rest: &Rest<'_, K>,
-        flushed_to: Lsn,
-    ) -> Result<Vec<Arc<Run<K>>>> {
-        let edit = self.announcement(tree, run.as_ref(), flushed_to);
-        let space = self.wal.reserve_commit(edit.len())?;
+    fn exchange(&self, run: Option<Arc<Run<K>>>, moves: Vec<Move<K>>, rest: &Rest<'_, K>) -> Result<Vec<Arc<Run<K>>>> {
+        let (core, tree) = (self.core, self.tree);
+        let edit = self.announcement(run.as_ref());
+        let space = core.wal.reserve_commit(edit.len())?;
         let mut guards: Vec<(MutexGuard<'_, Moves>, &Move<K>)> = Vec::new();
         let mut refused = Vec::new();
         for m in &moves {
             // By their transactions' ids.
-            let guard = m.state.moves.lock_in_turn();
+            let guard = m.state.moves.lock_in_turn(m.state.id.0);
             if guard.closed || m.state.status() != ACTIVE {
                 refused.push(m.run.clone());
             } else {
@@ -200,14 +210,13 @@ impl Core {
             }
         }
         let moved: Vec<TxnId> = guards.iter().map(|(_, m)| m.state.id).collect();
-        let stay = rest.versions.iter().filter(|(_, v)| moved.binary_search(&v.slot().txn).is_err());
-        self.carry_all(mem, active, stay)?;
-        if self.tree_exists(tree.id) {
-            self.wal.append_reserved(space, &edit);
+        self.carry_all(rest.versions.iter().filter(|(_, v)| moved.binary_search(&v.slot().txn).is_err()))?;
+        if core.tree_exists(tree.id) {
+            core.wal.append_reserved(space, &edit);
         }
         tree.edit(|next| {
-            next.frozen.retain(|m| !Arc::ptr_eq(m, mem));
-            next.flushed_to = next.flushed_to.max(flushed_to);
+            next.frozen.retain(|m| !Arc::ptr_eq(m, &self.mem));
+            next.flushed_to = next.flushed_to.max(self.flushed_to);
             if let Some(run) = run {
                 next.add_run(RunHandle::committed(run));
             }
@@ -216,26 +225,22 @@ impl Core {
             }
         });
         for (guard, m) in &mut guards {
-            guard.list.push(Moved { tree: tree.id, mem: mem.id, run: K::moved_run(m.run.clone()) });
+            guard.list.push(Moved { tree: tree.id, mem: self.mem.id, run: K::moved_run(m.run.clone()) });
             count(Counter::RunsMoved, 1);
         }
         Ok(refused)
     }
 
-    /// Copies versions to a newer memtable. They stand in both for a while, in the same order: no reader minds.
-    fn carry_all<'v, K: Stored>(
-        &self,
-        from: &Memtable<K>,
-        to: &Arc<Memtable<K>>,
-        versions: impl Iterator<Item = &'v (&'v Node<K>, &'v Version)>,
-    ) -> Result<()> {
+    /// Copies versions to the active memtable. They stand in both for a while, in the same order: no reader minds.
+    fn carry_all<'v>(&self, versions: impl Iterator<Item = &'v (&'v Node<K>, &'v Version)>) -> Result<()> {
+        let to = &self.state.active;
         let (before, mut places) = (to.used_bytes(), HashMap::new());
         for (node, version) in versions {
             if places.is_empty() {
                 // First: a checkpoint that still finds the memtable empty must not pass the boundary.
                 to.also_needs(to.first_lsn);
             }
-            self.carry(from, to, node.key(), version, &mut places)?;
+            self.carry(node.key(), version, &mut places)?;
         }
         if !places.is_empty() {
             to.pin(to.used_bytes() - before);
@@ -244,26 +249,24 @@ impl Core {
     }
 
     /// What the flush changes, for the log.
-    fn announcement<K: Stored>(&self, tree: &Tree<K>, run: Option<&Arc<Run<K>>>, flushed_to: Lsn) -> Vec<u8> {
+    fn announcement(&self, run: Option<&Arc<Run<K>>>) -> Vec<u8> {
         let add = run.iter().map(|r| run_entry(&RunHandle::committed((*r).clone()), CommitSeq::ZERO)).collect();
         let mut bytes = Vec::new();
-        Record::TreeEdit { tree: tree.id, add, remove: Vec::new(), flushed_to }.encode(&mut bytes);
+        Record::TreeEdit { tree: self.tree.id, add, remove: Vec::new(), flushed_to: self.flushed_to }
+            .encode(&mut bytes);
         bytes
     }
 
-    /// Writes the versions of `mem` that were committed before `flushed_to` and that somebody may still see; collects those
-    /// of transactions that have not ended, or only since.
-    fn write_run<'a, K: Stored>(
-        &self,
-        table: &Table,
-        tree: &Tree<K>,
-        state: &TreeState<K>,
-        mem: &'a Memtable<K>,
-        flushed_to: Lsn,
-        rest: &mut Rest<'a, K>,
-    ) -> Result<Option<Arc<Run<K>>>> {
-        let horizon = self.views.horizon();
+    /// Writes the versions that were committed before the boundary and that somebody may still see; collects those of
+    /// transactions that have not ended, or only since.
+    fn write_run<'m>(&'m self, rest: &mut Rest<'m, K>) -> Result<Option<Arc<Run<K>>>> {
+        let (state, mem, flushed_to) = (&*self.state, &*self.mem, self.flushed_to);
+        let horizon = self.core.views.horizon();
         let marks: Vec<_> = state.marks.iter().filter(|m| m.owner.is_none() && m.seq <= horizon).collect();
+        let is_deleted = |n: &Node<K>, v: &Version, seq: u64| {
+            let order = VersionOrder::new(CommitSeq(seq), v.ordinal);
+            marks.iter().any(|m| m.deletes(K::row_of(n.key(), v.value()), order))
+        };
         let mut writer = None;
         let mut node = mem.first();
         while let Some(n) = node {
@@ -277,9 +280,7 @@ impl Core {
                     seq if seq == ACTIVE || seq >= flushed_to.0 => rest.add(n, v, seq),
                     // Of one transaction's versions only the newest counts.
                     seq if settled || seq == last_seq || !mem.is_live(v) => count(Counter::RowsPurged, 1),
-                    seq if marks.iter().any(|m| m.deletes(K::row_of(n.key(), v.value()), (seq, v.ordinal))) => {
-                        count(Counter::RowsPurged, 1)
-                    }
+                    seq if is_deleted(n, v, seq) => count(Counter::RowsPurged, 1),
                     seq => {
                         last_seq = seq;
                         settled = seq <= horizon.0;
@@ -289,7 +290,7 @@ impl Core {
                         }
                         let writer = match &mut writer {
                             Some(w) => w,
-                            None => writer.insert(self.run_writer(table, tree)?),
+                            None => writer.insert(new_run(self.core, self.table, self.tree)?),
                         };
                         assert!(seq < flushed_to.0, "a flushed run must hold only commits below its boundary");
                         writer.push(n.key(), v.tag(CommitSeq(seq)), v.value())?;
@@ -300,36 +301,30 @@ impl Core {
         writer.map(|w| w.finish()).transpose()
     }
 
-    /// Copies a version to a newer memtable, with the status that its transaction has by now. `places`: those of
+    /// Copies a version to the active memtable, with the status that its transaction has by now. `places`: those of
     /// transactions there.
-    fn carry<K: Stored>(
-        &self,
-        from: &Memtable<K>,
-        to: &Arc<Memtable<K>>,
-        key: K::Ref<'_>,
-        version: &Version,
-        places: &mut HashMap<TxnId, *const TxnSlot>,
-    ) -> Result<()> {
+    fn carry(&self, key: K::Ref<'_>, version: &Version, places: &mut HashMap<TxnId, *const TxnSlot>) -> Result<()> {
         let slot = version.slot();
         let at = match places.get(&slot.txn) {
             Some(at) => *at,
             None => {
-                let at = self.place_in(to, slot)?;
+                let at = self.place_of(slot)?;
                 places.insert(slot.txn, at);
                 at
             }
         };
-        if !from.is_live(version) {
+        if !self.mem.is_live(version) {
             return Ok(());
         }
         count(Counter::VersionsCarried, 1);
-        // SAFETY: the slot is of `to`; only one flush of a tree goes on at a time.
-        unsafe { to.carry(key, at, version.change()) }
+        // SAFETY: the slot is of the active memtable; only one flush of a tree goes on at a time.
+        unsafe { self.state.active.carry(key, at, version.change()) }
     }
 
-    /// The place in `to` of the transaction that `slot` belongs to.
-    fn place_in<K: Stored>(&self, to: &Arc<Memtable<K>>, slot: &TxnSlot) -> Result<*const TxnSlot> {
-        if let Some(writer) = self.writer(slot.txn) {
+    /// The place in the active memtable of the transaction that `slot` belongs to.
+    fn place_of(&self, slot: &TxnSlot) -> Result<*const TxnSlot> {
+        let to = &self.state.active;
+        if let Some(writer) = self.core.writers.get(slot.txn) {
             return writer.slot_in(to);
         }
         // It has ended meanwhile, and its status stands in its old slot.

@@ -10,8 +10,8 @@ use crate::core::Core;
 use crate::{Error, Result};
 use esker_base::counters::{count, Counter};
 use esker_format::manifest::{edit_offset, MAX_MANIFEST_BYTES};
-use esker_format::{Manifest, TableId};
-use esker_io::{AccessHint, Disk, IoKind, OpenMode};
+use esker_format::{FormatError, Manifest, ManifestFile, TableId, TableState};
+use esker_io::{AccessHint, Disk, IoError, IoKind, OpenMode};
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -25,17 +25,27 @@ pub(crate) struct Written {
     /// Of the last durable state.
     pub(crate) generation: u64,
     /// The file behind which an edit can go; `None`: the next state is a base.
-    tail: Option<Tail>,
+    pub(crate) tail: Option<Tail>,
     /// How long the file may become.
     pub(crate) most_bytes: u64,
 }
 
-struct Tail {
+/// A file whose last state is durable.
+pub(crate) struct Tail {
     base_bytes: u64,
     /// Where the file's content ends.
     end: u64,
     /// What it says of each table.
-    tables: BTreeMap<TableId, u128>,
+    pub(crate) tables: BTreeMap<TableId, u128>,
+}
+
+/// The next state, as it is to be written.
+pub(crate) struct Next {
+    bytes: Vec<u8>,
+    /// Where an edit goes; a base has a file for itself.
+    at: Option<u64>,
+    /// What there is once it is durable.
+    tail: Tail,
 }
 
 impl Written {
@@ -44,57 +54,84 @@ impl Written {
         Written { generation, tail: None, most_bytes: MAX_MANIFEST_BYTES }
     }
 
-    /// Makes `state`, whose generation is the next, the durable one. Memory, space or handles that were missing can be
-    /// there again later; after anything else nobody knows what is durable.
-    pub(crate) fn write(&mut self, core: &Core, state: Manifest) -> Result<()> {
-        let generation = state.generation;
-        let tables: BTreeMap<_, _> = state.tables.iter().map(|(id, t)| (*id, t.digest())).collect();
-        // Back only when all has gone well.
-        let (base_bytes, end) = match self.tail.take().and_then(|t| t.edit(&state, &tables, self.most_bytes)) {
-            Some((at, edit, base_bytes)) => {
-                append(&*core.disk, &core.dir, &edit, at).map_err(|e| match e.kind {
-                    IoKind::DiskFull | IoKind::Resources => e.into(),
-                    _ => core.poison_by(e),
-                })?;
+    /// Makes `next` the durable state. Memory, space or handles that were missing can be there again later; after anything
+    /// else nobody knows what is durable.
+    pub(crate) fn write(&mut self, core: &Core, next: Next) -> Result<()> {
+        let Next { bytes, at, tail } = next;
+        let failed = |e: IoError| match e.kind {
+            IoKind::DiskFull | IoKind::Resources => e.into(),
+            _ => core.writable.poison_by(e),
+        };
+        match at {
+            Some(at) => {
+                append(&*core.disk, &core.dir, &bytes, at).map_err(failed)?;
                 count(Counter::ManifestEdits, 1);
-                (base_bytes, at + edit.len() as u64)
             }
             None => {
-                let mut bytes = Vec::new();
-                state.encode(&mut bytes);
                 if bytes.len() as u64 > self.most_bytes {
                     // Nothing is written: manifest and log stay as they are, and say all of it.
                     let (what, max) = ("manifest", self.most_bytes);
                     return Err(Error::TooLong { what, bytes: bytes.len() as u64, max });
                 }
-                write_fresh(&*core.disk, &core.dir, &bytes).map_err(|e| match e.kind {
-                    IoKind::DiskFull | IoKind::Resources => e.into(),
-                    _ => core.poison_by(e),
-                })?;
-                take_fresh(&*core.disk, &core.dir).map_err(|e| core.poison_by(e))?;
-                (bytes.len() as u64, bytes.len() as u64)
+                write_fresh(&*core.disk, &core.dir, &bytes).map_err(failed)?;
+                take_fresh(&*core.disk, &core.dir).map_err(|e| core.writable.poison_by(e))?;
             }
-        };
-        self.tail = Some(Tail { base_bytes, end, tables });
-        self.generation = generation;
+        }
+        self.tail = Some(tail);
+        self.generation += 1;
         Ok(())
     }
 }
 
 impl Tail {
-    /// The edit that makes `state` of what is there, where it goes, and the length of its base; `None` if a base is
-    /// better. `tables`: what is to be said of each table; `most_bytes`: how long the file may become.
-    fn edit(&self, state: &Manifest, tables: &BTreeMap<TableId, u128>, most_bytes: u64) -> Option<(u64, Vec<u8>, u64)> {
-        let is_new = |id: &TableId| self.tables.get(id) != tables.get(id);
-        let gone: Vec<_> = self.tables.keys().filter(|id| !tables.contains_key(id)).copied().collect();
-        let changed: Vec<_> = state.tables.values().filter(|t| is_new(&t.entry.id)).collect();
-        let mut edit = Vec::new();
-        state.encode_edit(&changed, &gone, &mut edit);
+    /// The edit that makes `state` of what is there; `None` if a base is better. `state` has the tables that may have changed
+    /// and no others; `gone`: those that were there, or came and went, and are there no more; `most_bytes`: how long the file
+    /// may become.
+    pub(crate) fn edit(mut self, state: &Manifest, gone: &[TableId], most_bytes: u64) -> Option<Next> {
+        let gone: Vec<_> = gone.iter().filter(|id| self.tables.remove(id).is_some()).copied().collect();
+        // What a table says twice it says once.
+        let mut is_new = |t: &&TableState| {
+            let digest = t.digest();
+            self.tables.insert(t.entry.id, digest) != Some(digest)
+        };
+        let changed: Vec<_> = state.tables.values().filter(&mut is_new).collect();
+        let mut bytes = Vec::new();
+        state.encode_edit(&changed, &gone, &mut bytes);
         let at = edit_offset(self.end as usize) as u64;
-        let end = at + edit.len() as u64;
-        let fits = end - self.base_bytes <= self.base_bytes.max(EDITS_BYTES) && end <= most_bytes;
-        fits.then_some((at, edit, self.base_bytes))
+        self.end = at + bytes.len() as u64;
+        let edits_bytes = self.end - self.base_bytes;
+        let fits = edits_bytes <= self.base_bytes.max(EDITS_BYTES) && self.end <= most_bytes;
+        fits.then_some(Next { bytes, at: Some(at), tail: self })
     }
+}
+
+impl Next {
+    /// A base, of a state with all its tables.
+    pub(crate) fn base(state: &Manifest) -> Self {
+        let tables = state.tables.iter().map(|(id, t)| (*id, t.digest())).collect();
+        let mut bytes = Vec::new();
+        state.encode(&mut bytes);
+        let end = bytes.len() as u64;
+        Next { bytes, at: None, tail: Tail { base_bytes: end, end, tables } }
+    }
+}
+
+/// What the file says; `None` if there is none.
+pub(crate) fn read(disk: &dyn Disk, dir: &Path) -> Result<Option<ManifestFile>> {
+    let path = dir.join(MANIFEST);
+    let file = match disk.open(&path, OpenMode::Read, AccessHint::Meta) {
+        Ok(file) => file,
+        Err(e) if e.kind == IoKind::NotFound => return Ok(None),
+        Err(e) => return Err(e.into()),
+    };
+    let size = file.size_bytes()?;
+    if size > MAX_MANIFEST_BYTES {
+        let reason = FormatError::TooLong { what: "manifest", found: size, max: MAX_MANIFEST_BYTES };
+        return Err(Error::damage(&path, 0, reason));
+    }
+    let mut bytes = vec![0; size as usize];
+    file.read_at(&mut bytes, 0)?;
+    ManifestFile::decode(&bytes).map(Some).map_err(|e| Error::damage(&path, 0, e))
 }
 
 /// Writes a folder's first manifest.

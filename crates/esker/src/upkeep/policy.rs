@@ -18,8 +18,9 @@ const FACTOR: usize = 4;
 const MOST_SOURCES: usize = 12;
 /// So many small neighbours in the base are joined.
 const NEIGHBOURS: usize = 8;
-/// No more runs than this are merged at once.
-const MOST_AT_ONCE: usize = 64;
+/// No more runs than this are merged at once, but for one of the base below them: a step has a block of each in memory, and
+/// its record in the log names what is left of them.
+pub(super) const MOST_AT_ONCE: usize = 64;
 
 /// What choosing knows of a run, or of the part of one that counts.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -210,7 +211,19 @@ impl<'a> Policy<'a> {
         let urgent = self.base.values().map(|u| (self.urgency(u), u)).filter(|(urgency, _)| *urgency >= 1.0);
         let (_, under) = urgent.max_by(|a, b| a.0.total_cmp(&b.0))?;
         let piece = &self.pieces[under.piece];
-        let mut inputs = under.over.clone();
+        let (first, mut last) = (piece.first, piece.last);
+        // In order: more than one step takes are left for the next, where that begins. If many lie over one row, fewer of
+        // them first: else steps would come to an end after a few rows.
+        let mut over = under.over.as_slice();
+        if let Some(beyond) = over.get(MOST_AT_ONCE) {
+            let deep = deepest(self.pieces, over);
+            if deep.len() > MOST_AT_ONCE / 2 {
+                return Some(self.of(self.small_ones(deep)));
+            }
+            last = self.pieces[*beyond].first - 1;
+            over = &over[..MOST_AT_ONCE];
+        }
+        let mut inputs = over.to_vec();
         inputs.push(under.piece);
         inputs.sort_unstable();
         let inserted = |i: &usize| {
@@ -219,16 +232,17 @@ impl<'a> Policy<'a> {
                 true => self.weights.firsts(over) as f64 / over.rows.max(1) as f64,
                 false => 1.0,
             };
-            (self.share)(*i, piece.first, piece.last) * over.bytes as f64 * new
+            (self.share)(*i, first, last) * over.bytes as f64 * new
         };
-        let bytes = piece.bytes + under.over.iter().map(inserted).sum::<f64>() as u64;
-        Some(Chosen { inputs, first: piece.first, last: piece.last, bytes })
+        let own = (self.share)(under.piece, first, last) * piece.bytes as f64;
+        let bytes = (own + over.iter().map(inserted).sum::<f64>()) as u64;
+        Some(Chosen { inputs, first, last, bytes })
     }
 
     /// Those that lie over the row with the most pieces over it, without the base.
     fn too_deep(&self) -> Option<Chosen> {
         let deepest = deepest(self.pieces, &self.overlays);
-        (deepest.len() >= MOST_SOURCES).then(|| self.of(deepest))
+        (deepest.len() >= MOST_SOURCES).then(|| self.of(self.small_ones(deepest)))
     }
 
     /// Enough overlays of one class over one row.
@@ -238,7 +252,7 @@ impl<'a> Policy<'a> {
             classes.entry(self.class(i)).or_default().push(i);
         }
         let full = classes.values().map(|class| deepest(self.pieces, class)).find(|d| d.len() >= FACTOR);
-        full.map(|inputs| self.of(inputs))
+        full.map(|inputs| self.of(self.small_ones(inputs)))
     }
 
     /// How dense an overlay is, against the base below it, in powers of the factor; small ones are one class. A part of a
@@ -258,7 +272,7 @@ impl<'a> Policy<'a> {
     fn interleaved(&self) -> Option<Chosen> {
         let is_small = |p: &Piece| self.weights.is_chunk(p) && p.bytes < self.run_bytes / 4;
         let chunks: Vec<usize> = (0..self.pieces.len()).filter(|i| is_small(&self.pieces[*i])).collect();
-        let core = deepest(self.pieces, &chunks);
+        let core = self.small_ones(deepest(self.pieces, &chunks));
         if core.len() < FACTOR {
             return None;
         }
@@ -311,6 +325,15 @@ impl<'a> Policy<'a> {
         }
     }
 
+    /// As many of these as are merged at once.
+    fn small_ones(&self, mut pieces: Vec<usize>) -> Vec<usize> {
+        if pieces.len() > MOST_AT_ONCE {
+            pieces.sort_by_key(|i| (self.pieces[*i].bytes, *i));
+            pieces.truncate(MOST_AT_ONCE);
+        }
+        pieces
+    }
+
     /// All of these pieces.
     fn of(&self, mut inputs: Vec<usize>) -> Chosen {
         inputs.sort_unstable();
@@ -323,10 +346,15 @@ impl<'a> Policy<'a> {
 
 /// Those of `which` (in order) that lie over the row with the most of them over it.
 fn deepest(pieces: &[Piece], which: &[usize]) -> Vec<usize> {
-    let (mut open, mut most): (Vec<usize>, Vec<usize>) = (Vec::new(), Vec::new());
-    for &i in which {
-        open.retain(|o| pieces[*o].last >= pieces[i].first);
-        open.push(i);
+    deepest_of(which, |a, b| pieces[*a].last < pieces[*b].first)
+}
+
+/// The same of anything, by whether one ends before another that comes later begins.
+pub(super) fn deepest_of<T: Copy>(which: &[T], ends_before: impl Fn(&T, &T) -> bool) -> Vec<T> {
+    let (mut open, mut most): (Vec<T>, Vec<T>) = (Vec::new(), Vec::new());
+    for i in which {
+        open.retain(|o| !ends_before(o, i));
+        open.push(*i);
         if open.len() > most.len() {
             most.clone_from(&open);
         }

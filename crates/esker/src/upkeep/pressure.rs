@@ -12,7 +12,7 @@ use crate::Result;
 use esker_base::counters::{count, Counter};
 use esker_base::wait::{timed, WaitEvent};
 use esker_memory::{charged, Account};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Rate at which replay is assumed to go, in bytes a second; low for any disk of today.
 pub const REPLAY_BYTES_PER_SECOND: u64 = 64 << 20;
@@ -25,76 +25,80 @@ const BRAKED_BYTES_PER_US: u64 = 64;
 /// A commit is held up this long at most.
 const MOST_BRAKE: Duration = Duration::from_millis(100);
 
-impl Core {
-    /// What the recovery target allows of the log, in bytes.
-    fn target_bytes(&self) -> u64 {
-        let target = u64::from(self.options.recovery_target_seconds.max(1)) * REPLAY_BYTES_PER_SECOND;
-        self.options.recovery_target_bytes.unwrap_or(target)
-    }
+/// Memtables beyond this are flushed, in bytes.
+pub(crate) fn memtable_budget(core: &Core) -> u64 {
+    (core.settings.memory_limit_bytes() / 4).clamp(1 << 20, 256 << 20)
+}
 
-    /// The longest tail of the log that there should be, in bytes: what the recovery target allows, and what prepared
-    /// transactions take in it whenever they are logged again.
-    pub(crate) fn most_tail_bytes(&self) -> u64 {
-        self.target_bytes() + 2 * self.prepared.lock().values().map(|p| p.redo.len() as u64).sum::<u64>()
-    }
+/// What the recovery target allows of the log, in bytes.
+fn target_bytes(core: &Core) -> u64 {
+    let target = u64::from(core.options.recovery_target_seconds.max(1)) * REPLAY_BYTES_PER_SECOND;
+    core.options.recovery_target_bytes.unwrap_or(target)
+}
 
-    /// Bytes of memtables from which on writers wait.
-    fn most_memtable_bytes(&self) -> u64 {
-        self.memtable_budget() / 2 * 3
-    }
+/// The longest tail of the log that there should be, in bytes: what the recovery target allows, and what prepared
+/// transactions take in it whenever they are logged again.
+pub(crate) fn most_tail_bytes(core: &Core) -> u64 {
+    target_bytes(core) + 2 * core.prepared.lock().values().map(|p| p.redo.len() as u64).sum::<u64>()
+}
 
-    /// Would so many bytes of gathered rows more than fill the memtables? Then they had better become a run at once, if
-    /// they are worth a file.
-    pub(crate) fn outgrows_memtables(&self, bytes: u64) -> bool {
-        bytes >= SPILL_LEAST_BYTES && charged(Account::Memtable) + bytes > self.most_memtable_bytes()
-    }
+/// Bytes of memtables from which on writers wait.
+fn most_memtable_bytes(core: &Core) -> u64 {
+    memtable_budget(core) / 2 * 3
+}
 
-    /// A writer's share of the pressure on memory: beyond one and a half times the budget it waits until something was
-    /// flushed, a flush meets trouble (then that is the writer's error), or `gone` says that nobody wants the answer any
-    /// more. With the budget of large writes, the log's buffers and the least of the cache that makes the limit.
-    pub(crate) fn wait_for_memory(&self, gone: impl Fn() -> bool) -> Result<()> {
-        let most = self.most_memtable_bytes();
-        let crowded = || charged(Account::Memtable) > most && self.signals.flushable_bytes() > most;
-        if !crowded() || self.options.background == Background::Inline {
-            return Ok(());
-        }
-        count(Counter::MemoryStalls, 1);
-        let since = Instant::now();
-        let result = timed(WaitEvent::MemoryStall, || {
-            self.signals.wait_for_flush(MOST_WAIT_TICKS, || !crowded() || self.is_poisoned() || gone())
-        });
-        count(Counter::MemoryStallUs, since.elapsed().as_micros() as u64);
-        result
-    }
+/// Would so many bytes of gathered rows more than fill the memtables? Then they had better become a run at once, if
+/// they are worth a file.
+pub(crate) fn outgrows_memtables(core: &Core, bytes: u64) -> bool {
+    bytes >= SPILL_LEAST_BYTES && charged(Account::Memtable) + bytes > most_memtable_bytes(core)
+}
 
-    /// A committer's share of the pressure on the log: from seven eighths of the longest tail on it lets flushes get on
-    /// first, a tick for each further commit; past that tail until it is shorter, or flushing meets trouble.
-    pub(crate) fn wait_for_log(&self, gone: impl Fn() -> bool) {
-        // Cheap to look at: no tail that is short enough without prepared transactions is too long with them.
-        if self.options.background == Background::Inline || self.signals.tail_bytes() <= self.target_bytes() / 8 * 7 {
-            return;
-        }
-        let most = self.most_tail_bytes();
-        let short = |bytes| self.signals.tail_bytes() <= bytes || self.is_poisoned() || gone();
-        if short(most / 8 * 7) {
-            return;
-        }
-        count(Counter::LogStalls, 1);
-        timed(WaitEvent::MemoryStall, || {
-            let ticks = if self.signals.tail_bytes() > most { MOST_WAIT_TICKS } else { 1 };
-            // Trouble with flushing is no error of a commit: there is still room in the log, or its append will say so.
-            let _ = self.signals.wait_for_flush(ticks, || short(most));
-        });
+/// A writer's share of the pressure on memory: beyond one and a half times the budget it waits until something was
+/// flushed, a flush meets trouble (then that is the writer's error), or `gone` says that nobody wants the answer any
+/// more. With the budget of large writes, the log's buffers and the least of the cache that makes the limit.
+pub(crate) fn wait_for_memory(core: &Core, gone: impl Fn() -> bool) -> Result<()> {
+    let most = most_memtable_bytes(core);
+    let crowded = || charged(Account::Memtable) > most && core.signals.flushable_bytes() > most;
+    if !crowded() || core.options.background == Background::Inline {
+        return Ok(());
     }
+    count(Counter::MemoryStalls, 1);
+    let since = core.host.now();
+    let result = timed(WaitEvent::MemoryStall, || {
+        core.signals
+            .wait_for_flush(&*core.host, MOST_WAIT_TICKS, || !crowded() || core.writable.is_poisoned() || gone())
+    });
+    count(Counter::MemoryStallUs, (core.host.now() - since).as_micros() as u64);
+    result
+}
 
-    /// A committer's share of the pressure of merges: in proportion to what it writes and to how far they are behind.
-    pub(crate) fn wait_for_merges(&self, redo_bytes: usize) {
-        let pause = braked(self.signals.merge_debt_bytes(), self.options.run_bytes, redo_bytes as u64);
-        if pause.is_zero() || self.options.background == Background::Inline || self.is_poisoned() {
-            return;
-        }
-        timed(WaitEvent::MemoryStall, || std::thread::sleep(pause));
+/// A committer's share of the pressure on the log: from seven eighths of the longest tail on it lets flushes get on
+/// first, a tick for each further commit; past that tail until it is shorter, or flushing meets trouble.
+pub(crate) fn wait_for_log(core: &Core, gone: impl Fn() -> bool) {
+    // Cheap to look at: no tail that is short enough without prepared transactions is too long with them.
+    if core.options.background == Background::Inline || core.signals.tail_bytes() <= target_bytes(core) / 8 * 7 {
+        return;
     }
+    let most = most_tail_bytes(core);
+    let short = |bytes| core.signals.tail_bytes() <= bytes || core.writable.is_poisoned() || gone();
+    if short(most / 8 * 7) {
+        return;
+    }
+    count(Counter::LogStalls, 1);
+    timed(WaitEvent::MemoryStall, || {
+        let ticks = if core.signals.tail_bytes() > most { MOST_WAIT_TICKS } else { 1 };
+        // Trouble with flushing is no error of a commit: there is still room in the log, or its append will say so.
+        let _ = core.signals.wait_for_flush(&*core.host, ticks, || short(most));
+    });
+}
+
+/// A committer's share of the pressure of merges: in proportion to what it writes and to how far they are behind.
+pub(crate) fn wait_for_merges(core: &Core, redo_bytes: usize) {
+    let pause = braked(core.signals.merge_debt_bytes(), core.options.run_bytes, redo_bytes as u64);
+    if pause.is_zero() || core.options.background == Background::Inline || core.writable.is_poisoned() {
+        return;
+    }
+    timed(WaitEvent::MemoryStall, || core.host.sleep(pause));
 }
 
 /// How long a commit of so many bytes waits.

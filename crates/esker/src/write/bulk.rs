@@ -6,9 +6,13 @@
 //! others are packed. Invariants: chunks reach the run in the order of their row ids; nothing is written beyond a chunk's
 //! capacity; after an error nothing is taken any more.
 
-use crate::tree::run::writer::{RunRecipe, RunWriter};
+use crate::catalog::table::Table;
+use crate::core::Core;
+use crate::options::Background;
+use crate::tree::run::writer::{FileWriter, RunRecipe, RunWriter};
 use crate::tree::run::Run;
-use crate::write::large::{Budget, Pool, Share, Stream};
+use crate::tree::Tree;
+use crate::write::large::{Budget, LargeWriter, Pool, Share, Stream};
 use crate::write::VERSION_BYTES;
 use crate::{Error, Result};
 use esker_base::counters::{count, Counter};
@@ -21,6 +25,8 @@ use std::sync::Arc;
 const MOST_IMAGE_BYTES: usize = 512;
 /// Memory that an empty chunk keeps for its next rows, if it had more.
 const MOST_KEPT_BYTES: usize = 1 << 20;
+/// Where memory is short files are written in pieces of this size at most, in bytes.
+pub(crate) const LEAN_WRITE_BYTES: usize = 64 << 10;
 /// A first chunk begins with this much memory and doubles it: a load into thousands of partitions fills few of them.
 const FIRST_BYTES: usize = 4 << 10;
 
@@ -43,15 +49,10 @@ pub(crate) struct BulkPlan {
 }
 
 impl BulkPlan {
-    /// With `buffer_bytes` for rows and writes that are under way.
-    pub(crate) fn new(
-        recipe: RunRecipe,
-        min_run_bytes: usize,
-        buffer_bytes: usize,
-        budget: Arc<Budget>,
-        streams: Arc<AtomicUsize>,
-        pool: Option<Pool>,
-    ) -> Self {
+    /// For rows of one tree; the transaction's large writes are `writer`'s.
+    pub(crate) fn new(core: &Core, table: &Table, tree: &Tree, writer: &LargeWriter) -> Self {
+        let recipe = core.runs.recipe(table, tree);
+        let buffer_bytes = core.settings.bulk_buffer_bytes();
         let image_bytes = recipe.shape.layout.image_bytes as usize;
         let stride = if recipe.shape.layout.has_blobs() || image_bytes > MOST_IMAGE_BYTES { 0 } else { image_bytes };
         let rows = (recipe.block_bytes / stride.max(1)).max(1);
@@ -59,13 +60,13 @@ impl BulkPlan {
         let depth = (buffer_bytes / 2 / recipe.block_bytes.max(1)).clamp(1, 64);
         BulkPlan {
             recipe,
-            min_run_bytes: min_run_bytes.min(buffer_bytes),
+            min_run_bytes: core.options.min_run_bytes.min(buffer_bytes),
             chunk_bytes,
             stride,
             depth,
-            budget,
-            streams,
-            pool,
+            budget: core.large.clone(),
+            streams: writer.streams.clone(),
+            pool: (core.options.background == Background::Threads).then(|| core.pool.clone()),
         }
     }
 }
@@ -204,13 +205,14 @@ pub(crate) struct BulkWriter {
     /// Rows were lost to this error: what was gathered can only be rolled back, also by a later statement.
     failed: Option<Error>,
     /// Of the first row that is here or under way.
-    pub(crate) first_ordinal: u64,
+    pub(crate) first_ordinal: Option<u64>,
     pub(crate) rows: u64,
 }
 
 /// Where full chunks go.
 enum Output {
-    Inline(Box<RunWriter>),
+    /// The statement writes by itself: there are no workers, or memory is short.
+    Inline(Box<RunWriter>, Option<Share>),
     Stream(Arc<Stream>, Share),
 }
 
@@ -223,7 +225,7 @@ impl BulkWriter {
             full_bytes: 0,
             output: None,
             failed: None,
-            first_ordinal: u64::MAX,
+            first_ordinal: None,
             rows: 0,
         }
     }
@@ -310,7 +312,7 @@ impl BulkWriter {
     fn pushed(&mut self, row: RowId, ordinal: u64, rows: u64, next_file: &dyn Fn() -> FileId) -> Result<bool> {
         self.current.note(row, ordinal, rows);
         if self.rows == 0 {
-            self.first_ordinal = ordinal;
+            self.first_ordinal = Some(ordinal);
         }
         self.rows += rows;
         let grown = self.current.account();
@@ -347,13 +349,38 @@ impl BulkWriter {
         {
             // Too many streams: it is spilled when memory is short.
             (_, None) => return Ok(()),
-            (None, Some(_)) => Some(Output::Inline(Box::new(writer(&self.plan.recipe)?))),
+            (None, Some(_)) => Some(Output::Inline(Box::new(writer(&self.plan.recipe)?), None)),
             (Some(pool), Some(share)) => {
                 Some(Output::Stream(Stream::new(pool, writer(&self.plan.recipe)?, self.plan.depth), share))
             }
         };
+        self.send_full()
+    }
+
+    fn send_full(&mut self) -> Result<()> {
         self.full_bytes = 0;
         std::mem::take(&mut self.full).into_iter().try_for_each(|chunk| self.send(chunk).map(drop))
+    }
+
+    /// Where memory is short: begins the run that would else be begun later, with what is gathered, and goes on with it; its
+    /// statement writes it in small pieces. False if that would free too little, or such runs have memory enough already.
+    pub(crate) fn begin_lean(&mut self, next_file: &dyn Fn() -> FileId) -> Result<bool> {
+        self.check()?;
+        let write_bytes = self.plan.recipe.write_bytes.min(LEAN_WRITE_BYTES);
+        // One buffer, and a block that is being made.
+        let buffers = (write_bytes + self.plan.recipe.block_bytes) as u64;
+        if self.full_bytes < 2 * buffers {
+            return Ok(false);
+        }
+        let chunks = self.plan.chunk_bytes as u64;
+        let Some(share) = Share::of_lean(&self.plan.budget, &self.plan.streams, buffers, chunks) else {
+            return Ok(false);
+        };
+        let recipe = RunRecipe { write_bytes, ..self.plan.recipe.clone() };
+        let file = FileWriter::of_session(&recipe, next_file())?;
+        self.output = Some(Output::Inline(Box::new(RunWriter::next(recipe, file)), Some(share)));
+        self.send_full().inspect_err(|e| self.failed = Some(e.clone()))?;
+        Ok(true)
     }
 
     /// The gathered chunk; `next` or an empty one without memory takes its place.
@@ -366,7 +393,7 @@ impl BulkWriter {
     fn send(&mut self, mut chunk: Chunk) -> Result<Option<Chunk>> {
         count(Counter::BulkBytes, chunk.bytes.len() as u64);
         match &mut self.output {
-            Some(Output::Inline(writer)) => {
+            Some(Output::Inline(writer, _)) => {
                 chunk.write(writer)?;
                 chunk.clear();
                 Ok(Some(chunk))
@@ -406,7 +433,7 @@ impl BulkWriter {
         if self.is_gathering() {
             count(Counter::BulkBytes, self.full.iter().map(|c| c.bytes.len() as u64).sum());
             self.full.clear();
-            (self.full_bytes, self.rows, self.first_ordinal) = (0, 0, u64::MAX);
+            (self.full_bytes, self.rows, self.first_ordinal) = (0, 0, None);
         }
     }
 
@@ -423,7 +450,7 @@ impl BulkWriter {
             self.send(last).map(drop)?;
         }
         let writer = match self.output.take() {
-            Some(Output::Inline(writer)) => *writer,
+            Some(Output::Inline(writer, _share)) => *writer,
             Some(Output::Stream(stream, _share)) => stream.finish()?,
             None => return Err(Error::Poisoned("a bulk writer lost its run".into())),
         };
@@ -433,8 +460,11 @@ impl BulkWriter {
 
 impl Drop for BulkWriter {
     fn drop(&mut self) {
-        if let Some(Output::Stream(stream, share)) = self.output.take() {
-            stream.cancel(share);
+        match (self.output.take(), &self.plan.pool) {
+            (Some(Output::Stream(stream, share)), _) => stream.cancel(share),
+            // A worker's to remove, too.
+            (Some(Output::Inline(writer, Some(share))), Some(pool)) => Stream::new(pool, *writer, 1).cancel(share),
+            _ => {}
         }
     }
 }

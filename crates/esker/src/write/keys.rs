@@ -10,10 +10,12 @@ use crate::session::Session;
 use crate::tree::memtable::Change;
 use crate::tree::stored::entry_value;
 use crate::txn::open::Txn;
+use crate::upkeep::pressure;
+use crate::write::private::Place;
 use crate::write::VERSION_BYTES;
 use crate::{Error, Result};
 use esker_format::key_block::{MAX_KEY_BYTES, MAX_KEY_PAYLOAD_BYTES};
-use esker_format::{Record, RowId};
+use esker_format::RowId;
 use std::sync::Arc;
 
 /// A key of a row, as it is written.
@@ -37,26 +39,28 @@ impl Session {
         }
         let parts = self.parts()?;
         let at = parts.txn.table_of(parts.core, table)?;
-        parts.txn.put_entry(parts.core, parts.parker, (at, index), entry)
+        parts.txn.put_entry(parts.core, parts.parker, at, index, entry)
     }
 }
 
 impl Txn {
-    /// An entry into the shared memtable of the key tree at place `.1` of the table at `.0`, its redo beside.
-    fn put_entry(&mut self, core: &Core, parker: &Parker, at: (usize, usize), entry: Entry<'_>) -> Result<()> {
-        core.wait_for_memory(|| parker.is_killed())?;
+    /// An entry into the key tree at place `index` of the table at `at`: to the shared memtable and redo, or, once the
+    /// transaction is large, to its own memtable.
+    fn put_entry(&mut self, core: &Core, parker: &Parker, at: usize, index: usize, entry: Entry<'_>) -> Result<()> {
         let Entry { key, row, payload } = entry;
         let value = entry_value(row, payload.unwrap_or_default());
-        let (txn, ordinal) = (self.state.id, self.next_ordinal);
-        let keys = &mut self.tables[at.0].keys[at.1];
-        let mem = keys.put(&self.state, key, Change::of_entry(ordinal, &value, payload.is_none()))?;
-        let (redo, tree) = (keys.redo.of(mem), keys.tree.id);
-        match payload {
-            Some(payload) => Record::KeyPut { txn, ordinal, tree, row, key, payload }.encode(redo),
-            None => Record::KeyDelete { txn, ordinal, tree, row, key }.encode(redo),
+        let change = Change::of_entry(self.next_ordinal, &value, payload.is_none());
+        let bytes = key.len() + value.len();
+        if self.is_small(core, bytes) {
+            pressure::wait_for_memory(core, || parker.is_killed())?;
+            self.tables[at].keys[index].put_shared(&self.state, key, change)?;
+            self.next_ordinal += 1;
+            self.small_bytes += bytes + VERSION_BYTES;
+            return Ok(());
         }
+        self.become_large(core);
+        let fill = self.tables[at].keys[index].put_private(&self.state, key, change)?;
         self.next_ordinal += 1;
-        self.small_bytes += key.len() + value.len() + VERSION_BYTES;
-        Ok(())
+        self.relieve(core, Place { table: at, tree: 1 + index }, fill)
     }
 }

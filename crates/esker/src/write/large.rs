@@ -1,14 +1,16 @@
 //! What large writes of all sessions may take: memory and threads.
 //!
 //! Owns one budget of bytes and a few workers that encode and write chunks for whoever has some. A large write that finds
-//! the budget used up spills what its transaction holds (see `private.rs`), so memory is bounded however
-//! many sessions, tables and partitions are written at once, and the number of threads is constant. Invariants: `used` is the
-//! sum of all live [`Share`]s; a stream's chunks are written in the order in which they came, by one worker at a time.
+//! the budget used up spills what its transaction holds, or goes on with a run that it writes itself (see `private.rs`), so
+//! memory is bounded however many sessions, tables and partitions are written at once, and the number of threads is constant.
+//! Invariants: `used` is the sum of all live [`Share`]s; a stream's chunks are written in the order in which they came, by
+//! one worker at a time.
 
+use crate::host::Host;
 use crate::tree::run::writer::RunWriter;
 use crate::write::bulk::Chunk;
 use crate::{Error, Result};
-use esker_base::lock::{Condvar, Mutex};
+use esker_base::lock::{order, Condvar, Mutex};
 use esker_base::wait::{timed, WaitEvent};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -91,10 +93,19 @@ impl Share {
     /// What a stream takes: its file's buffers, and chunks, which have shares of their own. None if streams have half of
     /// the budget already and this is not the only one, or the transaction, which has `own`, has enough of them.
     pub(crate) fn of_stream(budget: &Arc<Budget>, own: &Arc<AtomicUsize>, buffers: u64, chunks: u64) -> Option<Share> {
+        Share::within(budget, own, (buffers, chunks), budget.limit() / 2)
+    }
+
+    /// The same for a run that its session writes, with as little memory as can be: these may have another quarter.
+    pub(crate) fn of_lean(budget: &Arc<Budget>, own: &Arc<AtomicUsize>, buffers: u64, chunks: u64) -> Option<Share> {
+        Share::within(budget, own, (buffers, chunks), budget.limit() / 4 * 3)
+    }
+
+    fn within(budget: &Arc<Budget>, own: &Arc<AtomicUsize>, (buffers, chunks): (u64, u64), most: u64) -> Option<Share> {
         if own.load(Ordering::Relaxed) >= MOST_STREAMS {
             return None;
         }
-        let (most, stream_bytes) = (budget.limit() / 2, buffers + chunks);
+        let stream_bytes = buffers + chunks;
         let take = |used: u64| (used == 0 || used + stream_bytes <= most).then_some(used + stream_bytes);
         budget.streams.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).ok()?;
         budget.used.fetch_add(buffers, Ordering::Relaxed);
@@ -155,16 +166,14 @@ pub(crate) struct Pool(Arc<(Mutex<Queue>, Condvar)>);
 
 impl Pool {
     pub(crate) fn new() -> Pool {
-        Pool(Arc::new((Mutex::new("bulk.queue", Queue::default()), Condvar::new())))
+        Pool(Arc::new((Mutex::new(&order::BULK_QUEUE, Queue::default()), Condvar::new())))
     }
 
     /// Starts the workers.
-    pub(crate) fn start(&self) -> Result<Vec<JoinHandle<()>>> {
+    pub(crate) fn start(&self, host: &dyn Host) -> Result<Vec<JoinHandle<()>>> {
         let start = |n| {
             let pool = self.clone();
-            std::thread::Builder::new()
-                .name(format!("esker-bulk-{n}"))
-                .spawn(move || pool.run())
+            host.spawn(&format!("esker-bulk-{n}"), Box::new(move || pool.run()))
                 .map_err(|e| Error::OutOfMemory(format!("thread for bulk writing: {e}")))
         };
         (1..=WORKERS).map(start).collect()
@@ -249,7 +258,7 @@ impl Stream {
             cancelled: false,
             held: None,
         };
-        let state = Mutex::new("bulk.stream", state);
+        let state = Mutex::new(&order::BULK_STREAM, state);
         Arc::new(Stream { pool: pool.clone(), depth, state, changed: Condvar::new() })
     }
 

@@ -2,103 +2,139 @@
 //! a private memtable.
 //!
 //! What all sessions gather is bounded together (`large.rs`): past the budget a transaction spills what it has, in all its
-//! trees, into one file with a part for each. So files are few, however many trees there are. What stays small in all trees
-//! together ends in memtable and redo. Invariant: a gathered row that its transaction may read, update or delete is in a
-//! memtable or run of its tree before.
+//! trees, into one file with a part for each. So files are few, however many trees there are; but the more write large at once,
+//! the less each has gathered by then. So what it has mostly gathered for one tree begins a run instead, which takes the rest
+//! as it comes: one file, however often memory is short. What stays small in all trees together ends in memtable and redo.
+//! Invariant: a gathered row that its transaction may read, update or delete is in a memtable or run of its tree before.
 
 use crate::catalog::table::Table;
 use crate::core::Core;
 use crate::session::{Current, Session};
-use crate::tree::memtable::{Change, Memtable, Version};
-use crate::tree::run::writer::{FileWriter, RunRecipe, RunWriter};
-use crate::tree::run::Run;
-use crate::txn::open::{TableTxn, Txn};
-use crate::write::bulk::{BulkWriter, Chunk, Gathered};
-use crate::write::{push_redo, Fill, VERSION_BYTES};
+use crate::tree::key::{ByBytes, ByRow};
+use crate::tree::memtable::{Change, Memtable};
+use crate::tree::run::writer::{FileWriter, RunRecipe, RunWriter, WrittenPart};
+use crate::tree::stored::Stored;
+use crate::tree::Tree;
+use crate::txn::open::{Broken, TableTxn, Txn};
+use crate::txn::written::{Fill, Written};
+use crate::upkeep::pressure;
+use crate::write::bulk::{BulkWriter, Chunk, Gathered, LEAN_WRITE_BYTES};
+use crate::write::VERSION_BYTES;
 use crate::Result;
 use esker_base::counters::{count, Counter};
 use esker_format::run::MAX_PARTS;
 use esker_format::{CommitSeq, RowId};
 use std::sync::Arc;
 
-/// A spill's file is written in pieces of this size at most, in bytes: memory is short.
-const SPILL_WRITE_BYTES: usize = 64 << 10;
+/// A tree that a transaction writes in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// The table's place in the transaction.
+    pub(crate) table: usize,
+    /// 0: the table's rows; else the place of the key tree, and one.
+    pub(crate) tree: usize,
+}
+
+/// A part of a spill's file.
+enum Part {
+    Rows(WrittenPart<ByRow>),
+    Keys(WrittenPart<ByBytes>),
+}
 
 impl Txn {
-    /// A version into the transaction's own memtable; a full one becomes a run.
+    /// A version of a row into the transaction's own memtable; a full one becomes a run.
     pub(crate) fn put_private(&mut self, core: &Core, at: usize, row: RowId, packed: Option<&[u8]>) -> Result<()> {
         self.become_large(core);
-        let fill = self.tables[at].put_private(&self.state, row, self.next_ordinal, packed, true)?;
+        let change = Change::of_row(self.next_ordinal, packed, true);
+        let fill = self.tables[at].rows.put_private(&self.state, row, change)?;
         self.next_ordinal += 1;
-        self.relieve(core, at, fill)
+        self.relieve(core, Place { table: at, tree: 0 }, fill)
     }
 
     /// What follows from how a private memtable has changed.
-    fn relieve(&mut self, core: &Core, at: usize, fill: Fill) -> Result<()> {
+    pub(crate) fn relieve(&mut self, core: &Core, place: Place, fill: Fill) -> Result<()> {
         match fill {
             Fill::Same => Ok(()),
             Fill::Grown => self.relieve_large(core),
-            Fill::Full => self.spill_with(core, at),
+            Fill::Full => self.spill_with(core, place),
         }
     }
 
     /// Spills what the transaction has gathered, where large writes take more memory than they may.
     #[cold]
     pub(crate) fn relieve_large(&mut self, core: &Core) -> Result<()> {
-        let own = self.tables.iter().map(TableTxn::gathered_bytes).sum();
+        let own = self.gathered_bytes();
         if !core.large.must_spill(own) {
             return Ok(());
         }
         count(Counter::LargeSpills, 1);
+        let bulks = self.tables.iter_mut().filter_map(|t| t.bulk.as_mut());
+        let most = bulks.max_by_key(|b| b.gathered_bytes()).filter(|b| b.gathered_bytes() > own / 2);
+        if let Some(bulk) = most {
+            if bulk.begin_lean(&|| core.ids.new_file())? && !core.large.must_spill(self.gathered_bytes()) {
+                return Ok(());
+            }
+        }
         self.spill(core, |_, _| true)
     }
 
+    /// Memory that a spill of all its trees would free, in bytes.
+    fn gathered_bytes(&self) -> u64 {
+        self.tables.iter().map(TableTxn::gathered_bytes).sum()
+    }
+
     /// Spills a tree, and with it those that have enough for a run.
-    fn spill_with(&mut self, core: &Core, at: usize) -> Result<()> {
+    fn spill_with(&mut self, core: &Core, place: Place) -> Result<()> {
         let least = core.options.min_run_bytes as u64;
-        self.spill(core, |i, tree| i == at || tree.gathered_bytes() >= least)
+        self.spill(core, |p, table| p == place || table.gathered_bytes_of(p.tree) >= least)
     }
 
     /// Writes what the transaction has gathered in these trees, in memory of its own, as private runs: parts of one file.
     /// All of it stays in place until they are written: an error loses nothing.
-    fn spill(&mut self, core: &Core, wanted: impl Fn(usize, &TableTxn) -> bool) -> Result<()> {
-        let is_wanted = |at: &usize| wanted(*at, &self.tables[*at]) && self.tables[*at].has_gathered();
-        let chosen: Vec<usize> = (0..self.tables.len()).filter(is_wanted).collect();
-        for trees in chosen.chunks(MAX_PARTS as usize) {
-            for (at, run) in self.write_parts(core, trees)? {
-                self.join(at, run);
-            }
-            for at in trees {
-                let tree = &mut self.tables[*at];
-                tree.bulk.iter_mut().for_each(BulkWriter::spilled);
-                tree.drop_private();
+    fn spill(&mut self, core: &Core, wanted: impl Fn(Place, &TableTxn) -> bool) -> Result<()> {
+        let trees = |at: usize| (0..=self.tables[at].keys.len()).map(move |tree| Place { table: at, tree });
+        let is_wanted = |place: &Place| {
+            let table = &self.tables[place.table];
+            table.has_gathered(place.tree) && wanted(*place, table)
+        };
+        let chosen: Vec<Place> = (0..self.tables.len()).flat_map(trees).filter(is_wanted).collect();
+        for places in chosen.chunks(MAX_PARTS as usize) {
+            self.write_parts(core, places)?;
+            for place in places {
+                self.tables[place.table].drop_gathered(place.tree);
             }
         }
         Ok(())
     }
 
-    fn write_parts(&mut self, core: &Core, trees: &[usize]) -> Result<Vec<(usize, Arc<Run>)>> {
+    /// Writes the parts of one file, which join their trees when all of them are durable.
+    fn write_parts(&mut self, core: &Core, places: &[Place]) -> Result<()> {
         let (mut out, mut parts) = (None, Vec::new());
-        for at in trees {
-            let tree = &mut self.tables[*at];
-            if !tree.has_versions() {
-                continue;
+        for place in places {
+            let TableTxn { table, rows, keys, bulk, .. } = &mut self.tables[place.table];
+            match place.tree.checked_sub(1) {
+                None if bulk.as_ref().map_or(0, BulkWriter::content_bytes) + rows.private_content_bytes(1) == 0 => {}
+                None => {
+                    let write = |writer: &mut RunWriter| write_rows(bulk, rows, writer);
+                    parts.push((*place, Part::Rows(write_part(core, table, &rows.tree, &mut out, write)?)));
+                }
+                Some(i) if keys[i].private_content_bytes(1) == 0 => {}
+                Some(i) => {
+                    let write = |writer: &mut RunWriter<ByBytes>| keys[i].write_private(writer);
+                    parts.push((*place, Part::Keys(write_part(core, table, &keys[i].tree, &mut out, write)?)));
+                }
             }
-            let recipe = core.recipe(&tree.table, &tree.rows.tree);
-            let recipe = RunRecipe { write_bytes: recipe.write_bytes.min(SPILL_WRITE_BYTES), ..recipe };
-            let file = match out.take() {
-                Some(file) => file,
-                None => FileWriter::of_session(&recipe, core.new_file_id())?,
-            };
-            let mut writer = RunWriter::next(recipe, file);
-            tree.write_gathered(&mut writer)?;
-            let (file, part) = writer.end_part()?;
-            parts.push((*at, part));
-            out = Some(file);
         }
-        let Some(out) = out else { return Ok(Vec::new()) };
+        let Some(out) = out else { return Ok(()) };
         let file = out.finish()?;
-        Ok(parts.into_iter().map(|(at, part)| (at, part.run(&file))).collect())
+        for (place, part) in parts {
+            let table = &mut self.tables[place.table];
+            match part {
+                Part::Rows(part) => table.rows.join(&self.state, part.run(&file)),
+                Part::Keys(part) => table.keys[place.tree - 1].join(&self.state, part.run(&file)),
+            }
+        }
+        Ok(())
     }
 
     /// Between statements: where memory for large writes is short, nobody keeps any of it. What cannot be written stays for
@@ -123,68 +159,45 @@ impl Txn {
             false => bytes + tree.content_bytes(least - bytes),
         });
         let large = bytes >= least || self.redo_bytes() + bytes > most_redo(core);
-        if large || core.outgrows_memtables(bytes as u64) {
+        if large || pressure::outgrows_memtables(core, bytes as u64) {
             self.spill(core, |_, _| true)?;
         }
         for at in 0..self.tables.len() {
             self.end_bulk(core, at)?;
             if at_end {
-                self.keep_private(at)?;
+                let table = &mut self.tables[at];
+                table.rows.keep_private(&self.state)?;
+                table.keys.iter_mut().try_for_each(|k| k.keep_private(&self.state))?;
             }
         }
         Ok(())
-    }
-
-    /// A private memtable that is too small for a run goes to memtable and redo.
-    fn keep_private(&mut self, at: usize) -> Result<()> {
-        let Some(private) = self.tables[at].private.clone() else { return Ok(()) };
-        let mut node = private.mem.first();
-        while let Some(n) = node {
-            let mut versions: Vec<_> = n.versions().filter(|v| private.mem.is_live(v)).collect();
-            // Oldest first: each goes on top.
-            versions.reverse();
-            for v in versions {
-                let packed = (!v.tombstone).then(|| v.value());
-                self.tables[at].put_shared(&self.state, n.key(), v.ordinal, packed, v.supersedes)?;
-            }
-            node = private.mem.after(n);
-        }
-        self.tables[at].drop_private();
-        Ok(())
-    }
-
-    /// Lets a sealed private run join its tree under this transaction's status word.
-    fn join(&mut self, at: usize, run: Arc<Run>) {
-        self.tables[at].rows.join(&self.state, run);
     }
 
     /// Makes the gathered rows of a tree readable: in a private run, or, if few, in memtable and redo.
     fn seal_bulk(&mut self, core: &Core, at: usize) -> Result<()> {
         let least = core.options.min_run_bytes as u64;
         let bytes = self.tables[at].bulk.as_ref().map_or(0, BulkWriter::gathered_bytes);
-        if bytes >= least.max(1) || core.outgrows_memtables(bytes) {
+        if bytes >= least.max(1) || pressure::outgrows_memtables(core, bytes) {
             // Gathered and not yet on its way, since there are many like it.
-            self.spill_with(core, at)?;
+            self.spill_with(core, Place { table: at, tree: 0 })?;
         }
         self.end_bulk(core, at)
     }
 
     /// Ends the bulk writer of a tree: the run that was being written joins, or the few rows go to memtable and redo.
     fn end_bulk(&mut self, core: &Core, at: usize) -> Result<()> {
-        let Some(bulk) = self.tables[at].bulk.take().filter(|b| b.rows > 0) else {
-            return Ok(());
-        };
-        let first_ordinal = bulk.first_ordinal;
+        let Some(bulk) = self.tables[at].bulk.take() else { return Ok(()) };
+        let Some(first_ordinal) = bulk.first_ordinal else { return Ok(()) };
         let sealed = bulk.finish().and_then(|gathered| match gathered {
             Gathered::Run(run) => {
-                self.join(at, run);
+                self.tables[at].rows.join(&self.state, run);
                 Ok(())
             }
             Gathered::Rows(chunks) => self.keep_rows(core, at, first_ordinal, &chunks),
         });
         if let Err(e) = &sealed {
-            if self.broken.as_ref().is_none_or(|b| first_ordinal < b.0) {
-                self.broken = Some((first_ordinal, e.clone()));
+            if self.broken.as_ref().is_none_or(|lost| first_ordinal < lost.first_ordinal) {
+                self.broken = Some(Broken { first_ordinal, why: e.clone() });
             }
         }
         sealed
@@ -204,26 +217,26 @@ impl Txn {
                 if aborted.contains(ordinal) {
                     return Ok(());
                 }
+                let (rows, change) = (&mut tree.rows, Change::of_row(ordinal, Some(packed), false));
                 if redo_bytes > most_redo {
-                    fill = fill.max(tree.put_private(state, row, ordinal, Some(packed), false)?);
+                    fill = fill.max(rows.put_private(state, row, change)?);
                     return Ok(());
                 }
                 redo_bytes += packed.len() + VERSION_BYTES;
-                let rows = &mut tree.rows;
-                let mem = rows.put(state, row, Change::of_row(ordinal, Some(packed), false))?;
+                let mem = rows.put(state, row, change)?;
                 let redo = rows.redo.of_gathered(mem, first_ordinal);
-                push_redo(redo, state.id, rows.tree.id, row, ordinal, Some(packed), false);
+                ByRow::log(state.id, rows.tree.id, row, change, redo);
                 Ok(())
             })?;
         }
-        self.relieve(core, at, fill)
+        self.relieve(core, Place { table: at, tree: 0 }, fill)
     }
 
     /// Makes its gathered rows of `table` readable to itself.
     pub(crate) fn seal_for_read(&mut self, core: &Core, table: &Arc<Table>) -> Result<()> {
-        if let Some((_, e)) = &self.broken {
+        if let Some(lost) = &self.broken {
             // Some of its own rows are lost: it must not read as if they had never been.
-            return Err(e.clone());
+            return Err(lost.why.clone());
         }
         let has_rows = |t: &TableTxn| t.bulk.as_ref().is_some_and(|b| b.rows > 0);
         let at = self.place_of(table).filter(|at| has_rows(&self.tables[*at]));
@@ -232,58 +245,90 @@ impl Txn {
 }
 
 impl TableTxn {
-    /// Memory that a spill would free, in bytes.
+    /// Memory that a spill of the table's trees would free, in bytes.
     fn gathered_bytes(&self) -> u64 {
-        self.bulk.as_ref().map_or(0, BulkWriter::gathered_bytes) + self.private_share.bytes()
+        (0..=self.keys.len()).map(|tree| self.gathered_bytes_of(tree)).sum()
     }
 
-    fn has_gathered(&self) -> bool {
-        self.private.is_some() || self.bulk.as_ref().is_some_and(|b| b.rows > 0 && b.is_gathering())
+    /// The same of one of its trees, see [`Place::tree`].
+    fn gathered_bytes_of(&self, tree: usize) -> u64 {
+        match tree.checked_sub(1) {
+            None => self.bulk.as_ref().map_or(0, BulkWriter::gathered_bytes) + self.rows.private_bytes(),
+            Some(i) => self.keys[i].private_bytes(),
+        }
     }
 
-    /// Would a spill write anything?
-    fn has_versions(&self) -> bool {
-        self.content_bytes(1) > 0
+    fn has_gathered(&self, tree: usize) -> bool {
+        match tree.checked_sub(1) {
+            None => self.rows.private().is_some() || self.bulk.as_ref().is_some_and(|b| b.rows > 0 && b.is_gathering()),
+            Some(i) => self.keys[i].private().is_some(),
+        }
     }
 
-    /// About what the gathered versions would take of the redo, in bytes; counted up to `enough`. Their memory may be far
-    /// more, where they are a few in each of many trees.
+    /// What was gathered is in a run.
+    fn drop_gathered(&mut self, tree: usize) {
+        match tree.checked_sub(1) {
+            None => {
+                self.bulk.iter_mut().for_each(BulkWriter::spilled);
+                self.rows.drop_private();
+            }
+            Some(i) => self.keys[i].drop_private(),
+        }
+    }
+
+    /// About what the gathered versions of its trees would take of the redo, in bytes; counted up to `enough`.
     fn content_bytes(&self, enough: usize) -> usize {
         let mut bytes = self.bulk.as_ref().map_or(0, BulkWriter::content_bytes);
-        let mut node = self.private.as_ref().and_then(|p| p.mem.first());
-        while let (Some(private), Some(n)) = (self.private.as_ref().filter(|_| bytes < enough), node) {
-            bytes += n.versions().filter(|v| private.mem.is_live(v)).map(Version::memory_bytes).sum::<usize>();
-            node = private.mem.after(n);
-        }
-        bytes
+        bytes += self.rows.private_content_bytes(enough.saturating_sub(bytes));
+        self.keys.iter().fold(bytes, |bytes, k| bytes + k.private_content_bytes(enough.saturating_sub(bytes)))
     }
+}
 
-    /// Writes the gathered rows and the private memtable, in the order of their rows. No row is in both: gathered rows are
-    /// fresh.
-    fn write_gathered(&mut self, writer: &mut RunWriter) -> Result<()> {
-        let chunks = match &mut self.bulk {
-            Some(bulk) => bulk.gathered()?,
-            None => &[],
-        };
-        let Some(private) = &self.private else {
-            return chunks.iter().try_for_each(|chunk| chunk.write(writer));
-        };
-        let mem = &private.mem;
-        let mut node = mem.first();
-        let mut write_before = |writer: &mut RunWriter, row: Option<RowId>| {
-            while let Some(n) = node.filter(|n| row.is_none_or(|row| n.key() < row)) {
-                for v in n.versions().filter(|v| mem.is_live(v)) {
-                    writer.push(n.key(), v.tag(CommitSeq::ZERO), v.value())?;
-                }
-                node = mem.after(n);
+/// Writes a part of the file that is being written, or of a new one.
+fn write_part<K: Stored>(
+    core: &Core,
+    table: &Table,
+    tree: &Tree<K>,
+    out: &mut Option<FileWriter>,
+    write: impl FnOnce(&mut RunWriter<K>) -> Result<()>,
+) -> Result<WrittenPart<K>> {
+    let recipe = core.runs.recipe(table, tree);
+    let recipe = RunRecipe { write_bytes: recipe.write_bytes.min(LEAN_WRITE_BYTES), ..recipe };
+    let file = match out.take() {
+        Some(file) => file,
+        None => FileWriter::of_session(&recipe, core.ids.new_file())?,
+    };
+    let mut writer = RunWriter::next(recipe, file);
+    write(&mut writer)?;
+    let (file, part) = writer.end_part()?;
+    *out = Some(file);
+    Ok(part)
+}
+
+/// Writes the gathered rows and the private memtable, in the order of their rows. No row is in both: gathered rows are
+/// fresh.
+fn write_rows(bulk: &mut Option<BulkWriter>, rows: &Written<ByRow>, writer: &mut RunWriter) -> Result<()> {
+    let chunks = match bulk {
+        Some(bulk) => bulk.gathered()?,
+        None => &[],
+    };
+    let Some(mem) = rows.private() else {
+        return chunks.iter().try_for_each(|chunk| chunk.write(writer));
+    };
+    let mut node = mem.first();
+    let mut write_before = |writer: &mut RunWriter, row: Option<RowId>| {
+        while let Some(n) = node.filter(|n| row.is_none_or(|row| n.key() < row)) {
+            for v in n.versions().filter(|v| mem.is_live(v)) {
+                writer.push(n.key(), v.tag(CommitSeq::ZERO), v.value())?;
             }
-            Ok(())
-        };
-        for chunk in chunks {
-            chunk.write_behind(writer, &mut |writer, row| write_before(writer, Some(row)))?;
+            node = mem.after(n);
         }
-        write_before(writer, None)
+        Ok(())
+    };
+    for chunk in chunks {
+        chunk.write_behind(writer, &mut |writer, row| write_before(writer, Some(row)))?;
     }
+    write_before(writer, None)
 }
 
 /// The most redo that gathered rows may add, in bytes.
@@ -302,6 +347,6 @@ impl Session {
 
     /// The transaction's private memtable of a table.
     pub(crate) fn private_of(&self, table: &Arc<Table>) -> Option<Arc<Memtable>> {
-        self.current.open()?.private_of(table)
+        self.current.open()?.in_table(table)?.rows.private().cloned()
     }
 }

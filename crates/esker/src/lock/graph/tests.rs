@@ -26,7 +26,7 @@ impl Actor {
 
     fn enter(&self, graph: &mut Graph, row: u64, mode: LockMode, blockers: &[Blocker]) -> bool {
         let wait = Wait { owner: &self.owner, parker: &self.parker, key: key(row), mode, reports: false };
-        graph.enter(&wait, Instant::now(), blockers)
+        graph.enter(&wait, Duration::ZERO, blockers)
     }
 
     fn awake(&self, graph: &Graph) -> bool {

@@ -4,6 +4,7 @@ use super::*;
 use crate::tests::tables::{
     begin, commit_rows, def, delete_rows, insert, open, open_on, options, rows_of, run_files, small_runs, Watched,
 };
+use crate::upkeep::{checkpoint, flush, merge};
 use crate::*;
 use esker_io::{IoKind, SimDisk};
 
@@ -19,7 +20,7 @@ fn marks_of(t: &Arc<Table>) -> usize {
 }
 
 fn merge(e: &Engine, t: &Arc<Table>) {
-    while e.core.wants_merge(&t.tree(), e.core.views.horizon()) && e.core.merge_once(t, &t.tree(), false).unwrap() {}
+    while merge::wanted(&e.core, &t.tree(), e.core.views.horizon()) && merge::once(&e.core, t, &t.tree()).unwrap() {}
 }
 
 fn table(disk: &SimDisk, options: Options) -> (Engine, Arc<Table>) {
@@ -52,13 +53,13 @@ fn marks_do_not_pile_up() {
     assert_eq!(rows_of(&e, &t), 0);
     commit_rows(&mut s, &t, 3);
     // The log brings rows and marks back.
-    e.core.checkpoint().unwrap();
+    checkpoint::write(&e.core).unwrap();
     drop((s, t, e));
     let (e, t) = reopen(&disk, options());
     assert_eq!(rows_of(&e, &t), 3);
     merge(&e, &t);
     assert!(marks_of(&t) <= 1);
-    e.core.flush(&t, &t.tree()).unwrap();
+    flush::tree(&e.core, &t, &t.tree()).unwrap();
     merge(&e, &t);
     assert_eq!((marks_of(&t), rows_of(&e, &t)), (0, 3));
 }
@@ -71,17 +72,17 @@ fn a_mark_stays_while_a_memtable_needs_it() {
     commit_rows(&mut s, &t, 50);
     empty(&mut s, &t);
     merge(&e, &t);
-    e.core.merge_once(&t, &t.tree(), false).unwrap();
+    merge::once(&e.core, &t, &t.tree()).unwrap();
     assert_eq!((marks_of(&t), rows_of(&e, &t)), (1, 0));
-    e.core.checkpoint().unwrap();
+    checkpoint::write(&e.core).unwrap();
     drop((s, t, e));
     let (e, t) = reopen(&disk, options());
     merge(&e, &t);
     assert_eq!((marks_of(&t), rows_of(&e, &t)), (1, 0));
-    e.core.flush(&t, &t.tree()).unwrap();
+    flush::tree(&e.core, &t, &t.tree()).unwrap();
     merge(&e, &t);
     assert_eq!((marks_of(&t), rows_of(&e, &t)), (0, 0));
-    e.core.checkpoint().unwrap();
+    checkpoint::write(&e.core).unwrap();
     drop((t, e));
     let (e, t) = reopen(&disk, options());
     assert_eq!(rows_of(&e, &t), 0);
@@ -94,7 +95,7 @@ fn a_mark_goes_with_the_runs_that_it_empties() {
     let mut s = e.session();
     commit_rows(&mut s, &t, 2000);
     let late = commit_rows(&mut s, &t, 10);
-    e.core.flush(&t, &t.tree()).unwrap();
+    flush::tree(&e.core, &t, &t.tree()).unwrap();
     // A row that an older view holds keeps its run, and so the mark.
     let mut view = e.session();
     begin(&mut view);
@@ -126,9 +127,9 @@ fn what_a_transaction_deleted_of_its_own_is_given_back() {
     assert_eq!(rows_of(&e, &t), 1);
     // The run that held them goes as a whole, without being read.
     run_files(&disk.0).iter().for_each(|f| disk.break_reads(f, 0, IoKind::Failed));
-    assert!(e.core.merge_once(&t, &t.tree(), false).unwrap());
+    assert!(merge::once(&e.core, &t, &t.tree()).unwrap());
     assert_eq!(t.tree().snapshot().runs.len(), 0);
-    e.core.flush(&t, &t.tree()).unwrap();
+    flush::tree(&e.core, &t, &t.tree()).unwrap();
     merge(&e, &t);
     let state = t.tree().snapshot();
     let rows: u64 = state.runs.iter().map(|h| h.run.stats.rows).sum();

@@ -3,6 +3,7 @@
 use super::*;
 use crate::tests::tables::{begin, commit_rows, def, insert, open, options, small_runs};
 use crate::tree::levels::looked;
+use crate::upkeep::flush;
 use crate::*;
 use esker_format::{ColumnMask, CommitSeq, TxnId};
 use esker_io::SimDisk;
@@ -21,7 +22,7 @@ fn a_lookup_looks_at_the_runs_over_its_row() {
     let mut ids = Vec::new();
     for _ in 0..300 {
         ids.extend(commit_rows(&mut s, &t, 2));
-        e.core.flush(&t, &t.tree()).unwrap();
+        flush::tree(&e.core, &t, &t.tree()).unwrap();
     }
     // One more over all of them.
     begin(&mut s);
@@ -29,7 +30,7 @@ fn a_lookup_looks_at_the_runs_over_its_row() {
         unsafe { s.update_image(&t, id, crate::tests::tables::img(7).as_ptr()).unwrap() };
     }
     s.commit().unwrap();
-    e.core.flush(&t, &t.tree()).unwrap();
+    flush::tree(&e.core, &t, &t.tree()).unwrap();
     assert_eq!(t.tree().snapshot().runs.len(), 301);
     begin(&mut s);
     let mask = ColumnMask::all(2);
@@ -81,7 +82,7 @@ fn a_row_that_was_rolled_back_costs_its_block_alone() {
         insert(&mut s, &t, n);
     }
     s.commit().unwrap();
-    e.core.flush(&t, &t.tree()).unwrap();
+    flush::tree(&e.core, &t, &t.tree()).unwrap();
     let state = t.tree().snapshot();
     let with_aborted =
         state.runs.iter().find(|h| !h.aborted.is_empty()).expect("a run with a row that was rolled back");
@@ -100,7 +101,7 @@ fn a_run_that_a_mark_deletes_is_not_opened() {
     let mut s = e.session();
     for _ in 0..5 {
         commit_rows(&mut s, &t, 20);
-        e.core.flush(&t, &t.tree()).unwrap();
+        flush::tree(&e.core, &t, &t.tree()).unwrap();
     }
     begin(&mut s);
     s.delete_all(&t).unwrap();

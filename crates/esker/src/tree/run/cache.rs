@@ -12,7 +12,7 @@ use crate::tree::stored::Stored;
 use crate::Error;
 use arc_swap::ArcSwapOption;
 use esker_base::counters::{count, Counter};
-use esker_base::lock::Mutex;
+use esker_base::lock::{order, Mutex};
 use esker_format::TreeId;
 use esker_io::Disk;
 use esker_memory::{charged, Account};
@@ -63,10 +63,6 @@ pub(crate) trait AnyRun: Send + Sync {
     /// Lets the part of its file go, and the file with its last part once nobody uses it. The removal must be durable
     /// already.
     fn remove_when_unused(&self);
-    /// Was its index used since the last time this was asked?
-    fn take_index_used(&self) -> bool;
-    /// Its index, which hangs in it no longer.
-    fn let_index_go(&self) -> Option<Arc<dyn AnyIndex>>;
 }
 
 struct Resident {
@@ -97,12 +93,12 @@ impl BlockCache {
     /// For the runs in `dir`.
     pub(crate) fn new(disk: &Arc<dyn Disk>, dir: &Path, options: &Options) -> Arc<Self> {
         Arc::new(BlockCache {
-            queues: Mutex::new("cache.queues", Queues::default()),
+            queues: Mutex::new(&order::CACHE_QUEUES, Queues::default()),
             bytes: AtomicU64::new(0),
             memory_limit_bytes: AtomicU64::new(options.memory_limit_bytes),
             files: RunFiles::new(disk, dir, options),
             indexes: Indexes::new(options.memory_limit_bytes),
-            unread: Mutex::new("cache.unread", Vec::new()),
+            unread: Mutex::new(&order::CACHE_UNREAD, Vec::new()),
         })
     }
 

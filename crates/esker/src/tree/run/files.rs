@@ -3,10 +3,10 @@
 //! Owns at most `most` handles, whatever the number of runs; besides these, one that was closed here while a reader was
 //! at it lives until that reader is done. Cached blocks need no handle, so nothing here is on their path.
 
-use crate::options::{Background, Options};
-use crate::tree::run::health::Clock;
+use crate::host::Host;
+use crate::options::Options;
 use crate::tree::run::run_path;
-use esker_base::lock::Mutex;
+use esker_base::lock::{order, Mutex};
 use esker_format::FileId;
 use esker_io::{AccessHint, Disk, File, IoKind, OpenMode, Result};
 use std::collections::{BTreeMap, HashMap};
@@ -22,8 +22,8 @@ pub(crate) struct RunFiles {
     dir: PathBuf,
     most: usize,
     open: Mutex<Open>,
-    /// When runs that failed may be tried again.
-    pub(crate) clock: Clock,
+    /// Whose clock says when runs that failed may be tried again.
+    pub(crate) host: Arc<dyn Host>,
 }
 
 #[derive(Default)]
@@ -44,8 +44,8 @@ impl RunFiles {
             disk: disk.clone(),
             dir: dir.to_owned(),
             most: options.max_open_runs.min(share).max(1),
-            open: Mutex::new("run.files", Open::default()),
-            clock: Clock::new(options.background == Background::Threads),
+            open: Mutex::new(&order::RUN_FILES, Open::default()),
+            host: options.host.clone(),
         }
     }
 

@@ -1,15 +1,15 @@
 //! What failed is left alone for a while, each time for longer, so that one bad file costs nobody else anything.
 //!
-//! Owns one thing's trouble and the clock it is measured with. Only work that nobody waits for asks
+//! Owns one thing's trouble. Only work that nobody waits for asks
 //! [`Health::left_alone`]; a statement always tries. Invariant: trouble is forgotten only when the part that failed was
 //! read well again.
 
-use esker_base::lock::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Instant;
+use esker_base::lock::{order, Mutex};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 /// What fails for the first time is left alone this long; each time after that for twice as long.
-const FIRST_PAUSE_MS: u64 = 10_000;
+const FIRST_PAUSE: Duration = Duration::from_secs(10);
 /// The pause is doubled this often at most: to about three hours.
 const MOST_DOUBLINGS: u32 = 10;
 
@@ -28,7 +28,7 @@ pub(crate) enum State {
 struct Trouble {
     part: u64,
     state: State,
-    until_ms: u64,
+    until: Duration,
     times: u32,
 }
 
@@ -42,22 +42,22 @@ pub(crate) struct Health {
 
 impl Default for Health {
     fn default() -> Self {
-        Health { troubled: AtomicBool::new(false), trouble: Mutex::new("health", None) }
+        Health { troubled: AtomicBool::new(false), trouble: Mutex::new(&order::HEALTH, None) }
     }
 }
 
 impl Health {
     /// `part` failed; `state` says how.
-    pub(crate) fn failed(&self, part: u64, state: State, now_ms: u64) {
+    pub(crate) fn failed(&self, part: u64, state: State, now: Duration) {
         let mut trouble = self.trouble.lock();
         let times = trouble.as_ref().map_or(0, |t| t.times);
         // Statements that meet it again while it rests do not make the rest longer.
-        let again = trouble.as_ref().is_none_or(|t| t.until_ms <= now_ms);
-        let until_ms = match &*trouble {
-            Some(t) if !again => t.until_ms,
-            _ => now_ms + (FIRST_PAUSE_MS << times.min(MOST_DOUBLINGS)),
+        let again = trouble.as_ref().is_none_or(|t| t.until <= now);
+        let until = match &*trouble {
+            Some(t) if !again => t.until,
+            _ => now + FIRST_PAUSE * (1 << times.min(MOST_DOUBLINGS)),
         };
-        *trouble = Some(Box::new(Trouble { part, state, until_ms, times: times + u32::from(again) }));
+        *trouble = Some(Box::new(Trouble { part, state, until, times: times + u32::from(again) }));
         self.troubled.store(true, Ordering::Release);
     }
 
@@ -73,33 +73,12 @@ impl Health {
     }
 
     /// Is this no time to try it without need?
-    pub(crate) fn left_alone(&self, now_ms: u64) -> bool {
-        self.troubled.load(Ordering::Acquire) && self.trouble.lock().as_ref().is_some_and(|t| now_ms < t.until_ms)
+    pub(crate) fn left_alone(&self, now: Duration) -> bool {
+        self.troubled.load(Ordering::Acquire) && self.trouble.lock().as_ref().is_some_and(|t| now < t.until)
     }
 
     pub(crate) fn state(&self) -> State {
         self.trouble.lock().as_ref().map_or(State::Sound, |t| t.state)
-    }
-}
-
-/// Milliseconds since it was made. Stands still where a seed must replay exactly: there only a success ends a pause.
-pub(crate) struct Clock {
-    start: Option<Instant>,
-    added_ms: AtomicU64,
-}
-
-impl Clock {
-    pub(crate) fn new(runs: bool) -> Self {
-        Clock { start: runs.then(Instant::now), added_ms: AtomicU64::new(0) }
-    }
-
-    pub(crate) fn now_ms(&self) -> u64 {
-        self.start.map_or(0, |s| s.elapsed().as_millis() as u64) + self.added_ms.load(Ordering::Relaxed)
-    }
-
-    #[cfg(any(test, feature = "sim"))]
-    pub(crate) fn pass(&self, ms: u64) {
-        self.added_ms.fetch_add(ms, Ordering::Relaxed);
     }
 }
 
@@ -109,20 +88,21 @@ mod tests {
 
     #[test]
     fn pauses_grow_and_only_the_part_that_failed_ends_them() {
-        let h = Health::default();
-        assert!(h.state() == State::Sound && !h.left_alone(0));
-        h.failed(3, State::SetAside, 0);
-        assert!(h.left_alone(FIRST_PAUSE_MS - 1) && !h.left_alone(FIRST_PAUSE_MS));
+        let (h, tick) = (Health::default(), Duration::from_nanos(1));
+        assert!(h.state() == State::Sound && !h.left_alone(Duration::ZERO));
+        h.failed(3, State::SetAside, Duration::ZERO);
+        assert!(h.left_alone(FIRST_PAUSE - tick) && !h.left_alone(FIRST_PAUSE));
         h.succeeded(4);
         assert_eq!(h.state(), State::SetAside);
         // Met again while it rests: no longer for that.
-        h.failed(3, State::SetAside, 5);
-        assert!(!h.left_alone(FIRST_PAUSE_MS));
-        h.failed(3, State::Damaged, FIRST_PAUSE_MS);
-        assert!(h.left_alone(3 * FIRST_PAUSE_MS - 1) && !h.left_alone(3 * FIRST_PAUSE_MS));
+        h.failed(3, State::SetAside, 5 * tick);
+        assert!(!h.left_alone(FIRST_PAUSE));
+        h.failed(3, State::Damaged, FIRST_PAUSE);
+        assert!(h.left_alone(3 * FIRST_PAUSE - tick) && !h.left_alone(3 * FIRST_PAUSE));
         h.succeeded(3);
-        assert!(h.state() == State::Sound && !h.left_alone(FIRST_PAUSE_MS));
-        (0..50).for_each(|n| h.failed(1, State::SetAside, n * (FIRST_PAUSE_MS << MOST_DOUBLINGS)));
-        assert!(!h.left_alone(50 * (FIRST_PAUSE_MS << MOST_DOUBLINGS)), "a pause has an end");
+        assert!(h.state() == State::Sound && !h.left_alone(FIRST_PAUSE));
+        let longest = FIRST_PAUSE * (1 << MOST_DOUBLINGS);
+        (0..50).for_each(|n| h.failed(1, State::SetAside, n * longest));
+        assert!(!h.left_alone(50 * longest), "a pause has an end");
     }
 }

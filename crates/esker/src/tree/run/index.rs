@@ -1,16 +1,15 @@
-//! Block indexes in memory: where the blocks of a run lie, and those of them that are cached.
+//! Block indexes in memory: where the blocks of a run lie, and those of them that are cached; and what bounds them.
 //!
 //! An index is read when it is first needed and hangs in its run; readers that stand in a run keep it for as long. All of
-//! them together are bounded by a share of the memory limit: what was not used for longest is let go, with its cached
-//! blocks, and read again when it is needed. Order of use as by a clock: an index that was used since it was last looked
-//! at goes round once more. Invariants: `bytes` is the sum over the indexes that hang in runs; each of these is in the
-//! queue once; an index is on its account until its last reader lets go.
+//! them together, with the directories that hang in files of several runs, are bounded by a share of the memory limit: what
+//! was not used for longest is let go, an index with its cached blocks, and read again when it is needed. Order of use as by
+//! a clock: what was used since it was last looked at goes round once more. Invariants: `bytes` is the sum over all that
+//! hangs somewhere; whoever has something is in the queue once; it is on its account until its last reader lets go.
 
-use crate::tree::run::cache::{AnyRun, BlockCache, Slot};
-use crate::tree::run::Run;
+use crate::tree::run::cache::{BlockCache, Slot};
 use crate::tree::stored::Stored;
-use arc_swap::Guard;
-use esker_base::lock::Mutex;
+use arc_swap::{ArcSwapOption, Guard};
+use esker_base::lock::{order, Mutex};
 use esker_format::{BlockEntry, LeafEntry};
 use esker_memory::{Account, Charge};
 use std::collections::VecDeque;
@@ -63,9 +62,8 @@ impl<K: Stored> Index<K> {
         self.entries.partition_point(|e| !K::reaches(e, key))
     }
 
-    /// Its own memory, in bytes; that of blocks is on another account.
-    fn bytes(&self) -> u64 {
-        self.charge.bytes()
+    pub(super) fn take_used(&self) -> bool {
+        self.touched.swap(false, Ordering::Relaxed)
     }
 
     #[inline]
@@ -83,27 +81,35 @@ impl<K: Stored> Drop for Index<K> {
     }
 }
 
+/// Who has something in memory for as long as there is room: a run its index, a file its directory.
+pub(crate) trait Holder: Send + Sync {
+    /// Was what it has used since the last time this was asked?
+    fn take_used(&self) -> bool;
+    /// What it has, and has no longer.
+    fn let_go(&self) -> Option<Arc<dyn Held>>;
+}
+
+/// What it has.
+pub(crate) trait Held: Send + Sync {
+    /// Its own memory, in bytes; that of blocks is on another account.
+    fn bytes(&self) -> u64;
+}
+
 /// The cached blocks of any index, by their places in it.
 pub(crate) trait AnyIndex: Send + Sync {
-    /// Its own memory, in bytes.
-    fn index_bytes(&self) -> u64;
-    /// Was it used since the last time this was asked?
-    fn take_used(&self) -> bool;
     /// Was the block got since the last time this was asked?
     fn take_touched(&self, index: usize) -> bool;
     /// Lets the block go; false if it was not there.
     fn evict(&self, index: usize) -> bool;
 }
 
+impl<K: Stored> Held for Index<K> {
+    fn bytes(&self) -> u64 {
+        self.charge.bytes()
+    }
+}
+
 impl<K: Stored> AnyIndex for Index<K> {
-    fn index_bytes(&self) -> u64 {
-        self.bytes()
-    }
-
-    fn take_used(&self) -> bool {
-        self.touched.swap(false, Ordering::Relaxed)
-    }
-
     fn take_touched(&self, index: usize) -> bool {
         self.slots[index].take_touched()
     }
@@ -140,21 +146,21 @@ impl<K: Stored> Deref for IndexRef<K> {
     }
 }
 
-/// The indexes that hang in runs.
+/// The indexes that hang in runs, and the directories in files.
 pub(crate) struct Indexes {
     /// What came in last, last.
-    queue: Mutex<VecDeque<Weak<dyn AnyRun>>>,
+    queue: Mutex<VecDeque<Weak<dyn Holder>>>,
     bytes: AtomicU64,
     most_bytes: AtomicU64,
 }
 
 /// What left memory, to be dropped where no lock is held.
-type Gone = (Vec<Arc<dyn AnyIndex>>, Vec<Arc<dyn AnyRun>>);
+type Gone = (Vec<Arc<dyn Held>>, Vec<Arc<dyn Holder>>);
 
 impl Indexes {
     pub(super) fn new(memory_limit_bytes: u64) -> Self {
         Indexes {
-            queue: Mutex::new("cache.indexes", VecDeque::new()),
+            queue: Mutex::new(&order::CACHE_INDEXES, VecDeque::new()),
             bytes: AtomicU64::new(0),
             most_bytes: AtomicU64::new(memory_limit_bytes / SHARE),
         }
@@ -166,25 +172,31 @@ impl Indexes {
         drop(gone);
     }
 
-    /// Hangs an index that was just read, or made, in its run. Somebody else may have been faster: then theirs counts.
-    pub(super) fn keep<K: Stored>(&self, run: &Arc<Run<K>>, index: Arc<Index<K>>) -> Arc<Index<K>> {
+    /// Hangs what was just read, or made, in its place at whoever has it. Somebody else may have been faster: then theirs
+    /// counts.
+    pub(super) fn keep<T: Held + 'static>(
+        &self,
+        holder: &Arc<impl Holder + 'static>,
+        place: &ArcSwapOption<T>,
+        fresh: Arc<T>,
+    ) -> Arc<T> {
         let mut queue = self.queue.lock();
-        if let Some(there) = run.index.load_full() {
+        if let Some(there) = place.load_full() {
             return there;
         }
-        self.bytes.fetch_add(index.bytes(), Ordering::Relaxed);
-        run.index.store(Some(index.clone()));
-        let run: Weak<dyn AnyRun> = Arc::downgrade(run) as _;
-        queue.push_back(run);
+        self.bytes.fetch_add(fresh.bytes(), Ordering::Relaxed);
+        place.store(Some(fresh.clone()));
+        let holder: Weak<dyn Holder> = Arc::downgrade(holder) as _;
+        queue.push_back(holder);
         let gone = self.shrink(&mut queue);
         drop(queue);
         drop(gone);
-        index
+        fresh
     }
 
     /// Lets go what was not used for longest, until the rest fits. What came in last stays.
-    fn shrink(&self, queue: &mut VecDeque<Weak<dyn AnyRun>>) -> Gone {
-        let (mut indexes, mut runs) = (Vec::new(), Vec::new());
+    fn shrink(&self, queue: &mut VecDeque<Weak<dyn Holder>>) -> Gone {
+        let (mut gone, mut holders) = (Vec::new(), Vec::new());
         let most = self.most_bytes.load(Ordering::Relaxed);
         // Twice round at most, however fast others use them.
         for _ in 0..2 * queue.len() {
@@ -192,31 +204,36 @@ impl Indexes {
                 break;
             }
             let Some(weak) = queue.pop_front() else { break };
-            // A run that is gone has taken its index along.
-            let Some(run) = weak.upgrade() else { continue };
-            if run.take_index_used() {
+            // One that is gone has taken along what it had.
+            let Some(holder) = weak.upgrade() else { continue };
+            if holder.take_used() {
                 queue.push_back(weak);
-            } else if let Some(index) = run.let_index_go() {
-                self.bytes.fetch_sub(index.index_bytes(), Ordering::Relaxed);
-                indexes.push(index);
+            } else if let Some(held) = holder.let_go() {
+                self.bytes.fetch_sub(held.bytes(), Ordering::Relaxed);
+                gone.push(held);
             }
-            runs.push(run);
+            holders.push(holder);
         }
-        (indexes, runs)
+        (gone, holders)
     }
 
-    /// A run goes, and its index with it.
-    pub(super) fn forget(&self, index: &dyn AnyIndex) {
-        self.bytes.fetch_sub(index.index_bytes(), Ordering::Relaxed);
+    /// Whoever has it goes, and it goes along.
+    pub(super) fn forget(&self, held: &dyn Held) {
+        self.bytes.fetch_sub(held.bytes(), Ordering::Relaxed);
     }
 
-    /// Drops the queue's entries of runs that are gone.
+    /// Drops the queue's entries of those that are gone.
     pub(super) fn sweep(&self) {
-        self.queue.lock().retain(|run| run.strong_count() > 0);
+        self.queue.lock().retain(|holder| holder.strong_count() > 0);
     }
 
     #[cfg(test)]
-    pub(crate) fn figures(&self) -> (u64, u64) {
-        (self.bytes.load(Ordering::Relaxed), self.most_bytes.load(Ordering::Relaxed))
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn most_bytes(&self) -> u64 {
+        self.most_bytes.load(Ordering::Relaxed)
     }
 }

@@ -31,7 +31,7 @@ fn engine(disk: &Watched) -> Engine {
 
 fn recipes(e: &Engine) -> (RunRecipe, RunRecipe<ByBytes>, RunRecipe) {
     let (t, u) = (e.open_table("t").unwrap(), e.open_table("u").unwrap());
-    (e.core.recipe(&t, &t.tree()), e.core.recipe(&t, &t.trees().keys[0]), e.core.recipe(&u, &u.tree()))
+    (e.core.runs.recipe(&t, &t.tree()), e.core.runs.recipe(&t, &t.trees().keys[0]), e.core.runs.recipe(&u, &u.tree()))
 }
 
 fn push_rows(mut writer: RunWriter, from: u64) -> RunWriter {
@@ -47,7 +47,7 @@ fn push_rows(mut writer: RunWriter, from: u64) -> RunWriter {
 
 fn write(e: &Engine) -> Three {
     let (rows, keys, others) = recipes(e);
-    let out = FileWriter::of_session(&rows, e.core.new_file_id()).unwrap();
+    let out = FileWriter::of_session(&rows, e.core.ids.new_file()).unwrap();
     let (out, rows) = push_rows(RunWriter::next(rows, out), 1).end_part().unwrap();
     let mut writer = RunWriter::next(keys, out);
     for n in 0..ROWS {
@@ -165,9 +165,65 @@ fn an_unfinished_file_goes() {
     let disk = Watched::new();
     let e = engine(&disk);
     let (rows, _, _) = recipes(&e);
-    let out = FileWriter::of_session(&rows, e.core.new_file_id()).unwrap();
+    let out = FileWriter::of_session(&rows, e.core.ids.new_file()).unwrap();
     let (out, part) = push_rows(RunWriter::next(rows, out), 1).end_part().unwrap();
     assert_eq!(run_files(&disk.0).len(), 1);
     drop((out, part));
     assert_eq!(run_files(&disk.0).len(), 0);
+}
+
+/// A file of so many parts of a row each, as after a restart.
+fn many_parts(e: &Engine, parts: u64) -> Vec<Arc<Run>> {
+    let (rows, _, _) = recipes(e);
+    let mut out = FileWriter::of_session(&rows, e.core.ids.new_file()).unwrap();
+    let mut written = Vec::new();
+    for n in 0..parts {
+        let mut writer = RunWriter::next(rows.clone(), out);
+        let (number, mut packed) = (n.to_le_bytes(), Vec::new());
+        pack_values(&def().layout, &[Value::Bytes(&number), Value::Bytes(&[0; 16])], &mut packed).unwrap();
+        writer.push(RowId(n + 1), VersionTag { ordinal: n, ..VersionTag::default() }, &packed).unwrap();
+        let (next, part) = writer.end_part().unwrap();
+        out = next;
+        written.push(part);
+    }
+    let file = out.finish().unwrap();
+    let written: Vec<_> = written.into_iter().map(|part| part.run(&file)).collect();
+    let file = RunFile::new(&rows.cache, written[0].file_id);
+    written.iter().map(|run| Run::open(&rows, &file, run.part, &run.stats, run.bounds)).collect()
+}
+
+#[test]
+fn all_parts_of_a_file_are_opened_by_reading_it_once() {
+    const PARTS: u64 = 2000;
+    let disk = Watched::new();
+    let e = engine(&disk);
+    let indexes = &e.core.cache.indexes;
+    let runs = many_parts(&e, PARTS);
+    assert_eq!(indexes.bytes(), 0);
+    let size = Disk::list(&disk.0, Path::new("/db/runs")).unwrap()[0].size_bytes;
+    let read = || (disk.1.run_reads.load(Relaxed) as u64, disk.1.run_read_bytes.load(Relaxed) as u64);
+    let before = read();
+    runs.iter().for_each(|run| drop(run.index().unwrap()));
+    let (reads, bytes) = (read().0 - before.0, read().1 - before.1);
+    // Of the first the file's end, its header and the directory, which is longer than what is read at once.
+    assert_eq!(reads, PARTS + 3);
+    assert!(bytes < 2 * size, "{bytes} bytes of {size} were read");
+    // It counts as indexes do, and goes with them.
+    let of_runs: u64 = runs.iter().filter_map(|run| run.index_in_memory()).map(|index| index.bytes()).sum();
+    let of_directory = indexes.bytes() - of_runs;
+    assert!((24 * PARTS..25 * PARTS).contains(&of_directory), "{of_directory} bytes");
+    e.set_memory_limit(8 * of_directory / 2);
+    assert_eq!(indexes.bytes(), of_directory, "what was used last stays, if alone");
+    let other = write(&e).rows;
+    drop(other.index().unwrap());
+    assert!(indexes.bytes() < of_directory);
+    let before = read();
+    drop(runs[0].index().unwrap());
+    assert_eq!(read().0 - before.0, 4);
+    assert!(indexes.bytes() < of_directory);
+    e.set_memory_limit(1 << 30);
+    runs.iter().for_each(|run| drop(run.index().unwrap()));
+    assert!(indexes.bytes() > of_directory);
+    drop((runs, other));
+    assert_eq!(indexes.bytes(), 0);
 }

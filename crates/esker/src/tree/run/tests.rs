@@ -5,6 +5,7 @@ use crate::tree::run::health::State;
 use crate::tree::run::writer::{encode_tail, RunRecipe};
 use crate::tree::run::Run;
 use crate::tree::stored::RowShape;
+use crate::upkeep::{checkpoint, flush, merge};
 use crate::*;
 use esker_format::run::RunHeader;
 use esker_format::{ColumnMask, FolderId, FormatError, TreeId};
@@ -20,9 +21,9 @@ fn table_of(e: &Engine, name: &str, runs: u64) -> Arc<Table> {
     let mut s = e.session();
     for _ in 0..runs {
         commit_rows(&mut s, &t, 10);
-        e.core.flush(&t, &t.tree()).unwrap();
+        flush::tree(&e.core, &t, &t.tree()).unwrap();
     }
-    e.core.checkpoint().unwrap();
+    checkpoint::write(&e.core).unwrap();
     t
 }
 
@@ -65,7 +66,7 @@ fn where_others_took_the_handles_fewer_do() {
     let t = table_of(&e, "t", 15);
     disk.1.most_handles.store(4, Ordering::Relaxed);
     assert_eq!(count(&e, &t).unwrap(), 150);
-    assert!(e.core.merge_once(&t, &t.tree(), false).unwrap());
+    assert!(merge::once(&e.core, &t, &t.tree()).unwrap());
 }
 
 #[test]
@@ -122,16 +123,16 @@ fn want_of_handles_costs_the_statement_and_nothing_else() {
     let t = table_of(&e, "t", 12);
     disk.1.no_handles.store(true, Ordering::Relaxed);
     assert!(matches!(count(&e, &t), Err(Error::Io(e)) if e.kind == IoKind::Resources));
-    assert!(e.core.merge_once(&t, &t.tree(), false).is_err());
+    assert!(merge::once(&e.core, &t, &t.tree()).is_err());
     // Writing needs no handles of runs that are there, nor one to keep of its own.
     let mut s = e.session();
     commit_rows(&mut s, &t, 10);
-    e.core.flush(&t, &t.tree()).unwrap();
+    flush::tree(&e.core, &t, &t.tree()).unwrap();
     assert!(t.tree().snapshot().runs.iter().all(|h| h.run.state() == State::Sound));
     assert!(!e.poisoned());
     disk.1.no_handles.store(false, Ordering::Relaxed);
     assert_eq!(count(&e, &t).unwrap(), 130);
-    while e.core.merge_once(&t, &t.tree(), false).unwrap() {}
+    while merge::once(&e.core, &t, &t.tree()).unwrap() {}
     assert_eq!(run_files(&disk.0).len(), 1);
 }
 
@@ -187,7 +188,7 @@ fn a_run_of_another_tree_or_layout_is_not_taken() {
     let t = table_of(&e, "t", 1);
     let tree = t.tree();
     let run = tree.snapshot().runs[0].run.clone();
-    let recipe = e.core.recipe(&t, &tree);
+    let recipe = e.core.runs.recipe(&t, &tree);
     let file = disk.open(&run.path(), OpenMode::Write, AccessHint::Meta).unwrap();
     let mut bytes = vec![0; esker_format::run::RUN_HEADER_BYTES];
     file.read_at(&mut bytes, 0).unwrap();
@@ -286,7 +287,9 @@ fn a_run_of_an_older_format_is_refused_by_name() {
     let old = include_bytes!("../../../../esker-format/tests/fixtures/v1/dynamic.run");
     let file = disk.open(&run.path(), OpenMode::Write, AccessHint::Meta).unwrap();
     file.write_at(&old[..esker_format::run::RUN_HEADER_BYTES], 0).unwrap();
-    let refused =
-        Run::open(&e.core.recipe(&t, &t.tree()), &run.file, 0, &run.stats, run.bounds).index().map(drop).unwrap_err();
+    let refused = Run::open(&e.core.runs.recipe(&t, &t.tree()), &run.file, 0, &run.stats, run.bounds)
+        .index()
+        .map(drop)
+        .unwrap_err();
     assert!(matches!(&refused, Error::OlderFormat { file, found: 1, needed: 2 } if *file == run.path()), "{refused}");
 }

@@ -20,13 +20,12 @@ use std::sync::Arc;
 
 /// A block is closed at this many times its size even in the middle of a row's versions.
 const MOST_BLOCKS: usize = 16;
-/// ... or at this many row versions.
+/// ... or at this many row versions, or when their keys are too long for more.
 const MOST_ROWS: usize = 1 << 16;
 
 /// What a run of a tree is written with.
 pub(crate) struct RunRecipe<K: Stored = ByRow> {
     pub(crate) disk: Arc<dyn Disk>,
-    pub(crate) dir: PathBuf,
     pub(crate) cache: Arc<BlockCache>,
     /// Which folder's runs they are, as their files say.
     pub(crate) folder: FolderId,
@@ -40,13 +39,7 @@ pub(crate) struct RunRecipe<K: Stored = ByRow> {
 
 impl<K: Stored> Clone for RunRecipe<K> {
     fn clone(&self) -> Self {
-        RunRecipe {
-            disk: self.disk.clone(),
-            dir: self.dir.clone(),
-            cache: self.cache.clone(),
-            shape: self.shape.clone(),
-            ..*self
-        }
+        RunRecipe { disk: self.disk.clone(), cache: self.cache.clone(), shape: self.shape.clone(), ..*self }
     }
 }
 
@@ -74,6 +67,8 @@ pub(crate) struct RunWriter<K: Stored = ByRow> {
     bounds: Option<(K::Own, K::Own)>,
     scratch: Vec<u8>,
     builder: Option<K::Builder>,
+    /// The block that is gathered takes half as much again.
+    stretched: bool,
 }
 
 /// A part that is written: a run, once its file is finished.
@@ -116,7 +111,7 @@ impl FileWriter {
         let unfinished = Unfinished { disk: recipe.disk.clone(), path: path.clone(), finished: false };
         let mut writer = SequentialWriter::create(&recipe.disk, &path, recipe.write_bytes, Account::BulkBuffer)?;
         let mut header = Vec::with_capacity(RUN_HEADER_BYTES);
-        let created_unix_s = crate::catalog::table::unix_s();
+        let created_unix_s = recipe.cache.files.host.unix().as_secs();
         RunHeader { file: file_id, folder: recipe.folder, created_unix_s }.encode(&mut header);
         writer.append(&header)?;
         Ok(FileWriter { file, writer, parts: Vec::new(), unfinished })
@@ -172,6 +167,7 @@ impl<K: Stored> RunWriter<K> {
             bounds: None,
             scratch: Vec::new(),
             builder: None,
+            stretched: false,
         }
     }
 
@@ -180,6 +176,7 @@ impl<K: Stored> RunWriter<K> {
         let offset = self.out.writer.position();
         let context = block_context(self.out.file.id, offset);
         self.scratch.clear();
+        self.stretched = false;
         let press = (self.recipe.compression, self.recipe.zstd_level);
         let (entry, first, last) = K::finish(builder, press, context, &mut self.scratch);
         let entry = K::moved(&entry, offset, None).map_err(|e| self.damage(e))?;
@@ -209,6 +206,12 @@ impl<K: Stored> RunWriter<K> {
             let raw_bytes = K::raw_bytes(b);
             K::gathered(b) == 0 || raw_bytes >= self.recipe.block_bytes / 2
         })
+    }
+
+    /// What cannot be [copied](Self::can_copy) yet is added to the block that is gathered, whole: so that the next one can
+    /// be, where all are about as large.
+    pub(crate) fn stretch(&mut self) {
+        self.stretched = true;
     }
 
     /// Adds a block as another run has it, from key to key of `bounds`, sealed with `from`; versions get `seq` if they have
@@ -241,8 +244,10 @@ impl<K: Stored> RunWriter<K> {
         let mut builder = self.builder.take().unwrap_or_else(|| self.recipe.builder());
         // Versions of one key stay in one block, unless they are very many.
         let (raw_bytes, gathered) = (K::raw_bytes(&builder), K::gathered(&builder));
-        let overfull = raw_bytes >= MOST_BLOCKS * self.recipe.block_bytes || gathered >= MOST_ROWS;
-        if overfull || (raw_bytes >= self.recipe.block_bytes && !K::ends_with(&builder, key)) {
+        let stretch = if self.stretched { self.recipe.block_bytes / 2 * 3 } else { self.recipe.block_bytes };
+        let most = raw_bytes >= MOST_BLOCKS * self.recipe.block_bytes || gathered >= MOST_ROWS;
+        let overfull = most || !K::has_room(&builder, K::short(key));
+        if overfull || (raw_bytes >= stretch && !K::ends_with(&builder, key)) {
             self.write_block(&mut builder)?;
         }
         let pushed = K::push(&mut builder, key, tag, value);

@@ -10,9 +10,8 @@ use std::path::Path;
 
 fn judged(error: Error, disk: &SimDisk) -> bool {
     let e = open(disk).unwrap();
-    let now = Instant::now();
-    e.core.judge(Err(error), &mut Rhythm { errors: 0, swept: now, synced: now }, 0);
-    e.core.is_poisoned()
+    judge(&e.core, Err(error), &mut 0, 0);
+    e.core.writable.is_poisoned()
 }
 
 #[test]
@@ -72,14 +71,14 @@ fn merging_waits_for_no_table() {
             begin(&mut s);
             insert(&mut s, t, n).unwrap();
             s.commit().unwrap();
-            e.core.flush(t, &t.tree()).unwrap();
+            flush::tree(&e.core, t, &t.tree()).unwrap();
         }
     }
     let tree = a.tree();
     let held = tree.merging.lock(); // somebody's OPTIMIZE
     let core = e.core.clone();
     let (tx, rx) = std::sync::mpsc::channel();
-    std::thread::spawn(move || tx.send(core.merge_somewhere().unwrap()));
+    std::thread::spawn(move || tx.send(merge_somewhere(&core).unwrap()));
     let merged = rx.recv_timeout(std::time::Duration::from_secs(60));
     drop(held);
     assert_eq!(merged, Ok(true), "nothing is merged while one table is");
@@ -98,7 +97,7 @@ fn trees_with_nothing_to_flush_are_not_flushed_for_ever() {
     disk.cut_power();
     let (done, answer) = std::sync::mpsc::channel();
     let core = e.core.clone();
-    std::thread::spawn(move || done.send(core.flush_what_is_due()));
+    std::thread::spawn(move || done.send(flush_what_is_due(&core)));
     let flushed = answer.recv_timeout(Duration::from_secs(60)).expect("flushing never ends");
     assert!(matches!(flushed, Err(Error::Io(_))), "{flushed:?}");
 }

@@ -5,6 +5,7 @@ use crate::tree::run::file::RunFile;
 use crate::tree::run::writer::encode_tail;
 use crate::tree::run::Run;
 use crate::tree::RunHandle;
+use crate::upkeep::{flush, new_run};
 use crate::*;
 use esker_format::block::flags;
 use esker_format::{BlockEntry, CommitSeq, RowId, VersionTag};
@@ -19,7 +20,7 @@ fn check(versions: &[(u64, VersionTag)], change: impl FnOnce(&mut [BlockEntry]))
     e.create_table("t", &def()).unwrap();
     let t = e.open_table("t").unwrap();
     let tree = t.tree();
-    let mut writer = e.core.run_writer(&t, &tree).unwrap();
+    let mut writer = new_run(&e.core, &t, &tree).unwrap();
     for (row, tag) in versions {
         let mut packed = Vec::new();
         if !tag.tombstone {
@@ -36,14 +37,19 @@ fn check(versions: &[(u64, VersionTag)], change: impl FnOnce(&mut [BlockEntry]))
     // All is as long as before.
     let last = run.index().unwrap().entries()[entries.len() - 1];
     let base = last.offset + u64::from(last.stored_bytes);
-    let tail = encode_tail(&e.core.recipe(&t, &tree), run.file_id, &entries, &run.stats, base);
+    let tail = encode_tail(&e.core.runs.recipe(&t, &tree), run.file_id, &entries, &run.stats, base);
     assert_eq!(base + tail.len() as u64, run.size_bytes());
     file.write_at(&tail, base).unwrap();
-    let file = RunFile::new(&e.core.cache, run.file_id);
-    let run = Run::open(&e.core.recipe(&t, &tree), &file, 0, &run.stats, run.bounds);
+    let (file, path) = (RunFile::new(&e.core.cache, run.file_id), run.path());
+    let run = Run::open(&e.core.runs.recipe(&t, &tree), &file, 0, &run.stats, run.bounds);
     run.index().unwrap();
     tree.edit(|s| s.add_run(RunHandle::committed(run)));
-    e.check(&t, &mut |_, _| true).unwrap().damages.iter().map(ToString::to_string).collect()
+    let damages = e.check(&t, &mut |_, _| true).unwrap().damages;
+    for found in &damages {
+        let Error::Damage { file, offset, .. } = found else { panic!("{found}") };
+        assert!(*file == path && entries.iter().any(|e| e.offset == *offset), "{found}");
+    }
+    damages.iter().map(ToString::to_string).collect()
 }
 
 fn tag(seq: u64, ordinal: u64) -> VersionTag {
@@ -140,7 +146,7 @@ fn a_run_that_cannot_be_opened_is_a_finding() {
     let t = e.open_table("t").unwrap();
     let mut s = e.session();
     commit_rows(&mut s, &t, 10);
-    e.core.flush_all().unwrap();
+    flush::all(&e.core).unwrap();
     let path = t.tree().snapshot().runs[0].run.path();
     drop((s, t, e));
     disk.crash();

@@ -4,6 +4,7 @@
 use crate::sim_hooks::Entry;
 use crate::tests::tables::{begin, open_on, options, Watched};
 use crate::tree::key::ByBytes;
+use crate::upkeep::{background, checkpoint, flush};
 use crate::*;
 use esker_format::{Column, ColumnKind, Compression, Layout, RowFormat, RowId};
 use std::sync::atomic::Ordering;
@@ -85,13 +86,19 @@ impl Costs {
 
     fn flush(&mut self) {
         self.unflushed = 0;
-        self.engine.core.flush(&self.table, &self.table.tree()).unwrap();
-        while self.engine.core.merge_somewhere().unwrap() {}
+        flush::tree(&self.engine.core, &self.table, &self.table.tree()).unwrap();
+        self.settle();
+    }
+
+    /// Merges until there is nothing left to do.
+    fn settle(&self) {
+        let steps = (0..2000).take_while(|_| background::merge_somewhere(&self.engine.core).unwrap()).count();
+        assert!(steps < 2000, "no end after {steps} steps");
     }
 
     fn idle(&mut self) {
         self.flush();
-        self.engine.core.checkpoint().unwrap();
+        checkpoint::write(&self.engine.core).unwrap();
     }
 
     /// Updates rows anywhere.
@@ -109,6 +116,17 @@ impl Costs {
 
     fn written(&self) -> [usize; 3] {
         std::array::from_fn(|i| self.disk.1.written[i].load(Ordering::Relaxed))
+    }
+
+    /// Bytes written since `before` for each byte handed in; told as the price of `what`.
+    fn price(&self, what: &str, before: [usize; 3], handed: usize, deepest: usize) -> f64 {
+        let written = self.written();
+        let [log, runs, others] = std::array::from_fn(|i| (written[i] - before[i]) as f64 / handed as f64);
+        let all = log + runs + others;
+        eprintln!(
+            "{what}: log {log:.2}, runs {runs:.2}, others {others:.2}: {all:.2}; at most {deepest} runs over a key"
+        );
+        all
     }
 
     fn deepest(&self) -> usize {
@@ -139,14 +157,7 @@ fn uniform(memtables: usize) -> f64 {
         }
     }
     costs.idle();
-    let share = |i: usize| (costs.written()[i] - before[i]) as f64 / handed as f64;
-    let all = share(0) + share(1) + share(2);
-    eprintln!(
-        "{memtables} memtables: log {:.2}, runs {:.2}, others {:.2}: {all:.2}; at most {deepest} runs over a row",
-        share(0),
-        share(1),
-        share(2)
-    );
+    let all = costs.price(&format!("{memtables} memtables"), before, handed, deepest);
     costs.finish();
     all
 }
@@ -199,26 +210,19 @@ fn load_of_keys(memtables: usize) -> f64 {
         if unflushed >= MEMTABLE {
             unflushed = 0;
             costs.engine.sim_flush(&table).unwrap();
-            while costs.engine.core.merge_somewhere().unwrap() {}
+            costs.settle();
             let state = table.trees().keys[0].snapshot();
             let over = |run: &crate::tree::RunHandle<ByBytes>| state.runs_at(&run.first).count();
             deepest = deepest.max(state.runs.iter().map(over).max().unwrap_or(0));
         }
     }
     costs.engine.sim_flush(&table).unwrap();
-    while costs.engine.core.merge_somewhere().unwrap() {}
+    costs.settle();
     costs.idle();
     begin(&mut s);
     assert_eq!(s.sim_entries(&table, 0, &[]).unwrap().len(), handed / ENTRY);
     s.commit().unwrap();
-    let share = |i: usize| (costs.written()[i] - before[i]) as f64 / handed as f64;
-    let all = share(0) + share(1) + share(2);
-    eprintln!(
-        "keys of {memtables} memtables: log {:.2}, runs {:.2}, others {:.2}: {all:.2}; at most {deepest} runs over a key",
-        share(0),
-        share(1),
-        share(2)
-    );
+    let all = costs.price(&format!("keys of {memtables} memtables"), before, handed, deepest);
     drop(s);
     costs.finish();
     all
@@ -228,3 +232,5 @@ fn load_of_keys(memtables: usize) -> f64 {
 fn random_keys_into_an_empty_tree() {
     assert!(load_of_keys(20) <= 6.0);
 }
+
+mod skew;

@@ -4,11 +4,14 @@
 //! come to until then is all that its inputs lose. Nothing of the tree changes here.
 
 use super::*;
+use crate::tree::key::Key;
 use crate::tree::run::index::Index;
 use crate::tree::run::writer::RunWriter;
 use crate::tree::stored::may_meet;
 use crate::tree::RangeMark;
-use crate::upkeep::choose::Step;
+use crate::upkeep::choose::{Step, Sweep};
+use crate::upkeep::new_run;
+use crate::version::VersionOrder;
 use esker_format::{FormatError, LeafEntry, VersionTag};
 
 /// What a merge came to.
@@ -16,6 +19,8 @@ pub(super) struct Outcome<K: Stored> {
     pub(super) runs: Vec<Arc<Run<K>>>,
     /// What its inputs still hold.
     pub(super) left: Vec<RunHandle<K>>,
+    /// The least key that they hold behind what was taken.
+    pub(super) reached: Sweep<K::Own>,
 }
 
 struct Input<K: Stored> {
@@ -24,8 +29,12 @@ struct Input<K: Stored> {
     index: usize,
     block: Option<Arc<K::Block>>,
     at: u32,
+    /// The block behind it, where that had to be looked at.
+    ahead: Option<(usize, Arc<K::Block>)>,
     /// The last key to be read.
     last: K::Own,
+    /// Some of it is in the output, or was dropped.
+    taken: bool,
 }
 
 pub(super) struct Merge<'a, K: Stored> {
@@ -55,15 +64,20 @@ pub(super) struct Merge<'a, K: Stored> {
 #[derive(Default)]
 struct Read {
     blocks: u64,
+    /// Behind what some of the input was taken of: what was read to find where it begins is nothing done.
     bytes: u64,
     /// How many blocks there are to be read.
     of_blocks: u64,
 }
 
+/// An input by its place, and the least and the greatest key of the block that it comes to.
+type Whole<K> = (usize, (<K as Key>::Own, <K as Key>::Own));
+
 struct Candidate<K: Stored> {
-    order: (u64, u64),
+    order: VersionOrder,
     input: usize,
-    index: usize,
+    /// Where the block begins in the file.
+    offset: u64,
     block: Arc<K::Block>,
     at: u32,
     tombstone: bool,
@@ -71,13 +85,8 @@ struct Candidate<K: Stored> {
 }
 
 impl<'a, K: Stored> Merge<'a, K> {
-    pub(super) fn new(
-        core: &'a Core,
-        table: &'a Table,
-        tree: &'a Arc<Tree<K>>,
-        state: &'a TreeState<K>,
-        step: &'a Step<K>,
-    ) -> Result<Self> {
+    pub(super) fn new(merging: &Merging<'a, K>, state: &'a TreeState<K>, step: &'a Step<K>) -> Result<Self> {
+        let Merging { core, table, tree, .. } = *merging;
         let mut read = Read::default();
         let (mut inputs, mut left) = (Vec::new(), Vec::new());
         for handle in &step.inputs {
@@ -121,7 +130,7 @@ impl<'a, K: Stored> Merge<'a, K> {
     }
 
     pub(super) fn run(&mut self, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<Outcome<K>> {
-        let (mut versions, mut value) = (Vec::new(), Vec::new());
+        let (mut versions, mut value, mut room) = (Vec::new(), Vec::new(), K::Room::default());
         let (mut told, mut begun) = (0, false);
         loop {
             if begun && self.is_enough() {
@@ -134,8 +143,10 @@ impl<'a, K: Stored> Merge<'a, K> {
                 }
             }
             if !self.copy_untouched()? {
-                let Some(key) = self.least()? else { break };
-                let key = K::lend(&key);
+                if !self.least(&mut room)? {
+                    break;
+                }
+                let key = K::in_room(&room);
                 self.collect(key, &mut versions)?;
                 versions.sort_by_key(|v: &Candidate<K>| std::cmp::Reverse(v.order));
                 versions.dedup_by_key(|v| v.order);
@@ -145,10 +156,14 @@ impl<'a, K: Stored> Merge<'a, K> {
             begun = true;
         }
         self.finish()?;
+        let mut reached = Sweep::End;
         for input in &mut self.inputs {
-            self.left.extend(input.rest(&mut self.read)?);
+            if let Some(rest) = input.rest(&mut self.read)? {
+                reached = reached.min(Sweep::From(rest.first.clone()));
+                self.left.push(rest);
+            }
         }
-        Ok(Outcome { runs: std::mem::take(&mut self.done), left: std::mem::take(&mut self.left) })
+        Ok(Outcome { runs: std::mem::take(&mut self.done), left: std::mem::take(&mut self.left), reached })
     }
 
     /// The runs that were finished, for whoever gives them up.
@@ -159,8 +174,11 @@ impl<'a, K: Stored> Merge<'a, K> {
     /// Has it done as much as one step should?
     fn is_enough(&self) -> bool {
         let most = 2 * self.core.options.run_bytes;
-        let written = self.done_bytes + self.writer.as_ref().map_or(0, RunWriter::size_bytes);
-        self.step.bounded && (written >= most || self.read.bytes >= 2 * most)
+        let open = self.writer.as_ref().map_or(0, RunWriter::size_bytes);
+        let written = self.done_bytes + open;
+        // Of several that follow each other each ends with a full run.
+        let one_more = written + self.close_bytes <= most || written == 0 || (1..self.close_bytes).contains(&open);
+        written >= most || self.read.bytes >= 2 * most || (self.step.bytes > most && !one_more)
     }
 
     /// Is the engine being closed, or the table dropped or emptied?
@@ -170,85 +188,111 @@ impl<'a, K: Stored> Merge<'a, K> {
 
     /// Copies the block that comes next, if no other input has keys between its own, and all of it stays as it is.
     fn copy_untouched(&mut self) -> Result<bool> {
-        let mut lead: Option<(usize, K::Ref<'_>)> = None;
-        let mut bound: Option<K::Ref<'_>> = None;
-        for (i, input) in self.inputs.iter().enumerate() {
-            let Some(key) = input.peek() else { continue };
-            if lead.is_none_or(|(_, least)| K::cmp(key, least).is_lt()) {
-                (lead, bound) = (Some((i, key)), lead.map(|l| l.1));
-            } else if bound.is_none_or(|b| K::cmp(key, b).is_lt()) {
-                bound = Some(key);
-            }
-        }
-        let Some((lead, _)) = lead else { return Ok(false) };
-        let input = &self.inputs[lead];
-        let Some(index) = input.unread_block() else { return Ok(false) };
-        let entry = &input.blocks.entries()[index];
-        if bound.is_some_and(|b| K::reaches(entry, b)) || !self.stays_as_it_is(input, index, entry) {
-            return Ok(false);
-        }
-        let (handle, entry) = (input.handle.clone(), entry.clone());
+        let Some((lead, bounds)) = self.whole_block()? else { return Ok(false) };
         self.close_full()?;
-        if self.writer.as_ref().is_some_and(|w| !w.can_copy()) {
+        if let Some(writer) = self.writer.as_mut().filter(|w| !w.can_copy()) {
+            writer.stretch();
             return Ok(false);
         }
+        let input = &self.inputs[lead];
+        let Some(index) = input.next_block() else { return Ok(false) };
+        let (handle, entry) = (input.handle.clone(), input.blocks.entries()[index].clone());
         let seq = (handle.seq != CommitSeq::ZERO).then_some(handle.seq);
-        let (mut bytes, context) = handle.run.stored_block(&self.inputs[lead].blocks, index)?;
-        let bounds = (K::own(K::first(&entry)), K::own(K::last(&entry)));
-        let copied = match &mut self.writer {
-            Some(w) => w.copy_block(&mut bytes, context, &entry, bounds, seq),
-            None => self
-                .core
-                .run_writer(self.table, self.tree)
-                .and_then(|w| self.writer.insert(w).copy_block(&mut bytes, context, &entry, bounds, seq)),
-        };
+        let (mut bytes, context) = handle.run.stored_block(&input.blocks, index)?;
+        let copied = self.writer().and_then(|w| w.copy_block(&mut bytes, context, &entry, bounds, seq));
         match self.written(copied)? {
             None => {}
             // Whoever reads it again says what is wrong.
             Some(FormatError::Checksum { .. }) => return Ok(false),
-            Some(reason) => return Err(handle.run.damage(index, reason)),
+            Some(reason) => return Err(handle.run.damage(entry.block().offset, reason)),
         }
-        self.read.blocks += 1;
-        self.read.bytes += u64::from(entry.block().stored_bytes);
         let input = &mut self.inputs[lead];
-        (input.index, input.block, input.at) = (index + 1, None, 0);
+        self.read.blocks += u64::from(!input.is_open());
+        self.read.bytes += u64::from(entry.block().stored_bytes);
+        (input.index, input.block, input.at, input.taken) = (index + 1, None, 0, true);
         Ok(true)
     }
 
-    /// Has nothing in the block to be dropped, as far as its entry tells, and would it be a block of good size?
-    fn stays_as_it_is(&self, input: &Input<K>, index: usize, entry: &K::Entry) -> bool {
-        let (handle, entries, block) = (&input.handle, input.blocks.entries(), entry.block());
+    /// The input that comes next, if that stands before a block that is to be taken as it is, and whose keys all come before
+    /// those of the other inputs; and the block's least and greatest key. Where an index does not tell, blocks are opened,
+    /// of those that come next anyway.
+    fn whole_block(&mut self) -> Result<Option<Whole<K>>> {
+        loop {
+            let Some((lead, bound)) = self.two_least() else { return Ok(None) };
+            let input = &self.inputs[lead];
+            let Some(index) = input.next_block().filter(|index| self.stays_as_it_is(input, *index)) else {
+                return Ok(None);
+            };
+            let entry = &input.blocks.entries()[index];
+            let last = match &input.block {
+                Some(block) if input.is_open() => K::last_key(block),
+                _ if K::is_first_known(entry) && K::is_last_known(entry) => K::last(entry),
+                _ => {
+                    self.inputs[lead].stand(&mut self.read)?;
+                    continue;
+                }
+            };
+            if K::cmp(last, K::lend(&input.last)).is_gt() {
+                return Ok(None);
+            }
+            if let Some(other) = bound.filter(|i| self.inputs[*i].peek().is_some_and(|key| K::cmp(key, last).is_le())) {
+                // It begins there or behind.
+                if self.inputs[other].is_known() {
+                    return Ok(None);
+                }
+                self.inputs[other].stand(&mut self.read)?;
+                continue;
+            }
+            let Some(first) = input.peek() else { return Ok(None) };
+            let bounds = (K::own(first), K::own(last));
+            let goes_on = self.inputs[lead].goes_on_behind(index, K::lend(&bounds.1), &mut self.read)?;
+            return Ok((!goes_on).then_some((lead, bounds)));
+        }
+    }
+
+    /// The input with the least key, as far as is known without reading, and the one that comes after it.
+    fn two_least(&self) -> Option<(usize, Option<usize>)> {
+        let mut lead: Option<(usize, K::Ref<'_>)> = None;
+        let mut next: Option<(usize, K::Ref<'_>)> = None;
+        for (i, input) in self.inputs.iter().enumerate() {
+            let Some(key) = input.peek() else { continue };
+            if lead.is_none_or(|(_, least)| K::cmp(key, least).is_lt()) {
+                (lead, next) = (Some((i, key)), lead);
+            } else if next.is_none_or(|(_, least)| K::cmp(key, least).is_lt()) {
+                next = Some((i, key));
+            }
+        }
+        Some((lead?.0, next.map(|n| n.0)))
+    }
+
+    /// Has the block nothing to be dropped, as far as its entry tells, and would it be one of good size?
+    fn stays_as_it_is(&self, input: &Input<K>, index: usize) -> bool {
+        let (handle, block) = (&input.handle, input.blocks.entry(index));
         let own = handle.seq == CommitSeq::ZERO;
         let seqs = if own { (block.min_seq, block.max_seq) } else { (handle.seq, handle.seq) };
-        let before = index.checked_sub(1).is_some_and(|i| may_meet::<K>(&entries[i], entry));
-        let after = entries.get(index + 1).is_some_and(|e| may_meet::<K>(entry, e));
         block.ids_unique()
-            && !before
-            && !after
-            && K::is_first_known(entry)
-            && K::is_last_known(entry)
-            && K::cmp(K::last(entry), K::lend(&input.last)).is_le()
             && block.tombstones == 0
             && own == (block.min_seq != CommitSeq::ZERO)
             && !handle.aborted.meets(block.min_ordinal, block.max_ordinal)
             && !self.marks.iter().any(|m| m.may_delete(block.first_id, seqs, block.min_ordinal))
-            && block.raw_bytes as usize >= self.core.options.block_bytes / 2
+            // About as a builder counts, which does not know yet how well numbers can be packed.
+            && (block.raw_bytes + 16 * block.rows) as usize >= self.core.options.block_bytes / 2
     }
 
     /// Writes the versions of a key that somebody may still see.
     fn keep(&mut self, key: K::Ref<'_>, versions: &[Candidate<K>], value: &mut Vec<u8>) -> Result<()> {
-        let (mut settled, mut last_seq) = (false, 0);
+        let (mut settled, mut last_seq) = (false, CommitSeq::ZERO);
         // All versions of a key go to one run.
         self.close_full()?;
         for (i, v) in versions.iter().enumerate() {
             // Of one transaction's versions only the newest counts.
             let row = K::row(&v.block, v.at);
-            if settled || v.order.0 == last_seq || self.marks.iter().any(|m| m.deletes(row, v.order)) {
+            if settled || v.order.seq == last_seq || self.marks.iter().any(|m| m.deletes(row, v.order)) {
                 count(Counter::RowsPurged, 1);
                 continue;
             }
-            last_seq = v.order.0;
-            settled = v.order.0 <= self.horizon.0;
+            last_seq = v.order.seq;
+            settled = v.order.seq <= self.horizon;
             if settled && v.tombstone && !self.lies_elsewhere(key) {
                 count(Counter::RowsPurged, 1);
                 continue;
@@ -257,25 +301,30 @@ impl<'a, K: Stored> Merge<'a, K> {
             // A row's tombstone has no value to be read.
             if !v.tombstone || K::TOMBSTONES_HAVE_VALUES {
                 let run = &self.inputs[v.input].handle.run;
-                K::value(&v.block, v.at, value).map_err(|e| run.damage(v.index, e))?;
+                K::value(&v.block, v.at, value).map_err(|e| run.damage(v.offset, e))?;
             }
             // Whatever was older is purged with this merge, if it was all among its inputs.
             let is_last = settled && i + 1 < versions.len();
             let supersedes = v.supersedes && (v.tombstone || !is_last || self.lies_elsewhere(key));
-            let tag = VersionTag { seq: CommitSeq(v.order.0), ordinal: v.order.1, tombstone: v.tombstone, supersedes };
+            let VersionOrder { seq, ordinal } = v.order;
+            let tag = VersionTag { seq, ordinal, tombstone: v.tombstone, supersedes };
             self.push(key, tag, value)?;
         }
         Ok(())
     }
 
     fn push(&mut self, key: K::Ref<'_>, tag: VersionTag, value: &[u8]) -> Result<()> {
-        let pushed = match &mut self.writer {
-            Some(w) => w.push(key, tag, value),
-            None => {
-                self.core.run_writer(self.table, self.tree).and_then(|w| self.writer.insert(w).push(key, tag, value))
-            }
-        };
+        let pushed = self.writer().and_then(|w| w.push(key, tag, value));
         self.written(pushed)
+    }
+
+    /// The run that is written, begun if there is none.
+    #[inline]
+    fn writer(&mut self) -> Result<&mut RunWriter<K>> {
+        Ok(match &mut self.writer {
+            Some(writer) => writer,
+            none => none.insert(new_run(self.core, self.table, self.tree)?),
+        })
     }
 
     /// An error of what is being written: it is given up, nothing needs it, and the message says so.
@@ -311,8 +360,8 @@ impl<'a, K: Stored> Merge<'a, K> {
             || self.state.memtables().any(|m| m.get(key).is_some())
     }
 
-    /// The least key that any input stands on.
-    fn least(&mut self) -> Result<Option<K::Own>> {
+    /// Puts the least key that any input stands on into `room`; false if there is none.
+    fn least(&mut self, room: &mut K::Room) -> Result<bool> {
         for input in &mut self.inputs {
             input.stand(&mut self.read)?;
         }
@@ -322,23 +371,25 @@ impl<'a, K: Stored> Merge<'a, K> {
                 least = Some(key);
             }
         }
-        Ok(least.map(K::own))
+        Ok(least.map(|key| K::put(room, key)).is_some())
     }
 
     fn collect(&mut self, key: K::Ref<'_>, versions: &mut Vec<Candidate<K>>) -> Result<()> {
         for (i, input) in self.inputs.iter_mut().enumerate() {
             loop {
                 input.stand(&mut self.read)?;
-                let Some(block) = input.block.as_ref().filter(|b| K::cmp(K::key(b, input.at), key).is_eq()) else {
+                // What lies behind its end is of no concern: it was merged elsewhere.
+                if input.key().is_none_or(|k| K::cmp(k, key).is_ne()) {
                     break;
-                };
+                }
+                let Some(block) = &input.block else { break };
                 let tag = K::tag(block, input.at);
                 let seq = if input.handle.seq == CommitSeq::ZERO { tag.seq } else { input.handle.seq };
                 if !input.handle.aborted.contains(tag.ordinal) {
                     versions.push(Candidate {
-                        order: (seq.0, tag.ordinal),
+                        order: VersionOrder::new(seq, tag.ordinal),
                         input: i,
-                        index: input.index,
+                        offset: input.blocks.entry(input.index).offset,
                         block: block.clone(),
                         at: input.at,
                         tombstone: tag.tombstone,
@@ -346,6 +397,7 @@ impl<'a, K: Stored> Merge<'a, K> {
                     });
                 }
                 input.at += 1;
+                input.taken = true;
             }
         }
         Ok(())
@@ -371,7 +423,8 @@ impl<K: Stored> Input<K> {
         read: &mut Read,
     ) -> Result<Self> {
         let index = blocks.block_at_or_after(first);
-        let mut input = Input { handle: handle.clone(), blocks, index, block: None, at: 0, last };
+        let mut input =
+            Input { handle: handle.clone(), blocks, index, block: None, at: 0, ahead: None, last, taken: false };
         while let Some(entry) = input.blocks.entries().get(input.index) {
             if K::is_first_known(entry) && K::cmp(K::first(entry), first).is_ge() {
                 break;
@@ -406,11 +459,54 @@ impl<K: Stored> Input<K> {
         (index < self.blocks.entries().len()).then_some(index)
     }
 
-    /// Reads its block, past the cache.
-    fn open(&mut self, read: &mut Read) -> Result<Arc<K::Block>> {
-        let block = Arc::new(self.handle.run.read_block_of(&self.blocks, self.index)?);
+    /// Does it stand in a block that is open?
+    fn is_open(&self) -> bool {
+        self.block.as_ref().is_some_and(|block| self.at < K::rows(block))
+    }
+
+    /// Is it on its [key](Self::peek), or may that come later?
+    fn is_known(&self) -> bool {
+        self.is_open() || self.unread_block().is_some_and(|i| K::is_first_known(&self.blocks.entries()[i]))
+    }
+
+    /// The block that it comes to next, if it has taken nothing of it.
+    fn next_block(&self) -> Option<usize> {
+        match self.is_open() {
+            true => (self.at == 0).then_some(self.index),
+            false => self.unread_block(),
+        }
+    }
+
+    /// Does the block behind this one begin with `last`, the greatest key of this?
+    fn goes_on_behind(&mut self, index: usize, last: K::Ref<'_>, read: &mut Read) -> Result<bool> {
+        let entries = self.blocks.entries();
+        let Some(next) = entries.get(index + 1).filter(|next| may_meet::<K>(&entries[index], next)) else {
+            return Ok(false);
+        };
+        if K::is_first_known(next) {
+            return Ok(K::cmp(K::first(next), last).is_eq());
+        }
+        let block = self.read(index + 1, read)?;
+        let meet = K::cmp(K::key(&block, 0), last).is_eq();
+        self.ahead = Some((index + 1, block));
+        Ok(meet)
+    }
+
+    /// A block, past the cache.
+    fn read(&mut self, index: usize, read: &mut Read) -> Result<Arc<K::Block>> {
+        if let Some((_, block)) = self.ahead.take_if(|(ahead, _)| *ahead == index) {
+            return Ok(block);
+        }
         read.blocks += 1;
-        read.bytes += u64::from(self.blocks.entry(self.index).stored_bytes);
+        if self.taken {
+            read.bytes += u64::from(self.blocks.entry(index).stored_bytes);
+        }
+        Ok(Arc::new(self.handle.run.read_block_of(&self.blocks, index)?))
+    }
+
+    /// Opens its block.
+    fn open(&mut self, read: &mut Read) -> Result<Arc<K::Block>> {
+        let block = self.read(self.index, read)?;
         self.block = Some(block.clone());
         Ok(block)
     }

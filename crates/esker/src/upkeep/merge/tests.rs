@@ -1,5 +1,7 @@
 //! Merges that are stopped, refused, or have nothing to do.
 
+use super::Merging;
+use crate::host::SimHost;
 use crate::tests::tables::{
     begin, commit_rows, def, delete_rows, img, insert, open, open_on, options, rows_of, run_files, small_runs, Watched,
 };
@@ -8,11 +10,13 @@ use crate::tree::run::writer::encode_tail;
 use crate::tree::run::Run;
 use crate::tree::RunHandle;
 use crate::upkeep::choose::Step;
+use crate::upkeep::{checkpoint, flush, merge, new_run};
 use crate::*;
 use esker_format::{BlockEntry, CommitSeq, RowId, VersionTag};
 use esker_io::{AccessHint, Disk, IoKind, OpenMode, SimDisk};
 use std::cell::RefCell;
 use std::sync::Arc;
+use std::time::Duration;
 
 thread_local! {
     static BEFORE_THE_STATE_CHANGES: RefCell<Option<Box<dyn FnOnce()>>> = const { RefCell::new(None) };
@@ -35,14 +39,14 @@ fn table_of(e: &Engine, name: &str, runs: u64, rows: u64) -> Arc<Table> {
     let t = e.open_table(name).unwrap();
     let mut s = e.session();
     let ids = commit_rows(&mut s, &t, rows);
-    e.core.flush(&t, &t.tree()).unwrap();
+    flush::tree(&e.core, &t, &t.tree()).unwrap();
     for round in 1..runs {
         begin(&mut s);
         for id in &ids {
             unsafe { s.update_image(&t, *id, img(round).as_ptr()).unwrap() };
         }
         s.commit().unwrap();
-        e.core.flush(&t, &t.tree()).unwrap();
+        flush::tree(&e.core, &t, &t.tree()).unwrap();
     }
     t
 }
@@ -55,7 +59,7 @@ fn a_table_dropped_while_it_is_merged_leaves_no_file() {
     let other = e.clone();
     let drop_it = move || other.drop_table("t").unwrap();
     BEFORE_THE_STATE_CHANGES.with(|w| *w.borrow_mut() = Some(Box::new(drop_it)));
-    assert!(e.core.merge_once(&t, &t.tree(), false).unwrap());
+    assert!(merge::once(&e.core, &t, &t.tree()).unwrap());
     drop(t);
     assert_eq!(run_files(&disk), Vec::<String>::new());
 }
@@ -106,15 +110,15 @@ fn merge_all(e: &Engine, tables: &[&Arc<Table>]) -> (usize, Vec<Error>) {
     for _ in 0..100 {
         let mut any = false;
         for t in tables {
-            if e.core.wants_merge(&t.tree(), e.core.views.horizon()) {
-                match e.core.merge_once(t, &t.tree(), false) {
+            if merge::wanted(&e.core, &t.tree(), e.core.views.horizon()) {
+                match merge::once(&e.core, t, &t.tree()) {
                     Ok(true) => (any, merges) = (true, merges + 1),
                     Ok(false) => {}
                     Err(e) => errors.push(e),
                 }
             }
         }
-        if !any && tables.iter().all(|t| !e.core.wants_merge(&t.tree(), e.core.views.horizon())) {
+        if !any && tables.iter().all(|t| !merge::wanted(&e.core, &t.tree(), e.core.views.horizon())) {
             return (merges, errors);
         }
     }
@@ -123,8 +127,8 @@ fn merge_all(e: &Engine, tables: &[&Arc<Table>]) -> (usize, Vec<Error>) {
 
 #[test]
 fn a_run_that_cannot_be_read_ends_no_other_merge() {
-    let disk = Watched::new();
-    let e = open_on(Arc::new(disk.clone()), options());
+    let (disk, time) = (Watched::new(), SimHost::new());
+    let e = open_on(Arc::new(disk.clone()), Options { host: time.clone(), ..options() });
     let (a, b) = (table_of(&e, "a", 3, 500), table_of(&e, "b", 3, 500));
     // The newest of the first table: the others are in the cache.
     let bad = run_files(&disk.0)[2].clone();
@@ -137,7 +141,7 @@ fn a_run_that_cannot_be_read_ends_no_other_merge() {
     // It is left alone, until some time has passed; then it is tried once.
     (0..10).for_each(|_| drop(merge_all(&e, &[&a, &b])));
     assert_eq!(disk.failed_reads(), 1);
-    e.core.cache.files.clock.pass(11_000);
+    time.pass(Duration::from_secs(11));
     (0..10).for_each(|_| drop(merge_all(&e, &[&a, &b])));
     assert_eq!(disk.failed_reads(), 2);
     // A statement always tries; once it succeeds, merging goes on.
@@ -172,8 +176,8 @@ fn a_damaged_run_is_not_merged() {
 #[test]
 fn what_a_merge_cannot_write_is_discarded() {
     for (kind, full) in [(IoKind::Failed, false), (IoKind::DiskFull, true), (IoKind::Resources, false)] {
-        let disk = Watched::new();
-        let e = open_on(Arc::new(disk.clone()), options());
+        let (disk, time) = (Watched::new(), SimHost::new());
+        let e = open_on(Arc::new(disk.clone()), Options { host: time.clone(), ..options() });
         let t = table_of(&e, "t", 3, 500);
         let before = run_files(&disk.0);
         disk.1.bad_writes.set(Some(kind));
@@ -187,8 +191,8 @@ fn what_a_merge_cannot_write_is_discarded() {
         assert_eq!(run_files(&disk.0), before);
         assert_eq!(rows_of(&e, &t), 500);
         disk.1.bad_writes.set(None);
-        assert!(!e.core.wants_merge(&t.tree(), e.core.views.horizon()), "not again at once");
-        e.core.cache.files.clock.pass(11_000);
+        assert!(!merge::wanted(&e.core, &t.tree(), e.core.views.horizon()), "not again at once");
+        time.pass(Duration::from_secs(11));
         assert!(merge_all(&e, &[&t]).1.is_empty());
         assert_eq!(run_files(&disk.0).len(), 1);
         assert!(!e.poisoned());
@@ -204,13 +208,13 @@ fn a_write_that_fails_midway_is_discarded() {
     // Its output: created, reserved, written, cut, synced.
     for operation in 1..=4 {
         disk.fail_once(disk.op_count() + operation, IoKind::Failed);
-        let e = e.core.merge_once(&t, &t.tree(), false);
+        let e = merge::once(&e.core, &t, &t.tree());
         let told = matches!(&e, Err(Error::Io(e)) if e.message.contains("discarded"));
         assert!(told, "operation {operation}: {e:?}");
         assert_eq!(run_files(&disk), before);
     }
     assert!(!e.poisoned());
-    assert!(e.core.merge_once(&t, &t.tree(), false).unwrap());
+    assert!(merge::once(&e.core, &t, &t.tree()).unwrap());
     assert_eq!(rows_of(&e, &t), 2000);
 }
 
@@ -222,10 +226,10 @@ fn a_merge_that_would_not_fit_is_refused_before_it_begins() {
     let bytes: u64 = t.tree().snapshot().runs.iter().map(|h| h.run.size_bytes()).sum();
     disk.capacity(Some(disk.used_bytes() + bytes - 4096));
     let operations = disk.op_count();
-    assert!(matches!(e.core.merge_once(&t, &t.tree(), false), Err(Error::DiskFull(_))));
+    assert!(matches!(merge::once(&e.core, &t, &t.tree()), Err(Error::DiskFull(_))));
     assert_eq!(disk.op_count(), operations, "it wrote nothing");
     disk.capacity(None);
-    assert!(e.core.merge_once(&t, &t.tree(), false).unwrap());
+    assert!(merge::once(&e.core, &t, &t.tree()).unwrap());
 }
 
 /// Deletes these rows, most of them by a private run of tombstones.
@@ -252,9 +256,9 @@ fn a_merge_that_would_change_nothing_is_not_done() {
     assert!(!files.is_empty());
     for _ in 0..5 {
         assert_eq!(merge_all(&e, &[&t]).0, 0);
-        assert!(!e.core.merge_once(&t, &t.tree(), false).unwrap());
+        assert!(!merge::once(&e.core, &t, &t.tree()).unwrap());
     }
-    e.core.checkpoint().unwrap();
+    checkpoint::write(&e.core).unwrap();
     assert_eq!(run_files(&disk), files);
     assert_eq!(rows_of(&e, &t), 0);
     drop((t, e));
@@ -267,7 +271,7 @@ fn a_merge_that_would_change_nothing_is_not_done() {
     assert_eq!(run_files(&disk), files);
     assert_eq!(rows_of(&e, &t), 0);
     // Once the rows are in runs too, all goes.
-    e.core.flush(&t, &t.tree()).unwrap();
+    flush::tree(&e.core, &t, &t.tree()).unwrap();
     merge_all(&e, &[&t]);
     assert_eq!(run_files(&disk), Vec::<String>::new());
     assert_eq!(rows_of(&e, &t), 0);
@@ -292,9 +296,9 @@ fn merging_comes_to_an_end_over_restarts() {
             delete_rows(&mut e.session(), &t, &gone);
             rows -= 300;
         }
-        e.core.flush(&t, &t.tree()).unwrap();
+        flush::tree(&e.core, &t, &t.tree()).unwrap();
         merge_all(&e, &[&t]);
-        e.core.checkpoint().unwrap();
+        checkpoint::write(&e.core).unwrap();
         let files = run_files(&disk);
         drop((t, e));
         disk.crash();
@@ -320,7 +324,7 @@ fn a_tombstone_stays_while_a_memtable_has_the_row() {
     let t = e.open_table("t").unwrap();
     // Half of the rows in a run, half in the memtable; then all are deleted, the last ones by a private run.
     let mut ids = rows_in_memory(&e, &t, 300);
-    e.core.flush(&t, &t.tree()).unwrap();
+    flush::tree(&e.core, &t, &t.tree()).unwrap();
     ids.extend(rows_in_memory(&e, &t, 300));
     ids.rotate_left(300);
     ids.rotate_left(128);
@@ -329,7 +333,7 @@ fn a_tombstone_stays_while_a_memtable_has_the_row() {
     assert_eq!(rows_of(&e, &t), 0);
     assert!(merge_all(&e, &[&t]).0 > 0, "the run and the tombstones over it are merged");
     assert_eq!(rows_of(&e, &t), 0, "deleted rows are back");
-    e.core.checkpoint().unwrap();
+    checkpoint::write(&e.core).unwrap();
     drop((t, e));
     disk.crash();
     let e = open(&disk, small_runs());
@@ -376,7 +380,7 @@ fn versions_of_a_row_stay_in_one_run() {
         }
         s.commit().unwrap();
         if n % 10 == 0 {
-            e.core.flush(&t, &t.tree()).unwrap();
+            flush::tree(&e.core, &t, &t.tree()).unwrap();
         }
     }
     e.optimize(&t, &mut |_, _| true).unwrap();
@@ -410,13 +414,13 @@ fn a_table_at_rest_is_not_looked_at_again() {
     let t = table_of(&e, "t", 3, 500);
     merge_all(&e, &[&t]);
     let tree = t.tree();
-    assert!(!e.core.wants_merge(&tree, e.core.views.horizon()));
+    assert!(!merge::wanted(&e.core, &tree, e.core.views.horizon()));
     assert_eq!(tree.nothing_to_merge.load(std::sync::atomic::Ordering::Relaxed), tree.snapshot().edits());
     let mut s = e.session();
     begin(&mut s);
     insert(&mut s, &t, 1);
     s.commit().unwrap();
-    e.core.flush(&t, &tree).unwrap();
+    flush::tree(&e.core, &t, &tree).unwrap();
     assert_ne!(tree.nothing_to_merge.load(std::sync::atomic::Ordering::Relaxed), tree.snapshot().edits());
 }
 
@@ -446,16 +450,16 @@ fn inserts_supersede_nothing_and_all_else_does() {
     let many = commit_rows(&mut s, &t, 600);
     assert_eq!(figures(&t).len(), 1);
     let few = rows_in_memory(&e, &t, 100);
-    e.core.flush(&t, &tree).unwrap();
+    flush::tree(&e.core, &t, &tree).unwrap();
     let inserted = figures(&t);
     assert!(inserted.iter().all(|f| (f.1, f.2) == (0, 0)), "{inserted:?}");
     assert_eq!(inserted.iter().map(|f| f.0).sum::<u64>(), 700);
     // Updated and deleted in the same ways.
     update(&mut s, &t, &many);
     delete_rows(&mut s, &t, &many[..300]);
-    e.core.flush(&t, &tree).unwrap();
+    flush::tree(&e.core, &t, &tree).unwrap();
     update(&mut s, &t, &few[..20]);
-    e.core.flush(&t, &tree).unwrap();
+    flush::tree(&e.core, &t, &tree).unwrap();
     let later = &figures(&t)[inserted.len()..];
     assert!(later.len() > 2 && later.iter().all(|f| f.2 == f.0), "{later:?}");
     // Nothing older is left.
@@ -473,8 +477,9 @@ fn a_merge_tells_what_still_has_an_older_version() {
         let (tree, state) = (t.tree(), t.tree().snapshot());
         let mut inputs = state.runs.to_vec();
         inputs.sort_by_key(|h| h.run.file_id);
-        let step = Step::of(inputs.split_off(from), false).unwrap();
-        e.core.merge(&t, &tree, &state, &step, &mut |_, _| true).unwrap();
+        let step = Step::of(inputs.split_off(from)).unwrap();
+        let merging = Merging::begin(&e.core, &t, &tree, &mut |_, _| true).unwrap();
+        merging.merge(&state, &step, &mut |_, _| true).unwrap();
     };
     merge(1);
     assert_eq!(figures(&t), [(100, 0, 0), (100, 0, 100)], "the rows of the first run lie below");
@@ -483,7 +488,7 @@ fn a_merge_tells_what_still_has_an_older_version() {
     begin(&mut s);
     s.take_view();
     update(&mut e.session(), &t, &(1..=100).map(RowId).collect::<Vec<_>>());
-    e.core.flush(&t, &t.tree()).unwrap();
+    flush::tree(&e.core, &t, &t.tree()).unwrap();
     merge(0);
     assert_eq!(figures(&t), [(200, 0, 100)]);
     s.commit().unwrap();
@@ -500,7 +505,7 @@ fn merge_with_lying_index(others: u64, lie: impl FnOnce(&mut [BlockEntry])) -> (
     let t = e.open_table("t").unwrap();
     let tree = t.tree();
     let run = |from: u64, seq| {
-        let mut writer = e.core.run_writer(&t, &tree).unwrap();
+        let mut writer = new_run(&e.core, &t, &tree).unwrap();
         for row in from..from + 200 {
             let mut packed = Vec::new();
             // SAFETY: an image of this layout.
@@ -516,10 +521,10 @@ fn merge_with_lying_index(others: u64, lie: impl FnOnce(&mut [BlockEntry])) -> (
     lie(&mut entries);
     let last = bad.index().unwrap().entries()[entries.len() - 1];
     let base = last.offset + u64::from(last.stored_bytes);
-    let tail = encode_tail(&e.core.recipe(&t, &tree), bad.file_id, &entries, &bad.stats, base);
+    let tail = encode_tail(&e.core.runs.recipe(&t, &tree), bad.file_id, &entries, &bad.stats, base);
     disk.open(&bad.path(), OpenMode::Write, AccessHint::Meta).unwrap().write_at(&tail, base).unwrap();
     let file = RunFile::new(&e.core.cache, bad.file_id);
-    let lying = Run::open(&e.core.recipe(&t, &tree), &file, 0, &bad.stats, bad.bounds);
+    let lying = Run::open(&e.core.runs.recipe(&t, &tree), &file, 0, &bad.stats, bad.bounds);
     lying.index().unwrap();
     tree.edit(|s| [lying, good].into_iter().for_each(|run| s.add_run(RunHandle::committed(run))));
     let said = e.optimize(&t, &mut |_, _| true).unwrap_err();

@@ -230,31 +230,20 @@ fn merging_of_random_trees_comes_to_an_end_and_loses_nothing() {
     assert!(most > 10, "at most {most} steps: the trees are too simple");
 }
 
+/// So many pieces, each of which begins ten keys behind the one before and goes over so many.
+fn in_turn(pieces: u64, keys: u64, bytes: u64) -> Vec<Piece> {
+    let piece =
+        |i: u64| Piece { first: i * 10, last: i * 10 + keys - 1, bytes, rows: 10, most_keys: 80, ..Piece::default() };
+    (0..pieces).map(piece).collect()
+}
+
 #[test]
 fn a_run_that_overlaps_nothing_joins_unwritten() {
-    let apart = |i: u64| Piece {
-        first: i * 10,
-        last: i * 10 + 9,
-        bytes: 100 * MIB,
-        rows: 10,
-        most_keys: 80,
-        ..Piece::default()
-    };
-    let pieces: Vec<Piece> = (0..100).map(apart).collect();
-    assert_eq!(next(&pieces, u64::MAX, 128 * MIB), None);
+    assert_eq!(next(&in_turn(100, 10, 100 * MIB), u64::MAX, 128 * MIB), None);
 }
 
 #[test]
 fn chunks_of_loads_beside_each_other_are_joined_many_at_once() {
-    let chunk = |i: u64| Piece {
-        first: i * 10,
-        last: i * 10 + 79,
-        bytes: 4 * MIB,
-        rows: 10,
-        most_keys: 80,
-        ..Piece::default()
-    };
-    let pieces: Vec<Piece> = (0..200).map(chunk).collect();
-    let chosen = next(&pieces, u64::MAX, 128 * MIB).unwrap();
+    let chosen = next(&in_turn(200, 80, 4 * MIB), u64::MAX, 128 * MIB).unwrap();
     assert!((32..=MOST_AT_ONCE + FACTOR).contains(&chosen.inputs.len()), "{} of them", chosen.inputs.len());
 }

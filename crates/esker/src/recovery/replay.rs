@@ -1,0 +1,370 @@
+//! The log over the manifest: redo of committed transactions goes to memtables, edits of catalog and runs to sets of ids.
+//!
+//! Invariants: no file of a run is opened here. Replaying twice, or more than was needed, gives the same: edits name files
+//! by ids never used twice, and what runs hold comes to no memtable.
+
+use super::count::Count;
+use super::known;
+use super::tree::ReplayedTree;
+use crate::catalog::ids::Ids;
+use crate::catalog::table::{is_temporary, key_trees};
+use crate::options::{Level, Notify, Options};
+use crate::tree::key::{ByBytes, ByRow};
+use crate::tree::memtable::Change;
+use crate::tree::stored::entry_value;
+use crate::tree::RangeMark;
+use crate::version::OrdinalRanges;
+use crate::{Error, Result};
+use esker_format::{
+    CommitSeq, FileId, FolderId, FormatError, Lsn, Manifest, Record, RecordReader, RowId, RunEntry, RunRef, TableEntry,
+    TableId, TreeId, TxnId,
+};
+use esker_io::Disk;
+use esker_wal::{Opening, WalOptions};
+use std::collections::{BTreeMap, HashMap};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A table while the log is replayed.
+pub(super) struct Replayed {
+    pub(super) entry: TableEntry,
+    pub(super) next_row: RowId,
+    pub(super) count: Count,
+    pub(super) marks: Vec<RangeMark>,
+    pub(super) rows: ReplayedTree<ByRow>,
+    /// In the order of the entry's.
+    pub(super) keys: Vec<ReplayedTree<ByBytes>>,
+}
+
+impl Replayed {
+    /// An empty table whose trees begin at `lsn`.
+    fn new(entry: TableEntry, lsn: Lsn) -> Result<Self> {
+        let rows = ReplayedTree::new(entry.row_tree(), lsn)?;
+        let keys = key_trees(&entry).map(|(id, _)| ReplayedTree::new(id, lsn)).collect::<Result<_>>()?;
+        Ok(Replayed { next_row: RowId(1), count: Count::empty(), marks: Vec::new(), rows, keys, entry })
+    }
+
+    fn key_tree(&mut self, id: TreeId) -> Option<&mut ReplayedTree<ByBytes>> {
+        self.keys.iter_mut().find(|k| k.id == id)
+    }
+
+    /// Files of its runs.
+    fn files(&self) -> impl Iterator<Item = FileId> + '_ {
+        self.rows.runs.keys().chain(self.keys.iter().flat_map(|k| k.runs.keys())).copied()
+    }
+}
+
+/// A transaction that the log says is prepared.
+pub(super) struct Pending {
+    pub(super) xid: Vec<u8>,
+    /// Its redo, with the prepare record at the end.
+    pub(super) redo: Vec<u8>,
+    pub(super) attach: Vec<RunRef>,
+    pub(super) aborted: OrdinalRanges,
+    pub(super) logged_at: Lsn,
+}
+
+/// What is known so far.
+pub(super) struct Replay {
+    pub(super) folder: FolderId,
+    pub(super) wal_dir: PathBuf,
+    pub(super) from: Lsn,
+    pub(super) tables: BTreeMap<TableId, Replayed>,
+    pub(super) trees: HashMap<TreeId, TableId>,
+    pub(super) redo: HashMap<TxnId, Vec<u8>>,
+    pub(super) prepared: BTreeMap<TxnId, Pending>,
+    pub(super) ids: Ids,
+}
+
+impl Replay {
+    /// What the manifest says.
+    pub(super) fn new(manifest: Manifest, manifest_path: &Path, wal_dir: &Path) -> Result<Self> {
+        let mut replay = Replay {
+            folder: manifest.folder,
+            wal_dir: wal_dir.to_owned(),
+            from: manifest.replay_from,
+            tables: BTreeMap::new(),
+            trees: HashMap::new(),
+            redo: HashMap::new(),
+            prepared: BTreeMap::new(),
+            ids: Ids::of(&manifest),
+        };
+        for (id, state) in manifest.tables {
+            let damage = |e| Error::damage(manifest_path, 0, e);
+            known::table_state(&state).map_err(damage)?;
+            let mut trees: HashMap<TreeId, esker_format::TreeState> =
+                state.trees.into_iter().map(|t| (t.tree, t)).collect();
+            let mut take = |id: TreeId| {
+                let missing = FormatError::Invalid { what: "tree without a state", found: id.0 };
+                trees.remove(&id).ok_or_else(|| damage(missing))
+            };
+            let rows = take(state.entry.row_tree())?;
+            let count = Count::new(state.live_rows, manifest.next_txn, &rows.runs);
+            let rows = ReplayedTree::of(rows, replay.from)?.map_err(damage)?;
+            let key = |(id, _)| ReplayedTree::of(take(id)?, replay.from)?.map_err(damage);
+            let keys = key_trees(&state.entry).map(key).collect::<Result<_>>()?;
+            let marks = state
+                .range_deletes
+                .iter()
+                .map(|r| RangeMark { owner: None, seq: r.seq, ordinal: r.ordinal, up_to: r.up_to, as_of: r.as_of })
+                .collect();
+            replay.trees.extend(state.entry.trees.iter().map(|t| (t.id, id)));
+            let table = Replayed { entry: state.entry, next_row: state.next_row_id, count, marks, rows, keys };
+            replay.tables.insert(id, table);
+        }
+        Ok(replay)
+    }
+
+    /// Replays the log, of which there may be none if `create`; tells the progress of it.
+    pub(super) fn run(
+        &mut self,
+        disk: &Arc<dyn Disk>,
+        options: &Options,
+        notify: &Notify,
+        create: bool,
+    ) -> Result<Opening> {
+        let wal_options = WalOptions {
+            segment_bytes: options.wal_segment_bytes,
+            folder: self.folder,
+            create,
+            ..WalOptions::default()
+        };
+        let (dir, from) = (self.wal_dir.clone(), self.from);
+        let started = options.host.now();
+        let mut said = started;
+        let mut progress = |done: u64, total: u64| {
+            let now = options.host.now();
+            if now - said >= Duration::from_secs(1) && total > 0 {
+                said = now;
+                let left = (now - started).as_secs_f64() * (total - done.min(total)) as f64 / done.max(1) as f64;
+                let percent = done * 100 / total;
+                notify(&format!("recovery: {percent}%, {done} of {total} bytes, {left:.0} s left"), Level::Info);
+            }
+        };
+        let mut frame = |lsn, payload: &[u8]| self.frame(lsn, payload);
+        Opening::replay(disk.clone(), &dir, wal_options, from, &mut frame, &mut progress)
+    }
+
+    fn frame(&mut self, lsn: Lsn, payload: &[u8]) -> Result<()> {
+        for record in RecordReader::new(payload) {
+            let record = record.and_then(|r| known::record(&r).map(|()| r));
+            self.record(lsn, record.map_err(|e| Error::damage(&self.wal_dir, lsn.0, e))?)?;
+        }
+        Ok(())
+    }
+
+    fn record(&mut self, lsn: Lsn, record: Record<'_>) -> Result<()> {
+        match record {
+            Record::RowPut { txn, .. }
+            | Record::RowDelete { txn, .. }
+            | Record::KeyPut { txn, .. }
+            | Record::KeyDelete { txn, .. }
+            | Record::RangeDelete { txn, .. } => {
+                record.encode(self.redo.entry(txn).or_default());
+            }
+            Record::Prepare { txn, xid, ref attach, ref aborted, .. } => {
+                let (xid, attach) = (xid.to_vec(), attach.clone());
+                let aborted = OrdinalRanges(aborted.clone());
+                let mut redo = self.redo.remove(&txn).unwrap_or_default();
+                record.encode(&mut redo);
+                self.seen_files(attach.iter().map(|r| r.run.file));
+                self.prepared.insert(txn, Pending { xid, redo, attach, aborted, logged_at: lsn });
+            }
+            Record::Commit { txn, attach, aborted, .. } => {
+                let redo = self.redo.remove(&txn).unwrap_or_default();
+                self.seen_files(attach.iter().map(|r| r.run.file));
+                self.commit(txn, lsn, &redo, &attach, &OrdinalRanges(aborted))?;
+            }
+            Record::CommitPrepared { txn } => {
+                if let Some(p) = self.prepared.remove(&txn) {
+                    self.commit(txn, lsn, &p.redo, &p.attach, &p.aborted)?;
+                }
+            }
+            Record::Rollback { txn } => {
+                self.redo.remove(&txn);
+                self.prepared.remove(&txn);
+            }
+            Record::CreateTable(entry) => self.create(lsn, entry)?,
+            Record::DropTable { table } => {
+                if let Some(t) = self.tables.remove(&table) {
+                    self.trees.retain(|_, id| *id != t.entry.id);
+                }
+            }
+            Record::RenameTable { table, name } => {
+                if let Some(t) = self.tables.get_mut(&table) {
+                    name.clone_into(&mut t.entry.name);
+                }
+            }
+            Record::TruncateTable { table, trees } => self.truncate(lsn, table, &trees)?,
+            Record::TreeEdit { tree, add, remove, flushed_to } => self.edit(lsn, tree, add, &remove, flushed_to)?,
+            Record::RowIdMark { tree, next } => {
+                if let Some(t) = self.table_of(tree) {
+                    t.next_row = t.next_row.max(next);
+                }
+            }
+            // Refused before.
+            Record::AutoIncrementMark { .. } | Record::CreateSnapshot { .. } | Record::DropSnapshot { .. } => {}
+        }
+        Ok(())
+    }
+
+    fn table_of(&mut self, tree: TreeId) -> Option<&mut Replayed> {
+        self.trees.get(&tree).and_then(|id| self.tables.get_mut(id))
+    }
+
+    fn seen_files(&mut self, files: impl Iterator<Item = FileId>) {
+        files.for_each(|file| self.ids.file_seen(file));
+    }
+
+    fn create(&mut self, lsn: Lsn, mut entry: TableEntry) -> Result<()> {
+        entry.rebuilt_seq = CommitSeq(lsn.0);
+        self.ids.table_seen(entry.id);
+        entry.trees.iter().for_each(|t| self.ids.tree_seen(t.id));
+        if self.tables.contains_key(&entry.id) {
+            return Ok(());
+        }
+        self.trees.extend(entry.trees.iter().map(|t| (t.id, entry.id)));
+        self.tables.insert(entry.id, Replayed::new(entry, lsn)?);
+        Ok(())
+    }
+
+    fn truncate(&mut self, lsn: Lsn, table: TableId, trees: &[(TreeId, TreeId)]) -> Result<()> {
+        trees.iter().for_each(|(_, new)| self.ids.tree_seen(*new));
+        let Some(t) = self.tables.get_mut(&table) else {
+            return Ok(());
+        };
+        let row_tree = t.entry.row_tree();
+        // One that was made anew by it or later has younger trees already: ids are never used twice.
+        if trees.iter().any(|(_, new)| *new <= row_tree) {
+            return Ok(());
+        }
+        // A newer version's trees that were skipped in the table's entry are in pairs that nobody asks for.
+        let pairs: HashMap<_, _> = trees.iter().copied().collect();
+        let mut entries = t.entry.trees.clone();
+        for entry in &mut entries {
+            let Some(new) = pairs.get(&entry.id) else {
+                let reason = FormatError::Invalid { what: "emptied table without its tree", found: entry.id.0 };
+                return Err(Error::damage(&self.wal_dir, lsn.0, reason));
+            };
+            entry.id = *new;
+        }
+        t.entry.trees = entries;
+        self.trees.retain(|_, id| *id != table);
+        t.entry.rebuilt_seq = CommitSeq(lsn.0);
+        self.trees.extend(t.entry.trees.iter().map(|tree| (tree.id, table)));
+        *t = Replayed::new(t.entry.clone(), lsn)?;
+        Ok(())
+    }
+
+    /// Of what the log says at `lsn`.
+    fn damage(&self, lsn: Lsn, e: FormatError) -> Error {
+        Error::damage(&self.wal_dir, lsn.0, e)
+    }
+
+    fn edit(&mut self, lsn: Lsn, tree: TreeId, add: Vec<RunEntry>, remove: &[FileId], flushed_to: Lsn) -> Result<()> {
+        self.seen_files(add.iter().map(|r| r.file));
+        let Some(t) = self.table_of(tree) else {
+            return Ok(());
+        };
+        let edited = match t.key_tree(tree) {
+            Some(keys) => keys.edit(add, remove, flushed_to)?,
+            None => {
+                t.count.replace(remove, &add);
+                t.next_row = add.iter().map(|r| r.stats.max_id.next()).fold(t.next_row, RowId::max);
+                t.rows.edit(add, remove, flushed_to)?
+            }
+        };
+        edited.map_err(|e| self.damage(lsn, e))
+    }
+
+    fn commit(&mut self, txn: TxnId, lsn: Lsn, redo: &[u8], attach: &[RunRef], aborted: &OrdinalRanges) -> Result<()> {
+        self.ids.txn_seen(txn);
+        let seq = CommitSeq(lsn.0);
+        for RunRef { tree, run } in attach {
+            let Some(t) = self.table_of(*tree) else { continue };
+            let entry = RunEntry { seq, aborted: aborted.0.clone(), ..run.clone() };
+            let attached = match t.key_tree(*tree) {
+                Some(keys) => keys.attach(entry).map(drop),
+                None => {
+                    t.next_row = t.next_row.max(run.stats.max_id.next());
+                    t.rows.attach(entry).map(|is_new| {
+                        if is_new {
+                            t.count.attach(run.file, &run.stats);
+                        }
+                    })
+                }
+            };
+            attached.map_err(|e| self.damage(lsn, e))?;
+        }
+        for record in RecordReader::new(redo) {
+            match record.map_err(|e| self.damage(lsn, e))? {
+                Record::RowPut { ordinal, tree, row, bytes, supersedes, .. } if !aborted.contains(ordinal) => {
+                    self.put(txn, lsn, tree, row, Change::of_row(ordinal, Some(bytes), supersedes))?;
+                }
+                Record::RowDelete { ordinal, tree, row, .. } if !aborted.contains(ordinal) => {
+                    self.put(txn, lsn, tree, row, Change::of_row(ordinal, None, true))?;
+                }
+                Record::KeyPut { ordinal, tree, row, key, payload, .. } if !aborted.contains(ordinal) => {
+                    let value = entry_value(row, payload);
+                    self.put_key(txn, lsn, tree, key, Change::of_entry(ordinal, &value, false))?;
+                }
+                Record::KeyDelete { ordinal, tree, row, key, .. } if !aborted.contains(ordinal) => {
+                    let value = entry_value(row, &[]);
+                    self.put_key(txn, lsn, tree, key, Change::of_entry(ordinal, &value, true))?;
+                }
+                Record::RangeDelete { ordinal, table, up_to, as_of, .. } if !aborted.contains(ordinal) => {
+                    // A table that was made anew later has nothing of it.
+                    if let Some(t) = self.tables.get_mut(&table).filter(|t| t.entry.rebuilt_seq < seq) {
+                        if !t.marks.iter().any(|m| m.seq == seq && m.ordinal == ordinal) {
+                            t.marks.push(RangeMark { owner: None, seq, ordinal, up_to, as_of });
+                        }
+                        t.count.clear(txn);
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn put(&mut self, txn: TxnId, lsn: Lsn, tree: TreeId, row: RowId, change: Change<'_>) -> Result<()> {
+        let Some(t) = self.table_of(tree) else {
+            return Ok(());
+        };
+        t.next_row = t.next_row.max(row.next());
+        if t.rows.put(txn, lsn, row, change)? {
+            t.count.put(txn, change.tombstone, change.supersedes);
+        }
+        Ok(())
+    }
+
+    fn put_key(&mut self, txn: TxnId, lsn: Lsn, tree: TreeId, key: &[u8], change: Change<'_>) -> Result<()> {
+        match self.table_of(tree).and_then(|t| t.key_tree(tree)) {
+            Some(keys) => keys.put(txn, lsn, key, change).map(drop),
+            None => Ok(()),
+        }
+    }
+
+    /// The log is replayed: temporary tables, which are about to go, have nothing; their files may be gone already.
+    pub(super) fn forget_temporary(&mut self) {
+        for t in self.tables.values_mut().filter(|t| is_temporary(&t.entry)) {
+            t.rows.runs.clear();
+            t.keys.iter_mut().for_each(|k| k.runs.clear());
+        }
+        let (trees, tables) = (&self.trees, &self.tables);
+        let lasts = |tree: &TreeId| {
+            let table = trees.get(tree).and_then(|id| tables.get(id));
+            table.is_some_and(|t| !is_temporary(&t.entry))
+        };
+        for p in self.prepared.values_mut() {
+            p.attach.retain(|r| lasts(&r.tree));
+        }
+    }
+
+    /// The files of runs that a table or a prepared transaction has.
+    pub(super) fn files(&self) -> impl Iterator<Item = FileId> + '_ {
+        let attached = self.prepared.values().flat_map(|p| p.attach.iter().map(|r| r.run.file));
+        self.tables.values().flat_map(Replayed::files).chain(attached)
+    }
+}

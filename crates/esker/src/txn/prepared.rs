@@ -1,0 +1,122 @@
+//! Transactions between prepare and decision: everything but the decision is durable. A session decides, or whoever has the
+//! XID.
+//!
+//! Order of a decision: its record into the log's memory, the status word, visibility, all under the commit lock; then what
+//! it made is settled, and its locks are released. Of a rollback: its record, the status word, locks; files go once the
+//! record is durable. Invariant: one that is committed leaves the list under the commit lock: a checkpoint logs it again, or
+//! finds the decision in the log.
+
+use crate::catalog::table::{with_tree, Table, Trees};
+use crate::core::Core;
+use crate::tree::stored::Stored;
+use crate::tree::{RunHandle, Tree};
+use crate::txn::commit;
+use crate::txn::open::TableTxn;
+use crate::txn::state::TxnState;
+use crate::upkeep::discard;
+use crate::version::ABORTED;
+use crate::Result;
+use esker_base::counters::{count, Counter};
+use esker_format::{CommitSeq, Record};
+use std::sync::Arc;
+
+/// A transaction between prepare and decision.
+pub(crate) struct Prepared {
+    pub(crate) state: Arc<TxnState>,
+    /// Its redo with the prepare record, to be logged again when the log moves on.
+    pub(crate) redo: Vec<u8>,
+    pub(crate) tables: Vec<PreparedTable>,
+    /// Space in the log for the decision.
+    pub(crate) credit: esker_wal::Credit,
+    /// No session holds it.
+    pub(crate) detached: bool,
+}
+
+/// A table that a prepared transaction has written in.
+pub(crate) struct PreparedTable {
+    pub(crate) table: Arc<Table>,
+    /// As they were then.
+    pub(crate) trees: Arc<Trees>,
+    /// Rows that it adds, or removes.
+    pub(crate) live_delta: i64,
+}
+
+impl PreparedTable {
+    pub(crate) fn of(t: &TableTxn) -> Self {
+        let trees = Trees { rows: t.rows.tree.clone(), keys: t.keys.iter().map(|k| k.tree.clone()).collect() };
+        PreparedTable { table: t.table.clone(), trees: Arc::new(trees), live_delta: t.live_delta }
+    }
+}
+
+/// Commits what was prepared: record into the log's memory, status word, visibility.
+pub(crate) fn decide(core: &Core, xid: &[u8]) -> Option<CommitSeq> {
+    let (state, tables, seq) = {
+        let _commit = core.commit_lock.lock();
+        // Taken away only under the commit lock: a checkpoint logs it again, or finds the decision in the log.
+        let Prepared { state, tables, credit, .. } = core.prepared.lock().remove(xid)?;
+        let mut record = Vec::with_capacity(16);
+        Record::CommitPrepared { txn: state.id }.encode(&mut record);
+        let appended = core.wal.append_reserved(credit, &record);
+        let seq = CommitSeq(appended.lsn.0);
+        state.end(seq.0);
+        core.views.publish(seq, state.status());
+        (state, tables, seq)
+    };
+    for t in &tables {
+        t.trees.rows.add_live_rows(t.live_delta);
+        t.table.touched(core.host.unix().as_secs());
+        t.trees.all().for_each(|tree| with_tree!(tree, tree => commit::settle(core, &tree, &state, seq)));
+    }
+    let_go(core, &state);
+    count(Counter::Commits, 1);
+    Some(seq)
+}
+
+/// Commits a prepared transaction by its XID; false if there is none. Durable on return.
+pub(crate) fn commit(core: &Core, xid: &[u8]) -> Result<bool> {
+    if decide(core, xid).is_none() {
+        return Ok(false);
+    }
+    let end = core.wal.end_lsn();
+    commit::make_durable(core, end)?;
+    Ok(true)
+}
+
+/// Rolls a prepared transaction back by its XID; false if there is none. Durable on return.
+pub(crate) fn rollback(core: &Core, xid: &[u8]) -> Result<bool> {
+    let Some(prepared) = core.prepared.lock().remove(xid) else {
+        return Ok(false);
+    };
+    let mut record = Vec::with_capacity(16);
+    Record::Rollback { txn: prepared.state.id }.encode(&mut record);
+    let appended = core.wal.append_reserved(prepared.credit, &record);
+    prepared.state.end(ABORTED);
+    let_go(core, &prepared.state);
+    count(Counter::Rollbacks, 1);
+    // Durable whatever the configuration, before its files go.
+    core.wal.wait_durable(appended.end)?;
+    for tree in prepared.tables.iter().flat_map(|t| t.trees.all()) {
+        with_tree!(tree, tree => drop_runs_of(core, &tree, &prepared.state));
+    }
+    Ok(true)
+}
+
+/// Takes the runs of a transaction that was rolled back out of a tree.
+fn drop_runs_of<K: Stored>(core: &Core, tree: &Tree<K>, owner: &Arc<TxnState>) {
+    let state = tree.snapshot();
+    let own = |r: &&RunHandle<K>| r.owner.as_ref().is_some_and(|o| Arc::ptr_eq(o, owner));
+    let runs: Vec<_> = state.runs.iter().filter(own).map(|r| r.run.clone()).collect();
+    discard::private_runs(core, tree, runs);
+}
+
+/// It has ended: locks and its place among the writers go.
+fn let_go(core: &Core, state: &Arc<TxnState>) {
+    core.writers.remove(state);
+    core.locks.release_all(&state.locks);
+}
+
+/// Is a prepared transaction bound to this table? Then it must stay.
+pub(crate) fn is_in(core: &Core, table: &Table) -> bool {
+    let (prepared, tree) = (core.prepared.lock(), table.tree_id());
+    prepared.values().any(|p| p.tables.iter().any(|t| t.trees.rows.id == tree))
+}
