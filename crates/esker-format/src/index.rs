@@ -59,7 +59,7 @@ pub struct KeyPart {
     pub prefix_bytes: u32,
     /// Greater values come first.
     pub descending: bool,
-    /// Number of the way in which the value becomes key bytes.
+    /// Number of the way in which the value becomes key bytes ([`crate::key_bytes::key_encoding`]).
     pub encoding: u32,
     /// The front end's number of the collation; 0: none.
     pub collation: u32,

@@ -1,7 +1,7 @@
 //! docs/FORMAT.md says what the code does: every offset, length and number in its tables is compared with the constants.
 #![allow(clippy::unwrap_used)]
 
-use esker_format::{block, catalog, frame, index, key_block, manifest, record, run, run_entry, schema};
+use esker_format::{block, catalog, frame, index, key_block, key_bytes, manifest, record, run, run_entry, schema};
 
 const DOC: &str = include_str!("../../../docs/FORMAT.md");
 
@@ -123,6 +123,8 @@ fn log_and_manifest() {
 fn catalog() {
     check_numbers("run_flags", flags!(run_entry::run_flags: ORIGIN KEYS));
     check_numbers("tree_kind", names!(catalog::tree_kind: ROWS KEYS));
+    let numbers = names!(key_bytes::key_encoding: UNSIGNED SIGNED FLOAT FIXED BYTES WEIGHTS PADDED_WEIGHTS);
+    check_numbers("key_encoding", numbers);
     check_numbers("index_flags", flags!(index::index_flags: UNIQUE));
     check_numbers("part_flags", flags!(index::part_flags: DESCENDING));
     check_numbers("index_state", names!(index::index_state: BUILDING READY LEAVING));

@@ -4,12 +4,14 @@
 //! A checksum would stop every mutation, so each function tries the bytes as they are and again with their checksum set
 //! right.
 
+use super::keys::{random_index, TwoCollations};
 use super::{random_layout, run_tail, Rng};
+use esker_format::key_bytes::key_encoding;
 use esker_format::run::{Leaf, Part, PartPlace, Section};
 use esker_format::{
     block, frame, manifest, row, run, BlockEntry, BlockKind, ColumnMask, Compression, FileId, KeyBlock,
-    KeyBlockBuilder, KeyBlockEntry, Layout, LeafEntry, Lsn, Manifest, Record, RecordReader, RowBlock, RowBlockBuilder,
-    RowFormat, RowId, RunFooter, RunHeader, SegmentHeader, TreeId, VersionTag,
+    KeyBlockBuilder, KeyBlockEntry, KeyCodec, KeyPart, Layout, LeafEntry, Lsn, Manifest, Record, RecordReader,
+    RowBlock, RowBlockBuilder, RowFormat, RowId, RunFooter, RunHeader, SegmentHeader, TreeId, VersionTag,
 };
 use std::sync::Arc;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
@@ -18,11 +20,12 @@ use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 pub type Decoder = fn(&[u8]);
 
 /// All of them.
-pub const DECODERS: [(&str, Decoder); 9] = [
+pub const DECODERS: [(&str, Decoder); 10] = [
     ("layout", layout),
     ("packed_row", packed_row),
     ("block", block),
     ("key_block", key_block),
+    ("key_bytes", key_bytes),
     ("run", run),
     ("record", record),
     ("frame", frame),
@@ -88,6 +91,23 @@ pub fn schema(data: &[u8]) {
         let mut again = Vec::new();
         schema.encode(&mut again);
         assert_eq!(esker_format::Schema::decode(&again), Ok(Some(schema)));
+    }
+}
+
+/// The first byte is the index's, the next the length of the payload, which comes before the key.
+pub fn key_bytes(data: &[u8]) {
+    let Some(([seed, length], bytes)) = data.split_first_chunk() else { return };
+    let (layout, index) = random_index(&mut Rng((*seed).into()));
+    let codec = KeyCodec::new(&index, &layout, |column| Some(column as usize), &TwoCollations).unwrap();
+    let (payload, key) = bytes.split_at(bytes.len().min((*length).into()));
+    let mut image = vec![0; layout.image_bytes as usize];
+    let filled = codec.fill_image(key, payload, &mut image);
+    let told = |p: &KeyPart| p.encoding != key_encoding::FLOAT && p.collation == 0 && codec.covers(p.column as usize);
+    if filled.is_ok() && index.parts.iter().all(told) {
+        let mut again = Vec::new();
+        // SAFETY: every slot was filled, and none is a blob's.
+        unsafe { codec.key_of_image(image.as_ptr(), &TwoCollations, &mut again).unwrap() };
+        assert!(key.starts_with(&again));
     }
 }
 

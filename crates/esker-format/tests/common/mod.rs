@@ -2,6 +2,7 @@
 #![allow(dead_code)]
 
 pub mod decoders;
+pub mod keys;
 pub mod samples;
 
 use esker_format::row::{self, Value};

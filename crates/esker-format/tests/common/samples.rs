@@ -1,12 +1,13 @@
 //! Random valid inputs of every decoder.
 
 use super::decoders::{entry, layout_for};
+use super::keys::{random_index, random_values, with_image, TwoCollations};
 use super::{random_entries, random_layout, random_row, run_tail, Rng};
 use esker_format::manifest::edit_offset;
 use esker_format::run::Part;
 use esker_format::{
     frame, run, BlockEntry, CommitSeq, Compression, FileId, FolderId, IndexEntry, IndexState, KeyBlockBuilder,
-    KeyBlockEntry, KeyBounds, KeyPart, LayoutVersion, Lsn, Manifest, PreparedEntry, RangeTombstone, Record,
+    KeyBlockEntry, KeyBounds, KeyCodec, KeyPart, LayoutVersion, Lsn, Manifest, PreparedEntry, RangeTombstone, Record,
     RowBlockBuilder, RowFormat, RowId, RunEntry, RunHeader, RunOrigin, RunRef, RunStats, SegmentHeader, TableEntry,
     TableId, TableState, TreeEntry, TreeId, TreeKind, TreeState, TxnId, VersionTag,
 };
@@ -314,6 +315,20 @@ fn schema(rng: &mut Rng) -> esker_format::Schema {
         }
     })
 }
+fn key_bytes(rng: &mut Rng) -> Vec<u8> {
+    let seed = rng.next() as u8;
+    let (layout, index) = random_index(&mut Rng(seed.into()));
+    let codec = KeyCodec::new(&index, &layout, |column| Some(column as usize), &TwoCollations).unwrap();
+    let (mut key, mut payload) = (Vec::new(), Vec::new());
+    with_image(&layout, &random_values(&layout, &index, rng), |image| {
+        // SAFETY: the image is of this layout.
+        unsafe {
+            codec.key_of_image(image.as_ptr(), &TwoCollations, &mut key).unwrap();
+            codec.payload_of_image(image.as_ptr(), &mut payload);
+        }
+    });
+    [&[seed, payload.len() as u8][..], &payload, &key].concat()
+}
 
 /// A valid input of the decoder of this name.
 pub fn valid(decoder: &str, rng: &mut Rng) -> Vec<u8> {
@@ -324,6 +339,7 @@ pub fn valid(decoder: &str, rng: &mut Rng) -> Vec<u8> {
         "packed_row" => out = packed_row(rng),
         "block" => out = block(rng),
         "key_block" => out = key_block(rng),
+        "key_bytes" => out = key_bytes(rng),
         "run" => out = run_part(rng),
         "record" => records(rng).iter().filter(|_| rng.chance(3)).for_each(|r| r.encode(&mut out)),
         "frame" if rng.chance(4) => {
