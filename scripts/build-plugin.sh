@@ -22,7 +22,8 @@ if [ "$CORE_LIB" = none ]; then CORE_LIB=
 elif [ ! -r "$CORE_LIB" ]; then echo "build-plugin: $CORE_LIB is missing; run 'cargo build --release -p esker-mariadb'" >&2; exit 1; fi
 
 # MariaDB's headers come by -isystem, so that every warning is about our own code.
-FLAGS="-std=gnu++17 -O2 -g1 -fPIC -ffunction-sections -fdata-sections -Wall -Wextra ${CXXFLAGS:-}
+# What is called for every row begins a cache line: a third of a scan depended on where a build happened to put it.
+FLAGS="-std=gnu++17 -O2 -falign-functions=64 -g1 -fPIC -ffunction-sections -fdata-sections -Wall -Wextra ${CXXFLAGS:-}
     -DHAVE_CONFIG_H -DMYSQL_DYNAMIC_PLUGIN -DDBUG_OFF -DNDEBUG -I $SHIM_DIR -I crates/esker-mariadb/include $ESKER_INCLUDES"
 
 mkdir -p "$OBJ"
