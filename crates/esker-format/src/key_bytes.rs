@@ -43,7 +43,7 @@ const GREATER: u8 = 3;
 const MAX_SPACE_BYTES: usize = 8;
 
 /// The front end's collations: what a string weighs.
-pub trait Collations: Send + Sync {
+pub trait Collations: std::fmt::Debug + Send + Sync {
     /// Appends the weights of a string: comparing them as bytes is comparing the strings, where neither is the beginning of
     /// the other. Of the value only the first `prefix_bytes` count, or as many characters as are as long at most; 0: all.
     ///
@@ -59,6 +59,7 @@ pub trait Collations: Send + Sync {
 }
 
 /// No collations: strings compare as bytes.
+#[derive(Debug, Clone, Copy, Default)]
 pub struct NoCollations;
 
 impl Collations for NoCollations {
@@ -154,14 +155,42 @@ impl KeyCodec {
         collations: &dyn Collations,
         key: &mut Vec<u8>,
     ) -> Result<bool, FormatError> {
+        // SAFETY: the caller's promise.
+        unsafe { self.parts_of_image(image, self.parts.len(), collations, key) }
+    }
+
+    /// The same of the first `parts` parts: where all keys begin that are like the image's there.
+    ///
+    /// # Errors
+    /// Those of the collations.
+    ///
+    /// # Safety
+    /// As for [`key_of_image`](Self::key_of_image); the columns of other parts may be anything.
+    pub unsafe fn parts_of_image(
+        &self,
+        image: *const u8,
+        parts: usize,
+        collations: &dyn Collations,
+        key: &mut Vec<u8>,
+    ) -> Result<bool, FormatError> {
         let mut has_null = false;
-        for part in &self.parts {
+        for part in self.parts.iter().take(parts) {
             // SAFETY: the caller's promise; the head is the image's beginning.
             let value = unsafe { part.value(image) };
             has_null |= value.is_none();
             part.put(value, collations, key)?;
         }
         Ok(has_null)
+    }
+
+    /// Have two row images the same values in all columns of the key? No may mean that they only look different.
+    ///
+    /// # Safety
+    /// As for [`key_of_image`](Self::key_of_image), for both.
+    #[must_use]
+    pub unsafe fn has_same_values(&self, a: *const u8, b: *const u8) -> bool {
+        // SAFETY: the caller's promise.
+        self.parts.iter().all(|part| unsafe { part.value(a) == part.value(b) })
     }
 
     /// Appends what restores the columns of a row image that the key's bytes do not.

@@ -80,7 +80,7 @@ pub fn load(load: &Load, mut done: impl FnMut(u64) -> Result<()>) -> Result<()> 
     let column = Column { kind: ColumnKind::Var { len_bytes: 1, max: ROW_BYTES.into() }, offset: 1, null: None };
     let layout = Layout { image_bytes: 2 + u32::from(ROW_BYTES), head_bytes: 1, columns: vec![column] };
     let (format, compression) = (RowFormat::Dynamic, Compression::None);
-    let def = TableDef { layout, format, compression, temporary: false, extra: Vec::new() };
+    let def = TableDef { layout, format, compression, temporary: false, indexes: Vec::new(), extra: Vec::new() };
     engine.create_table("rows", &def).map_err(failed)?;
     let table = engine.open_table("rows").map_err(failed)?;
     engine.set_flush_mode(FlushMode::Lazy);

@@ -207,6 +207,7 @@ pub unsafe extern "C" fn es_create_table(
             format: row_format(given.row_format)?,
             compression: compression(given.compression)?,
             temporary: given.temporary,
+            indexes: Vec::new(),
             extra: Vec::new(),
         };
         Ok(handle.engine.create_table(name, &def)?)

@@ -73,7 +73,14 @@ unsafe fn numbers(image: *const u8) -> Numbers {
 }
 
 fn def(compression: Compression) -> TableDef {
-    TableDef { layout: layout(), format: RowFormat::Dynamic, compression, temporary: false, extra: Vec::new() }
+    TableDef {
+        layout: layout(),
+        format: RowFormat::Dynamic,
+        compression,
+        temporary: false,
+        indexes: Vec::new(),
+        extra: Vec::new(),
+    }
 }
 
 fn said(what: &'static str) -> impl Fn(Error) -> Failure {

@@ -22,7 +22,7 @@ pub(crate) fn trees(kind: usize) -> usize {
     [1, 2, 1, 2, 0, 1, 2][kind]
 }
 
-/// `n` indexes, as far as the engine cares.
+/// `n` indexes that nobody keeps but the simulator, as far as the engine cares.
 pub(crate) fn indexes(n: usize) -> Vec<IndexEntry> {
     let part = KeyPart { column: 0, prefix_bytes: 0, descending: false, encoding: 1, collation: 0 };
     let index = |id: u32| IndexEntry {
@@ -30,7 +30,7 @@ pub(crate) fn indexes(n: usize) -> Vec<IndexEntry> {
         name: format!("k{id}"),
         unique: false,
         parts: vec![part],
-        state: IndexState::Ready,
+        state: IndexState::Leaving,
         usable_from: CommitSeq::ZERO,
     };
     (1..).take(n).map(index).collect()

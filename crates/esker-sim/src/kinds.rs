@@ -58,6 +58,7 @@ impl Kind {
             format: self.format,
             compression: self.compression,
             temporary,
+            indexes: Vec::new(),
             extra: vec![7, 7],
         }
     }

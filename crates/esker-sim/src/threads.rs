@@ -136,6 +136,7 @@ pub fn run(dir: &Path, seed: u64, threads: u64, operations: u64) -> Result<Repor
         format: RowFormat::Dynamic,
         compression,
         temporary: false,
+        indexes: Vec::new(),
         extra: Vec::new(),
     };
     let create = |name, compression| engine.sim_create_table(name, &def(compression), &indexes(TREES));

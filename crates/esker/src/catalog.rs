@@ -2,4 +2,5 @@
 
 pub(crate) mod ddl;
 pub(crate) mod ids;
+pub(crate) mod index;
 pub(crate) mod table;

@@ -94,6 +94,14 @@ pub enum Error {
     /// A newer version of the row was committed after the read view was opened (snapshot isolation).
     #[error("record has changed since the read view was opened")]
     RecordChanged,
+    /// Another row has the key of a unique index. Nothing was written.
+    #[error("a row with this key in the unique index at place {index} exists")]
+    DuplicateKey {
+        /// The index's place in the table's definition.
+        index: usize,
+        /// The row that has it.
+        row: esker_format::RowId,
+    },
     /// The row is gone.
     #[error("row not found")]
     RowNotFound,

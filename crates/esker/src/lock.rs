@@ -28,7 +28,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::Duration;
-use wait::{Blocker, Released, Wait, Waiter, Waits};
+use wait::{Blocker, Held, Released, Wait, Waiter, Waits};
 
 pub use wait::LockMode;
 pub(crate) use wait::{LockOwner, Parker, WaitKey};
@@ -267,6 +267,12 @@ impl Shard {
     }
 }
 
+/// Who is waited for, and why.
+struct Behind<'a> {
+    of: &'a Arc<LockOwner>,
+    key: WaitKey,
+}
+
 impl LockTable {
     pub(crate) fn new(host: Arc<dyn Host>) -> Self {
         let shards = (0..SHARDS).map(|_| Mutex::new(&order::LOCK_SHARD, Shard::new())).collect();
@@ -367,12 +373,47 @@ impl LockTable {
         policy: WaitPolicy,
         hooks: &dyn WaitHooks,
     ) -> Result<(), LockError> {
+        let wait = Behind { of, key: WaitKey::End(of.txn, tree) };
+        self.wait_behind(owner, parker, wait, policy, hooks, |held| held.inserts.iter().any(|i| i.0 == tree))
+    }
+
+    /// Waits until `of` has ended, or has rolled back what it did in `tree`, as `stands` tells: looked at under a lock that
+    /// [`rolled_back`](Self::rolled_back) and the end take afterwards.
+    #[allow(clippy::too_many_arguments)]
+    pub(crate) fn wait_for_change(
+        &self,
+        owner: &Arc<LockOwner>,
+        parker: &Arc<Parker>,
+        of: &Arc<LockOwner>,
+        tree: TreeId,
+        policy: WaitPolicy,
+        hooks: &dyn WaitHooks,
+        stands: impl Fn() -> bool,
+    ) -> Result<(), LockError> {
+        let wait = Behind { of, key: WaitKey::Change(of.txn, tree) };
+        self.wait_behind(owner, parker, wait, policy, hooks, |_| stands())
+    }
+
+    /// The transaction has rolled back to a point of it: who waits for what it undid looks again.
+    pub(crate) fn rolled_back(&self, owner: &LockOwner) {
+        drop(owner.held.lock());
+        self.waits.released(owner, Released::Changes);
+    }
+
+    fn wait_behind(
+        &self,
+        owner: &Arc<LockOwner>,
+        parker: &Arc<Parker>,
+        Behind { of, key }: Behind<'_>,
+        policy: WaitPolicy,
+        hooks: &dyn WaitHooks,
+        stands: impl Fn(&Held) -> bool,
+    ) -> Result<(), LockError> {
         // Shared: all who wait for one end wake together.
-        let wait =
-            Wait { owner, parker, key: WaitKey::End(of.txn, tree), mode: LockMode::Shared, reports: hooks.reports() };
+        let wait = Wait { owner, parker, key, mode: LockMode::Shared, reports: hooks.reports() };
         self.wait_for(&wait, policy, &mut None, hooks, || {
             let held = of.held.lock();
-            let attempt = match held.inserts.iter().any(|i| i.0 == tree) {
+            let attempt = match stands(&held) {
                 true => Attempt::Blocked(vec![Blocker { owner: of.clone(), exclusive: true }]),
                 false => Attempt::Done(LockOutcome::AlreadyHeld),
             };

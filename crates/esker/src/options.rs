@@ -1,6 +1,7 @@
 //! What an engine is opened with, what of it can be set while it is open, and the sink of its messages.
 
 use crate::host::{Host, Machine};
+use esker_format::{Collations, NoCollations};
 use esker_wal::FlushMode;
 use std::sync::atomic::{AtomicU64, AtomicU8, AtomicUsize, Ordering};
 use std::sync::Arc;
@@ -45,6 +46,8 @@ pub struct Options {
     pub read_only: bool,
     /// Time and threads.
     pub host: Arc<dyn Host>,
+    /// What strings weigh, for indexes over text that is not compared as bytes.
+    pub collations: Arc<dyn Collations>,
 }
 
 impl Default for Options {
@@ -64,6 +67,7 @@ impl Default for Options {
             max_open_runs: 512,
             read_only: false,
             host: Arc::new(Machine),
+            collations: Arc::new(NoCollations),
         }
     }
 }

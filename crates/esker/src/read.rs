@@ -1,6 +1,8 @@
 //! Reading rows: cursors, which decode a batch at a time, and plain values for Rust programs.
 
+pub(crate) mod buffer;
 pub(crate) mod cursor;
 #[cfg(any(test, feature = "sim"))]
 pub(crate) mod keys;
 pub(crate) mod rows;
+pub(crate) mod verify;

@@ -23,7 +23,7 @@ use crate::upkeep::manifest::{self, MANIFEST};
 use crate::upkeep::{background, checkpoint};
 use crate::{Error, Result};
 use esker_base::counters::{count, Counter};
-use esker_format::{FileId, FolderId, IndexEntry, Lsn, Manifest, RowId, TableId, TreeId, TxnId};
+use esker_format::{Collations, FileId, FolderId, IndexEntry, Lsn, Manifest, RowId, TableId, TreeId, TxnId};
 use esker_io::{Disk, IoKind};
 use esker_wal::Wal;
 use replay::{Replay, Replayed};
@@ -75,8 +75,10 @@ pub(crate) fn open(disk: Arc<dyn Disk>, dir: &Path, options: Options, notify: No
     let (files, settings) = (OpenedFiles::new(&cache), Settings::of(&options));
     let runs = RunFolder::new(&disk, &runs_dir, replay.folder, &cache, &options, &settings);
     let Replay { folder, from, tables, ids, prepared, .. } = replay;
-    let tables: BTreeMap<_, _> =
-        tables.into_values().map(|t| (t.entry.name.clone(), open_table(t, &runs, &files, &there))).collect();
+    let tables: BTreeMap<_, _> = tables
+        .into_values()
+        .map(|t| (t.entry.name.clone(), open_table(t, &runs, &files, &there, &options.collations)))
+        .collect();
     let temporary: Vec<_> = tables.values().filter(|t| t.temporary).map(|t| t.name()).collect();
     let dir = dir.to_owned();
     let core = Core::new(Parts {
@@ -164,7 +166,13 @@ fn keep_names(disk: &dyn Disk, dir: &Path, first: bool) -> Result<()> {
 }
 
 /// A table, and its trees with what was replayed of them.
-fn open_table(mut t: Replayed, runs: &RunFolder, files: &OpenedFiles, there: &HashSet<FileId>) -> Arc<Table> {
+fn open_table(
+    mut t: Replayed,
+    runs: &RunFolder,
+    files: &OpenedFiles,
+    there: &HashSet<FileId>,
+    collations: &Arc<dyn Collations>,
+) -> Arc<Table> {
     let max_ids = t.rows.runs.values().flatten().map(|r| r.stats.max_id.next());
     t.next_row = max_ids.fold(t.next_row, RowId::max);
     let compression = t.entry.compression;
@@ -174,7 +182,7 @@ fn open_table(mut t: Replayed, runs: &RunFolder, files: &OpenedFiles, there: &Ha
         k.open(&runs.recipe_of(k.id, key_shape(index), compression), files, &t, there)
     };
     let keys = t.keys.iter().zip(key_trees(&t.entry)).map(open).collect();
-    Table::new(&t.entry, Trees { rows, keys })
+    Table::new(&t.entry, Trees { rows, keys }, collations)
 }
 
 #[cfg(test)]

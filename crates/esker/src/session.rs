@@ -10,7 +10,7 @@ use crate::txn::open::{BeginOptions, Isolation, Savepoint, Txn};
 use crate::txn::state::TxnState;
 use crate::txn::views::ViewSlot;
 use crate::txn::writers::Inserter;
-use crate::version::View;
+use crate::version::{View, ACTIVE};
 use crate::{Error, Result};
 use esker_base::counters::{count, Counter, SessionCounters};
 use esker_format::{CommitSeq, RowId, TreeId, TxnId};
@@ -78,6 +78,8 @@ pub struct Session {
     pub(crate) hooks: Box<dyn WaitHooks + Send>,
     counters: Arc<SessionCounters>,
     pub(crate) scratch: Vec<u8>,
+    /// An image of the row that is being changed.
+    pub(crate) old_image: Vec<u8>,
     /// The tree of the transaction for which there is a stage.
     pub(crate) staged: Option<usize>,
 }
@@ -109,6 +111,7 @@ impl Session {
             hooks: Box::new(crate::lock::NoHooks),
             counters: Arc::new(SessionCounters::new()),
             scratch: Vec::new(),
+            old_image: Vec::new(),
             staged: None,
         }
     }
@@ -287,6 +290,14 @@ impl Session {
     pub(crate) fn wait_for_inserter(&mut self, tree: TreeId, inserter: &Inserter) -> Result<()> {
         let owner = self.txn_mut()?.state.locks.clone();
         Ok(self.core.locks.wait_for_end(&owner, &self.parker, &inserter.owner, tree, self.wait, &*self.hooks)?)
+    }
+
+    /// Waits until a transaction has ended, or has rolled back its change `ordinal` in `tree`, for as long as for a row.
+    pub(crate) fn wait_for_change(&mut self, tree: TreeId, txn: TxnId, ordinal: u64) -> Result<()> {
+        let Some(of) = self.core.writers.get(txn) else { return Ok(()) };
+        let owner = self.txn_mut()?.state.locks.clone();
+        let stands = || of.status() == ACTIVE && !of.aborted().contains(ordinal);
+        Ok(self.core.locks.wait_for_change(&owner, &self.parker, &of.locks, tree, self.wait, &*self.hooks, stands)?)
     }
 
     /// Lets go of the lock on a row that did not match.

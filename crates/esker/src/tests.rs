@@ -6,6 +6,7 @@ pub(crate) mod checkpoint;
 pub(crate) mod formats;
 pub(crate) mod full_disk;
 pub(crate) mod hooks;
+pub(crate) mod indexes;
 pub(crate) mod keys;
 pub(crate) mod large;
 pub(crate) mod large_keys;

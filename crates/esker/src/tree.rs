@@ -13,6 +13,7 @@ pub(crate) mod marks;
 pub(crate) mod memtable;
 pub(crate) mod merge_read;
 pub(crate) mod run;
+pub(crate) mod standing;
 pub(crate) mod stored;
 
 use crate::tree::dead::Told;
@@ -28,7 +29,7 @@ use crate::upkeep::due::Places;
 use crate::version::{order_if_visible, OrdinalRanges, VersionOrder, View};
 use crate::Result;
 use esker_base::lock::{order, Mutex, RwLock};
-use esker_format::{CommitSeq, Lsn, RowId, TreeId};
+use esker_format::{CommitSeq, Lsn, RowId, TreeId, TxnId};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -194,6 +195,8 @@ pub(crate) struct TreeState<K: Stored = ByRow> {
     pub(crate) active: Arc<Memtable<K>>,
     /// Newest first.
     pub(crate) frozen: Vec<Arc<Memtable<K>>>,
+    /// What transactions have gathered for themselves, in key trees: others do not see it, but may have to wait for it.
+    pub(crate) privates: Vec<(TxnId, Arc<Memtable<K>>)>,
     /// By the first key of each.
     pub(crate) runs: Vec<RunHandle<K>>,
     /// Committed ones first, by their sequence.
@@ -215,6 +218,7 @@ impl<K: Stored> Clone for TreeState<K> {
         TreeState {
             active: self.active.clone(),
             frozen: self.frozen.clone(),
+            privates: self.privates.clone(),
             runs: self.runs.clone(),
             marks: self.marks.clone(),
             flushed_to: self.flushed_to,
@@ -231,6 +235,7 @@ impl<K: Stored> TreeState<K> {
         TreeState {
             active,
             frozen: Vec::new(),
+            privates: Vec::new(),
             runs: Vec::new(),
             marks: Vec::new(),
             flushed_to,

@@ -6,7 +6,7 @@
 //! the redo.
 
 pub(crate) mod bulk;
-#[cfg(any(test, feature = "sim"))]
+mod index;
 pub(crate) mod keys;
 pub(crate) mod large;
 pub(crate) mod private;
@@ -21,7 +21,7 @@ use crate::tree::{find, Found, RangeMark};
 use crate::txn::open::{TableTxn, Txn};
 use crate::txn::state::TxnState;
 use crate::upkeep::pressure;
-use crate::version::View;
+use crate::version::{VersionOrder, View};
 use crate::write::bulk::{BulkPlan, BulkWriter};
 use crate::write::large::LargeWriter;
 use crate::{Error, Result};
@@ -53,6 +53,20 @@ impl Session {
     /// # Safety
     /// `image` points to `layout.image_bytes` readable bytes; its blob slots point to readable bytes.
     pub unsafe fn insert_image(&mut self, table: &Arc<Table>, image: *const u8) -> Result<RowId> {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match table.is_indexed() {
+                true => self.insert_indexed(table, image),
+                false => self.insert_plain(table, image),
+            }
+        }
+    }
+
+    /// The same, of the row alone.
+    ///
+    /// # Safety
+    /// As for [`insert_image`](Self::insert_image).
+    unsafe fn insert_plain(&mut self, table: &Arc<Table>, image: *const u8) -> Result<RowId> {
         let Parts { core, parker, scratch, txn, .. } = self.parts()?;
         let at = txn.table_of(core, table)?;
         let bytes = if table.has_blobs {
@@ -81,6 +95,9 @@ impl Session {
     /// rows are short and without blobs. Every other call on the session must be preceded by
     /// [`unstage`](Self::unstage), which says how many were written.
     pub fn stage(&mut self, table: &Arc<Table>) -> Option<Stage> {
+        if table.is_indexed() {
+            return None;
+        }
         let Parts { core, txn, .. } = self.parts().ok()?;
         let at = txn.table_of(core, table).ok()?;
         let tree = &mut txn.tables[at];
@@ -120,15 +137,18 @@ impl Session {
     pub fn insert_row(&mut self, table: &Arc<Table>, packed: &[u8]) -> Result<RowId> {
         check_row(table, packed)?;
         check_length(packed.len() as u64)?;
+        if table.is_indexed() {
+            let image = unpacked(table, packed)?;
+            // SAFETY: `unpacked` filled the image; its blob slots point into `packed`.
+            return unsafe { self.insert_indexed(table, image.as_ptr()) };
+        }
         let Parts { core, parker, txn, .. } = self.parts()?;
         let at = txn.table_of(core, table)?;
         if txn.is_small_insert(core, at, packed.len()) {
             return txn.insert_small(core, parker, at, packed);
         }
-        let mut image = vec![0u8; table.layout.image_bytes as usize];
-        esker_format::row::unpack(&table.layout, packed, &table.all_columns(), &mut image)
-            .map_err(|e| Error::InvalidArgument(e.to_string()))?;
-        // SAFETY: `unpack` filled the image; its blob slots point into `packed`.
+        let image = unpacked(table, packed)?;
+        // SAFETY: `unpacked` filled the image; its blob slots point into `packed`.
         unsafe { txn.insert_large(core, at, image.as_ptr()) }
     }
 
@@ -145,7 +165,11 @@ impl Session {
         let result = check_length(length).and_then(|()| {
             // SAFETY: the caller's promise.
             unsafe { esker_format::row::pack(&table.layout, image, &mut packed) };
-            self.write_version(table, row, Some(&packed))
+            match table.is_indexed() {
+                // SAFETY: the caller's promise.
+                true => unsafe { self.write_indexed(table, row, Some((image, &packed))) },
+                false => self.write_row(table, row, Some(&packed)),
+            }
         });
         trim(&mut packed);
         self.scratch = packed;
@@ -155,15 +179,25 @@ impl Session {
     /// Gives a row a new version, from a packed row.
     pub fn update_row(&mut self, table: &Arc<Table>, row: RowId, packed: &[u8]) -> Result<()> {
         check_row(table, packed)?;
-        self.write_version(table, row, Some(packed))
+        if table.is_indexed() {
+            let image = unpacked(table, packed)?;
+            // SAFETY: `unpacked` filled the image; its blob slots point into `packed`.
+            return unsafe { self.write_indexed(table, row, Some((image.as_ptr(), packed))) };
+        }
+        self.write_row(table, row, Some(packed))
     }
 
     /// Deletes a row.
     pub fn delete(&mut self, table: &Arc<Table>, row: RowId) -> Result<()> {
-        self.write_version(table, row, None)
+        if table.is_indexed() {
+            // SAFETY: there is no image.
+            return unsafe { self.write_indexed(table, row, None) };
+        }
+        self.write_row(table, row, None)
     }
 
-    fn write_version(&mut self, table: &Arc<Table>, row: RowId, packed: Option<&[u8]>) -> Result<()> {
+    /// A version of the row alone.
+    fn write_row(&mut self, table: &Arc<Table>, row: RowId, packed: Option<&[u8]>) -> Result<()> {
         check_length(packed.map_or(0, |p| p.len() as u64))?;
         let Parts { core, txn, .. } = self.parts()?;
         let at = txn.table_of(core, table)?;
@@ -199,6 +233,11 @@ impl Session {
     }
 
     pub(crate) fn find_for_write(&mut self, table: &Arc<Table>, row: RowId, view: View) -> Result<Option<Found>> {
+        Ok(self.find_version(table, row, view)?.map(|(_, found)| found))
+    }
+
+    /// The same with its order.
+    fn find_version(&mut self, table: &Arc<Table>, row: RowId, view: View) -> Result<Option<(VersionOrder, Found)>> {
         self.seal_for_read(table)?;
         let private = self.private_of(table);
         let found = find(&table.tree().snapshot(), private.as_ref(), row, view)?;
@@ -213,7 +252,7 @@ impl Session {
                 return Err(Error::RecordChanged);
             }
         }
-        Ok(Some(found).filter(|f| !matches!(f, Found::Tombstone)))
+        Ok(Some((order, found)).filter(|(_, f)| !matches!(f, Found::Tombstone)))
     }
 
     /// Locks all rows that there are, those that others are inserting too, and counts them: what
@@ -345,6 +384,14 @@ impl TableTxn {
         self.ids.start += 1;
         RowId(self.ids.start - 1)
     }
+}
+
+/// The image of a packed row.
+fn unpacked(table: &Table, packed: &[u8]) -> Result<Vec<u8>> {
+    let mut image = vec![0u8; table.layout.image_bytes as usize];
+    esker_format::row::unpack(&table.layout, packed, &table.all_columns(), &mut image)
+        .map_err(|e| Error::InvalidArgument(e.to_string()))?;
+    Ok(image)
 }
 
 /// A buffer that is kept for the next row keeps no more than this.

@@ -31,7 +31,7 @@ fn image(n: u64) -> Vec<u8> {
 }
 
 fn def(format: RowFormat, compression: Compression) -> TableDef {
-    TableDef { layout: layout(), format, compression, temporary: false, extra: vec![] }
+    TableDef { layout: layout(), format, compression, temporary: false, indexes: Vec::new(), extra: vec![] }
 }
 
 fn options() -> Options {

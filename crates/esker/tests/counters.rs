@@ -114,7 +114,12 @@ fn table(engine: &Engine, name: &str) -> Arc<Table> {
         columns: vec![column(1, 8), column(9, IMAGE_BYTES as u32 - 9)],
     };
     let (format, compression) = (RowFormat::Dynamic, Compression::None);
-    engine.create_table(name, &TableDef { layout, format, compression, temporary: false, extra: vec![] }).unwrap();
+    engine
+        .create_table(
+            name,
+            &TableDef { layout, format, compression, temporary: false, indexes: Vec::new(), extra: vec![] },
+        )
+        .unwrap();
     engine.open_table(name).unwrap()
 }
 

@@ -23,7 +23,14 @@ fn open(disk: &SimDisk, read_only: bool) -> Result<Engine, Error> {
 fn def(temporary: bool) -> TableDef {
     let columns = vec![Column { kind: ColumnKind::Fixed { width: 8 }, offset: 0, null: None }];
     let layout = Layout { image_bytes: 8, head_bytes: 0, columns };
-    TableDef { layout, format: RowFormat::Dynamic, compression: Compression::None, temporary, extra: vec![] }
+    TableDef {
+        layout,
+        format: RowFormat::Dynamic,
+        compression: Compression::None,
+        temporary,
+        indexes: Vec::new(),
+        extra: vec![],
+    }
 }
 
 fn insert(session: &mut Session, table: &Arc<Table>, numbers: std::ops::Range<u64>) -> Result<(), Error> {

@@ -46,7 +46,14 @@ fn open(folder: &Folder) -> Engine {
 fn def() -> TableDef {
     let column = |offset, width| Column { kind: ColumnKind::Fixed { width }, offset, null: None };
     let layout = Layout { image_bytes: 217, head_bytes: 1, columns: vec![column(1, 8), column(9, 8), column(17, 200)] };
-    TableDef { layout, format: RowFormat::Dynamic, compression: Compression::None, temporary: false, extra: vec![] }
+    TableDef {
+        layout,
+        format: RowFormat::Dynamic,
+        compression: Compression::None,
+        temporary: false,
+        indexes: Vec::new(),
+        extra: vec![],
+    }
 }
 
 fn image(account: u64, amount: u64) -> [u8; 217] {

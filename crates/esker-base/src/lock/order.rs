@@ -55,7 +55,6 @@ outermost_first! {
     // Transactions, and what memtables know of them.
     WRITERS "writers",
     TXN_SLOTS "txn.slots",
-    TXN_ABORTED "txn.aborted",
     MEMTABLE_ABORTED "memtable.aborted",
     ARENA_CHUNKS "arena.chunks",
     VIEWS_SLOTS "views.slots",
@@ -74,6 +73,7 @@ outermost_first! {
     // Row locks.
     LOCK_SHARD "lock.shard",
     LOCK_OWNER "lock.owner",
+    TXN_ABORTED "txn.aborted",
     LOCK_WAITS "lock.waits",
     LOCK_PARKER "lock.parker",
     // Runs: their names, and what of them is in memory.

@@ -102,7 +102,7 @@ pub fn create(engine: &Engine, name: &str) -> Arc<Table> {
     ];
     let layout = Layout { image_bytes: 76, head_bytes: 1, columns };
     let (format, compression) = (RowFormat::Dynamic, Compression::None);
-    let def = TableDef { layout, format, compression, temporary: false, extra: Vec::new() };
+    let def = TableDef { layout, format, compression, temporary: false, indexes: Vec::new(), extra: Vec::new() };
     engine.create_table(name, &def).unwrap();
     engine.open_table(name).unwrap()
 }

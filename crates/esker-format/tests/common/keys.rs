@@ -9,6 +9,7 @@ use esker_format::{
 use std::cmp::Ordering;
 
 /// Two collations that tell no case apart: 1 of one byte a character, 2 of two, in which trailing spaces do not count.
+#[derive(Debug)]
 pub struct TwoCollations;
 
 impl Collations for TwoCollations {

@@ -4,28 +4,34 @@
 //! is durable. A crash before that leaves the old state, after it the new one; files of a dropped tree are orphans that
 //! the next start removes. Every statement can be repeated.
 
+use crate::catalog::index::Index;
 use crate::catalog::table::{Memtables, Table, TableDef, Trees};
 use crate::core::Core;
 use crate::txn::prepared;
 use crate::upkeep::discard;
 use crate::{Error, Result};
-use esker_format::{CommitSeq, IndexEntry, Record, RowFormat, TreeEntry, TreeKind};
+use esker_format::{CommitSeq, IndexEntry, LayoutVersion, Record, RowFormat, TreeEntry, TreeKind};
 use std::sync::Arc;
 
 /// Longest record of a DROP TABLE, in bytes.
 const DROP_BYTES: usize = 32;
 
-pub(crate) fn create_table(core: &Core, name: &str, def: &TableDef, indexes: &[IndexEntry]) -> Result<()> {
+/// Makes a table; `apart`: key trees that nobody but the caller writes to.
+pub(crate) fn create_table(core: &Core, name: &str, def: &TableDef, apart: &[IndexEntry]) -> Result<()> {
     def.layout.validate().map_err(|e| Error::InvalidArgument(format!("table '{name}': {e}")))?;
     if def.format == RowFormat::Fixed && def.layout.has_blobs() {
         return Err(Error::Unsupported("ROW_FORMAT=FIXED with BLOB columns".into()));
     }
+    let layout = LayoutVersion::first(Arc::new(def.layout.clone()));
+    let mut indexes: Vec<IndexEntry> = (1..).zip(&def.indexes).map(|(id, index)| index.entry(id)).collect();
+    indexes.iter().try_for_each(|index| Index::new(index, &layout, &core.options.collations).check(name))?;
+    indexes.extend_from_slice(apart);
     let mut tables = core.tables.lock();
     if tables.contains_key(name) {
         return Err(Error::TableExists(name.to_owned()));
     }
     let id = core.ids.new_table();
-    let kinds = std::iter::once(TreeKind::Rows).chain(indexes.iter().cloned().map(TreeKind::Keys));
+    let kinds = std::iter::once(TreeKind::Rows).chain(indexes.into_iter().map(TreeKind::Keys));
     let trees = kinds.map(|kind| TreeEntry { id: core.ids.new_tree(), kind }).collect();
     let entry = Table::entry_for(id, trees, name, def, core.views.visible_seq(), core.host.unix().as_secs());
     // Before the record: once that is durable, nothing may fail.
@@ -33,7 +39,7 @@ pub(crate) fn create_table(core: &Core, name: &str, def: &TableDef, indexes: &[I
     let lsn = log_rebuild(core, &Record::CreateTable(entry.clone()), !def.temporary)?;
     let entry = esker_format::TableEntry { rebuilt_seq: CommitSeq(lsn.0), ..entry };
     let trees = Trees::new(&entry, memtables, lsn);
-    let table = Table::new(&entry, trees);
+    let table = Table::new(&entry, trees, &core.options.collations);
     core.due.take_in(&table, &table.trees());
     tables.insert(name.to_owned(), table);
     Ok(())

@@ -1,13 +1,14 @@
-//! A table: its definition and its current tree.
+//! A table: its definition and its current trees.
 
+use crate::catalog::index::{Index, IndexDef};
 use crate::tree::key::ByBytes;
 use crate::tree::memtable::Memtable;
 use crate::tree::stored::RowShape;
 use crate::tree::{InMemory, Tree};
 use esker_base::lock::{order, RwLock};
 use esker_format::{
-    ColumnMask, CommitSeq, Compression, IndexEntry, Layout, LayoutVersion, Lsn, RowFormat, Schema, TableEntry, TableId,
-    TreeEntry, TreeId, TreeKind,
+    Collations, ColumnMask, CommitSeq, Compression, IndexEntry, KeyCodec, Layout, LayoutVersion, Lsn, RowFormat,
+    Schema, TableEntry, TableId, TreeEntry, TreeId, TreeKind,
 };
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
@@ -23,6 +24,8 @@ pub struct TableDef {
     pub compression: Compression,
     /// Gone after a restart, and readable whatever the age of the view.
     pub temporary: bool,
+    /// Its keys.
+    pub indexes: Vec<IndexDef>,
     /// Bytes of the front end, opaque here.
     pub extra: Vec<u8>,
 }
@@ -37,7 +40,7 @@ impl TableDef {
         let mut extra = Vec::new();
         schema.encode(&mut extra);
         let (format, compression) = (RowFormat::Dynamic, Compression::Lz4);
-        Ok(TableDef { layout, format, compression, temporary: false, extra })
+        Ok(TableDef { layout, format, compression, temporary: false, indexes: Vec::new(), extra })
     }
 }
 
@@ -182,6 +185,10 @@ pub struct Table {
     pub(crate) temporary: bool,
     pub(crate) extra: Vec<u8>,
     schema: Option<Schema>,
+    /// In the order of the key trees.
+    pub(crate) indexes: Vec<Index>,
+    /// Columns that keys are made of.
+    pub(crate) index_columns: ColumnMask,
     pub(crate) created_unix_s: u64,
     pub(crate) has_blobs: bool,
     trees: RwLock<Arc<Trees>>,
@@ -201,7 +208,12 @@ pub(crate) fn is_temporary(entry: &TableEntry) -> bool {
 }
 
 impl Table {
-    pub(crate) fn new(entry: &TableEntry, trees: Trees) -> Arc<Table> {
+    pub(crate) fn new(entry: &TableEntry, trees: Trees, collations: &Arc<dyn Collations>) -> Arc<Table> {
+        let index = |(_, index): (TreeId, &IndexEntry)| Index::new(index, &entry.layout, collations);
+        let indexes: Vec<Index> = key_trees(entry).map(index).collect();
+        let mut index_columns = ColumnMask::none(entry.layout.layout.columns.len());
+        let codecs = indexes.iter().filter(|i| i.is_kept()).filter_map(|i| i.codec().ok());
+        codecs.flat_map(KeyCodec::columns).for_each(|column| index_columns.set(column));
         Arc::new(Table {
             id: entry.id,
             made: entry.clone(),
@@ -213,6 +225,8 @@ impl Table {
             extra: entry.extra.get(1..).unwrap_or_default().to_vec(),
             // Bytes of another front end, or of a later version, are no schema of ours.
             schema: Schema::decode(entry.extra.get(1..).unwrap_or_default()).ok().flatten(),
+            indexes,
+            index_columns,
             created_unix_s: entry.created_unix_s,
             has_blobs: entry.layout.layout.has_blobs(),
             tree_id: AtomicU64::new(trees.rows.id.0),
@@ -302,6 +316,16 @@ impl Table {
     /// A mask of all columns.
     pub fn all_columns(&self) -> ColumnMask {
         ColumnMask::all(self.layout.columns.len())
+    }
+
+    /// The indexes that are written with the rows, by their places.
+    pub(crate) fn kept_indexes(&self) -> impl Iterator<Item = (usize, &Index)> {
+        self.indexes.iter().enumerate().filter(|(_, index)| index.is_kept())
+    }
+
+    /// Has it any?
+    pub(crate) fn is_indexed(&self) -> bool {
+        self.indexes.iter().any(Index::is_kept)
     }
 
     /// Figures, without reading rows.

@@ -348,7 +348,7 @@ impl Graph {
                 ids.extend(self.lines_of(WaitKey::Range(tree), owner));
                 ids
             }
-            Released::All | Released::Tree(_) => {
+            Released::All | Released::Tree(_) | Released::Changes => {
                 let concerns = |id: &LineId| self.lines.get(id).is_some_and(|line| released.concerns(line.key));
                 self.behind.get(&owner).into_iter().flatten().copied().filter(concerns).collect()
             }

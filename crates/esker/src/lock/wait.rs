@@ -176,12 +176,14 @@ pub(crate) enum WaitKey {
     Range(TreeId),
     /// The end of a transaction that inserts into the tree.
     End(TxnId, TreeId),
+    /// The same, or that it rolls back what it did in the tree.
+    Change(TxnId, TreeId),
 }
 
 impl WaitKey {
     pub(crate) fn tree(self) -> TreeId {
         match self {
-            WaitKey::Row(tree, _) | WaitKey::Range(tree) | WaitKey::End(_, tree) => tree,
+            WaitKey::Row(tree, _) | WaitKey::Range(tree) | WaitKey::End(_, tree) | WaitKey::Change(_, tree) => tree,
         }
     }
 }
@@ -200,6 +202,8 @@ pub(super) enum Released {
     All,
     Tree(TreeId),
     Row(TreeId, RowId),
+    /// Changes that were rolled back.
+    Changes,
 }
 
 impl Released {
@@ -209,7 +213,8 @@ impl Released {
             (Released::Tree(t), WaitKey::Row(k, _) | WaitKey::Range(k)) => t == k,
             (Released::Row(t, _), WaitKey::Range(k)) => t == k,
             (Released::Row(t, r), WaitKey::Row(kt, kr)) => t == kt && r == kr,
-            (_, WaitKey::End(..)) => false,
+            (Released::Changes, WaitKey::Change(..)) => true,
+            (_, WaitKey::End(..) | WaitKey::Change(..)) | (Released::Changes, _) => false,
         }
     }
 }

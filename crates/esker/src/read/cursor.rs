@@ -11,23 +11,17 @@ mod tests;
 
 use crate::catalog::table::Table;
 use crate::lock::{LockMode, LockOutcome, WaitPolicy};
+use crate::read::buffer::{Buffer, BATCH_BYTES, FIRST_ROWS, MOST_ROWS};
 use crate::session::Session;
 use crate::tree::merge_read::{BlockSpan, MergeRead, Span};
-use crate::tree::run::Block;
 use crate::tree::{find, Found};
 use crate::txn::writers::Inserter;
 use crate::version::View;
 use crate::{Error, Result};
 use esker_base::counters::{count, Counter};
 use esker_format::{ColumnMask, RowId};
-use esker_memory::{Account, Charge};
 use std::ops::Range;
 use std::sync::Arc;
-
-/// Bytes of row images that a batch aims at: they are read back at once and should stay in the first-level cache.
-const BATCH_BYTES: usize = 24 << 10;
-const MOST_ROWS: usize = 1024;
-const FIRST_ROWS: usize = 4;
 
 /// How a scan reads.
 #[derive(Debug, Clone)]
@@ -84,25 +78,6 @@ pub struct Cursor {
     inserters: Vec<Inserter>,
     semi_consistent: bool,
 }
-
-#[derive(Default)]
-struct Buffer {
-    images: Vec<u8>,
-    ids: Vec<RowId>,
-    /// Set when the images are a block's own bytes.
-    direct: Option<*const u8>,
-    pins: Vec<Pin>,
-    charge: Option<Charge>,
-}
-
-#[allow(dead_code)]
-enum Pin {
-    Block(Arc<Block>),
-    Mem(Arc<crate::tree::memtable::Memtable>),
-}
-
-// SAFETY: `direct` points into a block that `pins` holds; blocks are immutable.
-unsafe impl Send for Buffer {}
 
 impl Session {
     /// Begins a scan of `table`, under this session's view or, if it locks, of the newest versions.
@@ -185,7 +160,7 @@ impl Cursor {
 
     fn batch(&self, rows: Range<usize>) -> Batch<'_> {
         let stride = self.table.layout.image_bytes as usize;
-        let base = self.buffer.direct.unwrap_or(self.buffer.images.as_ptr());
+        let base = self.buffer.base();
         // SAFETY: the buffer, or the block, holds an image for each id.
         let images = unsafe { base.add(rows.start * stride) };
         Batch { images, stride, ids: &self.buffer.ids[rows] }
@@ -384,7 +359,7 @@ impl Cursor {
         self.buffer.add_found(&table, &self.options.mask, row, found)?;
         self.ahead = self.buffer.ids.len();
         self.give(1);
-        Ok(Some(self.buffer.images.as_ptr()))
+        Ok(Some(self.buffer.base()))
     }
 
     /// Rows that are left, counted without decoding them.
@@ -465,79 +440,4 @@ enum Locked {
     Before,
     Skip,
     SemiConsistent,
-}
-
-impl Buffer {
-    fn clear(&mut self) {
-        self.ids.clear();
-        self.pins.clear();
-        self.direct = None;
-    }
-
-    /// Room for `rows` more images.
-    fn grow(&mut self, stride: usize, rows: usize) -> *mut u8 {
-        let at = self.ids.len() * stride;
-        let need = at + rows * stride;
-        if self.images.len() < need {
-            self.images.resize(need.max(self.images.len() * 2).min(need.max(BATCH_BYTES)), 0);
-            let bytes = self.images.len() as u64;
-            self.charge.get_or_insert_with(|| Charge::new(Account::Cursor, 0)).resize(bytes);
-        }
-        // SAFETY: within the buffer.
-        unsafe { self.images.as_mut_ptr().add(at) }
-    }
-
-    fn add_rows(&mut self, table: &Table, mask: &ColumnMask, span: &BlockSpan, rows: Range<u32>) -> Result<()> {
-        let stride = table.layout.image_bytes as usize;
-        let (at, n) = (self.ids.len(), rows.len());
-        match span.block.images(rows.clone()) {
-            Some(images) if at == 0 => self.direct = Some(images.as_ptr()),
-            _ => {
-                let out = self.grow(stride, n);
-                // SAFETY: `grow` made room for `n` images.
-                unsafe { span.block.decode_images(rows.clone(), mask, out, stride) }
-                    .map_err(|e| span.run.damage(span.offset, e))?;
-            }
-        }
-        self.ids.resize(at + n, RowId::ZERO);
-        span.block.copy_ids(rows, &mut self.ids[at..]);
-        self.pins.push(Pin::Block(span.block.clone()));
-        Ok(())
-    }
-
-    fn add_found(&mut self, table: &Table, mask: &ColumnMask, row: RowId, found: Found) -> Result<()> {
-        let at = self.ids.len();
-        let stride = table.layout.image_bytes as usize;
-        self.grow(stride, 1);
-        self.ids.push(row);
-        self.replace(table, mask, at, found)
-    }
-
-    /// Decodes `found` as the image at position `at`.
-    fn replace(&mut self, table: &Table, mask: &ColumnMask, at: usize, found: Found) -> Result<()> {
-        let stride = table.layout.image_bytes as usize;
-        if let Some(direct) = self.direct.take() {
-            // The images are a block's: make them the buffer's own.
-            let bytes = self.ids.len() * stride;
-            self.images.resize(bytes.max(self.images.len()), 0);
-            // SAFETY: the block holds an image for each id.
-            unsafe { std::ptr::copy_nonoverlapping(direct, self.images.as_mut_ptr(), bytes) };
-        }
-        let image = &mut self.images[at * stride..(at + 1) * stride];
-        match found {
-            Found::Mem(mem, packed) => {
-                esker_format::row::unpack(&table.layout, packed, mask, image)
-                    .map_err(|e| Error::InvalidArgument(format!("row in memory: {e}")))?;
-                self.pins.push(Pin::Mem(mem));
-            }
-            Found::Block(run, offset, block, i) => {
-                // SAFETY: one image of `stride` bytes.
-                unsafe { block.decode_images(i..i + 1, mask, image.as_mut_ptr(), stride) }
-                    .map_err(|e| run.damage(offset, e))?;
-                self.pins.push(Pin::Block(block));
-            }
-            Found::Tombstone => {}
-        }
-        Ok(())
-    }
 }

@@ -3,7 +3,6 @@
 use crate::catalog::table::Table;
 use crate::session::Session;
 use crate::tree::key::ByBytes;
-use crate::tree::memtable::Memtable;
 use crate::tree::merge_read::{MergeRead, Span};
 use crate::tree::stored::{split_value, Stored};
 use crate::tree::{find, Found};
@@ -52,13 +51,6 @@ impl Session {
         let view = self.read_view()?;
         let found = find(&table.trees().keys[index].snapshot(), self.private_keys(table, index).as_ref(), key, view)?;
         Ok(found.and_then(|(_, found)| take(key, &found)))
-    }
-}
-
-impl Session {
-    /// The transaction's private memtable of a key tree.
-    fn private_keys(&self, table: &Arc<Table>, index: usize) -> Option<Arc<Memtable<ByBytes>>> {
-        self.current.open()?.in_table(table)?.keys[index].private().cloned()
     }
 }
 

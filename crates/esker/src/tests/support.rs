@@ -55,7 +55,7 @@ pub(crate) fn engine() -> (Engine, Arc<Table>) {
 /// A table of this layout.
 pub(crate) fn table(layout: Layout) -> TableDef {
     let (format, compression) = (RowFormat::Dynamic, Compression::None);
-    TableDef { layout, format, compression, temporary: false, extra: vec![] }
+    TableDef { layout, format, compression, temporary: false, indexes: Vec::new(), extra: vec![] }
 }
 
 /// A number.

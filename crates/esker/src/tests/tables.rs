@@ -15,7 +15,14 @@ use std::sync::{Arc, Mutex};
 pub(crate) fn def() -> TableDef {
     let column = |width, offset| Column { kind: ColumnKind::Fixed { width }, offset, null: None };
     let layout = Layout { image_bytes: 25, head_bytes: 1, columns: vec![column(8, 1), column(16, 9)] };
-    TableDef { layout, format: RowFormat::Dynamic, compression: Compression::None, temporary: false, extra: vec![] }
+    TableDef {
+        layout,
+        format: RowFormat::Dynamic,
+        compression: Compression::None,
+        temporary: false,
+        indexes: Vec::new(),
+        extra: vec![],
+    }
 }
 
 pub(crate) fn img(n: u64) -> Vec<u8> {

@@ -239,6 +239,7 @@ impl Engine {
                 WaitKey::Row(_, row) => ("row", Some(row)),
                 WaitKey::Range(_) => ("range", None),
                 WaitKey::End(..) => ("transaction end", None),
+                WaitKey::Change(..) => ("uncommitted key", None),
             };
             for blocker in &wait.blockers {
                 let (blocking_connection, blocker_idle_us) = of(*blocker);

@@ -13,7 +13,7 @@ use crate::txn::written::Written;
 use crate::write::bulk::BulkWriter;
 use crate::write::large::LargeWriter;
 use crate::{Error, Result};
-use esker_format::{CommitSeq, Record, TableId};
+use esker_format::{CommitSeq, Record, RowId, TableId};
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -73,6 +73,9 @@ pub(crate) struct TableTxn {
     pub(crate) bulk: Option<BulkWriter>,
     pub(crate) live_delta: i64,
     pub(crate) marks: usize,
+    /// Rows whose newest version the transaction's own view did not see when it wrote them, with the ordinal of that write:
+    /// of the entries of such a row only its own count for that view.
+    pub(crate) overtaken: HashMap<RowId, u64>,
     /// The table's, when this was made: it was not emptied since.
     pub(crate) rebuilt: CommitSeq,
 }
@@ -262,6 +265,7 @@ impl Txn {
         for (i, table) in self.tables.iter_mut().enumerate() {
             let saved = point.tables.get(i).filter(|s| s.rebuilt == table.rebuilt).cloned().unwrap_or_default();
             table.live_delta = saved.live_delta;
+            table.overtaken.retain(|_, ordinal| *ordinal < point.ordinal);
             table.bulk.take_if(|b| b.first_ordinal.is_none_or(|first| first >= point.ordinal));
             table.rows.rollback_to(core, saved.rows, point.ordinal, &aborted);
             for (i, keys) in table.keys.iter_mut().enumerate() {
@@ -272,6 +276,7 @@ impl Txn {
         if self.tables.iter().all(|t| !t.is_large()) {
             self.large = None;
         }
+        core.locks.rolled_back(&self.state.locks);
     }
 
     /// Takes over what flushes have moved to private runs: the runs are attached or dropped with the others, the redo of
@@ -313,8 +318,14 @@ impl TableTxn {
             bulk: None,
             live_delta: 0,
             marks: 0,
+            overtaken: HashMap::new(),
             rebuilt,
         }
+    }
+
+    /// See [`overtaken`](Self::overtaken).
+    pub(crate) fn is_overtaken(&self, row: RowId) -> bool {
+        !self.overtaken.is_empty() && self.overtaken.contains_key(&row)
     }
 
     /// Of all its trees.

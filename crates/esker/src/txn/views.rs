@@ -150,6 +150,7 @@ mod tests {
             format: esker_format::RowFormat::Dynamic,
             compression: esker_format::Compression::None,
             temporary: false,
+            indexes: vec![],
             extra: vec![],
         };
         for n in 0..40 {

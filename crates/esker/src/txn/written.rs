@@ -8,6 +8,7 @@ use crate::core::Core;
 use crate::tree::memtable::{Change, Memtable, TxnSlot, Version};
 use crate::tree::run::writer::RunWriter;
 use crate::tree::run::Run;
+use crate::tree::standing::Shown;
 use crate::tree::stored::Stored;
 use crate::tree::{RunHandle, Tree};
 use crate::txn::redo::{Redo, RedoPoint};
@@ -37,6 +38,8 @@ pub(crate) struct Written<K: Stored> {
 struct Private<K: Stored> {
     mem: Arc<Memtable<K>>,
     slot: *const TxnSlot,
+    /// Others find it in the tree's state.
+    _shown: Option<Shown<K>>,
 }
 
 /// A private memtable of this size becomes a run, in bytes.
@@ -88,7 +91,8 @@ impl<K: Stored> Written<K> {
             None => {
                 let mem = Memtable::new(Lsn::MAX)?;
                 let slot = state.slot_in(&mem)?;
-                self.private.insert(Private { mem, slot })
+                let _shown = Shown::new(&self.tree, state.id, &mem);
+                self.private.insert(Private { mem, slot, _shown })
             }
         };
         // SAFETY: the slot is of this memtable; the caller's promise.
@@ -191,6 +195,7 @@ impl<K: Stored> Written<K> {
 
     /// The transaction was rolled back: what it has here goes, range marks too if it has any.
     pub(crate) fn give_up(&mut self, core: &Core, has_marks: bool) {
+        self.drop_private();
         let runs = std::mem::take(&mut self.runs);
         if !runs.is_empty() || has_marks {
             discard::private_runs(core, &self.tree, runs);

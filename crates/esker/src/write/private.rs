@@ -349,4 +349,9 @@ impl Session {
     pub(crate) fn private_of(&self, table: &Arc<Table>) -> Option<Arc<Memtable>> {
         self.current.open()?.in_table(table)?.rows.private().cloned()
     }
+
+    /// The same of one of its key trees.
+    pub(crate) fn private_keys(&self, table: &Arc<Table>, index: usize) -> Option<Arc<Memtable<ByBytes>>> {
+        self.current.open()?.in_table(table)?.keys[index].private().cloned()
+    }
 }

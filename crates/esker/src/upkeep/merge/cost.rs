@@ -30,7 +30,14 @@ struct Costs {
 fn definition() -> TableDef {
     let column = Column { kind: ColumnKind::Fixed { width: ROW as u32 - 1 }, offset: 1, null: None };
     let layout = Layout { image_bytes: ROW as u32, head_bytes: 1, columns: vec![column] };
-    TableDef { layout, format: RowFormat::Dynamic, compression: Compression::None, temporary: false, extra: vec![] }
+    TableDef {
+        layout,
+        format: RowFormat::Dynamic,
+        compression: Compression::None,
+        temporary: false,
+        indexes: Vec::new(),
+        extra: vec![],
+    }
 }
 
 impl Costs {

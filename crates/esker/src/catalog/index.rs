@@ -1,0 +1,65 @@
+//! An index: its definition, and how its keys are made of rows.
+
+use crate::{Error, Result};
+use esker_format::{Collations, CommitSeq, FormatError, IndexEntry, IndexState, KeyCodec, KeyPart, LayoutVersion};
+use std::sync::Arc;
+
+/// What an index is created with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IndexDef {
+    /// Its name.
+    pub name: String,
+    /// No two rows have the same key; NULL is like no other value.
+    pub unique: bool,
+    /// The parts of its key; a column's id is its place in the layout.
+    pub parts: Vec<KeyPart>,
+}
+
+impl IndexDef {
+    /// The catalog's entry of a new one.
+    pub(crate) fn entry(&self, id: u32) -> IndexEntry {
+        IndexEntry {
+            id,
+            name: self.name.clone(),
+            unique: self.unique,
+            parts: self.parts.clone(),
+            state: IndexState::Ready,
+            usable_from: CommitSeq::ZERO,
+        }
+    }
+}
+
+/// An index of an open table.
+pub(crate) struct Index {
+    pub(crate) entry: IndexEntry,
+    codec: std::result::Result<KeyCodec, FormatError>,
+    pub(crate) collations: Arc<dyn Collations>,
+}
+
+impl Index {
+    pub(crate) fn new(entry: &IndexEntry, layout: &LayoutVersion, collations: &Arc<dyn Collations>) -> Self {
+        let place_of = |column| layout.columns.iter().position(|c| c.id == column);
+        let codec = KeyCodec::new(entry, &layout.layout, place_of, &**collations);
+        Index { entry: entry.clone(), codec, collations: collations.clone() }
+    }
+
+    /// Is it written with the rows?
+    pub(crate) fn is_kept(&self) -> bool {
+        self.entry.state != IndexState::Leaving
+    }
+
+    /// How its keys are made. Fails where this version, or the front end's collations, do not know how.
+    pub(crate) fn codec(&self) -> Result<&KeyCodec> {
+        self.codec.as_ref().map_err(|e| self.error(e))
+    }
+
+    /// What went wrong with one of its keys.
+    pub(crate) fn error(&self, why: &FormatError) -> Error {
+        Error::InvalidArgument(format!("index '{}': {why}", self.entry.name))
+    }
+
+    /// Can its keys be made, for a table that is about to get it?
+    pub(crate) fn check(&self, table: &str) -> Result<()> {
+        self.codec().map(drop).map_err(|e| Error::InvalidArgument(format!("table '{table}': {e}")))
+    }
+}

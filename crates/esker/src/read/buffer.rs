@@ -1,0 +1,128 @@
+//! Row images that a cursor decodes ahead, with what they point to.
+
+use crate::catalog::table::Table;
+use crate::tree::merge_read::BlockSpan;
+use crate::tree::run::Block;
+use crate::tree::Found;
+use crate::{Error, Result};
+use esker_format::{ColumnMask, RowId};
+use esker_memory::{Account, Charge};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Bytes of row images that a batch aims at: they are read back at once and should stay in the first-level cache.
+pub(crate) const BATCH_BYTES: usize = 24 << 10;
+pub(crate) const MOST_ROWS: usize = 1024;
+pub(crate) const FIRST_ROWS: usize = 4;
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct Buffer {
+    images: Vec<u8>,
+    pub(crate) ids: Vec<RowId>,
+    /// Set when the images are a block's own bytes.
+    pub(crate) direct: Option<*const u8>,
+    pins: Vec<Pin>,
+    charge: Option<Charge>,
+}
+
+#[allow(dead_code)]
+enum Pin {
+    Block(Arc<Block>),
+    Mem(Arc<crate::tree::memtable::Memtable>),
+}
+
+// SAFETY: `direct` points into a block that `pins` holds; blocks are immutable.
+unsafe impl Send for Buffer {}
+
+impl Buffer {
+    /// The first image.
+    pub(crate) fn base(&self) -> *const u8 {
+        self.direct.unwrap_or(self.images.as_ptr())
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.ids.clear();
+        self.pins.clear();
+        self.direct = None;
+    }
+
+    /// Room for `rows` more images.
+    pub(crate) fn grow(&mut self, stride: usize, rows: usize) -> *mut u8 {
+        let at = self.ids.len() * stride;
+        let need = at + rows * stride;
+        if self.images.len() < need {
+            self.images.resize(need.max(self.images.len() * 2).min(need.max(BATCH_BYTES)), 0);
+            let bytes = self.images.len() as u64;
+            self.charge.get_or_insert_with(|| Charge::new(Account::Cursor, 0)).resize(bytes);
+        }
+        // SAFETY: within the buffer.
+        unsafe { self.images.as_mut_ptr().add(at) }
+    }
+
+    pub(crate) fn add_rows(
+        &mut self,
+        table: &Table,
+        mask: &ColumnMask,
+        span: &BlockSpan,
+        rows: Range<u32>,
+    ) -> Result<()> {
+        let stride = table.layout.image_bytes as usize;
+        let (at, n) = (self.ids.len(), rows.len());
+        match span.block.images(rows.clone()) {
+            Some(images) if at == 0 => self.direct = Some(images.as_ptr()),
+            _ => {
+                let out = self.grow(stride, n);
+                // SAFETY: `grow` made room for `n` images.
+                unsafe { span.block.decode_images(rows.clone(), mask, out, stride) }
+                    .map_err(|e| span.run.damage(span.offset, e))?;
+            }
+        }
+        self.ids.resize(at + n, RowId::ZERO);
+        span.block.copy_ids(rows, &mut self.ids[at..]);
+        self.pins.push(Pin::Block(span.block.clone()));
+        Ok(())
+    }
+
+    pub(crate) fn add_found(&mut self, table: &Table, mask: &ColumnMask, row: RowId, found: Found) -> Result<()> {
+        let at = self.ids.len();
+        let stride = table.layout.image_bytes as usize;
+        self.grow(stride, 1);
+        self.ids.push(row);
+        self.replace(table, mask, at, found)
+    }
+
+    /// Decodes `found` as the image at position `at`.
+    pub(crate) fn replace(&mut self, table: &Table, mask: &ColumnMask, at: usize, found: Found) -> Result<()> {
+        let stride = table.layout.image_bytes as usize;
+        if let Some(direct) = self.direct.take() {
+            // The images are a block's: make them the buffer's own.
+            let bytes = self.ids.len() * stride;
+            self.images.resize(bytes.max(self.images.len()), 0);
+            // SAFETY: the block holds an image for each id.
+            unsafe { std::ptr::copy_nonoverlapping(direct, self.images.as_mut_ptr(), bytes) };
+        }
+        let image = &mut self.images[at * stride..(at + 1) * stride];
+        decode(table, mask, &found, image)?;
+        match found {
+            Found::Mem(mem, _) => self.pins.push(Pin::Mem(mem)),
+            Found::Block(_, _, block, _) => self.pins.push(Pin::Block(block)),
+            Found::Tombstone => {}
+        }
+        Ok(())
+    }
+}
+
+/// Decodes the columns of a row that was found to its image, whose blob slots then point to what `found` pins.
+pub(crate) fn decode(table: &Table, mask: &ColumnMask, found: &Found, image: &mut [u8]) -> Result<()> {
+    match found {
+        Found::Mem(_, packed) => esker_format::row::unpack(&table.layout, packed, mask, image)
+            .map_err(|e| Error::InvalidArgument(format!("row in memory: {e}"))),
+        Found::Block(run, offset, block, i) => {
+            // SAFETY: one image.
+            unsafe { block.decode_images(*i..*i + 1, mask, image.as_mut_ptr(), image.len()) }
+                .map_err(|e| run.damage(*offset, e))
+        }
+        Found::Tombstone => Ok(()),
+    }
+}

@@ -1,0 +1,102 @@
+//! What stands at a key of an index, whoever wrote it: what a unique key is checked against.
+//!
+//! Invariant: who asks has the key reserved, so that nobody puts it meanwhile. It may still be deleted, by whoever has the
+//! lock of its row, and a transaction that put or deleted it may end: what is told was so at some moment since the call.
+
+use crate::tree::key::ByBytes;
+use crate::tree::memtable::Memtable;
+use crate::tree::stored::{split_value, Stored};
+use crate::tree::{find, Found, RunHandle, TreeState};
+use crate::txn::state::TxnState;
+use crate::version::{VersionOrder, View, ACTIVE};
+use crate::Result;
+use esker_format::{CommitSeq, RowId, TxnId};
+use std::sync::Arc;
+
+/// See the module.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// No row has the key.
+    Free,
+    /// A row has it, committed or by the asker's own doing.
+    Taken(RowId, VersionOrder),
+    /// A transaction that has not ended put it, or deleted what has it.
+    Pending(TxnId, Ordinal),
+}
+
+/// Which change of its transaction's.
+pub(crate) type Ordinal = u64;
+
+/// Everything that was committed.
+const NEWEST: CommitSeq = CommitSeq(u64::MAX - 1);
+
+/// What stands at `key`, as `me` finds it.
+pub(crate) fn standing(state: &TreeState<ByBytes>, key: &[u8], me: TxnId) -> Result<Standing> {
+    let all = state.privates.iter().map(|p| &p.1).chain(state.memtables());
+    if let Some((txn, ordinal)) = all.into_iter().find_map(|mem| unended(mem, key, me)) {
+        return Ok(Standing::Pending(txn, ordinal));
+    }
+    for handle in state.runs_at(key) {
+        let Some(owner) = handle.owner.as_ref().filter(|o| o.id != me && o.status() == ACTIVE) else { continue };
+        if let Some(ordinal) = newest_of(handle, owner, key)? {
+            return Ok(Standing::Pending(owner.id, ordinal));
+        }
+    }
+    let own = state.privates.iter().find(|p| p.0 == me).map(|p| &p.1);
+    let (row, order) = match find(state, own, key, View { seq: NEWEST, me })? {
+        None | Some((_, Found::Tombstone)) => return Ok(Standing::Free),
+        Some((order, Found::Mem(_, value))) => (split_value(value).0, order),
+        Some((order, Found::Block(_, _, block, at))) => (ByBytes::row(&block, at), order),
+    };
+    let pending = state.marks.iter().find_map(|mark| {
+        let owner = mark.owner.as_ref().filter(|o| o.id != me && o.status() == ACTIVE)?;
+        let deletes = row < mark.up_to && order.seq <= mark.as_of && !owner.aborted().contains(mark.ordinal);
+        deletes.then_some(Standing::Pending(owner.id, mark.ordinal))
+    });
+    Ok(pending.unwrap_or(Standing::Taken(row, order)))
+}
+
+/// Whose newest version of the key is, if that is another transaction's that has not ended.
+fn unended(mem: &Memtable<ByBytes>, key: &[u8], me: TxnId) -> Option<(TxnId, Ordinal)> {
+    let newest = mem.get(key)?.versions().find(|v| mem.is_live(v))?;
+    let slot = newest.slot();
+    (slot.status() == ACTIVE && slot.txn != me).then_some((slot.txn, newest.ordinal))
+}
+
+/// The newest version of the key in its owner's private run.
+fn newest_of(handle: &RunHandle<ByBytes>, owner: &TxnState, key: &[u8]) -> Result<Option<Ordinal>> {
+    let (blocks, aborted) = (handle.run.index()?, owner.aborted());
+    let (mut newest, mut index) = (None, blocks.block_at_or_after(key));
+    while blocks.entries().get(index).is_some_and(|e| ByBytes::first(e) <= key) {
+        let block = handle.run.block(&blocks, index)?;
+        let from = ByBytes::lower_bound(&block, key);
+        let versions = (from..ByBytes::rows(&block)).take_while(|at| ByBytes::key(&block, *at) == key);
+        let live = versions.map(|at| ByBytes::tag(&block, at).ordinal).filter(|o| !aborted.contains(*o));
+        newest = newest.max(live.max());
+        index += 1;
+    }
+    Ok(newest)
+}
+
+/// A private memtable in the state of its tree, for as long as it is here.
+pub(crate) struct Shown<K: Stored> {
+    tree: Arc<crate::tree::Tree<K>>,
+    mem: Arc<Memtable<K>>,
+}
+
+impl<K: Stored> Shown<K> {
+    /// Row ids are never looked for by others: rows that nobody else knows have no locks that they could wait for.
+    pub(crate) fn new(tree: &Arc<crate::tree::Tree<K>>, txn: TxnId, mem: &Arc<Memtable<K>>) -> Option<Self> {
+        if K::NEW_KEYS_COME_LAST {
+            return None;
+        }
+        tree.edit(|state| state.privates.push((txn, mem.clone())));
+        Some(Shown { tree: tree.clone(), mem: mem.clone() })
+    }
+}
+
+impl<K: Stored> Drop for Shown<K> {
+    fn drop(&mut self) {
+        self.tree.edit(|state| state.privates.retain(|p| !Arc::ptr_eq(&p.1, &self.mem)));
+    }
+}

@@ -1,0 +1,290 @@
+//! Keeping indexes: the entries of a row are written with it.
+//!
+//! A unique key is reserved in the lock table by a hash of it, then looked for among all that anybody wrote, then written;
+//! from then on its uncommitted entry keeps others away, so that a load of any size holds no locks of keys. All keys of a row
+//! are checked before anything of it is written: a duplicate undoes nothing.
+//!
+//! Invariants: whoever writes an entry of a row has the row's lock, or is the only one to know the row; a key of a unique
+//! index in which no part is NULL has no row id behind it and is put only by who has it reserved; nobody sleeps with a key
+//! reserved, but to reserve another one of the same row, in the order of the indexes.
+
+use crate::catalog::index::Index;
+use crate::catalog::table::Table;
+use crate::lock::LockMode;
+use crate::read::buffer::decode;
+use crate::session::Session;
+use crate::tree::key::{ByBytes, Key};
+use crate::tree::standing::{standing, Standing};
+use crate::txn::open::Broken;
+use crate::version::VersionOrder;
+use crate::write::keys::Entry;
+use crate::{Error, Result};
+use esker_format::key_block::MAX_KEY_BYTES;
+use esker_format::key_bytes::append_row;
+use esker_format::{RowId, TreeId};
+use std::sync::Arc;
+
+/// Reserved keys are told apart by so many bits of their hash: two keys that share them wait for each other for a moment.
+const RESERVED_BITS: u32 = 24;
+
+/// What an index holds of a row.
+pub(crate) struct RowKey {
+    /// The index's place.
+    index: usize,
+    key: Vec<u8>,
+    payload: Vec<u8>,
+    /// The row's id goes behind it.
+    wants_row: bool,
+    /// No row may have it yet.
+    is_new: bool,
+}
+
+impl RowKey {
+    /// Of a row image.
+    ///
+    /// # Safety
+    /// As for [`Session::insert_image`].
+    unsafe fn of(at: usize, index: &Index, image: *const u8) -> Result<RowKey> {
+        let codec = index.codec()?;
+        let (mut key, mut payload) = (Vec::new(), Vec::new());
+        // SAFETY: the caller's promise.
+        let has_null =
+            unsafe { codec.key_of_image(image, &*index.collations, &mut key) }.map_err(|e| index.error(&e))?;
+        // SAFETY: the caller's promise.
+        unsafe { codec.payload_of_image(image, &mut payload) };
+        let (bytes, max) = (key.len() as u64, (MAX_KEY_BYTES - size_of::<RowId>()) as u64);
+        if bytes > max {
+            return Err(Error::TooLong { what: "key of an index", bytes, max });
+        }
+        let wants_row = !index.entry.unique || has_null;
+        Ok(RowKey { index: at, key, payload, wants_row, is_new: !wants_row })
+    }
+
+    /// The key as it stands in the tree, now that the row is known.
+    fn finish(&mut self, row: RowId) {
+        if self.wants_row {
+            append_row(&mut self.key, row);
+        }
+    }
+
+    fn entry(&self, row: RowId) -> Entry<'_> {
+        Entry { key: &self.key, row, payload: Some(&self.payload) }
+    }
+
+    fn tombstone(&self, row: RowId) -> Entry<'_> {
+        Entry { key: &self.key, row, payload: None }
+    }
+}
+
+/// What becomes of a row's entries.
+#[derive(Default)]
+struct Changes {
+    gone: Vec<RowKey>,
+    new: Vec<RowKey>,
+}
+
+impl Session {
+    /// Inserts a row into a table with indexes.
+    ///
+    /// # Safety
+    /// As for [`insert_image`](Self::insert_image).
+    pub(crate) unsafe fn insert_indexed(&mut self, table: &Arc<Table>, image: *const u8) -> Result<RowId> {
+        // SAFETY: the caller's promise.
+        let of = |(at, index): (usize, &Index)| unsafe { RowKey::of(at, index, image) };
+        let new = table.kept_indexes().map(of).collect::<Result<_>>()?;
+        let mut changes = Changes { new, ..Changes::default() };
+        self.write_reserved(table, &mut changes, |session| {
+            // SAFETY: the caller's promise.
+            unsafe { session.insert_plain(table, image) }
+        })
+    }
+
+    /// Writes a new version of a row of a table with indexes; without one, deletes it.
+    ///
+    /// # Safety
+    /// As for [`insert_image`](Self::insert_image), if there is an image.
+    pub(crate) unsafe fn write_indexed(
+        &mut self,
+        table: &Arc<Table>,
+        row: RowId,
+        new: Option<(*const u8, &[u8])>,
+    ) -> Result<()> {
+        let wait = self.wait;
+        self.lock_row(table.tree_id(), row, LockMode::Exclusive, wait)?;
+        let view = self.latest_view()?;
+        let Some((order, found)) = self.find_version(table, row, view)? else { return Err(Error::RowNotFound) };
+        let mut old = std::mem::take(&mut self.old_image);
+        old.resize(table.layout.image_bytes as usize, 0);
+        let overtaken = self.is_beyond_view(order);
+        let changes = decode(table, &table.index_columns, &found, &mut old).and_then(|()| {
+            // SAFETY: the columns of all indexes were decoded, and what their slots point to is pinned by `found`; the
+            // caller's promise.
+            unsafe { Changes::of_row(table, row, old.as_ptr(), new.map(|n| n.0), overtaken) }
+        });
+        self.old_image = old;
+        let mut changes = changes?;
+        self.write_reserved(table, &mut changes, |session| {
+            session.write_row(table, row, new.map(|n| n.1))?;
+            Ok(row)
+        })?;
+        if overtaken {
+            self.overtake(table, row)?;
+        }
+        Ok(())
+    }
+
+    /// Writes a row by `write`, and its entries, once its unique keys are found to be free.
+    fn write_reserved(
+        &mut self,
+        table: &Arc<Table>,
+        changes: &mut Changes,
+        write: impl FnOnce(&mut Session) -> Result<RowId>,
+    ) -> Result<RowId> {
+        let mut reserved = Vec::new();
+        let result = self.reserve_all(table, &changes.new, &mut reserved).and_then(|()| {
+            let first_ordinal = self.txn_mut()?.next_ordinal;
+            let row = write(self)?;
+            self.put_entries(table, row, changes).inspect_err(|why| self.lose(first_ordinal, why))?;
+            Ok(row)
+        });
+        self.release(&mut reserved);
+        result
+    }
+
+    fn put_entries(&mut self, table: &Arc<Table>, row: RowId, changes: &mut Changes) -> Result<()> {
+        for gone in &changes.gone {
+            self.write_entry(table, gone.index, gone.tombstone(row))?;
+        }
+        for new in &mut changes.new {
+            new.finish(row);
+            self.write_entry(table, new.index, new.entry(row))?;
+        }
+        Ok(())
+    }
+
+    /// A row was written from this ordinal on, and not all of its entries: the transaction cannot go on with it.
+    fn lose(&mut self, first_ordinal: u64, why: &Error) {
+        if let Some(txn) = self.current.open_mut() {
+            txn.broken.get_or_insert_with(|| Broken { first_ordinal, why: why.clone() });
+        }
+    }
+
+    /// Reserves those keys that are unique, and finds that nobody has them. On an error nothing stays reserved.
+    fn reserve_all(&mut self, table: &Arc<Table>, keys: &[RowKey], reserved: &mut Vec<(TreeId, RowId)>) -> Result<()> {
+        if keys.iter().all(|k| !k.is_new) {
+            return Ok(());
+        }
+        let trees = table.trees();
+        'anew: loop {
+            for key in keys.iter().filter(|k| k.is_new) {
+                let tree = &trees.keys[key.index];
+                self.reserve(tree.id, &key.key, reserved)?;
+                // Not before: what was put while somebody else had it reserved must be in the state.
+                let me = self.txn_mut()?.state.id;
+                match standing(&tree.snapshot(), &key.key, me)? {
+                    Standing::Free => {}
+                    Standing::Taken(row, order) => {
+                        self.release(reserved);
+                        if !order.is_own() && order.seq > self.core.views.visible_seq() {
+                            // Its commit is just about to show.
+                            drop(self.core.commit_lock.lock());
+                        }
+                        return Err(Error::DuplicateKey { index: key.index, row });
+                    }
+                    Standing::Pending(txn, ordinal) => {
+                        self.release(reserved);
+                        self.wait_for_change(tree.id, txn, ordinal)?;
+                        continue 'anew;
+                    }
+                }
+            }
+            return Ok(());
+        }
+    }
+
+    fn reserve(&mut self, tree: TreeId, key: &[u8], reserved: &mut Vec<(TreeId, RowId)>) -> Result<()> {
+        // Spread, since its upper bits alone are weak.
+        let hash = ByBytes::hash(key).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let place = RowId(hash >> (u64::BITS - RESERVED_BITS));
+        let owner = self.txn_mut()?.state.locks.clone();
+        let granted =
+            self.core.locks.lock(&owner, &self.parker, tree, place, LockMode::Exclusive, self.wait, &*self.hooks);
+        match granted {
+            Ok(_) => {
+                reserved.push((tree, place));
+                Ok(())
+            }
+            Err(e) => {
+                self.release(reserved);
+                Err(e.into())
+            }
+        }
+    }
+
+    fn release(&mut self, reserved: &mut Vec<(TreeId, RowId)>) {
+        let Some(state) = self.current.state() else { return };
+        for (tree, place) in reserved.drain(..) {
+            self.core.locks.unlock_row(&state.locks, tree, place);
+        }
+    }
+
+    /// Is a version newer than the view that the transaction, or its statement, reads by, and not its own? Who writes over it
+    /// has a row of which that view sees other keys.
+    fn is_beyond_view(&self, order: VersionOrder) -> bool {
+        let view = self.current.open().and_then(|t| t.view).or(self.statement_view);
+        view.is_some_and(|v| !order.is_own() && order.seq > v)
+    }
+
+    fn overtake(&mut self, table: &Arc<Table>, row: RowId) -> Result<()> {
+        let Some(txn) = self.current.open_mut() else { return Ok(()) };
+        let at = txn.table_of(&self.core, table)?;
+        let ordinal = txn.next_ordinal - 1;
+        txn.tables[at].overtaken.entry(row).or_insert(ordinal);
+        Ok(())
+    }
+}
+
+impl Changes {
+    /// What an update from one image to another means, or a deletion. A key that stays is written again if the row is
+    /// `overtaken`: the transaction's own view does not see the entry that is there.
+    ///
+    /// # Safety
+    /// As for [`Session::insert_image`], for both images; of the old one only columns of indexes count.
+    unsafe fn of_row(
+        table: &Table,
+        row: RowId,
+        old: *const u8,
+        new: Option<*const u8>,
+        overtaken: bool,
+    ) -> Result<Changes> {
+        let mut changes = Changes::default();
+        for (at, index) in table.kept_indexes() {
+            // SAFETY: the caller's promise.
+            unsafe {
+                if let Some(new) = new {
+                    if !overtaken && index.codec()?.has_same_values(old, new) {
+                        continue;
+                    }
+                }
+                let mut before = RowKey::of(at, index, old)?;
+                let Some(new) = new else {
+                    before.finish(row);
+                    changes.gone.push(before);
+                    continue;
+                };
+                let mut after = RowKey::of(at, index, new)?;
+                if before.key != after.key {
+                    before.finish(row);
+                    changes.gone.push(before);
+                } else if !overtaken && before.payload == after.payload {
+                    continue;
+                } else {
+                    // The row's own.
+                    after.is_new = false;
+                }
+                changes.new.push(after);
+            }
+        }
+        Ok(changes)
+    }
+}
