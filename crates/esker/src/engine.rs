@@ -1,5 +1,6 @@
 //! The engine as its callers see it.
 
+use crate::catalog::auto_increment;
 use crate::catalog::ddl;
 use crate::catalog::table::{Table, TableDef};
 use crate::core::Core;
@@ -135,6 +136,11 @@ impl Engine {
     /// Empties a table, durably; its space comes back. Not part of a transaction.
     pub fn truncate_table(&self, name: &str) -> Result<()> {
         ddl::truncate_table(&self.core, name)
+    }
+
+    /// AUTO_INCREMENT values of the table below `next` are not given out, durably.
+    pub fn begin_auto_increment(&self, table: &Table, next: u64) -> Result<()> {
+        auto_increment::begin_at(&self.core, table, next)
     }
 
     /// A table by its name.

@@ -11,6 +11,7 @@ mod prepared;
 mod replay;
 mod tree;
 
+use crate::catalog::auto_increment::AutoIncrement;
 use crate::catalog::ddl;
 use crate::catalog::table::{key_shape, key_trees, Table, Trees};
 use crate::core::{Core, Parts};
@@ -182,7 +183,11 @@ fn open_table(
         k.open(&runs.recipe_of(k.id, key_shape(index), compression), files, &t, there)
     };
     let keys = t.keys.iter().zip(key_trees(&t.entry)).map(open).collect();
-    Table::new(&t.entry, Trees { rows, keys }, collations)
+    Table::new(
+        &t.entry,
+        Trees { rows, keys, auto_increment: Arc::new(AutoIncrement::new(t.next_auto_increment)) },
+        collations,
+    )
 }
 
 #[cfg(test)]

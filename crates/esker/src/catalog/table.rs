@@ -1,5 +1,6 @@
 //! A table: its definition and its current trees.
 
+use crate::catalog::auto_increment::AutoIncrement;
 use crate::catalog::index::{Index, IndexDef};
 use crate::tree::key::ByBytes;
 use crate::tree::memtable::Memtable;
@@ -70,6 +71,7 @@ pub(crate) struct Trees {
     pub(crate) rows: Arc<Tree>,
     /// One a key, in the catalog's order.
     pub(crate) keys: Vec<Arc<Tree<ByBytes>>>,
+    pub(crate) auto_increment: Arc<AutoIncrement>,
 }
 
 impl Trees {
@@ -78,7 +80,7 @@ impl Trees {
         let Memtables { rows, keys } = memtables;
         let rows = Tree::new(entry.row_tree(), Table::row_shape(entry), rows, lsn);
         let keys = key_trees(entry).zip(keys).map(|((id, index), mem)| Tree::new(id, key_shape(index), mem, lsn));
-        Trees { rows, keys: keys.collect() }
+        Trees { rows, keys: keys.collect(), auto_increment: Arc::default() }
     }
 
     /// All of them.

@@ -15,7 +15,7 @@ fn unless(known: bool, what: &'static str, found: u64) -> Known {
 /// May the log say this?
 pub(super) fn record(record: &Record<'_>) -> Known {
     match record {
-        Record::AutoIncrementMark { .. } | Record::CreateSnapshot { .. } | Record::DropSnapshot { .. } => {
+        Record::CreateSnapshot { .. } | Record::DropSnapshot { .. } => {
             unless(false, "log record of kind", record.kind().into())
         }
         Record::RowPut { layout, .. } => unless(*layout == 0, "layout version", (*layout).into()),
@@ -29,7 +29,6 @@ pub(super) fn record(record: &Record<'_>) -> Known {
 /// May the manifest say this?
 pub(super) fn table_state(state: &TableState) -> Known {
     table(&state.entry)?;
-    unless(state.next_auto_increment == 0, "auto-increment mark of table", state.entry.id.0)?;
     state.trees.iter().flat_map(|t| &t.runs).try_for_each(run)
 }
 

@@ -30,6 +30,7 @@ use std::time::Duration;
 pub(super) struct Replayed {
     pub(super) entry: TableEntry,
     pub(super) next_row: RowId,
+    pub(super) next_auto_increment: u64,
     pub(super) count: Count,
     pub(super) marks: Vec<RangeMark>,
     pub(super) rows: ReplayedTree<ByRow>,
@@ -42,7 +43,8 @@ impl Replayed {
     fn new(entry: TableEntry, lsn: Lsn) -> Result<Self> {
         let rows = ReplayedTree::new(entry.row_tree(), lsn)?;
         let keys = key_trees(&entry).map(|(id, _)| ReplayedTree::new(id, lsn)).collect::<Result<_>>()?;
-        Ok(Replayed { next_row: RowId(1), count: Count::empty(), marks: Vec::new(), rows, keys, entry })
+        let (next_row, count) = (RowId(1), Count::empty());
+        Ok(Replayed { next_row, next_auto_increment: 0, count, marks: Vec::new(), rows, keys, entry })
     }
 
     fn key_tree(&mut self, id: TreeId) -> Option<&mut ReplayedTree<ByBytes>> {
@@ -110,7 +112,8 @@ impl Replay {
                 .map(|r| RangeMark { owner: None, seq: r.seq, ordinal: r.ordinal, up_to: r.up_to, as_of: r.as_of })
                 .collect();
             replay.trees.extend(state.entry.trees.iter().map(|t| (t.id, id)));
-            let table = Replayed { entry: state.entry, next_row: state.next_row_id, count, marks, rows, keys };
+            let (next_row, next_auto_increment) = (state.next_row_id, state.next_auto_increment);
+            let table = Replayed { entry: state.entry, next_row, next_auto_increment, count, marks, rows, keys };
             replay.tables.insert(id, table);
         }
         Ok(replay)
@@ -203,8 +206,13 @@ impl Replay {
                     t.next_row = t.next_row.max(next);
                 }
             }
+            Record::AutoIncrementMark { table, next } => {
+                if let Some(t) = self.tables.get_mut(&table) {
+                    t.next_auto_increment = t.next_auto_increment.max(next);
+                }
+            }
             // Refused before.
-            Record::AutoIncrementMark { .. } | Record::CreateSnapshot { .. } | Record::DropSnapshot { .. } => {}
+            Record::CreateSnapshot { .. } | Record::DropSnapshot { .. } => {}
         }
         Ok(())
     }

@@ -73,6 +73,8 @@ pub(crate) struct TableTxn {
     pub(crate) bulk: Option<BulkWriter>,
     pub(crate) live_delta: i64,
     pub(crate) marks: usize,
+    /// Below here are the AUTO_INCREMENT values that it took; 0: it took none.
+    pub(crate) auto_increment: u64,
     /// Rows whose newest version the transaction's own view did not see when it wrote them, with the ordinal of that write:
     /// of the entries of such a row only its own count for that view.
     pub(crate) overtaken: HashMap<RowId, u64>,
@@ -223,6 +225,9 @@ impl Txn {
         let mut frame = Vec::with_capacity(self.redo_bytes() + 64);
         self.tables.iter().flat_map(TableTxn::redo).for_each(|redo| redo.append_to(&mut frame));
         frame.extend_from_slice(&self.marks_redo);
+        for t in self.tables.iter().filter(|t| t.auto_increment != 0) {
+            Record::AutoIncrementMark { table: t.table.id, next: t.auto_increment }.encode(&mut frame);
+        }
         last.encode(&mut frame);
         frame
     }
@@ -318,6 +323,7 @@ impl TableTxn {
             bulk: None,
             live_delta: 0,
             marks: 0,
+            auto_increment: 0,
             overtaken: HashMap::new(),
             rebuilt,
         }

@@ -43,7 +43,9 @@ pub(crate) struct PreparedTable {
 
 impl PreparedTable {
     pub(crate) fn of(t: &TableTxn) -> Self {
-        let trees = Trees { rows: t.rows.tree.clone(), keys: t.keys.iter().map(|k| k.tree.clone()).collect() };
+        let auto_increment = t.table.trees().auto_increment.clone();
+        let keys = t.keys.iter().map(|k| k.tree.clone()).collect();
+        let trees = Trees { rows: t.rows.tree.clone(), keys, auto_increment };
         PreparedTable { table: t.table.clone(), trees: Arc::new(trees), live_delta: t.live_delta }
     }
 }

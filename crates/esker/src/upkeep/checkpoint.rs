@@ -146,7 +146,7 @@ fn table_state(table: &Table) -> (TableState, bool) {
     let state = TableState {
         entry: table.entry_with(&all),
         next_row_id: all.rows.next_row(),
-        next_auto_increment: 0,
+        next_auto_increment: all.auto_increment.next(),
         live_rows: all.rows.live_rows().max(0) as u64,
         counted_at: CommitSeq::ZERO,
         range_deletes: marks,
