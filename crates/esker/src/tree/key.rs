@@ -20,6 +20,8 @@ pub(crate) trait Key: Sized + Send + Sync + 'static {
     type Room: Default + Send;
     /// As it stands in a node of a memtable.
     type InNode;
+    /// What of a key is compared first, without a look at the rest.
+    type Head: Copy;
     /// Not above any key, and in no arena.
     const LEAST: Self::InNode;
 
@@ -50,6 +52,15 @@ pub(crate) trait Key: Sized + Send + Sync + 'static {
     /// `kept` is what [`keep`](Self::keep) gave for an arena that outlives `'a`.
     unsafe fn kept<'a>(kept: &Self::InNode) -> Self::Ref<'a>;
 
+    /// What [`cmp_kept`](Self::cmp_kept) wants of a key that is compared with many.
+    fn head(key: Self::Ref<'_>) -> Self::Head;
+
+    /// Compares the key of a node with another one.
+    ///
+    /// # Safety
+    /// As for [`kept`](Self::kept), as long as the call lasts.
+    unsafe fn cmp_kept(kept: &Self::InNode, head: Self::Head, key: Self::Ref<'_>) -> Ordering;
+
     /// How long it is, written out, in bytes.
     fn length(key: Self::Ref<'_>) -> usize;
 
@@ -65,6 +76,7 @@ impl Key for ByRow {
     type Own = RowId;
     type Room = RowId;
     type InNode = RowId;
+    type Head = ();
     const LEAST: RowId = RowId::ZERO;
 
     #[inline]
@@ -107,6 +119,14 @@ impl Key for ByRow {
         *kept
     }
 
+    #[inline]
+    fn head(_: RowId) {}
+
+    #[inline]
+    unsafe fn cmp_kept(kept: &RowId, (): (), key: RowId) -> Ordering {
+        kept.cmp(&key)
+    }
+
     fn length(_: RowId) -> usize {
         size_of::<RowId>()
     }
@@ -122,6 +142,8 @@ pub(crate) enum ByBytes {}
 
 /// Bytes in an arena.
 pub(crate) struct InArena {
+    /// The first of them, as a number in their order; what is shorter ends with zeros.
+    head: u64,
     at: *const u8,
     bytes: u32,
 }
@@ -131,7 +153,8 @@ impl Key for ByBytes {
     type Own = Arc<[u8]>;
     type Room = Vec<u8>;
     type InNode = InArena;
-    const LEAST: InArena = InArena { at: std::ptr::NonNull::dangling().as_ptr(), bytes: 0 };
+    type Head = u64;
+    const LEAST: InArena = InArena { head: 0, at: std::ptr::NonNull::dangling().as_ptr(), bytes: 0 };
 
     fn cmp(a: &[u8], b: &[u8]) -> Ordering {
         a.cmp(b)
@@ -164,13 +187,27 @@ impl Key for ByBytes {
         let at = arena.allocate(key.len())?;
         // SAFETY: so many fresh bytes.
         unsafe { std::ptr::copy_nonoverlapping(key.as_ptr(), at, key.len()) };
-        Ok(InArena { at, bytes: key.len() as u32 })
+        Ok(InArena { head: Self::head(key), at, bytes: key.len() as u32 })
     }
 
     #[inline]
     unsafe fn kept<'a>(kept: &InArena) -> &'a [u8] {
         // SAFETY: the caller's promise; `keep` wrote them, and nobody does again.
         unsafe { std::slice::from_raw_parts(kept.at, kept.bytes as usize) }
+    }
+
+    #[inline]
+    fn head(key: &[u8]) -> u64 {
+        let mut head = [0; size_of::<u64>()];
+        let bytes = key.len().min(head.len());
+        head[..bytes].copy_from_slice(&key[..bytes]);
+        u64::from_be_bytes(head)
+    }
+
+    #[inline]
+    unsafe fn cmp_kept(kept: &InArena, head: u64, key: &[u8]) -> Ordering {
+        // SAFETY: the caller's promise. Heads that differ tell; equal ones may be of keys that end with zeros.
+        kept.head.cmp(&head).then_with(|| unsafe { Self::kept(kept) }.cmp(key))
     }
 
     fn length(key: &[u8]) -> usize {

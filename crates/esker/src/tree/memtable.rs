@@ -159,6 +159,13 @@ impl<K: Key> Node<K> {
         unsafe { K::kept(&self.key) }
     }
 
+    /// How the node's key compares with another one, whose head is given.
+    #[inline]
+    fn cmp_key(&self, head: K::Head, key: K::Ref<'_>) -> std::cmp::Ordering {
+        // SAFETY: kept in the node's own arena, which outlives `&self`.
+        unsafe { K::cmp_kept(&self.key, head, key) }
+    }
+
     /// The pointer to the next node at `level`.
     ///
     /// # Safety
@@ -432,19 +439,19 @@ impl<K: Key> Memtable<K> {
         before: &mut [*const Node<K>; MAX_HEIGHT],
         after: &mut [*mut Node<K>; MAX_HEIGHT],
     ) -> Option<&Node<K>> {
-        let mut at = self.head.node();
+        let (mut at, wanted) = (self.head.node(), K::head(key));
         let mut found = None;
         for level in (0..MAX_HEIGHT).rev() {
             loop {
                 // SAFETY: nodes live as long as the arena.
                 let next = unsafe { Node::next(at, level).load(Ordering::Acquire) };
                 match unsafe { next.as_ref() } {
-                    Some(n) if K::cmp(n.key(), key).is_lt() => at = next,
+                    Some(n) if n.cmp_key(wanted, key).is_lt() => at = next,
                     n => {
                         before[level] = at;
                         after[level] = next;
                         if level == 0 {
-                            found = n.filter(|n| K::cmp(n.key(), key).is_eq());
+                            found = n.filter(|n| n.cmp_key(wanted, key).is_eq());
                         }
                         break;
                     }
@@ -462,13 +469,13 @@ impl<K: Key> Memtable<K> {
 
     /// The first key at or after `key`.
     pub(crate) fn seek(&self, key: K::Ref<'_>) -> Option<&Node<K>> {
-        let mut at = self.head.node();
+        let (mut at, wanted) = (self.head.node(), K::head(key));
         for level in (0..MAX_HEIGHT).rev() {
             loop {
                 // SAFETY: nodes live as long as the arena.
                 let next = unsafe { Node::next(at, level).load(Ordering::Acquire) };
                 match unsafe { next.as_ref() } {
-                    Some(n) if K::cmp(n.key(), key).is_lt() => at = next,
+                    Some(n) if n.cmp_key(wanted, key).is_lt() => at = next,
                     n if level == 0 => return n,
                     _ => break,
                 }
