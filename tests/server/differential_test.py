@@ -20,7 +20,7 @@ from eskerlib.client import Lost, SqlError
 
 SEEDS, STEPS = env.number("SEEDS", 4), env.number("STEPS", 400)
 FIRST = env.number("SEED", SEED * 1000, least=0)
-ENGINES = ("Esker", "InnoDB")
+ENGINES = (os.environ.get("TWIN", "Esker"), "InnoDB")
 SETTINGS = {
     # little of everything, so that few rows reach every path
     "esker_memory_limit": 64 << 20, "esker_bulk_threshold": 8192, "esker_bulk_buffer_size": 1 << 18, "esker_wal_segment_size": 1 << 22,
@@ -65,8 +65,8 @@ class Session:
     def __init__(self, run, number):
         self.run, self.number, self.twins = run, number, []
         self.open, self.wrote, self.repeatable, self.viewed, self.stale, self.touched, self.savepoints = False, False, True, False, False, set(), []
-        for engine in ENGINES:
-            c = run.server.connect(f"twin_{engine.lower()}", timeout=120)
+        for n, engine in enumerate(ENGINES):
+            c = run.server.connect(f"twin_{n}", timeout=120)
             c.query(f"SET default_storage_engine={engine}, alter_algorithm='COPY', timestamp=1700000000, sql_mode='{run.sql_mode}'")
             c.query("SET NAMES utf8mb4")
             c.query(f"SET SESSION TRANSACTION ISOLATION LEVEL {'REPEATABLE READ' if self.repeatable else 'READ COMMITTED'}")
@@ -116,9 +116,9 @@ class Run:
         self.options = r.choice(["", "ROW_FORMAT=DYNAMIC", "COMPRESSION=lz4", "COMPRESSION=zstd", "ROW_FORMAT=FIXED", "ROW_FORMAT=FIXED COMPRESSION=lz4"])
         self.sql_mode = r.choice(["STRICT_TRANS_TABLES", "STRICT_ALL_TABLES,NO_ZERO_DATE", "", "PAD_CHAR_TO_FULL_LENGTH"])
         admin = srv.connect()
-        for engine in ENGINES:
-            admin.query(f"DROP DATABASE IF EXISTS twin_{engine.lower()}")
-            admin.query(f"CREATE DATABASE twin_{engine.lower()} CHARACTER SET utf8mb4")
+        for n in range(len(ENGINES)):
+            admin.query(f"DROP DATABASE IF EXISTS twin_{n}")
+            admin.query(f"CREATE DATABASE twin_{n} CHARACTER SET utf8mb4")
         admin.close()
         self.sessions = [Session(self, 0), Session(self, 1)]
 

@@ -7,9 +7,10 @@ use crate::tree::memtable::Memtable;
 use crate::tree::stored::RowShape;
 use crate::tree::{InMemory, Tree};
 use esker_base::lock::{order, RwLock};
+use esker_format::key_bytes::key_encoding;
 use esker_format::{
-    Collations, ColumnMask, CommitSeq, Compression, IndexEntry, KeyCodec, Layout, LayoutVersion, Lsn, RowFormat,
-    Schema, TableEntry, TableId, TreeEntry, TreeId, TreeKind,
+    Collations, ColumnMask, CommitSeq, Compression, IndexEntry, KeyCodec, KeyPart, Layout, LayoutVersion, Lsn,
+    RowFormat, Schema, TableEntry, TableId, TreeEntry, TreeId, TreeKind, Type,
 };
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
@@ -42,6 +43,48 @@ impl TableDef {
         schema.encode(&mut extra);
         let (format, compression) = (RowFormat::Dynamic, Compression::Lz4);
         Ok(TableDef { layout, format, compression, temporary: false, indexes: Vec::new(), extra })
+    }
+}
+
+/// Indexes of tables that have a [`Schema`].
+impl TableDef {
+    /// Adds an index over these columns, by name.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for a column that the schema does not have, or for none.
+    pub fn index(self, name: &str, columns: &[&str]) -> crate::Result<TableDef> {
+        self.with_index(name, columns, false)
+    }
+
+    /// The same of an index in which no two rows have the same values: who writes a second one gets
+    /// [`Error::DuplicateKey`](crate::Error::DuplicateKey). NULL is like no other value.
+    ///
+    /// # Errors
+    /// As for [`index`](Self::index).
+    pub fn unique(self, name: &str, columns: &[&str]) -> crate::Result<TableDef> {
+        self.with_index(name, columns, true)
+    }
+
+    fn with_index(mut self, name: &str, columns: &[&str], unique: bool) -> crate::Result<TableDef> {
+        let bad = |why: String| crate::Error::InvalidArgument(format!("index '{name}': {why}"));
+        let schema = Schema::decode(&self.extra).ok().flatten();
+        let schema = schema.ok_or_else(|| bad("its table has no schema, so no columns by name".into()))?;
+        if columns.is_empty() || self.indexes.iter().any(|i| i.name == name) {
+            return Err(bad("it has no columns, or another index has its name".into()));
+        }
+        let part = |column: &&str| {
+            let at = schema.position(column).ok_or_else(|| bad(format!("there is no column '{column}'")))?;
+            let encoding = match schema.columns()[at].kind {
+                Type::I64 => key_encoding::SIGNED,
+                Type::U64 => key_encoding::UNSIGNED,
+                Type::F64 => key_encoding::FLOAT,
+                Type::Text(_) | Type::Bytes(_) => key_encoding::BYTES,
+            };
+            Ok(KeyPart { column: at as u32, prefix_bytes: 0, descending: false, encoding, collation: 0 })
+        };
+        let parts = columns.iter().map(part).collect::<crate::Result<_>>()?;
+        self.indexes.push(IndexDef { name: name.to_owned(), unique, parts });
+        Ok(self)
     }
 }
 
