@@ -1,6 +1,6 @@
-//! Writing entries of key trees. SQL has no keys yet: tests and the simulator are the callers.
+//! Writing entries of key trees.
 //!
-//! An entry is a key, the row that it is of, and a payload. Who writes one has the lock of its row, and nobody else's row
+//! An entry is a key, the row that it is of, and a payload. Who writes one has the lock of its row, and no other row
 //! has that key.
 
 use crate::catalog::table::Table;
