@@ -132,6 +132,16 @@ pub enum Error {
     /// The memory limit or the system's memory is exhausted.
     #[error("out of memory: {0}")]
     OutOfMemory(String),
+    /// An index and its table's rows do not say the same: the table is damaged.
+    #[error("index '{index}' of table '{table}': {what}")]
+    IndexMismatch {
+        /// The table.
+        table: String,
+        /// The index.
+        index: String,
+        /// What differs.
+        what: String,
+    },
     /// Not supported.
     #[error("not supported: {0}")]
     Unsupported(String),

@@ -34,9 +34,22 @@ impl Session {
     /// # Errors
     /// Those of reading; [`Error::InvalidArgument`] if there is no such index, or none that this version can read.
     pub fn check_index(&mut self, table: &Arc<Table>, index: usize) -> Result<IndexReport> {
+        self.check_index_while(table, index, &mut || true)
+    }
+
+    /// The same for as long as `go_on`, which is asked now and then, says so.
+    ///
+    /// # Errors
+    /// [`Error::Interrupted`] once it says no.
+    pub(crate) fn check_index_while(
+        &mut self,
+        table: &Arc<Table>,
+        index: usize,
+        go_on: &mut dyn FnMut() -> bool,
+    ) -> Result<IndexReport> {
         self.seal_for_read(table)?;
         let view = self.read_view()?;
-        let mut check = Check { session: self, table, index, view, report: IndexReport::default() };
+        let mut check = Check { session: self, table, index, view, report: IndexReport::default(), go_on };
         check.rows()?;
         check.entries(false)?;
         if check.report.entries != check.report.rows && check.report.wrong.is_empty() {
@@ -52,9 +65,20 @@ struct Check<'a> {
     index: usize,
     view: View,
     report: IndexReport,
+    go_on: &'a mut dyn FnMut() -> bool,
 }
 
+/// The caller is asked whether to go on once in so many rows or entries.
+const ASK_EVERY: u64 = 4096;
+
 impl Check<'_> {
+    fn ask(&mut self, done: u64) -> Result<()> {
+        match done % ASK_EVERY != 0 || (self.go_on)() {
+            true => Ok(()),
+            false => Err(Error::Interrupted),
+        }
+    }
+
     fn wrong(&mut self, what: String) {
         if self.report.wrong.len() < MOST_FINDINGS {
             self.report.wrong.push(what);
@@ -81,6 +105,7 @@ impl Check<'_> {
 
     fn row(&mut self, row: RowId, found: &Found) -> Result<()> {
         self.report.rows += 1;
+        self.ask(self.report.rows)?;
         let (key, payload) = self.key_of(row, found)?;
         let state = self.table.trees().keys[self.index].snapshot();
         let private = self.session.private_keys(self.table, self.index);
@@ -144,6 +169,7 @@ impl Check<'_> {
             return Ok(());
         }
         self.report.entries += 1;
+        self.ask(self.report.entries)?;
         if by_row {
             let private = self.session.private_of(self.table);
             match find(&self.table.tree().snapshot(), private.as_ref(), row, self.view)? {

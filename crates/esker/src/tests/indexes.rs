@@ -1,6 +1,7 @@
 //! Indexes that the engine keeps: several sessions insert, update and delete under unique keys, against a model that says
 //! of every call whether it succeeds, meets a duplicate or would have to wait.
 
+use crate::sim_hooks::Entry;
 use crate::tests::tables::{open, options};
 use crate::upkeep::checkpoint;
 use crate::*;
@@ -370,4 +371,37 @@ fn unique_keys_hold_and_every_index_has_its_rows() {
     let of = |counter| counters.get(counter);
     let (moved, flushes, merges) = (of(Counter::RunsAttached), of(Counter::Flushes), of(Counter::Merges));
     assert!(moved > 200 && flushes > 200 && merges > 50, "{moved} private runs, {flushes} flushes, {merges} merges");
+}
+
+/// Entries that were put or taken away behind the engine's back.
+#[test]
+fn a_check_tells_what_is_wrong_with_an_index() {
+    let disk = SimDisk::new(1);
+    let e = open(&disk, options());
+    e.create_table("t", &def()).unwrap();
+    let t = e.open_table("t").unwrap();
+    let mut s = e.session();
+    let row = Row { a: 7, c: None, text: b"seven".to_vec() };
+    // SAFETY: an image of this table's layout.
+    let id = unsafe { s.insert_image(&t, image(&row).as_ptr()).unwrap() };
+    s.commit().unwrap();
+    assert!(e.check(&t, &mut |_, _| true).unwrap().damages.is_empty());
+    let found = |entry| {
+        let mut s = e.session();
+        s.sim_write_entry(&t, UNIQUE[0], entry).unwrap();
+        s.commit().unwrap();
+        let report = e.check(&t, &mut |_, _| true).unwrap();
+        report.damages.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let (key, other) = (7u32.to_be_bytes(), 8u32.to_be_bytes());
+    let entry = |key, row, payload| Entry { key, row, payload };
+    let of = "index 'a' of table 't'";
+    assert_eq!(found(entry(&key, id, None)), [format!("{of}: row {id} has no entry")]);
+    let moved = format!("{of}: the key of row {id} leads to row 99, or tells other values");
+    assert_eq!(found(entry(&key, RowId(99), Some(b""))), [moved]);
+    assert_eq!(found(entry(&key, id, Some(b""))), [""; 0]);
+    let another = format!("{of}: an entry leads to row {id}, which has another key");
+    assert_eq!(found(entry(&other, id, Some(b""))), [another]);
+    let gone = format!("{of}: an entry leads to row 99, which is gone");
+    assert_eq!(found(entry(&other, RowId(99), Some(b""))), [gone]);
 }

@@ -1,6 +1,7 @@
 //! CHECK TABLE: reads every block of a table past the cache and verifies it against its index entry and its neighbours.
 
 use crate::catalog::table::{with_tree, AnyTree, Table};
+use crate::session::Session;
 use crate::tree::key::Key;
 use crate::tree::run::index::Index;
 use crate::tree::stored::Stored;
@@ -12,7 +13,7 @@ use esker_format::block::flags;
 use esker_format::{BlockEntry, CommitSeq, FileId, FormatError};
 use std::cmp::Ordering;
 use std::collections::HashSet;
-use std::sync::atomic;
+use std::sync::{atomic, Arc};
 
 /// What a check found.
 #[derive(Debug, Clone, Default)]
@@ -65,6 +66,31 @@ pub(crate) fn table(
         }
     }
     Ok(report)
+}
+
+/// Holds every index of a table against its rows, as `session` sees them.
+pub(crate) fn indexes(
+    session: &mut Session,
+    table: &Arc<Table>,
+    report: &mut CheckReport,
+    go_on: &mut dyn FnMut() -> bool,
+) -> Result<()> {
+    for (at, index) in table.kept_indexes() {
+        let found = match session.check_index_while(table, at, go_on) {
+            Ok(found) => found,
+            Err(Error::Interrupted) => {
+                report.stopped = true;
+                return Ok(());
+            }
+            Err(e) => {
+                report.found(Err(e))?;
+                continue;
+            }
+        };
+        let of = |what| Error::IndexMismatch { table: table.name(), index: index.entry.name.clone(), what };
+        report.damages.extend(found.wrong.into_iter().map(of));
+    }
+    Ok(())
 }
 
 /// The runs of a tree that are to be checked. Each file once and wholly, though several parts of it may be in use.
