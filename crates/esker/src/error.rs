@@ -105,6 +105,16 @@ pub enum Error {
     /// The row is gone.
     #[error("row not found")]
     RowNotFound,
+    /// An index has an entry of a row that is not there: the table is damaged. Nothing of it is returned.
+    #[error("index '{index}' of table '{table}' has an entry of row {row}, which is not there")]
+    EntryWithoutRow {
+        /// The table.
+        table: String,
+        /// The index.
+        index: String,
+        /// The row.
+        row: esker_format::RowId,
+    },
     /// The row is longer than a block may be.
     #[error("row of {bytes} bytes is too long, the limit is {max} bytes")]
     RowTooLong {

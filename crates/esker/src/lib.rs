@@ -74,6 +74,7 @@ pub use host::{Host, Machine};
 pub use lock::{LockMode, WaitHooks};
 pub use options::{Background, Level, Notify, Options};
 pub use read::cursor::{Batch, Cursor, ScanOptions};
+pub use read::index::{Direction, IndexBatch, IndexCursor, KeyRange};
 pub use read::rows::{Row, Rows};
 pub use read::verify::IndexReport;
 pub use session::{Killer, Session};

@@ -2,6 +2,7 @@
 
 pub(crate) mod buffer;
 pub(crate) mod cursor;
+pub(crate) mod index;
 #[cfg(any(test, feature = "sim"))]
 pub(crate) mod keys;
 pub(crate) mod rows;

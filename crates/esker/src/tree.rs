@@ -6,6 +6,7 @@
 //! marks change only in [`Tree::edit`], which keeps what is derived from them.
 
 pub(crate) mod arena;
+pub(crate) mod backward;
 pub(crate) mod dead;
 pub(crate) mod key;
 pub(crate) mod levels;
@@ -182,6 +183,10 @@ impl<K: Stored> RunHandle<K> {
     }
 }
 
+/// See [`TreeState::stamp`].
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Stamp(u64, usize);
+
 /// What the memtables of a tree take.
 pub(crate) struct InMemory {
     /// What a flush would free.
@@ -248,6 +253,17 @@ impl<K: Stored> TreeState<K> {
 
     pub(crate) fn memtables(&self) -> impl Iterator<Item = &Arc<Memtable<K>>> {
         std::iter::once(&self.active).chain(&self.frozen)
+    }
+
+    /// The memtables that other transactions than `me` have for themselves.
+    pub(crate) fn privates_of_others(&self, me: TxnId) -> impl Iterator<Item = &Arc<Memtable<K>>> {
+        self.privates.iter().filter(move |(owner, _)| *owner != me).map(|(_, mem)| mem)
+    }
+
+    /// Another one than before, if anything was written into the tree since.
+    pub(crate) fn stamp(&self) -> Stamp {
+        let written = |mem: &Arc<Memtable<K>>| mem.versions();
+        Stamp(self.edits, written(&self.active) + self.privates.iter().map(|(_, mem)| written(mem)).sum::<usize>())
     }
 
     /// What its memtables take.

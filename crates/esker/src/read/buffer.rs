@@ -92,6 +92,20 @@ impl Buffer {
         self.replace(table, mask, at, found)
     }
 
+    /// One more image, that `fill` makes.
+    pub(crate) fn add_filled(
+        &mut self,
+        stride: usize,
+        row: RowId,
+        fill: impl FnOnce(&mut [u8]) -> Result<()>,
+    ) -> Result<()> {
+        let at = self.ids.len();
+        self.grow(stride, 1);
+        fill(&mut self.images[at * stride..(at + 1) * stride])?;
+        self.ids.push(row);
+        Ok(())
+    }
+
     /// Decodes `found` as the image at position `at`.
     pub(crate) fn replace(&mut self, table: &Table, mask: &ColumnMask, at: usize, found: Found) -> Result<()> {
         let stride = table.layout.image_bytes as usize;

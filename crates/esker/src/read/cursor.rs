@@ -119,7 +119,7 @@ impl Session {
         }
     }
 
-    fn check_rebuilt(&mut self, table: &Arc<Table>) -> Result<()> {
+    pub(crate) fn check_rebuilt(&mut self, table: &Arc<Table>) -> Result<()> {
         if table.is_dropped() {
             return Err(Error::NoSuchTable(table.name()));
         }

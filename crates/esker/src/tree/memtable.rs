@@ -306,6 +306,11 @@ impl<K: Key> Memtable<K> {
         self.versions.load(Ordering::Acquire) == 0
     }
 
+    /// How many versions were written here.
+    pub(crate) fn versions(&self) -> usize {
+        self.versions.load(Ordering::Acquire)
+    }
+
     /// Would a flush change anything? An empty memtable may keep the log for what was carried to it, rolled back meanwhile.
     pub(crate) fn wants_flush(&self) -> bool {
         !self.is_empty() || self.also_needs.load(Ordering::Acquire) != u64::MAX
@@ -487,6 +492,53 @@ impl<K: Key> Memtable<K> {
     /// The node of `key`, if it is here.
     pub(crate) fn get(&self, key: K::Ref<'_>) -> Option<&Node<K>> {
         self.seek(key).filter(|n| K::cmp(n.key(), key).is_eq())
+    }
+
+    /// A key before `to`, or before the end, behind which about 4 to the power of `level` keys come before `to`; none, if there
+    /// are about so many or fewer.
+    pub(crate) fn step_back(&self, to: Option<K::Ref<'_>>, level: usize) -> Option<&Node<K>> {
+        let mut at = self.head.node();
+        for level in (level.min(MAX_HEIGHT - 1)..MAX_HEIGHT).rev() {
+            at = self.last_before(at, level, to);
+        }
+        // SAFETY: nodes live as long as the arena.
+        (!std::ptr::eq(at, self.head.node())).then(|| unsafe { &*at })
+    }
+
+    /// About how many keys there are from `from` on and before `to`: counted on the highest level that has some.
+    pub(crate) fn keys_between(&self, from: K::Ref<'_>, to: Option<K::Ref<'_>>) -> u64 {
+        const SOME: u64 = 16;
+        let mut before = self.head.node();
+        for level in (0..MAX_HEIGHT).rev() {
+            before = self.last_before(before, level, Some(from));
+            let (mut at, mut keys) = (before, 0);
+            loop {
+                // SAFETY: nodes live as long as the arena.
+                at = unsafe { Node::next(at, level).load(Ordering::Acquire) };
+                // SAFETY: the same.
+                match unsafe { at.as_ref() } {
+                    Some(n) if to.is_none_or(|to| K::cmp(n.key(), to).is_lt()) => keys += 1,
+                    _ => break,
+                }
+            }
+            if keys >= SOME || level == 0 {
+                return keys << (2 * level);
+            }
+        }
+        0
+    }
+
+    /// The last node at `level` before `to`, from `at` on, which has this level.
+    fn last_before(&self, mut at: *const Node<K>, level: usize, to: Option<K::Ref<'_>>) -> *const Node<K> {
+        loop {
+            // SAFETY: nodes live as long as the arena.
+            let next = unsafe { Node::next(at, level).load(Ordering::Acquire) };
+            // SAFETY: the same.
+            match unsafe { next.as_ref() } {
+                Some(n) if to.is_none_or(|to| K::cmp(n.key(), to).is_lt()) => at = next,
+                _ => return at,
+            }
+        }
     }
 
     /// The key after `node`, which is of this memtable.

@@ -4,6 +4,9 @@
 //! So a table that was loaded in bulk is read a block at a time, whatever lies beside it. Invariant: a source stands
 //! on its least key that was not yet given out, or before it where an index says only what that begins with; sources that
 //! begin later wait unopened.
+//!
+//! A watching reader also learns of live versions that its view does not see: those of transactions that have not ended, and
+//! those that were committed after the view was opened. Each key that has one is given by itself.
 
 use crate::lock::Parker;
 use crate::tree::dead::Passed;
@@ -13,10 +16,10 @@ use crate::tree::run::index::Index;
 use crate::tree::run::Run;
 use crate::tree::stored::{may_meet, Stored};
 use crate::tree::{order_in_block, Found, RunHandle, RunSeen, Seen, SeenMark, TreeState};
-use crate::version::{OrdinalRanges, View};
+use crate::version::{order_if_visible, OrdinalRanges, View, ABORTED, ACTIVE};
 use crate::{Error, Result};
 use esker_base::counters::{count, Counter};
-use esker_format::LeafEntry;
+use esker_format::{LeafEntry, TxnId};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -33,10 +36,29 @@ pub(crate) struct BlockSpan<K: Stored = ByRow> {
 pub(crate) enum Span<K: Stored = ByRow> {
     /// Versions to be given out as they stand.
     Rows(BlockSpan<K>),
-    /// One of this key.
+    /// One of this key. To a watching reader it may be a tombstone: the view sees nothing there.
     One(K::Own, Found<K>),
     /// Nothing more.
     End,
+}
+
+/// Which keys are read, and how.
+pub(crate) struct Extent<'a, K: Key> {
+    /// The first.
+    pub(crate) from: K::Ref<'a>,
+    /// Behind the last.
+    pub(crate) to: Option<K::Own>,
+    /// See the module.
+    pub(crate) watches: bool,
+}
+
+/// A live version that the view does not see.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Unseen {
+    /// Whose it is; `None`: it was committed after the view was opened.
+    pub(crate) owner: Option<TxnId>,
+    pub(crate) ordinal: u64,
+    pub(crate) tombstone: bool,
 }
 
 struct MemSource<K: Stored> {
@@ -73,6 +95,15 @@ pub(crate) struct MergeRead<K: Stored = ByRow> {
     open: Vec<Source<K>>,
     /// The place of the next run among the state's, which are in the order of their first keys.
     next_run: usize,
+    /// That of the first that begins behind what is read.
+    end_run: usize,
+    /// Behind the last key that is read.
+    to: Option<K::Own>,
+    watches: bool,
+    /// Has the reader's own transaction written what was given last?
+    own: bool,
+    /// What the view does not see of the key that was given last.
+    unseen: Option<Unseen>,
     passed: Passed<K>,
     /// The key that all who stand on it are asked for.
     key: K::Room,
@@ -105,26 +136,46 @@ impl<K: Stored> MergeRead<K> {
         from: K::Ref<'_>,
         parker: &Arc<Parker>,
     ) -> Result<Self> {
+        Self::within(state, private.as_ref(), view, Extent { from, to: None, watches: false }, parker)
+    }
+
+    /// Reads these keys of `state`; `private` is the reader's own memtable.
+    pub(crate) fn within(
+        state: Arc<TreeState<K>>,
+        private: Option<&Arc<Memtable<K>>>,
+        view: View,
+        extent: Extent<'_, K>,
+        parker: &Arc<Parker>,
+    ) -> Result<Self> {
+        let Extent { from, to, watches } = extent;
         let mut open = Vec::new();
-        for mem in private.iter().chain(state.memtables()) {
+        let others = state.privates_of_others(view.me).filter(|_| watches);
+        for mem in private.into_iter().chain(state.memtables()).chain(others) {
             if let Some(node) = mem.seek(from) {
                 open.push(Source::Mem(MemSource { mem: mem.clone(), at: node }));
             }
         }
         let marks = state.seen_marks(view);
         let begins_before = |h: &RunHandle<K>| K::cmp(K::lend(&h.first), from).is_lt();
-        for handle in state.runs_at(from).filter(|h| begins_before(h) && h.seen(view) != RunSeen::Hidden) {
+        for handle in state.runs_at(from).filter(|h| begins_before(h) && may_show(h, view, &marks, watches)) {
             let source = RunSource::new(handle, view, from)?;
             if source.index < source.end {
                 open.push(Source::Run(Box::new(source)));
             }
         }
         let next_run = state.runs.partition_point(begins_before);
+        let begins_within = |h: &RunHandle<K>| to.as_ref().is_none_or(|to| h.first < *to);
+        let end_run = state.runs.partition_point(begins_within);
         Ok(MergeRead {
             view,
             marks,
             open,
             next_run,
+            end_run,
+            to,
+            watches,
+            own: false,
+            unseen: None,
             passed: Passed::new(),
             key: K::Room::default(),
             parker: parker.clone(),
@@ -162,7 +213,11 @@ impl<K: Stored> MergeRead<K> {
             count(Counter::RowsExamined, 1);
             let mut key = std::mem::take(&mut self.key);
             K::put(&mut key, self.open[lead].key());
-            let found = self.contested(K::in_room(&key))?.map(|found| Span::One(K::own(K::in_room(&key)), found));
+            let mut found = self.contested(K::in_room(&key))?;
+            if self.unseen.is_some() {
+                found = found.or(Some(Found::Tombstone));
+            }
+            let found = found.map(|found| Span::One(K::own(K::in_room(&key)), found));
             self.key = key;
             if let Some(one) = found {
                 self.passed.end(&self.state, self.view.seq);
@@ -171,14 +226,30 @@ impl<K: Stored> MergeRead<K> {
         }
     }
 
+    /// Has the reader's own transaction, which has not ended, written what was given last?
+    pub(crate) fn is_own(&self) -> bool {
+        self.own
+    }
+
+    /// What a watching reader's view does not see of the key that was given last.
+    pub(crate) fn unseen(&self) -> Option<Unseen> {
+        self.unseen
+    }
+
+    /// The next run that is read.
+    fn next_run(&self) -> Option<&RunHandle<K>> {
+        self.state.runs[..self.end_run].get(self.next_run)
+    }
+
     /// The versions of the lead's block that lie before all other sources, if they are given out as they stand.
     fn span(&mut self, lead: usize, next: Option<usize>) -> Option<BlockSpan<K>> {
-        let next_run = self.state.runs.get(self.next_run).map(|next| K::lend(&next.first));
+        let next_run = self.next_run().map(|next| K::lend(&next.first));
+        let to = self.to.as_ref().map(K::lend);
         let next = next.map(|i| self.open[i].key());
         let Source::Run(source) = &self.open[lead] else { return None };
         let block = source.block.as_ref().filter(|_| source.clean)?;
         let mut end = source.rows;
-        for bound in [next, next_run].into_iter().flatten() {
+        for bound in [next, next_run, to].into_iter().flatten() {
             if K::cmp(bound, K::last_key(block)).is_le() {
                 end = end.min(K::lower_bound(block, bound));
             }
@@ -187,6 +258,7 @@ impl<K: Stored> MergeRead<K> {
         let span = BlockSpan { run, offset, block, rows: source.at..end };
         count(Counter::RowsExamined, span.rows.len() as u64);
         let Source::Run(source) = &mut self.open[lead] else { return None };
+        (self.own, self.unseen) = (source.seen == RunSeen::Own, None);
         source.advance_to(end);
         Some(span)
     }
@@ -205,8 +277,7 @@ impl<K: Stored> MergeRead<K> {
                     next = Some((i, key));
                 }
             }
-            let next_run = self.state.runs.get(self.next_run);
-            if let Some(run) = next_run {
+            if let Some(run) = self.next_run() {
                 if lead.is_none_or(|(_, key)| K::cmp(K::lend(&run.first), key).is_le()) {
                     let source = RunSource::new(run, self.view, K::lend(&run.first))?;
                     self.open.push(Source::Run(Box::new(source)));
@@ -217,6 +288,9 @@ impl<K: Stored> MergeRead<K> {
                 }
             }
             let Some((lead, key)) = lead else { return Ok(None) };
+            if self.to.as_ref().is_some_and(|to| K::cmp(key, K::lend(to)).is_ge()) {
+                return Ok(None);
+            }
             // Where the index does not tell, the block does.
             let Source::Run(source) = &self.open[lead] else {
                 return Ok(Some(Lead::Contested(lead)));
@@ -234,15 +308,10 @@ impl<K: Stored> MergeRead<K> {
         }
     }
 
-    /// Passes runs of which nothing is seen: those of others, and those that a mark deletes as a whole. A run that is
-    /// not seen never will be: only what was committed before the view is.
+    /// Passes runs of which nothing is seen.
     fn pass_unseen(&mut self) {
-        while let Some(next) = self.state.runs.get(self.next_run) {
-            let last = K::row_span(next).1;
-            let deleted = next
-                .seq_bounds()
-                .is_some_and(|(_, newest)| self.marks.iter().any(|m| last < m.up_to && newest <= m.as_of));
-            if !deleted && next.seen(self.view) != RunSeen::Hidden {
+        while let Some(next) = self.next_run() {
+            if may_show(next, self.view, &self.marks, self.watches) {
                 return;
             }
             self.next_run += 1;
@@ -252,6 +321,7 @@ impl<K: Stored> MergeRead<K> {
     /// The visible version of a key among all sources that stand on it; moves them past it.
     fn contested(&mut self, key: K::Ref<'_>) -> Result<Option<Found<K>>> {
         let mut best: Option<Seen<K>> = None;
+        (self.own, self.unseen) = (false, None);
         // Is it in memory, has somebody there what the view does not see, and which run has the best version?
         let (mut in_memory, mut unseen, mut file) = (false, false, None);
         let mut i = 0;
@@ -260,11 +330,15 @@ impl<K: Stored> MergeRead<K> {
                 match &mut self.open[i] {
                     Source::Mem(s) => {
                         in_memory = true;
+                        if self.watches {
+                            self.unseen = self.unseen.or(s.unseen(self.view));
+                        }
                         unseen |= s.take(self.view, &mut best);
                     }
                     Source::Run(s) => {
                         let before = best.as_ref().map(|b| b.order);
-                        s.take(key, self.view, &self.marks, &mut best)?;
+                        let unseen = s.take(key, self.view, &self.marks, &mut best, self.watches)?;
+                        self.unseen = self.unseen.or(unseen);
                         if best.as_ref().map(|b| b.order) != before {
                             file = Some(s.handle.run.file_id);
                         }
@@ -283,6 +357,11 @@ impl<K: Stored> MergeRead<K> {
             }
             return Ok(None);
         };
+        self.own = best.order.is_own();
+        if self.own {
+            // Whoever has written it has its row's lock, or the key.
+            self.unseen = None;
+        }
         let deleted = matches!(best.found, Found::Tombstone);
         if !deleted && !self.marks.iter().any(|m| m.hides(best.row, best.order)) {
             return Ok(Some(best.found));
@@ -309,6 +388,17 @@ impl<K: Stored> MergeRead<K> {
     }
 }
 
+/// Is any of a run for this reader? Not of those of others, unless it watches, and of those that a mark deletes as a whole. A
+/// run that is not seen never will be: only what was committed before the view is.
+pub(crate) fn may_show<K: Stored>(handle: &RunHandle<K>, view: View, marks: &[SeenMark], watches: bool) -> bool {
+    let last = K::row_span(handle).1;
+    let newest = handle.seq_bounds().map(|bounds| bounds.1);
+    if newest.is_some_and(|newest| marks.iter().any(|m| last < m.up_to && newest <= m.as_of)) {
+        return false;
+    }
+    handle.seen(view) != RunSeen::Hidden || (watches && handle.owner.as_ref().is_none_or(|o| o.status() != ABORTED))
+}
+
 impl<K: Stored> Source<K> {
     /// Where it stands.
     #[inline]
@@ -325,6 +415,18 @@ impl<K: Stored> Source<K> {
 }
 
 impl<K: Stored> MemSource<K> {
+    /// The newest live version there, if the view does not see it.
+    fn unseen(&self, view: View) -> Option<Unseen> {
+        // SAFETY: nodes live as long as `mem`.
+        let node = unsafe { &*self.at };
+        let v = node.versions().find(|v| self.mem.is_live(v))?;
+        let (txn, status) = (v.slot().txn, v.slot().status());
+        if status == ABORTED || order_if_visible(view, txn, status, v.ordinal).is_some() {
+            return None;
+        }
+        Some(Unseen { owner: (status == ACTIVE).then_some(txn), ordinal: v.ordinal, tombstone: v.tombstone })
+    }
+
     /// True if it has only versions there that the view does not see, and that were not rolled back.
     fn take(&mut self, view: View, best: &mut Option<Seen<K>>) -> bool {
         // SAFETY: nodes live as long as `mem`.
@@ -347,7 +449,7 @@ impl<K: Stored> RunSource<K> {
         #[cfg(test)]
         crate::tree::levels::looked::count();
         let (seen, aborted) = (handle.seen(view), handle.aborted());
-        let index = blocks.block_at_or_after(from);
+        let index = handle.run.seek(&blocks, from)?;
         let end = blocks.entries().partition_point(|e| K::cmp(K::first(e), K::lend(&handle.last)).is_le());
         let handle = handle.clone();
         let mut source =
@@ -403,7 +505,8 @@ impl<K: Stored> RunSource<K> {
             RunSeen::At(seq) => (seq, seq),
             _ => (entry.min_seq, entry.max_seq),
         };
-        let own = self.seen == RunSeen::Own;
+        // No mark that is seen deletes what is not committed.
+        let own = matches!(self.seen, RunSeen::Own | RunSeen::Hidden);
         if !own && marks.iter().any(|m| entry.last_id < m.up_to && greatest <= m.as_of) {
             count(Counter::BlocksSkipped, 1);
             self.advance_block();
@@ -431,7 +534,16 @@ impl<K: Stored> RunSource<K> {
         Ok(())
     }
 
-    fn take(&mut self, key: K::Ref<'_>, view: View, marks: &[SeenMark], best: &mut Option<Seen<K>>) -> Result<()> {
+    /// Goes past the key; for who `watches`, one of its live versions that the view does not see.
+    fn take(
+        &mut self,
+        key: K::Ref<'_>,
+        view: View,
+        marks: &[SeenMark],
+        best: &mut Option<Seen<K>>,
+        watches: bool,
+    ) -> Result<Option<Unseen>> {
+        let mut unseen = None;
         while self.index < self.end {
             self.load(view, marks)?;
             let Some(block) = self.block.clone() else {
@@ -447,10 +559,23 @@ impl<K: Stored> RunSource<K> {
                 if best.as_ref().is_none_or(|b| order > b.order) {
                     *best = Some(Seen::in_block(&self.handle.run, self.offset(), &block, self.at, order));
                 }
+            } else if watches {
+                unseen = unseen.or_else(|| self.unseen(&block, self.at));
             }
             self.advance_to(self.at + 1);
         }
-        Ok(())
+        Ok(unseen)
+    }
+
+    /// A version that the view does not see, if it is live.
+    fn unseen(&self, block: &K::Block, at: u32) -> Option<Unseen> {
+        let tag = K::tag(block, at);
+        let status = self.handle.owner.as_ref().map(|o| (o.id, o.status()));
+        if self.aborted.contains(tag.ordinal) || status.is_some_and(|(_, status)| status == ABORTED) {
+            return None;
+        }
+        let owner = status.filter(|(_, status)| *status == ACTIVE).map(|(id, _)| id);
+        Some(Unseen { owner, ordinal: tag.ordinal, tombstone: tag.tombstone })
     }
 
     fn advance_to(&mut self, at: u32) {

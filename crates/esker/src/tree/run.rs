@@ -278,6 +278,33 @@ impl<K: Stored> Run<K> {
         e
     }
 
+    /// The first block that holds `key` or a greater one. Reads blocks where the index does not tell, few of however many.
+    #[inline]
+    pub(crate) fn seek(&self, index: &Arc<Index<K>>, key: K::Ref<'_>) -> Result<usize> {
+        let first = index.block_at_or_after(key);
+        match index.entries().get(first) {
+            Some(entry) if !K::is_last_known(entry) => self.seek_from(index, first, key),
+            _ => Ok(first),
+        }
+    }
+
+    /// The same from a block on that may be the one.
+    fn seek_from(&self, index: &Arc<Index<K>>, first: usize, key: K::Ref<'_>) -> Result<usize> {
+        let entries = index.entries();
+        // Whatever begins behind the key, as far as the index tells, holds greater ones.
+        let mut end = entries.partition_point(|e| K::cmp(K::first(e), key).is_le()).max(first);
+        let mut from = first;
+        while from < end {
+            let at = from + (end - from) / 2;
+            let holds = match K::is_last_known(&entries[at]) {
+                true => K::cmp(K::last(&entries[at]), key).is_ge(),
+                false => K::cmp(K::last_key(&*self.block(index, at)?), key).is_ge(),
+            };
+            (from, end) = if holds { (from, at) } else { (at + 1, end) };
+        }
+        Ok(from)
+    }
+
     /// The greatest key before `key`, if there is one. Reads a block, past the cache, where the index does not tell.
     pub(crate) fn key_before(&self, index: &Index<K>, key: K::Ref<'_>) -> Result<Option<K::Own>> {
         let first = index.block_at_or_after(key);

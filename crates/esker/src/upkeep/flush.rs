@@ -88,7 +88,7 @@ pub(crate) fn all(core: &Core) -> Result<()> {
 
 /// Puts a new memtable in place, whose first LSN is the boundary; false if the old one is empty, and keeps nothing of
 /// the log.
-fn freeze<K: Stored>(core: &Core, tree: &Tree<K>) -> Result<bool> {
+pub(crate) fn freeze<K: Stored>(core: &Core, tree: &Tree<K>) -> Result<bool> {
     // Under the guard nobody writes: whatever the old memtable gets has it now, and what comes commits later.
     let mut guard = tree.state.write();
     if !guard.active.wants_flush() {

@@ -1,0 +1,114 @@
+//! About how many entries an index has in a range of keys, for whoever plans how to read.
+//!
+//! Invariant: zero is said only of a range that was looked at and is empty.
+
+use super::KeyRange;
+use crate::catalog::table::Table;
+use crate::session::Session;
+use crate::tree::key::{ByBytes, Key};
+use crate::tree::merge_read::{may_show, Extent, MergeRead, Span};
+use crate::tree::run::index::Index;
+use crate::tree::{RunHandle, TreeState};
+use crate::version::View;
+use crate::{Error, Result};
+use esker_format::{LeafEntry, TxnId};
+use std::sync::Arc;
+
+/// So few entries are counted.
+const FEW: u64 = 64;
+/// Blocks whose entries are added up; of more the average counts.
+const MANY_BLOCKS: usize = 1000;
+
+impl Session {
+    /// About how many entries the index at this place of the table's has in a range: exact where they are few. Opens no view
+    /// of the transaction's.
+    pub fn estimate_rows(&mut self, table: &Arc<Table>, index: usize, range: &KeyRange) -> Result<u64> {
+        let trees = table.trees();
+        let tree = trees.keys.get(index).ok_or_else(|| Error::InvalidArgument(format!("no index {index}")))?;
+        if range.is_empty() {
+            return Ok(0);
+        }
+        self.seal_for_read(table)?;
+        let (state, view) = (tree.snapshot(), self.view_now());
+        let private = self.private_keys(table, index);
+        let mut versions = private.iter().map(|mem| mem.keys_between(&range.from, range.to.as_deref())).sum::<u64>();
+        versions += in_state(&state, view, range)?;
+        if versions > 4 * FEW {
+            return Ok(versions);
+        }
+        let to = range.to.as_deref().map(Into::into);
+        let extent = Extent { from: &*range.from, to, watches: false };
+        let mut read = MergeRead::<ByBytes>::within(state, private.as_ref(), view, extent, &self.parker)?;
+        let mut entries = 0;
+        while entries <= FEW {
+            match read.next()? {
+                Span::End => return Ok(entries),
+                Span::Rows(span) => entries += span.rows.len() as u64,
+                Span::One(..) => entries += 1,
+            }
+        }
+        Ok(entries.max(versions))
+    }
+
+    /// The view that the transaction has, or what is visible now, of which nobody keeps anything.
+    fn view_now(&self) -> View {
+        let me = self.txn_id().unwrap_or(TxnId::ZERO);
+        let kept = self.current.open().and_then(|txn| txn.view).or(self.statement_view);
+        View { seq: kept.unwrap_or_else(|| self.core.views.visible_seq()), me }
+    }
+}
+
+/// Versions in memtables and runs that the view may see; about.
+fn in_state(state: &TreeState<ByBytes>, view: View, range: &KeyRange) -> Result<u64> {
+    let (from, to) = (&*range.from, range.to.as_deref());
+    let mut versions: u64 = state.memtables().map(|mem| mem.keys_between(from, to)).sum();
+    let marks = state.seen_marks(view);
+    for handle in state.runs.iter().filter(|h| may_show(h, view, &marks, false)) {
+        let begins_within = to.is_none_or(|to| &*handle.first < to);
+        if begins_within && from <= &*handle.last {
+            versions += in_run(handle, from, to)?;
+        }
+    }
+    Ok(versions)
+}
+
+/// Versions of a run in a range that it reaches into: those of the blocks between, and parts of the two at the ends. Each
+/// tombstone takes another one along.
+fn in_run(handle: &RunHandle<ByBytes>, from: &[u8], to: Option<&[u8]>) -> Result<u64> {
+    let stats = &handle.run.stats;
+    let first = if from <= &*handle.first { &*handle.first } else { from };
+    let to = to.filter(|to| *to <= &*handle.last);
+    let versions = match to {
+        None if first == &*handle.run.bounds.0 && handle.last == handle.run.bounds.1 => stats.rows,
+        _ => {
+            let blocks = handle.run.index()?.keep();
+            let begin = place(handle, &blocks, first, false)?;
+            let end = place(handle, &blocks, to.unwrap_or(&handle.last), to.is_none())?;
+            between(&blocks, begin, end, stats.rows)
+        }
+    };
+    let dead = versions as f64 * stats.tombstones as f64 / stats.rows.max(1) as f64;
+    Ok((versions as f64 - 2.0 * dead).max(1.0) as u64)
+}
+
+/// Where a key stands, or what comes behind it: a block and a place there.
+fn place(handle: &RunHandle<ByBytes>, blocks: &Arc<Index<ByBytes>>, key: &[u8], behind: bool) -> Result<(usize, u64)> {
+    let index = handle.run.seek(blocks, key)?;
+    if index >= blocks.entries().len() {
+        return Ok((index, 0));
+    }
+    let block = handle.run.block(blocks, index)?;
+    let at = block.lower_bound(key);
+    let has_it = at < block.rows() && ByBytes::cmp(block.key(at), key).is_eq();
+    Ok((index, u64::from(at) + u64::from(behind && has_it)))
+}
+
+/// Versions between two places.
+fn between(blocks: &Index<ByBytes>, begin: (usize, u64), end: (usize, u64), rows: u64) -> u64 {
+    let entries = blocks.entries();
+    let passed = match end.0.saturating_sub(begin.0) {
+        n if n <= MANY_BLOCKS => entries[begin.0..end.0.max(begin.0)].iter().map(|e| u64::from(e.block().rows)).sum(),
+        n => (rows as f64 * n as f64 / entries.len() as f64) as u64,
+    };
+    (passed + end.1).saturating_sub(begin.1)
+}

@@ -1,0 +1,204 @@
+//! Locking reads by an index.
+//!
+//! A locking read meets what others have not committed: it waits for whoever has put an entry into its range, or taken one
+//! away, and reads the key again. Then it locks the row, and makes sure under that lock that the entry is still the row's.
+//! Where it is not, it reads on from that very key under a newer view, so that a row whose key moved ahead is met there.
+//! It waits for nobody outside its range, and trusts what was read ahead only while nothing was written into the tree.
+//! Invariant: each time it reads a key again, somebody has committed, rolled back
+//! or ended since.
+
+use super::{take_one, IndexCursor};
+use crate::lock::{LockMode, LockOutcome, WaitPolicy};
+use crate::session::Session;
+use crate::tree::key::ByBytes;
+use crate::tree::merge_read::{Span, Unseen};
+use crate::tree::stored::{split_value, Stored};
+use crate::tree::Found;
+use crate::{Error, Result};
+use esker_format::RowId;
+
+/// A key that is come to.
+struct Ahead {
+    key: Vec<u8>,
+    /// Whose it is for the view.
+    row: Option<RowId>,
+    unseen: Option<Unseen>,
+}
+
+#[derive(PartialEq, Eq)]
+enum Locked {
+    /// By this request.
+    Newly,
+    /// By this transaction, earlier.
+    Before,
+    Skip,
+    SemiConsistent,
+}
+
+impl IndexCursor {
+    /// Was the row given out last a committed version of a row that another transaction has locked? If it matches, it
+    /// must be read again: by [`step_back`](Self::step_back), without being semi-consistent, which waits.
+    pub fn was_semi_consistent(&self) -> bool {
+        self.semi_consistent
+    }
+
+    /// From now on, or no longer, gives out locked rows in their last committed version instead of waiting.
+    pub fn set_semi_consistent(&mut self, on: bool) {
+        self.options.semi_consistent = on;
+    }
+
+    /// A locking cursor stands before the row given out last again.
+    pub fn step_back(&mut self) {
+        self.again = !self.buffer.ids.is_empty();
+    }
+
+    /// Gets the next row, locked; none at the end.
+    pub(super) fn next_locked(&mut self, session: &mut Session, mode: LockMode) -> Result<()> {
+        self.semi_consistent = false;
+        if std::mem::take(&mut self.again) {
+            let key = self.keys.get(0).to_vec();
+            self.read_again(session, &key)?;
+        }
+        self.forget();
+        loop {
+            if session.parker.is_killed() {
+                return Err(Error::Interrupted);
+            }
+            self.renew(session)?;
+            let Some(ahead) = self.ahead()? else { return Ok(()) };
+            self.last = Some(ahead.key.clone());
+            if let Some(unseen) = ahead.unseen.filter(|unseen| !self.passes(unseen)) {
+                self.wait_for(session, unseen)?;
+                self.read_again(session, &ahead.key)?;
+                continue;
+            }
+            let Some(row) = ahead.row else { continue };
+            let locked = self.lock(session, row, mode)?;
+            if locked != Locked::Skip && self.give(session, &ahead.key, row, &locked)? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Reads anew what lies ahead, if anything was written into the tree since it was read: a row whose key moves, from behind a
+    /// key that is read ahead to before it, would be met at neither.
+    fn renew(&mut self, session: &mut Session) -> Result<()> {
+        let Some(last) = self.last.as_ref() else { return Ok(()) };
+        if self.table.trees().keys[self.index].snapshot().stamp() == self.stamp {
+            return Ok(());
+        }
+        self.read(session, &self.range.rest(last, self.direction), self.direction)
+    }
+
+    /// Gives a row, unless its entry has changed: then lets go of it, and reads that key again; false.
+    fn give(&mut self, session: &mut Session, key: &[u8], row: RowId, locked: &Locked) -> Result<bool> {
+        // What was read ahead is the newest as long as nothing was committed since, and this transaction, which had no lock on
+        // the row, has not changed it either.
+        let newest = *locked == Locked::Newly && session.core.views.visible_seq() == self.view.seq;
+        let table = self.table.clone();
+        let found = session.find_latest(&table, row)?;
+        let latest = session.latest_view()?;
+        let is_entry = (newest && found.is_some()) || self.is_entry_of(session, key, row, latest)?;
+        match found {
+            Some(found) if is_entry => {
+                self.semi_consistent = *locked == Locked::SemiConsistent;
+                self.buffer.add_found(&table, &self.options.mask, row, found)?;
+                self.keys.push(key);
+                return Ok(true);
+            }
+            // Nobody but who has the lock can have taken both away in between.
+            None if is_entry && *locked != Locked::SemiConsistent => self.check_gone(session, key, row, latest)?,
+            _ => {}
+        }
+        session.unlock_row(&table, row);
+        self.read_again(session, key)?;
+        Ok(false)
+    }
+
+    /// The next key of which the view sees an entry, or somebody else has one.
+    fn ahead(&mut self) -> Result<Option<Ahead>> {
+        loop {
+            if let Some((span, _)) = &mut self.span {
+                if let Some(at) = take_one(&mut span.rows, self.direction) {
+                    let key = span.block.key(at).to_vec();
+                    return Ok(Some(Ahead { key, row: Some(span.block.row(at)), unseen: None }));
+                }
+                self.span = None;
+            }
+            let Some(entries) = &mut self.entries else { return Ok(None) };
+            match entries.next()? {
+                Span::End => self.entries = None,
+                Span::Rows(span) => self.span = Some((span, entries.is_own())),
+                Span::One(key, found) => {
+                    let row = match &found {
+                        Found::Mem(_, value) => Some(split_value(value).0),
+                        Found::Block(_, _, block, at) => Some(ByBytes::row(block, *at)),
+                        Found::Tombstone => None,
+                    };
+                    return Ok(Some(Ahead { key: key.to_vec(), row, unseen: entries.unseen() }));
+                }
+            }
+        }
+    }
+
+    /// Does the reader not wait for this version? What the view sees of its key is still looked at: the row's lock says whether
+    /// it is free.
+    fn passes(&self, unseen: &Unseen) -> bool {
+        let by_policy = self.options.skip_locked || (self.options.semi_consistent && !unseen.tombstone);
+        unseen.owner.is_some() && by_policy
+    }
+
+    /// Returns when a version that the view does not see was committed or is gone.
+    fn wait_for(&self, session: &mut Session, unseen: Unseen) -> Result<()> {
+        #[cfg(test)]
+        met::count(unseen.owner.is_some());
+        match unseen.owner {
+            Some(owner) => {
+                let tree = self.table.trees().keys[self.index].id;
+                session.wait_for_change(tree, owner, unseen.ordinal)
+            }
+            None => {
+                // A commit shows once it lets go of this.
+                drop(session.core.commit_lock.lock());
+                Ok(())
+            }
+        }
+    }
+
+    /// Reads on from a key, the key included, with what was committed since.
+    fn read_again(&mut self, session: &mut Session, key: &[u8]) -> Result<()> {
+        self.read(session, &self.range.rest_with(key, self.direction), self.direction)
+    }
+
+    fn lock(&mut self, session: &mut Session, row: RowId, mode: LockMode) -> Result<Locked> {
+        let insists = !self.options.skip_locked && !self.options.semi_consistent;
+        let wait = WaitPolicy { nowait: session.wait.nowait || !insists, ..session.wait };
+        match session.lock_row(self.table.tree_id(), row, mode, wait) {
+            Ok(LockOutcome::Granted) => Ok(Locked::Newly),
+            Ok(LockOutcome::AlreadyHeld) => Ok(Locked::Before),
+            Err(Error::WouldBlock) if self.options.skip_locked => Ok(Locked::Skip),
+            Err(Error::WouldBlock) if self.options.semi_consistent => Ok(Locked::SemiConsistent),
+            Err(e) => Err(e),
+        }
+    }
+}
+
+/// Counts the versions that this thread's locking reads did not see and waited for.
+#[cfg(test)]
+pub(crate) mod met {
+    use std::cell::Cell;
+
+    thread_local! {
+        static MET: Cell<(usize, usize)> = const { Cell::new((0, 0)) };
+    }
+
+    pub(super) fn count(is_active: bool) {
+        let (active, ended) = MET.get();
+        MET.set(if is_active { (active + 1, ended) } else { (active, ended + 1) });
+    }
+
+    /// How many since the last call: of transactions that had not ended, of others.
+    pub(crate) fn take() -> (usize, usize) {
+        MET.replace((0, 0))
+    }
+}

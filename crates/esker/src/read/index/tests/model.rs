@@ -1,0 +1,221 @@
+//! Random tables, read in all ways, against a model.
+
+use super::*;
+use crate::tests::support::{begin, begun};
+use crate::tree::backward::pieces;
+use crate::upkeep::flush;
+use esker_base::counters::{bind, Counter, SessionCounters};
+use std::collections::BTreeMap;
+
+type Model = BTreeMap<RowId, Values>;
+
+fn random_values(random: &mut fastrand::Rng, number: u64) -> Values {
+    let few = (random.u8(0..5) > 0).then(|| random.i32(-3..3));
+    let name = (random.u8(0..5) > 0).then(|| {
+        // Some share more bytes than a block index keeps.
+        let mut name = if random.bool() { vec![b'x'; random.usize(62..90)] } else { Vec::new() };
+        name.extend((0..random.usize(0..4)).map(|_| *random.choice(b"abAB\0\xff").unwrap()));
+        name
+    });
+    (number, few, name)
+}
+
+/// One change of the table and of the model.
+fn change(s: &mut Session, t: &Arc<Table>, model: &mut Model, random: &mut fastrand::Rng, number: &mut u64) {
+    *number += 1;
+    let values = random_values(random, *number);
+    let some = (!model.is_empty()).then(|| random.usize(0..model.len()));
+    let old = some.and_then(|at| model.iter().nth(at)).map(|(row, old)| (*row, old.clone()));
+    match (random.u8(0..10), old) {
+        (0..3, Some((row, old))) => {
+            // Of some only what is in no key of one index.
+            let values = if random.bool() { (old.0, values.1, old.2.clone()) } else { values };
+            update(s, t, row, &values);
+            model.insert(row, values);
+        }
+        (3..5, Some((row, _))) => {
+            s.delete(t, row).unwrap();
+            model.remove(&row);
+        }
+        _ => {
+            let row = insert(s, t, &values);
+            model.insert(row, values);
+        }
+    }
+}
+
+/// What an index must give, in its order.
+fn entries(t: &Table, index: usize, model: &Model, mask: &ColumnMask) -> Vec<Given> {
+    let given = |(row, values): (&RowId, &Values)| (entry_of(t, index, *row, values).0, *row, masked(values, mask));
+    let mut all: Vec<_> = model.iter().map(given).collect();
+    all.sort();
+    all
+}
+
+/// What of all entries a range has, in a direction.
+fn within(all: &[Given], range: &KeyRange, direction: Direction) -> Vec<Given> {
+    let is_in = |g: &&Given| g.0 >= range.from && range.to.as_ref().is_none_or(|to| g.0 < *to);
+    let mut some: Vec<_> = all.iter().filter(is_in).cloned().collect();
+    if direction == Direction::Backward {
+        some.reverse();
+    }
+    some
+}
+
+/// A key that is there, or the beginning of one, or something else.
+fn random_bound(all: &[Given], random: &mut fastrand::Rng) -> Vec<u8> {
+    let mut key = match random.choice(all) {
+        Some(given) => given.0.clone(),
+        None => vec![random.u8(..)],
+    };
+    match random.u8(0..4) {
+        0 => key.truncate(random.usize(0..=key.len())),
+        1 => key.push(random.u8(..)),
+        _ => {}
+    }
+    key
+}
+
+fn random_range(all: &[Given], random: &mut fastrand::Rng) -> KeyRange {
+    let from = if random.u8(0..3) == 0 { Vec::new() } else { random_bound(all, random) };
+    KeyRange { from, to: random.bool().then(|| random_bound(all, random)) }
+}
+
+#[derive(Default)]
+struct Reached {
+    covering: usize,
+    looked_up: usize,
+    turned: usize,
+    estimates: usize,
+    long: usize,
+}
+
+/// Reads in all ways.
+fn check(s: &mut Session, t: &Arc<Table>, model: &Model, random: &mut fastrand::Rng, reached: &mut Reached) {
+    for index in [BY_FEW, BY_NAME] {
+        let told: &[usize] = if index == BY_FEW { &[FEW] } else { &[NAME, NUMBER] };
+        for covering in [true, false] {
+            let mask = if covering { mask_of(told) } else { mask_of(&[NUMBER, FEW, NAME]) };
+            let all = entries(t, index, model, &mask);
+            let mut c = s.open_index_cursor(t, index, plain(&mask)).unwrap();
+            for ranged in [false, true, true] {
+                let range = if ranged { random_range(&all, random) } else { KeyRange::default() };
+                let mut direction = random.choice([Direction::Forward, Direction::Backward]).unwrap();
+                c.seek(s, range.clone(), direction).unwrap();
+                let (mut expected, mut batches) = (within(&all, &range, direction), 0);
+                loop {
+                    let batch = c.next_batch(s).unwrap();
+                    assert_eq!(batch.covering, covering);
+                    let rows = given(&batch, &mask);
+                    assert!(rows.len() <= expected.len() && rows == expected[..rows.len()], "{direction:?} {range:?}");
+                    if covering {
+                        reached.covering += rows.len();
+                    } else {
+                        reached.looked_up += rows.len();
+                    }
+                    let Some(last) = rows.last() else { break };
+                    batches += 1;
+                    if random.u8(0..6) > 0 {
+                        expected.drain(..rows.len());
+                        continue;
+                    }
+                    // Turns, or goes on, from one of them.
+                    let key = if random.bool() { &last.0 } else { &random.choice(&rows).unwrap().0 };
+                    direction = random.choice([Direction::Forward, Direction::Backward]).unwrap();
+                    c.seek_from(s, key, direction).unwrap();
+                    expected = within(&all, &range.rest(key, direction), direction);
+                    reached.turned += 1;
+                    if batches > 30 {
+                        expected.clear();
+                        break;
+                    }
+                }
+                assert!(expected.is_empty(), "{} entries were not given", expected.len());
+                reached.long += usize::from(batches > 3);
+                let (estimate, count) =
+                    (s.estimate_rows(t, index, &range).unwrap(), within(&all, &range, direction).len());
+                if estimate <= 64 {
+                    assert_eq!(estimate, count as u64);
+                    reached.estimates += 1;
+                }
+            }
+        }
+    }
+}
+
+/// Rows and entries in memory, in private memtables and runs, in runs of several sizes, under old views and by who wrote them.
+#[test]
+fn reads_are_those_of_the_model() {
+    let counters = SessionCounters::new();
+    let _bound = bind(&counters);
+    let (mut reached, mut most_runs, mut private, mut frozen) = (Reached::default(), 0, 0, 0);
+    pieces::take();
+    for seed in 0..16 {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let random = &mut random;
+        let large = seed % 3 == 1;
+        let (threshold, run) = if large { (1 << 10, 4 << 10) } else { (1 << 20, 1 << 20) };
+        let o = Options { bulk_threshold_bytes: threshold, min_run_bytes: run, ..small_blocks() };
+        let (_disk, e, t) = made(o);
+        let (mut model, mut number) = (Model::new(), 0);
+        let mut views: Vec<(Session, Model)> = Vec::new();
+        for round in 0..12 {
+            // Somebody else, of whom nobody sees anything.
+            let mut other = begun(&e, false);
+            let mut unseen = Model::new();
+            (0..random.usize(0..20)).for_each(|_| change(&mut other, &t, &mut unseen, random, &mut number));
+            let mut s = begun(&e, false);
+            let mut own = model.clone();
+            for _ in 0..random.usize(1..250) {
+                if random.u8(0..60) == 0 {
+                    let (point, mut lost) = (s.savepoint(), own.clone());
+                    (0..5).for_each(|_| change(&mut s, &t, &mut lost, random, &mut number));
+                    s.rollback_to(&point);
+                }
+                change(&mut s, &t, &mut own, random, &mut number);
+            }
+            let txn = s.current.open().and_then(|txn| txn.in_table(&t)).unwrap();
+            private += usize::from(txn.keys[BY_NAME].private().is_some());
+            check(&mut s, &t, &own, random, &mut reached);
+            if random.u8(0..8) == 0 {
+                s.rollback().unwrap();
+            } else {
+                s.commit().unwrap();
+                model = own;
+            }
+            let mut fresh = begun(&e, false);
+            fresh.read_view().unwrap();
+            if random.bool() {
+                flush::freeze(&e.core, &t.trees().keys[BY_NAME]).unwrap();
+                frozen += usize::from(!t.trees().keys[BY_NAME].snapshot().frozen.is_empty());
+                check(&mut fresh, &t, &model, random, &mut reached);
+                e.sim_flush(&t).unwrap();
+                check(&mut fresh, &t, &model, random, &mut reached);
+            }
+            most_runs = most_runs.max(t.trees().keys[BY_NAME].snapshot().runs.len());
+            other.rollback().unwrap();
+            views.push((fresh, model.clone()));
+            let at = random.usize(0..views.len());
+            let (view, old) = &mut views[at];
+            check(view, &t, old, random, &mut reached);
+            if views.len() > 3 {
+                views.remove(0);
+            }
+            while round % 4 == 3 && e.sim_merge(&t).unwrap() {}
+        }
+        let mut s = e.session();
+        begin(&mut s);
+        check(&mut s, &t, &model, random, &mut reached);
+    }
+    let Reached { covering, looked_up, turned, estimates, long } = reached;
+    assert!(
+        covering > 50_000 && looked_up > 50_000 && turned > 1000 && estimates > 500 && long > 100,
+        "{covering} covering, {looked_up} looked up, {turned} turned, {estimates} estimates, {long} long"
+    );
+    assert!(
+        most_runs >= 5 && private > 10 && frozen > 30,
+        "{most_runs} runs, {private} private memtables, {frozen} frozen memtables"
+    );
+    let (merges, pieces) = (counters.get(Counter::Merges), pieces::take());
+    assert!(merges > 10 && pieces > 1000, "{merges} merges, {pieces} pieces");
+}

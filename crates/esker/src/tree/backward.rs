@@ -1,0 +1,203 @@
+//! Reads a tree backward, in pieces: each is read forward, by the one merge that there is, and given out from its end.
+//!
+//! A piece ends where the one before it began. Where it begins is a key of one of the sources, so that it holds about as many
+//! entries as are wanted, few at first, of the source that has most there, and never more than a block of a run. Invariant:
+//! every piece begins before it ends, at a key of the tree or where the reading ends, so that no key is in two of them, none
+//! is in none, and there are no more of them than keys.
+
+use crate::lock::Parker;
+use crate::tree::key::Key;
+use crate::tree::memtable::Memtable;
+use crate::tree::merge_read::{may_show, Extent, MergeRead, Span, Unseen};
+use crate::tree::stored::Stored;
+use crate::tree::{RunHandle, SeenMark, TreeState};
+use crate::version::View;
+use crate::Result;
+use std::sync::Arc;
+
+/// Entries of the first piece: who reads a row or two should not pay for more.
+const FIRST_ENTRIES: u32 = 4;
+/// Entries of a piece of one source at most: about a block's.
+const MOST_ENTRIES: u32 = 512;
+
+/// What a reading gives, with what it tells of it.
+struct Given<K: Stored> {
+    span: Span<K>,
+    own: bool,
+    unseen: Option<Unseen>,
+}
+
+/// The backward reading of one tree state under one view.
+pub(crate) struct BackwardRead<K: Stored> {
+    state: Arc<TreeState<K>>,
+    private: Option<Arc<Memtable<K>>>,
+    view: View,
+    marks: Vec<SeenMark>,
+    from: K::Own,
+    /// What lies from here on was read.
+    to: Option<K::Own>,
+    watches: bool,
+    /// The first piece was read.
+    is_done: bool,
+    /// Entries of the next piece, about.
+    entries: u32,
+    most_entries: u32,
+    /// What is left of the piece that was read last.
+    piece: Vec<Given<K>>,
+    own: bool,
+    unseen: Option<Unseen>,
+    parker: Arc<Parker>,
+}
+
+impl<K: Stored> BackwardRead<K> {
+    /// Reads these keys of `state` from their end; `private` is the reader's own memtable.
+    pub(crate) fn new(
+        state: Arc<TreeState<K>>,
+        private: Option<&Arc<Memtable<K>>>,
+        view: View,
+        extent: Extent<'_, K>,
+        parker: &Arc<Parker>,
+    ) -> Self {
+        let Extent { from, to, watches } = extent;
+        BackwardRead {
+            marks: state.seen_marks(view),
+            state,
+            private: private.cloned(),
+            view,
+            from: K::own(from),
+            to,
+            watches,
+            is_done: false,
+            entries: FIRST_ENTRIES,
+            // What is read ahead of locks is soon stale.
+            most_entries: if watches { FIRST_ENTRIES * 8 } else { MOST_ENTRIES },
+            piece: Vec::new(),
+            own: false,
+            unseen: None,
+            parker: parker.clone(),
+        }
+    }
+
+    /// What comes before what was given last; versions of a block are to be taken from their end.
+    pub(crate) fn next(&mut self) -> Result<Span<K>> {
+        loop {
+            if let Some(given) = self.piece.pop() {
+                (self.own, self.unseen) = (given.own, given.unseen);
+                return Ok(given.span);
+            }
+            if self.is_done {
+                return Ok(Span::End);
+            }
+            self.read_piece()?;
+        }
+    }
+
+    /// As [`MergeRead::is_own`].
+    pub(crate) fn is_own(&self) -> bool {
+        self.own
+    }
+
+    /// As [`MergeRead::unseen`].
+    pub(crate) fn unseen(&self) -> Option<Unseen> {
+        self.unseen
+    }
+
+    fn read_piece(&mut self) -> Result<()> {
+        #[cfg(test)]
+        pieces::count();
+        let begin = self.begin()?;
+        self.is_done = begin.is_none();
+        let begin = begin.unwrap_or_else(|| self.from.clone());
+        let extent = Extent { from: K::lend(&begin), to: self.to.clone(), watches: self.watches };
+        let mut read = MergeRead::within(self.state.clone(), self.private.as_ref(), self.view, extent, &self.parker)?;
+        loop {
+            match read.next()? {
+                Span::End => break,
+                span => self.piece.push(Given { span, own: read.is_own(), unseen: read.unseen() }),
+            }
+        }
+        self.to = Some(begin);
+        self.entries = (self.entries * 4).min(self.most_entries);
+        Ok(())
+    }
+
+    /// Where the next piece begins; `None`: what is left is one.
+    fn begin(&self) -> Result<Option<K::Own>> {
+        let to = self.to.as_ref().map(K::lend);
+        let mut begin: Option<K::Own> = None;
+        let others = self.state.privates_of_others(self.view.me).filter(|_| self.watches);
+        let memtables = self.private.iter().chain(self.state.memtables()).chain(others);
+        for key in memtables.filter_map(|mem| mem.step_back(to, self.entries.ilog2() as usize / 2)) {
+            raise::<K>(&mut begin, key.key());
+        }
+        for handle in self.state.runs.iter().filter(|h| self.is_within(h)) {
+            begin_in_run(handle, to, self.entries, |key| raise::<K>(&mut begin, key))?;
+        }
+        Ok(begin.filter(|begin| *begin > self.from))
+    }
+
+    /// Has the run anything to show of what is left?
+    fn is_within(&self, handle: &RunHandle<K>) -> bool {
+        self.to.as_ref().is_none_or(|to| handle.first < *to)
+            && self.from <= handle.last
+            && may_show(handle, self.view, &self.marks, self.watches)
+    }
+}
+
+/// The greatest of the keys so far.
+fn raise<K: Key>(greatest: &mut Option<K::Own>, key: K::Ref<'_>) {
+    if greatest.as_ref().is_none_or(|g| K::cmp(K::lend(g), key).is_lt()) {
+        *greatest = Some(K::own(key));
+    }
+}
+
+/// Calls `with` with the key that lies so many versions before `to`, or the first of its block. Not where what the run has
+/// before `to` begins there anyway.
+fn begin_in_run<K: Stored>(
+    handle: &RunHandle<K>,
+    to: Option<K::Ref<'_>>,
+    entries: u32,
+    with: impl FnOnce(K::Ref<'_>),
+) -> Result<()> {
+    let blocks = handle.run.index()?.keep();
+    let last = K::lend(&handle.last);
+    // Its own last key is before the end, a key that it may not have is not.
+    let (end, behind) = match to.map(K::short).filter(|to| K::cmp(*to, last).is_le()) {
+        Some(to) => (to, 0),
+        None => (last, 1),
+    };
+    let mut index = handle.run.seek(&blocks, end)?.min(blocks.entries().len().saturating_sub(1));
+    let mut block = handle.run.block(&blocks, index)?;
+    let mut at = K::lower_bound(&block, end) + behind;
+    if at == 0 {
+        let Some(before) = index.checked_sub(1) else { return Ok(()) };
+        index = before;
+        block = handle.run.block(&blocks, index)?;
+        at = K::rows(&block);
+    }
+    let begin = at.saturating_sub(entries);
+    let key = K::key(&block, begin);
+    if (index, begin) != (0, 0) && K::cmp(K::lend(&handle.first), key).is_lt() {
+        with(key);
+    }
+    Ok(())
+}
+
+/// Counts the pieces that this thread read.
+#[cfg(test)]
+pub(crate) mod pieces {
+    use std::cell::Cell;
+
+    thread_local! {
+        static PIECES: Cell<usize> = const { Cell::new(0) };
+    }
+
+    pub(super) fn count() {
+        PIECES.with(|p| p.set(p.get() + 1));
+    }
+
+    /// How many since the last call.
+    pub(crate) fn take() -> usize {
+        PIECES.with(|p| p.replace(0))
+    }
+}
