@@ -4,7 +4,7 @@
 //! lock of its row, and a transaction that put or deleted it may end: what is told was so at some moment since the call.
 
 use crate::tree::key::ByBytes;
-use crate::tree::memtable::Memtable;
+use crate::tree::memtable::{Memtable, Node};
 use crate::tree::stored::{split_value, Stored};
 use crate::tree::{find, Found, RunHandle, TreeState};
 use crate::txn::state::TxnState;
@@ -32,15 +32,24 @@ const NEWEST: CommitSeq = CommitSeq(u64::MAX - 1);
 
 /// What stands at `key`, as `me` finds it.
 pub(crate) fn standing(state: &TreeState<ByBytes>, key: &[u8], me: TxnId) -> Result<Standing> {
-    let all = state.privates.iter().map(|p| &p.1).chain(state.memtables());
-    if let Some((txn, ordinal)) = all.into_iter().find_map(|mem| unended(mem, key, me)) {
-        return Ok(Standing::Pending(txn, ordinal));
+    // Most keys that are asked for are nowhere.
+    let mut is_somewhere = false;
+    for mem in state.privates.iter().map(|p| &p.1).chain(state.memtables()) {
+        let Some(node) = mem.get(key) else { continue };
+        is_somewhere = true;
+        if let Some((txn, ordinal)) = unended(mem, node, me) {
+            return Ok(Standing::Pending(txn, ordinal));
+        }
     }
     for handle in state.runs_at(key) {
+        is_somewhere = true;
         let Some(owner) = handle.owner.as_ref().filter(|o| o.id != me && o.status() == ACTIVE) else { continue };
         if let Some(ordinal) = newest_of(handle, owner, key)? {
             return Ok(Standing::Pending(owner.id, ordinal));
         }
+    }
+    if !is_somewhere {
+        return Ok(Standing::Free);
     }
     let own = state.privates.iter().find(|p| p.0 == me).map(|p| &p.1);
     let (row, order) = match find(state, own, key, View { seq: NEWEST, me })? {
@@ -56,9 +65,9 @@ pub(crate) fn standing(state: &TreeState<ByBytes>, key: &[u8], me: TxnId) -> Res
     Ok(pending.unwrap_or(Standing::Taken(row, order)))
 }
 
-/// Whose newest version of the key is, if that is another transaction's that has not ended.
-fn unended(mem: &Memtable<ByBytes>, key: &[u8], me: TxnId) -> Option<(TxnId, Ordinal)> {
-    let newest = mem.get(key)?.versions().find(|v| mem.is_live(v))?;
+/// Whose newest version of a key is, if that is another transaction's that has not ended.
+fn unended(mem: &Memtable<ByBytes>, node: &Node<ByBytes>, me: TxnId) -> Option<(TxnId, Ordinal)> {
+    let newest = node.versions().find(|v| mem.is_live(v))?;
     let slot = newest.slot();
     (slot.status() == ACTIVE && slot.txn != me).then_some((slot.txn, newest.ordinal))
 }
