@@ -75,7 +75,7 @@ pub use lock::{LockMode, WaitHooks};
 pub use options::{Background, Level, Notify, Options};
 pub use read::cursor::{Batch, Cursor, ScanOptions};
 pub use read::index::{Direction, IndexBatch, IndexCursor, KeyRange};
-pub use read::rows::{Row, Rows};
+pub use read::rows::{IndexRange, Row, Rows};
 pub use read::verify::IndexReport;
 pub use session::{Killer, Session};
 pub use status::Status;

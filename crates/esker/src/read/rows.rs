@@ -1,13 +1,15 @@
-//! Rows for Rust programs: a scan that gives out values instead of row images, without `unsafe`.
+//! Rows for Rust programs: a scan, of the table or by an index, that gives out values instead of row images, without `unsafe`.
 //!
 //! Invariant: the images of the current batch stay valid while its rows are given out, because nobody but
 //! [`Rows::next`] moves the cursor.
 
 use crate::catalog::table::Table;
 use crate::read::cursor::{Cursor, ScanOptions};
+use crate::read::index::{Direction, IndexCursor, KeyRange};
 use crate::session::Session;
 use crate::value::{self, FromValue, Value};
 use crate::{Error, Result};
+use esker_format::key_bytes::pass_prefix;
 use esker_format::row;
 use esker_format::{RowId, Schema};
 use std::sync::Arc;
@@ -16,12 +18,53 @@ use std::sync::Arc;
 pub struct Rows<'s> {
     session: &'s mut Session,
     table: Arc<Table>,
-    cursor: Cursor,
+    source: Source,
     images: *const u8,
     stride: usize,
     ids: Vec<RowId>,
     at: usize,
     packed: Vec<u8>,
+}
+
+/// What gives the row images.
+enum Source {
+    Scan(Box<Cursor>),
+    Index(Box<IndexCursor>),
+}
+
+/// Which rows are read by an index, and in which order; see [`Session::rows_by`].
+#[derive(Debug, Clone, Copy, Default)]
+pub struct IndexRange<'v> {
+    from: &'v [Value<'v>],
+    to: &'v [Value<'v>],
+    descending: bool,
+}
+
+impl<'v> IndexRange<'v> {
+    /// All of them.
+    #[must_use]
+    pub fn all() -> Self {
+        Self::default()
+    }
+
+    /// Those whose first columns in the index have these values.
+    #[must_use]
+    pub fn equal(values: &'v [Value<'v>]) -> Self {
+        Self::between(values, values)
+    }
+
+    /// Those from the first with the values `from` to the last with the values `to`, both included: of the index's first
+    /// columns, as many as are given; none stands for the index's beginning, or its end.
+    #[must_use]
+    pub fn between(from: &'v [Value<'v>], to: &'v [Value<'v>]) -> Self {
+        IndexRange { from, to, descending: false }
+    }
+
+    /// The last one first.
+    #[must_use]
+    pub fn descending(self) -> Self {
+        IndexRange { descending: true, ..self }
+    }
 }
 
 /// A row that [`Rows::next`] gave out.
@@ -37,32 +80,113 @@ impl Session {
     pub fn rows(&mut self, table: &Arc<Table>) -> Result<Rows<'_>> {
         let mask = table.all_columns();
         let cursor = self.scan(table, ScanOptions { mask, ..ScanOptions::default() })?;
-        Ok(Rows {
-            session: self,
+        Ok(Rows::new(self, table, Source::Scan(Box::new(cursor))))
+    }
+
+    /// Begins a plain reading of whole rows by an index of the table, in the order of its keys.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if the table has no such index, or a value does not fit its column.
+    ///
+    /// ```
+    /// # use esker::{Engine, Error, IndexRange, Schema, TableDef, Type};
+    /// # fn main() -> esker::Result<()> {
+    /// # let dir = std::env::temp_dir().join(format!("esker-index-{}", std::process::id()));
+    /// # let engine = Engine::open_dir(&dir)?;
+    /// let schema = Schema::new().column("id", Type::U64).column("name", Type::Text(100));
+    /// engine.create_table("people", &TableDef::of(&schema)?.unique("by_id", &["id"])?.index("by_name", &["name"])?)?;
+    /// let people = engine.open_table("people")?;
+    /// let mut session = engine.session();
+    /// for (id, name) in [(1u64, "Grace"), (2, "Ada"), (3, "Barbara")] {
+    ///     session.insert(&people, &[id.into(), name.into()])?;
+    /// }
+    /// let again = session.insert(&people, &[2u64.into(), "Edsger".into()]);
+    /// assert!(matches!(again, Err(Error::DuplicateKey { index: 0, .. })));
+    ///
+    /// let (from, to) = (["A".into()], ["C".into()]);
+    /// let mut rows = session.rows_by(&people, "by_name", IndexRange::between(&from, &to))?;
+    /// let mut names = Vec::new();
+    /// while let Some(row) = rows.next()? {
+    ///     names.push(row.get::<String>("name")?);
+    /// }
+    /// assert_eq!(names, ["Ada", "Barbara"]);
+    /// session.commit()?;
+    /// # drop((session, people));
+    /// # engine.close()?;
+    /// # let _ = std::fs::remove_dir_all(&dir); // deps-ok: an example
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn rows_by(&mut self, table: &Arc<Table>, index: &str, range: IndexRange<'_>) -> Result<Rows<'_>> {
+        let at = table.indexes.iter().position(|i| i.entry.name == index && i.is_kept());
+        let none = || Error::InvalidArgument(format!("table '{}' has no index '{index}'", table.name()));
+        let at = at.ok_or_else(none)?;
+        let mut to = key_of(table, at, range.to)?;
+        let to = pass_prefix(&mut to).then_some(to);
+        let keys = KeyRange { from: key_of(table, at, range.from)?, to };
+        let direction = if range.descending { Direction::Backward } else { Direction::Forward };
+        let options = ScanOptions { mask: table.all_columns(), ..ScanOptions::default() };
+        let mut cursor = self.open_index_cursor(table, at, options)?;
+        cursor.seek(self, keys, direction)?;
+        Ok(Rows::new(self, table, Source::Index(Box::new(cursor))))
+    }
+}
+
+/// Where the keys of an index begin whose first columns have these values.
+fn key_of(table: &Table, index: usize, values: &[Value<'_>]) -> Result<Vec<u8>> {
+    let (schema, index) = (value::schema_of(table)?, &table.indexes[index]);
+    let codec = index.codec()?;
+    if values.len() > codec.parts() {
+        let why = format!("index '{}' has {} columns, not {}", index.entry.name, codec.parts(), values.len());
+        return Err(Error::InvalidArgument(why));
+    }
+    let mut key = Vec::new();
+    for (at, (value, place)) in values.iter().zip(codec.columns()).enumerate() {
+        let number = value::number(value);
+        let stored = match value::stored(&schema.columns()[place], value, &number)? {
+            row::Value::Null => None,
+            row::Value::Bytes(bytes) => Some(bytes),
+        };
+        codec.put_part(at, stored, &*index.collations, &mut key).map_err(|e| index.error(&e))?;
+    }
+    Ok(key)
+}
+
+impl<'s> Rows<'s> {
+    fn new(session: &'s mut Session, table: &Arc<Table>, source: Source) -> Self {
+        Rows {
+            session,
             table: table.clone(),
-            cursor,
+            source,
             images: std::ptr::null(),
             stride: 0,
             ids: Vec::new(),
             at: 0,
             packed: Vec::new(),
-        })
+        }
     }
-}
 
-impl Rows<'_> {
     /// The next row; `None` at the end.
     #[allow(clippy::should_implement_trait)] // an iterator could not lend the row
     pub fn next(&mut self) -> Result<Option<Row<'_>>> {
         if self.at == self.ids.len() {
             self.ids.clear();
             self.at = 0;
-            let batch = self.cursor.next_batch(self.session)?;
-            if batch.ids.is_empty() {
+            let (images, stride, ids) = match &mut self.source {
+                Source::Scan(cursor) => {
+                    let batch = cursor.next_batch(self.session)?;
+                    (batch.images, batch.stride, batch.ids)
+                }
+                Source::Index(cursor) => {
+                    let batch = cursor.next_batch(self.session)?;
+                    (batch.images, batch.stride, batch.ids)
+                }
+            };
+            if ids.is_empty() {
                 return Ok(None);
             }
-            (self.images, self.stride) = (batch.images, batch.stride);
-            self.ids.extend_from_slice(batch.ids);
+            (self.images, self.stride) = (images, stride);
+            self.ids.extend_from_slice(ids);
         }
         let at = self.at;
         self.at += 1;
