@@ -46,6 +46,7 @@ constexpr Mapping mappings[]=
   {EsStatus::Unsupported, HA_ERR_UNSUPPORTED, ER_GET_ERRMSG, Rollback::none},
   {EsStatus::Invalid, HA_ERR_INTERNAL_ERROR, ER_GET_ERRMSG, Rollback::none},
   {EsStatus::Layout, HA_ERR_INCOMPATIBLE_DEFINITION, ER_GET_ERRMSG, Rollback::none},
+  {EsStatus::DuplicateKey, HA_ERR_FOUND_DUPP_KEY, 0, Rollback::none},
   {EsStatus::Panic, HA_ERR_INTERNAL_ERROR, ER_GET_ERRMSG, Rollback::none},
 };
 

@@ -4,14 +4,14 @@
 /**
   @file
   The handler: one open instance of one table. Its parts lie in handler_open.cc, handler_lock.cc, handler_scan.cc,
-  handler_write.cc, handler_sequence.cc, handler_ddl.cc and
-  handler_admin.cc.
+  handler_index.cc, handler_write.cc, handler_number.cc, handler_sequence.cc, handler_ddl.cc and handler_admin.cc.
 */
 #ifndef HA_ESKER_INCLUDED
 #define HA_ESKER_INCLUDED
 
 #include "shim.h"
 #include "layout.h"
+#include "keys.h"
 #include "transaction.h"
 #include <string>
 
@@ -26,8 +26,8 @@ public:
 
   /* handler_open.cc: what it is, open and close, figures */
   Table_flags table_flags() const override;
-  ulong index_flags(uint, uint, bool) const override { return HA_READ_NEXT | HA_READ_ORDER | HA_READ_RANGE; }
-  /* Not 0: keys must come as far as create(), which says that they are not supported yet. */
+  ulong index_flags(uint index, uint part, bool all_parts) const override;
+  const char *index_type(uint) override { return "BTREE"; }
   uint max_supported_keys() const override { return MAX_KEY; }
   uint max_supported_key_part_length() const override { return MAX_DATA_LENGTH_FOR_KEY; }
   int open(const char *path, int mode, uint test_if_locked) override;
@@ -43,7 +43,7 @@ public:
   THR_LOCK_DATA **store_lock(THD *thd, THR_LOCK_DATA **to, thr_lock_type lock_type) override;
   int external_lock(THD *thd, int lock_type) override;
   int start_stmt(THD *thd, thr_lock_type lock_type) override;
-  int extra(enum ha_extra_function) override { return 0; }
+  int extra(enum ha_extra_function operation) override;
   int reset() override;
 
   /* handler_scan.cc: reading */
@@ -57,17 +57,37 @@ public:
   void try_semi_consistent_read(bool yes) override;
   void unlock_row() override;
 
+  /* handler_index.cc: reading by keys */
+  int index_init(uint index, bool sorted) override;
+  int index_end() override;
+  int index_read_map(uchar *buf, const uchar *key, key_part_map parts, enum ha_rkey_function find) override;
+  int index_first(uchar *buf) override;
+  int index_last(uchar *buf) override;
+  int index_next(uchar *buf) override;
+  int index_prev(uchar *buf) override;
+  int index_next_same(uchar *buf, const uchar *key, uint bytes) override;
+  int read_range_first(const key_range *start, const key_range *end, bool is_equal, bool sorted) override;
+  int read_range_next() override;
+  ha_rows records_in_range(uint index, const key_range *min, const key_range *max, page_range *pages) override;
+  handler *clone(const char *name, MEM_ROOT *root) override;
+
   /* handler_write.cc: writing */
   int write_row(const uchar *buf) override;
   int update_row(const uchar *old_data, const uchar *new_data) override;
   int delete_row(const uchar *buf) override;
   int delete_all_rows() override;
 
+  /* handler_number.cc: AUTO_INCREMENT */
+  void get_auto_increment(ulonglong offset, ulonglong increment, ulonglong wanted, ulonglong *first,
+                          ulonglong *reserved) override;
+  int reset_auto_increment(ulonglong value) override;
+
   /* handler_ddl.cc: definitions */
   int create(const char *path, TABLE *form, HA_CREATE_INFO *create_info) override;
   int delete_table(const char *path) override;
   int rename_table(const char *from, const char *to) override;
   int truncate() override;
+  void update_create_info(HA_CREATE_INFO *create_info) override;
   bool check_if_incompatible_data(HA_CREATE_INFO *create_info, uint table_changes) override;
 
   /* handler_admin.cc: CHECK, ANALYZE, OPTIMIZE */
@@ -87,22 +107,47 @@ private:
       return connection_->session();
     return enter(error);
   }
+  void begin_statement();
   EsSession *enter(int *error);
   EsSession *enter_sequence(int *error);
   int end_sequence(int error);
   bool is_sequence() const { return table_share->table_type == TABLE_TYPE_SEQUENCE; }
 
   bool locks_rows() const { return lock_ != EsLockMode::None; }
+  void duplicate(uint *index);
+  void guess_rows_per_key();
   bool is_full_delete(THD *thd) const;
   ha_rows lock_all();
   bool is_unchanged(const uchar *old_data, const uchar *new_data) const;
 
+  int insert(const uchar *buf);
+  int write_numbered(const uchar *buf);
+  int note_number(Field *field);
+
+  EsScanOptions scan_options(bool scan);
   int open_cursor(EsCursor **cursor, bool scan);
   int fetch(uint64_t row_id, const uint8_t **image);
   int next_slow(uchar *buf);
+  int read_again(const uint8_t **image);
+  int take_batch(const EsSession *session, EsStatus status, const EsBatch &batch);
   int next_batch();
   bool columns_grew();
   void close_cursors();
+
+  /* The next row of the batch; there is one. */
+  int take_image(uchar *buf)
+  {
+    memcpy(buf, next_image_, image_bytes_);
+    next_image_+= stride_;
+    row_id_= *next_id_++;
+    return 0;
+  }
+
+  EsKeyBound bound_at(uint index, const uchar *key, key_part_map parts, bool behind, uint place);
+  EsKeyBound end_bound(uint index, const key_range *end);
+  int open_index();
+  int seek(uchar *buf, const EsKeyRange &range, bool backward);
+  int go_on(uchar *buf, bool backward);
 
   EsTable *table_= nullptr;
   /* As the engine knows it: of the partition, for a partition. */
@@ -114,9 +159,10 @@ private:
   EsSession *sequence_session_= nullptr;
 
   /*
-    The scan's rows decoded ahead: from next_image_ to batch_end_. rnd_next's fast path takes rows up to fast_end_,
+    Rows of the scan, or of the index, decoded ahead: from next_image_ to batch_end_. rnd_next's fast path takes rows up to fast_end_,
     which is batch_end_, or next_image_ when each row must go the slow way.
   */
+  const uint8_t *batch_start_= nullptr;
   const uint8_t *next_image_= nullptr;
   const uint8_t *fast_end_= nullptr;
   const uint8_t *batch_end_= nullptr;
@@ -128,12 +174,31 @@ private:
 
   EsCursor *scan_cursor_= nullptr;
   EsCursor *fetch_cursor_= nullptr;
+  /* The scan of rows is by this one where it is there. */
+  EsIndexCursor *index_cursor_= nullptr;
+  /* Its rows come from the last to the first. */
+  bool backward_= false;
+  /* The statement is over in which it was opened: HANDLER goes on in another one. */
+  bool other_statement_= false;
+  /* read_range_next() is running: nothing beyond the range is wanted. */
+  bool within_range_= false;
+  /* The end of the range that read_range_first() is looking for. */
+  const key_range *read_range_end_= nullptr;
+  /* Bytes of the key that was sought, if the index gives rows of this key alone. */
+  uint same_key_bytes_= 0;
+  /* Two row images, for the ends of a range of keys. */
+  std::vector<uchar> key_images_;
   /* Columns that the cursors fill in; empty: all. */
   std::vector<uchar> columns_;
   /* read_set changed since columns_ was made of it. */
   bool columns_stale_= false;
   /* The scan cursor does not fill in all columns any more that are wanted: take ids from it, rows from fetch. */
   bool refetch_= false;
+
+  /* A row that is a duplicate of one to be written is wanted: let nobody take it away. */
+  bool lock_duplicate_= false;
+  uint32_t duplicate_index_= MAX_KEY;
+  uint64_t duplicate_row_= 0;
 
   EsLockMode lock_= EsLockMode::None;
   EsLockMode read_lock_= EsLockMode::None;      /* as store_lock found it, for F_RDLCK */

@@ -67,17 +67,20 @@ EsRowFormat row_format_of(THD *thd, const HA_CREATE_INFO *create_info, const Rec
                         ha_row_type[create_info->row_type].str, reason);
   return EsRowFormat::Dynamic;
 }
+
+int refuse_key(const TABLE_SHARE *share, const KEY *key, const char *what)
+{
+  my_printf_error(ER_NOT_SUPPORTED_YET, "%s: %s not supported yet (table '%s', key '%s')", MYF(0), product, what,
+                  share->table_name.str, key->name.str);
+  return HA_WRONG_CREATE_OPTION;
+}
 }
 
 int ha_esker::create(const char *path, TABLE *form, HA_CREATE_INFO *create_info)
 {
   THD *thd= ha_thd();
-  if (form->s->keys > 0)
-  {
-    my_printf_error(ER_NOT_SUPPORTED_YET, "%s: keys are not supported yet (table '%s', key '%s')", MYF(0), product,
-                    form->s->table_name.str, form->key_info[0].name.str);
-    return HA_WRONG_CREATE_OPTION;
-  }
+  if (form->s->keys > 0 && !keys_are_allowed())
+    return refuse_key(form->s, form->key_info, "keys are");
   if (create_info->data_file_name)
     warn_ignored(thd, "DATA DIRECTORY");
   if (create_info->index_file_name)
@@ -87,8 +90,18 @@ int ha_esker::create(const char *path, TABLE *form, HA_CREATE_INFO *create_info)
   Record_layout layout;
   if (!layout.init(form))
     return HA_ERR_OUT_OF_MEM;
+  Key_definitions keys;
+  Key_definitions::Refusal refusal;
+  if (!keys.init(form, layout, &refusal))
+    return HA_ERR_OUT_OF_MEM;
+  if (refusal.why)
+    return refuse_key(form->s, refusal.key, refusal.why);
   EsTableDef def= {};
   def.layout= layout.c_layout();
+  def.indexes= keys.indexes();
+  def.index_count= keys.count();
+  if (form->found_next_number_field)
+    def.auto_increment= create_info->auto_increment_value;
   def.row_format= row_format_of(thd, create_info, layout);
   def.compression= static_cast<EsCompression>(form->s->option_struct ? form->s->option_struct->compression : 0);
   def.temporary= (create_info->options & HA_LEX_CREATE_TMP_TABLE) != 0;
@@ -130,12 +143,21 @@ int ha_esker::truncate()
   return status == EsStatus::Ok ? 0 : fail(status, why.text);
 }
 
+/* For SHOW CREATE TABLE, and for a copy of the table. */
+void ha_esker::update_create_info(HA_CREATE_INFO *create_info)
+{
+  if (!(create_info->used_fields & HA_CREATE_USED_AUTO) && table->found_next_number_field)
+    create_info->auto_increment_value= es_next_auto_increment(table_);
+}
+
 /* May the definition change while the rows stay as they lie? */
 bool ha_esker::check_if_incompatible_data(HA_CREATE_INFO *create_info, uint table_changes)
 {
   if (table_changes != IS_EQUAL_YES)
     return COMPATIBLE_DATA_NO;
   if ((create_info->used_fields & HA_CREATE_USED_ROW_FORMAT) && create_info->row_type != get_row_type())
+    return COMPATIBLE_DATA_NO;
+  if ((create_info->used_fields & HA_CREATE_USED_AUTO) && create_info->auto_increment_value)
     return COMPATIBLE_DATA_NO;
   const ha_table_option_struct *old_options= table->s->option_struct;
   const ha_table_option_struct *new_options= create_info->option_struct;

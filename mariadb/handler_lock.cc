@@ -51,12 +51,22 @@ int ha_esker::external_lock(THD *thd, int lock_type)
     skip_locked_= false;
     return 0;
   }
+  begin_statement();
   /* F_WRLCK of a SELECT is FOR UPDATE. */
   lock_= lock_type == F_WRLCK ? EsLockMode::Exclusive : read_lock_;
   int error= 0;
   Connection *connection= Connection::enter(thd, &error);
   connection_= is_sequence() ? nullptr : connection;
   return error;
+}
+
+/* What was read ahead by an index is what another statement sees. */
+void ha_esker::begin_statement()
+{
+  if (!index_cursor_)
+    return;
+  other_statement_= true;
+  fast_end_= next_image_;
 }
 
 /* Not on a replica: a transaction that is applied while the one before it commits has to wait for that one's rows. */
@@ -71,6 +81,7 @@ void ha_esker::try_semi_consistent_read(bool yes)
 */
 int ha_esker::start_stmt(THD *thd, thr_lock_type lock_type)
 {
+  begin_statement();
   lock_= lock_of(lock_type);
   skip_locked_= skips_locked(lock_type);
   int error= 0;
@@ -88,10 +99,33 @@ EsSession *ha_esker::enter(int *error)
   return connection_ ? connection_->session() : nullptr;
 }
 
+/* INSERT IGNORE passes over a duplicate, whatever becomes of it; REPLACE and ON DUPLICATE KEY UPDATE change it. */
+int ha_esker::extra(enum ha_extra_function operation)
+{
+  switch (operation) {
+  case HA_EXTRA_IGNORE_DUP_KEY:
+  {
+    const THD *thd= ha_thd();
+    lock_duplicate_= thd->slave_thread || !thd->lex->ignore || thd->lex->duplicates != DUP_ERROR;
+    break;
+  }
+  case HA_EXTRA_WRITE_CAN_REPLACE:
+  case HA_EXTRA_INSERT_WITH_UPDATE:
+    lock_duplicate_= true;
+    break;
+  case HA_EXTRA_NO_IGNORE_DUP_KEY:
+    lock_duplicate_= false;
+    break;
+  default:
+    break;
+  }
+  return 0;
+}
+
 int ha_esker::reset()
 {
   close_cursors();
-  try_semi_= skip_locked_= false;
+  try_semi_= skip_locked_= lock_duplicate_= false;
   full_delete_= Full_delete::none;
   detail_status_= EsStatus::Ok;
   return 0;

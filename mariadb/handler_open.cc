@@ -27,7 +27,7 @@ handler::Table_flags ha_esker::table_flags() const
   Table_flags flags= HA_REC_NOT_IN_SEQ | HA_NULL_IN_KEY | HA_CAN_INDEX_BLOBS | HA_CAN_VIRTUAL_COLUMNS |
                      HA_CAN_SQL_HANDLER | HA_CAN_GEOMETRY | HA_PARTIAL_COLUMN_READ | HA_CAN_ONLINE_BACKUPS |
                      HA_ONLINE_ANALYZE | HA_CONCURRENT_OPTIMIZE | HA_CAN_SKIP_LOCKED | HA_BINLOG_ROW_CAPABLE |
-                     HA_CRASH_SAFE | HA_CAN_TABLES_WITHOUT_ROLLBACK;
+                     HA_CRASH_SAFE | HA_CAN_TABLES_WITHOUT_ROLLBACK | HA_DUPLICATE_POS;
   /* A locking COUNT(*) has to visit its rows. */
   if (!locks_rows())
     flags|= HA_HAS_RECORDS;
@@ -38,6 +38,17 @@ handler::Table_flags ha_esker::table_flags() const
   return flags;
 }
 
+/* Asked before a table is open, too. An entry tells the columns that are in its key wholly. */
+ulong ha_esker::index_flags(uint index, uint part, bool all_parts) const
+{
+  ulong flags= HA_READ_NEXT | HA_READ_PREV | HA_READ_ORDER | HA_READ_RANGE;
+  const KEY_PART_INFO *parts= table_share->key_info[index].key_part;
+  bool tells= key_tells_column(parts + part);
+  for (uint i= 0; all_parts && i < part; i++)
+    tells&= key_tells_column(parts + i);
+  return tells ? flags | HA_KEYREAD_ONLY : flags;
+}
+
 int ha_esker::open(const char *path, int, uint)
 {
   if (!layout_.init(table))
@@ -46,7 +57,11 @@ int ha_esker::open(const char *path, int, uint)
   EsLayout layout= layout_.c_layout();
   name_= table_name(path);
   EsError why;
-  EsStatus status= es_table_open(engine, name_.c_str(), &layout, &table_, &why);
+  Key_definitions keys;
+  Key_definitions::Refusal refusal;
+  if (!keys.init(table, layout_, &refusal))
+    return HA_ERR_OUT_OF_MEM;
+  EsStatus status= es_table_open(engine, name_.c_str(), &layout, keys.indexes(), keys.count(), &table_, &why);
   if (status != EsStatus::Ok)
     return fail(status, why.text);
   info(HA_STATUS_NO_LOCK | HA_STATUS_VARIABLE | HA_STATUS_CONST | HA_STATUS_OPEN);
@@ -66,6 +81,7 @@ int ha_esker::close()
   connection_= nullptr;
   layout_= Record_layout();
   std::vector<uchar>().swap(columns_);
+  std::vector<uchar>().swap(key_images_);
   std::string().swap(name_);
   std::string().swap(detail_);
   return 0;
@@ -74,7 +90,9 @@ int ha_esker::close()
 int ha_esker::info(uint flag)
 {
   if (flag & HA_STATUS_ERRKEY)
-    errkey= MAX_KEY;
+    duplicate(&errkey);
+  if (table_ && (flag & HA_STATUS_AUTO))
+    stats.auto_increment_value= es_next_auto_increment(table_);
   if (!table_ || !(flag & (HA_STATUS_VARIABLE | HA_STATUS_CONST | HA_STATUS_TIME)))
     return 0;
   EsTableStats figures;
@@ -100,8 +118,29 @@ int ha_esker::info(uint flag)
     stats.create_time= static_cast<time_t>(figures.create_time);
     stats.block_size= 64 * 1024;
     stats.max_data_file_length= 0;
+    guess_rows_per_key();
   }
   return 0;
+}
+
+/* Of the last write that failed. */
+void ha_esker::duplicate(uint *index)
+{
+  *index= duplicate_index_;
+  mi_int8store(dup_ref, duplicate_row_);
+}
+
+/* What is known for certain; of the rest, 0, the server makes its own guess. */
+void ha_esker::guess_rows_per_key()
+{
+  for (uint i= 0; i < table->s->keys; i++)
+  {
+    KEY *key= table->key_info + i;
+    for (uint j= 0; j < key->user_defined_key_parts; j++)
+      key->rec_per_key[j]= 0;
+    if ((key->flags & (HA_NOSAME | HA_NULL_PART_KEY)) == HA_NOSAME)
+      key->rec_per_key[key->user_defined_key_parts - 1]= 1;
+  }
 }
 
 ha_rows ha_esker::records()
@@ -134,6 +173,8 @@ int ha_esker::fail(const EsSession *session, EsStatus status)
   detail_status_= EsStatus::Ok;
   if (likely(status == EsStatus::Ok))
     return 0;
+  if (status == EsStatus::DuplicateKey && !es_duplicate(session, &duplicate_index_, &duplicate_row_))
+    duplicate_index_= MAX_KEY;
   if (connection_ && connection_->session() == session)
     connection_->note_failure(status);
   else

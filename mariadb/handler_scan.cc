@@ -30,19 +30,17 @@ void ha_esker::close_cursors()
 {
   es_cursor_close(scan_cursor_);
   es_cursor_close(fetch_cursor_);
+  es_index_close(index_cursor_);
   scan_cursor_= fetch_cursor_= nullptr;
-  next_image_= fast_end_= batch_end_= nullptr;
+  index_cursor_= nullptr;
+  batch_start_= next_image_= fast_end_= batch_end_= nullptr;
   next_id_= nullptr;
-  columns_stale_= refetch_= semi_read_= false;
+  columns_stale_= refetch_= semi_read_= other_statement_= false;
 }
 
-/* For scans, or for single rows. */
-int ha_esker::open_cursor(EsCursor **cursor, bool scan)
+/* For scans, or for single rows. What they point to is kept until the next call. */
+EsScanOptions ha_esker::scan_options(bool scan)
 {
-  int error= 0;
-  EsSession *s= session(&error);
-  if (!s)
-    return error;
   EsScanOptions options= {};
   columns_.clear();
   /* Who writes needs the whole row: it becomes the new version. */
@@ -57,18 +55,23 @@ int ha_esker::open_cursor(EsCursor **cursor, bool scan)
   options.lock= lock_;
   options.skip_locked= skip_locked_;
   options.semi_consistent= scan && try_semi_;
+  return options;
+}
+
+int ha_esker::open_cursor(EsCursor **cursor, bool scan)
+{
+  int error= 0;
+  EsSession *s= session(&error);
+  if (!s)
+    return error;
+  EsScanOptions options= scan_options(scan);
   return fail(s, (scan ? es_scan_open : es_fetch_open)(s, table_, &options, cursor));
 }
 
 int ha_esker::rnd_next(uchar *buf)
 {
   if (likely(next_image_ != fast_end_))
-  {
-    memcpy(buf, next_image_, image_bytes_);
-    next_image_+= stride_;
-    row_id_= *next_id_++;
-    return 0;
-  }
+    return take_image(buf);
   return next_slow(buf);
 }
 
@@ -79,20 +82,42 @@ int ha_esker::next_batch()
   EsSession *s= session(&error);
   if (!s)
     return error;
-  if (!scan_cursor_ && (error= open_cursor(&scan_cursor_, true)))
-    return error;
   EsBatch batch;
-  EsStatus status= es_cursor_next_batch(scan_cursor_, s, &batch);
+  if (index_cursor_)
+    error= take_batch(s, es_index_next_batch(index_cursor_, s, &batch), batch);
+  else if (scan_cursor_ || !(error= open_cursor(&scan_cursor_, true)))
+    error= take_batch(s, es_cursor_next_batch(scan_cursor_, s, &batch), batch);
+  if (error)
+    return error;
+  return next_image_ == batch_end_ ? HA_ERR_END_OF_FILE : 0;
+}
+
+int ha_esker::take_batch(const EsSession *session, EsStatus status, const EsBatch &batch)
+{
   if (status != EsStatus::Ok)
   {
-    next_image_= fast_end_= batch_end_= nullptr;
-    return fail(s, status);
+    batch_start_= next_image_= fast_end_= batch_end_= nullptr;
+    return fail(session, status);
   }
-  next_image_= batch.images;
+  batch_start_= next_image_= fast_end_= batch.images;
   stride_= batch.stride;
   next_id_= batch.row_ids;
   batch_end_= batch.images + batch.stride * batch.count;
-  return batch.count == 0 ? HA_ERR_END_OF_FILE : 0;
+  return 0;
+}
+
+/* The row that was read last, now with its lock; *image null: it is gone, and an index goes on with the next one. */
+int ha_esker::read_again(const uint8_t **image)
+{
+  if (!index_cursor_)
+    return fetch(row_id_, image);
+  int error= 0;
+  EsSession *s= session(&error);
+  if (!s)
+    return error;
+  *image= nullptr;
+  EsBatch batch;
+  return take_batch(s, es_index_read_again(index_cursor_, s, &batch), batch);
 }
 
 int ha_esker::next_slow(uchar *buf)
@@ -102,7 +127,7 @@ int ha_esker::next_slow(uchar *buf)
   {
     /* The server wants the row after all: now wait for its lock. Gone meanwhile: go on. */
     semi_read_= false;
-    if (int error= fetch(row_id_, &image))
+    if (int error= read_again(&image))
       return error;
     if (image)
     {
@@ -110,7 +135,7 @@ int ha_esker::next_slow(uchar *buf)
       return 0;
     }
   }
-  if (columns_stale_ && scan_cursor_)
+  if (columns_stale_ && (scan_cursor_ || index_cursor_))
     refetch_|= columns_grew();
   do
   {
@@ -130,7 +155,8 @@ int ha_esker::next_slow(uchar *buf)
   } while (!image);
   memcpy(buf, image, image_bytes_);
   if (try_semi_ && locks_rows())
-    semi_read_= es_cursor_was_semi_consistent(scan_cursor_);
+    semi_read_= index_cursor_ ? es_index_was_semi_consistent(index_cursor_)
+                              : es_cursor_was_semi_consistent(scan_cursor_);
   return 0;
 }
 
@@ -168,7 +194,7 @@ bool ha_esker::columns_grew()
 /* The sets may change and change back between two rows: only the next read looks at them. */
 void ha_esker::column_bitmaps_signal()
 {
-  if (!scan_cursor_ && !fetch_cursor_)
+  if (!scan_cursor_ && !fetch_cursor_ && !index_cursor_)
     return;
   columns_stale_= true;
   fast_end_= next_image_;
@@ -178,7 +204,7 @@ int ha_esker::rnd_pos(uchar *buf, uchar *pos)
 {
   /* A scan that goes on beside it does not fill in the new columns either. */
   if (columns_stale_ && fetch_cursor_ && columns_grew())
-    refetch_= scan_cursor_ != nullptr;
+    refetch_= scan_cursor_ || index_cursor_;
   uint64_t row_id= mi_uint8korr(pos);
   const uint8_t *image;
   if (int error= fetch(row_id, &image))

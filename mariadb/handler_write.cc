@@ -25,11 +25,18 @@ int ha_esker::write_row(const uchar *buf)
       return 0;
     }
   }
+  if (table->next_number_field && buf == table->record[0])
+    return write_numbered(buf);
+  return insert(buf);
+}
+
+int ha_esker::insert(const uchar *buf)
+{
   int error= 0;
   EsSession *s= session(&error);
   if (unlikely(!s))
     return error;
-  EsStatus status= es_insert(s, table_, buf, &row_id_);
+  EsStatus status= es_insert(s, table_, buf, lock_duplicate_, &row_id_);
   if (unlikely(is_sequence()))
     return end_sequence(fail(s, status));
   return likely(status == EsStatus::Ok) ? 0 : fail(s, status);
@@ -68,7 +75,12 @@ int ha_esker::update_row(const uchar *old_data, const uchar *new_data)
   EsStatus status= es_update(s, table_, row_id_, new_data);
   if (unlikely(is_sequence()))
     return end_sequence(fail(s, status));
-  return likely(status == EsStatus::Ok) ? 0 : fail(s, status);
+  if (unlikely(status != EsStatus::Ok))
+    return fail(s, status);
+  if (table->found_next_number_field && new_data == table->record[0] &&
+      bitmap_is_set(table->write_set, table->found_next_number_field->field_index))
+    return note_number(table->found_next_number_field);
+  return 0;
 }
 
 int ha_esker::delete_row(const uchar *)

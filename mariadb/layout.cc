@@ -7,6 +7,7 @@
   stored, byte for byte, in every column read.
 */
 #include "layout.h"
+#include <algorithm>
 #include <new>
 
 namespace shim
@@ -103,6 +104,13 @@ EsLayout Record_layout::c_layout() const
   layout.column_count= static_cast<uint32_t>(columns_.size());
   layout.columns= columns_.data();
   return layout;
+}
+
+uint32 Record_layout::place_of(uint16 field_index) const
+{
+  const auto found= std::lower_bound(fields_.begin(), fields_.end(), field_index);
+  DBUG_ASSERT(found != fields_.end() && *found == field_index);
+  return static_cast<uint32>(found - fields_.begin());
 }
 
 void Record_layout::bitmap_of(const MY_BITMAP *read_set, uchar *bitmap) const

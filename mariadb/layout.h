@@ -31,6 +31,9 @@ public:
   size_t column_count() const { return columns_.size(); }
   bool has_blobs() const { return has_blobs_; }
 
+  /** The place among the layout's columns of a field that is stored. */
+  uint32 place_of(uint16 field_index) const;
+
   /** Bytes that a column bitmap takes. */
   size_t bitmap_bytes() const { return (columns_.size() + 7) / 8; }
   /** The layout's columns among those of read_set. */

@@ -6,6 +6,7 @@
   The plugin: opens the engine when the server loads it, closes it when the server lets go.
 */
 #include "ha_esker.h"
+#include "collations.h"
 #include "errors.h"
 #include "information_schema.h"
 #include "error_log.h"
@@ -42,6 +43,7 @@ int init(void *plugin_hton)
   std::string folder;
   fill_options(&options, &folder);
   options.log= log_line;
+  options.weights= weights_of;
   EsError why;
   EsStatus status= es_engine_open(&options, &engine, &why);
   if (status == EsStatus::Ok)

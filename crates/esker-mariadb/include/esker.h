@@ -29,6 +29,9 @@ template <typename E> using Unchecked = E;
 /// Bytes of an error's words, the final NUL included.
 constexpr static const size_t ES_ERROR_BYTES = 1024;
 
+/// The collation is not known: see `EsWeightsFn`.
+constexpr static const size_t ES_NO_WEIGHTS = ~0;
+
 /// Bytes of an XID's parts together.
 constexpr static const size_t ES_XID_DATA_BYTES = 128;
 
@@ -100,8 +103,10 @@ enum class [[nodiscard]] EsStatus : int32_t {
   Layout = 21,
   /// A bug in Esker; the engine is poisoned.
   Panic = 22,
+  /// Another row has the key of a unique index: see `es_duplicate`.
+  DuplicateKey = 23,
   /// What this version of the boundary has no code for.
-  Other = 23,
+  Other = 24,
 };
 
 /// How a column's bytes lie in a row image.
@@ -132,6 +137,24 @@ enum class EsCompression : int32_t {
   Lz4 = 1,
   /// Small.
   Zstd = 2,
+};
+
+/// How a column's value becomes bytes of a key.
+enum class EsKeyEncoding : int32_t {
+  /// A little-endian number without sign; the column is Fixed.
+  Unsigned = 1,
+  /// A little-endian number in two's complement; the column is Fixed.
+  Signed = 2,
+  /// A little-endian IEEE 754 number; the column is Fixed.
+  Float = 3,
+  /// The bytes as they are, all of the same length; the column is Fixed or Padded.
+  Fixed = 4,
+  /// The bytes as they are.
+  Bytes = 5,
+  /// What the string weighs.
+  Weights = 6,
+  /// What the string weighs; one that goes on with spaces is the same.
+  PaddedWeights = 7,
 };
 
 /// Which blocks a check reads.
@@ -168,6 +191,9 @@ struct EsCursor;
 /// An open engine. Used by any thread.
 struct EsEngine;
 
+/// An open cursor over an index. Belongs to its session.
+struct EsIndexCursor;
+
 /// What wakes a session. Used by any thread.
 struct EsKiller;
 
@@ -180,6 +206,20 @@ struct EsTable;
 /// Takes a line for the log: `length` bytes without a NUL, valid for the call. Called from any thread, also before
 /// `es_engine_open` returns.
 using EsLogFn = void(*)(void *context, EsLogLevel level, const char *text, size_t length);
+
+/// Writes what a string weighs: comparing weights as bytes is comparing strings, where neither is the beginning of the
+/// other. Of the value only the first `prefix_bytes` count, or as many characters as are as long at most; 0: all. The
+/// one byte 0x20 is a space in every character set. Returns
+/// how many bytes there are, if that is less than `room`; anything else says that there may be more than `room`, which is
+/// written to as it likes, and is called again with more; or ES_NO_WEIGHTS. Depends on its arguments alone, for ever, and
+/// is called from any thread.
+using EsWeightsFn = size_t(*)(void *context,
+                              uint32_t collation,
+                              const uint8_t *value,
+                              size_t value_bytes,
+                              uint32_t prefix_bytes,
+                              uint8_t *weights,
+                              size_t room);
 
 /// What an engine is opened with.
 struct EsOptions {
@@ -195,6 +235,9 @@ struct EsOptions {
   /// NULL: nobody wants to know.
   EsLogFn log;
   void *log_context;
+  /// NULL: there are no collations.
+  EsWeightsFn weights;
+  void *weights_context;
 };
 
 /// The words of a failure; filled in only by a call that fails.
@@ -228,13 +271,40 @@ struct EsLayout {
   const EsColumn *columns;
 };
 
+/// One part of an index's key.
+struct EsKeyPart {
+  /// The column's place in the layout.
+  uint32_t column;
+  /// Only so many bytes of the value count; 0: all.
+  uint32_t prefix_bytes;
+  Unchecked<EsKeyEncoding> encoding;
+  /// For weights: the number that `EsOptions::weights` is called with.
+  uint32_t collation;
+  /// Greater values come first.
+  bool descending;
+};
+
+/// An index.
+struct EsIndex {
+  const char *name;
+  const EsKeyPart *parts;
+  uint32_t part_count;
+  /// No two rows have the same key; a key with a NULL is like no other.
+  bool unique;
+};
+
 /// What a table is created with.
 struct EsTableDef {
   EsLayout layout;
   Unchecked<EsRowFormat> row_format;
   Unchecked<EsCompression> compression;
+  /// In the order of their numbers.
+  const EsIndex *indexes;
+  uint32_t index_count;
   /// Gone at the next start.
   bool temporary;
+  /// AUTO_INCREMENT values are given out from here on; 0: from 1 on.
+  uint64_t auto_increment;
 };
 
 /// A table's figures.
@@ -319,6 +389,21 @@ struct EsBatch {
   size_t count;
 };
 
+/// Where a range of keys begins or ends: before all keys whose first `parts` parts are like those of a row image, or behind
+/// them.
+struct EsKeyBound {
+  /// NULL: there is no bound on this side.
+  const uint8_t *image;
+  uint32_t parts;
+  bool behind;
+};
+
+/// Keys of an index.
+struct EsKeyRange {
+  EsKeyBound from;
+  EsKeyBound to;
+};
+
 /// Takes a part of a text: `length` bytes without a NUL, valid for the call.
 using EsWriteFn = void(*)(void *context, const char *text, size_t length);
 
@@ -369,7 +454,7 @@ using EsLockWaitFn = bool(*)(void *context, const EsLockWait *wait);
 
 extern "C" {
 
-/// The options that the engine itself would choose; `data_dir` and `log` are NULL.
+/// The options that the engine itself would choose; `data_dir`, `log` and `weights` are NULL.
 ///
 /// # Safety
 /// `options` may be written.
@@ -378,9 +463,11 @@ void es_default_options(EsOptions *options);
 /// Opens or creates the data folder and recovers. `*engine` is written only if it succeeds.
 ///
 /// # Safety
-/// The options are needed for the call only, but for `log` and `log_context`: they are used, from any thread, until the
-/// engine is closed.
-EsStatus es_engine_open(const EsOptions *options, EsEngine **engine, EsError *error);
+/// The options are needed for the call only, but for `log`, `weights` and their contexts: they are used, from any thread,
+/// until the engine is closed.
+EsStatus es_engine_open(const EsOptions *options,
+                        EsEngine **engine,
+                        EsError *error);
 
 /// Clean shutdown. Frees the handle also when it fails. `Poisoned`: writing had stopped; what was committed last may
 /// have to be recovered with the help of who decided it.
@@ -416,8 +503,12 @@ EsStatus es_flush_log(const EsEngine *engine, EsError *error);
 /// Atomic, and durable on return.
 ///
 /// # Safety
-/// `def->layout.columns` are `column_count` columns.
-EsStatus es_create_table(const EsEngine *engine, const char *name, const EsTableDef *def, EsError *error);
+/// `def->layout.columns` are `column_count` columns, `def->indexes` are `index_count` indexes, and each has `part_count`
+/// parts.
+EsStatus es_create_table(const EsEngine *engine,
+                         const char *name,
+                         const EsTableDef *def,
+                         EsError *error);
 
 /// Atomic, and durable on return.
 ///
@@ -437,13 +528,17 @@ EsStatus es_rename_table(const EsEngine *engine, const char *from, const char *t
 /// `engine` is open.
 EsStatus es_truncate_table(const EsEngine *engine, const char *name, EsError *error);
 
-/// `Layout` when the table was created with another layout. `*table` is written only if it succeeds.
+/// `Layout` when the table was created with another layout, or other indexes but for their names. `*table` is written only
+/// if it succeeds.
 ///
 /// # Safety
-/// `expected->columns` are `column_count` columns. From here on every row image of the table lies as `expected` says.
+/// `expected->columns` are `column_count` columns, `keys` are `key_count` indexes, and each has `part_count` parts. From here
+/// on every row image of the table lies as `expected` says.
 EsStatus es_table_open(const EsEngine *engine,
                        const char *name,
                        const EsLayout *expected,
+                       const EsIndex *keys,
+                       uint32_t key_count,
                        EsTable **table,
                        EsError *error);
 
@@ -678,13 +773,27 @@ EsStage *es_session_stage(const EsSession *session);
 /// `session` is open.
 EsStatus es_unstage(EsSession *session);
 
-/// Inserts a row, and may open the session's stage.
+/// Inserts a row, and may open the session's stage. `DuplicateKey`: nothing was written, and `es_duplicate` tells of the row
+/// that is there already; with `lock_duplicate` it is locked, and has the key as long as that.
 ///
 /// # Safety
 /// `image` is a row image of the table's layout; its blobs' pointers are valid for their lengths.
-EsStatus es_insert(EsSession *session, const EsTable *table, const uint8_t *image, uint64_t *row_id);
+EsStatus es_insert(EsSession *session,
+                   const EsTable *table,
+                   const uint8_t *image,
+                   bool lock_duplicate,
+                   uint64_t *row_id);
 
-/// Gives a row a new version.
+/// Which row has the key that another one was refused for, if that is how the session's last call that failed ended: the
+/// place of the index among the table's, and the row.
+///
+/// # Safety
+/// `session` is open.
+bool es_duplicate(const EsSession *session,
+                  uint32_t *index,
+                  uint64_t *row_id);
+
+/// Gives a row a new version. `DuplicateKey` as for `es_insert`.
 ///
 /// # Safety
 /// As for `es_insert`.
@@ -756,6 +865,100 @@ EsStatus es_cursor_fetch(EsCursor *cursor, EsSession *session, uint64_t row_id, 
 /// `cursor` is open.
 bool es_cursor_was_semi_consistent(const EsCursor *cursor);
 
+/// A cursor over the index at this place of the table's. `*cursor` is written only if it succeeds.
+///
+/// # Safety
+/// As for `es_scan_open`.
+EsStatus es_index_open(EsSession *session,
+                       const EsTable *table,
+                       uint32_t index,
+                       const EsScanOptions *options,
+                       EsIndexCursor **cursor);
+
+/// Frees a cursor, the rows that it gave and what it pins.
+///
+/// # Safety
+/// `cursor` may be NULL; neither it nor its rows are used again.
+void es_index_close(EsIndexCursor *cursor);
+
+/// The first rows of a range of keys, or with `backward` the last. A cursor that locks gives one at a time. `*batch` is
+/// written only if it succeeds.
+///
+/// # Safety
+/// `session` is the one that the cursor was opened with. The images of the range's bounds lie as the table's do; in them only
+/// the columns of the parts count, and blobs' pointers are valid for their lengths. What the cursor gave before is not used
+/// again.
+EsStatus es_index_seek(EsIndexCursor *cursor,
+                       EsSession *session,
+                       const EsKeyRange *keys,
+                       bool backward,
+                       EsBatch *batch);
+
+/// The next rows in the direction of the seek. `*batch` is written only if it succeeds.
+///
+/// # Safety
+/// `session` is the one that the cursor was opened with. What the cursor gave before is not used again.
+EsStatus es_index_next_batch(EsIndexCursor *cursor, EsSession *session, EsBatch *batch);
+
+/// The rows behind a row, or with `backward` before it, whatever the range was that was sought. `taken`: how many rows the
+/// caller took of the batch that was given last; it is the last of them, or if that is none, the row given before. `anew`: the
+/// statement of the session in which the cursor was opened is over, and the cursor goes on in this one.
+///
+/// # Safety
+/// As for `es_index_next_batch`.
+EsStatus es_index_turn(EsIndexCursor *cursor,
+                       EsSession *session,
+                       size_t taken,
+                       bool backward,
+                       bool anew,
+                       EsBatch *batch);
+
+/// Was the last row read without the lock that another holds, in its last committed version?
+///
+/// # Safety
+/// `cursor` is open.
+bool es_index_was_semi_consistent(const EsIndexCursor *cursor);
+
+/// The last row once more, now with its lock; if it is not there any more, the next one.
+///
+/// # Safety
+/// As for `es_index_next_batch`. The last row was read without the lock that another holds.
+EsStatus es_index_read_again(EsIndexCursor *cursor, EsSession *session, EsBatch *batch);
+
+/// About how many rows there are in a range of keys.
+///
+/// # Safety
+/// The images of the range's bounds: as for `es_index_seek`.
+EsStatus es_estimate_rows(EsSession *session,
+                          const EsTable *table,
+                          uint32_t index,
+                          const EsKeyRange *keys,
+                          uint64_t *rows);
+
+/// Takes `values` AUTO_INCREMENT values that nobody else gets, of those that are `offset` and a multiple of `increment`, both
+/// from 1 on. `*first`: the first of them; 0: there are not so many left.
+///
+/// # Safety
+/// `session` and `table` are open.
+EsStatus es_take_auto_increment(EsSession *session,
+                                const EsTable *table,
+                                uint64_t offset,
+                                uint64_t increment,
+                                uint64_t values,
+                                uint64_t *first);
+
+/// A row has this value by itself: those that are given out from now on are greater.
+///
+/// # Safety
+/// `session` and `table` are open.
+EsStatus es_auto_increment_used(EsSession *session, const EsTable *table, uint64_t value);
+
+/// AUTO_INCREMENT values below this one may have been given out.
+///
+/// # Safety
+/// `table` is open.
+uint64_t es_next_auto_increment(const EsTable *table);
+
 /// How many counters there are.
 uint32_t es_counter_count();
 
@@ -816,7 +1019,7 @@ void es_lock_waits(const EsEngine *engine, EsLockWaitFn each, void *context);
 static_assert(sizeof(EsError) == 1024 &&
               offsetof(EsError, text) == 0,
               "EsError lies otherwise than in Rust");
-static_assert(sizeof(EsOptions) == 72 &&
+static_assert(sizeof(EsOptions) == 88 &&
               offsetof(EsOptions, data_dir) == 0 &&
               offsetof(EsOptions, memory_limit_bytes) == 8 &&
               offsetof(EsOptions, bulk_buffer_bytes) == 16 &&
@@ -826,7 +1029,9 @@ static_assert(sizeof(EsOptions) == 72 &&
               offsetof(EsOptions, recovery_target_seconds) == 48 &&
               offsetof(EsOptions, flush_mode) == 52 &&
               offsetof(EsOptions, log) == 56 &&
-              offsetof(EsOptions, log_context) == 64,
+              offsetof(EsOptions, log_context) == 64 &&
+              offsetof(EsOptions, weights) == 72 &&
+              offsetof(EsOptions, weights_context) == 80,
               "EsOptions lies otherwise than in Rust");
 static_assert(sizeof(EsColumn) == 20 &&
               offsetof(EsColumn, kind) == 0 &&
@@ -843,11 +1048,27 @@ static_assert(sizeof(EsLayout) == 24 &&
               offsetof(EsLayout, column_count) == 8 &&
               offsetof(EsLayout, columns) == 16,
               "EsLayout lies otherwise than in Rust");
-static_assert(sizeof(EsTableDef) == 40 &&
+static_assert(sizeof(EsKeyPart) == 20 &&
+              offsetof(EsKeyPart, column) == 0 &&
+              offsetof(EsKeyPart, prefix_bytes) == 4 &&
+              offsetof(EsKeyPart, encoding) == 8 &&
+              offsetof(EsKeyPart, collation) == 12 &&
+              offsetof(EsKeyPart, descending) == 16,
+              "EsKeyPart lies otherwise than in Rust");
+static_assert(sizeof(EsIndex) == 24 &&
+              offsetof(EsIndex, name) == 0 &&
+              offsetof(EsIndex, parts) == 8 &&
+              offsetof(EsIndex, part_count) == 16 &&
+              offsetof(EsIndex, unique) == 20,
+              "EsIndex lies otherwise than in Rust");
+static_assert(sizeof(EsTableDef) == 56 &&
               offsetof(EsTableDef, layout) == 0 &&
               offsetof(EsTableDef, row_format) == 24 &&
               offsetof(EsTableDef, compression) == 28 &&
-              offsetof(EsTableDef, temporary) == 32,
+              offsetof(EsTableDef, indexes) == 32 &&
+              offsetof(EsTableDef, index_count) == 40 &&
+              offsetof(EsTableDef, temporary) == 44 &&
+              offsetof(EsTableDef, auto_increment) == 48,
               "EsTableDef lies otherwise than in Rust");
 static_assert(sizeof(EsTableStats) == 56 &&
               offsetof(EsTableStats, rows) == 0 &&
@@ -908,6 +1129,15 @@ static_assert(sizeof(EsScanOptions) == 24 &&
               offsetof(EsScanOptions, skip_locked) == 20 &&
               offsetof(EsScanOptions, semi_consistent) == 21,
               "EsScanOptions lies otherwise than in Rust");
+static_assert(sizeof(EsKeyBound) == 16 &&
+              offsetof(EsKeyBound, image) == 0 &&
+              offsetof(EsKeyBound, parts) == 8 &&
+              offsetof(EsKeyBound, behind) == 12,
+              "EsKeyBound lies otherwise than in Rust");
+static_assert(sizeof(EsKeyRange) == 32 &&
+              offsetof(EsKeyRange, from) == 0 &&
+              offsetof(EsKeyRange, to) == 16,
+              "EsKeyRange lies otherwise than in Rust");
 static_assert(sizeof(EsBatch) == 32 &&
               offsetof(EsBatch, images) == 0 &&
               offsetof(EsBatch, stride) == 8 &&

@@ -39,6 +39,16 @@ fn layout(columns: &[EsColumn]) -> EsLayout {
     }
 }
 
+fn table_def(
+    columns: &[EsColumn],
+    row_format: Unchecked<EsRowFormat>,
+    compression: Unchecked<EsCompression>,
+) -> EsTableDef {
+    let (indexes, index_count) = (null(), 0);
+    let layout = layout(columns);
+    EsTableDef { layout, row_format, compression, indexes, index_count, temporary: false, auto_increment: 0 }
+}
+
 fn image(value: u64) -> [u8; IMAGE_BYTES] {
     let mut image = [0; IMAGE_BYTES];
     image[1..].copy_from_slice(&value.to_le_bytes());
@@ -61,8 +71,7 @@ impl Opened {
         let mut opened = Opened { folder, engine: null_mut(), table: null_mut(), session: null_mut() };
         let mut options = MaybeUninit::uninit();
         let columns = [column(0)];
-        let def =
-            EsTableDef { layout: layout(&columns), row_format: number(0), compression: number(0), temporary: false };
+        let def = table_def(&columns, number(0), number(0));
         // SAFETY: as the header asks.
         unsafe {
             es_default_options(options.as_mut_ptr());
@@ -72,7 +81,8 @@ impl Opened {
             options.bulk_threshold_bytes = 4096;
             assert_eq!(es_engine_open(&options, &mut opened.engine, null_mut()), EsStatus::Ok);
             assert_eq!(es_create_table(opened.engine, c"t".as_ptr(), &def, null_mut()), EsStatus::Ok);
-            let open = es_table_open(opened.engine, c"t".as_ptr(), &def.layout, &mut opened.table, null_mut());
+            let open =
+                es_table_open(opened.engine, c"t".as_ptr(), &def.layout, null(), 0, &mut opened.table, null_mut());
             assert_eq!(open, EsStatus::Ok);
             assert_eq!(es_session_open(opened.engine, null(), &mut opened.session, null_mut()), EsStatus::Ok);
         }
@@ -95,7 +105,10 @@ impl Opened {
             let mut row_id = 0;
             // SAFETY: as the header asks.
             let staged = unsafe {
-                assert_eq!(es_insert(self.session, self.table, image(value).as_ptr(), &mut row_id), EsStatus::Ok);
+                assert_eq!(
+                    es_insert(self.session, self.table, image(value).as_ptr(), false, &mut row_id),
+                    EsStatus::Ok
+                );
                 (*stage).table == self.table
             };
             if staged {
@@ -196,7 +209,7 @@ fn numbers_that_are_no_members_are_refused() {
         for (kind, row_format, compression) in [(4, 0, 0), (0, 2, 0), (0, 0, 3), (-1, 0, 0)] {
             let columns = [column(kind)];
             let (row_format, compression) = (number(row_format), number(compression));
-            let def = EsTableDef { layout: layout(&columns), row_format, compression, temporary: false };
+            let def = table_def(&columns, row_format, compression);
             let created = es_create_table(opened.engine, c"u".as_ptr(), &def, null_mut());
             assert_eq!(created, EsStatus::Invalid);
         }
@@ -237,7 +250,7 @@ fn a_kill_wakes_and_a_panic_in_it_stops_the_engine() {
         assert_eq!(es_session_open(opened.engine, null(), &mut other, null_mut()), EsStatus::Ok);
         assert_eq!(es_begin(other, number(0), false), EsStatus::Ok);
         assert_eq!(es_begin_statement(other), EsStatus::Ok);
-        assert_eq!(es_insert(other, opened.table, image(1).as_ptr(), &mut row_id), EsStatus::Ok);
+        assert_eq!(es_insert(other, opened.table, image(1).as_ptr(), false, &mut row_id), EsStatus::Ok);
         assert_eq!(es_commit(other), EsStatus::Ok);
         assert_eq!(es_begin(other, number(0), false), EsStatus::Ok);
         assert_eq!(es_begin_statement(other), EsStatus::Ok);
@@ -262,10 +275,11 @@ fn a_layout_that_is_not_the_tables_is_refused() {
     let mut error = MaybeUninit::<EsError>::uninit();
     // SAFETY: as the header asks.
     unsafe {
-        let status = es_table_open(opened.engine, c"t".as_ptr(), &layout(&columns), &mut table, error.as_mut_ptr());
+        let status =
+            es_table_open(opened.engine, c"t".as_ptr(), &layout(&columns), null(), 0, &mut table, error.as_mut_ptr());
         assert_eq!((status, table), (EsStatus::Layout, null_mut()));
         let words = CStr::from_ptr(error.assume_init_ref().text.as_ptr());
-        assert_eq!(words, c"table 't' was created with another column layout");
+        assert_eq!(words, c"table 't' was created with other columns or keys");
     }
     assert_eq!(opened.close(), EsStatus::Ok);
 }

@@ -4,7 +4,7 @@
 use crate::boundary::{exclusive, out, shared, slice, take, FromC, Unchecked};
 use crate::guard::Guard;
 use crate::session::EsSession;
-use crate::status::EsStatus;
+use crate::status::{EsStatus, Failure};
 use crate::table::EsTable;
 use esker::{Cursor, Error, LockMode, ScanOptions, Session, Table};
 use esker_format::{ColumnMask, RowId};
@@ -59,6 +59,26 @@ pub struct EsCursor {
     guard: Arc<Guard>,
 }
 
+impl EsScanOptions {
+    /// How the engine is told.
+    ///
+    /// # Safety
+    /// `columns` are `columns_bytes` bytes or null.
+    pub(crate) unsafe fn checked(&self, table: &Table) -> Result<ScanOptions, Failure> {
+        Ok(ScanOptions {
+            // SAFETY: the caller's promise.
+            mask: unsafe { mask(self, table) }?,
+            lock: match self.lock.checked()? {
+                EsLockMode::None => None,
+                EsLockMode::Shared => Some(LockMode::Shared),
+                EsLockMode::Exclusive => Some(LockMode::Exclusive),
+            },
+            skip_locked: self.skip_locked,
+            semi_consistent: self.semi_consistent,
+        })
+    }
+}
+
 /// The columns whose bits are set; null: all.
 ///
 /// # Safety
@@ -96,17 +116,8 @@ unsafe fn open(
     let (session, table, options, cursor) =
         unsafe { (exclusive(session), shared(table), shared(options), out(cursor)) };
     session.run_checked(|s| {
-        let wanted = ScanOptions {
-            // SAFETY: the caller's promise.
-            mask: unsafe { mask(options, &table.table) }?,
-            lock: match options.lock.checked()? {
-                EsLockMode::None => None,
-                EsLockMode::Shared => Some(LockMode::Shared),
-                EsLockMode::Exclusive => Some(LockMode::Exclusive),
-            },
-            skip_locked: options.skip_locked,
-            semi_consistent: options.semi_consistent,
-        };
+        // SAFETY: the caller's promise.
+        let wanted = unsafe { options.checked(&table.table) }?;
         let opened = how(s, &table.table, wanted)?;
         cursor.write(Box::into_raw(Box::new(EsCursor { cursor: opened, guard: table.guard.clone() })));
         Ok(())

@@ -8,9 +8,10 @@ use crate::layout::static_asserts;
 use std::path::Path;
 
 /// The order in which the header has them.
-const SOURCES: [&str; 12] = [
+const SOURCES: [&str; 15] = [
     "boundary",
     "status",
+    "index",
     "engine",
     "table",
     "session",
@@ -19,6 +20,8 @@ const SOURCES: [&str; 12] = [
     "stage",
     "write",
     "cursor",
+    "index_cursor",
+    "auto_increment",
     "counters",
     "activity",
 ];

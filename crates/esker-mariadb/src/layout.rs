@@ -7,6 +7,8 @@
 use crate::activity::{EsLockWait, EsTransaction};
 use crate::cursor::{EsBatch, EsScanOptions};
 use crate::engine::{EsEngine, EsOptions};
+use crate::index::{EsIndex, EsKeyPart};
+use crate::index_cursor::{EsKeyBound, EsKeyRange};
 use crate::session::{EsKiller, EsSession, EsWaitHooks};
 use crate::stage::EsStage;
 use crate::status::EsError;
@@ -40,13 +42,15 @@ macro_rules! crossing {
 
 crossing! {
     EsError 1024 { text }
-    EsOptions 72 {
+    EsOptions 88 {
         data_dir, memory_limit_bytes, bulk_buffer_bytes, bulk_threshold_bytes, wal_segment_bytes, recovery_target_bytes,
-        recovery_target_seconds, flush_mode, log, log_context
+        recovery_target_seconds, flush_mode, log, log_context, weights, weights_context
     }
     EsColumn 20 { kind, offset, width, null_byte, null_mask, len_bytes, pad }
     EsLayout 24 { image_bytes, head_bytes, column_count, columns }
-    EsTableDef 40 { layout, row_format, compression, temporary }
+    EsKeyPart 20 { column, prefix_bytes, encoding, collation, descending }
+    EsIndex 24 { name, parts, part_count, unique }
+    EsTableDef 56 { layout, row_format, compression, indexes, index_count, temporary, auto_increment }
     EsTableStats 56 { rows, data_bytes, free_bytes, runs, create_time, update_time, row_format, compression }
     EsWaitHooks 32 { context, before, after, waits_for }
     EsStage 32 { table, next, end, row_id }
@@ -59,6 +63,8 @@ crossing! {
         waiting_connection, blocking_connection, waited_us, blocker_idle_us, root_blocker, row_id, kind, table
     }
     EsScanOptions 24 { columns, columns_bytes, lock, skip_locked, semi_consistent }
+    EsKeyBound 16 { image, parts, behind }
+    EsKeyRange 32 { from, to }
     EsBatch 32 { images, stride, row_ids, count }
 }
 

@@ -22,9 +22,12 @@ mod layout;
 mod waits;
 
 pub mod activity;
+pub mod auto_increment;
 pub mod counters;
 pub mod cursor;
 pub mod engine;
+pub mod index;
+pub mod index_cursor;
 pub mod session;
 pub mod stage;
 pub mod status;

@@ -8,10 +8,10 @@ use crate::stage::Staging;
 use crate::status::{report, EsError, EsStatus, Failure};
 use crate::table::EsTable;
 use crate::waits::Owners;
-use esker::{Killer, Savepoint, Session, WaitHooks};
+use esker::{Error, Killer, LockMode, Savepoint, ScanOptions, Session, WaitHooks};
 use esker_base::counters::bind;
 use esker_base::SessionCounters;
-use esker_format::TxnId;
+use esker_format::{ColumnMask, RowId, TxnId};
 use std::cell::Cell;
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
@@ -164,14 +164,32 @@ impl EsSession {
         &mut self,
         table: &EsTable,
         image: *const u8,
+        lock_duplicate: bool,
         row_id: &mut MaybeUninit<u64>,
     ) -> EsStatus {
         self.run_staged(|session, staging| {
             // SAFETY: the caller's promise.
-            row_id.write(unsafe { session.insert_image(&table.table, image) }?.0);
+            let mut inserted = unsafe { session.insert_image(&table.table, image) };
+            let mut locked = None;
+            while let (true, Err(Error::DuplicateKey { row, .. })) = (lock_duplicate, &inserted) {
+                if locked == Some(*row) {
+                    break;
+                }
+                // Until that was locked it may have gone, or got another key.
+                locked = Some(*row);
+                lock_row(session, table, *row)?;
+                // SAFETY: the caller's promise.
+                inserted = unsafe { session.insert_image(&table.table, image) };
+            }
+            row_id.write(inserted?.0);
             staging.open(session, table);
             Ok(())
         })
+    }
+
+    /// The row that has the key for which another one was refused, with the index's place.
+    pub(crate) fn duplicate(&self) -> Option<(usize, RowId)> {
+        self.last.duplicate
     }
 
     #[inline]
@@ -192,6 +210,14 @@ impl EsSession {
     pub(crate) fn counters(&self) -> &SessionCounters {
         &self.counters
     }
+}
+
+/// Locks a row, if it is there, and waits for that.
+fn lock_row(session: &mut Session, table: &EsTable, row: RowId) -> esker::Result<()> {
+    let mask = ColumnMask::none(table.table.layout().columns.len());
+    let options = ScanOptions { mask, lock: Some(LockMode::Exclusive), ..ScanOptions::default() };
+    session.open_cursor(&table.table, options)?.fetch(session, row)?;
+    Ok(())
 }
 
 /// A session for one connection. `*session` is written only if it succeeds.

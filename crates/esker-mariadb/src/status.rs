@@ -2,6 +2,7 @@
 //! Status codes: the one map from the engine's errors to what C knows, and words in buffers of C.
 
 use esker::Error;
+use esker_format::RowId;
 use std::ffi::{c_char, CStr};
 use std::mem::MaybeUninit;
 
@@ -57,8 +58,10 @@ pub enum EsStatus {
     Layout = 21,
     /// A bug in Esker; the engine is poisoned.
     Panic = 22,
+    /// Another row has the key of a unique index: see `es_duplicate`.
+    DuplicateKey = 23,
     /// What this version of the boundary has no code for.
-    Other = 23,
+    Other = 24,
 }
 
 /// A failure on its way to C.
@@ -66,17 +69,20 @@ pub enum EsStatus {
 pub(crate) struct Failure {
     pub(crate) status: EsStatus,
     pub(crate) text: String,
+    /// The index's place, and the row that has the key.
+    pub(crate) duplicate: Option<(usize, RowId)>,
 }
 
 impl Failure {
     /// The table lies otherwise than the caller says.
     pub(crate) fn layout(table: &str) -> Failure {
-        Failure { status: EsStatus::Layout, text: format!("table '{table}' was created with another column layout") }
+        let text = format!("table '{table}' was created with other columns or keys");
+        Failure { status: EsStatus::Layout, text, ..Failure::default() }
     }
 
     /// An argument that makes no sense.
     pub(crate) fn invalid(what: impl Into<String>) -> Failure {
-        Failure { status: EsStatus::Invalid, text: what.into() }
+        Failure { status: EsStatus::Invalid, text: what.into(), ..Failure::default() }
     }
 
     /// The caller stopped it.
@@ -86,7 +92,7 @@ impl Failure {
 
     /// A bug.
     pub(crate) fn panic(text: String) -> Failure {
-        Failure { status: EsStatus::Panic, text }
+        Failure { status: EsStatus::Panic, text, ..Failure::default() }
     }
 }
 
@@ -115,9 +121,14 @@ impl From<Error> for Failure {
             Error::OutOfMemory(_) => EsStatus::OutOfMemory,
             Error::Unsupported(_) => EsStatus::Unsupported,
             Error::InvalidArgument(_) => EsStatus::Invalid,
+            Error::DuplicateKey { .. } => EsStatus::DuplicateKey,
             _ => EsStatus::Other,
         };
-        Failure { status, text: error.to_string() }
+        let duplicate = match error {
+            Error::DuplicateKey { index, row } => Some((index, row)),
+            _ => None,
+        };
+        Failure { status, text: error.to_string(), duplicate }
     }
 }
 
@@ -199,6 +210,6 @@ mod tests {
         assert_eq!((statuses, words(&error)), ((EsStatus::Ok, EsStatus::Invalid), "before"));
         // SAFETY: the error is ours.
         let status = unsafe { report(Err(Failure::layout("t")), &mut error) };
-        assert_eq!((status, words(&error)), (EsStatus::Layout, "table 't' was created with another column layout"));
+        assert_eq!((status, words(&error)), (EsStatus::Layout, "table 't' was created with other columns or keys"));
     }
 }

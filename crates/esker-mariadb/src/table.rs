@@ -4,6 +4,7 @@
 use crate::boundary::{out, shared, slice, take, FromC, Unchecked};
 use crate::engine::EsEngine;
 use crate::guard::Guard;
+use crate::index::{indexes, EsIndex};
 use crate::status::{report, str_of, EsError, EsStatus, Failure};
 use esker::{CheckScope, Engine, Table, TableDef};
 use esker_format::{Column, ColumnKind, Compression, Layout, NullBit, RowFormat};
@@ -118,8 +119,13 @@ pub struct EsTableDef {
     pub(crate) layout: EsLayout,
     pub(crate) row_format: Unchecked<EsRowFormat>,
     pub(crate) compression: Unchecked<EsCompression>,
+    /// In the order of their numbers.
+    pub(crate) indexes: *const EsIndex,
+    pub(crate) index_count: u32,
     /// Gone at the next start.
     pub(crate) temporary: bool,
+    /// AUTO_INCREMENT values are given out from here on; 0: from 1 on.
+    pub(crate) auto_increment: u64,
 }
 
 /// A table's figures.
@@ -187,7 +193,8 @@ fn compression(given: Unchecked<EsCompression>) -> Result<Compression, Failure> 
 /// Atomic, and durable on return.
 ///
 /// # Safety
-/// `def->layout.columns` are `column_count` columns.
+/// `def->layout.columns` are `column_count` columns, `def->indexes` are `index_count` indexes, and each has `part_count`
+/// parts.
 #[no_mangle]
 pub unsafe extern "C" fn es_create_table(
     engine: *const EsEngine,
@@ -199,18 +206,24 @@ pub unsafe extern "C" fn es_create_table(
     let (handle, given) = unsafe { (shared(engine), shared(def)) };
     // SAFETY: the caller's promise.
     let columns = unsafe { slice(given.layout.columns, given.layout.column_count as usize) };
+    // SAFETY: the caller's promise.
+    let keys = unsafe { slice(given.indexes, given.index_count as usize) };
     let result = handle.guard.run(|| {
         // SAFETY: the caller's promise.
-        let name = unsafe { str_of(name)? };
+        let (name, indexes) = unsafe { (str_of(name)?, indexes(keys)?) };
         let def = TableDef {
             layout: layout(&given.layout, columns)?,
             format: row_format(given.row_format)?,
             compression: compression(given.compression)?,
             temporary: given.temporary,
-            indexes: Vec::new(),
+            indexes,
             extra: Vec::new(),
         };
-        Ok(handle.engine.create_table(name, &def)?)
+        handle.engine.create_table(name, &def)?;
+        if given.auto_increment > 1 {
+            handle.engine.begin_auto_increment(&*handle.engine.open_table(name)?, given.auto_increment)?;
+        }
+        Ok(())
     });
     // SAFETY: the caller's promise.
     unsafe { report(result, error) }
@@ -270,15 +283,19 @@ pub unsafe extern "C" fn es_truncate_table(
     unsafe { report(result, error) }
 }
 
-/// `Layout` when the table was created with another layout. `*table` is written only if it succeeds.
+/// `Layout` when the table was created with another layout, or other indexes but for their names. `*table` is written only
+/// if it succeeds.
 ///
 /// # Safety
-/// `expected->columns` are `column_count` columns. From here on every row image of the table lies as `expected` says.
+/// `expected->columns` are `column_count` columns, `keys` are `key_count` indexes, and each has `part_count` parts. From here
+/// on every row image of the table lies as `expected` says.
 #[no_mangle]
 pub unsafe extern "C" fn es_table_open(
     engine: *const EsEngine,
     name: *const c_char,
     expected: *const EsLayout,
+    keys: *const EsIndex,
+    key_count: u32,
     table: *mut *mut EsTable,
     error: *mut EsError,
 ) -> EsStatus {
@@ -286,12 +303,14 @@ pub unsafe extern "C" fn es_table_open(
     let (handle, expected, table) = unsafe { (shared(engine), shared(expected), out(table)) };
     // SAFETY: the caller's promise.
     let columns = unsafe { slice(expected.columns, expected.column_count as usize) };
+    // SAFETY: the caller's promise.
+    let keys = unsafe { slice(keys, key_count as usize) };
     let result = handle.guard.run(|| {
         // SAFETY: the caller's promise.
-        let name = unsafe { str_of(name)? };
+        let (name, indexes) = unsafe { (str_of(name)?, indexes(keys)?) };
         let expected = layout(expected, columns)?;
         let opened = handle.engine.open_table(name)?;
-        if **opened.layout() != expected {
+        if **opened.layout() != expected || !opened.has_indexes(&indexes) {
             return Err(Failure::layout(name));
         }
         let opened = EsTable { table: opened, engine: handle.engine.clone(), guard: handle.guard.clone() };

@@ -7,7 +7,8 @@ use crate::status::EsStatus;
 use crate::table::EsTable;
 use esker_format::RowId;
 
-/// Inserts a row, and may open the session's stage.
+/// Inserts a row, and may open the session's stage. `DuplicateKey`: nothing was written, and `es_duplicate` tells of the row
+/// that is there already; with `lock_duplicate` it is locked, and has the key as long as that.
 ///
 /// # Safety
 /// `image` is a row image of the table's layout; its blobs' pointers are valid for their lengths.
@@ -16,15 +17,31 @@ pub unsafe extern "C" fn es_insert(
     session: *mut EsSession,
     table: *const EsTable,
     image: *const u8,
+    lock_duplicate: bool,
     row_id: *mut u64,
 ) -> EsStatus {
     // SAFETY: the caller's promise.
     let (session, table, _, row_id) = unsafe { (exclusive(session), shared(table), shared(image), out(row_id)) };
     // SAFETY: the caller's promise; es_table_open compared layouts.
-    unsafe { session.insert(table, image, row_id) }
+    unsafe { session.insert(table, image, lock_duplicate, row_id) }
 }
 
-/// Gives a row a new version.
+/// Which row has the key that another one was refused for, if that is how the session's last call that failed ended: the
+/// place of the index among the table's, and the row.
+///
+/// # Safety
+/// `session` is open.
+#[no_mangle]
+pub unsafe extern "C" fn es_duplicate(session: *const EsSession, index: *mut u32, row_id: *mut u64) -> bool {
+    // SAFETY: the caller's promise.
+    let (session, index, row_id) = unsafe { (shared(session), out(index), out(row_id)) };
+    let Some((place, row)) = session.duplicate() else { return false };
+    index.write(place as u32);
+    row_id.write(row.0);
+    true
+}
+
+/// Gives a row a new version. `DuplicateKey` as for `es_insert`.
 ///
 /// # Safety
 /// As for `es_insert`.

@@ -1,5 +1,6 @@
 //! An index: its definition, and how its keys are made of rows.
 
+use crate::catalog::table::Table;
 use crate::{Error, Result};
 use esker_format::{Collations, CommitSeq, FormatError, IndexEntry, IndexState, KeyCodec, KeyPart, LayoutVersion};
 use std::sync::Arc;
@@ -61,5 +62,28 @@ impl Index {
     /// Can its keys be made, for a table that is about to get it?
     pub(crate) fn check(&self, table: &str) -> Result<()> {
         self.codec().map(drop).map_err(|e| Error::InvalidArgument(format!("table '{table}': {e}")))
+    }
+}
+
+impl Table {
+    /// Are these its indexes, whatever their names are?
+    pub fn has_indexes(&self, defs: &[IndexDef]) -> bool {
+        let same = |((_, index), def): ((usize, &Index), &IndexDef)| {
+            index.entry.unique == def.unique && index.entry.parts == def.parts
+        };
+        self.kept_indexes().count() == defs.len() && self.kept_indexes().zip(defs).all(same)
+    }
+
+    /// The bytes with which all keys of the index at this place begin whose first `parts` parts are like a row image's.
+    ///
+    /// # Safety
+    /// As for [`insert_image`](crate::Session::insert_image); the columns of other parts may be anything.
+    pub unsafe fn key_prefix(&self, index: usize, image: *const u8, parts: usize) -> Result<Vec<u8>> {
+        let index = self.indexes.get(index).ok_or_else(|| Error::InvalidArgument(format!("no index {index}")))?;
+        let mut key = Vec::new();
+        // SAFETY: the caller's promise.
+        unsafe { index.codec()?.parts_of_image(image, parts, &*index.collations, &mut key) }
+            .map_err(|e| index.error(&e))?;
+        Ok(key)
     }
 }

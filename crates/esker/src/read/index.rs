@@ -270,6 +270,15 @@ impl IndexCursor {
         self.read(session, &self.range.rest(key, direction), direction)
     }
 
+    /// The whole key of the entry of a row of the batch that was given last.
+    ///
+    /// # Panics
+    /// There is no such row in it.
+    #[must_use]
+    pub fn key(&self, at: usize) -> &[u8] {
+        self.keys.get(at)
+    }
+
     /// The next rows; empty at the end. A locking cursor gives one at a time.
     pub fn next_batch(&mut self, session: &mut Session) -> Result<IndexBatch<'_>> {
         match self.options.lock {

@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Reading by an index.
+
+use crate::boundary::{exclusive, out, shared, take};
+use crate::cursor::{EsBatch, EsScanOptions};
+use crate::guard::Guard;
+use crate::session::EsSession;
+use crate::status::EsStatus;
+use crate::table::EsTable;
+use esker::{Direction, IndexCursor, KeyRange, ScanOptions, Session, Table};
+use esker_format::key_bytes::pass_prefix;
+use esker_format::RowId;
+use std::mem::MaybeUninit;
+use std::sync::Arc;
+
+/// Where a range of keys begins or ends: before all keys whose first `parts` parts are like those of a row image, or behind
+/// them.
+#[repr(C)]
+pub struct EsKeyBound {
+    /// NULL: there is no bound on this side.
+    pub(crate) image: *const u8,
+    pub(crate) parts: u32,
+    pub(crate) behind: bool,
+}
+
+/// Keys of an index.
+#[repr(C)]
+pub struct EsKeyRange {
+    pub(crate) from: EsKeyBound,
+    pub(crate) to: EsKeyBound,
+}
+
+/// An open cursor over an index. Belongs to its session.
+pub struct EsIndexCursor {
+    cursor: IndexCursor,
+    table: Arc<Table>,
+    index: usize,
+    options: ScanOptions,
+    guard: Arc<Guard>,
+    /// Rows of the batch that was given last.
+    rows: usize,
+    /// The key of the row given last in the batches before; none if there was no row since the seek.
+    passed: Option<Vec<u8>>,
+}
+
+/// The key bytes at a bound, and whether there are any: behind the last keys there are none.
+///
+/// # Safety
+/// As for [`es_index_seek`].
+unsafe fn bound(table: &Table, index: usize, bound: &EsKeyBound) -> esker::Result<Option<Vec<u8>>> {
+    if bound.image.is_null() {
+        return Ok(None);
+    }
+    // SAFETY: the caller's promise; es_table_open compared layouts.
+    let mut key = unsafe { table.key_prefix(index, bound.image, bound.parts as usize) }?;
+    Ok((!bound.behind || pass_prefix(&mut key)).then_some(key))
+}
+
+/// # Safety
+/// As for [`es_index_seek`].
+unsafe fn range(table: &Table, index: usize, given: &EsKeyRange) -> esker::Result<KeyRange> {
+    // SAFETY: the caller's promise.
+    let (from, to) = unsafe { (bound(table, index, &given.from)?, bound(table, index, &given.to)?) };
+    Ok(match from {
+        Some(from) => KeyRange { from, to },
+        None if given.from.image.is_null() => KeyRange { from: Vec::new(), to },
+        // Nothing is behind the last keys.
+        None => KeyRange { from: Vec::new(), to: Some(Vec::new()) },
+    })
+}
+
+fn direction(backward: bool) -> Direction {
+    match backward {
+        false => Direction::Forward,
+        true => Direction::Backward,
+    }
+}
+
+impl EsIndexCursor {
+    fn give(&mut self, session: &mut Session, batch: &mut MaybeUninit<EsBatch>) -> esker::Result<()> {
+        // On an error there is nothing to go on from but what came before.
+        self.pass();
+        let given = self.cursor.next_batch(session)?;
+        self.rows = given.ids.len();
+        batch.write(EsBatch {
+            images: given.images,
+            stride: given.stride,
+            row_ids: given.ids.as_ptr().cast(),
+            count: given.ids.len(),
+        });
+        Ok(())
+    }
+
+    /// The batch that was given last is over.
+    fn pass(&mut self) {
+        if self.rows > 0 {
+            let key = self.passed.get_or_insert_with(Vec::new);
+            key.clear();
+            key.extend_from_slice(self.cursor.key(self.rows - 1));
+            self.rows = 0;
+        }
+    }
+}
+
+/// A cursor over the index at this place of the table's. `*cursor` is written only if it succeeds.
+///
+/// # Safety
+/// As for `es_scan_open`.
+#[no_mangle]
+pub unsafe extern "C" fn es_index_open(
+    session: *mut EsSession,
+    table: *const EsTable,
+    index: u32,
+    options: *const EsScanOptions,
+    cursor: *mut *mut EsIndexCursor,
+) -> EsStatus {
+    // SAFETY: the caller's promise.
+    let (session, table, options, cursor) =
+        unsafe { (exclusive(session), shared(table), shared(options), out(cursor)) };
+    let (index, guard) = (index as usize, table.guard.clone());
+    session.run_checked(|s| {
+        // SAFETY: the caller's promise.
+        let wanted = unsafe { options.checked(&table.table) }?;
+        let opened = EsIndexCursor {
+            cursor: s.open_index_cursor(&table.table, index, wanted.clone())?,
+            table: table.table.clone(),
+            index,
+            options: wanted,
+            guard,
+            rows: 0,
+            passed: None,
+        };
+        cursor.write(Box::into_raw(Box::new(opened)));
+        Ok(())
+    })
+}
+
+/// Frees a cursor, the rows that it gave and what it pins.
+///
+/// # Safety
+/// `cursor` may be NULL; neither it nor its rows are used again.
+#[no_mangle]
+pub unsafe extern "C" fn es_index_close(cursor: *mut EsIndexCursor) {
+    // SAFETY: made by es_index_open; the caller's promise.
+    let Some(cursor) = (unsafe { take(cursor) }) else { return };
+    let guard = cursor.guard.clone();
+    let _ = guard.clean_up(|| {
+        drop(cursor);
+        Ok(())
+    });
+}
+
+/// The first rows of a range of keys, or with `backward` the last. A cursor that locks gives one at a time. `*batch` is
+/// written only if it succeeds.
+///
+/// # Safety
+/// `session` is the one that the cursor was opened with. The images of the range's bounds lie as the table's do; in them only
+/// the columns of the parts count, and blobs' pointers are valid for their lengths. What the cursor gave before is not used
+/// again.
+#[no_mangle]
+pub unsafe extern "C" fn es_index_seek(
+    cursor: *mut EsIndexCursor,
+    session: *mut EsSession,
+    keys: *const EsKeyRange,
+    backward: bool,
+    batch: *mut EsBatch,
+) -> EsStatus {
+    // SAFETY: the caller's promise.
+    let (cursor, session, keys, batch) = unsafe { (exclusive(cursor), exclusive(session), shared(keys), out(batch)) };
+    session.run(|s| {
+        cursor.rows = 0;
+        cursor.passed = None;
+        // SAFETY: the caller's promise.
+        let keys = unsafe { range(&cursor.table, cursor.index, keys) }?;
+        cursor.cursor.seek(s, keys, direction(backward))?;
+        cursor.give(s, batch)
+    })
+}
+
+/// The next rows in the direction of the seek. `*batch` is written only if it succeeds.
+///
+/// # Safety
+/// `session` is the one that the cursor was opened with. What the cursor gave before is not used again.
+#[no_mangle]
+pub unsafe extern "C" fn es_index_next_batch(
+    cursor: *mut EsIndexCursor,
+    session: *mut EsSession,
+    batch: *mut EsBatch,
+) -> EsStatus {
+    // SAFETY: the caller's promise.
+    let (cursor, session, batch) = unsafe { (exclusive(cursor), exclusive(session), out(batch)) };
+    session.run(|s| cursor.give(s, batch))
+}
+
+/// The rows behind a row, or with `backward` before it, whatever the range was that was sought. `taken`: how many rows the
+/// caller took of the batch that was given last; it is the last of them, or if that is none, the row given before. `anew`: the
+/// statement of the session in which the cursor was opened is over, and the cursor goes on in this one.
+///
+/// # Safety
+/// As for `es_index_next_batch`.
+#[no_mangle]
+pub unsafe extern "C" fn es_index_turn(
+    cursor: *mut EsIndexCursor,
+    session: *mut EsSession,
+    taken: usize,
+    backward: bool,
+    anew: bool,
+    batch: *mut EsBatch,
+) -> EsStatus {
+    // SAFETY: the caller's promise.
+    let (cursor, session, batch) = unsafe { (exclusive(cursor), exclusive(session), out(batch)) };
+    session.run(|s| {
+        cursor.rows = cursor.rows.min(taken);
+        cursor.pass();
+        if anew {
+            cursor.cursor = s.open_index_cursor(&cursor.table, cursor.index, cursor.options.clone())?;
+        }
+        let direction = direction(backward);
+        let rest = match &cursor.passed {
+            Some(key) => KeyRange::default().rest(key, direction),
+            // There is no row to go on from.
+            None => KeyRange { from: Vec::new(), to: Some(Vec::new()) },
+        };
+        cursor.cursor.seek(s, rest, direction)?;
+        cursor.give(s, batch)
+    })
+}
+
+/// Was the last row read without the lock that another holds, in its last committed version?
+///
+/// # Safety
+/// `cursor` is open.
+#[no_mangle]
+pub unsafe extern "C" fn es_index_was_semi_consistent(cursor: *const EsIndexCursor) -> bool {
+    // SAFETY: the caller's promise.
+    unsafe { shared(cursor) }.cursor.was_semi_consistent()
+}
+
+/// The last row once more, now with its lock; if it is not there any more, the next one.
+///
+/// # Safety
+/// As for `es_index_next_batch`. The last row was read without the lock that another holds.
+#[no_mangle]
+pub unsafe extern "C" fn es_index_read_again(
+    cursor: *mut EsIndexCursor,
+    session: *mut EsSession,
+    batch: *mut EsBatch,
+) -> EsStatus {
+    // SAFETY: the caller's promise.
+    let (cursor, session, batch) = unsafe { (exclusive(cursor), exclusive(session), out(batch)) };
+    session.run(|s| {
+        cursor.pass();
+        cursor.cursor.step_back();
+        cursor.cursor.set_semi_consistent(false);
+        let result = cursor.give(s, batch);
+        cursor.cursor.set_semi_consistent(true);
+        result
+    })
+}
+
+/// About how many rows there are in a range of keys.
+///
+/// # Safety
+/// The images of the range's bounds: as for `es_index_seek`.
+#[no_mangle]
+pub unsafe extern "C" fn es_estimate_rows(
+    session: *mut EsSession,
+    table: *const EsTable,
+    index: u32,
+    keys: *const EsKeyRange,
+    rows: *mut u64,
+) -> EsStatus {
+    // SAFETY: the caller's promise.
+    let (session, table, keys, rows) = unsafe { (exclusive(session), shared(table), shared(keys), out(rows)) };
+    let index = index as usize;
+    session.run(|s| {
+        // SAFETY: the caller's promise.
+        let keys = unsafe { range(&table.table, index, keys) }?;
+        rows.write(s.estimate_rows(&table.table, index, &keys)?);
+        Ok(())
+    })
+}
+
+/// Row ids go out as the numbers that they are.
+const _: () = assert!(size_of::<RowId>() == size_of::<u64>() && align_of::<RowId>() == align_of::<u64>());

@@ -1,0 +1,232 @@
+/* This program is free software; you can redistribute it and/or modify it under the terms of the GNU General Public
+   License as published by the Free Software Foundation; version 2 of the License. */
+
+/**
+  @file
+  Reading by keys: the rows of a range of an index, in its order or against it.
+
+  The engine gives rows in batches, as it does to a scan, and never beyond the range that it was told; who asks for more
+  gets it by a seek of its own.
+*/
+#include "ha_esker.h"
+#include "errors.h"
+
+using namespace shim;
+
+int ha_esker::index_init(uint, bool)
+{
+  close_cursors();
+  int error= 0;
+  return session(&error) ? 0 : error;
+}
+
+int ha_esker::index_end()
+{
+  close_cursors();
+  return 0;
+}
+
+/*
+  A bound at a key of the server's, as a row image in which the columns of its first parts are filled in. `place`: which of
+  the two images to use.
+*/
+EsKeyBound ha_esker::bound_at(uint index, const uchar *key, key_part_map parts, bool behind, uint place)
+{
+  const size_t stride= table->s->rec_buff_length;
+  if (key_images_.empty())
+  {
+    key_images_.resize(2 * stride);
+    memcpy(key_images_.data(), table->s->default_values, table->s->reclength);
+    memcpy(key_images_.data() + stride, table->s->default_values, table->s->reclength);
+  }
+  uchar *image= key_images_.data() + place * stride;
+  EsKeyBound bound= {};
+  bound.image= image;
+  bound.behind= behind;
+  while (parts & (key_part_map{1} << bound.parts))
+    bound.parts++;
+  key_restore(image, key, table->key_info + index, calculate_key_len(table, index, key, parts));
+  return bound;
+}
+
+EsKeyBound ha_esker::end_bound(uint index, const key_range *end)
+{
+  if (!end)
+    return {};
+  return bound_at(index, end->key, end->keypart_map, end->flag != HA_READ_BEFORE_KEY, 1);
+}
+
+int ha_esker::open_index()
+{
+  int error= 0;
+  EsSession *s= session(&error);
+  if (!s)
+    return error;
+  EsScanOptions options= scan_options(true);
+  return fail(s, es_index_open(s, table_, active_index, &options, &index_cursor_));
+}
+
+/* The first row of the range, which is looked for anew. */
+int ha_esker::seek(uchar *buf, const EsKeyRange &range, bool backward)
+{
+  semi_read_= false;
+  if (index_cursor_ && (other_statement_ || (columns_stale_ && columns_grew())))
+  {
+    es_index_close(index_cursor_);
+    index_cursor_= nullptr;
+  }
+  refetch_= other_statement_= false;
+  if (!index_cursor_)
+    if (int error= open_index())
+      return error;
+  backward_= backward;
+  EsBatch batch;
+  int error= 0;
+  EsSession *s= session(&error);
+  if (!s)
+    return error;
+  if (int error= take_batch(s, es_index_seek(index_cursor_, s, &range, backward, &batch), batch))
+    return error;
+  return next_slow(buf);
+}
+
+int ha_esker::index_read_map(uchar *buf, const uchar *key, key_part_map parts, enum ha_rkey_function find)
+{
+  EsKeyRange range= {};
+  bool backward= false;
+  same_key_bytes_= 0;
+  switch (find) {
+  case HA_READ_KEY_EXACT:
+  case HA_READ_PREFIX:
+  case HA_READ_PREFIX_LAST:
+    range.from= bound_at(active_index, key, parts, false, 0);
+    range.to= range.from;
+    range.to.behind= true;
+    backward= find == HA_READ_PREFIX_LAST;
+    if (!backward)
+      same_key_bytes_= calculate_key_len(table, active_index, key, parts);
+    break;
+  case HA_READ_KEY_OR_NEXT:
+  case HA_READ_AFTER_KEY:
+    range.from= bound_at(active_index, key, parts, find == HA_READ_AFTER_KEY, 0);
+    range.to= end_bound(active_index, read_range_end_);
+    break;
+  case HA_READ_BEFORE_KEY:
+  case HA_READ_KEY_OR_PREV:
+  case HA_READ_PREFIX_LAST_OR_PREV:
+    range.to= bound_at(active_index, key, parts, find != HA_READ_BEFORE_KEY, 0);
+    backward= true;
+    break;
+  default:
+    return HA_ERR_WRONG_COMMAND;
+  }
+  int error= seek(buf, range, backward);
+  return error == HA_ERR_END_OF_FILE ? HA_ERR_KEY_NOT_FOUND : error;
+}
+
+int ha_esker::index_first(uchar *buf)
+{
+  EsKeyRange range= {};
+  range.to= end_bound(active_index, read_range_end_);
+  same_key_bytes_= 0;
+  return seek(buf, range, false);
+}
+
+int ha_esker::index_last(uchar *buf)
+{
+  same_key_bytes_= 0;
+  return seek(buf, {}, true);
+}
+
+int ha_esker::index_next(uchar *buf)
+{
+  return likely(!backward_) && likely(next_image_ != fast_end_) ? take_image(buf) : go_on(buf, false);
+}
+
+int ha_esker::index_prev(uchar *buf)
+{
+  return likely(backward_) && likely(next_image_ != fast_end_) ? take_image(buf) : go_on(buf, true);
+}
+
+int ha_esker::index_next_same(uchar *buf, const uchar *key, uint bytes)
+{
+  if (backward_ || bytes != same_key_bytes_)
+    return handler::index_next_same(buf, key, bytes);
+  return likely(next_image_ != fast_end_) ? take_image(buf) : next_slow(buf);
+}
+
+/* The next row in a direction, beyond the range that was sought too. */
+int ha_esker::go_on(uchar *buf, bool backward)
+{
+  if (!index_cursor_)
+    return HA_ERR_END_OF_FILE;
+  if (backward == backward_ && !other_statement_)
+  {
+    const int error= next_slow(buf);
+    if (error != HA_ERR_END_OF_FILE || within_range_)
+      return error;
+  }
+  int error= 0;
+  EsSession *s= session(&error);
+  if (!s)
+    return error;
+  semi_read_= false;
+  backward_= backward;
+  same_key_bytes_= 0;
+  const size_t taken= batch_start_ ? static_cast<size_t>(next_image_ - batch_start_) / stride_ : 0;
+  EsBatch batch;
+  if ((error= take_batch(s, es_index_turn(index_cursor_, s, taken, backward, other_statement_, &batch), batch)))
+    return error;
+  other_statement_= false;
+  return next_slow(buf);
+}
+
+/* Without comparing keys: the engine does not go past the range's end. */
+int ha_esker::read_range_first(const key_range *start, const key_range *end, bool is_equal, bool)
+{
+  eq_range= is_equal;
+  set_end_range(end);
+  range_key_part= table->key_info[active_index].key_part;
+  read_range_end_= end;
+  const int error= start ? ha_index_read_map(table->record[0], start->key, start->keypart_map, start->flag)
+                         : ha_index_first(table->record[0]);
+  read_range_end_= nullptr;
+  return error == HA_ERR_KEY_NOT_FOUND ? HA_ERR_END_OF_FILE : error;
+}
+
+int ha_esker::read_range_next()
+{
+  within_range_= true;
+  const int error= ha_index_next(table->record[0]);
+  within_range_= false;
+  return error;
+}
+
+ha_rows ha_esker::records_in_range(uint index, const key_range *min, const key_range *max, page_range *)
+{
+  int error= 0;
+  EsSession *s= session(&error);
+  if (!s)
+    return HA_POS_ERROR;
+  EsKeyRange range= {};
+  if (min)
+    range.from= bound_at(index, min->key, min->keypart_map, min->flag == HA_READ_AFTER_KEY, 0);
+  range.to= end_bound(index, max);
+  uint64_t rows;
+  if (fail(s, es_estimate_rows(s, table_, index, &range, &rows)))
+    return HA_POS_ERROR;
+  /* The optimizer takes 0 for certain. */
+  return std::max<uint64_t>(rows, 1);
+}
+
+/* Of the statement as this one is; the server asks it to lock as a reader does. */
+handler *ha_esker::clone(const char *name, MEM_ROOT *root)
+{
+  handler *copy= handler::clone(name, root);
+  if (ha_esker *other= static_cast<ha_esker *>(copy))
+  {
+    other->read_lock_= lock_;
+    other->skip_locked_= skip_locked_;
+  }
+  return copy;
+}

@@ -1,0 +1,198 @@
+/* This program is free software; you can redistribute it and/or modify it under the terms of the GNU General Public
+   License as published by the Free Software Foundation; version 2 of the License. */
+
+/**
+  @file
+  Field types to key encodings. The order of the bytes is that in which the server compares values of the type; values
+  that it takes for equal have the same bytes.
+*/
+#include "keys.h"
+#include "collations.h"
+#include <new>
+
+namespace shim
+{
+namespace
+{
+const char no_key_type[]= "keys on columns of this type are";
+const char no_key_collation[]= "keys on columns of this collation are";
+
+/* Is only the beginning of the value in the key? */
+bool is_prefix(const KEY_PART_INFO *part)
+{
+  return part->key_part_flag & (HA_PART_KEY_SEG | HA_BLOB_PART);
+}
+
+/* The whole column: a prefix part has a field of its own. */
+const Field *column_of(const TABLE *table, const KEY_PART_INFO *part)
+{
+  return table->field[part->fieldnr - 1];
+}
+
+/*
+  By its collation. Where that does not pad, the server takes a value of CHAR once without the spaces at its end, in SQL,
+  and once with them, in what it makes of LIKE and where it compares keys: they are in the index, as they are in InnoDB's.
+*/
+const char *init_text(const Field *field, EsKeyPart *to)
+{
+  const CHARSET_INFO *cs= field->charset();
+  const bool is_char= field->real_type() == MYSQL_TYPE_STRING;
+  if (cs == &my_charset_bin)
+  {
+    to->encoding= is_char ? EsKeyEncoding::Fixed : EsKeyEncoding::Bytes;
+    return nullptr;
+  }
+  if (!has_key_weights(cs))
+    return no_key_collation;
+  to->collation= cs->number;
+  if (!(cs->state & MY_CS_NOPAD))
+    to->encoding= EsKeyEncoding::PaddedWeights;
+  else
+  {
+    to->encoding= EsKeyEncoding::Weights;
+    if (is_char)
+    {
+      to->collation|= filled_up;
+      if (!to->prefix_bytes)
+        to->prefix_bytes= field->field_length;
+    }
+  }
+  return nullptr;
+}
+
+const char *init_encoding(const Field *field, EsKeyPart *to)
+{
+  switch (field->real_type()) {
+  case MYSQL_TYPE_TINY:
+  case MYSQL_TYPE_SHORT:
+  case MYSQL_TYPE_INT24:
+  case MYSQL_TYPE_LONG:
+  case MYSQL_TYPE_LONGLONG:
+    to->encoding= field->flags & UNSIGNED_FLAG ? EsKeyEncoding::Unsigned : EsKeyEncoding::Signed;
+    return nullptr;
+  case MYSQL_TYPE_YEAR:
+  case MYSQL_TYPE_DATE:
+  case MYSQL_TYPE_NEWDATE:
+  case MYSQL_TYPE_ENUM:
+  case MYSQL_TYPE_SET:
+    to->encoding= EsKeyEncoding::Unsigned;
+    return nullptr;
+  case MYSQL_TYPE_FLOAT:
+  case MYSQL_TYPE_DOUBLE:
+    to->encoding= EsKeyEncoding::Float;
+    return nullptr;
+  /* With mysql56_temporal_format=OFF: little-endian numbers, big-endian ones where there are fractions of seconds. */
+  case MYSQL_TYPE_TIMESTAMP:
+  case MYSQL_TYPE_DATETIME:
+    to->encoding= field->decimals() ? EsKeyEncoding::Fixed : EsKeyEncoding::Unsigned;
+    return nullptr;
+  case MYSQL_TYPE_TIME:
+    to->encoding= field->decimals() ? EsKeyEncoding::Fixed : EsKeyEncoding::Signed;
+    return nullptr;
+  case MYSQL_TYPE_NEWDECIMAL:
+  case MYSQL_TYPE_TIMESTAMP2:
+  case MYSQL_TYPE_DATETIME2:
+  case MYSQL_TYPE_TIME2:
+    to->encoding= EsKeyEncoding::Fixed;
+    return nullptr;
+  case MYSQL_TYPE_BIT:
+    /* Of an engine that has no bits among the NULL bits, as this one: big-endian bytes. */
+    to->encoding= EsKeyEncoding::Fixed;
+    return static_cast<const Field_bit *>(field)->bit_len ? no_key_type : nullptr;
+  case MYSQL_TYPE_STRING:
+    /* INET6, UUID and others of their kind: bytes, whatever their character set. */
+    if (field->key_type() == HA_KEYTYPE_BINARY)
+    {
+      to->encoding= EsKeyEncoding::Fixed;
+      return nullptr;
+    }
+    return init_text(field, to);
+  case MYSQL_TYPE_VARCHAR:
+  case MYSQL_TYPE_TINY_BLOB:
+  case MYSQL_TYPE_BLOB:
+  case MYSQL_TYPE_MEDIUM_BLOB:
+  case MYSQL_TYPE_LONG_BLOB:
+  case MYSQL_TYPE_GEOMETRY:
+    return init_text(field, to);
+  default:
+    return no_key_type;
+  }
+}
+
+const char *init_part(const TABLE *table, const Record_layout &layout, const KEY_PART_INFO *part, EsKeyPart *to)
+{
+  const Field *field= column_of(table, part);
+  if (!field->stored_in_db())
+    return "keys on virtual columns are";
+  if (field->compression_method())
+    return "keys on compressed columns are";
+  *to= {};
+  to->column= layout.place_of(field->field_index);
+  to->descending= part->key_part_flag & HA_REVERSE_SORT;
+  if (is_prefix(part))
+    to->prefix_bytes= part->length;
+  return init_encoding(field, to);
+}
+
+const char *why_no_index(const KEY *key)
+{
+  if (key->flags & HA_FULLTEXT || key->algorithm == HA_KEY_ALG_FULLTEXT)
+    return "FULLTEXT keys are";
+  if (key->flags & HA_SPATIAL || key->algorithm == HA_KEY_ALG_RTREE)
+    return "SPATIAL keys are";
+  if (key->algorithm == HA_KEY_ALG_LONG_HASH)
+    return "UNIQUE keys of more bytes than a key can have are";
+  if (key->without_overlaps)
+    return "keys WITHOUT OVERLAPS are";
+  return nullptr;
+}
+}
+
+bool key_tells_column(const KEY_PART_INFO *part)
+{
+  return !is_prefix(part);
+}
+
+bool Key_definitions::init(const TABLE *table, const Record_layout &layout, Refusal *refusal)
+try
+{
+  parts_.clear();
+  indexes_.clear();
+  const TABLE_SHARE *share= table->s;
+  size_t parts= 0;
+  for (uint i= 0; i < share->keys; i++)
+    parts+= table->key_info[i].user_defined_key_parts;
+  /* Indexes point to their parts, which stay where they are. */
+  parts_.reserve(parts);
+  indexes_.reserve(share->keys);
+  for (uint i= 0; i < share->keys; i++)
+  {
+    const KEY *key= table->key_info + i;
+    const char *why= why_no_index(key);
+    EsIndex index= {};
+    index.name= key->name.str;
+    index.parts= parts_.data() + parts_.size();
+    index.part_count= key->user_defined_key_parts;
+    index.unique= key->flags & HA_NOSAME;
+    for (uint j= 0; !why && j < key->user_defined_key_parts; j++)
+    {
+      EsKeyPart part;
+      if (!(why= init_part(table, layout, key->key_part + j, &part)))
+        parts_.push_back(part);
+    }
+    if (why)
+    {
+      *refusal= {key, why};
+      parts_.clear();
+      indexes_.clear();
+      return true;
+    }
+    indexes_.push_back(index);
+  }
+  return true;
+}
+catch (const std::bad_alloc &)
+{
+  return false;
+}
+}
