@@ -47,6 +47,7 @@ class KeyRun(Run):
 
     def __init__(self, srv, seed, steps):
         super().__init__(srv, seed, steps)
+        self.made = 0
         for s in self.sessions:
             self.switch_on(s)
 
@@ -87,6 +88,7 @@ class KeyRun(Run):
         for n in range(r.choice([0, 1, 2, 3])):
             key = self.key_of(r.choice(["UNIQUE KEY", "KEY", "KEY"]), keyed, f"k{n}") if keyed else None
             keys += [key] if key else []
+        self.made += len(keys)
         name = self.make.fresh("t")
         body = ",".join(["id INT NOT NULL"] + [c.sql() for c in columns] + [k.sql() for k in keys])
         if s.execute(f"CREATE {'TEMPORARY ' if temporary else ''}TABLE {name} ({body}) {{options}}", compare=False):
@@ -201,7 +203,9 @@ class KeyRun(Run):
             s.execute(f"{verb} INTO {t.name} ({','.join(['id'] + [c.name for c in some])}) VALUES {rows}")
         elif what <= 6:
             change = ["id=id+100"] + [f"{c.name}={self.make.value(c)}" for c in r.sample(columns, min(2, len(columns)))]
-            s.execute(f"INSERT INTO {t.name} ({names}) VALUES {self.row(columns)} ON DUPLICATE KEY UPDATE {','.join(r.sample(change, r.randint(1, len(change))))}")
+            # NULL set to NULL is a change to the server where the type's bytes of nothing are not zeros, as Esker gives them.
+            counted = not any(c.kind == "temporal" and c.nullable and "(" in c.type for c in columns)
+            s.execute(f"INSERT INTO {t.name} ({names}) VALUES {self.row(columns)} ON DUPLICATE KEY UPDATE {','.join(r.sample(change, r.randint(1, len(change))))}", compare=counted)
         elif what <= 9:
             n, first = r.choice([3, 20, 100, 1000]), r.choice([0, 50, 1000, 5000])
             expressions = "".join("," + self.make.from_seq(c) for c in columns)
@@ -263,7 +267,7 @@ class KeyRun(Run):
 @pytest.fixture(scope="module")
 def twins(module_servers):
     """The server of all seeds."""
-    settings = {**twins_of.SETTINGS, "esker_keys": "ON"} if "Esker" in twins_of.ENGINES else twins_of.SETTINGS
+    settings = {**twins_of.SETTINGS, "sort_buffer_size": 16 << 20, "esker_keys": "ON"} if "Esker" in twins_of.ENGINES else twins_of.SETTINGS
     s = module_servers("keys", settings, folder=os.environ.get("FOLDER"))
     s.create(fresh=True)
     return s
@@ -285,7 +289,8 @@ def test_keys(twins, again, seed):
         run.close()
         with open(os.path.join(twins.folder, f"{seed}.sql"), "w") as f:
             f.write("\n".join(run.log) + "\n")
-    show.say(f"seed {seed}: {run.executed} statements, {len(run.tables)} tables")
+    assert run.made, "no keys"
+    show.say(f"seed {seed}: {run.executed} statements, {len(run.tables)} tables, {run.made} keys made")
 
 
 def test_stop(twins):
