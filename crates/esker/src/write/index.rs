@@ -12,7 +12,7 @@ use crate::catalog::index::Index;
 use crate::catalog::table::Table;
 use crate::lock::LockMode;
 use crate::read::buffer::decode;
-use crate::session::Session;
+use crate::session::{Parts, Session};
 use crate::tree::key::{ByBytes, Key};
 use crate::tree::standing::{standing, Standing};
 use crate::txn::open::Broken;
@@ -89,6 +89,7 @@ impl Session {
     /// # Safety
     /// As for [`insert_image`](Self::insert_image).
     pub(crate) unsafe fn insert_indexed(&mut self, table: &Arc<Table>, image: *const u8) -> Result<RowId> {
+        self.begin_write(table)?;
         // SAFETY: the caller's promise.
         let of = |(at, index): (usize, &Index)| unsafe { RowKey::of(at, index, image) };
         let new = table.kept_indexes().map(of).collect::<Result<_>>()?;
@@ -109,6 +110,7 @@ impl Session {
         row: RowId,
         new: Option<(*const u8, &[u8])>,
     ) -> Result<()> {
+        self.begin_write(table)?;
         let wait = self.wait;
         self.lock_row(table.tree_id(), row, LockMode::Exclusive, wait)?;
         let view = self.latest_view()?;
@@ -131,6 +133,13 @@ impl Session {
             self.overtake(table, row)?;
         }
         Ok(())
+    }
+
+    /// The table is the transaction's before anything of a row is looked at, as it is without indexes: one that may not
+    /// write, or whose table was emptied since, learns it now, and waits for nobody.
+    fn begin_write(&mut self, table: &Arc<Table>) -> Result<()> {
+        let Parts { core, txn, .. } = self.parts()?;
+        txn.table_of(core, table).map(drop)
     }
 
     /// Writes a row by `write`, and its entries, once its unique keys are found to be free.
