@@ -21,3 +21,4 @@ pub(crate) mod spilled;
 pub(crate) mod support;
 pub(crate) mod tables;
 pub(crate) mod temporary;
+pub(crate) mod unique;

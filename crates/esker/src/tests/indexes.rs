@@ -15,17 +15,17 @@ use std::time::Duration;
 
 /// What a row is: two numbers, of which the second may be NULL, and a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Row {
-    a: u32,
-    c: Option<u32>,
-    text: Vec<u8>,
+pub(crate) struct Row {
+    pub(crate) a: u32,
+    pub(crate) c: Option<u32>,
+    pub(crate) text: Vec<u8>,
 }
 
 /// The places of the indexes: unique over the first number, plain over text and number, unique over the second.
 const UNIQUE: [usize; 2] = [0, 2];
 const PLAIN: usize = 1;
 
-fn def() -> TableDef {
+pub(crate) fn def() -> TableDef {
     let columns = vec![
         Column { kind: ColumnKind::Fixed { width: 4 }, offset: 1, null: None },
         Column { kind: ColumnKind::Fixed { width: 4 }, offset: 5, null: Some(NullBit { byte: 0, mask: 1 }) },
@@ -44,7 +44,7 @@ fn def() -> TableDef {
     TableDef { layout, format, compression, temporary: false, indexes, extra: vec![] }
 }
 
-fn image(row: &Row) -> Vec<u8> {
+pub(crate) fn image(row: &Row) -> Vec<u8> {
     let mut image = vec![0; 210];
     image[0] = u8::from(row.c.is_none());
     image[1..5].copy_from_slice(&row.a.to_le_bytes());

@@ -152,7 +152,11 @@ impl Session {
         let mut reserved = Vec::new();
         let result = self.reserve_all(table, &changes.new, &mut reserved).and_then(|()| {
             let first_ordinal = self.txn_mut()?.next_ordinal;
+            #[cfg(test)]
+            crate::tests::hooks::reached("keys were found free");
             let row = write(self)?;
+            #[cfg(test)]
+            crate::tests::hooks::reached("a row is there without its entries");
             self.put_entries(table, row, changes).inspect_err(|why| self.lose(first_ordinal, why))?;
             Ok(row)
         });
@@ -187,7 +191,11 @@ impl Session {
         'anew: loop {
             for key in keys.iter().filter(|k| k.is_new) {
                 let tree = &trees.keys[key.index];
+                #[cfg(test)]
+                crate::tests::hooks::reached("a key is about to be reserved");
                 self.reserve(tree.id, &key.key, reserved)?;
+                #[cfg(test)]
+                crate::tests::hooks::reached("a key is reserved");
                 // Not before: what was put while somebody else had it reserved must be in the state.
                 let me = self.txn_mut()?.state.id;
                 match standing(&tree.snapshot(), &key.key, me)? {
