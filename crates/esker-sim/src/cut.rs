@@ -83,11 +83,16 @@ fn def(compression: Compression) -> TableDef {
     }
 }
 
-fn said(what: &'static str) -> impl Fn(Error) -> Failure {
+pub(crate) fn said(what: &'static str) -> impl Fn(Error) -> Failure {
     move |e| Failure(format!("{what}: {e} ({e:?})"))
 }
 
-fn open(disk: &SimDisk, background: Background, host: Arc<dyn Host>, notify: esker::Notify) -> Result<Engine, Error> {
+pub(crate) fn open(
+    disk: &SimDisk,
+    background: Background,
+    host: Arc<dyn Host>,
+    notify: esker::Notify,
+) -> Result<Engine, Error> {
     let options = Options { bulk_threshold_bytes: 4 << 10, background, host, ..small_options() };
     Engine::open(Arc::new(disk.clone()), Path::new(FOLDER), options, notify)
 }

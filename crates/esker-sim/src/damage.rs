@@ -12,6 +12,7 @@ use esker::{Engine, Error};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 const SECTOR: u64 = 512;
 const MANIFEST: &str = "MANIFEST";
@@ -237,9 +238,18 @@ fn write_one(sim: &mut Sim, name: &str, rows: &mut BTreeMap<u64, Row>) -> Result
     let engine = sim.engine()?.clone();
     let table = engine.open_table(name).map_err(|e| Failure::new(e.to_string()))?;
     let kind = sim.model.base.tables.get(name).map_or(0, |t| t.kind);
-    let row: Row = sim.kinds[kind].row(&mut Rng::new(7))?.into();
     let mut session = engine.session();
-    let written = session.insert_row(&table, &row).and_then(|id| {
+    session.set_lock_wait(Duration::ZERO, true);
+    let mut rng = Rng::new(7);
+    let (row, written) = loop {
+        let row: Row = sim.kinds[kind].row(&mut rng)?.into();
+        match session.insert_row(&table, &row) {
+            // Others have its keys.
+            Err(Error::DuplicateKey { .. } | Error::WouldBlock) => {}
+            written => break (row, written),
+        }
+    };
+    let written = written.and_then(|id| {
         write_entries(&mut session, &table, trees(kind), Rewrite::insert(id.0, &row))?;
         session.commit().map(|()| id)
     });

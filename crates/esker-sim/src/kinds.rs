@@ -3,9 +3,10 @@
 //!
 //! Invariant: the packed form is canonical, two rows are equal exactly if their packed bytes are.
 
+use crate::indexes::defs;
 use crate::{Failure, Rng};
 use esker::format::{row, Column, ColumnKind, ColumnMask, Compression, Layout, NullBit, RowFormat, Value};
-use esker::TableDef;
+use esker::{IndexDef, TableDef};
 
 /// One sort of table.
 pub struct Kind {
@@ -15,6 +16,8 @@ pub struct Kind {
     pub format: RowFormat,
     /// How blocks are compressed.
     pub compression: Compression,
+    /// What the engine keeps of them.
+    pub indexes: Vec<IndexDef>,
 }
 
 fn layout(columns: &[(ColumnKind, bool)]) -> Layout {
@@ -36,9 +39,13 @@ pub fn kinds() -> Vec<Kind> {
     let var = |len_bytes, max| ColumnKind::Var { len_bytes, max };
     let blob = ColumnKind::Blob { len_bytes: 2 };
     let long = |len_bytes| ColumnKind::Blob { len_bytes };
-    let of =
-        |columns: &[(ColumnKind, bool)], format, compression| Kind { layout: layout(columns), format, compression };
-    vec![
+    let of = |columns: &[(ColumnKind, bool)], format, compression| Kind {
+        layout: layout(columns),
+        format,
+        compression,
+        indexes: Vec::new(),
+    };
+    let mut kinds = vec![
         of(&[(fixed(8), false), (padded(12), false), (fixed(4), true)], RowFormat::Fixed, Compression::None),
         of(&[(fixed(8), false), (var(1, 40), false), (padded(30), true)], RowFormat::Dynamic, Compression::None),
         of(&[(fixed(2), true), (var(2, 300), true), (padded(8), false)], RowFormat::Dynamic, Compression::Lz4),
@@ -46,7 +53,10 @@ pub fn kinds() -> Vec<Kind> {
         of(&[(fixed(16), false), (var(1, 20), true)], RowFormat::Fixed, Compression::Lz4),
         of(&[(fixed(1), false)], RowFormat::Dynamic, Compression::None),
         of(&[(long(3), true), (fixed(3), false), (long(4), false)], RowFormat::Dynamic, Compression::Lz4),
-    ]
+        of(&[(fixed(2), true), (fixed(4), false), (var(1, 20), false)], RowFormat::Dynamic, Compression::Lz4),
+    ];
+    kinds.iter_mut().enumerate().for_each(|(at, kind)| kind.indexes = defs(at));
+    kinds
 }
 
 impl Kind {
@@ -58,7 +68,7 @@ impl Kind {
             format: self.format,
             compression: self.compression,
             temporary,
-            indexes: Vec::new(),
+            indexes: self.indexes.clone(),
             extra: vec![7, 7],
         }
     }

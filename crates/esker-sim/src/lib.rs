@@ -11,6 +11,7 @@ pub mod cut;
 pub mod damage;
 mod ddl;
 pub mod fault;
+pub mod indexes;
 mod keys;
 pub mod kinds;
 pub mod large;
@@ -28,6 +29,7 @@ pub mod sim;
 pub mod threads;
 pub mod time;
 mod txns;
+pub mod unique;
 mod verify;
 pub mod workload;
 

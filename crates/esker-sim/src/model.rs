@@ -4,6 +4,7 @@
 //! Invariant: the log is one stream, so whatever a crash leaves is the state after some prefix of the events, and that
 //! prefix holds at least those that are `durable`.
 
+use crate::indexes::{unique_keys, UniqueKey};
 use crate::locks::Locks;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,19 +16,21 @@ pub type Key = u64;
 /// What a transaction changed: the row's last state, none if it is deleted.
 pub type Changes = BTreeMap<(Key, u64), Option<Row>>;
 
-/// What a rollback to a point gives back: changes, and the tables that were emptied.
-pub type Point = (Changes, BTreeSet<Key>);
+/// What a rollback to a point gives back: changes, the tables that were emptied, and keys.
+pub type Point = (Changes, BTreeSet<Key>, Keys);
+/// Unique keys that a transaction put, for which row, or deleted.
+pub type Keys = BTreeMap<(Key, UniqueKey), Option<u64>>;
 
 impl TxnModel {
     /// The point where it is now.
     #[must_use]
     pub fn point(&self) -> Point {
-        (self.changes.clone(), self.empties.clone())
+        (self.changes.clone(), self.empties.clone(), self.keys.clone())
     }
 
     /// Goes back to a point.
     pub fn back_to(&mut self, point: Point) {
-        (self.changes, self.empties) = point;
+        (self.changes, self.empties, self.keys) = point;
     }
 }
 
@@ -55,6 +58,22 @@ pub struct TableModel {
     pub rows: BTreeMap<u64, Vec<Version>>,
     /// Row ids that were given out.
     pub used: BTreeSet<u64>,
+    /// The rows that have unique keys now.
+    pub unique: BTreeMap<UniqueKey, u64>,
+}
+
+impl TableModel {
+    /// A row is about to change.
+    fn forget_keys(&mut self, id: u64) {
+        let newest = self.rows.get(&id).and_then(|all| all.last()?.row.as_ref());
+        for key in newest.map(|row| unique_keys(self.kind, row)).unwrap_or_default() {
+            self.unique.remove(&key);
+        }
+    }
+
+    fn learn_keys(&mut self, id: u64, row: &[u8]) {
+        self.unique.extend(unique_keys(self.kind, row).into_iter().map(|key| (key, id)));
+    }
 }
 
 /// A transaction.
@@ -70,6 +89,8 @@ pub struct TxnModel {
     pub view: Option<u64>,
     /// Its changes.
     pub changes: Changes,
+    /// Its unique keys.
+    pub keys: Keys,
     /// Tables that it read or wrote: no DDL on them.
     pub touched: BTreeSet<Key>,
     /// Tables that it wrote.
@@ -240,8 +261,9 @@ impl Model {
             }
             Event::Create(name, key, kind, temporary) => {
                 let (key, kind, temporary) = (*key, *kind, *temporary);
-                let (rows, used) = (BTreeMap::new(), BTreeSet::new());
-                self.tables.insert(name.clone(), TableModel { key, kind, temporary, rebuilt: seq, rows, used });
+                let (rows, used, unique) = (BTreeMap::new(), BTreeSet::new(), BTreeMap::new());
+                let table = TableModel { key, kind, temporary, rebuilt: seq, rows, used, unique };
+                self.tables.insert(name.clone(), table);
             }
             Event::Drop(name) => drop(self.tables.remove(name)),
             Event::Rename(from, to) => {
@@ -254,6 +276,7 @@ impl Model {
                     (table.key, table.rebuilt) = (*key, seq);
                     table.rows.clear();
                     table.used.clear();
+                    table.unique.clear();
                 }
             }
         }
@@ -289,9 +312,14 @@ impl Model {
 
     /// Makes a transaction's changes the newest versions.
     pub fn commit(&mut self, changes: &Changes, seq: u64) {
+        // Rows may give keys to each other.
+        for (key, id) in changes.keys() {
+            self.by_key(*key).into_iter().for_each(|table| table.forget_keys(*id));
+        }
         for ((key, id), row) in changes {
             if let Some(table) = self.by_key(*key) {
                 table.rows.entry(*id).or_default().push(Version { seq, row: row.clone() });
+                row.iter().for_each(|row| table.learn_keys(*id, row));
             }
         }
     }
@@ -365,7 +393,9 @@ impl Model {
             let version = |row: &Row| vec![Version { seq: 1, row: Some(row.clone()) }];
             let rows: BTreeMap<_, _> = t.rows.iter().map(|(id, row)| (*id, version(row))).collect();
             let used = rows.keys().copied().collect();
-            let table = TableModel { key: t.key, kind: t.kind, temporary: false, rebuilt: 0, rows, used };
+            let unique = BTreeMap::new();
+            let mut table = TableModel { key: t.key, kind: t.kind, temporary: false, rebuilt: 0, rows, used, unique };
+            t.rows.iter().for_each(|(id, row)| table.learn_keys(*id, row));
             self.tables.insert(name.clone(), table);
         }
         let mut detached = state.prepared.clone();

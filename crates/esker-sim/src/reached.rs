@@ -31,6 +31,10 @@ pub const WORK: Must = Must(&[
     "keys_merged",
     "keys_narrowed",
     "keys_moved",
+    "duplicates",
+    "keys_pending",
+    "keys_overtaken",
+    "kept_checked_in_views",
 ]);
 
 /// As [`WORK`], of one that is cut.
@@ -60,6 +64,9 @@ pub const CRASHES: Must = Must(&[
     "keys_from_log",
     "keys_from_runs",
     "keys_prepared",
+    "duplicates",
+    "keys_pending",
+    "kept_checked_in_views",
 ]);
 
 /// As [`WORK`], of one that meets faults, some of which stop the engine.

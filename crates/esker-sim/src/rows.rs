@@ -3,6 +3,7 @@
 //! Invariant: a row that the transaction has locked is written only if it is alive for it; that is the engine's
 //! contract with its callers, who write what they have found.
 
+use crate::indexes::{Met, Rekey};
 use crate::keys::Rewrite;
 use crate::locks::Verdict;
 use crate::model::{Key, Row};
@@ -36,6 +37,8 @@ impl Sim {
         let (shaky, owner) = self.slots[i].txn.as_ref().map_or((false, 0), |t| (t.shaky, t.owner));
         for _ in 0..rows {
             let packed = self.kinds[kind].row(&mut self.rng)?;
+            let rekey = Rekey::new(kind, None, Some(&packed), false);
+            let met = self.meets(i, key, &rekey);
             let answer = if as_image {
                 let image = self.kinds[kind].image(&packed)?;
                 // SAFETY: an image of this table's layout; its blobs point into `packed`.
@@ -43,15 +46,25 @@ impl Sim {
             } else {
                 self.slots[i].session.insert_row(&table, &packed)
             };
-            let Answer::Ok(id) = self.judge("insert", answer, &[], shaky)? else {
-                self.model.locks.insert(owner, key, 0, false);
-                return Ok(Ended::Fault);
+            let id = match self.judge_keys("insert", answer, met, met.refusals(), shaky)? {
+                Answer::Ok(id) if met == Met::Nobody => id,
+                Answer::Ok(id) => return self.fail(format!("row {id} was inserted, the model says {met:?}")),
+                Answer::No(_) => match self.refused_insert(i, name, met)? {
+                    // INSERT IGNORE.
+                    Ended::Done => continue,
+                    ended => return Ok(ended),
+                },
+                Answer::Fault => {
+                    self.model.locks.insert(owner, key, 0, false);
+                    return Ok(Ended::Fault);
+                }
             };
             self.model.locks.insert(owner, key, id.0, true);
             if !self.model.by_key(key).is_some_and(|t| t.used.insert(id.0)) {
                 return self.fail(format!("row id {} of {name} was given out twice", id.0));
             }
             self.wrote(i, key, id.0, Some(packed.as_slice().into()));
+            self.rekeyed(i, key, id.0, &rekey);
             if !self.write_keys(i, &table, kind, Rewrite::insert(id.0, &packed))? {
                 return Ok(Ended::Fault);
             }
@@ -60,6 +73,16 @@ impl Sim {
             }
         }
         Ok(Ended::Done)
+    }
+
+    /// What a statement does about a row that was not inserted: the next one, the same without the row in its way (REPLACE
+    /// and its loop), or nothing more.
+    fn refused_insert(&mut self, i: usize, name: &str, met: Met) -> Result<Ended, Failure> {
+        match met {
+            Met::Row(_, row) if self.rng.chance(30) => self.modify_one(i, name, row, true),
+            _ if self.rng.chance(20) => Ok(Ended::Refused),
+            _ => Ok(Ended::Done),
+        }
     }
 
     /// Inserts more rows by writing them where the engine offers room for them; false if that met a fault.
@@ -155,8 +178,11 @@ impl Sim {
         // Even a refused write makes the transaction one that writes.
         self.touch(i, name, true);
         let unread = self.newer(i, name, key, id);
+        // Keys are made of what the row was: it is read even under a lock that was there before.
+        let is_read = verdict == Verdict::Free || !self.kinds[kind].indexes.is_empty() && verdict != Verdict::Blocked;
         let expected: &[Refusal] = match (verdict, unread, alive) {
             (Verdict::Blocked, _, _) => &[Refusal::WouldBlock],
+            (Verdict::Held, true, _) if is_read => &[Refusal::RecordChanged],
             (Verdict::Held, _, _) => &[],
             (Verdict::Free, true, false) => &[Refusal::RecordChanged, Refusal::RowNotFound],
             (Verdict::Free, true, true) => &[Refusal::RecordChanged],
@@ -165,9 +191,14 @@ impl Sim {
             (Verdict::Maybe, true, _) => &[Refusal::WouldBlock, Refusal::RecordChanged],
             (Verdict::Maybe, false, _) => &[Refusal::WouldBlock],
         };
-        let must_fail = verdict == Verdict::Blocked || (verdict == Verdict::Free && (unread || !alive));
         let table = self.engine()?.open_table(name).map_err(|e| Failure::new(format!("open table {name}: {e}")))?;
         let packed = if delete { None } else { Some(self.kinds[kind].row(&mut self.rng)?) };
+        let rekey = Rekey::new(kind, old.as_deref(), packed.as_deref(), unseen.is_some());
+        let met =
+            if alive && !unread && verdict != Verdict::Blocked { self.meets(i, key, &rekey) } else { Met::Nobody };
+        let expected = [expected, met.refusals()].concat();
+        let is_sure = matches!(verdict, Verdict::Free | Verdict::Held);
+        let must_fail = verdict == Verdict::Blocked || is_sure && (is_read && (unread || !alive) || met != Met::Nobody);
         let session = &mut self.slots[i].session;
         let answer = match &packed {
             None => session.delete(&table, RowId(id)),
@@ -178,20 +209,27 @@ impl Sim {
             }
             Some(packed) => session.update_row(&table, RowId(id), packed),
         };
-        let what = format!("writing row {id} of {name} (lock {verdict:?}, unread {unread}, alive {alive})");
+        let what =
+            format!("writing row {id} of {name} (lock {verdict:?}, unread {unread}, alive {alive}, keys {met:?})");
         self.note(|| format!("s{i} {what}, delete {delete}"));
-        match self.judge(&what, answer, expected, shaky)? {
+        match self.judge_keys(&what, answer, met, &expected, shaky)? {
             Answer::Ok(()) if must_fail => self.fail(format!("{what}: succeeded, expected {expected:?}")),
             Answer::Ok(()) => {
                 self.model.locks.take(owner, key, id, true);
                 self.wrote(i, key, id, packed.as_deref().map(Into::into));
+                self.rekeyed(i, key, id, &rekey);
                 let rewrite = Rewrite { id, old: old.as_deref(), new: packed.as_deref(), unseen };
                 match self.write_keys(i, &table, kind, rewrite)? {
                     true => Ok(Ended::Done),
                     false => Ok(Ended::Fault),
                 }
             }
-            Answer::No(Refusal::WouldBlock) => Ok(Ended::Refused),
+            Answer::No(Refusal::WouldBlock) if met != Met::Pending => Ok(Ended::Refused),
+            Answer::No(Refusal::WouldBlock) if !is_sure => {
+                self.model.locks.keep(owner, key, id, false, true);
+                Ok(Ended::Refused)
+            }
+            // For a key: the row itself is locked.
             Answer::No(_) => {
                 self.model.locks.take(owner, key, id, true);
                 Ok(Ended::Refused)
@@ -244,6 +282,7 @@ impl Sim {
                     txn.emptied.insert(key, up_to);
                     txn.empties.insert(key);
                 }
+                self.emptied_keys(i, key);
                 Ok(Ended::Done)
             }
             Answer::No(_) => Ok(Ended::Refused),

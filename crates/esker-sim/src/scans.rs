@@ -1,6 +1,7 @@
 //! Reading in the simulator: plain and locking scans, counts, reads by row id, and cursors that stay open while others
 //! go on. Each answer is compared row by row.
 
+use crate::indexes::kept_differ;
 use crate::keys::{keys_differ, trees};
 use crate::locks::Verdict;
 use crate::model::Row;
@@ -9,7 +10,7 @@ use crate::sim::{Answer, Failure, Flow, OpenScan, Refusal, Sim};
 use crate::txns::Ended;
 use esker::format::{ColumnMask, RowId};
 use esker::{Batch, Error, LockMode, ScanOptions};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 impl Sim {
     /// The view that a plain read of this session uses, opened if it is the first; and whether it is too old.
@@ -326,7 +327,11 @@ impl Sim {
     ) -> Result<Option<String>, Error> {
         let Some(engine) = &self.engine else { return Ok(None) };
         let table = engine.open_table(name)?;
-        keys_differ(&mut engine.session(), &table, trees(kind), rows, &[])
+        let mut session = engine.session();
+        match keys_differ(&mut session, &table, trees(kind), rows, &[])? {
+            None => kept_differ(&mut session, &table, kind, rows.len(), &BTreeSet::new()),
+            differ => Ok(differ),
+        }
     }
 
     /// The rows that are committed, read by a session of its own.

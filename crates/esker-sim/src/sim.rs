@@ -106,6 +106,7 @@ pub(crate) enum Refusal {
     TableExists,
     NoSuchTable,
     Interrupted,
+    Duplicate,
 }
 
 fn kind_of(e: &Error) -> Option<Refusal> {
@@ -118,6 +119,7 @@ fn kind_of(e: &Error) -> Option<Refusal> {
         Error::TableExists(_) => Refusal::TableExists,
         Error::NoSuchTable(_) => Refusal::NoSuchTable,
         Error::Interrupted => Refusal::Interrupted,
+        Error::DuplicateKey { .. } => Refusal::Duplicate,
         _ => return None,
     })
 }
@@ -190,6 +192,16 @@ pub struct Stats {
     pub files_shared: u64,
     /// Views of threads whose entries were compared with their rows.
     pub keys_read: u64,
+    /// Writes met a row with the same unique key.
+    pub duplicates: u64,
+    /// Writes met a unique key of somebody who had not ended.
+    pub keys_pending: u64,
+    /// Rows were written whose newest version the writer's view does not see, with their unique keys.
+    pub keys_overtaken: u64,
+    /// Kept indexes were held against what a session saw.
+    pub kept_checked: u64,
+    /// The same in the view of a transaction.
+    pub kept_checked_in_views: u64,
     /// Time passed without anything else.
     pub jumps: u64,
     /// Commits that did not wait for the log were synced when it was time.
@@ -225,6 +237,11 @@ impl Stats {
             ("keys_over_blocks", self.keys_over_blocks),
             ("files_shared", self.files_shared),
             ("keys_read", self.keys_read),
+            ("duplicates", self.duplicates),
+            ("keys_pending", self.keys_pending),
+            ("keys_overtaken", self.keys_overtaken),
+            ("kept_checked", self.kept_checked),
+            ("kept_checked_in_views", self.kept_checked_in_views),
             ("jumps", self.jumps),
             ("lazy_syncs", self.lazy_syncs),
             ("retries", self.retries),
@@ -256,6 +273,11 @@ impl Stats {
         self.keys_over_blocks += o.keys_over_blocks;
         self.files_shared += o.files_shared;
         self.keys_read += o.keys_read;
+        self.duplicates += o.duplicates;
+        self.keys_pending += o.keys_pending;
+        self.keys_overtaken += o.keys_overtaken;
+        self.kept_checked += o.kept_checked;
+        self.kept_checked_in_views += o.kept_checked_in_views;
         self.jumps += o.jumps;
         self.lazy_syncs += o.lazy_syncs;
         self.retries += o.retries;

@@ -258,6 +258,7 @@ impl Sim {
             txn.ordered = true;
             // They are in the committed rows now.
             txn.changes.clear();
+            txn.keys.clear();
         }
     }
 

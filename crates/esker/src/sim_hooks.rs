@@ -95,7 +95,7 @@ impl Engine {
         result
     }
 
-    /// A table with key trees.
+    /// A table with key trees, behind those of the indexes in `def`, that nobody keeps but the caller.
     pub fn sim_create_table(&self, name: &str, def: &TableDef, indexes: &[IndexEntry]) -> Result<()> {
         ddl::create_table(&self.core, name, def, indexes)
     }
@@ -155,24 +155,29 @@ fn figures<K: Stored>(tree: &Tree<K>) -> Vec<RunFigures> {
     tree.snapshot().runs.iter().map(figures).collect()
 }
 
+/// The place of a key tree among all of the table's; the simulator counts those that nobody keeps.
+fn place(table: &Table, apart: usize) -> usize {
+    table.kept_indexes().count() + apart
+}
+
 impl Session {
     /// Writes an entry of a key tree. The caller has the row's lock, and no other row has that key.
-    pub fn sim_write_entry(&mut self, table: &Arc<Table>, index: usize, entry: Entry<'_>) -> Result<()> {
-        self.write_entry(table, index, entry)
+    pub fn sim_write_entry(&mut self, table: &Arc<Table>, apart: usize, entry: Entry<'_>) -> Result<()> {
+        self.write_entry(table, place(table, apart), entry)
     }
 
     /// All entries of a key tree from `from` on that this session's view sees: keys, rows and payloads.
-    pub fn sim_entries(&mut self, table: &Arc<Table>, index: usize, from: &[u8]) -> Result<Vec<SeenEntry>> {
-        self.read_entries(table, index, from)
+    pub fn sim_entries(&mut self, table: &Arc<Table>, apart: usize, from: &[u8]) -> Result<Vec<SeenEntry>> {
+        self.read_entries(table, place(table, apart), from)
     }
 
     /// The entry with the least key from `from` on, as this session's view sees it.
-    pub fn sim_first(&mut self, table: &Arc<Table>, index: usize, from: &[u8]) -> Result<Option<SeenEntry>> {
-        self.first_entry(table, index, from)
+    pub fn sim_first(&mut self, table: &Arc<Table>, apart: usize, from: &[u8]) -> Result<Option<SeenEntry>> {
+        self.first_entry(table, place(table, apart), from)
     }
 
     /// The entry of one key, as this session's view sees it.
-    pub fn sim_entry(&mut self, table: &Arc<Table>, index: usize, key: &[u8]) -> Result<Option<SeenEntry>> {
-        self.read_entry(table, index, key)
+    pub fn sim_entry(&mut self, table: &Arc<Table>, apart: usize, key: &[u8]) -> Result<Option<SeenEntry>> {
+        self.read_entry(table, place(table, apart), key)
     }
 }

@@ -2,13 +2,13 @@
 //! said from which. Each seed runs every scenario once; a failure
 //! is printed with the way to replay it and ends the run with status 1.
 
-use esker_sim::{crash, cut, damage, fault, large, runner, time, Config, Failure, Sim, Stats};
+use esker_sim::{crash, cut, damage, fault, large, runner, time, unique, Config, Failure, Sim, Stats};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 type Scenario = fn(u64, &mut Option<Sim>) -> Result<Stats, Failure>;
 
-const SCENARIOS: [(&str, Scenario); 10] = [
+const SCENARIOS: [(&str, Scenario); 11] = [
     ("model_long", |seed, sim| crash::model_seed(seed, 300, Config::default(), sim)),
     ("crash_at_random_operations", crash::crash_seed),
     ("spilled_transactions_are_cut", large::spilled_seed),
@@ -20,6 +20,7 @@ const SCENARIOS: [(&str, Scenario); 10] = [
     ("hours_pass", time::time_seed),
     // Threads: the seed does not decide how they interleave.
     ("threads_are_cut", cut::cut_seed),
+    ("unique_keys_are_cut", unique::unique_seed),
 ];
 
 const USAGE: &str = "usage: soak [--seeds 1000] [--from SEED]";

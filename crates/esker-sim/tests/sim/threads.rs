@@ -3,6 +3,7 @@
 use esker_sim::cut::cut_seed;
 use esker_sim::reached::Must;
 use esker_sim::runner::{alone, run_seeds};
+use esker_sim::unique::unique_seed;
 use std::sync::atomic::Ordering;
 
 #[test]
@@ -35,4 +36,20 @@ fn threads_are_cut() {
         "keys_from_runs",
     ]);
     run_seeds("threads_are_cut", 8, must, cut_seed);
+}
+
+#[test]
+fn unique_keys_are_cut() {
+    let must = Must(&[
+        "flushes",
+        "merges",
+        "runs_attached",
+        "prepares",
+        "deadlocks",
+        "crashes",
+        "duplicates",
+        "kept_checked",
+        "kept_checked_in_views",
+    ]);
+    run_seeds("unique_keys_are_cut", 8, must, unique_seed);
 }

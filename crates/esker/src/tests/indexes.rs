@@ -388,7 +388,7 @@ fn a_check_tells_what_is_wrong_with_an_index() {
     assert!(e.check(&t, &mut |_, _| true).unwrap().damages.is_empty());
     let found = |entry| {
         let mut s = e.session();
-        s.sim_write_entry(&t, UNIQUE[0], entry).unwrap();
+        s.write_entry(&t, UNIQUE[0], entry).unwrap();
         s.commit().unwrap();
         let report = e.check(&t, &mut |_, _| true).unwrap();
         report.damages.iter().map(ToString::to_string).collect::<Vec<_>>()

@@ -1,0 +1,233 @@
+//! Indexes that the engine keeps, in the simulator: which tables have some, what writing a row must come to under unique
+//! keys, and holding them against the rows.
+//!
+//! Invariants: the reference makes keys of a row's values, never of the engine's key bytes; a key that a transaction put or
+//! deleted, and did not roll back, is its own until it ends: others must meet it. Steps are interleaved, not simultaneous:
+//! nobody has a key reserved when another one looks.
+
+use crate::keys::hash;
+use crate::kinds::{kinds, Kind};
+use crate::model::{Key, Row, TxnModel};
+use crate::sim::{Answer, Failure, Refusal, Sim};
+use esker::format::key_bytes::key_encoding::{BYTES, FIXED, FLOAT, UNSIGNED};
+use esker::format::{row, KeyPart, Value};
+use esker::{Error, IndexDef, Session, Table};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, OnceLock};
+
+/// A key that one row may have: the index's place, and a number that follows from the values.
+pub type UniqueKey = (usize, u64);
+
+/// The indexes of tables of a [kind](crate::kinds::kinds). Where they are unique, values repeat now and then, of the last
+/// kind often.
+#[must_use]
+pub(crate) fn defs(kind: usize) -> Vec<IndexDef> {
+    let part = |column, encoding| KeyPart { column, prefix_bytes: 0, descending: false, encoding, collation: 0 };
+    let down = |column, encoding| KeyPart { descending: true, ..part(column, encoding) };
+    let begin = |column, prefix_bytes| KeyPart { prefix_bytes, ..part(column, BYTES) };
+    let index = |name: &str, unique, parts: &[KeyPart]| IndexDef { name: name.into(), unique, parts: parts.to_vec() };
+    match kind {
+        0 => vec![
+            index("plain", false, &[down(2, UNSIGNED), part(1, FIXED)]),
+            index("unique", true, &[down(0, UNSIGNED), part(1, FIXED)]),
+        ],
+        1 => vec![index("unique", true, &[begin(1, 3), down(0, UNSIGNED)])],
+        3 => vec![index("plain", false, &[part(0, FLOAT)]), index("unique", true, &[begin(1, 8), down(2, BYTES)])],
+        7 => vec![
+            index("few", true, &[part(0, UNSIGNED)]),
+            index("plain", false, &[begin(2, 2), down(0, UNSIGNED)]),
+            index("many", true, &[down(1, UNSIGNED), part(2, BYTES)]),
+        ],
+        _ => Vec::new(),
+    }
+}
+
+fn all_kinds() -> &'static [Kind] {
+    static KINDS: OnceLock<Vec<Kind>> = OnceLock::new();
+    KINDS.get_or_init(kinds)
+}
+
+/// The unique keys of a row, in the order of the indexes; those with NULL are none.
+#[must_use]
+pub fn unique_keys(kind: usize, packed: &[u8]) -> Vec<UniqueKey> {
+    let kind = &all_kinds()[kind];
+    let unique = kind.indexes.iter().enumerate().filter(|(_, index)| index.unique);
+    // A row of the reference's own making.
+    let Ok(values) = row::values(&kind.layout, packed) else { return Vec::new() };
+    let of_index = |(at, index): (usize, &IndexDef)| {
+        let mut key = Vec::new();
+        for part in &index.parts {
+            let Value::Bytes(bytes) = values[part.column as usize] else { return None };
+            let counts = if part.prefix_bytes == 0 { bytes.len() } else { bytes.len().min(part.prefix_bytes as usize) };
+            key.extend_from_slice(&(counts as u32).to_le_bytes());
+            key.extend_from_slice(&bytes[..counts]);
+        }
+        Some((at, hash(&key)))
+    };
+    unique.filter_map(of_index).collect()
+}
+
+/// What looking for some keys must come to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Met {
+    Nobody,
+    /// A row has a key of this index.
+    Row(usize, u64),
+    /// Somebody who has not ended has put or deleted one.
+    Pending,
+}
+
+impl Met {
+    /// What the engine answers.
+    pub(crate) fn refusals(self) -> &'static [Refusal] {
+        match self {
+            Met::Nobody => &[],
+            Met::Row(..) => &[Refusal::Duplicate],
+            Met::Pending => &[Refusal::WouldBlock],
+        }
+    }
+}
+
+/// What writing a row means for its unique keys.
+pub(crate) struct Rekey {
+    before: Vec<UniqueKey>,
+    after: Vec<UniqueKey>,
+    /// The writer's view does not see the row's newest version: keys that stay are written, too.
+    overtaken: bool,
+}
+
+impl Rekey {
+    pub(crate) fn new(kind: usize, old: Option<&[u8]>, new: Option<&[u8]>, overtaken: bool) -> Self {
+        let of = |row: Option<&[u8]>| row.map(|row| unique_keys(kind, row)).unwrap_or_default();
+        Rekey { before: of(old), after: of(new), overtaken }
+    }
+
+    fn fresh(&self) -> impl Iterator<Item = &UniqueKey> {
+        self.after.iter().filter(|key| !self.before.contains(key))
+    }
+}
+
+/// How the kept indexes of a table differ from the rows that a session sees, of which there must be so many.
+pub(crate) fn kept_differ(
+    session: &mut Session,
+    table: &Arc<Table>,
+    kind: usize,
+    rows: usize,
+    but: &BTreeSet<usize>,
+) -> esker::Result<Option<String>> {
+    let indexes = (0..all_kinds()[kind].indexes.len()).filter(|index| !but.contains(index));
+    differ(session, table, indexes, rows)
+}
+
+/// The same of these indexes.
+pub(crate) fn differ(
+    session: &mut Session,
+    table: &Arc<Table>,
+    indexes: impl Iterator<Item = usize>,
+    rows: usize,
+) -> esker::Result<Option<String>> {
+    for index in indexes {
+        let report = session.check_index(table, index)?;
+        if !report.wrong.is_empty() || (report.rows, report.entries) != (rows as u64, rows as u64) {
+            return Ok(Some(format!("index {index}, of {rows} rows: {report:?}")));
+        }
+    }
+    Ok(None)
+}
+
+impl Sim {
+    /// What a session's writing of a row must meet.
+    pub(crate) fn meets(&self, i: usize, key: Key, rekey: &Rekey) -> Met {
+        let Some(table) = self.model.tables.values().find(|t| t.key == key) else { return Met::Nobody };
+        let attached = self.slots.iter().enumerate().filter(|(at, _)| *at != i).filter_map(|(_, s)| s.txn.as_ref());
+        let others: Vec<&TxnModel> = attached.chain(self.model.detached.values()).collect();
+        for unique in rekey.fresh() {
+            if others.iter().any(|t| t.keys.contains_key(&(key, *unique))) {
+                return Met::Pending;
+            }
+            let own = self.slots[i].txn.as_ref().and_then(|t| t.keys.get(&(key, *unique)));
+            if let Some(row) = own.copied().unwrap_or_else(|| table.unique.get(unique).copied()) {
+                return Met::Row(unique.0, row);
+            }
+        }
+        Met::Nobody
+    }
+
+    /// As `judge`, of a write that must meet this: a duplicate must be the right one.
+    pub(crate) fn judge_keys<T>(
+        &mut self,
+        what: &str,
+        answer: esker::Result<T>,
+        met: Met,
+        expected: &[Refusal],
+        shaky: bool,
+    ) -> Result<Answer<T>, Failure> {
+        if let Err(Error::DuplicateKey { index, row }) = &answer {
+            if met != Met::Row(*index, row.0) {
+                return self.fail(format!("{what}: a duplicate in index {index}, row {row}; the model says {met:?}"));
+            }
+        }
+        let judged = self.judge(what, answer, expected, shaky)?;
+        match (&judged, met) {
+            (Answer::No(Refusal::Duplicate), _) => self.stats.duplicates += 1,
+            (Answer::No(Refusal::WouldBlock), Met::Pending) => self.stats.keys_pending += 1,
+            _ => {}
+        }
+        Ok(judged)
+    }
+
+    /// A session has written a row.
+    pub(crate) fn rekeyed(&mut self, i: usize, key: Key, id: u64, rekey: &Rekey) {
+        let Some(txn) = &mut self.slots[i].txn else { return };
+        let gone = rekey.before.iter().filter(|k| !rekey.after.contains(k));
+        txn.keys.extend(gone.map(|k| ((key, *k), None)));
+        let written = rekey.after.iter().filter(|k| rekey.overtaken || !rekey.before.contains(k));
+        txn.keys.extend(written.map(|k| ((key, *k), Some(id))));
+        self.stats.keys_overtaken += u64::from(rekey.overtaken && !rekey.after.is_empty());
+    }
+
+    /// A session has emptied a table.
+    pub(crate) fn emptied_keys(&mut self, i: usize, key: Key) {
+        let table = self.model.tables.values().find(|t| t.key == key);
+        let all: Vec<UniqueKey> = table.into_iter().flat_map(|t| t.unique.keys().copied()).collect();
+        if let Some(txn) = &mut self.slots[i].txn {
+            txn.keys.iter_mut().filter(|((k, _), _)| *k == key).for_each(|(_, row)| *row = None);
+            txn.keys.extend(all.into_iter().map(|k| ((key, k), None)));
+        }
+    }
+
+    /// Holds the kept indexes against what a session sees; false if that met a fault.
+    pub(crate) fn check_kept(
+        &mut self,
+        i: usize,
+        name: &str,
+        table: &Arc<Table>,
+        kind: usize,
+        rows: &BTreeMap<u64, Row>,
+    ) -> Result<bool, Failure> {
+        if all_kinds()[kind].indexes.is_empty() {
+            return Ok(true);
+        }
+        let txn = self.slots[i].txn.as_ref();
+        let (shaky, repeatable) = txn.map_or((false, false), |t| (t.shaky, t.repeatable));
+        let but = txn.filter(|t| t.repeatable).map(|t| self.hidden(name, kind, rows, t)).unwrap_or_default();
+        let answer = kept_differ(&mut self.slots[i].session, table, kind, rows.len(), &but);
+        self.stats.kept_checked += 1;
+        self.stats.kept_checked_in_views += u64::from(repeatable);
+        match self.judge(&format!("holding indexes of {name} against its rows"), answer, &[], shaky)? {
+            Answer::Ok(None) => Ok(true),
+            Answer::Ok(Some(why)) => self.fail(format!("{name} as s{i} sees it: {why}")),
+            _ => Ok(false),
+        }
+    }
+
+    /// Unique indexes in which a row that only an old view has is hidden: the transaction put or deleted its key since, as
+    /// another row's.
+    fn hidden(&self, name: &str, kind: usize, rows: &BTreeMap<u64, Row>, txn: &TxnModel) -> BTreeSet<usize> {
+        let Some(key) = self.model.tables.get(name).map(|t| t.key) else { return BTreeSet::new() };
+        let other = |id: u64, unique: &UniqueKey| txn.keys.get(&(key, *unique)).is_some_and(|row| *row != Some(id));
+        let of_row =
+            |(id, row): (&u64, &Row)| unique_keys(kind, row).into_iter().map(move |k| (*id, k)).collect::<Vec<_>>();
+        rows.iter().flat_map(of_row).filter(|(id, k)| other(*id, k)).map(|(_, k)| k.0).collect()
+    }
+}

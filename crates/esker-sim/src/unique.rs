@@ -1,0 +1,521 @@
+//! Real threads over few unique keys, on the simulated disk: they insert, update and delete rows with the same keys, roll
+//! back, also to savepoints, wait for each other and meet in circles, beside loads that fill runs of their own. Flushes,
+//! merges and manifests come from outside as well. Then the power goes, or the process.
+//!
+//! Invariants: in no view have two rows the same unique key, and each index has the rows that the view has, at any moment and
+//! in what is found afterwards; keys that only one client uses are there or not exactly as it was told. Ends after a number of
+//! transactions. What the clients do follows from the seed, how they interleave does not.
+
+use crate::cut::{open, said};
+use crate::indexes::differ;
+use crate::runner::alive;
+use crate::sim::{Failure, Sim, Stats};
+use crate::time::{some_time, Jumping};
+use crate::Rng;
+use esker::format::key_bytes::key_encoding::{BYTES, UNSIGNED};
+use esker::format::{
+    row, Column, ColumnKind, ColumnMask, Compression, KeyPart, Layout, NullBit, RowFormat, RowId, Value,
+};
+use esker::io::SimDisk;
+use esker::{
+    Background, BeginOptions, Engine, Error, IndexDef, Isolation, Machine, Savepoint, ScanOptions, Session, Table,
+    TableDef,
+};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::Arc;
+use std::time::Duration;
+
+const CLIENTS: u32 = 4;
+const TRANSACTIONS: u32 = 200;
+/// Numbers that all clients use; a client's own begin at its number times [`OWN`].
+const COMMON: u64 = 14;
+const OWN: u32 = 100_000;
+const NAME: &str = "d/unique";
+/// Places of the indexes.
+const BY_KEY: usize = 0;
+const BY_TEXT: usize = 1;
+const ALL: [usize; 3] = [BY_KEY, BY_TEXT, 2];
+
+/// A row: its key, another that may be NULL, and a version.
+type Numbers = (u32, Option<u32>, u32);
+/// Rows of one client's own, by key: where they are, and their version.
+type Own = BTreeMap<u32, (RowId, u32)>;
+
+fn layout() -> Layout {
+    let column = |kind, offset, null| Column { kind, offset, null };
+    let number = ColumnKind::Fixed { width: 4 };
+    let columns = vec![
+        column(number, 1, None),
+        column(number, 5, Some(NullBit { byte: 0, mask: 1 })),
+        column(number, 9, None),
+        column(ColumnKind::Var { len_bytes: 1, max: 80 }, 13, None),
+    ];
+    Layout { image_bytes: 94, head_bytes: 1, columns }
+}
+
+fn def() -> TableDef {
+    let part = |column, encoding| KeyPart { column, prefix_bytes: 0, descending: false, encoding, collation: 0 };
+    let index = |name: &str, unique, parts| IndexDef { name: name.into(), unique, parts };
+    let second = KeyPart { descending: true, ..part(1, UNSIGNED) };
+    let indexes = vec![
+        index("key", true, vec![part(0, UNSIGNED)]),
+        index("text", false, vec![part(3, BYTES), part(2, UNSIGNED)]),
+        index("second", true, vec![second]),
+    ];
+    let (format, compression) = (RowFormat::Dynamic, Compression::Lz4);
+    TableDef { layout: layout(), format, compression, temporary: false, indexes, extra: Vec::new() }
+}
+
+fn packed((key, second, version): Numbers) -> Vec<u8> {
+    let (key_bytes, version_bytes) = (key.to_le_bytes(), version.to_le_bytes());
+    let second = second.map(u32::to_le_bytes);
+    let text = vec![b'a' + (key % 5) as u8; ((key + version) % 70) as usize];
+    let second = second.as_ref().map_or(Value::Null, |bytes| Value::Bytes(bytes));
+    let mut out = Vec::new();
+    let values = [Value::Bytes(&key_bytes), second, Value::Bytes(&version_bytes), Value::Bytes(&text)];
+    // The values fit the layout by their making.
+    let _ = row::pack_values(&layout(), &values, &mut out);
+    out
+}
+
+/// The numbers of a row image.
+///
+/// # Safety
+/// `image` points to a decoded image of [`layout`].
+unsafe fn numbers(image: *const u8) -> Numbers {
+    // SAFETY: the caller's promise; the numbers lie in the first 13 bytes.
+    let bytes = unsafe { std::slice::from_raw_parts(image, 13) };
+    let number = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+    (number(1), (bytes[0] & 1 == 0).then(|| number(5)), number(9))
+}
+
+/// The rows that a session sees; an error, too, if two have the same key, or an index is not theirs.
+fn look(s: &mut Session, t: &Arc<Table>, indexes: &[usize]) -> Result<BTreeMap<RowId, Numbers>, Error> {
+    let mut rows = BTreeMap::new();
+    let mut cursor = s.scan(t, ScanOptions { mask: ColumnMask::all(4), ..ScanOptions::default() })?;
+    loop {
+        let batch = cursor.next_batch(s)?;
+        if batch.ids.is_empty() {
+            break;
+        }
+        for (i, id) in batch.ids.iter().enumerate() {
+            // SAFETY: the batch has a decoded image for each id.
+            rows.insert(*id, unsafe { numbers(batch.images.add(i * batch.stride)) });
+        }
+    }
+    drop(cursor);
+    let (mut keys, mut seconds) = (BTreeSet::new(), BTreeSet::new());
+    for (id, (key, second, _)) in rows.iter().filter(|_| indexes.contains(&BY_KEY)) {
+        if !keys.insert(*key) || second.is_some_and(|second| !seconds.insert(second)) {
+            return Err(Error::InvalidArgument(format!("row {id} has a key that another one has: {key}, {second:?}")));
+        }
+    }
+    match differ(s, t, indexes.iter().copied(), rows.len())? {
+        None => Ok(rows),
+        Some(why) => Err(Error::InvalidArgument(why)),
+    }
+}
+
+/// What a client knows to be committed, and what may be.
+#[derive(Default, Clone)]
+struct Told {
+    own: Own,
+    perhaps: Option<Own>,
+    /// Its prepared transactions, and whether their commit was acknowledged.
+    xids: BTreeMap<Vec<u8>, bool>,
+    stats: Stats,
+}
+
+struct Work {
+    engine: Engine,
+    host: Arc<Jumping>,
+    disk: SimDisk,
+    table: Arc<Table>,
+    stop: AtomicBool,
+    looked: AtomicU64,
+}
+
+impl Work {
+    /// After an error: does the client go on? Not if its power is gone.
+    fn goes_on(&self, e: Error) -> Result<bool, Failure> {
+        match e {
+            Error::Deadlock | Error::LockTimeout => Ok(true),
+            Error::Io(_) | Error::DiskFull(_) | Error::Poisoned(_) if self.disk.is_power_cut() => Ok(false),
+            e => Err(Failure(format!("a client met: {e} ({e:?})"))),
+        }
+    }
+
+    fn stopped(&self) -> bool {
+        self.stop.load(Ordering::Acquire)
+    }
+
+    /// One view after the other.
+    fn look_on(&self) -> Result<(), Failure> {
+        let mut session = self.engine.session();
+        while !self.stopped() {
+            session.begin(Isolation::RepeatableRead, BeginOptions::default());
+            session.begin_statement();
+            let found = look(&mut session, &self.table, &ALL);
+            session.end_statement();
+            match found.and_then(|_| session.commit()) {
+                Ok(()) => drop(self.looked.fetch_add(1, Ordering::Relaxed)),
+                Err(e) if self.goes_on(e.clone())? => {}
+                Err(_) => return Ok(()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Flushes, merges and manifests from outside, beside the engine's own.
+    fn maintain(&self, mut rng: Rng) -> Result<(), Failure> {
+        while !self.stopped() {
+            let done = match rng.below(10) {
+                0..=4 => self.engine.sim_flush(&self.table),
+                5..=7 => self.engine.sim_merge(&self.table).map(drop),
+                8 => self.engine.sim_manifest(),
+                _ => self.engine.optimize(&self.table, &mut |_, _| true),
+            };
+            if let Err(e) = done {
+                if !matches!(e, Error::Interrupted) && !self.goes_on(e)? {
+                    return Ok(());
+                }
+            }
+            if rng.chance(5) {
+                self.host.jump(some_time(&mut rng));
+            }
+            std::thread::yield_now();
+        }
+        Ok(())
+    }
+}
+
+/// One thread's session.
+struct Client<'a> {
+    work: &'a Work,
+    number: u32,
+    rng: Rng,
+    session: Session,
+    repeatable: bool,
+    /// Rows with common keys that it has met.
+    met: Vec<RowId>,
+    saved: Vec<(Savepoint, Own)>,
+    next: u32,
+    told: Told,
+}
+
+impl Client<'_> {
+    fn run(mut self) -> Result<Told, Failure> {
+        for _ in 0..TRANSACTIONS {
+            alive();
+            if self.work.disk.is_power_cut() || !self.transaction()? {
+                break;
+            }
+        }
+        Ok(self.told)
+    }
+
+    /// False if the power has gone.
+    fn transaction(&mut self) -> Result<bool, Failure> {
+        let mut own = self.told.own.clone();
+        self.repeatable = self.rng.chance(50);
+        let isolation = if self.repeatable { Isolation::RepeatableRead } else { Isolation::ReadCommitted };
+        self.session.begin(isolation, BeginOptions::default());
+        self.saved.clear();
+        for _ in 0..1 + self.rng.below(8) {
+            self.session.begin_statement();
+            let done = self.step(&mut own);
+            self.session.end_statement();
+            if let Err(e) = done {
+                return self.roll_back(e);
+            }
+        }
+        if self.rng.chance(15) {
+            return match self.session.rollback() {
+                Ok(()) => Ok(true),
+                Err(e) => self.work.goes_on(e),
+            };
+        }
+        let xid = self.rng.chance(25).then(|| format!("x{}-{}", self.number, self.rng.number()).into_bytes());
+        if let Some(xid) = &xid {
+            self.told.xids.insert(xid.clone(), false);
+        }
+        match self.commit(xid.as_deref()) {
+            Ok(()) => {
+                xid.map(|xid| self.told.xids.insert(xid, true));
+                self.told.own = own;
+                self.told.stats.commits += 1;
+                Ok(true)
+            }
+            Err(e) => {
+                let goes_on = self.roll_back(e)?;
+                self.told.perhaps = (!goes_on).then_some(own);
+                Ok(goes_on)
+            }
+        }
+    }
+
+    fn roll_back(&mut self, e: Error) -> Result<bool, Failure> {
+        Ok(self.work.goes_on(e)? && self.session.rollback().is_ok())
+    }
+
+    fn commit(&mut self, xid: Option<&[u8]>) -> Result<(), Error> {
+        if let Some(xid) = xid {
+            self.session.prepare(xid)?;
+            if self.rng.chance(70) {
+                self.session.commit_ordered();
+            }
+        }
+        self.session.commit()
+    }
+
+    fn step(&mut self, own: &mut Own) -> Result<(), Error> {
+        match self.rng.below(20) {
+            0..=4 => self.insert_common(),
+            5..=8 => self.change_common(),
+            9..=11 => self.insert_own(own, 1),
+            12 => {
+                let rows = 100 + self.rng.below(500);
+                self.insert_own(own, rows)
+            }
+            13..=14 => self.change_own(own),
+            15 => {
+                self.saved.push((self.session.savepoint(), own.clone()));
+                Ok(())
+            }
+            16..=17 => {
+                if let Some((point, then)) = self.saved.last() {
+                    self.session.rollback_to(point);
+                    own.clone_from(then);
+                }
+                Ok(())
+            }
+            _ => self.read(own),
+        }
+    }
+
+    /// A row of keys that others use, too.
+    fn common(&mut self) -> Numbers {
+        let second = self.rng.chance(60).then(|| self.rng.below(COMMON) as u32);
+        (self.rng.below(COMMON) as u32, second, self.rng.below(100) as u32)
+    }
+
+    fn insert_common(&mut self) -> Result<(), Error> {
+        let row = packed(self.common());
+        // REPLACE gives up some time, too.
+        for _ in 0..3 {
+            match self.session.insert_row(&self.work.table, &row) {
+                Ok(id) => {
+                    self.met.push(id);
+                    break;
+                }
+                Err(Error::DuplicateKey { row: other, .. }) => {
+                    self.told.stats.duplicates += 1;
+                    self.met.push(other);
+                    if self.rng.chance(60) {
+                        break;
+                    }
+                    self.session.delete(&self.work.table, other).or_else(gone)?;
+                }
+                Err(e) => return Err(e),
+            }
+        }
+        let most = COMMON as usize * 2;
+        self.met.drain(..self.met.len().saturating_sub(most));
+        Ok(())
+    }
+
+    fn change_common(&mut self) -> Result<(), Error> {
+        if self.met.is_empty() {
+            return Ok(());
+        }
+        let id = *self.rng.pick(&self.met);
+        if self.rng.chance(30) {
+            return self.session.delete(&self.work.table, id).or_else(gone);
+        }
+        let row = packed(self.common());
+        match self.session.update_row(&self.work.table, id, &row) {
+            Err(Error::DuplicateKey { row, .. }) => {
+                self.told.stats.duplicates += 1;
+                self.met.push(row);
+                Ok(())
+            }
+            done => done.or_else(gone),
+        }
+    }
+
+    /// Rows with keys that nobody else uses: it knows whether they are free.
+    fn insert_own(&mut self, own: &mut Own, rows: u64) -> Result<(), Error> {
+        for _ in 0..rows {
+            let key = self.number * OWN + self.next;
+            self.next += 1;
+            let second = self.rng.chance(50).then_some(key);
+            let id = self.session.insert_row(&self.work.table, &packed((key, second, 0)))?;
+            own.insert(key, (id, 0));
+        }
+        let Some((key, (id, _))) = own.iter().nth(self.rng.index(own.len())).map(|(key, row)| (*key, *row)) else {
+            return Ok(());
+        };
+        match self.session.insert_row(&self.work.table, &packed((key, None, 1))) {
+            Err(Error::DuplicateKey { index: BY_KEY, row }) if row == id => Ok(()),
+            Err(e @ (Error::DuplicateKey { .. } | Error::WouldBlock)) => {
+                Err(wrong(format!("own key {key}, {id}: {e}")))
+            }
+            Err(e) => Err(e),
+            Ok(row) => Err(wrong(format!("own key {key} is row {id}, and was inserted as {row}"))),
+        }
+    }
+
+    fn change_own(&mut self, own: &mut Own) -> Result<(), Error> {
+        let all: Vec<u32> = own.keys().copied().collect();
+        let most = if self.rng.chance(20) { 200 } else { 4 };
+        for _ in 0..=self.rng.below(most) {
+            if all.is_empty() {
+                return Ok(());
+            }
+            let key = *self.rng.pick(&all);
+            let Some((id, version)) = own.get(&key).copied() else { continue };
+            if self.rng.chance(40) {
+                self.session.delete(&self.work.table, id)?;
+                own.remove(&key);
+                continue;
+            }
+            // The key may have been another row's, in this transaction even.
+            let to =
+                if self.rng.chance(50) { key } else { self.number * OWN + self.rng.below(u64::from(self.next)) as u32 };
+            let new = packed((to, self.rng.chance(50).then_some(to), version + 1));
+            match (self.session.update_row(&self.work.table, id, &new), own.get(&to)) {
+                (Ok(()), taken) if to == key || taken.is_none() => {
+                    own.remove(&key);
+                    own.insert(to, (id, version + 1));
+                }
+                (Err(Error::DuplicateKey { row, .. }), Some((other, _))) if row == *other && to != key => {}
+                (Err(e @ (Error::Deadlock | Error::LockTimeout | Error::Io(_) | Error::Poisoned(_))), _) => {
+                    return Err(e)
+                }
+                (done, taken) => {
+                    return Err(wrong(format!("own key {key} of {id} to {to}, which is {taken:?}: {done:?}")))
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, own: &Own) -> Result<(), Error> {
+        // In an old view a row may be hidden behind a new one with its key.
+        let indexes: &[usize] = if self.repeatable { &[BY_TEXT] } else { &ALL };
+        let rows = look(&mut self.session, &self.work.table, indexes)?;
+        self.told.stats.kept_checked_in_views += 1;
+        match own_of(&rows, self.number) == *own {
+            true => Ok(()),
+            false => Err(wrong(format!("client {} does not see its own rows", self.number))),
+        }
+    }
+}
+
+/// Somebody has deleted the row, or is to the reader's view another's.
+fn gone(e: Error) -> Result<(), Error> {
+    match e {
+        Error::RowNotFound => Ok(()),
+        e => Err(e),
+    }
+}
+
+fn wrong(what: String) -> Error {
+    Error::InvalidArgument(what)
+}
+
+fn own_of(rows: &BTreeMap<RowId, Numbers>, client: u32) -> Own {
+    let of = |key: u32| key / OWN == client;
+    rows.iter().filter(|(_, n)| of(n.0)).map(|(id, n)| (n.0, (*id, n.2))).collect()
+}
+
+/// One folder, one cut. Ignores the simulation in its second argument: there is none.
+pub fn unique_seed(seed: u64, _: &mut Option<Sim>) -> Result<Stats, Failure> {
+    let mut chance = Rng::new(seed ^ 0x0411_9E5E);
+    let disk = SimDisk::new(seed);
+    let host = Arc::<Jumping>::default();
+    let engine = open(&disk, Background::Threads, host.clone(), Arc::new(|_, _| {})).map_err(said("open"))?;
+    engine.create_table(NAME, &def()).map_err(said("create"))?;
+    let table = engine.open_table(NAME).map_err(said("open table"))?;
+    let work = Work { engine, host, disk, table, stop: AtomicBool::new(false), looked: AtomicU64::new(0) };
+    work.disk.power_cut_at(work.disk.op_count() + 60 + chance.below(2500));
+    let told = clients(&work, seed)?;
+    let kill = chance.chance(35);
+    // If the clients were done first, it is cut now.
+    work.disk.cut_power();
+    let left = kill.then(|| work.disk.after_kill());
+    let Work { engine, host, disk, looked, .. } = work;
+    let _ = engine.close();
+    drop(engine);
+    if host.threads().1 != 0 {
+        return Err(Failure(format!("{} threads outlive their engine", host.threads().1)));
+    }
+    let mut stats = Stats { crashes: 1, kept_checked: looked.into_inner(), ..Stats::default() };
+    told.iter().for_each(|t| stats.add(t.stats));
+    for outcome in 0..if kill { 1 } else { 3 } {
+        let after = left.clone().unwrap_or_else(|| disk.after_power_cut(chance.number()));
+        check(&after, &told).map_err(|f| Failure(format!("kill {kill}, outcome {outcome}: {}", f.0)))?;
+    }
+    Ok(stats)
+}
+
+/// Runs everything until the clients are done or cut off.
+fn clients(work: &Work, seed: u64) -> Result<Vec<Told>, Failure> {
+    std::thread::scope(|scope| {
+        let others = [scope.spawn(|| work.maintain(Rng::new(seed ^ 0x77))), scope.spawn(|| work.look_on())];
+        let clients: Vec<_> = (1..=CLIENTS)
+            .map(|number| {
+                let mut session = work.engine.session();
+                session.set_lock_wait(Duration::from_millis(200), false);
+                let rng = Rng::new(seed ^ u64::from(number) << 40);
+                let (met, saved, told) = (Vec::new(), Vec::new(), Told::default());
+                let client = Client { work, number, rng, session, repeatable: false, met, saved, next: 0, told };
+                scope.spawn(move || client.run())
+            })
+            .collect();
+        let panicked = |_| Err(Failure::new("a thread panicked"));
+        let told: Vec<_> = clients.into_iter().map(|c| c.join().unwrap_or_else(panicked)).collect();
+        work.stop.store(true, Ordering::Release);
+        for other in others {
+            other.join().unwrap_or_else(|_| Err(Failure::new("a thread panicked")))?;
+        }
+        told.into_iter().collect()
+    })
+}
+
+/// Opens what the cut has left and holds it against what the clients were told.
+fn check(disk: &SimDisk, told: &[Told]) -> Result<(), Failure> {
+    let engine =
+        open(disk, Background::Inline, Arc::new(Machine), Arc::new(|_, _| {})).map_err(said("open after the cut"))?;
+    let table = engine.open_table(NAME).map_err(said("open table"))?;
+    let mut session = engine.session();
+    // With keys of prepared transactions that nobody has, and then that somebody has.
+    look(&mut session, &table, &ALL).map_err(said("looking while there are prepared ones"))?;
+    session.commit().map_err(said("commit"))?;
+    for xid in engine.prepared() {
+        let commit = told.iter().find_map(|t| t.xids.get(&xid)).copied().unwrap_or(false);
+        let found = if commit { engine.commit_xid(&xid) } else { engine.rollback_xid(&xid) };
+        found.map_err(said("decide"))?;
+    }
+    let rows = look(&mut session, &table, &ALL).map_err(said("looking after the cut"))?;
+    for (number, told) in (1..).zip(told) {
+        let found = own_of(&rows, number);
+        if found != told.own && Some(&found) != told.perhaps.as_ref() {
+            let (have, want) = (found.len(), told.own.len());
+            return Err(Failure(format!("client {number} has {have} rows, not {want}, and they are others")));
+        }
+    }
+    for key in 0..COMMON as u32 {
+        let taken = rows.iter().find(|(_, n)| n.0 == key).map(|(id, _)| *id);
+        match (session.insert_row(&table, &packed((key, None, 0))), taken) {
+            (Ok(_), None) => {}
+            (Err(Error::DuplicateKey { index: BY_KEY, row }), Some(id)) if row == id => {}
+            (inserted, _) => return Err(Failure(format!("key {key}, which is {taken:?}: {inserted:?}"))),
+        }
+    }
+    look(&mut session, &table, &ALL).map_err(said("looking at what was inserted"))?;
+    session.commit().map_err(said("commit"))?;
+    drop(session);
+    engine.close().map_err(said("close"))
+}
