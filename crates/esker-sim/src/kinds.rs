@@ -82,6 +82,21 @@ impl Kind {
         Ok(packed)
     }
 
+    /// A row that has some values of another one: keys that stay when it takes its place.
+    pub fn row_like(&self, old: &[u8], rng: &mut Rng) -> Result<Vec<u8>, Failure> {
+        let new = self.row(rng)?;
+        let failed = |e| Failure::new(format!("row: {e}"));
+        let mut values = row::values(&self.layout, &new).map_err(failed)?;
+        for (value, old) in values.iter_mut().zip(row::values(&self.layout, old).map_err(failed)?) {
+            if rng.chance(60) {
+                *value = old;
+            }
+        }
+        let mut packed = Vec::new();
+        row::pack_values(&self.layout, &values, &mut packed).map_err(failed)?;
+        Ok(packed)
+    }
+
     /// The row image of a packed row; its blobs point into `packed`.
     pub fn image(&self, packed: &[u8]) -> Result<Vec<u8>, Failure> {
         let mut image = vec![0xEE; self.layout.image_bytes as usize];

@@ -179,7 +179,8 @@ impl Sim {
         self.touch(i, name, true);
         let unread = self.newer(i, name, key, id);
         // Keys are made of what the row was: it is read even under a lock that was there before.
-        let is_read = verdict == Verdict::Free || !self.kinds[kind].indexes.is_empty() && verdict != Verdict::Blocked;
+        let kept = !self.kinds[kind].indexes.is_empty();
+        let is_read = verdict == Verdict::Free || kept && verdict != Verdict::Blocked;
         let expected: &[Refusal] = match (verdict, unread, alive) {
             (Verdict::Blocked, _, _) => &[Refusal::WouldBlock],
             (Verdict::Held, true, _) if is_read => &[Refusal::RecordChanged],
@@ -192,7 +193,11 @@ impl Sim {
             (Verdict::Maybe, false, _) => &[Refusal::WouldBlock],
         };
         let table = self.engine()?.open_table(name).map_err(|e| Failure::new(format!("open table {name}: {e}")))?;
-        let packed = if delete { None } else { Some(self.kinds[kind].row(&mut self.rng)?) };
+        let packed = match &old {
+            _ if delete => None,
+            Some(old) if kept && self.rng.chance(50) => Some(self.kinds[kind].row_like(old, &mut self.rng)?),
+            _ => Some(self.kinds[kind].row(&mut self.rng)?),
+        };
         let rekey = Rekey::new(kind, old.as_deref(), packed.as_deref(), unseen.is_some());
         let met =
             if alive && !unread && verdict != Verdict::Blocked { self.meets(i, key, &rekey) } else { Met::Nobody };

@@ -9,7 +9,7 @@ use esker_format::RowId;
 use esker_io::SimDisk;
 use std::sync::mpsc::{channel, Sender};
 use std::sync::{Arc, Barrier};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The key that all want.
 const KEY: u32 = 7;
@@ -259,8 +259,12 @@ fn insert_behind(e: &Engine, t: &Arc<Table>, end: impl FnOnce()) -> Result<RowId
             done
         });
         told.recv().unwrap();
+        let ended = Instant::now();
         end();
-        waits.join().unwrap()
+        let done = waits.join().unwrap();
+        // Who gives up looks once more: success is no sign of having been woken.
+        assert!(ended.elapsed() < LONG, "nobody woke it");
+        done
     })
 }
 
@@ -325,4 +329,21 @@ fn two_that_want_each_others_keys_are_a_deadlock() {
         waits.join().unwrap().unwrap().unwrap();
     });
     is_sound(&e, &t, 2);
+}
+
+/// A waiter with its key reserved would keep the key from the one that it waits for.
+#[test]
+fn nobody_sleeps_with_a_key_that_is_pending() {
+    let (e, t) = threaded();
+    let mut owner = begin(&e);
+    let first = insert(&mut owner, &t, KEY).unwrap();
+    let mut again = None;
+    let met = insert_behind(&e, &t, || {
+        owner.delete(&t, first).unwrap();
+        again = Some(insert(&mut owner, &t, KEY));
+        owner.commit().unwrap();
+    });
+    let second = again.unwrap().unwrap();
+    assert!(matches!(met, Err(Error::DuplicateKey { index: 0, row }) if row == second), "{met:?}");
+    is_sound(&e, &t, 1);
 }
