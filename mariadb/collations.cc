@@ -38,10 +38,10 @@ const CHARSET_INFO *find_collation(uint32_t number)
 }
 
 /*
-  In order of bytes: always. Else not where strings are compared level by level: their weights lie one level behind the other, with nothing between. Nor
-  where weights are made otherwise than strings are compared (tests/server/collations_test.py tries them all): big5 has
-  characters that weigh the same and differ, tis620 changes the order of characters in one and not in the other. Nor a
-  collation of a file: it can change.
+  In order of bytes: always. Else not where strings are compared level by level: their weights lie one level behind the
+  other, with nothing between. Nor where weights are made otherwise than strings are compared
+  (tests/server/collations_test.py tries them all): big5 has characters that weigh the same and differ, tis620 changes the
+  order of characters in one and not in the other. Nor a collation of a file: it can change.
 */
 bool has_key_weights(const CHARSET_INFO *cs)
 {

@@ -2,24 +2,25 @@
 
 As differential_test.py, whose sessions, transactions, restarts and comparison it uses: what is written here are tables with
 keys, statements that reach rows by them, and duplicates. No statement changes unique columns of several rows at once: which
-row meets its duplicate first would depend on the order in which an engine visits them.
+row meets its duplicate first would depend on the order in which an engine visits them. Nor does a transaction whose view is older
+than what the other one committed insert: a row whose key was given up since is still in that view of Esker's beside the new
+one, where InnoDB's record of a primary key is one and the same. Warnings depend on the plan.
 
-    SEEDS=4          runs, each with fresh tables
+    SEEDS=12         runs, each with fresh tables
     STEPS=300        statements a run
-    SEED=            of the first run
+    SEED=1           of the first run
 """
 import os
 
 import pytest
 
 import differential_test as twins_of
-from cases import SEED
 from differential_test import Mismatch, Run, Table, numbers
 from eskerlib import env, show
 from eskerlib.client import Lost, SqlError
 
-SEEDS, STEPS = env.number("SEEDS", 4), env.number("STEPS", 300)
-FIRST = env.number("SEED", SEED * 1000, least=0)
+SEEDS, STEPS = env.number("SEEDS", 12), env.number("STEPS", 300)
+FIRST = env.number("SEED", 1, least=0)
 # The table is given up in both engines where only one can have a key: text that is too long for a key, a column that has no order, more bytes than a key may have: each engine has its words.
 NO_KEY = {1071, 1170, 1283, 1391, 1709, 4161, 1901, 1904, 1478}
 twins_of.OF_THE_ENGINE |= NO_KEY
@@ -47,7 +48,7 @@ class KeyRun(Run):
 
     def __init__(self, srv, seed, steps):
         super().__init__(srv, seed, steps)
-        self.made = 0
+        self.made, self.counts_warnings = 0, False
         for s in self.sessions:
             self.switch_on(s)
 
@@ -193,9 +194,10 @@ class KeyRun(Run):
             return
         if s.open:
             s.wrote = True
+        is_old = s.open and s.repeatable and s.viewed and s.stale
         columns, unique = t.written(), self.unique(t)
         plain = [c for c in columns if c.name not in unique]
-        names, where, from_, what = ",".join(["id"] + [c.name for c in columns]), self.where(t), self.from_(t), r.randrange(18)
+        names, where, from_, what = ",".join(["id"] + [c.name for c in columns]), self.where(t), self.from_(t), r.randrange(10 if is_old else 0, 18)
         if what <= 4:
             some = [c for c in columns if r.random() < 0.9]
             verb = r.choice(["INSERT", "INSERT", "INSERT", "INSERT IGNORE", "REPLACE"])
@@ -256,7 +258,9 @@ class KeyRun(Run):
         elif what == 3:
             s.execute(f"TRUNCATE TABLE {t.name}", compare=False)
         elif what == 4:
-            s.execute(r.choice([f"ALTER TABLE {t.name} FORCE", f"CHECK TABLE {t.name} EXTENDED", f"ANALYZE TABLE {t.name}", f"OPTIMIZE TABLE {t.name}"]), compare=False)
+            # InnoDB's OPTIMIZE makes the table anew, which older views then cannot read.
+            ways = [f"ALTER TABLE {t.name} FORCE", f"CHECK TABLE {t.name} EXTENDED", f"ANALYZE TABLE {t.name}"] + ([] if o.open else [f"OPTIMIZE TABLE {t.name}"])
+            s.execute(r.choice(ways), compare=False)
         elif what == 5 and len(self.tables) > 4:
             s.execute(f"DROP {'TEMPORARY ' if t.temporary is not None else ''}TABLE {t.name}", compare=False)
             self.tables.remove(t)

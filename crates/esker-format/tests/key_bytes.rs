@@ -159,7 +159,7 @@ fn a_padded_value_with_its_pad_bytes_is_refused() {
     };
     let weights = KeyPart { collation: 1, ..part(key_encoding::WEIGHTS) };
     fill(part(key_encoding::BYTES), b"a\0\0", b"").unwrap();
-    fill(weights.clone(), b"A\0\0", b"\x01a").unwrap();
+    fill(weights, b"A\0\0", b"\x01a").unwrap();
     for refused in [fill(part(key_encoding::BYTES), b"a \0\0", b""), fill(weights, b"A \0\0", b"\x02a ")] {
         assert!(matches!(refused, Err(FormatError::Invalid { found: 2, .. })), "{refused:?}");
     }
