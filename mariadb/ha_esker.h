@@ -203,6 +203,8 @@ private:
   EsLockMode lock_= EsLockMode::None;
   EsLockMode read_lock_= EsLockMode::None;      /* as store_lock found it, for F_RDLCK */
   bool skip_locked_= false;
+  /* One of several that an index merge reads by. */
+  bool is_clone_= false;
   bool try_semi_= false;
   /* The last row was read without waiting for its lock: if it is wanted, it must be read again. */
   bool semi_read_= false;

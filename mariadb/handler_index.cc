@@ -43,7 +43,8 @@ EsKeyBound ha_esker::bound_at(uint index, const uchar *key, key_part_map parts, 
   EsKeyBound bound= {};
   bound.image= image;
   bound.behind= behind;
-  while (parts & (key_part_map{1} << bound.parts))
+  /* HA_WHOLE_KEY has the bits of parts that there are not. */
+  while (bound.parts < table->key_info[index].user_defined_key_parts && parts & (key_part_map{1} << bound.parts))
     bound.parts++;
   key_restore(image, key, table->key_info + index, calculate_key_len(table, index, key, parts));
   return bound;
@@ -69,6 +70,13 @@ int ha_esker::open_index()
 /* The first row of the range, which is looked for anew. */
 int ha_esker::seek(uchar *buf, const EsKeyRange &range, bool backward)
 {
+  if (semi_read_ && index_cursor_ && !other_statement_)
+  {
+    /* The server asks again for a row that it has seen without its lock: this time it waits. */
+    const uint8_t *image;
+    if (int error= read_again(&image))
+      return error;
+  }
   semi_read_= false;
   if (index_cursor_ && (other_statement_ || (columns_stale_ && columns_grew())))
   {
@@ -227,6 +235,7 @@ handler *ha_esker::clone(const char *name, MEM_ROOT *root)
   {
     other->read_lock_= lock_;
     other->skip_locked_= skip_locked_;
+    other->is_clone_= true;
   }
   return copy;
 }

@@ -37,7 +37,8 @@ int ha_esker::write_numbered(const uchar *buf)
     return error;
   if (int error= insert(buf))
     return error;
-  return insert_id_for_cur_row ? 0 : note_number(table->next_number_field);
+  /* Of one that was given out it knows; INSERT_ID may have told another. */
+  return note_number(table->next_number_field);
 }
 
 /* The row that was written has a value of its own: those to come are greater. */

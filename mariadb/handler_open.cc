@@ -183,7 +183,11 @@ int ha_esker::fail(const EsSession *session, EsStatus status)
     detail_status_= es_last_error(session, &why);
     detail_= why.text;
   }
-  return ha_error(ha_thd(), status);
+  const int error= ha_error(ha_thd(), status);
+  /* The server says nothing of what the first rows of an index merge fail with, and takes the statement for done. */
+  if (is_clone_ && status != EsStatus::Interrupted && !ha_thd()->is_error())
+    print_error(error, MYF(0));
+  return error;
 }
 
 int ha_esker::fail(EsStatus status, const char *text)
