@@ -444,13 +444,12 @@ def twins(module_servers):
     return s
 
 
-@pytest.mark.parametrize("seed", range(FIRST, FIRST + SEEDS))
-def test_differential(twins, again, seed):
-    """One seed."""
-    again(SEED=seed, SEEDS=1, STEPS=STEPS)
+def run_seed(kind, twins, again, seed, steps):
+    """One seed of a kind of Run; it, when all answers were alike."""
+    again(SEED=seed, SEEDS=1, STEPS=steps)
     twins.start()
     numbers(twins)
-    run = Run(twins, seed, STEPS)
+    run = kind(twins, seed, steps)
     try:
         run.go()
     except (Mismatch, Lost, SqlError, RuntimeError) as e:
@@ -461,6 +460,13 @@ def test_differential(twins, again, seed):
         with open(os.path.join(twins.folder, f"{seed}.sql"), "w") as f:
             f.write("\n".join(run.log) + "\n")
     show.say(f"seed {seed}: {run.executed} statements, {len(run.tables)} tables")
+    return run
+
+
+@pytest.mark.parametrize("seed", range(FIRST, FIRST + SEEDS))
+def test_differential(twins, again, seed):
+    """One seed."""
+    run_seed(Run, twins, again, seed, STEPS)
 
 
 def test_stop(twins):

@@ -15,9 +15,8 @@ import os
 import pytest
 
 import differential_test as twins_of
-from differential_test import Mismatch, Run, Table, numbers
-from eskerlib import env, show
-from eskerlib.client import Lost, SqlError
+from differential_test import Run, Table, run_seed
+from eskerlib import env
 
 SEEDS, STEPS = env.number("SEEDS", 12), env.number("STEPS", 300)
 FIRST = env.number("SEED", 1, least=0)
@@ -281,21 +280,7 @@ def twins(module_servers):
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + SEEDS))
 def test_keys(twins, again, seed):
     """One seed."""
-    again(SEED=seed, SEEDS=1, STEPS=STEPS)
-    twins.start()
-    numbers(twins)
-    run = KeyRun(twins, seed, STEPS)
-    try:
-        run.go()
-    except (Mismatch, Lost, SqlError, RuntimeError) as e:
-        after = "".join(f"\n    {line[:2000]}" for line in run.log[-8:])
-        raise pytest.fail.Exception(f"MISMATCH: {e}\n  after:{after}", pytrace=False) from None
-    finally:
-        run.close()
-        with open(os.path.join(twins.folder, f"{seed}.sql"), "w") as f:
-            f.write("\n".join(run.log) + "\n")
-    assert run.made, "no keys"
-    show.say(f"seed {seed}: {run.executed} statements, {len(run.tables)} tables, {run.made} keys made")
+    assert run_seed(KeyRun, twins, again, seed, STEPS).made, "no keys"
 
 
 def test_stop(twins):
