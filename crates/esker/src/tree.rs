@@ -13,6 +13,7 @@ pub(crate) mod levels;
 pub(crate) mod marks;
 pub(crate) mod memtable;
 pub(crate) mod merge_read;
+pub(crate) mod private;
 pub(crate) mod run;
 pub(crate) mod standing;
 pub(crate) mod stored;
@@ -22,6 +23,7 @@ use crate::tree::key::ByRow;
 use crate::tree::levels::Levels;
 pub(crate) use crate::tree::marks::{RangeMark, SeenMark};
 use crate::tree::memtable::{Memtable, Version};
+use crate::tree::private::Private;
 use crate::tree::run::health::Health;
 use crate::tree::run::Run;
 use crate::tree::stored::Stored;
@@ -201,7 +203,7 @@ pub(crate) struct TreeState<K: Stored = ByRow> {
     /// Newest first.
     pub(crate) frozen: Vec<Arc<Memtable<K>>>,
     /// What transactions have gathered for themselves, in key trees: others do not see it, but may have to wait for it.
-    pub(crate) privates: Vec<(TxnId, Arc<Memtable<K>>)>,
+    pub(crate) privates: Vec<Arc<Private<K>>>,
     /// By the first key of each.
     pub(crate) runs: Vec<RunHandle<K>>,
     /// Committed ones first, by their sequence.
@@ -255,15 +257,14 @@ impl<K: Stored> TreeState<K> {
         std::iter::once(&self.active).chain(&self.frozen)
     }
 
-    /// The memtables that other transactions than `me` have for themselves.
-    pub(crate) fn privates_of_others(&self, me: TxnId) -> impl Iterator<Item = &Arc<Memtable<K>>> {
-        self.privates.iter().filter(move |(owner, _)| *owner != me).map(|(_, mem)| mem)
+    /// What other transactions than `me` have gathered for themselves, as memtables.
+    pub(crate) fn privates_of_others(&self, me: TxnId) -> Result<Vec<&Arc<Memtable<K>>>> {
+        self.privates.iter().filter(|p| p.owner() != me).map(|p| p.sorted()).collect()
     }
 
     /// Another one than before, if anything was written into the tree since.
     pub(crate) fn stamp(&self) -> Stamp {
-        let written = |mem: &Arc<Memtable<K>>| mem.versions();
-        Stamp(self.edits, written(&self.active) + self.privates.iter().map(|(_, mem)| written(mem)).sum::<usize>())
+        Stamp(self.edits, self.active.versions() + self.privates.iter().map(|p| p.versions()).sum::<usize>())
     }
 
     /// What its memtables take.

@@ -239,7 +239,7 @@ impl Session {
     /// The same with its order.
     fn find_version(&mut self, table: &Arc<Table>, row: RowId, view: View) -> Result<Option<(VersionOrder, Found)>> {
         self.seal_for_read(table)?;
-        let private = self.private_of(table);
+        let private = self.private_of(table)?;
         let found = find(&table.tree().snapshot(), private.as_ref(), row, view)?;
         let Some((order, found)) = found else {
             // No version, or a range mark over it.

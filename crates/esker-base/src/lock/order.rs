@@ -53,6 +53,7 @@ outermost_first! {
     DUE_TO_MERGE "due.to_merge",
     DUE_TO_SAVE "due.to_save",
     // Transactions, and what memtables know of them.
+    PRIVATE_UNSORTED "private.unsorted",
     WRITERS "writers",
     TXN_SLOTS "txn.slots",
     MEMTABLE_ABORTED "memtable.aborted",

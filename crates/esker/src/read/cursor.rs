@@ -113,7 +113,7 @@ impl Session {
     /// Fails if the transaction's own view has a row that is no longer there for `latest`.
     pub(crate) fn check_gone(&self, table: &Arc<Table>, row: RowId, latest: View) -> Result<()> {
         let Some(older) = self.older_view(latest) else { return Ok(()) };
-        match find(&table.tree().snapshot(), self.private_of(table).as_ref(), row, older)? {
+        match find(&table.tree().snapshot(), self.private_of(table)?.as_ref(), row, older)? {
             None | Some((_, Found::Tombstone)) => Ok(()),
             Some(_) => Err(Error::RecordChanged),
         }
@@ -285,7 +285,7 @@ impl Cursor {
     /// Begins to read anew, at row `from`.
     fn read_from(&mut self, session: &Session, view: View, from: RowId) -> Result<()> {
         let state = self.table.tree().snapshot();
-        let private = session.private_of(&self.table);
+        let private = session.private_of(&self.table)?;
         let read = |view| MergeRead::new(state.clone(), private.clone(), view, from, &session.parker);
         self.view = view;
         self.read = Some(read(view)?);
@@ -347,7 +347,7 @@ impl Cursor {
             session.find_latest(&table, row)?
         } else {
             session.seal_for_read(&table)?;
-            let private = session.private_of(&table);
+            let private = session.private_of(&table)?;
             find(&table.tree().snapshot(), private.as_ref(), row, self.view)?
                 .map(|(_, found)| found)
                 .filter(|f| !matches!(f, Found::Tombstone))

@@ -300,7 +300,7 @@ impl IndexCursor {
             self.view = session.latest_view()?;
         }
         let state = self.table.trees().keys[self.index].snapshot();
-        let private = session.private_keys(&self.table, self.index);
+        let private = session.private_keys(&self.table, self.index)?;
         (self.stamp, self.last) = (state.stamp(), None);
         let extent = Extent {
             from: &*range.from,
@@ -361,7 +361,7 @@ impl IndexCursor {
         let mut rows = None;
         if !self.covering {
             session.seal_for_read(&self.table)?;
-            rows = Some((self.table.tree().snapshot(), session.private_of(&self.table)));
+            rows = Some((self.table.tree().snapshot(), session.private_of(&self.table)?));
         }
         let session = &*session;
         let txn = session.current.open().and_then(|txn| txn.in_table(&self.table));
@@ -432,7 +432,7 @@ impl IndexCursor {
     /// Is the newest version of a key that a view sees now an entry of this row?
     fn is_entry_of(&self, session: &Session, key: &[u8], row: RowId, view: View) -> Result<bool> {
         let state = self.table.trees().keys[self.index].snapshot();
-        let found = find(&state, session.private_keys(&self.table, self.index).as_ref(), key, view)?;
+        let found = find(&state, session.private_keys(&self.table, self.index)?.as_ref(), key, view)?;
         Ok(match found {
             Some((_, Found::Mem(_, value))) => split_value(value).0 == row,
             Some((_, Found::Block(_, _, block, at))) => block.row(at) == row,

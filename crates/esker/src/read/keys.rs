@@ -18,7 +18,7 @@ impl Session {
     pub(crate) fn read_entries(&mut self, table: &Arc<Table>, index: usize, from: &[u8]) -> Result<Vec<SeenEntry>> {
         let view = self.read_view()?;
         let state = table.trees().keys[index].snapshot();
-        let mut read = MergeRead::<ByBytes>::new(state, self.private_keys(table, index), view, from, &self.parker)?;
+        let mut read = MergeRead::<ByBytes>::new(state, self.private_keys(table, index)?, view, from, &self.parker)?;
         let mut all = Vec::new();
         loop {
             match read.next()? {
@@ -36,7 +36,7 @@ impl Session {
     pub(crate) fn first_entry(&mut self, table: &Arc<Table>, index: usize, from: &[u8]) -> Result<Option<SeenEntry>> {
         let view = self.read_view()?;
         let state = table.trees().keys[index].snapshot();
-        match MergeRead::<ByBytes>::new(state, self.private_keys(table, index), view, from, &self.parker)?.next()? {
+        match MergeRead::<ByBytes>::new(state, self.private_keys(table, index)?, view, from, &self.parker)?.next()? {
             Span::End => Ok(None),
             Span::One(key, found) => Ok(take(&key, &found)),
             Span::Rows(span) => Ok(take(
@@ -49,7 +49,7 @@ impl Session {
     /// The entry of one key.
     pub(crate) fn read_entry(&mut self, table: &Arc<Table>, index: usize, key: &[u8]) -> Result<Option<SeenEntry>> {
         let view = self.read_view()?;
-        let found = find(&table.trees().keys[index].snapshot(), self.private_keys(table, index).as_ref(), key, view)?;
+        let found = find(&table.trees().keys[index].snapshot(), self.private_keys(table, index)?.as_ref(), key, view)?;
         Ok(found.and_then(|(_, found)| take(key, &found)))
     }
 }

@@ -123,9 +123,9 @@ fn entries_of_a_large_transaction_are_read_as_others_are() {
                 assert_eq!(found.as_ref(), models[tree].get(&key(n)), "seed {seed}, step {step}, key {n}");
             }
             let own = s.current.open().and_then(|txn| txn.in_table(&t));
-            private += own.map_or(0, |t| t.keys.iter().filter(|k| k.private().is_some()).count());
+            private += own.map_or(0, |t| t.keys.iter().filter(|k| k.has_private()).count());
             let before = own.map_or(0, |t| t.keys.iter().map(|k| k.runs.len()).sum::<usize>());
-            let was_private = own.is_some_and(|t| t.keys.iter().any(|k| k.private().is_some()));
+            let was_private = own.is_some_and(|t| t.keys.iter().any(|k| k.has_private()));
             let attached = t.trees().keys.iter().map(|k| k.snapshot().runs.len()).sum::<usize>();
             s.commit().unwrap();
             let now = t.trees().keys.iter().map(|k| k.snapshot().runs.len()).sum::<usize>();

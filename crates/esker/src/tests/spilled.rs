@@ -238,7 +238,7 @@ fn changes_and_new_rows_share_a_part() {
         fill(&mut s, t, 0..99);
         let txn = s.current.open().unwrap();
         let gathered = txn.tables.iter().find(|own| Arc::ptr_eq(&own.table, t)).unwrap();
-        assert!(gathered.rows.private().is_some() && gathered.bulk.as_ref().is_some_and(|b| b.rows == 100));
+        assert!(gathered.rows.has_private() && gathered.bulk.as_ref().is_some_and(|b| b.rows == 100));
     }
     let files = run_files(&disk).len();
     s.commit().unwrap();

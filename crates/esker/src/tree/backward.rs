@@ -125,7 +125,7 @@ impl<K: Stored> BackwardRead<K> {
     fn begin(&self) -> Result<Option<K::Own>> {
         let to = self.to.as_ref().map(K::lend);
         let mut begin: Option<K::Own> = None;
-        let others = self.state.privates_of_others(self.view.me).filter(|_| self.watches);
+        let others = if self.watches { self.state.privates_of_others(self.view.me)? } else { Vec::new() };
         let memtables = self.private.iter().chain(self.state.memtables()).chain(others);
         for key in memtables.filter_map(|mem| mem.step_back(to, self.entries.ilog2() as usize / 2)) {
             raise::<K>(&mut begin, key.key());

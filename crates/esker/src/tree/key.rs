@@ -64,6 +64,15 @@ pub(crate) trait Key: Sized + Send + Sync + 'static {
     /// How long it is, written out, in bytes.
     fn length(key: Self::Ref<'_>) -> usize;
 
+    /// Writes it out.
+    ///
+    /// # Panics
+    /// There is not just the room for it.
+    fn write(key: Self::Ref<'_>, out: &mut [u8]);
+
+    /// A key that was written out, and nothing else.
+    fn read(bytes: &[u8]) -> Self::Ref<'_>;
+
     /// Nodes get their heights by this: a function of the key, so that a seed replays exactly.
     fn hash(key: Self::Ref<'_>) -> u64;
 }
@@ -129,6 +138,14 @@ impl Key for ByRow {
 
     fn length(_: RowId) -> usize {
         size_of::<RowId>()
+    }
+
+    fn write(key: RowId, out: &mut [u8]) {
+        out.copy_from_slice(&key.0.to_be_bytes());
+    }
+
+    fn read(bytes: &[u8]) -> RowId {
+        RowId(bytes.iter().fold(0, |id, b| id << 8 | u64::from(*b)))
     }
 
     #[inline]
@@ -212,6 +229,14 @@ impl Key for ByBytes {
 
     fn length(key: &[u8]) -> usize {
         key.len()
+    }
+
+    fn write(key: &[u8], out: &mut [u8]) {
+        out.copy_from_slice(key);
+    }
+
+    fn read(bytes: &[u8]) -> &[u8] {
+        bytes
     }
 
     fn hash(key: &[u8]) -> u64 {

@@ -340,9 +340,9 @@ impl<K: Key> Memtable<K> {
         }
     }
 
-    fn is_aborted(&self, v: &Version) -> bool {
-        // SAFETY: null, or what `self.aborted` keeps.
-        unsafe { v.slot().aborted.load(Ordering::Acquire).as_ref() }.is_some_and(|a| a.contains(v.ordinal))
+    fn is_aborted(slot: &TxnSlot, ordinal: u64) -> bool {
+        // SAFETY: null, or what the memtable's `aborted` keeps, as long as its slots.
+        unsafe { slot.aborted.load(Ordering::Acquire).as_ref() }.is_some_and(|a| a.contains(ordinal))
     }
 
     /// Writes a version of `key` on top of what is there.
@@ -552,13 +552,18 @@ impl<K: Key> Memtable<K> {
         node.versions().find_map(|v| {
             let slot = v.slot();
             let order = order_if_visible(view, slot.txn, slot.status(), v.ordinal)?;
-            (!self.is_aborted(v)).then_some((order, v))
+            (!Self::is_aborted(slot, v.ordinal)).then_some((order, v))
         })
+    }
+
+    /// Was a change of a slot's transaction rolled back, with it or by itself? The slot is of this memtable.
+    pub(crate) fn is_rolled_back(&self, slot: &TxnSlot, ordinal: u64) -> bool {
+        slot.status() == ABORTED || Self::is_aborted(slot, ordinal)
     }
 
     /// Is the version neither rolled back nor in an aborted range?
     pub(crate) fn is_live(&self, v: &Version) -> bool {
-        v.slot().status() != ABORTED && !self.is_aborted(v)
+        !self.is_rolled_back(v.slot(), v.ordinal)
     }
 }
 

@@ -149,7 +149,7 @@ impl<K: Stored> MergeRead<K> {
     ) -> Result<Self> {
         let Extent { from, to, watches } = extent;
         let mut open = Vec::new();
-        let others = state.privates_of_others(view.me).filter(|_| watches);
+        let others = if watches { state.privates_of_others(view.me)? } else { Vec::new() };
         for mem in private.into_iter().chain(state.memtables()).chain(others) {
             if let Some(node) = mem.seek(from) {
                 open.push(Source::Mem(MemSource { mem: mem.clone(), at: node }));

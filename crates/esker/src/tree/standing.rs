@@ -5,13 +5,13 @@
 
 use crate::tree::key::ByBytes;
 use crate::tree::memtable::{Memtable, Node};
+use crate::tree::private::Newest;
 use crate::tree::stored::{split_value, Stored};
 use crate::tree::{find, Found, RunHandle, TreeState};
 use crate::txn::state::TxnState;
 use crate::version::{VersionOrder, View, ACTIVE};
 use crate::Result;
 use esker_format::{CommitSeq, RowId, TxnId};
-use std::sync::Arc;
 
 /// See the module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,9 +32,23 @@ const NEWEST: CommitSeq = CommitSeq(u64::MAX - 1);
 
 /// What stands at `key`, as `me` finds it.
 pub(crate) fn standing(state: &TreeState<ByBytes>, key: &[u8], me: TxnId) -> Result<Standing> {
+    let mut own = None;
+    for private in &state.privates {
+        let is_own = private.owner() == me;
+        // One that has ended has it in a run, or in the shared memtable, too.
+        if !is_own && private.slot().status() != ACTIVE {
+            continue;
+        }
+        match private.newest_unsorted(key) {
+            Some(newest) if is_own => return Ok(own_standing(state, me, newest)),
+            Some(newest) => return Ok(Standing::Pending(private.owner(), newest.ordinal)),
+            None if is_own => own = Some(private.memtable()),
+            None => {}
+        }
+    }
     // Most keys that are asked for are nowhere.
     let mut is_somewhere = false;
-    for mem in state.privates.iter().map(|p| &p.1).chain(state.memtables()) {
+    for mem in state.privates.iter().map(|p| p.memtable()).chain(state.memtables()) {
         let Some(node) = mem.get(key) else { continue };
         is_somewhere = true;
         if let Some((txn, ordinal)) = unended(mem, node, me) {
@@ -51,7 +65,6 @@ pub(crate) fn standing(state: &TreeState<ByBytes>, key: &[u8], me: TxnId) -> Res
     if !is_somewhere {
         return Ok(Standing::Free);
     }
-    let own = state.privates.iter().find(|p| p.0 == me).map(|p| &p.1);
     let (row, order) = match find(state, own, key, View { seq: NEWEST, me })? {
         None | Some((_, Found::Tombstone)) => return Ok(Standing::Free),
         Some((order, Found::Mem(_, value))) => (split_value(value).0, order),
@@ -63,6 +76,18 @@ pub(crate) fn standing(state: &TreeState<ByBytes>, key: &[u8], me: TxnId) -> Res
         deletes.then_some(Standing::Pending(owner.id, mark.ordinal))
     });
     Ok(pending.unwrap_or(Standing::Taken(row, order)))
+}
+
+/// What the asker's own newest version of a key means.
+fn own_standing(state: &TreeState<ByBytes>, me: TxnId, newest: Newest) -> Standing {
+    let Newest { ordinal, row, tombstone } = newest;
+    let order = VersionOrder::new(VersionOrder::OWN, ordinal);
+    let is_gone = tombstone || state.seen_marks(View { seq: NEWEST, me }).iter().any(|m| m.hides(row, order));
+    if is_gone {
+        Standing::Free
+    } else {
+        Standing::Taken(row, order)
+    }
 }
 
 /// Whose newest version of a key is, if that is another transaction's that has not ended.
@@ -85,27 +110,4 @@ fn newest_of(handle: &RunHandle<ByBytes>, owner: &TxnState, key: &[u8]) -> Resul
         index += 1;
     }
     Ok(newest)
-}
-
-/// A private memtable in the state of its tree, for as long as it is here.
-pub(crate) struct Shown<K: Stored> {
-    tree: Arc<crate::tree::Tree<K>>,
-    mem: Arc<Memtable<K>>,
-}
-
-impl<K: Stored> Shown<K> {
-    /// Row ids are never looked for by others: rows that nobody else knows have no locks that they could wait for.
-    pub(crate) fn new(tree: &Arc<crate::tree::Tree<K>>, txn: TxnId, mem: &Arc<Memtable<K>>) -> Option<Self> {
-        if K::NEW_KEYS_COME_LAST {
-            return None;
-        }
-        tree.edit(|state| state.privates.push((txn, mem.clone())));
-        Some(Shown { tree: tree.clone(), mem: mem.clone() })
-    }
-}
-
-impl<K: Stored> Drop for Shown<K> {
-    fn drop(&mut self) {
-        self.tree.edit(|state| state.privates.retain(|p| !Arc::ptr_eq(&p.1, &self.mem)));
-    }
 }

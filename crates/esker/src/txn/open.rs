@@ -341,6 +341,6 @@ impl TableTxn {
 
     /// Has it anything in memory of its own, or on its way to a run?
     fn is_large(&self) -> bool {
-        self.bulk.is_some() || self.rows.private().is_some() || self.keys.iter().any(|k| k.private().is_some())
+        self.bulk.is_some() || self.rows.has_private() || self.keys.iter().any(|k| k.has_private())
     }
 }

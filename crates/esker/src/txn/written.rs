@@ -5,10 +5,10 @@
 //! private memtable takes is a share of the budget of large writes.
 
 use crate::core::Core;
-use crate::tree::memtable::{Change, Memtable, TxnSlot, Version};
+use crate::tree::memtable::{Change, Memtable, TxnSlot};
+use crate::tree::private::{Private, Shown};
 use crate::tree::run::writer::RunWriter;
 use crate::tree::run::Run;
-use crate::tree::standing::Shown;
 use crate::tree::stored::Stored;
 use crate::tree::{RunHandle, Tree};
 use crate::txn::redo::{Redo, RedoPoint};
@@ -19,7 +19,7 @@ use crate::version::OrdinalRanges;
 use crate::write::large::{Budget, Share};
 use crate::Result;
 use esker_base::counters::{count, Counter};
-use esker_format::{CommitSeq, Lsn, RunRef};
+use esker_format::{CommitSeq, RunRef};
 use std::sync::Arc;
 
 /// See the module.
@@ -29,23 +29,22 @@ pub(crate) struct Written<K: Stored> {
     slot: (u64, *const TxnSlot),
     pub(crate) runs: Vec<Arc<Run<K>>>,
     pub(crate) redo: Redo,
-    private: Option<Private<K>>,
-    /// What the private memtable takes of the budget of large writes.
+    /// Its large writes, but for rows that it inserts, before they become runs; others find it in the tree's state.
+    private: Option<Gathered<K>>,
+    /// What that takes of the budget of large writes.
     share: Share,
 }
 
-/// A memtable of one transaction alone: its large writes, but for rows that it inserts, before they become runs.
-struct Private<K: Stored> {
-    mem: Arc<Memtable<K>>,
-    slot: *const TxnSlot,
-    /// Others find it in the tree's state.
+/// What a transaction has gathered in a tree, where others find it for as long.
+struct Gathered<K: Stored> {
+    private: Arc<Private<K>>,
     _shown: Option<Shown<K>>,
 }
 
-/// A private memtable of this size becomes a run, in bytes.
+/// What is gathered for a tree becomes a run at this size, in bytes.
 const PRIVATE_BYTES: usize = 16 << 20;
 
-/// How a private memtable has changed.
+/// How what is gathered for a tree has changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Fill {
     Same,
@@ -84,20 +83,23 @@ impl<K: Stored> Written<K> {
         Ok(())
     }
 
-    /// Puts a version into the private memtable, made if there is none. As for [`put`](Self::put).
-    pub(crate) fn put_private(&mut self, state: &TxnState, key: K::Ref<'_>, change: Change<'_>) -> Result<Fill> {
-        let private = match &self.private {
-            Some(private) => private,
+    /// Gathers a version for a run of its own. As for [`put`](Self::put); `unique`: see [`Private::put`].
+    pub(crate) fn put_private(
+        &mut self,
+        state: &TxnState,
+        key: K::Ref<'_>,
+        change: Change<'_>,
+        unique: bool,
+    ) -> Result<Fill> {
+        let gathered = match &self.private {
+            Some(gathered) => gathered,
             None => {
-                let mem = Memtable::new(Lsn::MAX)?;
-                let slot = state.slot_in(&mem)?;
-                let _shown = Shown::new(&self.tree, state.id, &mem);
-                self.private.insert(Private { mem, slot, _shown })
+                let private = Private::new(state)?;
+                let _shown = Shown::new(&self.tree, &private);
+                self.private.insert(Gathered { private, _shown })
             }
         };
-        // SAFETY: the slot is of this memtable; the caller's promise.
-        unsafe { private.mem.put(key, private.slot, change)? };
-        let used = private.mem.used_bytes();
+        let used = gathered.private.put(key, change, unique)?;
         if used as u64 == self.share.bytes() {
             return Ok(Fill::Same);
         }
@@ -105,45 +107,34 @@ impl<K: Stored> Written<K> {
         Ok(if used > PRIVATE_BYTES { Fill::Full } else { Fill::Grown })
     }
 
-    /// The private memtable.
-    pub(crate) fn private(&self) -> Option<&Arc<Memtable<K>>> {
-        self.private.as_ref().map(|p| &p.mem)
+    /// Is anything gathered?
+    pub(crate) fn has_private(&self) -> bool {
+        self.private.is_some()
     }
 
-    /// Memory of the private memtable, in bytes.
+    /// What is gathered, as a memtable.
+    pub(crate) fn private(&self) -> Result<Option<&Arc<Memtable<K>>>> {
+        self.private.as_ref().map(|gathered| gathered.private.sorted()).transpose()
+    }
+
+    /// Memory of what is gathered, in bytes.
     pub(crate) fn private_bytes(&self) -> u64 {
         self.share.bytes()
     }
 
-    /// About what the live versions of the private memtable would take of the redo, in bytes; counted up to `enough`. Their
-    /// memory may be far more, where they are a few in each of many trees.
+    /// See [`Private::content_bytes`].
     pub(crate) fn private_content_bytes(&self, enough: usize) -> usize {
-        let Some(Private { mem, .. }) = &self.private else { return 0 };
-        let (mut bytes, mut node) = (0, mem.first());
-        while let Some(n) = node.filter(|_| bytes < enough) {
-            bytes += n.versions().filter(|v| mem.is_live(v)).map(Version::memory_bytes).sum::<usize>();
-            node = mem.after(n);
-        }
-        bytes
+        self.private.as_ref().map_or(0, |gathered| gathered.private.content_bytes(enough))
     }
 
-    /// Writes the live versions of the private memtable.
+    /// Writes what is gathered.
     pub(crate) fn write_private(&self, writer: &mut RunWriter<K>) -> Result<()> {
-        let Some(Private { mem, .. }) = &self.private else { return Ok(()) };
-        let mut node = mem.first();
-        while let Some(n) = node {
-            for v in n.versions().filter(|v| mem.is_live(v)) {
-                writer.push(n.key(), v.tag(CommitSeq::ZERO), v.value())?;
-            }
-            node = mem.after(n);
-        }
-        Ok(())
+        self.private.as_ref().map_or(Ok(()), |gathered| gathered.private.write(writer))
     }
 
-    /// A private memtable that is too small for a run goes to the shared one and to redo.
+    /// What is gathered and too small for a run goes to the shared memtable and to redo.
     pub(crate) fn keep_private(&mut self, state: &TxnState) -> Result<()> {
-        let Some(Private { mem, .. }) = &self.private else { return Ok(()) };
-        let mem = mem.clone();
+        let Some(mem) = self.private()?.cloned() else { return Ok(()) };
         let mut node = mem.first();
         while let Some(n) = node {
             let mut versions: Vec<_> = n.versions().filter(|v| mem.is_live(v)).collect();
@@ -156,7 +147,7 @@ impl<K: Stored> Written<K> {
         Ok(())
     }
 
-    /// What the private memtable has is in a run, or not wanted.
+    /// What was gathered is in a run, or not wanted.
     pub(crate) fn drop_private(&mut self) {
         self.private = None;
         self.share.resize(0);

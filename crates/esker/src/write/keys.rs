@@ -59,7 +59,9 @@ impl Txn {
             return Ok(());
         }
         self.become_large(core);
-        let fill = self.tables[at].keys[index].put_private(&self.state, key, change)?;
+        let table = &mut self.tables[at];
+        let unique = table.table.indexes.get(index).is_some_and(|i| i.entry.unique);
+        let fill = table.keys[index].put_private(&self.state, key, change, unique)?;
         self.next_ordinal += 1;
         self.relieve(core, Place { table: at, tree: 1 + index }, fill)
     }

@@ -46,7 +46,7 @@ impl Txn {
     pub(crate) fn put_private(&mut self, core: &Core, at: usize, row: RowId, packed: Option<&[u8]>) -> Result<()> {
         self.become_large(core);
         let change = Change::of_row(self.next_ordinal, packed, true);
-        let fill = self.tables[at].rows.put_private(&self.state, row, change)?;
+        let fill = self.tables[at].rows.put_private(&self.state, row, change, false)?;
         self.next_ordinal += 1;
         self.relieve(core, Place { table: at, tree: 0 }, fill)
     }
@@ -219,7 +219,7 @@ impl Txn {
                 }
                 let (rows, change) = (&mut tree.rows, Change::of_row(ordinal, Some(packed), false));
                 if redo_bytes > most_redo {
-                    fill = fill.max(rows.put_private(state, row, change)?);
+                    fill = fill.max(rows.put_private(state, row, change, false)?);
                     return Ok(());
                 }
                 redo_bytes += packed.len() + VERSION_BYTES;
@@ -260,8 +260,8 @@ impl TableTxn {
 
     fn has_gathered(&self, tree: usize) -> bool {
         match tree.checked_sub(1) {
-            None => self.rows.private().is_some() || self.bulk.as_ref().is_some_and(|b| b.rows > 0 && b.is_gathering()),
-            Some(i) => self.keys[i].private().is_some(),
+            None => self.rows.has_private() || self.bulk.as_ref().is_some_and(|b| b.rows > 0 && b.is_gathering()),
+            Some(i) => self.keys[i].has_private(),
         }
     }
 
@@ -312,7 +312,7 @@ fn write_rows(bulk: &mut Option<BulkWriter>, rows: &Written<ByRow>, writer: &mut
         Some(bulk) => bulk.gathered()?,
         None => &[],
     };
-    let Some(mem) = rows.private() else {
+    let Some(mem) = rows.private()? else {
         return chunks.iter().try_for_each(|chunk| chunk.write(writer));
     };
     let mut node = mem.first();
@@ -346,12 +346,14 @@ impl Session {
     }
 
     /// The transaction's private memtable of a table.
-    pub(crate) fn private_of(&self, table: &Arc<Table>) -> Option<Arc<Memtable>> {
-        self.current.open()?.in_table(table)?.rows.private().cloned()
+    pub(crate) fn private_of(&self, table: &Arc<Table>) -> Result<Option<Arc<Memtable>>> {
+        let txn = self.current.open().and_then(|txn| txn.in_table(table));
+        txn.map_or(Ok(None), |txn| Ok(txn.rows.private()?.cloned()))
     }
 
     /// The same of one of its key trees.
-    pub(crate) fn private_keys(&self, table: &Arc<Table>, index: usize) -> Option<Arc<Memtable<ByBytes>>> {
-        self.current.open()?.in_table(table)?.keys[index].private().cloned()
+    pub(crate) fn private_keys(&self, table: &Arc<Table>, index: usize) -> Result<Option<Arc<Memtable<ByBytes>>>> {
+        let txn = self.current.open().and_then(|txn| txn.in_table(table));
+        txn.map_or(Ok(None), |txn| Ok(txn.keys[index].private()?.cloned()))
     }
 }

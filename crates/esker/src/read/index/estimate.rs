@@ -30,7 +30,7 @@ impl Session {
         }
         self.seal_for_read(table)?;
         let (state, view) = (tree.snapshot(), self.view_now());
-        let private = self.private_keys(table, index);
+        let private = self.private_keys(table, index)?;
         let mut versions = private.iter().map(|mem| mem.keys_between(&range.from, range.to.as_deref())).sum::<u64>();
         versions += in_state(&state, view, range)?;
         if versions > 4 * FEW {

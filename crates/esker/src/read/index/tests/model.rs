@@ -175,7 +175,7 @@ fn reads_are_those_of_the_model() {
                 change(&mut s, &t, &mut own, random, &mut number);
             }
             let txn = s.current.open().and_then(|txn| txn.in_table(&t)).unwrap();
-            private += usize::from(txn.keys[BY_NAME].private().is_some());
+            private += usize::from(txn.keys[BY_NAME].has_private());
             check(&mut s, &t, &own, random, &mut reached);
             if random.u8(0..8) == 0 {
                 s.rollback().unwrap();
