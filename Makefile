@@ -1,7 +1,7 @@
 # Esker: everything there is to do, one word each. 'make help' lists it. The work is done by scripts/ and tests/.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup build run test soak mutants miri bench bench-lab stop clean distclean install uninstall fmt lint check mtr kill-test powercut-test cargo-test
+.PHONY: help setup build run test soak mutants miri bench bench-keys bench-lab stop clean distclean install uninstall fmt lint check mtr kill-test powercut-test cargo-test
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' Makefile
@@ -33,6 +33,9 @@ miri: ## arena and memtable under Miri, which sees undefined behaviour (needs: r
 
 bench: build ## side by side with MyISAM, Aria, InnoDB, MyRocks (ROWS=10000000 ROUNDS=5); writes bench/results/
 	@bench/run.py
+
+bench-keys: build ## tables with keys: loads and sysbench (ROWS=10000000 ROUNDS=3 ONLY=load); writes bench/results/
+	@bench/keys.py
 
 bench-lab: ## esker lab beside fio and pg_test_fsync (ROUNDS=7 MIB=512); writes bench/results/lab.md
 	cargo build --release -p esker-cli
