@@ -100,6 +100,8 @@ counters! {
     BlocksCached "blocks_cached" "Blocks found in the block cache",
     BlocksMissed "blocks_missed" "Blocks not found in the block cache",
     BlocksEvicted "blocks_evicted" "Blocks dropped from the block cache",
+    FiltersDenied "filters_denied" "Blocks that need not be read for a key, as their filters deny it",
+    FiltersPassed "filters_passed" "Blocks that are read for a key, as far as their filters know it",
     BlocksSkipped "blocks_skipped" "Blocks that scans need not read, since all their rows are deleted",
     BlocksDamaged "blocks_damaged" "Blocks whose checksum or contents were wrong",
 

@@ -1,15 +1,17 @@
 //! Owns run files: a header, parts, a directory of the parts, a footer. A part is a run: the blocks of one tree, then its
-//! sections (block index, statistics), then the part's footer with their table. One file can hold a part for each tree
+//! sections (filters, block index, statistics), then the part's footer with their table. One file can hold a part for each tree
 //! of a transaction.
 //!
 //! Invariants: the file's identity and a thing's place in it are mixed into every checksum behind the header, so that a
 //! thing of another file or another place is found; every length is bounded by the file's before it is used.
 
+mod filter;
 mod footer;
 mod index;
 mod part;
 mod stats;
 
+pub use filter::{filter_bytes, filter_hash, may_hold, open_group, Filters, GROUP_BLOCKS, GROUP_HEADER_BYTES};
 pub use footer::{encode_end, footer_at, place_at, PartPlace, RunFooter};
 pub use footer::{FOOTER_MAGIC, MAX_PARTS, PART_ENTRY_BYTES, RUN_FOOTER_BYTES};
 pub use index::{entry_at, key_bound, leaf_at, top_at, Leaf, LeafEntry};

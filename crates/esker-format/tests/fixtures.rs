@@ -7,7 +7,7 @@
 mod common;
 
 use common::samples::{manifest_with_edits, records, WITH_EDITS};
-use common::{layout_of, random_entries, random_row, read_part, Rng};
+use common::{layout_of, random_entries, random_row, read_part, section_of, Rng};
 use esker_format::{
     block_context, frame, run, BlockEntry, BlockKind, ColumnKind, CommitSeq, Compression, FileId, FolderId,
     FormatError, KeyBlock, KeyBlockBuilder, KeyBlockEntry, Layout, Lsn, ManifestFile, RecordReader, RowBlock,
@@ -62,7 +62,7 @@ fn versions(format: RowFormat) -> Vec<(RowId, VersionTag, Vec<u8>)> {
         .collect()
 }
 
-fn run_file(format: RowFormat, compression: Compression) -> Vec<u8> {
+fn run_file(format: RowFormat, compression: Compression, filters: bool) -> Vec<u8> {
     let layout = table(format);
     let fingerprint = layout.fingerprint();
     let mut out = Vec::new();
@@ -83,14 +83,21 @@ fn run_file(format: RowFormat, compression: Compression) -> Vec<u8> {
         let (tree, sections) = (TreeId(tree), Vec::new());
         run::Part { number, tree, fingerprint, blocks, first_block, sections }
     };
-    let rows = part(0, 5, BlockKind::Rows, first_block).encode_with(FILE, (&blocks, &stats), 0, &mut out);
+    let rows = part(0, 5, BlockKind::Rows, first_block).encode_with(FILE, (&blocks, &stats, None), 0, &mut out);
     // A second part: the keys of an index.
     let first_block = out.len() as u64;
     let mut entry = keys().finish(compression, 3, block_context(FILE, first_block), &mut out);
     entry.block.offset = first_block;
     let mut stats = RunStats::default();
     stats.add(&entry.block);
-    let keys = part(1, 6, BlockKind::Keys, first_block).encode_with(FILE, (&[entry], &stats), 0, &mut out);
+    let filters = filters.then(|| {
+        let hashes: Vec<u64> = random_entries(&mut Rng(6)).iter().map(|(key, ..)| run::filter_hash(key)).collect();
+        let mut filters = run::Filters::default();
+        filters.add(entry.block.rows, Some(&hashes));
+        filters
+    });
+    let keys =
+        part(1, 6, BlockKind::Keys, first_block).encode_with(FILE, (&[entry], &stats, filters.as_ref()), 0, &mut out);
     run::encode_end(FILE, &[rows, keys], 0, &mut out);
     out
 }
@@ -112,6 +119,18 @@ fn check_keys(bytes: &[u8]) {
     let entry = |at| (block.key(at).to_vec(), block.row(at), block.tag(at), block.payload(at).to_vec());
     assert_eq!((0..block.rows()).map(entry).collect::<Vec<_>>(), random_entries(&mut Rng(6)));
     assert_eq!(stats.rows, u64::from(block.rows()));
+}
+
+/// The filter knows all keys, and few others.
+fn check_filters(bytes: &[u8]) {
+    let (header, part, entries, _) = read_part::<KeyBlockEntry>(bytes, 1).unwrap();
+    let section = part.section(run::section_kind::FILTERS).unwrap();
+    section.check(header.file, section_of(bytes, section)).unwrap();
+    let filters = run::open_group(header.file, section.offset, section_of(bytes, section)).unwrap();
+    assert_eq!(filters.len(), run::filter_bytes(entries[0].block.rows));
+    let knows = |key: &[u8]| run::may_hold(filters, run::filter_hash(key));
+    assert!(random_entries(&mut Rng(6)).iter().all(|(key, ..)| knows(key)));
+    assert!((0..1000u32).filter(|n| knows(&n.to_be_bytes())).count() < 50);
 }
 
 fn segment_header() -> SegmentHeader {
@@ -143,6 +162,8 @@ const RUNS: [(&str, RowFormat, Compression); 4] = [
     ("dynamic-zstd.run", RowFormat::Dynamic, Compression::Zstd),
     ("fixed.run", RowFormat::Fixed, Compression::None),
 ];
+
+const WITH_FILTERS: &str = "filters.run";
 
 fn check_run(bytes: &[u8], format: RowFormat) {
     let layout = table(format);
@@ -188,6 +209,8 @@ fn files_of_every_version_open() {
         for (name, format, _) in RUNS {
             check_run(&read(name), format);
         }
+        check_run(&read(WITH_FILTERS), RowFormat::Dynamic);
+        check_filters(&read(WITH_FILTERS));
         check_log(&read("log.segment"));
         let (_, states) = manifest_with_edits(&mut Rng(WITH_EDITS));
         let file = ManifestFile::decode(&read("manifest")).unwrap();
@@ -223,10 +246,11 @@ fn the_first_version_is_refused_by_its_number() {
 fn the_newest_version_is_written_as_it_was() {
     let mut files = vec![("log.segment", log_segment(), true), ("manifest", manifest_file(), true)];
     for (name, format, compression) in RUNS {
-        let bytes = run_file(format, compression);
+        let bytes = run_file(format, compression, false);
         check_run(&bytes, format);
         files.push((name, bytes, compression == Compression::None));
     }
+    files.push((WITH_FILTERS, run_file(RowFormat::Dynamic, Compression::None, true), true));
     for (name, bytes, same) in files {
         let path = path(NEWEST, name);
         if writing() {

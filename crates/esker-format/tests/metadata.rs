@@ -293,7 +293,7 @@ fn second_part(first_block: u64, block: u64) -> Result<Vec<BlockEntry>, FormatEr
         file.resize(9000 * (number as usize + 1), 0);
         let (tree, sections) = (TreeId(1), Vec::new());
         let part = Part { number, tree, fingerprint: 7, blocks: BlockKind::Rows, first_block, sections };
-        places.push(part.encode_with(FileId(1), (&entries, &stats), 0, &mut file));
+        places.push(part.encode_with(FileId(1), (&entries, &stats, None), 0, &mut file));
     }
     run::encode_end(FileId(1), &places, 0, &mut file);
     assert!(read_part::<BlockEntry>(&file, 0).is_ok() && places[0].end() < 10_000);

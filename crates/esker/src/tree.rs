@@ -468,6 +468,10 @@ pub(crate) fn find<K: Stored>(
         let aborted = handle.aborted();
         let mut index = blocks.block_at_or_after(key);
         while blocks.entries().get(index).is_some_and(|e| K::cmp(K::first(e), key).is_le()) {
+            if blocks.filters().is_some() && !handle.run.may_hold(&blocks, index, K::filter_hash(key)) {
+                index += 1;
+                continue;
+            }
             let (offset, block) = (blocks.entry(index).offset, handle.run.block(&blocks, index)?);
             let mut at = K::lower_bound(&block, key);
             while at < K::rows(&block) && K::cmp(K::key(&block, at), key).is_eq() {

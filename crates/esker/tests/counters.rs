@@ -224,6 +224,12 @@ fn large(e: &Engine) {
     s.end_statement();
     e.checkpoint().unwrap();
     e.optimize(&t, &mut |_, _| true).unwrap();
+    // A key that is gone, and one that is there.
+    let again = |s: &mut Session, n| unsafe { s.insert_image(&t, image(n).as_ptr()) };
+    begin(&mut s);
+    again(&mut s, 30_000).unwrap();
+    assert!(matches!(again(&mut s, 30_001), Err(Error::DuplicateKey { .. })));
+    s.rollback().unwrap();
 }
 
 /// Rows deleted in most of one of two runs, and a few in the other: merged into the first, left beside the second.

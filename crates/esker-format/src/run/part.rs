@@ -2,6 +2,7 @@
 //! one tree. Invariants: sections lie before the footer; a section of unknown kind is passed over unless its table says
 //! that it must be known.
 
+use super::filter::Filters;
 use super::index::{decode_leaf, decode_top, encode_index, Leaf, LeafEntry};
 use super::{block_context, PartPlace, RunStats, RUN_HEADER_BYTES, RUN_VERSION};
 use crate::codec::{self, get_u16, get_u32, get_u64, set_u32, set_u64};
@@ -56,6 +57,7 @@ pub mod section_kind {
     pub const INDEX_LEAVES: u32 = 1;
     pub const INDEX_TOP: u32 = 2;
     pub const STATISTICS: u32 = 3;
+    pub const FILTERS: u32 = 4;
 }
 
 /// What the blocks of a part are.
@@ -128,10 +130,14 @@ impl Part {
     pub fn encode_with<E: LeafEntry>(
         mut self,
         file: FileId,
-        (entries, stats): (&[E], &RunStats),
+        (entries, stats, filters): (&[E], &RunStats, Option<&Filters>),
         base: u64,
         out: &mut Vec<u8>,
     ) -> PartPlace {
+        let first = out.len();
+        if let Some(filters) = filters {
+            filters.encode(file, base, out);
+        }
         let start = out.len();
         let top = encode_index(file, entries, base, out);
         let statistics = out.len();
@@ -141,8 +147,10 @@ impl Part {
             (section_kind::INDEX_TOP, true, top..statistics),
             (section_kind::STATISTICS, true, statistics..out.len()),
         ];
+        // Who does not know filters reads all the same.
+        let filters = filters.map(|_| (section_kind::FILTERS, false, first..start));
         let written = |(kind, required, place)| Section::written(file, kind, required, base, out, place);
-        self.sections = places.into_iter().map(written).collect();
+        self.sections = places.into_iter().chain(filters).map(written).collect();
         self.encode(file, base, out)
     }
 
@@ -234,7 +242,7 @@ impl Part {
             if section.offset < part.first_block || end.is_none_or(|end| end > place.offset) {
                 return invalid("place of a section", section.offset);
             }
-            let known = matches!(section.kind, section_kind::INDEX_LEAVES..=section_kind::STATISTICS);
+            let known = matches!(section.kind, section_kind::INDEX_LEAVES..=section_kind::FILTERS);
             match (known, section.required) {
                 (true, _) if section.version == SECTION_VERSION => {
                     if part.section(section.kind).is_ok() {

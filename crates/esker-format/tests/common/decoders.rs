@@ -224,6 +224,10 @@ pub fn run(data: &[u8]) {
         try_part(file, data);
         try_leaf::<BlockEntry>(file, data);
         try_leaf::<KeyBlockEntry>(file, data);
+        if let Ok(filters) = run::open_group(file, PLACE, data) {
+            // Of any length.
+            let _ = run::may_hold(filters, u64_at(data, 0));
+        }
     };
     try_all(data);
     for (at, seed) in [(8, run::RUN_MAGIC), (0, run::FOOTER_MAGIC), (0, here)] {

@@ -172,7 +172,7 @@ pub fn run_tail<E: LeafEntry>(file: FileId, parts: &[(TreeId, Vec<E>)], base: u6
         let first_block = entries.first().map_or(base + out.len() as u64, |e| e.block().offset);
         let (fingerprint, sections) = (7, Vec::new());
         let part = Part { number, tree: *tree, fingerprint, blocks: E::BLOCKS, first_block, sections };
-        places.push(part.encode_with(file, (entries, &stats), base, &mut out));
+        places.push(part.encode_with(file, (entries, &stats, None), base, &mut out));
     }
     encode_end(file, &places, base, &mut out);
     (out, places)

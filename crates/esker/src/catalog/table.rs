@@ -4,7 +4,7 @@ use crate::catalog::auto_increment::AutoIncrement;
 use crate::catalog::index::{Index, IndexDef};
 use crate::tree::key::ByBytes;
 use crate::tree::memtable::Memtable;
-use crate::tree::stored::RowShape;
+use crate::tree::stored::{KeyShape, RowShape};
 use crate::tree::{InMemory, Tree};
 use esker_base::lock::{order, RwLock};
 use esker_format::key_bytes::key_encoding;
@@ -163,8 +163,8 @@ pub(crate) fn key_trees(entry: &TableEntry) -> impl Iterator<Item = (TreeId, &In
 }
 
 /// What a run of a key tree says of how its keys were made.
-pub(crate) fn key_shape(index: &IndexEntry) -> u64 {
-    index.fingerprint()
+pub(crate) fn key_shape(index: &IndexEntry) -> KeyShape {
+    KeyShape { fingerprint: index.fingerprint(), unique: index.unique }
 }
 
 /// A tree of any kind.

@@ -73,6 +73,9 @@ pub(crate) trait Key: Sized + Send + Sync + 'static {
     /// A key that was written out, and nothing else.
     fn read(bytes: &[u8]) -> Self::Ref<'_>;
 
+    /// A number that does not fall where keys rise.
+    fn rank(key: Self::Ref<'_>) -> u64;
+
     /// Nodes get their heights by this: a function of the key, so that a seed replays exactly.
     fn hash(key: Self::Ref<'_>) -> u64;
 }
@@ -146,6 +149,11 @@ impl Key for ByRow {
 
     fn read(bytes: &[u8]) -> RowId {
         RowId(bytes.iter().fold(0, |id, b| id << 8 | u64::from(*b)))
+    }
+
+    #[inline]
+    fn rank(key: RowId) -> u64 {
+        key.0
     }
 
     #[inline]
@@ -237,6 +245,11 @@ impl Key for ByBytes {
 
     fn read(bytes: &[u8]) -> &[u8] {
         bytes
+    }
+
+    #[inline]
+    fn rank(key: &[u8]) -> u64 {
+        Self::head(key)
     }
 
     fn hash(key: &[u8]) -> u64 {

@@ -7,6 +7,7 @@
 pub(crate) mod cache;
 pub(crate) mod file;
 pub(crate) mod files;
+pub(crate) mod filters;
 pub(crate) mod folder;
 pub(crate) mod health;
 pub(crate) mod index;
@@ -15,6 +16,7 @@ pub(crate) mod writer;
 use crate::tree::key::{ByBytes, ByRow};
 use crate::tree::run::cache::AnyRun;
 use crate::tree::run::file::{End, RunFile};
+use crate::tree::run::filters::Filters;
 use crate::tree::run::health::{Health, State};
 use crate::tree::run::index::{Held, Holder, Index, IndexRef};
 use crate::tree::run::writer::RunRecipe;
@@ -93,12 +95,12 @@ impl<K: Stored> Run<K> {
         file: &Arc<RunFile>,
         part: u32,
         size_bytes: u64,
-        entries: Vec<K::Entry>,
+        (entries, filters): (Vec<K::Entry>, Option<Filters>),
         stats: RunStats,
         bounds: (K::Own, K::Own),
     ) -> Arc<Self> {
         let run = Run::new(recipe, file, part, stats, bounds, size_bytes);
-        file.cache.indexes.keep(&run, &run.index, Index::new(entries, &file.cache));
+        file.cache.indexes.keep(&run, &run.index, Index::new(entries, filters, &file.cache));
         run
     }
 
@@ -155,9 +157,10 @@ impl<K: Stored> Run<K> {
 
     #[cold]
     fn load_index(self: &Arc<Self>) -> Result<IndexRef<K>> {
-        let (index, size_bytes) = self.note(FRAME, self.read_index())?;
+        let (entries, filters, size_bytes) = self.note(FRAME, self.read_index())?;
         self.size_bytes.store(size_bytes, Ordering::Relaxed);
-        let index = self.file.cache.indexes.keep(self, &self.index, Index::new(index, &self.file.cache));
+        let index = Index::new(entries, filters, &self.file.cache);
+        let index = self.file.cache.indexes.keep(self, &self.index, index);
         match IndexRef::of(Guard::from_inner(Some(index))) {
             Some(index) => Ok(index),
             None => unreachable!("it is there"),
@@ -340,9 +343,9 @@ impl<K: Stored> Run<K> {
         self.merged_at.store(horizon.0, Ordering::Relaxed);
     }
 
-    /// Reads and checks the part and its index, and what the file says of its parts; what the index says of each block, and
-    /// the part's own bytes.
-    fn read_index(&self) -> Result<(Vec<K::Entry>, u64)> {
+    /// Reads and checks the part and its index, and what the file says of its parts; what the index says of each block, where
+    /// their filters lie, and the part's own bytes.
+    fn read_index(&self) -> Result<(Vec<K::Entry>, Option<Filters>, u64)> {
         let file = self.file.open()?;
         let at = |offset: u64| move |e| Error::damage(&self.path(), offset, e);
         let identity = |offset, what, expected: u64, found: u64| match expected == found {
@@ -388,7 +391,15 @@ impl<K: Stored> Run<K> {
             let found = written.rows;
             return Err(at(stats_at)(FormatError::Invalid { what: "run's figures against the log's", found }));
         }
-        Ok((entries, own_bytes(places, self.part, directory.file_bytes())))
+        let filters = match part.section(section_kind::FILTERS) {
+            Err(_) => None,
+            Ok(section) => {
+                let filters = Filters::new(&entries, section.offset);
+                identity(section.offset, "length of a run's filters", filters.stored_bytes(), section.bytes)?;
+                Some(filters)
+            }
+        };
+        Ok((entries, filters, own_bytes(places, self.part, directory.file_bytes())))
     }
 }
 

@@ -102,6 +102,10 @@ fn newest_of(handle: &RunHandle<ByBytes>, owner: &TxnState, key: &[u8]) -> Resul
     let (blocks, aborted) = (handle.run.index()?, owner.aborted());
     let (mut newest, mut index) = (None, blocks.block_at_or_after(key));
     while blocks.entries().get(index).is_some_and(|e| ByBytes::first(e) <= key) {
+        if !handle.run.may_hold(&blocks, index, ByBytes::filter_hash(key)) {
+            index += 1;
+            continue;
+        }
         let block = handle.run.block(&blocks, index)?;
         let from = ByBytes::lower_bound(&block, key);
         let versions = (from..ByBytes::rows(&block)).take_while(|at| ByBytes::key(&block, *at) == key);

@@ -9,7 +9,7 @@ use crate::tree::memtable::Change;
 use crate::tree::run::{Bytes, MovedRun, Run};
 use crate::tree::RunHandle;
 use esker_format::block::flags;
-use esker_format::run::{key_bound, BOUND_BYTES};
+use esker_format::run::{filter_hash, key_bound, BOUND_BYTES};
 use esker_format::{BlockEntry, CommitSeq, Compression, FormatError, KeyBlock, KeyBlockBuilder, KeyBlockEntry};
 use esker_format::{
     BlockKind, KeyBounds, Layout, LeafEntry, Record, RowBlock, RowBlockBuilder, RowFormat, RowId, RunStats, TreeId,
@@ -36,6 +36,10 @@ pub(crate) trait Stored: Key {
 
     /// What a run says of the shape of its blocks.
     fn fingerprint(shape: &Self::Shape) -> u64;
+    /// Do runs have filters, as whole keys are asked for that are nowhere?
+    fn has_filters(shape: &Self::Shape) -> bool;
+    /// What a filter knows of a key.
+    fn filter_hash(key: Self::Ref<'_>) -> u64;
 
     /// Checks and opens a block.
     fn open(bytes: Bytes, shape: &Self::Shape, context: u64) -> Result<Self::Block, FormatError>;
@@ -128,6 +132,15 @@ pub(crate) struct RowShape {
     pub(crate) format: RowFormat,
 }
 
+/// What is known of the keys of an index.
+#[derive(Clone, Copy)]
+pub(crate) struct KeyShape {
+    /// Of the index's definition.
+    pub(crate) fingerprint: u64,
+    /// No two rows have one key.
+    pub(crate) unique: bool,
+}
+
 impl Stored for ByRow {
     type Block = RowBlock<Bytes>;
     type Entry = BlockEntry;
@@ -138,6 +151,14 @@ impl Stored for ByRow {
 
     fn fingerprint(shape: &RowShape) -> u64 {
         shape.layout.fingerprint()
+    }
+
+    fn has_filters(_: &RowShape) -> bool {
+        false
+    }
+
+    fn filter_hash(key: RowId) -> u64 {
+        key.0
     }
 
     fn open(bytes: Bytes, shape: &RowShape, context: u64) -> Result<Self::Block, FormatError> {
@@ -350,16 +371,23 @@ impl Stored for ByBytes {
     type Block = KeyBlock<Bytes>;
     type Entry = KeyBlockEntry;
     type Builder = KeyBlockBuilder;
-    /// Of the index's definition.
-    type Shape = u64;
+    type Shape = KeyShape;
     const NEW_KEYS_COME_LAST: bool = false;
     const TOMBSTONES_HAVE_VALUES: bool = true;
 
-    fn fingerprint(shape: &u64) -> u64 {
-        *shape
+    fn fingerprint(shape: &KeyShape) -> u64 {
+        shape.fingerprint
     }
 
-    fn open(bytes: Bytes, _: &u64, context: u64) -> Result<Self::Block, FormatError> {
+    fn has_filters(shape: &KeyShape) -> bool {
+        shape.unique
+    }
+
+    fn filter_hash(key: &[u8]) -> u64 {
+        filter_hash(key)
+    }
+
+    fn open(bytes: Bytes, _: &KeyShape, context: u64) -> Result<Self::Block, FormatError> {
         KeyBlock::open(bytes, context)
     }
 
@@ -451,7 +479,7 @@ impl Stored for ByBytes {
         Ok(KeyBlockEntry { block: entry.block.moved(offset, seq)?, ..entry.clone() })
     }
 
-    fn builder(_: &u64) -> KeyBlockBuilder {
+    fn builder(_: &KeyShape) -> KeyBlockBuilder {
         KeyBlockBuilder::new()
     }
 

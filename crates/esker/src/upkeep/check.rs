@@ -191,6 +191,7 @@ fn check_block<K: Stored>(
     let entry = blocks.entry(index);
     K::verify(&block).map_err(|e| run.damage(entry.offset, e))?;
     let bad = |what, found: u64| run.damage(entry.offset, FormatError::Invalid { what, found });
+    run.check_filter(blocks, index, &block)?;
     let found = read_entry::<K>(&block);
     let pairs = [
         ("rows of a block against its index entry", u64::from(entry.rows), u64::from(found.rows)),

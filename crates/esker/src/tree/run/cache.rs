@@ -1,4 +1,4 @@
-//! The block cache: which decoded blocks stay in memory. Besides them, the handles of the files they are read from.
+//! The block cache: which decoded blocks, and groups of filters, stay in memory. Besides them, the handles of the files they are read from.
 //!
 //! A block hangs in its own slot of its run's index, so a hit is one lock-free load and no two readers share a lock. This file owns
 //! only the eviction order: two FIFO queues in the manner of S3-FIFO (Yang et al., SOSP 2023). A new block enters
@@ -7,7 +7,9 @@
 
 use crate::options::Options;
 use crate::tree::run::files::RunFiles;
+use crate::tree::run::filters::GROUP;
 use crate::tree::run::index::{AnyIndex, Index, Indexes};
+use crate::tree::run::Bytes;
 use crate::tree::stored::Stored;
 use crate::Error;
 use arc_swap::ArcSwapOption;
@@ -125,17 +127,26 @@ impl BlockCache {
 
     /// Keeps a block that was just read.
     pub(crate) fn insert<K: Stored>(&self, of: &Arc<Index<K>>, index: usize, block: &Arc<K::Block>) {
-        let bytes = K::memory_bytes(block) as u64;
-        let slot = of.slot(index);
+        self.keep(Arc::downgrade(of) as _, index, of.slot(index), block, K::memory_bytes(block) as u64);
+    }
+
+    /// The same of a group of filters.
+    pub(super) fn insert_filters<K: Stored>(&self, of: &Arc<Index<K>>, group: usize, filters: &Arc<Bytes>) {
+        if let Some(all) = of.filters() {
+            let bytes = filters.as_ref().as_ref().len() as u64;
+            self.keep(Arc::downgrade(of) as _, GROUP + group, all.slot(group), filters, bytes);
+        }
+    }
+
+    fn keep<T>(&self, of: Weak<dyn AnyIndex>, index: usize, slot: &Slot<T>, what: &Arc<T>, bytes: u64) {
         let mut queues = self.queues.lock();
         if slot.block.load().is_some() {
             return;
         }
         slot.touched.store(false, Ordering::Relaxed);
-        slot.block.store(Some(block.clone()));
+        slot.block.store(Some(what.clone()));
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
         queues.small_bytes += bytes;
-        let of: Weak<dyn AnyIndex> = Arc::downgrade(of) as _;
         queues.small.push_back(Resident { of, index: index as u32, bytes });
         self.evict(&mut queues);
     }

@@ -7,6 +7,7 @@
 //! hangs somewhere; whoever has something is in the queue once; it is on its account until its last reader lets go.
 
 use crate::tree::run::cache::{BlockCache, Slot};
+use crate::tree::run::filters::{Filters, GROUP};
 use crate::tree::stored::Stored;
 use arc_swap::{ArcSwapOption, Guard};
 use esker_base::lock::{order, Mutex};
@@ -23,7 +24,10 @@ const SHARE: u64 = 8;
 /// Where a run's blocks lie, and those in memory.
 pub(crate) struct Index<K: Stored> {
     entries: Box<[K::Entry]>,
+    /// Of the last key of each: looked through before entries are.
+    ranks: Box<[u64]>,
     slots: Box<[Slot<K::Block>]>,
+    filters: Option<Filters>,
     /// Was it used since it was last looked at?
     touched: AtomicBool,
     cache: Arc<BlockCache>,
@@ -31,13 +35,15 @@ pub(crate) struct Index<K: Stored> {
 }
 
 impl<K: Stored> Index<K> {
-    pub(crate) fn new(entries: Vec<K::Entry>, cache: &Arc<BlockCache>) -> Arc<Self> {
+    pub(crate) fn new(entries: Vec<K::Entry>, filters: Option<Filters>, cache: &Arc<BlockCache>) -> Arc<Self> {
         let entries = entries.into_boxed_slice();
         let slots: Box<[Slot<K::Block>]> = entries.iter().map(|_| Slot::default()).collect();
+        let ranks: Box<[u64]> = entries.iter().map(|e| K::rank(K::last(e))).collect();
         let keys: usize = entries.iter().map(K::key_bytes).sum();
-        let bytes = size_of::<Self>() + size_of_val(&*entries) + size_of_val(&*slots) + keys;
+        let bytes = size_of::<Self>() + size_of_val(&*entries) + size_of_val(&*ranks) + size_of_val(&*slots) + keys;
+        let bytes = bytes + filters.as_ref().map_or(0, Filters::memory_bytes);
         let charge = Charge::new(Account::Catalog, bytes as u64);
-        Arc::new(Index { entries, slots, touched: AtomicBool::new(false), cache: cache.clone(), charge })
+        Arc::new(Index { entries, ranks, slots, filters, touched: AtomicBool::new(false), cache: cache.clone(), charge })
     }
 
     /// What it says of each block.
@@ -56,10 +62,17 @@ impl<K: Stored> Index<K> {
         &self.slots[index]
     }
 
+    pub(crate) fn filters(&self) -> Option<&Filters> {
+        self.filters.as_ref()
+    }
+
     /// The first block that may hold `key` or a greater one.
     #[inline]
     pub(crate) fn block_at_or_after(&self, key: K::Ref<'_>) -> usize {
-        self.entries.partition_point(|e| !K::reaches(e, key))
+        let rank = K::rank(key);
+        let from = self.ranks.partition_point(|r| *r < rank);
+        let alike = self.ranks[from..].partition_point(|r| *r == rank);
+        from + self.entries[from..from + alike].partition_point(|e| !K::reaches(e, key))
     }
 
     pub(super) fn take_used(&self) -> bool {
@@ -76,8 +89,8 @@ impl<K: Stored> Index<K> {
 
 impl<K: Stored> Drop for Index<K> {
     fn drop(&mut self) {
-        let gone = self.slots.iter().filter_map(Slot::take).map(|b| K::memory_bytes(&b) as u64).sum();
-        self.cache.forget(gone);
+        let blocks: u64 = self.slots.iter().filter_map(Slot::take).map(|b| K::memory_bytes(&b) as u64).sum();
+        self.cache.forget(blocks + self.filters.as_ref().map_or(0, Filters::take_all));
     }
 }
 
@@ -95,11 +108,11 @@ pub(crate) trait Held: Send + Sync {
     fn bytes(&self) -> u64;
 }
 
-/// The cached blocks of any index, by their places in it.
+/// What is cached of any index: blocks by their places in it, groups of filters by theirs and [`GROUP`].
 pub(crate) trait AnyIndex: Send + Sync {
-    /// Was the block got since the last time this was asked?
+    /// Was it got since the last time this was asked?
     fn take_touched(&self, index: usize) -> bool;
-    /// Lets the block go; false if it was not there.
+    /// Lets it go; false if it was not there.
     fn evict(&self, index: usize) -> bool;
 }
 
@@ -111,11 +124,17 @@ impl<K: Stored> Held for Index<K> {
 
 impl<K: Stored> AnyIndex for Index<K> {
     fn take_touched(&self, index: usize) -> bool {
-        self.slots[index].take_touched()
+        match index.checked_sub(GROUP) {
+            None => self.slots[index].take_touched(),
+            Some(group) => self.filters.as_ref().is_some_and(|f| f.slot(group).take_touched()),
+        }
     }
 
     fn evict(&self, index: usize) -> bool {
-        self.slots[index].take().is_some()
+        match index.checked_sub(GROUP) {
+            None => self.slots[index].take().is_some(),
+            Some(group) => self.filters.as_ref().is_some_and(|f| f.slot(group).take().is_some()),
+        }
     }
 }
 

@@ -5,16 +5,17 @@
 use crate::tree::key::ByRow;
 use crate::tree::run::cache::BlockCache;
 use crate::tree::run::file::RunFile;
+use crate::tree::run::filters;
 use crate::tree::run::{own_bytes, Run};
 use crate::tree::stored::{blocks_of, Stored};
 use crate::Result;
 use esker_base::counters::{count, Counter};
-use esker_format::run::{block_context, encode_end, Part, PartPlace, RunHeader, RunStats, RUN_HEADER_BYTES};
+use esker_format::run::{block_context, encode_end, Filters, Part, PartPlace, RunHeader, RunStats, RUN_HEADER_BYTES};
 use esker_format::{
     block::reseal, CommitSeq, Compression, FileId, FolderId, FormatError, LeafEntry, RowId, TreeId, VersionTag,
 };
 use esker_io::{Disk, SequentialWriter};
-use esker_memory::Account;
+use esker_memory::{Account, Charge};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -63,6 +64,12 @@ pub(crate) struct RunWriter<K: Stored = ByRow> {
     out: FileWriter,
     entries: Vec<K::Entry>,
     stats: RunStats,
+    /// Of the blocks that are written, if the tree's runs have filters.
+    filters: Option<Filters>,
+    /// The memory of filters.
+    charge: Charge,
+    /// Of the keys of the block that is gathered, if there are filters.
+    hashes: Vec<u64>,
     /// The least and the greatest key of the blocks that are written.
     bounds: Option<(K::Own, K::Own)>,
     scratch: Vec<u8>,
@@ -76,6 +83,7 @@ pub(crate) struct WrittenPart<K: Stored = ByRow> {
     recipe: RunRecipe<K>,
     number: u32,
     entries: Vec<K::Entry>,
+    filters: Option<filters::Filters>,
     stats: RunStats,
     bounds: (K::Own, K::Own),
 }
@@ -147,7 +155,15 @@ impl<K: Stored> WrittenPart<K> {
     /// The run that the part is.
     pub(crate) fn run(self, file: &WrittenFile) -> Arc<Run<K>> {
         let own_bytes = own_bytes(&file.parts, self.number, file.size_bytes);
-        Run::written(&self.recipe, &file.file, self.number, own_bytes, self.entries, self.stats, self.bounds)
+        Run::written(
+            &self.recipe,
+            &file.file,
+            self.number,
+            own_bytes,
+            (self.entries, self.filters),
+            self.stats,
+            self.bounds,
+        )
     }
 }
 
@@ -160,6 +176,9 @@ impl<K: Stored> RunWriter<K> {
     /// The next part of a file, of which `recipe` is.
     pub(crate) fn next(recipe: RunRecipe<K>, out: FileWriter) -> Self {
         RunWriter {
+            filters: K::has_filters(&recipe.shape).then(Filters::default),
+            charge: Charge::new(Account::BulkBuffer, 0),
+            hashes: Vec::new(),
             recipe,
             out,
             entries: Vec::new(),
@@ -182,6 +201,11 @@ impl<K: Stored> RunWriter<K> {
         let entry = K::moved(&entry, offset, None).map_err(|e| self.damage(e))?;
         self.out.writer.append(&self.scratch)?;
         count(Counter::BlocksWritten, 1);
+        if let Some(filters) = &mut self.filters {
+            filters.add(entry.block().rows, Some(&self.hashes));
+            self.hashes.clear();
+            self.charge.resize(filters.memory_bytes() as u64);
+        }
         self.note(entry, first, last);
         Ok(())
     }
@@ -216,10 +240,10 @@ impl<K: Stored> RunWriter<K> {
 
     /// Adds a block as another run has it, from key to key of `bounds`, sealed with `from`; versions get `seq` if they have
     /// no sequence of their own. Its keys come behind all that were added. Nothing is added if the block is not what
-    /// `entry` says: why not.
+    /// `entry` says: why not. `filter`: of the block, if it has one.
     pub(crate) fn copy_block(
         &mut self,
-        block: &mut [u8],
+        (block, filter): (&mut [u8], Option<&[u8]>),
         from: u64,
         entry: &K::Entry,
         (first, last): (K::Own, K::Own),
@@ -235,6 +259,13 @@ impl<K: Stored> RunWriter<K> {
         };
         self.out.writer.append(block)?;
         count(Counter::BlocksCopied, 1);
+        if let Some(filters) = &mut self.filters {
+            match filter {
+                Some(filter) => filters.copy(entry.block().rows, filter),
+                None => filters.add(entry.block().rows, None),
+            }
+            self.charge.resize(filters.memory_bytes() as u64);
+        }
         self.note(entry, first, last);
         Ok(None)
     }
@@ -249,6 +280,9 @@ impl<K: Stored> RunWriter<K> {
         let overfull = most || !K::has_room(&builder, K::short(key));
         if overfull || (raw_bytes >= stretch && !K::ends_with(&builder, key)) {
             self.write_block(&mut builder)?;
+        }
+        if self.filters.is_some() {
+            self.hashes.push(K::filter_hash(K::short(key)));
         }
         let pushed = K::push(&mut builder, key, tag, value);
         self.builder = Some(builder);
@@ -288,11 +322,13 @@ impl<K: Stored> RunWriter<K> {
         let mut out = self.out;
         let number = out.parts.len() as u32;
         let (place, first_block) = ((number, out.writer.position()), out.next_part());
-        let blocks = (self.entries.as_slice(), &self.stats);
+        let blocks = (self.entries.as_slice(), &self.stats, self.filters.as_ref());
+        let filters = self.filters.as_ref().map(|_| filters::Filters::new(&self.entries, place.1));
         let mut end = Vec::new();
         out.parts.push(encode_part(&self.recipe, out.file.id, blocks, place, first_block, &mut end));
         out.writer.append(&end)?;
-        Ok((out, WrittenPart { recipe: self.recipe, number, entries: self.entries, stats: self.stats, bounds }))
+        let (recipe, entries, stats) = (self.recipe, self.entries, self.stats);
+        Ok((out, WrittenPart { recipe, number, entries, filters, stats, bounds }))
     }
 }
 
@@ -317,7 +353,7 @@ impl RunWriter {
 fn encode_part<K: Stored>(
     recipe: &RunRecipe<K>,
     file: FileId,
-    blocks: (&[K::Entry], &RunStats),
+    blocks: (&[K::Entry], &RunStats, Option<&Filters>),
     (number, base): (u32, u64),
     first_block: u64,
     out: &mut Vec<u8>,
@@ -343,7 +379,7 @@ pub(crate) fn encode_tail<K: Stored>(
     base: u64,
 ) -> Vec<u8> {
     let mut tail = Vec::new();
-    let place = encode_part(recipe, file, (entries, stats), (0, base), RUN_HEADER_BYTES as u64, &mut tail);
+    let place = encode_part(recipe, file, (entries, stats, None), (0, base), RUN_HEADER_BYTES as u64, &mut tail);
     encode_end(file, &[place], base, &mut tail);
     tail
 }

@@ -199,7 +199,10 @@ impl<'a, K: Stored> Merge<'a, K> {
         let (handle, entry) = (input.handle.clone(), input.blocks.entries()[index].clone());
         let seq = (handle.seq != CommitSeq::ZERO).then_some(handle.seq);
         let (mut bytes, context) = handle.run.stored_block(&input.blocks, index)?;
-        let copied = self.writer().and_then(|w| w.copy_block(&mut bytes, context, &entry, bounds, seq));
+        let blocks = input.blocks.clone();
+        let copied = handle.run.with_filter(&blocks, index, |filter| {
+            self.writer().and_then(|w| w.copy_block((&mut bytes, filter), context, &entry, bounds, seq))
+        });
         match self.written(copied)? {
             None => {}
             // Whoever reads it again says what is wrong.
