@@ -226,6 +226,19 @@ impl KeyCodec {
         }
     }
 
+    /// How many bytes of a key are its first `parts` parts.
+    ///
+    /// # Errors
+    /// Bytes that are no key of this index.
+    pub fn prefix_bytes(&self, key: &[u8], parts: usize) -> Result<usize, FormatError> {
+        let (mut rest, mut value) = (key, Vec::new());
+        for part in self.parts.iter().take(parts) {
+            value.clear();
+            part.take(&mut rest, &mut value)?;
+        }
+        Ok(key.len() - rest.len())
+    }
+
     /// Does an entry tell the column at this place of the layout?
     #[must_use]
     pub fn covers(&self, place: usize) -> bool {

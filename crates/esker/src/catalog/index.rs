@@ -1,7 +1,9 @@
 //! An index: its definition, and how its keys are made of rows.
 
 use crate::catalog::table::Table;
+use crate::read::index::alike::Alike;
 use crate::{Error, Result};
+use arc_swap::ArcSwapOption;
 use esker_format::{Collations, CommitSeq, FormatError, IndexEntry, IndexState, KeyCodec, KeyPart, LayoutVersion};
 use std::sync::Arc;
 
@@ -35,13 +37,15 @@ pub(crate) struct Index {
     pub(crate) entry: IndexEntry,
     codec: std::result::Result<KeyCodec, FormatError>,
     pub(crate) collations: Arc<dyn Collations>,
+    /// What is known of how many entries are alike.
+    pub(crate) alike: ArcSwapOption<Alike>,
 }
 
 impl Index {
     pub(crate) fn new(entry: &IndexEntry, layout: &LayoutVersion, collations: &Arc<dyn Collations>) -> Self {
         let place_of = |column| layout.columns.iter().position(|c| c.id == column);
         let codec = KeyCodec::new(entry, &layout.layout, place_of, &**collations);
-        Index { entry: entry.clone(), codec, collations: collations.clone() }
+        Index { entry: entry.clone(), codec, collations: collations.clone(), alike: ArcSwapOption::empty() }
     }
 
     /// Is it written with the rows?

@@ -5,6 +5,7 @@
 //! given is one of that view, or, locked, the newest; an entry whose row is not there is damage, unless the reader's own
 //! transaction has taken both away since the seek.
 
+pub(crate) mod alike;
 mod estimate;
 mod locked;
 #[cfg(test)]

@@ -507,7 +507,7 @@ impl<K: Key> Memtable<K> {
 
     /// About how many keys there are from `from` on and before `to`: counted on the highest level that has some.
     pub(crate) fn keys_between(&self, from: K::Ref<'_>, to: Option<K::Ref<'_>>) -> u64 {
-        const SOME: u64 = 16;
+        const SOME: u64 = 64;
         let mut before = self.head.node();
         for level in (0..MAX_HEIGHT).rev() {
             before = self.last_before(before, level, Some(from));
@@ -526,6 +526,30 @@ impl<K: Key> Memtable<K> {
             }
         }
         0
+    }
+
+    /// Keys that lie about evenly among all, `most` at most.
+    pub(crate) fn spread(&self, most: usize) -> Vec<K::Own> {
+        const OF_EACH: usize = 4;
+        for level in (0..MAX_HEIGHT).rev() {
+            let nodes = self.at_level(level).count();
+            if nodes >= most * OF_EACH || level == 0 {
+                let step = nodes.div_ceil(most.max(1)).max(1);
+                return self.at_level(level).step_by(step).map(|n| K::own(n.key())).collect();
+            }
+        }
+        Vec::new()
+    }
+
+    /// The nodes that have this level, in the order of their keys.
+    fn at_level(&self, level: usize) -> impl Iterator<Item = &Node<K>> {
+        let mut at = self.head.node();
+        std::iter::from_fn(move || {
+            // SAFETY: nodes live as long as the arena.
+            at = unsafe { Node::next(at, level).load(Ordering::Acquire) };
+            // SAFETY: the same.
+            unsafe { at.as_ref() }
+        })
     }
 
     /// The last node at `level` before `to`, from `at` on, which has this level.

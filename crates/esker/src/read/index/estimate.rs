@@ -4,8 +4,10 @@
 
 use super::KeyRange;
 use crate::catalog::table::Table;
+use crate::lock::Parker;
 use crate::session::Session;
 use crate::tree::key::{ByBytes, Key};
+use crate::tree::memtable::Memtable;
 use crate::tree::merge_read::{may_show, Extent, MergeRead, Span};
 use crate::tree::run::index::Index;
 use crate::tree::{RunHandle, TreeState};
@@ -29,16 +31,37 @@ impl Session {
             return Ok(0);
         }
         self.seal_for_read(table)?;
-        let (state, view) = (tree.snapshot(), self.view_now());
         let private = self.private_keys(table, index)?;
-        let mut versions = private.iter().map(|mem| mem.keys_between(&range.from, range.to.as_deref())).sum::<u64>();
-        versions += in_state(&state, view, range)?;
+        Sources { state: tree.snapshot(), private, view: self.view_now(), parker: &self.parker }.entries_in(range)
+    }
+
+    /// The view that the transaction has, or what is visible now, of which nobody keeps anything.
+    fn view_now(&self) -> View {
+        let me = self.txn_id().unwrap_or(TxnId::ZERO);
+        let kept = self.current.open().and_then(|txn| txn.view).or(self.statement_view);
+        View { seq: kept.unwrap_or_else(|| self.core.views.visible_seq()), me }
+    }
+}
+
+/// What is looked into.
+pub(super) struct Sources<'a> {
+    pub(super) state: Arc<TreeState<ByBytes>>,
+    /// The reader's own memtable.
+    pub(super) private: Option<Arc<Memtable<ByBytes>>>,
+    pub(super) view: View,
+    pub(super) parker: &'a Arc<Parker>,
+}
+
+impl Sources<'_> {
+    /// About how many entries the view sees in a range: exact where they are few.
+    pub(super) fn entries_in(&self, range: &KeyRange) -> Result<u64> {
+        let (from, to) = (&*range.from, range.to.as_deref());
+        let mut versions = self.private.iter().map(|mem| mem.keys_between(from, to)).sum::<u64>();
+        versions += in_state(&self.state, self.view, range)?;
         if versions > 4 * FEW {
             return Ok(versions);
         }
-        let to = range.to.as_deref().map(Into::into);
-        let extent = Extent { from: &*range.from, to, watches: false };
-        let mut read = MergeRead::<ByBytes>::within(state, private.as_ref(), view, extent, &self.parker)?;
+        let mut read = self.read(range)?;
         let mut entries = 0;
         while entries <= FEW {
             match read.next()? {
@@ -50,11 +73,10 @@ impl Session {
         Ok(entries.max(versions))
     }
 
-    /// The view that the transaction has, or what is visible now, of which nobody keeps anything.
-    fn view_now(&self) -> View {
-        let me = self.txn_id().unwrap_or(TxnId::ZERO);
-        let kept = self.current.open().and_then(|txn| txn.view).or(self.statement_view);
-        View { seq: kept.unwrap_or_else(|| self.core.views.visible_seq()), me }
+    pub(super) fn read(&self, range: &KeyRange) -> Result<MergeRead<ByBytes>> {
+        let to = range.to.as_deref().map(Into::into);
+        let extent = Extent { from: &*range.from, to, watches: false };
+        MergeRead::within(self.state.clone(), self.private.as_ref(), self.view, extent, self.parker)
     }
 }
 

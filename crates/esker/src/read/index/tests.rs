@@ -1,5 +1,6 @@
 //! Reads by an index against a model; how much they read; what locking reads wait for.
 
+mod alike;
 mod amount;
 mod locked;
 mod model;
