@@ -106,6 +106,16 @@ impl Buffer {
         Ok(())
     }
 
+    /// Only the images at these places, which rise. They are the buffer's own.
+    pub(crate) fn keep(&mut self, stride: usize, places: &[u32]) {
+        debug_assert!(self.direct.is_none());
+        for (to, from) in places.iter().map(|place| *place as usize).enumerate() {
+            self.images.copy_within(from * stride..(from + 1) * stride, to * stride);
+            self.ids[to] = self.ids[from];
+        }
+        self.ids.truncate(places.len());
+    }
+
     /// Decodes `found` as the image at position `at`.
     pub(crate) fn replace(&mut self, table: &Table, mask: &ColumnMask, at: usize, found: Found) -> Result<()> {
         let stride = table.layout.image_bytes as usize;

@@ -1,11 +1,12 @@
 //! A cursor over an index: rows in the order of its keys, or against it, of a range of keys; a batch at a time.
 //!
 //! Where the entries tell all columns that are asked for, the rows themselves are not looked at. Who locks gets one row a
-//! call, see `locked.rs`. Invariants: all entries of a seek are read from one state of the tree under one view; a row that is
+//! call, see `locked.rs`; who chooses gets entries first, see `chosen.rs`. Invariants: all entries of a seek are read from one state of the tree under one view; a row that is
 //! given is one of that view, or, locked, the newest; an entry whose row is not there is damage, unless the reader's own
 //! transaction has taken both away since the seek.
 
 pub(crate) mod alike;
+mod chosen;
 mod estimate;
 mod locked;
 #[cfg(test)]
@@ -24,6 +25,7 @@ use crate::tree::{find, Found, Stamp, TreeState};
 use crate::txn::open::TableTxn;
 use crate::version::View;
 use crate::{Error, Result};
+use chosen::Chosen;
 use esker_base::counters::{count, Counter};
 use esker_format::key_bytes::pass_prefix;
 use esker_format::{FormatError, RowId};
@@ -211,6 +213,7 @@ pub struct IndexCursor {
     ordinal: u64,
     buffer: Buffer,
     keys: Keys,
+    chosen: Chosen,
     batch_rows: usize,
     semi_consistent: bool,
     /// Of the tree when reading began, for who locks.
@@ -245,6 +248,7 @@ impl Session {
             ordinal: 0,
             buffer: Buffer::default(),
             keys: Keys::default(),
+            chosen: Chosen::default(),
             batch_rows: FIRST_ROWS,
             semi_consistent: false,
             stamp: Stamp::default(),
@@ -286,12 +290,23 @@ impl IndexCursor {
             Some(mode) => self.next_locked(session, mode)?,
             None => self.fill(session)?,
         }
+        if !self.has_entries() {
+            self.count_rows();
+        }
+        Ok(self.batch())
+    }
+
+    fn count_rows(&self) {
         let rows = self.buffer.ids.len() as u64;
         count(Counter::RowsRead, rows);
         count(Counter::RowBytesOut, rows * u64::from(self.table.layout.image_bytes));
+    }
+
+    /// What stands in the buffer.
+    fn batch(&self) -> IndexBatch<'_> {
         let stride = self.table.layout.image_bytes as usize;
         let (images, ids, keys) = (self.buffer.base(), &*self.buffer.ids, &self.keys);
-        Ok(IndexBatch { images, stride, ids, covering: self.covering, keys })
+        IndexBatch { images, stride, ids, covering: self.covering, keys }
     }
 
     /// Begins to read anew, under the cursor's view or, if it locks, the newest.
@@ -336,8 +351,9 @@ impl IndexCursor {
         let most = (BATCH_BYTES / stride.max(1)).clamp(1, MOST_ROWS);
         let rows = self.batch_rows.min(most);
         self.batch_rows = (rows * 8).min(most);
+        self.begin_entries();
         self.forget();
-        let lookup = self.lookup(session)?;
+        let lookup = self.lookup(session, self.has_entries())?;
         while self.buffer.ids.len() < rows {
             if let Some((mut span, own)) = self.span.take() {
                 self.add_span(&lookup, &mut span, own, rows)?;
@@ -358,9 +374,10 @@ impl IndexCursor {
         Ok(())
     }
 
-    fn lookup<'a>(&self, session: &'a mut Session) -> Result<Lookup<'a>> {
+    /// What is needed for rows, or `entries` alone.
+    fn lookup<'a>(&self, session: &'a mut Session, entries: bool) -> Result<Lookup<'a>> {
         let mut rows = None;
-        if !self.covering {
+        if !self.covering && !entries {
             session.seal_for_read(&self.table)?;
             rows = Some((self.table.tree().snapshot(), session.private_of(&self.table)?));
         }
@@ -404,29 +421,34 @@ impl IndexCursor {
             return Ok(());
         }
         let table = &lookup.table;
-        let Some((state, private)) = &lookup.rows else {
-            let codec = table.indexes[self.index].codec()?;
-            self.buffer.add_filled(table.layout.image_bytes as usize, entry.row, |image| {
-                codec.fill_image(entry.key, entry.payload, image).map_err(entry.damage)
-            })?;
-            self.keys.push(entry.key);
-            return Ok(());
-        };
-        let found = match find(state, private.as_ref(), entry.row, self.view)? {
+        if let Some(rows) = &lookup.rows {
+            return self.add_row(lookup, rows, entry.key, entry.row);
+        }
+        let codec = table.indexes[self.index].codec()?;
+        self.buffer.add_filled(table.layout.image_bytes as usize, entry.row, |image| {
+            codec.fill_image(entry.key, entry.payload, image).map_err(entry.damage)
+        })?;
+        self.keys.push(entry.key);
+        Ok(())
+    }
+
+    /// Adds the row of an entry that counts.
+    fn add_row(&mut self, lookup: &Lookup<'_>, (state, private): &Rows, key: &[u8], row: RowId) -> Result<()> {
+        let found = match find(state, private.as_ref(), row, self.view)? {
             Some((_, Found::Tombstone)) | None => None,
             Some((order, found)) => {
                 // What the own transaction wrote since the seek may have changed the key.
                 let is_later = order.is_own() && order.ordinal >= self.ordinal;
-                (!is_later || self.is_entry_of(lookup.session, entry.key, entry.row, self.view)?).then_some(found)
+                (!is_later || self.is_entry_of(lookup.session, key, row, self.view)?).then_some(found)
             }
         };
         match found {
             Some(found) => {
-                self.buffer.add_found(table, &self.options.mask, entry.row, found)?;
-                self.keys.push(entry.key);
+                self.buffer.add_found(&lookup.table, &self.options.mask, row, found)?;
+                self.keys.push(key);
                 Ok(())
             }
-            None => self.check_gone(lookup.session, entry.key, entry.row, self.view),
+            None => self.check_gone(lookup.session, key, row, self.view),
         }
     }
 

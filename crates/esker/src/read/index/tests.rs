@@ -2,6 +2,7 @@
 
 mod alike;
 mod amount;
+mod chosen;
 mod locked;
 mod model;
 

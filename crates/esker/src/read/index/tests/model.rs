@@ -85,9 +85,30 @@ fn random_range(all: &[Given], random: &mut fastrand::Rng) -> KeyRange {
 struct Reached {
     covering: usize,
     looked_up: usize,
+    chosen: usize,
     turned: usize,
     estimates: usize,
     long: usize,
+}
+
+/// Chooses some of the entries of the batch that was given last; how many there are.
+fn choose(
+    s: &mut Session,
+    c: &mut IndexCursor,
+    random: &mut fastrand::Rng,
+    expected: &[Given],
+    (mask, told): (&ColumnMask, &ColumnMask),
+) -> usize {
+    let entries = given(&c.batch(), told);
+    assert!(entries.len() <= expected.len());
+    for (entry, row) in entries.iter().zip(expected) {
+        assert_eq!((&entry.0, entry.1, masked(&entry.2, mask)), (&row.0, row.1, masked(&row.2, told)));
+    }
+    let some = random.u8(0..4);
+    let places: Vec<u32> = (0..entries.len() as u32).filter(|_| random.u8(0..4) <= some).collect();
+    let rows = given(&c.choose(s, &places).unwrap(), mask);
+    assert_eq!(rows, places.iter().map(|at| expected[*at as usize].clone()).collect::<Vec<_>>());
+    entries.len()
 }
 
 /// Reads in all ways.
@@ -101,12 +122,20 @@ fn check(s: &mut Session, t: &Arc<Table>, model: &Model, random: &mut fastrand::
             for ranged in [false, true, true] {
                 let range = if ranged { random_range(&all, random) } else { KeyRange::default() };
                 let mut direction = random.choice([Direction::Forward, Direction::Backward]).unwrap();
+                let choosing = random.bool();
+                c.set_choosing(choosing);
                 c.seek(s, range.clone(), direction).unwrap();
                 let (mut expected, mut batches) = (within(&all, &range, direction), 0);
                 loop {
                     let batch = c.next_batch(s).unwrap();
                     assert_eq!(batch.covering, covering);
-                    let rows = given(&batch, &mask);
+                    let rows = if choosing {
+                        let count = choose(s, &mut c, random, &expected, (&mask, &mask_of(told)));
+                        reached.chosen += count;
+                        expected[..count].to_vec()
+                    } else {
+                        given(&batch, &mask)
+                    };
                     assert!(rows.len() <= expected.len() && rows == expected[..rows.len()], "{direction:?} {range:?}");
                     if covering {
                         reached.covering += rows.len();
@@ -207,11 +236,12 @@ fn reads_are_those_of_the_model() {
         begin(&mut s);
         check(&mut s, &t, &model, random, &mut reached);
     }
-    let Reached { covering, looked_up, turned, estimates, long } = reached;
+    let Reached { covering, looked_up, chosen, turned, estimates, long } = reached;
     assert!(
         covering > 50_000 && looked_up > 50_000 && turned > 1000 && estimates > 500 && long > 100,
         "{covering} covering, {looked_up} looked up, {turned} turned, {estimates} estimates, {long} long"
     );
+    assert!(chosen > 50_000, "{chosen} to choose from");
     assert!(
         most_runs >= 5 && private > 10 && frozen > 30,
         "{most_runs} runs, {private} private memtables, {frozen} frozen memtables"
