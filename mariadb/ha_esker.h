@@ -4,7 +4,7 @@
 /**
   @file
   The handler: one open instance of one table. Its parts lie in handler_open.cc, handler_lock.cc, handler_scan.cc,
-  handler_index.cc, handler_write.cc, handler_number.cc, handler_sequence.cc, handler_ddl.cc and handler_admin.cc.
+  handler_index.cc, handler_pushed.cc, handler_cost.cc, handler_write.cc, handler_number.cc, handler_sequence.cc, handler_ddl.cc and handler_admin.cc.
 */
 #ifndef HA_ESKER_INCLUDED
 #define HA_ESKER_INCLUDED
@@ -14,6 +14,12 @@
 #include "keys.h"
 #include "transaction.h"
 #include <string>
+
+namespace shim
+{
+/** What a block of keys takes, and a page of InnoDB's. */
+constexpr uint key_block_bytes= 16 * 1024;
+}
 
 /**
   Lives on a MEM_ROOT, so its destructor may never run: what it owns is freed in close(), cursors already in rnd_end().
@@ -34,6 +40,10 @@ public:
   int close() override;
   int info(uint flag) override;
   ha_rows records() override;
+
+  /* handler_cost.cc: what the optimizer is told */
+  double scan_time() override;
+  double read_time(uint index, uint ranges, ha_rows rows) override;
   enum row_type get_row_type() const override;
   uint8 table_cache_type() override { return HA_CACHE_TBL_NOCACHE; }
   void print_error(int error, myf flags) override;
@@ -70,6 +80,18 @@ public:
   int read_range_next() override;
   ha_rows records_in_range(uint index, const key_range *min, const key_range *max, page_range *pages) override;
   handler *clone(const char *name, MEM_ROOT *root) override;
+
+  /* handler_pushed.cc: what the server leaves to reading by keys */
+  Item *idx_cond_push(uint index, Item *condition) override;
+  bool rowid_filter_push(Rowid_filter *filter) override;
+  int multi_range_read_init(RANGE_SEQ_IF *ranges, void *init_param, uint count, uint mode,
+                            HANDLER_BUFFER *buffer) override;
+  int multi_range_read_next(range_id_t *range) override;
+  ha_rows multi_range_read_info_const(uint index, RANGE_SEQ_IF *ranges, void *init_param, uint count,
+                                      uint *buffer_bytes, uint *flags, Cost_estimate *cost) override;
+  ha_rows multi_range_read_info(uint index, uint ranges, uint keys, uint key_parts, uint *buffer_bytes, uint *flags,
+                                Cost_estimate *cost) override;
+  int multi_range_read_explain_info(uint mode, char *text, size_t bytes) override;
 
   /* handler_write.cc: writing */
   int write_row(const uchar *buf) override;
@@ -115,7 +137,9 @@ private:
 
   bool locks_rows() const { return lock_ != EsLockMode::None; }
   void duplicate(uint *index);
-  void guess_rows_per_key();
+  void tell_rows_per_key(uint64_t rows, bool first);
+  bool find_rows_per_key(bool anew);
+  ha_rows weighed_rows(uint index, ha_rows rows) const;
   bool is_full_delete(THD *thd) const;
   ha_rows lock_all();
   bool is_unchanged(const uchar *old_data, const uchar *new_data) const;
@@ -148,6 +172,9 @@ private:
   int open_index();
   int seek(uchar *buf, const EsKeyRange &range, bool backward);
   int go_on(uchar *buf, bool backward);
+  bool chooses() const;
+  int take_chosen(EsSession *session, EsStatus status, EsBatch *batch);
+  int choose();
 
   EsTable *table_= nullptr;
   /* As the engine knows it: of the partition, for a partition. */
@@ -182,10 +209,13 @@ private:
   bool other_statement_= false;
   /* read_range_next() is running: nothing beyond the range is wanted. */
   bool within_range_= false;
+  /* Entries of the batch that pass what was pushed down. */
+  std::vector<uint32_t> chosen_;
   /* The end of the range that read_range_first() is looking for. */
   const key_range *read_range_end_= nullptr;
   /* Bytes of the key that was sought, if the index gives rows of this key alone. */
   uint same_key_bytes_= 0;
+  DsMrr_impl ds_mrr_;
   /* Two row images, for the ends of a range of keys. */
   std::vector<uchar> key_images_;
   /* Columns that the cursors fill in; empty: all. */
@@ -199,6 +229,10 @@ private:
   bool lock_duplicate_= false;
   uint32_t duplicate_index_= MAX_KEY;
   uint64_t duplicate_row_= 0;
+
+  /* Bytes of the rows as they are before compression, and how many rows there were when rows per key were told. */
+  uint64_t row_bytes_= 0;
+  uint64_t told_rows_= 0;
 
   EsLockMode lock_= EsLockMode::None;
   EsLockMode read_lock_= EsLockMode::None;      /* as store_lock found it, for F_RDLCK */

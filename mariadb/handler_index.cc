@@ -23,6 +23,7 @@ int ha_esker::index_init(uint, bool)
 int ha_esker::index_end()
 {
   close_cursors();
+  ds_mrr_.dsmrr_close();
   return 0;
 }
 
@@ -93,7 +94,7 @@ int ha_esker::seek(uchar *buf, const EsKeyRange &range, bool backward)
   EsSession *s= session(&error);
   if (!s)
     return error;
-  if (int error= take_batch(s, es_index_seek(index_cursor_, s, &range, backward, &batch), batch))
+  if (int error= take_chosen(s, es_index_seek(index_cursor_, s, &range, backward, chooses(), &batch), &batch))
     return error;
   return next_slow(buf);
 }
@@ -183,7 +184,8 @@ int ha_esker::go_on(uchar *buf, bool backward)
   same_key_bytes_= 0;
   const size_t taken= batch_start_ ? static_cast<size_t>(next_image_ - batch_start_) / stride_ : 0;
   EsBatch batch;
-  if ((error= take_batch(s, es_index_turn(index_cursor_, s, taken, backward, other_statement_, &batch), batch)))
+  const EsStatus status= es_index_turn(index_cursor_, s, taken, backward, other_statement_, &batch);
+  if ((error= take_chosen(s, status, &batch)))
     return error;
   other_statement_= false;
   return next_slow(buf);
@@ -224,7 +226,7 @@ ha_rows ha_esker::records_in_range(uint index, const key_range *min, const key_r
   if (fail(s, es_estimate_rows(s, table_, index, &range, &rows)))
     return HA_POS_ERROR;
   /* The optimizer takes 0 for certain. */
-  return std::max<uint64_t>(rows, 1);
+  return std::max<ha_rows>(weighed_rows(index, rows), 1);
 }
 
 /* Of the statement as this one is; the server asks it to lock as a reader does. */

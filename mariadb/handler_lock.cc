@@ -125,6 +125,7 @@ int ha_esker::extra(enum ha_extra_function operation)
 int ha_esker::reset()
 {
   close_cursors();
+  ds_mrr_.dsmrr_close();
   try_semi_= skip_locked_= lock_duplicate_= false;
   full_delete_= Full_delete::none;
   detail_status_= EsStatus::Ok;

@@ -42,6 +42,13 @@ handler::Table_flags ha_esker::table_flags() const
 ulong ha_esker::index_flags(uint index, uint part, bool all_parts) const
 {
   ulong flags= HA_READ_NEXT | HA_READ_PREV | HA_READ_ORDER | HA_READ_RANGE;
+  flags|= HA_DO_INDEX_COND_PUSHDOWN;
+  /*
+    A filter is made by reading what is in it: who locks would lock rows that need not be looked at. The rows of a range of
+    the primary key are near each other.
+  */
+  if (!locks_rows() && index != table_share->primary_key)
+    flags|= HA_DO_RANGE_FILTER_PUSHDOWN;
   const KEY_PART_INFO *parts= table_share->key_info[index].key_part;
   bool tells= key_tells_column(parts + part);
   for (uint i= 0; all_parts && i < part; i++)
@@ -81,6 +88,7 @@ int ha_esker::close()
   connection_= nullptr;
   layout_= Record_layout();
   std::vector<uchar>().swap(columns_);
+  std::vector<uint32_t>().swap(chosen_);
   std::vector<uchar>().swap(key_images_);
   std::string().swap(name_);
   std::string().swap(detail_);
@@ -101,6 +109,7 @@ int ha_esker::info(uint flag)
   {
     stats.records= figures.rows;
     stats.deleted= 0;
+    row_bytes_= figures.row_bytes;
     stats.data_file_length= figures.data_bytes;
     stats.index_file_length= 0;
     stats.delete_length= figures.free_bytes;
@@ -116,10 +125,13 @@ int ha_esker::info(uint flag)
   if (flag & HA_STATUS_CONST)
   {
     stats.create_time= static_cast<time_t>(figures.create_time);
-    stats.block_size= 64 * 1024;
+    stats.block_size= key_block_bytes;
     stats.max_data_file_length= 0;
-    guess_rows_per_key();
+    /* A row id, and the range that it was found in. */
+    stats.mrr_length_per_rec= ref_length + sizeof(range_id_t);
   }
+  if (flag & (HA_STATUS_CONST | HA_STATUS_VARIABLE))
+    tell_rows_per_key(figures.rows, flag & HA_STATUS_CONST);
   return 0;
 }
 
@@ -128,19 +140,6 @@ void ha_esker::duplicate(uint *index)
 {
   *index= duplicate_index_;
   mi_int8store(dup_ref, duplicate_row_);
-}
-
-/* What is known for certain; of the rest, 0, the server makes its own guess. */
-void ha_esker::guess_rows_per_key()
-{
-  for (uint i= 0; i < table->s->keys; i++)
-  {
-    KEY *key= table->key_info + i;
-    for (uint j= 0; j < key->user_defined_key_parts; j++)
-      key->rec_per_key[j]= 0;
-    if ((key->flags & (HA_NOSAME | HA_NULL_PART_KEY)) == HA_NOSAME)
-      key->rec_per_key[key->user_defined_key_parts - 1]= 1;
-  }
 }
 
 ha_rows ha_esker::records()

@@ -23,6 +23,7 @@ int ha_esker::rnd_init(bool)
 int ha_esker::rnd_end()
 {
   close_cursors();
+  ds_mrr_.dsmrr_close();
   return unlikely(is_sequence()) ? end_sequence(0) : 0;
 }
 
@@ -84,7 +85,7 @@ int ha_esker::next_batch()
     return error;
   EsBatch batch;
   if (index_cursor_)
-    error= take_batch(s, es_index_next_batch(index_cursor_, s, &batch), batch);
+    error= take_chosen(s, es_index_next_batch(index_cursor_, s, &batch), &batch);
   else if (scan_cursor_ || !(error= open_cursor(&scan_cursor_, true)))
     error= take_batch(s, es_cursor_next_batch(scan_cursor_, s, &batch), batch);
   if (error)
@@ -117,7 +118,7 @@ int ha_esker::read_again(const uint8_t **image)
     return error;
   *image= nullptr;
   EsBatch batch;
-  return take_batch(s, es_index_read_again(index_cursor_, s, &batch), batch);
+  return take_chosen(s, es_index_read_again(index_cursor_, s, &batch), &batch);
 }
 
 int ha_esker::next_slow(uchar *buf)

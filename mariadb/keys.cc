@@ -153,6 +153,13 @@ bool key_tells_column(const KEY_PART_INFO *part)
   return !is_prefix(part);
 }
 
+/* Of CHAR that does not pad only a beginning is in the key, which is as long as the column: see init_text(). */
+bool key_needs_row(const KEY_PART_INFO *part)
+{
+  const CHARSET_INFO *cs= part->field->charset();
+  return part->field->real_type() == MYSQL_TYPE_STRING && cs != &my_charset_bin && cs->state & MY_CS_NOPAD;
+}
+
 bool Key_definitions::init(const TABLE *table, const Record_layout &layout, Refusal *refusal)
 try
 {

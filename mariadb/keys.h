@@ -39,6 +39,9 @@ private:
 
 /** Does an entry of a key tell the column of this part, so that the row need not be read for it? */
 bool key_tells_column(const KEY_PART_INFO *part);
+
+/** Then, must the engine look at the row all the same? It does so by itself where rows are asked for. */
+bool key_needs_row(const KEY_PART_INFO *part);
 }
 
 #endif

@@ -312,6 +312,8 @@ struct EsTableStats {
   /// An estimate.
   uint64_t rows;
   uint64_t data_bytes;
+  /// Of rows as they are before compression.
+  uint64_t row_bytes;
   /// Held by versions that nobody can see any more.
   uint64_t free_bytes;
   uint64_t runs;
@@ -881,8 +883,9 @@ EsStatus es_index_open(EsSession *session,
 /// `cursor` may be NULL; neither it nor its rows are used again.
 void es_index_close(EsIndexCursor *cursor);
 
-/// The first rows of a range of keys, or with `backward` the last. A cursor that locks gives one at a time. `*batch` is
-/// written only if it succeeds.
+/// The first rows of a range of keys, or with `backward` the last. A cursor that locks gives one at a time. With `choosing`
+/// each batch, from here to the next seek, is one to choose from by `es_index_choose`: its images tell the columns that
+/// stand wholly in the key, and its row ids the rows. `*batch` is written only if it succeeds.
 ///
 /// # Safety
 /// `session` is the one that the cursor was opened with. The images of the range's bounds lie as the table's do; in them only
@@ -892,6 +895,7 @@ EsStatus es_index_seek(EsIndexCursor *cursor,
                        EsSession *session,
                        const EsKeyRange *keys,
                        bool backward,
+                       bool choosing,
                        EsBatch *batch);
 
 /// The next rows in the direction of the seek. `*batch` is written only if it succeeds.
@@ -899,6 +903,17 @@ EsStatus es_index_seek(EsIndexCursor *cursor,
 /// # Safety
 /// `session` is the one that the cursor was opened with. What the cursor gave before is not used again.
 EsStatus es_index_next_batch(EsIndexCursor *cursor, EsSession *session, EsBatch *batch);
+
+/// Of the batch that was given last the rows at `count` places, which rise, with all their columns. Rows are left out that the
+/// session's own transaction has changed since. `*batch` is written only if it succeeds.
+///
+/// # Safety
+/// As for `es_index_next_batch`; `places` are `count` numbers.
+EsStatus es_index_choose(EsIndexCursor *cursor,
+                         EsSession *session,
+                         const uint32_t *places,
+                         size_t count,
+                         EsBatch *batch);
 
 /// The rows behind a row, or with `backward` before it, whatever the range was that was sought. `taken`: how many rows the
 /// caller took of the batch that was given last; it is the last of them, or if that is none, the row given before. `anew`: the
@@ -934,6 +949,18 @@ EsStatus es_estimate_rows(EsSession *session,
                           uint32_t index,
                           const EsKeyRange *keys,
                           uint64_t *rows);
+
+/// About how many rows are alike in the first part of the index's key, in the first two, and so on, of `parts`, which is not
+/// more than it has. `anew`: as it is now, not as it was when the table was a tenth smaller or larger. False: nothing is known,
+/// and nothing was written; there may be no rows.
+///
+/// # Safety
+/// `rows` is room for `parts` numbers.
+bool es_rows_alike(const EsTable *table,
+                   uint32_t index,
+                   bool anew,
+                   double *rows,
+                   uint32_t parts);
 
 /// Takes `values` AUTO_INCREMENT values that nobody else gets, of those that are `offset` and a multiple of `increment`, both
 /// from 1 on. `*first`: the first of them; 0: there are not so many left.
@@ -1070,15 +1097,16 @@ static_assert(sizeof(EsTableDef) == 56 &&
               offsetof(EsTableDef, temporary) == 44 &&
               offsetof(EsTableDef, auto_increment) == 48,
               "EsTableDef lies otherwise than in Rust");
-static_assert(sizeof(EsTableStats) == 56 &&
+static_assert(sizeof(EsTableStats) == 64 &&
               offsetof(EsTableStats, rows) == 0 &&
               offsetof(EsTableStats, data_bytes) == 8 &&
-              offsetof(EsTableStats, free_bytes) == 16 &&
-              offsetof(EsTableStats, runs) == 24 &&
-              offsetof(EsTableStats, create_time) == 32 &&
-              offsetof(EsTableStats, update_time) == 40 &&
-              offsetof(EsTableStats, row_format) == 48 &&
-              offsetof(EsTableStats, compression) == 52,
+              offsetof(EsTableStats, row_bytes) == 16 &&
+              offsetof(EsTableStats, free_bytes) == 24 &&
+              offsetof(EsTableStats, runs) == 32 &&
+              offsetof(EsTableStats, create_time) == 40 &&
+              offsetof(EsTableStats, update_time) == 48 &&
+              offsetof(EsTableStats, row_format) == 56 &&
+              offsetof(EsTableStats, compression) == 60,
               "EsTableStats lies otherwise than in Rust");
 static_assert(sizeof(EsWaitHooks) == 32 &&
               offsetof(EsWaitHooks, context) == 0 &&

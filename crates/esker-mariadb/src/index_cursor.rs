@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Reading by an index.
 
-use crate::boundary::{exclusive, out, shared, take};
+use crate::boundary::{exclusive, out, out_slice, shared, slice, take};
 use crate::cursor::{EsBatch, EsScanOptions};
 use crate::guard::Guard;
 use crate::session::EsSession;
 use crate::status::EsStatus;
 use crate::table::EsTable;
-use esker::{Direction, IndexCursor, KeyRange, ScanOptions, Session, Table};
+use esker::{Direction, IndexBatch, IndexCursor, KeyRange, ScanOptions, Session, Table};
 use esker_format::key_bytes::pass_prefix;
 use esker_format::RowId;
 use std::mem::MaybeUninit;
@@ -37,6 +37,8 @@ pub struct EsIndexCursor {
     index: usize,
     options: ScanOptions,
     guard: Arc<Guard>,
+    /// Who reads chooses from batches.
+    choosing: bool,
     /// Rows of the batch that was given last.
     rows: usize,
     /// The key of the row given last in the batches before; none if there was no row since the seek.
@@ -69,6 +71,10 @@ unsafe fn range(table: &Table, index: usize, given: &EsKeyRange) -> esker::Resul
     })
 }
 
+fn batch_of(given: &IndexBatch<'_>) -> EsBatch {
+    EsBatch { images: given.images, stride: given.stride, row_ids: given.ids.as_ptr().cast(), count: given.ids.len() }
+}
+
 fn direction(backward: bool) -> Direction {
     match backward {
         false => Direction::Forward,
@@ -82,12 +88,7 @@ impl EsIndexCursor {
         self.pass();
         let given = self.cursor.next_batch(session)?;
         self.rows = given.ids.len();
-        batch.write(EsBatch {
-            images: given.images,
-            stride: given.stride,
-            row_ids: given.ids.as_ptr().cast(),
-            count: given.ids.len(),
-        });
+        batch.write(batch_of(&given));
         Ok(())
     }
 
@@ -127,6 +128,7 @@ pub unsafe extern "C" fn es_index_open(
             index,
             options: wanted,
             guard,
+            choosing: false,
             rows: 0,
             passed: None,
         };
@@ -150,8 +152,9 @@ pub unsafe extern "C" fn es_index_close(cursor: *mut EsIndexCursor) {
     });
 }
 
-/// The first rows of a range of keys, or with `backward` the last. A cursor that locks gives one at a time. `*batch` is
-/// written only if it succeeds.
+/// The first rows of a range of keys, or with `backward` the last. A cursor that locks gives one at a time. With `choosing`
+/// each batch, from here to the next seek, is one to choose from by `es_index_choose`: its images tell the columns that
+/// stand wholly in the key, and its row ids the rows. `*batch` is written only if it succeeds.
 ///
 /// # Safety
 /// `session` is the one that the cursor was opened with. The images of the range's bounds lie as the table's do; in them only
@@ -163,11 +166,14 @@ pub unsafe extern "C" fn es_index_seek(
     session: *mut EsSession,
     keys: *const EsKeyRange,
     backward: bool,
+    choosing: bool,
     batch: *mut EsBatch,
 ) -> EsStatus {
     // SAFETY: the caller's promise.
     let (cursor, session, keys, batch) = unsafe { (exclusive(cursor), exclusive(session), shared(keys), out(batch)) };
     session.run(|s| {
+        cursor.choosing = choosing;
+        cursor.cursor.set_choosing(choosing);
         cursor.rows = 0;
         cursor.passed = None;
         // SAFETY: the caller's promise.
@@ -192,6 +198,31 @@ pub unsafe extern "C" fn es_index_next_batch(
     session.run(|s| cursor.give(s, batch))
 }
 
+/// Of the batch that was given last the rows at `count` places, which rise, with all their columns. Rows are left out that the
+/// session's own transaction has changed since. `*batch` is written only if it succeeds.
+///
+/// # Safety
+/// As for `es_index_next_batch`; `places` are `count` numbers.
+#[no_mangle]
+pub unsafe extern "C" fn es_index_choose(
+    cursor: *mut EsIndexCursor,
+    session: *mut EsSession,
+    places: *const u32,
+    count: usize,
+    batch: *mut EsBatch,
+) -> EsStatus {
+    // SAFETY: the caller's promise.
+    let (cursor, session, batch) = unsafe { (exclusive(cursor), exclusive(session), out(batch)) };
+    // SAFETY: the caller's promise.
+    let places = unsafe { slice(places, count) };
+    session.run(|s| {
+        let given = cursor.cursor.choose(s, places)?;
+        cursor.rows = given.ids.len();
+        batch.write(batch_of(&given));
+        Ok(())
+    })
+}
+
 /// The rows behind a row, or with `backward` before it, whatever the range was that was sought. `taken`: how many rows the
 /// caller took of the batch that was given last; it is the last of them, or if that is none, the row given before. `anew`: the
 /// statement of the session in which the cursor was opened is over, and the cursor goes on in this one.
@@ -214,6 +245,7 @@ pub unsafe extern "C" fn es_index_turn(
         cursor.pass();
         if anew {
             cursor.cursor = s.open_index_cursor(&cursor.table, cursor.index, cursor.options.clone())?;
+            cursor.cursor.set_choosing(cursor.choosing);
         }
         let direction = direction(backward);
         let rest = match &cursor.passed {
@@ -279,6 +311,30 @@ pub unsafe extern "C" fn es_estimate_rows(
         rows.write(s.estimate_rows(&table.table, index, &keys)?);
         Ok(())
     })
+}
+
+/// About how many rows are alike in the first part of the index's key, in the first two, and so on, of `parts`, which is not
+/// more than it has. `anew`: as it is now, not as it was when the table was a tenth smaller or larger. False: nothing is known,
+/// and nothing was written; there may be no rows.
+///
+/// # Safety
+/// `rows` is room for `parts` numbers.
+#[no_mangle]
+pub unsafe extern "C" fn es_rows_alike(
+    table: *const EsTable,
+    index: u32,
+    anew: bool,
+    rows: *mut f64,
+    parts: u32,
+) -> bool {
+    // SAFETY: the caller's promise.
+    let (table, rows) = unsafe { (shared(table), out_slice(rows, parts as usize)) };
+    let found = table.guard.run(|| Ok(table.engine.rows_alike(&table.table, index as usize, anew)?));
+    let found = found.ok().filter(|found| found.len() >= rows.len() && !rows.is_empty());
+    rows.iter_mut().zip(found.iter().flatten()).for_each(|(to, alike)| {
+        to.write(*alike);
+    });
+    found.is_some()
 }
 
 /// Row ids go out as the numbers that they are.

@@ -51,7 +51,7 @@ crossing! {
     EsKeyPart 20 { column, prefix_bytes, encoding, collation, descending }
     EsIndex 24 { name, parts, part_count, unique }
     EsTableDef 56 { layout, row_format, compression, indexes, index_count, temporary, auto_increment }
-    EsTableStats 56 { rows, data_bytes, free_bytes, runs, create_time, update_time, row_format, compression }
+    EsTableStats 64 { rows, data_bytes, row_bytes, free_bytes, runs, create_time, update_time, row_format, compression }
     EsWaitHooks 32 { context, before, after, waits_for }
     EsStage 32 { table, next, end, row_id }
     EsXid 144 { format, gtrid_bytes, bqual_bytes, data }

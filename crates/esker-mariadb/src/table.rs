@@ -135,6 +135,8 @@ pub struct EsTableStats {
     /// An estimate.
     pub(crate) rows: u64,
     pub(crate) data_bytes: u64,
+    /// Of rows as they are before encoding and compression; about.
+    pub(crate) row_bytes: u64,
     /// Held by versions that nobody can see any more.
     pub(crate) free_bytes: u64,
     pub(crate) runs: u64,
@@ -153,7 +155,7 @@ pub type EsProgressFn = Option<unsafe extern "C" fn(context: *mut c_void, done: 
 pub struct EsTable {
     pub(crate) table: Arc<Table>,
     pub(crate) guard: Arc<Guard>,
-    engine: Engine,
+    pub(crate) engine: Engine,
 }
 
 fn column(c: &EsColumn) -> Result<Column, Failure> {
@@ -349,6 +351,8 @@ pub unsafe extern "C" fn es_table_get_stats(table: *const EsTable, stats: *mut E
         Ok(EsTableStats {
             rows: figures.rows,
             data_bytes: figures.data_bytes,
+            row_bytes: (figures.raw_bytes + figures.memtable_bytes)
+                .max(figures.rows * fixed_bytes(handle.table.layout())),
             free_bytes: figures.dead_bytes,
             runs: figures.runs,
             create_time: figures.created_unix_s,
@@ -365,6 +369,15 @@ pub unsafe extern "C" fn es_table_get_stats(table: *const EsTable, stats: *mut E
         })
     });
     stats.write(figures.unwrap_or_default());
+}
+
+/// Bytes of the columns that have the same length in every row.
+fn fixed_bytes(layout: &Layout) -> u64 {
+    let width = |column: &Column| match column.kind {
+        ColumnKind::Fixed { width } | ColumnKind::Padded { width, .. } => u64::from(width),
+        ColumnKind::Var { .. } | ColumnKind::Blob { .. } => 0,
+    };
+    layout.columns.iter().map(width).sum()
 }
 
 /// Tells how far it is; false: stop.

@@ -1,0 +1,129 @@
+/* This program is free software; you can redistribute it and/or modify it under the terms of the GNU General Public
+   License as published by the Free Software Foundation; version 2 of the License. */
+
+/**
+  @file
+  What the server leaves to reading by keys: conditions on the columns of a key, filters by row id, many ranges at once.
+
+  Conditions and filters are asked of a batch of entries, before their rows are looked up; the engine then gets the rows of
+  those that passed, in one call. A cursor that locks gives rows one at a time, under their locks: those are asked
+  of the row as it is now. Many ranges are the server's own DsMrr_impl: it sorts keys and row ids.
+*/
+#include "ha_esker.h"
+#include "errors.h"
+#include "rowid_filter.h"
+
+using namespace shim;
+
+/* Entries tell the columns that the server puts into a condition on a key, see index_flags(); where not all, it keeps it. */
+Item *ha_esker::idx_cond_push(uint index, Item *condition)
+{
+  const KEY *key= table_share->key_info + index;
+  for (uint i= 0; i < key->user_defined_key_parts; i++)
+    if (key_needs_row(key->key_part + i))
+      return condition;
+  pushed_idx_cond= condition;
+  pushed_idx_cond_keyno= index;
+  return nullptr;
+}
+
+bool ha_esker::rowid_filter_push(Rowid_filter *filter)
+{
+  pushed_rowid_filter= filter;
+  return false;
+}
+
+/* Is anything pushed down that concerns the index which is read? */
+bool ha_esker::chooses() const
+{
+  return (pushed_idx_cond && pushed_idx_cond_keyno == active_index) || (pushed_rowid_filter && rowid_filter_is_active);
+}
+
+/* Takes the rows of the batch, or of those behind it, that pass what was pushed down. */
+int ha_esker::take_chosen(EsSession *s, EsStatus status, EsBatch *batch)
+{
+  for (;;)
+  {
+    if (int error= take_batch(s, status, *batch))
+      return error;
+    if (next_image_ == batch_end_ || likely(!chooses()))
+      return 0;
+    int error= choose();
+    if (!error && !chosen_.empty())
+    {
+      error= take_batch(s, es_index_choose(index_cursor_, s, chosen_.data(), chosen_.size(), batch), *batch);
+      if (!error && next_image_ != batch_end_)
+        return 0;
+    }
+    if (error)
+    {
+      batch_start_= next_image_= fast_end_= batch_end_= nullptr;
+      return error;
+    }
+    status= es_index_next_batch(index_cursor_, s, batch);
+  }
+}
+
+/*
+  Notes the places in the batch of what passes. The server's checks look at record[0]. They would compare the end of the
+  range too, which the engine knows, and which may be of columns that an entry does not tell.
+*/
+int ha_esker::choose()
+{
+  const bool has_condition= pushed_idx_cond && pushed_idx_cond_keyno == active_index;
+  const bool has_filter= pushed_rowid_filter && rowid_filter_is_active;
+  key_range *end= end_range;
+  check_result_t result= CHECK_POS;
+  end_range= nullptr;
+  chosen_.clear();
+  for (uint32_t place= 0; next_image_ != batch_end_ && result != CHECK_ABORTED_BY_USER; place++)
+  {
+    memcpy(table->record[0], next_image_, image_bytes_);
+    next_image_+= stride_;
+    row_id_= *next_id_++;
+    result= has_condition ? handler_index_cond_check(this) : CHECK_POS;
+    if (result == CHECK_POS && has_filter)
+      result= handler_rowid_filter_check(this);
+    if (result == CHECK_POS)
+      chosen_.push_back(place);
+    else if (locks_rows() && connection_ && !es_index_was_semi_consistent(index_cursor_))
+      es_unlock_row(connection_->session(), table_, row_id_);
+  }
+  end_range= end;
+  return result == CHECK_ABORTED_BY_USER ? HA_ERR_ABORTED_BY_USER : 0;
+}
+
+int ha_esker::multi_range_read_init(RANGE_SEQ_IF *ranges, void *init_param, uint count, uint mode,
+                                    HANDLER_BUFFER *buffer)
+{
+  return ds_mrr_.dsmrr_init(this, ranges, init_param, count, mode, buffer);
+}
+
+int ha_esker::multi_range_read_next(range_id_t *range)
+{
+  return ds_mrr_.dsmrr_next(range);
+}
+
+/* Rows are locked in the order in which they are given: who locks takes one range after the other. */
+ha_rows ha_esker::multi_range_read_info_const(uint index, RANGE_SEQ_IF *ranges, void *init_param, uint count,
+                                              uint *buffer_bytes, uint *flags, Cost_estimate *cost)
+{
+  ds_mrr_.init(this, table);
+  if (locks_rows())
+    *flags|= HA_MRR_USE_DEFAULT_IMPL;
+  return ds_mrr_.dsmrr_info_const(index, ranges, init_param, count, buffer_bytes, flags, cost);
+}
+
+ha_rows ha_esker::multi_range_read_info(uint index, uint ranges, uint keys, uint key_parts, uint *buffer_bytes,
+                                        uint *flags, Cost_estimate *cost)
+{
+  ds_mrr_.init(this, table);
+  if (locks_rows())
+    *flags|= HA_MRR_USE_DEFAULT_IMPL;
+  return ds_mrr_.dsmrr_info(index, ranges, keys, key_parts, buffer_bytes, flags, cost);
+}
+
+int ha_esker::multi_range_read_explain_info(uint mode, char *text, size_t bytes)
+{
+  return ds_mrr_.dsmrr_explain_info(mode, text, bytes);
+}
