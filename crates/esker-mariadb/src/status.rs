@@ -101,7 +101,10 @@ impl From<Error> for Failure {
         let status = match &error {
             Error::Io(_) => EsStatus::Io,
             Error::DiskFull(_) => EsStatus::DiskFull,
-            Error::Damage { .. } | Error::EntryWithoutRow { .. } | Error::IndexMismatch { .. } => EsStatus::Damage,
+            Error::Damage { .. }
+            | Error::EntryWithoutRow { .. }
+            | Error::IndexMismatch { .. }
+            | Error::CountMismatch { .. } => EsStatus::Damage,
             Error::NewerFormat { .. } | Error::OlderFormat { .. } | Error::UnknownContent { .. } => {
                 EsStatus::NewerFormat
             }

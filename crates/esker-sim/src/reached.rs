@@ -35,6 +35,7 @@ pub const WORK: Must = Must(&[
     "keys_pending",
     "keys_overtaken",
     "kept_checked_in_views",
+    "counts_kept",
 ]);
 
 /// As [`WORK`], of one that is cut.
@@ -67,6 +68,7 @@ pub const CRASHES: Must = Must(&[
     "duplicates",
     "keys_pending",
     "kept_checked_in_views",
+    "counts_kept",
 ]);
 
 /// As [`WORK`], of one that meets faults, some of which stop the engine.
@@ -80,6 +82,7 @@ pub const FAULTS: Must = Must(&[
     "crashes",
     "faults",
     "poisoned",
+    "counts_kept",
     "keys_flushed",
     "keys_merged",
     "keys_from_log",

@@ -172,23 +172,20 @@ impl Sim {
         let alive = old.is_some();
         let view = txn.view.filter(|view| own.is_none() && newest.is_some_and(|v| v.seq > *view));
         let unseen = view.map(|view| self.model.seen_at(name, id, view));
-        if matches!(verdict, Verdict::Held | Verdict::Maybe) && !alive {
+        if verdict == Verdict::Maybe && !alive {
             return Ok(Ended::Done);
         }
         // Even a refused write makes the transaction one that writes.
         self.touch(i, name, true);
         let unread = self.newer(i, name, key, id);
-        // Keys are made of what the row was: it is read even under a lock that was there before.
         let kept = !self.kinds[kind].indexes.is_empty();
-        let is_read = verdict == Verdict::Free || kept && verdict != Verdict::Blocked;
         let expected: &[Refusal] = match (verdict, unread, alive) {
             (Verdict::Blocked, _, _) => &[Refusal::WouldBlock],
-            (Verdict::Held, true, _) if is_read => &[Refusal::RecordChanged],
-            (Verdict::Held, _, _) => &[],
-            (Verdict::Free, true, false) => &[Refusal::RecordChanged, Refusal::RowNotFound],
-            (Verdict::Free, true, true) => &[Refusal::RecordChanged],
-            (Verdict::Free, false, false) => &[Refusal::RowNotFound],
-            (Verdict::Free, false, true) => &[],
+            // It is read even under a lock that was there before: it must be there, and its keys are made of what it was.
+            (Verdict::Free | Verdict::Held, true, false) => &[Refusal::RecordChanged, Refusal::RowNotFound],
+            (Verdict::Free | Verdict::Held, true, true) => &[Refusal::RecordChanged],
+            (Verdict::Free | Verdict::Held, false, false) => &[Refusal::RowNotFound],
+            (Verdict::Free | Verdict::Held, false, true) => &[],
             (Verdict::Maybe, true, _) => &[Refusal::WouldBlock, Refusal::RecordChanged],
             (Verdict::Maybe, false, _) => &[Refusal::WouldBlock],
         };
@@ -203,7 +200,7 @@ impl Sim {
             if alive && !unread && verdict != Verdict::Blocked { self.meets(i, key, &rekey) } else { Met::Nobody };
         let expected = [expected, met.refusals()].concat();
         let is_sure = matches!(verdict, Verdict::Free | Verdict::Held);
-        let must_fail = verdict == Verdict::Blocked || is_sure && (is_read && (unread || !alive) || met != Met::Nobody);
+        let must_fail = verdict == Verdict::Blocked || is_sure && (unread || !alive || met != Met::Nobody);
         let session = &mut self.slots[i].session;
         let answer = match &packed {
             None => session.delete(&table, RowId(id)),

@@ -9,8 +9,9 @@ use crate::recover::rows_differ;
 use crate::sim::{Answer, Failure, Flow, OpenScan, Refusal, Sim};
 use crate::txns::Ended;
 use esker::format::{ColumnMask, RowId};
-use esker::{Batch, Error, LockMode, ScanOptions};
+use esker::{Batch, Error, LockMode, ScanOptions, Table};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 impl Sim {
     /// The view that a plain read of this session uses, opened if it is the first; and whether it is too old.
@@ -63,7 +64,7 @@ impl Sim {
             let answer = self.slots[i].session.count_rows(&table);
             return match self.judge("count", answer, expected, shaky)? {
                 Answer::Ok(n) if !too_old && n == want.len() as u64 => {
-                    match self.check_keys(i, name, &table, kind, &want)? {
+                    match self.check_rest(i, name, &table, kind, &want)? {
                         true => Ok(Ended::Done),
                         false => Ok(Ended::Fault),
                     }
@@ -108,8 +109,28 @@ impl Sim {
             Some((id, _)) => {
                 self.fail(format!("scan of {name} by s{i} (view {view:?}) lacks row {id} and what follows"))
             }
-            None if self.check_keys(i, name, &table, kind, &want)? => Ok(Ended::Done),
+            None if self.check_rest(i, name, &table, kind, &want)? => Ok(Ended::Done),
             None => Ok(Ended::Fault),
+        }
+    }
+
+    /// After a statement has read these rows: the number of rows that is kept, and the keys, say the same; false: a fault.
+    fn check_rest(
+        &mut self,
+        i: usize,
+        name: &str,
+        table: &Arc<Table>,
+        kind: usize,
+        rows: &BTreeMap<u64, Row>,
+    ) -> Result<bool, Failure> {
+        let shaky = self.slots[i].txn.as_ref().is_some_and(|t| t.shaky);
+        let answer = self.slots[i].session.count(table);
+        match self.judge("kept count", answer, &[], shaky)? {
+            Answer::Ok(kept) if kept == rows.len() as u64 => self.check_keys(i, name, table, kind, rows),
+            Answer::Ok(kept) => {
+                self.fail(format!("{name} has {} rows for s{i}, and {kept} by the number that is kept", rows.len()))
+            }
+            _ => Ok(false),
         }
     }
 
@@ -345,7 +366,7 @@ impl Sim {
         loop {
             let batch = cursor.next_batch(&mut session)?;
             if batch.ids.is_empty() {
-                return Ok(rows);
+                break;
             }
             for (n, id) in batch.ids.iter().enumerate() {
                 // SAFETY: the batch has an image for each id, with all columns decoded.
@@ -353,6 +374,13 @@ impl Sim {
                 if rows.insert(id.0, packed.into()).is_some() {
                     return Err(Error::InvalidArgument(format!("row {id} of {name} was given twice")));
                 }
+            }
+        }
+        match session.count(&table)? {
+            kept if kept == rows.len() as u64 => Ok(rows),
+            kept => {
+                let text = format!("{name} has {} rows, and {kept} by the number that is kept", rows.len());
+                Err(Error::InvalidArgument(text))
             }
         }
     }

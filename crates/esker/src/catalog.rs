@@ -4,4 +4,5 @@ pub(crate) mod auto_increment;
 pub(crate) mod ddl;
 pub(crate) mod ids;
 pub(crate) mod index;
+pub(crate) mod live_rows;
 pub(crate) mod table;

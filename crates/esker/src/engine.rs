@@ -220,7 +220,8 @@ impl Engine {
         merge::optimize(&self.core, table, progress)
     }
 
-    /// Reads and verifies every block of a table, and holds its indexes against its rows. `progress` gets blocks done and blocks there are; false stops.
+    /// Reads and verifies every block of a table, and holds its indexes and the number of its rows that is kept against its rows.
+    /// `progress` gets blocks done and blocks there are; false stops.
     pub fn check(&self, table: &Table, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<CheckReport> {
         self.check_part(table, CheckScope::All, progress)
     }
@@ -235,9 +236,9 @@ impl Engine {
         let mut report = check::table(table, scope, progress)?;
         let all_sound = scope == CheckScope::All && !report.stopped && report.damages.is_empty();
         let own = self.core.tables().into_iter().find(|t| t.id == table.id);
-        if let Some(table) = own.filter(|t| all_sound && t.is_indexed()) {
+        if let Some(table) = own.filter(|_| all_sound) {
             let blocks = report.blocks;
-            check::indexes(&mut self.session(), &table, &mut report, &mut || progress(blocks, blocks))?;
+            check::rows(&mut self.session(), &table, &mut report, &mut || progress(blocks, blocks))?;
         }
         Ok(report)
     }

@@ -152,6 +152,16 @@ pub enum Error {
         /// What differs.
         what: String,
     },
+    /// A table has not as many rows as were kept count of: that number was wrong.
+    #[error("table '{table}' has {counted} rows, and {kept} by the number that is kept")]
+    CountMismatch {
+        /// The table.
+        table: String,
+        /// The number that was kept.
+        kept: u64,
+        /// The rows that were read.
+        counted: u64,
+    },
     /// Not supported.
     #[error("not supported: {0}")]
     Unsupported(String),

@@ -1,6 +1,7 @@
 //! Reading rows: cursors, which decode a batch at a time, and plain values for Rust programs.
 
 pub(crate) mod buffer;
+mod count;
 pub(crate) mod cursor;
 pub(crate) mod index;
 #[cfg(any(test, feature = "sim"))]

@@ -13,6 +13,7 @@ mod tree;
 
 use crate::catalog::auto_increment::AutoIncrement;
 use crate::catalog::ddl;
+use crate::catalog::live_rows::LiveRows;
 use crate::catalog::table::{key_shape, key_trees, Table, Trees};
 use crate::core::{Core, Parts};
 use crate::options::{Level, Notify, Options, Settings};
@@ -185,7 +186,12 @@ fn open_table(
     let keys = t.keys.iter().zip(key_trees(&t.entry)).map(open).collect();
     Table::new(
         &t.entry,
-        Trees { rows, keys, auto_increment: Arc::new(AutoIncrement::new(t.next_auto_increment)) },
+        Trees {
+            rows,
+            keys,
+            auto_increment: Arc::new(AutoIncrement::new(t.next_auto_increment)),
+            live: LiveRows::new(t.count.rows, t.count.seq, t.count.known),
+        },
         collations,
     )
 }

@@ -75,6 +75,8 @@ pub struct Session {
     pub(crate) wait: WaitPolicy,
     /// The lock that was granted last, if it was not held before.
     fresh_lock: Option<(TreeId, RowId)>,
+    /// The row that was read last, under its lock: it is there, as long as nothing was written since.
+    pub(crate) found_locked: Option<(TreeId, RowId)>,
     pub(crate) hooks: Box<dyn WaitHooks + Send>,
     counters: Arc<SessionCounters>,
     pub(crate) scratch: Vec<u8>,
@@ -107,6 +109,7 @@ impl Session {
             statement: Savepoint::default(),
             parker: Parker::new(),
             fresh_lock: None,
+            found_locked: None,
             wait: WaitPolicy { timeout: Duration::from_secs(50), nowait: false },
             hooks: Box::new(crate::lock::NoHooks),
             counters: Arc::new(SessionCounters::new()),
@@ -267,6 +270,7 @@ impl Session {
 
     /// Undoes everything since `point`. Row locks stay until the transaction ends, as is usual.
     pub fn rollback_to(&mut self, point: &Savepoint) {
+        self.found_locked = None;
         if let Current::Open(txn) = &mut self.current {
             txn.rollback_to(&self.core, point);
         }
@@ -281,6 +285,7 @@ impl Session {
         wait: WaitPolicy,
     ) -> Result<crate::lock::LockOutcome> {
         let owner = self.txn_mut()?.state.locks.clone();
+        self.found_locked = None;
         let outcome = self.core.locks.lock(&owner, &self.parker, tree, row, mode, wait, &*self.hooks)?;
         self.fresh_lock = (outcome == crate::lock::LockOutcome::Granted).then_some((tree, row));
         Ok(outcome)
@@ -310,16 +315,6 @@ impl Session {
         if let Some(state) = self.current.state() {
             self.core.locks.unlock_row(&state.locks, tree, row);
         }
-    }
-
-    /// Number of rows that a plain read would see.
-    pub fn count_rows(&mut self, table: &Arc<Table>) -> Result<u64> {
-        let options = crate::ScanOptions {
-            mask: esker_format::ColumnMask::none(table.layout.columns.len()),
-            ..Default::default()
-        };
-        let mut cursor = self.scan(table, options)?;
-        cursor.count_rest()
     }
 }
 

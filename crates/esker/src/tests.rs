@@ -4,6 +4,7 @@ pub(crate) mod alike;
 pub(crate) mod auto_increment;
 pub(crate) mod boundary;
 pub(crate) mod checkpoint;
+pub(crate) mod counts;
 pub(crate) mod filters;
 pub(crate) mod formats;
 pub(crate) mod full_disk;

@@ -33,7 +33,7 @@ use crate::version::{order_if_visible, OrdinalRanges, VersionOrder, View};
 use crate::Result;
 use esker_base::lock::{order, Mutex, RwLock};
 use esker_format::{CommitSeq, Lsn, RowId, TreeId, TxnId};
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// A run in its tree, or a part of one: whose it is, when it was committed, and which of its keys count.
@@ -326,7 +326,6 @@ pub(crate) struct Tree<K: Stored = ByRow> {
     pub(crate) shape: K::Shape,
     pub(crate) state: RwLock<Arc<TreeState<K>>>,
     next_row: AtomicU64,
-    live_rows: AtomicI64,
     /// Held by whoever flushes this tree.
     pub(crate) flushing: Mutex<()>,
     /// Held by whoever merges this tree's runs.
@@ -347,16 +346,10 @@ impl<K: Stored> Tree<K> {
         if let Some(memtable) = Arc::get_mut(&mut memtable) {
             memtable.begin_at(lsn);
         }
-        Self::with_state(id, shape, RowId(1), 0, TreeState::new(memtable, lsn))
+        Self::with_state(id, shape, RowId(1), TreeState::new(memtable, lsn))
     }
 
-    pub(crate) fn with_state(
-        id: TreeId,
-        shape: K::Shape,
-        next_row: RowId,
-        live_rows: i64,
-        mut state: TreeState<K>,
-    ) -> Arc<Self> {
+    pub(crate) fn with_state(id: TreeId, shape: K::Shape, next_row: RowId, mut state: TreeState<K>) -> Arc<Self> {
         state.settle();
         let told = state.told.clone();
         let tree = Arc::new(Tree {
@@ -364,7 +357,6 @@ impl<K: Stored> Tree<K> {
             shape,
             state: RwLock::new(&order::TREE_STATE, Arc::new(state)),
             next_row: AtomicU64::new(next_row.0.max(1)),
-            live_rows: AtomicI64::new(live_rows),
             flushing: Mutex::new(&order::TREE_FLUSHING, ()),
             merging: Mutex::new(&order::TREE_MERGING, ()),
             merge_health: Health::default(),
@@ -417,19 +409,6 @@ impl<K: Stored> Tree<K> {
     pub(crate) fn row_seen(&self, row: RowId) {
         self.next_row.fetch_max(row.0.saturating_add(1), Ordering::SeqCst);
         self.is_to_be_saved();
-    }
-
-    /// Rows, as far as is known without reading them.
-    pub(crate) fn live_rows(&self) -> i64 {
-        self.live_rows.load(Ordering::SeqCst)
-    }
-
-    /// So many rows have come; fewer than none: have gone.
-    pub(crate) fn add_live_rows(&self, rows: i64) {
-        if rows != 0 {
-            self.live_rows.fetch_add(rows, Ordering::SeqCst);
-            self.is_to_be_saved();
-        }
     }
 }
 

@@ -3,6 +3,7 @@
 pub(crate) mod activity;
 pub(crate) mod commit;
 pub(crate) mod open;
+pub(crate) mod own_rows;
 pub(crate) mod prepared;
 pub(crate) mod redo;
 pub(crate) mod state;

@@ -17,16 +17,19 @@ use crate::core::Core;
 use crate::lock::{LockMode, LockOutcome, Parker};
 use crate::session::{Parts, Session};
 use crate::tree::memtable::Change;
+use crate::tree::merge_read::MergeRead;
 use crate::tree::{find, Found, RangeMark};
 use crate::txn::open::{TableTxn, Txn};
 use crate::txn::state::TxnState;
+use crate::txn::written::Fill;
 use crate::upkeep::pressure;
 use crate::version::{VersionOrder, View};
 use crate::write::bulk::{BulkPlan, BulkWriter};
 use crate::write::large::LargeWriter;
+use crate::write::private::Place;
 use crate::{Error, Result};
 use esker_base::counters::{count, Counter};
-use esker_format::{CommitSeq, Record, RowId, MAX_ROW_BYTES};
+use esker_format::{CommitSeq, Record, RowId, TxnId, MAX_ROW_BYTES};
 use std::sync::Arc;
 
 /// Largest range of row ids that a writer reserves at once.
@@ -120,7 +123,7 @@ impl Session {
         let (tree, ordinal) = (&mut txn.tables[at], txn.next_ordinal);
         let first = RowId(tree.ids.start);
         tree.ids.start += rows as u64;
-        tree.live_delta += rows as i64;
+        tree.own.wrote(rows as i64);
         txn.next_ordinal += rows as u64;
         count(Counter::RowsInserted, rows as u64);
         let Some(bulk) = &mut tree.bulk else {
@@ -200,30 +203,71 @@ impl Session {
     fn write_row(&mut self, table: &Arc<Table>, row: RowId, packed: Option<&[u8]>) -> Result<()> {
         check_length(packed.map_or(0, |p| p.len() as u64))?;
         let Parts { core, txn, .. } = self.parts()?;
-        let at = txn.table_of(core, table)?;
+        txn.table_of(core, table)?;
         let (tree, wait) = (table.tree_id(), self.wait);
-        if self.lock_row(tree, row, LockMode::Exclusive, wait)? == LockOutcome::Granted {
-            // Not read under this lock: is it still there?
-            if self.find_latest(table, row)?.is_none() {
-                return Err(Error::RowNotFound);
-            }
-        } else {
+        let was_read = self.found_locked.take() == Some((tree, row));
+        let held = self.lock_row(tree, row, LockMode::Exclusive, wait)? != LockOutcome::Granted;
+        if was_read && held && !self.has_older_view() {
             // Versions of a row reach the memtable in the order of their ordinals, gathered ones too.
             self.seal_for_read(table)?;
+            return self.write_found(table, row, packed, None);
         }
+        // Is it there, under this lock?
+        let view = self.latest_view()?;
+        let Some((order, _)) = self.find_version(table, row, view)? else { return Err(Error::RowNotFound) };
+        self.write_found(table, row, packed, Some(order))
+    }
+
+    /// A version of a row that is there, under its lock; `newest` is that of the version before, unless no view of the
+    /// transaction is older.
+    fn write_found(
+        &mut self,
+        table: &Arc<Table>,
+        row: RowId,
+        packed: Option<&[u8]>,
+        newest: Option<VersionOrder>,
+    ) -> Result<()> {
+        let unseen = match newest {
+            Some(newest) => self.own_view_without(table, row, newest)?,
+            None => None,
+        };
         let Parts { core, parker, txn, .. } = self.parts()?;
-        if txn.is_small(core, packed.map_or(0, <[u8]>::len)) {
+        let at = txn.table_of(core, table)?;
+        let fill = if txn.is_small(core, packed.map_or(0, <[u8]>::len)) {
             txn.put_small(core, parker, at, row, packed, true)?;
+            Fill::Same
         } else {
-            txn.put_private(core, at, row, packed)?;
-        }
-        if packed.is_some() {
-            count(Counter::RowsUpdated, 1);
-        } else {
-            count(Counter::RowsDeleted, 1);
-            txn.tables[at].live_delta -= 1;
-        }
-        Ok(())
+            txn.put_private(core, at, row, packed)?
+        };
+        let own = &mut txn.tables[at].own;
+        own.wrote(if packed.is_some() { 0 } else { -1 });
+        unseen.into_iter().for_each(|view| own.wrote_unseen(view));
+        count(if packed.is_some() { Counter::RowsUpdated } else { Counter::RowsDeleted }, 1);
+        txn.relieve(core, Place { table: at, tree: 0 }, fill)
+    }
+
+    /// The transaction's own view, if the row is not there for it, but `newest`, which somebody committed since.
+    fn own_view_without(&self, table: &Arc<Table>, row: RowId, newest: VersionOrder) -> Result<Option<CommitSeq>> {
+        let Some(seq) = self.own_view().filter(|_| self.is_beyond_view(newest)) else { return Ok(None) };
+        let view = View { seq, me: TxnId::ZERO };
+        let found = find(&table.tree().snapshot(), None, row, view)?;
+        Ok(found.is_none_or(|(_, found)| matches!(found, Found::Tombstone)).then_some(seq))
+    }
+
+    /// The view that the transaction, or its statement, reads by, if it has read.
+    fn own_view(&self) -> Option<CommitSeq> {
+        self.current.open().and_then(|t| t.view).or(self.statement_view)
+    }
+
+    /// May there be versions that this view does not see?
+    fn has_older_view(&self) -> bool {
+        self.own_view().is_some_and(|seq| seq < self.core.views.visible_seq())
+    }
+
+    /// Is a version newer than that view, and not the transaction's own? Who writes over it has a row of which that view sees
+    /// another version, or none.
+    fn is_beyond_view(&self, order: VersionOrder) -> bool {
+        self.own_view().is_some_and(|seq| !order.is_own() && order.seq > seq)
     }
 
     /// The newest committed or own version of a row, checked against snapshot isolation.
@@ -285,8 +329,11 @@ impl Session {
         self.seal_for_read(table)?;
         let tree = table.tree();
         let up_to = self.lock_range(&tree)?;
-        let Parts { core, txn, .. } = self.parts()?;
-        let (ordinal, as_of) = (txn.take_ordinal(), core.views.visible_seq());
+        self.found_locked = None;
+        let as_of = self.latest_view()?.seq;
+        let rows = self.committed_below(table, up_to, as_of)?;
+        let Parts { txn, .. } = self.parts()?;
+        let ordinal = txn.take_ordinal();
         Record::RangeDelete { txn: txn.state.id, ordinal, table: table.id, up_to, as_of }.encode(&mut txn.marks_redo);
         let mark = RangeMark { owner: Some(txn.state.clone()), seq: CommitSeq::ZERO, ordinal, up_to, as_of };
         for tree in table.trees().all() {
@@ -294,10 +341,21 @@ impl Session {
         }
         let tree_txn = &mut txn.tables[at];
         tree_txn.marks += 1;
-        let live = tree.live_rows();
-        count(Counter::RowsDeleted, (live + tree_txn.live_delta).max(0) as u64);
-        tree_txn.live_delta = -live;
+        count(Counter::RowsDeleted, (rows + tree_txn.own.change()).max(0) as u64);
+        tree_txn.own.emptied(as_of, rows);
         Ok(())
+    }
+
+    /// The rows below `up_to`, all of which are locked, that were committed up to `as_of`.
+    fn committed_below(&self, table: &Table, up_to: RowId, as_of: CommitSeq) -> Result<i64> {
+        let (trees, view) = (table.trees(), View { seq: as_of, me: TxnId::ZERO });
+        let from = |row| MergeRead::new(trees.rows.snapshot(), None, view, row, &self.parker)?.count_rest(&mut || true);
+        let all = match trees.live.count(as_of) {
+            Some(rows) => rows,
+            None => from(RowId(1))? as i64,
+        };
+        // What others have inserted while the lock was waited for lies above.
+        Ok(all - from(up_to)? as i64)
     }
 }
 
@@ -317,7 +375,7 @@ impl Txn {
         let row = self.tables[at].take_row(&self.state);
         self.put_small(core, parker, at, row, Some(packed), false)?;
         count(Counter::RowsInserted, 1);
-        self.tables[at].live_delta += 1;
+        self.tables[at].own.wrote(1);
         Ok(row)
     }
 
@@ -327,7 +385,7 @@ impl Txn {
         let ordinal = self.take_ordinal();
         let tree = &mut self.tables[at];
         let row = tree.take_row(&self.state);
-        tree.live_delta += 1;
+        tree.own.wrote(1);
         let bulk = match &mut tree.bulk {
             Some(bulk) => bulk,
             none => {

@@ -174,7 +174,7 @@ fn transactions(e: &Engine) {
     s.commit_ordered();
     s.commit().unwrap();
     begin(&mut s);
-    assert_eq!(scan(&mut s, &t), 9);
+    assert_eq!((scan(&mut s, &t), s.count(&t).unwrap()), (9, 9));
     s.commit().unwrap();
 }
 

@@ -52,6 +52,7 @@ outermost_first! {
     DUE_IN_MEMORY "due.in_memory",
     DUE_TO_MERGE "due.to_merge",
     DUE_TO_SAVE "due.to_save",
+    LIVE_ROWS "live_rows",
     // Transactions, and what memtables know of them.
     PRIVATE_UNSORTED "private.unsorted",
     WRITERS "writers",

@@ -2,6 +2,7 @@
 
 use crate::catalog::auto_increment::AutoIncrement;
 use crate::catalog::index::{Index, IndexDef};
+use crate::catalog::live_rows::LiveRows;
 use crate::tree::key::ByBytes;
 use crate::tree::memtable::Memtable;
 use crate::tree::stored::{KeyShape, RowShape};
@@ -91,7 +92,7 @@ impl TableDef {
 /// Figures of a table.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TableStats {
-    /// Rows, an estimate.
+    /// Rows, as of the newest commit; an estimate as long as nobody has counted a table of an earlier version.
     pub rows: u64,
     /// Bytes of run files and memtables.
     pub data_bytes: u64,
@@ -115,6 +116,7 @@ pub(crate) struct Trees {
     /// One a key, in the catalog's order.
     pub(crate) keys: Vec<Arc<Tree<ByBytes>>>,
     pub(crate) auto_increment: Arc<AutoIncrement>,
+    pub(crate) live: Arc<LiveRows>,
 }
 
 impl Trees {
@@ -123,7 +125,8 @@ impl Trees {
         let Memtables { rows, keys } = memtables;
         let rows = Tree::new(entry.row_tree(), Table::row_shape(entry), rows, lsn);
         let keys = key_trees(entry).zip(keys).map(|((id, index), mem)| Tree::new(id, key_shape(index), mem, lsn));
-        Trees { rows, keys: keys.collect(), auto_increment: Arc::default() }
+        let live = LiveRows::new(0, CommitSeq(lsn.0), true);
+        Trees { rows, keys: keys.collect(), auto_increment: Arc::default(), live }
     }
 
     /// All of them.
@@ -375,10 +378,10 @@ impl Table {
 
     /// Figures, without reading rows.
     pub fn stats(&self) -> TableStats {
-        let tree = self.tree();
-        let state = tree.snapshot();
+        let trees = self.trees();
+        let state = trees.rows.snapshot();
         let mut stats = TableStats {
-            rows: tree.live_rows().max(0) as u64,
+            rows: trees.live.newest(),
             runs: state.runs.len() as u64,
             created_unix_s: self.created_unix_s,
             updated_unix_s: self.updated_unix_s.load(Ordering::Relaxed),

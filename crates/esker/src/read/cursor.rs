@@ -253,6 +253,7 @@ impl Cursor {
             // which had no lock on the row, has not changed it either.
             let newest = session.core.views.visible_seq() == self.view.seq && locked == Locked::Newly;
             if newest && session.older_view(self.view).is_none() {
+                session.found_locked = Some((self.table.tree_id(), row));
                 self.give(1);
                 return Ok(self.batch(at..at + 1));
             }
@@ -260,6 +261,7 @@ impl Cursor {
             match session.find_latest(&table, row)? {
                 Some(found) => {
                     self.buffer.replace(&table, &self.options.mask, at, found)?;
+                    session.found_locked = Some((table.tree_id(), row));
                     self.give(1);
                     return Ok(self.batch(at..at + 1));
                 }
@@ -344,7 +346,9 @@ impl Cursor {
         let found = if let Some(mode) = self.options.lock {
             let (tree, wait) = (table.tree_id(), session.wait);
             session.lock_row(tree, row, mode, wait)?;
-            session.find_latest(&table, row)?
+            let found = session.find_latest(&table, row)?;
+            session.found_locked = found.as_ref().map(|_| (tree, row));
+            found
         } else {
             session.seal_for_read(&table)?;
             let private = session.private_of(&table)?;
@@ -364,14 +368,8 @@ impl Cursor {
 
     /// Rows that are left, counted without decoding them.
     pub(crate) fn count_rest(&mut self) -> Result<u64> {
-        let mut rows = 0;
-        while let Some(read) = &mut self.read {
-            match read.next()? {
-                Span::End => self.read = None,
-                Span::Rows(span) => rows += span.rows.len() as u64,
-                Span::One(..) => rows += 1,
-            }
-        }
+        let rows = self.read.as_mut().map_or(Ok(0), |read| read.count_rest(&mut || true))?;
+        self.read = None;
         Ok(rows)
     }
 

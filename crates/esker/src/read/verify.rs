@@ -4,7 +4,7 @@ use crate::catalog::table::Table;
 use crate::read::buffer::decode;
 use crate::session::Session;
 use crate::tree::key::{ByBytes, ByRow};
-use crate::tree::merge_read::{MergeRead, Span};
+use crate::tree::merge_read::{MergeRead, Span, ASK_EVERY};
 use crate::tree::stored::{split_value, Stored};
 use crate::tree::{find, Found};
 use crate::version::View;
@@ -67,9 +67,6 @@ struct Check<'a> {
     report: IndexReport,
     go_on: &'a mut dyn FnMut() -> bool,
 }
-
-/// The caller is asked whether to go on once in so many rows or entries.
-const ASK_EVERY: u64 = 4096;
 
 impl Check<'_> {
     fn ask(&mut self, done: u64) -> Result<()> {

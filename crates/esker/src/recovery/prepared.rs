@@ -2,7 +2,6 @@
 //! had only let go of it. Invariant: range locks come first, so that no other one's row lock keeps them away; locks of rows
 //! that may lie where nothing could be read come last, so that they keep away nobody's row that is known.
 
-use super::count;
 use super::replay::Pending;
 use crate::catalog::table::{with_tree, AnyTree, Table};
 use crate::core::Core;
@@ -80,10 +79,8 @@ fn lock_row(core: &Core, state: &TxnState, parker: &Arc<Parker>, tree: TreeId, r
 struct Touched(BTreeMap<TableId, PreparedTable>);
 
 impl Touched {
-    /// The transaction adds so many rows to the table, or removes them.
-    fn add(&mut self, table: &Arc<Table>, rows: i64) {
-        let new = || PreparedTable { table: table.clone(), trees: table.trees(), live_delta: 0 };
-        self.0.entry(table.id).or_insert_with(new).live_delta += rows;
+    fn add(&mut self, table: &Arc<Table>) {
+        self.0.entry(table.id).or_insert_with(|| PreparedTable { table: table.clone(), trees: table.trees() });
     }
 }
 
@@ -123,6 +120,10 @@ impl<'a> Returning<'a> {
         for run in &pending.attach {
             self.attach(run, unread)?;
         }
+        for (id, t) in &self.touched.0 {
+            let rows = pending.deltas.iter().find(|d| d.0 == *id).map(|d| d.1);
+            t.trees.live.enter(&self.core.views, &self.state, rows);
+        }
         let prepared = Prepared {
             credit: self.core.wal.reserve_commit(DECISION_BYTES)?,
             state: self.state,
@@ -149,7 +150,7 @@ impl<'a> Returning<'a> {
         match record {
             Record::RowPut { ordinal, tree, row, bytes, supersedes, .. } => {
                 let Some((table, AnyTree::Rows(t))) = self.trees.get(&tree) else { return Ok(()) };
-                self.touched.add(table, i64::from(!supersedes));
+                self.touched.add(table);
                 if !supersedes {
                     state.locks.inserts_into(tree, row);
                 }
@@ -159,7 +160,7 @@ impl<'a> Returning<'a> {
             }
             Record::RowDelete { ordinal, tree, row, .. } => {
                 let Some((table, AnyTree::Rows(t))) = self.trees.get(&tree) else { return Ok(()) };
-                self.touched.add(table, -1);
+                self.touched.add(table);
                 t.row_seen(row);
                 self.lock(tree, row);
                 put_back(t, &state, row, Change::of_row(ordinal, None, true))
@@ -167,17 +168,17 @@ impl<'a> Returning<'a> {
             // Their rows are locked.
             Record::KeyPut { ordinal, tree, row, key, payload, .. } => {
                 let Some((table, AnyTree::Keys(t))) = self.trees.get(&tree) else { return Ok(()) };
-                self.touched.add(table, 0);
+                self.touched.add(table);
                 put_back(t, &state, key, Change::of_entry(ordinal, &entry_value(row, payload), false))
             }
             Record::KeyDelete { ordinal, tree, row, key, .. } => {
                 let Some((table, AnyTree::Keys(t))) = self.trees.get(&tree) else { return Ok(()) };
-                self.touched.add(table, 0);
+                self.touched.add(table);
                 put_back(t, &state, key, Change::of_entry(ordinal, &entry_value(row, &[]), true))
             }
             Record::RangeDelete { ordinal, table, up_to, as_of, .. } => {
                 let Some((table, _)) = self.trees.values().find(|(t, _)| t.id == table) else { return Ok(()) };
-                self.touched.add(table, 0);
+                self.touched.add(table);
                 let mark = RangeMark { owner: Some(state), seq: CommitSeq::ZERO, ordinal, up_to, as_of };
                 for tree in table.trees().all() {
                     with_tree!(tree, tree => tree.edit(|s| s.marks.push(mark.clone())));
@@ -195,7 +196,7 @@ impl<'a> Returning<'a> {
             // Of a temporary table, which is gone.
             return Ok(());
         };
-        self.touched.add(table, 0);
+        self.touched.add(table);
         let tree = match tree {
             AnyTree::Keys(tree) => return self.open(table, tree, entry).map(drop),
             AnyTree::Rows(tree) => tree,
@@ -218,7 +219,6 @@ impl<'a> Returning<'a> {
         }
         tree.row_seen(entry.stats.max_id);
         self.state.locks.inserts_into(*id, entry.stats.min_id);
-        self.touched.add(table, count::live_delta(&entry.stats));
         Ok(())
     }
 

@@ -3,7 +3,7 @@
 //! Invariants: no file of a run is opened here. Replaying twice, or more than was needed, gives the same: edits name files
 //! by ids never used twice, and what runs hold comes to no memtable.
 
-use super::count::Count;
+use super::count::{live_delta, Count};
 use super::known;
 use super::tree::ReplayedTree;
 use crate::catalog::ids::Ids;
@@ -43,7 +43,7 @@ impl Replayed {
     fn new(entry: TableEntry, lsn: Lsn) -> Result<Self> {
         let rows = ReplayedTree::new(entry.row_tree(), lsn)?;
         let keys = key_trees(&entry).map(|(id, _)| ReplayedTree::new(id, lsn)).collect::<Result<_>>()?;
-        let (next_row, count) = (RowId(1), Count::empty());
+        let (next_row, count) = (RowId(1), Count::new(0, CommitSeq(lsn.0)));
         Ok(Replayed { next_row, next_auto_increment: 0, count, marks: Vec::new(), rows, keys, entry })
     }
 
@@ -64,6 +64,8 @@ pub(super) struct Pending {
     pub(super) redo: Vec<u8>,
     pub(super) attach: Vec<RunRef>,
     pub(super) aborted: OrdinalRanges,
+    /// By how many rows it changes tables.
+    pub(super) deltas: Vec<(TableId, i64)>,
     pub(super) logged_at: Lsn,
 }
 
@@ -102,7 +104,7 @@ impl Replay {
                 trees.remove(&id).ok_or_else(|| damage(missing))
             };
             let rows = take(state.entry.row_tree())?;
-            let count = Count::new(state.live_rows, manifest.next_txn, &rows.runs);
+            let count = Count::new(state.live_rows, state.counted_at);
             let rows = ReplayedTree::of(rows, replay.from)?.map_err(damage)?;
             let key = |(id, _)| ReplayedTree::of(take(id)?, replay.from)?.map_err(damage);
             let keys = key_trees(&state.entry).map(key).collect::<Result<_>>()?;
@@ -166,21 +168,23 @@ impl Replay {
             | Record::RangeDelete { txn, .. } => {
                 record.encode(self.redo.entry(txn).or_default());
             }
-            Record::Prepare { txn, xid, ref attach, ref aborted, .. } => {
-                let (xid, attach) = (xid.to_vec(), attach.clone());
+            Record::Prepare { txn, xid, ref attach, ref aborted, ref deltas } => {
+                let (xid, attach, deltas) = (xid.to_vec(), attach.clone(), deltas.clone());
                 let aborted = OrdinalRanges(aborted.clone());
                 let mut redo = self.redo.remove(&txn).unwrap_or_default();
                 record.encode(&mut redo);
                 self.seen_files(attach.iter().map(|r| r.run.file));
-                self.prepared.insert(txn, Pending { xid, redo, attach, aborted, logged_at: lsn });
+                self.prepared.insert(txn, Pending { xid, redo, attach, aborted, deltas, logged_at: lsn });
             }
-            Record::Commit { txn, attach, aborted, .. } => {
+            Record::Commit { txn, attach, aborted, deltas } => {
                 let redo = self.redo.remove(&txn).unwrap_or_default();
                 self.seen_files(attach.iter().map(|r| r.run.file));
+                self.count(lsn, &deltas);
                 self.commit(txn, lsn, &redo, &attach, &OrdinalRanges(aborted))?;
             }
             Record::CommitPrepared { txn } => {
                 if let Some(p) = self.prepared.remove(&txn) {
+                    self.count(lsn, &p.deltas);
                     self.commit(txn, lsn, &p.redo, &p.attach, &p.aborted)?;
                 }
             }
@@ -278,12 +282,20 @@ impl Replay {
         let edited = match t.key_tree(tree) {
             Some(keys) => keys.edit(add, remove, flushed_to)?,
             None => {
-                t.count.replace(remove, &add);
                 t.next_row = add.iter().map(|r| r.stats.max_id.next()).fold(t.next_row, RowId::max);
                 t.rows.edit(add, remove, flushed_to)?
             }
         };
         edited.map_err(|e| self.damage(lsn, e))
+    }
+
+    /// A commit says by how much it changed the number of rows. Before its rows: those of which it says so are not guessed.
+    fn count(&mut self, lsn: Lsn, deltas: &[(TableId, i64)]) {
+        for (table, rows) in deltas {
+            if let Some(t) = self.tables.get_mut(table) {
+                t.count.add(CommitSeq(lsn.0), *rows);
+            }
+        }
     }
 
     fn commit(&mut self, txn: TxnId, lsn: Lsn, redo: &[u8], attach: &[RunRef], aborted: &OrdinalRanges) -> Result<()> {
@@ -293,14 +305,11 @@ impl Replay {
             let Some(t) = self.table_of(*tree) else { continue };
             let entry = RunEntry { seq, aborted: aborted.0.clone(), ..run.clone() };
             let attached = match t.key_tree(*tree) {
-                Some(keys) => keys.attach(entry).map(drop),
+                Some(keys) => keys.attach(entry),
                 None => {
                     t.next_row = t.next_row.max(run.stats.max_id.next());
-                    t.rows.attach(entry).map(|is_new| {
-                        if is_new {
-                            t.count.attach(run.file, &run.stats);
-                        }
-                    })
+                    t.count.guess(seq, live_delta(&run.stats));
+                    t.rows.attach(entry)
                 }
             };
             attached.map_err(|e| self.damage(lsn, e))?;
@@ -327,7 +336,7 @@ impl Replay {
                         if !t.marks.iter().any(|m| m.seq == seq && m.ordinal == ordinal) {
                             t.marks.push(RangeMark { owner: None, seq, ordinal, up_to, as_of });
                         }
-                        t.count.clear(txn);
+                        t.count.guess(seq, -t.count.rows);
                     }
                 }
                 _ => {}
@@ -341,15 +350,13 @@ impl Replay {
             return Ok(());
         };
         t.next_row = t.next_row.max(row.next());
-        if t.rows.put(txn, lsn, row, change)? {
-            t.count.put(txn, change.tombstone, change.supersedes);
-        }
-        Ok(())
+        t.count.guess(CommitSeq(lsn.0), i64::from(!change.supersedes) - i64::from(change.tombstone));
+        t.rows.put(txn, lsn, row, change)
     }
 
     fn put_key(&mut self, txn: TxnId, lsn: Lsn, tree: TreeId, key: &[u8], change: Change<'_>) -> Result<()> {
         match self.table_of(tree).and_then(|t| t.key_tree(tree)) {
-            Some(keys) => keys.put(txn, lsn, key, change).map(drop),
+            Some(keys) => keys.put(txn, lsn, key, change),
             None => Ok(()),
         }
     }

@@ -55,10 +55,10 @@ impl<K: Stored> ReplayedTree<K> {
         Ok(())
     }
 
-    /// A committed transaction's private run joins the tree; true if it is not there.
-    pub(super) fn attach(&mut self, run: RunEntry) -> std::result::Result<bool, FormatError> {
-        let is_new = self.runs.remove(&run.file).is_none();
-        self.add(run).map(|()| is_new)
+    /// A committed transaction's private run joins the tree.
+    pub(super) fn attach(&mut self, run: RunEntry) -> std::result::Result<(), FormatError> {
+        self.runs.remove(&run.file);
+        self.add(run)
     }
 
     /// Runs of these files leave the tree and others join it; what is in memory from before `flushed_to` is in runs.
@@ -84,10 +84,10 @@ impl<K: Stored> ReplayedTree<K> {
         Ok(Ok(()))
     }
 
-    /// A version of a transaction that was committed at `lsn`; false if it is in a run.
-    pub(super) fn put(&mut self, txn: TxnId, lsn: Lsn, key: K::Ref<'_>, change: Change<'_>) -> Result<bool> {
+    /// A version of a transaction that was committed at `lsn`, unless it is in a run.
+    pub(super) fn put(&mut self, txn: TxnId, lsn: Lsn, key: K::Ref<'_>, change: Change<'_>) -> Result<()> {
         if lsn < self.flushed_to {
-            return Ok(false);
+            return Ok(());
         }
         let slot = match self.slot.filter(|(at, _)| *at == lsn) {
             Some((_, slot)) => slot,
@@ -101,7 +101,7 @@ impl<K: Stored> ReplayedTree<K> {
         };
         // SAFETY: one thread; the slot is of this memtable.
         unsafe { self.mem.put(key, slot, change)? };
-        Ok(true)
+        Ok(())
     }
 
     /// The tree with its runs. None is read; one whose file is not among those `there` is told of, and stays as a run that
@@ -131,7 +131,7 @@ impl<K: Stored> ReplayedTree<K> {
                 state.add_run(RunHandle { first, last, ..whole.clone() });
             }
         }
-        Tree::with_state(self.id, recipe.shape.clone(), t.next_row, t.count.rows.max(0), state)
+        Tree::with_state(self.id, recipe.shape.clone(), t.next_row, state)
     }
 }
 

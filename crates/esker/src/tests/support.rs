@@ -131,6 +131,7 @@ pub(crate) fn count(e: &Engine, name: &str) -> u64 {
     let t = e.open_table(name).unwrap();
     let mut s = e.session();
     let rows = s.count_rows(&t).unwrap();
+    assert_eq!(s.count(&t).unwrap(), rows, "the number that is kept");
     s.commit().unwrap();
     rows
 }

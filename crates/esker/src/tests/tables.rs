@@ -64,6 +64,7 @@ pub(crate) fn rows_of(e: &Engine, t: &Arc<Table>) -> u64 {
     let mut s = e.session();
     begin(&mut s);
     let rows = s.count_rows(t).unwrap();
+    assert_eq!(s.count(t).unwrap(), rows, "the number that is kept");
     s.commit().unwrap();
     rows
 }

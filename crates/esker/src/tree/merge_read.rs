@@ -23,6 +23,9 @@ use esker_format::{LeafEntry, TxnId};
 use std::ops::Range;
 use std::sync::Arc;
 
+/// Who reads much at once is asked whether to go on once in so many keys.
+pub(crate) const ASK_EVERY: u64 = 4096;
+
 /// Consecutive versions of a block, all seen.
 pub(crate) struct BlockSpan<K: Stored = ByRow> {
     pub(crate) run: Arc<Run<K>>,
@@ -137,6 +140,24 @@ impl<K: Stored> MergeRead<K> {
         parker: &Arc<Parker>,
     ) -> Result<Self> {
         Self::within(state, private.as_ref(), view, Extent { from, to: None, watches: false }, parker)
+    }
+
+    /// Keys that are left, counted without decoding anything, as long as `go_on`, which is asked now and then, says so.
+    pub(crate) fn count_rest(&mut self, go_on: &mut dyn FnMut() -> bool) -> Result<u64> {
+        let (mut keys, mut ask_at) = (0, ASK_EVERY);
+        loop {
+            match self.next()? {
+                Span::End => return Ok(keys),
+                Span::Rows(span) => keys += span.rows.len() as u64,
+                Span::One(..) => keys += 1,
+            }
+            if keys >= ask_at {
+                ask_at = keys + ASK_EVERY;
+                if !go_on() {
+                    return Err(Error::Interrupted);
+                }
+            }
+        }
     }
 
     /// Reads these keys of `state`; `private` is the reader's own memtable.

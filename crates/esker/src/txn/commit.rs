@@ -62,10 +62,12 @@ impl Txn {
     fn prepare(&mut self, core: &Core, xid: &[u8]) -> Result<Lsn> {
         let attach = self.seal_all(core)?;
         let aborted = self.state.aborted().0.clone();
-        let redo = self.frame(&Record::Prepare { txn: self.state.id, xid, attach, aborted, deltas: Vec::new() });
+        let deltas = self.row_changes();
+        let redo = self.frame(&Record::Prepare { txn: self.state.id, xid, attach, aborted, deltas });
         // Space first: nothing under the commit lock waits for a disk.
         let space = core.wal.reserve_commit(redo.len())?;
         let credit = core.wal.reserve_commit(DECISION_BYTES)?;
+        self.enter_row_changes(core);
         let _commit = core.commit_lock.lock();
         if core.prepared.lock().contains_key(xid) {
             return Err(Error::InvalidArgument("a prepared transaction has this XID already".into()));
@@ -86,8 +88,10 @@ impl Txn {
             return Ok(None);
         }
         let aborted = self.state.aborted().0.clone();
-        let redo = self.frame(&Record::Commit { txn: self.state.id, attach, aborted, deltas: Vec::new() });
+        let deltas = self.row_changes();
+        let redo = self.frame(&Record::Commit { txn: self.state.id, attach, aborted, deltas });
         let space = core.wal.reserve_commit(redo.len())?;
+        self.enter_row_changes(core);
         let end = {
             let _commit = core.commit_lock.lock();
             let appended = core.wal.append_reserved(space, &redo);
@@ -111,7 +115,6 @@ impl Txn {
     fn committed(&mut self, core: &Core) {
         let seq = CommitSeq(self.state.status());
         for t in &mut self.tables {
-            t.rows.tree.add_live_rows(t.live_delta);
             t.table.touched(core.host.unix().as_secs());
             settle(core, &t.rows.tree, &self.state, seq);
             t.keys.iter().for_each(|k| settle(core, &k.tree, &self.state, seq));

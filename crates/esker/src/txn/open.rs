@@ -3,10 +3,12 @@
 //! Invariants: rolling back to a point aborts every ordinal from there on, in every memtable and run, without touching a
 //! row; a transaction that has written stands in the engine's registry until its status word is stored.
 
+use crate::catalog::live_rows::LiveRows;
 use crate::catalog::table::{Table, Trees};
 use crate::core::Core;
 use crate::tree::key::{ByBytes, ByRow};
 use crate::tree::run::MovedRun;
+use crate::txn::own_rows::OwnRows;
 use crate::txn::redo::{Redo, RedoPoint};
 use crate::txn::state::TxnState;
 use crate::txn::written::Written;
@@ -56,7 +58,7 @@ impl Default for Savepoint {
 /// What a transaction had in one table at a savepoint.
 #[derive(Debug, Clone, Default)]
 struct SavedTable {
-    live_delta: i64,
+    own: OwnRows,
     rows: RedoPoint,
     keys: Vec<RedoPoint>,
     rebuilt: CommitSeq,
@@ -71,7 +73,9 @@ pub(crate) struct TableTxn {
     pub(crate) ids: Range<u64>,
     pub(crate) reserve: u64,
     pub(crate) bulk: Option<BulkWriter>,
-    pub(crate) live_delta: i64,
+    pub(crate) own: OwnRows,
+    /// The number of the table's rows, which a commit enters.
+    pub(crate) live: Arc<LiveRows>,
     pub(crate) marks: usize,
     /// Below here are the AUTO_INCREMENT values that it took; 0: it took none.
     pub(crate) auto_increment: u64,
@@ -235,7 +239,7 @@ impl Txn {
     /// This point of it.
     pub(crate) fn savepoint(&self) -> Savepoint {
         let saved = |t: &TableTxn| SavedTable {
-            live_delta: t.live_delta,
+            own: t.own,
             rows: t.rows.redo.point(),
             keys: t.keys.iter().map(|k| k.redo.point()).collect(),
             rebuilt: t.rebuilt,
@@ -269,7 +273,7 @@ impl Txn {
         let aborted = self.state.aborted();
         for (i, table) in self.tables.iter_mut().enumerate() {
             let saved = point.tables.get(i).filter(|s| s.rebuilt == table.rebuilt).cloned().unwrap_or_default();
-            table.live_delta = saved.live_delta;
+            table.own = saved.own;
             table.overtaken.retain(|_, ordinal| *ordinal < point.ordinal);
             table.bulk.take_if(|b| b.first_ordinal.is_none_or(|first| first >= point.ordinal));
             table.rows.rollback_to(core, saved.rows, point.ordinal, &aborted);
@@ -282,6 +286,22 @@ impl Txn {
             self.large = None;
         }
         core.locks.rolled_back(&self.state.locks);
+    }
+
+    /// By how many rows its commit changes each of its tables, as the log says it: of a table that is not there it says that it
+    /// is not known.
+    pub(crate) fn row_changes(&self) -> Vec<(TableId, i64)> {
+        self.tables.iter().map(|t| (t.table.id, t.own.change())).collect()
+    }
+
+    /// Its end, which is about to come, may change the number of rows of its tables.
+    pub(crate) fn enter_row_changes(&self, core: &Core) {
+        for t in &self.tables {
+            t.live.enter(&core.views, &self.state, Some(t.own.change()));
+            if t.own.change() != 0 {
+                t.rows.tree.is_to_be_saved();
+            }
+        }
     }
 
     /// Takes over what flushes have moved to private runs: the runs are attached or dropped with the others, the redo of
@@ -321,7 +341,8 @@ impl TableTxn {
             ids: 0..0,
             reserve: 1,
             bulk: None,
-            live_delta: 0,
+            own: OwnRows::default(),
+            live: trees.live.clone(),
             marks: 0,
             auto_increment: 0,
             overtaken: HashMap::new(),

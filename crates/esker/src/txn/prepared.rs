@@ -37,16 +37,14 @@ pub(crate) struct PreparedTable {
     pub(crate) table: Arc<Table>,
     /// As they were then.
     pub(crate) trees: Arc<Trees>,
-    /// Rows that it adds, or removes.
-    pub(crate) live_delta: i64,
 }
 
 impl PreparedTable {
     pub(crate) fn of(t: &TableTxn) -> Self {
         let auto_increment = t.table.trees().auto_increment.clone();
         let keys = t.keys.iter().map(|k| k.tree.clone()).collect();
-        let trees = Trees { rows: t.rows.tree.clone(), keys, auto_increment };
-        PreparedTable { table: t.table.clone(), trees: Arc::new(trees), live_delta: t.live_delta }
+        let trees = Trees { rows: t.rows.tree.clone(), keys, auto_increment, live: t.live.clone() };
+        PreparedTable { table: t.table.clone(), trees: Arc::new(trees) }
     }
 }
 
@@ -65,7 +63,6 @@ pub(crate) fn decide(core: &Core, xid: &[u8]) -> Option<CommitSeq> {
         (state, tables, seq)
     };
     for t in &tables {
-        t.trees.rows.add_live_rows(t.live_delta);
         t.table.touched(core.host.unix().as_secs());
         t.trees.all().for_each(|tree| with_tree!(tree, tree => commit::settle(core, &tree, &state, seq)));
     }

@@ -90,6 +90,13 @@ impl Views {
         }
     }
 
+    /// The oldest view of each session that has any, the oldest first.
+    pub(crate) fn open_seqs(&self) -> Vec<CommitSeq> {
+        let mut seqs: Vec<_> = self.slots.lock().iter().filter_map(|s| s.oldest()).collect();
+        seqs.sort_unstable();
+        seqs
+    }
+
     /// The oldest sequence that any view uses or will use: for a row, every version older than the newest one at or
     /// before it is dead. It looks at every session, twice: whoever asks for many tables asks once and passes it on.
     ///

@@ -68,13 +68,14 @@ pub(crate) fn table(
     Ok(report)
 }
 
-/// Holds every index of a table against its rows, as `session` sees them.
-pub(crate) fn indexes(
+/// Holds every index of a table, and the number of its rows that is kept, against the rows, as `session` sees them.
+pub(crate) fn rows(
     session: &mut Session,
     table: &Arc<Table>,
     report: &mut CheckReport,
     go_on: &mut dyn FnMut() -> bool,
 ) -> Result<()> {
+    let mut read = None;
     for (at, index) in table.kept_indexes() {
         let found = match session.check_index_while(table, at, go_on) {
             Ok(found) => found,
@@ -89,6 +90,12 @@ pub(crate) fn indexes(
         };
         let of = |what| Error::IndexMismatch { table: table.name(), index: index.entry.name.clone(), what };
         report.damages.extend(found.wrong.into_iter().map(of));
+        read = Some(found.rows);
+    }
+    match session.check_count(table, read, go_on) {
+        Err(Error::Interrupted) => report.stopped = true,
+        Err(wrong @ Error::CountMismatch { .. }) => report.damages.push(wrong),
+        checked => report.found(checked)?,
     }
     Ok(())
 }

@@ -73,18 +73,19 @@ fn next_state(core: &Core, written: &mut Written, replay_from: Lsn) -> Next {
             tables,
         }
     };
-    let edit =
-        tail.and_then(|tail| tail.edit(&manifest(states(to_save.tables.values())), &to_save.gone, written.most_bytes));
-    let next = edit.unwrap_or_else(|| Next::base(&manifest(states(core.tables().iter()))));
+    let edit = tail.and_then(|tail| {
+        tail.edit(&manifest(states(core, to_save.tables.values())), &to_save.gone, written.most_bytes)
+    });
+    let next = edit.unwrap_or_else(|| Next::base(&manifest(states(core, core.tables().iter()))));
     #[cfg(debug_assertions)]
-    assert_all_told(&*core.host, &all, known.as_ref(), &to_save);
+    assert_all_told(core, &all, known.as_ref(), &to_save);
     next
 }
 
 /// What the manifest says of these tables.
-fn states<'a>(tables: impl Iterator<Item = &'a Arc<Table>>) -> BTreeMap<TableId, TableState> {
+fn states<'a>(core: &Core, tables: impl Iterator<Item = &'a Arc<Table>>) -> BTreeMap<TableId, TableState> {
     let state = |table: &'a Arc<Table>| {
-        let (state, owned) = table_state(table);
+        let (state, owned) = table_state(table, core.views.visible_seq());
         if owned {
             // The end of a transaction changes what is said, and tells nobody.
             table.is_to_be_saved();
@@ -131,9 +132,9 @@ fn relog_prepared(core: &Core) -> Result<(Lsn, Lsn)> {
     Ok((position, needed.min(position)))
 }
 
-/// What the manifest says of a table, and whether there is something in it whose transaction has not been replaced by its
-/// commit sequence.
-fn table_state(table: &Table) -> (TableState, bool) {
+/// What the manifest says of a table, whose commits up to `visible` have all their status words, and whether there is something
+/// in it whose transaction has not been replaced by its commit sequence.
+fn table_state(table: &Table, visible: CommitSeq) -> (TableState, bool) {
     // Of these trees: a TRUNCATE meanwhile is replayed.
     let all = table.trees();
     let (mut owned, mut marks, mut trees) = (false, Vec::new(), Vec::new());
@@ -143,12 +144,14 @@ fn table_state(table: &Table) -> (TableState, bool) {
     // Each stands in all trees that still need it.
     marks.sort_unstable_by_key(|m: &RangeTombstone| (m.seq, m.ordinal));
     marks.dedup();
+    let live = all.live.saved(visible);
+    owned |= live.has_open;
     let state = TableState {
         entry: table.entry_with(&all),
         next_row_id: all.rows.next_row(),
         next_auto_increment: all.auto_increment.next(),
-        live_rows: all.rows.live_rows().max(0) as u64,
-        counted_at: CommitSeq::ZERO,
+        live_rows: live.rows,
+        counted_at: live.counted_at,
         range_deletes: marks,
         trees,
     };
@@ -186,21 +189,16 @@ fn committed_entry<K: Stored>(handle: &RunHandle<K>) -> Option<RunEntry> {
 /// Asserts that of all tables that were not looked at what is `known` is true, unless something else was told since: what
 /// nobody tells would be missing in the manifest, and the log that has it would go.
 #[cfg(debug_assertions)]
-fn assert_all_told(
-    host: &dyn crate::Host,
-    all: &[Arc<Table>],
-    known: Option<&BTreeMap<TableId, u128>>,
-    taken: &ToSave,
-) {
+fn assert_all_told(core: &Core, all: &[Arc<Table>], known: Option<&BTreeMap<TableId, u128>>, taken: &ToSave) {
     all.iter().for_each(|table| table.assert_listed());
     let Some(known) = known else { return };
     for table in all.iter().filter(|t| !taken.tables.contains_key(&t.id) && !taken.gone.contains(&t.id)) {
-        let is_true = || known.get(&table.id) == Some(&table_state(table).0.digest());
+        let is_true = || known.get(&table.id) == Some(&table_state(table, core.views.visible_seq()).0.digest());
         // An atomic is changed before it is told.
         let told = || is_true() || table.will_be_saved();
         let told = told()
             || (0..10_000).any(|_| {
-                host.sleep(std::time::Duration::from_millis(1));
+                core.host.sleep(std::time::Duration::from_millis(1));
                 told()
             });
         assert!(told, "table {} has changed, and nobody told", table.id);

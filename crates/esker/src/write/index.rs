@@ -16,7 +16,6 @@ use crate::session::{Parts, Session};
 use crate::tree::key::{ByBytes, Key};
 use crate::tree::standing::{standing, Standing};
 use crate::txn::open::Broken;
-use crate::version::VersionOrder;
 use crate::write::keys::Entry;
 use crate::{Error, Result};
 use esker_format::key_block::MAX_KEY_BYTES;
@@ -126,7 +125,7 @@ impl Session {
         self.old_image = old;
         let mut changes = changes?;
         self.write_reserved(table, &mut changes, |session| {
-            session.write_row(table, row, new.map(|n| n.1))?;
+            session.write_found(table, row, new.map(|n| n.1), Some(order))?;
             Ok(row)
         })?;
         if overtaken {
@@ -243,13 +242,6 @@ impl Session {
         for (tree, place) in reserved.drain(..) {
             self.core.locks.unlock_row(&state.locks, tree, place);
         }
-    }
-
-    /// Is a version newer than the view that the transaction, or its statement, reads by, and not its own? Who writes over it
-    /// has a row of which that view sees other keys.
-    fn is_beyond_view(&self, order: VersionOrder) -> bool {
-        let view = self.current.open().and_then(|t| t.view).or(self.statement_view);
-        view.is_some_and(|v| !order.is_own() && order.seq > v)
     }
 
     fn overtake(&mut self, table: &Arc<Table>, row: RowId) -> Result<()> {

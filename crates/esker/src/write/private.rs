@@ -42,16 +42,16 @@ enum Part {
 }
 
 impl Txn {
-    /// A version of a row into the transaction's own memtable; a full one becomes a run.
-    pub(crate) fn put_private(&mut self, core: &Core, at: usize, row: RowId, packed: Option<&[u8]>) -> Result<()> {
+    /// A version of a row into the transaction's own memtable.
+    pub(crate) fn put_private(&mut self, core: &Core, at: usize, row: RowId, packed: Option<&[u8]>) -> Result<Fill> {
         self.become_large(core);
         let change = Change::of_row(self.next_ordinal, packed, true);
         let fill = self.tables[at].rows.put_private(&self.state, row, change, false)?;
         self.next_ordinal += 1;
-        self.relieve(core, Place { table: at, tree: 0 }, fill)
+        Ok(fill)
     }
 
-    /// What follows from how a private memtable has changed.
+    /// What follows from how a private memtable has changed; a full one becomes a run.
     pub(crate) fn relieve(&mut self, core: &Core, place: Place, fill: Fill) -> Result<()> {
         match fill {
             Fill::Same => Ok(()),

@@ -102,6 +102,7 @@ impl IndexCursor {
         match found {
             Some(found) if is_entry => {
                 self.semi_consistent = *locked == Locked::SemiConsistent;
+                session.found_locked = (!self.semi_consistent).then_some((table.tree_id(), row));
                 self.buffer.add_found(&table, &self.options.mask, row, found)?;
                 self.keys.push(key);
                 return Ok(true);

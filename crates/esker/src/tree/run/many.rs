@@ -36,7 +36,7 @@ pub(crate) fn loaded(e: &Engine, name: &str, runs: u64) -> Arc<Table> {
     let seq = core.views.visible_seq();
     let runs: Vec<_> = (0..runs).map(|n| RunHandle { seq, ..RunHandle::committed(run(n)) }).collect();
     core.runs.sync(&core.writable).unwrap();
-    tree.add_live_rows(runs.len() as i64);
+    t.trees().live.counted(seq, runs.len() as i64);
     tree.edit(|s| s.runs.extend(runs));
     checkpoint::write(core).unwrap();
     t

@@ -44,6 +44,9 @@ fn check(versions: &[(u64, VersionTag)], change: impl FnOnce(&mut [BlockEntry]))
     let run = Run::open(&e.core.runs.recipe(&t, &tree), &file, 0, &run.stats, run.bounds);
     run.index().unwrap();
     tree.edit(|s| s.add_run(RunHandle::committed(run)));
+    if let Ok(rows) = e.session().count_rows(&t) {
+        t.trees().live.counted(e.core.views.visible_seq(), rows as i64);
+    }
     let damages = e.check(&t, &mut |_, _| true).unwrap().damages;
     for found in &damages {
         let Error::Damage { file, offset, .. } = found else { panic!("{found}") };
