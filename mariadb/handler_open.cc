@@ -142,6 +142,7 @@ void ha_esker::duplicate(uint *index)
   mi_int8store(dup_ref, duplicate_row_);
 }
 
+/* What the transaction, or its statement, sees: known without reading, but where rows could not be read. */
 ha_rows ha_esker::records()
 {
   int error= 0;

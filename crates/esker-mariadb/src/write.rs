@@ -94,7 +94,7 @@ pub unsafe extern "C" fn es_delete_all(session: *mut EsSession, table: *const Es
     session.run(|s| s.delete_all(&table.table))
 }
 
-/// Counts the rows that the session's view sees.
+/// The number of rows that the session's view sees, at once where it is known.
 ///
 /// # Safety
 /// `session` and `table` are open.
@@ -103,7 +103,7 @@ pub unsafe extern "C" fn es_count_rows(session: *mut EsSession, table: *const Es
     // SAFETY: the caller's promise.
     let (session, table, rows) = unsafe { (exclusive(session), shared(table), out(rows)) };
     session.run(|s| {
-        rows.write(s.count_rows(&table.table)?);
+        rows.write(s.count(&table.table)?);
         Ok(())
     })
 }
