@@ -44,6 +44,19 @@ void warn_of_foreign_options(THD *thd, const TABLE_SHARE *share, const HA_CREATE
       warn_ignored(thd, option->name.str);
 }
 
+/* The server leaves them to the engine, and says nothing. */
+void warn_of_foreign_keys(THD *thd, const HA_CREATE_INFO *create_info)
+{
+  if (!create_info->alter_info)
+    return;
+  List_iterator_fast<Key> keys(create_info->alter_info->key_list);
+  while (const Key *key= keys++)
+    if (key->type == Key::FOREIGN_KEY)
+      push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, ER_ILLEGAL_HA_CREATE_OPTION,
+                          "%s: FOREIGN KEY ... REFERENCES %s is ignored: it is not kept, and nobody enforces it", product,
+                          static_cast<const Foreign_key *>(key)->ref_table.str);
+}
+
 /* The row format to use, with a warning when it is not the one that was asked for. */
 EsRowFormat row_format_of(THD *thd, const HA_CREATE_INFO *create_info, const Record_layout &layout)
 {
@@ -86,6 +99,7 @@ int ha_esker::create(const char *path, TABLE *form, HA_CREATE_INFO *create_info)
   if (create_info->index_file_name)
     warn_ignored(thd, "INDEX DIRECTORY");
   warn_of_foreign_options(thd, form->s, create_info);
+  warn_of_foreign_keys(thd, create_info);
 
   Record_layout layout;
   if (!layout.init(form))
