@@ -153,6 +153,7 @@ private:
   int fetch(uint64_t row_id, const uint8_t **image);
   int next_slow(uchar *buf);
   int read_again(const uint8_t **image);
+  void fill_nulls(uchar *buf) const;
   int take_batch(const EsSession *session, EsStatus status, const EsBatch &batch);
   int next_batch();
   bool columns_grew();
@@ -227,8 +228,6 @@ private:
 
   /* A row that is a duplicate of one to be written is wanted: let nobody take it away. */
   bool lock_duplicate_= false;
-  uint32_t duplicate_index_= MAX_KEY;
-  uint64_t duplicate_row_= 0;
 
   /* Bytes of the rows as they are before compression, and how many rows there were when rows per key were told. */
   uint64_t row_bytes_= 0;

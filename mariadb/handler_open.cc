@@ -138,8 +138,13 @@ int ha_esker::info(uint flag)
 /* Of the last write that failed. */
 void ha_esker::duplicate(uint *index)
 {
-  *index= duplicate_index_;
-  mi_int8store(dup_ref, duplicate_row_);
+  uint32_t place;
+  uint64_t row;
+  *index= MAX_KEY;
+  if (!connection_ || !es_duplicate(connection_->session(), &place, &row))
+    return;
+  *index= place;
+  mi_int8store(dup_ref, row);
 }
 
 /* What the transaction, or its statement, sees: known without reading, but where rows could not be read. */
@@ -173,8 +178,6 @@ int ha_esker::fail(const EsSession *session, EsStatus status)
   detail_status_= EsStatus::Ok;
   if (likely(status == EsStatus::Ok))
     return 0;
-  if (status == EsStatus::DuplicateKey && !es_duplicate(session, &duplicate_index_, &duplicate_row_))
-    duplicate_index_= MAX_KEY;
   if (connection_ && connection_->session() == session)
     connection_->note_failure(status);
   else

@@ -213,8 +213,21 @@ int ha_esker::rnd_pos(uchar *buf, uchar *pos)
   if (!image)
     return HA_ERR_KEY_NOT_FOUND;
   memcpy(buf, image, image_bytes_);
+  if (lock_duplicate_)
+    fill_nulls(buf);
   row_id_= row_id;
   return 0;
+}
+
+/* Where ON DUPLICATE KEY UPDATE asks whether a row changes, the server compares the bytes of NULLs, too: as InnoDB has them. */
+void ha_esker::fill_nulls(uchar *buf) const
+{
+  for (Field **field= table->field; *field; field++)
+    if ((*field)->stored_in_db() && (*field)->is_null_in_record(buf))
+    {
+      const uint offset= (*field)->offset(table->record[0]);
+      memcpy(buf + offset, table->s->default_values + offset, (*field)->pack_length_in_rec());
+    }
 }
 
 void ha_esker::position(const uchar *)
