@@ -37,9 +37,15 @@ const CHARSET_INFO *find_collation(uint32_t number)
 }
 }
 
+/* Unicode's collations alone give the weights of a level by themselves. */
+uint separate_levels(const CHARSET_INFO *cs)
+{
+  return cs->levels_for_order > 1 && cs->uca && !(cs->state & MY_CS_BINSORT) ? cs->levels_for_order : 0;
+}
+
 /*
-  In order of bytes: always. Else not where strings are compared level by level: their weights lie one level behind the
-  other, with nothing between. Nor where weights are made otherwise than strings are compared
+  In order of bytes: always. Else not where strings are compared level by level and the weights of all levels lie one
+  behind the other, with nothing between. Nor where weights are made otherwise than strings are compared
   (tests/server/collations_test.py tries them all): big5 has characters that weigh the same and differ, tis620 changes the
   order of characters in one and not in the other. Nor a collation of a file: it can change.
 */
@@ -47,15 +53,16 @@ bool has_key_weights(const CHARSET_INFO *cs)
 {
   if (!(cs->state & MY_CS_COMPILED))
     return false;
-  return cs->state & MY_CS_BINSORT || (cs->levels_for_order <= 1 && strcmp(cs->cs_name.str, "big5") &&
-                                       strcmp(cs->cs_name.str, "tis620"));
+  if (cs->state & MY_CS_BINSORT || separate_levels(cs))
+    return true;
+  return cs->levels_for_order <= 1 && strcmp(cs->cs_name.str, "big5") && strcmp(cs->cs_name.str, "tis620");
 }
 
 extern "C" size_t weights_of(void *, uint32_t collation, const uint8_t *value, size_t bytes, uint32_t prefix_bytes,
                              uint8_t *weights, size_t room)
 try
 {
-  const CHARSET_INFO *cs= find_collation(collation & ~filled_up);
+  const CHARSET_INFO *cs= find_collation(collation & (filled_up - 1));
   if (unlikely(!cs))
     return ES_NO_WEIGHTS;
   const char *text= reinterpret_cast<const char *>(value);
@@ -84,7 +91,9 @@ try
   /* Some write as much as there is string, whatever room they are told. */
   if (room < bytes)
     return bytes;
-  return cs->coll->strnxfrm(cs, weights, room, all_weights, reinterpret_cast<const uchar *>(text), bytes, 0);
+  const uint level= collation >> level_shift;
+  return cs->coll->strnxfrm(cs, weights, room, all_weights, reinterpret_cast<const uchar *>(text), bytes,
+                            level ? MY_STRXFRM_LEVEL1 << (level - 1) : 0);
 }
 catch (const std::bad_alloc &)
 {

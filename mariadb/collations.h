@@ -18,8 +18,20 @@ namespace shim
 */
 inline constexpr uint32_t filled_up= 0x10000;
 
+/**
+  Bits of a collation's number that say by which of its levels strings are weighed, 1 being the first; 0: there is one
+  level, or what the collation makes of all of them.
+*/
+inline constexpr uint level_shift= 20;
+
 /** Does comparing the weights as bytes compare the strings as the server does, so that keys can be made of them? */
 bool has_key_weights(const CHARSET_INFO *cs);
+
+/**
+  Where strings are compared level by level, each level has weights of its own: which levels there are, a bit each. 0:
+  strings have weights once.
+*/
+uint separate_levels(const CHARSET_INFO *cs);
 
 /** EsOptions::weights. */
 extern "C" size_t weights_of(void *, uint32_t collation, const uint8_t *value, size_t bytes, uint32_t prefix_bytes,

@@ -45,8 +45,10 @@ EsKeyBound ha_esker::bound_at(uint index, const uchar *key, key_part_map parts, 
   bound.image= image;
   bound.behind= behind;
   /* HA_WHOLE_KEY has the bits of parts that there are not. */
-  while (bound.parts < table->key_info[index].user_defined_key_parts && parts & (key_part_map{1} << bound.parts))
-    bound.parts++;
+  uint count= 0;
+  while (count < table->key_info[index].user_defined_key_parts && parts & (key_part_map{1} << count))
+    count++;
+  bound.parts= index_parts(table->key_info + index, count);
   key_restore(image, key, table->key_info + index, calculate_key_len(table, index, key, parts));
   return bound;
 }

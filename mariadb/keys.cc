@@ -29,6 +29,29 @@ const Field *column_of(const TABLE *table, const KEY_PART_INFO *part)
   return table->field[part->fieldnr - 1];
 }
 
+/* Is it compared by its collation? INET6, UUID and others of their kind are bytes, whatever their character set. */
+bool is_text(const Field *field)
+{
+  switch (field->real_type()) {
+  case MYSQL_TYPE_STRING:
+    return field->key_type() != HA_KEYTYPE_BINARY && field->charset() != &my_charset_bin;
+  case MYSQL_TYPE_VARCHAR:
+  case MYSQL_TYPE_TINY_BLOB:
+  case MYSQL_TYPE_BLOB:
+  case MYSQL_TYPE_MEDIUM_BLOB:
+  case MYSQL_TYPE_LONG_BLOB:
+    return field->charset() != &my_charset_bin;
+  default:
+    return false;
+  }
+}
+
+/* What its collation has more than one of. */
+uint levels_of(const Field *field)
+{
+  return is_text(field) ? separate_levels(field->charset()) : 0;
+}
+
 /*
   By its collation. Where that does not pad, the server takes a value of CHAR once without the spaces at its end, in SQL,
   and once with them, in what it makes of LIKE and where it compares keys: they are in the index, as they are in InnoDB's.
@@ -36,12 +59,6 @@ const Field *column_of(const TABLE *table, const KEY_PART_INFO *part)
 const char *init_text(const Field *field, EsKeyPart *to)
 {
   const CHARSET_INFO *cs= field->charset();
-  const bool is_char= field->real_type() == MYSQL_TYPE_STRING;
-  if (cs == &my_charset_bin)
-  {
-    to->encoding= is_char ? EsKeyEncoding::Fixed : EsKeyEncoding::Bytes;
-    return nullptr;
-  }
   if (!has_key_weights(cs))
     return no_key_collation;
   to->collation= cs->number;
@@ -50,7 +67,7 @@ const char *init_text(const Field *field, EsKeyPart *to)
   else
   {
     to->encoding= EsKeyEncoding::Weights;
-    if (is_char)
+    if (field->real_type() == MYSQL_TYPE_STRING)
     {
       to->collation|= filled_up;
       if (!to->prefix_bytes)
@@ -58,6 +75,25 @@ const char *init_text(const Field *field, EsKeyPart *to)
     }
   }
   return nullptr;
+}
+
+/*
+  A part for each level, the first one first, is how strings are compared by levels. Levels behind the first are compared as
+  if spaces followed, in a collation that does not pad, too.
+*/
+void add_levels(const Field *field, EsKeyPart part, std::vector<EsKeyPart> *to)
+{
+  const uint32_t collation= part.collation;
+  for (uint level= 1, levels= levels_of(field); levels; level++, levels>>= 1)
+    if (levels & 1)
+    {
+      part.collation= collation | level << level_shift;
+      to->push_back(part);
+      part.encoding= EsKeyEncoding::PaddedWeights;
+      /* All of it; who wants the column has it from the first level's part. */
+      if (!part.prefix_bytes && !(field->flags & BLOB_FLAG))
+        part.prefix_bytes= field->field_length;
+    }
 }
 
 const char *init_encoding(const Field *field, EsKeyPart *to)
@@ -100,38 +136,41 @@ const char *init_encoding(const Field *field, EsKeyPart *to)
     to->encoding= EsKeyEncoding::Fixed;
     return static_cast<const Field_bit *>(field)->bit_len ? no_key_type : nullptr;
   case MYSQL_TYPE_STRING:
-    /* INET6, UUID and others of their kind: bytes, whatever their character set. */
-    if (field->key_type() == HA_KEYTYPE_BINARY)
-    {
-      to->encoding= EsKeyEncoding::Fixed;
-      return nullptr;
-    }
-    return init_text(field, to);
+    to->encoding= EsKeyEncoding::Fixed;
+    return is_text(field) ? init_text(field, to) : nullptr;
   case MYSQL_TYPE_VARCHAR:
   case MYSQL_TYPE_TINY_BLOB:
   case MYSQL_TYPE_BLOB:
   case MYSQL_TYPE_MEDIUM_BLOB:
   case MYSQL_TYPE_LONG_BLOB:
   case MYSQL_TYPE_GEOMETRY:
-    return init_text(field, to);
+    to->encoding= EsKeyEncoding::Bytes;
+    return is_text(field) ? init_text(field, to) : nullptr;
   default:
     return no_key_type;
   }
 }
 
-const char *init_part(const TABLE *table, const Record_layout &layout, const KEY_PART_INFO *part, EsKeyPart *to)
+const char *add_part(const TABLE *table, const Record_layout &layout, const KEY_PART_INFO *part,
+                     std::vector<EsKeyPart> *to)
 {
   const Field *field= column_of(table, part);
   if (!field->stored_in_db())
     return "keys on virtual columns are";
   if (field->compression_method())
     return "keys on compressed columns are";
-  *to= {};
-  to->column= layout.place_of(field->field_index);
-  to->descending= part->key_part_flag & HA_REVERSE_SORT;
+  EsKeyPart made= {};
+  made.column= layout.place_of(field->field_index);
+  made.descending= part->key_part_flag & HA_REVERSE_SORT;
   if (is_prefix(part))
-    to->prefix_bytes= part->length;
-  return init_encoding(field, to);
+    made.prefix_bytes= part->length;
+  if (const char *why= init_encoding(field, &made))
+    return why;
+  if (levels_of(field))
+    add_levels(field, made, to);
+  else
+    to->push_back(made);
+  return nullptr;
 }
 
 const char *why_no_index(const KEY *key)
@@ -147,6 +186,14 @@ const char *why_no_index(const KEY *key)
   return nullptr;
 }
 }
+uint32_t index_parts(const KEY *key, uint parts)
+{
+  uint32_t count= 0;
+  for (uint i= 0; i < parts; i++)
+    count+= std::max(1U, my_count_bits_uint32(levels_of(key->key_part[i].field)));
+  return count;
+}
+
 
 bool key_tells_column(const KEY_PART_INFO *part)
 {
@@ -168,7 +215,7 @@ try
   const TABLE_SHARE *share= table->s;
   size_t parts= 0;
   for (uint i= 0; i < share->keys; i++)
-    parts+= table->key_info[i].user_defined_key_parts;
+    parts+= index_parts(table->key_info + i, table->key_info[i].user_defined_key_parts);
   /* Indexes point to their parts, which stay where they are. */
   parts_.reserve(parts);
   indexes_.reserve(share->keys);
@@ -182,11 +229,8 @@ try
     index.part_count= key->user_defined_key_parts;
     index.unique= key->flags & HA_NOSAME;
     for (uint j= 0; !why && j < key->user_defined_key_parts; j++)
-    {
-      EsKeyPart part;
-      if (!(why= init_part(table, layout, key->key_part + j, &part)))
-        parts_.push_back(part);
-    }
+      why= add_part(table, layout, key->key_part + j, &parts_);
+    index.part_count= index_parts(key, key->user_defined_key_parts);
     if (why)
     {
       *refusal= {key, why};

@@ -42,6 +42,9 @@ bool key_tells_column(const KEY_PART_INFO *part);
 
 /** Then, must the engine look at the row all the same? It does so by itself where rows are asked for. */
 bool key_needs_row(const KEY_PART_INFO *part);
+
+/** How many parts of the engine's index the first parts of a key are: a string has one for each level of its collation. */
+uint32_t index_parts(const KEY *key, uint parts);
 }
 
 #endif
