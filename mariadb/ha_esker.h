@@ -145,15 +145,16 @@ private:
   bool is_unchanged(const uchar *old_data, const uchar *new_data) const;
 
   int insert(const uchar *buf);
+  int compute_virtual(const uchar *buf);
   int write_numbered(const uchar *buf);
   int note_number(Field *field);
 
   EsScanOptions scan_options(bool scan);
   int open_cursor(EsCursor **cursor, bool scan);
   int fetch(uint64_t row_id, const uint8_t **image);
+  void fill_nulls(uchar *buf) const;
   int next_slow(uchar *buf);
   int read_again(const uint8_t **image);
-  void fill_nulls(uchar *buf) const;
   int take_batch(const EsSession *session, EsStatus status, const EsBatch &batch);
   int next_batch();
   bool columns_grew();

@@ -36,10 +36,32 @@ int ha_esker::insert(const uchar *buf)
   EsSession *s= session(&error);
   if (unlikely(!s))
     return error;
+  if (unlikely(!layout_.kept_virtual().empty()))
+    if (int error= compute_virtual(buf))
+      return error;
   EsStatus status= es_insert(s, table_, buf, lock_duplicate_, &row_id_);
   if (unlikely(is_sequence()))
     return end_sequence(fail(s, status));
   return likely(status == EsStatus::Ok) ? 0 : fail(s, status);
+}
+
+/*
+  The server has computed the virtual columns of keys, in its own statements. A replica's events have what the master had of
+  them, which may have no such key.
+*/
+int ha_esker::compute_virtual(const uchar *buf)
+{
+  THD *thd= ha_thd();
+  if (buf != table->record[0] || !(thd->slave_thread || thd->rgi_fake))
+    return 0;
+  Query_arena backup;
+  MY_BITMAP *old= tmp_use_all_columns(table, &table->read_set);
+  thd->set_n_backup_active_arena(table->expr_arena, &backup);
+  for (uint16 index : layout_.kept_virtual())
+    table->field[index]->vcol_info->expr->save_in_field(table->field[index], 0);
+  thd->restore_active_arena(table->expr_arena, &backup);
+  tmp_restore_column_map(&table->read_set, old);
+  return thd->is_error() ? HA_ERR_GENERIC : 0;
 }
 
 /*
@@ -72,6 +94,9 @@ int ha_esker::update_row(const uchar *old_data, const uchar *new_data)
   EsSession *s= session(&error);
   if (unlikely(!s))
     return error;
+  if (unlikely(!layout_.kept_virtual().empty()))
+    if (int error= compute_virtual(new_data))
+      return error;
   EsStatus status= es_update(s, table_, row_id_, new_data);
   if (unlikely(is_sequence()))
     return end_sequence(fail(s, status));

@@ -155,8 +155,6 @@ const char *add_part(const TABLE *table, const Record_layout &layout, const KEY_
                      std::vector<EsKeyPart> *to)
 {
   const Field *field= column_of(table, part);
-  if (!field->stored_in_db())
-    return "keys on virtual columns are";
   if (field->compression_method())
     return "keys on compressed columns are";
   EsKeyPart made= {};
@@ -186,18 +184,18 @@ const char *why_no_index(const KEY *key)
   return nullptr;
 }
 }
+
+bool key_tells_column(const KEY_PART_INFO *part)
+{
+  return !is_prefix(part);
+}
+
 uint32_t index_parts(const KEY *key, uint parts)
 {
   uint32_t count= 0;
   for (uint i= 0; i < parts; i++)
     count+= std::max(1U, my_count_bits_uint32(levels_of(key->key_part[i].field)));
   return count;
-}
-
-
-bool key_tells_column(const KEY_PART_INFO *part)
-{
-  return !is_prefix(part);
 }
 
 /* Of CHAR that does not pad only a beginning is in the key, which is as long as the column: see init_text(). */
@@ -226,7 +224,6 @@ try
     EsIndex index= {};
     index.name= key->name.str;
     index.parts= parts_.data() + parts_.size();
-    index.part_count= key->user_defined_key_parts;
     index.unique= key->flags & HA_NOSAME;
     for (uint j= 0; !why && j < key->user_defined_key_parts; j++)
       why= add_part(table, layout, key->key_part + j, &parts_);

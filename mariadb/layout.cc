@@ -53,6 +53,15 @@ EsColumn column_of(const Field *field, const uchar *record)
   return column;
 }
 
+bool is_in_key(const TABLE *table, const Field *field)
+{
+  for (const KEY *key= table->key_info; key < table->key_info + table->s->keys; key++)
+    for (uint i= 0; i < key->user_defined_key_parts; i++)
+      if (key->key_part[i].fieldnr == field->field_index + 1U)
+        return true;
+  return false;
+}
+
 uint32_t end_of(const EsColumn &column)
 {
   switch (column.kind) {
@@ -73,6 +82,7 @@ try
   const uchar *record= table->record[0];
   columns_.clear();
   fields_.clear();
+  kept_virtual_.clear();
   columns_.reserve(share->fields);
   fields_.reserve(share->fields);
   has_blobs_= false;
@@ -81,7 +91,11 @@ try
   for (Field **field= table->field; *field; field++)
   {
     if (!(*field)->stored_in_db())
-      continue;
+    {
+      if (!is_in_key(table, *field))
+        continue;
+      kept_virtual_.push_back((*field)->field_index);
+    }
     EsColumn column= column_of(*field, record);
     image_bytes_= std::max(image_bytes_, end_of(column));
     has_blobs_|= column.kind == EsColumnKind::Blob;

@@ -17,8 +17,9 @@ namespace shim
   Layout of one table's records. Depends on the definition alone: the same for CREATE and for each later open, or the
   open is refused.
 
-  Columns that are not stored (virtual ones) have no layout column. They lie behind the stored ones in the record and
-  the server computes them anew at each read.
+  Columns that are not stored (virtual ones) have no layout column: they lie behind the stored ones in the record and
+  the server computes them anew at each read. But for those in a key, a hash that the server makes for a long UNIQUE key
+  among them: they are kept with the row like stored ones, since the engine makes keys of rows alone.
 */
 class Record_layout
 {
@@ -31,7 +32,10 @@ public:
   size_t column_count() const { return columns_.size(); }
   bool has_blobs() const { return has_blobs_; }
 
-  /** The place among the layout's columns of a field that is stored. */
+  /** Indexes of the fields that are virtual and kept. */
+  const std::vector<uint16> &kept_virtual() const { return kept_virtual_; }
+
+  /** The place among the layout's columns of a field that has one. */
   uint32 place_of(uint16 field_index) const;
 
   /** Bytes that a column bitmap takes. */
@@ -43,6 +47,7 @@ private:
   std::vector<EsColumn> columns_;
   /* Field index of each column. */
   std::vector<uint16> fields_;
+  std::vector<uint16> kept_virtual_;
   uint32 image_bytes_= 0;
   uint32 head_bytes_= 0;
   bool has_blobs_= false;

@@ -81,12 +81,11 @@ class KeyRun(Run):
             c = self.make.column(columns)
             if c.kind not in ("geometry", "json") and "COMPRESSED" not in c.type:
                 columns.append(c)
-        keyed = [c for c in columns if not c.generated]
         keys = [Key("PRIMARY", "PRIMARY KEY", [], [r.choice(["id", "id", "id DESC"])])] if r.random() < 0.6 else []
         if not keys and r.random() < 0.5:
             keys.append(Key("u0", "UNIQUE KEY", [], ["id"]))
         for n in range(r.choice([0, 1, 2, 3])):
-            key = self.key_of(r.choice(["UNIQUE KEY", "KEY", "KEY"]), keyed, f"k{n}") if keyed else None
+            key = self.key_of(r.choice(["UNIQUE KEY", "KEY", "KEY"]), columns, f"k{n}") if columns else None
             keys += [key] if key else []
         self.made += len(keys)
         name = self.make.fresh("t")
@@ -97,8 +96,9 @@ class KeyRun(Run):
             self.tables.append(table)
 
     def unique(self, t):
-        """Columns of unique keys."""
-        return {c.name for k in t.keys if k.kind != "KEY" for c in k.columns}
+        """Columns of unique keys, and those of which columns in them are made."""
+        keyed = [c for k in t.keys if k.kind != "KEY" for c in k.columns]
+        return {c.name for c in keyed} | {c.name for c in t.columns for g in keyed if g.generated and c.name in g.generated[0]}
 
     # -- reading ------------------------------------------------------------------------------------------------------
     def weighed(self, c):
@@ -243,10 +243,9 @@ class KeyRun(Run):
         if t is None or t.name in o.touched:
             return
         o.stale = o.stale or o.open
-        columns = [c for c in t.columns if not c.generated]
         what = r.randrange(8)
-        if what <= 1 and columns:
-            key = self.key_of(r.choice(["UNIQUE KEY", "KEY", "KEY"]), columns, self.make.fresh("k"))
+        if what <= 1 and t.columns:
+            key = self.key_of(r.choice(["UNIQUE KEY", "KEY", "KEY"]), t.columns, self.make.fresh("k"))
             if key and s.execute(f"ALTER TABLE {t.name} ADD {key.sql()}", compare=False):
                 t.keys = t.keys + [key]
         elif what == 2 and t.keys:
