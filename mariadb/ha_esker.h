@@ -200,6 +200,8 @@ private:
   uint32 image_bytes_= 0;
   /* Row that was read or written last. */
   uint64_t row_id_= 0;
+  /* The server checks some of the keys by reading, after each write: no row may wait in the stage. */
+  bool server_checks_= false;
 
   EsCursor *scan_cursor_= nullptr;
   EsCursor *fetch_cursor_= nullptr;

@@ -68,8 +68,8 @@ bool ha_esker::find_rows_per_key(bool anew)
   {
     KEY *key= table->key_info + i;
     const uint parts= key->user_defined_key_parts;
-    double rows[MAX_REF_PARTS];
-    const bool found= es_rows_alike(table_, i, anew, rows, parts);
+    double rows[MAX_REF_PARTS * MY_STRXFRM_NLEVELS];
+    const bool found= es_rows_alike(table_, i, anew, rows, index_parts(key, parts));
     known|= found;
     const bool is_unique= (key->flags & (HA_NOSAME | HA_NULL_PART_KEY)) == HA_NOSAME;
     /* Other open instances of the table have them in the same place. */
@@ -77,7 +77,7 @@ bool ha_esker::find_rows_per_key(bool anew)
       if (is_unique && j + 1 == parts)
         key->rec_per_key[j]= 1;
       else
-        key->rec_per_key[j]= found ? std::max<ulong>(static_cast<ulong>(rows[j] + 0.5) / divisor, 1) : 0;
+        key->rec_per_key[j]= found ? std::max<ulong>(static_cast<ulong>(rows[index_parts(key, j + 1) - 1] + 0.5) / divisor, 1) : 0;
   }
   return known;
 }

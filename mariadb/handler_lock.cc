@@ -52,6 +52,9 @@ int ha_esker::external_lock(THD *thd, int lock_type)
     return 0;
   }
   begin_statement();
+  /* One that the server looks for duplicates by: it says itself what fails. */
+  if (lock_type == F_WRLCK)
+    is_clone_= false;
   /* F_WRLCK of a SELECT is FOR UPDATE. */
   lock_= lock_type == F_WRLCK ? EsLockMode::Exclusive : read_lock_;
   int error= 0;

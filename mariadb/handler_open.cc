@@ -28,6 +28,11 @@ handler::Table_flags ha_esker::table_flags() const
                      HA_CAN_SQL_HANDLER | HA_CAN_GEOMETRY | HA_PARTIAL_COLUMN_READ | HA_CAN_ONLINE_BACKUPS |
                      HA_ONLINE_ANALYZE | HA_CONCURRENT_OPTIMIZE | HA_CAN_SKIP_LOCKED | HA_BINLOG_ROW_CAPABLE |
                      HA_CRASH_SAFE | HA_CAN_TABLES_WITHOUT_ROLLBACK | HA_DUPLICATE_POS;
+  /*
+    Long UNIQUE keys and those WITHOUT OVERLAPS are the server's to check, by reading. Where the new row is there before,
+    two who write at the same time meet each other's, wait, and are found out.
+  */
+  flags|= HA_CHECK_UNIQUE_AFTER_WRITE;
   /* A locking COUNT(*) has to visit its rows. */
   if (!locks_rows())
     flags|= HA_HAS_RECORDS;
@@ -63,6 +68,7 @@ int ha_esker::open(const char *path, int, uint)
   image_bytes_= layout_.image_bytes();
   EsLayout layout= layout_.c_layout();
   name_= table_name(path);
+  server_checks_= table_share->long_unique_table || table_share->period.unique_keys;
   EsError why;
   Key_definitions keys;
   Key_definitions::Refusal refusal;
@@ -135,7 +141,7 @@ int ha_esker::info(uint flag)
   return 0;
 }
 
-/* Of the last write that failed. */
+/* Of the last write that failed; asked of the connection, since a partitioned table asks another partition's handler. */
 void ha_esker::duplicate(uint *index)
 {
   uint32_t place;

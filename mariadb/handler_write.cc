@@ -17,7 +17,7 @@ int ha_esker::write_row(const uchar *buf)
   if (likely(connection_ != nullptr))
   {
     EsStage *stage= connection_->stage();
-    if (stage->table == table_ && stage->next != stage->end)
+    if (stage->table == table_ && stage->next != stage->end && likely(!server_checks_))
     {
       memcpy(stage->next, buf, image_bytes_);
       stage->next+= image_bytes_;

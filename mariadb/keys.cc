@@ -177,10 +177,6 @@ const char *why_no_index(const KEY *key)
     return "FULLTEXT keys are";
   if (key->flags & HA_SPATIAL || key->algorithm == HA_KEY_ALG_RTREE)
     return "SPATIAL keys are";
-  if (key->algorithm == HA_KEY_ALG_LONG_HASH)
-    return "UNIQUE keys of more bytes than a key can have are";
-  if (key->without_overlaps)
-    return "keys WITHOUT OVERLAPS are";
   return nullptr;
 }
 }
@@ -224,7 +220,8 @@ try
     EsIndex index= {};
     index.name= key->name.str;
     index.parts= parts_.data() + parts_.size();
-    index.unique= key->flags & HA_NOSAME;
+    /* The server itself looks whether rows of the same hash are the same. */
+    index.unique= key->flags & HA_NOSAME && key->algorithm != HA_KEY_ALG_LONG_HASH;
     for (uint j= 0; !why && j < key->user_defined_key_parts; j++)
       why= add_part(table, layout, key->key_part + j, &parts_);
     index.part_count= index_parts(key, key->user_defined_key_parts);

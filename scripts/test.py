@@ -95,7 +95,7 @@ def steps(soak):
         ("mtr-esker", "server tests of our own", ["scripts/mtr.sh", "esker"], 8, {}, mtr_counts),
         ("mtr-engine", "MariaDB's storage_engine suite against the InnoDB baseline", ["scripts/mtr.sh", "storage_engine"], 10, {}, engine_counts),
         ("differential", "random SQL on Esker and InnoDB, all answers alike", [PYTEST, "tests/server/differential_test.py"], long or 6, alike, pytest_counts),
-        ("keys", "random SQL over keys on Esker and InnoDB, all answers alike; keys of every collation; plans", [PYTEST, "tests/server/keys_test.py", "tests/server/collations_test.py", "tests/server/plans_test.py"], long or 6, keyed, pytest_counts),
+        ("keys", "random SQL over keys on Esker and InnoDB, all answers alike; keys of every collation, and those that the server checks; plans", [PYTEST, *[f"tests/server/{t}_test.py" for t in ("keys", "checked_keys", "collations", "plans")]], long or 10, keyed, pytest_counts),
         ("faults", "full and read-only disks, runs cut short or missing, no file handles, two servers", [PYTEST, "tests/server/faults_test.py"], 8, {}, pytest_counts),
         ("stopped", "a log that cannot become durable, while the binary log waits", [PYTEST, "tests/server/stopped_log_test.py"], 5, {}, pytest_counts),
         ("kill", "kill -9 under load, checked row by row", [PYTEST, "tests/server/kill_test.py"], long or 8, kills, pytest_counts),
