@@ -221,11 +221,7 @@ pub unsafe extern "C" fn es_create_table(
             indexes,
             extra: Vec::new(),
         };
-        handle.engine.create_table(name, &def)?;
-        if given.auto_increment > 1 {
-            handle.engine.begin_auto_increment(&*handle.engine.open_table(name)?, given.auto_increment)?;
-        }
-        Ok(())
+        Ok(handle.engine.create_counting_table(name, &def, given.auto_increment)?)
     });
     // SAFETY: the caller's promise.
     unsafe { report(result, error) }

@@ -1,6 +1,5 @@
 //! The engine as its callers see it.
 
-use crate::catalog::auto_increment;
 use crate::catalog::ddl;
 use crate::catalog::table::{Table, TableDef};
 use crate::core::Core;
@@ -114,7 +113,12 @@ impl Engine {
 
     /// Creates a table, durably.
     pub fn create_table(&self, name: &str, def: &TableDef) -> Result<()> {
-        ddl::create_table(&self.core, name, def, &[])
+        ddl::create_table(&self.core, name, def, 0, &[])
+    }
+
+    /// The same of a table whose AUTO_INCREMENT values below `counts_from` are not given out.
+    pub fn create_counting_table(&self, name: &str, def: &TableDef, counts_from: u64) -> Result<()> {
+        ddl::create_table(&self.core, name, def, counts_from, &[])
     }
 
     /// Creates a table of these columns, durably, and opens it.
@@ -136,11 +140,6 @@ impl Engine {
     /// Empties a table, durably; its space comes back. Not part of a transaction.
     pub fn truncate_table(&self, name: &str) -> Result<()> {
         ddl::truncate_table(&self.core, name)
-    }
-
-    /// AUTO_INCREMENT values of the table below `next` are not given out, durably.
-    pub fn begin_auto_increment(&self, table: &Table, next: u64) -> Result<()> {
-        auto_increment::begin_at(&self.core, table, next)
     }
 
     /// A table by its name.

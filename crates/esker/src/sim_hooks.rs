@@ -97,7 +97,7 @@ impl Engine {
 
     /// A table with key trees, behind those of the indexes in `def`, that nobody keeps but the caller.
     pub fn sim_create_table(&self, name: &str, def: &TableDef, indexes: &[IndexEntry]) -> Result<()> {
-        ddl::create_table(&self.core, name, def, indexes)
+        ddl::create_table(&self.core, name, def, 0, indexes)
     }
 
     /// The runs of a table's key trees.

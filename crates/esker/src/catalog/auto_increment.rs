@@ -5,10 +5,8 @@
 //! commit may come again after a crash, as nobody has it.
 
 use crate::catalog::table::Table;
-use crate::core::Core;
 use crate::session::{Parts, Session};
 use crate::Result;
-use esker_format::Record;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
@@ -25,7 +23,7 @@ impl AutoIncrement {
         self.0.load(Ordering::SeqCst)
     }
 
-    fn raise(&self, next: u64) {
+    pub(crate) fn raise(&self, next: u64) {
         self.0.fetch_max(next, Ordering::SeqCst);
     }
 
@@ -95,19 +93,6 @@ impl Session {
         *mark = next.max(*mark);
         Ok(())
     }
-}
-
-/// Values below `next` are not given out, from now on and after a restart.
-pub(crate) fn begin_at(core: &Core, table: &Table, next: u64) -> Result<()> {
-    core.writable.check()?;
-    let mut bytes = Vec::new();
-    Record::AutoIncrementMark { table: table.id, next }.encode(&mut bytes);
-    let appended = core.wal.append(&bytes)?;
-    table.raise_auto_increment(next);
-    if !table.temporary {
-        core.wal.wait_durable(appended.end)?;
-    }
-    Ok(())
 }
 
 #[cfg(test)]

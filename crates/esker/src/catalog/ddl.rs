@@ -16,8 +16,15 @@ use std::sync::Arc;
 /// Longest record of a DROP TABLE, in bytes.
 const DROP_BYTES: usize = 32;
 
-/// Makes a table; `apart`: key trees that nobody but the caller writes to.
-pub(crate) fn create_table(core: &Core, name: &str, def: &TableDef, apart: &[IndexEntry]) -> Result<()> {
+/// Makes a table whose AUTO_INCREMENT values below `counts_from` are not given out; `apart`: key trees that nobody but the
+/// caller writes to.
+pub(crate) fn create_table(
+    core: &Core,
+    name: &str,
+    def: &TableDef,
+    counts_from: u64,
+    apart: &[IndexEntry],
+) -> Result<()> {
     def.layout.validate().map_err(|e| Error::InvalidArgument(format!("table '{name}': {e}")))?;
     if def.format == RowFormat::Fixed && def.layout.has_blobs() {
         return Err(Error::Unsupported("ROW_FORMAT=FIXED with BLOB columns".into()));
@@ -36,9 +43,12 @@ pub(crate) fn create_table(core: &Core, name: &str, def: &TableDef, apart: &[Ind
     let entry = Table::entry_for(id, trees, name, def, core.views.visible_seq(), core.host.unix().as_secs());
     // Before the record: once that is durable, nothing may fail.
     let memtables = Memtables::new(&entry)?;
-    let lsn = log_rebuild(core, &Record::CreateTable(entry.clone()), !def.temporary)?;
+    let records = [Record::CreateTable(entry.clone()), Record::AutoIncrementMark { table: id, next: counts_from }];
+    let records = if counts_from > 1 { &records[..] } else { &records[..1] };
+    let lsn = log_rebuild(core, records, !def.temporary)?;
     let entry = esker_format::TableEntry { rebuilt_seq: CommitSeq(lsn.0), ..entry };
     let trees = Trees::new(&entry, memtables, lsn);
+    trees.auto_increment.raise(counts_from);
     let table = Table::new(&entry, trees, &core.options.collations);
     core.due.take_in(&table, &table.trees());
     tables.insert(name.to_owned(), table);
@@ -83,7 +93,7 @@ pub(crate) fn truncate_table(core: &Core, name: &str) -> Result<()> {
     };
     let trees = entry.trees.iter_mut().map(renew).collect();
     let memtables = Memtables::new(&entry)?;
-    let lsn = log_rebuild(core, &Record::TruncateTable { table: table.id, trees }, !table.temporary)?;
+    let lsn = log_rebuild(core, &[Record::TruncateTable { table: table.id, trees }], !table.temporary)?;
     let trees = Trees::new(&entry, memtables, lsn);
     core.due.take_in(&table, &trees);
     table.set_trees(trees, CommitSeq(lsn.0));
@@ -99,12 +109,12 @@ fn refuse_prepared(core: &Core, table: &Table) -> Result<()> {
     }
 }
 
-/// As [`log`], for a record that makes a table anew: its position is a commit sequence of its own, so
+/// As [`log`], for records that make a table anew, all in one frame: its position is a commit sequence of its own, so
 /// that every view is known to be older or newer than the table.
-fn log_rebuild(core: &Core, record: &Record<'_>, lasting: bool) -> Result<esker_format::Lsn> {
+fn log_rebuild(core: &Core, records: &[Record<'_>], lasting: bool) -> Result<esker_format::Lsn> {
     core.writable.check()?;
     let mut bytes = Vec::new();
-    record.encode(&mut bytes);
+    records.iter().for_each(|r| r.encode(&mut bytes));
     // Space first: nothing under the commit lock waits for a disk.
     let space = core.wal.reserve_commit(bytes.len())?;
     let appended = {
