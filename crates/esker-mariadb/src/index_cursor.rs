@@ -36,6 +36,7 @@ pub struct EsIndexCursor {
     table: Arc<Table>,
     index: usize,
     options: ScanOptions,
+    direction: Direction,
     guard: Arc<Guard>,
     /// Who reads chooses from batches.
     choosing: bool,
@@ -43,6 +44,8 @@ pub struct EsIndexCursor {
     rows: usize,
     /// The key of the row given last in the batches before; none if there was no row since the seek.
     passed: Option<Vec<u8>>,
+    /// Nothing was given at last, and in this direction.
+    ended: Option<Direction>,
 }
 
 /// The key bytes at a bound, and whether there are any: behind the last keys there are none.
@@ -88,8 +91,21 @@ impl EsIndexCursor {
         self.pass();
         let given = self.cursor.next_batch(session)?;
         self.rows = given.ids.len();
+        self.ended = given.ids.is_empty().then_some(self.direction);
         batch.write(batch_of(&given));
         Ok(())
+    }
+
+    /// What lies in this direction of where the cursor stands: behind or before a row; at an end, from which it comes back to
+    /// the last row it gave; or where there was nothing.
+    fn rest(&self, direction: Direction) -> KeyRange {
+        let comes_back = self.ended.is_some_and(|ended| ended != direction);
+        match (&self.passed, direction) {
+            (Some(key), _) if comes_back => KeyRange::default().rest_with(key, direction),
+            (Some(key), _) => KeyRange::default().rest(key, direction),
+            (None, Direction::Forward) => KeyRange { from: self.cursor.range().from.clone(), to: None },
+            (None, Direction::Backward) => KeyRange { from: Vec::new(), to: self.cursor.range().to.clone() },
+        }
     }
 
     /// The batch that was given last is over.
@@ -127,10 +143,12 @@ pub unsafe extern "C" fn es_index_open(
             table: table.table.clone(),
             index,
             options: wanted,
+            direction: Direction::Forward,
             guard,
             choosing: false,
             rows: 0,
             passed: None,
+            ended: None,
         };
         cursor.write(Box::into_raw(Box::new(opened)));
         Ok(())
@@ -178,7 +196,8 @@ pub unsafe extern "C" fn es_index_seek(
         cursor.passed = None;
         // SAFETY: the caller's promise.
         let keys = unsafe { range(&cursor.table, cursor.index, keys) }?;
-        cursor.cursor.seek(s, keys, direction(backward))?;
+        cursor.direction = direction(backward);
+        cursor.cursor.seek(s, keys, cursor.direction)?;
         cursor.give(s, batch)
     })
 }
@@ -224,8 +243,9 @@ pub unsafe extern "C" fn es_index_choose(
 }
 
 /// The rows behind a row, or with `backward` before it, whatever the range was that was sought. `taken`: how many rows the
-/// caller took of the batch that was given last; it is the last of them, or if that is none, the row given before. `anew`: the
-/// statement of the session in which the cursor was opened is over, and the cursor goes on in this one.
+/// caller took of the batch that was given last; it is the last of them, or if that is none, the row given before. Where
+/// nothing was found it is the range that was sought; and who turns at an end meets the last row again. `anew`: the statement
+/// of the session in which the cursor was opened is over, and the cursor goes on in this one.
 ///
 /// # Safety
 /// As for `es_index_next_batch`.
@@ -243,17 +263,13 @@ pub unsafe extern "C" fn es_index_turn(
     session.run(|s| {
         cursor.rows = cursor.rows.min(taken);
         cursor.pass();
+        let rest = cursor.rest(direction(backward));
         if anew {
             cursor.cursor = s.open_index_cursor(&cursor.table, cursor.index, cursor.options.clone())?;
             cursor.cursor.set_choosing(cursor.choosing);
         }
-        let direction = direction(backward);
-        let rest = match &cursor.passed {
-            Some(key) => KeyRange::default().rest(key, direction),
-            // There is no row to go on from.
-            None => KeyRange { from: Vec::new(), to: Some(Vec::new()) },
-        };
-        cursor.cursor.seek(s, rest, direction)?;
+        cursor.direction = direction(backward);
+        cursor.cursor.seek(s, rest, cursor.direction)?;
         cursor.give(s, batch)
     })
 }

@@ -68,7 +68,8 @@ impl KeyRange {
     }
 
     /// The same with the key.
-    fn rest_with(&self, key: &[u8], direction: Direction) -> Self {
+    #[must_use]
+    pub fn rest_with(&self, key: &[u8], direction: Direction) -> Self {
         match direction {
             Direction::Forward => KeyRange { from: self.from.clone().max(key.to_vec()), to: self.to.clone() },
             Direction::Backward => self.until(behind(key)),
@@ -273,6 +274,12 @@ impl IndexCursor {
         self.batch_rows = FIRST_ROWS;
         self.again = false;
         self.read(session, &self.range.rest(key, direction), direction)
+    }
+
+    /// What was sought last.
+    #[must_use]
+    pub fn range(&self) -> &KeyRange {
+        &self.range
     }
 
     /// The whole key of the entry of a row of the batch that was given last.
