@@ -2,11 +2,14 @@
 reached before it, and the check of what must be there afterwards. The load is load.py's."""
 import time
 
+import claims
+import indexes
 from eskerlib import server
-from load import ACCOUNTS, GROUP_ROWS, GROUPS, START, Model, payload
+from load import ACCOUNTS, GROUP_ROWS, GROUPS, START, Model, payload, tables
 
 # Without these the test has not seen what production sees. Names of status variables, summed over all lives of the server.
-REACH = ("flushes", "merges", "checkpoints", "runs_attached", "wal_segments_recycled", "deadlocks")
+REACH = ("flushes", "merges", "checkpoints", "runs_attached", "wal_segments_recycled", "deadlocks",
+         "key_flushes", "key_merges", "key_runs_attached")
 LONGEST_S = 60  # of the last life, while something is not reached
 
 
@@ -15,6 +18,7 @@ def settings(with_binlog, canary):
     kib, mib = 1 << 10, 1 << 20
     found = dict(server.small_settings(), esker_bulk_threshold=8 * kib, esker_bulk_buffer_size=256 * kib, esker_wal_segment_size=mib,
                  esker_memory_limit=32 * mib, esker_recovery_target_seconds=1, esker_recovery_target_bytes=mib)
+    found["esker_keys"] = "ON"
     if with_binlog:
         found.update(log_bin="binlog", binlog_format="ROW", sync_binlog=1, server_id=1)
     if canary:
@@ -118,7 +122,9 @@ def check(connection, writers, moments, db="crash"):
         entries[int(seq)] = (int(account), int(group), int(amount))
         amounts[key] = amounts.get(key, 0) + int(amount)
         looked += 1
-    looked += _common(connection, db, amounts, problems)
+    looked += _common(connection, db, amounts, problems) + claims.read(connection, db, found, Model, problems)
+    for table in tables(len(writers)):
+        problems += indexes.check(connection, db, table)
     for w in writers:
         if w.problem:
             problems.append(w.problem)
@@ -186,7 +192,7 @@ def _common(connection, db, amounts, problems):
 def _differences(w, got):
     """Where neither the model nor what was under way is what was found."""
     under_way = "" if w.perhaps is None else " (with something under way)"
-    for name, now, was in (("rows_", got.rows, w.model.rows), ("bulk", got.bulk, w.model.bulk), ("ledger", got.ledger, w.model.ledger)):
+    for name, now, was in (("rows_", got.rows, w.model.rows), ("bulk", got.bulk, w.model.bulk), ("ledger", got.ledger, w.model.ledger), ("claims", got.claims, w.model.claims)):
         lost = [b for b in was if b not in now]
         extra = [b for b in now if b not in was]
         other = [(b, was[b], now[b]) for b in was if b in now and was[b] != now[b]]

@@ -4,29 +4,33 @@ A unit of work is a list of statements that take effect wholly or not at all. Wh
 model; the one that was under way when the connection broke is remembered as 'perhaps'. Everybody has rows of his own in
 rows_, and a table for bulk work, bulk_1 and so on, so that nobody waits there; accounts and common belong to all, and every
 change of theirs stands in the ledger, written by the same transaction, so that each account and each row of common can be
-computed from it.
+computed from it. claims is everybody's too, see claims.py. All tables have keys but every other client's own.
 """
 import hashlib
 import random
 import threading
 import time
 
+import claims
 from eskerlib.client import Lost, SqlError
 
 ACCOUNTS, START = 24, 1000
 GROUPS, GROUP_ROWS = 12, 1500
-COLUMNS = {"rows_": "client INT, batch INT, k INT, n INT, version INT, body CHAR(32)",
-           "accounts": "id INT, balance INT",
-           "common": "grp INT, k INT, hits INT, body CHAR(32)",
-           "ledger": "client INT, seq INT, account INT, grp INT, amount INT"}
+COLUMNS = {"rows_": "client INT, batch INT, k INT, n INT, version INT, body CHAR(32), PRIMARY KEY (client,batch,k), UNIQUE KEY body (body), KEY version (version,n)",
+           "accounts": "id INT, balance INT, PRIMARY KEY (id), KEY balance (balance)",
+           "common": "grp INT, k INT, hits INT, body CHAR(32), PRIMARY KEY (grp,k), UNIQUE KEY body (body), KEY hits (hits)",
+           "ledger": "client INT, seq INT, account INT, grp INT, amount INT, PRIMARY KEY (client,seq), KEY account (account,amount)",
+           "claims": claims.COLUMNS}
 BULK_COLUMNS = "batch INT, k INT, version INT, body CHAR(32)"
+BULK_KEYS = ", PRIMARY KEY (batch,k), UNIQUE KEY body (body), KEY version (version)"
 RETRY = {1205, 1213, 1020}  # lock wait timeout, deadlock, row changed since the view was opened
 # What a client does, and how often.
 KINDS = {"single": 4, "multi": 4, "update": 2, "delete": 2, "transaction": 2, "savepoint": 2, "undo": 1, "slow": 1,
          "transfer": 4, "touch": 2, "renew": 1, "look": 1,
+         **claims.KINDS,
          "bulk": 2, "bulk_update": 1, "bulk_delete": 1, "bulk_savepoint": 1, "churn": 3, "xa": 2}
 # Now and then all of them do little else than this: what it takes to bring some faults to light must happen often enough.
-THEMES = ((), (), ("churn", "churn", "churn", "transfer", "multi"), ("single", "multi", "update", "delete", "transaction"))
+THEMES = ((), (), tuple(claims.KINDS), ("churn", "churn", "churn", "transfer", "multi"), ("single", "multi", "update", "delete", "transaction"))
 
 
 def payload(client, batch, k, version=0):
@@ -36,7 +40,7 @@ def payload(client, batch, k, version=0):
 
 def tables(clients):
     """Names and columns."""
-    return dict(COLUMNS, **{f"bulk_{n}": BULK_COLUMNS for n in range(1, clients + 1)})
+    return dict(COLUMNS, **{f"bulk_{n}": BULK_COLUMNS + BULK_KEYS * (n % 2) for n in range(1, clients + 1)})
 
 
 def create(connection, engine, clients, db="crash"):
@@ -70,16 +74,16 @@ def _group_rows(group, hits):
 
 
 class Model:
-    """What one client's rows are: {batch: (rows, version)} of rows_ and of its bulk table; its entries in the ledger."""
+    """What one client's rows are: {batch: (rows, version)} of rows_ and of its bulk table; its entries in the ledger; its claims."""
 
-    def __init__(self, rows=None, bulk=None, ledger=None):
-        self.rows, self.bulk, self.ledger = dict(rows or {}), dict(bulk or {}), dict(ledger or {})
+    def __init__(self, rows=(), bulk=(), ledger=(), claims=()):
+        self.rows, self.bulk, self.ledger, self.claims = dict(rows), dict(bulk), dict(ledger), dict(claims)
 
     def copy(self):
-        return Model(self.rows, self.bulk, self.ledger)
+        return Model(**vars(self))
 
     def __eq__(self, other):
-        return isinstance(other, Model) and (self.rows, self.bulk, self.ledger) == (other.rows, other.bulk, other.ledger)
+        return isinstance(other, Model) and vars(self) == vars(other)
 
 
 class Prepared:
@@ -90,7 +94,7 @@ class Prepared:
         self.xid, self.after, self.said = xid, after, "prepare"
 
 
-class Writer(threading.Thread):
+class Writer(claims.Claims, threading.Thread):
     """One client. model: what was acknowledged; perhaps: the model if what was under way took effect; prepared: the same
     for an XA transaction."""
 
@@ -101,7 +105,7 @@ class Writer(threading.Thread):
         self.random = random.Random(seed * 1000 + number)
         self.model, self.perhaps, self.prepared = Model(), None, None
         self.next_batch, self.bulk_rows = 1, bulk_rows
-        self.acknowledged, self.retries, self.problem, self.level = 0, 0, None, None
+        self.acknowledged, self.retries, self.refused, self.problem, self.level = 0, 0, 0, None, None
         self.kinds = [kind for kind, often in KINDS.items() for _ in range(often) if kind not in without]
         self.kinds += random.Random(seed).choice(THEMES) * 12
 
@@ -151,12 +155,14 @@ class Writer(threading.Thread):
                     self.say(connection, sql)
                 break
             except SqlError as e:
-                if e.errno not in RETRY:
+                refused = e.errno == claims.DUPLICATE and kind in claims.KINDS
+                if e.errno not in RETRY and not refused:
                     raise
                 self.perhaps = None
                 connection.query("ROLLBACK")
-                self.retries += 1
-                if self.stop_event.is_set():
+                self.retries += not refused
+                self.refused += refused
+                if refused or self.stop_event.is_set():
                     return
         self.model, self.perhaps = model if kind != "undo" else self.model, None
         self.acknowledged += kind != "undo"
@@ -319,6 +325,9 @@ class Writer(threading.Thread):
         work = [self.bulk_sql(batch, 1, few)]
         if many:
             work += [self.bulk_sql(batch, few + 1, few + many), f"DELETE FROM {self.own} WHERE batch={batch} AND k>{few + many // 2}"]
+        name = self.any_name()
+        if name not in after.claims:
+            work.append(self.claim_sql(after, [name]))
         self.next_batch += 1
         xid = f"'{self.number}-{batch}'"
         connection.query(f"XA START {xid}")
@@ -327,7 +336,7 @@ class Writer(threading.Thread):
                 connection.query(sql)
             connection.query(f"XA END {xid}")
         except SqlError as e:
-            if e.errno not in RETRY:
+            if e.errno not in {claims.DUPLICATE, *RETRY}:
                 raise
             self.retries += 1
             return self.give_up(connection, xid)

@@ -7,8 +7,8 @@ use esker::base::{global_total, Counter};
 use esker::format::{Column, ColumnKind, ColumnMask, Compression, Layout, RowFormat, RowId};
 use esker::io::{AccessHint, DirEntry, Disk, File, LockGuard, OpenMode};
 use esker::{
-    Background, BeginOptions, Engine, Error, Isolation, LockMode, Options, PosixDisk, ScanOptions, Session, Table,
-    TableDef,
+    Background, BeginOptions, Engine, Error, IndexDef, Isolation, KeyPart, LockMode, Options, PosixDisk, ScanOptions,
+    Session, Table, TableDef,
 };
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -107,6 +107,10 @@ fn open(gate: &Arc<Gate>, folder: &Folder, longest_log: u64, background: Backgro
 }
 
 fn table(engine: &Engine, name: &str) -> Arc<Table> {
+    table_with(engine, name, Vec::new())
+}
+
+fn table_with(engine: &Engine, name: &str, indexes: Vec<IndexDef>) -> Arc<Table> {
     let column = |offset, width| Column { kind: ColumnKind::Fixed { width }, offset, null: None };
     let layout = Layout {
         image_bytes: IMAGE_BYTES as u32,
@@ -115,10 +119,7 @@ fn table(engine: &Engine, name: &str) -> Arc<Table> {
     };
     let (format, compression) = (RowFormat::Dynamic, Compression::None);
     engine
-        .create_table(
-            name,
-            &TableDef { layout, format, compression, temporary: false, indexes: Vec::new(), extra: vec![] },
-        )
+        .create_table(name, &TableDef { layout, format, compression, temporary: false, indexes, extra: vec![] })
         .unwrap();
     engine.open_table(name).unwrap()
 }
@@ -207,9 +208,12 @@ fn locks(e: &Engine) {
     assert!(refused, "two sessions that wait for each other");
 }
 
-/// Loads, large deletes, merges, a cache that is too small, a mark over whole blocks.
+/// Loads, large deletes, merges, a cache that is too small, a mark over whole blocks; an index with them.
 fn large(e: &Engine) {
-    let (t, mut s) = (table(e, "large"), e.session());
+    let encoding = esker::format::key_bytes::key_encoding::UNSIGNED;
+    let part = KeyPart { column: 0, prefix_bytes: 0, descending: false, encoding, collation: 0 };
+    let index = IndexDef { name: "n".into(), unique: true, parts: vec![part] };
+    let (t, mut s) = (table_with(e, "large", vec![index]), e.session());
     let ids = insert(&mut s, &t, 40_000);
     for _ in 0..3 {
         begin(&mut s);

@@ -33,6 +33,8 @@ pub(crate) trait Stored: Key {
     const NEW_KEYS_COME_LAST: bool;
     /// Does a tombstone say which row it is of?
     const TOMBSTONES_HAVE_VALUES: bool;
+    /// 1 if its trees are those of indexes, else 0: what counters of their work count.
+    const OF_INDEX: u64;
 
     /// What a run says of the shape of its blocks.
     fn fingerprint(shape: &Self::Shape) -> u64;
@@ -148,6 +150,7 @@ impl Stored for ByRow {
     type Shape = RowShape;
     const NEW_KEYS_COME_LAST: bool = true;
     const TOMBSTONES_HAVE_VALUES: bool = false;
+    const OF_INDEX: u64 = 0;
 
     fn fingerprint(shape: &RowShape) -> u64 {
         shape.layout.fingerprint()
@@ -374,6 +377,7 @@ impl Stored for ByBytes {
     type Shape = KeyShape;
     const NEW_KEYS_COME_LAST: bool = false;
     const TOMBSTONES_HAVE_VALUES: bool = true;
+    const OF_INDEX: u64 = 1;
 
     fn fingerprint(shape: &KeyShape) -> u64 {
         shape.fingerprint

@@ -159,6 +159,7 @@ impl<K: Stored> Written<K> {
         self.tree.edit(|state| state.add_run(handle));
         self.runs.push(run);
         count(Counter::RunsAttached, 1);
+        count(Counter::KeyRunsAttached, K::OF_INDEX);
     }
 
     /// Takes over what a flush moved from a memtable to a private run, which is in the tree already.

@@ -145,6 +145,7 @@ impl<'a, K: Stored> Flush<'a, K> {
             Ok(refused) => discard::runs(self.core, refused),
         }
         count(Counter::Flushes, 1);
+        count(Counter::KeyFlushes, K::OF_INDEX);
         if !self.core.tree_exists(self.tree.id) {
             discard::tree(self.core, self.tree);
         }

@@ -258,6 +258,7 @@ impl<'a, K: Stored> Merging<'a, K> {
             }
         }
         count(Counter::Merges, 1);
+        count(Counter::KeyMerges, K::OF_INDEX);
         count(Counter::MergedBytes, runs.iter().map(|r| r.size_bytes()).sum());
         let reached = outcome.reached.clone();
         // A step that cannot be logged would be made again and again.
