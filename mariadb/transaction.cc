@@ -142,8 +142,21 @@ int Connection::begin(THD *thd)
   return 0;
 }
 
+/*
+  A statement of the binlog, not its rows, that a replica's worker applies ahead of its turn would choose its rows among those
+  of now: there are no gap locks, nor locks on rows that do not match, by which a transaction ahead of it would be
+  found to have changed them afterwards. So it begins when its turn comes.
+*/
+static int await_turn(THD *thd)
+{
+  wait_for_commit *order= thd->wait_for_commit_ptr;
+  return order && thd->lex->sql_command != SQLCOM_END ? order->wait_for_prior_commit(thd) : 0;
+}
+
 Connection *Connection::enter(THD *thd, int *error)
 {
+  if ((*error= await_turn(thd)))
+    return nullptr;
   Connection *connection= find(thd);
   if (!connection && !(connection= open(thd, error)))
     return nullptr;
