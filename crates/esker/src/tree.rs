@@ -13,6 +13,7 @@ pub(crate) mod levels;
 pub(crate) mod marks;
 pub(crate) mod memtable;
 pub(crate) mod merge_read;
+pub(crate) mod near;
 pub(crate) mod private;
 pub(crate) mod run;
 pub(crate) mod standing;

@@ -20,6 +20,7 @@ use crate::tree::backward::BackwardRead;
 use crate::tree::key::{ByBytes, ByRow};
 use crate::tree::memtable::Memtable;
 use crate::tree::merge_read::{BlockSpan, Extent, MergeRead, Span, Unseen};
+use crate::tree::near::Near;
 use crate::tree::stored::split_value;
 use crate::tree::{find, Found, Stamp, TreeState};
 use crate::txn::open::TableTxn;
@@ -29,6 +30,7 @@ use chosen::Chosen;
 use esker_base::counters::{count, Counter};
 use esker_format::key_bytes::pass_prefix;
 use esker_format::{FormatError, RowId};
+use std::cell::Cell;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -194,6 +196,30 @@ struct Lookup<'a> {
     /// What the session's transaction has in the table.
     txn: Option<&'a TableTxn>,
     rows: Option<Rows>,
+    /// What lies about the rows that were looked up last.
+    near: Cell<Option<Near>>,
+    last: Cell<RowId>,
+}
+
+/// Rows this close to each other are looked up together.
+const NEAR: u64 = 64;
+
+impl Lookup<'_> {
+    /// The row, or that there is none, if it is known from those before.
+    fn known(&self, row: RowId) -> Option<Option<Found>> {
+        let near = self.near.take()?;
+        let known = near.knows(row).then(|| near.find(row));
+        self.near.set(Some(near));
+        known
+    }
+
+    /// A row was found, and is not the own transaction's. Where it lies near the one before, others will.
+    fn look_about(&self, (state, private): &Rows, view: View, row: RowId, found: &Found) {
+        let before = self.last.replace(row);
+        if before.0.abs_diff(row.0) <= NEAR {
+            self.near.set(Near::of(state, private.as_ref(), view, row, found));
+        }
+    }
 }
 
 /// A cursor over an index of a table.
@@ -390,7 +416,8 @@ impl IndexCursor {
         }
         let session = &*session;
         let txn = session.current.open().and_then(|txn| txn.in_table(&self.table));
-        Ok(Lookup { session, table: self.table.clone(), txn, rows })
+        let (near, last) = (Cell::default(), Cell::new(RowId::ZERO));
+        Ok(Lookup { session, table: self.table.clone(), txn, rows, near, last })
     }
 
     /// Adds the rows of entries of a block until there are so many.
@@ -440,14 +467,21 @@ impl IndexCursor {
     }
 
     /// Adds the row of an entry that counts.
-    fn add_row(&mut self, lookup: &Lookup<'_>, (state, private): &Rows, key: &[u8], row: RowId) -> Result<()> {
-        let found = match find(state, private.as_ref(), row, self.view)? {
-            Some((_, Found::Tombstone)) | None => None,
-            Some((order, found)) => {
-                // What the own transaction wrote since the seek may have changed the key.
-                let is_later = order.is_own() && order.ordinal >= self.ordinal;
-                (!is_later || self.is_entry_of(lookup.session, key, row, self.view)?).then_some(found)
-            }
+    fn add_row(&mut self, lookup: &Lookup<'_>, rows: &Rows, key: &[u8], row: RowId) -> Result<()> {
+        let found = match lookup.known(row) {
+            Some(found) => found,
+            None => match find(&rows.0, rows.1.as_ref(), row, self.view)? {
+                Some((_, Found::Tombstone)) | None => None,
+                Some((order, found)) if !order.is_own() => {
+                    lookup.look_about(rows, self.view, row, &found);
+                    Some(found)
+                }
+                Some((order, found)) => {
+                    // What was written since the seek may have changed the key.
+                    let is_later = order.ordinal >= self.ordinal;
+                    (!is_later || self.is_entry_of(lookup.session, key, row, self.view)?).then_some(found)
+                }
+            },
         };
         match found {
             Some(found) => {

@@ -19,7 +19,7 @@ use crate::tree::{order_in_block, Found, RunHandle, RunSeen, Seen, SeenMark, Tre
 use crate::version::{order_if_visible, OrdinalRanges, View, ABORTED, ACTIVE};
 use crate::{Error, Result};
 use esker_base::counters::{count, Counter};
-use esker_format::{LeafEntry, TxnId};
+use esker_format::{BlockEntry, CommitSeq, LeafEntry, TxnId};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -76,7 +76,7 @@ struct RunSource<K: Stored> {
     seen: RunSeen,
     aborted: Arc<OrdinalRanges>,
     index: usize,
-    /// Beyond its last block.
+    /// Beyond its last block, or more while it stands before that.
     end: usize,
     block: Option<Arc<K::Block>>,
     at: u32,
@@ -420,6 +420,38 @@ pub(crate) fn may_show<K: Stored>(handle: &RunHandle<K>, view: View, marks: &[Se
     handle.seen(view) != RunSeen::Hidden || (watches && handle.owner.as_ref().is_none_or(|o| o.status() != ABORTED))
 }
 
+/// The least and the greatest commit sequence of a block's versions.
+fn sequences(entry: &BlockEntry, seen: RunSeen) -> (CommitSeq, CommitSeq) {
+    match seen {
+        RunSeen::At(seq) => (seq, seq),
+        _ => (entry.min_seq, entry.max_seq),
+    }
+}
+
+/// Is every version of a block seen, none of them a tombstone, and each the only one of its key in its run?
+pub(crate) fn is_clean<K: Stored>(
+    blocks: &Index<K>,
+    index: usize,
+    block: &K::Block,
+    (seen, aborted): (RunSeen, &OrdinalRanges),
+    view: View,
+    marks: &[SeenMark],
+) -> bool {
+    let (entries, entry) = (blocks.entries(), blocks.entry(index));
+    let (least, greatest) = sequences(entry, seen);
+    let own = matches!(seen, RunSeen::Own | RunSeen::Hidden);
+    let before = index.checked_sub(1).is_some_and(|i| may_meet::<K>(&entries[i], &entries[index]));
+    let after = entries.get(index + 1).is_some_and(|e| may_meet::<K>(&entries[index], e));
+    K::is_unique(block)
+        && seen != RunSeen::Hidden
+        && !before
+        && !after
+        && !K::has_tombstones(block)
+        && !aborted.meets(entry.min_ordinal, entry.max_ordinal)
+        && (seen != RunSeen::PerRow || greatest <= view.seq)
+        && !marks.iter().any(|m| entry.first_id < m.up_to && (own || least <= m.as_of || m.same_seq(least, greatest)))
+}
+
 impl<K: Stored> Source<K> {
     /// Where it stands.
     #[inline]
@@ -471,10 +503,10 @@ impl<K: Stored> RunSource<K> {
         crate::tree::levels::looked::count();
         let (seen, aborted) = (handle.seen(view), handle.aborted());
         let index = handle.run.seek(&blocks, from)?;
-        let end = blocks.entries().partition_point(|e| K::cmp(K::first(e), K::lend(&handle.last)).is_le());
-        let handle = handle.clone();
+        let (handle, end) = (handle.clone(), blocks.entries().len());
         let mut source =
             RunSource { handle, blocks, seen, aborted, index, end, block: None, at: 0, rows: 0, clean: false };
+        source.find_end();
         // More than one where the index does not tell.
         while source.block.is_none() && source.index < source.end {
             let entry = &source.blocks.entries()[source.index];
@@ -522,10 +554,7 @@ impl<K: Stored> RunSource<K> {
         }
         let entries = self.blocks.entries();
         let entry = entries[self.index].block();
-        let (least, greatest) = match self.seen {
-            RunSeen::At(seq) => (seq, seq),
-            _ => (entry.min_seq, entry.max_seq),
-        };
+        let (_, greatest) = sequences(entry, self.seen);
         // No mark that is seen deletes what is not committed.
         let own = matches!(self.seen, RunSeen::Own | RunSeen::Hidden);
         if !own && marks.iter().any(|m| entry.last_id < m.up_to && greatest <= m.as_of) {
@@ -534,18 +563,7 @@ impl<K: Stored> RunSource<K> {
             return Ok(());
         }
         let block = self.handle.run.block(&self.blocks, self.index)?;
-        let before = self.index.checked_sub(1).is_some_and(|i| may_meet::<K>(&entries[i], &entries[self.index]));
-        let after = entries.get(self.index + 1).is_some_and(|e| may_meet::<K>(&entries[self.index], e));
-        self.clean = K::is_unique(&block)
-            && self.seen != RunSeen::Hidden
-            && !before
-            && !after
-            && !K::has_tombstones(&block)
-            && !self.aborted.meets(entry.min_ordinal, entry.max_ordinal)
-            && (self.seen != RunSeen::PerRow || greatest <= view.seq)
-            && !marks
-                .iter()
-                .any(|m| entry.first_id < m.up_to && (own || least <= m.as_of || m.same_seq(least, greatest)));
+        self.clean = is_clean(&self.blocks, self.index, &block, (self.seen, &*self.aborted), view, marks);
         self.rows = self.rows_of(&block);
         self.block = Some(block);
         if self.rows == 0 {
@@ -609,6 +627,15 @@ impl<K: Stored> RunSource<K> {
     fn advance_block(&mut self) {
         (self.block, self.at, self.clean) = (None, 0, false);
         self.index += 1;
+        self.find_end();
+    }
+
+    /// Of a block that begins behind the handle's last key nothing counts, nor of those behind it.
+    fn find_end(&mut self) {
+        let is_behind = |e: &K::Entry| K::cmp(K::first(e), K::lend(&self.handle.last)).is_gt();
+        if self.blocks.entries().get(self.index).is_some_and(is_behind) {
+            self.end = self.index;
+        }
     }
 }
 

@@ -5,6 +5,7 @@ mod amount;
 mod chosen;
 mod locked;
 mod model;
+mod near;
 
 use super::*;
 use crate::tests::support::{open_with, options, table};

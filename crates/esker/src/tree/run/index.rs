@@ -43,7 +43,15 @@ impl<K: Stored> Index<K> {
         let bytes = size_of::<Self>() + size_of_val(&*entries) + size_of_val(&*ranks) + size_of_val(&*slots) + keys;
         let bytes = bytes + filters.as_ref().map_or(0, Filters::memory_bytes);
         let charge = Charge::new(Account::Catalog, bytes as u64);
-        Arc::new(Index { entries, ranks, slots, filters, touched: AtomicBool::new(false), cache: cache.clone(), charge })
+        Arc::new(Index {
+            entries,
+            ranks,
+            slots,
+            filters,
+            touched: AtomicBool::new(false),
+            cache: cache.clone(),
+            charge,
+        })
     }
 
     /// What it says of each block.

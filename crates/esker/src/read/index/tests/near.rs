@@ -1,0 +1,110 @@
+//! Rows that are looked up near each other, which are looked for once: what is newer, deleted, another's or the own
+//! transaction's lies among them.
+
+use crate::tests::support::{open_with, options};
+use crate::*;
+use esker_base::counters::{bind, Counter, SessionCounters};
+use esker_format::RowId;
+use esker_io::SimDisk;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+const ROWS: u64 = 3000;
+
+type Found = Vec<(u64, u64)>;
+
+fn by_key(s: &mut Session, t: &Arc<Table>, descending: bool) -> Found {
+    let range = if descending { IndexRange::all().descending() } else { IndexRange::all() };
+    let (mut rows, mut found) = (s.rows_by(t, "PRIMARY", range).unwrap(), Vec::new());
+    while let Some(row) = rows.next().unwrap() {
+        found.push((row.get::<u64>("id").unwrap(), row.get::<u64>("n").unwrap()));
+    }
+    found
+}
+
+fn begin(e: &Engine) -> Session {
+    let mut s = e.session();
+    s.begin(Isolation::RepeatableRead, BeginOptions::default());
+    s.begin_statement();
+    s
+}
+
+/// What a session does to the rows at every `step`th place.
+fn change(s: &mut Session, t: &Arc<Table>, ids: &[RowId], step: usize, n: Option<u64>, model: &mut BTreeMap<u64, u64>) {
+    for at in (step..ids.len()).step_by(step) {
+        let id = at as u64;
+        if !model.contains_key(&id) {
+            continue;
+        }
+        match n {
+            Some(n) => {
+                s.update(t, ids[at], &[id.into(), n.into()]).unwrap();
+                model.insert(id, n);
+            }
+            None => {
+                s.delete(t, ids[at]).unwrap();
+                model.remove(&id);
+            }
+        }
+    }
+}
+
+#[test]
+fn rows_are_as_they_are_whatever_lies_among_them() {
+    let small = Options {
+        bulk_threshold_bytes: 16 << 10,
+        min_run_bytes: 4 << 10,
+        block_bytes: 4 << 10,
+        memory_limit_bytes: 64 << 20,
+        ..options()
+    };
+    let e = open_with(&SimDisk::new(1), small).unwrap();
+    let schema = Schema::new().column("id", Type::U64).column("n", Type::U64);
+    e.create_table("t", &TableDef::of(&schema).unwrap().unique("PRIMARY", &["id"]).unwrap()).unwrap();
+    let t = e.open_table("t").unwrap();
+    let (mut model, mut ids, mut s) = (BTreeMap::new(), Vec::new(), begin(&e));
+    for id in 0..ROWS {
+        ids.push(s.insert(&t, &[id.into(), 1u64.into()]).unwrap());
+        model.insert(id, 1);
+    }
+    s.commit().unwrap();
+    e.sim_flush(&t).unwrap();
+    let is = |s: &mut Session, model: &BTreeMap<u64, u64>, what: &str| {
+        let mut wanted: Found = model.iter().map(|(id, n)| (*id, *n)).collect();
+        assert_eq!(by_key(s, &t, false), wanted, "{what}");
+        wanted.reverse();
+        assert_eq!(by_key(s, &t, true), wanted, "{what}, from the end");
+    };
+    let counters = SessionCounters::new();
+    let bound = bind(&counters);
+    is(&mut begin(&e), &model, "loaded");
+    let blocks = counters.get(Counter::BlocksCached) + counters.get(Counter::BlocksMissed);
+    assert!(blocks < ROWS / 4, "{blocks} blocks were looked at for {ROWS} rows, in both directions");
+    drop(bound);
+
+    let (mut old, was) = (begin(&e), model.clone());
+    is(&mut old, &was, "before");
+    // In runs that lie over the first, in memory, not committed, by itself.
+    change(&mut s, &t, &ids, 97, Some(2), &mut model);
+    change(&mut s, &t, &ids, 53, None, &mut model);
+    s.commit().unwrap();
+    e.sim_flush(&t).unwrap();
+    is(&mut begin(&e), &model, "flushed");
+    change(&mut s, &t, &ids, 89, Some(3), &mut model);
+    change(&mut s, &t, &ids, 61, None, &mut model);
+    s.commit().unwrap();
+    is(&mut begin(&e), &model, "in memory");
+    let mut other = begin(&e);
+    change(&mut other, &t, &ids, 41, Some(4), &mut model.clone());
+    is(&mut begin(&e), &model, "another's are not seen");
+    let mut own = begin(&e);
+    let mut of_own = model.clone();
+    other.rollback().unwrap();
+    change(&mut own, &t, &ids, 31, Some(5), &mut of_own);
+    change(&mut own, &t, &ids, 37, None, &mut of_own);
+    is(&mut own, &of_own, "its own");
+    is(&mut begin(&e), &model, "nobody else's");
+    own.commit().unwrap();
+    is(&mut begin(&e), &of_own, "committed");
+    is(&mut old, &was, "an old view");
+}
