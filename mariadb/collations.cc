@@ -11,6 +11,7 @@
 #include "error_log.h"
 #include <my_sys.h>
 #include <atomic>
+#include <initializer_list>
 #include <string>
 
 namespace shim
@@ -98,5 +99,59 @@ try
 catch (const std::bad_alloc &)
 {
   return ES_NO_WEIGHTS;
+}
+
+namespace
+{
+/* FNV-1a */
+class Hash
+{
+public:
+  void add(const uchar *bytes, size_t count)
+  {
+    for (size_t i= 0; i < count; i++)
+      value_= (value_ ^ bytes[i]) * 0x100000001b3;
+  }
+  uint64_t value() const { return value_; }
+
+private:
+  uint64_t value_= 0xcbf29ce484222325;
+};
+
+/* What a string of a few code points weighs; nothing if the character set lacks one of them. */
+void add_weights(const CHARSET_INFO *cs, uint32_t collation, std::initializer_list<my_wc_t> string, Hash *hash)
+{
+  uchar text[4 * MY_CS_MBMAXLEN], weights[512];
+  uchar *end= text;
+  for (my_wc_t wc : string)
+  {
+    const int length= my_ci_wc_mb(cs, wc, end, text + sizeof(text));
+    if (length <= 0)
+      return;
+    end+= length;
+  }
+  const size_t bytes= weights_of(nullptr, collation, text, static_cast<size_t>(end - text), 0, weights, sizeof(weights));
+  if (bytes > sizeof(weights))
+    return;
+  hash->add(weights, bytes);
+  hash->add(reinterpret_cast<const uchar *>(&bytes), sizeof(bytes));
+}
+}
+
+/* All characters of two bytes in UTF-16, and pairs of letters: languages take some for one letter. */
+extern "C" uint64_t weights_version(void *, uint32_t collation)
+{
+  collation&= ~filled_up;
+  const CHARSET_INFO *cs= find_collation(collation & (filled_up - 1));
+  if (!cs)
+    return 0;
+  Hash hash;
+  for (my_wc_t wc= 1; wc < 0x10000; wc++)
+    if (wc < 0xd800 || wc > 0xdfff)
+      add_weights(cs, collation, {wc}, &hash);
+  for (my_wc_t first= 'A'; first <= 'z'; first++)
+    for (my_wc_t second= 'A'; second <= 'z'; second++)
+      add_weights(cs, collation, {first, second}, &hash);
+  return hash.value();
 }
 }

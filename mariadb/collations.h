@@ -33,6 +33,9 @@ bool has_key_weights(const CHARSET_INFO *cs);
 */
 uint separate_levels(const CHARSET_INFO *cs);
 
+/** EsOptions::weights_version: a hash of what the characters weigh that a server's update is likely to change. */
+extern "C" uint64_t weights_version(void *, uint32_t collation);
+
 /** EsOptions::weights. */
 extern "C" size_t weights_of(void *, uint32_t collation, const uint8_t *value, size_t bytes, uint32_t prefix_bytes,
                              uint8_t *weights, size_t room);

@@ -44,6 +44,7 @@ int init(void *plugin_hton)
   fill_options(&options, &folder);
   options.log= log_line;
   options.weights= weights_of;
+  options.weights_version= weights_version;
   EsError why;
   EsStatus status= es_engine_open(&options, &engine, &why);
   if (status == EsStatus::Ok)

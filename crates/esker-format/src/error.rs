@@ -71,6 +71,9 @@ pub enum FormatError {
         /// Its number.
         found: u64,
     },
+    /// Keys were made of what strings weighed then.
+    #[error("its strings weigh otherwise than when it was made: rebuild its table (ALTER TABLE ... FORCE)")]
+    Reweighed,
     /// It is a file of another folder.
     #[error("{what} is of the folder {found}, not of {expected}")]
     Foreign {

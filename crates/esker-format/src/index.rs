@@ -5,6 +5,7 @@ use crate::codec::{check_bits, put_bytes, put_varint, Reader};
 use crate::entry::put_list;
 use crate::error::FormatError;
 use crate::ids::CommitSeq;
+use crate::key_bytes::Collations;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// The numbers of an index's states.
@@ -105,6 +106,20 @@ pub struct IndexEntry {
     pub state: IndexState,
     /// Views before this commit sequence cannot read it.
     pub usable_from: CommitSeq,
+    /// What strings weighed when it was made ([`weights_version`]); 0: nobody told.
+    pub weights: u64,
+}
+
+/// What strings weigh in the collations of these parts, in one number; 0: there are none, or the front end does not tell.
+#[must_use]
+pub fn weights_version(parts: &[KeyPart], collations: &dyn Collations) -> u64 {
+    let versions = parts.iter().filter(|p| p.collation != 0).map(|p| collations.version(p.collation));
+    let bytes: Vec<u8> = versions.flat_map(u64::to_le_bytes).collect();
+    if bytes.iter().all(|b| *b == 0) {
+        0
+    } else {
+        xxh3_64_with_seed(&bytes, 0).max(1)
+    }
 }
 
 impl IndexEntry {
@@ -124,6 +139,9 @@ impl IndexEntry {
         put_list(out, &self.parts, KeyPart::encode);
         out.push(self.state as u8);
         put_varint(out, self.usable_from.0);
+        if self.weights != 0 {
+            put_varint(out, self.weights);
+        }
     }
 
     /// Reads the stored form.
@@ -137,6 +155,8 @@ impl IndexEntry {
             parts: r.list(5, KeyPart::decode)?,
             state: IndexState::from_u8(r.u8()?)?,
             usable_from: CommitSeq(r.varint()?),
+            // Behind it in its entry, and not there before anybody told.
+            weights: if r.rest().is_empty() { 0 } else { r.varint()? },
         })
     }
 }

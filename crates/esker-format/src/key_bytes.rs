@@ -56,6 +56,11 @@ pub trait Collations: std::fmt::Debug + Send + Sync {
         prefix_bytes: u32,
         weights: &mut Vec<u8>,
     ) -> Result<(), FormatError>;
+
+    /// Another number than before says that strings weigh otherwise than before; 0: they never do.
+    fn version(&self, _collation: u32) -> u64 {
+        0
+    }
 }
 
 /// No collations: strings compare as bytes.

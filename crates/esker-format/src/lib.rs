@@ -33,7 +33,7 @@ pub use compress::Compression;
 pub use error::FormatError;
 pub use frame::{Frame, SegmentHeader};
 pub use ids::{CommitSeq, FileId, FolderId, Lsn, RowId, TableId, TreeId, TxnId};
-pub use index::{IndexEntry, IndexState, KeyPart};
+pub use index::{weights_version, IndexEntry, IndexState, KeyPart};
 pub use key_block::{KeyBlock, KeyBlockBuilder, KeyBlockEntry};
 pub use key_bytes::{Collations, KeyCodec, NoCollations};
 pub use layout::{Column, ColumnKind, Layout, NullBit, RowFormat};

@@ -120,7 +120,7 @@ fn entries_give_back_the_columns_that_they_cover() {
 
 fn index_of(parts: Vec<KeyPart>) -> IndexEntry {
     let (state, usable_from) = (IndexState::Ready, CommitSeq::ZERO);
-    IndexEntry { id: 1, name: "k".into(), unique: true, parts, state, usable_from }
+    IndexEntry { id: 1, name: "k".into(), unique: true, parts, state, usable_from, weights: 0 }
 }
 
 fn part(encoding: u32) -> KeyPart {

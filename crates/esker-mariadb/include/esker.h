@@ -221,6 +221,10 @@ using EsWeightsFn = size_t(*)(void *context,
                               uint8_t *weights,
                               size_t room);
 
+/// A number that tells one version of a collation from another: the same as long as all strings weigh the same. 0: unknown.
+/// May be slow; is called from any thread.
+using EsWeightsVersionFn = uint64_t(*)(void *context, uint32_t collation);
+
 /// What an engine is opened with.
 struct EsOptions {
   const char *data_dir;
@@ -237,6 +241,8 @@ struct EsOptions {
   void *log_context;
   /// NULL: there are no collations.
   EsWeightsFn weights;
+  /// NULL: strings weigh for ever what they weighed.
+  EsWeightsVersionFn weights_version;
   void *weights_context;
 };
 
@@ -456,7 +462,7 @@ using EsLockWaitFn = bool(*)(void *context, const EsLockWait *wait);
 
 extern "C" {
 
-/// The options that the engine itself would choose; `data_dir`, `log` and `weights` are NULL.
+/// The options that the engine itself would choose; `data_dir`, `log` and those of weights are NULL.
 ///
 /// # Safety
 /// `options` may be written.
@@ -465,7 +471,7 @@ void es_default_options(EsOptions *options);
 /// Opens or creates the data folder and recovers. `*engine` is written only if it succeeds.
 ///
 /// # Safety
-/// The options are needed for the call only, but for `log`, `weights` and their contexts: they are used, from any thread,
+/// The options are needed for the call only, but for `log`, `weights`, `weights_version` and their contexts: they are used, from any thread,
 /// until the engine is closed.
 EsStatus es_engine_open(const EsOptions *options,
                         EsEngine **engine,
@@ -1046,7 +1052,7 @@ void es_lock_waits(const EsEngine *engine, EsLockWaitFn each, void *context);
 static_assert(sizeof(EsError) == 1024 &&
               offsetof(EsError, text) == 0,
               "EsError lies otherwise than in Rust");
-static_assert(sizeof(EsOptions) == 88 &&
+static_assert(sizeof(EsOptions) == 96 &&
               offsetof(EsOptions, data_dir) == 0 &&
               offsetof(EsOptions, memory_limit_bytes) == 8 &&
               offsetof(EsOptions, bulk_buffer_bytes) == 16 &&
@@ -1058,7 +1064,8 @@ static_assert(sizeof(EsOptions) == 88 &&
               offsetof(EsOptions, log) == 56 &&
               offsetof(EsOptions, log_context) == 64 &&
               offsetof(EsOptions, weights) == 72 &&
-              offsetof(EsOptions, weights_context) == 80,
+              offsetof(EsOptions, weights_version) == 80 &&
+              offsetof(EsOptions, weights_context) == 88,
               "EsOptions lies otherwise than in Rust");
 static_assert(sizeof(EsColumn) == 20 &&
               offsetof(EsColumn, kind) == 0 &&

@@ -6,7 +6,9 @@ use crate::status::{str_of, Failure};
 use esker::{Collations, IndexDef, KeyPart};
 use esker_format::key_bytes::key_encoding;
 use esker_format::FormatError;
+use std::collections::HashMap;
 use std::ffi::{c_char, c_void};
+use std::sync::{Mutex, PoisonError};
 
 /// How a column's value becomes bytes of a key.
 #[repr(i32)]
@@ -87,11 +89,18 @@ pub type EsWeightsFn = Option<
     ) -> usize,
 >;
 
+/// A number that tells one version of a collation from another: the same as long as all strings weigh the same. 0: unknown.
+/// May be slow; is called from any thread.
+pub type EsWeightsVersionFn = Option<unsafe extern "C" fn(context: *mut c_void, collation: u32) -> u64>;
+
 /// Weights that come from C.
 #[derive(Debug)]
 pub(crate) struct Weights {
     function: EsWeightsFn,
+    version: EsWeightsVersionFn,
     context: *mut c_void,
+    /// Of collations that were asked about.
+    versions: Mutex<HashMap<u32, u64>>,
 }
 
 // SAFETY: the rules allow the function to be called from any thread with its context.
@@ -100,8 +109,8 @@ unsafe impl Send for Weights {}
 unsafe impl Sync for Weights {}
 
 impl Weights {
-    pub(crate) fn new(function: EsWeightsFn, context: *mut c_void) -> Weights {
-        Weights { function, context }
+    pub(crate) fn new(function: EsWeightsFn, version: EsWeightsVersionFn, context: *mut c_void) -> Weights {
+        Weights { function, version, context, versions: Mutex::default() }
     }
 }
 
@@ -133,6 +142,13 @@ impl Collations for Weights {
             }
             room = spare.len().saturating_mul(2);
         }
+    }
+
+    fn version(&self, collation: u32) -> u64 {
+        let Some(function) = self.version else { return 0 };
+        let mut versions = self.versions.lock().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: see es_engine_open.
+        *versions.entry(collation).or_insert_with(|| unsafe { function(self.context, collation) })
     }
 }
 

@@ -42,9 +42,9 @@ macro_rules! crossing {
 
 crossing! {
     EsError 1024 { text }
-    EsOptions 88 {
+    EsOptions 96 {
         data_dir, memory_limit_bytes, bulk_buffer_bytes, bulk_threshold_bytes, wal_segment_bytes, recovery_target_bytes,
-        recovery_target_seconds, flush_mode, log, log_context, weights, weights_context
+        recovery_target_seconds, flush_mode, log, log_context, weights, weights_version, weights_context
     }
     EsColumn 20 { kind, offset, width, null_byte, null_mask, len_bytes, pad }
     EsLayout 24 { image_bytes, head_bytes, column_count, columns }

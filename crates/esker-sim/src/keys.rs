@@ -35,6 +35,7 @@ pub(crate) fn indexes(n: usize) -> Vec<IndexEntry> {
         parts: vec![part],
         state: IndexState::Leaving,
         usable_from: CommitSeq::ZERO,
+        weights: 0,
     };
     // Behind those that the engine keeps.
     (FIRST_APART..).take(n).map(index).collect()

@@ -19,6 +19,7 @@ pub(crate) mod moved;
 pub(crate) mod one_writer;
 pub(crate) mod prepared;
 pub(crate) mod regression;
+mod reweighed;
 pub(crate) mod spilled;
 pub(crate) mod support;
 pub(crate) mod tables;

@@ -58,7 +58,8 @@ pub fn random_index(rng: &mut Rng) -> (Layout, IndexEntry) {
     let bits = rng.next();
     let layout = layout_of(&kinds, |i| bits >> i & 1 == 1);
     let state = IndexState::Ready;
-    (layout, IndexEntry { id: 1, name: "k".into(), unique: false, parts, state, usable_from: CommitSeq::ZERO })
+    let usable_from = CommitSeq::ZERO;
+    (layout, IndexEntry { id: 1, name: "k".into(), unique: false, parts, state, usable_from, weights: 0 })
 }
 
 /// A row of few different values, packed.

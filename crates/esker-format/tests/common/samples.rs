@@ -83,6 +83,7 @@ fn index(rng: &mut Rng) -> IndexEntry {
         }),
         state: [IndexState::Building, IndexState::Ready, IndexState::Leaving][rng.below(3) as usize],
         usable_from: CommitSeq(number(rng)),
+        weights: 0,
     }
 }
 

@@ -30,8 +30,10 @@ pub(crate) fn create_table(
         return Err(Error::Unsupported("ROW_FORMAT=FIXED with BLOB columns".into()));
     }
     let layout = LayoutVersion::first(Arc::new(def.layout.clone()));
-    let mut indexes: Vec<IndexEntry> = (1..).zip(&def.indexes).map(|(id, index)| index.entry(id)).collect();
-    indexes.iter().try_for_each(|index| Index::new(index, &layout, &core.options.collations).check(name))?;
+    let collations = &core.options.collations;
+    let mut indexes: Vec<IndexEntry> =
+        (1..).zip(&def.indexes).map(|(id, index)| index.entry(id, &**collations)).collect();
+    indexes.iter().try_for_each(|index| Index::new(index, &layout, collations).check(name))?;
     indexes.extend_from_slice(apart);
     let mut tables = core.tables.lock();
     if tables.contains_key(name) {
@@ -49,7 +51,7 @@ pub(crate) fn create_table(
     let entry = esker_format::TableEntry { rebuilt_seq: CommitSeq(lsn.0), ..entry };
     let trees = Trees::new(&entry, memtables, lsn);
     trees.auto_increment.raise(counts_from);
-    let table = Table::new(&entry, trees, &core.options.collations);
+    let table = Table::new(&entry, trees, collations);
     core.due.take_in(&table, &table.trees());
     tables.insert(name.to_owned(), table);
     Ok(())

@@ -4,7 +4,9 @@ use crate::catalog::table::Table;
 use crate::read::index::alike::Alike;
 use crate::{Error, Result};
 use arc_swap::ArcSwapOption;
-use esker_format::{Collations, CommitSeq, FormatError, IndexEntry, IndexState, KeyCodec, KeyPart, LayoutVersion};
+use esker_format::{
+    weights_version, Collations, CommitSeq, FormatError, IndexEntry, IndexState, KeyCodec, KeyPart, LayoutVersion,
+};
 use std::sync::Arc;
 
 /// What an index is created with.
@@ -20,7 +22,7 @@ pub struct IndexDef {
 
 impl IndexDef {
     /// The catalog's entry of a new one.
-    pub(crate) fn entry(&self, id: u32) -> IndexEntry {
+    pub(crate) fn entry(&self, id: u32, collations: &dyn Collations) -> IndexEntry {
         IndexEntry {
             id,
             name: self.name.clone(),
@@ -28,6 +30,7 @@ impl IndexDef {
             parts: self.parts.clone(),
             state: IndexState::Ready,
             usable_from: CommitSeq::ZERO,
+            weights: weights_version(&self.parts, collations),
         }
     }
 }
@@ -44,7 +47,10 @@ pub(crate) struct Index {
 impl Index {
     pub(crate) fn new(entry: &IndexEntry, layout: &LayoutVersion, collations: &Arc<dyn Collations>) -> Self {
         let place_of = |column| layout.columns.iter().position(|c| c.id == column);
-        let codec = KeyCodec::new(entry, &layout.layout, place_of, &**collations);
+        let codec = match weights_version(&entry.parts, &**collations) {
+            now if now != entry.weights && now != 0 && entry.weights != 0 => Err(FormatError::Reweighed),
+            _ => KeyCodec::new(entry, &layout.layout, place_of, &**collations),
+        };
         Index { entry: entry.clone(), codec, collations: collations.clone(), alike: ArcSwapOption::empty() }
     }
 
@@ -53,7 +59,7 @@ impl Index {
         self.entry.state != IndexState::Leaving
     }
 
-    /// How its keys are made. Fails where this version, or the front end's collations, do not know how.
+    /// How its keys are made. Fails where this version, or the front end's collations, do not know how, or not any more.
     pub(crate) fn codec(&self) -> Result<&KeyCodec> {
         self.codec.as_ref().map_err(|e| self.error(e))
     }

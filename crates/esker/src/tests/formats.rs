@@ -102,6 +102,7 @@ fn created_and_emptied(pairs: &[(u64, u64)]) -> crate::Result<Engine> {
         parts: Vec::new(),
         state: IndexState::Ready,
         usable_from: CommitSeq(1),
+        weights: 0,
     };
     let keys = TreeEntry { id: TreeId(51), kind: TreeKind::Keys(index) };
     let entry = create(&engine, "t").entry();

@@ -18,7 +18,7 @@ type Model = BTreeMap<Vec<u8>, (RowId, Vec<u8>)>;
 pub(crate) fn index(id: u32) -> IndexEntry {
     let part = KeyPart { column: 0, prefix_bytes: 0, descending: false, encoding: 1, collation: 0 };
     let (name, state, usable_from) = (format!("k{id}"), IndexState::Leaving, CommitSeq::ZERO);
-    IndexEntry { id, name, unique: false, parts: vec![part], state, usable_from }
+    IndexEntry { id, name, unique: false, parts: vec![part], state, usable_from, weights: 0 }
 }
 
 fn small() -> Options {
