@@ -318,7 +318,7 @@ struct EsTableStats {
   /// An estimate.
   uint64_t rows;
   uint64_t data_bytes;
-  /// Of rows as they are before compression.
+  /// Of rows as they are before encoding and compression; about.
   uint64_t row_bytes;
   /// Held by versions that nobody can see any more.
   uint64_t free_bytes;
