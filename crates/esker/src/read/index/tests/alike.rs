@@ -44,6 +44,15 @@ fn entries_that_are_alike_are_estimated() {
     }
 }
 
+/// Nine groups are one more than are stepped over; most places lie in the middle of one.
+#[test]
+fn groups_are_counted_from_their_beginning() {
+    let (_disk, e, t) = filled(9000, 1000, 1);
+    e.sim_flush(&t).unwrap();
+    let (few, name) = (e.rows_alike(&t, BY_FEW, false).unwrap(), e.rows_alike(&t, BY_NAME, false).unwrap());
+    assert!(is_about(few[0], 1000, 0.08) && is_about(name[0], 1000, 0.08), "{few:?}, {name:?}");
+}
+
 /// Half of the rows have a name each, half have one of a few.
 #[test]
 fn groups_may_be_of_all_sizes() {
