@@ -922,8 +922,9 @@ EsStatus es_index_choose(EsIndexCursor *cursor,
                          EsBatch *batch);
 
 /// The rows behind a row, or with `backward` before it, whatever the range was that was sought. `taken`: how many rows the
-/// caller took of the batch that was given last; it is the last of them, or if that is none, the row given before. `anew`: the
-/// statement of the session in which the cursor was opened is over, and the cursor goes on in this one.
+/// caller took of the batch that was given last; it is the last of them, or if that is none, the row given before. Where
+/// nothing was found it is the range that was sought; and who turns at an end meets the last row again. `anew`: the statement
+/// of the session in which the cursor was opened is over, and the cursor goes on in this one.
 ///
 /// # Safety
 /// As for `es_index_next_batch`.

@@ -100,11 +100,20 @@ impl EsIndexCursor {
     /// the last row it gave; or where there was nothing.
     fn rest(&self, direction: Direction) -> KeyRange {
         let comes_back = self.ended.is_some_and(|ended| ended != direction);
+        let range = self.cursor.range();
         match (&self.passed, direction) {
             (Some(key), _) if comes_back => KeyRange::default().rest_with(key, direction),
             (Some(key), _) => KeyRange::default().rest(key, direction),
-            (None, Direction::Forward) => KeyRange { from: self.cursor.range().from.clone(), to: None },
-            (None, Direction::Backward) => KeyRange { from: Vec::new(), to: self.cursor.range().to.clone() },
+            // What came to the range since is passed over.
+            (None, Direction::Forward) if self.ended == Some(direction) => match &range.to {
+                Some(to) => KeyRange { from: to.clone(), to: None },
+                None => KeyRange { from: Vec::new(), to: Some(Vec::new()) },
+            },
+            (None, Direction::Forward) => KeyRange { from: range.from.clone(), to: None },
+            (None, Direction::Backward) if self.ended == Some(direction) => {
+                KeyRange { from: Vec::new(), to: Some(range.from.clone()) }
+            }
+            (None, Direction::Backward) => KeyRange { from: Vec::new(), to: range.to.clone() },
         }
     }
 
