@@ -263,6 +263,8 @@ const char *table_name(const char *path);
 
 /** handlerton::drop_table. */
 int drop_table(handlerton *, const char *path);
+/** handlerton::drop_database. */
+void drop_database(handlerton *, char *path);
 }
 
 #endif

@@ -126,16 +126,30 @@ int ha_esker::create(const char *path, TABLE *form, HA_CREATE_INFO *create_info)
   return ha_error(status);
 }
 
+/*
+  The server removes its own files of a partitioned table first. After a crash in between it knows nothing of the rest:
+  those partitions go when a table of their name is dropped that nobody has, or with their database.
+*/
 int shim::drop_table(handlerton *, const char *path)
 {
   EsError why;
   EsStatus status= es_drop_table(engine, table_name(path), &why);
+  if (status == EsStatus::NoSuchTable)
+    status= es_drop_tables(engine, (std::string(table_name(path)) + "#P#").c_str(), &why);
   /* Every engine is asked for every table: only the server knows whether it is an error. */
   if (status == EsStatus::NoSuchTable)
     return ENOENT;
   if (has_detail(status))
     raise(status, why.text);
   return ha_error(status);
+}
+
+void shim::drop_database(handlerton *, char *path)
+{
+  EsError why;
+  EsStatus status= es_drop_tables(engine, table_name(path), &why);
+  if (status != EsStatus::Ok && status != EsStatus::NoSuchTable && has_detail(status))
+    raise(status, why.text);
 }
 
 int ha_esker::delete_table(const char *path)

@@ -33,6 +33,7 @@ int init(void *plugin_hton)
   hton->flags= HTON_NO_FLAGS;
   hton->create= make_handler;
   hton->drop_table= drop_table;
+  hton->drop_database= drop_database;
   hton->show_status= show_status;
   hton->table_options= table_options;
   hton->tablefile_extensions= hton_no_exts;

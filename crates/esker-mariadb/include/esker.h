@@ -524,6 +524,12 @@ EsStatus es_create_table(const EsEngine *engine,
 /// `engine` is open.
 EsStatus es_drop_table(const EsEngine *engine, const char *name, EsError *error);
 
+/// Drops all tables whose names begin so, one after the other; no such table if there is none.
+///
+/// # Safety
+/// `engine` is open.
+EsStatus es_drop_tables(const EsEngine *engine, const char *prefix, EsError *error);
+
 /// Atomic, and durable on return.
 ///
 /// # Safety

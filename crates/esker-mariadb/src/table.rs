@@ -241,6 +241,31 @@ pub unsafe extern "C" fn es_drop_table(engine: *const EsEngine, name: *const c_c
     unsafe { report(result, error) }
 }
 
+/// Drops all tables whose names begin so, one after the other; no such table if there is none.
+///
+/// # Safety
+/// `engine` is open.
+#[no_mangle]
+pub unsafe extern "C" fn es_drop_tables(
+    engine: *const EsEngine,
+    prefix: *const c_char,
+    error: *mut EsError,
+) -> EsStatus {
+    // SAFETY: the caller's promise.
+    let handle = unsafe { shared(engine) };
+    let result = handle.guard.run(|| {
+        // SAFETY: the caller's promise.
+        let prefix = unsafe { str_of(prefix) }?;
+        let names = handle.engine.tables_that_begin(prefix);
+        if names.is_empty() {
+            return Err(esker::Error::NoSuchTable(prefix.to_owned()).into());
+        }
+        Ok(names.iter().try_for_each(|name| handle.engine.drop_table(name))?)
+    });
+    // SAFETY: the caller's promise.
+    unsafe { report(result, error) }
+}
+
 /// Atomic, and durable on return.
 ///
 /// # Safety

@@ -153,6 +153,13 @@ impl Engine {
         self.core.tables.lock().keys().cloned().collect()
     }
 
+    /// The names of the tables whose names begin so, sorted.
+    pub fn tables_that_begin(&self, prefix: &str) -> Vec<String> {
+        let tables = self.core.tables.lock();
+        let names = tables.range(prefix.to_owned()..).map(|(name, _)| name);
+        names.take_while(|name| name.starts_with(prefix)).cloned().collect()
+    }
+
     /// XIDs of the transactions that were prepared by an earlier process or detached, and await a decision.
     pub fn prepared(&self) -> Vec<Vec<u8>> {
         let prepared = self.core.prepared.lock();
