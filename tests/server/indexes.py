@@ -9,7 +9,7 @@ def _keys(connection, db, table):
     """{index: (unique, columns)} and all columns of a table."""
     keys = collections.OrderedDict()
     for name, not_unique, column in connection.query(
-            f"SELECT index_name,non_unique,column_name FROM information_schema.statistics WHERE table_schema='{db}' AND table_name='{table}' "
+            f"SELECT index_name,non_unique,column_name FROM information_schema.statistics WHERE table_schema='{db}' AND table_name='{table}' AND ignored='NO' "
             f"ORDER BY index_name,seq_in_index").rows:
         keys.setdefault(name, (not_unique == "0", []))[1].append(column)
     columns = connection.query(f"SELECT column_name FROM information_schema.columns WHERE table_schema='{db}' AND table_name='{table}'").rows
