@@ -1,7 +1,7 @@
 # Esker: everything there is to do, one word each. 'make help' lists it. The work is done by scripts/ and tests/.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup build run test soak mutants miri bench bench-keys bench-lab stop clean distclean install uninstall fmt lint check mtr kill-test powercut-test cargo-test
+.PHONY: help setup build run test soak mutants miri bench bench-keys bench-lab stop clean distclean install uninstall fmt lint check mtr test-server-full kill-test powercut-test cargo-test
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' Makefile
@@ -51,6 +51,9 @@ cargo-test: ## Rust tests only; needs neither MariaDB nor root
 
 mtr: build ## server tests: ours, and MariaDB's storage_engine suite against the InnoDB baseline
 	@scripts/mtr.sh all
+
+test-server-full: build ## MariaDB's general suites with Esker as the default engine, against InnoDB (SUITES="vcol gcol.gcol_keys_innodb")
+	@scripts/mtr_suites.py $(SUITES)
 
 kill-test: build ## kill -9 under load, checked row by row (KILLS=3)
 	@/usr/bin/pytest-3 tests/server/kill_test.py

@@ -8,6 +8,7 @@
 #                                    STAND_IN=InnoDB puts another engine in Esker's place
 #   scripts/mtr.sh storage_engine    MariaDB's storage_engine suite (with trx and parts) for Esker, then the comparison
 #   scripts/mtr.sh baseline          the same with InnoDB, and write mariadb/mysql-test/baseline/ (once per server version)
+#   scripts/mtr.sh lay-out           only the copy; SUITES= names further suites for it, MTR_TREE= another place
 #   scripts/mtr.sh run <mtr arguments>   anything else, e.g.: run --suite=main --mysqld=--plugin-load-add=$HA_ESKER_SO
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -16,7 +17,7 @@ ROOT=$PWD
 . build/env.sh
 PLUGIN=${ESKER_PLUGIN:-$ROOT/build/ha_esker.so}
 HERE=$ROOT/mariadb/mysql-test
-TREE=$ROOT/var/mtr
+TREE=${MTR_TREE:-$ROOT/var/mtr}
 SOURCE=$ESKER_SHARE_DIR/mysql-test
 [ -d "$SOURCE" ] || SOURCE=$ESKER_MARIADB_PREFIX/mysql-test
 [ -r "$SOURCE/mariadb-test-run.pl" ] || { echo "mtr: no mariadb-test-run.pl in $SOURCE (packages mariadb-test, mariadb-test-data)" >&2; exit 1; }
@@ -103,7 +104,8 @@ case $verb in
     esker) run_esker "$@" ;;
     storage_engine) run_storage_engine "$@" ;;
     baseline) run_baseline "$@" ;;
+    lay-out) lay_out ;;
     run) SUITES=$(printf '%s\n' "$@" | sed -n 's/^--suite=//p' | tr ',' '\n' | sed 's/-esker$//' | grep -v -x -e main -e esker || true); lay_out; mtr "$@" ;;
     all) rc=0; run_esker || rc=1; run_storage_engine || rc=1; exit $rc ;;
-    *) sed -n '2,13s/^# \{0,1\}//p' "$0"; exit 2 ;;
+    *) sed -n '2,14s/^# \{0,1\}//p' "$0"; exit 2 ;;
 esac

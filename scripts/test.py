@@ -3,7 +3,7 @@
 
     scripts/test.py              all steps, under 40 minutes on two cores from nothing
     scripts/test.py --soak       the long version: 10,000 seeds, 100 kills, 50 power cuts; writes build/soak.md
-    scripts/test.py STEP...      only these steps (setup build demo browser rules planted fmt clippy cargo fuzz exports mtr-esker mtr-engine differential keys isolation faults stopped kill powercut)
+    scripts/test.py STEP...      only these steps (setup build demo browser rules planted fmt clippy cargo fuzz exports mtr-esker mtr-engine mtr-suites differential keys isolation faults stopped kill ddl powercut)
 
 A step, or a part of one, that this machine cannot run says SKIPPED with the reason and is counted apart. With ESKER_CI=1
 (.ci/run) it is a failure, unless the reason begins with 'this machine cannot'.
@@ -94,12 +94,14 @@ def steps(soak):
         ("exports", "the plugin exports only what MariaDB asks for", ["scripts/check_exports.sh"], 1, {}, None),
         ("mtr-esker", "server tests of our own", ["scripts/mtr.sh", "esker"], 8, {}, mtr_counts),
         ("mtr-engine", "MariaDB's storage_engine suite against the InnoDB baseline", ["scripts/mtr.sh", "storage_engine"], 10, {}, engine_counts),
+        ("mtr-suites", "some of MariaDB's general suites with Esker as the default engine, against InnoDB", ["scripts/mtr_suites.py", "engines/funcs", "engines/iuds", "handler"], 15, {}, engine_counts),
         ("differential", "random SQL on Esker and InnoDB, all answers alike", [PYTEST, "tests/server/differential_test.py"], long or 6, alike, pytest_counts),
         ("keys", "random SQL over keys on Esker and InnoDB, all answers alike; keys of every collation, and those that the server checks; plans", [PYTEST, *[f"tests/server/{t}_test.py" for t in ("keys", "checked_keys", "collations", "plans")]], long or 10, keyed, pytest_counts),
         ("isolation", "anomalies by name on Esker and InnoDB, without and with snapshot isolation", [PYTEST, "tests/server/isolation_test.py"], 4, {}, pytest_counts),
         ("faults", "full and read-only disks, runs cut short or missing, no file handles, two servers", [PYTEST, "tests/server/faults_test.py"], 8, {}, pytest_counts),
         ("stopped", "a log that cannot become durable, while the binary log waits", [PYTEST, "tests/server/stopped_log_test.py"], 5, {}, pytest_counts),
         ("kill", "kill -9 under load, checked row by row", [PYTEST, "tests/server/kill_test.py"], long or 8, kills, pytest_counts),
+        ("ddl", "kill -9 in the middle of DDL over keys and partitions", [PYTEST, "tests/server/ddl_test.py"], long or 6, {"KILLS": "100"} if soak else {"KILLS": "8"}, pytest_counts),
         ("powercut", "a disk without power, checked row by row", [PYTEST, "tests/server/powercut_test.py"], long or 6, cuts, pytest_counts),
     ]
 
@@ -156,7 +158,7 @@ def main():
     for name, what, command, minutes, environment, counter in every:
         if only and name not in only:
             continue
-        needs_build = name in ("demo", "browser", "exports", "mtr-esker", "mtr-engine", "differential", "keys", "isolation", "faults", "stopped", "kill", "powercut")
+        needs_build = name in ("demo", "browser", "exports", "mtr-esker", "mtr-engine", "mtr-suites", "differential", "keys", "isolation", "faults", "stopped", "kill", "ddl", "powercut")
         if ("build" in broken and needs_build) or ("setup" in broken and (needs_build or name == "build")):
             failed += 1
             lines.append(f"  FAILED   {name:12} not run: {'setup' if 'setup' in broken else 'build'} failed")
