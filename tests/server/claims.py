@@ -9,7 +9,7 @@ from eskerlib.client import SqlError
 DUPLICATE = 1062
 COLUMNS = ("id INT NOT NULL, client INT, name VARCHAR(40) CHARACTER SET utf8mb4, hits INT, "
            "PRIMARY KEY (id), UNIQUE KEY name (name), KEY client (client, hits)")
-NAMES = 300
+NAMES = 60
 KINDS = {"claim": 4, "renumber": 2, "rename": 2, "replace": 2, "again": 2, "swap": 2, "give_back": 1}
 
 

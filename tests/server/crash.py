@@ -62,7 +62,7 @@ def alive(writers):
 
 def until_the_moment(connection, writers, reach, moments, least_s, most_s, last):
     """Lets them write up to the moment of the crash, and says what it was: some time, or just after something in the
-    background was done. The last life goes on until everything was reached."""
+    background was done. The last life goes on until everything was reached, and a name was refused."""
     what = moments.choice(["time", "time", "flushes", "merges", "merges", "checkpoints", "runs_attached"])
     pause_s, begin = moments.choice([0.0, moments.uniform(0, 0.02)]), time.monotonic()
     least_s = moments.uniform(least_s, most_s)
@@ -71,7 +71,7 @@ def until_the_moment(connection, writers, reach, moments, least_s, most_s, last)
     while alive(writers):
         now = status(connection) if reach.sums else {}
         age = time.monotonic() - begin
-        if last and age < LONGEST_S and reach.missing(now):
+        if last and age < LONGEST_S and (reach.missing(now) or not any(w.refused for w in writers)):
             before = None
         elif age >= least_s:
             before = now.get(what) if before is None else before

@@ -26,7 +26,7 @@ BULK_KEYS = ", PRIMARY KEY (batch,k), UNIQUE KEY body (body), KEY version (versi
 RETRY = {1205, 1213, 1020}  # lock wait timeout, deadlock, row changed since the view was opened
 # What a client does, and how often.
 KINDS = {"single": 4, "multi": 4, "update": 2, "delete": 2, "transaction": 2, "savepoint": 2, "undo": 1, "slow": 1,
-         "transfer": 4, "touch": 2, "renew": 1, "look": 1,
+         "transfer": 8, "touch": 2, "renew": 1, "look": 1,
          **claims.KINDS,
          "bulk": 2, "bulk_update": 1, "bulk_delete": 1, "bulk_savepoint": 1, "churn": 3, "xa": 2}
 # Now and then all of them do little else than this: what it takes to bring some faults to light must happen often enough.
@@ -256,7 +256,7 @@ class Writer(claims.Claims, threading.Thread):
         """Money from one account to another: two tables, rows of everybody, circles of waits."""
         hot = self.random.random() < 0.5
         a, b = self.random.sample(range(1, (2 if hot else ACCOUNTS) + 1), 2)
-        amount, between = self.random.randint(1, 50), [self.random.uniform(0.0, 0.02)] if hot else []
+        amount, between = self.random.randint(1, 50), [self.random.uniform(0.0, 0.1)] if hot else []
         entries = [self.entry(model, a, 0, -amount), self.entry(model, b, 0, amount)]
         return ["BEGIN", f"UPDATE accounts SET balance=balance-{amount} WHERE id={a}", entries[0], *between,
                 f"UPDATE accounts SET balance=balance+{amount} WHERE id={b}", entries[1], "COMMIT"]
