@@ -7,7 +7,7 @@ use crate::upkeep::{background, checkpoint};
 use crate::*;
 use esker_base::counters::{bind, Counter, SessionCounters};
 use esker_format::key_bytes::key_encoding;
-use esker_format::{ColumnMask, Manifest, Record, RowId, TreeId, TxnId};
+use esker_format::{ColumnMask, Manifest, Record, RowId, TxnId};
 use esker_io::SimDisk;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -406,23 +406,8 @@ fn the_first_count_of_a_table_of_an_earlier_version_reads_it() {
     commit(&e, |s| drop(rows(s, &t, 33)));
     e.checkpoint().unwrap();
     // What follows in the log does not tell, either.
-    let row = packed_row(&t);
-    let put = |txn: u64, row_id: u64, out: &mut Vec<u8>| {
-        let (txn, tree, row_id) = (TxnId(txn), TreeId(t.tree().id.0), RowId(row_id));
-        let put = Record::RowPut { txn, ordinal: 1, tree, row: row_id, layout: 0, bytes: &row, supersedes: false };
-        put.encode(out);
-        txn
-    };
-    let mut log = Vec::new();
-    let (attach, aborted, deltas) = (Vec::new, Vec::new, Vec::new);
-    let txn = put(5000, 1000, &mut log);
-    Record::Commit { txn, attach: attach(), aborted: aborted(), deltas: deltas() }.encode(&mut log);
-    e.core.wal.append(&log).unwrap();
-    log.clear();
-    let txn = put(5001, 1001, &mut log);
-    Record::Prepare { txn, xid: b"x", attach: attach(), aborted: aborted(), deltas: deltas() }.encode(&mut log);
-    let end = e.core.wal.append(&log).unwrap().end;
-    e.core.wal.wait_durable(end).unwrap();
+    insert_untold(&e, &t, 1000, None);
+    insert_untold(&e, &t, 1001, Some(b"x"));
     drop(t);
     let disk = kill(e, &disk);
     of_an_earlier_version(&disk);
@@ -452,6 +437,13 @@ fn the_first_count_of_a_table_of_an_earlier_version_reads_it() {
     let e = open_with(&disk, small()).unwrap();
     let t = e.open_table("t").unwrap();
     assert_eq!(newest(&e, &t), 35);
+    // Until an earlier version comes between.
+    insert_untold(&e, &t, 1002, None);
+    drop(t);
+    let disk = kill(e, &disk);
+    let e = open_with(&disk, small()).unwrap();
+    let t = e.open_table("t").unwrap();
+    assert_eq!((count(&e, &t), count(&e, &t)), ((36, 1), (36, 0)));
     drop(t);
     let disk = kill(e, &disk);
     of_an_earlier_version(&disk);
@@ -460,17 +452,26 @@ fn the_first_count_of_a_table_of_an_earlier_version_reads_it() {
     let mut s = begun(&e, false);
     s.delete_all(&t).unwrap();
     rows(&mut s, &t, 1);
-    assert_eq!((s.count(&t).unwrap(), s.current.open().unwrap().tables[0].own.change()), (1, -34));
+    assert_eq!((s.count(&t).unwrap(), s.current.open().unwrap().tables[0].own.change()), (1, -35));
     s.rollback().unwrap();
     assert!(e.check(&t, &mut |_, _| true).unwrap().damages.is_empty());
-    assert_eq!(newest(&e, &t), 35, "a check counts, too");
+    assert_eq!(newest(&e, &t), 36, "a check counts, too");
 }
 
-fn packed_row(t: &Table) -> Vec<u8> {
-    let mut packed = Vec::new();
+/// What an earlier version logs for a transaction that inserts a row, and commits or is prepared.
+fn insert_untold(e: &Engine, t: &Table, row: u64, xid: Option<&[u8]>) {
+    let (mut packed, mut log) = (Vec::new(), Vec::new());
     // SAFETY: an image of this table's layout.
     unsafe { esker_format::row::pack(t.layout(), image(t, 1).as_ptr(), &mut packed) };
-    packed
+    let (txn, tree, row) = (TxnId(4000 + row), t.tree().id, RowId(row));
+    Record::RowPut { txn, ordinal: 1, tree, row, layout: 0, bytes: &packed, supersedes: false }.encode(&mut log);
+    let (attach, aborted, deltas) = (Vec::new(), Vec::new(), Vec::new());
+    match xid {
+        Some(xid) => Record::Prepare { txn, xid, attach, aborted, deltas }.encode(&mut log),
+        None => Record::Commit { txn, attach, aborted, deltas }.encode(&mut log),
+    }
+    let end = e.core.wal.append(&log).unwrap().end;
+    e.core.wal.wait_durable(end).unwrap();
 }
 
 #[test]
