@@ -203,7 +203,7 @@ def main():
         env.fail("sysbench is not installed: 'apt-get install sysbench', or ONLY=load")
     whole = names == KNOWN and parts == PARTS and rows == 10_000_000
     path = os.path.join(ROOT, "bench", "results", os.environ.get("NAME") or ("keys" if whole else "partial-keys"))
-    settings = {**server.measured_settings(), "max_connections": 300, "innodb_flush_log_at_trx_commit": 1, "esker_keys": "ON"}
+    settings = {**server.measured_settings(), "max_connections": 300, "innodb_flush_log_at_trx_commit": 1}
     s = server.Server("bench", settings, set(names) | {"RocksDB"})
     transactional = [n for n in names if n in ("Esker", "InnoDB", "RocksDB")]
     results = {"rows": rows, "rounds": rounds, "date": datetime.date.today().isoformat(), "machine": machine(), "mariadb": s.env["ESKER_MARIADB_VERSION"],

@@ -92,8 +92,6 @@ int refuse_key(const TABLE_SHARE *share, const KEY *key, const char *what)
 int ha_esker::create(const char *path, TABLE *form, HA_CREATE_INFO *create_info)
 {
   THD *thd= ha_thd();
-  if (form->s->keys > 0 && !keys_are_allowed())
-    return refuse_key(form->s, form->key_info, "keys are");
   if (create_info->data_file_name)
     warn_ignored(thd, "DATA DIRECTORY");
   if (create_info->index_file_name)

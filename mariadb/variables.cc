@@ -26,7 +26,6 @@ ulong flush_log_at_trx_commit;
 uint recovery_target_seconds;
 ulonglong recovery_target_bytes;
 my_bool profile_locks;
-my_bool keys;
 
 constexpr ulonglong KiB= 1024, MiB= 1024 * KiB, GiB= 1024 * MiB, TiB= 1024 * GiB;
 
@@ -108,10 +107,6 @@ MYSQL_SYSVAR_BOOL(profile_locks, profile_locks, PLUGIN_VAR_OPCMDARG,
                   "ON: times how long Esker's own locks are waited for, held and released, for SHOW ENGINE ESKER MUTEX",
                   nullptr, update_profile_locks, FALSE);
 
-MYSQL_SYSVAR_BOOL(keys, keys, PLUGIN_VAR_OPCMDARG,
-                  "ON: new tables may have keys. Unfinished, for tests",
-                  nullptr, nullptr, FALSE);
-
 MYSQL_THDVAR_ULONG(lock_wait_timeout, PLUGIN_VAR_RQCMDARG,
                    "Seconds that a statement waits for a row that another transaction has locked",
                    nullptr, nullptr, 50, 0, 100000000, 0);
@@ -137,7 +132,6 @@ st_mysql_sys_var *system_variables[]=
   MYSQL_SYSVAR(recovery_target_seconds),
   MYSQL_SYSVAR(recovery_target_bytes),
   MYSQL_SYSVAR(profile_locks),
-  MYSQL_SYSVAR(keys),
   MYSQL_SYSVAR(lock_wait_timeout),
   MYSQL_SYSVAR(snapshot_isolation),
   MYSQL_SYSVAR(default_compression),
@@ -191,11 +185,6 @@ uint64_t lock_timeout_us(THD *thd)
 bool flushes_each_commit()
 {
   return flush_log_at_trx_commit == 1;
-}
-
-bool keys_are_allowed()
-{
-  return keys;
 }
 
 bool snapshot_isolation(THD *thd)

@@ -29,8 +29,6 @@ void fill_options(EsOptions *options, std::string *folder);
 /** How long the statement may wait for a row lock: WAIT n and NOWAIT, or else esker_lock_wait_timeout. */
 uint64_t lock_timeout_us(THD *thd);
 bool snapshot_isolation(THD *thd);
-/** May new tables have keys? */
-bool keys_are_allowed();
 /** Is every commit durable when it returns? */
 bool flushes_each_commit();
 }

@@ -24,7 +24,7 @@ REFUSED = re.compile(r"At line \d+: query '(?:(?!The result from queries).)*' fa
 PLANS = re.compile(rb"^(?:\d+|NULL)\t(?:SIMPLE|PRIMARY|UNION|UNION RESULT|SUBQUERY|DERIVED|MATERIALIZED|DEPENDENT \w+|UNCACHEABLE \w+|LATERAL DERIVED|UPDATE|DELETE|INSERT)\t.*\n"
                    rb"|^.*\toptimize\tnote\tTable does not support optimize, doing recreate \+ analyze instead\n", re.M)
 COPIES = {"InnoDB": os.path.join(ROOT, "var", "mtr-i"), "Esker": os.path.join(ROOT, "var", "mtr-e")}
-ESKER = ["--plugin-load-add=ha_esker.so", "--plugin-maturity=unknown", "--esker-keys=ON", "--esker-wal-segment-size=4M"]
+ESKER = ["--plugin-load-add=ha_esker.so", "--plugin-maturity=unknown", "--esker-wal-segment-size=4M"]
 # Of a test, what names the engine; its options that Esker has, too. Other variables, tables and include files stay InnoDB's.
 NAMES = ((re.compile(rb"(?<![-\w./$@])innodb(?![-\w.])(?! STATUS)", re.I), b"Esker"),
          (re.compile(rb"innodb([-_])(lock[-_]wait[-_]timeout|snapshot[-_]isolation)\b"), rb"esker\1\2"))

@@ -118,7 +118,7 @@ def look(c):
 @pytest.fixture
 def prepared(servers):
     """A server, a connection."""
-    s = servers("checkedkeys", {"esker_keys": "ON", "esker_memory_limit": 64 << 20})
+    s = servers("checkedkeys", {"esker_memory_limit": 64 << 20})
     s.create(fresh=True)
     s.start()
     c = s.connect(timeout=600)

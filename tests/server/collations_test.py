@@ -67,7 +67,7 @@ def is_in_order(c, column, way):
 
 def test_collations(servers):
     """All of them."""
-    s = servers("collations", {"esker_keys": "ON", "esker_memory_limit": 64 << 20})
+    s = servers("collations", {"esker_memory_limit": 64 << 20})
     s.create(fresh=True)
     s.start()
     c = s.connect(timeout=600)

@@ -18,7 +18,6 @@ def settings(with_binlog, canary):
     kib, mib = 1 << 10, 1 << 20
     found = dict(server.small_settings(), esker_bulk_threshold=8 * kib, esker_bulk_buffer_size=256 * kib, esker_wal_segment_size=mib,
                  esker_memory_limit=32 * mib, esker_recovery_target_seconds=1, esker_recovery_target_bytes=mib)
-    found["esker_keys"] = "ON"
     if with_binlog:
         found.update(log_bin="binlog", binlog_format="ROW", sync_binlog=1, server_id=1)
     if canary:

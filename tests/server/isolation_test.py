@@ -173,7 +173,7 @@ def play(server, engine, control, script, level, snapshots, keys):
 @pytest.fixture(scope="module")
 def iso(module_servers):
     """A server with both engines, and a connection that looks on."""
-    s = module_servers("isolation", {"esker_keys": "ON", "innodb_lock_wait_timeout": LONGEST_S, "esker_lock_wait_timeout": LONGEST_S}, ["ESKER"])
+    s = module_servers("isolation", {"innodb_lock_wait_timeout": LONGEST_S, "esker_lock_wait_timeout": LONGEST_S}, ["ESKER"])
     s.create(fresh=True)
     s.start()
     c = s.connect()

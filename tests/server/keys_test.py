@@ -268,7 +268,7 @@ class KeyRun(Run):
 @pytest.fixture(scope="module")
 def twins(module_servers):
     """The server of all seeds."""
-    settings = {**twins_of.SETTINGS, "sort_buffer_size": 16 << 20, "esker_keys": "ON"} if "Esker" in twins_of.ENGINES else twins_of.SETTINGS
+    settings = {**twins_of.SETTINGS, "sort_buffer_size": 16 << 20} if "Esker" in twins_of.ENGINES else twins_of.SETTINGS
     s = module_servers("keys", settings, folder=os.environ.get("FOLDER"))
     s.create(fresh=True)
     return s

@@ -233,7 +233,7 @@ def compare(c, name, sql):
 
 def test_plans(servers):
     """All statements."""
-    s = servers("plans", {"esker_keys": "ON", "innodb_stats_auto_recalc": "OFF", "innodb_stats_persistent_sample_pages": 1000})
+    s = servers("plans", {"innodb_stats_auto_recalc": "OFF", "innodb_stats_persistent_sample_pages": 1000})
     s.create(fresh=True)
     s.start()
     c = s.connect(timeout=600)
