@@ -831,7 +831,7 @@ EsStatus es_lock_all(EsSession *session, const EsTable *table, uint64_t *rows);
 /// `session` and `table` are open.
 EsStatus es_delete_all(EsSession *session, const EsTable *table);
 
-/// Counts the rows that the session's view sees.
+/// The number of rows that the session's view sees, at once where it is known.
 ///
 /// # Safety
 /// `session` and `table` are open.
