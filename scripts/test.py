@@ -54,7 +54,8 @@ def telling(text):
     """The lines of a failed step's output that tell why: what cargo or pytest prints of each failed test, else the last ones."""
     of_pytest = re.search(r"^=+ (?:FAILURES|ERRORS) =+$.*", text, re.M | re.S)
     if of_pytest:
-        return of_pytest.group().strip().splitlines()[:100]
+        lines = of_pytest.group().strip().splitlines()
+        return [l for l in lines if l.startswith("E  ")][:60] + lines[:60]  # what failed first: CI keeps little
     failed = re.findall(r"^---- \S+ stdout ----\n.*?(?=^(?:---- |failures:))", text, re.M | re.S)
     lines = [line for part in failed for line in part.strip().splitlines()[:40]] or text.strip().splitlines()[-30:]
     return lines + re.findall(r"^test \S+ \.\.\. FAILED$|^error: test failed.*", text, re.M)

@@ -1,8 +1,9 @@
 """DDL over tables with keys, cut short by kill -9: each statement has happened wholly or not at all, whatever it was doing.
 
 The same script of statements runs once in peace, which tells what the database must look like after each of them: definitions,
-rows, what each index finds, how many tables the engine has. Left out is TRUNCATE of several partitions: the server empties one
-after the other, in InnoDB too. Then it runs again and again over a fresh database, and is killed at
+rows, what each index finds, how many tables the engine has. Left out is what the server does to one partition after the other
+without its DDL log, for InnoDB too (a kill in it leaves error 1932): TRUNCATE of several partitions, RENAME TABLE of a partitioned
+table, and ALTER by copy of one or into one, which ends in such a rename. Then it runs again and again over a fresh database, and is killed at
 a random moment: after the restart the database looks as after what was acknowledged, or after one statement more.
 
     KILLS=8          kills
@@ -43,10 +44,6 @@ SCRIPT = [
     "ALTER TABLE p REBUILD PARTITION p3,p4",
     "ALTER TABLE h COALESCE PARTITION 2",
     "ALTER TABLE h ADD PARTITION PARTITIONS 3",
-    "ALTER TABLE h REMOVE PARTITIONING",
-    "ALTER TABLE h PARTITION BY KEY (id) PARTITIONS 3",
-    "ALTER TABLE p ADD KEY both_ (name,n), DROP KEY n",
-    "ALTER TABLE p RENAME INDEX name TO title",
     "ALTER TABLE t RENAME INDEX name TO title",
     "ALTER TABLE t ADD UNIQUE KEY un (n,id)",
     "ALTER TABLE t ALTER INDEX title IGNORED",
@@ -56,12 +53,11 @@ SCRIPT = [
     "ALTER TABLE t DROP PRIMARY KEY",
     "ALTER TABLE t ADD PRIMARY KEY (name,id), ALGORITHM=COPY",
     "RENAME TABLE t TO s, x TO t",
-    "RENAME TABLE p TO x",
     "ALTER TABLE s MODIFY n BIGINT, ADD COLUMN more INT DEFAULT 5, ADD KEY more (more,n)",
     "ALTER TABLE s FORCE",
     "TRUNCATE TABLE t",
     "DROP TABLE h",
-    "DROP TABLE x",
+    "DROP TABLE p",
 ]
 
 
