@@ -15,9 +15,56 @@
 
 using namespace shim;
 
-/* Entries tell the columns that the server puts into a condition on a key, see index_flags(); where not all, it keeps it. */
+namespace
+{
+bool is_range(Item *condition);
+
+/* Comparisons of a column with constants, or several of them, all of which must hold. */
+bool is_range(Item_func *function)
+{
+  switch (function->functype()) {
+  case Item_func::EQ_FUNC:
+  case Item_func::LT_FUNC:
+  case Item_func::LE_FUNC:
+  case Item_func::GT_FUNC:
+  case Item_func::GE_FUNC:
+  case Item_func::BETWEEN:
+    break;
+  default:
+    return false;
+  }
+  for (uint i= 0; i < function->argument_count(); i++)
+  {
+    Item *argument= function->arguments()[i]->real_item();
+    if (!argument->const_item() && argument->type() != Item::FIELD_ITEM)
+      return false;
+  }
+  return true;
+}
+
+bool is_range(Item *condition)
+{
+  if (condition->type() == Item::FUNC_ITEM)
+    return is_range(static_cast<Item_func *>(condition));
+  if (condition->type() != Item::COND_ITEM || static_cast<Item_cond *>(condition)->functype() != Item_func::COND_AND_FUNC)
+    return false;
+  List_iterator_fast<Item> all(*static_cast<Item_cond *>(condition)->argument_list());
+  while (Item *one= all++)
+    if (!is_range(one))
+      return false;
+  return true;
+}
+}
+
+/*
+  Entries tell the columns that the server puts into a condition on a key, see index_flags(); where not all, it keeps it.
+  A range of the primary key it keeps, too, as for InnoDB: such a condition passes nearly all entries of the range, and asking it
+  of entries first costs more than rows that are looked up for nothing.
+*/
 Item *ha_esker::idx_cond_push(uint index, Item *condition)
 {
+  if (index == table_share->primary_key && is_range(condition))
+    return condition;
   const KEY *key= table_share->key_info + index;
   for (uint i= 0; i < key->user_defined_key_parts; i++)
     if (key_needs_row(key->key_part + i))

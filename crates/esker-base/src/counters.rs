@@ -47,6 +47,7 @@ counters! {
     RowsDeleted "rows_deleted" "Rows deleted",
     RowsPurged "rows_purged" "Row versions that no view needs any more, dropped by flush or merge",
     Scans "scans" "Table scans started",
+    KeysLookedUp "keys_looked_up" "Whole keys of unique indexes that were looked up as they stand, without a scan",
     CountsKept "counts_kept" "Counts of a table's rows that were answered without reading it",
     Batches "batches" "Batches of rows decoded ahead for a scan",
     RowBytesOut "row_bytes_out" "Bytes of row images handed to the caller",

@@ -57,8 +57,23 @@ unsafe fn bound(table: &Table, index: usize, bound: &EsKeyBound) -> esker::Resul
         return Ok(None);
     }
     // SAFETY: the caller's promise; es_table_open compared layouts.
-    let mut key = unsafe { table.key_prefix(index, bound.image, bound.parts as usize) }?;
+    let (mut key, _) = unsafe { table.key_prefix(index, bound.image, bound.parts as usize) }?;
     Ok((!bound.behind || pass_prefix(&mut key)).then_some(key))
+}
+
+/// The bytes with which all keys of a range begin, if it is just the keys that begin with some, and whether one row can have
+/// such a key at most.
+///
+/// # Safety
+/// As for [`es_index_seek`].
+unsafe fn prefix(table: &Table, index: usize, given: &EsKeyRange) -> esker::Result<Option<(Vec<u8>, bool)>> {
+    let EsKeyRange { from, to } = given;
+    let is_prefix = from.image == to.image && from.parts == to.parts && !from.behind && to.behind;
+    if from.image.is_null() || !is_prefix {
+        return Ok(None);
+    }
+    // SAFETY: the caller's promise; es_table_open compared layouts.
+    unsafe { table.key_prefix(index, from.image, from.parts as usize) }.map(Some)
 }
 
 /// # Safety
@@ -203,10 +218,17 @@ pub unsafe extern "C" fn es_index_seek(
         cursor.cursor.set_choosing(choosing);
         cursor.rows = 0;
         cursor.passed = None;
-        // SAFETY: the caller's promise.
-        let keys = unsafe { range(&cursor.table, cursor.index, keys) }?;
         cursor.direction = direction(backward);
-        cursor.cursor.seek(s, keys, cursor.direction)?;
+        // SAFETY: the caller's promise.
+        match unsafe { prefix(&cursor.table, cursor.index, keys) }? {
+            Some((key, true)) => cursor.cursor.seek_key(s, &key, cursor.direction)?,
+            Some((prefix, false)) => cursor.cursor.seek(s, KeyRange::of_prefix(&prefix), cursor.direction)?,
+            None => {
+                // SAFETY: the caller's promise.
+                let keys = unsafe { range(&cursor.table, cursor.index, keys) }?;
+                cursor.cursor.seek(s, keys, cursor.direction)?;
+            }
+        }
         cursor.give(s, batch)
     })
 }

@@ -298,8 +298,12 @@ impl<K: Stored> TreeState<K> {
         &'a self,
         key: K::Ref<'k>,
     ) -> impl Iterator<Item = &'a RunHandle<K>> + use<'a, 'k, K> {
-        let levels = self.levels.get_or_init(|| Arc::new(Levels::new(&self.runs)));
-        levels.at(key).map(|at| &self.runs[at])
+        self.levels().at(key).map(|at| &self.runs[at])
+    }
+
+    /// In which levels its runs lie.
+    pub(crate) fn levels(&self) -> &Levels<K> {
+        self.levels.get_or_init(|| Arc::new(Levels::new(&self.runs)))
     }
 
     /// Brings what is derived from runs and marks up to date with them.
@@ -433,43 +437,53 @@ pub(crate) fn find<K: Stored>(
         }
     }
     for handle in state.runs_at(key) {
-        let stats = &handle.run.stats;
-        let seen = handle.seen(view);
-        let newest = match seen {
-            RunSeen::Hidden => continue,
-            RunSeen::Own => VersionOrder::OWN,
-            RunSeen::At(seq) => seq,
-            RunSeen::PerRow => stats.max_seq,
-        };
-        if best.as_ref().is_some_and(|b| b.order.seq > newest) {
-            continue;
-        }
-        let blocks = handle.run.index()?;
-        let aborted = handle.aborted();
-        let mut index = blocks.block_at_or_after(key);
-        while blocks.entries().get(index).is_some_and(|e| K::cmp(K::first(e), key).is_le()) {
-            if blocks.filters().is_some() && !handle.run.may_hold(&blocks, index, K::filter_hash(key)) {
-                index += 1;
-                continue;
-            }
-            let (offset, block) = (blocks.entry(index).offset, handle.run.block(&blocks, index)?);
-            let mut at = K::lower_bound(&block, key);
-            while at < K::rows(&block) && K::cmp(K::key(&block, at), key).is_eq() {
-                if let Some(order) = order_in_block::<K>(&block, at, seen, view, &aborted) {
-                    if best.as_ref().is_none_or(|b| order > b.order) {
-                        best = Some(Seen::in_block(&handle.run, offset, &block, at, order));
-                    }
-                }
-                at += 1;
-            }
-            index += 1;
-        }
+        find_in_run(handle, key, view, &mut best)?;
     }
     let Some(best) = best else { return Ok(None) };
     if state.seen_marks(view).iter().any(|m| m.hides(best.row, best.order)) {
         return Ok(None);
     }
     Ok(Some((best.order, best.found)))
+}
+
+/// As [`find`], in one of the runs, which reaches over `key`; `best`: what was found elsewhere, and the better one of both.
+pub(crate) fn find_in_run<K: Stored>(
+    handle: &RunHandle<K>,
+    key: K::Ref<'_>,
+    view: View,
+    best: &mut Option<Seen<K>>,
+) -> Result<()> {
+    let seen = handle.seen(view);
+    let newest = match seen {
+        RunSeen::Hidden => return Ok(()),
+        RunSeen::Own => VersionOrder::OWN,
+        RunSeen::At(seq) => seq,
+        RunSeen::PerRow => handle.run.stats.max_seq,
+    };
+    if best.as_ref().is_some_and(|b| b.order.seq > newest) {
+        return Ok(());
+    }
+    let blocks = handle.run.index()?;
+    let aborted = handle.aborted();
+    let mut index = blocks.block_at_or_after(key);
+    while blocks.entries().get(index).is_some_and(|e| K::cmp(K::first(e), key).is_le()) {
+        if blocks.filters().is_some() && !handle.run.may_hold(&blocks, index, K::filter_hash(key)) {
+            index += 1;
+            continue;
+        }
+        let (offset, block) = (blocks.entry(index).offset, handle.run.block(&blocks, index)?);
+        let mut at = K::lower_bound(&block, key);
+        while at < K::rows(&block) && K::cmp(K::key(&block, at), key).is_eq() {
+            if let Some(order) = order_in_block::<K>(&block, at, seen, view, &aborted) {
+                if best.as_ref().is_none_or(|b| order > b.order) {
+                    *best = Some(Seen::in_block(&handle.run, offset, &block, at, order));
+                }
+            }
+            at += 1;
+        }
+        index += 1;
+    }
+    Ok(())
 }
 
 /// A version that a view sees.

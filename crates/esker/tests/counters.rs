@@ -7,8 +7,8 @@ use esker::base::{global_total, Counter};
 use esker::format::{Column, ColumnKind, ColumnMask, Compression, Layout, RowFormat, RowId};
 use esker::io::{AccessHint, DirEntry, Disk, File, LockGuard, OpenMode};
 use esker::{
-    Background, BeginOptions, Engine, Error, IndexDef, Isolation, KeyPart, LockMode, Options, PosixDisk, ScanOptions,
-    Session, Table, TableDef,
+    Background, BeginOptions, Direction, Engine, Error, IndexDef, Isolation, KeyPart, LockMode, Options, PosixDisk,
+    ScanOptions, Session, Table, TableDef,
 };
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -220,6 +220,15 @@ fn large(e: &Engine) {
         assert_eq!(scan(&mut s, &t), 40_000);
         s.commit().unwrap();
     }
+    begin(&mut s);
+    let mut by_n =
+        s.open_index_cursor(&t, 0, ScanOptions { mask: ColumnMask::all(2), ..ScanOptions::default() }).unwrap();
+    // SAFETY: an image of the table.
+    let (key, is_one) = unsafe { t.key_prefix(0, image(7).as_ptr(), 1) }.unwrap();
+    assert!(is_one);
+    by_n.seek_key(&mut s, &key, Direction::Forward).unwrap();
+    assert_eq!(by_n.next_batch(&mut s).unwrap().ids.len(), 1);
+    s.commit().unwrap();
     begin(&mut s);
     for id in ids.iter().step_by(3) {
         s.delete(&t, *id).unwrap();

@@ -84,16 +84,17 @@ impl Table {
         self.kept_indexes().count() == defs.len() && self.kept_indexes().zip(defs).all(same)
     }
 
-    /// The bytes with which all keys of the index at this place begin whose first `parts` parts are like a row image's.
+    /// The bytes with which all keys of the index at this place begin whose first `parts` parts are like a row image's; and
+    /// whether they are a whole key of a unique index, without a NULL, so that no two rows have it.
     ///
     /// # Safety
     /// As for [`insert_image`](crate::Session::insert_image); the columns of other parts may be anything.
-    pub unsafe fn key_prefix(&self, index: usize, image: *const u8, parts: usize) -> Result<Vec<u8>> {
+    pub unsafe fn key_prefix(&self, index: usize, image: *const u8, parts: usize) -> Result<(Vec<u8>, bool)> {
         let index = self.indexes.get(index).ok_or_else(|| Error::InvalidArgument(format!("no index {index}")))?;
         let mut key = Vec::new();
         // SAFETY: the caller's promise.
-        unsafe { index.codec()?.parts_of_image(image, parts, &*index.collations, &mut key) }
+        let has_null = unsafe { index.codec()?.parts_of_image(image, parts, &*index.collations, &mut key) }
             .map_err(|e| index.error(&e))?;
-        Ok(key)
+        Ok((key, index.entry.unique && !has_null && parts >= index.codec()?.parts()))
     }
 }

@@ -1,8 +1,10 @@
 //! Row images that a cursor decodes ahead, with what they point to.
 
 use crate::catalog::table::Table;
+use crate::tree::memtable::Memtable;
 use crate::tree::merge_read::BlockSpan;
-use crate::tree::run::Block;
+use crate::tree::near::Place;
+use crate::tree::run::{Block, Run};
 use crate::tree::Found;
 use crate::{Error, Result};
 use esker_format::{ColumnMask, RowId};
@@ -24,12 +26,22 @@ pub(crate) struct Buffer {
     pub(crate) direct: Option<*const u8>,
     pins: Vec<Pin>,
     charge: Option<Charge>,
+    together: Option<Together>,
+}
+
+/// The last rows, whose images are still to be made: they stand one behind the other in a block.
+struct Together {
+    run: Arc<Run>,
+    /// Where the block begins in the file.
+    offset: u64,
+    block: Arc<Block>,
+    rows: Range<u32>,
 }
 
 #[allow(dead_code)]
 enum Pin {
     Block(Arc<Block>),
-    Mem(Arc<crate::tree::memtable::Memtable>),
+    Mem(Arc<Memtable>),
 }
 
 // SAFETY: `direct` points into a block that `pins` holds; blocks are immutable.
@@ -45,11 +57,12 @@ impl Buffer {
         self.ids.clear();
         self.pins.clear();
         self.direct = None;
+        self.together = None;
     }
 
-    /// Room for `rows` more images.
-    pub(crate) fn grow(&mut self, stride: usize, rows: usize) -> *mut u8 {
-        let at = self.ids.len() * stride;
+    /// Room for `rows` images from the one at `at` on.
+    fn room(&mut self, stride: usize, at: usize, rows: usize) -> *mut u8 {
+        let at = at * stride;
         let need = at + rows * stride;
         if self.images.len() < need {
             self.images.resize(need.max(self.images.len() * 2).min(need.max(BATCH_BYTES)), 0);
@@ -72,8 +85,8 @@ impl Buffer {
         match span.block.images(rows.clone()) {
             Some(images) if at == 0 => self.direct = Some(images.as_ptr()),
             _ => {
-                let out = self.grow(stride, n);
-                // SAFETY: `grow` made room for `n` images.
+                let out = self.room(stride, at, n);
+                // SAFETY: `room` made room for `n` images.
                 unsafe { span.block.decode_images(rows.clone(), mask, out, stride) }
                     .map_err(|e| span.run.damage(span.offset, e))?;
             }
@@ -85,11 +98,59 @@ impl Buffer {
     }
 
     pub(crate) fn add_found(&mut self, table: &Table, mask: &ColumnMask, row: RowId, found: Found) -> Result<()> {
+        self.make_images(table, mask)?;
         let at = self.ids.len();
-        let stride = table.layout.image_bytes as usize;
-        self.grow(stride, 1);
+        self.room(table.layout.image_bytes as usize, at, 1);
         self.ids.push(row);
         self.replace(table, mask, at, found)
+    }
+
+    /// One more row, of which [`make_images`](Self::make_images) may be still to make the image.
+    pub(crate) fn add_place(&mut self, table: &Table, mask: &ColumnMask, row: RowId, place: Place<'_>) -> Result<()> {
+        let (run, offset, block, at) = match place {
+            Place::Block(run, offset, block, at) => (run, offset, block, at),
+            Place::Mem(mem, packed) => return self.add_packed(table, mask, row, (mem, packed)),
+            Place::Found(found) => return self.add_found(table, mask, row, found),
+        };
+        match &mut self.together {
+            Some(last) if last.rows.end == at && Arc::ptr_eq(&last.block, block) => last.rows.end += 1,
+            _ => {
+                self.make_images(table, mask)?;
+                self.together = Some(Together { run: run.clone(), offset, block: block.clone(), rows: at..at + 1 });
+            }
+        }
+        self.ids.push(row);
+        Ok(())
+    }
+
+    fn add_packed(
+        &mut self,
+        table: &Table,
+        mask: &ColumnMask,
+        row: RowId,
+        (mem, packed): (&Arc<Memtable>, &[u8]),
+    ) -> Result<()> {
+        self.make_images(table, mask)?;
+        let (at, stride) = (self.ids.len(), table.layout.image_bytes as usize);
+        self.room(stride, at, 1);
+        unpack(table, mask, packed, &mut self.images[at * stride..(at + 1) * stride])?;
+        self.ids.push(row);
+        let is_pinned = matches!(self.pins.last(), Some(Pin::Mem(pinned)) if Arc::ptr_eq(pinned, mem));
+        if !is_pinned {
+            self.pins.push(Pin::Mem(mem.clone()));
+        }
+        Ok(())
+    }
+
+    /// Every row gets its image: the columns of rows that stand together are decoded one after the other.
+    pub(crate) fn make_images(&mut self, table: &Table, mask: &ColumnMask) -> Result<()> {
+        let Some(Together { run, offset, block, rows }) = self.together.take() else { return Ok(()) };
+        let stride = table.layout.image_bytes as usize;
+        let out = self.room(stride, self.ids.len() - rows.len(), rows.len());
+        // SAFETY: `room` made room for so many images.
+        unsafe { block.decode_images(rows, mask, out, stride) }.map_err(|e| run.damage(offset, e))?;
+        self.pins.push(Pin::Block(block));
+        Ok(())
     }
 
     /// One more image, that `fill` makes.
@@ -100,7 +161,7 @@ impl Buffer {
         fill: impl FnOnce(&mut [u8]) -> Result<()>,
     ) -> Result<()> {
         let at = self.ids.len();
-        self.grow(stride, 1);
+        self.room(stride, at, 1);
         fill(&mut self.images[at * stride..(at + 1) * stride])?;
         self.ids.push(row);
         Ok(())
@@ -140,8 +201,7 @@ impl Buffer {
 /// Decodes the columns of a row that was found to its image, whose blob slots then point to what `found` pins.
 pub(crate) fn decode(table: &Table, mask: &ColumnMask, found: &Found, image: &mut [u8]) -> Result<()> {
     match found {
-        Found::Mem(_, packed) => esker_format::row::unpack(&table.layout, packed, mask, image)
-            .map_err(|e| Error::InvalidArgument(format!("row in memory: {e}"))),
+        Found::Mem(_, packed) => unpack(table, mask, packed, image),
         Found::Block(run, offset, block, i) => {
             // SAFETY: one image.
             unsafe { block.decode_images(*i..*i + 1, mask, image.as_mut_ptr(), image.len()) }
@@ -149,4 +209,9 @@ pub(crate) fn decode(table: &Table, mask: &ColumnMask, found: &Found, image: &mu
         }
         Found::Tombstone => Ok(()),
     }
+}
+
+fn unpack(table: &Table, mask: &ColumnMask, packed: &[u8], image: &mut [u8]) -> Result<()> {
+    esker_format::row::unpack(&table.layout, packed, mask, image)
+        .map_err(|e| Error::InvalidArgument(format!("row in memory: {e}")))
 }

@@ -17,20 +17,19 @@ use crate::read::buffer::{Buffer, BATCH_BYTES, FIRST_ROWS, MOST_ROWS};
 use crate::read::cursor::ScanOptions;
 use crate::session::Session;
 use crate::tree::backward::BackwardRead;
-use crate::tree::key::{ByBytes, ByRow};
+use crate::tree::key::{ByBytes, ByRow, Key};
 use crate::tree::memtable::Memtable;
 use crate::tree::merge_read::{BlockSpan, Extent, MergeRead, Span, Unseen};
-use crate::tree::near::Near;
+use crate::tree::near::{Near, Place};
 use crate::tree::stored::split_value;
 use crate::tree::{find, Found, Stamp, TreeState};
 use crate::txn::open::TableTxn;
-use crate::version::View;
+use crate::version::{VersionOrder, View};
 use crate::{Error, Result};
 use chosen::Chosen;
 use esker_base::counters::{count, Counter};
 use esker_format::key_bytes::pass_prefix;
 use esker_format::{FormatError, RowId};
-use std::cell::Cell;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -42,6 +41,9 @@ pub enum Direction {
     /// Of falling keys.
     Backward,
 }
+
+/// Rows of the first batch of a range with two ends: who gives both reads it to the second, as a rule.
+const FIRST_WITHIN: usize = 16;
 
 /// Keys of an index, by their bytes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -147,10 +149,13 @@ impl Keys {
     }
 }
 
-/// The merged reading of entries, in either direction.
+/// Where entries come from.
 enum Entries {
+    /// The merged reading, in either direction.
     Forward(MergeRead<ByBytes>),
     Backward(BackwardRead<ByBytes>),
+    /// One that was found, until it is given; is it the own transaction's?
+    Found(Option<(<ByBytes as Key>::Own, Found<ByBytes>)>, bool),
 }
 
 impl Entries {
@@ -158,6 +163,7 @@ impl Entries {
         match self {
             Entries::Forward(read) => read.next(),
             Entries::Backward(read) => read.next(),
+            Entries::Found(one, _) => Ok(one.take().map_or(Span::End, |(key, found)| Span::One(key, found))),
         }
     }
 
@@ -165,6 +171,7 @@ impl Entries {
         match self {
             Entries::Forward(read) => read.is_own(),
             Entries::Backward(read) => read.is_own(),
+            Entries::Found(_, own) => *own,
         }
     }
 
@@ -172,6 +179,7 @@ impl Entries {
         match self {
             Entries::Forward(read) => read.unseen(),
             Entries::Backward(read) => read.unseen(),
+            Entries::Found(..) => None,
         }
     }
 }
@@ -186,39 +194,36 @@ struct Entry<'a> {
     damage: &'a dyn Fn(FormatError) -> Error,
 }
 
-/// A state of the row tree, and the transaction's own memtable beside it.
-type Rows = (Arc<TreeState<ByRow>>, Option<Arc<Memtable>>);
-
 /// What rows are looked up in.
 struct Lookup<'a> {
     session: &'a Session,
     table: Arc<Table>,
     /// What the session's transaction has in the table.
     txn: Option<&'a TableTxn>,
-    rows: Option<Rows>,
-    /// What lies about the rows that were looked up last.
-    near: Cell<Option<Near>>,
-    last: Cell<RowId>,
+    /// `None`: entries are all that is asked for.
+    rows: Option<RowLookup>,
 }
 
-/// Rows this close to each other are looked up together.
-const NEAR: u64 = 64;
+/// Looks up rows under one view: the first alone, those behind it from there.
+struct RowLookup {
+    state: Arc<TreeState<ByRow>>,
+    /// The transaction's own memtable beside it.
+    private: Option<Arc<Memtable>>,
+    view: View,
+    is_first: bool,
+    near: Option<Near>,
+}
 
-impl Lookup<'_> {
-    /// The row, or that there is none, if it is known from those before.
-    fn known(&self, row: RowId) -> Option<Option<Found>> {
-        let near = self.near.take()?;
-        let known = near.knows(row).then(|| near.find(row));
-        self.near.set(Some(near));
-        known
-    }
-
-    /// A row was found, and is not the own transaction's. Where it lies near the one before, others will.
-    fn look_about(&self, (state, private): &Rows, view: View, row: RowId, found: &Found) {
-        let before = self.last.replace(row);
-        if before.0.abs_diff(row.0) <= NEAR {
-            self.near.set(Near::of(state, private.as_ref(), view, row, found));
+impl RowLookup {
+    /// As [`Near::find`].
+    fn find(&mut self, row: RowId) -> Result<Option<(VersionOrder, Place<'_>)>> {
+        if std::mem::take(&mut self.is_first) {
+            let found = find(&self.state, self.private.as_ref(), row, self.view)?;
+            let place = |(order, found)| (order, Place::Found(found));
+            return Ok(found.filter(|(_, found)| !matches!(found, Found::Tombstone)).map(place));
         }
+        let near = || Near::new(self.state.clone(), self.private.as_ref(), self.view);
+        self.near.get_or_insert_with(near).find(row)
     }
 }
 
@@ -288,10 +293,27 @@ impl Session {
 impl IndexCursor {
     /// From now on gives the entries of a range, from its beginning or from its end.
     pub fn seek(&mut self, session: &mut Session, range: KeyRange, direction: Direction) -> Result<()> {
+        let is_bounded = !range.from.is_empty() && range.to.is_some();
+        self.batch_rows = if is_bounded { FIRST_WITHIN } else { FIRST_ROWS };
         self.range = range;
-        self.batch_rows = FIRST_ROWS;
         self.again = false;
         self.read(session, &self.range.clone(), direction)
+    }
+
+    /// The same for a key that one entry can have at most: it is looked up.
+    pub fn seek_key(&mut self, session: &mut Session, key: &[u8], direction: Direction) -> Result<()> {
+        if self.options.lock.is_some() {
+            return self.seek(session, KeyRange::of_prefix(key), direction);
+        }
+        self.range = KeyRange::of_prefix(key);
+        (self.again, self.batch_rows) = (false, FIRST_ROWS);
+        session.seal_for_read(&self.table)?;
+        let state = self.table.trees().keys[self.index].snapshot();
+        let found = find(&state, session.private_keys(&self.table, self.index)?.as_ref(), key, self.view)?;
+        count(Counter::KeysLookedUp, 1);
+        self.entries = found.map(|(order, found)| Entries::Found(Some((key.into(), found)), order.is_own()));
+        self.begin(session, direction);
+        Ok(())
     }
 
     /// Goes on from an entry that was given, which is left out, in a direction, within the range that was sought. The key is a
@@ -366,10 +388,15 @@ impl IndexCursor {
                 Some(Entries::Backward(read))
             }
         };
+        self.begin(session, direction);
+        Ok(())
+    }
+
+    /// Nothing was given of what was sought.
+    fn begin(&mut self, session: &Session, direction: Direction) {
         self.ordinal = session.current.open().map_or(0, |txn| txn.next_ordinal);
         (self.direction, self.span) = (direction, None);
         self.forget();
-        Ok(())
     }
 
     /// What was given is given up.
@@ -386,10 +413,10 @@ impl IndexCursor {
         self.batch_rows = (rows * 8).min(most);
         self.begin_entries();
         self.forget();
-        let lookup = self.lookup(session, self.has_entries())?;
+        let mut lookup = self.lookup(session, self.has_entries())?;
         while self.buffer.ids.len() < rows {
             if let Some((mut span, own)) = self.span.take() {
-                self.add_span(&lookup, &mut span, own, rows)?;
+                self.add_span(&mut lookup, &mut span, own, rows)?;
                 self.span = Some((span, own)).filter(|(span, _)| !span.rows.is_empty());
                 continue;
             }
@@ -398,9 +425,10 @@ impl IndexCursor {
             match span {
                 Span::End => self.entries = None,
                 Span::Rows(span) => self.span = Some((span, own)),
-                Span::One(key, found) => self.add_one(&lookup, &key, &found, own)?,
+                Span::One(key, found) => self.add_one(&mut lookup, &key, &found, own)?,
             }
         }
+        self.buffer.make_images(&self.table, &self.options.mask)?;
         if !self.buffer.ids.is_empty() {
             count(Counter::Batches, 1);
         }
@@ -412,16 +440,22 @@ impl IndexCursor {
         let mut rows = None;
         if !self.covering && !entries {
             session.seal_for_read(&self.table)?;
-            rows = Some((self.table.tree().snapshot(), session.private_of(&self.table)?));
+            let (state, private) = (self.table.tree().snapshot(), session.private_of(&self.table)?);
+            rows = Some(RowLookup { state, private, view: self.view, is_first: true, near: None });
         }
         let session = &*session;
         let txn = session.current.open().and_then(|txn| txn.in_table(&self.table));
-        let (near, last) = (Cell::default(), Cell::new(RowId::ZERO));
-        Ok(Lookup { session, table: self.table.clone(), txn, rows, near, last })
+        Ok(Lookup { session, table: self.table.clone(), txn, rows })
     }
 
     /// Adds the rows of entries of a block until there are so many.
-    fn add_span(&mut self, lookup: &Lookup<'_>, span: &mut BlockSpan<ByBytes>, own: bool, rows: usize) -> Result<()> {
+    fn add_span(
+        &mut self,
+        lookup: &mut Lookup<'_>,
+        span: &mut BlockSpan<ByBytes>,
+        own: bool,
+        rows: usize,
+    ) -> Result<()> {
         let (block, run, offset) = (span.block.clone(), span.run.clone(), span.offset);
         let damage = |e| run.damage(offset, e);
         while self.buffer.ids.len() < rows {
@@ -432,7 +466,7 @@ impl IndexCursor {
         Ok(())
     }
 
-    fn add_one(&mut self, lookup: &Lookup<'_>, key: &[u8], found: &Found<ByBytes>, own: bool) -> Result<()> {
+    fn add_one(&mut self, lookup: &mut Lookup<'_>, key: &[u8], found: &Found<ByBytes>, own: bool) -> Result<()> {
         match found {
             Found::Mem(_, value) => {
                 let (row, payload) = split_value(value);
@@ -449,15 +483,15 @@ impl IndexCursor {
     }
 
     /// Adds the row of an entry, if the entry counts.
-    fn add(&mut self, lookup: &Lookup<'_>, entry: &Entry<'_>) -> Result<()> {
+    fn add(&mut self, lookup: &mut Lookup<'_>, entry: &Entry<'_>) -> Result<()> {
         if !entry.own && lookup.txn.is_some_and(|txn| txn.is_overtaken(entry.row)) {
             // The view does not see the row's newest version, on which the own one lies.
             return Ok(());
         }
-        let table = &lookup.table;
-        if let Some(rows) = &lookup.rows {
-            return self.add_row(lookup, rows, entry.key, entry.row);
+        if lookup.rows.is_some() {
+            return self.add_row(lookup, entry.key, entry.row);
         }
+        let table = &lookup.table;
         let codec = table.indexes[self.index].codec()?;
         self.buffer.add_filled(table.layout.image_bytes as usize, entry.row, |image| {
             codec.fill_image(entry.key, entry.payload, image).map_err(entry.damage)
@@ -467,30 +501,19 @@ impl IndexCursor {
     }
 
     /// Adds the row of an entry that counts.
-    fn add_row(&mut self, lookup: &Lookup<'_>, rows: &Rows, key: &[u8], row: RowId) -> Result<()> {
-        let found = match lookup.known(row) {
-            Some(found) => found,
-            None => match find(&rows.0, rows.1.as_ref(), row, self.view)? {
-                Some((_, Found::Tombstone)) | None => None,
-                Some((order, found)) if !order.is_own() => {
-                    lookup.look_about(rows, self.view, row, &found);
-                    Some(found)
-                }
-                Some((order, found)) => {
-                    // What was written since the seek may have changed the key.
-                    let is_later = order.ordinal >= self.ordinal;
-                    (!is_later || self.is_entry_of(lookup.session, key, row, self.view)?).then_some(found)
-                }
-            },
+    fn add_row(&mut self, lookup: &mut Lookup<'_>, key: &[u8], row: RowId) -> Result<()> {
+        let Some(rows) = &mut lookup.rows else { return Ok(()) };
+        let Some((order, place)) = rows.find(row)? else {
+            return self.check_gone(lookup.session, key, row, self.view);
         };
-        match found {
-            Some(found) => {
-                self.buffer.add_found(&lookup.table, &self.options.mask, row, found)?;
-                self.keys.push(key);
-                Ok(())
-            }
-            None => self.check_gone(lookup.session, key, row, self.view),
+        // What was written since the seek may have changed the key.
+        let is_later = order.is_own() && order.ordinal >= self.ordinal;
+        if is_later && !self.is_entry_of(lookup.session, key, row, self.view)? {
+            return self.check_gone(lookup.session, key, row, self.view);
         }
+        self.buffer.add_place(&lookup.table, &self.options.mask, row, place)?;
+        self.keys.push(key);
+        Ok(())
     }
 
     /// Is the newest version of a key that a view sees now an entry of this row?

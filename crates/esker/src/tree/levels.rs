@@ -3,11 +3,13 @@
 //! Invariant: within a level, ranges of keys are disjoint and rise; there are no more levels than runs that lie over
 //! one key. So a lookup searches each level once, however many runs lie side by side.
 
-use crate::tree::key::Key;
+use crate::tree::key::{ByRow, Key};
 use crate::tree::stored::Stored;
 use crate::tree::RunHandle;
+use esker_format::RowId;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::ops::RangeInclusive;
 
 /// See the module.
 pub(crate) struct Levels<K: Key>(Vec<Vec<Reach<K>>>);
@@ -19,6 +21,31 @@ struct Reach<K: Key> {
     at: u32,
 }
 
+/// Where a row lies in a level of a row tree.
+pub(crate) enum Lies {
+    /// In the bounds of a run, by its place among the tree's runs.
+    In(RangeInclusive<RowId>, usize),
+    /// Between runs, as all these do.
+    Between(RangeInclusive<RowId>),
+}
+
+impl Levels<ByRow> {
+    /// Where a row lies in one of the levels.
+    pub(crate) fn lies(&self, level: usize, row: RowId) -> Lies {
+        let level = &self.0[level];
+        #[cfg(test)]
+        looked::count();
+        let at = level.partition_point(|r| r.last < row);
+        match level.get(at) {
+            Some(reach) if reach.first <= row => Lies::In(reach.first..=reach.last, reach.at as usize),
+            next => {
+                let first = at.checked_sub(1).map_or(RowId::ZERO, |before| RowId(level[before].last.0 + 1));
+                Lies::Between(first..=next.map_or(RowId::MAX, |next| RowId(next.first.0 - 1)))
+            }
+        }
+    }
+}
+
 impl<K: Stored> Levels<K> {
     /// Of runs in the order of their least keys: each goes to the level that ended first, if that ends before it.
     pub(crate) fn new(runs: &[RunHandle<K>]) -> Self {
@@ -27,6 +54,11 @@ impl<K: Stored> Levels<K> {
 }
 
 impl<K: Key> Levels<K> {
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        self.0.len()
+    }
+
     fn of(reaches: impl Iterator<Item = (K::Own, K::Own)>) -> Self {
         let mut levels: Vec<Vec<Reach<K>>> = Vec::new();
         let mut ends: BinaryHeap<Reverse<(K::Own, usize)>> = BinaryHeap::new();
@@ -81,8 +113,16 @@ pub(crate) mod looked {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tree::key::ByRow;
-    use esker_format::RowId;
+
+    /// The run that a row lies in; asserts that what is told of its neighbours holds it.
+    fn place(lies: Lies, row: u64) -> Option<usize> {
+        let (known, at) = match lies {
+            Lies::In(known, at) => (known, Some(at)),
+            Lies::Between(known) => (known, None),
+        };
+        assert!(known.contains(&RowId(row)));
+        at
+    }
 
     #[test]
     fn every_run_over_a_row_is_found_and_levels_are_few() {
@@ -99,6 +139,10 @@ mod tests {
             let mut found: Vec<_> = levels.at(RowId(row)).collect();
             found.sort_unstable();
             assert_eq!(found, over(row), "row {row}");
+            let mut alike: Vec<_> =
+                (0..levels.count()).filter_map(|level| place(levels.lies(level, RowId(row)), row)).collect();
+            alike.sort_unstable();
+            assert_eq!(alike, found, "row {row}");
         }
         assert_eq!(levels.0.len(), (0..2100).map(|r| over(r).len()).max().unwrap());
     }

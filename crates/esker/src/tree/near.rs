@@ -1,80 +1,253 @@
-//! The rows about one that was found: as many of the same block as no other source touches and the view sees entirely.
+//! Rows of one state under one view, looked up one after the other by their ids.
 //!
-//! Whoever looks up many rows by their ids, as an index tells them, asks here before it looks anywhere else: rows that came
-//! together lie together. Invariant: what is told is what [`find`](super::find) would find in the same state under the same
-//! view.
+//! Rows that came together lie together. So in each memtable, and in each level of runs, the place of the last row is kept,
+//! and the next one is looked for from there: next to it is at hand, and what lies far away is searched as by
+//! [`find`](super::find). Invariants: what is found is what `find` finds; what is kept of a place stays true, since whatever
+//! comes to a memtable later is not seen by the view. The looker itself writes nothing meanwhile.
 
 use crate::tree::key::ByRow;
-use crate::tree::memtable::Memtable;
-use crate::tree::merge_read::is_clean;
+use crate::tree::levels::Lies;
+use crate::tree::memtable::{Memtable, Node, Version};
 use crate::tree::run::{Block, Run};
-use crate::tree::{Found, RunSeen, TreeState};
-use crate::version::View;
+use crate::tree::stored::may_meet;
+use crate::tree::{find_in_run, order_in_block, Found, RunSeen, Seen, SeenMark, TreeState};
+use crate::version::{OrdinalRanges, VersionOrder, View};
+use crate::Result;
 use esker_format::RowId;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
+/// Nodes that are passed one by one before they are searched.
+const STEPS: usize = 8;
+
 /// See the module.
 pub(crate) struct Near {
+    /// Keeps what the places point to.
+    state: Arc<TreeState<ByRow>>,
+    view: View,
+    marks: Vec<SeenMark>,
+    memtables: Vec<InMemory>,
+    levels: Vec<InLevel>,
+}
+
+/// The place in a memtable.
+struct InMemory {
+    mem: Arc<Memtable>,
+    /// `next` is the first node from here on.
+    from: RowId,
+    next: *const Node,
+}
+
+// SAFETY: the node is one of the memtable that is held beside it, and only read.
+unsafe impl Send for InMemory {}
+
+/// The place in a level of runs.
+struct InLevel {
+    /// Of these rows what is kept here tells.
+    known: RangeInclusive<RowId>,
+    /// `None`: there is nothing of them.
+    block: Option<InBlock>,
+}
+
+/// The place in a block, all versions of whose rows that its level has are in it.
+struct InBlock {
     run: Arc<Run>,
     /// Where the block begins in the file.
     offset: u64,
     block: Arc<Block>,
-    /// What the block says of these rows is all there is.
-    rows: RangeInclusive<RowId>,
+    seen: RunSeen,
+    aborted: Arc<OrdinalRanges>,
+    /// The first version from `from` on stands at `at`, and is of `next`.
+    from: RowId,
+    at: u32,
+    next: RowId,
 }
 
-/// How many rows before the one that was found are asked about.
-const BEFORE: u64 = 64;
+/// A version that was found.
+pub(crate) enum Place<'a> {
+    /// Its packed row.
+    Mem(&'a Arc<Memtable>, &'static [u8]),
+    /// A block, which begins there in the file, and the position in it.
+    Block(&'a Arc<Run>, u64, &'a Arc<Block>, u32),
+    /// Elsewhere.
+    Found(Found),
+}
+
+/// The best so far.
+enum Best {
+    Mem(usize, &'static [u8]),
+    Block(usize, u32),
+    Found(Found),
+}
 
 impl Near {
-    /// About a row that was found in `state` under `view`, if that is in a block and others lie beside it; `private` is the
-    /// looker's own memtable.
-    pub(crate) fn of(
-        state: &TreeState<ByRow>,
-        private: Option<&Arc<Memtable>>,
-        view: View,
-        row: RowId,
-        found: &Found,
-    ) -> Option<Near> {
-        let Found::Block(run, offset, block, _) = found else { return None };
-        let only_at = |row: RowId| {
-            let mut handles = state.runs_at(row);
-            handles.next().filter(|h| Arc::ptr_eq(&h.run, run) && handles.next().is_none())
+    /// Of `state` under `view`; `private` is the looker's own memtable.
+    pub(crate) fn new(state: Arc<TreeState<ByRow>>, private: Option<&Arc<Memtable>>, view: View) -> Self {
+        let in_memory = |mem: &Arc<Memtable>| InMemory { mem: mem.clone(), from: RowId::MAX, next: std::ptr::null() };
+        let nothing = || InLevel { known: RowId::MAX..=RowId::ZERO, block: None };
+        Near {
+            marks: state.seen_marks(view),
+            memtables: private.into_iter().chain(state.memtables()).map(in_memory).collect(),
+            levels: (0..state.levels().count()).map(|_| nothing()).collect(),
+            state,
+            view,
+        }
+    }
+
+    /// The newest version of a row that the view sees, if that is not a tombstone.
+    pub(crate) fn find(&mut self, row: RowId) -> Result<Option<(VersionOrder, Place<'_>)>> {
+        let mut best: Option<(VersionOrder, Best)> = None;
+        for (i, place) in self.memtables.iter_mut().enumerate() {
+            if let Some((order, version)) = place.visible(row, self.view) {
+                if best.as_ref().is_none_or(|(b, _)| order > *b) {
+                    // SAFETY: the bytes live as long as the memtable, which is held.
+                    let value = unsafe { std::mem::transmute::<&[u8], &'static [u8]>(version.value()) };
+                    let found = if version.tombstone { Best::Found(Found::Tombstone) } else { Best::Mem(i, value) };
+                    best = Some((order, found));
+                }
+            }
+        }
+        for i in 0..self.levels.len() {
+            if !self.levels[i].known.contains(&row) && !self.go_to_level(i, row)? {
+                self.find_at_edge(i, row, &mut best)?;
+                continue;
+            }
+            let Some(place) = &mut self.levels[i].block else { continue };
+            let mut at = place.go_to(row);
+            while at < place.block.rows() && place.block.row_id(at) == row {
+                if let Some(order) = order_in_block::<ByRow>(&place.block, at, place.seen, self.view, &place.aborted) {
+                    if best.as_ref().is_none_or(|(b, _)| order > *b) {
+                        let is_gone = place.block.has_tombstones() && place.block.tag(at).tombstone;
+                        let found = if is_gone { Best::Found(Found::Tombstone) } else { Best::Block(i, at) };
+                        best = Some((order, found));
+                    }
+                }
+                at += 1;
+            }
+        }
+        let Some((order, best)) = best.filter(|(order, _)| !self.marks.iter().any(|m| m.hides(row, *order))) else {
+            return Ok(None);
         };
-        let handle = only_at(row)?;
-        let seen = handle.seen(view);
-        if matches!(seen, RunSeen::Own | RunSeen::Hidden) {
-            return None;
-        }
-        let blocks = run.index().ok()?;
-        let index = blocks.block_at_or_after(row);
-        let is_it = blocks.entries().get(index).is_some_and(|e| e.offset == *offset);
-        if !is_it || !is_clean(&blocks, index, block, (seen, &*handle.aborted()), view, &state.seen_marks(view)) {
-            return None;
-        }
-        let memtables = || private.into_iter().chain(state.memtables());
-        let in_memory_from = |row: RowId| memtables().filter_map(|mem| mem.seek(row)).map(|node| node.key()).min();
-        let runs_to = |row: RowId| state.runs.partition_point(|r| r.first <= row);
-        let before = |behind: Option<RowId>| behind.map_or(RowId(u64::MAX), |behind| RowId(behind.0 - 1));
-        let next_run = before(state.runs.get(runs_to(row)).map(|r| r.first));
-        let last = block.last_id().min(handle.last).min(next_run).min(before(in_memory_from(RowId(row.0 + 1))));
-        let from = RowId(row.0.saturating_sub(BEFORE)).max(block.first_id()).max(handle.first);
-        let alone = only_at(from).is_some() && runs_to(from) == runs_to(row);
-        let first = if alone && in_memory_from(from).is_none_or(|n| n > row) { from } else { row };
-        let (run, offset, block) = (run.clone(), *offset, block.clone());
-        (first < last).then(|| Near { run, offset, block, rows: first..=last })
+        Ok(self.place(best).map(|place| (order, place)))
     }
 
-    /// Is it known here what there is of the row?
-    pub(crate) fn knows(&self, row: RowId) -> bool {
-        self.rows.contains(&row)
+    fn place(&self, best: Best) -> Option<Place<'_>> {
+        match best {
+            Best::Mem(i, value) => Some(Place::Mem(&self.memtables[i].mem, value)),
+            Best::Block(i, at) => {
+                let InBlock { run, offset, block, .. } = self.levels[i].block.as_ref()?;
+                Some(Place::Block(run, *offset, block, at))
+            }
+            Best::Found(Found::Tombstone) => None,
+            Best::Found(found) => Some(Place::Found(found)),
+        }
     }
 
-    /// The row, which is [known](Self::knows).
-    pub(crate) fn find(&self, row: RowId) -> Option<Found> {
-        let at = self.block.lower_bound(row);
-        let is_there = at < self.block.rows() && self.block.row_id(at) == row;
-        is_there.then(|| Found::Block(self.run.clone(), self.offset, self.block.clone(), at))
+    /// Finds the place of a row in a level. False: versions of it may lie in two blocks.
+    fn go_to_level(&mut self, level: usize, row: RowId) -> Result<bool> {
+        let (known, at) = match self.state.levels().lies(level, row) {
+            Lies::In(known, at) => (known, at),
+            Lies::Between(known) => {
+                self.levels[level] = InLevel { known, block: None };
+                return Ok(true);
+            }
+        };
+        let handle = &self.state.runs[at];
+        let seen = handle.seen(self.view);
+        if seen == RunSeen::Hidden {
+            self.levels[level] = InLevel { known, block: None };
+            return Ok(true);
+        }
+        let blocks = handle.run.index()?;
+        let (entries, index) = (blocks.entries(), blocks.block_at_or_after(row));
+        let first = index.checked_sub(1).map_or(RowId::ZERO, |i| RowId(entries[i].last_id.0.saturating_add(1)));
+        let Some(entry) = entries.get(index).filter(|e| e.first_id <= row) else {
+            let behind = entries.get(index).map_or(RowId::MAX, |e| RowId(e.first_id.0 - 1));
+            let known = first.max(*known.start())..=behind.min(*known.end());
+            self.levels[level] = InLevel { known, block: None };
+            return Ok(true);
+        };
+        let meets_before = index.checked_sub(1).is_some_and(|i| may_meet::<ByRow>(&entries[i], entry));
+        let meets_after = entries.get(index + 1).is_some_and(|e| may_meet::<ByRow>(entry, e));
+        if (meets_before && row == entry.first_id) || (meets_after && row == entry.last_id) {
+            return Ok(false);
+        }
+        let first = RowId(entry.first_id.0 + u64::from(meets_before)).max(*known.start());
+        let last = RowId(entry.last_id.0 - u64::from(meets_after)).min(*known.end());
+        let (run, offset) = (handle.run.clone(), entry.offset);
+        let (block, aborted) = (run.block(&blocks, index)?, handle.aborted());
+        let (from, at, next) = (RowId::MAX, 0, RowId::ZERO);
+        let block = Some(InBlock { run, offset, block, seen, aborted, from, at, next });
+        self.levels[level] = InLevel { known: first..=last, block };
+        Ok(true)
+    }
+
+    /// The same for a row whose versions may lie in two blocks of a run: without a place.
+    fn find_at_edge(&mut self, level: usize, row: RowId, best: &mut Option<(VersionOrder, Best)>) -> Result<()> {
+        #[cfg(test)]
+        edges::count();
+        let Lies::In(_, at) = self.state.levels().lies(level, row) else { return Ok(()) };
+        let mut seen: Option<Seen<ByRow>> = None;
+        find_in_run(&self.state.runs[at], row, self.view, &mut seen)?;
+        if let Some(seen) = seen.filter(|seen| best.as_ref().is_none_or(|(b, _)| seen.order > *b)) {
+            *best = Some((seen.order, Best::Found(seen.found)));
+        }
+        Ok(())
+    }
+}
+
+impl InMemory {
+    /// The newest version of a row that the view sees; a tombstone counts.
+    fn visible(&mut self, row: RowId, view: View) -> Option<(VersionOrder, &Version)> {
+        self.go_to(row);
+        // SAFETY: null, or a node of the memtable.
+        let node = unsafe { self.next.as_ref() }.filter(|node| node.key() == row)?;
+        self.mem.visible(node, view)
+    }
+
+    /// Stands at the row's node, or at the first behind it.
+    fn go_to(&mut self, row: RowId) {
+        let from = std::mem::replace(&mut self.from, row);
+        if from <= row {
+            for _ in 0..STEPS {
+                // SAFETY: null, or a node of the memtable.
+                match unsafe { self.next.as_ref() }.filter(|node| node.key() < row) {
+                    Some(node) => self.next = self.mem.after(node).map_or(std::ptr::null(), std::ptr::from_ref),
+                    None => return,
+                }
+            }
+        }
+        self.next = self.mem.seek(row).map_or(std::ptr::null(), std::ptr::from_ref);
+    }
+}
+
+impl InBlock {
+    /// The first version of a row or a greater one.
+    fn go_to(&mut self, row: RowId) -> u32 {
+        if row < self.from || row > self.next {
+            self.at = self.block.lower_bound(row);
+            self.next = if self.at < self.block.rows() { self.block.row_id(self.at) } else { RowId::MAX };
+        }
+        self.from = row;
+        self.at
+    }
+}
+
+/// Counts the rows that this thread found without a place.
+#[cfg(test)]
+pub(crate) mod edges {
+    use std::cell::Cell;
+
+    thread_local! {
+        static ROWS: Cell<usize> = const { Cell::new(0) };
+    }
+
+    pub(super) fn count() {
+        ROWS.with(|r| r.set(r.get() + 1));
+    }
+
+    /// How many since the last call.
+    pub(crate) fn take() -> usize {
+        ROWS.with(|r| r.replace(0))
     }
 }

@@ -70,13 +70,13 @@ impl IndexCursor {
     fn get_rows(&mut self, session: &mut Session, places: &[u32]) -> Result<()> {
         self.set_has_entries(false);
         self.forget();
-        let lookup = self.lookup(session, false)?;
-        let Some(rows) = &lookup.rows else { return Ok(()) };
+        let mut lookup = self.lookup(session, false)?;
+        let entries = std::mem::take(&mut self.chosen.keys);
         for place in places.iter().map(|place| *place as usize) {
-            let (row, key) = (self.chosen.buffer.ids[place], self.chosen.keys.get(place).to_vec());
-            self.add_row(&lookup, rows, &key, row)?;
+            self.add_row(&mut lookup, entries.get(place), self.chosen.buffer.ids[place])?;
         }
-        Ok(())
+        self.chosen.keys = entries;
+        self.buffer.make_images(&self.table, &self.options.mask)
     }
 }
 

@@ -89,6 +89,7 @@ struct Reached {
     turned: usize,
     estimates: usize,
     long: usize,
+    whole_keys: usize,
 }
 
 /// Chooses some of the entries of the batch that was given last; how many there are.
@@ -111,8 +112,36 @@ fn choose(
     entries.len()
 }
 
+/// Looks up whole keys of the unique index: of rows that there are, and of some that were or never will be.
+fn check_keys(s: &mut Session, t: &Arc<Table>, model: &Model, random: &mut fastrand::Rng, reached: &mut Reached) {
+    let mask = mask_of(&[NUMBER, FEW, NAME]);
+    let all = entries(t, BY_NAME, model, &mask);
+    let mut c = s.open_index_cursor(t, BY_NAME, plain(&mask)).unwrap();
+    for _ in 0..12 {
+        let some = (!model.is_empty()).then(|| random.usize(0..model.len()));
+        let mut values = some.and_then(|at| model.values().nth(at).cloned()).unwrap_or((1, None, Some(b"a".to_vec())));
+        values.0 += u64::from(random.u8(0..4) == 0);
+        let prefix = |parts| unsafe { t.key_prefix(BY_NAME, image(&values).as_ptr(), parts) }.unwrap();
+        assert!(!prefix(1).1);
+        let (key, is_one) = prefix(2);
+        assert_eq!(is_one, values.2.is_some());
+        if !is_one {
+            continue;
+        }
+        let direction = random.choice([Direction::Forward, Direction::Backward]).unwrap();
+        let expected = within(&all, &KeyRange::of_prefix(&key), direction);
+        assert!(expected.len() <= 1);
+        c.set_choosing(false);
+        c.seek_key(s, &key, direction).unwrap();
+        assert_eq!(given(&c.next_batch(s).unwrap(), &mask), expected);
+        assert!(c.next_batch(s).unwrap().ids.is_empty());
+        reached.whole_keys += expected.len();
+    }
+}
+
 /// Reads in all ways.
 fn check(s: &mut Session, t: &Arc<Table>, model: &Model, random: &mut fastrand::Rng, reached: &mut Reached) {
+    check_keys(s, t, model, random, reached);
     for index in [BY_FEW, BY_NAME] {
         let told: &[usize] = if index == BY_FEW { &[FEW] } else { &[NAME, NUMBER] };
         for covering in [true, false] {
@@ -236,12 +265,12 @@ fn reads_are_those_of_the_model() {
         begin(&mut s);
         check(&mut s, &t, &model, random, &mut reached);
     }
-    let Reached { covering, looked_up, chosen, turned, estimates, long } = reached;
+    let Reached { covering, looked_up, chosen, turned, estimates, long, whole_keys } = reached;
     assert!(
         covering > 50_000 && looked_up > 50_000 && turned > 1000 && estimates > 500 && long > 100,
         "{covering} covering, {looked_up} looked up, {turned} turned, {estimates} estimates, {long} long"
     );
-    assert!(chosen > 50_000, "{chosen} to choose from");
+    assert!(chosen > 50_000 && whole_keys > 1000, "{chosen} to choose from, {whole_keys} whole keys");
     assert!(
         most_runs >= 5 && private > 10 && frozen > 30,
         "{most_runs} runs, {private} private memtables, {frozen} frozen memtables"

@@ -2,6 +2,7 @@
 //! transaction's lies among them.
 
 use crate::tests::support::{open_with, options};
+use crate::tree::near::edges;
 use crate::*;
 use esker_base::counters::{bind, Counter, SessionCounters};
 use esker_format::RowId;
@@ -107,4 +108,40 @@ fn rows_are_as_they_are_whatever_lies_among_them() {
     own.commit().unwrap();
     is(&mut begin(&e), &of_own, "committed");
     is(&mut old, &was, "an old view");
+}
+
+/// A row with so many versions, each of which some view needs, that they are in several blocks of a run.
+#[test]
+fn a_row_of_several_blocks_is_found_under_every_view() {
+    let small = Options { block_bytes: 1 << 10, memory_limit_bytes: 64 << 20, ..options() };
+    let e = open_with(&SimDisk::new(1), small).unwrap();
+    let schema = Schema::new().column("id", Type::U64).column("text", Type::Text(1000));
+    e.create_table("t", &TableDef::of(&schema).unwrap().unique("PRIMARY", &["id"]).unwrap()).unwrap();
+    let t = e.open_table("t").unwrap();
+    let mut s = begin(&e);
+    let first = "0".repeat(900);
+    let ids: Vec<_> = (0..20u64).map(|id| s.insert(&t, &[id.into(), first.as_str().into()]).unwrap()).collect();
+    s.commit().unwrap();
+    let mut views = Vec::new();
+    for n in 1..40u64 {
+        let text = n.to_string().repeat(450);
+        s.update(&t, ids[10], &[10u64.into(), text.as_str().into()]).unwrap();
+        s.commit().unwrap();
+        let mut view = begin(&e);
+        view.read_view().unwrap();
+        views.push((view, text));
+    }
+    e.sim_flush(&t).unwrap();
+    edges::take();
+    for (view, text) in &mut views {
+        let mut rows = view.rows_by(&t, "PRIMARY", IndexRange::all()).unwrap();
+        let mut id = 0;
+        while let Some(row) = rows.next().unwrap() {
+            let wanted = if id == 10 { text.as_str() } else { first.as_str() };
+            assert_eq!((row.get::<u64>("id").unwrap(), row.get::<&str>("text").unwrap()), (id, wanted));
+            id += 1;
+        }
+        assert_eq!(id, 20);
+    }
+    assert!(edges::take() >= views.len(), "its versions are not in several blocks");
 }
