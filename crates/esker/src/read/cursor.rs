@@ -14,6 +14,7 @@ use crate::lock::{LockMode, LockOutcome, WaitPolicy};
 use crate::read::buffer::{Buffer, BATCH_BYTES, FIRST_ROWS, MOST_ROWS};
 use crate::session::Session;
 use crate::tree::merge_read::{BlockSpan, MergeRead, Span};
+use crate::tree::near::Place;
 use crate::tree::{find, Found};
 use crate::txn::writers::Inserter;
 use crate::version::View;
@@ -194,6 +195,12 @@ impl Cursor {
                 continue;
             }
             let Some(read) = &mut self.read else { break };
+            if let Some(found) = read.next_in_memory(rows - self.buffer.ids.len())? {
+                for (row, packed) in found.iter() {
+                    self.buffer.add_place(&self.table, &self.options.mask, row, Place::Mem(&found.mem, packed))?;
+                }
+                continue;
+            }
             match read.next()? {
                 Span::End => {
                     self.read = None;

@@ -19,6 +19,7 @@ use crate::session::Session;
 use crate::tree::backward::BackwardRead;
 use crate::tree::key::{ByBytes, ByRow, Key};
 use crate::tree::memtable::Memtable;
+use crate::tree::merge_read::in_memory::MemSpan;
 use crate::tree::merge_read::{BlockSpan, Extent, MergeRead, Span, Unseen};
 use crate::tree::near::{Near, Place};
 use crate::tree::stored::split_value;
@@ -159,6 +160,14 @@ enum Entries {
 }
 
 impl Entries {
+    /// As [`MergeRead::next_in_memory`].
+    fn next_in_memory(&mut self, most: usize) -> Result<Option<MemSpan<ByBytes>>> {
+        match self {
+            Entries::Forward(read) => read.next_in_memory(most),
+            Entries::Backward(_) | Entries::Found(..) => Ok(None),
+        }
+    }
+
     fn next(&mut self) -> Result<Span<ByBytes>> {
         match self {
             Entries::Forward(read) => read.next(),
@@ -421,6 +430,14 @@ impl IndexCursor {
                 continue;
             }
             let Some(entries) = &mut self.entries else { break };
+            if let Some(span) = entries.next_in_memory(rows - self.buffer.ids.len())? {
+                let own = entries.is_own();
+                for (key, value) in span.iter() {
+                    let (row, payload) = split_value(value);
+                    self.add(&mut lookup, &Entry { key, row, payload, own, damage: &in_memory })?;
+                }
+                continue;
+            }
             let (span, own) = (entries.next()?, entries.is_own());
             match span {
                 Span::End => self.entries = None,
@@ -470,8 +487,7 @@ impl IndexCursor {
         match found {
             Found::Mem(_, value) => {
                 let (row, payload) = split_value(value);
-                let damage = |e| Error::InvalidArgument(format!("entry in memory: {e}"));
-                self.add(lookup, &Entry { key, row, payload, own, damage: &damage })
+                self.add(lookup, &Entry { key, row, payload, own, damage: &in_memory })
             }
             Found::Block(run, offset, block, at) => {
                 let damage = |e| run.damage(*offset, e);
@@ -535,6 +551,11 @@ impl IndexCursor {
         let index = self.table.indexes[self.index].entry.name.clone();
         Err(Error::EntryWithoutRow { table: self.table.name(), index, row })
     }
+}
+
+/// What is wrong with an entry of a memtable.
+fn in_memory(e: FormatError) -> Error {
+    Error::InvalidArgument(format!("entry in memory: {e}"))
 }
 
 /// Takes the place that comes first in this direction.

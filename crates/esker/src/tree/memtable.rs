@@ -159,6 +159,16 @@ impl<K: Key> Node<K> {
         unsafe { K::kept(&self.key) }
     }
 
+    /// The same, as long as the arena.
+    ///
+    /// # Safety
+    /// The arena outlives whoever uses it.
+    #[inline]
+    pub(crate) unsafe fn key_for_ever(&self) -> K::Ref<'static> {
+        // SAFETY: the caller's promise.
+        unsafe { K::kept(&*std::ptr::from_ref(&self.key)) }
+    }
+
     /// How the node's key compares with another one, whose head is given.
     #[inline]
     fn cmp_key(&self, head: K::Head, key: K::Ref<'_>) -> std::cmp::Ordering {

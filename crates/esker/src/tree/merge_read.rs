@@ -8,6 +8,8 @@
 //! A watching reader also learns of live versions that its view does not see: those of transactions that have not ended, and
 //! those that were committed after the view was opened. Each key that has one is given by itself.
 
+pub(crate) mod in_memory;
+
 use crate::lock::Parker;
 use crate::tree::dead::Passed;
 use crate::tree::key::{ByRow, Key};
@@ -110,6 +112,8 @@ pub(crate) struct MergeRead<K: Stored = ByRow> {
     passed: Passed<K>,
     /// The key that all who stand on it are asked for.
     key: K::Room,
+    /// Who comes next, if that is known already.
+    led: Option<Option<Lead>>,
     /// The reader's: where it is killed.
     parker: Arc<Parker>,
     /// Keeps the memtables' nodes alive.
@@ -124,7 +128,7 @@ type Place<'a, K> = (usize, <K as Key>::Ref<'a>);
 
 /// Who comes next.
 enum Lead {
-    /// A run, on whose key no other source stands; then the one with the least key among the others.
+    /// A source on whose key no other stands; then the one with the least key among the others.
     Alone(usize, Option<usize>),
     /// A source on whose key others may stand too.
     Contested(usize),
@@ -199,6 +203,7 @@ impl<K: Stored> MergeRead<K> {
             unseen: None,
             passed: Passed::new(),
             key: K::Room::default(),
+            led: None,
             parker: parker.clone(),
             state,
         })
@@ -211,7 +216,8 @@ impl<K: Stored> MergeRead<K> {
                 self.passed.end(&self.state, self.view.seq);
                 return Err(Error::Interrupted);
             }
-            let Some(found) = self.lead()? else {
+            let led = self.led.take().map_or_else(|| self.lead(), Ok)?;
+            let Some(found) = led else {
                 self.passed.end(&self.state, self.view.seq);
                 return Ok(Span::End);
             };
@@ -313,10 +319,13 @@ impl<K: Stored> MergeRead<K> {
                 return Ok(None);
             }
             // Where the index does not tell, the block does.
-            let Source::Run(source) = &self.open[lead] else {
-                return Ok(Some(Lead::Contested(lead)));
+            let is_told = match &self.open[lead] {
+                Source::Mem(_) => true,
+                Source::Run(source) => {
+                    source.block.is_some() || K::is_first_known(&source.blocks.entries()[source.index])
+                }
             };
-            if source.block.is_some() || K::is_first_known(&source.blocks.entries()[source.index]) {
+            if is_told {
                 return Ok(Some(match next {
                     Some((_, other)) if K::cmp(key, other).is_ge() => Lead::Contested(lead),
                     next => Lead::Alone(lead, next.map(|n| n.0)),

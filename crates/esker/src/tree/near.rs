@@ -66,7 +66,7 @@ struct InBlock {
 /// A version that was found.
 pub(crate) enum Place<'a> {
     /// Its packed row.
-    Mem(&'a Arc<Memtable>, &'static [u8]),
+    Mem(&'a Arc<Memtable>, &'a [u8]),
     /// A block, which begins there in the file, and the position in it.
     Block(&'a Arc<Run>, u64, &'a Arc<Block>, u32),
     /// Elsewhere.

@@ -64,6 +64,10 @@ impl Sources<'_> {
         let mut read = self.read(range)?;
         let mut entries = 0;
         while entries <= FEW {
+            if let Some(span) = read.next_in_memory((FEW + 1 - entries) as usize)? {
+                entries += span.len() as u64;
+                continue;
+            }
             match read.next()? {
                 Span::End => return Ok(entries),
                 Span::Rows(span) => entries += span.rows.len() as u64,

@@ -3,6 +3,7 @@
 use super::*;
 use crate::tests::support::{begin, begun};
 use crate::tree::backward::pieces;
+use crate::tree::merge_read::in_memory::together;
 use crate::upkeep::flush;
 use esker_base::counters::{bind, Counter, SessionCounters};
 use std::collections::BTreeMap;
@@ -208,6 +209,7 @@ fn reads_are_those_of_the_model() {
     let _bound = bind(&counters);
     let (mut reached, mut most_runs, mut private, mut frozen) = (Reached::default(), 0, 0, 0);
     pieces::take();
+    together::take();
     for seed in 0..16 {
         let mut random = fastrand::Rng::with_seed(seed);
         let random = &mut random;
@@ -275,6 +277,7 @@ fn reads_are_those_of_the_model() {
         most_runs >= 5 && private > 10 && frozen > 30,
         "{most_runs} runs, {private} private memtables, {frozen} frozen memtables"
     );
+    assert!(together::take() > 50_000, "few keys of memtables were handed out together");
     let (merges, pieces) = (counters.get(Counter::Merges), pieces::take());
     assert!(merges > 10 && pieces > 1000, "{merges} merges, {pieces} pieces");
 }
