@@ -183,7 +183,7 @@ impl<K: Stored> MergeRead<K> {
         let marks = state.seen_marks(view);
         let begins_before = |h: &RunHandle<K>| K::cmp(K::lend(&h.first), from).is_lt();
         for handle in state.runs_at(from).filter(|h| begins_before(h) && may_show(h, view, &marks, watches)) {
-            let source = RunSource::new(handle, view, from)?;
+            let source = RunSource::new(handle, view, &marks, from)?;
             if source.index < source.end {
                 open.push(Source::Run(Box::new(source)));
             }
@@ -306,7 +306,7 @@ impl<K: Stored> MergeRead<K> {
             }
             if let Some(run) = self.next_run() {
                 if lead.is_none_or(|(_, key)| K::cmp(K::lend(&run.first), key).is_le()) {
-                    let source = RunSource::new(run, self.view, K::lend(&run.first))?;
+                    let source = RunSource::new(run, self.view, &self.marks, K::lend(&run.first))?;
                     self.open.push(Source::Run(Box::new(source)));
                     self.next_run += 1;
                     let last = self.open.len() - 1;
@@ -506,7 +506,7 @@ impl<K: Stored> MemSource<K> {
 
 impl<K: Stored> RunSource<K> {
     /// Stands on the first key at or after `from`, which is in the handle's bounds.
-    fn new(handle: &RunHandle<K>, view: View, from: K::Ref<'_>) -> Result<Self> {
+    fn new(handle: &RunHandle<K>, view: View, marks: &[SeenMark], from: K::Ref<'_>) -> Result<Self> {
         let blocks = handle.run.index()?.keep();
         #[cfg(test)]
         crate::tree::levels::looked::count();
@@ -523,8 +523,8 @@ impl<K: Stored> RunSource<K> {
                 break;
             }
             let block = source.handle.run.block(&source.blocks, source.index)?;
-            (source.at, source.rows) = (K::lower_bound(&block, from), source.rows_of(&block));
-            source.block = Some(block);
+            source.at = K::lower_bound(&block, from);
+            source.stand_in(block, view, marks);
             if source.at >= source.rows {
                 source.advance_block();
             }
@@ -572,14 +572,19 @@ impl<K: Stored> RunSource<K> {
             return Ok(());
         }
         let block = self.handle.run.block(&self.blocks, self.index)?;
-        self.clean = is_clean(&self.blocks, self.index, &block, (self.seen, &*self.aborted), view, marks);
-        self.rows = self.rows_of(&block);
-        self.block = Some(block);
+        self.stand_in(block, view, marks);
         if self.rows == 0 {
             // Only where the index did not tell that the handle ends before it.
             self.advance_block();
         }
         Ok(())
+    }
+
+    /// Judges a block that was got.
+    fn stand_in(&mut self, block: Arc<K::Block>, view: View, marks: &[SeenMark]) {
+        self.clean = is_clean(&self.blocks, self.index, &block, (self.seen, &*self.aborted), view, marks);
+        self.rows = self.rows_of(&block);
+        self.block = Some(block);
     }
 
     /// Goes past the key; for who `watches`, one of its live versions that the view does not see.

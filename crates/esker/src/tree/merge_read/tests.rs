@@ -47,6 +47,20 @@ fn a_lookup_looks_at_the_runs_over_its_row() {
     assert!(looked::take() <= 2);
 }
 
+/// What lies about a block's beginning costs no more than what lies behind it.
+#[test]
+fn a_read_from_the_middle_of_a_block_gives_its_rest_as_it_stands() {
+    let disk = SimDisk::new(1);
+    let e = open(&disk, options());
+    e.create_table("t", &def()).unwrap();
+    let t = e.open_table("t").unwrap();
+    let ids = commit_rows(&mut e.session(), &t, 300);
+    flush::tree(&e.core, &t, &t.tree()).unwrap();
+    let mut read = MergeRead::new(t.tree().snapshot(), None, view(&e), ids[7], &crate::lock::Parker::new()).unwrap();
+    let Span::Rows(span) = read.next().unwrap() else { panic!("one by one") };
+    assert_eq!((span.block.row_id(span.rows.start), span.rows.len()), (ids[7], 293));
+}
+
 /// Spans and single rows that a scan gives out.
 fn scan(e: &Engine, t: &Arc<Table>) -> (usize, usize) {
     let mut read =
