@@ -484,6 +484,8 @@ impl<K: Key> Memtable<K> {
 
     /// The first key at or after `key`.
     pub(crate) fn seek(&self, key: K::Ref<'_>) -> Option<&Node<K>> {
+        // Often there is nothing: not worth the way down.
+        self.first()?;
         let (mut at, wanted) = (self.head.node(), K::head(key));
         for level in (0..MAX_HEIGHT).rev() {
             loop {

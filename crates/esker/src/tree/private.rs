@@ -27,8 +27,10 @@ const FIRST_PIECE_BYTES: usize = 4 << 10;
 const LARGEST_PIECE_BYTES: usize = 1 << 20;
 /// What is kept for the next entries once all are sorted.
 const MOST_KEPT_BYTES: usize = 64 << 10;
-/// Lists of unique keys to begin with.
-const FIRST_LISTS: usize = 256;
+/// Slots for unique keys to begin with.
+const FIRST_SLOTS: usize = 512;
+/// So far ahead memory is asked for where entries are taken in their order, which is none in memory.
+const AHEAD: usize = 8;
 
 /// See the module.
 pub(crate) struct Private<K: Stored> {
@@ -95,7 +97,7 @@ impl<K: Stored> Private<K> {
         if !K::NEW_KEYS_COME_LAST && self.unsorted.read().entries > 0 {
             let mut unsorted = self.unsorted.write();
             // Of each key the oldest first. Neighbours are found faster than what comes as it likes.
-            for place in unsorted.in_order().rev() {
+            for place in unsorted.in_order().into_iter().rev().map(Sorted::place) {
                 let (key, change) = unsorted.at(place);
                 // SAFETY: the slot is of this memtable; whoever put the entry had the lock of its row, and the entries of a row
                 // come here in the order in which they came, one after the other.
@@ -110,10 +112,10 @@ impl<K: Stored> Private<K> {
     /// The newest version of a unique key among those that are not in the memtable, but for what was rolled back.
     pub(crate) fn newest_unsorted(&self, key: K::Ref<'_>) -> Option<Newest> {
         let unsorted = self.unsorted.read();
-        let newest = unsorted.alike(key).find_map(|place| {
+        let newest = unsorted.versions(key).find_map(|place| {
             let (found, change) = unsorted.at(place);
-            let is_it = K::cmp(found, key).is_eq() && !self.mem.is_rolled_back(self.slot(), change.ordinal);
-            is_it.then(|| Newest {
+            let is_live = !self.mem.is_rolled_back(self.slot(), change.ordinal);
+            is_live.then(|| Newest {
                 ordinal: change.ordinal,
                 row: K::row_of(found, change.value),
                 tombstone: change.tombstone,
@@ -133,8 +135,12 @@ impl<K: Stored> Private<K> {
             let unsorted = self.unsorted.read();
             // Who sorts has the lock for itself, so it stays as it is.
             if self.mem.is_empty() {
-                return unsorted.in_order().try_for_each(|place| {
-                    let (key, change) = unsorted.at(place);
+                let order = unsorted.in_order();
+                return order.iter().enumerate().try_for_each(|(at, entry)| {
+                    if let Some(ahead) = order.get(at + AHEAD) {
+                        ask_for(unsorted.bytes_at(ahead.place()));
+                    }
+                    let (key, change) = unsorted.at(entry.place());
                     match self.mem.is_rolled_back(self.slot(), change.ordinal) {
                         true => Ok(()),
                         false => with(key, change),
@@ -186,28 +192,34 @@ impl<K: Stored> Private<K> {
 type Place = u32;
 /// No entry.
 const NOWHERE: Place = Place::MAX;
-/// What an entry has before its key and value: ordinal, place of the older entry in its list, hash, length of the key, length
-/// of the value, flags.
+/// What an entry has before its key and value: ordinal, place of the version before it of the same unique key, length of the
+/// key, length of the value, flags.
 const HEAD_BYTES: usize = FLAGS + 1;
-const FLAGS: usize = 8 + 4 + 4 + 4 + 4;
+const FLAGS: usize = 8 + 4 + 4 + 4;
 const TOMBSTONE: u8 = 1;
 const SUPERSEDES: u8 = 2;
 /// It is in the memtable: memory did not suffice for all at once.
 const TAKEN: u8 = 4;
+
+/// A unique key by its hash, and its newest entry.
+type Slot = (u32, Place);
 
 /// Entries as they came.
 struct Unsorted<K> {
     pieces: Vec<(Region, usize)>,
     bytes: usize,
     entries: usize,
-    /// The newest unique key of each list; as many as a power of two.
-    lists: Vec<Place>,
+    /// Unique keys.
+    keys: usize,
+    /// For each the newest entry, in a slot that its hash says or behind that; as many as a power of two, at most three
+    /// quarters of them taken.
+    slots: Vec<Slot>,
     kind: PhantomData<fn() -> K>,
 }
 
 impl<K> Default for Unsorted<K> {
     fn default() -> Self {
-        Unsorted { pieces: Vec::new(), bytes: 0, entries: 0, lists: Vec::new(), kind: PhantomData }
+        Unsorted { pieces: Vec::new(), bytes: 0, entries: 0, keys: 0, slots: Vec::new(), kind: PhantomData }
     }
 }
 
@@ -215,22 +227,21 @@ impl<K: Key> Unsorted<K> {
     fn push(&mut self, key: K::Ref<'_>, change: Change<'_>, unique: bool) -> Result<()> {
         let (key_bytes, value_bytes) = (K::length(key), change.value.len());
         let place = self.room(HEAD_BYTES + key_bytes + value_bytes)?;
-        let (mut older, mut hash) = (NOWHERE, 0);
+        let mut older = NOWHERE;
         if unique {
-            hash = Self::hash(key);
-            if self.entries >= self.lists.len() {
-                self.grow_lists();
+            if 4 * self.keys >= 3 * self.slots.len() {
+                self.grow_slots();
             }
-            let list = self.list(hash);
-            older = std::mem::replace(&mut self.lists[list], place);
+            let (slot, hash) = self.slot_of(key);
+            older = std::mem::replace(&mut self.slots[slot], (hash, place)).1;
+            self.keys += usize::from(older == NOWHERE);
         }
         let flags = u8::from(change.tombstone) * TOMBSTONE + u8::from(change.supersedes) * SUPERSEDES;
         let out = self.bytes_at_mut(place);
         out[..8].copy_from_slice(&change.ordinal.to_le_bytes());
         out[8..12].copy_from_slice(&older.to_le_bytes());
-        out[12..16].copy_from_slice(&hash.to_le_bytes());
-        out[16..20].copy_from_slice(&(key_bytes as u32).to_le_bytes());
-        out[20..24].copy_from_slice(&(value_bytes as u32).to_le_bytes());
+        out[12..16].copy_from_slice(&(key_bytes as u32).to_le_bytes());
+        out[16..20].copy_from_slice(&(value_bytes as u32).to_le_bytes());
         out[FLAGS] = flags;
         let (key_out, rest) = out[HEAD_BYTES..].split_at_mut(key_bytes);
         K::write(key, key_out);
@@ -273,7 +284,7 @@ impl<K: Key> Unsorted<K> {
 
     fn at(&self, place: Place) -> (K::Ref<'_>, Change<'_>) {
         let bytes = self.bytes_at(place);
-        let (key_bytes, value_bytes) = (u32_at(bytes, 16) as usize, u32_at(bytes, 20) as usize);
+        let (key_bytes, value_bytes) = (u32_at(bytes, 12) as usize, u32_at(bytes, 16) as usize);
         let (key, rest) = bytes[HEAD_BYTES..].split_at(key_bytes);
         let ordinal = u64::from(u32_at(bytes, 4)) << 32 | u64::from(u32_at(bytes, 0));
         let (tombstone, supersedes) = (bytes[FLAGS] & TOMBSTONE != 0, bytes[FLAGS] & SUPERSEDES != 0);
@@ -282,7 +293,7 @@ impl<K: Key> Unsorted<K> {
 
     fn entry_bytes(&self, place: Place) -> usize {
         let bytes = self.bytes_at(place);
-        HEAD_BYTES + u32_at(bytes, 16) as usize + u32_at(bytes, 20) as usize
+        HEAD_BYTES + u32_at(bytes, 12) as usize + u32_at(bytes, 16) as usize
     }
 
     /// Of all entries, as they came.
@@ -300,63 +311,61 @@ impl<K: Key> Unsorted<K> {
         })
     }
 
-    /// Of all entries that are not in the memtable, by their keys, of each key the newest first.
-    fn in_order(&self) -> impl DoubleEndedIterator<Item = Place> + use<K> {
+    /// All entries that are not in the memtable, by their keys, of each key the newest first.
+    fn in_order(&self) -> Vec<Sorted> {
         let mut order = Vec::with_capacity(self.entries);
         let wanted = self.places().filter(|place| self.bytes_at(*place)[FLAGS] & TAKEN == 0);
-        order.extend(wanted.map(|place| (head_of(self.key_bytes(place)), place)));
+        order.extend(wanted.map(|place| Sorted::new(self.key_bytes(place), place)));
         order.sort_unstable_by(|a, b| {
-            let by_rest = || self.key_bytes(a.1).cmp(self.key_bytes(b.1));
-            a.0.cmp(&b.0).then_with(by_rest).then(b.1.cmp(&a.1))
+            let by_rest = || self.key_bytes(a.place()).cmp(self.key_bytes(b.place()));
+            a.head().cmp(&b.head()).then_with(by_rest).then(b.place().cmp(&a.place()))
         });
-        order.into_iter().map(|(_, place)| place)
+        order
     }
 
     /// The key, written out: in the order of keys.
     fn key_bytes(&self, place: Place) -> &[u8] {
         let bytes = self.bytes_at(place);
-        &bytes[HEAD_BYTES..][..u32_at(bytes, 16) as usize]
+        &bytes[HEAD_BYTES..][..u32_at(bytes, 12) as usize]
     }
 
-    /// Of the entries in the list of a unique key, the newest first.
-    fn alike(&self, key: K::Ref<'_>) -> impl Iterator<Item = Place> + use<'_, K> {
+    /// The entries of a unique key, the newest first.
+    fn versions(&self, key: K::Ref<'_>) -> impl Iterator<Item = Place> + use<'_, K> {
         let is_there = |place: &Place| *place != NOWHERE;
-        let first = (!self.lists.is_empty()).then(|| self.lists[self.list(Self::hash(key))]);
+        let newest = (!self.slots.is_empty()).then(|| self.slots[self.slot_of(key).0].1);
         let older = move |place: &Place| Some(u32_at(self.bytes_at(*place), 8)).filter(is_there);
-        std::iter::successors(first.filter(is_there), older)
+        std::iter::successors(newest.filter(is_there), older)
     }
 
-    /// The upper bits of the key's hash, spread.
-    fn hash(key: K::Ref<'_>) -> u32 {
-        (K::hash(key).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as u32
-    }
-
-    fn list(&self, hash: u32) -> usize {
-        hash as usize & (self.lists.len() - 1)
+    /// The slot of a unique key, or the one that it gets, and the key's hash. There are slots that are not taken.
+    fn slot_of(&self, key: K::Ref<'_>) -> (usize, u32) {
+        // The upper bits, spread.
+        let hash = (K::hash(key).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as u32;
+        let mut at = hash as usize & (self.slots.len() - 1);
+        loop {
+            let (other, place) = self.slots[at];
+            if place == NOWHERE || (other == hash && K::cmp(K::read(self.key_bytes(place)), key).is_eq()) {
+                return (at, hash);
+            }
+            at = (at + 1) & (self.slots.len() - 1);
+        }
     }
 
     #[cold]
-    fn grow_lists(&mut self) {
-        let lists = (2 * self.lists.len()).max(FIRST_LISTS).max(self.entries.next_power_of_two());
-        let old = std::mem::replace(&mut self.lists, vec![NOWHERE; lists]);
-        for first in old {
-            // The newest of a list comes first, in the lists that it is split into, too: so the oldest is put there first.
-            let mut chain = Vec::new();
-            let mut place = first;
-            while place != NOWHERE {
-                chain.push(place);
-                place = u32_at(self.bytes_at(place), 8);
+    fn grow_slots(&mut self) {
+        let slots = (2 * self.slots.len()).max(FIRST_SLOTS);
+        let old = std::mem::replace(&mut self.slots, vec![(0, NOWHERE); slots]);
+        for (hash, place) in old.into_iter().filter(|(_, place)| *place != NOWHERE) {
+            let mut at = hash as usize & (slots - 1);
+            while self.slots[at].1 != NOWHERE {
+                at = (at + 1) & (slots - 1);
             }
-            for place in chain.into_iter().rev() {
-                let list = self.list(u32_at(self.bytes_at(place), 12));
-                let older = std::mem::replace(&mut self.lists[list], place);
-                self.bytes_at_mut(place)[8..12].copy_from_slice(&older.to_le_bytes());
-            }
+            self.slots[at] = (hash, place);
         }
     }
 
     fn used_bytes(&self) -> usize {
-        self.bytes + self.lists.len() * size_of::<Place>()
+        self.bytes + self.slots.len() * size_of::<Slot>()
     }
 
     /// Forgets all entries.
@@ -369,17 +378,46 @@ impl<K: Key> Unsorted<K> {
         self.pieces.drain(..self.pieces.len().saturating_sub(1));
         self.pieces.iter_mut().for_each(|(_, used)| *used = 0);
         self.bytes = self.pieces.iter().map(|(region, _)| region.len()).sum();
-        self.lists.fill(NOWHERE);
-        self.entries = 0;
+        self.slots.fill((0, NOWHERE));
+        (self.entries, self.keys) = (0, 0);
     }
 }
 
-/// The first bytes of a key as a number in their order: most keys are told apart by it without another look at memory.
-fn head_of(key: &[u8]) -> u128 {
-    let mut head = [0; size_of::<u128>()];
-    let bytes = key.len().min(head.len());
-    head[..bytes].copy_from_slice(&key[..bytes]);
-    u128::from_be_bytes(head)
+/// Memory that is wanted soon is on its way meanwhile.
+fn ask_for(bytes: &[u8]) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a hint, of an address that is there; every such processor knows it.
+    unsafe {
+        use std::arch::x86_64::{_mm_prefetch, _MM_HINT_T0};
+        _mm_prefetch::<_MM_HINT_T0>(bytes.as_ptr().cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = bytes;
+}
+
+/// An entry that is sorted: the first bytes of its key as a number in their order, by which most keys are told apart without
+/// another look at memory, and its place.
+#[derive(Clone, Copy)]
+struct Sorted(u128);
+
+impl Sorted {
+    fn new(key: &[u8], place: Place) -> Self {
+        let mut head = [0; size_of::<u128>() - size_of::<Place>()];
+        let bytes = key.len().min(head.len());
+        head[..bytes].copy_from_slice(&key[..bytes]);
+        let mut all = [0; size_of::<u128>()];
+        all[..head.len()].copy_from_slice(&head);
+        all[head.len()..].copy_from_slice(&place.to_be_bytes());
+        Sorted(u128::from_be_bytes(all))
+    }
+
+    fn head(self) -> u128 {
+        self.0 >> Place::BITS
+    }
+
+    fn place(self) -> Place {
+        self.0 as Place
+    }
 }
 
 fn u32_at(bytes: &[u8], at: usize) -> u32 {
