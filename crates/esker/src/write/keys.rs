@@ -32,13 +32,13 @@ pub struct Entry<'a> {
 impl Session {
     /// Writes an entry into the key tree at place `index` of the table's.
     pub(crate) fn write_entry(&mut self, table: &Arc<Table>, index: usize, entry: Entry<'_>) -> Result<()> {
-        let too_long =
-            entry.key.len() > MAX_KEY_BYTES || entry.payload.is_some_and(|p| p.len() > MAX_KEY_PAYLOAD_BYTES);
-        if too_long || index >= table.trees().keys.len() {
-            return Err(Error::InvalidArgument(format!("entry of {} bytes for index {index}", entry.key.len())));
-        }
         let parts = self.parts()?;
         let at = parts.txn.table_of(parts.core, table)?;
+        let too_long =
+            entry.key.len() > MAX_KEY_BYTES || entry.payload.is_some_and(|p| p.len() > MAX_KEY_PAYLOAD_BYTES);
+        if too_long || index >= parts.txn.tables[at].keys.len() {
+            return Err(Error::InvalidArgument(format!("entry of {} bytes for index {index}", entry.key.len())));
+        }
         parts.txn.put_entry(parts.core, parts.parker, at, index, entry)
     }
 }
