@@ -101,6 +101,17 @@ catch (const std::bad_alloc &)
   return ES_NO_WEIGHTS;
 }
 
+extern "C" size_t collation_text(void *, uint32_t collation, const uint8_t *value, size_t bytes, uint8_t *text,
+                                 size_t room)
+{
+  const CHARSET_INFO *cs= find_collation(collation & (filled_up - 1));
+  if (!cs)
+    return 0;
+  uint errors;
+  return my_convert(reinterpret_cast<char *>(text), static_cast<uint32>(room), &my_charset_utf8mb4_bin,
+                    reinterpret_cast<const char *>(value), static_cast<uint32>(bytes), cs, &errors);
+}
+
 namespace
 {
 /* FNV-1a */

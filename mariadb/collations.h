@@ -39,6 +39,10 @@ extern "C" uint64_t weights_version(void *, uint32_t collation);
 /** EsOptions::weights. */
 extern "C" size_t weights_of(void *, uint32_t collation, const uint8_t *value, size_t bytes, uint32_t prefix_bytes,
                              uint8_t *weights, size_t room);
+
+/** EsOptions::collation_text. */
+extern "C" size_t collation_text(void *, uint32_t collation, const uint8_t *value, size_t bytes, uint8_t *text,
+                                 size_t room);
 }
 
 #endif

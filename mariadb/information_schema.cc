@@ -3,7 +3,8 @@
 
 /**
   @file
-  INFORMATION_SCHEMA.ESKER_TRX and ESKER_LOCK_WAITS: who has a transaction open, and who waits for whom.
+  INFORMATION_SCHEMA.ESKER_TRX, ESKER_LOCKS and ESKER_LOCK_WAITS: who has a transaction open, what it has locked, and who waits
+  for whom.
 
   The engine gives its list first and is left alone then; query texts come from the server, under the other session's own
   locks. Without PROCESS a session sees its own rows, and of others no text. No column is longer than 512 characters: it
@@ -23,6 +24,8 @@ namespace shim
 namespace
 {
 constexpr uint text_chars= 512;
+/* A table's, its partition's and its subpartition's. */
+constexpr uint table_chars= 3 * NAME_CHAR_LEN + 8;
 
 Show::ULonglong number() { return Show::ULonglong(); }
 
@@ -59,6 +62,20 @@ ST_FIELD_INFO lock_wait_fields[]=
   Show::CEnd()
 };
 
+/* Names are short, so that what the engine tells at most stays a table in memory. */
+ST_FIELD_INFO lock_fields[]=
+{
+  Show::Column("TRX_ID", number(), NOT_NULL),
+  Show::Column("SCHEMA", Show::Varchar(NAME_CHAR_LEN), NULLABLE),
+  Show::Column("TABLE", Show::Varchar(table_chars), NULLABLE),
+  Show::Column("KIND", Show::Varchar(8), NOT_NULL),
+  Show::Column("KEY_NAME", Show::Varchar(NAME_CHAR_LEN), NULLABLE),
+  Show::Column("KEY_TEXT", Show::Varchar(text_chars), NOT_NULL),
+  Show::Column("MODE", Show::Varchar(16), NULLABLE),
+  Show::Column("STATUS", Show::Varchar(8), NOT_NULL),
+  Show::CEnd()
+};
+
 /* Fills a table's row column by column, in the order of its fields. */
 class Row
 {
@@ -84,6 +101,15 @@ public:
   void text(const std::string &value, CHARSET_INFO *charset= system_charset_info)
   {
     next()->store(value.data(), value.size(), charset);
+  }
+
+  /* In the engine's character set. */
+  void text_or_null(const char *value)
+  {
+    if (value)
+      text(value, &my_charset_utf8mb4_bin);
+    else
+      null();
   }
 
 private:
@@ -161,14 +187,19 @@ std::string decoded(const std::string &file_name)
                                        plain, sizeof plain, &errors));
 }
 
+struct Table_name
+{
+  std::string schema, table;
+};
+
 /* "db/table#P#p", in the characters of files, as people know it. */
-std::string readable(const char *name)
+Table_name readable(const char *name)
 {
   const std::string text= name;
   const size_t slash= text.find(FN_LIBCHAR), parts= std::min(text.find("#P#"), text.size());
   if (slash >= parts)
-    return text;
-  return decoded(text.substr(0, slash)) + "." + decoded(text.substr(slash + 1, parts - slash - 1)) + text.substr(parts);
+    return {"", text};
+  return {decoded(text.substr(0, slash)), decoded(text.substr(slash + 1, parts - slash - 1)) + text.substr(parts)};
 }
 
 extern "C" bool add_transaction(void *context, const EsTransaction *trx)
@@ -218,16 +249,45 @@ try
   row.number(wait->waiting_connection);
   row.number_or_null(wait->blocking_connection);
   row.number(wait->waited_us);
-  row.text(readable(wait->table));
+  const Table_name name= readable(wait->table);
+  row.text(name.schema + "." + name.table);
   row.text(wait->kind);
-  if (wait->row_id)
-    row.text("row " + std::to_string(wait->row_id));
-  else
-    row.null();
+  row.text_or_null(wait->key_text);
   reader->query(&row, wait->waiting_connection);
   reader->query(&row, wait->blocking_connection);
   row.number(wait->blocker_idle_us);
   row.number_or_null(wait->root_blocker);
+  return schema_table_store_record(reader->thd, reader->table);
+}
+catch (const std::bad_alloc &)
+{
+  return true;
+}
+
+extern "C" bool add_lock(void *context, const EsLock *lock)
+try
+{
+  const Reader *reader= static_cast<const Reader *>(context);
+  if (!reader->sees(lock->connection))
+    return false;
+  Row row(reader->table);
+  row.number(lock->txn);
+  if (*lock->table)
+  {
+    const Table_name name= readable(lock->table);
+    row.text(name.schema);
+    row.text(name.table);
+  }
+  else
+  {
+    row.null();
+    row.null();
+  }
+  row.text(lock->kind);
+  row.text_or_null(lock->key_name);
+  row.text_or_null(lock->key_text);
+  row.text_or_null(lock->mode);
+  row.text(lock->waiting ? "waiting" : "granted");
   return schema_table_store_record(reader->thd, reader->table);
 }
 catch (const std::bad_alloc &)
@@ -250,6 +310,14 @@ int fill_lock_waits(THD *thd, TABLE_LIST *tables, COND *)
     es_lock_waits(engine, add_lock_wait, &reader);
   return thd->is_error();
 }
+
+int fill_locks(THD *thd, TABLE_LIST *tables, COND *)
+{
+  Reader reader(thd, tables->table);
+  if (engine)
+    es_locks(engine, add_lock, &reader);
+  return thd->is_error();
+}
 }
 
 st_mysql_information_schema information_schema= {MYSQL_INFORMATION_SCHEMA_INTERFACE_VERSION};
@@ -267,6 +335,14 @@ int init_lock_waits_table(void *schema)
   auto *table= static_cast<ST_SCHEMA_TABLE *>(schema);
   table->fields_info= lock_wait_fields;
   table->fill_table= fill_lock_waits;
+  return 0;
+}
+
+int init_locks_table(void *schema)
+{
+  auto *table= static_cast<ST_SCHEMA_TABLE *>(schema);
+  table->fields_info= lock_fields;
+  table->fill_table= fill_locks;
   return 0;
 }
 }

@@ -15,6 +15,7 @@ namespace shim
 extern st_mysql_information_schema information_schema;
 int init_trx_table(void *schema);
 int init_lock_waits_table(void *schema);
+int init_locks_table(void *schema);
 }
 
 #endif

@@ -46,6 +46,7 @@ int init(void *plugin_hton)
   options.log= log_line;
   options.weights= weights_of;
   options.weights_version= weights_version;
+  options.collation_text= collation_text;
   EsError why;
   EsStatus status= es_engine_open(&options, &engine, &why);
   if (status == EsStatus::Ok)
@@ -111,6 +112,21 @@ maria_declare_plugin(esker)
   "Who waits for whose locks in Esker",
   PLUGIN_LICENSE_GPL,
   shim::init_lock_waits_table,
+  nullptr,
+  0x0001,
+  nullptr,
+  nullptr,
+  "0.1",
+  MariaDB_PLUGIN_MATURITY_BETA
+},
+{
+  MYSQL_INFORMATION_SCHEMA_PLUGIN,
+  &shim::information_schema,
+  "ESKER_LOCKS",
+  "The Esker project",
+  "Who has locked what in Esker, and who wants it",
+  PLUGIN_LICENSE_GPL,
+  shim::init_locks_table,
   nullptr,
   0x0001,
   nullptr,

@@ -5,6 +5,8 @@
 //! another value's bytes of that part, so that the first parts of a key are where all keys with these values begin; NULL
 //! stands before all values, or behind them where the part is descending.
 
+mod text;
+
 use crate::codec::{put_bytes, Reader};
 use crate::error::FormatError;
 use crate::ids::RowId;
@@ -56,6 +58,11 @@ pub trait Collations: std::fmt::Debug + Send + Sync {
         prefix_bytes: u32,
         weights: &mut Vec<u8>,
     ) -> Result<(), FormatError>;
+
+    /// The string for people.
+    fn text(&self, _collation: u32, value: &[u8]) -> String {
+        String::from_utf8_lossy(value).into_owned()
+    }
 
     /// Another number than before says that strings weigh otherwise than before; 0: they never do.
     fn version(&self, _collation: u32) -> u64 {

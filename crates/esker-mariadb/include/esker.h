@@ -225,6 +225,14 @@ using EsWeightsFn = size_t(*)(void *context,
 /// May be slow; is called from any thread.
 using EsWeightsVersionFn = uint64_t(*)(void *context, uint32_t collation);
 
+/// Writes a string of a collation in UTF-8, for people, at most `room` bytes of it; returns how many. Called from any thread.
+using EsCollationTextFn = size_t(*)(void *context,
+                                    uint32_t collation,
+                                    const uint8_t *value,
+                                    size_t value_bytes,
+                                    uint8_t *text,
+                                    size_t room);
+
 /// What an engine is opened with.
 struct EsOptions {
   const char *data_dir;
@@ -243,6 +251,8 @@ struct EsOptions {
   EsWeightsFn weights;
   /// NULL: strings weigh for ever what they weighed.
   EsWeightsVersionFn weights_version;
+  /// NULL: texts in keys are not told.
+  EsCollationTextFn collation_text;
   void *weights_context;
 };
 
@@ -449,16 +459,35 @@ struct EsLockWait {
   uint64_t blocker_idle_us;
   /// The connection at the end of the chain.
   uint64_t root_blocker;
-  /// 0: it is no single row.
-  uint64_t row_id;
   /// Static.
   const char *kind;
-  /// Valid for the call.
+  /// Valid for the call, as `key_text`, which is NULL where there is none.
   const char *table;
+  const char *key_text;
 };
 
 /// Takes one, which is valid for the call; true: stop. None of the engine's locks is held.
 using EsLockWaitFn = bool(*)(void *context, const EsLockWait *wait);
+
+/// A lock, neighbouring ones, or the wish for one.
+struct EsLock {
+  uint64_t txn;
+  /// 0: none, as of a prepared one after a restart.
+  uint64_t connection;
+  /// Static.
+  const char *kind;
+  /// Static; NULL: another transaction's end is waited for, or it is of many.
+  const char *mode;
+  /// Valid for the call, as the others; empty: of more than one.
+  const char *table;
+  /// NULL: the text has no index's values.
+  const char *key_name;
+  const char *key_text;
+  bool waiting;
+};
+
+/// Takes one, which is valid for the call; true: stop. None of the engine's locks is held.
+using EsLockFn = bool(*)(void *context, const EsLock *lock);
 
 extern "C" {
 
@@ -471,7 +500,7 @@ void es_default_options(EsOptions *options);
 /// Opens or creates the data folder and recovers. `*engine` is written only if it succeeds.
 ///
 /// # Safety
-/// The options are needed for the call only, but for `log`, `weights`, `weights_version` and their contexts: they are used, from any thread,
+/// The options are needed for the call only, but for `log`, `weights`, `weights_version`, `collation_text` and their contexts: they are used, from any thread,
 /// until the engine is closed.
 EsStatus es_engine_open(const EsOptions *options,
                         EsEngine **engine,
@@ -1053,13 +1082,19 @@ void es_transactions(const EsEngine *engine, EsTransactionFn each, void *context
 /// `each` is called with `context` in this thread.
 void es_lock_waits(const EsEngine *engine, EsLockWaitFn each, void *context);
 
+/// Calls `each` with every lock and every wait for one; those of a transaction that has many are told in few.
+///
+/// # Safety
+/// `each` is called with `context` in this thread.
+void es_locks(const EsEngine *engine, EsLockFn each, void *context);
+
 }  // extern "C"
 
 /* Both sides have the same structs. */
 static_assert(sizeof(EsError) == 1024 &&
               offsetof(EsError, text) == 0,
               "EsError lies otherwise than in Rust");
-static_assert(sizeof(EsOptions) == 96 &&
+static_assert(sizeof(EsOptions) == 104 &&
               offsetof(EsOptions, data_dir) == 0 &&
               offsetof(EsOptions, memory_limit_bytes) == 8 &&
               offsetof(EsOptions, bulk_buffer_bytes) == 16 &&
@@ -1072,7 +1107,8 @@ static_assert(sizeof(EsOptions) == 96 &&
               offsetof(EsOptions, log_context) == 64 &&
               offsetof(EsOptions, weights) == 72 &&
               offsetof(EsOptions, weights_version) == 80 &&
-              offsetof(EsOptions, weights_context) == 88,
+              offsetof(EsOptions, collation_text) == 88 &&
+              offsetof(EsOptions, weights_context) == 96,
               "EsOptions lies otherwise than in Rust");
 static_assert(sizeof(EsColumn) == 20 &&
               offsetof(EsColumn, kind) == 0 &&
@@ -1160,10 +1196,20 @@ static_assert(sizeof(EsLockWait) == 64 &&
               offsetof(EsLockWait, waited_us) == 16 &&
               offsetof(EsLockWait, blocker_idle_us) == 24 &&
               offsetof(EsLockWait, root_blocker) == 32 &&
-              offsetof(EsLockWait, row_id) == 40 &&
-              offsetof(EsLockWait, kind) == 48 &&
-              offsetof(EsLockWait, table) == 56,
+              offsetof(EsLockWait, kind) == 40 &&
+              offsetof(EsLockWait, table) == 48 &&
+              offsetof(EsLockWait, key_text) == 56,
               "EsLockWait lies otherwise than in Rust");
+static_assert(sizeof(EsLock) == 64 &&
+              offsetof(EsLock, txn) == 0 &&
+              offsetof(EsLock, connection) == 8 &&
+              offsetof(EsLock, kind) == 16 &&
+              offsetof(EsLock, mode) == 24 &&
+              offsetof(EsLock, table) == 32 &&
+              offsetof(EsLock, key_name) == 40 &&
+              offsetof(EsLock, key_text) == 48 &&
+              offsetof(EsLock, waiting) == 56,
+              "EsLock lies otherwise than in Rust");
 static_assert(sizeof(EsScanOptions) == 24 &&
               offsetof(EsScanOptions, columns) == 0 &&
               offsetof(EsScanOptions, columns_bytes) == 8 &&

@@ -36,12 +36,29 @@ pub struct EsLockWait {
     pub(crate) blocker_idle_us: u64,
     /// The connection at the end of the chain.
     pub(crate) root_blocker: u64,
-    /// 0: it is no single row.
-    pub(crate) row_id: u64,
     /// Static.
     pub(crate) kind: *const c_char,
-    /// Valid for the call.
+    /// Valid for the call, as `key_text`, which is NULL where there is none.
     pub(crate) table: *const c_char,
+    pub(crate) key_text: *const c_char,
+}
+
+/// A lock, neighbouring ones, or the wish for one.
+#[repr(C)]
+pub struct EsLock {
+    pub(crate) txn: u64,
+    /// 0: none, as of a prepared one after a restart.
+    pub(crate) connection: u64,
+    /// Static.
+    pub(crate) kind: *const c_char,
+    /// Static; NULL: another transaction's end is waited for, or it is of many.
+    pub(crate) mode: *const c_char,
+    /// Valid for the call, as the others; empty: of more than one.
+    pub(crate) table: *const c_char,
+    /// NULL: the text has no index's values.
+    pub(crate) key_name: *const c_char,
+    pub(crate) key_text: *const c_char,
+    pub(crate) waiting: bool,
 }
 
 /// The engine's words with a NUL.
@@ -53,10 +70,23 @@ fn word(text: &str) -> &'static CStr {
         c"READ COMMITTED",
         c"REPEATABLE READ",
         c"row",
+        c"key",
         c"range",
+        c"shared",
+        c"exclusive",
         c"transaction end",
     ];
     WORDS.iter().find(|w| w.to_bytes() == text.as_bytes()).copied().unwrap_or(c"?")
+}
+
+/// A text with a NUL at its end, without others.
+fn terminated(text: String) -> CString {
+    CString::new(text.replace('\0', " ")).unwrap_or_default()
+}
+
+/// NULL where there is none.
+fn pointer(text: Option<&CString>) -> *const c_char {
+    text.map_or(std::ptr::null(), |text| text.as_ptr())
 }
 
 /// Takes one, which is valid for the call; true: stop. None of the engine's locks is held.
@@ -108,18 +138,50 @@ pub unsafe extern "C" fn es_lock_waits(engine: *const EsEngine, each: EsLockWait
     let (handle, each) = unsafe { (shared(engine), needed(each)) };
     let list = handle.guard.clean_up(|| Ok(handle.engine.lock_waits())).unwrap_or_default();
     for w in list {
-        let table = CString::new(w.table).unwrap_or_default();
+        let (table, key_text) = (terminated(w.table), w.key_text.map(terminated));
         let row = EsLockWait {
             waiting_connection: w.waiting_connection,
             blocking_connection: w.blocking_connection,
             waited_us: w.waited_us,
             blocker_idle_us: w.blocker_idle_us,
             root_blocker: w.root_blocker,
-            row_id: w.row.map_or(0, |row| row.0),
             kind: word(w.kind).as_ptr(),
             table: table.as_ptr(),
+            key_text: pointer(key_text.as_ref()),
         };
-        // SAFETY: the row and its table's name are valid for the call.
+        // SAFETY: the row and its texts are valid for the call.
+        if unsafe { each(context, &row) } {
+            break;
+        }
+    }
+}
+
+/// Takes one, which is valid for the call; true: stop. None of the engine's locks is held.
+pub type EsLockFn = Option<unsafe extern "C" fn(context: *mut c_void, lock: *const EsLock) -> bool>;
+
+/// Calls `each` with every lock and every wait for one; those of a transaction that has many are told in few.
+///
+/// # Safety
+/// `each` is called with `context` in this thread.
+#[no_mangle]
+pub unsafe extern "C" fn es_locks(engine: *const EsEngine, each: EsLockFn, context: *mut c_void) {
+    // SAFETY: the caller's promise.
+    let (handle, each) = unsafe { (shared(engine), needed(each)) };
+    let list = handle.guard.clean_up(|| Ok(handle.engine.locks())).unwrap_or_default();
+    for lock in list {
+        let (table, key_text) = (terminated(lock.table), terminated(lock.key_text));
+        let key_name = lock.key_name.map(terminated);
+        let row = EsLock {
+            txn: lock.txn.0,
+            connection: lock.connection,
+            kind: word(lock.kind).as_ptr(),
+            mode: lock.mode.map_or(std::ptr::null(), |mode| word(mode).as_ptr()),
+            table: table.as_ptr(),
+            key_name: pointer(key_name.as_ref()),
+            key_text: key_text.as_ptr(),
+            waiting: lock.waiting,
+        };
+        // SAFETY: the row and its texts are valid for the call.
         if unsafe { each(context, &row) } {
             break;
         }

@@ -3,7 +3,7 @@
 
 use crate::boundary::{out, shared, take, FromC, Unchecked};
 use crate::guard::{catch, Guard};
-use crate::index::{EsWeightsFn, EsWeightsVersionFn, Weights};
+use crate::index::{EsCollationTextFn, EsWeightsFn, EsWeightsVersionFn, Weights};
 use crate::status::{report, str_of, EsError, EsStatus, Failure};
 use crate::waits::Owners;
 use crate::xid::XidList;
@@ -67,6 +67,8 @@ pub struct EsOptions {
     pub(crate) weights: EsWeightsFn,
     /// NULL: strings weigh for ever what they weighed.
     pub(crate) weights_version: EsWeightsVersionFn,
+    /// NULL: texts in keys are not told.
+    pub(crate) collation_text: EsCollationTextFn,
     pub(crate) weights_context: *mut c_void,
 }
 
@@ -127,6 +129,7 @@ pub unsafe extern "C" fn es_default_options(options: *mut EsOptions) {
         log_context: std::ptr::null_mut(),
         weights: None,
         weights_version: None,
+        collation_text: None,
         weights_context: std::ptr::null_mut(),
     });
 }
@@ -134,7 +137,7 @@ pub unsafe extern "C" fn es_default_options(options: *mut EsOptions) {
 /// Opens or creates the data folder and recovers. `*engine` is written only if it succeeds.
 ///
 /// # Safety
-/// The options are needed for the call only, but for `log`, `weights`, `weights_version` and their contexts: they are used, from any thread,
+/// The options are needed for the call only, but for `log`, `weights`, `weights_version`, `collation_text` and their contexts: they are used, from any thread,
 /// until the engine is closed.
 #[no_mangle]
 pub unsafe extern "C" fn es_engine_open(
@@ -155,7 +158,12 @@ pub unsafe extern "C" fn es_engine_open(
             wal_segment_bytes: given.wal_segment_bytes,
             recovery_target_seconds: given.recovery_target_seconds,
             recovery_target_bytes: (given.recovery_target_bytes > 0).then_some(given.recovery_target_bytes),
-            collations: Arc::new(Weights::new(given.weights, given.weights_version, given.weights_context)),
+            collations: Arc::new(Weights::new(
+                given.weights,
+                given.weights_version,
+                given.collation_text,
+                given.weights_context,
+            )),
             ..Options::default()
         };
         let opened = Engine::open(Arc::new(PosixDisk::with_uring(2)), Path::new(dir), wanted, log.clone())?;

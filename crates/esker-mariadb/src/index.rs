@@ -93,11 +93,27 @@ pub type EsWeightsFn = Option<
 /// May be slow; is called from any thread.
 pub type EsWeightsVersionFn = Option<unsafe extern "C" fn(context: *mut c_void, collation: u32) -> u64>;
 
+/// Writes a string of a collation in UTF-8, for people, at most `room` bytes of it; returns how many. Called from any thread.
+pub type EsCollationTextFn = Option<
+    unsafe extern "C" fn(
+        context: *mut c_void,
+        collation: u32,
+        value: *const u8,
+        value_bytes: usize,
+        text: *mut u8,
+        room: usize,
+    ) -> usize,
+>;
+
+/// The longest text that is asked for.
+const TEXT_BYTES: usize = 2048;
+
 /// Weights that come from C.
 #[derive(Debug)]
 pub(crate) struct Weights {
     function: EsWeightsFn,
     version: EsWeightsVersionFn,
+    text: EsCollationTextFn,
     context: *mut c_void,
     /// Of collations that were asked about.
     versions: Mutex<HashMap<u32, u64>>,
@@ -109,8 +125,13 @@ unsafe impl Send for Weights {}
 unsafe impl Sync for Weights {}
 
 impl Weights {
-    pub(crate) fn new(function: EsWeightsFn, version: EsWeightsVersionFn, context: *mut c_void) -> Weights {
-        Weights { function, version, context, versions: Mutex::default() }
+    pub(crate) fn new(
+        function: EsWeightsFn,
+        version: EsWeightsVersionFn,
+        text: EsCollationTextFn,
+        context: *mut c_void,
+    ) -> Weights {
+        Weights { function, version, text, context, versions: Mutex::default() }
     }
 }
 
@@ -142,6 +163,18 @@ impl Collations for Weights {
             }
             room = spare.len().saturating_mul(2);
         }
+    }
+
+    fn text(&self, collation: u32, value: &[u8]) -> String {
+        let mut text = vec![0; TEXT_BYTES];
+        let bytes = match self.text {
+            // SAFETY: so much room there is; for the rest see es_engine_open.
+            Some(function) => unsafe {
+                function(self.context, collation, value.as_ptr(), value.len(), text.as_mut_ptr(), text.len())
+            },
+            None => 0,
+        };
+        String::from_utf8_lossy(&text[..bytes.min(TEXT_BYTES)]).into_owned()
     }
 
     fn version(&self, collation: u32) -> u64 {

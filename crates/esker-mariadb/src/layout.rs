@@ -4,7 +4,7 @@
 //! Invariant: sizes are these on every machine that it is built for, and no struct has a field that is not listed; so
 //! the header's assertions, which C++ checks, speak of all that Rust has.
 
-use crate::activity::{EsLockWait, EsTransaction};
+use crate::activity::{EsLock, EsLockWait, EsTransaction};
 use crate::cursor::{EsBatch, EsScanOptions};
 use crate::engine::{EsEngine, EsOptions};
 use crate::index::{EsIndex, EsKeyPart};
@@ -42,9 +42,10 @@ macro_rules! crossing {
 
 crossing! {
     EsError 1024 { text }
-    EsOptions 96 {
+    EsOptions 104 {
         data_dir, memory_limit_bytes, bulk_buffer_bytes, bulk_threshold_bytes, wal_segment_bytes, recovery_target_bytes,
-        recovery_target_seconds, flush_mode, log, log_context, weights, weights_version, weights_context
+        recovery_target_seconds, flush_mode, log, log_context, weights, weights_version, collation_text,
+        weights_context
     }
     EsColumn 20 { kind, offset, width, null_byte, null_mask, len_bytes, pad }
     EsLayout 24 { image_bytes, head_bytes, column_count, columns }
@@ -60,8 +61,9 @@ crossing! {
         has_xid, xid
     }
     EsLockWait 64 {
-        waiting_connection, blocking_connection, waited_us, blocker_idle_us, root_blocker, row_id, kind, table
+        waiting_connection, blocking_connection, waited_us, blocker_idle_us, root_blocker, kind, table, key_text
     }
+    EsLock 64 { txn, connection, kind, mode, table, key_name, key_text, waiting }
     EsScanOptions 24 { columns, columns_bytes, lock, skip_locked, semi_consistent }
     EsKeyBound 16 { image, parts, behind }
     EsKeyRange 32 { from, to }

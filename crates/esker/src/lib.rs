@@ -79,7 +79,7 @@ pub use read::rows::{IndexRange, Row, Rows};
 pub use read::verify::IndexReport;
 pub use session::{Killer, Session};
 pub use status::Status;
-pub use txn::activity::{LockWaitInfo, TxnInfo};
+pub use txn::activity::{LockInfo, LockWaitInfo, TxnInfo};
 pub use txn::open::{BeginOptions, Isolation, Savepoint};
 pub use upkeep::check::{CheckReport, CheckScope};
 pub use upkeep::pressure::REPLAY_BYTES_PER_SECOND;

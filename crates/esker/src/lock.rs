@@ -11,6 +11,7 @@
 //! `lock/graph.rs`.
 
 mod graph;
+mod held;
 mod set;
 #[cfg(test)]
 mod tests;
@@ -28,10 +29,11 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::Duration;
-use wait::{Blocker, Held, Released, Wait, Waiter, Waits};
+use wait::{Blocker, Held, Released, Wait, Waits};
 
+pub(crate) use held::Locked;
 pub use wait::LockMode;
-pub(crate) use wait::{LockOwner, Parker, WaitKey};
+pub(crate) use wait::{LockOwner, Parker, WaitKey, Waiter};
 
 const SHARDS: usize = 64;
 
@@ -271,6 +273,7 @@ impl Shard {
 struct Behind<'a> {
     of: &'a Arc<LockOwner>,
     key: WaitKey,
+    row: Option<RowId>,
 }
 
 impl LockTable {
@@ -298,7 +301,8 @@ impl LockTable {
         policy: WaitPolicy,
         hooks: &dyn WaitHooks,
     ) -> Result<LockOutcome, LockError> {
-        let wait = Wait { owner, parker, key: WaitKey::Row(tree, row), mode, reports: hooks.reports() };
+        let key = WaitKey::Row(tree, row);
+        let wait = Wait { owner, parker, key, row: Some(row), mode, reports: hooks.reports() };
         let outcome = self.wait_for(&wait, policy, &mut None, hooks, || {
             let mut shard = self.shard(tree, row.0 >> 16);
             let attempt = shard.try_lock(owner, tree, row, mode);
@@ -322,7 +326,7 @@ impl LockTable {
         hooks: &dyn WaitHooks,
     ) -> Result<LockOutcome, LockError> {
         let key = WaitKey::Range(tree);
-        let wait = Wait { owner, parker, key, mode: LockMode::Exclusive, reports: hooks.reports() };
+        let wait = Wait { owner, parker, key, row: None, mode: LockMode::Exclusive, reports: hooks.reports() };
         let find = |s: &Shard| s.ranges.iter().position(|r| r.tree == tree && r.owner.txn == owner.txn);
         // Between calls an owner's range is the same in all shards.
         let before = {
@@ -373,11 +377,11 @@ impl LockTable {
         policy: WaitPolicy,
         hooks: &dyn WaitHooks,
     ) -> Result<(), LockError> {
-        let wait = Behind { of, key: WaitKey::End(of.txn, tree) };
+        let wait = Behind { of, key: WaitKey::End(of.txn, tree), row: None };
         self.wait_behind(owner, parker, wait, policy, hooks, |held| held.inserts.iter().any(|i| i.0 == tree))
     }
 
-    /// Waits until `of` has ended, or has rolled back what it did in `tree`, as `stands` tells: looked at under a lock that
+    /// Waits until `of` has ended, or has rolled back what it did in `tree` (to an entry of `row`, for who asks), as `stands` tells: looked at under a lock that
     /// [`rolled_back`](Self::rolled_back) and the end take afterwards.
     #[allow(clippy::too_many_arguments)]
     pub(crate) fn wait_for_change(
@@ -385,12 +389,12 @@ impl LockTable {
         owner: &Arc<LockOwner>,
         parker: &Arc<Parker>,
         of: &Arc<LockOwner>,
-        tree: TreeId,
+        (tree, row): (TreeId, RowId),
         policy: WaitPolicy,
         hooks: &dyn WaitHooks,
         stands: impl Fn() -> bool,
     ) -> Result<(), LockError> {
-        let wait = Behind { of, key: WaitKey::Change(of.txn, tree) };
+        let wait = Behind { of, key: WaitKey::Change(of.txn, tree), row: Some(row) };
         self.wait_behind(owner, parker, wait, policy, hooks, |_| stands())
     }
 
@@ -404,13 +408,13 @@ impl LockTable {
         &self,
         owner: &Arc<LockOwner>,
         parker: &Arc<Parker>,
-        Behind { of, key }: Behind<'_>,
+        Behind { of, key, row }: Behind<'_>,
         policy: WaitPolicy,
         hooks: &dyn WaitHooks,
         stands: impl Fn(&Held) -> bool,
     ) -> Result<(), LockError> {
         // Shared: all who wait for one end wake together.
-        let wait = Wait { owner, parker, key, mode: LockMode::Shared, reports: hooks.reports() };
+        let wait = Wait { owner, parker, key, row, mode: LockMode::Shared, reports: hooks.reports() };
         self.wait_for(&wait, policy, &mut None, hooks, || {
             let held = of.held.lock();
             let attempt = match stands(&held) {

@@ -297,12 +297,13 @@ impl Session {
         Ok(self.core.locks.wait_for_end(&owner, &self.parker, &inserter.owner, tree, self.wait, &*self.hooks)?)
     }
 
-    /// Waits until a transaction has ended, or has rolled back its change `ordinal` in `tree`, for as long as for a row.
-    pub(crate) fn wait_for_change(&mut self, tree: TreeId, txn: TxnId, ordinal: u64) -> Result<()> {
+    /// Waits until a transaction has ended, or has rolled back its change `ordinal` of an entry in the tree, which is of that
+    /// row, for as long as for a row.
+    pub(crate) fn wait_for_change(&mut self, entry: (TreeId, RowId), txn: TxnId, ordinal: u64) -> Result<()> {
         let Some(of) = self.core.writers.get(txn) else { return Ok(()) };
         let owner = self.txn_mut()?.state.locks.clone();
         let stands = || of.status() == ACTIVE && !of.aborted().contains(ordinal);
-        Ok(self.core.locks.wait_for_change(&owner, &self.parker, &of.locks, tree, self.wait, &*self.hooks, stands)?)
+        Ok(self.core.locks.wait_for_change(&owner, &self.parker, &of.locks, entry, self.wait, &*self.hooks, stands)?)
     }
 
     /// Lets go of the lock on a row that did not match.

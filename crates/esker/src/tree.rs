@@ -424,6 +424,21 @@ pub(crate) fn find<K: Stored>(
     key: K::Ref<'_>,
     view: View,
 ) -> Result<Option<(VersionOrder, Found<K>)>> {
+    look::<K, true>(state, private, key, view)
+}
+
+/// The same of a row, from memory alone: none, too, where a block that would have to be looked at is not there.
+pub(crate) fn find_in_memory(state: &TreeState, row: RowId, view: View) -> Option<Found> {
+    look::<ByRow, false>(state, None, row, view).ok().flatten().map(|(_, found)| found)
+}
+
+#[inline]
+fn look<K: Stored, const READS: bool>(
+    state: &TreeState<K>,
+    private: Option<&Arc<Memtable<K>>>,
+    key: K::Ref<'_>,
+    view: View,
+) -> Result<Option<(VersionOrder, Found<K>)>> {
     let mut best: Option<Seen<K>> = None;
     for mem in private.into_iter().chain(state.memtables()) {
         let Some(node) = mem.get(key) else {
@@ -437,7 +452,9 @@ pub(crate) fn find<K: Stored>(
         }
     }
     for handle in state.runs_at(key) {
-        find_in_run(handle, key, view, &mut best)?;
+        if !look_in_run::<K, READS>(handle, key, view, &mut best)? {
+            return Ok(None);
+        }
     }
     let Some(best) = best else { return Ok(None) };
     if state.seen_marks(view).iter().any(|m| m.hides(best.row, best.order)) {
@@ -453,25 +470,46 @@ pub(crate) fn find_in_run<K: Stored>(
     view: View,
     best: &mut Option<Seen<K>>,
 ) -> Result<()> {
+    look_in_run::<K, true>(handle, key, view, best).map(drop)
+}
+
+/// False: what is not in memory would have to be looked at, and is not to be read.
+#[inline]
+fn look_in_run<K: Stored, const READS: bool>(
+    handle: &RunHandle<K>,
+    key: K::Ref<'_>,
+    view: View,
+    best: &mut Option<Seen<K>>,
+) -> Result<bool> {
     let seen = handle.seen(view);
     let newest = match seen {
-        RunSeen::Hidden => return Ok(()),
+        RunSeen::Hidden => return Ok(true),
         RunSeen::Own => VersionOrder::OWN,
         RunSeen::At(seq) => seq,
         RunSeen::PerRow => handle.run.stats.max_seq,
     };
     if best.as_ref().is_some_and(|b| b.order.seq > newest) {
-        return Ok(());
+        return Ok(true);
     }
-    let blocks = handle.run.index()?;
+    let blocks = match READS {
+        true => Some(handle.run.index()?),
+        false => handle.run.index_in_memory(),
+    };
+    let Some(blocks) = blocks else { return Ok(false) };
     let aborted = handle.aborted();
     let mut index = blocks.block_at_or_after(key);
     while blocks.entries().get(index).is_some_and(|e| K::cmp(K::first(e), key).is_le()) {
-        if blocks.filters().is_some() && !handle.run.may_hold(&blocks, index, K::filter_hash(key)) {
+        // Filters are read, too.
+        if READS && blocks.filters().is_some() && !handle.run.may_hold(&blocks, index, K::filter_hash(key)) {
             index += 1;
             continue;
         }
-        let (offset, block) = (blocks.entry(index).offset, handle.run.block(&blocks, index)?);
+        let block = match READS {
+            true => Some(handle.run.block(&blocks, index)?),
+            false => blocks.slot(index).get(),
+        };
+        let Some(block) = block else { return Ok(false) };
+        let offset = blocks.entry(index).offset;
         let mut at = K::lower_bound(&block, key);
         while at < K::rows(&block) && K::cmp(K::key(&block, at), key).is_eq() {
             if let Some(order) = order_in_block::<K>(&block, at, seen, view, &aborted) {
@@ -483,7 +521,7 @@ pub(crate) fn find_in_run<K: Stored>(
         }
         index += 1;
     }
-    Ok(())
+    Ok(true)
 }
 
 /// A version that a view sees.

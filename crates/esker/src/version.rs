@@ -19,6 +19,13 @@ pub(crate) struct View {
     pub(crate) me: TxnId,
 }
 
+impl View {
+    /// Everything that was committed by now, and what `me` wrote.
+    pub(crate) fn newest(me: TxnId) -> Self {
+        View { seq: CommitSeq(u64::MAX - 1), me }
+    }
+}
+
 /// A version's place among those of its row: the greater one is the newer. The order of the fields is that order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct VersionOrder {

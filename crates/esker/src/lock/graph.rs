@@ -13,7 +13,7 @@
 mod tests;
 
 use super::wait::{Blocker, LockMode, LockOwner, Parker, Released, Wait, WaitKey, Waiter};
-use esker_format::TxnId;
+use esker_format::{RowId, TxnId};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,6 +24,7 @@ struct Waiting {
     owner: Arc<LockOwner>,
     parker: Arc<Parker>,
     key: WaitKey,
+    row: Option<RowId>,
     mode: LockMode,
     reports: bool,
     since: Duration,
@@ -102,7 +103,7 @@ impl Graph {
     /// Enters (again) a wait, which began `since`, behind `blockers`. False: that would close a circle; the wait is given
     /// up.
     pub(super) fn enter(&mut self, wait: &Wait<'_>, since: Duration, blockers: &[Blocker]) -> bool {
-        let Wait { owner, parker, key, mode, reports } = *wait;
+        let Wait { owner, parker, key, row, mode, reports } = *wait;
         let me = owner.txn;
         // It may have woken by itself, and stand in a line still.
         self.take_out(me);
@@ -112,7 +113,7 @@ impl Graph {
             self.arrivals
         });
         let (owner, parker) = (owner.clone(), parker.clone());
-        self.waiting.insert(me, Waiting { owner, parker, key, mode, reports, since, arrival, line: None });
+        self.waiting.insert(me, Waiting { owner, parker, key, row, mode, reports, since, arrival, line: None });
         let line = self.line_behind(key, blockers);
         self.join(line, me);
         // Before anybody moves: two who share a row and want it alone would wake each other instead. And no move closes
@@ -364,6 +365,8 @@ impl Graph {
         let waiter = |(txn, w): (&TxnId, &Waiting)| Waiter {
             txn: *txn,
             key: w.key,
+            row: w.row,
+            mode: w.mode,
             since: w.since,
             blockers: holders(w).iter().map(|h| h.txn).collect(),
         };

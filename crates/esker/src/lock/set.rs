@@ -145,6 +145,19 @@ impl RowSet {
         }
     }
 
+    /// All rows, rising.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = u16> + '_ {
+        let words = match &self.0 {
+            Shape::Bits { words, .. } => &words[..],
+            _ => &[],
+        };
+        let of_word = |(at, word): (usize, &u64)| {
+            let word = *word;
+            (0..64u16).filter(move |bit| word >> bit & 1 != 0).map(move |bit| (at as u16) << 6 | bit)
+        };
+        self.sorted().unwrap_or(&[]).iter().copied().chain(words.iter().enumerate().flat_map(of_word))
+    }
+
     /// Bytes beyond the set's own size.
     pub(crate) fn heap_bytes(&self) -> u64 {
         match &self.0 {
@@ -178,6 +191,7 @@ mod tests {
             if round % 100 == 0 {
                 assert_eq!(set.first(), plain.first().copied());
                 assert_eq!(set.contains(row), plain.contains(&row));
+                assert!(set.iter().eq(plain.iter().copied()));
             }
         }
         while let Some(row) = plain.pop_first() {

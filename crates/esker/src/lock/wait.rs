@@ -192,6 +192,9 @@ impl WaitKey {
 pub(crate) struct Waiter {
     pub(crate) txn: TxnId,
     pub(crate) key: WaitKey,
+    /// The row that it is about, if it is one.
+    pub(crate) row: Option<RowId>,
+    pub(crate) mode: LockMode,
     pub(crate) since: Duration,
     pub(crate) blockers: Vec<TxnId>,
 }
@@ -230,6 +233,8 @@ pub(super) struct Wait<'a> {
     pub(super) owner: &'a Arc<LockOwner>,
     pub(super) parker: &'a Arc<Parker>,
     pub(super) key: WaitKey,
+    /// Which row it is about, for who asks.
+    pub(super) row: Option<RowId>,
     pub(super) mode: LockMode,
     /// The session must report each transaction it waits for, so it is woken instead of moved.
     pub(super) reports: bool,

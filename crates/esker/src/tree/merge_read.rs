@@ -21,7 +21,7 @@ use crate::tree::{order_in_block, Found, RunHandle, RunSeen, Seen, SeenMark, Tre
 use crate::version::{order_if_visible, OrdinalRanges, View, ABORTED, ACTIVE};
 use crate::{Error, Result};
 use esker_base::counters::{count, Counter};
-use esker_format::{BlockEntry, CommitSeq, LeafEntry, TxnId};
+use esker_format::{BlockEntry, CommitSeq, LeafEntry, RowId, TxnId};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -64,6 +64,8 @@ pub(crate) struct Unseen {
     pub(crate) owner: Option<TxnId>,
     pub(crate) ordinal: u64,
     pub(crate) tombstone: bool,
+    /// The row that it is of.
+    pub(crate) row: RowId,
 }
 
 struct MemSource<K: Stored> {
@@ -486,7 +488,8 @@ impl<K: Stored> MemSource<K> {
         if status == ABORTED || order_if_visible(view, txn, status, v.ordinal).is_some() {
             return None;
         }
-        Some(Unseen { owner: (status == ACTIVE).then_some(txn), ordinal: v.ordinal, tombstone: v.tombstone })
+        let (owner, row) = ((status == ACTIVE).then_some(txn), K::row_of(node.key(), v.value()));
+        Some(Unseen { owner, ordinal: v.ordinal, tombstone: v.tombstone, row })
     }
 
     /// True if it has only versions there that the view does not see, and that were not rolled back.
@@ -628,7 +631,7 @@ impl<K: Stored> RunSource<K> {
             return None;
         }
         let owner = status.filter(|(_, status)| *status == ACTIVE).map(|(id, _)| id);
-        Some(Unseen { owner, ordinal: tag.ordinal, tombstone: tag.tombstone })
+        Some(Unseen { owner, ordinal: tag.ordinal, tombstone: tag.tombstone, row: K::row(block, at) })
     }
 
     fn advance_to(&mut self, at: u32) {

@@ -11,7 +11,7 @@ use crate::tree::{find, Found, RunHandle, TreeState};
 use crate::txn::state::TxnState;
 use crate::version::{VersionOrder, View, ACTIVE};
 use crate::Result;
-use esker_format::{CommitSeq, RowId, TxnId};
+use esker_format::{RowId, TxnId};
 
 /// See the module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,15 +20,12 @@ pub(crate) enum Standing {
     Free,
     /// A row has it, committed or by the asker's own doing.
     Taken(RowId, VersionOrder),
-    /// A transaction that has not ended put it, or deleted what has it.
-    Pending(TxnId, Ordinal),
+    /// A transaction that has not ended put it, or deleted what has it; of which row.
+    Pending(TxnId, Ordinal, RowId),
 }
 
 /// Which change of its transaction's.
 pub(crate) type Ordinal = u64;
-
-/// Everything that was committed.
-const NEWEST: CommitSeq = CommitSeq(u64::MAX - 1);
 
 /// What stands at `key`, as `me` finds it.
 pub(crate) fn standing(state: &TreeState<ByBytes>, key: &[u8], me: TxnId) -> Result<Standing> {
@@ -41,7 +38,7 @@ pub(crate) fn standing(state: &TreeState<ByBytes>, key: &[u8], me: TxnId) -> Res
         }
         match private.newest_unsorted(key) {
             Some(newest) if is_own => return Ok(own_standing(state, me, newest)),
-            Some(newest) => return Ok(Standing::Pending(private.owner(), newest.ordinal)),
+            Some(newest) => return Ok(Standing::Pending(private.owner(), newest.ordinal, newest.row)),
             None if is_own => own = Some(private.memtable()),
             None => {}
         }
@@ -51,21 +48,21 @@ pub(crate) fn standing(state: &TreeState<ByBytes>, key: &[u8], me: TxnId) -> Res
     for mem in state.privates.iter().map(|p| p.memtable()).chain(state.memtables()) {
         let Some(node) = mem.get(key) else { continue };
         is_somewhere = true;
-        if let Some((txn, ordinal)) = unended(mem, node, me) {
-            return Ok(Standing::Pending(txn, ordinal));
+        if let Some((txn, ordinal, row)) = unended(mem, node, me) {
+            return Ok(Standing::Pending(txn, ordinal, row));
         }
     }
     for handle in state.runs_at(key) {
         is_somewhere = true;
         let Some(owner) = handle.owner.as_ref().filter(|o| o.id != me && o.status() == ACTIVE) else { continue };
-        if let Some(ordinal) = newest_of(handle, owner, key)? {
-            return Ok(Standing::Pending(owner.id, ordinal));
+        if let Some((ordinal, row)) = newest_of(handle, owner, key)? {
+            return Ok(Standing::Pending(owner.id, ordinal, row));
         }
     }
     if !is_somewhere {
         return Ok(Standing::Free);
     }
-    let (row, order) = match find(state, own, key, View { seq: NEWEST, me })? {
+    let (row, order) = match find(state, own, key, View::newest(me))? {
         None | Some((_, Found::Tombstone)) => return Ok(Standing::Free),
         Some((order, Found::Mem(_, value))) => (split_value(value).0, order),
         Some((order, Found::Block(_, _, block, at))) => (ByBytes::row(&block, at), order),
@@ -73,7 +70,7 @@ pub(crate) fn standing(state: &TreeState<ByBytes>, key: &[u8], me: TxnId) -> Res
     let pending = state.marks.iter().find_map(|mark| {
         let owner = mark.owner.as_ref().filter(|o| o.id != me && o.status() == ACTIVE)?;
         let deletes = row < mark.up_to && order.seq <= mark.as_of && !owner.aborted().contains(mark.ordinal);
-        deletes.then_some(Standing::Pending(owner.id, mark.ordinal))
+        deletes.then_some(Standing::Pending(owner.id, mark.ordinal, row))
     });
     Ok(pending.unwrap_or(Standing::Taken(row, order)))
 }
@@ -82,7 +79,7 @@ pub(crate) fn standing(state: &TreeState<ByBytes>, key: &[u8], me: TxnId) -> Res
 fn own_standing(state: &TreeState<ByBytes>, me: TxnId, newest: Newest) -> Standing {
     let Newest { ordinal, row, tombstone } = newest;
     let order = VersionOrder::new(VersionOrder::OWN, ordinal);
-    let is_gone = tombstone || state.seen_marks(View { seq: NEWEST, me }).iter().any(|m| m.hides(row, order));
+    let is_gone = tombstone || state.seen_marks(View::newest(me)).iter().any(|m| m.hides(row, order));
     if is_gone {
         Standing::Free
     } else {
@@ -91,14 +88,15 @@ fn own_standing(state: &TreeState<ByBytes>, me: TxnId, newest: Newest) -> Standi
 }
 
 /// Whose newest version of a key is, if that is another transaction's that has not ended.
-fn unended(mem: &Memtable<ByBytes>, node: &Node<ByBytes>, me: TxnId) -> Option<(TxnId, Ordinal)> {
+fn unended(mem: &Memtable<ByBytes>, node: &Node<ByBytes>, me: TxnId) -> Option<(TxnId, Ordinal, RowId)> {
     let newest = node.versions().find(|v| mem.is_live(v))?;
     let slot = newest.slot();
-    (slot.status() == ACTIVE && slot.txn != me).then_some((slot.txn, newest.ordinal))
+    let row = || ByBytes::row_of(node.key(), newest.value());
+    (slot.status() == ACTIVE && slot.txn != me).then(|| (slot.txn, newest.ordinal, row()))
 }
 
 /// The newest version of the key in its owner's private run.
-fn newest_of(handle: &RunHandle<ByBytes>, owner: &TxnState, key: &[u8]) -> Result<Option<Ordinal>> {
+fn newest_of(handle: &RunHandle<ByBytes>, owner: &TxnState, key: &[u8]) -> Result<Option<(Ordinal, RowId)>> {
     let (blocks, aborted) = (handle.run.index()?, owner.aborted());
     let (mut newest, mut index) = (None, blocks.block_at_or_after(key));
     while blocks.entries().get(index).is_some_and(|e| ByBytes::first(e) <= key) {
@@ -109,8 +107,8 @@ fn newest_of(handle: &RunHandle<ByBytes>, owner: &TxnState, key: &[u8]) -> Resul
         let block = handle.run.block(&blocks, index)?;
         let from = ByBytes::lower_bound(&block, key);
         let versions = (from..ByBytes::rows(&block)).take_while(|at| ByBytes::key(&block, *at) == key);
-        let live = versions.map(|at| ByBytes::tag(&block, at).ordinal).filter(|o| !aborted.contains(*o));
-        newest = newest.max(live.max());
+        let change = |at| (ByBytes::tag(&block, at).ordinal, ByBytes::row(&block, at));
+        newest = newest.max(versions.map(change).filter(|(o, _)| !aborted.contains(*o)).max());
         index += 1;
     }
     Ok(newest)

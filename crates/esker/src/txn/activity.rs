@@ -5,19 +5,22 @@
 //! transaction in its own [`Presence`] when that begins; who asks goes over all of them. Invariant: a transaction that is
 //! open in a session stands in that session's presence, one without a session (prepared) among the engine's prepared.
 
+mod locks;
 #[cfg(test)]
 mod tests;
 
-use crate::catalog::table::AnyTree;
+pub use locks::LockInfo;
+
+use self::locks::Trees;
 use crate::core::Core;
 use crate::host::Host;
-use crate::lock::{LockOwner, WaitKey};
+use crate::lock::LockOwner;
 use crate::session::Session;
 use crate::txn::open::Isolation;
 use crate::txn::views::ViewSlot;
 use crate::Engine;
 use esker_base::lock::{order, Mutex};
-use esker_format::{CommitSeq, RowId, TreeId, TxnId};
+use esker_format::{CommitSeq, RowId, TxnId};
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, AtomicU8, Ordering};
 use std::sync::{Arc, Weak};
@@ -65,10 +68,12 @@ pub struct LockWaitInfo {
     pub waited_us: u64,
     /// The table.
     pub table: String,
-    /// "row", "range" (all rows of the table) or "transaction end".
+    /// "row", "key" (of an index), "range" (all rows of the table) or "transaction end".
     pub kind: &'static str,
-    /// The row, if it is one.
+    /// The row, if it is one, or the one that has the key.
     pub row: Option<RowId>,
+    /// What is waited for, for people.
+    pub key_text: Option<String>,
     /// For how long the blocking session has run no statement; zero: it runs one.
     pub blocker_idle_us: u64,
     /// The connection at the end of the chain, which waits for nobody.
@@ -232,15 +237,10 @@ impl Engine {
         let of = |txn: TxnId| sessions.get(&txn).copied().unwrap_or_default();
         let blockers: HashMap<TxnId, &[TxnId]> = waits.iter().map(|w| (w.txn, &w.blockers[..])).collect();
         let now = core.host.now();
-        let names = table_names(core, waits.iter().map(|w| w.key.tree()).collect());
+        let trees = Trees::of(core, waits.iter().map(|w| w.key.tree()).collect());
         let mut list = Vec::new();
         for wait in &waits {
-            let (kind, row) = match wait.key {
-                WaitKey::Row(_, row) => ("row", Some(row)),
-                WaitKey::Range(_) => ("range", None),
-                WaitKey::End(..) => ("transaction end", None),
-                WaitKey::Change(..) => ("uncommitted key", None),
-            };
+            let what = trees.wanted(wait);
             for blocker in &wait.blockers {
                 let (blocking_connection, blocker_idle_us) = of(*blocker);
                 list.push(LockWaitInfo {
@@ -249,9 +249,10 @@ impl Engine {
                     blocking_txn: *blocker,
                     blocking_connection,
                     waited_us: now.saturating_sub(wait.since).as_micros() as u64,
-                    table: names.get(&wait.key.tree()).cloned().unwrap_or_default(),
-                    kind,
-                    row,
+                    table: what.table.clone(),
+                    kind: what.kind,
+                    row: what.row,
+                    key_text: what.named_text(),
                     blocker_idle_us,
                     root_blocker: of(root(*blocker, &blockers)).0,
                 });
@@ -272,15 +273,6 @@ fn root(mut txn: TxnId, blockers: &HashMap<TxnId, &[TxnId]>) -> TxnId {
         }
     }
     txn
-}
-
-fn table_names(core: &Core, trees: HashSet<TreeId>) -> HashMap<TreeId, String> {
-    let wanted =
-        |(table, tree): (Arc<crate::Table>, AnyTree)| trees.contains(&tree.id()).then(|| (tree.id(), table.name()));
-    match trees.is_empty() {
-        true => HashMap::new(),
-        false => core.trees().into_iter().filter_map(wanted).collect(),
-    }
 }
 
 /// What a transaction tells of itself.

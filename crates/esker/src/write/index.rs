@@ -207,9 +207,9 @@ impl Session {
                         }
                         return Err(Error::DuplicateKey { index: key.index, row });
                     }
-                    Standing::Pending(txn, ordinal) => {
+                    Standing::Pending(txn, ordinal, row) => {
                         self.release(reserved);
-                        self.wait_for_change(tree.id, txn, ordinal)?;
+                        self.wait_for_change((tree.id, row), txn, ordinal)?;
                         continue 'anew;
                     }
                 }

@@ -25,7 +25,7 @@ impl Actor {
     }
 
     fn enter(&self, graph: &mut Graph, row: u64, mode: LockMode, blockers: &[Blocker]) -> bool {
-        let wait = Wait { owner: &self.owner, parker: &self.parker, key: key(row), mode, reports: false };
+        let wait = Wait { owner: &self.owner, parker: &self.parker, key: key(row), row: None, mode, reports: false };
         graph.enter(&wait, Duration::ZERO, blockers)
     }
 

@@ -156,7 +156,7 @@ impl IndexCursor {
         match unseen.owner {
             Some(owner) => {
                 let tree = self.table.trees().keys[self.index].id;
-                session.wait_for_change(tree, owner, unseen.ordinal)
+                session.wait_for_change((tree, unseen.row), owner, unseen.ordinal)
             }
             None => {
                 // A commit shows once it lets go of this.

@@ -154,3 +154,127 @@ fn who_waits_for_an_end_says_so() {
         thread.join().unwrap();
     });
 }
+
+/// A table of numbers, unique, and names; so many rows of it are committed.
+fn people(engine: &Engine, rows: u64) -> Arc<Table> {
+    let schema = esker_format::Schema::new();
+    let schema = schema.column("id", esker_format::Type::U64).column("name", esker_format::Type::Text(40));
+    let def = crate::TableDef::of(&schema).unwrap().index("by_name", &["name"]).unwrap();
+    engine.create_table("people", &def.unique("by_id", &["id"]).unwrap()).unwrap();
+    let table = engine.open_table("people").unwrap();
+    let mut s = engine.session();
+    for id in 1..=rows {
+        s.insert(&table, &[id.into(), "it's".into()]).unwrap();
+    }
+    s.commit().unwrap();
+    table
+}
+
+/// Lines of [`Engine::locks`], shortened.
+fn lines(engine: &Engine) -> Vec<String> {
+    let line = |l: LockInfo| {
+        let of = l.key_name.unwrap_or_default();
+        let end = if l.waiting { "?" } else { "" };
+        format!("{}: {} {} {of}({}) {}{end}", l.connection, l.table, l.kind, l.key_text, l.mode.unwrap_or("-"))
+    };
+    engine.locks().into_iter().map(line).collect()
+}
+
+#[test]
+fn locks_are_told_by_the_values_of_a_unique_key_that_are_in_memory() {
+    let (engine, seven) = engine();
+    let table = people(&engine, 3);
+    assert_eq!(lines(&engine), [""; 0]);
+    let mut s = open(&engine, 4);
+    s.delete(&table, RowId(2)).unwrap();
+    s.insert(&table, &[9u64.into(), "fresh".into()]).unwrap();
+    // Its owner no longer sees it, and has no lock on what it inserted.
+    assert_eq!(lines(&engine), ["4: people row by_id(2) exclusive"]);
+    crate::tests::support::flush(&engine, &table);
+    assert_eq!(lines(&engine), ["4: people row (row id 2) exclusive"], "nothing is read for it");
+    let mut reader = open(&engine, 5);
+    let mut rows = reader.rows(&table).unwrap();
+    while rows.next().unwrap().is_some() {}
+    drop(rows);
+    assert_eq!(lines(&engine), ["4: people row by_id(2) exclusive"], "now its block is in memory");
+    s.rollback().unwrap();
+    // Without a unique key; one that its owner alone sees; all rows.
+    let mut s = open(&engine, 6);
+    let row = insert_seven(&mut s, &seven);
+    s.commit().unwrap();
+    s.begin(Isolation::RepeatableRead, BeginOptions::default());
+    let mut cursor = s.scan(&seven, ScanOptions { lock: Some(LockMode::Shared), ..locking() }).unwrap();
+    cursor.next_batch(&mut s).unwrap();
+    s.delete_all(&table).unwrap();
+    let all = ["6: t row (row id 1) shared", "6: people range (rows before row id 5) exclusive"];
+    assert_eq!((row, lines(&engine)), (RowId(1), all.map(str::to_owned).to_vec()));
+}
+
+#[test]
+fn many_locks_are_few_lines() {
+    let (engine, _) = engine();
+    let table = people(&engine, 3000);
+    let mut s = open(&engine, 1);
+    for row in 1..=1500 {
+        s.delete(&table, RowId(2 * row)).unwrap();
+    }
+    let all = lines(&engine);
+    assert_eq!((all.len(), all[999].as_str()), (1001, "1: people row by_id(2000) exclusive"));
+    assert_eq!(all[1000], "1:  row (... and 500 more) -");
+    for row in 1..=1500 {
+        s.delete(&table, RowId(2 * row - 1)).unwrap();
+    }
+    assert_eq!(lines(&engine), ["1: people row (row ids 1 to 3000 (3000 rows)) exclusive"]);
+    s.rollback().unwrap();
+    // Many owners have fewer lines each.
+    let mut sessions: Vec<_> = (1..=100).map(|n| open(&engine, n)).collect();
+    for (n, s) in sessions.iter_mut().enumerate() {
+        for at in 0..30 {
+            s.delete(&table, RowId(1 + 100 * at + n as u64)).unwrap();
+        }
+    }
+    assert_eq!(lines(&engine).len(), 3000);
+    let mut more = open(&engine, 101);
+    let seven = engine.open_table("t").unwrap();
+    let mut row = RowId(0);
+    for _ in 0..2000 {
+        row = insert_seven(&mut more, &seven);
+    }
+    more.commit().unwrap();
+    more.begin(Isolation::RepeatableRead, BeginOptions::default());
+    for row in (1..=row.0).step_by(2) {
+        more.delete(&seven, RowId(row)).unwrap();
+    }
+    let all = lines(&engine);
+    assert_eq!(all.iter().filter(|l| l.starts_with("101:")).count(), 4000 / 101 + 1);
+    assert_eq!(all.last().unwrap(), &format!("101:  row (... and {} more) -", 1000 - 4000 / 101));
+}
+
+#[test]
+fn a_reserved_key_and_who_waits_for_a_key_are_told() {
+    let (engine, _) = engine();
+    let table = people(&engine, 3);
+    let engine = Arc::new(engine);
+    let mut s = open(&engine, 1);
+    let other = engine.clone();
+    crate::tests::hooks::at("a key is reserved", move || {
+        let all = lines(&other);
+        assert!(all.len() == 1 && all[0].starts_with("1: people key by_id(hash "), "{all:?}");
+    });
+    s.insert(&table, &[10u64.into(), "new".into()]).unwrap();
+    assert!(crate::tests::hooks::all_done());
+    assert_eq!(lines(&engine), [""; 0], "its entry is the lock now");
+    std::thread::scope(|scope| {
+        let mut waiter = open(&engine, 2);
+        let (killer, table) = (waiter.killer(), &table);
+        let thread = scope.spawn(move || {
+            assert!(matches!(waiter.insert(table, &[10u64.into(), "same".into()]), Err(Error::Interrupted)));
+        });
+        until(|| !engine.lock_waits().is_empty());
+        let wait = engine.lock_waits().remove(0);
+        assert_eq!((wait.kind, wait.row, wait.key_text.as_deref()), ("key", Some(RowId(4)), Some("by_id(10)")));
+        assert_eq!(lines(&engine), ["2: people key by_id(10) -?"]);
+        killer.kill();
+        thread.join().unwrap();
+    });
+}

@@ -1,0 +1,243 @@
+//! Who has locked what, and who wants it: in words that people know, the values of keys.
+//!
+//! Every list is copied first; then no lock is held that a row operation takes, and texts are made from what is in memory:
+//! a row whose block would have to be read is told by its id. A list is bounded: what a transaction has locked beyond its
+//! share is one line.
+
+use crate::catalog::table::{AnyTree, Table};
+use crate::core::Core;
+use crate::lock::{LockMode, LockOwner, Locked, WaitKey, Waiter};
+use crate::read::buffer::decode;
+use crate::tree::{find_in_memory, Found};
+use crate::version::View;
+use crate::Engine;
+use esker_format::{ColumnMask, RowId, TreeId, TxnId};
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::Ordering;
+use std::sync::Arc;
+
+/// Lines of one transaction, at most.
+const MOST_OF_ONE: usize = 1000;
+/// Of all, at most, but for a line or two of each.
+const MOST_OF_ALL: usize = 4000;
+/// Characters of a text.
+const MOST_CHARS: usize = 512;
+
+/// A lock, neighbouring ones of a transaction that has many, or the wish for one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LockInfo {
+    /// Whose.
+    pub txn: TxnId,
+    /// Its session's connection; zero: none, as for a prepared transaction after a restart.
+    pub connection: u64,
+    /// The table; empty: of all those that are not listed.
+    pub table: String,
+    /// "row", "key" (of an index) or "range" (all rows, or those that another transaction inserts).
+    pub kind: &'static str,
+    /// The index whose values the text has.
+    pub key_name: Option<String>,
+    /// Which it is.
+    pub key_text: String,
+    /// "shared" or "exclusive"; none: it is another's end that is waited for, in whatever mode.
+    pub mode: Option<&'static str>,
+    /// It is not granted.
+    pub waiting: bool,
+}
+
+/// Something that can be locked, in words.
+#[derive(Default)]
+pub(super) struct What {
+    pub(super) table: String,
+    pub(super) kind: &'static str,
+    pub(super) row: Option<RowId>,
+    key_name: Option<String>,
+    key_text: Option<String>,
+}
+
+impl What {
+    /// The text with its index's name.
+    pub(super) fn named_text(&self) -> Option<String> {
+        let text = self.key_text.as_ref()?;
+        Some(match &self.key_name {
+            Some(name) => cut(format!("{name}({text})")),
+            None => text.clone(),
+        })
+    }
+}
+
+fn cut(text: String) -> String {
+    match text.char_indices().nth(MOST_CHARS) {
+        Some((at, _)) => text[..at].to_owned(),
+        None => text,
+    }
+}
+
+/// The tables of some trees.
+pub(super) struct Trees(HashMap<TreeId, Tree>);
+
+struct Tree {
+    table: Arc<Table>,
+    /// It is the tree of this index; none: of the rows.
+    index: Option<usize>,
+}
+
+impl Trees {
+    pub(super) fn of(core: &Core, wanted: HashSet<TreeId>) -> Trees {
+        let mut trees = HashMap::new();
+        if wanted.is_empty() {
+            return Trees(trees);
+        }
+        for table in core.tables() {
+            for (at, tree) in table.trees().all().enumerate().filter(|(_, tree)| wanted.contains(&tree.id())) {
+                // The rows' is the first.
+                let index = matches!(tree, AnyTree::Keys(_)).then(|| at - 1);
+                trees.insert(tree.id(), Tree { table: table.clone(), index });
+            }
+        }
+        Trees(trees)
+    }
+
+    /// What somebody waits for.
+    pub(super) fn wanted(&self, wait: &Waiter) -> What {
+        match wait.key {
+            WaitKey::Row(tree, row) => self.rows(tree, row, row, wait.blockers.first().copied()),
+            WaitKey::Range(tree) => self.range(tree, "all rows".to_owned()),
+            WaitKey::End(txn, tree) => {
+                let text = format!("rows that transaction {txn} inserts");
+                What { kind: "transaction end", key_text: Some(text), ..self.what(tree) }
+            }
+            WaitKey::Change(txn, tree) => {
+                let key = || {
+                    let (tree, row) = (self.0.get(&tree)?, wait.row?);
+                    tree.text(tree.index?, row, [txn, TxnId::ZERO])
+                };
+                let (key_name, key_text) = key().unzip();
+                let key_text = key_text.or(wait.row.map(|row| format!("row id {row}")));
+                What { kind: "key", row: wait.row, key_name, key_text, ..self.what(tree) }
+            }
+        }
+    }
+
+    fn what(&self, tree: TreeId) -> What {
+        What { table: self.0.get(&tree).map(|t| t.table.name()).unwrap_or_default(), ..What::default() }
+    }
+
+    fn range(&self, tree: TreeId, text: String) -> What {
+        What { kind: "range", key_text: Some(text), ..self.what(tree) }
+    }
+
+    /// Rows, or keys that are reserved; `owner` may have written them.
+    fn rows(&self, tree: TreeId, first: RowId, last: RowId, owner: Option<TxnId>) -> What {
+        let what = What { kind: "row", row: Some(first), ..self.what(tree) };
+        let Some(at) = self.0.get(&tree) else { return what };
+        if let Some(index) = at.index {
+            let key_name = Some(at.table.indexes[index].entry.name.clone());
+            return What { kind: "key", row: None, key_name, key_text: Some(format!("hash {:06x}", first.0)), ..what };
+        }
+        if first != last {
+            let text = format!("row ids {first} to {last} ({} rows)", last.0 - first.0 + 1);
+            return What { key_text: Some(text), ..what };
+        }
+        // Tables of the front end have it first, if they have one.
+        let primary = at.table.indexes.iter().position(|i| i.entry.unique && i.is_kept());
+        let text = primary.and_then(|index| at.text(index, first, [TxnId::ZERO, owner.unwrap_or(TxnId::ZERO)]));
+        match text {
+            Some((name, text)) => What { key_name: Some(name), key_text: Some(text), ..what },
+            None => What { key_text: Some(format!("row id {first}")), ..what },
+        }
+    }
+}
+
+impl Tree {
+    /// The row's values in an index, with the index's name, as the first of these sees them who finds the row in memory;
+    /// zero: nobody, so as they were committed.
+    fn text(&self, index: usize, row: RowId, by: [TxnId; 2]) -> Option<(String, String)> {
+        let index = &self.table.indexes[index];
+        let (codec, rows) = (index.codec().ok()?, self.table.tree());
+        let state = rows.snapshot();
+        let seen = by.into_iter().filter_map(|me| find_in_memory(&state, row, View::newest(me)));
+        let found = seen.into_iter().find(|found| !matches!(found, Found::Tombstone))?;
+        let mut mask = ColumnMask::none(self.table.layout.columns.len());
+        codec.columns().for_each(|column| mask.set(column));
+        let mut image = vec![0; self.table.layout.image_bytes as usize];
+        decode(&self.table, &mask, &found, &mut image).ok()?;
+        // SAFETY: the image has the columns of the index, and blob slots point to what `found` keeps.
+        let text = unsafe { codec.text_of_image(image.as_ptr(), &*index.collations) };
+        Some((index.entry.name.clone(), cut(text)))
+    }
+}
+
+/// Everybody who may have locks, with the connection.
+fn owners(core: &Core) -> Vec<(u64, Arc<LockOwner>)> {
+    let open = core.sessions.open().into_iter();
+    let mut owners: Vec<_> = open.map(|(p, owner)| (p.connection.load(Ordering::Relaxed), owner)).collect();
+    let known: HashSet<TxnId> = owners.iter().map(|(_, owner)| owner.txn).collect();
+    let prepared: Vec<_> = core.prepared.lock().values().map(|p| (0, p.state.locks.clone())).collect();
+    owners.extend(prepared.into_iter().filter(|(_, owner)| !known.contains(&owner.txn)));
+    owners.retain(|(_, owner)| owner.holds_any());
+    owners.sort_by_key(|(_, owner)| owner.txn);
+    owners
+}
+
+impl LockInfo {
+    fn new(txn: TxnId, connection: u64, what: What, mode: Option<LockMode>, waiting: bool) -> Self {
+        let mode = mode.map(|mode| match mode {
+            LockMode::Shared => "shared",
+            LockMode::Exclusive => "exclusive",
+        });
+        let (key_name, key_text) = (what.key_name, what.key_text.unwrap_or_default());
+        LockInfo { txn, connection, table: what.table, kind: what.kind, key_name, key_text, mode, waiting }
+    }
+}
+
+impl Engine {
+    /// Every lock, by transactions, then every wait for one. A transaction with many has them in few lines: neighbouring rows
+    /// as one, and from some number on the rest as one.
+    pub fn locks(&self) -> Vec<LockInfo> {
+        let core = &self.core;
+        let owners = owners(core);
+        let most = (MOST_OF_ALL / owners.len().max(1)).clamp(1, MOST_OF_ONE);
+        let held: Vec<_> = owners.iter().map(|(_, owner)| core.locks.held_by(owner, most)).collect();
+        let waits = core.locks.waits();
+        let tree_of = |lock: &Locked| match lock {
+            Locked::Rows { tree, .. } | Locked::Range { tree, .. } => *tree,
+        };
+        let of_held = held.iter().flat_map(|(list, _)| list.iter().map(tree_of));
+        let trees = Trees::of(core, of_held.chain(waits.iter().map(|w| w.key.tree())).collect());
+        let mut all = Vec::new();
+        for ((connection, owner), (list, more)) in owners.iter().zip(held) {
+            let line = |what, mode| LockInfo::new(owner.txn, *connection, what, mode, false);
+            all.extend(list.iter().map(|lock| match *lock {
+                Locked::Rows { tree, first, last, mode } => {
+                    line(trees.rows(tree, first, last, Some(owner.txn)), Some(mode))
+                }
+                Locked::Range { tree, up_to } => {
+                    line(trees.range(tree, format!("rows before row id {up_to}")), Some(LockMode::Exclusive))
+                }
+            }));
+            if more > 0 {
+                let key_text = Some(format!("... and {more} more"));
+                all.push(line(What { kind: "row", key_text, ..What::default() }, None));
+            }
+        }
+        let connections = connections(core);
+        all.extend(waits.iter().map(|wait| {
+            let mode = match wait.key {
+                WaitKey::Row(..) | WaitKey::Range(_) => Some(wait.mode),
+                WaitKey::End(..) | WaitKey::Change(..) => None,
+            };
+            let connection = connections.get(&wait.txn).copied().unwrap_or_default();
+            let what = trees.wanted(wait);
+            // What is still to come of another transaction: no row, no key.
+            let kind = if what.kind == "transaction end" { "range" } else { what.kind };
+            LockInfo::new(wait.txn, connection, What { kind, ..what }, mode, true)
+        }));
+        all
+    }
+}
+
+/// Of all who have a transaction open in a session.
+fn connections(core: &Core) -> HashMap<TxnId, u64> {
+    let open = core.sessions.open().into_iter();
+    open.map(|(p, owner)| (owner.txn, p.connection.load(Ordering::Relaxed))).collect()
+}
