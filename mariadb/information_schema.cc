@@ -11,6 +11,7 @@
   would become a BLOB, and the result a table on disk.
 */
 #include "information_schema.h"
+#include "waits.h"
 #include "sql_i_s.h"
 #include "sql_show.h"
 #include "sql_acl.h"
@@ -23,7 +24,6 @@ namespace shim
 {
 namespace
 {
-constexpr uint text_chars= 512;
 /* A table's, its partition's and its subpartition's. */
 constexpr uint table_chars= 3 * NAME_CHAR_LEN + 8;
 
@@ -115,33 +115,6 @@ public:
 private:
   Field **next_;
 };
-
-/* Of a statement that another connection runs. */
-struct Statement
-{
-  query_id_t id= 0;
-  std::string text;
-  CHARSET_INFO *charset= system_charset_info;
-};
-
-Statement statement_of(uint64_t connection)
-{
-  Statement statement;
-  /* Its LOCK_thd_kill is locked: it cannot go. */
-  THD *thd= connection ? find_thread_by_id(static_cast<longlong>(connection)) : nullptr;
-  if (!thd)
-    return statement;
-  statement.id= thd->query_id;
-  mysql_mutex_lock(&thd->LOCK_thd_data);
-  if (thd->query())
-  {
-    statement.charset= thd->query_charset();
-    statement.text.assign(thd->query(), MY_MIN(thd->query_length(), text_chars * statement.charset->mbmaxlen));
-  }
-  mysql_mutex_unlock(&thd->LOCK_thd_data);
-  mysql_mutex_unlock(&thd->LOCK_thd_kill);
-  return statement;
-}
 
 struct Reader
 {

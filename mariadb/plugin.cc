@@ -9,6 +9,7 @@
 #include "collations.h"
 #include "errors.h"
 #include "information_schema.h"
+#include "waits.h"
 #include "error_log.h"
 #include "status.h"
 #include "variables.h"
@@ -47,6 +48,7 @@ int init(void *plugin_hton)
   options.weights= weights_of;
   options.weights_version= weights_version;
   options.collation_text= collation_text;
+  options.waiting= waiting;
   EsError why;
   EsStatus status= es_engine_open(&options, &engine, &why);
   if (status == EsStatus::Ok)

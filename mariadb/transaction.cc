@@ -11,6 +11,7 @@
 #include "transaction.h"
 #include "errors.h"
 #include "variables.h"
+#include "waits.h"
 #include <new>
 
 /* Exported by the server for engines, declared in none of its headers. */
@@ -56,7 +57,7 @@ Connection *Connection::open(THD *thd, int *error)
     *error= HA_ERR_OUT_OF_MEM;
     return nullptr;
   }
-  EsWaitHooks hooks= {thd, before_wait, after_wait, waits_for};
+  EsWaitHooks hooks= {thd, before_wait, after_wait, waits_for, statement_text};
   EsError why;
   EsStatus status= es_session_open(engine, &hooks, &connection->session_, &why);
   if (status == EsStatus::Ok && (status= es_killer_open(connection->session_, &connection->killer_)) != EsStatus::Ok)

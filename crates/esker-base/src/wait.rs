@@ -4,6 +4,9 @@
 //! measures. Waits for latches are the business of [`lock`](crate::lock).
 
 use crate::histogram::{Histogram, HistogramSnapshot};
+use std::cell::Cell;
+use std::marker::PhantomData;
+use std::sync::OnceLock;
 use std::time::Instant;
 
 macro_rules! events {
@@ -51,6 +54,7 @@ events! {
     FileName "file_name" "Opening, renaming, linking and removing files",
     RowLock "row_lock" "Waiting for a row lock",
     MemoryStall "memory_stall" "A writer waiting for memory",
+    FlushStall "flush_stall" "A committer waiting for flushes and merges",
     BulkWorker "bulk_worker" "A bulk statement waiting for its background writer",
     CommitLock "commit_lock" "Waiting for the commit lock",
     CommitOrder "commit_order" "Waiting until earlier commits are visible",
@@ -62,10 +66,50 @@ static WAITS: [Histogram; WaitEvent::COUNT] = [const { Histogram::new() }; WaitE
 /// Runs `work` and records how long it took.
 #[inline]
 pub fn timed<T>(event: WaitEvent, work: impl FnOnce() -> T) -> T {
+    let _told = tell(event);
     let start = Instant::now();
     let result = work();
     record(event, elapsed_ns(start));
     result
+}
+
+/// Is told, in the thread that waits, when a wait begins, and when it is over (none).
+pub type Listener = fn(Option<WaitEvent>);
+
+static LISTENER: OnceLock<Listener> = OnceLock::new();
+
+thread_local! {
+    static IS_TOLD: Cell<bool> = const { Cell::new(false) };
+}
+
+/// From now on, and for ever, this one is told of waits; of those within another none is. The first one stays.
+pub fn listen(listener: Listener) {
+    let _ = LISTENER.set(listener);
+}
+
+/// The listener knows of a wait for as long as this lives.
+pub struct Told {
+    listener: Option<Listener>,
+    not_send: PhantomData<*const ()>,
+}
+
+/// Tells the listener, if there is one, that a wait begins; for those that [`timed`] does not.
+#[inline]
+pub fn tell(event: WaitEvent) -> Told {
+    let listener = LISTENER.get().filter(|_| !IS_TOLD.replace(true)).copied();
+    if let Some(listener) = listener {
+        listener(Some(event));
+    }
+    Told { listener, not_send: PhantomData }
+}
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        if let Some(listener) = self.listener {
+            listener(None);
+            IS_TOLD.set(false);
+        }
+    }
 }
 
 /// Records a wait that was measured elsewhere, in nanoseconds.
@@ -92,6 +136,18 @@ pub(crate) fn elapsed_ns(start: Instant) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_outermost_wait_is_told() {
+        thread_local! {
+            static HEARD: std::cell::RefCell<Vec<Option<WaitEvent>>> = const { std::cell::RefCell::new(Vec::new()) };
+        }
+        listen(|event| HEARD.with(|h| h.borrow_mut().push(event)));
+        timed(WaitEvent::WalDurable, || timed(WaitEvent::WalSync, || ()));
+        drop(tell(WaitEvent::RowLock));
+        let heard = HEARD.take();
+        assert_eq!(heard, [Some(WaitEvent::WalDurable), None, Some(WaitEvent::RowLock), None]);
+    }
 
     #[test]
     fn timed_counts_and_returns_the_result() {

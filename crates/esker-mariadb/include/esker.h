@@ -233,6 +233,10 @@ using EsCollationTextFn = size_t(*)(void *context,
                                     uint8_t *text,
                                     size_t room);
 
+/// This thread, whoever's it is, begins to wait (`what` for, static text), or has waited (NULL). Called from any thread, at any
+/// place; must not call back into the engine.
+using EsWaitingFn = void(*)(const char *what);
+
 /// What an engine is opened with.
 struct EsOptions {
   const char *data_dir;
@@ -254,6 +258,8 @@ struct EsOptions {
   /// NULL: texts in keys are not told.
   EsCollationTextFn collation_text;
   void *weights_context;
+  /// NULL: nobody wants to know. The process has one.
+  EsWaitingFn waiting;
 };
 
 /// The words of a failure; filled in only by a call that fails.
@@ -355,6 +361,9 @@ struct EsWaitHooks {
   /// The transaction that is waited for is that of the session opened with the context `other` (NULL: unknown),
   /// whenever it changes; only after `es_report_waits`.
   void (*waits_for)(void *context, void *other);
+  /// Writes the statement that a connection runs, in UTF-8, at most `room` bytes of it; returns how many. Asked, for each of
+  /// them, when a wait would have made a deadlock.
+  size_t (*statement)(uint64_t connection, uint8_t *text, size_t room);
 };
 
 /// An XA transaction id, as the server has it.
@@ -500,7 +509,7 @@ void es_default_options(EsOptions *options);
 /// Opens or creates the data folder and recovers. `*engine` is written only if it succeeds.
 ///
 /// # Safety
-/// The options are needed for the call only, but for `log`, `weights`, `weights_version`, `collation_text` and their contexts: they are used, from any thread,
+/// The options are needed for the call only, but for `log`, `weights`, `weights_version`, `collation_text`, `waiting` and their contexts: they are used, from any thread,
 /// until the engine is closed.
 EsStatus es_engine_open(const EsOptions *options,
                         EsEngine **engine,
@@ -1094,7 +1103,7 @@ void es_locks(const EsEngine *engine, EsLockFn each, void *context);
 static_assert(sizeof(EsError) == 1024 &&
               offsetof(EsError, text) == 0,
               "EsError lies otherwise than in Rust");
-static_assert(sizeof(EsOptions) == 104 &&
+static_assert(sizeof(EsOptions) == 112 &&
               offsetof(EsOptions, data_dir) == 0 &&
               offsetof(EsOptions, memory_limit_bytes) == 8 &&
               offsetof(EsOptions, bulk_buffer_bytes) == 16 &&
@@ -1108,7 +1117,8 @@ static_assert(sizeof(EsOptions) == 104 &&
               offsetof(EsOptions, weights) == 72 &&
               offsetof(EsOptions, weights_version) == 80 &&
               offsetof(EsOptions, collation_text) == 88 &&
-              offsetof(EsOptions, weights_context) == 96,
+              offsetof(EsOptions, weights_context) == 96 &&
+              offsetof(EsOptions, waiting) == 104,
               "EsOptions lies otherwise than in Rust");
 static_assert(sizeof(EsColumn) == 20 &&
               offsetof(EsColumn, kind) == 0 &&
@@ -1158,11 +1168,12 @@ static_assert(sizeof(EsTableStats) == 64 &&
               offsetof(EsTableStats, row_format) == 56 &&
               offsetof(EsTableStats, compression) == 60,
               "EsTableStats lies otherwise than in Rust");
-static_assert(sizeof(EsWaitHooks) == 32 &&
+static_assert(sizeof(EsWaitHooks) == 40 &&
               offsetof(EsWaitHooks, context) == 0 &&
               offsetof(EsWaitHooks, before) == 8 &&
               offsetof(EsWaitHooks, after) == 16 &&
-              offsetof(EsWaitHooks, waits_for) == 24,
+              offsetof(EsWaitHooks, waits_for) == 24 &&
+              offsetof(EsWaitHooks, statement) == 32,
               "EsWaitHooks lies otherwise than in Rust");
 static_assert(sizeof(EsStage) == 32 &&
               offsetof(EsStage, table) == 0 &&

@@ -8,10 +8,11 @@ use crate::status::{report, str_of, EsError, EsStatus, Failure};
 use crate::waits::Owners;
 use crate::xid::XidList;
 use esker::{Engine, Error, FlushMode, Level, Notify, Options};
+use esker_base::wait::{listen, WaitEvent};
 use esker_io::PosixDisk;
-use std::ffi::{c_char, c_void};
+use std::ffi::{c_char, c_void, CStr};
 use std::path::Path;
-use std::sync::{mpsc, Arc, Mutex};
+use std::sync::{mpsc, Arc, Mutex, OnceLock};
 
 /// How much a line of the log matters.
 #[repr(i32)]
@@ -70,6 +71,43 @@ pub struct EsOptions {
     /// NULL: texts in keys are not told.
     pub(crate) collation_text: EsCollationTextFn,
     pub(crate) weights_context: *mut c_void,
+    /// NULL: nobody wants to know. The process has one.
+    pub(crate) waiting: EsWaitingFn,
+}
+
+/// This thread, whoever's it is, begins to wait (`what` for, static text), or has waited (NULL). Called from any thread, at any
+/// place; must not call back into the engine.
+pub type EsWaitingFn = Option<unsafe extern "C" fn(what: *const c_char)>;
+
+static WAITING: OnceLock<unsafe extern "C" fn(what: *const c_char)> = OnceLock::new();
+
+/// What people are told of a wait; none: nothing.
+fn words(event: WaitEvent) -> Option<&'static CStr> {
+    match event {
+        WaitEvent::RowLock => Some(c"Esker: row lock"),
+        WaitEvent::WalDurable | WaitEvent::WalSync | WaitEvent::WalWrite | WaitEvent::WalSpace => {
+            Some(c"Esker: log sync")
+        }
+        WaitEvent::RunRead => Some(c"Esker: reading"),
+        WaitEvent::RunWrite | WaitEvent::RunWriteQueue | WaitEvent::RunSync | WaitEvent::BulkWorker => {
+            Some(c"Esker: writing")
+        }
+        WaitEvent::FlushStall => Some(c"Esker: slowed by flush"),
+        WaitEvent::MemoryStall => Some(c"Esker: memory"),
+        _ => None,
+    }
+}
+
+fn tell_waiting(event: Option<WaitEvent>) {
+    let what = match event.map(words) {
+        Some(Some(words)) => words.as_ptr(),
+        // The end, too, of what had no words: it changes nothing.
+        Some(None) | None => std::ptr::null(),
+    };
+    if let Some(waiting) = WAITING.get() {
+        // SAFETY: see es_engine_open.
+        unsafe { waiting(what) }
+    }
 }
 
 /// An open engine. Used by any thread.
@@ -130,6 +168,7 @@ pub unsafe extern "C" fn es_default_options(options: *mut EsOptions) {
         weights: None,
         weights_version: None,
         collation_text: None,
+        waiting: None,
         weights_context: std::ptr::null_mut(),
     });
 }
@@ -137,7 +176,7 @@ pub unsafe extern "C" fn es_default_options(options: *mut EsOptions) {
 /// Opens or creates the data folder and recovers. `*engine` is written only if it succeeds.
 ///
 /// # Safety
-/// The options are needed for the call only, but for `log`, `weights`, `weights_version`, `collation_text` and their contexts: they are used, from any thread,
+/// The options are needed for the call only, but for `log`, `weights`, `weights_version`, `collation_text`, `waiting` and their contexts: they are used, from any thread,
 /// until the engine is closed.
 #[no_mangle]
 pub unsafe extern "C" fn es_engine_open(
@@ -151,6 +190,10 @@ pub unsafe extern "C" fn es_engine_open(
         // SAFETY: the caller's promise.
         let dir = unsafe { str_of(given.data_dir)? };
         let (log, mode) = (notify(given), flush_mode(given.flush_mode)?);
+        if let Some(waiting) = given.waiting {
+            let _ = WAITING.set(waiting);
+            listen(tell_waiting);
+        }
         let wanted = Options {
             memory_limit_bytes: given.memory_limit_bytes,
             bulk_buffer_bytes: size(given.bulk_buffer_bytes),
@@ -263,4 +306,19 @@ pub unsafe extern "C" fn es_flush_log(engine: *const EsEngine, error: *mut EsErr
     });
     // SAFETY: the caller's promise.
     unsafe { report(result, error) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_waits_for_long_is_seen_waiting() {
+        let told: Vec<&CStr> = WaitEvent::ALL.iter().filter_map(|event| words(*event)).collect();
+        for wait in [c"row lock", c"log sync", c"reading", c"writing", c"slowed by flush", c"memory"] {
+            let wait = format!("Esker: {}", wait.to_str().unwrap());
+            assert!(told.iter().any(|t| t.to_str() == Ok(&wait)), "{wait}");
+        }
+        assert_eq!(words(WaitEvent::FileName), None);
+    }
 }

@@ -42,10 +42,10 @@ macro_rules! crossing {
 
 crossing! {
     EsError 1024 { text }
-    EsOptions 104 {
+    EsOptions 112 {
         data_dir, memory_limit_bytes, bulk_buffer_bytes, bulk_threshold_bytes, wal_segment_bytes, recovery_target_bytes,
         recovery_target_seconds, flush_mode, log, log_context, weights, weights_version, collation_text,
-        weights_context
+        weights_context, waiting
     }
     EsColumn 20 { kind, offset, width, null_byte, null_mask, len_bytes, pad }
     EsLayout 24 { image_bytes, head_bytes, column_count, columns }
@@ -53,7 +53,7 @@ crossing! {
     EsIndex 24 { name, parts, part_count, unique }
     EsTableDef 56 { layout, row_format, compression, indexes, index_count, temporary, auto_increment }
     EsTableStats 64 { rows, data_bytes, row_bytes, free_bytes, runs, create_time, update_time, row_format, compression }
-    EsWaitHooks 32 { context, before, after, waits_for }
+    EsWaitHooks 40 { context, before, after, waits_for, statement }
     EsStage 32 { table, next, end, row_id }
     EsXid 144 { format, gtrid_bytes, bqual_bytes, data }
     EsTransaction 232 {

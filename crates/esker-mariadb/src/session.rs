@@ -32,7 +32,13 @@ pub struct EsWaitHooks {
     /// The transaction that is waited for is that of the session opened with the context `other` (NULL: unknown),
     /// whenever it changes; only after `es_report_waits`.
     pub(crate) waits_for: Option<unsafe extern "C" fn(context: *mut c_void, other: *mut c_void)>,
+    /// Writes the statement that a connection runs, in UTF-8, at most `room` bytes of it; returns how many. Asked, for each of
+    /// them, when a wait would have made a deadlock.
+    pub(crate) statement: Option<unsafe extern "C" fn(connection: u64, text: *mut u8, room: usize) -> usize>,
 }
+
+/// Of a statement as much is told.
+const STATEMENT_BYTES: usize = 1024;
 
 struct Hooks {
     c: EsWaitHooks,
@@ -69,6 +75,14 @@ impl WaitHooks for Hooks {
 
     fn reports(&self) -> bool {
         self.reports.load(Ordering::Relaxed)
+    }
+
+    fn statement(&self, connection: u64) -> Option<String> {
+        let (statement, mut text) = (self.c.statement?, vec![0; STATEMENT_BYTES]);
+        // SAFETY: so much room there is; for the rest see es_session_open.
+        let bytes = unsafe { statement(connection, text.as_mut_ptr(), text.len()) };
+        let text = String::from_utf8_lossy(&text[..bytes.min(STATEMENT_BYTES)]).into_owned();
+        (!text.is_empty()).then_some(text)
     }
 }
 

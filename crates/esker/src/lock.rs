@@ -80,6 +80,10 @@ pub trait WaitHooks {
     fn reports(&self) -> bool {
         false
     }
+    /// What a connection runs, for people: asked when a deadlock is told of.
+    fn statement(&self, _connection: u64) -> Option<String> {
+        None
+    }
 }
 
 /// No front end.
@@ -467,6 +471,7 @@ impl LockTable {
             for b in &blockers {
                 hooks.waits_for(b.owner.txn);
             }
+            let _told = esker_base::wait::tell(WaitEvent::RowLock);
             wait.parker.park(&*self.host, until);
         };
         match result {
@@ -543,6 +548,12 @@ impl LockTable {
         }
         owner.rows.store(0, Ordering::Relaxed);
         self.waits.released(owner, Released::All);
+    }
+
+    /// Who waits for whom in the circle that `victim` would have closed, each for the next; none, if somebody has met another
+    /// since.
+    pub(crate) fn closed_by(&self, victim: TxnId) -> Vec<Waiter> {
+        self.waits.closed_by(victim)
     }
 
     /// Who waits now, and for whom. Stops all who begin or end a wait meanwhile: for people.

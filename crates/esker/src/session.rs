@@ -286,7 +286,8 @@ impl Session {
     ) -> Result<crate::lock::LockOutcome> {
         let owner = self.txn_mut()?.state.locks.clone();
         self.found_locked = None;
-        let outcome = self.core.locks.lock(&owner, &self.parker, tree, row, mode, wait, &*self.hooks)?;
+        let outcome = self.core.locks.lock(&owner, &self.parker, tree, row, mode, wait, &*self.hooks);
+        let outcome = outcome.map_err(|e| self.lock_failed(e))?;
         self.fresh_lock = (outcome == crate::lock::LockOutcome::Granted).then_some((tree, row));
         Ok(outcome)
     }
@@ -294,7 +295,8 @@ impl Session {
     /// Waits until a transaction that inserts into `tree` has ended, for as long as for a row.
     pub(crate) fn wait_for_inserter(&mut self, tree: TreeId, inserter: &Inserter) -> Result<()> {
         let owner = self.txn_mut()?.state.locks.clone();
-        Ok(self.core.locks.wait_for_end(&owner, &self.parker, &inserter.owner, tree, self.wait, &*self.hooks)?)
+        let ended = self.core.locks.wait_for_end(&owner, &self.parker, &inserter.owner, tree, self.wait, &*self.hooks);
+        ended.map_err(|e| self.lock_failed(e))
     }
 
     /// Waits until a transaction has ended, or has rolled back its change `ordinal` of an entry in the tree, which is of that
@@ -303,7 +305,9 @@ impl Session {
         let Some(of) = self.core.writers.get(txn) else { return Ok(()) };
         let owner = self.txn_mut()?.state.locks.clone();
         let stands = || of.status() == ACTIVE && !of.aborted().contains(ordinal);
-        Ok(self.core.locks.wait_for_change(&owner, &self.parker, &of.locks, entry, self.wait, &*self.hooks, stands)?)
+        let (locks, hooks) = (&self.core.locks, &*self.hooks);
+        let gone = locks.wait_for_change(&owner, &self.parker, &of.locks, entry, self.wait, hooks, stands);
+        gone.map_err(|e| self.lock_failed(e))
     }
 
     /// Lets go of the lock on a row that did not match.

@@ -87,6 +87,10 @@ impl Engine {
             let _ = writeln!(out, "transaction {txn}: {rows} rows locked");
         }
         let _ = writeln!(out, "prepared {}", s.prepared);
+        if let Some(deadlock) = self.core.sessions.last_deadlock.lock().as_ref() {
+            let _ = writeln!(out, "\nLAST DEADLOCK\n-------------");
+            deadlock.tell(&*self.core.host, &mut out);
+        }
         let _ = writeln!(out, "\nMEMORY\n------");
         for account in Account::ALL {
             let _ = writeln!(out, "{} {}", account.name(), charged(account));

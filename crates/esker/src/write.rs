@@ -318,7 +318,8 @@ impl Session {
     fn lock_range(&mut self, tree: &crate::tree::Tree) -> Result<RowId> {
         let up_to = tree.next_row();
         let owner = self.txn_mut()?.state.locks.clone();
-        self.core.locks.lock_range(&owner, &self.parker, tree.id, up_to, self.wait, &*self.hooks)?;
+        let locked = self.core.locks.lock_range(&owner, &self.parker, tree.id, up_to, self.wait, &*self.hooks);
+        locked.map_err(|e| self.lock_failed(e))?;
         Ok(up_to)
     }
 

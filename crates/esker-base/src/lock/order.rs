@@ -62,6 +62,7 @@ outermost_first! {
     VIEWS_SLOTS "views.slots",
     SESSIONS "sessions",
     SESSION_PRESENCE "session.presence",
+    LAST_DEADLOCK "last_deadlock",
     // Large writes.
     BULK_STREAM "bulk.stream",
     BULK_QUEUE "bulk.queue",

@@ -14,7 +14,8 @@ mod tests;
 
 use super::wait::{Blocker, LockMode, LockOwner, Parker, Released, Wait, WaitKey, Waiter};
 use esker_format::{RowId, TxnId};
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -87,6 +88,8 @@ pub(super) struct Graph {
     by_key: HashMap<WaitKey, Vec<LineId>>,
     next_line: LineId,
     arrivals: u64,
+    /// The last circle that a wait would have closed, from that wait on, each behind the next.
+    pub(super) closed: Vec<Waiter>,
     /// Waiters and holders that were touched: what waiting costs.
     #[cfg(test)]
     pub(super) steps: u64,
@@ -119,6 +122,7 @@ impl Graph {
         // Before anybody moves: two who share a row and want it alone would wake each other instead. And no move closes
         // a circle later, since who moves stood behind `me`, who stands there already.
         if self.circle(line).contains(&me) {
+            self.closed = self.way_back(line, me);
             self.give_up(me, key);
             return false;
         }
@@ -246,6 +250,34 @@ impl Graph {
         found
     }
 
+    /// A circle from `me`, who stands in the line `start`, back to `me`: each waits for the next, the last for the first.
+    fn way_back(&self, start: LineId, me: TxnId) -> Vec<Waiter> {
+        // From which line each was found, and over which of those who stand in it.
+        let (mut from, mut todo) = (HashMap::from([(start, None)]), VecDeque::from([start]));
+        while let Some(id) = todo.pop_front() {
+            for holder in self.lines.get(&id).map_or(&[][..], |line| &line.holders) {
+                if holder.txn == me {
+                    let (mut way, mut at) = (Vec::new(), id);
+                    while let Some(Some((before, over))) = from.get(&at) {
+                        (at, _) = (*before, way.push(*over));
+                    }
+                    way.push(me);
+                    return way
+                        .iter()
+                        .rev()
+                        .filter_map(|txn| Some(self.waiter(*txn, self.waiting.get(txn)?)))
+                        .collect();
+                }
+                let Some(line) = self.waiting.get(&holder.txn).and_then(|w| w.line) else { continue };
+                if let Entry::Vacant(new) = from.entry(line) {
+                    new.insert(Some((id, holder.txn)));
+                    todo.push_back(line);
+                }
+            }
+        }
+        Vec::new()
+    }
+
     /// The lines for `key` behind `holder`.
     fn lines_of(&self, key: WaitKey, holder: TxnId) -> Vec<LineId> {
         let Some(behind) = self.behind.get(&holder) else { return Vec::new() };
@@ -361,16 +393,13 @@ impl Graph {
 
     /// Who waits now, and for whom.
     pub(super) fn list(&self) -> Vec<Waiter> {
-        let holders = |w: &Waiting| w.line.and_then(|id| self.lines.get(&id)).map_or(&[][..], |line| &line.holders);
-        let waiter = |(txn, w): (&TxnId, &Waiting)| Waiter {
-            txn: *txn,
-            key: w.key,
-            row: w.row,
-            mode: w.mode,
-            since: w.since,
-            blockers: holders(w).iter().map(|h| h.txn).collect(),
-        };
-        self.waiting.iter().map(waiter).collect()
+        self.waiting.iter().map(|(txn, w)| self.waiter(*txn, w)).collect()
+    }
+
+    fn waiter(&self, txn: TxnId, w: &Waiting) -> Waiter {
+        let holders = w.line.and_then(|id| self.lines.get(&id)).map_or(&[][..], |line| &line.holders);
+        let blockers = holders.iter().map(|h| h.txn).collect();
+        Waiter { txn, key: w.key, row: w.row, mode: w.mode, since: w.since, blockers }
     }
 
     #[cfg(test)]

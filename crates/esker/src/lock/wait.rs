@@ -189,6 +189,7 @@ impl WaitKey {
 }
 
 /// A wait as others see it.
+#[derive(Debug, Clone)]
 pub(crate) struct Waiter {
     pub(crate) txn: TxnId,
     pub(crate) key: WaitKey,
@@ -254,6 +255,12 @@ impl Waits {
     /// are. False: waiting would close a circle; the wait is given up.
     pub(super) fn enter(&self, wait: &Wait<'_>, since: Duration, blockers: &[Blocker]) -> bool {
         self.graph.lock().enter(wait, since, blockers)
+    }
+
+    /// The circle that `victim` would have closed, if that was the last one.
+    pub(super) fn closed_by(&self, victim: TxnId) -> Vec<Waiter> {
+        let graph = self.graph.lock();
+        graph.closed.iter().take_while(|_| graph.closed[0].txn == victim).cloned().collect()
     }
 
     /// Ends a wait: the lock was granted, or the session gives up.

@@ -5,12 +5,14 @@
 //! transaction in its own [`Presence`] when that begins; who asks goes over all of them. Invariant: a transaction that is
 //! open in a session stands in that session's presence, one without a session (prepared) among the engine's prepared.
 
+mod deadlock;
 mod locks;
 #[cfg(test)]
 mod tests;
 
 pub use locks::LockInfo;
 
+use self::deadlock::Deadlock;
 use self::locks::Trees;
 use crate::core::Core;
 use crate::host::Host;
@@ -143,6 +145,7 @@ impl Presence {
 /// All sessions of an engine.
 pub(crate) struct Sessions {
     all: Mutex<Vec<Weak<Presence>>>,
+    pub(crate) last_deadlock: Mutex<Option<Deadlock>>,
     /// Since 1970, when the host's clock stood at zero: both read once together.
     clock_zero: Duration,
 }
@@ -150,7 +153,8 @@ pub(crate) struct Sessions {
 impl Sessions {
     pub(crate) fn new(host: &dyn Host) -> Self {
         let clock_zero = host.unix().saturating_sub(host.now());
-        Sessions { all: Mutex::new(&order::SESSIONS, Vec::new()), clock_zero }
+        let last_deadlock = Mutex::new(&order::LAST_DEADLOCK, None);
+        Sessions { all: Mutex::new(&order::SESSIONS, Vec::new()), last_deadlock, clock_zero }
     }
 
     pub(crate) fn register(&self, view: &Arc<ViewSlot>) -> Arc<Presence> {

@@ -85,7 +85,7 @@ pub(crate) fn wait_for_log(core: &Core, gone: impl Fn() -> bool) {
         return;
     }
     count(Counter::LogStalls, 1);
-    timed(WaitEvent::MemoryStall, || {
+    timed(WaitEvent::FlushStall, || {
         let ticks = if core.signals.tail_bytes() > most { MOST_WAIT_TICKS } else { 1 };
         // Trouble with flushing is no error of a commit: there is still room in the log, or its append will say so.
         let _ = core.signals.wait_for_flush(&*core.host, ticks, || short(most));
@@ -98,7 +98,7 @@ pub(crate) fn wait_for_merges(core: &Core, redo_bytes: usize) {
     if pause.is_zero() || core.options.background == Background::Inline || core.writable.is_poisoned() {
         return;
     }
-    timed(WaitEvent::MemoryStall, || core.host.sleep(pause));
+    timed(WaitEvent::FlushStall, || core.host.sleep(pause));
 }
 
 /// How long a commit of so many bytes waits.

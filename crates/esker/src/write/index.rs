@@ -232,7 +232,7 @@ impl Session {
             }
             Err(e) => {
                 self.release(reserved);
-                Err(e.into())
+                Err(self.lock_failed(e))
             }
         }
     }

@@ -167,6 +167,21 @@ impl Tree {
     }
 }
 
+fn mode_name(mode: LockMode) -> &'static str {
+    match mode {
+        LockMode::Shared => "shared",
+        LockMode::Exclusive => "exclusive",
+    }
+}
+
+/// In which mode somebody wants what he waits for; none: it is another's end that he waits for.
+pub(super) fn mode_of(wait: &Waiter) -> Option<LockMode> {
+    match wait.key {
+        WaitKey::Row(..) | WaitKey::Range(_) => Some(wait.mode),
+        WaitKey::End(..) | WaitKey::Change(..) => None,
+    }
+}
+
 /// Everybody who may have locks, with the connection.
 fn owners(core: &Core) -> Vec<(u64, Arc<LockOwner>)> {
     let open = core.sessions.open().into_iter();
@@ -181,10 +196,7 @@ fn owners(core: &Core) -> Vec<(u64, Arc<LockOwner>)> {
 
 impl LockInfo {
     fn new(txn: TxnId, connection: u64, what: What, mode: Option<LockMode>, waiting: bool) -> Self {
-        let mode = mode.map(|mode| match mode {
-            LockMode::Shared => "shared",
-            LockMode::Exclusive => "exclusive",
-        });
+        let mode = mode.map(mode_name);
         let (key_name, key_text) = (what.key_name, what.key_text.unwrap_or_default());
         LockInfo { txn, connection, table: what.table, kind: what.kind, key_name, key_text, mode, waiting }
     }
@@ -222,22 +234,18 @@ impl Engine {
         }
         let connections = connections(core);
         all.extend(waits.iter().map(|wait| {
-            let mode = match wait.key {
-                WaitKey::Row(..) | WaitKey::Range(_) => Some(wait.mode),
-                WaitKey::End(..) | WaitKey::Change(..) => None,
-            };
             let connection = connections.get(&wait.txn).copied().unwrap_or_default();
             let what = trees.wanted(wait);
             // What is still to come of another transaction: no row, no key.
             let kind = if what.kind == "transaction end" { "range" } else { what.kind };
-            LockInfo::new(wait.txn, connection, What { kind, ..what }, mode, true)
+            LockInfo::new(wait.txn, connection, What { kind, ..what }, mode_of(wait), true)
         }));
         all
     }
 }
 
 /// Of all who have a transaction open in a session.
-fn connections(core: &Core) -> HashMap<TxnId, u64> {
+pub(super) fn connections(core: &Core) -> HashMap<TxnId, u64> {
     let open = core.sessions.open().into_iter();
     open.map(|(p, owner)| (owner.txn, p.connection.load(Ordering::Relaxed))).collect()
 }

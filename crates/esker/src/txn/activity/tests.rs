@@ -278,3 +278,56 @@ fn a_reserved_key_and_who_waits_for_a_key_are_told() {
         thread.join().unwrap();
     });
 }
+
+struct Says;
+
+impl crate::WaitHooks for Says {
+    fn statement(&self, connection: u64) -> Option<String> {
+        (connection != 33).then(|| format!("the words of {connection}"))
+    }
+}
+
+#[test]
+fn the_last_deadlock_is_on_the_page() {
+    let (engine, _) = engine();
+    let table = people(&engine, 3);
+    assert!(!engine.status_text().contains("DEADLOCK"));
+    let mut sessions = [31, 32, 33].map(|connection| open(&engine, connection));
+    for (at, s) in sessions.iter_mut().enumerate() {
+        s.set_wait_hooks(Box::new(Says));
+        s.delete(&table, RowId(1 + at as u64)).unwrap();
+    }
+    let [mut victim, mut second, mut third] = sessions;
+    std::thread::scope(|scope| {
+        let table = &table;
+        // 33 waits for 31, 32 for 33; then 31 would wait for 32.
+        let third = scope.spawn(move || {
+            third.delete(table, RowId(1)).unwrap();
+            third.commit().unwrap();
+        });
+        until(|| engine.lock_waits().len() == 1);
+        let second = scope.spawn(move || {
+            second.insert(table, &[3u64.into(), "new".into()]).unwrap();
+            second.commit().unwrap();
+        });
+        until(|| engine.lock_waits().len() == 2);
+        assert!(matches!(victim.delete(table, RowId(2)), Err(Error::Deadlock)));
+        victim.rollback().unwrap();
+        third.join().unwrap();
+        second.join().unwrap();
+    });
+    let page = engine.status_text();
+    let told: Vec<&str> = page.lines().skip_while(|l| *l != "LAST DEADLOCK").take(11).collect();
+    let said = told.iter().map(|l| l.split_once(", ").map_or(*l, |(_, rest)| rest)).collect::<Vec<_>>();
+    assert!(said[2].ends_with(" s ago"), "{page}");
+    let expected = [
+        "connection 31, waits for an exclusive row of people: by_id(2), behind the next",
+        "    the words of 31",
+        "connection 32, waits for key of people: by_id(3), behind the next",
+        "    the words of 32",
+        "connection 33, waits for an exclusive row of people: by_id(1), behind the next",
+        "    (statement not known)",
+    ];
+    assert_eq!(said[3..9], expected, "{page}");
+    assert!(told[9].starts_with("the last waits for the first; transaction ") && told[9].ends_with(" was refused"));
+}
