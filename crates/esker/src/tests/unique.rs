@@ -4,6 +4,7 @@
 use crate::tests::hooks;
 use crate::tests::indexes::{def, image, Row};
 use crate::tests::tables::{open, options};
+use crate::tree::standing::{standing, Standing};
 use crate::*;
 use esker_format::RowId;
 use esker_io::SimDisk;
@@ -119,6 +120,32 @@ fn what_is_put_before_a_key_is_reserved_is_found() {
             false => assert!(matches!(met, Err(Error::WouldBlock)), "{way}: {met:?}"),
         }
         drop(receiver.recv().unwrap());
+    }
+}
+
+/// Whoever holds a state from before a large transaction left what it had gathered, and looks at it after its commit.
+#[test]
+fn a_state_from_before_a_commit_does_not_say_that_a_key_is_free() {
+    for (sorted, commits) in [(false, true), (true, true), (false, false), (true, false)] {
+        let (e, t) = table(small());
+        let (mut other, _) = take(&e, &t, WAYS[2]);
+        let (tree, me) = (t.trees().keys[0].clone(), begin(&e).txn_id().unwrap());
+        let before = tree.snapshot();
+        assert_eq!(before.privates.len(), 1);
+        if sorted {
+            before.privates_of_others(me).unwrap();
+        }
+        // SAFETY: an image of this table's layout.
+        let (key, _) = unsafe { t.key_prefix(0, image(&row(KEY)).as_ptr(), usize::MAX) }.unwrap();
+        match commits {
+            true => other.commit().unwrap(),
+            false => other.rollback().unwrap(),
+        }
+        let (old, now) = (standing(&before, &key, me).unwrap(), standing(&tree.snapshot(), &key, me).unwrap());
+        match commits {
+            true => assert!(matches!((old, now), (Standing::Pending(..), Standing::Taken(..))), "{old:?}, {now:?}"),
+            false => assert_eq!((old, now), (Standing::Free, Standing::Free)),
+        }
     }
 }
 

@@ -1,17 +1,18 @@
 //! What stands at a key of an index, whoever wrote it: what a unique key is checked against.
 //!
 //! Invariant: who asks has the key reserved, so that nobody puts it meanwhile. It may still be deleted, by whoever has the
-//! lock of its row, and a transaction that put or deleted it may end: what is told was so at some moment since the call.
+//! lock of its row, and a transaction that put or deleted it may end: what is told was so at some moment since the call, or is
+//! [`Standing::Pending`] behind one that has ended, where the state is older than what it left.
 
 use crate::tree::key::ByBytes;
 use crate::tree::memtable::{Memtable, Node};
-use crate::tree::private::Newest;
+use crate::tree::private::{Newest, Private};
 use crate::tree::stored::{split_value, Stored};
 use crate::tree::{find, Found, RunHandle, TreeState};
 use crate::txn::state::TxnState;
-use crate::version::{VersionOrder, View, ACTIVE};
+use crate::version::{VersionOrder, View, ABORTED, ACTIVE};
 use crate::Result;
-use esker_format::{RowId, TxnId};
+use esker_format::{CommitSeq, RowId, TxnId};
 
 /// See the module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,23 +30,27 @@ pub(crate) type Ordinal = u64;
 
 /// What stands at `key`, as `me` finds it.
 pub(crate) fn standing(state: &TreeState<ByBytes>, key: &[u8], me: TxnId) -> Result<Standing> {
-    let mut own = None;
+    let (mut own, mut missed) = (None, None);
     for private in &state.privates {
-        let is_own = private.owner() == me;
-        // One that has ended has it in a run, or in the shared memtable, too.
-        if !is_own && private.slot().status() != ACTIVE {
+        if private.owner() == me {
+            match private.newest_unsorted(key) {
+                Some(newest) => return Ok(own_standing(state, me, newest)),
+                None => own = Some(private.memtable()),
+            }
             continue;
         }
-        match private.newest_unsorted(key) {
-            Some(newest) if is_own => return Ok(own_standing(state, me, newest)),
-            Some(newest) => return Ok(Standing::Pending(private.owner(), newest.ordinal, newest.row)),
-            None if is_own => own = Some(private.memtable()),
-            None => {}
+        let status = private.slot().status();
+        let Some((ordinal, row)) = gathered(private, key).filter(|_| status != ABORTED) else { continue };
+        let pending = Standing::Pending(private.owner(), ordinal, row);
+        if status == ACTIVE {
+            return Ok(pending);
         }
+        // It has it in a run, or in the shared memtable, too, but in a state from before that.
+        missed = missed.into_iter().chain([(CommitSeq(status), pending)]).max_by_key(|(seq, _)| *seq);
     }
     // Most keys that are asked for are nowhere.
-    let mut is_somewhere = false;
-    for mem in state.privates.iter().map(|p| p.memtable()).chain(state.memtables()) {
+    let mut is_somewhere = missed.is_some();
+    for mem in own.into_iter().chain(state.memtables()) {
         let Some(node) = mem.get(key) else { continue };
         is_somewhere = true;
         if let Some((txn, ordinal, row)) = unended(mem, node, me) {
@@ -62,7 +67,14 @@ pub(crate) fn standing(state: &TreeState<ByBytes>, key: &[u8], me: TxnId) -> Res
     if !is_somewhere {
         return Ok(Standing::Free);
     }
-    let (row, order) = match find(state, own, key, View::newest(me))? {
+    let found = find(state, own, key, View::newest(me))?;
+    if let Some((seq, pending)) = missed {
+        if found.as_ref().is_none_or(|(order, _)| order.seq < seq) {
+            // Who waits for it looks at a newer state at once.
+            return Ok(pending);
+        }
+    }
+    let (row, order) = match found {
         None | Some((_, Found::Tombstone)) => return Ok(Standing::Free),
         Some((order, Found::Mem(_, value))) => (split_value(value).0, order),
         Some((order, Found::Block(_, _, block, at))) => (ByBytes::row(&block, at), order),
@@ -73,6 +85,16 @@ pub(crate) fn standing(state: &TreeState<ByBytes>, key: &[u8], me: TxnId) -> Res
         deletes.then_some(Standing::Pending(owner.id, mark.ordinal, row))
     });
     Ok(pending.unwrap_or(Standing::Taken(row, order)))
+}
+
+/// The newest version of a key that another transaction has gathered.
+fn gathered(private: &Private<ByBytes>, key: &[u8]) -> Option<(Ordinal, RowId)> {
+    if let Some(newest) = private.newest_unsorted(key) {
+        return Some((newest.ordinal, newest.row));
+    }
+    let mem = private.memtable();
+    let newest = mem.get(key)?.versions().find(|v| mem.is_live(v))?;
+    Some((newest.ordinal, ByBytes::row_of(key, newest.value())))
 }
 
 /// What the asker's own newest version of a key means.
