@@ -7,6 +7,8 @@
 //! Invariants: what lies as it came is newer than all in the memtable; only [`Private::sorted`], under the lock of what lies as
 //! it came, or the owner in a tree of rows, puts versions into the memtable.
 
+use crate::sync::atomic::{AtomicUsize, Ordering};
+use crate::sync::{order, RwLock};
 use crate::tree::key::Key;
 use crate::tree::memtable::{Change, Memtable, TxnSlot};
 use crate::tree::run::writer::RunWriter;
@@ -14,11 +16,9 @@ use crate::tree::stored::Stored;
 use crate::tree::Tree;
 use crate::txn::state::TxnState;
 use crate::{Error, Result};
-use esker_base::lock::{order, RwLock};
 use esker_format::{CommitSeq, Lsn, RowId, TxnId, VersionTag};
 use esker_memory::{Account, Region};
 use std::marker::PhantomData;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
 
 /// A first piece of memory; each is twice as large as the last one, up to the largest.
