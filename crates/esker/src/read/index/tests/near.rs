@@ -145,3 +145,30 @@ fn a_row_of_several_blocks_is_found_under_every_view() {
     }
     assert!(edges::take() >= views.len(), "its versions are not in several blocks");
 }
+
+/// What a range mark hides lies in memory as before: nobody who sees the mark is given it.
+#[test]
+fn what_a_mark_hides_in_memory_is_not_given() {
+    let e = open_with(&SimDisk::new(1), options()).unwrap();
+    let schema = Schema::new().column("id", Type::U64).column("n", Type::U64);
+    e.create_table("t", &TableDef::of(&schema).unwrap().unique("PRIMARY", &["id"]).unwrap()).unwrap();
+    let t = e.open_table("t").unwrap();
+    let mut s = begin(&e);
+    let insert = |s: &mut Session, ids: std::ops::Range<u64>| {
+        ids.for_each(|id| assert!(s.insert(&t, &[id.into(), 1u64.into()]).is_ok()));
+    };
+    insert(&mut s, 0..100);
+    s.commit().unwrap();
+    let mut old = begin(&e);
+    assert_eq!(by_key(&mut old, &t, false).len(), 100);
+    s.delete_all(&t).unwrap();
+    insert(&mut s, 40..45);
+    let wanted: Found = (40..45).map(|id| (id, 1)).collect();
+    assert_eq!(by_key(&mut s, &t, false), wanted, "its own");
+    s.commit().unwrap();
+    let state = t.trees().keys[0].snapshot();
+    assert!(state.runs.is_empty() && !state.marks.is_empty());
+    assert_eq!(by_key(&mut begin(&e), &t, false), wanted);
+    assert_eq!(begin(&e).rows(&t).unwrap().next().unwrap().map(|row| row.get::<u64>("id").unwrap()), Some(40));
+    assert_eq!(by_key(&mut old, &t, false).len(), 100, "an old view");
+}
