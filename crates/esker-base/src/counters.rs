@@ -99,6 +99,7 @@ counters! {
     RunsRemoved "runs_removed" "Run files removed",
     RunsAttached "runs_attached" "Run files that joined their tree",
     KeyRunsAttached "key_runs_attached" "Those of them that hold entries of an index",
+    IndexesBuilt "indexes_built" "Indexes built for tables that are there already",
     BlocksWritten "blocks_written" "Blocks encoded into runs",
     BlocksCached "blocks_cached" "Blocks found in the block cache",
     BlocksMissed "blocks_missed" "Blocks not found in the block cache",

@@ -146,6 +146,10 @@ fn parts(record: &Record<'_>) -> (&'static str, Fields) {
             let trees: Vec<[u64; 2]> = trees.iter().map(|(old, new)| [old.0, new.0]).collect();
             ("truncate_table", numbers([("table", table.0)], [("trees", json!(trees))]))
         }
+        Record::AlterIndexes { table, trees, attach } => {
+            let trees: Vec<u64> = trees.iter().map(|t| t.id.0).collect();
+            ("alter_indexes", numbers([("table", table.0)], [("trees", json!(trees)), ("attach", refs(attach))]))
+        }
         Record::TreeEdit { tree, add, remove, flushed_to } => {
             let remove: Vec<u64> = remove.iter().map(|f| f.0).collect();
             let more = [("add", entries(add)), ("remove", json!(remove)), ("flushed_to", json!(flushed_to.0))];

@@ -10,6 +10,7 @@ use crate::ids::{CommitSeq, TableId, TreeId};
 use crate::index::IndexEntry;
 use crate::layout::{Layout, RowFormat};
 use std::sync::Arc;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// The numbers that a table's trees begin with.
 pub mod tree_kind {
@@ -61,6 +62,38 @@ impl TreeEntry {
         };
         Ok(Some(TreeEntry { id, kind }))
     }
+}
+
+/// Appends a count and the trees.
+pub(crate) fn put_trees(out: &mut Vec<u8>, trees: &[TreeEntry]) {
+    put_varint(out, trees.len() as u64);
+    trees.iter().for_each(|t| t.encode(out));
+}
+
+/// Reads what [`put_trees`] wrote: one tree of rows, and others.
+pub(crate) fn get_trees(r: &mut Reader<'_>) -> Result<Vec<TreeEntry>, FormatError> {
+    let n = r.count(2)?;
+    let mut trees = Vec::new();
+    for _ in 0..n {
+        trees.extend(TreeEntry::decode(r)?);
+    }
+    match trees.iter().filter(|t| t.kind == TreeKind::Rows).count() {
+        1 => Ok(trees),
+        found => Err(FormatError::Invalid { what: "number of row trees of a table", found: found as u64 }),
+    }
+}
+
+/// A number that changes with the trees and the names of their indexes.
+#[must_use]
+pub fn trees_version(trees: &[TreeEntry]) -> u64 {
+    let mut bytes = Vec::new();
+    for tree in trees {
+        put_varint(&mut bytes, tree.id.0);
+        if let TreeKind::Keys(index) = &tree.kind {
+            put_bytes(&mut bytes, index.name.as_bytes());
+        }
+    }
+    xxh3_64_with_seed(&bytes, 0)
 }
 
 /// A column over all versions of its table's layout.
@@ -161,8 +194,7 @@ impl TableEntry {
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         put_varint(out, self.id.0);
         put_bytes(out, self.name.as_bytes());
-        put_varint(out, self.trees.len() as u64);
-        self.trees.iter().for_each(|t| t.encode(out));
+        put_trees(out, &self.trees);
         let layouts: Vec<_> = std::iter::once(&self.layout).chain(&self.older_layouts).collect();
         put_list(out, &layouts, |layout, out| layout.encode(out));
         out.push(self.format as u8);
@@ -175,15 +207,7 @@ impl TableEntry {
     /// Reads the stored form.
     pub(crate) fn decode(r: &mut Reader<'_>) -> Result<Self, FormatError> {
         let (id, name) = (TableId(r.varint()?), r.text()?.to_owned());
-        let n = r.count(2)?;
-        let mut trees = Vec::new();
-        for _ in 0..n {
-            trees.extend(TreeEntry::decode(r)?);
-        }
-        let of_rows = trees.iter().filter(|t| t.kind == TreeKind::Rows).count();
-        if of_rows != 1 {
-            return Err(FormatError::Invalid { what: "number of row trees of a table", found: of_rows as u64 });
-        }
+        let trees = get_trees(r)?;
         let mut layouts = r.list(6, LayoutVersion::decode)?;
         let mut numbers: Vec<_> = layouts.iter().map(|l| l.number).collect();
         numbers.sort_unstable();

@@ -28,7 +28,7 @@ pub mod schema;
 mod table_state;
 
 pub use block::{BlockEntry, RowBlock, RowBlockBuilder, VersionTag};
-pub use catalog::{ColumnEntry, LayoutVersion, TableEntry, TreeEntry, TreeKind};
+pub use catalog::{trees_version, ColumnEntry, LayoutVersion, TableEntry, TreeEntry, TreeKind};
 pub use compress::Compression;
 pub use error::FormatError;
 pub use frame::{Frame, SegmentHeader};

@@ -2,7 +2,7 @@
 //! ([`crate::entry`]); a zero byte where a record would begin is padding. Invariants: encode and decode mirror each other,
 //! field by field; a record of a row costs its numbers and at most 2 bytes more than they.
 
-use crate::catalog::TableEntry;
+use crate::catalog::{get_trees, put_trees, TableEntry, TreeEntry};
 use crate::codec::{check_bits, put_bytes, put_ranges, put_varint, varint_bytes, Reader};
 use crate::entry::{put_entry, Entry};
 use crate::error::FormatError;
@@ -32,6 +32,7 @@ pub mod kind {
     pub const AUTO_INCREMENT_MARK: u8 = 16;
     pub const CREATE_SNAPSHOT: u8 = 17;
     pub const DROP_SNAPSHOT: u8 = 18;
+    pub const ALTER_INDEXES: u8 = 19;
 }
 
 /// Bits of the flags of a row's and of a key's record.
@@ -168,6 +169,15 @@ pub enum Record<'a> {
         /// Each of its trees with the one that takes its place.
         trees: Vec<(TreeId, TreeId)>,
     },
+    /// A table got other indexes; the LSN of this frame is the commit sequence of what new ones hold.
+    AlterIndexes {
+        /// The table.
+        table: TableId,
+        /// All its trees from now on, in their order. Those of keys that were not there before are new, others go on.
+        trees: Vec<TreeEntry>,
+        /// What new ones begin with.
+        attach: Vec<RunRef>,
+    },
     /// A flush or a merge changed the set of a tree's runs.
     TreeEdit {
         /// The tree.
@@ -229,6 +239,7 @@ impl<'a> Record<'a> {
             Record::DropTable { .. } => kind::DROP_TABLE,
             Record::RenameTable { .. } => kind::RENAME_TABLE,
             Record::TruncateTable { .. } => kind::TRUNCATE_TABLE,
+            Record::AlterIndexes { .. } => kind::ALTER_INDEXES,
             Record::TreeEdit { .. } => kind::TREE_EDIT,
             Record::RowIdMark { .. } => kind::ROW_ID_MARK,
             Record::AutoIncrementMark { .. } => kind::AUTO_INCREMENT_MARK,
@@ -300,6 +311,11 @@ impl<'a> Record<'a> {
                 put_varint(out, table.0);
                 put_varint(out, trees.len() as u64);
                 trees.iter().for_each(|(old, new)| put_numbers(out, &[old.0, new.0]));
+            }
+            Record::AlterIndexes { table, trees, attach } => {
+                put_varint(out, table.0);
+                put_trees(out, trees);
+                put_refs(out, attach);
             }
             Record::TreeEdit { tree, add, remove, flushed_to } => {
                 put_varint(out, tree.0);
@@ -379,6 +395,9 @@ impl<'a> Record<'a> {
                 let (table, trees) = (TableId(r.varint()?), r.pairs()?);
                 let trees = trees.into_iter().map(|(old, new)| (TreeId(old), TreeId(new))).collect();
                 Record::TruncateTable { table, trees }
+            }
+            kind::ALTER_INDEXES => {
+                Record::AlterIndexes { table: TableId(r.varint()?), trees: get_trees(r)?, attach: get_refs(r)? }
             }
             kind::TREE_EDIT => {
                 let tree = TreeId(r.varint()?);

@@ -32,6 +32,9 @@ constexpr static const size_t ES_ERROR_BYTES = 1024;
 /// The collation is not known: see `EsWeightsFn`.
 constexpr static const size_t ES_NO_WEIGHTS = ~0;
 
+/// An index that the table does not have yet.
+constexpr static const uint32_t ES_NEW_INDEX = ~0;
+
 /// Bytes of an XID's parts together.
 constexpr static const size_t ES_XID_DATA_BYTES = 128;
 
@@ -184,6 +187,9 @@ enum class EsLockMode : int32_t {
   /// Alone.
   Exclusive = 2,
 };
+
+/// Indexes that a table is to have, built. Used by one thread at a time.
+struct EsBuiltIndexes;
 
 /// An open cursor. Belongs to its session.
 struct EsCursor;
@@ -349,6 +355,14 @@ struct EsTableStats {
 
 /// Told how far it is; true: stop.
 using EsProgressFn = bool(*)(void *context, uint64_t done, uint64_t total);
+
+/// One of the indexes that a table is to have.
+struct EsIndexPlan {
+  /// Of one that is there only the name counts.
+  EsIndex index;
+  /// Its place among the table's indexes now, or ES_NEW_INDEX.
+  uint32_t place;
+};
 
 /// Called around waits for row locks, in the session's thread. They must not call back into the engine, except for
 /// `es_kill`. Each may be NULL.
@@ -624,6 +638,41 @@ EsStatus es_table_check(const EsTable *table,
 /// # Safety
 /// `progress` may be NULL; it is called in this thread.
 EsStatus es_table_optimize(const EsTable *table, EsProgressFn progress, void *context, EsError *error);
+
+/// Builds the indexes of the plan that are new, in its order, of all rows that are committed, while others read. Nothing of it
+/// shows before `es_alter_indexes`. `DuplicateKey`: `*place` is the index's in the plan, `*row` a row that has another one's
+/// key; both are written only then, `*built` only if it succeeds. `Interrupted` if `progress` stopped it.
+///
+/// # Safety
+/// `plan` are `count` indexes, and each has `part_count` parts. `progress` may be NULL; it is called in this thread. Nobody
+/// writes in the table until what was built is used or let go of.
+EsStatus es_build_indexes(const EsTable *table,
+                          const EsIndexPlan *plan,
+                          uint32_t count,
+                          EsProgressFn progress,
+                          void *context,
+                          EsBuiltIndexes **built,
+                          uint32_t *place,
+                          uint64_t *row,
+                          EsError *error);
+
+/// Gives the table the indexes that were built for it, and no others. Atomic, and durable on return.
+///
+/// # Safety
+/// `built` is not used again, whatever comes of it.
+EsStatus es_alter_indexes(EsBuiltIndexes *built, EsError *error);
+
+/// Lets go of indexes that are not wanted.
+///
+/// # Safety
+/// `built` may be NULL; it is not used again.
+void es_built_indexes_close(EsBuiltIndexes *built);
+
+/// A number that is another one after `es_alter_indexes`, also after a restart.
+///
+/// # Safety
+/// `engine` is open.
+EsStatus es_table_version(const EsEngine *engine, const char *name, uint64_t *version, EsError *error);
 
 /// A session for one connection. `*session` is written only if it succeeds.
 ///
@@ -1148,6 +1197,10 @@ static_assert(sizeof(EsIndex) == 24 &&
               offsetof(EsIndex, part_count) == 16 &&
               offsetof(EsIndex, unique) == 20,
               "EsIndex lies otherwise than in Rust");
+static_assert(sizeof(EsIndexPlan) == 32 &&
+              offsetof(EsIndexPlan, index) == 0 &&
+              offsetof(EsIndexPlan, place) == 24,
+              "EsIndexPlan lies otherwise than in Rust");
 static_assert(sizeof(EsTableDef) == 56 &&
               offsetof(EsTableDef, layout) == 0 &&
               offsetof(EsTableDef, row_format) == 24 &&

@@ -205,7 +205,7 @@ fn part(c: &EsKeyPart) -> Result<KeyPart, Failure> {
 
 /// # Safety
 /// `c.parts` are `part_count` parts, and the name is one or null.
-unsafe fn index(c: &EsIndex) -> Result<IndexDef, Failure> {
+pub(crate) unsafe fn index(c: &EsIndex) -> Result<IndexDef, Failure> {
     // SAFETY: the caller's promise.
     let (name, parts) = unsafe { (str_of(c.name)?, slice(c.parts, c.part_count as usize)) };
     Ok(IndexDef { name: name.to_owned(), unique: c.unique, parts: parts.iter().map(part).collect::<Result<_, _>>()? })

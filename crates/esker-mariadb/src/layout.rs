@@ -5,6 +5,7 @@
 //! the header's assertions, which C++ checks, speak of all that Rust has.
 
 use crate::activity::{EsLock, EsLockWait, EsTransaction};
+use crate::alter::{EsBuiltIndexes, EsIndexPlan};
 use crate::cursor::{EsBatch, EsScanOptions};
 use crate::engine::{EsEngine, EsOptions};
 use crate::index::{EsIndex, EsKeyPart};
@@ -51,6 +52,7 @@ crossing! {
     EsLayout 24 { image_bytes, head_bytes, column_count, columns }
     EsKeyPart 20 { column, prefix_bytes, encoding, collation, descending }
     EsIndex 24 { name, parts, part_count, unique }
+    EsIndexPlan 32 { index, place }
     EsTableDef 56 { layout, row_format, compression, indexes, index_count, temporary, auto_increment }
     EsTableStats 64 { rows, data_bytes, row_bytes, free_bytes, runs, create_time, update_time, row_format, compression }
     EsWaitHooks 40 { context, before, after, waits_for, statement }
@@ -78,4 +80,5 @@ const _: () = {
     any_thread::<EsTable>();
     any_thread::<EsKiller>();
     one_at_a_time::<EsSession>();
+    one_at_a_time::<EsBuiltIndexes>();
 };

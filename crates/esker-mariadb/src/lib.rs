@@ -22,6 +22,7 @@ mod layout;
 mod waits;
 
 pub mod activity;
+pub mod alter;
 pub mod auto_increment;
 pub mod counters;
 pub mod cursor;

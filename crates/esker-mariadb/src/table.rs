@@ -405,7 +405,7 @@ fn fixed_bytes(layout: &Layout) -> u64 {
 ///
 /// # Safety
 /// `progress` may be called with `context`.
-unsafe fn tell(progress: EsProgressFn, context: *mut c_void, done: u64, total: u64) -> bool {
+pub(crate) unsafe fn tell(progress: EsProgressFn, context: *mut c_void, done: u64, total: u64) -> bool {
     // SAFETY: the caller's promise.
     progress.is_none_or(|progress| !unsafe { progress(context, done, total) })
 }

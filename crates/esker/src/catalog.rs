@@ -1,5 +1,6 @@
 //! Which tables there are: their definitions, names and trees, and the statements that change them.
 
+pub(crate) mod alter;
 pub(crate) mod auto_increment;
 pub(crate) mod ddl;
 pub(crate) mod ids;

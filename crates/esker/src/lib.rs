@@ -58,6 +58,7 @@ mod version;
 mod writable;
 mod write;
 
+pub use catalog::alter::{BuiltIndexes, IndexPlan};
 pub use catalog::index::IndexDef;
 pub use catalog::table::{Table, TableDef, TableStats};
 pub use engine::Engine;

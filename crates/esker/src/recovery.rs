@@ -14,7 +14,7 @@ mod tree;
 use crate::catalog::auto_increment::AutoIncrement;
 use crate::catalog::ddl;
 use crate::catalog::live_rows::LiveRows;
-use crate::catalog::table::{key_shape, key_trees, Table, Trees};
+use crate::catalog::table::{index_columns, indexes_of, key_shape, key_trees, Table, Trees};
 use crate::core::{Core, Parts};
 use crate::options::{Level, Notify, Options, Settings};
 use crate::tree::key::ByBytes;
@@ -184,15 +184,17 @@ fn open_table(
         k.open(&runs.recipe_of(k.id, key_shape(index), compression), files, &t, there)
     };
     let keys = t.keys.iter().zip(key_trees(&t.entry)).map(open).collect();
+    let indexes = indexes_of(&t.entry, collations);
     Table::new(
         &t.entry,
         Trees {
             rows,
             keys,
+            index_columns: index_columns(&t.entry.layout.layout, &indexes),
+            indexes,
             auto_increment: Arc::new(AutoIncrement::new(t.next_auto_increment)),
             live: LiveRows::new(t.count.rows, t.count.seq, t.count.known),
         },
-        collations,
     )
 }
 

@@ -157,7 +157,7 @@ fn figures<K: Stored>(tree: &Tree<K>) -> Vec<RunFigures> {
 
 /// The place of a key tree among all of the table's; the simulator counts those that nobody keeps.
 fn place(table: &Table, apart: usize) -> usize {
-    table.kept_indexes().count() + apart
+    table.trees().kept_indexes().count() + apart
 }
 
 impl Session {

@@ -1,6 +1,7 @@
 //! Tests of the whole crate from within, and what tests share.
 
 pub(crate) mod alike;
+mod alter;
 pub(crate) mod auto_increment;
 pub(crate) mod boundary;
 pub(crate) mod checkpoint;

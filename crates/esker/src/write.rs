@@ -5,6 +5,7 @@
 //! fresh one is written only under its exclusive lock; every change takes the next ordinal; what is in no private run is in
 //! the redo.
 
+pub(crate) mod build;
 pub(crate) mod bulk;
 mod index;
 pub(crate) mod keys;
@@ -58,7 +59,7 @@ impl Session {
     pub unsafe fn insert_image(&mut self, table: &Arc<Table>, image: *const u8) -> Result<RowId> {
         // SAFETY: the caller's promise.
         unsafe {
-            match table.is_indexed() {
+            match self.writes_entries(table)? {
                 true => self.insert_indexed(table, image),
                 false => self.insert_plain(table, image),
             }
@@ -98,7 +99,7 @@ impl Session {
     /// rows are short and without blobs. Every other call on the session must be preceded by
     /// [`unstage`](Self::unstage), which says how many were written.
     pub fn stage(&mut self, table: &Arc<Table>) -> Option<Stage> {
-        if table.is_indexed() {
+        if self.writes_entries(table).ok()? {
             return None;
         }
         let Parts { core, txn, .. } = self.parts().ok()?;
@@ -140,7 +141,7 @@ impl Session {
     pub fn insert_row(&mut self, table: &Arc<Table>, packed: &[u8]) -> Result<RowId> {
         check_row(table, packed)?;
         check_length(packed.len() as u64)?;
-        if table.is_indexed() {
+        if self.writes_entries(table)? {
             let image = unpacked(table, packed)?;
             // SAFETY: `unpacked` filled the image; its blob slots point into `packed`.
             return unsafe { self.insert_indexed(table, image.as_ptr()) };
@@ -168,7 +169,7 @@ impl Session {
         let result = check_length(length).and_then(|()| {
             // SAFETY: the caller's promise.
             unsafe { esker_format::row::pack(&table.layout, image, &mut packed) };
-            match table.is_indexed() {
+            match self.writes_entries(table)? {
                 // SAFETY: the caller's promise.
                 true => unsafe { self.write_indexed(table, row, Some((image, &packed))) },
                 false => self.write_row(table, row, Some(&packed)),
@@ -182,7 +183,7 @@ impl Session {
     /// Gives a row a new version, from a packed row.
     pub fn update_row(&mut self, table: &Arc<Table>, row: RowId, packed: &[u8]) -> Result<()> {
         check_row(table, packed)?;
-        if table.is_indexed() {
+        if self.writes_entries(table)? {
             let image = unpacked(table, packed)?;
             // SAFETY: `unpacked` filled the image; its blob slots point into `packed`.
             return unsafe { self.write_indexed(table, row, Some((image.as_ptr(), packed))) };
@@ -192,7 +193,7 @@ impl Session {
 
     /// Deletes a row.
     pub fn delete(&mut self, table: &Arc<Table>, row: RowId) -> Result<()> {
-        if table.is_indexed() {
+        if self.writes_entries(table)? {
             // SAFETY: there is no image.
             return unsafe { self.write_indexed(table, row, None) };
         }

@@ -7,8 +7,8 @@ use esker::base::{global_total, Counter};
 use esker::format::{Column, ColumnKind, ColumnMask, Compression, Layout, RowFormat, RowId};
 use esker::io::{AccessHint, DirEntry, Disk, File, LockGuard, OpenMode};
 use esker::{
-    Background, BeginOptions, Direction, Engine, Error, IndexDef, Isolation, KeyPart, LockMode, Options, PosixDisk,
-    ScanOptions, Session, Table, TableDef,
+    Background, BeginOptions, Direction, Engine, Error, IndexDef, IndexPlan, Isolation, KeyPart, LockMode, Options,
+    PosixDisk, ScanOptions, Session, Table, TableDef,
 };
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -243,6 +243,9 @@ fn large(e: &Engine) {
     again(&mut s, 30_000).unwrap();
     assert!(matches!(again(&mut s, 30_001), Err(Error::DuplicateKey { .. })));
     s.rollback().unwrap();
+    let another = IndexDef { name: "m".into(), unique: false, parts: vec![part] };
+    let built = e.build_indexes(&t, &[IndexPlan::Add(another)], &mut |_, _| true).unwrap();
+    e.alter_indexes(built).unwrap();
 }
 
 /// Rows deleted in most of one of two runs, and a few in the other: merged into the first, left beside the second.

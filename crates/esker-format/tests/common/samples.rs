@@ -222,6 +222,7 @@ pub fn records(rng: &mut Rng) -> Vec<Record<'static>> {
             created_unix_s: number(rng),
         },
         Record::DropSnapshot { id: number(rng) },
+        Record::AlterIndexes { table: table_id, trees: table(rng).trees, attach: list(rng, run_ref) },
     ]
 }
 

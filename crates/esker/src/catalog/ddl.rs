@@ -5,7 +5,7 @@
 //! the next start removes. Every statement can be repeated.
 
 use crate::catalog::index::Index;
-use crate::catalog::table::{Memtables, Table, TableDef, Trees};
+use crate::catalog::table::{indexes_of, Memtables, Table, TableDef, Trees};
 use crate::core::Core;
 use crate::txn::prepared;
 use crate::upkeep::discard;
@@ -49,9 +49,9 @@ pub(crate) fn create_table(
     let records = if counts_from > 1 { &records[..] } else { &records[..1] };
     let lsn = log_rebuild(core, records, !def.temporary)?;
     let entry = esker_format::TableEntry { rebuilt_seq: CommitSeq(lsn.0), ..entry };
-    let trees = Trees::new(&entry, memtables, lsn);
+    let trees = Trees::new(&entry, indexes_of(&entry, collations), memtables, lsn);
     trees.auto_increment.raise(counts_from);
-    let table = Table::new(&entry, trees, collations);
+    let table = Table::new(&entry, trees);
     core.due.take_in(&table, &table.trees());
     tables.insert(name.to_owned(), table);
     Ok(())
@@ -96,7 +96,7 @@ pub(crate) fn truncate_table(core: &Core, name: &str) -> Result<()> {
     let trees = entry.trees.iter_mut().map(renew).collect();
     let memtables = Memtables::new(&entry)?;
     let lsn = log_rebuild(core, &[Record::TruncateTable { table: table.id, trees }], !table.temporary)?;
-    let trees = Trees::new(&entry, memtables, lsn);
+    let trees = Trees::new(&entry, old.indexes.clone(), memtables, lsn);
     core.due.take_in(&table, &trees);
     table.set_trees(trees, CommitSeq(lsn.0));
     drop(tables);
@@ -104,7 +104,7 @@ pub(crate) fn truncate_table(core: &Core, name: &str) -> Result<()> {
     Ok(())
 }
 
-fn refuse_prepared(core: &Core, table: &Table) -> Result<()> {
+pub(crate) fn refuse_prepared(core: &Core, table: &Table) -> Result<()> {
     match prepared::is_in(core, table) {
         true => Err(Error::LockTimeout),
         false => Ok(()),

@@ -54,6 +54,19 @@ impl Index {
         Index { entry: entry.clone(), codec, collations: collations.clone(), alike: ArcSwapOption::empty() }
     }
 
+    /// The same, for views from a commit sequence on.
+    pub(crate) fn usable_from(self, seq: CommitSeq) -> Self {
+        Index { entry: IndexEntry { usable_from: seq, ..self.entry }, ..self }
+    }
+
+    /// The same under another name.
+    pub(crate) fn named(&self, name: &str, layout: &LayoutVersion) -> Self {
+        let entry = IndexEntry { name: name.to_owned(), ..self.entry.clone() };
+        let named = Index::new(&entry, layout, &self.collations);
+        named.alike.store(self.alike.load_full());
+        named
+    }
+
     /// Is it written with the rows?
     pub(crate) fn is_kept(&self) -> bool {
         self.entry.state != IndexState::Leaving
@@ -78,10 +91,11 @@ impl Index {
 impl Table {
     /// Are these its indexes, whatever their names are?
     pub fn has_indexes(&self, defs: &[IndexDef]) -> bool {
-        let same = |((_, index), def): ((usize, &Index), &IndexDef)| {
+        let trees = self.trees();
+        let same = |((_, index), def): ((usize, &Arc<Index>), &IndexDef)| {
             index.entry.unique == def.unique && index.entry.parts == def.parts
         };
-        self.kept_indexes().count() == defs.len() && self.kept_indexes().zip(defs).all(same)
+        trees.kept_indexes().count() == defs.len() && trees.kept_indexes().zip(defs).all(same)
     }
 
     /// The bytes with which all keys of the index at this place begin whose first `parts` parts are like a row image's; and
@@ -90,7 +104,8 @@ impl Table {
     /// # Safety
     /// As for [`insert_image`](crate::Session::insert_image); the columns of other parts may be anything.
     pub unsafe fn key_prefix(&self, index: usize, image: *const u8, parts: usize) -> Result<(Vec<u8>, bool)> {
-        let index = self.indexes.get(index).ok_or_else(|| Error::InvalidArgument(format!("no index {index}")))?;
+        let trees = self.trees();
+        let index = trees.index(index)?;
         let mut key = Vec::new();
         // SAFETY: the caller's promise.
         let has_null = unsafe { index.codec()?.parts_of_image(image, parts, &*index.collations, &mut key) }

@@ -10,8 +10,8 @@ use crate::tree::{InMemory, Tree};
 use esker_base::lock::{order, RwLock};
 use esker_format::key_bytes::key_encoding;
 use esker_format::{
-    Collations, ColumnMask, CommitSeq, Compression, IndexEntry, KeyCodec, KeyPart, Layout, LayoutVersion, Lsn,
-    RowFormat, Schema, TableEntry, TableId, TreeEntry, TreeId, TreeKind, Type,
+    trees_version, Collations, ColumnMask, CommitSeq, Compression, IndexEntry, KeyCodec, KeyPart, Layout,
+    LayoutVersion, Lsn, RowFormat, Schema, TableEntry, TableId, TreeEntry, TreeId, TreeKind, Type,
 };
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
@@ -110,37 +110,55 @@ pub struct TableStats {
     pub updated_unix_s: u64,
 }
 
-/// The trees of a table, until it is emptied: then it gets others.
+/// The trees of a table and its indexes, until it is emptied or altered: then it gets others.
 pub(crate) struct Trees {
     pub(crate) rows: Arc<Tree>,
     /// One a key, in the catalog's order.
     pub(crate) keys: Vec<Arc<Tree<ByBytes>>>,
+    /// What the keys are, in the same order.
+    pub(crate) indexes: Vec<Arc<Index>>,
+    /// Columns that keys are made of.
+    pub(crate) index_columns: ColumnMask,
     pub(crate) auto_increment: Arc<AutoIncrement>,
     pub(crate) live: Arc<LiveRows>,
 }
 
 impl Trees {
     /// Empty ones for the trees of `entry`, from `lsn` on, with memtables that are new.
-    pub(crate) fn new(entry: &TableEntry, memtables: Memtables, lsn: Lsn) -> Trees {
+    pub(crate) fn new(entry: &TableEntry, indexes: Vec<Arc<Index>>, memtables: Memtables, lsn: Lsn) -> Trees {
         let Memtables { rows, keys } = memtables;
         let rows = Tree::new(entry.row_tree(), Table::row_shape(entry), rows, lsn);
         let keys = key_trees(entry).zip(keys).map(|((id, index), mem)| Tree::new(id, key_shape(index), mem, lsn));
         let live = LiveRows::new(0, CommitSeq(lsn.0), true);
-        Trees { rows, keys: keys.collect(), auto_increment: Arc::default(), live }
+        let index_columns = index_columns(&entry.layout.layout, &indexes);
+        Trees { rows, keys: keys.collect(), indexes, index_columns, auto_increment: Arc::default(), live }
+    }
+
+    /// The indexes that are written with the rows, by their places.
+    pub(crate) fn kept_indexes(&self) -> impl Iterator<Item = (usize, &Arc<Index>)> {
+        self.indexes.iter().enumerate().filter(|(_, index)| index.is_kept())
+    }
+
+    /// The index at this place.
+    pub(crate) fn index(&self, at: usize) -> crate::Result<&Arc<Index>> {
+        let index = self.indexes.get(at).filter(|i| i.is_kept());
+        index.ok_or_else(|| crate::Error::InvalidArgument(format!("there is no index {at}")))
+    }
+
+    /// What the catalog says of them.
+    pub(crate) fn entries(&self) -> Vec<TreeEntry> {
+        let rows = TreeEntry { id: self.rows.id, kind: TreeKind::Rows };
+        let key = |(tree, index): (&Arc<Tree<ByBytes>>, &Arc<Index>)| TreeEntry {
+            id: tree.id,
+            kind: TreeKind::Keys(index.entry.clone()),
+        };
+        std::iter::once(rows).chain(self.keys.iter().zip(&self.indexes).map(key)).collect()
     }
 
     /// All of them.
     pub(crate) fn all(&self) -> impl Iterator<Item = AnyTree> + '_ {
         let keys = self.keys.iter().map(|k| AnyTree::Keys(k.clone()));
         std::iter::once(AnyTree::Rows(self.rows.clone())).chain(keys)
-    }
-
-    /// The id of a tree of this kind; those of keys come in their order.
-    fn id_of(&self, kind: &TreeKind, keys: &mut impl Iterator<Item = TreeId>) -> Option<TreeId> {
-        match kind {
-            TreeKind::Rows => Some(self.rows.id),
-            TreeKind::Keys(_) => keys.next(),
-        }
     }
 }
 
@@ -163,6 +181,19 @@ pub(crate) fn key_trees(entry: &TableEntry) -> impl Iterator<Item = (TreeId, &In
         TreeKind::Rows => None,
         TreeKind::Keys(index) => Some((tree.id, index)),
     })
+}
+
+/// The indexes of an entry.
+pub(crate) fn indexes_of(entry: &TableEntry, collations: &Arc<dyn Collations>) -> Vec<Arc<Index>> {
+    key_trees(entry).map(|(_, index)| Arc::new(Index::new(index, &entry.layout, collations))).collect()
+}
+
+/// Columns that the keys of these indexes are made of.
+pub(crate) fn index_columns(layout: &Layout, indexes: &[Arc<Index>]) -> ColumnMask {
+    let mut columns = ColumnMask::none(layout.columns.len());
+    let codecs = indexes.iter().filter(|i| i.is_kept()).filter_map(|i| i.codec().ok());
+    codecs.flat_map(KeyCodec::columns).for_each(|column| columns.set(column));
+    columns
 }
 
 /// What a run of a key tree says of how its keys were made.
@@ -233,16 +264,18 @@ pub struct Table {
     pub(crate) temporary: bool,
     pub(crate) extra: Vec<u8>,
     schema: Option<Schema>,
-    /// In the order of the key trees.
-    pub(crate) indexes: Vec<Index>,
-    /// Columns that keys are made of.
-    pub(crate) index_columns: ColumnMask,
     pub(crate) created_unix_s: u64,
     pub(crate) has_blobs: bool,
     trees: RwLock<Arc<Trees>>,
     /// The row tree's id, for those who ask for each row.
     tree_id: AtomicU64,
     rebuilt_seq: AtomicU64,
+    /// Of the last time that it got other trees, for those who had begun to write into them.
+    changed_seq: AtomicU64,
+    /// Has it indexes that are kept? For those who ask for each row.
+    indexed: AtomicBool,
+    /// Commits and prepares that changed it since the start. Counted under the commit lock.
+    pub(crate) writes: AtomicU64,
     updated_unix_s: AtomicU64,
     dropped: AtomicBool,
 }
@@ -256,12 +289,8 @@ pub(crate) fn is_temporary(entry: &TableEntry) -> bool {
 }
 
 impl Table {
-    pub(crate) fn new(entry: &TableEntry, trees: Trees, collations: &Arc<dyn Collations>) -> Arc<Table> {
-        let index = |(_, index): (TreeId, &IndexEntry)| Index::new(index, &entry.layout, collations);
-        let indexes: Vec<Index> = key_trees(entry).map(index).collect();
-        let mut index_columns = ColumnMask::none(entry.layout.layout.columns.len());
-        let codecs = indexes.iter().filter(|i| i.is_kept()).filter_map(|i| i.codec().ok());
-        codecs.flat_map(KeyCodec::columns).for_each(|column| index_columns.set(column));
+    pub(crate) fn new(entry: &TableEntry, trees: Trees) -> Arc<Table> {
+        let indexed = trees.kept_indexes().next().is_some();
         Arc::new(Table {
             id: entry.id,
             made: entry.clone(),
@@ -273,13 +302,14 @@ impl Table {
             extra: entry.extra.get(1..).unwrap_or_default().to_vec(),
             // Bytes of another front end, or of a later version, are no schema of ours.
             schema: Schema::decode(entry.extra.get(1..).unwrap_or_default()).ok().flatten(),
-            indexes,
-            index_columns,
             created_unix_s: entry.created_unix_s,
             has_blobs: entry.layout.layout.has_blobs(),
             tree_id: AtomicU64::new(trees.rows.id.0),
+            indexed: AtomicBool::new(indexed),
             trees: RwLock::new(&order::TABLE_TREES, Arc::new(trees)),
             rebuilt_seq: AtomicU64::new(entry.rebuilt_seq.0),
+            changed_seq: AtomicU64::new(entry.rebuilt_seq.0),
+            writes: AtomicU64::new(0),
             updated_unix_s: AtomicU64::new(0),
             dropped: AtomicBool::new(false),
         })
@@ -321,14 +351,7 @@ impl Table {
 
     /// The same for the trees that it has, or had.
     pub(crate) fn entry_with(&self, trees: &Trees) -> TableEntry {
-        let mut keys = trees.keys.iter().map(|k| k.id);
-        let tree = |t: &TreeEntry| Some(TreeEntry { id: trees.id_of(&t.kind, &mut keys)?, kind: t.kind.clone() });
-        TableEntry {
-            name: self.name(),
-            trees: self.made.trees.iter().filter_map(tree).collect(),
-            rebuilt_seq: self.rebuilt_seq(),
-            ..self.made.clone()
-        }
+        TableEntry { name: self.name(), trees: trees.entries(), rebuilt_seq: self.rebuilt_seq(), ..self.made.clone() }
     }
 
     /// Its name.
@@ -366,14 +389,9 @@ impl Table {
         ColumnMask::all(self.layout.columns.len())
     }
 
-    /// The indexes that are written with the rows, by their places.
-    pub(crate) fn kept_indexes(&self) -> impl Iterator<Item = (usize, &Index)> {
-        self.indexes.iter().enumerate().filter(|(_, index)| index.is_kept())
-    }
-
-    /// Has it any?
+    /// Has it any indexes that are written with the rows?
     pub(crate) fn is_indexed(&self) -> bool {
-        self.indexes.iter().any(Index::is_kept)
+        self.indexed.load(Ordering::Acquire)
     }
 
     /// Figures, without reading rows.
@@ -420,14 +438,31 @@ impl Table {
         self.tree_id() == id || self.trees.read().keys.iter().any(|k| k.id == id)
     }
 
+    /// It was emptied: it has other trees.
     pub(crate) fn set_trees(&self, trees: Trees, rebuilt: CommitSeq) {
         self.tree_id.store(trees.rows.id.0, Ordering::Release);
         let mut now = self.trees.write();
         let old = std::mem::replace(&mut *now, Arc::new(trees));
         self.rebuilt_seq.store(rebuilt.0, Ordering::Release);
+        self.changed_seq.store(rebuilt.0, Ordering::Release);
         drop(now);
         drop(old);
         self.is_to_be_saved();
+    }
+
+    /// It has other indexes, and the same rows.
+    pub(crate) fn set_indexes(&self, trees: Trees, altered: CommitSeq) {
+        let mut now = self.trees.write();
+        self.indexed.store(trees.kept_indexes().next().is_some(), Ordering::Release);
+        *now = Arc::new(trees);
+        self.changed_seq.store(altered.0, Ordering::Release);
+        drop(now);
+        self.is_to_be_saved();
+    }
+
+    /// Changes with the indexes, for whoever wants to know after a crash whether they were altered.
+    pub fn version(&self) -> u64 {
+        trees_version(&self.trees().entries())
     }
 
     pub(crate) fn set_name(&self, name: &str) {
@@ -437,6 +472,10 @@ impl Table {
 
     pub(crate) fn rebuilt_seq(&self) -> CommitSeq {
         CommitSeq(self.rebuilt_seq.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn changed_seq(&self) -> CommitSeq {
+        CommitSeq(self.changed_seq.load(Ordering::Acquire))
     }
 
     pub(crate) fn touched(&self, unix_s: u64) {

@@ -12,6 +12,7 @@ mod locked;
 #[cfg(test)]
 mod tests;
 
+use crate::catalog::index::Index;
 use crate::catalog::table::Table;
 use crate::read::buffer::{Buffer, BATCH_BYTES, FIRST_ROWS, MOST_ROWS};
 use crate::read::cursor::ScanOptions;
@@ -23,7 +24,7 @@ use crate::tree::merge_read::in_memory::MemSpan;
 use crate::tree::merge_read::{BlockSpan, Extent, MergeRead, Span, Unseen};
 use crate::tree::near::{Near, Place};
 use crate::tree::stored::split_value;
-use crate::tree::{find, Found, Stamp, TreeState};
+use crate::tree::{find, Found, Stamp, Tree, TreeState};
 use crate::txn::open::TableTxn;
 use crate::version::{VersionOrder, View};
 use crate::{Error, Result};
@@ -240,6 +241,7 @@ impl RowLookup {
 pub struct IndexCursor {
     table: Arc<Table>,
     index: usize,
+    definition: Arc<Index>,
     options: ScanOptions,
     /// The entries tell all that is asked for.
     covering: bool,
@@ -269,16 +271,21 @@ impl Session {
     /// A cursor over the index at this place of the table's, under this session's view or, if it locks, of the newest
     /// versions. It gives nothing before a [`seek`](IndexCursor::seek).
     pub fn open_index_cursor(&mut self, table: &Arc<Table>, index: usize, options: ScanOptions) -> Result<IndexCursor> {
-        let found = table.indexes.get(index).filter(|i| i.is_kept());
-        let codec = found.ok_or_else(|| Error::InvalidArgument(format!("no index {index} to read by")))?.codec()?;
+        let definition = table.trees().index(index)?.clone();
+        let codec = definition.codec()?;
         let in_mask = (0..table.layout.columns.len()).filter(|place| options.mask.get(*place));
         let covering = options.lock.is_none() && in_mask.into_iter().all(|place| codec.covers(place));
         let view = if options.lock.is_some() { self.latest_view()? } else { self.read_view()? };
         self.check_rebuilt(table)?;
+        if view.seq < definition.entry.usable_from {
+            // What it sees was there before the index, which tells nothing of it.
+            return Err(Error::TableChanged(table.name()));
+        }
         count(Counter::Scans, 1);
         Ok(IndexCursor {
             table: table.clone(),
             index,
+            definition,
             options,
             covering,
             view,
@@ -317,7 +324,7 @@ impl IndexCursor {
         self.range = KeyRange::of_prefix(key);
         (self.again, self.batch_rows) = (false, FIRST_ROWS);
         session.seal_for_read(&self.table)?;
-        let state = self.table.trees().keys[self.index].snapshot();
+        let state = self.tree()?.snapshot();
         let found = find(&state, session.private_keys(&self.table, self.index)?.as_ref(), key, self.view)?;
         count(Counter::KeysLookedUp, 1);
         self.entries = found.map(|(order, found)| Entries::Found(Some((key.into(), found)), order.is_own()));
@@ -379,7 +386,7 @@ impl IndexCursor {
         if self.options.lock.is_some() {
             self.view = session.latest_view()?;
         }
-        let state = self.table.trees().keys[self.index].snapshot();
+        let state = self.tree()?.snapshot();
         let private = session.private_keys(&self.table, self.index)?;
         (self.stamp, self.last) = (state.stamp(), None);
         let extent = Extent {
@@ -406,6 +413,15 @@ impl IndexCursor {
         self.ordinal = session.current.open().map_or(0, |txn| txn.next_ordinal);
         (self.direction, self.span) = (direction, None);
         self.forget();
+    }
+
+    /// The tree that has the entries now. Fails once the table has other indexes.
+    fn tree(&self) -> Result<Arc<Tree<ByBytes>>> {
+        let trees = self.table.trees();
+        match trees.indexes.get(self.index) {
+            Some(index) if index.entry.id == self.definition.entry.id => Ok(trees.keys[self.index].clone()),
+            _ => Err(Error::TableChanged(self.table.name())),
+        }
     }
 
     /// What was given is given up.
@@ -508,7 +524,7 @@ impl IndexCursor {
             return self.add_row(lookup, entry.key, entry.row);
         }
         let table = &lookup.table;
-        let codec = table.indexes[self.index].codec()?;
+        let codec = self.definition.codec()?;
         self.buffer.add_filled(table.layout.image_bytes as usize, entry.row, |image| {
             codec.fill_image(entry.key, entry.payload, image).map_err(entry.damage)
         })?;
@@ -534,7 +550,7 @@ impl IndexCursor {
 
     /// Is the newest version of a key that a view sees now an entry of this row?
     fn is_entry_of(&self, session: &Session, key: &[u8], row: RowId, view: View) -> Result<bool> {
-        let state = self.table.trees().keys[self.index].snapshot();
+        let state = self.tree()?.snapshot();
         let found = find(&state, session.private_keys(&self.table, self.index)?.as_ref(), key, view)?;
         Ok(match found {
             Some((_, Found::Mem(_, value))) => split_value(value).0 == row,
@@ -548,7 +564,7 @@ impl IndexCursor {
         if !self.is_entry_of(session, key, row, view)? {
             return Ok(());
         }
-        let index = self.table.indexes[self.index].entry.name.clone();
+        let index = self.definition.entry.name.clone();
         Err(Error::EntryWithoutRow { table: self.table.name(), index, row })
     }
 }

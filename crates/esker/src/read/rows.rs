@@ -118,7 +118,7 @@ impl Session {
     /// # }
     /// ```
     pub fn rows_by(&mut self, table: &Arc<Table>, index: &str, range: IndexRange<'_>) -> Result<Rows<'_>> {
-        let at = table.indexes.iter().position(|i| i.entry.name == index && i.is_kept());
+        let at = table.trees().indexes.iter().position(|i| i.entry.name == index && i.is_kept());
         let none = || Error::InvalidArgument(format!("table '{}' has no index '{index}'", table.name()));
         let at = at.ok_or_else(none)?;
         let mut to = key_of(table, at, range.to)?;
@@ -134,7 +134,7 @@ impl Session {
 
 /// Where the keys of an index begin whose first columns have these values.
 fn key_of(table: &Table, index: usize, values: &[Value<'_>]) -> Result<Vec<u8>> {
-    let (schema, index) = (value::schema_of(table)?, &table.indexes[index]);
+    let (schema, index) = (value::schema_of(table)?, table.trees().index(index)?.clone());
     let codec = index.codec()?;
     if values.len() > codec.parts() {
         let why = format!("index '{}' has {} columns, not {}", index.entry.name, codec.parts(), values.len());

@@ -1,6 +1,6 @@
 //! Holds an index against its table's rows, under one view: every row has its entry, and there are no others.
 
-use crate::catalog::table::Table;
+use crate::catalog::table::{Table, Trees};
 use crate::read::buffer::decode;
 use crate::session::Session;
 use crate::tree::key::{ByBytes, ByRow};
@@ -49,7 +49,11 @@ impl Session {
     ) -> Result<IndexReport> {
         self.seal_for_read(table)?;
         let view = self.read_view()?;
-        let mut check = Check { session: self, table, index, view, report: IndexReport::default(), go_on };
+        let trees = table.trees();
+        if view.seq < trees.index(index)?.entry.usable_from {
+            return Err(Error::TableChanged(table.name()));
+        }
+        let mut check = Check { session: self, table, trees, index, view, report: IndexReport::default(), go_on };
         check.rows()?;
         check.entries(false)?;
         if check.report.entries != check.report.rows && check.report.wrong.is_empty() {
@@ -62,6 +66,7 @@ impl Session {
 struct Check<'a> {
     session: &'a Session,
     table: &'a Arc<Table>,
+    trees: Arc<Trees>,
     index: usize,
     view: View,
     report: IndexReport,
@@ -104,7 +109,7 @@ impl Check<'_> {
         self.report.rows += 1;
         self.ask(self.report.rows)?;
         let (key, payload) = self.key_of(row, found)?;
-        let state = self.table.trees().keys[self.index].snapshot();
+        let state = self.trees.keys[self.index].snapshot();
         let private = self.session.private_keys(self.table, self.index)?;
         match find(&state, private.as_ref(), &key, self.view)?.map(|(_, found)| told(&found)) {
             Some(Some((of, its))) if of == row && its == payload => {}
@@ -116,10 +121,10 @@ impl Check<'_> {
 
     /// The key and the payload that a row should have.
     fn key_of(&self, row: RowId, found: &Found) -> Result<(Vec<u8>, Vec<u8>)> {
-        let index = self.index_def()?;
+        let index = self.trees.index(self.index)?;
         let codec = index.codec()?;
         let mut image = vec![0; self.table.layout.image_bytes as usize];
-        decode(self.table, &self.table.index_columns, found, &mut image)?;
+        decode(self.table, &self.trees.index_columns, found, &mut image)?;
         let (mut key, mut payload) = (Vec::new(), Vec::new());
         // SAFETY: the columns of all indexes were decoded, and what their slots point to is pinned by `found`.
         let has_null = unsafe {
@@ -132,16 +137,10 @@ impl Check<'_> {
         Ok((key, payload))
     }
 
-    fn index_def(&self) -> Result<&crate::catalog::index::Index> {
-        let index = self.table.indexes.get(self.index).filter(|i| i.is_kept());
-        index
-            .ok_or_else(|| Error::InvalidArgument(format!("table '{}' has no index {}", self.table.name(), self.index)))
-    }
-
     /// Counts the entries, or, `by_row`, looks for their rows.
     fn entries(&mut self, by_row: bool) -> Result<()> {
         self.report.entries = 0;
-        let state = self.table.trees().keys[self.index].snapshot();
+        let state = self.trees.keys[self.index].snapshot();
         let private = self.session.private_keys(self.table, self.index)?;
         let mut read = MergeRead::<ByBytes>::new(state, private, self.view, &[], &self.session.parker)?;
         loop {
@@ -186,7 +185,7 @@ impl Check<'_> {
         if !txn.is_some_and(|t| t.is_overtaken(row)) {
             return Ok(true);
         }
-        let state = self.table.trees().keys[self.index].snapshot();
+        let state = self.trees.keys[self.index].snapshot();
         let private = self.session.private_keys(self.table, self.index)?;
         Ok(find(&state, private.as_ref(), key, self.view)?.is_some_and(|(order, _)| order.is_own()))
     }

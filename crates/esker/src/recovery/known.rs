@@ -21,7 +21,9 @@ pub(super) fn record(record: &Record<'_>) -> Known {
         Record::RowPut { layout, .. } => unless(*layout == 0, "layout version", (*layout).into()),
         Record::CreateTable(entry) => table(entry),
         Record::TreeEdit { add, .. } => add.iter().try_for_each(run),
-        Record::Prepare { attach, .. } | Record::Commit { attach, .. } => attach.iter().try_for_each(|r| run(&r.run)),
+        Record::Prepare { attach, .. } | Record::Commit { attach, .. } | Record::AlterIndexes { attach, .. } => {
+            attach.iter().try_for_each(|r| run(&r.run))
+        }
         _ => Ok(()),
     }
 }

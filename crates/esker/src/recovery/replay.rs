@@ -17,7 +17,7 @@ use crate::version::OrdinalRanges;
 use crate::{Error, Result};
 use esker_format::{
     CommitSeq, FileId, FolderId, FormatError, Lsn, Manifest, Record, RecordReader, RowId, RunEntry, RunRef, TableEntry,
-    TableId, TreeId, TxnId,
+    TableId, TreeEntry, TreeId, TreeKind, TxnId,
 };
 use esker_io::Disk;
 use esker_wal::{Opening, WalOptions};
@@ -204,6 +204,7 @@ impl Replay {
                 }
             }
             Record::TruncateTable { table, trees } => self.truncate(lsn, table, &trees)?,
+            Record::AlterIndexes { table, trees, attach } => self.alter_indexes(lsn, table, &trees, attach)?,
             Record::TreeEdit { tree, add, remove, flushed_to } => self.edit(lsn, tree, add, &remove, flushed_to)?,
             Record::RowIdMark { tree, next } => {
                 if let Some(t) = self.table_of(tree) {
@@ -266,6 +267,42 @@ impl Replay {
         t.entry.rebuilt_seq = CommitSeq(lsn.0);
         self.trees.extend(t.entry.trees.iter().map(|tree| (tree.id, table)));
         *t = Replayed::new(t.entry.clone(), lsn)?;
+        Ok(())
+    }
+
+    /// Key trees that are not there begin here. Replayed over a later state they go again with the record that took them away.
+    fn alter_indexes(&mut self, lsn: Lsn, table: TableId, trees: &[TreeEntry], attach: Vec<RunRef>) -> Result<()> {
+        trees.iter().for_each(|t| self.ids.tree_seen(t.id));
+        self.seen_files(attach.iter().map(|r| r.run.file));
+        let Some(t) = self.tables.get_mut(&table) else {
+            return Ok(());
+        };
+        let rows = TreeEntry { id: t.entry.row_tree(), kind: TreeKind::Rows };
+        if !trees.contains(&rows) {
+            // It was emptied later.
+            return Ok(());
+        }
+        let usable_from: HashMap<_, _> = key_trees(&t.entry).map(|(id, index)| (id, index.usable_from)).collect();
+        let mut before: HashMap<_, _> = std::mem::take(&mut t.keys).into_iter().map(|k| (k.id, k)).collect();
+        let mut attached: HashMap<TreeId, Vec<RunEntry>> = HashMap::new();
+        for RunRef { tree, run } in attach {
+            attached.entry(tree).or_default().push(RunEntry { seq: CommitSeq(lsn.0), ..run });
+        }
+        t.entry.trees = trees.to_vec();
+        for tree in &mut t.entry.trees {
+            let TreeKind::Keys(index) = &mut tree.kind else { continue };
+            index.usable_from = usable_from.get(&tree.id).copied().unwrap_or(CommitSeq(lsn.0));
+            let known = before.remove(&tree.id);
+            let mut keys = known.map_or_else(|| ReplayedTree::new(tree.id, lsn), Ok)?;
+            if !usable_from.contains_key(&tree.id) {
+                let runs = attached.remove(&tree.id).unwrap_or_default();
+                let added = runs.into_iter().try_for_each(|run| keys.attach(run));
+                added.map_err(|e| Error::damage(&self.wal_dir, lsn.0, e))?;
+            }
+            t.keys.push(keys);
+        }
+        self.trees.retain(|_, id| *id != table);
+        self.trees.extend(t.entry.trees.iter().map(|tree| (tree.id, table)));
         Ok(())
     }
 

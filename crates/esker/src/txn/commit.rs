@@ -21,6 +21,7 @@ use crate::version::ABORTED;
 use crate::{Error, Result};
 use esker_base::counters::{count, Counter};
 use esker_format::{CommitSeq, Lsn, Record, RunRef};
+use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
 /// Longest decision record, in bytes.
@@ -58,6 +59,19 @@ impl Txn {
         }
     }
 
+    /// Under the commit lock: its tables have still the indexes whose entries it wrote, and whoever builds one learns that they
+    /// have changed.
+    fn count_writes(&self) -> Result<()> {
+        let altered = |t: &&TableTxn| !t.table.temporary && t.changed != t.table.changed_seq();
+        if let Some(t) = self.tables.iter().find(altered) {
+            return Err(Error::TableChanged(t.table.name()));
+        }
+        for t in &self.tables {
+            t.table.writes.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
     /// Everything but the decision into the log; the end of its frame.
     fn prepare(&mut self, core: &Core, xid: &[u8]) -> Result<Lsn> {
         let attach = self.seal_all(core)?;
@@ -69,6 +83,7 @@ impl Txn {
         let credit = core.wal.reserve_commit(DECISION_BYTES)?;
         self.enter_row_changes(core);
         let _commit = core.commit_lock.lock();
+        self.count_writes()?;
         if core.prepared.lock().contains_key(xid) {
             return Err(Error::InvalidArgument("a prepared transaction has this XID already".into()));
         }
@@ -94,6 +109,7 @@ impl Txn {
         self.enter_row_changes(core);
         let end = {
             let _commit = core.commit_lock.lock();
+            self.count_writes()?;
             let appended = core.wal.append_reserved(space, &redo);
             let seq = CommitSeq(appended.lsn.0);
             #[cfg(test)]

@@ -3,7 +3,6 @@
 //! Invariants: rolling back to a point aborts every ordinal from there on, in every memtable and run, without touching a
 //! row; a transaction that has written stands in the engine's registry until its status word is stored.
 
-use crate::catalog::live_rows::LiveRows;
 use crate::catalog::table::{Table, Trees};
 use crate::core::Core;
 use crate::tree::key::{ByBytes, ByRow};
@@ -61,12 +60,14 @@ struct SavedTable {
     own: OwnRows,
     rows: RedoPoint,
     keys: Vec<RedoPoint>,
-    rebuilt: CommitSeq,
+    changed: CommitSeq,
 }
 
 /// What a transaction has in one table.
 pub(crate) struct TableTxn {
     pub(crate) table: Arc<Table>,
+    /// The table's, when this was made.
+    pub(crate) trees: Arc<Trees>,
     pub(crate) rows: Written<ByRow>,
     /// In the key trees, in the order of the table's.
     pub(crate) keys: Vec<Written<ByBytes>>,
@@ -74,16 +75,14 @@ pub(crate) struct TableTxn {
     pub(crate) reserve: u64,
     pub(crate) bulk: Option<BulkWriter>,
     pub(crate) own: OwnRows,
-    /// The number of the table's rows, which a commit enters.
-    pub(crate) live: Arc<LiveRows>,
     pub(crate) marks: usize,
     /// Below here are the AUTO_INCREMENT values that it took; 0: it took none.
     pub(crate) auto_increment: u64,
     /// Rows whose newest version the transaction's own view did not see when it wrote them, with the ordinal of that write:
     /// of the entries of such a row only its own count for that view.
     pub(crate) overtaken: HashMap<RowId, u64>,
-    /// The table's, when this was made: it was not emptied since.
-    pub(crate) rebuilt: CommitSeq,
+    /// The table's, when this was made: it was neither emptied nor altered since.
+    pub(crate) changed: CommitSeq,
 }
 
 /// An open transaction: neither prepared nor ended.
@@ -157,7 +156,7 @@ impl Txn {
     /// The place of a table, made if there is none.
     #[inline]
     pub(crate) fn table_of(&mut self, core: &Core, table: &Arc<Table>) -> Result<usize> {
-        let is = |t: &TableTxn| Arc::ptr_eq(&t.table, table) && t.rebuilt == table.rebuilt_seq();
+        let is = |t: &TableTxn| Arc::ptr_eq(&t.table, table) && t.changed == table.changed_seq();
         if self.tables.get(self.last_table).is_some_and(is) {
             return Ok(self.last_table);
         }
@@ -171,18 +170,18 @@ impl Txn {
             core.writers.add(&self.state);
             self.registered = true;
         }
-        let rebuilt = table.rebuilt_seq();
+        let changed = table.changed_seq();
         let trees = table.trees();
         let at = match self.place_of(table) {
-            Some(at) if self.tables[at].rebuilt == rebuilt => at,
+            Some(at) if self.tables[at].changed == changed => at,
             // Emptied since. Nobody else sees a temporary table: what was in it is gone, the transaction goes on.
             Some(at) if table.temporary => {
-                self.tables[at] = TableTxn::new(core, table, &trees, rebuilt);
+                self.tables[at] = TableTxn::new(core, table, &trees, changed);
                 at
             }
             Some(_) => return Err(Error::TableChanged(table.name())),
             None => {
-                self.tables.push(TableTxn::new(core, table, &trees, rebuilt));
+                self.tables.push(TableTxn::new(core, table, &trees, changed));
                 self.note_places();
                 self.tables.len() - 1
             }
@@ -242,7 +241,7 @@ impl Txn {
             own: t.own,
             rows: t.rows.redo.point(),
             keys: t.keys.iter().map(|k| k.redo.point()).collect(),
-            rebuilt: t.rebuilt,
+            changed: t.changed,
         };
         Savepoint {
             ordinal: self.next_ordinal,
@@ -272,7 +271,7 @@ impl Txn {
         self.marks_redo.truncate(point.marks_redo);
         let aborted = self.state.aborted();
         for (i, table) in self.tables.iter_mut().enumerate() {
-            let saved = point.tables.get(i).filter(|s| s.rebuilt == table.rebuilt).cloned().unwrap_or_default();
+            let saved = point.tables.get(i).filter(|s| s.changed == table.changed).cloned().unwrap_or_default();
             table.own = saved.own;
             table.overtaken.retain(|_, ordinal| *ordinal < point.ordinal);
             table.bulk.take_if(|b| b.first_ordinal.is_none_or(|first| first >= point.ordinal));
@@ -297,7 +296,7 @@ impl Txn {
     /// Its end, which is about to come, may change the number of rows of its tables.
     pub(crate) fn enter_row_changes(&self, core: &Core) {
         for t in &self.tables {
-            t.live.enter(&core.views, &self.state, Some(t.own.change()));
+            t.trees.live.enter(&core.views, &self.state, Some(t.own.change()));
             if t.own.change() != 0 {
                 t.rows.tree.is_to_be_saved();
             }
@@ -333,20 +332,20 @@ impl Txn {
 }
 
 impl TableTxn {
-    fn new(core: &Core, table: &Arc<Table>, trees: &Trees, rebuilt: CommitSeq) -> TableTxn {
+    fn new(core: &Core, table: &Arc<Table>, trees: &Arc<Trees>, changed: CommitSeq) -> TableTxn {
         TableTxn {
             table: table.clone(),
+            trees: trees.clone(),
             rows: Written::new(trees.rows.clone(), &core.large),
             keys: trees.keys.iter().map(|k| Written::new(k.clone(), &core.large)).collect(),
             ids: 0..0,
             reserve: 1,
             bulk: None,
             own: OwnRows::default(),
-            live: trees.live.clone(),
             marks: 0,
             auto_increment: 0,
             overtaken: HashMap::new(),
-            rebuilt,
+            changed,
         }
     }
 

@@ -41,10 +41,7 @@ pub(crate) struct PreparedTable {
 
 impl PreparedTable {
     pub(crate) fn of(t: &TableTxn) -> Self {
-        let auto_increment = t.table.trees().auto_increment.clone();
-        let keys = t.keys.iter().map(|k| k.tree.clone()).collect();
-        let trees = Trees { rows: t.rows.tree.clone(), keys, auto_increment, live: t.live.clone() };
-        PreparedTable { table: t.table.clone(), trees: Arc::new(trees) }
+        PreparedTable { table: t.table.clone(), trees: t.trees.clone() }
     }
 }
 

@@ -76,7 +76,8 @@ pub(crate) fn rows(
     go_on: &mut dyn FnMut() -> bool,
 ) -> Result<()> {
     let mut read = None;
-    for (at, index) in table.kept_indexes() {
+    let trees = table.trees();
+    for (at, index) in trees.kept_indexes() {
         let found = match session.check_index_while(table, at, go_on) {
             Ok(found) => found,
             Err(Error::Interrupted) => {

@@ -78,17 +78,20 @@ impl Due {
     /// From now on these trees of a table, which nobody else writes to yet, are looked at where there is cause.
     pub(crate) fn take_in(self: &Arc<Self>, table: &Arc<Table>, trees: &Trees) {
         for tree in trees.all() {
-            with_tree!(tree, tree => {
-                let _ = tree.places.home.set((Home { id: table.id, table: Arc::downgrade(table) }, self.clone()));
-                tree.is_to_be_saved();
-                let state = tree.snapshot();
-                if !is_empty(&state) {
-                    tree.has_something(&state.active);
-                }
-                if !state.runs.is_empty() || !state.marks.is_empty() {
-                    tree.has_changed();
-                }
-            });
+            with_tree!(tree, tree => self.take_in_tree(table, &tree));
+        }
+    }
+
+    /// The same of one tree.
+    pub(crate) fn take_in_tree<K: Stored>(self: &Arc<Self>, table: &Arc<Table>, tree: &Tree<K>) {
+        let _ = tree.places.home.set((Home { id: table.id, table: Arc::downgrade(table) }, self.clone()));
+        tree.is_to_be_saved();
+        let state = tree.snapshot();
+        if !is_empty(&state) {
+            tree.has_something(&state.active);
+        }
+        if !state.runs.is_empty() || !state.marks.is_empty() {
+            tree.has_changed();
         }
     }
 

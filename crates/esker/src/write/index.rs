@@ -9,7 +9,7 @@
 //! reserved, but to reserve another one of the same row, in the order of the indexes.
 
 use crate::catalog::index::Index;
-use crate::catalog::table::Table;
+use crate::catalog::table::{Table, Trees};
 use crate::lock::LockMode;
 use crate::read::buffer::decode;
 use crate::session::{Parts, Session};
@@ -30,8 +30,8 @@ const RESERVED_BITS: u32 = 24;
 pub(crate) struct RowKey {
     /// The index's place.
     index: usize,
-    key: Vec<u8>,
-    payload: Vec<u8>,
+    pub(crate) key: Vec<u8>,
+    pub(crate) payload: Vec<u8>,
     /// The row's id goes behind it.
     wants_row: bool,
     /// No row may have it yet.
@@ -43,7 +43,7 @@ impl RowKey {
     ///
     /// # Safety
     /// As for [`Session::insert_image`].
-    unsafe fn of(at: usize, index: &Index, image: *const u8) -> Result<RowKey> {
+    pub(crate) unsafe fn of(at: usize, index: &Index, image: *const u8) -> Result<RowKey> {
         let codec = index.codec()?;
         let (mut key, mut payload) = (Vec::new(), Vec::new());
         // SAFETY: the caller's promise.
@@ -60,7 +60,7 @@ impl RowKey {
     }
 
     /// The key as it stands in the tree, now that the row is known.
-    fn finish(&mut self, row: RowId) {
+    pub(crate) fn finish(&mut self, row: RowId) {
         if self.wants_row {
             append_row(&mut self.key, row);
         }
@@ -88,12 +88,12 @@ impl Session {
     /// # Safety
     /// As for [`insert_image`](Self::insert_image).
     pub(crate) unsafe fn insert_indexed(&mut self, table: &Arc<Table>, image: *const u8) -> Result<RowId> {
-        self.begin_write(table)?;
+        let trees = self.begin_write(table)?;
         // SAFETY: the caller's promise.
-        let of = |(at, index): (usize, &Index)| unsafe { RowKey::of(at, index, image) };
-        let new = table.kept_indexes().map(of).collect::<Result<_>>()?;
+        let of = |(at, index): (usize, &Arc<Index>)| unsafe { RowKey::of(at, index, image) };
+        let new = trees.kept_indexes().map(of).collect::<Result<_>>()?;
         let mut changes = Changes { new, ..Changes::default() };
-        self.write_reserved(table, &mut changes, |session| {
+        self.write_reserved(table, &trees, &mut changes, |session| {
             // SAFETY: the caller's promise.
             unsafe { session.insert_plain(table, image) }
         })
@@ -109,7 +109,7 @@ impl Session {
         row: RowId,
         new: Option<(*const u8, &[u8])>,
     ) -> Result<()> {
-        self.begin_write(table)?;
+        let trees = self.begin_write(table)?;
         let wait = self.wait;
         self.lock_row(table.tree_id(), row, LockMode::Exclusive, wait)?;
         let view = self.latest_view()?;
@@ -117,14 +117,14 @@ impl Session {
         let mut old = std::mem::take(&mut self.old_image);
         old.resize(table.layout.image_bytes as usize, 0);
         let overtaken = self.is_beyond_view(order);
-        let changes = decode(table, &table.index_columns, &found, &mut old).and_then(|()| {
+        let changes = decode(table, &trees.index_columns, &found, &mut old).and_then(|()| {
             // SAFETY: the columns of all indexes were decoded, and what their slots point to is pinned by `found`; the
             // caller's promise.
-            unsafe { Changes::of_row(table, row, old.as_ptr(), new.map(|n| n.0), overtaken) }
+            unsafe { Changes::of_row(&trees, row, old.as_ptr(), new.map(|n| n.0), overtaken) }
         });
         self.old_image = old;
         let mut changes = changes?;
-        self.write_reserved(table, &mut changes, |session| {
+        self.write_reserved(table, &trees, &mut changes, |session| {
             session.write_found(table, row, new.map(|n| n.1), Some(order))?;
             Ok(row)
         })?;
@@ -136,20 +136,31 @@ impl Session {
 
     /// The table is the transaction's before anything of a row is looked at, as it is without indexes: one that may not
     /// write, or whose table was emptied since, learns it now, and waits for nobody.
-    fn begin_write(&mut self, table: &Arc<Table>) -> Result<()> {
+    fn begin_write(&mut self, table: &Arc<Table>) -> Result<Arc<Trees>> {
         let Parts { core, txn, .. } = self.parts()?;
-        txn.table_of(core, table).map(drop)
+        let at = txn.table_of(core, table)?;
+        Ok(txn.tables[at].trees.clone())
+    }
+
+    /// Is a row written with its entries? The table is the transaction's from here on: what it learns of the table's indexes
+    /// stays true, or writing fails.
+    #[inline]
+    pub(crate) fn writes_entries(&mut self, table: &Arc<Table>) -> Result<bool> {
+        let Parts { core, txn, .. } = self.parts()?;
+        txn.table_of(core, table)?;
+        Ok(table.is_indexed())
     }
 
     /// Writes a row by `write`, and its entries, once its unique keys are found to be free.
     fn write_reserved(
         &mut self,
         table: &Arc<Table>,
+        trees: &Trees,
         changes: &mut Changes,
         write: impl FnOnce(&mut Session) -> Result<RowId>,
     ) -> Result<RowId> {
         let mut reserved = Vec::new();
-        let result = self.reserve_all(table, &changes.new, &mut reserved).and_then(|()| {
+        let result = self.reserve_all(trees, &changes.new, &mut reserved).and_then(|()| {
             let first_ordinal = self.txn_mut()?.next_ordinal;
             #[cfg(test)]
             crate::tests::hooks::reached("keys were found free");
@@ -182,11 +193,10 @@ impl Session {
     }
 
     /// Reserves those keys that are unique, and finds that nobody has them. On an error nothing stays reserved.
-    fn reserve_all(&mut self, table: &Arc<Table>, keys: &[RowKey], reserved: &mut Vec<(TreeId, RowId)>) -> Result<()> {
+    fn reserve_all(&mut self, trees: &Trees, keys: &[RowKey], reserved: &mut Vec<(TreeId, RowId)>) -> Result<()> {
         if keys.iter().all(|k| !k.is_new) {
             return Ok(());
         }
-        let trees = table.trees();
         'anew: loop {
             for key in keys.iter().filter(|k| k.is_new) {
                 let tree = &trees.keys[key.index];
@@ -260,14 +270,14 @@ impl Changes {
     /// # Safety
     /// As for [`Session::insert_image`], for both images; of the old one only columns of indexes count.
     unsafe fn of_row(
-        table: &Table,
+        trees: &Trees,
         row: RowId,
         old: *const u8,
         new: Option<*const u8>,
         overtaken: bool,
     ) -> Result<Changes> {
         let mut changes = Changes::default();
-        for (at, index) in table.kept_indexes() {
+        for (at, index) in trees.kept_indexes() {
             // SAFETY: the caller's promise.
             unsafe {
                 if let Some(new) = new {

@@ -32,10 +32,10 @@ pub struct Entry<'a> {
 impl Session {
     /// Writes an entry into the key tree at place `index` of the table's.
     pub(crate) fn write_entry(&mut self, table: &Arc<Table>, index: usize, entry: Entry<'_>) -> Result<()> {
-        let parts = self.parts()?;
-        let at = parts.txn.table_of(parts.core, table)?;
         let too_long =
             entry.key.len() > MAX_KEY_BYTES || entry.payload.is_some_and(|p| p.len() > MAX_KEY_PAYLOAD_BYTES);
+        let parts = self.parts()?;
+        let at = parts.txn.table_of(parts.core, table)?;
         if too_long || index >= parts.txn.tables[at].keys.len() {
             return Err(Error::InvalidArgument(format!("entry of {} bytes for index {index}", entry.key.len())));
         }
@@ -60,7 +60,7 @@ impl Txn {
         }
         self.become_large(core);
         let table = &mut self.tables[at];
-        let unique = table.table.indexes.get(index).is_some_and(|i| i.entry.unique);
+        let unique = table.trees.indexes.get(index).is_some_and(|i| i.entry.unique);
         let fill = table.keys[index].put_private(&self.state, key, change, unique)?;
         self.next_ordinal += 1;
         self.relieve(core, Place { table: at, tree: 1 + index }, fill)

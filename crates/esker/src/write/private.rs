@@ -20,7 +20,7 @@ use crate::txn::written::{Fill, Written};
 use crate::upkeep::pressure;
 use crate::write::bulk::{BulkWriter, Chunk, Gathered, LEAN_WRITE_BYTES};
 use crate::write::VERSION_BYTES;
-use crate::Result;
+use crate::{Error, Result};
 use esker_base::counters::{count, Counter};
 use esker_format::run::MAX_PARTS;
 use esker_format::{CommitSeq, RowId};
@@ -354,6 +354,12 @@ impl Session {
     /// The same of one of its key trees.
     pub(crate) fn private_keys(&self, table: &Arc<Table>, index: usize) -> Result<Option<Arc<Memtable<ByBytes>>>> {
         let txn = self.current.open().and_then(|txn| txn.in_table(table));
-        txn.map_or(Ok(None), |txn| Ok(txn.keys[index].private()?.cloned()))
+        match txn {
+            None => Ok(None),
+            Some(txn) if txn.changed != table.changed_seq() && !table.temporary => {
+                Err(Error::TableChanged(table.name()))
+            }
+            Some(txn) => Ok(txn.keys[index].private()?.cloned()),
+        }
     }
 }

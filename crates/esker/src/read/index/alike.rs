@@ -43,13 +43,13 @@ impl Engine {
     /// two, and so on; empty if there are none. `anew`: whatever is known already.
     pub fn rows_alike(&self, table: &Arc<Table>, index: usize, anew: bool) -> Result<Vec<f64>> {
         let rows = table.stats().rows;
-        let missing = || Error::InvalidArgument(format!("no index {index}"));
-        let (definition, trees) = (table.indexes.get(index).ok_or_else(missing)?, table.trees());
+        let trees = table.trees();
+        let definition = trees.index(index)?;
         if let Some(known) = definition.alike.load().as_ref().filter(|known| !anew && known.is_of(rows)) {
             return Ok(known.entries.clone());
         }
         let view = View { seq: self.core.views.visible_seq(), me: TxnId::ZERO };
-        let state = trees.keys.get(index).ok_or_else(missing)?.snapshot();
+        let state = trees.keys[index].snapshot();
         let sources = Sources { state, private: None, view, parker: &Parker::new() };
         let (codec, places) = (definition.codec()?, places(&sources.state, view)?);
         let density = |parts| sources.groups_an_entry(codec, parts, &places);

@@ -12,7 +12,7 @@ use crate::tree::merge_read::{may_show, Extent, MergeRead, Span};
 use crate::tree::run::index::Index;
 use crate::tree::{RunHandle, TreeState};
 use crate::version::View;
-use crate::{Error, Result};
+use crate::Result;
 use esker_format::{LeafEntry, TxnId};
 use std::sync::Arc;
 
@@ -26,13 +26,17 @@ impl Session {
     /// of the transaction's.
     pub fn estimate_rows(&mut self, table: &Arc<Table>, index: usize, range: &KeyRange) -> Result<u64> {
         let trees = table.trees();
-        let tree = trees.keys.get(index).ok_or_else(|| Error::InvalidArgument(format!("no index {index}")))?;
+        let usable_from = trees.index(index)?.entry.usable_from;
+        let tree = &trees.keys[index];
         if range.is_empty() {
             return Ok(0);
         }
         self.seal_for_read(table)?;
         let private = self.private_keys(table, index)?;
-        Sources { state: tree.snapshot(), private, view: self.view_now(), parker: &self.parker }.entries_in(range)
+        // An index that is newer than the view is empty to it; who would read by it learns that it cannot.
+        let view = self.view_now();
+        let view = View { seq: view.seq.max(usable_from), ..view };
+        Sources { state: tree.snapshot(), private, view, parker: &self.parker }.entries_in(range)
     }
 
     /// The view that the transaction has, or what is visible now, of which nobody keeps anything.

@@ -84,7 +84,7 @@ impl IndexCursor {
     /// key that is read ahead to before it, would be met at neither.
     fn renew(&mut self, session: &mut Session) -> Result<()> {
         let Some(last) = self.last.as_ref() else { return Ok(()) };
-        if self.table.trees().keys[self.index].snapshot().stamp() == self.stamp {
+        if self.tree()?.snapshot().stamp() == self.stamp {
             return Ok(());
         }
         self.read(session, &self.range.rest(last, self.direction), self.direction)
@@ -155,7 +155,7 @@ impl IndexCursor {
         met::count(unseen.owner.is_some());
         match unseen.owner {
             Some(owner) => {
-                let tree = self.table.trees().keys[self.index].id;
+                let tree = self.tree()?.id;
                 session.wait_for_change((tree, unseen.row), owner, unseen.ordinal)
             }
             None => {

@@ -102,7 +102,7 @@ fn masked((number, few, name): &Values, mask: &ColumnMask) -> Values {
 /// Key and payload of a row in an index.
 fn entry_of(t: &Table, index: usize, row: RowId, values: &Values) -> (Vec<u8>, Vec<u8>) {
     let (image, mut key, mut payload) = (image(values), Vec::new(), Vec::new());
-    let definition = &t.indexes[index];
+    let definition = t.trees().index(index).unwrap().clone();
     let codec = definition.codec().unwrap();
     // SAFETY: an image of this layout.
     let has_null = unsafe {

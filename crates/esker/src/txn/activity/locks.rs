@@ -4,6 +4,7 @@
 //! a row whose block would have to be read is told by its id. A list is bounded: what a transaction has locked beyond its
 //! share is one line.
 
+use crate::catalog::index::Index;
 use crate::catalog::table::{AnyTree, Table};
 use crate::core::Core;
 use crate::lock::{LockMode, LockOwner, Locked, WaitKey, Waiter};
@@ -77,6 +78,7 @@ pub(super) struct Trees(HashMap<TreeId, Tree>);
 
 struct Tree {
     table: Arc<Table>,
+    indexes: Vec<Arc<Index>>,
     /// It is the tree of this index; none: of the rows.
     index: Option<usize>,
 }
@@ -88,10 +90,12 @@ impl Trees {
             return Trees(trees);
         }
         for table in core.tables() {
-            for (at, tree) in table.trees().all().enumerate().filter(|(_, tree)| wanted.contains(&tree.id())) {
+            let of_table = table.trees();
+            for (at, tree) in of_table.all().enumerate().filter(|(_, tree)| wanted.contains(&tree.id())) {
                 // The rows' is the first.
                 let index = matches!(tree, AnyTree::Keys(_)).then(|| at - 1);
-                trees.insert(tree.id(), Tree { table: table.clone(), index });
+                let indexes = of_table.indexes.clone();
+                trees.insert(tree.id(), Tree { table: table.clone(), indexes, index });
             }
         }
         Trees(trees)
@@ -131,7 +135,7 @@ impl Trees {
         let what = What { kind: "row", row: Some(first), ..self.what(tree) };
         let Some(at) = self.0.get(&tree) else { return what };
         if let Some(index) = at.index {
-            let key_name = Some(at.table.indexes[index].entry.name.clone());
+            let key_name = Some(at.indexes[index].entry.name.clone());
             return What { kind: "key", row: None, key_name, key_text: Some(format!("hash {:06x}", first.0)), ..what };
         }
         if first != last {
@@ -139,7 +143,7 @@ impl Trees {
             return What { key_text: Some(text), ..what };
         }
         // Tables of the front end have it first, if they have one.
-        let primary = at.table.indexes.iter().position(|i| i.entry.unique && i.is_kept());
+        let primary = at.indexes.iter().position(|i| i.entry.unique && i.is_kept());
         let text = primary.and_then(|index| at.text(index, first, [TxnId::ZERO, owner.unwrap_or(TxnId::ZERO)]));
         match text {
             Some((name, text)) => What { key_name: Some(name), key_text: Some(text), ..what },
@@ -152,7 +156,7 @@ impl Tree {
     /// The row's values in an index, with the index's name, as the first of these sees them who finds the row in memory;
     /// zero: nobody, so as they were committed.
     fn text(&self, index: usize, row: RowId, by: [TxnId; 2]) -> Option<(String, String)> {
-        let index = &self.table.indexes[index];
+        let index = &self.indexes[index];
         let (codec, rows) = (index.codec().ok()?, self.table.tree());
         let state = rows.snapshot();
         let seen = by.into_iter().filter_map(|me| find_in_memory(&state, row, View::newest(me)));

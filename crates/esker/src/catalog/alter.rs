@@ -1,0 +1,279 @@
+//! A table gets other indexes, and keeps its rows.
+//!
+//! New ones are built first, from what was committed, while everybody reads on (`write/build.rs`); then one record says which
+//! trees the table has from there on, and what new ones begin with. Order: runs synced, their folder synced, then, under the
+//! commit lock, the record into the log and the trees in memory changed, then the log synced, and only then the files of
+//! those that are gone unlinked. A crash before the record is durable leaves orphans and the old indexes, after it the new
+//! ones. Invariant: nobody has changed the rows between the reading of them and the record; a front end keeps writers away, one that
+//! comes all the same makes the statement fail, or fails itself at its commit.
+
+use crate::catalog::ddl::refuse_prepared;
+use crate::catalog::index::{Index, IndexDef};
+use crate::catalog::table::{index_columns, key_shape, Table, Trees};
+use crate::core::Core;
+use crate::engine::Engine;
+use crate::read::cursor::ScanOptions;
+use crate::session::Session;
+use crate::tree::key::ByBytes;
+use crate::tree::memtable::Memtable;
+use crate::tree::run::Run;
+use crate::tree::{RunHandle, Tree};
+use crate::txn::open::{BeginOptions, Isolation};
+use crate::upkeep::discard;
+use crate::upkeep::flush::run_entry;
+use crate::write::build::{Building, Runs};
+use crate::{Error, Result};
+use esker_format::{ColumnMask, CommitSeq, Lsn, Record, RunRef, TreeEntry, TreeId, TreeKind};
+use std::sync::atomic::Ordering;
+use std::sync::Arc;
+
+/// One of the indexes that a table is to have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum IndexPlan {
+    /// The one that is at this place now, under this name.
+    Keep {
+        /// The place.
+        index: usize,
+        /// The name.
+        name: String,
+    },
+    /// A new one.
+    Add(IndexDef),
+}
+
+/// The indexes that a table is to have, built, for [`Engine::alter_indexes`]. Nothing stays of those that never get there.
+pub struct BuiltIndexes {
+    core: Arc<Core>,
+    table: Arc<Table>,
+    /// The table's, when its rows were read.
+    before: Arc<Trees>,
+    /// How often it had been changed by then.
+    writes: u64,
+    indexes: Vec<Planned>,
+}
+
+/// An index that a table is to have.
+enum Planned {
+    Kept(Arc<Index>, Arc<Tree<ByBytes>>),
+    New(Index, TreeId, Runs),
+}
+
+impl Planned {
+    fn entry(&self) -> TreeEntry {
+        let (id, index) = match self {
+            Planned::Kept(index, tree) => (tree.id, &**index),
+            Planned::New(index, id, _) => (*id, index),
+        };
+        TreeEntry { id, kind: TreeKind::Keys(index.entry.clone()) }
+    }
+
+    fn runs(&self) -> &[Arc<Run<ByBytes>>] {
+        match self {
+            Planned::Kept(..) => &[],
+            Planned::New(_, _, runs) => runs.list(),
+        }
+    }
+}
+
+impl Engine {
+    /// Builds those indexes of `plan` that a table does not have, in its order. Others may read the table meanwhile; who
+    /// writes makes this fail, or [`alter_indexes`](Self::alter_indexes). `progress` gets how far it is, and of how much;
+    /// false stops it.
+    ///
+    /// # Errors
+    /// [`Error::DuplicateKey`] with the place in `plan` if two rows have the same unique key; [`Error::Interrupted`];
+    /// [`Error::LockTimeout`] while a prepared transaction has written in the table.
+    pub fn build_indexes(
+        &self,
+        table: &Arc<Table>,
+        plan: &[IndexPlan],
+        progress: &mut dyn FnMut(u64, u64) -> bool,
+    ) -> Result<BuiltIndexes> {
+        build(&self.core, table, plan, progress)
+    }
+
+    /// Gives a table the indexes that were built for it, and no others, durably: views that are older cannot read by new ones.
+    ///
+    /// # Errors
+    /// [`Error::TableChanged`] if somebody has written in the table since; it stays as it was.
+    pub fn alter_indexes(&self, built: BuiltIndexes) -> Result<()> {
+        alter(built)
+    }
+}
+
+fn build(
+    core: &Arc<Core>,
+    table: &Arc<Table>,
+    plan: &[IndexPlan],
+    progress: &mut dyn FnMut(u64, u64) -> bool,
+) -> Result<BuiltIndexes> {
+    if table.temporary {
+        return Err(Error::Unsupported("changing the indexes of a temporary table".into()));
+    }
+    core.writable.check()?;
+    let (before, writes) = {
+        let _commit = core.commit_lock.lock();
+        refuse_prepared(core, table)?;
+        (table.trees(), table.writes.load(Ordering::Relaxed))
+    };
+    let layout = table.entry_with(&before).layout;
+    let mut new = Vec::new();
+    for (place, wanted) in plan.iter().enumerate() {
+        match wanted {
+            IndexPlan::Keep { index, .. } => drop(before.index(*index)?),
+            IndexPlan::Add(def) => {
+                let tree = core.ids.new_tree();
+                // Trees of a table come later than its first indexes, which count from 1 on: no id is used twice.
+                let id = u32::try_from(tree.0).map_err(|_| Error::Unsupported("as many trees".into()))?;
+                let index = Index::new(&def.entry(id, &*core.options.collations), &layout, &core.options.collations);
+                index.check(&table.name())?;
+                new.push(Building::new(core, table, place, index, tree)?);
+            }
+        }
+    }
+    if !new.is_empty() {
+        read_rows(core, table, &mut new, progress)?;
+    }
+    let mut new = new.into_iter();
+    let mut planned = Vec::new();
+    let rows = table.stats().rows;
+    for wanted in plan {
+        planned.push(match wanted {
+            IndexPlan::Keep { index, name } => {
+                let (kept, tree) = (before.index(*index)?, &before.keys[*index]);
+                let renamed = *name != kept.entry.name;
+                let kept = if renamed { Arc::new(kept.named(name, &layout)) } else { kept.clone() };
+                Planned::Kept(kept, tree.clone())
+            }
+            IndexPlan::Add(_) => {
+                let Some(building) = new.next() else { unreachable!("one for each that is added") };
+                let mut done = 0;
+                let mut go_on = |entries| {
+                    done += entries;
+                    progress(rows + done.min(rows), 2 * rows)
+                };
+                let (index, tree, runs) = building.finish(&mut go_on)?;
+                Planned::New(index, tree, runs)
+            }
+        });
+    }
+    // Those that nobody reads go on as they are.
+    let apart = before.indexes.iter().zip(&before.keys).filter(|(index, _)| !index.is_kept());
+    planned.extend(apart.map(|(index, tree)| Planned::Kept(index.clone(), tree.clone())));
+    Ok(BuiltIndexes { core: core.clone(), table: table.clone(), before, writes, indexes: planned })
+}
+
+/// Gives the new indexes the entries of all rows that are committed.
+fn read_rows(
+    core: &Arc<Core>,
+    table: &Arc<Table>,
+    new: &mut [Building],
+    progress: &mut dyn FnMut(u64, u64) -> bool,
+) -> Result<()> {
+    let mut mask = ColumnMask::none(table.layout.columns.len());
+    for building in new.iter() {
+        building.index.codec()?.columns().for_each(|column| mask.set(column));
+    }
+    let mut session = Session::new(core.clone());
+    session.begin(Isolation::RepeatableRead, BeginOptions::default());
+    let mut cursor = session.scan(table, ScanOptions { mask, ..ScanOptions::default() })?;
+    let (mut done, total) = (0, 2 * table.stats().rows);
+    loop {
+        let batch = cursor.next_batch(&mut session)?;
+        if batch.ids.is_empty() {
+            return Ok(());
+        }
+        for (at, row) in batch.ids.iter().enumerate() {
+            // SAFETY: the batch has an image for each id.
+            let image = unsafe { batch.images.add(at * batch.stride) };
+            for building in new.iter_mut() {
+                // SAFETY: the columns of all new indexes are filled in.
+                unsafe { building.add(*row, image)? };
+            }
+        }
+        done += batch.ids.len() as u64;
+        if !progress(done.min(total / 2), total) {
+            return Err(Error::Interrupted);
+        }
+    }
+}
+
+fn alter(built: BuiltIndexes) -> Result<()> {
+    let BuiltIndexes { core, table, before, writes, indexes } = built;
+    let attach = |(planned, TreeEntry { id, .. }): (&Planned, &TreeEntry)| {
+        let run = |run: &Arc<Run<ByBytes>>| run_entry(&RunHandle::committed(run.clone()), CommitSeq::ZERO);
+        planned.runs().iter().map(|r| RunRef { tree: *id, run: run(r) }).collect::<Vec<_>>()
+    };
+    let keys: Vec<TreeEntry> = indexes.iter().map(Planned::entry).collect();
+    let attach: Vec<RunRef> = indexes.iter().zip(&keys).flat_map(attach).collect();
+    if !attach.is_empty() {
+        core.runs.sync(&core.writable)?;
+    }
+    let trees = std::iter::once(TreeEntry { id: before.rows.id, kind: TreeKind::Rows }).chain(keys).collect();
+    // What can fail comes before the record.
+    let mut memtables = Vec::new();
+    for _ in indexes.iter().filter(|i| matches!(i, Planned::New(..))) {
+        memtables.push(Memtable::new(Lsn(0))?);
+    }
+    let mut record = Vec::new();
+    Record::AlterIndexes { table: table.id, trees, attach }.encode(&mut record);
+    core.writable.check()?;
+    let tables = core.tables.lock();
+    let space = core.wal.reserve_commit(record.len())?;
+    let end = {
+        let _commit = core.commit_lock.lock();
+        refuse_prepared(&core, &table)?;
+        let is_same = Arc::ptr_eq(&table.trees(), &before) && table.writes.load(Ordering::Relaxed) == writes;
+        if table.is_dropped() || !is_same {
+            return Err(Error::TableChanged(table.name()));
+        }
+        let appended = core.wal.append_reserved(space, &record);
+        let seq = CommitSeq(appended.lsn.0);
+        core.views.publish(seq, seq.0);
+        // Here, so that no commit comes between that was made for the trees of before.
+        table.set_indexes(trees_with(&core, &table, &before, indexes, memtables, appended.lsn), seq);
+        appended.end
+    };
+    core.wal.wait_durable(end)?;
+    drop(tables);
+    let now = table.trees();
+    for gone in before.keys.iter().filter(|k| !now.keys.iter().any(|n| n.id == k.id)) {
+        discard::tree(&core, gone);
+    }
+    Ok(())
+}
+
+/// The trees of a table that has these indexes from `lsn` on.
+fn trees_with(
+    core: &Core,
+    table: &Arc<Table>,
+    before: &Trees,
+    planned: Vec<Planned>,
+    memtables: Vec<Arc<Memtable<ByBytes>>>,
+    lsn: Lsn,
+) -> Trees {
+    let (mut keys, mut indexes, mut memtables) = (Vec::new(), Vec::new(), memtables.into_iter());
+    for planned in planned {
+        let (index, tree) = match planned {
+            Planned::Kept(index, tree) => (index, tree),
+            Planned::New(index, id, runs) => {
+                let Some(memtable) = memtables.next() else { unreachable!("one for each that is new") };
+                let tree = Tree::new(id, key_shape(&index.entry), memtable, lsn);
+                let handle = |run| RunHandle { seq: CommitSeq(lsn.0), ..RunHandle::committed(run) };
+                tree.edit(|state| runs.take().into_iter().map(handle).for_each(|run| state.add_run(run)));
+                core.due.take_in_tree(table, &tree);
+                (Arc::new(index.usable_from(CommitSeq(lsn.0))), tree)
+            }
+        };
+        keys.push(tree);
+        indexes.push(index);
+    }
+    Trees {
+        rows: before.rows.clone(),
+        keys,
+        index_columns: index_columns(&table.layout, &indexes),
+        indexes,
+        auto_increment: before.auto_increment.clone(),
+        live: before.live.clone(),
+    }
+}
