@@ -4,7 +4,8 @@
 /**
   @file
   The handler: one open instance of one table. Its parts lie in handler_open.cc, handler_lock.cc, handler_scan.cc,
-  handler_index.cc, handler_pushed.cc, handler_cost.cc, handler_write.cc, handler_number.cc, handler_sequence.cc, handler_ddl.cc and handler_admin.cc.
+  handler_index.cc, handler_pushed.cc, handler_cost.cc, handler_write.cc, handler_number.cc, handler_sequence.cc, handler_ddl.cc,
+  handler_alter.cc and handler_admin.cc.
 */
 #ifndef HA_ESKER_INCLUDED
 #define HA_ESKER_INCLUDED
@@ -112,6 +113,12 @@ public:
   void update_create_info(HA_CREATE_INFO *create_info) override;
   bool check_if_incompatible_data(HA_CREATE_INFO *create_info, uint table_changes) override;
 
+  /* handler_alter.cc: indexes that come and go while the rows stay */
+  enum_alter_inplace_result check_if_supported_inplace_alter(TABLE *altered, Alter_inplace_info *info) override;
+  bool inplace_alter_table(TABLE *altered, Alter_inplace_info *info) override;
+  bool commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *info, bool commit) override;
+  ulonglong table_version() const override;
+
   /* handler_admin.cc: CHECK, ANALYZE, OPTIMIZE */
   int check(THD *thd, HA_CHECK_OPT *options) override;
   int analyze(THD *thd, HA_CHECK_OPT *options) override;
@@ -148,6 +155,10 @@ private:
   int compute_virtual(const uchar *buf);
   int write_numbered(const uchar *buf);
   int note_number(Field *field);
+
+  bool changes_only_definition(const TABLE *altered, const Alter_inplace_info *info);
+  bool duplicate_found(TABLE *altered, uint place, uint64_t row);
+  bool build_indexes(TABLE *altered, Alter_inplace_info *info);
 
   EsScanOptions scan_options(bool scan);
   int open_cursor(EsCursor **cursor, bool scan);
@@ -265,6 +276,12 @@ const char *table_name(const char *path);
 int drop_table(handlerton *, const char *path);
 /** handlerton::drop_database. */
 void drop_database(handlerton *, char *path);
+/** handlerton::check_version. */
+int check_version(handlerton *, const char *path, const LEX_CUSTRING *version, ulonglong before);
 }
+
+/** Tells the statement of this THD how far it is; true: it was killed. */
+extern "C" bool report_progress(void *thd, uint64_t done, uint64_t total);
+
 
 #endif

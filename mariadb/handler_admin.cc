@@ -10,8 +10,6 @@
 
 using namespace shim;
 
-namespace
-{
 extern "C" bool report_progress(void *context, uint64_t done, uint64_t total)
 {
   THD *thd= static_cast<THD *>(context);
@@ -19,6 +17,8 @@ extern "C" bool report_progress(void *context, uint64_t done, uint64_t total)
   return thd_kill_level(thd) != THD_IS_NOT_KILLED;
 }
 
+namespace
+{
 /* Rows of the statement's result, one for each message. */
 void report(THD *thd, const char *text)
 {

@@ -35,6 +35,7 @@ int init(void *plugin_hton)
   hton->create= make_handler;
   hton->drop_table= drop_table;
   hton->drop_database= drop_database;
+  hton->check_version= check_version;
   hton->show_status= show_status;
   hton->table_options= table_options;
   hton->tablefile_extensions= hton_no_exts;

@@ -1,0 +1,261 @@
+/* This program is free software; you can redistribute it and/or modify it under the terms of the GNU General Public
+   License as published by the Free Software Foundation; version 2 of the License. */
+
+/**
+  @file
+  ALTER TABLE that leaves the rows where they are: indexes come, go, change names and places. What new ones hold is built while
+  others read; nothing of it shows before commit_inplace_alter_table(), which is one durable change in the engine. After a
+  crash between that and the server's own file the server asks check_version() which of the two definitions holds.
+*/
+#include "ha_esker.h"
+#include "errors.h"
+
+using namespace shim;
+
+namespace
+{
+/* What makes it ours. */
+constexpr alter_table_operations index_changes=
+  ALTER_ADD_NON_UNIQUE_NON_PRIM_INDEX | ALTER_DROP_NON_UNIQUE_NON_PRIM_INDEX | ALTER_ADD_UNIQUE_INDEX |
+  ALTER_DROP_UNIQUE_INDEX | ALTER_ADD_PK_INDEX | ALTER_DROP_PK_INDEX | ALTER_INDEX_ORDER;
+
+/* What may come with it: only the server's definition says it. */
+constexpr alter_table_operations definition_changes=
+  ALTER_RENAME_INDEX | ALTER_INDEX_IGNORABILITY | ALTER_CHANGE_INDEX_COMMENT | ALTER_CHANGE_COLUMN_DEFAULT |
+  ALTER_COLUMN_OPTION | ALTER_CHANGE_CREATE_OPTION | ALTER_DROP_CHECK_CONSTRAINT;
+
+bool is_same(const EsColumn &a, const EsColumn &b)
+{
+  return a.offset == b.offset && a.width == b.width && a.null_byte == b.null_byte && a.null_mask == b.null_mask &&
+         a.len_bytes == b.len_bytes && a.pad == b.pad && a.kind == b.kind;
+}
+
+bool is_same(const EsLayout &a, const EsLayout &b)
+{
+  if (a.image_bytes != b.image_bytes || a.head_bytes != b.head_bytes || a.column_count != b.column_count)
+    return false;
+  for (uint32_t i= 0; i < a.column_count; i++)
+    if (!is_same(a.columns[i], b.columns[i]))
+      return false;
+  return true;
+}
+
+bool is_same(const EsIndex &a, const EsIndex &b)
+{
+  if (a.unique != b.unique || a.part_count != b.part_count)
+    return false;
+  for (uint32_t i= 0; i < a.part_count; i++)
+  {
+    const EsKeyPart &x= a.parts[i], &y= b.parts[i];
+    if (x.column != y.column || x.prefix_bytes != y.prefix_bytes || x.encoding != y.encoding ||
+        x.collation != y.collation || x.descending != y.descending)
+      return false;
+  }
+  return true;
+}
+
+/* What is planned and built between the calls of one ALTER TABLE. */
+class Alter_context final : public inplace_alter_handler_ctx
+{
+public:
+  ~Alter_context() override { es_built_indexes_close(built); }
+
+  /* They point into each other: names and parts of the new definition. */
+  Record_layout layout;
+  Key_definitions keys;
+  std::vector<EsIndexPlan> plan;
+  EsBuiltIndexes *built= nullptr;
+};
+
+/* Where a key of the new definition is in the old one; ES_NEW_INDEX if it is not there. */
+uint32_t place_before(const TABLE *table, const Alter_inplace_info *info, uint key)
+{
+  for (uint i= 0; i < info->index_add_count; i++)
+    if (info->index_add_buffer[i] == key)
+      return ES_NEW_INDEX;
+  const KEY *wanted= info->key_info_buffer + key;
+  const char *name= wanted->name.str;
+  for (const Alter_inplace_info::Rename_key_pair &pair : info->rename_keys)
+    if (pair.new_key == wanted)
+      name= pair.old_key->name.str;
+  for (uint i= 0; i < table->s->keys; i++)
+    if (!my_strcasecmp(system_charset_info, table->key_info[i].name.str, name))
+      return i;
+  return ES_NEW_INDEX;
+}
+
+/* False: out of memory, or there can be no such key, which a copy of the table says. */
+bool make_plan(const TABLE *table, const TABLE *altered, const Alter_inplace_info *info, Alter_context *context)
+try
+{
+  Record_layout layout;
+  Key_definitions keys;
+  Key_definitions::Refusal refusal;
+  if (!layout.init(table) || !keys.init(table, layout, &refusal) || refusal.why || !context->layout.init(altered) ||
+      !is_same(layout.c_layout(), context->layout.c_layout()) ||
+      !context->keys.init(altered, context->layout, &refusal) || refusal.why || context->keys.count() != info->key_count)
+    return false;
+  for (uint i= 0; i < info->key_count; i++)
+  {
+    EsIndexPlan planned= {};
+    planned.index= context->keys.indexes()[i];
+    planned.place= place_before(table, info, i);
+    if (planned.place != ES_NEW_INDEX && !is_same(planned.index, keys.indexes()[planned.place]))
+      planned.place= ES_NEW_INDEX;
+    context->plan.push_back(planned);
+  }
+  return true;
+}
+catch (const std::bad_alloc &)
+{
+  return false;
+}
+
+bool adds_any(const Alter_context *context)
+{
+  for (const EsIndexPlan &planned : context->plan)
+    if (planned.place == ES_NEW_INDEX)
+      return true;
+  return false;
+}
+
+/* The server checks some keys by reading, after each write: none checks the rows that are there. */
+bool has_checked_keys(const TABLE *table)
+{
+  return table->s->long_unique_table || table->s->period.unique_keys;
+}
+}
+
+/* May what changes beside the indexes stay with the server? */
+bool ha_esker::changes_only_definition(const TABLE *altered, const Alter_inplace_info *info)
+{
+  const HA_CREATE_INFO *create_info= info->create_info;
+  if (info->handler_flags & ~(index_changes | definition_changes))
+    return false;
+  if (create_info->used_fields & (HA_CREATE_USED_CHARSET | HA_CREATE_USED_DEFAULT_CHARSET | HA_CREATE_USED_PACK_KEYS |
+                                  HA_CREATE_USED_CHECKSUM | HA_CREATE_USED_MAX_ROWS) ||
+      table->s->row_type != create_info->row_type || create_info->sequence || altered->versioned())
+    return false;
+  const Field *counts= table->found_next_number_field, *will_count= altered->found_next_number_field;
+  if (!counts != !will_count || (counts && counts->field_index != will_count->field_index))
+    return false;
+  return table->s->reclength == altered->s->reclength &&
+         check_if_incompatible_data(info->create_info, IS_EQUAL_YES) == COMPATIBLE_DATA_YES;
+}
+
+enum_alter_inplace_result ha_esker::check_if_supported_inplace_alter(TABLE *altered, Alter_inplace_info *info)
+{
+  if (!(info->handler_flags & index_changes))
+    return handler::check_if_supported_inplace_alter(altered, info);
+  if (table->part_info || altered->part_info)
+    info->unsupported_reason= "the table is partitioned";
+  else if (table->s->tmp_table != NO_TMP_TABLE)
+    info->unsupported_reason= "the table is temporary";
+  else if (info->ignore)
+    info->unsupported_reason= "IGNORE";
+  else if (has_checked_keys(table) || has_checked_keys(altered))
+    info->unsupported_reason= "the table has a long UNIQUE key, or one WITHOUT OVERLAPS";
+  else if (changes_only_definition(altered, info))
+  {
+    Alter_context *context= new (ha_thd()->mem_root) Alter_context;
+    if (!context)
+      return HA_ALTER_ERROR;
+    info->handler_ctx= context;
+    if (make_plan(table, altered, info, context))
+    {
+      if (!adds_any(context))
+        return HA_ALTER_INPLACE_INSTANT;
+      /* As far as the server goes whoever locks may do it at once, too. */
+      const bool at_once= info->alter_info->algorithm(ha_thd()) == Alter_info::ALTER_TABLE_ALGORITHM_INSTANT;
+      return at_once ? HA_ALTER_INPLACE_NOCOPY_LOCK : HA_ALTER_INPLACE_SHARED_LOCK;
+    }
+  }
+  return HA_ALTER_INPLACE_NOT_SUPPORTED;
+}
+
+/* Fails with the words of what went wrong. */
+static bool alter_failed(EsStatus status, const char *text)
+{
+  if (status == EsStatus::Interrupted)
+    my_error(ER_QUERY_INTERRUPTED, MYF(0));
+  else if (has_detail(status))
+    raise(status, text);
+  else
+    my_error(ER_GET_ERRNO, MYF(0), ha_error(status), product);
+  return true;
+}
+
+/* Fails with the key that a row has which another one has already. */
+bool ha_esker::duplicate_found(TABLE *altered, uint place, uint64_t row)
+{
+  uchar position[sizeof row];
+  mi_int8store(position, row);
+  MY_BITMAP *const read_set= tmp_use_all_columns(table, &table->read_set);
+  const int error= rnd_pos(table->record[0], position);
+  if (!error)
+    memcpy(altered->record[0], table->record[0], table->s->reclength);
+  tmp_restore_column_map(&table->read_set, read_set);
+  print_keydup_error(altered, error ? nullptr : altered->key_info + place, MYF(0));
+  close_cursors();
+  return true;
+}
+
+bool ha_esker::build_indexes(TABLE *altered, Alter_inplace_info *info)
+{
+  Alter_context *context= static_cast<Alter_context *>(info->handler_ctx);
+  THD *thd= ha_thd();
+  uint32_t place= 0;
+  uint64_t row= 0;
+  EsError why;
+  thd_progress_init(thd, 1);
+  const EsStatus status= es_build_indexes(table_, context->plan.data(), static_cast<uint32_t>(context->plan.size()),
+                                          report_progress, thd, &context->built, &place, &row, &why);
+  thd_progress_end(thd);
+  if (status == EsStatus::Ok)
+    return false;
+  if (status == EsStatus::DuplicateKey)
+    return duplicate_found(altered, place, row);
+  return alter_failed(status, why.text);
+}
+
+bool ha_esker::inplace_alter_table(TABLE *altered, Alter_inplace_info *info)
+{
+  /* Without new ones there is nothing to be done before nobody is there any more. */
+  const Alter_context *context= static_cast<const Alter_context *>(info->handler_ctx);
+  return context && adds_any(context) && build_indexes(altered, info);
+}
+
+bool ha_esker::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *info, bool commit)
+{
+  Alter_context *context= static_cast<Alter_context *>(info->handler_ctx);
+  if (!context)
+    return false;
+  if (commit && !context->built && build_indexes(altered, info))
+    return true;
+  EsBuiltIndexes *const built= context->built;
+  context->built= nullptr;
+  if (!commit)
+  {
+    es_built_indexes_close(built);
+    return false;
+  }
+  EsError why;
+  const EsStatus status= es_alter_indexes(built, &why);
+  return status != EsStatus::Ok && alter_failed(status, why.text);
+}
+
+/* Of the table as it is before the change that has been prepared: see check_version(). */
+ulonglong ha_esker::table_version() const
+{
+  uint64_t version= 0;
+  return es_table_version(engine, name_.c_str(), &version, nullptr) == EsStatus::Ok ? version : 0;
+}
+
+/* Is the change durable that a table had not seen whose version was `before`? 0: it is. */
+int shim::check_version(handlerton *, const char *path, const LEX_CUSTRING *, ulonglong before)
+{
+  uint64_t version;
+  if (es_table_version(engine, table_name(path), &version, nullptr) != EsStatus::Ok)
+    return 2;
+  return version == before;
+}
