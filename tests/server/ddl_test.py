@@ -15,7 +15,7 @@ import time
 
 import crash
 import indexes
-from cases import SEED, none_of
+from cases import SEED, check, none_of
 from eskerlib import env, show
 from eskerlib.client import Lost
 
@@ -114,6 +114,8 @@ def test_ddl(servers, again):
         wanted.append(found)
         problems += [f"after {sql}: {p}" for p in some]
     none_of(problems)
+    built = int(c.query("SHOW GLOBAL STATUS LIKE 'Esker_indexes_built'").rows[0][1])
+    check(built > 0, "an index is built beside its table, not by a copy")
     c.query("USE ddl")
     moments, happened = random.Random(SEED), 0
     for kill in range(1, KILLS + 1):
