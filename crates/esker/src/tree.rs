@@ -8,6 +8,7 @@
 pub(crate) mod arena;
 pub(crate) mod backward;
 pub(crate) mod dead;
+pub(crate) mod fences;
 pub(crate) mod key;
 pub(crate) mod levels;
 pub(crate) mod marks;

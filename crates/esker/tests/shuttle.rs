@@ -10,6 +10,8 @@
 
 #[path = "../src/tree/arena.rs"]
 mod arena;
+#[path = "../src/tree/fences.rs"]
+mod fences;
 #[path = "../src/tree/key.rs"]
 mod key;
 #[path = "../src/tree/memtable.rs"]
@@ -29,7 +31,7 @@ mod txn {
 }
 
 mod tree {
-    pub(crate) use crate::{arena, key, memtable};
+    pub(crate) use crate::{arena, fences, key, memtable};
 
     /// What flushes move to runs plays no part here.
     pub(crate) mod run {

@@ -10,6 +10,8 @@
 
 #[path = "../src/tree/arena.rs"]
 mod arena;
+#[path = "../src/tree/fences.rs"]
+mod fences;
 #[path = "../src/tree/key.rs"]
 mod key;
 #[path = "../src/tree/memtable.rs"]

@@ -10,6 +10,7 @@ pub(crate) mod columns;
 mod decode;
 pub(crate) mod head;
 pub(crate) mod ints;
+pub(crate) mod plain;
 mod reader;
 mod shape;
 pub(crate) mod tags;

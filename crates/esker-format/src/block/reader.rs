@@ -7,6 +7,7 @@
 
 use super::decode::{self, Target};
 use super::head::Segment;
+use super::plain::Plain;
 use super::shape::Shape;
 use super::view::{check_images, View};
 use super::{encoding, flags, BlockEntry, VersionTag};
@@ -41,6 +42,7 @@ pub struct RowBlock<B: AsRef<[u8]>> {
     shape: Shape,
     /// Heads or images first, then the columns.
     values: Box<[Values]>,
+    plain: Plain,
     memory_bytes: usize,
 }
 
@@ -55,7 +57,21 @@ impl<B: AsRef<[u8]>> RowBlock<B> {
             Values { segment, opened: OnceLock::new() }
         };
         let values = segments.into_iter().map(open).collect();
-        Ok(RowBlock { bytes, layout: Arc::clone(layout), shape, values, memory_bytes })
+        let mut block = RowBlock {
+            plain: Plain::all(shape.entry.rows),
+            bytes,
+            layout: Arc::clone(layout),
+            shape,
+            values,
+            memory_bytes,
+        };
+        if !block.ids_unique() || block.has_tombstones() {
+            let (ids, tags, bytes) = (&block.shape.ids, &block.shape.tags, block.block());
+            let same = |i| !block.ids_unique() && ids.get(bytes, i - 1) == ids.get(bytes, i);
+            block.plain = Plain::of(block.rows(), |i| tags.is_tombstone(bytes, i), same);
+            block.memory_bytes += Plain::memory_bytes(block.rows(), true);
+        }
+        Ok(block)
     }
 
     /// The stored bytes of the block.
@@ -119,6 +135,14 @@ impl<B: AsRef<[u8]>> RowBlock<B> {
     #[must_use]
     pub fn has_tombstones(&self) -> bool {
         self.shape.tags.has_tombstones()
+    }
+
+    /// Behind the rows that stand together from `at` on and are plain: no tombstones, each the only one of its id. `at` itself
+    /// if that is none.
+    #[inline]
+    #[must_use]
+    pub fn plain_until(&self, at: u32) -> u32 {
+        self.plain.until(at)
     }
 
     /// The commit sequence of all rows, if it is the same.

@@ -5,6 +5,7 @@ use super::builder::{PAYLOADS, RESTS};
 use super::MAX_KEY_BYTES;
 use crate::block::head::{invalid, Head};
 use crate::block::ints::Ints;
+use crate::block::plain::Plain;
 use crate::block::tags::{self, Tags};
 use crate::block::view::View;
 use crate::block::{encoding, flags, segment_kind, BlockEntry, VersionTag, KEY_BLOCK_MAGIC};
@@ -37,6 +38,7 @@ pub struct KeyBlock<B: AsRef<[u8]>> {
     tags: Tags,
     keys: Strings,
     payloads: Strings,
+    plain: Plain,
 }
 
 impl<B: AsRef<[u8]>> KeyBlock<B> {
@@ -68,7 +70,11 @@ impl<B: AsRef<[u8]>> KeyBlock<B> {
             return invalid("range of key block row ids", range.0);
         }
         tags.verify(block, &entry)?;
-        Ok(KeyBlock { entry, rows, tags, keys, payloads, bytes })
+        let plain = match unique && !tags.has_tombstones() {
+            true => Plain::all(entry.rows),
+            false => Plain::of(entry.rows, |i| tags.is_tombstone(block, i), |i| keys.get(i - 1) == keys.get(i)),
+        };
+        Ok(KeyBlock { entry, rows, tags, keys, payloads, plain, bytes })
     }
 
     /// The stored bytes of the block.
@@ -136,6 +142,14 @@ impl<B: AsRef<[u8]>> KeyBlock<B> {
         self.entry.ids_unique()
     }
 
+    /// Behind the entries that stand together from `at` on and are plain: no tombstones, each the only one of its key. `at`
+    /// itself if that is none.
+    #[inline]
+    #[must_use]
+    pub fn plain_until(&self, at: u32) -> u32 {
+        self.plain.until(at)
+    }
+
     /// The commit sequence of all entries, if it is the same.
     #[must_use]
     pub fn uniform_seq(&self) -> Option<CommitSeq> {
@@ -164,7 +178,8 @@ impl<B: AsRef<[u8]>> KeyBlock<B> {
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         let strings = |s: &Strings| s.bytes.capacity() + s.ends.capacity() * size_of::<u32>();
-        size_of::<Self>() + self.entry.stored_bytes as usize + strings(&self.keys) + strings(&self.payloads)
+        let plain = Plain::memory_bytes(self.entry.rows, !self.keys_unique() || self.has_tombstones());
+        size_of::<Self>() + self.entry.stored_bytes as usize + strings(&self.keys) + strings(&self.payloads) + plain
     }
 }
 

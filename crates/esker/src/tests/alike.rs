@@ -6,11 +6,11 @@ use crate::tests::keys::index;
 use crate::tests::tables::{begin, def, open, options};
 use crate::tree::key::ByBytes;
 use crate::tree::run::writer::RunWriter;
-use crate::tree::run::Run;
+use crate::tree::run::{Bytes, Run};
 use crate::tree::stored::{entry_value, Stored};
 use crate::*;
 use esker_format::key_block::MAX_KEY_BYTES;
-use esker_format::{CommitSeq, RowId, VersionTag, MAX_BLOCK_BYTES};
+use esker_format::{CommitSeq, KeyBlock, RowId, VersionTag, MAX_BLOCK_BYTES};
 use esker_io::SimDisk;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -173,9 +173,10 @@ fn merging_of_keys_that_begin_alike_comes_to_an_end() {
 /// Places in a run where a key's versions go on in the next block; and those of them where each of the two blocks has one
 /// version of it, so that none has a key twice.
 fn spread(run: &Arc<Run<ByBytes>>) -> (usize, usize) {
-    let blocks: Vec<_> = (0..run.index().unwrap().entries().len()).map(|at| run.read_block(at).unwrap()).collect();
+    let blocks: Vec<KeyBlock<Bytes>> =
+        (0..run.index().unwrap().entries().len()).map(|at| run.read_block(at).unwrap()).collect();
     let meets = |pair: &&[_]| ByBytes::last_key(&pair[0]) == ByBytes::key(&pair[1], 0);
-    let once = |pair: &&[_]| pair.iter().all(ByBytes::is_unique);
+    let once = |pair: &&[KeyBlock<Bytes>]| pair.iter().all(KeyBlock::keys_unique);
     let both = || blocks.windows(2).filter(meets);
     (both().count(), both().filter(once).count())
 }

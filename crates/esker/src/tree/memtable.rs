@@ -11,6 +11,7 @@
 use crate::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use crate::sync::{order, Mutex};
 use crate::tree::arena::Arena;
+use crate::tree::fences::{prefetch, Fences};
 use crate::tree::key::{ByRow, Key};
 use crate::version::{order_if_visible, Aborted, VersionOrder, View, ABORTED, ACTIVE};
 use crate::Result;
@@ -21,6 +22,8 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 const MAX_HEIGHT: usize = 12;
+/// Nodes that are linked here are those where a search may begin.
+const FENCE_LEVEL: usize = 1;
 
 /// A transaction's status word as this memtable's versions see it; lives in the arena.
 pub(crate) struct TxnSlot {
@@ -189,6 +192,12 @@ impl<K: Key> Node<K> {
         }
     }
 
+    /// Its newest version is asked for soon.
+    #[inline]
+    pub(crate) fn prefetch_newest(&self) {
+        prefetch(self.head.load(Ordering::Relaxed).cast_const());
+    }
+
     /// Versions, newest first.
     pub(crate) fn versions(&self) -> impl Iterator<Item = &Version> {
         let mut at = self.head.load(Ordering::Acquire);
@@ -227,7 +236,8 @@ pub(crate) struct Memtable<K: Key = ByRow> {
     head: Head<K>,
     /// What slots point to.
     aborted: Mutex<Vec<Arc<Aborted>>>,
-    versions: AtomicUsize,
+    /// Where searches begin, and how many versions there are.
+    fences: Fences<Node<K>>,
     /// Of the memory held: what unended transactions had in older memtables. No flush frees it.
     pinned_bytes: AtomicUsize,
     /// No commit before this LSN has versions here: the log's end when the memtable was made.
@@ -250,7 +260,7 @@ impl<K: Key> Memtable<K> {
             arena: Arena::new(),
             head: Head::new(),
             aborted: Mutex::new(&order::MEMTABLE_ABORTED, Vec::new()),
-            versions: AtomicUsize::new(0),
+            fences: Fences::new(),
             pinned_bytes: AtomicUsize::new(0),
             first_lsn,
             empty_until: AtomicU64::new(first_lsn.0),
@@ -313,12 +323,12 @@ impl<K: Key> Memtable<K> {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.versions.load(Ordering::Acquire) == 0
+        self.fences.versions() == 0
     }
 
     /// How many versions were written here.
     pub(crate) fn versions(&self) -> usize {
-        self.versions.load(Ordering::Acquire)
+        self.fences.versions()
     }
 
     /// Would a flush change anything? An empty memtable may keep the log for what was carried to it, rolled back meanwhile.
@@ -371,7 +381,7 @@ impl<K: Key> Memtable<K> {
                 Err(now) => old = now,
             }
         }
-        self.versions.fetch_add(1, Ordering::Release);
+        self.count_version();
         Ok(())
     }
 
@@ -390,8 +400,17 @@ impl<K: Key> Memtable<K> {
                 Err(below) => link = unsafe { &(*below).older },
             }
         }
-        self.versions.fetch_add(1, Ordering::Release);
+        self.count_version();
         Ok(())
+    }
+
+    fn count_version(&self) {
+        if self.fences.count() {
+            let count = self.places_at_level(FENCE_LEVEL).count();
+            // SAFETY: nodes live as long as the arena.
+            let with_rank = |node: *const Node<K>| (K::rank(unsafe { (*node).key() }), node);
+            self.fences.make(&self.arena, count, self.places_at_level(FENCE_LEVEL).map(with_rank));
+        }
     }
 
     fn new_version(&self, slot: *const TxnSlot, change: Change<'_>) -> Result<*mut VersionHead> {
@@ -410,10 +429,10 @@ impl<K: Key> Memtable<K> {
     fn node(&self, key: K::Ref<'_>) -> Result<&Node<K>> {
         let mut before = [std::ptr::null::<Node<K>>(); MAX_HEIGHT];
         let mut after = [std::ptr::null_mut::<Node<K>>(); MAX_HEIGHT];
-        if let Some(found) = self.search(key, &mut before, &mut after) {
+        let height = height_of(K::hash(key));
+        if let Some(found) = self.search(key, height, &mut before, &mut after) {
             return Ok(found);
         }
-        let height = height_of(K::hash(key));
         let fresh = new_node::<K>(&self.arena, key, height)?;
         for level in 0..height {
             loop {
@@ -431,7 +450,7 @@ impl<K: Key> Memtable<K> {
                 if linked.is_ok() {
                     break;
                 }
-                if let Some(other) = self.search(key, &mut before, &mut after) {
+                if let Some(other) = self.search(key, height, &mut before, &mut after) {
                     if level == 0 {
                         // Somebody else was first; the unused node stays in the arena.
                         return Ok(other);
@@ -447,16 +466,19 @@ impl<K: Key> Memtable<K> {
         Ok(unsafe { &*fresh })
     }
 
-    /// Fills the neighbours of `key` at every level; the node itself if it is there.
+    /// Fills the neighbours of `key` at the lowest `height` levels; the node itself if it is there.
     fn search(
         &self,
         key: K::Ref<'_>,
+        height: usize,
         before: &mut [*const Node<K>; MAX_HEIGHT],
         after: &mut [*mut Node<K>; MAX_HEIGHT],
     ) -> Option<&Node<K>> {
-        let (mut at, wanted) = (self.head.node(), K::head(key));
+        let wanted = K::head(key);
+        // Whatever is passed on the way from a fence is linked up to the fences' level at least.
+        let (mut at, top) = if height <= FENCE_LEVEL + 1 { self.begin(wanted, key) } else { self.top() };
         let mut found = None;
-        for level in (0..MAX_HEIGHT).rev() {
+        for level in (0..=top).rev() {
             loop {
                 // SAFETY: nodes live as long as the arena.
                 let next = unsafe { Node::next(at, level).load(Ordering::Acquire) };
@@ -476,6 +498,30 @@ impl<K: Key> Memtable<K> {
         found
     }
 
+    /// Where the way down begins without fences.
+    fn top(&self) -> (*const Node<K>, usize) {
+        (self.head.node(), MAX_HEIGHT - 1)
+    }
+
+    /// A node before `key`, and the level from which the way down to it begins there.
+    fn begin(&self, wanted: K::Head, key: K::Ref<'_>) -> (*const Node<K>, usize) {
+        // SAFETY: nodes live as long as the arena.
+        let is_less = |node: *const Node<K>| unsafe { (*node).cmp_key(wanted, key) }.is_lt();
+        let Some(mut at) = self.fences.last_before(K::rank(key), is_less) else { return self.top() };
+        // SAFETY: the same.
+        let top_of = |node: *const Node<K>| unsafe { (*node).height } - 1;
+        let mut level = top_of(at);
+        // Much may have come behind it: up, as far as the nodes on the way reach.
+        loop {
+            // SAFETY: the same; `at` has this level.
+            let next = unsafe { Node::next(at, level).load(Ordering::Acquire) };
+            if next.is_null() || !is_less(next) {
+                return (at, level);
+            }
+            (at, level) = (next, top_of(next));
+        }
+    }
+
     /// The least key.
     pub(crate) fn first(&self) -> Option<&Node<K>> {
         // SAFETY: nodes live as long as the memtable.
@@ -486,8 +532,9 @@ impl<K: Key> Memtable<K> {
     pub(crate) fn seek(&self, key: K::Ref<'_>) -> Option<&Node<K>> {
         // Often there is nothing: not worth the way down.
         self.first()?;
-        let (mut at, wanted) = (self.head.node(), K::head(key));
-        for level in (0..MAX_HEIGHT).rev() {
+        let wanted = K::head(key);
+        let (mut at, top) = self.begin(wanted, key);
+        for level in (0..=top).rev() {
             loop {
                 // SAFETY: nodes live as long as the arena.
                 let next = unsafe { Node::next(at, level).load(Ordering::Acquire) };
@@ -520,24 +567,47 @@ impl<K: Key> Memtable<K> {
     /// About how many keys there are from `from` on and before `to`: counted on the highest level that has some.
     pub(crate) fn keys_between(&self, from: K::Ref<'_>, to: Option<K::Ref<'_>>) -> u64 {
         const SOME: u64 = 64;
-        let mut before = self.head.node();
-        for level in (0..MAX_HEIGHT).rev() {
-            before = self.last_before(before, level, Some(from));
-            let (mut at, mut keys) = (before, 0);
-            loop {
-                // SAFETY: nodes live as long as the arena.
-                at = unsafe { Node::next(at, level).load(Ordering::Acquire) };
-                // SAFETY: the same.
-                match unsafe { at.as_ref() } {
-                    Some(n) if to.is_none_or(|to| K::cmp(n.key(), to).is_lt()) => keys += 1,
-                    _ => break,
-                }
-            }
+        let (mut near, level) = self.begin(K::head(from), from);
+        for level in (FENCE_LEVEL + 1..=level).rev() {
+            near = self.last_before(near, level, Some(from));
+        }
+        // If there are few on the fences' level, there are no more above it.
+        let (mut before, keys) = self.count_at(near, FENCE_LEVEL, (from, to), SOME);
+        let top = if keys < SOME { FENCE_LEVEL } else { MAX_HEIGHT };
+        if keys >= SOME {
+            before = self.head.node();
+        }
+        for level in (0..top).rev() {
+            let keys;
+            (before, keys) = self.count_at(before, level, (from, to), u64::MAX);
             if keys >= SOME || level == 0 {
                 return keys << (2 * level);
             }
         }
         0
+    }
+
+    /// How many keys there are at `level` from one on and before another, `most` of them; and the last node before them. `at` is
+    /// before them, and has this level.
+    fn count_at(
+        &self,
+        at: *const Node<K>,
+        level: usize,
+        (from, to): (K::Ref<'_>, Option<K::Ref<'_>>),
+        most: u64,
+    ) -> (*const Node<K>, u64) {
+        let before = self.last_before(at, level, Some(from));
+        let (mut at, mut keys) = (before, 0);
+        while keys < most {
+            // SAFETY: nodes live as long as the arena.
+            at = unsafe { Node::next(at, level).load(Ordering::Acquire) };
+            // SAFETY: the same.
+            match unsafe { at.as_ref() } {
+                Some(n) if to.is_none_or(|to| K::cmp(n.key(), to).is_lt()) => keys += 1,
+                _ => break,
+            }
+        }
+        (before, keys)
     }
 
     /// Keys that lie about evenly among all, `most` at most.
@@ -555,12 +625,17 @@ impl<K: Key> Memtable<K> {
 
     /// The nodes that have this level, in the order of their keys.
     fn at_level(&self, level: usize) -> impl Iterator<Item = &Node<K>> {
+        // SAFETY: nodes live as long as the arena.
+        self.places_at_level(level).map(|node| unsafe { &*node })
+    }
+
+    /// The same, as pointers from which all levels are reached.
+    fn places_at_level(&self, level: usize) -> impl Iterator<Item = *const Node<K>> + use<'_, K> {
         let mut at = self.head.node();
         std::iter::from_fn(move || {
             // SAFETY: nodes live as long as the arena.
             at = unsafe { Node::next(at, level).load(Ordering::Acquire) };
-            // SAFETY: the same.
-            unsafe { at.as_ref() }
+            (!at.is_null()).then_some(at)
         })
     }
 
@@ -739,6 +814,40 @@ mod tests {
         }
         assert_eq!(versions, 4 * each as usize);
         assert!(rows > 2 * each);
+    }
+
+    /// Keys that come in order, in no order, and alike in what is compared first: all are found, and what lies between them is
+    /// not, whatever came since the fences were made.
+    #[test]
+    fn searches_that_begin_at_fences_find_the_same() {
+        let most: u64 = if cfg!(miri) { 70 } else { 700 };
+        let key_of = |way: u64, n: u64| match way {
+            0 => (2 * n).to_be_bytes().to_vec(),
+            1 => (2 * (n * 7919 % most)).to_be_bytes().to_vec(),
+            _ => [b"all alike", (2 * (n * 7919 % most)).to_be_bytes().as_slice()].concat(),
+        };
+        for way in 0..3 {
+            let m = Memtable::<ByBytes>::new(Lsn(1)).unwrap();
+            let slot = m.new_slot(TxnId(1)).unwrap();
+            let (mut model, mut from_fences) = (std::collections::BTreeSet::new(), 0);
+            for n in 0..most {
+                let key = key_of(way, n);
+                unsafe { m.put(&key, slot, Change::of_row(n, Some(b""), false)).unwrap() };
+                model.insert(key);
+                let mut sought = key_of(way, (n * 31) % most);
+                for _ in 0..2 {
+                    let found = m.seek(&sought).map(|node| node.key().to_vec());
+                    assert_eq!(found.as_ref(), model.range(sought.clone()..).next());
+                    assert_eq!(m.get(&sought).is_some(), model.contains(&sought));
+                    from_fences +=
+                        usize::from(!std::ptr::eq(m.begin(ByBytes::head(&sought), &sought).0, m.head.node()));
+                    *sought.last_mut().unwrap() |= 1;
+                }
+            }
+            assert!(m.at_level(0).map(|n| n.key()).eq(model.iter().map(Vec::as_slice)), "way {way}");
+            assert_eq!(m.at_level(0).filter(|n| n.height > 3).count(), m.at_level(3).count(), "way {way}");
+            assert!(from_fences > most as usize, "way {way}: {from_fences}");
+        }
     }
 
     #[test]

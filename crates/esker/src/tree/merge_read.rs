@@ -9,19 +9,20 @@
 //! those that were committed after the view was opened. Each key that has one is given by itself.
 
 pub(crate) mod in_memory;
+mod run_source;
 
+use self::run_source::{Examined, RunSource};
 use crate::lock::Parker;
 use crate::tree::dead::Passed;
 use crate::tree::key::{ByRow, Key};
 use crate::tree::memtable::{Memtable, Node};
-use crate::tree::run::index::Index;
 use crate::tree::run::Run;
-use crate::tree::stored::{may_meet, Stored};
-use crate::tree::{order_in_block, Found, RunHandle, RunSeen, Seen, SeenMark, TreeState};
-use crate::version::{order_if_visible, OrdinalRanges, View, ABORTED, ACTIVE};
+use crate::tree::stored::Stored;
+use crate::tree::{Found, RunHandle, RunSeen, Seen, SeenMark, TreeState};
+use crate::version::{order_if_visible, VersionOrder, View, ABORTED, ACTIVE};
 use crate::{Error, Result};
 use esker_base::counters::{count, Counter};
-use esker_format::{BlockEntry, CommitSeq, LeafEntry, RowId, TxnId};
+use esker_format::{FileId, RowId, TxnId};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -73,23 +74,6 @@ struct MemSource<K: Stored> {
     at: *const Node<K>,
 }
 
-struct RunSource<K: Stored> {
-    handle: RunHandle<K>,
-    /// Where its blocks lie.
-    blocks: Arc<Index<K>>,
-    seen: RunSeen,
-    aborted: Arc<OrdinalRanges>,
-    index: usize,
-    /// Beyond its last block, or more while it stands before that.
-    end: usize,
-    block: Option<Arc<K::Block>>,
-    at: u32,
-    /// Versions of the block that count: the handle may end before it.
-    rows: u32,
-    /// Every version of the block is seen, none is a tombstone, no key has two.
-    clean: bool,
-}
-
 enum Source<K: Stored> {
     Mem(MemSource<K>),
     Run(Box<RunSource<K>>),
@@ -127,6 +111,23 @@ unsafe impl<K: Stored> Send for MergeRead<K> {}
 
 /// A source by its place, and the key that it stands on.
 type Place<'a, K> = (usize, <K as Key>::Ref<'a>);
+
+/// The newest version so far of a key that several sources stand on.
+enum Best<K: Stored> {
+    /// Pinned, if it is in a run then with that's file.
+    Made(Seen<K>, Option<FileId>),
+    /// In the block that a source of a run stands in, there.
+    At(usize, u32, VersionOrder),
+}
+
+impl<K: Stored> Best<K> {
+    fn order(&self) -> VersionOrder {
+        match self {
+            Best::Made(seen, _) => seen.order,
+            Best::At(_, _, order) => *order,
+        }
+    }
+}
 
 /// Who comes next.
 enum Lead {
@@ -246,11 +247,17 @@ impl<K: Stored> MergeRead<K> {
             if self.unseen.is_some() {
                 found = found.or(Some(Found::Tombstone));
             }
-            let found = found.map(|found| Span::One(K::own(K::in_room(&key)), found));
+            let span = found.map(|found| match found {
+                // Who watches learns of each key alone; who does not needs no copy of it.
+                Found::Block(run, offset, block, at) if !self.watches => {
+                    Span::Rows(BlockSpan { run, offset, block, rows: at..at + 1 })
+                }
+                found => Span::One(K::own(K::in_room(&key)), found),
+            });
             self.key = key;
-            if let Some(one) = found {
+            if let Some(span) = span {
                 self.passed.end(&self.state, self.view.seq);
-                return Ok(one);
+                return Ok(span);
             }
         }
     }
@@ -276,8 +283,11 @@ impl<K: Stored> MergeRead<K> {
         let to = self.to.as_ref().map(K::lend);
         let next = next.map(|i| self.open[i].key());
         let Source::Run(source) = &self.open[lead] else { return None };
-        let block = source.block.as_ref().filter(|_| source.clean)?;
-        let mut end = source.rows;
+        let block = source.block.as_ref()?;
+        let mut end = source.plain_end();
+        if end <= source.at {
+            return None;
+        }
         for bound in [next, next_run, to].into_iter().flatten() {
             if K::cmp(bound, K::last_key(block)).is_le() {
                 end = end.min(K::lower_bound(block, bound));
@@ -352,37 +362,49 @@ impl<K: Stored> MergeRead<K> {
 
     /// The visible version of a key among all sources that stand on it; moves them past it.
     fn contested(&mut self, key: K::Ref<'_>) -> Result<Option<Found<K>>> {
-        let mut best: Option<Seen<K>> = None;
+        let mut best: Option<Best<K>> = None;
         (self.own, self.unseen) = (false, None);
-        // Is it in memory, has somebody there what the view does not see, and which run has the best version?
-        let (mut in_memory, mut unseen, mut file) = (false, false, None);
-        let mut i = 0;
-        while i < self.open.len() {
-            if K::cmp(self.open[i].key(), key).is_eq() {
-                match &mut self.open[i] {
-                    Source::Mem(s) => {
-                        in_memory = true;
-                        if self.watches {
-                            self.unseen = self.unseen.or(s.unseen(self.view));
-                        }
-                        unseen |= s.take(self.view, &mut best);
+        // Is it in memory, and has somebody there what the view does not see?
+        let (mut in_memory, mut unseen) = (false, false);
+        for i in 0..self.open.len() {
+            if K::cmp(self.open[i].key(), key).is_ne() {
+                continue;
+            }
+            match &mut self.open[i] {
+                Source::Mem(s) => {
+                    in_memory = true;
+                    if self.watches {
+                        self.unseen = self.unseen.or(s.unseen(self.view));
                     }
-                    Source::Run(s) => {
-                        let before = best.as_ref().map(|b| b.order);
-                        let unseen = s.take(key, self.view, &self.marks, &mut best, self.watches)?;
-                        self.unseen = self.unseen.or(unseen);
-                        if best.as_ref().map(|b| b.order) != before {
-                            file = Some(s.handle.run.file_id);
-                        }
-                    }
+                    unseen |= s.take(self.view, &mut best);
                 }
-                if self.drop_if_done(i) {
-                    continue;
+                Source::Run(s) => {
+                    let newest = best.as_ref().map(Best::order);
+                    let examined = s.examine(key, self.view, &self.marks, newest, self.watches)?;
+                    self.unseen = self.unseen.or(examined.unseen);
+                    best = match examined {
+                        Examined { kept: Some(seen), .. } => Some(Best::Made(seen, Some(s.handle.run.file_id))),
+                        Examined { found: Some((order, at)), .. } => Some(Best::At(i, at, order)),
+                        _ => best,
+                    };
                 }
             }
-            i += 1;
         }
-        let Some(best) = best else {
+        // Only now that nobody's block has gone.
+        let best = best.and_then(|best| match best {
+            Best::Made(seen, file) => Some((seen, file)),
+            Best::At(i, at, order) => match &self.open[i] {
+                Source::Run(s) => s.seen_at(at, order).map(|seen| (seen, Some(s.handle.run.file_id))),
+                Source::Mem(_) => None,
+            },
+        });
+        for i in (0..self.open.len()).rev() {
+            if let Source::Run(s) = &mut self.open[i] {
+                s.go_past();
+            }
+            self.drop_if_done(i);
+        }
+        let Some((best, file)) = best else {
             // Rolled back, or newer than the view.
             if in_memory && !unseen {
                 self.passed.in_memory(&self.state, self.view.seq);
@@ -431,38 +453,6 @@ pub(crate) fn may_show<K: Stored>(handle: &RunHandle<K>, view: View, marks: &[Se
     handle.seen(view) != RunSeen::Hidden || (watches && handle.owner.as_ref().is_none_or(|o| o.status() != ABORTED))
 }
 
-/// The least and the greatest commit sequence of a block's versions.
-fn sequences(entry: &BlockEntry, seen: RunSeen) -> (CommitSeq, CommitSeq) {
-    match seen {
-        RunSeen::At(seq) => (seq, seq),
-        _ => (entry.min_seq, entry.max_seq),
-    }
-}
-
-/// Is every version of a block seen, none of them a tombstone, and each the only one of its key in its run?
-pub(crate) fn is_clean<K: Stored>(
-    blocks: &Index<K>,
-    index: usize,
-    block: &K::Block,
-    (seen, aborted): (RunSeen, &OrdinalRanges),
-    view: View,
-    marks: &[SeenMark],
-) -> bool {
-    let (entries, entry) = (blocks.entries(), blocks.entry(index));
-    let (least, greatest) = sequences(entry, seen);
-    let own = matches!(seen, RunSeen::Own | RunSeen::Hidden);
-    let before = index.checked_sub(1).is_some_and(|i| may_meet::<K>(&entries[i], &entries[index]));
-    let after = entries.get(index + 1).is_some_and(|e| may_meet::<K>(&entries[index], e));
-    K::is_unique(block)
-        && seen != RunSeen::Hidden
-        && !before
-        && !after
-        && !K::has_tombstones(block)
-        && !aborted.meets(entry.min_ordinal, entry.max_ordinal)
-        && (seen != RunSeen::PerRow || greatest <= view.seq)
-        && !marks.iter().any(|m| entry.first_id < m.up_to && (own || least <= m.as_of || m.same_seq(least, greatest)))
-}
-
 impl<K: Stored> Source<K> {
     /// Where it stands.
     #[inline]
@@ -493,166 +483,21 @@ impl<K: Stored> MemSource<K> {
     }
 
     /// True if it has only versions there that the view does not see, and that were not rolled back.
-    fn take(&mut self, view: View, best: &mut Option<Seen<K>>) -> bool {
+    fn take(&mut self, view: View, best: &mut Option<Best<K>>) -> bool {
         // SAFETY: nodes live as long as `mem`.
         let node = unsafe { &*self.at };
         let seen = self.mem.visible(node, view);
         if let Some((order, version)) = seen {
-            if best.as_ref().is_none_or(|b| order > b.order) {
-                *best = Some(Seen::in_mem(&self.mem, node.key(), order, version));
+            if best.as_ref().is_none_or(|b| order > b.order()) {
+                *best = Some(Best::Made(Seen::in_mem(&self.mem, node.key(), order, version), None));
             }
         }
-        self.at = self.mem.after(node).map_or(std::ptr::null(), std::ptr::from_ref);
+        let next = self.mem.after(node);
+        self.at = next.map_or(std::ptr::null(), std::ptr::from_ref);
+        if let Some(next) = next {
+            next.prefetch_newest();
+        }
         seen.is_none() && node.versions().any(|v| self.mem.is_live(v))
-    }
-}
-
-impl<K: Stored> RunSource<K> {
-    /// Stands on the first key at or after `from`, which is in the handle's bounds.
-    fn new(handle: &RunHandle<K>, view: View, marks: &[SeenMark], from: K::Ref<'_>) -> Result<Self> {
-        let blocks = handle.run.index()?.keep();
-        #[cfg(test)]
-        crate::tree::levels::looked::count();
-        let (seen, aborted) = (handle.seen(view), handle.aborted());
-        let index = handle.run.seek(&blocks, from)?;
-        let (handle, end) = (handle.clone(), blocks.entries().len());
-        let mut source =
-            RunSource { handle, blocks, seen, aborted, index, end, block: None, at: 0, rows: 0, clean: false };
-        source.find_end();
-        // More than one where the index does not tell.
-        while source.block.is_none() && source.index < source.end {
-            let entry = &source.blocks.entries()[source.index];
-            if K::is_first_known(entry) && K::cmp(K::first(entry), from).is_ge() {
-                break;
-            }
-            let block = source.handle.run.block(&source.blocks, source.index)?;
-            source.at = K::lower_bound(&block, from);
-            source.stand_in(block, view, marks);
-            if source.at >= source.rows {
-                source.advance_block();
-            }
-        }
-        Ok(source)
-    }
-
-    /// What its next block begins with, as far as the index tells, or what the handle does.
-    fn first_of_block(&self) -> K::Ref<'_> {
-        K::first(&self.blocks.entries()[self.index])
-    }
-
-    /// Where the block that it stands in begins in the file.
-    fn offset(&self) -> u64 {
-        self.blocks.entry(self.index).offset
-    }
-
-    /// How many versions of a block count.
-    fn rows_of(&self, block: &K::Block) -> u32 {
-        let last = K::lend(&self.handle.last);
-        if K::cmp(K::last_key(block), last).is_le() {
-            return K::rows(block);
-        }
-        // Behind the versions of the last key.
-        let mut at = K::lower_bound(block, last);
-        while K::cmp(K::key(block, at), last).is_eq() {
-            at += 1;
-        }
-        at
-    }
-
-    /// Brings the block in and judges it; a block that is deleted as a whole is skipped without being read.
-    fn load(&mut self, view: View, marks: &[SeenMark]) -> Result<()> {
-        if self.block.is_some() {
-            return Ok(());
-        }
-        let entries = self.blocks.entries();
-        let entry = entries[self.index].block();
-        let (_, greatest) = sequences(entry, self.seen);
-        // No mark that is seen deletes what is not committed.
-        let own = matches!(self.seen, RunSeen::Own | RunSeen::Hidden);
-        if !own && marks.iter().any(|m| entry.last_id < m.up_to && greatest <= m.as_of) {
-            count(Counter::BlocksSkipped, 1);
-            self.advance_block();
-            return Ok(());
-        }
-        let block = self.handle.run.block(&self.blocks, self.index)?;
-        self.stand_in(block, view, marks);
-        if self.rows == 0 {
-            // Only where the index did not tell that the handle ends before it.
-            self.advance_block();
-        }
-        Ok(())
-    }
-
-    /// Judges a block that was got.
-    fn stand_in(&mut self, block: Arc<K::Block>, view: View, marks: &[SeenMark]) {
-        self.clean = is_clean(&self.blocks, self.index, &block, (self.seen, &*self.aborted), view, marks);
-        self.rows = self.rows_of(&block);
-        self.block = Some(block);
-    }
-
-    /// Goes past the key; for who `watches`, one of its live versions that the view does not see.
-    fn take(
-        &mut self,
-        key: K::Ref<'_>,
-        view: View,
-        marks: &[SeenMark],
-        best: &mut Option<Seen<K>>,
-        watches: bool,
-    ) -> Result<Option<Unseen>> {
-        let mut unseen = None;
-        while self.index < self.end {
-            self.load(view, marks)?;
-            let Some(block) = self.block.clone() else {
-                if self.index >= self.end || K::cmp(self.first_of_block(), key).is_gt() {
-                    break;
-                }
-                continue;
-            };
-            if K::cmp(K::key(&block, self.at), key).is_ne() {
-                break;
-            }
-            if let Some(order) = order_in_block::<K>(&block, self.at, self.seen, view, &self.aborted) {
-                if best.as_ref().is_none_or(|b| order > b.order) {
-                    *best = Some(Seen::in_block(&self.handle.run, self.offset(), &block, self.at, order));
-                }
-            } else if watches {
-                unseen = unseen.or_else(|| self.unseen(&block, self.at));
-            }
-            self.advance_to(self.at + 1);
-        }
-        Ok(unseen)
-    }
-
-    /// A version that the view does not see, if it is live.
-    fn unseen(&self, block: &K::Block, at: u32) -> Option<Unseen> {
-        let tag = K::tag(block, at);
-        let status = self.handle.owner.as_ref().map(|o| (o.id, o.status()));
-        if self.aborted.contains(tag.ordinal) || status.is_some_and(|(_, status)| status == ABORTED) {
-            return None;
-        }
-        let owner = status.filter(|(_, status)| *status == ACTIVE).map(|(id, _)| id);
-        Some(Unseen { owner, ordinal: tag.ordinal, tombstone: tag.tombstone, row: K::row(block, at) })
-    }
-
-    fn advance_to(&mut self, at: u32) {
-        self.at = at;
-        if self.block.is_some() && at >= self.rows {
-            self.advance_block();
-        }
-    }
-
-    fn advance_block(&mut self) {
-        (self.block, self.at, self.clean) = (None, 0, false);
-        self.index += 1;
-        self.find_end();
-    }
-
-    /// Of a block that begins behind the handle's last key nothing counts, nor of those behind it.
-    fn find_end(&mut self) {
-        let is_behind = |e: &K::Entry| K::cmp(K::first(e), K::lend(&self.handle.last)).is_gt();
-        if self.blocks.entries().get(self.index).is_some_and(is_behind) {
-            self.end = self.index;
-        }
     }
 }
 

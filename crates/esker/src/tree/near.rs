@@ -2,7 +2,8 @@
 //!
 //! Rows that came together lie together. So in each memtable, and in each level of runs, the place of the last row is kept,
 //! and the next one is looked for from there: next to it is at hand, and what lies far away is searched as by
-//! [`find`](super::find). Invariants: what is found is what `find` finds; what is kept of a place stays true, since whatever
+//! [`find`](super::find). Two places are kept of each, as one row among many that lie together may lie far away, and the next
+//! is where the others are. Invariants: what is found is what `find` finds; what is kept of a place stays true, since whatever
 //! comes to a memtable later is not seen by the view. The looker itself writes nothing meanwhile.
 
 use crate::tree::key::ByRow;
@@ -19,6 +20,8 @@ use std::sync::Arc;
 
 /// Nodes that are passed one by one before they are searched.
 const STEPS: usize = 8;
+/// What is farther than so many ids away is searched at once.
+const NEAR_IDS: u64 = 1024;
 
 /// See the module.
 pub(crate) struct Near {
@@ -27,18 +30,24 @@ pub(crate) struct Near {
     view: View,
     marks: Vec<SeenMark>,
     memtables: Vec<InMemory>,
-    levels: Vec<InLevel>,
+    /// The last place first.
+    levels: Vec<[InLevel; 2]>,
 }
 
-/// The place in a memtable.
+/// The places in a memtable, the last one first.
 struct InMemory {
     mem: Arc<Memtable>,
-    /// `next` is the first node from here on.
+    places: [MemPlace; 2],
+}
+
+/// A place in a memtable.
+struct MemPlace {
+    /// `next` is the first node from here on, or one before it.
     from: RowId,
     next: *const Node,
 }
 
-// SAFETY: the node is one of the memtable that is held beside it, and only read.
+// SAFETY: the nodes are those of the memtable that is held beside them, and only read.
 unsafe impl Send for InMemory {}
 
 /// The place in a level of runs.
@@ -83,12 +92,13 @@ enum Best {
 impl Near {
     /// Of `state` under `view`; `private` is the looker's own memtable.
     pub(crate) fn new(state: Arc<TreeState<ByRow>>, private: Option<&Arc<Memtable>>, view: View) -> Self {
-        let in_memory = |mem: &Arc<Memtable>| InMemory { mem: mem.clone(), from: RowId::MAX, next: std::ptr::null() };
+        let nowhere = || MemPlace { from: RowId::MAX, next: std::ptr::null() };
+        let in_memory = |mem: &Arc<Memtable>| InMemory { mem: mem.clone(), places: [nowhere(), nowhere()] };
         let nothing = || InLevel { known: RowId::MAX..=RowId::ZERO, block: None };
         Near {
             marks: state.seen_marks(view),
             memtables: private.into_iter().chain(state.memtables()).map(in_memory).collect(),
-            levels: (0..state.levels().count()).map(|_| nothing()).collect(),
+            levels: (0..state.levels().count()).map(|_| [nothing(), nothing()]).collect(),
             state,
             view,
         }
@@ -108,11 +118,11 @@ impl Near {
             }
         }
         for i in 0..self.levels.len() {
-            if !self.levels[i].known.contains(&row) && !self.go_to_level(i, row)? {
+            if !self.go_to_level(i, row)? {
                 self.find_at_edge(i, row, &mut best)?;
                 continue;
             }
-            let Some(place) = &mut self.levels[i].block else { continue };
+            let Some(place) = &mut self.levels[i][0].block else { continue };
             let mut at = place.go_to(row);
             while at < place.block.rows() && place.block.row_id(at) == row {
                 if let Some(order) = order_in_block::<ByRow>(&place.block, at, place.seen, self.view, &place.aborted) {
@@ -135,7 +145,7 @@ impl Near {
         match best {
             Best::Mem(i, value) => Some(Place::Mem(&self.memtables[i].mem, value)),
             Best::Block(i, at) => {
-                let InBlock { run, offset, block, .. } = self.levels[i].block.as_ref()?;
+                let InBlock { run, offset, block, .. } = self.levels[i][0].block.as_ref()?;
                 Some(Place::Block(run, *offset, block, at))
             }
             Best::Found(Found::Tombstone) => None,
@@ -143,19 +153,35 @@ impl Near {
         }
     }
 
-    /// Finds the place of a row in a level. False: versions of it may lie in two blocks.
+    /// Goes to the place of a row in a level. False: versions of it may lie in two blocks.
+    #[inline]
     fn go_to_level(&mut self, level: usize, row: RowId) -> Result<bool> {
+        let places = &mut self.levels[level];
+        if places[0].known.contains(&row) {
+            return Ok(true);
+        }
+        places.swap(0, 1);
+        if places[0].known.contains(&row) {
+            return Ok(true);
+        }
+        self.find_in_level(level, row)
+    }
+
+    /// Finds it.
+    fn find_in_level(&mut self, level: usize, row: RowId) -> Result<bool> {
+        #[cfg(test)]
+        searched::count();
         let (known, at) = match self.state.levels().lies(level, row) {
             Lies::In(known, at) => (known, at),
             Lies::Between(known) => {
-                self.levels[level] = InLevel { known, block: None };
+                self.levels[level][0] = InLevel { known, block: None };
                 return Ok(true);
             }
         };
         let handle = &self.state.runs[at];
         let seen = handle.seen(self.view);
         if seen == RunSeen::Hidden {
-            self.levels[level] = InLevel { known, block: None };
+            self.levels[level][0] = InLevel { known, block: None };
             return Ok(true);
         }
         let blocks = handle.run.index()?;
@@ -164,7 +190,7 @@ impl Near {
         let Some(entry) = entries.get(index).filter(|e| e.first_id <= row) else {
             let behind = entries.get(index).map_or(RowId::MAX, |e| RowId(e.first_id.0 - 1));
             let known = first.max(*known.start())..=behind.min(*known.end());
-            self.levels[level] = InLevel { known, block: None };
+            self.levels[level][0] = InLevel { known, block: None };
             return Ok(true);
         };
         let meets_before = index.checked_sub(1).is_some_and(|i| may_meet::<ByRow>(&entries[i], entry));
@@ -178,7 +204,7 @@ impl Near {
         let (block, aborted) = (run.block(&blocks, index)?, handle.aborted());
         let (from, at, next) = (RowId::MAX, 0, RowId::ZERO);
         let block = Some(InBlock { run, offset, block, seen, aborted, from, at, next });
-        self.levels[level] = InLevel { known: first..=last, block };
+        self.levels[level][0] = InLevel { known: first..=last, block };
         Ok(true)
     }
 
@@ -201,23 +227,44 @@ impl InMemory {
     fn visible(&mut self, row: RowId, view: View) -> Option<(VersionOrder, &Version)> {
         self.go_to(row);
         // SAFETY: null, or a node of the memtable.
-        let node = unsafe { self.next.as_ref() }.filter(|node| node.key() == row)?;
-        self.mem.visible(node, view)
+        let next = unsafe { self.places[0].next.as_ref() }?;
+        // Of this row, or of one that is asked for soon.
+        next.prefetch_newest();
+        self.mem.visible(Some(next).filter(|node| node.key() == row)?, view)
     }
 
     /// Stands at the row's node, or at the first behind it.
+    #[inline]
     fn go_to(&mut self, row: RowId) {
-        let from = std::mem::replace(&mut self.from, row);
-        if from <= row {
-            for _ in 0..STEPS {
-                // SAFETY: null, or a node of the memtable.
-                match unsafe { self.next.as_ref() }.filter(|node| node.key() < row) {
-                    Some(node) => self.next = self.mem.after(node).map_or(std::ptr::null(), std::ptr::from_ref),
-                    None => return,
-                }
+        if self.step(row) {
+            return;
+        }
+        self.places.swap(0, 1);
+        if self.step(row) {
+            return;
+        }
+        #[cfg(test)]
+        searched::count();
+        let next = self.mem.seek(row).map_or(std::ptr::null(), std::ptr::from_ref);
+        self.places[0] = MemPlace { from: row, next };
+    }
+
+    /// The same from the last place, if the row is near.
+    #[inline]
+    fn step(&mut self, row: RowId) -> bool {
+        let place = &mut self.places[0];
+        if row < place.from || row.0 - place.from.0 > NEAR_IDS {
+            return false;
+        }
+        place.from = row;
+        for _ in 0..STEPS {
+            // SAFETY: null, or a node of the memtable.
+            match unsafe { place.next.as_ref() }.filter(|node| node.key() < row) {
+                Some(node) => place.next = self.mem.after(node).map_or(std::ptr::null(), std::ptr::from_ref),
+                None => return true,
             }
         }
-        self.next = self.mem.seek(row).map_or(std::ptr::null(), std::ptr::from_ref);
+        false
     }
 }
 
@@ -230,6 +277,25 @@ impl InBlock {
         }
         self.from = row;
         self.at
+    }
+}
+
+/// Counts the places that this thread searched.
+#[cfg(test)]
+pub(crate) mod searched {
+    use std::cell::Cell;
+
+    thread_local! {
+        static PLACES: Cell<usize> = const { Cell::new(0) };
+    }
+
+    pub(super) fn count() {
+        PLACES.with(|p| p.set(p.get() + 1));
+    }
+
+    /// How many since the last call.
+    pub(crate) fn take() -> usize {
+        PLACES.with(|p| p.replace(0))
     }
 }
 

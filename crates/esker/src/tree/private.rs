@@ -9,6 +9,7 @@
 
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{order, RwLock};
+use crate::tree::fences::prefetch;
 use crate::tree::key::Key;
 use crate::tree::memtable::{Change, Memtable, TxnSlot};
 use crate::tree::run::writer::RunWriter;
@@ -138,7 +139,7 @@ impl<K: Stored> Private<K> {
                 let order = unsorted.in_order();
                 return order.iter().enumerate().try_for_each(|(at, entry)| {
                     if let Some(ahead) = order.get(at + AHEAD) {
-                        ask_for(unsorted.bytes_at(ahead.place()));
+                        prefetch(unsorted.bytes_at(ahead.place()).as_ptr());
                     }
                     let (key, change) = unsorted.at(entry.place());
                     match self.mem.is_rolled_back(self.slot(), change.ordinal) {
@@ -381,18 +382,6 @@ impl<K: Key> Unsorted<K> {
         self.slots.fill((0, NOWHERE));
         (self.entries, self.keys) = (0, 0);
     }
-}
-
-/// Memory that is wanted soon is on its way meanwhile.
-fn ask_for(bytes: &[u8]) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: a hint, of an address that is there; every such processor knows it.
-    unsafe {
-        use std::arch::x86_64::{_mm_prefetch, _MM_HINT_T0};
-        _mm_prefetch::<_MM_HINT_T0>(bytes.as_ptr().cast());
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = bytes;
 }
 
 /// An entry that is sorted: the first bytes of its key as a number in their order, by which most keys are told apart without

@@ -61,10 +61,9 @@ pub(crate) trait Stored: Key {
     fn value(block: &Self::Block, at: u32, out: &mut Vec<u8>) -> Result<(), FormatError>;
     /// The first version of `key` or a greater one.
     fn lower_bound(block: &Self::Block, key: Self::Ref<'_>) -> u32;
-    /// Is no key there twice?
-    fn is_unique(block: &Self::Block) -> bool;
-    /// Is any version a tombstone?
-    fn has_tombstones(block: &Self::Block) -> bool;
+    /// Behind the versions from `at` on that stand together, are no tombstones, and each the only one of its key in the block:
+    /// `at` itself if that is none.
+    fn plain_until(block: &Self::Block, at: u32) -> u32;
     /// Memory that a block takes, in bytes.
     fn memory_bytes(block: &Self::Block) -> usize;
     /// Reads all of it that opening did not.
@@ -206,12 +205,9 @@ impl Stored for ByRow {
         block.lower_bound(key)
     }
 
-    fn is_unique(block: &Self::Block) -> bool {
-        block.ids_unique()
-    }
-
-    fn has_tombstones(block: &Self::Block) -> bool {
-        block.has_tombstones()
+    #[inline]
+    fn plain_until(block: &Self::Block, at: u32) -> u32 {
+        block.plain_until(at)
     }
 
     fn memory_bytes(block: &Self::Block) -> usize {
@@ -429,12 +425,9 @@ impl Stored for ByBytes {
         block.lower_bound(key)
     }
 
-    fn is_unique(block: &Self::Block) -> bool {
-        block.keys_unique()
-    }
-
-    fn has_tombstones(block: &Self::Block) -> bool {
-        block.has_tombstones()
+    #[inline]
+    fn plain_until(block: &Self::Block, at: u32) -> u32 {
+        block.plain_until(at)
     }
 
     fn memory_bytes(block: &Self::Block) -> usize {

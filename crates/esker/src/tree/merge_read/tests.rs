@@ -61,7 +61,7 @@ fn a_read_from_the_middle_of_a_block_gives_its_rest_as_it_stands() {
     assert_eq!((span.block.row_id(span.rows.start), span.rows.len()), (ids[7], 293));
 }
 
-/// Spans and single rows that a scan gives out.
+/// Rows that a scan gives out together, and those that it gives out one by one.
 fn scan(e: &Engine, t: &Arc<Table>) -> (usize, usize) {
     let mut read =
         MergeRead::new(t.tree().snapshot(), None, view(e), esker_format::RowId::ZERO, &crate::lock::Parker::new())
@@ -70,8 +70,8 @@ fn scan(e: &Engine, t: &Arc<Table>) -> (usize, usize) {
     looked::take();
     loop {
         match read.next().unwrap() {
-            Span::Rows(span) => rows += span.rows.len(),
-            Span::One(..) => alone += 1,
+            Span::Rows(span) if span.rows.len() > 1 => rows += span.rows.len(),
+            Span::Rows(_) | Span::One(..) => alone += 1,
             Span::End => return (rows, alone),
         }
     }
@@ -104,6 +104,32 @@ fn a_row_that_was_rolled_back_costs_its_block_alone() {
     let (rows, alone) = scan(&e, &t);
     assert_eq!(rows + alone, 3000);
     assert!(blocks > 20 && alone < 3 * 3000 / blocks, "{alone} rows one by one, {blocks} blocks");
+}
+
+/// Deleted rows, and those with several versions, of which older ones are needed, cost themselves and not their block.
+#[test]
+fn what_lies_between_deleted_and_changed_rows_is_given_together() {
+    let disk = SimDisk::new(1);
+    let e = open(&disk, options());
+    e.create_table("t", &def()).unwrap();
+    let t = e.open_table("t").unwrap();
+    let (mut s, mut old) = (e.session(), e.session());
+    let ids = commit_rows(&mut s, &t, 300);
+    begin(&mut old);
+    old.read_view().unwrap();
+    begin(&mut s);
+    for at in [0, 100, 299] {
+        s.delete(&t, ids[at]).unwrap();
+    }
+    unsafe { s.update_image(&t, ids[200], crate::tests::tables::img(7).as_ptr()).unwrap() };
+    s.commit().unwrap();
+    flush::tree(&e.core, &t, &t.tree()).unwrap();
+    let runs = t.tree().snapshot();
+    let blocks = runs.runs.iter().map(|h| h.run.index().unwrap().entries().len()).sum::<usize>();
+    assert_eq!(blocks, 1, "tombstones and both versions lie in one block");
+    // 1 to 99, 101 to 199, 201 to 298; and 200.
+    assert_eq!(scan(&e, &t), (296, 1));
+    old.commit().unwrap();
 }
 
 #[test]

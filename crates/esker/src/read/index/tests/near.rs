@@ -2,7 +2,7 @@
 //! transaction's lies among them.
 
 use crate::tests::support::{open_with, options};
-use crate::tree::near::edges;
+use crate::tree::near::{edges, searched};
 use crate::*;
 use esker_base::counters::{bind, Counter, SessionCounters};
 use esker_format::RowId;
@@ -171,4 +171,30 @@ fn what_a_mark_hides_in_memory_is_not_given() {
     assert_eq!(by_key(&mut begin(&e), &t, false), wanted);
     assert_eq!(begin(&e).rows(&t).unwrap().next().unwrap().map(|row| row.get::<u64>("id").unwrap()), Some(40));
     assert_eq!(by_key(&mut old, &t, false).len(), 100, "an old view");
+}
+
+/// Rows that were deleted and inserted again lie behind all others: who reads by the key goes there and back, and searches
+/// neither place again.
+#[test]
+fn rows_that_lie_elsewhere_do_not_lead_away_from_the_others() {
+    let e = open_with(&SimDisk::new(1), Options { memory_limit_bytes: 64 << 20, ..options() }).unwrap();
+    let schema = Schema::new().column("id", Type::U64).column("n", Type::U64);
+    e.create_table("t", &TableDef::of(&schema).unwrap().unique("PRIMARY", &["id"]).unwrap()).unwrap();
+    let t = e.open_table("t").unwrap();
+    let mut s = begin(&e);
+    let mut ids: Vec<_> = (0..ROWS).map(|id| s.insert(&t, &[id.into(), 1u64.into()]).unwrap()).collect();
+    s.commit().unwrap();
+    for id in (0..ROWS).step_by(10) {
+        s.delete(&t, ids[id as usize]).unwrap();
+        ids[id as usize] = s.insert(&t, &[id.into(), 2u64.into()]).unwrap();
+    }
+    s.commit().unwrap();
+    let wanted: Found = (0..ROWS).map(|id| (id, if id % 10 == 0 { 2 } else { 1 })).collect();
+    for place in ["in memory", "in a run"] {
+        searched::take();
+        assert_eq!(by_key(&mut begin(&e), &t, false), wanted, "{place}");
+        let (searches, batches) = (searched::take(), ROWS as usize / 100);
+        assert!((1..3 * batches).contains(&searches), "{searches} searches {place}");
+        e.sim_flush(&t).unwrap();
+    }
 }
