@@ -29,20 +29,28 @@ pub(crate) struct Buffer {
     together: Option<Together>,
 }
 
-/// The last rows, whose images are still to be made: they stand one behind the other in a block.
+/// The last rows, whose images are still to be made: they stand one behind the other in a block, which is pinned there.
 struct Together {
-    run: Arc<Run>,
-    /// Where the block begins in the file.
-    offset: u64,
-    block: Arc<Block>,
+    pin: usize,
     rows: Range<u32>,
 }
 
-#[allow(dead_code)]
+/// What images point to.
 enum Pin {
-    Block(Arc<Block>),
+    /// A block, which begins there in the run's file.
+    Block(Arc<Run>, u64, Arc<Block>),
+    #[allow(dead_code)]
     Mem(Arc<Memtable>),
 }
+
+impl Pin {
+    fn is(&self, other: &Arc<Block>) -> bool {
+        matches!(self, Pin::Block(_, _, block) if Arc::ptr_eq(block, other))
+    }
+}
+
+/// Rows that lie together lie in few blocks and memtables, in turn: so many of the last pins are looked at for one's.
+const LAST_PINS: usize = 4;
 
 // SAFETY: `direct` points into a block that `pins` holds; blocks are immutable.
 unsafe impl Send for Buffer {}
@@ -93,7 +101,7 @@ impl Buffer {
         }
         self.ids.resize(at + n, RowId::ZERO);
         span.block.copy_ids(rows, &mut self.ids[at..]);
-        self.pins.push(Pin::Block(span.block.clone()));
+        self.pins.push(Pin::Block(span.run.clone(), span.offset, span.block.clone()));
         Ok(())
     }
 
@@ -113,10 +121,11 @@ impl Buffer {
             Place::Found(found) => return self.add_found(table, mask, row, found),
         };
         match &mut self.together {
-            Some(last) if last.rows.end == at && Arc::ptr_eq(&last.block, block) => last.rows.end += 1,
+            Some(last) if last.rows.end == at && self.pins[last.pin].is(block) => last.rows.end += 1,
             _ => {
                 self.make_images(table, mask)?;
-                self.together = Some(Together { run: run.clone(), offset, block: block.clone(), rows: at..at + 1 });
+                let pin = self.pin(|pin| pin.is(block), || Pin::Block(run.clone(), offset, block.clone()));
+                self.together = Some(Together { pin, rows: at..at + 1 });
             }
         }
         self.ids.push(row);
@@ -135,22 +144,28 @@ impl Buffer {
         self.room(stride, at, 1);
         unpack(table, mask, packed, &mut self.images[at * stride..(at + 1) * stride])?;
         self.ids.push(row);
-        let is_pinned = matches!(self.pins.last(), Some(Pin::Mem(pinned)) if Arc::ptr_eq(pinned, mem));
-        if !is_pinned {
-            self.pins.push(Pin::Mem(mem.clone()));
-        }
+        self.pin(|pin| matches!(pin, Pin::Mem(pinned) if Arc::ptr_eq(pinned, mem)), || Pin::Mem(mem.clone()));
         Ok(())
+    }
+
+    /// Where one is pinned, from now on if it was not.
+    fn pin(&mut self, is: impl Fn(&Pin) -> bool, make: impl FnOnce() -> Pin) -> usize {
+        let before = self.pins.len().saturating_sub(LAST_PINS);
+        if let Some(at) = self.pins[before..].iter().rposition(is) {
+            return before + at;
+        }
+        self.pins.push(make());
+        self.pins.len() - 1
     }
 
     /// Every row gets its image: the columns of rows that stand together are decoded one after the other.
     pub(crate) fn make_images(&mut self, table: &Table, mask: &ColumnMask) -> Result<()> {
-        let Some(Together { run, offset, block, rows }) = self.together.take() else { return Ok(()) };
+        let Some(Together { pin, rows }) = self.together.take() else { return Ok(()) };
         let stride = table.layout.image_bytes as usize;
         let out = self.room(stride, self.ids.len() - rows.len(), rows.len());
+        let Pin::Block(run, offset, block) = &self.pins[pin] else { return Ok(()) };
         // SAFETY: `room` made room for so many images.
-        unsafe { block.decode_images(rows, mask, out, stride) }.map_err(|e| run.damage(offset, e))?;
-        self.pins.push(Pin::Block(block));
-        Ok(())
+        unsafe { block.decode_images(rows, mask, out, stride) }.map_err(|e| run.damage(*offset, e))
     }
 
     /// One more image, that `fill` makes.
@@ -191,7 +206,7 @@ impl Buffer {
         decode(table, mask, &found, image)?;
         match found {
             Found::Mem(mem, _) => self.pins.push(Pin::Mem(mem)),
-            Found::Block(_, _, block, _) => self.pins.push(Pin::Block(block)),
+            Found::Block(run, offset, block, _) => self.pins.push(Pin::Block(run, offset, block)),
             Found::Tombstone => {}
         }
         Ok(())

@@ -489,10 +489,10 @@ impl IndexCursor {
         own: bool,
         rows: usize,
     ) -> Result<()> {
-        let (block, run, offset) = (span.block.clone(), span.run.clone(), span.offset);
-        let damage = |e| run.damage(offset, e);
+        let BlockSpan { run, offset, block, rows: left } = span;
+        let damage = |e| run.damage(*offset, e);
         while self.buffer.ids.len() < rows {
-            let Some(at) = take_one(&mut span.rows, self.direction) else { break };
+            let Some(at) = take_one(left, self.direction) else { break };
             let (key, row, payload) = (block.key(at), block.row(at), block.payload(at));
             self.add(lookup, &Entry { key, row, payload, own, damage: &damage })?;
         }
