@@ -66,11 +66,19 @@ int ha_esker::check(THD *thd, HA_CHECK_OPT *options)
   return admin_result(thd, status, why.text);
 }
 
-/* Statistics of rows are kept as rows are written; those of keys are looked for by whoever opens the table, and anew here. */
-int ha_esker::analyze(THD *, HA_CHECK_OPT *)
+/*
+  Statistics of rows are kept as rows are written; those of keys are made here and kept, and guessed by whoever opens a table of
+  which none are kept.
+*/
+int ha_esker::analyze(THD *thd, HA_CHECK_OPT *)
 {
-  find_rows_per_key(true);
-  return HA_ADMIN_OK;
+  EsError why;
+  thd_progress_init(thd, 1);
+  EsStatus status= es_table_analyze(table_, report_progress, thd, &why);
+  thd_progress_end(thd);
+  if (status == EsStatus::Ok)
+    find_rows_per_key();
+  return admin_result(thd, status, why.text);
 }
 
 int ha_esker::optimize(THD *thd, HA_CHECK_OPT *)

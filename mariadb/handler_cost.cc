@@ -52,7 +52,7 @@ ha_rows ha_esker::weighed_rows(uint index, ha_rows rows) const
 void ha_esker::tell_rows_per_key(uint64_t rows, bool first)
 {
   const uint64_t change= rows > told_rows_ ? rows - told_rows_ : told_rows_ - rows;
-  if (table->s->keys && (first || change > told_rows_ / 10) && find_rows_per_key(false))
+  if (table->s->keys && (first || change > told_rows_ / 10) && find_rows_per_key())
     told_rows_= rows;
 }
 
@@ -60,7 +60,7 @@ void ha_esker::tell_rows_per_key(uint64_t rows, bool first)
   Of what is not known, 0, the server makes its own guess. Halved unless the server is told not to, as InnoDB's are. False:
   nothing is known of any key but a unique one.
 */
-bool ha_esker::find_rows_per_key(bool anew)
+bool ha_esker::find_rows_per_key()
 {
   const ulong divisor= thd_double_innodb_cardinality(ha_thd()) ? 2 : 1;
   bool known= false;
@@ -69,7 +69,7 @@ bool ha_esker::find_rows_per_key(bool anew)
     KEY *key= table->key_info + i;
     const uint parts= key->user_defined_key_parts;
     double rows[MAX_REF_PARTS * MY_STRXFRM_NLEVELS];
-    const bool found= es_rows_alike(table_, i, anew, rows, index_parts(key, parts));
+    const bool found= es_rows_alike(table_, i, rows, index_parts(key, parts));
     known|= found;
     const bool is_unique= (key->flags & (HA_NOSAME | HA_NULL_PART_KEY)) == HA_NOSAME;
     /* Other open instances of the table have them in the same place. */

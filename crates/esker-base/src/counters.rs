@@ -100,6 +100,7 @@ counters! {
     RunsAttached "runs_attached" "Run files that joined their tree",
     KeyRunsAttached "key_runs_attached" "Those of them that hold entries of an index",
     IndexesBuilt "indexes_built" "Indexes built for tables that are there already",
+    IndexesSampled "indexes_sampled" "Times an index was looked into for how many of its entries are alike",
     BlocksWritten "blocks_written" "Blocks encoded into runs",
     BlocksCached "blocks_cached" "Blocks found in the block cache",
     BlocksMissed "blocks_missed" "Blocks not found in the block cache",

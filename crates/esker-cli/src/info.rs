@@ -3,6 +3,7 @@
 use crate::failure::Failure;
 use crate::{folder, text};
 use comfy_table::{presets::NOTHING, CellAlignment, Table as Lines};
+use esker::format::IndexStatistics;
 use esker::{Engine, Status, Table, TableStats};
 use serde_json::{json, Value as Json};
 use std::io::Write;
@@ -110,7 +111,14 @@ fn table_json(table: &Table) -> Json {
         "format": format(table),
         "compression": compression(table),
         "created_unix_s": stats.created_unix_s,
+        "statistics": table.statistics().iter().map(|(index, s)| statistics_json(index, s)).collect::<Vec<_>>(),
     })
+}
+
+/// What ANALYZE TABLE found out about an index.
+fn statistics_json(index: &str, found: &IndexStatistics) -> Json {
+    let IndexStatistics { analyzed_unix_s, rows, groups, .. } = found;
+    json!({ "index": index, "analyzed_unix_s": analyzed_unix_s, "rows": rows, "groups": groups })
 }
 
 fn run_bytes(stats: &TableStats) -> u64 {

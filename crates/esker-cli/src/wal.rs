@@ -2,7 +2,7 @@
 
 use crate::failure::Failure;
 use crate::{folder, text};
-use esker::format::{Lsn, Record, RecordReader, RunEntry, RunRef, TableId};
+use esker::format::{IndexStatistics, Lsn, Record, RecordReader, RunEntry, RunRef, TableId};
 use esker::wal::{replay, WalError};
 use esker::Error;
 use serde_json::{json, Value as Json};
@@ -158,6 +158,11 @@ fn parts(record: &Record<'_>) -> (&'static str, Fields) {
         Record::RowIdMark { tree, next } => ("row_id_mark", numbers([("tree", tree.0), ("next", next.0)], [])),
         Record::AutoIncrementMark { table, next } => {
             ("auto_increment_mark", numbers([("table", table.0), ("next", *next)], []))
+        }
+        Record::IndexStatistics { table, statistics } => {
+            let found = |s: &IndexStatistics| json!({ "tree": s.tree.0, "rows": s.rows, "groups": s.groups });
+            let found: Json = statistics.iter().map(found).collect();
+            ("index_statistics", numbers([("table", table.0)], [("statistics", found)]))
         }
         Record::CreateSnapshot { id, name, seq, .. } => {
             ("create_snapshot", numbers([("snapshot", *id), ("seq", seq.0)], [("name", json!(name))]))

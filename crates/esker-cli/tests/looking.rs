@@ -5,7 +5,7 @@
 mod common;
 
 use common::{contents, create, esker, insert, open, packed, Scratch};
-use esker::{BeginOptions, Engine, Isolation};
+use esker::{BeginOptions, Engine, Isolation, Schema, TableDef, Type};
 use serde_json::{json, Value as Json};
 use std::process::Command;
 
@@ -62,6 +62,31 @@ fn info_tells_tables_log_and_prepared_transactions() {
     for part in ["tables    2, ", "prepared  1 transactions\n  the xid\n", "d/old", "dynamic", "5000"] {
         assert!(said.out.contains(part), "{part:?} is not in\n{}", said.out);
     }
+}
+
+#[test]
+fn what_analyze_found_is_told() {
+    let scratch = Scratch::new();
+    let engine = open(&scratch.db());
+    let schema = Schema::new().column("n", Type::U64).column("m", Type::U64);
+    engine.create_table("t", &TableDef::of(&schema).unwrap().index("by m", &["m", "n"]).unwrap()).unwrap();
+    let t = engine.open_table("t").unwrap();
+    let mut session = engine.session();
+    (0..50u64).for_each(|n| _ = session.insert(&t, &[n.into(), (n / 5).into()]).unwrap());
+    session.commit().unwrap();
+    engine.analyze(&t, &mut |_, _| true).unwrap();
+    let dir = scratch.crashed();
+    let info: Json = serde_json::from_str(&esker(&dir, &["info", "--json"]).out).unwrap();
+    let found = &info["tables"][0]["statistics"];
+    assert_eq!(found.as_array().unwrap().len(), 1);
+    let found = &found[0];
+    assert_eq!((&found["index"], &found["rows"], &found["groups"]), (&json!("by m"), &json!(50), &json!([10, 50])));
+    assert!(found["analyzed_unix_s"].as_u64().unwrap() > 1_700_000_000);
+    let log = esker(&dir, &["wal", "--json"]).out;
+    let told = log.lines().map(|line| serde_json::from_str::<Json>(line).unwrap());
+    let told: Vec<_> = told.filter(|record| record["record"] == "index_statistics").collect();
+    assert_eq!(told.len(), 1, "{log}");
+    assert_eq!(told[0]["statistics"][0]["groups"], json!([10, 50]));
 }
 
 #[test]

@@ -25,6 +25,7 @@ pub mod row;
 pub mod run;
 pub mod run_entry;
 pub mod schema;
+mod statistics;
 mod table_state;
 
 pub use block::{BlockEntry, RowBlock, RowBlockBuilder, VersionTag};
@@ -44,6 +45,7 @@ pub use row::Value;
 pub use run::{block_context, BlockKind, LeafEntry, RunFooter, RunHeader, RunStats};
 pub use run_entry::{KeyBounds, RunEntry, RunOrigin, RunRef};
 pub use schema::{Schema, SchemaColumn, Type};
+pub use statistics::IndexStatistics;
 pub use table_state::{RangeTombstone, TableState, TreeState};
 
 /// The longest packed row, 64 MiB: what a front end must not exceed.

@@ -4,10 +4,11 @@
 
 use crate::catalog::{get_trees, put_trees, TableEntry, TreeEntry};
 use crate::codec::{check_bits, put_bytes, put_ranges, put_varint, varint_bytes, Reader};
-use crate::entry::{put_entry, Entry};
+use crate::entry::{put_entry, put_list, Entry, SKIPPABLE};
 use crate::error::FormatError;
 use crate::ids::{CommitSeq, FileId, Lsn, RowId, TableId, TreeId, TxnId};
 use crate::run_entry::{get_refs, get_runs, put_refs, put_runs, RunEntry, RunRef};
+use crate::statistics::IndexStatistics;
 use std::ops::Range;
 
 /// The numbers that records begin with.
@@ -33,6 +34,7 @@ pub mod kind {
     pub const CREATE_SNAPSHOT: u8 = 17;
     pub const DROP_SNAPSHOT: u8 = 18;
     pub const ALTER_INDEXES: u8 = 19;
+    pub const INDEX_STATISTICS: u8 = 20;
 }
 
 /// Bits of the flags of a row's and of a key's record.
@@ -203,6 +205,13 @@ pub enum Record<'a> {
         /// The next free value.
         next: u64,
     },
+    /// What ANALYZE TABLE found out about indexes, in the place of what was known of them. Who does not know it may skip it.
+    IndexStatistics {
+        /// The table.
+        table: TableId,
+        /// Of each index that was looked at.
+        statistics: Vec<IndexStatistics>,
+    },
     /// A named snapshot: what its view sees is kept until it is dropped.
     CreateSnapshot {
         /// Its identity.
@@ -243,8 +252,17 @@ impl<'a> Record<'a> {
             Record::TreeEdit { .. } => kind::TREE_EDIT,
             Record::RowIdMark { .. } => kind::ROW_ID_MARK,
             Record::AutoIncrementMark { .. } => kind::AUTO_INCREMENT_MARK,
+            Record::IndexStatistics { .. } => kind::INDEX_STATISTICS,
             Record::CreateSnapshot { .. } => kind::CREATE_SNAPSHOT,
             Record::DropSnapshot { .. } => kind::DROP_SNAPSHOT,
+        }
+    }
+
+    /// The kind, and whether those may skip it who do not know it.
+    fn first_byte(&self) -> u8 {
+        match self {
+            Record::IndexStatistics { .. } => self.kind() | SKIPPABLE,
+            _ => self.kind(),
         }
     }
 
@@ -276,7 +294,7 @@ impl<'a> Record<'a> {
                 let numbers = [txn.0, *ordinal, tree.0, row.0, key.len() as u64];
                 put_row(out, kind::KEY_DELETE, &numbers, &[key]);
             }
-            other => put_entry(out, other.kind(), |out| other.encode_body(out)),
+            other => put_entry(out, other.first_byte(), |out| other.encode_body(out)),
         }
     }
 
@@ -326,6 +344,10 @@ impl<'a> Record<'a> {
             }
             Record::RowIdMark { tree, next } => put_numbers(out, &[tree.0, next.0]),
             Record::AutoIncrementMark { table, next } => put_numbers(out, &[table.0, *next]),
+            Record::IndexStatistics { table, statistics } => {
+                put_varint(out, table.0);
+                put_list(out, statistics, IndexStatistics::encode);
+            }
             Record::CreateSnapshot { id, name, seq, created_unix_s } => {
                 put_varint(out, *id);
                 put_bytes(out, name.as_bytes());
@@ -408,6 +430,9 @@ impl<'a> Record<'a> {
             }
             kind::ROW_ID_MARK => Record::RowIdMark { tree: TreeId(r.varint()?), next: RowId(r.varint()?) },
             kind::AUTO_INCREMENT_MARK => Record::AutoIncrementMark { table: TableId(r.varint()?), next: r.varint()? },
+            kind::INDEX_STATISTICS => {
+                Record::IndexStatistics { table: TableId(r.varint()?), statistics: r.list(4, IndexStatistics::decode)? }
+            }
             kind::CREATE_SNAPSHOT => Record::CreateSnapshot {
                 id: r.varint()?,
                 name: r.text()?,

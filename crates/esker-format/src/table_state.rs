@@ -1,6 +1,6 @@
-//! Owns what the manifest says about a table beyond its catalog entry: counters, range tombstones, and each tree's runs.
-//! Invariant of a decoded state: it has a tree's state for no tree that its entry does not name; what belongs to a tree
-//! that was skipped goes with it.
+//! Owns what the manifest says about a table beyond its catalog entry: counters, range tombstones, each tree's runs, and
+//! what is known of its indexes. Invariant of a decoded state: it has a tree's state and statistics for no tree that its entry
+//! does not name; what belongs to a tree that was skipped goes with it.
 
 use crate::catalog::TableEntry;
 use crate::codec::{put_varint, Reader};
@@ -8,6 +8,7 @@ use crate::entry::{put_list, put_sized};
 use crate::error::FormatError;
 use crate::ids::{CommitSeq, Lsn, RowId, TreeId};
 use crate::run_entry::{get_runs, put_runs, RunEntry};
+use crate::statistics::IndexStatistics;
 use xxhash_rust::xxh3::xxh3_128;
 
 /// All versions of rows below `up_to` that were committed up to `as_of`, and earlier ones of the same transaction, are
@@ -81,6 +82,8 @@ pub struct TableState {
     pub range_deletes: Vec<RangeTombstone>,
     /// Its trees.
     pub trees: Vec<TreeState>,
+    /// What ANALYZE TABLE found out about its indexes.
+    pub statistics: Vec<IndexStatistics>,
 }
 
 impl TableState {
@@ -100,6 +103,7 @@ impl TableState {
         }
         put_list(out, &self.range_deletes, RangeTombstone::encode);
         put_list(out, &self.trees, TreeState::encode);
+        put_list(out, &self.statistics, IndexStatistics::encode);
     }
 
     /// Reads the stored form.
@@ -112,9 +116,13 @@ impl TableState {
             counted_at: CommitSeq(r.varint()?),
             range_deletes: r.list(4, RangeTombstone::decode)?,
             trees: r.list(3, TreeState::decode)?,
+            // Not there before anybody kept them.
+            statistics: if r.rest().is_empty() { Vec::new() } else { r.list(4, IndexStatistics::decode)? },
         };
         let entry = &state.entry;
-        state.trees.retain(|t| entry.trees.iter().any(|e| e.id == t.tree));
+        let is_there = |tree| entry.trees.iter().any(|e| e.id == tree);
+        state.trees.retain(|t| is_there(t.tree));
+        state.statistics.retain(|s| is_there(s.tree));
         Ok(state)
     }
 }

@@ -6,7 +6,7 @@
 
 mod common;
 
-use common::samples::{manifest_with_edits, records, WITH_EDITS};
+use common::samples::{manifest_with_edits, records, WITH_EDITS, WITH_STATISTICS};
 use common::{layout_of, random_entries, random_row, read_part, section_of, Rng};
 use esker_format::{
     block_context, frame, run, BlockEntry, BlockKind, ColumnKind, CommitSeq, Compression, FileId, FolderId,
@@ -152,8 +152,8 @@ fn log_segment() -> Vec<u8> {
     out
 }
 
-fn manifest_file() -> Vec<u8> {
-    manifest_with_edits(&mut Rng(WITH_EDITS)).0
+fn manifest_file(seed: u64) -> Vec<u8> {
+    manifest_with_edits(&mut Rng(seed)).0
 }
 
 const RUNS: [(&str, RowFormat, Compression); 4] = [
@@ -164,6 +164,8 @@ const RUNS: [(&str, RowFormat, Compression); 4] = [
 ];
 
 const WITH_FILTERS: &str = "filters.run";
+/// The manifest from before it kept statistics of indexes.
+const WITHOUT_STATISTICS: &str = "manifest-without-statistics";
 
 fn check_run(bytes: &[u8], format: RowFormat) {
     let layout = table(format);
@@ -216,6 +218,16 @@ fn files_of_every_version_open() {
         let file = ManifestFile::decode(&read("manifest")).unwrap();
         assert!(file.edits >= 2 && states.iter().all(|s| !s.tables.is_empty()));
         assert_eq!((Some(&file.manifest), file.torn), (states.last(), None));
+        let mut before = ManifestFile::decode(&read(WITHOUT_STATISTICS)).unwrap().manifest;
+        for (id, table) in &mut before.tables {
+            assert!(table.statistics.is_empty());
+            table.statistics.clone_from(&file.manifest.tables[id].statistics);
+        }
+        assert_eq!(before, file.manifest);
+        let (_, states) = manifest_with_edits(&mut Rng(WITH_STATISTICS));
+        let file = ManifestFile::decode(&read("manifest-with-statistics")).unwrap();
+        assert!(file.edits >= 1 && file.manifest.tables.values().any(|t| t.statistics.len() > 1));
+        assert_eq!(Some(&file.manifest), states.last());
     }
 }
 
@@ -244,7 +256,11 @@ fn the_first_version_is_refused_by_its_number() {
 
 #[test]
 fn the_newest_version_is_written_as_it_was() {
-    let mut files = vec![("log.segment", log_segment(), true), ("manifest", manifest_file(), true)];
+    let mut files = vec![
+        ("log.segment", log_segment(), true),
+        ("manifest", manifest_file(WITH_EDITS), true),
+        ("manifest-with-statistics", manifest_file(WITH_STATISTICS), true),
+    ];
     for (name, format, compression) in RUNS {
         let bytes = run_file(format, compression, false);
         check_run(&bytes, format);

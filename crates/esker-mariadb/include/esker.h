@@ -639,6 +639,16 @@ EsStatus es_table_check(const EsTable *table,
 /// `progress` may be NULL; it is called in this thread.
 EsStatus es_table_optimize(const EsTable *table, EsProgressFn progress, void *context, EsError *error);
 
+/// Finds out how many rows are alike by each index, and keeps that durably. `Interrupted` if `progress` stopped it: then what
+/// was known stays.
+///
+/// # Safety
+/// As for `es_table_optimize`.
+EsStatus es_table_analyze(const EsTable *table,
+                          EsProgressFn progress,
+                          void *context,
+                          EsError *error);
+
 /// Builds the indexes of the plan that are new, in its order, of all rows that are committed, while others read. Nothing of it
 /// shows before `es_alter_indexes`. `DuplicateKey`: `*place` is the index's in the plan, `*row` a row that has another one's
 /// key; both are written only then, `*built` only if it succeeds. `Interrupted` if `progress` stopped it.
@@ -1051,14 +1061,12 @@ EsStatus es_estimate_rows(EsSession *session,
                           uint64_t *rows);
 
 /// About how many rows are alike in the first part of the index's key, in the first two, and so on, of `parts`, which is not
-/// more than it has. `anew`: as it is now, not as it was when the table was a tenth smaller or larger. False: nothing is known,
-/// and nothing was written; there may be no rows.
+/// more than it has. False: nothing is known, and nothing was written; there may be no rows.
 ///
 /// # Safety
 /// `rows` is room for `parts` numbers.
 bool es_rows_alike(const EsTable *table,
                    uint32_t index,
-                   bool anew,
                    double *rows,
                    uint32_t parts);
 

@@ -361,22 +361,15 @@ pub unsafe extern "C" fn es_estimate_rows(
 }
 
 /// About how many rows are alike in the first part of the index's key, in the first two, and so on, of `parts`, which is not
-/// more than it has. `anew`: as it is now, not as it was when the table was a tenth smaller or larger. False: nothing is known,
-/// and nothing was written; there may be no rows.
+/// more than it has. False: nothing is known, and nothing was written; there may be no rows.
 ///
 /// # Safety
 /// `rows` is room for `parts` numbers.
 #[no_mangle]
-pub unsafe extern "C" fn es_rows_alike(
-    table: *const EsTable,
-    index: u32,
-    anew: bool,
-    rows: *mut f64,
-    parts: u32,
-) -> bool {
+pub unsafe extern "C" fn es_rows_alike(table: *const EsTable, index: u32, rows: *mut f64, parts: u32) -> bool {
     // SAFETY: the caller's promise.
     let (table, rows) = unsafe { (shared(table), out_slice(rows, parts as usize)) };
-    let found = table.guard.run(|| Ok(table.engine.rows_alike(&table.table, index as usize, anew)?));
+    let found = table.guard.run(|| Ok(table.engine.rows_alike(&table.table, index as usize)?));
     let found = found.ok().filter(|found| found.len() >= rows.len() && !rows.is_empty());
     rows.iter_mut().zip(found.iter().flatten()).for_each(|(to, alike)| {
         to.write(*alike);

@@ -467,3 +467,24 @@ pub unsafe extern "C" fn es_table_optimize(
     // SAFETY: the caller's promise.
     unsafe { report(result, error) }
 }
+
+/// Finds out how many rows are alike by each index, and keeps that durably. `Interrupted` if `progress` stopped it: then what
+/// was known stays.
+///
+/// # Safety
+/// As for `es_table_optimize`.
+#[no_mangle]
+pub unsafe extern "C" fn es_table_analyze(
+    table: *const EsTable,
+    progress: EsProgressFn,
+    context: *mut c_void,
+    error: *mut EsError,
+) -> EsStatus {
+    // SAFETY: the caller's promise.
+    let handle = unsafe { shared(table) };
+    // SAFETY: the caller's promise.
+    let mut go_on = |done, total| unsafe { tell(progress, context, done, total) };
+    let result = handle.guard.run(|| Ok(handle.engine.analyze(&handle.table, &mut go_on)?));
+    // SAFETY: the caller's promise.
+    unsafe { report(result, error) }
+}

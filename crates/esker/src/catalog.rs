@@ -6,4 +6,5 @@ pub(crate) mod ddl;
 pub(crate) mod ids;
 pub(crate) mod index;
 pub(crate) mod live_rows;
+pub(crate) mod statistics;
 pub(crate) mod table;

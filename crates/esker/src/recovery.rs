@@ -185,17 +185,16 @@ fn open_table(
     };
     let keys = t.keys.iter().zip(key_trees(&t.entry)).map(open).collect();
     let indexes = indexes_of(&t.entry, collations);
-    Table::new(
-        &t.entry,
-        Trees {
-            rows,
-            keys,
-            index_columns: index_columns(&t.entry.layout.layout, &indexes),
-            indexes,
-            auto_increment: Arc::new(AutoIncrement::new(t.next_auto_increment)),
-            live: LiveRows::new(t.count.rows, t.count.seq, t.count.known),
-        },
-    )
+    let trees = Trees {
+        rows,
+        keys,
+        index_columns: index_columns(&t.entry.layout.layout, &indexes),
+        indexes,
+        auto_increment: Arc::new(AutoIncrement::new(t.next_auto_increment)),
+        live: LiveRows::new(t.count.rows, t.count.seq, t.count.known),
+    };
+    trees.learn(std::mem::take(&mut t.statistics));
+    Table::new(&t.entry, trees)
 }
 
 #[cfg(test)]

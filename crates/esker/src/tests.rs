@@ -22,6 +22,7 @@ pub(crate) mod prepared;
 pub(crate) mod regression;
 mod reweighed;
 pub(crate) mod spilled;
+mod statistics;
 pub(crate) mod support;
 pub(crate) mod tables;
 pub(crate) mod temporary;

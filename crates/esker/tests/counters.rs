@@ -246,6 +246,7 @@ fn large(e: &Engine) {
     let another = IndexDef { name: "m".into(), unique: false, parts: vec![part] };
     let built = e.build_indexes(&t, &[IndexPlan::Add(another)], &mut |_, _| true).unwrap();
     e.alter_indexes(built).unwrap();
+    e.analyze(&t, &mut |_, _| true).unwrap();
 }
 
 /// Rows deleted in most of one of two runs, and a few in the other: merged into the first, left beside the second.

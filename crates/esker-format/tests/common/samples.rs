@@ -6,10 +6,10 @@ use super::{random_entries, random_layout, random_row, run_tail, Rng};
 use esker_format::manifest::edit_offset;
 use esker_format::run::Part;
 use esker_format::{
-    frame, run, BlockEntry, CommitSeq, Compression, FileId, FolderId, IndexEntry, IndexState, KeyBlockBuilder,
-    KeyBlockEntry, KeyBounds, KeyCodec, KeyPart, LayoutVersion, Lsn, Manifest, PreparedEntry, RangeTombstone, Record,
-    RowBlockBuilder, RowFormat, RowId, RunEntry, RunHeader, RunOrigin, RunRef, RunStats, SegmentHeader, TableEntry,
-    TableId, TableState, TreeEntry, TreeId, TreeKind, TreeState, TxnId, VersionTag,
+    frame, run, BlockEntry, CommitSeq, Compression, FileId, FolderId, IndexEntry, IndexState, IndexStatistics,
+    KeyBlockBuilder, KeyBlockEntry, KeyBounds, KeyCodec, KeyPart, LayoutVersion, Lsn, Manifest, PreparedEntry,
+    RangeTombstone, Record, RowBlockBuilder, RowFormat, RowId, RunEntry, RunHeader, RunOrigin, RunRef, RunStats,
+    SegmentHeader, TableEntry, TableId, TableState, TreeEntry, TreeId, TreeKind, TreeState, TxnId, VersionTag,
 };
 use std::ops::Range;
 use std::sync::Arc;
@@ -116,6 +116,17 @@ fn table(rng: &mut Rng) -> TableEntry {
     }
 }
 
+fn index_statistics(rng: &mut Rng, tree: TreeId) -> IndexStatistics {
+    IndexStatistics { tree, analyzed_unix_s: number(rng), rows: number(rng), groups: list(rng, number) }
+}
+
+/// Of some of the table's trees. By numbers of their own: without them the sample is what it was before there were any.
+fn statistics(entry: &TableEntry) -> Vec<IndexStatistics> {
+    let rng = &mut Rng(entry.id.0 | 1);
+    let trees = entry.trees.iter().filter(|t| t.kind != TreeKind::Rows).map(|t| t.id);
+    trees.filter(|_| !rng.chance(4)).collect::<Vec<_>>().into_iter().map(|tree| index_statistics(rng, tree)).collect()
+}
+
 fn table_state(rng: &mut Rng) -> TableState {
     let entry = table(rng);
     let trees = entry.trees.iter().map(|t| t.id);
@@ -131,6 +142,7 @@ fn table_state(rng: &mut Rng) -> TableState {
             ordinal: number(r),
         }),
         trees: trees.map(|tree| TreeState { tree, flushed_to: Lsn(number(rng)), runs: list(rng, run_entry) }).collect(),
+        statistics: statistics(&entry),
         entry,
     }
 }
@@ -152,6 +164,8 @@ pub fn manifest(rng: &mut Rng) -> Manifest {
 
 /// With it [`manifest_with_edits`] makes tables and several edits.
 pub const WITH_EDITS: u64 = 2;
+/// With it the last of its states has a table with statistics of several indexes.
+pub const WITH_STATISTICS: u64 = 7;
 
 /// A manifest's file with a few edits, and the state before the first of them and behind each.
 pub fn manifest_with_edits(rng: &mut Rng) -> (Vec<u8>, Vec<Manifest>) {
@@ -223,6 +237,13 @@ pub fn records(rng: &mut Rng) -> Vec<Record<'static>> {
         },
         Record::DropSnapshot { id: number(rng) },
         Record::AlterIndexes { table: table_id, trees: table(rng).trees, attach: list(rng, run_ref) },
+        Record::IndexStatistics {
+            table: table_id,
+            statistics: list(rng, |r| {
+                let tree = TreeId(number(r));
+                index_statistics(r, tree)
+            }),
+        },
     ]
 }
 

@@ -10,7 +10,7 @@ use crate::core::Core;
 use crate::txn::prepared;
 use crate::upkeep::discard;
 use crate::{Error, Result};
-use esker_format::{CommitSeq, IndexEntry, LayoutVersion, Record, RowFormat, TreeEntry, TreeKind};
+use esker_format::{CommitSeq, IndexEntry, IndexStatistics, LayoutVersion, Record, RowFormat, TreeEntry, TreeKind};
 use std::sync::Arc;
 
 /// Longest record of a DROP TABLE, in bytes.
@@ -96,7 +96,8 @@ pub(crate) fn truncate_table(core: &Core, name: &str) -> Result<()> {
     let trees = entry.trees.iter_mut().map(renew).collect();
     let memtables = Memtables::new(&entry)?;
     let lsn = log_rebuild(core, &[Record::TruncateTable { table: table.id, trees }], !table.temporary)?;
-    let trees = Trees::new(&entry, old.indexes.clone(), memtables, lsn);
+    // Of its indexes nothing is known any more.
+    let trees = Trees::new(&entry, indexes_of(&entry, &core.options.collations), memtables, lsn);
     core.due.take_in(&table, &trees);
     table.set_trees(trees, CommitSeq(lsn.0));
     drop(tables);
@@ -157,6 +158,19 @@ pub(crate) fn keep_space_in_need(core: &Core) -> Result<()> {
         *space = Some(core.wal.reserve_commit(DROP_BYTES)?);
     }
     Ok(reserve?)
+}
+
+/// Keeps what was found out about a table's indexes.
+pub(crate) fn keep_statistics(core: &Core, table: &Table, statistics: Vec<IndexStatistics>) -> Result<()> {
+    let _tables = core.tables.lock();
+    if table.is_dropped() {
+        return Err(Error::NoSuchTable(table.name()));
+    }
+    let record = Record::IndexStatistics { table: table.id, statistics: statistics.clone() };
+    log(core, &record, !table.temporary)?;
+    table.trees().learn(statistics);
+    table.is_to_be_saved();
+    Ok(())
 }
 
 /// Appends one record and, unless it is of a temporary table, waits until it is durable; where it begins.

@@ -1,9 +1,8 @@
 //! An index: its definition, and how its keys are made of rows.
 
+use crate::catalog::statistics::Alike;
 use crate::catalog::table::Table;
-use crate::read::index::alike::Alike;
 use crate::{Error, Result};
-use arc_swap::ArcSwapOption;
 use esker_format::{
     weights_version, Collations, CommitSeq, FormatError, IndexEntry, IndexState, KeyCodec, KeyPart, LayoutVersion,
 };
@@ -41,7 +40,7 @@ pub(crate) struct Index {
     codec: std::result::Result<KeyCodec, FormatError>,
     pub(crate) collations: Arc<dyn Collations>,
     /// What is known of how many entries are alike.
-    pub(crate) alike: ArcSwapOption<Alike>,
+    pub(crate) alike: Arc<Alike>,
 }
 
 impl Index {
@@ -51,7 +50,7 @@ impl Index {
             now if now != entry.weights && now != 0 && entry.weights != 0 => Err(FormatError::Reweighed),
             _ => KeyCodec::new(entry, &layout.layout, place_of, &**collations),
         };
-        Index { entry: entry.clone(), codec, collations: collations.clone(), alike: ArcSwapOption::empty() }
+        Index { entry: entry.clone(), codec, collations: collations.clone(), alike: Arc::default() }
     }
 
     /// The same, for views from a commit sequence on.
@@ -62,9 +61,7 @@ impl Index {
     /// The same under another name.
     pub(crate) fn named(&self, name: &str, layout: &LayoutVersion) -> Self {
         let entry = IndexEntry { name: name.to_owned(), ..self.entry.clone() };
-        let named = Index::new(&entry, layout, &self.collations);
-        named.alike.store(self.alike.load_full());
-        named
+        Index { alike: self.alike.clone(), ..Index::new(&entry, layout, &self.collations) }
     }
 
     /// Is it written with the rows?

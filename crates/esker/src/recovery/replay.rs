@@ -16,8 +16,8 @@ use crate::tree::RangeMark;
 use crate::version::OrdinalRanges;
 use crate::{Error, Result};
 use esker_format::{
-    CommitSeq, FileId, FolderId, FormatError, Lsn, Manifest, Record, RecordReader, RowId, RunEntry, RunRef, TableEntry,
-    TableId, TreeEntry, TreeId, TreeKind, TxnId,
+    CommitSeq, FileId, FolderId, FormatError, IndexStatistics, Lsn, Manifest, Record, RecordReader, RowId, RunEntry,
+    RunRef, TableEntry, TableId, TreeEntry, TreeId, TreeKind, TxnId,
 };
 use esker_io::Disk;
 use esker_wal::{Opening, WalOptions};
@@ -36,6 +36,8 @@ pub(super) struct Replayed {
     pub(super) rows: ReplayedTree<ByRow>,
     /// In the order of the entry's.
     pub(super) keys: Vec<ReplayedTree<ByBytes>>,
+    /// Of key trees, some of which may be there no more.
+    pub(super) statistics: Vec<IndexStatistics>,
 }
 
 impl Replayed {
@@ -44,7 +46,13 @@ impl Replayed {
         let rows = ReplayedTree::new(entry.row_tree(), lsn)?;
         let keys = key_trees(&entry).map(|(id, _)| ReplayedTree::new(id, lsn)).collect::<Result<_>>()?;
         let (next_row, count) = (RowId(1), Count::new(0, CommitSeq(lsn.0)));
-        Ok(Replayed { next_row, next_auto_increment: 0, count, marks: Vec::new(), rows, keys, entry })
+        let (marks, statistics) = (Vec::new(), Vec::new());
+        Ok(Replayed { next_row, next_auto_increment: 0, count, marks, rows, keys, statistics, entry })
+    }
+
+    fn learn(&mut self, found: Vec<IndexStatistics>) {
+        self.statistics.retain(|known| !found.iter().any(|f| f.tree == known.tree));
+        self.statistics.extend(found);
     }
 
     fn key_tree(&mut self, id: TreeId) -> Option<&mut ReplayedTree<ByBytes>> {
@@ -115,7 +123,8 @@ impl Replay {
                 .collect();
             replay.trees.extend(state.entry.trees.iter().map(|t| (t.id, id)));
             let (next_row, next_auto_increment) = (state.next_row_id, state.next_auto_increment);
-            let table = Replayed { entry: state.entry, next_row, next_auto_increment, count, marks, rows, keys };
+            let (entry, statistics) = (state.entry, state.statistics);
+            let table = Replayed { entry, next_row, next_auto_increment, count, marks, rows, keys, statistics };
             replay.tables.insert(id, table);
         }
         Ok(replay)
@@ -214,6 +223,11 @@ impl Replay {
             Record::AutoIncrementMark { table, next } => {
                 if let Some(t) = self.tables.get_mut(&table) {
                     t.next_auto_increment = t.next_auto_increment.max(next);
+                }
+            }
+            Record::IndexStatistics { table, statistics } => {
+                if let Some(t) = self.tables.get_mut(&table) {
+                    t.learn(statistics);
                 }
             }
             // Refused before.

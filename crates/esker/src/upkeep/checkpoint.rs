@@ -154,6 +154,7 @@ fn table_state(table: &Table, visible: CommitSeq) -> (TableState, bool) {
         counted_at: live.counted_at,
         range_deletes: marks,
         trees,
+        statistics: all.statistics(),
     };
     (state, owned)
 }
