@@ -103,7 +103,9 @@ public:
   /* handler_number.cc: AUTO_INCREMENT */
   void get_auto_increment(ulonglong offset, ulonglong increment, ulonglong wanted, ulonglong *first,
                           ulonglong *reserved) override;
+  void release_auto_increment() override;
   int reset_auto_increment(ulonglong value) override;
+  bool autoinc_lock_mode_stmt_unsafe() const override;
 
   /* handler_ddl.cc: definitions */
   int create(const char *path, TABLE *form, HA_CREATE_INFO *create_info) override;
@@ -261,6 +263,17 @@ private:
   Full_delete full_delete_= Full_delete::none;
   uint64_t full_delete_rows_= 0;
   int full_delete_error_= 0;
+
+  /* What the engine gave the statement to number rows with, last. */
+  struct Numbers
+  {
+    ulonglong first= 0;
+    ulonglong unused= 0;                        /* no row got these, or was to */
+    ulonglong end= 0;
+    ulonglong step= 0;
+    int error= 0;                               /* why it gave none, for who calls update_auto_increment() */
+  };
+  Numbers numbers_;
 
   /* Words of the last failure of a call without the connection's session. */
   EsStatus detail_status_= EsStatus::Ok;

@@ -131,6 +131,7 @@ int ha_esker::reset()
   ds_mrr_.dsmrr_close();
   try_semi_= skip_locked_= lock_duplicate_= false;
   full_delete_= Full_delete::none;
+  numbers_= Numbers();
   detail_status_= EsStatus::Ok;
   return 0;
 }

@@ -3,12 +3,37 @@
 
 /**
   @file
-  AUTO_INCREMENT: the engine counts, one counter a table; a value that was given out does not come again.
+  AUTO_INCREMENT: the engine counts, one counter a table; a value that a row got, or was to get, does not come again.
 */
 #include "ha_esker.h"
 #include "errors.h"
+#include "variables.h"
 
 using namespace shim;
+
+namespace
+{
+/* Statements whose number of rows the server knows, and a replica's rows, need nobody to wait, as with InnoDB. */
+EsCounting counting_of(const THD *thd)
+{
+  switch (autoinc_lock_mode()) {
+  case Autoinc_lock_mode::traditional:
+    return EsCounting::Alone;
+  case Autoinc_lock_mode::consecutive:
+    switch (thd_sql_command(thd)) {
+    case SQLCOM_INSERT:
+    case SQLCOM_REPLACE:
+    case SQLCOM_END:
+      return EsCounting::AtOnce;
+    default:
+      return EsCounting::Alone;
+    }
+  case Autoinc_lock_mode::interleaved:
+    break;
+  }
+  return EsCounting::Interleaved;
+}
+}
 
 /* As many values as the server foresees rows. */
 void ha_esker::get_auto_increment(ulonglong offset, ulonglong increment, ulonglong wanted, ulonglong *first,
@@ -19,26 +44,44 @@ void ha_esker::get_auto_increment(ulonglong offset, ulonglong increment, ulonglo
     offset= 1;
   *first= ULONGLONG_MAX;
   *reserved= wanted;
-  int error= 0;
-  EsSession *s= session(&error);
+  EsSession *s= session(&numbers_.error);
   if (!s)
     return;
-  uint64_t value;
-  if (fail(s, es_take_auto_increment(s, table_, offset, increment, wanted, &value)))
+  uint64_t value, end;
+  numbers_.error= fail(s, es_take_auto_increment(s, table_, offset, increment, wanted, counting_of(ha_thd()), &value,
+                                                 &end));
+  if (numbers_.error || !value)
     return;
-  if (value)
-    *first= value;
+  numbers_= {value, value, end, increment, 0};
+  *first= value;
+}
+
+/* The statement needs no more of them: called when it has ended well, and when not. */
+void ha_esker::release_auto_increment()
+{
+  const Numbers numbers= numbers_;
+  numbers_= Numbers();
+  if (!numbers.end || !connection_)
+    return;
+  EsSession *s= connection_->session();
+  (void) es_end_auto_increment(s, table_, numbers.unused, numbers.end);
 }
 
 /* A row with a value of its own, or one that gets the next. */
 int ha_esker::write_numbered(const uchar *buf)
 {
+  numbers_.error= 0;
   if (int error= update_auto_increment())
-    return error;
+    return numbers_.error ? numbers_.error : error;
+  const ulonglong value= static_cast<ulonglong>(table->next_number_field->val_int());
+  /* INSERT_ID may have told another than was given out. */
+  const bool given_out= value >= numbers_.first && value < numbers_.end;
+  /* Whether the row gets in or not: the one that is there already may be why it does not. */
+  if (given_out && value >= numbers_.unused)
+    numbers_.unused= value + numbers_.step;
   if (int error= insert(buf))
     return error;
-  /* Of one that was given out it knows; INSERT_ID may have told another. */
-  return note_number(table->next_number_field);
+  return given_out ? 0 : note_number(table->next_number_field);
 }
 
 /* The row that was written has a value of its own: those to come are greater. */
@@ -46,11 +89,16 @@ int ha_esker::note_number(Field *field)
 {
   const longlong value= field->val_int();
   if (field->is_null() || (value <= 0 && !(field->flags & UNSIGNED_FLAG)) ||
-      static_cast<ulonglong>(value) < es_next_auto_increment(table_))
+      es_knows_auto_increment(table_, static_cast<uint64_t>(value)))
     return 0;
   int error= 0;
   EsSession *s= session(&error);
   return s ? fail(s, es_auto_increment_used(s, table_, static_cast<uint64_t>(value))) : error;
+}
+
+bool ha_esker::autoinc_lock_mode_stmt_unsafe() const
+{
+  return autoinc_lock_mode() == Autoinc_lock_mode::interleaved;
 }
 
 /* TRUNCATE has made the engine begin anew. */

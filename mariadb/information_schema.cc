@@ -68,7 +68,7 @@ ST_FIELD_INFO lock_fields[]=
   Show::Column("TRX_ID", number(), NOT_NULL),
   Show::Column("SCHEMA", Show::Varchar(NAME_CHAR_LEN), NULLABLE),
   Show::Column("TABLE", Show::Varchar(table_chars), NULLABLE),
-  Show::Column("KIND", Show::Varchar(8), NOT_NULL),
+  Show::Column("KIND", Show::Varchar(16), NOT_NULL),
   Show::Column("KEY_NAME", Show::Varchar(NAME_CHAR_LEN), NULLABLE),
   Show::Column("KEY_TEXT", Show::Varchar(text_chars), NOT_NULL),
   Show::Column("MODE", Show::Varchar(16), NULLABLE),

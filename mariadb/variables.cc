@@ -23,6 +23,7 @@ ulonglong bulk_buffer_size;
 ulonglong bulk_threshold;
 ulonglong wal_segment_size;
 ulong flush_log_at_trx_commit;
+ulong autoinc_lock_mode_number;
 uint recovery_target_seconds;
 ulonglong recovery_target_bytes;
 my_bool profile_locks;
@@ -93,6 +94,12 @@ MYSQL_SYSVAR_ULONG(flush_log_at_trx_commit, flush_log_at_trx_commit, PLUGIN_VAR_
                    " about once a second",
                    nullptr, update_flush_mode, 1, 0, 2, 0);
 
+MYSQL_SYSVAR_ULONG(autoinc_lock_mode, autoinc_lock_mode_number, PLUGIN_VAR_READONLY | PLUGIN_VAR_RQCMDARG,
+                   "AUTO_INCREMENT values of statements that run at the same time. 2: interleaved, nobody waits. 1:"
+                   " consecutive in a statement whose number of rows is not known before, as INSERT ... SELECT and LOAD"
+                   " DATA; others wait for it. 0: consecutive in each statement, others wait",
+                   nullptr, nullptr, 2, 0, 2, 0);
+
 MYSQL_SYSVAR_UINT(recovery_target_seconds, recovery_target_seconds, PLUGIN_VAR_READONLY | PLUGIN_VAR_RQCMDARG,
                   "Memory is written out so early that restart after a crash takes about this many seconds",
                   nullptr, nullptr, 5, 1, 3600, 0);
@@ -129,6 +136,7 @@ st_mysql_sys_var *system_variables[]=
   MYSQL_SYSVAR(bulk_threshold),
   MYSQL_SYSVAR(wal_segment_size),
   MYSQL_SYSVAR(flush_log_at_trx_commit),
+  MYSQL_SYSVAR(autoinc_lock_mode),
   MYSQL_SYSVAR(recovery_target_seconds),
   MYSQL_SYSVAR(recovery_target_bytes),
   MYSQL_SYSVAR(profile_locks),
@@ -185,6 +193,11 @@ uint64_t lock_timeout_us(THD *thd)
 bool flushes_each_commit()
 {
   return flush_log_at_trx_commit == 1;
+}
+
+Autoinc_lock_mode autoinc_lock_mode()
+{
+  return static_cast<Autoinc_lock_mode>(autoinc_lock_mode_number);
 }
 
 bool snapshot_isolation(THD *thd)

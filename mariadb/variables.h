@@ -29,6 +29,9 @@ void fill_options(EsOptions *options, std::string *folder);
 /** How long the statement may wait for a row lock: WAIT n and NOWAIT, or else esker_lock_wait_timeout. */
 uint64_t lock_timeout_us(THD *thd);
 bool snapshot_isolation(THD *thd);
+/** Whose turn it is to get AUTO_INCREMENT values. */
+enum class Autoinc_lock_mode { traditional, consecutive, interleaved };
+Autoinc_lock_mode autoinc_lock_mode();
 /** Is every commit durable when it returns? */
 bool flushes_each_commit();
 }

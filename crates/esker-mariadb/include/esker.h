@@ -188,6 +188,16 @@ enum class EsLockMode : int32_t {
   Exclusive = 2,
 };
 
+/// How a statement gets its AUTO_INCREMENT values.
+enum class EsCounting : int32_t {
+  /// Whoever comes gets the next ones: values of several statements may alternate.
+  Interleaved = 0,
+  /// All at once, or what is asked for; waits for who counts alone.
+  AtOnce = 1,
+  /// Nobody else gets values until the statement ends.
+  Alone = 2,
+};
+
 /// Indexes that a table is to have, built. Used by one thread at a time.
 struct EsBuiltIndexes;
 
@@ -1071,7 +1081,7 @@ bool es_rows_alike(const EsTable *table,
                    uint32_t parts);
 
 /// Takes `values` AUTO_INCREMENT values that nobody else gets, of those that are `offset` and a multiple of `increment`, both
-/// from 1 on. `*first`: the first of them; 0: there are not so many left.
+/// from 1 on. `*first`: the first of them; 0: there are not so many left. `*end`: no value from here on was taken.
 ///
 /// # Safety
 /// `session` and `table` are open.
@@ -1080,7 +1090,19 @@ EsStatus es_take_auto_increment(EsSession *session,
                                 uint64_t offset,
                                 uint64_t increment,
                                 uint64_t values,
-                                uint64_t *first);
+                                Unchecked<EsCounting> counting,
+                                uint64_t *first,
+                                uint64_t *end);
+
+/// The statement gets no more values: it does not count alone any more. Those from `unused` to before `end`, where its last ones
+/// ended, it has not used: they are free again, unless somebody took others since.
+///
+/// # Safety
+/// `session` and `table` are open.
+EsStatus es_end_auto_increment(EsSession *session,
+                               const EsTable *table,
+                               uint64_t unused,
+                               uint64_t end);
 
 /// A row has this value by itself: those that are given out from now on are greater.
 ///
@@ -1093,6 +1115,12 @@ EsStatus es_auto_increment_used(EsSession *session, const EsTable *table, uint64
 /// # Safety
 /// `table` is open.
 uint64_t es_next_auto_increment(const EsTable *table);
+
+/// Need [`es_auto_increment_used`] not be called for a row with this value?
+///
+/// # Safety
+/// `table` is open.
+bool es_knows_auto_increment(const EsTable *table, uint64_t value);
 
 /// How many counters there are.
 uint32_t es_counter_count();

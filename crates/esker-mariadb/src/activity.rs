@@ -72,6 +72,7 @@ fn word(text: &str) -> &'static CStr {
         c"row",
         c"key",
         c"range",
+        c"auto_increment",
         c"shared",
         c"exclusive",
         c"transaction end",

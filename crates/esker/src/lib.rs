@@ -59,6 +59,7 @@ mod writable;
 mod write;
 
 pub use catalog::alter::{BuiltIndexes, IndexPlan};
+pub use catalog::auto_increment::Counting;
 pub use catalog::index::IndexDef;
 pub use catalog::table::{Table, TableDef, TableStats};
 pub use engine::Engine;

@@ -37,6 +37,9 @@ pub(crate) use wait::{LockOwner, Parker, WaitKey, Waiter};
 
 const SHARDS: usize = 64;
 
+/// The row of a row tree whose lock is that of the table's AUTO_INCREMENT counter. No table has such a row.
+pub(crate) const COUNTER: RowId = RowId(u64::MAX - 1);
+
 /// A lock was granted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LockOutcome {

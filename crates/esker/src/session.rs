@@ -2,6 +2,7 @@
 //!
 //! Invariant: a session is used by one thread at a time.
 
+use crate::catalog::auto_increment::AutoIncrement;
 use crate::catalog::table::Table;
 use crate::core::Core;
 use crate::lock::{Parker, WaitHooks, WaitPolicy};
@@ -77,6 +78,8 @@ pub struct Session {
     fresh_lock: Option<(TreeId, RowId)>,
     /// The row that was read last, under its lock: it is there, as long as nothing was written since.
     pub(crate) found_locked: Option<(TreeId, RowId)>,
+    /// Counters of which the statement has the lock.
+    pub(crate) counts_alone: Vec<(Arc<Table>, Arc<AutoIncrement>)>,
     pub(crate) hooks: Box<dyn WaitHooks + Send>,
     counters: Arc<SessionCounters>,
     pub(crate) scratch: Vec<u8>,
@@ -110,6 +113,7 @@ impl Session {
             parker: Parker::new(),
             fresh_lock: None,
             found_locked: None,
+            counts_alone: Vec::new(),
             wait: WaitPolicy { timeout: Duration::from_secs(50), nowait: false },
             hooks: Box::new(crate::lock::NoHooks),
             counters: Arc::new(SessionCounters::new()),
@@ -246,6 +250,7 @@ impl Session {
         if let Current::Open(txn) = &mut self.current {
             txn.yield_large(&self.core);
         }
+        self.unlock_counters();
         self.statement_view = None;
         self.tell_activity(false);
         if self.current.open().is_none_or(|t| t.isolation == Isolation::ReadCommitted || t.view.is_none()) {
@@ -260,6 +265,7 @@ impl Session {
             count(Counter::StatementRollbacks, 1);
         }
         self.rollback_to(&point);
+        self.unlock_counters();
         self.statement = point;
     }
 

@@ -53,6 +53,7 @@ outermost_first! {
     DUE_TO_MERGE "due.to_merge",
     DUE_TO_SAVE "due.to_save",
     LIVE_ROWS "live_rows",
+    AUTO_INCREMENT "auto_increment",
     // Transactions, and what memtables know of them.
     PRIVATE_UNSORTED "private.unsorted",
     WRITERS "writers",

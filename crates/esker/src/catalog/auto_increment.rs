@@ -3,41 +3,113 @@
 //! Invariants: no value is given out twice while the process lives; a committed transaction's values are below the counter
 //! after a crash, too, since its frame in the log says how far the counter had come. What a transaction took that did not
 //! commit may come again after a crash, as nobody has it.
+//!
+//! Who counts alone holds the lock of the counter until its statement ends; it is a row lock, on a row that no table has, so
+//! that waits for it have a limit, can be killed, and are seen where they would close a circle.
 
 use crate::catalog::table::Table;
+use crate::lock::{LockMode, LockOutcome, COUNTER};
 use crate::session::{Parts, Session};
 use crate::Result;
+use esker_base::lock::{order, Mutex};
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
-/// Values from here on are free; 0: none was given out.
-#[derive(Default)]
-pub(crate) struct AutoIncrement(AtomicU64);
+/// How a statement gets its AUTO_INCREMENT values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Counting {
+    /// Whoever comes gets the next ones: values of several statements may alternate.
+    Interleaved,
+    /// All at once, or what is asked for; waits for who counts alone.
+    AtOnce,
+    /// Nobody else gets values until the statement ends.
+    Alone,
+}
+
+/// Some of the values that are an offset and a multiple of an increment.
+#[derive(Clone, Copy)]
+struct Wanted {
+    offset: u64,
+    increment: u64,
+    values: u64,
+}
+
+/// A table's counter.
+pub(crate) struct AutoIncrement {
+    state: Mutex<State>,
+    /// Rows may have brought values below here themselves: those are not given back. Grows, under the mutex.
+    brought: AtomicU64,
+}
+
+struct State {
+    /// Values from here on are free; 0: none was given out.
+    next: u64,
+    /// Somebody counts alone: others take the lock first.
+    alone: bool,
+}
+
+impl Default for AutoIncrement {
+    fn default() -> Self {
+        AutoIncrement::new(0)
+    }
+}
 
 impl AutoIncrement {
     pub(crate) fn new(next: u64) -> Self {
-        AutoIncrement(AtomicU64::new(next))
+        let state = Mutex::new(&order::AUTO_INCREMENT, State { next, alone: false });
+        AutoIncrement { state, brought: AtomicU64::new(next) }
     }
 
     pub(crate) fn next(&self) -> u64 {
-        self.0.load(Ordering::SeqCst)
+        self.state.lock().next
     }
 
-    pub(crate) fn raise(&self, next: u64) {
-        self.0.fetch_max(next, Ordering::SeqCst);
-    }
-
-    /// Takes `values` values that nobody else gets, of those that are `offset` and a multiple of `increment`; the first.
-    fn take(&self, offset: u64, increment: u64, values: u64) -> Option<u64> {
-        let mut now = self.next();
-        loop {
-            let first = first_of(now.max(1), offset, increment)?;
-            let next = increment.checked_mul(values)?.checked_add(first)?;
-            match self.0.compare_exchange(now, next, Ordering::SeqCst, Ordering::SeqCst) {
-                Ok(_) => return Some(first),
-                Err(other) => now = other,
-            }
+    /// A row may have any value below `next`. Were they free?
+    pub(crate) fn raise(&self, next: u64) -> bool {
+        if self.brought.load(Ordering::Relaxed) >= next {
+            return false;
         }
+        let mut state = self.state.lock();
+        self.brought.fetch_max(next, Ordering::Relaxed);
+        let free = state.next < next;
+        state.next = state.next.max(next);
+        free
+    }
+
+    /// Takes values that nobody else gets, from the first to before the next; none if there are not so many left.
+    fn take(&self, wanted: Wanted) -> Option<Range<u64>> {
+        self.state.lock().take(wanted)
+    }
+
+    /// The same, unless somebody counts alone.
+    fn take_unless_alone(&self, wanted: Wanted) -> Option<Option<Range<u64>>> {
+        let mut state = self.state.lock();
+        (!state.alone).then(|| state.take(wanted))
+    }
+
+    /// Called with the lock held.
+    fn set_alone(&self, alone: bool) {
+        self.state.lock().alone = alone;
+    }
+
+    /// The last ones of what was taken are free again, unless somebody took others since; the next value then.
+    fn give_back(&self, unused: Range<u64>) -> Option<u64> {
+        let mut state = self.state.lock();
+        let next = unused.start.max(self.brought.load(Ordering::Relaxed));
+        if state.next != unused.end || next >= unused.end {
+            return None;
+        }
+        state.next = next;
+        Some(next)
+    }
+}
+
+impl State {
+    fn take(&mut self, Wanted { offset, increment, values }: Wanted) -> Option<Range<u64>> {
+        let first = first_of(self.next.max(1), offset, increment)?;
+        self.next = increment.checked_mul(values)?.checked_add(first)?;
+        Some(first..self.next)
     }
 }
 
@@ -55,32 +127,96 @@ impl Table {
         self.trees().auto_increment.next().max(1)
     }
 
-    fn raise_auto_increment(&self, next: u64) {
-        let trees = self.trees();
-        if trees.auto_increment.next() < next {
-            trees.auto_increment.raise(next);
-            self.is_to_be_saved();
-        }
+    /// Is it known already that a row may have brought this value itself?
+    pub fn knows_auto_increment(&self, value: u64) -> bool {
+        self.trees().auto_increment.brought.load(Ordering::Relaxed) > value
     }
 }
 
 impl Session {
-    /// Takes `values` AUTO_INCREMENT values of those that are `offset` and a multiple of `increment`, both from 1 on; the
-    /// first of them, or none if there are not so many left.
+    /// Takes `values` AUTO_INCREMENT values of those that are `offset` and a multiple of `increment`, both from 1 on: from the
+    /// first to before the next one, or none if there are not so many left.
     pub fn take_auto_increment(
         &mut self,
         table: &Arc<Table>,
         offset: u64,
         increment: u64,
         values: u64,
-    ) -> Result<Option<u64>> {
+        counting: Counting,
+    ) -> Result<Option<Range<u64>>> {
         let Parts { core, txn, .. } = self.parts()?;
         let at = txn.table_of(core, table)?;
-        let trees = table.trees();
-        let first = trees.auto_increment.take(offset.max(1), increment.max(1), values.max(1));
-        txn.tables[at].auto_increment = trees.auto_increment.next();
-        table.is_to_be_saved();
-        Ok(first)
+        let wanted = Wanted { offset: offset.max(1), increment: increment.max(1), values: values.max(1) };
+        let counter = table.trees().auto_increment.clone();
+        let taken = match counting {
+            Counting::Interleaved => counter.take(wanted),
+            Counting::AtOnce => match counter.take_unless_alone(wanted) {
+                Some(taken) => taken,
+                None => self.take_behind(table, &counter, wanted)?,
+            },
+            Counting::Alone => {
+                self.count_alone(table, &counter)?;
+                counter.take(wanted)
+            }
+        };
+        if let Some(taken) = &taken {
+            let mark = &mut self.txn_mut()?.tables[at].auto_increment;
+            *mark = taken.end.max(*mark);
+            table.is_to_be_saved();
+        }
+        Ok(taken)
+    }
+
+    /// Waits for who counts alone. He may be of this session, further out.
+    fn take_behind(&mut self, table: &Table, counter: &AutoIncrement, wanted: Wanted) -> Result<Option<Range<u64>>> {
+        let outcome = self.lock_row(table.tree_id(), COUNTER, LockMode::Exclusive, self.wait)?;
+        let taken = counter.take(wanted);
+        if outcome == LockOutcome::Granted {
+            self.unlock_counter(table, counter);
+        }
+        Ok(taken)
+    }
+
+    /// Until the statement ends.
+    fn count_alone(&mut self, table: &Arc<Table>, counter: &Arc<AutoIncrement>) -> Result<()> {
+        if self.lock_row(table.tree_id(), COUNTER, LockMode::Exclusive, self.wait)? == LockOutcome::Granted {
+            self.counts_alone.push((table.clone(), counter.clone()));
+            counter.set_alone(true);
+        }
+        Ok(())
+    }
+
+    fn unlock_counter(&self, table: &Table, counter: &AutoIncrement) {
+        counter.set_alone(false);
+        if let Some(state) = self.current.state() {
+            self.core.locks.unlock_row(&state.locks, table.tree_id(), COUNTER);
+        }
+    }
+
+    /// The statement gets no more values: it no longer counts alone. Of what it took last these were not used: they are free
+    /// again, unless somebody took others since.
+    pub fn end_auto_increment(&mut self, table: &Arc<Table>, unused: Range<u64>) {
+        let counter = table.trees().auto_increment.clone();
+        if let Some(next) = counter.give_back(unused.clone()) {
+            table.is_to_be_saved();
+            let txn = self.current.open_mut();
+            let in_table = txn.and_then(|txn| txn.place_of(table).map(|at| &mut txn.tables[at]));
+            // What it took before, or brought, is below.
+            if let Some(t) = in_table.filter(|t| t.auto_increment == unused.end) {
+                t.auto_increment = next;
+            }
+        }
+        if let Some(at) = self.counts_alone.iter().position(|(t, _)| Arc::ptr_eq(t, table)) {
+            self.counts_alone.swap_remove(at);
+            self.unlock_counter(table, &counter);
+        }
+    }
+
+    /// The statement is over, however it ended.
+    pub(crate) fn unlock_counters(&mut self) {
+        for (table, counter) in std::mem::take(&mut self.counts_alone) {
+            self.unlock_counter(&table, &counter);
+        }
     }
 
     /// A row gets this value by itself: those that are given out from now on are greater.
@@ -88,7 +224,9 @@ impl Session {
         let Parts { core, txn, .. } = self.parts()?;
         let at = txn.table_of(core, table)?;
         let next = value.saturating_add(1);
-        table.raise_auto_increment(next);
+        if table.trees().auto_increment.raise(next) {
+            table.is_to_be_saved();
+        }
         let mark = &mut txn.tables[at].auto_increment;
         *mark = next.max(*mark);
         Ok(())
@@ -99,19 +237,45 @@ impl Session {
 mod tests {
     use super::*;
 
+    fn first(counter: &AutoIncrement, offset: u64, increment: u64, values: u64) -> Option<u64> {
+        counter.take(Wanted { offset, increment, values }).map(|taken| taken.start)
+    }
+
     #[test]
     fn values_are_an_offset_and_a_multiple() {
         let counter = AutoIncrement::default();
-        assert_eq!([counter.take(1, 1, 1), counter.take(1, 1, 3), counter.take(1, 1, 1)], [Some(1), Some(2), Some(5)]);
+        assert_eq!([first(&counter, 1, 1, 1), first(&counter, 1, 1, 3), first(&counter, 1, 1, 1)], [1, 2, 5].map(Some));
         // Three of 4, 14, 24, ...: from 6 on.
-        assert_eq!([counter.take(4, 10, 3), counter.take(4, 10, 1)], [Some(14), Some(44)]);
-        assert_eq!(counter.take(100, 10, 1), Some(100));
-        counter.raise(7);
+        assert_eq!([first(&counter, 4, 10, 3), first(&counter, 4, 10, 1)], [Some(14), Some(44)]);
+        assert_eq!(first(&counter, 100, 10, 1), Some(100));
+        assert!(!counter.raise(7));
         assert_eq!(counter.next(), 110);
-        counter.raise(u64::MAX - 1);
+        assert!(counter.raise(u64::MAX - 1));
         assert_eq!(
-            [counter.take(1, 1, 2), counter.take(1, 1, 1), counter.take(1, 1, 1)],
+            [first(&counter, 1, 1, 2), first(&counter, 1, 1, 1), first(&counter, 1, 1, 1)],
             [None, Some(u64::MAX - 1), None]
         );
+    }
+
+    #[test]
+    fn unused_values_come_again_unless_somebody_has_or_passed_them() {
+        let counter = AutoIncrement::new(1);
+        let ten = Wanted { offset: 1, increment: 1, values: 10 };
+        assert_eq!(counter.take(ten), Some(1..11));
+        assert_eq!(counter.give_back(4..11), Some(4));
+        assert_eq!(counter.take(ten), Some(4..14));
+        // All were used.
+        assert_eq!(counter.give_back(14..14), None);
+        // Others were taken since.
+        assert_eq!(counter.take(ten), Some(14..24));
+        assert_eq!(counter.give_back(10..14), None);
+        // A row brought one of them itself.
+        assert!(!counter.raise(18));
+        assert_eq!(counter.give_back(15..24), Some(18));
+        // It did so with the last of them.
+        assert_eq!(counter.take(ten), Some(18..28));
+        assert!(!counter.raise(28));
+        assert_eq!(counter.give_back(19..28), None);
+        assert_eq!(counter.next(), 28);
     }
 }

@@ -1,10 +1,12 @@
 //! AUTO_INCREMENT values: none comes twice, whatever happened to the process.
 
 use crate::tests::formats::{kill, open};
-use crate::tests::support::{begin, insert, make, number};
-use crate::{Engine, Table};
+use crate::tests::support::{begin, begun, engine, insert, make, number, until};
+use crate::{Counting, Engine, Error, Session, Table};
 use esker_io::SimDisk;
+use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 fn next(e: &Engine) -> u64 {
     e.open_table("t").unwrap().next_auto_increment()
@@ -13,7 +15,7 @@ fn next(e: &Engine) -> u64 {
 fn take(e: &Engine, t: &Arc<Table>, values: u64, commit: bool) -> u64 {
     let mut s = e.session();
     begin(&mut s);
-    let first = s.take_auto_increment(t, 1, 1, values).unwrap().unwrap();
+    let first = s.take_auto_increment(t, 1, 1, values, Counting::Interleaved).unwrap().unwrap().start;
     insert(&mut s, t, first).unwrap();
     match commit {
         true => s.commit().unwrap(),
@@ -54,7 +56,7 @@ fn committed_values_do_not_come_again() {
     let t = e.open_table("t").unwrap();
     let mut s = e.session();
     begin(&mut s);
-    assert_eq!(s.take_auto_increment(&t, 5, 10, 2).unwrap(), Some(105));
+    assert_eq!(s.take_auto_increment(&t, 5, 10, 2, Counting::Interleaved).unwrap(), Some(105..125));
     insert(&mut s, &t, 105).unwrap();
     s.prepare(b"x").unwrap();
     s.detach_prepared();
@@ -100,6 +102,148 @@ fn a_table_and_where_it_counts_from_are_one() {
         }
     }
     assert!(there > 0 && missing > 0, "{there} times there, {missing} times not");
+}
+
+fn taken(s: &mut Session, t: &Arc<Table>, values: u64, counting: Counting) -> crate::Result<Range<u64>> {
+    Ok(s.take_auto_increment(t, 1, 1, values, counting)?.unwrap())
+}
+
+/// What is held and wanted of counters.
+fn counters(e: &Engine) -> Vec<(u64, bool)> {
+    let locks = e.locks().into_iter().filter(|l| l.kind == "auto_increment");
+    locks.map(|l| (l.connection, l.waiting)).collect()
+}
+
+fn connected(e: &Engine, connection: u64) -> Session {
+    let s = begun(e, false);
+    s.set_connection(connection);
+    s
+}
+
+#[test]
+fn who_counts_alone_gets_values_that_follow_each_other() {
+    let (e, t) = engine();
+    let mut alone = connected(&e, 1);
+    assert_eq!(taken(&mut alone, &t, 1, Counting::Alone).unwrap(), 1..2);
+    std::thread::scope(|scope| {
+        for (connection, counting) in [(2, Counting::AtOnce), (3, Counting::Alone)] {
+            let (e, t) = (&e, &t);
+            scope.spawn(move || {
+                let mut other = connected(e, connection);
+                let values = taken(&mut other, t, 2, counting).unwrap();
+                assert!(values == (4..6) || values == (6..8), "{values:?}");
+            });
+        }
+        until(|| counters(&e).len() == 3);
+        assert_eq!(counters(&e)[0], (1, false));
+        let waits = e.lock_waits();
+        assert!(
+            waits.iter().all(|w| w.kind == "auto_increment" && w.table == "t" && w.key_text.is_none()),
+            "{waits:?}"
+        );
+        // It goes on, and does not wait for itself.
+        assert_eq!(taken(&mut alone, &t, 4, Counting::Alone).unwrap(), 2..6);
+        alone.end_auto_increment(&t, 4..6);
+    });
+    // Its transaction is still open. Nobody counts alone: no lock is taken.
+    assert_eq!(counters(&e), []);
+    assert_eq!(taken(&mut alone, &t, 1, Counting::AtOnce).unwrap(), 8..9);
+    assert_eq!(counters(&e), []);
+    // Who may be among others does not ask for the lock.
+    assert_eq!(taken(&mut alone, &t, 1, Counting::Alone).unwrap(), 9..10);
+    assert_eq!(taken(&mut connected(&e, 2), &t, 1, Counting::Interleaved).unwrap(), 10..11);
+    assert_eq!(taken(&mut alone, &t, 1, Counting::AtOnce).unwrap(), 11..12, "it is its own");
+    assert_eq!(counters(&e), [(1, false)]);
+}
+
+#[test]
+fn the_end_of_a_statement_lets_others_count() {
+    let (e, t) = engine();
+    let ends: [fn(&mut Session); 5] = [
+        |s| s.end_statement(),
+        |s| s.rollback_statement(),
+        |s| s.commit().unwrap(),
+        |s| s.rollback().unwrap(),
+        |s| s.prepare(b"x").unwrap(),
+    ];
+    let mut other = connected(&e, 2);
+    other.set_lock_wait(Duration::ZERO, true);
+    for (at, end) in ends.into_iter().enumerate() {
+        let mut s = connected(&e, 1);
+        taken(&mut s, &t, 1, Counting::Alone).unwrap();
+        let refused = taken(&mut other, &t, 1, Counting::AtOnce);
+        assert!(matches!(refused, Err(Error::WouldBlock)), "{at}: {refused:?}");
+        end(&mut s);
+        assert_eq!(counters(&e), [], "{at}");
+        taken(&mut other, &t, 1, Counting::AtOnce).unwrap();
+        let _ = s.rollback();
+    }
+    let mut s = connected(&e, 1);
+    taken(&mut s, &t, 1, Counting::Alone).unwrap();
+    drop(s);
+    taken(&mut other, &t, 1, Counting::Alone).unwrap();
+}
+
+#[test]
+fn waiting_for_a_counter_can_be_killed_and_closes_no_circle() {
+    let (e, t) = engine();
+    let u = make(&e, "u", &number());
+    let mut a = connected(&e, 1);
+    taken(&mut a, &t, 1, Counting::Alone).unwrap();
+    std::thread::scope(|scope| {
+        let mut b = connected(&e, 2);
+        let killer = b.killer();
+        let (t, u) = (&t, &u);
+        let waiter = scope.spawn(move || {
+            taken(&mut b, u, 1, Counting::Alone).unwrap();
+            assert!(matches!(taken(&mut b, t, 1, Counting::AtOnce), Err(Error::Interrupted)));
+            b
+        });
+        until(|| counters(&e).contains(&(2, true)));
+        assert!(matches!(taken(&mut a, u, 1, Counting::AtOnce), Err(Error::Deadlock)));
+        killer.kill();
+        let mut b = waiter.join().unwrap();
+        b.rollback().unwrap();
+        // Nothing is left of any wait.
+        a.rollback().unwrap();
+        assert_eq!(taken(&mut a, u, 1, Counting::AtOnce).unwrap(), 2..3);
+        assert_eq!(counters(&e), []);
+    });
+}
+
+/// Values that were given back come again after a restart, those of rows do not.
+#[test]
+fn what_was_given_back_is_free_after_a_restart() {
+    let mut disk = SimDisk::new(1);
+    let mut e = open(&disk).unwrap();
+    let t = make(&e, "t", &number());
+    let mut s = e.session();
+    begin(&mut s);
+    assert_eq!(taken(&mut s, &t, 8, Counting::AtOnce).unwrap(), 1..9);
+    insert(&mut s, &t, 1).unwrap();
+    s.end_auto_increment(&t, 2..9);
+    s.commit().unwrap();
+    assert_eq!(next(&e), 2);
+    // A row of another brings one that it has been given.
+    begin(&mut s);
+    assert_eq!(taken(&mut s, &t, 8, Counting::AtOnce).unwrap(), 2..10);
+    let mut other = e.session();
+    begin(&mut other);
+    assert!(!t.knows_auto_increment(5));
+    other.auto_increment_used(&t, 5).unwrap();
+    assert!(t.knows_auto_increment(5) && !t.knows_auto_increment(6));
+    insert(&mut other, &t, 5).unwrap();
+    insert(&mut s, &t, 2).unwrap();
+    s.end_auto_increment(&t, 3..10);
+    s.commit().unwrap();
+    other.commit().unwrap();
+    assert_eq!(next(&e), 6);
+    drop((s, other, t));
+    (disk, e) = reopened(e, &disk);
+    assert_eq!(next(&e), 6);
+    e.checkpoint().unwrap();
+    (_, e) = reopened(e, &disk);
+    assert_eq!(next(&e), 6);
 }
 
 fn reopened(e: Engine, disk: &SimDisk) -> (SimDisk, Engine) {

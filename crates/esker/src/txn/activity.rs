@@ -70,7 +70,7 @@ pub struct LockWaitInfo {
     pub waited_us: u64,
     /// The table.
     pub table: String,
-    /// "row", "key" (of an index), "range" (all rows of the table) or "transaction end".
+    /// "row", "key" (of an index), "range" (all rows of the table), "auto_increment" (its counter) or "transaction end".
     pub kind: &'static str,
     /// The row, if it is one, or the one that has the key.
     pub row: Option<RowId>,

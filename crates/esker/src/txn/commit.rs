@@ -171,6 +171,7 @@ impl Session {
         let state = txn.state.clone();
         self.current = Current::Prepared { state, xid: xid.to_vec() };
         self.core.signals.logged_to(end);
+        self.unlock_counters();
         count(Counter::Prepares, 1);
         make_durable(&self.core, end)
     }
@@ -262,6 +263,7 @@ impl Session {
     }
 
     fn end_txn(&mut self) {
+        self.unlock_counters();
         if let Some(state) = self.current.state() {
             self.core.locks.release_all(&state.locks);
             self.presence.ended();

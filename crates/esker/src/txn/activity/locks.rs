@@ -7,7 +7,7 @@
 use crate::catalog::index::Index;
 use crate::catalog::table::{AnyTree, Table};
 use crate::core::Core;
-use crate::lock::{LockMode, LockOwner, Locked, WaitKey, Waiter};
+use crate::lock::{LockMode, LockOwner, Locked, WaitKey, Waiter, COUNTER};
 use crate::read::buffer::decode;
 use crate::tree::{find_in_memory, Found};
 use crate::version::View;
@@ -33,7 +33,8 @@ pub struct LockInfo {
     pub connection: u64,
     /// The table; empty: of all those that are not listed.
     pub table: String,
-    /// "row", "key" (of an index) or "range" (all rows, or those that another transaction inserts).
+    /// "row", "key" (of an index), "range" (all rows, or those that another transaction inserts) or "auto_increment" (the
+    /// counter).
     pub kind: &'static str,
     /// The index whose values the text has.
     pub key_name: Option<String>,
@@ -132,6 +133,9 @@ impl Trees {
 
     /// Rows, or keys that are reserved; `owner` may have written them.
     fn rows(&self, tree: TreeId, first: RowId, last: RowId, owner: Option<TxnId>) -> What {
+        if first == COUNTER {
+            return What { kind: "auto_increment", ..self.what(tree) };
+        }
         let what = What { kind: "row", row: Some(first), ..self.what(tree) };
         let Some(at) = self.0.get(&tree) else { return what };
         if let Some(index) = at.index {
