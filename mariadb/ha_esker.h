@@ -160,7 +160,8 @@ private:
 
   bool changes_only_definition(const TABLE *altered, const Alter_inplace_info *info);
   bool duplicate_found(TABLE *altered, uint place, uint64_t row);
-  bool build_indexes(TABLE *altered, Alter_inplace_info *info);
+  bool build_indexes(TABLE *altered, inplace_alter_handler_ctx *planned);
+  bool commit_alter(TABLE *altered, inplace_alter_handler_ctx **contexts);
 
   EsScanOptions scan_options(bool scan);
   int open_cursor(EsCursor **cursor, bool scan);

@@ -4,11 +4,13 @@
 /**
   @file
   ALTER TABLE that leaves the rows where they are: indexes come, go, change names and places. What new ones hold is built while
-  others read; nothing of it shows before commit_inplace_alter_table(), which is one durable change in the engine. After a
-  crash between that and the server's own file the server asks check_version() which of the two definitions holds.
+  others read; nothing of it shows before commit_inplace_alter_table(), which is one durable change in the engine, of all
+  partitions at once. After a crash between that and the server's own file the server asks check_version() which of the two
+  definitions holds.
 */
 #include "ha_esker.h"
 #include "errors.h"
+#include "sql_table.h"
 
 using namespace shim;
 
@@ -22,7 +24,9 @@ constexpr alter_table_operations index_changes=
 /* What may come with it: only the server's definition says it. */
 constexpr alter_table_operations definition_changes=
   ALTER_RENAME_INDEX | ALTER_INDEX_IGNORABILITY | ALTER_CHANGE_INDEX_COMMENT | ALTER_CHANGE_COLUMN_DEFAULT |
-  ALTER_COLUMN_OPTION | ALTER_CHANGE_CREATE_OPTION | ALTER_DROP_CHECK_CONSTRAINT;
+  ALTER_COLUMN_OPTION | ALTER_CHANGE_CREATE_OPTION | ALTER_DROP_CHECK_CONSTRAINT |
+  /* Said to each partition of a table that is partitioned, and stays it. */
+  ALTER_PARTITIONED;
 
 bool is_same(const EsColumn &a, const EsColumn &b)
 {
@@ -54,12 +58,21 @@ bool is_same(const EsIndex &a, const EsIndex &b)
   return true;
 }
 
-/* What is planned and built between the calls of one ALTER TABLE. */
+/* What is planned and built between the calls of one ALTER TABLE, for one partition. */
 class Alter_context final : public inplace_alter_handler_ctx
 {
 public:
+  explicit Alter_context(ha_esker *handler) : handler(handler) {}
   ~Alter_context() override { es_built_indexes_close(built); }
 
+  EsBuiltIndexes *take_built()
+  {
+    EsBuiltIndexes *const taken= built;
+    built= nullptr;
+    return taken;
+  }
+
+  ha_esker *const handler;
   /* They point into each other: names and parts of the new definition. */
   Record_layout layout;
   Key_definitions keys;
@@ -147,28 +160,26 @@ enum_alter_inplace_result ha_esker::check_if_supported_inplace_alter(TABLE *alte
 {
   if (!(info->handler_flags & index_changes))
     return handler::check_if_supported_inplace_alter(altered, info);
-  if (table->part_info || altered->part_info)
-    info->unsupported_reason= "the table is partitioned";
+  /* Each partition has its own, or none has one. */
+  Alter_context *context= new (ha_thd()->mem_root) Alter_context(this);
+  info->handler_ctx= context;
+  if (!context)
+    return HA_ALTER_ERROR;
+  if (!table->part_info != !altered->part_info)
+    info->unsupported_reason= "the table is partitioned anew";
   else if (table->s->tmp_table != NO_TMP_TABLE)
     info->unsupported_reason= "the table is temporary";
   else if (info->ignore)
     info->unsupported_reason= "IGNORE";
   else if (has_checked_keys(table) || has_checked_keys(altered))
     info->unsupported_reason= "the table has a long UNIQUE key, or one WITHOUT OVERLAPS";
-  else if (changes_only_definition(altered, info))
+  else if (changes_only_definition(altered, info) && make_plan(table, altered, info, context))
   {
-    Alter_context *context= new (ha_thd()->mem_root) Alter_context;
-    if (!context)
-      return HA_ALTER_ERROR;
-    info->handler_ctx= context;
-    if (make_plan(table, altered, info, context))
-    {
-      if (!adds_any(context))
-        return HA_ALTER_INPLACE_INSTANT;
-      /* As far as the server goes whoever locks may do it at once, too. */
-      const bool at_once= info->alter_info->algorithm(ha_thd()) == Alter_info::ALTER_TABLE_ALGORITHM_INSTANT;
-      return at_once ? HA_ALTER_INPLACE_NOCOPY_LOCK : HA_ALTER_INPLACE_SHARED_LOCK;
-    }
+    if (!adds_any(context))
+      return HA_ALTER_INPLACE_INSTANT;
+    /* As far as the server goes whoever locks may do it at once, too. */
+    const bool at_once= info->alter_info->algorithm(ha_thd()) == Alter_info::ALTER_TABLE_ALGORITHM_INSTANT;
+    return at_once ? HA_ALTER_INPLACE_NOCOPY_LOCK : HA_ALTER_INPLACE_SHARED_LOCK;
   }
   return HA_ALTER_INPLACE_NOT_SUPPORTED;
 }
@@ -200,9 +211,9 @@ bool ha_esker::duplicate_found(TABLE *altered, uint place, uint64_t row)
   return true;
 }
 
-bool ha_esker::build_indexes(TABLE *altered, Alter_inplace_info *info)
+bool ha_esker::build_indexes(TABLE *altered, inplace_alter_handler_ctx *planned)
 {
-  Alter_context *context= static_cast<Alter_context *>(info->handler_ctx);
+  Alter_context *context= static_cast<Alter_context *>(planned);
   THD *thd= ha_thd();
   uint32_t place= 0;
   uint64_t row= 0;
@@ -222,26 +233,50 @@ bool ha_esker::inplace_alter_table(TABLE *altered, Alter_inplace_info *info)
 {
   /* Without new ones there is nothing to be done before nobody is there any more. */
   const Alter_context *context= static_cast<const Alter_context *>(info->handler_ctx);
-  return context && adds_any(context) && build_indexes(altered, info);
+  return context && adds_any(context) && build_indexes(altered, info->handler_ctx);
+}
+
+/* All that are in the array, which ends with a null, become durable at once. */
+bool ha_esker::commit_alter(TABLE *altered, inplace_alter_handler_ctx **contexts)
+try
+{
+  std::vector<EsBuiltIndexes *> built;
+  for (uint i= 0; contexts[i]; i++)
+  {
+    Alter_context *context= static_cast<Alter_context *>(contexts[i]);
+    if (!context->built && context->handler->build_indexes(altered, context))
+      return true;
+    built.push_back(context->built);
+  }
+  for (uint i= 0; contexts[i]; i++)
+    static_cast<Alter_context *>(contexts[i])->take_built();
+  EsError why;
+  const EsStatus status= es_alter_indexes(built.data(), static_cast<uint32_t>(built.size()), &why);
+  return status != EsStatus::Ok && alter_failed(status, why.text);
+}
+catch (const std::bad_alloc &)
+{
+  return alter_failed(EsStatus::OutOfMemory, "out of memory");
 }
 
 bool ha_esker::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *info, bool commit)
 {
   Alter_context *context= static_cast<Alter_context *>(info->handler_ctx);
   if (!context)
-    return false;
-  if (commit && !context->built && build_indexes(altered, info))
-    return true;
-  EsBuiltIndexes *const built= context->built;
-  context->built= nullptr;
-  if (!commit)
   {
-    es_built_indexes_close(built);
+    info->group_commit_ctx= nullptr;
     return false;
   }
-  EsError why;
-  const EsStatus status= es_alter_indexes(built, &why);
-  return status != EsStatus::Ok && alter_failed(status, why.text);
+  if (!commit)
+  {
+    es_built_indexes_close(context->take_built());
+    return false;
+  }
+  inplace_alter_handler_ctx *alone[]= {context, nullptr};
+  inplace_alter_handler_ctx **const all= info->group_commit_ctx ? info->group_commit_ctx : alone;
+  /* The partitions that follow need not be asked. */
+  info->group_commit_ctx= nullptr;
+  return commit_alter(altered, all);
 }
 
 /* Of the table as it is before the change that has been prepared: see check_version(). */
@@ -251,11 +286,47 @@ ulonglong ha_esker::table_version() const
   return es_table_version(engine, name_.c_str(), &version, nullptr) == EsStatus::Ok ? version : 0;
 }
 
+/*
+  Of a partitioned table the server has no version. Its partitions can be opened only by a definition that has their keys: one
+  of before that still opens them holds, whatever was changed. 0: it is for other keys; 2: it cannot be told.
+*/
+static int is_opened_as_before(const char *path)
+{
+  THD *thd= current_thd;
+  Dummy_error_handler silence;
+  TABLE_SHARE share;
+  TABLE table;
+  /* What partitions are made by is parsed, for a table that has a name. */
+  char name[NAME_LEN + 1], db[FN_REFLEN];
+  size_t db_bytes;
+  filename_to_tablename(base_name(path), name, sizeof(name));
+  dirname_part(db, path, &db_bytes);
+  if (db_bytes)
+    db[db_bytes - 1]= 0;
+  const LEX_CSTRING alias= {name, strlen(name)};
+  init_tmp_table_share(thd, &share, table_name(db), 0, name, path);
+  thd->push_internal_handler(&silence);
+  const bool is_opened= !open_table_def(thd, &share) &&
+                        !open_table_from_share(thd, &share, &alias, HA_OPEN_KEYFILE | HA_TRY_READ_ONLY,
+                                               EXTRA_RECORD, HA_OPEN_FOR_ALTER, &table, false);
+  if (is_opened)
+    closefrm(&table);
+  thd->pop_internal_handler();
+  const bool has_other_keys= share.open_errno == HA_ERR_INCOMPATIBLE_DEFINITION;
+  free_table_share(&share);
+  return is_opened ? 1 : has_other_keys ? 0 : 2;
+}
+
 /* Is the change durable that a table had not seen whose version was `before`? 0: it is. */
 int shim::check_version(handlerton *, const char *path, const LEX_CUSTRING *, ulonglong before)
 {
   uint64_t version;
-  if (es_table_version(engine, table_name(path), &version, nullptr) != EsStatus::Ok)
+  switch (es_table_version(engine, table_name(path), &version, nullptr)) {
+  case EsStatus::Ok:
+    return version == before;
+  case EsStatus::NoSuchTable:
+    return is_opened_as_before(path);
+  default:
     return 2;
-  return version == before;
+  }
 }

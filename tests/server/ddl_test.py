@@ -3,7 +3,8 @@
 The same script of statements runs once in peace, which tells what the database must look like after each of them: definitions,
 rows, what each index finds, how many tables the engine has. Left out is what the server does to one partition after the other
 without its DDL log, for InnoDB too (a kill in it leaves error 1932): TRUNCATE of several partitions, RENAME TABLE of a partitioned
-table, and ALTER by copy of one or into one, which ends in such a rename. Then it runs again and again over a fresh database, and is killed at
+table, ALTER by copy of one or into one, which ends in such a rename, and ALTER in place of one: recovery of the DDL log may leave
+the server's own .par file under the other name (errors 1696 and 1010). Then it runs again and again over a fresh database, and is killed at
 a random moment: after the restart the database looks as after what was acknowledged, or after one statement more.
 
     KILLS=8          kills

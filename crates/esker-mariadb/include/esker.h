@@ -676,11 +676,14 @@ EsStatus es_build_indexes(const EsTable *table,
                           uint64_t *row,
                           EsError *error);
 
-/// Gives the table the indexes that were built for it, and no others. Atomic, and durable on return.
+/// Gives tables the indexes that were built for them, and no others: `count` of them, each of another table. Atomic, and
+/// durable on return.
 ///
 /// # Safety
-/// `built` is not used again, whatever comes of it.
-EsStatus es_alter_indexes(EsBuiltIndexes *built, EsError *error);
+/// All were built in the same engine. None of them is used again, whatever comes of it.
+EsStatus es_alter_indexes(EsBuiltIndexes *const *built,
+                          uint32_t count,
+                          EsError *error);
 
 /// Lets go of indexes that are not wanted.
 ///

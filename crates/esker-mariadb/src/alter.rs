@@ -82,15 +82,24 @@ pub unsafe extern "C" fn es_build_indexes(
     unsafe { report(result, error) }
 }
 
-/// Gives the table the indexes that were built for it, and no others. Atomic, and durable on return.
+/// Gives tables the indexes that were built for them, and no others: `count` of them, each of another table. Atomic, and
+/// durable on return.
 ///
 /// # Safety
-/// `built` is not used again, whatever comes of it.
+/// All were built in the same engine. None of them is used again, whatever comes of it.
 #[no_mangle]
-pub unsafe extern "C" fn es_alter_indexes(built: *mut EsBuiltIndexes, error: *mut EsError) -> EsStatus {
+pub unsafe extern "C" fn es_alter_indexes(
+    built: *const *mut EsBuiltIndexes,
+    count: u32,
+    error: *mut EsError,
+) -> EsStatus {
     // SAFETY: made by es_build_indexes; the caller's promise.
-    let Some(made) = (unsafe { take(built) }) else { return EsStatus::Ok };
-    let EsBuiltIndexes { built, engine, guard } = *made;
+    let made = unsafe { slice(built, count as usize) }.iter().filter_map(|b| unsafe { take(*b) });
+    let made: Vec<EsBuiltIndexes> = made.map(|made| *made).collect();
+    let Some((engine, guard)) = made.first().map(|made| (made.engine.clone(), made.guard.clone())) else {
+        return EsStatus::Ok;
+    };
+    let built = made.into_iter().map(|made| made.built).collect();
     let result = guard.run(|| Ok(engine.alter_indexes(built)?));
     // SAFETY: the caller's promise.
     unsafe { report(result, error) }

@@ -245,7 +245,7 @@ fn large(e: &Engine) {
     s.rollback().unwrap();
     let another = IndexDef { name: "m".into(), unique: false, parts: vec![part] };
     let built = e.build_indexes(&t, &[IndexPlan::Add(another)], &mut |_, _| true).unwrap();
-    e.alter_indexes(built).unwrap();
+    e.alter_indexes(vec![built]).unwrap();
     e.analyze(&t, &mut |_, _| true).unwrap();
 }
 

@@ -1,7 +1,8 @@
 //! A table gets other indexes, and keeps its rows.
 //!
 //! New ones are built first, from what was committed, while everybody reads on (`write/build.rs`); then one record says which
-//! trees the table has from there on, and what new ones begin with. Order: runs synced, their folder synced, then, under the
+//! trees the table has from there on, and what new ones begin with. Of tables that change together, as partitions do, all
+//! records are in one frame of the log: a crash leaves all of them or none. Order: runs synced, their folder synced, then, under the
 //! commit lock, the record into the log and the trees in memory changed, then the log synced, and only then the files of
 //! those that are gone unlinked. A crash before the record is durable leaves orphans and the old indexes, after it the new
 //! ones. Invariant: nobody has changed the rows between the reading of them and the record; a front end keeps writers away, one that
@@ -24,6 +25,7 @@ use crate::upkeep::flush::run_entry;
 use crate::write::build::{Building, Runs};
 use crate::{Error, Result};
 use esker_format::{ColumnMask, CommitSeq, Lsn, Record, RunRef, TreeEntry, TreeId, TreeKind};
+use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
@@ -43,7 +45,6 @@ pub enum IndexPlan {
 
 /// The indexes that a table is to have, built, for [`Engine::alter_indexes`]. Nothing stays of those that never get there.
 pub struct BuiltIndexes {
-    core: Arc<Core>,
     table: Arc<Table>,
     /// The table's, when its rows were read.
     before: Arc<Trees>,
@@ -92,12 +93,14 @@ impl Engine {
         build(&self.core, table, plan, progress)
     }
 
-    /// Gives a table the indexes that were built for it, and no others, durably: views that are older cannot read by new ones.
+    /// Gives tables the indexes that were built for them, and no others, durably, all at once: views that are older cannot
+    /// read by new ones.
     ///
     /// # Errors
-    /// [`Error::TableChanged`] if somebody has written in the table since; it stays as it was.
-    pub fn alter_indexes(&self, built: BuiltIndexes) -> Result<()> {
-        alter(built)
+    /// [`Error::TableChanged`] if somebody has written in one of the tables since; all stay as they were. A WAL error if the
+    /// definitions of all of them are longer than a frame of the log can be.
+    pub fn alter_indexes(&self, built: Vec<BuiltIndexes>) -> Result<()> {
+        alter(&self.core, built)
     }
 }
 
@@ -160,7 +163,7 @@ fn build(
     // Those that nobody reads go on as they are.
     let apart = before.indexes.iter().zip(&before.keys).filter(|(index, _)| !index.is_kept());
     planned.extend(apart.map(|(index, tree)| Planned::Kept(index.clone(), tree.clone())));
-    Ok(BuiltIndexes { core: core.clone(), table: table.clone(), before, writes, indexes: planned })
+    Ok(BuiltIndexes { table: table.clone(), before, writes, indexes: planned })
 }
 
 /// Gives the new indexes the entries of all rows that are committed.
@@ -198,47 +201,80 @@ fn read_rows(
     }
 }
 
-fn alter(built: BuiltIndexes) -> Result<()> {
-    let BuiltIndexes { core, table, before, writes, indexes } = built;
-    let attach = |(planned, TreeEntry { id, .. }): (&Planned, &TreeEntry)| {
-        let run = |run: &Arc<Run<ByBytes>>| run_entry(&RunHandle::committed(run.clone()), CommitSeq::ZERO);
-        planned.runs().iter().map(|r| RunRef { tree: *id, run: run(r) }).collect::<Vec<_>>()
-    };
-    let keys: Vec<TreeEntry> = indexes.iter().map(Planned::entry).collect();
-    let attach: Vec<RunRef> = indexes.iter().zip(&keys).flat_map(attach).collect();
-    if !attach.is_empty() {
+impl BuiltIndexes {
+    /// The record that gives the table its trees.
+    fn record(&self) -> Record<'static> {
+        let keys: Vec<TreeEntry> = self.indexes.iter().map(Planned::entry).collect();
+        let attach = |(planned, TreeEntry { id, .. }): (&Planned, &TreeEntry)| {
+            let run = |run: &Arc<Run<ByBytes>>| run_entry(&RunHandle::committed(run.clone()), CommitSeq::ZERO);
+            planned.runs().iter().map(|r| RunRef { tree: *id, run: run(r) }).collect::<Vec<_>>()
+        };
+        let attach = self.indexes.iter().zip(&keys).flat_map(attach).collect();
+        let rows = TreeEntry { id: self.before.rows.id, kind: TreeKind::Rows };
+        Record::AlterIndexes { table: self.table.id, trees: std::iter::once(rows).chain(keys).collect(), attach }
+    }
+
+    fn has_runs(&self) -> bool {
+        self.indexes.iter().any(|planned| !planned.runs().is_empty())
+    }
+
+    /// Memtables for its new trees.
+    fn memtables(&self) -> Result<Vec<Arc<Memtable<ByBytes>>>> {
+        self.indexes.iter().filter(|i| matches!(i, Planned::New(..))).map(|_| Memtable::new(Lsn(0))).collect()
+    }
+
+    /// Fails if somebody has changed the table since its rows were read. Under the commit lock.
+    fn check_unchanged(&self, core: &Core) -> Result<()> {
+        refuse_prepared(core, &self.table)?;
+        let writes = self.table.writes.load(Ordering::Relaxed);
+        let is_same = Arc::ptr_eq(&self.table.trees(), &self.before) && writes == self.writes;
+        if self.table.is_dropped() || !is_same {
+            return Err(Error::TableChanged(self.table.name()));
+        }
+        Ok(())
+    }
+}
+
+fn alter(core: &Core, built: Vec<BuiltIndexes>) -> Result<()> {
+    if built.is_empty() {
+        return Ok(());
+    }
+    // Of a table that is there twice the second list would be older than the first.
+    let tables: BTreeSet<_> = built.iter().map(|b| b.table.id).collect();
+    if tables.len() < built.len() {
+        return Err(Error::InvalidArgument("a table whose indexes are altered twice at once".into()));
+    }
+    if built.iter().any(BuiltIndexes::has_runs) {
         core.runs.sync(&core.writable)?;
     }
-    let trees = std::iter::once(TreeEntry { id: before.rows.id, kind: TreeKind::Rows }).chain(keys).collect();
     // What can fail comes before the record.
-    let mut memtables = Vec::new();
-    for _ in indexes.iter().filter(|i| matches!(i, Planned::New(..))) {
-        memtables.push(Memtable::new(Lsn(0))?);
-    }
-    let mut record = Vec::new();
-    Record::AlterIndexes { table: table.id, trees, attach }.encode(&mut record);
+    let memtables = built.iter().map(BuiltIndexes::memtables).collect::<Result<Vec<_>>>()?;
+    let mut records = Vec::new();
+    built.iter().for_each(|b| b.record().encode(&mut records));
     core.writable.check()?;
     let tables = core.tables.lock();
-    let space = core.wal.reserve_commit(record.len())?;
+    let space = core.wal.reserve_commit(records.len())?;
+    let mut altered = Vec::new();
     let end = {
         let _commit = core.commit_lock.lock();
-        refuse_prepared(&core, &table)?;
-        let is_same = Arc::ptr_eq(&table.trees(), &before) && table.writes.load(Ordering::Relaxed) == writes;
-        if table.is_dropped() || !is_same {
-            return Err(Error::TableChanged(table.name()));
-        }
-        let appended = core.wal.append_reserved(space, &record);
+        built.iter().try_for_each(|b| b.check_unchanged(core))?;
+        let appended = core.wal.append_reserved(space, &records);
         let seq = CommitSeq(appended.lsn.0);
         core.views.publish(seq, seq.0);
         // Here, so that no commit comes between that was made for the trees of before.
-        table.set_indexes(trees_with(&core, &table, &before, indexes, memtables, appended.lsn), seq);
+        for (BuiltIndexes { table, before, indexes, .. }, memtables) in built.into_iter().zip(memtables) {
+            table.set_indexes(trees_with(core, &table, &before, indexes, memtables, appended.lsn), seq);
+            altered.push((table, before));
+        }
         appended.end
     };
     core.wal.wait_durable(end)?;
     drop(tables);
-    let now = table.trees();
-    for gone in before.keys.iter().filter(|k| !now.keys.iter().any(|n| n.id == k.id)) {
-        discard::tree(&core, gone);
+    for (table, before) in altered {
+        let now = table.trees();
+        for gone in before.keys.iter().filter(|k| !now.keys.iter().any(|n| n.id == k.id)) {
+            discard::tree(core, gone);
+        }
     }
     Ok(())
 }

@@ -12,16 +12,16 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// Columns of the table.
-const A: u32 = 0;
-const C: u32 = 1;
-const TEXT: u32 = 2;
+pub(super) const A: u32 = 0;
+pub(super) const C: u32 = 1;
+pub(super) const TEXT: u32 = 2;
 
-fn small() -> Options {
+pub(super) fn small() -> Options {
     Options { bulk_threshold_bytes: 4 << 10, min_run_bytes: 1 << 10, block_bytes: 1 << 10, ..options() }
 }
 
 /// With so little memory for large writes that an index of a thousand rows is built of several runs.
-fn short() -> Options {
+pub(super) fn short() -> Options {
     Options { memory_limit_bytes: 64 << 10, ..small() }
 }
 
@@ -37,11 +37,11 @@ fn index(name: &str, unique: bool, columns: &[u32]) -> IndexDef {
     IndexDef { name: name.into(), unique, parts: columns.iter().map(part).collect() }
 }
 
-fn keep(index: usize, name: &str) -> IndexPlan {
+pub(super) fn keep(index: usize, name: &str) -> IndexPlan {
     IndexPlan::Keep { index, name: name.into() }
 }
 
-fn add(name: &str, unique: bool, columns: &[u32]) -> IndexPlan {
+pub(super) fn add(name: &str, unique: bool, columns: &[u32]) -> IndexPlan {
     IndexPlan::Add(index(name, unique, columns))
 }
 
@@ -49,15 +49,19 @@ fn row(n: u32) -> Row {
     Row { a: n, c: (!n.is_multiple_of(3)).then_some(n * 7 % 100_000), text: format!("text {:0100}", n % 50).into() }
 }
 
-fn insert(s: &mut Session, t: &Arc<Table>, n: u32) -> Result<RowId> {
+pub(super) fn insert(s: &mut Session, t: &Arc<Table>, n: u32) -> Result<RowId> {
     // SAFETY: an image of this table's layout.
     unsafe { s.insert_image(t, image(&row(n)).as_ptr()) }
 }
 
 /// Rows in runs and in memory, some of them changed or deleted since; how many are left.
 fn filled(e: &Engine, rows: u32) -> (Arc<Table>, u64) {
-    e.create_table("t", &def()).unwrap();
-    let t = e.open_table("t").unwrap();
+    filled_as(e, "t", rows)
+}
+
+pub(super) fn filled_as(e: &Engine, name: &str, rows: u32) -> (Arc<Table>, u64) {
+    e.create_table(name, &def()).unwrap();
+    let t = e.open_table(name).unwrap();
     let mut s = e.session();
     let mut ids: Vec<_> = (0..rows / 2).map(|n| insert(&mut s, &t, n).unwrap()).collect();
     s.commit().unwrap();
@@ -80,19 +84,27 @@ fn filled(e: &Engine, rows: u32) -> (Arc<Table>, u64) {
 }
 
 fn alter(e: &Engine, t: &Arc<Table>, plan: &[IndexPlan]) -> Result<()> {
-    e.alter_indexes(e.build_indexes(t, plan, &mut |done, total| {
-        assert!(done <= total);
-        true
-    })?)
+    e.alter_indexes(vec![built(e, t, plan)?])
 }
 
-fn names(t: &Table) -> Vec<String> {
+pub(super) fn built(e: &Engine, t: &Arc<Table>, plan: &[IndexPlan]) -> Result<BuiltIndexes> {
+    e.build_indexes(t, plan, &mut |done, total| {
+        assert!(done <= total);
+        true
+    })
+}
+
+pub(super) fn names(t: &Table) -> Vec<String> {
     t.trees().kept_indexes().map(|(_, index)| index.entry.name.clone()).collect()
 }
 
 /// The table has these indexes and so many rows, and each index has an entry of each row.
 fn is_sound(e: &Engine, wanted: &[&str], rows: u64) {
-    let t = e.open_table("t").unwrap();
+    is_sound_in(e, "t", wanted, rows);
+}
+
+pub(super) fn is_sound_in(e: &Engine, name: &str, wanted: &[&str], rows: u64) {
+    let t = e.open_table(name).unwrap();
     assert_eq!(names(&t), wanted);
     let report = e.check(&t, &mut |_, _| true).unwrap();
     assert!(report.damages.is_empty(), "{:?}", report.damages);
@@ -119,14 +131,14 @@ fn ids_by(s: &mut Session, t: &Arc<Table>, index: usize) -> Result<Vec<RowId>> {
 }
 
 /// Names of run files.
-fn files(disk: &SimDisk) -> Vec<String> {
+pub(super) fn files(disk: &SimDisk) -> Vec<String> {
     let mut names: Vec<_> = disk.list(Path::new("/db/runs")).unwrap().into_iter().map(|f| f.name).collect();
     names.sort();
     names
 }
 
 /// Files that the table's trees refer to.
-fn referred(e: &Engine) -> usize {
+pub(super) fn referred(e: &Engine) -> usize {
     let files = |t: &Arc<Table>| {
         let runs = |any| {
             crate::catalog::table::with_tree!(any, tree => {
@@ -299,7 +311,7 @@ fn whoever_writes_meanwhile_fails_or_makes_it_fail() {
     insert(&mut s, &t, 9000).unwrap();
     let built = e.build_indexes(&t, &plan, go_on).unwrap();
     s.commit().unwrap();
-    assert!(matches!(e.alter_indexes(built), Err(Error::TableChanged(_))));
+    assert!(matches!(e.alter_indexes(vec![built]), Err(Error::TableChanged(_))));
     is_sound(&e, &["a", "text", "c"], rows + 1);
     // It commits afterwards.
     insert(&mut s, &t, 9001).unwrap();
@@ -327,12 +339,12 @@ fn whoever_writes_meanwhile_fails_or_makes_it_fail() {
     // Two at once: one of them.
     let (first, second) =
         (e.build_indexes(&t, &[], go_on).unwrap(), e.build_indexes(&t, &[keep(0, "x")], go_on).unwrap());
-    e.alter_indexes(first).unwrap();
-    assert!(matches!(e.alter_indexes(second), Err(Error::TableChanged(_))));
+    e.alter_indexes(vec![first]).unwrap();
+    assert!(matches!(e.alter_indexes(vec![second]), Err(Error::TableChanged(_))));
     is_sound(&e, &[], rows + 2);
     let built = e.build_indexes(&t, &[], go_on).unwrap();
     e.drop_table("t").unwrap();
-    assert!(e.alter_indexes(built).is_err());
+    assert!(e.alter_indexes(vec![built]).is_err());
 }
 
 #[test]
