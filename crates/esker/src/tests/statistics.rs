@@ -215,7 +215,7 @@ fn indexes_come_and_go() {
         let new = IndexDef { name: "new".into(), ..def().indexes[TEXT].clone() };
         let keep = |index, name: &str| IndexPlan::Keep { index, name: name.into() };
         let plan = [IndexPlan::Add(new), keep(TEXT, "other"), keep(A, "a")];
-        e.alter_indexes(e.build_indexes(&t, &plan, &mut |_, _| true).unwrap()).unwrap();
+        e.alter_indexes(vec![e.build_indexes(&t, &plan, &mut |_, _| true).unwrap()]).unwrap();
         drop(t);
         if saved {
             checkpoint::write(&e.core).unwrap();
@@ -357,7 +357,7 @@ fn what_is_replayed_comes_to_the_same() {
                     plan.pop();
                     let new = IndexDef { name: format!("new {step}"), ..def().indexes[C].clone() };
                     plan.insert(0, IndexPlan::Add(new));
-                    e.alter_indexes(e.build_indexes(&t, &plan, &mut |_, _| true).unwrap()).unwrap();
+                    e.alter_indexes(vec![e.build_indexes(&t, &plan, &mut |_, _| true).unwrap()]).unwrap();
                 }
                 _ => {
                     drop(t);
