@@ -112,6 +112,7 @@ counters! {
 
     Flushes "flushes" "Memtables written out as runs",
     KeyFlushes "key_flushes" "Those of them that hold entries of an index",
+    FlushesAtRest "flushes_at_rest" "Those of trees to which nothing was written for a while",
     VersionsCarried "versions_carried" "Row versions of unended transactions that a flush copied to the next memtable",
     RunsMoved "runs_moved" "Private runs that a flush made of what an unended transaction had in a memtable",
     Merges "merges" "Merges of runs",

@@ -197,6 +197,8 @@ pub(crate) struct InMemory {
     pub(crate) flushable_bytes: u64,
     /// What it would carry on.
     pub(crate) pinned_bytes: u64,
+    /// How many were put there.
+    pub(crate) versions: usize,
 }
 
 /// What a tree consists of at one moment.
@@ -272,7 +274,11 @@ impl<K: Stored> TreeState<K> {
     /// What its memtables take.
     pub(crate) fn in_memory(&self) -> InMemory {
         let sum = |bytes: fn(&Memtable<K>) -> usize| self.memtables().map(|m| bytes(m) as u64).sum();
-        InMemory { flushable_bytes: sum(Memtable::flushable_bytes), pinned_bytes: sum(Memtable::pinned_bytes) }
+        InMemory {
+            flushable_bytes: sum(Memtable::flushable_bytes),
+            pinned_bytes: sum(Memtable::pinned_bytes),
+            versions: self.memtables().map(|m| m.versions()).sum(),
+        }
     }
 
     /// From where memtables need the log; none if there is nothing to flush.

@@ -1,6 +1,7 @@
 //! What an error of background work means, by its kind, and what the answer to a checkpoint request promises.
 
 use super::*;
+use crate::host::SimHost;
 use crate::tests::support::{
     begin, count, fill, fixed, insert, insert_wide, make, open, open_with, options, small, wide,
 };
@@ -100,4 +101,68 @@ fn trees_with_nothing_to_flush_are_not_flushed_for_ever() {
     std::thread::spawn(move || done.send(flush_what_is_due(&core)));
     let flushed = answer.recv_timeout(Duration::from_secs(60)).expect("flushing never ends");
     assert!(matches!(flushed, Err(Error::Io(_))), "{flushed:?}");
+}
+
+/// In simulated time; 32 KiB of a tree are worth a flush when it is at rest.
+fn restful(time: &Arc<SimHost>) -> Options {
+    Options { host: time.clone(), run_bytes: 1 << 20, ..small() }
+}
+
+#[test]
+fn what_nobody_writes_to_any_more_is_flushed() {
+    let time = SimHost::new();
+    let e = open_with(&SimDisk::new(6), restful(&time)).unwrap();
+    let tables =
+        [make(&e, "rests", &fixed(1000)), make(&e, "is_small", &fixed(1000)), make(&e, "is_busy", &fixed(1000))];
+    let [rests, is_small, is_busy] = &tables;
+    let mut s = e.session();
+    let mut write = |t, n: std::ops::Range<u64>| {
+        begin(&mut s);
+        fill(&mut s, t, n);
+        s.commit().unwrap();
+    };
+    write(rests, 0..100);
+    write(is_small, 0..10);
+    write(is_busy, 0..100);
+    let runs = || tables.each_ref().map(|t| t.tree().snapshot().runs.len());
+    for n in 1..4 {
+        time.pass(REST / 3);
+        assert_eq!(runs(), [0, 0, 0]);
+        // Also a round of background work.
+        write(is_busy, n * 1000..n * 1000 + 1);
+    }
+    assert_eq!(runs(), [0, 0, 0]);
+    time.pass(REST / 10);
+    write(is_busy, 4000..4001);
+    assert_eq!(runs(), [1, 0, 0]);
+    assert_eq!(rests.tree().snapshot().in_memory().flushable_bytes, 0);
+    drop(s);
+    assert_eq!(count(&e, "rests"), 100);
+}
+
+/// What an open transaction has is carried on by a flush, and is as much afterwards.
+#[test]
+fn what_a_flush_at_rest_carries_on_is_not_flushed_at_once_again() {
+    let time = SimHost::new();
+    // What chunks of memory have besides is already worth a flush.
+    let e = open_with(&SimDisk::new(7), Options { run_bytes: 32 << 10, ..restful(&time) }).unwrap();
+    let t = make(&e, "t", &fixed(1000));
+    let mut s = e.session();
+    begin(&mut s);
+    fill(&mut s, &t, 0..50);
+    let freezes = || t.tree().snapshot().active.first_lsn;
+    let first = freezes();
+    flush_what_is_due(&e.core).unwrap();
+    assert_eq!(freezes(), first);
+    begin(&mut e.session());
+    for _ in 0..2 {
+        time.pass(REST);
+        let (done, answer) = std::sync::mpsc::channel();
+        let core = e.core.clone();
+        std::thread::spawn(move || done.send(flush_what_is_due(&core)));
+        answer.recv_timeout(Duration::from_secs(60)).expect("flushing never ends").unwrap();
+        assert_ne!(freezes(), first, "nothing was flushed");
+    }
+    s.commit().unwrap();
+    assert_eq!(count(&e, "t"), 50);
 }
