@@ -69,9 +69,7 @@ impl Engine {
             go_on()?;
             let (rows, parker) = (trees.live.newest(), Parker::new());
             let sources = self.committed(&trees, index, &parker);
-            let Some(densities) = sources.analyze(codec, &mut go_on)? else { continue };
-            let groups = |density: &f64| ((rows as f64 * density).round() as u64).max(1);
-            let groups = densities.iter().map(groups).collect();
+            let Some(groups) = sources.analyze(codec, rows, &mut go_on)? else { continue };
             statistics.push(IndexStatistics { tree: trees.keys[index].id, analyzed_unix_s: now, rows, groups });
         }
         match statistics.is_empty() {
@@ -108,22 +106,22 @@ impl Sources<'_> {
         Ok(average(&densities))
     }
 
-    /// The same for each number of parts: none of an empty index, and nothing at all where all that was looked at is deleted.
-    /// `go_on`: asked at each place.
-    fn analyze(&self, codec: &KeyCodec, go_on: &mut dyn FnMut() -> Result<()>) -> Result<Option<Vec<f64>>> {
-        let mut densities = Vec::new();
+    /// How many groups there are in an index of so many rows, for each number of parts: none of an empty index, and nothing at
+    /// all where all that was looked at is deleted. `go_on`: asked at each place.
+    fn analyze(&self, codec: &KeyCodec, rows: u64, go_on: &mut dyn FnMut() -> Result<()>) -> Result<Option<Vec<u64>>> {
+        let mut groups = Vec::new();
         for parts in 1..=codec.parts() {
-            let (groups, to) = self.step(codec, parts, Vec::new(), COUNTED_GROUPS)?;
+            let (counted, to) = self.step(codec, parts, Vec::new(), COUNTED_GROUPS)?;
             match to {
                 // Of more parts there are more.
                 Some(_) => break,
-                None if groups == 0 => return Ok(Some(densities)),
-                None => densities.push(groups as f64 / self.entries_in(&KeyRange::default())?.max(groups) as f64),
+                None if counted == 0 => return Ok(Some(groups)),
+                None => groups.push(counted),
             }
         }
-        let counted = densities.len();
+        let counted = groups.len();
         if counted == codec.parts() {
-            return Ok(Some(densities));
+            return Ok(Some(groups));
         }
         let mut shares = vec![Vec::new(); codec.parts() - counted];
         // The first place stands for no entry. One after the other: a block serves all that is asked of it.
@@ -137,8 +135,9 @@ impl Sources<'_> {
                 }
             }
         }
-        densities.extend(shares.iter().filter_map(|shares| average(shares)));
-        Ok((densities.len() == codec.parts()).then_some(densities))
+        let of_all = |density: f64| ((rows as f64 * density).round() as u64).max(1);
+        groups.extend(shares.iter().filter_map(|shares| average(shares)).map(of_all));
+        Ok((groups.len() == codec.parts()).then_some(groups))
     }
 
     /// Steps over up to so many groups from a key on: how many, and where the next begins, if there is more.
