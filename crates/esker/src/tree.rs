@@ -37,6 +37,7 @@ use esker_base::lock::{order, Mutex, RwLock};
 use esker_format::{CommitSeq, Lsn, RowId, TreeId, TxnId};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 /// A run in its tree, or a part of one: whose it is, when it was committed, and which of its keys count.
 ///
@@ -191,14 +192,33 @@ impl<K: Stored> RunHandle<K> {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Stamp(u64, usize);
 
+/// Since when nobody writes to a tree, as far as those have seen who looked.
+#[derive(Default)]
+pub(crate) struct Rest {
+    /// What [`TreeState::written`] was at the last look.
+    written: AtomicU64,
+    /// By the host's clock, in microseconds.
+    since_us: AtomicU64,
+}
+
+impl Rest {
+    /// Has nobody written for so long? Looks at the tree's `state`.
+    pub(crate) fn lasts<K: Stored>(&self, state: &TreeState<K>, time: Duration, now: Duration) -> bool {
+        let (written, now_us) = (state.written(), now.as_micros() as u64);
+        if self.written.swap(written, Ordering::Relaxed) != written {
+            self.since_us.store(now_us, Ordering::Relaxed);
+            return false;
+        }
+        now_us.saturating_sub(self.since_us.load(Ordering::Relaxed)) >= time.as_micros() as u64
+    }
+}
+
 /// What the memtables of a tree take.
 pub(crate) struct InMemory {
     /// What a flush would free.
     pub(crate) flushable_bytes: u64,
     /// What it would carry on.
     pub(crate) pinned_bytes: u64,
-    /// How many were put there.
-    pub(crate) versions: usize,
 }
 
 /// What a tree consists of at one moment.
@@ -271,14 +291,16 @@ impl<K: Stored> TreeState<K> {
         Stamp(self.edits, self.active.versions() + self.privates.iter().map(|p| p.versions()).sum::<usize>())
     }
 
+    /// Another number than before, in all likelihood, if anything was written into the tree since; not by a merge.
+    fn written(&self) -> u64 {
+        let newest = self.runs.iter().filter_map(RunHandle::seq_bounds).map(|(_, greatest)| greatest.0).max();
+        newest.unwrap_or(0) + self.memtables().map(|m| m.versions() as u64).sum::<u64>()
+    }
+
     /// What its memtables take.
     pub(crate) fn in_memory(&self) -> InMemory {
         let sum = |bytes: fn(&Memtable<K>) -> usize| self.memtables().map(|m| bytes(m) as u64).sum();
-        InMemory {
-            flushable_bytes: sum(Memtable::flushable_bytes),
-            pinned_bytes: sum(Memtable::pinned_bytes),
-            versions: self.memtables().map(|m| m.versions()).sum(),
-        }
+        InMemory { flushable_bytes: sum(Memtable::flushable_bytes), pinned_bytes: sum(Memtable::pinned_bytes) }
     }
 
     /// From where memtables need the log; none if there is nothing to flush.
@@ -348,6 +370,8 @@ pub(crate) struct Tree<K: Stored = ByRow> {
     pub(crate) merge_debt_bytes: AtomicU64,
     /// In the state that this edit made there is nothing to merge, whatever the horizon.
     pub(crate) nothing_to_merge: AtomicU64,
+    /// Since when nobody writes to it.
+    pub(crate) rest: Rest,
     /// Where background rounds find it.
     pub(crate) places: Places,
 }
@@ -374,6 +398,7 @@ impl<K: Stored> Tree<K> {
             merge_health: Health::default(),
             merge_debt_bytes: AtomicU64::new(0),
             nothing_to_merge: AtomicU64::new(0),
+            rest: Rest::default(),
             places: Places::default(),
         });
         let _ = told.tree.set(Arc::downgrade(&tree));

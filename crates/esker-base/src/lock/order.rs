@@ -37,7 +37,6 @@ outermost_first! {
     TREE_MERGING "tree.merging",
     TREE_FLUSHING "tree.flushing",
     BACKGROUND_FLUSHING "background.flushing",
-    BACKGROUND_AT_REST "background.at_rest",
     // What the log and the manifest say. Under the lock of its moves a transaction ends, or a flush takes of it.
     MANIFEST "manifest",
     TXN_MOVES "txn.moves",

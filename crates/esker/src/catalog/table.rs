@@ -15,6 +15,7 @@ use esker_format::{
 };
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// What a table is created with.
 #[derive(Debug, Clone)]
@@ -227,6 +228,11 @@ impl AnyTree {
     /// What its memtables take.
     pub(crate) fn in_memory(&self) -> InMemory {
         with_tree!(self, tree => tree.snapshot().in_memory())
+    }
+
+    /// Has nobody written to it for so long?
+    pub(crate) fn rests(&self, time: Duration, now: Duration) -> bool {
+        with_tree!(self, tree => tree.rest.lasts(&tree.snapshot(), time, now))
     }
 
     /// From where its memtables need the log; none if there is nothing to flush.

@@ -13,14 +13,13 @@ use crate::core::Core;
 use crate::host::{wait_for, Host};
 use crate::options::{Background, Level};
 use crate::tree::run::cache::AnyRun;
-use crate::tree::InMemory;
 use crate::upkeep::{checkpoint, flush, merge, pressure};
 use crate::{Error, Result};
 use esker_base::counters::{count, Counter};
 use esker_base::lock::{order, Condvar, Mutex, Site};
 use esker_format::{Lsn, TreeId};
 use esker_memory::{charged, Account};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread::{JoinHandle, ThreadId};
@@ -32,7 +31,7 @@ pub(crate) const MOST_WAIT_TICKS: u32 = 100;
 /// Time between syncs of what commits did not wait for, and between looks at memory that nobody needs.
 const SECOND: Duration = Duration::from_secs(1);
 /// A tree to which nothing was written for so long is at rest.
-const REST: Duration = Duration::from_secs(10);
+pub(crate) const REST: Duration = Duration::from_secs(10);
 /// Memtables of a tree at rest are flushed from this share of a run on: one in ...
 const REST_SHARE: u64 = 32;
 /// Longest pause after errors, in ticks.
@@ -98,8 +97,6 @@ pub(crate) struct Signals {
     flush_done: Condvar,
     /// Trees that a background thread flushes now.
     flushing: Mutex<HashSet<TreeId>>,
-    /// How many versions a tree's memtables have, and since when there are as many.
-    at_rest: Mutex<HashMap<TreeId, (usize, Duration)>>,
     /// Bytes of memtables that a flush would free, and that it would carry on, as of the last look.
     flushable_bytes: AtomicU64,
     pinned_bytes: AtomicU64,
@@ -128,7 +125,6 @@ impl Signals {
             trouble: Mutex::new(&order::BACKGROUND_TROUBLE, None),
             flush_done: Condvar::new(),
             flushing: Mutex::new(&order::BACKGROUND_FLUSHING, HashSet::new()),
-            at_rest: Mutex::new(&order::BACKGROUND_AT_REST, HashMap::new()),
             flushable_bytes: AtomicU64::new(0),
             pinned_bytes: AtomicU64::new(0),
             trash: Mutex::new(&order::BACKGROUND_TRASH, Vec::new()),
@@ -465,13 +461,13 @@ fn flush_what_is_due(core: &Core) -> Result<()> {
 fn next_flush(core: &Core, failed: &HashSet<TreeId>) -> Option<(Arc<Table>, AnyTree)> {
     let mut flushing = core.signals.flushing.lock();
     let trees = look_at_memory(core);
-    let busy: u64 = trees.iter().filter(|t| flushing.contains(&t.1.id())).map(|t| t.2.flushable_bytes).sum();
-    let total: u64 = trees.iter().map(|t| t.2.flushable_bytes).sum();
+    let busy: u64 = trees.iter().filter(|t| flushing.contains(&t.1.id())).map(|t| t.2).sum();
+    let total: u64 = trees.iter().map(|t| t.2).sum();
     let idle = || trees.iter().filter(|t| !flushing.contains(&t.1.id()) && !failed.contains(&t.1.id()));
     let mut found = None;
     if total - busy > pressure::memtable_budget(core) {
         // Never one of nothing, which would be due for ever where those that hold the memory cannot be flushed.
-        found = idle().filter(|t| t.2.flushable_bytes > 0).max_by_key(|t| t.2.flushable_bytes);
+        found = idle().filter(|t| t.2 > 0).max_by_key(|t| t.2);
     }
     if found.is_none() {
         let horizon = core.views.horizon();
@@ -484,14 +480,12 @@ fn next_flush(core: &Core, failed: &HashSet<TreeId>) -> Option<(Arc<Table>, AnyT
             .min_by_key(|(_, needed)| *needed)
             .map(|(t, _)| t);
     }
+    // A look at each, also where it has little or something else comes first.
+    let (least, now) = ((core.options.run_bytes / REST_SHARE).max(1), core.host.now());
+    let rested: Vec<_> = idle().filter(|t| t.1.rests(REST, now) && t.2 >= least).collect();
     if found.is_none() {
-        let rested = rested(core, &trees);
-        found = idle().find(|t| rested.contains(&t.1.id()));
-        if let Some((_, tree, _)) = found {
-            // Whatever it carries on: not again at once.
-            core.signals.at_rest.lock().remove(&tree.id());
-            count(Counter::FlushesAtRest, 1);
-        }
+        found = rested.first().copied();
+        count(Counter::FlushesAtRest, u64::from(found.is_some()));
     }
     let (table, tree, _) = found?;
     let (table, tree) = (table.clone(), tree.clone());
@@ -499,31 +493,16 @@ fn next_flush(core: &Core, failed: &HashSet<TreeId>) -> Option<(Arc<Table>, AnyT
     Some((table, tree))
 }
 
-/// Of these trees, those that nobody has written to for a while and that have much in memory: in a run readers find it sooner, the
-/// memory is free, and a restart has nothing to replay.
-fn rested(core: &Core, trees: &[(Arc<Table>, AnyTree, InMemory)]) -> HashSet<TreeId> {
-    let now = core.host.now();
-    let mut known = core.signals.at_rest.lock();
-    let seen = |(_, tree, memory): &(Arc<Table>, AnyTree, InMemory)| match known.get(&tree.id()) {
-        Some(before) if before.0 == memory.versions => (tree.id(), *before),
-        _ => (tree.id(), (memory.versions, now)),
-    };
-    *known = trees.iter().map(seen).collect();
-    let least = (core.options.run_bytes / REST_SHARE).max(1);
-    let large = trees.iter().filter(|t| t.2.flushable_bytes >= least).map(|t| t.1.id());
-    large.filter(|tree| now.saturating_sub(known[tree].1) >= REST).collect()
-}
-
-/// Trees with something in memory, with what they have there. What open cursors pin and what transactions have to
+/// Trees with something in memory, with the bytes that a flush of each would free. What open cursors pin and what transactions have to
 /// themselves does not count.
-fn look_at_memory(core: &Core) -> Vec<(Arc<Table>, AnyTree, InMemory)> {
+fn look_at_memory(core: &Core) -> Vec<(Arc<Table>, AnyTree, u64)> {
     let (mut total, mut pinned) = (0, 0);
     let mut list = Vec::new();
     for (table, tree) in core.due.in_memory() {
         let memory = tree.in_memory();
         pinned += memory.pinned_bytes;
         total += memory.flushable_bytes;
-        list.push((table, tree, memory));
+        list.push((table, tree, memory.flushable_bytes));
     }
     core.signals.flushable_bytes.store(total, Ordering::Relaxed);
     core.signals.pinned_bytes.store(pinned, Ordering::Relaxed);

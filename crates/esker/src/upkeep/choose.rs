@@ -56,6 +56,8 @@ pub(crate) struct Choice<'a, K: Stored = ByRow> {
     pub(crate) horizon: CommitSeq,
     /// A merged run is closed at this size.
     pub(crate) run_bytes: u64,
+    /// Nobody writes to the tree any more.
+    pub(crate) at_rest: bool,
 }
 
 impl<K: Stored> Choice<'_, K> {
@@ -84,6 +86,7 @@ impl<K: Stored> Choice<'_, K> {
             }
         };
         let weights = if K::NEW_KEYS_COME_LAST { Weights::ROWS } else { Weights::KEYS };
+        let weights = if self.at_rest { weights.at_rest() } else { weights };
         let policy = Policy::new(&pieces, &share, weights, self.horizon.0, self.run_bytes);
         let step = self.dead_range().or_else(|| {
             policy.next().map(|chosen| {

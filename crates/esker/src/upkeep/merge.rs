@@ -10,6 +10,7 @@ use crate::tree::run::health::State;
 use crate::tree::run::Run;
 use crate::tree::stored::Stored;
 use crate::tree::{RunHandle, Tree, TreeState};
+use crate::upkeep::background::REST;
 use crate::upkeep::choose::{any_unsound, Choice, Step, Sweep};
 use crate::upkeep::discard;
 use crate::upkeep::flush::{self, run_entry};
@@ -78,7 +79,7 @@ pub(crate) fn one_step<K: Stored>(
         return Ok(Stepped::Dropped);
     }
     let state = tree.snapshot();
-    let choice = choice(core, &state, core.views.horizon());
+    let choice = choice(core, &state, core.views.horizon(), tree.rest.lasts(&state, REST, core.host.now()));
     let step = match sweep {
         Some(from) => choice.sweep(from),
         None => choice.next().0,
@@ -153,25 +154,25 @@ pub(crate) fn wanted<K: Stored>(core: &Core, tree: &Tree<K>, horizon: CommitSeq)
         tree.merge_debt_bytes.store(0, Ordering::Relaxed);
         return false;
     }
-    let wants = |horizon| {
-        let (step, debt_bytes) = choice(core, &state, horizon).next();
+    let wants = |horizon, at_rest| {
+        let (step, debt_bytes) = choice(core, &state, horizon, at_rest).next();
         let marked = || state.has_needless_marks(horizon) || !deleted_runs(&state, horizon).is_empty();
         (step.is_some() || marked(), debt_bytes)
     };
-    let (now, debt_bytes) = wants(horizon);
+    let (now, debt_bytes) = wants(horizon, tree.rest.lasts(&state, REST, core.host.now()));
     tree.merge_debt_bytes.store(debt_bytes, Ordering::Relaxed);
     if now {
         return true;
     }
-    // Time brings nothing but a higher horizon, and runs back that were set aside.
-    if !any_unsound(&state) && state.marks.is_empty() && !wants(CommitSeq::MAX).0 {
+    // Time brings nothing but a higher horizon, rest, and runs back that were set aside.
+    if !any_unsound(&state) && state.marks.is_empty() && !wants(CommitSeq::MAX, true).0 {
         tree.nothing_to_merge.store(state.edits(), Ordering::Relaxed);
     }
     false
 }
 
-fn choice<'a, K: Stored>(core: &Core, state: &'a TreeState<K>, horizon: CommitSeq) -> Choice<'a, K> {
-    Choice { state, horizon, run_bytes: core.options.run_bytes }
+fn choice<'a, K: Stored>(core: &Core, state: &'a TreeState<K>, horizon: CommitSeq, at_rest: bool) -> Choice<'a, K> {
+    Choice { state, horizon, run_bytes: core.options.run_bytes, at_rest }
 }
 
 /// Runs of which a mark that every view sees leaves nothing.

@@ -56,14 +56,21 @@ pub(crate) struct Weights {
     pub(crate) firsts_are_base: bool,
     /// The base takes overlays in once they are one in so many of its bytes.
     pub(crate) overlay_share: f64,
+    /// It does so many times sooner, but what waits till then is no debt.
+    pub(crate) sooner: f64,
 }
 
 impl Weights {
     /// Of a tree of rows.
-    pub(crate) const ROWS: Weights = Weights { firsts_are_base: true, overlay_share: 4.0 };
+    pub(crate) const ROWS: Weights = Weights { firsts_are_base: true, overlay_share: 4.0, sooner: 1.0 };
     /// Of a tree of keys: a load brings keys anywhere, so all that lies over the base is an overlay, and as many bytes
     /// as the base has may gather.
-    pub(crate) const KEYS: Weights = Weights { firsts_are_base: false, overlay_share: 1.0 };
+    pub(crate) const KEYS: Weights = Weights { firsts_are_base: false, overlay_share: 1.0, sooner: 1.0 };
+
+    /// Of a tree that nobody writes to any more: whoever reads it from now on gains by what is written once.
+    pub(crate) fn at_rest(self) -> Weights {
+        Weights { sooner: 4.0, ..self }
+    }
 
     /// Versions that belong to the base.
     fn firsts(&self, piece: &Piece) -> u64 {
@@ -203,7 +210,7 @@ impl<'a> Policy<'a> {
     /// How urgently a piece of the base wants to take in what lies over it: from 1 on.
     fn urgency(&self, under: &Under) -> f64 {
         let bytes = self.pieces[under.piece].bytes.max(1) as f64;
-        let newer = self.weights.overlay_share * under.newer_bytes / bytes;
+        let newer = self.weights.sooner * self.weights.overlay_share * under.newer_bytes / bytes;
         newer.max(DEAD_SHARE * under.dead / under.rows.max(1.0))
     }
 

@@ -3,9 +3,10 @@
 use super::*;
 use crate::host::SimHost;
 use crate::tests::support::{
-    begin, count, fill, fixed, insert, insert_wide, make, open, open_with, options, small, wide,
+    begin, count, fill, fixed, image, insert, insert_wide, make, open, open_with, options, small, wide,
 };
 use crate::{FlushMode, Options};
+use esker_format::RowId;
 use esker_io::{IoError, IoKind, SimDisk};
 use std::path::Path;
 
@@ -165,4 +166,41 @@ fn what_a_flush_at_rest_carries_on_is_not_flushed_at_once_again() {
     }
     s.commit().unwrap();
     assert_eq!(count(&e, "t"), 50);
+}
+
+/// Newer versions of a tenth of the rows stay beside them as long as somebody writes, and go into their run when nobody does.
+#[test]
+fn what_nobody_writes_to_any_more_is_merged() {
+    let time = SimHost::new();
+    let e = open_with(&SimDisk::new(8), restful(&time)).unwrap();
+    let t = make(&e, "t", &fixed(1000));
+    let mut s = e.session();
+    begin(&mut s);
+    fill(&mut s, &t, 0..1000);
+    s.commit().unwrap();
+    flush::tree(&e.core, &t, &t.tree()).unwrap();
+    while merge_somewhere(&e.core).unwrap() {}
+    let mut update = |numbers: &mut dyn Iterator<Item = u64>| {
+        begin(&mut s);
+        for n in numbers {
+            // SAFETY: an image of this table's layout.
+            unsafe { s.update_image(&t, RowId(n + 1), image(&t, n + 1000).as_ptr()) }.unwrap();
+        }
+        s.commit().unwrap();
+    };
+    update(&mut (0..1000).step_by(10));
+    flush::tree(&e.core, &t, &t.tree()).unwrap();
+    for n in 0..4 {
+        assert!(!merge_somewhere(&e.core).unwrap(), "{n}: somebody writes");
+        time.pass(REST / 10 * 9);
+        update(&mut std::iter::once(n));
+    }
+    let rows_in_runs = || t.tree().snapshot().runs.iter().map(|h| h.run.stats.rows).sum::<u64>();
+    assert_eq!(rows_in_runs(), 1100);
+    assert!(!merge_somewhere(&e.core).unwrap());
+    time.pass(REST);
+    assert!(merge_somewhere(&e.core).unwrap(), "nobody writes any more");
+    while merge_somewhere(&e.core).unwrap() {}
+    assert_eq!(rows_in_runs(), 1000);
+    assert_eq!(count(&e, "t"), 1000);
 }

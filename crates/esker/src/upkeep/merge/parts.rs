@@ -354,7 +354,7 @@ fn most_inputs(e: &Engine, t: &Arc<Table>, sweeps: bool) -> (usize, usize) {
     let (mut most, mut steps, mut sweep) = (0, 0, Sweep::Begin);
     loop {
         let state = t.tree().snapshot();
-        let choice = choice(&e.core, &state, e.core.views.horizon());
+        let choice = choice(&e.core, &state, e.core.views.horizon(), false);
         let Some(step) = (if sweeps { choice.sweep(&sweep) } else { choice.next().0 }) else { return (most, steps) };
         (most, steps) = (most.max(step.inputs.len()), steps + 1);
         sweep = step.then.clone().min(merge_step(e, t, &t.tree(), &state, &step));

@@ -20,6 +20,21 @@ fn next(pieces: &[Piece], horizon: u64, run_bytes: u64) -> Option<Chosen> {
     Policy::new(pieces, &evenly(pieces), Weights::ROWS, horizon, run_bytes).next()
 }
 
+#[test]
+fn a_tree_at_rest_takes_in_sooner_what_is_no_debt() {
+    let base = Piece { last: 999, bytes: 100_000, rows: 1000, most_keys: 1000, ..Piece::default() };
+    let over = |rows: u64| Piece { bytes: rows * 100, rows, superseding: rows, seqs: (1, 1), ..base };
+    for (rows, written_to, at_rest) in [(50, false, false), (80, false, true), (300, true, true)] {
+        let pieces = [base, over(rows)];
+        let share = evenly(&pieces);
+        let policy = |weights| Policy::new(&pieces, &share, weights, 5, MIB);
+        let merges = [Weights::ROWS, Weights::ROWS.at_rest()].map(|w| policy(w).next().is_some());
+        assert_eq!(merges, [written_to, at_rest], "{rows} of 1000");
+        let debts = [Weights::ROWS, Weights::ROWS.at_rest()].map(|w| policy(w).debt_bytes() > 0);
+        assert_eq!(debts, [written_to; 2], "{rows} of 1000");
+    }
+}
+
 /// A part of a piece.
 fn part(p: &Piece, first: u64, last: u64) -> Option<Piece> {
     let (first, last) = (first.max(p.first), last.min(p.last));
