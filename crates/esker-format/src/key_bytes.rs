@@ -13,6 +13,7 @@ use crate::ids::RowId;
 use crate::image;
 use crate::index::{IndexEntry, KeyPart};
 use crate::layout::{Column, ColumnKind, Layout};
+use crate::mask::ColumnMask;
 use std::cmp::Ordering;
 
 /// The numbers of the encodings of key parts.
@@ -243,10 +244,9 @@ impl KeyCodec {
     /// # Errors
     /// Bytes that are no key of this index.
     pub fn prefix_bytes(&self, key: &[u8], parts: usize) -> Result<usize, FormatError> {
-        let (mut rest, mut value) = (key, Vec::new());
+        let mut rest = key;
         for part in self.parts.iter().take(parts) {
-            value.clear();
-            part.take(&mut rest, &mut value)?;
+            part.take(&mut rest)?;
         }
         Ok(key.len() - rest.len())
     }
@@ -257,35 +257,50 @@ impl KeyCodec {
         self.parts.iter().any(|p| p.place == place && p.is_covered())
     }
 
-    /// Writes the columns that an entry tells to a row image: their slots and null bits.
+    /// Writes the columns that an entry tells, of those that are wanted, to a row image: their slots and null bits. What
+    /// lies behind the last of them is not looked at. `scratch` is memory for values, kept from entry to entry.
     ///
     /// # Errors
     /// Bytes that are no key of this index, or no payload of it.
     ///
     /// # Panics
     /// The image is shorter than the layout's.
-    pub fn fill_image(&self, key: &[u8], payload: &[u8], image: &mut [u8]) -> Result<(), FormatError> {
+    pub fn fill_image(
+        &self,
+        key: &[u8],
+        payload: &[u8],
+        wanted: &ColumnMask,
+        image: &mut [u8],
+        scratch: &mut Vec<u8>,
+    ) -> Result<(), FormatError> {
         let mut rest = key;
         let mut payload = Reader::new("payload of an index entry", payload);
-        let mut value = Vec::new();
-        for part in &self.parts {
-            value.clear();
-            let is_null = !part.take(&mut rest, &mut value)?;
-            if !part.is_covered() {
+        let is_wanted = |part: &Part| part.is_covered() && wanted.get(part.place);
+        let parts = self.parts.iter().rposition(is_wanted).map_or(0, |last| last + 1);
+        for part in &self.parts[..parts] {
+            let in_key = part.take(&mut rest)?;
+            let in_payload = match in_key {
+                Some(_) if part.is_covered() && !part.is_in_key() => Some(payload.bytes()?),
+                _ => None,
+            };
+            if !is_wanted(part) {
                 continue;
             }
-            if !is_null && !part.is_in_key() {
-                value.clear();
-                value.extend_from_slice(payload.bytes()?);
+            let value = match (in_payload, in_key) {
+                (None, Some(bytes)) => Some(part.decoded(bytes, scratch)),
+                (value, _) => value,
+            };
+            let bad = |what, value: &[u8]| Err(FormatError::Invalid { what, found: value.len() as u64 });
+            match value {
+                Some(v) if !part.takes(v.len()) => return bad("length of a value in a key part", v),
+                Some(v) if part.trimmed(v).len() < v.len() => {
+                    return bad("length of a value with pad bytes in a key part", v)
+                }
+                value => part.fill(image, value),
             }
-            let bad = |what| Err(FormatError::Invalid { what, found: value.len() as u64 });
-            if !is_null && !part.takes(value.len()) {
-                return bad("length of a value in a key part");
-            }
-            if !is_null && part.trimmed(&value).len() < value.len() {
-                return bad("length of a value with pad bytes in a key part");
-            }
-            part.fill(image, &value, is_null);
+        }
+        if parts < self.parts.len() {
+            return Ok(());
         }
         payload.finish()
     }
@@ -457,60 +472,86 @@ impl Part {
         }
     }
 
-    /// Takes this part from the front of `key`, its value to `value` where the bytes tell it; false: it is NULL.
-    fn take(&self, key: &mut &[u8], value: &mut Vec<u8>) -> Result<bool, FormatError> {
-        let flip = if self.descending { 0xff } else { 0 };
+    /// Takes this part from the front of `key`: the bytes of its value as they stand there, without their end, which only
+    /// [`decoded`](Self::decoded) makes a value of. None is NULL.
+    fn take<'k>(&self, key: &mut &'k [u8]) -> Result<Option<&'k [u8]>, FormatError> {
+        let flip = self.flip();
         if self.column.null.is_some() {
             match flip ^ next(key)? {
-                NULL => return Ok(false),
+                NULL => return Ok(None),
                 NOT_NULL => {}
                 found => return Err(FormatError::Invalid { what: "null byte of a key part", found: found.into() }),
             }
         }
+        let whole = *key;
         match self.encoding {
             Encoding::Unsigned | Encoding::Signed | Encoding::Float | Encoding::Fixed => {
-                let bytes = take(key, self.fixed_bytes())?;
-                value.extend(bytes.iter().map(|b| b ^ flip));
-                match self.encoding {
-                    Encoding::Fixed => value.truncate(self.trimmed(value).len()),
-                    Encoding::Signed => {
-                        value[0] ^= 0x80;
-                        value.reverse();
-                    }
-                    _ => value.reverse(),
-                }
+                take(key, self.fixed_bytes()).map(Some)
             }
             Encoding::Bytes | Encoding::Weights => loop {
-                match (flip ^ next(key)?, key.first().map(|b| b ^ flip)) {
-                    (0, Some(ZERO)) => value.push(0),
-                    (0, Some(0)) => {
-                        next(key)?;
-                        break;
-                    }
-                    (0, found) => {
-                        let found = found.map_or(0, u64::from);
-                        return Err(FormatError::Invalid { what: "byte behind a zero in a key", found });
-                    }
-                    (byte, _) => {
-                        value.push(byte);
-                        continue;
+                let zero = key.iter().position(|b| *b == flip).ok_or(CUT)?;
+                *key = &key[zero + 1..];
+                match flip ^ next(key)? {
+                    ZERO => {}
+                    0 => return Ok(Some(&whole[..whole.len() - key.len() - END.len()])),
+                    byte => {
+                        return Err(FormatError::Invalid { what: "byte behind a zero in a key", found: byte.into() })
                     }
                 }
-                next(key)?;
             },
             Encoding::PaddedWeights => loop {
-                let group = take(key, self.group_bytes())?;
-                value.extend(group.iter().map(|b| b ^ flip));
+                take(key, self.group_bytes())?;
                 match flip ^ next(key)? {
                     LESS | GREATER => {}
-                    SPACES => break,
+                    SPACES => return Ok(Some(&whole[..whole.len() - key.len()])),
                     found => {
                         return Err(FormatError::Invalid { what: "byte behind weights in a key", found: found.into() })
                     }
                 }
             },
         }
-        Ok(true)
+    }
+
+    /// The value that the bytes of this part tell; the bytes themselves where they are it.
+    fn decoded<'v>(&self, bytes: &'v [u8], scratch: &'v mut Vec<u8>) -> &'v [u8] {
+        let flip = self.flip();
+        let has_zeros = || self.encoding == Encoding::Bytes && bytes.contains(&0);
+        let is_number = matches!(self.encoding, Encoding::Unsigned | Encoding::Signed);
+        if flip == 0 && !is_number && !has_zeros() {
+            return if self.encoding == Encoding::Fixed { self.trimmed(bytes) } else { bytes };
+        }
+        scratch.clear();
+        match self.encoding {
+            Encoding::Bytes => {
+                let mut behind_zero = false;
+                // Behind each zero stands what marks it.
+                scratch.extend(bytes.iter().map(|b| b ^ flip).filter(|b| {
+                    let is_mark = behind_zero;
+                    behind_zero = *b == 0 && !is_mark;
+                    !is_mark
+                }));
+            }
+            Encoding::Fixed => {
+                scratch.extend(bytes.iter().map(|b| b ^ flip));
+                scratch.truncate(self.trimmed(scratch).len());
+            }
+            _ => {
+                scratch.extend(bytes.iter().rev().map(|b| b ^ flip));
+                if let (Encoding::Signed, Some(sign)) = (self.encoding, scratch.last_mut()) {
+                    *sign ^= 0x80;
+                }
+            }
+        }
+        scratch
+    }
+
+    /// What inverts the bytes of a part that is descending.
+    fn flip(&self) -> u8 {
+        if self.descending {
+            0xff
+        } else {
+            0
+        }
     }
 
     /// A padded value is known without its pad bytes.
@@ -519,14 +560,15 @@ impl Part {
         &value[..value.iter().rposition(|b| *b != pad).map_or(0, |at| at + 1)]
     }
 
-    fn fill(&self, image: &mut [u8], value: &[u8], is_null: bool) {
+    /// None is NULL; its slot is as that of an empty value.
+    fn fill(&self, image: &mut [u8], value: Option<&[u8]>) {
         assert!(image.len() >= (self.column.offset + self.column.kind.slot_bytes()) as usize, "the image is too short");
         if let Some(null) = self.column.null {
             let head = &mut image[null.byte as usize];
-            *head = if is_null { *head | null.mask } else { *head & !null.mask };
+            *head = if value.is_none() { *head | null.mask } else { *head & !null.mask };
         }
         // SAFETY: the slot lies in the image, as was asserted; `takes` has seen the value's length.
-        unsafe { image::put_value(&self.column, image.as_mut_ptr(), value) };
+        unsafe { image::put_value(&self.column, image.as_mut_ptr(), value.unwrap_or_default()) };
     }
 }
 

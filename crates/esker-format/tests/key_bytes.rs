@@ -56,6 +56,33 @@ fn keys_lie_in_the_order_of_the_values() {
     assert!(equal > 1000 && padded > 500, "rows that differ were equal {equal} times, {padded} indexes with padding");
 }
 
+/// All columns, none, or some.
+fn random_mask(layout: &Layout, rng: &mut Rng) -> ColumnMask {
+    let chosen = [u64::MAX, 0, rng.next(), rng.next()][rng.below(4) as usize];
+    let mut mask = ColumnMask::none(layout.columns.len());
+    (0..layout.columns.len()).filter(|place| chosen >> place & 1 != 0).for_each(|place| mask.set(place));
+    mask
+}
+
+/// What lies behind the last part that is wanted is not looked at; a part before it is.
+#[test]
+fn parts_behind_those_that_are_wanted_are_not_looked_at() {
+    let layout = layout_of(&[ColumnKind::Fixed { width: 1 }, ColumnKind::Var { len_bytes: 1, max: 9 }], |_| false);
+    let [number, text] =
+        [part(key_encoding::UNSIGNED), KeyPart { column: 1, collation: 1, ..part(key_encoding::WEIGHTS) }];
+    let fill = |parts: [KeyPart; 2], place: usize| {
+        let mut mask = ColumnMask::none(2);
+        mask.set(place);
+        let key: &[u8] = if parts[0].column == 0 { b"\x05A\0\x07" } else { b"A\0\x07\x05" };
+        let mut image = vec![0; layout.image_bytes as usize];
+        codec_of(&layout, &index_of(parts.to_vec())).fill_image(key, b"", &mask, &mut image, &mut Vec::new())
+    };
+    fill([number, text], 0).unwrap();
+    for refused in [fill([number, text], 1), fill([text, number], 0), fill([text, number], 1)] {
+        assert!(matches!(refused, Err(FormatError::Invalid { found: 7, .. })), "{refused:?}");
+    }
+}
+
 /// All keys whose first parts are given begin with the bytes of these, and no others do.
 #[test]
 fn first_parts_are_where_keys_begin() {
@@ -83,22 +110,22 @@ fn first_parts_are_where_keys_begin() {
 
 #[test]
 fn entries_give_back_the_columns_that_they_cover() {
-    let (mut covered, mut left) = (0, 0);
-    for seed in 0..3000 {
+    let (mut covered, mut left, mut scratch) = (0, 0, vec![7; 9]);
+    for seed in 0..6000 {
         let mut rng = Rng(seed);
         let (layout, index) = random_index(&mut rng);
         let codec = codec_of(&layout, &index);
         let sample = sample(&layout, &index, &codec, &mut rng);
-        let mut image = vec![0; layout.image_bytes as usize];
-        codec.fill_image(&sample.key, &sample.payload, &mut image).unwrap();
+        let (mask, mut image) = (random_mask(&layout, &mut rng), vec![0; layout.image_bytes as usize]);
+        codec.fill_image(&sample.key, &sample.payload, &mask, &mut image, &mut scratch).unwrap();
         with_image(&layout, &sample.row, |whole| {
             for (place, column) in layout.columns.iter().enumerate() {
                 let slot = column.offset as usize..(column.offset + column.kind.slot_bytes()) as usize;
-                if !codec.covers(place) {
+                if !codec.covers(place) || !mask.get(place) {
                     left += 1;
                     assert!(
                         image[slot].iter().all(|b| *b == 0),
-                        "seed {seed}: a column that no entry tells was written"
+                        "seed {seed}: a column that no entry tells, or that nobody wants, was written"
                     );
                     continue;
                 }
@@ -155,7 +182,13 @@ fn a_padded_value_with_its_pad_bytes_is_refused() {
     let layout = layout_of(&[ColumnKind::Padded { width: 3, pad: b' ' }], |_| false);
     let fill = |part, key: &[u8], payload: &[u8]| {
         let mut image = vec![0; layout.image_bytes as usize];
-        codec_of(&layout, &index_of(vec![part])).fill_image(key, payload, &mut image)
+        codec_of(&layout, &index_of(vec![part])).fill_image(
+            key,
+            payload,
+            &ColumnMask::all(1),
+            &mut image,
+            &mut Vec::new(),
+        )
     };
     let weights = KeyPart { collation: 1, ..part(key_encoding::WEIGHTS) };
     fill(part(key_encoding::BYTES), b"a\0\0", b"").unwrap();

@@ -101,7 +101,8 @@ pub fn key_bytes(data: &[u8]) {
     let codec = KeyCodec::new(&index, &layout, |column| Some(column as usize), &TwoCollations).unwrap();
     let (payload, key) = bytes.split_at(bytes.len().min((*length).into()));
     let mut image = vec![0; layout.image_bytes as usize];
-    let filled = codec.fill_image(key, payload, &mut image);
+    let (mask, mut scratch) = (ColumnMask::all(layout.columns.len()), Vec::new());
+    let filled = codec.fill_image(key, payload, &mask, &mut image, &mut scratch);
     let told = |p: &KeyPart| p.encoding != key_encoding::FLOAT && p.collation == 0 && codec.covers(p.column as usize);
     if filled.is_ok() && index.parts.iter().all(told) {
         let mut again = Vec::new();

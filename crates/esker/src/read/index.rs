@@ -256,6 +256,8 @@ pub struct IndexCursor {
     ordinal: u64,
     buffer: Buffer,
     keys: Keys,
+    /// For the values of entries.
+    scratch: Vec<u8>,
     chosen: Chosen,
     batch_rows: usize,
     semi_consistent: bool,
@@ -296,6 +298,7 @@ impl Session {
             ordinal: 0,
             buffer: Buffer::default(),
             keys: Keys::default(),
+            scratch: Vec::new(),
             chosen: Chosen::default(),
             batch_rows: FIRST_ROWS,
             semi_consistent: false,
@@ -526,7 +529,8 @@ impl IndexCursor {
         let table = &lookup.table;
         let codec = self.definition.codec()?;
         self.buffer.add_filled(table.layout.image_bytes as usize, entry.row, |image| {
-            codec.fill_image(entry.key, entry.payload, image).map_err(entry.damage)
+            let (mask, scratch) = (&self.options.mask, &mut self.scratch);
+            codec.fill_image(entry.key, entry.payload, mask, image, scratch).map_err(entry.damage)
         })?;
         self.keys.push(entry.key);
         Ok(())

@@ -2,8 +2,9 @@
 //! tell, says which of them pass, and gets the rows of these at once.
 //!
 //! A locking cursor gives its rows as ever, since what an entry tells counts only under the row's lock; so does one whose
-//! entries tell all that is asked for. Invariants: images of entries have nothing but what entries tell, all else in them is
-//! zero; a row is looked up under the view of its entry, and left out if its own transaction has changed the key since.
+//! entries tell all that is asked for. Invariants: images of entries have nothing but what entries tell of the
+//! columns that are asked for; a row is looked up under the view of its entry, and left out if its own transaction has
+//! changed the key since.
 
 use super::{IndexBatch, IndexCursor, Keys};
 use crate::read::buffer::Buffer;
