@@ -126,10 +126,14 @@ int Connection::begin(THD *thd)
                     " READ or READ COMMITTED", MYF(0), product);
     return HA_ERR_UNSUPPORTED;
   }
-  const EsIsolation isolation=
-    thd_tx_isolation(thd) <= ISO_READ_COMMITTED ? EsIsolation::ReadCommitted : EsIsolation::RepeatableRead;
-  es_report_waits(session_, thd_need_wait_reports(thd) != 0);
-  EsStatus status= es_begin(session_, isolation, snapshot_isolation(thd));
+  EsStatus status= EsStatus::Ok;
+  if (!es_in_transaction(session_))
+  {
+    const EsIsolation isolation=
+      thd_tx_isolation(thd) <= ISO_READ_COMMITTED ? EsIsolation::ReadCommitted : EsIsolation::RepeatableRead;
+    es_report_waits(session_, thd_need_wait_reports(thd) != 0);
+    status= es_begin(session_, isolation, snapshot_isolation(thd));
+  }
   if (status == EsStatus::Ok)
     status= es_begin_statement(session_);
   if (status != EsStatus::Ok)

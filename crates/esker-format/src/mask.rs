@@ -3,8 +3,11 @@
 /// Which columns to decode: one bit a column.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ColumnMask {
-    words: Vec<u64>,
     columns: usize,
+    /// The first 64 columns, of which few tables have more.
+    first: u64,
+    /// The others.
+    rest: Vec<u64>,
 }
 
 impl ColumnMask {
@@ -21,20 +24,27 @@ impl ColumnMask {
     /// None of `columns` columns.
     #[must_use]
     pub fn none(columns: usize) -> Self {
-        ColumnMask { words: vec![0; columns.div_ceil(64)], columns }
+        ColumnMask { columns, first: 0, rest: vec![0; columns.saturating_sub(64).div_ceil(64)] }
+    }
+
+    fn word_mut(&mut self, column: usize) -> &mut u64 {
+        match column / 64 {
+            0 => &mut self.first,
+            word => &mut self.rest[word - 1],
+        }
     }
 
     /// Adds a column; one past the last is ignored.
     pub fn set(&mut self, column: usize) {
         if column < self.columns {
-            self.words[column / 64] |= 1 << (column % 64);
+            *self.word_mut(column) |= 1 << (column % 64);
         }
     }
 
     /// Removes a column.
     pub fn clear(&mut self, column: usize) {
         if column < self.columns {
-            self.words[column / 64] &= !(1 << (column % 64));
+            *self.word_mut(column) &= !(1 << (column % 64));
         }
     }
 
@@ -42,7 +52,11 @@ impl ColumnMask {
     #[inline]
     #[must_use]
     pub fn get(&self, column: usize) -> bool {
-        self.words.get(column / 64).is_some_and(|w| w >> (column % 64) & 1 != 0)
+        let word = match column / 64 {
+            0 => self.first,
+            word => self.rest.get(word - 1).copied().unwrap_or(0),
+        };
+        word >> (column % 64) & 1 != 0
     }
 
     /// How many columns the table has.
@@ -54,7 +68,7 @@ impl ColumnMask {
     /// How many columns are wanted.
     #[must_use]
     pub fn count(&self) -> usize {
-        self.words.iter().map(|w| w.count_ones() as usize).sum()
+        std::iter::once(&self.first).chain(&self.rest).map(|w| w.count_ones() as usize).sum()
     }
 
     /// Is every column wanted?
@@ -66,8 +80,11 @@ impl ColumnMask {
     /// One past the last wanted column; zero when none is wanted.
     #[must_use]
     pub fn end(&self) -> usize {
-        let word = self.words.iter().rposition(|&w| w != 0);
-        word.map_or(0, |i| i * 64 + 64 - self.words[i].leading_zeros() as usize)
+        let end_in = |word: u64| 64 - word.leading_zeros() as usize;
+        match self.rest.iter().rposition(|&w| w != 0) {
+            Some(i) => (i + 1) * 64 + end_in(self.rest[i]),
+            None => end_in(self.first),
+        }
     }
 }
 
@@ -87,5 +104,11 @@ mod tests {
         m.clear(129);
         assert_eq!(m.end(), 1);
         assert!(ColumnMask::all(130).is_all() && ColumnMask::all(0).is_all());
+        for columns in [1, 63, 64, 65, 128, 129] {
+            let mut mask = ColumnMask::all(columns);
+            assert_eq!((mask.count(), mask.end(), mask.is_all()), (columns, columns, true));
+            mask.clear(columns - 1);
+            assert_eq!((mask.count(), mask.end(), mask.get(columns)), (columns - 1, columns - 1, false));
+        }
     }
 }

@@ -99,6 +99,9 @@ fn check_block(block: &RowBlock<&[u8]>, layout: &Layout, versions: &[Version], r
         for probe in [id.0.wrapping_sub(1), id.0, id.0 + 1] {
             let expected = versions.partition_point(|v| v.0 < RowId(probe)) as u32;
             assert_eq!(block.lower_bound(RowId(probe)), expected);
+            for from in [0, expected / 2, expected.saturating_sub(1), expected] {
+                assert_eq!(block.lower_bound_from(from, RowId(probe)), expected);
+            }
         }
     }
     let width = layout.image_bytes as usize;

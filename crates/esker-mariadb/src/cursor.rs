@@ -84,13 +84,12 @@ impl EsScanOptions {
 /// # Safety
 /// `options.columns` are `columns_bytes` bytes or null.
 unsafe fn mask(options: &EsScanOptions, table: &Table) -> esker::Result<ColumnMask> {
-    let all = table.all_columns();
     if options.columns.is_null() {
-        return Ok(all);
+        return Ok(table.all_columns());
     }
     // SAFETY: the caller's promise.
     let bits = unsafe { slice(options.columns, options.columns_bytes) };
-    let columns = all.columns();
+    let columns = table.layout().columns.len();
     if bits.len() < columns.div_ceil(8) {
         return Err(Error::InvalidArgument(format!("{} bytes of bits for {columns} columns", bits.len())));
     }

@@ -221,6 +221,16 @@ pub(crate) struct InMemory {
     pub(crate) pinned_bytes: u64,
 }
 
+/// What the committed runs of a tree hold, as far as their parts in it count.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct InRuns {
+    /// As it lies in files.
+    pub(crate) stored_bytes: u64,
+    /// Before compression.
+    pub(crate) raw_bytes: u64,
+    pub(crate) versions: u64,
+}
+
 /// What a tree consists of at one moment.
 pub(crate) struct TreeState<K: Stored = ByRow> {
     pub(crate) active: Arc<Memtable<K>>,
@@ -242,6 +252,8 @@ pub(crate) struct TreeState<K: Stored = ByRow> {
     first_mark: Arc<[u32]>,
     /// Made when first asked for.
     levels: OnceLock<Arc<Levels<K>>>,
+    /// Made when first asked for.
+    in_runs: OnceLock<InRuns>,
 }
 
 impl<K: Stored> Clone for TreeState<K> {
@@ -257,6 +269,7 @@ impl<K: Stored> Clone for TreeState<K> {
             edits: self.edits,
             first_mark: self.first_mark.clone(),
             levels: self.levels.clone(),
+            in_runs: self.in_runs.clone(),
         }
     }
 }
@@ -274,6 +287,7 @@ impl<K: Stored> TreeState<K> {
             edits: 0,
             first_mark: Arc::default(),
             levels: OnceLock::new(),
+            in_runs: OnceLock::new(),
         }
     }
 
@@ -335,11 +349,26 @@ impl<K: Stored> TreeState<K> {
         self.levels.get_or_init(|| Arc::new(Levels::new(&self.runs)))
     }
 
+    /// What its committed runs hold, about.
+    pub(crate) fn in_runs(&self) -> InRuns {
+        *self.in_runs.get_or_init(|| {
+            let mut all = InRuns::default();
+            for handle in self.runs.iter().filter(|r| r.owner.is_none()) {
+                let share = handle.own_share();
+                all.stored_bytes += handle.bytes();
+                all.raw_bytes += (handle.run.stats.raw_bytes as f64 * share) as u64;
+                all.versions += (handle.run.stats.rows as f64 * share) as u64;
+            }
+            all
+        })
+    }
+
     /// Brings what is derived from runs and marks up to date with them.
     fn settle(&mut self) {
         self.edits += 1;
         self.first_mark = crate::tree::marks::sort(&mut self.marks);
         self.levels = OnceLock::new();
+        self.in_runs = OnceLock::new();
     }
 }
 

@@ -116,22 +116,13 @@ impl Ints {
     /// The number of row `i`, which exists in the block `block`.
     #[inline]
     pub(crate) fn get(&self, block: &[u8], i: u32) -> u64 {
-        let w = usize::from(self.width);
-        let delta = match self.width {
-            0 => return self.base.wrapping_add(u64::from(i) * self.step),
-            1 => u64::from(block[self.at + i as usize]),
-            _ => {
-                let at = self.at + i as usize * w;
-                let mut raw = [0; 8];
-                match w {
-                    2 => raw[..2].copy_from_slice(&block[at..at + 2]),
-                    4 => raw[..4].copy_from_slice(&block[at..at + 4]),
-                    _ => raw.copy_from_slice(&block[at..at + 8]),
-                }
-                u64::from_le_bytes(raw)
-            }
-        };
-        self.base.wrapping_add(delta)
+        let width = usize::from(self.width);
+        if width == 0 {
+            return self.base.wrapping_add(u64::from(i) * self.step);
+        }
+        // The base stands before the deltas: there are eight bytes that end with each.
+        let end = self.at + (i as usize + 1) * width;
+        self.base.wrapping_add(get_u64(block, end - 8) >> (64 - 8 * width))
     }
 }
 

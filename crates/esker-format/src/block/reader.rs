@@ -111,10 +111,36 @@ impl<B: AsRef<[u8]>> RowBlock<B> {
         if self.ids_dense() {
             return (id.0 - self.shape.entry.first_id.0) as u32;
         }
+        self.search(id, 0..self.shape.entry.rows)
+    }
+
+    /// The same where all rows before `from` have lesser ids, and the one that is sought is likely to be near.
+    #[must_use]
+    pub fn lower_bound_from(&self, from: u32, id: RowId) -> u32 {
+        let rows = self.shape.entry.rows;
+        if self.ids_dense() || id > self.shape.entry.last_id {
+            return self.lower_bound(id);
+        }
         let block = self.block();
-        let (mut low, mut high) = (0, self.shape.entry.rows);
+        let (mut low, mut step) = (from, 1);
+        loop {
+            let at = low.saturating_add(step - 1);
+            if at >= rows {
+                return self.search(id, low..rows);
+            }
+            if self.shape.ids.get(block, at) >= id.0 {
+                return self.search(id, low..at);
+            }
+            (low, step) = (at + 1, step.saturating_mul(2));
+        }
+    }
+
+    /// The first of these rows whose id is `id` or greater, or their end.
+    fn search(&self, id: RowId, rows: Range<u32>) -> u32 {
+        let block = self.block();
+        let (mut low, mut high) = (rows.start, rows.end);
         while low < high {
-            let middle = (low + high) / 2;
+            let middle = low + (high - low) / 2;
             if self.shape.ids.get(block, middle) < id.0 {
                 low = middle + 1;
             } else {

@@ -6,7 +6,7 @@ use crate::catalog::live_rows::LiveRows;
 use crate::tree::key::ByBytes;
 use crate::tree::memtable::Memtable;
 use crate::tree::stored::{KeyShape, RowShape};
-use crate::tree::{InMemory, Tree};
+use crate::tree::{InMemory, InRuns, Tree};
 use esker_base::lock::{order, RwLock};
 use esker_format::key_bytes::key_encoding;
 use esker_format::{
@@ -404,22 +404,18 @@ impl Table {
     pub fn stats(&self) -> TableStats {
         let trees = self.trees();
         let state = trees.rows.snapshot();
+        let InRuns { stored_bytes, raw_bytes, versions } = state.in_runs();
+        let memtable_bytes = state.memtables().filter(|m| !m.is_empty()).map(|m| m.used_bytes() as u64).sum();
         let mut stats = TableStats {
             rows: trees.live.newest(),
             runs: state.runs.len() as u64,
+            data_bytes: stored_bytes + memtable_bytes,
+            raw_bytes,
+            memtable_bytes,
             created_unix_s: self.created_unix_s,
             updated_unix_s: self.updated_unix_s.load(Ordering::Relaxed),
             ..TableStats::default()
         };
-        let mut versions = 0;
-        for handle in state.runs.iter().filter(|r| r.owner.is_none()) {
-            let share = handle.own_share();
-            stats.data_bytes += handle.bytes();
-            stats.raw_bytes += (handle.run.stats.raw_bytes as f64 * share) as u64;
-            versions += (handle.run.stats.rows as f64 * share) as u64;
-        }
-        stats.memtable_bytes = state.memtables().filter(|m| !m.is_empty()).map(|m| m.used_bytes() as u64).sum();
-        stats.data_bytes += stats.memtable_bytes;
         if versions > stats.rows {
             stats.dead_bytes = stats.raw_bytes / versions.max(1) * (versions - stats.rows);
         }

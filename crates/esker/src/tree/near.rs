@@ -124,7 +124,8 @@ impl Near {
             }
             let Some(place) = &mut self.levels[i][0].block else { continue };
             let mut at = place.go_to(row);
-            while at < place.block.rows() && place.block.row_id(at) == row {
+            let mut is_of_row = place.next == row && at < place.block.rows();
+            while is_of_row {
                 if let Some(order) = order_in_block::<ByRow>(&place.block, at, place.seen, self.view, &place.aborted) {
                     if best.as_ref().is_none_or(|(b, _)| order > *b) {
                         let is_gone = place.block.has_tombstones() && place.block.tag(at).tombstone;
@@ -133,6 +134,7 @@ impl Near {
                     }
                 }
                 at += 1;
+                is_of_row = !place.block.ids_unique() && at < place.block.rows() && place.block.row_id(at) == row;
             }
         }
         let Some((order, best)) = best.filter(|(order, _)| !self.marks.iter().any(|m| m.hides(row, *order))) else {
@@ -272,7 +274,10 @@ impl InBlock {
     /// The first version of a row or a greater one.
     fn go_to(&mut self, row: RowId) -> u32 {
         if row < self.from || row > self.next {
-            self.at = self.block.lower_bound(row);
+            self.at = match row < self.from {
+                true => self.block.lower_bound(row),
+                false => self.block.lower_bound_from(self.at, row),
+            };
             self.next = if self.at < self.block.rows() { self.block.row_id(self.at) } else { RowId::MAX };
         }
         self.from = row;

@@ -10,7 +10,7 @@ use crate::tree::key::{ByBytes, Key};
 use crate::tree::memtable::Memtable;
 use crate::tree::merge_read::{may_show, Extent, MergeRead, Span};
 use crate::tree::run::index::Index;
-use crate::tree::{RunHandle, TreeState};
+use crate::tree::{RunHandle, RunSeen, TreeState};
 use crate::version::View;
 use crate::Result;
 use esker_format::{LeafEntry, TxnId};
@@ -60,9 +60,11 @@ impl Sources<'_> {
     /// About how many entries the view sees in a range: exact where they are few.
     pub(super) fn entries_in(&self, range: &KeyRange) -> Result<u64> {
         let (from, to) = (&*range.from, range.to.as_deref());
-        let mut versions = self.private.iter().map(|mem| mem.keys_between(from, to)).sum::<u64>();
-        versions += in_state(&self.state, self.view, range)?;
-        if versions > 4 * FEW {
+        let mut found = in_state(&self.state, self.view, range)?;
+        found.mixed += self.private.iter().map(|mem| mem.keys_between(from, to)).sum::<u64>();
+        let versions = found.plain + found.mixed;
+        // Each of the others takes one of the plain ones away at most.
+        if found.plain.saturating_sub(found.mixed) > FEW || versions > 4 * FEW {
             return Ok(versions);
         }
         let mut read = self.read(range)?;
@@ -88,18 +90,34 @@ impl Sources<'_> {
     }
 }
 
-/// Versions in memtables and runs that the view may see; about.
-fn in_state(state: &TreeState<ByBytes>, view: View, range: &KeyRange) -> Result<u64> {
+/// About how many versions there are that a view may see.
+struct Versions {
+    /// Those of runs that the view sees wholly and that have no tombstones: each is an entry, if no other one changes that.
+    plain: u64,
+    /// The others, of which nobody knows how many are seen or dead.
+    mixed: u64,
+}
+
+/// Versions in memtables and runs.
+fn in_state(state: &TreeState<ByBytes>, view: View, range: &KeyRange) -> Result<Versions> {
     let (from, to) = (&*range.from, range.to.as_deref());
-    let mut versions: u64 = state.memtables().map(|mem| mem.keys_between(from, to)).sum();
+    let mut found = Versions { plain: 0, mixed: state.memtables().map(|mem| mem.keys_between(from, to)).sum() };
     let marks = state.seen_marks(view);
     for handle in state.runs.iter().filter(|h| may_show(h, view, &marks, false)) {
         let begins_within = to.is_none_or(|to| &*handle.first < to);
         if begins_within && from <= &*handle.last {
-            versions += in_run(handle, from, to)?;
+            let versions = in_run(handle, from, to)?;
+            let is_seen = match handle.seen(view) {
+                RunSeen::PerRow => handle.run.stats.max_seq <= view.seq,
+                seen => seen != RunSeen::Hidden,
+            };
+            match is_seen && marks.is_empty() && handle.run.stats.tombstones == 0 {
+                true => found.plain += versions,
+                false => found.mixed += versions,
+            }
         }
     }
-    Ok(versions)
+    Ok(found)
 }
 
 /// Versions of a run in a range that it reaches into: those of the blocks between, and parts of the two at the ends. Each
