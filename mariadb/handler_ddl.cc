@@ -155,10 +155,22 @@ int ha_esker::delete_table(const char *path)
   return shim::drop_table(ht, path);
 }
 
+/* Is it a name under which ALTER TABLE fills a table, or a partition, that is to take the place of another one? */
+static bool is_being_filled(const char *path)
+{
+  static const char table_prefix[]= "#sql-alter-", partition_suffix[]= "#TMP#";
+  const char *separator= strrchr(path, FN_LIBCHAR);
+  const char *name= separator ? separator + 1 : path;
+  const size_t length= strlen(name), suffix= sizeof(partition_suffix) - 1;
+  return !strncmp(name, table_prefix, sizeof(table_prefix) - 1) ||
+         (length > suffix && !strcmp(name + length - suffix, partition_suffix));
+}
+
 int ha_esker::rename_table(const char *from, const char *to)
 {
   EsError why;
-  EsStatus status= es_rename_table(engine, table_name(from), table_name(to), &why);
+  const bool shows= is_being_filled(from) && !is_being_filled(to);
+  EsStatus status= es_rename_table(engine, table_name(from), table_name(to), shows, &why);
   return status == EsStatus::Ok ? 0 : fail(status, why.text);
 }
 

@@ -233,10 +233,13 @@ ha_rows ha_esker::records_in_range(uint index, const key_range *min, const key_r
   return std::max<ha_rows>(weighed_rows(index, rows), 1);
 }
 
-/* Of the statement as this one is; the server asks it to lock as a reader does. */
-handler *ha_esker::clone(const char *name, MEM_ROOT *root)
+/*
+  Of the statement as this one is; the server asks it to lock as a reader does. What it is told as a partition's name is
+  that of the table.
+*/
+handler *ha_esker::clone(const char *, MEM_ROOT *root)
 {
-  handler *copy= handler::clone(name, root);
+  handler *copy= handler::clone(name_.c_str(), root);
   if (ha_esker *other= static_cast<ha_esker *>(copy))
   {
     other->read_lock_= lock_;

@@ -592,11 +592,16 @@ EsStatus es_drop_table(const EsEngine *engine, const char *name, EsError *error)
 /// `engine` is open.
 EsStatus es_drop_tables(const EsEngine *engine, const char *prefix, EsError *error);
 
-/// Atomic, and durable on return.
+/// Atomic, and durable on return. With `shows` nobody else has known the table so far: who has a view that is older than its
+/// last commit is told that the table has changed.
 ///
 /// # Safety
 /// `engine` is open.
-EsStatus es_rename_table(const EsEngine *engine, const char *from, const char *to, EsError *error);
+EsStatus es_rename_table(const EsEngine *engine,
+                         const char *from,
+                         const char *to,
+                         bool shows,
+                         EsError *error);
 
 /// Atomic, and durable on return.
 ///

@@ -266,7 +266,8 @@ pub unsafe extern "C" fn es_drop_tables(
     unsafe { report(result, error) }
 }
 
-/// Atomic, and durable on return.
+/// Atomic, and durable on return. With `shows` nobody else has known the table so far: who has a view that is older than its
+/// last commit is told that the table has changed.
 ///
 /// # Safety
 /// `engine` is open.
@@ -275,6 +276,7 @@ pub unsafe extern "C" fn es_rename_table(
     engine: *const EsEngine,
     from: *const c_char,
     to: *const c_char,
+    shows: bool,
     error: *mut EsError,
 ) -> EsStatus {
     // SAFETY: the caller's promise.
@@ -282,7 +284,11 @@ pub unsafe extern "C" fn es_rename_table(
     let result = handle.guard.run(|| {
         // SAFETY: the caller's promise.
         let (from, to) = unsafe { (str_of(from)?, str_of(to)?) };
-        Ok(handle.engine.rename_table(from, to)?)
+        match shows {
+            true => handle.engine.show_table(from, to)?,
+            false => handle.engine.rename_table(from, to)?,
+        }
+        Ok(())
     });
     // SAFETY: the caller's promise.
     unsafe { report(result, error) }

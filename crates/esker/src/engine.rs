@@ -1,6 +1,6 @@
 //! The engine as its callers see it.
 
-use crate::catalog::ddl;
+use crate::catalog::ddl::{self, Renamed};
 use crate::catalog::table::{Table, TableDef};
 use crate::core::Core;
 use crate::options::{Level, Notify, Options};
@@ -134,7 +134,13 @@ impl Engine {
 
     /// Renames a table, durably.
     pub fn rename_table(&self, from: &str, to: &str) -> Result<()> {
-        ddl::rename_table(&self.core, from, to)
+        ddl::rename_table(&self.core, from, to, Renamed::Known)
+    }
+
+    /// The same for a table that was made and filled under a name that nobody else knew. A transaction whose view is older
+    /// than the last commit into it gets [`Error::TableChanged`] when it reads, instead of a part of the rows or none.
+    pub fn show_table(&self, from: &str, to: &str) -> Result<()> {
+        ddl::rename_table(&self.core, from, to, Renamed::Shown)
     }
 
     /// Empties a table, durably; its space comes back. Not part of a transaction.

@@ -69,7 +69,15 @@ pub(crate) fn drop_table(core: &Core, name: &str) -> Result<()> {
     Ok(())
 }
 
-pub(crate) fn rename_table(core: &Core, from: &str, to: &str) -> Result<()> {
+/// What becomes of a table by its new name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Renamed {
+    Known,
+    /// Others learn of it only now.
+    Shown,
+}
+
+pub(crate) fn rename_table(core: &Core, from: &str, to: &str, renamed: Renamed) -> Result<()> {
     let mut tables = core.tables.lock();
     let table = find(&tables, from)?;
     if tables.contains_key(to) {
@@ -77,6 +85,9 @@ pub(crate) fn rename_table(core: &Core, from: &str, to: &str) -> Result<()> {
     }
     refuse_prepared(core, &table)?;
     log(core, &Record::RenameTable { table: table.id, name: to }, !table.temporary)?;
+    if renamed == Renamed::Shown {
+        table.show(core.views.visible_seq());
+    }
     tables.remove(from);
     table.set_name(to);
     tables.insert(to.to_owned(), table);

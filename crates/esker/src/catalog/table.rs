@@ -276,6 +276,8 @@ pub struct Table {
     /// The row tree's id, for those who ask for each row.
     tree_id: AtomicU64,
     rebuilt_seq: AtomicU64,
+    /// Of the last commit before others knew the table. Not kept: no view is older than the start.
+    shown_seq: AtomicU64,
     /// Of the last time that it got other trees, for those who had begun to write into them.
     changed_seq: AtomicU64,
     /// Has it indexes that are kept? For those who ask for each row.
@@ -314,6 +316,7 @@ impl Table {
             indexed: AtomicBool::new(indexed),
             trees: RwLock::new(&order::TABLE_TREES, Arc::new(trees)),
             rebuilt_seq: AtomicU64::new(entry.rebuilt_seq.0),
+            shown_seq: AtomicU64::new(0),
             changed_seq: AtomicU64::new(entry.rebuilt_seq.0),
             writes: AtomicU64::new(0),
             updated_unix_s: AtomicU64::new(0),
@@ -474,6 +477,20 @@ impl Table {
 
     pub(crate) fn rebuilt_seq(&self) -> CommitSeq {
         CommitSeq(self.rebuilt_seq.load(Ordering::Acquire))
+    }
+
+    /// Others come to know the table, with all that is in it; `visible` is what is visible by now.
+    pub(crate) fn show(&self, visible: CommitSeq) {
+        let newest = match self.trees().live.saved(visible).counted_at {
+            CommitSeq::ZERO => visible,
+            seq => seq,
+        };
+        self.shown_seq.store(newest.0, Ordering::Release);
+    }
+
+    /// A view that is older than this sees nothing of what the table is now.
+    pub(crate) fn readable_from(&self) -> CommitSeq {
+        self.rebuilt_seq().max(CommitSeq(self.shown_seq.load(Ordering::Acquire)))
     }
 
     pub(crate) fn changed_seq(&self) -> CommitSeq {

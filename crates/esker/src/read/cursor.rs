@@ -125,7 +125,7 @@ impl Session {
             return Err(Error::NoSuchTable(table.name()));
         }
         let view = self.current.open().and_then(|t| t.view);
-        if !table.temporary && view.is_some_and(|v| v < table.rebuilt_seq()) {
+        if !table.temporary && view.is_some_and(|v| v < table.readable_from()) {
             return Err(Error::TableChanged(table.name()));
         }
         Ok(())

@@ -1,7 +1,7 @@
 //! Indexes that a table gets and loses while it has rows: what they hold, who may read by them, what a crash leaves.
 
 use crate::tests::indexes::{def, image, Row};
-use crate::tests::tables::{open, options};
+use crate::tests::tables::{open, options, rows_of};
 use crate::upkeep::checkpoint;
 use crate::*;
 use esker_base::counters::{bind, Counter, SessionCounters};
@@ -549,5 +549,45 @@ fn what_is_replayed_comes_to_the_same() {
         let wanted: Vec<_> = wanted.iter().map(String::as_str).collect();
         is_sound(&e, &wanted, rows);
         assert_eq!(files(&disk).len(), referred(&e));
+    }
+}
+
+#[test]
+fn a_view_from_while_a_table_was_filled_is_told_so_once_it_is_shown() {
+    let disk = SimDisk::new(1);
+    let e = open(&disk, small());
+    for renames in [0, 1] {
+        let (filling, name) = (format!("filling{renames}"), format!("t{renames}"));
+        e.create_table(&filling, &def()).unwrap();
+        let t = e.open_table(&filling).unwrap();
+        let viewing = || {
+            let mut s = e.session();
+            s.begin(Isolation::RepeatableRead, BeginOptions::default());
+            s.read_view().unwrap();
+            s
+        };
+        let mut early = viewing();
+        let mut filler = e.session();
+        for n in 0..100 {
+            insert(&mut filler, &t, n).unwrap();
+        }
+        let mut during = viewing();
+        filler.commit().unwrap();
+        let mut after = viewing();
+        // What comes to other tables before the name changes is no reason.
+        let (other, _) = filled_as(&e, &format!("other{renames}"), 10);
+        match renames {
+            0 => e.rename_table(&filling, &name).unwrap(),
+            _ => e.show_table(&filling, &name).unwrap(),
+        }
+        assert_eq!(after.count(&t).unwrap(), 100);
+        for s in [&mut early, &mut during] {
+            let plain = || ScanOptions { mask: t.all_columns(), ..ScanOptions::default() };
+            let answers = [s.count(&t).err(), s.scan(&t, plain()).err(), s.open_index_cursor(&t, 0, plain()).err()];
+            let told = answers.iter().filter(|e| matches!(e, Some(Error::TableChanged(of)) if *of == name)).count();
+            assert_eq!(told, if renames == 0 { 0 } else { 3 }, "{answers:?}");
+        }
+        assert_eq!(rows_of(&e, &t), 100);
+        drop(other);
     }
 }
