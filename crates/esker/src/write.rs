@@ -282,7 +282,12 @@ impl Session {
     }
 
     /// The same with its order.
-    fn find_version(&mut self, table: &Arc<Table>, row: RowId, view: View) -> Result<Option<(VersionOrder, Found)>> {
+    pub(crate) fn find_version(
+        &mut self,
+        table: &Arc<Table>,
+        row: RowId,
+        view: View,
+    ) -> Result<Option<(VersionOrder, Found)>> {
         self.seal_for_read(table)?;
         let private = self.private_of(table)?;
         let found = find(&table.tree().snapshot(), private.as_ref(), row, view)?;
@@ -434,10 +439,11 @@ impl TableTxn {
     pub(crate) fn take_row(&mut self, state: &TxnState) -> RowId {
         if self.ids.start == self.ids.end {
             let tree = &self.rows.tree;
-            let first = tree.reserve_rows(self.reserve).0;
             if self.reserve == 1 {
-                state.locks.inserts_into(tree.id, RowId(first));
+                // Before it has any: who knows the next row id, and then who inserts, knows of all rows below.
+                state.locks.inserts_into(tree.id, tree.next_row());
             }
+            let first = tree.reserve_rows(self.reserve).0;
             self.ids = first..first + self.reserve;
             self.reserve = (self.reserve * 2).min(MOST_RESERVED);
         }

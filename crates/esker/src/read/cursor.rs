@@ -4,6 +4,10 @@
 //! gives is the newest version: it reads ahead too, but trusts what it read only while nothing was committed since. Where
 //! it comes to rows that another transaction was inserting when the scan began, it waits for that one's end, as a replica
 //! needs that applies a transaction while the one before it commits.
+//!
+//! Whoever changed a row that a locking scan came to may have inserted others, in its place too. So a scan that met such a
+//! row reads, at its end, the rows that came since under a newer view, until it meets none: it sees all of a transaction
+//! that it has waited for.
 //! Invariant: everything a batch points to (its buffer, blocks, memtables) is pinned until the next call.
 
 #[cfg(test)]
@@ -77,6 +81,12 @@ pub struct Cursor {
     ahead: usize,
     /// Who was inserting when a locking scan began; the next one last.
     inserters: Vec<Inserter>,
+    /// From here on a locking scan may not have met rows that were inserted since it began to read.
+    unmet_from: RowId,
+    /// It met a row that somebody had changed since.
+    overtaken: bool,
+    /// It reads what came since it read under this view.
+    before: Option<View>,
     semi_consistent: bool,
 }
 
@@ -84,16 +94,14 @@ impl Session {
     /// Begins a scan of `table`, under this session's view or, if it locks, of the newest versions.
     pub fn scan(&mut self, table: &Arc<Table>, options: ScanOptions) -> Result<Cursor> {
         self.seal_for_read(table)?;
-        let tree = table.tree();
-        // Before the view: who is not listed has ended, and is seen.
-        let me = self.txn_mut()?.state.id;
-        let inserters = if options.insists() { self.core.writers.inserters(tree.id, me) } else { Vec::new() };
         let view = if options.lock.is_some() { self.latest_view()? } else { self.read_view()? };
         self.check_rebuilt(table)?;
         count(Counter::Scans, 1);
         let mut cursor = Cursor::new(table, options, view, None);
-        cursor.inserters = inserters;
-        cursor.read_from(self, view, RowId(1))?;
+        match cursor.options.lock {
+            Some(_) => cursor.read_newest(self, RowId(1))?,
+            None => cursor.read_from(self, view, RowId(1))?,
+        }
         Ok(cursor)
     }
 
@@ -145,6 +153,9 @@ impl Cursor {
             batch_rows: FIRST_ROWS,
             ahead: 0,
             inserters: Vec::new(),
+            unmet_from: RowId::MAX,
+            overtaken: false,
+            before: None,
             semi_consistent: false,
         }
     }
@@ -237,9 +248,15 @@ impl Cursor {
             }
             self.pass_expected(next)?;
             let Some(row) = next else {
+                if self.read_what_came(session)? {
+                    continue;
+                }
                 return Ok(self.batch(0..0));
             };
             self.ahead += 1;
+            if self.was_met(session, row)? {
+                continue;
+            }
             let locked = self.lock(session, row, mode)?;
             match locked {
                 Locked::Newly | Locked::Before => {}
@@ -248,10 +265,12 @@ impl Cursor {
                     if session.core.views.visible_seq() != self.view.seq {
                         // The last committed version, which may be newer than what was read ahead.
                         let table = self.table.clone();
-                        let Some(found) = session.find_latest(&table, row)? else { continue };
+                        let Some(found) = self.find_newest(session, row)? else { continue };
                         self.buffer.replace(&table, &self.options.mask, at, found)?;
                     }
                     self.semi_consistent = true;
+                    // Whoever has locked it is about to change it, and the caller may wait for that by other ways.
+                    self.overtaken = true;
                     self.give(1);
                     return Ok(self.batch(at..at + 1));
                 }
@@ -265,7 +284,7 @@ impl Cursor {
                 return Ok(self.batch(at..at + 1));
             }
             let table = self.table.clone();
-            match session.find_latest(&table, row)? {
+            match self.find_newest(session, row)? {
                 Some(found) => {
                     self.buffer.replace(&table, &self.options.mask, at, found)?;
                     session.found_locked = Some((table.tree_id(), row));
@@ -289,6 +308,53 @@ impl Cursor {
         let view = session.latest_view()?;
         self.read_from(session, view, inserter.first)?;
         Ok(true)
+    }
+
+    /// The newest version of a row that the scan came to.
+    fn find_newest(&mut self, session: &mut Session, row: RowId) -> Result<Option<Found>> {
+        let latest = session.latest_view()?;
+        let found = session.find_version(&self.table, row, latest)?;
+        let is_as_read = found.as_ref().is_some_and(|(order, _)| order.is_own() || order.seq <= self.view.seq);
+        self.overtaken |= !is_as_read;
+        Ok(found.map(|(_, found)| found))
+    }
+
+    /// At its end, if somebody overtook the scan: reads the rows that came since it began to read. False: there are none.
+    fn read_what_came(&mut self, session: &mut Session) -> Result<bool> {
+        let from = self.inserters.last().map_or(self.unmet_from, |i| self.unmet_from.min(i.first));
+        if !std::mem::take(&mut self.overtaken) || self.options.skip_locked || from >= self.table.tree().next_row() {
+            return Ok(false);
+        }
+        #[cfg(test)]
+        came::count();
+        self.before = Some(self.view);
+        self.read_newest(session, from)?;
+        Ok(true)
+    }
+
+    /// Did the scan meet this row when it read before? Its own changes are seen by any view.
+    fn was_met(&self, session: &Session, row: RowId) -> Result<bool> {
+        let Some(before) = self.before else { return Ok(false) };
+        let state = self.table.tree().snapshot();
+        let found = find(&state, session.private_of(&self.table)?.as_ref(), row, before)?;
+        Ok(found.is_some_and(|(_, found)| !matches!(found, Found::Tombstone)))
+    }
+
+    /// Begins to read the newest versions, at row `from`.
+    fn read_newest(&mut self, session: &mut Session, from: RowId) -> Result<()> {
+        let tree = self.table.tree();
+        // In this order: who is not listed has ended, and is seen, or has only rows that are not met.
+        self.unmet_from = tree.next_row();
+        let me = session.txn_mut()?.state.id;
+        let mut inserters = session.core.writers.inserters(tree.id, me);
+        if !self.options.insists() {
+            let first = inserters.last().map_or(RowId::MAX, |i| i.first);
+            self.unmet_from = self.unmet_from.min(first);
+            inserters.clear();
+        }
+        self.inserters = inserters;
+        let view = session.latest_view()?;
+        self.read_from(session, view, from)
     }
 
     /// Begins to read anew, at row `from`.
@@ -445,4 +511,23 @@ enum Locked {
     Before,
     Skip,
     SemiConsistent,
+}
+
+/// Counts how often this thread's locking scans read what came since they began.
+#[cfg(test)]
+pub(crate) mod came {
+    use std::cell::Cell;
+
+    thread_local! {
+        static TIMES: Cell<usize> = const { Cell::new(0) };
+    }
+
+    pub(super) fn count() {
+        TIMES.with(|t| t.set(t.get() + 1));
+    }
+
+    /// How often since the last call.
+    pub(crate) fn take() -> usize {
+        TIMES.with(|t| t.replace(0))
+    }
 }

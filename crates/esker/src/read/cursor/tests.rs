@@ -146,3 +146,122 @@ fn a_kill_reaches_whoever_passes_over_rows() {
     killed_at(2500, &table, &mut s, |s, t| s.count_rows(t));
     killed_at(2500, &table, &mut s, |s, t| Ok(s.scan(t, ScanOptions::default())?.next_batch(s)?.ids.len() as u64));
 }
+
+/// A locking scan of rows 1 to 5 by which `change` comes after the first row: which of them it gives, how many others, and
+/// how often it read what came.
+fn overtaken(
+    options: &ScanOptions,
+    before: usize,
+    change: impl FnOnce(&mut Session, &Arc<Table>),
+) -> (Vec<u64>, usize, usize) {
+    let (engine, table) = engine();
+    fill_and_commit(&engine, &table, 5);
+    let (mut s, mut other) = (begun(&engine, false), begun(&engine, false));
+    for _ in 0..before {
+        insert_seven(&mut other, &table);
+    }
+    came::take();
+    let mut cursor = s.scan(&table, options.clone()).unwrap();
+    let mut rows = vec![cursor.next_batch(&mut s).unwrap().ids[0].0];
+    change(&mut other, &table);
+    if other.in_transaction() {
+        other.commit().unwrap();
+    }
+    while let [row] = cursor.next_batch(&mut s).unwrap().ids {
+        rows.push(row.0);
+        if row.0 > 5 {
+            s.update_row(&table, RowId(rows[rows.len() - 1]), &packed(&table, 1)).unwrap();
+        }
+    }
+    let others = rows.iter().filter(|row| **row > 5).count();
+    rows.truncate(rows.len() - others);
+    (rows, others, came::take())
+}
+
+#[test]
+fn a_locking_scan_meets_rows_that_came_in_place_of_others() {
+    let semi = ScanOptions { semi_consistent: true, ..locking() };
+    for options in [locking(), semi.clone()] {
+        let by = |change: fn(&mut Session, &Arc<Table>)| overtaken(&options, 0, change);
+        let replaced = by(|s, t| {
+            s.delete(t, RowId(3)).unwrap();
+            insert_seven(s, t);
+        });
+        assert_eq!(replaced, (vec![1, 2, 4, 5], 1, 1));
+        let changed = by(|s, t| {
+            s.update_row(t, RowId(3), &packed(t, 9)).unwrap();
+            insert_seven(s, t);
+            insert_seven(s, t);
+        });
+        assert_eq!(changed, (vec![1, 2, 3, 4, 5], 2, 1));
+        // It met nothing that they had changed: they came after it.
+        let inserted = by(|s, t| assert!(insert_seven(s, t) > RowId(5)));
+        assert_eq!(inserted, (vec![1, 2, 3, 4, 5], 0, 0));
+        // Nothing came.
+        assert_eq!(by(|s, t| s.delete(t, RowId(3)).unwrap()), (vec![1, 2, 4, 5], 0, 0));
+        let undone = by(|s, t| {
+            s.delete(t, RowId(3)).unwrap();
+            insert_seven(s, t);
+            s.rollback().unwrap();
+        });
+        assert_eq!(undone, (vec![1, 2, 3, 4, 5], 0, 0));
+    }
+    // What was not committed when it began, and was passed over.
+    let passed = overtaken(&semi, 2, |s, t| {
+        s.delete(t, RowId(3)).unwrap();
+        insert_seven(s, t);
+    });
+    assert_eq!(passed, (vec![1, 2, 4, 5], 3, 1));
+    let skipping = ScanOptions { skip_locked: true, ..locking() };
+    let skipped = overtaken(&skipping, 0, |s, t| {
+        s.delete(t, RowId(3)).unwrap();
+        insert_seven(s, t);
+    });
+    assert_eq!(skipped, (vec![1, 2, 4, 5], 0, 0));
+}
+
+#[test]
+fn a_locking_scan_meets_no_row_twice() {
+    let (engine, table) = engine();
+    fill_and_commit(&engine, &table, 5);
+    let (mut s, mut other, mut third) = (begun(&engine, false), begun(&engine, false), begun(&engine, false));
+    let passed = insert_seven(&mut other, &table).0;
+    let met = insert_seven(&mut third, &table).0;
+    third.commit().unwrap();
+    came::take();
+    let mut cursor = s.scan(&table, ScanOptions { semi_consistent: true, ..locking() }).unwrap();
+    let mut rows = Vec::new();
+    while let [row] = *cursor.next_batch(&mut s).unwrap().ids {
+        rows.push(row.0);
+        s.update_row(&table, row, &packed(&table, 1)).unwrap();
+        if rows.len() == 2 {
+            other.delete(&table, RowId(3)).unwrap();
+            other.commit().unwrap();
+        }
+    }
+    assert_eq!((rows, came::take()), (vec![1, 2, 4, 5, met, passed], 1));
+}
+
+#[test]
+fn a_semi_consistent_scan_meets_rows_that_came_in_place_of_locked_ones() {
+    let (engine, table) = engine();
+    fill_and_commit(&engine, &table, 3);
+    let (mut s, mut other) = (begun(&engine, false), begun(&engine, false));
+    other.delete(&table, RowId(2)).unwrap();
+    came::take();
+    let mut cursor = s.scan(&table, ScanOptions { semi_consistent: true, ..locking() }).unwrap();
+    let mut rows = Vec::new();
+    while let [row] = *cursor.next_batch(&mut s).unwrap().ids {
+        rows.push(row);
+        if cursor.was_semi_consistent() {
+            let new = insert_seven(&mut other, &table);
+            assert_eq!(row, RowId(2));
+            other.commit().unwrap();
+            // As the server asks for it again: by another cursor.
+            assert!(s.open_cursor(&table, locking()).unwrap().fetch(&mut s, row).unwrap().is_none());
+            rows.push(new);
+        }
+    }
+    let new = rows.remove(2);
+    assert_eq!((rows, came::take()), (vec![RowId(1), RowId(2), RowId(3), new], 1));
+}
