@@ -116,7 +116,10 @@ impl EsIndexCursor {
     fn rest(&self, direction: Direction) -> KeyRange {
         let comes_back = self.ended.is_some_and(|ended| ended != direction);
         let range = self.cursor.range();
+        let is_nothing = range.from.is_empty() && range.to.as_ref().is_some_and(Vec::is_empty);
         match (&self.passed, direction) {
+            // It stays behind the last keys.
+            (None, Direction::Forward) if is_nothing => range.clone(),
             (Some(key), _) if comes_back => KeyRange::default().rest_with(key, direction),
             (Some(key), _) => KeyRange::default().rest(key, direction),
             // What came to the range since is passed over.
