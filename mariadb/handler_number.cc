@@ -35,7 +35,10 @@ EsCounting counting_of(const THD *thd)
 }
 }
 
-/* As many values as the server foresees rows. */
+/*
+  As many values as the server foresees rows, or as are left. Where none is, the server refuses what comes next by itself, but
+  for a FLOAT or DOUBLE, which may be rounded to a value that is there.
+*/
 void ha_esker::get_auto_increment(ulonglong offset, ulonglong increment, ulonglong wanted, ulonglong *first,
                                   ulonglong *reserved)
 {
@@ -48,12 +51,16 @@ void ha_esker::get_auto_increment(ulonglong offset, ulonglong increment, ulonglo
   if (!s)
     return;
   uint64_t value, end;
-  numbers_.error= fail(s, es_take_auto_increment(s, table_, offset, increment, wanted, counting_of(ha_thd()), &value,
-                                                 &end));
-  if (numbers_.error || !value)
+  numbers_.error= fail(s, es_take_auto_increment(s, table_, offset, increment, wanted,
+                                                 table->next_number_field->get_max_int_value(), counting_of(ha_thd()),
+                                                 &value, &end));
+  if (numbers_.error)
     return;
-  numbers_= {value, value, end, increment, 0};
   *first= value;
+  if (value == end)
+    return;
+  *reserved= (end - value + increment - 1) / increment;
+  numbers_= {value, value, end, increment, 0};
 }
 
 /* The statement needs no more of them: called when it has ended well, and when not. */
@@ -78,22 +85,24 @@ int ha_esker::write_numbered(const uchar *buf)
   const bool given_out= value >= numbers_.first && value < numbers_.end;
   /* Whether the row gets in or not: the one that is there already may be why it does not. */
   if (given_out && value >= numbers_.unused)
-    numbers_.unused= value + numbers_.step;
+    numbers_.unused= value + std::min(numbers_.step, numbers_.end - value);
   if (int error= insert(buf))
     return error;
   return given_out ? 0 : note_number(table->next_number_field);
 }
 
-/* The row that was written has a value of its own: those to come are greater. */
+/*
+  The row that was written has a value of its own: those to come are greater. Not so a negative one, or one from which a FLOAT
+  or DOUBLE does not tell its neighbours.
+*/
 int ha_esker::note_number(Field *field)
 {
-  const longlong value= field->val_int();
-  if (field->is_null() || (value <= 0 && !(field->flags & UNSIGNED_FLAG)) ||
-      es_knows_auto_increment(table_, static_cast<uint64_t>(value)))
+  const uint64_t value= static_cast<uint64_t>(field->val_int());
+  if (field->is_null() || value > field->get_max_int_value() || es_knows_auto_increment(table_, value))
     return 0;
   int error= 0;
   EsSession *s= session(&error);
-  return s ? fail(s, es_auto_increment_used(s, table_, static_cast<uint64_t>(value))) : error;
+  return s ? fail(s, es_auto_increment_used(s, table_, value)) : error;
 }
 
 bool ha_esker::autoinc_lock_mode_stmt_unsafe() const

@@ -1088,8 +1088,9 @@ bool es_rows_alike(const EsTable *table,
                    double *rows,
                    uint32_t parts);
 
-/// Takes `values` AUTO_INCREMENT values that nobody else gets, of those that are `offset` and a multiple of `increment`, both
-/// from 1 on. `*first`: the first of them; 0: there are not so many left. `*end`: no value from here on was taken.
+/// Takes `values` AUTO_INCREMENT values that nobody else gets, or as many as are left, of those that are `offset` and a multiple
+/// of `increment`, both from 1 on. `*first`: the first of them; `*end`: no value from here on was taken. Both are where the
+/// counter stood if none is left up to `greatest`, which the column can have.
 ///
 /// # Safety
 /// `session` and `table` are open.
@@ -1098,6 +1099,7 @@ EsStatus es_take_auto_increment(EsSession *session,
                                 uint64_t offset,
                                 uint64_t increment,
                                 uint64_t values,
+                                uint64_t greatest,
                                 Unchecked<EsCounting> counting,
                                 uint64_t *first,
                                 uint64_t *end);

@@ -25,8 +25,9 @@ unsafe impl FromC for EsCounting {
     const ALL: &'static [EsCounting] = &[EsCounting::Interleaved, EsCounting::AtOnce, EsCounting::Alone];
 }
 
-/// Takes `values` AUTO_INCREMENT values that nobody else gets, of those that are `offset` and a multiple of `increment`, both
-/// from 1 on. `*first`: the first of them; 0: there are not so many left. `*end`: no value from here on was taken.
+/// Takes `values` AUTO_INCREMENT values that nobody else gets, or as many as are left, of those that are `offset` and a multiple
+/// of `increment`, both from 1 on. `*first`: the first of them; `*end`: no value from here on was taken. Both are where the
+/// counter stood if none is left up to `greatest`, which the column can have.
 ///
 /// # Safety
 /// `session` and `table` are open.
@@ -37,6 +38,7 @@ pub unsafe extern "C" fn es_take_auto_increment(
     offset: u64,
     increment: u64,
     values: u64,
+    greatest: u64,
     counting: Unchecked<EsCounting>,
     first: *mut u64,
     end: *mut u64,
@@ -51,7 +53,7 @@ pub unsafe extern "C" fn es_take_auto_increment(
             EsCounting::AtOnce => Counting::AtOnce,
             EsCounting::Alone => Counting::Alone,
         };
-        let taken = s.take_auto_increment(&table.table, offset, increment, values, counting)?.unwrap_or(0..0);
+        let taken = s.take_auto_increment(&table.table, offset, increment, values, greatest, counting)?;
         first.write(taken.start);
         end.write(taken.end);
         Ok(())

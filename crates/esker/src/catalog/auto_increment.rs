@@ -27,12 +27,13 @@ pub enum Counting {
     Alone,
 }
 
-/// Some of the values that are an offset and a multiple of an increment.
+/// Some of the values that are an offset and a multiple of an increment, up to the greatest that a row can have.
 #[derive(Clone, Copy)]
 struct Wanted {
     offset: u64,
     increment: u64,
     values: u64,
+    greatest: u64,
 }
 
 /// A table's counter.
@@ -77,13 +78,13 @@ impl AutoIncrement {
         free
     }
 
-    /// Takes values that nobody else gets, from the first to before the next; none if there are not so many left.
-    fn take(&self, wanted: Wanted) -> Option<Range<u64>> {
+    /// Takes values that nobody else gets, from the first to before the next; none, from where it stands, if none is left.
+    fn take(&self, wanted: Wanted) -> Range<u64> {
         self.state.lock().take(wanted)
     }
 
     /// The same, unless somebody counts alone.
-    fn take_unless_alone(&self, wanted: Wanted) -> Option<Option<Range<u64>>> {
+    fn take_unless_alone(&self, wanted: Wanted) -> Option<Range<u64>> {
         let mut state = self.state.lock();
         (!state.alone).then(|| state.take(wanted))
     }
@@ -106,18 +107,29 @@ impl AutoIncrement {
 }
 
 impl State {
-    fn take(&mut self, Wanted { offset, increment, values }: Wanted) -> Option<Range<u64>> {
-        let first = first_of(self.next.max(1), offset, increment)?;
-        self.next = increment.checked_mul(values)?.checked_add(first)?;
-        Some(first..self.next)
+    /// Fewer than are wanted where the counter would go past its own end, which is never given out: it is the end of a range.
+    fn take(&mut self, Wanted { offset, increment, values, greatest }: Wanted) -> Range<u64> {
+        let (from, greatest) = (self.next.max(1), greatest.min(u64::MAX - 1));
+        // Past the last value it stays, however many are asked for.
+        if from > greatest {
+            return from..from;
+        }
+        let first = first_of(from, offset, increment);
+        if first > greatest {
+            self.next = first;
+            return from..from;
+        }
+        let values = values.min(((u64::MAX - first) / increment).max(1));
+        self.next = first.saturating_add(increment * values);
+        first..self.next
     }
 }
 
-/// The least value from `from` on that is `offset` and a multiple of `increment`.
-fn first_of(from: u64, offset: u64, increment: u64) -> Option<u64> {
+/// The least value from `from` on that is `offset` and a multiple of `increment`; the greatest number if there is none.
+fn first_of(from: u64, offset: u64, increment: u64) -> u64 {
     match from.checked_sub(offset) {
-        None => Some(offset),
-        Some(behind) => offset.checked_add(behind.div_ceil(increment).checked_mul(increment)?),
+        None => offset,
+        Some(behind) => offset.saturating_add(behind.div_ceil(increment).saturating_mul(increment)),
     }
 }
 
@@ -134,19 +146,21 @@ impl Table {
 }
 
 impl Session {
-    /// Takes `values` AUTO_INCREMENT values of those that are `offset` and a multiple of `increment`, both from 1 on: from the
-    /// first to before the next one, or none if there are not so many left.
+    /// Takes `values` AUTO_INCREMENT values, or as many as are left, of those that are `offset` and a multiple of `increment`,
+    /// both from 1 on: from the first to before the next one. If none is left up to `greatest`, which a row can have, they are
+    /// none, from where the counter stood.
     pub fn take_auto_increment(
         &mut self,
         table: &Arc<Table>,
         offset: u64,
         increment: u64,
         values: u64,
+        greatest: u64,
         counting: Counting,
-    ) -> Result<Option<Range<u64>>> {
+    ) -> Result<Range<u64>> {
         let Parts { core, txn, .. } = self.parts()?;
         let at = txn.table_of(core, table)?;
-        let wanted = Wanted { offset: offset.max(1), increment: increment.max(1), values: values.max(1) };
+        let wanted = Wanted { offset: offset.max(1), increment: increment.max(1), values: values.max(1), greatest };
         let counter = table.trees().auto_increment.clone();
         let taken = match counting {
             Counting::Interleaved => counter.take(wanted),
@@ -159,16 +173,14 @@ impl Session {
                 counter.take(wanted)
             }
         };
-        if let Some(taken) = &taken {
-            let mark = &mut self.txn_mut()?.tables[at].auto_increment;
-            *mark = taken.end.max(*mark);
-            table.is_to_be_saved();
-        }
+        let mark = &mut self.txn_mut()?.tables[at].auto_increment;
+        *mark = taken.end.max(*mark);
+        table.is_to_be_saved();
         Ok(taken)
     }
 
     /// Waits for who counts alone. He may be of this session, further out.
-    fn take_behind(&mut self, table: &Table, counter: &AutoIncrement, wanted: Wanted) -> Result<Option<Range<u64>>> {
+    fn take_behind(&mut self, table: &Table, counter: &AutoIncrement, wanted: Wanted) -> Result<Range<u64>> {
         let outcome = self.lock_row(table.tree_id(), COUNTER, LockMode::Exclusive, self.wait)?;
         let taken = counter.take(wanted);
         if outcome == LockOutcome::Granted {
@@ -237,43 +249,81 @@ impl Session {
 mod tests {
     use super::*;
 
-    fn first(counter: &AutoIncrement, offset: u64, increment: u64, values: u64) -> Option<u64> {
-        counter.take(Wanted { offset, increment, values }).map(|taken| taken.start)
+    const WANTED: Wanted = Wanted { offset: 1, increment: 1, values: 1, greatest: u64::MAX };
+
+    fn first(counter: &AutoIncrement, offset: u64, increment: u64, values: u64) -> u64 {
+        counter.take(Wanted { offset, increment, values, ..WANTED }).start
     }
 
     #[test]
     fn values_are_an_offset_and_a_multiple() {
         let counter = AutoIncrement::default();
-        assert_eq!([first(&counter, 1, 1, 1), first(&counter, 1, 1, 3), first(&counter, 1, 1, 1)], [1, 2, 5].map(Some));
+        assert_eq!([first(&counter, 1, 1, 1), first(&counter, 1, 1, 3), first(&counter, 1, 1, 1)], [1, 2, 5]);
         // Three of 4, 14, 24, ...: from 6 on.
-        assert_eq!([first(&counter, 4, 10, 3), first(&counter, 4, 10, 1)], [Some(14), Some(44)]);
-        assert_eq!(first(&counter, 100, 10, 1), Some(100));
+        assert_eq!([first(&counter, 4, 10, 3), first(&counter, 4, 10, 1)], [14, 44]);
+        assert_eq!(first(&counter, 100, 10, 1), 100);
         assert!(!counter.raise(7));
         assert_eq!(counter.next(), 110);
-        assert!(counter.raise(u64::MAX - 1));
-        assert_eq!(
-            [first(&counter, 1, 1, 2), first(&counter, 1, 1, 1), first(&counter, 1, 1, 1)],
-            [None, Some(u64::MAX - 1), None]
-        );
+    }
+
+    /// What is taken from where, and where the counter stands then.
+    fn taken(next: u64, wanted: Wanted) -> (Range<u64>, u64) {
+        let counter = AutoIncrement::new(next);
+        (counter.take(wanted), counter.next())
+    }
+
+    #[test]
+    fn a_counter_stays_behind_the_greatest_value() {
+        let byte = Wanted { greatest: 127, ..WANTED };
+        assert_eq!(taken(127, byte), (127..128, 128));
+        // The row that gets no value is refused one.
+        assert_eq!(taken(126, Wanted { values: 3, ..byte }), (126..129, 129));
+        let (three, seven) = (Wanted { values: 3, ..byte }, Wanted { offset: 3, increment: 7, ..byte });
+        for wanted in [byte, three, seven, Wanted { values: 3, ..seven }] {
+            assert_eq!(taken(128, wanted), (128..128, 128));
+            assert_eq!(taken(1000, wanted), (1000..1000, 1000));
+        }
+        // 122 is the last, and what is left is not wanted.
+        assert_eq!(taken(122, seven), (122..129, 129));
+        assert_eq!(taken(123, seven), (123..123, 129));
+        assert_eq!(taken(127, seven), (127..127, 129));
+    }
+
+    #[test]
+    fn a_counter_ends_at_its_own_end() {
+        const END: u64 = u64::MAX;
+        let seven = Wanted { offset: 3, increment: 7, ..WANTED };
+        assert_eq!(taken(END, WANTED), (END..END, END));
+        assert_eq!(taken(END - 1, Wanted { values: 2, ..WANTED }), (END - 1..END, END));
+        assert_eq!(taken(END - 3, Wanted { values: 2, ..WANTED }), (END - 3..END - 1, END - 1));
+        assert_eq!(taken(END - 3, Wanted { values: END, ..WANTED }), (END - 3..END, END));
+        // The last one that is 3 and a multiple of 7 is the fifth before the end.
+        assert_eq!(taken(END - 4, seven), (END - 4..END - 4, END));
+        assert_eq!(taken(END - 5, seven), (END - 5..END, END));
+        let last = (END - 3) / 7 * 7 + 3;
+        assert_eq!(last, END - 5);
+        assert_eq!(taken(last - 8, Wanted { values: 3, ..seven }), (last - 7..last, last));
+        // The end itself is one of those that are wanted.
+        assert_eq!(taken(END - 4, Wanted { increment: 5, offset: 5, ..WANTED }), (END - 4..END - 4, END));
     }
 
     #[test]
     fn unused_values_come_again_unless_somebody_has_or_passed_them() {
         let counter = AutoIncrement::new(1);
-        let ten = Wanted { offset: 1, increment: 1, values: 10 };
-        assert_eq!(counter.take(ten), Some(1..11));
+        let ten = Wanted { values: 10, ..WANTED };
+        assert_eq!(counter.take(ten), 1..11);
         assert_eq!(counter.give_back(4..11), Some(4));
-        assert_eq!(counter.take(ten), Some(4..14));
+        assert_eq!(counter.take(ten), 4..14);
         // All were used.
         assert_eq!(counter.give_back(14..14), None);
         // Others were taken since.
-        assert_eq!(counter.take(ten), Some(14..24));
+        assert_eq!(counter.take(ten), 14..24);
         assert_eq!(counter.give_back(10..14), None);
         // A row brought one of them itself.
         assert!(!counter.raise(18));
         assert_eq!(counter.give_back(15..24), Some(18));
         // It did so with the last of them.
-        assert_eq!(counter.take(ten), Some(18..28));
+        assert_eq!(counter.take(ten), 18..28);
         assert!(!counter.raise(28));
         assert_eq!(counter.give_back(19..28), None);
         assert_eq!(counter.next(), 28);

@@ -15,7 +15,7 @@ fn next(e: &Engine) -> u64 {
 fn take(e: &Engine, t: &Arc<Table>, values: u64, commit: bool) -> u64 {
     let mut s = e.session();
     begin(&mut s);
-    let first = s.take_auto_increment(t, 1, 1, values, Counting::Interleaved).unwrap().unwrap().start;
+    let first = s.take_auto_increment(t, 1, 1, values, u64::MAX, Counting::Interleaved).unwrap().start;
     insert(&mut s, t, first).unwrap();
     match commit {
         true => s.commit().unwrap(),
@@ -56,7 +56,7 @@ fn committed_values_do_not_come_again() {
     let t = e.open_table("t").unwrap();
     let mut s = e.session();
     begin(&mut s);
-    assert_eq!(s.take_auto_increment(&t, 5, 10, 2, Counting::Interleaved).unwrap(), Some(105..125));
+    assert_eq!(s.take_auto_increment(&t, 5, 10, 2, u64::MAX, Counting::Interleaved).unwrap(), 105..125);
     insert(&mut s, &t, 105).unwrap();
     s.prepare(b"x").unwrap();
     s.detach_prepared();
@@ -105,7 +105,7 @@ fn a_table_and_where_it_counts_from_are_one() {
 }
 
 fn taken(s: &mut Session, t: &Arc<Table>, values: u64, counting: Counting) -> crate::Result<Range<u64>> {
-    Ok(s.take_auto_increment(t, 1, 1, values, counting)?.unwrap())
+    s.take_auto_increment(t, 1, 1, values, u64::MAX, counting)
 }
 
 /// What is held and wanted of counters.
