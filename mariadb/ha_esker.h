@@ -147,7 +147,7 @@ private:
   bool locks_rows() const { return lock_ != EsLockMode::None; }
   void duplicate(uint *index);
   void tell_rows_per_key(uint64_t rows, bool first);
-  bool find_rows_per_key();
+  bool find_rows_per_key(bool is_empty);
   ha_rows weighed_rows(uint index, ha_rows rows) const;
   bool is_full_delete(THD *thd) const;
   ha_rows lock_all();

@@ -77,7 +77,7 @@ int ha_esker::analyze(THD *thd, HA_CHECK_OPT *)
   EsStatus status= es_table_analyze(table_, report_progress, thd, &why);
   thd_progress_end(thd);
   if (status == EsStatus::Ok)
-    find_rows_per_key();
+    info(HA_STATUS_CONST);
   return admin_result(thd, status, why.text);
 }
 

@@ -52,15 +52,16 @@ ha_rows ha_esker::weighed_rows(uint index, ha_rows rows) const
 void ha_esker::tell_rows_per_key(uint64_t rows, bool first)
 {
   const uint64_t change= rows > told_rows_ ? rows - told_rows_ : told_rows_ - rows;
-  if (table->s->keys && (first || change > told_rows_ / 10) && find_rows_per_key())
+  if (table->s->keys && (first || change > told_rows_ / 10) && find_rows_per_key(rows == 0))
     told_rows_= rows;
 }
 
 /*
-  Of what is not known, 0, the server makes its own guess. Halved unless the server is told not to, as InnoDB's are. False:
-  nothing is known of any key but a unique one.
+  Of what is not known, 0, the server makes its own guess. Halved unless the server is told not to, as InnoDB's are. An empty
+  table's are what was told last, or 1, as InnoDB's are: told anew once there is a row. False: nothing is known of any key but a
+  unique one.
 */
-bool ha_esker::find_rows_per_key()
+bool ha_esker::find_rows_per_key(bool is_empty)
 {
   const ulong divisor= thd_double_innodb_cardinality(ha_thd()) ? 2 : 1;
   bool known= false;
@@ -76,8 +77,10 @@ bool ha_esker::find_rows_per_key()
     for (uint j= 0; j < parts; j++)
       if (is_unique && j + 1 == parts)
         key->rec_per_key[j]= 1;
+      else if (found)
+        key->rec_per_key[j]= std::max<ulong>(static_cast<ulong>(rows[index_parts(key, j + 1) - 1] + 0.5) / divisor, 1);
       else
-        key->rec_per_key[j]= found ? std::max<ulong>(static_cast<ulong>(rows[index_parts(key, j + 1) - 1] + 0.5) / divisor, 1) : 0;
+        key->rec_per_key[j]= is_empty ? std::max<ulong>(key->rec_per_key[j], 1) : 0;
   }
   return known;
 }
