@@ -12,6 +12,7 @@ use crate::txn::state::TxnState;
 use crate::txn::views::ViewSlot;
 use crate::txn::writers::Inserter;
 use crate::version::{View, ACTIVE};
+use crate::write::AllLocked;
 use crate::{Error, Result};
 use esker_base::counters::{count, Counter, SessionCounters};
 use esker_format::{CommitSeq, RowId, TreeId, TxnId};
@@ -78,6 +79,8 @@ pub struct Session {
     fresh_lock: Option<(TreeId, RowId)>,
     /// The row that was read last, under its lock: it is there, as long as nothing was written since.
     pub(crate) found_locked: Option<(TreeId, RowId)>,
+    /// The rows that the statement is about to delete.
+    pub(crate) all_locked: Option<AllLocked>,
     /// Counters of which the statement has the lock.
     pub(crate) counts_alone: Vec<(Arc<Table>, Arc<AutoIncrement>)>,
     pub(crate) hooks: Box<dyn WaitHooks + Send>,
@@ -113,6 +116,7 @@ impl Session {
             parker: Parker::new(),
             fresh_lock: None,
             found_locked: None,
+            all_locked: None,
             counts_alone: Vec::new(),
             wait: WaitPolicy { timeout: Duration::from_secs(50), nowait: false },
             hooks: Box::new(crate::lock::NoHooks),
@@ -240,7 +244,7 @@ impl Session {
 
     /// Begins a statement: what [`rollback_statement`](Self::rollback_statement) goes back to.
     pub fn begin_statement(&mut self) {
-        self.statement_view = None;
+        (self.statement_view, self.all_locked) = (None, None);
         self.statement = self.savepoint();
         self.tell_activity(true);
     }

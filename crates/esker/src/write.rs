@@ -16,9 +16,10 @@ mod values;
 use crate::catalog::table::{with_tree, Table};
 use crate::core::Core;
 use crate::lock::{LockMode, LockOutcome, Parker};
+use crate::read::cursor::Cursor;
 use crate::session::{Parts, Session};
 use crate::tree::memtable::Change;
-use crate::tree::merge_read::MergeRead;
+use crate::tree::merge_read::{MergeRead, Span};
 use crate::tree::{find, Found, RangeMark};
 use crate::txn::open::{TableTxn, Txn};
 use crate::txn::state::TxnState;
@@ -30,7 +31,7 @@ use crate::write::large::LargeWriter;
 use crate::write::private::Place;
 use crate::{Error, Result};
 use esker_base::counters::{count, Counter};
-use esker_format::{CommitSeq, Record, RowId, TxnId, MAX_ROW_BYTES};
+use esker_format::{CommitSeq, Record, RowId, TreeId, TxnId, MAX_ROW_BYTES};
 use std::sync::Arc;
 
 /// Largest range of row ids that a writer reserves at once.
@@ -306,18 +307,45 @@ impl Session {
     }
 
     /// Locks all rows that there are, those that others are inserting too, and counts them: what
-    /// [`delete_all`](Self::delete_all) is about to delete.
+    /// [`delete_all`](Self::delete_all) is about to delete, if nothing is written in between.
     pub fn lock_all(&mut self, table: &Arc<Table>) -> Result<u64> {
+        let all = self.lock_newest(table)?;
+        self.check_rebuilt(table)?;
+        let view = View { seq: all.as_of, me: self.txn_mut()?.state.id };
+        let rows = if self.older_view(view).is_some() {
+            let mask = esker_format::ColumnMask::none(table.layout.columns.len());
+            // Counting asks for no locks of rows.
+            let options = crate::ScanOptions { mask, lock: Some(LockMode::Exclusive), ..Default::default() };
+            Cursor::of_view(self, table, options, view)?.count_locked(self)?
+        } else {
+            self.rows_below(table, all.up_to, all.as_of)?.1
+        };
+        self.all_locked = Some(all);
+        Ok(rows)
+    }
+
+    /// Locks all rows of the newest view, and waits once for who is inserting others. Whoever is waited for, or commits
+    /// meanwhile, may have put rows behind those that are locked: so it goes on until the newest view has none there.
+    fn lock_newest(&mut self, table: &Arc<Table>) -> Result<AllLocked> {
         let tree = table.tree();
-        self.lock_range(&tree)?;
+        let mut up_to = self.lock_range(&tree)?;
+        #[cfg(test)]
+        crate::tests::hooks::reached("all rows are locked");
         let me = self.txn_mut()?.state.id;
         for inserter in self.core.writers.inserters(tree.id, me) {
             self.wait_for_inserter(tree.id, &inserter)?;
         }
-        let mask = esker_format::ColumnMask::none(table.layout.columns.len());
-        // The newest versions; counting asks for no locks of rows.
-        let options = crate::ScanOptions { mask, lock: Some(LockMode::Exclusive), ..Default::default() };
-        self.scan(table, options)?.count_locked(self)
+        loop {
+            let view = self.latest_view()?;
+            let mut behind = MergeRead::new(tree.snapshot(), None, view, up_to, &self.parker)?;
+            if matches!(behind.next()?, Span::End) {
+                let ordinal = self.txn_mut()?.next_ordinal;
+                return Ok(AllLocked { tree: tree.id, up_to, as_of: view.seq, ordinal });
+            }
+            #[cfg(test)]
+            crate::tests::hooks::reached("rows came behind those that are locked");
+            up_to = self.lock_range(&tree)?;
+        }
     }
 
     /// Locks every row below the next row id, which is returned.
@@ -329,16 +357,23 @@ impl Session {
         Ok(up_to)
     }
 
-    /// Deletes all rows as one version. Waits for writers of single rows.
+    /// Deletes all rows as one version: those that [`lock_all`](Self::lock_all) has counted, if nothing was written since; else
+    /// it waits for writers of single rows, and what others commit meanwhile stays.
     pub fn delete_all(&mut self, table: &Arc<Table>) -> Result<()> {
         let Parts { core, txn, .. } = self.parts()?;
         let at = txn.table_of(core, table)?;
         self.seal_for_read(table)?;
-        let tree = table.tree();
-        let up_to = self.lock_range(&tree)?;
+        let next_ordinal = self.txn_mut()?.next_ordinal;
+        let is_still = |all: &AllLocked| all.tree == table.tree_id() && all.ordinal == next_ordinal;
+        let AllLocked { up_to, as_of, .. } = match self.all_locked.take().filter(is_still) {
+            Some(all) => all,
+            None => {
+                let (tree, up_to) = (table.tree_id(), self.lock_range(&table.tree())?);
+                AllLocked { tree, up_to, as_of: self.latest_view()?.seq, ordinal: next_ordinal }
+            }
+        };
         self.found_locked = None;
-        let as_of = self.latest_view()?.seq;
-        let rows = self.committed_below(table, up_to, as_of)?;
+        let (committed, rows) = self.rows_below(table, up_to, as_of)?;
         let Parts { txn, .. } = self.parts()?;
         let ordinal = txn.take_ordinal();
         Record::RangeDelete { txn: txn.state.id, ordinal, table: table.id, up_to, as_of }.encode(&mut txn.marks_redo);
@@ -348,12 +383,19 @@ impl Session {
         }
         let tree_txn = &mut txn.tables[at];
         tree_txn.marks += 1;
-        count(Counter::RowsDeleted, (rows + tree_txn.own.change()).max(0) as u64);
-        tree_txn.own.emptied(as_of, rows);
+        count(Counter::RowsDeleted, rows);
+        tree_txn.own.emptied(as_of, committed);
         Ok(())
     }
 
-    /// The rows below `up_to`, all of which are locked, that were committed up to `as_of`.
+    /// The rows below `up_to`, all of which are locked, that were committed up to `as_of`, and how many there are with the own
+    /// changes.
+    fn rows_below(&mut self, table: &Arc<Table>, up_to: RowId, as_of: CommitSeq) -> Result<(i64, u64)> {
+        let committed = self.committed_below(table, up_to, as_of)?;
+        let own = self.current.open().and_then(|txn| txn.in_table(table)).map_or(0, |t| t.own.change());
+        Ok((committed, (committed + own).max(0) as u64))
+    }
+
     fn committed_below(&self, table: &Table, up_to: RowId, as_of: CommitSeq) -> Result<i64> {
         let (trees, view) = (table.trees(), View { seq: as_of, me: TxnId::ZERO });
         let from = |row| MergeRead::new(trees.rows.snapshot(), None, view, row, &self.parker)?.count_rest(&mut || true);
@@ -364,6 +406,15 @@ impl Session {
         // What others have inserted while the lock was waited for lies above.
         Ok(all - from(up_to)? as i64)
     }
+}
+
+/// All rows of a tree that a view sees, locked: those below a row id.
+pub(crate) struct AllLocked {
+    tree: TreeId,
+    up_to: RowId,
+    as_of: CommitSeq,
+    /// The transaction's next one: what it writes from there on is not among them.
+    ordinal: u64,
 }
 
 impl Txn {

@@ -303,3 +303,68 @@ fn two_inserters_that_insist_on_each_other_are_a_deadlock() {
         assert_eq!(waiting.join().unwrap().unwrap(), 1);
     });
 }
+
+#[test]
+fn a_deletion_of_all_rows_leaves_none_that_others_put_in_place_of_others() {
+    const ROWS: u64 = 20;
+    let folder = folder("replaced");
+    let e = open(&folder);
+    e.create_table("t", &def()).unwrap();
+    let t = e.open_table("t").unwrap();
+    let mut s = e.session();
+    begin(&mut s, Isolation::ReadCommitted);
+    for n in 0..ROWS {
+        unsafe { s.insert_image(&t, image(n, 0).as_ptr()) }.unwrap();
+    }
+    s.commit().unwrap();
+    // Each replaces the row that it comes to first, or as many as the number says.
+    let replace = |s: &mut Session, rows: u64| -> Result<(), Error> {
+        let options = ScanOptions { mask: mask(), lock: Some(LockMode::Exclusive), ..ScanOptions::default() };
+        let mut c = s.scan(&t, options)?;
+        for n in 0..rows {
+            let row = c.next_batch(s)?.ids.first().copied();
+            s.delete(&t, row.unwrap())?;
+            unsafe { s.insert_image(&t, image(n, 0).as_ptr()) }?;
+        }
+        Ok(())
+    };
+    let (done, replaced) = (AtomicBool::new(false), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        for rows in [1, 3] {
+            let (e, done, replaced, replace) = (&e, &done, &replaced, &replace);
+            scope.spawn(move || {
+                let mut s = e.session();
+                while !done.load(Ordering::Relaxed) {
+                    begin(&mut s, Isolation::ReadCommitted);
+                    match replace(&mut s, rows) {
+                        Ok(()) => {
+                            s.commit().unwrap();
+                            replaced.fetch_add(1, Ordering::Relaxed);
+                        }
+                        Err(Error::Deadlock) => s.rollback().unwrap(),
+                        Err(e) => panic!("{e}"),
+                    }
+                }
+            });
+        }
+        let mut deleted = 0;
+        while deleted < 300 || replaced.load(Ordering::Relaxed) < 300 {
+            begin(&mut s, Isolation::ReadCommitted);
+            match s.lock_all(&t) {
+                Ok(rows) => assert_eq!(rows, ROWS),
+                Err(Error::Deadlock) => {
+                    s.rollback().unwrap();
+                    continue;
+                }
+                Err(e) => panic!("{e}"),
+            }
+            s.delete_all(&t).unwrap();
+            assert_eq!((s.count_rows(&t).unwrap(), s.count(&t).unwrap()), (0, 0));
+            s.rollback().unwrap();
+            deleted += 1;
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+    begin(&mut s, Isolation::ReadCommitted);
+    assert_eq!((s.count_rows(&t).unwrap(), s.count(&t).unwrap()), (ROWS, ROWS));
+}

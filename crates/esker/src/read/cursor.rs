@@ -114,7 +114,7 @@ impl Session {
 
     /// The view that a newer version must be held against, if `latest` is newer: under snapshot isolation the
     /// transaction's own.
-    fn older_view(&self, latest: View) -> Option<View> {
+    pub(crate) fn older_view(&self, latest: View) -> Option<View> {
         let txn = self.current.open().filter(|t| t.options.snapshot_isolation && t.view_by_read)?;
         txn.view.filter(|seq| *seq < latest.seq).map(|seq| View { seq, ..latest })
     }
@@ -158,6 +158,13 @@ impl Cursor {
             before: None,
             semi_consistent: false,
         }
+    }
+
+    /// A scan of all rows of a view.
+    pub(crate) fn of_view(session: &Session, table: &Arc<Table>, options: ScanOptions, view: View) -> Result<Cursor> {
+        let mut cursor = Cursor::new(table, options, view, None);
+        cursor.read_from(session, view, RowId(1))?;
+        Ok(cursor)
     }
 
     /// The next rows; empty at the end. A locking cursor gives one at a time.

@@ -583,9 +583,15 @@ fn a_view_from_while_a_table_was_filled_is_told_so_once_it_is_shown() {
         assert_eq!(after.count(&t).unwrap(), 100);
         for s in [&mut early, &mut during] {
             let plain = || ScanOptions { mask: t.all_columns(), ..ScanOptions::default() };
-            let answers = [s.count(&t).err(), s.scan(&t, plain()).err(), s.open_index_cursor(&t, 0, plain()).err()];
+            let answers = [
+                s.count(&t).err(),
+                s.scan(&t, plain()).err(),
+                s.open_index_cursor(&t, 0, plain()).err(),
+                s.lock_all(&t).err(),
+            ];
             let told = answers.iter().filter(|e| matches!(e, Some(Error::TableChanged(of)) if *of == name)).count();
-            assert_eq!(told, if renames == 0 { 0 } else { 3 }, "{answers:?}");
+            assert_eq!(told, if renames == 0 { 0 } else { 4 }, "{answers:?}");
+            s.rollback().unwrap();
         }
         assert_eq!(rows_of(&e, &t), 100);
         drop(other);

@@ -1,4 +1,5 @@
 use super::*;
+use crate::tests::hooks;
 use crate::tests::support::{begun, engine, fill_and_commit, insert_seven, locking, packed};
 use crate::Engine;
 
@@ -116,8 +117,8 @@ fn a_kill_reaches_whoever_reads_many_rows() {
         // A run is counted a block at a time: one look, one block.
         for looks in if flushed { 0..1 } else { 0..3 } {
             killed_at(looks, &table, &mut s, |s, t| s.count_rows(t));
-            killed_at(looks, &table, &mut s, |s, t| s.lock_all(t));
         }
+        killed_at(0, &table, &mut s, |s, t| s.lock_all(t));
         killed_at(0, &table, &mut s, |s, t| Ok(locked(s, t, locking())?.len() as u64));
         killed_at(0, &table, &mut s, |s, t| Ok(s.scan(t, ScanOptions::default())?.next_batch(s)?.ids.len() as u64));
         assert_eq!(s.count_rows(&table).unwrap(), 3000);
@@ -264,4 +265,38 @@ fn a_semi_consistent_scan_meets_rows_that_came_in_place_of_locked_ones() {
     }
     let new = rows.remove(2);
     assert_eq!((rows, came::take()), (vec![RowId(1), RowId(2), RowId(3), new], 1));
+}
+
+#[test]
+fn all_rows_that_are_locked_are_deleted_and_no_other() {
+    for comes_late in [false, true] {
+        let (engine, table) = engine();
+        fill_and_commit(&engine, &table, 5);
+        let mut s = begun(&engine, false);
+        let insert = || {
+            let mut other = begun(&engine, false);
+            insert_seven(&mut other, &table);
+            other.commit().unwrap();
+        };
+        // SAFETY: the act is done before what it borrows goes: the scope below sees to it.
+        let act: Box<dyn FnOnce() + '_> = Box::new(insert);
+        let act = unsafe { std::mem::transmute::<Box<dyn FnOnce() + '_>, Box<dyn FnOnce() + 'static>>(act) };
+        hooks::at("all rows are locked", act);
+        assert_eq!(s.lock_all(&table).unwrap(), 6, "one came while the others were locked");
+        assert!(hooks::all_done());
+        if comes_late {
+            insert();
+        }
+        s.delete_all(&table).unwrap();
+        let left = u64::from(comes_late);
+        assert_eq!((s.count_rows(&table).unwrap(), s.count(&table).unwrap()), (left, left), "came late {comes_late}");
+        insert_seven(&mut s, &table);
+        // What was written since is deleted too.
+        s.lock_all(&table).unwrap();
+        insert_seven(&mut s, &table);
+        s.delete_all(&table).unwrap();
+        assert_eq!((s.count_rows(&table).unwrap(), s.count(&table).unwrap()), (0, 0));
+        s.commit().unwrap();
+        assert_eq!(crate::tests::tables::rows_of(&engine, &table), 0);
+    }
 }
