@@ -340,10 +340,8 @@ impl Session {
             let mut behind = MergeRead::new(tree.snapshot(), None, view, up_to, &self.parker)?;
             if matches!(behind.next()?, Span::End) {
                 let ordinal = self.txn_mut()?.next_ordinal;
-                return Ok(AllLocked { tree: tree.id, up_to, as_of: view.seq, ordinal });
+                return Ok(AllLocked { txn: me, tree: tree.id, up_to, as_of: view.seq, ordinal });
             }
-            #[cfg(test)]
-            crate::tests::hooks::reached("rows came behind those that are locked");
             up_to = self.lock_range(&tree)?;
         }
     }
@@ -363,14 +361,11 @@ impl Session {
         let Parts { core, txn, .. } = self.parts()?;
         let at = txn.table_of(core, table)?;
         self.seal_for_read(table)?;
-        let next_ordinal = self.txn_mut()?.next_ordinal;
-        let is_still = |all: &AllLocked| all.tree == table.tree_id() && all.ordinal == next_ordinal;
-        let AllLocked { up_to, as_of, .. } = match self.all_locked.take().filter(is_still) {
-            Some(all) => all,
-            None => {
-                let (tree, up_to) = (table.tree_id(), self.lock_range(&table.tree())?);
-                AllLocked { tree, up_to, as_of: self.latest_view()?.seq, ordinal: next_ordinal }
-            }
+        let now = (self.txn_mut()?.state.id, table.tree_id(), self.txn_mut()?.next_ordinal);
+        let is_still = |all: &AllLocked| (all.txn, all.tree, all.ordinal) == now;
+        let (up_to, as_of) = match self.all_locked.take().filter(is_still) {
+            Some(all) => (all.up_to, all.as_of),
+            None => (self.lock_range(&table.tree())?, self.latest_view()?.seq),
         };
         self.found_locked = None;
         let (committed, rows) = self.rows_below(table, up_to, as_of)?;
@@ -410,6 +405,8 @@ impl Session {
 
 /// All rows of a tree that a view sees, locked: those below a row id.
 pub(crate) struct AllLocked {
+    /// Who has locked them, until it ends.
+    txn: TxnId,
     tree: TreeId,
     up_to: RowId,
     as_of: CommitSeq,

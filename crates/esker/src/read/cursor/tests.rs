@@ -300,3 +300,16 @@ fn all_rows_that_are_locked_are_deleted_and_no_other() {
         assert_eq!(crate::tests::tables::rows_of(&engine, &table), 0);
     }
 }
+
+#[test]
+fn what_one_transaction_has_locked_the_next_one_has_not() {
+    let (engine, table) = engine();
+    fill_and_commit(&engine, &table, 5);
+    let mut s = begun(&engine, false);
+    assert_eq!(s.lock_all(&table).unwrap(), 5);
+    s.rollback().unwrap();
+    fill_and_commit(&engine, &table, 1);
+    s.begin(crate::Isolation::ReadCommitted, crate::BeginOptions::default());
+    s.delete_all(&table).unwrap();
+    assert_eq!((s.count_rows(&table).unwrap(), s.count(&table).unwrap()), (0, 0));
+}
