@@ -1,18 +1,30 @@
 //! Group commit: one leads, the others wait for what it does, the next leader takes all who came meanwhile.
 //!
-//! Invariants: one leader at a time; `durable <= written`, both only rise; after poisoning nobody begins to lead; whoever
-//! waits is told by the leader after its work, or becomes leader itself. Whether the log is poisoned is known here and
-//! nowhere else.
+//! Each who waits sleeps by itself: a leader that is done names the next one among those whom its work did not reach, wakes it
+//! first, then those whom it did reach, who take no common lock any more. The others sleep on.
+//!
+//! Invariants: one leader at a time; `durable <= written`, both only rise; after poisoning nobody begins to work; whoever
+//! waits is told by the leader after its work, by who poisons, or becomes leader itself; nobody waits while nobody leads.
+//! Whether the log is poisoned is known here and nowhere else.
 
 use crate::sync::{order, AtomicBool, AtomicU64, Condvar, Mutex, Ordering};
 use crate::{Result, WalError};
+use std::sync::Arc;
 
 /// Called once something is durable.
 pub(crate) type Callback = Box<dyn FnOnce() + Send>;
 
+/// How far the log has to be, for who waits.
+#[derive(Clone, Copy)]
+pub(crate) enum Goal {
+    /// Written so far.
+    Written(u64),
+    /// Durable so far.
+    Durable(u64),
+}
+
 pub(crate) struct Group {
     state: Mutex<State>,
-    changed: Condvar,
     durable: AtomicU64,
     written: AtomicU64,
     /// Set once, with the reason in `state`.
@@ -23,10 +35,48 @@ pub(crate) struct Group {
 struct State {
     leading: bool,
     poisoned: Option<String>,
+    /// In the order in which they came.
+    waiting: Vec<(Goal, Arc<Waiter>)>,
     callbacks: Vec<(u64, Callback)>,
 }
 
-/// Leadership, given back however the work ends.
+/// What a waiter is told.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Told {
+    /// Its goal is reached, or the log is poisoned.
+    Over,
+    /// It leads.
+    Lead,
+}
+
+/// Somebody who sleeps until it is told something, once.
+struct Waiter {
+    told: Mutex<Option<Told>>,
+    changed: Condvar,
+}
+
+impl Waiter {
+    fn new() -> Arc<Self> {
+        Arc::new(Waiter { told: Mutex::new(&order::WAL_WAITER, None), changed: Condvar::new() })
+    }
+
+    fn tell(&self, what: Told) {
+        *self.told.lock() = Some(what);
+        self.changed.notify_all();
+    }
+
+    fn wait(&self) -> Told {
+        let mut told = self.told.lock();
+        loop {
+            match *told {
+                Some(what) => return what,
+                None => self.changed.wait(&mut told),
+            }
+        }
+    }
+}
+
+/// Leadership, handed on however the work ends.
 struct Lead<'a>(&'a Group);
 
 impl Drop for Lead<'_> {
@@ -34,8 +84,7 @@ impl Drop for Lead<'_> {
         if std::thread::panicking() {
             self.0.poison("a panic while the log was written");
         }
-        self.0.state.lock().leading = false;
-        self.0.changed.notify_all();
+        self.0.hand_on();
     }
 }
 
@@ -44,7 +93,6 @@ impl Group {
     pub(crate) fn new(at: u64) -> Self {
         Group {
             state: Mutex::new(&order::WAL_GROUP, State::default()),
-            changed: Condvar::new(),
             durable: AtomicU64::new(at),
             written: AtomicU64::new(at),
             poisoned: AtomicBool::new(false),
@@ -70,29 +118,75 @@ impl Group {
         self.durable.fetch_max(position, Ordering::AcqRel);
     }
 
-    /// Returns when `reached`; leads by `work` whenever nobody else does. `work` poisons before it fails.
-    pub(crate) fn until(&self, reached: impl Fn(&Self) -> bool, work: impl Fn() -> Result<()>) -> Result<()> {
-        let mut state = self.state.lock();
-        loop {
-            if reached(self) {
+    fn has_reached(&self, goal: Goal) -> bool {
+        match goal {
+            Goal::Written(position) => self.written() >= position,
+            Goal::Durable(position) => self.durable() >= position,
+        }
+    }
+
+    /// Returns when `goal` is reached; leads by `work`, which reaches it or poisons before it fails, if nobody else does.
+    pub(crate) fn until(&self, goal: Goal, work: impl FnOnce() -> Result<()>) -> Result<()> {
+        let waiter = {
+            let mut state = self.state.lock();
+            if self.has_reached(goal) {
                 return Ok(());
             }
             if let Some(reason) = &state.poisoned {
                 return Err(WalError::Poisoned(reason.clone()));
             }
-            if state.leading {
-                self.changed.wait(&mut state);
-                continue;
+            match std::mem::replace(&mut state.leading, true) {
+                false => None,
+                true => {
+                    let waiter = Waiter::new();
+                    state.waiting.push((goal, waiter.clone()));
+                    Some(waiter)
+                }
             }
-            state.leading = true;
-            drop(state);
-            let lead = Lead(self);
-            let done = work();
-            drop(lead);
-            self.call_back();
-            done?;
-            state = self.state.lock();
+        };
+        match waiter.map_or(Told::Lead, |waiter| waiter.wait()) {
+            Told::Lead => self.lead(goal, work),
+            Told::Over => {
+                if !self.has_reached(goal) {
+                    self.check()?; // Poisoned.
+                    assert!(self.has_reached(goal), "told that the log is where it is not yet");
+                }
+                Ok(())
+            }
         }
+    }
+
+    fn lead(&self, goal: Goal, work: impl FnOnce() -> Result<()>) -> Result<()> {
+        let lead = Lead(self);
+        let done = match self.has_reached(goal) {
+            true => Ok(()),
+            false => self.check().and_then(|()| work()),
+        };
+        drop(lead);
+        self.call_back();
+        done
+    }
+
+    /// The leader is done: tells the next one, then all whom it has reached.
+    fn hand_on(&self) {
+        let mut over = Vec::new();
+        let next = {
+            let mut state = self.state.lock();
+            let is_poisoned = state.poisoned.is_some();
+            state.waiting.retain(|(goal, waiter)| {
+                let is_over = is_poisoned || self.has_reached(*goal);
+                if is_over {
+                    over.push(waiter.clone());
+                }
+                !is_over
+            });
+            state.leading = !state.waiting.is_empty();
+            state.leading.then(|| state.waiting.remove(0).1)
+        };
+        if let Some(next) = next {
+            next.tell(Told::Lead);
+        }
+        over.iter().for_each(|waiter| waiter.tell(Told::Over));
     }
 
     /// Calls `callback` once `position` is durable: now if it is, else from the thread that leads then. Never, if the
@@ -128,13 +222,13 @@ impl Group {
 
     /// Nothing more is acknowledged. The first reason stays.
     pub(crate) fn poison(&self, reason: &str) {
-        let forgotten = {
+        let (forgotten, waiting) = {
             let mut state = self.state.lock();
             state.poisoned.get_or_insert_with(|| reason.to_owned());
             self.poisoned.store(true, Ordering::Release);
-            self.changed.notify_all();
-            std::mem::take(&mut state.callbacks)
+            (std::mem::take(&mut state.callbacks), std::mem::take(&mut state.waiting))
         };
+        waiting.iter().for_each(|(_, waiter)| waiter.tell(Told::Over));
         drop(forgotten);
     }
 

@@ -7,7 +7,7 @@
 
 use crate::buffer::{self, LogBuffer};
 use crate::chain::Chain;
-use crate::group::Group;
+use crate::group::{Goal, Group};
 use crate::options::{FlushMode, WalOptions};
 use crate::replay::{self, OnFrame, Replayed};
 use crate::seal::SEAL_MAX_BYTES;
@@ -296,15 +296,12 @@ impl Wal {
             return Ok(());
         }
         timed(WaitEvent::WalDurable, || {
-            shared.group.until(
-                |g| g.durable() >= upto.0,
-                || {
-                    count(Counter::WalGroups, 1);
-                    shared.flush(true)?;
-                    assert!(shared.group.durable() >= upto.0, "waiting for a position that was never appended");
-                    Ok(())
-                },
-            )
+            shared.group.until(Goal::Durable(upto.0), || {
+                count(Counter::WalGroups, 1);
+                shared.flush(true)?;
+                assert!(shared.group.durable() >= upto.0, "waiting for a position that was never appended");
+                Ok(())
+            })
         })?;
         count(Counter::WalGroupMembers, 1);
         Ok(())
@@ -529,7 +526,7 @@ impl Shared {
     fn write_out(&self) -> Result<()> {
         self.group.check()?;
         let target = self.tail.lock().end();
-        self.group.until(|g| g.written() >= target, || self.flush(false))
+        self.group.until(Goal::Written(target), || self.flush(false))
     }
 
     /// The leader's work. Any failure poisons: frames that were taken may or may not be on disk.

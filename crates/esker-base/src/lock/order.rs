@@ -93,6 +93,7 @@ outermost_first! {
     WAL_WRITER "wal.writer",
     WAL_TAIL "wal.tail",
     WAL_GROUP "wal.group",
+    WAL_WAITER "wal.waiter",
     WAL_CHAIN "wal.chain",
     // Files.
     IO_OVERLAY "io.overlay",
