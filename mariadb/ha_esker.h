@@ -72,6 +72,8 @@ public:
   int index_init(uint index, bool sorted) override;
   int index_end() override;
   int index_read_map(uchar *buf, const uchar *key, key_part_map parts, enum ha_rkey_function find) override;
+  int index_read_idx_map(uchar *buf, uint index, const uchar *key, key_part_map parts,
+                         enum ha_rkey_function find) override;
   int index_first(uchar *buf) override;
   int index_last(uchar *buf) override;
   int index_next(uchar *buf) override;
@@ -145,6 +147,7 @@ private:
   bool is_sequence() const { return table_share->table_type == TABLE_TYPE_SEQUENCE; }
 
   bool locks_rows() const { return lock_ != EsLockMode::None; }
+  bool has_cursors() const { return scan_cursor_ || fetch_cursor_ || index_cursor_; }
   void duplicate(uint *index);
   void tell_rows_per_key(uint64_t rows, bool first);
   bool find_rows_per_key(bool is_empty);

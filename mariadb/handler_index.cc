@@ -137,6 +137,31 @@ int ha_esker::index_read_map(uchar *buf, const uchar *key, key_part_map parts, e
   return error == HA_ERR_END_OF_FILE ? HA_ERR_KEY_NOT_FOUND : error;
 }
 
+/* A whole unique key is looked up in one call; what it found needs no cursor to live in. */
+int ha_esker::index_read_idx_map(uchar *buf, uint index, const uchar *key, key_part_map parts,
+                                 enum ha_rkey_function find)
+{
+  const KEY *by= table->key_info + index;
+  const key_part_map all= make_prev_keypart_map(by->user_defined_key_parts);
+  const bool is_unique= (by->flags & (HA_NOSAME | HA_NULL_PART_KEY)) == HA_NOSAME && by->algorithm != HA_KEY_ALG_LONG_HASH;
+  const bool is_whole= find == HA_READ_KEY_EXACT && is_unique && (parts & all) == all;
+  if (!is_whole || locks_rows() || pushed_idx_cond || pushed_rowid_filter || has_cursors() || layout_.has_blobs())
+    return handler::index_read_idx_map(buf, index, key, parts, find);
+  int error= 0;
+  EsSession *s= session(&error);
+  if (!s)
+    return error;
+  const EsKeyBound bound= bound_at(index, key, parts, false, 0);
+  const EsScanOptions options= scan_options(false);
+  uint64_t row_id;
+  if ((error= fail(s, es_row_by_key(s, table_, index, bound.image, bound.parts, &options, buf, &row_id))))
+    return error;
+  if (!row_id)
+    return HA_ERR_KEY_NOT_FOUND;
+  row_id_= row_id;
+  return 0;
+}
+
 int ha_esker::index_first(uchar *buf)
 {
   EsKeyRange range= {};

@@ -1088,6 +1088,23 @@ bool es_rows_alike(const EsTable *table,
                    double *rows,
                    uint32_t parts);
 
+/// The row whose columns of the index's parts, all of them, are like those of a row image: its columns, as `options` says
+/// which, to another one; what belongs to other columns is left as it is. `*row_id` is 0 if there is none. `options` locks
+/// nothing.
+///
+/// # Safety
+/// `session` is open and `table` of its engine. `key` and `image` lie as the table's images do; in `key` only the columns of
+/// the index's parts count, and blobs' pointers are valid for their lengths. `options->columns` are `columns_bytes` bytes or
+/// NULL. All are needed for the call only.
+EsStatus es_row_by_key(EsSession *session,
+                       const EsTable *table,
+                       uint32_t index,
+                       const uint8_t *key,
+                       uint32_t parts,
+                       const EsScanOptions *options,
+                       uint8_t *image,
+                       uint64_t *row_id);
+
 /// Takes `values` AUTO_INCREMENT values that nobody else gets, or as many as are left, of those that are `offset` and a multiple
 /// of `increment`, both from 1 on. `*first`: the first of them; `*end`: no value from here on was taken. Both are where the
 /// counter stood if none is left up to `greatest`, which the column can have.

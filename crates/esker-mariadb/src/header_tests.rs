@@ -8,7 +8,7 @@ use crate::layout::static_asserts;
 use std::path::Path;
 
 /// The order in which the header has them.
-const SOURCES: [&str; 16] = [
+const SOURCES: [&str; 17] = [
     "boundary",
     "status",
     "index",
@@ -22,6 +22,7 @@ const SOURCES: [&str; 16] = [
     "write",
     "cursor",
     "index_cursor",
+    "whole_key",
     "auto_increment",
     "counters",
     "activity",

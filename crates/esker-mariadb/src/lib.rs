@@ -34,6 +34,7 @@ pub mod stage;
 pub mod status;
 pub mod table;
 pub mod transaction;
+pub mod whole_key;
 pub mod write;
 pub mod xid;
 

@@ -69,6 +69,8 @@ pub(crate) struct Parts<'a> {
 pub struct Session {
     pub(crate) core: Arc<Core>,
     pub(crate) current: Current,
+    /// One that has only read: the next one is made of it.
+    pub(crate) unused: Option<Box<Txn>>,
     pub(crate) view_slot: Arc<ViewSlot>,
     pub(crate) presence: Arc<Presence>,
     pub(crate) statement_view: Option<CommitSeq>,
@@ -111,6 +113,7 @@ impl Session {
             view_slot,
             core,
             current: Current::None,
+            unused: None,
             statement_view: None,
             statement: Savepoint::default(),
             parker: Parker::new(),
@@ -157,9 +160,11 @@ impl Session {
         if self.in_transaction() {
             return;
         }
-        let state = TxnState::new(self.core.ids.new_txn());
-        self.presence.began(&state.locks, isolation, &*self.core.host);
-        self.current = Current::Open(Box::new(Txn::new(state, isolation, options)));
+        let id = self.core.ids.new_txn();
+        let again = self.unused.take().and_then(|mut txn| txn.begins_anew(id, isolation, options).then_some(txn));
+        let txn = again.unwrap_or_else(|| Box::new(Txn::new(TxnState::new(id), isolation, options)));
+        self.presence.began(&txn.state.locks, isolation, &*self.core.host);
+        self.current = Current::Open(txn);
         self.statement = Savepoint::default();
     }
 

@@ -19,6 +19,7 @@ pub(crate) mod private;
 pub(crate) mod run;
 pub(crate) mod standing;
 pub(crate) mod stored;
+pub(crate) mod undisputed;
 
 use crate::tree::dead::Told;
 use crate::tree::key::ByRow;

@@ -46,6 +46,7 @@ mod lock {
         pub(crate) fn new(_txn: esker_format::TxnId) -> std::sync::Arc<Self> {
             std::sync::Arc::new(LockOwner)
         }
+        pub(crate) fn begins_anew(&mut self, _txn: esker_format::TxnId) {}
     }
 }
 

@@ -135,6 +135,13 @@ impl LockOwner {
         })
     }
 
+    /// One that holds nothing, and that nobody else has, becomes another transaction's.
+    pub(crate) fn begins_anew(&mut self, txn: TxnId) {
+        debug_assert!(!self.holds_any());
+        self.txn = txn;
+        *self.has_waiters.get_mut() = false;
+    }
+
     /// Has it locked any row or range?
     pub(crate) fn holds_any(&self) -> bool {
         self.locked_rows() != 0 || !self.held.lock().ranges.is_empty()

@@ -11,6 +11,7 @@ mod estimate;
 mod locked;
 #[cfg(test)]
 mod tests;
+mod whole_key;
 
 use crate::catalog::index::Index;
 use crate::catalog::table::Table;
@@ -24,6 +25,7 @@ use crate::tree::merge_read::in_memory::MemSpan;
 use crate::tree::merge_read::{BlockSpan, Extent, MergeRead, Span, Unseen};
 use crate::tree::near::{Near, Place};
 use crate::tree::stored::split_value;
+use crate::tree::undisputed::undisputed;
 use crate::tree::{find, Found, Stamp, Tree, TreeState};
 use crate::txn::open::TableTxn;
 use crate::version::{VersionOrder, View};
@@ -321,15 +323,24 @@ impl IndexCursor {
 
     /// The same for a key that one entry can have at most: it is looked up.
     pub fn seek_key(&mut self, session: &mut Session, key: &[u8], direction: Direction) -> Result<()> {
+        session.seal_for_read(&self.table)?;
         if self.options.lock.is_some() {
-            return self.seek(session, KeyRange::of_prefix(key), direction);
+            self.view = session.latest_view()?;
         }
+        let state = self.tree()?.snapshot();
+        let private = session.private_keys(&self.table, self.index)?;
+        let found = match self.options.lock {
+            None => find(&state, private.as_ref(), key, self.view)?,
+            Some(_) => match undisputed(&state, private.as_ref(), key, self.view)? {
+                Some(found) => found,
+                // Somebody is to be waited for, or may be.
+                None => return self.seek(session, KeyRange::of_prefix(key), direction),
+            },
+        };
+        count(Counter::KeysLookedUp, 1);
         self.range = KeyRange::of_prefix(key);
         (self.again, self.batch_rows) = (false, FIRST_ROWS);
-        session.seal_for_read(&self.table)?;
-        let state = self.tree()?.snapshot();
-        let found = find(&state, session.private_keys(&self.table, self.index)?.as_ref(), key, self.view)?;
-        count(Counter::KeysLookedUp, 1);
+        (self.stamp, self.last) = (state.stamp(), None);
         self.entries = found.map(|(order, found)| Entries::Found(Some((key.into(), found)), order.is_own()));
         self.begin(session, direction);
         Ok(())

@@ -111,6 +111,7 @@ impl Activity {
     /// The transaction begins, or was found.
     pub(crate) fn begins(&self, host: &dyn Host) {
         self.began_us.store(now_us(host), Ordering::Relaxed);
+        self.idle_since_us.store(0, Ordering::Relaxed);
     }
 
     fn idle_us(&self, host: &dyn Host) -> u64 {

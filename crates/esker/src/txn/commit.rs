@@ -268,7 +268,9 @@ impl Session {
             self.core.locks.release_all(&state.locks);
             self.presence.ended();
         }
-        self.current = Current::None;
+        if let Current::Open(txn) = std::mem::replace(&mut self.current, Current::None) {
+            self.unused = txn.is_unused().then_some(txn);
+        }
         self.view_slot.clear();
         self.statement_view = None;
     }

@@ -14,7 +14,7 @@ use crate::txn::written::Written;
 use crate::write::bulk::BulkWriter;
 use crate::write::large::LargeWriter;
 use crate::{Error, Result};
-use esker_format::{CommitSeq, Record, RowId, TableId};
+use esker_format::{CommitSeq, Record, RowId, TableId, TxnId};
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -138,6 +138,17 @@ impl Txn {
             registered: false,
             broken: None,
         }
+    }
+
+    /// Did it write nothing, ever? Its locks are released by now.
+    pub(crate) fn is_unused(&self) -> bool {
+        !self.registered && self.next_ordinal == 1 && self.tables.is_empty() && self.broken.is_none()
+    }
+
+    /// One that is unused, and that nobody knows of any more, begins once more, as another one. False: it is known still.
+    pub(crate) fn begins_anew(&mut self, id: TxnId, isolation: Isolation, options: BeginOptions) -> bool {
+        (self.isolation, self.options, self.view, self.view_by_read) = (isolation, options, None, false);
+        Arc::get_mut(&mut self.state).is_some_and(|state| state.begins_anew(id))
     }
 
     /// A plain read has opened its view.

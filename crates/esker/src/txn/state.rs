@@ -70,6 +70,14 @@ impl TxnState {
         })
     }
 
+    /// One that has written nothing becomes another one's, unless somebody knows what it has locked. False: it was not touched.
+    pub(crate) fn begins_anew(&mut self, id: TxnId) -> bool {
+        let Some(locks) = Arc::get_mut(&mut self.locks) else { return false };
+        locks.begins_anew(id);
+        self.id = id;
+        true
+    }
+
     pub(crate) fn status(&self) -> u64 {
         self.status.load(Ordering::Acquire)
     }

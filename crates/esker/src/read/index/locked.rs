@@ -67,14 +67,14 @@ impl IndexCursor {
             self.renew(session)?;
             let Some(ahead) = self.ahead()? else { return Ok(()) };
             self.last = Some(ahead.key.clone());
-            if let Some(unseen) = ahead.unseen.filter(|unseen| !self.passes(unseen)) {
-                self.wait_for(session, unseen)?;
+            if let Some(unseen) = ahead.unseen.as_ref().filter(|unseen| !self.passes(unseen)) {
+                self.wait_for(session, *unseen)?;
                 self.read_again(session, &ahead.key)?;
                 continue;
             }
             let Some(row) = ahead.row else { continue };
             let locked = self.lock(session, row, mode)?;
-            if locked != Locked::Skip && self.give(session, &ahead.key, row, &locked)? {
+            if locked != Locked::Skip && self.give(session, &ahead, row, &locked)? {
                 return Ok(());
             }
         }
@@ -91,11 +91,14 @@ impl IndexCursor {
     }
 
     /// Gives a row, unless its entry has changed: then lets go of it, and reads that key again; false.
-    fn give(&mut self, session: &mut Session, key: &[u8], row: RowId, locked: &Locked) -> Result<bool> {
-        // What was read ahead is the newest as long as nothing was committed since, and this transaction, which had no lock on
-        // the row, has not changed it either.
-        let newest = *locked == Locked::Newly && session.core.views.visible_seq() == self.view.seq;
-        let table = self.table.clone();
+    fn give(&mut self, session: &mut Session, ahead: &Ahead, row: RowId, locked: &Locked) -> Result<bool> {
+        let (table, key) = (self.table.clone(), &ahead.key[..]);
+        // What was read ahead is the newest as long as nothing was committed since, or nothing was written into the tree since
+        // and nobody had anything there that was passed over; and this transaction, which had no lock on the row, has not
+        // changed it either. Whoever changes the entry has the row's lock, and has counted what he wrote before he lets go.
+        let is_settled = session.core.views.visible_seq() == self.view.seq
+            || (ahead.unseen.is_none() && self.tree()?.snapshot().stamp() == self.stamp);
+        let newest = *locked == Locked::Newly && is_settled;
         let found = session.find_latest(&table, row)?;
         let latest = session.latest_view()?;
         let is_entry = (newest && found.is_some()) || self.is_entry_of(session, key, row, latest)?;

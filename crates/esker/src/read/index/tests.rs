@@ -6,6 +6,7 @@ mod chosen;
 mod locked;
 mod model;
 mod near;
+mod whole_keys;
 
 use super::*;
 use crate::tests::support::{open_with, options, table};

@@ -115,9 +115,9 @@ fn choose(
 
 /// Looks up whole keys of the unique index: of rows that there are, and of some that were or never will be.
 fn check_keys(s: &mut Session, t: &Arc<Table>, model: &Model, random: &mut fastrand::Rng, reached: &mut Reached) {
-    let mask = mask_of(&[NUMBER, FEW, NAME]);
-    let all = entries(t, BY_NAME, model, &mask);
-    let mut c = s.open_index_cursor(t, BY_NAME, plain(&mask)).unwrap();
+    let mask = &mask_of(&[NUMBER, FEW, NAME]);
+    let all = entries(t, BY_NAME, model, mask);
+    let mut c = s.open_index_cursor(t, BY_NAME, plain(mask)).unwrap();
     for _ in 0..12 {
         let some = (!model.is_empty()).then(|| random.usize(0..model.len()));
         let mut values = some.and_then(|at| model.values().nth(at).cloned()).unwrap_or((1, None, Some(b"a".to_vec())));
@@ -134,9 +134,16 @@ fn check_keys(s: &mut Session, t: &Arc<Table>, model: &Model, random: &mut fastr
         assert!(expected.len() <= 1);
         c.set_choosing(false);
         c.seek_key(s, &key, direction).unwrap();
-        assert_eq!(given(&c.next_batch(s).unwrap(), &mask), expected);
+        assert_eq!(given(&c.next_batch(s).unwrap(), mask), expected);
         assert!(c.next_batch(s).unwrap().ids.is_empty());
         reached.whole_keys += expected.len();
+        for mask in [mask, &mask_of(&[NAME, NUMBER])] {
+            // What was in the image before does not show.
+            let mut image = vec![0xff; (30 + TEXT) as usize];
+            let found = s.row_by_key(t, BY_NAME, &key, mask, &mut image).unwrap();
+            let found: Vec<_> = found.map(|row| (row, values_of(&image, mask))).into_iter().collect();
+            assert_eq!(found, expected.iter().map(|(_, row, v)| (*row, masked(v, mask))).collect::<Vec<_>>());
+        }
     }
 }
 
