@@ -4,6 +4,7 @@
 //! the versions of one key come newest first.
 
 mod builder;
+mod heads;
 mod reader;
 
 pub use builder::KeyBlockBuilder;

@@ -2,6 +2,7 @@
 //! keys, and makes all keys at full length in one buffer, which is bounded before; nothing changes afterwards.
 
 use super::builder::{PAYLOADS, RESTS};
+use super::heads::Heads;
 use super::MAX_KEY_BYTES;
 use crate::block::head::{invalid, Head};
 use crate::block::ints::Ints;
@@ -14,6 +15,7 @@ use crate::error::FormatError;
 use crate::ids::{CommitSeq, RowId};
 use crate::layout::ColumnKind;
 use crate::MAX_BLOCK_BYTES;
+use std::ops::Range;
 
 /// Byte strings in one buffer.
 struct Strings {
@@ -37,6 +39,7 @@ pub struct KeyBlock<B: AsRef<[u8]>> {
     rows: Ints,
     tags: Tags,
     keys: Strings,
+    heads: Heads,
     payloads: Strings,
     plain: Plain,
 }
@@ -74,7 +77,8 @@ impl<B: AsRef<[u8]>> KeyBlock<B> {
             true => Plain::all(entry.rows),
             false => Plain::of(entry.rows, |i| tags.is_tombstone(block, i), |i| keys.get(i - 1) == keys.get(i)),
         };
-        Ok(KeyBlock { entry, rows, tags, keys, payloads, plain, bytes })
+        let heads = Heads::new(entry.rows, |at| keys.get(at));
+        Ok(KeyBlock { entry, rows, tags, keys, heads, payloads, plain, bytes })
     }
 
     /// The stored bytes of the block.
@@ -124,7 +128,10 @@ impl<B: AsRef<[u8]>> KeyBlock<B> {
     /// The first entry whose key is `key` or greater; [`Self::rows`] when there is none.
     #[must_use]
     pub fn lower_bound(&self, key: &[u8]) -> u32 {
-        let (mut low, mut high) = (0, self.entry.rows);
+        if self.entry.rows == 0 {
+            return 0;
+        }
+        let Range { start: mut low, end: mut high } = self.heads.near(key, self.key(0), self.entry.rows);
         while low < high {
             let middle = low + (high - low) / 2;
             if self.key(middle) < key {
@@ -179,7 +186,12 @@ impl<B: AsRef<[u8]>> KeyBlock<B> {
     pub fn memory_bytes(&self) -> usize {
         let strings = |s: &Strings| s.bytes.capacity() + s.ends.capacity() * size_of::<u32>();
         let plain = Plain::memory_bytes(self.entry.rows, !self.keys_unique() || self.has_tombstones());
-        size_of::<Self>() + self.entry.stored_bytes as usize + strings(&self.keys) + strings(&self.payloads) + plain
+        size_of::<Self>()
+            + self.entry.stored_bytes as usize
+            + strings(&self.keys)
+            + self.heads.memory_bytes()
+            + strings(&self.payloads)
+            + plain
     }
 }
 
