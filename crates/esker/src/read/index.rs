@@ -280,11 +280,7 @@ impl Session {
         let in_mask = (0..table.layout.columns.len()).filter(|place| options.mask.get(*place));
         let covering = options.lock.is_none() && in_mask.into_iter().all(|place| codec.covers(place));
         let view = if options.lock.is_some() { self.latest_view()? } else { self.read_view()? };
-        self.check_rebuilt(table)?;
-        if view.seq < definition.entry.usable_from {
-            // What it sees was there before the index, which tells nothing of it.
-            return Err(Error::TableChanged(table.name()));
-        }
+        self.check_index_view(table, &definition, view)?;
         count(Counter::Scans, 1);
         Ok(IndexCursor {
             table: table.clone(),
@@ -308,6 +304,17 @@ impl Session {
             last: None,
             again: false,
         })
+    }
+}
+
+impl Session {
+    /// Fails if an index tells nothing of what a view sees, since it is newer.
+    fn check_index_view(&mut self, table: &Arc<Table>, definition: &Index, view: View) -> Result<()> {
+        self.check_rebuilt(table)?;
+        if view.seq < definition.entry.usable_from {
+            return Err(Error::TableChanged(table.name()));
+        }
+        Ok(())
     }
 }
 

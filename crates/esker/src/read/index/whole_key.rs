@@ -39,11 +39,7 @@ impl Session {
         let definition = trees.index(index)?;
         let codec = definition.codec()?;
         let view = self.read_view()?;
-        self.check_rebuilt(table)?;
-        if view.seq < definition.entry.usable_from {
-            // What it sees was there before the index, which tells nothing of it.
-            return Err(Error::TableChanged(table.name()));
-        }
+        self.check_index_view(table, definition, view)?;
         self.seal_for_read(table)?;
         count(Counter::KeysLookedUp, 1);
         let entry = |session: &Session| {
