@@ -1,7 +1,7 @@
 # Esker: everything there is to do, one word each. 'make help' lists it. The work is done by scripts/ and tests/.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup build run test soak mutants miri bench bench-keys bench-lab stop clean distclean install uninstall fmt lint check mtr test-server-full kill-test powercut-test cargo-test
+.PHONY: help setup build run test soak mutants miri bench bench-keys bench-tpch bench-inserts bench-memory bench-lab stop clean distclean install uninstall fmt lint check mtr test-server-full kill-test powercut-test cargo-test
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' Makefile
@@ -34,8 +34,17 @@ miri: ## arena and memtable under Miri, which sees undefined behaviour (needs: r
 bench: build ## side by side with MyISAM, Aria, InnoDB, MyRocks (ROWS=10000000 ROUNDS=5); writes bench/results/
 	@bench/run.py
 
-bench-keys: build ## tables with keys: loads and sysbench (ROWS=10000000 ROUNDS=3 ONLY=load); writes bench/results/
+bench-keys: build ## tables with keys: loads, changes and sysbench (ROWS=10000000 ROUNDS=3 ONLY=load); writes bench/results/
 	@bench/keys.py
+
+bench-tpch: build ## TPC-H's 22 queries beside InnoDB and MyISAM (SCALE=1 ROUNDS=3 QUERIES=q1,q6); writes bench/results/
+	@bench/tpch.py
+
+bench-inserts: build ## durable inserts of 1,000 rows by 8 writers beside InnoDB and MyRocks (ROWS=3000000 SECONDS=3600); writes bench/results/
+	@bench/inserts.py
+
+bench-memory: build ## sysbench with data four times the memory, bytes written by updates (MEMORY=512 MINUTES=30); writes bench/results/
+	@bench/memory.py
 
 bench-lab: ## esker lab beside fio and pg_test_fsync (ROUNDS=7 MIB=512); writes bench/results/lab.md
 	cargo build --release -p esker-cli

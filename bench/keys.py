@@ -9,7 +9,7 @@ bench/results/NAME.json and NAME.md.
     THREADS=1,8,64 SECONDS=20     sysbench's clients, and how long each cell runs in each round
     TESTS=...                     some of sysbench's oltp_*
     ENGINES=...                   some of: Esker, MyISAM, Aria, InnoDB, RocksDB
-    ONLY=...                      some of: load, sysbench
+    ONLY=...                      some of: load, change, sysbench (change: UPDATE and DELETE of a tenth of the rows)
     NAME=                         of the result files (default: 'keys' for a whole run, 'partial-keys' otherwise)
 """
 import datetime
@@ -30,10 +30,11 @@ from eskerlib.client import Lost, SqlError  # noqa: E402
 from run import machine  # noqa: E402
 
 KNOWN = ["Esker", "MyISAM", "Aria", "InnoDB", "RocksDB"]
-PARTS = ["load", "sysbench"]
+PARTS = ["load", "change", "sysbench"]
 TESTS = ["oltp_point_select", "oltp_read_only", "oltp_read_write", "oltp_update_index", "oltp_update_non_index", "oltp_insert", "oltp_delete"]
 # Of them, those that only read.
 READING = TESTS[:2]
+KEYED = "id BIGINT NOT NULL, a INT, b BIGINT, c VARCHAR(20), pad VARCHAR(60), PRIMARY KEY(id), KEY(a), KEY(b), KEY(c)"
 MIB = 1 << 20
 
 
@@ -63,7 +64,7 @@ def one_load(s, name, rows):
     workload.prepare_session(c, name)
     table = f"k_{name.lower()}"
     c.query(f"DROP TABLE IF EXISTS {table}")
-    c.query(f"CREATE TABLE {table} (id BIGINT NOT NULL, a INT, b BIGINT, c VARCHAR(20), pad VARCHAR(60), PRIMARY KEY(id), KEY(a), KEY(b), KEY(c)) ENGINE={name} CHARSET=latin1")
+    c.query(f"CREATE TABLE {table} ({KEYED}) ENGINE={name} CHARSET=latin1")
     before = workload.settled_bytes(c, s, name, "bench", table) if name == "Esker" else 0
     result = {}
     os.sync()
@@ -106,20 +107,76 @@ def part_load(s, names, rows, rounds, keep):
         keep({n: {w: {"median": statistics.median(v), "samples": v} for w, v in by.items()} for n, by in samples.items()})
 
 
+# -- changes --------------------------------------------------------------------------------------------------------------
+TENTH = (1 << 32) // 10
+# Ids are spread evenly over 32 bits: each range is another tenth of them. `picks` has a tenth in no order.
+CHANGES = [
+    ("update_range_s", "UPDATE, a range, no key", f"UPDATE {{table}} SET pad=REVERSE(pad) WHERE id BETWEEN 0 AND {TENTH}"),
+    ("update_key_range_s", "UPDATE, a range, of a key", f"UPDATE {{table}} SET b=b+1 WHERE id BETWEEN {TENTH + 1} AND {2 * TENTH}"),
+    ("update_s", "UPDATE, one by one, no key", "UPDATE {table} JOIN picks USING (id) SET pad=REVERSE(pad)"),
+    ("update_key_s", "UPDATE, one by one, of a key", "UPDATE {table} JOIN picks USING (id) SET b=b+1"),
+    ("delete_s", "DELETE, one by one", "DELETE {table} FROM {table} JOIN picks USING (id)"),
+    ("delete_range_s", "DELETE, a range", f"DELETE FROM {{table}} WHERE id BETWEEN {2 * TENTH + 1} AND {3 * TENTH}"),
+]
+
+
+def one_change(s, name, rows):
+    """All changes of one engine, each a durable statement; the number of rows that each changed too."""
+    c = s.connect("bench")
+    workload.prepare_session(c, name)
+    table = f"k_{name.lower()}"
+    c.query(f"DROP TABLE IF EXISTS {table}")
+    c.query(f"CREATE TABLE {table} ({KEYED}) ENGINE={name} CHARSET=latin1")
+    c.query(f"INSERT INTO {table} SELECT * FROM src_keyed_0")
+    c.query(f"ANALYZE TABLE {table}")
+    result, changed = {}, []
+    for what, _, sql in CHANGES:
+        workload.wait_idle(s)
+        begin = time.monotonic()
+        changed.append(c.query(sql.format(table=table)).affected)
+        result[what] = time.monotonic() - begin
+        if not 0.05 * rows < changed[-1] < 0.15 * rows:
+            raise RuntimeError(f"{what[:-2]} changed {changed[-1]:,} of {rows:,} rows, not a tenth")
+    if int(c.one(f"SELECT COUNT(*) FROM {table} IGNORE INDEX (PRIMARY, a, b, c)")) != rows - changed[-1] - changed[-2]:
+        raise RuntimeError(f"{table} has not {rows - changed[-1] - changed[-2]:,} rows after DELETE")
+    c.query(f"DROP TABLE {table}")
+    c.close()
+    show.say(f"  {name:8} " + ", ".join(f"{what[:-2]} {took:.2f} s" for what, took in result.items()))
+    return result, changed
+
+
+def part_change(s, names, rows, rounds, keep):
+    """Rounds of changes, the order turned by one each round."""
+    c = s.connect("bench")
+    c.query("DROP TABLE IF EXISTS picks")
+    c.query("CREATE TABLE picks (id BIGINT NOT NULL) ENGINE=MyISAM SELECT id FROM src_keyed_0 WHERE id % 20 = 4")
+    c.close()
+    samples, changes = {}, {}
+    for number in range(rounds):
+        show.say(f"round {number + 1} of {rounds}")
+        for name in names[number % len(names):] + names[:number % len(names)]:
+            result, changes[name] = one_change(s, name, rows)
+            for what, value in result.items():
+                samples.setdefault(name, {}).setdefault(what, []).append(value)
+        if any(n != changes[names[0]] for n in changes.values()):
+            raise RuntimeError(f"the engines changed different numbers of rows: {changes}")
+        keep({n: {w: {"median": statistics.median(v), "samples": v} for w, v in by.items()} for n, by in samples.items()})
+
+
 # -- sysbench -------------------------------------------------------------------------------------------------------------
-def sysbench(s, name, test, threads, seconds, what, tables, size):
-    """One call of sysbench; transactions a second and the 95th percentile in milliseconds, for 'run'."""
+def sysbench(s, name, test, threads, seconds, what, tables, size, more=()):
+    """One call of sysbench; for 'run' its transactions, how many a second, and the 95th percentile in milliseconds."""
     line = ["sysbench", test, f"--mysql-socket={s.socket}", "--mysql-user=root", f"--mysql-db=sb_{name.lower()}", f"--mysql_storage_engine={name}",
             f"--tables={tables}", f"--table-size={size}", f"--threads={threads}", f"--time={seconds}", "--report-interval=0",
-            "--mysql-ignore-errors=1213,1020,1205,1180", what]
+            "--mysql-ignore-errors=1213,1020,1205,1180", *more, what]
     done = subprocess.run(line, capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(f"{' '.join(line)}:\n{done.stdout[-1500:]}{done.stderr[-1500:]}")
     if what != "run":
         return {}
-    rate = re.search(r"transactions:\s+\d+\s+\(([\d.]+) per sec", done.stdout)
+    rate = re.search(r"transactions:\s+(\d+)\s+\(([\d.]+) per sec", done.stdout)
     p95 = re.search(r"95th percentile:\s+([\d.]+)", done.stdout)
-    return {"rate": float(rate.group(1)), "p95_ms": float(p95.group(1))}
+    return {"done": int(rate.group(1)), "rate": float(rate.group(2)), "p95_ms": float(p95.group(1))}
 
 
 def part_sysbench(s, names, rounds, keep):
@@ -175,6 +232,16 @@ def markdown(results):
             for what in ("empty_s", "full_s", "scan_up_s", "scan_down_s", "covering_s"):
                 lines.append(f"| {dict(shown)[what]} | " + " | ".join(ratio(esker[what]["median"], by[what]["median"]) for n, by in loads.items() if n != "Esker") + " |")
             lines.append("")
+    changes = results.get("change", {})
+    if changes:
+        lines += [f"## Changes: a tenth of {results['rows']:,} rows by primary key, three keys besides", "",
+                  "A range, and one by one by a join with a table of ids in no order; a statement each, durable. Target: at most InnoDB's time.", "",
+                  "| s | " + " | ".join(changes) + " | of InnoDB's | met |", "|---|" + "--:|" * (len(changes) + 1) + "---|"]
+        for what, words, _ in CHANGES:
+            took = {n: by[what]["median"] for n, by in changes.items()}
+            own, peer = took.get("Esker"), took.get("InnoDB")
+            lines.append(f"| {words} | " + " | ".join(f"{t:.2f}" for t in took.values()) + f" | {ratio(own, peer)} | {'-' if not own or not peer else 'yes' if own <= peer else '**no**'} |")
+        lines.append("")
     cells = results.get("sysbench", {})
     if cells:
         lines += ["## sysbench: transactions a second", "", "| test | threads | " + " | ".join(results["engines"]["sysbench"]) + " | Esker to InnoDB | Esker to the better | spread of Esker's |", "|---|--:|" + "--:|" * (len(results["engines"]["sysbench"]) + 3)]
@@ -200,14 +267,14 @@ def main():
     rows, rounds = env.number("ROWS", 10_000_000, least=1000), env.number("ROUNDS", 3)
     names, parts = env.names("ENGINES", KNOWN, KNOWN), env.names("ONLY", PARTS, PARTS)
     if "sysbench" in parts and not shutil.which("sysbench"):
-        env.fail("sysbench is not installed: 'apt-get install sysbench', or ONLY=load")
+        env.fail("sysbench is not installed: 'apt-get install sysbench', or ONLY=load,change")
     whole = names == KNOWN and parts == PARTS and rows == 10_000_000
     path = os.path.join(ROOT, "bench", "results", os.environ.get("NAME") or ("keys" if whole else "partial-keys"))
     settings = {**server.measured_settings(), "max_connections": 300, "innodb_flush_log_at_trx_commit": 1}
     s = server.Server("bench", settings, set(names) | {"RocksDB"})
     transactional = [n for n in names if n in ("Esker", "InnoDB", "RocksDB")]
     results = {"rows": rows, "rounds": rounds, "date": datetime.date.today().isoformat(), "machine": machine(), "mariadb": s.env["ESKER_MARIADB_VERSION"],
-               "settings": settings, "engines": {"load": names, "sysbench": transactional}}
+               "settings": settings, "engines": {"load": names, "change": names, "sysbench": transactional}}
 
     def keep(key, value):
         results[key] = value
@@ -222,9 +289,12 @@ def main():
         c = s.connect()
         c.query("CREATE DATABASE IF NOT EXISTS bench")
         c.query("USE bench")
-        if "load" in parts:
+        if "load" in parts or "change" in parts:
             fill_sources(c, rows)
+        if "load" in parts:
             part_load(s, names, rows, rounds, lambda v: keep("load", v))
+        if "change" in parts:
+            part_change(s, names, rows, rounds, lambda v: keep("change", v))
         if "sysbench" in parts:
             part_sysbench(s, transactional, rounds, lambda v: keep("sysbench", v))
         c.close()
