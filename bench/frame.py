@@ -31,7 +31,7 @@ class Results:
             json.dump(self.found, f, indent=1)
             f.write("\n")
         with open(self.path + ".md", "w") as f:
-            f.write("\n".join(self.markdown(self.found)) + "\n")
+            f.write("\n".join(self.markdown(self.found) + [f"\nNote: {note}" for note in self.found.get("notes", [])]) + "\n")
 
     def show(self):
         """The report, to the terminal."""
