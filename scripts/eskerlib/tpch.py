@@ -2,7 +2,7 @@
 begins with), and its 22 queries with the values that the specification has for validation.
 
 Of the specification's variants: query 15's view is a common table expression, and answers of the same sort order may differ in
-order, so compare() sorts them.
+order, so whoever compares them sorts them.
 """
 
 TABLES = {
