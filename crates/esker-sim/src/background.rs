@@ -5,7 +5,7 @@
 //! do beside it.
 
 use crate::meanwhile::Inside;
-use crate::model::Key;
+use crate::model::{IndexModel, Key};
 use crate::sim::{Answer, Failure, Flow, Refusal, Sim};
 use esker::{Engine, Table};
 use std::sync::Arc;
@@ -71,7 +71,9 @@ impl Sim {
             Some(Inside::Flush) => &[Work::Merge, Work::MergeRound, Work::Manifest],
             Some(Inside::Merge) => &[Work::Flush, Work::Manifest],
             Some(Inside::Manifest) => &[Work::Flush],
-            Some(Inside::Seal(_)) => &[Work::Flush, Work::Merge, Work::Manifest, Work::Round, Work::Everything],
+            Some(Inside::Seal(_) | Inside::Build(_)) => {
+                &[Work::Flush, Work::Merge, Work::Manifest, Work::Round, Work::Everything]
+            }
             Some(Inside::Everything) => return Ok(Flow::Go),
         };
         let work = *self.rng.pick(choices);
@@ -111,8 +113,9 @@ impl Sim {
         }
     }
 
-    fn keys(&self) -> Vec<Key> {
-        self.model.tables.values().map(|t| t.key).collect()
+    /// The tables and their indexes.
+    fn keys(&self) -> Vec<(Key, Vec<IndexModel>)> {
+        self.model.tables.values().map(|t| (t.key, t.indexes.clone())).collect()
     }
 
     /// All background work that there is.

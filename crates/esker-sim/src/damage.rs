@@ -247,7 +247,7 @@ fn write_one(sim: &mut Sim, name: &str, rows: &mut BTreeMap<u64, Row>, paths: &[
             // Others have its keys.
             Err(Error::DuplicateKey { .. } | Error::WouldBlock) => {}
             // No view sees the runs of prepared transactions, but a unique key is looked for there, too.
-            Err(e) if !sim.kinds[kind].indexes.is_empty() => return names_it(&e, paths),
+            Err(e) if !engine.sim_indexes(&table).is_empty() => return names_it(&e, paths),
             written => break (row, written),
         }
     };

@@ -4,6 +4,7 @@
 //! has touched it; a prepared transaction without a session has no such lock, there the engine itself must refuse.
 
 use crate::keys::create_table;
+use crate::meanwhile::Inside;
 use crate::model::{Event, Key};
 use crate::sim::{Answer, Failure, Flow, Refusal, Sim};
 use esker::FlushMode;
@@ -28,6 +29,9 @@ pub enum Ddl {
 impl Sim {
     /// Has an open transaction touched the table? A prepared one counts only if it did no more than read.
     fn busy(&self, key: Key) -> bool {
+        if self.inside == Some(Inside::Build(key)) {
+            return true;
+        }
         self.slots.iter().any(|s| {
             s.txn.as_ref().is_some_and(|t| {
                 let refused_by_engine = t.xid.is_some() && !t.ordered && t.wrote.contains(&key);
@@ -37,7 +41,7 @@ impl Sim {
     }
 
     /// Is a prepared transaction bound to the table: surely, or perhaps?
-    fn bound(&self, key: Key) -> (bool, bool) {
+    pub(crate) fn bound(&self, key: Key) -> (bool, bool) {
         let attached = self.slots.iter().filter_map(|s| s.txn.as_ref()).filter(|t| t.xid.is_some() && !t.ordered);
         let sure = attached.clone().any(|t| t.wrote.contains(&key))
             || self.model.detached.values().any(|t| t.changes.keys().any(|(k, _)| *k == key));
@@ -161,6 +165,7 @@ impl Sim {
             }
         }
         self.slots.clear();
+        self.building = None;
         let answer = self.engine()?.close();
         match self.judge("close", answer, &[], false)? {
             Answer::Ok(()) if !self.engine()?.poisoned() => {

@@ -7,7 +7,7 @@
 
 use crate::keys::hash;
 use crate::kinds::{kinds, Kind};
-use crate::model::{Key, Row, TxnModel};
+use crate::model::{IndexModel, Key, Row, TableModel, TxnModel};
 use crate::sim::{Answer, Failure, Refusal, Sim};
 use esker::format::key_bytes::key_encoding::{BYTES, FIXED, FLOAT, UNSIGNED};
 use esker::format::{row, KeyPart, Value};
@@ -15,11 +15,11 @@ use esker::{Error, IndexDef, Session, Table};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
 
-/// A key that one row may have: the index's place, and a number that follows from the values.
-pub type UniqueKey = (usize, u64);
+/// A key that one row may have: the index, and a number that follows from the values.
+pub type UniqueKey = (u64, u64);
 
-/// The indexes of tables of a [kind](crate::kinds::kinds). Where they are unique, values repeat now and then, of the last
-/// kind often.
+/// The indexes that tables of a [kind](crate::kinds::kinds) can have; they are made with the [`first`] of them. Where they are
+/// unique, values repeat now and then, of the last kind often.
 #[must_use]
 pub(crate) fn defs(kind: usize) -> Vec<IndexDef> {
     let part = |column, encoding| KeyPart { column, prefix_bytes: 0, descending: false, encoding, collation: 0 };
@@ -30,16 +30,40 @@ pub(crate) fn defs(kind: usize) -> Vec<IndexDef> {
         0 => vec![
             index("plain", false, &[down(2, UNSIGNED), part(1, FIXED)]),
             index("unique", true, &[down(0, UNSIGNED), part(1, FIXED)]),
+            index("padded", false, &[down(1, FIXED)]),
+            index("number", true, &[part(0, UNSIGNED)]),
         ],
-        1 => vec![index("unique", true, &[begin(1, 3), down(0, UNSIGNED)])],
-        3 => vec![index("plain", false, &[part(0, FLOAT)]), index("unique", true, &[begin(1, 8), down(2, BYTES)])],
+        1 => vec![
+            index("unique", true, &[begin(1, 3), down(0, UNSIGNED)]),
+            index("padded", false, &[part(2, FIXED)]),
+            index("both", true, &[part(0, UNSIGNED), part(1, BYTES)]),
+        ],
+        2 => vec![
+            index("text", false, &[begin(1, 20)]),
+            index("all", true, &[part(1, BYTES), down(0, UNSIGNED), part(2, FIXED)]),
+        ],
+        3 => vec![
+            index("plain", false, &[part(0, FLOAT)]),
+            index("unique", true, &[begin(1, 8), down(2, BYTES)]),
+            index("short", false, &[down(2, BYTES), part(0, UNSIGNED)]),
+        ],
+        4 => vec![index("text", false, &[part(1, BYTES)]), index("number", true, &[part(0, FIXED)])],
+        5 => vec![index("byte", false, &[down(0, UNSIGNED)])],
+        6 => vec![index("blob", false, &[begin(0, 40), part(1, FIXED)]), index("unique", true, &[begin(2, 60)])],
         7 => vec![
             index("few", true, &[part(0, UNSIGNED)]),
             index("plain", false, &[begin(2, 2), down(0, UNSIGNED)]),
             index("many", true, &[down(1, UNSIGNED), part(2, BYTES)]),
+            index("other", false, &[part(2, BYTES)]),
+            index("number", true, &[part(1, UNSIGNED)]),
         ],
         _ => Vec::new(),
     }
+}
+
+/// So many of them tables of a kind are made with.
+pub(crate) fn first(kind: usize) -> usize {
+    [2, 1, 0, 2, 0, 0, 0, 3][kind]
 }
 
 fn all_kinds() -> &'static [Kind] {
@@ -49,22 +73,34 @@ fn all_kinds() -> &'static [Kind] {
 
 /// The unique keys of a row, in the order of the indexes; those with NULL are none.
 #[must_use]
-pub fn unique_keys(kind: usize, packed: &[u8]) -> Vec<UniqueKey> {
+pub fn unique_keys(kind: usize, indexes: &[IndexModel], packed: &[u8]) -> Vec<UniqueKey> {
     let kind = &all_kinds()[kind];
-    let unique = kind.indexes.iter().enumerate().filter(|(_, index)| index.unique);
     // A row of the reference's own making.
     let Ok(values) = row::values(&kind.layout, packed) else { return Vec::new() };
-    let of_index = |(at, index): (usize, &IndexDef)| {
-        let mut key = Vec::new();
-        for part in &index.parts {
-            let Value::Bytes(bytes) = values[part.column as usize] else { return None };
-            let counts = if part.prefix_bytes == 0 { bytes.len() } else { bytes.len().min(part.prefix_bytes as usize) };
-            key.extend_from_slice(&(counts as u32).to_le_bytes());
-            key.extend_from_slice(&bytes[..counts]);
-        }
-        Some((at, hash(&key)))
-    };
-    unique.filter_map(of_index).collect()
+    let of_index = |index: &IndexModel| Some((index.id, unique_key(kind.indexes.get(index.def)?, &values)?));
+    indexes.iter().filter_map(of_index).collect()
+}
+
+/// What a row's values come to in an index; none if it is not unique, or of NULL.
+fn unique_key(index: &IndexDef, values: &[Value<'_>]) -> Option<u64> {
+    let mut key = Vec::new();
+    for part in index.parts.iter().filter(|_| index.unique) {
+        let Value::Bytes(bytes) = values[part.column as usize] else { return None };
+        let counts = if part.prefix_bytes == 0 { bytes.len() } else { bytes.len().min(part.prefix_bytes as usize) };
+        key.extend_from_slice(&(counts as u32).to_le_bytes());
+        key.extend_from_slice(&bytes[..counts]);
+    }
+    index.unique.then(|| hash(&key))
+}
+
+/// Rows that have the same key in this index of their kind's.
+pub(crate) fn alike(kind: usize, def: usize, rows: &BTreeMap<u64, Row>) -> BTreeSet<u64> {
+    let index = [IndexModel { id: 0, def, name: String::new(), since: 0 }];
+    let mut of_key = BTreeMap::<UniqueKey, Vec<u64>>::new();
+    for (id, row) in rows {
+        unique_keys(kind, &index, row).into_iter().for_each(|key| of_key.entry(key).or_default().push(*id));
+    }
+    of_key.into_values().filter(|rows| rows.len() > 1).flatten().collect()
 }
 
 /// What looking for some keys must come to.
@@ -97,8 +133,8 @@ pub(crate) struct Rekey {
 }
 
 impl Rekey {
-    pub(crate) fn new(kind: usize, old: Option<&[u8]>, new: Option<&[u8]>, overtaken: bool) -> Self {
-        let of = |row: Option<&[u8]>| row.map(|row| unique_keys(kind, row)).unwrap_or_default();
+    pub(crate) fn new(table: &TableModel, old: Option<&[u8]>, new: Option<&[u8]>, overtaken: bool) -> Self {
+        let of = |row: Option<&[u8]>| row.map(|row| unique_keys(table.kind, &table.indexes, row)).unwrap_or_default();
         Rekey { before: of(old), after: of(new), overtaken }
     }
 
@@ -107,19 +143,7 @@ impl Rekey {
     }
 }
 
-/// How the kept indexes of a table differ from the rows that a session sees, of which there must be so many.
-pub(crate) fn kept_differ(
-    session: &mut Session,
-    table: &Arc<Table>,
-    kind: usize,
-    rows: usize,
-    but: &BTreeSet<usize>,
-) -> esker::Result<Option<String>> {
-    let indexes = (0..all_kinds()[kind].indexes.len()).filter(|index| !but.contains(index));
-    differ(session, table, indexes, rows)
-}
-
-/// The same of these indexes.
+/// How these indexes of a table differ from the rows that a session sees, of which there must be so many.
 pub(crate) fn differ(
     session: &mut Session,
     table: &Arc<Table>,
@@ -147,7 +171,8 @@ impl Sim {
             }
             let own = self.slots[i].txn.as_ref().and_then(|t| t.keys.get(&(key, *unique)));
             if let Some(row) = own.copied().unwrap_or_else(|| table.unique.get(unique).copied()) {
-                return Met::Row(unique.0, row);
+                let place = table.indexes.iter().position(|index| index.id == unique.0);
+                return Met::Row(place.unwrap_or(usize::MAX), row);
             }
         }
         Met::Nobody
@@ -205,13 +230,21 @@ impl Sim {
         kind: usize,
         rows: &BTreeMap<u64, Row>,
     ) -> Result<bool, Failure> {
-        if all_kinds()[kind].indexes.is_empty() {
+        let indexes = self.model.tables.get(name).map(|t| t.indexes.clone()).unwrap_or_default();
+        if indexes.is_empty() {
             return Ok(true);
         }
         let txn = self.slots[i].txn.as_ref();
         let (shaky, repeatable) = txn.map_or((false, false), |t| (t.shaky, t.repeatable));
+        let view = txn.and_then(|t| t.view);
         let but = txn.filter(|t| t.repeatable).map(|t| self.hidden(name, kind, rows, t)).unwrap_or_default();
-        let answer = kept_differ(&mut self.slots[i].session, table, kind, rows.len(), &but);
+        let is_newer = |index: &IndexModel| view.is_some_and(|view| view < index.since);
+        for place in indexes.iter().enumerate().filter(|(_, index)| is_newer(index)).map(|(place, _)| place) {
+            self.refuses_view(i, table, place)?;
+        }
+        let places = indexes.iter().enumerate().filter(|(_, index)| !is_newer(index) && !but.contains(&index.id));
+        let places = places.map(|(place, _)| place);
+        let answer = differ(&mut self.slots[i].session, table, places, rows.len());
         self.stats.kept_checked += 1;
         self.stats.kept_checked_in_views += u64::from(repeatable);
         match self.judge(&format!("holding indexes of {name} against its rows"), answer, &[], shaky)? {
@@ -223,11 +256,14 @@ impl Sim {
 
     /// Unique indexes in which a row that only an old view has is hidden: the transaction put or deleted its key since, as
     /// another row's.
-    fn hidden(&self, name: &str, kind: usize, rows: &BTreeMap<u64, Row>, txn: &TxnModel) -> BTreeSet<usize> {
-        let Some(key) = self.model.tables.get(name).map(|t| t.key) else { return BTreeSet::new() };
+    fn hidden(&self, name: &str, kind: usize, rows: &BTreeMap<u64, Row>, txn: &TxnModel) -> BTreeSet<u64> {
+        let Some(table) = self.model.tables.get(name) else { return BTreeSet::new() };
+        let key = table.key;
         let other = |id: u64, unique: &UniqueKey| txn.keys.get(&(key, *unique)).is_some_and(|row| *row != Some(id));
-        let of_row =
-            |(id, row): (&u64, &Row)| unique_keys(kind, row).into_iter().map(move |k| (*id, k)).collect::<Vec<_>>();
+        let of_row = |(id, row): (&u64, &Row)| {
+            let keys = unique_keys(kind, &table.indexes, row).into_iter();
+            keys.map(move |k| (*id, k)).collect::<Vec<_>>()
+        };
         rows.iter().flat_map(of_row).filter(|(id, k)| other(*id, k)).map(|(_, k)| k.0).collect()
     }
 }

@@ -280,8 +280,7 @@ impl Sim {
     /// Notes what a restart has found in key trees.
     pub(crate) fn see_recovered_keys(&mut self) -> Result<(), Failure> {
         let engine = self.engine()?.clone();
-        let of =
-            |(name, t): (&String, &TableModel)| (name.clone(), trees(t.kind) + self.kinds[t.kind].indexes.len(), t.key);
+        let of = |(name, t): (&String, &TableModel)| (name.clone(), trees(t.kind) + t.indexes.len(), t.key);
         let names: Vec<(String, usize, u64)> = self.model.tables.iter().map(of).collect();
         for (name, trees, key) in names.into_iter().filter(|t| t.1 > 0) {
             let table = engine.open_table(&name).map_err(|e| Failure::new(format!("open table {name}: {e}")))?;

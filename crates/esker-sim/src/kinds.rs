@@ -3,7 +3,7 @@
 //!
 //! Invariant: the packed form is canonical, two rows are equal exactly if their packed bytes are.
 
-use crate::indexes::defs;
+use crate::indexes::{defs, first};
 use crate::{Failure, Rng};
 use esker::format::{row, Column, ColumnKind, ColumnMask, Compression, Layout, NullBit, RowFormat, Value};
 use esker::{IndexDef, TableDef};
@@ -16,8 +16,10 @@ pub struct Kind {
     pub format: RowFormat,
     /// How blocks are compressed.
     pub compression: Compression,
-    /// What the engine keeps of them.
+    /// What they can have, those that they are made with first.
     pub indexes: Vec<IndexDef>,
+    /// So many are they made with.
+    pub first: usize,
 }
 
 fn layout(columns: &[(ColumnKind, bool)]) -> Layout {
@@ -44,6 +46,7 @@ pub fn kinds() -> Vec<Kind> {
         format,
         compression,
         indexes: Vec::new(),
+        first: 0,
     };
     let mut kinds = vec![
         of(&[(fixed(8), false), (padded(12), false), (fixed(4), true)], RowFormat::Fixed, Compression::None),
@@ -55,7 +58,7 @@ pub fn kinds() -> Vec<Kind> {
         of(&[(long(3), true), (fixed(3), false), (long(4), false)], RowFormat::Dynamic, Compression::Lz4),
         of(&[(fixed(2), true), (fixed(4), false), (var(1, 20), false)], RowFormat::Dynamic, Compression::Lz4),
     ];
-    kinds.iter_mut().enumerate().for_each(|(at, kind)| kind.indexes = defs(at));
+    kinds.iter_mut().enumerate().for_each(|(at, kind)| (kind.indexes, kind.first) = (defs(at), first(at)));
     kinds
 }
 
@@ -68,7 +71,7 @@ impl Kind {
             format: self.format,
             compression: self.compression,
             temporary,
-            indexes: self.indexes.clone(),
+            indexes: self.indexes[..self.first].to_vec(),
             extra: vec![7, 7],
         }
     }

@@ -5,6 +5,7 @@
 //! bits ([`damage`]); [`threads`] checks invariants with real threads on a real disk. Invariant: nothing here depends
 //! on the machine's time, addresses or hash order, so that a seed replays.
 
+mod alter;
 mod background;
 pub mod crash;
 pub mod cut;

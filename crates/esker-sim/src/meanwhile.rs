@@ -6,6 +6,7 @@
 //! of the log are let pass, and syncs of the runs' folder: whoever does them holds locks that every commit needs. Invariant: only one of the two
 //! threads runs at any moment, and the seed decides where they change; so a seed replays.
 
+use crate::model::Key;
 use crate::sim::{Failure, Flow, Sim};
 use crate::Rng;
 use esker::sim_hooks::quietly;
@@ -29,6 +30,8 @@ pub(crate) enum Inside {
     Manifest,
     /// All of that, one after the other.
     Everything,
+    /// This table's new indexes are built.
+    Build(Key),
     /// This session's transaction is sealed: committed or prepared.
     Seal(usize),
 }
@@ -116,6 +119,7 @@ impl Sim {
     fn steps_inside(&mut self) -> Result<(), Failure> {
         for _ in 0..=self.rng.below(MOST_STEPS) {
             self.stats.steps_inside += 1;
+            self.stats.steps_inside_builds += u64::from(matches!(self.inside, Some(Inside::Build(_))));
             if self.step()? == Flow::Stop {
                 self.stopped_inside = true;
                 return Ok(());

@@ -4,8 +4,10 @@
 //! Invariant: the log is one stream, so whatever a crash leaves is the state after some prefix of the events, and that
 //! prefix holds at least those that are `durable`.
 
-use crate::indexes::{unique_keys, UniqueKey};
+use crate::indexes::{first, unique_keys, UniqueKey};
+use crate::kinds::Kind;
 use crate::locks::Locks;
+use esker::IndexDef;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -34,6 +36,33 @@ impl TxnModel {
     }
 }
 
+/// An index of a table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IndexModel {
+    /// Its identity: one that comes again is another.
+    pub id: u64,
+    /// Its place among those that tables of the kind can have.
+    pub def: usize,
+    /// Its name.
+    pub name: String,
+    /// Views older than this cannot read by it.
+    pub since: u64,
+}
+
+impl IndexModel {
+    /// What the engine knows of it.
+    #[must_use]
+    pub fn def(&self, kind: &Kind) -> IndexDef {
+        IndexDef { name: self.name.clone(), ..kind.indexes[self.def].clone() }
+    }
+}
+
+/// Those that a table is made with.
+fn first_indexes(kind: usize, key: Key) -> Vec<IndexModel> {
+    let defs = crate::indexes::defs(kind).into_iter().take(first(kind)).enumerate();
+    defs.map(|(def, index)| IndexModel { id: (key << 8) + def as u64, def, name: index.name, since: 0 }).collect()
+}
+
 /// One version of a row.
 #[derive(Debug, Clone)]
 pub struct Version {
@@ -60,19 +89,30 @@ pub struct TableModel {
     pub used: BTreeSet<u64>,
     /// The rows that have unique keys now.
     pub unique: BTreeMap<UniqueKey, u64>,
+    /// Its indexes, in their order.
+    pub indexes: Vec<IndexModel>,
 }
 
 impl TableModel {
     /// A row is about to change.
     fn forget_keys(&mut self, id: u64) {
         let newest = self.rows.get(&id).and_then(|all| all.last()?.row.as_ref());
-        for key in newest.map(|row| unique_keys(self.kind, row)).unwrap_or_default() {
+        for key in newest.map(|row| unique_keys(self.kind, &self.indexes, row)).unwrap_or_default() {
             self.unique.remove(&key);
         }
     }
 
     fn learn_keys(&mut self, id: u64, row: &[u8]) {
-        self.unique.extend(unique_keys(self.kind, row).into_iter().map(|key| (key, id)));
+        self.unique.extend(unique_keys(self.kind, &self.indexes, row).into_iter().map(|key| (key, id)));
+    }
+
+    /// It has other indexes from now on.
+    fn alter(&mut self, indexes: &[IndexModel]) {
+        self.indexes = indexes.to_vec();
+        self.unique.clear();
+        let newest = |(id, all): (&u64, &Vec<Version>)| Some((*id, all.last()?.row.clone()?));
+        let rows: Vec<_> = self.rows.iter().filter_map(newest).collect();
+        rows.iter().for_each(|(id, row)| self.learn_keys(*id, row));
     }
 }
 
@@ -107,6 +147,8 @@ pub struct TxnModel {
     pub ordered: bool,
     /// An operation failed in it: it may fail again.
     pub shaky: bool,
+    /// Tables that got other indexes since it wrote there: it cannot commit.
+    pub altered: BTreeSet<Key>,
 }
 
 /// One step of the history.
@@ -126,6 +168,8 @@ pub enum Event {
     Rename(String, String),
     /// A table was emptied and is now another.
     Truncate(String, Key),
+    /// A table has other indexes.
+    Alter(Key, Vec<IndexModel>),
 }
 
 /// A table in a [`State`].
@@ -139,6 +183,8 @@ pub struct TableState {
     pub temporary: bool,
     /// Its rows.
     pub rows: BTreeMap<u64, Row>,
+    /// Its indexes.
+    pub indexes: Vec<IndexModel>,
 }
 
 /// What is committed at one point of the history.
@@ -166,7 +212,9 @@ impl State {
                 }
             }
             Event::Create(name, key, kind, temporary) => {
-                let table = TableState { key: *key, kind: *kind, temporary: *temporary, rows: BTreeMap::new() };
+                let indexes = first_indexes(*kind, *key);
+                let rows = BTreeMap::new();
+                let table = TableState { key: *key, kind: *kind, temporary: *temporary, rows, indexes };
                 self.tables.insert(name.clone(), table);
             }
             Event::Drop(name) => drop(self.tables.remove(name)),
@@ -180,6 +228,10 @@ impl State {
                     table.key = *key;
                     table.rows.clear();
                 }
+            }
+            Event::Alter(key, indexes) => {
+                let table = self.tables.values_mut().find(|t| t.key == *key);
+                table.into_iter().for_each(|table| table.indexes.clone_from(indexes));
             }
         }
     }
@@ -262,7 +314,8 @@ impl Model {
             Event::Create(name, key, kind, temporary) => {
                 let (key, kind, temporary) = (*key, *kind, *temporary);
                 let (rows, used, unique) = (BTreeMap::new(), BTreeSet::new(), BTreeMap::new());
-                let table = TableModel { key, kind, temporary, rebuilt: seq, rows, used, unique };
+                let indexes = first_indexes(kind, key);
+                let table = TableModel { key, kind, temporary, rebuilt: seq, rows, used, unique, indexes };
                 self.tables.insert(name.clone(), table);
             }
             Event::Drop(name) => drop(self.tables.remove(name)),
@@ -279,6 +332,7 @@ impl Model {
                     table.unique.clear();
                 }
             }
+            Event::Alter(key, indexes) => self.by_key(*key).into_iter().for_each(|table| table.alter(indexes)),
         }
         // What failed in the middle of it may have happened as well, or not: it touched other rows.
         let at = self.sure();
@@ -383,6 +437,8 @@ impl Model {
     /// writers from what may lie there.
     pub fn restart(&mut self, mut state: State, blurred: bool) {
         state.tables.retain(|_, t| !t.temporary);
+        // No view is older than the start.
+        state.tables.values_mut().flat_map(|t| &mut t.indexes).for_each(|index| index.since = 0);
         self.tables.clear();
         self.locks = Locks::default();
         self.seq = 1;
@@ -394,7 +450,8 @@ impl Model {
             let rows: BTreeMap<_, _> = t.rows.iter().map(|(id, row)| (*id, version(row))).collect();
             let used = rows.keys().copied().collect();
             let unique = BTreeMap::new();
-            let mut table = TableModel { key: t.key, kind: t.kind, temporary: false, rebuilt: 0, rows, used, unique };
+            let (kind, indexes) = (t.kind, t.indexes.clone());
+            let mut table = TableModel { key: t.key, kind, temporary: false, rebuilt: 0, rows, used, unique, indexes };
             t.rows.iter().for_each(|(id, row)| table.learn_keys(*id, row));
             self.tables.insert(name.clone(), table);
         }

@@ -3,15 +3,17 @@
 //! Invariant: after a restart the model begins again with the state that was found, so that the next crash is held
 //! against it.
 
-use crate::model::{Row, State};
+use crate::kinds::Kind;
+use crate::model::{Event, IndexModel, Row, State, TableState};
 use crate::sim::{Answer, Failure, Flow, Sim};
 use esker::io::SimDisk;
+use esker::IndexDef;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
 /// What an engine holds: rows of each table, and what is prepared.
 struct Found {
-    tables: BTreeMap<String, BTreeMap<u64, Row>>,
+    tables: BTreeMap<String, (BTreeMap<u64, Row>, Vec<IndexDef>)>,
     prepared: Vec<Vec<u8>>,
 }
 
@@ -88,11 +90,32 @@ impl Sim {
             };
             let answer = self.read_committed(&name, kind);
             match self.judge(&format!("reading {name} after a restart"), answer, &[], false)? {
-                Answer::Ok(rows) => drop(tables.insert(name, rows)),
+                Answer::Ok(rows) => {
+                    let indexes = self.indexes_of(&name)?;
+                    tables.insert(name, (rows, indexes));
+                }
                 _ => return Ok(None),
             }
         }
         Ok(Some(Found { tables, prepared }))
+    }
+
+    /// The indexes of a table.
+    pub(crate) fn indexes_of(&self, name: &str) -> Result<Vec<IndexDef>, Failure> {
+        let engine = self.engine()?;
+        let table = engine.open_table(name).map_err(|e| Failure::new(format!("open table {name}: {e}")))?;
+        Ok(engine.sim_indexes(&table))
+    }
+
+    /// Notes which changes of indexes that nobody was told of are there, if so many events are.
+    fn see_alters(&mut self, n: usize) {
+        let unsure = self.model.events.iter().enumerate().skip(self.model.survived);
+        for (at, _) in unsure.filter(|(_, event)| matches!(event, Event::Alter(..))) {
+            match at < n {
+                true => self.stats.alters_kept += 1,
+                false => self.stats.alters_lost += 1,
+            }
+        }
     }
 
     fn kind_of(&self, name: &str) -> Result<Option<usize>, Failure> {
@@ -104,13 +127,16 @@ impl Sim {
     }
 
     /// The latest prefix of the history that gives what was found.
-    fn explain(&self, found: &Found) -> Result<State, Failure> {
+    fn explain(&mut self, found: &Found) -> Result<State, Failure> {
         let mut why = String::new();
         for n in (self.model.survived..=self.model.events.len()).rev() {
             let mut state = self.model.state(n);
             state.tables.retain(|_, t| !t.temporary);
-            match difference(found, &state) {
-                None => return Ok(state),
+            match difference(found, &state, &self.kinds) {
+                None => {
+                    self.see_alters(n);
+                    return Ok(state);
+                }
                 Some(text) => {
                     let _ = writeln!(why, "  after {n} events: {text}");
                 }
@@ -137,7 +163,7 @@ impl Sim {
     }
 }
 
-fn difference(found: &Found, want: &State) -> Option<String> {
+fn difference(found: &Found, want: &State, kinds: &[Kind]) -> Option<String> {
     let (have, should): (Vec<_>, Vec<_>) = (found.tables.keys().collect(), want.tables.keys().collect());
     if have != should {
         return Some(format!("tables are {have:?}, not {should:?}"));
@@ -148,12 +174,25 @@ fn difference(found: &Found, want: &State) -> Option<String> {
         return Some(format!("prepared are {:?}, not {:?}", text(&found.prepared), text(&should)));
     }
     for (name, table) in &want.tables {
-        let rows = found.tables.get(name)?;
+        let (rows, indexes) = found.tables.get(name)?;
+        if !has_indexes(table, kinds, indexes) {
+            return Some(format!("{name} has the indexes {indexes:?}, not {:?}", table.indexes));
+        }
         if let Some(text) = rows_differ(rows, &table.rows) {
             return Some(format!("{name}: {text}"));
         }
     }
     None
+}
+
+/// Are these the indexes that the model has?
+pub(crate) fn has_indexes(table: &TableState, kinds: &[Kind], indexes: &[IndexDef]) -> bool {
+    are_indexes(table.kind, &table.indexes, kinds, indexes)
+}
+
+/// The same of this kind and these.
+pub(crate) fn are_indexes(kind: usize, want: &[IndexModel], kinds: &[Kind], have: &[IndexDef]) -> bool {
+    want.iter().map(|index| index.def(&kinds[kind])).eq(have.iter().cloned())
 }
 
 /// How two sets of rows differ, in a few words.

@@ -37,7 +37,8 @@ impl Sim {
         let (shaky, owner) = self.slots[i].txn.as_ref().map_or((false, 0), |t| (t.shaky, t.owner));
         for _ in 0..rows {
             let packed = self.kinds[kind].row(&mut self.rng)?;
-            let rekey = Rekey::new(kind, None, Some(&packed), false);
+            let Some(model) = self.model.by_key(key) else { return Ok(Ended::Done) };
+            let rekey = Rekey::new(model, None, Some(&packed), false);
             let met = self.meets(i, key, &rekey);
             let answer = if as_image {
                 let image = self.kinds[kind].image(&packed)?;
@@ -178,7 +179,7 @@ impl Sim {
         // Even a refused write makes the transaction one that writes.
         self.touch(i, name, true);
         let unread = self.newer(i, name, key, id);
-        let kept = !self.kinds[kind].indexes.is_empty();
+        let kept = self.model.tables.get(name).is_some_and(|t| !t.indexes.is_empty());
         let expected: &[Refusal] = match (verdict, unread, alive) {
             (Verdict::Blocked, _, _) => &[Refusal::WouldBlock],
             // It is read even under a lock that was there before: it must be there, and its keys are made of what it was.
@@ -195,7 +196,8 @@ impl Sim {
             Some(old) if kept && self.rng.chance(50) => Some(self.kinds[kind].row_like(old, &mut self.rng)?),
             _ => Some(self.kinds[kind].row(&mut self.rng)?),
         };
-        let rekey = Rekey::new(kind, old.as_deref(), packed.as_deref(), unseen.is_some());
+        let Some(model) = self.model.tables.get(name) else { return Ok(Ended::Done) };
+        let rekey = Rekey::new(model, old.as_deref(), packed.as_deref(), unseen.is_some());
         let met =
             if alive && !unread && verdict != Verdict::Blocked { self.meets(i, key, &rekey) } else { Met::Nobody };
         let expected = [expected, met.refusals()].concat();

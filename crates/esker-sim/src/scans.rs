@@ -1,7 +1,7 @@
 //! Reading in the simulator: plain and locking scans, counts, reads by row id, and cursors that stay open while others
 //! go on. Each answer is compared row by row.
 
-use crate::indexes::kept_differ;
+use crate::indexes::differ;
 use crate::keys::{keys_differ, trees};
 use crate::locks::Verdict;
 use crate::model::Row;
@@ -10,7 +10,7 @@ use crate::sim::{Answer, Failure, Flow, OpenScan, Refusal, Sim};
 use crate::txns::Ended;
 use esker::format::{ColumnMask, RowId};
 use esker::{Batch, Error, LockMode, ScanOptions, Table};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 impl Sim {
@@ -350,8 +350,8 @@ impl Sim {
         let table = engine.open_table(name)?;
         let mut session = engine.session();
         match keys_differ(&mut session, &table, trees(kind), rows, &[])? {
-            None => kept_differ(&mut session, &table, kind, rows.len(), &BTreeSet::new()),
-            differ => Ok(differ),
+            None => differ(&mut session, &table, 0..engine.sim_indexes(&table).len(), rows.len()),
+            wrong => Ok(wrong),
         }
     }
 

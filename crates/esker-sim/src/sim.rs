@@ -107,6 +107,7 @@ pub(crate) enum Refusal {
     NoSuchTable,
     Interrupted,
     Duplicate,
+    Unsupported,
 }
 
 fn kind_of(e: &Error) -> Option<Refusal> {
@@ -120,6 +121,7 @@ fn kind_of(e: &Error) -> Option<Refusal> {
         Error::NoSuchTable(_) => Refusal::NoSuchTable,
         Error::Interrupted => Refusal::Interrupted,
         Error::DuplicateKey { .. } => Refusal::Duplicate,
+        Error::Unsupported(_) => Refusal::Unsupported,
         _ => return None,
     })
 }
@@ -208,6 +210,30 @@ pub struct Stats {
     pub lazy_syncs: u64,
     /// What could not be read was tried again.
     pub retries: u64,
+    /// Indexes were added to tables.
+    pub indexes_added: u64,
+    /// Indexes were taken from tables.
+    pub indexes_dropped: u64,
+    /// Indexes got other names.
+    pub indexes_renamed: u64,
+    /// Indexes were not built, since two rows have the same key.
+    pub build_duplicates: u64,
+    /// Steps in the middle of building indexes.
+    pub steps_inside_builds: u64,
+    /// Indexes that were built came to nothing, since somebody had written meanwhile.
+    pub alters_overtaken: u64,
+    /// Indexes were not altered for the sake of a prepared transaction.
+    pub alters_refused: u64,
+    /// Transactions could not commit, since a table had got other indexes.
+    pub writers_refused: u64,
+    /// Views were refused by an index that is newer.
+    pub views_refused: u64,
+    /// Building was cut short, or what was built was not used yet when the end came.
+    pub builds_cut: u64,
+    /// Changes of indexes of which nobody was told were there after a crash.
+    pub alters_kept: u64,
+    /// Such changes were not.
+    pub alters_lost: u64,
 }
 
 impl Stats {
@@ -245,6 +271,18 @@ impl Stats {
             ("jumps", self.jumps),
             ("lazy_syncs", self.lazy_syncs),
             ("retries", self.retries),
+            ("indexes_added", self.indexes_added),
+            ("indexes_dropped", self.indexes_dropped),
+            ("indexes_renamed", self.indexes_renamed),
+            ("build_duplicates", self.build_duplicates),
+            ("steps_inside_builds", self.steps_inside_builds),
+            ("alters_overtaken", self.alters_overtaken),
+            ("alters_refused", self.alters_refused),
+            ("writers_refused", self.writers_refused),
+            ("views_refused", self.views_refused),
+            ("builds_cut", self.builds_cut),
+            ("alters_kept", self.alters_kept),
+            ("alters_lost", self.alters_lost),
         ]
     }
 
@@ -281,11 +319,25 @@ impl Stats {
         self.jumps += o.jumps;
         self.lazy_syncs += o.lazy_syncs;
         self.retries += o.retries;
+        self.indexes_added += o.indexes_added;
+        self.indexes_dropped += o.indexes_dropped;
+        self.indexes_renamed += o.indexes_renamed;
+        self.build_duplicates += o.build_duplicates;
+        self.steps_inside_builds += o.steps_inside_builds;
+        self.alters_overtaken += o.alters_overtaken;
+        self.alters_refused += o.alters_refused;
+        self.writers_refused += o.writers_refused;
+        self.views_refused += o.views_refused;
+        self.builds_cut += o.builds_cut;
+        self.alters_kept += o.alters_kept;
+        self.alters_lost += o.alters_lost;
     }
 }
 
 /// See the module.
 pub struct Sim {
+    // Before the engine: it must go first.
+    pub(crate) building: Option<crate::alter::Build>,
     pub(crate) slots: Vec<Slot>,
     pub(crate) engine: Option<Engine>,
     /// The disk under the engine.
@@ -369,6 +421,7 @@ impl Sim {
         let time = SimHost::new();
         let config = Config { options: Options { host: time.clone(), ..config.options }, ..config };
         Sim {
+            building: None,
             slots: Vec::new(),
             engine: None,
             disk: empty_disk(seed),
@@ -429,6 +482,7 @@ impl Sim {
 
     /// Lets the engine go, as it is.
     pub(crate) fn drop_engine(&mut self) {
+        self.stats.builds_cut += u64::from(self.building.take().is_some());
         self.slots.clear();
         self.engine = None;
     }

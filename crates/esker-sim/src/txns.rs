@@ -138,8 +138,19 @@ impl Sim {
         let Some(txn) = self.slots[i].txn.clone() else { return Ok(Flow::Go) };
         self.note(|| format!("s{i} commit of {} changes, xid {:?}", txn.changes.len(), txn.xid.is_some()));
         let answer = self.with_session(i, |session| session.commit())?;
-        let answer = self.judge("commit", answer, &[], txn.shaky)?;
+        let (expected, must_fail) = self.refuses_writer(i);
+        let answer = self.judge("commit", answer, expected, txn.shaky)?;
+        if matches!(answer, Answer::No(_)) {
+            self.stats.writers_refused += 1;
+            return self.rollback(i);
+        }
+        if must_fail && matches!(answer, Answer::Ok(())) {
+            return self.fail("a transaction was committed that lacks entries in an index");
+        }
         self.stats.commits += 1;
+        if txn.xid.is_none() {
+            self.has_written(&txn);
+        }
         // Temporary tables do not outlive the process: nobody waits for them.
         let lasting = |key: &u64| self.model.tables.values().any(|t| t.key == *key && !t.temporary);
         let waited = txn.xid.is_some() || txn.changes.keys().any(|(key, _)| lasting(key));
@@ -222,7 +233,18 @@ impl Sim {
         self.next_xid += 1;
         self.note(|| format!("s{i} prepare {}", String::from_utf8_lossy(&xid)));
         let answer = self.with_session(i, |session| session.prepare(&xid))?;
-        let answer = self.judge("prepare", answer, &[], shaky)?;
+        let (expected, must_fail) = self.refuses_writer(i);
+        let answer = self.judge("prepare", answer, expected, shaky)?;
+        if matches!(answer, Answer::No(_)) {
+            self.stats.writers_refused += 1;
+            return self.rollback(i);
+        }
+        if must_fail && matches!(answer, Answer::Ok(())) {
+            return self.fail("a transaction was prepared that lacks entries in an index");
+        }
+        if let Some(txn) = self.slots[i].txn.clone() {
+            self.has_written(&txn);
+        }
         if !wrote {
             return Ok(Flow::Go);
         }

@@ -1,7 +1,7 @@
 //! Comparing everything that can be seen with the model, between steps.
 
-use crate::model::State;
-use crate::recover::rows_differ;
+use crate::model::{State, TableState};
+use crate::recover::{are_indexes, has_indexes, rows_differ};
 use crate::sim::{Answer, Failure, Flow, Sim, FOLDER};
 use esker::io::Disk;
 use std::collections::BTreeSet;
@@ -33,11 +33,22 @@ impl Sim {
                     if let Some(why) = rows_differ(&rows, &self.model.visible(&name, None, None)) {
                         return self.fail(format!("{name}: {why}"));
                     }
+                    self.verify_indexes(&name)?;
                 }
                 _ => return self.after_fault(),
             }
         }
         Ok(Flow::Go)
+    }
+
+    fn verify_indexes(&self, name: &str) -> Result<(), Failure> {
+        let have = self.indexes_of(name)?;
+        match self.model.tables.get(name) {
+            Some(t) if !are_indexes(t.kind, &t.indexes, &self.kinds, &have) => {
+                self.fail(format!("{name} has the indexes {have:?}, not {:?}", t.indexes))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The engine has stopped writing: reads go on, with everything that is committed in memory.
@@ -59,7 +70,9 @@ impl Sim {
                 Ok(rows) => rows,
                 Err(e) => return self.fail(format!("{name} cannot be read after writing has stopped: {e}")),
             };
-            let fits = |s: &State| s.tables.get(&name).is_some_and(|t| t.rows == rows);
+            let indexes = self.indexes_of(&name)?;
+            let same = |t: &TableState| t.rows == rows && has_indexes(t, &self.kinds, &indexes);
+            let fits = |s: &State| s.tables.get(&name).is_some_and(same);
             possible.iter_mut().zip(&states).for_each(|(p, s)| *p &= fits(s));
             if !possible.contains(&true) {
                 let why: Vec<_> =
@@ -75,6 +88,7 @@ impl Sim {
 
     /// Nothing is open: ends all transactions, decides what is prepared, and looks for files that nobody owns.
     pub fn settle(&mut self) -> Result<Flow, Failure> {
+        self.building = None;
         for i in 0..self.slots.len() {
             self.slots[i].scan = None;
             self.slots[i].session.end_statement();

@@ -67,6 +67,9 @@ impl Sim {
         if let Some(txn) = self.slots[i].txn.as_ref().filter(|t| t.xid.is_some()) {
             return self.step_prepared(i, txn.ordered);
         }
+        if self.slots[i].txn.as_ref().is_some_and(|t| !t.altered.is_empty()) {
+            return self.step_altered(i);
+        }
         match self.rng.below(100) {
             0..=21 => {
                 let rows = self.amount(&name);
@@ -92,7 +95,8 @@ impl Sim {
             60..=62 => self.open_scan(i, &name),
             63..=76 => self.step_txn(i),
             77..=81 => self.some_background(&name),
-            82..=86 => {
+            85..=86 | 97 => self.alter(&name),
+            82..=84 => {
                 let ddl = *self.rng.pick(&[Ddl::Create, Ddl::Create, Ddl::Drop, Ddl::Rename, Ddl::Truncate]);
                 self.ddl(ddl)
             }

@@ -4,6 +4,7 @@
 //! Invariant: nothing here does what the engine's own threads or callers could not do at that moment.
 
 use crate::catalog::ddl;
+use crate::catalog::index::IndexDef;
 use crate::catalog::table::{with_tree, Table, TableDef};
 use crate::engine::Engine;
 pub use crate::host::SimHost;
@@ -103,6 +104,15 @@ impl Engine {
     /// The runs of a table's key trees.
     pub fn sim_key_runs(&self, table: &Table) -> Vec<RunFigures> {
         table.trees().keys.iter().flat_map(|tree| figures(tree)).collect()
+    }
+
+    /// The indexes of a table, in their order.
+    pub fn sim_indexes(&self, table: &Table) -> Vec<IndexDef> {
+        let def = |(_, index): (usize, &Arc<crate::catalog::index::Index>)| {
+            let entry = &index.entry;
+            IndexDef { name: entry.name.clone(), unique: entry.unique, parts: entry.parts.clone() }
+        };
+        table.trees().kept_indexes().map(def).collect()
     }
 
     /// How many key trees a table has.
