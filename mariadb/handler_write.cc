@@ -64,18 +64,36 @@ int ha_esker::compute_virtual(const uchar *buf)
   return thd->is_error() ? HA_ERR_GENERIC : 0;
 }
 
+/* Is it UPDATE, or ON DUPLICATE KEY UPDATE? REPLACE writes a new row over the old one. */
+static bool updates_rows(const THD *thd)
+{
+  switch (thd->lex->sql_command) {
+  case SQLCOM_UPDATE:
+  case SQLCOM_UPDATE_MULTI:
+  case SQLCOM_INSERT:
+  case SQLCOM_INSERT_SELECT:
+    return true;
+  default:
+    return false;
+  }
+}
+
 /*
   Is the new row the old one, though the server took it for another? It compares rows only when all columns that are
-  written were wanted to be read, and then also the bytes under a NULL. A read that locks has filled in all columns.
+  written were wanted to be read, and then also the bytes under a NULL. A read that locks has filled in all columns. By the
+  time of ON UPDATE, which the server has put in for the sake of such bytes, a row does not change.
 */
 bool ha_esker::is_unchanged(const uchar *old_data, const uchar *new_data) const
 {
   if (old_data != table->record[1] || new_data != table->record[0])
     return false;
   const my_ptrdiff_t offset= table->record[1] - table->record[0];
+  const bool is_update= updates_rows(ha_thd());
   for (Field **ptr= table->field; *ptr; ptr++)
   {
     Field *field= *ptr;
+    if (is_update && field->has_update_default_function() && !field->has_explicit_value())
+      continue;
     if (!field->stored_in_db() || !bitmap_is_set(table->write_set, field->field_index))
       continue;
     if (field->is_real_null() != field->is_real_null(offset))

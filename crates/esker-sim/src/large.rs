@@ -91,9 +91,9 @@ pub fn spilled_seed(seed: u64, hold: &mut Option<Sim>) -> Result<Stats, Failure>
     Ok(sim.stats)
 }
 
-/// Does the first session neither read nor wait for its transaction's decision?
+/// Does the first session neither read nor wait for its transaction's end?
 fn may_write(sim: &Sim) -> bool {
-    sim.slots[0].scan.is_none() && sim.slots[0].txn.as_ref().is_none_or(|t| t.xid.is_none())
+    sim.slots[0].scan.is_none() && sim.slots[0].txn.as_ref().is_none_or(|t| t.xid.is_none() && t.altered.is_empty())
 }
 
 /// A transaction that writes to all tables in turn, and ends in some way; others come in between.
