@@ -2,9 +2,12 @@
 
 As differential_test.py, whose sessions, transactions, restarts and comparison it uses: what is written here are tables with
 keys, statements that reach rows by them, and duplicates. No statement changes unique columns of several rows at once: which
-row meets its duplicate first would depend on the order in which an engine visits them. Nor does a transaction whose view is older
-than what the other one committed insert: a row whose key was given up since is still in that view of Esker's beside the new
-one, where InnoDB's record of a primary key is one and the same. Warnings depend on the plan.
+row meets its duplicate first would depend on the order in which an engine visits them. Nor does a transaction write whose view is older
+than what the other one committed: a row is itself in Esker, whatever its primary key becomes, and its view goes on with the old
+row of a key beside the new one; InnoDB's record of a primary key is one and the same, and a row that gets another key is another.
+So what such a view sees behind its own INSERT, UPDATE or DELETE differs; behind DELETE without WHERE it sees nothing in Esker, and
+in InnoDB still what others had deleted. Nor may Esker's write where another ALTER has copied the table since (error 1412).
+Warnings depend on the plan.
 
     SEEDS=12         runs, each with fresh tables
     STEPS=300        statements a run
@@ -191,12 +194,13 @@ class KeyRun(Run):
         r, t = self.rng, self.table(s)
         if t is None:
             return
+        if s.open and s.repeatable and s.viewed and s.stale:
+            return
         if s.open:
             s.wrote = True
-        is_old = s.open and s.repeatable and s.viewed and s.stale
         columns, unique = t.written(), self.unique(t)
         plain = [c for c in columns if c.name not in unique]
-        names, where, from_, what = ",".join(["id"] + [c.name for c in columns]), self.where(t), self.from_(t), r.randrange(10 if is_old else 0, 18)
+        names, where, from_, what = ",".join(["id"] + [c.name for c in columns]), self.where(t), self.from_(t), r.randrange(18)
         if what <= 4:
             some = [c for c in columns if r.random() < 0.9]
             verb = r.choice(["INSERT", "INSERT", "INSERT", "INSERT IGNORE", "REPLACE"])
