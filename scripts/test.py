@@ -81,6 +81,7 @@ def steps(soak):
     cuts = {"CUTS": "50"} if soak else {"CUTS": os.environ.get("CUTS", "1")}
     alike = {"SEEDS": "200"} if soak else {"SEEDS": os.environ.get("SEEDS", "6"), "SEED": os.environ.get("SEED", "106")}
     keyed = {"SEEDS": "200"} if soak else {"SEEDS": os.environ.get("SEEDS", "12"), "SEED": os.environ.get("SEED", "1")}
+    hot = {"COMMITS": "10000000"} if soak else {"COMMITS": os.environ.get("COMMITS", "30000")}
     long = 24 * 60 if soak else 0
     return [
         ("setup", "packages, headers, toolchain", ["scripts/setup.sh"], 15, {"FOR_TESTS": "1"}, None),
@@ -99,7 +100,7 @@ def steps(soak):
         ("mtr-suites", "some of MariaDB's general suites with Esker as the default engine, against InnoDB", ["scripts/mtr_suites.py", "engines/funcs", "engines/iuds", "handler"], 15, {}, engine_counts),
         ("differential", "random SQL on Esker and InnoDB, all answers alike", [PYTEST, "tests/server/differential_test.py"], long or 6, alike, pytest_counts),
         ("keys", "random SQL over keys on Esker and InnoDB, all answers alike; keys of every collation, and those that the server checks; plans", [PYTEST, *[f"tests/server/{t}_test.py" for t in ("keys", "checked_keys", "collations", "plans")]], long or 10, keyed, pytest_counts),
-        ("isolation", "anomalies by name on Esker and InnoDB, without and with snapshot isolation; histories of appends, searched for them", [PYTEST, "tests/server/isolation_test.py", "tests/server/append_test.py"], 5, {}, pytest_counts),
+        ("isolation", "anomalies by name on Esker and InnoDB, without and with snapshot isolation; histories of appends, searched for them; no addition to hot rows is lost", [PYTEST, "tests/server/isolation_test.py", "tests/server/append_test.py", "tests/server/hot_rows_test.py"], long or 5, hot, pytest_counts),
         ("faults", "full and read-only disks, runs cut short or missing, no file handles, two servers", [PYTEST, "tests/server/faults_test.py"], 8, {}, pytest_counts),
         ("stopped", "a log that cannot become durable, while the binary log waits", [PYTEST, "tests/server/stopped_log_test.py"], 5, {}, pytest_counts),
         ("kill", "kill -9 under load, checked row by row", [PYTEST, "tests/server/kill_test.py"], long or 8, kills, pytest_counts),
