@@ -9,7 +9,7 @@ use crate::indexes::alike;
 use crate::meanwhile::Inside;
 use crate::model::{Event, IndexModel, Key, TableModel, TxnModel};
 use crate::sim::{Answer, Failure, Flow, Refusal, Sim};
-use esker::{BuiltIndexes, Error, IndexPlan, Table};
+use esker::{BuiltIndexes, Error, IndexPlan, ScanOptions, Table};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -52,7 +52,7 @@ impl Sim {
 
     /// Some of its indexes stay, some of them under another name, some of those come that tables of its kind can have.
     fn plan(&mut self, table: &TableModel, name: &str) -> Plan {
-        let (drops, renames) = (*self.rng.pick(&[0, 0, 30, 100]), *self.rng.pick(&[0, 0, 30]));
+        let (drops, renames) = (*self.rng.pick(&[0, 0, 30, 100]), *self.rng.pick(&[0, 30, 30]));
         let (mut indexes, mut plan, mut twins) = (Vec::new(), Vec::new(), Vec::new());
         for (place, index) in table.indexes.iter().enumerate() {
             if self.rng.chance(drops) {
@@ -88,10 +88,10 @@ impl Sim {
         let engine = self.engine()?.clone();
         let table = engine.open_table(name).map_err(|e| Failure::new(format!("open table {name}: {e}")))?;
         let (bound, perhaps_bound) = self.bound(model.key);
-        let mut stop_at = if self.rng.chance(10) { self.rng.below(3) } else { u64::MAX };
+        let (mut asked, stop_at) = (0, if self.rng.chance(10) { self.rng.below(3) } else { u64::MAX });
         let mut go_on = move |done: u64, total: u64| {
-            stop_at = stop_at.wrapping_sub(1);
-            done <= total && stop_at != u64::MAX - 1 && stop_at != u64::MAX
+            asked += 1;
+            done <= total && asked <= stop_at
         };
         self.building = Some(Build { key: model.key, built: None, indexes, overtaken: (false, false) });
         let work = || engine.build_indexes(&table, &plan, &mut go_on);
@@ -130,7 +130,10 @@ impl Sim {
                 self.stats.build_duplicates += 1;
                 Ok(Flow::Go)
             }
-            Answer::No(_) => Ok(Flow::Go),
+            Answer::No(refusal) => {
+                self.stats.alters_refused += u64::from(refusal == Refusal::LockTimeout);
+                Ok(Flow::Go)
+            }
             Answer::Fault => {
                 self.stats.builds_cut += u64::from(self.disk.is_power_cut());
                 self.after_fault()
@@ -218,8 +221,11 @@ impl Sim {
 
     /// A session's view is older than this index, which must say so.
     pub(crate) fn refuses_view(&mut self, i: usize, table: &Arc<Table>, place: usize) -> Result<(), Failure> {
-        match self.slots[i].session.check_index(table, place) {
-            Err(Error::TableChanged(_)) => {
+        let session = &mut self.slots[i].session;
+        let checked = session.check_index(table, place).map(drop);
+        let read = session.open_index_cursor(table, place, ScanOptions::default()).map(drop);
+        match (checked, read) {
+            (Err(Error::TableChanged(_)), Err(Error::TableChanged(_))) => {
                 self.stats.views_refused += 1;
                 Ok(())
             }

@@ -36,6 +36,16 @@ pub const WORK: Must = Must(&[
     "keys_overtaken",
     "kept_checked_in_views",
     "counts_kept",
+    "indexes_built",
+    "indexes_added",
+    "indexes_dropped",
+    "indexes_renamed",
+    "build_duplicates",
+    "steps_inside_builds",
+    "alters_overtaken",
+    "alters_refused",
+    "writers_refused",
+    "views_refused",
 ]);
 
 /// As [`WORK`], of one that is cut.
@@ -69,6 +79,13 @@ pub const CRASHES: Must = Must(&[
     "keys_pending",
     "kept_checked_in_views",
     "counts_kept",
+    "indexes_built",
+    "indexes_added",
+    "indexes_dropped",
+    "steps_inside_builds",
+    "alters_overtaken",
+    "writers_refused",
+    "builds_cut",
 ]);
 
 /// As [`WORK`], of one that meets faults, some of which stop the engine.
@@ -87,6 +104,10 @@ pub const FAULTS: Must = Must(&[
     "keys_merged",
     "keys_from_log",
     "keys_from_runs",
+    "indexes_built",
+    "indexes_added",
+    "indexes_dropped",
+    "writers_refused",
 ]);
 
 /// All counters of the process, by name.

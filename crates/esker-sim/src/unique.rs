@@ -1,9 +1,10 @@
 //! Real threads over few unique keys, on the simulated disk: they insert, update and delete rows with the same keys, roll
 //! back, also to savepoints, wait for each other and meet in circles, beside loads that fill runs of their own. Flushes,
-//! merges and manifests come from outside as well. Then the power goes, or the process.
+//! merges and manifests come from outside as well, and so does an index that comes and goes, with or without a front end's lock
+//! that keeps writers away. Then the power goes, or the process.
 //!
 //! Invariants: in no view have two rows the same unique key, and each index has the rows that the view has, at any moment and
-//! in what is found afterwards; keys that only one client uses are there or not exactly as it was told. Ends after a number of
+//! in what is found afterwards; the index that comes and goes is there or not as was told; keys that only one client uses are there or not exactly as it was told. Ends after a number of
 //! transactions. What the clients do follows from the seed, how they interleave does not.
 
 use crate::cut::{open, said};
@@ -18,12 +19,12 @@ use esker::format::{
 };
 use esker::io::SimDisk;
 use esker::{
-    Background, BeginOptions, Engine, Error, IndexDef, Isolation, Machine, Savepoint, ScanOptions, Session, Table,
-    TableDef,
+    Background, BeginOptions, Engine, Error, IndexDef, IndexPlan, Isolation, Machine, Savepoint, ScanOptions, Session,
+    Table, TableDef,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 const CLIENTS: u32 = 4;
@@ -36,6 +37,8 @@ const NAME: &str = "d/unique";
 const BY_KEY: usize = 0;
 const BY_TEXT: usize = 1;
 const ALL: [usize; 3] = [BY_KEY, BY_TEXT, 2];
+/// Of the one that comes and goes.
+const EXTRA: usize = 3;
 
 /// A row: its key, another that may be NULL, and a version.
 type Numbers = (u32, Option<u32>, u32);
@@ -65,6 +68,17 @@ fn def() -> TableDef {
     ];
     let (format, compression) = (RowFormat::Dynamic, Compression::Lz4);
     TableDef { layout: layout(), format, compression, temporary: false, indexes, extra: Vec::new() }
+}
+
+/// The indexes with or without the one that comes and goes.
+fn plan(extra: bool, unique: bool) -> Vec<IndexPlan> {
+    let mut plan: Vec<_> =
+        ALL.iter().zip(def().indexes).map(|(at, index)| IndexPlan::Keep { index: *at, name: index.name }).collect();
+    let part = KeyPart { column: 0, prefix_bytes: 0, descending: true, encoding: UNSIGNED, collation: 0 };
+    let version = KeyPart { column: 2, descending: false, ..part.clone() };
+    let parts = if unique { vec![part] } else { vec![version, part] };
+    plan.extend(extra.then(|| IndexPlan::Add(IndexDef { name: "extra".into(), unique, parts })));
+    plan
 }
 
 fn packed((key, second, version): Numbers) -> Vec<u8> {
@@ -134,13 +148,64 @@ struct Work {
     table: Arc<Table>,
     stop: AtomicBool,
     looked: AtomicU64,
+    /// A front end's lock: held by who writes, and mostly by who alters.
+    gate: RwLock<()>,
+    extra: Mutex<Extra>,
+}
+
+/// What is known of the index that comes and goes.
+#[derive(Default, Clone, Copy)]
+struct Extra {
+    is_there: bool,
+    /// It may be otherwise.
+    perhaps: bool,
+    stats: Stats,
 }
 
 impl Work {
+    fn extra(&self) -> std::sync::MutexGuard<'_, Extra> {
+        self.extra.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds an index and takes it away again.
+    fn alter(&self, mut rng: Rng) -> Result<(), Failure> {
+        while !self.stopped() {
+            let gate = rng.chance(60).then(|| self.gate.write().unwrap_or_else(PoisonError::into_inner));
+            let adds = !self.extra().is_there;
+            let built = self.engine.build_indexes(&self.table, &plan(adds, rng.chance(50)), &mut |_, _| true);
+            let done = built.and_then(|built| {
+                self.extra().perhaps = true;
+                self.engine.alter_indexes(vec![built])
+            });
+            match done {
+                Ok(()) => {
+                    let extra = &mut *self.extra();
+                    (extra.is_there, extra.perhaps) = (adds, false);
+                    extra.stats.indexes_added += u64::from(adds);
+                    extra.stats.indexes_dropped += u64::from(!adds);
+                }
+                // Somebody has written meanwhile, or is prepared.
+                Err(Error::TableChanged(_) | Error::LockTimeout) if gate.is_none() => {
+                    let extra = &mut *self.extra();
+                    extra.perhaps = false;
+                    extra.stats.alters_overtaken += 1;
+                }
+                Err(Error::TableChanged(_) | Error::LockTimeout) => {
+                    return Err(Failure::new("an index was refused although nobody wrote"));
+                }
+                Err(e) if self.goes_on(e.clone())? => return Err(Failure(format!("altering: {e}"))),
+                Err(_) => return Ok(()),
+            }
+            drop(gate);
+            std::thread::sleep(Duration::from_millis(rng.below(4)));
+        }
+        Ok(())
+    }
+
     /// After an error: does the client go on? Not if its power is gone.
     fn goes_on(&self, e: Error) -> Result<bool, Failure> {
         match e {
-            Error::Deadlock | Error::LockTimeout => Ok(true),
+            Error::Deadlock | Error::LockTimeout | Error::TableChanged(_) => Ok(true),
             Error::Io(_) | Error::DiskFull(_) | Error::Poisoned(_) if self.disk.is_power_cut() => Ok(false),
             e => Err(Failure(format!("a client met: {e} ({e:?})"))),
         }
@@ -156,7 +221,17 @@ impl Work {
         while !self.stopped() {
             session.begin(Isolation::RepeatableRead, BeginOptions::default());
             session.begin_statement();
-            let found = look(&mut session, &self.table, &ALL);
+            let found = look(&mut session, &self.table, &ALL).and_then(|rows| {
+                match session.check_index(&self.table, EXTRA) {
+                    // It is newer than the view, or not there.
+                    Err(Error::TableChanged(_) | Error::InvalidArgument(_)) => Ok(rows),
+                    Ok(report) if report.wrong.is_empty() && report.entries == rows.len() as u64 => Ok(rows),
+                    Ok(report) => {
+                        Err(wrong(format!("the index that comes and goes, of {} rows: {report:?}", rows.len())))
+                    }
+                    Err(e) => Err(e),
+                }
+            });
             session.end_statement();
             match found.and_then(|_| session.commit()) {
                 Ok(()) => drop(self.looked.fetch_add(1, Ordering::Relaxed)),
@@ -217,6 +292,8 @@ impl Client<'_> {
 
     /// False if the power has gone.
     fn transaction(&mut self) -> Result<bool, Failure> {
+        let work = self.work;
+        let _gate = work.gate.read().unwrap_or_else(PoisonError::into_inner);
         let mut own = self.told.own.clone();
         self.repeatable = self.rng.chance(50);
         let isolation = if self.repeatable { Isolation::RepeatableRead } else { Isolation::ReadCommitted };
@@ -256,6 +333,7 @@ impl Client<'_> {
     }
 
     fn roll_back(&mut self, e: Error) -> Result<bool, Failure> {
+        self.told.stats.writers_refused += u64::from(matches!(e, Error::TableChanged(_)));
         Ok(self.work.goes_on(e)? && self.session.rollback().is_ok())
     }
 
@@ -390,9 +468,16 @@ impl Client<'_> {
                     own.insert(to, (id, version + 1));
                 }
                 (Err(Error::DuplicateKey { row, .. }), Some((other, _))) if row == *other && to != key => {}
-                (Err(e @ (Error::Deadlock | Error::LockTimeout | Error::Io(_) | Error::Poisoned(_))), _) => {
-                    return Err(e)
-                }
+                (
+                    Err(
+                        e @ (Error::Deadlock
+                        | Error::LockTimeout
+                        | Error::TableChanged(_)
+                        | Error::Io(_)
+                        | Error::Poisoned(_)),
+                    ),
+                    _,
+                ) => return Err(e),
                 (done, taken) => {
                     return Err(wrong(format!("own key {key} of {id} to {to}, which is {taken:?}: {done:?}")))
                 }
@@ -438,13 +523,15 @@ pub fn unique_seed(seed: u64, _: &mut Option<Sim>) -> Result<Stats, Failure> {
     let engine = open(&disk, Background::Threads, host.clone(), Arc::new(|_, _| {})).map_err(said("open"))?;
     engine.create_table(NAME, &def()).map_err(said("create"))?;
     let table = engine.open_table(NAME).map_err(said("open table"))?;
-    let work = Work { engine, host, disk, table, stop: AtomicBool::new(false), looked: AtomicU64::new(0) };
+    let (stop, looked) = (AtomicBool::new(false), AtomicU64::new(0));
+    let work = Work { engine, host, disk, table, stop, looked, gate: RwLock::default(), extra: Mutex::default() };
     work.disk.power_cut_at(work.disk.op_count() + 60 + chance.below(2500));
     let told = clients(&work, seed)?;
     let kill = chance.chance(35);
     // If the clients were done first, it is cut now.
     work.disk.cut_power();
     let left = kill.then(|| work.disk.after_kill());
+    let extra = *work.extra();
     let Work { engine, host, disk, looked, .. } = work;
     let _ = engine.close();
     drop(engine);
@@ -453,9 +540,10 @@ pub fn unique_seed(seed: u64, _: &mut Option<Sim>) -> Result<Stats, Failure> {
     }
     let mut stats = Stats { crashes: 1, kept_checked: looked.into_inner(), ..Stats::default() };
     told.iter().for_each(|t| stats.add(t.stats));
+    stats.add(extra.stats);
     for outcome in 0..if kill { 1 } else { 3 } {
         let after = left.clone().unwrap_or_else(|| disk.after_power_cut(chance.number()));
-        check(&after, &told).map_err(|f| Failure(format!("kill {kill}, outcome {outcome}: {}", f.0)))?;
+        check(&after, &told, extra).map_err(|f| Failure(format!("kill {kill}, outcome {outcome}: {}", f.0)))?;
     }
     Ok(stats)
 }
@@ -463,7 +551,11 @@ pub fn unique_seed(seed: u64, _: &mut Option<Sim>) -> Result<Stats, Failure> {
 /// Runs everything until the clients are done or cut off.
 fn clients(work: &Work, seed: u64) -> Result<Vec<Told>, Failure> {
     std::thread::scope(|scope| {
-        let others = [scope.spawn(|| work.maintain(Rng::new(seed ^ 0x77))), scope.spawn(|| work.look_on())];
+        let others = [
+            scope.spawn(|| work.maintain(Rng::new(seed ^ 0x77))),
+            scope.spawn(|| work.look_on()),
+            scope.spawn(|| work.alter(Rng::new(seed ^ 0xA17E4))),
+        ];
         let clients: Vec<_> = (1..=CLIENTS)
             .map(|number| {
                 let mut session = work.engine.session();
@@ -485,20 +577,28 @@ fn clients(work: &Work, seed: u64) -> Result<Vec<Told>, Failure> {
 }
 
 /// Opens what the cut has left and holds it against what the clients were told.
-fn check(disk: &SimDisk, told: &[Told]) -> Result<(), Failure> {
+fn check(disk: &SimDisk, told: &[Told], extra: Extra) -> Result<(), Failure> {
     let engine =
         open(disk, Background::Inline, Arc::new(Machine), Arc::new(|_, _| {})).map_err(said("open after the cut"))?;
     let table = engine.open_table(NAME).map_err(said("open table"))?;
     let mut session = engine.session();
+    let indexes: Vec<usize> = (0..engine.sim_indexes(&table).len()).collect();
+    if (indexes.len() > EXTRA) != extra.is_there && !extra.perhaps {
+        return Err(Failure(format!(
+            "there are {} indexes; the last one was told of: {}",
+            indexes.len(),
+            extra.is_there
+        )));
+    }
     // With keys of prepared transactions that nobody has, and then that somebody has.
-    look(&mut session, &table, &ALL).map_err(said("looking while there are prepared ones"))?;
+    look(&mut session, &table, &indexes).map_err(said("looking while there are prepared ones"))?;
     session.commit().map_err(said("commit"))?;
     for xid in engine.prepared() {
         let commit = told.iter().find_map(|t| t.xids.get(&xid)).copied().unwrap_or(false);
         let found = if commit { engine.commit_xid(&xid) } else { engine.rollback_xid(&xid) };
         found.map_err(said("decide"))?;
     }
-    let rows = look(&mut session, &table, &ALL).map_err(said("looking after the cut"))?;
+    let rows = look(&mut session, &table, &indexes).map_err(said("looking after the cut"))?;
     for (number, told) in (1..).zip(told) {
         let found = own_of(&rows, number);
         if found != told.own && Some(&found) != told.perhaps.as_ref() {
@@ -514,7 +614,7 @@ fn check(disk: &SimDisk, told: &[Told]) -> Result<(), Failure> {
             (inserted, _) => return Err(Failure(format!("key {key}, which is {taken:?}: {inserted:?}"))),
         }
     }
-    look(&mut session, &table, &ALL).map_err(said("looking at what was inserted"))?;
+    look(&mut session, &table, &indexes).map_err(said("looking at what was inserted"))?;
     session.commit().map_err(said("commit"))?;
     drop(session);
     engine.close().map_err(said("close"))

@@ -47,7 +47,7 @@ fn cut_at_every_operation() {
     run_exhaustive(
         "cut_at_every_operation",
         8,
-        Must(&["flushes", "checkpoints", "manifest_edits", "crashes"]),
+        Must(&["flushes", "checkpoints", "manifest_edits", "crashes", "indexes_added", "builds_cut", "alters_kept"]),
         |seed, sim| every_operation(seed, 60, sim),
     );
 }

@@ -50,6 +50,10 @@ fn unique_keys_are_cut() {
         "duplicates",
         "kept_checked",
         "kept_checked_in_views",
+        "indexes_added",
+        "indexes_dropped",
+        "alters_overtaken",
+        "writers_refused",
     ]);
     run_seeds("unique_keys_are_cut", 8, must, unique_seed);
 }
