@@ -5,6 +5,7 @@ use crate::tests::support::begun;
 use crate::WaitHooks;
 use esker_base::counters::{bind, Counter, SessionCounters};
 use std::cell::{Cell, RefCell};
+use std::rc::Rc;
 
 /// What others have done with the key of row 7.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,7 +50,7 @@ fn key_of(t: &Table, n: u64) -> Vec<u8> {
 /// Ends the others' transaction when the session is about to wait.
 struct Ends {
     others: RefCell<Option<(Session, bool)>>,
-    waits: Arc<Cell<usize>>,
+    waits: Rc<Cell<usize>>,
 }
 
 // SAFETY: these tests have one thread.
@@ -133,7 +134,7 @@ fn a_whole_key_is_locked_as_its_changes_end() {
             let mut s = begun(&e, false);
             let counters = Arc::new(SessionCounters::new());
             let _bound = bind(&counters);
-            let (waits, others_end) = (Arc::new(Cell::new(0)), RefCell::new(Some((o, commits))));
+            let (waits, others_end) = (Rc::new(Cell::new(0)), RefCell::new(Some((o, commits))));
             s.set_wait_hooks(Box::new(Ends { others: others_end, waits: waits.clone() }));
             let mut c = s.open_index_cursor(&t, BY_NAME, locking()).unwrap();
             c.seek_key(&mut s, &key_of(&t, 7), Direction::Forward).unwrap();
