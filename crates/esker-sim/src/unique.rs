@@ -75,7 +75,7 @@ fn plan(extra: bool, unique: bool) -> Vec<IndexPlan> {
     let mut plan: Vec<_> =
         ALL.iter().zip(def().indexes).map(|(at, index)| IndexPlan::Keep { index: *at, name: index.name }).collect();
     let part = KeyPart { column: 0, prefix_bytes: 0, descending: true, encoding: UNSIGNED, collation: 0 };
-    let version = KeyPart { column: 2, descending: false, ..part.clone() };
+    let version = KeyPart { column: 2, descending: false, ..part };
     let parts = if unique { vec![part] } else { vec![version, part] };
     plan.extend(extra.then(|| IndexPlan::Add(IndexDef { name: "extra".into(), unique, parts })));
     plan
