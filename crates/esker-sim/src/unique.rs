@@ -190,8 +190,10 @@ impl Work {
                     extra.perhaps = false;
                     extra.stats.alters_overtaken += 1;
                 }
-                Err(Error::TableChanged(_) | Error::LockTimeout) => {
-                    return Err(Failure::new("an index was refused although nobody wrote"));
+                // Who was cut off between prepare and commit.
+                Err(Error::TableChanged(_) | Error::LockTimeout) if self.disk.is_power_cut() => return Ok(()),
+                Err(e @ (Error::TableChanged(_) | Error::LockTimeout)) => {
+                    return Err(Failure(format!("an index was refused although nobody wrote: {e}")));
                 }
                 Err(e) if self.goes_on(e.clone())? => return Err(Failure(format!("altering: {e}"))),
                 Err(_) => return Ok(()),
@@ -222,7 +224,10 @@ impl Work {
             session.begin(Isolation::RepeatableRead, BeginOptions::default());
             session.begin_statement();
             let found = look(&mut session, &self.table, &ALL).and_then(|rows| {
+                let version = self.table.version();
                 match session.check_index(&self.table, EXTRA) {
+                    // It went meanwhile, with its entries: a front end's lock keeps readers from that.
+                    Ok(_) if self.table.version() != version => Ok(rows),
                     // It is newer than the view, or not there.
                     Err(Error::TableChanged(_) | Error::InvalidArgument(_)) => Ok(rows),
                     Ok(report) if report.wrong.is_empty() && report.entries == rows.len() as u64 => Ok(rows),
@@ -252,7 +257,8 @@ impl Work {
                 _ => self.engine.optimize(&self.table, &mut |_, _| true),
             };
             if let Err(e) = done {
-                if !matches!(e, Error::Interrupted) && !self.goes_on(e)? {
+                // An index may go meanwhile.
+                if !matches!(e, Error::Interrupted | Error::NoSuchTable(_)) && !self.goes_on(e)? {
                     return Ok(());
                 }
             }
