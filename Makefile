@@ -61,7 +61,7 @@ cargo-test: ## Rust tests only; needs neither MariaDB nor root
 mtr: build ## server tests: ours, and MariaDB's storage_engine suite against the InnoDB baseline
 	@scripts/mtr.sh all
 
-test-server-full: build ## MariaDB's general suites with Esker as the default engine, against InnoDB (SUITES="vcol gcol.gcol_keys_innodb")
+test-server-full: build ## MariaDB's general suites with Esker as the default engine, against InnoDB (SUITES="vcol gcol.gcol_keys_innodb main:1/6")
 	@scripts/mtr_suites.py $(SUITES)
 
 kill-test: build ## kill -9 under load, checked row by row (KILLS=3)
