@@ -335,6 +335,8 @@ impl IndexCursor {
             self.view = session.latest_view()?;
         }
         let state = self.tree()?.snapshot();
+        // Before it is looked at: others go on writing.
+        let stamp = state.stamp();
         let private = session.private_keys(&self.table, self.index)?;
         let found = match self.options.lock {
             None => find(&state, private.as_ref(), key, self.view)?,
@@ -344,10 +346,12 @@ impl IndexCursor {
                 None => return self.seek(session, KeyRange::of_prefix(key), direction),
             },
         };
+        #[cfg(test)]
+        crate::tests::hooks::reached("a whole key was looked up");
         count(Counter::KeysLookedUp, 1);
         self.range = KeyRange::of_prefix(key);
         (self.again, self.batch_rows) = (false, FIRST_ROWS);
-        (self.stamp, self.last) = (state.stamp(), None);
+        (self.stamp, self.last) = (stamp, None);
         self.entries = found.map(|(order, found)| Entries::Found(Some((key.into(), found)), order.is_own()));
         self.begin(session, direction);
         Ok(())

@@ -191,6 +191,30 @@ fn a_row_that_moves_while_its_lock_is_waited_for_has_another_key() {
     }
 }
 
+/// Two rows change their keys between a look at one of these and the lock of its row: the one is met that has the key then.
+#[test]
+fn a_key_that_moves_behind_the_reader_is_met_where_it_is() {
+    for flushed in [false, true] {
+        let (_disk, e, t, o) = table_with(Others::Elsewhere, flushed);
+        drop(o);
+        let mut s = begun(&e, false);
+        let mut c = s.open_index_cursor(&t, BY_NAME, locking()).unwrap();
+        let (engine, table, done) = (e.clone(), t.clone(), Rc::new(Cell::new(false)));
+        let told = done.clone();
+        crate::tests::hooks::at("a whole key was looked up", move || {
+            let mut o = begun(&engine, false);
+            update(&mut o, &table, RowId(7 + 1), &row(200));
+            update(&mut o, &table, RowId(9 + 1), &(7, Some(9), row(7).2));
+            o.commit().unwrap();
+            told.set(true);
+        });
+        c.seek_key(&mut s, &key_of(&t, 7), Direction::Forward).unwrap();
+        assert!(done.get());
+        let found: Vec<_> = rest(&mut s, &mut c, &locking().mask).iter().map(|g| (g.1, g.2 .1)).collect();
+        assert_eq!(found, [(RowId(9 + 1), Some(9))]);
+    }
+}
+
 /// A session's next transaction is made of one that has only read, and is another one all the same.
 #[test]
 fn what_has_only_read_is_used_again() {
