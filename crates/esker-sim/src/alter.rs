@@ -211,10 +211,10 @@ impl Sim {
         (&[Refusal::TableChanged], lasts)
     }
 
-    /// A transaction was committed or prepared: what is built by now may lack its rows.
-    pub(crate) fn has_written(&mut self, txn: &TxnModel) {
+    /// A transaction was committed or prepared, or was to be: what is built by now may lack its rows.
+    pub(crate) fn has_written(&mut self, txn: &TxnModel, done: bool) {
         let Some(build) = &mut self.building else { return };
-        let surely = txn.changes.iter().any(|((key, _), row)| *key == build.key && row.is_some());
+        let surely = done && txn.changes.iter().any(|((key, _), row)| *key == build.key && row.is_some());
         build.overtaken.0 |= surely;
         build.overtaken.1 |= txn.wrote.contains(&build.key);
     }

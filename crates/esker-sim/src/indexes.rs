@@ -221,14 +221,14 @@ impl Sim {
         }
     }
 
-    /// Holds the kept indexes against what a session sees; false if that met a fault.
+    /// Holds the kept indexes against what a session sees in a view, or in the latest; false if that met a fault.
     pub(crate) fn check_kept(
         &mut self,
         i: usize,
-        name: &str,
-        table: &Arc<Table>,
+        (name, table): (&str, &Arc<Table>),
         kind: usize,
         rows: &BTreeMap<u64, Row>,
+        view: Option<u64>,
     ) -> Result<bool, Failure> {
         let indexes = self.model.tables.get(name).map(|t| t.indexes.clone()).unwrap_or_default();
         if indexes.is_empty() {
@@ -236,7 +236,6 @@ impl Sim {
         }
         let txn = self.slots[i].txn.as_ref();
         let (shaky, repeatable) = txn.map_or((false, false), |t| (t.shaky, t.repeatable));
-        let view = txn.and_then(|t| t.view);
         let but = txn.filter(|t| t.repeatable).map(|t| self.hidden(name, kind, rows, t)).unwrap_or_default();
         let is_newer = |index: &IndexModel| view.is_some_and(|view| view < index.since);
         for place in indexes.iter().enumerate().filter(|(_, index)| is_newer(index)).map(|(place, _)| place) {

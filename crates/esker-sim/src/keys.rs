@@ -182,14 +182,15 @@ impl Sim {
         Ok(matches!(self.judge("writing entries of a row", answer, &[], shaky)?, Answer::Ok(())))
     }
 
-    /// A session's view of a table's key trees is that of its rows; false if that met a fault.
+    /// A session's view of a table's key trees is that of its rows; false if that met a fault. The view is the latest if
+    /// none is given.
     pub(crate) fn check_keys(
         &mut self,
         i: usize,
-        name: &str,
-        table: &Arc<Table>,
+        (name, table): (&str, &Arc<Table>),
         kind: usize,
         rows: &BTreeMap<u64, Row>,
+        view: Option<u64>,
     ) -> Result<bool, Failure> {
         let shaky = self.slots[i].txn.as_ref().is_some_and(|t| t.shaky);
         // Versions that are in the trees, most of which nobody sees.
@@ -198,7 +199,7 @@ impl Sim {
         let gone: Vec<_> = old.filter_map(|(id, row)| Some((id, row?))).take(20).collect();
         let answer = keys_differ(&mut self.slots[i].session, table, trees(kind), rows, &gone);
         match self.judge(&format!("reading keys of {name}"), answer, &[], shaky)? {
-            Answer::Ok(None) if self.rng.chance(40) => self.check_kept(i, name, table, kind, rows),
+            Answer::Ok(None) if self.rng.chance(40) => self.check_kept(i, (name, table), kind, rows, view),
             Answer::Ok(None) => Ok(true),
             Answer::Ok(Some(why)) => self.fail(format!("{name} as s{i} sees it: {why}")),
             _ => Ok(false),
@@ -250,7 +251,7 @@ impl Sim {
         }
         let table = self.engine()?.open_table(name).map_err(|e| Failure::new(format!("open table {name}: {e}")))?;
         let rows = self.model.visible(name, view, self.slots[i].txn.as_ref());
-        self.check_keys(i, name, &table, kind, &rows)
+        self.check_keys(i, (name, &table), kind, &rows, view)
     }
 
     /// Notes what background work has done to a table's key trees, which had the runs `before`.

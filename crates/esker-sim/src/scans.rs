@@ -64,7 +64,7 @@ impl Sim {
             let answer = self.slots[i].session.count_rows(&table);
             return match self.judge("count", answer, expected, shaky)? {
                 Answer::Ok(n) if !too_old && n == want.len() as u64 => {
-                    match self.check_rest(i, name, &table, kind, &want)? {
+                    match self.check_rest(i, (name, &table), kind, &want, view)? {
                         true => Ok(Ended::Done),
                         false => Ok(Ended::Fault),
                     }
@@ -109,7 +109,7 @@ impl Sim {
             Some((id, _)) => {
                 self.fail(format!("scan of {name} by s{i} (view {view:?}) lacks row {id} and what follows"))
             }
-            None if self.check_rest(i, name, &table, kind, &want)? => Ok(Ended::Done),
+            None if self.check_rest(i, (name, &table), kind, &want, view)? => Ok(Ended::Done),
             None => Ok(Ended::Fault),
         }
     }
@@ -118,15 +118,15 @@ impl Sim {
     fn check_rest(
         &mut self,
         i: usize,
-        name: &str,
-        table: &Arc<Table>,
+        (name, table): (&str, &Arc<Table>),
         kind: usize,
         rows: &BTreeMap<u64, Row>,
+        view: Option<u64>,
     ) -> Result<bool, Failure> {
         let shaky = self.slots[i].txn.as_ref().is_some_and(|t| t.shaky);
         let answer = self.slots[i].session.count(table);
         match self.judge("kept count", answer, &[], shaky)? {
-            Answer::Ok(kept) if kept == rows.len() as u64 => self.check_keys(i, name, table, kind, rows),
+            Answer::Ok(kept) if kept == rows.len() as u64 => self.check_keys(i, (name, table), kind, rows, view),
             Answer::Ok(kept) => {
                 self.fail(format!("{name} has {} rows for s{i}, and {kept} by the number that is kept", rows.len()))
             }
@@ -251,7 +251,8 @@ impl Sim {
             Answer::Ok(cursor) => {
                 let all = self.model.visible(name, view, self.slots[i].txn.as_ref());
                 let rest = all.iter().map(|(id, row)| (*id, row.clone())).collect();
-                self.slots[i].scan = Some(OpenScan { cursor, name: name.to_owned(), table, all, rest });
+                let view = view.unwrap_or(self.model.seq);
+                self.slots[i].scan = Some(OpenScan { cursor, name: name.to_owned(), table, view, all, rest });
                 Ok(Flow::Go)
             }
             Answer::No(_) => {
@@ -293,7 +294,7 @@ impl Sim {
                     return self.fail(format!("open scan of {} by s{i} lacks row {id} and what follows", scan.name));
                 }
                 // Whatever others did meanwhile.
-                if !self.check_keys(i, &scan.name, &scan.table, kind, &scan.all)? {
+                if !self.check_keys(i, (&scan.name, &scan.table), kind, &scan.all, Some(scan.view))? {
                     return self.abandon_scan(i);
                 }
                 self.slots[i].session.end_statement();
@@ -305,7 +306,7 @@ impl Sim {
             }
             scan.rest.drain(..n);
         }
-        if self.rng.chance(20) && !self.check_keys(i, &scan.name, &scan.table, kind, &scan.all)? {
+        if self.rng.chance(20) && !self.check_keys(i, (&scan.name, &scan.table), kind, &scan.all, Some(scan.view))? {
             return self.abandon_scan(i);
         }
         if self.rng.chance(10) {

@@ -131,6 +131,8 @@ pub(crate) struct OpenScan {
     pub(crate) cursor: Cursor,
     pub(crate) name: String,
     pub(crate) table: Arc<Table>,
+    /// Also at READ COMMITTED, where the transaction has none.
+    pub(crate) view: u64,
     /// All that its view sees, and what of it is to come.
     pub(crate) all: BTreeMap<u64, Row>,
     pub(crate) rest: VecDeque<(u64, Row)>,

@@ -149,7 +149,7 @@ impl Sim {
         }
         self.stats.commits += 1;
         if txn.xid.is_none() {
-            self.has_written(&txn);
+            self.has_written(&txn, matches!(answer, Answer::Ok(())));
         }
         // Temporary tables do not outlive the process: nobody waits for them.
         let lasting = |key: &u64| self.model.tables.values().any(|t| t.key == *key && !t.temporary);
@@ -243,7 +243,7 @@ impl Sim {
             return self.fail("a transaction was prepared that lacks entries in an index");
         }
         if let Some(txn) = self.slots[i].txn.clone() {
-            self.has_written(&txn);
+            self.has_written(&txn, matches!(answer, Answer::Ok(())));
         }
         if !wrote {
             return Ok(Flow::Go);
