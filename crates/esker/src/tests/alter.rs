@@ -431,6 +431,41 @@ fn a_failed_write_leaves_all_of_it_or_nothing() {
     assert!(failed > 20, "{failed}");
 }
 
+#[test]
+fn a_failed_read_leaves_the_table_as_it_was() {
+    let disk = SimDisk::new(1);
+    let e = open(&disk, short());
+    let (t, rows) = filled(&e, 6000);
+    let before = names(&t).iter().map(ToString::to_string).collect::<Vec<_>>();
+    let kept: Vec<IndexPlan> = before.iter().zip(0..).map(|(name, at)| keep(at, name)).collect();
+    let own = SessionCounters::new();
+    let _bound = bind(&own);
+    let mut failed = 0;
+    // Those of blocks that are joined are the last ones.
+    for after in (1..).step_by(3) {
+        let read = disk.read_count() + after;
+        disk.fail_read_once(read, IoKind::Failed);
+        let plan: Vec<_> = kept.iter().cloned().chain([add("new", true, &[A, C])]).collect();
+        let met = alter(&e, &t, &plan);
+        let came_to_it = disk.read_count() >= read;
+        disk.clear_plans();
+        if !came_to_it {
+            met.unwrap();
+            break;
+        }
+        assert!(matches!(met, Err(Error::Io(_) | Error::Damage { .. })), "{met:?}");
+        failed += 1;
+        assert_eq!(names(&t), before);
+    }
+    assert!(
+        failed > 20 && own.get(Counter::LargeSpills) > failed,
+        "{failed} failed, {} spills",
+        own.get(Counter::LargeSpills)
+    );
+    let all: Vec<_> = before.iter().map(String::as_str).chain(["new"]).collect();
+    is_sound(&e, &all, rows);
+}
+
 /// A table whose rows are in memory only keeps the log from before everything that follows.
 fn keep_log(e: &Engine) {
     e.create_table("u", &def()).unwrap();

@@ -256,10 +256,10 @@ impl Source {
         self.block.key(self.at)
     }
 
-    /// Goes to the next entry; false if there is none.
+    /// Goes to the next entry; stays where it is if there is none (false), and on an error.
     fn next(&mut self) -> Result<bool> {
-        self.at += 1;
-        if self.at < ByBytes::rows(&self.block) {
+        if self.at + 1 < ByBytes::rows(&self.block) {
+            self.at += 1;
             return Ok(true);
         }
         if self.next == self.index.entries().len() {
