@@ -7,6 +7,7 @@
 */
 #include "ha_esker.h"
 #include "errors.h"
+#include "shown.h"
 
 using namespace shim;
 
@@ -72,9 +73,12 @@ int ha_esker::open(const char *path, int, uint)
   EsError why;
   Key_definitions keys;
   Key_definitions::Refusal refusal;
-  if (!keys.init(table, layout_, &refusal))
+  Shown_columns shown;
+  if (!keys.init(table, layout_, &refusal) || !shown.init(table, layout_))
     return HA_ERR_OUT_OF_MEM;
   EsStatus status= es_table_open(engine, name_.c_str(), &layout, keys.indexes(), keys.count(), &table_, &why);
+  if (status == EsStatus::Ok)
+    status= es_table_show_as(table_, shown.columns(), shown.count(), &why);
   if (status != EsStatus::Ok)
     return fail(status, why.text);
   info(HA_STATUS_NO_LOCK | HA_STATUS_VARIABLE | HA_STATUS_CONST | HA_STATUS_OPEN);

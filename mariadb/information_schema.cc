@@ -175,6 +175,15 @@ Table_name readable(const char *name)
   return {decoded(text.substr(0, slash)), decoded(text.substr(slash + 1, parts - slash - 1)) + text.substr(parts)};
 }
 
+/* A key's timestamp is in the time zone of who reads it, as it is wherever SQL shows it. */
+extern "C" uint64_t local_time(void *context, int64_t unix_seconds)
+{
+  MYSQL_TIME time;
+  const THD *thd= static_cast<const Reader *>(context)->thd;
+  thd->variables.time_zone->gmt_sec_to_TIME(&time, static_cast<my_time_t>(unix_seconds));
+  return TIME_to_ulonglong_datetime(&time);
+}
+
 extern "C" bool add_transaction(void *context, const EsTransaction *trx)
 try
 {
@@ -280,7 +289,7 @@ int fill_lock_waits(THD *thd, TABLE_LIST *tables, COND *)
 {
   Reader reader(thd, tables->table);
   if (engine)
-    es_lock_waits(engine, add_lock_wait, &reader);
+    es_lock_waits(engine, add_lock_wait, local_time, &reader);
   return thd->is_error();
 }
 
@@ -288,7 +297,7 @@ int fill_locks(THD *thd, TABLE_LIST *tables, COND *)
 {
   Reader reader(thd, tables->table);
   if (engine)
-    es_locks(engine, add_lock, &reader);
+    es_locks(engine, add_lock, local_time, &reader);
   return thd->is_error();
 }
 }

@@ -5,7 +5,11 @@
 //! another value's bytes of that part, so that the first parts of a key are where all keys with these values begin; NULL
 //! stands before all values, or behind them where the part is descending.
 
+mod shown;
 mod text;
+
+pub use shown::{LocalTime, Shown, TimeForm};
+pub use text::Telling;
 
 use crate::codec::{put_bytes, Reader};
 use crate::error::FormatError;

@@ -170,6 +170,46 @@ enum class EsCheckScope : int32_t {
   Quick = 2,
 };
 
+/// As what people see a column's values.
+enum class EsShownAs : int32_t {
+  /// As the encoding in keys tells: numbers, texts, bytes.
+  Plain = 0,
+  /// Bytes that are no text.
+  Binary = 1,
+  /// A floating-point number with `decimals` digits behind the point.
+  Rounded = 2,
+  /// Bits, big-endian.
+  Bits = 3,
+  /// A byte, counted from 1900; 0 is the year 0.
+  Year = 4,
+  /// Little-endian: 5 bits of day, 4 of month, 15 of year.
+  Date = 5,
+  /// Fields of bits, big-endian, with `decimals` of a second, as the next two.
+  DateTime = 6,
+  /// Seconds since 1970, big-endian.
+  Timestamp = 7,
+  /// May be negative or longer than a day.
+  Time = 8,
+  /// A number: its decimal digits, little-endian, or with `decimals` seconds, minutes and so on as remainders, big-endian.
+  NumberDateTime = 9,
+  /// Seconds since 1970, little-endian, or with `decimals` big-endian.
+  NumberTimestamp = 10,
+  /// As NumberDateTime.
+  NumberTime = 11,
+  /// `digits` decimal digits in all, `decimals` of them behind the point, nine in four bytes.
+  Decimal = 12,
+  /// The place of one of the names, from 1 on.
+  Enum = 13,
+  /// A bit for each name.
+  Set = 14,
+  /// Four bytes of an address.
+  Inet4 = 15,
+  /// Sixteen.
+  Inet6 = 16,
+  /// Sixteen bytes, which may stand in the order in which they are sorted.
+  Uuid = 17,
+};
+
 /// What a transaction sees of others.
 enum class EsIsolation : int32_t {
   /// A view per statement.
@@ -366,6 +406,16 @@ struct EsTableStats {
 /// Told how far it is; true: stop.
 using EsProgressFn = bool(*)(void *context, uint64_t done, uint64_t total);
 
+/// How people see a column's values.
+struct EsShown {
+  Unchecked<EsShownAs> shown_as;
+  uint32_t name_count;
+  /// Of an enum or a set.
+  const char *const *names;
+  uint8_t digits;
+  uint8_t decimals;
+};
+
 /// One of the indexes that a table is to have.
 struct EsIndexPlan {
   /// Of one that is there only the name counts.
@@ -501,6 +551,9 @@ struct EsLockWait {
 
 /// Takes one, which is valid for the call; true: stop. None of the engine's locks is held.
 using EsLockWaitFn = bool(*)(void *context, const EsLockWait *wait);
+
+/// The local time of who reads, as a number of digits YYYYMMDDhhmmss, of a time in seconds since 1970.
+using EsLocalTimeFn = uint64_t(*)(void *context, int64_t unix_seconds);
 
 /// A lock, neighbouring ones, or the wish for one.
 struct EsLock {
@@ -662,6 +715,16 @@ EsStatus es_table_optimize(const EsTable *table, EsProgressFn progress, void *co
 EsStatus es_table_analyze(const EsTable *table,
                           EsProgressFn progress,
                           void *context,
+                          EsError *error);
+
+/// People are to see the table's columns, in the order of its layout, like this where a key of it is told: to all who have
+/// it open, until somebody says otherwise, or the engine is closed.
+///
+/// # Safety
+/// `columns` are `count` columns, each with `name_count` names.
+EsStatus es_table_show_as(const EsTable *table,
+                          const EsShown *columns,
+                          size_t count,
                           EsError *error);
 
 /// Builds the indexes of the plan that are new, in its order, of all rows that are committed, while others read. Nothing of it
@@ -1197,17 +1260,18 @@ void es_lock_report(EsSiteFn site, void *context);
 /// `each` is called with `context` in this thread.
 void es_transactions(const EsEngine *engine, EsTransactionFn each, void *context);
 
-/// Calls `each` with every wait for a lock.
+/// Calls `each` with every wait for a lock. Without `local`, which may be NULL, timestamps in keys are told in UTC.
 ///
 /// # Safety
-/// `each` is called with `context` in this thread.
-void es_lock_waits(const EsEngine *engine, EsLockWaitFn each, void *context);
+/// `each` and `local` are called with `context` in this thread.
+void es_lock_waits(const EsEngine *engine, EsLockWaitFn each, EsLocalTimeFn local, void *context);
 
-/// Calls `each` with every lock and every wait for one; those of a transaction that has many are told in few.
+/// Calls `each` with every lock and every wait for one; those of a transaction that has many are told in few. Without
+/// `local`, which may be NULL, timestamps in keys are told in UTC.
 ///
 /// # Safety
-/// `each` is called with `context` in this thread.
-void es_locks(const EsEngine *engine, EsLockFn each, void *context);
+/// `each` and `local` are called with `context` in this thread.
+void es_locks(const EsEngine *engine, EsLockFn each, EsLocalTimeFn local, void *context);
 
 }  // extern "C"
 
@@ -1273,6 +1337,13 @@ static_assert(sizeof(EsTableDef) == 56 &&
               offsetof(EsTableDef, temporary) == 44 &&
               offsetof(EsTableDef, auto_increment) == 48,
               "EsTableDef lies otherwise than in Rust");
+static_assert(sizeof(EsShown) == 24 &&
+              offsetof(EsShown, shown_as) == 0 &&
+              offsetof(EsShown, name_count) == 4 &&
+              offsetof(EsShown, names) == 8 &&
+              offsetof(EsShown, digits) == 16 &&
+              offsetof(EsShown, decimals) == 17,
+              "EsShown lies otherwise than in Rust");
 static_assert(sizeof(EsTableStats) == 64 &&
               offsetof(EsTableStats, rows) == 0 &&
               offsetof(EsTableStats, data_bytes) == 8 &&

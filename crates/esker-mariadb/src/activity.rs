@@ -4,6 +4,7 @@
 use crate::boundary::{needed, shared};
 use crate::engine::EsEngine;
 use crate::xid::EsXid;
+use esker::LocalTime;
 use std::ffi::{c_char, c_void, CStr, CString};
 
 /// An open transaction.
@@ -90,6 +91,17 @@ fn pointer(text: Option<&CString>) -> *const c_char {
     text.map_or(std::ptr::null(), |text| text.as_ptr())
 }
 
+/// The local time of who reads, as a number of digits YYYYMMDDhhmmss, of a time in seconds since 1970.
+pub type EsLocalTimeFn = Option<unsafe extern "C" fn(context: *mut c_void, unix_seconds: i64) -> u64>;
+
+/// # Safety
+/// It is called with `context` in this thread.
+unsafe fn local_time(given: EsLocalTimeFn, context: *mut c_void) -> Option<Box<LocalTime>> {
+    // SAFETY: the caller's promise.
+    let given = given.map(|f| move |unix_seconds| unsafe { f(context, unix_seconds) })?;
+    Some(Box::new(given))
+}
+
 /// Takes one, which is valid for the call; true: stop. None of the engine's locks is held.
 pub type EsTransactionFn =
     Option<unsafe extern "C" fn(context: *mut c_void, transaction: *const EsTransaction) -> bool>;
@@ -129,15 +141,20 @@ pub unsafe extern "C" fn es_transactions(engine: *const EsEngine, each: EsTransa
 /// Takes one, which is valid for the call; true: stop. None of the engine's locks is held.
 pub type EsLockWaitFn = Option<unsafe extern "C" fn(context: *mut c_void, wait: *const EsLockWait) -> bool>;
 
-/// Calls `each` with every wait for a lock.
+/// Calls `each` with every wait for a lock. Without `local`, which may be NULL, timestamps in keys are told in UTC.
 ///
 /// # Safety
-/// `each` is called with `context` in this thread.
+/// `each` and `local` are called with `context` in this thread.
 #[no_mangle]
-pub unsafe extern "C" fn es_lock_waits(engine: *const EsEngine, each: EsLockWaitFn, context: *mut c_void) {
+pub unsafe extern "C" fn es_lock_waits(
+    engine: *const EsEngine,
+    each: EsLockWaitFn,
+    local: EsLocalTimeFn,
+    context: *mut c_void,
+) {
     // SAFETY: the caller's promise.
-    let (handle, each) = unsafe { (shared(engine), needed(each)) };
-    let list = handle.guard.clean_up(|| Ok(handle.engine.lock_waits())).unwrap_or_default();
+    let (handle, each, local) = unsafe { (shared(engine), needed(each), local_time(local, context)) };
+    let list = handle.guard.clean_up(|| Ok(handle.engine.lock_waits_told(local.as_deref()))).unwrap_or_default();
     for w in list {
         let (table, key_text) = (terminated(w.table), w.key_text.map(terminated));
         let row = EsLockWait {
@@ -160,15 +177,16 @@ pub unsafe extern "C" fn es_lock_waits(engine: *const EsEngine, each: EsLockWait
 /// Takes one, which is valid for the call; true: stop. None of the engine's locks is held.
 pub type EsLockFn = Option<unsafe extern "C" fn(context: *mut c_void, lock: *const EsLock) -> bool>;
 
-/// Calls `each` with every lock and every wait for one; those of a transaction that has many are told in few.
+/// Calls `each` with every lock and every wait for one; those of a transaction that has many are told in few. Without
+/// `local`, which may be NULL, timestamps in keys are told in UTC.
 ///
 /// # Safety
-/// `each` is called with `context` in this thread.
+/// `each` and `local` are called with `context` in this thread.
 #[no_mangle]
-pub unsafe extern "C" fn es_locks(engine: *const EsEngine, each: EsLockFn, context: *mut c_void) {
+pub unsafe extern "C" fn es_locks(engine: *const EsEngine, each: EsLockFn, local: EsLocalTimeFn, context: *mut c_void) {
     // SAFETY: the caller's promise.
-    let (handle, each) = unsafe { (shared(engine), needed(each)) };
-    let list = handle.guard.clean_up(|| Ok(handle.engine.locks())).unwrap_or_default();
+    let (handle, each, local) = unsafe { (shared(engine), needed(each), local_time(local, context)) };
+    let list = handle.guard.clean_up(|| Ok(handle.engine.locks_told(local.as_deref()))).unwrap_or_default();
     for lock in list {
         let (table, key_text) = (terminated(lock.table), terminated(lock.key_text));
         let key_name = lock.key_name.map(terminated);

@@ -5,12 +5,13 @@ use crate::boundary::Unchecked;
 use crate::cursor::*;
 use crate::engine::*;
 use crate::session::*;
+use crate::shown::*;
 use crate::stage::*;
 use crate::status::*;
 use crate::table::*;
 use crate::transaction::*;
 use crate::write::*;
-use std::ffi::{CStr, CString};
+use std::ffi::{c_char, CStr, CString};
 use std::mem::MaybeUninit;
 use std::path::PathBuf;
 use std::ptr::{null, null_mut};
@@ -280,6 +281,26 @@ fn a_layout_that_is_not_the_tables_is_refused() {
         assert_eq!((status, table), (EsStatus::Layout, null_mut()));
         let words = CStr::from_ptr(error.assume_init_ref().text.as_ptr());
         assert_eq!(words, c"table 't' was created with other columns or keys");
+    }
+    assert_eq!(opened.close(), EsStatus::Ok);
+}
+
+fn shown(shown_as: i32, names: &[*const c_char]) -> EsShown {
+    let (name_count, names) = (names.len() as u32, names.as_ptr());
+    EsShown { shown_as: number(shown_as), name_count, names, digits: 0, decimals: 0 }
+}
+
+#[test]
+fn columns_are_shown_by_names_that_need_not_be_sound() {
+    let opened = Opened::new("shown");
+    let names = [c"red".as_ptr(), c"".as_ptr(), c"\xff".as_ptr()];
+    // SAFETY: as the header asks.
+    unsafe {
+        let show = |column| es_table_show_as(opened.table, &column, 1, null_mut());
+        assert_eq!(show(shown(EsShownAs::Enum as i32, &names)), EsStatus::Ok);
+        assert_eq!(show(shown(EsShownAs::Uuid as i32, &[])), EsStatus::Ok);
+        assert_eq!(show(shown(EsShownAs::Uuid as i32 + 1, &[])), EsStatus::Invalid);
+        assert_eq!(es_table_show_as(opened.table, null(), 0, null_mut()), EsStatus::Ok);
     }
     assert_eq!(opened.close(), EsStatus::Ok);
 }

@@ -8,12 +8,13 @@ use crate::layout::static_asserts;
 use std::path::Path;
 
 /// The order in which the header has them.
-const SOURCES: [&str; 17] = [
+const SOURCES: [&str; 18] = [
     "boundary",
     "status",
     "index",
     "engine",
     "table",
+    "shown",
     "alter",
     "session",
     "transaction",

@@ -11,6 +11,7 @@ use crate::engine::{EsEngine, EsOptions};
 use crate::index::{EsIndex, EsKeyPart};
 use crate::index_cursor::{EsKeyBound, EsKeyRange};
 use crate::session::{EsKiller, EsSession, EsWaitHooks};
+use crate::shown::EsShown;
 use crate::stage::EsStage;
 use crate::status::EsError;
 use crate::table::{EsColumn, EsLayout, EsTable, EsTableDef, EsTableStats};
@@ -54,6 +55,7 @@ crossing! {
     EsIndex 24 { name, parts, part_count, unique }
     EsIndexPlan 32 { index, place }
     EsTableDef 56 { layout, row_format, compression, indexes, index_count, temporary, auto_increment }
+    EsShown 24 { shown_as, name_count, names, digits, decimals }
     EsTableStats 64 { rows, data_bytes, row_bytes, free_bytes, runs, create_time, update_time, row_format, compression }
     EsWaitHooks 40 { context, before, after, waits_for, statement }
     EsStage 32 { table, next, end, row_id }

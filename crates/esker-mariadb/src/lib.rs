@@ -30,6 +30,7 @@ pub mod engine;
 pub mod index;
 pub mod index_cursor;
 pub mod session;
+pub mod shown;
 pub mod stage;
 pub mod status;
 pub mod table;

@@ -66,7 +66,7 @@ pub use engine::Engine;
 pub use error::{Error, Result};
 pub use esker_base as base;
 pub use esker_format as format;
-pub use esker_format::{Collations, KeyPart, NoCollations, Schema, SchemaColumn, Type};
+pub use esker_format::{Collations, KeyPart, LocalTime, NoCollations, Schema, SchemaColumn, Shown, TimeForm, Type};
 pub use esker_io as io;
 pub use esker_io::PosixDisk;
 pub use esker_memory as memory;

@@ -47,6 +47,7 @@ outermost_first! {
     // A table and its trees.
     TABLE_TREES "table.trees",
     TABLE_NAME "table.name",
+    TABLE_SHOWN "table.shown",
     TREE_STATE "tree.state",
     TREE_DEAD_IN_RUNS "tree.dead_in_runs",
     DUE_IN_MEMORY "due.in_memory",

@@ -11,7 +11,8 @@ use esker_format::run::{Leaf, Part, PartPlace, Section};
 use esker_format::{
     block, frame, manifest, row, run, BlockEntry, BlockKind, ColumnMask, Compression, FileId, KeyBlock,
     KeyBlockBuilder, KeyBlockEntry, KeyCodec, KeyPart, Layout, LeafEntry, Lsn, Manifest, Record, RecordReader,
-    RowBlock, RowBlockBuilder, RowFormat, RowId, RunFooter, RunHeader, SegmentHeader, TreeId, VersionTag,
+    RowBlock, RowBlockBuilder, RowFormat, RowId, RunFooter, RunHeader, SegmentHeader, Shown, Telling, TimeForm, TreeId,
+    VersionTag,
 };
 use std::sync::Arc;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
@@ -95,6 +96,21 @@ pub fn schema(data: &[u8]) {
 }
 
 /// The first byte is the index's, the next the length of the payload, which comes before the key.
+/// Columns are shown as anything, whatever they hold.
+fn shown_for(seed: u8) -> Shown {
+    let (form, n) = (if seed & 1 == 0 { TimeForm::Bits } else { TimeForm::Number }, seed / 16);
+    match seed / 2 % 8 {
+        0 => Shown::DateTime(form, n),
+        1 => Shown::Timestamp(form, n),
+        2 => Shown::Time(form, n),
+        3 => Shown::Decimal { digits: 2 * n, decimals: n },
+        4 => Shown::Set(vec!["a".to_owned(); usize::from(n) * 5]),
+        5 => Shown::Enum(vec!["it's".to_owned(); usize::from(n)]),
+        6 => [Shown::Binary, Shown::Bits, Shown::Date, Shown::Uuid][usize::from(n) % 4].clone(),
+        _ => Shown::Rounded(n),
+    }
+}
+
 pub fn key_bytes(data: &[u8]) {
     let Some(([seed, length], bytes)) = data.split_first_chunk() else { return };
     let (layout, index) = random_index(&mut Rng((*seed).into()));
@@ -109,6 +125,10 @@ pub fn key_bytes(data: &[u8]) {
         // SAFETY: every slot was filled, and none is a blob's.
         unsafe { codec.key_of_image(image.as_ptr(), &TwoCollations, &mut again).unwrap() };
         assert!(key.starts_with(&again));
+        let shown = vec![shown_for(*length); layout.columns.len()];
+        let telling = Telling { collations: &TwoCollations, shown: &shown, local_time: None };
+        // SAFETY: the same.
+        assert!(!unsafe { codec.text_of_image(image.as_ptr(), &telling) }.is_empty());
     }
 }
 

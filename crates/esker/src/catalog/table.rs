@@ -11,7 +11,7 @@ use esker_base::lock::{order, RwLock};
 use esker_format::key_bytes::key_encoding;
 use esker_format::{
     trees_version, Collations, ColumnMask, CommitSeq, Compression, IndexEntry, KeyCodec, KeyPart, Layout,
-    LayoutVersion, Lsn, RowFormat, Schema, TableEntry, TableId, TreeEntry, TreeId, TreeKind, Type,
+    LayoutVersion, Lsn, RowFormat, Schema, Shown, TableEntry, TableId, TreeEntry, TreeId, TreeKind, Type,
 };
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
@@ -264,6 +264,8 @@ pub struct Table {
     /// What the catalog says, but for what changes: name, trees, last rebuild.
     made: TableEntry,
     name: RwLock<String>,
+    /// How its columns are shown, as far as the front end has told since the start.
+    shown: RwLock<Arc<[Shown]>>,
     pub(crate) layout: Arc<Layout>,
     pub(crate) format: RowFormat,
     pub(crate) compression: Compression,
@@ -303,6 +305,7 @@ impl Table {
             id: entry.id,
             made: entry.clone(),
             name: RwLock::new(&order::TABLE_NAME, entry.name.clone()),
+            shown: RwLock::new(&order::TABLE_SHOWN, Arc::default()),
             layout: entry.layout.layout.clone(),
             format: entry.format,
             compression: entry.compression,
@@ -366,6 +369,17 @@ impl Table {
     /// Its name.
     pub fn name(&self) -> String {
         self.name.read().clone()
+    }
+
+    /// People are to see its columns, by their places in the layout, like this. Kept in memory: who opens a table says it.
+    pub fn show_as(&self, shown: Vec<Shown>) {
+        if *self.shown() != *shown {
+            *self.shown.write() = shown.into();
+        }
+    }
+
+    pub(crate) fn shown(&self) -> Arc<[Shown]> {
+        self.shown.read().clone()
     }
 
     /// How its row images are laid out.

@@ -22,7 +22,7 @@ use crate::txn::open::Isolation;
 use crate::txn::views::ViewSlot;
 use crate::Engine;
 use esker_base::lock::{order, Mutex};
-use esker_format::{CommitSeq, RowId, TxnId};
+use esker_format::{CommitSeq, LocalTime, RowId, TxnId};
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, AtomicU8, Ordering};
 use std::sync::{Arc, Weak};
@@ -229,8 +229,14 @@ impl Engine {
         list
     }
 
-    /// Every session that waits for another transaction, once for each such transaction; the longest wait first.
+    /// Every session that waits for another transaction, once for each such transaction; the longest wait first. Timestamps
+    /// in keys are told in UTC.
     pub fn lock_waits(&self) -> Vec<LockWaitInfo> {
+        self.lock_waits_told(None)
+    }
+
+    /// The same for a reader whose local time this is.
+    pub fn lock_waits_told(&self, local_time: Option<&LocalTime>) -> Vec<LockWaitInfo> {
         let core = &self.core;
         let waits = core.locks.waits();
         let sessions: HashMap<TxnId, (u64, u64)> = core
@@ -242,7 +248,7 @@ impl Engine {
         let of = |txn: TxnId| sessions.get(&txn).copied().unwrap_or_default();
         let blockers: HashMap<TxnId, &[TxnId]> = waits.iter().map(|w| (w.txn, &w.blockers[..])).collect();
         let now = core.host.now();
-        let trees = Trees::of(core, waits.iter().map(|w| w.key.tree()).collect());
+        let trees = Trees::of(core, waits.iter().map(|w| w.key.tree()).collect(), local_time);
         let mut list = Vec::new();
         for wait in &waits {
             let what = trees.wanted(wait);

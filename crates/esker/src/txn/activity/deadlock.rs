@@ -60,7 +60,8 @@ impl Session {
         if circle.is_empty() {
             return;
         }
-        let trees = Trees::of(core, circle.iter().map(|w| w.key.tree()).collect());
+        // Who will read it is not known.
+        let trees = Trees::of(core, circle.iter().map(|w| w.key.tree()).collect(), None);
         let connections = connections(core);
         let side = |wait: &crate::lock::Waiter| {
             let (what, connection) = (trees.wanted(wait), connections.get(&wait.txn).copied().unwrap_or_default());

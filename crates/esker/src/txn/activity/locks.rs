@@ -12,7 +12,7 @@ use crate::read::buffer::decode;
 use crate::tree::{find_in_memory, Found};
 use crate::version::View;
 use crate::Engine;
-use esker_format::{ColumnMask, RowId, TreeId, TxnId};
+use esker_format::{ColumnMask, LocalTime, RowId, Telling, TreeId, TxnId};
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
@@ -23,6 +23,8 @@ const MOST_OF_ONE: usize = 1000;
 const MOST_OF_ALL: usize = 4000;
 /// Characters of a text.
 const MOST_CHARS: usize = 512;
+/// The end of one that was longer.
+const CUT: &str = "...";
 
 /// A lock, neighbouring ones of a transaction that has many, or the wish for one.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,14 +70,17 @@ impl What {
 }
 
 fn cut(text: String) -> String {
-    match text.char_indices().nth(MOST_CHARS) {
-        Some((at, _)) => text[..at].to_owned(),
-        None => text,
+    if text.chars().count() <= MOST_CHARS {
+        return text;
     }
+    text.chars().take(MOST_CHARS - CUT.len()).chain(CUT.chars()).collect()
 }
 
-/// The tables of some trees.
-pub(super) struct Trees(HashMap<TreeId, Tree>);
+/// The tables of some trees, and for whom what is locked there is told.
+pub(super) struct Trees<'a> {
+    trees: HashMap<TreeId, Tree>,
+    local_time: Option<&'a LocalTime>,
+}
 
 struct Tree {
     table: Arc<Table>,
@@ -84,11 +89,12 @@ struct Tree {
     index: Option<usize>,
 }
 
-impl Trees {
-    pub(super) fn of(core: &Core, wanted: HashSet<TreeId>) -> Trees {
+impl<'a> Trees<'a> {
+    /// Without a local time they are told for whoever may read it.
+    pub(super) fn of(core: &Core, wanted: HashSet<TreeId>, local_time: Option<&'a LocalTime>) -> Trees<'a> {
         let mut trees = HashMap::new();
         if wanted.is_empty() {
-            return Trees(trees);
+            return Trees { trees, local_time };
         }
         for table in core.tables() {
             let of_table = table.trees();
@@ -99,7 +105,7 @@ impl Trees {
                 trees.insert(tree.id(), Tree { table: table.clone(), indexes, index });
             }
         }
-        Trees(trees)
+        Trees { trees, local_time }
     }
 
     /// What somebody waits for.
@@ -113,8 +119,8 @@ impl Trees {
             }
             WaitKey::Change(txn, tree) => {
                 let key = || {
-                    let (tree, row) = (self.0.get(&tree)?, wait.row?);
-                    tree.text(tree.index?, row, [txn, TxnId::ZERO])
+                    let (tree, row) = (self.trees.get(&tree)?, wait.row?);
+                    tree.text(tree.index?, row, [txn, TxnId::ZERO], self.local_time)
                 };
                 let (key_name, key_text) = key().unzip();
                 let key_text = key_text.or(wait.row.map(|row| format!("row id {row}")));
@@ -124,7 +130,7 @@ impl Trees {
     }
 
     fn what(&self, tree: TreeId) -> What {
-        What { table: self.0.get(&tree).map(|t| t.table.name()).unwrap_or_default(), ..What::default() }
+        What { table: self.trees.get(&tree).map(|t| t.table.name()).unwrap_or_default(), ..What::default() }
     }
 
     fn range(&self, tree: TreeId, text: String) -> What {
@@ -137,7 +143,7 @@ impl Trees {
             return What { kind: "auto_increment", ..self.what(tree) };
         }
         let what = What { kind: "row", row: Some(first), ..self.what(tree) };
-        let Some(at) = self.0.get(&tree) else { return what };
+        let Some(at) = self.trees.get(&tree) else { return what };
         if let Some(index) = at.index {
             let key_name = Some(at.indexes[index].entry.name.clone());
             return What { kind: "key", row: None, key_name, key_text: Some(format!("hash {:06x}", first.0)), ..what };
@@ -148,7 +154,8 @@ impl Trees {
         }
         // Tables of the front end have it first, if they have one.
         let primary = at.indexes.iter().position(|i| i.entry.unique && i.is_kept());
-        let text = primary.and_then(|index| at.text(index, first, [TxnId::ZERO, owner.unwrap_or(TxnId::ZERO)]));
+        let by = [TxnId::ZERO, owner.unwrap_or(TxnId::ZERO)];
+        let text = primary.and_then(|index| at.text(index, first, by, self.local_time));
         match text {
             Some((name, text)) => What { key_name: Some(name), key_text: Some(text), ..what },
             None => What { key_text: Some(format!("row id {first}")), ..what },
@@ -159,7 +166,13 @@ impl Trees {
 impl Tree {
     /// The row's values in an index, with the index's name, as the first of these sees them who finds the row in memory;
     /// zero: nobody, so as they were committed.
-    fn text(&self, index: usize, row: RowId, by: [TxnId; 2]) -> Option<(String, String)> {
+    fn text(
+        &self,
+        index: usize,
+        row: RowId,
+        by: [TxnId; 2],
+        local_time: Option<&LocalTime>,
+    ) -> Option<(String, String)> {
         let index = &self.indexes[index];
         let (codec, rows) = (index.codec().ok()?, self.table.tree());
         let state = rows.snapshot();
@@ -169,8 +182,9 @@ impl Tree {
         codec.columns().for_each(|column| mask.set(column));
         let mut image = vec![0; self.table.layout.image_bytes as usize];
         decode(&self.table, &mask, &found, &mut image).ok()?;
+        let telling = Telling { collations: &*index.collations, shown: &self.table.shown(), local_time };
         // SAFETY: the image has the columns of the index, and blob slots point to what `found` keeps.
-        let text = unsafe { codec.text_of_image(image.as_ptr(), &*index.collations) };
+        let text = unsafe { codec.text_of_image(image.as_ptr(), &telling) };
         Some((index.entry.name.clone(), cut(text)))
     }
 }
@@ -212,8 +226,13 @@ impl LockInfo {
 
 impl Engine {
     /// Every lock, by transactions, then every wait for one. A transaction with many has them in few lines: neighbouring rows
-    /// as one, and from some number on the rest as one.
+    /// as one, and from some number on the rest as one. Timestamps are told in UTC.
     pub fn locks(&self) -> Vec<LockInfo> {
+        self.locks_told(None)
+    }
+
+    /// The same for a reader whose local time this is.
+    pub fn locks_told(&self, local_time: Option<&LocalTime>) -> Vec<LockInfo> {
         let core = &self.core;
         let owners = owners(core);
         let most = (MOST_OF_ALL / owners.len().max(1)).clamp(1, MOST_OF_ONE);
@@ -223,7 +242,7 @@ impl Engine {
             Locked::Rows { tree, .. } | Locked::Range { tree, .. } => *tree,
         };
         let of_held = held.iter().flat_map(|(list, _)| list.iter().map(tree_of));
-        let trees = Trees::of(core, of_held.chain(waits.iter().map(|w| w.key.tree())).collect());
+        let trees = Trees::of(core, of_held.chain(waits.iter().map(|w| w.key.tree())).collect(), local_time);
         let mut all = Vec::new();
         for ((connection, owner), (list, more)) in owners.iter().zip(held) {
             let line = |what, mode| LockInfo::new(owner.txn, *connection, what, mode, false);

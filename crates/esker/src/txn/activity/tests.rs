@@ -331,3 +331,48 @@ fn the_last_deadlock_is_on_the_page() {
     assert_eq!(said[3..9], expected, "{page}");
     assert!(told[9].starts_with("the last waits for the first; transaction ") && told[9].ends_with(" was refused"));
 }
+
+/// A table of times, unique; one of them is committed.
+fn times(engine: &Engine) -> Arc<Table> {
+    let schema = esker_format::Schema::new().nullable("at", esker_format::Type::Bytes(600));
+    let def = crate::TableDef::of(&schema).unwrap().unique("by_at", &["at"]).unwrap();
+    engine.create_table("times", &def).unwrap();
+    let table = engine.open_table("times").unwrap();
+    let mut s = engine.session();
+    s.insert(&table, &[(&1_767_323_045u32.to_be_bytes()[..]).into()]).unwrap();
+    s.commit().unwrap();
+    table
+}
+
+#[test]
+fn keys_are_told_as_the_front_end_says_and_for_who_reads() {
+    let (engine, _) = engine();
+    let table = times(&engine);
+    let mut s = open(&engine, 1);
+    s.delete(&table, RowId(1)).unwrap();
+    let text = |local| engine.locks_told(local).remove(0).key_text;
+    assert_eq!(text(None), "X'695735A5'", "nobody has said yet");
+    table.show_as(vec![crate::Shown::Timestamp(crate::TimeForm::Bits, 0)]);
+    assert_eq!(text(None), "'2026-01-02 03:04:05 UTC'");
+    assert_eq!(text(Some(&|seconds| 20260102060000 + seconds as u64 % 60)), "'2026-01-02 06:00:05'");
+    // Another definition, as of a statement that alters the table.
+    table.show_as(vec![crate::Shown::Binary]);
+    assert_eq!(text(None), "X'695735A5'");
+}
+
+#[test]
+fn long_keys_are_cut_and_marked() {
+    let (engine, _) = engine();
+    let table = times(&engine);
+    let mut s = open(&engine, 1);
+    for length in [510, 511] {
+        s.insert(&table, &[vec![b'x'; length].as_slice().into()]).unwrap();
+    }
+    s.commit().unwrap();
+    s.begin(Isolation::RepeatableRead, BeginOptions::default());
+    for row in [2, 3] {
+        s.delete(&table, RowId(row)).unwrap();
+    }
+    let texts: Vec<_> = engine.locks().into_iter().map(|l| l.key_text).collect();
+    assert_eq!(texts, [format!("'{}'", "x".repeat(510)), format!("'{}...", "x".repeat(508))]);
+}
