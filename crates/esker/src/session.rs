@@ -6,12 +6,13 @@ use crate::catalog::auto_increment::AutoIncrement;
 use crate::catalog::table::Table;
 use crate::core::Core;
 use crate::lock::{Parker, WaitHooks, WaitPolicy};
+use crate::tree::Found;
 use crate::txn::activity::Presence;
 use crate::txn::open::{BeginOptions, Isolation, Savepoint, Txn};
 use crate::txn::state::TxnState;
 use crate::txn::views::ViewSlot;
 use crate::txn::writers::Inserter;
-use crate::version::{View, ACTIVE};
+use crate::version::{VersionOrder, View, ACTIVE};
 use crate::write::AllLocked;
 use crate::{Error, Result};
 use esker_base::counters::{count, Counter, SessionCounters};
@@ -55,6 +56,25 @@ impl Current {
     }
 }
 
+/// A row that was read under its lock.
+pub(crate) struct FoundLocked {
+    pub(crate) tree: TreeId,
+    pub(crate) row: RowId,
+    /// Its newest version, if that is at hand.
+    pub(crate) version: Option<(VersionOrder, Found)>,
+}
+
+impl FoundLocked {
+    /// One whose version is not at hand.
+    pub(crate) fn of(tree: TreeId, row: RowId) -> Self {
+        FoundLocked { tree, row, version: None }
+    }
+
+    pub(crate) fn is(&self, tree: TreeId, row: RowId) -> bool {
+        (self.tree, self.row) == (tree, row)
+    }
+}
+
 /// A session's open transaction, and what it needs besides.
 pub(crate) struct Parts<'a> {
     pub(crate) core: &'a Arc<Core>,
@@ -79,8 +99,8 @@ pub struct Session {
     pub(crate) wait: WaitPolicy,
     /// The lock that was granted last, if it was not held before.
     fresh_lock: Option<(TreeId, RowId)>,
-    /// The row that was read last, under its lock: it is there, as long as nothing was written since.
-    pub(crate) found_locked: Option<(TreeId, RowId)>,
+    /// The row that was read last in this statement, under its lock: it is there, as long as nothing was written since.
+    pub(crate) found_locked: Option<FoundLocked>,
     /// The rows that the statement is about to delete.
     pub(crate) all_locked: Option<AllLocked>,
     /// Counters of which the statement has the lock.
@@ -259,6 +279,7 @@ impl Session {
         if let Current::Open(txn) = &mut self.current {
             txn.yield_large(&self.core);
         }
+        self.found_locked = None;
         self.unlock_counters();
         self.statement_view = None;
         self.tell_activity(false);

@@ -383,6 +383,16 @@ pub(crate) enum Found<K: Stored = ByRow> {
     Tombstone,
 }
 
+impl<K: Stored> Clone for Found<K> {
+    fn clone(&self) -> Self {
+        match self {
+            Found::Mem(mem, value) => Found::Mem(mem.clone(), value),
+            Found::Block(run, offset, block, at) => Found::Block(run.clone(), *offset, block.clone(), *at),
+            Found::Tombstone => Found::Tombstone,
+        }
+    }
+}
+
 /// One tree.
 pub(crate) struct Tree<K: Stored = ByRow> {
     pub(crate) id: TreeId,

@@ -207,7 +207,7 @@ impl Session {
         let Parts { core, txn, .. } = self.parts()?;
         txn.table_of(core, table)?;
         let (tree, wait) = (table.tree_id(), self.wait);
-        let was_read = self.found_locked.take() == Some((tree, row));
+        let was_read = self.found_locked.take().is_some_and(|found| found.is(tree, row));
         let held = self.lock_row(tree, row, LockMode::Exclusive, wait)? != LockOutcome::Granted;
         if was_read && held && !self.has_older_view() {
             // Versions of a row reach the memtable in the order of their ordinals, gathered ones too.

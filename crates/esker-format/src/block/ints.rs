@@ -4,6 +4,7 @@
 use super::encoding;
 use crate::codec::get_u64;
 use crate::error::FormatError;
+use crate::prefetch::prefetch_byte;
 
 /// How a list of integers is stored: the shortest way that fits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -111,6 +112,14 @@ impl Ints {
     /// The least and the greatest number of a block's `rows` rows.
     pub(crate) fn range(&self, block: &[u8], rows: u32) -> (u64, u64) {
         (0..rows).map(|i| self.get(block, i)).fold((u64::MAX, 0), |(min, max), n| (min.min(n), max.max(n)))
+    }
+
+    /// The number of row `i` is asked for soon.
+    #[inline]
+    pub(crate) fn prefetch(&self, block: &[u8], i: u32) {
+        if self.width != 0 {
+            prefetch_byte(block, self.at + i as usize * usize::from(self.width));
+        }
     }
 
     /// The number of row `i`, which exists in the block `block`.

@@ -293,6 +293,30 @@ impl<B: AsRef<[u8]>> RowBlock<B> {
         Ok(Opened { content, anchors })
     }
 
+    /// Row `i` is asked for soon: its tag, and the columns of `mask`. Where its values lie may have to be read first; then the
+    /// values themselves are for [`prefetch_values`](Self::prefetch_values).
+    #[inline]
+    pub fn prefetch(&self, i: u32, mask: &ColumnMask) {
+        self.shape.ids.prefetch(self.block(), i);
+        self.shape.tags.prefetch(self.block(), i);
+        self.each_view(mask, |view| view.prefetch(i as usize));
+    }
+
+    /// The values of row `i` are asked for very soon, a while after [`prefetch`](Self::prefetch).
+    #[inline]
+    pub fn prefetch_values(&self, i: u32, mask: &ColumnMask) {
+        self.each_view(mask, |view| view.prefetch_value(i as usize));
+    }
+
+    /// Calls `f` for the heads and the columns of `mask`, or the images.
+    #[inline]
+    fn each_view(&self, mask: &ColumnMask, f: impl Fn(View<'_>)) {
+        let columns = if self.shape.format == RowFormat::Fixed { 0 } else { mask.end().min(self.layout.columns.len()) };
+        let masked = (0..columns).filter(|column| mask.get(*column)).map(|column| column + 1);
+        // What cannot be read is found out by who reads it.
+        std::iter::once(0).chain(masked).filter_map(|which| self.view(which).ok()).for_each(f);
+    }
+
     /// Decodes `rows` into images at `out`, `out + stride`, ...: the head bytes and the columns of `mask`; other bytes
     /// of the images are left alone. Blob slots point into this block. Panics when the block has no such rows.
     ///

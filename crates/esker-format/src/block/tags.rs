@@ -165,6 +165,13 @@ pub(crate) fn ints(what: &'static str, segment: &Segment, head: &Head<'_>) -> Re
 }
 
 impl Tags {
+    /// The tag of row `i` is asked for soon.
+    #[inline]
+    pub(crate) fn prefetch(&self, block: &[u8], i: u32) {
+        self.seqs.prefetch(block, i);
+        self.ordinals.prefetch(block, i);
+    }
+
     /// Reads their segments, which are next.
     pub(crate) fn read(head: &mut Head<'_>) -> Result<Tags, FormatError> {
         let entry = head.entry;

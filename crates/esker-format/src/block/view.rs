@@ -7,6 +7,7 @@ use super::encoding;
 use crate::error::FormatError;
 use crate::image;
 use crate::layout::{ColumnKind, Layout};
+use crate::prefetch::{prefetch, prefetch_byte};
 use std::ops::Range;
 
 /// Rows from one anchor to the next.
@@ -112,6 +113,30 @@ impl<'a> View<'a> {
             }
         };
         self.rows * self.unit + anchor + skipped
+    }
+
+    /// The value of row `i` is asked for soon; of a `VAR` column what tells where it is.
+    #[inline]
+    pub(crate) fn prefetch(&self, i: usize) {
+        match self.encoding {
+            encoding::UNIFORM => prefetch_byte(self.bytes, i * self.unit),
+            encoding::VAR => {
+                prefetch_byte(self.bytes, i / ANCHOR_ROWS * ANCHOR_ROWS * self.unit);
+                prefetch_byte(self.bytes, i * self.unit);
+                if let Some(anchor) = self.anchors.get(i / ANCHOR_ROWS) {
+                    prefetch(anchor);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The value of row `i` of a `VAR` column is asked for soon, and it is known by now where it is.
+    #[inline]
+    pub(crate) fn prefetch_value(&self, i: usize) {
+        if self.encoding == encoding::VAR {
+            prefetch_byte(self.bytes, self.start_of(i));
+        }
     }
 
     /// For `VAR`: the lengths of `rows`, and where the first one's value begins in `bytes`.

@@ -26,13 +26,25 @@ pub(crate) struct Buffer {
     pub(crate) direct: Option<*const u8>,
     pins: Vec<Pin>,
     charge: Option<Charge>,
-    together: Option<Together>,
+    together: Vec<Together>,
 }
 
-/// The last rows, whose images are still to be made: they stand one behind the other in a block, which is pinned there.
+/// Rows whose images are still to be made, the first at the position `to`: they stand one behind the other in a block, which is
+/// pinned there.
 struct Together {
     pin: usize,
     rows: Range<u32>,
+    to: usize,
+}
+
+/// So many decoded places before it is come to a place is fetched from memory.
+const FETCHED_AHEAD: usize = 8;
+
+impl Together {
+    /// Is it the next row that stands at `at` of the same block and gets the image at `to`?
+    fn joins(&self, at: u32, to: usize) -> bool {
+        self.rows.end == at && self.to + self.rows.len() == to
+    }
 }
 
 /// What images point to.
@@ -61,11 +73,16 @@ impl Buffer {
         self.direct.unwrap_or(self.images.as_ptr())
     }
 
+    /// One of the images, which are the buffer's own.
+    pub(crate) fn image(&self, stride: usize, at: usize) -> &[u8] {
+        &self.images[at * stride..(at + 1) * stride]
+    }
+
     pub(crate) fn clear(&mut self) {
         self.ids.clear();
         self.pins.clear();
         self.direct = None;
-        self.together = None;
+        self.together.clear();
     }
 
     /// Room for `rows` images from the one at `at` on.
@@ -106,7 +123,6 @@ impl Buffer {
     }
 
     pub(crate) fn add_found(&mut self, table: &Table, mask: &ColumnMask, row: RowId, found: Found) -> Result<()> {
-        self.make_images(table, mask)?;
         let at = self.ids.len();
         self.room(table.layout.image_bytes as usize, at, 1);
         self.ids.push(row);
@@ -120,12 +136,12 @@ impl Buffer {
             Place::Mem(mem, packed) => return self.add_packed(table, mask, row, (mem, packed)),
             Place::Found(found) => return self.add_found(table, mask, row, found),
         };
-        match &mut self.together {
-            Some(last) if last.rows.end == at && self.pins[last.pin].is(block) => last.rows.end += 1,
+        let to = self.ids.len();
+        match self.together.last_mut() {
+            Some(last) if last.joins(at, to) && self.pins[last.pin].is(block) => last.rows.end += 1,
             _ => {
-                self.make_images(table, mask)?;
                 let pin = self.pin(|pin| pin.is(block), || Pin::Block(run.clone(), offset, block.clone()));
-                self.together = Some(Together { pin, rows: at..at + 1 });
+                self.together.push(Together { pin, rows: at..at + 1, to });
             }
         }
         self.ids.push(row);
@@ -139,7 +155,6 @@ impl Buffer {
         row: RowId,
         (mem, packed): (&Arc<Memtable>, &[u8]),
     ) -> Result<()> {
-        self.make_images(table, mask)?;
         let (at, stride) = (self.ids.len(), table.layout.image_bytes as usize);
         self.room(stride, at, 1);
         unpack(table, mask, packed, &mut self.images[at * stride..(at + 1) * stride])?;
@@ -160,12 +175,28 @@ impl Buffer {
 
     /// Every row gets its image: the columns of rows that stand together are decoded one after the other.
     pub(crate) fn make_images(&mut self, table: &Table, mask: &ColumnMask) -> Result<()> {
-        let Some(Together { pin, rows }) = self.together.take() else { return Ok(()) };
+        let mut together = std::mem::take(&mut self.together);
         let stride = table.layout.image_bytes as usize;
-        let out = self.room(stride, self.ids.len() - rows.len(), rows.len());
-        let Pin::Block(run, offset, block) = &self.pins[pin] else { return Ok(()) };
-        // SAFETY: `room` made room for so many images.
-        unsafe { block.decode_images(rows, mask, out, stride) }.map_err(|e| run.damage(*offset, e))
+        let out = self.room(stride, 0, self.ids.len());
+        together.iter().take(FETCHED_AHEAD).for_each(|ahead| self.fetch(ahead, mask));
+        for (i, Together { pin, rows, to }) in together.iter().enumerate() {
+            if let Some(ahead) = together.get(i + FETCHED_AHEAD) {
+                self.fetch(ahead, mask);
+            }
+            let Pin::Block(run, offset, block) = &self.pins[*pin] else { continue };
+            // SAFETY: `room` made room for an image of each row.
+            unsafe { block.decode_images(rows.clone(), mask, out.add(to * stride), stride) }
+                .map_err(|e| run.damage(*offset, e))?;
+        }
+        together.clear();
+        self.together = together;
+        Ok(())
+    }
+
+    fn fetch(&self, Together { pin, rows, .. }: &Together, mask: &ColumnMask) {
+        if let Pin::Block(_, _, block) = &self.pins[*pin] {
+            block.prefetch_values(rows.start, mask);
+        }
     }
 
     /// One more image, that `fill` makes.

@@ -16,7 +16,7 @@ mod tests;
 use crate::catalog::table::Table;
 use crate::lock::{LockMode, LockOutcome, WaitPolicy};
 use crate::read::buffer::{Buffer, BATCH_BYTES, FIRST_ROWS, MOST_ROWS};
-use crate::session::Session;
+use crate::session::{FoundLocked, Session};
 use crate::tree::merge_read::{BlockSpan, MergeRead, Span};
 use crate::tree::near::Place;
 use crate::tree::{find, Found};
@@ -286,7 +286,7 @@ impl Cursor {
             // which had no lock on the row, has not changed it either.
             let newest = session.core.views.visible_seq() == self.view.seq && locked == Locked::Newly;
             if newest && session.older_view(self.view).is_none() {
-                session.found_locked = Some((self.table.tree_id(), row));
+                session.found_locked = Some(FoundLocked::of(self.table.tree_id(), row));
                 self.give(1);
                 return Ok(self.batch(at..at + 1));
             }
@@ -294,7 +294,7 @@ impl Cursor {
             match self.find_newest(session, row)? {
                 Some(found) => {
                     self.buffer.replace(&table, &self.options.mask, at, found)?;
-                    session.found_locked = Some((table.tree_id(), row));
+                    session.found_locked = Some(FoundLocked::of(table.tree_id(), row));
                     self.give(1);
                     return Ok(self.batch(at..at + 1));
                 }
@@ -427,7 +427,7 @@ impl Cursor {
             let (tree, wait) = (table.tree_id(), session.wait);
             session.lock_row(tree, row, mode, wait)?;
             let found = session.find_latest(&table, row)?;
-            session.found_locked = found.as_ref().map(|_| (tree, row));
+            session.found_locked = found.as_ref().map(|_| FoundLocked::of(tree, row));
             found
         } else {
             session.seal_for_read(&table)?;

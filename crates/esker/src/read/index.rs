@@ -9,6 +9,8 @@ pub(crate) mod alike;
 mod chosen;
 mod estimate;
 mod locked;
+mod lookup;
+mod read_ahead;
 #[cfg(test)]
 mod tests;
 mod whole_key;
@@ -19,21 +21,21 @@ use crate::read::buffer::{Buffer, BATCH_BYTES, FIRST_ROWS, MOST_ROWS};
 use crate::read::cursor::ScanOptions;
 use crate::session::Session;
 use crate::tree::backward::BackwardRead;
-use crate::tree::key::{ByBytes, ByRow, Key};
-use crate::tree::memtable::Memtable;
+use crate::tree::key::{ByBytes, Key};
 use crate::tree::merge_read::in_memory::MemSpan;
 use crate::tree::merge_read::{BlockSpan, Extent, MergeRead, Span, Unseen};
-use crate::tree::near::{Near, Place};
 use crate::tree::stored::split_value;
 use crate::tree::undisputed::undisputed;
-use crate::tree::{find, Found, Stamp, Tree, TreeState};
+use crate::tree::{find, Found, Stamp, Tree};
 use crate::txn::open::TableTxn;
-use crate::version::{VersionOrder, View};
+use crate::version::View;
 use crate::{Error, Result};
 use chosen::Chosen;
 use esker_base::counters::{count, Counter};
 use esker_format::key_bytes::pass_prefix;
 use esker_format::{FormatError, RowId};
+use lookup::RowLookup;
+use read_ahead::ReadAhead;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -216,29 +218,6 @@ struct Lookup<'a> {
     rows: Option<RowLookup>,
 }
 
-/// Looks up rows under one view: the first alone, those behind it from there.
-struct RowLookup {
-    state: Arc<TreeState<ByRow>>,
-    /// The transaction's own memtable beside it.
-    private: Option<Arc<Memtable>>,
-    view: View,
-    is_first: bool,
-    near: Option<Near>,
-}
-
-impl RowLookup {
-    /// As [`Near::find`].
-    fn find(&mut self, row: RowId) -> Result<Option<(VersionOrder, Place<'_>)>> {
-        if std::mem::take(&mut self.is_first) {
-            let found = find(&self.state, self.private.as_ref(), row, self.view)?;
-            let place = |(order, found)| (order, Place::Found(found));
-            return Ok(found.filter(|(_, found)| !matches!(found, Found::Tombstone)).map(place));
-        }
-        let near = || Near::new(self.state.clone(), self.private.as_ref(), self.view);
-        self.near.get_or_insert_with(near).find(row)
-    }
-}
-
 /// A cursor over an index of a table.
 pub struct IndexCursor {
     table: Arc<Table>,
@@ -267,6 +246,8 @@ pub struct IndexCursor {
     stamp: Stamp,
     /// The key that a locking cursor has come to since.
     last: Option<Vec<u8>>,
+    /// Rows that a locking cursor comes to next.
+    read_ahead: ReadAhead,
     /// Stands before the row given out last.
     again: bool,
 }
@@ -302,6 +283,7 @@ impl Session {
             semi_consistent: false,
             stamp: Stamp::default(),
             last: None,
+            read_ahead: ReadAhead::default(),
             again: false,
         })
     }
@@ -325,6 +307,7 @@ impl IndexCursor {
         self.batch_rows = if is_bounded { FIRST_WITHIN } else { FIRST_ROWS };
         self.range = range;
         self.again = false;
+        self.read_ahead.clear();
         self.read(session, &self.range.clone(), direction)
     }
 
@@ -349,6 +332,7 @@ impl IndexCursor {
         #[cfg(test)]
         crate::tests::hooks::reached("a whole key was looked up");
         count(Counter::KeysLookedUp, 1);
+        self.read_ahead.clear();
         self.range = KeyRange::of_prefix(key);
         (self.again, self.batch_rows) = (false, FIRST_ROWS);
         (self.stamp, self.last) = (stamp, None);
@@ -499,7 +483,7 @@ impl IndexCursor {
         if !self.covering && !entries {
             session.seal_for_read(&self.table)?;
             let (state, private) = (self.table.tree().snapshot(), session.private_of(&self.table)?);
-            rows = Some(RowLookup { state, private, view: self.view, is_first: true, near: None });
+            rows = Some(RowLookup::new(state, private, self.view));
         }
         let session = &*session;
         let txn = session.current.open().and_then(|txn| txn.in_table(&self.table));
@@ -516,7 +500,13 @@ impl IndexCursor {
     ) -> Result<()> {
         let BlockSpan { run, offset, block, rows: left } = span;
         let damage = |e| run.damage(*offset, e);
-        while self.buffer.ids.len() < rows {
+        let wanted = (rows - self.buffer.ids.len()).min(left.len());
+        if let Some(rows) = &mut lookup.rows {
+            let (mut ahead, direction) = (left.clone(), self.direction);
+            let ahead = std::iter::from_fn(|| take_one(&mut ahead, direction)).take(wanted);
+            rows.expect(ahead.map(|at| block.row(at)), &self.options.mask)?;
+        }
+        for _ in 0..wanted {
             let Some(at) = take_one(left, self.direction) else { break };
             let (key, row, payload) = (block.key(at), block.row(at), block.payload(at));
             self.add(lookup, &Entry { key, row, payload, own, damage: &damage })?;
@@ -561,7 +551,7 @@ impl IndexCursor {
     /// Adds the row of an entry that counts.
     fn add_row(&mut self, lookup: &mut Lookup<'_>, key: &[u8], row: RowId) -> Result<()> {
         let Some(rows) = &mut lookup.rows else { return Ok(()) };
-        let Some((order, place)) = rows.find(row)? else {
+        let Some((order, place)) = rows.find(row, &self.options.mask)? else {
             return self.check_gone(lookup.session, key, row, self.view);
         };
         // What was written since the seek may have changed the key.

@@ -75,16 +75,3 @@ impl<N> Fences<N> {
         Some(fences[before.checked_sub(1)?].node)
     }
 }
-
-/// What is asked for soon is on its way from memory meanwhile.
-#[inline]
-pub(crate) fn prefetch<T>(at: *const T) {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: a hint, good for any address; every such processor knows it.
-    unsafe {
-        use std::arch::x86_64::{_mm_prefetch, _MM_HINT_T0};
-        _mm_prefetch::<_MM_HINT_T0>(at.cast());
-    }
-    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-    let _ = at;
-}

@@ -11,11 +11,11 @@
 use crate::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use crate::sync::{order, Mutex};
 use crate::tree::arena::Arena;
-use crate::tree::fences::{prefetch, Fences};
+use crate::tree::fences::Fences;
 use crate::tree::key::{ByRow, Key};
 use crate::version::{order_if_visible, Aborted, VersionOrder, View, ABORTED, ACTIVE};
 use crate::Result;
-use esker_format::{CommitSeq, Lsn, TxnId, VersionTag};
+use esker_format::{prefetch, CommitSeq, Lsn, TxnId, VersionTag};
 use std::marker::PhantomData;
 use std::mem::{align_of, size_of, MaybeUninit};
 use std::ops::Deref;

@@ -14,7 +14,8 @@ use crate::tree::stored::may_meet;
 use crate::tree::{find_in_run, order_in_block, Found, RunSeen, Seen, SeenMark, TreeState};
 use crate::version::{OrdinalRanges, VersionOrder, View};
 use crate::Result;
-use esker_format::RowId;
+use esker_format::{ColumnMask, RowId};
+use std::collections::VecDeque;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
@@ -30,8 +31,7 @@ pub(crate) struct Near {
     view: View,
     marks: Vec<SeenMark>,
     memtables: Vec<InMemory>,
-    /// The last place first.
-    levels: Vec<[InLevel; 2]>,
+    levels: Vec<Places>,
 }
 
 /// The places in a memtable, the last one first.
@@ -50,7 +50,15 @@ struct MemPlace {
 // SAFETY: the nodes are those of the memtable that is held beside them, and only read.
 unsafe impl Send for InMemory {}
 
-/// The place in a level of runs.
+/// The places in a level of runs.
+struct Places {
+    /// The last one first.
+    last: [InLevel; 2],
+    /// Of rows that are asked for soon, in their order.
+    ahead: VecDeque<InLevel>,
+}
+
+/// A place in a level of runs.
 struct InLevel {
     /// Of these rows what is kept here tells.
     known: RangeInclusive<RowId>,
@@ -82,6 +90,20 @@ pub(crate) enum Place<'a> {
     Found(Found),
 }
 
+impl Place<'_> {
+    /// The same for longer.
+    pub(crate) fn pinned(&self) -> Found {
+        match self {
+            // SAFETY: the bytes live as long as the memtable, which is pinned.
+            Place::Mem(mem, value) => {
+                Found::Mem(Arc::clone(mem), unsafe { std::mem::transmute::<&[u8], &'static [u8]>(value) })
+            }
+            Place::Block(run, offset, block, at) => Found::Block(Arc::clone(run), *offset, Arc::clone(block), *at),
+            Place::Found(found) => found.clone(),
+        }
+    }
+}
+
 /// The best so far.
 enum Best {
     Mem(usize, &'static [u8]),
@@ -95,10 +117,11 @@ impl Near {
         let nowhere = || MemPlace { from: RowId::MAX, next: std::ptr::null() };
         let in_memory = |mem: &Arc<Memtable>| InMemory { mem: mem.clone(), places: [nowhere(), nowhere()] };
         let nothing = || InLevel { known: RowId::MAX..=RowId::ZERO, block: None };
+        let places = || Places { last: [nothing(), nothing()], ahead: VecDeque::new() };
         Near {
             marks: state.seen_marks(view),
             memtables: private.into_iter().chain(state.memtables()).map(in_memory).collect(),
-            levels: (0..state.levels().count()).map(|_| [nothing(), nothing()]).collect(),
+            levels: (0..state.levels().count()).map(|_| places()).collect(),
             state,
             view,
         }
@@ -122,7 +145,7 @@ impl Near {
                 self.find_at_edge(i, row, &mut best)?;
                 continue;
             }
-            let Some(place) = &mut self.levels[i][0].block else { continue };
+            let Some(place) = &mut self.levels[i].last[0].block else { continue };
             let mut at = place.go_to(row);
             let mut is_of_row = place.next == row && at < place.block.rows();
             while is_of_row {
@@ -147,7 +170,7 @@ impl Near {
         match best {
             Best::Mem(i, value) => Some(Place::Mem(&self.memtables[i].mem, value)),
             Best::Block(i, at) => {
-                let InBlock { run, offset, block, .. } = self.levels[i][0].block.as_ref()?;
+                let InBlock { run, offset, block, .. } = self.levels[i].last[0].block.as_ref()?;
                 Some(Place::Block(run, *offset, block, at))
             }
             Best::Found(Found::Tombstone) => None,
@@ -155,50 +178,75 @@ impl Near {
         }
     }
 
+    /// Tells of a row that is asked for soon, and of these columns of it. Rows are asked for in the order in which they are told
+    /// of; not all of them need be told of.
+    pub(crate) fn expect(&mut self, row: RowId, mask: &ColumnMask) -> Result<()> {
+        for level in 0..self.levels.len() {
+            let places = &self.levels[level];
+            let last = places.ahead.back().unwrap_or(&places.last[0]);
+            if !last.known.contains(&row) {
+                let Some(place) = self.place_in_level(level, row)? else { continue };
+                self.levels[level].ahead.push_back(place);
+            }
+            let places = &self.levels[level];
+            let last = places.ahead.back().unwrap_or(&places.last[0]);
+            if let Some(InBlock { block, .. }) = &last.block {
+                let at = block.lower_bound(row);
+                if at < block.rows() {
+                    block.prefetch(at, mask);
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Goes to the place of a row in a level. False: versions of it may lie in two blocks.
     #[inline]
     fn go_to_level(&mut self, level: usize, row: RowId) -> Result<bool> {
-        let places = &mut self.levels[level];
-        if places[0].known.contains(&row) {
+        let Places { last, ahead } = &mut self.levels[level];
+        if last[0].known.contains(&row) {
             return Ok(true);
         }
-        places.swap(0, 1);
-        if places[0].known.contains(&row) {
-            return Ok(true);
-        }
-        self.find_in_level(level, row)
-    }
-
-    /// Finds it.
-    fn find_in_level(&mut self, level: usize, row: RowId) -> Result<bool> {
-        #[cfg(test)]
-        searched::count();
-        let (known, at) = match self.state.levels().lies(level, row) {
-            Lies::In(known, at) => (known, at),
-            Lies::Between(known) => {
-                self.levels[level][0] = InLevel { known, block: None };
+        last.swap(0, 1);
+        while let Some(place) = ahead.pop_front() {
+            last[0] = place;
+            if last[0].known.contains(&row) {
                 return Ok(true);
             }
+        }
+        if last[0].known.contains(&row) {
+            return Ok(true);
+        }
+        let Some(place) = self.place_in_level(level, row)? else { return Ok(false) };
+        self.levels[level].last[0] = place;
+        Ok(true)
+    }
+
+    /// The place of a row in a level; `None`: versions of it may lie in two blocks.
+    fn place_in_level(&self, level: usize, row: RowId) -> Result<Option<InLevel>> {
+        #[cfg(test)]
+        searched::count();
+        let nothing = |known| Ok(Some(InLevel { known, block: None }));
+        let (known, at) = match self.state.levels().lies(level, row) {
+            Lies::In(known, at) => (known, at),
+            Lies::Between(known) => return nothing(known),
         };
         let handle = &self.state.runs[at];
         let seen = handle.seen(self.view);
         if seen == RunSeen::Hidden {
-            self.levels[level][0] = InLevel { known, block: None };
-            return Ok(true);
+            return nothing(known);
         }
         let blocks = handle.run.index()?;
         let (entries, index) = (blocks.entries(), blocks.block_at_or_after(row));
         let first = index.checked_sub(1).map_or(RowId::ZERO, |i| RowId(entries[i].last_id.0.saturating_add(1)));
         let Some(entry) = entries.get(index).filter(|e| e.first_id <= row) else {
             let behind = entries.get(index).map_or(RowId::MAX, |e| RowId(e.first_id.0 - 1));
-            let known = first.max(*known.start())..=behind.min(*known.end());
-            self.levels[level][0] = InLevel { known, block: None };
-            return Ok(true);
+            return nothing(first.max(*known.start())..=behind.min(*known.end()));
         };
         let meets_before = index.checked_sub(1).is_some_and(|i| may_meet::<ByRow>(&entries[i], entry));
         let meets_after = entries.get(index + 1).is_some_and(|e| may_meet::<ByRow>(entry, e));
         if (meets_before && row == entry.first_id) || (meets_after && row == entry.last_id) {
-            return Ok(false);
+            return Ok(None);
         }
         let first = RowId(entry.first_id.0 + u64::from(meets_before)).max(*known.start());
         let last = RowId(entry.last_id.0 - u64::from(meets_after)).min(*known.end());
@@ -206,8 +254,7 @@ impl Near {
         let (block, aborted) = (run.block(&blocks, index)?, handle.aborted());
         let (from, at, next) = (RowId::MAX, 0, RowId::ZERO);
         let block = Some(InBlock { run, offset, block, seen, aborted, from, at, next });
-        self.levels[level][0] = InLevel { known: first..=last, block };
-        Ok(true)
+        Ok(Some(InLevel { known: first..=last, block }))
     }
 
     /// The same for a row whose versions may lie in two blocks of a run: without a place.

@@ -9,7 +9,6 @@
 
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{order, RwLock};
-use crate::tree::fences::prefetch;
 use crate::tree::key::Key;
 use crate::tree::memtable::{Change, Memtable, TxnSlot};
 use crate::tree::run::writer::RunWriter;
@@ -17,7 +16,7 @@ use crate::tree::stored::Stored;
 use crate::tree::Tree;
 use crate::txn::state::TxnState;
 use crate::{Error, Result};
-use esker_format::{CommitSeq, Lsn, RowId, TxnId, VersionTag};
+use esker_format::{prefetch, CommitSeq, Lsn, RowId, TxnId, VersionTag};
 use esker_memory::{Account, Region};
 use std::marker::PhantomData;
 use std::sync::Arc;

@@ -263,6 +263,7 @@ impl Session {
     }
 
     fn end_txn(&mut self) {
+        self.found_locked = None;
         self.unlock_counters();
         if let Some(state) = self.current.state() {
             self.core.locks.release_all(&state.locks);

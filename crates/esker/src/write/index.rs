@@ -10,7 +10,7 @@
 
 use crate::catalog::index::Index;
 use crate::catalog::table::{Table, Trees};
-use crate::lock::LockMode;
+use crate::lock::{LockMode, LockOutcome};
 use crate::read::buffer::decode;
 use crate::session::{Parts, Session};
 use crate::tree::key::{ByBytes, Key};
@@ -110,10 +110,20 @@ impl Session {
         new: Option<(*const u8, &[u8])>,
     ) -> Result<()> {
         let trees = self.begin_write(table)?;
-        let wait = self.wait;
-        self.lock_row(table.tree_id(), row, LockMode::Exclusive, wait)?;
-        let view = self.latest_view()?;
-        let Some((order, found)) = self.find_version(table, row, view)? else { return Err(Error::RowNotFound) };
+        let (tree, wait) = (table.tree_id(), self.wait);
+        let was_read = self.found_locked.take().filter(|found| found.is(tree, row));
+        let held = self.lock_row(tree, row, LockMode::Exclusive, wait)? != LockOutcome::Granted;
+        let version = match was_read.filter(|_| held).and_then(|found| found.version) {
+            Some(version) => {
+                self.seal_for_read(table)?;
+                Some(version)
+            }
+            None => {
+                let view = self.latest_view()?;
+                self.find_version(table, row, view)?
+            }
+        };
+        let Some((order, found)) = version else { return Err(Error::RowNotFound) };
         let mut old = std::mem::take(&mut self.old_image);
         old.resize(table.layout.image_bytes as usize, 0);
         let overtaken = self.is_beyond_view(order);

@@ -72,6 +72,10 @@ impl IndexCursor {
         self.set_has_entries(false);
         self.forget();
         let mut lookup = self.lookup(session, false)?;
+        if let Some(rows) = &mut lookup.rows {
+            let ids = &self.chosen.buffer.ids;
+            rows.expect(places.iter().map(|place| ids[*place as usize]), &self.options.mask)?;
+        }
         let entries = std::mem::take(&mut self.chosen.keys);
         for place in places.iter().map(|place| *place as usize) {
             self.add_row(&mut lookup, entries.get(place), self.chosen.buffer.ids[place])?;

@@ -9,7 +9,7 @@
 
 use super::{take_one, IndexCursor};
 use crate::lock::{LockMode, LockOutcome, WaitPolicy};
-use crate::session::Session;
+use crate::session::{FoundLocked, Session};
 use crate::tree::key::ByBytes;
 use crate::tree::merge_read::{Span, Unseen};
 use crate::tree::stored::{split_value, Stored};
@@ -99,13 +99,19 @@ impl IndexCursor {
         let is_settled = session.core.views.visible_seq() == self.view.seq
             || (ahead.unseen.is_none() && self.tree()?.snapshot().stamp() == self.stamp);
         let newest = *locked == Locked::Newly && is_settled;
-        let found = session.find_latest(&table, row)?;
+        if newest && self.give_ahead(session, key, row)? {
+            return Ok(true);
+        }
         let latest = session.latest_view()?;
-        let is_entry = (newest && found.is_some()) || self.is_entry_of(session, key, row, latest)?;
-        match found {
-            Some(found) if is_entry => {
+        let version = session.find_version(&table, row, latest)?;
+        let latest = session.latest_view()?;
+        let is_entry = (newest && version.is_some()) || self.is_entry_of(session, key, row, latest)?;
+        match version {
+            Some((order, found)) if is_entry => {
                 self.semi_consistent = *locked == Locked::SemiConsistent;
-                session.found_locked = (!self.semi_consistent).then_some((table.tree_id(), row));
+                let version = Some((order, found.clone()));
+                let found_locked = FoundLocked { tree: table.tree_id(), row, version };
+                session.found_locked = (!self.semi_consistent).then_some(found_locked);
                 self.buffer.add_found(&table, &self.options.mask, row, found)?;
                 self.keys.push(key);
                 return Ok(true);

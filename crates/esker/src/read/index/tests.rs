@@ -6,6 +6,7 @@ mod chosen;
 mod locked;
 mod model;
 mod near;
+mod read_ahead;
 mod whole_keys;
 
 use super::*;

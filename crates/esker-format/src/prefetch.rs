@@ -1,0 +1,22 @@
+//! Hints to the processor.
+
+/// What lies there is asked for soon: it is on its way from memory meanwhile.
+#[inline]
+pub fn prefetch<T>(at: *const T) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: a hint, good for any address; every such processor knows it.
+    unsafe {
+        use std::arch::x86_64::{_mm_prefetch, _MM_HINT_T0};
+        _mm_prefetch::<_MM_HINT_T0>(at.cast());
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    let _ = at;
+}
+
+/// The same for the byte that lies so far on, if there is one.
+#[inline]
+pub(crate) fn prefetch_byte(bytes: &[u8], at: usize) {
+    if let Some(byte) = bytes.get(at) {
+        prefetch(byte);
+    }
+}
