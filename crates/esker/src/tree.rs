@@ -193,6 +193,13 @@ impl<K: Stored> RunHandle<K> {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Stamp(u64, usize);
 
+impl Stamp {
+    /// After so many more versions were put, if nothing else happens.
+    pub(crate) fn after(self, puts: usize) -> Stamp {
+        Stamp(self.0, self.1 + puts)
+    }
+}
+
 /// Since when nobody writes to a tree, as far as those have seen who looked.
 #[derive(Default)]
 pub(crate) struct Rest {

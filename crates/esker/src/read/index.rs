@@ -242,8 +242,9 @@ pub struct IndexCursor {
     chosen: Chosen,
     batch_rows: usize,
     semi_consistent: bool,
-    /// Of the tree when reading began, for who locks.
+    /// Of the tree when reading began, for who locks, and how many versions the transaction itself had put there.
     stamp: Stamp,
+    own_puts: usize,
     /// The key that a locking cursor has come to since.
     last: Option<Vec<u8>>,
     /// Rows that a locking cursor comes to next.
@@ -282,6 +283,7 @@ impl Session {
             batch_rows: FIRST_ROWS,
             semi_consistent: false,
             stamp: Stamp::default(),
+            own_puts: 0,
             last: None,
             read_ahead: ReadAhead::default(),
             again: false,
@@ -335,7 +337,7 @@ impl IndexCursor {
         self.read_ahead.clear();
         self.range = KeyRange::of_prefix(key);
         (self.again, self.batch_rows) = (false, FIRST_ROWS);
-        (self.stamp, self.last) = (stamp, None);
+        (self.stamp, self.own_puts, self.last) = (stamp, self.own_puts(session), None);
         self.entries = found.map(|(order, found)| Entries::Found(Some((key.into(), found)), order.is_own()));
         self.begin(session, direction);
         Ok(())
@@ -397,7 +399,7 @@ impl IndexCursor {
         }
         let state = self.tree()?.snapshot();
         let private = session.private_keys(&self.table, self.index)?;
-        (self.stamp, self.last) = (state.stamp(), None);
+        (self.stamp, self.own_puts, self.last) = (state.stamp(), self.own_puts(session), None);
         let extent = Extent {
             from: &*range.from,
             to: range.to.as_deref().map(Into::into),

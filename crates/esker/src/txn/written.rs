@@ -28,6 +28,8 @@ pub(crate) struct Written<K: Stored> {
     /// Memtable (by id) and the transaction's place in it.
     slot: (u64, *const TxnSlot),
     pub(crate) runs: Vec<Arc<Run<K>>>,
+    /// Versions that were ever put, here or there.
+    puts: usize,
     pub(crate) redo: Redo,
     /// Its large writes, but for rows that it inserts, before they become runs; others find it in the tree's state.
     private: Option<Gathered<K>>,
@@ -58,7 +60,7 @@ impl<K: Stored> Written<K> {
     /// Nothing yet.
     pub(crate) fn new(tree: Arc<Tree<K>>, budget: &Arc<Budget>) -> Self {
         let (slot, share) = ((0, std::ptr::null()), Share::new(budget));
-        Written { tree, slot, runs: Vec::new(), redo: Redo::default(), private: None, share }
+        Written { tree, slot, runs: Vec::new(), puts: 0, redo: Redo::default(), private: None, share }
     }
 
     /// Puts a version into the shared memtable, and tells which that is. The key is fresh, or the caller has the lock of
@@ -72,6 +74,7 @@ impl<K: Stored> Written<K> {
         }
         // SAFETY: the slot is of this memtable, which is the tree's as long as the guard is held; the caller's promise.
         unsafe { mem.put(key, self.slot.1, change)? };
+        self.puts += 1;
         self.tree.has_something(mem);
         Ok(mem.id)
     }
@@ -100,11 +103,17 @@ impl<K: Stored> Written<K> {
             }
         };
         let used = gathered.private.put(key, change, unique)?;
+        self.puts += 1;
         if used as u64 == self.share.bytes() {
             return Ok(Fill::Same);
         }
         self.share.resize(used as u64);
         Ok(if used > PRIVATE_BYTES { Fill::Full } else { Fill::Grown })
+    }
+
+    /// How many versions it has put so far, as the tree's [stamp](crate::tree::TreeState::stamp) counts them.
+    pub(crate) fn puts(&self) -> usize {
+        self.puts
     }
 
     /// Is anything gathered?

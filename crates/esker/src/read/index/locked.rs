@@ -3,9 +3,8 @@
 //! A locking read meets what others have not committed: it waits for whoever has put an entry into its range, or taken one
 //! away, and reads the key again. Then it locks the row, and makes sure under that lock that the entry is still the row's.
 //! Where it is not, it reads on from that very key under a newer view, so that a row whose key moved ahead is met there.
-//! It waits for nobody outside its range, and trusts what was read ahead only while nothing was written into the tree.
-//! Invariant: each time it reads a key again, somebody has committed, rolled back
-//! or ended since.
+//! It waits for nobody outside its range, and trusts what was read ahead only while nobody else has written into the tree.
+//! Invariant: each time it reads a key again, somebody has committed, rolled back or ended since.
 
 use super::{take_one, IndexCursor};
 use crate::lock::{LockMode, LockOutcome, WaitPolicy};
@@ -14,6 +13,7 @@ use crate::tree::key::ByBytes;
 use crate::tree::merge_read::{Span, Unseen};
 use crate::tree::stored::{split_value, Stored};
 use crate::tree::Found;
+use crate::txn::written::Written;
 use crate::{Error, Result};
 use esker_format::RowId;
 
@@ -80,14 +80,24 @@ impl IndexCursor {
         }
     }
 
-    /// Reads anew what lies ahead, if anything was written into the tree since it was read: a row whose key moves, from behind a
-    /// key that is read ahead to before it, would be met at neither.
+    /// Reads anew what lies ahead, if anybody else has written into the tree since it was read: a row whose key moves, from behind
+    /// a key that is read ahead to before it, would be met at neither.
     fn renew(&mut self, session: &mut Session) -> Result<()> {
         let Some(last) = self.last.as_ref() else { return Ok(()) };
-        if self.tree()?.snapshot().stamp() == self.stamp {
+        let (now, own_puts) = (self.tree()?.snapshot().stamp(), self.own_puts(session));
+        if own_puts.checked_sub(self.own_puts).is_some_and(|more| now == self.stamp.after(more)) {
+            (self.stamp, self.own_puts) = (now, own_puts);
             return Ok(());
         }
+        #[cfg(test)]
+        met::count_renewal();
         self.read(session, &self.range.rest(last, self.direction), self.direction)
+    }
+
+    /// How many versions the transaction has put into the tree so far.
+    pub(super) fn own_puts(&self, session: &Session) -> usize {
+        let txn = session.current.open().and_then(|txn| txn.in_table(&self.table));
+        txn.and_then(|txn| txn.keys.get(self.index)).map_or(0, Written::puts)
     }
 
     /// Gives a row, unless its entry has changed: then lets go of it, and reads that key again; false.
@@ -200,6 +210,16 @@ pub(crate) mod met {
 
     thread_local! {
         static MET: Cell<(usize, usize)> = const { Cell::new((0, 0)) };
+        static RENEWALS: Cell<usize> = const { Cell::new(0) };
+    }
+
+    pub(super) fn count_renewal() {
+        RENEWALS.set(RENEWALS.get() + 1);
+    }
+
+    /// How often this thread read anew what lies ahead, since the last call.
+    pub(crate) fn take_renewals() -> usize {
+        RENEWALS.replace(0)
     }
 
     pub(super) fn count(is_active: bool) {

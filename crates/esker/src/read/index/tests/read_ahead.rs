@@ -1,6 +1,7 @@
 //! Rows that a locking cursor reads ahead of their locks: given as they are under the lock, whoever changes them meanwhile.
 
 use super::*;
+use crate::read::index::locked::met;
 use crate::read::index::read_ahead::taken;
 use crate::tests::support::begun;
 use crate::tree::levels::looked;
@@ -78,6 +79,7 @@ fn who_changes_each_row_finds_it_once() {
     let (mut c, first) = after(&mut s, &t, 20, Direction::Forward);
     let mut expected: Vec<Values> = first;
     taken::take();
+    met::take_renewals();
     while let Some((_, row, mut new)) = given(&c.next_batch(&mut s).unwrap(), &locking().mask).pop() {
         looked::take();
         let is_renamed = new.0 % 3 == 1;
@@ -93,6 +95,8 @@ fn who_changes_each_row_finds_it_once() {
         assert_eq!(looked::take(), usize::from(is_renamed));
     }
     assert!(taken::take() > ROWS as usize * 9 / 10);
+    // Entries that it has taken away itself are no reason to read anew.
+    assert_eq!(met::take_renewals(), 0);
     s.commit().unwrap();
     let mut s = begun(&e, false);
     let mask = locking().mask;
@@ -186,5 +190,27 @@ fn rows_that_are_told_of_are_searched_once() {
         assert_eq!(found, (0..ROWS).map(values).collect::<Vec<_>>());
         let searches = searched::take() as u64;
         assert!((ROWS..=ROWS * 11 / 10 * 2).contains(&searches), "{searches} searches in {layers} layers");
+    }
+}
+
+/// Own entries do not hide those of others: a row that somebody moves to before where it was is met there.
+#[test]
+fn what_others_move_is_met_beside_own_changes() {
+    for way in BOTH {
+        let (_disk, e, t, ids) = filled(1);
+        let mut s = begun(&e, false);
+        let (mut c, all) = after(&mut s, &t, 30, way);
+        let mut expected: Vec<Values> = numbers(way).into_iter().map(values).collect();
+        s.delete(&t, ids[expected[29].0 as usize]).unwrap();
+        let mut other = begun(&e, false);
+        let moved = (expected[300].0, expected[40].1, None);
+        update(&mut other, &t, ids[moved.0 as usize], &moved);
+        other.commit().unwrap();
+        expected[300] = moved;
+        let mut found: Vec<_> =
+            all.into_iter().chain(rest(&mut s, &mut c, &locking().mask).into_iter().map(|g| g.2)).collect();
+        expected.sort_unstable();
+        found.sort_unstable();
+        assert_eq!(found, expected, "{way:?}");
     }
 }
