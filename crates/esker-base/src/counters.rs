@@ -61,7 +61,7 @@ counters! {
     LockWaits "lock_waits" "Row lock requests that had to wait",
     LockWaitUs "lock_wait_us" "Microseconds spent waiting for row locks",
     LockTimeouts "lock_timeouts" "Row lock waits that ended by timeout",
-    Deadlocks "deadlocks" "Row lock waits that ended because they closed a circle",
+    Deadlocks "deadlocks" "Row lock waits that were refused to break a circle",
 
     WalRecords "wal_records" "Records appended to the log",
     WalBytes "wal_bytes" "Bytes of records appended to the log, before they are written",

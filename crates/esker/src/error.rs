@@ -85,7 +85,7 @@ pub enum Error {
     /// The row is locked and the caller does not wait.
     #[error("row is locked")]
     WouldBlock,
-    /// Waiting would have closed a circle of waiters.
+    /// A circle of waiters, in which the transaction has done least: it is to be rolled back.
     #[error("deadlock")]
     Deadlock,
     /// The session was killed while it waited.

@@ -54,7 +54,7 @@ pub(crate) enum LockOutcome {
 pub(crate) enum LockError {
     /// The wait took longer than allowed.
     Timeout,
-    /// Waiting would have closed a circle; the requester is the victim.
+    /// The wait was part of a circle, and the transaction has done least of those in it.
     Deadlock,
     /// The session was killed while waiting.
     Interrupted,
@@ -433,7 +433,7 @@ impl LockTable {
         .map(|_| ())
     }
 
-    /// Repeats `attempt` until it succeeds, the limit passes, the session is killed, or waiting closes a circle. The limit
+    /// Repeats `attempt` until it succeeds, the limit passes, the session is killed, or is the victim of a circle. The limit
     /// is set by the first wait: a lock that is free looks at no clock.
     fn wait_for<Guard>(
         &self,
@@ -444,7 +444,7 @@ impl LockTable {
         mut attempt: impl FnMut() -> (Guard, Attempt),
     ) -> Result<LockOutcome, LockError> {
         let mut since = None;
-        let result = loop {
+        let mut result = loop {
             // The guard keeps the blockers what they are until the wait has been entered.
             let (guard, attempt) = attempt();
             let blockers = match attempt {
@@ -477,18 +477,22 @@ impl LockTable {
             let _told = esker_base::wait::tell(WaitEvent::RowLock);
             wait.parker.park(&*self.host, until);
         };
-        match result {
-            Err(LockError::Timeout) => count(Counter::LockTimeouts, 1),
-            Err(LockError::Deadlock) => count(Counter::Deadlocks, 1),
-            _ => {}
-        }
         if let Some(since) = since {
-            self.waits.finish(wait.owner, wait.key, result.is_ok());
+            let refused = self.waits.finish(wait.owner, wait.key, result.is_ok());
+            // Whatever else ended the wait at that moment: others count on its being rolled back.
+            if refused && result.is_err() {
+                result = Err(LockError::Deadlock);
+            }
             let waited = self.host.now() - since;
             count(Counter::LockWaits, 1);
             count(Counter::LockWaitUs, waited.as_micros() as u64);
             esker_base::wait::record(WaitEvent::RowLock, waited.as_nanos() as u64);
             hooks.after_wait();
+        }
+        match result {
+            Err(LockError::Timeout) => count(Counter::LockTimeouts, 1),
+            Err(LockError::Deadlock) => count(Counter::Deadlocks, 1),
+            _ => {}
         }
         result
     }
@@ -553,7 +557,7 @@ impl LockTable {
         self.waits.released(owner, Released::All);
     }
 
-    /// Who waits for whom in the circle that `victim` would have closed, each for the next; none, if somebody has met another
+    /// Who waits for whom in the circle that `victim` was refused for, each for the next; none, if somebody has met another
     /// since.
     pub(crate) fn closed_by(&self, victim: TxnId) -> Vec<Waiter> {
         self.waits.closed_by(victim)

@@ -320,7 +320,7 @@ impl Session {
         mode: crate::LockMode,
         wait: WaitPolicy,
     ) -> Result<crate::lock::LockOutcome> {
-        let owner = self.txn_mut()?.state.locks.clone();
+        let owner = self.locker()?;
         self.found_locked = None;
         let outcome = self.core.locks.lock(&owner, &self.parker, tree, row, mode, wait, &*self.hooks);
         let outcome = outcome.map_err(|e| self.lock_failed(e))?;
@@ -330,7 +330,7 @@ impl Session {
 
     /// Waits until a transaction that inserts into `tree` has ended, for as long as for a row.
     pub(crate) fn wait_for_inserter(&mut self, tree: TreeId, inserter: &Inserter) -> Result<()> {
-        let owner = self.txn_mut()?.state.locks.clone();
+        let owner = self.locker()?;
         let ended = self.core.locks.wait_for_end(&owner, &self.parker, &inserter.owner, tree, self.wait, &*self.hooks);
         ended.map_err(|e| self.lock_failed(e))
     }
@@ -339,7 +339,7 @@ impl Session {
     /// row, for as long as for a row.
     pub(crate) fn wait_for_change(&mut self, entry: (TreeId, RowId), txn: TxnId, ordinal: u64) -> Result<()> {
         let Some(of) = self.core.writers.get(txn) else { return Ok(()) };
-        let owner = self.txn_mut()?.state.locks.clone();
+        let owner = self.locker()?;
         let stands = || of.status() == ACTIVE && !of.aborted().contains(ordinal);
         let (locks, hooks) = (&self.core.locks, &*self.hooks);
         let gone = locks.wait_for_change(&owner, &self.parker, &of.locks, entry, self.wait, hooks, stands);

@@ -349,7 +349,7 @@ impl Session {
     /// Locks every row below the next row id, which is returned.
     fn lock_range(&mut self, tree: &crate::tree::Tree) -> Result<RowId> {
         let up_to = tree.next_row();
-        let owner = self.txn_mut()?.state.locks.clone();
+        let owner = self.locker()?;
         let locked = self.core.locks.lock_range(&owner, &self.parker, tree.id, up_to, self.wait, &*self.hooks);
         locked.map_err(|e| self.lock_failed(e))?;
         Ok(up_to)
@@ -378,6 +378,7 @@ impl Session {
         }
         let tree_txn = &mut txn.tables[at];
         tree_txn.marks += 1;
+        txn.deleted_at_once += rows.saturating_sub(1);
         count(Counter::RowsDeleted, rows);
         tree_txn.own.emptied(as_of, committed);
         Ok(())

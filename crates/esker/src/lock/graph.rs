@@ -8,6 +8,9 @@
 //! for its end), or enters again (the line moves behind whom it met), or gives up (it hands on): so no line is left
 //! behind somebody who neither holds nor waits. An edge goes from a line to its holders; who enters looks for a
 //! circle over them, and nothing else closes one.
+//!
+//! Of a circle, one is refused: who has done least, as `LockOwner::work` counts, and among those alike the one who closes
+//! it. Who is refused stands in no line any more and is woken; that it was lies with its wait, and goes with it.
 
 #[cfg(test)]
 mod tests;
@@ -33,6 +36,8 @@ struct Waiting {
     arrival: u64,
     /// None: it was woken, and has yet to look.
     line: Option<LineId>,
+    /// It was the victim of a circle that somebody else closed.
+    refused: bool,
 }
 
 struct Line {
@@ -88,7 +93,7 @@ pub(super) struct Graph {
     by_key: HashMap<WaitKey, Vec<LineId>>,
     next_line: LineId,
     arrivals: u64,
-    /// The last circle that a wait would have closed, from that wait on, each behind the next.
+    /// The last circle that a wait closed, from its victim on, each behind the next.
     pub(super) closed: Vec<Waiter>,
     /// Waiters and holders that were touched: what waiting costs.
     #[cfg(test)]
@@ -103,33 +108,68 @@ impl Graph {
         }
     }
 
-    /// Enters (again) a wait, which began `since`, behind `blockers`. False: that would close a circle; the wait is given
-    /// up.
+    /// Enters (again) a wait, which began `since`, behind `blockers`. False: it is the victim of a circle, which this closes, or
+    /// somebody else has closed; the wait is given up.
     pub(super) fn enter(&mut self, wait: &Wait<'_>, since: Duration, blockers: &[Blocker]) -> bool {
         let Wait { owner, parker, key, row, mode, reports } = *wait;
         let me = owner.txn;
         // It may have woken by itself, and stand in a line still.
         self.take_out(me);
+        if self.waiting.get(&me).is_some_and(|w| w.refused) {
+            self.give_up(me, key);
+            return false;
+        }
         let again = self.waiting.get(&me).map(|w| w.arrival);
         let arrival = again.unwrap_or_else(|| {
             self.arrivals += 1;
             self.arrivals
         });
         let (owner, parker) = (owner.clone(), parker.clone());
-        self.waiting.insert(me, Waiting { owner, parker, key, row, mode, reports, since, arrival, line: None });
+        let wait = Waiting { owner, parker, key, row, mode, reports, since, arrival, line: None, refused: false };
+        self.waiting.insert(me, wait);
         let line = self.line_behind(key, blockers);
         self.join(line, me);
         // Before anybody moves: two who share a row and want it alone would wake each other instead. And no move closes
         // a circle later, since who moves stood behind `me`, who stands there already.
-        if self.circle(line).contains(&me) {
-            self.closed = self.way_back(line, me);
-            self.give_up(me, key);
+        if !self.break_circles(me, key, line) {
             return false;
         }
         if again.is_some() {
             self.overtaken(me, key, line, blockers);
         }
         true
+    }
+
+    /// Refuses a victim of each circle that `me`, who stands in `line`, closes. False: that is `me`, and so nobody else.
+    fn break_circles(&mut self, me: TxnId, key: WaitKey, line: LineId) -> bool {
+        let mut victims = HashSet::new();
+        while let Some(mut circle) = self.way_back(line, me, &victims) {
+            let work = |w: &Waiter| self.waiting.get(&w.txn).map_or(u64::MAX, |w| w.owner.work());
+            // The first of those alike, and the circle begins with `me`.
+            let least = circle.iter().enumerate().min_by_key(|(_, w)| work(w)).map_or(0, |(at, _)| at);
+            circle.rotate_left(least);
+            let victim = circle.first().map_or(me, |w| w.txn);
+            self.closed = circle;
+            if victim == me {
+                self.give_up(me, key);
+                return false;
+            }
+            victims.insert(victim);
+        }
+        victims.into_iter().for_each(|victim| self.refuse(victim));
+        true
+    }
+
+    /// Wakes a victim, which gives up when it looks. It keeps what it holds until it is rolled back: others wait on for that.
+    fn refuse(&mut self, victim: TxnId) {
+        if let Some(w) = self.waiting.get_mut(&victim) {
+            w.refused = true;
+        }
+        self.wake(victim);
+    }
+
+    fn line_of(&self, txn: TxnId) -> Option<LineId> {
+        self.waiting.get(&txn)?.line
     }
 
     /// The line for `key` behind just these, made if there is none; a new one must be joined at once.
@@ -227,55 +267,35 @@ impl Graph {
         }
     }
 
-    /// Those in the line for whom the line waits, over any number of steps: each closes a circle. Goes over each line
-    /// once.
-    fn circle(&mut self, start: LineId) -> Vec<TxnId> {
-        let (mut seen, mut todo, mut found) = (HashSet::from([start]), vec![start], Vec::new());
-        while let Some(id) = todo.pop() {
+    /// A circle from `me`, who stands in the line `start`, back to `me`, if there is one that none of `victims` is in: each
+    /// waits for the next, the last for the first. Goes over each line once.
+    fn way_back(&mut self, start: LineId, me: TxnId, victims: &HashSet<TxnId>) -> Option<Vec<Waiter>> {
+        // From which line each was found, and over which of those who stand in it.
+        let (mut from, mut todo) = (HashMap::from([(start, None)]), VecDeque::from([start]));
+        while let Some(id) = todo.pop_front() {
             let holders = self.lines.get(&id).map_or(&[][..], |line| &line.holders);
             #[cfg(test)]
             {
                 self.steps += holders.len() as u64;
             }
-            for holder in holders {
-                let Some(line) = self.waiting.get(&holder.txn).and_then(|w| w.line) else { continue };
-                if line == start {
-                    found.push(holder.txn);
-                }
-                if seen.insert(line) {
-                    todo.push(line);
-                }
-            }
-        }
-        found
-    }
-
-    /// A circle from `me`, who stands in the line `start`, back to `me`: each waits for the next, the last for the first.
-    fn way_back(&self, start: LineId, me: TxnId) -> Vec<Waiter> {
-        // From which line each was found, and over which of those who stand in it.
-        let (mut from, mut todo) = (HashMap::from([(start, None)]), VecDeque::from([start]));
-        while let Some(id) = todo.pop_front() {
-            for holder in self.lines.get(&id).map_or(&[][..], |line| &line.holders) {
+            for holder in holders.iter().filter(|h| !victims.contains(&h.txn)) {
                 if holder.txn == me {
                     let (mut way, mut at) = (Vec::new(), id);
                     while let Some(Some((before, over))) = from.get(&at) {
                         (at, _) = (*before, way.push(*over));
                     }
                     way.push(me);
-                    return way
-                        .iter()
-                        .rev()
-                        .filter_map(|txn| Some(self.waiter(*txn, self.waiting.get(txn)?)))
-                        .collect();
+                    let waiter = |txn: &TxnId| Some(self.waiter(*txn, self.waiting.get(txn)?));
+                    return Some(way.iter().rev().filter_map(waiter).collect());
                 }
-                let Some(line) = self.waiting.get(&holder.txn).and_then(|w| w.line) else { continue };
+                let Some(line) = self.line_of(holder.txn) else { continue };
                 if let Entry::Vacant(new) = from.entry(line) {
                     new.insert(Some((id, holder.txn)));
                     todo.push_back(line);
                 }
             }
         }
-        Vec::new()
+        None
     }
 
     /// The lines for `key` behind `holder`.
@@ -359,18 +379,20 @@ impl Graph {
         }
     }
 
-    /// Ends a wait that was granted: who stands behind `me` now waits for what it holds.
-    pub(super) fn granted(&mut self, me: TxnId) {
+    /// Ends a wait that was granted: who stands behind `me` now waits for what it holds. True: it was to be refused.
+    pub(super) fn granted(&mut self, me: TxnId) -> bool {
         self.take_out(me);
-        self.waiting.remove(&me);
+        self.waiting.remove(&me).is_some_and(|w| w.refused)
     }
 
-    /// Ends a wait that was not granted: who stood behind `me` for it is not to wait for `me` any more.
-    pub(super) fn give_up(&mut self, me: TxnId, key: WaitKey) {
-        self.granted(me);
+    /// Ends a wait that was not granted: who stood behind `me` for it is not to wait for `me` any more. True: it was to be
+    /// refused.
+    pub(super) fn give_up(&mut self, me: TxnId, key: WaitKey) -> bool {
+        let refused = self.granted(me);
         for id in self.lines_of(key, me) {
             self.hand_on(id, me);
         }
+        refused
     }
 
     /// `owner` let go of something.

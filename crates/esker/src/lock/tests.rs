@@ -6,6 +6,8 @@ use std::thread;
 const TREE: TreeId = TreeId(7);
 /// Longer than any wait here takes; a circle that is not found ends a test then.
 const LONG: WaitPolicy = WaitPolicy { timeout: Duration::from_secs(20), nowait: false };
+/// Of a victim: who waits for what it has gives up before, if it is not told.
+const LONGER: WaitPolicy = WaitPolicy { timeout: Duration::from_secs(60), nowait: false };
 const NOWAIT: WaitPolicy = WaitPolicy { timeout: Duration::from_secs(600), nowait: true };
 const SHORT: WaitPolicy = WaitPolicy { timeout: Duration::from_millis(1), nowait: false };
 use LockMode::{Exclusive, Shared};
@@ -29,6 +31,20 @@ impl<'a> Session<'a> {
     }
     fn holds(&self, row: u64, mode: LockMode) -> bool {
         self.table.holds(&self.owner, TREE, RowId(row), mode)
+    }
+    /// Locks rows of its own, and tells of so many changes.
+    fn works(&self, rows: u64, changes: u64) {
+        let own = 1_000_000 * self.owner.txn.0;
+        (own..own + rows).for_each(|row| assert_eq!(self.lock(row, Exclusive, NOWAIT), Ok(Granted)));
+        self.owner.activity.has_changed(changes);
+    }
+    /// Waits for a row; refused, it is rolled back.
+    fn lock_or_go(&self, row: u64, policy: WaitPolicy) -> Result<LockOutcome, LockError> {
+        let outcome = self.lock(row, Exclusive, policy);
+        if outcome.is_err() {
+            self.end();
+        }
+        outcome
     }
     fn unlock(&self, row: u64) {
         self.table.unlock_row(&self.owner, TREE, RowId(row));
@@ -171,6 +187,159 @@ fn two_upgrades_are_a_circle() {
         assert_eq!(first.join().unwrap(), Ok(Granted));
     });
     a.end();
+    empty(&table);
+}
+
+#[test]
+fn who_has_done_least_is_the_victim() {
+    // Rows locked besides and changes of who waits, and of who then closes the circle; is it who waits?
+    let cases = [
+        ((0, 0), (1, 0), true),
+        ((0, 0), (0, 1), true),
+        ((1, 1), (0, 3), true),
+        ((1, 1), (1, 1), false),
+        ((2, 0), (0, 2), false),
+        ((1, 0), (0, 0), false),
+        ((0, 1), (0, 0), false),
+    ];
+    for (waits, closes, refused) in cases {
+        let table = LockTable::new(Arc::new(crate::Machine));
+        let (a, b) = (Session::new(&table, 1), Session::new(&table, 2));
+        for (s, own, (rows, changes)) in [(&a, 1, waits), (&b, 2, closes)] {
+            s.lock(own, Exclusive, NOWAIT).unwrap();
+            s.works(rows, changes);
+        }
+        let outcomes = thread::scope(|s| {
+            let waiter = s.spawn(|| a.lock_or_go(2, LONGER));
+            until(|| table.stats().waiting == 1);
+            let closed = b.lock_or_go(1, LONG);
+            (waiter.join().unwrap(), closed)
+        });
+        let (gets, goes) = (Ok(Granted), Err(LockError::Deadlock));
+        assert_eq!(outcomes, if refused { (goes, gets) } else { (gets, goes) }, "{waits:?} {closes:?}");
+        let circle = table.closed_by(if refused { a.owner.txn } else { b.owner.txn });
+        let told: Vec<_> = circle.iter().map(|w| (w.txn.0, w.key, w.blockers[0].0)).collect();
+        let row = |row| WaitKey::Row(TREE, RowId(row));
+        let mut expected = vec![(1, row(2), 2), (2, row(1), 1)];
+        expected.rotate_left(usize::from(!refused));
+        assert_eq!(told, expected);
+        a.end();
+        b.end();
+        empty(&table);
+    }
+}
+
+/// Each is counted once, whatever else ends its wait at that moment, and waits as anybody does if it goes on.
+#[test]
+fn a_victim_keeps_its_locks_until_it_ends_and_waits_again() {
+    for killed in [false, true] {
+        let table = LockTable::new(Arc::new(crate::Machine));
+        let (a, b, c) = (Session::new(&table, 1), Session::new(&table, 2), Session::new(&table, 3));
+        for (s, own) in [(&a, 1), (&b, 2), (&c, 3)] {
+            s.lock(own, Exclusive, NOWAIT).unwrap();
+        }
+        b.works(1, 0);
+        thread::scope(|s| {
+            let victim = s.spawn(|| {
+                let counts = esker_base::SessionCounters::new();
+                let _bound = esker_base::counters::bind(&counts);
+                if killed {
+                    // When it looks for the second time: once it is refused.
+                    a.parker.kill_after(1);
+                }
+                assert_eq!(a.lock(2, Exclusive, LONGER), Err(LockError::Deadlock));
+                a.parker.clear_kill();
+                assert_eq!(a.lock(3, Exclusive, SHORT), Err(LockError::Timeout));
+                assert_eq!((counts.get(Counter::Deadlocks), counts.get(Counter::LockTimeouts)), (1, 1));
+                assert!(a.holds(1, Exclusive) && !b.holds(1, Exclusive));
+                assert_eq!(table.stats().waiting, 1);
+                a.end();
+            });
+            until(|| table.stats().waiting == 1);
+            assert_eq!(b.lock(1, Exclusive, LONG), Ok(Granted));
+            victim.join().unwrap();
+        });
+        b.end();
+        c.end();
+        empty(&table);
+    }
+}
+
+#[test]
+fn two_circles_closed_at_once_have_a_victim_each() {
+    let table = LockTable::new(Arc::new(crate::Machine));
+    let sessions = [1, 2, 3].map(|txn| Session::new(&table, txn));
+    let [a, b, c] = &sessions;
+    for s in [a, b] {
+        s.lock(3, Shared, NOWAIT).unwrap();
+    }
+    for row in [1, 2] {
+        c.lock(row, Exclusive, NOWAIT).unwrap();
+    }
+    thread::scope(|s| {
+        let victims = [(a, 1), (b, 2)].map(|(victim, row)| s.spawn(move || victim.lock_or_go(row, LONGER)));
+        until(|| table.stats().waiting == 2);
+        assert_eq!(c.lock(3, Exclusive, LONG), Ok(Granted));
+        for victim in victims {
+            assert_eq!(victim.join().unwrap(), Err(LockError::Deadlock));
+        }
+    });
+    c.end();
+    empty(&table);
+}
+
+/// Who waits for a transaction's end, or for what it may undo, can be the victim too; and so can a range.
+#[test]
+fn whatever_is_waited_for_can_be_refused() {
+    for what in 0..3 {
+        let table = LockTable::new(Arc::new(crate::Machine));
+        let (a, b) = (Session::new(&table, 1), Session::new(&table, 2));
+        a.lock(1, Exclusive, NOWAIT).unwrap();
+        b.lock(2, Exclusive, NOWAIT).unwrap();
+        b.works(1, 0);
+        b.owner.inserts_into(TREE, RowId(9));
+        let entry = (TREE, RowId(2));
+        let wait = || match what {
+            0 => table.wait_for_end(&a.owner, &a.parker, &b.owner, TREE, LONGER, &NoHooks),
+            1 => table.wait_for_change(&a.owner, &a.parker, &b.owner, entry, LONGER, &NoHooks, || true),
+            _ => a.range(3, LONGER).map(|_| ()),
+        };
+        thread::scope(|s| {
+            let victim = s.spawn(|| {
+                let outcome = wait();
+                a.end();
+                outcome
+            });
+            until(|| table.stats().waiting == 1);
+            assert_eq!(b.lock(1, Exclusive, LONG), Ok(Granted), "{what}");
+            assert_eq!(victim.join().unwrap(), Err(LockError::Deadlock), "{what}");
+        });
+        b.end();
+        empty(&table);
+    }
+}
+
+#[test]
+fn who_waits_for_a_victims_row_gets_it() {
+    let table = LockTable::new(Arc::new(crate::Machine));
+    let sessions = [1, 2, 3].map(|txn| Session::new(&table, txn));
+    let [victim, closes, after] = &sessions;
+    for s in [victim, closes] {
+        s.lock(1, Shared, NOWAIT).unwrap();
+    }
+    victim.lock(2, Exclusive, NOWAIT).unwrap();
+    closes.works(2, 0);
+    thread::scope(|s| {
+        let refused = s.spawn(|| victim.lock_or_go(1, LONGER));
+        until(|| table.stats().waiting == 1);
+        let last = s.spawn(|| after.lock(1, Exclusive, LONGER));
+        until(|| table.stats().waiting == 2);
+        assert_eq!(closes.lock(2, Exclusive, LONG), Ok(Granted));
+        assert_eq!(refused.join().unwrap(), Err(LockError::Deadlock));
+        closes.end();
+        assert_eq!(last.join().unwrap(), Ok(Granted));
+        after.end();
+    });
     empty(&table);
 }
 

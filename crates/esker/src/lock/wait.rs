@@ -147,6 +147,11 @@ impl LockOwner {
         self.locked_rows() != 0 || !self.held.lock().ranges.is_empty()
     }
 
+    /// How much would be lost with it: rows that it has locked one by one, and what it has changed by its last lock.
+    pub(super) fn work(&self) -> u64 {
+        self.locked_rows() + self.activity.changes()
+    }
+
     /// Rows locked one by one, not counting ranges.
     pub(crate) fn locked_rows(&self) -> u64 {
         self.rows.load(Ordering::Relaxed)
@@ -259,19 +264,19 @@ impl Waits {
     }
 
     /// Enters (again) a wait for `blockers`, which began `since`. The caller holds the shard's mutex, so that they still
-    /// are. False: waiting would close a circle; the wait is given up.
+    /// are. False: it is the victim of a circle; the wait is given up.
     pub(super) fn enter(&self, wait: &Wait<'_>, since: Duration, blockers: &[Blocker]) -> bool {
         self.graph.lock().enter(wait, since, blockers)
     }
 
-    /// The circle that `victim` would have closed, if that was the last one.
+    /// The circle that `victim` was refused for, if that was the last one.
     pub(super) fn closed_by(&self, victim: TxnId) -> Vec<Waiter> {
         let graph = self.graph.lock();
         graph.closed.iter().take_while(|_| graph.closed[0].txn == victim).cloned().collect()
     }
 
-    /// Ends a wait: the lock was granted, or the session gives up.
-    pub(super) fn finish(&self, owner: &LockOwner, key: WaitKey, granted: bool) {
+    /// Ends a wait: the lock was granted, or the session gives up. True: it was to be refused.
+    pub(super) fn finish(&self, owner: &LockOwner, key: WaitKey, granted: bool) -> bool {
         let mut graph = self.graph.lock();
         match granted {
             true => graph.granted(owner.txn),

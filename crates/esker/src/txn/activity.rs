@@ -1,9 +1,10 @@
 //! What goes on: every open transaction, and who waits for whose locks.
 //!
-//! Owns the registry of sessions and what each transaction tells of itself. A row operation pays nothing for it: a
-//! session stores its figures in its own transaction's [`Activity`] when a statement begins or ends, and enters its
-//! transaction in its own [`Presence`] when that begins; who asks goes over all of them. Invariant: a transaction that is
-//! open in a session stands in that session's presence, one without a session (prepared) among the engine's prepared.
+//! Owns the registry of sessions and what each transaction tells of itself. A row operation pays next to nothing for it: a
+//! session stores its figures in its own transaction's [`Activity`] when a statement begins or ends, what it has changed before
+//! each lock, too, so that those who wait can be compared, and enters its transaction in its own [`Presence`] when that
+//! begins; who asks goes over all of them. Invariant: a transaction that is open in a session stands in that session's
+//! presence, one without a session (prepared) among the engine's prepared.
 
 mod deadlock;
 mod locks;
@@ -20,7 +21,7 @@ use crate::lock::LockOwner;
 use crate::session::Session;
 use crate::txn::open::Isolation;
 use crate::txn::views::ViewSlot;
-use crate::Engine;
+use crate::{Engine, Result};
 use esker_base::lock::{order, Mutex};
 use esker_format::{CommitSeq, LocalTime, RowId, TxnId};
 use std::collections::{HashMap, HashSet};
@@ -43,7 +44,8 @@ pub struct TxnInfo {
     pub age_us: u64,
     /// "READ COMMITTED" or "REPEATABLE READ".
     pub isolation: &'static str,
-    /// Rows inserted, updated and deleted by its ended statements, those counted that were undone.
+    /// Rows, and entries of indexes, inserted, updated and deleted by its ended statements, and by the current one up to its last
+    /// lock; those counted that were undone.
     pub rows_changed: u64,
     /// Rows locked one by one.
     pub rows_locked: u64,
@@ -112,6 +114,16 @@ impl Activity {
     pub(crate) fn begins(&self, host: &dyn Host) {
         self.began_us.store(now_us(host), Ordering::Relaxed);
         self.idle_since_us.store(0, Ordering::Relaxed);
+    }
+
+    /// The transaction has changed so much by now.
+    pub(crate) fn has_changed(&self, changes: u64) {
+        self.rows_changed.store(changes, Ordering::Relaxed);
+    }
+
+    /// What it has told last.
+    pub(crate) fn changes(&self) -> u64 {
+        self.rows_changed.load(Ordering::Relaxed)
     }
 
     fn idle_us(&self, host: &dyn Host) -> u64 {
@@ -187,11 +199,18 @@ impl Session {
         self.presence.connection.store(connection, Ordering::Relaxed);
     }
 
+    /// The transaction for a lock that it wants, having told what it has changed by now: it may have to wait.
+    pub(crate) fn locker(&mut self) -> Result<Arc<LockOwner>> {
+        let txn = self.txn_mut()?;
+        txn.state.locks.activity.has_changed(txn.changes());
+        Ok(txn.state.locks.clone())
+    }
+
     /// Tells what the transaction has done by now: at the ends of a statement.
     pub(crate) fn tell_activity(&self, in_statement: bool) {
         let Some(txn) = self.current.open() else { return };
         let activity = &txn.state.locks.activity;
-        activity.rows_changed.store(txn.next_ordinal - 1, Ordering::Relaxed);
+        activity.has_changed(txn.changes());
         activity.redo_bytes.store(txn.redo_bytes() as u64, Ordering::Relaxed);
         activity.idle_since_us.store(if in_statement { 0 } else { now_us(&*self.core.host) }, Ordering::Relaxed);
     }
@@ -300,7 +319,7 @@ fn describe(core: &Core, owner: &LockOwner) -> TxnInfo {
             i if i == Isolation::RepeatableRead as u8 => "REPEATABLE READ",
             _ => "READ COMMITTED",
         },
-        rows_changed: activity.rows_changed.load(Ordering::Relaxed),
+        rows_changed: activity.changes(),
         rows_locked: owner.locked_rows(),
         redo_bytes: activity.redo_bytes.load(Ordering::Relaxed),
         view_seq: None,

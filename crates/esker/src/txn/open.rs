@@ -94,6 +94,8 @@ pub(crate) struct Txn {
     /// The view was opened by a plain read.
     pub(crate) view_by_read: bool,
     pub(crate) next_ordinal: u64,
+    /// Rows that range marks have deleted, but one for each, which is its ordinal's.
+    pub(crate) deleted_at_once: u64,
     /// Redo of range marks.
     pub(crate) marks_redo: Vec<u8>,
     /// Bytes of small writes.
@@ -129,6 +131,7 @@ impl Txn {
             view: None,
             view_by_read: false,
             next_ordinal: 1,
+            deleted_at_once: 0,
             marks_redo: Vec::new(),
             small_bytes: 0,
             large: None,
@@ -155,6 +158,12 @@ impl Txn {
     pub(crate) fn view_opened(&mut self, seq: CommitSeq) {
         self.view = Some(seq);
         self.view_by_read = true;
+    }
+
+    /// How much it has changed: rows, and entries of indexes; what was undone, too.
+    #[inline]
+    pub(crate) fn changes(&self) -> u64 {
+        self.next_ordinal - 1 + self.deleted_at_once
     }
 
     /// Takes the next ordinal.

@@ -29,13 +29,23 @@ impl Actor {
         graph.enter(&wait, Duration::ZERO, blockers)
     }
 
+    /// It has done so much.
+    fn works(self, changes: u64) -> Actor {
+        self.owner.activity.has_changed(changes);
+        self
+    }
+
+    fn refused(&self, graph: &Graph) -> bool {
+        graph.waiting.get(&self.owner.txn).is_some_and(|w| w.refused)
+    }
+
     fn awake(&self, graph: &Graph) -> bool {
         graph.waiting.get(&self.owner.txn).is_none_or(|w| w.line.is_none())
     }
 }
 
 /// Steps that `work` takes.
-fn steps(graph: &mut Graph, work: impl FnOnce(&mut Graph)) -> u64 {
+fn steps<T>(graph: &mut Graph, work: impl FnOnce(&mut Graph) -> T) -> u64 {
     let before = graph.steps;
     work(graph);
     graph.steps - before
@@ -150,6 +160,95 @@ fn a_circle_that_a_move_would_close_is_found() {
     graph.check();
 }
 
+/// Two of whom each waits for the other; the first has done less, and is refused.
+fn refused_and_its_winner(graph: &mut Graph) -> (Actor, Actor) {
+    let (victim, winner) = (actor(1).works(1), actor(2).works(2));
+    assert!(victim.enter(graph, 5, LockMode::Exclusive, &[winner.blocks(true)]));
+    assert!(winner.enter(graph, 6, LockMode::Exclusive, &[victim.blocks(true)]));
+    assert!(victim.refused(graph) && victim.awake(graph) && !winner.awake(graph));
+    assert_eq!(graph.closed.iter().map(|w| w.txn.0).collect::<Vec<_>>(), [1, 2]);
+    (victim, winner)
+}
+
+#[test]
+fn a_refusal_is_of_one_wait_however_that_ends() {
+    let granted = |graph: &mut Graph, victim: &Actor| graph.granted(victim.owner.txn);
+    let times_out = |graph: &mut Graph, victim: &Actor| graph.give_up(victim.owner.txn, key(5));
+    // Its circle is gone, but others have been told that it is the victim.
+    let comes_again = |graph: &mut Graph, victim: &Actor| {
+        graph.give_up(TxnId(2), key(6));
+        !victim.enter(graph, 5, LockMode::Exclusive, &[actor(3).blocks(true)])
+    };
+    for end in [granted, times_out, comes_again] {
+        let mut graph = Graph::default();
+        let (victim, winner) = refused_and_its_winner(&mut graph);
+        assert!(end(&mut graph, &victim), "it is told");
+        graph.check();
+        graph.give_up(winner.owner.txn, key(6));
+        assert!(graph.waiting.is_empty());
+        assert!(victim.enter(&mut graph, 5, LockMode::Exclusive, &[winner.blocks(true)]));
+        assert!(!victim.refused(&graph));
+        assert!(!graph.granted(victim.owner.txn));
+    }
+}
+
+/// Two who share what a third wants alone both wait for it.
+#[test]
+fn who_closes_two_circles_goes_alone_if_it_has_to_go() {
+    for (work, refused) in [(3, [true, true]), (1, [false, false]), (0, [false, false])] {
+        let mut graph = Graph::default();
+        let (least, most, closes) = (actor(1).works(0), actor(2).works(2), actor(3).works(work));
+        for (row, a) in [&least, &most].into_iter().enumerate() {
+            assert!(a.enter(&mut graph, row as u64, LockMode::Exclusive, &[closes.blocks(true)]));
+        }
+        let blockers = [least.blocks(false), most.blocks(false)];
+        let entered = closes.enter(&mut graph, 5, LockMode::Exclusive, &blockers);
+        assert_eq!((entered, [least.refused(&graph), most.refused(&graph)]), (refused[0], refused));
+        assert_eq!(graph.closed[0].txn, TxnId(if entered { 2 } else { 3 }));
+        graph.check();
+    }
+}
+
+/// Who is refused may stand behind the one who closes the circle, for the same row.
+#[test]
+fn a_follower_or_a_thief_is_refused() {
+    for (works, refused) in [([2, 1, 3], 1), ([2, 3, 1], 2)] {
+        let mut graph = Graph::default();
+        let holder = actor(1);
+        let [first, second, thief] = [0, 1, 2].map(|i| actor(2 + i as u64).works(works[i]));
+        for a in [&first, &second] {
+            assert!(a.enter(&mut graph, 5, LockMode::Exclusive, &[holder.blocks(true)]));
+        }
+        graph.released(holder.owner.txn, Released::All);
+        assert!(thief.enter(&mut graph, 6, LockMode::Exclusive, &[second.blocks(true)]));
+        assert!(first.enter(&mut graph, 5, LockMode::Exclusive, &[thief.blocks(true)]));
+        let all = [&first, &second, &thief];
+        assert_eq!(all.map(|a| a.refused(&graph)), [0, 1, 2].map(|i| i == refused));
+        assert!(!first.awake(&graph));
+        graph.check();
+        // Rolled back, it lets whoever waits for it go on.
+        let row = if refused == 1 { 5 } else { 6 };
+        assert!(!all[refused].enter(&mut graph, row, LockMode::Exclusive, &[actor(9).blocks(true)]));
+        graph.released(all[refused].owner.txn, Released::All);
+        assert!(all[if refused == 1 { 2 } else { 0 }].awake(&graph));
+        graph.check();
+    }
+}
+
+/// Who shares a row, and is refused when it wants it alone, has others behind it for that row.
+#[test]
+fn who_stood_behind_a_victim_looks() {
+    let mut graph = Graph::default();
+    let (victim, closes, after) = (actor(1), actor(2).works(1), actor(3));
+    assert!(victim.enter(&mut graph, 5, LockMode::Exclusive, &[closes.blocks(false)]));
+    assert!(after.enter(&mut graph, 5, LockMode::Exclusive, &[victim.blocks(false)]));
+    assert!(closes.enter(&mut graph, 6, LockMode::Exclusive, &[victim.blocks(true)]));
+    assert!(victim.refused(&graph) && !after.awake(&graph));
+    assert!(!victim.enter(&mut graph, 5, LockMode::Exclusive, &[closes.blocks(false)]));
+    assert!(after.awake(&graph) && !closes.awake(&graph));
+    graph.check();
+}
+
 /// A chain of n, and n behind its end: the search goes over each line once.
 #[test]
 fn a_circle_is_found_in_steps_of_the_graph() {
@@ -179,7 +278,7 @@ fn nobody_is_forgotten() {
         };
         let mut graph = Graph::default();
         let mut actors: Vec<Actor> = (1..=6).map(actor).collect();
-        let (mut waits, mut circles) = (0, 0);
+        let (mut waits, mut circles, mut refused) = (0, 0, 0);
         for _ in 0..1500 {
             let i = random(actors.len());
             if !actors[i].awake(&graph) {
@@ -206,15 +305,20 @@ fn nobody_is_forgotten() {
                     _ => {
                         let mode = [LockMode::Shared, LockMode::Exclusive][random(2)];
                         actors[i].want = Some((random(4) as u64, mode));
+                        actors[i].owner.activity.has_changed(random(3) as u64);
                         circles += u64::from(!attempt(&mut graph, &mut actors, i));
                     }
                 }
             }
             waits += u64::from(!actors[i].awake(&graph));
+            refused += actors.iter().filter(|a| a.refused(&graph)).count();
             graph.check();
             look(&graph, &actors, seed);
         }
-        assert!(waits > 100 && circles > 0, "seed {seed}: {waits} waits, {circles} circles");
+        assert!(
+            waits > 100 && circles > 0 && refused > 0,
+            "seed {seed}: {waits} waits, {circles} circles, {refused} refused"
+        );
     }
 }
 
@@ -260,7 +364,8 @@ fn look(graph: &Graph, actors: &[Actor], seed: u64) {
         let real = blockers(actors, i, row, mode);
         let stands = |h: &Arc<LockOwner>| {
             let holder = actors.iter().find(|a| a.owner.txn == h.txn).unwrap();
-            let on_its_way = holder.awake(graph) && holder.want.is_some_and(|w| w.0 == row);
+            let awake = holder.awake(graph) && !holder.refused(graph);
+            let on_its_way = awake && holder.want.is_some_and(|w| w.0 == row);
             on_its_way || real.iter().any(|b| b.owner.txn == h.txn)
         };
         assert!(line.holders.iter().any(stands), "seed {seed}: {} sleeps for nothing", a.owner.txn);

@@ -61,7 +61,7 @@ fn locked_rows_and_isolation_are_told() {
     }
     let t = &engine.transactions()[0];
     assert_eq!((t.isolation, t.rows_locked, t.rows_changed), ("READ COMMITTED", 3, 0));
-    // A row operation tells nothing: the figures are those of ended statements.
+    // A row operation tells nothing, but for what was changed before it locked.
     s.delete(&table, RowId(1)).unwrap();
     assert_eq!(engine.transactions()[0].rows_changed, 0);
     s.end_statement();
@@ -375,4 +375,46 @@ fn long_keys_are_cut_and_marked() {
     }
     let texts: Vec<_> = engine.locks().into_iter().map(|l| l.key_text).collect();
     assert_eq!(texts, [format!("'{}'", "x".repeat(510)), format!("'{}...", "x".repeat(508))]);
+}
+
+#[test]
+fn what_the_current_statement_has_changed_counts_in_a_deadlock() {
+    let (engine, table) = engine();
+    let mut closes = open(&engine, 1);
+    let rows: Vec<RowId> = (0..2).map(|_| insert_seven(&mut closes, &table)).collect();
+    closes.commit().unwrap();
+    closes.begin(Isolation::ReadCommitted, BeginOptions::default());
+    closes.begin_statement();
+    std::thread::scope(|scope| {
+        let (engine, table) = (&engine, &table);
+        closes.delete(table, rows[0]).unwrap();
+        insert_seven(&mut closes, table);
+        let waits = scope.spawn(|| {
+            let mut waits = open(engine, 2);
+            waits.delete(table, rows[1]).unwrap();
+            assert!(matches!(waits.delete(table, rows[0]), Err(Error::Deadlock)));
+            waits.rollback().unwrap();
+        });
+        until(|| engine.lock_waits().len() == 1);
+        closes.delete(table, rows[1]).unwrap();
+        waits.join().unwrap();
+    });
+    closes.commit().unwrap();
+}
+
+#[test]
+fn all_rows_deleted_at_once_are_as_many_changes() {
+    let (engine, table) = engine();
+    let mut s = open(&engine, 1);
+    for _ in 0..5 {
+        insert_seven(&mut s, &table);
+    }
+    s.commit().unwrap();
+    s.begin(Isolation::ReadCommitted, BeginOptions::default());
+    s.delete_all(&table).unwrap();
+    s.end_statement();
+    assert_eq!(engine.transactions()[0].rows_changed, 5);
+    s.delete_all(&table).unwrap();
+    s.end_statement();
+    assert_eq!(engine.transactions()[0].rows_changed, 6);
 }
