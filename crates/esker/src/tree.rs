@@ -252,6 +252,8 @@ pub(crate) struct TreeState<K: Stored = ByRow> {
     pub(crate) marks: Vec<RangeMark>,
     /// Commits before this LSN are in runs.
     pub(crate) flushed_to: Lsn,
+    /// It was emptied for good.
+    pub(crate) is_discarded: bool,
     /// Where readers tell of dead keys.
     told: Arc<Told<K>>,
     /// Rises with every edit.
@@ -273,6 +275,7 @@ impl<K: Stored> Clone for TreeState<K> {
             runs: self.runs.clone(),
             marks: self.marks.clone(),
             flushed_to: self.flushed_to,
+            is_discarded: self.is_discarded,
             told: self.told.clone(),
             edits: self.edits,
             first_mark: self.first_mark.clone(),
@@ -291,6 +294,7 @@ impl<K: Stored> TreeState<K> {
             runs: Vec::new(),
             marks: Vec::new(),
             flushed_to,
+            is_discarded: false,
             told: Arc::default(),
             edits: 0,
             first_mark: Arc::default(),

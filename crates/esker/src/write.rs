@@ -291,7 +291,7 @@ impl Session {
     ) -> Result<Option<(VersionOrder, Found)>> {
         self.seal_for_read(table)?;
         let private = self.private_of(table)?;
-        let found = find(&table.tree().snapshot(), private.as_ref(), row, view)?;
+        let found = find(&*table.readable(&table.tree())?, private.as_ref(), row, view)?;
         let Some((order, found)) = found else {
             // No version, or a range mark over it.
             self.check_gone(table, row, view)?;

@@ -5,8 +5,9 @@ use crate::catalog::index::{Index, IndexDef};
 use crate::catalog::live_rows::LiveRows;
 use crate::tree::key::ByBytes;
 use crate::tree::memtable::Memtable;
-use crate::tree::stored::{KeyShape, RowShape};
-use crate::tree::{InMemory, InRuns, Tree};
+use crate::tree::stored::{KeyShape, RowShape, Stored};
+use crate::tree::{InMemory, InRuns, Tree, TreeState};
+use crate::{Error, Result};
 use esker_base::lock::{order, RwLock};
 use esker_format::key_bytes::key_encoding;
 use esker_format::{
@@ -442,6 +443,19 @@ impl Table {
     /// Its rows.
     pub(crate) fn tree(&self) -> Arc<Tree> {
         self.trees.read().rows.clone()
+    }
+
+    /// What a tree of its holds, to be read.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchTable`] if the table was dropped, [`Error::TableChanged`] if the tree alone was.
+    pub(crate) fn readable<K: Stored>(&self, tree: &Tree<K>) -> Result<Arc<TreeState<K>>> {
+        let state = tree.snapshot();
+        match (state.is_discarded, self.is_dropped()) {
+            (false, _) => Ok(state),
+            (true, true) => Err(Error::NoSuchTable(self.name())),
+            (true, false) => Err(Error::TableChanged(self.name())),
+        }
     }
 
     pub(crate) fn trees(&self) -> Arc<Trees> {

@@ -75,7 +75,9 @@ impl Session {
         self.check_rebuilt(table)?;
         let counted = match read {
             Some(rows) => rows,
-            None => MergeRead::new(trees.rows.snapshot(), None, view, RowId(1), &self.parker)?.count_rest(go_on)?,
+            None => {
+                MergeRead::new(table.readable(&trees.rows)?, None, view, RowId(1), &self.parker)?.count_rest(go_on)?
+            }
         };
         let kept = self.known_rows(table, &trees, view.seq);
         self.counted(table, &trees, view.seq, counted);

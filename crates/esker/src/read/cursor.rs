@@ -342,7 +342,7 @@ impl Cursor {
     /// Did the scan meet this row when it read before? Its own changes are seen by any view.
     fn was_met(&self, session: &Session, row: RowId) -> Result<bool> {
         let Some(before) = self.before else { return Ok(false) };
-        let state = self.table.tree().snapshot();
+        let state = self.table.readable(&self.table.tree())?;
         let found = find(&state, session.private_of(&self.table)?.as_ref(), row, before)?;
         Ok(found.is_some_and(|(_, found)| !matches!(found, Found::Tombstone)))
     }
@@ -366,7 +366,7 @@ impl Cursor {
 
     /// Begins to read anew, at row `from`.
     fn read_from(&mut self, session: &Session, view: View, from: RowId) -> Result<()> {
-        let state = self.table.tree().snapshot();
+        let state = self.table.readable(&self.table.tree())?;
         let private = session.private_of(&self.table)?;
         let read = |view| MergeRead::new(state.clone(), private.clone(), view, from, &session.parker);
         self.view = view;
@@ -432,7 +432,7 @@ impl Cursor {
         } else {
             session.seal_for_read(&table)?;
             let private = session.private_of(&table)?;
-            find(&table.tree().snapshot(), private.as_ref(), row, self.view)?
+            find(&*table.readable(&table.tree())?, private.as_ref(), row, self.view)?
                 .map(|(_, found)| found)
                 .filter(|f| !matches!(f, Found::Tombstone))
         };

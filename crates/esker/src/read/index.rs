@@ -319,7 +319,7 @@ impl IndexCursor {
         if self.options.lock.is_some() {
             self.view = session.latest_view()?;
         }
-        let state = self.tree()?.snapshot();
+        let state = self.table.readable(&*self.tree()?)?;
         // Before it is looked at: others go on writing.
         let stamp = state.stamp();
         let private = session.private_keys(&self.table, self.index)?;
@@ -397,7 +397,7 @@ impl IndexCursor {
         if self.options.lock.is_some() {
             self.view = session.latest_view()?;
         }
-        let state = self.tree()?.snapshot();
+        let state = self.table.readable(&*self.tree()?)?;
         let private = session.private_keys(&self.table, self.index)?;
         (self.stamp, self.own_puts, self.last) = (state.stamp(), self.own_puts(session), None);
         let extent = Extent {
@@ -484,7 +484,7 @@ impl IndexCursor {
         let mut rows = None;
         if !self.covering && !entries {
             session.seal_for_read(&self.table)?;
-            let (state, private) = (self.table.tree().snapshot(), session.private_of(&self.table)?);
+            let (state, private) = (self.table.readable(&self.table.tree())?, session.private_of(&self.table)?);
             rows = Some(RowLookup::new(state, private, self.view));
         }
         let session = &*session;
@@ -568,7 +568,7 @@ impl IndexCursor {
 
     /// Is the newest version of a key that a view sees now an entry of this row?
     fn is_entry_of(&self, session: &Session, key: &[u8], row: RowId, view: View) -> Result<bool> {
-        let state = self.tree()?.snapshot();
+        let state = self.table.readable(&*self.tree()?)?;
         let found = find(&state, session.private_keys(&self.table, self.index)?.as_ref(), key, view)?;
         Ok(match found {
             Some((_, Found::Mem(_, value))) => split_value(value).0 == row,

@@ -89,7 +89,7 @@ impl Check<'_> {
 
     /// Every row's key leads to the row.
     fn rows(&mut self) -> Result<()> {
-        let (state, private) = (self.table.tree().snapshot(), self.session.private_of(self.table)?);
+        let (state, private) = (self.table.readable(&self.table.tree())?, self.session.private_of(self.table)?);
         let mut read = MergeRead::<ByRow>::new(state, private, self.view, RowId(1), &self.session.parker)?;
         loop {
             match read.next()? {
@@ -109,7 +109,7 @@ impl Check<'_> {
         self.report.rows += 1;
         self.ask(self.report.rows)?;
         let (key, payload) = self.key_of(row, found)?;
-        let state = self.trees.keys[self.index].snapshot();
+        let state = self.table.readable(&self.trees.keys[self.index])?;
         let private = self.session.private_keys(self.table, self.index)?;
         match find(&state, private.as_ref(), &key, self.view)?.map(|(_, found)| told(&found)) {
             Some(Some((of, its))) if of == row && its == payload => {}
@@ -140,7 +140,7 @@ impl Check<'_> {
     /// Counts the entries, or, `by_row`, looks for their rows.
     fn entries(&mut self, by_row: bool) -> Result<()> {
         self.report.entries = 0;
-        let state = self.trees.keys[self.index].snapshot();
+        let state = self.table.readable(&self.trees.keys[self.index])?;
         let private = self.session.private_keys(self.table, self.index)?;
         let mut read = MergeRead::<ByBytes>::new(state, private, self.view, &[], &self.session.parker)?;
         loop {
@@ -168,7 +168,7 @@ impl Check<'_> {
         self.ask(self.report.entries)?;
         if by_row {
             let private = self.session.private_of(self.table)?;
-            match find(&self.table.tree().snapshot(), private.as_ref(), row, self.view)? {
+            match find(&*self.table.readable(&self.table.tree())?, private.as_ref(), row, self.view)? {
                 None | Some((_, Found::Tombstone)) => self.wrong(format!("an entry leads to row {row}, which is gone")),
                 Some((_, found)) if self.key_of(row, &found)?.0 != key => {
                     self.wrong(format!("an entry leads to row {row}, which has another key"));
@@ -185,7 +185,7 @@ impl Check<'_> {
         if !txn.is_some_and(|t| t.is_overtaken(row)) {
             return Ok(true);
         }
-        let state = self.trees.keys[self.index].snapshot();
+        let state = self.table.readable(&self.trees.keys[self.index])?;
         let private = self.session.private_keys(self.table, self.index)?;
         Ok(find(&state, private.as_ref(), key, self.view)?.is_some_and(|(order, _)| order.is_own()))
     }

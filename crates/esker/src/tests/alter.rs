@@ -466,6 +466,34 @@ fn a_failed_read_leaves_the_table_as_it_was() {
     is_sound(&e, &all, rows);
 }
 
+/// A tree that is discarded under who reads it is no empty one.
+#[test]
+fn who_reads_what_was_dropped_is_told() {
+    let e = open(&SimDisk::new(1), short());
+    let (t, _) = filled(&e, 6000);
+    let mut s = e.session();
+    s.begin(Isolation::RepeatableRead, BeginOptions::default());
+    let trees = t.trees();
+    let options = ScanOptions { mask: t.all_columns(), ..ScanOptions::default() };
+    let mut by_index = s.open_index_cursor(&t, 0, options.clone()).unwrap();
+    by_index.seek(&mut s, KeyRange::default(), Direction::Forward).unwrap();
+    let report = s.check_index_while(&t, 0, &mut || {
+        if t.trees().keys.len() == trees.keys.len() {
+            alter(&e, &t, &[]).unwrap();
+        }
+        true
+    });
+    assert!(matches!(report, Err(Error::TableChanged(_))), "{report:?}");
+    assert!(matches!(t.readable(&trees.keys[0]), Err(Error::TableChanged(_))));
+    // Its entries were there when it was sought, and the rows are there still.
+    assert!(!by_index.next_batch(&mut s).unwrap().ids.is_empty());
+    assert!(matches!(by_index.seek(&mut s, KeyRange::default(), Direction::Forward), Err(Error::TableChanged(_))));
+    let mut cursor = s.open_cursor(&t, options).unwrap();
+    e.drop_table("t").unwrap();
+    assert!(matches!(by_index.next_batch(&mut s).map(|b| b.ids.len()), Err(Error::NoSuchTable(_))));
+    assert!(matches!(cursor.fetch(&mut s, RowId(1)), Err(Error::NoSuchTable(_))));
+}
+
 /// A table whose rows are in memory only keeps the log from before everything that follows.
 fn keep_log(e: &Engine) {
     e.create_table("u", &def()).unwrap();

@@ -47,6 +47,7 @@ pub(crate) fn tree<K: Stored>(core: &Core, tree: &Tree<K>) {
         state.active = fresh;
         state.frozen.clear();
         state.marks.clear();
+        state.is_discarded = true;
         std::mem::take(&mut state.runs)
     });
     let gone: Vec<_> = gone.into_iter().map(|h| h.run).collect();

@@ -36,7 +36,7 @@ impl Session {
         // An index that is newer than the view is empty to it; who would read by it learns that it cannot.
         let view = self.view_now();
         let view = View { seq: view.seq.max(usable_from), ..view };
-        Sources { state: tree.snapshot(), private, view, parker: &self.parker }.entries_in(range)
+        Sources { state: table.readable(tree)?, private, view, parker: &self.parker }.entries_in(range)
     }
 
     /// The view that the transaction has, or what is visible now, of which nobody keeps anything.

@@ -30,7 +30,7 @@ pub(super) struct ReadAhead {
     rows: VecDeque<(RowId, Option<Ahead>)>,
     /// Up to here commits were seen.
     seen: CommitSeq,
-    /// Rows that are read at once next time.
+    /// Rows that are read at once next time; none after an error, which is for who comes to its row.
     most: usize,
     /// Rows that were looked up alone.
     alone: usize,
@@ -51,15 +51,15 @@ impl ReadAhead {
         (self.most, self.alone) = (FIRST_AHEAD, 0);
     }
 
-    /// The row's version, if it was read ahead and nothing was committed since.
+    /// The row's version, if it was read ahead and nothing was committed since. The transaction's own may be rolled back by now.
     fn take(&mut self, row: RowId, newest: CommitSeq) -> Option<Ahead> {
         if self.seen == newest && self.rows.front().is_some_and(|(ahead, _)| *ahead == row) {
-            return self.rows.pop_front()?.1;
+            return self.rows.pop_front()?.1.filter(|ahead| !ahead.order.is_own());
         }
         if !self.rows.is_empty() {
             // Somebody commits now and then: less is read in vain.
             self.rows.clear();
-            self.most = (self.most / 2).max(FIRST_AHEAD);
+            self.most = self.most.min((self.most / 2).max(FIRST_AHEAD));
         }
         None
     }
@@ -72,7 +72,10 @@ impl IndexCursor {
         let newest = session.core.views.visible_seq();
         let mut ahead = self.read_ahead.take(row, newest);
         if ahead.is_none() && self.begins_ahead() {
-            self.read_on(session, row)?;
+            if self.read_on(session, row).is_err() {
+                self.read_ahead.clear();
+                self.read_ahead.most = 0;
+            }
             // What was committed up to here is under the lock, too.
             ahead = self.read_ahead.take(row, session.core.views.visible_seq());
         }
@@ -93,7 +96,7 @@ impl IndexCursor {
     fn begins_ahead(&mut self) -> bool {
         let ahead = &mut self.read_ahead;
         ahead.alone += 1;
-        ahead.alone > ROWS_ALONE && self.span.is_some()
+        ahead.alone > ROWS_ALONE && ahead.most > 0 && self.span.is_some()
     }
 
     /// Reads the row and those of the entries behind it.
@@ -103,7 +106,7 @@ impl IndexCursor {
             return Ok(());
         }
         session.seal_for_read(&self.table)?;
-        let (state, private) = (self.table.tree().snapshot(), session.private_of(&self.table)?);
+        let (state, private) = (self.table.readable(&self.table.tree())?, session.private_of(&self.table)?);
         let mut lookup = RowLookup::new(state, private, view);
         let ahead = &mut self.read_ahead;
         let mut wanted = vec![row];

@@ -44,7 +44,7 @@ impl Session {
         count(Counter::KeysLookedUp, 1);
         let entry = |session: &Session| {
             let own = session.private_keys(table, index)?;
-            find(&trees.keys[index].snapshot(), own.as_ref(), key, view)
+            find(&*table.readable(&trees.keys[index])?, own.as_ref(), key, view)
         };
         let Some((order, found)) = entry(self)? else { return Ok(None) };
         let Some((row, payload)) = told_by(&found) else { return Ok(None) };
@@ -58,7 +58,7 @@ impl Session {
             let filled = codec.fill_image(key, payload, mask, image, &mut Vec::new());
             filled.map_err(|e| damage_of(&found, e))?;
         } else {
-            let found = find(&trees.rows.snapshot(), self.private_of(table)?.as_ref(), row, view)?;
+            let found = find(&*table.readable(&trees.rows)?, self.private_of(table)?.as_ref(), row, view)?;
             match found.filter(|(_, found)| !matches!(found, Found::Tombstone)) {
                 Some((_, found)) => decode(table, mask, &found, image)?,
                 None if entry(self)?.is_some_and(|(_, found)| told_by(&found).is_some_and(|(r, _)| r == row)) => {

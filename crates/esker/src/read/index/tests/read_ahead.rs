@@ -6,6 +6,7 @@ use crate::read::index::read_ahead::taken;
 use crate::tests::support::begun;
 use crate::tree::levels::looked;
 use crate::tree::near::searched;
+use crate::tree::run::run_path;
 
 const ROWS: u64 = 600;
 
@@ -213,4 +214,56 @@ fn what_others_move_is_met_beside_own_changes() {
         found.sort_unstable();
         assert_eq!(found, expected, "{way:?}");
     }
+}
+
+/// Rows that were read ahead as the transaction's own are gone when it has rolled back to a savepoint.
+#[test]
+fn what_is_rolled_back_meanwhile_is_not_given() {
+    let (_disk, e, t, _) = filled(1);
+    let mut s = begun(&e, false);
+    let point = s.savepoint();
+    for n in (0..ROWS).step_by(4) {
+        insert(&mut s, &t, &(10_000 + n, Some(n as i32), Some(b"own".to_vec())));
+    }
+    let (mut c, all) = after(&mut s, &t, 40, Direction::Forward);
+    assert!(all.iter().any(|row| row.0 >= 10_000));
+    s.rollback_to(&point);
+    let left = rest(&mut s, &mut c, &locking().mask).into_iter().map(|g| g.2);
+    let found: Vec<_> = all.into_iter().filter(|row| row.0 < 10_000).chain(left).collect();
+    assert_eq!(found, numbers(Direction::Forward).into_iter().map(values).collect::<Vec<_>>());
+}
+
+/// A block that cannot be read costs its own rows: all that come before these are given.
+#[test]
+fn what_cannot_be_read_ahead_fails_where_it_is_come_to() {
+    let options = || Options { min_run_bytes: 4 << 10, ..small_blocks() };
+    let (disk, e, t, ids) = filled(1);
+    e.checkpoint().unwrap();
+    drop((t, e));
+    let mut late = 0;
+    for block in 0..8 {
+        let disk = disk.snapshot();
+        let e = open_with(&disk, options()).unwrap();
+        let t = e.open_table("t").unwrap();
+        let run = t.tree().snapshot().runs[0].run.clone();
+        let entry = run.index().unwrap().entries()[block];
+        let (lost, at) = (entry.first_id..=entry.last_id, entry.offset..entry.offset + 1);
+        let path = run_path(std::path::Path::new("/db/runs"), run.file_id);
+        disk.fail_reads_of(&path, at, esker_io::IoKind::Failed).unwrap();
+        let mut s = begun(&e, false);
+        let mut c = s.open_index_cursor(&t, BY_FEW, locking()).unwrap();
+        c.seek(&mut s, KeyRange::default(), Direction::Forward).unwrap();
+        let mut found = Vec::new();
+        let met = loop {
+            match c.next_batch(&mut s) {
+                Ok(batch) => found.extend(given(&batch, &locking().mask).into_iter().map(|g| g.2)),
+                Err(e) => break e,
+            }
+        };
+        assert!(matches!(met, Error::Io(_)), "{met:?}");
+        let before = numbers(Direction::Forward).into_iter().take_while(|n| !lost.contains(&ids[*n as usize]));
+        assert_eq!(found, before.map(values).collect::<Vec<_>>());
+        late += usize::from(found.len() > 8);
+    }
+    assert!(late > 3, "{late}");
 }
