@@ -69,6 +69,11 @@ int ha_esker::open_index()
   if (!s)
     return error;
   EsScanOptions options= scan_options(true);
+  /*
+    By any other key a row may have an entry that is passed over, since nobody has committed it, and one that is waited for:
+    if it moved against the direction of the scan it would be met at neither.
+  */
+  options.semi_consistent&= active_index == table_share->primary_key;
   return fail(s, es_index_open(s, table_, active_index, &options, &index_cursor_));
 }
 

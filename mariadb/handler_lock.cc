@@ -72,10 +72,14 @@ void ha_esker::begin_statement()
   fast_end_= next_image_;
 }
 
-/* Not on a replica: a transaction that is applied while the one before it commits has to wait for that one's rows. */
+/*
+  At READ COMMITTED alone. Not on a replica: a transaction that is applied while the one before it commits has to wait for
+  that one's rows.
+*/
 void ha_esker::try_semi_consistent_read(bool yes)
 {
-  try_semi_= yes && !ha_thd()->slave_thread;
+  THD *thd= ha_thd();
+  try_semi_= yes && !thd->slave_thread && thd_tx_isolation(thd) <= ISO_READ_COMMITTED;
 }
 
 /*

@@ -37,7 +37,9 @@ pub struct ScanOptions {
     pub lock: Option<LockMode>,
     /// Pass over rows that others have locked.
     pub skip_locked: bool,
-    /// Give out the last committed version of a row that is locked, without waiting; see [`Cursor::was_semi_consistent`].
+    /// Give out the last committed version of a row that is locked, without waiting, and pass over what nobody has committed; see
+    /// [`Cursor::was_semi_consistent`]. By an index, a row that others move meanwhile, against the direction of reading, may be
+    /// met at neither key.
     pub semi_consistent: bool,
 }
 

@@ -242,6 +242,8 @@ pub struct IndexCursor {
     chosen: Chosen,
     batch_rows: usize,
     semi_consistent: bool,
+    /// One key is sought that one row can have: it is waited for, semi-consistent or not.
+    is_whole_key: bool,
     /// Of the tree when reading began, for who locks, and how many versions the transaction itself had put there.
     stamp: Stamp,
     own_puts: usize,
@@ -282,6 +284,7 @@ impl Session {
             chosen: Chosen::default(),
             batch_rows: FIRST_ROWS,
             semi_consistent: false,
+            is_whole_key: false,
             stamp: Stamp::default(),
             own_puts: 0,
             last: None,
@@ -308,7 +311,7 @@ impl IndexCursor {
         let is_bounded = !range.from.is_empty() && range.to.is_some();
         self.batch_rows = if is_bounded { FIRST_WITHIN } else { FIRST_ROWS };
         self.range = range;
-        self.again = false;
+        (self.again, self.is_whole_key) = (false, false);
         self.read_ahead.clear();
         self.read(session, &self.range.clone(), direction)
     }
@@ -328,13 +331,18 @@ impl IndexCursor {
             Some(_) => match undisputed(&state, private.as_ref(), key, self.view)? {
                 Some(found) => found,
                 // Somebody is to be waited for, or may be.
-                None => return self.seek(session, KeyRange::of_prefix(key), direction),
+                None => {
+                    self.seek(session, KeyRange::of_prefix(key), direction)?;
+                    self.is_whole_key = true;
+                    return Ok(());
+                }
             },
         };
         #[cfg(test)]
         crate::tests::hooks::reached("a whole key was looked up");
         count(Counter::KeysLookedUp, 1);
         self.read_ahead.clear();
+        self.is_whole_key = true;
         self.range = KeyRange::of_prefix(key);
         (self.again, self.batch_rows) = (false, FIRST_ROWS);
         (self.stamp, self.own_puts, self.last) = (stamp, self.own_puts(session), None);

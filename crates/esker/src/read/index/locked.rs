@@ -164,8 +164,12 @@ impl IndexCursor {
     /// Does the reader not wait for this version? What the view sees of its key is still looked at: the row's lock says whether
     /// it is free.
     fn passes(&self, unseen: &Unseen) -> bool {
-        let by_policy = self.options.skip_locked || (self.options.semi_consistent && !unseen.tombstone);
+        let by_policy = self.options.skip_locked || (self.is_semi_consistent() && !unseen.tombstone);
         unseen.owner.is_some() && by_policy
+    }
+
+    fn is_semi_consistent(&self) -> bool {
+        self.options.semi_consistent && !self.is_whole_key
     }
 
     /// Returns when a version that the view does not see was committed or is gone.
@@ -191,7 +195,7 @@ impl IndexCursor {
     }
 
     fn lock(&mut self, session: &mut Session, row: RowId, mode: LockMode) -> Result<Locked> {
-        let insists = !self.options.skip_locked && !self.options.semi_consistent;
+        let insists = !self.options.skip_locked && !self.is_semi_consistent();
         let wait = WaitPolicy { nowait: session.wait.nowait || !insists, ..session.wait };
         match session.lock_row(self.table.tree_id(), row, mode, wait) {
             Ok(LockOutcome::Granted) => Ok(Locked::Newly),
