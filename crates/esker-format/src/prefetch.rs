@@ -1,6 +1,7 @@
 //! Hints to the processor.
 
-/// What lies there is asked for soon: it is on its way from memory meanwhile.
+/// Asks the processor to bring the cache line at this address in before it is read. Any address is good; a hint, and nothing where
+/// the processor is not an x86-64.
 #[inline]
 pub fn prefetch<T>(at: *const T) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]

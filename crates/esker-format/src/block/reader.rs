@@ -293,8 +293,8 @@ impl<B: AsRef<[u8]>> RowBlock<B> {
         Ok(Opened { content, anchors })
     }
 
-    /// Row `i` is asked for soon: its tag, and the columns of `mask`. Where its values lie may have to be read first; then the
-    /// values themselves are for [`prefetch_values`](Self::prefetch_values).
+    /// A hint: row `i` will be decoded soon. Brings its tag and the columns of `mask` into the processor's cache, of columns whose
+    /// values have lengths only these: the values are for [`prefetch_values`](Self::prefetch_values).
     #[inline]
     pub fn prefetch(&self, i: u32, mask: &ColumnMask) {
         self.shape.ids.prefetch(self.block(), i);
@@ -302,7 +302,7 @@ impl<B: AsRef<[u8]>> RowBlock<B> {
         self.each_view(mask, |view| view.prefetch(i as usize));
     }
 
-    /// The values of row `i` are asked for very soon, a while after [`prefetch`](Self::prefetch).
+    /// A hint, a while after [`prefetch`](Self::prefetch): brings the values of row `i` in whose places its lengths tell.
     #[inline]
     pub fn prefetch_values(&self, i: u32, mask: &ColumnMask) {
         self.each_view(mask, |view| view.prefetch_value(i as usize));

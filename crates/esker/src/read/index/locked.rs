@@ -201,7 +201,7 @@ impl IndexCursor {
             Ok(LockOutcome::Granted) => Ok(Locked::Newly),
             Ok(LockOutcome::AlreadyHeld) => Ok(Locked::Before),
             Err(Error::WouldBlock) if self.options.skip_locked => Ok(Locked::Skip),
-            Err(Error::WouldBlock) if self.options.semi_consistent => Ok(Locked::SemiConsistent),
+            Err(Error::WouldBlock) if self.is_semi_consistent() => Ok(Locked::SemiConsistent),
             Err(e) => Err(e),
         }
     }

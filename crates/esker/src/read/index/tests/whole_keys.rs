@@ -215,6 +215,23 @@ fn a_key_that_moves_behind_the_reader_is_met_where_it_is() {
     }
 }
 
+/// Who asks for one key gets it under its lock or not at all: no last committed version, though the cursor would take one.
+#[test]
+fn a_whole_key_is_read_semi_consistently_by_nobody() {
+    let (_disk, e, t, o) = table_with(Others::Elsewhere, false);
+    drop(o);
+    let mut o = begun(&e, false);
+    update(&mut o, &t, RowId(7 + 1), &(7, Some(70), row(7).2));
+    let mut s = begun(&e, false);
+    s.set_lock_wait(std::time::Duration::ZERO, true);
+    let options = ScanOptions { semi_consistent: true, ..locking() };
+    let mut c = s.open_index_cursor(&t, BY_NAME, options).unwrap();
+    c.seek(&mut s, KeyRange::of_prefix(&key_of(&t, 7)), Direction::Forward).unwrap();
+    assert_eq!(given(&c.next_batch(&mut s).unwrap(), &locking().mask).len(), 1, "a range is read so");
+    c.seek_key(&mut s, &key_of(&t, 7), Direction::Forward).unwrap();
+    assert!(matches!(c.next_batch(&mut s), Err(Error::WouldBlock)));
+}
+
 /// A session's next transaction is made of one that has only read, and is another one all the same.
 #[test]
 fn what_has_only_read_is_used_again() {
