@@ -107,6 +107,55 @@ CASES = {
 }
 
 
+# A key that others have taken from its row since the view, of a table with more columns and keys than those above.
+MORE = ", note INT DEFAULT 7, other INT, KEY value (value), UNIQUE other (other)"
+# The ways to read it: as it stands, by each key, with and without the row, forward and backward, a whole key, many at once, by
+# places that were sorted, and the number that is kept.
+LOOKS = [
+    ALL, TWO, "SELECT COUNT(*) FROM t", "SELECT COUNT(*) FROM t WHERE note=7", "SELECT note FROM t WHERE id=2",
+    "SELECT id,value FROM t IGNORE INDEX(PRIMARY,value,other) WHERE value+0>0 ORDER BY id+0",
+    "SELECT id FROM t FORCE INDEX(PRIMARY) WHERE id BETWEEN 0 AND 9 ORDER BY id DESC", "SELECT * FROM t FORCE INDEX(PRIMARY) WHERE id>1 ORDER BY id",
+    "SELECT value FROM t FORCE INDEX(value) WHERE value>=0 ORDER BY value", "SELECT * FROM t FORCE INDEX(value) WHERE value>=0 ORDER BY value DESC",
+    "SELECT id,note FROM t FORCE INDEX(other) WHERE other IS NULL OR other>=0 ORDER BY id+0",
+    "SET STATEMENT join_cache_level=8,optimizer_switch='mrr=on,mrr_cost_based=off' FOR SELECT t.id,t.note FROM seq_0_to_9 s JOIN t ON t.id=s.seq ORDER BY t.id+0",
+    "SET STATEMENT join_cache_level=8,optimizer_switch='mrr=on,mrr_cost_based=off' FOR SELECT t.* FROM seq_0_to_99 s JOIN t FORCE INDEX(value) ON t.value=s.seq ORDER BY 1+t.id",
+    "SET STATEMENT max_length_for_sort_data=4 FOR SELECT id,value,note FROM t IGNORE INDEX(PRIMARY,value,other) ORDER BY value+0",
+]
+LOOK = [(1, sql) for sql in LOOKS]
+OPEN, DELETED, MOVED = [(1, ALL)], [(2, "DELETE FROM t WHERE id=2"), (2, "C")], [(2, "UPDATE t SET id=3 WHERE id=2"), (2, "C")]
+REPLACED = [(2, "REPLACE INTO t (id,value) VALUES (2,22)"), (2, "C")]
+OWN = "INSERT INTO t (id,value) VALUES (2,25)"
+
+
+def taken(since, *statements):
+    """What the view shows after each of these, once they are undone, and once they are done again."""
+    did = [step for sql in statements for step in [(1, sql), *LOOK]]
+    undone = [(1, "ROLLBACK TO a"), *LOOK]
+    return [*OPEN, *since, *LOOK, (1, "SAVEPOINT a"), *did, *undone, *[(1, sql) for sql in statements], *LOOK, (1, "C"), *LOOK, (3, ALL)]
+
+
+TAKEN = {
+    "a deleted row's key, inserted": taken(DELETED, OWN),
+    "a deleted row's key, its value too": taken(DELETED, "INSERT INTO t (id,value) VALUES (2,20)"),
+    "a deleted row's key, inserted and deleted": taken(DELETED, OWN, "DELETE FROM t WHERE id=2", OWN),
+    "a deleted row's key, given to another row": taken(DELETED, "UPDATE t SET id=2 WHERE id=1"),
+    "a deleted row's key, replaced": taken(DELETED, "REPLACE INTO t (id,value) VALUES (2,25),(1,11)"),
+    "a deleted row's key, on duplicate": taken(DELETED, OWN + " ON DUPLICATE KEY UPDATE value=value+1", OWN + " ON DUPLICATE KEY UPDATE value=value+1"),
+    "a deleted row's key, one of many": taken(DELETED, "INSERT INTO t (id,value) VALUES (3,30),(2,25),(4,40)"),
+    "a deleted row's key, of a statement that fails": taken(DELETED, "INSERT INTO t (id,value) VALUES (2,25),(1,1)"),
+    "a deleted row's key, from a table": taken(DELETED, "INSERT INTO t (id,value) SELECT seq,seq*10+3 FROM seq_2_to_5"),
+    "a key of all rows deleted": taken([(2, "DELETE FROM t"), (2, "C")], OWN, "INSERT INTO t (id,value) VALUES (1,15)"),
+    "a moved row's key, inserted": taken(MOVED, OWN, "UPDATE t SET value=33 WHERE id=3"),
+    "a moved row's key, given back": taken(MOVED, "UPDATE t SET id=2 WHERE id=3"),
+    "a moved row's key, and the row deleted": taken(MOVED, OWN, "DELETE FROM t WHERE id=3"),
+    "a replaced row's key, updated": taken(REPLACED, "UPDATE t SET value=26 WHERE id=2"),
+    "a replaced row's key, deleted": taken(REPLACED, "DELETE FROM t WHERE id=2"),
+    "a replaced row's key, deleted and inserted": taken(REPLACED, "DELETE FROM t WHERE id=2", OWN),
+    "a replaced row's key, moved": taken(REPLACED, "UPDATE t SET id=5 WHERE id=2"),
+    "a replaced row's key, replaced": taken(REPLACED, "REPLACE INTO t (id,value) VALUES (2,25)"),
+}
+
+
 def is_waiting(control, engine, connection_id):
     """Does a connection wait for a lock of an engine? innodb_trx would tell, but for a tenth of a second what was true before."""
     if engine == "Esker":
@@ -136,7 +185,7 @@ class Session:
     def _run(self, sql):
         try:
             done = self.connection.query({"C": "COMMIT", "R": "ROLLBACK"}.get(sql, sql))
-            self.said = "ended" if sql in "CR" else " ".join(",".join(row) for row in done.rows) if done.names else f"{done.affected} rows"
+            self.said = "ended" if sql in "CR" else " ".join(",".join(v or "NULL" for v in row) for row in done.rows) if done.names else f"{done.affected} rows"
         except SqlError as e:
             self.said, self.over = f"error {e.errno}", e.errno in (1020, 1205, 1213)
 
@@ -164,7 +213,7 @@ class Session:
 def play(server, engine, control, script, level, snapshots, keys):
     """What each statement says, in the order of the script."""
     control.query(f"CREATE OR REPLACE TABLE iso.t (id INT PRIMARY KEY, value INT{keys}) ENGINE={engine}")
-    control.query("INSERT INTO iso.t VALUES (1,10),(2,20)")
+    control.query("INSERT INTO iso.t (id,value) VALUES (1,10),(2,20)")
     sessions = {n: Session(server, engine, control, level, snapshots) for n in sorted({n for n, _ in script})}
     said, waits = [""] * len(script), {}
     # Who only looks afterwards has no view from before.
@@ -231,3 +280,13 @@ def test_snapshots(iso, name, keys):
     script, wanted = CASES[name]
     outcomes = [wanted, play(server, "Esker", control, script, "REPEATABLE READ", "ON", keys)]
     none_of(differences(script, ["known", "Esker"], outcomes))
+
+
+@pytest.mark.parametrize("level", ["READ COMMITTED", "REPEATABLE READ"])
+@pytest.mark.parametrize("name", TAKEN)
+def test_one_row_of_a_key(iso, name, level):
+    """A view shows one row of a primary key, by every way of reading: the own one, if there is one."""
+    server, control = iso
+    script = TAKEN[name]
+    outcomes = [play(server, engine, control, script, level, "OFF", MORE) for engine in ENGINES]
+    none_of(differences(script, ENGINES, outcomes))

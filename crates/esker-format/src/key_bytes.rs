@@ -255,6 +255,12 @@ impl KeyCodec {
         Ok(key.len() - rest.len())
     }
 
+    /// Can a part of its keys be NULL?
+    #[must_use]
+    pub fn has_nullable(&self) -> bool {
+        self.parts.iter().any(|p| p.column.null.is_some())
+    }
+
     /// Does an entry tell the column at this place of the layout?
     #[must_use]
     pub fn covers(&self, place: usize) -> bool {

@@ -81,6 +81,15 @@ pub fn unique_keys(kind: usize, indexes: &[IndexModel], packed: &[u8]) -> Vec<Un
     indexes.iter().filter_map(of_index).collect()
 }
 
+/// The first of these that is unique and of columns that cannot be NULL.
+fn primary(kind: usize, indexes: &[IndexModel]) -> Option<IndexModel> {
+    let kind = &all_kinds()[kind];
+    let tells = |part: &KeyPart| kind.layout.columns[part.column as usize].null.is_none();
+    let is_primary =
+        |index: &&IndexModel| kind.indexes.get(index.def).is_some_and(|def| def.unique && def.parts.iter().all(tells));
+    indexes.iter().find(is_primary).cloned()
+}
+
 /// What a row's values come to in an index; none if it is not unique, or of NULL.
 fn unique_key(index: &IndexDef, values: &[Value<'_>]) -> Option<u64> {
     let mut key = Vec::new();
@@ -203,7 +212,9 @@ impl Sim {
 
     /// A session has written a row.
     pub(crate) fn rekeyed(&mut self, i: usize, key: Key, id: u64, rekey: &Rekey) {
+        let primary = self.model.by_key(key).and_then(|t| primary(t.kind, &t.indexes));
         let Some(txn) = &mut self.slots[i].txn else { return };
+        txn.primary.entry(key).or_insert(primary);
         let gone = rekey.before.iter().filter(|k| !rekey.after.contains(k));
         txn.keys.extend(gone.map(|k| ((key, *k), None)));
         let written = rekey.after.iter().filter(|k| rekey.overtaken || !rekey.before.contains(k));

@@ -131,6 +131,8 @@ pub struct TxnModel {
     pub changes: Changes,
     /// Its unique keys.
     pub keys: Keys,
+    /// The primary keys of the tables that it wrote, as they were then.
+    pub primary: BTreeMap<Key, Option<IndexModel>>,
     /// Tables that it read or wrote: no DDL on them.
     pub touched: BTreeSet<Key>,
     /// Tables that it wrote.
@@ -410,6 +412,40 @@ impl Model {
             }
         }
         rows
+    }
+
+    /// The same without those rows that are [hidden](Self::hidden) from it.
+    #[must_use]
+    pub fn seen(&self, name: &str, view: Option<u64>, txn: Option<&TxnModel>) -> BTreeMap<u64, Row> {
+        let mut rows = self.visible(name, view, txn);
+        let hidden = self.hidden(name, &rows, view, txn);
+        rows.retain(|id, _| !hidden.contains_key(id));
+        rows
+    }
+
+    /// Of these rows that it sees, those at whose primary keys the transaction has written since, as another row's: no view
+    /// shows two rows of one primary key.
+    #[must_use]
+    pub fn hidden(
+        &self,
+        name: &str,
+        rows: &BTreeMap<u64, Row>,
+        view: Option<u64>,
+        txn: Option<&TxnModel>,
+    ) -> BTreeMap<u64, Row> {
+        let Some((table, txn)) = self.tables.get(name).zip(txn.filter(|txn| txn.repeatable)) else {
+            return BTreeMap::new();
+        };
+        let primary = txn.primary.get(&table.key).and_then(|primary| primary.as_ref());
+        let Some(primary) = primary.filter(|index| view.is_some_and(|view| view >= index.since)) else {
+            return BTreeMap::new();
+        };
+        let is_hidden = |(id, row): &(&u64, &Row)| {
+            let keys = unique_keys(table.kind, std::slice::from_ref(primary), row);
+            !txn.changes.contains_key(&(table.key, **id))
+                && keys.iter().any(|k| txn.keys.contains_key(&(table.key, *k)))
+        };
+        rows.iter().filter(is_hidden).map(|(id, row)| (*id, row.clone())).collect()
     }
 
     /// The newest committed version of a row.

@@ -78,6 +78,7 @@ pub const CRASHES: Must = Must(&[
     "duplicates",
     "keys_pending",
     "kept_checked_in_views",
+    "rows_hidden",
     "counts_kept",
     "indexes_built",
     "indexes_added",

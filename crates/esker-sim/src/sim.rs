@@ -206,6 +206,8 @@ pub struct Stats {
     pub kept_checked: u64,
     /// The same in the view of a transaction.
     pub kept_checked_in_views: u64,
+    /// Rows that a view had before their primary key was written again, each time that was looked at.
+    pub rows_hidden: u64,
     /// Time passed without anything else.
     pub jumps: u64,
     /// Commits that did not wait for the log were synced when it was time.
@@ -270,6 +272,7 @@ impl Stats {
             ("keys_overtaken", self.keys_overtaken),
             ("kept_checked", self.kept_checked),
             ("kept_checked_in_views", self.kept_checked_in_views),
+            ("rows_hidden", self.rows_hidden),
             ("jumps", self.jumps),
             ("lazy_syncs", self.lazy_syncs),
             ("retries", self.retries),
@@ -318,6 +321,7 @@ impl Stats {
         self.keys_overtaken += o.keys_overtaken;
         self.kept_checked += o.kept_checked;
         self.kept_checked_in_views += o.kept_checked_in_views;
+        self.rows_hidden += o.rows_hidden;
         self.jumps += o.jumps;
         self.lazy_syncs += o.lazy_syncs;
         self.retries += o.retries;

@@ -10,6 +10,7 @@ pub(crate) mod counts;
 pub(crate) mod filters;
 pub(crate) mod formats;
 pub(crate) mod full_disk;
+mod hidden;
 pub(crate) mod hooks;
 pub(crate) mod indexes;
 pub(crate) mod keys;

@@ -7,7 +7,7 @@
 
 pub(crate) mod build;
 pub(crate) mod bulk;
-mod index;
+pub(crate) mod index;
 pub(crate) mod keys;
 pub(crate) mod large;
 pub(crate) mod private;
@@ -251,9 +251,18 @@ impl Session {
     /// The transaction's own view, if the row is not there for it, but `newest`, which somebody committed since.
     fn own_view_without(&self, table: &Arc<Table>, row: RowId, newest: VersionOrder) -> Result<Option<CommitSeq>> {
         let Some(seq) = self.own_view().filter(|_| self.is_beyond_view(newest)) else { return Ok(None) };
+        if self.is_overtaken(table, row, seq) {
+            return Ok(Some(seq));
+        }
         let view = View { seq, me: TxnId::ZERO };
         let found = find(&table.tree().snapshot(), None, row, view)?;
         Ok(found.is_none_or(|(_, found)| matches!(found, Found::Tombstone)).then_some(seq))
+    }
+
+    /// Do only its own versions of the row count for this view of the transaction's?
+    pub(crate) fn is_overtaken(&self, table: &Arc<Table>, row: RowId, view: CommitSeq) -> bool {
+        let txn = self.current.open().and_then(|txn| txn.in_table(table));
+        txn.is_some_and(|txn| txn.is_overtaken(row, view))
     }
 
     /// The view that the transaction, or its statement, reads by, if it has read.

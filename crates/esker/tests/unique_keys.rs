@@ -190,8 +190,8 @@ impl Model {
     fn insert(&self, txn: &mut Txn, row: u64) -> bool {
         loop {
             self.reserve(txn.state.id);
-            match standing(&self.tree.snapshot(), KEY, txn.state.id).unwrap() {
-                Standing::Free => break,
+            match standing(&self.tree.snapshot(), KEY, txn.state.id, None).unwrap() {
+                Standing::Free(_) => break,
                 Standing::Taken(_, order) => {
                     self.release();
                     if !order.is_own() && order.seq.0 > self.visible.load(Ordering::SeqCst) {
@@ -337,10 +337,10 @@ impl Model {
             assert!(has.is_some() != row.is_some(), "the key has two rows, or left none: {history:?}");
             has = *row;
         }
-        let now = standing(&self.tree.snapshot(), KEY, TxnId(99)).unwrap();
+        let now = standing(&self.tree.snapshot(), KEY, TxnId(99), None).unwrap();
         let found = match now {
             Standing::Taken(row, _) => Some(row.0),
-            Standing::Free => None,
+            Standing::Free(_) => None,
             Standing::Pending(..) => panic!("all have ended: {now:?}"),
         };
         assert_eq!(found, has, "what stands at the key, and what was committed: {history:?}");

@@ -147,6 +147,13 @@ impl Trees {
         index.ok_or_else(|| crate::Error::InvalidArgument(format!("there is no index {at}")))
     }
 
+    /// The place of the primary key, the first unique index without columns that can be NULL, if it tells what a view sees.
+    pub(crate) fn primary(&self, view: CommitSeq) -> Option<usize> {
+        let is_primary = |index: &Index| index.entry.unique && index.codec().is_ok_and(|codec| !codec.has_nullable());
+        let (at, index) = self.kept_indexes().find(|(_, index)| is_primary(index))?;
+        (index.entry.usable_from <= view).then_some(at)
+    }
+
     /// What the catalog says of them.
     pub(crate) fn entries(&self) -> Vec<TreeEntry> {
         let rows = TreeEntry { id: self.rows.id, kind: TreeKind::Rows };

@@ -56,7 +56,7 @@ impl Session {
             ..Default::default()
         };
         let mut cursor = self.scan(table, options)?;
-        cursor.count_rest()
+        cursor.count_rest(self)
     }
 
     /// Holds the number that is kept against that of the rows that this session's view sees, which are read as long as `go_on`

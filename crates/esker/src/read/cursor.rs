@@ -17,14 +17,17 @@ use crate::catalog::table::Table;
 use crate::lock::{LockMode, LockOutcome, WaitPolicy};
 use crate::read::buffer::{Buffer, BATCH_BYTES, FIRST_ROWS, MOST_ROWS};
 use crate::session::{FoundLocked, Session};
+use crate::tree::key::ByRow;
 use crate::tree::merge_read::{BlockSpan, MergeRead, Span};
 use crate::tree::near::Place;
+use crate::tree::stored::Stored;
 use crate::tree::{find, Found};
+use crate::txn::open::TableTxn;
 use crate::txn::writers::Inserter;
 use crate::version::View;
 use crate::{Error, Result};
 use esker_base::counters::{count, Counter};
-use esker_format::{ColumnMask, RowId};
+use esker_format::{ColumnMask, CommitSeq, RowId};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -75,8 +78,8 @@ pub struct Cursor {
     read: Option<MergeRead>,
     /// For a locking scan of a transaction whose own view is older: that view's rows, each of which must still be there.
     expected: Option<Ids>,
-    /// What is left of the span that was decoded from last.
-    span: Option<BlockSpan>,
+    /// What is left of the span that was decoded from last; is it the own transaction's?
+    span: Option<(BlockSpan, bool)>,
     buffer: Buffer,
     batch_rows: usize,
     /// Position in the read-ahead of a locking cursor.
@@ -174,7 +177,7 @@ impl Cursor {
         if self.options.lock.is_some() {
             return self.next_locked(session);
         }
-        self.fill()?;
+        self.fill(session)?;
         self.give(self.buffer.ids.len());
         Ok(self.batch(0..self.buffer.ids.len()))
     }
@@ -194,18 +197,20 @@ impl Cursor {
     }
 
     /// Fills the buffer with the next rows of the merged reading.
-    fn fill(&mut self) -> Result<()> {
+    fn fill(&mut self, session: &Session) -> Result<()> {
         let stride = self.table.layout.image_bytes as usize;
         let most = (BATCH_BYTES / stride.max(1)).clamp(1, MOST_ROWS);
         let rows = self.batch_rows.min(most);
         self.batch_rows = (rows * 8).min(most);
         self.buffer.clear();
+        let txn = self.overtaking(session);
+        let view = self.view.seq;
         while self.buffer.ids.len() < rows {
-            if let Some(span) = &mut self.span {
-                let take = span.rows.len().min(rows - self.buffer.ids.len()) as u32;
-                let part = span.rows.start..span.rows.start + take;
-                self.buffer.add_rows(&self.table, &self.options.mask, span, part)?;
-                span.rows.start += take;
+            if let Some((span, own)) = &mut self.span {
+                let part = take_part(span, rows - self.buffer.ids.len(), txn.filter(|_| !*own), view);
+                if !part.is_empty() {
+                    self.buffer.add_rows(&self.table, &self.options.mask, span, part)?;
+                }
                 if span.rows.is_empty() {
                     self.span = None;
                 }
@@ -216,7 +221,8 @@ impl Cursor {
             }
             let Some(read) = &mut self.read else { break };
             if let Some(found) = read.next_in_memory(rows - self.buffer.ids.len())? {
-                for (row, packed) in found.iter() {
+                let txn = txn.filter(|_| !read.is_own());
+                for (row, packed) in found.iter().filter(|(row, _)| !txn.is_some_and(|t| t.is_overtaken(*row, view))) {
                     self.buffer.add_place(&self.table, &self.options.mask, row, Place::Mem(&found.mem, packed))?;
                 }
                 continue;
@@ -226,7 +232,8 @@ impl Cursor {
                     self.read = None;
                     break;
                 }
-                Span::Rows(span) => self.span = Some(span),
+                Span::Rows(span) => self.span = Some((span, read.is_own())),
+                Span::One(row, _) if !read.is_own() && txn.is_some_and(|t| t.is_overtaken(row, view)) => {}
                 Span::One(row, found) => self.buffer.add_found(&self.table, &self.options.mask, row, found)?,
             }
         }
@@ -234,6 +241,12 @@ impl Cursor {
             count(Counter::Batches, 1);
         }
         Ok(())
+    }
+
+    /// The transaction, if it has overtaken rows, which a reader of its own view passes over unless their versions are its own.
+    fn overtaking<'a>(&self, session: &'a Session) -> Option<&'a TableTxn> {
+        let txn = session.current.open().filter(|_| self.options.lock.is_none())?.in_table(&self.table)?;
+        (!txn.overtaken.is_empty()).then_some(txn)
     }
 
     fn next_locked(&mut self, session: &mut Session) -> Result<Batch<'_>> {
@@ -244,7 +257,7 @@ impl Cursor {
         loop {
             if self.ahead >= self.buffer.ids.len() {
                 // At the end it leaves nothing.
-                self.fill()?;
+                self.fill(session)?;
                 self.ahead = 0;
             }
             let at = self.ahead;
@@ -435,6 +448,7 @@ impl Cursor {
             session.seal_for_read(&table)?;
             let private = session.private_of(&table)?;
             find(&*table.readable(&table.tree())?, private.as_ref(), row, self.view)?
+                .filter(|(order, _)| order.is_own() || !session.is_overtaken(&table, row, self.view.seq))
                 .map(|(_, found)| found)
                 .filter(|f| !matches!(f, Found::Tombstone))
         };
@@ -449,16 +463,24 @@ impl Cursor {
     }
 
     /// Rows that are left, counted without decoding them.
-    pub(crate) fn count_rest(&mut self) -> Result<u64> {
+    pub(crate) fn count_rest(&mut self, session: &Session) -> Result<u64> {
         let rows = self.read.as_mut().map_or(Ok(0), |read| read.count_rest(&mut || true))?;
         self.read = None;
-        Ok(rows)
+        let mut passed = 0;
+        if let Some(txn) = self.overtaking(session) {
+            let (state, private) = (self.table.readable(&self.table.tree())?, session.private_of(&self.table)?);
+            for row in txn.overtaken_of(.., self.view.seq) {
+                let found = find(&state, private.as_ref(), row, self.view)?;
+                passed += u64::from(found.is_some_and(|(order, f)| !order.is_own() && !matches!(f, Found::Tombstone)));
+            }
+        }
+        Ok(rows - passed)
     }
 
     /// As [`count_rest`](Self::count_rest), for a transaction that has locked all of them.
     pub(crate) fn count_locked(&mut self, session: &mut Session) -> Result<u64> {
         if self.expected.is_none() {
-            return self.count_rest();
+            return self.count_rest(session);
         }
         // None may be newer than the transaction's own view, and none of that view's may be gone.
         let (table, view) = (self.table.clone(), self.view);
@@ -473,6 +495,19 @@ impl Cursor {
         self.pass_expected(None)?;
         Ok(rows)
     }
+}
+
+/// Takes the next of the span's rows, `most` at most, up to one that `txn` has overtaken: the span goes on behind that.
+fn take_part(span: &mut BlockSpan, most: usize, txn: Option<&TableTxn>, view: CommitSeq) -> Range<u32> {
+    let BlockSpan { block, rows, .. } = span;
+    let (from, to) = (rows.start, rows.start + rows.len().min(most) as u32);
+    let overtaken = txn.and_then(|txn| {
+        let ids = block.row_id(from)..=block.row_id(to - 1);
+        let place = |row| Some(ByRow::lower_bound(block, row).max(from)).filter(|at| block.row_id(*at) == row);
+        txn.overtaken_of(ids, view).find_map(place)
+    });
+    rows.start = overtaken.map_or(to, |at| at + 1);
+    from..overtaken.unwrap_or(to)
 }
 
 /// The rows of a merged reading by their ids alone.

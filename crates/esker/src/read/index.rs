@@ -541,8 +541,7 @@ impl IndexCursor {
 
     /// Adds the row of an entry, if the entry counts.
     fn add(&mut self, lookup: &mut Lookup<'_>, entry: &Entry<'_>) -> Result<()> {
-        if !entry.own && lookup.txn.is_some_and(|txn| txn.is_overtaken(entry.row)) {
-            // The view does not see the row's newest version, on which the own one lies.
+        if !entry.own && lookup.txn.is_some_and(|txn| txn.is_overtaken(entry.row, self.view.seq)) {
             return Ok(());
         }
         if lookup.rows.is_some() {

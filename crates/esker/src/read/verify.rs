@@ -94,18 +94,21 @@ impl Check<'_> {
         loop {
             match read.next()? {
                 Span::End => return Ok(()),
-                Span::One(row, found) => self.row(row, &found)?,
+                Span::One(row, found) => self.row(row, &found, read.is_own())?,
                 Span::Rows(span) => {
                     for at in span.rows.clone() {
                         let found = Found::Block(span.run.clone(), span.offset, span.block.clone(), at);
-                        self.row(span.block.row_id(at), &found)?;
+                        self.row(span.block.row_id(at), &found, read.is_own())?;
                     }
                 }
             }
         }
     }
 
-    fn row(&mut self, row: RowId, found: &Found) -> Result<()> {
+    fn row(&mut self, row: RowId, found: &Found, own: bool) -> Result<()> {
+        if !own && self.session.is_overtaken(self.table, row, self.view.seq) {
+            return Ok(());
+        }
         self.report.rows += 1;
         self.ask(self.report.rows)?;
         let (key, payload) = self.key_of(row, found)?;
@@ -181,8 +184,7 @@ impl Check<'_> {
 
     /// Of a row that was overtaken only the transaction's own entries count.
     fn counts(&self, key: &[u8], row: RowId) -> Result<bool> {
-        let txn = self.session.current.open().and_then(|t| t.in_table(self.table));
-        if !txn.is_some_and(|t| t.is_overtaken(row)) {
+        if !self.session.is_overtaken(self.table, row, self.view.seq) {
             return Ok(true);
         }
         let state = self.table.readable(&self.trees.keys[self.index])?;

@@ -160,8 +160,8 @@ impl Client {
     }
 
     fn has_overtaken(&self, table: &Arc<Table>, row: RowId) -> bool {
-        let txn = self.session.current.open().and_then(|t| t.in_table(table));
-        txn.is_some_and(|t| t.is_overtaken(row))
+        let view = self.session.current.open().and_then(|t| t.view).or(self.session.statement_view);
+        view.is_some_and(|view| self.session.is_overtaken(table, row, view))
     }
 
     fn ended(&mut self) {

@@ -141,10 +141,11 @@ fn a_state_from_before_a_commit_does_not_say_that_a_key_is_free() {
             true => other.commit().unwrap(),
             false => other.rollback().unwrap(),
         }
-        let (old, now) = (standing(&before, &key, me).unwrap(), standing(&tree.snapshot(), &key, me).unwrap());
+        let find = |state| standing(state, &key, me, None).unwrap();
+        let (old, now) = (find(&before), find(&tree.snapshot()));
         match commits {
             true => assert!(matches!((old, now), (Standing::Pending(..), Standing::Taken(..))), "{old:?}, {now:?}"),
-            false => assert_eq!((old, now), (Standing::Free, Standing::Free)),
+            false => assert_eq!((old, now), (Standing::Free(None), Standing::Free(None))),
         }
     }
 }

@@ -17,8 +17,8 @@ use esker_format::{CommitSeq, RowId, TxnId};
 /// See the module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Standing {
-    /// No row has the key.
-    Free,
+    /// No row has the key. For the asker's own view this one has it, which others have taken it from since.
+    Free(Option<RowId>),
     /// A row has it, committed or by the asker's own doing.
     Taken(RowId, VersionOrder),
     /// A transaction that has not ended put it, or deleted what has it; of which row.
@@ -28,8 +28,8 @@ pub(crate) enum Standing {
 /// Which change of its transaction's.
 pub(crate) type Ordinal = u64;
 
-/// What stands at `key`, as `me` finds it.
-pub(crate) fn standing(state: &TreeState<ByBytes>, key: &[u8], me: TxnId) -> Result<Standing> {
+/// What stands at `key`, as `me` finds it, whose own `view` is told for a key that no two rows have in any view.
+pub(crate) fn standing(state: &TreeState<ByBytes>, key: &[u8], me: TxnId, view: Option<CommitSeq>) -> Result<Standing> {
     let (mut own, mut missed) = (None, None);
     for private in &state.privates {
         if private.owner() == me {
@@ -65,7 +65,7 @@ pub(crate) fn standing(state: &TreeState<ByBytes>, key: &[u8], me: TxnId) -> Res
         }
     }
     if !is_somewhere {
-        return Ok(Standing::Free);
+        return Ok(Standing::Free(None));
     }
     let found = find(state, own, key, View::newest(me))?;
     if let Some((seq, pending)) = missed {
@@ -75,7 +75,12 @@ pub(crate) fn standing(state: &TreeState<ByBytes>, key: &[u8], me: TxnId) -> Res
         }
     }
     let (row, order) = match found {
-        None | Some((_, Found::Tombstone)) => return Ok(Standing::Free),
+        Some((order, Found::Tombstone)) if order.is_own() => return Ok(Standing::Free(None)),
+        None | Some((_, Found::Tombstone)) => {
+            let is_newer = |view: &CommitSeq| found.as_ref().is_none_or(|(order, _)| order.seq > *view);
+            let seen = view.filter(is_newer).map_or(Ok(None), |seq| seen_at(state, key, View { seq, me }));
+            return seen.map(Standing::Free);
+        }
         Some((order, Found::Mem(_, value))) => (split_value(value).0, order),
         Some((order, Found::Block(_, _, block, at))) => (ByBytes::row(&block, at), order),
     };
@@ -85,6 +90,15 @@ pub(crate) fn standing(state: &TreeState<ByBytes>, key: &[u8], me: TxnId) -> Res
         deletes.then_some(Standing::Pending(owner.id, mark.ordinal, row))
     });
     Ok(pending.unwrap_or(Standing::Taken(row, order)))
+}
+
+/// The row that a view sees at a key at which its owner has gathered nothing, if others have put it there.
+pub(crate) fn seen_at(state: &TreeState<ByBytes>, key: &[u8], view: View) -> Result<Option<RowId>> {
+    Ok(match find(state, None, key, view)?.filter(|(order, _)| !order.is_own()) {
+        None | Some((_, Found::Tombstone)) => None,
+        Some((_, Found::Mem(_, value))) => Some(split_value(value).0),
+        Some((_, Found::Block(_, _, block, at))) => Some(ByBytes::row(&block, at)),
+    })
 }
 
 /// The newest version of a key that another transaction has gathered.
@@ -103,7 +117,7 @@ fn own_standing(state: &TreeState<ByBytes>, me: TxnId, newest: Newest) -> Standi
     let order = VersionOrder::new(VersionOrder::OWN, ordinal);
     let is_gone = tombstone || state.seen_marks(View::newest(me)).iter().any(|m| m.hides(row, order));
     if is_gone {
-        Standing::Free
+        Standing::Free(None)
     } else {
         Standing::Taken(row, order)
     }

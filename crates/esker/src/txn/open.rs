@@ -15,8 +15,8 @@ use crate::write::bulk::BulkWriter;
 use crate::write::large::LargeWriter;
 use crate::{Error, Result};
 use esker_format::{CommitSeq, Record, RowId, TableId, TxnId};
-use std::collections::HashMap;
-use std::ops::Range;
+use std::collections::{BTreeMap, HashMap};
+use std::ops::{Range, RangeBounds};
 use std::sync::Arc;
 
 /// A transaction with more tables than this finds them by a map.
@@ -78,11 +78,20 @@ pub(crate) struct TableTxn {
     pub(crate) marks: usize,
     /// Below here are the AUTO_INCREMENT values that it took; 0: it took none.
     pub(crate) auto_increment: u64,
-    /// Rows whose newest version the transaction's own view did not see when it wrote them, with the ordinal of that write:
-    /// of the entries of such a row only its own count for that view.
-    pub(crate) overtaken: HashMap<RowId, u64>,
+    /// Rows that others have changed since the transaction's own view, where that matters to it: of their versions and entries
+    /// only its own count for that view.
+    pub(crate) overtaken: BTreeMap<RowId, Overtaken>,
     /// The table's, when this was made: it was neither emptied nor altered since.
     pub(crate) changed: CommitSeq,
+}
+
+/// A row that others have changed since the transaction's view, which has written it on top of that, or has written another
+/// one at its primary key: two rows of one key are none that anybody may see.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Overtaken {
+    /// Of the transaction's write.
+    ordinal: u64,
+    view: CommitSeq,
 }
 
 /// An open transaction: neither prepared nor ended.
@@ -293,7 +302,7 @@ impl Txn {
         for (i, table) in self.tables.iter_mut().enumerate() {
             let saved = point.tables.get(i).filter(|s| s.changed == table.changed).cloned().unwrap_or_default();
             table.own = saved.own;
-            table.overtaken.retain(|_, ordinal| *ordinal < point.ordinal);
+            table.overtaken.retain(|_, by| by.ordinal < point.ordinal);
             table.bulk.take_if(|b| b.first_ordinal.is_none_or(|first| first >= point.ordinal));
             table.rows.rollback_to(core, saved.rows, point.ordinal, &aborted);
             for (i, keys) in table.keys.iter_mut().enumerate() {
@@ -364,14 +373,39 @@ impl TableTxn {
             own: OwnRows::default(),
             marks: 0,
             auto_increment: 0,
-            overtaken: HashMap::new(),
+            overtaken: BTreeMap::new(),
             changed,
         }
     }
 
     /// See [`overtaken`](Self::overtaken).
-    pub(crate) fn is_overtaken(&self, row: RowId) -> bool {
-        !self.overtaken.is_empty() && self.overtaken.contains_key(&row)
+    pub(crate) fn is_overtaken(&self, row: RowId, view: CommitSeq) -> bool {
+        !self.overtaken.is_empty() && self.overtaken.get(&row).is_some_and(|by| by.view == view)
+    }
+
+    /// Which of these rows are.
+    pub(crate) fn overtaken_of(
+        &self,
+        rows: impl RangeBounds<RowId>,
+        view: CommitSeq,
+    ) -> impl Iterator<Item = RowId> + '_ {
+        self.overtaken.range(rows).filter(move |(_, by)| by.view == view).map(|(row, _)| *row)
+    }
+
+    /// A row is from the write of this ordinal on.
+    pub(crate) fn overtake(&mut self, row: RowId, ordinal: u64, view: CommitSeq) {
+        let by = Overtaken { ordinal, view };
+        // An older view is gone.
+        self.overtaken
+            .entry(row)
+            .and_modify(|known| *known = if known.view == view { *known } else { by })
+            .or_insert(by);
+    }
+
+    /// The row is no longer there for the own view, though it was: the transaction has written another one at its primary key.
+    pub(crate) fn hide(&mut self, row: RowId, ordinal: u64, view: CommitSeq) {
+        self.overtake(row, ordinal, view);
+        self.own.hid(view);
     }
 
     /// Of all its trees.

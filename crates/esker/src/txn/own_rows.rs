@@ -1,7 +1,8 @@
 //! By how many rows an open transaction changes a table: for all once it commits, and for its own view until then.
 //!
 //! The two are not the same where it wrote over what its view does not see: a row that was inserted since shows by the
-//! transaction's own version, and after its DELETE of all rows nothing is left of what the view had.
+//! transaction's own version, one that was deleted since no longer shows beside another one of its primary key, and after its
+//! DELETE of all rows nothing is left of what the view had.
 
 use esker_format::CommitSeq;
 
@@ -11,7 +12,8 @@ pub(crate) struct OwnRows {
     change: i64,
     /// It has emptied the table: of so many rows that were committed up to there.
     emptied: Option<(CommitSeq, i64)>,
-    /// So many rows that it wrote over were not there for this view of it.
+    /// For this view of it there are so many more rows than its changes tell: those that it wrote over and that were not there,
+    /// less those that it hides.
     unseen: (CommitSeq, i64),
 }
 
@@ -29,8 +31,20 @@ impl OwnRows {
 
     /// It is about to write over a row that is not there for its own view.
     pub(crate) fn wrote_unseen(&mut self, view: CommitSeq) {
-        let before = if self.unseen.0 == view { self.unseen.1 } else { 0 };
-        self.unseen = (view, before + 1);
+        self.unseen = (view, self.unseen_by(view) + 1);
+    }
+
+    /// It has written a row at the primary key of one that only its own view has, and that is no longer there for it.
+    pub(crate) fn hid(&mut self, view: CommitSeq) {
+        self.unseen = (view, self.unseen_by(view) - 1);
+    }
+
+    fn unseen_by(&self, view: CommitSeq) -> i64 {
+        if self.unseen.0 == view {
+            self.unseen.1
+        } else {
+            0
+        }
     }
 
     /// It has deleted all rows that it had, and `rows` that were committed up to `as_of`.
@@ -45,7 +59,6 @@ impl OwnRows {
             Some((as_of, rows)) if view < as_of => rows,
             _ => committed,
         };
-        let unseen = if self.unseen.0 == view { self.unseen.1 } else { 0 };
-        committed + self.change + unseen
+        committed + self.change + self.unseen_by(view)
     }
 }

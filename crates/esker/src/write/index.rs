@@ -14,8 +14,9 @@ use crate::lock::{LockMode, LockOutcome};
 use crate::read::buffer::decode;
 use crate::session::{Parts, Session};
 use crate::tree::key::{ByBytes, Key};
-use crate::tree::standing::{standing, Standing};
+use crate::tree::standing::{seen_at, standing, Standing};
 use crate::txn::open::Broken;
+use crate::version::View;
 use crate::write::keys::Entry;
 use crate::{Error, Result};
 use esker_format::key_block::MAX_KEY_BYTES;
@@ -80,6 +81,8 @@ impl RowKey {
 struct Changes {
     gone: Vec<RowKey>,
     new: Vec<RowKey>,
+    /// Rows that the own view sees at these primary keys, which others have taken from them since.
+    hidden: Vec<RowId>,
 }
 
 impl Session {
@@ -134,6 +137,10 @@ impl Session {
         });
         self.old_image = old;
         let mut changes = changes?;
+        if overtaken {
+            // Whose key was this row's when the view was opened?
+            self.hide_at(&trees, &mut changes)?;
+        }
         self.write_reserved(table, &trees, &mut changes, |session| {
             session.write_found(table, row, new.map(|n| n.1), Some(order))?;
             Ok(row)
@@ -170,7 +177,7 @@ impl Session {
         write: impl FnOnce(&mut Session) -> Result<RowId>,
     ) -> Result<RowId> {
         let mut reserved = Vec::new();
-        let result = self.reserve_all(trees, &changes.new, &mut reserved).and_then(|()| {
+        let result = self.reserve_all(trees, changes, &mut reserved).and_then(|()| {
             let first_ordinal = self.txn_mut()?.next_ordinal;
             #[cfg(test)]
             crate::tests::hooks::reached("keys were found free");
@@ -178,6 +185,8 @@ impl Session {
             #[cfg(test)]
             crate::tests::hooks::reached("a row is there without its entries");
             self.put_entries(table, row, changes).inspect_err(|why| self.lose(first_ordinal, why))?;
+            changes.hidden.retain(|seen| *seen != row);
+            self.hide(table, &changes.hidden, first_ordinal)?;
             Ok(row)
         });
         self.release(&mut reserved);
@@ -203,12 +212,17 @@ impl Session {
     }
 
     /// Reserves those keys that are unique, and finds that nobody has them. On an error nothing stays reserved.
-    fn reserve_all(&mut self, trees: &Trees, keys: &[RowKey], reserved: &mut Vec<(TreeId, RowId)>) -> Result<()> {
-        if keys.iter().all(|k| !k.is_new) {
+    fn reserve_all(&mut self, trees: &Trees, changes: &mut Changes, reserved: &mut Vec<(TreeId, RowId)>) -> Result<()> {
+        let Changes { new, hidden, .. } = changes;
+        if new.iter().all(|k| !k.is_new) {
             return Ok(());
         }
+        let view = self.own_view();
+        let primary = view.and_then(|view| trees.primary(view));
+        let others = hidden.len();
         'anew: loop {
-            for key in keys.iter().filter(|k| k.is_new) {
+            hidden.truncate(others);
+            for key in new.iter().filter(|k| k.is_new) {
                 let tree = &trees.keys[key.index];
                 #[cfg(test)]
                 crate::tests::hooks::reached("a key is about to be reserved");
@@ -217,8 +231,8 @@ impl Session {
                 crate::tests::hooks::reached("a key is reserved");
                 // Not before: what was put while somebody else had it reserved must be in the state.
                 let me = self.txn_mut()?.state.id;
-                match standing(&tree.snapshot(), &key.key, me)? {
-                    Standing::Free => {}
+                match standing(&tree.snapshot(), &key.key, me, view.filter(|_| primary == Some(key.index)))? {
+                    Standing::Free(seen) => hidden.extend(seen),
                     Standing::Taken(row, order) => {
                         self.release(reserved);
                         if !order.is_own() && order.seq > self.core.views.visible_seq() {
@@ -265,10 +279,41 @@ impl Session {
     }
 
     fn overtake(&mut self, table: &Arc<Table>, row: RowId) -> Result<()> {
-        let Some(txn) = self.current.open_mut() else { return Ok(()) };
+        let view = self.own_view();
+        let (Some(txn), Some(view)) = (self.current.open_mut(), view) else { return Ok(()) };
         let at = txn.table_of(&self.core, table)?;
         let ordinal = txn.next_ordinal - 1;
-        txn.tables[at].overtaken.entry(row).or_insert(ordinal);
+        txn.tables[at].overtake(row, ordinal, view);
+        Ok(())
+    }
+
+    /// Whom the own view sees at the primary keys of a row that is about to be overtaken.
+    fn hide_at(&self, trees: &Trees, changes: &mut Changes) -> Result<()> {
+        let (Some(seq), Some(me)) = (self.own_view(), self.txn_id()) else { return Ok(()) };
+        let Some(primary) = trees.primary(seq) else { return Ok(()) };
+        // Of a key that is new to the row it is told when that is reserved.
+        let known = changes.gone.iter().chain(changes.new.iter().filter(|k| !k.is_new));
+        for key in known.filter(|k| k.index == primary) {
+            changes.hidden.extend(seen_at(&trees.keys[primary].snapshot(), &key.key, View { seq, me })?);
+        }
+        Ok(())
+    }
+
+    /// The transaction has written from this ordinal on at the primary keys of these rows of its own view.
+    fn hide(&mut self, table: &Arc<Table>, rows: &[RowId], ordinal: u64) -> Result<()> {
+        let view = self.own_view();
+        let (Some(txn), Some(view)) = (self.current.open_mut(), view.filter(|_| !rows.is_empty())) else {
+            return Ok(());
+        };
+        let at = txn.table_of(&self.core, table)?;
+        let txn = &mut txn.tables[at];
+        for row in rows {
+            if !txn.is_overtaken(*row, view) {
+                #[cfg(test)]
+                hidden::count();
+                txn.hide(*row, ordinal, view);
+            }
+        }
         Ok(())
     }
 }
@@ -315,5 +360,24 @@ impl Changes {
             }
         }
         Ok(changes)
+    }
+}
+
+/// Counts the rows that this thread's transactions have hidden from their views.
+#[cfg(test)]
+pub(crate) mod hidden {
+    use std::cell::Cell;
+
+    thread_local! {
+        static TIMES: Cell<usize> = const { Cell::new(0) };
+    }
+
+    pub(super) fn count() {
+        TIMES.set(TIMES.get() + 1);
+    }
+
+    /// How many since the last call.
+    pub(crate) fn take() -> usize {
+        TIMES.replace(0)
     }
 }

@@ -48,9 +48,7 @@ impl Session {
         };
         let Some((order, found)) = entry(self)? else { return Ok(None) };
         let Some((row, payload)) = told_by(&found) else { return Ok(None) };
-        let txn = self.current.open().and_then(|txn| txn.in_table(table));
-        if !order.is_own() && txn.is_some_and(|txn| txn.is_overtaken(row)) {
-            // The view does not see the row's newest version, on which the own one lies.
+        if !order.is_own() && self.is_overtaken(table, row, view.seq) {
             return Ok(None);
         }
         let mut wanted = (0..table.layout.columns.len()).filter(|place| mask.get(*place));
