@@ -17,6 +17,7 @@
 /* Exported by the server for engines, declared in none of its headers. */
 extern "C" int thd_need_wait_reports(const MYSQL_THD thd);
 extern "C" int thd_rpl_deadlock_check(MYSQL_THD thd, MYSQL_THD other);
+extern "C" int thd_deadlock_victim_preference(const MYSQL_THD one, const MYSQL_THD other);
 
 namespace shim
 {
@@ -41,6 +42,12 @@ extern "C" void waits_for(void *thd, void *other)
 {
   thd_rpl_deadlock_check(static_cast<THD *>(thd), static_cast<THD *>(other));
 }
+
+/* Whom a deadlock would refuse in vain: the later one waits for its commit all the same. */
+extern "C" bool goes_before(void *one, void *other)
+{
+  return thd_deadlock_victim_preference(static_cast<THD *>(one), static_cast<THD *>(other)) > 0;
+}
 }
 
 Connection::~Connection()
@@ -57,7 +64,7 @@ Connection *Connection::open(THD *thd, int *error)
     *error= HA_ERR_OUT_OF_MEM;
     return nullptr;
   }
-  EsWaitHooks hooks= {thd, before_wait, after_wait, waits_for, statement_text};
+  EsWaitHooks hooks= {thd, before_wait, after_wait, waits_for, goes_before, statement_text};
   EsError why;
   EsStatus status= es_session_open(engine, &hooks, &connection->session_, &why);
   if (status == EsStatus::Ok && (status= es_killer_open(connection->session_, &connection->killer_)) != EsStatus::Ok)

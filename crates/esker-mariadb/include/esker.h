@@ -435,6 +435,9 @@ struct EsWaitHooks {
   /// The transaction that is waited for is that of the session opened with the context `other` (NULL: unknown),
   /// whenever it changes; only after `es_report_waits`.
   void (*waits_for)(void *context, void *other);
+  /// Does the transaction of the session opened with the context `one` have to end before that of `other`? Asked when a wait
+  /// has made a deadlock, of sessions that report their waits; in any thread, with locks held: it waits for nothing.
+  bool (*goes_before)(void *one, void *other);
   /// Writes the statement that a connection runs, in UTF-8, at most `room` bytes of it; returns how many. Asked, for each of
   /// them, when a wait would have made a deadlock.
   size_t (*statement)(uint64_t connection, uint8_t *text, size_t room);
@@ -1355,12 +1358,13 @@ static_assert(sizeof(EsTableStats) == 64 &&
               offsetof(EsTableStats, row_format) == 56 &&
               offsetof(EsTableStats, compression) == 60,
               "EsTableStats lies otherwise than in Rust");
-static_assert(sizeof(EsWaitHooks) == 40 &&
+static_assert(sizeof(EsWaitHooks) == 48 &&
               offsetof(EsWaitHooks, context) == 0 &&
               offsetof(EsWaitHooks, before) == 8 &&
               offsetof(EsWaitHooks, after) == 16 &&
               offsetof(EsWaitHooks, waits_for) == 24 &&
-              offsetof(EsWaitHooks, statement) == 32,
+              offsetof(EsWaitHooks, goes_before) == 32 &&
+              offsetof(EsWaitHooks, statement) == 40,
               "EsWaitHooks lies otherwise than in Rust");
 static_assert(sizeof(EsStage) == 32 &&
               offsetof(EsStage, table) == 0 &&

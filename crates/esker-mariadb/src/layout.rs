@@ -57,7 +57,7 @@ crossing! {
     EsTableDef 56 { layout, row_format, compression, indexes, index_count, temporary, auto_increment }
     EsShown 24 { shown_as, name_count, names, digits, decimals }
     EsTableStats 64 { rows, data_bytes, row_bytes, free_bytes, runs, create_time, update_time, row_format, compression }
-    EsWaitHooks 40 { context, before, after, waits_for, statement }
+    EsWaitHooks 48 { context, before, after, waits_for, goes_before, statement }
     EsStage 32 { table, next, end, row_id }
     EsXid 144 { format, gtrid_bytes, bqual_bytes, data }
     EsTransaction 232 {

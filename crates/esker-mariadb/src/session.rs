@@ -32,6 +32,9 @@ pub struct EsWaitHooks {
     /// The transaction that is waited for is that of the session opened with the context `other` (NULL: unknown),
     /// whenever it changes; only after `es_report_waits`.
     pub(crate) waits_for: Option<unsafe extern "C" fn(context: *mut c_void, other: *mut c_void)>,
+    /// Does the transaction of the session opened with the context `one` have to end before that of `other`? Asked when a wait
+    /// has made a deadlock, of sessions that report their waits; in any thread, with locks held: it waits for nothing.
+    pub(crate) goes_before: Option<unsafe extern "C" fn(one: *mut c_void, other: *mut c_void) -> bool>,
     /// Writes the statement that a connection runs, in UTF-8, at most `room` bytes of it; returns how many. Asked, for each of
     /// them, when a wait would have made a deadlock.
     pub(crate) statement: Option<unsafe extern "C" fn(connection: u64, text: *mut u8, room: usize) -> usize>,
@@ -71,6 +74,12 @@ impl WaitHooks for Hooks {
             // SAFETY: see es_session_open.
             self.owners.with(txn, |other| unsafe { waits_for(self.c.context, other) });
         }
+    }
+
+    fn goes_before(&self, txn: TxnId, other: TxnId) -> bool {
+        let Some(goes_before) = self.c.goes_before else { return false };
+        // SAFETY: see es_session_open.
+        self.owners.with_both(txn, other, |one, other| unsafe { goes_before(one, other) }).unwrap_or(false)
     }
 
     fn reports(&self) -> bool {

@@ -31,6 +31,18 @@ impl Owners {
         let map = self.map();
         work(map.get(&txn).map_or(std::ptr::null_mut(), |context| *context as *mut c_void));
     }
+
+    /// What `work` says with the contexts of two transactions, if both report.
+    pub(crate) fn with_both<T>(
+        &self,
+        one: TxnId,
+        other: TxnId,
+        work: impl FnOnce(*mut c_void, *mut c_void) -> T,
+    ) -> Option<T> {
+        let map = self.map();
+        let context = |txn: TxnId| map.get(&txn).map(|context| *context as *mut c_void);
+        Some(work(context(one)?, context(other)?))
+    }
 }
 
 #[cfg(test)]
@@ -43,6 +55,9 @@ mod tests {
         let context = std::ptr::addr_of_mut!(place).cast::<c_void>();
         owners.add(TxnId(1), context);
         owners.with(TxnId(1), |c| assert_eq!(c, context));
+        assert_eq!(owners.with_both(TxnId(1), TxnId(2), |_, _| ()), None);
+        owners.add(TxnId(2), std::ptr::null_mut());
+        assert_eq!(owners.with_both(TxnId(2), TxnId(1), |a, b| (a.is_null(), b == context)), Some((true, true)));
         owners.remove(TxnId(1));
         owners.with(TxnId(1), |c| assert!(c.is_null()));
     }

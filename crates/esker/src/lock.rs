@@ -79,6 +79,11 @@ pub trait WaitHooks {
     fn after_wait(&self) {}
     /// The session waits for this transaction. May be repeated.
     fn waits_for(&self, _txn: TxnId) {}
+    /// Must this transaction end before that one, which therefore goes first if one has to be refused? Asked of those whose
+    /// sessions report, with the lock of all waits held: it must wait for nobody.
+    fn goes_before(&self, _txn: TxnId, _other: TxnId) -> bool {
+        false
+    }
     /// True if [`WaitHooks::waits_for`] matters: every change of whom it waits for is then reported.
     fn reports(&self) -> bool {
         false
@@ -309,7 +314,7 @@ impl LockTable {
         hooks: &dyn WaitHooks,
     ) -> Result<LockOutcome, LockError> {
         let key = WaitKey::Row(tree, row);
-        let wait = Wait { owner, parker, key, row: Some(row), mode, reports: hooks.reports() };
+        let wait = Wait { owner, parker, key, row: Some(row), mode, hooks };
         let outcome = self.wait_for(&wait, policy, &mut None, hooks, || {
             let mut shard = self.shard(tree, row.0 >> 16);
             let attempt = shard.try_lock(owner, tree, row, mode);
@@ -333,7 +338,7 @@ impl LockTable {
         hooks: &dyn WaitHooks,
     ) -> Result<LockOutcome, LockError> {
         let key = WaitKey::Range(tree);
-        let wait = Wait { owner, parker, key, row: None, mode: LockMode::Exclusive, reports: hooks.reports() };
+        let wait = Wait { owner, parker, key, row: None, mode: LockMode::Exclusive, hooks };
         let find = |s: &Shard| s.ranges.iter().position(|r| r.tree == tree && r.owner.txn == owner.txn);
         // Between calls an owner's range is the same in all shards.
         let before = {
@@ -421,7 +426,7 @@ impl LockTable {
         stands: impl Fn(&Held) -> bool,
     ) -> Result<(), LockError> {
         // Shared: all who wait for one end wake together.
-        let wait = Wait { owner, parker, key, row, mode: LockMode::Shared, reports: hooks.reports() };
+        let wait = Wait { owner, parker, key, row, mode: LockMode::Shared, hooks };
         self.wait_for(&wait, policy, &mut None, hooks, || {
             let held = of.held.lock();
             let attempt = match stands(&held) {

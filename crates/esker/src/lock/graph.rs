@@ -9,13 +9,15 @@
 //! behind somebody who neither holds nor waits. An edge goes from a line to its holders; who enters looks for a
 //! circle over them, and nothing else closes one.
 //!
-//! Of a circle, one is refused: who has done least, as `LockOwner::work` counts, and among those alike the one who closes
+//! Of a circle, one is refused: nobody who has to end before another one of it, as far as the front end knows (that one would
+//! wait on for it); of the others who has done least, as `LockOwner::work` counts, and among those alike the one who closes
 //! it. Who is refused stands in no line any more and is woken; that it was lies with its wait, and goes with it.
 
 #[cfg(test)]
 mod tests;
 
 use super::wait::{Blocker, LockMode, LockOwner, Parker, Released, Wait, WaitKey, Waiter};
+use super::WaitHooks;
 use esker_format::{RowId, TxnId};
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
@@ -111,7 +113,7 @@ impl Graph {
     /// Enters (again) a wait, which began `since`, behind `blockers`. False: it is the victim of a circle, which this closes, or
     /// somebody else has closed; the wait is given up.
     pub(super) fn enter(&mut self, wait: &Wait<'_>, since: Duration, blockers: &[Blocker]) -> bool {
-        let Wait { owner, parker, key, row, mode, reports } = *wait;
+        let Wait { owner, parker, key, row, mode, hooks } = *wait;
         let me = owner.txn;
         // It may have woken by itself, and stand in a line still.
         self.take_out(me);
@@ -125,13 +127,14 @@ impl Graph {
             self.arrivals
         });
         let (owner, parker) = (owner.clone(), parker.clone());
+        let reports = hooks.reports();
         let wait = Waiting { owner, parker, key, row, mode, reports, since, arrival, line: None, refused: false };
         self.waiting.insert(me, wait);
         let line = self.line_behind(key, blockers);
         self.join(line, me);
         // Before anybody moves: two who share a row and want it alone would wake each other instead. And no move closes
         // a circle later, since who moves stood behind `me`, who stands there already.
-        if !self.break_circles(me, key, line) {
+        if !self.break_circles(me, key, line, hooks) {
             return false;
         }
         if again.is_some() {
@@ -141,13 +144,19 @@ impl Graph {
     }
 
     /// Refuses a victim of each circle that `me`, who stands in `line`, closes. False: that is `me`, and so nobody else.
-    fn break_circles(&mut self, me: TxnId, key: WaitKey, line: LineId) -> bool {
+    fn break_circles(&mut self, me: TxnId, key: WaitKey, line: LineId, hooks: &dyn WaitHooks) -> bool {
         let mut victims = HashSet::new();
         while let Some(mut circle) = self.way_back(line, me, &victims) {
             let work = |w: &Waiter| self.waiting.get(&w.txn).map_or(u64::MAX, |w| w.owner.work());
+            let reports = |w: &&Waiter| self.waiting.get(&w.txn).is_some_and(|w| w.reports);
+            let ordered: Vec<TxnId> = circle.iter().filter(reports).map(|w| w.txn).collect();
+            let goes_before = |w: &Waiter| {
+                ordered.contains(&w.txn) && ordered.iter().any(|o| *o != w.txn && hooks.goes_before(w.txn, *o))
+            };
             // The first of those alike, and the circle begins with `me`.
-            let least = circle.iter().enumerate().min_by_key(|(_, w)| work(w)).map_or(0, |(at, _)| at);
-            circle.rotate_left(least);
+            let cost = |(_, w): &(usize, &Waiter)| (goes_before(w), work(w));
+            let victim = circle.iter().enumerate().min_by_key(cost).map_or(0, |(at, _)| at);
+            circle.rotate_left(victim);
             let victim = circle.first().map_or(me, |w| w.txn);
             self.closed = circle;
             if victim == me {

@@ -11,6 +11,7 @@
 //! first of those who stood behind it for this row.
 
 use super::graph::Graph;
+use super::WaitHooks;
 use crate::host::{self, Host};
 use crate::txn::activity::Activity;
 use esker_base::lock::{order, Condvar, Mutex};
@@ -249,8 +250,8 @@ pub(super) struct Wait<'a> {
     /// Which row it is about, for who asks.
     pub(super) row: Option<RowId>,
     pub(super) mode: LockMode,
-    /// The session must report each transaction it waits for, so it is woken instead of moved.
-    pub(super) reports: bool,
+    /// Its session's.
+    pub(super) hooks: &'a dyn WaitHooks,
 }
 
 /// All waits of a lock table.

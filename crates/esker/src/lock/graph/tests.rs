@@ -1,4 +1,5 @@
 use super::*;
+use crate::lock::NoHooks;
 use esker_format::{RowId, TreeId};
 
 const TREE: TreeId = TreeId(7);
@@ -25,7 +26,18 @@ impl Actor {
     }
 
     fn enter(&self, graph: &mut Graph, row: u64, mode: LockMode, blockers: &[Blocker]) -> bool {
-        let wait = Wait { owner: &self.owner, parker: &self.parker, key: key(row), row: None, mode, reports: false };
+        self.enter_by(graph, &NoHooks, row, mode, blockers)
+    }
+
+    fn enter_by(
+        &self,
+        graph: &mut Graph,
+        hooks: &dyn WaitHooks,
+        row: u64,
+        mode: LockMode,
+        blockers: &[Blocker],
+    ) -> bool {
+        let wait = Wait { owner: &self.owner, parker: &self.parker, key: key(row), row: None, mode, hooks };
         graph.enter(&wait, Duration::ZERO, blockers)
     }
 
@@ -189,6 +201,47 @@ fn a_refusal_is_of_one_wait_however_that_ends() {
         assert!(victim.enter(&mut graph, 5, LockMode::Exclusive, &[winner.blocks(true)]));
         assert!(!victim.refused(&graph));
         assert!(!graph.granted(victim.owner.txn));
+    }
+}
+
+/// Who must end before another one of the circle is not refused, whatever it has done and whoever closes it.
+#[test]
+fn who_has_to_end_first_goes_on() {
+    struct Ordered;
+    impl WaitHooks for Ordered {
+        fn reports(&self) -> bool {
+            true
+        }
+        // Each group of ten in the order of the numbers.
+        fn goes_before(&self, txn: TxnId, other: TxnId) -> bool {
+            txn.0 / 10 == other.0 / 10 && txn.0 < other.0
+        }
+    }
+    let hooks = |reports: bool| if reports { &Ordered as &dyn WaitHooks } else { &NoHooks };
+    // Transactions, in the order in which they come to wait for the next, with what they have done; the place of the victim.
+    type Case<'a> = (&'a [(u64, u64, bool)], usize);
+    let cases: [Case<'_>; 7] = [
+        (&[(11, 0, true), (12, 9, true)], 1),
+        (&[(12, 9, true), (11, 0, true)], 0),
+        (&[(11, 0, false), (12, 9, false)], 0),
+        (&[(11, 0, true), (12, 9, false)], 0),
+        // One of the two is not refused, so somebody who has no place in the order, or in another one, may be.
+        (&[(11, 1, true), (20, 5, true), (12, 9, true)], 1),
+        (&[(11, 1, true), (30, 5, false), (12, 3, true)], 2),
+        (&[(12, 7, true), (13, 8, true), (11, 0, true), (21, 6, true), (22, 7, true)], 4),
+    ];
+    for (case, victim) in cases {
+        let mut graph = Graph::default();
+        let actors: Vec<Actor> = case.iter().map(|(txn, work, _)| actor(*txn).works(*work)).collect();
+        let mut entered = true;
+        for (i, (_, _, reports)) in case.iter().enumerate() {
+            assert!(entered);
+            let next = actors[(i + 1) % actors.len()].blocks(true);
+            entered = actors[i].enter_by(&mut graph, hooks(*reports), i as u64, LockMode::Exclusive, &[next]);
+        }
+        assert_eq!(graph.closed[0].txn.0, case[victim].0, "{case:?}");
+        assert_eq!(entered, victim + 1 < case.len(), "{case:?}");
+        graph.check();
     }
 }
 
