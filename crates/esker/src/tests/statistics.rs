@@ -159,7 +159,7 @@ fn it_counts_until_the_table_is_another_tenth_larger_or_smaller() {
     let last = put(&e, &t, 1100..1101, 1);
     for _ in 0..2 {
         let (alike, looked) = told(&e, &t, TEXT);
-        assert!(looked && alike != found.0);
+        assert!(looked, "what was known of fewer rows counts");
         assert_eq!(told(&e, &t, TEXT), (alike, false), "it is guessed once");
         drop(t);
         e.checkpoint().unwrap();

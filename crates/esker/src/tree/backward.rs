@@ -127,7 +127,7 @@ impl<K: Stored> BackwardRead<K> {
         let mut begin: Option<K::Own> = None;
         let others = if self.watches { self.state.privates_of_others(self.view.me)? } else { Vec::new() };
         let memtables = self.private.iter().chain(self.state.memtables()).chain(others);
-        for key in memtables.filter_map(|mem| mem.step_back(to, self.entries.ilog2() as usize / 2)) {
+        for key in memtables.filter_map(|mem| mem.step_back(to, self.entries.ilog2().div_ceil(2) as usize)) {
             raise::<K>(&mut begin, key.key());
         }
         for handle in self.state.runs.iter().filter(|h| self.is_within(h)) {

@@ -1,77 +1,151 @@
-//! Where a search in a memtable begins: some of its nodes, about one in four, in one sorted array.
+//! Where a search in a memtable begins: some of its nodes, about every other one, in one sorted array.
 //!
-//! On its way down a skip list a search meets nodes that lie anywhere in memory, one after the other; what is compared in an
-//! array lies together. Invariants: an array does not change; its nodes are linked at levels 0 and 1 and in the order of their
-//! keys. As no node is ever removed, an old array stays right: what came since lies a few steps behind one of its nodes.
+//! On its way down a skip list a search meets nodes that lie anywhere in memory, one after the other. An array's ranks lie
+//! together, and over them a search tree without pointers: each step reads one line of the processor's cache, and the upper steps
+//! read few lines in all (J. Rao and K. A. Ross, "Cache Conscious Indexing for Decision-Support in Main Memory", VLDB 1999, the
+//! CSS-tree). Invariants: an array does not change; its nodes are linked at levels 0 and 1 and in the order of their keys. As no node is ever removed, an old array stays right: what came since lies a few steps behind one of its nodes.
 
 use crate::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use crate::tree::arena::Arena;
 use std::mem::size_of;
 
-/// So many versions make the first array; each further one comes when there are twice as many. Few in tests, so that there
-/// always are some.
-const FIRST_VERSIONS: usize = if cfg!(test) { 8 } else { 256 };
+/// So many nodes make the first array; each further one comes when there are twice as many. Few in tests, so that there always
+/// are some.
+const FIRST_NODES: usize = if cfg!(test) { 4 } else { 128 };
 
-/// A node, and its key's rank.
-struct Fence<N> {
-    rank: u64,
-    node: *const N,
-}
+/// So many ranks fill a line of the processor's cache, and are looked at together.
+const LINE: usize = 8;
+/// Enough for 2^36 nodes.
+const MOST_LEVELS: usize = 12;
 
 /// What [`Fences::newest`] points to, in the arena.
 struct Array<N> {
+    nodes: *const *const N,
     count: usize,
-    first: *const Fence<N>,
+    /// Of the nodes; then level by level the last rank of each line of the level below, up to a level of one line. Each with its
+    /// length.
+    ranks: [(*const u64, usize); MOST_LEVELS],
+    levels: usize,
 }
+
+/// What every search reads, in a line of the processor's cache which those who count do not write.
+#[repr(align(128))]
+struct Apart<T>(T);
 
 /// Of one memtable, in its arena.
 pub(crate) struct Fences<N> {
-    newest: AtomicPtr<Array<N>>,
-    versions: AtomicUsize,
+    newest: Apart<AtomicPtr<Array<N>>>,
+    /// How many there are in the list.
+    nodes: AtomicUsize,
 }
 
 impl<N> Fences<N> {
     pub(crate) fn new() -> Self {
-        Fences { newest: AtomicPtr::new(std::ptr::null_mut()), versions: AtomicUsize::new(0) }
+        Fences { newest: Apart(AtomicPtr::new(std::ptr::null_mut())), nodes: AtomicUsize::new(0) }
     }
 
-    /// How many versions were counted.
-    pub(crate) fn versions(&self) -> usize {
-        self.versions.load(Ordering::Acquire)
-    }
-
-    /// One version more. True for one caller each time that an array is to be made.
-    pub(crate) fn count(&self) -> bool {
-        let versions = self.versions.fetch_add(1, Ordering::Release) + 1;
-        versions >= FIRST_VERSIONS && versions.is_power_of_two()
+    /// One node more that is linked as fences are. For one caller each time that an array is to be made: of how many.
+    pub(crate) fn count(&self) -> Option<usize> {
+        let nodes = self.nodes.fetch_add(1, Ordering::Release) + 1;
+        (nodes >= FIRST_NODES && nodes.is_power_of_two()).then_some(nodes)
     }
 
     /// Makes an array of these nodes, `count` of them at most; without memory for it the last one serves on.
     pub(crate) fn make(&self, arena: &Arena, count: usize, nodes: impl Iterator<Item = (u64, *const N)>) {
-        let Ok(room) = arena.allocate(size_of::<Array<N>>() + count * size_of::<Fence<N>>()) else { return };
-        let array = room.cast::<Array<N>>();
-        // SAFETY: fresh, aligned to 8 bytes as both types are, large enough for the array's head and `count` fences.
-        unsafe {
-            let first = array.add(1).cast::<Fence<N>>();
-            let mut made = 0;
-            for (rank, node) in nodes.take(count) {
-                first.add(made).write(Fence { rank, node });
-                made += 1;
-            }
-            array.write(Array { count: made, first });
+        if let Some(array) = Array::new(arena, count, nodes) {
+            self.newest.0.store(array, Ordering::Release);
         }
-        self.newest.store(array, Ordering::Release);
+    }
+
+    fn newest(&self) -> Option<&Array<N>> {
+        // SAFETY: null, or an array that was written before it was published, in the arena of the memtable that owns `self`.
+        unsafe { self.newest.0.load(Ordering::Acquire).as_ref() }
+    }
+
+    /// The nodes of the last array.
+    pub(crate) fn nodes(&self) -> &[*const N] {
+        self.newest().map(Array::nodes).unwrap_or_default()
     }
 
     /// The last node before a key, of those in the array: its rank is less than `rank`, or equal and `is_less` says so.
     #[inline]
     pub(crate) fn last_before(&self, rank: u64, is_less: impl Fn(*const N) -> bool) -> Option<*const N> {
-        // SAFETY: null, or an array that was written before it was published, in the arena of the memtable that owns `self`.
-        let fences = unsafe {
-            let array = self.newest.load(Ordering::Acquire).as_ref()?;
-            std::slice::from_raw_parts(array.first, array.count)
-        };
-        let before = fences.partition_point(|f| f.rank < rank || (f.rank == rank && is_less(f.node)));
-        Some(fences[before.checked_sub(1)?].node)
+        let array = self.newest()?;
+        let (ranks, nodes) = (array.level(0), array.nodes());
+        let mut before = array.ranks_below(rank);
+        if ranks.get(before) == Some(&rank) {
+            let alike = rank.checked_add(1).map_or(ranks.len(), |above| array.ranks_below(above));
+            before += nodes[before..alike].partition_point(|node| is_less(*node));
+        }
+        Some(nodes[before.checked_sub(1)?])
     }
+}
+
+impl<N> Array<N> {
+    fn new(arena: &Arena, count: usize, nodes: impl Iterator<Item = (u64, *const N)>) -> Option<*mut Self> {
+        let room = arena.allocate(size_of::<Self>() + count * size_of::<*const N>()).ok()?.cast::<Self>();
+        let lowest = new_level(arena, count)?;
+        // SAFETY: fresh, aligned to 8 bytes as all its types are, and large enough for an array and `count` nodes.
+        unsafe {
+            let to_nodes = room.add(1).cast::<*const N>();
+            let mut made = 0;
+            for (rank, node) in nodes.take(count) {
+                to_nodes.add(made).write(node);
+                lowest.add(made).write(rank);
+                made += 1;
+            }
+            let ranks = [(lowest.cast_const(), made); MOST_LEVELS];
+            room.write(Array { nodes: to_nodes, count: made, ranks, levels: 1 });
+            (*room).make_levels(arena)?;
+        }
+        Some(room)
+    }
+
+    /// Those above the lowest.
+    fn make_levels(&mut self, arena: &Arena) -> Option<()> {
+        while self.levels < MOST_LEVELS && self.level(self.levels - 1).len() > LINE {
+            let lines = self.level(self.levels - 1).chunks(LINE);
+            let (count, above) = (lines.len(), new_level(arena, lines.len())?);
+            for (place, last) in lines.filter_map(<[u64]>::last).enumerate() {
+                // SAFETY: there is room for as many as there are lines.
+                unsafe { above.add(place).write(*last) };
+            }
+            self.ranks[self.levels] = (above, count);
+            self.levels += 1;
+        }
+        Some(())
+    }
+
+    fn nodes(&self) -> &[*const N] {
+        // SAFETY: so many were written, in an arena that outlives `self`.
+        unsafe { std::slice::from_raw_parts(self.nodes, self.count) }
+    }
+
+    #[inline]
+    fn level(&self, level: usize) -> &[u64] {
+        let (ranks, count) = self.ranks[level];
+        // SAFETY: so many were written, in an arena that outlives `self`.
+        unsafe { std::slice::from_raw_parts(ranks, count) }
+    }
+
+    /// How many nodes have a lesser rank.
+    #[inline]
+    fn ranks_below(&self, rank: u64) -> usize {
+        let mut place = 0;
+        for level in (0..self.levels).rev() {
+            let ranks = self.level(level);
+            // Beyond the last line where all are less.
+            let from = (place * LINE).min(ranks.len());
+            let line = &ranks[from..(from + LINE).min(ranks.len())];
+            place = from + line.iter().map(|r| usize::from(*r < rank)).sum::<usize>();
+        }
+        place
+    }
+}
+
+/// Room for so many ranks, which begins where a line does.
+fn new_level(arena: &Arena, ranks: usize) -> Option<*mut u64> {
+    let room = arena.allocate((ranks + LINE) * size_of::<u64>()).ok()?;
+    // SAFETY: less than a line is passed over, and there is a line more.
+    Some(unsafe { room.add(room.align_offset(LINE * size_of::<u64>())) }.cast())
 }

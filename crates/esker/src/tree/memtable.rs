@@ -24,6 +24,8 @@ use std::sync::Arc;
 const MAX_HEIGHT: usize = 12;
 /// Nodes that are linked here are those where a search may begin.
 const FENCE_LEVEL: usize = 1;
+/// So many nodes before one is asked for what it points to is fetched; and itself as many before that.
+const AHEAD: usize = 8;
 
 /// A transaction's status word as this memtable's versions see it; lives in the arena.
 pub(crate) struct TxnSlot {
@@ -236,8 +238,9 @@ pub(crate) struct Memtable<K: Key = ByRow> {
     head: Head<K>,
     /// What slots point to.
     aborted: Mutex<Vec<Arc<Aborted>>>,
-    /// Where searches begin, and how many versions there are.
+    /// Where searches begin.
     fences: Fences<Node<K>>,
+    versions: AtomicUsize,
     /// Of the memory held: what unended transactions had in older memtables. No flush frees it.
     pinned_bytes: AtomicUsize,
     /// No commit before this LSN has versions here: the log's end when the memtable was made.
@@ -261,6 +264,7 @@ impl<K: Key> Memtable<K> {
             head: Head::new(),
             aborted: Mutex::new(&order::MEMTABLE_ABORTED, Vec::new()),
             fences: Fences::new(),
+            versions: AtomicUsize::new(0),
             pinned_bytes: AtomicUsize::new(0),
             first_lsn,
             empty_until: AtomicU64::new(first_lsn.0),
@@ -323,12 +327,12 @@ impl<K: Key> Memtable<K> {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.fences.versions() == 0
+        self.versions.load(Ordering::Acquire) == 0
     }
 
     /// How many versions were written here.
     pub(crate) fn versions(&self) -> usize {
-        self.fences.versions()
+        self.versions.load(Ordering::Acquire)
     }
 
     /// Would a flush change anything? An empty memtable may keep the log for what was carried to it, rolled back meanwhile.
@@ -381,7 +385,7 @@ impl<K: Key> Memtable<K> {
                 Err(now) => old = now,
             }
         }
-        self.count_version();
+        self.versions.fetch_add(1, Ordering::Release);
         Ok(())
     }
 
@@ -400,17 +404,28 @@ impl<K: Key> Memtable<K> {
                 Err(below) => link = unsafe { &(*below).older },
             }
         }
-        self.count_version();
+        self.versions.fetch_add(1, Ordering::Release);
         Ok(())
     }
 
-    fn count_version(&self) {
-        if self.fences.count() {
-            let count = self.places_at_level(FENCE_LEVEL).count();
+    /// A node is linked where fences are.
+    fn count_fence(&self) {
+        let Some(count) = self.fences.count() else { return };
+        // Those of the last array are fetched long before they come, and what follows each of them a little before.
+        let known = self.fences.nodes();
+        let mut passed = 0;
+        let nodes = self.places_at_level(FENCE_LEVEL).map(|node| {
+            if known.get(passed) == Some(&node) {
+                passed += 1;
+                known.get(passed + 2 * AHEAD).into_iter().for_each(|node| prefetch(*node));
+                // SAFETY: nodes live as long as the arena; these have this level.
+                let next = known.get(passed + AHEAD).map(|node| unsafe { Node::next(*node, FENCE_LEVEL) });
+                next.into_iter().for_each(|next| prefetch(next.load(Ordering::Relaxed).cast_const()));
+            }
             // SAFETY: nodes live as long as the arena.
-            let with_rank = |node: *const Node<K>| (K::rank(unsafe { (*node).key() }), node);
-            self.fences.make(&self.arena, count, self.places_at_level(FENCE_LEVEL).map(with_rank));
-        }
+            (K::rank(unsafe { (*node).key() }), node)
+        });
+        self.fences.make(&self.arena, count, nodes);
     }
 
     fn new_version(&self, slot: *const TxnSlot, change: Change<'_>) -> Result<*mut VersionHead> {
@@ -462,6 +477,9 @@ impl<K: Key> Memtable<K> {
                 }
             }
         }
+        if height > FENCE_LEVEL {
+            self.count_fence();
+        }
         // SAFETY: just linked.
         Ok(unsafe { &*fresh })
     }
@@ -481,7 +499,7 @@ impl<K: Key> Memtable<K> {
         for level in (0..=top).rev() {
             loop {
                 // SAFETY: nodes live as long as the arena.
-                let next = unsafe { Node::next(at, level).load(Ordering::Acquire) };
+                let next = unsafe { Self::next_of(at, level) };
                 match unsafe { next.as_ref() } {
                     Some(n) if n.cmp_key(wanted, key).is_lt() => at = next,
                     n => {
@@ -498,6 +516,21 @@ impl<K: Key> Memtable<K> {
         found
     }
 
+    /// The next node at a level. That of the level below may be the next to be looked at.
+    ///
+    /// # Safety
+    /// As for [`Node::next`].
+    #[inline]
+    unsafe fn next_of(at: *const Node<K>, level: usize) -> *mut Node<K> {
+        // SAFETY: the caller's promise.
+        unsafe {
+            if level > 0 {
+                prefetch(Node::next(at, level - 1).load(Ordering::Relaxed).cast_const());
+            }
+            Node::next(at, level).load(Ordering::Acquire)
+        }
+    }
+
     /// Where the way down begins without fences.
     fn top(&self) -> (*const Node<K>, usize) {
         (self.head.node(), MAX_HEIGHT - 1)
@@ -510,11 +543,11 @@ impl<K: Key> Memtable<K> {
         let Some(mut at) = self.fences.last_before(K::rank(key), is_less) else { return self.top() };
         // SAFETY: the same.
         let top_of = |node: *const Node<K>| unsafe { (*node).height } - 1;
-        let mut level = top_of(at);
+        let mut level = FENCE_LEVEL;
         // Much may have come behind it: up, as far as the nodes on the way reach.
         loop {
             // SAFETY: the same; `at` has this level.
-            let next = unsafe { Node::next(at, level).load(Ordering::Acquire) };
+            let next = unsafe { Self::next_of(at, level) };
             if next.is_null() || !is_less(next) {
                 return (at, level);
             }
@@ -537,7 +570,7 @@ impl<K: Key> Memtable<K> {
         for level in (0..=top).rev() {
             loop {
                 // SAFETY: nodes live as long as the arena.
-                let next = unsafe { Node::next(at, level).load(Ordering::Acquire) };
+                let next = unsafe { Self::next_of(at, level) };
                 match unsafe { next.as_ref() } {
                     Some(n) if n.cmp_key(wanted, key).is_lt() => at = next,
                     n if level == 0 => return n,
@@ -553,8 +586,8 @@ impl<K: Key> Memtable<K> {
         self.seek(key).filter(|n| K::cmp(n.key(), key).is_eq())
     }
 
-    /// A key before `to`, or before the end, behind which about 4 to the power of `level` keys come before `to`; none, if there
-    /// are about so many or fewer.
+    /// A key before `to`, or before the end, behind which about 2 to the power of `2 * level - 1` keys come before `to`; none, if
+    /// there are about so many or fewer.
     pub(crate) fn step_back(&self, to: Option<K::Ref<'_>>, level: usize) -> Option<&Node<K>> {
         let mut at = self.head.node();
         for level in (level.min(MAX_HEIGHT - 1)..MAX_HEIGHT).rev() {
@@ -581,7 +614,7 @@ impl<K: Key> Memtable<K> {
             let keys;
             (before, keys) = self.count_at(before, level, (from, to), u64::MAX);
             if keys >= SOME || level == 0 {
-                return keys << (2 * level);
+                return keys << (2 * level).saturating_sub(1);
             }
         }
         0
@@ -678,13 +711,13 @@ impl<K: Key> Memtable<K> {
     }
 }
 
-/// One in four rises a level.
+/// One in two rises a level, so that there are fences enough, and of these one in four each further one.
 fn height_of(hash: u64) -> usize {
     let mut h = hash.wrapping_mul(0x9E37_79B9_7F4A_7C15);
     h ^= h >> 29;
     h = h.wrapping_mul(0xBF58_476D_1CE4_E5B9);
     h ^= h >> 32;
-    ((h.trailing_zeros() / 2) as usize + 1).min(MAX_HEIGHT)
+    (h.trailing_zeros().div_ceil(2) as usize + 1).min(MAX_HEIGHT)
 }
 
 /// What the list begins with: a node above which no key stands. Not in the arena, so that an empty memtable takes no
