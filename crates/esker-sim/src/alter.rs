@@ -145,7 +145,10 @@ impl Sim {
     fn use_built(&mut self, Build { key, built, mut indexes, overtaken }: Build) -> Result<Flow, Failure> {
         let Some(built) = built else { return Ok(Flow::Go) };
         let before = self.model.by_key(key).map(|t| t.indexes.clone());
-        let (bound, perhaps_bound) = self.bound(key);
+        let (bound, mut perhaps_bound) = self.bound(key);
+        // Emptied it has another key here, but not in the engine: whoever prepared may have written there since.
+        let prepared = self.slots.iter().any(|s| s.txn.as_ref().is_some_and(|t| t.xid.is_some()));
+        perhaps_bound |= before.is_none() && (prepared || !self.model.detached.is_empty());
         // It was dropped or emptied, or somebody has written there.
         let must_fail = bound || overtaken.0 || before.is_none();
         let mut expected = Vec::new();

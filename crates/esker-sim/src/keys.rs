@@ -256,7 +256,7 @@ impl Sim {
             return Ok(true);
         }
         let table = self.engine()?.open_table(name).map_err(|e| Failure::new(format!("open table {name}: {e}")))?;
-        let rows = self.model.seen(name, view, self.slots[i].txn.as_ref());
+        let rows = self.seen(i, name, view);
         self.check_keys(i, (name, &table), kind, &rows, view)
     }
 

@@ -414,15 +414,6 @@ impl Model {
         rows
     }
 
-    /// The same without those rows that are [hidden](Self::hidden) from it.
-    #[must_use]
-    pub fn seen(&self, name: &str, view: Option<u64>, txn: Option<&TxnModel>) -> BTreeMap<u64, Row> {
-        let mut rows = self.visible(name, view, txn);
-        let hidden = self.hidden(name, &rows, view, txn);
-        rows.retain(|id, _| !hidden.contains_key(id));
-        rows
-    }
-
     /// Of these rows that it sees, those at whose primary keys the transaction has written since, as another row's: no view
     /// shows two rows of one primary key.
     #[must_use]

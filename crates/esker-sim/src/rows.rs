@@ -35,8 +35,12 @@ impl Sim {
         let table = self.engine()?.open_table(name).map_err(|e| Failure::new(format!("open table {name}: {e}")))?;
         let as_image = self.rng.chance(50);
         let (shaky, owner) = self.slots[i].txn.as_ref().map_or((false, 0), |t| (t.shaky, t.owner));
+        let mut again = if self.rng.chance(50) { self.deleted_since(i, name) } else { None };
         for _ in 0..rows {
-            let packed = self.kinds[kind].row(&mut self.rng)?;
+            let packed = match again.take() {
+                Some(row) => row.to_vec(),
+                None => self.kinds[kind].row(&mut self.rng)?,
+            };
             let Some(model) = self.model.by_key(key) else { return Ok(Ended::Done) };
             let rekey = Rekey::new(model, None, Some(&packed), false);
             let met = self.meets(i, key, &rekey);
@@ -74,6 +78,15 @@ impl Sim {
             }
         }
         Ok(Ended::Done)
+    }
+
+    /// A row that the transaction's view sees and that others have deleted since: its primary key written again hides it.
+    fn deleted_since(&mut self, i: usize, name: &str) -> Option<Row> {
+        let txn = self.slots[i].txn.as_ref()?;
+        let mut rows = self.model.visible(name, Some(txn.view?), Some(txn));
+        rows.retain(|id, _| self.model.newest(name, *id).is_some_and(|v| v.row.is_none()));
+        let at = self.rng.below(rows.len().max(1) as u64) as usize;
+        rows.into_values().nth(at)
     }
 
     /// What a statement does about a row that was not inserted: the next one, the same without the row in its way (REPLACE

@@ -23,6 +23,16 @@ impl Sim {
         (Some(view), table.is_some_and(|t| !t.temporary && view < t.rebuilt))
     }
 
+    /// What the session sees by a view of it.
+    pub(crate) fn seen(&mut self, i: usize, name: &str, view: Option<u64>) -> BTreeMap<u64, Row> {
+        let txn = self.slots[i].txn.as_ref();
+        let mut rows = self.model.visible(name, view, txn);
+        let hidden = self.model.hidden(name, &rows, view, txn);
+        self.stats.rows_hidden += hidden.len() as u64;
+        rows.retain(|id, _| !hidden.contains_key(id));
+        rows
+    }
+
     /// Is the session's view, if it has one, older than the table?
     pub(crate) fn too_old(&self, i: usize, name: &str) -> bool {
         let view = self.slots[i].txn.as_ref().and_then(|t| t.view);
@@ -58,7 +68,7 @@ impl Sim {
         let table = self.engine()?.open_table(name).map_err(|e| Failure::new(format!("open table {name}: {e}")))?;
         let (view, too_old) = self.read_view(i, name);
         let shaky = self.slots[i].txn.as_ref().is_some_and(|t| t.shaky);
-        let want = self.model.seen(name, view, self.slots[i].txn.as_ref());
+        let want = self.seen(i, name, view);
         let expected: &[Refusal] = if too_old { &[Refusal::TableChanged] } else { &[] };
         if count {
             let answer = self.slots[i].session.count_rows(&table);
@@ -169,7 +179,7 @@ impl Sim {
         let (view, too_old) = if lock { (None, self.too_old(i, name)) } else { self.read_view(i, name) };
         let (shaky, owner) = self.slots[i].txn.as_ref().map_or((false, 0), |t| (t.shaky, t.owner));
         let key = self.model.tables.get(name).map_or(0, |t| t.key);
-        let want = self.model.seen(name, view, self.slots[i].txn.as_ref());
+        let want = self.seen(i, name, view);
         let lock = lock.then_some(if self.rng.chance(50) { LockMode::Shared } else { LockMode::Exclusive });
         let exclusive = lock == Some(LockMode::Exclusive);
         let options = ScanOptions { mask: mask.clone(), lock, ..ScanOptions::default() };
@@ -253,7 +263,7 @@ impl Sim {
         match self.judge("open scan", answer, expected, shaky)? {
             Answer::Ok(_) if too_old => self.fail(format!("{name} was read through a view older than it is")),
             Answer::Ok(cursor) => {
-                let all = self.model.seen(name, view, self.slots[i].txn.as_ref());
+                let all = self.seen(i, name, view);
                 let rest = all.iter().map(|(id, row)| (*id, row.clone())).collect();
                 let view = view.unwrap_or(self.model.seq);
                 self.slots[i].scan = Some(OpenScan { cursor, name: name.to_owned(), table, view, all, rest });
