@@ -315,7 +315,7 @@ impl LockTable {
     ) -> Result<LockOutcome, LockError> {
         let key = WaitKey::Row(tree, row);
         let wait = Wait { owner, parker, key, row: Some(row), mode, hooks };
-        let outcome = self.wait_for(&wait, policy, &mut None, hooks, || {
+        let outcome = self.wait_for(&wait, policy, &mut None, || {
             let mut shard = self.shard(tree, row.0 >> 16);
             let attempt = shard.try_lock(owner, tree, row, mode);
             (shard, attempt)
@@ -351,7 +351,7 @@ impl LockTable {
         let mut limit = None;
         let mut outcome = LockOutcome::AlreadyHeld;
         for i in 0..SHARDS {
-            let one = self.wait_for(&wait, policy, &mut limit, hooks, || {
+            let one = self.wait_for(&wait, policy, &mut limit, || {
                 let mut shard = self.shards[i].lock();
                 let attempt = shard.try_range(owner, tree, up_to);
                 (shard, attempt)
@@ -427,7 +427,7 @@ impl LockTable {
     ) -> Result<(), LockError> {
         // Shared: all who wait for one end wake together.
         let wait = Wait { owner, parker, key, row, mode: LockMode::Shared, hooks };
-        self.wait_for(&wait, policy, &mut None, hooks, || {
+        self.wait_for(&wait, policy, &mut None, || {
             let held = of.held.lock();
             let attempt = match stands(&held) {
                 true => Attempt::Blocked(vec![Blocker { owner: of.clone(), exclusive: true }]),
@@ -445,7 +445,6 @@ impl LockTable {
         wait: &Wait<'_>,
         policy: WaitPolicy,
         limit: &mut Option<Duration>,
-        hooks: &dyn WaitHooks,
         mut attempt: impl FnMut() -> (Guard, Attempt),
     ) -> Result<LockOutcome, LockError> {
         let mut since = None;
@@ -474,10 +473,10 @@ impl LockTable {
             }
             if since.is_none() {
                 since = Some(now);
-                hooks.before_wait();
+                wait.hooks.before_wait();
             }
             for b in &blockers {
-                hooks.waits_for(b.owner.txn);
+                wait.hooks.waits_for(b.owner.txn);
             }
             let _told = esker_base::wait::tell(WaitEvent::RowLock);
             wait.parker.park(&*self.host, until);
@@ -492,7 +491,7 @@ impl LockTable {
             count(Counter::LockWaits, 1);
             count(Counter::LockWaitUs, waited.as_micros() as u64);
             esker_base::wait::record(WaitEvent::RowLock, waited.as_nanos() as u64);
-            hooks.after_wait();
+            wait.hooks.after_wait();
         }
         match result {
             Err(LockError::Timeout) => count(Counter::LockTimeouts, 1),

@@ -152,6 +152,12 @@ fn the_last_one_counts() {
 fn it_counts_until_the_table_is_another_tenth_larger_or_smaller() {
     let mut disk = SimDisk::new(1);
     let (mut e, mut t) = filled(&disk);
+    let mut s = e.session();
+    // Half of it is alike: what is guessed of more rows is another figure.
+    (1..=500).for_each(|row| s.delete(&t, RowId(row)).unwrap());
+    s.commit().unwrap();
+    put(&e, &t, 0..500, 1);
+    drop(s);
     analyze(&e, &t);
     let found = told(&e, &t, TEXT);
     put(&e, &t, 1000..1100, 1);
@@ -159,7 +165,7 @@ fn it_counts_until_the_table_is_another_tenth_larger_or_smaller() {
     let last = put(&e, &t, 1100..1101, 1);
     for _ in 0..2 {
         let (alike, looked) = told(&e, &t, TEXT);
-        assert!(looked, "what was known of fewer rows counts");
+        assert!(looked && alike != found.0);
         assert_eq!(told(&e, &t, TEXT), (alike, false), "it is guessed once");
         drop(t);
         e.checkpoint().unwrap();

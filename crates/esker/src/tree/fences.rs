@@ -3,7 +3,8 @@
 //! On its way down a skip list a search meets nodes that lie anywhere in memory, one after the other. An array's ranks lie
 //! together, and over them a search tree without pointers: each step reads one line of the processor's cache, and the upper steps
 //! read few lines in all (J. Rao and K. A. Ross, "Cache Conscious Indexing for Decision-Support in Main Memory", VLDB 1999, the
-//! CSS-tree). Invariants: an array does not change; its nodes are linked at levels 0 and 1 and in the order of their keys. As no node is ever removed, an old array stays right: what came since lies a few steps behind one of its nodes.
+//! CSS-tree). Invariants: an array does not change; its nodes are linked at levels 0 and 1 and in the order of their keys. As no
+//! node is ever removed, an old array stays right: what came since lies a few steps behind one of its nodes.
 
 use crate::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use crate::tree::arena::Arena;
