@@ -48,6 +48,7 @@ mod session;
 pub mod sim_hooks;
 mod status;
 mod sync;
+mod tally;
 #[cfg(test)]
 mod tests;
 mod tree;

@@ -6,6 +6,7 @@ use crate::catalog::auto_increment::AutoIncrement;
 use crate::catalog::table::Table;
 use crate::core::Core;
 use crate::lock::{Parker, WaitHooks, WaitPolicy};
+use crate::read::buffer::Kept;
 use crate::tree::Found;
 use crate::txn::activity::Presence;
 use crate::txn::open::{BeginOptions, Isolation, Savepoint, Txn};
@@ -108,6 +109,8 @@ pub struct Session {
     pub(crate) hooks: Box<dyn WaitHooks + Send>,
     counters: Arc<SessionCounters>,
     pub(crate) scratch: Vec<u8>,
+    /// The buffer of its next cursor.
+    pub(crate) kept: Arc<Kept>,
     /// An image of the row that is being changed.
     pub(crate) old_image: Vec<u8>,
     /// The tree of the transaction for which there is a stage.
@@ -145,6 +148,7 @@ impl Session {
             hooks: Box::new(crate::lock::NoHooks),
             counters: Arc::new(SessionCounters::new()),
             scratch: Vec::new(),
+            kept: Arc::default(),
             old_image: Vec::new(),
             staged: None,
         }

@@ -1,4 +1,7 @@
-//! Row images that a cursor decodes ahead, with what they point to.
+//! Row images that a cursor decodes ahead, with what they point to, and by an index with the keys of their entries.
+//!
+//! A session keeps one buffer for its next cursor. Invariant: a buffer that is kept pins nothing and has no image, so that
+//! nothing of one cursor's rows is in another's.
 
 use crate::catalog::table::Table;
 use crate::tree::memtable::Memtable;
@@ -10,6 +13,7 @@ use crate::{Error, Result};
 use esker_format::{ColumnMask, RowId};
 use esker_memory::{Account, Charge};
 use std::ops::Range;
+use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::Arc;
 
 /// Bytes of row images that a batch aims at: they are read back at once and should stay in the first-level cache.
@@ -22,12 +26,24 @@ pub(crate) const FIRST_ROWS: usize = 4;
 pub(crate) struct Buffer {
     images: Vec<u8>,
     pub(crate) ids: Vec<RowId>,
+    pub(crate) keys: Keys,
     /// Set when the images are a block's own bytes.
     pub(crate) direct: Option<*const u8>,
     pins: Vec<Pin>,
     charge: Option<Charge>,
     together: Vec<Together>,
 }
+
+/// Keys one behind the other.
+#[derive(Debug, Default)]
+pub(crate) struct Keys {
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+/// Where a session keeps a buffer while no cursor has it.
+#[derive(Default)]
+pub(crate) struct Kept(AtomicPtr<Buffer>);
 
 /// Rows whose images are still to be made, the first at the position `to`: they stand one behind the other in a block, which is
 /// pinned there.
@@ -44,6 +60,59 @@ impl Together {
     /// Is it the next row that stands at `at` of the same block and gets the image at `to`?
     fn joins(&self, at: u32, to: usize) -> bool {
         self.rows.end == at && self.to + self.rows.len() == to
+    }
+}
+
+impl Keys {
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.ends.clear();
+    }
+
+    pub(crate) fn push(&mut self, key: &[u8]) {
+        self.bytes.extend_from_slice(key);
+        self.ends.push(self.bytes.len());
+    }
+
+    pub(crate) fn get(&self, at: usize) -> &[u8] {
+        let start = at.checked_sub(1).map_or(0, |before| self.ends[before]);
+        &self.bytes[start..self.ends[at]]
+    }
+
+    /// Only those at these places, which rise.
+    pub(crate) fn keep(&mut self, places: &[u32]) {
+        let mut kept = Keys::default();
+        places.iter().for_each(|place| kept.push(self.get(*place as usize)));
+        *self = kept;
+    }
+}
+
+impl Kept {
+    /// The one that is kept, or a new one.
+    pub(crate) fn take(&self) -> Buffer {
+        Self::own(self.0.swap(std::ptr::null_mut(), Ordering::Acquire)).unwrap_or_default()
+    }
+
+    /// Keeps a buffer, unless it is a large one.
+    pub(crate) fn put(&self, mut buffer: Buffer) {
+        buffer.clear();
+        buffer.images.clear();
+        if buffer.images.capacity() > 2 * BATCH_BYTES || buffer.keys.bytes.capacity() > BATCH_BYTES {
+            return;
+        }
+        drop(Self::own(self.0.swap(Box::into_raw(Box::new(buffer)), Ordering::AcqRel)));
+    }
+
+    /// What was swapped out.
+    fn own(kept: *mut Buffer) -> Option<Buffer> {
+        // SAFETY: made of a box by `put`, and whoever swaps it out is the only one that has it.
+        (!kept.is_null()).then(|| unsafe { *Box::from_raw(kept) })
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        drop(self.take());
     }
 }
 
@@ -80,6 +149,7 @@ impl Buffer {
 
     pub(crate) fn clear(&mut self) {
         self.ids.clear();
+        self.keys.clear();
         self.pins.clear();
         self.direct = None;
         self.together.clear();
@@ -91,7 +161,7 @@ impl Buffer {
         let need = at + rows * stride;
         if self.images.len() < need {
             self.images.resize(need.max(self.images.len() * 2).min(need.max(BATCH_BYTES)), 0);
-            let bytes = self.images.len() as u64;
+            let bytes = self.images.capacity() as u64;
             self.charge.get_or_insert_with(|| Charge::new(Account::Cursor, 0)).resize(bytes);
         }
         // SAFETY: within the buffer.

@@ -15,7 +15,7 @@ mod tests;
 
 use crate::catalog::table::Table;
 use crate::lock::{LockMode, LockOutcome, WaitPolicy};
-use crate::read::buffer::{Buffer, BATCH_BYTES, FIRST_ROWS, MOST_ROWS};
+use crate::read::buffer::{Buffer, Kept, BATCH_BYTES, FIRST_ROWS, MOST_ROWS};
 use crate::session::{FoundLocked, Session};
 use crate::tree::key::ByRow;
 use crate::tree::merge_read::{BlockSpan, MergeRead, Span};
@@ -81,6 +81,8 @@ pub struct Cursor {
     /// What is left of the span that was decoded from last; is it the own transaction's?
     span: Option<(BlockSpan, bool)>,
     buffer: Buffer,
+    /// Where the buffer goes in the end.
+    kept: Arc<Kept>,
     batch_rows: usize,
     /// Position in the read-ahead of a locking cursor.
     ahead: usize,
@@ -102,7 +104,7 @@ impl Session {
         let view = if options.lock.is_some() { self.latest_view()? } else { self.read_view()? };
         self.check_rebuilt(table)?;
         count(Counter::Scans, 1);
-        let mut cursor = Cursor::new(table, options, view, None);
+        let mut cursor = Cursor::new(self, table, options, view);
         match cursor.options.lock {
             Some(_) => cursor.read_newest(self, RowId(1))?,
             None => cursor.read_from(self, view, RowId(1))?,
@@ -114,7 +116,7 @@ impl Session {
     pub fn open_cursor(&mut self, table: &Arc<Table>, options: ScanOptions) -> Result<Cursor> {
         let view = if options.lock.is_some() { self.latest_view()? } else { self.read_view()? };
         self.check_rebuilt(table)?;
-        Ok(Cursor::new(table, options, view, None))
+        Ok(Cursor::new(self, table, options, view))
     }
 
     /// The view that a newer version must be held against, if `latest` is newer: under snapshot isolation the
@@ -145,16 +147,23 @@ impl Session {
     }
 }
 
+impl Drop for Cursor {
+    fn drop(&mut self) {
+        self.kept.put(std::mem::take(&mut self.buffer));
+    }
+}
+
 impl Cursor {
-    fn new(table: &Arc<Table>, options: ScanOptions, view: View, read: Option<MergeRead>) -> Cursor {
+    fn new(session: &Session, table: &Arc<Table>, options: ScanOptions, view: View) -> Cursor {
         Cursor {
             table: table.clone(),
             options,
             view,
-            read,
+            read: None,
             expected: None,
             span: None,
-            buffer: Buffer::default(),
+            buffer: session.kept.take(),
+            kept: session.kept.clone(),
             batch_rows: FIRST_ROWS,
             ahead: 0,
             inserters: Vec::new(),
@@ -167,7 +176,7 @@ impl Cursor {
 
     /// A scan of all rows of a view.
     pub(crate) fn of_view(session: &Session, table: &Arc<Table>, options: ScanOptions, view: View) -> Result<Cursor> {
-        let mut cursor = Cursor::new(table, options, view, None);
+        let mut cursor = Cursor::new(session, table, options, view);
         cursor.read_from(session, view, RowId(1))?;
         Ok(cursor)
     }

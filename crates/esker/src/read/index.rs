@@ -17,7 +17,7 @@ mod whole_key;
 
 use crate::catalog::index::Index;
 use crate::catalog::table::Table;
-use crate::read::buffer::{Buffer, BATCH_BYTES, FIRST_ROWS, MOST_ROWS};
+use crate::read::buffer::{Buffer, Kept, Keys, BATCH_BYTES, FIRST_ROWS, MOST_ROWS};
 use crate::read::cursor::ScanOptions;
 use crate::session::Session;
 use crate::tree::backward::BackwardRead;
@@ -131,30 +131,6 @@ impl<'a> IndexBatch<'a> {
     }
 }
 
-/// Keys one behind the other.
-#[derive(Debug, Default)]
-struct Keys {
-    bytes: Vec<u8>,
-    ends: Vec<usize>,
-}
-
-impl Keys {
-    fn clear(&mut self) {
-        self.bytes.clear();
-        self.ends.clear();
-    }
-
-    fn push(&mut self, key: &[u8]) {
-        self.bytes.extend_from_slice(key);
-        self.ends.push(self.bytes.len());
-    }
-
-    fn get(&self, at: usize) -> &[u8] {
-        let start = at.checked_sub(1).map_or(0, |before| self.ends[before]);
-        &self.bytes[start..self.ends[at]]
-    }
-}
-
 /// Where entries come from.
 enum Entries {
     /// The merged reading, in either direction.
@@ -236,7 +212,8 @@ pub struct IndexCursor {
     /// The transaction's next ordinal when it was sought.
     ordinal: u64,
     buffer: Buffer,
-    keys: Keys,
+    /// Where the buffer goes in the end.
+    kept: Arc<Kept>,
     /// For the values of entries.
     scratch: Vec<u8>,
     chosen: Chosen,
@@ -278,8 +255,8 @@ impl Session {
             entries: None,
             span: None,
             ordinal: 0,
-            buffer: Buffer::default(),
-            keys: Keys::default(),
+            buffer: self.kept.take(),
+            kept: self.kept.clone(),
             scratch: Vec::new(),
             chosen: Chosen::default(),
             batch_rows: FIRST_ROWS,
@@ -302,6 +279,12 @@ impl Session {
             return Err(Error::TableChanged(table.name()));
         }
         Ok(())
+    }
+}
+
+impl Drop for IndexCursor {
+    fn drop(&mut self) {
+        self.kept.put(std::mem::take(&mut self.buffer));
     }
 }
 
@@ -371,7 +354,7 @@ impl IndexCursor {
     /// There is no such row in it.
     #[must_use]
     pub fn key(&self, at: usize) -> &[u8] {
-        self.keys.get(at)
+        self.buffer.keys.get(at)
     }
 
     /// The next rows; empty at the end. A locking cursor gives one at a time.
@@ -395,7 +378,7 @@ impl IndexCursor {
     /// What stands in the buffer.
     fn batch(&self) -> IndexBatch<'_> {
         let stride = self.table.layout.image_bytes as usize;
-        let (images, ids, keys) = (self.buffer.base(), &*self.buffer.ids, &self.keys);
+        let (images, ids, keys) = (self.buffer.base(), &*self.buffer.ids, &self.buffer.keys);
         IndexBatch { images, stride, ids, covering: self.covering, keys }
     }
 
@@ -431,7 +414,7 @@ impl IndexCursor {
     fn begin(&mut self, session: &Session, direction: Direction) {
         self.ordinal = session.current.open().map_or(0, |txn| txn.next_ordinal);
         (self.direction, self.span) = (direction, None);
-        self.forget();
+        self.buffer.clear();
     }
 
     /// The tree that has the entries now. Fails once the table has other indexes.
@@ -443,12 +426,6 @@ impl IndexCursor {
         }
     }
 
-    /// What was given is given up.
-    fn forget(&mut self) {
-        self.buffer.clear();
-        self.keys.clear();
-    }
-
     /// Fills the buffer with the next rows.
     fn fill(&mut self, session: &mut Session) -> Result<()> {
         let stride = self.table.layout.image_bytes as usize;
@@ -456,7 +433,10 @@ impl IndexCursor {
         let rows = self.batch_rows.min(most);
         self.batch_rows = (rows * 8).min(most);
         self.begin_entries();
-        self.forget();
+        self.buffer.clear();
+        if self.span.is_none() && self.entries.is_none() {
+            return Ok(());
+        }
         let mut lookup = self.lookup(session, self.has_entries())?;
         while self.buffer.ids.len() < rows {
             if let Some((mut span, own)) = self.span.take() {
@@ -553,7 +533,7 @@ impl IndexCursor {
             let (mask, scratch) = (&self.options.mask, &mut self.scratch);
             codec.fill_image(entry.key, entry.payload, mask, image, scratch).map_err(entry.damage)
         })?;
-        self.keys.push(entry.key);
+        self.buffer.keys.push(entry.key);
         Ok(())
     }
 
@@ -569,7 +549,7 @@ impl IndexCursor {
             return self.check_gone(lookup.session, key, row, self.view);
         }
         self.buffer.add_place(&lookup.table, &self.options.mask, row, place)?;
-        self.keys.push(key);
+        self.buffer.keys.push(key);
         Ok(())
     }
 

@@ -1,4 +1,4 @@
-//! Reading entries of key trees. SQL has no keys yet: tests and the simulator are the callers.
+//! Reading entries of key trees one by one, for tests and the simulator.
 
 use crate::catalog::table::Table;
 use crate::session::Session;

@@ -6,6 +6,7 @@
 //! is in none, and there are no more of them than keys.
 
 use crate::lock::Parker;
+use crate::tally::tally;
 use crate::tree::key::Key;
 use crate::tree::memtable::Memtable;
 use crate::tree::merge_read::{may_show, Extent, MergeRead, Span, Unseen};
@@ -183,21 +184,7 @@ fn begin_in_run<K: Stored>(
     Ok(())
 }
 
-/// Counts the pieces that this thread read.
-#[cfg(test)]
-pub(crate) mod pieces {
-    use std::cell::Cell;
-
-    thread_local! {
-        static PIECES: Cell<usize> = const { Cell::new(0) };
-    }
-
-    pub(super) fn count() {
-        PIECES.with(|p| p.set(p.get() + 1));
-    }
-
-    /// How many since the last call.
-    pub(crate) fn take() -> usize {
-        PIECES.with(|p| p.replace(0))
-    }
+tally! {
+    /// Counts the pieces that this thread read.
+    pieces
 }

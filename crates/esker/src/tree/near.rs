@@ -3,9 +3,11 @@
 //! Rows that came together lie together. So in each memtable, and in each level of runs, the place of the last row is kept,
 //! and the next one is looked for from there: next to it is at hand, and what lies far away is searched as by
 //! [`find`](super::find). Two places are kept of each, as one row among many that lie together may lie far away, and the next
-//! is where the others are. Invariants: what is found is what `find` finds; what is kept of a place stays true, since whatever
+//! is where the others are. Of rows that are looked up one behind the other those up to the next one that anything else has
+//! are looked for in one block alone. Invariants: what is found is what `find` finds; what is kept of a place stays true, since whatever
 //! comes to a memtable later is not seen by the view. The looker itself writes nothing meanwhile.
 
+use crate::tally::tally;
 use crate::tree::key::ByRow;
 use crate::tree::levels::Lies;
 use crate::tree::memtable::{Memtable, Node, Version};
@@ -32,6 +34,10 @@ pub(crate) struct Near {
     marks: Vec<SeenMark>,
     memtables: Vec<InMemory>,
     levels: Vec<Places>,
+    /// Of these rows nothing is anywhere but in the block at the place in this level.
+    alone: (usize, RangeInclusive<RowId>),
+    /// The row that was found last.
+    last: RowId,
 }
 
 /// The places in a memtable, the last one first.
@@ -122,6 +128,8 @@ impl Near {
             marks: state.seen_marks(view),
             memtables: private.into_iter().chain(state.memtables()).map(in_memory).collect(),
             levels: (0..state.levels().count()).map(|_| places()).collect(),
+            alone: (0, RowId::MAX..=RowId::ZERO),
+            last: RowId::MAX,
             state,
             view,
         }
@@ -130,40 +138,85 @@ impl Near {
     /// The newest version of a row that the view sees, if that is not a tombstone.
     pub(crate) fn find(&mut self, row: RowId) -> Result<Option<(VersionOrder, Place<'_>)>> {
         let mut best: Option<(VersionOrder, Best)> = None;
+        if self.alone.1.contains(&row) {
+            #[cfg(test)]
+            alone::count();
+            self.find_in_level(self.alone.0, row, &mut best);
+        } else {
+            self.find_anywhere(row, &mut best)?;
+        }
+        let Some((order, best)) = best.filter(|(order, _)| !self.marks.iter().any(|m| m.hides(row, *order))) else {
+            return Ok(None);
+        };
+        Ok(self.place(best).map(|place| (order, place)))
+    }
+
+    fn find_anywhere(&mut self, row: RowId, best: &mut Option<(VersionOrder, Best)>) -> Result<()> {
+        // Places move.
+        self.alone.1 = RowId::MAX..=RowId::ZERO;
         for (i, place) in self.memtables.iter_mut().enumerate() {
             if let Some((order, version)) = place.visible(row, self.view) {
                 if best.as_ref().is_none_or(|(b, _)| order > *b) {
                     // SAFETY: the bytes live as long as the memtable, which is held.
                     let value = unsafe { std::mem::transmute::<&[u8], &'static [u8]>(version.value()) };
                     let found = if version.tombstone { Best::Found(Found::Tombstone) } else { Best::Mem(i, value) };
-                    best = Some((order, found));
+                    *best = Some((order, found));
                 }
             }
         }
+        let mut is_at_edge = false;
         for i in 0..self.levels.len() {
-            if !self.go_to_level(i, row)? {
-                self.find_at_edge(i, row, &mut best)?;
-                continue;
-            }
-            let Some(place) = &mut self.levels[i].last[0].block else { continue };
-            let mut at = place.go_to(row);
-            let mut is_of_row = place.next == row && at < place.block.rows();
-            while is_of_row {
-                if let Some(order) = order_in_block::<ByRow>(&place.block, at, place.seen, self.view, &place.aborted) {
-                    if best.as_ref().is_none_or(|(b, _)| order > *b) {
-                        let is_gone = place.block.has_tombstones() && place.block.tag(at).tombstone;
-                        let found = if is_gone { Best::Found(Found::Tombstone) } else { Best::Block(i, at) };
-                        best = Some((order, found));
-                    }
-                }
-                at += 1;
-                is_of_row = !place.block.ids_unique() && at < place.block.rows() && place.block.row_id(at) == row;
+            if self.go_to_level(i, row)? {
+                self.find_in_level(i, row, best);
+            } else {
+                self.find_at_edge(i, row, best)?;
+                is_at_edge = true;
             }
         }
-        let Some((order, best)) = best.filter(|(order, _)| !self.marks.iter().any(|m| m.hides(row, *order))) else {
-            return Ok(None);
-        };
-        Ok(self.place(best).map(|place| (order, place)))
+        // Rows that lie together are asked for one behind the other.
+        let is_next = std::mem::replace(&mut self.last, row).0.checked_add(1) == Some(row.0);
+        if let Some((_, Best::Block(level, _))) = best.as_ref().filter(|_| is_next && !is_at_edge) {
+            self.alone = (*level, row..=self.alone_until(*level, row));
+        }
+        Ok(())
+    }
+
+    /// Looks at the versions in the block at the place in a level, where the row's place is.
+    #[inline]
+    fn find_in_level(&mut self, level: usize, row: RowId, best: &mut Option<(VersionOrder, Best)>) {
+        let Some(place) = &mut self.levels[level].last[0].block else { return };
+        let mut at = place.go_to(row);
+        let mut is_of_row = place.next == row && at < place.block.rows();
+        while is_of_row {
+            if let Some(order) = order_in_block::<ByRow>(&place.block, at, place.seen, self.view, &place.aborted) {
+                if best.as_ref().is_none_or(|(b, _)| order > *b) {
+                    let is_gone = place.block.has_tombstones() && place.block.tag(at).tombstone;
+                    let found = if is_gone { Best::Found(Found::Tombstone) } else { Best::Block(level, at) };
+                    *best = Some((order, found));
+                }
+            }
+            at += 1;
+            is_of_row = !place.block.ids_unique() && at < place.block.rows() && place.block.row_id(at) == row;
+        }
+    }
+
+    /// The last row up to which, from a row on that was looked for everywhere, there is nothing but in one level's block.
+    fn alone_until(&self, level: usize, row: RowId) -> RowId {
+        let mut until = *self.levels[level].last[0].known.end();
+        for InMemory { places, .. } in &self.memtables {
+            // SAFETY: null, or a node of the memtable that is held.
+            if let Some(next) = unsafe { places[0].next.as_ref() } {
+                until = until.min(RowId(next.key().0.saturating_sub(1)));
+            }
+        }
+        for Places { last, .. } in self.levels.iter().enumerate().filter(|(i, _)| *i != level).map(|(_, places)| places)
+        {
+            until = until.min(*last[0].known.end());
+            if let Some(place) = last[0].block.as_ref().filter(|place| place.at < place.block.rows()) {
+                until = until.min(RowId(place.next.0.saturating_sub(1)));
+            }
+        }
+        until.max(RowId(row.0.saturating_sub(1)))
     }
 
     fn place(&self, best: Best) -> Option<Place<'_>> {
@@ -332,40 +385,17 @@ impl InBlock {
     }
 }
 
-/// Counts the places that this thread searched.
-#[cfg(test)]
-pub(crate) mod searched {
-    use std::cell::Cell;
-
-    thread_local! {
-        static PLACES: Cell<usize> = const { Cell::new(0) };
-    }
-
-    pub(super) fn count() {
-        PLACES.with(|p| p.set(p.get() + 1));
-    }
-
-    /// How many since the last call.
-    pub(crate) fn take() -> usize {
-        PLACES.with(|p| p.replace(0))
-    }
+tally! {
+    /// Counts the places that this thread searched.
+    searched
 }
 
-/// Counts the rows that this thread found without a place.
-#[cfg(test)]
-pub(crate) mod edges {
-    use std::cell::Cell;
+tally! {
+    /// Counts the rows that this thread found without a place.
+    edges
+}
 
-    thread_local! {
-        static ROWS: Cell<usize> = const { Cell::new(0) };
-    }
-
-    pub(super) fn count() {
-        ROWS.with(|r| r.set(r.get() + 1));
-    }
-
-    /// How many since the last call.
-    pub(crate) fn take() -> usize {
-        ROWS.with(|r| r.replace(0))
-    }
+tally! {
+    /// Counts the rows that this thread looked for in one block alone.
+    alone
 }

@@ -13,6 +13,7 @@ use crate::catalog::table::{Table, Trees};
 use crate::lock::{LockMode, LockOutcome};
 use crate::read::buffer::decode;
 use crate::session::{Parts, Session};
+use crate::tally::tally;
 use crate::tree::key::{ByBytes, Key};
 use crate::tree::standing::{seen_at, standing, Standing};
 use crate::txn::open::Broken;
@@ -363,21 +364,7 @@ impl Changes {
     }
 }
 
-/// Counts the rows that this thread's transactions have hidden from their views.
-#[cfg(test)]
-pub(crate) mod hidden {
-    use std::cell::Cell;
-
-    thread_local! {
-        static TIMES: Cell<usize> = const { Cell::new(0) };
-    }
-
-    pub(super) fn count() {
-        TIMES.set(TIMES.get() + 1);
-    }
-
-    /// How many since the last call.
-    pub(crate) fn take() -> usize {
-        TIMES.replace(0)
-    }
+tally! {
+    /// Counts the rows that this thread's transactions have hidden from their views.
+    hidden
 }

@@ -313,3 +313,20 @@ fn what_one_transaction_has_locked_the_next_one_has_not() {
     s.delete_all(&table).unwrap();
     assert_eq!((s.count_rows(&table).unwrap(), s.count(&table).unwrap()), (0, 0));
 }
+
+/// A session keeps its cursors' buffer: nothing of one cursor's rows is in the next one's.
+#[test]
+fn columns_that_are_not_read_are_zero_whoever_read_before() {
+    let (engine, table) = engine();
+    fill_and_commit(&engine, &table, 5);
+    let mut s = begun(&engine, false);
+    let mut images = |mask: ColumnMask| {
+        let mut cursor = s.scan(&table, ScanOptions { mask, ..ScanOptions::default() }).unwrap();
+        let batch = cursor.next_batch(&mut s).unwrap();
+        // SAFETY: the batch's images.
+        unsafe { std::slice::from_raw_parts(batch.images, batch.ids.len() * batch.stride) }.to_vec()
+    };
+    let columns = table.layout.columns.len();
+    assert!(images(ColumnMask::all(columns)).iter().any(|byte| *byte != 0));
+    assert!(images(ColumnMask::none(columns)).iter().all(|byte| *byte == 0));
+}

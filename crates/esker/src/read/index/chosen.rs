@@ -6,7 +6,7 @@
 //! columns that are asked for; a row is looked up under the view of its entry, and left out if its own transaction has
 //! changed the key since.
 
-use super::{IndexBatch, IndexCursor, Keys};
+use super::{IndexBatch, IndexCursor};
 use crate::read::buffer::Buffer;
 use crate::session::Session;
 use crate::{Error, Result};
@@ -20,7 +20,6 @@ pub(super) struct Chosen {
     has_entries: bool,
     /// The other buffer: of rows, while the cursor's own is of entries.
     buffer: Buffer,
-    keys: Keys,
 }
 
 impl IndexCursor {
@@ -44,7 +43,7 @@ impl IndexCursor {
             self.count_rows();
         } else if places.len() < count {
             self.buffer.keep(self.table.layout.image_bytes as usize, places);
-            self.keys.keep(places);
+            self.buffer.keys.keep(places);
         }
         Ok(self.batch())
     }
@@ -63,33 +62,23 @@ impl IndexCursor {
         if self.chosen.has_entries != on {
             self.chosen.has_entries = on;
             std::mem::swap(&mut self.buffer, &mut self.chosen.buffer);
-            std::mem::swap(&mut self.keys, &mut self.chosen.keys);
         }
     }
 
     /// Puts the rows of these entries in their place.
     fn get_rows(&mut self, session: &mut Session, places: &[u32]) -> Result<()> {
         self.set_has_entries(false);
-        self.forget();
+        self.buffer.clear();
         let mut lookup = self.lookup(session, false)?;
         if let Some(rows) = &mut lookup.rows {
             let ids = &self.chosen.buffer.ids;
             rows.expect(places.iter().map(|place| ids[*place as usize]), &self.options.mask)?;
         }
-        let entries = std::mem::take(&mut self.chosen.keys);
+        let entries = std::mem::take(&mut self.chosen.buffer.keys);
         for place in places.iter().map(|place| *place as usize) {
             self.add_row(&mut lookup, entries.get(place), self.chosen.buffer.ids[place])?;
         }
-        self.chosen.keys = entries;
+        self.chosen.buffer.keys = entries;
         self.buffer.make_images(&self.table, &self.options.mask)
-    }
-}
-
-impl Keys {
-    /// Those at these places, which rise.
-    fn keep(&mut self, places: &[u32]) {
-        let mut kept = Keys::default();
-        places.iter().for_each(|place| kept.push(self.get(*place as usize)));
-        *self = kept;
     }
 }

@@ -56,10 +56,10 @@ impl IndexCursor {
     pub(super) fn next_locked(&mut self, session: &mut Session, mode: LockMode) -> Result<()> {
         self.semi_consistent = false;
         if std::mem::take(&mut self.again) {
-            let key = self.keys.get(0).to_vec();
+            let key = self.buffer.keys.get(0).to_vec();
             self.read_again(session, &key)?;
         }
-        self.forget();
+        self.buffer.clear();
         loop {
             if session.parker.is_killed() {
                 return Err(Error::Interrupted);
@@ -123,7 +123,7 @@ impl IndexCursor {
                 let found_locked = FoundLocked { tree: table.tree_id(), row, version };
                 session.found_locked = (!self.semi_consistent).then_some(found_locked);
                 self.buffer.add_found(&table, &self.options.mask, row, found)?;
-                self.keys.push(key);
+                self.buffer.keys.push(key);
                 return Ok(true);
             }
             // Nobody but who has the lock can have taken both away in between.

@@ -53,6 +53,7 @@ impl RowLookup {
         if self.coming.len() < 2 {
             return Ok(());
         }
+        self.is_first = false;
         (0..TOLD_AHEAD).try_for_each(|_| self.tell(mask))
     }
 

@@ -9,6 +9,7 @@ use super::lookup::RowLookup;
 use super::{take_one, IndexCursor};
 use crate::read::buffer::Buffer;
 use crate::session::{FoundLocked, Session};
+use crate::tally::tally;
 use crate::tree::Found;
 use crate::version::VersionOrder;
 use crate::Result;
@@ -86,7 +87,7 @@ impl IndexCursor {
             image.copy_from_slice(images.image(stride, at));
             Ok(())
         })?;
-        self.keys.push(key);
+        self.buffer.keys.push(key);
         session.found_locked = Some(FoundLocked { tree, row, version: Some((order, found)) });
         #[cfg(test)]
         taken::count();
@@ -138,21 +139,7 @@ impl IndexCursor {
     }
 }
 
-/// Counts the rows that this thread has read ahead of their locks and given.
-#[cfg(test)]
-pub(crate) mod taken {
-    use std::cell::Cell;
-
-    thread_local! {
-        static ROWS: Cell<usize> = const { Cell::new(0) };
-    }
-
-    pub(super) fn count() {
-        ROWS.with(|r| r.set(r.get() + 1));
-    }
-
-    /// How many since the last call.
-    pub(crate) fn take() -> usize {
-        ROWS.with(|r| r.replace(0))
-    }
+tally! {
+    /// Counts the rows that this thread has read ahead of their locks and given.
+    taken
 }

@@ -2,7 +2,9 @@
 //! transaction's lies among them.
 
 use crate::tests::support::{open_with, options};
-use crate::tree::near::{edges, searched};
+use crate::tree::near::{alone, edges, searched, Near};
+use crate::tree::{self, find};
+use crate::version::VersionOrder;
 use crate::*;
 use esker_base::counters::{bind, Counter, SessionCounters};
 use esker_format::RowId;
@@ -72,7 +74,10 @@ fn rows_are_as_they_are_whatever_lies_among_them() {
     e.sim_flush(&t).unwrap();
     let is = |s: &mut Session, model: &BTreeMap<u64, u64>, what: &str| {
         let mut wanted: Found = model.iter().map(|(id, n)| (*id, *n)).collect();
+        alone::take();
         assert_eq!(by_key(s, &t, false), wanted, "{what}");
+        let looked = alone::take();
+        assert!(looked > ROWS as usize / 2, "{what}: {looked} rows were looked for in one block alone");
         wanted.reverse();
         assert_eq!(by_key(s, &t, true), wanted, "{what}, from the end");
     };
@@ -108,6 +113,55 @@ fn rows_are_as_they_are_whatever_lies_among_them() {
     own.commit().unwrap();
     is(&mut begin(&e), &of_own, "committed");
     is(&mut old, &was, "an old view");
+}
+
+/// Rows that are asked for one behind the other, with others in between.
+#[test]
+fn rows_beside_each_other_are_found_whatever_is_asked_for_between() {
+    let small = Options { block_bytes: 1 << 10, memory_limit_bytes: 64 << 20, ..options() };
+    let e = open_with(&SimDisk::new(1), small).unwrap();
+    let schema = Schema::new().column("id", Type::U64).column("n", Type::U64);
+    e.create_table("t", &TableDef::of(&schema).unwrap().unique("PRIMARY", &["id"]).unwrap()).unwrap();
+    let t = e.open_table("t").unwrap();
+    let (mut model, mut ids, mut s) = (BTreeMap::new(), Vec::new(), begin(&e));
+    for id in 0..ROWS {
+        ids.push(s.insert(&t, &[id.into(), 1u64.into()]).unwrap());
+        model.insert(id, 1);
+    }
+    s.commit().unwrap();
+    e.sim_flush(&t).unwrap();
+    change(&mut s, &t, &ids, 701, Some(2), &mut model);
+    change(&mut s, &t, &ids, 503, None, &mut model);
+    s.commit().unwrap();
+    e.sim_flush(&t).unwrap();
+    change(&mut s, &t, &ids, 911, Some(3), &mut model);
+    change(&mut s, &t, &ids, 301, None, &mut model);
+    s.commit().unwrap();
+    let view = s.latest_view().unwrap();
+    let state = t.tree().snapshot();
+    let mut near = Near::new(state.clone(), None, view);
+    let mut asked: Vec<usize> = Vec::new();
+    for at in 0..ids.len() {
+        asked.push(at);
+        if at % 7 == 5 {
+            // Far away, then on where it was; or back a little.
+            asked.push((at * 1009) % ids.len());
+        }
+        if at % 11 == 3 {
+            asked.push(at - 2);
+        }
+    }
+    alone::take();
+    for at in asked {
+        let order = |found: Option<VersionOrder>| found.map(|order| (order.seq, order.ordinal));
+        let found = order(near.find(ids[at]).unwrap().map(|(order, _)| order));
+        let wanted = find(&state, None, ids[at], view).unwrap();
+        let wanted = wanted.filter(|(_, found)| !matches!(found, tree::Found::Tombstone)).map(|(order, _)| order);
+        assert_eq!(found, order(wanted), "row {at}");
+        assert_eq!(found.is_some(), model.contains_key(&(at as u64)), "row {at}");
+    }
+    let looked = alone::take();
+    assert!((ids.len() / 4..ids.len()).contains(&looked), "{looked} rows were looked for in one block alone");
 }
 
 /// A row with so many versions, each of which some view needs, that they are in several blocks of a run.
