@@ -93,13 +93,14 @@ impl Kept {
         Self::own(self.0.swap(std::ptr::null_mut(), Ordering::Acquire)).unwrap_or_default()
     }
 
-    /// Keeps a buffer, unless it is a large one.
+    /// Keeps a buffer, unless it is a large one, or one that nothing was put into: that would take a used one's place.
     pub(crate) fn put(&self, mut buffer: Buffer) {
-        buffer.clear();
-        buffer.images.clear();
-        if buffer.images.capacity() > 2 * BATCH_BYTES || buffer.keys.bytes.capacity() > BATCH_BYTES {
+        let bytes = buffer.images.capacity();
+        if bytes == 0 || bytes > 2 * BATCH_BYTES || buffer.keys.bytes.capacity() > BATCH_BYTES {
             return;
         }
+        buffer.clear();
+        buffer.images.clear();
         drop(Self::own(self.0.swap(Box::into_raw(Box::new(buffer)), Ordering::AcqRel)));
     }
 

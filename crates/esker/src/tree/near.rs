@@ -4,8 +4,8 @@
 //! and the next one is looked for from there: next to it is at hand, and what lies far away is searched as by
 //! [`find`](super::find). Two places are kept of each, as one row among many that lie together may lie far away, and the next
 //! is where the others are. Of rows that are looked up one behind the other those up to the next one that anything else has
-//! are looked for in one block alone. Invariants: what is found is what `find` finds; what is kept of a place stays true, since whatever
-//! comes to a memtable later is not seen by the view. The looker itself writes nothing meanwhile.
+//! are looked for in one block alone. Invariants: what is found is what `find` finds; what is kept of a place stays true, since
+//! whatever comes to a memtable later is not seen by the view. The looker itself writes nothing meanwhile.
 
 use crate::tally::tally;
 use crate::tree::key::ByRow;
@@ -36,7 +36,7 @@ pub(crate) struct Near {
     levels: Vec<Places>,
     /// Of these rows nothing is anywhere but in the block at the place in this level.
     alone: (usize, RangeInclusive<RowId>),
-    /// The row that was found last.
+    /// The row that was looked for everywhere last.
     last: RowId,
 }
 
@@ -209,8 +209,8 @@ impl Near {
                 until = until.min(RowId(next.key().0.saturating_sub(1)));
             }
         }
-        for Places { last, .. } in self.levels.iter().enumerate().filter(|(i, _)| *i != level).map(|(_, places)| places)
-        {
+        let others = self.levels.iter().enumerate().filter(|(i, _)| *i != level);
+        for (_, Places { last, .. }) in others {
             until = until.min(*last[0].known.end());
             if let Some(place) = last[0].block.as_ref().filter(|place| place.at < place.block.rows()) {
                 until = until.min(RowId(place.next.0.saturating_sub(1)));

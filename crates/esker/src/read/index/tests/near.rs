@@ -52,6 +52,19 @@ fn change(s: &mut Session, t: &Arc<Table>, ids: &[RowId], step: usize, n: Option
     }
 }
 
+/// A table with rows in a run, and their ids.
+fn filled(options: Options) -> (Engine, Arc<Table>, Vec<RowId>) {
+    let e = open_with(&SimDisk::new(1), options).unwrap();
+    let schema = Schema::new().column("id", Type::U64).column("n", Type::U64);
+    e.create_table("t", &TableDef::of(&schema).unwrap().unique("PRIMARY", &["id"]).unwrap()).unwrap();
+    let t = e.open_table("t").unwrap();
+    let mut s = begin(&e);
+    let ids = (0..ROWS).map(|id| s.insert(&t, &[id.into(), 1u64.into()]).unwrap()).collect();
+    s.commit().unwrap();
+    e.sim_flush(&t).unwrap();
+    (e, t, ids)
+}
+
 #[test]
 fn rows_are_as_they_are_whatever_lies_among_them() {
     let small = Options {
@@ -61,17 +74,8 @@ fn rows_are_as_they_are_whatever_lies_among_them() {
         memory_limit_bytes: 64 << 20,
         ..options()
     };
-    let e = open_with(&SimDisk::new(1), small).unwrap();
-    let schema = Schema::new().column("id", Type::U64).column("n", Type::U64);
-    e.create_table("t", &TableDef::of(&schema).unwrap().unique("PRIMARY", &["id"]).unwrap()).unwrap();
-    let t = e.open_table("t").unwrap();
-    let (mut model, mut ids, mut s) = (BTreeMap::new(), Vec::new(), begin(&e));
-    for id in 0..ROWS {
-        ids.push(s.insert(&t, &[id.into(), 1u64.into()]).unwrap());
-        model.insert(id, 1);
-    }
-    s.commit().unwrap();
-    e.sim_flush(&t).unwrap();
+    let (e, t, ids) = filled(small);
+    let (mut model, mut s) = ((0..ROWS).map(|id| (id, 1)).collect::<BTreeMap<_, _>>(), begin(&e));
     let is = |s: &mut Session, model: &BTreeMap<u64, u64>, what: &str| {
         let mut wanted: Found = model.iter().map(|(id, n)| (*id, *n)).collect();
         alone::take();
@@ -119,17 +123,8 @@ fn rows_are_as_they_are_whatever_lies_among_them() {
 #[test]
 fn rows_beside_each_other_are_found_whatever_is_asked_for_between() {
     let small = Options { block_bytes: 1 << 10, memory_limit_bytes: 64 << 20, ..options() };
-    let e = open_with(&SimDisk::new(1), small).unwrap();
-    let schema = Schema::new().column("id", Type::U64).column("n", Type::U64);
-    e.create_table("t", &TableDef::of(&schema).unwrap().unique("PRIMARY", &["id"]).unwrap()).unwrap();
-    let t = e.open_table("t").unwrap();
-    let (mut model, mut ids, mut s) = (BTreeMap::new(), Vec::new(), begin(&e));
-    for id in 0..ROWS {
-        ids.push(s.insert(&t, &[id.into(), 1u64.into()]).unwrap());
-        model.insert(id, 1);
-    }
-    s.commit().unwrap();
-    e.sim_flush(&t).unwrap();
+    let (e, t, ids) = filled(small);
+    let (mut model, mut s) = ((0..ROWS).map(|id| (id, 1)).collect::<BTreeMap<_, _>>(), begin(&e));
     change(&mut s, &t, &ids, 701, Some(2), &mut model);
     change(&mut s, &t, &ids, 503, None, &mut model);
     s.commit().unwrap();
