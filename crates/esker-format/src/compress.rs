@@ -92,11 +92,11 @@ thread_local! {
         const { std::cell::RefCell::new(None) };
 }
 
-/// Decompresses a segment into `raw_bytes` bytes and [`SLACK_BYTES`] zero bytes after them. The caller has bounded
-/// `raw_bytes`.
-pub(crate) fn decompress(compression: Compression, stored: &[u8], raw_bytes: usize) -> Result<Vec<u8>, FormatError> {
-    let mut raw = vec![0; raw_bytes + SLACK_BYTES];
-    let place = &mut raw[..raw_bytes];
+/// Decompresses a segment into `raw`, and zeroes the [`SLACK_BYTES`] at its end, which are no part of it.
+pub(crate) fn decompress(compression: Compression, stored: &[u8], raw: &mut [u8]) -> Result<(), FormatError> {
+    let raw_bytes = raw.len().saturating_sub(SLACK_BYTES);
+    let (place, slack) = raw.split_at_mut(raw_bytes);
+    slack.fill(0);
     let len = match compression {
         Compression::None => None,
         Compression::Lz4 => lz4_flex::block::decompress_into(stored, place).ok(),
@@ -109,7 +109,7 @@ pub(crate) fn decompress(compression: Compression, stored: &[u8], raw_bytes: usi
         }),
     };
     if len == Some(raw_bytes) {
-        Ok(raw)
+        Ok(())
     } else {
         Err(FormatError::Decompress { what: "block segment", raw_bytes: raw_bytes as u64 })
     }
@@ -137,11 +137,15 @@ mod tests {
             out.truncate(1);
             assert_eq!(compressor.append(kind, 3, &text, &mut out), kind);
             assert!(out.len() < text.len() / 2);
-            let raw = decompress(kind, &out[1..], text.len()).unwrap();
+            let unpack = |stored: &[u8], bytes: usize| {
+                let mut raw = vec![1; bytes + SLACK_BYTES];
+                decompress(kind, stored, &mut raw).map(|()| raw)
+            };
+            let raw = unpack(&out[1..], text.len()).unwrap();
             assert_eq!(raw[..text.len()], text);
-            assert!(decompress(kind, &out[1..], text.len() - 1).is_err());
-            assert!(decompress(kind, &out[1..], text.len() + 1).is_err());
-            assert!(decompress(kind, &out[1..out.len() - 3], text.len()).is_err());
+            assert!(unpack(&out[1..], text.len() - 1).is_err());
+            assert!(unpack(&out[1..], text.len() + 1).is_err());
+            assert!(unpack(&out[1..out.len() - 3], text.len()).is_err());
         }
     }
 }

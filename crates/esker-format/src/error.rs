@@ -92,4 +92,10 @@ pub enum FormatError {
         /// The length it should have had.
         raw_bytes: u64,
     },
+    /// There is no memory for what is to be decoded.
+    #[error("out of memory: {bytes} bytes to decode a block")]
+    OutOfMemory {
+        /// How many bytes were asked for.
+        bytes: u64,
+    },
 }

@@ -29,7 +29,7 @@ pub mod schema;
 mod statistics;
 mod table_state;
 
-pub use block::{BlockEntry, RowBlock, RowBlockBuilder, VersionTag};
+pub use block::{BlockBytes, BlockEntry, RowBlock, RowBlockBuilder, VersionTag};
 pub use catalog::{trees_version, ColumnEntry, LayoutVersion, TableEntry, TreeEntry, TreeKind};
 pub use compress::Compression;
 pub use error::FormatError;

@@ -185,6 +185,11 @@ impl Region {
         self.place.bytes()
     }
 
+    /// The capacity that a region of `bytes` bytes has.
+    pub fn capacity_of(bytes: usize) -> usize {
+        slab::taken_bytes(bytes)
+    }
+
     /// Changes the length within the capacity (what is more is cut). Bytes that were beyond the old end are
     /// unspecified.
     pub fn set_len(&mut self, bytes: usize) {
@@ -289,6 +294,7 @@ mod tests {
             let mut region = Region::new(Account::Wal, bytes).unwrap();
             assert_eq!(region.len(), bytes);
             assert!(region.capacity() >= bytes);
+            assert_eq!(region.capacity(), Region::capacity_of(bytes));
             assert!(region.capacity() <= bytes + bytes / 4 + PAGE_BYTES);
             assert_eq!(region.as_mut_ptr() as usize % PAGE_BYTES, 0);
             assert_eq!(charged(Account::Wal) - before, region.capacity() as u64);

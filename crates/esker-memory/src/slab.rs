@@ -115,6 +115,14 @@ pub(crate) fn allocate(bytes: usize) -> Option<(NonNull<u8>, Place)> {
     SLABS.allocate(bytes)
 }
 
+/// Bytes of memory that `bytes` bytes take.
+pub(crate) fn taken_bytes(bytes: usize) -> usize {
+    if bytes > LARGEST_SLOT || cfg!(miri) {
+        return bytes.max(1).checked_next_multiple_of(PAGE_BYTES).unwrap_or(bytes);
+    }
+    class_bytes(class_of(bytes))
+}
+
 /// Takes back what [`allocate`] gave.
 pub(crate) fn free(start: NonNull<u8>, place: Place) {
     if cfg!(miri) {

@@ -205,6 +205,7 @@ impl Error {
             FormatError::OlderVersion { found, needed, .. } => {
                 Error::OlderFormat { file: file.to_owned(), found, needed }
             }
+            FormatError::OutOfMemory { .. } => Error::OutOfMemory(reason.to_string()),
             reason @ FormatError::Unknown { .. } => Error::UnknownContent { file: file.to_owned(), reason },
             reason => Error::Damage { file: file.to_owned(), offset, reason },
         }

@@ -6,6 +6,7 @@
 //! belongs (`head.rs` says which covers what); a directory's lengths add up to the block's; ids never fall.
 
 mod builder;
+pub(crate) mod bytes;
 pub(crate) mod columns;
 mod decode;
 pub(crate) mod head;
@@ -17,6 +18,7 @@ pub(crate) mod tags;
 pub(crate) mod view;
 
 pub use builder::RowBlockBuilder;
+pub use bytes::BlockBytes;
 pub use head::reseal;
 pub use reader::RowBlock;
 

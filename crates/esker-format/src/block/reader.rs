@@ -5,13 +5,14 @@
 //! The stored bytes come from outside through `AsRef`, which safe code may implement so that it gives other bytes each
 //! time. So the decode loops check places again where a wrong one would reach outside; they do not trust `open`.
 
+use super::bytes::{room, BlockBytes};
 use super::decode::{self, Target};
 use super::head::Segment;
 use super::plain::Plain;
 use super::shape::Shape;
 use super::view::{check_images, View};
 use super::{encoding, flags, BlockEntry, VersionTag};
-use crate::compress::{decompress, Compression};
+use crate::compress::{decompress, Compression, SLACK_BYTES};
 use crate::error::FormatError;
 use crate::ids::{CommitSeq, RowId};
 use crate::image::is_null_in;
@@ -21,57 +22,57 @@ use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 /// What is made when a segment is first used.
-struct Opened {
+struct Opened<R> {
     /// The content, when it had to be decompressed.
-    content: Option<Vec<u8>>,
+    content: Option<R>,
     /// For `VAR`: where every [`ANCHOR_ROWS`]th row's value begins, counted from the first.
     anchors: Vec<u32>,
 }
 
 /// A segment of values: heads, images or a column.
-struct Values {
+struct Values<R> {
     segment: Segment,
-    opened: OnceLock<Opened>,
+    opened: OnceLock<Opened<R>>,
 }
 
 /// A row block, open for reading. `B` owns the stored bytes; blob slots of decoded images point into it or into what
 /// the block has decompressed, so they are good as long as the block lives and `B`'s bytes stay where they are.
-pub struct RowBlock<B: AsRef<[u8]>> {
+pub struct RowBlock<B: BlockBytes> {
     bytes: B,
     layout: Arc<Layout>,
     shape: Shape,
     /// Heads or images first, then the columns.
-    values: Box<[Values]>,
+    values: Box<[Values<B::Room>]>,
     plain: Plain,
-    memory_bytes: usize,
 }
 
-impl<B: AsRef<[u8]>> RowBlock<B> {
+impl<B: BlockBytes> RowBlock<B> {
     /// Opens a block: checks its checksum with the context that it was written with, and all its bounds. What follows
     /// the block in `bytes` is ignored.
     pub fn open(bytes: B, layout: &Arc<Layout>, format: RowFormat, block_context: u64) -> Result<Self, FormatError> {
         let (shape, segments) = Shape::read(bytes.as_ref(), layout, format, block_context)?;
-        let mut memory_bytes = size_of::<Self>() + shape.entry.stored_bytes as usize;
+        let (mut rooms, mut others) = (0, size_of::<Self>());
         let open = |segment: Segment| {
-            memory_bytes += size_of::<Values>() + shape.opened_bytes(&segment);
+            rooms += shape.content_bytes(&segment);
+            others += size_of::<Values<B::Room>>() + shape.anchor_bytes(&segment);
             Values { segment, opened: OnceLock::new() }
         };
         let values = segments.into_iter().map(open).collect();
-        let mut block = RowBlock {
-            plain: Plain::all(shape.entry.rows),
-            bytes,
-            layout: Arc::clone(layout),
-            shape,
-            values,
-            memory_bytes,
-        };
+        let mut block =
+            RowBlock { plain: Plain::all(shape.entry.rows), bytes, layout: Arc::clone(layout), shape, values };
         if !block.ids_unique() || block.has_tombstones() {
             let (ids, tags, bytes) = (&block.shape.ids, &block.shape.tags, block.block());
             let same = |i| !block.ids_unique() && ids.get(bytes, i - 1) == ids.get(bytes, i);
             block.plain = Plain::of(block.rows(), |i| tags.is_tombstone(bytes, i), same);
-            block.memory_bytes += Plain::memory_bytes(block.rows(), true);
+            others += Plain::memory_bytes(block.rows(), true);
         }
+        block.bytes.expect(rooms, others);
         Ok(block)
+    }
+
+    /// What holds its stored bytes.
+    pub fn bytes(&self) -> &B {
+        &self.bytes
     }
 
     /// The stored bytes of the block.
@@ -213,12 +214,6 @@ impl<B: AsRef<[u8]>> RowBlock<B> {
         self.shape.entry.flags & flags::IDS_DENSE != 0
     }
 
-    /// Memory that the block takes at most, with everything in it decompressed.
-    #[must_use]
-    pub fn memory_bytes(&self) -> usize {
-        self.memory_bytes
-    }
-
     /// Copies the row ids of `rows` to the front of `out`. Panics when the block or `out` has fewer.
     pub fn copy_ids(&self, rows: Range<u32>, out: &mut [RowId]) {
         self.check_range(&rows);
@@ -273,13 +268,15 @@ impl<B: AsRef<[u8]>> RowBlock<B> {
 
     /// Decompresses a segment and checks what is in it.
     #[cold]
-    fn make_ready(&self, which: usize, stored: View<'_>) -> Result<Opened, FormatError> {
+    fn make_ready(&self, which: usize, stored: View<'_>) -> Result<Opened<B::Room>, FormatError> {
         let segment = &self.values[which].segment;
         let content = match segment.compression {
             Compression::None => None,
             kind => {
                 let bytes = stored.bytes.get(..segment.stored).unwrap_or(&[]);
-                Some(decompress(kind, bytes, segment.raw)?)
+                let mut content = room(&self.bytes, segment.raw + SLACK_BYTES)?;
+                decompress(kind, bytes, &mut content)?;
+                Some(content)
             }
         };
         let view = View { bytes: content.as_deref().unwrap_or(stored.bytes), ..stored };
@@ -435,7 +432,7 @@ impl<B: AsRef<[u8]>> RowBlock<B> {
     }
 }
 
-impl<B: AsRef<[u8]>> std::fmt::Debug for RowBlock<B> {
+impl<B: BlockBytes> std::fmt::Debug for RowBlock<B> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("RowBlock")
             .field("rows", &self.shape.entry.rows)

@@ -73,15 +73,19 @@ impl Shape {
         Ok((Shape { format, entry, ids, tags }, values))
     }
 
-    /// Memory that the opened segment takes at most, besides the block.
-    pub(super) fn opened_bytes(&self, segment: &Segment) -> usize {
-        let mut bytes = 0;
-        if segment.compression != Compression::None {
-            bytes += segment.raw + SLACK_BYTES;
+    /// Memory that the segment's content takes besides the block.
+    pub(super) fn content_bytes(&self, segment: &Segment) -> usize {
+        match segment.compression {
+            Compression::None => 0,
+            _ => segment.raw + SLACK_BYTES,
         }
-        if segment.encoding == encoding::VAR {
-            bytes += size_of::<u32>() * (self.entry.rows as usize).div_ceil(ANCHOR_ROWS);
+    }
+
+    /// Memory that its anchors take.
+    pub(super) fn anchor_bytes(&self, segment: &Segment) -> usize {
+        match segment.encoding {
+            encoding::VAR => size_of::<u32>() * (self.entry.rows as usize).div_ceil(ANCHOR_ROWS),
+            _ => 0,
         }
-        bytes
     }
 }

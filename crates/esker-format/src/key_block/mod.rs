@@ -6,6 +6,7 @@
 mod builder;
 mod heads;
 mod reader;
+mod strings;
 
 pub use builder::KeyBlockBuilder;
 pub use reader::KeyBlock;

@@ -1,40 +1,29 @@
 //! Owns the reading of key blocks. Invariants: [`KeyBlock::open`] checks checksums, every bound and the order of the
-//! keys, and makes all keys at full length in one buffer, which is bounded before; nothing changes afterwards.
+//! keys, and makes all keys at full length in one room, which is bounded before; nothing changes afterwards.
 
 use super::builder::{PAYLOADS, RESTS};
 use super::heads::Heads;
+use super::strings::Strings;
 use super::MAX_KEY_BYTES;
-use crate::block::head::{invalid, Head};
+use crate::block::bytes::{room, BlockBytes};
+use crate::block::head::{invalid, Head, Segment};
 use crate::block::ints::Ints;
 use crate::block::plain::Plain;
 use crate::block::tags::{self, Tags};
 use crate::block::view::View;
 use crate::block::{encoding, flags, segment_kind, BlockEntry, VersionTag, KEY_BLOCK_MAGIC};
-use crate::compress::{decompress, Compression};
+use crate::compress::{decompress, Compression, SLACK_BYTES};
 use crate::error::FormatError;
 use crate::ids::{CommitSeq, RowId};
 use crate::layout::ColumnKind;
 use crate::MAX_BLOCK_BYTES;
 use std::ops::Range;
 
-/// Byte strings in one buffer.
-struct Strings {
-    bytes: Vec<u8>,
-    /// Where each ends.
-    ends: Vec<u32>,
-}
-
-impl Strings {
-    fn get(&self, i: u32) -> &[u8] {
-        let i = i as usize;
-        let start = if i == 0 { 0 } else { self.ends[i - 1] };
-        &self.bytes[start as usize..self.ends[i] as usize]
-    }
-}
-
 /// A key block, open for reading. `B` owns the stored bytes.
-pub struct KeyBlock<B: AsRef<[u8]>> {
+pub struct KeyBlock<B: BlockBytes> {
     bytes: B,
+    /// Keys, and behind them payloads.
+    room: B::Room,
     entry: BlockEntry,
     rows: Ints,
     tags: Tags,
@@ -44,10 +33,10 @@ pub struct KeyBlock<B: AsRef<[u8]>> {
     plain: Plain,
 }
 
-impl<B: AsRef<[u8]>> KeyBlock<B> {
+impl<B: BlockBytes> KeyBlock<B> {
     /// Opens a block: checks its checksums with the context that it was written with, and all that is in it. What
     /// follows the block in `bytes` is ignored.
-    pub fn open(bytes: B, block_context: u64) -> Result<Self, FormatError> {
+    pub fn open(mut bytes: B, block_context: u64) -> Result<Self, FormatError> {
         let mut head = Head::read(bytes.as_ref(), KEY_BLOCK_MAGIC, block_context)?;
         if head.format != 0 {
             return invalid("key block format", head.format.into());
@@ -57,15 +46,31 @@ impl<B: AsRef<[u8]>> KeyBlock<B> {
         let tags = Tags::read(&mut head)?;
         let segment = head.next(segment_kind::SHARED, 0)?;
         let shared = tags::ints("shared bytes of keys", &segment, &head)?;
-        let rests = strings(&mut head, segment_kind::KEYS, &RESTS)?;
-        let payloads = strings(&mut head, segment_kind::PAYLOADS, &PAYLOADS)?;
+        let rests = Raw::read(&mut head, segment_kind::KEYS, &RESTS)?;
+        let values = Raw::read(&mut head, segment_kind::PAYLOADS, &PAYLOADS)?;
         let block = head.block;
         let entry = head.finish()?;
-        let keys = full_keys(block, &shared, &rests)?;
+        let (rests, values) = (rests.view(), values.view());
+        let lengths = key_lengths(block, &shared, &rests)?;
+        let keys = Strings::plan(0, lengths.iter().map(|l| *l as usize));
+        let payloads = Strings::plan(keys.end(entry.rows), (0..rests.rows).map(|i| values.value(i).len()));
+        let mut room = room(&bytes, payloads.end(entry.rows))?;
+        for i in 0..entry.rows {
+            // Bounded by the length of the key before.
+            let same = shared.get(block, i) as usize;
+            keys.write(&mut room, i, same, rests.value(i as usize))?;
+            if i > 0 && keys.get(&room, i - 1) > keys.get(&room, i) {
+                return invalid("order of keys", i.into());
+            }
+        }
+        if payloads.bytes() > 0 {
+            (0..entry.rows).try_for_each(|i| payloads.write(&mut room, i, 0, values.value(i as usize)))?;
+        }
         let ids = || (0..entry.rows).map(|i| rows.get(block, i));
         let range = (ids().min().unwrap_or(0), ids().max().unwrap_or(0));
         let dense = rows.is_linear() || entry.rows == 1;
-        let unique = (1..entry.rows).all(|i| keys.get(i - 1) != keys.get(i));
+        let key = |i| keys.get(&room, i);
+        let unique = (1..entry.rows).all(|i| key(i - 1) != key(i));
         if unique != entry.ids_unique() {
             return invalid("uniqueness of keys", u64::from(!unique));
         }
@@ -75,10 +80,19 @@ impl<B: AsRef<[u8]>> KeyBlock<B> {
         tags.verify(block, &entry)?;
         let plain = match unique && !tags.has_tombstones() {
             true => Plain::all(entry.rows),
-            false => Plain::of(entry.rows, |i| tags.is_tombstone(block, i), |i| keys.get(i - 1) == keys.get(i)),
+            false => Plain::of(entry.rows, |i| tags.is_tombstone(block, i), |i| key(i - 1) == key(i)),
         };
-        let heads = Heads::new(entry.rows, |at| keys.get(at));
-        Ok(KeyBlock { entry, rows, tags, keys, heads, payloads, plain, bytes })
+        let heads = Heads::new(entry.rows, key);
+        let others = size_of::<Self>()
+            + heads.memory_bytes()
+            + Plain::memory_bytes(entry.rows, !unique || tags.has_tombstones());
+        bytes.expect(room.len(), others);
+        Ok(KeyBlock { entry, rows, tags, keys, heads, payloads, plain, room, bytes })
+    }
+
+    /// What holds its stored bytes.
+    pub fn bytes(&self) -> &B {
+        &self.bytes
     }
 
     /// The stored bytes of the block.
@@ -102,7 +116,7 @@ impl<B: AsRef<[u8]>> KeyBlock<B> {
     /// The key of entry `at`. Panics when there is no such entry.
     #[must_use]
     pub fn key(&self, at: u32) -> &[u8] {
-        self.keys.get(at)
+        self.keys.get(&self.room, at)
     }
 
     /// The row id of entry `at`. Panics when there is no such entry.
@@ -122,7 +136,7 @@ impl<B: AsRef<[u8]>> KeyBlock<B> {
     /// The payload of entry `at`. Panics when there is no such entry.
     #[must_use]
     pub fn payload(&self, at: u32) -> &[u8] {
-        self.payloads.get(at)
+        self.payloads.get(&self.room, at)
     }
 
     /// The first entry whose key is `key` or greater; [`Self::rows`] when there is none.
@@ -180,85 +194,69 @@ impl<B: AsRef<[u8]>> KeyBlock<B> {
     pub fn has_tombstones(&self) -> bool {
         self.tags.has_tombstones()
     }
+}
 
-    /// Memory that the block takes, in bytes.
-    #[must_use]
-    pub fn memory_bytes(&self) -> usize {
-        let strings = |s: &Strings| s.bytes.capacity() + s.ends.capacity() * size_of::<u32>();
-        let plain = Plain::memory_bytes(self.entry.rows, !self.keys_unique() || self.has_tombstones());
-        size_of::<Self>()
-            + self.entry.stored_bytes as usize
-            + strings(&self.keys)
-            + self.heads.memory_bytes()
-            + strings(&self.payloads)
-            + plain
+/// The values of a segment, for as long as the block is opened.
+struct Raw<'a> {
+    segment: Segment,
+    rows: usize,
+    stored: &'a [u8],
+    /// The content, when it had to be decompressed.
+    content: Option<Vec<u8>>,
+    anchors: Vec<u32>,
+}
+
+impl<'a> Raw<'a> {
+    /// The values of the segment that is next.
+    fn read(head: &mut Head<'a>, kind: u8, column: &ColumnKind) -> Result<Self, FormatError> {
+        let rows = head.entry.rows as usize;
+        let segment = head.next(kind, 0)?;
+        let max = column.max_bytes();
+        segment.check_values(rows, None, max)?;
+        let stored = segment.bytes(head.block);
+        let mut content = None;
+        if segment.compression != Compression::None {
+            let content = content.insert(vec![0; segment.raw + SLACK_BYTES]);
+            decompress(segment.compression, stored, content)?;
+        }
+        let mut raw = Raw { segment, rows, stored, content, anchors: Vec::new() };
+        if raw.segment.encoding == encoding::VAR {
+            raw.anchors = raw.view().make_anchors(max)?;
+        }
+        // A value that all share is stored once: what they take together is bounded like a block.
+        let total = match raw.segment.encoding {
+            encoding::CONSTANT => rows * raw.segment.unit as usize,
+            _ => raw.segment.raw,
+        };
+        check_total("values of a key block", total)?;
+        Ok(raw)
+    }
+
+    fn view(&self) -> View<'_> {
+        let bytes = self.content.as_deref().unwrap_or(self.stored);
+        let Segment { encoding, unit, raw, .. } = self.segment;
+        View { encoding, unit: unit as usize, rows: self.rows, bytes, raw, anchors: &self.anchors }
     }
 }
 
-/// The values of the segment that is next.
-fn strings(head: &mut Head<'_>, kind: u8, column: &ColumnKind) -> Result<Strings, FormatError> {
-    let rows = head.entry.rows as usize;
-    let segment = head.next(kind, 0)?;
-    let max = column.max_bytes();
-    segment.check_values(rows, None, max)?;
-    let stored = segment.bytes(head.block);
-    let content = match segment.compression {
-        Compression::None => None,
-        how => Some(decompress(how, stored, segment.raw)?),
-    };
-    let bytes = content.as_deref().unwrap_or(stored);
-    let mut view =
-        View { encoding: segment.encoding, unit: segment.unit as usize, rows, bytes, raw: segment.raw, anchors: &[] };
-    let anchors;
-    if segment.encoding == encoding::VAR {
-        anchors = view.make_anchors(max)?;
-        view.anchors = &anchors;
-    }
-    // A value that all share is stored once: what they take together is bounded like a block.
-    let total = match segment.encoding {
-        encoding::CONSTANT => rows * view.unit,
-        _ => segment.raw,
-    };
-    check_total("values of a key block", total)?;
-    let mut all = Strings { bytes: Vec::with_capacity(total), ends: Vec::with_capacity(rows) };
-    for i in 0..rows {
-        all.bytes.extend_from_slice(view.value(i));
-        all.ends.push(all.bytes.len() as u32);
-    }
-    Ok(all)
-}
-
-/// The keys at full length, from how much each shares with the one before and what follows that.
-fn full_keys(block: &[u8], shared: &Ints, rests: &Strings) -> Result<Strings, FormatError> {
-    let rows = rests.ends.len() as u32;
-    let (mut last, mut total) = (0, 0);
-    for i in 0..rows {
-        let same = shared.get(block, i);
-        if same > last as u64 {
+/// How long each key is, from how much it shares with the one before and what follows that.
+fn key_lengths(block: &[u8], shared: &Ints, rests: &View<'_>) -> Result<Vec<u32>, FormatError> {
+    let mut lengths: Vec<u32> = Vec::with_capacity(rests.rows);
+    let mut total = 0;
+    for i in 0..rests.rows {
+        let same = shared.get(block, i as u32);
+        if same > lengths.last().copied().unwrap_or(0).into() {
             return invalid("shared bytes of a key", same);
         }
-        last = same as usize + rests.get(i).len();
-        if last > MAX_KEY_BYTES {
-            return Err(FormatError::TooLong { what: "key", found: last as u64, max: MAX_KEY_BYTES as u64 });
+        let length = same as usize + rests.value(i).len();
+        if length > MAX_KEY_BYTES {
+            return Err(FormatError::TooLong { what: "key", found: length as u64, max: MAX_KEY_BYTES as u64 });
         }
-        total += last;
+        total += length;
+        lengths.push(length as u32);
     }
     check_total("keys of a key block", total)?;
-    let mut keys = Strings { bytes: Vec::with_capacity(total), ends: Vec::with_capacity(rows as usize) };
-    let mut before = 0..0;
-    for i in 0..rows {
-        let start = keys.bytes.len();
-        // Bounded above by the length of the key before.
-        let same = (shared.get(block, i) as usize).min(before.len());
-        keys.bytes.extend_from_within(before.start..before.start + same);
-        keys.bytes.extend_from_slice(rests.get(i));
-        if keys.bytes[start..] < keys.bytes[before.clone()] {
-            return invalid("order of keys", i.into());
-        }
-        before = start..keys.bytes.len();
-        keys.ends.push(keys.bytes.len() as u32);
-    }
-    Ok(keys)
+    Ok(lengths)
 }
 
 /// Fails when what is to be made is longer than a block may be.
@@ -269,7 +267,7 @@ fn check_total(what: &'static str, found: usize) -> Result<(), FormatError> {
     Ok(())
 }
 
-impl<B: AsRef<[u8]>> std::fmt::Debug for KeyBlock<B> {
+impl<B: BlockBytes> std::fmt::Debug for KeyBlock<B> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("KeyBlock")
             .field("rows", &self.entry.rows)

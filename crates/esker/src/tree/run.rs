@@ -4,6 +4,7 @@
 //! Invariants: every block is checksummed before it is used; a run's bytes never change; it is let go only by whoever made
 //! its removal durable first (`remove_when_unused`); the file goes with its last part (`file.rs`).
 
+mod bytes;
 pub(crate) mod cache;
 pub(crate) mod file;
 pub(crate) mod files;
@@ -12,6 +13,8 @@ pub(crate) mod folder;
 pub(crate) mod health;
 pub(crate) mod index;
 pub(crate) mod writer;
+
+pub(crate) use bytes::Bytes;
 
 use crate::tree::key::{ByBytes, ByRow};
 use crate::tree::run::cache::AnyRun;
@@ -35,18 +38,6 @@ use std::sync::Arc;
 
 /// A block of rows in memory.
 pub(crate) type Block = <ByRow as Stored>::Block;
-
-/// A region cut to the length of what was read into it.
-pub(crate) struct Bytes {
-    region: Region,
-    bytes: usize,
-}
-
-impl AsRef<[u8]> for Bytes {
-    fn as_ref(&self) -> &[u8] {
-        &self.region[..self.bytes]
-    }
-}
 
 /// A run that a flush moved to its open transaction.
 pub(crate) enum MovedRun {
@@ -268,7 +259,7 @@ impl<K: Stored> Run<K> {
             .map_err(|_| Error::OutOfMemory(format!("{bytes} bytes for a block")))?;
         file.read_at(&mut region[..bytes], entry.offset)?;
         let context = block_context(self.file_id, entry.offset);
-        K::open(Bytes { region, bytes }, &self.shape, context)
+        K::open(Bytes::new(region, bytes), &self.shape, context)
             // What is decided by an entry alone must be true of its block.
             .and_then(|block| agrees::<K>(whole, &block).map(|()| block))
             .map_err(|e| Error::damage(&self.path(), entry.offset, e))

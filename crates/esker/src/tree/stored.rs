@@ -211,7 +211,7 @@ impl Stored for ByRow {
     }
 
     fn memory_bytes(block: &Self::Block) -> usize {
-        block.memory_bytes()
+        block.bytes().memory_bytes()
     }
 
     fn verify(block: &Self::Block) -> Result<(), FormatError> {
@@ -431,7 +431,7 @@ impl Stored for ByBytes {
     }
 
     fn memory_bytes(block: &Self::Block) -> usize {
-        block.memory_bytes()
+        block.bytes().memory_bytes()
     }
 
     fn verify(_: &Self::Block) -> Result<(), FormatError> {

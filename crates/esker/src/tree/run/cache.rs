@@ -133,7 +133,7 @@ impl BlockCache {
     /// The same of a group of filters.
     pub(super) fn insert_filters<K: Stored>(&self, of: &Arc<Index<K>>, group: usize, filters: &Arc<Bytes>) {
         if let Some(all) = of.filters() {
-            let bytes = filters.as_ref().as_ref().len() as u64;
+            let bytes = filters.memory_bytes() as u64;
             self.keep(Arc::downgrade(of) as _, GROUP + group, all.slot(group), filters, bytes);
         }
     }

@@ -70,7 +70,7 @@ impl Filters {
 
     /// Takes all that is cached out of memory, and tells how many bytes that is.
     pub(super) fn take_all(&self) -> u64 {
-        self.groups.iter().filter_map(|group| group.slot.take().map(|_| u64::from(group.bytes))).sum()
+        self.groups.iter().filter_map(|group| group.slot.take()).map(|bytes| bytes.memory_bytes() as u64).sum()
     }
 }
 
@@ -114,7 +114,7 @@ impl<K: Stored> Run<K> {
         file.read_at(&mut region[..bytes], group.offset)?;
         open_group(self.file_id, group.offset, &region[..bytes])
             .map_err(|e| Error::damage(&self.path(), group.offset, e))?;
-        Ok(Bytes { region, bytes })
+        Ok(Bytes::new(region, bytes))
     }
 
     /// Fails if the filter of block `at`, if it has one, cannot be read or denies one of its keys.

@@ -135,7 +135,7 @@ fn of_very_many_runs_few_are_in_memory_and_fewer_open() {
 #[test]
 fn a_reader_keeps_the_index_that_it_stands_in() {
     let disk = Watched::new();
-    let e = open_on(Arc::new(disk.clone()), Options { memory_limit_bytes: 16 << 10, ..options() });
+    let e = open_on(Arc::new(disk.clone()), Options { memory_limit_bytes: 24 << 10, ..options() });
     let t = loaded(&e, "t", 20);
     let state = t.tree().snapshot();
     let first = &state.runs[0].run;
@@ -158,7 +158,7 @@ fn a_reader_keeps_the_index_that_it_stands_in() {
     e.set_memory_limit(1 << 20);
     state.runs.iter().for_each(|h| drop(h.run.index().unwrap()));
     assert!(before < 20 && hanging(&t).1 == 20);
-    e.set_memory_limit(16 << 10);
+    e.set_memory_limit(24 << 10);
     assert!(hanging(&t).1 <= before + 1 && indexes(&e).bytes() <= indexes(&e).most_bytes());
 }
 

@@ -1,0 +1,32 @@
+//! Owns what a block's reader asks of whoever holds the block's stored bytes: memory for what is made of them.
+
+use crate::error::FormatError;
+use std::ops::DerefMut;
+
+/// The stored bytes of a block, with what follows it ignored, and memory for the content that they decode to.
+pub trait BlockBytes: AsRef<[u8]> {
+    /// Memory of its own, until it is dropped.
+    type Room: DerefMut<Target = [u8]>;
+
+    /// Told once, by a block that has been opened: its rooms, those that it has and those that it will ask for, have this many bytes
+    /// together (more where two threads make one at the same time); what it has on the heap besides has at most `others` bytes.
+    fn expect(&mut self, rooms: usize, others: usize);
+
+    /// A room of `bytes` bytes; what is in it is unspecified. `None` where there is no memory for it.
+    fn room(&self, bytes: usize) -> Option<Self::Room>;
+}
+
+impl BlockBytes for &[u8] {
+    type Room = Vec<u8>;
+
+    fn expect(&mut self, _: usize, _: usize) {}
+
+    fn room(&self, bytes: usize) -> Option<Vec<u8>> {
+        Some(vec![0; bytes])
+    }
+}
+
+/// The room, or the error that there is none.
+pub(crate) fn room<B: BlockBytes>(of: &B, bytes: usize) -> Result<B::Room, FormatError> {
+    of.room(bytes).filter(|room| room.len() == bytes).ok_or(FormatError::OutOfMemory { bytes: bytes as u64 })
+}

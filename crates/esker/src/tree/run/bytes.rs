@@ -1,0 +1,78 @@
+//! The memory of a block that is read from a run: what is stored, and what is made of it.
+//!
+//! Owns how it is accounted. Invariant: all but the small things of a block (its directory, some lengths) lies in regions, which go
+//! back to the operating system with the block; all of it is on the account of the cache.
+
+use esker_format::BlockBytes;
+use esker_memory::{Account, Charge, Part, Parts, Region};
+use std::sync::OnceLock;
+
+const ACCOUNT: Account = Account::BlockCache;
+
+/// What was read of a run's file, in a region.
+pub(crate) struct Bytes {
+    region: Region,
+    bytes: usize,
+    /// How much the block's rooms take, once that is known.
+    expected: usize,
+    rooms: OnceLock<Parts>,
+    others: Charge,
+}
+
+impl Bytes {
+    /// The first `bytes` bytes of the region; what follows is room.
+    pub(super) fn new(region: Region, bytes: usize) -> Self {
+        Bytes { region, bytes, expected: 0, rooms: OnceLock::new(), others: Charge::new(ACCOUNT, 0) }
+    }
+
+    /// Memory that all of it takes, at most.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        let rooms = if self.expected > 0 { Region::capacity_of(self.expected) } else { 0 };
+        self.region.capacity() + rooms + self.others.bytes() as usize
+    }
+}
+
+impl AsRef<[u8]> for Bytes {
+    fn as_ref(&self) -> &[u8] {
+        &self.region[..self.bytes]
+    }
+}
+
+impl BlockBytes for Bytes {
+    type Room = Part;
+
+    fn expect(&mut self, rooms: usize, others: usize) {
+        self.expected = rooms;
+        self.others.resize(others as u64);
+    }
+
+    fn room(&self, bytes: usize) -> Option<Part> {
+        let rooms = match self.rooms.get() {
+            Some(rooms) => rooms,
+            None => {
+                let made = Parts::new(ACCOUNT, self.expected.max(bytes)).ok()?;
+                self.rooms.get_or_init(|| made)
+            }
+        };
+        // Somebody else may have made the same, and taken what was meant for this one.
+        rooms.take(bytes).or_else(|| Parts::new(ACCOUNT, bytes).ok()?.take(bytes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_block_takes_is_counted_beforehand() {
+        let region = Region::new(ACCOUNT, 5000).unwrap();
+        let mut bytes = Bytes::new(region, 4999);
+        assert_eq!((bytes.as_ref().len(), bytes.memory_bytes()), (4999, 8192));
+        bytes.expect(9000, 70);
+        assert_eq!(bytes.memory_bytes(), 8192 + 12288 + 70);
+        let rooms = [4000, 5000].map(|n| bytes.room(n).unwrap());
+        assert_eq!(rooms[1].as_ptr() as usize, rooms[0].as_ptr() as usize + 4000);
+        // More than was told, as of two threads that make one room: from elsewhere.
+        assert_eq!(bytes.room(4000).unwrap().len(), 4000);
+    }
+}
