@@ -111,10 +111,10 @@ def one_round(s, name, rows, seconds, writers, batch, slow_s):
         ready.wait()
     except threading.BrokenBarrierError:
         pass  # the answers say why
-    before, written, watch = s.cpu_s(), s.io()["write_bytes"], Watch(s)
+    before, written, watch = s.cpu_s(), s.written_bytes(), Watch(s)
     got = [answers.get() for _ in processes]
     watch.stop()
-    server_s, written_then = s.cpu_s() - before, s.io()["write_bytes"] - written
+    server_s, written_then = s.cpu_s() - before, s.written_bytes() - written
     for p in processes:
         p.join()
     wrong = [g for g in got if isinstance(g, str)]
@@ -135,7 +135,7 @@ def one_round(s, name, rows, seconds, writers, batch, slow_s):
     c.close()
     result = {"rate": inserted / (end - begin), "rows": inserted, "wall_s": end - begin, "p50_s": at(0.5), "p99_s": at(0.99), "p999_s": at(0.999), "max_s": took[-1], "slow": slow,
               "client_share": client_s / (client_s + server_s), "busy_share": (client_s + server_s) / (end - begin) / (os.cpu_count() or 1),
-              "written_bytes": written_then, "written_settled_bytes": s.io()["write_bytes"] - written, "settle_s": settle_s, "settled": is_idle}
+              "written_bytes": written_then, "written_settled_bytes": s.written_bytes() - written, "settle_s": settle_s, "settled": is_idle}
     show.say(f"  {name:8} {result['rate']:9,.0f} rows a second, p50 {at(0.5) * 1e3:.1f} ms, p99 {at(0.99) * 1e3:.1f}, p99.9 {at(0.999) * 1e3:.1f}, most {took[-1] * 1e3:.0f}, "
              f"{len(slow)} above {slow_s * 1e3:.0f} ms; then {settle_s:.1f} s to settle; clients {result['client_share']:.0%} of the processor time")
     return result

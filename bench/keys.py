@@ -69,7 +69,7 @@ def one_load(s, name, rows):
     result = {}
     os.sync()
     workload.wait_idle(s, quiet_s=0.5)
-    written, anon = s.io()["write_bytes"], s.status_kb("RssAnon")
+    written, anon = s.written_bytes(), s.status_kb("RssAnon")
     s.reset_peak()
     for part, what in ((0, "empty_s"), (1, "full_s")):
         begin = time.monotonic()
@@ -77,7 +77,7 @@ def one_load(s, name, rows):
         result[what] = time.monotonic() - begin
         result[f"growth_{what[:-2]}_bytes"] = s.status_kb("RssAnon") - anon
     workload.wait_idle(s)
-    result["written_bytes"] = s.io()["write_bytes"] - written
+    result["written_bytes"] = s.written_bytes() - written
     if int(c.one(f"SELECT COUNT(*) FROM {table} IGNORE INDEX (PRIMARY, a, b, c)")) != 2 * rows:
         raise RuntimeError(f"{table} has not {2 * rows:,} rows")
     result["size_bytes"] = workload.settled_bytes(c, s, name, "bench", table) - before

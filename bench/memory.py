@@ -138,9 +138,8 @@ def touch(side, tables):
 
 # -- parts ----------------------------------------------------------------------------------------------------------------
 def disk(side):
-    """Bytes that the server has read and written so far."""
-    found = side.server.io()
-    return found["read_bytes"], found["write_bytes"]
+    """Bytes that the server has read, and its disk written, so far."""
+    return side.server.io()["read_bytes"], side.server.written_bytes()
 
 
 def part_sysbench(sides, tables, size, rounds, keep):
@@ -191,7 +190,7 @@ def update_lines(found, names):
     """The table of bytes written, and Esker's bytes a byte of InnoDB's."""
     updates, sums = found["updates"], {}
     lines = [f"## Bytes written per byte of updates: {found['minutes']} minutes, {found['writers']} clients, uniform", "",
-             f"A byte of updates is one of the {ROW_BYTES} that a row has. Settled: with what was written after the last update, until nothing was written for a second (120 s at most).", "",
+             f"A byte of updates is one of the {ROW_BYTES} that a row has. Written is what the disk was told to write; the other servers stand still. Settled: with what was written after the last update, until nothing was written for a second (120 s at most).", "",
              "| | | " + " | ".join(SHOWN.get(n, n) for n in names) + " |", "|---|---|" + "--:|" * len(names)]
     for test, by in updates.items():
         for words, figure in (("updates a second", lambda x: text(x["rate"], 0)), ("written per byte", lambda x: text(x["written_bytes"] / x["volume_bytes"], 1)),

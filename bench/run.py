@@ -54,12 +54,12 @@ def one_load(s, name, kind, rows):
     before = workload.settled_bytes(c, s, engine, "bench", table) if engine == "Esker" else 0
     os.sync()
     workload.wait_idle(s, quiet_s=0.5)
-    written = s.io()["write_bytes"]
+    written = s.written_bytes()
     result = {"load_s": workload.load(c, table, kind)}
     if engine != "BLACKHOLE":
         if engine == "Esker":
             workload.wait_idle(s)
-            result["written_bytes"] = s.io()["write_bytes"] - written
+            result["written_bytes"] = s.written_bytes() - written
         workload.scan(c, table)
         result["scan_s"] = statistics.median(workload.scan(c, table) for _ in range(3))
         count = int(c.one(f"SELECT COUNT(*) FROM {table}"))

@@ -250,6 +250,20 @@ class Server:
         with open(f"/proc/{self.pid()}/clear_refs", "w") as f:
             f.write("5")
 
+    def written_bytes(self):
+        """Bytes that the disk below the data folder has been asked to write, by everybody, once nothing is left to write.
+
+        Not write_bytes of /proc/pid/io, where there is a disk: that counts what becomes dirty in the page cache, and where files have
+        large folios a whole one of them (64 KiB and more) for each few bytes that are written into it and synced, of which the disk
+        sees a block."""
+        os.sync()
+        device = os.stat(self.data).st_dev
+        try:
+            with open(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}/stat") as f:
+                return int(f.read().split()[6]) * 512
+        except FileNotFoundError:
+            return self.io()["write_bytes"]
+
     def io(self):
         """/proc/pid/io as a dict."""
         with open(f"/proc/{self.pid()}/io") as f:
