@@ -8,6 +8,7 @@ mod common;
 
 use common::samples::{manifest_with_edits, records, WITH_EDITS, WITH_STATISTICS};
 use common::{layout_of, random_entries, random_row, read_part, section_of, Rng};
+use esker_format::block::{block_at, features};
 use esker_format::{
     block_context, frame, run, BlockEntry, BlockKind, ColumnKind, CommitSeq, Compression, FileId, FolderId,
     FormatError, KeyBlock, KeyBlockBuilder, KeyBlockEntry, Layout, Lsn, ManifestFile, RecordReader, RowBlock,
@@ -133,6 +134,36 @@ fn check_filters(bytes: &[u8]) {
     assert!((0..1000u32).filter(|n| knows(&n.to_be_bytes())).count() < 50);
 }
 
+/// Key blocks whose row ids need 1, 2, ... 8 bytes above the least, one after the other.
+fn delta_widths() -> Vec<u8> {
+    let mut out = Vec::new();
+    for width in 1..=8 {
+        let mut builder = KeyBlockBuilder::new();
+        for (i, row) in rows_of(width).into_iter().enumerate() {
+            builder.push(&[i as u8], row, VersionTag::default(), b"").unwrap();
+        }
+        builder.finish(Compression::None, 0, block_context(FILE, out.len() as u64), &mut out);
+    }
+    out
+}
+
+/// The least, one that needs `width` bytes above it, and the most that those can tell.
+fn rows_of(width: u32) -> [RowId; 3] {
+    [0, 1 << (8 * width - 4), u64::MAX >> (64 - 8 * width)].map(|n| RowId(if width == 8 { n } else { n + 1000 }))
+}
+
+fn check_delta_widths(bytes: &[u8]) {
+    let mut at = 0;
+    for width in 1..=8 {
+        let block = KeyBlock::open(&bytes[at..], block_context(FILE, at as u64)).unwrap();
+        assert_eq!([0, 1, 2].map(|i| block.row(i)), rows_of(width), "{width}");
+        let required = u32::from_le_bytes(bytes[at + block_at::REQUIRED..][..4].try_into().unwrap());
+        assert_eq!(required, if matches!(width, 1 | 2 | 4 | 8) { 0 } else { features::DELTA_WIDTHS }, "{width}");
+        at += block.entry().stored_bytes as usize;
+    }
+    assert_eq!(at, bytes.len());
+}
+
 fn segment_header() -> SegmentHeader {
     let folder = FolderId(*b"a folder's name.");
     SegmentHeader { generation: GENERATION, first_lsn: FIRST_LSN, folder }
@@ -164,6 +195,7 @@ const RUNS: [(&str, RowFormat, Compression); 4] = [
 ];
 
 const WITH_FILTERS: &str = "filters.run";
+const WIDTHS: &str = "delta-widths.blocks";
 /// The manifest from before it kept statistics of indexes.
 const WITHOUT_STATISTICS: &str = "manifest-without-statistics";
 
@@ -213,6 +245,7 @@ fn files_of_every_version_open() {
         }
         check_run(&read(WITH_FILTERS), RowFormat::Dynamic);
         check_filters(&read(WITH_FILTERS));
+        check_delta_widths(&read(WIDTHS));
         check_log(&read("log.segment"));
         let (_, states) = manifest_with_edits(&mut Rng(WITH_EDITS));
         let file = ManifestFile::decode(&read("manifest")).unwrap();
@@ -266,6 +299,7 @@ fn the_newest_version_is_written_as_it_was() {
         check_run(&bytes, format);
         files.push((name, bytes, compression == Compression::None));
     }
+    files.push((WIDTHS, delta_widths(), true));
     files.push((WITH_FILTERS, run_file(RowFormat::Dynamic, Compression::None, true), true));
     for (name, bytes, same) in files {
         let path = path(NEWEST, name);

@@ -58,6 +58,7 @@ fn blocks() {
         CHECKSUM);
     check_offsets("block::segment_at", at, block::SEGMENT_ENTRY_BYTES, false);
     check_numbers("flags", names!(block::flags: IDS_UNIQUE IDS_DENSE SEQ_ZERO SEQ_UNIFORM ORDINALS_DENSE));
+    check_numbers("block_features", flags!(block::features: DELTA_WIDTHS));
     check_numbers("column_type", names!(schema::column_type: I64 U64 F64 TEXT BYTES));
     check_numbers(
         "segment_kind",

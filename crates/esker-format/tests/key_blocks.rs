@@ -4,7 +4,7 @@
 mod common;
 
 use common::{random_entries, Entry, Rng};
-use esker_format::block::{block_at, flags, reseal};
+use esker_format::block::{block_at, features, flags, reseal};
 use esker_format::key_block::{MAX_KEY_BYTES, MAX_KEY_PAYLOAD_BYTES};
 use esker_format::{
     BlockEntry, CommitSeq, Compression, FormatError, KeyBlock, KeyBlockBuilder, KeyBlockEntry, RowId, VersionTag,
@@ -142,6 +142,31 @@ fn keys_at_full_length_are_bounded() {
     builder.finish(Compression::None, 0, 0, &mut out);
     assert!(out.len() < 1 << 20);
     assert_eq!(KeyBlock::open(&out[..], 0).unwrap().rows() as usize, rows);
+}
+
+/// A reader that does not know them must refuse them, and no other.
+#[test]
+fn a_block_says_whether_its_integers_have_widths_that_were_not_there_before() {
+    for (greatest, needs) in [(0xff_ffff, features::DELTA_WIDTHS), (0xffff_ffff, 0)] {
+        let mut builder = KeyBlockBuilder::new();
+        for row in [0u64, 5, greatest] {
+            builder.push(&row.to_be_bytes(), RowId(row), VersionTag::default(), b"").unwrap();
+        }
+        let mut out = Vec::new();
+        builder.finish(Compression::None, 0, 1, &mut out);
+        let block = KeyBlock::open(&out[..], 1).unwrap();
+        assert_eq!([0, 1, 2].map(|at| block.row(at).0), [0, 5, greatest]);
+        assert_eq!(out[block_at::REQUIRED..][..4], needs.to_le_bytes());
+        for wrong in [needs ^ features::DELTA_WIDTHS, needs | 2] {
+            out[block_at::REQUIRED..][..4].copy_from_slice(&wrong.to_le_bytes());
+            common::decoders::seal_head(&mut out, 1);
+            let refused = KeyBlock::open(&out[..], 1).map(|_| ()).unwrap_err();
+            match wrong & 2 {
+                0 => assert!(matches!(refused, FormatError::Invalid { what: "features of a block", .. }), "{refused}"),
+                _ => assert!(matches!(refused, FormatError::Unknown { .. }), "{refused}"),
+            }
+        }
+    }
 }
 
 #[test]

@@ -73,7 +73,7 @@ impl Sealed<'_> {
 const CONTEXT: u64 = 5;
 
 fn block_fields() -> Vec<(usize, usize, u64)> {
-    vec![(block::block_at::FLAGS, 4, 31), (block::block_at::REQUIRED, 4, 0)]
+    vec![(block::block_at::FLAGS, 4, 31), (block::block_at::REQUIRED, 4, 1)]
 }
 
 fn check_block(what: &'static str, bytes: Vec<u8>, read: &dyn Fn(&[u8]) -> Result<String>) {

@@ -4,8 +4,8 @@
 //! moves to another place without its segments being looked at again. Segments follow each other without gaps.
 
 use super::columns::ColumnBuffer;
-use super::ints::IntPlan;
-use super::{block_at, encoding, flags, segment_at, segment_kind};
+use super::ints::{features_of, IntPlan};
+use super::{block_at, encoding, features, flags, segment_at, segment_kind};
 use super::{
     BlockEntry, BLOCK_HEADER_BYTES, BLOCK_MAGIC, BLOCK_VERSION, KEY_BLOCK_MAGIC, MAX_BLOCK_ROWS, SEGMENT_ENTRY_BYTES,
 };
@@ -16,8 +16,8 @@ use crate::ids::{CommitSeq, RowId};
 use crate::MAX_BLOCK_BYTES;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Features that a block may need of its reader: none yet.
-const KNOWN_FEATURES: u32 = 0;
+/// Features that a block may need of its reader.
+const KNOWN_FEATURES: u32 = features::DELTA_WIDTHS;
 
 /// Where a segment lies in its block, and how it is stored.
 #[derive(Debug, Clone, Copy)]
@@ -79,6 +79,7 @@ pub(crate) struct Encoder<'a> {
     next: usize,
     end: usize,
     raw_bytes: usize,
+    features: u32,
 }
 
 impl<'a> Encoder<'a> {
@@ -88,7 +89,7 @@ impl<'a> Encoder<'a> {
         let next = start + BLOCK_HEADER_BYTES;
         let end = next + segments * SEGMENT_ENTRY_BYTES;
         out.resize(end, 0);
-        Encoder { out, start, next, end, raw_bytes: end - start }
+        Encoder { out, start, next, end, raw_bytes: end - start, features: 0 }
     }
 
     /// Notes the segment that begins at `at` of `out` and ends it. `raw`: its length before compression.
@@ -96,6 +97,7 @@ impl<'a> Encoder<'a> {
         let stored = self.out.len() - at;
         let sum = xxh3_64(&self.out[at..]);
         self.raw_bytes += raw;
+        self.features |= features_of(enc.0, enc.1);
         let entry = &mut self.out[self.next..self.next + SEGMENT_ENTRY_BYTES];
         entry[segment_at::KIND] = kind.0;
         entry[segment_at::ENCODING] = enc.0;
@@ -180,6 +182,7 @@ impl<'a> Encoder<'a> {
         set_u32(b, block_at::SUPERSEDES, entry.supersedes);
         set_u32(b, block_at::RAW_BYTES, entry.raw_bytes);
         set_u32(b, block_at::FLAGS, entry.flags);
+        set_u32(b, block_at::REQUIRED, self.features);
         set_u32(b, block_at::SEGMENTS, segments as u32);
         codec::seal(b, block_context);
         entry
@@ -197,6 +200,8 @@ pub(crate) struct Head<'a> {
     /// Where the next segment begins.
     at: usize,
     raw_bytes: u64,
+    /// What the segments so far need to be known.
+    features: u32,
 }
 
 impl<'a> Head<'a> {
@@ -256,7 +261,15 @@ impl<'a> Head<'a> {
             return invalid("block row ids", entry.first_id.0);
         }
         let directory = sealed[BLOCK_HEADER_BYTES..].chunks_exact(SEGMENT_ENTRY_BYTES);
-        Ok(Head { block: b, format: b[block_at::FORMAT], entry, directory, at: sealed.len(), raw_bytes: at })
+        Ok(Head {
+            block: b,
+            format: b[block_at::FORMAT],
+            entry,
+            directory,
+            at: sealed.len(),
+            raw_bytes: at,
+            features: 0,
+        })
     }
 
     /// The next segment, which must be of this kind and column; its checksum is right.
@@ -305,6 +318,7 @@ impl<'a> Head<'a> {
         }
         self.at += stored;
         self.raw_bytes += raw as u64;
+        self.features |= features_of(segment.encoding, segment.unit);
         Ok(((entry[segment_at::KIND], get_u32(entry, segment_at::COLUMN)), segment))
     }
 
@@ -315,6 +329,10 @@ impl<'a> Head<'a> {
         }
         if self.raw_bytes != u64::from(self.entry.raw_bytes) || self.raw_bytes > u64::from(MAX_BLOCK_BYTES) {
             return invalid("block length before compression", self.raw_bytes);
+        }
+        let said = get_u32(self.block, block_at::REQUIRED);
+        if said != self.features {
+            return invalid("features of a block", said.into());
         }
         Ok(self.entry)
     }

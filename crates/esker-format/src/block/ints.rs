@@ -1,7 +1,7 @@
 //! Owns integer segments: row ids, commit sequences and ordinals. Invariant: they are never compressed, so that they
 //! are read in place, and a number is found by arithmetic.
 
-use super::encoding;
+use super::{encoding, features};
 use crate::codec::get_u64;
 use crate::error::FormatError;
 use crate::prefetch::prefetch_byte;
@@ -11,7 +11,7 @@ use crate::prefetch::prefetch_byte;
 pub(crate) struct IntPlan {
     /// One of [`encoding`]'s `INT_` numbers.
     pub encoding: u8,
-    /// Bytes of a delta.
+    /// Bytes of a delta, 1 to 8.
     pub width: u8,
     /// Least of all.
     pub min: u64,
@@ -35,10 +35,7 @@ impl IntPlan {
             0 => (encoding::INT_CONSTANT, 0),
             // Beginning with the least: the numbers do not wrap around.
             _ if linear && first == min => (encoding::INT_LINEAR, 0),
-            1..=0xff => (encoding::INT_DELTA, 1),
-            0x100..=0xffff => (encoding::INT_DELTA, 2),
-            0x1_0000..=0xffff_ffff => (encoding::INT_DELTA, 4),
-            _ => (encoding::INT_DELTA, 8),
+            most => (encoding::INT_DELTA, 8 - (most.leading_zeros() / 8) as u8),
         };
         IntPlan { encoding, width, min, max }
     }
@@ -60,9 +57,21 @@ impl IntPlan {
             0 => {}
             1 => out.extend(values.iter().map(|v| (v - self.min) as u8)),
             2 => values.iter().for_each(|v| out.extend_from_slice(&((v - self.min) as u16).to_le_bytes())),
+            3 => values.iter().for_each(|v| out.extend_from_slice(&(v - self.min).to_le_bytes()[..3])),
             4 => values.iter().for_each(|v| out.extend_from_slice(&((v - self.min) as u32).to_le_bytes())),
-            _ => values.iter().for_each(|v| out.extend_from_slice(&(v - self.min).to_le_bytes())),
+            width => {
+                let width = usize::from(width).min(8);
+                values.iter().for_each(|v| out.extend_from_slice(&(v - self.min).to_le_bytes()[..width]));
+            }
         }
+    }
+}
+
+/// What a reader of a segment must know, of [`features`].
+pub(crate) fn features_of(encoding_: u8, unit: u32) -> u32 {
+    match (encoding_, unit) {
+        (encoding::INT_DELTA, 3 | 5 | 6 | 7) => features::DELTA_WIDTHS,
+        _ => 0,
     }
 }
 
@@ -90,7 +99,7 @@ impl Ints {
         let (step, width) = match (encoding_, unit) {
             (encoding::INT_CONSTANT, 0) => (0, 0),
             (encoding::INT_LINEAR, 0) => (1, 0),
-            (encoding::INT_DELTA, 1 | 2 | 4 | 8) => (0, unit as u8),
+            (encoding::INT_DELTA, 1..=8) => (0, unit as u8),
             _ => return Err(FormatError::Invalid { what, found: u64::from(encoding_) }),
         };
         if bytes.len() != 8 + rows as usize * usize::from(width) {
@@ -141,13 +150,16 @@ mod tests {
 
     #[test]
     fn shortest_encoding() {
-        let cases: [(&[u64], u8, usize); 7] = [
+        let cases: [(&[u64], u8, usize); 10] = [
             (&[7], encoding::INT_CONSTANT, 8),
             (&[7, 7], encoding::INT_CONSTANT, 8),
             (&[7, 8, 9], encoding::INT_LINEAR, 8),
             (&[9, 8, 7], encoding::INT_DELTA, 11),
             (&[1, 257, 3], encoding::INT_DELTA, 14),
-            (&[1, 1 << 20], encoding::INT_DELTA, 16),
+            (&[1, 1 << 20], encoding::INT_DELTA, 14),
+            (&[1, 1 << 24, 1 << 25], encoding::INT_DELTA, 20),
+            (&[1, 1 << 40], encoding::INT_DELTA, 18),
+            (&[5, 1 << 55], encoding::INT_DELTA, 22),
             (&[u64::MAX, 0], encoding::INT_DELTA, 24),
         ];
         for (values, kind, len) in cases {

@@ -120,6 +120,12 @@ pub mod encoding {
     pub const OUTSIDE: u8 = 8;
 }
 
+/// Features of blocks that a reader must know, of [`block_at::REQUIRED`].
+pub mod features {
+    /// Integer segments may have deltas of 3, 5, 6 and 7 bytes.
+    pub const DELTA_WIDTHS: u32 = 1;
+}
+
 /// Bits of [`BlockEntry::flags`].
 pub mod flags {
     /// No row id occurs twice; in a key block: no key.
