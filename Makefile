@@ -28,8 +28,9 @@ soak: ## the long version: 10,000 seeds, 100 kills, 50 power cuts; writes build/
 mutants: ## the test of the tests: planted faults, one at a time, that the suites must notice (ONLY=wal,flush-boundary)
 	@scripts/mutants.py
 
-miri: ## arena and memtable under Miri, which sees undefined behaviour (needs: rustup +nightly component add miri)
+miri: ## arena, memtable and shares of regions under Miri, which sees undefined behaviour (needs: rustup +nightly component add miri)
 	MIRIFLAGS=-Zmiri-disable-isolation cargo +nightly miri test -p esker --lib -- arena:: memtable::
+	MIRIFLAGS=-Zmiri-disable-isolation cargo +nightly miri test -p esker-memory --lib -- shares::
 
 bench: build ## side by side with MyISAM, Aria, InnoDB, MyRocks (ROWS=10000000 ROUNDS=5); writes bench/results/
 	@bench/run.py

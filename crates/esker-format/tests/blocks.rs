@@ -6,8 +6,8 @@ mod common;
 use common::{image_of, random_layout, random_mask, random_row, Rng};
 use esker_format::block::{block_at, flags, reseal, segment_at, BLOCK_HEADER_BYTES};
 use esker_format::{
-    row, BlockEntry, ColumnKind, ColumnMask, CommitSeq, Compression, FormatError, Layout, RowBlock, RowBlockBuilder,
-    RowFormat, RowId, VersionTag,
+    row, BlockBytes, BlockEntry, ColumnKind, ColumnMask, CommitSeq, Compression, FormatError, Layout, RowBlock,
+    RowBlockBuilder, RowFormat, RowId, VersionTag,
 };
 use proptest::prelude::*;
 use std::sync::Arc;
@@ -288,6 +288,47 @@ fn with_header(bytes: &[u8], at: usize, value: u32) -> Vec<u8> {
     bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
     common::decoders::seal_head(&mut bytes, 1);
     bytes
+}
+
+/// Stored bytes of a block that has few rooms.
+struct Cramped<'a>(&'a [u8], std::cell::Cell<u32>, usize);
+
+impl AsRef<[u8]> for Cramped<'_> {
+    fn as_ref(&self) -> &[u8] {
+        self.0
+    }
+}
+
+impl BlockBytes for Cramped<'_> {
+    type Room = Vec<u8>;
+
+    fn expect(&mut self, rooms: usize, _: usize) {
+        self.2 = rooms;
+    }
+
+    fn room(&self, bytes: usize) -> Option<Vec<u8>> {
+        self.1.set(self.1.get().checked_sub(1)?);
+        Some(vec![0xee; bytes])
+    }
+}
+
+/// Rooms hold what others left; what is decoded is the same. Without one it is an error, until there is one.
+#[test]
+fn a_block_is_decoded_into_rooms_or_says_that_there_are_none() {
+    let (layout, bytes, _) = small_block(false);
+    let plain = RowBlock::open(&bytes[..], &layout, RowFormat::Dynamic, 1).unwrap();
+    let cramped = Cramped(&bytes, std::cell::Cell::new(0), 0);
+    let block = RowBlock::open(cramped, &layout, RowFormat::Dynamic, 1).unwrap();
+    assert!(block.bytes().2 > 0);
+    assert!(matches!(block.verify(), Err(FormatError::OutOfMemory { bytes }) if bytes as usize <= block.bytes().2));
+    block.bytes().1.set(u32::MAX);
+    block.verify().unwrap();
+    for i in 0..block.rows() {
+        let (mut one, mut other) = (Vec::new(), Vec::new());
+        plain.packed(i, &mut one).unwrap();
+        block.packed(i, &mut other).unwrap();
+        assert_eq!(one, other);
+    }
 }
 
 #[test]

@@ -17,7 +17,7 @@ pub const PAGE_BYTES: usize = 4096;
 pub enum Account {
     /// Memtables: versions not yet flushed.
     Memtable,
-    /// Blocks kept for the next reader.
+    /// Blocks kept for the next reader, and those that somebody reads past these.
     BlockCache,
     /// Buffers of large writes, and of the files that they go to.
     BulkBuffer,

@@ -196,7 +196,7 @@ impl Error {
         matches!(self, Error::OutOfMemory(_)) || matches!(self, Error::Io(e) if e.kind == IoKind::Resources)
     }
 
-    /// Damage found in `file` at `offset`.
+    /// Damage found in `file` at `offset`, or why what is there cannot be read.
     pub fn damage(file: &Path, offset: u64, reason: FormatError) -> Self {
         match reason {
             FormatError::NewerVersion { found, supported, .. } => {
@@ -205,7 +205,7 @@ impl Error {
             FormatError::OlderVersion { found, needed, .. } => {
                 Error::OlderFormat { file: file.to_owned(), found, needed }
             }
-            FormatError::OutOfMemory { .. } => Error::OutOfMemory(reason.to_string()),
+            FormatError::OutOfMemory { bytes } => Error::OutOfMemory(format!("{bytes} bytes to decode a block")),
             reason @ FormatError::Unknown { .. } => Error::UnknownContent { file: file.to_owned(), reason },
             reason => Error::Damage { file: file.to_owned(), offset, reason },
         }

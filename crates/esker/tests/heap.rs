@@ -5,7 +5,7 @@
 #![allow(clippy::unwrap_used)]
 
 use esker::base::{global_total, Counter};
-use esker::memory::{charged, charged_total, reserve, Account};
+use esker::memory::{charged, charged_total, reserve, Account, Region};
 use esker::{Background, Engine, IndexRange, Options, PosixDisk, Schema, TableDef, Type};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -87,7 +87,11 @@ fn blocks_in_memory_are_on_the_account_and_off_the_heap() {
     let live = reserve().live_bytes;
     assert!(live <= charged_total() && charged_total() <= LIMIT, "{live} bytes live, {} on accounts", charged_total());
     assert!(live > charged_total() / 10 * 9, "{live} bytes live, {} on accounts", charged_total());
-    drop((session, table));
+    // What somebody reads that the cache does not have, or has no longer, is on its account too: it gives way.
+    let read_beside = Region::zeroed(Account::BlockCache, LIMIT as usize / 4).unwrap();
+    by_text(&mut session, ROWS as usize);
+    assert!(charged_total() <= LIMIT, "{} bytes on accounts", charged_total());
+    drop((read_beside, session, table));
     engine.close().unwrap();
     drop(engine);
     assert_eq!(charged(Account::BlockCache), 0);

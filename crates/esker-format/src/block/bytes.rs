@@ -5,11 +5,11 @@ use std::ops::DerefMut;
 
 /// The stored bytes of a block, with what follows it ignored, and memory for the content that they decode to.
 pub trait BlockBytes: AsRef<[u8]> {
-    /// Memory of its own, until it is dropped.
+    /// Memory of its own, until it is dropped. Its bytes stay where they are and as they are when it is moved.
     type Room: DerefMut<Target = [u8]>;
 
     /// Told once, by a block that has been opened: its rooms, those that it has and those that it will ask for, have this many bytes
-    /// together (more where two threads make one at the same time); what it has on the heap besides has at most `others` bytes.
+    /// together (more where what is damaged is tried again); what it has on the heap besides has at most `others` bytes.
     fn expect(&mut self, rooms: usize, others: usize);
 
     /// A room of `bytes` bytes; what is in it is unspecified. `None` where there is no memory for it.

@@ -3,7 +3,8 @@
 //! of threads read one block.
 //!
 //! The stored bytes come from outside through `AsRef`, which safe code may implement so that it gives other bytes each
-//! time. So the decode loops check places again where a wrong one would reach outside; they do not trust `open`.
+//! time; so may the rooms, for what is decompressed. So the decode loops check places again where a wrong one would reach outside;
+//! they do not trust `open`.
 
 use super::bytes::{room, BlockBytes};
 use super::decode::{self, Target};
@@ -19,7 +20,7 @@ use crate::image::is_null_in;
 use crate::layout::{Layout, RowFormat};
 use crate::mask::ColumnMask;
 use std::ops::Range;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// What is made when a segment is first used.
 struct Opened<R> {
@@ -36,7 +37,7 @@ struct Values<R> {
 }
 
 /// A row block, open for reading. `B` owns the stored bytes; blob slots of decoded images point into it or into what
-/// the block has decompressed, so they are good as long as the block lives and `B`'s bytes stay where they are.
+/// the block has decompressed, so they are good as long as the block lives and the bytes of `B` and its rooms stay where they are.
 pub struct RowBlock<B: BlockBytes> {
     bytes: B,
     layout: Arc<Layout>,
@@ -44,6 +45,8 @@ pub struct RowBlock<B: BlockBytes> {
     /// Heads or images first, then the columns.
     values: Box<[Values<B::Room>]>,
     plain: Plain,
+    /// Who has it makes a segment ready: no two threads take room for one.
+    opening: Mutex<()>,
 }
 
 impl<B: BlockBytes> RowBlock<B> {
@@ -58,8 +61,14 @@ impl<B: BlockBytes> RowBlock<B> {
             Values { segment, opened: OnceLock::new() }
         };
         let values = segments.into_iter().map(open).collect();
-        let mut block =
-            RowBlock { plain: Plain::all(shape.entry.rows), bytes, layout: Arc::clone(layout), shape, values };
+        let mut block = RowBlock {
+            plain: Plain::all(shape.entry.rows),
+            bytes,
+            layout: Arc::clone(layout),
+            shape,
+            values,
+            opening: Mutex::new(()),
+        };
         if !block.ids_unique() || block.has_tombstones() {
             let (ids, tags, bytes) = (&block.shape.ids, &block.shape.tags, block.block());
             let same = |i| !block.ids_unique() && ids.get(bytes, i - 1) == ids.get(bytes, i);
@@ -254,10 +263,7 @@ impl<B: BlockBytes> RowBlock<B> {
         }
         let ready = match opened.get() {
             Some(ready) => ready,
-            None => {
-                let made = self.make_ready(which, view)?;
-                opened.get_or_init(|| made)
-            }
+            None => self.open_segment(which, view)?,
         };
         if let Some(content) = &ready.content {
             view.bytes = content;
@@ -266,8 +272,19 @@ impl<B: BlockBytes> RowBlock<B> {
         Ok(view)
     }
 
-    /// Decompresses a segment and checks what is in it.
+    /// Makes a segment ready, unless somebody else has done so meanwhile.
     #[cold]
+    fn open_segment(&self, which: usize, stored: View<'_>) -> Result<&Opened<B::Room>, FormatError> {
+        let _alone = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
+        let opened = &self.values[which].opened;
+        if let Some(ready) = opened.get() {
+            return Ok(ready);
+        }
+        let made = self.make_ready(which, stored)?;
+        Ok(opened.get_or_init(|| made))
+    }
+
+    /// Decompresses a segment and checks what is in it.
     fn make_ready(&self, which: usize, stored: View<'_>) -> Result<Opened<B::Room>, FormatError> {
         let segment = &self.values[which].segment;
         let content = match segment.compression {

@@ -116,6 +116,7 @@ impl<B: BlockBytes> KeyBlock<B> {
     /// The key of entry `at`. Panics when there is no such entry.
     #[must_use]
     pub fn key(&self, at: u32) -> &[u8] {
+        assert!(at < self.entry.rows, "no such entry in the block");
         self.keys.get(&self.room, at)
     }
 
@@ -136,6 +137,7 @@ impl<B: BlockBytes> KeyBlock<B> {
     /// The payload of entry `at`. Panics when there is no such entry.
     #[must_use]
     pub fn payload(&self, at: u32) -> &[u8] {
+        assert!(at < self.entry.rows, "no such entry in the block");
         self.payloads.get(&self.room, at)
     }
 

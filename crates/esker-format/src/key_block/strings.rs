@@ -84,7 +84,7 @@ impl Strings {
         }
     }
 
-    /// String `i`. Panics where there is none.
+    /// String `i`, which is there.
     #[inline]
     pub(super) fn get<'a>(&self, buffer: &'a [u8], i: u32) -> &'a [u8] {
         let (start, end) = self.span(buffer, i);

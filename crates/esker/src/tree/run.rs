@@ -265,10 +265,13 @@ impl<K: Stored> Run<K> {
             .map_err(|e| Error::damage(&self.path(), entry.offset, e))
     }
 
-    /// Damage found while using the block at `offset` of the file after it was opened.
+    /// Damage found while using the block at `offset` of the file after it was opened; or there was no memory for it, of which
+    /// nothing is held against the run.
     pub(crate) fn damage(&self, offset: u64, reason: FormatError) -> Error {
         let e = Error::damage(&self.path(), offset, reason);
-        self.failed(CONTENTS | offset, &e);
+        if !e.is_want_of_resources() {
+            self.failed(CONTENTS | offset, &e);
+        }
         e
     }
 

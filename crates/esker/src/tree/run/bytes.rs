@@ -1,10 +1,11 @@
-//! The memory of a block that is read from a run: what is stored, and what is made of it.
+//! The memory of a block that is read from a run: what is stored, and what is made of it. A group of filters has the first alone.
 //!
-//! Owns how it is accounted. Invariant: all but the small things of a block (its directory, some lengths) lies in regions, which go
-//! back to the operating system with the block; all of it is on the account of the cache.
+//! Owns how it is accounted. Invariant: all that a block keeps but its small things (its directory, some lengths) lies in regions,
+//! which go back to the operating system with it; all of it is on the account of the cache. What opening a key block decompresses
+//! aside is on the heap until it is open.
 
 use esker_format::BlockBytes;
-use esker_memory::{Account, Charge, Part, Parts, Region};
+use esker_memory::{Account, Charge, Region, Share, Shares};
 use std::sync::OnceLock;
 
 const ACCOUNT: Account = Account::BlockCache;
@@ -15,7 +16,7 @@ pub(crate) struct Bytes {
     bytes: usize,
     /// How much the block's rooms take, once that is known.
     expected: usize,
-    rooms: OnceLock<Parts>,
+    rooms: OnceLock<Shares>,
     others: Charge,
 }
 
@@ -39,23 +40,23 @@ impl AsRef<[u8]> for Bytes {
 }
 
 impl BlockBytes for Bytes {
-    type Room = Part;
+    type Room = Share;
 
     fn expect(&mut self, rooms: usize, others: usize) {
         self.expected = rooms;
         self.others.resize(others as u64);
     }
 
-    fn room(&self, bytes: usize) -> Option<Part> {
+    fn room(&self, bytes: usize) -> Option<Share> {
         let rooms = match self.rooms.get() {
             Some(rooms) => rooms,
             None => {
-                let made = Parts::new(ACCOUNT, self.expected.max(bytes)).ok()?;
+                let made = Shares::new(ACCOUNT, self.expected.max(bytes)).ok()?;
                 self.rooms.get_or_init(|| made)
             }
         };
-        // Somebody else may have made the same, and taken what was meant for this one.
-        rooms.take(bytes).or_else(|| Parts::new(ACCOUNT, bytes).ok()?.take(bytes))
+        // A damaged part that is tried again and again takes its share each time.
+        rooms.take(bytes).or_else(|| Shares::new(ACCOUNT, bytes).ok()?.take(bytes))
     }
 }
 
@@ -72,7 +73,7 @@ mod tests {
         assert_eq!(bytes.memory_bytes(), 8192 + 12288 + 70);
         let rooms = [4000, 5000].map(|n| bytes.room(n).unwrap());
         assert_eq!(rooms[1].as_ptr() as usize, rooms[0].as_ptr() as usize + 4000);
-        // More than was told, as of two threads that make one room: from elsewhere.
+        // More than was told: from elsewhere.
         assert_eq!(bytes.room(4000).unwrap().len(), 4000);
     }
 }

@@ -114,9 +114,10 @@ impl BlockCache {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// What the rest of the engine leaves of the limit.
+    /// What the rest of the engine leaves of the limit, and blocks that somebody reads that are not here, or no longer.
     fn limit(&self) -> u64 {
-        let others = charged(Account::Memtable)
+        let others = charged(Account::BlockCache).saturating_sub(self.bytes())
+            + charged(Account::Memtable)
             + charged(Account::BulkBuffer)
             + charged(Account::Cursor)
             + charged(Account::Wal)

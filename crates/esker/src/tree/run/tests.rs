@@ -136,6 +136,20 @@ fn want_of_handles_costs_the_statement_and_nothing_else() {
     assert_eq!(run_files(&disk.0).len(), 1);
 }
 
+/// A block in use is decompressed when a column is first read: there may be no memory then.
+#[test]
+fn want_of_memory_for_a_block_in_use_is_not_held_against_its_run() {
+    let disk = Watched::new();
+    let e = open_on(Arc::new(disk.clone()), options());
+    let t = table_of(&e, "t", 2);
+    let run = t.tree().snapshot().runs[0].run.clone();
+    let refused = run.damage(4096, FormatError::OutOfMemory { bytes: 7 });
+    assert_eq!(refused.to_string(), "out of memory: 7 bytes to decode a block");
+    assert_eq!(run.state(), State::Sound);
+    assert!(matches!(run.damage(4096, FormatError::Reweighed), Error::Damage { .. }));
+    assert_eq!(run.state(), State::Damaged);
+}
+
 #[test]
 fn a_run_that_could_not_be_opened_is_tried_again() {
     let disk = Watched::new();
