@@ -19,7 +19,7 @@ pub type Key = u64;
 pub type Changes = BTreeMap<(Key, u64), Option<Row>>;
 
 /// What a rollback to a point gives back: changes, the tables that were emptied, and keys.
-pub type Point = (Changes, BTreeSet<Key>, Keys);
+pub type Point = (Changes, BTreeMap<Key, u64>, Keys);
 /// Unique keys that a transaction put, for which row, or deleted.
 pub type Keys = BTreeMap<(Key, UniqueKey), Option<u64>>;
 
@@ -141,8 +141,8 @@ pub struct TxnModel {
     pub rows: BTreeSet<(Key, u64)>,
     /// Tables that it ever emptied, rolled back or not, with the greatest row id then.
     pub emptied: BTreeMap<Key, u64>,
-    /// Those of them where that was not rolled back: a restart finds it in the log.
-    pub empties: BTreeSet<Key>,
+    /// The same of what was not rolled back: a restart finds that in the log, and not how far one went that was.
+    pub empties: BTreeMap<Key, u64>,
     /// Set by prepare.
     pub xid: Option<Vec<u8>>,
     /// commit_ordered has run.
@@ -502,7 +502,10 @@ impl Model {
                 self.locks.keep_range(txn.owner, *key, u64::MAX, false);
             }
             for (key, up_to) in &txn.emptied {
-                self.locks.keep_range(txn.owner, *key, *up_to, txn.empties.contains(key));
+                self.locks.keep_range(txn.owner, *key, *up_to, false);
+            }
+            for (key, up_to) in &txn.empties {
+                self.locks.keep_range(txn.owner, *key, *up_to, true);
             }
         }
         self.detached = detached;

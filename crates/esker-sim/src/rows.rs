@@ -297,7 +297,7 @@ impl Sim {
                     txn.changes.iter_mut().filter(|((k, _), _)| *k == key).for_each(|(_, row)| *row = None);
                     txn.changes.extend(all.into_iter().map(|id| ((key, id), None)));
                     txn.emptied.insert(key, up_to);
-                    txn.empties.insert(key);
+                    txn.empties.insert(key, up_to);
                 }
                 self.emptied_keys(i, key);
                 Ok(Ended::Done)
