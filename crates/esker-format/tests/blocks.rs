@@ -10,7 +10,8 @@ use esker_format::{
     RowBlockBuilder, RowFormat, RowId, VersionTag,
 };
 use proptest::prelude::*;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier};
 
 type Version = (RowId, VersionTag, Vec<u8>);
 
@@ -302,7 +303,7 @@ impl AsRef<[u8]> for Cramped<'_> {
 impl BlockBytes for Cramped<'_> {
     type Room = Vec<u8>;
 
-    fn expect(&mut self, rooms: usize, _: usize) {
+    fn note_memory(&mut self, rooms: usize, _: usize) {
         self.2 = rooms;
     }
 
@@ -328,6 +329,49 @@ fn a_block_is_decoded_into_rooms_or_says_that_there_are_none() {
         plain.packed(i, &mut one).unwrap();
         block.packed(i, &mut other).unwrap();
         assert_eq!(one, other);
+    }
+}
+
+/// Counts rooms, and takes its time, so that others come meanwhile.
+struct Slow<'a>(&'a [u8], AtomicUsize);
+
+impl AsRef<[u8]> for Slow<'_> {
+    fn as_ref(&self) -> &[u8] {
+        self.0
+    }
+}
+
+impl BlockBytes for Slow<'_> {
+    type Room = Vec<u8>;
+
+    fn note_memory(&mut self, _: usize, _: usize) {}
+
+    fn room(&self, bytes: usize) -> Option<Vec<u8>> {
+        self.1.fetch_add(1, Ordering::Relaxed);
+        (0..100).for_each(|_| std::thread::yield_now());
+        Some(vec![0; bytes])
+    }
+}
+
+#[test]
+fn threads_that_use_a_column_first_take_room_for_it_once() {
+    let (layout, bytes, _) = small_block(false);
+    let open = || RowBlock::open(Slow(&bytes, AtomicUsize::new(0)), &layout, RowFormat::Dynamic, 1).unwrap();
+    let alone = open();
+    alone.verify().unwrap();
+    let rooms = alone.bytes().1.load(Ordering::Relaxed);
+    assert!(rooms > 0);
+    for _ in 0..50 {
+        let (block, start) = (open(), Barrier::new(4));
+        std::thread::scope(|s| {
+            (0..4).for_each(|_| {
+                s.spawn(|| {
+                    start.wait();
+                    block.verify().unwrap();
+                });
+            });
+        });
+        assert_eq!(block.bytes().1.load(Ordering::Relaxed), rooms);
     }
 }
 

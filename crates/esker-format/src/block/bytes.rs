@@ -10,7 +10,7 @@ pub trait BlockBytes: AsRef<[u8]> {
 
     /// Told once, by a block that has been opened: its rooms, those that it has and those that it will ask for, have this many bytes
     /// together (more where what is damaged is tried again); what it has on the heap besides has at most `others` bytes.
-    fn expect(&mut self, rooms: usize, others: usize);
+    fn note_memory(&mut self, rooms: usize, others: usize);
 
     /// A room of `bytes` bytes; what is in it is unspecified. `None` where there is no memory for it.
     fn room(&self, bytes: usize) -> Option<Self::Room>;
@@ -19,7 +19,7 @@ pub trait BlockBytes: AsRef<[u8]> {
 impl BlockBytes for &[u8] {
     type Room = Vec<u8>;
 
-    fn expect(&mut self, _: usize, _: usize) {}
+    fn note_memory(&mut self, _: usize, _: usize) {}
 
     fn room(&self, bytes: usize) -> Option<Vec<u8>> {
         Some(vec![0; bytes])

@@ -75,7 +75,7 @@ impl<B: BlockBytes> RowBlock<B> {
             block.plain = Plain::of(block.rows(), |i| tags.is_tombstone(bytes, i), same);
             others += Plain::memory_bytes(block.rows(), true);
         }
-        block.bytes.expect(rooms, others);
+        block.bytes.note_memory(rooms, others);
         Ok(block)
     }
 

@@ -86,7 +86,7 @@ impl<B: BlockBytes> KeyBlock<B> {
         let others = size_of::<Self>()
             + heads.memory_bytes()
             + Plain::memory_bytes(entry.rows, !unique || tags.has_tombstones());
-        bytes.expect(room.len(), others);
+        bytes.note_memory(room.len(), others);
         Ok(KeyBlock { entry, rows, tags, keys, heads, payloads, plain, room, bytes })
     }
 

@@ -42,7 +42,7 @@ impl AsRef<[u8]> for Bytes {
 impl BlockBytes for Bytes {
     type Room = Share;
 
-    fn expect(&mut self, rooms: usize, others: usize) {
+    fn note_memory(&mut self, rooms: usize, others: usize) {
         self.expected = rooms;
         self.others.resize(others as u64);
     }
@@ -69,7 +69,7 @@ mod tests {
         let region = Region::new(ACCOUNT, 5000).unwrap();
         let mut bytes = Bytes::new(region, 4999);
         assert_eq!((bytes.as_ref().len(), bytes.memory_bytes()), (4999, 8192));
-        bytes.expect(9000, 70);
+        bytes.note_memory(9000, 70);
         assert_eq!(bytes.memory_bytes(), 8192 + 12288 + 70);
         let rooms = [4000, 5000].map(|n| bytes.room(n).unwrap());
         assert_eq!(rooms[1].as_ptr() as usize, rooms[0].as_ptr() as usize + 4000);
