@@ -15,6 +15,7 @@ pub(crate) mod marks;
 pub(crate) mod memtable;
 pub(crate) mod merge_read;
 pub(crate) mod near;
+pub(crate) mod own_keys;
 pub(crate) mod private;
 pub(crate) mod run;
 pub(crate) mod standing;
@@ -87,6 +88,11 @@ impl<K: Stored> RunHandle<K> {
     /// Of a whole run whose transaction has not ended.
     pub(crate) fn private(run: Arc<Run<K>>, owner: Arc<TxnState>) -> Self {
         RunHandle { owner: Some(owner), ..Self::committed(run) }
+    }
+
+    /// The transaction that has noted it and not ended, see [`Run::noted`].
+    pub(crate) fn noted_by(&self) -> Option<TxnId> {
+        self.owner.as_ref().filter(|_| self.run.noted.load(Ordering::Relaxed)).map(|owner| owner.id)
     }
 
     /// Of a whole run of which each version has its own commit sequence.
@@ -353,7 +359,16 @@ impl<K: Stored> TreeState<K> {
         &'a self,
         key: K::Ref<'k>,
     ) -> impl Iterator<Item = &'a RunHandle<K>> + use<'a, 'k, K> {
-        self.levels().at(key).map(|at| &self.runs[at])
+        self.runs_at_but(key, None)
+    }
+
+    /// The same without those that this transaction has noted.
+    fn runs_at_but<'a, 'k>(
+        &'a self,
+        key: K::Ref<'k>,
+        noted_by: Option<TxnId>,
+    ) -> impl Iterator<Item = &'a RunHandle<K>> + use<'a, 'k, K> {
+        self.levels().at(key, noted_by).map(|at| &self.runs[at])
     }
 
     /// In which levels its runs lie.
@@ -507,12 +522,23 @@ pub(crate) fn find<K: Stored>(
     key: K::Ref<'_>,
     view: View,
 ) -> Result<Option<(VersionOrder, Found<K>)>> {
-    look::<K, true>(state, private, key, view)
+    look::<K, true>(state, private, key, view, None)
+}
+
+/// The same where a transaction has the key in none of the runs that it has noted.
+fn find_but<K: Stored>(
+    state: &TreeState<K>,
+    private: Option<&Arc<Memtable<K>>>,
+    key: K::Ref<'_>,
+    view: View,
+    noted_by: Option<TxnId>,
+) -> Result<Option<(VersionOrder, Found<K>)>> {
+    look::<K, true>(state, private, key, view, noted_by)
 }
 
 /// The same of a row, from memory alone: none, too, where a block that would have to be looked at is not there.
 pub(crate) fn find_in_memory(state: &TreeState, row: RowId, view: View) -> Option<Found> {
-    look::<ByRow, false>(state, None, row, view).ok().flatten().map(|(_, found)| found)
+    look::<ByRow, false>(state, None, row, view, None).ok().flatten().map(|(_, found)| found)
 }
 
 #[inline]
@@ -521,6 +547,7 @@ fn look<K: Stored, const READS: bool>(
     private: Option<&Arc<Memtable<K>>>,
     key: K::Ref<'_>,
     view: View,
+    but_noted_by: Option<TxnId>,
 ) -> Result<Option<(VersionOrder, Found<K>)>> {
     let mut best: Option<Seen<K>> = None;
     for mem in private.into_iter().chain(state.memtables()) {
@@ -534,7 +561,7 @@ fn look<K: Stored, const READS: bool>(
             best = Some(Seen::in_mem(mem, node.key(), order, version));
         }
     }
-    for handle in state.runs_at(key) {
+    for handle in state.runs_at_but(key, but_noted_by) {
         if !look_in_run::<K, READS>(handle, key, view, &mut best)? {
             return Ok(None);
         }

@@ -129,6 +129,8 @@ struct Txn {
     next_ordinal: u64,
     changes: Vec<(u64, Option<u64>)>,
     private: Option<Gathered>,
+    /// It has the key in a run that it has noted.
+    noted: bool,
 }
 
 impl Model {
@@ -153,7 +155,7 @@ impl Model {
     fn begin(&self, txn: u64) -> Txn {
         let state = TxnState::new(TxnId(txn));
         self.writers.lock().unwrap().insert(state.id, state.clone());
-        Txn { state, next_ordinal: 1, changes: Vec::new(), private: None }
+        Txn { state, next_ordinal: 1, changes: Vec::new(), private: None, noted: false }
     }
 
     /// As `LockTable::lock` of a reserved key.
@@ -190,7 +192,7 @@ impl Model {
     fn insert(&self, txn: &mut Txn, row: u64) -> bool {
         loop {
             self.reserve(txn.state.id);
-            match standing(&self.tree.snapshot(), KEY, txn.state.id, None).unwrap() {
+            match standing(&self.tree.snapshot(), KEY, txn.state.id, None, txn.noted).unwrap() {
                 Standing::Free(_) => break,
                 Standing::Taken(_, order) => {
                     self.release();
@@ -238,12 +240,13 @@ impl Model {
         txn.private = Some((private, shown));
     }
 
-    /// As `Txn::spill`: the run is in the state before what it was made of leaves it.
+    /// As `Txn::spill`: the run is in the state before what it was made of leaves it, and its keys are noted before.
     fn seal(&self, txn: &mut Txn) {
         let Some((private, shown)) = txn.private.take() else { return };
         let mut writer = RunWriter(Vec::new());
         private.write(&mut writer).unwrap();
-        let handle = RunHandle::new(writer.0, Some(txn.state.clone()));
+        txn.noted |= !writer.0.is_empty();
+        let handle = RunHandle { noted: true, ..RunHandle::new(writer.0, Some(txn.state.clone())) };
         self.tree.edit(|state| state.runs.push(handle));
         drop(shown);
     }
@@ -337,7 +340,7 @@ impl Model {
             assert!(has.is_some() != row.is_some(), "the key has two rows, or left none: {history:?}");
             has = *row;
         }
-        let now = standing(&self.tree.snapshot(), KEY, TxnId(99), None).unwrap();
+        let now = standing(&self.tree.snapshot(), KEY, TxnId(99), None, false).unwrap();
         let found = match now {
             Standing::Taken(row, _) => Some(row.0),
             Standing::Free(_) => None,
@@ -413,6 +416,11 @@ fn seal() {
             model.insert(&mut t, 4);
         }
         model.seal(&mut t);
+        if thread_rng().gen_bool(0.5) {
+            // It has the key in its run, has rolled it back there, or another one has it.
+            model.become_large(&mut t);
+            model.insert(&mut t, 5);
+        }
         model.end_somehow(t);
     };
     // A locking read of another wants them in their order.

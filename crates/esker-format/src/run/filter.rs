@@ -48,6 +48,15 @@ pub fn may_hold(filter: &[u8], hash: u64) -> bool {
     words.zip(bits).all(|(word, bit)| get_u32(word, 0) & bit != 0)
 }
 
+/// Adds the key with this hash to a filter, of a multiple of 32 bytes.
+pub fn add_key(filter: &mut [u8], hash: u64) {
+    let (lane, bits) = place(hash, filter.len() / LANE_BYTES);
+    for (word, bit) in filter[lane * LANE_BYTES..].chunks_exact_mut(4).zip(bits) {
+        let with = get_u32(word, 0) | bit;
+        word.copy_from_slice(&with.to_le_bytes());
+    }
+}
+
 /// The filters of a part's blocks, as they are gathered.
 #[derive(Debug, Default)]
 pub struct Filters {
@@ -64,14 +73,7 @@ impl Filters {
     pub fn add(&mut self, versions: u32, hashes: Option<&[u64]>) {
         let filter = self.next(versions);
         let Some(hashes) = hashes else { return filter.fill(0xff) };
-        let lanes = filter.len() / LANE_BYTES;
-        for hash in hashes {
-            let (lane, bits) = place(*hash, lanes);
-            for (word, bit) in filter[lane * LANE_BYTES..].chunks_exact_mut(4).zip(bits) {
-                let with = get_u32(word, 0) | bit;
-                word.copy_from_slice(&with.to_le_bytes());
-            }
-        }
+        hashes.iter().for_each(|hash| add_key(filter, *hash));
     }
 
     /// Adds the filter of a block with so many versions that is copied. One of another length is none.

@@ -147,6 +147,11 @@ impl Trees {
         index.ok_or_else(|| crate::Error::InvalidArgument(format!("there is no index {at}")))
     }
 
+    /// Are the keys of the index at this place unique?
+    pub(crate) fn is_unique(&self, at: usize) -> bool {
+        self.indexes.get(at).is_some_and(|index| index.entry.unique)
+    }
+
     /// The place of the primary key, the first unique index without columns that can be NULL, if it tells what a view sees.
     pub(crate) fn primary(&self, view: CommitSeq) -> Option<usize> {
         let is_primary = |index: &Index| index.entry.unique && index.codec().is_ok_and(|codec| !codec.has_nullable());

@@ -4,6 +4,7 @@
 use crate::tests::hooks;
 use crate::tests::indexes::{def, image, Row};
 use crate::tests::tables::{open, options};
+use crate::tree::levels::looked;
 use crate::tree::standing::{standing, Standing};
 use crate::*;
 use esker_format::RowId;
@@ -141,7 +142,7 @@ fn a_state_from_before_a_commit_does_not_say_that_a_key_is_free() {
             true => other.commit().unwrap(),
             false => other.rollback().unwrap(),
         }
-        let find = |state| standing(state, &key, me, None).unwrap();
+        let find = |state| standing(state, &key, me, None, true).unwrap();
         let (old, now) = (find(&before), find(&tree.snapshot()));
         match commits {
             true => assert!(matches!((old, now), (Standing::Pending(..), Standing::Taken(..))), "{old:?}, {now:?}"),
@@ -374,4 +375,57 @@ fn nobody_sleeps_with_a_key_that_is_pending() {
     let second = again.unwrap().unwrap();
     assert!(matches!(met, Err(Error::DuplicateKey { index: 0, row }) if row == second), "{met:?}");
     is_sound(&e, &t, 1);
+}
+
+/// A large load looks for its keys in what it has itself written, not in each run of that.
+#[test]
+fn a_large_load_finds_its_own_keys_and_does_not_look_into_each_of_its_runs() {
+    const ROWS: u32 = 60_000;
+    let (e, t) = table(Options { memory_limit_bytes: 4 << 20, bulk_threshold_bytes: 1 << 20, ..small() });
+    let key = |n: u32| 1000 + n.wrapping_mul(0x9E37_79B1) % (1 << 30);
+    let mut s = begin(&e);
+    let (mut looked_at, mut rows) = (0, Vec::new());
+    // Of these a flush makes a run, of which no filter knows.
+    const MOVED: u32 = 2500;
+    (0..MOVED).for_each(|n| rows.push(insert(&mut s, &t, key(n)).unwrap()));
+    e.sim_flush(&t).unwrap();
+    let moved = t.trees().keys[0].snapshot().runs.len();
+    assert_eq!(moved, 1, "it was not moved");
+    for n in MOVED..ROWS {
+        looked::take();
+        rows.push(insert(&mut s, &t, key(n)).unwrap());
+        looked_at += looked::take();
+    }
+    let runs = t.trees().keys[0].snapshot().runs.len();
+    assert!(runs - moved >= 10, "{runs} runs of its own");
+    // But for that which was moved: whether it reaches over the key, and what it has of it.
+    let noted = looked_at - 2 * (ROWS - MOVED) as usize;
+    assert!(noted < ROWS as usize / 10, "{noted} runs looked at for {ROWS} keys");
+    let is_there = |s: &mut Session, n: u32| {
+        let met = insert(s, &t, key(n));
+        assert!(
+            matches!(met, Err(Error::DuplicateKey { index: 0, row }) if row == rows[n as usize]),
+            "key {n}: {met:?}"
+        );
+    };
+    (0..MOVED).chain((0..ROWS).step_by(7)).for_each(|n| is_there(&mut s, n));
+    // One that has left its row, and come back by another one.
+    for n in (1..ROWS).step_by(70) {
+        s.delete(&t, rows[n as usize]).unwrap();
+        insert(&mut s, &t, key(n)).unwrap();
+        assert!(matches!(insert(&mut s, &t, key(n)), Err(Error::DuplicateKey { .. })));
+    }
+    // What was rolled back is free again.
+    let point = s.savepoint();
+    let more: Vec<_> = (ROWS..2 * ROWS).map(|n| insert(&mut s, &t, key(n)).unwrap()).collect();
+    s.rollback_to(&point);
+    for (n, old) in (ROWS..2 * ROWS).zip(more).step_by(70) {
+        assert_ne!(insert(&mut s, &t, key(n)).unwrap(), old);
+    }
+    (0..ROWS).step_by(70).for_each(|n| is_there(&mut s, n));
+    s.commit().unwrap();
+    // The check looks each row up.
+    e.set_memory_limit(256 << 20);
+    is_sound(&e, &t, u64::from(ROWS) + u64::from(ROWS).div_ceil(70));
+    assert!(matches!(insert(&mut begin(&e), &t, key(0)), Err(Error::DuplicateKey { .. })));
 }

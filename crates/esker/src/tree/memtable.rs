@@ -84,6 +84,12 @@ impl<'a> Change<'a> {
     pub(crate) fn of_row(ordinal: u64, packed: Option<&'a [u8]>, supersedes: bool) -> Self {
         Change { ordinal, value: packed.unwrap_or_default(), tombstone: packed.is_none(), supersedes }
     }
+
+    /// As it stands in a run of a transaction that has not ended.
+    pub(crate) fn tag(&self) -> VersionTag {
+        let Change { ordinal, tombstone, supersedes, .. } = *self;
+        VersionTag { seq: CommitSeq::ZERO, ordinal, tombstone, supersedes }
+    }
 }
 
 /// A version but for its bytes: of one size, so that one word points to it.

@@ -16,7 +16,7 @@ use crate::tree::stored::Stored;
 use crate::tree::Tree;
 use crate::txn::state::TxnState;
 use crate::{Error, Result};
-use esker_format::{prefetch, CommitSeq, Lsn, RowId, TxnId, VersionTag};
+use esker_format::{prefetch, Lsn, RowId, TxnId};
 use esker_memory::{Account, Region};
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -159,10 +159,7 @@ impl<K: Stored> Private<K> {
 
     /// Adds them to a run.
     pub(crate) fn write(&self, writer: &mut RunWriter<K>) -> Result<()> {
-        self.each(|key, change| {
-            let Change { ordinal, value, tombstone, supersedes } = change;
-            writer.push(key, VersionTag { seq: CommitSeq::ZERO, ordinal, tombstone, supersedes }, value)
-        })
+        self.each(|key, change| writer.push(key, change.tag(), change.value))
     }
 
     /// About what the versions that were not rolled back would take of the redo, in bytes; counted up to `enough`. Their

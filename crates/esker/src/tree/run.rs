@@ -64,6 +64,8 @@ pub(crate) struct Run<K: Stored = ByRow> {
     /// It was let go.
     gone: AtomicBool,
     merged_at: AtomicU64,
+    /// Who wrote it knows by its [filters](crate::tree::own_keys) which keys are not here.
+    pub(crate) noted: AtomicBool,
     /// A check of every block found them sound.
     pub(crate) checked: AtomicBool,
     health: Health,
@@ -128,6 +130,7 @@ impl<K: Stored> Run<K> {
             shape: recipe.shape.clone(),
             gone: AtomicBool::new(false),
             merged_at: AtomicU64::new(0),
+            noted: AtomicBool::new(false),
             checked: AtomicBool::new(false),
             health: Health::default(),
         })

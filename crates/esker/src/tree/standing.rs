@@ -8,7 +8,7 @@ use crate::tree::key::ByBytes;
 use crate::tree::memtable::{Memtable, Node};
 use crate::tree::private::{Newest, Private};
 use crate::tree::stored::{split_value, Stored};
-use crate::tree::{find, Found, RunHandle, TreeState};
+use crate::tree::{find_but, Found, RunHandle, TreeState};
 use crate::txn::state::TxnState;
 use crate::version::{VersionOrder, View, ABORTED, ACTIVE};
 use crate::Result;
@@ -28,8 +28,16 @@ pub(crate) enum Standing {
 /// Which change of its transaction's.
 pub(crate) type Ordinal = u64;
 
-/// What stands at `key`, as `me` finds it, whose own `view` is told for a key that no two rows have in any view.
-pub(crate) fn standing(state: &TreeState<ByBytes>, key: &[u8], me: TxnId, view: Option<CommitSeq>) -> Result<Standing> {
+/// What stands at `key`, as `me` finds it, whose own `view` is told for a key that no two rows have in any view. `in_noted`: it
+/// may be in runs that `me` has noted.
+pub(crate) fn standing(
+    state: &TreeState<ByBytes>,
+    key: &[u8],
+    me: TxnId,
+    view: Option<CommitSeq>,
+    in_noted: bool,
+) -> Result<Standing> {
+    let but = (!in_noted).then_some(me);
     let (mut own, mut missed) = (None, None);
     for private in &state.privates {
         if private.owner() == me {
@@ -57,7 +65,7 @@ pub(crate) fn standing(state: &TreeState<ByBytes>, key: &[u8], me: TxnId, view: 
             return Ok(Standing::Pending(txn, ordinal, row));
         }
     }
-    for handle in state.runs_at(key) {
+    for handle in state.runs_at_but(key, but) {
         is_somewhere = true;
         let Some(owner) = handle.owner.as_ref().filter(|o| o.id != me && o.status() == ACTIVE) else { continue };
         if let Some((ordinal, row)) = newest_of(handle, owner, key)? {
@@ -67,7 +75,7 @@ pub(crate) fn standing(state: &TreeState<ByBytes>, key: &[u8], me: TxnId, view: 
     if !is_somewhere {
         return Ok(Standing::Free(None));
     }
-    let found = find(state, own, key, View::newest(me))?;
+    let found = find_but(state, own, key, View::newest(me), but)?;
     if let Some((seq, pending)) = missed {
         if found.as_ref().is_none_or(|(order, _)| order.seq < seq) {
             // Who waits for it looks at a newer state at once.
@@ -78,7 +86,7 @@ pub(crate) fn standing(state: &TreeState<ByBytes>, key: &[u8], me: TxnId, view: 
         Some((order, Found::Tombstone)) if order.is_own() => return Ok(Standing::Free(None)),
         None | Some((_, Found::Tombstone)) => {
             let is_newer = |view: &CommitSeq| found.as_ref().is_none_or(|(order, _)| order.seq > *view);
-            let seen = view.filter(is_newer).map_or(Ok(None), |seq| seen_at(state, key, View { seq, me }));
+            let seen = view.filter(is_newer).map_or(Ok(None), |seq| seen_of(state, key, View { seq, me }, but));
             return seen.map(Standing::Free);
         }
         Some((order, Found::Mem(_, value))) => (split_value(value).0, order),
@@ -94,7 +102,12 @@ pub(crate) fn standing(state: &TreeState<ByBytes>, key: &[u8], me: TxnId, view: 
 
 /// The row that a view sees at a key at which its owner has gathered nothing, if others have put it there.
 pub(crate) fn seen_at(state: &TreeState<ByBytes>, key: &[u8], view: View) -> Result<Option<RowId>> {
-    Ok(match find(state, None, key, view)?.filter(|(order, _)| !order.is_own()) {
+    seen_of(state, key, view, None)
+}
+
+/// The same without runs that this transaction has noted.
+fn seen_of(state: &TreeState<ByBytes>, key: &[u8], view: View, but: Option<TxnId>) -> Result<Option<RowId>> {
+    Ok(match find_but(state, None, key, view, but)?.filter(|(order, _)| !order.is_own()) {
         None | Some((_, Found::Tombstone)) => None,
         Some((_, Found::Mem(_, value))) => Some(split_value(value).0),
         Some((_, Found::Block(_, _, block, at))) => Some(ByBytes::row(&block, at)),

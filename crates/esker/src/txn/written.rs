@@ -6,6 +6,7 @@
 
 use crate::core::Core;
 use crate::tree::memtable::{Change, Memtable, TxnSlot};
+use crate::tree::own_keys::OwnKeys;
 use crate::tree::private::{Private, Shown};
 use crate::tree::run::writer::RunWriter;
 use crate::tree::run::Run;
@@ -20,6 +21,7 @@ use crate::write::large::{Budget, Share};
 use crate::Result;
 use esker_base::counters::{count, Counter};
 use esker_format::{CommitSeq, RunRef};
+use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
 /// See the module.
@@ -35,6 +37,8 @@ pub(crate) struct Written<K: Stored> {
     private: Option<Gathered<K>>,
     /// What that takes of the budget of large writes.
     share: Share,
+    /// Of unique keys: what of them is in runs.
+    own_keys: OwnKeys,
 }
 
 /// What a transaction has gathered in a tree, where others find it for as long.
@@ -60,7 +64,8 @@ impl<K: Stored> Written<K> {
     /// Nothing yet.
     pub(crate) fn new(tree: Arc<Tree<K>>, budget: &Arc<Budget>) -> Self {
         let (slot, share) = ((0, std::ptr::null()), Share::new(budget));
-        Written { tree, slot, runs: Vec::new(), puts: 0, redo: Redo::default(), private: None, share }
+        let (redo, own_keys) = (Redo::default(), OwnKeys::default());
+        Written { tree, slot, runs: Vec::new(), puts: 0, redo, private: None, share, own_keys }
     }
 
     /// Puts a version into the shared memtable, and tells which that is. The key is fresh, or the caller has the lock of
@@ -136,9 +141,27 @@ impl<K: Stored> Written<K> {
         self.private.as_ref().map_or(0, |gathered| gathered.private.content_bytes(enough))
     }
 
+    /// Writes what is gathered, and notes which keys that are, if there is room for them; tells whether there was.
+    pub(crate) fn write_noted(&mut self, writer: &mut RunWriter<K>, budget: &Arc<Budget>) -> Result<bool> {
+        let Some(Gathered { private, .. }) = &self.private else { return Ok(false) };
+        if !self.own_keys.make_room(private.versions(), budget) {
+            return private.write(writer).map(|()| false);
+        }
+        private.each(|key, change| {
+            self.own_keys.add(K::filter_hash(K::short(key)));
+            writer.push(key, change.tag(), change.value)
+        })?;
+        Ok(true)
+    }
+
     /// Writes what is gathered.
     pub(crate) fn write_private(&self, writer: &mut RunWriter<K>) -> Result<()> {
         self.private.as_ref().map_or(Ok(()), |gathered| gathered.private.write(writer))
+    }
+
+    /// May one of the runs that were noted have the key?
+    pub(crate) fn is_in_noted(&self, key: K::Ref<'_>) -> bool {
+        !self.own_keys.is_empty() && self.own_keys.may_hold(K::filter_hash(key))
     }
 
     /// What is gathered and too small for a run goes to the shared memtable and to redo.
@@ -162,8 +185,9 @@ impl<K: Stored> Written<K> {
         self.share.resize(0);
     }
 
-    /// Lets a sealed private run join the tree under the transaction's status word.
-    pub(crate) fn join(&mut self, state: &Arc<TxnState>, run: Arc<Run<K>>) {
+    /// Lets a sealed private run join the tree under the transaction's status word. `noted`: its keys are.
+    pub(crate) fn join(&mut self, state: &Arc<TxnState>, run: Arc<Run<K>>, noted: bool) {
+        run.noted.store(noted, Ordering::Relaxed);
         let handle = RunHandle::private(run.clone(), state.clone());
         self.tree.edit(|state| state.add_run(handle));
         self.runs.push(run);

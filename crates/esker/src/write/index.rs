@@ -178,7 +178,7 @@ impl Session {
         write: impl FnOnce(&mut Session) -> Result<RowId>,
     ) -> Result<RowId> {
         let mut reserved = Vec::new();
-        let result = self.reserve_all(trees, changes, &mut reserved).and_then(|()| {
+        let result = self.reserve_all(table, trees, changes, &mut reserved).and_then(|()| {
             let first_ordinal = self.txn_mut()?.next_ordinal;
             #[cfg(test)]
             crate::tests::hooks::reached("keys were found free");
@@ -213,7 +213,13 @@ impl Session {
     }
 
     /// Reserves those keys that are unique, and finds that nobody has them. On an error nothing stays reserved.
-    fn reserve_all(&mut self, trees: &Trees, changes: &mut Changes, reserved: &mut Vec<(TreeId, RowId)>) -> Result<()> {
+    fn reserve_all(
+        &mut self,
+        table: &Arc<Table>,
+        trees: &Trees,
+        changes: &mut Changes,
+        reserved: &mut Vec<(TreeId, RowId)>,
+    ) -> Result<()> {
         let Changes { new, hidden, .. } = changes;
         if new.iter().all(|k| !k.is_new) {
             return Ok(());
@@ -231,8 +237,11 @@ impl Session {
                 #[cfg(test)]
                 crate::tests::hooks::reached("a key is reserved");
                 // Not before: what was put while somebody else had it reserved must be in the state.
-                let me = self.txn_mut()?.state.id;
-                match standing(&tree.snapshot(), &key.key, me, view.filter(|_| primary == Some(key.index)))? {
+                let txn = self.txn_mut()?;
+                let me = txn.state.id;
+                let in_noted = txn.in_table(table).is_none_or(|t| t.keys[key.index].is_in_noted(&key.key));
+                let view = view.filter(|_| primary == Some(key.index));
+                match standing(&tree.snapshot(), &key.key, me, view, in_noted)? {
                     Standing::Free(seen) => hidden.extend(seen),
                     Standing::Taken(row, order) => {
                         self.release(reserved);

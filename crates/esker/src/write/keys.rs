@@ -60,7 +60,7 @@ impl Txn {
         }
         self.become_large(core);
         let table = &mut self.tables[at];
-        let unique = table.trees.indexes.get(index).is_some_and(|i| i.entry.unique);
+        let unique = table.trees.is_unique(index);
         let fill = table.keys[index].put_private(&self.state, key, change, unique)?;
         self.next_ordinal += 1;
         self.relieve(core, Place { table: at, tree: 1 + index }, fill)

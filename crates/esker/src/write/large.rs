@@ -32,6 +32,8 @@ pub(crate) struct Budget {
     used: AtomicU64,
     /// Of what is used: streams.
     streams: AtomicU64,
+    /// Of what is used: filters of own keys.
+    filters: AtomicU64,
     /// Transactions that write large.
     writers: AtomicU64,
 }
@@ -42,6 +44,7 @@ impl Budget {
             limit: AtomicU64::new(0),
             used: AtomicU64::new(0),
             streams: AtomicU64::new(0),
+            filters: AtomicU64::new(0),
             writers: AtomicU64::new(0),
         };
         budget.set_memory_limit(memory_limit_bytes);
@@ -81,13 +84,20 @@ impl Budget {
 pub(crate) struct Share {
     budget: Arc<Budget>,
     bytes: u64,
+    of: Of,
+}
+
+/// What a share is for, where that has a bound of its own.
+enum Of {
+    Anything,
     /// What counts as a stream's, and the number of its transaction's.
-    stream: Option<(u64, Arc<AtomicUsize>)>,
+    Stream(u64, Arc<AtomicUsize>),
+    Filter,
 }
 
 impl Share {
     pub(crate) fn new(budget: &Arc<Budget>) -> Share {
-        Share { budget: budget.clone(), bytes: 0, stream: None }
+        Share { budget: budget.clone(), bytes: 0, of: Of::Anything }
     }
 
     /// What a stream takes: its file's buffers, and chunks, which have shares of their own. None if streams have half of
@@ -110,7 +120,19 @@ impl Share {
         budget.streams.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).ok()?;
         budget.used.fetch_add(buffers, Ordering::Relaxed);
         own.fetch_add(1, Ordering::Relaxed);
-        Some(Share { budget: budget.clone(), bytes: buffers, stream: Some((stream_bytes, own.clone())) })
+        Some(Share { budget: budget.clone(), bytes: buffers, of: Of::Stream(stream_bytes, own.clone()) })
+    }
+
+    /// What a filter of a transaction's own keys takes: so many bytes, or fewer if these are what is left of a quarter of the
+    /// budget, which all filters have together. None if that is less than `least`.
+    pub(crate) fn of_filter(budget: &Arc<Budget>, bytes: u64, least: u64) -> Option<Share> {
+        let most = budget.limit() / 4;
+        let part = |used: u64| Some(most.saturating_sub(used).min(bytes)).filter(|bytes| *bytes >= least);
+        let take = |used: u64| part(used).map(|bytes| used + bytes);
+        let used = budget.filters.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).ok()?;
+        let bytes = part(used)?;
+        budget.used.fetch_add(bytes, Ordering::Relaxed);
+        Some(Share { budget: budget.clone(), bytes, of: Of::Filter })
     }
 
     pub(crate) fn bytes(&self) -> u64 {
@@ -127,9 +149,13 @@ impl Share {
 impl Drop for Share {
     fn drop(&mut self) {
         self.budget.used.fetch_sub(self.bytes, Ordering::Relaxed);
-        if let Some((bytes, own)) = &self.stream {
-            self.budget.streams.fetch_sub(*bytes, Ordering::Relaxed);
-            own.fetch_sub(1, Ordering::Relaxed);
+        match &self.of {
+            Of::Anything => {}
+            Of::Stream(bytes, own) => {
+                self.budget.streams.fetch_sub(*bytes, Ordering::Relaxed);
+                own.fetch_sub(1, Ordering::Relaxed);
+            }
+            Of::Filter => drop(self.budget.filters.fetch_sub(self.bytes, Ordering::Relaxed)),
         }
     }
 }

@@ -38,7 +38,8 @@ pub(crate) struct Place {
 /// A part of a spill's file.
 enum Part {
     Rows(WrittenPart<ByRow>),
-    Keys(WrittenPart<ByBytes>),
+    /// And whether its keys were noted.
+    Keys(WrittenPart<ByBytes>, bool),
 }
 
 impl Txn {
@@ -111,7 +112,7 @@ impl Txn {
     fn write_parts(&mut self, core: &Core, places: &[Place]) -> Result<()> {
         let (mut out, mut parts) = (None, Vec::new());
         for place in places {
-            let TableTxn { table, rows, keys, bulk, .. } = &mut self.tables[place.table];
+            let TableTxn { table, trees, rows, keys, bulk, .. } = &mut self.tables[place.table];
             match place.tree.checked_sub(1) {
                 None if bulk.as_ref().map_or(0, BulkWriter::content_bytes) + rows.private_content_bytes(1) == 0 => {}
                 None => {
@@ -120,8 +121,13 @@ impl Txn {
                 }
                 Some(i) if keys[i].private_content_bytes(1) == 0 => {}
                 Some(i) => {
-                    let write = |writer: &mut RunWriter<ByBytes>| keys[i].write_private(writer);
-                    parts.push((*place, Part::Keys(write_part(core, table, &keys[i].tree, &mut out, write)?)));
+                    let (mut noted, tree) = (false, keys[i].tree.clone());
+                    let write = |writer: &mut RunWriter<ByBytes>| match trees.is_unique(i) {
+                        true => keys[i].write_noted(writer, &core.large).map(|was| noted = was),
+                        false => keys[i].write_private(writer),
+                    };
+                    let part = write_part(core, table, &tree, &mut out, write)?;
+                    parts.push((*place, Part::Keys(part, noted)));
                 }
             }
         }
@@ -130,8 +136,8 @@ impl Txn {
         for (place, part) in parts {
             let table = &mut self.tables[place.table];
             match part {
-                Part::Rows(part) => table.rows.join(&self.state, part.run(&file)),
-                Part::Keys(part) => table.keys[place.tree - 1].join(&self.state, part.run(&file)),
+                Part::Rows(part) => table.rows.join(&self.state, part.run(&file), false),
+                Part::Keys(part, noted) => table.keys[place.tree - 1].join(&self.state, part.run(&file), noted),
             }
         }
         Ok(())
@@ -190,7 +196,7 @@ impl Txn {
         let Some(first_ordinal) = bulk.first_ordinal else { return Ok(()) };
         let sealed = bulk.finish().and_then(|gathered| match gathered {
             Gathered::Run(run) => {
-                self.tables[at].rows.join(&self.state, run);
+                self.tables[at].rows.join(&self.state, run, false);
                 Ok(())
             }
             Gathered::Rows(chunks) => self.keep_rows(core, at, first_ordinal, &chunks),

@@ -8,7 +8,7 @@ use crate::sync::{order, RwLock};
 use crate::version::{order_if_visible, OrdinalRanges, VersionOrder, View};
 use crate::Result;
 pub(crate) use crate::{arena, fences, key, memtable, private, standing, stored};
-use esker_format::{CommitSeq, RowId, VersionTag};
+use esker_format::{CommitSeq, RowId, TxnId, VersionTag};
 use key::ByBytes;
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -67,18 +67,19 @@ impl Run {
 pub(crate) struct RunHandle<K: Stored = ByBytes> {
     pub(crate) run: Run,
     pub(crate) owner: Option<Arc<TxnState>>,
+    pub(crate) noted: bool,
     pub(crate) kind: PhantomData<fn() -> K>,
 }
 
 impl<K: Stored> Clone for RunHandle<K> {
     fn clone(&self) -> Self {
-        RunHandle { run: self.run.clone(), owner: self.owner.clone(), kind: PhantomData }
+        RunHandle { run: self.run.clone(), owner: self.owner.clone(), noted: self.noted, kind: PhantomData }
     }
 }
 
 impl<K: Stored> RunHandle<K> {
     pub(crate) fn new(block: Block, owner: Option<Arc<TxnState>>) -> Self {
-        RunHandle { run: Run::new(block), owner, kind: PhantomData }
+        RunHandle { run: Run::new(block), owner, noted: false, kind: PhantomData }
     }
     pub(crate) fn aborted(&self) -> Arc<OrdinalRanges> {
         self.owner.as_ref().map_or_else(Arc::default, |o| o.aborted())
@@ -118,8 +119,9 @@ impl<K: Stored> TreeState<K> {
     pub(crate) fn memtables(&self) -> impl Iterator<Item = &Arc<Memtable<K>>> {
         std::iter::once(&self.active).chain(&self.frozen)
     }
-    pub(crate) fn runs_at(&self, _: K::Ref<'_>) -> impl Iterator<Item = &RunHandle<K>> {
-        self.runs.iter()
+    pub(crate) fn runs_at_but(&self, _: K::Ref<'_>, but: Option<TxnId>) -> impl Iterator<Item = &RunHandle<K>> {
+        let noted_by = |h: &RunHandle<K>| h.owner.as_ref().filter(|_| h.noted).map(|owner| owner.id);
+        self.runs.iter().filter(move |h| but.is_none() || noted_by(h) != but)
     }
     pub(crate) fn seen_marks(&self, _: View) -> &[RangeMark] {
         &self.marks
@@ -150,11 +152,12 @@ pub(crate) enum Found {
 }
 
 /// As the engine's.
-pub(crate) fn find(
+pub(crate) fn find_but(
     state: &TreeState<ByBytes>,
     private: Option<&Arc<Memtable<ByBytes>>>,
     key: &[u8],
     view: View,
+    but: Option<TxnId>,
 ) -> Result<Option<(VersionOrder, Found)>> {
     let mut best: Option<(VersionOrder, Found)> = None;
     let mut better = |order: VersionOrder, found: Found| {
@@ -169,7 +172,7 @@ pub(crate) fn find(
             better(order, if v.tombstone { Found::Tombstone } else { Found::Mem(mem.clone(), value) });
         }
     }
-    for handle in &state.runs {
+    for handle in state.runs_at_but(key, but) {
         let aborted = handle.aborted();
         for (at, (_, tag, _)) in handle.run.block.iter().enumerate().filter(|(_, v)| &*v.0 == key) {
             let order = match &handle.owner {
