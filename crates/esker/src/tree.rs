@@ -11,6 +11,7 @@ pub(crate) mod dead;
 pub(crate) mod fences;
 pub(crate) mod key;
 pub(crate) mod levels;
+pub(crate) mod looks;
 pub(crate) mod marks;
 pub(crate) mod memtable;
 pub(crate) mod merge_read;
@@ -494,7 +495,7 @@ impl<K: Stored> Tree<K> {
         let state = self.snapshot();
         let nothing = state.runs.is_empty() && state.marks.is_empty();
         let at_rest = self.nothing_to_merge.load(Ordering::Relaxed) == state.edits();
-        nothing || (at_rest && state.dead_in_runs().is_none())
+        nothing || (at_rest && state.dead_in_runs().is_none() && !state.has_news_of_looks())
     }
 
     /// Takes `rows` row ids that nobody else gets.

@@ -50,6 +50,7 @@ outermost_first! {
     TABLE_SHOWN "table.shown",
     TREE_STATE "tree.state",
     TREE_DEAD_IN_RUNS "tree.dead_in_runs",
+    TREE_LOOKS "tree.looks",
     DUE_IN_MEMORY "due.in_memory",
     DUE_TO_MERGE "due.to_merge",
     DUE_TO_SAVE "due.to_save",

@@ -266,6 +266,11 @@ impl AnyTree {
         with_tree!(self, tree => tree.snapshot().dead_wants_flush(horizon))
     }
 
+    /// See [`TreeState::flush_paid_by_looks`](crate::tree::TreeState::flush_paid_by_looks).
+    pub(crate) fn flush_paid_by_looks(&self) -> u64 {
+        with_tree!(self, tree => tree.snapshot().flush_paid_by_looks())
+    }
+
     pub(crate) fn merge_debt_bytes(&self) -> u64 {
         with_tree!(self, tree => tree.merge_debt_bytes.load(Ordering::Relaxed))
     }

@@ -409,3 +409,5 @@ fn versions_of_a_key_in_two_blocks_are_merged_as_one() {
 
 /// Dead entries that readers pass.
 mod dead;
+/// Sources that they look into beside others.
+mod looks;

@@ -6,6 +6,7 @@
 //! of that run reaches over it, so merging it changes something.
 
 use crate::tree::key::Key;
+use crate::tree::looks::Looks;
 use crate::tree::stored::Stored;
 use crate::tree::{Tree, TreeState};
 use esker_base::lock::{order, Mutex};
@@ -31,6 +32,7 @@ pub(crate) struct Told<K: Stored> {
     /// How far the first reader saw who told of dead keys of memtables, or zero.
     in_memory: AtomicU64,
     in_runs: Mutex<Option<Arc<DeadRange<K>>>>,
+    pub(super) looks: Looks<K>,
     /// Whose states these are.
     pub(super) tree: OnceLock<Weak<Tree<K>>>,
 }
@@ -40,6 +42,7 @@ impl<K: Stored> Default for Told<K> {
         Told {
             in_memory: AtomicU64::new(0),
             in_runs: Mutex::new(&order::TREE_DEAD_IN_RUNS, None),
+            looks: Looks::default(),
             tree: OnceLock::new(),
         }
     }

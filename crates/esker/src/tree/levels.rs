@@ -21,6 +21,9 @@ struct Level<K: Key> {
     reaches: Vec<Reach<K>>,
 }
 
+/// Where levels end, and which these are.
+type Ends<K> = BinaryHeap<Reverse<(<K as Key>::Own, usize)>>;
+
 /// From where to where a run reaches, and its place among the tree's runs.
 struct Reach<K: Key> {
     first: K::Own,
@@ -68,7 +71,7 @@ impl<K: Key> Levels<K> {
 
     fn of(reaches: impl Iterator<Item = (Option<TxnId>, K::Own, K::Own)>) -> Self {
         let mut levels: Vec<Level<K>> = Vec::new();
-        let mut all_ends: HashMap<Option<TxnId>, BinaryHeap<Reverse<(K::Own, usize)>>> = HashMap::new();
+        let mut all_ends: HashMap<Option<TxnId>, Ends<K>> = HashMap::new();
         for ((noted_by, first, last), at) in reaches.zip(0..) {
             let ends = all_ends.entry(noted_by).or_default();
             let level = match ends.peek() {

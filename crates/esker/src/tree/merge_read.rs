@@ -15,6 +15,7 @@ use self::run_source::{Examined, RunSource};
 use crate::lock::Parker;
 use crate::tree::dead::Passed;
 use crate::tree::key::{ByRow, Key};
+use crate::tree::looks::OwnLooks;
 use crate::tree::memtable::{Memtable, Node};
 use crate::tree::run::Run;
 use crate::tree::stored::Stored;
@@ -96,6 +97,7 @@ pub(crate) struct MergeRead<K: Stored = ByRow> {
     /// What the view does not see of the key that was given last.
     unseen: Option<Unseen>,
     passed: Passed<K>,
+    looks: OwnLooks<K>,
     /// The key that all who stand on it are asked for.
     key: K::Room,
     /// Who comes next, if that is known already.
@@ -205,6 +207,7 @@ impl<K: Stored> MergeRead<K> {
             own: false,
             unseen: None,
             passed: Passed::new(),
+            looks: OwnLooks::default(),
             key: K::Room::default(),
             led: None,
             parker: parker.clone(),
@@ -365,7 +368,7 @@ impl<K: Stored> MergeRead<K> {
         let mut best: Option<Best<K>> = None;
         (self.own, self.unseen) = (false, None);
         // Is it in memory, and has somebody there what the view does not see?
-        let (mut in_memory, mut unseen) = (false, false);
+        let (mut in_memory, mut unseen, mut runs, mut memtables) = (false, false, 0, 0);
         for i in 0..self.open.len() {
             if K::cmp(self.open[i].key(), key).is_ne() {
                 continue;
@@ -373,12 +376,14 @@ impl<K: Stored> MergeRead<K> {
             match &mut self.open[i] {
                 Source::Mem(s) => {
                     in_memory = true;
+                    memtables += 1;
                     if self.watches {
                         self.unseen = self.unseen.or(s.unseen(self.view));
                     }
                     unseen |= s.take(self.view, &mut best);
                 }
                 Source::Run(s) => {
+                    runs += 1;
                     let newest = best.as_ref().map(Best::order);
                     let examined = s.examine(key, self.view, &self.marks, newest, self.watches)?;
                     self.unseen = self.unseen.or(examined.unseen);
@@ -390,6 +395,7 @@ impl<K: Stored> MergeRead<K> {
                 }
             }
         }
+        self.looks.add(runs, memtables, key);
         // Only now that nobody's block has gone.
         let best = best.and_then(|best| match best {
             Best::Made(seen, file) => Some((seen, file)),
@@ -439,6 +445,12 @@ impl<K: Stored> MergeRead<K> {
             self.open.swap_remove(i);
         }
         done
+    }
+}
+
+impl<K: Stored> Drop for MergeRead<K> {
+    fn drop(&mut self) {
+        self.looks.tell(&self.state);
     }
 }
 

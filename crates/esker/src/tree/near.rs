@@ -10,6 +10,7 @@
 use crate::tally::tally;
 use crate::tree::key::ByRow;
 use crate::tree::levels::Lies;
+use crate::tree::looks::OwnLooks;
 use crate::tree::memtable::{Memtable, Node, Version};
 use crate::tree::run::{Block, Run};
 use crate::tree::stored::may_meet;
@@ -38,6 +39,7 @@ pub(crate) struct Near {
     alone: (usize, RangeInclusive<RowId>),
     /// The row that was looked for everywhere last.
     last: RowId,
+    looks: OwnLooks<ByRow>,
 }
 
 /// The places in a memtable, the last one first.
@@ -130,6 +132,7 @@ impl Near {
             levels: (0..state.levels().count()).map(|_| places()).collect(),
             alone: (0, RowId::MAX..=RowId::ZERO),
             last: RowId::MAX,
+            looks: OwnLooks::default(),
             state,
             view,
         }
@@ -154,7 +157,9 @@ impl Near {
     fn find_anywhere(&mut self, row: RowId, best: &mut Option<(VersionOrder, Best)>) -> Result<()> {
         // Places move.
         self.alone.1 = RowId::MAX..=RowId::ZERO;
+        let mut memtables = 0;
         for (i, place) in self.memtables.iter_mut().enumerate() {
+            memtables += u64::from(place.go_to(row));
             if let Some((order, version)) = place.visible(row, self.view) {
                 if best.as_ref().is_none_or(|(b, _)| order > *b) {
                     // SAFETY: the bytes live as long as the memtable, which is held.
@@ -164,15 +169,18 @@ impl Near {
                 }
             }
         }
-        let mut is_at_edge = false;
+        let (mut is_at_edge, mut blocks) = (false, 0);
         for i in 0..self.levels.len() {
             if self.go_to_level(i, row)? {
                 self.find_in_level(i, row, best);
+                blocks += u64::from(self.levels[i].last[0].block.is_some());
             } else {
                 self.find_at_edge(i, row, best)?;
                 is_at_edge = true;
+                blocks += 1;
             }
         }
+        self.looks.add(blocks, memtables, row);
         // Rows that lie together are asked for one behind the other.
         let is_next = std::mem::replace(&mut self.last, row).0.checked_add(1) == Some(row.0);
         if let Some((_, Best::Block(level, _))) = best.as_ref().filter(|_| is_next && !is_at_edge) {
@@ -324,10 +332,15 @@ impl Near {
     }
 }
 
+impl Drop for Near {
+    fn drop(&mut self) {
+        self.looks.tell(&self.state);
+    }
+}
+
 impl InMemory {
-    /// The newest version of a row that the view sees; a tombstone counts.
+    /// The newest version of a row that the view sees, where the place is; a tombstone counts.
     fn visible(&mut self, row: RowId, view: View) -> Option<(VersionOrder, &Version)> {
-        self.go_to(row);
         // SAFETY: null, or a node of the memtable.
         let next = unsafe { self.places[0].next.as_ref() }?;
         // Of this row, or of one that is asked for soon.
@@ -335,20 +348,21 @@ impl InMemory {
         self.mem.visible(Some(next).filter(|node| node.key() == row)?, view)
     }
 
-    /// Stands at the row's node, or at the first behind it.
+    /// Stands at the row's node, or at the first behind it. True if that was not at hand.
     #[inline]
-    fn go_to(&mut self, row: RowId) {
+    fn go_to(&mut self, row: RowId) -> bool {
         if self.step(row) {
-            return;
+            return false;
         }
         self.places.swap(0, 1);
         if self.step(row) {
-            return;
+            return false;
         }
         #[cfg(test)]
         searched::count();
         let next = self.mem.seek(row).map_or(std::ptr::null(), std::ptr::from_ref);
         self.places[0] = MemPlace { from: row, next };
+        true
     }
 
     /// The same from the last place, if the row is near.

@@ -12,6 +12,7 @@ use crate::catalog::table::{with_tree, AnyTree, Table};
 use crate::core::Core;
 use crate::host::{wait_for, Host};
 use crate::options::{Background, Level};
+use crate::tree::looks::READ_REST;
 use crate::tree::run::cache::AnyRun;
 use crate::upkeep::{checkpoint, flush, merge, pressure};
 use crate::{Error, Result};
@@ -34,6 +35,8 @@ const SECOND: Duration = Duration::from_secs(1);
 pub(crate) const REST: Duration = Duration::from_secs(10);
 /// Memtables of a tree at rest are flushed from this share of a run on: one in ...
 const REST_SHARE: u64 = 32;
+/// From so much less on, if readers have paid for it: one in ...
+const PAID_SHARE: u64 = 16;
 /// Longest pause after errors, in ticks.
 const MOST_PAUSE_TICKS: u32 = 100;
 /// Threads that flush.
@@ -482,7 +485,9 @@ fn next_flush(core: &Core, failed: &HashSet<TreeId>) -> Option<(Arc<Table>, AnyT
     }
     // A look at each, also where it has little or something else comes first.
     let (least, now) = ((core.options.run_bytes / REST_SHARE).max(1), core.host.now());
-    let rested: Vec<_> = idle().filter(|t| t.1.rests(REST, now) && t.2 >= least).collect();
+    let is_paid = |t: &&(_, AnyTree, u64)| t.2 >= (least / PAID_SHARE).max(1) && t.1.flush_paid_by_looks() >= t.2;
+    let rests = |t: &&(_, AnyTree, u64)| t.1.rests(REST, now) && t.2 >= least;
+    let rested: Vec<_> = idle().filter(|t| rests(t) || (t.1.rests(READ_REST, now) && is_paid(t))).collect();
     if found.is_none() {
         found = rested.first().copied();
         count(Counter::FlushesAtRest, u64::from(found.is_some()));

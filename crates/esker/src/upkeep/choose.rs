@@ -10,7 +10,7 @@ use crate::tree::run::health::State;
 use crate::tree::run::Run;
 use crate::tree::stored::Stored;
 use crate::tree::{RangeMark, RunHandle, TreeState};
-use crate::upkeep::policy::{deepest_of, Piece, Policy, Weights, MOST_AT_ONCE};
+use crate::upkeep::policy::{deepest_of, Chosen, Piece, Policy, Weights, MOST_AT_ONCE};
 use esker_format::{CommitSeq, FileId};
 use std::collections::BTreeMap;
 
@@ -29,6 +29,8 @@ pub(crate) struct Step<K: Stored = ByRow> {
     pub(crate) bytes: u64,
     /// Where a sweep goes on behind it.
     pub(crate) then: Sweep<K::Own>,
+    /// [Looks](crate::tree::looks) have paid for it.
+    pub(crate) for_readers: bool,
 }
 
 /// How far OPTIMIZE has come in a tree: all that lay before is merged.
@@ -45,7 +47,7 @@ impl<K: Stored> Step<K> {
         let bytes = inputs.iter().map(RunHandle::bytes).sum();
         let first = inputs.iter().map(|h| h.first.clone()).min()?;
         let last = inputs.iter().map(|h| h.last.clone()).max()?;
-        Some(Step { inputs, first, last, bytes, then: Sweep::End })
+        Some(Step { inputs, first, last, bytes, then: Sweep::End, for_readers: false })
     }
 }
 
@@ -56,8 +58,15 @@ pub(crate) struct Choice<'a, K: Stored = ByRow> {
     pub(crate) horizon: CommitSeq,
     /// A merged run is closed at this size.
     pub(crate) run_bytes: u64,
-    /// Nobody writes to the tree any more.
-    pub(crate) at_rest: bool,
+    pub(crate) rest: AtRest,
+}
+
+/// Does nobody write to the tree any more?
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct AtRest {
+    pub(crate) long: bool,
+    /// As far as readers wait for it, see [`READ_REST`](crate::tree::looks::READ_REST).
+    pub(crate) short: bool,
 }
 
 impl<K: Stored> Choice<'_, K> {
@@ -86,16 +95,27 @@ impl<K: Stored> Choice<'_, K> {
             }
         };
         let weights = if K::NEW_KEYS_COME_LAST { Weights::ROWS } else { Weights::KEYS };
-        let weights = if self.at_rest { weights.at_rest() } else { weights };
+        let weights = if self.rest.long { weights.at_rest() } else { weights };
         let policy = Policy::new(&pieces, &share, weights, self.horizon.0, self.run_bytes);
-        let step = self.dead_range().or_else(|| {
-            policy.next().map(|chosen| {
-                let inputs = chosen.inputs.iter().map(|i| runs[*i].clone()).collect();
-                let (first, last) = (bounds[chosen.first as usize].clone(), bounds[chosen.last as usize].clone());
-                Step { inputs, first, last, bytes: chosen.bytes, then: Sweep::End }
-            })
-        });
-        (step, policy.debt_bytes())
+        let step = |chosen: Chosen, for_readers| {
+            let inputs = chosen.inputs.iter().map(|i| runs[*i].clone()).collect();
+            let (first, last) = (bounds[chosen.first as usize].clone(), bounds[chosen.last as usize].clone());
+            Step { inputs, first, last, bytes: chosen.bytes, then: Sweep::End, for_readers }
+        };
+        let read = || self.paid_by_looks(&policy, place).map(|chosen| step(chosen, true));
+        let next = self.dead_range().or_else(|| policy.next().map(|chosen| step(chosen, false))).or_else(read);
+        (next, policy.debt_bytes())
+    }
+
+    /// What readers have paid for.
+    fn paid_by_looks(&self, policy: &Policy<'_>, place: impl Fn(&K::Own) -> u64) -> Option<Chosen> {
+        let (bytes, key) = self.state.merge_paid_by_looks(self.rest.short)?;
+        let chosen = policy.for_readers(place(&key));
+        if chosen.is_none() {
+            // By now it lies in one run, or in none.
+            self.state.forget_looks_in_runs();
+        }
+        chosen.filter(|chosen| chosen.bytes <= bytes)
     }
 
     /// A range of dead keys that a reader told of, once no view needs them. Nothing is written for them, and of the runs
@@ -114,7 +134,14 @@ impl<K: Stored> Choice<'_, K> {
         }
         let bytes = over.iter().map(|h| (h.run.size_bytes() as f64 * h.share(first, last)) as u64).sum();
         let (first, last) = (told.first.clone(), told.last.clone());
-        Some(Step { inputs: over.into_iter().cloned().collect(), first, last, bytes, then: Sweep::End })
+        Some(Step {
+            inputs: over.into_iter().cloned().collect(),
+            first,
+            last,
+            bytes,
+            then: Sweep::End,
+            for_readers: false,
+        })
     }
 
     /// The next step of a sweep over all runs; none if it is done, or before it begins if merging them would change nothing.
@@ -153,7 +180,14 @@ impl<K: Stored> Choice<'_, K> {
         };
         let (first, last) = (first.clone(), last.clone());
         let inputs = over.into_iter().filter(|h| h.first <= last).cloned().collect();
-        Some(Step { inputs, first, last, bytes: all_bytes, then: next.map_or(Sweep::End, Sweep::From) })
+        Some(Step {
+            inputs,
+            first,
+            last,
+            bytes: all_bytes,
+            then: next.map_or(Sweep::End, Sweep::From),
+            for_readers: false,
+        })
     }
 
     /// Would merging all these runs change nothing?

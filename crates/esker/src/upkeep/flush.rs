@@ -95,6 +95,7 @@ pub(crate) fn freeze<K: Stored>(core: &Core, tree: &Tree<K>) -> Result<bool> {
         return Ok(false);
     }
     guard.forget_dead_in_memory();
+    guard.forget_looks_in_memory();
     let mut state = TreeState::clone(&guard);
     let fresh = Memtable::new(core.wal.end_lsn())?;
     state.frozen.insert(0, std::mem::replace(&mut state.active, fresh));

@@ -6,12 +6,13 @@
 
 use crate::catalog::table::{with_tree, Table};
 use crate::core::Core;
+use crate::tree::looks::READ_REST;
 use crate::tree::run::health::State;
 use crate::tree::run::Run;
 use crate::tree::stored::Stored;
 use crate::tree::{RunHandle, Tree, TreeState};
 use crate::upkeep::background::REST;
-use crate::upkeep::choose::{any_unsound, Choice, Step, Sweep};
+use crate::upkeep::choose::{any_unsound, AtRest, Choice, Step, Sweep};
 use crate::upkeep::discard;
 use crate::upkeep::flush::{self, run_entry};
 use crate::{Error, Result};
@@ -79,13 +80,18 @@ pub(crate) fn one_step<K: Stored>(
         return Ok(Stepped::Dropped);
     }
     let state = tree.snapshot();
-    let choice = choice(core, &state, core.views.horizon(), tree.rest.lasts(&state, REST, core.host.now()));
+    let rest = rest(core, tree, &state);
+    let choice = choice(core, &state, core.views.horizon(), rest);
     let step = match sweep {
         Some(from) => choice.sweep(from),
         None => choice.next().0,
     };
     let Some(step) = step else { return Ok(Stepped::Nothing) };
     let reached = merging.merge(&state, &step, progress)?;
+    if step.for_readers {
+        count(Counter::MergesForReads, 1);
+        state.forget_looks_in_runs();
+    }
     Ok(Stepped::Merged(reached.min(step.then)))
 }
 
@@ -154,25 +160,32 @@ pub(crate) fn wanted<K: Stored>(core: &Core, tree: &Tree<K>, horizon: CommitSeq)
         tree.merge_debt_bytes.store(0, Ordering::Relaxed);
         return false;
     }
-    let wants = |horizon, at_rest| {
-        let (step, debt_bytes) = choice(core, &state, horizon, at_rest).next();
+    // Once looked at it is no news.
+    state.take_news_of_looks();
+    let wants = |horizon, rest| {
+        let (step, debt_bytes) = choice(core, &state, horizon, rest).next();
         let marked = || state.has_needless_marks(horizon) || !deleted_runs(&state, horizon).is_empty();
         (step.is_some() || marked(), debt_bytes)
     };
-    let (now, debt_bytes) = wants(horizon, tree.rest.lasts(&state, REST, core.host.now()));
+    let (now, debt_bytes) = wants(horizon, rest(core, tree, &state));
     tree.merge_debt_bytes.store(debt_bytes, Ordering::Relaxed);
     if now {
         return true;
     }
     // Time brings nothing but a higher horizon, rest, and runs back that were set aside.
-    if !any_unsound(&state) && state.marks.is_empty() && !wants(CommitSeq::MAX, true).0 {
+    if !any_unsound(&state) && state.marks.is_empty() && !wants(CommitSeq::MAX, AtRest { long: true, short: true }).0 {
         tree.nothing_to_merge.store(state.edits(), Ordering::Relaxed);
     }
     false
 }
 
-fn choice<'a, K: Stored>(core: &Core, state: &'a TreeState<K>, horizon: CommitSeq, at_rest: bool) -> Choice<'a, K> {
-    Choice { state, horizon, run_bytes: core.options.run_bytes, at_rest }
+fn rest<K: Stored>(core: &Core, tree: &Tree<K>, state: &TreeState<K>) -> AtRest {
+    let lasts = |time| tree.rest.lasts(state, time, core.host.now());
+    AtRest { long: lasts(REST), short: lasts(READ_REST) }
+}
+
+fn choice<'a, K: Stored>(core: &Core, state: &'a TreeState<K>, horizon: CommitSeq, rest: AtRest) -> Choice<'a, K> {
+    Choice { state, horizon, run_bytes: core.options.run_bytes, rest }
 }
 
 /// Runs of which a mark that every view sees leaves nothing.

@@ -217,6 +217,29 @@ impl<'a> Policy<'a> {
     fn down_to_base(&self) -> Option<Chosen> {
         let urgent = self.base.values().map(|u| (self.urgency(u), u)).filter(|(urgency, _)| *urgency >= 1.0);
         let (_, under) = urgent.max_by(|a, b| a.0.total_cmp(&b.0))?;
+        Some(self.taken_in(under))
+    }
+
+    /// What makes readers of the key at this place look into one run alone, or as much of that as a step does.
+    pub(crate) fn for_readers(&self, place: u64) -> Option<Chosen> {
+        let under = self.base.range(..=place).next_back().map(|(_, under)| under);
+        let under = under.filter(|under| self.pieces[under.piece].last >= place && !under.over.is_empty());
+        match under {
+            Some(under) => Some(self.taken_in(under)),
+            // Beside the base, with others there.
+            None => {
+                let over: Vec<usize> = self.overlays.iter().copied().filter(|i| self.lies_over(*i, place)).collect();
+                (over.len() > 1).then(|| self.of(self.small_ones(over)))
+            }
+        }
+    }
+
+    fn lies_over(&self, i: usize, place: u64) -> bool {
+        self.pieces[i].first <= place && place <= self.pieces[i].last
+    }
+
+    /// A piece of the base takes in what lies over it.
+    fn taken_in(&self, under: &Under) -> Chosen {
         let piece = &self.pieces[under.piece];
         let (first, mut last) = (piece.first, piece.last);
         // In order: more than one step takes are left for the next, where that begins. If many lie over one row, fewer of
@@ -225,7 +248,7 @@ impl<'a> Policy<'a> {
         if let Some(beyond) = over.get(MOST_AT_ONCE) {
             let deep = deepest(self.pieces, over);
             if deep.len() > MOST_AT_ONCE / 2 {
-                return Some(self.of(self.small_ones(deep)));
+                return self.of(self.small_ones(deep));
             }
             last = self.pieces[*beyond].first - 1;
             over = &over[..MOST_AT_ONCE];
@@ -243,7 +266,7 @@ impl<'a> Policy<'a> {
         };
         let own = (self.share)(under.piece, first, last) * piece.bytes as f64;
         let bytes = (own + over.iter().map(inserted).sum::<f64>()) as u64;
-        Some(Chosen { inputs, first, last, bytes })
+        Chosen { inputs, first, last, bytes }
     }
 
     /// Those that lie over the row with the most pieces over it, without the base.

@@ -6,7 +6,7 @@ use crate::tests::tables::{begin, commit_rows, def, delete_rows, img, open, opti
 use crate::tree::key::{ByBytes, Key};
 use crate::tree::stored::Stored;
 use crate::tree::{Tree, TreeState};
-use crate::upkeep::choose::{Step, Sweep};
+use crate::upkeep::choose::{AtRest, Step, Sweep};
 use crate::upkeep::merge::{choice, Merging};
 use crate::upkeep::policy::MOST_AT_ONCE;
 use crate::upkeep::{checkpoint, flush, merge};
@@ -97,6 +97,8 @@ fn merge_all(e: &Engine, t: &Arc<Table>, mut look: impl FnMut()) {
         steps += 1;
         assert!(steps < 300, "no end after {steps} steps");
         look();
+        // Who looks does not pay for more.
+        t.tree().snapshot().forget_looks_in_runs();
     }
 }
 
@@ -354,7 +356,7 @@ fn most_inputs(e: &Engine, t: &Arc<Table>, sweeps: bool) -> (usize, usize) {
     let (mut most, mut steps, mut sweep) = (0, 0, Sweep::Begin);
     loop {
         let state = t.tree().snapshot();
-        let choice = choice(&e.core, &state, e.core.views.horizon(), false);
+        let choice = choice(&e.core, &state, e.core.views.horizon(), AtRest::default());
         let Some(step) = (if sweeps { choice.sweep(&sweep) } else { choice.next().0 }) else { return (most, steps) };
         (most, steps) = (most.max(step.inputs.len()), steps + 1);
         sweep = step.then.clone().min(merge_step(e, t, &t.tree(), &state, &step));
