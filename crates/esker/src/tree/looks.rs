@@ -1,5 +1,5 @@
-//! What readers tell of keys for which they looked into more than one run, or into a memtable beside runs. Who looks into one
-//! run alone looks once. A flush, or a merge, costs bytes once and saves a look each time: so it is made once looks have paid
+//! What readers tell of keys for which they looked into more than one run, or into a memtable beside others. Who looks into one
+//! run alone looks once; what is at hand from the key before, and what open transactions have, does not count. A flush, or a merge, costs bytes once and saves a look each time: so it is made once looks have paid
 //! for it, however little there is to flush or to merge. Else a few rows that somebody changed and everybody reads would be
 //! looked for everywhere for as long as nothing else is changed.
 //!

@@ -336,6 +336,11 @@ impl<K: Key> Memtable<K> {
         self.versions.load(Ordering::Acquire) == 0
     }
 
+    /// Is it one transaction's alone? Such a one has no place in the log.
+    pub(crate) fn is_private(&self) -> bool {
+        self.first_lsn == Lsn::MAX
+    }
+
     /// How many versions were written here.
     pub(crate) fn versions(&self) -> usize {
         self.versions.load(Ordering::Acquire)

@@ -376,14 +376,14 @@ impl<K: Stored> MergeRead<K> {
             match &mut self.open[i] {
                 Source::Mem(s) => {
                     in_memory = true;
-                    memtables += 1;
+                    memtables += u64::from(!s.mem.is_private());
                     if self.watches {
                         self.unseen = self.unseen.or(s.unseen(self.view));
                     }
                     unseen |= s.take(self.view, &mut best);
                 }
                 Source::Run(s) => {
-                    runs += 1;
+                    runs += u64::from(s.handle.owner.is_none());
                     let newest = best.as_ref().map(Best::order);
                     let examined = s.examine(key, self.view, &self.marks, newest, self.watches)?;
                     self.unseen = self.unseen.or(examined.unseen);

@@ -159,7 +159,8 @@ impl Near {
         self.alone.1 = RowId::MAX..=RowId::ZERO;
         let mut memtables = 0;
         for (i, place) in self.memtables.iter_mut().enumerate() {
-            memtables += u64::from(place.go_to(row));
+            let was_searched = place.go_to(row);
+            memtables += u64::from(was_searched && !place.mem.is_empty() && !place.mem.is_private());
             if let Some((order, version)) = place.visible(row, self.view) {
                 if best.as_ref().is_none_or(|(b, _)| order > *b) {
                     // SAFETY: the bytes live as long as the memtable, which is held.
@@ -171,9 +172,11 @@ impl Near {
         }
         let (mut is_at_edge, mut blocks) = (false, 0);
         for i in 0..self.levels.len() {
+            let is_at_hand = self.levels[i].last[0].known.contains(&row);
             if self.go_to_level(i, row)? {
                 self.find_in_level(i, row, best);
-                blocks += u64::from(self.levels[i].last[0].block.is_some());
+                let block = self.levels[i].last[0].block.as_ref();
+                blocks += u64::from(!is_at_hand && block.is_some_and(|b| b.seen != RunSeen::Own));
             } else {
                 self.find_at_edge(i, row, best)?;
                 is_at_edge = true;

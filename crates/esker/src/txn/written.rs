@@ -207,6 +207,9 @@ impl<K: Stored> Written<K> {
         let is_gone = |r: &Arc<Run<K>>| aborted.covers(r.stats.min_ordinal, r.stats.max_ordinal + 1);
         let (gone, left): (Vec<_>, Vec<_>) = std::mem::take(&mut self.runs).into_iter().partition(is_gone);
         self.runs = left;
+        if !self.runs.iter().any(|run| run.noted.load(Ordering::Relaxed)) {
+            self.own_keys = OwnKeys::default();
+        }
         if !gone.is_empty() {
             discard::private_runs(core, &self.tree, gone);
         }

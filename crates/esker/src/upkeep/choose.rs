@@ -102,15 +102,18 @@ impl<K: Stored> Choice<'_, K> {
             let (first, last) = (bounds[chosen.first as usize].clone(), bounds[chosen.last as usize].clone());
             Step { inputs, first, last, bytes: chosen.bytes, then: Sweep::End, for_readers }
         };
-        let read = || self.paid_by_looks(&policy, place).map(|chosen| step(chosen, true));
+        let read = || self.paid_by_looks(&policy, &bounds).map(|chosen| step(chosen, true));
         let next = self.dead_range().or_else(|| policy.next().map(|chosen| step(chosen, false))).or_else(read);
         (next, policy.debt_bytes())
     }
 
     /// What readers have paid for.
-    fn paid_by_looks(&self, policy: &Policy<'_>, place: impl Fn(&K::Own) -> u64) -> Option<Chosen> {
+    fn paid_by_looks(&self, policy: &Policy<'_>, bounds: &[&K::Own]) -> Option<Chosen> {
         let (bytes, key) = self.state.merge_paid_by_looks(self.rest.short)?;
-        let chosen = policy.for_readers(place(&key));
+        let to = bounds.partition_point(|b| **b < key);
+        let is_bound = bounds.get(to).is_some_and(|b| **b == key);
+        let from = if is_bound { Some(to) } else { to.checked_sub(1) };
+        let chosen = from.and_then(|from| policy.for_readers(from as u64, to as u64));
         if chosen.is_none() {
             // By now it lies in one run, or in none.
             self.state.forget_looks_in_runs();

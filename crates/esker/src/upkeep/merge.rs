@@ -87,11 +87,16 @@ pub(crate) fn one_step<K: Stored>(
         None => choice.next().0,
     };
     let Some(step) = step else { return Ok(Stepped::Nothing) };
-    let reached = merging.merge(&state, &step, progress)?;
+    let merged = merging.merge(&state, &step, progress);
     if step.for_readers {
-        count(Counter::MergesForReads, 1);
         state.forget_looks_in_runs();
+        if matches!(merged, Err(Error::DiskFull(_))) {
+            // Nobody needs it.
+            return Ok(Stepped::Nothing);
+        }
+        count(Counter::MergesForReads, u64::from(merged.is_ok()));
     }
+    let reached = merged?;
     Ok(Stepped::Merged(reached.min(step.then)))
 }
 

@@ -220,22 +220,16 @@ impl<'a> Policy<'a> {
         Some(self.taken_in(under))
     }
 
-    /// What makes readers of the key at this place look into one run alone, or as much of that as a step does.
-    pub(crate) fn for_readers(&self, place: u64) -> Option<Chosen> {
-        let under = self.base.range(..=place).next_back().map(|(_, under)| under);
-        let under = under.filter(|under| self.pieces[under.piece].last >= place && !under.over.is_empty());
-        match under {
-            Some(under) => Some(self.taken_in(under)),
-            // Beside the base, with others there.
-            None => {
-                let over: Vec<usize> = self.overlays.iter().copied().filter(|i| self.lies_over(*i, place)).collect();
-                (over.len() > 1).then(|| self.of(self.small_ones(over)))
-            }
+    /// What makes readers of a key look into one run alone, or as much of that as a step does: of a key that lies in pieces that
+    /// begin at `from` or before and end at `to` or behind.
+    pub(crate) fn for_readers(&self, from: u64, to: u64) -> Option<Chosen> {
+        let lies_in = |i: &usize| self.pieces[*i].first <= from && to <= self.pieces[*i].last;
+        let over: Vec<usize> = self.overlays.iter().copied().filter(lies_in).collect();
+        let under = self.base.range(..=from).next_back().map(|(_, under)| under);
+        match under.filter(|under| lies_in(&under.piece)) {
+            Some(under) => (!over.is_empty()).then(|| self.taken_in(under)),
+            None => (over.len() > 1).then(|| self.of(self.small_ones(over))),
         }
-    }
-
-    fn lies_over(&self, i: usize, place: u64) -> bool {
-        self.pieces[i].first <= place && place <= self.pieces[i].last
     }
 
     /// A piece of the base takes in what lies over it.

@@ -65,6 +65,11 @@ impl Budget {
         self.used.load(Ordering::Relaxed)
     }
 
+    #[cfg(test)]
+    pub(crate) fn filters(&self) -> u64 {
+        self.filters.load(Ordering::Relaxed)
+    }
+
     /// Must a writer that holds `own` bytes spill some of them? Not while it has less than half of its fair share: then
     /// others are to.
     pub(crate) fn must_spill(&self, own: u64) -> bool {
@@ -123,10 +128,10 @@ impl Share {
         Some(Share { budget: budget.clone(), bytes: buffers, of: Of::Stream(stream_bytes, own.clone()) })
     }
 
-    /// What a filter of a transaction's own keys takes: so many bytes, or fewer if these are what is left of a quarter of the
+    /// What a filter of a transaction's own keys takes: so many bytes, or fewer if these are what is left of an eighth of the
     /// budget, which all filters have together. None if that is less than `least`.
     pub(crate) fn of_filter(budget: &Arc<Budget>, bytes: u64, least: u64) -> Option<Share> {
-        let most = budget.limit() / 4;
+        let most = budget.limit() / 8;
         let part = |used: u64| Some(most.saturating_sub(used).min(bytes)).filter(|bytes| *bytes >= least);
         let take = |used: u64| part(used).map(|bytes| used + bytes);
         let used = budget.filters.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).ok()?;

@@ -35,6 +35,32 @@ fn a_tree_at_rest_takes_in_sooner_what_is_no_debt() {
     }
 }
 
+/// Readers pay for what lies over their key, not for what lies elsewhere.
+#[test]
+fn readers_pay_for_what_lies_over_their_key() {
+    let piece = |first, last, rows| Piece { first, last, bytes: rows * 100, rows, most_keys: rows, ..Piece::default() };
+    let over = |first, last| Piece { superseding: 10, seqs: (1, 1), ..piece(first, last, 10) };
+    // Two of the base, apart; over the first two overlays at its ends, over the gap two that are nobody's.
+    let pieces =
+        [piece(0, 100, 1000), over(0, 10), over(90, 100), over(110, 130), over(115, 135), piece(200, 300, 900)];
+    let share = evenly(&pieces);
+    let policy = Policy::new(&pieces, &share, Weights::ROWS, 5, MIB);
+    let inputs = |from, to| policy.for_readers(from, to).map(|chosen| chosen.inputs);
+    for (from, to, wanted) in [
+        (5, 5, Some(vec![0, 1, 2])),
+        (95, 96, Some(vec![0, 1, 2])),
+        (50, 50, None),
+        // Between two bounds.
+        (100, 110, None),
+        (112, 112, None),
+        (120, 120, Some(vec![3, 4])),
+        (135, 200, None),
+        (250, 250, None),
+    ] {
+        assert_eq!(inputs(from, to), wanted, "{from} to {to}");
+    }
+}
+
 /// A part of a piece.
 fn part(p: &Piece, first: u64, last: u64) -> Option<Piece> {
     let (first, last) = (first.max(p.first), last.min(p.last));

@@ -2,6 +2,7 @@
 //! transaction's lies among them.
 
 use crate::tests::support::{open_with, options};
+use crate::tree::looks::LOOK_BYTES;
 use crate::tree::near::{alone, edges, searched, Near};
 use crate::tree::{self, find};
 use crate::version::VersionOrder;
@@ -157,6 +158,52 @@ fn rows_beside_each_other_are_found_whatever_is_asked_for_between() {
     }
     let looked = alone::take();
     assert!((ids.len() / 4..ids.len()).contains(&looked), "{looked} rows were looked for in one block alone");
+}
+
+/// Rows that are far from each other are looked for in each run there; those at hand are not, nor what is another one's to end.
+#[test]
+fn looks_into_several_runs_are_told_but_for_what_is_at_hand() {
+    let small = Options {
+        bulk_threshold_bytes: 16 << 10,
+        min_run_bytes: 4 << 10,
+        block_bytes: 1 << 10,
+        memory_limit_bytes: 64 << 20,
+        ..options()
+    };
+    let (e, t, ids) = filled(small);
+    let model = || (0..ROWS).map(|id| (id, 1)).collect();
+    let mut s = begin(&e);
+    change(&mut s, &t, &ids, 10, Some(2), &mut model());
+    s.commit().unwrap();
+    let told = |view, rows: &mut dyn Iterator<Item = RowId>| {
+        let state = t.tree().snapshot();
+        state.forget_looks_in_runs();
+        state.forget_looks_in_memory();
+        let mut near = Near::new(state.clone(), None, view);
+        rows.for_each(|row| drop(near.find(row).unwrap()));
+        drop(near);
+        (state.merge_paid_by_looks(true).map_or(0, |paid| paid.0), state.flush_paid_by_looks())
+    };
+    let newest = || begin(&e).latest_view().unwrap();
+    let far = || (0..1024).map(|n| ids[n * 997 % ids.len()]);
+    let runs = || t.tree().snapshot().runs.len();
+    let base = runs();
+    let (merge, flush) = told(newest(), &mut far());
+    assert!(merge == 0 && flush >= 512 * LOOK_BYTES, "{merge} and {flush} paid beside one run");
+    e.sim_flush(&t).unwrap();
+    assert_eq!(runs(), base + 1);
+    let (merge, flush) = told(newest(), &mut far());
+    assert!(merge >= 512 * LOOK_BYTES && flush == 0, "{merge} paid for two runs, {flush} for an empty memtable");
+    let (at_hand, _) = told(newest(), &mut ids.iter().copied().take(1024));
+    assert!(at_hand < merge / 4, "{at_hand} paid for what is at hand");
+    // What an open transaction has in a run, no merge takes.
+    let mut own = begin(&e);
+    change(&mut own, &t, &ids, 3, Some(3), &mut model());
+    let view = own.latest_view().unwrap();
+    own.prepare(b"own").unwrap();
+    assert_eq!(runs(), base + 2);
+    assert_eq!(told(view, &mut far()).0, merge);
+    own.rollback().unwrap();
 }
 
 /// A row with so many versions, each of which some view needs, that they are in several blocks of a run.
