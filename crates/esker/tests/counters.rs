@@ -262,6 +262,28 @@ fn narrowed(e: &Engine) {
     e.checkpoint().unwrap();
 }
 
+/// A few rows of a run that somebody changed, read until readers have paid for a merge.
+fn read(e: &Engine) {
+    let (t, mut s) = (table(e, "read"), e.session());
+    let ids = insert(&mut s, &t, 300);
+    e.checkpoint().unwrap();
+    begin(&mut s);
+    for id in ids.iter().step_by(30) {
+        unsafe { s.update_image(&t, *id, image(7).as_ptr()) }.unwrap();
+    }
+    s.commit().unwrap();
+    e.checkpoint().unwrap();
+    // The merge is another thread's.
+    for _ in 0..100_000 {
+        if global_total(Counter::MergesForReads) > 0 {
+            break;
+        }
+        begin(&mut s);
+        assert_eq!(scan(&mut s, &t), 300);
+        s.commit().unwrap();
+    }
+}
+
 /// A run of deleted rows that an old view keeps and of newer ones, merged: its deleted blocks are not read.
 fn mark(e: &Engine) {
     let (t, mut old, mut s) = (table(e, "marked"), e.session(), e.session());
@@ -373,6 +395,7 @@ fn every_counter_moves() {
     locks(&e);
     large(&e);
     narrowed(&e);
+    read(&e);
     mark(&e);
     unended(&e);
     stall(&e, &gate, "long log", Counter::LogStalls);
