@@ -13,6 +13,7 @@ pub struct Must(pub &'static [&'static str]);
 pub const WORK: Must = Must(&[
     "flushes",
     "merges",
+    "merges_for_reads",
     "runs_narrowed",
     "blocks_copied",
     "checkpoints",
@@ -52,6 +53,7 @@ pub const WORK: Must = Must(&[
 pub const CRASHES: Must = Must(&[
     "flushes",
     "merges",
+    "merges_for_reads",
     "runs_narrowed",
     "blocks_copied",
     "checkpoints",

@@ -185,9 +185,8 @@ impl<K: Stored> Written<K> {
         self.share.resize(0);
     }
 
-    /// Lets a sealed private run join the tree under the transaction's status word. `noted`: its keys are.
-    pub(crate) fn join(&mut self, state: &Arc<TxnState>, run: Arc<Run<K>>, noted: bool) {
-        run.noted.store(noted, Ordering::Relaxed);
+    /// Lets a sealed private run join the tree under the transaction's status word.
+    pub(crate) fn join(&mut self, state: &Arc<TxnState>, run: Arc<Run<K>>) {
         let handle = RunHandle::private(run.clone(), state.clone());
         self.tree.edit(|state| state.add_run(handle));
         self.runs.push(run);

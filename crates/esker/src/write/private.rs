@@ -24,6 +24,7 @@ use crate::{Error, Result};
 use esker_base::counters::{count, Counter};
 use esker_format::run::MAX_PARTS;
 use esker_format::{CommitSeq, RowId};
+use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
 /// A tree that a transaction writes in.
@@ -136,8 +137,12 @@ impl Txn {
         for (place, part) in parts {
             let table = &mut self.tables[place.table];
             match part {
-                Part::Rows(part) => table.rows.join(&self.state, part.run(&file), false),
-                Part::Keys(part, noted) => table.keys[place.tree - 1].join(&self.state, part.run(&file), noted),
+                Part::Rows(part) => table.rows.join(&self.state, part.run(&file)),
+                Part::Keys(part, noted) => {
+                    let run = part.run(&file);
+                    run.noted.store(noted, Ordering::Relaxed);
+                    table.keys[place.tree - 1].join(&self.state, run);
+                }
             }
         }
         Ok(())
@@ -196,7 +201,7 @@ impl Txn {
         let Some(first_ordinal) = bulk.first_ordinal else { return Ok(()) };
         let sealed = bulk.finish().and_then(|gathered| match gathered {
             Gathered::Run(run) => {
-                self.tables[at].rows.join(&self.state, run, false);
+                self.tables[at].rows.join(&self.state, run);
                 Ok(())
             }
             Gathered::Rows(chunks) => self.keep_rows(core, at, first_ordinal, &chunks),
