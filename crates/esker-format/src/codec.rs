@@ -60,6 +60,7 @@ pub(crate) fn get_u32(bytes: &[u8], at: usize) -> u32 {
 }
 
 /// Reads a u64 at `at`; the place must exist.
+#[inline]
 pub(crate) fn get_u64(bytes: &[u8], at: usize) -> u64 {
     let mut raw = [0; 8];
     raw.copy_from_slice(&bytes[at..at + 8]);

@@ -1,7 +1,7 @@
 //! The engine's lock-free parts under thousands of orders of threads, chosen by shuttle: the memtable, read views against
 //! the purge horizon, and freeze against commit.
 //!
-//! `arena.rs`, `memtable.rs`, `state.rs`, `version.rs` and `views.rs` are taken in as they are, over shuttle's atomics and locks. A tree's
+//! `arena.rs`, `memtable.rs` with `node.rs` and `search.rs`, `state.rs`, `version.rs` and `views.rs` are taken in as they are, over shuttle's atomics and locks. A tree's
 //! state, the log and the commit lock are models here, each with the name of what it mirrors; whoever changes that order
 //! in `write.rs`, `commit.rs` or `flush.rs` changes it here. Shuttle's threads see each other's writes at once: what
 //! depends on weak memory it does not show. A failure prints how to replay it.
@@ -16,6 +16,10 @@ mod fences;
 mod key;
 #[path = "../src/tree/memtable.rs"]
 mod memtable;
+#[path = "../src/tree/node.rs"]
+mod node;
+#[path = "../src/tree/search.rs"]
+mod search;
 #[path = "../src/txn/state.rs"]
 mod state;
 #[path = "model/sync.rs"]
@@ -31,7 +35,7 @@ mod txn {
 }
 
 mod tree {
-    pub(crate) use crate::{arena, fences, key, memtable};
+    pub(crate) use crate::{arena, fences, key, memtable, node, search};
 
     /// What flushes move to runs plays no part here.
     pub(crate) mod run {
@@ -134,6 +138,7 @@ fn memtable_inserts() {
             let mut before: BTreeMap<u64, Vec<(u64, u64)>> = BTreeMap::new();
             for _ in 0..3 {
                 let now = contents(&mem);
+                find_together(&mem, now.keys().copied());
                 for (row, versions) in before {
                     // What was seen once stays, in its order, below what is newer.
                     assert!(now[&row].ends_with(&versions), "row {row}: {versions:?}, then {:?}", now[&row]);
@@ -153,7 +158,17 @@ fn memtable_inserts() {
         assert!(found[row].contains(&(*txn, *ordinal)), "row {row} lost a version");
         assert_eq!(mem.seek(RowId(*row)).map(|n| n.key().0), Some(*row), "not found by its tower");
     }
+    find_together(&mem, found.keys().copied());
     assert_eq!(found.values().map(Vec::len).sum::<usize>(), versions.len());
+}
+
+/// Rows that are there are found, whatever comes meanwhile.
+fn find_together(mem: &Memtable, rows: impl Iterator<Item = u64>) {
+    let wanted: Vec<_> = rows.map(|row| (mem, RowId(row))).collect();
+    search::seek_each(&wanted, |i, node| {
+        // SAFETY: null, or a node of the memtable.
+        assert_eq!(unsafe { node.as_ref() }.map(|node| node.key()), Some(wanted[i].1), "not found with others");
+    });
 }
 
 fn views_and_horizon() {

@@ -1,7 +1,7 @@
 //! Unique keys under thousands of orders of threads, chosen by shuttle: who meets an uncommitted key waits for whoever has it,
 //! wherever that key lies by then, and of all who want it one has it.
 //!
-//! `standing.rs`, which says what stands at a key, is taken in as it is, with `private.rs`, `memtable.rs`, `arena.rs`, `state.rs` and
+//! `standing.rs`, which says what stands at a key, is taken in as it is, with `private.rs`, `memtable.rs` with `node.rs` and `search.rs`, `arena.rs`, `state.rs` and
 //! `version.rs`, over shuttle's atomics and locks. The tree's state, its runs, flushes, the lock table and the steps of an
 //! insert are models here, each with the name of what it mirrors; whoever changes that order in `write/index.rs`, `flush.rs` or
 //! `lock.rs` changes it here. A failure prints how to replay it.
@@ -16,8 +16,12 @@ mod fences;
 mod key;
 #[path = "../src/tree/memtable.rs"]
 mod memtable;
+#[path = "../src/tree/node.rs"]
+mod node;
 #[path = "../src/tree/private.rs"]
 mod private;
+#[path = "../src/tree/search.rs"]
+mod search;
 #[path = "../src/tree/standing.rs"]
 mod standing;
 #[path = "../src/txn/state.rs"]

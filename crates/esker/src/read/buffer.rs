@@ -27,6 +27,8 @@ pub(crate) struct Buffer {
     images: Vec<u8>,
     pub(crate) ids: Vec<RowId>,
     pub(crate) keys: Keys,
+    /// Rows of the last keys, of which nothing is here yet.
+    pub(crate) wanted: Vec<RowId>,
     /// Set when the images are a block's own bytes.
     pub(crate) direct: Option<*const u8>,
     pins: Vec<Pin>,
@@ -77,6 +79,18 @@ impl Keys {
     pub(crate) fn get(&self, at: usize) -> &[u8] {
         let start = at.checked_sub(1).map_or(0, |before| self.ends[before]);
         &self.bytes[start..self.ends[at]]
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// All but those at these places, which rise.
+    pub(crate) fn forget(&mut self, places: &[usize]) {
+        if !places.is_empty() {
+            let others = (0..self.len()).filter(|at| places.binary_search(at).is_err());
+            self.keep(&others.map(|at| at as u32).collect::<Vec<_>>());
+        }
     }
 
     /// Only those at these places, which rise.
@@ -151,6 +165,7 @@ impl Buffer {
     pub(crate) fn clear(&mut self) {
         self.ids.clear();
         self.keys.clear();
+        self.wanted.clear();
         self.pins.clear();
         self.direct = None;
         self.together.clear();

@@ -438,18 +438,33 @@ impl IndexCursor {
             return Ok(());
         }
         let mut lookup = self.lookup(session, self.has_entries())?;
-        while self.buffer.ids.len() < rows {
+        while self.buffer.ids.len() < rows && self.gather(&mut lookup, rows)? {
+            self.add_wanted(&mut lookup)?;
+        }
+        self.buffer.make_images(&self.table, &self.options.mask)?;
+        if !self.buffer.ids.is_empty() {
+            count(Counter::Batches, 1);
+        }
+        Ok(())
+    }
+
+    /// Adds entries until there are so many, or no more; tells whether there was one. Their rows, if these are asked for, are
+    /// wanted from then on.
+    fn gather(&mut self, lookup: &mut Lookup<'_>, rows: usize) -> Result<bool> {
+        let before = self.buffer.keys.len();
+        while self.buffer.keys.len() < rows {
+            let most = rows - self.buffer.keys.len();
             if let Some((mut span, own)) = self.span.take() {
-                self.add_span(&mut lookup, &mut span, own, rows)?;
+                self.add_span(lookup, &mut span, own, most)?;
                 self.span = Some((span, own)).filter(|(span, _)| !span.rows.is_empty());
                 continue;
             }
             let Some(entries) = &mut self.entries else { break };
-            if let Some(span) = entries.next_in_memory(rows - self.buffer.ids.len())? {
+            if let Some(span) = entries.next_in_memory(most)? {
                 let own = entries.is_own();
                 for (key, value) in span.iter() {
                     let (row, payload) = split_value(value);
-                    self.add(&mut lookup, &Entry { key, row, payload, own, damage: &in_memory })?;
+                    self.add(lookup, &Entry { key, row, payload, own, damage: &in_memory })?;
                 }
                 continue;
             }
@@ -457,14 +472,33 @@ impl IndexCursor {
             match span {
                 Span::End => self.entries = None,
                 Span::Rows(span) => self.span = Some((span, own)),
-                Span::One(key, found) => self.add_one(&mut lookup, &key, &found, own)?,
+                Span::One(key, found) => self.add_one(lookup, &key, &found, own)?,
             }
         }
-        self.buffer.make_images(&self.table, &self.options.mask)?;
-        if !self.buffer.ids.is_empty() {
-            count(Counter::Batches, 1);
+        Ok(self.buffer.keys.len() > before)
+    }
+
+    /// Adds the rows that are wanted; keys of which there is none go.
+    fn add_wanted(&mut self, lookup: &mut Lookup<'_>) -> Result<()> {
+        let (wanted, mut keys) = (std::mem::take(&mut self.buffer.wanted), std::mem::take(&mut self.buffer.keys));
+        let missing = self.add_rows_of(lookup, &wanted, &keys);
+        keys.forget(missing.as_deref().unwrap_or_default());
+        (self.buffer.wanted, self.buffer.keys) = (wanted, keys);
+        self.buffer.wanted.clear();
+        missing.map(drop)
+    }
+
+    /// Adds the rows of the last keys; tells which keys have none.
+    fn add_rows_of(&mut self, lookup: &mut Lookup<'_>, wanted: &[RowId], keys: &Keys) -> Result<Vec<usize>> {
+        let Some(rows) = &mut lookup.rows else { return Ok(Vec::new()) };
+        rows.expect(wanted, &self.options.mask)?;
+        let mut missing = Vec::new();
+        for (at, row) in (keys.len() - wanted.len()..).zip(wanted) {
+            if !self.add_row(lookup, keys.get(at), *row)? {
+                missing.push(at);
+            }
         }
-        Ok(())
+        Ok(missing)
     }
 
     /// What is needed for rows, or `entries` alone.
@@ -480,23 +514,17 @@ impl IndexCursor {
         Ok(Lookup { session, table: self.table.clone(), txn, rows })
     }
 
-    /// Adds the rows of entries of a block until there are so many.
+    /// Adds entries of a block, so many at most.
     fn add_span(
         &mut self,
         lookup: &mut Lookup<'_>,
         span: &mut BlockSpan<ByBytes>,
         own: bool,
-        rows: usize,
+        most: usize,
     ) -> Result<()> {
         let BlockSpan { run, offset, block, rows: left } = span;
         let damage = |e| run.damage(*offset, e);
-        let wanted = (rows - self.buffer.ids.len()).min(left.len());
-        if let Some(rows) = &mut lookup.rows {
-            let (mut ahead, direction) = (left.clone(), self.direction);
-            let ahead = std::iter::from_fn(|| take_one(&mut ahead, direction)).take(wanted);
-            rows.expect(ahead.map(|at| block.row(at)), &self.options.mask)?;
-        }
-        for _ in 0..wanted {
+        for _ in 0..most {
             let Some(at) = take_one(left, self.direction) else { break };
             let (key, row, payload) = (block.key(at), block.row(at), block.payload(at));
             self.add(lookup, &Entry { key, row, payload, own, damage: &damage })?;
@@ -519,13 +547,15 @@ impl IndexCursor {
         }
     }
 
-    /// Adds the row of an entry, if the entry counts.
+    /// Adds an entry, if it counts.
     fn add(&mut self, lookup: &mut Lookup<'_>, entry: &Entry<'_>) -> Result<()> {
         if !entry.own && lookup.txn.is_some_and(|txn| txn.is_overtaken(entry.row, self.view.seq)) {
             return Ok(());
         }
         if lookup.rows.is_some() {
-            return self.add_row(lookup, entry.key, entry.row);
+            self.buffer.wanted.push(entry.row);
+            self.buffer.keys.push(entry.key);
+            return Ok(());
         }
         let table = &lookup.table;
         let codec = self.definition.codec()?;
@@ -537,20 +567,19 @@ impl IndexCursor {
         Ok(())
     }
 
-    /// Adds the row of an entry that counts.
-    fn add_row(&mut self, lookup: &mut Lookup<'_>, key: &[u8], row: RowId) -> Result<()> {
-        let Some(rows) = &mut lookup.rows else { return Ok(()) };
+    /// Adds the row of an entry that counts; false if the entry has become another row's, or nobody's.
+    fn add_row(&mut self, lookup: &mut Lookup<'_>, key: &[u8], row: RowId) -> Result<bool> {
+        let Some(rows) = &mut lookup.rows else { return Ok(false) };
         let Some((order, place)) = rows.find(row, &self.options.mask)? else {
-            return self.check_gone(lookup.session, key, row, self.view);
+            return self.check_gone(lookup.session, key, row, self.view).map(|()| false);
         };
         // What was written since the seek may have changed the key.
         let is_later = order.is_own() && order.ordinal >= self.ordinal;
         if is_later && !self.is_entry_of(lookup.session, key, row, self.view)? {
-            return self.check_gone(lookup.session, key, row, self.view);
+            return self.check_gone(lookup.session, key, row, self.view).map(|()| false);
         }
         self.buffer.add_place(&lookup.table, &self.options.mask, row, place)?;
-        self.buffer.keys.push(key);
-        Ok(())
+        Ok(true)
     }
 
     /// Is the newest version of a key that a view sees now an entry of this row?

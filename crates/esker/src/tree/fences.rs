@@ -8,11 +8,15 @@
 
 use crate::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use crate::tree::arena::Arena;
+use esker_format::prefetch;
 use std::mem::size_of;
 
 /// So many nodes make the first array; each further one comes when there are twice as many. Few in tests, so that there always
 /// are some.
 const FIRST_NODES: usize = if cfg!(test) { 4 } else { 128 };
+
+/// So many keys are looked for at once, at most: about as many lines as a processor fetches beside each other.
+pub(crate) const TOGETHER: usize = 12;
 
 /// So many ranks fill a line of the processor's cache, and are looked at together.
 const LINE: usize = 8;
@@ -82,6 +86,31 @@ impl<N> Fences<N> {
     }
 }
 
+/// For each of these ranks, [`TOGETHER`] at most, the last node of its array that has a lesser one, which is on its way from
+/// memory; null if there is none.
+pub(crate) fn before_each<'a, N: 'a>(wanted: impl Iterator<Item = (&'a Fences<N>, u64)>) -> [*const N; TOGETHER] {
+    let mut places = [(None, 0, 0); TOGETHER];
+    for (place, (fences, rank)) in places.iter_mut().zip(wanted) {
+        *place = (fences.newest(), rank, 0);
+    }
+    let levels = places.iter().filter_map(|(array, ..)| Some((*array)?.levels)).max().unwrap_or(0);
+    for level in (0..levels).rev() {
+        for (array, rank, place) in &mut places {
+            let Some(array) = array.filter(|array: &&Array<N>| level < array.levels) else { continue };
+            *place = array.ranks_below_at(level, *place, *rank);
+            match level.checked_sub(1) {
+                Some(below) => prefetch(array.level(below).as_ptr().wrapping_add(*place * LINE)),
+                None => prefetch(array.nodes.wrapping_add(place.saturating_sub(1))),
+            }
+        }
+    }
+    places.map(|(array, _, place)| {
+        let node = array.and_then(|array| array.nodes().get(place.checked_sub(1)?).copied()).unwrap_or_default();
+        prefetch(node);
+        node
+    })
+}
+
 impl<N> Array<N> {
     fn new(arena: &Arena, count: usize, nodes: impl Iterator<Item = (u64, *const N)>) -> Option<*mut Self> {
         let room = arena.allocate(size_of::<Self>() + count * size_of::<*const N>()).ok()?.cast::<Self>();
@@ -134,13 +163,19 @@ impl<N> Array<N> {
     fn ranks_below(&self, rank: u64) -> usize {
         let mut place = 0;
         for level in (0..self.levels).rev() {
-            let ranks = self.level(level);
-            // Beyond the last line where all are less.
-            let from = (place * LINE).min(ranks.len());
-            let line = &ranks[from..(from + LINE).min(ranks.len())];
-            place = from + line.iter().map(|r| usize::from(*r < rank)).sum::<usize>();
+            place = self.ranks_below_at(level, place, rank);
         }
         place
+    }
+
+    /// How many ranks of a level are less, if those of the level above are `place`.
+    #[inline]
+    fn ranks_below_at(&self, level: usize, place: usize, rank: u64) -> usize {
+        let ranks = self.level(level);
+        // Beyond the last line where all are less.
+        let from = (place * LINE).min(ranks.len());
+        let line = &ranks[from..(from + LINE).min(ranks.len())];
+        from + line.iter().map(|r| usize::from(*r < rank)).sum::<usize>()
     }
 }
 

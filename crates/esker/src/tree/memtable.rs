@@ -5,218 +5,23 @@
 //! [`Memtable::carry`] links below). Any thread may read and insert at once; inserting is lock-free (the insert-only
 //! skip list of Herlihy and Shavit, The Art of Multiprocessor Programming, chapter 14, without its removal).
 //!
-//! Nodes and versions are followed in the arena by what belongs to them. A reference to one covers no more than its type
-//! says, so what follows is reached by the raw pointers that the arena gave, or is part of the type.
+//! What its nodes and versions are says `node.rs`, how a key is found `search.rs`.
 
 use crate::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use crate::sync::{order, Mutex};
 use crate::tree::arena::Arena;
 use crate::tree::fences::Fences;
 use crate::tree::key::{ByRow, Key};
-use crate::version::{order_if_visible, Aborted, VersionOrder, View, ABORTED, ACTIVE};
+use crate::tree::node::{height_of, new_node, Head, FENCE_LEVEL, MAX_HEIGHT};
+pub(crate) use crate::tree::node::{Change, Node, TxnSlot, Version, VersionHead};
+use crate::version::{order_if_visible, Aborted, VersionOrder, View, ABORTED};
 use crate::Result;
-use esker_format::{prefetch, CommitSeq, Lsn, TxnId, VersionTag};
-use std::marker::PhantomData;
-use std::mem::{align_of, size_of, MaybeUninit};
-use std::ops::Deref;
+use esker_format::{prefetch, Lsn, TxnId};
+use std::mem::size_of;
 use std::sync::Arc;
 
-const MAX_HEIGHT: usize = 12;
-/// Nodes that are linked here are those where a search may begin.
-const FENCE_LEVEL: usize = 1;
 /// So many nodes before one is asked for what it points to is fetched; and itself as many before that.
 const AHEAD: usize = 8;
-
-/// A transaction's status word as this memtable's versions see it; lives in the arena.
-pub(crate) struct TxnSlot {
-    pub(crate) txn: TxnId,
-    status: AtomicU64,
-    /// Where its redo lies in the log if it was prepared and then committed; else the largest value.
-    redo_at: AtomicU64,
-    /// What its transaction has rolled back, if anything; the memtable keeps it.
-    aborted: AtomicPtr<Aborted>,
-}
-
-impl TxnSlot {
-    pub(crate) fn redo_at(&self) -> Lsn {
-        Lsn(self.redo_at.load(Ordering::Acquire))
-    }
-
-    pub(crate) fn set_redo_at(&self, lsn: Lsn) {
-        self.redo_at.store(lsn.0, Ordering::Release);
-    }
-
-    pub(crate) fn status(&self) -> u64 {
-        self.status.load(Ordering::Acquire)
-    }
-
-    pub(crate) fn end(&self, status: u64) {
-        self.status.store(status, Ordering::Release);
-    }
-}
-
-/// One version of a row or an entry.
-#[repr(C)]
-pub(crate) struct Version {
-    head: VersionHead,
-    value: [u8],
-}
-
-/// What a version is, but for its key and its transaction.
-#[derive(Clone, Copy)]
-pub(crate) struct Change<'a> {
-    /// Which change of its transaction's it is.
-    pub(crate) ordinal: u64,
-    /// A packed row, or what an entry holds; nothing for a row's tombstone.
-    pub(crate) value: &'a [u8],
-    pub(crate) tombstone: bool,
-    /// See [`esker_format::VersionTag::supersedes`].
-    pub(crate) supersedes: bool,
-}
-
-impl<'a> Change<'a> {
-    /// Of an entry of a key tree. What it supersedes is not looked up.
-    pub(crate) fn of_entry(ordinal: u64, value: &'a [u8], tombstone: bool) -> Self {
-        Change { ordinal, value, tombstone, supersedes: tombstone }
-    }
-
-    /// Of a row; without a packed row: its deletion.
-    pub(crate) fn of_row(ordinal: u64, packed: Option<&'a [u8]>, supersedes: bool) -> Self {
-        Change { ordinal, value: packed.unwrap_or_default(), tombstone: packed.is_none(), supersedes }
-    }
-
-    /// As it stands in a run of a transaction that has not ended.
-    pub(crate) fn tag(&self) -> VersionTag {
-        let Change { ordinal, tombstone, supersedes, .. } = *self;
-        VersionTag { seq: CommitSeq::ZERO, ordinal, tombstone, supersedes }
-    }
-}
-
-/// A version but for its bytes: of one size, so that one word points to it.
-pub(crate) struct VersionHead {
-    older: AtomicPtr<VersionHead>,
-    slot: *const TxnSlot,
-    pub(crate) ordinal: u64,
-    bytes: u32,
-    pub(crate) tombstone: bool,
-    /// See [`esker_format::VersionTag::supersedes`].
-    pub(crate) supersedes: bool,
-}
-
-impl Deref for Version {
-    type Target = VersionHead;
-    fn deref(&self) -> &VersionHead {
-        &self.head
-    }
-}
-
-impl VersionHead {
-    /// The whole version.
-    ///
-    /// # Safety
-    /// `head` is null or what [`Memtable::new_version`] gave, published, in an arena that outlives `'a`.
-    unsafe fn version<'a>(head: *const VersionHead) -> Option<&'a Version> {
-        // SAFETY: `bytes` bytes were written right behind the head before it was published; the arena gives multiples of
-        // 8 bytes, so that the type's last padding is the allocation's, too.
-        unsafe {
-            let bytes = head.as_ref()?.bytes as usize;
-            (std::ptr::slice_from_raw_parts(head.cast::<u8>(), bytes) as *const Version).as_ref()
-        }
-    }
-}
-
-impl Version {
-    /// See [`Change::value`].
-    pub(crate) fn value(&self) -> &[u8] {
-        &self.value
-    }
-
-    /// What it is, to be written elsewhere.
-    pub(crate) fn change(&self) -> Change<'_> {
-        let VersionHead { ordinal, tombstone, supersedes, .. } = self.head;
-        Change { ordinal, value: &self.value, tombstone, supersedes }
-    }
-
-    /// Bytes of memory that it takes, with its row's node.
-    pub(crate) fn memory_bytes(&self) -> usize {
-        std::mem::size_of_val(self) + size_of::<Node<ByRow>>()
-    }
-
-    /// What a block says of it, with this commit sequence.
-    pub(crate) fn tag(&self, seq: CommitSeq) -> VersionTag {
-        VersionTag { seq, ordinal: self.ordinal, tombstone: self.tombstone, supersedes: self.supersedes }
-    }
-
-    pub(crate) fn slot(&self) -> &TxnSlot {
-        // SAFETY: slots live in the same arena as their versions.
-        unsafe { &*self.slot }
-    }
-}
-
-/// A key of the memtable.
-#[repr(C)]
-pub(crate) struct Node<K: Key = ByRow> {
-    key: K::InNode,
-    head: AtomicPtr<VersionHead>,
-    height: usize,
-    /// The next node at level 0; those of the upper levels follow the node in the arena.
-    next: AtomicPtr<Node<K>>,
-}
-
-impl<K: Key> Node<K> {
-    #[inline]
-    pub(crate) fn key(&self) -> K::Ref<'_> {
-        // SAFETY: kept in the node's own arena, which outlives `&self`.
-        unsafe { K::kept(&self.key) }
-    }
-
-    /// The same, as long as the arena.
-    ///
-    /// # Safety
-    /// The arena outlives whoever uses it.
-    #[inline]
-    pub(crate) unsafe fn key_for_ever(&self) -> K::Ref<'static> {
-        // SAFETY: the caller's promise.
-        unsafe { K::kept(&*std::ptr::from_ref(&self.key)) }
-    }
-
-    /// How the node's key compares with another one, whose head is given.
-    #[inline]
-    fn cmp_key(&self, head: K::Head, key: K::Ref<'_>) -> std::cmp::Ordering {
-        // SAFETY: kept in the node's own arena, which outlives `&self`.
-        unsafe { K::cmp_kept(&self.key, head, key) }
-    }
-
-    /// The pointer to the next node at `level`.
-    ///
-    /// # Safety
-    /// `node` is what [`new_node`] gave, as a raw pointer ever since (one that was a reference covers level 0 alone), has
-    /// more than `level` levels, and its arena outlives `'a`.
-    unsafe fn next<'a>(node: *const Node<K>, level: usize) -> &'a AtomicPtr<Node<K>> {
-        // SAFETY: `height` pointers lie from `next` on, which is the last field.
-        unsafe {
-            debug_assert!(level < (*node).height);
-            &*std::ptr::addr_of!((*node).next).add(level)
-        }
-    }
-
-    /// Its newest version is asked for soon.
-    #[inline]
-    pub(crate) fn prefetch_newest(&self) {
-        prefetch(self.head.load(Ordering::Relaxed).cast_const());
-    }
-
-    /// Versions, newest first.
-    pub(crate) fn versions(&self) -> impl Iterator<Item = &Version> {
-        let mut at = self.head.load(Ordering::Acquire);
-        std::iter::from_fn(move || {
-            // SAFETY: versions live as long as the arena, which outlives `&self`.
-            let v = unsafe { VersionHead::version(at)? };
-            at = v.older.load(Ordering::Acquire);
-            Some(v)
-        })
-    }
-}
 
 /// A memtable of any kind of tree, as a transaction that has versions there knows it.
 pub(crate) trait AnyMemtable: Send + Sync {
@@ -241,11 +46,11 @@ pub(crate) struct Memtable<K: Key = ByRow> {
     /// Never used twice in a process, unlike an address.
     pub(crate) id: u64,
     arena: Arena,
-    head: Head<K>,
+    pub(super) head: Head<K>,
     /// What slots point to.
     aborted: Mutex<Vec<Arc<Aborted>>>,
     /// Where searches begin.
-    fences: Fences<Node<K>>,
+    pub(super) fences: Fences<Node<K>>,
     versions: AtomicUsize,
     /// Of the memory held: what unended transactions had in older memtables. No flush frees it.
     pinned_bytes: AtomicUsize,
@@ -356,12 +161,7 @@ impl<K: Key> Memtable<K> {
         let p = self.arena.allocate(size_of::<TxnSlot>())?.cast::<TxnSlot>();
         // SAFETY: fresh, aligned, large enough.
         unsafe {
-            p.write(TxnSlot {
-                txn,
-                status: AtomicU64::new(ACTIVE),
-                redo_at: AtomicU64::new(u64::MAX),
-                aborted: AtomicPtr::new(std::ptr::null_mut()),
-            });
+            p.write(TxnSlot::new(txn));
         }
         Ok(p)
     }
@@ -527,175 +327,6 @@ impl<K: Key> Memtable<K> {
         found
     }
 
-    /// The next node at a level. That of the level below may be the next to be looked at.
-    ///
-    /// # Safety
-    /// As for [`Node::next`].
-    #[inline]
-    unsafe fn next_of(at: *const Node<K>, level: usize) -> *mut Node<K> {
-        // SAFETY: the caller's promise.
-        unsafe {
-            if level > 0 {
-                prefetch(Node::next(at, level - 1).load(Ordering::Relaxed).cast_const());
-            }
-            Node::next(at, level).load(Ordering::Acquire)
-        }
-    }
-
-    /// Where the way down begins without fences.
-    fn top(&self) -> (*const Node<K>, usize) {
-        (self.head.node(), MAX_HEIGHT - 1)
-    }
-
-    /// A node before `key`, and the level from which the way down to it begins there.
-    fn begin(&self, wanted: K::Head, key: K::Ref<'_>) -> (*const Node<K>, usize) {
-        // SAFETY: nodes live as long as the arena.
-        let is_less = |node: *const Node<K>| unsafe { (*node).cmp_key(wanted, key) }.is_lt();
-        let Some(mut at) = self.fences.last_before(K::rank(key), is_less) else { return self.top() };
-        // SAFETY: the same.
-        let top_of = |node: *const Node<K>| unsafe { (*node).height } - 1;
-        let mut level = FENCE_LEVEL;
-        // Much may have come behind it: up, as far as the nodes on the way reach.
-        loop {
-            // SAFETY: the same; `at` has this level.
-            let next = unsafe { Self::next_of(at, level) };
-            if next.is_null() || !is_less(next) {
-                return (at, level);
-            }
-            (at, level) = (next, top_of(next));
-        }
-    }
-
-    /// The least key.
-    pub(crate) fn first(&self) -> Option<&Node<K>> {
-        // SAFETY: nodes live as long as the memtable.
-        unsafe { Node::next(self.head.node(), 0).load(Ordering::Acquire).as_ref() }
-    }
-
-    /// The first key at or after `key`.
-    pub(crate) fn seek(&self, key: K::Ref<'_>) -> Option<&Node<K>> {
-        // Often there is nothing: not worth the way down.
-        self.first()?;
-        let wanted = K::head(key);
-        let (mut at, top) = self.begin(wanted, key);
-        for level in (0..=top).rev() {
-            loop {
-                // SAFETY: nodes live as long as the arena.
-                let next = unsafe { Self::next_of(at, level) };
-                match unsafe { next.as_ref() } {
-                    Some(n) if n.cmp_key(wanted, key).is_lt() => at = next,
-                    n if level == 0 => return n,
-                    _ => break,
-                }
-            }
-        }
-        None
-    }
-
-    /// The node of `key`, if it is here.
-    pub(crate) fn get(&self, key: K::Ref<'_>) -> Option<&Node<K>> {
-        self.seek(key).filter(|n| K::cmp(n.key(), key).is_eq())
-    }
-
-    /// A key before `to`, or before the end, behind which about 2 to the power of `2 * level - 1` keys come before `to`; none, if
-    /// there are about so many or fewer.
-    pub(crate) fn step_back(&self, to: Option<K::Ref<'_>>, level: usize) -> Option<&Node<K>> {
-        let mut at = self.head.node();
-        for level in (level.min(MAX_HEIGHT - 1)..MAX_HEIGHT).rev() {
-            at = self.last_before(at, level, to);
-        }
-        // SAFETY: nodes live as long as the arena.
-        (!std::ptr::eq(at, self.head.node())).then(|| unsafe { &*at })
-    }
-
-    /// About how many keys there are from `from` on and before `to`: counted on the highest level that has some.
-    pub(crate) fn keys_between(&self, from: K::Ref<'_>, to: Option<K::Ref<'_>>) -> u64 {
-        const SOME: u64 = 64;
-        let (mut near, level) = self.begin(K::head(from), from);
-        for level in (FENCE_LEVEL + 1..=level).rev() {
-            near = self.last_before(near, level, Some(from));
-        }
-        // If there are few on the fences' level, there are no more above it.
-        let (mut before, keys) = self.count_at(near, FENCE_LEVEL, (from, to), SOME);
-        let top = if keys < SOME { FENCE_LEVEL } else { MAX_HEIGHT };
-        if keys >= SOME {
-            before = self.head.node();
-        }
-        for level in (0..top).rev() {
-            let keys;
-            (before, keys) = self.count_at(before, level, (from, to), u64::MAX);
-            if keys >= SOME || level == 0 {
-                return keys << (2 * level).saturating_sub(1);
-            }
-        }
-        0
-    }
-
-    /// How many keys there are at `level` from one on and before another, `most` of them; and the last node before them. `at` is
-    /// before them, and has this level.
-    fn count_at(
-        &self,
-        at: *const Node<K>,
-        level: usize,
-        (from, to): (K::Ref<'_>, Option<K::Ref<'_>>),
-        most: u64,
-    ) -> (*const Node<K>, u64) {
-        let before = self.last_before(at, level, Some(from));
-        let (mut at, mut keys) = (before, 0);
-        while keys < most {
-            // SAFETY: nodes live as long as the arena.
-            at = unsafe { Node::next(at, level).load(Ordering::Acquire) };
-            // SAFETY: the same.
-            match unsafe { at.as_ref() } {
-                Some(n) if to.is_none_or(|to| K::cmp(n.key(), to).is_lt()) => keys += 1,
-                _ => break,
-            }
-        }
-        (before, keys)
-    }
-
-    /// Keys that lie about evenly among all, `most` at most.
-    pub(crate) fn spread(&self, most: usize) -> Vec<K::Own> {
-        const OF_EACH: usize = 4;
-        for level in (0..MAX_HEIGHT).rev() {
-            let nodes = self.at_level(level).count();
-            if nodes >= most * OF_EACH || level == 0 {
-                let step = nodes.div_ceil(most.max(1)).max(1);
-                return self.at_level(level).step_by(step).map(|n| K::own(n.key())).collect();
-            }
-        }
-        Vec::new()
-    }
-
-    /// The nodes that have this level, in the order of their keys.
-    fn at_level(&self, level: usize) -> impl Iterator<Item = &Node<K>> {
-        // SAFETY: nodes live as long as the arena.
-        self.places_at_level(level).map(|node| unsafe { &*node })
-    }
-
-    /// The same, as pointers from which all levels are reached.
-    fn places_at_level(&self, level: usize) -> impl Iterator<Item = *const Node<K>> + use<'_, K> {
-        let mut at = self.head.node();
-        std::iter::from_fn(move || {
-            // SAFETY: nodes live as long as the arena.
-            at = unsafe { Node::next(at, level).load(Ordering::Acquire) };
-            (!at.is_null()).then_some(at)
-        })
-    }
-
-    /// The last node at `level` before `to`, from `at` on, which has this level.
-    fn last_before(&self, mut at: *const Node<K>, level: usize, to: Option<K::Ref<'_>>) -> *const Node<K> {
-        loop {
-            // SAFETY: nodes live as long as the arena.
-            let next = unsafe { Node::next(at, level).load(Ordering::Acquire) };
-            // SAFETY: the same.
-            match unsafe { next.as_ref() } {
-                Some(n) if to.is_none_or(|to| K::cmp(n.key(), to).is_lt()) => at = next,
-                _ => return at,
-            }
-        }
-    }
-
     /// The key after `node`, which is of this memtable.
     pub(crate) fn after<'a>(&'a self, node: &'a Node<K>) -> Option<&'a Node<K>> {
         // SAFETY: nodes live as long as the arena.
@@ -722,74 +353,12 @@ impl<K: Key> Memtable<K> {
     }
 }
 
-/// One in two rises a level, so that there are fences enough, and of these one in four each further one.
-fn height_of(hash: u64) -> usize {
-    let mut h = hash.wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    h ^= h >> 29;
-    h = h.wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    h ^= h >> 32;
-    (h.trailing_zeros().div_ceil(2) as usize + 1).min(MAX_HEIGHT)
-}
-
-/// What the list begins with: a node above which no key stands. Not in the arena, so that an empty memtable takes no
-/// region. A raw pointer, since others write behind it.
-struct Head<K: Key> {
-    place: *mut [MaybeUninit<u64>],
-    kind: PhantomData<Node<K>>,
-}
-
-impl<K: Key> Head<K> {
-    fn new() -> Self {
-        const { assert!(align_of::<Node<K>>() <= align_of::<u64>()) };
-        let words = node_bytes::<K>(MAX_HEIGHT).div_ceil(size_of::<u64>());
-        let place = Box::into_raw(Box::new_uninit_slice(words));
-        // SAFETY: fresh, aligned, large enough.
-        unsafe { init_node::<K>(place.cast(), K::LEAST, MAX_HEIGHT) };
-        Head { place, kind: PhantomData }
-    }
-
-    fn node(&self) -> *const Node<K> {
-        self.place.cast()
-    }
-}
-
-impl<K: Key> Drop for Head<K> {
-    fn drop(&mut self) {
-        // SAFETY: of a box, and dropped once; a node has nothing to drop.
-        drop(unsafe { Box::from_raw(self.place) });
-    }
-}
-
-fn node_bytes<K: Key>(height: usize) -> usize {
-    size_of::<Node<K>>() + (height - 1) * size_of::<AtomicPtr<Node<K>>>()
-}
-
-/// # Safety
-/// `place` is aligned, has [`node_bytes`] and is nobody else's.
-unsafe fn init_node<K: Key>(place: *mut Node<K>, key: K::InNode, height: usize) {
-    let none = || AtomicPtr::new(std::ptr::null_mut());
-    // SAFETY: the caller's promise.
-    unsafe {
-        place.write(Node { key, head: AtomicPtr::new(std::ptr::null_mut()), height, next: none() });
-        for level in 1..height {
-            std::ptr::addr_of_mut!((*place).next).add(level).write(none());
-        }
-    }
-}
-
-fn new_node<K: Key>(arena: &Arena, key: K::Ref<'_>, height: usize) -> Result<*const Node<K>> {
-    let key = K::keep(arena, key)?;
-    let p = arena.allocate(node_bytes::<K>(height))?.cast::<Node<K>>();
-    // SAFETY: fresh, aligned, large enough.
-    unsafe { init_node(p, key, height) };
-    Ok(p)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::tree::key::ByBytes;
-    use esker_format::RowId;
+    use crate::tree::search::seek_each;
+    use esker_format::{CommitSeq, RowId};
 
     fn view(seq: u64, me: u64) -> View {
         View { seq: CommitSeq(seq), me: TxnId(me) }
@@ -886,6 +455,20 @@ mod tests {
                     from_fences +=
                         usize::from(!std::ptr::eq(m.begin(ByBytes::head(&sought), &sought).0, m.head.node()));
                     *sought.last_mut().unwrap() |= 1;
+                }
+                if n % 16 == 0 {
+                    // More than are searched together; what is there and what is not.
+                    let mut some: Vec<_> = (0..30).map(|k| key_of(way, (n + k * 37) % most)).collect();
+                    some.iter_mut().step_by(3).for_each(|key| *key.last_mut().unwrap() |= 1);
+                    let keys: Vec<_> = some.iter().map(|key| (&*m, key.as_slice())).collect();
+                    let mut found = vec![None; keys.len()];
+                    seek_each(&keys, |i, node| {
+                        let key = unsafe { node.as_ref() }.map(|node| node.key().to_vec());
+                        assert!(found[i].replace(key).is_none(), "twice");
+                    });
+                    for (key, found) in some.into_iter().zip(found) {
+                        assert_eq!(found.unwrap().as_ref(), model.range(key..).next());
+                    }
                 }
             }
             assert!(m.at_level(0).map(|n| n.key()).eq(model.iter().map(Vec::as_slice)), "way {way}");

@@ -3,8 +3,8 @@
 //! Rows that came together lie together. So in each memtable, and in each level of runs, the place of the last row is kept,
 //! and the next one is looked for from there: next to it is at hand, and what lies far away is searched as by
 //! [`find`](super::find). Two places are kept of each, as one row among many that lie together may lie far away, and the next
-//! is where the others are. Of rows that are looked up one behind the other those up to the next one that anything else has
-//! are looked for in one block alone. Invariants: what is found is what `find` finds; what is kept of a place stays true, since
+//! is where the others are. Rows that are asked for soon are searched together, see `search.rs`. Of rows that are looked up one
+//! behind the other those up to the next one that anything else has are looked for in one block alone. Invariants: what is found is what `find` finds; what is kept of a place stays true, since
 //! whatever comes to a memtable later is not seen by the view. The looker itself writes nothing meanwhile.
 
 use crate::tally::tally;
@@ -13,6 +13,7 @@ use crate::tree::levels::Lies;
 use crate::tree::looks::OwnLooks;
 use crate::tree::memtable::{Memtable, Node, Version};
 use crate::tree::run::{Block, Run};
+use crate::tree::search::seek_each;
 use crate::tree::stored::may_meet;
 use crate::tree::{find_in_run, order_in_block, Found, RunSeen, Seen, SeenMark, TreeState};
 use crate::version::{OrdinalRanges, VersionOrder, View};
@@ -35,12 +36,32 @@ pub(crate) struct Near {
     marks: Vec<SeenMark>,
     memtables: Vec<InMemory>,
     levels: Vec<Places>,
+    told: Told,
     /// Of these rows nothing is anywhere but in the block at the place in this level.
     alone: (usize, RangeInclusive<RowId>),
     /// The row that was looked for everywhere last.
     last: RowId,
     looks: OwnLooks<ByRow>,
 }
+
+/// Rows that are asked for soon.
+#[derive(Default)]
+struct Told {
+    /// In their order, those that were asked for meanwhile among them.
+    rows: Vec<RowId>,
+    /// How many of them were asked for.
+    asked: usize,
+    /// Of each row, for each memtable, the first node from there on.
+    nodes: Vec<*const Node>,
+    /// Of each row, for each level, where it is in its block, or [`NOT_TOLD`].
+    ats: Vec<u32>,
+}
+
+// SAFETY: the nodes are those of the memtables that are held beside them, and only read.
+unsafe impl Send for Told {}
+
+/// The place is not known.
+const NOT_TOLD: u32 = u32::MAX;
 
 /// The places in a memtable, the last one first.
 struct InMemory {
@@ -130,6 +151,7 @@ impl Near {
             marks: state.seen_marks(view),
             memtables: private.into_iter().chain(state.memtables()).map(in_memory).collect(),
             levels: (0..state.levels().count()).map(|_| places()).collect(),
+            told: Told::default(),
             alone: (0, RowId::MAX..=RowId::ZERO),
             last: RowId::MAX,
             looks: OwnLooks::default(),
@@ -141,12 +163,13 @@ impl Near {
     /// The newest version of a row that the view sees, if that is not a tombstone.
     pub(crate) fn find(&mut self, row: RowId) -> Result<Option<(VersionOrder, Place<'_>)>> {
         let mut best: Option<(VersionOrder, Best)> = None;
+        let told = self.told.ask(row);
         if self.alone.1.contains(&row) {
             #[cfg(test)]
             alone::count();
-            self.find_in_level(self.alone.0, row, &mut best);
+            self.find_in_level(self.alone.0, row, NOT_TOLD, &mut best);
         } else {
-            self.find_anywhere(row, &mut best)?;
+            self.find_anywhere(row, told, &mut best)?;
         }
         let Some((order, best)) = best.filter(|(order, _)| !self.marks.iter().any(|m| m.hides(row, *order))) else {
             return Ok(None);
@@ -154,12 +177,18 @@ impl Near {
         Ok(self.place(best).map(|place| (order, place)))
     }
 
-    fn find_anywhere(&mut self, row: RowId, best: &mut Option<(VersionOrder, Best)>) -> Result<()> {
+    /// `told`: which of the rows that were told of it is.
+    fn find_anywhere(
+        &mut self,
+        row: RowId,
+        told: Option<usize>,
+        best: &mut Option<(VersionOrder, Best)>,
+    ) -> Result<()> {
         // Places move.
         self.alone.1 = RowId::MAX..=RowId::ZERO;
-        let mut memtables = 0;
+        let (mut memtables, of_each) = (0, self.memtables.len());
         for (i, place) in self.memtables.iter_mut().enumerate() {
-            let was_searched = place.go_to(row);
+            let was_searched = place.go_to(row, told.map(|told| self.told.nodes[told * of_each + i]));
             memtables += u64::from(was_searched && !place.mem.is_empty() && !place.mem.is_private());
             if let Some((order, version)) = place.visible(row, self.view) {
                 if best.as_ref().is_none_or(|(b, _)| order > *b) {
@@ -174,7 +203,8 @@ impl Near {
         for i in 0..self.levels.len() {
             let is_at_hand = self.levels[i].last[0].known.contains(&row);
             if self.go_to_level(i, row)? {
-                self.find_in_level(i, row, best);
+                let at = told.map_or(NOT_TOLD, |told| self.told.ats[told * self.levels.len() + i]);
+                self.find_in_level(i, row, at, best);
                 let block = self.levels[i].last[0].block.as_ref();
                 blocks += u64::from(!is_at_hand && block.is_some_and(|b| b.seen != RunSeen::Own));
             } else {
@@ -192,11 +222,11 @@ impl Near {
         Ok(())
     }
 
-    /// Looks at the versions in the block at the place in a level, where the row's place is.
+    /// Looks at the versions in the block at the place in a level, where the row's place is; `told`: where in the block.
     #[inline]
-    fn find_in_level(&mut self, level: usize, row: RowId, best: &mut Option<(VersionOrder, Best)>) {
+    fn find_in_level(&mut self, level: usize, row: RowId, told: u32, best: &mut Option<(VersionOrder, Best)>) {
         let Some(place) = &mut self.levels[level].last[0].block else { return };
-        let mut at = place.go_to(row);
+        let mut at = place.go_to(row, told);
         let mut is_of_row = place.next == row && at < place.block.rows();
         while is_of_row {
             if let Some(order) = order_in_block::<ByRow>(&place.block, at, place.seen, self.view, &place.aborted) {
@@ -242,26 +272,50 @@ impl Near {
         }
     }
 
-    /// Tells of a row that is asked for soon, and of these columns of it. Rows are asked for in the order in which they are told
+    /// Nothing more is told of what was told.
+    pub(crate) fn forget_told(&mut self) {
+        self.told.forget();
+        self.levels.iter_mut().for_each(|places| places.ahead.clear());
+    }
+
+    /// Tells of rows that are asked for soon, and of these columns of them. Rows are asked for in the order in which they are told
     /// of; not all of them need be told of.
-    pub(crate) fn expect(&mut self, row: RowId, mask: &ColumnMask) -> Result<()> {
-        for level in 0..self.levels.len() {
-            let places = &self.levels[level];
-            let last = places.ahead.back().unwrap_or(&places.last[0]);
-            if !last.known.contains(&row) {
-                let Some(place) = self.place_in_level(level, row)? else { continue };
-                self.levels[level].ahead.push_back(place);
-            }
-            let places = &self.levels[level];
-            let last = places.ahead.back().unwrap_or(&places.last[0]);
-            if let Some(InBlock { block, .. }) = &last.block {
-                let at = block.lower_bound(row);
-                if at < block.rows() {
-                    block.prefetch(at, mask);
-                }
+    pub(crate) fn expect(&mut self, rows: &[RowId], mask: &ColumnMask) -> Result<()> {
+        let (first, of_each) = (self.told.rows.len(), self.memtables.len());
+        self.told.rows.extend_from_slice(rows);
+        self.told.nodes.resize((first + rows.len()) * of_each, std::ptr::null());
+        let memtables = &self.memtables;
+        let in_each = |row: &RowId| {
+            let row = *row;
+            memtables.iter().map(move |place| (&*place.mem, row))
+        };
+        let wanted: Vec<_> = rows.iter().flat_map(in_each).collect();
+        seek_each(&wanted, |i, node| self.told.nodes[first * of_each + i] = node);
+        for row in rows {
+            for level in 0..self.levels.len() {
+                let at = self.expect_in_level(level, *row, mask)?;
+                self.told.ats.push(at);
             }
         }
         Ok(())
+    }
+
+    /// Fetches the block in which a row lies in a level, and what is there of it; tells where in the block.
+    fn expect_in_level(&mut self, level: usize, row: RowId, mask: &ColumnMask) -> Result<u32> {
+        let places = &self.levels[level];
+        let last = places.ahead.back().unwrap_or(&places.last[0]);
+        if !last.known.contains(&row) {
+            let Some(place) = self.place_in_level(level, row)? else { return Ok(NOT_TOLD) };
+            self.levels[level].ahead.push_back(place);
+        }
+        let places = &self.levels[level];
+        let last = places.ahead.back().unwrap_or(&places.last[0]);
+        let Some(InBlock { block, .. }) = &last.block else { return Ok(NOT_TOLD) };
+        let at = block.lower_bound(row);
+        if at < block.rows() {
+            block.prefetch(at, mask);
+        }
+        Ok(at)
     }
 
     /// Goes to the place of a row in a level. False: versions of it may lie in two blocks.
@@ -341,6 +395,25 @@ impl Drop for Near {
     }
 }
 
+impl Told {
+    fn forget(&mut self) {
+        self.rows.clear();
+        self.nodes.clear();
+        self.ats.clear();
+        self.asked = 0;
+    }
+
+    /// A row is asked for: which of those that were told of it is, if it is the next of them.
+    #[inline]
+    fn ask(&mut self, row: RowId) -> Option<usize> {
+        let next = self.asked;
+        (self.rows.get(next) == Some(&row)).then(|| {
+            self.asked += 1;
+            next
+        })
+    }
+}
+
 impl InMemory {
     /// The newest version of a row that the view sees, where the place is; a tombstone counts.
     fn visible(&mut self, row: RowId, view: View) -> Option<(VersionOrder, &Version)> {
@@ -351,9 +424,16 @@ impl InMemory {
         self.mem.visible(Some(next).filter(|node| node.key() == row)?, view)
     }
 
-    /// Stands at the row's node, or at the first behind it. True if that was not at hand.
+    /// Stands at the row's node, or at the first behind it, which may be `told`. True if that was not at hand.
     #[inline]
-    fn go_to(&mut self, row: RowId) -> bool {
+    fn go_to(&mut self, row: RowId, told: Option<*const Node>) -> bool {
+        if let Some(next) = told {
+            #[cfg(test)]
+            told::count();
+            self.places.swap(0, 1);
+            self.places[0] = MemPlace { from: row, next };
+            return true;
+        }
         if self.step(row) {
             return false;
         }
@@ -388,10 +468,11 @@ impl InMemory {
 }
 
 impl InBlock {
-    /// The first version of a row or a greater one.
-    fn go_to(&mut self, row: RowId) -> u32 {
+    /// The first version of a row or a greater one, where it is `told`.
+    fn go_to(&mut self, row: RowId, told: u32) -> u32 {
         if row < self.from || row > self.next {
             self.at = match row < self.from {
+                _ if told != NOT_TOLD => told,
                 true => self.block.lower_bound(row),
                 false => self.block.lower_bound_from(self.at, row),
             };
@@ -405,6 +486,11 @@ impl InBlock {
 tally! {
     /// Counts the places that this thread searched.
     searched
+}
+
+tally! {
+    /// Counts the places in memtables that were searched before they were asked for.
+    told
 }
 
 tally! {

@@ -7,7 +7,7 @@ use crate::stored::Stored;
 use crate::sync::{order, RwLock};
 use crate::version::{order_if_visible, OrdinalRanges, VersionOrder, View};
 use crate::Result;
-pub(crate) use crate::{arena, fences, key, memtable, private, standing, stored};
+pub(crate) use crate::{arena, fences, key, memtable, node, private, search, standing, stored};
 use esker_format::{CommitSeq, RowId, TxnId, VersionTag};
 use key::ByBytes;
 use std::marker::PhantomData;

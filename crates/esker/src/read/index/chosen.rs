@@ -10,6 +10,7 @@ use super::{IndexBatch, IndexCursor};
 use crate::read::buffer::Buffer;
 use crate::session::Session;
 use crate::{Error, Result};
+use esker_format::RowId;
 
 /// A cursor's batches of entries.
 #[derive(Default)]
@@ -72,11 +73,14 @@ impl IndexCursor {
         let mut lookup = self.lookup(session, false)?;
         if let Some(rows) = &mut lookup.rows {
             let ids = &self.chosen.buffer.ids;
-            rows.expect(places.iter().map(|place| ids[*place as usize]), &self.options.mask)?;
+            let wanted: Vec<RowId> = places.iter().map(|place| ids[*place as usize]).collect();
+            rows.expect(&wanted, &self.options.mask)?;
         }
         let entries = std::mem::take(&mut self.chosen.buffer.keys);
         for place in places.iter().map(|place| *place as usize) {
-            self.add_row(&mut lookup, entries.get(place), self.chosen.buffer.ids[place])?;
+            if self.add_row(&mut lookup, entries.get(place), self.chosen.buffer.ids[place])? {
+                self.buffer.keys.push(entries.get(place));
+            }
         }
         self.chosen.buffer.keys = entries;
         self.buffer.make_images(&self.table, &self.options.mask)

@@ -3,6 +3,7 @@
 //! Rows lie in the order in which they came, entries in that of their keys: the next row is anywhere. Who knows which rows
 //! are looked up next says so, and what these take comes from memory while others are looked up.
 
+use crate::tree::fences::TOGETHER;
 use crate::tree::key::ByRow;
 use crate::tree::memtable::Memtable;
 use crate::tree::near::{Near, Place};
@@ -12,8 +13,10 @@ use crate::Result;
 use esker_format::{ColumnMask, RowId};
 use std::sync::Arc;
 
-/// So many rows before one is looked up it is told of.
-const TOLD_AHEAD: usize = 16;
+/// At least so many rows before one is looked up it is told of.
+const TOLD_AHEAD: usize = 12;
+/// A row that is so many ids behind another one is at hand from there.
+const AT_HAND_IDS: u64 = 8;
 
 /// See the module.
 pub(super) struct RowLookup {
@@ -23,20 +26,36 @@ pub(super) struct RowLookup {
     view: View,
     is_first: bool,
     near: Option<Near>,
-    /// What is looked up next, and how many of these were told of.
+    /// What is looked up next, and how many of these were told of, and found.
     coming: Vec<RowId>,
     told: usize,
+    found: usize,
+    /// The last rows of the two stretches of rows at hand that were told of last.
+    ends: [RowId; 2],
 }
 
 impl RowLookup {
     /// Of `state` under `view`; `private` is the looker's own memtable.
     pub(super) fn new(state: Arc<TreeState<ByRow>>, private: Option<Arc<Memtable>>, view: View) -> Self {
-        RowLookup { state, private, view, is_first: true, near: None, coming: Vec::new(), told: 0 }
+        RowLookup {
+            state,
+            private,
+            view,
+            is_first: true,
+            near: None,
+            coming: Vec::new(),
+            told: 0,
+            found: 0,
+            ends: [RowId::MAX; 2],
+        }
     }
 
     /// As [`Near::find`], for these columns.
     pub(super) fn find(&mut self, row: RowId, mask: &ColumnMask) -> Result<Option<(VersionOrder, Place<'_>)>> {
-        self.tell(mask)?;
+        self.found += 1;
+        if self.told < self.coming.len().min(self.found + TOLD_AHEAD) {
+            self.tell(mask)?;
+        }
         if std::mem::take(&mut self.is_first) {
             let found = find(&self.state, self.private.as_ref(), row, self.view)?;
             let place = |(order, found)| (order, Place::Found(found));
@@ -46,26 +65,37 @@ impl RowLookup {
     }
 
     /// These rows are looked up next, in this order, for these columns: what it takes comes from memory meanwhile.
-    pub(super) fn expect(&mut self, rows: impl Iterator<Item = RowId>, mask: &ColumnMask) -> Result<()> {
+    pub(super) fn expect(&mut self, rows: &[RowId], mask: &ColumnMask) -> Result<()> {
         self.coming.clear();
-        self.coming.extend(rows);
-        self.told = 0;
+        self.coming.extend_from_slice(rows);
+        (self.told, self.found) = (0, 0);
+        if let Some(near) = &mut self.near {
+            near.forget_told();
+        }
         if self.coming.len() < 2 {
+            self.coming.clear();
             return Ok(());
         }
         self.is_first = false;
-        (0..TOLD_AHEAD).try_for_each(|_| self.tell(mask))
+        self.tell(mask)
     }
 
-    /// Tells of the next one of them. Those that lie one behind the other come by themselves.
+    /// Tells of the next ones of them that are not at hand from those before: two stretches in turn are.
     fn tell(&mut self, mask: &ColumnMask) -> Result<()> {
-        let Some(row) = self.coming.get(self.told).copied() else { return Ok(()) };
-        let is_next = self.told.checked_sub(1).is_some_and(|before| self.coming[before].0.abs_diff(row.0) <= 1);
-        self.told += 1;
-        match is_next {
-            true => Ok(()),
-            false => self.near().expect(row, mask),
+        let (mut rows, mut told) = ([RowId::ZERO; TOGETHER], 0);
+        while let Some(row) = self.coming.get(self.told).copied().filter(|_| told < TOGETHER) {
+            self.told += 1;
+            let is_at_hand = |end: RowId| row.0.checked_sub(end.0).is_some_and(|ids| ids <= AT_HAND_IDS);
+            if !is_at_hand(self.ends[0]) {
+                self.ends.swap(0, 1);
+                if !is_at_hand(self.ends[0]) {
+                    rows[told] = row;
+                    told += 1;
+                }
+            }
+            self.ends[0] = row;
         }
+        self.near().expect(&rows[..told], mask)
     }
 
     fn near(&mut self) -> &mut Near {

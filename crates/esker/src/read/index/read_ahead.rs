@@ -117,7 +117,7 @@ impl IndexCursor {
             wanted.extend(left.map(|at| span.block.row(at)));
         }
         let mask = &self.options.mask;
-        lookup.expect(wanted.iter().copied(), mask)?;
+        lookup.expect(&wanted, mask)?;
         ahead.rows.clear();
         ahead.buffer.clear();
         for row in wanted {

@@ -3,7 +3,7 @@
 
 use crate::tests::support::{open_with, options};
 use crate::tree::looks::LOOK_BYTES;
-use crate::tree::near::{alone, edges, searched, Near};
+use crate::tree::near::{alone, edges, searched, told, Near};
 use crate::tree::{self, find};
 use crate::version::VersionOrder;
 use crate::*;
@@ -135,7 +135,6 @@ fn rows_beside_each_other_are_found_whatever_is_asked_for_between() {
     s.commit().unwrap();
     let view = s.latest_view().unwrap();
     let state = t.tree().snapshot();
-    let mut near = Near::new(state.clone(), None, view);
     let mut asked: Vec<usize> = Vec::new();
     for at in 0..ids.len() {
         asked.push(at);
@@ -147,17 +146,32 @@ fn rows_beside_each_other_are_found_whatever_is_asked_for_between() {
             asked.push(at - 2);
         }
     }
-    alone::take();
-    for at in asked {
-        let order = |found: Option<VersionOrder>| found.map(|order| (order.seq, order.ordinal));
-        let found = order(near.find(ids[at]).unwrap().map(|(order, _)| order));
-        let wanted = find(&state, None, ids[at], view).unwrap();
-        let wanted = wanted.filter(|(_, found)| !matches!(found, tree::Found::Tombstone)).map(|(order, _)| order);
-        assert_eq!(found, order(wanted), "row {at}");
-        assert_eq!(found.is_some(), model.contains_key(&(at as u64)), "row {at}");
+    // Nothing is told of; all is; or not all, and some that is not asked for, up to which all is searched.
+    for told_of in [0, 1, 3] {
+        alone::take();
+        told::take();
+        let mut near = Near::new(state.clone(), None, view);
+        for (n, some) in asked.chunks(40).enumerate() {
+            if n % 3 == 0 {
+                near.forget_told();
+            }
+            let wanted = some.iter().enumerate().filter(|(at, _)| at % (told_of + 1) < told_of.min(2));
+            let wanted: Vec<_> = wanted.map(|(_, row)| ids[(row + n % 5 * (told_of / 3)) % ids.len()]).collect();
+            near.expect(&wanted, &t.all_columns()).unwrap();
+            for at in some.iter().copied() {
+                let order = |found: Option<VersionOrder>| found.map(|order| (order.seq, order.ordinal));
+                let found = order(near.find(ids[at]).unwrap().map(|(order, _)| order));
+                let wanted = find(&state, None, ids[at], view).unwrap();
+                let is_there = |found: &tree::Found| !matches!(found, tree::Found::Tombstone);
+                let wanted = wanted.filter(|(_, found)| is_there(found)).map(|(order, _)| order);
+                assert_eq!(found, order(wanted), "row {at}");
+                assert_eq!(found.is_some(), model.contains_key(&(at as u64)), "row {at}");
+            }
+        }
+        let (told, looked) = (told::take(), alone::take());
+        assert!((told_of..=told_of * ids.len()).contains(&told), "{told} places were told");
+        assert!((ids.len() / 5..ids.len()).contains(&looked), "{looked} rows were looked for in one block alone");
     }
-    let looked = alone::take();
-    assert!((ids.len() / 4..ids.len()).contains(&looked), "{looked} rows were looked for in one block alone");
 }
 
 /// Rows that are far from each other are looked for in each run there; those at hand are not, nor what is another one's to end.
@@ -270,7 +284,7 @@ fn what_a_mark_hides_in_memory_is_not_given() {
 }
 
 /// Rows that were deleted and inserted again lie behind all others: who reads by the key goes there and back, and searches
-/// neither place again.
+/// neither place again, whether or not it tells what comes.
 #[test]
 fn rows_that_lie_elsewhere_do_not_lead_away_from_the_others() {
     let e = open_with(&SimDisk::new(1), Options { memory_limit_bytes: 64 << 20, ..options() }).unwrap();
@@ -288,8 +302,9 @@ fn rows_that_lie_elsewhere_do_not_lead_away_from_the_others() {
     let wanted: Found = (0..ROWS).map(|id| (id, if id % 10 == 0 { 2 } else { 1 })).collect();
     for place in ["in memory", "in a run"] {
         searched::take();
+        told::take();
         assert_eq!(by_key(&mut begin(&e), &t, false), wanted, "{place}");
-        let (searches, batches) = (searched::take(), ROWS as usize / 100);
+        let (searches, batches) = (searched::take() + told::take(), ROWS as usize / 100);
         assert!((1..3 * batches).contains(&searches), "{searches} searches {place}");
         e.sim_flush(&t).unwrap();
     }
