@@ -4,6 +4,7 @@
 use crate::sim_hooks::Entry;
 use crate::tests::tables::{open, options};
 use crate::upkeep::checkpoint;
+use crate::write::index::fetched;
 use crate::*;
 use esker_base::counters::{bind, Counter, SessionCounters};
 use esker_format::key_bytes::key_encoding;
@@ -404,4 +405,31 @@ fn a_check_tells_what_is_wrong_with_an_index() {
     assert_eq!(found(entry(&other, id, Some(b""))), [another]);
     let gone = format!("{of}: an entry leads to row 99, which is gone");
     assert_eq!(found(entry(&other, RowId(99), Some(b""))), [gone]);
+}
+
+/// Small writes of more entries than one fetch their places together; large ones, which go elsewhere, do not.
+#[test]
+fn places_of_entries_are_fetched_together_where_they_are_put() {
+    let e = open(&SimDisk::new(1), options());
+    e.create_table("t", &def()).unwrap();
+    let (t, mut s) = (e.open_table("t").unwrap(), e.session());
+    let row = |a: u32| image(&Row { a, c: Some(a), text: vec![7; 20] });
+    fetched::take();
+    let first = unsafe { s.insert_image(&t, row(1).as_ptr()).unwrap() };
+    assert_eq!(fetched::take(), 1);
+    unsafe { s.update_image(&t, first, row(2).as_ptr()).unwrap() };
+    assert_eq!(fetched::take(), 1);
+    // Of one entry there is nothing to fetch together.
+    let other = image(&Row { a: 2, c: None, text: vec![7; 20] });
+    unsafe { s.update_image(&t, first, other.as_ptr()).unwrap() };
+    s.delete(&t, first).unwrap();
+    assert_eq!(fetched::take(), 2);
+    let small = (10..100_000).take_while(|a| {
+        unsafe { s.insert_image(&t, row(*a).as_ptr()).unwrap() };
+        fetched::take() == 1
+    });
+    assert!((1..90_000).contains(&small.count()), "it never becomes large");
+    unsafe { s.insert_image(&t, row(5).as_ptr()).unwrap() };
+    assert_eq!(fetched::take(), 0);
+    s.commit().unwrap();
 }

@@ -15,6 +15,7 @@ use crate::read::buffer::decode;
 use crate::session::{Parts, Session};
 use crate::tally::tally;
 use crate::tree::key::{ByBytes, Key};
+use crate::tree::search::seek_each;
 use crate::tree::standing::{seen_at, standing, Standing};
 use crate::txn::open::Broken;
 use crate::version::View;
@@ -177,6 +178,9 @@ impl Session {
         changes: &mut Changes,
         write: impl FnOnce(&mut Session) -> Result<RowId>,
     ) -> Result<RowId> {
+        if self.txn_mut()?.large.is_none() {
+            changes.fetch_places(trees);
+        }
         let mut reserved = Vec::new();
         let result = self.reserve_all(table, trees, changes, &mut reserved).and_then(|()| {
             let first_ordinal = self.txn_mut()?.next_ordinal;
@@ -329,6 +333,19 @@ impl Session {
 }
 
 impl Changes {
+    /// A hint: all entries are put soon, one after the other, into shared memtables. What searching their places takes comes from
+    /// memory for all at once.
+    fn fetch_places(&self, trees: &Trees) {
+        let keys = || self.gone.iter().chain(&self.new);
+        if keys().nth(1).is_some() {
+            #[cfg(test)]
+            fetched::count();
+            let states: Vec<_> = keys().map(|key| trees.keys[key.index].snapshot()).collect();
+            let wanted: Vec<_> = states.iter().zip(keys()).map(|(state, key)| (&*state.active, &*key.key)).collect();
+            seek_each(&wanted, |_, _| {});
+        }
+    }
+
     /// What an update from one image to another means, or a deletion. A key that stays is written again if the row is
     /// `overtaken`: the transaction's own view does not see the entry that is there.
     ///
@@ -376,4 +393,9 @@ impl Changes {
 tally! {
     /// Counts the rows that this thread's transactions have hidden from their views.
     hidden
+}
+
+tally! {
+    /// Counts the rows for whose entries this thread fetched the places together.
+    fetched
 }
