@@ -85,12 +85,16 @@ impl Keys {
         self.ends.len()
     }
 
-    /// All but those at these places, which rise.
+    /// All but those at these places, which rise. Those before the first of them stay where they are.
     pub(crate) fn forget(&mut self, places: &[usize]) {
-        if !places.is_empty() {
-            let others = (0..self.len()).filter(|at| places.binary_search(at).is_err());
-            self.keep(&others.map(|at| at as u32).collect::<Vec<_>>());
-        }
+        let Some(first) = places.first().copied() else { return };
+        let start = first.checked_sub(1).map_or(0, |before| self.ends[before]);
+        let mut others = Keys::default();
+        let left = (first..self.len()).filter(|at| places.binary_search(at).is_err());
+        left.for_each(|at| others.push(self.get(at)));
+        self.bytes.truncate(start);
+        self.ends.truncate(first);
+        (0..others.len()).for_each(|at| self.push(others.get(at)));
     }
 
     /// Only those at these places, which rise.

@@ -87,7 +87,7 @@ impl<N> Fences<N> {
 }
 
 /// For each of these ranks, [`TOGETHER`] at most, the last node of its array that has a lesser one, which is on its way from
-/// memory; null if there is none.
+/// memory; null if there is none. Unlike [`Fences::last_before`] it compares no nodes: where many have one rank it is farther away.
 pub(crate) fn before_each<'a, N: 'a>(wanted: impl Iterator<Item = (&'a Fences<N>, u64)>) -> [*const N; TOGETHER] {
     let mut places = [(None, 0, 0); TOGETHER];
     for (place, (fences, rank)) in places.iter_mut().zip(wanted) {

@@ -1,7 +1,8 @@
 //! What readers tell of keys for which they looked into more than one run, or into a memtable beside others. Who looks into one
-//! run alone looks once; what is at hand from the key before, and what open transactions have, does not count. A flush, or a merge, costs bytes once and saves a look each time: so it is made once looks have paid
-//! for it, however little there is to flush or to merge. Else a few rows that somebody changed and everybody reads would be
-//! looked for everywhere for as long as nothing else is changed.
+//! run alone looks once; what is at hand from the key before, and what open transactions have, does not count; a row whose places
+//! were searched beforehand counts as one that is not at hand. A flush, or a merge, costs bytes once and saves a look each time: so
+//! it is made once looks have paid for it, however little there is to flush or to merge. Else a few rows that somebody changed and
+//! everybody reads would be looked for everywhere for as long as nothing else is changed.
 //!
 //! Invariant: looks that something was paid with are forgotten, so that flushing and merging for readers end when they do.
 

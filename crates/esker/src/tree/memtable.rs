@@ -263,9 +263,9 @@ impl<K: Key> Memtable<K> {
         for level in 0..height {
             loop {
                 // SAFETY: nodes live as long as the arena; `fresh` is ours until level 0 links it, and upper links
-                // of a published node are only ever written here.
+                // of a published node are only ever written here, and may be read before they are linked.
                 let linked = unsafe {
-                    Node::next(fresh, level).store(after[level], Ordering::Relaxed);
+                    Node::next(fresh, level).store(after[level], Ordering::Release);
                     Node::next(before[level], level).compare_exchange(
                         after[level],
                         fresh.cast_mut(),

@@ -284,6 +284,7 @@ impl Near {
         let (first, of_each) = (self.told.rows.len(), self.memtables.len());
         self.told.rows.extend_from_slice(rows);
         self.told.nodes.resize((first + rows.len()) * of_each, std::ptr::null());
+        self.told.ats.resize((first + rows.len()) * self.levels.len(), NOT_TOLD);
         let memtables = &self.memtables;
         let in_each = |row: &RowId| {
             let row = *row;
@@ -291,10 +292,10 @@ impl Near {
         };
         let wanted: Vec<_> = rows.iter().flat_map(in_each).collect();
         seek_each(&wanted, |i, node| self.told.nodes[first * of_each + i] = node);
-        for row in rows {
+        for (at, row) in (first..).zip(rows) {
             for level in 0..self.levels.len() {
-                let at = self.expect_in_level(level, *row, mask)?;
-                self.told.ats.push(at);
+                let found = self.expect_in_level(level, *row, mask)?;
+                self.told.ats[at * self.levels.len() + level] = found;
             }
         }
         Ok(())
@@ -326,13 +327,12 @@ impl Near {
             return Ok(true);
         }
         last.swap(0, 1);
-        while let Some(place) = ahead.pop_front() {
-            last[0] = place;
-            if last[0].known.contains(&row) {
-                return Ok(true);
-            }
-        }
         if last[0].known.contains(&row) {
+            return Ok(true);
+        }
+        // What is ahead of others stays for them.
+        if let Some(at) = ahead.iter().position(|place| place.known.contains(&row)) {
+            last[0] = ahead.drain(..=at).next_back().unwrap_or_else(|| unreachable!("it was found there"));
             return Ok(true);
         }
         let Some(place) = self.place_in_level(level, row)? else { return Ok(false) };

@@ -11,7 +11,7 @@ use crate::tree::memtable::{Memtable, Node};
 use crate::tree::node::{FENCE_LEVEL, MAX_HEIGHT};
 use esker_format::prefetch;
 
-/// A search on its way.
+/// A search on its way, which goes up and down as [`Memtable::begin`] and [`Memtable::seek`] do.
 struct Way<K: Key> {
     /// Before the key.
     at: *const Node<K>,

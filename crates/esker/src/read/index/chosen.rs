@@ -10,7 +10,6 @@ use super::{IndexBatch, IndexCursor};
 use crate::read::buffer::Buffer;
 use crate::session::Session;
 use crate::{Error, Result};
-use esker_format::RowId;
 
 /// A cursor's batches of entries.
 #[derive(Default)]
@@ -70,19 +69,12 @@ impl IndexCursor {
     fn get_rows(&mut self, session: &mut Session, places: &[u32]) -> Result<()> {
         self.set_has_entries(false);
         self.buffer.clear();
-        let mut lookup = self.lookup(session, false)?;
-        if let Some(rows) = &mut lookup.rows {
-            let ids = &self.chosen.buffer.ids;
-            let wanted: Vec<RowId> = places.iter().map(|place| ids[*place as usize]).collect();
-            rows.expect(&wanted, &self.options.mask)?;
-        }
-        let entries = std::mem::take(&mut self.chosen.buffer.keys);
         for place in places.iter().map(|place| *place as usize) {
-            if self.add_row(&mut lookup, entries.get(place), self.chosen.buffer.ids[place])? {
-                self.buffer.keys.push(entries.get(place));
-            }
+            self.buffer.keys.push(self.chosen.buffer.keys.get(place));
+            self.buffer.wanted.push(self.chosen.buffer.ids[place]);
         }
-        self.chosen.buffer.keys = entries;
+        let mut lookup = self.lookup(session, false)?;
+        self.add_wanted(&mut lookup)?;
         self.buffer.make_images(&self.table, &self.options.mask)
     }
 }

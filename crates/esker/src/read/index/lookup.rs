@@ -13,9 +13,9 @@ use crate::Result;
 use esker_format::{ColumnMask, RowId};
 use std::sync::Arc;
 
-/// At least so many rows before one is looked up it is told of.
+/// Rows are told of when so few are left that were.
 const TOLD_AHEAD: usize = 12;
-/// A row that is so many ids behind another one is at hand from there.
+/// A row that is so many ids behind another one is at hand from there: [`Near`] passes no more nodes one by one.
 const AT_HAND_IDS: u64 = 8;
 
 /// See the module.
@@ -26,11 +26,11 @@ pub(super) struct RowLookup {
     view: View,
     is_first: bool,
     near: Option<Near>,
-    /// What is looked up next, and how many of these were told of, and found.
+    /// What is looked up next, and how many of these were told of, and asked for.
     coming: Vec<RowId>,
     told: usize,
-    found: usize,
-    /// The last rows of the two stretches of rows at hand that were told of last.
+    asked: usize,
+    /// The last rows of the two stretches of rows at hand that were told of last: where [`Near`] will have its two places.
     ends: [RowId; 2],
 }
 
@@ -45,15 +45,15 @@ impl RowLookup {
             near: None,
             coming: Vec::new(),
             told: 0,
-            found: 0,
+            asked: 0,
             ends: [RowId::MAX; 2],
         }
     }
 
     /// As [`Near::find`], for these columns.
     pub(super) fn find(&mut self, row: RowId, mask: &ColumnMask) -> Result<Option<(VersionOrder, Place<'_>)>> {
-        self.found += 1;
-        if self.told < self.coming.len().min(self.found + TOLD_AHEAD) {
+        self.asked += 1;
+        if self.told < self.coming.len().min(self.asked + TOLD_AHEAD) {
             self.tell(mask)?;
         }
         if std::mem::take(&mut self.is_first) {
@@ -67,15 +67,14 @@ impl RowLookup {
     /// These rows are looked up next, in this order, for these columns: what it takes comes from memory meanwhile.
     pub(super) fn expect(&mut self, rows: &[RowId], mask: &ColumnMask) -> Result<()> {
         self.coming.clear();
-        self.coming.extend_from_slice(rows);
-        (self.told, self.found) = (0, 0);
+        (self.told, self.asked) = (0, 0);
         if let Some(near) = &mut self.near {
             near.forget_told();
         }
-        if self.coming.len() < 2 {
-            self.coming.clear();
+        if rows.len() < 2 {
             return Ok(());
         }
+        self.coming.extend_from_slice(rows);
         self.is_first = false;
         self.tell(mask)
     }
@@ -85,7 +84,11 @@ impl RowLookup {
         let (mut rows, mut told) = ([RowId::ZERO; TOGETHER], 0);
         while let Some(row) = self.coming.get(self.told).copied().filter(|_| told < TOGETHER) {
             self.told += 1;
-            let is_at_hand = |end: RowId| row.0.checked_sub(end.0).is_some_and(|ids| ids <= AT_HAND_IDS);
+            let is_at_hand = |end: RowId| match row.0.checked_sub(end.0) {
+                Some(ids) => ids <= AT_HAND_IDS,
+                // Who reads from the end goes back by one.
+                None => end.0 - row.0 == 1,
+            };
             if !is_at_hand(self.ends[0]) {
                 self.ends.swap(0, 1);
                 if !is_at_hand(self.ends[0]) {

@@ -1,6 +1,7 @@
 //! Rows that are looked up near each other, which are looked for once: what is newer, deleted, another's or the own
 //! transaction's lies among them.
 
+use crate::read::index::lookup::RowLookup;
 use crate::tests::support::{open_with, options};
 use crate::tree::looks::LOOK_BYTES;
 use crate::tree::near::{alone, edges, searched, told, Near};
@@ -308,4 +309,25 @@ fn rows_that_lie_elsewhere_do_not_lead_away_from_the_others() {
         assert!((1..3 * batches).contains(&searches), "{searches} searches {place}");
         e.sim_flush(&t).unwrap();
     }
+}
+
+/// Rows of two stretches in turn, of which one goes on and the other lies anywhere: what is fetched ahead for these is not thrown away
+/// for the others.
+#[test]
+fn what_is_fetched_ahead_is_there_when_it_is_come_to() {
+    let small = Options { block_bytes: 1 << 10, memory_limit_bytes: 64 << 20, ..options() };
+    let (e, t, ids) = filled(small);
+    let (half, view) = (ids.len() / 2, begin(&e).latest_view().unwrap());
+    let in_turn = |at: usize| [ids[at], ids[half + at * 1009 % half]];
+    let rows: Vec<_> = (0..half).flat_map(in_turn).collect();
+    let mut lookup = RowLookup::new(t.tree().snapshot(), None, view);
+    searched::take();
+    for rows in rows.chunks(100) {
+        lookup.expect(rows, &t.all_columns()).unwrap();
+        for row in rows {
+            assert!(lookup.find(*row, &t.all_columns()).unwrap().is_some());
+        }
+    }
+    let searches = searched::take();
+    assert!((half..half * 6 / 5).contains(&searches), "{searches} searches for {half} rows anywhere");
 }
