@@ -6,6 +6,7 @@
 //! there is damage, unless the reader's own transaction has taken both away since the seek.
 
 pub(crate) mod alike;
+mod batch;
 mod chosen;
 mod estimate;
 mod locked;
@@ -17,7 +18,7 @@ mod whole_key;
 
 use crate::catalog::index::Index;
 use crate::catalog::table::Table;
-use crate::read::buffer::{Buffer, Kept, Keys, BATCH_BYTES, FIRST_ROWS, MOST_ROWS};
+use crate::read::buffer::{Buffer, Kept, Keys, FIRST_ROWS};
 use crate::read::cursor::ScanOptions;
 use crate::session::Session;
 use crate::tree::backward::BackwardRead;
@@ -27,14 +28,12 @@ use crate::tree::merge_read::{BlockSpan, Extent, MergeRead, Span, Unseen};
 use crate::tree::stored::split_value;
 use crate::tree::undisputed::undisputed;
 use crate::tree::{find, Found, Stamp, Tree};
-use crate::txn::open::TableTxn;
 use crate::version::View;
 use crate::{Error, Result};
 use chosen::Chosen;
 use esker_base::counters::{count, Counter};
 use esker_format::key_bytes::pass_prefix;
 use esker_format::{FormatError, RowId};
-use lookup::RowLookup;
 use read_ahead::ReadAhead;
 use std::ops::Range;
 use std::sync::Arc;
@@ -172,26 +171,6 @@ impl Entries {
             Entries::Found(..) => None,
         }
     }
-}
-
-/// An entry, and where it was found.
-struct Entry<'a> {
-    key: &'a [u8],
-    row: RowId,
-    payload: &'a [u8],
-    /// The reader's own transaction wrote it.
-    own: bool,
-    damage: &'a dyn Fn(FormatError) -> Error,
-}
-
-/// What rows are looked up in.
-struct Lookup<'a> {
-    session: &'a Session,
-    table: Arc<Table>,
-    /// What the session's transaction has in the table.
-    txn: Option<&'a TableTxn>,
-    /// `None`: entries are all that is asked for.
-    rows: Option<RowLookup>,
 }
 
 /// A cursor over an index of a table.
@@ -424,162 +403,6 @@ impl IndexCursor {
             Some(index) if index.entry.id == self.definition.entry.id => Ok(trees.keys[self.index].clone()),
             _ => Err(Error::TableChanged(self.table.name())),
         }
-    }
-
-    /// Fills the buffer with the next rows.
-    fn fill(&mut self, session: &mut Session) -> Result<()> {
-        let stride = self.table.layout.image_bytes as usize;
-        let most = (BATCH_BYTES / stride.max(1)).clamp(1, MOST_ROWS);
-        let rows = self.batch_rows.min(most);
-        self.batch_rows = (rows * 8).min(most);
-        self.begin_entries();
-        self.buffer.clear();
-        if self.span.is_none() && self.entries.is_none() {
-            return Ok(());
-        }
-        let mut lookup = self.lookup(session, self.has_entries())?;
-        while self.buffer.ids.len() < rows && self.gather(&mut lookup, rows)? {
-            self.add_wanted(&mut lookup)?;
-        }
-        self.buffer.make_images(&self.table, &self.options.mask)?;
-        if !self.buffer.ids.is_empty() {
-            count(Counter::Batches, 1);
-        }
-        Ok(())
-    }
-
-    /// Adds entries until there are so many, or no more; tells whether there was one. Their rows, if these are asked for, are
-    /// wanted from then on.
-    fn gather(&mut self, lookup: &mut Lookup<'_>, rows: usize) -> Result<bool> {
-        let before = self.buffer.keys.len();
-        while self.buffer.keys.len() < rows {
-            let most = rows - self.buffer.keys.len();
-            if let Some((mut span, own)) = self.span.take() {
-                self.add_span(lookup, &mut span, own, most)?;
-                self.span = Some((span, own)).filter(|(span, _)| !span.rows.is_empty());
-                continue;
-            }
-            let Some(entries) = &mut self.entries else { break };
-            if let Some(span) = entries.next_in_memory(most)? {
-                let own = entries.is_own();
-                for (key, value) in span.iter() {
-                    let (row, payload) = split_value(value);
-                    self.add(lookup, &Entry { key, row, payload, own, damage: &in_memory })?;
-                }
-                continue;
-            }
-            let (span, own) = (entries.next()?, entries.is_own());
-            match span {
-                Span::End => self.entries = None,
-                Span::Rows(span) => self.span = Some((span, own)),
-                Span::One(key, found) => self.add_one(lookup, &key, &found, own)?,
-            }
-        }
-        Ok(self.buffer.keys.len() > before)
-    }
-
-    /// Adds the rows that are wanted; keys of which there is none go.
-    fn add_wanted(&mut self, lookup: &mut Lookup<'_>) -> Result<()> {
-        let (wanted, mut keys) = (std::mem::take(&mut self.buffer.wanted), std::mem::take(&mut self.buffer.keys));
-        let missing = self.add_rows_of(lookup, &wanted, &keys);
-        keys.forget(missing.as_deref().unwrap_or_default());
-        (self.buffer.wanted, self.buffer.keys) = (wanted, keys);
-        self.buffer.wanted.clear();
-        missing.map(drop)
-    }
-
-    /// Adds the rows of the last keys; tells which keys have none.
-    fn add_rows_of(&mut self, lookup: &mut Lookup<'_>, wanted: &[RowId], keys: &Keys) -> Result<Vec<usize>> {
-        let Some(rows) = &mut lookup.rows else { return Ok(Vec::new()) };
-        rows.expect(wanted, &self.options.mask)?;
-        let mut missing = Vec::new();
-        for (at, row) in (keys.len() - wanted.len()..).zip(wanted) {
-            if !self.add_row(lookup, keys.get(at), *row)? {
-                missing.push(at);
-            }
-        }
-        Ok(missing)
-    }
-
-    /// What is needed for rows, or `entries` alone.
-    fn lookup<'a>(&self, session: &'a mut Session, entries: bool) -> Result<Lookup<'a>> {
-        let mut rows = None;
-        if !self.covering && !entries {
-            session.seal_for_read(&self.table)?;
-            let (state, private) = (self.table.readable(&self.table.tree())?, session.private_of(&self.table)?);
-            rows = Some(RowLookup::new(state, private, self.view));
-        }
-        let session = &*session;
-        let txn = session.current.open().and_then(|txn| txn.in_table(&self.table));
-        Ok(Lookup { session, table: self.table.clone(), txn, rows })
-    }
-
-    /// Adds entries of a block, so many at most.
-    fn add_span(
-        &mut self,
-        lookup: &mut Lookup<'_>,
-        span: &mut BlockSpan<ByBytes>,
-        own: bool,
-        most: usize,
-    ) -> Result<()> {
-        let BlockSpan { run, offset, block, rows: left } = span;
-        let damage = |e| run.damage(*offset, e);
-        for _ in 0..most {
-            let Some(at) = take_one(left, self.direction) else { break };
-            let (key, row, payload) = (block.key(at), block.row(at), block.payload(at));
-            self.add(lookup, &Entry { key, row, payload, own, damage: &damage })?;
-        }
-        Ok(())
-    }
-
-    fn add_one(&mut self, lookup: &mut Lookup<'_>, key: &[u8], found: &Found<ByBytes>, own: bool) -> Result<()> {
-        match found {
-            Found::Mem(_, value) => {
-                let (row, payload) = split_value(value);
-                self.add(lookup, &Entry { key, row, payload, own, damage: &in_memory })
-            }
-            Found::Block(run, offset, block, at) => {
-                let damage = |e| run.damage(*offset, e);
-                let (row, payload) = (block.row(*at), block.payload(*at));
-                self.add(lookup, &Entry { key, row, payload, own, damage: &damage })
-            }
-            Found::Tombstone => Ok(()),
-        }
-    }
-
-    /// Adds an entry, if it counts.
-    fn add(&mut self, lookup: &mut Lookup<'_>, entry: &Entry<'_>) -> Result<()> {
-        if !entry.own && lookup.txn.is_some_and(|txn| txn.is_overtaken(entry.row, self.view.seq)) {
-            return Ok(());
-        }
-        if lookup.rows.is_some() {
-            self.buffer.wanted.push(entry.row);
-            self.buffer.keys.push(entry.key);
-            return Ok(());
-        }
-        let table = &lookup.table;
-        let codec = self.definition.codec()?;
-        self.buffer.add_filled(table.layout.image_bytes as usize, entry.row, |image| {
-            let (mask, scratch) = (&self.options.mask, &mut self.scratch);
-            codec.fill_image(entry.key, entry.payload, mask, image, scratch).map_err(entry.damage)
-        })?;
-        self.buffer.keys.push(entry.key);
-        Ok(())
-    }
-
-    /// Adds the row of an entry that counts; false if the entry has become another row's, or nobody's.
-    fn add_row(&mut self, lookup: &mut Lookup<'_>, key: &[u8], row: RowId) -> Result<bool> {
-        let Some(rows) = &mut lookup.rows else { return Ok(false) };
-        let Some((order, place)) = rows.find(row, &self.options.mask)? else {
-            return self.check_gone(lookup.session, key, row, self.view).map(|()| false);
-        };
-        // What was written since the seek may have changed the key.
-        let is_later = order.is_own() && order.ordinal >= self.ordinal;
-        if is_later && !self.is_entry_of(lookup.session, key, row, self.view)? {
-            return self.check_gone(lookup.session, key, row, self.view).map(|()| false);
-        }
-        self.buffer.add_place(&lookup.table, &self.options.mask, row, place)?;
-        Ok(true)
     }
 
     /// Is the newest version of a key that a view sees now an entry of this row?

@@ -4,8 +4,10 @@
 //! and the next one is looked for from there: next to it is at hand, and what lies far away is searched as by
 //! [`find`](super::find). Two places are kept of each, as one row among many that lie together may lie far away, and the next
 //! is where the others are. Rows that are asked for soon are searched together, see `search.rs`. Of rows that are looked up one
-//! behind the other those up to the next one that anything else has are looked for in one block alone. Invariants: what is found is what `find` finds; what is kept of a place stays true, since
-//! whatever comes to a memtable later is not seen by the view. The looker itself writes nothing meanwhile.
+//! behind the other those up to the next one that anything else has are looked for in one block alone.
+//!
+//! Invariants: what is found is what `find` finds; what is kept of a place stays true, since whatever comes to a memtable later
+//! is not seen by the view. The looker itself writes nothing meanwhile.
 
 use crate::tally::tally;
 use crate::tree::key::ByRow;
@@ -60,7 +62,7 @@ struct Told {
 // SAFETY: the nodes are those of the memtables that are held beside them, and only read.
 unsafe impl Send for Told {}
 
-/// The place is not known.
+/// Where a row is in a block is not known.
 const NOT_TOLD: u32 = u32::MAX;
 
 /// The places in a memtable, the last one first.
@@ -222,11 +224,11 @@ impl Near {
         Ok(())
     }
 
-    /// Looks at the versions in the block at the place in a level, where the row's place is; `told`: where in the block.
+    /// Looks at the versions in the block at the place in a level, where the row's place is: at `told_at`, if that is told.
     #[inline]
-    fn find_in_level(&mut self, level: usize, row: RowId, told: u32, best: &mut Option<(VersionOrder, Best)>) {
+    fn find_in_level(&mut self, level: usize, row: RowId, told_at: u32, best: &mut Option<(VersionOrder, Best)>) {
         let Some(place) = &mut self.levels[level].last[0].block else { return };
-        let mut at = place.go_to(row, told);
+        let mut at = place.go_to(row, told_at);
         let mut is_of_row = place.next == row && at < place.block.rows();
         while is_of_row {
             if let Some(order) = order_in_block::<ByRow>(&place.block, at, place.seen, self.view, &place.aborted) {
@@ -272,7 +274,7 @@ impl Near {
         }
     }
 
-    /// Nothing more is told of what was told.
+    /// What was told of is not asked for any more.
     pub(crate) fn forget_told(&mut self) {
         self.told.forget();
         self.levels.iter_mut().for_each(|places| places.ahead.clear());
@@ -331,8 +333,9 @@ impl Near {
             return Ok(true);
         }
         // What is ahead of others stays for them.
-        if let Some(at) = ahead.iter().position(|place| place.known.contains(&row)) {
-            last[0] = ahead.drain(..=at).next_back().unwrap_or_else(|| unreachable!("it was found there"));
+        let passed = ahead.iter().position(|place| place.known.contains(&row));
+        if let Some(place) = passed.and_then(|passed| ahead.drain(..=passed).next_back()) {
+            last[0] = place;
             return Ok(true);
         }
         let Some(place) = self.place_in_level(level, row)? else { return Ok(false) };
@@ -424,7 +427,7 @@ impl InMemory {
         self.mem.visible(Some(next).filter(|node| node.key() == row)?, view)
     }
 
-    /// Stands at the row's node, or at the first behind it, which may be `told`. True if that was not at hand.
+    /// Stands at the row's node, or at the first behind it: at `told`, if that is told. True if that was not at hand.
     #[inline]
     fn go_to(&mut self, row: RowId, told: Option<*const Node>) -> bool {
         if let Some(next) = told {
@@ -468,11 +471,11 @@ impl InMemory {
 }
 
 impl InBlock {
-    /// The first version of a row or a greater one, where it is `told`.
-    fn go_to(&mut self, row: RowId, told: u32) -> u32 {
+    /// The first version of a row or a greater one: `told_at`, if that is told.
+    fn go_to(&mut self, row: RowId, told_at: u32) -> u32 {
         if row < self.from || row > self.next {
             self.at = match row < self.from {
-                _ if told != NOT_TOLD => told,
+                _ if told_at != NOT_TOLD => told_at,
                 true => self.block.lower_bound(row),
                 false => self.block.lower_bound_from(self.at, row),
             };
