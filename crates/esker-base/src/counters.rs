@@ -65,8 +65,13 @@ counters! {
 
     WalRecords "wal_records" "Records appended to the log",
     WalBytes "wal_bytes" "Bytes of records appended to the log, before they are written",
-    WalGroups "wal_groups" "Syncs of the log that served at least one waiting committer",
-    WalGroupMembers "wal_group_members" "Committers served by those syncs",
+    WalSyncRequests "wal_sync_requests" "Times somebody asked that the log be durable up to a position",
+    WalSyncs "wal_syncs" "Syncs of the log for those who asked, each by one of them",
+    WalSyncsCovered "wal_syncs_covered" "Requests that were served by another's sync",
+    GroupClosedAtOnce "group_closed_at_once" "Syncs that began at once, since no committer was expected",
+    GroupClosedByCost "group_closed_by_cost" "Syncs that began at once, since those who are expected need longer than a sync",
+    GroupClosedByAll "group_closed_by_all" "Syncs that were put off until all who were expected had come",
+    GroupClosedByTime "group_closed_by_time" "Syncs that were put off for somebody who did not come in time",
     WalSegmentsCreated "wal_segments_created" "Log segments made new",
     WalSegmentsRecycled "wal_segments_recycled" "Log segments used again",
 

@@ -42,6 +42,7 @@ events! {
     WalSync "wal_sync" "Syncing the log",
     WalRead "wal_read" "Reading the log",
     WalDurable "wal_durable" "A committer waiting until the log is durable",
+    WalGather "wal_gather" "The leader of a sync waiting for committers who are about to come",
     WalSpace "wal_space" "Waiting for room in the log's buffer or segments",
     RunWrite "run_write" "Writing run files",
     RunWriteQueue "run_write_queue" "Waiting for queued writes of run files",

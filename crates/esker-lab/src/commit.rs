@@ -13,7 +13,7 @@ use crate::session::{remove_all, size_text, Case, Common, Needs, Sample, Session
 use clap::Args;
 use esker_base::counters::{global_total, Counter};
 use esker_io::{Disk, PosixDisk};
-use esker_wal::{Wal, WalError, WalOptions};
+use esker_wal::{Committer, FlushMode, Wal, WalError, WalOptions};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -222,10 +222,10 @@ impl Log {
         }
     }
 
-    fn sync(&self, position: u64, counts: &Counts) -> Result<()> {
+    fn sync(&self, who: Committer, position: u64, counts: &Counts) -> Result<()> {
         counts.asked.fetch_add(1, Ordering::Relaxed);
         match self {
-            Log::Esker(wal) => wal.wait_durable(esker_format::Lsn(position)).map_err(wal_failed),
+            Log::Esker(wal) => wal.finish(FlushMode::EveryCommit, who, esker_format::Lsn(position)).map_err(wal_failed),
             Log::Alone { file, .. } => {
                 counts.alone_syncs.fetch_add(1, Ordering::Relaxed);
                 Ok(file.sync(Barrier::Fdatasync)?)
@@ -306,7 +306,7 @@ impl Coordinator {
 
     fn lead(&self, job: &Job, log: &Log, counts: &Counts, group: &[u64], position: u64) -> Result<(u64, u64)> {
         if job.mode.group_prepare {
-            log.sync(group.iter().copied().max().unwrap_or(0), counts)?;
+            log.sync(Committer::No, group.iter().copied().max().unwrap_or(0), counts)?;
         }
         let entries = vec![0xB1; group.len() * (job.bytes + DECISION_BYTES)];
         self.file.write_at(&entries, position)?;
@@ -315,6 +315,9 @@ impl Coordinator {
         let mut committed = 0;
         for _ in group {
             committed = log.append(&[0xC0; DECISION_BYTES])?;
+        }
+        if let (Log::Esker(wal), false) = (log, job.mode.commit_sync) {
+            wal.ended_prepared(group.len() as u64);
         }
         Ok((position + entries.len() as u64, committed))
     }
@@ -335,7 +338,7 @@ impl Job {
         let coordinator = Coordinator { file, queue: Mutex::default(), done: Condvar::new() };
         let (counts, started) = (Counts::default(), AtomicU64::new(0));
         let figures =
-            || [Counter::SyncsWal, Counter::WalGroups, Counter::WalGroupMembers, Counter::WalBytes].map(global_total);
+            || [Counter::SyncsWal, Counter::WalSyncs, Counter::WalSyncRequests, Counter::WalBytes].map(global_total);
         let before = figures();
         let began = Instant::now();
         let results: Vec<Result<Vec<f64>>> = std::thread::scope(|scope| {
@@ -395,14 +398,15 @@ impl Job {
         let redo = vec![0x5E; self.bytes];
         let prepared = log.append(&redo)?;
         if !self.mode.two_phases {
-            return if self.mode.commit_sync { log.sync(prepared, counts) } else { Ok(()) };
+            return if self.mode.commit_sync { log.sync(Committer::Commits, prepared, counts) } else { Ok(()) };
         }
         if self.mode.prepare_sync {
-            log.sync(prepared, counts)?;
+            let who = if self.mode.commit_sync { Committer::No } else { Committer::Prepares };
+            log.sync(who, prepared, counts)?;
         }
         let committed = coordinator.commit(self, log, counts, prepared)?;
         if self.mode.commit_sync {
-            log.sync(committed, counts)?;
+            log.sync(Committer::Commits, committed, counts)?;
         }
         Ok(())
     }

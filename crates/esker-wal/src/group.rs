@@ -1,15 +1,20 @@
 //! Group commit: one leads, the others wait for what it does, the next leader takes all who came meanwhile.
 //!
 //! Each who waits sleeps by itself: a leader that is done names the next one among those whom its work did not reach, wakes it
-//! first, then those whom it did reach, who take no common lock any more. The others sleep on.
+//! first, then those whom it did reach, who take no common lock any more. The others sleep on. Before it syncs, a leader may
+//! gather those who are about to come ([`Pace`]).
 //!
 //! Invariants: one leader at a time; `durable <= written`, both only rise; after poisoning nobody begins to work; whoever
 //! waits is told by the leader after its work, by who poisons, or becomes leader itself; nobody waits while nobody leads.
 //! Whether the log is poisoned is known here and nowhere else.
 
-use crate::sync::{order, AtomicBool, AtomicU64, Condvar, Mutex, Ordering};
-use crate::{Result, WalError};
+use crate::pace::{Advice, Pace};
+use crate::sync::{now_ns, order, AtomicBool, AtomicU64, Condvar, Mutex, Ordering};
+use crate::{Committer, Result, WalError};
+use esker_base::histogram::Histogram;
+use esker_base::{count, timed, Counter, WaitEvent};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Called once something is durable.
 pub(crate) type Callback = Box<dyn FnOnce() + Send>;
@@ -25,6 +30,10 @@ pub(crate) enum Goal {
 
 pub(crate) struct Group {
     state: Mutex<State>,
+    pub(crate) pace: Pace,
+    /// A leader gathers; it sleeps on `gathered`, with `state`.
+    gathering: AtomicBool,
+    gathered: Condvar,
     durable: AtomicU64,
     written: AtomicU64,
     /// Set once, with the reason in `state`.
@@ -36,8 +45,45 @@ struct State {
     leading: bool,
     poisoned: Option<String>,
     /// In the order in which they came.
-    waiting: Vec<(Goal, Arc<Waiter>)>,
+    waiting: Vec<Waiting>,
     callbacks: Vec<(u64, Callback)>,
+}
+
+struct Waiting {
+    goal: Goal,
+    who: Committer,
+    waiter: Arc<Waiter>,
+}
+
+/// How many committers a sync served, less one: what waited for it in order to commit, and in order to prepare. The buckets
+/// of sizes are thus 1, 2, 3 to 4, 5 to 8, and so on.
+pub static COMMIT_GROUPS: Histogram = Histogram::new();
+/// As [`COMMIT_GROUPS`], of transactions that prepare.
+pub static PREPARE_GROUPS: Histogram = Histogram::new();
+
+/// Committers whom a leader has served.
+#[derive(Default)]
+struct Served {
+    commits: u64,
+    prepares: u64,
+}
+
+impl Served {
+    fn add(&mut self, who: Committer) {
+        match who {
+            Committer::Commits => self.commits += 1,
+            Committer::Prepares => self.prepares += 1,
+            Committer::No => {}
+        }
+    }
+
+    fn record(&self) {
+        for (groups, size) in [(&COMMIT_GROUPS, self.commits), (&PREPARE_GROUPS, self.prepares)] {
+            if let Some(less_one) = size.checked_sub(1) {
+                groups.record(less_one);
+            }
+        }
+    }
 }
 
 /// What a waiter is told.
@@ -77,14 +123,14 @@ impl Waiter {
 }
 
 /// Leadership, handed on however the work ends.
-struct Lead<'a>(&'a Group);
+struct Lead<'a>(&'a Group, Committer);
 
 impl Drop for Lead<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.0.poison("a panic while the log was written");
         }
-        self.0.hand_on();
+        self.0.hand_on(self.1);
     }
 }
 
@@ -93,6 +139,9 @@ impl Group {
     pub(crate) fn new(at: u64) -> Self {
         Group {
             state: Mutex::new(&order::WAL_GROUP, State::default()),
+            pace: Pace::default(),
+            gathering: AtomicBool::new(false),
+            gathered: Condvar::new(),
             durable: AtomicU64::new(at),
             written: AtomicU64::new(at),
             poisoned: AtomicBool::new(false),
@@ -126,11 +175,16 @@ impl Group {
     }
 
     /// Returns when `goal` is reached; leads by `work`, which reaches it or poisons before it fails, if nobody else does.
-    pub(crate) fn until(&self, goal: Goal, work: impl FnOnce() -> Result<()>) -> Result<()> {
+    pub(crate) fn until(&self, goal: Goal, who: Committer, work: impl FnOnce() -> Result<()>) -> Result<()> {
         let waiter = {
             let mut state = self.state.lock();
             if self.has_reached(goal) {
+                drop(state);
+                self.passed(who);
                 return Ok(());
+            }
+            if who != Committer::No && self.pace.arrived(now_ns()) {
+                self.gathered.notify_all();
             }
             if let Some(reason) = &state.poisoned {
                 return Err(WalError::Poisoned(reason.clone()));
@@ -139,13 +193,13 @@ impl Group {
                 false => None,
                 true => {
                     let waiter = Waiter::new();
-                    state.waiting.push((goal, waiter.clone()));
+                    state.waiting.push(Waiting { goal, who, waiter: waiter.clone() });
                     Some(waiter)
                 }
             }
         };
         match waiter.map_or(Told::Lead, |waiter| waiter.wait()) {
-            Told::Lead => self.lead(goal, work),
+            Told::Lead => self.lead(goal, who, work),
             Told::Over => {
                 if !self.has_reached(goal) {
                     self.check()?; // Poisoned.
@@ -156,37 +210,107 @@ impl Group {
         }
     }
 
-    fn lead(&self, goal: Goal, work: impl FnOnce() -> Result<()>) -> Result<()> {
-        let lead = Lead(self);
+    fn lead(&self, goal: Goal, who: Committer, work: impl FnOnce() -> Result<()>) -> Result<()> {
+        let lead = Lead(self, who);
         let done = match self.has_reached(goal) {
             true => Ok(()),
-            false => self.check().and_then(|()| work()),
+            false => self.check().and_then(|()| match goal {
+                Goal::Written(_) => work(),
+                Goal::Durable(_) => self.sync(work),
+            }),
         };
         drop(lead);
         self.call_back();
         done
     }
 
-    /// The leader is done: tells the next one, then all whom it has reached.
-    fn hand_on(&self) {
-        let mut over = Vec::new();
+    /// The leader's sync, once those have come for whom it is worth waiting.
+    fn sync(&self, work: impl FnOnce() -> Result<()>) -> Result<()> {
+        self.gather();
+        let began = now_ns();
+        let done = work();
+        self.pace.synced(now_ns().saturating_sub(began));
+        done
+    }
+
+    /// Waits for those who are about to come, if that is worth it.
+    fn gather(&self) {
+        let closed = match self.pace.advise(now_ns()) {
+            Advice::AllAreThere => Counter::GroupClosedAtOnce,
+            Advice::NotWorth => Counter::GroupClosedByCost,
+            Advice::Wait(_) => timed(WaitEvent::WalGather, || self.wait_for_those_away()),
+        };
+        self.pace.begins(closed == Counter::GroupClosedByTime, now_ns());
+        count(closed, 1);
+    }
+
+    fn wait_for_those_away(&self) -> Counter {
+        let mut state = self.state.lock();
+        self.gathering.store(true, Ordering::Relaxed);
+        let closed = loop {
+            match self.pace.advise(now_ns()) {
+                Advice::Wait(ns) if state.poisoned.is_none() => {
+                    self.gathered.wait_for(&mut state, Duration::from_nanos(ns));
+                }
+                Advice::AllAreThere => break Counter::GroupClosedByAll,
+                Advice::Wait(_) | Advice::NotWorth => break Counter::GroupClosedByTime,
+            }
+        };
+        self.gathering.store(false, Ordering::Relaxed);
+        closed
+    }
+
+    /// One comes who commits, and finds its work done.
+    pub(crate) fn passed(&self, who: Committer) {
+        if who == Committer::No {
+            return;
+        }
+        let now = now_ns();
+        if self.pace.arrived(now) && self.gathering.load(Ordering::Relaxed) {
+            let _state = self.state.lock();
+            self.gathered.notify_all();
+        }
+        match who {
+            Committer::Commits => self.pace.acknowledged(1, now),
+            _ => self.pace.prepared(1),
+        }
+    }
+
+    /// So many of those who have prepared have ended.
+    pub(crate) fn ended_prepared(&self, committers: u64) {
+        self.pace.ended_prepared(committers, now_ns());
+    }
+
+    /// The leader, one of `own`, is done: tells the next one, then all whom it has reached.
+    fn hand_on(&self, own: Committer) {
+        let (mut over, mut served) = (Vec::new(), Served::default());
         let next = {
             let mut state = self.state.lock();
             let is_poisoned = state.poisoned.is_some();
-            state.waiting.retain(|(goal, waiter)| {
-                let is_over = is_poisoned || self.has_reached(*goal);
+            served.add(own);
+            state.waiting.retain(|waiting| {
+                let is_over = is_poisoned || self.has_reached(waiting.goal);
                 if is_over {
-                    over.push(waiter.clone());
+                    served.add(waiting.who);
+                    over.push(waiting.waiter.clone());
                 }
                 !is_over
             });
             state.leading = !state.waiting.is_empty();
-            state.leading.then(|| state.waiting.remove(0).1)
+            state.leading.then(|| state.waiting.remove(0).waiter)
         };
+        self.pace.acknowledged(served.commits, now_ns());
+        self.pace.prepared(served.prepares);
         if let Some(next) = next {
             next.tell(Told::Lead);
         }
         over.iter().for_each(|waiter| waiter.tell(Told::Over));
+        served.record();
+    }
+
+    #[cfg(test)]
+    pub(crate) fn waiting(&self) -> usize {
+        self.state.lock().waiting.len()
     }
 
     /// Calls `callback` once `position` is durable: now if it is, else from the thread that leads then. Never, if the
@@ -228,7 +352,8 @@ impl Group {
             self.poisoned.store(true, Ordering::Release);
             (std::mem::take(&mut state.callbacks), std::mem::take(&mut state.waiting))
         };
-        waiting.iter().for_each(|(_, waiter)| waiter.tell(Told::Over));
+        self.gathered.notify_all();
+        waiting.iter().for_each(|waiting| waiting.waiter.tell(Told::Over));
         drop(forgotten);
     }
 

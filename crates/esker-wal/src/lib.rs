@@ -31,8 +31,11 @@ mod buffer;
 mod chain;
 mod error;
 mod group;
+#[cfg(test)]
+mod group_tests;
 mod measure;
 mod options;
+mod pace;
 mod replay;
 mod seal;
 mod segment;
@@ -41,8 +44,9 @@ mod tail;
 mod wal;
 
 pub use error::{Result, WalError};
+pub use group::{COMMIT_GROUPS, PREPARE_GROUPS};
 pub use measure::SECTOR_BYTES;
-pub use options::{FlushMode, WalOptions};
+pub use options::{Committer, FlushMode, WalOptions};
 pub use replay::{replay, OnFrame, Replayed};
 pub use tail::Appended;
 pub use wal::{Credit, Opening, Wal, WalStats};

@@ -16,6 +16,17 @@ pub enum FlushMode {
     WriteOnly = 2,
 }
 
+/// Who waits for the log, and what it does then: so that a leader knows whom to expect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Committer {
+    /// Somebody who does not commit.
+    No,
+    /// Has prepared, and is not back before [`Wal::ended_prepared`](crate::Wal::ended_prepared) tells of it.
+    Prepares,
+    /// Has committed, and may soon commit again.
+    Commits,
+}
+
 /// Sizes of a log.
 #[derive(Debug, Clone)]
 pub struct WalOptions {

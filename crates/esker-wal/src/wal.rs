@@ -14,7 +14,7 @@ use crate::seal::SEAL_MAX_BYTES;
 use crate::segment::Segment;
 use crate::sync::{order, Mutex};
 use crate::tail::{Appended, Tail, Take};
-use crate::{frame_space, sector_up, Result, WalError, SECTOR_BYTES};
+use crate::{frame_space, sector_up, Committer, Result, WalError, SECTOR_BYTES};
 use esker_base::{count, timed, Counter, WaitEvent};
 use esker_format::frame::MAX_PAYLOAD_BYTES;
 use esker_format::Lsn;
@@ -291,20 +291,35 @@ impl Wal {
     /// # Errors
     /// `Poisoned`: it may or may not be durable; opening the log again tells.
     pub fn wait_durable(&self, upto: Lsn) -> Result<()> {
+        self.durable_for(Committer::No, upto)
+    }
+
+    fn durable_for(&self, who: Committer, upto: Lsn) -> Result<()> {
         let shared = &self.0;
+        count(Counter::WalSyncRequests, 1);
         if shared.group.durable() >= upto.0 {
+            count(Counter::WalSyncsCovered, 1);
+            shared.group.passed(who);
             return Ok(());
         }
+        let mut led = false;
         timed(WaitEvent::WalDurable, || {
-            shared.group.until(Goal::Durable(upto.0), || {
-                count(Counter::WalGroups, 1);
+            shared.group.until(Goal::Durable(upto.0), who, || {
+                led = true;
+                count(Counter::WalSyncs, 1);
                 shared.flush(true)?;
                 assert!(shared.group.durable() >= upto.0, "waiting for a position that was never appended");
                 Ok(())
             })
         })?;
-        count(Counter::WalGroupMembers, 1);
+        count(Counter::WalSyncsCovered, u64::from(!led));
         Ok(())
+    }
+
+    /// So many transactions that were [prepared](Committer::Prepares) have ended: whoever gathers a group may expect their
+    /// sessions again. No lock, no system call.
+    pub fn ended_prepared(&self, transactions: u64) {
+        self.0.group.ended_prepared(transactions);
     }
 
     /// Writes what is buffered to the operating system, without a sync: it survives the process, not a power cut.
@@ -315,13 +330,13 @@ impl Wal {
         self.0.write_out()
     }
 
-    /// Does for a commit that ends at `end` what the mode asks for.
+    /// Does for `who`, whose records end at `end`, what the mode asks for.
     ///
     /// # Errors
     /// `Poisoned`.
-    pub fn finish(&self, mode: FlushMode, end: Lsn) -> Result<()> {
+    pub fn finish(&self, mode: FlushMode, who: Committer, end: Lsn) -> Result<()> {
         match mode {
-            FlushMode::EveryCommit => self.wait_durable(end),
+            FlushMode::EveryCommit => self.durable_for(who, end),
             FlushMode::WriteOnly if self.0.group.written() >= end.0 => Ok(()),
             FlushMode::WriteOnly => self.write_out(),
             FlushMode::Lazy => Ok(()),
@@ -526,7 +541,7 @@ impl Shared {
     fn write_out(&self) -> Result<()> {
         self.group.check()?;
         let target = self.tail.lock().end();
-        self.group.until(Goal::Written(target), || self.flush(false))
+        self.group.until(Goal::Written(target), Committer::No, || self.flush(false))
     }
 
     /// The leader's work. Any failure poisons: frames that were taken may or may not be on disk.

@@ -7,7 +7,7 @@ mod common;
 use common::{disk, frames, open, small, Watch, DIR};
 use esker_format::Lsn;
 use esker_io::{AccessHint, Disk, IoKind, OpenMode, SimDisk};
-use esker_wal::{FlushMode, Opening, Wal, WalError, WalOptions, SECTOR_BYTES};
+use esker_wal::{Committer, FlushMode, Opening, Wal, WalError, WalOptions, SECTOR_BYTES};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -68,14 +68,14 @@ fn written_out_survives_the_process() {
     let mut expected = Vec::new();
     for i in 0..50u8 {
         let at = wal.append(&[i; 99]).unwrap();
-        wal.finish(FlushMode::WriteOnly, at.end).unwrap();
+        wal.finish(FlushMode::WriteOnly, Committer::Commits, at.end).unwrap();
         expected.push((at.lsn, vec![i; 99]));
     }
     // No padding between, no syncs.
     assert_eq!(expected[49].0 .0 - expected[0].0 .0, 49 * 128);
     assert_eq!(watch.counts().1, before.1);
     let lazy = wal.append(b"lazy").unwrap();
-    wal.finish(FlushMode::Lazy, lazy.end).unwrap();
+    wal.finish(FlushMode::Lazy, Committer::Commits, lazy.end).unwrap();
     watch.disk.crash();
     let (wal, found) = open(&watch, WalOptions::default(), Lsn(1)).unwrap();
     assert_eq!(found, expected);

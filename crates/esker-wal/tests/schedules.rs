@@ -16,6 +16,8 @@ mod group;
 mod measure;
 #[path = "../src/options.rs"]
 mod options;
+#[path = "../src/pace.rs"]
+mod pace;
 #[path = "../src/replay.rs"]
 mod replay;
 #[path = "../src/seal.rs"]
@@ -31,7 +33,7 @@ mod wal;
 
 pub(crate) use error::{Result, WalError};
 pub(crate) use measure::{frame_space, sector_up, FRAME_ALIGN, SECTOR_BYTES};
-pub(crate) use options::WalOptions;
+pub(crate) use options::{Committer, FlushMode, WalOptions};
 
 use common::{disk, frames, Watch, DIR};
 use esker_format::Lsn;
@@ -98,7 +100,15 @@ fn commit(sim: &SimDisk, wal: &Wal, payload: &[u8], reserved: bool) -> (Result<(
         Err(e) => return (Err(e), None),
     };
     let calls = on_durable(wal, at.end);
-    let done = wal.wait_durable(at.end);
+    // Whom a leader expects, and whether he gathers, is anybody's guess here.
+    let who = match reserved {
+        true => Committer::Prepares,
+        false => Committer::Commits,
+    };
+    let done = wal.finish(FlushMode::EveryCommit, who, at.end);
+    if reserved {
+        wal.ended_prepared(1);
+    }
     if done.is_ok() {
         assert!(wal.durable_lsn() >= at.end);
         assert_durable(sim, payload);

@@ -5,6 +5,7 @@
 mod common;
 
 use common::{disk, frames, open, small, within_two_minutes, SetWhenDropped, Watch};
+use esker_base::{global_total, Counter};
 use esker_format::Lsn;
 use esker_wal::{WalError, WalOptions};
 use std::collections::BTreeSet;
@@ -79,6 +80,27 @@ fn commit_in_groups() {
     let found = frames(&watch.disk.after_power_cut(1), Lsn(1)).unwrap();
     let numbers: BTreeSet<u64> = found.iter().map(|f| u64::from_le_bytes(f.1[..8].try_into().unwrap())).collect();
     assert_eq!((found.len() as u64, numbers.len() as u64), (threads * commits, threads * commits));
+}
+
+/// Who does not commit is waited for by nobody.
+#[test]
+fn others_are_not_expected() {
+    let watch = Watch::new(disk(1));
+    let (wal, _) = open(&watch, WalOptions::default(), Lsn(1)).unwrap();
+    let before = [Counter::WalSyncRequests, Counter::WalSyncs, Counter::WalSyncsCovered].map(global_total);
+    thread::scope(|s| {
+        s.spawn(|| {
+            for i in 0..50u8 {
+                let at = wal.append(&[i]).unwrap();
+                wal.wait_durable(at.end).unwrap();
+                wal.wait_durable(at.end).unwrap();
+            }
+        });
+    });
+    let after = [Counter::WalSyncRequests, Counter::WalSyncs, Counter::WalSyncsCovered].map(global_total);
+    // Other tests count, too.
+    assert!(after[0] - before[0] >= 100 && after[1] - before[1] >= 50 && after[2] - before[2] >= 50);
+    assert_eq!(watch.counts().1, 50);
 }
 
 /// The power goes while many commit: each finds out, and what was acknowledged to any of them is there.

@@ -10,6 +10,7 @@ use crate::read::buffer::Kept;
 use crate::tree::Found;
 use crate::txn::activity::Presence;
 use crate::txn::open::{BeginOptions, Isolation, Savepoint, Txn};
+use crate::txn::prepared::Decided;
 use crate::txn::state::TxnState;
 use crate::txn::views::ViewSlot;
 use crate::txn::writers::Inserter;
@@ -30,7 +31,7 @@ pub(crate) enum Current {
     /// Everything but the decision is durable.
     Prepared { state: Arc<TxnState>, xid: Vec<u8> },
     /// `commit_ordered` has decided: commit only cleans up.
-    Committed(Arc<TxnState>),
+    Committed(Decided),
 }
 
 impl Current {
@@ -52,7 +53,7 @@ impl Current {
         match self {
             Current::None => None,
             Current::Open(txn) => Some(&txn.state),
-            Current::Prepared { state, .. } | Current::Committed(state) => Some(state),
+            Current::Prepared { state, .. } | Current::Committed(Decided { state, .. }) => Some(state),
         }
     }
 }

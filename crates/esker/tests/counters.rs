@@ -47,6 +47,40 @@ fn copy_files(from: &Path, to: &Path) {
 struct Gate {
     disk: PosixDisk,
     open: AtomicBool,
+    /// Files of the log that are opened from now on have slow syncs.
+    slow: AtomicBool,
+}
+
+const SLOW: Duration = Duration::from_millis(10);
+
+struct SlowSync(Arc<dyn File>);
+
+impl File for SlowSync {
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> esker::io::Result<()> {
+        self.0.read_at(buf, offset)
+    }
+    fn write_at(&self, buf: &[u8], offset: u64) -> esker::io::Result<()> {
+        self.0.write_at(buf, offset)
+    }
+    fn sync_data(&self) -> esker::io::Result<()> {
+        std::thread::sleep(SLOW);
+        self.0.sync_data()
+    }
+    fn sync_all(&self) -> esker::io::Result<()> {
+        self.0.sync_all()
+    }
+    fn size_bytes(&self) -> esker::io::Result<u64> {
+        self.0.size_bytes()
+    }
+    fn set_size(&self, size_bytes: u64) -> esker::io::Result<()> {
+        self.0.set_size(size_bytes)
+    }
+    fn reserve(&self, offset: u64, size_bytes: u64) -> esker::io::Result<()> {
+        self.0.reserve(offset, size_bytes)
+    }
 }
 
 impl Disk for Gate {
@@ -57,7 +91,9 @@ impl Disk for Gate {
         {
             std::thread::sleep(Duration::from_millis(1));
         }
-        self.disk.open(path, mode, hint)
+        let file = self.disk.open(path, mode, hint)?;
+        let slow = self.slow.load(Ordering::Acquire) && hint == AccessHint::Log;
+        Ok(if slow { Arc::new(SlowSync(file)) } else { file })
     }
     fn create_dir(&self, path: &Path) -> esker::io::Result<()> {
         self.disk.create_dir(path)
@@ -386,10 +422,45 @@ fn runs(folder: &Folder) -> Vec<PathBuf> {
     std::fs::read_dir(folder.0.join("runs")).unwrap().map(|f| f.unwrap().path()).collect()
 }
 
+/// Committers who come back at once, who do not come back, and who come back late.
+fn groups(e: &Engine) {
+    let t = table(e, "groups");
+    let together = |pause: fn(usize)| {
+        std::thread::scope(|scope| {
+            for n in 0..4 {
+                let t = &t;
+                scope.spawn(move || {
+                    let mut s = e.session();
+                    for _ in 0..12 {
+                        insert(&mut s, t, 1);
+                        pause(n);
+                    }
+                });
+            }
+        });
+    };
+    until_moved(Counter::GroupClosedByAll, || together(|_| {}));
+    until_moved(Counter::GroupClosedByTime, || {
+        together(|_| {});
+        insert(&mut e.session(), &t, 1);
+    });
+    until_moved(Counter::GroupClosedByCost, || together(|n| std::thread::sleep(SLOW * 3 * n as u32)));
+}
+
+fn until_moved(counter: Counter, mut work: impl FnMut()) {
+    for _ in 0..100 {
+        work();
+        if global_total(counter) > 0 {
+            return;
+        }
+    }
+}
+
 #[test]
 fn every_counter_moves() {
     let folder = fresh_folder("first");
-    let gate = Arc::new(Gate { disk: PosixDisk::with_uring(2), open: AtomicBool::new(true) });
+    let gate = Gate { disk: PosixDisk::with_uring(2), open: AtomicBool::new(true), slow: AtomicBool::new(false) };
+    let gate = Arc::new(gate);
     let e = open(&gate, &folder, 1 << 20, Background::Threads);
     transactions(&e);
     locks(&e);
@@ -414,6 +485,8 @@ fn every_counter_moves() {
     let e = open(&gate, &copy, 1 << 30, Background::Inline);
     damage(&e, &copy);
     at_rest(&fresh_folder("rest"));
+    gate.slow.store(true, Ordering::Release);
+    groups(&open(&gate, &fresh_folder("groups"), 1 << 30, Background::Inline));
     let still: Vec<_> = Counter::ALL.iter().filter(|c| global_total(**c) == 0).map(|c| c.name()).collect();
     assert!(still.is_empty(), "counters that never moved: {still:?}");
 }

@@ -42,7 +42,7 @@ fn a_checkpoint_in_the_middle_of_a_decision() {
                 let appended = core.wal.append_reserved(p.credit, &record);
                 p.state.end(appended.lsn.0);
                 core.views.publish(esker_format::CommitSeq(appended.lsn.0), p.state.status());
-                commit::make_durable(&core, appended.end).unwrap();
+                commit::make_durable(&core, esker_wal::Committer::No, appended.end).unwrap();
             }
         });
     });

@@ -21,6 +21,7 @@ use crate::version::ABORTED;
 use crate::{Error, Result};
 use esker_base::counters::{count, Counter};
 use esker_format::{CommitSeq, Lsn, Record, RunRef};
+use esker_wal::Committer;
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
@@ -173,14 +174,15 @@ impl Session {
         self.core.signals.logged_to(end);
         self.unlock_counters();
         count(Counter::Prepares, 1);
-        make_durable(&self.core, end)
+        make_durable(&self.core, Committer::Prepares, end)
     }
 
-    /// The decision, after [`prepare`](Self::prepare): in memory, in the order of calls. Never waits, never fails.
+    /// The decision, after [`prepare`](Self::prepare): in memory, in the order of calls. Never waits, never fails. What
+    /// the transaction holds it holds up to [`commit`](Self::commit).
     pub fn commit_ordered(&mut self) {
-        let Current::Prepared { state, xid } = &self.current else { return };
-        if prepared::decide(&self.core, xid).is_some() {
-            self.current = Current::Committed(state.clone());
+        let Current::Prepared { xid, .. } = &self.current else { return };
+        if let Some(decided) = prepared::decide(&self.core, xid) {
+            self.current = Current::Committed(decided);
         }
     }
 
@@ -188,7 +190,7 @@ impl Session {
     pub fn commit(&mut self) -> Result<()> {
         let core = self.core.clone();
         if let Some(end) = self.commit_visibly()? {
-            make_durable(&core, end)?;
+            make_durable(&core, Committer::Commits, end)?;
             background::after_write(&core);
         }
         Ok(())
@@ -204,7 +206,7 @@ impl Session {
 
     /// Returns when the log is durable up to `end`, as far as the configuration asks for it.
     pub fn await_log(&self, end: Lsn) -> Result<()> {
-        make_durable(&self.core, end)
+        make_durable(&self.core, Committer::No, end)
     }
 
     /// Commits; the position up to which the log must become durable, if anything was written.
@@ -263,6 +265,9 @@ impl Session {
     }
 
     fn end_txn(&mut self) {
+        if let Current::Committed(decided) = &self.current {
+            decided.let_go(&self.core);
+        }
         self.found_locked = None;
         self.unlock_counters();
         if let Some(state) = self.current.state() {
@@ -304,8 +309,8 @@ pub(crate) fn settle<K: Stored>(core: &Core, tree: &Tree<K>, state: &Arc<TxnStat
 }
 
 /// Makes the log durable up to `end`, as far as the configuration asks for it.
-pub(crate) fn make_durable(core: &Core, end: Lsn) -> Result<()> {
-    let result = core.wal.finish(core.settings.flush_mode(), end).map_err(Error::from);
+pub(crate) fn make_durable(core: &Core, who: Committer, end: Lsn) -> Result<()> {
+    let result = core.wal.finish(core.settings.flush_mode(), who, end).map_err(Error::from);
     if let Err(Error::Poisoned(why)) = &result {
         core.writable.poison(why);
     }

@@ -1,10 +1,10 @@
 //! Transactions between prepare and decision: everything but the decision is durable. A session decides, or whoever has the
 //! XID.
 //!
-//! Order of a decision: its record into the log's memory, the status word, visibility, all under the commit lock; then what
-//! it made is settled, and its locks are released. Of a rollback: its record, the status word, locks; files go once the
-//! record is durable. Invariant: one that is committed leaves the list under the commit lock: a checkpoint logs it again, or
-//! finds the decision in the log.
+//! Order of a decision: its record into the log's memory, the status word, visibility, all under the commit lock; all else is
+//! left to whoever has it then ([`Decided`]): what it made is settled, its locks are released. Of a rollback: its record, the
+//! status word, locks; files go once the record is durable. Invariant: one that is committed leaves the list under the commit
+//! lock: a checkpoint logs it again, or finds the decision in the log.
 
 use crate::catalog::table::{with_tree, Table, Trees};
 use crate::core::Core;
@@ -18,6 +18,7 @@ use crate::version::ABORTED;
 use crate::Result;
 use esker_base::counters::{count, Counter};
 use esker_format::{CommitSeq, Record};
+use esker_wal::Committer;
 use std::sync::Arc;
 
 /// A transaction between prepare and decision.
@@ -45,36 +46,53 @@ impl PreparedTable {
     }
 }
 
-/// Commits what was prepared: record into the log's memory, status word, visibility.
-pub(crate) fn decide(core: &Core, xid: &[u8]) -> Option<CommitSeq> {
-    let (state, tables, seq) = {
+/// One that is committed and visible. What is left of it is [let go](Decided::let_go) where nobody waits for it.
+pub(crate) struct Decided {
+    pub(crate) state: Arc<TxnState>,
+    tables: Vec<PreparedTable>,
+    /// Freed with it.
+    _redo: Vec<u8>,
+    seq: CommitSeq,
+}
+
+impl Decided {
+    /// Settles what it made, and releases its locks.
+    pub(crate) fn let_go(&self, core: &Core) {
+        for t in &self.tables {
+            t.table.touched(core.host.unix().as_secs());
+            let trees = t.trees.all();
+            trees.for_each(|tree| with_tree!(tree, tree => commit::settle(core, &tree, &self.state, self.seq)));
+        }
+        let_go(core, &self.state);
+        count(Counter::Commits, 1);
+    }
+}
+
+/// Commits what was prepared: record into the log's memory, status word, visibility, and nothing else: others wait for it, in
+/// whose thread it may run.
+pub(crate) fn decide(core: &Core, xid: &[u8]) -> Option<Decided> {
+    let decided = {
         let _commit = core.commit_lock.lock();
         // Taken away only under the commit lock: a checkpoint logs it again, or finds the decision in the log.
-        let Prepared { state, tables, credit, .. } = core.prepared.lock().remove(xid)?;
-        let mut record = Vec::with_capacity(16);
+        let Prepared { state, tables, credit, redo, .. } = core.prepared.lock().remove(xid)?;
+        let mut record = Vec::with_capacity(commit::DECISION_BYTES);
         Record::CommitPrepared { txn: state.id }.encode(&mut record);
         let appended = core.wal.append_reserved(credit, &record);
         let seq = CommitSeq(appended.lsn.0);
         state.end(seq.0);
         core.views.publish(seq, state.status());
-        (state, tables, seq)
+        Decided { state, tables, _redo: redo, seq }
     };
-    for t in &tables {
-        t.table.touched(core.host.unix().as_secs());
-        t.trees.all().for_each(|tree| with_tree!(tree, tree => commit::settle(core, &tree, &state, seq)));
-    }
-    let_go(core, &state);
-    count(Counter::Commits, 1);
-    Some(seq)
+    core.wal.ended_prepared(1);
+    Some(decided)
 }
 
 /// Commits a prepared transaction by its XID; false if there is none. Durable on return.
 pub(crate) fn commit(core: &Core, xid: &[u8]) -> Result<bool> {
-    if decide(core, xid).is_none() {
-        return Ok(false);
-    }
+    let Some(decided) = decide(core, xid) else { return Ok(false) };
+    decided.let_go(core);
     let end = core.wal.end_lsn();
-    commit::make_durable(core, end)?;
+    commit::make_durable(core, Committer::No, end)?;
     Ok(true)
 }
 
@@ -87,6 +105,7 @@ pub(crate) fn rollback(core: &Core, xid: &[u8]) -> Result<bool> {
     Record::Rollback { txn: prepared.state.id }.encode(&mut record);
     let appended = core.wal.append_reserved(prepared.credit, &record);
     prepared.state.end(ABORTED);
+    core.wal.ended_prepared(1);
     let_go(core, &prepared.state);
     count(Counter::Rollbacks, 1);
     // Durable whatever the configuration, before its files go.
