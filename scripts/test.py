@@ -3,7 +3,7 @@
 
     scripts/test.py              all steps, under 40 minutes on two cores from nothing
     scripts/test.py --soak       the long version: 10,000 seeds, 100 kills, 50 power cuts; writes build/soak.md
-    scripts/test.py STEP...      only these steps (setup build demo browser rules planted fmt clippy cargo fuzz exports mtr-esker mtr-engine mtr-suites differential keys isolation faults stopped kill ddl powercut)
+    scripts/test.py STEP...      only these steps (setup build demo browser rules planted fmt clippy cargo fuzz exports mtr-esker mtr-engine mtr-suites differential keys isolation faults stopped kill ddl powercut tpcc)
 
 A step, or a part of one, that this machine cannot run says SKIPPED with the reason and is counted apart. With ESKER_CI=1
 (.ci/run) it is a failure, unless the reason begins with 'this machine cannot'.
@@ -79,6 +79,7 @@ def steps(soak):
     seeds = {"ESKER_SIM_SEEDS": "10000"} if soak else {"ESKER_SIM_SECONDS": os.environ.get("ESKER_SIM_SECONDS", "90")}
     kills = {"KILLS": "50"} if soak else {"KILLS": os.environ.get("KILLS", "3")}
     cuts = {"CUTS": "50"} if soak else {"CUTS": os.environ.get("CUTS", "1")}
+    crashes = {"KILLS": "50", "CUTS": "50"} if soak else {"KILLS": os.environ.get("KILLS", "2"), "CUTS": os.environ.get("CUTS", "1")}
     alike = {"SEEDS": "200"} if soak else {"SEEDS": os.environ.get("SEEDS", "6"), "SEED": os.environ.get("SEED", "106")}
     keyed = {"SEEDS": "200"} if soak else {"SEEDS": os.environ.get("SEEDS", "12"), "SEED": os.environ.get("SEED", "1")}
     hot = {"COMMITS": "10000000"} if soak else {"COMMITS": os.environ.get("COMMITS", "30000")}
@@ -106,6 +107,7 @@ def steps(soak):
         ("kill", "kill -9 under load, checked row by row", [PYTEST, "tests/server/kill_test.py"], long or 8, kills, pytest_counts),
         ("ddl", "kill -9 in the middle of DDL over keys and partitions", [PYTEST, "tests/server/ddl_test.py"], long or 6, {"KILLS": "100"} if soak else {"KILLS": "8"}, pytest_counts),
         ("powercut", "a disk without power, checked row by row", [PYTEST, "tests/server/powercut_test.py"], long or 6, cuts, pytest_counts),
+        ("tpcc", "TPC-C through kill -9 and power cuts, its consistency conditions checked", [PYTEST, "tests/server/tpcc_test.py"], long or 6, crashes, pytest_counts),
     ]
 
 
@@ -171,7 +173,7 @@ def main():
     for name, what, command, minutes, environment, counter in every:
         if only and name not in only:
             continue
-        needs_build = name in ("demo", "browser", "exports", "mtr-esker", "mtr-engine", "mtr-suites", "differential", "keys", "isolation", "faults", "stopped", "kill", "ddl", "powercut")
+        needs_build = name in ("demo", "browser", "exports", "mtr-esker", "mtr-engine", "mtr-suites", "differential", "keys", "isolation", "faults", "stopped", "kill", "ddl", "powercut", "tpcc")
         if ("build" in broken and needs_build) or ("setup" in broken and (needs_build or name == "build")):
             failed += 1
             lines.append(f"  FAILED   {name:12} not run: {'setup' if 'setup' in broken else 'build'} failed")
@@ -202,7 +204,7 @@ def main():
         print("\nSummary\n" + summary)
     if soak:
         with open(os.path.join(ROOT, "build", "soak.md"), "w") as f:
-            f.write(f"`make soak`, {time.strftime('%Y-%m-%d')}, {minutes:.0f} minutes: 10,000 seeds, 100 kills, 50 power cuts\n\n```\n{summary}\n\n{passed} passed, {skipped} skipped, {failed} failed\n```\n")
+            f.write(f"`make soak`, {time.strftime('%Y-%m-%d')}, {minutes:.0f} minutes: 10,000 seeds, 100 kills and 50 power cuts, and as many of TPC-C\n\n```\n{summary}\n\n{passed} passed, {skipped} skipped, {failed} failed\n```\n")
         print("\nwritten: build/soak.md")
     if shutil.which("make") and os.path.exists(os.path.join(ROOT, "build", "env.sh")) and not only:
         subprocess.run(["scripts/server.py", "stop", "demo-test"], cwd=ROOT, capture_output=True)  # the other tests stop their own

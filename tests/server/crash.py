@@ -2,8 +2,11 @@
 reached before it, and the check of what must be there afterwards. The load is load.py's."""
 import time
 
+import binlog
 import claims
 import indexes
+import load
+from cases import CLIENTS, ENGINE
 from eskerlib import server
 from load import ACCOUNTS, GROUP_ROWS, GROUPS, START, Model, payload, tables
 
@@ -32,10 +35,10 @@ def status(connection):
 
 
 class Reach:
-    """Sums of the counters in REACH, read before each crash."""
+    """Sums of the counters in REACH, or of others, read before each crash."""
 
-    def __init__(self, engine):
-        self.sums = dict.fromkeys(REACH, 0) if engine == "Esker" else {}
+    def __init__(self, engine, names=REACH):
+        self.sums = dict.fromkeys(names, 0) if engine == "Esker" else {}
 
     def missing(self, now):
         """What is still nought, with what this life of the server has counted."""
@@ -52,6 +55,26 @@ class Reach:
 
     def __str__(self):
         return ", ".join(f"{total} {name}" for name, total in self.sums.items())
+
+
+class Mixed:
+    """The load of load.py, as powercut_test.py takes one; tpcc_test.py has another."""
+
+    def create(self, connection):
+        """The tables, as they are before any client has written."""
+        load.create(connection, ENGINE, CLIENTS)
+
+    def writers(self, s, seed, with_binlog):
+        """Clients that have not begun."""
+        return load.writers(CLIENTS, s, seed, with_binlog)
+
+    def check(self, connection, writers, moments):
+        """Problems, and how many rows were looked at."""
+        return check(connection, writers, moments)
+
+    def replay(self, s):
+        """What the binlog says."""
+        return binlog.Replay(s, "crash", load.tables(CLIENTS))
 
 
 def alive(writers):

@@ -18,9 +18,7 @@ import time
 
 import pytest
 
-import binlog
 import crash
-import load
 from cases import BINLOGS, CANARY, CLIENTS, ENGINE, SEED, finds_the_canary, none_of
 from eskerlib import env, server, show
 
@@ -132,8 +130,8 @@ class Disk:
             self.process = None
 
 
-def one_cut(disk, setting, seed, reach, last):
-    """A new file system, a server on it, a cut, a check."""
+def one_cut(disk, setting, seed, reach, last, work):
+    """A new file system, a server on it, a cut, a check. work: the load, as crash.Mixed is one."""
     with_binlog = setting == "on"
     settings = crash.settings(with_binlog, CANARY)
     settings.update(innodb_flush_method="fsync", innodb_use_native_aio=0, aria_checkpoint_interval=0)
@@ -145,9 +143,9 @@ def one_cut(disk, setting, seed, reach, last):
         s.create()
         s.start()
         c = s.connect()
-        load.create(c, ENGINE, CLIENTS)
+        work.create(c)
         run("sync", "-f", disk.mount)
-        writers = load.writers(CLIENTS, s, seed, with_binlog)
+        writers = work.writers(s, seed, with_binlog)
         for w in writers:
             w.start()
         when = crash.until_the_moment(c, writers, reach, moments, 1.0, 5.0, last)
@@ -167,11 +165,11 @@ def one_cut(disk, setting, seed, reach, last):
         begin = time.monotonic()
         s.start()
         restart = time.monotonic() - begin
-        c = s.connect("crash")
-        problems, looked = crash.check(c, writers, moments)
+        c = s.connect()
+        problems, looked = work.check(c, writers, moments)
         problems += early
         if with_binlog and not problems:
-            problems += binlog.Replay(s, "crash", load.tables(CLIENTS)).compare(c)
+            problems += work.replay(s).compare(c)
         c.close()
         done = sum(w.acknowledged for w in writers)
         show.say(f"{ENGINE}, binlog {setting}, power cut after {when} ({lost}): {done} acknowledged, "
@@ -206,6 +204,6 @@ def test_power_cut(disk, again):
     again(SEED=SEED, CUTS=CUTS, BINLOG=",".join(BINLOGS), CLIENTS=CLIENTS, CRASH_ENGINE=ENGINE, FLUSH_US=FLUSH_US)
     reach = crash.Reach(ENGINE)
     for number in range(CUTS):
-        one_cut(disk, BINLOGS[number % len(BINLOGS)], SEED + 2 * number, reach, number == CUTS - 1)
+        one_cut(disk, BINLOGS[number % len(BINLOGS)], SEED + 2 * number, reach, number == CUTS - 1, crash.Mixed())
     show.say(f"reached: {reach}")
     none_of(reach.problems())
