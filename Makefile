@@ -1,7 +1,7 @@
 # Esker: everything there is to do, one word each. 'make help' lists it. The work is done by scripts/ and tests/.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup build run test soak mutants miri bench bench-keys bench-tpch bench-inserts bench-memory bench-lab stop clean distclean install uninstall fmt lint check mtr test-server-full kill-test powercut-test cargo-test
+.PHONY: help setup build run test soak mutants miri bench bench-keys bench-tpch bench-inserts bench-memory bench-tpcc bench-lab stop clean distclean install uninstall fmt lint check mtr test-server-full kill-test powercut-test cargo-test
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' Makefile
@@ -46,6 +46,9 @@ bench-inserts: build ## durable inserts of 1,000 rows by 8 writers beside InnoDB
 
 bench-memory: build ## sysbench with data four times the memory, bytes written by updates (MEMORY=512 MINUTES=30); writes bench/results/
 	@bench/memory.py
+
+bench-tpcc: build ## TPC-C beside InnoDB and MyRocks, durable with binlog, in memory and with data four times the memory (WAREHOUSES=22 SECONDS=60); writes bench/results/
+	@bench/tpcc.py
 
 bench-lab: ## esker lab beside fio and pg_test_fsync (ROUNDS=7 MIB=512); writes bench/results/lab.md
 	cargo build --release -p esker-cli

@@ -88,17 +88,17 @@ def settings(name, budget, in_group=True):
 
 
 class Side:
-    """An engine, its server and its group."""
+    """An engine, its server and its group. more: settings beside those of the memory; bench: whose servers they are."""
 
-    def __init__(self, name, limit, budget):
-        self.name, self.limit, self.budget, self.group = name, limit, budget, None
-        self.server = server.Server(f"memory-{name.lower()}", {}, {name})
+    def __init__(self, name, limit, budget, more=None, bench="memory"):
+        self.name, self.limit, self.budget, self.more, self.group = name, limit, budget, more or {}, None
+        self.server = server.Server(f"{bench}-{name.lower()}", {}, {name})
 
     def start(self, limited):
         self.server.stop()
         if limited and self.group is None:
             self.group = Group(self.name, self.limit)
-        self.server.settings = settings(self.name, self.budget if limited else None, limited and not self.group.why)
+        self.server.settings = {**settings(self.name, self.budget if limited else None, limited and not self.group.why), **self.more}
         self.server.start(wrapper=self.group.wrapper() if limited else ())
 
     def remove_group(self):
