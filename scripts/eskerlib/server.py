@@ -1,5 +1,5 @@
-"""Private MariaDB servers: each has a folder var/<name>/ (data, log, pid), listens on a unix socket only, and is
-stopped by its recorded pid. Never touches the system's own server."""
+"""Private MariaDB servers: each has a folder var/<name>/ (data, log, pid), listens on a unix socket only (those that others
+follow on a port of 127.0.0.1 too), and is stopped by its recorded pid. Never touches the system's own server."""
 import hashlib
 import json
 import os
@@ -50,9 +50,10 @@ def small_settings():
 
 
 class Server:
-    """One private server. settings: server variables; plugins of other engines are loaded when they are asked for."""
+    """One private server. settings: server variables; plugins of other engines are loaded when they are asked for; with a
+    port it listens on 127.0.0.1 too."""
 
-    def __init__(self, name, settings=None, engines=("ESKER",), folder=None):
+    def __init__(self, name, settings=None, engines=("ESKER",), folder=None, port=None):
         self.env = env.load()
         self.name = name
         self.folder = folder or os.path.join(env.VAR, name)
@@ -62,6 +63,7 @@ class Server:
         self.socket = _short_socket(self.folder)
         self.settings = dict(settings or {})
         self.engines = {e.upper() for e in engines}
+        self.port = port
         self.process = None
 
     # -- state --------------------------------------------------------------------------------------------------------
@@ -133,11 +135,15 @@ class Server:
         if done.returncode:
             env.fail(f"could not create the data folder {self.data}:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
 
+    def _listening(self):
+        """Where it listens beside its socket."""
+        return ["--bind-address=127.0.0.1", f"--port={self.port}"] if self.port else ["--skip-networking"]
+
     def command(self):
         """The server's command line."""
         plugins = self._plugin_folder()
         line = [self.env["ESKER_MARIADBD"], "--no-defaults", f"--datadir={self.data}", f"--socket={self.socket}",
-                "--skip-networking", f"--user={pwd.getpwuid(os.getuid()).pw_name}",
+                *self._listening(), f"--user={pwd.getpwuid(os.getuid()).pw_name}",
                 f"--pid-file={os.path.join(self.folder, 'server.pid')}", f"--log-error={self.log}",
                 f"--plugin-dir={plugins}", "--plugin-maturity=unknown", "--character-set-server=utf8mb4",
                 "--secure-file-priv=", "--skip-name-resolve", "--max-allowed-packet=1G"]
@@ -150,6 +156,8 @@ class Server:
             line.append("--plugin-load-add=ha_rocksdb.so")
         if "BLACKHOLE" in self.engines:
             line.append("--plugin-load-add=ha_blackhole.so")
+        if "SPIDER" in self.engines:
+            line.append("--plugin-load-add=ha_spider.so")
         return line + [f"--loose-{k.replace('_', '-')}={v}" for k, v in self.settings.items()]
 
     def start(self, wait_s=300, wrapper=()):

@@ -32,15 +32,15 @@ def module_servers(request):
 
 @pytest.fixture
 def servers(request):
-    """Makes private servers: servers(name, settings, engines, folder)."""
+    """Makes private servers: servers(name, settings, engines, folder, port)."""
     yield from _servers(request)
 
 
 def _servers(request):
     made, failed_before = [], request.session.testsfailed
 
-    def make(name, settings, engines=("ESKER",), folder=None):
-        made.append(server.Server(name, settings, engines, folder))
+    def make(name, settings, engines=("ESKER",), folder=None, port=None):
+        made.append(server.Server(name, settings, engines, folder, port))
         return made[-1]
 
     yield make

@@ -35,7 +35,7 @@ def status(connection):
 
 
 class Reach:
-    """Sums of the counters in REACH, or of others, read before each crash."""
+    """Sums of counters, those in REACH if nothing else is said, read before each crash."""
 
     def __init__(self, engine, names=REACH):
         self.sums = dict.fromkeys(names, 0) if engine == "Esker" else {}
@@ -51,7 +51,7 @@ class Reach:
 
     def problems(self):
         """What was never reached."""
-        return [f"Esker_{name} stayed 0: the test did not reach what it is for" for name in self.missing({})]
+        return [f"{name} stayed 0: the test did not reach what it is for" for name in self.missing({})]
 
     def __str__(self):
         return ", ".join(f"{total} {name}" for name, total in self.sums.items())
@@ -103,6 +103,25 @@ def until_the_moment(connection, writers, reach, moments, least_s, most_s, last)
     time.sleep(pause_s if what != "time" else 0)
     reach.add(now)
     return f"{time.monotonic() - begin:.2f} s" + ("" if what == "time" else f", after one of {what}")
+
+
+def restart(s, moments):
+    """Starts a server that was killed; the seconds that took. Now and then it is killed during recovery first, or once more
+    just after it."""
+    if moments.random() < 0.2:
+        try:
+            s.start(wait_s=moments.uniform(0.05, 0.4))
+        except RuntimeError:
+            pass
+        s.kill()
+    begin = time.monotonic()
+    s.start()
+    took = time.monotonic() - begin
+    if moments.random() < 0.2:  # what recovery made must survive, too: what is prepared, and what it wrote
+        time.sleep(moments.uniform(0, 0.5))
+        s.kill()
+        s.start()
+    return took
 
 
 # -- what must be there ---------------------------------------------------------------------------------------------------

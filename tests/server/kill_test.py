@@ -15,7 +15,6 @@ run attached, no segment of the log recycled, or no deadlock found (crash.py).
     CANARY=1         let commits be acknowledged before they are durable: the test must find what is lost
 """
 import random
-import time
 
 import pytest
 
@@ -39,19 +38,7 @@ def one_life(s, writers, reach, moments, life):
     writers[0].stop_event.set()
     for w in writers:
         w.join(130)
-    if moments.random() < 0.2:  # and once more, during recovery
-        try:
-            s.start(wait_s=moments.uniform(0.05, 0.4))
-        except RuntimeError:
-            pass
-        s.kill()
-    begin = time.monotonic()
-    s.start()
-    restart = time.monotonic() - begin
-    if moments.random() < 0.2:  # what recovery made must survive, too: what is prepared, and what it wrote
-        time.sleep(moments.uniform(0, 0.5))
-        s.kill()
-        s.start()
+    restart = crash.restart(s, moments)
     return f"after {when}: {sum(w.acknowledged for w in writers)} acknowledged, restart {restart:.2f} s"
 
 

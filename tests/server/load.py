@@ -377,11 +377,12 @@ class Wrong(Exception):
     """A client read what cannot be."""
 
 
-def writers(clients, server, seed, with_binlog):
+def writers(clients, server, seed, with_binlog, rows=None, without_keys=None):
     """That many of them with one stop event. With the binlog they write less at a time, and leave out XA: the server itself
-    does not keep an engine's XA PREPARE and the binlog's together over a crash."""
-    stop = threading.Event()
-    return [Writer(n, server, stop, seed, 8000 if with_binlog else 20000, ("xa",) if with_binlog else ()) for n in range(1, clients + 1)]
+    does not keep an engine's XA PREPARE and the binlog's together over a crash. rows, without_keys: how much they write at a
+    time, and into tables without keys, if not the usual."""
+    stop, rows = threading.Event(), rows or (8000 if with_binlog else 20000)
+    return [Writer(n, server, stop, seed, rows if n % 2 else without_keys or rows, ("xa",) if with_binlog else ()) for n in range(1, clients + 1)]
 
 
 def wait_seconds(writers, seconds):

@@ -1,0 +1,110 @@
+"""Primary and replicas on this machine: settings, ports, who follows whom, how far a replica is, and whether two servers have
+the same rows. GTIDs throughout. docs/SCALE_OUT.md has the same by hand."""
+import socket
+import time
+
+from .client import Lost, SqlError
+
+USER, PASSWORD = "repl", "follows"
+UNLOGGED = "SET SESSION sql_log_bin=0"  # what follows belongs to this server alone
+
+
+class Stopped(RuntimeError):
+    """A replica stopped, or did not get as far as it should."""
+
+
+def free_port():
+    """A port of 127.0.0.1 that nobody listens on now."""
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def settings(server_id):
+    """Of a server that can be a primary and a replica: a binlog of rows, synced with each group commit, replicated
+    transactions in it too."""
+    return {"server_id": server_id, "log_bin": "binlog", "binlog_format": "ROW", "sync_binlog": 1, "log_slave_updates": 1,
+            "gtid_strict_mode": 1, "relay_log_recovery": 1, "relay_log": "relay", "skip_slave_start": 1,
+            "slave_parallel_threads": 4, "rpl_semi_sync_master_timeout": 1000, "slave_net_timeout": 60}
+
+
+def prepare(connection, position_engine="Esker"):
+    """A new server: the account that replicas come by, and the table of its own position in an engine."""
+    connection.query(UNLOGGED)
+    connection.query(f"CREATE USER IF NOT EXISTS {USER}@'127.0.0.1' IDENTIFIED BY '{PASSWORD}'")
+    connection.query(f"GRANT REPLICATION SLAVE ON *.* TO {USER}@'127.0.0.1'")
+    connection.query(f"ALTER TABLE mysql.gtid_slave_pos ENGINE={position_engine}")
+    connection.query("SET SESSION sql_log_bin=1")
+
+
+def semi_sync(connection, master=False, slave=False):
+    """Sets both roles of semi-synchronous replication; a replica's takes effect when it starts to follow."""
+    connection.query(f"SET GLOBAL rpl_semi_sync_master_enabled={int(master)}")
+    connection.query(f"SET GLOBAL rpl_semi_sync_slave_enabled={int(slave)}")
+
+
+def follow(connection, port, demote=False):
+    """Makes a server a replica of the one on that port, from its GTID position on; demote: what it wrote itself as a primary
+    counts there, too. Started by start()."""
+    connection.query(f"CHANGE MASTER TO MASTER_HOST='127.0.0.1', MASTER_PORT={port}, MASTER_USER='{USER}', MASTER_PASSWORD='{PASSWORD}', "
+                     f"MASTER_CONNECT_RETRY=1, MASTER_USE_GTID=slave_pos" + (", MASTER_DEMOTE_TO_SLAVE=1" if demote else ""))
+
+
+def start(connection, mode="optimistic"):
+    """Lets a stopped replica follow, with this kind of parallel workers."""
+    connection.query("STOP SLAVE")
+    connection.query(f"SET GLOBAL slave_parallel_mode='{mode}'")
+    connection.query("START SLAVE")
+
+
+def trouble(connection):
+    """What a replica says of errors; empty if its SQL thread runs. A primary that cannot be reached is none."""
+    row = connection.row("SHOW SLAVE STATUS")
+    if row["Slave_SQL_Running"] == "Yes" and not row["Last_SQL_Error"]:
+        return ""
+    return (f"SQL thread running: {row['Slave_SQL_Running']}, error {row['Last_SQL_Errno']}: {row['Last_SQL_Error']}, "
+            f"IO thread: {row['Slave_IO_Running']} {row['Last_IO_Error']}, at {row['Gtid_IO_Pos']}")
+
+
+def catch_up(replica, position, most_s=300):
+    """Waits until a replica has applied this GTID position; the seconds that took."""
+    begin = time.monotonic()
+    while replica.one(f"SELECT MASTER_GTID_WAIT('{position}', 1)") != "0":
+        said = trouble(replica)
+        if said or time.monotonic() - begin > most_s:
+            row = replica.row("SHOW SLAVE STATUS")
+            raise Stopped(said or f"after {most_s} s the replica is at {replica.one('SELECT @@GLOBAL.gtid_slave_pos')}, not at {position}; "
+                                  f"SQL thread: {row['Slave_SQL_Running_State']}, IO thread: {row['Slave_IO_Running']} {row['Last_IO_Error']}")
+    return time.monotonic() - begin
+
+
+def position(primary):
+    """What has been written into its binlog."""
+    return primary.one("SELECT @@GLOBAL.gtid_binlog_pos")
+
+
+def different(one, other, db, tables):
+    """Tables whose rows are not the same on two servers, with what differs. CHECKSUM TABLE adds up the rows' checksums, so
+    their order does not matter."""
+    names = ",".join(f"{db}.{t}" for t in tables)
+    sums = [dict(c.query(f"CHECKSUM TABLE {names}").rows) for c in (one, other)]
+    found = []
+    for table in tables:
+        a, b = (s.get(f"{db}.{table}") for s in sums)
+        if a is None or a != b:
+            rows = [c.one(f"SELECT COUNT(*) FROM {db}.{table}") for c in (one, other)]
+            found.append(f"{table} is not the same on both servers: {rows[0]} rows with checksum {a}, {rows[1]} with {b}")
+    return found
+
+
+def wait_for(what, true, most_s=60):
+    """Waits for true() of a server that may not answer yet."""
+    end = time.monotonic() + most_s
+    while time.monotonic() < end:
+        try:
+            if true():
+                return
+        except (Lost, SqlError):
+            pass
+        time.sleep(0.02)
+    raise Stopped(f"after {most_s} s there is still not: {what}")
