@@ -1,7 +1,7 @@
 # Esker: everything there is to do, one word each. 'make help' lists it. The work is done by scripts/ and tests/.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup build run test soak mutants miri bench bench-keys bench-tpch bench-inserts bench-memory bench-tpcc bench-lab stop clean distclean install uninstall fmt lint check mtr test-server-full kill-test powercut-test cargo-test
+.PHONY: help setup build run test soak mutants miri bench bench-keys bench-tpch bench-inserts bench-memory bench-tpcc bench-lab stop clean distclean install uninstall fmt lint check mtr test-server-full kill-test powercut-test cargo-test replica-test scale-out bench-replica
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' Makefile
@@ -54,6 +54,9 @@ bench-lab: ## esker lab beside fio and pg_test_fsync (ROUNDS=7 MIB=512); writes 
 	cargo build --release -p esker-cli
 	@bench/lab.py
 
+bench-replica: build ## what a replica does with tables that have no key, beside InnoDB (ROWS=100000 CHANGES=10000); writes bench/results/
+	@bench/replica.py
+
 check: ## rules only: who may use whom, formatting, clippy
 	@scripts/check_deps.py
 	cargo fmt --all --check
@@ -73,6 +76,12 @@ kill-test: build ## kill -9 under load, checked row by row (KILLS=3)
 
 powercut-test: build ## power cuts on a disk of our own (CUTS=1; needs root, loop devices and FUSE)
 	@/usr/bin/pytest-3 tests/server/powercut_test.py
+
+replica-test: build ## kill -9 of a primary, its replica, both; a power cut of the primary; both have the same rows (KILLS=3 CUTS=1)
+	@/usr/bin/pytest-3 tests/server/replica_test.py
+
+scale-out: build ## several servers: replicas, switchover, failover, Spider over shards, killed meanwhile (PARTS=replicas,spider)
+	@scripts/scale_out.py
 
 fmt: ## format the Rust code
 	cargo fmt --all

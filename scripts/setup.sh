@@ -8,7 +8,7 @@
 #   MARIADB_SRC=dir   an unpacked MariaDB source tree of the server's version (nothing is downloaded then)
 #   MARIADB_BIN=dir   prefix or bin directory of a MariaDB of your own (no server package is installed then)
 #   ESKER_MIRROR=url  Debian mirror for the source package (default http://deb.debian.org)
-#   FOR_TESTS=1       with what only tests need (a browser, cargo-fuzz)
+#   FOR_TESTS=1       with what only tests need (a browser, cargo-fuzz, Spider)
 #   FORCE=1           look at everything again
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -35,12 +35,13 @@ check_rust() {
         die "rustc is $have, Esker needs $RUST_WANTED or later." "$how" "or, with rustup there already:  rustup update stable"
 }
 
+have_spider() { [ -n "${MARIADB_BIN:-}" ] || installed mariadb-plugin-spider; }
 have_cargo_fuzz() { [ -x "$TOOLS_DIR/bin/cargo-fuzz" ] && [ "$("$TOOLS_DIR/bin/cargo-fuzz" --version)" = "cargo-fuzz $CARGO_FUZZ" ]; }
 
 # ---- is everything here already? -----------------------------------------------------------------------------------
 up_to_date() {
     [ -z "${FORCE:-}" ] && [ -r build/env.sh ] || return 1
-    [ -z "${FOR_TESTS:-}" ] || { command -v chromium >/dev/null && have_cargo_fuzz; } || return 1
+    [ -z "${FOR_TESTS:-}" ] || { command -v chromium >/dev/null && have_cargo_fuzz && have_spider; } || return 1
     (
         want_src=${MARIADB_SRC:-} want_bin=${MARIADB_BIN:-}
         . build/env.sh
@@ -138,7 +139,7 @@ install_mariadb() { # the packages, all of one version whose source can be had; 
             "Seen: $(apt-cache madison mariadb-server | awk '{print $3}' | sort -uV | tr '\n' ' ')" \
             "Name an unpacked source tree with MARIADB_SRC=, a server of your own with MARIADB_BIN=."
     fi
-    for p in $(missing $MARIADB_PACKAGES); do list="$list $p=$chosen"; done
+    for p in $(missing $MARIADB_PACKAGES ${FOR_TESTS:+mariadb-plugin-spider}); do list="$list $p=$chosen"; done
     [ "$(dpkg --print-architecture)" = amd64 ] || list=${list/mariadb-plugin-rocksdb=$chosen/}
     [ -z "${list// /}" ] || apt_install $list
     VERSION=$(upstream "$chosen")

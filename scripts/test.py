@@ -3,7 +3,7 @@
 
     scripts/test.py              all steps, under 40 minutes on two cores from nothing
     scripts/test.py --soak       the long version: 10,000 seeds, 100 kills, 50 power cuts; writes build/soak.md
-    scripts/test.py STEP...      only these steps (setup build demo browser rules planted fmt clippy cargo fuzz exports mtr-esker mtr-engine mtr-suites differential keys isolation faults stopped kill ddl powercut tpcc)
+    scripts/test.py STEP...      only these steps (setup build demo browser rules planted fmt clippy cargo fuzz exports mtr-esker mtr-engine mtr-suites differential keys isolation faults stopped kill ddl powercut tpcc replica scale-out)
 
 A step, or a part of one, that this machine cannot run says SKIPPED with the reason and is counted apart. With ESKER_CI=1
 (.ci/run) it is a failure, unless the reason begins with 'this machine cannot'.
@@ -108,6 +108,8 @@ def steps(soak):
         ("ddl", "kill -9 in the middle of DDL over keys and partitions", [PYTEST, "tests/server/ddl_test.py"], long or 6, {"KILLS": "100"} if soak else {"KILLS": "8"}, pytest_counts),
         ("powercut", "a disk without power, checked row by row", [PYTEST, "tests/server/powercut_test.py"], long or 6, cuts, pytest_counts),
         ("tpcc", "TPC-C through kill -9 and power cuts, its consistency conditions checked", [PYTEST, "tests/server/tpcc_test.py"], long or 6, crashes, pytest_counts),
+        ("replica", "kill -9 of a primary, its replica, both, and a power cut of the primary: both have the same rows", [PYTEST, "tests/server/replica_test.py"], long or 8, {**cuts, "KILLS": "100"} if soak else {**cuts, **kills, "CLIENTS": os.environ.get("CLIENTS", "4")}, pytest_counts),
+        ("scale-out", "three servers: a dump while clients write, switchover, failover; Spider over two shards, killed in the middle of commits", ["scripts/scale_out.py"], 8, {"SECONDS": "2"}, None),
     ]
 
 
@@ -173,7 +175,7 @@ def main():
     for name, what, command, minutes, environment, counter in every:
         if only and name not in only:
             continue
-        needs_build = name in ("demo", "browser", "exports", "mtr-esker", "mtr-engine", "mtr-suites", "differential", "keys", "isolation", "faults", "stopped", "kill", "ddl", "powercut", "tpcc")
+        needs_build = name in ("demo", "browser", "exports", "mtr-esker", "mtr-engine", "mtr-suites", "differential", "keys", "isolation", "faults", "stopped", "kill", "ddl", "powercut", "tpcc", "replica", "scale-out")
         if ("build" in broken and needs_build) or ("setup" in broken and (needs_build or name == "build")):
             failed += 1
             lines.append(f"  FAILED   {name:12} not run: {'setup' if 'setup' in broken else 'build'} failed")
