@@ -11,9 +11,10 @@ middle of commits; what is left prepared is ended as Spider's tables say, then b
     PARTS=replicas,spider
     SECONDS=3        of load before each step
     CLIENTS=4        that write
-    ROUNDS=4         kills of a shard or the head
+    ROUNDS=4         kills of a shard or the head; more while none has left anything prepared
     SEED=            for what clients do
 """
+import collections
 import os
 import random
 import subprocess
@@ -274,7 +275,7 @@ class Teller(threading.Thread):
     def __init__(self, number, head, stop, seed):
         super().__init__(daemon=True)
         self.number, self.head, self.stop_event, self.random = number, head, stop, random.Random(seed * 100 + number)
-        self.sure, self.perhaps, self.errors, self.next = set(), set(), {}, 1
+        self.sure, self.perhaps, self.errors, self.next = set(), set(), collections.Counter(), 1
 
     def run(self):
         while not self.stop_event.is_set():
@@ -286,8 +287,7 @@ class Teller(threading.Thread):
                 finally:
                     c.close()
             except (SqlError, Lost) as e:
-                number = getattr(e, "errno", "lost")
-                self.errors[number] = self.errors.get(number, 0) + 1
+                self.errors[getattr(e, "errno", "lost")] += 1
                 self.stop_event.wait(0.05)
 
     def transfer(self, c):
@@ -347,6 +347,19 @@ def prepared(c):
     return [(int(form), bytes(data), int(g), int(b)) for form, g, b, data in c.query("XA RECOVER").rows]
 
 
+def disconnect(c):
+    """Ends the head's connections to a shard: Spider may keep one of a session that is gone, and what is prepared can be ended
+    by others only when its own connection is."""
+    mine = "FROM information_schema.processlist WHERE user='spider'"
+    for number, in c.query(f"SELECT id {mine}").rows:
+        try:
+            c.query(f"KILL {number}")
+        except SqlError as e:
+            if e.errno != 1094:  # gone meanwhile
+                raise
+    replication.wait_for("the head's connections to be gone", lambda: c.one(f"SELECT COUNT(*) {mine}") == "0")
+
+
 def settle(head, shards):
     """Ends what is prepared on shards as the head has decided: committed if its line in mysql.spider_xa says COMMIT, else rolled
     back; then the lines go. Nobody writes by the head meanwhile. {what was done: how often}"""
@@ -354,8 +367,7 @@ def settle(head, shards):
     status = {(int(form), bytes(data).rstrip(b"\0")): said for form, data, said in h.query("SELECT format_id, data, status FROM mysql.spider_xa").rows}
     for s in shards:
         c = s.connect()
-        replication.wait_for("the head's connections to be gone", lambda: c.one(
-            "SELECT COUNT(*) FROM information_schema.processlist WHERE user='spider'") == "0")
+        disconnect(c)
         for form, data, gtrid, _ in prepared(c):
             verb = "COMMIT" if status.get((form, data)) == "COMMIT" else "ROLLBACK"
             c.query(f"XA {verb} X'{data[:gtrid].hex()}',X'{data[gtrid:].hex()}',{form}")
@@ -402,13 +414,24 @@ def one_kill(head, shards, tellers, moments, number):
     return victim
 
 
+def tell(victim, tellers, lines, done):
+    """A line about one kill."""
+    errors = collections.Counter()
+    for t in tellers:
+        errors.update(t.errors)
+    show.say(f"{victim.name} killed: {sum(len(t.sure) for t in tellers)} transfers acknowledged, {sum(len(t.perhaps) for t in tellers)} unknown, "
+             f"errors {dict(errors)}; mysql.spider_xa had {lines}; prepared on shards: {done['commit']} committed, {done['rollback']} rolled back")
+
+
 def spider():
     """The second part."""
     head, shards = sharded()
     sums, all_tellers, moments = {"commit": 0, "rollback": 0}, [], random.Random(SEED)
     try:
         set_up(head, shards)
-        for number in range(ROUNDS):
+        for number in range(4 * ROUNDS):
+            if number >= ROUNDS and sum(sums.values()):
+                break
             stop = threading.Event()
             tellers = [Teller(number * 100 + n, head, stop, SEED + number) for n in range(1, 2 * CLIENTS + 1)]
             victim = one_kill(head, shards, tellers, moments, number)
@@ -416,12 +439,7 @@ def spider():
             done, lines = settle(head, shards)
             for verb, count in done.items():
                 sums[verb] += count
-            errors = {}
-            for t in tellers:
-                for what, count in t.errors.items():
-                    errors[what] = errors.get(what, 0) + count
-            show.say(f"{victim.name} killed: {sum(len(t.sure) for t in tellers)} transfers acknowledged, {sum(len(t.perhaps) for t in tellers)} unknown, "
-                     f"errors {errors}; mysql.spider_xa had {lines}; prepared on shards: {done['commit']} committed, {done['rollback']} rolled back")
+            tell(victim, tellers, lines, done)
             none_of(agree(shards, all_tellers))
         by_head(head, all_tellers)
         show.say(f"both shards agree; in all {sums['commit']} transactions were committed and {sums['rollback']} rolled back after kills")
