@@ -1,5 +1,6 @@
 """Primary and replicas on this machine: settings, ports, who follows whom, how far a replica is, and whether two servers have
 the same rows. GTIDs throughout. docs/SCALE_OUT.md has the same by hand."""
+import random
 import socket
 import time
 
@@ -7,6 +8,7 @@ from .client import Lost, SqlError
 
 USER, PASSWORD = "repl", "follows"
 UNLOGGED = "SET SESSION sql_log_bin=0"  # what follows belongs to this server alone
+_given = set()
 
 
 class Stopped(RuntimeError):
@@ -14,10 +16,18 @@ class Stopped(RuntimeError):
 
 
 def free_port():
-    """A port of 127.0.0.1 that nobody listens on now."""
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+    """A port that nobody listens on now. Below those that the kernel gives to who connects: while a server is down its
+    replica tries to connect all the time, and would sooner or later be given its port, and keep it."""
+    while True:
+        port = random.randrange(23000, 32000)
+        with socket.socket() as s:
+            try:
+                s.bind(("", port))
+            except OSError:
+                continue
+        if port not in _given:
+            _given.add(port)
+            return port
 
 
 def settings(server_id):
