@@ -17,7 +17,10 @@ import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 LISTED = os.path.join(ROOT, "mariadb", "mysql-test", "suites", "differences.txt")
-SUITES = ("engines/funcs", "engines/iuds", "handler", "parts", "versioning", "vcol", "gcol", "period", "sql_sequence", "main")
+SUITES = ("engines/funcs", "engines/iuds", "handler", "parts", "versioning", "vcol", "gcol", "period", "sql_sequence", "binlog", "rpl", "main")
+# Their rows are what the binlog gets of Esker in any format but STATEMENT: so must InnoDB's be, to be compared.
+LOGGED = ("binlog", "rpl")
+LARGE = (*LOGGED, "main")
 LINE = re.compile(r"^([\w/]+)\.(\w[\w.-]*?)(?: '([^']*)')?\s+(?:w\d+ )?\[ (pass|fail|skipped|disabled) \]", re.M)
 # How a test ends that asks for what Esker says that it cannot do: by its own words, the server's for what an engine lacks, or
 # statements in the binlog.
@@ -33,11 +36,13 @@ PLANS = re.compile(rb"^(?:\d+|NULL)\t(?:SIMPLE|PRIMARY|(?:UNION|EXCEPT|INTERSECT
 FOREIGN = re.compile(rb"^(?:Warning\t1478\tEsker: FOREIGN KEY .*|Warnings:)\n", re.M)
 COPIES = {"InnoDB": os.path.join(ROOT, "var", "mtr-i"), "Esker": os.path.join(ROOT, "var", "mtr-e")}
 ESKER = ["--plugin-load-add=ha_esker.so", "--plugin-maturity=unknown", "--esker-wal-segment-size=4M"]
-# Of a test, what names the engine; its options that Esker has, too. Other variables, tables and include files stay InnoDB's.
+# Of a test, what names the engine; its options that Esker has, too; tables that the server names after it. Other variables, tables and include files stay InnoDB's.
 NAMES = ((re.compile(rb"(?<![-\w./$@])innodb(?![-\w.])(?! STATUS)", re.I), b"Esker"),
-         (re.compile(rb"innodb([-_])(lock[-_]wait[-_]timeout|snapshot[-_]isolation)\b"), rb"esker\1\2"))
-# A test of main that has none of these, in the files that it sources neither, has no table of the default engine; it is left out.
+         (re.compile(rb"innodb([-_])(lock[-_]wait[-_]timeout|snapshot[-_]isolation)\b"), rb"esker\1\2"),
+         (re.compile(rb"(?<=gtid_slave_pos_)InnoDB\b"), b"Esker"), (re.compile(rb"(?<=gtid_slave_pos_)innodb\b"), b"esker"))
+# A test of a large suite that has none of these, in the files that it sources neither, has no table of the default engine; it is left out.
 TABLES = re.compile(rb"\b(?:create|alter)\s+(?:or\s+replace\s+)?(?:temporary\s+)?(?:table|sequence|(?:unique\s+)?index)\b|MYSQL_CLIENT_TEST|\bengine\b", re.I)
+STATEMENTS = re.compile(rb"have_binlog_format_statement")
 SOURCED = re.compile(rb"^\s*(?:--\s*)?source\s+([\w./-]+)", re.M)
 
 
@@ -52,27 +57,28 @@ def files(top, *ends):
     return [os.path.join(at, name) for at, _, names in os.walk(top) for name in names if name.endswith(ends)]
 
 
-def has_tables(path, tests, known):
-    """Does a file of a test, or what it sources, make tables? `tests` is where MariaDB's tests lie."""
+def has(what, path, tests, known):
+    """Does a file of a test, or what it sources, have what is looked for? `tests` is where MariaDB's tests lie."""
     if path not in known:
         known[path] = False  # until it is known: of files that source each other
         with open(path, "rb") as f:
             text = f.read()
         sourced = [os.path.join(at, name.decode()) for name in SOURCED.findall(text) for at in (tests, os.path.dirname(path))]
-        known[path] = bool(TABLES.search(text)) or any(has_tables(p, tests, known) for p in sourced if os.path.exists(p))
+        known[path] = bool(what.search(text)) or any(has(what, p, tests, known) for p in sourced if os.path.exists(p))
     return known[path]
 
 
 def worth_running(suite):
-    """What of a large suite is worth its time: tests with tables that are not disabled."""
+    """What of a large suite is worth its time: tests with tables that are not disabled, nor want statements in the binlog."""
     top = folder("InnoDB", suite)
     disabled = set()
     for path in files(top, "disabled.def"):
         with open(path) as f:
             disabled |= {line.split(":")[0].strip() for line in f if not line.startswith("#")}
-    found = {os.path.basename(path)[:-len(".test")]: path for path in files(top, ".test")}
-    tests, known = os.path.join(COPIES["InnoDB"], "share", "mysql", "mysql-test"), {}
-    return [name for name, path in sorted(found.items()) if name not in disabled and has_tables(path, tests, known)]
+    found = {os.path.basename(path)[:-len(".test")]: path for path in files(top, ".test") if os.path.basename(os.path.dirname(path)) != "include"}
+    tests, tables, statements = os.path.join(COPIES["InnoDB"], "share", "mysql", "mysql-test"), {}, {}
+    return [name for name, path in sorted(found.items())
+            if name not in disabled and has(TABLES, path, tests, tables) and not has(STATEMENTS, path, tests, statements)]
 
 
 def change(path, how):
@@ -85,9 +91,11 @@ def change(path, how):
             f.write(new)
 
 
-def only_one_engine(text):
-    """Of combinations by engine, those of InnoDB that are not versioned by transactions."""
+def only_one(text):
+    """Of combinations by engine, those of InnoDB that are not versioned by transactions; by the binlog's format, rows."""
     parts = re.split(rb"^(?=\[)", text, flags=re.M)
+    if b"[stmt]" in text and b"[row]" in text:
+        return b"".join(p for p in parts if p.startswith(b"[row]"))
     if b"default-storage-engine" not in text:
         return text
     return b"".join(p for p in parts if re.search(rb"default-storage-engine=innodb", p, re.I) and not p.startswith(b"[trx_id]"))
@@ -100,8 +108,10 @@ def lay_out(engine, suite):
     if os.path.exists(os.path.join(COPIES[engine], "version")):
         os.remove(os.path.join(COPIES[engine], "version"))
     subprocess.run(["scripts/mtr.sh", "lay-out"], cwd=ROOT, check=True, env=dict(os.environ, MTR_TREE=COPIES[engine], SUITES=" ".join({suite, *SUITES} - {"main"})))
-    for path in files(folder(engine, suite), "combinations"):
-        change(path, only_one_engine)
+    for path in files(folder(engine, suite), "combinations") + (files(os.path.join(tests, "include"), "combinations") if suite in LOGGED else []):
+        change(path, only_one)
+    if suite in LOGGED:
+        change(os.path.join(tests, "include", "default_mysqld.cnf"), lambda text: text.replace(b"[mysqld]\n", b"[mysqld]\nbinlog-format=row\n", 1))
     for path in files(folder(engine, suite), ".opt"):
         change(path, lambda text: re.sub(rb"(?i)--default-storage-engine=myisam\b", b"", text))
     # Every server says so that loads a plugin younger than itself; the driver dies of too many such lines.
@@ -125,7 +135,9 @@ def expect(suite, found):
         if os.path.exists(where[:-len(".reject")] + ".rdiff"):
             os.remove(where[:-len(".reject")] + ".rdiff")
 
-    for path in files(mine, ".test", ".inc", ".result", ".rdiff", ".opt", ".cnf", "combinations"):
+    common = files(os.path.join(COPIES["Esker"], "share", "mysql", "mysql-test", "include"), ".test", ".inc") if suite in LOGGED else []
+    common = [path for path in common if re.match("rpl_|binlog_", os.path.basename(path))]
+    for path in files(mine, ".test", ".inc", ".result", ".rdiff", ".opt", ".cnf", "combinations") + common:
         if not os.path.basename(path).startswith("have_innodb"):
             change(path, renamed if not path.endswith((".opt", ".cnf", "combinations")) else
                    lambda text: NAMES[1][0].sub(NAMES[1][1], re.sub(rb"(?i)(default-storage-engine=)innodb", rb"\1Esker", text)))
@@ -135,7 +147,7 @@ def run(engine, suite, tests):
     """{(test, combination): (outcome, note)} of a suite, all or some of its tests."""
     options = [f"--default-storage-engine={engine}"] + (ESKER if engine == "Esker" else [])
     command = ["scripts/mtr.sh", "run", f"--suite={suite}", *(f"--mysqld={o}" for o in options), "--mysqld=--innodb"]
-    command += ["--suite-timeout=600"] if suite == "main" else []
+    command += ["--suite-timeout=600"] if suite in LARGE else []
     log = os.path.join(COPIES[engine], suite.replace("/", "-") + ".log")
     found, left = {}, list(tests)
     for _ in range(3):
@@ -202,7 +214,7 @@ def main():
         for engine in COPIES:
             lay_out(engine, suite)
         share = re.search(rf"(?:^| ){suite}:(\d+)/(\d+)", " ".join(asked))
-        if not tests and (share or suite == "main"):
+        if not tests and (share or suite in LARGE):
             first, step = map(int, share.groups()) if share else (1, 1)
             tests = worth_running(suite)[first - 1::step]
         innodb = run("InnoDB", suite, tests)
