@@ -64,7 +64,7 @@ def has(what, path, tests, known):
         with open(path, "rb") as f:
             text = f.read()
         sourced = [os.path.join(at, name.decode()) for name in SOURCED.findall(text) for at in (tests, os.path.dirname(path))]
-        known[path] = bool(what.search(text)) or any(has(what, p, tests, known) for p in sourced if os.path.exists(p))
+        known[path] = bool(what.search(text)) or any(has(what, p, tests, known) for p in sourced if os.path.isfile(p))
     return known[path]
 
 
