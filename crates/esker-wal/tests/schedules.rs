@@ -12,6 +12,8 @@ mod common;
 mod error;
 #[path = "../src/group.rs"]
 mod group;
+#[path = "schedules/buffer.rs"]
+mod log_buffer;
 #[path = "../src/measure.rs"]
 mod measure;
 #[path = "../src/options.rs"]

@@ -1,5 +1,5 @@
 //! The engine's lock-free parts under thousands of orders of threads, chosen by shuttle: the memtable, read views against
-//! the purge horizon, and freeze against commit.
+//! the purge horizon, and freeze against commit, in one phase and in two.
 //!
 //! `arena.rs`, `memtable.rs` with `node.rs` and `search.rs`, `state.rs`, `version.rs` and `views.rs` are taken in as they are, over shuttle's atomics and locks. A tree's
 //! state, the log and the commit lock are models here, each with the name of what it mirrors; whoever changes that order
@@ -14,6 +14,8 @@ mod arena;
 mod fences;
 #[path = "../src/tree/key.rs"]
 mod key;
+#[path = "model/log.rs"]
+mod log;
 #[path = "../src/tree/memtable.rs"]
 mod memtable;
 #[path = "../src/tree/node.rs"]
@@ -57,6 +59,7 @@ mod lock {
 pub(crate) use esker::{Error, Result};
 
 use esker_format::{CommitSeq, Lsn, RowId, TxnId};
+use log::{Log, Manifest, Record};
 use memtable::{Change, Memtable};
 use shuttle::thread;
 use state::TxnState;
@@ -64,7 +67,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use sync::{order, Mutex, RwLock};
-use version::{View, ACTIVE};
+use version::{View, ABORTED, ACTIVE};
 use views::Views;
 
 fn main() {
@@ -72,10 +75,11 @@ fn main() {
         Ok(Ok(rounds)) => rounds,
         _ => standard,
     };
-    let all: [(&str, fn(), usize); 4] = [
+    let all: [(&str, fn(), usize); 5] = [
         ("memtable: inserts from several threads, and a reader", memtable_inserts, 1500),
         ("views: no horizon passes an open view", views_and_horizon, 6000),
         ("freeze and commit: every commit is in the run or behind the boundary", freeze_and_commit, 3000),
+        ("freeze and commit_ordered: whatever is left of the log, a restart finds who is prepared and what was decided", freeze_and_commit_ordered, 3000),
         ("rollback to a savepoint while the memtable changes", savepoint_and_freeze, 1500),
     ];
     for (name, what, standard) in all {
@@ -225,10 +229,13 @@ struct State {
 struct Model {
     state: RwLock<Arc<State>>,
     commit_lock: Mutex<()>,
-    /// The log's end.
-    log: AtomicU64,
+    log: Log,
     views: Views,
     writers: Mutex<HashMap<TxnId, Arc<TxnState>>>,
+    /// Transactions between prepare and decision, with their rows.
+    prepared: Mutex<BTreeMap<u64, (Arc<TxnState>, Vec<u64>)>>,
+    /// What checkpoints have said, all of them: any of them may be the last that is durable.
+    manifests: Mutex<Vec<Manifest>>,
     /// What was committed: row and commit sequence.
     committed: shuttle::sync::Mutex<BTreeMap<u64, u64>>,
 }
@@ -240,9 +247,14 @@ impl Model {
         Arc::new(Model {
             state: RwLock::new(&order::TREE_STATE, Arc::new(state)),
             commit_lock: Mutex::new(&order::COMMIT, ()),
-            log: AtomicU64::new(100),
+            log: Log::new(),
             views: Views::new(CommitSeq(99)),
             writers: Mutex::new(&order::WRITERS, HashMap::new()),
+            prepared: Mutex::new(&order::PREPARED, BTreeMap::new()),
+            manifests: Mutex::new(
+                &order::MANIFEST,
+                vec![Manifest { replay_from: log::FIRST, flushed_to: log::FIRST, ..Manifest::default() }],
+            ),
             committed: shuttle::sync::Mutex::new(BTreeMap::new()),
         })
     }
@@ -263,22 +275,88 @@ impl Model {
     fn commit(&self, txn: &Arc<TxnState>, rows: &[u64]) -> u64 {
         let seq = {
             let _commit = self.commit_lock.lock();
-            let seq = self.log.fetch_add(10, Ordering::SeqCst);
-            // First, so that whoever finds it visible finds it here.
-            self.committed.lock().unwrap().extend(rows.iter().map(|row| (*row, seq)));
-            txn.end(seq);
-            self.views.publish(CommitSeq(seq), txn.status());
+            let seq = self.log.append(vec![Record::Commit(rows.to_vec())]);
+            self.show(txn, rows, seq);
             seq
         };
         self.writers.lock().remove(&txn.id);
         seq
     }
 
+    /// Under the commit lock.
+    fn show(&self, txn: &TxnState, rows: &[u64], seq: u64) {
+        // First, so that whoever finds it visible finds it here.
+        self.committed.lock().unwrap().extend(rows.iter().map(|row| (*row, seq)));
+        txn.end(seq);
+        self.views.publish(CommitSeq(seq), txn.status());
+    }
+
+    /// As `Txn::prepare`.
+    fn prepare(&self, txn: &Arc<TxnState>, rows: &[u64]) {
+        let _commit = self.commit_lock.lock();
+        let at = self.log.append(vec![Record::Prepare(txn.id, rows.to_vec())]);
+        txn.set_logged_at(Lsn(at));
+        self.prepared.lock().insert(txn.id.0, (txn.clone(), rows.to_vec()));
+    }
+
+    /// As `prepared::decide`, of `commit_ordered`.
+    fn commit_ordered(&self, txn: TxnId) {
+        let state = {
+            let _commit = self.commit_lock.lock();
+            let (state, rows) = self.prepared.lock().remove(&txn.0).unwrap();
+            let seq = self.log.append(vec![Record::Decide(txn)]);
+            self.show(&state, &rows, seq);
+            state
+        };
+        self.writers.lock().remove(&state.id);
+    }
+
+    /// As `prepared::rollback`.
+    fn roll_back_prepared(&self, txn: TxnId) {
+        let (state, _) = self.prepared.lock().remove(&txn.0).unwrap();
+        self.log.append(vec![Record::Rollback(txn)]);
+        state.end(ABORTED);
+        self.writers.lock().remove(&txn);
+    }
+
+    /// As `checkpoint::write` with `relog_prepared`: what it says is durable, as is the log up to then.
+    fn checkpoint(&self) {
+        let mut manifests = self.manifests.lock();
+        let before = manifests.last().unwrap().replay_from;
+        let half = Lsn(before.midpoint(self.log.end()));
+        let is_old = |(state, _): &&(Arc<TxnState>, Vec<u64>)| state.logged_at() < half;
+        let old: Vec<u64> = self.prepared.lock().values().filter(is_old).map(|p| p.0.id.0).collect();
+        let (position, needed) = {
+            let _commit = self.commit_lock.lock();
+            let position = self.log.end();
+            let prepared = self.prepared.lock();
+            for (state, rows) in old.iter().filter_map(|txn| prepared.get(txn)) {
+                let again = vec![Record::Rollback(state.id), Record::Prepare(state.id, rows.clone())];
+                state.set_logged_at(Lsn(self.log.append(again)));
+            }
+            let needed = prepared.values().map(|p| p.0.logged_at()).min().unwrap_or(Lsn(position));
+            (position, needed.min(Lsn(position)))
+        };
+        let now = self.state.read().clone();
+        let in_memory = std::iter::once(&now.active).chain(&now.frozen);
+        let replay_from = in_memory.map(|mem| mem.needs_at_checkpoint(Lsn(position))).fold(needed, Lsn::min).0;
+        assert!(
+            replay_from >= before,
+            "the place from which the log is needed went back from {before} to {replay_from}"
+        );
+        let now = self.state.read().clone();
+        let (run, flushed_to, behind) = (now.run.clone(), now.flushed_to, self.log.frames());
+        manifests.push(Manifest { replay_from, run, flushed_to, behind });
+    }
+
     /// As `Core::freeze`.
     fn freeze(&self) {
         let mut guard = self.state.write();
+        if !guard.active.wants_flush() {
+            return;
+        }
         let mut state = State::clone(&guard);
-        let fresh = Memtable::<key::ByRow>::new(Lsn(self.log.load(Ordering::SeqCst))).unwrap();
+        let fresh = Memtable::<key::ByRow>::new(Lsn(self.log.end())).unwrap();
         state.frozen = Some(std::mem::replace(&mut state.active, fresh));
         *guard = Arc::new(state);
     }
@@ -301,8 +379,12 @@ impl Model {
             }
             node = mem.after(n);
         }
+        let to = &state.active;
+        if !unfinished.is_empty() {
+            to.also_needs(to.first_lsn);
+        }
         for (row, version) in unfinished {
-            let (to, slot) = (&state.active, version.slot());
+            let slot = version.slot();
             let writer = self.writers.lock().get(&slot.txn).cloned();
             let at = match writer {
                 Some(writer) => writer.slot_in(to).unwrap(),
@@ -310,8 +392,12 @@ impl Model {
                     let status = slot.status();
                     assert!(status >= boundary, "a commit below a flush's boundary was not seen");
                     let at = to.new_slot(slot.txn).unwrap();
+                    to.also_needs(slot.redo_at());
                     // SAFETY: just made.
-                    unsafe { (*at).end(status) };
+                    unsafe {
+                        (*at).set_redo_at(slot.redo_at());
+                        (*at).end(status);
+                    }
                     at
                 }
             };
@@ -322,6 +408,7 @@ impl Model {
             // SAFETY: the slot is of `to`; only one flush goes on at a time.
             unsafe { to.carry(row, at, version.change()).unwrap() };
         }
+        self.log.append(vec![Record::Edit(run.clone(), boundary)]);
         let mut guard = self.state.write();
         let mut next = State::clone(&guard);
         next.frozen = None;
@@ -382,11 +469,70 @@ fn freeze_and_commit() {
         t.join().unwrap();
     }
     model.read();
+    model.log.assert_recovers(&model.manifests.lock());
     // A crash now: what lies behind the boundary comes back from the log, what lies before it must be in the run.
     let state = model.state.read().clone();
     for (row, seq) in &*model.committed.lock().unwrap() {
         assert_eq!(state.run.contains_key(row), *seq < state.flushed_to, "row {row}, committed at {seq}");
     }
+}
+
+/// Transactions are prepared and decided while the memtable is flushed and checkpoints let go of the log: wherever a decision
+/// falls, its redo is kept until a run has what it made.
+fn freeze_and_commit_ordered() {
+    let model = Model::new();
+    let begin = |txn: u64, rows: &[u64]| {
+        let state = model.begin(txn);
+        (1..).zip(rows).for_each(|(ordinal, row)| model.put_shared(&state, *row, ordinal));
+        model.prepare(&state, rows);
+        state.id
+    };
+    // One that was prepared long ago, and one that is decided in the order of the binlog behind it.
+    let (first, second) = (begin(1, &[1, 5]), begin(2, &[2]));
+    let binlog = {
+        let model = model.clone();
+        thread::spawn(move || {
+            model.commit_ordered(second);
+            model.commit_ordered(first);
+        })
+    };
+    let writer = {
+        let model = model.clone();
+        thread::spawn(move || {
+            for (row, commits) in [(3, true), (4, false)] {
+                let txn = model.begin(row);
+                model.put_shared(&txn, row, 1);
+                model.prepare(&txn, &[row]);
+                match commits {
+                    true => model.commit_ordered(txn.id),
+                    false => model.roll_back_prepared(txn.id),
+                }
+            }
+        })
+    };
+    let flusher = {
+        let model = model.clone();
+        thread::spawn(move || {
+            for _ in 0..2 {
+                model.freeze();
+                model.flush_oldest();
+            }
+        })
+    };
+    let checkpointer = {
+        let model = model.clone();
+        thread::spawn(move || (0..2).for_each(|_| model.checkpoint()))
+    };
+    let reader = {
+        let model = model.clone();
+        thread::spawn(move || model.read())
+    };
+    for t in [binlog, writer, flusher, checkpointer, reader] {
+        t.join().unwrap();
+    }
+    model.read();
+    model.checkpoint();
+    model.log.assert_recovers(&model.manifests.lock());
 }
 
 /// What is rolled back to a savepoint is seen by nobody, into whichever memtable its versions went.
