@@ -31,7 +31,7 @@ const ACCOUNTS: u32 = 12;
 const START: u32 = 1000;
 const IDLE_TABLES: u32 = 12;
 /// Key trees of the tables with batches and accounts; of idle ones.
-const TREES: usize = 2;
+pub(crate) const TREES: usize = 2;
 const IDLE_TREES: usize = 1;
 /// Batch number of rows that are always rolled back.
 const NEVER: u32 = 999_999;
@@ -39,7 +39,7 @@ const NEVER: u32 = 999_999;
 /// Batches of a client: number of rows, and version of all of them.
 type Batches = BTreeMap<u32, (u32, u32)>;
 /// A row: client, batch, place in it, rows of the batch, version.
-type Numbers = [u32; 5];
+pub(crate) type Numbers = [u32; 5];
 
 fn layout() -> Layout {
     let column = |kind, offset| Column { kind, offset, null: None };
@@ -48,7 +48,7 @@ fn layout() -> Layout {
     Layout { image_bytes: 82, head_bytes: 1, columns }
 }
 
-fn packed(numbers: Numbers) -> Vec<u8> {
+pub(crate) fn packed(numbers: Numbers) -> Vec<u8> {
     let bytes = numbers.map(u32::to_le_bytes);
     let text = vec![b'a' + (numbers[2] % 7) as u8; (numbers[2] % 50) as usize];
     let mut values: Vec<Value<'_>> = bytes.iter().map(|b| Value::Bytes(b)).collect();
@@ -72,7 +72,7 @@ unsafe fn numbers(image: *const u8) -> Numbers {
     })
 }
 
-fn def(compression: Compression) -> TableDef {
+pub(crate) fn def(compression: Compression) -> TableDef {
     TableDef {
         layout: layout(),
         format: RowFormat::Dynamic,
@@ -113,7 +113,7 @@ fn scan(s: &mut Session, t: &Arc<Table>) -> Result<BTreeMap<u64, Numbers>, Error
 }
 
 /// All rows; an error, too, if the entries in the table's `trees` are not theirs.
-fn scan_all(s: &mut Session, t: &Arc<Table>, trees: usize) -> Result<Vec<Numbers>, Error> {
+pub(crate) fn scan_all(s: &mut Session, t: &Arc<Table>, trees: usize) -> Result<Vec<Numbers>, Error> {
     let rows = scan(s, t)?;
     let all = rows.iter().map(|(id, numbers)| (*id, packed(*numbers).into())).collect();
     match keys_differ(s, t, trees, &all, &[])? {
@@ -123,7 +123,7 @@ fn scan_all(s: &mut Session, t: &Arc<Table>, trees: usize) -> Result<Vec<Numbers
 }
 
 /// Inserts a row with its entries.
-fn insert(s: &mut Session, t: &Arc<Table>, trees: usize, numbers: Numbers) -> Result<RowId, Error> {
+pub(crate) fn insert(s: &mut Session, t: &Arc<Table>, trees: usize, numbers: Numbers) -> Result<RowId, Error> {
     let row = packed(numbers);
     let id = s.insert_row(t, &row)?;
     write_entries(s, t, trees, Rewrite::insert(id.0, &row))?;

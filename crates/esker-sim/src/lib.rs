@@ -7,6 +7,9 @@
 
 mod alter;
 mod background;
+pub mod binlog;
+pub mod binlog_crash;
+pub mod binlog_threads;
 pub mod crash;
 pub mod cut;
 pub mod damage;
@@ -29,6 +32,7 @@ mod scans;
 pub mod sim;
 pub mod threads;
 pub mod time;
+mod two_phase;
 mod txns;
 pub mod unique;
 mod verify;

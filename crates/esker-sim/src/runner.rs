@@ -18,7 +18,7 @@ use std::sync::{Mutex, MutexGuard, Once, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Scenarios that share `ESKER_SIM_SECONDS`.
-const SCENARIOS: u64 = 14;
+const SCENARIOS: u64 = 19;
 /// Seeds that one seed of an exhaustive scenario stands for.
 const EXHAUSTIVE: u64 = 100;
 /// A scenario that has not reached what it must goes on for so many times the seeds it was to run by default.

@@ -3,15 +3,14 @@
 //! Invariant: every call to the engine is held against the model at once; an answer that the model does not allow is a
 //! [`Failure`]. An error of the disk is allowed only while faults are planned.
 
+use crate::binlog::{Binlog, Figures};
 use crate::kinds::{kinds, Kind};
 use crate::meanwhile::{before_operation, Inside};
 use crate::model::{Model, Row, TxnModel};
 use crate::Rng;
 use esker::io::{Disk, SimDisk};
 use esker::sim_hooks::SimHost;
-use esker::{
-    Background, BeginOptions, Cursor, Engine, Error, FlushMode, Host, Isolation, Options, Savepoint, Session, Table,
-};
+use esker::{Background, Cursor, Engine, Error, FlushMode, Host, Options, Savepoint, Session, Table};
 use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write;
@@ -238,13 +237,15 @@ pub struct Stats {
     pub alters_kept: u64,
     /// Such changes were not.
     pub alters_lost: u64,
+    /// Of transactions in two phases.
+    pub two_phase: Figures,
 }
 
 impl Stats {
     /// All figures, by name.
     #[must_use]
     pub fn figures(&self) -> Vec<(&'static str, u64)> {
-        vec![
+        let own = vec![
             ("steps", self.steps),
             ("crashes", self.crashes),
             ("kills_inside", self.kills_inside),
@@ -288,7 +289,8 @@ impl Stats {
             ("builds_cut", self.builds_cut),
             ("alters_kept", self.alters_kept),
             ("alters_lost", self.alters_lost),
-        ]
+        ];
+        own.into_iter().chain(self.two_phase.all()).collect()
     }
 
     /// Adds another's figures.
@@ -337,6 +339,7 @@ impl Stats {
         self.builds_cut += o.builds_cut;
         self.alters_kept += o.alters_kept;
         self.alters_lost += o.alters_lost;
+        self.two_phase.add(o.two_phase);
     }
 }
 
@@ -354,6 +357,8 @@ pub struct Sim {
     pub rng: Rng,
     /// The reference.
     pub model: Model,
+    /// What the server keeps beside the engine.
+    pub binlog: Binlog,
     /// How it goes.
     pub config: Config,
     /// Errors of the disk are expected.
@@ -434,6 +439,7 @@ impl Sim {
             time,
             rng: Rng::new(seed),
             model: Model::default(),
+            binlog: Binlog::default(),
             config,
             faulty: false,
             check_files: true,
@@ -573,17 +579,5 @@ impl Sim {
     pub(crate) fn after_fault(&self) -> Result<Flow, Failure> {
         let stopped = self.disk.is_power_cut() || self.engine()?.poisoned();
         Ok(if stopped { Flow::Stop } else { Flow::Go })
-    }
-
-    /// Begins a transaction of a random sort.
-    pub(crate) fn begin(&mut self, i: usize) {
-        let repeatable = self.rng.chance(60);
-        let snapshot_isolation = self.rng.chance(40);
-        let isolation = if repeatable { Isolation::RepeatableRead } else { Isolation::ReadCommitted };
-        self.slots[i].session.begin(isolation, BeginOptions { snapshot_isolation });
-        let owner = self.model.new_owner();
-        self.note(|| format!("s{i} begin repeatable={repeatable} si={snapshot_isolation}"));
-        self.slots[i].txn = Some(TxnModel { owner, repeatable, snapshot_isolation, ..TxnModel::default() });
-        self.slots[i].savepoints.clear();
     }
 }

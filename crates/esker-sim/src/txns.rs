@@ -6,7 +6,7 @@
 use crate::meanwhile::Inside;
 use crate::model::{Event, Point, TxnModel};
 use crate::sim::{Answer, Failure, Flow, Sim};
-use esker::{FlushMode, Session};
+use esker::{BeginOptions, FlushMode, Isolation, Session};
 
 /// How a statement ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,6 +19,23 @@ pub(crate) enum Ended {
 }
 
 impl Sim {
+    /// Begins a transaction of a random sort.
+    pub(crate) fn begin(&mut self, i: usize) {
+        let repeatable = self.rng.chance(60);
+        let snapshot_isolation = self.rng.chance(40);
+        self.begin_as(i, repeatable, snapshot_isolation);
+    }
+
+    /// Begins a transaction of this sort.
+    pub(crate) fn begin_as(&mut self, i: usize, repeatable: bool, snapshot_isolation: bool) {
+        let isolation = if repeatable { Isolation::RepeatableRead } else { Isolation::ReadCommitted };
+        self.slots[i].session.begin(isolation, BeginOptions { snapshot_isolation });
+        let owner = self.model.new_owner();
+        self.note(|| format!("s{i} begin repeatable={repeatable} si={snapshot_isolation}"));
+        self.slots[i].txn = Some(TxnModel { owner, repeatable, snapshot_isolation, ..TxnModel::default() });
+        self.slots[i].savepoints.clear();
+    }
+
     /// Runs `body` as a statement; in a transaction of its own if none is open.
     pub(crate) fn statement(
         &mut self,
@@ -227,10 +244,18 @@ impl Sim {
     }
 
     pub(crate) fn prepare(&mut self, i: usize) -> Result<Flow, Failure> {
-        let Some(txn) = self.slots[i].txn.as_ref().filter(|t| t.xid.is_none()) else { return Ok(Flow::Go) };
-        let (wrote, shaky) = (!txn.wrote.is_empty(), txn.shaky);
+        if self.slots[i].txn.as_ref().is_none_or(|t| t.xid.is_some()) {
+            return Ok(Flow::Go);
+        }
         let xid = format!("xid-{}", self.next_xid).into_bytes();
         self.next_xid += 1;
+        self.prepare_as(i, xid)
+    }
+
+    /// The same under this XID.
+    pub(crate) fn prepare_as(&mut self, i: usize, xid: Vec<u8>) -> Result<Flow, Failure> {
+        let Some(txn) = self.slots[i].txn.as_ref().filter(|t| t.xid.is_none()) else { return Ok(Flow::Go) };
+        let (wrote, shaky) = (!txn.wrote.is_empty(), txn.shaky);
         self.note(|| format!("s{i} prepare {}", String::from_utf8_lossy(&xid)));
         let answer = self.with_session(i, |session| session.prepare(&xid))?;
         let (expected, must_fail) = self.refuses_writer(i);

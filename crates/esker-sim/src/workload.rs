@@ -48,6 +48,9 @@ impl Sim {
     }
 
     pub(crate) fn step(&mut self) -> Result<Flow, Failure> {
+        if self.binlog.in_use {
+            return self.step_two_phase();
+        }
         if self.config.time_passes && self.rng.chance(6) {
             return Ok(self.time_passes());
         }

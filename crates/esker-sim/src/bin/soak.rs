@@ -2,13 +2,15 @@
 //! said from which. Each seed runs every scenario once; a failure
 //! is printed with the way to replay it and ends the run with status 1.
 
-use esker_sim::{crash, cut, damage, fault, large, runner, time, unique, Config, Failure, Sim, Stats};
+use esker_sim::{
+    binlog_crash, binlog_threads, crash, cut, damage, fault, large, runner, time, unique, Config, Failure, Sim, Stats,
+};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 type Scenario = fn(u64, &mut Option<Sim>) -> Result<Stats, Failure>;
 
-const SCENARIOS: [(&str, Scenario); 11] = [
+const SCENARIOS: [(&str, Scenario); 14] = [
     ("model_long", |seed, sim| crash::model_seed(seed, 300, Config::default(), sim)),
     ("crash_at_random_operations", crash::crash_seed),
     ("spilled_transactions_are_cut", large::spilled_seed),
@@ -18,9 +20,12 @@ const SCENARIOS: [(&str, Scenario); 11] = [
     ("disk_is_full_for_a_while", |seed, sim| fault::disk_full_seed(seed, 2, sim)),
     ("damaged_files_are_named_and_never_believed", |seed, sim| damage::damage_seed(seed, 4, sim)),
     ("hours_pass", time::time_seed),
+    ("binlog_and_engine_agree", binlog_crash::binlog_seed),
+    ("a_log_that_stops_acknowledges_nothing", binlog_crash::binlog_faults_seed),
     // Threads: the seed does not decide how they interleave.
     ("threads_are_cut", cut::cut_seed),
     ("unique_keys_are_cut", unique::unique_seed),
+    ("a_binlog_among_threads", binlog_threads::binlog_threads_seed),
 ];
 
 const USAGE: &str = "usage: soak [--seeds 1000] [--from SEED]";

@@ -1,5 +1,6 @@
 //! The simulation's tests, in one program: scenarios run one after the other (see `esker_sim::runner`).
 
+mod binlog;
 mod crash;
 mod fault;
 mod meta;
