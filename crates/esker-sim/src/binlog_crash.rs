@@ -49,9 +49,9 @@ fn plan_end(sim: &mut Sim, chance: &mut Rng, many_prepared: bool) {
     }
     match chance.below(12) {
         0..=2 => plan_cut(sim, chance),
-        3..=5 => sim.binlog.places_left = Some(1 + chance.below(60)),
-        6 => sim.binlog.places_left = Some(1 + chance.below(4)),
-        7 => sim.binlog.cut_at_request = true,
+        3..=4 => sim.binlog.places_left = Some(1 + chance.below(60)),
+        5 => sim.binlog.places_left = Some(1 + chance.below(4)),
+        6..=7 => sim.binlog.cut_at_request = true,
         8..=9 => sim.binlog.ends_with_prepared = 2 + chance.index(3),
         _ => {}
     }

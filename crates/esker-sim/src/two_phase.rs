@@ -331,6 +331,9 @@ impl Sim {
         let at_a_time = 1 + self.rng.index(MOST_AT_A_TIME as usize);
         let mut decided = 0;
         while !listed.is_empty() {
+            if decided == 0 && self.between_decisions()? == Flow::Stop {
+                return Ok(Flow::Stop);
+            }
             for xid in listed.drain(..listed.len().min(at_a_time)).collect::<Vec<_>>() {
                 self.binlog.recovering = decided > 0;
                 if self.ends_here() || self.decide_found(&xid)? == Flow::Stop {
@@ -403,17 +406,21 @@ impl Sim {
     }
 
     fn between_decisions(&mut self) -> Result<Flow, Failure> {
-        let mut flow = Flow::Go;
-        if self.rng.chance(40) {
-            let works = [Work::Manifest, Work::Manifest, Work::Flush, Work::Merge, Work::Round, Work::Everything];
-            let (name, work) = (self.some_table(), *self.rng.pick(&works));
-            flow = self.background(&name, work)?;
-            self.stats.two_phase.saw("works_between_decisions", usize::from(flow == Flow::Go));
+        // A flush and a manifest behind it let the log go that has what is prepared, unless somebody keeps it.
+        const WORKS: [Work; 7] =
+            [Work::Manifest, Work::Manifest, Work::Flush, Work::Merge, Work::Round, Work::Everything, Work::Everything];
+        let works = if self.rng.chance(60) { 1 + self.rng.below(3) } else { 0 };
+        for _ in 0..works {
+            let (name, work) = (self.some_table(), *self.rng.pick(&WORKS));
+            if self.background(&name, work)? == Flow::Stop {
+                return Ok(Flow::Stop);
+            }
+            self.stats.two_phase.saw("works_between_decisions", 1);
         }
-        if flow == Flow::Go && self.rng.chance(30) {
-            flow = self.verify()?;
+        match self.rng.chance(30) {
+            true => self.verify(),
+            false => Ok(Flow::Go),
         }
-        Ok(flow)
     }
 
     /// The log has stopped while transactions were under way: none is acknowledged any more, nor is it said that the binlog may

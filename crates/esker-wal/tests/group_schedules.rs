@@ -46,14 +46,14 @@ struct Log {
     leads: AtomicBool,
     pieces: AtomicUsize,
     works: Works,
-    /// `poison` has returned.
-    stopped: AtomicBool,
+    /// `poison` has returned. Not of shuttle's: no other thread has its turn when this is looked at.
+    stopped: std::sync::atomic::AtomicBool,
 }
 
 impl Log {
     fn new(works: Works) -> Arc<Log> {
         let [appended, written, synced] = [0; 3].map(AtomicU64::new);
-        let [leads, stopped] = [false; 2].map(AtomicBool::new);
+        let (leads, stopped) = (AtomicBool::new(false), std::sync::atomic::AtomicBool::new(false));
         let (group, pieces) = (Group::new(0), AtomicUsize::new(0));
         Arc::new(Log { group, appended, written, synced, leads, pieces, works, stopped })
     }
@@ -94,10 +94,15 @@ impl Log {
 
     /// Waits as a commit does; whether it was acknowledged, which it is only for what is there.
     fn wait(&self, goal: Goal) -> bool {
-        let was_stopped = self.stopped.load(Ordering::SeqCst);
         let done = self.group.until(goal, || {
-            assert!(!was_stopped, "a log that has stopped is written");
-            self.work(matches!(goal, Goal::Durable(_)))
+            // First, before another thread has its turn.
+            assert!(!self.stopped.load(Ordering::SeqCst), "a log that has stopped is written");
+            let (is_reached, sync) = match goal {
+                Goal::Durable(at) => (self.group.durable() >= at, true),
+                Goal::Written(at) => (self.group.written() >= at, false),
+            };
+            assert!(!is_reached, "work is done for nobody");
+            self.work(sync)
         });
         match (done, goal) {
             (Ok(()), Goal::Durable(at)) => assert!(self.synced.load(Ordering::SeqCst) >= at, "{at} is not durable"),

@@ -28,7 +28,7 @@ fn payload(who: u8, step: u8) -> Vec<u8> {
     (0..bytes).map(|at: u32| at as u8 ^ who ^ step.rotate_left(4)).chain([who, step]).collect()
 }
 
-fn append(wal: &Wal, seen: &Seen, who: u8, step: u8) {
+fn append(sim: &SimDisk, wal: &Wal, seen: &Seen, who: u8, step: u8) {
     let payload = payload(who, step);
     let appended = match thread_rng().gen_range(0..4) {
         0 => wal.try_append(&payload).unwrap(),
@@ -52,6 +52,8 @@ fn append(wal: &Wal, seen: &Seen, who: u8, step: u8) {
         _ => {
             wal.wait_durable(appended.end).unwrap();
             seen.acknowledged.lock().unwrap().push((appended.lsn, payload));
+            let (from, acknowledged, found) = cut(sim, seen);
+            assert_kept(from, &acknowledged, &found);
         }
     }
 }
@@ -72,6 +74,10 @@ fn assert_whole(seen: &Seen, (from, acknowledged, found): (Lsn, Frames, Frames))
         found.len() <= all.len() && found == all[..found.len()],
         "from {from}: not a beginning of what was appended"
     );
+    assert_kept(from, &acknowledged, &found);
+}
+
+fn assert_kept(from: Lsn, acknowledged: &Frames, found: &Frames) {
     let missing = acknowledged.iter().filter(|f| f.0 >= from && !found.contains(f)).count();
     assert_eq!(missing, 0, "from {from}: acknowledged frames are lost");
 }
@@ -85,8 +91,8 @@ fn what_is_appended_while_others_write() {
         *seen.recycled.lock().unwrap() = Lsn(1);
         let appenders: Vec<_> = (0..3u8)
             .map(|who| {
-                let (wal, seen) = (wal.clone(), seen.clone());
-                thread::spawn(move || (0..3).for_each(|step| append(&wal, &seen, who, step)))
+                let (sim, wal, seen) = (sim.clone(), wal.clone(), seen.clone());
+                thread::spawn(move || (0..3).for_each(|step| append(&sim, &wal, &seen, who, step)))
             })
             .collect();
         let keeper = thread::spawn({
