@@ -1,9 +1,9 @@
 //! A model of the server's binlog, which says how transactions in two phases have ended: its entries in their order, how far
 //! it is synced, and which XIDs it has forgotten. And what crashes of such a server have met.
 //!
-//! Invariants: `ordered <= synced <= entries.len()`; a power cut keeps at least what is synced and a prefix of the rest, the end of
-//! the process keeps all; an entry is forgotten only when the engine has answered that it needs it no more, and its XID may be
-//! used again from then on.
+//! Invariants: `ordered <= synced <= entries.len()`; a power cut keeps at least what is synced and a prefix of the rest, the
+//! end of the process keeps all; an entry is forgotten only when the engine has answered that it needs it no more, and its XID
+//! may be used again from then on.
 
 use crate::model::{Changes, Key, Row};
 use crate::Rng;
@@ -202,7 +202,7 @@ const FIGURES: [&str; 22] = [
     "undone_in_part",
     // Flushes, merges and checkpoints between two decisions of a restart.
     "works_between_decisions",
-    // A log that could not be synced: prepares and requests that were refused, transactions that had to be committed all the same.
+    // A log that could not be synced: prepares and requests that were refused, and transactions that had to be committed.
     "prepares_refused",
     "requests_refused",
     "ordered_without_log",

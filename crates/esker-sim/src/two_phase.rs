@@ -1,6 +1,6 @@
 //! Transactions in two phases, as a server with a binlog ends them: sessions prepare, a group of them goes into the
-//! [binlog](crate::binlog), is synced, has its `commit_ordered` in that order, and commits; the binlog is rotated, and forgets what the
-//! engine says it does not need. Between any two of these steps others go on, flushes, merges and checkpoints too.
+//! [binlog](crate::binlog), is synced, has its `commit_ordered` in that order, and commits; the binlog is rotated, and forgets
+//! what the engine says it does not need. Between any two of these steps others go on, flushes, merges and checkpoints too.
 //!
 //! Invariant: when the server is there again, and has decided by the binlog what the engine has prepared, the engine holds the
 //! transactions that the binlog holds and nothing else: by rows, by entries, in every view.

@@ -1,5 +1,5 @@
-//! Group commit alone under shuttle: who waits for what others do, who leads next, and what all are told when the log stops.
-//! Of `group.rs` as it is; the log that it leads is a number here, so that many more orders of threads are tried than with files.
+//! Group commit alone under shuttle: who waits for what others do, who leads next, and what all are told when the log
+//! stops. `group.rs` is taken in as it is; the log is a number here, so that many more orders are tried than with files.
 
 #![allow(clippy::unwrap_used, dead_code, missing_docs)]
 

@@ -1,6 +1,6 @@
-//! The log's buffer while it is written: frames by every way, credits that are used and such that are not, syncs, writes without
-//! one, segments that are made and recycled, all at once. Whatever a power cut leaves at any moment is the frames from the
-//! recycled position on up to some end behind all that was acknowledged, without a gap and each with its own bytes.
+//! The log's buffer while it is written: frames by every way, credits that are used and such that are not, syncs, writes
+//! without one, segments that are made and recycled, all at once. Whatever a power cut leaves at any moment is the frames from
+//! the recycled position on up to some end behind all that was acknowledged, without a gap and each with its own bytes.
 
 use super::common::frames;
 use super::wal::Wal;
