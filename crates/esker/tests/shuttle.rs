@@ -229,6 +229,9 @@ struct State {
     flushed_to: u64,
 }
 
+/// A transaction and its rows.
+type Prepared = (Arc<TxnState>, Vec<u64>);
+
 /// As `Core` and one `Tree`.
 struct Model {
     state: RwLock<Arc<State>>,
@@ -237,7 +240,7 @@ struct Model {
     views: Views,
     writers: Mutex<HashMap<TxnId, Arc<TxnState>>>,
     /// Transactions between prepare and decision, with their rows.
-    prepared: Mutex<BTreeMap<u64, (Arc<TxnState>, Vec<u64>)>>,
+    prepared: Mutex<BTreeMap<u64, Prepared>>,
     /// What checkpoints have said, all of them: any of them may be the last that is durable.
     manifests: Mutex<Vec<Manifest>>,
     /// What was committed: row and commit sequence.
@@ -328,7 +331,7 @@ impl Model {
         let mut manifests = self.manifests.lock();
         let before = manifests.last().unwrap().replay_from;
         let half = Lsn(before.midpoint(self.log.end()));
-        let is_old = |(state, _): &&(Arc<TxnState>, Vec<u64>)| state.logged_at() < half;
+        let is_old = |(state, _): &&Prepared| state.logged_at() < half;
         let old: Vec<u64> = self.prepared.lock().values().filter(is_old).map(|p| p.0.id.0).collect();
         let (position, needed) = {
             let _commit = self.commit_lock.lock();
