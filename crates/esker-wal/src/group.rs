@@ -214,10 +214,10 @@ impl Group {
         let lead = Lead(self, who);
         let done = match self.has_reached(goal) {
             true => Ok(()),
-            false => self.check().and_then(|()| match goal {
-                Goal::Written(_) => work(),
+            false => match goal {
+                Goal::Written(_) => self.check().and_then(|()| work()),
                 Goal::Durable(_) => self.sync(work),
-            }),
+            },
         };
         drop(lead);
         self.call_back();
@@ -228,7 +228,7 @@ impl Group {
     fn sync(&self, work: impl FnOnce() -> Result<()>) -> Result<()> {
         self.gather();
         let began = now_ns();
-        let done = work();
+        let done = self.check().and_then(|()| work());
         self.pace.synced(now_ns().saturating_sub(began));
         done
     }

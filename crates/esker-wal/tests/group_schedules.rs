@@ -7,10 +7,18 @@
 mod error;
 #[path = "../src/group.rs"]
 mod group;
+#[path = "../src/measure.rs"]
+mod measure;
+#[path = "../src/options.rs"]
+mod options;
+#[path = "../src/pace.rs"]
+mod pace;
 #[path = "common/shuttle_sync.rs"]
 mod sync;
 
 pub(crate) use error::{Result, WalError};
+pub(crate) use measure::{sector_up, SECTOR_BYTES};
+pub(crate) use options::Committer;
 
 use group::{Goal, Group};
 use shuttle::rand::{thread_rng, Rng};
@@ -24,6 +32,15 @@ fn schedules(test: impl Fn() + Send + Sync + Clone + 'static) {
     shuttle::check_random(test.clone(), SCHEDULES);
     // Few switches, at unlikely places.
     shuttle::check_pct(test, SCHEDULES, 3);
+}
+
+/// Whom a leader expects, and whether he gathers, is anybody's guess here.
+fn any_committer() -> Committer {
+    match thread_rng().gen_range(0..3) {
+        0 => Committer::No,
+        1 => Committer::Prepares,
+        _ => Committer::Commits,
+    }
 }
 
 /// How the leader's work ends.
@@ -94,7 +111,7 @@ impl Log {
 
     /// Waits as a commit does; whether it was acknowledged, which it is only for what is there.
     fn wait(&self, goal: Goal) -> bool {
-        let done = self.group.until(goal, || {
+        let done = self.group.until(goal, any_committer(), || {
             // First, before another thread has its turn.
             assert!(!self.stopped.load(Ordering::SeqCst), "a log that has stopped is written");
             let (is_reached, sync) = match goal {
@@ -158,7 +175,7 @@ fn leadership_is_handed_on() {
         assert_eq!((log.group.durable(), log.synced.load(Ordering::SeqCst)), (8, 8));
         let once = |calls: &Arc<AtomicUsize>| calls.load(Ordering::SeqCst) == 1;
         // The last to sync has called all callbacks, or who asked was told at once.
-        log.group.until(Goal::Durable(log.append()), || log.work(true)).unwrap();
+        log.group.until(Goal::Durable(log.append()), any_committer(), || log.work(true)).unwrap();
         assert!(calls.iter().flatten().all(once), "a callback was not called once");
     });
 }
