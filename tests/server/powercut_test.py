@@ -1,6 +1,6 @@
 """The real server on a disk whose power is cut, checked row by row afterwards.
 
-The disk is slowdisk.c (FUSE) under a loop device with ext4: on a cut, every 4 KiB block that was written
+The disk is scripts/slowdisk.c (FUSE) under a loop device with ext4: on a cut, every 4 KiB block that was written
 but not flushed is kept or lost at random. Needs root, /dev/fuse and loop devices; says SKIPPED, with the reason, on a
 machine without. Load, settings and check are those of kill_test.py, also what must have been reached.
 
@@ -12,8 +12,6 @@ machine without. Load, settings and check are those of kill_test.py, also what m
 import os
 import random
 import shutil
-import signal
-import subprocess
 import time
 
 import pytest
@@ -21,113 +19,19 @@ import pytest
 import crash
 from cases import BINLOGS, CANARY, CLIENTS, ENGINE, SEED, finds_the_canary, none_of
 from eskerlib import env, server, show
+from eskerlib.disk import CannotHere, Disk, run
 
 FOLDER = os.path.join(env.VAR, "power")
-SIZE = 3 << 30
 CUTS = env.number("CUTS", 1)
 FLUSH_US = env.number("FLUSH_US", 300, least=0)
 
 
-def cannot(why):
+def skip_unless_it_can(do):
     """What this machine cannot do is skipped; what is only not installed is a failure."""
-    pytest.skip(f"this machine cannot {why}")
-
-
-def run(*command, check=True):
-    """A command; its output as text."""
-    done = subprocess.run(command, capture_output=True, text=True)
-    if check and done.returncode:
-        raise RuntimeError(f"{' '.join(command)}: {done.stderr.strip() or done.stdout.strip()}")
-    return done.stdout.strip()
-
-
-class Disk:
-    """Image file, slowdisk over it, loop device over that, ext4 on it."""
-
-    def __init__(self, flush_us):
-        self.flush_us = flush_us
-        self.image, self.fuse, self.mount = (os.path.join(FOLDER, n) for n in ("image", "fuse", "mnt"))
-        self.tool = os.path.join(env.BUILD, "slowdisk")
-        self.process = self.loop = None
-
-    def build(self):
-        """Compile the tool and make an empty file system."""
-        for need, why in (("/dev/fuse", "use FUSE: there is no /dev/fuse"), ("/dev/loop-control", "make loop devices")):
-            if not os.path.exists(need):
-                cannot(why)
-        if os.getuid() != 0:
-            cannot("mount: that needs root")
-        for tool in ("cc", "pkg-config", "losetup", "mkfs.ext4", "fusermount3"):
-            if not shutil.which(tool) and not os.path.exists(f"/sbin/{tool}"):
-                raise RuntimeError(f"{tool} is not installed; run 'make setup'")
-        source = os.path.join(os.path.dirname(os.path.abspath(__file__)), "slowdisk.c")
-        try:
-            flags = run("pkg-config", "fuse3", "--cflags", "--libs").split()
-        except RuntimeError as e:
-            raise RuntimeError("libfuse3-dev is not installed; run 'make setup'") from e
-        run("cc", "-O2", "-o", self.tool, source, *flags, "-lpthread")
-        for folder in (self.fuse, self.mount):
-            os.makedirs(folder, exist_ok=True)
-        with open(self.image, "wb") as f:
-            f.truncate(SIZE)
-
-    def up(self, fresh=False, seed=0, powercut=True):
-        """Power on."""
-        environment = dict(os.environ, SLOWDISK_SEED=str(seed))
-        if powercut:
-            environment["SLOWDISK_POWERCUT"] = "1"
-        self.process = subprocess.Popen([self.tool, self.image, self.fuse, str(self.flush_us)], env=environment, stderr=open(os.path.join(FOLDER, "slowdisk.log"), "a"))
-        end = time.monotonic() + 10
-        while not os.path.exists(os.path.join(self.fuse, "disk")):
-            if self.process.poll() is not None or time.monotonic() > end:
-                cannot("use FUSE (" + open(os.path.join(FOLDER, "slowdisk.log")).read().strip()[-200:] + ")")
-            time.sleep(0.02)
-        try:
-            self.loop = run("losetup", "--direct-io=on", "--find", "--show", os.path.join(self.fuse, "disk"))
-        except RuntimeError as e:
-            cannot(f"use loop devices ({e})")
-        if fresh:
-            run("mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0,nodiscard", self.loop)
-        try:
-            run("mount", "-t", "ext4", self.loop, self.mount)
-        except RuntimeError as e:
-            if fresh:
-                cannot(f"mount ext4 from a loop device ({e})")
-            raise
-
-    def cut(self):
-        """Power off, in the middle of everything."""
-        log = os.path.join(FOLDER, "slowdisk.log")
-        before = os.path.getsize(log)
-        os.kill(self.process.pid, signal.SIGUSR1)
-        end = time.monotonic() + 30
-        while b"power cut" not in open(log, "rb").read()[before:] and time.monotonic() < end:
-            time.sleep(0.005)
-        return open(log, "rb").read()[before:].decode().strip().rsplit("power cut: ", 1)[-1]
-
-    def down(self):
-        """Unmount all that is there."""
-        for _ in range(100):
-            if not os.path.ismount(self.mount) or subprocess.run(["umount", self.mount], capture_output=True).returncode == 0:
-                break
-            time.sleep(0.05)
-        else:
-            subprocess.run(["umount", "-l", self.mount], capture_output=True)
-        if self.loop:
-            subprocess.run(["losetup", "-d", self.loop], capture_output=True)
-            end = time.monotonic() + 10
-            while run("losetup", self.loop, check=False) and time.monotonic() < end:
-                time.sleep(0.02)
-            self.loop = None
-        if self.process:
-            subprocess.run(["fusermount3", "-u", self.fuse], capture_output=True)
-            try:
-                self.process.wait(10)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-                self.process.wait()
-                subprocess.run(["umount", "-l", self.fuse], capture_output=True)
-            self.process = None
+    try:
+        do()
+    except CannotHere as e:
+        pytest.skip(str(e))
 
 
 def one_cut(disk, setting, seed, reach, last, work):
@@ -135,7 +39,7 @@ def one_cut(disk, setting, seed, reach, last, work):
     with_binlog = setting == "on"
     settings = crash.settings(with_binlog, CANARY)
     settings.update(innodb_flush_method="fsync", innodb_use_native_aio=0, aria_checkpoint_interval=0)
-    disk.up(fresh=True, seed=seed)
+    skip_unless_it_can(lambda: disk.up(fresh=True, seed=seed))
     s = server.Server("power", settings, [ENGINE], folder=FOLDER)
     s.data = os.path.join(disk.mount, "data")
     moments = random.Random(seed)
@@ -186,9 +90,9 @@ def disk(request):
     """A disk, without its power at the end; its files are kept if the case failed."""
     shutil.rmtree(FOLDER, ignore_errors=True)
     os.makedirs(FOLDER)
-    made, failed_before = Disk(FLUSH_US), request.session.testsfailed
+    made, failed_before = Disk(FOLDER, FLUSH_US), request.session.testsfailed
     try:
-        made.build()
+        skip_unless_it_can(made.build)
         yield made
     finally:
         made.down()
