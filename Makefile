@@ -1,7 +1,7 @@
 # Esker: everything there is to do, one word each. 'make help' lists it. The work is done by scripts/ and tests/.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup build run test soak mutants miri bench bench-keys bench-tpch bench-inserts bench-memory bench-tpcc bench-lab stop clean distclean install uninstall fmt lint check mtr test-server-full kill-test powercut-test cargo-test replica-test scale-out bench-replica
+.PHONY: help setup build run test soak mutants miri bench bench-keys bench-tpch bench-inserts bench-memory bench-tpcc bench-lab stop clean distclean install uninstall fmt lint check mtr test-server-full kill-test powercut-test cargo-test replica-test scale-out bench-replica bench-commit
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' Makefile
@@ -43,6 +43,10 @@ bench-tpch: build ## TPC-H's 22 queries beside InnoDB and MyISAM (SCALE=1 ROUNDS
 
 bench-inserts: build ## durable inserts of 1,000 rows by 8 writers beside InnoDB and MyRocks (ROWS=3000000 SECONDS=3600); writes bench/results/
 	@bench/inserts.py
+
+bench-commit: export FOR_BENCH = 1
+bench-commit: build ## durable commits of one row by 1 to 512 clients, on disks with slow flushes too (DISKS=2ms-ext4,disk CLIENTS=1,8 ONLY=rates); writes bench/results/
+	@bench/commit.py
 
 bench-memory: build ## sysbench with data four times the memory, bytes written by updates (MEMORY=512 MINUTES=30); writes bench/results/
 	@bench/memory.py
