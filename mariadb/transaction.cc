@@ -230,7 +230,8 @@ int prepare(handlerton *, THD *thd, bool all)
   XID server_xid= *thd->get_xid();
   EsXid xid= to_es_xid(&server_xid);
   connection->external= !server_xid.get_my_xid();
-  if (es_prepare(connection->session(), &xid) != EsStatus::Ok || connection->await_log() != EsStatus::Ok)
+  const bool in_turn= connection->external || thd->wait_for_commit_ptr;
+  if (es_prepare(connection->session(), &xid, in_turn) != EsStatus::Ok || connection->await_log() != EsStatus::Ok)
     return raise_last(thd, connection->session());
   return 0;
 }

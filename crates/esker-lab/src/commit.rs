@@ -317,7 +317,7 @@ impl Coordinator {
             committed = log.append(&[0xC0; DECISION_BYTES])?;
         }
         if let (Log::Esker(wal), false) = (log, job.mode.commit_sync) {
-            wal.ended_prepared(group.len() as u64);
+            group.iter().for_each(|_| wal.ended(Committer::Prepares));
         }
         Ok((position + entries.len() as u64, committed))
     }

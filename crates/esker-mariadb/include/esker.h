@@ -888,11 +888,12 @@ EsStatus es_rollback_to(EsSession *session, uint64_t savepoint);
 /// `session` is open.
 void es_release_savepoint(EsSession *session, uint64_t savepoint);
 
-/// First phase of a commit: durable, not yet visible.
+/// First phase of a commit: durable, not yet visible. `in_turn`: its end waits for others or for people, so that nobody puts
+/// a sync off for it.
 ///
 /// # Safety
 /// `session` is open.
-EsStatus es_prepare(EsSession *session, const EsXid *xid);
+EsStatus es_prepare(EsSession *session, const EsXid *xid, bool in_turn);
 
 /// Makes the prepared transaction visible; neither waits nor fails, except by a bug. Calls come one at a time.
 ///

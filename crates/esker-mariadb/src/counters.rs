@@ -6,7 +6,7 @@ use crate::engine::EsEngine;
 use crate::guard::catch;
 use crate::session::EsSession;
 use esker::Status;
-use esker_base::histogram::HistogramSnapshot;
+use esker_base::histogram::{Histogram, HistogramSnapshot};
 use esker_base::{global_total, lock, wait, Counter};
 use esker_memory::{charged, charged_total, reserve, Account};
 use std::ffi::{c_char, c_void, CString};
@@ -41,13 +41,35 @@ const ENGINE_GAUGES: &[(&str, Gauge)] = &[
     ("prepared", |s| s.prepared),
 ];
 
-/// Memory by account, then the engine's.
+/// Groups of committers that a sync of the log served, by what they waited for.
+static GROUPS: [(&str, &Histogram); 2] =
+    [("commit_group", &esker::wal::COMMIT_GROUPS), ("prepare_group", &esker::wal::PREPARE_GROUPS)];
+/// Sizes 1, 2, 3 to 4, and so on; the last has all that are larger.
+const GROUP_SIZES: usize = 11;
+
+fn group_names(kind: &str) -> Vec<String> {
+    let sizes = (0..GROUP_SIZES).map(|bucket| match 1u64 << bucket {
+        most @ (1 | 2) => format!("{kind}_size_{most}"),
+        most if bucket + 1 == GROUP_SIZES => format!("{kind}_size_{}_up", most / 2 + 1),
+        most => format!("{kind}_size_{}_{most}", most / 2 + 1),
+    });
+    std::iter::once(format!("{kind}s")).chain(sizes).collect()
+}
+
+fn group_figures(sizes: &Histogram) -> Vec<u64> {
+    let sizes = sizes.snapshot();
+    let (each, larger) = sizes.buckets.split_at(GROUP_SIZES - 1);
+    std::iter::once(sizes.count).chain(each.iter().copied()).chain([larger.iter().sum()]).collect()
+}
+
+/// Memory by account, then the engine's, then groups of committers.
 fn gauge_names() -> &'static [CString] {
     static NAMES: OnceLock<Vec<CString>> = OnceLock::new();
     NAMES.get_or_init(|| {
         let accounts = Account::ALL.iter().map(|a| format!("memory_{}", a.name()));
         let others = ENGINE_GAUGES.iter().map(|(name, _)| (*name).to_owned());
-        accounts.chain(others).map(|name| CString::new(name).unwrap_or_default()).collect()
+        let groups = GROUPS.iter().flat_map(|(name, _)| group_names(name));
+        accounts.chain(others).chain(groups).map(|name| CString::new(name).unwrap_or_default()).collect()
     })
 }
 
@@ -102,7 +124,8 @@ pub unsafe extern "C" fn es_gauges(engine: *const EsEngine, values: *mut u64, ca
     let (handle, values) = unsafe { (shared(engine), out_slice(values, capacity as usize)) };
     let status = handle.guard.clean_up(|| Ok(handle.engine.status())).unwrap_or_default();
     let accounts = Account::ALL.iter().map(|&a| charged(a));
-    let figures = accounts.chain(ENGINE_GAUGES.iter().map(|(_, gauge)| gauge(&status)));
+    let engine = ENGINE_GAUGES.iter().map(|(_, gauge)| gauge(&status));
+    let figures = accounts.chain(engine).chain(GROUPS.iter().flat_map(|(_, sizes)| group_figures(sizes)));
     for (to, figure) in values.iter_mut().zip(figures.chain(std::iter::repeat(0))) {
         to.write(figure);
     }

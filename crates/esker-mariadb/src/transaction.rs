@@ -198,15 +198,19 @@ pub unsafe extern "C" fn es_release_savepoint(session: *mut EsSession, savepoint
     unsafe { exclusive(session) }.savepoints.retain(|(number, _)| *number != savepoint);
 }
 
-/// First phase of a commit: durable, not yet visible.
+/// First phase of a commit: durable, not yet visible. `in_turn`: its end waits for others or for people, so that nobody puts
+/// a sync off for it.
 ///
 /// # Safety
 /// `session` is open.
 #[no_mangle]
-pub unsafe extern "C" fn es_prepare(session: *mut EsSession, xid: *const EsXid) -> EsStatus {
+pub unsafe extern "C" fn es_prepare(session: *mut EsSession, xid: *const EsXid, in_turn: bool) -> EsStatus {
     // SAFETY: the caller's promise.
     let (session, xid) = unsafe { (exclusive(session), shared(xid)) };
-    session.run_checked(|s| Ok(s.prepare(&xid.to_bytes()?)?))
+    session.run_checked(|s| match in_turn {
+        true => Ok(s.prepare_in_turn(&xid.to_bytes()?)?),
+        false => Ok(s.prepare(&xid.to_bytes()?)?),
+    })
 }
 
 /// Makes the prepared transaction visible; neither waits nor fails, except by a bug. Calls come one at a time.

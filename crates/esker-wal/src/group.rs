@@ -216,7 +216,7 @@ impl Group {
             true => Ok(()),
             false => match goal {
                 Goal::Written(_) => self.check().and_then(|()| work()),
-                Goal::Durable(_) => self.sync(work),
+                Goal::Durable(_) => self.sync(who, work),
             },
         };
         drop(lead);
@@ -225,8 +225,10 @@ impl Group {
     }
 
     /// The leader's sync, once those have come for whom it is worth waiting.
-    fn sync(&self, work: impl FnOnce() -> Result<()>) -> Result<()> {
-        self.gather();
+    fn sync(&self, who: Committer, work: impl FnOnce() -> Result<()>) -> Result<()> {
+        if who != Committer::No {
+            self.gather();
+        }
         let began = now_ns();
         let done = self.check().and_then(|()| work());
         self.pace.synced(now_ns().saturating_sub(began));
@@ -240,7 +242,7 @@ impl Group {
             Advice::NotWorth => Counter::GroupClosedByCost,
             Advice::Wait(_) => timed(WaitEvent::WalGather, || self.wait_for_those_away()),
         };
-        self.pace.begins(closed == Counter::GroupClosedByTime, now_ns());
+        self.pace.begins(closed == Counter::GroupClosedByTime);
         count(closed, 1);
     }
 
@@ -272,7 +274,7 @@ impl Group {
         }
         match who {
             Committer::Commits => self.pace.acknowledged(1, now),
-            _ => self.pace.prepared(1),
+            _ => self.pace.prepared(1, now),
         }
     }
 
@@ -299,8 +301,9 @@ impl Group {
             state.leading = !state.waiting.is_empty();
             state.leading.then(|| state.waiting.remove(0).waiter)
         };
-        self.pace.acknowledged(served.commits, now_ns());
-        self.pace.prepared(served.prepares);
+        let now = now_ns();
+        self.pace.acknowledged(served.commits, now);
+        self.pace.prepared(served.prepares, now);
         if let Some(next) = next {
             next.tell(Told::Lead);
         }

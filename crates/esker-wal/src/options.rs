@@ -21,7 +21,7 @@ pub enum FlushMode {
 pub enum Committer {
     /// Somebody who does not commit.
     No,
-    /// Has prepared, and is not back before [`Wal::ended_prepared`](crate::Wal::ended_prepared) tells of it.
+    /// Has prepared, and is not back before [`Wal::ended`](crate::Wal::ended) tells of it.
     Prepares,
     /// Has committed, and may soon commit again.
     Commits,

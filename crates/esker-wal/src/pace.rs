@@ -5,11 +5,13 @@
 //! less time than a sync takes, a leader that waits for them serves all by one. Where they need longer (processors are busy,
 //! people think) nothing is put off.
 //!
-//! While prepared transactions are in the hands of their coordinator, which syncs its own log, those who prepare meanwhile only
-//! stand in line behind them, and their syncs take the device from it: then a sync may be put off for twice as long.
+//! Those who have prepared come back once their coordinator has synced its own log and ended them. Who prepares meanwhile would only
+//! stand in line behind them, and his sync would take the device from the coordinator's: so they are waited for, too. All
+//! transactions then pay one sync of each log together, instead of each half of them one of each.
 //!
-//! Invariants: counts and times are guesses, no order of memory hangs on them; nothing is put off for longer than two syncs take,
-//! counted from the last acknowledgement; one who waits in vain makes the next wait less likely.
+//! Invariants: counts and times are guesses, no order of memory hangs on them; nothing is put off for longer than a sync takes,
+//! counted from the last acknowledgement, or than twice what a coordinator takes, and returning; one who waits in vain makes the
+//! next wait less likely.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -25,6 +27,10 @@ pub(crate) struct Pace {
     away: AtomicU64,
     /// Prepared, and not ended yet.
     undecided: AtomicU64,
+    /// When the last of them had prepared.
+    prepared_ns: AtomicU64,
+    /// From then until a coordinator has ended them.
+    decide_ns: AtomicU64,
     /// When the last of them was acknowledged.
     acknowledged_ns: AtomicU64,
     /// What a sync takes.
@@ -56,14 +62,18 @@ impl Pace {
     }
 
     /// So many have prepared.
-    pub(crate) fn prepared(&self, committers: u64) {
-        self.undecided.fetch_add(committers, Ordering::Relaxed);
+    pub(crate) fn prepared(&self, committers: u64, now: u64) {
+        if committers > 0 {
+            self.prepared_ns.store(now, Ordering::Relaxed);
+            self.undecided.fetch_add(committers, Ordering::Relaxed);
+        }
     }
 
     /// So many of those who have prepared go back to their work.
     pub(crate) fn ended_prepared(&self, committers: u64, now: u64) {
         let less = |undecided: u64| Some(undecided.saturating_sub(committers));
         let _ = self.undecided.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+        learn(&self.decide_ns, since(&self.prepared_ns, now));
         self.acknowledged(committers, now);
     }
 
@@ -72,7 +82,7 @@ impl Pace {
         let one_less = |away: u64| away.checked_sub(1);
         let was = self.away.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less);
         if was == Ok(1) {
-            learn(&self.return_ns, self.since_acknowledged(now));
+            learn(&self.return_ns, since(&self.acknowledged_ns, now));
             self.syncs.store(0, Ordering::Relaxed);
         }
         was == Ok(1)
@@ -85,35 +95,37 @@ impl Pace {
 
     /// What to do with a sync that could begin now.
     pub(crate) fn advise(&self, now: u64) -> Advice {
-        if self.away.load(Ordering::Relaxed) == 0 {
-            return Advice::AllAreThere;
-        }
-        let syncs = if self.undecided.load(Ordering::Relaxed) > 0 { 2 } else { 1 };
-        let (sync, back) = (self.sync_ns.load(Ordering::Relaxed), self.return_ns.load(Ordering::Relaxed));
-        let worth = sync.saturating_mul(syncs);
-        let most = worth.min(back.saturating_mul(2));
-        match most.saturating_sub(self.since_acknowledged(now)) {
-            left if back < worth && left > 0 => Advice::Wait(left),
+        let [away, undecided, sync, back, decide] =
+            [&self.away, &self.undecided, &self.sync_ns, &self.return_ns, &self.decide_ns]
+                .map(|figure| figure.load(Ordering::Relaxed));
+        let left = match undecided > 0 {
+            _ if away + undecided == 0 => return Advice::AllAreThere,
+            true => 2u64.saturating_mul(decide.saturating_add(back)).saturating_sub(since(&self.prepared_ns, now)),
+            false => sync.min(back.saturating_mul(2)).saturating_sub(since(&self.acknowledged_ns, now)),
+        };
+        match left {
+            left if back < sync && left > 0 => Advice::Wait(left),
             _ => Advice::NotWorth,
         }
     }
 
     /// A sync begins. If it was put off, that was in vain for those who are still away.
-    pub(crate) fn begins(&self, put_off: bool, now: u64) {
-        let away = self.away.load(Ordering::Relaxed) > 0;
+    pub(crate) fn begins(&self, put_off: bool) {
+        let away = self.away.load(Ordering::Relaxed) + self.undecided.load(Ordering::Relaxed) > 0;
         if put_off && away {
-            let back = self.return_ns.load(Ordering::Relaxed).max(self.since_acknowledged(now));
-            self.return_ns.store(back.saturating_mul(2), Ordering::Relaxed);
+            let [sync, back] = [&self.sync_ns, &self.return_ns].map(|figure| figure.load(Ordering::Relaxed));
+            self.return_ns.store(back.max(sync / 2).saturating_mul(2), Ordering::Relaxed);
         }
         if away && (put_off || self.syncs.fetch_add(1, Ordering::Relaxed) >= GONE_AFTER_SYNCS) {
             self.away.store(0, Ordering::Relaxed);
+            self.undecided.store(0, Ordering::Relaxed);
             self.syncs.store(0, Ordering::Relaxed);
         }
     }
+}
 
-    fn since_acknowledged(&self, now: u64) -> u64 {
-        now.saturating_sub(self.acknowledged_ns.load(Ordering::Relaxed))
-    }
+fn since(event: &AtomicU64, now: u64) -> u64 {
+    now.saturating_sub(event.load(Ordering::Relaxed))
 }
 
 /// The first figure counts as it is.
@@ -154,7 +166,7 @@ mod tests {
         assert_eq!(pace.advise(20_100), Advice::Wait(300));
         come(&pace, 3, 20_200);
         assert_eq!(pace.advise(20_200), Advice::AllAreThere);
-        pace.begins(true, 20_200);
+        pace.begins(true);
         pace.acknowledged(1, 30_000);
         assert_eq!(pace.advise(30_100), Advice::Wait(300));
     }
@@ -165,7 +177,7 @@ mod tests {
         let pace = learned(200);
         for at in [20_000, 30_000, 40_000] {
             assert_eq!(pace.advise(at), Advice::AllAreThere);
-            pace.begins(false, at);
+            pace.begins(false);
             pace.acknowledged(1, at + SYNC);
             pace.arrived(at + SYNC + 5000);
         }
@@ -177,13 +189,28 @@ mod tests {
             unknown.acknowledged(4, 20_000);
             assert_eq!(unknown.advise(20_000), Advice::NotWorth);
         }
-        // But while others are in their coordinator's hands nothing is lost.
-        let pace = learned(SYNC + 500);
-        pace.prepared(3);
-        pace.acknowledged(4, 20_000);
-        assert_eq!(pace.advise(20_000), Advice::Wait(2 * SYNC));
-        pace.ended_prepared(3, 20_000);
-        assert_eq!(pace.advise(20_000), Advice::NotWorth);
+    }
+
+    /// Those whose coordinator has them come back, too.
+    #[test]
+    fn those_who_have_prepared_are_waited_for() {
+        let pace = learned(200);
+        pace.prepared(3, 20_000);
+        assert_eq!(pace.advise(20_000), Advice::Wait(400));
+        pace.ended_prepared(3, 24_000);
+        come(&pace, 3, 24_200);
+        // Now it is known how long a coordinator takes.
+        pace.prepared(3, 30_000);
+        assert_eq!(pace.advise(31_000), Advice::Wait(2 * 4200 - 1000));
+        pace.ended_prepared(3, 34_000);
+        assert_eq!(pace.advise(34_000), Advice::Wait(400));
+        come(&pace, 3, 34_200);
+        assert_eq!(pace.advise(34_200), Advice::AllAreThere);
+        // One that is never ended is waited for once.
+        pace.prepared(1, 40_000);
+        assert_eq!(pace.advise(49_000), Advice::NotWorth);
+        pace.begins(true);
+        assert_eq!(pace.advise(49_000), Advice::AllAreThere);
     }
 
     #[test]
@@ -191,14 +218,14 @@ mod tests {
         let pace = learned(300);
         pace.acknowledged(2, 20_000);
         assert_eq!(pace.advise(20_600), Advice::NotWorth);
-        pace.begins(true, 20_600);
+        pace.begins(true);
         pace.acknowledged(2, 30_000);
         assert_eq!(pace.advise(30_000), Advice::NotWorth);
         come(&pace, 2, 30_100);
         // Those who come back teach it better.
         for round in 0..30 {
             let at = 40_000 + round * 10_000;
-            pace.begins(false, at);
+            pace.begins(false);
             pace.acknowledged(2, at);
             come(&pace, 2, at + 100);
         }
@@ -213,7 +240,7 @@ mod tests {
         pace.acknowledged(100, 20_000);
         for at in 0..=GONE_AFTER_SYNCS {
             assert_eq!(pace.advise(30_000 + at), Advice::NotWorth);
-            pace.begins(false, 30_000 + at);
+            pace.begins(false);
         }
         assert_eq!(pace.advise(40_000), Advice::AllAreThere);
     }

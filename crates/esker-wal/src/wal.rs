@@ -316,10 +316,12 @@ impl Wal {
         Ok(())
     }
 
-    /// So many transactions that were [prepared](Committer::Prepares) have ended: whoever gathers a group may expect their
-    /// sessions again. No lock, no system call.
-    pub fn ended_prepared(&self, transactions: u64) {
-        self.0.group.ended_prepared(transactions);
+    /// A transaction has ended that waited for the log as `who`: if it [prepared](Committer::Prepares) whoever gathers a group
+    /// may expect its session again. No lock, no system call.
+    pub fn ended(&self, who: Committer) {
+        if who == Committer::Prepares {
+            self.0.group.ended_prepared(1);
+        }
     }
 
     /// Writes what is buffered to the operating system, without a sync: it survives the process, not a power cut.

@@ -108,9 +108,7 @@ fn commit(sim: &SimDisk, wal: &Wal, payload: &[u8], reserved: bool) -> (Result<(
         false => Committer::Commits,
     };
     let done = wal.finish(FlushMode::EveryCommit, who, at.end);
-    if reserved {
-        wal.ended_prepared(1);
-    }
+    wal.ended(who);
     if done.is_ok() {
         assert!(wal.durable_lsn() >= at.end);
         assert_durable(sim, payload);

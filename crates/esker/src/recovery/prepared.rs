@@ -130,6 +130,7 @@ impl<'a> Returning<'a> {
             redo: pending.redo,
             tables: self.touched.0.into_values().collect(),
             detached: true,
+            who: esker_wal::Committer::No,
         };
         self.core.prepared.lock().insert(pending.xid, prepared);
         Ok(())

@@ -74,7 +74,7 @@ impl Txn {
     }
 
     /// Everything but the decision into the log; the end of its frame.
-    fn prepare(&mut self, core: &Core, xid: &[u8]) -> Result<Lsn> {
+    fn prepare(&mut self, core: &Core, xid: &[u8], who: Committer) -> Result<Lsn> {
         let attach = self.seal_all(core)?;
         let aborted = self.state.aborted().0.clone();
         let deltas = self.row_changes();
@@ -91,7 +91,7 @@ impl Txn {
         let appended = core.wal.append_reserved(space, &redo);
         self.state.set_logged_at(appended.lsn);
         let tables = self.tables.iter().map(PreparedTable::of).collect();
-        let prepared = Prepared { state: self.state.clone(), redo, tables, credit, detached: false };
+        let prepared = Prepared { state: self.state.clone(), redo, tables, credit, detached: false, who };
         core.prepared.lock().insert(xid.to_vec(), prepared);
         Ok(appended.end)
     }
@@ -159,6 +159,15 @@ impl Session {
     /// First phase of a two-phase commit: everything but the decision is durable on return. Nothing happens if nothing was
     /// written.
     pub fn prepare(&mut self, xid: &[u8]) -> Result<()> {
+        self.prepare_as(Committer::Prepares, xid)
+    }
+
+    /// [`prepare`](Self::prepare) for a transaction whose end waits for others or for people: nobody puts a sync off for it.
+    pub fn prepare_in_turn(&mut self, xid: &[u8]) -> Result<()> {
+        self.prepare_as(Committer::No, xid)
+    }
+
+    fn prepare_as(&mut self, who: Committer, xid: &[u8]) -> Result<()> {
         if !self.has_written() {
             return Ok(());
         }
@@ -168,13 +177,13 @@ impl Session {
         self.core.writable.check()?;
         pressure::wait_for_log(&self.core, || self.parker.is_killed());
         pressure::wait_for_merges(&self.core, txn.redo_bytes());
-        let end = txn.prepare(&self.core, xid)?;
+        let end = txn.prepare(&self.core, xid, who)?;
         let state = txn.state.clone();
         self.current = Current::Prepared { state, xid: xid.to_vec() };
         self.core.signals.logged_to(end);
         self.unlock_counters();
         count(Counter::Prepares, 1);
-        make_durable(&self.core, Committer::Prepares, end)
+        make_durable(&self.core, who, end)
     }
 
     /// The decision, after [`prepare`](Self::prepare): in memory, in the order of calls. Never waits, never fails. What

@@ -31,6 +31,8 @@ pub(crate) struct Prepared {
     pub(crate) credit: esker_wal::Credit,
     /// No session holds it.
     pub(crate) detached: bool,
+    /// As what it waited for the log.
+    pub(crate) who: Committer,
 }
 
 /// A table that a prepared transaction has written in.
@@ -71,20 +73,17 @@ impl Decided {
 /// Commits what was prepared: record into the log's memory, status word, visibility, and nothing else: others wait for it, in
 /// whose thread it may run.
 pub(crate) fn decide(core: &Core, xid: &[u8]) -> Option<Decided> {
-    let decided = {
-        let _commit = core.commit_lock.lock();
-        // Taken away only under the commit lock: a checkpoint logs it again, or finds the decision in the log.
-        let Prepared { state, tables, credit, redo, .. } = core.prepared.lock().remove(xid)?;
-        let mut record = Vec::with_capacity(commit::DECISION_BYTES);
-        Record::CommitPrepared { txn: state.id }.encode(&mut record);
-        let appended = core.wal.append_reserved(credit, &record);
-        let seq = CommitSeq(appended.lsn.0);
-        state.end(seq.0);
-        core.views.publish(seq, state.status());
-        Decided { state, tables, _redo: redo, seq }
-    };
-    core.wal.ended_prepared(1);
-    Some(decided)
+    let _commit = core.commit_lock.lock();
+    // Taken away only under the commit lock: a checkpoint logs it again, or finds the decision in the log.
+    let Prepared { state, tables, credit, redo, who, .. } = core.prepared.lock().remove(xid)?;
+    let mut record = Vec::with_capacity(commit::DECISION_BYTES);
+    Record::CommitPrepared { txn: state.id }.encode(&mut record);
+    let appended = core.wal.append_reserved(credit, &record);
+    let seq = CommitSeq(appended.lsn.0);
+    state.end(seq.0);
+    core.views.publish(seq, state.status());
+    core.wal.ended(who);
+    Some(Decided { state, tables, _redo: redo, seq })
 }
 
 /// Commits a prepared transaction by its XID; false if there is none. Durable on return.
@@ -105,7 +104,7 @@ pub(crate) fn rollback(core: &Core, xid: &[u8]) -> Result<bool> {
     Record::Rollback { txn: prepared.state.id }.encode(&mut record);
     let appended = core.wal.append_reserved(prepared.credit, &record);
     prepared.state.end(ABORTED);
-    core.wal.ended_prepared(1);
+    core.wal.ended(prepared.who);
     let_go(core, &prepared.state);
     count(Counter::Rollbacks, 1);
     // Durable whatever the configuration, before its files go.
