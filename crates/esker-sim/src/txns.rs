@@ -8,6 +8,9 @@ use crate::model::{Event, Point, TxnModel};
 use crate::sim::{Answer, Failure, Flow, Sim};
 use esker::{BeginOptions, FlushMode, Isolation, Session};
 
+/// An owner that has no locks.
+const NOBODY: u64 = u64::MAX;
+
 /// How a statement ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ended {
@@ -206,8 +209,8 @@ impl Sim {
         self.stats.decided_inside += u64::from(in_flush);
         match txn.xid.clone() {
             Some(xid) => {
-                // The model keeps prepared transactions in one place.
-                self.model.detached.insert(xid.clone(), txn.clone());
+                // The model keeps prepared transactions in one place; the session's locks go when it ends.
+                self.model.detached.insert(xid.clone(), TxnModel { owner: NOBODY, ..txn.clone() });
                 self.model.happened(Event::Decide(xid, commit));
             }
             None if commit => {
@@ -296,11 +299,13 @@ impl Sim {
 
     /// The order of the binlog: in memory, acknowledged by the log of the coordinator.
     pub(crate) fn commit_ordered(&mut self, i: usize) {
-        let Some(txn) = self.slots[i].txn.clone().filter(|t| t.xid.is_some() && !t.ordered) else { return };
+        if !self.slots[i].txn.as_ref().is_some_and(|t| t.xid.is_some() && !t.ordered) {
+            return;
+        }
         self.note(|| format!("s{i} commit_ordered"));
         self.slots[i].session.commit_ordered();
+        // What it has locked it has up to its commit.
         self.decided(i, true);
-        self.model.locks.release(txn.owner);
         if let Some(txn) = &mut self.slots[i].txn {
             txn.ordered = true;
             // They are in the committed rows now.
