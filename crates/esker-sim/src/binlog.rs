@@ -172,7 +172,7 @@ fn apply(rows: &mut Rows, changes: &Changes) {
 }
 
 /// Figures of the scenarios with a binlog. `killed_...` and `cut_...`: so often the process or the power ended when ...
-const FIGURES: [&str; 22] = [
+const FIGURES: [&str; 23] = [
     // ... a transaction was prepared and not in the binlog,
     "killed_prepared",
     "cut_prepared",
@@ -206,6 +206,8 @@ const FIGURES: [&str; 22] = [
     "prepares_refused",
     "requests_refused",
     "ordered_without_log",
+    // A life was ended at each of at least ten places, one after the other.
+    "ended_at_many_places",
 ];
 
 /// See [`FIGURES`].

@@ -52,6 +52,7 @@ fn binlog_and_engine_agree_wherever_the_server_ends() {
         "cut_ordered",
         "found_committed",
         "found_rolled_back",
+        "ended_at_many_places",
     ]);
     let test = "binlog_and_engine_agree_wherever_the_server_ends";
     run_exhaustive(test, 2, must, |seed, sim| binlog_everywhere(seed, 50, sim));
