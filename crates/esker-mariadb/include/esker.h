@@ -893,7 +893,9 @@ void es_release_savepoint(EsSession *session, uint64_t savepoint);
 ///
 /// # Safety
 /// `session` is open.
-EsStatus es_prepare(EsSession *session, const EsXid *xid, bool in_turn);
+EsStatus es_prepare(EsSession *session,
+                    const EsXid *xid,
+                    bool in_turn);
 
 /// Makes the prepared transaction visible; neither waits nor fails, except by a bug. Calls come one at a time.
 ///
