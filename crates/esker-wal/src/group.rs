@@ -298,6 +298,10 @@ impl Group {
                 }
                 !is_over
             });
+            if is_poisoned {
+                // Told, and served by nothing.
+                served = Served::default();
+            }
             state.leading = !state.waiting.is_empty();
             state.leading.then(|| state.waiting.remove(0).waiter)
         };

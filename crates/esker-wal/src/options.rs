@@ -19,7 +19,7 @@ pub enum FlushMode {
 /// Who waits for the log, and what it does then: so that a leader knows whom to expect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Committer {
-    /// Somebody who does not commit.
+    /// Nobody whom a leader should expect: who does not commit, or whose transaction's end waits for others.
     No,
     /// Has prepared, and is not back before [`Wal::ended`](crate::Wal::ended) tells of it.
     Prepares,
