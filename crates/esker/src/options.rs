@@ -26,8 +26,11 @@ pub struct Options {
     pub bulk_threshold_bytes: usize,
     /// A gathered bulk buffer below this size ends in memtable and log, not in a run of its own. Bytes.
     pub min_run_bytes: usize,
-    /// Uncompressed size of a row block, in bytes.
+    /// Uncompressed size of a block, in bytes.
     pub block_bytes: usize,
+    /// The same of what is looked up one by one, keys and the rows of tables that have keys, if it is less: who wants one row
+    /// reads and keeps a block.
+    pub lookup_block_bytes: usize,
     /// Size of a log segment, in bytes.
     pub wal_segment_bytes: u64,
     /// The log's tail is kept short enough to be replayed in this time, in seconds.
@@ -58,6 +61,7 @@ impl Default for Options {
             bulk_threshold_bytes: 512 << 10,
             min_run_bytes: 2 << 20,
             block_bytes: 64 << 10,
+            lookup_block_bytes: 16 << 10,
             wal_segment_bytes: 64 << 20,
             recovery_target_seconds: 5,
             recovery_target_bytes: None,

@@ -178,10 +178,10 @@ fn open_table(
     let max_ids = t.rows.runs.values().flatten().map(|r| r.stats.max_id.next());
     t.next_row = max_ids.fold(t.next_row, RowId::max);
     let compression = t.entry.compression;
-    let recipe = runs.recipe_of(t.rows.id, Table::row_shape(&t.entry), compression);
+    let recipe = runs.recipe_of(t.rows.id, Table::row_shape(&t.entry), compression, !t.keys.is_empty());
     let rows = t.rows.open(&recipe, files, &t, there);
     let open = |(k, (_, index)): (&ReplayedTree<ByBytes>, (TreeId, &IndexEntry))| {
-        k.open(&runs.recipe_of(k.id, key_shape(index), compression), files, &t, there)
+        k.open(&runs.recipe_of(k.id, key_shape(index), compression, true), files, &t, there)
     };
     let keys = t.keys.iter().zip(key_trees(&t.entry)).map(open).collect();
     let indexes = indexes_of(&t.entry, collations);

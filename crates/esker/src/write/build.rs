@@ -95,7 +95,7 @@ pub(crate) struct Building {
 impl Building {
     pub(crate) fn new(core: &Arc<Core>, table: &Table, place: usize, index: Index, tree: TreeId) -> Result<Self> {
         Ok(Building {
-            recipe: core.runs.recipe_of(tree, key_shape(&index.entry), table.compression),
+            recipe: core.runs.recipe_of(tree, key_shape(&index.entry), table.compression, true),
             index,
             tree,
             place,

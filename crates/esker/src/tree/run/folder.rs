@@ -31,6 +31,7 @@ pub(crate) struct RunFolder {
     settings: Arc<Settings>,
     zstd_level: i32,
     block_bytes: usize,
+    lookup_block_bytes: usize,
     syncing: Mutex<()>,
 }
 
@@ -51,6 +52,7 @@ impl RunFolder {
             settings: settings.clone(),
             zstd_level: options.zstd_level,
             block_bytes: options.block_bytes,
+            lookup_block_bytes: options.lookup_block_bytes.min(options.block_bytes),
             syncing: Mutex::new(&order::RUNS_SYNC, ()),
         }
     }
@@ -61,11 +63,17 @@ impl RunFolder {
 
     /// What runs of a tree are written with.
     pub(crate) fn recipe<K: Stored>(&self, table: &Table, tree: &Tree<K>) -> RunRecipe<K> {
-        self.recipe_of(tree.id, tree.shape.clone(), table.compression)
+        self.recipe_of(tree.id, tree.shape.clone(), table.compression, table.is_indexed())
     }
 
-    /// The same, of a tree that is not there yet.
-    pub(crate) fn recipe_of<K: Stored>(&self, tree: TreeId, shape: K::Shape, compression: Compression) -> RunRecipe<K> {
+    /// The same, of a tree that is not there yet. `is_indexed`: its table has keys.
+    pub(crate) fn recipe_of<K: Stored>(
+        &self,
+        tree: TreeId,
+        shape: K::Shape,
+        compression: Compression,
+        is_indexed: bool,
+    ) -> RunRecipe<K> {
         RunRecipe {
             disk: self.disk.clone(),
             cache: self.cache.clone(),
@@ -74,8 +82,16 @@ impl RunFolder {
             shape,
             compression,
             zstd_level: self.zstd_level,
-            block_bytes: self.block_bytes,
+            block_bytes: self.block_bytes::<K>(is_indexed),
             write_bytes: (self.settings.bulk_buffer_bytes() / 4).clamp(LEAST_WRITE_BYTES, MOST_WRITE_BYTES),
+        }
+    }
+
+    /// Size of a block of a tree whose table has keys, or has none.
+    pub(crate) fn block_bytes<K: Stored>(&self, is_indexed: bool) -> usize {
+        match is_indexed || K::OF_INDEX == 1 {
+            true => self.lookup_block_bytes,
+            false => self.block_bytes,
         }
     }
 

@@ -51,6 +51,8 @@ pub(super) struct Merge<'a, K: Stored> {
     marks: &'a [RangeMark],
     writer: Option<RunWriter<K>>,
     done: Vec<Arc<Run<K>>>,
+    /// About the size of a block that is written.
+    block_bytes: usize,
     /// An output run is closed at this size, in bytes, so that they become about equal.
     close_bytes: u64,
     /// Bytes of the output runs that are closed.
@@ -122,6 +124,7 @@ impl<'a, K: Stored> Merge<'a, K> {
             marks: state.marks_at(horizon),
             writer: None,
             done: Vec::new(),
+            block_bytes: core.runs.block_bytes::<K>(table.is_indexed()),
             close_bytes: if runs == 1 { run_bytes } else { (step.bytes / runs + run_bytes / 32).min(run_bytes) },
             done_bytes: 0,
             cannot_write: false,
@@ -279,7 +282,7 @@ impl<'a, K: Stored> Merge<'a, K> {
             && !handle.aborted.meets(block.min_ordinal, block.max_ordinal)
             && !self.marks.iter().any(|m| m.may_delete(block.first_id, seqs, block.min_ordinal))
             // About as a builder counts, which does not know yet how well numbers can be packed.
-            && (block.raw_bytes + 16 * block.rows) as usize >= self.core.options.block_bytes / 2
+            && (block.raw_bytes + 16 * block.rows) as usize >= self.block_bytes / 2
     }
 
     /// Writes the versions of a key that somebody may still see.
