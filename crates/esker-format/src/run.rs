@@ -11,7 +11,10 @@ mod index;
 mod part;
 mod stats;
 
-pub use filter::{add_key, filter_bytes, filter_hash, may_hold, open_group, Filters, GROUP_BLOCKS, GROUP_HEADER_BYTES};
+pub use filter::{
+    add_key, filter_bytes, filter_hash, may_hold, open_group, row_filter_hash, Filters, GROUP_BLOCKS,
+    GROUP_HEADER_BYTES,
+};
 pub use footer::{encode_end, footer_at, place_at, PartPlace, RunFooter};
 pub use footer::{FOOTER_MAGIC, MAX_PARTS, PART_ENTRY_BYTES, RUN_FOOTER_BYTES};
 pub use index::{entry_at, key_bound, leaf_at, top_at, Leaf, LeafEntry};

@@ -11,8 +11,8 @@ use common::{layout_of, random_entries, random_row, read_part, section_of, Rng};
 use esker_format::block::{block_at, features};
 use esker_format::{
     block_context, frame, run, BlockEntry, BlockKind, ColumnKind, CommitSeq, Compression, FileId, FolderId,
-    FormatError, KeyBlock, KeyBlockBuilder, KeyBlockEntry, Layout, Lsn, ManifestFile, RecordReader, RowBlock,
-    RowBlockBuilder, RowFormat, RowId, RunFooter, RunHeader, RunStats, SegmentHeader, TreeId, VersionTag,
+    FormatError, KeyBlock, KeyBlockBuilder, KeyBlockEntry, Layout, LeafEntry, Lsn, ManifestFile, RecordReader,
+    RowBlock, RowBlockBuilder, RowFormat, RowId, RunFooter, RunHeader, RunStats, SegmentHeader, TreeId, VersionTag,
 };
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -63,13 +63,14 @@ fn versions(format: RowFormat) -> Vec<(RowId, VersionTag, Vec<u8>)> {
         .collect()
 }
 
-fn run_file(format: RowFormat, compression: Compression, filters: bool) -> Vec<u8> {
+/// `filtered`: which of its parts has filters.
+fn run_file(format: RowFormat, compression: Compression, filtered: Option<BlockKind>) -> Vec<u8> {
     let layout = table(format);
     let fingerprint = layout.fingerprint();
     let mut out = Vec::new();
     RunHeader { file: FILE, folder: FolderId(*b"esker's fixtures"), created_unix_s: 1_700_000_000 }.encode(&mut out);
     let mut builder = RowBlockBuilder::new(layout, format);
-    let (mut blocks, mut stats) = (Vec::new(), RunStats::default());
+    let (mut blocks, mut stats, mut filters) = (Vec::new(), RunStats::default(), run::Filters::default());
     for some in versions(format).chunks(30) {
         for (id, tag, packed) in some {
             builder.push_packed(*id, *tag, packed).unwrap();
@@ -78,23 +79,26 @@ fn run_file(format: RowFormat, compression: Compression, filters: bool) -> Vec<u
         let entry = builder.finish(compression, 3, block_context(FILE, offset), &mut out);
         blocks.push(BlockEntry { offset, ..entry });
         stats.add(&entry);
+        let hashes: Vec<u64> = some.iter().map(|(id, ..)| run::row_filter_hash(*id)).collect();
+        filters.add(entry.filter_bytes(), Some(&hashes));
     }
+    let filters = (filtered == Some(BlockKind::Rows)).then_some(&filters);
     let first_block = run::RUN_HEADER_BYTES as u64;
     let part = |number, tree, blocks, first_block| {
         let (tree, sections) = (TreeId(tree), Vec::new());
         run::Part { number, tree, fingerprint, blocks, first_block, sections }
     };
-    let rows = part(0, 5, BlockKind::Rows, first_block).encode_with(FILE, (&blocks, &stats, None), 0, &mut out);
+    let rows = part(0, 5, BlockKind::Rows, first_block).encode_with(FILE, (&blocks, &stats, filters), 0, &mut out);
     // A second part: the keys of an index.
     let first_block = out.len() as u64;
     let mut entry = keys().finish(compression, 3, block_context(FILE, first_block), &mut out);
     entry.block.offset = first_block;
     let mut stats = RunStats::default();
     stats.add(&entry.block);
-    let filters = filters.then(|| {
+    let filters = (filtered == Some(BlockKind::Keys)).then(|| {
         let hashes: Vec<u64> = random_entries(&mut Rng(6)).iter().map(|(key, ..)| run::filter_hash(key)).collect();
         let mut filters = run::Filters::default();
-        filters.add(entry.block.rows, Some(&hashes));
+        filters.add(entry.filter_bytes(), Some(&hashes));
         filters
     });
     let keys =
@@ -132,6 +136,23 @@ fn check_filters(bytes: &[u8]) {
     let knows = |key: &[u8]| run::may_hold(filters, run::filter_hash(key));
     assert!(random_entries(&mut Rng(6)).iter().all(|(key, ..)| knows(key)));
     assert!((0..1000u32).filter(|n| knows(&n.to_be_bytes())).count() < 50);
+}
+
+/// The filters of rows know all of them, and few others; the block without gaps has none.
+fn check_row_filters(bytes: &[u8]) {
+    let (header, part, blocks, _) = read_part::<BlockEntry>(bytes, 0).unwrap();
+    let section = part.section(run::section_kind::ROW_FILTERS).unwrap();
+    section.check(header.file, section_of(bytes, section)).unwrap();
+    let mut filters = run::open_group(header.file, section.offset, section_of(bytes, section)).unwrap();
+    assert_eq!(blocks.iter().map(|b| b.filter_bytes() > 0).collect::<Vec<_>>(), [false, true, true]);
+    for (entry, rows) in blocks.iter().zip(versions(RowFormat::Dynamic).chunks(30)) {
+        let (filter, rest) = filters.split_at(entry.filter_bytes());
+        filters = rest;
+        assert!(rows.iter().all(|(row, ..)| run::may_hold(filter, run::row_filter_hash(*row))));
+        let others = (0..1000).filter(|row| run::may_hold(filter, run::row_filter_hash(RowId(*row)))).count();
+        assert!(filter.is_empty() || others < 50, "{others}");
+    }
+    assert!(filters.is_empty());
 }
 
 /// Key blocks whose row ids need 1, 2, ... 8 bytes above the least, one after the other.
@@ -195,6 +216,7 @@ const RUNS: [(&str, RowFormat, Compression); 4] = [
 ];
 
 const WITH_FILTERS: &str = "filters.run";
+const WITH_ROW_FILTERS: &str = "row-filters.run";
 const WIDTHS: &str = "delta-widths.blocks";
 /// The manifest from before it kept statistics of indexes.
 const WITHOUT_STATISTICS: &str = "manifest-without-statistics";
@@ -245,6 +267,8 @@ fn files_of_every_version_open() {
         }
         check_run(&read(WITH_FILTERS), RowFormat::Dynamic);
         check_filters(&read(WITH_FILTERS));
+        check_run(&read(WITH_ROW_FILTERS), RowFormat::Dynamic);
+        check_row_filters(&read(WITH_ROW_FILTERS));
         check_delta_widths(&read(WIDTHS));
         check_log(&read("log.segment"));
         let (_, states) = manifest_with_edits(&mut Rng(WITH_EDITS));
@@ -295,12 +319,14 @@ fn the_newest_version_is_written_as_it_was() {
         ("manifest-with-statistics", manifest_file(WITH_STATISTICS), true),
     ];
     for (name, format, compression) in RUNS {
-        let bytes = run_file(format, compression, false);
+        let bytes = run_file(format, compression, None);
         check_run(&bytes, format);
         files.push((name, bytes, compression == Compression::None));
     }
     files.push((WIDTHS, delta_widths(), true));
-    files.push((WITH_FILTERS, run_file(RowFormat::Dynamic, Compression::None, true), true));
+    for (name, of) in [(WITH_FILTERS, BlockKind::Keys), (WITH_ROW_FILTERS, BlockKind::Rows)] {
+        files.push((name, run_file(RowFormat::Dynamic, Compression::None, Some(of)), true));
+    }
     for (name, bytes, same) in files {
         let path = path(NEWEST, name);
         if writing() {

@@ -23,6 +23,7 @@ pub(crate) mod one_writer;
 pub(crate) mod prepared;
 pub(crate) mod regression;
 mod reweighed;
+mod row_filters;
 pub(crate) mod spilled;
 mod statistics;
 pub(crate) mod support;

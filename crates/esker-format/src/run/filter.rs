@@ -1,12 +1,16 @@
-//! Owns the filters of key blocks: which keys a block does not hold, without reading it. Each block has one, a split block
+//! Owns the filters of blocks: which keys, or rows, a block does not hold, without reading it. Each block has one, a split block
 //! Bloom filter as in Apache Parquet's specification (after Putze, Sanders and Singler, "Cache-, Hash- and Space-Efficient
 //! Bloom Filters", 2007); those of consecutive blocks lie together in a group, which is read and checked as one.
-//! Invariant: how long a filter is follows from how many versions its block has, so no table says where filters lie.
+//! Invariant: how long a filter is follows from what the index says of its block ([`LeafEntry::filter_bytes`]), so no table says
+//! where filters lie. One without bytes denies nothing.
+//!
+//! [`LeafEntry::filter_bytes`]: super::LeafEntry::filter_bytes
 
 use super::block_context;
+use crate::block::BlockEntry;
 use crate::codec::{get_u32, get_u64};
 use crate::error::FormatError;
-use crate::ids::FileId;
+use crate::ids::{FileId, RowId};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 /// Blocks of a group.
@@ -21,7 +25,16 @@ const BITS_A_KEY: usize = 10;
 const SALTS: [u32; LANE_BYTES / 4] =
     [0x47b6_137b, 0x4497_4d91, 0x8824_ad5b, 0xa2b7_289d, 0x7054_95c7, 0x2df1_424b, 0x9efc_4947, 0x5c6b_fb31];
 
-/// Length of the filter of a block with so many versions.
+/// Length of the filter of a row block: none where more than half of the ids from its first to its last are there, since it
+/// would deny little.
+pub(super) fn row_filter_bytes(block: &BlockEntry) -> usize {
+    match block.last_id.0 - block.first_id.0 >= 2 * u64::from(block.rows) {
+        true => filter_bytes(block.rows),
+        false => 0,
+    }
+}
+
+/// Length of the filter of a block with so many versions of keys.
 #[must_use]
 pub fn filter_bytes(versions: u32) -> usize {
     (versions as usize * BITS_A_KEY).div_ceil(8 * LANE_BYTES).max(1) * LANE_BYTES
@@ -31,6 +44,12 @@ pub fn filter_bytes(versions: u32) -> usize {
 #[must_use]
 pub fn filter_hash(key: &[u8]) -> u64 {
     xxh3_64(key)
+}
+
+/// What filters know of a row.
+#[must_use]
+pub fn row_filter_hash(row: RowId) -> u64 {
+    xxh3_64(&row.0.to_le_bytes())
 }
 
 /// Which lane of so many a key concerns, and which bit of each of its words.
@@ -68,38 +87,44 @@ pub struct Filters {
 }
 
 impl Filters {
-    /// Adds the filter of the next block, which has so many versions; without hashes of all their keys one that says of each
-    /// key that it may be there.
-    pub fn add(&mut self, versions: u32, hashes: Option<&[u64]>) {
-        let filter = self.next(versions);
-        let Some(hashes) = hashes else { return filter.fill(0xff) };
+    /// Adds the filter of the next block, `bytes` long; without hashes of all its keys one that says of each key that it may be
+    /// there.
+    pub fn add(&mut self, bytes: usize, hashes: Option<&[u64]>) {
+        let filter = self.next(bytes);
+        let Some(hashes) = hashes.filter(|_| bytes > 0) else { return filter.fill(0xff) };
         hashes.iter().for_each(|hash| add_key(filter, *hash));
     }
 
-    /// Adds the filter of a block with so many versions that is copied. One of another length is none.
-    pub fn copy(&mut self, versions: u32, filter: &[u8]) {
-        let to = self.next(versions);
+    /// Adds the filter of a block that is copied, `bytes` long. One of another length is none.
+    pub fn copy(&mut self, bytes: usize, filter: &[u8]) {
+        let to = self.next(bytes);
         match to.len() == filter.len() {
             true => to.copy_from_slice(filter),
             false => to.fill(0xff),
         }
     }
 
-    fn next(&mut self, versions: u32) -> &mut [u8] {
+    /// Do they deny nothing, none of them?
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    fn next(&mut self, bytes: usize) -> &mut [u8] {
         let start = self.bytes.len();
         if self.blocks > 0 && self.blocks % GROUP_BLOCKS == 0 {
             self.groups.push(start);
         }
         self.blocks += 1;
-        self.bytes.resize(start + filter_bytes(versions), 0);
+        self.bytes.resize(start + bytes, 0);
         &mut self.bytes[start..]
     }
 
     /// Appends the section. `base`: where `out` begins in the file.
     pub(super) fn encode(&self, file: FileId, base: u64, out: &mut Vec<u8>) {
-        let begins = std::iter::once(0).chain(self.groups.iter().copied());
+        let begins = (self.blocks > 0).then_some(0).into_iter().chain(self.groups.iter().copied());
         let ends = self.groups.iter().copied().chain([self.bytes.len()]);
-        for group in begins.zip(ends).map(|(from, to)| &self.bytes[from..to]).filter(|group| !group.is_empty()) {
+        for group in begins.zip(ends).map(|(from, to)| &self.bytes[from..to]) {
             let checksum = checksum(file, base + out.len() as u64, group);
             out.extend_from_slice(&checksum.to_le_bytes());
             out.extend_from_slice(group);
@@ -140,7 +165,7 @@ mod tests {
     fn no_key_is_missed_and_few_are_taken_for_it() {
         for keys in [1, 2, 25, 26, 700, 5000] {
             let mut filters = Filters::default();
-            filters.add(keys, Some(&hashes(0, keys)));
+            filters.add(filter_bytes(keys), Some(&hashes(0, keys)));
             assert_eq!(filters.bytes.len(), filter_bytes(keys));
             assert!(hashes(0, keys).iter().all(|hash| may_hold(&filters.bytes, *hash)));
             let others = hashes(1 << 20, 20_000).iter().filter(|hash| may_hold(&filters.bytes, **hash)).count();
@@ -152,10 +177,10 @@ mod tests {
     fn groups_are_read_alone_and_at_their_place_only() {
         let (mut filters, file) = (Filters::default(), FileId(7));
         let blocks = GROUP_BLOCKS as u32 + 3;
-        (0..blocks).for_each(|block| filters.add(100 + block, Some(&hashes(1000 * block, 100))));
-        filters.copy(5, &[0; 32]);
-        filters.copy(5, &[0; 64]);
-        filters.add(5, None);
+        (0..blocks).for_each(|block| filters.add(filter_bytes(100 + block), Some(&hashes(1000 * block, 100))));
+        filters.copy(32, &[0; 32]);
+        filters.copy(32, &[0; 64]);
+        filters.add(32, None);
         let (base, mut out) = (4096, vec![0; 10]);
         filters.encode(file, base, &mut out);
         let first: usize = (0..GROUP_BLOCKS as u32).map(|block| filter_bytes(100 + block)).sum();
@@ -172,5 +197,35 @@ mod tests {
         out[one.start + 100] ^= 1;
         assert!(open_group(file, offset(one.start), &out[one]).is_err(), "a bit");
         assert!(open_group(file, base, &[0; 7]).is_err());
+    }
+
+    #[test]
+    fn rows_that_lie_close_together_have_none() {
+        let block = |first: u64, last: u64, rows| BlockEntry {
+            first_id: RowId(first),
+            last_id: RowId(last),
+            rows,
+            ..BlockEntry::default()
+        };
+        assert_eq!(row_filter_bytes(&block(10, 109, 100)), 0);
+        assert_eq!(row_filter_bytes(&block(10, 209, 100)), 0);
+        assert_eq!(row_filter_bytes(&block(10, 210, 100)), filter_bytes(100));
+        assert_eq!(row_filter_bytes(&block(0, u64::MAX, u32::MAX)), filter_bytes(u32::MAX));
+        assert!(may_hold(&[], row_filter_hash(RowId(7))), "without bytes");
+    }
+
+    /// Of a group none of whose blocks has a filter there is the header, so that the next is found.
+    #[test]
+    fn a_group_without_filters_has_its_place() {
+        let (mut filters, file, mut out) = (Filters::default(), FileId(7), Vec::new());
+        filters.encode(file, 0, &mut out);
+        assert!(out.is_empty() && filters.is_empty());
+        (0..GROUP_BLOCKS).for_each(|_| filters.add(0, Some(&[])));
+        assert!(filters.is_empty());
+        filters.add(32, Some(&[row_filter_hash(RowId(1))]));
+        filters.encode(file, 64, &mut out);
+        assert_eq!(open_group(file, 64, &out[..8]), Ok(&[][..]));
+        let last = open_group(file, 72, &out[8..]).unwrap();
+        assert!(may_hold(last, row_filter_hash(RowId(1))) && !may_hold(last, row_filter_hash(RowId(2))));
     }
 }

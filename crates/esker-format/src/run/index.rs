@@ -3,6 +3,7 @@
 //! offsets; blocks do not overlap; what the top says of a leaf is what the leaf holds. Key bounds are cut to 64 bytes: a
 //! bound of that length stands for all keys that begin with it.
 
+use super::filter::{filter_bytes, row_filter_bytes};
 use super::{block_context, Section};
 use crate::block::{flags, BlockEntry};
 use crate::codec::{self, get_u32, get_u64, set_u32, set_u64};
@@ -87,6 +88,8 @@ pub trait LeafEntry: Sized {
     fn block(&self) -> &BlockEntry;
     /// Its least and its greatest key; empty for row blocks.
     fn keys(&self) -> (&[u8], &[u8]);
+    /// Length of the block's filter, where there are filters.
+    fn filter_bytes(&self) -> usize;
     /// From an index, where keys are bounds.
     fn from_index(block: BlockEntry, first_key: &[u8], last_key: &[u8]) -> Self;
 }
@@ -98,6 +101,9 @@ impl LeafEntry for BlockEntry {
     }
     fn keys(&self) -> (&[u8], &[u8]) {
         (&[], &[])
+    }
+    fn filter_bytes(&self) -> usize {
+        row_filter_bytes(self)
     }
     fn from_index(block: BlockEntry, _: &[u8], _: &[u8]) -> Self {
         block
@@ -111,6 +117,9 @@ impl LeafEntry for KeyBlockEntry {
     }
     fn keys(&self) -> (&[u8], &[u8]) {
         (&self.first_key, &self.last_key)
+    }
+    fn filter_bytes(&self) -> usize {
+        filter_bytes(self.block.rows)
     }
     fn from_index(block: BlockEntry, first_key: &[u8], last_key: &[u8]) -> Self {
         KeyBlockEntry { block, first_key: first_key.to_vec(), last_key: last_key.to_vec() }

@@ -58,6 +58,7 @@ pub mod section_kind {
     pub const INDEX_TOP: u32 = 2;
     pub const STATISTICS: u32 = 3;
     pub const FILTERS: u32 = 4;
+    pub const ROW_FILTERS: u32 = 6;
 }
 
 /// What the blocks of a part are.
@@ -68,6 +69,17 @@ pub enum BlockKind {
     Rows = 0,
     /// Key blocks.
     Keys = 1,
+}
+
+impl BlockKind {
+    /// The kind of section that has their filters: two, since versions before there were any of rows would ask these otherwise.
+    #[must_use]
+    pub fn filters(self) -> u32 {
+        match self {
+            BlockKind::Rows => section_kind::ROW_FILTERS,
+            BlockKind::Keys => section_kind::FILTERS,
+        }
+    }
 }
 
 /// A section of a part.
@@ -148,7 +160,7 @@ impl Part {
             (section_kind::STATISTICS, true, statistics..out.len()),
         ];
         // Who does not know filters reads all the same.
-        let filters = filters.map(|_| (section_kind::FILTERS, false, first..start));
+        let filters = filters.map(|_| (self.blocks.filters(), false, first..start));
         let written = |(kind, required, place)| Section::written(file, kind, required, base, out, place);
         self.sections = places.into_iter().chain(filters).map(written).collect();
         self.encode(file, base, out)
@@ -242,7 +254,8 @@ impl Part {
             if section.offset < part.first_block || end.is_none_or(|end| end > place.offset) {
                 return invalid("place of a section", section.offset);
             }
-            let known = matches!(section.kind, section_kind::INDEX_LEAVES..=section_kind::FILTERS);
+            let known =
+                matches!(section.kind, section_kind::INDEX_LEAVES..=section_kind::FILTERS | section_kind::ROW_FILTERS);
             match (known, section.required) {
                 (true, _) if section.version == SECTION_VERSION => {
                     if part.section(section.kind).is_ok() {

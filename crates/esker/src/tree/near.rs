@@ -16,7 +16,7 @@ use crate::tree::looks::OwnLooks;
 use crate::tree::memtable::{Memtable, Node, Version};
 use crate::tree::run::{Block, Run};
 use crate::tree::search::seek_each;
-use crate::tree::stored::may_meet;
+use crate::tree::stored::{may_meet, Stored};
 use crate::tree::{find_in_run, order_in_block, Found, RunSeen, Seen, SeenMark, TreeState};
 use crate::version::{OrdinalRanges, VersionOrder, View};
 use crate::Result;
@@ -368,6 +368,11 @@ impl Near {
         let meets_after = entries.get(index + 1).is_some_and(|e| may_meet::<ByRow>(entry, e));
         if (meets_before && row == entry.first_id) || (meets_after && row == entry.last_id) {
             return Ok(None);
+        }
+        // A block that is here tells of the rows beside it, too.
+        let is_asked = blocks.filters().is_some() && !blocks.slot(index).is_here();
+        if is_asked && !handle.run.may_hold(&blocks, index, ByRow::filter_hash(row)) {
+            return nothing(row..=row);
         }
         let first = RowId(entry.first_id.0 + u64::from(meets_before)).max(*known.start());
         let last = RowId(entry.last_id.0 - u64::from(meets_after)).min(*known.end());

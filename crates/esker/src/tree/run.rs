@@ -388,7 +388,7 @@ impl<K: Stored> Run<K> {
             let found = written.rows;
             return Err(at(stats_at)(FormatError::Invalid { what: "run's figures against the log's", found }));
         }
-        let filters = match part.section(section_kind::FILTERS) {
+        let filters = match part.section(blocks_of::<K>().filters()) {
             Err(_) => None,
             Ok(section) => {
                 let filters = Filters::new(&entries, section.offset);

@@ -9,7 +9,7 @@ use crate::tree::memtable::Change;
 use crate::tree::run::{Bytes, MovedRun, Run};
 use crate::tree::RunHandle;
 use esker_format::block::flags;
-use esker_format::run::{filter_hash, key_bound, BOUND_BYTES};
+use esker_format::run::{filter_hash, key_bound, row_filter_hash, BOUND_BYTES};
 use esker_format::{BlockEntry, CommitSeq, Compression, FormatError, KeyBlock, KeyBlockBuilder, KeyBlockEntry};
 use esker_format::{
     BlockKind, KeyBounds, Layout, LeafEntry, Record, RowBlock, RowBlockBuilder, RowFormat, RowId, RunStats, TreeId,
@@ -156,11 +156,11 @@ impl Stored for ByRow {
     }
 
     fn has_filters(_: &RowShape) -> bool {
-        false
+        true
     }
 
     fn filter_hash(key: RowId) -> u64 {
-        key.0
+        row_filter_hash(key)
     }
 
     fn open(bytes: Bytes, shape: &RowShape, context: u64) -> Result<Self::Block, FormatError> {

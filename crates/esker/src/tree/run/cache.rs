@@ -49,6 +49,12 @@ impl<B> Slot<B> {
         Some(block)
     }
 
+    /// Is it in memory?
+    #[inline]
+    pub(crate) fn is_here(&self) -> bool {
+        self.block.load().is_some()
+    }
+
     /// Was it got since the last time this was asked?
     pub(crate) fn take_touched(&self) -> bool {
         self.touched.swap(false, Ordering::Relaxed)
@@ -141,7 +147,7 @@ impl BlockCache {
 
     fn keep<T>(&self, of: Weak<dyn AnyIndex>, index: usize, slot: &Slot<T>, what: &Arc<T>, bytes: u64) {
         let mut queues = self.queues.lock();
-        if slot.block.load().is_some() {
+        if slot.is_here() {
             return;
         }
         slot.touched.store(false, Ordering::Relaxed);

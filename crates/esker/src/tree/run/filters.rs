@@ -1,4 +1,4 @@
-//! Filters of a run's blocks in memory: which keys a block does not hold, known without reading it.
+//! Filters of a run's blocks in memory: which keys, or rows, a block does not hold, known without reading it.
 //!
 //! Owns where the filters of an index's blocks lie, and those that are cached: a group of them is read when it is first asked
 //! for, and goes like a block (`cache.rs`). Invariant: a filter that cannot be read says of every key that it may be there, so
@@ -10,7 +10,7 @@ use crate::tree::run::{Bytes, Run};
 use crate::tree::stored::Stored;
 use crate::{Error, Result};
 use esker_base::counters::{count, Counter};
-use esker_format::run::{filter_bytes, may_hold, open_group, GROUP_BLOCKS, GROUP_HEADER_BYTES};
+use esker_format::run::{may_hold, open_group, GROUP_BLOCKS, GROUP_HEADER_BYTES};
 use esker_format::{FormatError, LeafEntry};
 use esker_memory::{Account, Region};
 use std::sync::Arc;
@@ -40,7 +40,7 @@ impl Filters {
             let mut bytes = GROUP_HEADER_BYTES;
             for entry in blocks {
                 starts.push(bytes as u32);
-                bytes += filter_bytes(entry.block().rows);
+                bytes += entry.filter_bytes();
             }
             groups.push(Group { offset: at, bytes: bytes as u32, slot: Slot::default() });
             at += bytes as u64;
@@ -77,6 +77,9 @@ impl Filters {
 impl<K: Stored> Run<K> {
     /// May block `at` of an index of this run hold the key of this hash, see [`Stored::filter_hash`]?
     pub(crate) fn may_hold(&self, index: &Arc<Index<K>>, at: usize, hash: u64) -> bool {
+        if index.entries()[at].filter_bytes() == 0 {
+            return true;
+        }
         let Some(group) = self.group(index, at) else { return true };
         let found = self.filter_in(index, &group, at).is_none_or(|filter| may_hold(filter, hash));
         count(if found { Counter::FiltersPassed } else { Counter::FiltersDenied }, 1);
@@ -91,7 +94,7 @@ impl<K: Stored> Run<K> {
 
     fn filter_in<'a>(&self, index: &Index<K>, group: &'a Bytes, at: usize) -> Option<&'a [u8]> {
         let start = *index.filters()?.starts.get(at)? as usize;
-        group.as_ref().get(start..start + filter_bytes(index.entry(at).rows))
+        group.as_ref().get(start..start + index.entries()[at].filter_bytes())
     }
 
     /// The group that has the filter of block `at`.

@@ -202,7 +202,9 @@ impl<K: Stored> RunWriter<K> {
         self.out.writer.append(&self.scratch)?;
         count(Counter::BlocksWritten, 1);
         if let Some(filters) = &mut self.filters {
-            filters.add(entry.block().rows, Some(&self.hashes));
+            // Not of what was pushed as images, whose ids follow each other.
+            let all = self.hashes.len() == entry.block().rows as usize;
+            filters.add(entry.filter_bytes(), all.then_some(&self.hashes));
             self.hashes.clear();
             self.charge.resize(filters.memory_bytes() as u64);
         }
@@ -261,8 +263,8 @@ impl<K: Stored> RunWriter<K> {
         count(Counter::BlocksCopied, 1);
         if let Some(filters) = &mut self.filters {
             match filter {
-                Some(filter) => filters.copy(entry.block().rows, filter),
-                None => filters.add(entry.block().rows, None),
+                Some(filter) => filters.copy(entry.filter_bytes(), filter),
+                None => filters.add(entry.filter_bytes(), None),
             }
             self.charge.resize(filters.memory_bytes() as u64);
         }
@@ -322,8 +324,9 @@ impl<K: Stored> RunWriter<K> {
         let mut out = self.out;
         let number = out.parts.len() as u32;
         let (place, first_block) = ((number, out.writer.position()), out.next_part());
-        let blocks = (self.entries.as_slice(), &self.stats, self.filters.as_ref());
-        let filters = self.filters.as_ref().map(|_| filters::Filters::new(&self.entries, place.1));
+        let filters = self.filters.as_ref().filter(|filters| !filters.is_empty());
+        let blocks = (self.entries.as_slice(), &self.stats, filters);
+        let filters = filters.map(|_| filters::Filters::new(&self.entries, place.1));
         let mut end = Vec::new();
         out.parts.push(encode_part(&self.recipe, out.file.id, blocks, place, first_block, &mut end));
         out.writer.append(&end)?;
