@@ -1,5 +1,5 @@
 //! Owns run files: a header, parts, a directory of the parts, a footer. A part is a run: the blocks of one tree, then its
-//! sections (filters, block index, statistics), then the part's footer with their table. One file can hold a part for each tree
+//! sections (filters, row ids, block index, statistics), then the part's footer with their table. One file can hold a part for each tree
 //! of a transaction.
 //!
 //! Invariants: the file's identity and a thing's place in it are mixed into every checksum behind the header, so that a
@@ -9,6 +9,7 @@ mod filter;
 mod footer;
 mod index;
 mod part;
+mod row_ids;
 mod stats;
 
 pub use filter::{
@@ -19,8 +20,9 @@ pub use footer::{encode_end, footer_at, place_at, PartPlace, RunFooter};
 pub use footer::{FOOTER_MAGIC, MAX_PARTS, PART_ENTRY_BYTES, RUN_FOOTER_BYTES};
 pub use index::{entry_at, key_bound, leaf_at, top_at, Leaf, LeafEntry};
 pub use index::{BOUND_BYTES, INDEX_ENTRY_BYTES, INDEX_MAGIC, LEAF_BYTES, LEAF_HEADER_BYTES, TOP_ENTRY_BYTES};
-pub use part::{part_at, section_at, section_kind, BlockKind, Part, Section};
+pub use part::{part_at, section_at, section_kind, BlockKind, MoreSections, Part, Section};
 pub use part::{MAX_SECTIONS, PART_FOOTER_BYTES, PART_MAGIC, SECTION_ENTRY_BYTES, SECTION_VERSION};
+pub use row_ids::{container_kind, Container, RowIdSet, RowIds, CONTAINER_BITS_BYTES};
 pub use stats::RunStats;
 
 use crate::codec::{self, get_u32, get_u64, set_u32, set_u64};

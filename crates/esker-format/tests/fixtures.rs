@@ -9,6 +9,7 @@ mod common;
 use common::samples::{manifest_with_edits, records, WITH_EDITS, WITH_STATISTICS};
 use common::{layout_of, random_entries, random_row, read_part, section_of, Rng};
 use esker_format::block::{block_at, features};
+use esker_format::run::{MoreSections, RowIdSet, RowIds};
 use esker_format::{
     block_context, frame, run, BlockEntry, BlockKind, ColumnKind, CommitSeq, Compression, FileId, FolderId,
     FormatError, KeyBlock, KeyBlockBuilder, KeyBlockEntry, Layout, LeafEntry, Lsn, ManifestFile, RecordReader,
@@ -63,18 +64,28 @@ fn versions(format: RowFormat) -> Vec<(RowId, VersionTag, Vec<u8>)> {
         .collect()
 }
 
-/// `filtered`: which of its parts has filters.
-fn run_file(format: RowFormat, compression: Compression, filtered: Option<BlockKind>) -> Vec<u8> {
+/// Which sections beyond those that all parts have.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum More {
+    None,
+    Filters,
+    RowFilters,
+    RowIds,
+}
+
+fn run_file(format: RowFormat, compression: Compression, more: More) -> Vec<u8> {
     let layout = table(format);
     let fingerprint = layout.fingerprint();
     let mut out = Vec::new();
     RunHeader { file: FILE, folder: FolderId(*b"esker's fixtures"), created_unix_s: 1_700_000_000 }.encode(&mut out);
     let mut builder = RowBlockBuilder::new(layout, format);
     let (mut blocks, mut stats, mut filters) = (Vec::new(), RunStats::default(), run::Filters::default());
+    let mut row_ids = RowIdSet::default();
     for some in versions(format).chunks(30) {
         for (id, tag, packed) in some {
             builder.push_packed(*id, *tag, packed).unwrap();
         }
+        builder.ids().iter().for_each(|id| row_ids.add(RowId(*id)));
         let offset = out.len() as u64;
         let entry = builder.finish(compression, 3, block_context(FILE, offset), &mut out);
         blocks.push(BlockEntry { offset, ..entry });
@@ -82,27 +93,29 @@ fn run_file(format: RowFormat, compression: Compression, filtered: Option<BlockK
         let hashes: Vec<u64> = some.iter().map(|(id, ..)| run::row_filter_hash(*id)).collect();
         filters.add(entry.filter_bytes(), Some(&hashes));
     }
-    let filters = (filtered == Some(BlockKind::Rows)).then_some(&filters);
+    let filters = (more == More::RowFilters).then_some(&filters);
     let first_block = run::RUN_HEADER_BYTES as u64;
     let part = |number, tree, blocks, first_block| {
         let (tree, sections) = (TreeId(tree), Vec::new());
         run::Part { number, tree, fingerprint, blocks, first_block, sections }
     };
-    let rows = part(0, 5, BlockKind::Rows, first_block).encode_with(FILE, (&blocks, &stats, filters), 0, &mut out);
+    let row_ids = if more == More::RowIds { row_ids.finish() } else { Vec::new() };
+    let sections = MoreSections { row_ids: &row_ids, filters };
+    let rows = part(0, 5, BlockKind::Rows, first_block).encode_with(FILE, (&blocks, &stats, sections), 0, &mut out);
     // A second part: the keys of an index.
     let first_block = out.len() as u64;
     let mut entry = keys().finish(compression, 3, block_context(FILE, first_block), &mut out);
     entry.block.offset = first_block;
     let mut stats = RunStats::default();
     stats.add(&entry.block);
-    let filters = (filtered == Some(BlockKind::Keys)).then(|| {
+    let filters = (more == More::Filters).then(|| {
         let hashes: Vec<u64> = random_entries(&mut Rng(6)).iter().map(|(key, ..)| run::filter_hash(key)).collect();
         let mut filters = run::Filters::default();
         filters.add(entry.filter_bytes(), Some(&hashes));
         filters
     });
-    let keys =
-        part(1, 6, BlockKind::Keys, first_block).encode_with(FILE, (&[entry], &stats, filters.as_ref()), 0, &mut out);
+    let sections = MoreSections { filters: filters.as_ref(), row_ids: &[] };
+    let keys = part(1, 6, BlockKind::Keys, first_block).encode_with(FILE, (&[entry], &stats, sections), 0, &mut out);
     run::encode_end(FILE, &[rows, keys], 0, &mut out);
     out
 }
@@ -153,6 +166,18 @@ fn check_row_filters(bytes: &[u8]) {
         assert!(filter.is_empty() || others < 50, "{others}");
     }
     assert!(filters.is_empty());
+}
+
+/// The rows that the part has versions of, in its section.
+fn check_row_ids(bytes: &[u8]) {
+    let (header, part, ..) = read_part::<BlockEntry>(bytes, 0).unwrap();
+    let section = part.section(run::section_kind::ROW_IDS).unwrap();
+    section.check(header.file, section_of(bytes, section)).unwrap();
+    let ids = RowIds::decode(section_of(bytes, section).to_vec()).unwrap();
+    let containers = ids.containers().map(|c| (c.highs.clone(), c.ranges().flatten().collect::<Vec<_>>()));
+    let mut rows: Vec<u16> = versions(RowFormat::Dynamic).iter().map(|(id, ..)| id.0 as u16).collect();
+    rows.dedup();
+    assert_eq!((ids.rows, containers.collect::<Vec<_>>()), (rows.len() as u64, vec![(0..1, rows)]));
 }
 
 /// Key blocks whose row ids need 1, 2, ... 8 bytes above the least, one after the other.
@@ -217,6 +242,7 @@ const RUNS: [(&str, RowFormat, Compression); 4] = [
 
 const WITH_FILTERS: &str = "filters.run";
 const WITH_ROW_FILTERS: &str = "row-filters.run";
+const WITH_ROW_IDS: &str = "row-ids.run";
 const WIDTHS: &str = "delta-widths.blocks";
 /// The manifest from before it kept statistics of indexes.
 const WITHOUT_STATISTICS: &str = "manifest-without-statistics";
@@ -269,6 +295,8 @@ fn files_of_every_version_open() {
         check_filters(&read(WITH_FILTERS));
         check_run(&read(WITH_ROW_FILTERS), RowFormat::Dynamic);
         check_row_filters(&read(WITH_ROW_FILTERS));
+        check_run(&read(WITH_ROW_IDS), RowFormat::Dynamic);
+        check_row_ids(&read(WITH_ROW_IDS));
         check_delta_widths(&read(WIDTHS));
         check_log(&read("log.segment"));
         let (_, states) = manifest_with_edits(&mut Rng(WITH_EDITS));
@@ -319,13 +347,15 @@ fn the_newest_version_is_written_as_it_was() {
         ("manifest-with-statistics", manifest_file(WITH_STATISTICS), true),
     ];
     for (name, format, compression) in RUNS {
-        let bytes = run_file(format, compression, None);
+        let bytes = run_file(format, compression, More::None);
         check_run(&bytes, format);
         files.push((name, bytes, compression == Compression::None));
     }
     files.push((WIDTHS, delta_widths(), true));
-    for (name, of) in [(WITH_FILTERS, BlockKind::Keys), (WITH_ROW_FILTERS, BlockKind::Rows)] {
-        files.push((name, run_file(RowFormat::Dynamic, Compression::None, Some(of)), true));
+    for (name, more) in
+        [(WITH_FILTERS, More::Filters), (WITH_ROW_FILTERS, More::RowFilters), (WITH_ROW_IDS, More::RowIds)]
+    {
+        files.push((name, run_file(RowFormat::Dynamic, Compression::None, more), true));
     }
     for (name, bytes, same) in files {
         let path = path(NEWEST, name);

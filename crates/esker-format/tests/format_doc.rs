@@ -87,7 +87,11 @@ fn runs() {
     check_offsets("part_at", at, run::PART_FOOTER_BYTES, false);
     let at = names!(run::section_at: KIND VERSION REQUIRED ZERO OFFSET BYTES CHECKSUM);
     check_offsets("section_at", at, run::SECTION_ENTRY_BYTES, false);
-    check_numbers("section_kind", names!(run::section_kind: INDEX_LEAVES INDEX_TOP STATISTICS FILTERS ROW_FILTERS));
+    check_numbers(
+        "section_kind",
+        names!(run::section_kind: INDEX_LEAVES INDEX_TOP STATISTICS FILTERS ROW_IDS ROW_FILTERS),
+    );
+    check_numbers("container_kind", names!(run::container_kind: FULL RANGES LIST BITS));
     let at = names!(run::place_at: TREE OFFSET BYTES ZERO);
     check_offsets("place_at", at, run::PART_ENTRY_BYTES, false);
     let at = names!(run::footer_at: CHECKSUM MAGIC VERSION PARTS FILE DIRECTORY_OFFSET DIRECTORY_SUM);

@@ -7,7 +7,7 @@ mod common;
 use common::decoders::entry;
 use common::samples::{key_entry, manifest, records, segment_header};
 use common::{layout_of, random_layout, read_part, run_tail, section_of, Rng};
-use esker_format::run::{key_bound, section_kind, Part, Section, BOUND_BYTES};
+use esker_format::run::{key_bound, section_kind, MoreSections, Part, Section, BOUND_BYTES};
 use esker_format::{
     block_context, frame, manifest as man, run, BlockEntry, BlockKind, Column, ColumnKind, FileId, FolderId,
     FormatError, KeyBlockEntry, Layout, Lsn, Manifest, NullBit, RecordReader, RowId, RunFooter, RunHeader,
@@ -293,7 +293,7 @@ fn second_part(first_block: u64, block: u64) -> Result<Vec<BlockEntry>, FormatEr
         file.resize(9000 * (number as usize + 1), 0);
         let (tree, sections) = (TreeId(1), Vec::new());
         let part = Part { number, tree, fingerprint: 7, blocks: BlockKind::Rows, first_block, sections };
-        places.push(part.encode_with(FileId(1), (&entries, &stats, None), 0, &mut file));
+        places.push(part.encode_with(FileId(1), (&entries, &stats, MoreSections::default()), 0, &mut file));
     }
     run::encode_end(FileId(1), &places, 0, &mut file);
     assert!(read_part::<BlockEntry>(&file, 0).is_ok() && places[0].end() < 10_000);

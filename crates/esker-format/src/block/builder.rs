@@ -96,6 +96,12 @@ impl RowBlockBuilder {
         self.raw_bytes += bytes;
     }
 
+    /// The ids of what was added, in order.
+    #[must_use]
+    pub fn ids(&self) -> &[u64] {
+        &self.ids
+    }
+
     /// Adds a version of a row; `packed` is ignored for tombstones. On error nothing was added.
     pub fn push_packed(&mut self, id: RowId, tag: VersionTag, packed: &[u8]) -> Result<(), FormatError> {
         if let Some(last) = self.last_id() {

@@ -58,6 +58,7 @@ pub mod section_kind {
     pub const INDEX_TOP: u32 = 2;
     pub const STATISTICS: u32 = 3;
     pub const FILTERS: u32 = 4;
+    pub const ROW_IDS: u32 = 5;
     pub const ROW_FILTERS: u32 = 6;
 }
 
@@ -118,6 +119,15 @@ impl Section {
     }
 }
 
+/// Sections that not every part has.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct MoreSections<'a> {
+    /// Of key blocks.
+    pub filters: Option<&'a Filters>,
+    /// A finished [`super::RowIdSet`]; empty: none.
+    pub row_ids: &'a [u8],
+}
+
 /// A part's footer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Part {
@@ -142,14 +152,16 @@ impl Part {
     pub fn encode_with<E: LeafEntry>(
         mut self,
         file: FileId,
-        (entries, stats, filters): (&[E], &RunStats, Option<&Filters>),
+        (entries, stats, more): (&[E], &RunStats, MoreSections<'_>),
         base: u64,
         out: &mut Vec<u8>,
     ) -> PartPlace {
         let first = out.len();
-        if let Some(filters) = filters {
+        if let Some(filters) = more.filters {
             filters.encode(file, base, out);
         }
+        let row_ids = out.len();
+        out.extend_from_slice(more.row_ids);
         let start = out.len();
         let top = encode_index(file, entries, base, out);
         let statistics = out.len();
@@ -159,10 +171,11 @@ impl Part {
             (section_kind::INDEX_TOP, true, top..statistics),
             (section_kind::STATISTICS, true, statistics..out.len()),
         ];
-        // Who does not know filters reads all the same.
-        let filters = filters.map(|_| (self.blocks.filters(), false, first..start));
+        // Who does not know these reads all the same: blocks tell what they tell.
+        let filters = more.filters.map(|_| (self.blocks.filters(), false, first..row_ids));
+        let row_ids = (row_ids < start).then_some((section_kind::ROW_IDS, false, row_ids..start));
         let written = |(kind, required, place)| Section::written(file, kind, required, base, out, place);
-        self.sections = places.into_iter().chain(filters).map(written).collect();
+        self.sections = places.into_iter().chain(filters).chain(row_ids).map(written).collect();
         self.encode(file, base, out)
     }
 
@@ -254,8 +267,7 @@ impl Part {
             if section.offset < part.first_block || end.is_none_or(|end| end > place.offset) {
                 return invalid("place of a section", section.offset);
             }
-            let known =
-                matches!(section.kind, section_kind::INDEX_LEAVES..=section_kind::FILTERS | section_kind::ROW_FILTERS);
+            let known = matches!(section.kind, section_kind::INDEX_LEAVES..=section_kind::ROW_FILTERS);
             match (known, section.required) {
                 (true, _) if section.version == SECTION_VERSION => {
                     if part.section(section.kind).is_ok() {

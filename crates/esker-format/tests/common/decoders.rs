@@ -7,7 +7,7 @@
 use super::keys::{random_index, TwoCollations};
 use super::{random_layout, run_tail, Rng};
 use esker_format::key_bytes::key_encoding;
-use esker_format::run::{Leaf, Part, PartPlace, Section};
+use esker_format::run::{Leaf, Part, PartPlace, RowIdSet, RowIds, Section};
 use esker_format::{
     block, frame, manifest, row, run, BlockEntry, BlockKind, ColumnMask, Compression, FileId, KeyBlock,
     KeyBlockBuilder, KeyBlockEntry, KeyCodec, KeyPart, Layout, LeafEntry, Lsn, Manifest, Record, RecordReader,
@@ -21,13 +21,14 @@ use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 pub type Decoder = fn(&[u8]);
 
 /// All of them.
-pub const DECODERS: [(&str, Decoder); 10] = [
+pub const DECODERS: [(&str, Decoder); 11] = [
     ("layout", layout),
     ("packed_row", packed_row),
     ("block", block),
     ("key_block", key_block),
     ("key_bytes", key_bytes),
     ("run", run),
+    ("row_ids", row_ids),
     ("record", record),
     ("frame", frame),
     ("manifest", manifest),
@@ -259,6 +260,35 @@ pub fn run(data: &[u8]) {
     try_directory(file, data);
     try_top(file, data, BlockKind::Rows);
     try_top(file, data, BlockKind::Keys);
+}
+
+/// More ids would only take time.
+const MOST_IDS: usize = 1 << 18;
+
+pub fn row_ids(data: &[u8]) {
+    let Ok(ids) = RowIds::decode(data.to_vec()) else { return };
+    let each = |ids: &RowIds| {
+        let mut found = Vec::new();
+        for c in ids.containers() {
+            for high in c.highs.clone() {
+                if found.len() >= MOST_IDS {
+                    return found;
+                }
+                found.extend(c.ranges().flatten().map(|low| RowId(high << 16 | u64::from(low))));
+            }
+        }
+        found
+    };
+    let found = each(&ids);
+    assert_eq!(found.first(), Some(&ids.first));
+    assert!(found.windows(2).all(|two| two[0] < two[1]));
+    if ids.rows <= MOST_IDS as u64 {
+        assert_eq!((found.len() as u64, found.last()), (ids.rows, Some(&ids.last)));
+        let mut again = RowIdSet::default();
+        found.iter().for_each(|id| again.add(*id));
+        let again = RowIds::decode(again.finish()).unwrap();
+        assert!(again.stored().len() as u64 <= RowIds::most_bytes(ids.rows) && each(&again) == found);
+    }
 }
 
 fn u64_at(bytes: &[u8], at: usize) -> u64 {

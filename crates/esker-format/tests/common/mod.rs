@@ -6,7 +6,7 @@ pub mod keys;
 pub mod samples;
 
 use esker_format::row::{self, Value};
-use esker_format::run::{encode_end, section_kind, Part, PartPlace, Section};
+use esker_format::run::{encode_end, section_kind, MoreSections, Part, PartPlace, Section};
 use esker_format::{
     Column, ColumnKind, ColumnMask, CommitSeq, FileId, FormatError, Layout, LeafEntry, NullBit, RowId, RunFooter,
     RunHeader, RunStats, TreeId, VersionTag,
@@ -172,7 +172,7 @@ pub fn run_tail<E: LeafEntry>(file: FileId, parts: &[(TreeId, Vec<E>)], base: u6
         let first_block = entries.first().map_or(base + out.len() as u64, |e| e.block().offset);
         let (fingerprint, sections) = (7, Vec::new());
         let part = Part { number, tree: *tree, fingerprint, blocks: E::BLOCKS, first_block, sections };
-        places.push(part.encode_with(file, (entries, &stats, None), base, &mut out));
+        places.push(part.encode_with(file, (entries, &stats, MoreSections::default()), base, &mut out));
     }
     encode_end(file, &places, base, &mut out);
     (out, places)

@@ -4,7 +4,7 @@ use super::decoders::{entry, layout_for};
 use super::keys::{random_index, random_values, with_image, TwoCollations};
 use super::{random_entries, random_layout, random_row, run_tail, Rng};
 use esker_format::manifest::edit_offset;
-use esker_format::run::Part;
+use esker_format::run::{Part, RowIdSet};
 use esker_format::{
     frame, run, BlockEntry, CommitSeq, Compression, FileId, FolderId, IndexEntry, IndexState, IndexStatistics,
     KeyBlockBuilder, KeyBlockEntry, KeyBounds, KeyCodec, KeyPart, LayoutVersion, Lsn, Manifest, PreparedEntry,
@@ -364,6 +364,7 @@ pub fn valid(decoder: &str, rng: &mut Rng) -> Vec<u8> {
         "key_block" => out = key_block(rng),
         "key_bytes" => out = key_bytes(rng),
         "run" => out = run_part(rng),
+        "row_ids" => out = row_ids(rng),
         "record" => records(rng).iter().filter(|_| rng.chance(3)).for_each(|r| r.encode(&mut out)),
         "frame" if rng.chance(4) => {
             segment_header(rng).encode(&mut out);
@@ -375,6 +376,22 @@ pub fn valid(decoder: &str, rng: &mut Rng) -> Vec<u8> {
         _ => out = manifest_with_edits(rng).0,
     }
     out
+}
+
+/// Rows in a few places, dense or not.
+fn row_ids(rng: &mut Rng) -> Vec<u8> {
+    let (mut set, mut id) = (RowIdSet::default(), rng.below(1 << 20));
+    for _ in 0..1 + rng.below(4) {
+        let step = [1, 1, 2, 50, 70_000][rng.below(5) as usize];
+        let most = if step == 1 && rng.chance(3) { 200_000 } else { 9000 };
+        for _ in 0..rng.below(most) {
+            set.add(RowId(id));
+            id += if step == 1 { 1 } else { 1 + rng.below(step) };
+        }
+        id += rng.below(1 << 40);
+    }
+    set.add(RowId(id));
+    set.finish()
 }
 
 /// The bytes with a few random changes.

@@ -98,6 +98,10 @@ pub(crate) trait Stored: Key {
     fn has_room(builder: &Self::Builder, key: Self::Ref<'_>) -> bool;
     /// Is `key` the one that was added last?
     fn ends_with(builder: &Self::Builder, key: Self::Ref<'_>) -> bool;
+    /// The row ids of what is gathered, rising; of keys nobody asks for them.
+    fn row_ids(_: &Self::Builder) -> &[u64] {
+        &[]
+    }
     /// Encodes what is gathered; the index entry, but for its place, and the least and greatest key.
     fn finish(
         builder: &mut Self::Builder,
@@ -284,6 +288,10 @@ impl Stored for ByRow {
 
     fn ends_with(builder: &RowBlockBuilder, key: RowId) -> bool {
         builder.last_id() == Some(key)
+    }
+
+    fn row_ids(builder: &RowBlockBuilder) -> &[u64] {
+        builder.ids()
     }
 
     fn finish(

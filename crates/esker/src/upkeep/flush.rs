@@ -158,10 +158,11 @@ impl<'a, K: Stored> Flush<'a, K> {
         let mut moves = Vec::new();
         for state in self.movers(&rest.open) {
             let mut writer: Option<RunWriter<K>> = None;
+            let recipe = self.core.runs.recipe(self.table, self.tree).of_open_transaction();
             for (node, v) in rest.versions.iter().filter(|(_, v)| v.slot().txn == state.id && self.mem.is_live(v)) {
                 let writer = match &mut writer {
                     Some(w) => w,
-                    None => writer.insert(new_run(self.core, self.table, self.tree)?),
+                    None => writer.insert(RunWriter::create(&recipe, self.core.ids.new_file())?),
                 };
                 writer.push(node.key(), v.tag(CommitSeq::ZERO), v.value())?;
             }

@@ -51,7 +51,7 @@ pub(crate) struct BulkPlan {
 impl BulkPlan {
     /// For rows of one tree; the transaction's large writes are `writer`'s.
     pub(crate) fn new(core: &Core, table: &Table, tree: &Tree, writer: &LargeWriter) -> Self {
-        let recipe = core.runs.recipe(table, tree);
+        let recipe = core.runs.recipe(table, tree).of_open_transaction();
         let buffer_bytes = core.settings.bulk_buffer_bytes();
         let image_bytes = recipe.shape.layout.image_bytes as usize;
         let stride = if recipe.shape.layout.has_blobs() || image_bytes > MOST_IMAGE_BYTES { 0 } else { image_bytes };

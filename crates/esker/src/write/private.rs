@@ -303,7 +303,7 @@ fn write_part<K: Stored>(
     out: &mut Option<FileWriter>,
     write: impl FnOnce(&mut RunWriter<K>) -> Result<()>,
 ) -> Result<WrittenPart<K>> {
-    let recipe = core.runs.recipe(table, tree);
+    let recipe = core.runs.recipe(table, tree).of_open_transaction();
     let recipe = RunRecipe { write_bytes: recipe.write_bytes.min(LEAN_WRITE_BYTES), ..recipe };
     let file = match out.take() {
         Some(file) => file,

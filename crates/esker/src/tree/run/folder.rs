@@ -84,6 +84,7 @@ impl RunFolder {
             zstd_level: self.zstd_level,
             block_bytes: self.block_bytes::<K>(is_indexed),
             write_bytes: (self.settings.bulk_buffer_bytes() / 4).clamp(LEAST_WRITE_BYTES, MOST_WRITE_BYTES),
+            has_row_ids: false,
         }
     }
 

@@ -10,7 +10,9 @@ use crate::tree::run::{own_bytes, Run};
 use crate::tree::stored::{blocks_of, Stored};
 use crate::Result;
 use esker_base::counters::{count, Counter};
-use esker_format::run::{block_context, encode_end, Filters, Part, PartPlace, RunHeader, RunStats, RUN_HEADER_BYTES};
+use esker_format::run::{
+    block_context, encode_end, Filters, MoreSections, Part, PartPlace, RowIdSet, RunHeader, RunStats, RUN_HEADER_BYTES,
+};
 use esker_format::{
     block::reseal, CommitSeq, Compression, FileId, FolderId, FormatError, LeafEntry, RowId, TreeId, VersionTag,
 };
@@ -36,6 +38,8 @@ pub(crate) struct RunRecipe<K: Stored = ByRow> {
     pub(crate) zstd_level: i32,
     pub(crate) block_bytes: usize,
     pub(crate) write_bytes: usize,
+    /// Does a run of rows say which those are?
+    pub(crate) has_row_ids: bool,
 }
 
 impl<K: Stored> Clone for RunRecipe<K> {
@@ -47,6 +51,12 @@ impl<K: Stored> Clone for RunRecipe<K> {
 impl<K: Stored> RunRecipe<K> {
     pub(crate) fn builder(&self) -> K::Builder {
         K::builder(&self.shape)
+    }
+
+    /// Of runs of a transaction that has not ended: it may be prepared, and a restart then locks their rows without reading
+    /// them. Whatever else is written holds nothing that a restart would lock.
+    pub(crate) fn of_open_transaction(self) -> Self {
+        RunRecipe { has_row_ids: true, ..self }
     }
 }
 
@@ -66,7 +76,9 @@ pub(crate) struct RunWriter<K: Stored = ByRow> {
     stats: RunStats,
     /// Of the blocks that are written, if the tree's runs have filters.
     filters: Option<Filters>,
-    /// The memory of filters.
+    /// Of the rows in the blocks that are written, if the run says which those are.
+    row_ids: Option<RowIdSet>,
+    /// The memory of filters and row ids.
     charge: Charge,
     /// Of the keys of the block that is gathered, if there are filters.
     hashes: Vec<u64>,
@@ -177,6 +189,7 @@ impl<K: Stored> RunWriter<K> {
     pub(crate) fn next(recipe: RunRecipe<K>, out: FileWriter) -> Self {
         RunWriter {
             filters: K::has_filters(&recipe.shape).then(Filters::default),
+            row_ids: recipe.has_row_ids.then(RowIdSet::default),
             charge: Charge::new(Account::BulkBuffer, 0),
             hashes: Vec::new(),
             recipe,
@@ -196,6 +209,9 @@ impl<K: Stored> RunWriter<K> {
         let context = block_context(self.out.file.id, offset);
         self.scratch.clear();
         self.stretched = false;
+        if let Some(row_ids) = &mut self.row_ids {
+            K::row_ids(builder).iter().for_each(|id| row_ids.add(RowId(*id)));
+        }
         let press = (self.recipe.compression, self.recipe.zstd_level);
         let (entry, first, last) = K::finish(builder, press, context, &mut self.scratch);
         let entry = K::moved(&entry, offset, None).map_err(|e| self.damage(e))?;
@@ -206,7 +222,6 @@ impl<K: Stored> RunWriter<K> {
             let all = self.hashes.len() == entry.block().rows as usize;
             filters.add(entry.filter_bytes(), all.then_some(&self.hashes));
             self.hashes.clear();
-            self.charge.resize(filters.memory_bytes() as u64);
         }
         self.note(entry, first, last);
         Ok(())
@@ -216,6 +231,11 @@ impl<K: Stored> RunWriter<K> {
     fn note(&mut self, entry: K::Entry, first: K::Own, last: K::Own) {
         self.stats.add(entry.block());
         self.entries.push(entry);
+        let filters = self.filters.as_ref().map_or(0, Filters::memory_bytes);
+        let row_ids = self.row_ids.as_ref().map_or(0, RowIdSet::memory_bytes);
+        if filters + row_ids > 0 {
+            self.charge.resize((filters + row_ids) as u64);
+        }
         match &mut self.bounds {
             Some((_, greatest)) => *greatest = last,
             None => self.bounds = Some((first, last)),
@@ -252,6 +272,7 @@ impl<K: Stored> RunWriter<K> {
         seq: Option<CommitSeq>,
     ) -> Result<Option<FormatError>> {
         self.close_block()?;
+        debug_assert!(self.row_ids.is_none(), "a block is copied only for a tree");
         let offset = self.out.writer.position();
         let to = block_context(self.out.file.id, offset);
         let sealed = reseal(block, from, to, seq).and_then(|found| entry.block().agrees_with(&found));
@@ -266,7 +287,6 @@ impl<K: Stored> RunWriter<K> {
                 Some(filter) => filters.copy(entry.filter_bytes(), filter),
                 None => filters.add(entry.filter_bytes(), None),
             }
-            self.charge.resize(filters.memory_bytes() as u64);
         }
         self.note(entry, first, last);
         Ok(None)
@@ -324,8 +344,10 @@ impl<K: Stored> RunWriter<K> {
         let mut out = self.out;
         let number = out.parts.len() as u32;
         let (place, first_block) = ((number, out.writer.position()), out.next_part());
+        let row_ids = self.row_ids.map(RowIdSet::finish).unwrap_or_default();
         let filters = self.filters.as_ref().filter(|filters| !filters.is_empty());
-        let blocks = (self.entries.as_slice(), &self.stats, filters);
+        let blocks = (self.entries.as_slice(), &self.stats, MoreSections { filters, row_ids: &row_ids });
+        // They come first of what follows the blocks.
         let filters = filters.map(|_| filters::Filters::new(&self.entries, place.1));
         let mut end = Vec::new();
         out.parts.push(encode_part(&self.recipe, out.file.id, blocks, place, first_block, &mut end));
@@ -356,7 +378,7 @@ impl RunWriter {
 fn encode_part<K: Stored>(
     recipe: &RunRecipe<K>,
     file: FileId,
-    blocks: (&[K::Entry], &RunStats, Option<&Filters>),
+    blocks: (&[K::Entry], &RunStats, MoreSections<'_>),
     (number, base): (u32, u64),
     first_block: u64,
     out: &mut Vec<u8>,
@@ -382,7 +404,8 @@ pub(crate) fn encode_tail<K: Stored>(
     base: u64,
 ) -> Vec<u8> {
     let mut tail = Vec::new();
-    let place = encode_part(recipe, file, (entries, stats, None), (0, base), RUN_HEADER_BYTES as u64, &mut tail);
+    let blocks = (entries, stats, MoreSections::default());
+    let place = encode_part(recipe, file, blocks, (0, base), RUN_HEADER_BYTES as u64, &mut tail);
     encode_end(file, &[place], base, &mut tail);
     tail
 }
