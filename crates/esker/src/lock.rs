@@ -12,6 +12,7 @@
 
 mod graph;
 mod held;
+mod restore;
 mod set;
 #[cfg(test)]
 mod tests;
@@ -124,6 +125,34 @@ impl Holder {
     fn heap_bytes(&self) -> u64 {
         self.shared.heap_bytes() + self.exclusive.heap_bytes()
     }
+
+    /// Adds a row; false if the owner had it in this mode.
+    fn add(&mut self, low: u16, mode: LockMode) -> bool {
+        let (new, rows) = match mode {
+            LockMode::Exclusive => {
+                // An upgrade keeps the shared lock: letting go of the row again falls back to it.
+                let new = self.exclusive.insert(low);
+                (new, new && !self.shared.contains(low))
+            }
+            LockMode::Shared => {
+                let new = !self.exclusive.contains(low) && self.shared.insert(low);
+                (new, new)
+            }
+        };
+        self.owner.rows.fetch_add(rows.into(), Ordering::Relaxed);
+        new
+    }
+}
+
+/// The place of an owner among those of a container, made if there is none.
+fn holder_of<'a>(holders: &'a mut Vec<Holder>, owner: &Arc<LockOwner>, key: (TreeId, u64)) -> &'a mut Holder {
+    let at = holders.iter().position(|h| h.owner.txn == owner.txn).unwrap_or_else(|| {
+        owner.held.lock().containers.push(key);
+        let empty = RowSet::default();
+        holders.push(Holder { owner: owner.clone(), shared: empty.clone(), exclusive: empty });
+        holders.len() - 1
+    });
+    &mut holders[at]
 }
 
 struct RangeHolder {
@@ -201,12 +230,9 @@ impl Shard {
             }
         }
         let entry = self.containers.entry((tree, high));
-        let mut mine = None;
         if let Entry::Occupied(entry) = &entry {
-            for (i, h) in entry.get().iter().enumerate() {
-                if h.owner.txn == owner.txn {
-                    mine = Some(i);
-                } else if h.exclusive.contains(low) {
+            for h in entry.get().iter().filter(|h| h.owner.txn != owner.txn) {
+                if h.exclusive.contains(low) {
                     blockers.push(Blocker { owner: h.owner.clone(), exclusive: true });
                 } else if mode == LockMode::Exclusive && h.shared.contains(low) {
                     blockers.push(Blocker { owner: h.owner.clone(), exclusive: false });
@@ -219,32 +245,9 @@ impl Shard {
         if covered {
             return Attempt::Done(LockOutcome::AlreadyHeld);
         }
-        let holders = entry.or_default();
-        let holder = match mine {
-            Some(i) => &mut holders[i],
-            None => {
-                owner.held.lock().containers.push((tree, high));
-                let empty = RowSet::default();
-                holders.push(Holder { owner: owner.clone(), shared: empty.clone(), exclusive: empty });
-                let last = holders.len() - 1;
-                &mut holders[last]
-            }
-        };
+        let holder = holder_of(entry.or_default(), owner, (tree, high));
         let before = holder.heap_bytes();
-        let new = match mode {
-            LockMode::Exclusive => {
-                // An upgrade keeps the shared lock: letting go of the row again falls back to it.
-                let new = holder.exclusive.insert(low);
-                let upgraded = new && holder.shared.contains(low);
-                owner.rows.fetch_add(u64::from(new && !upgraded), Ordering::Relaxed);
-                new
-            }
-            LockMode::Shared => {
-                let new = !holder.exclusive.contains(low) && holder.shared.insert(low);
-                owner.rows.fetch_add(u64::from(new), Ordering::Relaxed);
-                new
-            }
-        };
+        let new = holder.add(low, mode);
         let after = holder.heap_bytes();
         recharge(&mut self.charge, before, after);
         Attempt::Done(if new { LockOutcome::Granted } else { LockOutcome::AlreadyHeld })

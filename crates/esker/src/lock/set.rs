@@ -3,6 +3,8 @@
 //! Three shapes, each kept sorted: a few rows in place (a point update allocates nothing), a vector, a bitmap of 8 KiB.
 //! So a million neighbouring rows cost an eighth of a megabyte, a single row nothing beyond its container.
 
+use std::ops::RangeInclusive;
+
 const IN_PLACE: usize = 11;
 /// Past this many rows a bitmap is no larger than twice the vector, and inserting needs no shifting.
 const VECTOR_MAX: usize = 2048;
@@ -68,13 +70,8 @@ impl RowSet {
             }
         };
         if rows.len() >= VECTOR_MAX {
-            let mut words = Box::new([0u64; WORDS]);
-            for r in rows.iter().chain([&row]) {
-                let (word, mask) = bit(*r);
-                words[word] |= mask;
-            }
-            self.0 = Shape::Bits { count: VECTOR_MAX as u32 + 1, words };
-            return true;
+            self.become_bits();
+            return self.insert(row);
         }
         match &mut self.0 {
             Shape::InPlace { len, rows } if usize::from(*len) < IN_PLACE => {
@@ -92,6 +89,35 @@ impl RowSet {
             Shape::Bits { .. } => {}
         }
         true
+    }
+
+    /// Adds all of these rows.
+    pub(crate) fn insert_range(&mut self, rows: RangeInclusive<u16>) {
+        if self.len() as usize + rows.len() <= VECTOR_MAX {
+            for row in rows {
+                self.insert(row);
+            }
+            return;
+        }
+        self.become_bits();
+        let Shape::Bits { count, words } = &mut self.0 else { return };
+        let (first, last) = (bit(*rows.start()).0, bit(*rows.end()).0);
+        for (at, word) in words.iter_mut().enumerate().take(last + 1).skip(first) {
+            let from = if at == first { u64::MAX << (rows.start() & 63) } else { u64::MAX };
+            let to = if at == last { u64::MAX >> (63 - (rows.end() & 63)) } else { u64::MAX };
+            *count += (from & to & !*word).count_ones();
+            *word |= from & to;
+        }
+    }
+
+    fn become_bits(&mut self) {
+        let Some(rows) = self.sorted() else { return };
+        let mut words = Box::new([0u64; WORDS]);
+        for row in rows {
+            let (word, mask) = bit(*row);
+            words[word] |= mask;
+        }
+        self.0 = Shape::Bits { count: rows.len() as u32, words };
     }
 
     /// Takes `row` out; false if it was not there. An emptied set holds no memory.
@@ -121,6 +147,13 @@ impl RowSet {
             *self = RowSet::default();
         }
         removed
+    }
+
+    /// Takes all of these out that are there.
+    pub(crate) fn remove_all(&mut self, rows: &RowSet) {
+        for row in rows.iter() {
+            self.remove(row);
+        }
     }
 
     pub(crate) fn len(&self) -> u64 {
@@ -200,6 +233,20 @@ mod tests {
         }
         assert!(set.is_empty());
         assert_eq!(set.heap_bytes(), 0);
+    }
+
+    #[test]
+    fn ranges_are_their_rows() {
+        let ranges =
+            [5..=5, 7..=20, 64..=127, 3000..=3001, 2990..=9000, 63..=64, 65535..=65535, 9001..=60000, 0..=65535];
+        for skip in 0..ranges.len() {
+            let (mut set, mut plain) = (RowSet::default(), BTreeSet::new());
+            for range in ranges.iter().skip(skip) {
+                set.insert_range(range.clone());
+                plain.extend(range.clone());
+                assert!(set.iter().eq(plain.iter().copied()) && set.len() == plain.len() as u64, "{range:?}");
+            }
+        }
     }
 
     #[test]

@@ -470,3 +470,41 @@ fn storm() {
     assert_eq!(ended.into_inner(), 12_000);
     empty(&table);
 }
+
+/// Sets of rows that a restart has found are locked as if one by one: but for those of others, and of ranges.
+#[test]
+fn restored_locks_are_locks() {
+    let table = LockTable::new(Arc::new(crate::Machine));
+    let (a, b, c) = (Session::new(&table, 1), Session::new(&table, 2), Session::new(&table, 3));
+    let restore = |s: &Session<'_>, high, rows: &[std::ops::RangeInclusive<u16>], mode| {
+        table.restore(&s.owner, TREE, high, rows.iter().cloned(), mode);
+    };
+    let all = 0..=u16::MAX;
+    assert_eq!(b.lock(70_000, Shared, NOWAIT), Ok(Granted));
+    assert_eq!(b.lock(70_001, Exclusive, NOWAIT), Ok(Granted));
+    restore(&a, 1, std::slice::from_ref(&all), Exclusive);
+    assert_eq!(a.owner.locked_rows(), 65_534);
+    assert!(a.holds(65_536, Exclusive) && a.holds(131_071, Exclusive) && !a.holds(131_072, Shared));
+    assert!(!a.holds(70_000, Shared) && !a.holds(70_001, Shared));
+    assert_eq!(c.lock(69_999, Shared, NOWAIT), Err(LockError::WouldBlock));
+    // Those that it has already are no more.
+    restore(&a, 1, &[5..=9, 100..=30_000], Exclusive);
+    restore(&a, 1, &[5..=9], Shared);
+    assert_eq!(a.owner.locked_rows(), 65_534);
+    // Shared beside shared, not beside exclusive, and no upgrade of its own.
+    restore(&c, 1, &[4463..=4465], Shared);
+    assert_eq!((c.owner.locked_rows(), c.holds(70_000, Shared)), (1, true));
+    // Of a tree with ranges only what lies behind them all.
+    assert_eq!(b.range(200_000, SHORT), Err(LockError::Timeout));
+    a.end();
+    b.end();
+    c.end();
+    assert_eq!(b.range(200_000, NOWAIT), Ok(Granted));
+    restore(&a, 2, &[all], Exclusive);
+    restore(&a, 3, &[10..=20, 3000..=5000], Exclusive);
+    assert_eq!(a.owner.locked_rows(), 5000 - 3392 + 1);
+    assert!(!a.holds(199_999, Shared) && a.holds(200_000, Exclusive));
+    a.end();
+    b.end();
+    empty(&table);
+}

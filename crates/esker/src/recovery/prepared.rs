@@ -64,14 +64,12 @@ struct Unread {
 /// Keeps writers from rows that a prepared transaction may have written. Shared: another one may have, too, and each keeps
 /// them away until it has ended.
 fn lock_unread(core: &Core, unread: &Unread) {
-    let parker = Parker::new();
-    let lock = |row| lock_row(core, &unread.owner, &parker, unread.tree, RowId(row), LockMode::Shared);
-    unread.rows.clone().for_each(lock);
-}
-
-/// Fails only where another one has the row, or a range in which this one has inserted it.
-fn lock_row(core: &Core, state: &TxnState, parker: &Arc<Parker>, tree: TreeId, row: RowId, mode: LockMode) {
-    let _ = core.locks.lock(&state.locks, parker, tree, row, mode, AT_ONCE, &NoHooks);
+    let (first, last) = (*unread.rows.start(), *unread.rows.end());
+    for high in first >> 16..=last >> 16 {
+        let low = |row: u64| row.clamp(high << 16, high << 16 | 0xffff) as u16;
+        let rows = std::iter::once(low(first)..=low(last));
+        core.locks.restore(&unread.owner.locks, unread.tree, high, rows, LockMode::Shared);
+    }
 }
 
 /// The tables that one has written in.
@@ -89,7 +87,6 @@ struct Returning<'a> {
     core: &'a Core,
     files: &'a OpenedFiles,
     state: Arc<TxnState>,
-    parker: Arc<Parker>,
     logged_at: Lsn,
     trees: HashMap<TreeId, (Arc<Table>, AnyTree)>,
     touched: Touched,
@@ -98,8 +95,7 @@ struct Returning<'a> {
 impl<'a> Returning<'a> {
     fn new(core: &'a Core, state: Arc<TxnState>, pending: &Pending, files: &'a OpenedFiles) -> Self {
         let trees = core.trees().into_iter().map(|(table, tree)| (tree.id(), (table, tree))).collect();
-        let (parker, touched) = (Parker::new(), Touched::default());
-        Returning { core, files, state, parker, logged_at: pending.logged_at, trees, touched }
+        Returning { core, files, state, logged_at: pending.logged_at, trees, touched: Touched::default() }
     }
 
     /// Versions, runs, row locks. Rows that it may have written, where nothing can be read, are added to `unread`, for
@@ -142,7 +138,8 @@ impl<'a> Returning<'a> {
     }
 
     fn lock(&self, tree: TreeId, row: RowId) {
-        lock_row(self.core, &self.state, &self.parker, tree, row, LockMode::Exclusive);
+        let low = row.0 as u16;
+        self.core.locks.restore(&self.state.locks, tree, row.0 >> 16, std::iter::once(low..=low), LockMode::Exclusive);
     }
 
     /// Puts a version back, and locks its row.
