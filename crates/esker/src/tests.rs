@@ -22,6 +22,7 @@ pub(crate) mod moved;
 pub(crate) mod one_writer;
 pub(crate) mod prepared;
 pub(crate) mod regression;
+pub(crate) mod restored;
 mod reweighed;
 mod row_filters;
 pub(crate) mod spilled;

@@ -1,11 +1,13 @@
 //! Prepared transactions after a restart: each gets its versions, runs, range marks and row locks back, as if its session
-//! had only let go of it. Invariant: range locks come first, so that no other one's row lock keeps them away; locks of rows
+//! had only let go of it. Its runs say which rows they are of, so none of their blocks is read, however many rows there are.
+//! Invariant: range locks come first, so that no other one's row lock keeps them away; locks of rows
 //! that may lie where nothing could be read come last, so that they keep away nobody's row that is known.
 
 use super::replay::Pending;
 use crate::catalog::table::{with_tree, AnyTree, Table};
 use crate::core::Core;
 use crate::lock::{LockMode, NoHooks, Parker, WaitPolicy};
+use crate::options::Level;
 use crate::tree::memtable::Change;
 use crate::tree::run::file::OpenedFiles;
 use crate::tree::run::Run;
@@ -139,7 +141,11 @@ impl<'a> Returning<'a> {
 
     fn lock(&self, tree: TreeId, row: RowId) {
         let low = row.0 as u16;
-        self.core.locks.restore(&self.state.locks, tree, row.0 >> 16, std::iter::once(low..=low), LockMode::Exclusive);
+        self.lock_all(tree, row.0 >> 16, std::iter::once(low..=low));
+    }
+
+    fn lock_all(&self, tree: TreeId, high: u64, rows: impl Iterator<Item = RangeInclusive<u16>>) {
+        self.core.locks.restore(&self.state.locks, tree, high, rows, LockMode::Exclusive);
     }
 
     /// Puts a version back, and locks its row.
@@ -200,24 +206,46 @@ impl<'a> Returning<'a> {
             AnyTree::Rows(tree) => tree,
         };
         let run = self.open(table, tree, entry)?;
+        self.lock_rows_of(&run, table, unread);
+        tree.row_seen(entry.stats.max_id);
+        self.state.locks.inserts_into(*id, entry.stats.min_id);
+        Ok(())
+    }
+
+    /// Locks the rows of a run by what it says of them; else by its blocks, as a run of before it said so has nothing else.
+    fn lock_rows_of(&self, run: &Arc<Run>, table: &Table, unread: &mut Vec<Unread>) {
+        let id = run.tree;
+        match run.row_ids() {
+            Ok(Some(ids)) => {
+                for rows in ids.containers() {
+                    rows.highs.clone().for_each(|high| self.lock_all(id, high, rows.ranges()));
+                }
+                return;
+            }
+            Ok(None) => {}
+            Err(e) => {
+                let text = format!(
+                    "table '{}': {e}; what a prepared transaction has locked is told by the blocks",
+                    table.name()
+                );
+                (self.core.notify)(&text, Level::Warning);
+            }
+        }
         // What cannot be read now may be readable later: all that could lie there is locked.
         let mut missed = |first: RowId, last: RowId| {
-            unread.push(Unread { owner: self.state.clone(), tree: *id, rows: first.0..=last.0 });
+            unread.push(Unread { owner: self.state.clone(), tree: id, rows: first.0..=last.0 });
         };
         match run.index() {
             Ok(blocks) => {
                 for (at, block) in blocks.entries().iter().enumerate() {
                     match run.read_block_of(&blocks, at) {
-                        Ok(rows) => (0..rows.rows()).for_each(|i| self.lock(*id, rows.row_id(i))),
+                        Ok(rows) => (0..rows.rows()).for_each(|i| self.lock(id, rows.row_id(i))),
                         Err(_) => missed(block.first_id, block.last_id),
                     }
                 }
             }
-            Err(_) => missed(entry.stats.min_id, entry.stats.max_id),
+            Err(_) => missed(run.stats.min_id, run.stats.max_id),
         }
-        tree.row_seen(entry.stats.max_id);
-        self.state.locks.inserts_into(*id, entry.stats.min_id);
-        Ok(())
     }
 
     fn open<K: Stored>(&self, table: &Table, tree: &Tree<K>, entry: &RunEntry) -> Result<Arc<Run<K>>> {

@@ -12,6 +12,7 @@ pub(crate) mod filters;
 pub(crate) mod folder;
 pub(crate) mod health;
 pub(crate) mod index;
+mod row_ids;
 pub(crate) mod writer;
 
 pub(crate) use bytes::Bytes;
@@ -27,9 +28,9 @@ use crate::tree::stored::{agrees, blocks_of, Stored};
 use crate::{Error, Result};
 use arc_swap::{ArcSwapOption, Guard};
 use esker_base::counters::{count, Counter};
-use esker_format::run::{block_context, section_kind, Part, PartPlace, RunStats};
+use esker_format::run::{block_context, section_kind, Part, PartPlace, RunStats, Section};
 use esker_format::{CommitSeq, FileId, FolderId, FormatError, LeafEntry, TreeId};
-use esker_io::{IoError, IoKind};
+use esker_io::{File, IoError, IoKind};
 use esker_memory::{Account, Region};
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
@@ -59,7 +60,7 @@ pub(crate) struct Run<K: Stored = ByRow> {
     /// Bytes of the file that are its own; those of its blocks until the index was read once.
     size_bytes: AtomicU64,
     folder: FolderId,
-    tree: TreeId,
+    pub(crate) tree: TreeId,
     shape: K::Shape,
     /// It was let go.
     gone: AtomicBool,
@@ -340,20 +341,14 @@ impl<K: Stored> Run<K> {
         self.merged_at.store(horizon.0, Ordering::Relaxed);
     }
 
-    /// Reads and checks the part and its index, and what the file says of its parts; what the index says of each block, where
-    /// their filters lie, and the part's own bytes.
-    fn read_index(&self) -> Result<(Vec<K::Entry>, Option<Filters>, u64)> {
+    /// Reads and checks what the file says of its parts, and the part's footer, which tells where all else lies.
+    fn open_part(&self) -> Result<Opened> {
         let file = self.file.open()?;
-        let at = |offset: u64| move |e| Error::damage(&self.path(), offset, e);
-        let identity = |offset, what, expected: u64, found: u64| match expected == found {
-            true => Ok(()),
-            false => Err(at(offset)(FormatError::Invalid { what, found })),
-        };
         let (directory, end) = self.file.directory(&*file, self.folder)?;
         let places = directory.places();
         let Some(place) = places.get(self.part as usize) else {
             let found = places.len() as u64;
-            return Err(at(directory.footer_at())(FormatError::Invalid { what: "parts of a run", found }));
+            return Err(self.invalid(directory.footer_at(), "parts of a run", found));
         };
         // Of a part of usual size its end holds all that follows the blocks.
         let begin = self.part.checked_sub(1).map_or(0, |before| places[before as usize].end());
@@ -361,15 +356,33 @@ impl<K: Stored> Run<K> {
             Some(end) => end,
             None => End::read(&*file, begin, place.end())?,
         };
-        let read = |offset, bytes| end.part(&*file, offset, bytes);
-        let part = read(place.offset, place.bytes.into())?;
-        let part = Part::decode(self.file_id, self.part, places, &part).map_err(at(place.offset))?;
-        identity(place.offset, "run's tree", self.tree.0, part.tree.0)?;
-        identity(place.offset, "run's layout", K::fingerprint(&self.shape), part.fingerprint)?;
-        identity(place.offset, "kind of a run's blocks", blocks_of::<K>() as u64, part.blocks as u64)?;
+        let footer = end.part(&*file, place.offset, place.bytes.into())?;
+        let damage = |e| Error::damage(&self.path(), place.offset, e);
+        let part = Part::decode(self.file_id, self.part, places, &footer).map_err(damage)?;
+        drop(footer);
+        let identity = |what, expected: u64, found: u64| match expected == found {
+            true => Ok(()),
+            false => Err(self.invalid(place.offset, what, found)),
+        };
+        identity("run's tree", self.tree.0, part.tree.0)?;
+        identity("run's layout", K::fingerprint(&self.shape), part.fingerprint)?;
+        identity("kind of a run's blocks", blocks_of::<K>() as u64, part.blocks as u64)?;
+        let own_bytes = own_bytes(places, self.part, directory.file_bytes());
+        Ok(Opened { file, end, part, place: *place, own_bytes })
+    }
+
+    fn invalid(&self, offset: u64, what: &'static str, found: u64) -> Error {
+        Error::damage(&self.path(), offset, FormatError::Invalid { what, found })
+    }
+
+    /// Reads and checks the part's index; what the index says of each block, where their filters lie, and the part's own bytes.
+    fn read_index(&self) -> Result<(Vec<K::Entry>, Option<Filters>, u64)> {
+        let opened = self.open_part()?;
+        let part = &opened.part;
+        let at = |offset: u64| move |e| Error::damage(&self.path(), offset, e);
         let section = |kind| -> Result<(u64, Cow<'_, [u8]>)> {
-            let section = part.section(kind).map_err(at(place.offset))?;
-            Ok((section.offset, read(section.offset, section.bytes)?))
+            let section = part.section(kind).map_err(at(opened.place.offset))?;
+            Ok((section.offset, opened.read(section)?))
         };
         let (top_at, top) = section(section_kind::INDEX_TOP)?;
         let (leaves_at, leaves) = section(section_kind::INDEX_LEAVES)?;
@@ -385,18 +398,38 @@ impl<K: Stored> Run<K> {
         let mut stats = RunStats::default();
         entries.iter().for_each(|e| stats.add(e.block()));
         if written != self.stats || stats != self.stats {
-            let found = written.rows;
-            return Err(at(stats_at)(FormatError::Invalid { what: "run's figures against the log's", found }));
+            return Err(self.invalid(stats_at, "run's figures against the log's", written.rows));
         }
         let filters = match part.section(blocks_of::<K>().filters()) {
             Err(_) => None,
             Ok(section) => {
                 let filters = Filters::new(&entries, section.offset);
-                identity(section.offset, "length of a run's filters", filters.stored_bytes(), section.bytes)?;
+                if filters.stored_bytes() != section.bytes {
+                    return Err(self.invalid(section.offset, "length of a run's filters", section.bytes));
+                }
                 Some(filters)
             }
         };
-        Ok((entries, filters, own_bytes(places, self.part, directory.file_bytes())))
+        Ok((entries, filters, opened.own_bytes))
+    }
+}
+
+/// A part whose footer was read and checked.
+struct Opened {
+    file: Arc<dyn File>,
+    /// Of the file, before the part's end.
+    end: End,
+    part: Part,
+    /// Where its footer is.
+    place: PartPlace,
+    /// Bytes of the file that are the part's own.
+    own_bytes: u64,
+}
+
+impl Opened {
+    /// The bytes of a section, unchecked; they lie in the file, before the part's footer.
+    fn read(&self, section: &Section) -> Result<Cow<'_, [u8]>> {
+        self.end.part(&*self.file, section.offset, section.bytes)
     }
 }
 

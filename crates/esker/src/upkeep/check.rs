@@ -10,6 +10,7 @@ use crate::version::VersionOrder;
 use crate::{Error, Result};
 use esker_base::counters::{count, Counter};
 use esker_format::block::flags;
+use esker_format::run::RowIdSet;
 use esker_format::{BlockEntry, CommitSeq, FileId, FormatError};
 use std::cmp::Ordering;
 use std::collections::HashSet;
@@ -134,7 +135,7 @@ impl CheckReport {
     ) -> Result<bool> {
         for handle in runs.iter().filter(|h| !unread.contains(&h.run.file_id)) {
             let found = self.damages.len();
-            let mut last = None;
+            let (mut last, mut row_ids) = (None, Some(RowIdSet::default()));
             let blocks = match handle.run.index() {
                 Ok(blocks) => blocks.keep(),
                 Err(e) => {
@@ -143,7 +144,12 @@ impl CheckReport {
                 }
             };
             for index in 0..blocks.entries().len() {
-                self.found(check_block(handle, &blocks, index, &mut last))?;
+                let checked = check_block(handle, &blocks, index, &mut last, &mut row_ids);
+                if checked.is_err() {
+                    // The order of the next ones is not known.
+                    row_ids = None;
+                }
+                self.found(checked)?;
                 let entry = blocks.entry(index);
                 self.blocks += 1;
                 self.rows += u64::from(entry.rows);
@@ -155,6 +161,9 @@ impl CheckReport {
                     self.stopped = true;
                     return Ok(false);
                 }
+            }
+            if let Some(row_ids) = row_ids {
+                self.found(handle.run.check_row_ids(row_ids))?;
             }
             let sound = self.damages.len() == found;
             handle.run.checked.store(sound, atomic::Ordering::Relaxed);
@@ -192,6 +201,7 @@ fn check_block<K: Stored>(
     blocks: &Index<K>,
     index: usize,
     last: &mut Option<Place<K>>,
+    row_ids: &mut Option<RowIdSet>,
 ) -> Result<()> {
     let run = &handle.run;
     let before = last.take();
@@ -228,6 +238,9 @@ fn check_block<K: Stored>(
         return Err(bad("sequences of a block in a run of this kind", entry.min_seq.0));
     }
     *last = check_order::<K>(&block, before).map_err(|at| bad("order of the versions of a key", at.into()))?;
+    if let Some(row_ids) = row_ids.as_mut().filter(|_| K::OF_INDEX == 0) {
+        (0..K::rows(&block)).for_each(|i| row_ids.add(K::row(&block, i)));
+    }
     Ok(())
 }
 
