@@ -76,6 +76,8 @@ counters! {
     WalSegmentsRecycled "wal_segments_recycled" "Log segments used again",
 
     WritesWal "writes_wal" "Physical writes to the log",
+    WritesWalDsync "writes_wal_dsync" "Those of them that were durable when they returned, without a sync",
+    WritesWalLinked "writes_wal_linked" "Those of them that were synced by the same call, by io_uring",
     WritesRun "writes_run" "Physical writes to run files",
     WritesManifest "writes_manifest" "Physical writes to the manifest and other metadata",
     BytesWrittenWal "bytes_written_wal" "Bytes physically written to the log",
@@ -87,7 +89,7 @@ counters! {
     BytesReadWal "bytes_read_wal" "Bytes physically read from the log",
     BytesReadRun "bytes_read_run" "Bytes physically read from run files",
     BytesReadManifest "bytes_read_manifest" "Bytes physically read from the manifest and other metadata",
-    SyncsWal "syncs_wal" "Syncs of the log",
+    SyncsWal "syncs_wal" "Syncs of the log by a call of their own",
     SyncsRun "syncs_run" "Syncs of run files",
     SyncsManifest "syncs_manifest" "Syncs of the manifest and other metadata",
     SyncsDir "syncs_dir" "Syncs of folders",

@@ -1,7 +1,7 @@
 //! Which counters and wait events a file operation belongs to. Every backend reports through here, so that physical
 //! reads, writes and syncs are counted once and in the same way.
 
-use crate::AccessHint;
+use crate::{AccessHint, SyncMethod};
 use esker_base::{count, timed, Counter, WaitEvent};
 
 /// What a file is to those who read the counters.
@@ -34,6 +34,16 @@ impl FileKind {
         count(written, bytes as u64);
     }
 
+    /// Counts one physical write that was made durable by the same call.
+    pub(crate) fn wrote_durably(self, bytes: usize, method: SyncMethod) {
+        self.wrote(bytes);
+        match (self, method) {
+            (FileKind::Wal, SyncMethod::Dsync) => count(Counter::WritesWalDsync, 1),
+            (FileKind::Wal, SyncMethod::Uring) => count(Counter::WritesWalLinked, 1),
+            _ => {}
+        }
+    }
+
     /// Runs a write and times it.
     pub(crate) fn timed_write<T>(self, work: impl FnOnce() -> T) -> T {
         let event = match self {
@@ -58,12 +68,22 @@ impl FileKind {
 
     /// Runs a sync, counts and times it.
     pub(crate) fn sync<T>(self, work: impl FnOnce() -> T) -> T {
-        let (syncs, event) = match self {
-            FileKind::Wal => (Counter::SyncsWal, WaitEvent::WalSync),
-            FileKind::Run => (Counter::SyncsRun, WaitEvent::RunSync),
-            FileKind::Manifest => (Counter::SyncsManifest, WaitEvent::ManifestSync),
+        let syncs = match self {
+            FileKind::Wal => Counter::SyncsWal,
+            FileKind::Run => Counter::SyncsRun,
+            FileKind::Manifest => Counter::SyncsManifest,
         };
         count(syncs, 1);
+        self.timed_sync(work)
+    }
+
+    /// Runs a sync, or a write that is one, and times it.
+    pub(crate) fn timed_sync<T>(self, work: impl FnOnce() -> T) -> T {
+        let event = match self {
+            FileKind::Wal => WaitEvent::WalSync,
+            FileKind::Run => WaitEvent::RunSync,
+            FileKind::Manifest => WaitEvent::ManifestSync,
+        };
         timed(event, work)
     }
 }

@@ -11,6 +11,14 @@ pub(crate) trait Calls: Send + Sync {
     fn write_at(&self, file: &fs::File, bytes: &[u8], offset: u64) -> io::Result<usize> {
         file.write_at(bytes, offset)
     }
+    /// As `write_at`; what is written is durable.
+    fn write_durably_at(&self, file: &fs::File, bytes: &[u8], offset: u64) -> io::Result<usize> {
+        let part = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
+        let place = libc::off_t::try_from(offset).map_err(|_| io::Error::from_raw_os_error(libc::EFBIG))?;
+        // SAFETY: one readable buffer of this length, of which the kernel only reads.
+        let written = unsafe { libc::pwritev2(file.as_raw_fd(), &part, 1, place, libc::RWF_DSYNC) };
+        usize::try_from(written).map_err(|_| io::Error::last_os_error())
+    }
     fn read_at(&self, file: &fs::File, buf: &mut [u8], offset: u64) -> io::Result<usize> {
         file.read_at(buf, offset)
     }
@@ -30,8 +38,12 @@ impl Calls for Kernel {}
 
 /// Writes `bytes` at `offset`, as much as it can be in one call that is not interrupted: never nothing.
 pub(crate) fn write_some(calls: &dyn Calls, file: &fs::File, bytes: &[u8], offset: u64) -> io::Result<usize> {
+    some(|| calls.write_at(file, bytes, offset))
+}
+
+fn some(call: impl Fn() -> io::Result<usize>) -> io::Result<usize> {
     loop {
-        match calls.write_at(file, bytes, offset) {
+        match call() {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             written => return written,
@@ -44,6 +56,15 @@ pub(crate) fn write_all(calls: &dyn Calls, file: &fs::File, bytes: &[u8], offset
     let mut done = 0;
     while done < bytes.len() {
         done += write_some(calls, file, &bytes[done..], offset + done as u64)?;
+    }
+    Ok(())
+}
+
+/// As [`write_all`], each call durable.
+pub(crate) fn write_all_durably(calls: &dyn Calls, file: &fs::File, bytes: &[u8], offset: u64) -> io::Result<()> {
+    let mut done = 0;
+    while done < bytes.len() {
+        done += some(|| calls.write_durably_at(file, &bytes[done..], offset + done as u64))?;
     }
     Ok(())
 }

@@ -10,6 +10,7 @@ mod posix;
 pub mod ring;
 #[cfg(any(test, feature = "sim"))]
 pub mod sim;
+mod sync_method;
 mod traits;
 mod writer;
 
@@ -18,5 +19,6 @@ pub use overlay::Overlay;
 pub use posix::{open_files_limit, PosixDisk, UringStatus};
 #[cfg(any(test, feature = "sim"))]
 pub use sim::SimDisk;
+pub use sync_method::SyncMethod;
 pub use traits::{AccessHint, DirEntry, Disk, File, LockGuard, OpenMode};
 pub use writer::SequentialWriter;

@@ -1,7 +1,7 @@
 //! What the engine asks of storage, and nothing more. Semantics are POSIX's with the gaps closed: short writes are
 //! completed or reported, reads are exact, names are durable only after [`Disk::sync_dir`], bytes only after a sync.
 
-use crate::Result;
+use crate::{Result, SyncMethod};
 use esker_memory::Region;
 use std::hash::BuildHasher;
 use std::path::Path;
@@ -21,7 +21,7 @@ pub enum OpenMode {
 /// What the file will be used for; chooses the backend's way of doing it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AccessHint {
-    /// The log: positioned writes into preallocated space, `sync_data` after each group.
+    /// The log: positioned writes into preallocated space, each group made durable.
     Log,
     /// Written once from start to end in large pieces past the page cache where possible (O_DIRECT).
     Bulk,
@@ -88,6 +88,13 @@ pub trait File: Send + Sync {
     fn write_at(&self, buf: &[u8], offset: u64) -> Result<()>;
     /// Makes written bytes, and the size they need, durable.
     fn sync_data(&self) -> Result<()>;
+    /// Writes all of `buf` at `offset`; on return these bytes are durable, and what was written to the file before as far as
+    /// [`SyncMethod::covers_earlier`] says. A backend that has no ways of its own writes and syncs. After an error nobody
+    /// knows what is durable of what this would have covered.
+    fn write_durably(&self, buf: &[u8], offset: u64, _method: SyncMethod) -> Result<()> {
+        self.write_at(buf, offset)?;
+        self.sync_data()
+    }
     /// Makes bytes and all metadata durable.
     fn sync_all(&self) -> Result<()>;
     /// Size in bytes.

@@ -8,7 +8,7 @@
 use crate::cut::{self, def, insert, packed, said, scan_all, Numbers, TREES};
 use crate::keys::{indexes, write_entries, Rewrite};
 use crate::runner::alive;
-use crate::sim::{Failure, Sim, Stats};
+use crate::sim::{sync_method, Failure, Sim, Stats};
 use crate::time::Jumping;
 use crate::Rng;
 use esker::format::{Compression, RowId};
@@ -242,7 +242,8 @@ impl Client<'_> {
 pub fn binlog_threads_seed(seed: u64, _: &mut Option<Sim>) -> Result<Stats, Failure> {
     let mut chance = Rng::new(seed ^ 0xB1_7EAD);
     let disk = SimDisk::new(seed);
-    let engine = cut::open(&disk, Background::Threads, Arc::<Jumping>::default(), Arc::new(|_, _| {}));
+    let engine =
+        cut::open(&disk, Background::Threads, Arc::<Jumping>::default(), Arc::new(|_, _| {}), sync_method(seed));
     let engine = engine.map_err(said("open"))?;
     let made = engine.sim_create_table("d/rows", &def(Compression::Lz4), &indexes(TREES));
     let table = made.and_then(|()| engine.open_table("d/rows")).map_err(said("create"))?;
@@ -294,7 +295,8 @@ fn clients(server: &Server, seed: u64) -> Result<u64, Failure> {
 
 /// Opens what is left, decides by the binlog, and compares.
 fn check(disk: &SimDisk, binlog: &Binlog, stats: &mut Stats) -> Result<(), Failure> {
-    let engine = cut::open(disk, Background::Inline, Arc::new(Machine), Arc::new(|_, _| {})).map_err(said("open"))?;
+    let engine =
+        cut::open(disk, Background::Inline, Arc::new(Machine), Arc::new(|_, _| {}), None).map_err(said("open"))?;
     for xid in engine.prepared() {
         let place = binlog.entries.iter().rposition(|e| e.xid == xid).filter(|place| *place >= binlog.forgotten);
         let name = String::from_utf8_lossy(&xid).into_owned();

@@ -9,14 +9,14 @@
 
 use crate::keys::{indexes, keys_differ, write_entries, Rewrite};
 use crate::runner::alive;
-use crate::sim::{small_options, Failure, Sim, Stats};
+use crate::sim::{small_options, sync_method, Failure, Sim, Stats};
 use crate::time::{some_time, Jumping};
 use crate::Rng;
 use esker::format::{row, Column, ColumnKind, ColumnMask, Compression, Layout, RowFormat, RowId, Value};
 use esker::io::SimDisk;
 use esker::{
-    Background, BeginOptions, Engine, Error, Host, Isolation, LockMode, Machine, Options, ScanOptions, Session, Table,
-    TableDef,
+    Background, BeginOptions, Engine, Error, Host, Isolation, LockMode, Machine, Options, ScanOptions, Session,
+    SyncMethod, Table, TableDef,
 };
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -92,8 +92,9 @@ pub(crate) fn open(
     background: Background,
     host: Arc<dyn Host>,
     notify: esker::Notify,
+    sync_method: Option<SyncMethod>,
 ) -> Result<Engine, Error> {
-    let options = Options { bulk_threshold_bytes: 4 << 10, background, host, ..small_options() };
+    let options = Options { bulk_threshold_bytes: 4 << 10, background, host, sync_method, ..small_options() };
     Engine::open(Arc::new(disk.clone()), Path::new(FOLDER), options, notify)
 }
 
@@ -477,7 +478,7 @@ fn begin(seed: u64, fills: bool) -> Result<Work, Failure> {
         }
     });
     let host = Arc::<Jumping>::default();
-    let engine = open(&disk, Background::Threads, host.clone(), notify).map_err(said("open"))?;
+    let engine = open(&disk, Background::Threads, host.clone(), notify, sync_method(seed)).map_err(said("open"))?;
     let make = |name: &str, compression, trees| -> Result<Arc<Table>, Error> {
         engine.sim_create_table(name, &def(compression), &indexes(trees))?;
         engine.open_table(name)
@@ -543,8 +544,8 @@ fn see_keys(engine: &Engine) -> Result<Stats, Failure> {
 
 /// Opens what the cut has left and holds it against what the clients were told.
 fn check(disk: &SimDisk, mut told: Vec<Told>, idle_rows: u64) -> Result<Stats, Failure> {
-    let engine =
-        open(disk, Background::Inline, Arc::new(Machine), Arc::new(|_, _| {})).map_err(said("open after the cut"))?;
+    let engine = open(disk, Background::Inline, Arc::new(Machine), Arc::new(|_, _| {}), None)
+        .map_err(said("open after the cut"))?;
     let stats = see_keys(&engine)?;
     for xid in engine.prepared() {
         let Some(client) = told.iter_mut().find(|t| t.xids.contains_key(&xid)) else {

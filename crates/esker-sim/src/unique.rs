@@ -10,7 +10,7 @@
 use crate::cut::{open, said};
 use crate::indexes::differ;
 use crate::runner::alive;
-use crate::sim::{Failure, Sim, Stats};
+use crate::sim::{sync_method, Failure, Sim, Stats};
 use crate::time::{some_time, Jumping};
 use crate::Rng;
 use esker::format::key_bytes::key_encoding::{BYTES, UNSIGNED};
@@ -523,7 +523,8 @@ pub fn unique_seed(seed: u64, _: &mut Option<Sim>) -> Result<Stats, Failure> {
     let mut chance = Rng::new(seed ^ 0x0411_9E5E);
     let disk = SimDisk::new(seed);
     let host = Arc::<Jumping>::default();
-    let engine = open(&disk, Background::Threads, host.clone(), Arc::new(|_, _| {})).map_err(said("open"))?;
+    let engine =
+        open(&disk, Background::Threads, host.clone(), Arc::new(|_, _| {}), sync_method(seed)).map_err(said("open"))?;
     engine.create_table(NAME, &def()).map_err(said("create"))?;
     let table = engine.open_table(NAME).map_err(said("open table"))?;
     let (stop, looked) = (AtomicBool::new(false), AtomicU64::new(0));
@@ -581,8 +582,8 @@ fn clients(work: &Work, seed: u64) -> Result<Vec<Told>, Failure> {
 
 /// Opens what the cut has left and holds it against what the clients were told.
 fn check(disk: &SimDisk, told: &[Told], extra: Extra) -> Result<(), Failure> {
-    let engine =
-        open(disk, Background::Inline, Arc::new(Machine), Arc::new(|_, _| {})).map_err(said("open after the cut"))?;
+    let engine = open(disk, Background::Inline, Arc::new(Machine), Arc::new(|_, _| {}), None)
+        .map_err(said("open after the cut"))?;
     let table = engine.open_table(NAME).map_err(said("open table"))?;
     let mut session = engine.session();
     let indexes: Vec<usize> = (0..engine.sim_indexes(&table).len()).collect();

@@ -6,6 +6,7 @@
 
 use crate::segment::{self, Segment};
 use crate::sync::{order, Mutex};
+use crate::trial::Trial;
 use crate::{Result, WalError, WalOptions};
 use esker_base::{count, Counter};
 use esker_format::frame::{SegmentHeader, SEGMENT_HEADER_BYTES};
@@ -71,15 +72,16 @@ impl Chain {
     /// Whatever the disk says. The chain is as it was, nothing new takes space, and trying again is safe if the error
     /// is passing.
     pub(crate) fn add(&self, first: u64, start: Option<u64>) -> Result<Arc<Segment>> {
-        self.add_of(first, start, self.capacity())
+        self.add_of(first, start, self.capacity(), None)
     }
 
     /// Makes the segment with which a log that ended at `end` goes on. On a full disk a smaller one does: what is there must
     /// open, be read, and give space back.
-    pub(crate) fn add_at_opening(&self, first: u64, end: u64) -> Result<Arc<Segment>> {
+    /// What syncs it is tried on the file that becomes that segment.
+    pub(crate) fn add_at_opening(&self, first: u64, end: u64, trial: &mut Trial<'_>) -> Result<Arc<Segment>> {
         let mut capacity = self.capacity();
         loop {
-            match self.add_of(first, Some(end), capacity) {
+            match self.add_of(first, Some(end), capacity, Some(trial)) {
                 Err(WalError::DiskFull(_)) if capacity > LEAST_BYTES => {
                     capacity = crate::sector_up(capacity / 4).max(LEAST_BYTES);
                 }
@@ -89,12 +91,12 @@ impl Chain {
     }
 
     /// As [`add_at_opening`](Self::add_at_opening), and if there is no room at all the reserve becomes that segment.
-    pub(crate) fn add_in_need(&self, first: u64, end: u64) -> Result<Arc<Segment>> {
+    pub(crate) fn add_in_need(&self, first: u64, end: u64, trial: &mut Trial<'_>) -> Result<Arc<Segment>> {
         let path = segment::reserve_path(&self.dir);
-        match self.add_at_opening(first, end) {
+        match self.add_at_opening(first, end, trial) {
             Err(WalError::DiskFull(_)) if self.has_whole_reserve(&path)? => {
                 self.state.lock().spares.push(path);
-                self.add_of(first, Some(end), LEAST_BYTES)
+                self.add_of(first, Some(end), LEAST_BYTES, Some(trial))
             }
             made => made,
         }
@@ -124,7 +126,13 @@ impl Chain {
         Ok(())
     }
 
-    fn add_of(&self, first: u64, start: Option<u64>, capacity: u64) -> Result<Arc<Segment>> {
+    fn add_of(
+        &self,
+        first: u64,
+        start: Option<u64>,
+        capacity: u64,
+        trial: Option<&mut Trial<'_>>,
+    ) -> Result<Arc<Segment>> {
         let (generation, spare) = {
             let mut state = self.state.lock();
             let generation = state.next_generation;
@@ -141,6 +149,9 @@ impl Chain {
                 path
             }
         };
+        if let Some(trial) = trial {
+            trial.on(&*self.disk, &path);
+        }
         let header = SegmentHeader { generation, first_lsn: Lsn(first), folder: self.options.folder };
         match segment::make(&*self.disk, &self.dir, &path, header, start) {
             Ok(made) => {

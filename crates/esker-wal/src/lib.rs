@@ -8,6 +8,9 @@
 //! is filled and synced, gets its header, is synced again, gets its name, and the folder is synced, all before it is
 //! used: a sync on the commit path is one device flush without any change of size or name.
 //!
+//! **How a sync is made** ([`SyncMethod`]) is chosen when the log is opened, and is one device flush in any case; `writer.rs` has
+//! the rule for those writes that are durable by themselves.
+//!
 //! **No rewriting.** What a sync covers ends at a multiple of [`SECTOR_BYTES`] (a *seal*, a padding frame, fills up the
 //! rest), and writing goes on after it: a sector that holds frames acknowledged as durable is never written again, but
 //! for this: opening a log writes its last group once more, byte for byte, since the sync of a process that died may have
@@ -41,14 +44,18 @@ mod seal;
 mod segment;
 mod sync;
 mod tail;
+mod trial;
 mod wal;
+mod writer;
 
 pub use error::{Result, WalError};
+pub use esker_io::SyncMethod;
 pub use group::{COMMIT_GROUPS, PREPARE_GROUPS};
 pub use measure::SECTOR_BYTES;
-pub use options::{Committer, FlushMode, WalOptions};
+pub use options::{Clock, Committer, FlushMode, WalOptions};
 pub use replay::{replay, OnFrame, Replayed};
 pub use tail::Appended;
+pub use trial::Syncing;
 pub use wal::{Credit, Opening, Wal, WalStats};
 
 pub(crate) use measure::{frame_space, sector_up, FRAME_ALIGN};

@@ -3,6 +3,9 @@
 use crate::{sector_up, SECTOR_BYTES};
 use esker_format::frame::SEGMENT_HEADER_BYTES;
 use esker_format::FolderId;
+use esker_io::SyncMethod;
+use std::sync::Arc;
+use std::time::Duration;
 
 /// When a commit's records leave the process. The numbers are those of MariaDB's `innodb_flush_log_at_trx_commit`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -27,7 +30,31 @@ pub enum Committer {
     Commits,
 }
 
-/// Sizes of a log.
+/// Time since some moment, for a trial of [`SyncMethod`]s.
+#[derive(Clone)]
+pub struct Clock(pub Arc<dyn Fn() -> Duration + Send + Sync>);
+
+impl Default for Clock {
+    fn default() -> Self {
+        Clock(Arc::new(|| Duration::from_nanos(crate::sync::now_ns())))
+    }
+}
+
+impl std::ops::Deref for Clock {
+    type Target = dyn Fn() -> Duration + Send + Sync;
+
+    fn deref(&self) -> &Self::Target {
+        &*self.0
+    }
+}
+
+impl std::fmt::Debug for Clock {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Clock")
+    }
+}
+
+/// Sizes of a log, and its ways.
 #[derive(Debug, Clone)]
 pub struct WalOptions {
     /// Size of a segment file in bytes, header included. Rounded up to sectors, at least four of them. A change
@@ -41,6 +68,12 @@ pub struct WalOptions {
     pub spare_segments: usize,
     /// The folder that the log is of: its segments say so, and those of another are refused.
     pub folder: FolderId,
+    /// How a group is made durable. None: the log tries each method when it is opened, half a second at most, and takes
+    /// another than fdatasync if that is a tenth faster at least, beyond doubt. One that the system refuses gives way to
+    /// fdatasync; [`Wal::syncing`](crate::Wal::syncing) tells.
+    pub sync_method: Option<SyncMethod>,
+    /// What times that.
+    pub clock: Clock,
     /// The log may not exist yet. If false, a log without segments is an error, not an empty log.
     pub create: bool,
 }
@@ -52,6 +85,8 @@ impl Default for WalOptions {
             buffer_bytes: 4 << 20,
             prepared_segments: 1,
             spare_segments: 4,
+            sync_method: Some(SyncMethod::Fdatasync),
+            clock: Clock::default(),
             folder: FolderId::default(),
             create: true,
         }

@@ -14,6 +14,8 @@ use crate::seal::SEAL_MAX_BYTES;
 use crate::segment::Segment;
 use crate::sync::{order, Mutex};
 use crate::tail::{Appended, Tail, Take};
+use crate::trial::{Syncing, Trial};
+use crate::writer::Writer;
 use crate::{frame_space, sector_up, Committer, Result, WalError, SECTOR_BYTES};
 use esker_base::{count, timed, Counter, WaitEvent};
 use esker_format::frame::MAX_PAYLOAD_BYTES;
@@ -37,14 +39,7 @@ struct Shared {
     making: Mutex<()>,
     turn: Mutex<()>,
     replayed: Replayed,
-}
-
-/// What only the leader touches.
-struct Writer {
-    /// The segment with bytes that no sync covers yet.
-    unsynced: Option<Arc<Segment>>,
-    /// Memory for the next buffer.
-    pool: Option<Region>,
+    syncing: Syncing,
 }
 
 /// A log that is open for appending. Clones are the same log.
@@ -185,13 +180,15 @@ impl Opening {
         let Opening { options, chain, replayed } = self;
         let end = replayed.end.0;
         let first = sector_up(end);
-        let segment = match chain.add_at_opening(first, end) {
+        let mut trial = Trial::new(&options);
+        let segment = match chain.add_at_opening(first, end, &mut trial) {
             Err(WalError::DiskFull(_)) => {
                 make_room()?;
-                chain.add_in_need(first, end)?
+                chain.add_in_need(first, end, &mut trial)?
             }
             made => made?,
         };
+        let syncing = trial.done.unwrap_or_default();
         let at = first + crate::SECTOR_BYTES;
         let buffer = buffer::region(FIRST_BUFFER_BYTES).map_err(WalError::from)?;
         let mut tail = Tail::new(buffer, at);
@@ -201,10 +198,11 @@ impl Opening {
             chain,
             tail: Mutex::new(&order::WAL_TAIL, tail),
             group: Group::new(at),
-            writer: Mutex::new(&order::WAL_WRITER, Writer { unsynced: None, pool: None }),
+            writer: Mutex::new(&order::WAL_WRITER, Writer::new(syncing.method)),
             making: Mutex::new(&order::WAL_MAKING, ()),
             turn: Mutex::new(&order::WAL_TURN, ()),
             replayed,
+            syncing,
         })))
     }
 }
@@ -228,6 +226,11 @@ impl Wal {
     /// What opening the log found.
     pub fn replayed(&self) -> Replayed {
         self.0.replayed
+    }
+
+    /// How its groups are made durable, and how it came to that.
+    pub fn syncing(&self) -> &Syncing {
+        &self.0.syncing
     }
 
     /// Appends a frame: copies it into the buffer, no more. Makes a segment if none is prepared, and writes if the
@@ -572,26 +575,11 @@ impl Shared {
     fn write(&self, sync: bool) -> Result<()> {
         let mut writer = self.writer.lock();
         let Some(mut taken) = self.take(sync, &mut writer.pool)? else { return Ok(()) };
-        let (mut at, end) = (taken.base(), taken.end());
-        let mut bytes = taken.sectors();
-        while !bytes.is_empty() {
-            let segment = self.chain.find(at)?;
-            if let Some(before) = writer.unsynced.take_if(|s| s.generation != segment.generation) {
-                // Whatever is found in a segment proves that those before it were durable. The durable position stays:
-                // it lies between frames, which a segment's end does not.
-                before.file.sync_data()?;
-            }
-            let length = (segment.end - at).min(bytes.len() as u64) as usize;
-            segment.file.write_at(&bytes[..length], segment.offset(at))?;
-            writer.unsynced = Some(segment);
-            at += length as u64;
-            bytes = &bytes[length..];
-        }
+        let (at, end) = (taken.base(), taken.end());
+        writer.write(&self.chain, taken.sectors(), at, sync)?;
         self.group.set_written(end);
         if sync {
-            if let Some(segment) = writer.unsynced.take() {
-                segment.file.sync_data()?;
-            }
+            writer.sync()?;
             self.group.set_durable(end);
         }
         // One large transaction must not hold its memory for ever.

@@ -5,7 +5,7 @@
 
 mod common;
 
-use common::{disk, frames, open, random, small, within_two_minutes, Frames, Watch};
+use common::{disk, frames, open, random, small, small_by, within_two_minutes, Frames, Watch};
 use esker_format::Lsn;
 use esker_io::{IoKind, SimDisk};
 use esker_wal::{WalError, WalOptions};
@@ -31,7 +31,7 @@ fn live(disk: &SimDisk, before: &Life, seed: u64, steps: u64) -> Life {
 
 fn step_by_step(disk: &SimDisk, life: &mut Life, mut seed: u64, steps: u64) -> Result<(), WalError> {
     let watch = Watch::new(disk.clone());
-    let (wal, found) = open(&watch, small(), life.from)?;
+    let (wal, found) = open(&watch, small_by(seed), life.from)?;
     check(life, &found);
     life.appended = found;
     // Replayed is durable.

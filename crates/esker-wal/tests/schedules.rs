@@ -30,8 +30,12 @@ mod segment;
 mod sync;
 #[path = "../src/tail.rs"]
 mod tail;
+#[path = "../src/trial.rs"]
+mod trial;
 #[path = "../src/wal.rs"]
 mod wal;
+#[path = "../src/writer.rs"]
+mod writer;
 
 pub(crate) use error::{Result, WalError};
 pub(crate) use measure::{frame_space, sector_up, FRAME_ALIGN, SECTOR_BYTES};
@@ -39,7 +43,7 @@ pub(crate) use options::{Committer, FlushMode, WalOptions};
 
 use common::{disk, frames, Watch, DIR};
 use esker_format::Lsn;
-use esker_io::{IoKind, SimDisk};
+use esker_io::{IoKind, SimDisk, SyncMethod};
 use shuttle::rand::{thread_rng, Rng};
 use shuttle::thread;
 use std::path::Path;
@@ -68,7 +72,13 @@ fn log(options: WalOptions) -> (SimDisk, Wal) {
 }
 
 fn small() -> WalOptions {
-    WalOptions { segment_bytes: 5 * SECTOR_BYTES, buffer_bytes: 16 << 10, ..WalOptions::default() }
+    let method = SyncMethod::ALL[thread_rng().gen_range(0..3)];
+    WalOptions {
+        segment_bytes: 5 * SECTOR_BYTES,
+        buffer_bytes: 16 << 10,
+        sync_method: Some(method),
+        ..WalOptions::default()
+    }
 }
 
 /// Would this commit be there if the power went now?

@@ -8,7 +8,7 @@ use crate::session::Session;
 use crate::txn::prepared;
 use crate::upkeep::check::{self, CheckReport, CheckScope};
 use crate::upkeep::{background, flush, merge};
-use crate::{recovery, Background, Error, FlushMode, Result};
+use crate::{recovery, Background, Error, FlushMode, Result, SyncMethod};
 use esker_format::Schema;
 use esker_io::{Disk, Overlay, PosixDisk};
 use std::path::Path;
@@ -199,6 +199,11 @@ impl Engine {
             // Nobody else would.
             background::answer_requests(&self.core);
         }
+    }
+
+    /// What makes the log durable: as [`Options::sync_method`] had it, or what there was instead.
+    pub fn sync_method(&self) -> SyncMethod {
+        self.core.wal.syncing().method
     }
 
     /// Sets when commits are written and synced.

@@ -72,7 +72,7 @@ pub use esker_io as io;
 pub use esker_io::PosixDisk;
 pub use esker_memory as memory;
 pub use esker_wal as wal;
-pub use esker_wal::FlushMode;
+pub use esker_wal::{FlushMode, SyncMethod};
 pub use host::{Host, Machine};
 pub use lock::{LockMode, WaitHooks};
 pub use options::{Background, Level, Notify, Options};

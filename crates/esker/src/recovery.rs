@@ -70,6 +70,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, dir: &Path, options: Options, notify: No
     }
     let wal = log.begin(&mut || orphans::remove(&replay, &*disk, &runs_dir).map(drop))?;
     tell_replayed(&wal, host.now() - started, (!fresh).then_some(&notify));
+    tell_syncing(&wal, &notify);
     replay.forget_temporary();
     replay.prepared.keys().for_each(|txn| replay.ids.txn_seen(*txn));
     let there = orphans::remove(&replay, &*disk, &runs_dir)?;
@@ -117,6 +118,15 @@ fn tell_replayed(wal: &Wal, time: Duration, notify: Option<&Notify>) {
     if let Some(notify) = notify.filter(|_| found.frames > 0) {
         let (frames, bytes, ms) = (found.frames, found.size_bytes, time.as_millis());
         notify(&format!("recovery: 100%, {frames} log frames, {bytes} bytes replayed in {ms} ms"), Level::Info);
+    }
+}
+
+/// What a trial of the ways to sync has found, or that the one asked for is not to be had.
+fn tell_syncing(wal: &Wal, notify: &Notify) {
+    let syncing = wal.syncing();
+    if let Some(found) = &syncing.found {
+        let level = if syncing.refused { Level::Warning } else { Level::Info };
+        notify(&format!("sync method of the log: {found}"), level);
     }
 }
 

@@ -7,6 +7,7 @@ use crate::tree::Tree;
 use esker_base::counters::{global_total, Counter};
 use esker_format::Lsn;
 use esker_memory::{charged, Account};
+use esker_wal::SyncMethod;
 use std::collections::HashSet;
 use std::fmt::Write;
 
@@ -27,6 +28,8 @@ pub struct Status {
     pub wal_end: Lsn,
     /// The log is durable up to here.
     pub wal_durable: Lsn,
+    /// How it is made durable.
+    pub sync_method: SyncMethod,
     /// Replay would begin here.
     pub replay_from: Lsn,
     /// The log ended here when it was opened.
@@ -52,6 +55,7 @@ impl Engine {
             cache_bytes: core.cache.bytes(),
             wal_end: core.wal.end_lsn(),
             wal_durable: core.wal.durable_lsn(),
+            sync_method: core.wal.syncing().method,
             replay_from: core.signals.replay_from(),
             recovered_to: core.wal.replayed().end,
             recovered_bytes: core.wal.replayed().size_bytes,
@@ -75,9 +79,10 @@ impl Engine {
         let _ = writeln!(out, "LOG\n---");
         let _ = writeln!(
             out,
-            "end {}, durable {}, replay from {} ({} bytes)",
+            "end {}, durable {} by {}, replay from {} ({} bytes)",
             s.wal_end,
             s.wal_durable,
+            s.sync_method,
             s.replay_from,
             s.wal_end.0.saturating_sub(s.replay_from.0)
         );

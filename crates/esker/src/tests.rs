@@ -28,6 +28,7 @@ mod row_filters;
 pub(crate) mod spilled;
 mod statistics;
 pub(crate) mod support;
+mod sync_methods;
 pub(crate) mod tables;
 pub(crate) mod temporary;
 pub(crate) mod unique;

@@ -8,7 +8,7 @@ use esker::format::{Column, ColumnKind, ColumnMask, Compression, Layout, RowForm
 use esker::io::{AccessHint, DirEntry, Disk, File, LockGuard, OpenMode};
 use esker::{
     Background, BeginOptions, Direction, Engine, Error, Host, IndexDef, IndexPlan, Isolation, KeyPart, LockMode,
-    Options, PosixDisk, ScanOptions, Session, Table, TableDef,
+    Options, PosixDisk, ScanOptions, Session, SyncMethod, Table, TableDef,
 };
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -456,6 +456,17 @@ fn until_moved(counter: Counter, mut work: impl FnMut()) {
     }
 }
 
+/// Commits by each way to make a log durable.
+fn sync_methods(folder: &Folder) {
+    for method in [SyncMethod::Dsync, SyncMethod::Uring] {
+        let options = Options { sync_method: Some(method), ..Options::default() };
+        let e =
+            Engine::open(Arc::new(PosixDisk::new()), &folder.0, options, Arc::new(|m, _| eprintln!("{m}"))).unwrap();
+        insert(&mut e.session(), &table(&e, method.name()), 1);
+        e.close().unwrap();
+    }
+}
+
 #[test]
 fn every_counter_moves() {
     let folder = fresh_folder("first");
@@ -485,6 +496,7 @@ fn every_counter_moves() {
     let e = open(&gate, &copy, 1 << 30, Background::Inline);
     damage(&e, &copy);
     at_rest(&fresh_folder("rest"));
+    sync_methods(&fresh_folder("sync methods"));
     gate.slow.store(true, Ordering::Release);
     groups(&open(&gate, &fresh_folder("groups"), 1 << 30, Background::Inline));
     let still: Vec<_> = Counter::ALL.iter().filter(|c| global_total(**c) == 0).map(|c| c.name()).collect();

@@ -102,6 +102,7 @@ outermost_first! {
     IO_OVERLAY_FILE "io.overlay_file",
     IO_WRITE_QUEUE "io.write_queue",
     IO_RING_POOL "io.ring_pool",
+    IO_LINKED "io.linked",
     SIM_WATCHER "sim.watcher",
     SIM_DISK "sim.disk",
     // What the lab measures.

@@ -4,10 +4,11 @@
 //! aligned, the plain one everything else. The kernel keeps both coherent: a direct write drops the cached pages that
 //! it covers.
 
+use super::linked::{self, Linked, LinkedWriter};
 use super::uring::{RingPool, WriteQueue};
 use crate::accounting::FileKind;
 use crate::calls::{self, Calls};
-use crate::{AccessHint, File, IoError, Result};
+use crate::{AccessHint, File, IoError, Result, SyncMethod};
 use esker_base::lock::{order, Mutex};
 use esker_base::Counter;
 use esker_memory::Region;
@@ -29,6 +30,8 @@ pub(super) struct PosixFile {
     direct: Option<fs::File>,
     /// Set when the file system took O_DIRECT at the opening and not at the writing.
     direct_refused: AtomicBool,
+    /// Shared with the disk's other files.
+    linked: Arc<LinkedWriter>,
     calls: &'static dyn Calls,
 }
 
@@ -39,6 +42,7 @@ impl PosixFile {
         direct: Option<fs::File>,
         hint: AccessHint,
         rings: Option<Arc<RingPool>>,
+        linked: Arc<LinkedWriter>,
     ) -> Self {
         PosixFile {
             path: path.to_owned(),
@@ -47,6 +51,7 @@ impl PosixFile {
             plain,
             direct,
             direct_refused: AtomicBool::new(false),
+            linked,
             calls: &calls::Kernel,
         }
     }
@@ -111,6 +116,28 @@ impl File for PosixFile {
     fn sync_data(&self) -> Result<()> {
         self.drain()?;
         self.kind.sync(|| self.plain.sync_data()).map_err(|error| self.error("sync", None, &error))
+    }
+
+    fn write_durably(&self, buf: &[u8], offset: u64, method: SyncMethod) -> Result<()> {
+        let fail = |error: io::Error| self.error("write durably", Some(offset), &error);
+        match method {
+            SyncMethod::Dsync => {
+                self.kind.wrote_durably(buf.len(), method);
+                let write = || calls::write_all_durably(self.calls, &self.plain, buf, offset);
+                return self.kind.timed_sync(write).map_err(fail);
+            }
+            SyncMethod::Uring if buf.len() <= linked::MOST_BYTES => {
+                self.drain()?;
+                let write = || self.linked.write_and_sync(&self.plain, buf, offset);
+                if self.kind.timed_sync(write).map_err(fail)? == Linked::Done {
+                    self.kind.wrote_durably(buf.len(), method);
+                    return Ok(());
+                }
+            }
+            SyncMethod::Fdatasync | SyncMethod::Uring => {}
+        }
+        self.write_at(buf, offset)?;
+        self.sync_data()
     }
 
     fn sync_all(&self) -> Result<()> {

@@ -1,16 +1,18 @@
 //! A kernel that does half of what it is asked, is interrupted, and fails: what a file makes of it.
 
 use super::file::PosixFile;
+use super::linked::LinkedWriter;
 use super::uring::RingPool;
 use super::*;
 use crate::calls::Calls;
 use crate::ring::scripted::{Answer, Scripted, Wait};
-use crate::IoKind;
+use crate::{IoKind, SyncMethod};
 use esker_memory::{Account, Region};
 use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Mutex;
 
 const PAGE: usize = 4096;
@@ -30,6 +32,8 @@ struct Script {
     steps: Mutex<VecDeque<Step>>,
     /// Handle, offset and length of each call.
     calls: Mutex<Vec<(RawFd, u64, usize)>>,
+    /// How many of them were durable.
+    durable: AtomicUsize,
 }
 
 impl Script {
@@ -53,6 +57,10 @@ impl Calls for Script {
         let most = self.next(file, offset, bytes.len())?;
         file.write_at(&bytes[..most], offset)
     }
+    fn write_durably_at(&self, file: &fs::File, bytes: &[u8], offset: u64) -> io::Result<usize> {
+        self.durable.fetch_add(1, Ordering::Relaxed);
+        self.write_at(file, bytes, offset)
+    }
     fn read_at(&self, file: &fs::File, buf: &mut [u8], offset: u64) -> io::Result<usize> {
         let most = self.next(file, offset, buf.len())?;
         file.read_at(&mut buf[..most], offset)
@@ -72,13 +80,17 @@ struct Made {
 }
 
 fn made(name: &str, ring: Option<&Scripted>) -> Made {
+    made_with(name, ring, Arc::default())
+}
+
+fn made_with(name: &str, ring: Option<&Scripted>, linked: Arc<LinkedWriter>) -> Made {
     let path = std::env::temp_dir().join(format!("esker-kernel-{name}-{}", std::process::id()));
     let open = |new| fs::OpenOptions::new().read(true).write(true).create(new).truncate(new).open(&path).unwrap();
     let (plain, direct) = (open(true), open(false));
     let script: &'static Script = Box::leak(Box::default());
     let pool = ring.map(|ring| Arc::new(RingPool::with(2, Box::new(ring.clone()))));
     let (plain_fd, direct_fd) = (plain.as_raw_fd(), direct.as_raw_fd());
-    let file = PosixFile::new(&path, plain, Some(direct), AccessHint::Bulk, pool).with_calls(script);
+    let file = PosixFile::new(&path, plain, Some(direct), AccessHint::Bulk, pool, linked).with_calls(script);
     Made { path, file, script, plain: plain_fd, direct: direct_fd }
 }
 
@@ -267,6 +279,77 @@ fn a_queued_write_that_failed_stays_failed() {
         assert_eq!(kinds, [kind; 5], "plan {i}");
         assert!(made.file.set_size(0).is_err(), "plan {i}");
     }
+}
+
+/// What is short is not durable yet: the rest is, and by calls that are.
+#[test]
+fn a_durable_write_is_durable_to_its_end() {
+    let made = made("dsync", None);
+    let data = region(2, 1);
+    made.script.set(&[Short(100), Error(libc::EINTR), Short(PAGE)]);
+    made.file.write_durably(&data, 0, SyncMethod::Dsync).unwrap();
+    assert_eq!(made.contents(), data[..]);
+    let offsets: Vec<_> = made.calls().iter().map(|call| call.1).collect();
+    assert_eq!(offsets, [0, 100, 100, PAGE as u64 + 100]);
+    assert_eq!(made.script.durable.load(Ordering::Relaxed), offsets.len());
+    for code in [libc::EOPNOTSUPP, libc::EIO] {
+        made.script.set(&[Error(code)]);
+        let error = made.file.write_durably(&data, 0, SyncMethod::Dsync).unwrap_err();
+        assert_eq!((error.kind, error.offset), (IoKind::Failed, Some(0)));
+    }
+}
+
+/// A ring with this plan, and how many calls a durable write then makes in the ordinary way.
+fn linked(name: &str, plan: impl Fn(&Scripted)) -> (std::result::Result<(), IoKind>, usize, Scripted) {
+    let ring = Scripted::new(&[]);
+    plan(&ring);
+    let made = made_with(name, None, Arc::new(LinkedWriter::on(Box::new(ring.clone())).unwrap()));
+    let data = region(2, 1);
+    let done = made.file.write_durably(&data, PAGE as u64, SyncMethod::Uring).map_err(|error| error.kind);
+    if done.is_ok() {
+        assert_eq!(made.contents()[PAGE..], data[..], "{name}");
+    }
+    (done, made.calls().len(), ring)
+}
+
+/// What the kernel did not begin is done in the ordinary way; what it began and failed at is an error, and not tried again.
+#[test]
+fn a_linked_write_is_whole_and_synced_or_told() {
+    let answer =
+        |answers: &'static [Answer]| move |ring: &Scripted| ring.script.lock().unwrap().answers.extend(answers);
+    let (done, calls, ring) = linked("linked", answer(&[]));
+    assert_eq!((done, calls, ring.script.lock().unwrap().pushed), (Ok(()), 0, 2));
+    assert_eq!(linked("linked-short", answer(&[Answer::Short(100)])).1, 1);
+    for code in [libc::EINTR, libc::EAGAIN, libc::EBUSY, libc::ECANCELED] {
+        let name = format!("linked-left-{code}");
+        let write = linked(&name, |ring| ring.script.lock().unwrap().answers.push_back(Answer::Error(code)));
+        assert_eq!((write.0, write.1), (Ok(()), 1));
+        let sync =
+            linked(&name, |ring| ring.script.lock().unwrap().answers.extend([Answer::Done, Answer::Error(code)]));
+        assert_eq!((sync.0, sync.1), (Ok(()), 1));
+        let wait = linked(&name, |ring| ring.script.lock().unwrap().waits.push_back(Wait::Error(code)));
+        assert_eq!((wait.0, wait.1), (Ok(()), 0));
+    }
+    let full = linked("linked-full", |ring| ring.script.lock().unwrap().full = true);
+    assert_eq!((full.0, full.1), (Ok(()), 1));
+    for (name, answers) in
+        [("write", &[Answer::Error(libc::EIO)][..]), ("sync", &[Answer::Done, Answer::Error(libc::EIO)])]
+    {
+        let (done, calls, _) = linked(&format!("linked-{name}"), answer(answers));
+        assert_eq!((done, calls), (Err(IoKind::Failed), 0), "{name}");
+    }
+}
+
+/// Where the kernel does not tell what became of it, the buffer is kept and the ordinary way is taken from then on.
+#[test]
+fn a_linked_write_that_nobody_tells_of_is_an_error_once() {
+    let ring = Scripted::new(&[]);
+    ring.script.lock().unwrap().waits.push_back(Wait::Error(libc::EBADF));
+    let made = made_with("linked-lost", None, Arc::new(LinkedWriter::on(Box::new(ring)).unwrap()));
+    made.file.write_durably(&region(1, 1), 0, SyncMethod::Uring).unwrap_err();
+    assert_eq!(made.calls().len(), 0);
+    made.file.write_durably(&region(1, 2), 0, SyncMethod::Uring).unwrap();
+    assert_eq!((made.calls().len(), &made.contents()[..PAGE]), (1, &region(1, 2)[..]));
 }
 
 /// Buffers that the kernel may still read are kept when it does not tell that it is done.

@@ -5,6 +5,7 @@
 //! retried, and what a kernel or file system cannot do (O_DIRECT, fallocate, io_uring) falls back to what it can.
 
 mod file;
+mod linked;
 mod lock;
 mod uring;
 
@@ -39,6 +40,7 @@ pub enum UringStatus {
 pub struct PosixDisk {
     rings: Option<Arc<uring::RingPool>>,
     refusal: Option<String>,
+    linked: Arc<linked::LinkedWriter>,
 }
 
 impl PosixDisk {
@@ -51,8 +53,8 @@ impl PosixDisk {
     /// [`uring_status`](PosixDisk::uring_status). Never fails.
     pub fn with_uring(depth: usize) -> Self {
         match uring::RingPool::probe(depth.clamp(1, 64)) {
-            Ok(pool) => PosixDisk { rings: Some(Arc::new(pool)), refusal: None },
-            Err(error) => PosixDisk { rings: None, refusal: Some(format!("io_uring refused: {error}")) },
+            Ok(pool) => PosixDisk { rings: Some(Arc::new(pool)), ..Self::default() },
+            Err(error) => PosixDisk { refusal: Some(format!("io_uring refused: {error}")), ..Self::default() },
         }
     }
 
@@ -97,7 +99,7 @@ impl Disk for PosixDisk {
                 _ => None,
             };
             let rings = direct.is_some().then(|| self.rings.clone()).flatten();
-            Ok(Arc::new(file::PosixFile::new(path, plain, direct, hint, rings)) as Arc<dyn File>)
+            Ok(Arc::new(file::PosixFile::new(path, plain, direct, hint, rings, self.linked.clone())) as Arc<dyn File>)
         })
         .map_err(|error: io::Error| IoError::from_os(operation, path, None, &error))
     }

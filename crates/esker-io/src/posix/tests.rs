@@ -1,5 +1,5 @@
 use super::*;
-use crate::IoKind;
+use crate::{IoKind, SyncMethod};
 use esker_base::{Counter, SessionCounters};
 use esker_memory::{Account, Region};
 use std::path::PathBuf;
@@ -56,6 +56,36 @@ fn round_trip_for_every_hint_counts_each_operation() {
         assert_eq!(figures, [1, 5, 2, 2, 1]);
     }
     disk.sync_dir(&folder.0).unwrap();
+}
+
+/// Each method's calls: writes in all, of them durable and of them linked, and syncs. A kernel that refuses one says so.
+#[test]
+fn durable_writes_are_counted_by_how_they_are_made() {
+    let folder = Folder::new("durable");
+    let disk = PosixDisk::new();
+    for (method, figures) in SyncMethod::ALL.into_iter().zip([[3, 0, 0, 3], [3, 3, 0, 0], [3, 0, 3, 0]]) {
+        let session = SessionCounters::new();
+        let _bound = esker_base::counters::bind(&session);
+        let path = folder.path(method.name());
+        let file = disk.open(&path, OpenMode::Create, AccessHint::Log).unwrap();
+        let write = |n: u8| file.write_durably(&[n; 5000], u64::from(n) * 5000, method);
+        if let Err(refused) = write(0) {
+            assert_ne!(method, SyncMethod::Fdatasync, "{refused}");
+            continue;
+        }
+        write(1).unwrap();
+        write(2).unwrap();
+        let counters = [Counter::WritesWal, Counter::WritesWalDsync, Counter::WritesWalLinked, Counter::SyncsWal];
+        assert_eq!(counters.map(|counter| session.get(counter)), figures, "{method}");
+        assert_eq!(session.get(Counter::BytesWrittenWal), 15_000);
+        let expected = [[0; 5000], [1; 5000], [2; 5000]].concat();
+        assert_eq!(fs::read(&path).unwrap(), expected, "{method}");
+    }
+    // More than a ring's buffer takes: written and synced, whole.
+    let file = disk.open(&folder.path("long"), OpenMode::Create, AccessHint::Log).unwrap();
+    let long = vec![7; 1 << 20];
+    file.write_durably(&long, 0, SyncMethod::Uring).unwrap();
+    assert_eq!(fs::read(folder.path("long")).unwrap(), long);
 }
 
 #[test]

@@ -196,7 +196,7 @@ impl WriteQueue {
         };
         match ring.submit_and_wait() {
             Ok(()) => {}
-            Err(error) if retryable(&error) => {}
+            Err(error) if ring::passes(&error) => {}
             Err(error) => return Err(QueueError { offset: 0, error }),
         }
         self.reap(write);
@@ -215,7 +215,7 @@ impl WriteQueue {
                 Ok(written) => written.min(flight.bytes),
                 Err(_) => {
                     let error = io::Error::from_raw_os_error(-result);
-                    if !retryable(&error) && error.raw_os_error() != Some(libc::EINVAL) {
+                    if !ring::passes(&error) && error.raw_os_error() != Some(libc::EINVAL) {
                         self.failure.get_or_insert(QueueError { offset: flight.offset, error });
                         self.spare.push(flight.data);
                         continue;
@@ -232,10 +232,6 @@ impl WriteQueue {
             self.spare.push(flight.data);
         }
     }
-}
-
-fn retryable(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::EBUSY | libc::ECANCELED))
 }
 
 impl Drop for WriteQueue {

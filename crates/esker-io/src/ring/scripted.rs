@@ -94,6 +94,22 @@ impl Ring for Scripted {
         true
     }
 
+    unsafe fn push_linked(&mut self, first: &Request, then: &Request) -> bool {
+        // SAFETY: as the caller promises.
+        if !unsafe { self.push(first) } {
+            return false;
+        }
+        let whole = matches!(first.action, Action::Write { bytes, .. } if self.later.back().is_some_and(|l| l.1 == bytes as i32));
+        match whole {
+            // SAFETY: as the caller promises.
+            true => unsafe { self.push(then) },
+            false => {
+                self.later.push_back((then.number, -libc::ECANCELED));
+                true
+            }
+        }
+    }
+
     fn submit(&mut self) -> io::Result<()> {
         Ok(())
     }
@@ -104,6 +120,10 @@ impl Ring for Scripted {
             Wait::Error(code) => return Err(io::Error::from_raw_os_error(code)),
         }
         Ok(())
+    }
+
+    fn submit_and_wait_for(&mut self, completions: usize) -> io::Result<()> {
+        (0..completions).try_for_each(|_| self.submit_and_wait())
     }
 
     fn completion(&mut self) -> Option<(u64, i32)> {

@@ -4,7 +4,7 @@ use super::names::{normal, Entry};
 use super::node::{Node, SECTOR_BYTES};
 use super::{SimDisk, State, Way};
 use crate::accounting::FileKind;
-use crate::{AccessHint, File, IoError, IoKind, OpenMode, Result};
+use crate::{AccessHint, File, IoError, IoKind, OpenMode, Result, SyncMethod};
 use std::path::{Path, PathBuf};
 
 /// What bulk files ask for, so that tests see what O_DIRECT asks for.
@@ -114,6 +114,42 @@ impl File for SimFile {
                     let message = "no space left on the simulated disk";
                     let (path, kind) = (&self.path, IoKind::DiskFull);
                     return Err(IoError::new("write", path, Some(fits), kind, message));
+                }
+                Ok(())
+            })
+        })
+    }
+
+    fn write_durably(&self, buf: &[u8], offset: u64, method: SyncMethod) -> Result<()> {
+        let operation = match method {
+            SyncMethod::Fdatasync => {
+                self.write_at(buf, offset)?;
+                return self.sync_data();
+            }
+            SyncMethod::Dsync => "write durably",
+            SyncMethod::Uring => "write and sync",
+        };
+        self.kind.wrote_durably(buf.len(), method);
+        let end = offset + buf.len() as u64;
+        self.kind.timed_sync(|| {
+            self.change(operation, (Some(offset), Some(buf.len() as u64)), |state, way| {
+                let (lies, keeps_old, free) = (state.lies, state.keeps_old, state.free_bytes());
+                let mut random = state.random.clone();
+                let node = self.node(state, operation)?;
+                let fits = node.fits_until(offset, end, free);
+                let written = &buf[..(fits - offset) as usize];
+                match way {
+                    Way::Well if !lies && fits == end => node.write_durably(offset, buf, method, keeps_old),
+                    Way::Well | Way::Cut => node.write(offset, written),
+                    Way::Fail(_) => {
+                        node.write(offset, written);
+                        node.fail_sync(&mut random);
+                    }
+                }
+                state.random = random;
+                if fits < end {
+                    let message = "no space left on the simulated disk";
+                    return Err(IoError::new(operation, &self.path, Some(fits), IoKind::DiskFull, message));
                 }
                 Ok(())
             })

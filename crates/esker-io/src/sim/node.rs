@@ -1,11 +1,12 @@
 //! The contents of one simulated file: what is durable, what is only written, and what a power cut makes of them.
 //!
-//! An unsynced write is kept or lost sector by sector. A sector is written as the cache held it after the write, so a
+//! An unsynced write is kept or lost sector by sector; a durable one covers whole sectors. A sector is written as the cache held it after the write, so a
 //! later write of the same sector carries the earlier one's bytes, as a real page cache does. Sizes are metadata: of
 //! the sizes that a file went through since its last sync, a power cut keeps some prefix; bytes that a kept size
 //! covers and no kept sector wrote are zeros.
 
 use super::fate::Fate;
+use crate::SyncMethod;
 use fastrand::Rng;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -124,6 +125,26 @@ impl Node {
                 Arc::make_mut(&mut self.older).insert(number, sector.into());
             }
         }
+    }
+
+    /// A write that is durable when it returns. By [`SyncMethod::Dsync`] its own sectors are and nothing else is, unless a size
+    /// is on its way, with which a file system's journal takes the whole file.
+    pub(super) fn write_durably(&mut self, offset: u64, bytes: &[u8], method: SyncMethod, keeps_old: bool) {
+        self.write(offset, bytes);
+        if method.covers_earlier() || self.pending.iter().any(|change| matches!(change, Change::Size(_))) {
+            return self.sync(keeps_old);
+        }
+        let Some(Change::Sectors { start, image }) = self.pending.pop() else { return };
+        let range = start..start + image.len() as u64;
+        // There is one sector in the cache: what was in it before is never written after this.
+        for change in &mut self.pending {
+            if let Change::Sectors { start: at, image: older } = change {
+                overwrite(Arc::make_mut(older), *at, &range, |place, _| image[place]);
+            }
+        }
+        let later = std::mem::replace(&mut self.pending, vec![Change::Sectors { start, image }]);
+        self.sync(keeps_old);
+        self.pending = later;
     }
 
     /// A sync that fails: some of the writes are dropped for good, though readers still see them and the next sync

@@ -1,6 +1,6 @@
 use super::*;
-use crate::{AccessHint, Disk, File, OpenMode};
-use std::collections::HashSet;
+use crate::{AccessHint, Disk, File, OpenMode, SyncMethod};
+use std::collections::{BTreeSet, HashSet};
 
 const SECTOR: usize = SECTOR_BYTES as usize;
 
@@ -39,6 +39,64 @@ fn outcomes(disk: &SimDisk, path: &str) -> HashSet<Option<Vec<u8>>> {
 fn synced_is_never_lost() {
     let (disk, _file) = with_file(b"hello");
     assert_eq!(outcomes(&disk, "d/f"), HashSet::from([Some(b"hello".to_vec())]));
+}
+
+/// A durable write answers for itself; a sync for all that came before.
+#[test]
+fn what_a_durable_write_covers() {
+    for method in SyncMethod::ALL {
+        let (disk, file) = with_file(&[b'a'; 4 * SECTOR]);
+        file.write_at(&[b'b'; SECTOR], 0).unwrap();
+        file.write_durably(&[b'c'; 2 * SECTOR], SECTOR as u64, method).unwrap();
+        let seen = |at: usize| -> BTreeSet<u8> {
+            outcomes(&disk, "d/f").into_iter().map(|bytes| bytes.unwrap()[at]).collect()
+        };
+        assert_eq!((seen(SECTOR), seen(3 * SECTOR - 1)), (BTreeSet::from([b'c']), BTreeSet::from([b'c'])));
+        let earlier = match method.covers_earlier() {
+            true => BTreeSet::from([b'b']),
+            false => BTreeSet::from([b'a', b'b']),
+        };
+        assert_eq!(seen(0), earlier, "{method}");
+    }
+}
+
+/// An older image of a sector never comes after a durable one; what is in the sector's cache goes with it.
+#[test]
+fn a_durable_write_is_the_sectors_last_word() {
+    let (disk, file) = with_file(&[b'a'; 2 * SECTOR]);
+    file.write_at(&[b'b'; 2 * SECTOR], 0).unwrap();
+    file.write_durably(b"c", 1, SyncMethod::Dsync).unwrap();
+    let first: BTreeSet<_> = outcomes(&disk, "d/f").into_iter().map(|bytes| bytes.unwrap()[..3].to_vec()).collect();
+    assert_eq!(first, BTreeSet::from([b"bcb".to_vec()]));
+    // A size on its way goes with it, and all before.
+    file.write_at(&[b'd'; SECTOR], 2 * SECTOR as u64).unwrap();
+    file.write_durably(b"e", 0, SyncMethod::Dsync).unwrap();
+    let expected = [&b"ecb"[..], &[b'b'; 2 * SECTOR - 3], &[b'd'; SECTOR]].concat();
+    assert_eq!(outcomes(&disk, "d/f"), HashSet::from([Some(expected)]));
+}
+
+/// One operation each, but for fdatasync's two: cut in the middle it may be lost, failed it is lost or not.
+#[test]
+fn a_durable_write_may_be_cut_and_fail() {
+    for (method, operations) in SyncMethod::ALL.into_iter().zip([2, 1, 1]) {
+        for fails in [false, true] {
+            let (disk, file) = with_file(b"old");
+            let last = disk.op_count() + operations;
+            match fails {
+                true => disk.fail_once(last, IoKind::Failed),
+                false => disk.power_cut_at(last),
+            }
+            file.write_durably(b"new", 0, method).unwrap_err();
+            assert_eq!(disk.op_count(), last);
+            let both = HashSet::from([b"old", b"new"].map(|bytes| Some(bytes.to_vec())));
+            assert!(outcomes(&disk, "d/f").is_subset(&both), "{method}");
+            assert!(fails || outcomes(&disk, "d/f") == both, "{method}");
+        }
+        let (disk, file) = with_file(b"old");
+        disk.lie_about_sync(true);
+        file.write_durably(b"new", 0, method).unwrap();
+        assert!(outcomes(&disk, "d/f").contains(&Some(b"old".to_vec())), "{method}");
+    }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 #![allow(dead_code, clippy::unwrap_used)]
 
 use esker_format::{FolderId, Lsn};
-use esker_io::{AccessHint, DirEntry, Disk, File, LockGuard, OpenMode, Result, SimDisk};
+use esker_io::{AccessHint, DirEntry, Disk, File, IoError, IoKind, LockGuard, OpenMode, Result, SimDisk, SyncMethod};
 use esker_wal::{replay, Wal, WalError, WalOptions, SECTOR_BYTES};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -25,7 +25,10 @@ pub type Pause = Arc<dyn Fn() + Send + Sync>;
 pub struct Seen {
     files: BTreeMap<PathBuf, Sectors>,
     pub writes: u64,
+    /// Syncs, and writes that were synced by the same call.
     pub syncs: u64,
+    /// Writes that were made durable by their own call.
+    pub durable_writes: u64,
     pub bytes: u64,
     /// Changes of sizes and names while the commit path ran.
     pub metadata: u64,
@@ -38,17 +41,20 @@ pub struct Watch {
     pub seen: Arc<Mutex<Seen>>,
     /// Called before and after each write and sync of a file.
     pub pause: Pause,
+    /// Methods that the system does not have.
+    pub refuses: Vec<SyncMethod>,
 }
 
 struct Watched {
     file: Arc<dyn File>,
     seen: Arc<Mutex<Seen>>,
     pause: Pause,
+    refuses: Vec<SyncMethod>,
 }
 
 impl Watch {
     pub fn new(disk: SimDisk) -> Self {
-        Watch { disk, seen: Arc::default(), pause: Arc::new(|| {}) }
+        Watch { disk, seen: Arc::default(), pause: Arc::new(|| {}), refuses: Vec::new() }
     }
     pub fn counts(&self) -> (u64, u64, u64) {
         let seen = self.seen.lock().unwrap();
@@ -67,7 +73,12 @@ impl Disk for Watch {
     fn open(&self, path: &Path, mode: OpenMode, hint: AccessHint) -> Result<Arc<dyn File>> {
         assert_eq!(hint, AccessHint::Log);
         let file = self.disk.open(path, mode, hint)?;
-        Ok(Arc::new(Watched { file, seen: self.seen.clone(), pause: self.pause.clone() }))
+        Ok(Arc::new(Watched {
+            file,
+            seen: self.seen.clone(),
+            pause: self.pause.clone(),
+            refuses: self.refuses.clone(),
+        }))
     }
     fn create_dir(&self, path: &Path) -> Result<()> {
         self.disk.create_dir(path)
@@ -116,28 +127,35 @@ impl File for Watched {
         self.file.read_at(buf, offset)
     }
     fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
-        assert_eq!(
-            (offset % SECTOR_BYTES, buf.len() as u64 % SECTOR_BYTES, buf.as_ptr() as u64 % SECTOR_BYTES),
-            (0, 0, 0)
-        );
-        if is_segment(self.path()) {
-            assert!(offset > 0, "a header was written under a segment's name");
-            let mut seen = self.seen.lock().unwrap();
-            seen.writes += 1;
-            seen.bytes += buf.len() as u64;
-            let sectors = seen.files.entry(self.path().to_owned()).or_default();
-            for sector in offset / SECTOR_BYTES..(offset + buf.len() as u64) / SECTOR_BYTES {
-                // Only as it is: an opening makes sure of the last frames.
-                let at = (sector * SECTOR_BYTES - offset) as usize;
-                let mut old = vec![0; SECTOR_BYTES as usize];
-                let same = self.file.read_at(&mut old, sector * SECTOR_BYTES).is_ok() && old == buf[at..at + old.len()];
-                let synced = sectors.synced.contains(&sector);
-                assert!(!synced || same, "sector {sector} of {:?} was written again", self.path());
-                sectors.written.insert(sector);
-            }
-        }
+        self.note_write(buf, offset);
         (self.pause)();
         let result = self.file.write_at(buf, offset);
+        (self.pause)();
+        result
+    }
+    fn write_durably(&self, buf: &[u8], offset: u64, method: SyncMethod) -> Result<()> {
+        if self.refuses.contains(&method) {
+            return Err(IoError::new("write durably", self.path(), Some(offset), IoKind::Failed, "not supported"));
+        }
+        if method == SyncMethod::Fdatasync {
+            self.write_at(buf, offset)?;
+            return self.sync_data();
+        }
+        self.note_write(buf, offset);
+        (self.pause)();
+        let result = self.file.write_durably(buf, offset, method);
+        if is_segment(self.path()) {
+            let mut seen = self.seen.lock().unwrap();
+            seen.syncs += 1;
+            seen.durable_writes += 1;
+            let Sectors { written, synced } = seen.files.entry(self.path().to_owned()).or_default();
+            let covered = offset / SECTOR_BYTES..(offset + buf.len() as u64) / SECTOR_BYTES;
+            let (now, later) = std::mem::take(written)
+                .into_iter()
+                .partition(|sector| method.covers_earlier() || covered.contains(sector));
+            synced.extend::<BTreeSet<_>>(now);
+            *written = later;
+        }
         (self.pause)();
         result
     }
@@ -170,7 +188,38 @@ impl File for Watched {
     }
 }
 
+impl Watched {
+    /// Before a write: counts it, and looks at what it goes over.
+    fn note_write(&self, buf: &[u8], offset: u64) {
+        assert_eq!(
+            (offset % SECTOR_BYTES, buf.len() as u64 % SECTOR_BYTES, buf.as_ptr() as u64 % SECTOR_BYTES),
+            (0, 0, 0)
+        );
+        if is_segment(self.path()) {
+            assert!(offset > 0, "a header was written under a segment's name");
+            let mut seen = self.seen.lock().unwrap();
+            seen.writes += 1;
+            seen.bytes += buf.len() as u64;
+            let sectors = seen.files.entry(self.path().to_owned()).or_default();
+            for sector in offset / SECTOR_BYTES..(offset + buf.len() as u64) / SECTOR_BYTES {
+                // Only as it is: an opening makes sure of the last frames.
+                let at = (sector * SECTOR_BYTES - offset) as usize;
+                let mut old = vec![0; SECTOR_BYTES as usize];
+                let same = self.file.read_at(&mut old, sector * SECTOR_BYTES).is_ok() && old == buf[at..at + old.len()];
+                let synced = sectors.synced.contains(&sector);
+                assert!(!synced || same, "sector {sector} of {:?} was written again", self.path());
+                sectors.written.insert(sector);
+            }
+        }
+    }
+}
+
 pub type Frames = Vec<(Lsn, Vec<u8>)>;
+
+/// [`small`], its groups made durable by the method that the seed has.
+pub fn small_by(seed: u64) -> WalOptions {
+    WalOptions { sync_method: Some(SyncMethod::ALL[(seed % 3) as usize]), ..small() }
+}
 
 pub fn small() -> WalOptions {
     WalOptions { segment_bytes: 5 * SECTOR_BYTES, buffer_bytes: 16 << 10, ..WalOptions::default() }

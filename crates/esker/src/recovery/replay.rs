@@ -20,7 +20,7 @@ use esker_format::{
     RunRef, TableEntry, TableId, TreeEntry, TreeId, TreeKind, TxnId,
 };
 use esker_io::Disk;
-use esker_wal::{Opening, WalOptions};
+use esker_wal::{Clock, Opening, SyncMethod, WalOptions};
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -138,8 +138,12 @@ impl Replay {
         notify: &Notify,
         create: bool,
     ) -> Result<Opening> {
+        let clock = options.host.clone();
         let wal_options = WalOptions {
             segment_bytes: options.wal_segment_bytes,
+            // What stays in memory needs no trial.
+            sync_method: if options.read_only { Some(SyncMethod::Fdatasync) } else { options.sync_method },
+            clock: Clock(Arc::new(move || clock.now())),
             folder: self.folder,
             create,
             ..WalOptions::default()
