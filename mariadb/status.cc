@@ -6,7 +6,7 @@
   Status variables and SHOW ENGINE. Nothing here takes a lock that a row operation takes.
 
   Counters have a global and a session value. Gauges (memory by account, log positions, recovery) are of the engine and
-  the same in both.
+  the same in both, as is the one text: how the log is made durable.
 */
 #include "status.h"
 #include "transaction.h"
@@ -32,7 +32,7 @@ int show_all(THD *of, st_mysql_show_var *var, void *, system_status_var *, enum_
   if (!engine || !thd || (scope != SHOW_OPT_GLOBAL && of != thd))
     return 0;
   const uint32_t counters= es_counter_count(), gauges= es_gauge_count();
-  const size_t count= counters + gauges;
+  const size_t count= counters + gauges + 1;
   auto *variables= static_cast<st_mysql_show_var *>(thd_calloc(thd, (count + 1) * sizeof(st_mysql_show_var)));
   auto *values= static_cast<uint64_t *>(thd_calloc(thd, (count + 1) * sizeof(uint64_t)));
   if (!variables || !values)
@@ -49,6 +49,8 @@ int show_all(THD *of, st_mysql_show_var *var, void *, system_status_var *, enum_
   es_gauges(engine, values + counters, gauges);
   for (uint32_t i= 0; i < gauges; i++)
     variables[counters + i]= {es_gauge_name(i), &values[counters + i], SHOW_ULONGLONG};
+  /* The server reads it, and no more. */
+  variables[count - 1]= {"sync_method", const_cast<char *>(es_sync_method(engine)), SHOW_CHAR};
   variables[count]= {nullptr, nullptr, SHOW_UNDEF};
   var->value= variables;
   return 0;

@@ -23,6 +23,7 @@ ulonglong bulk_buffer_size;
 ulonglong bulk_threshold;
 ulonglong wal_segment_size;
 ulong flush_log_at_trx_commit;
+ulong sync_method;
 ulong autoinc_lock_mode_number;
 uint recovery_target_seconds;
 ulonglong recovery_target_bytes;
@@ -67,6 +68,12 @@ static_assert(EsCompression{0} == EsCompression::None && EsCompression{1} == EsC
               EsCompression{2} == EsCompression::Zstd, "compression_names are in the order of their numbers");
 TYPELIB compression_typelib= {array_elements(compression_names) - 1, "", compression_names, nullptr};
 
+const char *sync_method_names[]= {"fdatasync", "dsync", "uring", "auto", NullS};
+static_assert(EsSyncMethod{0} == EsSyncMethod::Fdatasync && EsSyncMethod{1} == EsSyncMethod::Dsync &&
+              EsSyncMethod{2} == EsSyncMethod::Uring && EsSyncMethod{3} == EsSyncMethod::Auto,
+              "sync_method_names are in the order of their numbers");
+TYPELIB sync_method_typelib= {array_elements(sync_method_names) - 1, "", sync_method_names, nullptr};
+
 MYSQL_SYSVAR_STR(data_dir, data_dir, PLUGIN_VAR_READONLY | PLUGIN_VAR_RQCMDARG,
                  "Folder of Esker's files; relative to the server's data folder",
                  nullptr, nullptr, "#esker");
@@ -93,6 +100,18 @@ MYSQL_SYSVAR_ULONG(flush_log_at_trx_commit, flush_log_at_trx_commit, PLUGIN_VAR_
                    " survives a crash of the server, and made durable about once a second. 0: written and made durable"
                    " about once a second",
                    nullptr, update_flush_mode, 1, 0, 2, 0);
+
+/*
+  Not auto by default: it costs up to half a second at every start, and on a device whose flushes vary more than the
+  methods differ it buys nothing, or another answer each time. Whoever has a fast device asks once, and then by name.
+*/
+MYSQL_SYSVAR_ENUM(sync_method, sync_method, PLUGIN_VAR_READONLY | PLUGIN_VAR_RQCMDARG,
+                  "What makes the log durable. fdatasync: a write, then a sync. dsync: one write that is durable. uring:"
+                  " a write and a sync by one call of io_uring. auto: tries each 50 times at the start, half a second at"
+                  " most, and keeps fdatasync unless another is a tenth faster beyond doubt; the figures are in the error"
+                  " log. One that the system refuses gives way to fdatasync, with a warning; Esker_sync_method has what"
+                  " is used",
+                  nullptr, nullptr, static_cast<ulong>(EsSyncMethod::Fdatasync), &sync_method_typelib);
 
 MYSQL_SYSVAR_ULONG(autoinc_lock_mode, autoinc_lock_mode_number, PLUGIN_VAR_READONLY | PLUGIN_VAR_RQCMDARG,
                    "AUTO_INCREMENT values of statements that run at the same time. 2: interleaved, nobody waits. 1:"
@@ -136,6 +155,7 @@ st_mysql_sys_var *system_variables[]=
   MYSQL_SYSVAR(bulk_threshold),
   MYSQL_SYSVAR(wal_segment_size),
   MYSQL_SYSVAR(flush_log_at_trx_commit),
+  MYSQL_SYSVAR(sync_method),
   MYSQL_SYSVAR(autoinc_lock_mode),
   MYSQL_SYSVAR(recovery_target_seconds),
   MYSQL_SYSVAR(recovery_target_bytes),
@@ -173,6 +193,7 @@ void fill_options(EsOptions *options, std::string *folder)
   options->recovery_target_seconds= recovery_target_seconds;
   options->recovery_target_bytes= recovery_target_bytes;
   options->flush_mode= static_cast<EsFlushMode>(flush_log_at_trx_commit);
+  options->sync_method= static_cast<EsSyncMethod>(sync_method);
   es_profile_locks(profile_locks);
 }
 

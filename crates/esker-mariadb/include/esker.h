@@ -48,6 +48,18 @@ enum class EsFlushMode : int32_t {
   WriteOnly = 2,
 };
 
+/// What makes the log durable.
+enum class EsSyncMethod : int32_t {
+  /// A write, then fdatasync.
+  Fdatasync = 0,
+  /// One write that is durable.
+  Dsync = 1,
+  /// A write and fdatasync by one call of io_uring.
+  Uring = 2,
+  /// What a trial at the opening finds to be fastest.
+  Auto = 3,
+};
+
 /// How much a line of the log matters.
 enum class EsLogLevel : int32_t {
   /// Something is wrong.
@@ -304,6 +316,7 @@ struct EsOptions {
   uint64_t recovery_target_bytes;
   uint32_t recovery_target_seconds;
   Unchecked<EsFlushMode> flush_mode;
+  Unchecked<EsSyncMethod> sync_method;
   /// NULL: nobody wants to know.
   EsLogFn log;
   void *log_context;
@@ -619,6 +632,12 @@ void es_set_bulk_buffer(const EsEngine *engine, uint64_t bytes);
 /// # Safety
 /// `engine` is open.
 EsStatus es_set_flush_mode(const EsEngine *engine, Unchecked<EsFlushMode> mode);
+
+/// The name of what makes the log durable: static, NUL-terminated.
+///
+/// # Safety
+/// `engine` is open.
+const char *es_sync_method(const EsEngine *engine);
 
 /// Returns when the log is durable up to the moment of the call, or cannot become so.
 ///
@@ -1285,7 +1304,7 @@ void es_locks(const EsEngine *engine, EsLockFn each, EsLocalTimeFn local, void *
 static_assert(sizeof(EsError) == 1024 &&
               offsetof(EsError, text) == 0,
               "EsError lies otherwise than in Rust");
-static_assert(sizeof(EsOptions) == 112 &&
+static_assert(sizeof(EsOptions) == 120 &&
               offsetof(EsOptions, data_dir) == 0 &&
               offsetof(EsOptions, memory_limit_bytes) == 8 &&
               offsetof(EsOptions, bulk_buffer_bytes) == 16 &&
@@ -1294,13 +1313,14 @@ static_assert(sizeof(EsOptions) == 112 &&
               offsetof(EsOptions, recovery_target_bytes) == 40 &&
               offsetof(EsOptions, recovery_target_seconds) == 48 &&
               offsetof(EsOptions, flush_mode) == 52 &&
-              offsetof(EsOptions, log) == 56 &&
-              offsetof(EsOptions, log_context) == 64 &&
-              offsetof(EsOptions, weights) == 72 &&
-              offsetof(EsOptions, weights_version) == 80 &&
-              offsetof(EsOptions, collation_text) == 88 &&
-              offsetof(EsOptions, weights_context) == 96 &&
-              offsetof(EsOptions, waiting) == 104,
+              offsetof(EsOptions, sync_method) == 56 &&
+              offsetof(EsOptions, log) == 64 &&
+              offsetof(EsOptions, log_context) == 72 &&
+              offsetof(EsOptions, weights) == 80 &&
+              offsetof(EsOptions, weights_version) == 88 &&
+              offsetof(EsOptions, collation_text) == 96 &&
+              offsetof(EsOptions, weights_context) == 104 &&
+              offsetof(EsOptions, waiting) == 112,
               "EsOptions lies otherwise than in Rust");
 static_assert(sizeof(EsColumn) == 20 &&
               offsetof(EsColumn, kind) == 0 &&

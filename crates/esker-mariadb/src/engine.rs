@@ -7,7 +7,7 @@ use crate::index::{EsCollationTextFn, EsWeightsFn, EsWeightsVersionFn, Weights};
 use crate::status::{report, str_of, EsError, EsStatus, Failure};
 use crate::waits::Owners;
 use crate::xid::XidList;
-use esker::{Engine, Error, FlushMode, Level, Notify, Options};
+use esker::{Engine, Error, FlushMode, Level, Notify, Options, SyncMethod};
 use esker_base::wait::{listen, WaitEvent};
 use esker_io::PosixDisk;
 use std::ffi::{c_char, c_void, CStr};
@@ -49,6 +49,27 @@ unsafe impl FromC for EsFlushMode {
     const ALL: &'static [EsFlushMode] = &[EsFlushMode::Lazy, EsFlushMode::EveryCommit, EsFlushMode::WriteOnly];
 }
 
+/// What makes the log durable.
+#[repr(i32)]
+#[derive(Debug, Clone, Copy)]
+pub enum EsSyncMethod {
+    /// A write, then fdatasync.
+    Fdatasync = 0,
+    /// One write that is durable.
+    Dsync = 1,
+    /// A write and fdatasync by one call of io_uring.
+    Uring = 2,
+    /// What a trial at the opening finds to be fastest.
+    Auto = 3,
+}
+
+// SAFETY: all members.
+unsafe impl FromC for EsSyncMethod {
+    const NAME: &'static str = "sync method";
+    const ALL: &'static [EsSyncMethod] =
+        &[EsSyncMethod::Fdatasync, EsSyncMethod::Dsync, EsSyncMethod::Uring, EsSyncMethod::Auto];
+}
+
 /// What an engine is opened with.
 #[repr(C)]
 pub struct EsOptions {
@@ -61,6 +82,7 @@ pub struct EsOptions {
     pub(crate) recovery_target_bytes: u64,
     pub(crate) recovery_target_seconds: u32,
     pub(crate) flush_mode: Unchecked<EsFlushMode>,
+    pub(crate) sync_method: Unchecked<EsSyncMethod>,
     /// NULL: nobody wants to know.
     pub(crate) log: EsLogFn,
     pub(crate) log_context: *mut c_void,
@@ -142,6 +164,16 @@ fn flush_mode(given: Unchecked<EsFlushMode>) -> Result<FlushMode, Failure> {
     })
 }
 
+/// None: a trial decides.
+fn sync_method(given: Unchecked<EsSyncMethod>) -> Result<Option<SyncMethod>, Failure> {
+    Ok(match given.checked()? {
+        EsSyncMethod::Fdatasync => Some(SyncMethod::Fdatasync),
+        EsSyncMethod::Dsync => Some(SyncMethod::Dsync),
+        EsSyncMethod::Uring => Some(SyncMethod::Uring),
+        EsSyncMethod::Auto => None,
+    })
+}
+
 fn size(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }
@@ -163,6 +195,7 @@ pub unsafe extern "C" fn es_default_options(options: *mut EsOptions) {
         recovery_target_bytes: 0,
         recovery_target_seconds: defaults.recovery_target_seconds,
         flush_mode: Unchecked::new(EsFlushMode::EveryCommit),
+        sync_method: Unchecked::new(EsSyncMethod::Fdatasync),
         log: None,
         log_context: std::ptr::null_mut(),
         weights: None,
@@ -199,6 +232,7 @@ pub unsafe extern "C" fn es_engine_open(
             bulk_buffer_bytes: size(given.bulk_buffer_bytes),
             bulk_threshold_bytes: size(given.bulk_threshold_bytes),
             wal_segment_bytes: given.wal_segment_bytes,
+            sync_method: sync_method(given.sync_method)?,
             recovery_target_seconds: given.recovery_target_seconds,
             recovery_target_bytes: (given.recovery_target_bytes > 0).then_some(given.recovery_target_bytes),
             collations: Arc::new(Weights::new(
@@ -286,6 +320,22 @@ pub unsafe extern "C" fn es_set_flush_mode(engine: *const EsEngine, mode: Unchec
         Ok(())
     });
     result.map_or_else(|failure| failure.status, |()| EsStatus::Ok)
+}
+
+/// The name of what makes the log durable: static, NUL-terminated.
+///
+/// # Safety
+/// `engine` is open.
+#[no_mangle]
+pub unsafe extern "C" fn es_sync_method(engine: *const EsEngine) -> *const c_char {
+    // SAFETY: the caller's promise.
+    let handle = unsafe { shared(engine) };
+    let method = match handle.engine.sync_method() {
+        SyncMethod::Fdatasync => c"fdatasync",
+        SyncMethod::Dsync => c"dsync",
+        SyncMethod::Uring => c"uring",
+    };
+    method.as_ptr()
 }
 
 /// Returns when the log is durable up to the moment of the call, or cannot become so.

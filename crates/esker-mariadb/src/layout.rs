@@ -44,9 +44,9 @@ macro_rules! crossing {
 
 crossing! {
     EsError 1024 { text }
-    EsOptions 112 {
+    EsOptions 120 {
         data_dir, memory_limit_bytes, bulk_buffer_bytes, bulk_threshold_bytes, wal_segment_bytes, recovery_target_bytes,
-        recovery_target_seconds, flush_mode, log, log_context, weights, weights_version, collation_text,
+        recovery_target_seconds, flush_mode, sync_method, log, log_context, weights, weights_version, collation_text,
         weights_context, waiting
     }
     EsColumn 20 { kind, offset, width, null_byte, null_mask, len_bytes, pad }
