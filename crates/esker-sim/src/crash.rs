@@ -22,7 +22,10 @@ pub fn model_seed(seed: u64, steps: usize, config: Config, hold: &mut Option<Sim
 /// Several generations on one seed, each ended by a power cut or a kill at a random operation.
 pub fn crash_seed(seed: u64, hold: &mut Option<Sim>) -> Result<Stats, Failure> {
     let mut chance = Rng::new(seed ^ 0x00C0_FFEE);
-    let (lazy_modes, options) = (chance.chance(30), varied_options(&mut chance));
+    let (lazy_modes, mut options) = (chance.chance(30), varied_options(&mut chance));
+    if seed % 8 == 0 {
+        options.sync_method = None;
+    }
     let config = Config { lazy_modes, options, ..Config::default() };
     let sim = hold.insert(Sim::new(seed, config));
     for _ in 0..2 + chance.below(4) {

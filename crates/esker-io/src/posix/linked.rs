@@ -12,7 +12,7 @@ use std::io;
 use std::os::fd::AsRawFd;
 
 /// What is longer goes the ordinary way: a second call is nothing beside so many bytes.
-pub(super) const MOST_BYTES: usize = 256 << 10;
+pub(super) const MOST_BYTES: usize = 64 << 10;
 
 /// What came of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
