@@ -12,6 +12,7 @@ use crate::pace::{Advice, Pace};
 use crate::sync::{now_ns, order, AtomicBool, AtomicU64, Condvar, Mutex, Ordering};
 use crate::{Committer, Result, WalError};
 use esker_base::histogram::Histogram;
+use esker_base::phase::{self, CommitPhase};
 use esker_base::{count, timed, Counter, WaitEvent};
 use std::sync::Arc;
 use std::time::Duration;
@@ -240,7 +241,9 @@ impl Group {
         let closed = match self.pace.advise(now_ns()) {
             Advice::AllAreThere => Counter::GroupClosedAtOnce,
             Advice::NotWorth => Counter::GroupClosedByCost,
-            Advice::Wait(_) => timed(WaitEvent::WalGather, || self.wait_for_those_away()),
+            Advice::Wait(_) => {
+                timed(WaitEvent::WalGather, || phase::timed(CommitPhase::Gather, || self.wait_for_those_away()))
+            }
         };
         self.pace.begins(closed == Counter::GroupClosedByTime);
         count(closed, 1);

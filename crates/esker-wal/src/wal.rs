@@ -17,6 +17,7 @@ use crate::tail::{Appended, Tail, Take};
 use crate::trial::{Syncing, Trial};
 use crate::writer::Writer;
 use crate::{frame_space, sector_up, Committer, Result, WalError, SECTOR_BYTES};
+use esker_base::phase::{CommitPhase, Moment};
 use esker_base::{count, timed, Counter, WaitEvent};
 use esker_format::frame::MAX_PAYLOAD_BYTES;
 use esker_format::Lsn;
@@ -576,10 +577,16 @@ impl Shared {
         let mut writer = self.writer.lock();
         let Some(mut taken) = self.take(sync, &mut writer.pool)? else { return Ok(()) };
         let (at, end) = (taken.base(), taken.end());
+        let began = Moment::now();
         writer.write(&self.chain, taken.sectors(), at, sync)?;
+        let written = match sync && !writer.awaits_sync() {
+            true => began,
+            false => began.until_now(CommitPhase::LogWrite),
+        };
         self.group.set_written(end);
         if sync {
             writer.sync()?;
+            written.until_now(CommitPhase::LogSync);
             self.group.set_durable(end);
         }
         // One large transaction must not hold its memory for ever.

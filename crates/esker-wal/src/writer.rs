@@ -62,6 +62,11 @@ impl Writer {
         }
     }
 
+    /// Is there something that needs a sync?
+    pub(crate) fn awaits_sync(&self) -> bool {
+        self.unsynced.is_some()
+    }
+
     /// Makes durable what was written and is not yet.
     pub(crate) fn sync(&mut self) -> Result<()> {
         match self.unsynced.take() {

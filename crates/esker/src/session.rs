@@ -18,6 +18,7 @@ use crate::version::{VersionOrder, View, ACTIVE};
 use crate::write::AllLocked;
 use crate::{Error, Result};
 use esker_base::counters::{count, Counter, SessionCounters};
+use esker_base::phase::Moment;
 use esker_format::{CommitSeq, RowId, TreeId, TxnId};
 use std::sync::Arc;
 use std::time::Duration;
@@ -96,6 +97,8 @@ pub struct Session {
     pub(crate) view_slot: Arc<ViewSlot>,
     pub(crate) presence: Arc<Presence>,
     pub(crate) statement_view: Option<CommitSeq>,
+    /// When the commit that is under way began, prepare included.
+    pub(crate) commit_began: Option<Moment>,
     statement: Savepoint,
     pub(crate) parker: Arc<Parker>,
     pub(crate) wait: WaitPolicy,
@@ -139,6 +142,7 @@ impl Session {
             current: Current::None,
             unused: None,
             statement_view: None,
+            commit_began: None,
             statement: Savepoint::default(),
             parker: Parker::new(),
             fresh_lock: None,

@@ -5,6 +5,7 @@ use crate::engine::Engine;
 use crate::tree::stored::Stored;
 use crate::tree::Tree;
 use esker_base::counters::{global_total, Counter};
+use esker_base::phase::{self, CommitPhase};
 use esker_format::Lsn;
 use esker_memory::{charged, Account};
 use esker_wal::SyncMethod;
@@ -126,6 +127,12 @@ impl Engine {
                 times.mean_ns(),
                 times.quantile_ns(0.99)
             );
+        }
+        let _ = writeln!(out, "\nPHASES OF COMMIT\n----------------");
+        for phase in CommitPhase::ALL {
+            let found = phase::figures(*phase);
+            let (name, count, us) = (phase.name(), found.count, found.sum_ns / 1000);
+            let _ = writeln!(out, "{name}: {count} times, {us} us in all");
         }
         let _ = writeln!(out, "\nLOCKS (contended)\n-----");
         for site in esker_base::lock::report().iter().filter(|s| s.contended > 0) {

@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+use esker::base::phase::{figures, CommitPhase};
 use esker::base::{global_total, Counter};
 use esker::format::{Column, ColumnKind, ColumnMask, Compression, Layout, RowFormat, RowId};
 use esker::io::{AccessHint, DirEntry, Disk, File, LockGuard, OpenMode};
@@ -501,4 +502,6 @@ fn every_counter_moves() {
     groups(&open(&gate, &fresh_folder("groups"), 1 << 30, Background::Inline));
     let still: Vec<_> = Counter::ALL.iter().filter(|c| global_total(**c) == 0).map(|c| c.name()).collect();
     assert!(still.is_empty(), "counters that never moved: {still:?}");
+    let unseen: Vec<_> = CommitPhase::ALL.iter().filter(|p| figures(**p).count == 0).map(|p| p.name()).collect();
+    assert!(unseen.is_empty(), "phases of commit that nothing went through: {unseen:?}");
 }

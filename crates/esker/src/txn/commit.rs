@@ -20,6 +20,7 @@ use crate::upkeep::{background, pressure};
 use crate::version::ABORTED;
 use crate::{Error, Result};
 use esker_base::counters::{count, Counter};
+use esker_base::phase::{self, CommitPhase, Moment};
 use esker_format::{CommitSeq, Lsn, Record, RunRef};
 use esker_wal::Committer;
 use std::sync::atomic::Ordering;
@@ -96,8 +97,8 @@ impl Txn {
         Ok(appended.end)
     }
 
-    /// Redo and commit record into the log, then visible; the end of its frame. `None`: it changed nothing.
-    fn commit(&mut self, core: &Core) -> Result<Option<Lsn>> {
+    /// Redo and commit record into the log, then visible; the end of its frame, and when it was. `None`: it changed nothing.
+    fn commit(&mut self, core: &Core) -> Result<Option<(Lsn, Moment)>> {
         let attach = self.seal_all(core)?;
         if self.redo_bytes() == 0 && attach.is_empty() {
             // Everything was rolled back to a savepoint, or nothing changed.
@@ -108,6 +109,7 @@ impl Txn {
         let redo = self.frame(&Record::Commit { txn: self.state.id, attach, aborted, deltas });
         let space = core.wal.reserve_commit(redo.len())?;
         self.enter_row_changes(core);
+        let turn = Moment::now();
         let end = {
             let _commit = core.commit_lock.lock();
             self.count_writes()?;
@@ -119,13 +121,14 @@ impl Txn {
             core.views.publish(seq, self.state.status());
             appended.end
         };
+        let visible = turn.until_now(CommitPhase::Visible);
         core.signals.logged_to(end);
         #[cfg(test)]
         crate::tests::hooks::reached("commit shows");
         self.committed(core);
         // Temporary tables do not survive a restart: nobody waits for them.
         let lasting = self.tables.iter().any(|t| !t.table.temporary);
-        Ok(Some(if lasting { end } else { Lsn::default() }))
+        Ok(Some((if lasting { end } else { Lsn::default() }, visible)))
     }
 
     /// What is left to do once it is committed, none of it needed for correctness.
@@ -174,6 +177,7 @@ impl Session {
         let Current::Open(txn) = &mut self.current else {
             return Err(Error::InvalidArgument("the transaction is prepared already".into()));
         };
+        let began = Moment::now();
         self.core.writable.check()?;
         pressure::wait_for_log(&self.core, || self.parker.is_killed());
         pressure::wait_for_merges(&self.core, txn.redo_bytes());
@@ -183,7 +187,11 @@ impl Session {
         self.core.signals.logged_to(end);
         self.unlock_counters();
         count(Counter::Prepares, 1);
-        make_durable(&self.core, who, end)
+        phase::timed(CommitPhase::PrepareWait, || make_durable(&self.core, who, end))?;
+        began.until_now(CommitPhase::Prepare);
+        // The end of others waits for people, or for others still.
+        self.commit_began = (who == Committer::Prepares).then_some(began);
+        Ok(())
     }
 
     /// The decision, after [`prepare`](Self::prepare): in memory, in the order of calls. Never waits, never fails. What
@@ -199,9 +207,10 @@ impl Session {
     pub fn commit(&mut self) -> Result<()> {
         let core = self.core.clone();
         if let Some(end) = self.commit_visibly()? {
-            make_durable(&core, Committer::Commits, end)?;
+            phase::timed(CommitPhase::Wait, || make_durable(&core, Committer::Commits, end))?;
             background::after_write(&core);
         }
+        self.acknowledged();
         Ok(())
     }
 
@@ -210,7 +219,15 @@ impl Session {
     pub fn commit_unsynced(&mut self) -> Result<Lsn> {
         let end = self.commit_visibly()?;
         background::after_write(&self.core);
+        self.acknowledged();
         Ok(end.unwrap_or_default())
+    }
+
+    /// The commit that was under way, if any, is told of.
+    fn acknowledged(&mut self) {
+        if let Some(began) = self.commit_began.take() {
+            began.until_now(CommitPhase::Whole);
+        }
     }
 
     /// Returns when the log is durable up to `end`, as far as the configuration asks for it.
@@ -222,15 +239,18 @@ impl Session {
     fn commit_visibly(&mut self) -> Result<Option<Lsn>> {
         match &mut self.current {
             Current::Open(txn) if txn.registered => {
+                self.commit_began = Some(Moment::now());
                 self.core.writable.check()?;
                 pressure::wait_for_log(&self.core, || self.parker.is_killed());
                 pressure::wait_for_merges(&self.core, txn.redo_bytes());
-                let end = txn.commit(&self.core)?;
-                match end {
-                    Some(_) => self.end_txn(),
-                    None => self.rollback()?,
+                match txn.commit(&self.core)? {
+                    Some((end, visible)) => {
+                        self.end_txn();
+                        visible.until_now(CommitPhase::Settle);
+                        Ok(Some(end))
+                    }
+                    None => self.rollback().map(|()| None),
                 }
-                Ok(end)
             }
             Current::Prepared { xid, .. } => {
                 let result = prepared::commit(&self.core, xid);
@@ -240,7 +260,13 @@ impl Session {
                     false => Err(Error::InvalidArgument("the prepared transaction was decided elsewhere".into())),
                 }
             }
-            Current::None | Current::Open(_) | Current::Committed(_) => {
+            Current::Committed(_) => {
+                phase::timed(CommitPhase::Settle, || self.end_txn());
+                Ok(None)
+            }
+            Current::None | Current::Open(_) => {
+                // What began before it was rolled back, or is decided by others.
+                self.commit_began = None;
                 self.end_txn();
                 Ok(None)
             }

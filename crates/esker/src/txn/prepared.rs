@@ -17,6 +17,7 @@ use crate::upkeep::discard;
 use crate::version::ABORTED;
 use crate::Result;
 use esker_base::counters::{count, Counter};
+use esker_base::phase::{self, CommitPhase, Moment};
 use esker_format::{CommitSeq, Record};
 use esker_wal::Committer;
 use std::sync::Arc;
@@ -73,6 +74,7 @@ impl Decided {
 /// Commits what was prepared: record into the log's memory, status word, visibility, and nothing else: others wait for it, in
 /// whose thread it may run.
 pub(crate) fn decide(core: &Core, xid: &[u8]) -> Option<Decided> {
+    let began = Moment::now();
     let _commit = core.commit_lock.lock();
     // Taken away only under the commit lock: a checkpoint logs it again, or finds the decision in the log.
     let Prepared { state, tables, credit, redo, who, .. } = core.prepared.lock().remove(xid)?;
@@ -83,13 +85,14 @@ pub(crate) fn decide(core: &Core, xid: &[u8]) -> Option<Decided> {
     state.end(seq.0);
     core.views.publish(seq, state.status());
     core.wal.ended(who);
+    began.until_now(CommitPhase::Ordered);
     Some(Decided { state, tables, _redo: redo, seq })
 }
 
 /// Commits a prepared transaction by its XID; false if there is none. Durable on return.
 pub(crate) fn commit(core: &Core, xid: &[u8]) -> Result<bool> {
     let Some(decided) = decide(core, xid) else { return Ok(false) };
-    decided.let_go(core);
+    phase::timed(CommitPhase::Settle, || decided.let_go(core));
     let end = core.wal.end_lsn();
     commit::make_durable(core, Committer::No, end)?;
     Ok(true)
