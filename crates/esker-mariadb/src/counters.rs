@@ -4,6 +4,7 @@
 use crate::boundary::{needed, out_slice, shared};
 use crate::engine::EsEngine;
 use crate::guard::catch;
+use crate::phases::{phase_figures, phase_names};
 use crate::session::EsSession;
 use esker::Status;
 use esker_base::histogram::{Histogram, HistogramSnapshot};
@@ -62,14 +63,15 @@ fn group_figures(sizes: &Histogram) -> Vec<u64> {
     std::iter::once(sizes.count).chain(each.iter().copied()).chain([larger.iter().sum()]).collect()
 }
 
-/// Memory by account, then the engine's, then groups of committers.
+/// Memory by account, then the engine's, then groups of committers, then the phases of their commits.
 fn gauge_names() -> &'static [CString] {
     static NAMES: OnceLock<Vec<CString>> = OnceLock::new();
     NAMES.get_or_init(|| {
         let accounts = Account::ALL.iter().map(|a| format!("memory_{}", a.name()));
         let others = ENGINE_GAUGES.iter().map(|(name, _)| (*name).to_owned());
         let groups = GROUPS.iter().flat_map(|(name, _)| group_names(name));
-        accounts.chain(others).chain(groups).map(|name| CString::new(name).unwrap_or_default()).collect()
+        let all = accounts.chain(others).chain(groups).chain(phase_names());
+        all.map(|name| CString::new(name).unwrap_or_default()).collect()
     })
 }
 
@@ -125,7 +127,8 @@ pub unsafe extern "C" fn es_gauges(engine: *const EsEngine, values: *mut u64, ca
     let status = handle.guard.clean_up(|| Ok(handle.engine.status())).unwrap_or_default();
     let accounts = Account::ALL.iter().map(|&a| charged(a));
     let engine = ENGINE_GAUGES.iter().map(|(_, gauge)| gauge(&status));
-    let figures = accounts.chain(engine).chain(GROUPS.iter().flat_map(|(_, sizes)| group_figures(sizes)));
+    let groups = GROUPS.iter().flat_map(|(_, sizes)| group_figures(sizes));
+    let figures = accounts.chain(engine).chain(groups).chain(phase_figures());
     for (to, figure) in values.iter_mut().zip(figures.chain(std::iter::repeat(0))) {
         to.write(figure);
     }

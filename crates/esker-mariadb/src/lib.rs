@@ -19,6 +19,7 @@ mod guard;
 #[cfg(test)]
 mod header_tests;
 mod layout;
+mod phases;
 mod waits;
 
 pub mod activity;

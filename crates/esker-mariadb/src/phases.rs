@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The phases of a commit as gauges: of each its count, its sum in microseconds, and how its times are spread. A bucket's name has
+//! the least and the longest time in it, in whole microseconds, as a group's has its sizes; each time is in one of them.
+
+use esker_base::phase::{figures, CommitPhase, FROM_US};
+
+fn names_of(phase: CommitPhase) -> impl Iterator<Item = String> {
+    let name = phase.name();
+    let longest = FROM_US.iter().skip(1).map(|next| Some(next - 1)).chain([None]);
+    let buckets = FROM_US.iter().zip(longest).map(move |(from, longest)| match longest {
+        Some(longest) if longest == *from => format!("{name}_us_{from}"),
+        Some(longest) => format!("{name}_us_{from}_{longest}"),
+        None => format!("{name}_us_{from}_up"),
+    });
+    [format!("{name}_count"), format!("{name}_us")].into_iter().chain(buckets)
+}
+
+/// Names of all, phase by phase.
+pub(crate) fn phase_names() -> impl Iterator<Item = String> {
+    CommitPhase::ALL.iter().flat_map(|phase| names_of(*phase))
+}
+
+/// Their figures, in the same order.
+pub(crate) fn phase_figures() -> impl Iterator<Item = u64> {
+    CommitPhase::ALL.iter().flat_map(|phase| {
+        let found = figures(*phase);
+        [found.count, found.sum_ns / 1000].into_iter().chain(found.buckets)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_say_what_is_in_a_bucket() {
+        let names: Vec<_> = names_of(CommitPhase::Prepare).collect();
+        assert_eq!(
+            names[..5],
+            ["_count", "_us", "_us_0", "_us_1_3", "_us_4_15"].map(|end| format!("commit_prepare{end}"))
+        );
+        assert_eq!(names.last().map(String::as_str), Some("commit_prepare_us_1048576_up"));
+        assert_eq!(phase_names().count(), phase_figures().count());
+    }
+}
