@@ -1,6 +1,8 @@
-//! Filters of rows: what was changed here and there lies over the table, and costs whoever looks for another row no block.
+//! Filters of rows: what was changed here and there lies over the table, and costs whoever looks for another row no block; nor
+//! does what it lies over cost one who looks for a changed row.
 
-use crate::tests::support::{open_with, options};
+use crate::tests::support::{begin, open_with, options};
+use crate::tree::near::{Near, Place};
 use crate::*;
 use esker_base::counters::{bind, Counter, SessionCounters};
 use esker_format::RowId;
@@ -132,4 +134,74 @@ fn a_row_that_was_not_changed_costs_no_block_of_those_that_were() {
     let (e, t) = reopened(e, &disk, t);
     read_all(&e, &t, &model, "merged and opened again");
     assert!(e.check(&t, &mut |_, _| true).unwrap().damages.is_empty());
+}
+
+/// Blocks that are read for a row when none is in memory: by its key, and by its id from place to place.
+fn read_for(e: &Engine, t: &Arc<Table>, id: u64, text: &str) -> [u64; 2] {
+    let mut s = e.session();
+    begin(&mut s);
+    let cold = || {
+        e.core.cache.set_memory_limit(0);
+        assert_eq!(e.core.cache.bytes(), 0);
+        e.core.cache.set_memory_limit(small().memory_limit_bytes);
+        SessionCounters::new()
+    };
+    let by_key = cold();
+    let bound = bind(&by_key);
+    let (row, found) = find(&mut s, t, id).unwrap();
+    assert_eq!(found, text, "{id}");
+    drop(bound);
+    let by_id = cold();
+    let _bound = bind(&by_id);
+    let mut near = Near::new(t.trees().rows.snapshot(), None, s.latest_view().unwrap());
+    let (_, place) = near.find(row).unwrap().unwrap();
+    let packed = match place {
+        Place::Mem(_, packed) => packed.to_vec(),
+        Place::Block(_, _, block, at) => {
+            let mut packed = Vec::new();
+            block.packed(at, &mut packed).unwrap();
+            packed
+        }
+        Place::Found(_) => unreachable!("no row's versions are in two blocks"),
+    };
+    assert!(packed.windows(text.len()).any(|part| part == text.as_bytes()), "{id}: not {text}");
+    [by_key, by_id].map(|counters| counters.get(Counter::BlocksMissed))
+}
+
+fn update(e: &Engine, t: &Arc<Table>, rows: impl Iterator<Item = u64>, text: &str) {
+    let mut s = e.session();
+    for id in rows {
+        let (row, _) = find(&mut s, t, id).unwrap();
+        s.update(t, row, &[id.into(), text.into()]).unwrap();
+    }
+    s.commit().unwrap();
+}
+
+/// Whoever finds a row in memory, or in a newer run, reads no block that has only older versions.
+#[test]
+fn what_is_older_than_the_version_found_is_not_read() {
+    let e = open_with(&SimDisk::new(1), Options { bulk_threshold_bytes: 16 << 10, min_run_bytes: 4 << 10, ..small() })
+        .unwrap();
+    let (t, _) = table(&e);
+    let runs = || t.trees().rows.snapshot().runs.len();
+    while e.sim_merge(&t).unwrap() {}
+    let base = runs();
+    let each = |from| (from..ROWS).step_by(EACH as usize);
+    update(&e, &t, each(1), "flushed");
+    e.sim_flush(&t).unwrap();
+    update(&e, &t, each(2), "in memory");
+    assert_eq!(runs(), base + 1);
+    let untouched = read_for(&e, &t, EACH + 3, "new");
+    assert_eq!(
+        read_for(&e, &t, EACH + 1, "flushed"),
+        untouched,
+        "a block of the newer run instead of one of the older"
+    );
+    assert_eq!(read_for(&e, &t, EACH + 2, "in memory"), untouched.map(|blocks| blocks - 1));
+    // A large write's run is newer than what is in memory.
+    update(&e, &t, (0..ROWS).filter(|id| id % EACH != 1), "large");
+    assert!(runs() > base + 1, "{} runs", runs());
+    assert_eq!(read_for(&e, &t, 60 * EACH + 2, "large"), untouched);
+    // Its rows lie too close together for filters.
+    assert_eq!(read_for(&e, &t, 60 * EACH + 1, "flushed"), untouched.map(|blocks| blocks + 1));
 }

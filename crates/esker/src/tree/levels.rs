@@ -1,6 +1,6 @@
 //! Where the runs of a tree lie: in levels of runs that are apart from each other.
 //!
-//! Invariants: within a level, ranges of keys are disjoint and rise; of runs that the same transaction has noted, and of all
+//! The newest level comes first, so that whoever has found a version there need not look into older ones. Invariants: within a level, ranges of keys are disjoint and rise; of runs that the same transaction has noted, and of all
 //! others, there are no more levels than runs that lie over one key. So a lookup searches each level once, however many runs
 //! lie side by side, and passes over levels of runs that cannot have the key.
 
@@ -59,7 +59,10 @@ impl Levels<ByRow> {
 impl<K: Stored> Levels<K> {
     /// Of runs in the order of their least keys: each goes to the level that ended first, if that ends before it.
     pub(crate) fn new(runs: &[RunHandle<K>]) -> Self {
-        Self::of(runs.iter().map(|h| (h.noted_by(), h.first.clone(), h.last.clone())))
+        let mut levels = Self::of(runs.iter().map(|h| (h.noted_by(), h.first.clone(), h.last.clone())));
+        let newest = |level: &Level<K>| level.reaches.iter().map(|r| runs[r.at as usize].age()).max();
+        levels.0.sort_by_cached_key(|level| Reverse(newest(level)));
+        levels
     }
 }
 

@@ -17,7 +17,7 @@ use crate::tree::memtable::{Memtable, Node, Version};
 use crate::tree::run::{Block, Run};
 use crate::tree::search::seek_each;
 use crate::tree::stored::{may_meet, Stored};
-use crate::tree::{find_in_run, order_in_block, Found, RunSeen, Seen, SeenMark, TreeState};
+use crate::tree::{find_in_run, order_in_block, Found, RunHandle, RunSeen, Seen, SeenMark, TreeState};
 use crate::version::{OrdinalRanges, VersionOrder, View};
 use crate::Result;
 use esker_format::{ColumnMask, RowId};
@@ -111,6 +111,24 @@ struct InBlock {
     next: RowId,
 }
 
+/// What comes of going to a row in a level.
+enum Went {
+    There,
+    /// Versions of it may lie in two blocks.
+    ToAnEdge,
+    /// All that may be there is older than what was found.
+    Nowhere,
+}
+
+/// What comes of looking for the place of a row in a level.
+enum Placed {
+    At(InLevel),
+    /// Versions of it may lie in two blocks.
+    AtEdge,
+    /// Its block is not wanted.
+    Unwanted,
+}
+
 /// A version that was found.
 pub(crate) enum Place<'a> {
     /// Its packed row.
@@ -201,24 +219,28 @@ impl Near {
                 }
             }
         }
-        let (mut is_at_edge, mut blocks) = (false, 0);
+        let (mut is_everywhere, mut blocks) = (true, 0);
         for i in 0..self.levels.len() {
             let is_at_hand = self.levels[i].last[0].known.contains(&row);
-            if self.go_to_level(i, row)? {
-                let at = told.map_or(NOT_TOLD, |told| self.told.ats[told * self.levels.len() + i]);
-                self.find_in_level(i, row, at, best);
-                let block = self.levels[i].last[0].block.as_ref();
-                blocks += u64::from(!is_at_hand && block.is_some_and(|b| b.seen != RunSeen::Own));
-            } else {
-                self.find_at_edge(i, row, best)?;
-                is_at_edge = true;
-                blocks += 1;
+            match self.go_to_level(i, row, best.as_ref().map(|(order, _)| *order))? {
+                Went::There => {
+                    let at = told.map_or(NOT_TOLD, |told| self.told.ats[told * self.levels.len() + i]);
+                    self.find_in_level(i, row, at, best);
+                    let block = self.levels[i].last[0].block.as_ref();
+                    blocks += u64::from(!is_at_hand && block.is_some_and(|b| b.seen != RunSeen::Own));
+                }
+                Went::ToAnEdge => {
+                    self.find_at_edge(i, row, best)?;
+                    is_everywhere = false;
+                    blocks += 1;
+                }
+                Went::Nowhere => is_everywhere = false,
             }
         }
         self.looks.add(blocks, memtables, row);
         // Rows that lie together are asked for one behind the other.
         let is_next = std::mem::replace(&mut self.last, row).0.checked_add(1) == Some(row.0);
-        if let Some((_, Best::Block(level, _))) = best.as_ref().filter(|_| is_next && !is_at_edge) {
+        if let Some((_, Best::Block(level, _))) = best.as_ref().filter(|_| is_next && is_everywhere) {
             self.alone = (*level, row..=self.alone_until(*level, row));
         }
         Ok(())
@@ -303,12 +325,14 @@ impl Near {
         Ok(())
     }
 
-    /// Fetches the block in which a row lies in a level, and what is there of it; tells where in the block.
+    /// Fetches what is there of a row in its block in a level, if that is in memory; tells where in the block.
     fn expect_in_level(&mut self, level: usize, row: RowId, mask: &ColumnMask) -> Result<u32> {
         let places = &self.levels[level];
         let last = places.ahead.back().unwrap_or(&places.last[0]);
         if !last.known.contains(&row) {
-            let Some(place) = self.place_in_level(level, row)? else { return Ok(NOT_TOLD) };
+            let Placed::At(place) = self.place_in_level(level, row, |_, _, is_here| is_here)? else {
+                return Ok(NOT_TOLD);
+            };
             self.levels[level].ahead.push_back(place);
         }
         let places = &self.levels[level];
@@ -321,33 +345,44 @@ impl Near {
         Ok(at)
     }
 
-    /// Goes to the place of a row in a level. False: versions of it may lie in two blocks.
+    /// Goes to the place of a row in a level, but for what is older than the version that was `found`.
     #[inline]
-    fn go_to_level(&mut self, level: usize, row: RowId) -> Result<bool> {
+    fn go_to_level(&mut self, level: usize, row: RowId, found: Option<VersionOrder>) -> Result<Went> {
         let Places { last, ahead } = &mut self.levels[level];
         if last[0].known.contains(&row) {
-            return Ok(true);
+            return Ok(Went::There);
         }
         last.swap(0, 1);
         if last[0].known.contains(&row) {
-            return Ok(true);
+            return Ok(Went::There);
         }
         // What is ahead of others stays for them.
         let passed = ahead.iter().position(|place| place.known.contains(&row));
         if let Some(place) = passed.and_then(|passed| ahead.drain(..=passed).next_back()) {
             last[0] = place;
-            return Ok(true);
+            return Ok(Went::There);
         }
-        let Some(place) = self.place_in_level(level, row)? else { return Ok(false) };
-        self.levels[level].last[0] = place;
-        Ok(true)
+        let may_be_newer = |handle: &RunHandle, seen, _| found.is_none_or(|found| !handle.is_older(seen, found));
+        Ok(match self.place_in_level(level, row, may_be_newer)? {
+            Placed::At(place) => {
+                self.levels[level].last[0] = place;
+                Went::There
+            }
+            Placed::AtEdge => Went::ToAnEdge,
+            Placed::Unwanted => Went::Nowhere,
+        })
     }
 
-    /// The place of a row in a level; `None`: versions of it may lie in two blocks.
-    fn place_in_level(&self, level: usize, row: RowId) -> Result<Option<InLevel>> {
+    /// The place of a row in a level. `is_wanted`: is a block of a run, which is seen so, and may be in memory?
+    fn place_in_level(
+        &self,
+        level: usize,
+        row: RowId,
+        is_wanted: impl FnOnce(&RunHandle, RunSeen, bool) -> bool,
+    ) -> Result<Placed> {
         #[cfg(test)]
         searched::count();
-        let nothing = |known| Ok(Some(InLevel { known, block: None }));
+        let nothing = |known| Ok(Placed::At(InLevel { known, block: None }));
         let (known, at) = match self.state.levels().lies(level, row) {
             Lies::In(known, at) => (known, at),
             Lies::Between(known) => return nothing(known),
@@ -367,10 +402,14 @@ impl Near {
         let meets_before = index.checked_sub(1).is_some_and(|i| may_meet::<ByRow>(&entries[i], entry));
         let meets_after = entries.get(index + 1).is_some_and(|e| may_meet::<ByRow>(entry, e));
         if (meets_before && row == entry.first_id) || (meets_after && row == entry.last_id) {
-            return Ok(None);
+            return Ok(Placed::AtEdge);
+        }
+        let is_here = blocks.slot(index).is_here();
+        if !is_wanted(handle, seen, is_here) {
+            return Ok(Placed::Unwanted);
         }
         // A block that is here tells of the rows beside it, too.
-        let is_asked = blocks.filters().is_some() && !blocks.slot(index).is_here();
+        let is_asked = blocks.filters().is_some() && !is_here;
         if is_asked && !handle.run.may_hold(&blocks, index, ByRow::filter_hash(row)) {
             return nothing(row..=row);
         }
@@ -380,7 +419,7 @@ impl Near {
         let (block, aborted) = (run.block(&blocks, index)?, handle.aborted());
         let (from, at, next) = (RowId::MAX, 0, RowId::ZERO);
         let block = Some(InBlock { run, offset, block, seen, aborted, from, at, next });
-        Ok(Some(InLevel { known: first..=last, block }))
+        Ok(Placed::At(InLevel { known: first..=last, block }))
     }
 
     /// The same for a row whose versions may lie in two blocks of a run: without a place.

@@ -213,13 +213,17 @@ fn looks_into_several_runs_are_told_but_for_what_is_at_hand() {
     assert!(merge >= 512 * LOOK_BYTES && flush == 0, "{merge} paid for two runs, {flush} for an empty memtable");
     let (at_hand, _) = told(newest(), &mut ids.iter().copied().step_by(2).take(1024));
     assert!(at_hand < merge / 4, "{at_hand} paid for what is at hand");
-    // What an open transaction has in a run, no merge takes.
+    // What an open transaction has in a run, no merge takes; of what it has changed itself it looks for nothing older.
+    let others = || (0..1024).map(|n| n * 997 % ids.len()).filter(|at| at % 3 != 0).map(|at| ids[at]);
+    let merge = told(newest(), &mut others()).0;
     let mut own = begin(&e);
     change(&mut own, &t, &ids, 3, Some(3), &mut model());
     let view = own.latest_view().unwrap();
     own.prepare(b"own").unwrap();
     assert_eq!(runs(), base + 2);
-    assert_eq!(told(view, &mut far()).0, merge);
+    assert_eq!(told(view, &mut others()).0, merge);
+    let changed = (1..1024).map(|n| ids[n * 3 % ids.len() / 3 * 3]);
+    assert!(told(view, &mut changed.filter(|row| *row != ids[0])).0 < merge / 4);
     own.rollback().unwrap();
 }
 
