@@ -181,6 +181,26 @@ impl<K: Stored> RunHandle<K> {
         }
     }
 
+    /// Is all that is seen of it older than a version?
+    #[inline]
+    pub(crate) fn is_older(&self, seen: RunSeen, version: VersionOrder) -> bool {
+        let newest = match seen {
+            RunSeen::Hidden => return true,
+            RunSeen::Own => VersionOrder::OWN,
+            RunSeen::At(seq) => seq,
+            RunSeen::PerRow => self.run.stats.max_seq,
+        };
+        version.seq > newest
+    }
+
+    /// About how new it is, for whoever looks into the newest runs first.
+    fn age(&self) -> CommitSeq {
+        match &self.owner {
+            Some(_) => VersionOrder::OWN,
+            None => self.seq.max(self.run.stats.max_seq),
+        }
+    }
+
     pub(crate) fn aborted(&self) -> Arc<OrdinalRanges> {
         match &self.owner {
             Some(owner) => owner.aborted(),
@@ -595,13 +615,7 @@ fn look_in_run<K: Stored, const READS: bool>(
     best: &mut Option<Seen<K>>,
 ) -> Result<bool> {
     let seen = handle.seen(view);
-    let newest = match seen {
-        RunSeen::Hidden => return Ok(true),
-        RunSeen::Own => VersionOrder::OWN,
-        RunSeen::At(seq) => seq,
-        RunSeen::PerRow => handle.run.stats.max_seq,
-    };
-    if best.as_ref().is_some_and(|b| b.order.seq > newest) {
+    if seen == RunSeen::Hidden || best.as_ref().is_some_and(|b| handle.is_older(seen, b.order)) {
         return Ok(true);
     }
     let blocks = match READS {

@@ -84,6 +84,9 @@ impl Txn {
         let space = core.wal.reserve_commit(redo.len())?;
         let credit = core.wal.reserve_commit(DECISION_BYTES)?;
         self.enter_row_changes(core);
+        // Others decide under this lock: what can be made before is.
+        let key = xid.to_vec();
+        let tables = self.tables.iter().map(PreparedTable::of).collect();
         let _commit = core.commit_lock.lock();
         self.count_writes()?;
         if core.prepared.lock().contains_key(xid) {
@@ -91,9 +94,8 @@ impl Txn {
         }
         let appended = core.wal.append_reserved(space, &redo);
         self.state.set_logged_at(appended.lsn);
-        let tables = self.tables.iter().map(PreparedTable::of).collect();
         let prepared = Prepared { state: self.state.clone(), redo, tables, credit, detached: false, who };
-        core.prepared.lock().insert(xid.to_vec(), prepared);
+        core.prepared.lock().insert(key, prepared);
         Ok(appended.end)
     }
 

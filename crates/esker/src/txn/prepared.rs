@@ -75,10 +75,10 @@ impl Decided {
 /// whose thread it may run.
 pub(crate) fn decide(core: &Core, xid: &[u8]) -> Option<Decided> {
     let began = Moment::now();
+    let mut record = Vec::with_capacity(commit::DECISION_BYTES);
     let _commit = core.commit_lock.lock();
     // Taken away only under the commit lock: a checkpoint logs it again, or finds the decision in the log.
     let Prepared { state, tables, credit, redo, who, .. } = core.prepared.lock().remove(xid)?;
-    let mut record = Vec::with_capacity(commit::DECISION_BYTES);
     Record::CommitPrepared { txn: state.id }.encode(&mut record);
     let appended = core.wal.append_reserved(credit, &record);
     let seq = CommitSeq(appended.lsn.0);
