@@ -7,6 +7,8 @@ import subprocess
 
 EVENT = re.compile(rb"^### (INSERT INTO|UPDATE|DELETE FROM) `([^`]+)`\.`([^`]+)`")
 VALUE = re.compile(rb"^###   @\d+=(.*)$")
+# The beginning of a file; an event's header, and where in it its length is.
+MAGIC_BYTES, HEADER_BYTES, LENGTH_AT = 4, 19, 9
 CLEARS = re.compile(rb"^(?:TRUNCATE|DROP)\s+TABLE\s+(?:IF\s+EXISTS\s+)?(?:`?(\w+)`?\.)?`?(\w+)`?", re.I)
 
 
@@ -48,12 +50,31 @@ class Replay:
         return problems
 
 
+def whole_events_end(path):
+    """Where the last whole event of a file ends: a power cut may leave half an event behind it, or zeros, of which nobody was told.
+    A server that recovers stops there, too, and goes on in the next file, with the same GTID."""
+    with open(path, "rb") as f:
+        size, at = os.fstat(f.fileno()).st_size, MAGIC_BYTES
+        while at + HEADER_BYTES <= size:
+            f.seek(at + LENGTH_AT)
+            length = int.from_bytes(f.read(4), "little")
+            if length < HEADER_BYTES or at + length > size:
+                break
+            at += length
+    return at
+
+
 def _play(server, db, files, have):
-    """Applies the groups in these files, in order, to {table: Counter of rows}; problems. A group that a crash cut short has
-    no COMMIT: nobody has been told of it, and the server ends what an engine has prepared of it with a rollback."""
+    """Applies the groups in these files, in order, to {table: Counter of rows}; problems."""
+    return [problem for path in files for problem in _play_file(server, db, path, have)]
+
+
+def _play_file(server, db, path, have):
+    """The same of one file, up to the last whole event. A group that a crash cut short has no COMMIT: nobody has been told of it, and
+    the server ends what an engine has prepared of it with a rollback."""
     problems, group, part = [], [], "new"
     tool = os.path.join(server.env["ESKER_CLIENT_DIR"], "mariadb-binlog")
-    run = subprocess.Popen([tool, "--no-defaults", "-v", "--base64-output=decode-rows"] + files, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    run = subprocess.Popen([tool, "--no-defaults", "-v", "--base64-output=decode-rows", f"--stop-position={whole_events_end(path)}", path], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     for line in run.stdout:
         if line.startswith(b"###"):
             event = EVENT.match(line)
@@ -79,7 +100,7 @@ def _play(server, db, files, have):
                 have[cleared.group(2).decode()].clear()
     errors = run.stderr.read().decode("utf-8", "replace").strip()
     if run.wait():
-        problems.append(f"mariadb-binlog failed: {errors[-500:]}")
+        problems.append(f"mariadb-binlog failed on {os.path.basename(path)}: {errors[-500:]}")
     return problems
 
 
