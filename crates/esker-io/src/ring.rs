@@ -1,6 +1,5 @@
 //! What is asked of io_uring, and nothing more: the seam at which a test stands in for the kernel and answers late,
-//! short, or with an error. The bulk files' write queue, the log's linked
-//! writes and the lab's queue stand on it.
+//! short, or with an error. The bulk files' write queue, the log's linked writes and the lab's queue stand on it.
 
 use io_uring::{opcode, squeue, types, IoUring};
 use std::io;
