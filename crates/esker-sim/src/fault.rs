@@ -120,7 +120,9 @@ fn some_faults(seed: u64, faults: &[Fault], chance: &mut Rng, hold: &mut Option<
         }
         if faults.iter().all(|fault| fault.is_over(sim)) {
             // They have struck: from here on there is no excuse. (A run that could not be opened stays unreadable.)
-            sim.faulty = false;
+            if std::mem::take(&mut sim.faulty) {
+                tell_writers(sim);
+            }
         }
         flow = sim.run(1)?;
     }
@@ -146,6 +148,13 @@ fn some_faults(seed: u64, faults: &[Fault], chance: &mut Rng, hold: &mut Option<
         sim.verify_reads_after_stop()?;
     }
     end(sim, chance)
+}
+
+/// Rows that a transaction had gathered were lost between two statements, perhaps: the next that needs them is told.
+fn tell_writers(sim: &mut Sim) {
+    for txn in sim.slots.iter_mut().filter_map(|slot| slot.txn.as_mut()) {
+        txn.shaky |= !txn.wrote.is_empty();
+    }
 }
 
 /// The engine is opened again without faults: all that was acknowledged is there, and work goes on.
@@ -286,11 +295,8 @@ fn one_full(seed: u64, capacity: u64, chance: &mut Rng, hold: &mut Option<Sim>) 
         if sim.slots[i].txn.as_ref().is_some_and(|t| t.shaky) {
             sim.rollback(i)?;
         }
-        if let Some(txn) = &mut sim.slots[i].txn {
-            // Rows that it had gathered were lost between two statements, perhaps: the next that needs them is told.
-            txn.shaky = !txn.wrote.is_empty();
-        }
     }
+    tell_writers(sim);
     if sim.run(15)? == Flow::Stop || sim.settle()? == Flow::Stop {
         return sim.fail("writing does not go on although there is space again");
     }
