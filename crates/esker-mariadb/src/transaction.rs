@@ -213,7 +213,8 @@ pub unsafe extern "C" fn es_prepare(session: *mut EsSession, xid: *const EsXid, 
     })
 }
 
-/// Makes the prepared transaction visible; neither waits nor fails, except by a bug. Calls come one at a time.
+/// Gives the prepared transaction its place in the order, and in every view opened from then on; neither waits nor fails, except by
+/// a bug. Calls come one at a time.
 ///
 /// # Safety
 /// `session` is open. Another thread may call while the session's own waits for it.

@@ -11,7 +11,8 @@ use crate::options::{Notify, Options, Settings};
 use crate::tree::run::cache::BlockCache;
 use crate::tree::run::folder::RunFolder;
 use crate::txn::activity::Sessions;
-use crate::txn::prepared::Prepared;
+use crate::txn::decisions::Decisions;
+use crate::txn::prepared::{Ordered, Prepared};
 use crate::txn::views::Views;
 use crate::txn::writers::Writers;
 use crate::upkeep::background::Signals;
@@ -49,6 +50,8 @@ pub(crate) struct Core {
     pub(crate) large: Arc<Budget>,
     pub(crate) pool: Pool,
     pub(crate) commit_lock: Mutex<()>,
+    /// Of `commit_ordered`.
+    pub(crate) decisions: Decisions<Ordered>,
     pub(crate) tables: Mutex<BTreeMap<String, Arc<Table>>>,
     /// By their XIDs.
     pub(crate) prepared: Mutex<BTreeMap<Vec<u8>, Prepared>>,
@@ -100,6 +103,7 @@ impl Core {
             large: Budget::new(parts.options.memory_limit_bytes),
             pool: Pool::new(),
             commit_lock: Mutex::new(&order::COMMIT, ()),
+            decisions: Decisions::new(),
             tables: Mutex::new(&order::CATALOG, parts.tables),
             prepared: Mutex::new(&order::PREPARED, BTreeMap::new()),
             manifest: Mutex::new(&order::MANIFEST, Written::found(parts.generation)),

@@ -9,8 +9,9 @@ use crate::lock::{Parker, WaitHooks, WaitPolicy};
 use crate::read::buffer::Kept;
 use crate::tree::Found;
 use crate::txn::activity::Presence;
+use crate::txn::decisions::Decision;
 use crate::txn::open::{BeginOptions, Isolation, Savepoint, Txn};
-use crate::txn::prepared::Decided;
+use crate::txn::prepared::{self, Ordered};
 use crate::txn::state::TxnState;
 use crate::txn::views::ViewSlot;
 use crate::txn::writers::Inserter;
@@ -30,9 +31,9 @@ pub(crate) enum Current {
     /// It reads and writes.
     Open(Box<Txn>),
     /// Everything but the decision is durable.
-    Prepared { state: Arc<TxnState>, xid: Vec<u8> },
-    /// `commit_ordered` has decided: commit only cleans up.
-    Committed(Decided),
+    Prepared { state: Arc<TxnState>, decision: Arc<Decision<Ordered>> },
+    /// `commit_ordered` has decided: commit sees to it that it is carried out, and cleans up.
+    Ordered { state: Arc<TxnState>, decision: Arc<Decision<Ordered>> },
 }
 
 impl Current {
@@ -54,7 +55,7 @@ impl Current {
         match self {
             Current::None => None,
             Current::Open(txn) => Some(&txn.state),
-            Current::Prepared { state, .. } | Current::Committed(Decided { state, .. }) => Some(state),
+            Current::Prepared { state, .. } | Current::Ordered { state, .. } => Some(state),
         }
     }
 }
@@ -207,7 +208,7 @@ impl Session {
         match &self.current {
             Current::None => false,
             Current::Open(txn) => txn.registered,
-            Current::Prepared { .. } | Current::Committed(_) => true,
+            Current::Prepared { .. } | Current::Ordered { .. } => true,
         }
     }
 
@@ -241,7 +242,7 @@ impl Session {
 
     /// Opens the transaction's view now: START TRANSACTION WITH CONSISTENT SNAPSHOT.
     pub fn take_view(&mut self) {
-        let seq = self.core.views.open(&self.view_slot);
+        let seq = prepared::open_view(&self.core, &self.view_slot);
         count(Counter::Views, 1);
         if let Some(txn) = self.current.open_mut() {
             if txn.isolation == Isolation::RepeatableRead && txn.view.is_none() {
@@ -261,7 +262,7 @@ impl Session {
         if let Some(seq) = kept {
             return Ok(View { seq, me });
         }
-        let seq = core.views.open(view_slot);
+        let seq = prepared::open_view(core, view_slot);
         count(Counter::Views, 1);
         match txn.isolation {
             Isolation::RepeatableRead => txn.view_opened(seq),
@@ -273,7 +274,7 @@ impl Session {
     /// The view of a read that locks: everything committed by now. The session's slot keeps it from being purged.
     pub(crate) fn latest_view(&mut self) -> Result<View> {
         let Parts { core, view_slot, txn, .. } = self.parts()?;
-        Ok(View { seq: core.views.open(view_slot), me: txn.state.id })
+        Ok(View { seq: prepared::open_view(core, view_slot), me: txn.state.id })
     }
 
     /// Begins a statement: what [`rollback_statement`](Self::rollback_statement) goes back to.
@@ -340,6 +341,7 @@ impl Session {
     /// Waits until a transaction that inserts into `tree` has ended, for as long as for a row.
     pub(crate) fn wait_for_inserter(&mut self, tree: TreeId, inserter: &Inserter) -> Result<()> {
         let owner = self.locker()?;
+        prepared::carry_out(&self.core);
         let ended = self.core.locks.wait_for_end(&owner, &self.parker, &inserter.owner, tree, self.wait, &*self.hooks);
         ended.map_err(|e| self.lock_failed(e))
     }
@@ -347,6 +349,7 @@ impl Session {
     /// Waits until a transaction has ended, or has rolled back its change `ordinal` of an entry in the tree, which is of that
     /// row, for as long as for a row.
     pub(crate) fn wait_for_change(&mut self, entry: (TreeId, RowId), txn: TxnId, ordinal: u64) -> Result<()> {
+        prepared::carry_out(&self.core);
         let Some(of) = self.core.writers.get(txn) else { return Ok(()) };
         let owner = self.locker()?;
         let stands = || of.status() == ACTIVE && !of.aborted().contains(ordinal);

@@ -2,6 +2,7 @@
 
 pub(crate) mod activity;
 pub(crate) mod commit;
+pub(crate) mod decisions;
 pub(crate) mod open;
 pub(crate) mod own_rows;
 pub(crate) mod prepared;

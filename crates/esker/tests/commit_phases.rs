@@ -71,8 +71,8 @@ fn each_phase_is_counted_as_often_as_it_is_gone_through() {
     type Case = (&'static str, fn(&mut Ends<'_>), [u64; CommitPhase::COUNT]);
     let cases: [Case; 5] = [
         ("alone", |ends| (0..10).for_each(|_| ends.alone()), [0, 0, 0, 10, 10, 0, 10, 10, 10, 10]),
-        ("two phases", |ends| (0..10).for_each(|_| ends.decided_by_another()), [10, 10, 0, 10, 10, 10, 0, 10, 0, 10]),
-        ("in turn", |ends| (0..10).for_each(|_| ends.in_turn()), [10, 10, 0, 10, 10, 10, 0, 10, 0, 0]),
+        ("two phases", |ends| (0..10).for_each(|_| ends.decided_by_another()), [10, 10, 0, 10, 10, 10, 10, 10, 0, 10]),
+        ("in turn", |ends| (0..10).for_each(|_| ends.in_turn()), [10, 10, 0, 10, 10, 10, 10, 10, 0, 0]),
         ("unsynced", |ends| (0..10).for_each(|_| ends.unsynced()), [0, 0, 0, 0, 0, 0, 10, 10, 0, 10]),
         // Both waits of a prepare and of what takes it back, for one that is written each.
         ("undone", |ends| (0..10).for_each(|_| ends.undone()), [10, 10, 0, 20, 20, 0, 0, 0, 0, 0]),

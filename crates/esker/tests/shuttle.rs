@@ -1,7 +1,7 @@
 //! The engine's lock-free parts under thousands of orders of threads, chosen by shuttle: the memtable, read views against
 //! the purge horizon, and freeze against commit, in one phase and in two.
 //!
-//! `arena.rs`, `memtable.rs` with `node.rs` and `search.rs`, `state.rs`, `version.rs` and `views.rs` are taken in as they are, over shuttle's atomics and locks. A tree's
+//! `arena.rs`, `memtable.rs` with `node.rs` and `search.rs`, `decisions.rs`, `state.rs`, `version.rs` and `views.rs` are taken in as they are, over shuttle's atomics and locks. A tree's
 //! state, the log and the commit lock are models here, each with the name of what it mirrors; whoever changes that order
 //! in `write.rs`, `commit.rs` or `flush.rs` changes it here. Shuttle's threads see each other's writes at once: what
 //! depends on weak memory it does not show. A failure prints how to replay it.
@@ -10,6 +10,8 @@
 
 #[path = "../src/tree/arena.rs"]
 mod arena;
+#[path = "../src/txn/decisions.rs"]
+mod decisions;
 #[path = "../src/tree/fences.rs"]
 mod fences;
 #[path = "../src/tree/key.rs"]
@@ -58,6 +60,7 @@ mod lock {
 
 pub(crate) use esker::{Error, Result};
 
+use decisions::{Decision, Decisions};
 use esker_format::{CommitSeq, Lsn, RowId, TxnId};
 use log::{Log, Manifest, Record};
 use memtable::{Change, Memtable};
@@ -236,6 +239,7 @@ type Prepared = (Arc<TxnState>, Vec<u64>);
 struct Model {
     state: RwLock<Arc<State>>,
     commit_lock: Mutex<()>,
+    decisions: Decisions<TxnId>,
     log: Log,
     views: Views,
     writers: Mutex<HashMap<TxnId, Arc<TxnState>>>,
@@ -254,6 +258,7 @@ impl Model {
         Arc::new(Model {
             state: RwLock::new(&order::TREE_STATE, Arc::new(state)),
             commit_lock: Mutex::new(&order::COMMIT, ()),
+            decisions: Decisions::new(),
             log: Log::new(),
             views: Views::new(CommitSeq(99)),
             writers: Mutex::new(&order::WRITERS, HashMap::new()),
@@ -306,16 +311,47 @@ impl Model {
         self.prepared.lock().insert(txn.id.0, (txn.clone(), rows.to_vec()));
     }
 
-    /// As `prepared::decide`, of `commit_ordered`.
+    /// As `Session::commit_ordered`.
     fn commit_ordered(&self, txn: TxnId) {
-        let state = {
+        self.decisions.make(Decision::new(txn));
+    }
+
+    /// Every view that is opened after a decision has what it decided.
+    fn assert_decided(&self, rows: &[u64]) {
+        let slot = self.views.register();
+        let seq = self.open_view(&slot);
+        let committed = self.committed.lock().unwrap();
+        let shows = |row: &u64| committed.get(row).is_some_and(|at| *at <= seq.0);
+        assert!(rows.iter().all(shows), "a view opened after a decision does not see it");
+        slot.clear();
+    }
+
+    /// As `Session::commit` after it.
+    fn commit_decided(&self, txn: TxnId) {
+        self.carry_out();
+        let state = self.writers.lock().remove(&txn).unwrap();
+        assert_ne!(state.status(), ACTIVE, "answered before it is committed");
+    }
+
+    /// As `prepared::open_view`.
+    fn open_view(&self, slot: &views::ViewSlot) -> CommitSeq {
+        self.carry_out();
+        self.views.open(slot)
+    }
+
+    /// As `prepared::carry_out`.
+    fn carry_out(&self) {
+        if self.decisions.any_open() {
             let _commit = self.commit_lock.lock();
-            let (state, rows) = self.prepared.lock().remove(&txn.0).unwrap();
-            let seq = self.log.append(vec![Record::Decide(txn)]);
-            self.show(&state, &rows, seq);
-            state
-        };
-        self.writers.lock().remove(&state.id);
+            self.decisions.carry_out(|txn| self.decide(*txn));
+        }
+    }
+
+    /// As `prepared::decide`.
+    fn decide(&self, txn: TxnId) {
+        let (state, rows) = self.prepared.lock().remove(&txn.0).unwrap();
+        let seq = self.log.append(vec![Record::Decide(txn)]);
+        self.show(&state, &rows, seq);
     }
 
     /// As `prepared::rollback`.
@@ -427,7 +463,7 @@ impl Model {
     /// As a reader does: view, then state. It sees every commit up to its view, and none beyond.
     fn read(&self) {
         let slot = self.views.register();
-        let seq = self.views.open(&slot);
+        let seq = self.open_view(&slot);
         let state = self.state.read().clone();
         let committed = self.committed.lock().unwrap().clone();
         let view = View { seq, me: TxnId::ZERO };
@@ -501,6 +537,11 @@ fn freeze_and_commit_ordered() {
         thread::spawn(move || {
             model.commit_ordered(second);
             model.commit_ordered(first);
+            model.assert_decided(&[1, 2, 5]);
+            model.commit_decided(second);
+            model.commit_decided(first);
+            let committed = model.committed.lock().unwrap();
+            assert!(committed[&1] > committed[&2], "decided out of order");
         })
     };
     let writer = {
@@ -511,7 +552,11 @@ fn freeze_and_commit_ordered() {
                 model.put_shared(&txn, row, 1);
                 model.prepare(&txn, &[row]);
                 match commits {
-                    true => model.commit_ordered(txn.id),
+                    true => {
+                        model.commit_ordered(txn.id);
+                        model.assert_decided(&[row]);
+                        model.commit_decided(txn.id);
+                    }
                     false => model.roll_back_prepared(txn.id),
                 }
             }

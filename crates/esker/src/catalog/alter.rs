@@ -20,6 +20,7 @@ use crate::tree::memtable::Memtable;
 use crate::tree::run::Run;
 use crate::tree::{RunHandle, Tree};
 use crate::txn::open::{BeginOptions, Isolation};
+use crate::txn::prepared;
 use crate::upkeep::discard;
 use crate::upkeep::flush::run_entry;
 use crate::write::build::{Building, Runs};
@@ -115,7 +116,7 @@ fn build(
     }
     core.writable.check()?;
     let (before, writes) = {
-        let _commit = core.commit_lock.lock();
+        let _commit = prepared::lock_commits(core);
         refuse_prepared(core, table)?;
         (table.trees(), table.writes.load(Ordering::Relaxed))
     };
@@ -256,7 +257,7 @@ fn alter(core: &Core, built: Vec<BuiltIndexes>) -> Result<()> {
     let space = core.wal.reserve_commit(records.len())?;
     let mut altered = Vec::new();
     let end = {
-        let _commit = core.commit_lock.lock();
+        let _commit = prepared::lock_commits(core);
         built.iter().try_for_each(|b| b.check_unchanged(core))?;
         let appended = core.wal.append_reserved(space, &records);
         let seq = CommitSeq(appended.lsn.0);

@@ -58,6 +58,7 @@ pub(crate) fn create_table(
 }
 
 pub(crate) fn drop_table(core: &Core, name: &str) -> Result<()> {
+    prepared::carry_out(core);
     let mut tables = core.tables.lock();
     let table = find(&tables, name)?;
     refuse_prepared(core, &table)?;
@@ -78,6 +79,7 @@ pub(crate) enum Renamed {
 }
 
 pub(crate) fn rename_table(core: &Core, from: &str, to: &str, renamed: Renamed) -> Result<()> {
+    prepared::carry_out(core);
     let mut tables = core.tables.lock();
     let table = find(&tables, from)?;
     if tables.contains_key(to) {
@@ -95,6 +97,7 @@ pub(crate) fn rename_table(core: &Core, from: &str, to: &str, renamed: Renamed) 
 }
 
 pub(crate) fn truncate_table(core: &Core, name: &str) -> Result<()> {
+    prepared::carry_out(core);
     let tables = core.tables.lock();
     let table = find(&tables, name)?;
     refuse_prepared(core, &table)?;
@@ -132,7 +135,7 @@ fn log_rebuild(core: &Core, records: &[Record<'_>], lasting: bool) -> Result<esk
     // Space first: nothing under the commit lock waits for a disk.
     let space = core.wal.reserve_commit(bytes.len())?;
     let appended = {
-        let _commit = core.commit_lock.lock();
+        let _commit = prepared::lock_commits(core);
         let appended = core.wal.append_reserved(space, &bytes);
         // No transaction's: there is no status word to wait for.
         core.views.publish(CommitSeq(appended.lsn.0), appended.lsn.0);

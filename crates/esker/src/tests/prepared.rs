@@ -55,6 +55,61 @@ fn a_checkpoint_in_the_middle_of_a_decision() {
     assert_eq!(count(&e, "t"), 1000, "an acknowledged transaction is lost");
 }
 
+/// The coordinator forgets a transaction when the engine has answered: what it has decided must be in the log then, carried out or
+/// not.
+#[test]
+fn a_checkpoint_request_has_what_is_decided() {
+    let (disk, e, t) = one_table(options());
+    let mut s = e.session();
+    begin(&mut s);
+    insert(&mut s, &t, 1).unwrap();
+    s.prepare(b"x").unwrap();
+    s.commit_ordered();
+    assert!(e.core.decisions.any_open(), "carried out before anybody needs it");
+    let (told, answer) = std::sync::mpsc::channel();
+    e.request_checkpoint(Box::new(move |result| told.send(result).unwrap()));
+    answer.try_recv().unwrap().unwrap();
+    assert!(!e.core.decisions.any_open());
+    drop((s, t, e));
+    disk.crash();
+    let e = open_with(&disk, options()).unwrap();
+    assert_eq!((e.prepared().len(), count(&e, "t")), (0, 1));
+}
+
+/// Decided and never committed by its session: whoever looks, wants the XID or the row, or decides by the XID finds it committed.
+#[test]
+fn who_comes_after_a_decision_carries_it_out() {
+    let (disk, e, t) = one_table(options());
+    let decide = |id: u64, xid: &[u8]| {
+        let mut s = e.session();
+        begin(&mut s);
+        insert(&mut s, &t, id).unwrap();
+        s.prepare(xid).unwrap();
+        s.commit_ordered();
+        s.commit_ordered();
+        s
+    };
+    let (first, mut second) = (decide(1, b"x"), decide(2, b"y"));
+    // The XID is free again, though nobody has opened a view.
+    let third = decide(3, b"x");
+    assert!(!e.rollback_xid(b"x").unwrap() && !e.commit_xid(b"y").unwrap());
+    assert_eq!(count(&e, "t"), 3);
+    second.rollback().unwrap();
+    drop((first, third));
+    assert_eq!((count(&e, "t"), e.core.locks.stats().rows), (3, 0));
+    // What a checkpoint makes durable has all that was decided.
+    let fourth = decide(4, b"w");
+    e.checkpoint().unwrap();
+    let fifth = decide(5, b"x");
+    assert!(e.core.decisions.any_open());
+    drop((fourth, fifth, second, t, e));
+    disk.crash();
+    let e = open_with(&disk, options()).unwrap();
+    assert_eq!((e.prepared(), count(&e, "t")), (vec![b"x".to_vec()], 4), "in memory only, it is prepared still");
+    assert!(e.commit_xid(b"x").unwrap());
+    assert_eq!(count(&e, "t"), 5);
+}
+
 /// The same XID again, while a checkpoint waits for space for the first one's redo.
 #[test]
 fn relog_of_a_reused_xid() {

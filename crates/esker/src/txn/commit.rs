@@ -5,15 +5,17 @@
 //! then locks released; then the log synced as configured, and only then the caller told. A crash before the frame is
 //! durable leaves orphaned run files, which the next start removes; after it, everything is there.
 //!
-//! Two-phase: `prepare` makes redo, runs and XID durable; `commit_ordered` appends the commit record to memory and
-//! stores the status word (`prepared.rs`): no system call, no wait, no failure.
+//! Two-phase: `prepare` makes redo, runs and XID durable; `commit_ordered` fixes the order (`decisions.rs`): no lock, no system
+//! call, no wait, no failure. Whoever opens a view then, or `commit`, appends the commit record to memory, stores the status word
+//! and raises `visible_seq` (`prepared.rs`).
 
 use crate::core::Core;
 use crate::session::{Current, Session};
 use crate::tree::stored::Stored;
 use crate::tree::{RunHandle, Tree};
+use crate::txn::decisions::Decision;
 use crate::txn::open::{TableTxn, Txn};
-use crate::txn::prepared::{self, Prepared, PreparedTable};
+use crate::txn::prepared::{self, Ordered, Prepared, PreparedTable};
 use crate::txn::state::TxnState;
 use crate::txn::written::Written;
 use crate::upkeep::{background, pressure};
@@ -87,7 +89,7 @@ impl Txn {
         // Others decide under this lock: what can be made before is.
         let key = xid.to_vec();
         let tables = self.tables.iter().map(PreparedTable::of).collect();
-        let _commit = core.commit_lock.lock();
+        let _commit = prepared::lock_commits(core);
         self.count_writes()?;
         if core.prepared.lock().contains_key(xid) {
             return Err(Error::InvalidArgument("a prepared transaction has this XID already".into()));
@@ -113,7 +115,7 @@ impl Txn {
         self.enter_row_changes(core);
         let turn = Moment::now();
         let end = {
-            let _commit = core.commit_lock.lock();
+            let _commit = prepared::lock_commits(core);
             self.count_writes()?;
             let appended = core.wal.append_reserved(space, &redo);
             let seq = CommitSeq(appended.lsn.0);
@@ -185,7 +187,7 @@ impl Session {
         pressure::wait_for_merges(&self.core, txn.redo_bytes());
         let end = txn.prepare(&self.core, xid, who)?;
         let state = txn.state.clone();
-        self.current = Current::Prepared { state, xid: xid.to_vec() };
+        self.current = Current::Prepared { state, decision: Decision::new(Ordered::new(xid.to_vec())) };
         self.core.signals.logged_to(end);
         self.unlock_counters();
         count(Counter::Prepares, 1);
@@ -196,13 +198,14 @@ impl Session {
         Ok(())
     }
 
-    /// The decision, after [`prepare`](Self::prepare): in memory, in the order of calls. Never waits, never fails. What
-    /// the transaction holds it holds up to [`commit`](Self::commit).
+    /// The decision, after [`prepare`](Self::prepare): in memory, in the order of calls. Every view that is opened after it sees
+    /// it. No lock, no system call, no wait, no failure. What the transaction holds it holds up to [`commit`](Self::commit).
     pub fn commit_ordered(&mut self) {
-        let Current::Prepared { xid, .. } = &self.current else { return };
-        if let Some(decided) = prepared::decide(&self.core, xid) {
-            self.current = Current::Committed(decided);
-        }
+        let began = Moment::now();
+        let Current::Prepared { state, decision } = &self.current else { return };
+        self.core.decisions.make(decision.clone());
+        self.current = Current::Ordered { state: state.clone(), decision: decision.clone() };
+        began.until_now(CommitPhase::Ordered);
     }
 
     /// Commits. On return the transaction is visible and durable as configured.
@@ -254,17 +257,21 @@ impl Session {
                     None => self.rollback().map(|()| None),
                 }
             }
-            Current::Prepared { xid, .. } => {
-                let result = prepared::commit(&self.core, xid);
+            Current::Prepared { decision, .. } => {
+                let result = prepared::commit(&self.core, &decision.what.xid);
                 self.end_txn();
                 match result? {
                     true => Ok(None),
-                    false => Err(Error::InvalidArgument("the prepared transaction was decided elsewhere".into())),
+                    false => Err(decided_elsewhere()),
                 }
             }
-            Current::Committed(_) => {
-                phase::timed(CommitPhase::Settle, || self.end_txn());
-                Ok(None)
+            Current::Ordered { decision, .. } => {
+                let (decision, turn) = (decision.clone(), Moment::now());
+                prepared::carry_out(&self.core);
+                let visible = turn.until_now(CommitPhase::Visible);
+                self.end_txn();
+                visible.until_now(CommitPhase::Settle);
+                decision.what.done.get().map(|_| None).ok_or_else(decided_elsewhere)
             }
             Current::None | Current::Open(_) => {
                 // What began before it was rolled back, or is decided by others.
@@ -282,8 +289,13 @@ impl Session {
                 txn.rollback(&self.core);
                 Ok(())
             }
-            Current::Prepared { xid, .. } => prepared::rollback(&self.core, xid).map(|_| ()),
-            Current::None | Current::Open(_) | Current::Committed(_) => Ok(()),
+            Current::Prepared { decision, .. } => prepared::rollback(&self.core, &decision.what.xid).map(|_| ()),
+            // Too late.
+            Current::Ordered { .. } => {
+                prepared::carry_out(&self.core);
+                Ok(())
+            }
+            Current::None | Current::Open(_) => Ok(()),
         };
         self.end_txn();
         result
@@ -291,8 +303,8 @@ impl Session {
 
     /// Lets go of a prepared transaction: its coordinator decides by XID. Any other stays.
     pub fn detach_prepared(&mut self) {
-        let Current::Prepared { xid, .. } = &self.current else { return };
-        if let Some(p) = self.core.prepared.lock().get_mut(xid) {
+        let Current::Prepared { decision, .. } = &self.current else { return };
+        if let Some(p) = self.core.prepared.lock().get_mut(&decision.what.xid) {
             p.detached = true;
         }
         self.current = Current::None;
@@ -302,8 +314,8 @@ impl Session {
     }
 
     fn end_txn(&mut self) {
-        if let Current::Committed(decided) = &self.current {
-            decided.let_go(&self.core);
+        if let Current::Ordered { decision, .. } = &self.current {
+            decision.what.done.get().into_iter().for_each(|decided| decided.let_go(&self.core));
         }
         self.found_locked = None;
         self.unlock_counters();
@@ -317,6 +329,10 @@ impl Session {
         self.view_slot.clear();
         self.statement_view = None;
     }
+}
+
+fn decided_elsewhere() -> Error {
+    Error::InvalidArgument("the prepared transaction was decided elsewhere".into())
 }
 
 /// Replaces an ended owner by its commit sequence in a tree's runs and marks.

@@ -1,10 +1,12 @@
 //! Transactions between prepare and decision: everything but the decision is durable. A session decides, or whoever has the
 //! XID.
 //!
-//! Order of a decision: its record into the log's memory, the status word, visibility, all under the commit lock; all else is
-//! left to whoever has it then ([`Decided`]): what it made is settled, its locks are released. Of a rollback: its record, the
-//! status word, locks; files go once the record is durable. Invariant: one that is committed leaves the list under the commit
-//! lock: a checkpoint logs it again, or finds the decision in the log.
+//! A session that has prepared decides by [`Decisions`](crate::txn::decisions::Decisions), which fixes the order and does nothing
+//! else; whoever opens a view after that carries it out, or whose decision it is. Order of carrying out: its record into the log's
+//! memory, the status word, visibility, all under the commit lock; all else is left to whoever has it then ([`Decided`]): what it
+//! made is settled, its locks are released. Of a rollback: its record, the status word, locks; files go once the record is durable.
+//! Invariants: one that is committed leaves the list under the commit lock: a checkpoint logs it again, or finds the decision in the
+//! log. A view that is opened after a decision sees it; locks are released, and anybody is answered, only after it shows.
 
 use crate::catalog::table::{with_tree, Table, Trees};
 use crate::core::Core;
@@ -13,14 +15,16 @@ use crate::tree::{RunHandle, Tree};
 use crate::txn::commit;
 use crate::txn::open::TableTxn;
 use crate::txn::state::TxnState;
+use crate::txn::views::ViewSlot;
 use crate::upkeep::discard;
 use crate::version::ABORTED;
 use crate::Result;
 use esker_base::counters::{count, Counter};
-use esker_base::phase::{self, CommitPhase, Moment};
+use esker_base::lock::MutexGuard;
+use esker_base::phase::{CommitPhase, Moment};
 use esker_format::{CommitSeq, Record};
 use esker_wal::Committer;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// A transaction between prepare and decision.
 pub(crate) struct Prepared {
@@ -49,6 +53,19 @@ impl PreparedTable {
     }
 }
 
+/// What `commit_ordered` decides: that this transaction is committed.
+pub(crate) struct Ordered {
+    pub(crate) xid: Vec<u8>,
+    /// Once it is carried out; not if others have decided before.
+    pub(crate) done: OnceLock<Decided>,
+}
+
+impl Ordered {
+    pub(crate) fn new(xid: Vec<u8>) -> Self {
+        Ordered { xid, done: OnceLock::new() }
+    }
+}
+
 /// One that is committed and visible. What is left of it is [let go](Decided::let_go) where nobody waits for it.
 pub(crate) struct Decided {
     pub(crate) state: Arc<TxnState>,
@@ -71,12 +88,37 @@ impl Decided {
     }
 }
 
-/// Commits what was prepared: record into the log's memory, status word, visibility, and nothing else: others wait for it, in
-/// whose thread it may run.
-pub(crate) fn decide(core: &Core, xid: &[u8]) -> Option<Decided> {
-    let began = Moment::now();
+/// Opens a view: what was decided before shows in it.
+pub(crate) fn open_view(core: &Core, slot: &ViewSlot) -> CommitSeq {
+    carry_out(core);
+    core.views.open(slot)
+}
+
+/// Returns when all that was decided before is visible.
+pub(crate) fn carry_out(core: &Core) {
+    if core.decisions.any_open() {
+        drop(lock_commits(core));
+    }
+}
+
+/// Takes the commit lock. What was decided before is carried out by then: it stands in the log before whatever is appended under
+/// the lock, is visible, and prepared no more.
+pub(crate) fn lock_commits(core: &Core) -> MutexGuard<'_, ()> {
+    let lock = core.commit_lock.lock();
+    if core.decisions.any_open() {
+        core.decisions.carry_out(|ordered| {
+            if let Some(decided) = decide(core, &ordered.xid) {
+                let is_first = ordered.done.set(decided).is_ok();
+                debug_assert!(is_first, "a decision was carried out twice");
+            }
+        });
+    }
+    lock
+}
+
+/// Commits what was prepared, under the commit lock.
+fn decide(core: &Core, xid: &[u8]) -> Option<Decided> {
     let mut record = Vec::with_capacity(commit::DECISION_BYTES);
-    let _commit = core.commit_lock.lock();
     // Taken away only under the commit lock: a checkpoint logs it again, or finds the decision in the log.
     let Prepared { state, tables, credit, redo, who, .. } = core.prepared.lock().remove(xid)?;
     Record::CommitPrepared { txn: state.id }.encode(&mut record);
@@ -85,14 +127,20 @@ pub(crate) fn decide(core: &Core, xid: &[u8]) -> Option<Decided> {
     state.end(seq.0);
     core.views.publish(seq, state.status());
     core.wal.ended(who);
-    began.until_now(CommitPhase::Ordered);
     Some(Decided { state, tables, _redo: redo, seq })
 }
 
 /// Commits a prepared transaction by its XID; false if there is none. Durable on return.
 pub(crate) fn commit(core: &Core, xid: &[u8]) -> Result<bool> {
-    let Some(decided) = decide(core, xid) else { return Ok(false) };
-    phase::timed(CommitPhase::Settle, || decided.let_go(core));
+    let turn = Moment::now();
+    let decided = {
+        let _commit = lock_commits(core);
+        decide(core, xid)
+    };
+    let Some(decided) = decided else { return Ok(false) };
+    let visible = turn.until_now(CommitPhase::Visible);
+    decided.let_go(core);
+    visible.until_now(CommitPhase::Settle);
     let end = core.wal.end_lsn();
     commit::make_durable(core, Committer::No, end)?;
     Ok(true)
@@ -100,6 +148,7 @@ pub(crate) fn commit(core: &Core, xid: &[u8]) -> Result<bool> {
 
 /// Rolls a prepared transaction back by its XID; false if there is none. Durable on return.
 pub(crate) fn rollback(core: &Core, xid: &[u8]) -> Result<bool> {
+    carry_out(core);
     let Some(prepared) = core.prepared.lock().remove(xid) else {
         return Ok(false);
     };

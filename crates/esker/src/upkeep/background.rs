@@ -14,6 +14,7 @@ use crate::host::{wait_for, Host};
 use crate::options::{Background, Level};
 use crate::tree::looks::READ_REST;
 use crate::tree::run::cache::AnyRun;
+use crate::txn::prepared;
 use crate::upkeep::{checkpoint, flush, merge, pressure};
 use crate::{Error, Result};
 use esker_base::counters::{count, Counter};
@@ -416,6 +417,7 @@ pub(crate) fn answer_requests(core: &Core) {
     if requests.is_empty() {
         return;
     }
+    prepared::carry_out(core);
     let result = core.writable.check().and_then(|()| Ok(core.wal.sync_all()?));
     for request in requests {
         request(result.clone());

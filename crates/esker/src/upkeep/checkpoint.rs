@@ -10,7 +10,7 @@ use crate::catalog::table::{with_tree, Table};
 use crate::core::Core;
 use crate::tree::stored::Stored;
 use crate::tree::{RunHandle, Tree};
-use crate::txn::prepared::Prepared;
+use crate::txn::prepared::{self, Prepared};
 #[cfg(debug_assertions)]
 use crate::upkeep::due::ToSave;
 use crate::upkeep::manifest::{Next, Written};
@@ -119,7 +119,7 @@ fn relog_prepared(core: &Core) -> Result<(Lsn, Lsn)> {
     }
     #[cfg(test)]
     crate::tests::hooks::reached("checkpoint has space for what is prepared");
-    let _commit = core.commit_lock.lock();
+    let _commit = prepared::lock_commits(core);
     let position = core.wal.end_lsn();
     let prepared = core.prepared.lock();
     for (xid, credit) in credits {

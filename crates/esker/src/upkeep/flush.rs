@@ -22,6 +22,7 @@ use crate::tree::run::writer::RunWriter;
 use crate::tree::run::Run;
 use crate::tree::stored::Stored;
 use crate::tree::{RunHandle, Tree, TreeState};
+use crate::txn::prepared;
 use crate::txn::state::{Moved, Moves, TxnState};
 use crate::upkeep::{checkpoint, discard, new_run, pressure};
 use crate::version::{VersionOrder, ABORTED, ACTIVE};
@@ -127,7 +128,7 @@ impl<'a, K: Stored> Flush<'a, K> {
 
     fn run(&self) -> Result<()> {
         // Records and status words go together under this lock: from here on every commit below the boundary shows.
-        drop(self.core.commit_lock.lock());
+        drop(prepared::lock_commits(self.core));
         let mut rest = Rest::new();
         let run = self.write_run(&mut rest)?;
         let mut made: Vec<Arc<Run<K>>> = run.iter().cloned().collect();

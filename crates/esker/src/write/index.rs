@@ -18,6 +18,7 @@ use crate::tree::key::{ByBytes, Key};
 use crate::tree::search::seek_each;
 use crate::tree::standing::{seen_at, standing, Standing};
 use crate::txn::open::Broken;
+use crate::txn::prepared;
 use crate::version::View;
 use crate::write::keys::Entry;
 use crate::{Error, Result};
@@ -243,7 +244,9 @@ impl Session {
                 self.reserve(tree.id, &key.key, reserved)?;
                 #[cfg(test)]
                 crate::tests::hooks::reached("a key is reserved");
-                // Not before: what was put while somebody else had it reserved must be in the state.
+                // Not before: what was put while somebody else had it reserved must be in the state. Nobody waits for one that is
+                // decided.
+                prepared::carry_out(&self.core);
                 let txn = self.txn_mut()?;
                 let me = txn.state.id;
                 let in_noted = txn.in_table(table).is_none_or(|t| t.keys[key.index].is_in_noted(&key.key));
@@ -254,7 +257,7 @@ impl Session {
                         self.release(reserved);
                         if !order.is_own() && order.seq > self.core.views.visible_seq() {
                             // Its commit is just about to show.
-                            drop(self.core.commit_lock.lock());
+                            drop(prepared::lock_commits(&self.core));
                         }
                         return Err(Error::DuplicateKey { index: key.index, row });
                     }

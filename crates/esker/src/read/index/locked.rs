@@ -13,6 +13,7 @@ use crate::tree::key::ByBytes;
 use crate::tree::merge_read::{Span, Unseen};
 use crate::tree::stored::{split_value, Stored};
 use crate::tree::Found;
+use crate::txn::prepared;
 use crate::txn::written::Written;
 use crate::{Error, Result};
 use esker_format::RowId;
@@ -183,7 +184,7 @@ impl IndexCursor {
             }
             None => {
                 // A commit shows once it lets go of this.
-                drop(session.core.commit_lock.lock());
+                drop(prepared::lock_commits(&session.core));
                 Ok(())
             }
         }
