@@ -22,6 +22,9 @@ use crate::mask::ColumnMask;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+/// From so many columns of one row on it pays to ask for all of them before the first is read.
+const MANY_COLUMNS: usize = 8;
+
 /// What is made when a segment is first used.
 struct Opened<R> {
     /// The content, when it had to be decompressed.
@@ -348,6 +351,11 @@ impl<B: BlockBytes> RowBlock<B> {
         debug_assert!(stride >= self.layout.image_bytes as usize);
         if rows.is_empty() {
             return Ok(());
+        }
+        if rows.len() == 1 && self.shape.format != RowFormat::Fixed && mask.count() >= MANY_COLUMNS {
+            // Its columns lie apart: each would be waited for alone.
+            self.each_view(mask, |view| view.prefetch(rows.start as usize));
+            self.prefetch_values(rows.start, mask);
         }
         let rows = rows.start as usize..rows.end as usize;
         let target = Target { out, stride };
