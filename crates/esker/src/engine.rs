@@ -191,7 +191,7 @@ impl Engine {
         }
     }
 
-    /// Calls `done`, from any thread, once everything that is committed now is durable; or with the error that keeps it
+    /// Calls `done`, from any thread, once everything that is committed or decided now is durable; or with the error that keeps it
     /// from ever becoming so. Every request is answered.
     pub fn request_checkpoint(&self, done: Box<dyn FnOnce(Result<()>) + Send>) {
         self.core.signals.request(done);

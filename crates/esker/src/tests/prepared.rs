@@ -110,6 +110,52 @@ fn who_comes_after_a_decision_carries_it_out() {
     assert_eq!(count(&e, "t"), 5);
 }
 
+/// Its coordinator has taken it back, and another has its XID: its decision is nobody's.
+#[test]
+fn a_decision_is_of_its_own_transaction() {
+    let (_, e, t) = one_table(options());
+    let prepare = |id: u64| {
+        let mut s = e.session();
+        begin(&mut s);
+        insert(&mut s, &t, id).unwrap();
+        s.prepare(b"x").unwrap();
+        s
+    };
+    let mut first = prepare(1);
+    assert!(e.rollback_xid(b"x").unwrap());
+    let mut second = prepare(2);
+    first.commit_ordered();
+    assert_eq!(count(&e, "t"), 0);
+    assert!(first.commit().is_err());
+    second.commit().unwrap();
+    assert_eq!(count(&e, "t"), 1);
+}
+
+/// Decisions that a panic has lost are answered by nothing: the next start finds their transactions prepared.
+#[test]
+fn a_panic_while_decisions_are_carried_out_stops_writing() {
+    let (disk, e, t) = one_table(options());
+    let mut s = e.session();
+    begin(&mut s);
+    insert(&mut s, &t, 1).unwrap();
+    s.prepare(b"x").unwrap();
+    s.commit_ordered();
+    hooks::at("a decision is carried out", || panic!("on purpose"));
+    let looks = std::panic::AssertUnwindSafe(|| e.session().take_view());
+    assert!(std::panic::catch_unwind(looks).is_err());
+    assert!(e.core.writable.is_poisoned());
+    let (told, answer) = std::sync::mpsc::channel();
+    e.request_checkpoint(Box::new(move |result| told.send(result).unwrap()));
+    assert!(answer.try_recv().unwrap().is_err(), "a request is answered without the decision");
+    assert!(s.commit().is_err());
+    drop((s, t, e));
+    disk.crash();
+    let e = open_with(&disk, options()).unwrap();
+    assert_eq!(e.prepared(), [b"x"]);
+    assert!(e.commit_xid(b"x").unwrap());
+    assert_eq!(count(&e, "t"), 1);
+}
+
 /// The same XID again, while a checkpoint waits for space for the first one's redo.
 #[test]
 fn relog_of_a_reused_xid() {

@@ -86,7 +86,7 @@ impl Txn {
         let space = core.wal.reserve_commit(redo.len())?;
         let credit = core.wal.reserve_commit(DECISION_BYTES)?;
         self.enter_row_changes(core);
-        // Others decide under this lock: what can be made before is.
+        // Others carry out decisions under this lock: what can be made before is.
         let key = xid.to_vec();
         let tables = self.tables.iter().map(PreparedTable::of).collect();
         let _commit = prepared::lock_commits(core);
@@ -187,7 +187,8 @@ impl Session {
         pressure::wait_for_merges(&self.core, txn.redo_bytes());
         let end = txn.prepare(&self.core, xid, who)?;
         let state = txn.state.clone();
-        self.current = Current::Prepared { state, decision: Decision::new(Ordered::new(xid.to_vec())) };
+        let decision = Decision::new(Ordered::new(state.id, xid.to_vec()));
+        self.current = Current::Prepared { state, decision };
         self.core.signals.logged_to(end);
         self.unlock_counters();
         count(Counter::Prepares, 1);

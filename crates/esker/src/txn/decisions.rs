@@ -1,8 +1,9 @@
 //! Decisions that are made and not carried out yet: what `commit_ordered` leaves behind.
 //!
 //! Who decides puts its decision in here and does nothing else: no lock, no system call, no wait. It is carried out, in the order in
-//! which it came, under the commit lock, by whoever needs it to be: a session that opens a view, so that every view opened after a
-//! decision has it, or the transaction's own at the latest, before it releases its locks and answers.
+//! which it came, by whoever takes the commit lock next: to append something, or only for that. The latter is done by a session that
+//! opens a view, so that every view opened after a decision has it; by who waits for another transaction, answers a request for a
+//! checkpoint or changes the catalog; and by the transaction's own session at the latest, before it releases its locks and answers.
 //!
 //! Invariant: `open` counts a decision from before it can be found until it shows, so that whoever finds none open after one was
 //! made finds that one visible.
@@ -61,7 +62,10 @@ impl<T> Decisions<T> {
         for decision in decisions.iter().rev() {
             each(&decision.what);
         }
-        self.open.fetch_sub(decisions.len(), Ordering::SeqCst);
+        let count = decisions.len();
+        // Before their sessions may end: who is the last to let go of one frees what it has.
+        drop(decisions);
+        self.open.fetch_sub(count, Ordering::SeqCst);
     }
 
     /// All of them, the newest first.

@@ -22,7 +22,7 @@ use crate::Result;
 use esker_base::counters::{count, Counter};
 use esker_base::lock::MutexGuard;
 use esker_base::phase::{CommitPhase, Moment};
-use esker_format::{CommitSeq, Record};
+use esker_format::{CommitSeq, Record, TxnId};
 use esker_wal::Committer;
 use std::sync::{Arc, OnceLock};
 
@@ -55,14 +55,15 @@ impl PreparedTable {
 
 /// What `commit_ordered` decides: that this transaction is committed.
 pub(crate) struct Ordered {
+    txn: TxnId,
     pub(crate) xid: Vec<u8>,
     /// Once it is carried out; not if others have decided before.
     pub(crate) done: OnceLock<Decided>,
 }
 
 impl Ordered {
-    pub(crate) fn new(xid: Vec<u8>) -> Self {
-        Ordered { xid, done: OnceLock::new() }
+    pub(crate) fn new(txn: TxnId, xid: Vec<u8>) -> Self {
+        Ordered { txn, xid, done: OnceLock::new() }
     }
 }
 
@@ -106,14 +107,30 @@ pub(crate) fn carry_out(core: &Core) {
 pub(crate) fn lock_commits(core: &Core) -> MutexGuard<'_, ()> {
     let lock = core.commit_lock.lock();
     if core.decisions.any_open() {
+        let _stop = StopOnPanic(core);
         core.decisions.carry_out(|ordered| {
-            if let Some(decided) = decide(core, &ordered.xid) {
+            #[cfg(test)]
+            crate::tests::hooks::reached("a decision is carried out");
+            // Not another one's that was prepared under this XID after others had decided the first.
+            let is_same = core.prepared.lock().get(&ordered.xid).is_some_and(|p| p.state.id == ordered.txn);
+            if let Some(decided) = is_same.then(|| decide(core, &ordered.xid)).flatten() {
                 let is_first = ordered.done.set(decided).is_ok();
                 debug_assert!(is_first, "a decision was carried out twice");
             }
         });
     }
     lock
+}
+
+/// Stops writing, the commit lock still held, if decisions are lost by a panic: what the log then has decides no request.
+struct StopOnPanic<'a>(&'a Core);
+
+impl Drop for StopOnPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.writable.poison("a panic while a decision was carried out");
+        }
+    }
 }
 
 /// Commits what was prepared, under the commit lock.

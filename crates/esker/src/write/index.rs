@@ -244,9 +244,7 @@ impl Session {
                 self.reserve(tree.id, &key.key, reserved)?;
                 #[cfg(test)]
                 crate::tests::hooks::reached("a key is reserved");
-                // Not before: what was put while somebody else had it reserved must be in the state. Nobody waits for one that is
-                // decided.
-                prepared::carry_out(&self.core);
+                // Not before: what was put while somebody else had it reserved must be in the state.
                 let txn = self.txn_mut()?;
                 let me = txn.state.id;
                 let in_noted = txn.in_table(table).is_none_or(|t| t.keys[key.index].is_in_noted(&key.key));
