@@ -351,6 +351,10 @@ impl Sim {
             }
         }
         self.binlog.recovering = false;
+        if self.disk.is_power_cut() {
+            // In the last decision's removal of files, which nobody is told of.
+            return Ok(Flow::Stop);
+        }
         if !self.engine()?.prepared().is_empty() {
             return self.fail("something is prepared that was in no list");
         }
