@@ -6,7 +6,8 @@
   Transactions: begin, the two kinds of end, prepare, savepoints, consistent snapshots, KILL.
 
   Order at a commit with the binlog: prepare (durable, this thread), commit_ordered (its place in the order,
-  and in every view opened from then on; the binlog leader's thread), commit (carries that out, and cleans up). Without: commit does it all.
+  and in every view opened from then on; the binlog leader's thread), commit (carries that out, and cleans up). Without:
+  commit does it all.
 */
 #include "transaction.h"
 #include "errors.h"

@@ -156,6 +156,23 @@ fn a_panic_while_decisions_are_carried_out_stops_writing() {
     assert_eq!(count(&e, "t"), 1);
 }
 
+/// A program panics elsewhere, and its session, which has decided, goes with it: that is no fault of the engine's.
+#[test]
+fn a_session_that_goes_with_a_panic_stops_nothing() {
+    let (_, e, t) = one_table(options());
+    let goes = std::panic::AssertUnwindSafe(|| {
+        let mut s = e.session();
+        begin(&mut s);
+        insert(&mut s, &t, 1).unwrap();
+        s.prepare(b"x").unwrap();
+        s.commit_ordered();
+        panic!("on purpose");
+    });
+    assert!(std::panic::catch_unwind(goes).is_err());
+    assert!(!e.core.writable.is_poisoned() && !e.core.decisions.any_open());
+    assert_eq!(count(&e, "t"), 1);
+}
+
 /// The same XID again, while a checkpoint waits for space for the first one's redo.
 #[test]
 fn relog_of_a_reused_xid() {

@@ -107,7 +107,7 @@ pub(crate) fn carry_out(core: &Core) {
 pub(crate) fn lock_commits(core: &Core) -> MutexGuard<'_, ()> {
     let lock = core.commit_lock.lock();
     if core.decisions.any_open() {
-        let _stop = StopOnPanic(core);
+        let stop = StopOnPanic(core);
         core.decisions.carry_out(|ordered| {
             #[cfg(test)]
             crate::tests::hooks::reached("a decision is carried out");
@@ -118,18 +118,18 @@ pub(crate) fn lock_commits(core: &Core) -> MutexGuard<'_, ()> {
                 debug_assert!(is_first, "a decision was carried out twice");
             }
         });
+        std::mem::forget(stop);
     }
     lock
 }
 
-/// Stops writing, the commit lock still held, if decisions are lost by a panic: what the log then has decides no request.
+/// Stops writing, the commit lock still held, if decisions are lost by a panic: what the log then has decides no request. Whoever is
+/// done forgets it: the thread may be in another panic already, that of a program whose session goes with it.
 struct StopOnPanic<'a>(&'a Core);
 
 impl Drop for StopOnPanic<'_> {
     fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.0.writable.poison("a panic while a decision was carried out");
-        }
+        self.0.writable.poison("a panic while a decision was carried out");
     }
 }
 
