@@ -178,10 +178,11 @@ impl<K: Stored> MergeRead<K> {
         parker: &Arc<Parker>,
     ) -> Result<Self> {
         let Extent { from, to, watches } = extent;
-        let mut open = Vec::new();
+        let (mut open, mut runs, mut memtables) = (Vec::new(), 0, 0);
         let others = if watches { state.privates_of_others(view.me)? } else { Vec::new() };
         for mem in private.into_iter().chain(state.memtables()).chain(others) {
             if let Some(node) = mem.seek(from) {
+                memtables += u64::from(!mem.is_private());
                 open.push(Source::Mem(MemSource { mem: mem.clone(), at: node }));
             }
         }
@@ -189,6 +190,7 @@ impl<K: Stored> MergeRead<K> {
         let begins_before = |h: &RunHandle<K>| K::cmp(K::lend(&h.first), from).is_lt();
         for handle in state.runs_at(from).filter(|h| begins_before(h) && may_show(h, view, &marks, watches)) {
             let source = RunSource::new(handle, view, &marks, from)?;
+            runs += u64::from(handle.owner.is_none());
             if source.index < source.end {
                 open.push(Source::Run(Box::new(source)));
             }
@@ -196,6 +198,8 @@ impl<K: Stored> MergeRead<K> {
         let next_run = state.runs.partition_point(begins_before);
         let begins_within = |h: &RunHandle<K>| to.as_ref().is_none_or(|to| h.first < *to);
         let end_run = state.runs.partition_point(begins_within);
+        let mut looks = OwnLooks::default();
+        looks.add(runs, memtables, from);
         Ok(MergeRead {
             view,
             marks,
@@ -207,7 +211,7 @@ impl<K: Stored> MergeRead<K> {
             own: false,
             unseen: None,
             passed: Passed::new(),
-            looks: OwnLooks::default(),
+            looks,
             key: K::Room::default(),
             led: None,
             parker: parker.clone(),

@@ -6,15 +6,19 @@ use super::KeyRange;
 use crate::catalog::table::Table;
 use crate::lock::Parker;
 use crate::session::Session;
-use crate::tree::key::{ByBytes, Key};
+use crate::tree::key::ByBytes;
 use crate::tree::memtable::Memtable;
 use crate::tree::merge_read::{may_show, Extent, MergeRead, Span};
 use crate::tree::run::index::Index;
+use crate::tree::stored::Stored;
 use crate::tree::{RunHandle, RunSeen, TreeState};
 use crate::version::View;
 use crate::Result;
 use esker_format::{LeafEntry, TxnId};
 use std::sync::Arc;
+
+/// Entries of a key tree.
+type Block = <ByBytes as Stored>::Block;
 
 /// So few entries are counted.
 const FEW: u64 = 64;
@@ -64,7 +68,7 @@ impl Sources<'_> {
         found.mixed += self.private.iter().map(|mem| mem.keys_between(from, to)).sum::<u64>();
         let versions = found.plain + found.mixed;
         // Each of the others takes one of the plain ones away at most.
-        if found.plain.saturating_sub(found.mixed) > FEW || versions > 4 * FEW {
+        if found.mixed == 0 || found.plain.saturating_sub(found.mixed) > FEW || versions > 4 * FEW {
             return Ok(versions);
         }
         let mut read = self.read(range)?;
@@ -93,8 +97,9 @@ impl Sources<'_> {
 /// About how many versions there are that a view may see.
 struct Versions {
     /// Those of runs that the view sees wholly and that have no tombstones: each is an entry, if no other one changes that.
+    /// Exact where they are few.
     plain: u64,
-    /// The others, of which nobody knows how many are seen or dead.
+    /// The others, of which nobody knows how many are seen or dead. Zero only if there are none.
     mixed: u64,
 }
 
@@ -103,56 +108,77 @@ fn in_state(state: &TreeState<ByBytes>, view: View, range: &KeyRange) -> Result<
     let (from, to) = (&*range.from, range.to.as_deref());
     let mut found = Versions { plain: 0, mixed: state.memtables().map(|mem| mem.keys_between(from, to)).sum() };
     let marks = state.seen_marks(view);
-    for handle in state.runs.iter().filter(|h| may_show(h, view, &marks, false)) {
-        let begins_within = to.is_none_or(|to| &*handle.first < to);
-        if begins_within && from <= &*handle.last {
-            let versions = in_run(handle, from, to)?;
-            let is_seen = match handle.seen(view) {
-                RunSeen::PerRow => handle.run.stats.max_seq <= view.seq,
-                seen => seen != RunSeen::Hidden,
-            };
-            match is_seen && marks.is_empty() && handle.run.stats.tombstones == 0 {
-                true => found.plain += versions,
-                false => found.mixed += versions,
-            }
+    // Those over the range's beginning, and those that begin in it.
+    let before = state.runs.partition_point(|h| &*h.first < from);
+    let begins = state.runs.partition_point(|h| to.is_none_or(|to| &*h.first < to));
+    let over = state.runs_at(from).filter(|h| &*h.first < from);
+    for handle in over.chain(&state.runs[before..begins]).filter(|h| may_show(h, view, &marks, false)) {
+        let versions = in_run(handle, from, to)?;
+        let is_seen = match handle.seen(view) {
+            RunSeen::PerRow => handle.run.stats.max_seq <= view.seq,
+            seen => seen != RunSeen::Hidden,
+        };
+        let tombstones = handle.run.stats.tombstones;
+        match is_seen && marks.is_empty() && tombstones == 0 && handle.aborted().is_empty() {
+            true => found.plain += versions,
+            false => found.mixed += live(versions, tombstones, handle.run.stats.rows),
         }
     }
     Ok(found)
 }
 
-/// Versions of a run in a range that it reaches into: those of the blocks between, and parts of the two at the ends. Each
-/// tombstone takes another one along.
+/// About how many of a run's versions are not dead: each tombstone takes another one along.
+fn live(versions: u64, tombstones: u64, rows: u64) -> u64 {
+    let dead = versions as f64 * tombstones as f64 / rows.max(1) as f64;
+    ((versions as f64 - 2.0 * dead) as u64).max(versions.min(1))
+}
+
+/// Versions of a run in a range that it reaches into: those of the blocks between, and parts of the two at the ends.
 fn in_run(handle: &RunHandle<ByBytes>, from: &[u8], to: Option<&[u8]>) -> Result<u64> {
     let stats = &handle.run.stats;
     let first = if from <= &*handle.first { &*handle.first } else { from };
     let to = to.filter(|to| *to <= &*handle.last);
-    let versions = match to {
-        None if first == &*handle.run.bounds.0 && handle.last == handle.run.bounds.1 => stats.rows,
-        _ => {
-            let blocks = handle.run.index()?.keep();
-            let begin = place(handle, &blocks, first, false)?;
-            let end = place(handle, &blocks, to.unwrap_or(&handle.last), to.is_none())?;
-            between(&blocks, begin, end, stats.rows)
-        }
-    };
-    let dead = versions as f64 * stats.tombstones as f64 / stats.rows.max(1) as f64;
-    Ok((versions as f64 - 2.0 * dead).max(1.0) as u64)
+    if to.is_none() && first == &*handle.run.bounds.0 && handle.last == handle.run.bounds.1 {
+        return Ok(stats.rows);
+    }
+    let blocks = handle.run.index()?.keep();
+    let (last, behind) = (to.unwrap_or(&handle.last), to.is_none());
+    let (begin, block) = place(handle, &blocks, first, false)?;
+    // A short range ends where it begins.
+    if let Some(block) = block.filter(|block| block.key(block.rows() - 1) > last) {
+        return Ok(in_block(&block, last, behind).saturating_sub(begin.1));
+    }
+    let (end, _) = place(handle, &blocks, last, behind)?;
+    Ok(between(&blocks, begin, end, stats.rows))
 }
 
-/// Where a key stands, or what comes behind it: a block and a place there.
-fn place(handle: &RunHandle<ByBytes>, blocks: &Arc<Index<ByBytes>>, key: &[u8], behind: bool) -> Result<(usize, u64)> {
+/// Where in a run's blocks something is: in which of them, and where in that.
+type Place = (usize, u64);
+
+/// Where a key stands, or what comes behind it; and the block, unless that is behind all.
+fn place(
+    handle: &RunHandle<ByBytes>,
+    blocks: &Arc<Index<ByBytes>>,
+    key: &[u8],
+    behind: bool,
+) -> Result<(Place, Option<Arc<Block>>)> {
     let index = handle.run.seek(blocks, key)?;
     if index >= blocks.entries().len() {
-        return Ok((index, 0));
+        return Ok(((index, 0), None));
     }
     let block = handle.run.block(blocks, index)?;
+    Ok(((index, in_block(&block, key, behind)), Some(block)))
+}
+
+/// Where in a block a key stands, or what comes behind it.
+fn in_block(block: &Block, key: &[u8], behind: bool) -> u64 {
     let at = block.lower_bound(key);
-    let has_it = at < block.rows() && ByBytes::cmp(block.key(at), key).is_eq();
-    Ok((index, u64::from(at) + u64::from(behind && has_it)))
+    let has_it = behind && at < block.rows() && block.key(at) == key;
+    u64::from(at) + u64::from(has_it)
 }
 
 /// Versions between two places.
-fn between(blocks: &Index<ByBytes>, begin: (usize, u64), end: (usize, u64), rows: u64) -> u64 {
+fn between(blocks: &Index<ByBytes>, begin: Place, end: Place, rows: u64) -> u64 {
     let entries = blocks.entries();
     let passed = match end.0.saturating_sub(begin.0) {
         n if n <= MANY_BLOCKS => entries[begin.0..end.0.max(begin.0)].iter().map(|e| u64::from(e.block().rows)).sum(),

@@ -3,6 +3,9 @@
 use super::*;
 use crate::sim_hooks::SimHost;
 use crate::tree::looks::{BUSY_LOOK_BYTES, LOOK_BYTES, READ_REST, TOLD_FIRST};
+use crate::tree::merge_read::{Extent, MergeRead};
+use crate::version::View;
+use esker_format::TxnId;
 use std::time::Duration;
 
 const ENTRIES: u64 = 4000;
@@ -54,6 +57,18 @@ impl Case {
         assert_eq!(all.len() as u64, ENTRIES);
         assert_eq!(all.iter().filter(|entry| entry.2 == payload).count() as u64, changed);
         s.commit().unwrap();
+    }
+
+    /// Reads so many entries from one on.
+    fn read_few(&self, from: u64, count: u64) -> u64 {
+        let _bound = bind(&self.counters);
+        let mut s = self.e.session();
+        begin(&mut s);
+        let (from, to) = (from.to_be_bytes(), Some((from + count).to_be_bytes().to_vec().into()));
+        let view = View { seq: self.e.core.views.visible_seq(), me: TxnId::ZERO };
+        let state = self.t.trees().keys[0].snapshot();
+        let extent = Extent { from: &from[..], to, watches: false };
+        MergeRead::within(state, None, view, extent, &s.parker).unwrap().count_rest(&mut || true).unwrap()
     }
 
     fn merges(&self) -> bool {
@@ -115,6 +130,31 @@ fn few_changes_that_are_read_again_and_again_are_merged_once_that_is_paid() {
         }
         assert_eq!(case.counters.get(Counter::MergesForReads), 1);
     }
+}
+
+/// Who opens a run to read a few entries of it has looked into it, whether or not it has any of these keys.
+#[test]
+fn short_ranges_pay_for_each_run_that_they_open() {
+    let case = Case::new();
+    case.change(b"second");
+    case.e.sim_flush(&case.t).unwrap();
+    assert_eq!((case.runs(), case.merges()), (2, false), "too few to be merged");
+    case.time.pass(READ_REST);
+    let bytes = case.run_bytes();
+    let mut reads = 0;
+    while !case.merges() {
+        // Not one that was changed.
+        assert_eq!(case.read_few(reads % 60 + 1, 3), 3);
+        reads += 1;
+        assert!(reads < 100_000, "never merged");
+    }
+    assert_eq!((case.runs(), case.counters.get(Counter::MergesForReads)), (1, 1));
+    let least = bytes.max(TOLD_FIRST * LOOK_BYTES / 2);
+    assert!((bytes..3 * least).contains(&(reads * LOOK_BYTES)), "{bytes} bytes were merged for {reads} reads");
+    for _ in 0..2 * reads {
+        case.read_few(1, 3);
+    }
+    assert!(!case.merges());
 }
 
 /// A view that needs the older versions keeps them, in one run with the newer ones: nothing is merged again for that.
