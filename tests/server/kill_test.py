@@ -55,7 +55,8 @@ def test_kill(servers, again, setting):
     load.create(c, ENGINE, CLIENTS)
     c.close()
     replay = binlog.Replay(s, "crash", load.tables(CLIENTS))
-    moments, reach, total, refused, writers = random.Random(SEED), crash.Reach(ENGINE), 0, 0, []
+    names = crash.REACH + (crash.REACH_BINLOG if with_binlog else ())
+    moments, reach, total, refused, writers = random.Random(SEED), crash.Reach(ENGINE, names), 0, 0, []
     for number in range(1, KILLS + 1):
         old = {w.number: w for w in writers}
         writers = load.writers(CLIENTS, s, SEED + number, with_binlog)

@@ -106,7 +106,7 @@ def disk(request):
 def test_power_cut(disk, again):
     """All cuts, without and with the binlog by turns."""
     again(SEED=SEED, CUTS=CUTS, BINLOG=",".join(BINLOGS), CLIENTS=CLIENTS, CRASH_ENGINE=ENGINE, FLUSH_US=FLUSH_US)
-    reach = crash.Reach(ENGINE)
+    reach = crash.Reach(ENGINE, crash.REACH + (crash.REACH_BINLOG if "on" in BINLOGS[:CUTS] else ()))
     for number in range(CUTS):
         one_cut(disk, BINLOGS[number % len(BINLOGS)], SEED + 2 * number, reach, number == CUTS - 1, crash.Mixed())
     show.say(f"reached: {reach}")

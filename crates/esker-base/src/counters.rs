@@ -56,6 +56,7 @@ counters! {
     Rollbacks "rollbacks" "Transactions rolled back that had changed something",
     StatementRollbacks "statement_rollbacks" "Statements rolled back within a transaction",
     Prepares "prepares" "Transactions prepared",
+    DecisionsByOthers "decisions_by_others" "Decisions of commit_ordered that another session had carried out before its own came to it",
     Views "views" "Read views taken",
     RowLocks "row_locks" "Row locks taken",
     LockWaits "lock_waits" "Row lock requests that had to wait",

@@ -210,7 +210,12 @@ fn transactions(e: &Engine) {
     s.delete(&t, ids[1]).unwrap();
     s.prepare(b"xid").unwrap();
     s.commit_ordered();
+    // Another one's view carries the decision out.
+    let mut other = e.session();
+    begin(&mut other);
+    scan(&mut other, &t);
     s.commit().unwrap();
+    other.commit().unwrap();
     begin(&mut s);
     assert_eq!((scan(&mut s, &t), s.count(&t).unwrap()), (9, 9));
     s.commit().unwrap();

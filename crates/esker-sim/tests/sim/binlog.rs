@@ -27,6 +27,7 @@ fn binlog_and_engine_agree() {
         "found_with_runs",
         "undone_in_part",
         "works_between_decisions",
+        "decisions_by_others",
         "kills_inside",
         "steps_inside",
         "decided_inside",
@@ -69,6 +70,7 @@ fn a_binlog_among_threads() {
     let must = Must(&[
         "killed_asked",
         "cut_asked",
+        "decisions_by_others",
         "entries_forgotten",
         "found_committed",
         "found_rolled_back",

@@ -268,6 +268,7 @@ impl Session {
             }
             Current::Ordered { decision, .. } => {
                 let (decision, turn) = (decision.clone(), Moment::now());
+                count(Counter::DecisionsByOthers, u64::from(decision.what.done.get().is_some()));
                 prepared::carry_out(&self.core);
                 let visible = turn.until_now(CommitPhase::Visible);
                 self.end_txn();
