@@ -5,14 +5,16 @@ Each must be a clear error that names the thing; the server stays up unless it c
 after the cause is gone everything acknowledged is there. The disk is a small ext4 in a file (needs root and loop devices; that
 part is skipped without).
 
-    /usr/bin/pytest-3 tests/server/faults_test.py -k 'start or runs or handles or many or disk'     chosen cases
+    /usr/bin/pytest-3 tests/server/faults_test.py -k 'start or runs or handles or many or service or disk'     chosen cases
 """
 import hashlib
 import os
 import resource
 import shutil
+import socket
 import subprocess
 import tempfile
+import threading
 import time
 
 import pytest
@@ -466,6 +468,37 @@ def test_many(s):
     check(not wrong and not errors, f"more runs than handles: every table is read: {list(wrong.items())[:3]} {list(errors.items())[:3]}")
     c.close()
     s.stop()
+
+
+def test_service(s):
+    """Whoever has started the server, and ends what takes too long, is told that recovery goes on."""
+    s.create(fresh=True)
+    s.start()
+    c = s.connect()
+    c.query("CREATE DATABASE test")
+    c.query("CREATE TABLE test.t (a INT PRIMARY KEY, b CHAR(100)) ENGINE=Esker")
+    c.query("INSERT INTO test.t SELECT seq,seq FROM test.seq_1_to_1000")
+    s.kill()
+    c.close()
+    heard, folder = [], tempfile.mkdtemp(prefix="esker-")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        path = os.path.join(folder, "notify")
+        manager.bind(path)
+        manager.settimeout(30)
+
+        def listen():
+            while "READY=1" not in heard:
+                heard.extend(manager.recv(4096).decode().splitlines())
+        listener = threading.Thread(target=listen, daemon=True)
+        listener.start()
+        s.start(wrapper=("env", f"NOTIFY_SOCKET={path}"))
+        listener.join(30)
+    shutil.rmtree(folder)
+    for said in ("EXTEND_TIMEOUT_USEC=30000000", "STATUS=Esker: recovery, 0%"):
+        check(said in heard, f"the service manager hears {said}: {heard}")
+    c = s.connect()
+    check(c.one("SELECT COUNT(*) FROM test.t") == "1000", "the rows are there")
+    c.close()
 
 
 def test_disk(s):

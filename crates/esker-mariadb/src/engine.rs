@@ -4,6 +4,7 @@
 use crate::boundary::{out, shared, take, FromC, Unchecked};
 use crate::guard::{catch, Guard};
 use crate::index::{EsCollationTextFn, EsWeightsFn, EsWeightsVersionFn, Weights};
+use crate::service::Service;
 use crate::status::{report, str_of, EsError, EsStatus, Failure};
 use crate::waits::Owners;
 use crate::xid::XidList;
@@ -241,6 +242,7 @@ pub unsafe extern "C" fn es_engine_open(
                 given.collation_text,
                 given.weights_context,
             )),
+            host: Arc::new(Service::default()),
             ..Options::default()
         };
         let opened = Engine::open(Arc::new(PosixDisk::with_uring(2)), Path::new(dir), wanted, log.clone())?;

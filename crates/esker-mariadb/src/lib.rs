@@ -20,6 +20,7 @@ mod guard;
 mod header_tests;
 mod layout;
 mod phases;
+mod service;
 mod waits;
 
 pub mod activity;

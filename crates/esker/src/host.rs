@@ -28,6 +28,12 @@ pub trait Host: Debug + Send + Sync {
         asleep(time);
     }
 
+    /// An engine is being opened, so much of it (0 to 1) is done, and it goes on: told as the replay of the log begins and once
+    /// a second from then on, for whoever stops what takes too long to start.
+    fn opening(&self, done: f64) {
+        let _ = done;
+    }
+
     /// Runs `work` in a thread of this name.
     ///
     /// # Errors

@@ -151,10 +151,12 @@ impl Replay {
         let (dir, from) = (self.wal_dir.clone(), self.from);
         let started = options.host.now();
         let mut said = started;
+        options.host.opening(0.0);
         let mut progress = |done: u64, total: u64| {
             let now = options.host.now();
             if now - said >= Duration::from_secs(1) && total > 0 {
                 said = now;
+                options.host.opening(done as f64 / total as f64);
                 let left = (now - started).as_secs_f64() * (total - done.min(total)) as f64 / done.max(1) as f64;
                 let percent = done * 100 / total;
                 notify(&format!("recovery: {percent}%, {done} of {total} bytes, {left:.0} s left"), Level::Info);

@@ -2,7 +2,10 @@
 
 use crate::tests::tables::{begin, commit_rows, def, delete_rows, insert, open, rows_of, small_runs};
 use crate::upkeep::{checkpoint, merge};
+use crate::{Host, Options};
 use esker_io::SimDisk;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 /// The figure stays right whatever part of the log is replayed over a manifest that has counted it already.
 #[test]
@@ -51,4 +54,49 @@ fn rows_are_counted_once() {
         assert_eq!(rows_of(&e, &t), rows);
         assert_eq!(t.stats().rows, rows, "after a restart, round {round}");
     }
+}
+
+/// Time goes on by a second whenever somebody looks at it.
+#[derive(Debug, Default)]
+struct Patient {
+    looked: Mutex<u64>,
+    heard: Mutex<Vec<f64>>,
+}
+
+impl Host for Patient {
+    fn now(&self) -> Duration {
+        let mut looked = self.looked.lock().unwrap();
+        *looked += 1;
+        Duration::from_secs(*looked)
+    }
+
+    fn unix(&self) -> Duration {
+        self.now()
+    }
+
+    fn sleep(&self, _: Duration) {}
+
+    fn opening(&self, done: f64) {
+        self.heard.lock().unwrap().push(done);
+    }
+}
+
+#[test]
+fn a_host_hears_that_a_long_replay_goes_on() {
+    let disk = SimDisk::new(1);
+    let (memory_limit_bytes, bulk_threshold_bytes) = (256 << 20, 1 << 20);
+    let large = Options { memory_limit_bytes, bulk_threshold_bytes, ..small_runs() };
+    let e = open(&disk, large.clone());
+    e.create_table("t", &def()).unwrap();
+    let (t, mut s) = (e.open_table("t").unwrap(), e.session());
+    while e.core.wal.end_lsn().0 < 6 << 20 {
+        commit_rows(&mut s, &t, 400);
+    }
+    drop((s, t, e));
+    disk.crash();
+    let host = Arc::new(Patient::default());
+    drop(open(&disk, Options { host: host.clone(), ..large }));
+    let heard = host.heard.lock().unwrap();
+    assert!(heard.len() > 3 && heard[0] == 0.0, "{heard:?}");
+    assert!(heard.windows(2).all(|w| w[0] < w[1]) && heard.last().is_some_and(|done| *done <= 1.0), "{heard:?}");
 }
