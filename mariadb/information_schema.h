@@ -16,6 +16,7 @@ extern st_mysql_information_schema information_schema;
 int init_trx_table(void *schema);
 int init_lock_waits_table(void *schema);
 int init_locks_table(void *schema);
+int init_metrics_table(void *schema);
 }
 
 #endif

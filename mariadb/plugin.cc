@@ -136,5 +136,20 @@ maria_declare_plugin(esker)
   nullptr,
   "0.1",
   MariaDB_PLUGIN_MATURITY_BETA
+},
+{
+  MYSQL_INFORMATION_SCHEMA_PLUGIN,
+  &shim::information_schema,
+  "ESKER_METRICS",
+  "The Esker project",
+  "Esker's status variables, with what they mean",
+  PLUGIN_LICENSE_GPL,
+  shim::init_metrics_table,
+  nullptr,
+  0x0001,
+  nullptr,
+  nullptr,
+  "0.1",
+  MariaDB_PLUGIN_MATURITY_BETA
 }
 maria_declare_plugin_end;

@@ -527,6 +527,20 @@ using EsWriteFn = void(*)(void *context, const char *text, size_t length);
 /// Takes the name and the figures of a lock site or a wait event, both valid for the call.
 using EsSiteFn = void(*)(void *context, const char *name, const char *figures);
 
+/// A status variable and its value in all. Its texts are static.
+struct EsMetric {
+  /// Without `Esker_`.
+  const char *name;
+  const char *unit;
+  const char *meaning;
+  uint64_t value;
+  /// A session has a value of its own, too.
+  bool per_session;
+};
+
+/// Takes a metric, valid for the call; true: no more are wanted.
+using EsMetricFn = bool(*)(void *context, const EsMetric *metric);
+
 /// An open transaction.
 struct EsTransaction {
   uint64_t id;
@@ -1280,6 +1294,12 @@ void es_profile_locks(bool on);
 /// `site` is called with `context` in this thread.
 void es_lock_report(EsSiteFn site, void *context);
 
+/// Calls `metric` with every numeric status variable.
+///
+/// # Safety
+/// `metric` is called with `context` in this thread.
+void es_metrics(const EsEngine *engine, EsMetricFn metric, void *context);
+
 /// Calls `each` with every open transaction.
 ///
 /// # Safety
@@ -1382,6 +1402,13 @@ static_assert(sizeof(EsTableStats) == 64 &&
               offsetof(EsTableStats, row_format) == 56 &&
               offsetof(EsTableStats, compression) == 60,
               "EsTableStats lies otherwise than in Rust");
+static_assert(sizeof(EsMetric) == 40 &&
+              offsetof(EsMetric, name) == 0 &&
+              offsetof(EsMetric, unit) == 8 &&
+              offsetof(EsMetric, meaning) == 16 &&
+              offsetof(EsMetric, value) == 24 &&
+              offsetof(EsMetric, per_session) == 32,
+              "EsMetric lies otherwise than in Rust");
 static_assert(sizeof(EsWaitHooks) == 48 &&
               offsetof(EsWaitHooks, context) == 0 &&
               offsetof(EsWaitHooks, before) == 8 &&

@@ -4,7 +4,8 @@
 use crate::boundary::{needed, out_slice, shared};
 use crate::engine::EsEngine;
 use crate::guard::catch;
-use crate::phases::{phase_figures, phase_names};
+use crate::metrics::Metric;
+use crate::phases::{phase_figures, phases};
 use crate::session::EsSession;
 use esker::Status;
 use esker_base::histogram::{Histogram, HistogramSnapshot};
@@ -19,28 +20,46 @@ fn counter_names() -> &'static [CString] {
     NAMES.get_or_init(|| Counter::ALL.iter().map(|c| CString::new(c.name()).unwrap_or_default()).collect())
 }
 
-/// Takes a figure, which is no counter, from what the engine says of itself.
-type Gauge = fn(&Status) -> u64;
+/// A figure that is no counter: name, unit, meaning, and how it is taken from what the engine says of itself.
+type Gauge = (&'static str, &'static str, &'static str, fn(&Status) -> u64);
 
-const ENGINE_GAUGES: &[(&str, Gauge)] = &[
-    ("memory_total", |_| charged_total()),
-    ("memory_limit", |s| s.memory_limit_bytes),
+const ENGINE_GAUGES: &[Gauge] = &[
+    ("memory_total", "bytes", "Memory on all accounts", |_| charged_total()),
+    ("memory_limit", "bytes", "What they may have together, esker_memory_limit", |s| s.memory_limit_bytes),
     // What the regions have from the operating system, for those who hold the accounts against the process's maps.
-    ("memory_regions", |_| reserve().live_bytes),
-    ("memory_hot", |_| reserve().hot_bytes),
-    ("memory_mapped", |_| reserve().mapped_bytes),
-    ("tables", |s| s.tables),
-    ("runs", |s| s.runs),
-    ("run_bytes", |s| s.run_bytes),
-    ("merge_debt_bytes", |s| s.merge_debt_bytes),
-    ("wal_end", |s| s.wal_end.0),
-    ("wal_durable", |s| s.wal_durable.0),
-    ("wal_replay_from", |s| s.replay_from.0),
-    ("wal_replay_bytes", |s| s.wal_end.0.saturating_sub(s.replay_from.0)),
-    ("visible_seq", |s| s.visible_seq),
-    ("view_horizon", |s| s.view_horizon),
-    ("prepared", |s| s.prepared),
+    ("memory_regions", "bytes", "Memory of regions that somebody uses", |_| reserve().live_bytes),
+    ("memory_hot", "bytes", "Memory of free regions that is kept for the next", |_| reserve().hot_bytes),
+    ("memory_mapped", "bytes", "Memory that regions have from the operating system", |_| reserve().mapped_bytes),
+    ("tables", "count", "Tables, those of sequences and partitions too", |s| s.tables),
+    ("runs", "count", "Runs of all trees, or what is left of them", |s| s.runs),
+    ("run_bytes", "bytes", "What those take on disk", |s| s.run_bytes),
+    ("merge_debt_bytes", "bytes", "What waits to be merged beyond what merging leaves alone", |s| s.merge_debt_bytes),
+    ("wal_end", "bytes", "Position behind the log's last record", |s| s.wal_end.0),
+    ("wal_durable", "bytes", "Position before which the log is durable", |s| s.wal_durable.0),
+    ("wal_replay_from", "bytes", "Position from which a restart would replay the log", |s| s.replay_from.0),
+    ("wal_replay_bytes", "bytes", "What it would replay", |s| s.wal_end.0.saturating_sub(s.replay_from.0)),
+    ("visible_seq", "sequence", "Commit sequence that a view opened now has", |s| s.visible_seq),
+    ("view_horizon", "sequence", "What every open view sees: older versions than the newest of these can go", |s| {
+        s.view_horizon
+    }),
+    ("prepared", "count", "Transactions that are prepared and not decided", |s| s.prepared),
 ];
+
+/// What is on an account.
+fn meaning_of(account: Account) -> &'static str {
+    match account {
+        Account::Memtable => "Memory of memtables: versions that are not yet flushed",
+        Account::BlockCache => {
+            "Memory of blocks and filters that are kept for the next reader, and of those that are read past these"
+        }
+        Account::BulkBuffer => "Memory of large writes' buffers, and of the files that they go to",
+        Account::Wal => "Memory of the log's buffers",
+        Account::Cursor => "Memory that scans decode into",
+        Account::Locks => "Memory of locks and of the transactions that hold them",
+        Account::Catalog => "Memory of the indexes and statistics of open runs, and of the catalog",
+        Account::Other => "Memory of anything else",
+    }
+}
 
 /// Groups of committers that a sync of the log served, by what they waited for.
 static GROUPS: [(&str, &Histogram); 2] =
@@ -48,13 +67,22 @@ static GROUPS: [(&str, &Histogram); 2] =
 /// Sizes 1, 2, 3 to 4, and so on; the last has all that are larger.
 const GROUP_SIZES: usize = 11;
 
-fn group_names(kind: &str) -> Vec<String> {
+/// Of each kind the groups, and their sizes.
+fn groups_of(kind: &str) -> Vec<Metric> {
+    let of = |name, meaning: String| Metric { name, unit: "count", per_session: false, meaning };
+    let what = if kind == "commit_group" { "to commit" } else { "to prepare" };
+    let size = |name: String, sizes: String| of(name, format!("Those of {sizes} committers"));
     let sizes = (0..GROUP_SIZES).map(|bucket| match 1u64 << bucket {
-        most @ (1 | 2) => format!("{kind}_size_{most}"),
-        most if bucket + 1 == GROUP_SIZES => format!("{kind}_size_{}_up", most / 2 + 1),
-        most => format!("{kind}_size_{}_{most}", most / 2 + 1),
+        most @ (1 | 2) => size(format!("{kind}_size_{most}"), most.to_string()),
+        most if bucket + 1 == GROUP_SIZES => {
+            size(format!("{kind}_size_{}_up", most / 2 + 1), format!("{} and more", most / 2 + 1))
+        }
+        most => size(format!("{kind}_size_{}_{most}", most / 2 + 1), format!("{} to {most}", most / 2 + 1)),
     });
-    std::iter::once(format!("{kind}s")).chain(sizes).collect()
+    let all = format!(
+        "Groups of those who waited for one sync of the log {what}; not those that a sync served that went on already"
+    );
+    std::iter::once(of(format!("{kind}s"), all)).chain(sizes).collect()
 }
 
 fn group_figures(sizes: &Histogram) -> Vec<u64> {
@@ -64,15 +92,23 @@ fn group_figures(sizes: &Histogram) -> Vec<u64> {
 }
 
 /// Memory by account, then the engine's, then groups of committers, then the phases of their commits.
+pub(crate) fn gauges() -> impl Iterator<Item = Metric> {
+    let of = |name: String, unit, meaning: &str| Metric { name, unit, per_session: false, meaning: meaning.to_owned() };
+    let accounts = Account::ALL.iter().map(move |&a| of(format!("memory_{}", a.name()), "bytes", meaning_of(a)));
+    let engine = ENGINE_GAUGES.iter().map(move |(name, unit, meaning, _)| of((*name).to_owned(), unit, meaning));
+    accounts.chain(engine).chain(GROUPS.iter().flat_map(|(kind, _)| groups_of(kind))).chain(phases())
+}
+
+/// Their figures, in the same order.
+pub(crate) fn gauge_figures(status: &Status) -> impl Iterator<Item = u64> + '_ {
+    let accounts = Account::ALL.iter().map(|&a| charged(a));
+    let engine = ENGINE_GAUGES.iter().map(|(.., figure)| figure(status));
+    accounts.chain(engine).chain(GROUPS.iter().flat_map(|(_, sizes)| group_figures(sizes))).chain(phase_figures())
+}
+
 fn gauge_names() -> &'static [CString] {
     static NAMES: OnceLock<Vec<CString>> = OnceLock::new();
-    NAMES.get_or_init(|| {
-        let accounts = Account::ALL.iter().map(|a| format!("memory_{}", a.name()));
-        let others = ENGINE_GAUGES.iter().map(|(name, _)| (*name).to_owned());
-        let groups = GROUPS.iter().flat_map(|(name, _)| group_names(name));
-        let all = accounts.chain(others).chain(groups).chain(phase_names());
-        all.map(|name| CString::new(name).unwrap_or_default()).collect()
-    })
+    NAMES.get_or_init(|| gauges().map(|gauge| CString::new(gauge.name).unwrap_or_default()).collect())
 }
 
 /// How many counters there are.
@@ -125,11 +161,7 @@ pub unsafe extern "C" fn es_gauges(engine: *const EsEngine, values: *mut u64, ca
     // SAFETY: the caller's promise.
     let (handle, values) = unsafe { (shared(engine), out_slice(values, capacity as usize)) };
     let status = handle.guard.clean_up(|| Ok(handle.engine.status())).unwrap_or_default();
-    let accounts = Account::ALL.iter().map(|&a| charged(a));
-    let engine = ENGINE_GAUGES.iter().map(|(_, gauge)| gauge(&status));
-    let groups = GROUPS.iter().flat_map(|(_, sizes)| group_figures(sizes));
-    let figures = accounts.chain(engine).chain(groups).chain(phase_figures());
-    for (to, figure) in values.iter_mut().zip(figures.chain(std::iter::repeat(0))) {
+    for (to, figure) in values.iter_mut().zip(gauge_figures(&status).chain(std::iter::repeat(0))) {
         to.write(figure);
     }
 }

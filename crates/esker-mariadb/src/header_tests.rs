@@ -8,7 +8,7 @@ use crate::layout::static_asserts;
 use std::path::Path;
 
 /// The order in which the header has them.
-const SOURCES: [&str; 18] = [
+const SOURCES: [&str; 19] = [
     "boundary",
     "status",
     "index",
@@ -26,6 +26,7 @@ const SOURCES: [&str; 18] = [
     "whole_key",
     "auto_increment",
     "counters",
+    "metrics",
     "activity",
 ];
 const RENEW: &str = "ESKER_RENEW_HEADER=1 cargo test -p esker-mariadb --lib header";

@@ -10,6 +10,7 @@ use crate::cursor::{EsBatch, EsScanOptions};
 use crate::engine::{EsEngine, EsOptions};
 use crate::index::{EsIndex, EsKeyPart};
 use crate::index_cursor::{EsKeyBound, EsKeyRange};
+use crate::metrics::EsMetric;
 use crate::session::{EsKiller, EsSession, EsWaitHooks};
 use crate::shown::EsShown;
 use crate::stage::EsStage;
@@ -57,6 +58,7 @@ crossing! {
     EsTableDef 56 { layout, row_format, compression, indexes, index_count, temporary, auto_increment }
     EsShown 24 { shown_as, name_count, names, digits, decimals }
     EsTableStats 64 { rows, data_bytes, row_bytes, free_bytes, runs, create_time, update_time, row_format, compression }
+    EsMetric 40 { name, unit, meaning, value, per_session }
     EsWaitHooks 48 { context, before, after, waits_for, goes_before, statement }
     EsStage 32 { table, next, end, row_id }
     EsXid 144 { format, gtrid_bytes, bqual_bytes, data }

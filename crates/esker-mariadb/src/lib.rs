@@ -31,6 +31,7 @@ pub mod cursor;
 pub mod engine;
 pub mod index;
 pub mod index_cursor;
+pub mod metrics;
 pub mod session;
 pub mod shown;
 pub mod stage;

@@ -1,0 +1,72 @@
+/* This program is free software; you can redistribute it and/or modify it under the terms of the GNU General Public
+   License as published by the Free Software Foundation; version 2 of the License. */
+
+/**
+  @file
+  INFORMATION_SCHEMA.ESKER_METRICS: every numeric status variable with its unit, its scope and its meaning. Takes no lock that
+  a row operation takes, and reads no file.
+*/
+#include "information_schema.h"
+#include "transaction.h"
+#include "sql_i_s.h"
+#include "sql_show.h"
+
+namespace shim
+{
+namespace
+{
+ST_FIELD_INFO fields[]=
+{
+  Show::Column("NAME", Show::Varchar(NAME_CHAR_LEN), NOT_NULL),
+  Show::Column("VALUE", Show::ULonglong(), NOT_NULL),
+  Show::Column("UNIT", Show::Varchar(16), NOT_NULL),
+  Show::Column("SCOPE", Show::Varchar(16), NOT_NULL),
+  Show::Column("MEANING", Show::Varchar(512), NOT_NULL),
+  Show::CEnd()
+};
+
+struct Table
+{
+  THD *thd;
+  TABLE *table;
+  bool failed;
+};
+
+void store(Field *field, const char *text)
+{
+  field->store(text, strlen(text), system_charset_info);
+}
+
+extern "C" bool add_metric(void *context, const EsMetric *metric)
+{
+  auto *to= static_cast<Table *>(context);
+  restore_record(to->table, s->default_values);
+  Field **field= to->table->field;
+  char name[NAME_CHAR_LEN + 1];
+  snprintf(name, sizeof name, "%s_%s", product, metric->name);
+  store(field[0], name);
+  field[1]->store(static_cast<longlong>(metric->value), true);
+  store(field[2], metric->unit);
+  store(field[3], metric->per_session ? "global, session" : "global");
+  store(field[4], metric->meaning);
+  to->failed= schema_table_store_record(to->thd, to->table);
+  return to->failed;
+}
+
+int fill(THD *thd, TABLE_LIST *tables, COND *)
+{
+  Table to= {thd, tables->table, false};
+  if (engine)
+    es_metrics(engine, add_metric, &to);
+  return to.failed;
+}
+}
+
+int init_metrics_table(void *schema)
+{
+  auto *table= static_cast<ST_SCHEMA_TABLE *>(schema);
+  table->fields_info= fields;
+  table->fill_table= fill;
+  return 0;
+}
+}
