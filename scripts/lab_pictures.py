@@ -11,8 +11,8 @@ sys.path[:0] = [SCRIPTS, os.path.join(SCRIPTS, "..", "tests", "server")]
 import pages  # noqa: E402
 
 PICTURES = [
-    ("lab-buffer", ["buffer", "--records", "500000", "--from", "256", "--to", "16M", "--runs", "5"], 1010),
-    ("lab-commit", ["commit", "--threads", "1,2,4,8,16,32", "--commits", "2000", "--runs", "5"], 1010),
+    ("lab-buffer", ["buffer", "--records", "500000", "--from", "256", "--to", "16M"], 1010),
+    ("lab-commit", ["commit", "--threads", "1,2,4,8,16,32", "--commits", "2000"], 1010),
 ]
 
 

@@ -5,8 +5,11 @@
 //! away, only its price is told.
 
 mod facts;
+#[cfg(test)]
+mod known;
 mod rules;
 
+use crate::compare::LEAST_ROUNDS;
 use crate::error::{LabError, Result};
 use crate::noise::Noise;
 use crate::probe::host::{read_text, write_text};
@@ -46,12 +49,12 @@ impl Options {
 /// What is measured when no report is given.
 const PLAN: [&[&str]; 8] = [
     &["doctor"],
-    &["io", "--records", "500000", "--buffer", "1M"],
-    &["buffer", "--records", "200000", "--from", "16K", "--to", "4M"],
-    &["buffer", "--records", "200000", "--from", "16K", "--to", "4M", "--model", "myisam"],
-    &["sync", "--count", "50"],
-    &["commit", "--threads", "1,16", "--commits", "500"],
-    &["locks", "--threads", "1,4", "--count", "50000"],
+    &["io", "--records", "100000", "--buffer", "1M"],
+    &["buffer", "--records", "50000", "--from", "16K", "--to", "4M"],
+    &["buffer", "--records", "50000", "--from", "16K", "--to", "4M", "--model", "myisam"],
+    &["sync", "--count", "20"],
+    &["commit", "--threads", "1,16", "--commits", "200", "--beside", "none"],
+    &["locks", "--threads", "1,4", "--count", "10000"],
     &["recovery", "--records", "10000,200000"],
 ];
 
@@ -62,8 +65,10 @@ enum Outcome {
     Change,
     /// It stays as it is: something was measurably worse.
     Keep,
-    /// Nothing can be told apart.
+    /// Nothing differs by as much as a tenth.
     Same,
+    /// Nothing can be told apart: too few rounds, or too noisy.
+    Undecided,
     /// It stays, or becomes, durable; the rows tell the price.
     Durable,
     /// No good row says anything of it.
@@ -78,6 +83,7 @@ impl Outcome {
             Outcome::Change => "change",
             Outcome::Keep => "keep",
             Outcome::Same => "no measurable difference",
+            Outcome::Undecided => "undecided",
             Outcome::Durable => "durable",
             Outcome::NotMeasured => "not measured",
             Outcome::Badly => "the engine chose badly here",
@@ -134,14 +140,15 @@ impl Advice {
             self.rests.push(words);
         }
         self.noise = self.noise.worse(fact.noise());
-        self.few |= figure(fact.row, metric).is_some_and(|f| f.samples.len() < facts::LEAST_SAMPLES);
+        self.few |= figure(fact.row, metric).is_some_and(|f| f.samples.len() < LEAST_ROUNDS);
     }
 
     /// Its reason, and what makes it doubtful.
     fn words(&self) -> String {
         let mut words = self.why.clone();
-        if self.few {
-            let _ = write!(words, " Fewer than {} runs tell nothing apart.", facts::LEAST_SAMPLES);
+        if self.outcome == Outcome::Undecided {
+            let few = format!(" Fewer than {LEAST_ROUNDS} rounds (--runs) decide nothing.");
+            words += if self.few { &few } else { " The rows are too noisy to tell: take more rounds (--runs)." };
         }
         if self.noise.is_too_much() {
             let steal = 100.0 * self.noise.steal;
@@ -190,7 +197,10 @@ pub fn run(options: &Options) -> Result<Report> {
     };
     let reports: Vec<&Value> = reports.iter().flat_map(parts).collect();
     let machine = same_machine(&reports)?;
-    let advice = rules::all(&Facts::new(&reports));
+    let mut facts = Facts::new(&reports);
+    rules::all(&facts);
+    facts.judge();
+    let advice = rules::all(&facts);
     if let Some(path) = &options.cnf {
         write_text(path, &cnf(&advice, &machine))?;
         notes.push(format!("Written: {}. A line that is no comment differs from the default.", path.display()));

@@ -28,13 +28,13 @@ impl Options {
 
 const QUICK: [&[&str]; 9] = [
     &["doctor"],
-    &["io", "--records", "500000"],
-    &["buffer", "--records", "200000", "--from", "4K"],
-    &["sync", "--count", "50"],
-    &["commit", "--threads", "1,16", "--commits", "500"],
+    &["io", "--records", "100000"],
+    &["buffer", "--records", "40000", "--from", "4K"],
+    &["sync", "--count", "10"],
+    &["commit", "--threads", "1,16", "--commits", "100"],
     &["trace", "--reads", "500"],
-    &["memory", "--bytes", "32M", "--wait", "1s", "--churn", "5"],
-    &["locks", "--threads", "1,4", "--count", "50000"],
+    &["memory", "--bytes", "32M", "--wait", "1s", "--churn", "5", "--runs", "2"],
+    &["locks", "--threads", "1,4", "--count", "10000"],
     &["recovery", "--records", "10000,50000"],
 ];
 const MIDDLE: [&[&str]; 9] = [
@@ -87,13 +87,14 @@ pub(crate) fn measure(c: &Common, plan: &[&[&str]]) -> Result<(Vec<Report>, Vec<
     let mut common = vec![
         "--dir".to_owned(),
         c.dir.display().to_string(),
-        "--runs".into(),
-        c.runs.to_string(),
         "--seed".into(),
         c.seed.to_string(),
         "--cache".into(),
         format!("{:?}", c.cache).to_lowercase(),
     ];
+    if let Some(runs) = c.runs {
+        common.extend(["--runs".into(), runs.to_string()]);
+    }
     if let Some(space) = c.max_space {
         common.extend(["--max-space".into(), space.to_string()]);
     }

@@ -96,7 +96,7 @@ pub fn run(options: &Options) -> Result<Report> {
     let shapes = [Shape::Static, Shape::Dynamic]
         .map(|shape| (shape, Records::new(shape, options.record_bytes, options.records, options.common.seed)));
     let mut session = Session::begin(&options.common, "buffer")?;
-    session.plan(sizes.len() * 4 + 4, needs(options, &sizes, &shapes))?;
+    session.plan(sizes.len() * 4 + 4, needs(options, session.rounds() as u64, &sizes, &shapes))?;
     let device = doctor::device(&options.common.dir);
     let mut cases: Vec<Case<'_>> = Vec::new();
     for (shape, records) in &shapes {
@@ -170,8 +170,7 @@ pub fn run(options: &Options) -> Result<Report> {
 }
 
 /// What all runs take.
-fn needs(options: &Options, sizes: &[usize], shapes: &[(Shape, Records)]) -> Needs {
-    let runs = options.common.runs as u64;
+fn needs(options: &Options, runs: u64, sizes: &[usize], shapes: &[(Shape, Records)]) -> Needs {
     let bytes: u64 = shapes.iter().map(|(_, r)| r.total_bytes()).sum();
     let calls = |r: &Records| sizes.iter().map(|b| 2 * r.total_bytes() / *b as u64).sum::<u64>();
     Needs {

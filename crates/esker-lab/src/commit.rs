@@ -114,7 +114,7 @@ pub fn run(options: &Options) -> Result<Report> {
         }
     }
     let run_bytes = run_bytes(options);
-    let runs = (cases.len() * options.common.runs) as u64;
+    let runs = (cases.len() * session.rounds()) as u64;
     session.plan(
         cases.len(),
         Needs {

@@ -288,7 +288,7 @@ fn null_test(session: &Session) -> Result<f64> {
     let records = Records::new(Shape::Static, 103, 100_000, session.common().seed);
     let path = session.folder().join("null");
     let mut series = [Vec::new(), Vec::new()];
-    for round in 0..2 * session.common().runs.max(5) {
+    for round in 0..2 * session.rounds().max(5) {
         let writer = writers::open(Way::Cached, &Target::new(&path, 128 << 10))?;
         let sample = measure::write(session, &records, vec![(records.all(), writer)])?.sample;
         // ABBA.

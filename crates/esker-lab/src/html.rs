@@ -3,8 +3,10 @@
 mod draw;
 mod plots;
 
+use crate::compare::{family, Compared, Contrast, Told};
 use crate::error::{LabError, Result};
-use crate::readback::{all_rows, figure, heading, null_of, number, params, parts, rows, text, Figure};
+use crate::readback::{all_rows, compared, figure, heading, number, params, parts, rows, text, Figure};
+use crate::report::{percent_text, told_words};
 use crate::Lab;
 use clap::Subcommand;
 use draw::escape;
@@ -141,30 +143,41 @@ fn comparison(out: &mut String, a: &Named<'_>, b: &Named<'_>) {
         let _ = write!(out, "<th>{}: A</th><th>B</th><th>percent</th>", escape(&title));
     }
     out.push_str("</tr>\n");
-    for row in rows(a.1) {
-        let Some(other) = rows(b.1).find(|r| r["params"] == row["params"]) else { continue };
-        let nulls = [null_of(a.1, row), null_of(b.1, other)];
-        let null = nulls.into_iter().flatten().fold(0.0, f64::max);
+    let other = |row: &&Value| rows(b.1).find(|r| r["params"] == row["params"]);
+    let both: Vec<(&Value, &Value)> = rows(a.1).filter_map(|row| Some((row, other(&row)?))).collect();
+    let good = |r: &Value, metric: &str| figure(r, metric).filter(|_| r["status"] == "good");
+    let cells_of = |(a, b): &(&Value, &Value)| shown.iter().map(|m| (good(a, m), good(b, m))).collect::<Vec<_>>();
+    let figures: Vec<(Option<Figure>, Option<Figure>)> = both.iter().flat_map(cells_of).collect();
+    // All that the table says is said at once.
+    let contrast =
+        |(a, b): &(Option<Figure>, Option<Figure>)| Contrast::of_reports(&b.as_ref()?.samples, &a.as_ref()?.samples);
+    let told = family(&figures.iter().map(contrast).collect::<Vec<_>>());
+    for (i, (row, _)) in both.iter().enumerate() {
         out.push_str("<tr>");
         cells(out, "td", names.iter().map(|p| plain(&row["params"][p])));
-        for metric in &shown {
-            let good = |r: &Value| figure(r, metric).filter(|_| r["status"] == "good");
-            let (a, b) = (good(row), good(other));
-            let percent = a.as_ref().zip(b.as_ref()).map_or_else(String::new, |(a, b)| percent(a, b, null));
-            let cell = |f: Option<Figure>| f.map_or_else(String::new, |f| number(f.median));
-            let _ = write!(out, "<td>{}</td><td>{}</td><td>{percent}</td>", cell(a), cell(b));
+        for at in i * shown.len()..(i + 1) * shown.len() {
+            let cell = |f: &Option<Figure>| f.as_ref().map_or_else(String::new, |f| number(f.median));
+            let (a, b) = &figures[at];
+            let _ = write!(out, "<td>{}</td><td>{}</td>{}", cell(a), cell(b), percent(told[at].as_ref()));
         }
         out.push_str("</tr>\n");
     }
-    out.push_str("</table></div>\n<p>'same': they differ by less than the same does, or their intervals meet.</p>\n");
+    let _ = writeln!(out, "</table></div>\n<p>{}</p>", escape(&told_words(undecided(&told))));
 }
 
-fn percent(a: &Figure, b: &Figure, null: f64) -> String {
-    match a.is_below(b, null) || b.is_below(a, null) {
-        true if a.median > 0.0 => format!("<b>{:.1}</b>", 100.0 * b.median / a.median),
-        true => String::new(),
-        false => "same".into(),
-    }
+/// Is there nothing but rows with too few rounds?
+fn undecided(told: &[Option<Compared>]) -> bool {
+    told.iter().flatten().all(|c| c.interval.is_none())
+}
+
+/// A cell with a percentage and its interval, or that it is the same, or not known.
+fn percent(compared: Option<&Compared>) -> String {
+    let Some(compared) = compared else { return "<td></td>".into() };
+    let of = |v: f64| format!("{:.1}", 100.0 * v);
+    let interval = compared.interval.map(|(low, high)| format!(" <small>({} to {})</small>", of(low), of(high)));
+    let text = percent_text(compared);
+    let text = if compared.told == Told::Different { format!("<b>{text}</b>") } else { text };
+    format!("<td>{text}{}</td>", interval.unwrap_or_default())
 }
 
 /// All rows with all figures.
@@ -172,15 +185,25 @@ fn table(out: &mut String, name: &str, report: &Value) {
     let (names, metrics) = (params(report), all_metrics(report));
     let _ = writeln!(out, "<h3>{}: all rows</h3><div class=wide><table><tr>", escape(name));
     cells(out, "th", names.iter().map(|p| (*p).to_owned()));
+    let told = compared(report);
+    let compares = told.iter().any(Option::is_some);
+    if compares {
+        let of = text(&report["relative"]);
+        let _ = write!(out, "<th>percent <small>{}</small></th>", escape(&heading(report, &of).unwrap_or(of)));
+    }
     for metric in &metrics {
         let unit = rows(report).find_map(|r| r["metrics"][metric]["unit"].as_str()).unwrap_or("");
         let title = heading(report, metric).unwrap_or_else(|| metric.clone());
         let _ = write!(out, "<th>{} <small>{}</small></th>", escape(&title), escape(unit));
     }
     out.push_str("<th class=p>counts</th><th class=p>status</th></tr>\n");
-    for row in all_rows(report) {
+    for (i, row) in all_rows(report).enumerate() {
         out.push_str("<tr>");
         cells(out, "td", names.iter().map(|p| plain(&row["params"][p])));
+        if compares {
+            let base = row["base"] == i;
+            out.push_str(&if base { "<td>100.0</td>".into() } else { percent(told[i].as_ref()) });
+        }
         for metric in &metrics {
             let _ = write!(out, "<td>{}</td>", figure(row, metric).map_or_else(String::new, |f| with_interval(&f)));
         }
@@ -192,6 +215,9 @@ fn table(out: &mut String, name: &str, report: &Value) {
         let _ = writeln!(out, "<td class=p>{counts}</td><td class=\"p{bad}\">{status}</td></tr>");
     }
     out.push_str("</table></div>\n");
+    if compares {
+        let _ = writeln!(out, "<p class=note>{}</p>", escape(&told_words(undecided(&told))));
+    }
 }
 
 fn with_interval(f: &Figure) -> String {
@@ -208,7 +234,8 @@ mod tests {
     use serde_json::json;
 
     fn figure(median: f64) -> Value {
-        json!({"unit": "ns", "median": median, "low": 0.99 * median, "high": median, "samples": [median]})
+        let samples: Vec<f64> = (0..16).map(|n| median * (1.0 + 0.0001 * f64::from(n * 7 % 16))).collect();
+        json!({"unit": "ns", "median": median, "low": 0.99 * median, "high": median, "samples": samples})
     }
 
     /// A row for each value of a parameter.
@@ -237,19 +264,30 @@ mod tests {
         assert_eq!((page.matches("<svg").count(), page.matches("<rect").count()), (1, 2));
         assert!(page.contains("&lt;&amp;&gt;") && !page.contains("<script") && !page.contains("http"));
         assert!(page.contains("width=\"350.0\"") && page.contains("width=\"175.0\""));
-        assert!(page.contains("<b>200.0</b>"));
+        assert!(page.contains("<td><b>200.0</b> <small>(199.9 to 200.1)</small></td>"), "{page}");
     }
 
     #[test]
     fn sizes_make_lines() {
         let a = report("buffer", &[("1K", 9.0), ("2K", 4.0), ("4K", 2.0), ("8K", 2.0)]);
-        let b = report("buffer", &[("1K", 9.1), ("2K", 1.0), ("4K", 2.0), ("8K", 2.0)]);
+        let b = report("buffer", &[("1K", 9.0), ("2K", 1.0), ("4K", 2.0), ("8K", 2.0)]);
         let page = page_of(&a, &b);
         assert_eq!((page.matches("<polyline").count(), page.matches("<circle").count()), (2, 8));
         assert_eq!(page.matches("class=\"c0 second\"").count(), 1);
-        // What differs by less than the same does is the same.
-        assert_eq!((page.matches("<td>same</td>").count(), page.matches("<b>25.0</b>").count()), (3, 1));
+        assert_eq!((page.matches("<td>same ").count(), page.matches("<b>25.0</b>").count()), (3, 1));
         assert!(page.contains("ns a record") && page.contains("buffer in bytes, logarithmic"));
+    }
+
+    #[test]
+    fn rows_are_held_against_what_is_100_percent() {
+        let mut rows = report("way", &[("x", 1.0), ("y", 2.0), ("z", 3.0)]);
+        rows["relative"] = json!("ns");
+        (0..3).for_each(|n| rows["rows"][n]["base"] = json!(0));
+        let samples = rows["rows"][2]["metrics"]["ns"]["samples"].as_array_mut().unwrap();
+        samples.truncate(14);
+        let page = page(&[("a".into(), rows)]).unwrap();
+        assert!(page.contains("<td>100.0</td>") && page.contains("<td><b>200.0</b> <small>("), "{page}");
+        assert!(page.contains("<td>300.0 undecided</td>"), "{page}");
     }
 
     #[test]

@@ -107,7 +107,7 @@ pub fn run(options: &Options) -> Result<Report> {
     let most = sizes.iter().map(bytes).max().unwrap_or(0);
     let all: u64 = sizes.iter().map(bytes).fold(0, u64::saturating_add);
     let per_run = all.saturating_mul(ways.len() as u64 + 1);
-    let runs = options.common.runs as u64;
+    let runs = session.rounds() as u64;
     session.plan(
         ways.len() * groups * sizes.len(),
         Needs {
@@ -200,7 +200,7 @@ fn sizes(options: &Options, session: &Session) -> Result<Vec<u64>> {
         return Ok(vec![least]);
     }
     let time = options.common.max_time.map_or(FITS_SECONDS, |most| most.as_secs_f64().min(FITS_SECONDS));
-    let runs = options.common.runs as f64;
+    let runs = session.rounds() as f64;
     let second = probe(options, session)? * runs * (1 + options.common.cache.states().len()) as f64;
     // Half of it: what is out of memory takes longer than the probe.
     let most = (time / 2.0 / second) as u64;

@@ -9,6 +9,7 @@ pub mod advise;
 pub mod all;
 pub mod buffer;
 pub mod commit;
+pub mod compare;
 pub mod details;
 pub mod doctor;
 pub mod error;

@@ -220,7 +220,7 @@ pub fn run(options: &Options) -> Result<Report> {
     let ways: Vec<Way> =
         options.allocators.iter().map(|a| a.way()).chain(options.preload.iter().map(|p| Way::of_file(p))).collect();
     // The null test, the wait, and a row that is touched some ten times in half a microsecond.
-    let runs = ((ways.len() + 1) * options.common.runs) as f64;
+    let runs = ((ways.len() + 1) * session.rounds()) as f64;
     let rows = (task.bytes / (task.row_bytes as u64).max(1)) as f64;
     let seconds = runs * (task.wait.as_secs_f64() + rows * 5e-6);
     session.plan(ways.len(), Needs { seconds, ..Needs::default() })?;

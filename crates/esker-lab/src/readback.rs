@@ -1,6 +1,7 @@
 //! Reports that were printed as JSON, read again: rows, their parameters in order, their figures, and whether two figures
 //! can be told apart.
 
+use crate::compare::{family, Compared, Contrast};
 use crate::error::{LabError, Result};
 use crate::report::{Metric, SCHEMA_VERSION};
 use crate::session::AGAIN;
@@ -88,10 +89,17 @@ pub fn label(row: &Value, names: &[&str], gap: &str) -> String {
     names.iter().filter_map(of).collect::<Vec<_>>().join(gap)
 }
 
-/// By how much the same differed where the row was measured: 0.02 is 2 percent.
+/// Each row of the report held against the one that is 100 percent for it, from its samples: so of reports of any version.
 #[must_use]
-pub fn null_of(report: &Value, row: &Value) -> Option<f64> {
-    row["null_difference"].as_f64().or_else(|| report["null_difference"].as_f64())
+pub fn compared(report: &Value) -> Vec<Option<Compared>> {
+    let all: Vec<&Value> = all_rows(report).collect();
+    let contrast = |(i, row): (usize, &&Value)| {
+        let (metric, base) = (report["relative"].as_str()?, row["base"].as_u64()? as usize);
+        let samples = |row: &Value| figure(row, metric).map(|f| f.samples);
+        (base != i).then_some(())?;
+        Contrast::of_rounds(&samples(row)?, &samples(all.get(base)?)?)
+    };
+    family(&all.iter().enumerate().map(contrast).collect::<Vec<_>>())
 }
 
 /// A row's figure, as it stands in a report.
@@ -123,18 +131,12 @@ impl Figure {
         Some(Figure { median, low, high, samples: metric.samples.clone(), unit: metric.unit.into() })
     }
 
-    /// Can it be told to be less than the other? Its median must be less by more than `null` (0.02: 2 percent), by which
-    /// the same thing measured twice differs, and the intervals must lie apart.
-    #[must_use]
-    pub fn is_below(&self, other: &Figure, null: f64) -> bool {
-        self.median * (1.0 + null) < other.median && self.high < other.low
-    }
-
     /// One over it, so that less is better where more was.
     #[must_use]
     pub fn inverse(&self) -> Figure {
         let over = |v: f64| if v > 0.0 { 1.0 / v } else { f64::MAX };
-        Figure { median: over(self.median), low: over(self.high), high: over(self.low), ..self.clone() }
+        let samples = self.samples.iter().copied().map(over).collect();
+        Figure { median: over(self.median), low: over(self.high), high: over(self.low), samples, ..self.clone() }
     }
 }
 
@@ -168,19 +170,31 @@ mod tests {
     }
 
     #[test]
-    fn figures_are_told_apart_by_both_tests() {
-        let figure = |low: f64, high: f64| Figure {
-            median: (low + high) / 2.0,
-            low,
-            high,
-            samples: vec![0.0; 5],
-            unit: "s".into(),
+    fn a_report_tells_the_same_when_it_is_read_again() {
+        use crate::report::{Metric, Report, Row, Status};
+        let row = |name: &str, of: f64, rounds: u32| {
+            let samples = (0..rounds).map(|n| of * (1.0 + 0.001 * f64::from(n * 7 % 16))).collect();
+            let mut row = Row::without_figures(vec![name.into()], Status::Good);
+            row.metrics.insert("ns", Metric { unit: "ns", samples });
+            Row { base: Some(0), ..row }
         };
-        assert!(figure(1.0, 2.0).is_below(&figure(3.0, 4.0), 0.1));
-        assert!(!figure(1.0, 3.5).is_below(&figure(3.0, 6.0), 0.1), "the intervals meet");
-        assert!(!figure(1.00, 1.01).is_below(&figure(1.02, 1.03), 0.1), "the same differs by more");
-        let (slow, fast) = (figure(1.0, 2.0).inverse(), figure(3.0, 4.0).inverse());
-        assert!(fast.is_below(&slow, 0.1) && !slow.is_below(&fast, 0.1));
+        let report = Report {
+            command: "io",
+            options: json!({}),
+            machine: json!({}),
+            params: vec!["way"],
+            shown: vec![],
+            shown_counts: vec![],
+            relative: Some("ns"),
+            null_difference: None,
+            rows: vec![row("a", 1.0, 16), row("b", 1.1, 16), row("c", 1.01, 16), row("d", 9.0, 14)],
+            notes: vec![],
+        };
+        let json = report.to_json();
+        let again: Vec<Value> = compared(&json).iter().map(|c| json!(c.map(|c| c.told))).collect();
+        let first: Vec<Value> = rows(&json).map(|r| r["told"].clone()).collect();
+        assert_eq!(first, again);
+        assert_eq!(again, [Value::Null, json!("different"), json!("different"), json!("undecided")]);
     }
 
     #[test]

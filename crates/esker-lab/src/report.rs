@@ -2,6 +2,7 @@
 //!
 //! Invariant: a row is never left out; one that was not measured says why.
 
+use crate::compare::{family, Compared, Contrast, Told, LEAST_ROUNDS};
 use crate::details::Details;
 use crate::error::Verdict;
 use crate::noise::Noise;
@@ -14,7 +15,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 /// Version of the JSON schema: raised when a reader of older reports would go wrong.
-pub const SCHEMA_VERSION: u32 = 1;
+pub const SCHEMA_VERSION: u32 = 2;
 
 /// Samples of one figure.
 #[derive(Debug, Clone, Default)]
@@ -157,11 +158,20 @@ impl Report {
         }
     }
 
-    /// Percent of the row that is 100 percent; `None` where there is none or it is too near to tell.
-    fn percent(&self, row: &Row) -> Option<f64> {
-        let metric = self.relative?;
-        let (mine, base) = (row.middle(metric)?.median, self.rows.get(row.base?)?.middle(metric)?.median);
-        (base > 0.0).then(|| 100.0 * mine / base)
+    /// Each row held against the one that is 100 percent for it, all together; `None` where there is none, or it is the row
+    /// itself.
+    fn compared(&self) -> Vec<Option<Compared>> {
+        let samples = |row: &Row| Some(row.metrics.get(self.relative?)?.samples.clone());
+        let contrast = |(i, row): (usize, &Row)| {
+            let base = row.base.filter(|b| *b != i)?;
+            Contrast::of_rounds(&samples(row)?, &samples(self.rows.get(base)?)?)
+        };
+        family(&self.rows.iter().enumerate().map(contrast).collect::<Vec<_>>())
+    }
+
+    /// The row that is 100 percent for others is that for itself too.
+    fn is_base(&self, i: usize) -> bool {
+        self.rows[i].base == Some(i) && self.relative.is_some_and(|m| self.rows[i].middle(m).is_some())
     }
 
     /// By how much the same differed in the row's group; of a command without groups, in the whole.
@@ -173,7 +183,8 @@ impl Report {
     /// As the schema says.
     #[must_use]
     pub fn to_json(&self) -> Value {
-        let rows: Vec<Value> = self.rows.iter().map(|r| self.row_json(r)).collect();
+        let compared = self.compared();
+        let rows: Vec<Value> = (0..self.rows.len()).map(|i| self.row_json(i, compared[i].as_ref())).collect();
         json!({
             "schema": "esker-lab",
             "schema_version": SCHEMA_VERSION,
@@ -192,7 +203,10 @@ impl Report {
         })
     }
 
-    fn row_json(&self, row: &Row) -> Value {
+    fn row_json(&self, i: usize, compared: Option<&Compared>) -> Value {
+        let row = &self.rows[i];
+        let percent = compared.map(|c| 100.0 * c.ratio).or_else(|| self.is_base(i).then_some(100.0));
+        let interval = compared.and_then(|c| c.interval);
         let params: BTreeMap<_, _> = self.params.iter().zip(&row.params).collect();
         let metrics: BTreeMap<_, _> = row.metrics.iter().filter_map(|(name, m)| Some((name, Figure::of(m)?))).collect();
         let mut value = json!({
@@ -203,7 +217,10 @@ impl Report {
             "status": row.status.name(),
             "why": row.status.why(),
             "base": row.base,
-            "percent": self.percent(row),
+            "percent": percent,
+            "percent_low": interval.map(|i| 100.0 * i.0),
+            "percent_high": interval.map(|i| 100.0 * i.1),
+            "told": compared.map(|c| c.told),
             "null_difference": self.null_of(row),
         });
         if let Some(fields) = value.as_object_mut() {
@@ -224,12 +241,22 @@ impl Report {
         let figures = self.params.len()..head.len();
         let mut table = Table::new();
         table.load_preset(NOTHING).set_header(head);
-        for row in &self.rows {
+        let compared = self.compared();
+        for (i, row) in self.rows.iter().enumerate() {
             let mut line = row.params.clone();
             if row.status == Status::Good || !row.metrics.is_empty() {
                 line.extend(self.shown.iter().map(|(name, _)| figure(row, name)));
                 if self.relative.is_some() {
-                    line.push(self.percent_text(row));
+                    line.push(match (&compared[i], self.is_base(i)) {
+                        (Some(compared), _) => percent_text(compared),
+                        (None, base) => {
+                            if base {
+                                "100.0".into()
+                            } else {
+                                String::new()
+                            }
+                        }
+                    });
                 }
                 line.extend(self.shown_counts.iter().map(|(n, _)| row.counts.get(n).map_or("".into(), group)));
             }
@@ -245,8 +272,10 @@ impl Report {
         }
         let mut out = table.trim_fmt() + "\n";
         if let Some(null) = self.null_difference {
-            let _ =
-                writeln!(out, "\nThe same, measured twice, differed by at most {:.1} percent. What differs by less than that did in its group is 'same'.", 100.0 * null);
+            let _ = writeln!(out, "\nThe same, measured twice, differed by at most {:.1} percent.", 100.0 * null);
+        }
+        if compared.iter().any(Option::is_some) {
+            let _ = writeln!(out, "{}", told_words(compared.iter().flatten().all(|c| c.interval.is_none())));
         }
         self.rows.iter().for_each(|row| out.push_str(&row.details.to_text()));
         for note in &self.notes {
@@ -254,14 +283,27 @@ impl Report {
         }
         out
     }
+}
 
-    fn percent_text(&self, row: &Row) -> String {
-        match (self.percent(row), self.null_of(row)) {
-            (None, _) => String::new(),
-            (Some(p), Some(null)) if p != 100.0 && (p / 100.0).max(100.0 / p) - 1.0 <= null => "same".into(),
-            (Some(p), _) => format!("{p:.1}"),
-        }
+/// Percent of the row that is 100 percent, or that it is the same, or that this is not known.
+#[must_use]
+pub fn percent_text(compared: &Compared) -> String {
+    match compared.told {
+        Told::Same => "same".into(),
+        Told::Different => format!("{:.1}", 100.0 * compared.ratio),
+        Told::Undecided => format!("{:.1} undecided", 100.0 * compared.ratio),
     }
+}
+
+/// What the verdicts mean; `few`: there are too few rounds for any.
+#[must_use]
+pub fn told_words(few: bool) -> String {
+    if few {
+        return format!("With fewer than {LEAST_ROUNDS} rounds (--runs) nothing is told apart: all is undecided.");
+    }
+    "A percentage alone is a difference: at most one report in twenty of equal rows shows any. 'same': less than 10 percent \
+     apart, if at all. 'undecided': too noisy, or too few rounds."
+        .into()
 }
 
 /// Names and headings.
@@ -330,13 +372,25 @@ mod tests {
 
     #[test]
     fn what_cannot_be_told_apart_is_the_same() {
+        let noise = |of: f64| (0..16).map(|n| of * (1.0 + 0.001 * f64::from(n * 7 % 16 - 8))).collect::<Vec<_>>();
+        let wild = |n: u32| if n % 4 < 2 { 60.0 } else { 160.0 };
         let good = |name, samples: &[f64]| row(name, samples, Status::Good);
-        let r = report(vec![good("plain", &[100.0]), good("near", &[101.0]), good("far", &[50.0])]);
+        let (plain, near, far) = (good("plain", &[100.0; 16]), good("near", &noise(100.0)), good("far", &noise(50.0)));
+        let wild = good("wild", &(0..16).map(wild).collect::<Vec<_>>());
+        let r = report(vec![plain, near, far, wild]);
         let text = r.to_text();
         let line = |n: usize| text.lines().nth(n).map(|l| l.split_whitespace().collect::<Vec<_>>().join(" "));
         assert_eq!(line(1).as_deref(), Some("plain 100.0 100.0 1,234,567"));
-        assert_eq!(line(2).as_deref(), Some("near 101.0 same 1,234,567"));
-        assert_eq!(line(3).as_deref(), Some("far 50.0 50.0 1,234,567"));
+        assert_eq!(line(2).as_deref(), Some("near 100.0 ±0.5 same 1,234,567"));
+        assert_eq!(line(3).as_deref(), Some("far 50.0 ±0.2 50.0 1,234,567"));
+        assert_eq!(line(4).as_deref(), Some("wild 110.0 ±50.0 98.0 undecided 1,234,567"));
+        let told: Vec<Value> =
+            r.to_json()["rows"].as_array().into_iter().flatten().map(|r| r["told"].clone()).collect();
+        assert_eq!(told, [Value::Null, json!("same"), json!("different"), json!("undecided")]);
+        // Half of the rounds decide nothing.
+        let few =
+            report(r.rows.iter().map(|r| row(&r.params[0], &r.metrics["ns"].samples[..14], Status::Good)).collect());
+        assert_eq!(few.to_text().matches(" undecided  ").count(), 3);
         assert_eq!(r.verdict(), Verdict::Good);
     }
 

@@ -1,8 +1,9 @@
 //! A command at work: its folder, its plan, its order of runs, and when it must stop.
 //!
 //! Invariants: everything lies in a folder of its own, which is gone at the end, however that comes; nothing begins
-//! without room for it; runs of different cases take turns, forwards and backwards, in an order that the seed gives.
+//! without room for it; runs of different cases take turns, forwards and backwards, in orders that the seed gives.
 
+use crate::compare::LEAST_ROUNDS;
 use crate::details::Details;
 use crate::error::{LabError, Result};
 use crate::noise::Reading;
@@ -29,9 +30,10 @@ pub struct Common {
     /// Writes a page with plots
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
-    /// How often each thing is measured; the median counts
-    #[arg(long, value_name = "N", default_value_t = 3)]
-    pub runs: usize,
+    /// How often each thing is measured: once, or an even number of rounds there and back (an odd one is made even); rows
+    /// are compared from 16 on [default: 16; 4 for doctor, trace, memory and recovery]
+    #[arg(long, value_name = "N", overrides_with = "runs")]
+    pub runs: Option<usize>,
     /// Gives the order of runs and the contents of records
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
@@ -46,13 +48,33 @@ pub struct Common {
     pub max_space: Option<u64>,
 }
 
+/// Rounds of commands that compare rows, if nothing else is asked for.
+pub const COMPARED: usize = LEAST_ROUNDS;
+/// Rounds of commands whose rows stand for themselves.
+pub const LOOKED: usize = 4;
+
 impl Common {
+    /// The same with a number of rounds: what was asked for, or `usual`. A round needs its way back, unless it is the only
+    /// one.
+    #[must_use]
+    pub fn with_rounds(&self, usual: usize) -> Common {
+        let asked = self.runs.unwrap_or(usual);
+        let rounds = if asked == 1 { 1 } else { asked.next_multiple_of(2) };
+        Common { runs: Some(rounds), ..self.clone() }
+    }
+
+    /// Rounds.
+    #[must_use]
+    pub fn rounds(&self) -> usize {
+        self.runs.unwrap_or(COMPARED)
+    }
+
     /// These options, and a command's own, for its report.
     #[must_use]
     pub fn options(&self, more: Value) -> Value {
         let mut options = json!({
             "dir": self.dir.display().to_string(),
-            "runs": self.runs,
+            "runs": self.rounds(),
             "seed": self.seed,
             "cache": format!("{:?}", self.cache).to_lowercase(),
             "max_time_s": self.max_time.map(|t| t.as_secs_f64()),
@@ -204,6 +226,9 @@ pub fn size_value(bytes: u64) -> String {
     unit.map_or_else(|| bytes.to_string(), |(name, shift)| format!("{}{name}", bytes >> shift))
 }
 
+/// Commands whose rows stand for themselves, and take long.
+const LONG: [&str; 4] = ["doctor", "trace", "memory", "recovery"];
+
 /// Set by Ctrl-C.
 fn stop_flag() -> &'static AtomicBool {
     static STOP: OnceLock<AtomicBool> = OnceLock::new();
@@ -224,7 +249,7 @@ impl Session {
     /// # Errors
     /// When the folder cannot be written.
     pub fn begin(common: &Common, command: &str) -> Result<Session> {
-        if common.runs == 0 {
+        if common.runs == Some(0) {
             return Err(LabError::Invalid("--runs must be at least 1".into()));
         }
         // A second command in one process finds it set already.
@@ -234,10 +259,18 @@ impl Session {
                 std::process::exit(130);
             }
         });
+        let usual = if LONG.contains(&command) { LOOKED } else { COMPARED };
+        let common = common.with_rounds(usual);
         let folder = common.dir.join(format!("esker-lab-{command}-{}", std::process::id()));
         PosixDisk::new().create_dir(&folder)?;
         let bar = ProgressBar::hidden();
-        Ok(Session { common: common.clone(), folder, began: Instant::now(), bar })
+        Ok(Session { common, folder, began: Instant::now(), bar })
+    }
+
+    /// How often each case is measured.
+    #[must_use]
+    pub fn rounds(&self) -> usize {
+        self.common.rounds()
     }
 
     /// The folder for the command's files.
@@ -271,7 +304,7 @@ impl Session {
             )));
         }
         if std::io::IsTerminal::is_terminal(&std::io::stderr()) {
-            let (runs, seconds) = (self.common.runs, Pace::measure(&self.folder)?.seconds(&needs).ceil() as u64);
+            let (runs, seconds) = (self.rounds(), Pace::measure(&self.folder)?.seconds(&needs).ceil() as u64);
             let seconds = self.common.max_time.map_or(seconds, |most| seconds.min(most.as_secs()));
             eprintln!(
                 "{cases} cases, {runs} runs each, about {}, {} written, {} of space in {}",
@@ -350,20 +383,14 @@ impl Session {
                 }
                 rows.push(twin);
                 of.push(i);
-                self.bar.inc_length(self.common.runs as u64);
+                self.bar.inc_length(self.rounds() as u64);
             }
         }
         rows.iter_mut().for_each(|row| row.base = row.base.and_then(|case| place.get(case).copied()));
-        let mut order: Vec<usize> = (0..rows.len()).collect();
-        fastrand::Rng::with_seed(self.common.seed).shuffle(&mut order);
-        for _ in 0..self.common.runs {
-            for &i in &order {
-                self.bar.set_message(rows[i].params.join(" "));
-                self.run_once(&mut cases[of[i]], &mut rows[i]);
-                self.bar.inc(1);
-            }
-            // There and back: what drifts meets all alike.
-            order.reverse();
+        for i in turns(self.common.seed, rows.len(), self.rounds()).into_iter().flatten() {
+            self.bar.set_message(rows[i].params.join(" "));
+            self.run_once(&mut cases[of[i]], &mut rows[i]);
+            self.bar.inc(1);
         }
         self.bar.finish_and_clear();
         rows
@@ -393,6 +420,21 @@ impl Session {
     pub fn options(&self, more: Value) -> Value {
         self.common.options(more)
     }
+}
+
+/// In which order so many rows are measured, round by round: a round and its way back, so that what drifts meets all
+/// alike; then another order, so that no row always follows the same one, or always begins.
+pub(crate) fn turns(seed: u64, rows: usize, rounds: usize) -> Vec<Vec<usize>> {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut order: Vec<usize> = (0..rows).collect();
+    let mut turn = |round| {
+        match round % 2 {
+            0 => random.shuffle(&mut order),
+            _ => order.reverse(),
+        }
+        order.clone()
+    };
+    (0..rounds).map(&mut turn).collect()
 }
 
 /// Removes a folder with all that is in it, as far as that is possible.

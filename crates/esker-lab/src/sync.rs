@@ -104,7 +104,7 @@ pub fn run(options: &Options) -> Result<Report> {
     for &threads in &options.threads {
         for &bytes in &options.sizes {
             let file_bytes = bytes * options.count as u64;
-            written += 2 * file_bytes * (threads * METHODS.len() * STATES.len() * options.common.runs) as u64;
+            written += 2 * file_bytes * (threads * METHODS.len() * STATES.len() * session.rounds()) as u64;
             // Fresh, full of zeros, full of something older.
             space = space.max(3 * file_bytes * threads as u64);
             let base = cases.len();
@@ -119,7 +119,7 @@ pub fn run(options: &Options) -> Result<Report> {
         }
     }
     let barriers = (options.threads.iter().sum::<usize>() * options.sizes.len() * options.count) as u64;
-    let barriers = barriers * (METHODS.len() * STATES.len() * options.common.runs) as u64;
+    let barriers = barriers * (METHODS.len() * STATES.len() * session.rounds()) as u64;
     session.plan(cases.len(), Needs { written_bytes: written, space_bytes: space, barriers, ..Needs::default() })?;
     let rows = session.run(&mut cases);
     let mut notes = vec![

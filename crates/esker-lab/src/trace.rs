@@ -225,7 +225,7 @@ impl Source {
 fn all_passes(options: &Options, session: &Session, source: &Source) -> Result<Vec<Pass>> {
     let began = Instant::now();
     let (mut passes, mut order) = (Vec::new(), options.blocks.clone());
-    for run in 0..options.common.runs as u64 {
+    for run in 0..session.rounds() as u64 {
         for &blocks in &order {
             let places = Places::new(options, source.bytes / (blocks * options.block), run);
             source.drop_cache()?;

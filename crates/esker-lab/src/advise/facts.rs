@@ -1,13 +1,12 @@
 //! Good rows of reports, and comparing them: only rows of one report that differ in nothing but what is looked at.
 
+use crate::compare::{family, Compared, Contrast, Told};
 use crate::noise::Noise;
-use crate::readback::{figure, heading, label, null_of, number, params, rows, text, Figure};
+use crate::readback::{figure, heading, label, number, params, rows, text, Figure};
 use serde::Deserialize;
 use serde_json::Value;
-
-/// With fewer samples no two rows are told apart: of two rows with three each, one is wholly below the other by chance
-/// once in ten times.
-pub(super) const LEAST_SAMPLES: usize = 3;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 
 /// A good row, and its report.
 #[derive(Debug, Clone, Copy)]
@@ -65,8 +64,6 @@ impl<'a> Fact<'a> {
 #[derive(Debug)]
 pub(super) struct Group<'a> {
     pub(super) facts: Vec<Fact<'a>>,
-    /// By how much the same differs.
-    null: f64,
     /// Names of the parameters in which they agree.
     agreed: Vec<&'a str>,
 }
@@ -88,12 +85,6 @@ impl<'a> Group<'a> {
         costs.min_by(|a, b| a.1.total_cmp(&b.1)).map(|f| f.0)
     }
 
-    /// Can `a` be told to be better than `b`?
-    pub(super) fn is_better(&self, a: &Fact<'_>, b: &Fact<'_>, by: By) -> bool {
-        let (Some(a), Some(b)) = (a.cost(by), b.cost(by)) else { return false };
-        a.samples.len().min(b.samples.len()) >= LEAST_SAMPLES && a.is_below(&b, self.null)
-    }
-
     /// The cost of `a` in percent of `b`'s.
     pub(super) fn percent(a: &Fact<'_>, b: &Fact<'_>, by: By) -> f64 {
         let median = |f: &Fact<'_>| f.cost(by).map_or(f64::NAN, |f| f.median);
@@ -101,14 +92,57 @@ impl<'a> Group<'a> {
     }
 }
 
-/// The good rows of all reports.
+/// Two rows, by where they are, and the figure they are compared by.
+type Pair = (*const Value, *const Value, &'static str);
+
+/// The good rows of all reports. Everything that any rule holds against another row is judged at once: the rules are asked
+/// first what they will hold, then what follows.
 pub(super) struct Facts<'a> {
     reports: &'a [&'a Value],
+    held: RefCell<BTreeMap<Pair, Option<Contrast>>>,
+    told: BTreeMap<Pair, Option<Compared>>,
 }
 
 impl<'a> Facts<'a> {
     pub(super) fn new(reports: &'a [&'a Value]) -> Facts<'a> {
-        Facts { reports }
+        Facts { reports, held: RefCell::default(), told: BTreeMap::new() }
+    }
+
+    /// Rows of each group that a rule may compare.
+    pub(super) fn hold(&self, groups: &[Group<'a>], by: By, among: impl Fn(&Fact<'a>, &Fact<'a>) -> bool) {
+        let mut held = self.held.borrow_mut();
+        for facts in groups.iter().map(|g| &g.facts) {
+            for (i, a) in facts.iter().enumerate() {
+                for b in facts[i + 1..].iter().filter(|b| among(a, b)) {
+                    let of = || Contrast::of_rounds(&a.cost(by)?.samples, &b.cost(by)?.samples);
+                    held.entry(pair(a, b, by)).or_insert_with(of);
+                }
+            }
+        }
+    }
+
+    /// Judges all that is held.
+    pub(super) fn judge(&mut self) {
+        let held = self.held.take();
+        let told = family(&held.values().cloned().collect::<Vec<_>>());
+        self.told = held.into_keys().zip(told).collect();
+    }
+
+    /// The cost of `a` over that of `b`, and what can be told of it.
+    fn told(&self, a: &Fact<'_>, b: &Fact<'_>, by: By) -> Option<(f64, Told)> {
+        let find = |a, b| self.told.get(&pair(a, b, by)).copied().flatten();
+        let turned = || find(b, a).map(|c| (1.0 / c.ratio, c.told));
+        find(a, b).map(|c| (c.ratio, c.told)).or_else(turned)
+    }
+
+    /// Can `a` be told to be better than `b`? Only of what is held.
+    pub(super) fn is_better(&self, a: &Fact<'_>, b: &Fact<'_>, by: By) -> bool {
+        self.told(a, b, by).is_some_and(|(ratio, told)| told == Told::Different && ratio < 1.0)
+    }
+
+    /// Is it known whether they differ?
+    pub(super) fn is_decided(&self, a: &Fact<'_>, b: &Fact<'_>, by: By) -> bool {
+        self.told(a, b, by).is_some_and(|(_, told)| told != Told::Undecided)
     }
 
     /// Those of one command.
@@ -127,21 +161,11 @@ impl<'a> Facts<'a> {
                 std::ptr::eq(first.report, fact.report) && agreed.iter().all(|p| first.param(p) == fact.param(p))
             };
             match groups.iter_mut().find(fits) {
-                Some(group) => {
-                    group.null = group.null.max(self.null(&fact));
-                    group.facts.push(fact);
-                }
-                None => groups.push(Group { null: self.null(&fact), facts: vec![fact], agreed }),
+                Some(group) => group.facts.push(fact),
+                None => groups.push(Group { facts: vec![fact], agreed }),
             }
         }
         groups
-    }
-
-    /// By how much the same differs: its own test, else the doctor's, else nothing but intervals tell.
-    fn null(&self, fact: &Fact<'_>) -> f64 {
-        let own = null_of(fact.report, fact.row);
-        let doctors = self.reports.iter().filter(|r| r["command"] == "doctor");
-        own.or_else(|| doctors.filter_map(|r| r["null_difference"].as_f64()).reduce(f64::max)).unwrap_or(0.0)
     }
 
     /// The machine's memory in bytes, or the control group's limit where that is less.
@@ -150,6 +174,10 @@ impl<'a> Facts<'a> {
         let limits = self.of("doctor").into_iter().filter(|f| f.param("what") == "memory limit");
         machine.chain(limits.filter_map(|f| f.param("found").parse().ok())).filter(|b| *b > 0).min()
     }
+}
+
+fn pair(a: &Fact<'_>, b: &Fact<'_>, by: By) -> Pair {
+    (a.row, b.row, by.metric)
 }
 
 impl Fact<'_> {

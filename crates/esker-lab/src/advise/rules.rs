@@ -84,10 +84,12 @@ impl Size {
         };
         let mut groups = facts.groups("buffer", &["buffer"], fits);
         groups.retain(|g| g.facts.len() > 1 && self.row(g, usual).is_some());
+        facts.hold(&groups, self.by, |_, _| true);
         if groups.is_empty() {
             return advice.missing(self.command);
         }
-        let good = |buffer: u64| groups.iter().all(|g| self.row(g, buffer).is_some_and(|f| self.is_unbeaten(g, f)));
+        let good =
+            |buffer: u64| groups.iter().all(|g| self.row(g, buffer).is_some_and(|f| self.is_unbeaten(facts, g, f)));
         let mut sizes: Vec<u64> = groups[0].facts.iter().filter_map(|f| self.buffer(f)).collect();
         sizes.sort_unstable();
         let chosen = if good(usual) { Some(usual) } else { sizes.iter().copied().find(|b| good(*b)) };
@@ -98,7 +100,12 @@ impl Size {
             }
         }
         let (meaning, named) = (self.meaning, size_text(usual));
+        let decided = groups.iter().all(|g| self.row(g, usual).is_some_and(|f| self.is_decided(facts, g, f)));
         match chosen {
+            Some(buffer) if buffer == usual && !decided => advice.is(
+                Outcome::Undecided,
+                format!("{meaning} Whether another buffer is faster than {named} is not known."),
+            ),
             Some(buffer) if buffer == usual => {
                 advice.is(Outcome::Same, format!("{meaning} No buffer was measurably faster than {named}."))
             }
@@ -118,8 +125,15 @@ impl Size {
         group.facts.iter().find(|f| self.buffer(f) == Some(buffer))
     }
 
-    fn is_unbeaten(&self, group: &Group<'_>, fact: &Fact<'_>) -> bool {
-        !group.best(self.by, |_| true).is_some_and(|best| group.is_better(best, fact, self.by))
+    /// Is no other row measurably better?
+    fn is_unbeaten(&self, facts: &Facts<'_>, group: &Group<'_>, fact: &Fact<'_>) -> bool {
+        !group.facts.iter().any(|other| facts.is_better(other, fact, self.by))
+    }
+
+    /// Is the row known to be as good as every other?
+    fn is_decided(&self, facts: &Facts<'_>, group: &Group<'_>, fact: &Fact<'_>) -> bool {
+        let mut others = group.facts.iter().filter(|f| !std::ptr::eq(f.row, fact.row));
+        others.all(|other| facts.is_decided(other, fact, self.by))
     }
 }
 
@@ -140,21 +154,24 @@ fn memory_limit(facts: &Facts<'_>) -> Advice {
             .is(Outcome::Change, format!("The default is more than half of the {there} there are: a quarter."));
     }
     let groups = facts.groups("io", &["do"], |f| f.param("way") == "cached" && f.param("do").starts_with("read "));
-    let (mut known, mut slower) = (false, Vec::new());
+    facts.hold(&groups, RECORD_TIME, |_, _| true);
+    let (mut known, mut decided, mut slower) = (false, true, Vec::new());
     for group in &groups {
         let (Some(cold), Some(warm)) = (group.with("do", "read cold"), group.with("do", "read warm")) else { continue };
         known = true;
         [cold, warm].into_iter().for_each(|f| advice.rest_on(f, RECORD_TIME.metric));
-        if group.is_better(warm, cold, RECORD_TIME) {
+        decided &= facts.is_decided(warm, cold, RECORD_TIME);
+        if facts.is_better(warm, cold, RECORD_TIME) {
             slower.push(format!("{} times as long", number(Group::percent(cold, warm, RECORD_TIME) / 100.0)));
         }
     }
     if !known {
         return advice.missing("io --cache both");
     }
-    match slower.is_empty() {
-        true => advice.is(Outcome::Same, "Reads that miss memory were not measurably slower."),
-        false => {
+    match (slower.is_empty(), decided) {
+        (true, false) => advice.is(Outcome::Undecided, "Whether reads that miss memory are slower is not known."),
+        (true, _) => advice.is(Outcome::Same, "Reads that miss memory were not measurably slower."),
+        _ => {
             advice.advised = size_value(quarter);
             let why = format!(
                 "A read that misses memory took {}. A quarter of the {there} there are, by rule: the rest is for the page \
@@ -174,14 +191,19 @@ fn keeps(fact: &Fact<'_>) -> bool {
 /// What two ways of committing differ by, at each number of threads: words, and the rows they rest on.
 fn price(facts: &Facts<'_>, advice: &mut Advice, with: &str, without: &str) -> Option<String> {
     let mut words = Vec::new();
-    for group in facts.groups("commit", &["commit"], keeps) {
+    let both = |f: &Fact<'_>| keeps(f) && [with, without].contains(&f.param("commit"));
+    let groups = facts.groups("commit", &["commit"], both);
+    facts.hold(&groups, RATE, |_, _| true);
+    for group in groups {
         let (Some(a), Some(b)) = (group.with("commit", with), group.with("commit", without)) else { continue };
         let (Some(paid), Some(free)) = (figure(a.row, RATE.metric), figure(b.row, RATE.metric)) else { continue };
         [a, b].into_iter().for_each(|f| advice.rest_on(f, RATE.metric));
         let (paid, free) = (number(paid.median), number(free.median));
-        words.push(match group.is_better(b, a, RATE) {
-            true => format!("threads {}: {paid} a second instead of {free}", a.param("threads")),
-            false => format!("threads {}: no measurable difference", a.param("threads")),
+        let threads = a.param("threads");
+        words.push(match (facts.is_better(b, a, RATE), facts.is_decided(b, a, RATE)) {
+            (true, _) => format!("threads {threads}: {paid} a second instead of {free}"),
+            (_, true) => format!("threads {threads}: no measurable difference"),
+            _ => format!("threads {threads}: undecided, {paid} a second against {free}"),
         });
     }
     (!words.is_empty()).then(|| words.join("; "))
@@ -210,22 +232,29 @@ fn sync_binlog(facts: &Facts<'_>) -> Advice {
 
 fn profile_locks(facts: &Facts<'_>) -> Advice {
     let mut advice = Advice::new("esker_profile_locks", "OFF");
-    let (mut known, mut slower) = (false, Vec::new());
-    for group in facts.groups("locks", &["timing"], |_| true) {
+    let (mut known, mut decided, mut slower) = (false, true, Vec::new());
+    let groups = facts.groups("locks", &["timing"], |f| matches!(f.param("timing"), "on" | "off"));
+    facts.hold(&groups, RECORD_TIME, |_, _| true);
+    for group in groups {
         let (Some(on), Some(off)) = (group.with("timing", "on"), group.with("timing", "off")) else { continue };
         known = true;
         [on, off].into_iter().for_each(|f| advice.rest_on(f, RECORD_TIME.metric));
-        if group.is_better(off, on, RECORD_TIME) {
+        decided &= facts.is_decided(off, on, RECORD_TIME);
+        if facts.is_better(off, on, RECORD_TIME) {
             let percent = number(Group::percent(on, off, RECORD_TIME) - 100.0);
             slower.push(format!("threads {}: {percent} percent", on.param("threads")));
         }
     }
     match (known, slower.is_empty()) {
         (false, _) => advice.missing("locks"),
-        (_, true) => advice.is(Outcome::Same, "Timing the locks costs nothing that could be measured."),
+        (_, true) if decided => advice.is(Outcome::Same, "Timing the locks costs nothing that could be measured."),
+        (_, true) => advice.is(Outcome::Undecided, "What timing the locks costs is not known."),
         _ => advice.is(Outcome::Keep, format!("Timing the locks makes them slower, with {}.", slower.join("; "))),
     }
 }
+
+/// A log that was opened less often says nothing.
+const LEAST_LOGS: usize = 3;
 
 /// A row of `recovery`, the bytes it replayed, and the seconds it took to open.
 type Log<'a> = (Fact<'a>, (f64, Figure));
@@ -254,7 +283,8 @@ fn recovery_target(facts: &Facts<'_>) -> Advice {
     [short, long].into_iter().for_each(|f| advice.rest_on(&f, "open_s"));
     // The fastest that the intervals allow.
     let (bytes, least, middle) = (b.0 - a.0, b.1.low - a.1.high, b.1.median - a.1.median);
-    let (granted, told) = (esker::REPLAY_BYTES_PER_SECOND as f64, least > 0.0 && !advice.few);
+    let few = a.1.samples.len().min(b.1.samples.len()) < LEAST_LOGS;
+    let (granted, told) = (esker::REPLAY_BYTES_PER_SECOND as f64, least > 0.0 && !few);
     let mib = |rate: f64| number(rate / f64::from(1 << 20));
     if !told || middle <= 0.0 || bytes / least >= granted {
         let why = "The log was not replayed measurably slower than the engine takes for granted";
@@ -338,14 +368,17 @@ const CHOICES: [Choice; 4] = [
 impl Choice {
     fn judge(&self, facts: &Facts<'_>) -> Advice {
         let mut advice = Advice::new(self.name, self.does);
-        let (mut worse, mut better, mut groups) = (Vec::new(), 0, 0);
-        for group in facts.groups(self.command, self.vary, self.among) {
+        let (mut worse, mut better, mut groups, mut decided) = (Vec::new(), 0, 0, true);
+        let all = facts.groups(self.command, self.vary, self.among);
+        facts.hold(&all, self.by, |a, b| (self.own)(a) != (self.own)(b));
+        for group in all {
             let own = group.best(self.by, self.own);
             let (Some(own), Some(other)) = (own, group.best(self.by, |f| !(self.own)(f))) else { continue };
             groups += 1;
             [own, other].into_iter().for_each(|f| advice.rest_on(f, self.by.metric));
-            better += usize::from(group.is_better(own, other, self.by));
-            if group.is_better(other, own, self.by) {
+            better += usize::from(facts.is_better(own, other, self.by));
+            decided &= facts.is_decided(own, other, self.by);
+            if facts.is_better(other, own, self.by) {
                 let way = crate::readback::label(other.row, self.vary, " ");
                 let percent = number(Group::percent(other, own, self.by));
                 worse.push((way.clone(), format!("'{way}' took {percent} percent of its time ({})", group.label())));
@@ -359,9 +392,10 @@ impl Choice {
             let found: Vec<String> = worse.into_iter().map(|w| w.1).collect();
             return advice.is(Outcome::Badly, format!("{}. No setting changes that.", found.join("; ")));
         }
-        match better == groups {
-            true => advice.is(Outcome::Keep, "It was measurably better than every other way."),
-            false => advice.is(Outcome::Same, "No other way was measurably better."),
+        match (better == groups, decided) {
+            (true, _) => advice.is(Outcome::Keep, "It was measurably better than every other way."),
+            (_, false) => advice.is(Outcome::Undecided, "Whether another way is better is not known."),
+            _ => advice.is(Outcome::Same, "No other way was measurably better."),
         }
     }
 }
