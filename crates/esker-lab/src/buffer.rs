@@ -131,6 +131,7 @@ pub fn run(options: &Options) -> Result<Report> {
             size_text(APPEND_BUFFER as u64)
         ),
     ];
+    notes.extend(measure::too_short(&rows));
     notes.extend(shapes.iter().map(|(shape, r)| {
         let (count, bytes) = (r.count, r.total_bytes());
         let mean = bytes as f64 / count.max(1) as f64;

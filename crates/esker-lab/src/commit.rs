@@ -5,11 +5,13 @@
 //! coordinator's queue; whoever leads that queue writes and syncs the coordinator's log for all in it, and gives each its
 //! commit record in that order. What differs is who makes the engine's log durable, and when.
 
+use crate::clock::{least_time, steady_rate, together, Enough, Event, Watch};
 use crate::doctor;
 use crate::error::{LabError, Result};
 use crate::probe::raw::{Barrier, RawFile, RawOptions};
 use crate::report::{null_difference, Report};
 use crate::session::{remove_all, size_text, Case, Common, Needs, Sample, Session};
+use crate::sync::fill;
 use clap::Args;
 use esker_base::counters::{global_total, Counter};
 use esker_io::{Disk, PosixDisk};
@@ -18,7 +20,7 @@ use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Bytes of a decision, and of an entry in the coordinator's log besides the redo.
 const DECISION_BYTES: usize = 16;
@@ -31,9 +33,12 @@ pub struct Options {
     /// Threads that commit; several, with commas, up to 512
     #[arg(long, value_name = "N", default_value = "1,8,64", value_delimiter = ',')]
     threads: Vec<usize>,
-    /// Transactions of all threads together in a run
+    /// Transactions of all threads together in a run, at least
     #[arg(long, value_name = "N", default_value_t = 2000)]
     commits: u64,
+    /// A run takes so long at least, with more transactions, as far as they fit 256M; 0: as many as --commits
+    #[arg(long, value_name = "TIME", default_value = "0.1s", value_parser = least_time)]
+    min_time: Duration,
     /// Bytes of redo of a transaction
     #[arg(long, value_name = "BYTES", default_value_t = 200)]
     bytes: usize,
@@ -107,9 +112,11 @@ pub fn run(options: &Options) -> Result<Report> {
             let base = cases.len();
             for mode in MODES {
                 let folder = folder.join(format!("log-{threads}"));
-                let job = Job { mode, threads, commits: options.commits, bytes: options.bytes, folder };
+                let mut enough = Enough::new(options.commits, most(options, &mode), options.min_time);
+                let job = Job { mode, threads, bytes: options.bytes, folder };
                 let params = vec![on.clone(), threads.to_string(), mode.name.into()];
-                cases.push(Case { params, base: Some(base), work: Box::new(move |session| job.run(session)) });
+                let work = Box::new(move |session: &Session| enough.run(|commits| job.run(session, commits)));
+                cases.push(Case { params, base: Some(base), work });
             }
         }
     }
@@ -118,7 +125,7 @@ pub fn run(options: &Options) -> Result<Report> {
     session.plan(
         cases.len(),
         Needs {
-            written_bytes: run_bytes * runs,
+            written_bytes: 2 * options.commits * MODES[0].commit_bytes(options.bytes) * runs,
             space_bytes: run_bytes,
             barriers: options.commits * runs,
             ..Needs::default()
@@ -129,6 +136,7 @@ pub fn run(options: &Options) -> Result<Report> {
         command: "commit",
         options: session
             .options(json!({ "threads": options.threads, "commits": options.commits, "bytes": options.bytes,
+                "min_time_s": options.min_time.as_secs_f64(),
                 "beside": options.beside.display().to_string() })),
         machine: doctor::machine(&options.common.dir),
         params: vec!["on", "threads", "commit"],
@@ -156,9 +164,33 @@ pub fn run(options: &Options) -> Result<Report> {
     })
 }
 
-/// Space that a run takes at the most: both logs, and segments made ahead.
+/// Bytes of both logs in a run, unless more transactions are asked for.
+const MOST_BYTES: u64 = 256 << 20;
+
+/// Transactions of a run, at the most.
+fn most(options: &Options, mode: &Mode) -> u64 {
+    let more = MOST_BYTES / (mode.commit_bytes(options.bytes) + options.bytes as u64);
+    if options.min_time.is_zero() {
+        options.commits
+    } else {
+        more.max(options.commits)
+    }
+}
+
+/// Space that a run takes at the most: both logs, and some.
 fn run_bytes(options: &Options) -> u64 {
-    3 * options.commits * (options.bytes as u64 + 4096) + (256 << 20)
+    let of = |mode: &Mode| most(options, mode) * (mode.commit_bytes(options.bytes) + options.bytes as u64);
+    MODES.iter().map(of).max().unwrap_or(0) + (16 << 20)
+}
+
+impl Mode {
+    /// What a transaction takes of the engine's log at the most: frames, and padding where it is synced.
+    fn commit_bytes(&self, bytes: usize) -> u64 {
+        let frame = |bytes: usize| bytes as u64 + 128;
+        let all = frame(bytes) + if self.two_phases { frame(DECISION_BYTES) } else { 0 };
+        let synced = self.alone || self.prepare_sync || self.group_prepare || self.commit_sync;
+        all + if synced { 2 * esker_wal::SECTOR_BYTES } else { 0 }
+    }
 }
 
 /// A folder of the lab's own in the other place; `None` where there is none, or it is the same file system.
@@ -182,11 +214,17 @@ fn beside(options: &Options) -> Result<Option<Session>> {
     }
 }
 
+/// Space for what a log begins with.
+const LOG_HEAD: u64 = 64 << 10;
+
+/// What the engine's log counts.
+const FIGURES: [Counter; 5] =
+    [Counter::SyncsWal, Counter::WalSyncs, Counter::WalSyncRequests, Counter::WalBytes, Counter::WalSegmentsCreated];
+
 struct Job {
     folder: PathBuf,
     mode: Mode,
     threads: usize,
-    commits: u64,
     bytes: usize,
 }
 
@@ -197,13 +235,17 @@ enum Log {
 }
 
 impl Log {
-    fn open(folder: &Path, alone: bool) -> Result<Log> {
+    /// With space for so many bytes: full of zeros and synced, as the engine's segments are, so that no file is made or
+    /// lengthened while the clock runs.
+    fn open(folder: &Path, alone: bool, bytes: u64) -> Result<Log> {
         if alone {
             let file = RawFile::open(&folder.join("alone"), RawOptions { create: true, ..RawOptions::default() })?;
+            fill(&file, 0, bytes)?;
+            file.sync(Barrier::Fsync)?;
             return Ok(Log::Alone { file, end: Mutex::new(0) });
         }
         let disk: Arc<dyn Disk> = Arc::new(PosixDisk::new());
-        let options = WalOptions { create: true, ..WalOptions::default() };
+        let options = WalOptions { create: true, segment_bytes: bytes, ..WalOptions::default() };
         let from = esker_format::Lsn(esker_wal::SECTOR_BYTES);
         let wal = Wal::open::<WalError>(disk, folder, options, from, &mut |_, _| Ok(()), &mut |_, _| {});
         Ok(Log::Esker(wal.map_err(wal_failed)?))
@@ -324,47 +366,34 @@ impl Coordinator {
 }
 
 impl Job {
-    fn run(&self, session: &Session) -> Result<Sample> {
-        let result = self.run_in(session, &self.folder);
+    fn run(&self, session: &Session, commits: u64) -> Result<(Sample, Duration)> {
+        let result = self.run_in(session, &self.folder, commits);
         remove_all(&self.folder);
         result
     }
 
-    fn run_in(&self, session: &Session, folder: &Path) -> Result<Sample> {
+    fn run_in(&self, session: &Session, folder: &Path, commits: u64) -> Result<(Sample, Duration)> {
         PosixDisk::new().create_dir(folder)?;
-        let log = Log::open(folder, self.mode.alone)?;
+        let log = Log::open(folder, self.mode.alone, commits * self.mode.commit_bytes(self.bytes) + LOG_HEAD)?;
         let path: PathBuf = folder.join("coordinator");
         let file = RawFile::open(&path, RawOptions { create: true, ..RawOptions::default() })?;
         let coordinator = Coordinator { file, queue: Mutex::default(), done: Condvar::new() };
         let (counts, started) = (Counts::default(), AtomicU64::new(0));
-        let figures =
-            || [Counter::SyncsWal, Counter::WalSyncs, Counter::WalSyncRequests, Counter::WalBytes].map(global_total);
-        let before = figures();
-        let began = Instant::now();
-        let results: Vec<Result<Vec<f64>>> = std::thread::scope(|scope| {
-            let work = || {
-                let mut times = Vec::new();
-                while started.fetch_add(1, Ordering::Relaxed) < self.commits {
-                    session.check()?;
-                    let began = Instant::now();
-                    self.transaction(&log, &coordinator, &counts)?;
-                    times.push(began.elapsed().as_nanos() as f64 / 1000.0);
-                }
-                Ok(times)
-            };
-            let threads: Vec<_> = (0..self.threads).map(|_| scope.spawn(work)).collect();
-            let ended = |t: std::thread::ScopedJoinHandle<'_, Result<Vec<f64>>>| {
-                t.join().unwrap_or_else(|_| Err(LabError::Failed("a thread ended early".into())))
-            };
-            threads.into_iter().map(ended).collect()
-        });
-        let wall = began.elapsed().as_secs_f64();
+        let figures = || FIGURES.map(global_total);
+        let mut before = figures();
+        let work = |_: usize, zero: Instant| {
+            let mut watch = Watch::new(zero);
+            while started.fetch_add(1, Ordering::Relaxed) < commits {
+                session.check()?;
+                watch.time(|| self.transaction(&log, &coordinator, &counts))?;
+            }
+            Ok(watch.events())
+        };
+        let jobs = (0..self.threads).collect();
+        let (events, took): (Vec<Vec<Event>>, Duration) = together(jobs, || before = figures(), &work)?;
         let after = figures();
-        let [syncs, groups, members, bytes] = std::array::from_fn(|i| (after[i] - before[i]) as f64);
-        let mut times = Vec::new();
-        for result in results {
-            times.extend(result?);
-        }
+        let [syncs, groups, members, bytes, segments] = std::array::from_fn(|i| (after[i] - before[i]) as f64);
+        let mut times: Vec<f64> = events.iter().flatten().map(|e| e.took_ns as f64 / 1000.0).collect();
         times.sort_by(f64::total_cmp);
         let at = |share: f64| times[((times.len() - 1) as f64 * share) as usize];
         let n = times.len() as f64;
@@ -376,9 +405,10 @@ impl Job {
             Log::Alone { end, .. } => *lock(end) as f64,
             Log::Esker(_) => bytes,
         };
-        Ok(Sample {
+        let made = segments > 0.0 && !self.mode.alone;
+        let sample = Sample {
             metrics: vec![
-                ("per_second", "1/s", n / wall),
+                ("per_second", "1/s", steady_rate(&events)),
                 ("median_us", "us", at(0.5)),
                 ("p99_us", "us", at(0.99)),
                 ("log_syncs", "", log_syncs),
@@ -390,8 +420,10 @@ impl Job {
                 ("asked_syncs", "", count(&counts.asked)),
             ],
             counts: if self.mode.group_prepare { vec![] } else { vec![("asked", counts.asked.into_inner())] },
+            wrong: made.then(|| format!("the log made {segments} segments while the clock ran")),
             ..Sample::default()
-        })
+        };
+        Ok((sample, took))
     }
 
     fn transaction(&self, log: &Log, coordinator: &Coordinator, counts: &Counts) -> Result<()> {

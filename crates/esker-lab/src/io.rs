@@ -151,6 +151,7 @@ pub fn run(options: &Options) -> Result<Report> {
         let files = if options.one_file { "one file, each in its part" } else { "files of their own" };
         notes.push(format!("{} clients at once on {files}; times are of all records together.", options.clients));
     }
+    notes.extend(measure::too_short(&rows));
     notes.extend(options.ram.map(|ram| format!("Within {} of memory, page cache included.", size_text(ram))));
     Ok(Report {
         command: "io",

@@ -8,6 +8,7 @@
 pub mod advise;
 pub mod all;
 pub mod buffer;
+pub mod clock;
 pub mod commit;
 pub mod compare;
 pub mod details;

@@ -1,6 +1,7 @@
 //! `esker lab locks`: the engine's lock type under threads: how often it was taken already, and how long waiting, holding
 //! and letting go took, the releasing thread's share (waking another) included; and the stacks of waiters and holders.
 
+use crate::clock::together;
 use crate::details::Details;
 use crate::doctor;
 use crate::error::{LabError, Result};
@@ -145,54 +146,58 @@ fn name_the_most_contended(rows: &mut [Row]) {
 /// What the lock guards: a figure that is worked on, and how often.
 type Shared = Mutex<(u64, u64)>;
 
-/// Takes the lock for a short time. Not inlined: a stack tells who it was.
+/// Takes the lock for a short time; how often it has been taken. Not inlined: a stack tells who it was.
 #[inline(never)]
-fn short_work(shared: &Shared, steps: u32) {
+fn short_work(shared: &Shared, steps: u32) -> u64 {
     let mut guard = shared.lock();
     *guard = (spin(guard.0, steps), guard.1 + 1);
+    guard.1
 }
 
 /// Takes the lock for a longer time.
 #[inline(never)]
-fn long_work(shared: &Shared, steps: u32) {
+fn long_work(shared: &Shared, steps: u32) -> u64 {
     let mut guard = shared.lock();
     *guard = (spin(guard.0, steps.saturating_mul(LONG)), guard.1 + 1);
+    guard.1
 }
 
-/// One thread's share.
-fn work(session: &Session, shared: &Shared, thread: usize, count: u64, steps: u32) {
+/// One thread's share; how often all threads together had the lock by then, and the nanoseconds that had gone.
+fn work(session: &Session, shared: &Shared, thread: usize, count: u64, steps: u32, begun: Instant) -> (u64, f64) {
+    let mut held = 0;
     for n in 0..count {
         if n % 4096 == 0 && session.is_over() {
             break;
         }
-        match thread % 2 {
+        held = match thread % 2 {
             0 => short_work(shared, steps),
             _ => long_work(shared, steps),
-        }
+        };
         std::hint::black_box(spin(n, steps));
     }
+    let took = begun.elapsed().as_nanos() as f64;
+    (held, took)
 }
 
 fn measure(session: &Session, threads: usize, count: u64, steps: u32, timing: Timing) -> Result<Sample> {
     let mut details = Details::default();
     let shared = Mutex::new(SITE, (0u64, 0u64));
-    let before = figures();
-    timing.begin();
-    let began = Instant::now();
-    std::thread::scope(|scope| {
-        let shared = &shared;
-        for thread in 0..threads {
-            scope.spawn(move || work(session, shared, thread, count, steps));
-        }
-    });
-    let took = began.elapsed().as_nanos() as f64;
+    let mut before = figures();
+    let go = || {
+        before = figures();
+        timing.begin();
+    };
+    let each = |thread, zero| Ok(work(session, &shared, thread, count, steps, zero));
+    let done = together((0..threads).collect(), go, &each);
     Timing::end();
+    // The first one to end: until then all were at work.
+    let (held_then, took) = done?.0.into_iter().min_by(|a, b| a.1.total_cmp(&b.1)).unwrap_or((1, 0.0));
     session.check()?;
     let after = figures();
     let held = shared.lock().1;
     let taken = held as f64;
     let mut metrics = vec![
-        ("ns", "ns", took / taken),
+        ("ns", "ns", took / held_then as f64),
         ("contended", "percent", 100.0 * (after.contended - before.contended) as f64 / taken),
     ];
     if timing != Timing::Off {

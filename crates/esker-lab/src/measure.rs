@@ -1,10 +1,12 @@
 //! The measured parts that several commands share: writing all records, reading them, and the cost of both.
 
+use crate::clock::together;
 use crate::error::{LabError, Result};
 use crate::probe::host::Usage;
 use crate::probe::raw::{Barrier, RawFile, RawOptions};
 use crate::readers::{self, Reader};
 use crate::records::{sum_of, Part, Records};
+use crate::report::Row;
 use crate::session::{Sample, Session};
 use crate::theory::Tally;
 use crate::writers::{self, Target, Way, Writer};
@@ -23,9 +25,8 @@ const BETWEEN_CHECKS: u64 = 1 << 16;
 /// What the operating system says; `Stopped`.
 pub fn write(session: &Session, records: &Records, writers: Vec<(Part, Box<dyn Writer>)>) -> Result<Written> {
     let count = writers.iter().map(|w| w.0.count).sum();
-    let before = Usage::now();
-    let began = Instant::now();
-    let done = at_once(writers, &|(part, mut writer)| {
+    let mut before = Usage::now();
+    let (done, accepted) = together(writers, || before = Usage::now(), &|(part, mut writer), _| {
         for i in part.range() {
             if i % BETWEEN_CHECKS == 0 {
                 session.check()?;
@@ -34,12 +35,12 @@ pub fn write(session: &Session, records: &Records, writers: Vec<(Part, Box<dyn W
         }
         writer.finish()
     })?;
-    let accepted = began.elapsed();
     let used = Usage::now().since(&before);
+    let began = Instant::now();
     for (file, _) in &done {
         file.sync(Barrier::Fdatasync)?;
     }
-    let durable = began.elapsed();
+    let durable = accepted + began.elapsed();
     let moved = Usage::now().since(&before);
     let mut sample = Sample::default();
     per_record(&mut sample, count, &used, accepted.as_nanos() as f64);
@@ -66,10 +67,11 @@ pub struct Written {
 /// What the operating system says; `Stopped`.
 pub fn read(session: &Session, records: &Records, readers: Vec<(Part, u64, Box<dyn Reader>)>) -> Result<Sample> {
     let count = readers.iter().map(|r| r.0.count).sum();
-    let before = Usage::now();
-    let began = Instant::now();
-    let done = at_once(readers, &|(part, expected, mut reader)| {
-        let (mut record, mut sum) = (vec![0; records.longest()], 0);
+    let mut before = Usage::now();
+    let with_room = |(part, expected, reader)| (part, expected, reader, vec![0; records.longest()]);
+    let readers = readers.into_iter().map(with_room).collect();
+    let (done, took) = together(readers, || before = Usage::now(), &|(part, expected, mut reader, mut record), _| {
+        let mut sum = 0;
         for i in part.range() {
             if i % BETWEEN_CHECKS == 0 {
                 session.check()?;
@@ -80,7 +82,6 @@ pub fn read(session: &Session, records: &Records, readers: Vec<(Part, u64, Box<d
         }
         Ok((reader.calls(), sum == expected))
     })?;
-    let took = began.elapsed();
     let used = Usage::now().since(&before);
     let mut sample = Sample::default();
     per_record(&mut sample, count, &used, took.as_nanos() as f64);
@@ -92,26 +93,22 @@ pub fn read(session: &Session, records: &Records, readers: Vec<(Part, u64, Box<d
     Ok(sample)
 }
 
-/// Does all jobs at once, the only one in this thread.
-fn at_once<J: Send, T: Send>(mut jobs: Vec<J>, work: &(impl Fn(J) -> Result<T> + Sync)) -> Result<Vec<T>> {
-    if jobs.len() == 1 {
-        return jobs.pop().into_iter().map(work).collect();
-    }
-    let ended = |t: std::thread::ScopedJoinHandle<'_, Result<T>>| {
-        t.join().unwrap_or_else(|_| Err(LabError::Failed("a thread ended early".into())))
-    };
-    std::thread::scope(|scope| {
-        let threads: Vec<_> = jobs.into_iter().map(|job| scope.spawn(move || work(job))).collect();
-        threads.into_iter().map(ended).collect()
-    })
-}
-
 fn per_record(sample: &mut Sample, count: u64, used: &Usage, real_ns: f64) {
     let n = count.max(1) as f64;
     sample.metrics.push(("ns", "ns", real_ns / n));
     sample.metrics.push(("user_ns", "ns", used.user.as_nanos() as f64 / n));
     sample.metrics.push(("system_ns", "ns", used.system.as_nanos() as f64 / n));
     sample.metrics.push(("real_s", "s", real_ns / 1e9));
+}
+
+/// A run that takes less than this is mostly its beginning and its end.
+const SHORT_S: f64 = 0.01;
+
+/// What to say of rows whose runs were short.
+#[must_use]
+pub fn too_short(rows: &[Row]) -> Option<String> {
+    let short = rows.iter().filter(|r| r.middle("real_s").is_some_and(|m| m.median < SHORT_S)).count();
+    (short > 0).then(|| format!("{short} rows took less than {:.0} ms: take more --records.", 1000.0 * SHORT_S))
 }
 
 /// Is the file, from `start` on, what these records make? The reason if not.

@@ -193,9 +193,8 @@ impl Ahead {
         let buffers = if direct { 2 * depth } else { depth };
         let spare = (0..buffers).map(|_| region(bytes)).collect::<Result<_>>()?;
         let current = region(bytes)?;
-        let mut ahead = Ahead { flow, depth, spare, current, filled: 0, given: 0, position, size, calls: 0 };
-        ahead.send()?;
-        Ok(ahead)
+        // The first read is sent when the first record is wanted: none is under way before the clock starts.
+        Ok(Ahead { flow, depth, spare, current, filled: 0, given: 0, position, size, calls: 0 })
     }
 
     /// Has the next parts of the file read, if there are any.
@@ -212,6 +211,9 @@ impl Ahead {
 
     #[cold]
     fn refill(&mut self) -> Result<()> {
+        if self.flow.under_way() == 0 {
+            self.send()?;
+        }
         if self.flow.under_way() == 0 {
             return Err(too_short());
         }

@@ -1,5 +1,6 @@
 //! `esker lab sync`: what a barrier costs, by the way it is asked for and by the state of the file.
 
+use crate::clock::{least_time, steady_rate, together, Enough, Event, Watch};
 use crate::doctor::{self, IMPLAUSIBLE_US};
 use crate::error::{LabError, Result};
 use crate::probe::raw::{Barrier, RawFile, RawOptions, RawQueue};
@@ -9,17 +10,20 @@ use clap::Args;
 use esker_io::{Disk, IoError, IoKind, PosixDisk};
 use serde_json::json;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// Options of the command.
 #[derive(Debug, Clone, Args)]
 pub struct Options {
     #[command(flatten)]
     common: Common,
-    /// Barriers of each thread in a run
+    /// Barriers of each thread in a run, at least
     #[arg(long, value_name = "N", default_value_t = 200)]
-    count: usize,
+    count: u64,
+    /// A run takes so long at least, with more barriers, as far as they fit 64M; 0: as many as --count
+    #[arg(long, value_name = "TIME", default_value = "0.1s", value_parser = least_time)]
+    min_time: Duration,
     /// Bytes written before each barrier; several, with commas
     #[arg(long, value_name = "SIZES", default_value = "4K", value_delimiter = ',', value_parser = size)]
     sizes: Vec<u64>,
@@ -103,22 +107,23 @@ pub fn run(options: &Options) -> Result<Report> {
     let (mut written, mut space) = (0, 0);
     for &threads in &options.threads {
         for &bytes in &options.sizes {
-            let file_bytes = bytes * options.count as u64;
+            let file_bytes = bytes * most(options, threads, bytes);
             written += 2 * file_bytes * (threads * METHODS.len() * STATES.len() * session.rounds()) as u64;
             // Fresh, full of zeros, full of something older.
             space = space.max(3 * file_bytes * threads as u64);
             let base = cases.len();
             for (state, before) in STATES {
                 for (name, method) in METHODS {
-                    let job = Job { folder: session.folder().to_owned(), method, before, bytes, count: options.count };
-                    let work = Box::new(move |session: &Session| job.run(session, threads));
+                    let job = Job { folder: session.folder().to_owned(), method, before, bytes };
+                    let mut enough = Enough::new(options.count, most(options, threads, bytes), options.min_time);
+                    let work = Box::new(move |session: &Session| enough.run(|count| job.run(session, threads, count)));
                     let params = vec![threads.to_string(), size_text(bytes), state.into(), name.into()];
                     cases.push(Case { params, base: Some(base), work });
                 }
             }
         }
     }
-    let barriers = (options.threads.iter().sum::<usize>() * options.sizes.len() * options.count) as u64;
+    let barriers = (options.threads.iter().sum::<usize>() * options.sizes.len()) as u64 * options.count;
     let barriers = barriers * (METHODS.len() * STATES.len() * session.rounds()) as u64;
     session.plan(cases.len(), Needs { written_bytes: written, space_bytes: space, barriers, ..Needs::default() })?;
     let rows = session.run(&mut cases);
@@ -136,7 +141,8 @@ pub fn run(options: &Options) -> Result<Report> {
     }
     Ok(Report {
         command: "sync",
-        options: session.options(json!({ "count": options.count, "sizes": options.sizes, "threads": options.threads })),
+        options: session.options(json!({ "count": options.count, "sizes": options.sizes,
+            "threads": options.threads, "min_time_s": options.min_time.as_secs_f64() })),
         machine: doctor::machine(&options.common.dir),
         params: vec!["threads", "bytes", "file", "barrier"],
         shown: vec![
@@ -153,53 +159,65 @@ pub fn run(options: &Options) -> Result<Report> {
     })
 }
 
+/// Barriers of a thread in a run, at the most.
+fn most(options: &Options, threads: usize, bytes: u64) -> u64 {
+    let more = MOST_BYTES / threads as u64 / bytes;
+    if options.min_time.is_zero() {
+        options.count
+    } else {
+        more.max(options.count)
+    }
+}
+
+/// Bytes of all threads in a run, unless more barriers are asked for.
+const MOST_BYTES: u64 = 64 << 20;
+
 struct Job {
     folder: PathBuf,
     method: Method,
     before: Before,
     bytes: u64,
-    count: usize,
+}
+
+/// A thread's file, ready to be written.
+struct Ready {
+    file: Arc<RawFile>,
+    ring: Option<RawQueue>,
 }
 
 impl Job {
-    fn run(&self, session: &Session, threads: usize) -> Result<Sample> {
-        let files = (0..threads)
-            .map(|n| Ok(Arc::new(self.prepare(&self.folder.join(format!("sync-{}-{n}", self.before.kind())))?)))
-            .collect::<Result<Vec<Arc<RawFile>>>>()?;
-        let results = Mutex::new(Vec::new());
-        let began = Instant::now();
-        std::thread::scope(|scope| {
-            for file in &files {
-                let results = &results;
-                scope.spawn(move || {
-                    let times = self.write(session, file);
-                    results.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(times);
-                });
-            }
-        });
-        let wall = began.elapsed().as_secs_f64();
-        let mut times = Vec::new();
-        for result in results.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner) {
-            times.extend(result?);
-        }
+    fn run(&self, session: &Session, threads: usize, count: u64) -> Result<(Sample, Duration)> {
+        let path = |n| self.folder.join(format!("sync-{}-{n}", self.before.kind()));
+        let ready = (0..threads).map(|n| self.ready(&path(n), count)).collect::<Result<Vec<Ready>>>()?;
+        let (events, took) = together(ready, || {}, &|ready, zero| self.write(session, ready, count, zero))?;
+        let mut times: Vec<f64> = events.iter().flatten().map(|e| e.took_ns as f64 / 1000.0).collect();
         times.sort_by(f64::total_cmp);
         let at = |share: f64| times[((times.len() - 1) as f64 * share) as usize];
-        Ok(Sample {
+        let sample = Sample {
             metrics: vec![
                 ("median_us", "us", at(0.5)),
                 ("p99_us", "us", at(0.99)),
                 ("worst_us", "us", at(1.0)),
-                ("per_second", "1/s", times.len() as f64 / wall),
+                ("per_second", "1/s", steady_rate(&events)),
             ],
             counts: vec![("barriers", times.len() as u64)],
             ..Sample::default()
-        })
+        };
+        Ok((sample, took))
+    }
+
+    fn ready(&self, path: &Path, count: u64) -> Result<Ready> {
+        let file = Arc::new(self.prepare(path, self.bytes * count)?);
+        let ring = match self.method {
+            Method::Uring => Some(RawQueue::new(file.clone(), 1).map_err(|e| refused("io_uring", e))?),
+            _ => None,
+        };
+        Ok(Ready { file, ring })
     }
 
     /// The file in its state. One that is full stays full from run to run: a file system that gets space back may be
     /// busy with that for a while.
-    fn prepare(&self, path: &Path) -> Result<RawFile> {
-        let total = self.bytes * self.count as u64;
+    fn prepare(&self, path: &Path, total: u64) -> Result<RawFile> {
         let full = matches!(self.before, Before::Zeroed | Before::Recycled | Before::OnePlace);
         let length = |path: &Path| RawFile::open(path, RawOptions::default())?.size_bytes();
         let create = !(full && PosixDisk::new().exists(path)? && length(path)? >= total);
@@ -232,33 +250,30 @@ impl Job {
         }
     }
 
-    /// Microseconds of each write with its barrier.
-    fn write(&self, session: &Session, file: &Arc<RawFile>) -> Result<Vec<f64>> {
-        let mut ring = match self.method {
-            Method::Uring => Some(RawQueue::new(file.clone(), 1).map_err(|e| refused("io_uring", e))?),
-            _ => None,
-        };
-        let data = vec![0x5A; self.bytes as usize];
-        let mut times = Vec::with_capacity(self.count);
-        for n in 0..self.count as u64 {
+    /// Each write with its barrier.
+    fn write(&self, session: &Session, ready: Ready, count: u64, zero: Instant) -> Result<Vec<Event>> {
+        let Ready { file, mut ring } = ready;
+        let (data, mut watch) = (vec![0x5A; self.bytes as usize], Watch::new(zero));
+        for n in 0..count {
             session.check()?;
             let offset = if self.before == Before::OnePlace { 0 } else { n * self.bytes };
-            let began = Instant::now();
-            match self.method {
-                Method::After(barrier) => {
-                    file.write_at(&data, offset)?;
-                    file.sync(barrier)?;
+            watch.time(|| {
+                match self.method {
+                    Method::After(barrier) => {
+                        file.write_at(&data, offset)?;
+                        file.sync(barrier)?;
+                    }
+                    Method::Uring => {
+                        file.write_at(&data, offset)?;
+                        ring.as_mut().map_or(Ok(()), |ring| ring.barrier(true))?;
+                    }
+                    Method::OpenDsync => file.write_at(&data, offset)?,
+                    Method::WriteDsync => file.write_at_durably(&data, offset).map_err(|e| refused("RWF_DSYNC", e))?,
                 }
-                Method::Uring => {
-                    file.write_at(&data, offset)?;
-                    ring.as_mut().map_or(Ok(()), |ring| ring.barrier(true))?;
-                }
-                Method::OpenDsync => file.write_at(&data, offset)?,
-                Method::WriteDsync => file.write_at_durably(&data, offset).map_err(|e| refused("RWF_DSYNC", e))?,
-            }
-            times.push(began.elapsed().as_nanos() as f64 / 1000.0);
+                Ok(())
+            })?;
         }
-        Ok(times)
+        Ok(watch.events())
     }
 }
 
@@ -271,7 +286,7 @@ fn refused(what: &str, e: IoError) -> LabError {
 }
 
 /// Writes a byte all over the first `total` bytes of a file.
-fn fill(file: &RawFile, byte: u8, total: u64) -> Result<()> {
+pub(crate) fn fill(file: &RawFile, byte: u8, total: u64) -> Result<()> {
     // In pieces as the engine's: of larger ones the page cache makes larger folios, whose barriers take longer.
     let data = vec![byte; 64 << 10];
     let mut at = 0;

@@ -163,8 +163,10 @@ fn buffers_are_written_as_their_rule_demands() {
 
 #[test]
 fn sync_counts_every_barrier() {
-    let report =
-        report(&Folder::new("sync"), &["sync", "--count", "5", "--threads", "1,3", "--sizes", "512,4K", "--runs", "1"]);
+    let report = report(
+        &Folder::new("sync"),
+        &["sync", "--count", "5", "--threads", "1,3", "--sizes", "512,4K", "--runs", "1", "--min-time", "0"],
+    );
     // Three ways to ask for it in five states, six methods; the null test of each group.
     assert_eq!(rows(&report).len(), 2 * 2 * (5 * 6 + 1));
     for row in rows(&report).iter().filter(|r| r["status"] == "good") {
@@ -174,9 +176,34 @@ fn sync_counts_every_barrier() {
 }
 
 #[test]
+fn a_rate_is_that_of_the_times_beside_it() {
+    // One barrier: the rate is one over its time. Whatever else were in the clock would show.
+    let report = report(&Folder::new("sync-one"), &["sync", "--count", "1", "--runs", "1", "--min-time", "0"]);
+    for row in rows(&report).iter().filter(|r| r["status"] == "good") {
+        let figure = |name: &str| row["metrics"][name]["median"].as_f64().unwrap();
+        let seconds = figure("per_second") * figure("median_us") / 1e6;
+        assert!((0.999..1.001).contains(&seconds), "{row}");
+    }
+}
+
+#[test]
+fn a_run_lasts_long_enough_and_the_log_makes_no_file_meanwhile() {
+    let _alone = COUNTING.lock();
+    let arguments = ["--runs", "2", "--min-time", "0.05s"];
+    let commit = ["commit", "--threads", "2", "--commits", "3", "--beside", "none"];
+    let commit = report(&Folder::new("commit-long"), &[&commit[..], &arguments].concat());
+    let sync = report(&Folder::new("sync-long"), &[&["sync", "--count", "3"][..], &arguments].concat());
+    for (report, count) in [(&commit, "asked"), (&sync, "barriers")] {
+        assert!(statuses(report).iter().all(|s| s.0 == "good" || s.0 == "unsupported"), "{report:#}");
+        let more = |r: &&Value| r["counts"][count].as_u64().is_some_and(|n| n > 6);
+        assert!(rows(report).iter().any(|r| more(&r)), "{report:#}");
+    }
+}
+
+#[test]
 fn commit_counts_the_syncs_of_each_way() {
     let _alone = COUNTING.lock();
-    let arguments = ["commit", "--threads", "1,4", "--commits", "50", "--runs", "2"];
+    let arguments = ["commit", "--threads", "1,4", "--commits", "50", "--runs", "2", "--min-time", "0"];
     let report = report(&Folder::new("commit"), &arguments);
     assert!(statuses(&report).iter().all(|s| s.0 == "good"), "{report:#}");
     let row = |threads: &str, way: &str| {

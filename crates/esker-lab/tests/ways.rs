@@ -30,6 +30,7 @@ fn every_way_writes_and_reads_the_same() {
             files.push(std::fs::read(&path).unwrap());
             assert!(files[0] == files[files.len() - 1], "{way:?} wrote other bytes");
             let mut reader = readers::open(way, &Target::new(&path, buffer)).unwrap();
+            assert_eq!(reader.calls(), 0, "{way:?} reads before it is asked to");
             let (mut record, mut sum) = (vec![0; 103], 0);
             for i in 0..count {
                 let record = &mut record[..records.length(i)];
