@@ -6,12 +6,14 @@
 //! commit record in that order. What differs is who makes the engine's log durable, and when.
 
 use crate::clock::{least_time, steady_rate, together, Enough, Event, Watch};
+use crate::details::Details;
 use crate::doctor;
 use crate::error::{LabError, Result};
 use crate::probe::raw::{Barrier, RawFile, RawOptions};
 use crate::report::{null_difference, Report};
 use crate::session::{remove_all, size_text, Case, Common, Needs, Sample, Session};
 use crate::sync::fill;
+use crate::times::{is_told, Times};
 use clap::Args;
 use esker_base::counters::{global_total, Counter};
 use esker_io::{Disk, PosixDisk};
@@ -143,7 +145,6 @@ pub fn run(options: &Options) -> Result<Report> {
         shown: vec![
             ("per_second", "a second"),
             ("median_us", "median us"),
-            ("p99_us", "99% us"),
             ("log_syncs", "log syncs"),
             ("coordinator_syncs", "coordinator's"),
             ("led", "led"),
@@ -406,11 +407,10 @@ impl Job {
             Log::Esker(_) => bytes,
         };
         let made = segments > 0.0 && !self.mode.alone;
-        let sample = Sample {
+        let mut sample = Sample {
             metrics: vec![
                 ("per_second", "1/s", steady_rate(&events)),
                 ("median_us", "us", at(0.5)),
-                ("p99_us", "us", at(0.99)),
                 ("log_syncs", "", log_syncs),
                 ("coordinator_syncs", "", coordinator),
                 ("led", "", if self.mode.alone { alone } else { groups }),
@@ -421,8 +421,9 @@ impl Job {
             ],
             counts: if self.mode.group_prepare { vec![] } else { vec![("asked", counts.asked.into_inner())] },
             wrong: made.then(|| format!("the log made {segments} segments while the clock ran")),
-            ..Sample::default()
+            details: Details { times: Times::new("commit", &events), ..Details::default() },
         };
+        sample.metrics.extend(is_told(times.len() as u64, 0.99).then(|| ("p99_us", "us", at(0.99))));
         Ok((sample, took))
     }
 

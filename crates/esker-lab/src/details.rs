@@ -2,6 +2,7 @@
 //!
 //! The buckets are those of [`esker_base::histogram`], which the engine's own figures of locks and waits are made from.
 
+use crate::times::Times;
 use esker_base::histogram::HistogramSnapshot;
 use esker_base::lock::{Role, Stacks};
 use serde_json::{json, Map, Value};
@@ -22,6 +23,8 @@ pub struct Details {
     pub title: Option<String>,
     /// Distributions of nanoseconds over all runs, by name.
     pub histograms: BTreeMap<&'static str, HistogramSnapshot>,
+    /// Every time of all runs.
+    pub times: Option<Times>,
     /// Stacks, where they were sampled; those of the last run.
     pub stacks: Option<Stacks>,
 }
@@ -36,6 +39,10 @@ impl Details {
     /// Adds what another run found; its stacks take the place of those known.
     pub fn merge(&mut self, other: Details) {
         other.histograms.into_iter().for_each(|(name, of)| self.add(name, of));
+        match (&mut self.times, other.times) {
+            (Some(times), Some(later)) => times.add(&later),
+            (times, later) => *times = times.take().or(later),
+        }
         self.stacks = other.stacks.or(self.stacks.take());
     }
 
@@ -48,6 +55,9 @@ impl Details {
             };
             let all: Map<String, Value> = self.histograms.iter().map(|(n, h)| ((*n).to_owned(), of(h))).collect();
             row.insert("histograms".into(), Value::Object(all));
+        }
+        if let Some(times) = &self.times {
+            row.insert("times".into(), times.to_json());
         }
         if let Some(found) = &self.stacks {
             let of =

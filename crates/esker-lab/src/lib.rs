@@ -31,6 +31,7 @@ pub mod session;
 pub mod stats;
 pub mod sync;
 pub mod theory;
+pub mod times;
 pub mod trace;
 pub mod writers;
 

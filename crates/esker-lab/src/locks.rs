@@ -7,6 +7,7 @@ use crate::doctor;
 use crate::error::{LabError, Result};
 use crate::report::{null_difference, Report, Row};
 use crate::session::{Case, Common, Needs, Sample, Session};
+use crate::times::is_told;
 use clap::Args;
 use esker_base::lock::{self, order, Mutex, Site, SiteReport};
 use serde_json::json;
@@ -206,11 +207,12 @@ fn measure(session: &Session, threads: usize, count: u64, steps: u32, timing: Ti
                 .map(|(after, before)| after.since(before));
         metrics.extend([
             ("wait_ns", "ns", wait.mean_ns() as f64),
-            ("wait_p99_ns", "ns", wait.quantile_ns(0.99) as f64),
             ("hold_ns", "ns", hold.mean_ns() as f64),
             ("unlock_ns", "ns", unlock.mean_ns() as f64),
-            ("unlock_p99_ns", "ns", unlock.quantile_ns(0.99) as f64),
         ]);
+        let p99 = [("wait_p99_ns", &wait), ("unlock_p99_ns", &unlock)];
+        let told = p99.into_iter().filter(|(_, of)| is_told(of.count, 0.99));
+        metrics.extend(told.map(|(name, of)| (name, "ns", of.quantile_ns(0.99) as f64)));
         match timing {
             // Those waits are of threads that also record stacks.
             Timing::Stacks(_) => details.stacks = Some(lock::stacks(SITE.name())),

@@ -1,6 +1,7 @@
 //! The measured parts that several commands share: writing all records, reading them, and the cost of both.
 
-use crate::clock::together;
+use crate::clock::{together, Event, Watch};
+use crate::details::Details;
 use crate::error::{LabError, Result};
 use crate::probe::host::Usage;
 use crate::probe::raw::{Barrier, RawFile, RawOptions};
@@ -9,6 +10,7 @@ use crate::records::{sum_of, Part, Records};
 use crate::report::Row;
 use crate::session::{Sample, Session};
 use crate::theory::Tally;
+use crate::times::Times;
 use crate::writers::{self, Target, Way, Writer};
 use std::path::Path;
 use std::sync::Arc;
@@ -18,6 +20,25 @@ const MIB: f64 = 1_048_576.0;
 /// Records between two looks at the clock.
 const BETWEEN_CHECKS: u64 = 1 << 16;
 
+/// Batches in which a thread's records are timed, about.
+const BATCHES: u64 = 500;
+
+/// Parts of a part, each of which is timed as a whole: to time a record would cost more than it does.
+fn batches(part: Part, records_of_one: u64) -> impl Iterator<Item = std::ops::Range<u64>> {
+    let end = part.range().end;
+    part.range().step_by(records_of_one as usize).map(move |first| first..(first + records_of_one).min(end))
+}
+
+/// Records of a batch: of a size that all threads and runs share.
+fn batch(parts: impl Iterator<Item = u64>) -> u64 {
+    (parts.max().unwrap_or(0) / BATCHES).clamp(1, BETWEEN_CHECKS)
+}
+
+fn times(records_of_one: u64, threads: &[Vec<Event>]) -> Details {
+    let of = if records_of_one == 1 { "record".to_owned() } else { format!("{records_of_one} records") };
+    Details { times: Times::new(of, threads), ..Details::default() }
+}
+
 /// Writes parts of the records at once, a thread for each writer, and makes them durable: the files, what was written,
 /// and figures a record.
 ///
@@ -26,15 +47,16 @@ const BETWEEN_CHECKS: u64 = 1 << 16;
 pub fn write(session: &Session, records: &Records, writers: Vec<(Part, Box<dyn Writer>)>) -> Result<Written> {
     let count = writers.iter().map(|w| w.0.count).sum();
     let mut before = Usage::now();
-    let (done, accepted) = together(writers, || before = Usage::now(), &|(part, mut writer), _| {
-        for i in part.range() {
-            if i % BETWEEN_CHECKS == 0 {
-                session.check()?;
-            }
-            writer.put(records.get(i))?;
+    let of_one = batch(writers.iter().map(|w| w.0.count));
+    let (done, accepted) = together(writers, || before = Usage::now(), &|(part, mut writer), zero| {
+        let mut watch = Watch::new(zero);
+        for batch in batches(part, of_one) {
+            session.check()?;
+            watch.time(|| batch.into_iter().try_for_each(|i| writer.put(records.get(i))))?;
         }
-        writer.finish()
+        Ok((writer.finish()?, watch.events()))
     })?;
+    let (done, events): (Vec<_>, Vec<_>) = done.into_iter().unzip();
     let used = Usage::now().since(&before);
     let began = Instant::now();
     for (file, _) in &done {
@@ -42,7 +64,7 @@ pub fn write(session: &Session, records: &Records, writers: Vec<(Part, Box<dyn W
     }
     let durable = accepted + began.elapsed();
     let moved = Usage::now().since(&before);
-    let mut sample = Sample::default();
+    let mut sample = Sample { details: times(of_one, &events), ..Sample::default() };
     per_record(&mut sample, count, &used, accepted.as_nanos() as f64);
     sample.metrics.push(("durable_s", "s", durable.as_secs_f64()));
     sample.metrics.push(("device_mib", "MiB", moved.device_write_bytes as f64 / MIB));
@@ -68,22 +90,28 @@ pub struct Written {
 pub fn read(session: &Session, records: &Records, readers: Vec<(Part, u64, Box<dyn Reader>)>) -> Result<Sample> {
     let count = readers.iter().map(|r| r.0.count).sum();
     let mut before = Usage::now();
+    let of_one = batch(readers.iter().map(|r| r.0.count));
     let with_room = |(part, expected, reader)| (part, expected, reader, vec![0; records.longest()]);
     let readers = readers.into_iter().map(with_room).collect();
-    let (done, took) = together(readers, || before = Usage::now(), &|(part, expected, mut reader, mut record), _| {
-        let mut sum = 0;
-        for i in part.range() {
-            if i % BETWEEN_CHECKS == 0 {
+    let (done, took) =
+        together(readers, || before = Usage::now(), &|(part, expected, mut reader, mut record), zero| {
+            let (mut sum, mut watch) = (0, Watch::new(zero));
+            for batch in batches(part, of_one) {
                 session.check()?;
+                watch.time(|| {
+                    batch.into_iter().try_for_each(|i| {
+                        let record = &mut record[..records.length(i)];
+                        reader.take(record)?;
+                        sum = sum_of(sum, record);
+                        Ok(())
+                    })
+                })?;
             }
-            let record = &mut record[..records.length(i)];
-            reader.take(record)?;
-            sum = sum_of(sum, record);
-        }
-        Ok((reader.calls(), sum == expected))
-    })?;
+            Ok(((reader.calls(), sum == expected), watch.events()))
+        })?;
+    let (done, events): (Vec<_>, Vec<_>) = done.into_iter().unzip();
     let used = Usage::now().since(&before);
-    let mut sample = Sample::default();
+    let mut sample = Sample { details: times(of_one, &events), ..Sample::default() };
     per_record(&mut sample, count, &used, took.as_nanos() as f64);
     sample.metrics.push(("device_mib", "MiB", used.device_read_bytes as f64 / MIB));
     sample.counts.push(("calls", done.iter().map(|d| d.0).sum()));

@@ -9,6 +9,7 @@ use crate::noise::Noise;
 use crate::readback::Figure;
 use crate::session::AGAIN;
 use crate::stats::{middle, Middle};
+use crate::times::PERCENTILES;
 use comfy_table::{presets::NOTHING, CellAlignment, Table};
 use serde_json::{json, Value};
 use std::collections::BTreeMap;
@@ -180,6 +181,27 @@ impl Report {
         twin.map_or(self.null_difference, |twin| twin_difference(&self.rows, twin, self.relative?))
     }
 
+    /// Distributions of all times, for people.
+    fn times_text(&self) -> String {
+        let timed = || self.rows.iter().filter_map(|r| Some((r, r.details.times.as_ref()?)));
+        let Some((_, first)) = timed().next() else { return String::new() };
+        let mut head: Vec<String> = self.params.iter().map(|p| (*p).to_owned()).collect();
+        head.push("count".into());
+        head.extend(PERCENTILES.iter().map(|p| p.0.to_owned()));
+        head.push("longest".into());
+        let mut table = Table::new();
+        table.load_preset(NOTHING).set_header(head);
+        for (row, times) in timed() {
+            table.add_row(row.params.iter().cloned().chain(times.cells()));
+        }
+        for (c, column) in table.column_iter_mut().enumerate() {
+            column.set_padding((0, 2));
+            let right = c >= self.params.len();
+            column.set_cell_alignment(if right { CellAlignment::Right } else { CellAlignment::Left });
+        }
+        format!("\nEach {}, all runs, in us:\n{}\n{CLOSED_LOOP}\n", first.of, table.trim_fmt())
+    }
+
     /// As the schema says.
     #[must_use]
     pub fn to_json(&self) -> Value {
@@ -277,6 +299,7 @@ impl Report {
         if compared.iter().any(Option::is_some) {
             let _ = writeln!(out, "{}", told_words(compared.iter().flatten().all(|c| c.interval.is_none())));
         }
+        out.push_str(&self.times_text());
         self.rows.iter().for_each(|row| out.push_str(&row.details.to_text()));
         for note in &self.notes {
             let _ = writeln!(out, "{note}");
@@ -284,6 +307,11 @@ impl Report {
         out
     }
 }
+
+/// What percentiles of a closed loop are not.
+pub const CLOSED_LOOP: &str =
+    "A closed loop: each thread begins the next one when the last is done, so what a stall keeps from \
+    beginning is not in the percentiles. A percentile has at least 10 times above it.";
 
 /// Percent of the row that is 100 percent, or that it is the same, or that this is not known.
 #[must_use]

@@ -176,6 +176,36 @@ fn sync_counts_every_barrier() {
 }
 
 #[test]
+fn every_time_is_in_the_distribution() {
+    let _alone = COUNTING.lock();
+    let folder = Folder::new("times");
+    let sync = report(&folder, &["sync", "--count", "30", "--runs", "2", "--min-time", "0"]);
+    let commit = report(&folder, &["commit", "--threads", "3", "--commits", "60", "--runs", "2", "--min-time", "0"]);
+    let io = report(&folder, &["io", "--records", "20000", "--runs", "2", "--cache", "warm"]);
+    for (report, of, count) in [(&sync, "barrier", 60), (&commit, "commit", 120), (&io, "40 records", 1000)] {
+        for row in rows(report).iter().filter(|r| r["status"] == "good") {
+            let times = &row["times"];
+            assert_eq!((times["of"].as_str(), times["count"].as_u64()), (Some(of), Some(count)), "{row}");
+            let sum = |list: &str, at: usize| -> u64 {
+                times[list].as_array().unwrap().iter().map(|b| b[at].as_u64().unwrap()).sum()
+            };
+            assert_eq!((sum("buckets", 2), sum("over_time", 1)), (count, count), "{row}");
+            // Ten times above it, or it is not told.
+            let told = ["p50", "p90", "p99", "p99.9"].map(|p| times["percentiles"][p].is_u64());
+            assert_eq!(told, [true, count >= 100, count >= 1000, false], "{row}");
+            // The worst of each run is in it, to the nanosecond.
+            if let Some(worst) = row["metrics"]["worst_us"]["samples"].as_array() {
+                let worst = worst.iter().map(|w| 1000.0 * w.as_f64().unwrap()).fold(0.0, f64::max);
+                let longest = times["longest"].as_f64().unwrap();
+                assert!((longest - worst).abs() < 1.0, "{longest} {worst}");
+            }
+        }
+    }
+    let (_, text) = run(&folder, &["sync", "--count", "30", "--runs", "2", "--min-time", "0"]).unwrap();
+    assert!(text.contains("Each barrier, all runs, in us:") && text.contains("A closed loop"), "{text}");
+}
+
+#[test]
 fn a_rate_is_that_of_the_times_beside_it() {
     // One barrier: the rate is one over its time. Whatever else were in the clock would show.
     let report = report(&Folder::new("sync-one"), &["sync", "--count", "1", "--runs", "1", "--min-time", "0"]);
@@ -319,6 +349,7 @@ fn a_page_is_made_of_one_report_or_two() {
     let page = std::fs::read_to_string(file("page.html")).unwrap();
     let rects = page.matches("<rect").count();
     assert!(rects > 10 && !page.contains("<script"));
+    assert!(page.contains("over time: write plain") && page.contains("each 2 records"), "{page}");
     let both = Command::try_parse_from(["lab", "report", &file("a.json"), &file("a.json")]).unwrap();
     let mut out = Vec::new();
     assert_eq!(esker_lab::run(&both.lab, &mut out).unwrap(), Verdict::Good);

@@ -124,7 +124,14 @@ pub(super) fn lines(series: &[Series], axes: &Axes) -> String {
     places.sort_by(|a, b| a.0.total_cmp(&b.0));
     places.dedup_by(|a, b| a.0 == b.0);
     let (Some(first), Some(last)) = (places.first(), places.last()) else { return String::new() };
-    let x = Scale { log: first.0 > 0.0, least: first.0, most: last.0, start: LEFT + 8.0, end: WIDTH - RIGHT - 8.0 };
+    // A time is not a size.
+    let x = Scale {
+        log: first.0 > 0.0 && !axes.x.starts_with("seconds"),
+        least: first.0,
+        most: last.0,
+        start: LEFT + 8.0,
+        end: WIDTH - RIGHT - 8.0,
+    };
     let values: Vec<f64> = points().flat_map(|p| [p.y.median, p.y.low, p.y.high]).collect();
     let y = Scale::of_values(&values, HEIGHT - BOTTOM, TOP);
     let mut out = String::new();

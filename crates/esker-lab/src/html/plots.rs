@@ -24,7 +24,11 @@ pub(super) fn plots(out: &mut String, reports: &[Named<'_>]) {
         }
     }
     for name in histograms(first) {
-        distribution(out, reports, &layout, &name);
+        distribution(out, reports, &layout, &name, &|row| &row["histograms"][&name]);
+    }
+    if let Some(of) = rows(first).find_map(|r| r["times"]["of"].as_str()) {
+        distribution(out, reports, &layout, &format!("each {of}"), &|row| &row["times"]);
+        over_time(out, reports, &layout, of);
     }
     out.push_str("</div>\n");
 }
@@ -90,6 +94,11 @@ struct Layout<'a> {
 }
 
 impl<'a> Layout<'a> {
+    /// All parameters that differ.
+    fn all(&self) -> Vec<&'a str> {
+        self.part.into_iter().chain(self.names.iter().copied()).chain(self.axis).collect()
+    }
+
     fn of(report: &'a Value) -> Layout<'a> {
         let mut varying = params(report);
         varying.retain(|p| different(report, p).len() > 1);
@@ -224,21 +233,57 @@ fn legend(out: &mut String, series: &[Series]) {
 }
 
 /// How often how long: a line for each row.
-fn distribution(out: &mut String, reports: &[Named<'_>], layout: &Layout<'_>, name: &str) {
-    let names: Vec<&str> = layout.part.into_iter().chain(layout.names.iter().copied()).chain(layout.axis).collect();
+fn distribution(
+    out: &mut String,
+    reports: &[Named<'_>],
+    layout: &Layout<'_>,
+    name: &str,
+    of: &dyn Fn(&Value) -> &Value,
+) {
+    let names = layout.all();
     let mut series: Vec<Series> = Vec::new();
     for (n, (_, report)) in reports.iter().enumerate() {
-        let with = rows(report).filter(|r| r["histograms"][name].is_object() && r["status"] == "good");
+        let with = rows(report).filter(|r| of(r).is_object() && r["status"] == "good");
         for (i, row) in with.enumerate() {
-            let points = shares(&row["histograms"][name]);
+            let points = shares(of(row));
             series.push(Series { name: label(row, &names, " "), colour: i % COLOURS, second: n > 0, points });
         }
     }
-    let unit = rows(reports[0].1).find_map(|r| r["histograms"][name]["unit"].as_str()).unwrap_or("");
+    let unit = rows(reports[0].1).find_map(|r| of(r)["unit"].as_str()).unwrap_or("");
     for part in series.chunks(COLOURS).filter(|p| p.iter().any(|s| !s.points.is_empty())) {
         let axes = Axes { x: format!("{unit}, logarithmic"), y: "percent of all".into() };
         framed(out, name, "how often it took how long", &lines(part, &axes), part);
     }
+}
+
+/// How long each took, run after run: a plot for each row, with the median of each part of a run and the longest above it.
+fn over_time(out: &mut String, reports: &[Named<'_>], layout: &Layout<'_>, of: &str) {
+    let names = layout.all();
+    for row in rows(reports[0].1).filter(|r| r["status"] == "good").take(MOST_OVER_TIME) {
+        let name = label(row, &names, " ");
+        let mut series: Vec<Series> = Vec::new();
+        for (n, (_, report)) in reports.iter().enumerate() {
+            let Some(row) = rows(report).find(|r| r["params"] == row["params"]) else { continue };
+            let points: Vec<Point> = windows(row).collect();
+            series.push(Series { name: name.clone(), colour: n, second: n > 0, points });
+        }
+        if series.iter().all(|s| s.points.is_empty()) {
+            continue;
+        }
+        let axes = Axes { x: "seconds of all runs".into(), y: format!("us, each {of}") };
+        framed(out, &format!("over time: {name}"), "median of a moment, and its longest", &lines(&series, &axes), &[]);
+    }
+}
+
+/// Rows that are drawn over time.
+const MOST_OVER_TIME: usize = 40;
+
+fn windows(row: &Value) -> impl Iterator<Item = Point> + '_ {
+    row["times"]["over_time"].as_array().into_iter().flatten().filter_map(|w| {
+        let (at, median, longest) = (w[0].as_f64()?, w[2].as_f64()? / 1000.0, w[3].as_f64()? / 1000.0);
+        let y = Figure { median, low: median, high: longest, samples: Vec::new(), unit: "us".into() };
+        Some(Point { x: at, label: format!("{at:.2}"), y })
+    })
 }
 
 /// A histogram's buckets in percent of all, those without values too.

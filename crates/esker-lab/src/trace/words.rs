@@ -6,6 +6,7 @@ use crate::error::LabError;
 use crate::noise::Noise;
 use crate::report::{Metric, Row, Status};
 use crate::session::size_text;
+use crate::times::is_told;
 use esker_base::histogram::Histogram;
 use std::collections::BTreeMap;
 
@@ -105,10 +106,9 @@ fn one(blocks: u64, name: &str, from: &str, reads: &[Read], passes: &[&Pass], st
     let at = |share: f64| sorted[((sorted.len() - 1) as f64 * share) as usize];
     let metric = |samples: Vec<f64>| Metric { unit: "us", samples };
     let block = samples.iter().map(|us| us / blocks as f64).collect();
-    Row {
+    let mut row = Row {
         params: vec![blocks.to_string(), name.into(), from.into()],
         metrics: BTreeMap::from([
-            ("p99_us", metric(vec![at(0.99)])),
             ("longest_us", metric(vec![at(1.0)])),
             ("us_block", metric(block)),
             ("us", metric(samples)),
@@ -118,7 +118,11 @@ fn one(blocks: u64, name: &str, from: &str, reads: &[Read], passes: &[&Pass], st
         noise: noise_of(passes),
         status,
         details,
+    };
+    if is_told(reads.len() as u64, 0.99) {
+        row.metrics.insert("p99_us", Metric { unit: "us", samples: vec![at(0.99)] });
     }
+    row
 }
 
 /// What is known beside the times.
