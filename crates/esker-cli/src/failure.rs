@@ -49,6 +49,9 @@ impl Failure {
         match self {
             Failure::Damaged => DAMAGE,
             Failure::Lab(verdict) => verdict.exit_code(),
+            Failure::Unmeasured(esker_lab::LabError::Stopped) if esker_lab::session::interrupted() => {
+                esker_lab::Verdict::Interrupted.exit_code()
+            }
             Failure::Unmeasured(esker_lab::LabError::Unsupported(_)) => esker_lab::Verdict::Unsupported.exit_code(),
             Failure::Engine(e) if is_damage(e) => DAMAGE,
             Failure::Output(e) if e.kind() == io::ErrorKind::BrokenPipe => 0,

@@ -42,10 +42,48 @@ fn ctrl_c_leaves_what_is_done_and_no_files() {
     assert!(killed.success());
     let mut text = String::new();
     child.stdout.take().unwrap().read_to_string(&mut text).unwrap();
-    assert!(matches!(child.wait().unwrap().code(), Some(0 | 3)));
+    assert_eq!(child.wait().unwrap().code(), Some(130));
     let report: Value = serde_json::from_str(&text).unwrap();
     assert!(report["rows"].as_array().unwrap().iter().any(|r| r["status"] == "stopped"));
+    assert_eq!(report["exit_code"], 130);
     assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0, "something was left behind");
+    std::fs::remove_dir(folder).unwrap();
+}
+
+#[test]
+fn who_may_not_ask_for_the_page_cache_is_told_nothing_of_it() {
+    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::process::CommandExt;
+    let folder = folder("mincore");
+    std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o777)).unwrap();
+    let outside = folder.with_extension("outside");
+    std::fs::create_dir_all(&outside).unwrap();
+    let file = outside.join("file");
+    std::fs::write(&file, vec![7; 4 << 20]).unwrap();
+    let words = ["trace", "--reads", "50", "--runs", "1", "--json", "--file", file.to_str().unwrap(), "--dir"];
+    let trace = |mut command: Command| {
+        let output = command.args(words).arg(&folder).output().ok()?;
+        serde_json::from_slice::<Value>(&output.stdout).ok()
+    };
+    let from = |report: &Value| -> Vec<String> {
+        let rows = report["rows"].as_array().unwrap().iter();
+        rows.map(|r| r["params"]["from"].as_str().unwrap().to_owned()).collect()
+    };
+    let mine = trace(esker(&[])).unwrap();
+    assert!(from(&mine).iter().all(|f| !f.contains(" or ")), "{mine:#}");
+    // Only root can become nobody, who does not own the file and may not write it.
+    let mut nobody = esker(&[]);
+    nobody.uid(65_534).gid(65_534);
+    match trace(nobody) {
+        Some(report) => {
+            assert!(from(&report).iter().all(|f| f.starts_with("page cache or device")), "{report:#}");
+            let notes = report["notes"].as_array().unwrap();
+            assert!(notes.iter().any(|n| n.as_str().unwrap().contains("the kernel tells that only")), "{report:#}");
+            eprintln!("nobody was told nothing");
+        }
+        None => eprintln!("skipped: no other user can be had here"),
+    }
+    std::fs::remove_dir_all(outside).unwrap();
     std::fs::remove_dir(folder).unwrap();
 }
 

@@ -15,7 +15,7 @@ use crate::noise::Noise;
 use crate::probe::host::{read_text, write_text};
 use crate::readback::{figure, parse, parts, text};
 use crate::report::{Report, Row, Status};
-use crate::session::{size_text, Common};
+use crate::session::{ignored, size_text, Common};
 use crate::{all, doctor};
 use clap::Args;
 use esker_io::{Disk, PosixDisk};
@@ -190,6 +190,17 @@ pub fn run(options: &Options) -> Result<Report> {
         if PosixDisk::new().exists(path)? {
             return Err(LabError::Invalid(format!("{} is there already: --force writes over it", path.display())));
         }
+    }
+    let c = &options.common;
+    let given = [
+        ("--runs", c.runs.is_some()),
+        ("--cache", c.cache.is_some()),
+        ("--max-time", c.max_time.is_some()),
+        ("--max-space", c.max_space.is_some()),
+        ("--max-memory", c.max_memory.is_some()),
+    ];
+    if let Some((option, _)) = given.into_iter().find(|(_, given)| *given && !options.reports.is_empty()) {
+        return Err(ignored(option, "with reports nothing is measured"));
     }
     let (reports, mut notes) = match options.reports.is_empty() {
         true => measured(&options.common)?,

@@ -2,7 +2,7 @@
 
 use crate::error::{LabError, Result, Verdict};
 use crate::report::{Report, SCHEMA_VERSION};
-use crate::session::Common;
+use crate::session::{interrupted, Cache, Common};
 use crate::Lab;
 use clap::{Args, Parser};
 use serde_json::{json, Value};
@@ -60,6 +60,9 @@ const FULL: [&[&str]; 9] = [
     &["recovery", "--records", "100000,1000000,10000000,100000000"],
 ];
 
+/// Commands that read files, cold or warm.
+const READING: [&str; 3] = ["io", "buffer", "trace"];
+
 #[derive(Parser)]
 struct Line {
     #[command(subcommand)]
@@ -84,16 +87,12 @@ pub fn run(options: &Options) -> Result<(Vec<Report>, Vec<String>)> {
 /// # Errors
 /// When the folder cannot be used at all.
 pub(crate) fn measure(c: &Common, plan: &[&[&str]]) -> Result<(Vec<Report>, Vec<String>)> {
-    let mut common = vec![
-        "--dir".to_owned(),
-        c.dir.display().to_string(),
-        "--seed".into(),
-        c.seed.to_string(),
-        "--cache".into(),
-        format!("{:?}", c.cache).to_lowercase(),
-    ];
+    let mut common = vec!["--dir".to_owned(), c.dir.display().to_string(), "--seed".into(), c.seed.to_string()];
     if let Some(runs) = c.runs {
         common.extend(["--runs".into(), runs.to_string()]);
+    }
+    if let Some(memory) = c.max_memory {
+        common.extend(["--max-memory".into(), memory.to_string()]);
     }
     if let Some(space) = c.max_space {
         common.extend(["--max-space".into(), space.to_string()]);
@@ -103,6 +102,12 @@ pub(crate) fn measure(c: &Common, plan: &[&[&str]]) -> Result<(Vec<Report>, Vec<
     for &command in plan {
         let mut words: Vec<String> = ["lab"].iter().chain(command).map(|w| (*w).to_owned()).collect();
         words.extend(common.iter().cloned());
+        if let Some(cache) = c.cache.filter(|_| READING.contains(&command[0])) {
+            // Of both, buffer reads the one that it reads anyway.
+            if !(command[0] == "buffer" && cache == Cache::Both) {
+                words.extend(["--cache".into(), format!("{cache:?}").to_lowercase()]);
+            }
+        }
         if let Some(most) = c.max_time {
             let left = most.saturating_sub(began.elapsed()).as_secs_f64();
             if left < 0.001 {
@@ -127,7 +132,8 @@ pub(crate) fn measure(c: &Common, plan: &[&[&str]]) -> Result<(Vec<Report>, Vec<
 #[must_use]
 pub fn verdict(reports: &[Report], notes: &[String]) -> Verdict {
     let missing = notes.iter().any(|n| n.contains(NOT_RUN) && !n.ends_with(TIME_IS_OVER));
-    let worst = reports.iter().map(Report::verdict).max().unwrap_or(Verdict::Failed);
+    let none = if interrupted() { Verdict::Interrupted } else { Verdict::Failed };
+    let worst = reports.iter().map(Report::verdict).max().unwrap_or(none);
     if missing {
         worst.max(Verdict::Failed)
     } else {

@@ -9,7 +9,7 @@ use crate::probe::raw::{RawFile, RawOptions};
 use crate::readers::{Buffered, Reader};
 use crate::records::{Records, Shape};
 use crate::report::{null_difference, Report};
-use crate::session::{size, size_text, Cache, Case, Common, Needs, Session, Work};
+use crate::session::{count, ignored, size, size_text, Cache, Case, Common, Needs, Session, Work};
 use crate::theory::{read_tally, tally, Rule, Tally};
 use crate::writers::Cached;
 use clap::{Args, ValueEnum};
@@ -27,7 +27,7 @@ pub struct Options {
     #[command(flatten)]
     common: Common,
     /// How many records
-    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
+    #[arg(long, value_name = "N", default_value = "1M", value_parser = count)]
     records: u64,
     /// Bytes of a record; dynamic ones are from a quarter of it up
     #[arg(long, value_name = "BYTES", default_value_t = 103, value_parser = record_bytes)]
@@ -35,9 +35,9 @@ pub struct Options {
     /// Whose rule says when the buffer is written
     #[arg(long, value_enum, default_value_t = Model::Esker)]
     model: Model,
-    /// IO_SIZE of the MyISAM model in bytes: 64 in the source's build, 4096 in today's
-    #[arg(long, value_name = "BYTES", default_value = "64", value_parser = size)]
-    io_size: u64,
+    /// IO_SIZE of the MyISAM model in bytes: 64 in the source's build, 4096 in today's [default: 64]
+    #[arg(long, value_name = "BYTES", value_parser = size)]
+    io_size: Option<u64>,
     /// The smallest buffer
     #[arg(long, value_name = "SIZE", default_value = "128", value_parser = size)]
     from: u64,
@@ -76,11 +76,16 @@ pub fn record_bytes(text: &str) -> std::result::Result<usize, String> {
 /// # Errors
 /// Wrong options, no space, no folder.
 pub fn run(options: &Options) -> Result<Report> {
+    if options.common.cache == Some(Cache::Both) {
+        return Err(LabError::Invalid("buffer reads either cold or warm: --cache cold, or --cache warm".into()));
+    }
+    if options.model == Model::Esker && options.io_size.is_some() {
+        return Err(ignored("--io-size", "it is of --model myisam"));
+    }
+    let io_size = options.io_size.unwrap_or(64);
     let rule = match options.model {
         Model::Esker => Rule::Fill,
-        Model::Myisam if options.io_size.is_power_of_two() && options.io_size <= 1 << 16 => {
-            Rule::MyIsam(options.io_size as usize)
-        }
+        Model::Myisam if io_size.is_power_of_two() && io_size <= 1 << 16 => Rule::MyIsam(io_size as usize),
         Model::Myisam => return Err(LabError::Invalid("--io-size must be a power of two, at most 64K".into())),
     };
     let longest = (options.record_bytes as u64).saturating_mul(options.records);
@@ -144,7 +149,7 @@ pub fn run(options: &Options) -> Result<Report> {
         command: "buffer",
         options: session.options(json!({
             "records": options.records, "record_bytes": options.record_bytes, "model": rule.name(),
-            "io_size": options.io_size, "from": options.from, "to": to,
+            "io_size": io_size, "from": options.from, "to": to,
         })),
         machine: doctor::machine(&options.common.dir),
         params: vec!["do", "records", "buffer"],
@@ -179,6 +184,8 @@ fn needs(options: &Options, runs: u64, sizes: &[usize], shapes: &[(Shape, Record
         space_bytes: 2 * bytes + APPEND_START,
         calls: shapes.iter().map(|(_, r)| calls(r)).sum::<u64>() * runs,
         barriers: 2 * (sizes.len() as u64 + 2) * runs,
+        // A buffer, what records are cut from, and a buffer to verify with.
+        memory_bytes: sizes.iter().max().map_or(0, |b| *b as u64) + (4 << 20) + 2 * options.record_bytes as u64,
         // A record is copied in some 20 ns, in and out.
         seconds: (shapes.len() * 2 * sizes.len()) as f64 * (options.records * runs) as f64 * 20e-9,
     }
@@ -244,7 +251,7 @@ impl<'a> Job<'a, '_> {
     fn reading(&self, sum: u64) -> Case<'a> {
         let path = read_path(self.session, self.shape);
         let (records, rule, buffer) = (self.records, self.rule, self.buffer);
-        let state = if self.session.common().cache == Cache::Cold { "cold" } else { "warm" };
+        let state = if self.session.common().cache() == Cache::Cold { "cold" } else { "warm" };
         let demanded = read_tally(rule, buffer, records.total_bytes(), (0..records.count).map(|i| records.length(i)));
         let work = move |session: &Session| {
             measure::set_cache(&path, state)?;

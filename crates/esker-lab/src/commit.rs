@@ -11,7 +11,7 @@ use crate::doctor;
 use crate::error::{LabError, Result};
 use crate::probe::raw::{Barrier, RawFile, RawOptions};
 use crate::report::{null_difference, Report};
-use crate::session::{remove_all, size_text, Case, Common, Needs, Sample, Session};
+use crate::session::{count, remove_all, size_text, Case, Common, Needs, Sample, Session};
 use crate::sync::fill;
 use crate::times::{is_told, Times};
 use clap::Args;
@@ -36,7 +36,7 @@ pub struct Options {
     #[arg(long, value_name = "N", default_value = "1,8,64", value_delimiter = ',')]
     threads: Vec<usize>,
     /// Transactions of all threads together in a run, at least
-    #[arg(long, value_name = "N", default_value_t = 2000)]
+    #[arg(long, value_name = "N", default_value = "2000", value_parser = count)]
     commits: u64,
     /// A run takes so long at least, with more transactions, as far as they fit 256M; 0: as many as --commits
     #[arg(long, value_name = "TIME", default_value = "0.1s", value_parser = least_time)]
@@ -103,6 +103,7 @@ pub fn run(options: &Options) -> Result<Report> {
     if options.commits == 0 || options.bytes == 0 || options.bytes > 1 << 20 {
         return Err(LabError::Invalid("--commits must be at least 1, --bytes between 1 and 1M".into()));
     }
+    options.common.without_cache()?;
     let mut session = Session::begin(&options.common, "commit")?;
     let beside = beside(options)?;
     let places = [Some(&session), beside.as_ref()];
@@ -123,6 +124,10 @@ pub fn run(options: &Options) -> Result<Report> {
         }
     }
     let run_bytes = run_bytes(options);
+    // The log's buffer, a stack and a record a thread; the other place may be memory.
+    let threads = options.threads.iter().max().copied().unwrap_or(0) as u64;
+    let memory_bytes =
+        (16 << 20) + threads * ((64 << 10) + options.bytes as u64) + if beside.is_some() { run_bytes } else { 0 };
     let runs = (cases.len() * session.rounds()) as u64;
     session.plan(
         cases.len(),
@@ -130,6 +135,7 @@ pub fn run(options: &Options) -> Result<Report> {
             written_bytes: 2 * options.commits * MODES[0].commit_bytes(options.bytes) * runs,
             space_bytes: run_bytes,
             barriers: options.commits * runs,
+            memory_bytes,
             ..Needs::default()
         },
     )?;

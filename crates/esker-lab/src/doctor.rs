@@ -87,6 +87,16 @@ fn memory_bytes() -> u64 {
     kib.unwrap_or(0) * 1024
 }
 
+/// Bytes of memory that can still be taken: of the machine, and within the limits of control groups; `None` where the kernel
+/// does not tell.
+#[must_use]
+pub fn memory_left() -> Option<u64> {
+    let text = text_of("/proc/meminfo").unwrap_or_default();
+    let line =
+        text.lines().find_map(|l| l.strip_prefix("MemAvailable:")?.split_whitespace().next()?.parse::<u64>().ok());
+    line.map(|kib| kib << 10).into_iter().chain(limits::memory_left()).min()
+}
+
 /// What the block layer tells of the device; a partition has its disk's queue one level up.
 fn queue(mount: &Mount) -> BTreeMap<&'static str, String> {
     let base = format!("/sys/dev/block/{}", mount.device);
@@ -164,6 +174,7 @@ impl Findings {
 /// No folder to write in, no space.
 pub fn run(options: &Options) -> Result<Report> {
     let common = &options.common;
+    common.without_cache()?;
     let mut session = Session::begin(common, "doctor")?;
     session.plan(1, Needs { written_bytes: 64 << 20, space_bytes: 64 << 20, ..Needs::default() })?;
     let mut found = Findings::default();
@@ -202,7 +213,10 @@ fn the_machine(found: &mut Findings) {
     found.info("processors", std::thread::available_parallelism().map_or(1, usize::from).to_string(), "");
     match memory_bytes() {
         0 => found.info("memory", "unknown", ""),
-        bytes => found.info("memory", crate::session::size_text(bytes), ""),
+        bytes => {
+            found.info("memory", crate::session::size_text(bytes), "");
+            found.measured("bytes", "bytes", vec![bytes as f64]);
+        }
     }
     let cpu = text_of("/proc/cpuinfo").unwrap_or_default();
     let flagged = cpu.lines().any(|l| l.starts_with("flags") && l.split_whitespace().any(|f| f == "hypervisor"));

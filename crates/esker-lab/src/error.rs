@@ -43,6 +43,8 @@ pub enum Verdict {
     Noisy,
     /// Something could not be done: a full disk, say.
     Failed,
+    /// Ctrl-C: what is done is reported.
+    Interrupted,
     /// What was written or read was not what it should be.
     Void,
 }
@@ -57,6 +59,7 @@ impl Verdict {
             Verdict::Void => 2,
             Verdict::Noisy => 3,
             Verdict::Unsupported => 4,
+            Verdict::Interrupted => 130,
         }
     }
 }

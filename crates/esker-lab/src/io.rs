@@ -7,7 +7,7 @@ use crate::probe::raw::{Barrier, RawFile, RawOptions};
 use crate::probe::MemoryGroup;
 use crate::records::{Part, Records, Shape};
 use crate::report::{join, null_difference, Report, Row, Status};
-use crate::session::{size, size_text, Case, Common, Needs, Session, Work};
+use crate::session::{count, ignored, size, size_text, Case, Common, Needs, Session, Work};
 use crate::writers::{self, Target, Way, DIRECT_UNIT, WINDOW_BYTES};
 use crate::{doctor, flow, readers};
 use clap::Args;
@@ -28,7 +28,7 @@ pub struct Options {
     #[command(flatten)]
     common: Common,
     /// How many records; several, with commas [default: as many as fit in two minutes, 10000000 at most]
-    #[arg(long, value_name = "N", value_delimiter = ',', conflicts_with = "full")]
+    #[arg(long, value_name = "N", value_delimiter = ',', conflicts_with = "full", value_parser = count)]
     records: Vec<u64>,
     /// From 10 million records, doubling, to 1280 million, as far as there is space: takes hours
     #[arg(long)]
@@ -39,9 +39,9 @@ pub struct Options {
     /// Bytes of a buffer
     #[arg(long, value_name = "SIZE", default_value = "128K", value_parser = size)]
     buffer: u64,
-    /// Buffers that 'direct' has under way at once
-    #[arg(long, value_name = "N", default_value_t = 4)]
-    depth: usize,
+    /// Buffers that 'direct' has under way at once [default: 4]
+    #[arg(long, value_name = "N")]
+    depth: Option<usize>,
     /// Only these ways; several, with commas
     #[arg(long, value_enum, value_name = "WAY", value_delimiter = ',')]
     ways: Vec<Way>,
@@ -68,13 +68,42 @@ impl Options {
         if self.buffer == 0 || self.buffer > 1 << 30 {
             return Err(LabError::Invalid("--buffer must be between 1 byte and 1G".into()));
         }
-        if self.clients == 0 || self.clients > 512 || self.depth == 0 || self.depth > 1024 {
+        if self.clients == 0 || self.clients > 512 || !(1..=1024).contains(&self.depth()) {
             return Err(LabError::Invalid("--clients must be between 1 and 512, --depth between 1 and 1024".into()));
+        }
+        if self.depth.is_some() && !self.ways().contains(&Way::Direct) {
+            return Err(ignored("--depth", "it is of the way 'direct'"));
+        }
+        if self.one_file && self.clients == 1 {
+            return Err(ignored("--one-file", "there is one client (--clients)"));
         }
         if self.ram.is_some_and(|ram| ram < 64 << 20) {
             return Err(LabError::Invalid("--ram must be at least 64M: the lab itself lives in it".into()));
         }
         Ok(())
+    }
+
+    fn depth(&self) -> usize {
+        self.depth.unwrap_or(4)
+    }
+
+    /// Bytes of memory that the clients take at once at the most, with so many records: buffers, as far as there is something
+    /// to fill them, and what records are cut from.
+    fn memory_bytes(&self, most_records: u64) -> u64 {
+        let bytes = most_records.saturating_mul(self.record_bytes as u64).div_ceil(self.clients as u64);
+        let of = |way: &Way| {
+            let buffers = match way {
+                Way::Plain => 0,
+                Way::Cached => 1,
+                Way::Background => 2,
+                Way::Direct => 2 * self.depth() as u64 + 1,
+                Way::Mapped => return 0,
+            };
+            let buffer = self.buffer.next_multiple_of(DIRECT_UNIT as u64);
+            buffers.saturating_mul(buffer).min(bytes.saturating_add(2 * buffer))
+        };
+        let all = self.ways().iter().map(of).max().unwrap_or(0).saturating_mul(self.clients as u64);
+        all.saturating_add((4 << 20) + 2 * self.record_bytes as u64)
     }
 
     /// What is 100 percent, then the others.
@@ -83,7 +112,7 @@ impl Options {
     }
 
     fn target(&self, path: &Path) -> Target {
-        Target { depth: self.depth, existing: self.existing, ..Target::new(path, self.buffer as usize) }
+        Target { depth: self.depth(), existing: self.existing, ..Target::new(path, self.buffer as usize) }
     }
 
     fn records(&self, count: u64) -> Records {
@@ -101,7 +130,7 @@ pub fn run(options: &Options) -> Result<Report> {
     let group = options.ram.map(MemoryGroup::enter).transpose();
     let _group = group.map_err(|e| LabError::Unsupported(format!("--ram: {e}")))?;
     let sizes = sizes(options, &session)?;
-    let (ways, states) = (options.ways(), options.common.cache.states());
+    let (ways, states) = (options.ways(), options.common.cache().states());
     let groups = 1 + states.len();
     let bytes = |n: &u64| n.saturating_mul(options.record_bytes as u64);
     let most = sizes.iter().map(bytes).max().unwrap_or(0);
@@ -115,6 +144,7 @@ pub fn run(options: &Options) -> Result<Report> {
             space_bytes: most.saturating_mul(2).saturating_add((WINDOW_BYTES * options.clients) as u64),
             calls: sizes.iter().sum::<u64>().saturating_mul(2 * groups as u64 * runs),
             barriers: (ways.len() * sizes.len()) as u64 * runs,
+            memory_bytes: options.memory_bytes(sizes.iter().max().copied().unwrap_or(0)),
             ..Needs::default()
         },
     )?;
@@ -141,7 +171,7 @@ pub fn run(options: &Options) -> Result<Report> {
             size_text(options.buffer),
             ways.first().map_or("", |w| w.name()),
         ),
-        format!("'background' and 'direct' (depth {}): by {}.", options.depth, who),
+        format!("'background' and 'direct' (depth {}): by {}.", options.depth(), who),
         "'accepted' ends when the kernel has taken everything, 'durable' when fdatasync has returned.".into(),
     ];
     if let Some(most) = sizes.last().filter(|n| options.full && **n < LAST) {
@@ -157,7 +187,7 @@ pub fn run(options: &Options) -> Result<Report> {
         command: "io",
         options: session.options(json!({
             "records": sizes, "record_bytes": options.record_bytes, "buffer_bytes": options.buffer,
-            "depth": options.depth, "existing": options.existing, "clients": options.clients,
+            "depth": options.depth(), "existing": options.existing, "clients": options.clients,
             "one_file": options.one_file, "ram_bytes": options.ram,
             "ways": ways.iter().map(|w| w.name()).collect::<Vec<_>>(),
         })),
@@ -202,7 +232,7 @@ fn sizes(options: &Options, session: &Session) -> Result<Vec<u64>> {
     }
     let time = options.common.max_time.map_or(FITS_SECONDS, |most| most.as_secs_f64().min(FITS_SECONDS));
     let runs = session.rounds() as f64;
-    let second = probe(options, session)? * runs * (1 + options.common.cache.states().len()) as f64;
+    let second = probe(options, session)? * runs * (1 + options.common.cache().states().len()) as f64;
     // Half of it: what is out of memory takes longer than the probe.
     let most = (time / 2.0 / second) as u64;
     Ok(vec![doubling(least, FIRST).filter(|n| fits(n) && *n <= most).last().unwrap_or(least)])
@@ -247,7 +277,7 @@ fn of_size(options: &Options, session: &Session, ways: &[Way], count: u64) -> Re
     }
     let sums: Vec<u64> = parts.iter().map(|p| records.sum(*p)).collect();
     let mut cases = Vec::new();
-    for state in std::iter::once("").chain(options.common.cache.states().iter().copied()) {
+    for state in std::iter::once("").chain(options.common.cache().states().iter().copied()) {
         let base = cases.len();
         for &way in ways {
             let what = if state.is_empty() { "write".to_owned() } else { format!("read {state}") };

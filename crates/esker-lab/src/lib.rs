@@ -33,6 +33,7 @@ pub mod sync;
 pub mod theory;
 pub mod times;
 pub mod trace;
+pub mod units;
 pub mod writers;
 
 pub use error::{LabError, Result, Verdict};
@@ -49,7 +50,8 @@ Exit codes:
   1  it, or a part of it, could not be done: wrong arguments, no space, a folder that cannot be written
   2  what was written or read was not what it should be: the row says so and counts for nothing
   3  the machine was too noisy: the host took more than a tenth of the time
-  4  nothing of what was asked for is supported here";
+  4  nothing of what was asked for is supported here
+130  Ctrl-C: what was done is reported";
 
 /// The commands of the lab.
 #[derive(Debug, Clone, Subcommand)]

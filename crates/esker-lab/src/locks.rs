@@ -85,6 +85,7 @@ pub fn run(options: &Options) -> Result<Report> {
     if options.count == 0 || options.threads.iter().any(|t| *t == 0 || *t > 512) {
         return Err(LabError::Invalid("--count must be at least 1, --threads between 1 and 512".into()));
     }
+    options.common.without_cache()?;
     let mut session = Session::begin(&options.common, "locks")?;
     let timings: Vec<Timing> = [Timing::Off, Timing::On, Timing::Stacks(options.stacks)]
         .into_iter()

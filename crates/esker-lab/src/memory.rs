@@ -13,7 +13,7 @@ use crate::doctor;
 use crate::error::{LabError, Result};
 use crate::probe::host::{canonical, read_text};
 use crate::report::{null_difference, Report};
-use crate::session::{size, size_text, time, Case, Common, Needs, Sample, Session};
+use crate::session::{self, size, time, Case, Common, Needs, Sample, Session};
 use clap::{Args, ValueEnum};
 use esker_io::{Disk, PosixDisk};
 use serde_json::json;
@@ -210,12 +210,13 @@ impl Way {
 /// # Errors
 /// Wrong options, not enough memory, no such process.
 pub fn run(options: &Options) -> Result<Report> {
+    options.common.without_cache()?;
     if let Some(pid) = options.pid {
         return server::report(&options.common, pid, options.accounts.as_deref());
     }
     let task = &options.task;
     task.check()?;
-    enough_memory(task)?;
+    enough_memory(&options.common, task)?;
     let mut session = Session::begin(&options.common, "memory")?;
     let ways: Vec<Way> =
         options.allocators.iter().map(|a| a.way()).chain(options.preload.iter().map(|p| Way::of_file(p))).collect();
@@ -267,17 +268,10 @@ pub fn run(options: &Options) -> Result<Report> {
 
 /// Refuses what would push others out of memory: half as much again as the rows' bytes must be there, and what a row
 /// costs besides, in tables and as a piece of memory.
-fn enough_memory(task: &Task) -> Result<()> {
-    let text = read_text(Path::new("/proc/meminfo"))?;
-    let line = text.lines().find_map(|l| l.strip_prefix("MemAvailable:"));
-    let Some(kib) = line.and_then(|l| l.trim().strip_suffix(" kB")?.parse::<u64>().ok()) else { return Ok(()) };
+fn enough_memory(common: &Common, task: &Task) -> Result<()> {
     let rows = (task.rows_a_thread() * task.threads) as u64;
-    let (need, free) = (task.bytes.saturating_add(task.bytes / 2).saturating_add(rows * 64), kib << 10);
-    if need > free {
-        let (need, free) = (size_text(need), size_text(free));
-        return Err(LabError::Space(format!("it may take {need} of memory, {free} is available; give less --bytes")));
-    }
-    Ok(())
+    let need = task.bytes.saturating_add(task.bytes / 2).saturating_add(rows * 64);
+    session::enough_memory(common, need)
 }
 
 /// What a reader of the table must know.

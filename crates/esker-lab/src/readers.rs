@@ -190,7 +190,9 @@ impl Ahead {
     fn start(file: &Arc<RawFile>, target: &Target, direct: bool) -> Result<Ahead> {
         let (bytes, depth) = target.queue(direct);
         let (flow, size, position) = (Flow::start(file, depth)?, file.size_bytes()?.min(target.end), target.start);
-        let buffers = if direct { 2 * depth } else { depth };
+        // What there is nothing to fill with is not made.
+        let parts = size.saturating_sub(position).div_ceil(bytes as u64).max(1);
+        let buffers = if direct { 2 * depth } else { depth }.min(parts as usize);
         let spare = (0..buffers).map(|_| region(bytes)).collect::<Result<_>>()?;
         let current = region(bytes)?;
         // The first read is sent when the first record is wanted: none is under way before the clock starts.

@@ -8,7 +8,7 @@ use crate::doctor;
 use crate::error::{LabError, Result};
 use crate::records::{Records, Shape};
 use crate::report::{Report, Row};
-use crate::session::{remove_all, Case, Common, Needs, Sample, Session};
+use crate::session::{count, remove_all, Case, Common, Needs, Sample, Session};
 use clap::Args;
 use esker::format::row::{pack_values, Value};
 use esker::format::{Column, ColumnKind, Compression, Layout, RowFormat};
@@ -31,7 +31,7 @@ pub struct Options {
     #[command(flatten)]
     common: Common,
     /// Rows committed one by one before the crash; several, with commas
-    #[arg(long, value_name = "N", default_value = "30000,100000,300000,1000000", value_delimiter = ',')]
+    #[arg(long, value_name = "N", default_value = "30000,100000,300000,1000000", value_delimiter = ',', value_parser = count)]
     records: Vec<u64>,
     /// The engine keeps its log short enough to be replayed in this time, in seconds; 0: the log only grows; several,
     /// with commas
@@ -112,6 +112,7 @@ pub fn run(options: &Options) -> Result<Report> {
     if options.records.contains(&0) {
         return Err(LabError::Invalid("--records must be at least 1".into()));
     }
+    options.common.without_cache()?;
     let mut session = Session::begin(&options.common, "recovery")?;
     let most = options.records.iter().max().copied().unwrap_or(0);
     // Segments of the log are made ahead.

@@ -7,7 +7,7 @@ use crate::details::Details;
 use crate::error::Verdict;
 use crate::noise::Noise;
 use crate::readback::Figure;
-use crate::session::AGAIN;
+use crate::session::{interrupted, AGAIN};
 use crate::stats::{middle, Middle};
 use crate::times::PERCENTILES;
 use comfy_table::{presets::NOTHING, CellAlignment, Table};
@@ -148,6 +148,8 @@ impl Report {
         let refused = self.rows.iter().any(|r| matches!(r.status, Status::Unsupported(_)));
         if void {
             Verdict::Void
+        } else if interrupted() {
+            Verdict::Interrupted
         } else if self.rows.iter().any(|r| matches!(r.status, Status::Failed(_))) {
             Verdict::Failed
         } else if !good && refused {

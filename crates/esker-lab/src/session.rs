@@ -9,6 +9,7 @@ use crate::error::{LabError, Result};
 use crate::noise::Reading;
 use crate::probe::raw::{Barrier, RawFile, RawOptions};
 use crate::report::{Metric, Row, Status};
+pub use crate::units::{count, size, size_text, size_value, time};
 use clap::{Args, ValueEnum};
 use esker_io::{Disk, PosixDisk};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -37,15 +38,18 @@ pub struct Common {
     /// Gives the order of runs and the contents of records
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
-    /// Reads of files that are in memory, that are not, or both
-    #[arg(long, value_enum, default_value_t = Cache::Both)]
-    pub cache: Cache,
+    /// Reads of files that are in memory, that are not, or both [io, trace: both; buffer: warm]
+    #[arg(long, value_enum)]
+    pub cache: Option<Cache>,
     /// Stops after this time and reports what is done: seconds, or 90s, 5m, 2h
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub max_time: Option<Duration>,
     /// Refuses to take more space than this: bytes, or 500M, 2G
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub max_space: Option<u64>,
+    /// Refuses to take more memory than this [default: what is available, within the control group's limit]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub max_memory: Option<u64>,
 }
 
 /// Rounds of commands that compare rows, if nothing else is asked for.
@@ -63,6 +67,23 @@ impl Common {
         Common { runs: Some(rounds), ..self.clone() }
     }
 
+    /// In which state of the page cache files are read, where nothing is said of it.
+    #[must_use]
+    pub fn cache(&self) -> Cache {
+        self.cache.unwrap_or(Cache::Both)
+    }
+
+    /// Refuses --cache, for a command that reads no files.
+    ///
+    /// # Errors
+    /// `Invalid`.
+    pub fn without_cache(&self) -> Result<()> {
+        match self.cache {
+            None => Ok(()),
+            Some(_) => Err(ignored("--cache", "it reads no files: io, buffer and trace do")),
+        }
+    }
+
     /// Rounds.
     #[must_use]
     pub fn rounds(&self) -> usize {
@@ -76,9 +97,10 @@ impl Common {
             "dir": self.dir.display().to_string(),
             "runs": self.rounds(),
             "seed": self.seed,
-            "cache": format!("{:?}", self.cache).to_lowercase(),
+            "cache": format!("{:?}", self.cache()).to_lowercase(),
             "max_time_s": self.max_time.map(|t| t.as_secs_f64()),
             "max_space_bytes": self.max_space,
+            "max_memory_bytes": self.max_memory,
         });
         if let (Some(all), Value::Object(more)) = (options.as_object_mut(), more) {
             all.extend(more);
@@ -110,50 +132,9 @@ impl Cache {
     }
 }
 
-/// A time such as 90, 90s, 5m or 2h.
-///
-/// # Errors
-/// When it is none.
-pub fn time(text: &str) -> std::result::Result<Duration, String> {
-    let (number, unit) = text.split_at(text.len() - text.chars().last().filter(|c| c.is_alphabetic()).map_or(0, |_| 1));
-    let unit = match unit {
-        "" | "s" => 1.0,
-        "m" => 60.0,
-        "h" => 3600.0,
-        _ => return Err("a time is a number of seconds, or ends in s, m or h".into()),
-    };
-    match number.parse::<f64>() {
-        Ok(n) if n > 0.0 && n * unit < 1e9 => Ok(Duration::from_secs_f64(n * unit)),
-        _ => Err("a time is a positive number, as in 90, 90s, 5m, 2h".into()),
-    }
-}
-
-/// A size such as 1000, 128K, 64M or 1G, in bytes; K is 1024.
-///
-/// # Errors
-/// When it is none.
-pub fn size(text: &str) -> std::result::Result<u64, String> {
-    let shift = match text.chars().last().map(|c| c.to_ascii_uppercase()) {
-        Some('K') => 10,
-        Some('M') => 20,
-        Some('G') => 30,
-        Some('T') => 40,
-        _ => 0,
-    };
-    let digits = if shift == 0 { text } else { &text[..text.len() - 1] };
-    let bytes = digits.parse::<u64>().ok().and_then(|n| n.checked_mul(1 << shift));
-    bytes.ok_or_else(|| "a size is a whole number of bytes, or ends in K, M, G or T".into())
-}
-
-/// Bytes for people.
-#[must_use]
-pub fn size_text(bytes: u64) -> String {
-    let unit = [("T", 40), ("G", 30), ("M", 20), ("K", 10)].into_iter().find(|(_, s)| bytes >> s > 0);
-    match unit {
-        Some((name, shift)) if bytes % (1 << shift) == 0 => format!("{}{name}", bytes >> shift),
-        Some((name, shift)) => format!("{:.1}{name}", bytes as f64 / (1u64 << shift) as f64),
-        None => bytes.to_string(),
-    }
+/// An option that the command would take and do nothing with.
+pub(crate) fn ignored(option: &str, why: &str) -> LabError {
+    LabError::Invalid(format!("{option} does nothing here: {why}"))
 }
 
 /// What a command is about to do, all runs together.
@@ -167,6 +148,8 @@ pub struct Needs {
     pub calls: u64,
     /// Barriers.
     pub barriers: u64,
+    /// Bytes of memory at the most: buffers, and what they are filled from.
+    pub memory_bytes: u64,
     /// What takes time without the storage, in seconds.
     pub seconds: f64,
 }
@@ -218,16 +201,29 @@ impl Pace {
 /// Behind the last parameter of what is measured a second time for the null test.
 pub const AGAIN: &str = " again";
 
-/// Bytes as an option or a setting takes them: a whole number of the largest unit that fits.
-#[must_use]
-pub fn size_value(bytes: u64) -> String {
-    let fits = |&(_, shift): &(&str, u32)| bytes > 0 && bytes % (1 << shift) == 0;
-    let unit = [("T", 40), ("G", 30), ("M", 20), ("K", 10)].into_iter().find(fits);
-    unit.map_or_else(|| bytes.to_string(), |(name, shift)| format!("{}{name}", bytes >> shift))
-}
-
 /// Commands whose rows stand for themselves, and take long.
 const LONG: [&str; 4] = ["doctor", "trace", "memory", "recovery"];
+
+/// Refuses what needs more memory than it may have.
+///
+/// # Errors
+/// `Space`.
+pub(crate) fn enough_memory(common: &Common, need: u64) -> Result<()> {
+    let refuse = |has: String| Err(LabError::Space(format!("it takes {} of memory, {has}", size_text(need))));
+    if let Some(most) = common.max_memory.filter(|most| need > *most) {
+        return refuse(format!("--max-memory allows {}", size_text(most)));
+    }
+    match crate::doctor::memory_left() {
+        Some(left) if need > left => refuse(format!("{} is available; use less or smaller buffers", size_text(left))),
+        _ => Ok(()),
+    }
+}
+
+/// Was it stopped by Ctrl-C?
+#[must_use]
+pub fn interrupted() -> bool {
+    stop_flag().load(Ordering::Relaxed)
+}
 
 /// Set by Ctrl-C.
 fn stop_flag() -> &'static AtomicBool {
@@ -261,6 +257,10 @@ impl Session {
         });
         let usual = if LONG.contains(&command) { LOOKED } else { COMPARED };
         let common = common.with_rounds(usual);
+        if !PosixDisk::new().exists(&common.dir)? {
+            let dir = common.dir.display();
+            return Err(LabError::Invalid(format!("there is no folder {dir}: --dir takes one that is there")));
+        }
         let folder = common.dir.join(format!("esker-lab-{command}-{}", std::process::id()));
         PosixDisk::new().create_dir(&folder)?;
         let bar = ProgressBar::hidden();
@@ -303,13 +303,17 @@ impl Session {
                 "it takes {need} of space, {dir} has {free} to spare; use fewer records"
             )));
         }
+        // Files on memory are memory.
+        let on_memory = matches!(crate::doctor::file_system(&self.common.dir).as_str(), "tmpfs" | "ramfs");
+        enough_memory(&self.common, needs.memory_bytes.saturating_add(if on_memory { space } else { 0 }))?;
         if std::io::IsTerminal::is_terminal(&std::io::stderr()) {
             let (runs, seconds) = (self.rounds(), Pace::measure(&self.folder)?.seconds(&needs).ceil() as u64);
             let seconds = self.common.max_time.map_or(seconds, |most| seconds.min(most.as_secs()));
             eprintln!(
-                "{cases} cases, {runs} runs each, about {}, {} written, {} of space in {}",
+                "{cases} cases, {runs} runs each, about {}, {} written, {} of memory, {} of space in {}",
                 indicatif::HumanDuration(Duration::from_secs(seconds)),
                 size_text(needs.written_bytes),
+                size_text(needs.memory_bytes),
                 size_text(space),
                 self.folder.display()
             );
@@ -505,26 +509,5 @@ impl Row {
         if let Some(why) = sample.wrong {
             self.status = Status::Void(why);
         }
-    }
-}
-
-#[cfg(test)]
-#[allow(clippy::unwrap_used)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sizes_and_times() {
-        assert_eq!((size("0"), size("128K"), size("3g")), (Ok(0), Ok(131_072), Ok(3 << 30)));
-        assert!(size("").is_err() && size("x").is_err() && size("1.5M").is_err() && size("99999999999999T").is_err());
-        let values = [0, 1000, 131_072, 6013 << 20, 2 << 30].map(size_value);
-        assert_eq!(values, ["0", "1000", "128K", "6013M", "2G"]);
-        assert_eq!(time("90").unwrap(), Duration::from_secs(90));
-        assert_eq!(time("1.5m").unwrap(), Duration::from_secs(90));
-        assert!(time("").is_err() && time("-1").is_err() && time("5x").is_err() && time("inf").is_err());
-        assert_eq!(
-            (size_text(128), size_text(131_072), size_text(1_500_000)),
-            ("128".into(), "128K".into(), "1.4M".into())
-        );
     }
 }

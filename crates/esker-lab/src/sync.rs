@@ -6,7 +6,7 @@ use crate::doctor::{self, IMPLAUSIBLE_US};
 use crate::error::{LabError, Result};
 use crate::probe::raw::{Barrier, RawFile, RawOptions, RawQueue};
 use crate::report::{null_difference, Report};
-use crate::session::{size, size_text, Case, Common, Needs, Sample, Session};
+use crate::session::{count, size, size_text, Case, Common, Needs, Sample, Session};
 use crate::times::{is_told, Times};
 use clap::Args;
 use esker_io::{Disk, IoError, IoKind, PosixDisk};
@@ -21,7 +21,7 @@ pub struct Options {
     #[command(flatten)]
     common: Common,
     /// Barriers of each thread in a run, at least
-    #[arg(long, value_name = "N", default_value_t = 200)]
+    #[arg(long, value_name = "N", default_value = "200", value_parser = count)]
     count: u64,
     /// A run takes so long at least, with more barriers, as far as they fit 16M; 0: as many as --count
     #[arg(long, value_name = "TIME", default_value = "0.1s", value_parser = least_time)]
@@ -104,6 +104,7 @@ pub fn run(options: &Options) -> Result<Report> {
     if options.threads.iter().any(|t| *t == 0 || *t > 64) {
         return Err(LabError::Invalid("--threads must be between 1 and 64".into()));
     }
+    options.common.without_cache()?;
     let mut session = Session::begin(&options.common, "sync")?;
     let mut cases = Vec::new();
     let (mut written, mut space) = (0, 0);
@@ -125,9 +126,15 @@ pub fn run(options: &Options) -> Result<Report> {
             }
         }
     }
+    let most = |of: &[u64]| of.iter().max().copied().unwrap_or(0);
+    let threads: Vec<u64> = options.threads.iter().map(|t| *t as u64).collect();
+    let memory_bytes = most(&options.sizes) * most(&threads) + (4 << 20);
     let barriers = (options.threads.iter().sum::<usize>() * options.sizes.len()) as u64 * options.count;
     let barriers = barriers * (METHODS.len() * STATES.len() * session.rounds()) as u64;
-    session.plan(cases.len(), Needs { written_bytes: written, space_bytes: space, barriers, ..Needs::default() })?;
+    session.plan(
+        cases.len(),
+        Needs { written_bytes: written, space_bytes: space, barriers, memory_bytes, ..Needs::default() },
+    )?;
     let rows = session.run(&mut cases);
     let mut notes = vec![
         "Percent is of appended and fdatasync: what a log that grows with every commit pays.".to_owned(),

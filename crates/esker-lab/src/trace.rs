@@ -14,7 +14,7 @@ use crate::noise::{Noise, Reading};
 use crate::probe::host::Usage;
 use crate::probe::raw::{Barrier, RawFile, RawOptions};
 use crate::report::Report;
-use crate::session::{size, size_text, Cache, Common, Needs, Session};
+use crate::session::{count, size, size_text, Cache, Common, Needs, Session};
 use crate::writers::{region, DIRECT_UNIT};
 use clap::{Args, ValueEnum};
 use serde_json::json;
@@ -25,6 +25,9 @@ use std::time::Instant;
 const MOST_CACHED: f64 = 0.01;
 /// Name of the pass over blocks that were not read before.
 const FIRST: &str = "first";
+
+/// Why the kernel's word on the page cache is not taken.
+const NOT_ASKED: &str = "the kernel tells that only to the file's owner and to who may write it (Linux 5.2 and later)";
 
 /// Options of the command.
 #[derive(Debug, Clone, Args)]
@@ -42,7 +45,7 @@ pub struct Options {
     #[arg(long, value_name = "N", default_value = "1,8", value_delimiter = ',')]
     blocks: Vec<u64>,
     /// How many reads in a pass
-    #[arg(long, value_name = "N", default_value_t = 1000)]
+    #[arg(long, value_name = "N", default_value = "1000", value_parser = count)]
     reads: u64,
     /// Which blocks
     #[arg(long, value_enum, default_value_t = Order::Random)]
@@ -73,7 +76,7 @@ impl Options {
 
     /// The passes that are reported; a warm one comes after one that is not.
     fn passes(&self) -> &'static [&'static str] {
-        match self.common.cache {
+        match self.common.cache() {
             Cache::Cold => &[FIRST],
             Cache::Warm => &["again"],
             Cache::Both => &[FIRST, "again"],
@@ -132,17 +135,22 @@ pub fn run(options: &Options) -> Result<Report> {
     options.check()?;
     let mut session = Session::begin(&options.common, "trace")?;
     let steps = options.blocks.len() * options.passes().len();
+    let memory_bytes = options.blocks.iter().max().map_or(0, |n| n * options.block) + (2 << 20);
     let path = match &options.file {
         Some(path) => {
-            session.plan(steps, Needs::default())?;
+            session.plan(steps, Needs { memory_bytes, ..Needs::default() })?;
             path.clone()
         }
-        None => made(&mut session, steps)?,
+        None => made(&mut session, steps, memory_bytes)?,
     };
     let source = Source::open(options, &path)?;
     let passes = all_passes(options, &session, &source)?;
     let name = path.file_name().map_or_else(String::new, |n| n.to_string_lossy().into_owned());
-    let (rows, mut notes) = words::rows(&passes, options.order == Order::Sequential);
+    let (mut rows, mut notes) = words::rows(&passes, options.order == Order::Sequential);
+    if !source.asks && !options.direct {
+        words::without_residency(&mut rows);
+        notes.push(format!("Nothing is known of the page cache: {NOT_ASKED}."));
+    }
     if options.lines {
         notes.extend(words::lines(&passes, &name, options.direct));
     }
@@ -169,9 +177,9 @@ pub fn run(options: &Options) -> Result<Report> {
 }
 
 /// A file to read, out of memory.
-fn made(session: &mut Session, steps: usize) -> Result<PathBuf> {
+fn made(session: &mut Session, steps: usize, memory_bytes: u64) -> Result<PathBuf> {
     const BYTES: u64 = 256 << 20;
-    session.plan(steps, Needs { written_bytes: BYTES, space_bytes: BYTES, ..Needs::default() })?;
+    session.plan(steps, Needs { written_bytes: BYTES, space_bytes: BYTES, memory_bytes, ..Needs::default() })?;
     let path = session.folder().join("data");
     let file = RawFile::open(&path, RawOptions { create: true, ..RawOptions::default() })?;
     let mut block = vec![0; 1 << 20];
@@ -190,6 +198,8 @@ struct Source {
     plain: RawFile,
     file: RawFile,
     bytes: u64,
+    /// May it be asked which pages lie in the page cache? Who neither owns a file nor may write it is told that all do.
+    asks: bool,
     /// May its pages be dropped from the page cache?
     droppable: bool,
 }
@@ -207,8 +217,9 @@ impl Source {
         if bytes < most {
             return Err(LabError::Invalid(format!("the file is shorter than a read of {}", size_text(most))));
         }
-        let droppable = options.file.is_none() || options.common.cache == Cache::Cold;
-        Ok(Source { plain, file, bytes, droppable })
+        let droppable = options.file.is_none() || options.common.cache() == Cache::Cold;
+        let asks = plain.tells_residency();
+        Ok(Source { plain, file, bytes, asks, droppable })
     }
 
     /// Out of memory, as far as that may be done and the kernel does it.
@@ -229,7 +240,7 @@ fn all_passes(options: &Options, session: &Session, source: &Source) -> Result<V
         for &blocks in &order {
             let places = Places::new(options, source.bytes / (blocks * options.block), run);
             source.drop_cache()?;
-            if options.common.cache == Cache::Warm {
+            if options.common.cache() == Cache::Warm {
                 one_pass(options, session, source, (blocks, FIRST), &places, began)?;
             }
             for &name in options.passes() {
@@ -250,12 +261,15 @@ fn one_pass(
     places: &Places,
     began: Instant,
 ) -> Result<Pass> {
-    let cached_share = source.plain.cached_share()?;
+    let cached_share = if source.asks { source.plain.cached_share()? } else { 1.0 };
     let mut pass =
         Pass { blocks, name, reads: Vec::new(), noise: Noise::default(), device_bytes: 0, cached_share, ended: None };
-    if options.common.cache == Cache::Cold && !options.direct && cached_share > MOST_CACHED {
+    if options.common.cache() == Cache::Cold && !options.direct && cached_share > MOST_CACHED {
         let share = 100.0 * cached_share;
-        pass.ended = Some(LabError::Unsupported(format!("{share:.0} percent of the file stay in memory")));
+        pass.ended = Some(LabError::Unsupported(match source.asks {
+            true => format!("{share:.0} percent of the file stay in memory"),
+            false => format!("whether it is in memory cannot be known: {NOT_ASKED}"),
+        }));
         return Ok(pass);
     }
     let bytes = blocks * options.block;
@@ -267,7 +281,7 @@ fn one_pass(
             break;
         }
         let place = places.at(n);
-        let cached = !options.direct && source.plain.is_cached(place * bytes, bytes as usize)?;
+        let cached = !options.direct && source.asks && source.plain.is_cached(place * bytes, bytes as usize)?;
         let start = Instant::now();
         source.file.read_at(&mut buffer, place * bytes)?;
         let ns = start.elapsed().as_nanos() as u64;

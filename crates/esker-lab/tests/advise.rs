@@ -288,7 +288,11 @@ fn memory_is_taken_where_it_pays_and_within_the_limit() {
     assert_eq!(on(&[io(40.0)]), is("change", "2G"));
     assert_eq!(on(&[io(10.0)]), is("no measurable difference", "256M"));
     assert_eq!(on(&[io(40.0), doctor("2147483648")]), is("change", "512M"));
-    assert_eq!(on(&[io(10.1), doctor("268435456")]), is("change", "64M"));
+    assert_eq!(on(&[io(10.0), doctor("268435456")]), is("change", "64M"));
+    // As the doctor prints them.
+    assert_eq!(on(&[io(10.0), doctor("256M")]), is("change", "64M"));
+    assert_eq!(on(&[io(40.0), doctor("1.5G")]), is("change", "384M"));
+    assert_eq!(on(&[io(40.0), doctor("none")]), is("change", "2G"));
 }
 
 #[test]

@@ -392,12 +392,40 @@ fn what_cannot_be_is_refused() {
     assert!(refused(&["buffer", "--from", "2G", "--to", "1G"]).contains("buffers go from"));
     assert!(refused(&["buffer", "--io-size", "100", "--model", "myisam"]).contains("power of two"));
     assert!(refused(&["sync", "--threads", "65"]).contains("between 1 and 64"));
+    // What would be taken and then ignored.
+    assert!(refused(&["sync", "--cache", "warm"]).contains("--cache does nothing here"));
+    assert!(refused(&["memory", "--cache", "warm"]).contains("--cache does nothing here"));
+    assert!(refused(&["buffer", "--cache", "both"]).contains("either cold or warm"));
+    assert!(refused(&["buffer", "--io-size", "4096"]).contains("it is of --model myisam"));
+    assert!(refused(&["io", "--depth", "3", "--ways", "plain,cached"]).contains("--depth does nothing here"));
+    assert!(refused(&["io", "--one-file"]).contains("--one-file does nothing here"));
+    // Memory is part of the plan.
+    let large = ["--records", "1K", "--buffer", "1G", "--depth", "64"];
+    assert!(refused(&[&["io", "--max-memory", "500M"], &large[..]].concat()).contains("--max-memory allows 500M"));
+    let clients =
+        ["io", "--records", "1K", "--buffer", "1G", "--depth", "1000", "--clients", "500", "--ways", "direct"];
+    assert!(refused(&clients).contains("is available; use less or smaller buffers"));
+    assert!(refused(&["buffer", "--max-memory", "1M"]).contains("--max-memory allows 1M"));
+    assert!(refused(&["trace", "--blocks", "1000", "--block", "1M", "--max-memory", "1M"]).contains("of memory"));
+    let typo = folder.0.join("no-such-folder");
+    let command = Command::try_parse_from(["lab", "doctor", "--dir", typo.to_str().unwrap()]).unwrap();
+    let error = esker_lab::run(&command.lab, &mut Vec::new()).unwrap_err();
+    assert!(error.to_string().contains("there is no folder") && !typo.exists(), "{error}");
     let file = folder.0.join("file");
     std::fs::write(&file, "").unwrap();
     let command = Command::try_parse_from(["lab", "io", "--dir", file.to_str().unwrap()]).unwrap();
     let error = esker_lab::run(&command.lab, &mut Vec::new()).unwrap_err();
     assert!(error.to_string().contains("cannot create folder"), "{error}");
     std::fs::remove_file(file).unwrap();
+}
+
+#[test]
+fn numbers_may_be_thousands_and_buffers_larger_than_the_file() {
+    let arguments =
+        ["io", "--records", "2K", "--buffer", "64M", "--depth", "64", "--ways", "cached,direct", "--runs", "1"];
+    let report = report(&Folder::new("large-buffers"), &arguments);
+    assert!(rows(&report).iter().all(|r| r["params"]["records"] == "2000"), "{report:#}");
+    assert!(statuses(&report).iter().all(|s| s.0 == "good" || s.0 == "unsupported"), "{report:#}");
 }
 
 #[test]

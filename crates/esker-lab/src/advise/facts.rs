@@ -172,8 +172,19 @@ impl<'a> Facts<'a> {
     pub(super) fn memory_bytes(&self) -> Option<u64> {
         let machine = self.reports.iter().filter_map(|r| r["machine"]["memory_bytes"].as_u64());
         let limits = self.of("doctor").into_iter().filter(|f| f.param("what") == "memory limit");
-        machine.chain(limits.filter_map(|f| f.param("found").parse().ok())).filter(|b| *b > 0).min()
+        let bytes =
+            |f: Fact<'_>| figure(f.row, "bytes").map_or_else(|| bytes_of(f.param("found")), |b| Some(b.median as u64));
+        machine.chain(limits.filter_map(bytes)).filter(|b| *b > 0).min()
     }
+}
+
+/// A size as people read it: "268435456", "256M", "1.5G".
+fn bytes_of(text: &str) -> Option<u64> {
+    let (digits, shift) = match text.char_indices().last().and_then(|(at, c)| Some((at, "KMGT".find(c)?))) {
+        Some((at, unit)) => (&text[..at], 10 * (unit as i32 + 1)),
+        None => (text, 0),
+    };
+    digits.parse::<f64>().ok().filter(|v| *v > 0.0).map(|v| (v * 2f64.powi(shift)) as u64)
 }
 
 fn pair(a: &Fact<'_>, b: &Fact<'_>, by: By) -> Pair {

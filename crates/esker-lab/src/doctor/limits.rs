@@ -13,11 +13,46 @@ pub(super) fn look(found: &mut Findings) {
     let mounts = text_of("/proc/self/mountinfo").unwrap_or_default();
     for limit in &LIMITS {
         match of_groups(limit, &own, &mounts) {
-            Some((value, file)) => found.info(limit.what, (limit.text)(&value), format!("{file} of the control group")),
+            Some((value, file)) => {
+                found.info(limit.what, (limit.text)(&value), format!("{file} of the control group"));
+                // As exactly as it was said.
+                if let Some(bytes) = value.parse::<u64>().ok().filter(|_| limit.controller == "memory") {
+                    found.measured("bytes", "bytes", vec![bytes as f64]);
+                }
+            }
             None => found.info(limit.what, "none", "of a control group that can be seen from here"),
         }
     }
     of_process(found, &text_of("/proc/self/limits").unwrap_or_default());
+}
+
+/// Bytes of memory that the control group's limits, and those above it, leave; page cache that can be given back counts as
+/// left. `None` without a limit.
+pub(super) fn memory_left() -> Option<u64> {
+    let own = text_of("/proc/self/cgroup").unwrap_or_default();
+    let mounts = text_of("/proc/self/mountinfo").unwrap_or_default();
+    let number = |path: &Path| text_of(&path.to_string_lossy()).filter(|v| !is_none(v))?.parse::<u64>().ok();
+    let versions = [
+        (group_folder(&own, &mounts, ""), "memory.max", "memory.current", "inactive_file "),
+        (
+            group_folder(&own, &mounts, "memory"),
+            "memory.limit_in_bytes",
+            "memory.usage_in_bytes",
+            "total_inactive_file ",
+        ),
+    ];
+    let left = |(folder, limit, used, file): (Option<(String, String)>, &str, &str, &str)| {
+        let (mount, group) = folder?;
+        let of = |place: &Path| {
+            let folder = Path::new(&mount).join(place.strip_prefix("/").unwrap_or(place));
+            let stat = text_of(&folder.join("memory.stat").to_string_lossy()).unwrap_or_default();
+            let cached = stat.lines().find_map(|l| l.strip_prefix(file)?.trim().parse::<u64>().ok());
+            let used = number(&folder.join(used))?.saturating_sub(cached.unwrap_or(0));
+            Some(number(&folder.join(limit))?.saturating_sub(used))
+        };
+        Path::new(&group).ancestors().filter_map(of).min()
+    };
+    versions.into_iter().filter_map(left).min()
 }
 
 /// A limit of control groups.

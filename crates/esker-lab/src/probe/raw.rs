@@ -204,6 +204,17 @@ impl RawFile {
         unsafe { libc::posix_fadvise(self.file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
     }
 
+    /// Does the kernel tell this process which pages of the file are in memory? To others than the owner and those who may
+    /// write it, it says that all are (since Linux 5.2).
+    #[must_use]
+    pub fn tells_residency(&self) -> bool {
+        use std::os::unix::fs::MetadataExt;
+        // SAFETY: a call without arguments.
+        let me = unsafe { libc::geteuid() };
+        let owner = self.file.metadata().is_ok_and(|m| m.uid() == me);
+        owner || me == 0 || OpenOptions::new().write(true).open(&self.path).is_ok()
+    }
+
     /// Share of the file that is in the page cache, 0 to 1: how cold it really is.
     ///
     /// # Errors

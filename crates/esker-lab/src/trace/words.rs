@@ -48,6 +48,16 @@ pub(super) fn rows(passes: &[Pass], sequential: bool) -> (Vec<Row>, Vec<String>)
     (rows, notes)
 }
 
+/// Takes back what the rows say of where bytes came from: only their times are known.
+pub(super) fn without_residency(rows: &mut [Row]) {
+    for row in rows {
+        if let Some(place) = row.params[2].strip_prefix("device") {
+            row.params[2] =
+                format!("page cache or device{}", place.replace(": array cache", ": fast").replace(": disk", ": slow"));
+        }
+    }
+}
+
 fn us(read: &Read) -> f64 {
     read.ns as f64 / 1000.0
 }
