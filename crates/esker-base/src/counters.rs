@@ -6,6 +6,7 @@
 //! the sum over all blocks ever made: they never fall, count closed sessions without folding, and are read without a
 //! lock.
 
+use crate::wait::{OwnWaits, WaitEvent, Waited};
 use parking_lot::Mutex;
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -148,12 +149,17 @@ impl std::fmt::Display for Counter {
 #[repr(align(128))]
 struct Block {
     values: [AtomicU64; Counter::COUNT],
+    waits: OwnWaits,
     next: AtomicPtr<Block>,
 }
 
 impl Block {
     const fn new() -> Self {
-        Block { values: [const { AtomicU64::new(0) }; Counter::COUNT], next: AtomicPtr::new(std::ptr::null_mut()) }
+        Block {
+            values: [const { AtomicU64::new(0) }; Counter::COUNT],
+            waits: OwnWaits::new(),
+            next: AtomicPtr::new(std::ptr::null_mut()),
+        }
     }
 
     fn get(&self, counter: Counter) -> u64 {
@@ -205,7 +211,24 @@ impl SessionCounters {
     pub fn new() -> Self {
         let block = take_block();
         let base = std::array::from_fn(|i| block.values[i].load(Ordering::Relaxed));
+        // Nobody is bound to it.
+        block.waits.forget();
         SessionCounters { block, base }
+    }
+
+    /// How often and how long this session has waited, since it began or since [`forget_waits`](Self::forget_waits).
+    pub fn waited(&self, event: WaitEvent) -> Waited {
+        self.block.waits.get(event)
+    }
+
+    /// Its waits are counted from zero, whichever thread says so; of one that ends at this moment the longest may be lost.
+    pub fn forget_waits(&self) {
+        self.block.waits.forget();
+    }
+
+    /// Nanoseconds of waiting that it, or another session before it, ever counted: for differences.
+    pub fn waited_ns_ever(&self, event: WaitEvent) -> u64 {
+        self.block.waits.sum_ns_ever(event)
     }
 
     /// What this session has counted.
@@ -271,6 +294,14 @@ pub fn count(counter: Counter, n: u64) {
         None => {
             SHARED.values[counter as usize].fetch_add(n, Ordering::Relaxed);
         }
+    }
+}
+
+/// Notes a wait of the session that this thread is bound to, if it is.
+#[inline]
+pub(crate) fn note_wait(event: WaitEvent, ns: u64) {
+    if let Some(block) = BOUND.get() {
+        block.waits.note(event, ns);
     }
 }
 

@@ -1,11 +1,15 @@
 //! Every place where the engine waits for something outside itself, counted and timed.
 //!
-//! Each event costs two clock readings and two relaxed adds, which is nothing beside the system call or sleep that it
-//! measures. Waits for latches are the business of [`lock`](crate::lock).
+//! Each event costs two clock readings, a few relaxed adds and, in a thread that works for a session, three stores to that
+//! session's own account ([`SessionCounters::waited`](crate::SessionCounters::waited)), which is nothing beside the system
+//! call or sleep that it measures. Waits for latches are the business of [`lock`](crate::lock).
 
+use crate::counters::note_wait;
 use crate::histogram::{Histogram, HistogramSnapshot};
+use parking_lot::Mutex;
 use std::cell::Cell;
 use std::marker::PhantomData;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::OnceLock;
 use std::time::Instant;
 
@@ -63,15 +67,104 @@ events! {
 }
 
 static WAITS: [Histogram; WaitEvent::COUNT] = [const { Histogram::new() }; WaitEvent::COUNT];
+/// The longest of each since [`forget`].
+static LONGEST_NS: [AtomicU64; WaitEvent::COUNT] = [const { AtomicU64::new(0) }; WaitEvent::COUNT];
+/// What they were at [`forget`], if there was one.
+static FORGOTTEN: Mutex<Option<Box<[HistogramSnapshot; WaitEvent::COUNT]>>> = Mutex::new(None);
 
 /// Runs `work` and records how long it took.
 #[inline]
 pub fn timed<T>(event: WaitEvent, work: impl FnOnce() -> T) -> T {
+    measured(event, work).0
+}
+
+/// The same; with its result, how many nanoseconds that was.
+#[inline]
+pub fn measured<T>(event: WaitEvent, work: impl FnOnce() -> T) -> (T, u64) {
     let _told = tell(event);
     let start = Instant::now();
     let result = work();
-    record(event, elapsed_ns(start));
-    result
+    let ns = elapsed_ns(start);
+    record(event, ns);
+    (result, ns)
+}
+
+/// How often and how long something was waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Waited {
+    /// How often.
+    pub count: u64,
+    /// How long in all, in nanoseconds.
+    pub sum_ns: u64,
+    /// The longest, in nanoseconds.
+    pub max_ns: u64,
+}
+
+/// One event of one session: written by the thread that is bound to it, but for what it forgot.
+struct OwnWait {
+    count: AtomicU64,
+    sum_ns: AtomicU64,
+    max_ns: AtomicU64,
+    forgot_count: AtomicU64,
+    forgot_ns: AtomicU64,
+}
+
+/// The waits of one session.
+pub(crate) struct OwnWaits([OwnWait; WaitEvent::COUNT]);
+
+// What a session may take for them.
+const _: () = assert!(size_of::<OwnWaits>() <= 2048);
+
+impl OwnWaits {
+    pub(crate) const fn new() -> Self {
+        OwnWaits(
+            [const {
+                OwnWait {
+                    count: AtomicU64::new(0),
+                    sum_ns: AtomicU64::new(0),
+                    max_ns: AtomicU64::new(0),
+                    forgot_count: AtomicU64::new(0),
+                    forgot_ns: AtomicU64::new(0),
+                }
+            }; WaitEvent::COUNT],
+        )
+    }
+
+    /// In the thread that is bound to the session.
+    pub(crate) fn note(&self, event: WaitEvent, ns: u64) {
+        let wait = &self.0[event as usize];
+        let add = |to: &AtomicU64, n: u64| to.store(to.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
+        add(&wait.count, 1);
+        add(&wait.sum_ns, ns);
+        if ns > wait.max_ns.load(Ordering::Relaxed) {
+            wait.max_ns.store(ns, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn forget(&self) {
+        for wait in &self.0 {
+            wait.forgot_count.store(wait.count.load(Ordering::Relaxed), Ordering::Relaxed);
+            wait.forgot_ns.store(wait.sum_ns.load(Ordering::Relaxed), Ordering::Relaxed);
+            wait.max_ns.store(0, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn get(&self, event: WaitEvent) -> Waited {
+        let wait = &self.0[event as usize];
+        let since = |now: &AtomicU64, then: &AtomicU64| {
+            // What it forgets meanwhile may be in or out.
+            now.load(Ordering::Relaxed).saturating_sub(then.load(Ordering::Relaxed))
+        };
+        Waited {
+            count: since(&wait.count, &wait.forgot_count),
+            sum_ns: since(&wait.sum_ns, &wait.forgot_ns),
+            max_ns: wait.max_ns.load(Ordering::Relaxed),
+        }
+    }
+
+    pub(crate) fn sum_ns_ever(&self, event: WaitEvent) -> u64 {
+        self.0[event as usize].sum_ns.load(Ordering::Relaxed)
+    }
 }
 
 /// Is told, in the thread that waits, when a wait begins, and when it is over (none).
@@ -116,6 +209,26 @@ impl Drop for Told {
 /// Records a wait that was measured elsewhere, in nanoseconds.
 pub fn record(event: WaitEvent, ns: u64) {
     WAITS[event as usize].record(ns);
+    let longest = &LONGEST_NS[event as usize];
+    if ns > longest.load(Ordering::Relaxed) {
+        longest.fetch_max(ns, Ordering::Relaxed);
+    }
+    note_wait(event, ns);
+}
+
+/// From now on [`since_forgotten`] counts from zero; [`snapshot`] goes on.
+pub fn forget() {
+    let mut forgotten = FORGOTTEN.lock();
+    *forgotten = Some(Box::new(std::array::from_fn(|i| WAITS[i].snapshot())));
+    LONGEST_NS.iter().for_each(|longest| longest.store(0, Ordering::Relaxed));
+}
+
+/// Count, sum and distribution of an event since [`forget`], with the longest in nanoseconds.
+pub fn since_forgotten(event: WaitEvent) -> (HistogramSnapshot, u64) {
+    let forgotten = FORGOTTEN.lock();
+    let now = snapshot(event);
+    let since = forgotten.as_ref().map_or(now.clone(), |then| now.since(&then[event as usize]));
+    (since, LONGEST_NS[event as usize].load(Ordering::Relaxed))
 }
 
 /// Count, sum and distribution of an event since the start of the process.
@@ -137,6 +250,7 @@ pub(crate) fn elapsed_ns(start: Instant) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::counters::{bind, SessionCounters};
 
     #[test]
     fn the_outermost_wait_is_told() {
@@ -148,6 +262,46 @@ mod tests {
         drop(tell(WaitEvent::RowLock));
         let heard = HEARD.take();
         assert_eq!(heard, [Some(WaitEvent::WalDurable), None, Some(WaitEvent::RowLock), None]);
+    }
+
+    #[test]
+    fn a_session_has_its_own_waits_from_zero() {
+        let event = WaitEvent::WalGather;
+        let session = SessionCounters::new();
+        record(event, 7);
+        assert_eq!(session.waited(event), Waited::default());
+        {
+            let _bound = bind(&session);
+            [5, 9, 6].into_iter().for_each(|ns| record(event, ns));
+        }
+        assert_eq!(session.waited(event), Waited { count: 3, sum_ns: 20, max_ns: 9 });
+        let ever = session.waited_ns_ever(event);
+        session.forget_waits();
+        assert_eq!(session.waited(event), Waited::default());
+        {
+            let _bound = bind(&session);
+            record(event, 4);
+        }
+        assert_eq!(session.waited(event), Waited { count: 1, sum_ns: 4, max_ns: 4 });
+        assert_eq!(session.waited_ns_ever(event) - ever, 4);
+        // Whoever gets its account finds it empty.
+        drop(session);
+        let others: Vec<_> = std::iter::repeat_with(SessionCounters::new).take(100).collect();
+        assert!(others.iter().all(|s| s.waited(event) == Waited::default()));
+    }
+
+    #[test]
+    fn what_is_forgotten_is_still_in_the_total() {
+        let event = WaitEvent::CommitOrder;
+        [1, 1000].into_iter().for_each(|ns| record(event, ns));
+        let (before, longest) = since_forgotten(event);
+        assert_eq!((before.count, before.sum_ns, longest), (2, 1001, 1000));
+        forget();
+        assert_eq!((since_forgotten(event).0.count, since_forgotten(event).1), (0, 0));
+        record(event, 30);
+        let (since, longest) = since_forgotten(event);
+        assert_eq!((since.count, since.sum_ns, longest), (1, 30, 30));
+        assert_eq!(snapshot(event).count, 3);
     }
 
     #[test]
