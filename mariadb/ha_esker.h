@@ -14,6 +14,7 @@
 #include "layout.h"
 #include "keys.h"
 #include "transaction.h"
+#include "work.h"
 #include <string>
 
 namespace shim
@@ -190,7 +191,9 @@ private:
   EsKeyBound end_bound(uint index, const key_range *end);
   int open_index();
   int seek(uchar *buf, const EsKeyRange &range, bool backward);
+  int seek_batch(const EsKeyRange &range);
   int go_on(uchar *buf, bool backward);
+  int turn(bool backward);
   bool chooses() const;
   int take_chosen(EsSession *session, EsStatus status, EsBatch *batch);
   int choose();

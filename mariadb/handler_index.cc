@@ -98,14 +98,20 @@ int ha_esker::seek(uchar *buf, const EsKeyRange &range, bool backward)
     if (int error= open_index())
       return error;
   backward_= backward;
-  EsBatch batch;
+  if (int error= seek_batch(range))
+    return error;
+  return next_slow(buf);
+}
+
+int ha_esker::seek_batch(const EsKeyRange &range)
+{
   int error= 0;
   EsSession *s= session(&error);
   if (!s)
     return error;
-  if (int error= take_chosen(s, es_index_seek(index_cursor_, s, &range, backward, chooses(), &batch), &batch))
-    return error;
-  return next_slow(buf);
+  const Work work(handler_stats, s);
+  EsBatch batch;
+  return take_chosen(s, es_index_seek(index_cursor_, s, &range, backward_, chooses(), &batch), &batch);
 }
 
 int ha_esker::index_read_map(uchar *buf, const uchar *key, key_part_map parts, enum ha_rkey_function find)
@@ -158,6 +164,7 @@ int ha_esker::index_read_idx_map(uchar *buf, uint index, const uchar *key, key_p
     return error;
   const EsKeyBound bound= bound_at(index, key, parts, false, 0);
   const EsScanOptions options= scan_options(false);
+  const Work work(handler_stats, s);
   uint64_t row_id;
   if ((error= fail(s, es_row_by_key(s, table_, index, bound.image, bound.parts, &options, buf, &row_id))))
     return error;
@@ -209,10 +216,19 @@ int ha_esker::go_on(uchar *buf, bool backward)
     if (error != HA_ERR_END_OF_FILE || within_range_)
       return error;
   }
+  if (int error= turn(backward))
+    return error;
+  return next_slow(buf);
+}
+
+/* On from the row that was given last, in a direction that the cursor does not have, or beyond its range. */
+int ha_esker::turn(bool backward)
+{
   int error= 0;
   EsSession *s= session(&error);
   if (!s)
     return error;
+  const Work work(handler_stats, s);
   semi_read_= false;
   backward_= backward;
   same_key_bytes_= 0;
@@ -222,7 +238,7 @@ int ha_esker::go_on(uchar *buf, bool backward)
   if ((error= take_chosen(s, status, &batch)))
     return error;
   other_statement_= false;
-  return next_slow(buf);
+  return 0;
 }
 
 /* Without comparing keys: the engine does not go past the range's end. */
@@ -256,6 +272,7 @@ ha_rows ha_esker::records_in_range(uint index, const key_range *min, const key_r
   if (min)
     range.from= bound_at(index, min->key, min->keypart_map, min->flag == HA_READ_AFTER_KEY, 0);
   range.to= end_bound(index, max);
+  const Work work(handler_stats, s);
   uint64_t rows;
   if (fail(s, es_estimate_rows(s, table_, index, &range, &rows)))
     return HA_POS_ERROR;

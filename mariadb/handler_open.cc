@@ -169,9 +169,10 @@ ha_rows ha_esker::records()
     return stats.records;
   EsSession *s= session(&error);
   /* On an error, a KILL too, the server scans, and meets it there. */
-  if (!s || fail(s, es_count_rows(s, table_, &rows)))
+  if (!s)
     return HA_POS_ERROR;
-  return rows;
+  const Work work(handler_stats, s);
+  return fail(s, es_count_rows(s, table_, &rows)) ? HA_POS_ERROR : rows;
 }
 
 enum row_type ha_esker::get_row_type() const

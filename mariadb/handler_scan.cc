@@ -83,6 +83,7 @@ int ha_esker::next_batch()
   EsSession *s= session(&error);
   if (!s)
     return error;
+  const Work work(handler_stats, s);
   EsBatch batch;
   if (index_cursor_)
     error= take_chosen(s, es_index_next_batch(index_cursor_, s, &batch), &batch);
@@ -116,6 +117,7 @@ int ha_esker::read_again(const uint8_t **image)
   EsSession *s= session(&error);
   if (!s)
     return error;
+  const Work work(handler_stats, s);
   *image= nullptr;
   EsBatch batch;
   return take_chosen(s, es_index_read_again(index_cursor_, s, &batch), &batch);
@@ -168,6 +170,7 @@ int ha_esker::fetch(uint64_t row_id, const uint8_t **image)
   EsSession *s= session(&error);
   if (!s)
     return error;
+  const Work work(handler_stats, s);
   if (!fetch_cursor_ && (error= open_cursor(&fetch_cursor_, false)))
     return error;
   EsStatus status= es_cursor_fetch(fetch_cursor_, s, row_id, image);

@@ -39,6 +39,7 @@ int ha_esker::insert(const uchar *buf)
   if (unlikely(!layout_.kept_virtual().empty()))
     if (int error= compute_virtual(buf))
       return error;
+  const Work work(handler_stats, s);
   EsStatus status= es_insert(s, table_, buf, lock_duplicate_, &row_id_);
   if (unlikely(is_sequence()))
     return end_sequence(fail(s, status));
@@ -115,6 +116,7 @@ int ha_esker::update_row(const uchar *old_data, const uchar *new_data)
   if (unlikely(!layout_.kept_virtual().empty()))
     if (int error= compute_virtual(new_data))
       return error;
+  const Work work(handler_stats, s);
   EsStatus status= es_update(s, table_, row_id_, new_data);
   if (unlikely(is_sequence()))
     return end_sequence(fail(s, status));
@@ -132,6 +134,7 @@ int ha_esker::delete_row(const uchar *)
   EsSession *s= session(&error);
   if (unlikely(!s))
     return error;
+  const Work work(handler_stats, s);
   EsStatus status= es_delete(s, table_, row_id_);
   return likely(status == EsStatus::Ok) ? 0 : fail(s, status);
 }
@@ -169,6 +172,7 @@ ha_rows ha_esker::lock_all()
   full_delete_error_= 0;
   if (EsSession *s= session(&full_delete_error_))
   {
+    const Work work(handler_stats, s);
     connection_->full_delete_of= nullptr;
     full_delete_error_= fail(s, es_lock_all(s, table_, &full_delete_rows_));
   }
@@ -206,5 +210,6 @@ int ha_esker::delete_all_rows()
     connection_->full_delete_of= table;
   }
 #endif
+  const Work work(handler_stats, s);
   return fail(s, es_delete_all(s, table_));
 }

@@ -43,6 +43,7 @@ macro_rules! counters {
 counters! {
     RowsRead "rows_read" "Rows handed to the caller by scans and by position",
     RowsExamined "rows_examined" "Rows that scans came to, visible or not",
+    VersionsPassed "versions_passed" "Row versions that readers passed over, as they are newer than their view or undone",
     RowsInserted "rows_inserted" "Rows inserted",
     RowsUpdated "rows_updated" "Rows updated",
     RowsDeleted "rows_deleted" "Rows deleted",

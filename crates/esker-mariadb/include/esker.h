@@ -521,6 +521,21 @@ struct EsKeyRange {
   EsKeyBound to;
 };
 
+/// What a session has done since it was opened, as far as the server tells it of a table's part in a statement: a call's work is
+/// the difference of two.
+struct EsWork {
+  /// Blocks taken from the cache, or read.
+  uint64_t blocks;
+  /// Reads of run files: blocks, their indexes and filters; the page cache may have answered.
+  uint64_t reads;
+  /// For how long, in nanoseconds.
+  uint64_t read_ns;
+  /// Whole buffers of rows that a large write has filled.
+  uint64_t buffers;
+  /// Row versions passed over, newer than a view or undone.
+  uint64_t versions_passed;
+};
+
 /// Takes a part of a text: `length` bytes without a NUL, valid for the call.
 using EsWriteFn = void(*)(void *context, const char *text, size_t length);
 
@@ -1267,6 +1282,12 @@ uint64_t es_counter_global(uint32_t index);
 /// `session` is open.
 uint64_t es_counter_session(const EsSession *session, uint32_t index);
 
+/// What a session has done by now.
+///
+/// # Safety
+/// `session` is open.
+void es_session_work(const EsSession *session, EsWork *work);
+
 /// How many gauges there are: figures that are no counters, as memory by account, log positions, recovery.
 uint32_t es_gauge_count();
 
@@ -1409,6 +1430,13 @@ static_assert(sizeof(EsMetric) == 40 &&
               offsetof(EsMetric, value) == 24 &&
               offsetof(EsMetric, per_session) == 32,
               "EsMetric lies otherwise than in Rust");
+static_assert(sizeof(EsWork) == 40 &&
+              offsetof(EsWork, blocks) == 0 &&
+              offsetof(EsWork, reads) == 8 &&
+              offsetof(EsWork, read_ns) == 16 &&
+              offsetof(EsWork, buffers) == 24 &&
+              offsetof(EsWork, versions_passed) == 32,
+              "EsWork lies otherwise than in Rust");
 static_assert(sizeof(EsWaitHooks) == 48 &&
               offsetof(EsWaitHooks, context) == 0 &&
               offsetof(EsWaitHooks, before) == 8 &&

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What can be seen: counters, gauges, lock profiles, texts. Takes no lock that a row operation takes.
 
-use crate::boundary::{needed, out_slice, shared};
+use crate::boundary::{needed, out, out_slice, shared};
 use crate::engine::EsEngine;
 use crate::guard::catch;
 use crate::metrics::Metric;
@@ -9,7 +9,7 @@ use crate::phases::{phase_figures, phases};
 use crate::session::EsSession;
 use esker::Status;
 use esker_base::histogram::{Histogram, HistogramSnapshot};
-use esker_base::{global_total, lock, wait, Counter};
+use esker_base::{global_total, lock, wait, Counter, WaitEvent};
 use esker_memory::{charged, charged_total, reserve, Account};
 use std::ffi::{c_char, c_void, CString};
 use std::sync::OnceLock;
@@ -138,6 +138,40 @@ pub unsafe extern "C" fn es_counter_session(session: *const EsSession, index: u3
     // SAFETY: the caller's promise.
     let session = unsafe { shared(session) };
     Counter::ALL.get(index as usize).map_or(0, |&c| session.counters().get(c))
+}
+
+/// What a session has done since it was opened, as far as the server tells it of a table's part in a statement: a call's work is
+/// the difference of two.
+#[repr(C)]
+pub struct EsWork {
+    /// Blocks taken from the cache, or read.
+    pub(crate) blocks: u64,
+    /// Reads of run files: blocks, their indexes and filters; the page cache may have answered.
+    pub(crate) reads: u64,
+    /// For how long, in nanoseconds.
+    pub(crate) read_ns: u64,
+    /// Whole buffers of rows that a large write has filled.
+    pub(crate) buffers: u64,
+    /// Row versions passed over, newer than a view or undone.
+    pub(crate) versions_passed: u64,
+}
+
+/// What a session has done by now.
+///
+/// # Safety
+/// `session` is open.
+#[no_mangle]
+pub unsafe extern "C" fn es_session_work(session: *const EsSession, work: *mut EsWork) {
+    // SAFETY: the caller's promise.
+    let (session, work) = unsafe { (shared(session), out(work)) };
+    let counters = session.counters();
+    work.write(EsWork {
+        blocks: counters.get(Counter::BlocksCached) + counters.get(Counter::BlocksMissed),
+        reads: counters.get(Counter::ReadsRun),
+        read_ns: counters.waited_ns_ever(WaitEvent::RunRead),
+        buffers: counters.get(Counter::BuffersFilled),
+        versions_passed: counters.get(Counter::VersionsPassed),
+    });
 }
 
 /// How many gauges there are: figures that are no counters, as memory by account, log positions, recovery.

@@ -38,6 +38,7 @@ use crate::txn::state::TxnState;
 use crate::upkeep::due::Places;
 use crate::version::{order_if_visible, OrdinalRanges, VersionOrder, View};
 use crate::Result;
+use esker_base::counters::{count, Counter};
 use esker_base::lock::{order, Mutex, RwLock};
 use esker_format::{CommitSeq, Lsn, RowId, TreeId, TxnId};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -703,6 +704,10 @@ pub(crate) fn order_in_block<K: Stored>(
         RunSeen::Hidden => None,
         RunSeen::Own => Some(VersionOrder::new(VersionOrder::OWN, tag.ordinal)),
         RunSeen::At(seq) => Some(VersionOrder::new(seq, tag.ordinal)),
-        RunSeen::PerRow => (tag.seq <= view.seq).then_some(VersionOrder::new(tag.seq, tag.ordinal)),
+        RunSeen::PerRow if tag.seq <= view.seq => Some(VersionOrder::new(tag.seq, tag.ordinal)),
+        RunSeen::PerRow => {
+            count(Counter::VersionsPassed, 1);
+            None
+        }
     }
 }

@@ -219,6 +219,31 @@ fn transactions(e: &Engine) {
     begin(&mut s);
     assert_eq!((scan(&mut s, &t), s.count(&t).unwrap()), (9, 9));
     s.commit().unwrap();
+    passed(e);
+}
+
+/// What an older view passes over, in memory and, once it was flushed beside what the view sees, in a run.
+fn passed(e: &Engine) {
+    let (t, mut s, mut old) = (table(e, "passed"), e.session(), e.session());
+    let ids = insert(&mut s, &t, 4);
+    old.begin(Isolation::RepeatableRead, BeginOptions::default());
+    assert_eq!(scan(&mut old, &t), 4);
+    begin(&mut s);
+    for id in &ids[..2] {
+        unsafe { s.update_image(&t, *id, image(7).as_ptr()) }.unwrap();
+    }
+    s.commit().unwrap();
+    let passed = |s: &mut Session| {
+        let counters = s.counters();
+        let before = counters.get(Counter::VersionsPassed);
+        let _bound = esker::base::counters::bind(&counters);
+        assert_eq!(scan(s, &t), 4);
+        counters.get(Counter::VersionsPassed) - before
+    };
+    assert_eq!((passed(&mut old), passed(&mut s)), (2, 0));
+    e.checkpoint().unwrap();
+    assert_eq!((passed(&mut old), passed(&mut s)), (2, 0));
+    old.rollback().unwrap();
 }
 
 /// A wait that ends by timeout, and a circle.

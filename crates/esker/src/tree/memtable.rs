@@ -16,6 +16,7 @@ use crate::tree::node::{height_of, new_node, Head, FENCE_LEVEL, MAX_HEIGHT};
 pub(crate) use crate::tree::node::{Change, Node, TxnSlot, Version, VersionHead};
 use crate::version::{order_if_visible, Aborted, VersionOrder, View, ABORTED};
 use crate::Result;
+use esker_base::counters::{count, Counter};
 use esker_format::{prefetch, Lsn, TxnId};
 use std::mem::size_of;
 use std::sync::Arc;
@@ -335,11 +336,18 @@ impl<K: Key> Memtable<K> {
 
     /// The newest version of a key that `view` sees (a tombstone counts), with its order.
     pub(crate) fn visible<'a>(&self, node: &'a Node<K>, view: View) -> Option<(VersionOrder, &'a Version)> {
-        node.versions().find_map(|v| {
+        let mut passed = 0;
+        let seen = node.versions().find_map(|v| {
             let slot = v.slot();
-            let order = order_if_visible(view, slot.txn, slot.status(), v.ordinal)?;
-            (!Self::is_aborted(slot, v.ordinal)).then_some((order, v))
-        })
+            let order = order_if_visible(view, slot.txn, slot.status(), v.ordinal);
+            let seen = order.filter(|_| !Self::is_aborted(slot, v.ordinal)).map(|order| (order, v));
+            passed += u64::from(seen.is_none());
+            seen
+        });
+        if passed > 0 {
+            count(Counter::VersionsPassed, passed);
+        }
+        seen
     }
 
     /// Was a change of a slot's transaction rolled back, with it or by itself? The slot is of this memtable.
