@@ -86,6 +86,13 @@ impl Moment {
         Moment(Instant::now())
     }
 
+    /// Nanoseconds since then.
+    #[inline]
+    #[must_use]
+    pub fn elapsed_ns(self) -> u64 {
+        elapsed_ns(self.0)
+    }
+
     /// Records a phase that began then and ends now; when that is.
     #[inline]
     pub fn until_now(self, phase: CommitPhase) -> Moment {

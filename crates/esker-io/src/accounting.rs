@@ -1,7 +1,9 @@
 //! Which counters and wait events a file operation belongs to. Every backend reports through here, so that physical
 //! reads, writes and syncs are counted once and in the same way.
 
+use crate::figures::Figures;
 use crate::{AccessHint, SyncMethod};
+use esker_base::wait::measured;
 use esker_base::{count, timed, Counter, WaitEvent};
 
 /// What a file is to those who read the counters.
@@ -24,7 +26,8 @@ impl From<AccessHint> for FileKind {
 
 impl FileKind {
     /// Counts one physical write of `bytes` bytes.
-    pub(crate) fn wrote(self, bytes: usize) {
+    pub(crate) fn wrote(self, of: &Figures, bytes: usize, offset: u64) {
+        of.wrote(bytes, offset);
         let (writes, written) = match self {
             FileKind::Wal => (Counter::WritesWal, Counter::BytesWrittenWal),
             FileKind::Run => (Counter::WritesRun, Counter::BytesWrittenRun),
@@ -35,8 +38,8 @@ impl FileKind {
     }
 
     /// Counts one physical write that was made durable by the same call.
-    pub(crate) fn wrote_durably(self, bytes: usize, method: SyncMethod) {
-        self.wrote(bytes);
+    pub(crate) fn wrote_durably(self, of: &Figures, bytes: usize, offset: u64, method: SyncMethod) {
+        self.wrote(of, bytes, offset);
         match (self, method) {
             (FileKind::Wal, SyncMethod::Dsync) => count(Counter::WritesWalDsync, 1),
             (FileKind::Wal, SyncMethod::Uring) => count(Counter::WritesWalLinked, 1),
@@ -45,17 +48,19 @@ impl FileKind {
     }
 
     /// Runs a write and times it.
-    pub(crate) fn timed_write<T>(self, work: impl FnOnce() -> T) -> T {
+    pub(crate) fn timed_write<T>(self, of: &Figures, work: impl FnOnce() -> T) -> T {
         let event = match self {
             FileKind::Wal => WaitEvent::WalWrite,
             FileKind::Run => WaitEvent::RunWrite,
             FileKind::Manifest => WaitEvent::ManifestWrite,
         };
-        timed(event, work)
+        let (result, ns) = measured(event, work);
+        of.took(ns);
+        result
     }
 
     /// Runs a read of `bytes` bytes, counts and times it.
-    pub(crate) fn read<T>(self, bytes: usize, work: impl FnOnce() -> T) -> T {
+    pub(crate) fn read<T>(self, of: &Figures, bytes: usize, work: impl FnOnce() -> T) -> T {
         let (reads, read, event) = match self {
             FileKind::Wal => (Counter::ReadsWal, Counter::BytesReadWal, WaitEvent::WalRead),
             FileKind::Run => (Counter::ReadsRun, Counter::BytesReadRun, WaitEvent::RunRead),
@@ -63,28 +68,32 @@ impl FileKind {
         };
         count(reads, 1);
         count(read, bytes as u64);
-        timed(event, work)
+        let (result, ns) = measured(event, work);
+        of.read(bytes, ns);
+        result
     }
 
     /// Runs a sync, counts and times it.
-    pub(crate) fn sync<T>(self, work: impl FnOnce() -> T) -> T {
+    pub(crate) fn sync<T>(self, of: &Figures, work: impl FnOnce() -> T) -> T {
         let syncs = match self {
             FileKind::Wal => Counter::SyncsWal,
             FileKind::Run => Counter::SyncsRun,
             FileKind::Manifest => Counter::SyncsManifest,
         };
         count(syncs, 1);
-        self.timed_sync(work)
+        self.timed_sync(of, work)
     }
 
     /// Runs a sync, or a write that is one, and times it.
-    pub(crate) fn timed_sync<T>(self, work: impl FnOnce() -> T) -> T {
+    pub(crate) fn timed_sync<T>(self, of: &Figures, work: impl FnOnce() -> T) -> T {
         let event = match self {
             FileKind::Wal => WaitEvent::WalSync,
             FileKind::Run => WaitEvent::RunSync,
             FileKind::Manifest => WaitEvent::ManifestSync,
         };
-        timed(event, work)
+        let (result, ns) = measured(event, work);
+        of.synced(ns);
+        result
     }
 }
 

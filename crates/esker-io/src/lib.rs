@@ -5,6 +5,7 @@
 mod accounting;
 mod calls;
 mod error;
+mod figures;
 mod overlay;
 mod posix;
 pub mod ring;
@@ -15,6 +16,7 @@ mod traits;
 mod writer;
 
 pub use error::{IoError, IoKind, Result};
+pub use figures::{FileFigures, KnownFile};
 pub use overlay::Overlay;
 pub use posix::{open_files_limit, PosixDisk, UringStatus};
 #[cfg(any(test, feature = "sim"))]

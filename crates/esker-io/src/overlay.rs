@@ -6,7 +6,7 @@
 
 mod layer;
 
-use crate::{AccessHint, DirEntry, Disk, File, IoError, IoKind, LockGuard, OpenMode, Result};
+use crate::{AccessHint, DirEntry, Disk, File, IoError, IoKind, KnownFile, LockGuard, OpenMode, Result};
 use esker_base::lock::{order, Mutex};
 use layer::Layer;
 use std::collections::BTreeMap;
@@ -159,6 +159,10 @@ impl Disk for Overlay {
 
     fn free_bytes(&self, path: &Path) -> Result<u64> {
         self.base.free_bytes(path)
+    }
+
+    fn figures(&self) -> Vec<KnownFile> {
+        self.base.figures()
     }
 }
 

@@ -1,7 +1,7 @@
 //! What the engine asks of storage, and nothing more. Semantics are POSIX's with the gaps closed: short writes are
 //! completed or reported, reads are exact, names are durable only after [`Disk::sync_dir`], bytes only after a sync.
 
-use crate::{Result, SyncMethod};
+use crate::{KnownFile, Result, SyncMethod};
 use esker_memory::Region;
 use std::hash::BuildHasher;
 use std::path::Path;
@@ -76,6 +76,11 @@ pub trait Disk: Send + Sync {
     }
     /// Bytes that can still be written, as the file system tells.
     fn free_bytes(&self, path: &Path) -> Result<u64>;
+    /// What was done to each file that was opened and is still there; told from memory, whatever the files' device does. None from
+    /// a disk that keeps none.
+    fn figures(&self) -> Vec<KnownFile> {
+        Vec::new()
+    }
 }
 
 /// An open file. Positioned operations only: any number of threads may use it at once.

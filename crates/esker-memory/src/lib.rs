@@ -7,5 +7,7 @@ mod region;
 mod shares;
 mod slab;
 
-pub use region::{charged, charged_total, reserve, trim, Account, Charge, OutOfMemory, Region, Reserve, PAGE_BYTES};
+pub use region::{
+    charged, charged_total, charges, peak, reserve, trim, Account, Charge, OutOfMemory, Region, Reserve, PAGE_BYTES,
+};
 pub use shares::{Share, Shares};

@@ -61,22 +61,43 @@ impl Account {
     }
 }
 
+/// Of an account. All on one cache line, which who charges it has anyway.
 #[repr(align(128))]
-struct Balance(AtomicU64);
+struct Balance {
+    bytes: AtomicU64,
+    peak: AtomicU64,
+    charges: AtomicU64,
+}
 
-static BALANCES: [Balance; Account::ALL.len()] = [const { Balance(AtomicU64::new(0)) }; Account::ALL.len()];
+static BALANCES: [Balance; Account::ALL.len()] =
+    [const { Balance { bytes: AtomicU64::new(0), peak: AtomicU64::new(0), charges: AtomicU64::new(0) } };
+        Account::ALL.len()];
 
 fn add(account: Account, bytes: u64) {
-    BALANCES[account as usize].0.fetch_add(bytes, Ordering::Relaxed);
+    let balance = &BALANCES[account as usize];
+    let now = balance.bytes.fetch_add(bytes, Ordering::Relaxed).wrapping_add(bytes);
+    if now > balance.peak.load(Ordering::Relaxed) {
+        balance.peak.fetch_max(now, Ordering::Relaxed);
+    }
 }
 
 fn subtract(account: Account, bytes: u64) {
-    BALANCES[account as usize].0.fetch_sub(bytes, Ordering::Relaxed);
+    BALANCES[account as usize].bytes.fetch_sub(bytes, Ordering::Relaxed);
 }
 
 /// Bytes charged to an account now, in the whole process.
 pub fn charged(account: Account) -> u64 {
-    BALANCES[account as usize].0.load(Ordering::Relaxed)
+    BALANCES[account as usize].bytes.load(Ordering::Relaxed)
+}
+
+/// The most that was ever charged to it at a time.
+pub fn peak(account: Account) -> u64 {
+    BALANCES[account as usize].peak.load(Ordering::Relaxed)
+}
+
+/// How many charges and regions are on it now.
+pub fn charges(account: Account) -> u64 {
+    BALANCES[account as usize].charges.load(Ordering::Relaxed)
 }
 
 /// Bytes charged to all accounts now.
@@ -95,6 +116,7 @@ impl Charge {
     /// Adds `bytes` to an account.
     pub fn new(account: Account, bytes: u64) -> Self {
         add(account, bytes);
+        BALANCES[account as usize].charges.fetch_add(1, Ordering::Relaxed);
         Charge { account, bytes }
     }
 
@@ -122,6 +144,8 @@ impl Charge {
     pub fn transfer(&mut self, account: Account) {
         add(account, self.bytes);
         subtract(self.account, self.bytes);
+        BALANCES[account as usize].charges.fetch_add(1, Ordering::Relaxed);
+        BALANCES[self.account as usize].charges.fetch_sub(1, Ordering::Relaxed);
         self.account = account;
     }
 }
@@ -129,6 +153,7 @@ impl Charge {
 impl Drop for Charge {
     fn drop(&mut self) {
         subtract(self.account, self.bytes);
+        BALANCES[self.account as usize].charges.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -285,6 +310,20 @@ mod tests {
         assert_eq!((charged(Account::Locks) - before, charged(Account::Catalog) - catalog), (0, 50));
         drop(charge);
         assert_eq!(charged(Account::Catalog), catalog);
+    }
+
+    #[test]
+    fn an_account_knows_its_peak_and_how_many_are_on_it() {
+        // No other test of this process uses it.
+        let account = Account::Cursor;
+        let (first, mut second) = (Charge::new(account, 70), Charge::new(account, 30));
+        drop(first);
+        second.resize(60);
+        assert_eq!((charged(account), peak(account), charges(account)), (60, 100, 1));
+        second.resize(200);
+        second.transfer(Account::Memtable);
+        assert_eq!((charged(account), peak(account), charges(account)), (0, 200, 0));
+        assert_eq!((peak(Account::Memtable), charges(Account::Memtable)), (200, 1));
     }
 
     #[test]

@@ -41,6 +41,7 @@ outermost_first! {
     MANIFEST "manifest",
     TXN_MOVES "txn.moves",
     CATALOG "catalog",
+    CATALOG_SHOWN "catalog.shown",
     DROP_SPACE "drop_space",
     COMMIT "commit",
     PREPARED "prepared",
@@ -103,6 +104,7 @@ outermost_first! {
     IO_WRITE_QUEUE "io.write_queue",
     IO_RING_POOL "io.ring_pool",
     IO_LINKED "io.linked",
+    IO_FIGURES "io.figures",
     SIM_WATCHER "sim.watcher",
     SIM_DISK "sim.disk",
     // What the lab measures.

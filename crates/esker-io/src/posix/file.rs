@@ -8,8 +8,10 @@ use super::linked::{self, Linked, LinkedWriter};
 use super::uring::{RingPool, WriteQueue};
 use crate::accounting::FileKind;
 use crate::calls::{self, Calls};
+use crate::figures::Figures;
 use crate::{AccessHint, File, IoError, Result, SyncMethod};
 use esker_base::lock::{order, Mutex};
+use esker_base::phase::Moment;
 use esker_base::Counter;
 use esker_memory::Region;
 use std::fs;
@@ -33,6 +35,7 @@ pub(super) struct PosixFile {
     /// Shared with the disk's other files.
     linked: Arc<LinkedWriter>,
     calls: &'static dyn Calls,
+    figures: Arc<Figures>,
 }
 
 impl PosixFile {
@@ -43,6 +46,7 @@ impl PosixFile {
         hint: AccessHint,
         rings: Option<Arc<RingPool>>,
         linked: Arc<LinkedWriter>,
+        figures: Arc<Figures>,
     ) -> Self {
         PosixFile {
             path: path.to_owned(),
@@ -53,6 +57,7 @@ impl PosixFile {
             direct_refused: AtomicBool::new(false),
             linked,
             calls: &calls::Kernel,
+            figures,
         }
     }
 
@@ -102,35 +107,35 @@ impl File for PosixFile {
 
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
         self.kind
-            .read(buf.len(), || calls::read_all(self.calls, &self.plain, buf, offset))
+            .read(&self.figures, buf.len(), || calls::read_all(self.calls, &self.plain, buf, offset))
             .map_err(|error| self.error("read", Some(offset), &error))
     }
 
     fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
-        self.kind.wrote(buf.len());
+        self.kind.wrote(&self.figures, buf.len(), offset);
         self.kind
-            .timed_write(|| self.write_all_at(buf, offset))
+            .timed_write(&self.figures, || self.write_all_at(buf, offset))
             .map_err(|error| self.error("write", Some(offset), &error))
     }
 
     fn sync_data(&self) -> Result<()> {
         self.drain()?;
-        self.kind.sync(|| self.plain.sync_data()).map_err(|error| self.error("sync", None, &error))
+        self.kind.sync(&self.figures, || self.plain.sync_data()).map_err(|error| self.error("sync", None, &error))
     }
 
     fn write_durably(&self, buf: &[u8], offset: u64, method: SyncMethod) -> Result<()> {
         let fail = |error: io::Error| self.error("write durably", Some(offset), &error);
         match method {
             SyncMethod::Dsync => {
-                self.kind.wrote_durably(buf.len(), method);
+                self.kind.wrote_durably(&self.figures, buf.len(), offset, method);
                 let write = || calls::write_all_durably(self.calls, &self.plain, buf, offset);
-                return self.kind.timed_sync(write).map_err(fail);
+                return self.kind.timed_sync(&self.figures, write).map_err(fail);
             }
             SyncMethod::Uring if buf.len() <= linked::MOST_BYTES => {
                 self.drain()?;
                 let write = || self.linked.write_and_sync(&self.plain, buf, offset);
-                if self.kind.timed_sync(write).map_err(fail)? == Linked::Done {
-                    self.kind.wrote_durably(buf.len(), method);
+                if self.kind.timed_sync(&self.figures, write).map_err(fail)? == Linked::Done {
+                    self.kind.wrote_durably(&self.figures, buf.len(), offset, method);
                     return Ok(());
                 }
             }
@@ -142,7 +147,7 @@ impl File for PosixFile {
 
     fn sync_all(&self) -> Result<()> {
         self.drain()?;
-        self.kind.sync(|| self.plain.sync_all()).map_err(|error| self.error("sync", None, &error))
+        self.kind.sync(&self.figures, || self.plain.sync_all()).map_err(|error| self.error("sync", None, &error))
     }
 
     fn size_bytes(&self) -> Result<u64> {
@@ -152,7 +157,9 @@ impl File for PosixFile {
 
     fn set_size(&self, size_bytes: u64) -> Result<()> {
         self.drain()?;
-        self.plain.set_len(size_bytes).map_err(|error| self.error("set the size of", Some(size_bytes), &error))
+        self.plain.set_len(size_bytes).map_err(|error| self.error("set the size of", Some(size_bytes), &error))?;
+        self.figures.is_so_long(size_bytes);
+        Ok(())
     }
 
     fn reserve(&self, offset: u64, size_bytes: u64) -> Result<()> {
@@ -187,12 +194,13 @@ impl File for PosixFile {
             self.write_at(&data[..bytes], offset)?;
             return Ok(Some(data));
         };
-        self.kind.wrote(bytes);
+        self.kind.wrote(&self.figures, bytes, offset);
         esker_base::count(Counter::BufferWritesQueued, 1);
         let mut queue = queue.lock();
-        queue
-            .submit(direct, data, bytes, offset, |rest, at| self.write_all_at(rest, at))
-            .map_err(|error| self.error("write", Some(error.offset), &error.error))
+        let begun = Moment::now();
+        let submitted = queue.submit(direct, data, bytes, offset, |rest, at| self.write_all_at(rest, at));
+        self.figures.took(begun.elapsed_ns());
+        submitted.map_err(|error| self.error("write", Some(error.offset), &error.error))
     }
 
     fn drain(&self) -> Result<()> {
@@ -200,8 +208,9 @@ impl File for PosixFile {
             return Ok(());
         };
         let mut queue = queue.lock();
-        queue
-            .drain(|rest, at| self.write_all_at(rest, at))
-            .map_err(|error| self.error("write", Some(error.offset), &error.error))
+        let begun = Moment::now();
+        let drained = queue.drain(|rest, at| self.write_all_at(rest, at));
+        self.figures.took(begun.elapsed_ns());
+        drained.map_err(|error| self.error("write", Some(error.offset), &error.error))
     }
 }

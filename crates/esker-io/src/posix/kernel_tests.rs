@@ -90,7 +90,8 @@ fn made_with(name: &str, ring: Option<&Scripted>, linked: Arc<LinkedWriter>) -> 
     let script: &'static Script = Box::leak(Box::default());
     let pool = ring.map(|ring| Arc::new(RingPool::with(2, Box::new(ring.clone()))));
     let (plain_fd, direct_fd) = (plain.as_raw_fd(), direct.as_raw_fd());
-    let file = PosixFile::new(&path, plain, Some(direct), AccessHint::Bulk, pool, linked).with_calls(script);
+    let file =
+        PosixFile::new(&path, plain, Some(direct), AccessHint::Bulk, pool, linked, Arc::default()).with_calls(script);
     Made { path, file, script, plain: plain_fd, direct: direct_fd }
 }
 

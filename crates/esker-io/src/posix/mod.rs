@@ -10,7 +10,8 @@ mod lock;
 mod uring;
 
 use crate::accounting;
-use crate::{AccessHint, DirEntry, Disk, File, IoError, IoKind, LockGuard, OpenMode, Result};
+use crate::figures::AllFigures;
+use crate::{AccessHint, DirEntry, Disk, File, IoError, IoKind, KnownFile, LockGuard, OpenMode, Result};
 use esker_base::{timed, WaitEvent};
 use std::ffi::CString;
 use std::fs;
@@ -41,6 +42,7 @@ pub struct PosixDisk {
     rings: Option<Arc<uring::RingPool>>,
     refusal: Option<String>,
     linked: Arc<linked::LinkedWriter>,
+    figures: Arc<AllFigures>,
 }
 
 impl PosixDisk {
@@ -99,7 +101,12 @@ impl Disk for PosixDisk {
                 _ => None,
             };
             let rings = direct.is_some().then(|| self.rings.clone()).flatten();
-            Ok(Arc::new(file::PosixFile::new(path, plain, direct, hint, rings, self.linked.clone())) as Arc<dyn File>)
+            let figures = self.figures.of(path, hint, mode == OpenMode::Create);
+            if let Ok(metadata) = plain.metadata() {
+                figures.is_so_long(metadata.len());
+            }
+            let file = file::PosixFile::new(path, plain, direct, hint, rings, self.linked.clone(), figures);
+            Ok(Arc::new(file) as Arc<dyn File>)
         })
         .map_err(|error: io::Error| IoError::from_os(operation, path, None, &error))
     }
@@ -132,7 +139,9 @@ impl Disk for PosixDisk {
     }
 
     fn rename(&self, from: &Path, to: &Path) -> Result<()> {
-        wrap("rename", from, || fs::rename(from, to))
+        wrap("rename", from, || fs::rename(from, to))?;
+        self.figures.renamed(from, to);
+        Ok(())
     }
 
     fn link(&self, from: &Path, to: &Path) -> Result<()> {
@@ -140,7 +149,9 @@ impl Disk for PosixDisk {
     }
 
     fn remove(&self, path: &Path) -> Result<()> {
-        wrap("remove", path, || fs::remove_file(path))
+        wrap("remove", path, || fs::remove_file(path))?;
+        self.figures.removed(path);
+        Ok(())
     }
 
     fn remove_dir(&self, path: &Path) -> Result<()> {
@@ -179,6 +190,10 @@ impl Disk for PosixDisk {
             #[allow(clippy::unnecessary_cast)]
             Ok((figures.f_bavail as u64).saturating_mul(figures.f_frsize as u64))
         })
+    }
+
+    fn figures(&self) -> Vec<KnownFile> {
+        self.figures.all()
     }
 }
 

@@ -1,5 +1,5 @@
 use super::*;
-use crate::{IoKind, SyncMethod};
+use crate::{FileFigures, IoKind, SyncMethod};
 use esker_base::{Counter, SessionCounters};
 use esker_memory::{Account, Region};
 use std::path::PathBuf;
@@ -229,4 +229,56 @@ fn status_says_what_is() {
         UringStatus::Refused(why) => assert!(why.starts_with("io_uring refused: ")),
         UringStatus::Off => panic!("it was asked for"),
     }
+}
+
+#[test]
+fn a_file_has_figures_until_it_is_removed() {
+    let folder = Folder::new("figures");
+    let disk = PosixDisk::with_uring(2);
+    let (path, other) = (folder.path("f"), folder.path("g"));
+    let of = |path: &Path| disk.clone().figures().into_iter().find(|f| f.path == *path).map(|f| f.figures);
+    assert_eq!(of(&path), None);
+    let file = disk.open(&path, OpenMode::Create, AccessHint::Log).unwrap();
+    file.write_at(&[7; 100], 50).unwrap();
+    file.write_durably(&[8; 60], 0, SyncMethod::Dsync).unwrap();
+    file.write_durably(&[8; 60], 0, SyncMethod::Fdatasync).unwrap();
+    file.sync_all().unwrap();
+    let mut bytes = [0; 40];
+    file.read_at(&mut bytes, 10).unwrap();
+    file.read_at(&mut bytes, 200).unwrap_err();
+    let figures = of(&path).unwrap();
+    let times = [figures.read_ns, figures.write_ns, figures.sync_ns];
+    assert!(times.iter().all(|ns| (1..10_000_000_000).contains(ns)), "{times:?}");
+    let wanted =
+        FileFigures { size_bytes: 150, reads: 2, read_bytes: 80, writes: 3, write_bytes: 220, syncs: 3, ..figures };
+    assert_eq!(figures, wanted);
+    file.set_size(30).unwrap();
+    drop(file);
+    // They outlive the handle, go with the name, and are another file's no more.
+    disk.rename(&path, &other).unwrap();
+    assert_eq!((of(&path), of(&other).map(|f| (f.size_bytes, f.writes))), (None, Some((30, 3))));
+    let again = disk.open(&other, OpenMode::Read, AccessHint::Blocks).unwrap();
+    again.read_at(&mut bytes[..5], 0).unwrap();
+    assert_eq!(of(&other).map(|f| f.reads), Some(3));
+    disk.remove(&other).unwrap();
+    again.read_at(&mut bytes[..5], 0).unwrap();
+    assert_eq!(of(&other), None);
+    drop(disk.open(&other, OpenMode::Create, AccessHint::Bulk).unwrap());
+    assert_eq!(of(&other), Some(FileFigures::default()));
+}
+
+#[test]
+fn queued_writes_are_their_files() {
+    let folder = Folder::new("queued");
+    let disk = PosixDisk::with_uring(2);
+    let path = folder.path("f");
+    let file = disk.open(&path, OpenMode::Create, AccessHint::Bulk).unwrap();
+    for i in 0..4 {
+        let region = Region::zeroed(Account::BulkBuffer, 4096).unwrap();
+        drop(file.submit_write(region, 4096, i * 4096).unwrap());
+    }
+    file.sync_data().unwrap();
+    let figures = disk.figures().remove(0).figures;
+    assert_eq!((figures.writes, figures.write_bytes, figures.size_bytes, figures.syncs), (4, 4 << 12, 4 << 12, 1));
+    assert!(figures.write_ns > 0);
 }

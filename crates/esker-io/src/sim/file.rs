@@ -4,6 +4,7 @@ use super::names::{normal, Entry};
 use super::node::{Node, SECTOR_BYTES};
 use super::{SimDisk, State, Way};
 use crate::accounting::FileKind;
+use crate::figures::Figures;
 use crate::{AccessHint, File, IoError, IoKind, OpenMode, Result, SyncMethod};
 use std::path::{Path, PathBuf};
 
@@ -18,13 +19,15 @@ pub(super) struct SimFile {
     kind: FileKind,
     writable: bool,
     alignment: usize,
+    figures: Figures,
 }
 
 impl SimFile {
     pub(super) fn new(disk: SimDisk, id: u64, process: u64, path: &Path, mode: OpenMode, hint: AccessHint) -> Self {
         let alignment = if hint == AccessHint::Bulk { BULK_ALIGNMENT } else { 1 };
         let writable = mode != OpenMode::Read;
-        SimFile { disk, id, process, path: path.to_owned(), kind: hint.into(), writable, alignment }
+        let (path, figures) = (path.to_owned(), Figures::default());
+        SimFile { disk, id, process, path, kind: hint.into(), writable, alignment, figures }
     }
 
     fn error(&self, operation: &'static str, kind: IoKind, message: &str) -> IoError {
@@ -49,7 +52,7 @@ impl SimFile {
     }
 
     fn sync(&self) -> Result<()> {
-        self.kind.sync(|| {
+        self.kind.sync(&self.figures, || {
             let process = Some(self.process);
             self.disk.operate("sync", &self.path, (None, None), process, |state, way| {
                 let (lies, keeps_old, mut random) = (state.lies, state.keeps_old, state.random.clone());
@@ -72,7 +75,7 @@ impl File for SimFile {
     }
 
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
-        self.kind.read(buf.len(), || {
+        self.kind.read(&self.figures, buf.len(), || {
             self.disk.look("read", &self.path, Some(self.process), |state| {
                 state.check_readable(self.id, &self.path, offset..offset.saturating_add(buf.len() as u64))?;
                 let bytes = self.node(state, "read")?.read(offset, buf.len());
@@ -92,9 +95,9 @@ impl File for SimFile {
         if self.alignment > 1 && bits % self.alignment != 0 {
             return Err(self.error("write", IoKind::Failed, "buffer, offset or length unaligned"));
         }
-        self.kind.wrote(buf.len());
+        self.kind.wrote(&self.figures, buf.len(), offset);
         let end = offset + buf.len() as u64;
-        self.kind.timed_write(|| {
+        self.kind.timed_write(&self.figures, || {
             self.change("write", (Some(offset), Some(buf.len() as u64)), |state, way| {
                 let free = state.free_bytes();
                 let mut random = state.random.clone();
@@ -129,9 +132,9 @@ impl File for SimFile {
             SyncMethod::Dsync => "write durably",
             SyncMethod::Uring => "write and sync",
         };
-        self.kind.wrote_durably(buf.len(), method);
+        self.kind.wrote_durably(&self.figures, buf.len(), offset, method);
         let end = offset + buf.len() as u64;
-        self.kind.timed_sync(|| {
+        self.kind.timed_sync(&self.figures, || {
             self.change(operation, (Some(offset), Some(buf.len() as u64)), |state, way| {
                 let (lies, keeps_old, free) = (state.lies, state.keeps_old, state.free_bytes());
                 let mut random = state.random.clone();
