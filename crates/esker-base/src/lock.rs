@@ -13,7 +13,7 @@ mod stacks;
 pub use stacks::{sample_stacks, stacks, Role, Stack, Stacks, MOST_STACKS};
 
 use crate::histogram::{Histogram, HistogramSnapshot};
-use crate::wait::elapsed_ns;
+use crate::wait::{elapsed_ns, timed, WaitEvent};
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -301,6 +301,14 @@ impl<T: ?Sized> Mutex<T> {
     pub fn lock_in_turn(&self, turn: u64) -> MutexGuard<'_, T> {
         let taken = self.site.acquire(address(&self.inner), turn, || self.inner.try_lock(), || self.inner.lock());
         MutexGuard::new(self.site, turn, taken)
+    }
+
+    /// As [`lock`](Mutex::lock); who has to wait is known to wait for `event`.
+    #[inline]
+    pub fn lock_told(&self, event: WaitEvent) -> MutexGuard<'_, T> {
+        let wait = || timed(event, || self.inner.lock());
+        let taken = self.site.acquire(address(&self.inner), 0, || self.inner.try_lock(), wait);
+        MutexGuard::new(self.site, 0, taken)
     }
 
     /// Takes the lock if it is free. A failure counts as contention.

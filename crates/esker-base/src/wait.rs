@@ -14,7 +14,7 @@ use std::sync::OnceLock;
 use std::time::Instant;
 
 macro_rules! events {
-    ($($variant:ident $name:literal $help:literal,)+) => {
+    ($($variant:ident $name:literal $class:literal $title:literal $help:literal,)+) => {
         /// What was waited for.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[repr(usize)]
@@ -33,6 +33,16 @@ macro_rules! events {
                 match self { $(WaitEvent::$variant => $name,)+ }
             }
 
+            /// What kind of wait it is, in the words of those who know other databases.
+            pub const fn class(self) -> &'static str {
+                match self { $(WaitEvent::$variant => $class,)+ }
+            }
+
+            /// What people call it.
+            pub const fn title(self) -> &'static str {
+                match self { $(WaitEvent::$variant => $title,)+ }
+            }
+
             /// One line for people.
             pub const fn help(self) -> &'static str {
                 match self { $(WaitEvent::$variant => $help,)+ }
@@ -42,28 +52,32 @@ macro_rules! events {
 }
 
 events! {
-    WalWrite "wal_write" "Writing to the log",
-    WalSync "wal_sync" "Syncing the log",
-    WalRead "wal_read" "Reading the log",
-    WalDurable "wal_durable" "A committer waiting until the log is durable",
-    WalGather "wal_gather" "The leader of a sync waiting for committers who are about to come",
-    WalSpace "wal_space" "Waiting for room in the log's buffer or segments",
-    RunWrite "run_write" "Writing run files",
-    RunWriteQueue "run_write_queue" "Waiting for queued writes of run files",
-    RunSync "run_sync" "Syncing run files",
-    RunRead "run_read" "Reading run files",
-    ManifestWrite "manifest_write" "Writing the manifest and other metadata",
-    ManifestSync "manifest_sync" "Syncing the manifest and other metadata",
-    ManifestRead "manifest_read" "Reading the manifest and other metadata",
-    DirSync "dir_sync" "Syncing folders",
-    FileName "file_name" "Opening, renaming, linking and removing files",
-    RowLock "row_lock" "Waiting for a row lock",
-    MemoryStall "memory_stall" "A writer waiting for memory",
-    FlushStall "flush_stall" "A committer waiting for flushes and merges",
-    BulkWorker "bulk_worker" "A bulk statement waiting for its background writer",
-    CommitLock "commit_lock" "Waiting for the commit lock",
-    CommitOrder "commit_order" "Waiting until earlier commits are visible",
-    Checkpoint "checkpoint" "Waiting for a checkpoint",
+    WalWrite "wal_write" "System I/O" "log file parallel write" "Writing to the log",
+    WalSync "wal_sync" "System I/O" "log file device sync" "Syncing the log",
+    WalRead "wal_read" "System I/O" "log file sequential read" "Reading the log",
+    WalDurable "wal_durable" "Commit" "log file sync" "A committer, or a statement that defines, waiting until the log is durable",
+    WalGather "wal_gather" "Commit" "log file sync gather" "The leader of a sync waiting for committers who are about to come",
+    WalSpace "wal_space" "Configuration" "log buffer space" "Waiting for room in the log's buffer or segments",
+    RunWrite "run_write" "User I/O" "direct path write" "Writing run files",
+    RunWriteQueue "run_write_queue" "User I/O" "direct path write queue" "Waiting for queued writes of run files",
+    RunSync "run_sync" "User I/O" "db file sync" "Syncing run files",
+    RunRead "run_read" "User I/O" "db file sequential read" "Reading run files",
+    ManifestWrite "manifest_write" "System I/O" "control file parallel write" "Writing the manifest and other metadata",
+    ManifestSync "manifest_sync" "System I/O" "control file sync" "Syncing the manifest and other metadata",
+    ManifestRead "manifest_read" "System I/O" "control file sequential read" "Reading the manifest and other metadata",
+    DirSync "dir_sync" "System I/O" "directory sync" "Syncing folders",
+    FileName "file_name" "User I/O" "Disk file operations I/O" "Opening, renaming, linking and removing files",
+    RowLock "row_lock" "Application" "enq: TX - row lock contention" "Waiting for a row lock",
+    KeyLock "key_lock" "Application" "enq: TX - unique key" "Waiting for another's change of a key: a unique one that is wanted, or an entry that is read with a lock",
+    RangeLock "range_lock" "Application" "enq: TM - all rows" "Waiting for the lock on all rows of a table",
+    EndLock "end_lock" "Application" "enq: TX - transaction end" "Waiting for the end of a transaction that inserts",
+    CounterLock "counter_lock" "Application" "enq: SQ - auto_increment" "Waiting for a table's AUTO_INCREMENT counter",
+    MemoryStall "memory_stall" "Configuration" "free buffer waits" "A writer waiting for memory",
+    FlushStall "flush_stall" "Configuration" "slowed by flush" "A committer waiting for flushes and merges",
+    BulkWorker "bulk_worker" "Other" "bulk writer" "A bulk statement waiting for its background writer",
+    CommitLock "commit_lock" "Concurrency" "latch: commit" "Waiting for the commit lock",
+    Definition "definition" "Concurrency" "library cache lock" "A statement that defines waiting for another one",
+    Checkpoint "checkpoint" "Other" "checkpoint completed" "Waiting for a checkpoint",
 }
 
 static WAITS: [Histogram; WaitEvent::COUNT] = [const { Histogram::new() }; WaitEvent::COUNT];
@@ -292,7 +306,7 @@ mod tests {
 
     #[test]
     fn what_is_forgotten_is_still_in_the_total() {
-        let event = WaitEvent::CommitOrder;
+        let event = WaitEvent::EndLock;
         [1, 1000].into_iter().for_each(|ns| record(event, ns));
         let (before, longest) = since_forgotten(event);
         assert_eq!((before.count, before.sum_ns, longest), (2, 1001, 1000));
@@ -302,6 +316,13 @@ mod tests {
         let (since, longest) = since_forgotten(event);
         assert_eq!((since.count, since.sum_ns, longest), (1, 30, 30));
         assert_eq!(snapshot(event).count, 3);
+    }
+
+    #[test]
+    fn titles_are_of_one_event_each_and_short() {
+        let titles: std::collections::HashSet<_> = WaitEvent::ALL.iter().map(|event| event.title()).collect();
+        assert_eq!(titles.len(), WaitEvent::COUNT);
+        assert!(WaitEvent::ALL.iter().all(|e| e.title().len() <= 64 && e.class().len() <= 16 && !e.name().is_empty()));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use crate::status::{report, str_of, EsError, EsStatus, Failure};
 use crate::waits::Owners;
 use crate::xid::XidList;
 use esker::{Engine, Error, FlushMode, Level, Notify, Options, SyncMethod};
-use esker_base::wait::{listen, WaitEvent};
+use esker_base::wait::{listen, timed, WaitEvent};
 use esker_io::PosixDisk;
 use std::ffi::{c_char, c_void, CStr};
 use std::path::Path;
@@ -107,7 +107,11 @@ static WAITING: OnceLock<unsafe extern "C" fn(what: *const c_char)> = OnceLock::
 /// What people are told of a wait; none: nothing.
 fn words(event: WaitEvent) -> Option<&'static CStr> {
     match event {
-        WaitEvent::RowLock => Some(c"Esker: row lock"),
+        WaitEvent::RowLock
+        | WaitEvent::KeyLock
+        | WaitEvent::RangeLock
+        | WaitEvent::EndLock
+        | WaitEvent::CounterLock => Some(c"Esker: row lock"),
         WaitEvent::WalDurable | WaitEvent::WalSync | WaitEvent::WalWrite | WaitEvent::WalSpace => {
             Some(c"Esker: log sync")
         }
@@ -353,7 +357,8 @@ pub unsafe extern "C" fn es_flush_log(engine: *const EsEngine, error: *mut EsErr
         handle.engine.request_checkpoint(Box::new(move |result| {
             let _ = done.send(result);
         }));
-        let answer = wait.recv().map_err(|_| Failure::invalid("the log was closed"))?;
+        let answer = timed(WaitEvent::Checkpoint, || wait.recv());
+        let answer = answer.map_err(|_| Failure::invalid("the log was closed"))?;
         Ok(answer?)
     });
     // SAFETY: the caller's promise.

@@ -20,8 +20,9 @@ use crate::upkeep::due::Due;
 use crate::upkeep::manifest::Written;
 use crate::writable::Writable;
 use crate::write::large::{Budget, Pool};
-use esker_base::lock::{order, Mutex};
-use esker_format::{FolderId, TreeId};
+use esker_base::lock::{order, Mutex, MutexGuard};
+use esker_base::WaitEvent;
+use esker_format::{FolderId, TableId, TreeId};
 use esker_io::Disk;
 use esker_wal::Wal;
 use std::collections::BTreeMap;
@@ -53,6 +54,8 @@ pub(crate) struct Core {
     /// Of `commit_ordered`.
     pub(crate) decisions: Decisions<Ordered>,
     pub(crate) tables: Mutex<BTreeMap<String, Arc<Table>>>,
+    /// The same, for those who only tell of them: `tables` may be held while a statement waits for the log's device.
+    pub(crate) shown: Mutex<BTreeMap<TableId, Arc<Table>>>,
     /// By their XIDs.
     pub(crate) prepared: Mutex<BTreeMap<Vec<u8>, Prepared>>,
     pub(crate) manifest: Mutex<Written>,
@@ -84,6 +87,7 @@ impl Core {
     pub(crate) fn new(parts: Parts) -> Arc<Core> {
         let due = Due::new();
         parts.tables.values().for_each(|table| due.take_in(table, &table.trees()));
+        let shown = parts.tables.values().map(|table| (table.id, table.clone())).collect();
         let visible = esker_format::CommitSeq(parts.wal.end_lsn().0.saturating_sub(1));
         Arc::new(Core {
             disk: parts.disk,
@@ -105,6 +109,7 @@ impl Core {
             commit_lock: Mutex::new(&order::COMMIT, ()),
             decisions: Decisions::new(),
             tables: Mutex::new(&order::CATALOG, parts.tables),
+            shown: Mutex::new(&order::CATALOG_SHOWN, shown),
             prepared: Mutex::new(&order::PREPARED, BTreeMap::new()),
             manifest: Mutex::new(&order::MANIFEST, Written::found(parts.generation)),
             drop_space: Mutex::new(&order::DROP_SPACE, None),
@@ -116,9 +121,19 @@ impl Core {
         })
     }
 
+    /// The catalog, for a statement that defines: one at a time.
+    pub(crate) fn lock_catalog(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Table>>> {
+        self.tables.lock_told(WaitEvent::Definition)
+    }
+
     /// All tables, by their names.
     pub(crate) fn tables(&self) -> Vec<Arc<Table>> {
         self.tables.lock().values().cloned().collect()
+    }
+
+    /// The same for those who only tell of them: waits for nobody who waits for a disk.
+    pub(crate) fn shown_tables(&self) -> Vec<Arc<Table>> {
+        self.shown.lock().values().cloned().collect()
     }
 
     /// All trees, with their tables; by the tables' names.

@@ -150,7 +150,7 @@ impl Engine {
 
     /// A table by its name.
     pub fn open_table(&self, name: &str) -> Result<Arc<Table>> {
-        let tables = self.core.tables.lock();
+        let tables = self.core.lock_catalog();
         tables.get(name).cloned().ok_or_else(|| Error::NoSuchTable(name.to_owned()))
     }
 

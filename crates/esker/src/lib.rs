@@ -81,7 +81,7 @@ pub use read::index::{Direction, IndexBatch, IndexCursor, KeyRange};
 pub use read::rows::{IndexRange, Row, Rows};
 pub use read::verify::IndexReport;
 pub use session::{Killer, Session};
-pub use status::Status;
+pub use status::{FileInfo, MemoryInfo, MemoryOwner, Status, WaitBucket, WaitInfo};
 pub use txn::activity::{LockInfo, LockWaitInfo, TxnInfo};
 pub use txn::open::{BeginOptions, Isolation, Savepoint};
 pub use upkeep::check::{CheckReport, CheckScope};

@@ -316,8 +316,33 @@ impl LockTable {
         policy: WaitPolicy,
         hooks: &dyn WaitHooks,
     ) -> Result<LockOutcome, LockError> {
+        let event = if row == COUNTER { WaitEvent::CounterLock } else { WaitEvent::RowLock };
+        self.lock_one(owner, parker, (tree, row, event), mode, policy, hooks)
+    }
+
+    /// Reserves a place of a key tree, as [`lock`](Self::lock) locks a row.
+    pub(crate) fn lock_key(
+        &self,
+        owner: &Arc<LockOwner>,
+        parker: &Arc<Parker>,
+        (tree, place): (TreeId, RowId),
+        policy: WaitPolicy,
+        hooks: &dyn WaitHooks,
+    ) -> Result<LockOutcome, LockError> {
+        self.lock_one(owner, parker, (tree, place, WaitEvent::KeyLock), LockMode::Exclusive, policy, hooks)
+    }
+
+    fn lock_one(
+        &self,
+        owner: &Arc<LockOwner>,
+        parker: &Arc<Parker>,
+        (tree, row, event): (TreeId, RowId, WaitEvent),
+        mode: LockMode,
+        policy: WaitPolicy,
+        hooks: &dyn WaitHooks,
+    ) -> Result<LockOutcome, LockError> {
         let key = WaitKey::Row(tree, row);
-        let wait = Wait { owner, parker, key, row: Some(row), mode, hooks };
+        let wait = Wait { owner, parker, key, row: Some(row), mode, event, hooks };
         let outcome = self.wait_for(&wait, policy, &mut None, || {
             let mut shard = self.shard(tree, row.0 >> 16);
             let attempt = shard.try_lock(owner, tree, row, mode);
@@ -341,7 +366,8 @@ impl LockTable {
         hooks: &dyn WaitHooks,
     ) -> Result<LockOutcome, LockError> {
         let key = WaitKey::Range(tree);
-        let wait = Wait { owner, parker, key, row: None, mode: LockMode::Exclusive, hooks };
+        let (mode, event) = (LockMode::Exclusive, WaitEvent::RangeLock);
+        let wait = Wait { owner, parker, key, row: None, mode, event, hooks };
         let find = |s: &Shard| s.ranges.iter().position(|r| r.tree == tree && r.owner.txn == owner.txn);
         // Between calls an owner's range is the same in all shards.
         let before = {
@@ -429,7 +455,8 @@ impl LockTable {
         stands: impl Fn(&Held) -> bool,
     ) -> Result<(), LockError> {
         // Shared: all who wait for one end wake together.
-        let wait = Wait { owner, parker, key, row, mode: LockMode::Shared, hooks };
+        let event = if matches!(key, WaitKey::End(..)) { WaitEvent::EndLock } else { WaitEvent::KeyLock };
+        let wait = Wait { owner, parker, key, row, mode: LockMode::Shared, event, hooks };
         self.wait_for(&wait, policy, &mut None, || {
             let held = of.held.lock();
             let attempt = match stands(&held) {
@@ -481,7 +508,7 @@ impl LockTable {
             for b in &blockers {
                 wait.hooks.waits_for(b.owner.txn);
             }
-            let _told = esker_base::wait::tell(WaitEvent::RowLock);
+            let _told = esker_base::wait::tell(wait.event);
             wait.parker.park(&*self.host, until);
         };
         if let Some(since) = since {
@@ -493,7 +520,7 @@ impl LockTable {
             let waited = self.host.now() - since;
             count(Counter::LockWaits, 1);
             count(Counter::LockWaitUs, waited.as_micros() as u64);
-            esker_base::wait::record(WaitEvent::RowLock, waited.as_nanos() as u64);
+            esker_base::wait::record(wait.event, waited.as_nanos() as u64);
             wait.hooks.after_wait();
         }
         match result {

@@ -136,8 +136,9 @@ impl Killer {
 impl Session {
     pub(crate) fn new(core: Arc<Core>) -> Session {
         let view_slot = core.views.register();
+        let counters = Arc::new(SessionCounters::new());
         Session {
-            presence: core.sessions.register(&view_slot),
+            presence: core.sessions.register(&view_slot, &counters),
             view_slot,
             core,
             current: Current::None,
@@ -152,7 +153,7 @@ impl Session {
             counts_alone: Vec::new(),
             wait: WaitPolicy { timeout: Duration::from_secs(50), nowait: false },
             hooks: Box::new(crate::lock::NoHooks),
-            counters: Arc::new(SessionCounters::new()),
+            counters,
             scratch: Vec::new(),
             kept: Arc::default(),
             old_image: Vec::new(),

@@ -1,5 +1,13 @@
 //! What the engine says about itself: figures for status variables, and a page for people.
 
+mod files;
+mod memory;
+mod waits;
+
+pub use files::FileInfo;
+pub use memory::{MemoryInfo, MemoryOwner};
+pub use waits::{WaitBucket, WaitInfo};
+
 use crate::catalog::table::with_tree;
 use crate::engine::Engine;
 use crate::tree::stored::Stored;
@@ -66,8 +74,9 @@ impl Engine {
             memory_limit_bytes: core.settings.memory_limit_bytes(),
             ..Status::default()
         };
-        status.tables = core.tables().len() as u64;
-        for (_, tree) in core.trees() {
+        let tables = core.shown_tables();
+        status.tables = tables.len() as u64;
+        for tree in tables.iter().flat_map(|table| table.trees().all().collect::<Vec<_>>()) {
             with_tree!(tree, tree => status.add_runs(&tree));
         }
         status
@@ -103,7 +112,9 @@ impl Engine {
         }
         let _ = writeln!(out, "limit {}", s.memory_limit_bytes);
         let _ = writeln!(out, "\nTABLES\n------");
-        for table in self.core.tables() {
+        let mut tables = self.core.shown_tables();
+        tables.sort_by_key(|table| table.name());
+        for table in tables {
             let (stats, tree) = (table.stats(), table.tree());
             let _ = writeln!(
                 out,

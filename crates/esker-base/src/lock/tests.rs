@@ -9,6 +9,26 @@ fn figures(name: &str) -> SiteReport {
 }
 
 #[test]
+fn who_has_to_wait_for_a_lock_is_told_so() {
+    let _turn = TURN.lock();
+    // No other test of this process waits for it.
+    let event = crate::wait::WaitEvent::Definition;
+    let lock = Mutex::new(&order::CATALOG_SHOWN, 0);
+    *lock.lock_told(event) += 1;
+    assert_eq!(crate::wait::snapshot(event).count, 0);
+    let contended = || figures(order::CATALOG_SHOWN.name()).contended;
+    let (guard, before) = (lock.lock(), contended());
+    std::thread::scope(|scope| {
+        scope.spawn(|| *lock.lock_told(event) += 1);
+        while contended() == before {
+            std::thread::yield_now();
+        }
+        drop(guard);
+    });
+    assert_eq!((*lock.lock(), crate::wait::snapshot(event).count), (2, 1));
+}
+
+#[test]
 fn contention_is_counted_without_profiling() {
     let _turn = TURN.lock();
     let lock = Mutex::new(&order::LAB, 0);

@@ -253,7 +253,7 @@ fn alter(core: &Core, built: Vec<BuiltIndexes>) -> Result<()> {
     let mut records = Vec::new();
     built.iter().for_each(|b| b.record().encode(&mut records));
     core.writable.check()?;
-    let tables = core.tables.lock();
+    let tables = core.lock_catalog();
     let space = core.wal.reserve_commit(records.len())?;
     let mut altered = Vec::new();
     let end = {

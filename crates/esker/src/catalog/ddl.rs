@@ -35,7 +35,7 @@ pub(crate) fn create_table(
         (1..).zip(&def.indexes).map(|(id, index)| index.entry(id, &**collations)).collect();
     indexes.iter().try_for_each(|index| Index::new(index, &layout, collations).check(name))?;
     indexes.extend_from_slice(apart);
-    let mut tables = core.tables.lock();
+    let mut tables = core.lock_catalog();
     if tables.contains_key(name) {
         return Err(Error::TableExists(name.to_owned()));
     }
@@ -53,17 +53,19 @@ pub(crate) fn create_table(
     trees.auto_increment.raise(counts_from);
     let table = Table::new(&entry, trees);
     core.due.take_in(&table, &table.trees());
+    core.shown.lock().insert(table.id, table.clone());
     tables.insert(name.to_owned(), table);
     Ok(())
 }
 
 pub(crate) fn drop_table(core: &Core, name: &str) -> Result<()> {
     prepared::carry_out(core);
-    let mut tables = core.tables.lock();
+    let mut tables = core.lock_catalog();
     let table = find(&tables, name)?;
     refuse_prepared(core, &table)?;
     log_drop(core, &Record::DropTable { table: table.id }, !table.temporary)?;
     tables.remove(name);
+    core.shown.lock().remove(&table.id);
     table.set_dropped();
     drop(tables);
     discard::trees(core, &table.trees());
@@ -80,7 +82,7 @@ pub(crate) enum Renamed {
 
 pub(crate) fn rename_table(core: &Core, from: &str, to: &str, renamed: Renamed) -> Result<()> {
     prepared::carry_out(core);
-    let mut tables = core.tables.lock();
+    let mut tables = core.lock_catalog();
     let table = find(&tables, from)?;
     if tables.contains_key(to) {
         return Err(Error::TableExists(to.to_owned()));
@@ -98,7 +100,7 @@ pub(crate) fn rename_table(core: &Core, from: &str, to: &str, renamed: Renamed) 
 
 pub(crate) fn truncate_table(core: &Core, name: &str) -> Result<()> {
     prepared::carry_out(core);
-    let tables = core.tables.lock();
+    let tables = core.lock_catalog();
     let table = find(&tables, name)?;
     refuse_prepared(core, &table)?;
     let old = table.trees();
@@ -176,7 +178,7 @@ pub(crate) fn keep_space_in_need(core: &Core) -> Result<()> {
 
 /// Keeps what was found out about a table's indexes.
 pub(crate) fn keep_statistics(core: &Core, table: &Table, statistics: Vec<IndexStatistics>) -> Result<()> {
-    let _tables = core.tables.lock();
+    let _tables = core.lock_catalog();
     if table.is_dropped() {
         return Err(Error::NoSuchTable(table.name()));
     }

@@ -113,7 +113,7 @@ impl Graph {
     /// Enters (again) a wait, which began `since`, behind `blockers`. False: it is the victim of a circle, which this closes, or
     /// somebody else has closed; the wait is given up.
     pub(super) fn enter(&mut self, wait: &Wait<'_>, since: Duration, blockers: &[Blocker]) -> bool {
-        let Wait { owner, parker, key, row, mode, hooks } = *wait;
+        let Wait { owner, parker, key, row, mode, hooks, event: _ } = *wait;
         let me = owner.txn;
         // It may have woken by itself, and stand in a line still.
         self.take_out(me);

@@ -15,6 +15,7 @@ use super::WaitHooks;
 use crate::host::{self, Host};
 use crate::txn::activity::Activity;
 use esker_base::lock::{order, Condvar, Mutex};
+use esker_base::WaitEvent;
 use esker_format::{RowId, TreeId, TxnId};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
@@ -250,6 +251,8 @@ pub(super) struct Wait<'a> {
     /// Which row it is about, for who asks.
     pub(super) row: Option<RowId>,
     pub(super) mode: LockMode,
+    /// What it is counted as.
+    pub(super) event: WaitEvent,
     /// Its session's.
     pub(super) hooks: &'a dyn WaitHooks,
 }

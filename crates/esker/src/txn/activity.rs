@@ -23,6 +23,7 @@ use crate::txn::open::Isolation;
 use crate::txn::views::ViewSlot;
 use crate::{Engine, Result};
 use esker_base::lock::{order, Mutex};
+use esker_base::SessionCounters;
 use esker_format::{CommitSeq, LocalTime, RowId, TxnId};
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, AtomicU8, Ordering};
@@ -138,7 +139,31 @@ impl Activity {
 pub(crate) struct Presence {
     connection: AtomicU64,
     view: Arc<ViewSlot>,
+    pub(crate) counters: Arc<SessionCounters>,
     open: Mutex<Option<Arc<LockOwner>>>,
+    /// What it has in memory, as it told at the last end of a statement, or of its transaction.
+    pub(crate) redo: OwnBytes,
+    pub(crate) gathered: OwnBytes,
+}
+
+/// Bytes of a kind that a session has, and the most of them. Written by the session alone.
+#[derive(Default)]
+pub(crate) struct OwnBytes {
+    now: AtomicU64,
+    peak: AtomicU64,
+}
+
+impl OwnBytes {
+    fn are(&self, bytes: u64) {
+        self.now.store(bytes, Ordering::Relaxed);
+        if bytes > self.peak.load(Ordering::Relaxed) {
+            self.peak.store(bytes, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn get(&self) -> (u64, u64) {
+        (self.now.load(Ordering::Relaxed), self.peak.load(Ordering::Relaxed))
+    }
 }
 
 impl Presence {
@@ -152,6 +177,13 @@ impl Presence {
     /// The session has no transaction any more.
     pub(crate) fn ended(&self) {
         *self.open.lock() = None;
+        self.redo.are(0);
+        self.gathered.are(0);
+    }
+
+    /// Whose it is; zero: nobody has said.
+    pub(crate) fn connection(&self) -> u64 {
+        self.connection.load(Ordering::Relaxed)
     }
 }
 
@@ -170,9 +202,11 @@ impl Sessions {
         Sessions { all: Mutex::new(&order::SESSIONS, Vec::new()), last_deadlock, clock_zero }
     }
 
-    pub(crate) fn register(&self, view: &Arc<ViewSlot>) -> Arc<Presence> {
+    pub(crate) fn register(&self, view: &Arc<ViewSlot>, counters: &Arc<SessionCounters>) -> Arc<Presence> {
         let (connection, open) = (AtomicU64::new(0), Mutex::new(&order::SESSION_PRESENCE, None));
-        let presence = Arc::new(Presence { connection, view: view.clone(), open });
+        let (redo, gathered) = (OwnBytes::default(), OwnBytes::default());
+        let presence =
+            Arc::new(Presence { connection, view: view.clone(), counters: counters.clone(), open, redo, gathered });
         let mut all = self.all.lock();
         if all.len() == all.capacity() {
             // Before it would grow: a look at each, for as many sessions as there are places.
@@ -182,14 +216,18 @@ impl Sessions {
         presence
     }
 
+    /// Every session.
+    pub(crate) fn all(&self) -> Vec<Arc<Presence>> {
+        self.all.lock().iter().filter_map(Weak::upgrade).collect()
+    }
+
     /// Every session with an open transaction.
     fn open(&self) -> Vec<(Arc<Presence>, Arc<LockOwner>)> {
-        let all: Vec<_> = self.all.lock().iter().filter_map(Weak::upgrade).collect();
         let open = |p: Arc<Presence>| {
             let owner = p.open.lock().clone()?;
             Some((p, owner))
         };
-        all.into_iter().filter_map(open).collect()
+        self.all().into_iter().filter_map(open).collect()
     }
 }
 
@@ -211,7 +249,10 @@ impl Session {
         let Some(txn) = self.current.open() else { return };
         let activity = &txn.state.locks.activity;
         activity.has_changed(txn.changes());
-        activity.redo_bytes.store(txn.redo_bytes() as u64, Ordering::Relaxed);
+        let redo_bytes = txn.redo_bytes() as u64;
+        activity.redo_bytes.store(redo_bytes, Ordering::Relaxed);
+        self.presence.redo.are(redo_bytes);
+        self.presence.gathered.are(if txn.large.is_some() { txn.gathered_bytes() } else { 0 });
         activity.idle_since_us.store(if in_statement { 0 } else { now_us(&*self.core.host) }, Ordering::Relaxed);
     }
 }

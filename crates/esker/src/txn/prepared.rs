@@ -22,6 +22,7 @@ use crate::Result;
 use esker_base::counters::{count, Counter};
 use esker_base::lock::MutexGuard;
 use esker_base::phase::{CommitPhase, Moment};
+use esker_base::WaitEvent;
 use esker_format::{CommitSeq, Record, TxnId};
 use esker_wal::Committer;
 use std::sync::{Arc, OnceLock};
@@ -105,7 +106,7 @@ pub(crate) fn carry_out(core: &Core) {
 /// Takes the commit lock. What was decided before is carried out by then: it stands in the log before whatever is appended under
 /// the lock, is visible, and prepared no more.
 pub(crate) fn lock_commits(core: &Core) -> MutexGuard<'_, ()> {
-    let lock = core.commit_lock.lock();
+    let lock = core.commit_lock.lock_told(WaitEvent::CommitLock);
     if core.decisions.any_open() {
         let stop = StopOnPanic(core);
         core.decisions.carry_out(|ordered| {

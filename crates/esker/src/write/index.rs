@@ -275,8 +275,7 @@ impl Session {
         let hash = ByBytes::hash(key).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         let place = RowId(hash >> (u64::BITS - RESERVED_BITS));
         let owner = self.locker()?;
-        let granted =
-            self.core.locks.lock(&owner, &self.parker, tree, place, LockMode::Exclusive, self.wait, &*self.hooks);
+        let granted = self.core.locks.lock_key(&owner, &self.parker, (tree, place), self.wait, &*self.hooks);
         match granted {
             Ok(_) => {
                 reserved.push((tree, place));

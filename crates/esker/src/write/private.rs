@@ -81,7 +81,7 @@ impl Txn {
     }
 
     /// Memory that a spill of all its trees would free, in bytes.
-    fn gathered_bytes(&self) -> u64 {
+    pub(crate) fn gathered_bytes(&self) -> u64 {
         self.tables.iter().map(TableTxn::gathered_bytes).sum()
     }
 

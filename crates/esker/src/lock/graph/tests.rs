@@ -37,7 +37,8 @@ impl Actor {
         mode: LockMode,
         blockers: &[Blocker],
     ) -> bool {
-        let wait = Wait { owner: &self.owner, parker: &self.parker, key: key(row), row: None, mode, hooks };
+        let (owner, parker, event) = (&self.owner, &self.parker, esker_base::WaitEvent::RowLock);
+        let wait = Wait { owner, parker, key: key(row), row: None, mode, event, hooks };
         graph.enter(&wait, Duration::ZERO, blockers)
     }
 

@@ -49,6 +49,11 @@ impl<B> Slot<B> {
         Some(block)
     }
 
+    /// The same of somebody who only tells of it: that is no use of it.
+    pub(crate) fn look(&self) -> Option<Arc<B>> {
+        self.block.load_full()
+    }
+
     /// Is it in memory?
     #[inline]
     pub(crate) fn is_here(&self) -> bool {

@@ -83,6 +83,13 @@ impl<K: Stored> Index<K> {
         from + self.entries[from..from + alike].partition_point(|e| !K::reaches(e, key))
     }
 
+    /// How many of its blocks are in memory, and their bytes; how many bytes it takes itself.
+    pub(crate) fn in_memory(&self) -> (u64, u64, u64) {
+        let blocks = self.slots.iter().filter_map(Slot::look).map(|block| K::memory_bytes(&block) as u64);
+        let (count, bytes) = blocks.fold((0, 0), |(count, sum), bytes| (count + 1, sum + bytes));
+        (count, bytes, self.charge.bytes())
+    }
+
     pub(super) fn take_used(&self) -> bool {
         self.touched.swap(false, Ordering::Relaxed)
     }

@@ -96,7 +96,7 @@ impl<'a> Trees<'a> {
         if wanted.is_empty() {
             return Trees { trees, local_time };
         }
-        for table in core.tables() {
+        for table in core.shown_tables() {
             let of_table = table.trees();
             for (at, tree) in of_table.all().enumerate().filter(|(_, tree)| wanted.contains(&tree.id())) {
                 // The rows' is the first.
