@@ -11,24 +11,14 @@
   would become a BLOB, and the result a table on disk.
 */
 #include "information_schema.h"
-#include "waits.h"
-#include "sql_i_s.h"
-#include "sql_show.h"
-#include "sql_acl.h"
+#include "schema_rows.h"
 #include "sql_time.h"
-#include "strfunc.h"
 #include "tztime.h"
-#include <string>
 
 namespace shim
 {
 namespace
 {
-/* A table's, its partition's and its subpartition's. */
-constexpr uint table_chars= 3 * NAME_CHAR_LEN + 8;
-
-Show::ULonglong number() { return Show::ULonglong(); }
-
 ST_FIELD_INFO trx_fields[]=
 {
   Show::Column("TRX_ID", number(), NOT_NULL),
@@ -76,65 +66,6 @@ ST_FIELD_INFO lock_fields[]=
   Show::CEnd()
 };
 
-/* Fills a table's row column by column, in the order of its fields. */
-class Row
-{
-public:
-  explicit Row(TABLE *table) : next_(table->field) { restore_record(table, s->default_values); }
-
-  Field *next()
-  {
-    Field *field= *next_++;
-    field->set_notnull();
-    return field;
-  }
-  void null() { (*next_++)->set_null(); }
-  void number(uint64_t value) { next()->store(static_cast<longlong>(value), true); }
-  /* 0 stands for none. */
-  void number_or_null(uint64_t value)
-  {
-    if (value)
-      number(value);
-    else
-      null();
-  }
-  void text(const std::string &value, CHARSET_INFO *charset= system_charset_info)
-  {
-    next()->store(value.data(), value.size(), charset);
-  }
-
-  /* In the engine's character set. */
-  void text_or_null(const char *value)
-  {
-    if (value)
-      text(value, &my_charset_utf8mb4_bin);
-    else
-      null();
-  }
-
-private:
-  Field **next_;
-};
-
-struct Reader
-{
-  Reader(THD *thd_arg, TABLE *table_arg)
-    : thd(thd_arg), table(table_arg), sees_all(!check_global_access(thd, PROCESS_ACL, true)) {}
-  bool sees(uint64_t connection) const { return sees_all || connection == thd->thread_id; }
-  void query(Row *row, uint64_t connection) const
-  {
-    const Statement statement= sees(connection) ? statement_of(connection) : Statement();
-    if (statement.text.empty())
-      row->null();
-    else
-      row->text(statement.text, statement.charset);
-  }
-
-  THD *thd;
-  TABLE *table;
-  const bool sees_all;
-};
-
 /* As XA RECOVER FORMAT='SQL' has it. */
 std::string xid_text(const EsXid &xid)
 {
@@ -150,29 +81,6 @@ std::string xid_text(const EsXid &xid)
     return text + "'";
   };
   return hex(0, xid.gtrid_bytes) + "," + hex(xid.gtrid_bytes, xid.bqual_bytes) + "," + std::to_string(xid.format);
-}
-
-std::string decoded(const std::string &file_name)
-{
-  char plain[FN_REFLEN];
-  uint errors;
-  return std::string(plain, strconvert(&my_charset_filename, file_name.data(), file_name.size(), system_charset_info,
-                                       plain, sizeof plain, &errors));
-}
-
-struct Table_name
-{
-  std::string schema, table;
-};
-
-/* "db/table#P#p", in the characters of files, as people know it. */
-Table_name readable(const char *name)
-{
-  const std::string text= name;
-  const size_t slash= text.find(FN_LIBCHAR), parts= std::min(text.find("#P#"), text.size());
-  if (slash >= parts)
-    return {"", text};
-  return {decoded(text.substr(0, slash)), decoded(text.substr(slash + 1, parts - slash - 1)) + text.substr(parts)};
 }
 
 /* A key's timestamp is in the time zone of who reads it, as it is wherever SQL shows it. */

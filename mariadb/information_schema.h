@@ -17,6 +17,10 @@ int init_trx_table(void *schema);
 int init_lock_waits_table(void *schema);
 int init_locks_table(void *schema);
 int init_metrics_table(void *schema);
+int init_files_table(void *schema);
+int init_memory_table(void *schema);
+int init_waits_table(void *schema);
+int init_wait_hist_table(void *schema);
 }
 
 #endif

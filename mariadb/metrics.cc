@@ -7,9 +7,7 @@
   a row operation takes, and reads no file.
 */
 #include "information_schema.h"
-#include "transaction.h"
-#include "sql_i_s.h"
-#include "sql_show.h"
+#include "schema_rows.h"
 
 namespace shim
 {
@@ -18,7 +16,7 @@ namespace
 ST_FIELD_INFO fields[]=
 {
   Show::Column("NAME", Show::Varchar(NAME_CHAR_LEN), NOT_NULL),
-  Show::Column("VALUE", Show::ULonglong(), NOT_NULL),
+  Show::Column("VALUE", number(), NOT_NULL),
   Show::Column("UNIT", Show::Varchar(16), NOT_NULL),
   Show::Column("SCOPE", Show::Varchar(16), NOT_NULL),
   Show::Column("MEANING", Show::Varchar(512), NOT_NULL),
@@ -32,25 +30,23 @@ struct Table
   bool failed;
 };
 
-void store(Field *field, const char *text)
-{
-  field->store(text, strlen(text), system_charset_info);
-}
-
 extern "C" bool add_metric(void *context, const EsMetric *metric)
+try
 {
   auto *to= static_cast<Table *>(context);
-  restore_record(to->table, s->default_values);
-  Field **field= to->table->field;
-  char name[NAME_CHAR_LEN + 1];
-  snprintf(name, sizeof name, "%s_%s", product, metric->name);
-  store(field[0], name);
-  field[1]->store(static_cast<longlong>(metric->value), true);
-  store(field[2], metric->unit);
-  store(field[3], metric->per_session ? "global, session" : "global");
-  store(field[4], metric->meaning);
+  Row row(to->table);
+  row.text(std::string(product) + "_" + metric->name);
+  row.number(metric->value);
+  row.text(metric->unit);
+  row.text(metric->per_session ? "global, session" : "global");
+  row.text(metric->meaning);
   to->failed= schema_table_store_record(to->thd, to->table);
   return to->failed;
+}
+catch (const std::bad_alloc &)
+{
+  static_cast<Table *>(context)->failed= true;
+  return true;
 }
 
 int fill(THD *thd, TABLE_LIST *tables, COND *)

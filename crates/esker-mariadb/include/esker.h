@@ -620,6 +620,78 @@ struct EsLock {
 /// Takes one, which is valid for the call; true: stop. None of the engine's locks is held.
 using EsLockFn = bool(*)(void *context, const EsLock *lock);
 
+/// A file of the engine's, and what was done to it since it was first opened.
+struct EsFile {
+  /// Valid for the call, as all texts. Those of tables and indexes are NULL where it is not of one alone.
+  const char *path;
+  const char *kind;
+  const char *table;
+  const char *index;
+  uint64_t size_bytes;
+  uint64_t reads;
+  uint64_t read_bytes;
+  uint64_t read_ns;
+  uint64_t writes;
+  uint64_t write_bytes;
+  uint64_t write_ns;
+  uint64_t syncs;
+  uint64_t sync_ns;
+};
+
+/// Takes one, which is valid for the call; true: stop. None of the engine's locks is held.
+using EsFileFn = bool(*)(void *context, const EsFile *file);
+
+/// Memory of one kind that somebody has.
+struct EsMemory {
+  /// Valid for the call, as all texts: "engine", "session" or "table".
+  const char *owner;
+  const char *kind;
+  /// NULL but for a table.
+  const char *table;
+  bool of_session;
+  /// 0: nobody has said whose it is.
+  uint64_t connection;
+  uint64_t bytes;
+  uint64_t peak_bytes;
+  bool has_peak;
+  uint64_t objects;
+};
+
+/// Takes one, which is valid for the call; true: stop. None of the engine's locks is held.
+using EsMemoryFn = bool(*)(void *context, const EsMemory *memory);
+
+/// Waits of one kind, of the process or of a session.
+struct EsWait {
+  /// Valid for the call, as all texts.
+  const char *kind;
+  const char *name;
+  bool of_session;
+  /// 0: nobody has said whose it is.
+  uint64_t connection;
+  uint64_t count;
+  uint64_t sum_ns;
+  uint64_t max_ns;
+  /// Not of sessions, as `p99_ns`.
+  uint64_t p50_ns;
+  uint64_t p99_ns;
+};
+
+/// Takes one, which is valid for the call; true: stop. None of the engine's locks is held.
+using EsWaitFn = bool(*)(void *context, const EsWait *wait);
+
+/// How many waits of a kind took so long.
+struct EsWaitBucket {
+  /// Valid for the call.
+  const char *name;
+  uint64_t from_ns;
+  /// 0: no end.
+  uint64_t to_ns;
+  uint64_t count;
+};
+
+/// Takes one, which is valid for the call; true: stop. None of the engine's locks is held.
+using EsWaitBucketFn = bool(*)(void *context, const EsWaitBucket *bucket);
+
 extern "C" {
 
 /// The options that the engine itself would choose; `data_dir`, `log` and those of weights are NULL.
@@ -1340,6 +1412,36 @@ void es_lock_waits(const EsEngine *engine, EsLockWaitFn each, EsLocalTimeFn loca
 /// `each` and `local` are called with `context` in this thread.
 void es_locks(const EsEngine *engine, EsLockFn each, EsLocalTimeFn local, void *context);
 
+/// Calls `each` with every file. Touches none of them, and waits for nobody who does.
+///
+/// # Safety
+/// `each` is called with `context` in this thread.
+void es_files(const EsEngine *engine, EsFileFn each, void *context);
+
+/// Calls `each` with what the engine's accounts, sessions and tables have in memory.
+///
+/// # Safety
+/// `each` is called with `context` in this thread.
+void es_memory(const EsEngine *engine, EsMemoryFn each, void *context);
+
+/// Calls `each` with every kind of wait of the process, then with those of each session that has waited so.
+///
+/// # Safety
+/// `each` is called with `context` in this thread.
+void es_waits(const EsEngine *engine, EsWaitFn each, void *context);
+
+/// Calls `each` with how the process's waits of each kind are spread; empty buckets are left out.
+///
+/// # Safety
+/// `each` is called with `context` in this thread.
+void es_wait_buckets(const EsEngine *engine, EsWaitBucketFn each, void *context);
+
+/// Waits are counted from zero again, for `es_waits` and `es_wait_buckets`.
+///
+/// # Safety
+/// `engine` is open.
+void es_forget_waits(const EsEngine *engine);
+
 }  // extern "C"
 
 /* Both sides have the same structs. */
@@ -1491,6 +1593,49 @@ static_assert(sizeof(EsLock) == 64 &&
               offsetof(EsLock, key_text) == 48 &&
               offsetof(EsLock, waiting) == 56,
               "EsLock lies otherwise than in Rust");
+static_assert(sizeof(EsFile) == 104 &&
+              offsetof(EsFile, path) == 0 &&
+              offsetof(EsFile, kind) == 8 &&
+              offsetof(EsFile, table) == 16 &&
+              offsetof(EsFile, index) == 24 &&
+              offsetof(EsFile, size_bytes) == 32 &&
+              offsetof(EsFile, reads) == 40 &&
+              offsetof(EsFile, read_bytes) == 48 &&
+              offsetof(EsFile, read_ns) == 56 &&
+              offsetof(EsFile, writes) == 64 &&
+              offsetof(EsFile, write_bytes) == 72 &&
+              offsetof(EsFile, write_ns) == 80 &&
+              offsetof(EsFile, syncs) == 88 &&
+              offsetof(EsFile, sync_ns) == 96,
+              "EsFile lies otherwise than in Rust");
+static_assert(sizeof(EsMemory) == 72 &&
+              offsetof(EsMemory, owner) == 0 &&
+              offsetof(EsMemory, kind) == 8 &&
+              offsetof(EsMemory, table) == 16 &&
+              offsetof(EsMemory, of_session) == 24 &&
+              offsetof(EsMemory, connection) == 32 &&
+              offsetof(EsMemory, bytes) == 40 &&
+              offsetof(EsMemory, peak_bytes) == 48 &&
+              offsetof(EsMemory, has_peak) == 56 &&
+              offsetof(EsMemory, objects) == 64,
+              "EsMemory lies otherwise than in Rust");
+static_assert(sizeof(EsWait) == 72 &&
+              offsetof(EsWait, kind) == 0 &&
+              offsetof(EsWait, name) == 8 &&
+              offsetof(EsWait, of_session) == 16 &&
+              offsetof(EsWait, connection) == 24 &&
+              offsetof(EsWait, count) == 32 &&
+              offsetof(EsWait, sum_ns) == 40 &&
+              offsetof(EsWait, max_ns) == 48 &&
+              offsetof(EsWait, p50_ns) == 56 &&
+              offsetof(EsWait, p99_ns) == 64,
+              "EsWait lies otherwise than in Rust");
+static_assert(sizeof(EsWaitBucket) == 32 &&
+              offsetof(EsWaitBucket, name) == 0 &&
+              offsetof(EsWaitBucket, from_ns) == 8 &&
+              offsetof(EsWaitBucket, to_ns) == 16 &&
+              offsetof(EsWaitBucket, count) == 24,
+              "EsWaitBucket lies otherwise than in Rust");
 static_assert(sizeof(EsScanOptions) == 24 &&
               offsetof(EsScanOptions, columns) == 0 &&
               offsetof(EsScanOptions, columns_bytes) == 8 &&

@@ -82,12 +82,12 @@ fn word(text: &str) -> &'static CStr {
 }
 
 /// A text with a NUL at its end, without others.
-fn terminated(text: String) -> CString {
+pub(crate) fn terminated(text: String) -> CString {
     CString::new(text.replace('\0', " ")).unwrap_or_default()
 }
 
 /// NULL where there is none.
-fn pointer(text: Option<&CString>) -> *const c_char {
+pub(crate) fn pointer(text: Option<&CString>) -> *const c_char {
     text.map_or(std::ptr::null(), |text| text.as_ptr())
 }
 

@@ -7,6 +7,7 @@ use crate::guard::catch;
 use crate::metrics::Metric;
 use crate::phases::{phase_figures, phases};
 use crate::session::EsSession;
+use crate::wait_figures::{wait_figures, waits};
 use esker::Status;
 use esker_base::histogram::{Histogram, HistogramSnapshot};
 use esker_base::{global_total, lock, wait, Counter, WaitEvent};
@@ -91,19 +92,23 @@ fn group_figures(sizes: &Histogram) -> Vec<u64> {
     std::iter::once(sizes.count).chain(each.iter().copied()).chain([larger.iter().sum()]).collect()
 }
 
-/// Memory by account, then the engine's, then groups of committers, then the phases of their commits.
+/// Memory by account, then the engine's, then groups of committers, the phases of their commits, and waits.
 pub(crate) fn gauges() -> impl Iterator<Item = Metric> {
     let of = |name: String, unit, meaning: &str| Metric { name, unit, per_session: false, meaning: meaning.to_owned() };
     let accounts = Account::ALL.iter().map(move |&a| of(format!("memory_{}", a.name()), "bytes", meaning_of(a)));
     let engine = ENGINE_GAUGES.iter().map(move |(name, unit, meaning, _)| of((*name).to_owned(), unit, meaning));
-    accounts.chain(engine).chain(GROUPS.iter().flat_map(|(kind, _)| groups_of(kind))).chain(phases())
+    accounts.chain(engine).chain(GROUPS.iter().flat_map(|(kind, _)| groups_of(kind))).chain(phases()).chain(waits())
 }
 
 /// Their figures, in the same order.
 pub(crate) fn gauge_figures(status: &Status) -> impl Iterator<Item = u64> + '_ {
     let accounts = Account::ALL.iter().map(|&a| charged(a));
     let engine = ENGINE_GAUGES.iter().map(|(.., figure)| figure(status));
-    accounts.chain(engine).chain(GROUPS.iter().flat_map(|(_, sizes)| group_figures(sizes))).chain(phase_figures())
+    accounts
+        .chain(engine)
+        .chain(GROUPS.iter().flat_map(|(_, sizes)| group_figures(sizes)))
+        .chain(phase_figures())
+        .chain(wait_figures())
 }
 
 fn gauge_names() -> &'static [CString] {

@@ -8,7 +8,7 @@ use crate::layout::static_asserts;
 use std::path::Path;
 
 /// The order in which the header has them.
-const SOURCES: [&str; 19] = [
+const SOURCES: [&str; 20] = [
     "boundary",
     "status",
     "index",
@@ -28,6 +28,7 @@ const SOURCES: [&str; 19] = [
     "counters",
     "metrics",
     "activity",
+    "visible",
 ];
 const RENEW: &str = "ESKER_RENEW_HEADER=1 cargo test -p esker-mariadb --lib header";
 

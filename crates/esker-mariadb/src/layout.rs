@@ -17,6 +17,7 @@ use crate::shown::EsShown;
 use crate::stage::EsStage;
 use crate::status::EsError;
 use crate::table::{EsColumn, EsLayout, EsTable, EsTableDef, EsTableStats};
+use crate::visible::{EsFile, EsMemory, EsWait, EsWaitBucket};
 use crate::xid::EsXid;
 
 macro_rules! crossing {
@@ -72,6 +73,12 @@ crossing! {
         waiting_connection, blocking_connection, waited_us, blocker_idle_us, root_blocker, kind, table, key_text
     }
     EsLock 64 { txn, connection, kind, mode, table, key_name, key_text, waiting }
+    EsFile 104 {
+        path, kind, table, index, size_bytes, reads, read_bytes, read_ns, writes, write_bytes, write_ns, syncs, sync_ns
+    }
+    EsMemory 72 { owner, kind, table, of_session, connection, bytes, peak_bytes, has_peak, objects }
+    EsWait 72 { kind, name, of_session, connection, count, sum_ns, max_ns, p50_ns, p99_ns }
+    EsWaitBucket 32 { name, from_ns, to_ns, count }
     EsScanOptions 24 { columns, columns_bytes, lock, skip_locked, semi_consistent }
     EsKeyBound 16 { image, parts, behind }
     EsKeyRange 32 { from, to }

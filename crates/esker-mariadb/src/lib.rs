@@ -21,6 +21,7 @@ mod header_tests;
 mod layout;
 mod phases;
 mod service;
+mod wait_figures;
 mod waits;
 
 pub mod activity;
@@ -38,6 +39,7 @@ pub mod stage;
 pub mod status;
 pub mod table;
 pub mod transaction;
+pub mod visible;
 pub mod whole_key;
 pub mod write;
 pub mod xid;

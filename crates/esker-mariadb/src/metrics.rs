@@ -116,7 +116,7 @@ mod tests {
 
     fn is_bucket(name: &str) -> bool {
         let end = name.rsplit('_').next().unwrap_or_default();
-        (end == "up" || end.parse::<u64>().is_ok()) && (name.contains("_us_") || name.contains("_size_"))
+        (end == "up" || end.parse::<u64>().is_ok()) && ["_us_", "_ns_", "_size_"].iter().any(|of| name.contains(of))
     }
 
     #[test]

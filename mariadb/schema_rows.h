@@ -1,0 +1,95 @@
+/* This program is free software; you can redistribute it and/or modify it under the terms of the GNU General Public
+   License as published by the Free Software Foundation; version 2 of the License. */
+
+/**
+  @file
+  What the tables of INFORMATION_SCHEMA are filled with.
+*/
+#ifndef ESKER_SCHEMA_ROWS_INCLUDED
+#define ESKER_SCHEMA_ROWS_INCLUDED
+
+#include "shim.h"
+#include "waits.h"
+#include "sql_i_s.h"
+#include "sql_show.h"
+#include "sql_acl.h"
+#include <string>
+
+namespace shim
+{
+/* A table's, its partition's and its subpartition's. */
+constexpr uint table_chars= 3 * NAME_CHAR_LEN + 8;
+
+inline Show::ULonglong number() { return Show::ULonglong(); }
+
+/* Fills a table's row column by column, in the order of its fields. */
+class Row
+{
+public:
+  explicit Row(TABLE *table) : next_(table->field) { restore_record(table, s->default_values); }
+
+  Field *next()
+  {
+    Field *field= *next_++;
+    field->set_notnull();
+    return field;
+  }
+  void null() { (*next_++)->set_null(); }
+  void number(uint64_t value) { next()->store(static_cast<longlong>(value), true); }
+  /* 0 stands for none. */
+  void number_or_null(uint64_t value)
+  {
+    if (value)
+      number(value);
+    else
+      null();
+  }
+  /* Given in nanoseconds, told in microseconds. */
+  void microseconds(uint64_t ns) { number(ns / 1000); }
+  void text(const std::string &value, CHARSET_INFO *charset= system_charset_info)
+  {
+    next()->store(value.data(), value.size(), charset);
+  }
+
+  /* In the engine's character set. */
+  void text_or_null(const char *value)
+  {
+    if (value)
+      text(value, &my_charset_utf8mb4_bin);
+    else
+      null();
+  }
+
+private:
+  Field **next_;
+};
+
+struct Reader
+{
+  Reader(THD *thd_arg, TABLE *table_arg)
+    : thd(thd_arg), table(table_arg), sees_all(!check_global_access(thd, PROCESS_ACL, true)) {}
+  bool sees(uint64_t connection) const { return sees_all || connection == thd->thread_id; }
+  void query(Row *row, uint64_t connection) const
+  {
+    const Statement statement= sees(connection) ? statement_of(connection) : Statement();
+    if (statement.text.empty())
+      row->null();
+    else
+      row->text(statement.text, statement.charset);
+  }
+
+  THD *thd;
+  TABLE *table;
+  const bool sees_all;
+};
+
+struct Table_name
+{
+  std::string schema, table;
+};
+
+/* "db/table#P#p", in the characters of files, as people know it. */
+Table_name readable(const char *name);
+}
+
+#endif
