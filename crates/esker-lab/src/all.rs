@@ -12,7 +12,7 @@ use serde_json::{json, Value};
 pub struct Options {
     #[command(flatten)]
     common: Common,
-    /// In less than two minutes on most machines
+    /// In two to three minutes
     #[arg(long, conflicts_with = "full")]
     quick: bool,
     /// Large files and many threads: takes long
