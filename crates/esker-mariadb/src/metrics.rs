@@ -128,6 +128,19 @@ mod tests {
         assert!(std::fs::read_to_string(&path).unwrap_or_default() == document(), "{DOC} is old: {RENEW}");
     }
 
+    /// As prometheus-mysqld-exporter names them.
+    #[test]
+    fn the_board_shows_what_there_is() {
+        const BEFORE: &str = "mysql_global_status_esker_";
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/grafana/esker.json");
+        let board = std::fs::read_to_string(path).unwrap();
+        let end = |rest: &str| rest.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).unwrap_or(rest.len());
+        let shown: BTreeSet<_> = board.split(BEFORE).skip(1).map(|rest| rest[..end(rest)].to_owned()).collect();
+        let known: BTreeSet<_> = metrics().into_iter().map(|m| m.name.to_ascii_lowercase()).collect();
+        assert!(shown.len() > 50, "{} variables on the board", shown.len());
+        assert_eq!(shown.difference(&known).collect::<Vec<_>>(), Vec::<&String>::new());
+    }
+
     /// A column of more than 512 characters would put the table on disk.
     #[test]
     fn each_says_what_it_means() {
