@@ -88,7 +88,7 @@ def steps(soak):
         ("setup", "packages, headers, toolchain", ["scripts/setup.sh"], 15, {"FOR_TESTS": "1"}, None),
         ("build", "the plugin and the command", ["make", "--no-print-directory", "build"], 15, {}, None),
         ("demo", "'make run' with few rows", ["scripts/demo.py"], 5, {"ROWS": "50000", "KEEP": "0"}, None),
-        ("browser", "the lab's pages in headless Chromium", [PYTEST, "tests/server/browser_test.py"], 3, {}, pytest_counts),
+        ("browser", "the lab's pages in headless Chromium", [PYTEST, "tests/server/browser_test.py"], 8, {}, pytest_counts),
         ("rules", "who may use whom", ["scripts/check_deps.py"], 1, {}, None),
         ("planted", "every fault of 'make mutants' can still be planted", ["scripts/mutants.py"], 1, {"DRY": "1"}, None),
         ("fmt", "formatting", ["cargo", "fmt", "--all", "--check", "--", "--color", "never"], 1, {}, None),
