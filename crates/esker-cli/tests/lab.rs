@@ -174,7 +174,8 @@ fn a_byte_changed_beneath_the_readers_is_exit_code_two() {
     let mut byte = [0];
     file.read_exact_at(&mut byte, 103 * 5000).unwrap();
     file.write_all_at(&[!byte[0]], 103 * 5000).unwrap();
-    std::thread::sleep(std::time::Duration::from_millis(500));
+    // Writes may come before the next reading, each with its syncs.
+    std::thread::sleep(std::time::Duration::from_secs(4));
     assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
     let mut text = String::new();
     child.stdout.take().unwrap().read_to_string(&mut text).unwrap();

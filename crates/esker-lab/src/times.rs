@@ -75,7 +75,12 @@ impl Times {
             self.kept.push((at_s, took_ns));
         }
         self.seen += 1;
-        if self.kept.len() > KEPT {
+        self.thin(KEPT, 1);
+    }
+
+    /// Keeps every second one until there are no more than that, and one in so many at most is kept.
+    fn thin(&mut self, most: usize, every: usize) {
+        while self.kept.len() > most || self.every < every {
             let mut n = 0;
             self.kept.retain(|_| {
                 n += 1;
@@ -92,11 +97,12 @@ impl Times {
         self.longest_ns = self.longest_ns.max(later.longest_ns);
         let before = self.length_s;
         self.windows.extend(later.windows.iter().map(|w| Window { at_s: w.at_s + before, ..w.clone() }));
-        // What the later run has thinned out already is worth as many as it stands for.
-        for (at_s, took_ns) in &later.kept {
-            self.keep(at_s + before, *took_ns);
-            self.seen += later.every - 1;
-        }
+        // Both are thinned alike, so that each run has its share; a run begins with one that is kept.
+        self.thin(KEPT, later.every);
+        let one_in = (self.every / later.every).max(1);
+        self.kept.extend(later.kept.iter().step_by(one_in).map(|(at_s, took_ns)| (at_s + before, *took_ns)));
+        self.seen += later.seen;
+        self.thin(KEPT, self.every);
         self.length_s += later.length_s;
     }
 
@@ -206,5 +212,19 @@ mod tests {
         assert!(windows.windows(2).all(|w| w[0][0].as_f64() < w[1][0].as_f64()), "{windows:?}");
         let kept = json["samples"]["of"].as_array().unwrap();
         assert!((KEPT / 4..=KEPT).contains(&kept.len()), "{}", kept.len());
+    }
+    /// However many each run has, and however far it was thinned out before.
+    #[test]
+    fn every_run_has_its_share_of_what_is_kept() {
+        for each in [7, 500, 1347, 2001, 4099, 60_001] {
+            let mut times = run(each, |_| 0);
+            for r in 1..16 {
+                times.add(&run(each, |_| r));
+            }
+            let of = |r: u64| times.kept.iter().filter(|k| k.1 == r).count();
+            let (least, most) = ((0..16).map(of).min().unwrap(), (0..16).map(of).max().unwrap());
+            assert!(least > 0 && most - least <= 2, "{each}: {least} to {most}");
+            assert!(times.kept.len() <= KEPT && times.kept.windows(2).all(|w| w[0].0 <= w[1].0));
+        }
     }
 }
