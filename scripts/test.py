@@ -58,8 +58,15 @@ def telling(text):
         lines = of_pytest.group().strip().splitlines()
         return [l for l in lines if l.startswith("E  ")][:60] + lines[:60]  # what failed first: CI keeps little
     failed = re.findall(r"^---- \S+ stdout ----\n.*?(?=^(?:---- |failures:))", text, re.M | re.S)
+    failed += re.findall(r"^\S+ [^\n]*\[ fail \].*?(?=^\S+ [^\n]*\[ \w+ \]|^-{60})", text, re.M | re.S)
     lines = [line for part in failed for line in part.strip().splitlines()[:40]] or text.strip().splitlines()[-30:]
     return lines + re.findall(r"^test \S+ \.\.\. FAILED$|^error: test failed.*", text, re.M)
+
+
+def names(text):
+    """The failed tests of a step's output, by cargo's, pytest's or mtr's name."""
+    found = re.findall(r"^test (\S+) \.\.\. FAILED$|^(?:FAILED|ERROR) (\S+)|^(\S+) .*\[ fail \]", text, re.M)
+    return list(dict.fromkeys(next(n for n in names if n) for names in found))
 
 
 def left_out(text):
@@ -168,7 +175,7 @@ def main():
         print(__doc__.strip())
         sys.exit(0 if only[0] in ("-h", "--help") else 2)
     os.makedirs(LOGS, exist_ok=True)
-    begin, passed, skipped, failed, lines, broken = time.monotonic(), 0, 0, 0, [], set()
+    begin, passed, skipped, failed, lines, broken, last = time.monotonic(), 0, 0, 0, [], set(), []
     free = shutil.disk_usage(ROOT).free / 2**30
     if free < NEEDED_GIB and not only:
         print(f"  {free:.1f} GiB are free below {ROOT}; all steps need about {NEEDED_GIB}: a step that ends with 'No space left on device' is no fault of Esker's", flush=True)
@@ -200,6 +207,7 @@ def main():
             broken.add(name)
             print(f"           {shutil.disk_usage(ROOT).free / 2**30:.1f} GiB of disk are free")
             print("".join(f"           | {l}\n" for l in telling(text)) + f"           whole log: build/test/{name}.log", flush=True)
+            last += [f"  {name}: {', '.join(names(text)) or status}", *(f"    | {l}" for l in telling(text)[:12])]
     minutes = (time.monotonic() - begin) / 60
     summary = "\n".join(lines)
     if not only:
@@ -210,6 +218,8 @@ def main():
         print("\nwritten: build/soak.md")
     if shutil.which("make") and os.path.exists(os.path.join(ROOT, "build", "env.sh")) and not only:
         subprocess.run(["scripts/server.py", "stop", "demo-test"], cwd=ROOT, capture_output=True)  # the other tests stop their own
+    if last and not only:  # once more, where a record that keeps only the end has them
+        print("\nFailed\n" + "\n".join(last))
     print(f"\n{minutes:.1f} minutes\n{passed} passed, {skipped} skipped, {failed} failed")
     sys.exit(1 if failed else 0)
 
