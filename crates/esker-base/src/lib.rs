@@ -7,6 +7,7 @@ pub mod counters;
 pub mod histogram;
 pub mod lock;
 pub mod phase;
+pub mod trace;
 pub mod wait;
 
 pub use counters::{count, global_total, Counter, SessionCounters};

@@ -6,6 +6,7 @@
 
 use crate::counters::note_wait;
 use crate::histogram::{Histogram, HistogramSnapshot};
+use crate::trace;
 use parking_lot::Mutex;
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -80,6 +81,13 @@ events! {
     Checkpoint "checkpoint" "Other" "checkpoint completed" "Waiting for a checkpoint",
 }
 
+impl WaitEvent {
+    /// Does the thread sleep in it for certain? A read may be answered at once, from memory.
+    fn sleeps(self) -> bool {
+        !matches!(self, WaitEvent::RunRead | WaitEvent::WalRead | WaitEvent::ManifestRead)
+    }
+}
+
 static WAITS: [Histogram; WaitEvent::COUNT] = [const { Histogram::new() }; WaitEvent::COUNT];
 /// The longest of each since [`forget`].
 static LONGEST_NS: [AtomicU64; WaitEvent::COUNT] = [const { AtomicU64::new(0) }; WaitEvent::COUNT];
@@ -96,11 +104,25 @@ pub fn timed<T>(event: WaitEvent, work: impl FnOnce() -> T) -> T {
 #[inline]
 pub fn measured<T>(event: WaitEvent, work: impl FnOnce() -> T) -> (T, u64) {
     let _told = tell(event);
+    trace::begin(event.sleeps());
     let start = Instant::now();
     let result = work();
     let ns = elapsed_ns(start);
     record(event, ns);
+    trace::end(event);
     (result, ns)
+}
+
+/// A wait begins that somebody else measures; [`record_traced`] ends it.
+#[inline]
+pub fn begin_traced() {
+    trace::begin(true);
+}
+
+/// As [`record`], of a wait that began with [`begin_traced`].
+pub fn record_traced(event: WaitEvent, ns: u64) {
+    record(event, ns);
+    trace::end(event);
 }
 
 /// How often and how long something was waited for.

@@ -1,6 +1,7 @@
 //! Positioned reads and writes to their end: what the kernel does in part is continued, what a signal interrupted is
 //! asked again. The calls themselves are a trait, so that a test can stand in for the kernel.
 
+use esker_base::trace::{answered_by, will_sleep, Source};
 use std::fs;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -21,6 +22,14 @@ pub(crate) trait Calls: Send + Sync {
     }
     fn read_at(&self, file: &fs::File, buf: &mut [u8], offset: u64) -> io::Result<usize> {
         file.read_at(buf, offset)
+    }
+    /// As `read_at`, of what the kernel has in memory: nothing, or `WouldBlock`, where it would have to wait.
+    fn read_at_once(&self, file: &fs::File, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        let part = libc::iovec { iov_base: buf.as_mut_ptr().cast(), iov_len: buf.len() };
+        let place = libc::off_t::try_from(offset).map_err(|_| io::Error::from_raw_os_error(libc::EFBIG))?;
+        // SAFETY: one writable buffer of this length.
+        let read = unsafe { libc::preadv2(file.as_raw_fd(), &part, 1, place, libc::RWF_NOWAIT) };
+        usize::try_from(read).map_err(|_| io::Error::last_os_error())
     }
     fn reserve(&self, file: &fs::File, offset: libc::off_t, bytes: libc::off_t) -> io::Result<()> {
         // SAFETY: the descriptor is open.
@@ -67,6 +76,24 @@ pub(crate) fn write_all_durably(calls: &dyn Calls, file: &fs::File, bytes: &[u8]
         done += some(|| calls.write_durably_at(file, &bytes[done..], offset + done as u64))?;
     }
     Ok(())
+}
+
+/// As [`read_all`], for a traced session: from where the bytes came is noted where the file system tells.
+pub(crate) fn read_all_traced(calls: &dyn Calls, file: &fs::File, buf: &mut [u8], offset: u64) -> io::Result<()> {
+    let (done, source) = match calls.read_at_once(file, buf, offset) {
+        Ok(n) if n == buf.len() => (n, Some(Source::PageCache)),
+        Ok(n) => (n, Some(Source::Device)),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => (0, Some(Source::Device)),
+        Err(_) => (0, None), // it cannot tell; what else it may be the read itself finds
+    };
+    if let Some(source) = source {
+        answered_by(source);
+    }
+    if done == buf.len() {
+        return Ok(());
+    }
+    will_sleep();
+    read_all(calls, file, &mut buf[done..], offset + done as u64)
 }
 
 /// Fills `buf` from `offset`, or fails with `UnexpectedEof`.

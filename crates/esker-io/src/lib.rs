@@ -3,11 +3,13 @@
 //! these two traits, so that a test can put `SimDisk` underneath and lose power at any step.
 
 mod accounting;
+mod append;
 mod calls;
 mod error;
 mod figures;
 mod overlay;
 mod posix;
+mod ready;
 pub mod ring;
 #[cfg(any(test, feature = "sim"))]
 pub mod sim;
@@ -15,10 +17,12 @@ mod sync_method;
 mod traits;
 mod writer;
 
+pub use append::AppendFile;
 pub use error::{IoError, IoKind, Result};
 pub use figures::{FileFigures, KnownFile};
 pub use overlay::Overlay;
 pub use posix::{open_files_limit, PosixDisk, UringStatus};
+pub use ready::ready_clock;
 #[cfg(any(test, feature = "sim"))]
 pub use sim::SimDisk;
 pub use sync_method::SyncMethod;

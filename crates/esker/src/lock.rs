@@ -503,6 +503,7 @@ impl LockTable {
             }
             if since.is_none() {
                 since = Some(now);
+                esker_base::wait::begin_traced();
                 wait.hooks.before_wait();
             }
             for b in &blockers {
@@ -520,7 +521,7 @@ impl LockTable {
             let waited = self.host.now() - since;
             count(Counter::LockWaits, 1);
             count(Counter::LockWaitUs, waited.as_micros() as u64);
-            esker_base::wait::record(wait.event, waited.as_nanos() as u64);
+            esker_base::wait::record_traced(wait.event, waited.as_nanos() as u64);
             wait.hooks.after_wait();
         }
         match result {

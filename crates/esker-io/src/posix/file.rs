@@ -12,6 +12,7 @@ use crate::figures::Figures;
 use crate::{AccessHint, File, IoError, Result, SyncMethod};
 use esker_base::lock::{order, Mutex};
 use esker_base::phase::Moment;
+use esker_base::trace;
 use esker_base::Counter;
 use esker_memory::Region;
 use std::fs;
@@ -72,6 +73,12 @@ impl PosixFile {
         IoError::from_os(operation, &self.path, offset, error)
     }
 
+    /// For whoever traces it, a sync is of the whole file.
+    fn placed<T>(&self, sync: impl FnOnce() -> T) -> T {
+        trace::place(&self.path, 0, 0);
+        sync()
+    }
+
     /// The direct handle, if this write may go through it.
     fn direct_for(&self, buf: &[u8], offset: u64) -> Option<&fs::File> {
         let mask = DIRECT_ALIGNMENT - 1;
@@ -106,21 +113,31 @@ impl File for PosixFile {
     }
 
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        let read = |buf: &mut [u8]| {
+            if !trace::is_on() {
+                return calls::read_all(self.calls, &self.plain, buf, offset);
+            }
+            trace::place(&self.path, offset, buf.len());
+            calls::read_all_traced(self.calls, &self.plain, buf, offset)
+        };
         self.kind
-            .read(&self.figures, buf.len(), || calls::read_all(self.calls, &self.plain, buf, offset))
+            .read(&self.figures, buf.len(), || read(buf))
             .map_err(|error| self.error("read", Some(offset), &error))
     }
 
     fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
         self.kind.wrote(&self.figures, buf.len(), offset);
         self.kind
-            .timed_write(&self.figures, || self.write_all_at(buf, offset))
+            .timed_write(&self.figures, || {
+                trace::place(&self.path, offset, buf.len());
+                self.write_all_at(buf, offset)
+            })
             .map_err(|error| self.error("write", Some(offset), &error))
     }
 
     fn sync_data(&self) -> Result<()> {
         self.drain()?;
-        self.kind.sync(&self.figures, || self.plain.sync_data()).map_err(|error| self.error("sync", None, &error))
+        self.kind.sync(&self.figures, || self.placed(|| self.plain.sync_data())).map_err(|error| self.error("sync", None, &error))
     }
 
     fn write_durably(&self, buf: &[u8], offset: u64, method: SyncMethod) -> Result<()> {
@@ -128,12 +145,18 @@ impl File for PosixFile {
         match method {
             SyncMethod::Dsync => {
                 self.kind.wrote_durably(&self.figures, buf.len(), offset, method);
-                let write = || calls::write_all_durably(self.calls, &self.plain, buf, offset);
+                let write = || {
+                    trace::place(&self.path, offset, buf.len());
+                    calls::write_all_durably(self.calls, &self.plain, buf, offset)
+                };
                 return self.kind.timed_sync(&self.figures, write).map_err(fail);
             }
             SyncMethod::Uring if buf.len() <= linked::MOST_BYTES => {
                 self.drain()?;
-                let write = || self.linked.write_and_sync(&self.plain, buf, offset);
+                let write = || {
+                    trace::place(&self.path, offset, buf.len());
+                    self.linked.write_and_sync(&self.plain, buf, offset)
+                };
                 if self.kind.timed_sync(&self.figures, write).map_err(fail)? == Linked::Done {
                     self.kind.wrote_durably(&self.figures, buf.len(), offset, method);
                     return Ok(());
@@ -147,7 +170,7 @@ impl File for PosixFile {
 
     fn sync_all(&self) -> Result<()> {
         self.drain()?;
-        self.kind.sync(&self.figures, || self.plain.sync_all()).map_err(|error| self.error("sync", None, &error))
+        self.kind.sync(&self.figures, || self.placed(|| self.plain.sync_all())).map_err(|error| self.error("sync", None, &error))
     }
 
     fn size_bytes(&self) -> Result<u64> {

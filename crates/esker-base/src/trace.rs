@@ -1,0 +1,503 @@
+//! What a traced session notes in the thread that works for it: each wait, what it was for, and how much of the time was the
+//! processor's.
+//!
+//! A thread has a [`Recorder`] from a statement's begin to its end, or none: then a wait pays one look at a flag of the
+//! thread's own. Nothing here writes a file or takes a lock; what does not fit is summed by its kind, so that no time is lost.
+//! A wait within another is noted and marked, its time is part of the outer one's.
+
+use crate::wait::WaitEvent;
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+/// Waits that a recorder keeps until they are taken; about a mebibyte.
+pub const MOST_NOTED: usize = 16 * 1024;
+/// So many calls of the engine are timed one by one; of those that follow, one in [`SAMPLED`], which stands for all.
+const ALL_TIMED: u64 = 1024;
+const SAMPLED: u64 = 16;
+
+/// Who answered a read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Source {
+    /// The kernel had the bytes in memory.
+    PageCache,
+    /// They had to come from below it.
+    Device,
+}
+
+/// Bytes of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// Its place in [`Recorder::paths`].
+    pub file: usize,
+    /// From here on.
+    pub offset: u64,
+    /// So many.
+    pub bytes: u64,
+}
+
+/// A wait that is over, or several that were summed. Times are in nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Noted {
+    /// What for; none: for the binary log, between a prepare and its commit.
+    pub event: Option<WaitEvent>,
+    /// When it began, since the recorder's origin.
+    pub begin_ns: u64,
+    /// How long it took.
+    pub ns: u64,
+    /// Of that, processor time; not measured of one within another.
+    pub cpu_ns: u64,
+    /// Of that, time in which the thread could have run and did not; as `cpu_ns`.
+    pub ready_ns: u64,
+    /// Which bytes.
+    pub place: Option<Place>,
+    /// Who answered.
+    pub source: Option<Source>,
+    /// It is part of another one, which ends later.
+    pub nested: bool,
+    /// How many they were.
+    pub count: u64,
+}
+
+/// A statement's times, in nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Totals {
+    /// From its begin to its end.
+    pub ns: u64,
+    /// Processor time of the thread.
+    pub cpu_ns: u64,
+    /// Time in which the thread could have run and did not.
+    pub ready_ns: u64,
+    /// Of `cpu_ns` that within waits, those within others not counted twice.
+    pub waits_cpu_ns: u64,
+    /// Of `ready_ns` that within waits.
+    pub waits_ready_ns: u64,
+    /// Of `cpu_ns` that within calls of the engine and outside of waits; of many calls sampled.
+    pub engine_ns: u64,
+}
+
+/// Tells for how long this thread could have run and did not, in nanoseconds; none where the system does not tell.
+pub type ReadyClock = Box<dyn FnMut() -> Option<u64> + Send>;
+
+struct Open {
+    begin: Instant,
+    cpu_ns: u64,
+    ready_ns: Option<u64>,
+    place: Option<Place>,
+    source: Option<Source>,
+}
+
+/// A moment of a thread.
+#[derive(Clone, Copy)]
+struct Clocks {
+    at: Instant,
+    cpu_ns: u64,
+    ready_ns: Option<u64>,
+}
+
+/// What one session's thread notes.
+pub struct Recorder {
+    origin: Instant,
+    ready: ReadyClock,
+    began: Clocks,
+    open: Vec<Open>,
+    noted: Vec<Noted>,
+    /// Those that did not fit, by event; the last is the binary log's.
+    summed: Vec<Noted>,
+    paths: Vec<PathBuf>,
+    known: HashMap<PathBuf, usize>,
+    totals: Totals,
+    calls: u64,
+    call_began_ns: Option<u64>,
+}
+
+thread_local! {
+    static ON: Cell<bool> = const { Cell::new(false) };
+    static RECORDER: RefCell<Option<Box<Recorder>>> = const { RefCell::new(None) };
+}
+
+/// Processor time of this thread, in nanoseconds.
+pub fn thread_cpu_ns() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: writes into the struct that it is given.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
+    (time.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec as u64)
+}
+
+fn ns_between(from: Instant, to: Instant) -> u64 {
+    u64::try_from(to.saturating_duration_since(from).as_nanos()).unwrap_or(u64::MAX)
+}
+
+impl Recorder {
+    /// Its times count from now. `ready` is asked in whatever thread the recorder works.
+    pub fn new(ready: ReadyClock) -> Box<Recorder> {
+        let origin = Instant::now();
+        Box::new(Recorder {
+            origin,
+            ready,
+            began: Clocks { at: origin, cpu_ns: 0, ready_ns: None },
+            open: Vec::with_capacity(8),
+            noted: Vec::with_capacity(MOST_NOTED),
+            summed: Vec::new(),
+            paths: Vec::new(),
+            known: HashMap::new(),
+            totals: Totals::default(),
+            calls: 0,
+            call_began_ns: None,
+        })
+    }
+
+    /// Another thread's clock, for a statement that is about to begin there.
+    pub fn set_ready(&mut self, ready: ReadyClock) {
+        self.ready = ready;
+    }
+
+    /// Nanoseconds since its origin.
+    pub fn now_ns(&self) -> u64 {
+        ns_between(self.origin, Instant::now())
+    }
+
+    /// Files that waits were for, in the order in which they were met.
+    pub fn paths(&self) -> &[PathBuf] {
+        &self.paths
+    }
+
+    /// What was noted so far, and is not any more. At a statement's end what did not fit comes last.
+    pub fn take_noted(&mut self, at_end: bool) -> Vec<Noted> {
+        let mut noted = std::mem::replace(&mut self.noted, Vec::with_capacity(MOST_NOTED));
+        if at_end {
+            noted.append(&mut self.summed);
+        }
+        noted
+    }
+
+    fn clocks(&mut self) -> Clocks {
+        Clocks { ready_ns: (self.ready)(), cpu_ns: thread_cpu_ns(), at: Instant::now() }
+    }
+
+    fn begin_statement(&mut self) {
+        self.open.clear();
+        self.totals = Totals::default();
+        self.calls = 0;
+        self.call_began_ns = None;
+        self.began = self.clocks();
+    }
+
+    fn end_statement(&mut self) -> Totals {
+        let (now, began) = (self.clocks(), self.began);
+        self.open.clear();
+        Totals {
+            ns: ns_between(began.at, now.at),
+            cpu_ns: now.cpu_ns.saturating_sub(began.cpu_ns),
+            ready_ns: now.ready_ns.zip(began.ready_ns).map_or(0, |(now, then)| now.saturating_sub(then)),
+            ..self.totals
+        }
+    }
+
+    fn push(&mut self, sleeps: bool) {
+        let outermost = self.open.is_empty();
+        let ready_ns = if outermost && sleeps { (self.ready)() } else { None };
+        let cpu_ns = if outermost { thread_cpu_ns() } else { 0 };
+        self.open.push(Open { begin: Instant::now(), cpu_ns, ready_ns, place: None, source: None });
+    }
+
+    fn pop(&mut self, event: Option<WaitEvent>) {
+        let Some(open) = self.open.pop() else { return };
+        let ns = ns_between(open.begin, Instant::now());
+        let nested = !self.open.is_empty();
+        let (mut cpu_ns, mut ready_ns) = (0, 0);
+        if !nested {
+            cpu_ns = thread_cpu_ns().saturating_sub(open.cpu_ns);
+            ready_ns = open.ready_ns.and_then(|then| Some((self.ready)()?.saturating_sub(then))).unwrap_or(0);
+            self.totals.waits_cpu_ns += cpu_ns;
+            self.totals.waits_ready_ns += ready_ns;
+        }
+        let begin_ns = ns_between(self.origin, open.begin);
+        let (place, source) = (open.place, open.source);
+        self.note(Noted { event, begin_ns, ns, cpu_ns, ready_ns, place, source, nested, count: 1 });
+    }
+
+    fn note(&mut self, wait: Noted) {
+        if self.noted.len() < MOST_NOTED {
+            self.noted.push(wait);
+            return;
+        }
+        let alike = |s: &&mut Noted| s.event == wait.event && s.nested == wait.nested && s.source == wait.source;
+        match self.summed.iter_mut().find(alike) {
+            Some(sum) => {
+                sum.ns += wait.ns;
+                sum.cpu_ns += wait.cpu_ns;
+                sum.ready_ns += wait.ready_ns;
+                sum.count += 1;
+            }
+            None => self.summed.push(Noted { place: None, ..wait }),
+        }
+    }
+
+    fn file(&mut self, path: &Path) -> usize {
+        if let Some(&file) = self.known.get(path) {
+            return file;
+        }
+        self.paths.push(path.to_owned());
+        self.known.insert(path.to_owned(), self.paths.len() - 1);
+        self.paths.len() - 1
+    }
+
+    /// Processor time outside of waits.
+    fn busy_ns(&self) -> u64 {
+        thread_cpu_ns().saturating_sub(self.totals.waits_cpu_ns)
+    }
+}
+
+fn with<T>(work: impl FnOnce(&mut Recorder) -> T) -> Option<T> {
+    RECORDER.try_with(|r| r.try_borrow_mut().ok()?.as_deref_mut().map(work)).ok().flatten()
+}
+
+/// Does this thread work for a traced statement?
+#[inline]
+pub fn is_on() -> bool {
+    ON.get()
+}
+
+/// A statement begins in this thread; its recorder is there until [`end_statement`]. One that was left behind is gone.
+pub fn begin_statement(mut recorder: Box<Recorder>) {
+    recorder.begin_statement();
+    let _ = RECORDER.try_with(|r| r.replace(Some(recorder)));
+    ON.set(true);
+}
+
+/// The statement that began in this thread ends here; none if there is none.
+pub fn end_statement() -> Option<(Box<Recorder>, Totals)> {
+    ON.set(false);
+    let mut recorder = RECORDER.try_with(RefCell::take).ok().flatten()?;
+    let totals = recorder.end_statement();
+    Some((recorder, totals))
+}
+
+/// Half of what a recorder keeps is there: now is a good time to take it.
+pub fn is_filling() -> bool {
+    is_on() && with(|r| r.noted.len() > MOST_NOTED / 2).unwrap_or(false)
+}
+
+/// The statement's recorder, between two calls of the engine.
+pub fn with_recorder<T>(work: impl FnOnce(&mut Recorder) -> T) -> Option<T> {
+    if is_on() {
+        with(work)
+    } else {
+        None
+    }
+}
+
+/// A wait begins; `sleeps`: whatever it is for, the thread does not run meanwhile. Reads tell later, by [`will_sleep`].
+#[inline]
+pub(crate) fn begin(sleeps: bool) {
+    if is_on() {
+        with(|r| r.push(sleeps));
+    }
+}
+
+/// The wait that began last is over.
+#[inline]
+pub(crate) fn end(event: WaitEvent) {
+    if is_on() {
+        with(|r| r.pop(Some(event)));
+    }
+}
+
+/// The wait that began last is for these bytes.
+#[inline]
+pub fn place(path: &Path, offset: u64, bytes: usize) {
+    if is_on() {
+        with(|r| {
+            let file = r.file(path);
+            if let Some(open) = r.open.last_mut() {
+                open.place = Some(Place { file, offset, bytes: bytes as u64 });
+            }
+        });
+    }
+}
+
+/// The read that began last was answered so.
+pub fn answered_by(source: Source) {
+    with(|r| {
+        if let Some(open) = r.open.last_mut() {
+            open.source = Some(source);
+        }
+    });
+}
+
+/// The read that began last is not answered at once.
+pub fn will_sleep() {
+    with(|r| {
+        if r.open.len() == 1 && r.open[0].ready_ns.is_none() {
+            r.open[0].ready_ns = (r.ready)();
+        }
+    });
+}
+
+/// The statement's transaction is prepared: from here to [`end_binlog`] others work on it.
+pub fn begin_binlog() {
+    begin(true);
+}
+
+/// Its own thread goes on with the commit; nothing if it has not prepared.
+pub fn end_binlog() {
+    if is_on() {
+        with(|r| r.pop(None));
+    }
+}
+
+/// A call of the engine begins; never one within another.
+pub fn begin_call() {
+    with_recorder(|r| {
+        r.calls += 1;
+        if r.calls <= ALL_TIMED || r.calls.is_multiple_of(SAMPLED) {
+            r.call_began_ns = Some(r.busy_ns());
+        }
+    });
+}
+
+/// It is over.
+pub fn end_call() {
+    with_recorder(|r| {
+        if let Some(began_ns) = r.call_began_ns.take() {
+            let ns = r.busy_ns().saturating_sub(began_ns);
+            r.totals.engine_ns += if r.calls <= ALL_TIMED { ns } else { ns * SAMPLED };
+        }
+    });
+}
+
+/// What noting one wait costs here, in nanoseconds of processor time: the least of several trials.
+pub fn cost_ns() -> u64 {
+    const WAITS: u64 = 200;
+    let trial = |_| {
+        let mut recorder = Recorder::new(Box::new(|| None));
+        let began = thread_cpu_ns();
+        for _ in 0..WAITS {
+            recorder.push(false);
+            recorder.pop(Some(WaitEvent::RunRead));
+        }
+        (thread_cpu_ns() - began) / WAITS
+    };
+    (0..5).map(trial).min().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wait::timed;
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::sync::Arc;
+
+    /// A recorder whose thread was ready for 5 more nanoseconds each time it is asked, and how often it was.
+    fn recorder() -> (Box<Recorder>, Arc<AtomicU64>) {
+        let asked = Arc::new(AtomicU64::new(0));
+        let count = asked.clone();
+        (Recorder::new(Box::new(move || Some(5 * count.fetch_add(1, Ordering::Relaxed)))), asked)
+    }
+
+    #[test]
+    fn nobody_notes_what_is_not_traced() {
+        assert!(!is_on() && end_statement().is_none());
+        timed(WaitEvent::RunRead, || place(Path::new("a"), 0, 1));
+        begin_call();
+        end_call();
+        end_binlog();
+        assert!(with_recorder(|_| ()).is_none() && !is_filling());
+    }
+
+    #[test]
+    fn waits_are_noted_with_their_places_and_inner_ones_are_marked() {
+        begin_statement(recorder().0);
+        timed(WaitEvent::RunRead, || {
+            place(Path::new("runs/7"), 4096, 512);
+            answered_by(Source::PageCache);
+        });
+        timed(WaitEvent::WalDurable, || {
+            timed(WaitEvent::WalWrite, || place(Path::new("wal/1"), 0, 100));
+            timed(WaitEvent::WalSync, || place(Path::new("runs/7"), 0, 0));
+        });
+        begin_binlog();
+        end_binlog();
+        end_binlog();
+        let (mut recorder, totals) = end_statement().unwrap();
+        let noted = recorder.take_noted(true);
+        let events: Vec<_> = noted.iter().map(|n| (n.event, n.nested, n.place.map(|p| p.file))).collect();
+        assert_eq!(
+            events,
+            [
+                (Some(WaitEvent::RunRead), false, Some(0)),
+                (Some(WaitEvent::WalWrite), true, Some(1)),
+                (Some(WaitEvent::WalSync), true, Some(0)),
+                (Some(WaitEvent::WalDurable), false, None),
+                (None, false, None),
+            ]
+        );
+        assert_eq!(recorder.paths(), [Path::new("runs/7"), Path::new("wal/1")]);
+        assert_eq!((noted[0].source, noted[0].place.unwrap().offset), (Some(Source::PageCache), 4096));
+        assert!(noted[3].ns >= noted[1].ns + noted[2].ns && noted[1].begin_ns >= noted[3].begin_ns);
+        let outer: u64 = noted.iter().filter(|n| !n.nested).map(|n| n.ns).sum();
+        assert!(totals.ns >= outer && totals.cpu_ns >= totals.waits_cpu_ns);
+        assert_eq!(totals.waits_cpu_ns, noted.iter().map(|n| n.cpu_ns).sum::<u64>());
+        assert!(recorder.take_noted(true).is_empty() && !is_on());
+    }
+
+    #[test]
+    fn time_ready_is_asked_for_where_the_thread_may_sleep() {
+        let (recorder, asked) = recorder();
+        begin_statement(recorder);
+        timed(WaitEvent::RunRead, || ()); // from the page cache: not asked
+        assert_eq!(asked.load(Ordering::Relaxed), 1);
+        timed(WaitEvent::RunRead, will_sleep);
+        timed(WaitEvent::WalSync, || timed(WaitEvent::WalRead, will_sleep));
+        let (mut recorder, totals) = end_statement().unwrap();
+        let ready: Vec<u64> = recorder.take_noted(true).iter().map(|n| n.ready_ns).collect();
+        assert_eq!(ready, [0, 5, 0, 5]);
+        assert_eq!((totals.ready_ns, totals.waits_ready_ns), (25, 10));
+    }
+
+    #[test]
+    fn what_does_not_fit_is_summed_by_its_kind() {
+        begin_statement(recorder().0);
+        let more = 1000;
+        for _ in 0..MOST_NOTED + more {
+            timed(WaitEvent::RunRead, || place(Path::new("r"), 0, 1));
+        }
+        timed(WaitEvent::RunSync, || ());
+        assert!(is_filling());
+        let (mut recorder, totals) = end_statement().unwrap();
+        let noted = recorder.take_noted(true);
+        assert_eq!(noted.len(), MOST_NOTED + 2);
+        let sums: Vec<_> = noted[MOST_NOTED..].iter().map(|n| (n.event, n.count, n.place)).collect();
+        assert_eq!(sums, [(Some(WaitEvent::RunRead), more as u64, None), (Some(WaitEvent::RunSync), 1, None)]);
+        assert_eq!(noted.iter().map(|n| n.cpu_ns).sum::<u64>(), totals.waits_cpu_ns);
+    }
+
+    #[test]
+    fn the_engines_processor_time_is_that_of_its_calls() {
+        let busy = |ns| {
+            let began = thread_cpu_ns();
+            while thread_cpu_ns() - began < ns {}
+        };
+        begin_statement(recorder().0);
+        busy(2_000_000); // the server's
+        begin_call();
+        busy(3_000_000);
+        timed(WaitEvent::RunRead, || busy(4_000_000)); // a wait's
+        end_call();
+        let (_, totals) = end_statement().unwrap();
+        assert!(totals.engine_ns >= 3_000_000 && totals.waits_cpu_ns >= 4_000_000, "{totals:?}");
+        assert!(totals.cpu_ns >= totals.engine_ns + totals.waits_cpu_ns + 2_000_000, "{totals:?}");
+
+        begin_statement(recorder().0);
+        let calls = ALL_TIMED + 16 * SAMPLED;
+        for _ in 0..calls {
+            begin_call();
+            busy(10_000);
+            end_call();
+        }
+        let (_, totals) = end_statement().unwrap();
+        assert!(totals.engine_ns >= calls * 10_000, "{totals:?}");
+    }
+}
