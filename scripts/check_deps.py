@@ -2,7 +2,8 @@
 """check_deps.py: who may use whom. Reads cargo's metadata and fails on an arrow that points the wrong way.
 
     esker-mariadb -> esker -> esker-wal -> (esker-io, esker-format),   esker-cli -> esker-lab -> esker
-    esker-io -> esker-memory -> esker-base,                            esker-format -> nothing of ours
+    esker-io -> esker-memory -> esker-base,                            esker-format, esker-trace -> nothing of ours
+    esker -> esker-trace
 
 Each crate may use what stands right of it and what that may use, never left. esker-sim may use everything below the doors and is itself for
 tests only: others may have it as a dev-dependency at most. Also: only esker-io opens files, and the lab's probes, as
@@ -16,9 +17,9 @@ import subprocess
 import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-ALLOWED = {"esker-base": set(), "esker-format": set(), "esker-memory": {"esker-base"}, "esker-io": {"esker-memory", "esker-base"}}
+ALLOWED = {"esker-base": set(), "esker-format": set(), "esker-trace": set(), "esker-memory": {"esker-base"}, "esker-io": {"esker-memory", "esker-base"}}
 ALLOWED["esker-wal"] = {"esker-io", "esker-format"} | ALLOWED["esker-io"]
-ALLOWED["esker"] = {"esker-wal"} | ALLOWED["esker-wal"]
+ALLOWED["esker"] = {"esker-wal", "esker-trace"} | ALLOWED["esker-wal"]
 ALLOWED["esker-mariadb"] = ALLOWED["esker-lab"] = ALLOWED["esker-sim"] = {"esker"} | ALLOWED["esker"]
 ALLOWED["esker-cli"] = {"esker-lab"} | ALLOWED["esker-lab"]
 # what only one crate or module may do: (pattern, those that may, what it is)

@@ -1,0 +1,200 @@
+//! The file's format: known lines, lines that are broken, and the way there and back of any.
+#![allow(clippy::unwrap_used)]
+
+use esker_trace::format::*;
+use proptest::prelude::*;
+use proptest::strategy::Union;
+
+const LINES: &str = "\
+TRACE version=1 conn=7 user='u@h' server='10.11.18-MariaDB' esker='0.1.0' pid=12 began='2026-11-27T02:30:00.123456Z' level=FULL tim=0
+STATEMENT q=8841 s=3 tim=12.5 db='shop' text='SELECT \\'a\\\\b\\'\\n\\tFROM t'
+FILE file=19 path='#esker/run-19' obj='shop.orders/by_date'
+WAIT tim=100 conn=7 q=8841 s=3 nam='db file sequential read' ela=253.412 class='User I/O' obj=shop.orders/PRIMARY file=19 block=934517 blocks=1 bytes=4096 from=device cpu=1.2 ready=3.04 in=1
+CALL tim=1.001 q=8841 s=3 tab='shop.orders' fn=index_next x=498132 full=3 past=1 last=1
+CALLS dropped=9 q=8841 s=3
+PLAN q=8841 s=3 text='id\\tselect_type\\ttable'
+PLAN q=8841 s=3 none=1
+END q=8841 s=3 tim=12408000 ela=12407987.5 cpu=2000000 engine=610000 ready=310000 waits_cpu=13000 waits_ready=1 rows=1 changed=0 first_row=12398000 err=1317 killed=1 events=50235 dropped=0 overhead=4000 blocks_cached=5 blocks_missed=6 merge_passes=0 tmp_disk_tables=0 tmp_disk_bytes=0 worker=1204000 commit='read only'
+LOST tim=5 why='disk full'";
+
+#[test]
+fn every_kind_prints_as_it_was_read() {
+    for line in LINES.lines() {
+        let parsed: Line<'static> = line.parse().unwrap();
+        assert!(!matches!(parsed, Line::Other(_)), "{line}");
+        assert_eq!(parsed.to_string(), line);
+    }
+}
+
+#[test]
+fn values_are_what_they_say() {
+    let wait = Wait {
+        tim: 100_000,
+        conn: Some(7),
+        q: Some(8841),
+        s: Some(3),
+        nam: "db file sequential read".into(),
+        ela: 253_412,
+        class: Some("User I/O".into()),
+        obj: Some("shop.orders/PRIMARY".into()),
+        file: Some(19),
+        block: Some(934_517),
+        blocks: Some(1),
+        bytes: Some(4096),
+        from: Some("device".into()),
+        cpu: Some(1200),
+        ready: Some(3040),
+        within: true,
+    };
+    assert_eq!(LINES.lines().nth(3).unwrap().parse(), Ok(Line::from(wait)));
+    let text = match Line::parse(LINES.lines().nth(1).unwrap()) {
+        Ok(Line::Statement(s)) => s.text.unwrap().into_owned(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(text, "SELECT 'a\\b'\n\tFROM t");
+}
+
+#[test]
+fn what_is_not_known_is_passed_over() {
+    assert_eq!(Line::parse("LATER x=1 ?"), Ok(Line::Other("LATER x=1 ?".into())));
+    assert_eq!(Line::parse(" \r"), Ok(Line::Other("".into())));
+    let lost = Lost { tim: Some(1000), why: Some("a".into()) };
+    assert_eq!(Line::parse("LOST later='x y' tim=7  why=a tim=1 more=-0.5e+3\r"), Ok(lost.into()));
+}
+
+#[test]
+fn a_broken_line_says_what_and_where() {
+    let cases = [
+        ("wait tim=1", 1, "a line begins with a keyword in capital letters"),
+        ("WAIT", 1, "WAIT without tim"),
+        ("WAIT tim=1 nam='x'", 1, "WAIT without ela"),
+        ("WAIT tim", 9, "expected key=value"),
+        ("WAIT tim=", 10, "expected a value"),
+        ("WAIT tim=1 nam='db file seq", 28, "the line ends within quotes"),
+        ("LOST why='a\\x'", 13, "expected one of \\ ' n r t after a backslash"),
+        ("LOST why='a'b", 13, "expected a space after the value"),
+        ("LOST why=a(b)", 11, "expected a space after the value"),
+        ("LOST tim=1.2345", 10, "tim: not a time in microseconds with up to three decimals"),
+        ("LOST tim=-1", 10, "tim: not a time in microseconds with up to three decimals"),
+        ("LOST tim=18446744073709552", 10, "tim: not a time in microseconds with up to three decimals"),
+        ("LOST tim=1.", 10, "tim: not a time in microseconds with up to three decimals"),
+        ("CALLS q=1.5", 9, "q: not a number from 0 to 2^64-1"),
+        ("CALLS q=18446744073709551616", 9, "q: not a number from 0 to 2^64-1"),
+        ("PLAN none=2", 11, "none: neither 0 nor 1"),
+        // Two servers' lines in one, where the first was killed.
+        ("LOST tim=12TRACE version=1 conn=7", 10, "tim: not a time in microseconds with up to three decimals"),
+        ("LOST tim=12 TRACE version=1 conn=7", 13, "expected key=value"),
+    ];
+    for (line, at, what) in cases {
+        assert_eq!(Line::parse(line), Err(ParseError { at, what: what.into() }), "{line}");
+    }
+    assert_eq!(Line::parse("WAIT").unwrap_err().to_string(), "byte 1: WAIT without tim");
+}
+
+#[test]
+fn the_greatest_time_fits() {
+    let lost = Lost { tim: Some(u64::MAX), why: None };
+    assert_eq!(lost.to_string(), "LOST tim=18446744073709551.615");
+    assert_eq!(lost.to_string().parse(), Ok(Line::Lost(lost)));
+}
+
+/// Any text, with more of what must be escaped.
+fn text() -> impl Strategy<Value = Str<'static>> {
+    let piece = prop_oneof![any::<String>(), "[\\\\'\n\r\t =a]{0,6}", "[A-Za-z0-9_./#@+-]{1,9}"];
+    piece.prop_map(Str::Owned)
+}
+
+fn may<T: Clone + std::fmt::Debug + 'static>(of: impl Strategy<Value = T> + 'static) -> BoxedStrategy<Option<T>> {
+    proptest::option::of(of).boxed()
+}
+
+fn numbers<const N: usize>() -> impl Strategy<Value = [Option<u64>; N]> {
+    let number = prop_oneof![any::<u64>(), 0u64..2_000];
+    proptest::collection::vec(may(number), N).prop_map(|v| <[_; N]>::try_from(v).unwrap())
+}
+
+fn wait() -> impl Strategy<Value = Line<'static>> {
+    (any::<u64>(), text(), any::<u64>(), numbers(), may(text()), may(text()), may(text()), any::<bool>()).prop_map(
+        |(tim, nam, ela, [conn, q, s, file, block, blocks, bytes, cpu, ready], class, obj, from, within)| {
+            let wait =
+                Wait { tim, conn, q, s, nam, ela, class, obj, file, block, blocks, bytes, from, cpu, ready, within };
+            Line::Wait(wait)
+        },
+    )
+}
+
+fn end() -> impl Strategy<Value = Line<'static>> {
+    (any::<(u64, u64, u64, bool)>(), numbers(), numbers(), may(text())).prop_map(
+        |((q, tim, ela, killed), a, b, commit)| {
+            let [s, cpu, engine, ready, waits_cpu, waits_ready, rows, changed, first_row, err] = a;
+            let [events, dropped, overhead, blocks_cached, blocks_missed, merge_passes, tmp_disk_tables, tmp_disk_bytes, worker] =
+                b;
+            let end = End { q, s, tim, ela, cpu, engine, ready, waits_cpu, waits_ready, rows, changed, first_row, err, ..End::default() };
+            let end = End { killed, events, dropped, overhead, blocks_cached, blocks_missed, merge_passes, ..end };
+            Line::End(End { tmp_disk_tables, tmp_disk_bytes, worker, commit, ..end })
+        },
+    )
+}
+
+fn others() -> Vec<BoxedStrategy<Line<'static>>> {
+    let n = any::<(u64, u64)>;
+    vec![
+        (n(), numbers(), may(text()), may(text()), may(text()), may(text()), may(text()))
+            .prop_map(|((version, conn), [pid, tim], user, server, esker, began, level)| {
+                Trace { version, conn, user, server, esker, pid, began, level, tim }.into()
+            })
+            .boxed(),
+        (n(), numbers(), may(text()), may(text()))
+            .prop_map(|((q, tim), [s], db, text)| Statement { q, s, tim, db, text }.into())
+            .boxed(),
+        (any::<u64>(), may(text()), may(text())).prop_map(|(file, path, obj)| File { file, path, obj }.into()).boxed(),
+        (any::<u64>(), numbers(), may(text()), text())
+            .prop_map(|(tim, [q, s, x, full, past, last], tab, function)| {
+                Call { tim, q, s, tab, function, x, full, past, last }.into()
+            })
+            .boxed(),
+        numbers().prop_map(|[dropped, q, s]| Calls { dropped, q, s }.into()).boxed(),
+        (numbers(), may(text()), any::<bool>())
+            .prop_map(|([q, s], text, none)| Plan { q, s, text, none }.into())
+            .boxed(),
+        (numbers(), may(text())).prop_map(|([tim], why)| Lost { tim, why }.into()).boxed(),
+    ]
+}
+
+fn any_line() -> impl Strategy<Value = Line<'static>> {
+    Union::new(others().into_iter().chain([wait().boxed(), end().boxed()]))
+}
+
+proptest! {
+    #[test]
+    fn a_line_comes_back(line in any_line()) {
+        let text = line.to_string();
+        prop_assert!(!text.contains('\n'));
+        prop_assert_eq!(Line::parse(&text), Ok(line));
+    }
+
+    #[test]
+    fn a_cut_line_is_an_error_or_a_line(line in any_line(), at in any::<proptest::sample::Index>()) {
+        let text = line.to_string();
+        let cut: String = text.chars().take(at.index(text.chars().count())).collect();
+        survives(&cut)?;
+    }
+
+    #[test]
+    fn any_text_is_an_error_or_a_line(text in any::<String>(), rest in "[a-z=' \\\\0-9.]{0,30}") {
+        survives(&text)?;
+        survives(&format!("WAIT tim=1 nam='a' {rest}"))?;
+    }
+}
+
+/// It is an error within the line, or a line that comes back.
+fn survives(text: &str) -> Result<(), TestCaseError> {
+    match Line::parse(text) {
+        Ok(line) => {
+            let again = line.to_string();
+            prop_assert_eq!(Line::parse(&again), Ok(line));
+        }
+        Err(e) => prop_assert!(e.at >= 1 && e.at <= text.len() + 1),
+    }
+    Ok(())
+}
