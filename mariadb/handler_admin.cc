@@ -45,6 +45,7 @@ int admin_result(THD *thd, EsStatus status, const char *text)
 /* A table is always closed properly, a crash is no reason for suspicion: FAST is CHANGED. */
 int ha_esker::check(THD *thd, HA_CHECK_OPT *options)
 {
+  ESKER_CALLED();
   EsCheckScope scope= EsCheckScope::All;
   if (options->flags & T_EXTEND)
     scope= EsCheckScope::All;
@@ -72,6 +73,7 @@ int ha_esker::check(THD *thd, HA_CHECK_OPT *options)
 */
 int ha_esker::analyze(THD *thd, HA_CHECK_OPT *)
 {
+  ESKER_CALLED();
   EsError why;
   thd_progress_init(thd, 1);
   EsStatus status= es_table_analyze(table_, report_progress, thd, &why);
@@ -83,6 +85,7 @@ int ha_esker::analyze(THD *thd, HA_CHECK_OPT *)
 
 int ha_esker::optimize(THD *thd, HA_CHECK_OPT *)
 {
+  ESKER_CALLED();
   EsError why;
   thd_progress_init(thd, 1);
   EsStatus status= es_table_optimize(table_, report_progress, thd, &why);

@@ -176,6 +176,7 @@ int ha_esker::rename_table(const char *from, const char *to)
 
 int ha_esker::truncate()
 {
+  ESKER_CALLED();
   EsError why;
   EsStatus status= es_truncate_table(engine, name_.c_str(), &why);
   return status == EsStatus::Ok ? 0 : fail(status, why.text);

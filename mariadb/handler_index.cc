@@ -15,6 +15,7 @@ using namespace shim;
 
 int ha_esker::index_init(uint, bool)
 {
+  ESKER_CALLED();
   close_cursors();
   int error= 0;
   return session(&error) ? 0 : error;
@@ -22,6 +23,7 @@ int ha_esker::index_init(uint, bool)
 
 int ha_esker::index_end()
 {
+  ESKER_CALLED();
   close_cursors();
   ds_mrr_.dsmrr_close();
   return 0;
@@ -116,6 +118,7 @@ int ha_esker::seek_batch(const EsKeyRange &range)
 
 int ha_esker::index_read_map(uchar *buf, const uchar *key, key_part_map parts, enum ha_rkey_function find)
 {
+  ESKER_CALLED();
   EsKeyRange range= {};
   bool backward= false;
   same_key_bytes_= 0;
@@ -152,6 +155,7 @@ int ha_esker::index_read_map(uchar *buf, const uchar *key, key_part_map parts, e
 int ha_esker::index_read_idx_map(uchar *buf, uint index, const uchar *key, key_part_map parts,
                                  enum ha_rkey_function find)
 {
+  ESKER_CALLED();
   const KEY *by= table->key_info + index;
   const key_part_map all= make_prev_keypart_map(by->user_defined_key_parts);
   const bool is_unique= (by->flags & (HA_NOSAME | HA_NULL_PART_KEY)) == HA_NOSAME && by->algorithm != HA_KEY_ALG_LONG_HASH;
@@ -176,6 +180,7 @@ int ha_esker::index_read_idx_map(uchar *buf, uint index, const uchar *key, key_p
 
 int ha_esker::index_first(uchar *buf)
 {
+  ESKER_CALLED();
   EsKeyRange range= {};
   range.to= end_bound(active_index, read_range_end_);
   same_key_bytes_= 0;
@@ -184,22 +189,26 @@ int ha_esker::index_first(uchar *buf)
 
 int ha_esker::index_last(uchar *buf)
 {
+  ESKER_CALLED();
   same_key_bytes_= 0;
   return seek(buf, {}, true);
 }
 
 int ha_esker::index_next(uchar *buf)
 {
+  ESKER_CALLED();
   return likely(!backward_) && likely(next_image_ != fast_end_) ? take_image(buf) : go_on(buf, false);
 }
 
 int ha_esker::index_prev(uchar *buf)
 {
+  ESKER_CALLED();
   return likely(backward_) && likely(next_image_ != fast_end_) ? take_image(buf) : go_on(buf, true);
 }
 
 int ha_esker::index_next_same(uchar *buf, const uchar *key, uint bytes)
 {
+  ESKER_CALLED();
   if (backward_ || bytes != same_key_bytes_)
     return handler::index_next_same(buf, key, bytes);
   return likely(next_image_ != fast_end_) ? take_image(buf) : next_slow(buf);
@@ -244,6 +253,7 @@ int ha_esker::turn(bool backward)
 /* Without comparing keys: the engine does not go past the range's end. */
 int ha_esker::read_range_first(const key_range *start, const key_range *end, bool is_equal, bool)
 {
+  ESKER_CALLED();
   eq_range= is_equal;
   set_end_range(end);
   range_key_part= table->key_info[active_index].key_part;
@@ -256,6 +266,7 @@ int ha_esker::read_range_first(const key_range *start, const key_range *end, boo
 
 int ha_esker::read_range_next()
 {
+  ESKER_CALLED();
   within_range_= true;
   const int error= ha_index_next(table->record[0]);
   within_range_= false;
@@ -264,6 +275,7 @@ int ha_esker::read_range_next()
 
 ha_rows ha_esker::records_in_range(uint index, const key_range *min, const key_range *max, page_range *)
 {
+  ESKER_CALLED();
   int error= 0;
   EsSession *s= session(&error);
   if (!s)

@@ -33,6 +33,7 @@ bool skips_locked(thr_lock_type type)
 
 THR_LOCK_DATA **ha_esker::store_lock(THD *, THR_LOCK_DATA **to, thr_lock_type lock_type)
 {
+  ESKER_CALLED();
   /* TL_IGNORE may come from another thread than the one that uses the table. */
   if (lock_type != TL_IGNORE)
   {
@@ -44,8 +45,11 @@ THR_LOCK_DATA **ha_esker::store_lock(THD *, THR_LOCK_DATA **to, thr_lock_type lo
 
 int ha_esker::external_lock(THD *thd, int lock_type)
 {
+  ESKER_CALLED();
   if (lock_type == F_UNLCK)
   {
+    if (Trace::any())
+      Trace::unlocked(thd);
     connection_= nullptr;
     lock_= EsLockMode::None;
     skip_locked_= false;
@@ -88,6 +92,7 @@ void ha_esker::try_semi_consistent_read(bool yes)
 */
 int ha_esker::start_stmt(THD *thd, thr_lock_type lock_type)
 {
+  ESKER_CALLED();
   begin_statement();
   lock_= lock_of(lock_type);
   skip_locked_= skips_locked(lock_type);
@@ -109,6 +114,7 @@ EsSession *ha_esker::enter(int *error)
 /* INSERT IGNORE passes over a duplicate, whatever becomes of it; REPLACE and ON DUPLICATE KEY UPDATE change it. */
 int ha_esker::extra(enum ha_extra_function operation)
 {
+  ESKER_CALLED();
   switch (operation) {
   case HA_EXTRA_IGNORE_DUP_KEY:
   {
@@ -131,6 +137,7 @@ int ha_esker::extra(enum ha_extra_function operation)
 
 int ha_esker::reset()
 {
+  ESKER_CALLED();
   close_cursors();
   ds_mrr_.dsmrr_close();
   try_semi_= skip_locked_= lock_duplicate_= false;

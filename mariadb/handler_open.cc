@@ -107,6 +107,7 @@ int ha_esker::close()
 
 int ha_esker::info(uint flag)
 {
+  ESKER_CALLED();
   if (flag & HA_STATUS_ERRKEY)
     duplicate(&errkey);
   if (table_ && (flag & HA_STATUS_AUTO))
@@ -160,6 +161,7 @@ void ha_esker::duplicate(uint *index)
 /* What the transaction, or its statement, sees: known without reading, but where rows could not be read. */
 ha_rows ha_esker::records()
 {
+  ESKER_CALLED();
   int error= 0;
   uint64_t rows;
   THD *thd= ha_thd();

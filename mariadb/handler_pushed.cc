@@ -63,6 +63,7 @@ bool is_range(Item *condition)
 */
 Item *ha_esker::idx_cond_push(uint index, Item *condition)
 {
+  ESKER_CALLED();
   if (index == table_share->primary_key && is_range(condition))
     return condition;
   const KEY *key= table_share->key_info + index;
@@ -76,6 +77,7 @@ Item *ha_esker::idx_cond_push(uint index, Item *condition)
 
 bool ha_esker::rowid_filter_push(Rowid_filter *filter)
 {
+  ESKER_CALLED();
   pushed_rowid_filter= filter;
   return false;
 }
@@ -143,11 +145,13 @@ int ha_esker::choose()
 int ha_esker::multi_range_read_init(RANGE_SEQ_IF *ranges, void *init_param, uint count, uint mode,
                                     HANDLER_BUFFER *buffer)
 {
+  ESKER_CALLED();
   return ds_mrr_.dsmrr_init(this, ranges, init_param, count, mode, buffer);
 }
 
 int ha_esker::multi_range_read_next(range_id_t *range)
 {
+  ESKER_CALLED();
   return ds_mrr_.dsmrr_next(range);
 }
 

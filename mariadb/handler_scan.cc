@@ -15,6 +15,7 @@ using namespace shim;
 
 int ha_esker::rnd_init(bool)
 {
+  ESKER_CALLED();
   close_cursors();
   int error= 0;
   return session(&error) ? 0 : error;
@@ -22,6 +23,7 @@ int ha_esker::rnd_init(bool)
 
 int ha_esker::rnd_end()
 {
+  ESKER_CALLED();
   close_cursors();
   ds_mrr_.dsmrr_close();
   return unlikely(is_sequence()) ? end_sequence(0) : 0;
@@ -71,6 +73,7 @@ int ha_esker::open_cursor(EsCursor **cursor, bool scan)
 
 int ha_esker::rnd_next(uchar *buf)
 {
+  ESKER_CALLED();
   if (likely(next_image_ != fast_end_))
     return take_image(buf);
   return next_slow(buf);
@@ -198,6 +201,7 @@ bool ha_esker::columns_grew()
 /* The sets may change and change back between two rows: only the next read looks at them. */
 void ha_esker::column_bitmaps_signal()
 {
+  ESKER_CALLED();
   if (!scan_cursor_ && !fetch_cursor_ && !index_cursor_)
     return;
   columns_stale_= true;
@@ -206,6 +210,7 @@ void ha_esker::column_bitmaps_signal()
 
 int ha_esker::rnd_pos(uchar *buf, uchar *pos)
 {
+  ESKER_CALLED();
   /* A scan that goes on beside it does not fill in the new columns either. */
   if (columns_stale_ && fetch_cursor_ && columns_grew())
     refetch_= scan_cursor_ || index_cursor_;
@@ -235,12 +240,14 @@ void ha_esker::fill_nulls(uchar *buf) const
 
 void ha_esker::position(const uchar *)
 {
+  ESKER_CALLED();
   /* Big-endian: compares as bytes do. */
   mi_int8store(ref, row_id_);
 }
 
 void ha_esker::unlock_row()
 {
+  ESKER_CALLED();
   if (semi_read_)
     semi_read_= false;
   else if (locks_rows() && connection_)

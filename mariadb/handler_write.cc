@@ -14,6 +14,7 @@ using namespace shim;
 
 int ha_esker::write_row(const uchar *buf)
 {
+  ESKER_CALLED();
   if (likely(connection_ != nullptr))
   {
     EsStage *stage= connection_->stage();
@@ -107,6 +108,7 @@ bool ha_esker::is_unchanged(const uchar *old_data, const uchar *new_data) const
 
 int ha_esker::update_row(const uchar *old_data, const uchar *new_data)
 {
+  ESKER_CALLED();
   if (is_unchanged(old_data, new_data))
     return HA_ERR_RECORD_IS_THE_SAME;
   int error= 0;
@@ -130,6 +132,7 @@ int ha_esker::update_row(const uchar *old_data, const uchar *new_data)
 
 int ha_esker::delete_row(const uchar *)
 {
+  ESKER_CALLED();
   int error= 0;
   EsSession *s= session(&error);
   if (unlikely(!s))
@@ -183,6 +186,7 @@ ha_rows ha_esker::lock_all()
 /* DELETE without WHERE, when no row has to be logged and no trigger wants it. */
 int ha_esker::delete_all_rows()
 {
+  ESKER_CALLED();
   switch (full_delete_) {
   case Full_delete::none:
     /* Not foreseen by info(): the number of rows that the server has is an estimate. */

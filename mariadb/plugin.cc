@@ -12,6 +12,7 @@
 #include "waits.h"
 #include "error_log.h"
 #include "status.h"
+#include "trace.h"
 #include "variables.h"
 #include <string>
 
@@ -206,6 +207,21 @@ maria_declare_plugin(esker)
   PLUGIN_LICENSE_GPL,
   shim::init_wait_hist_table,
   nullptr,
+  0x0001,
+  nullptr,
+  nullptr,
+  "0.1",
+  MariaDB_PLUGIN_MATURITY_BETA
+},
+{
+  MYSQL_AUDIT_PLUGIN,
+  &shim::statements,
+  "ESKER_STATEMENTS",
+  "The Esker project",
+  "Statements' begin, text and end for traces of Esker's sessions",
+  PLUGIN_LICENSE_GPL,
+  shim::init_statements,
+  shim::deinit_statements,
   0x0001,
   nullptr,
   nullptr,

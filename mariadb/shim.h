@@ -22,6 +22,7 @@
 #include "sql_plugin.h"
 #include "log.h"
 #include <mysql/plugin.h>
+#include <mysql/plugin_audit.h>
 
 #include "esker.h"
 

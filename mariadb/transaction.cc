@@ -53,6 +53,7 @@ extern "C" bool goes_before(void *one, void *other)
 
 Connection::~Connection()
 {
+  delete trace;
   es_killer_close(killer_);
   es_session_close(session_);
 }
@@ -168,6 +169,7 @@ static int await_turn(THD *thd)
 
 Connection *Connection::enter(THD *thd, int *error)
 {
+  Trace::begin_if_wanted(thd);
   if ((*error= await_turn(thd)))
     return nullptr;
   Connection *connection= find(thd);
@@ -232,8 +234,11 @@ int prepare(handlerton *, THD *thd, bool all)
   EsXid xid= to_es_xid(&server_xid);
   connection->external= !server_xid.get_my_xid();
   const bool in_turn= connection->external || thd->wait_for_commit_ptr;
+  const Traced_call traced;
   if (es_prepare(connection->session(), &xid, in_turn) != EsStatus::Ok || connection->await_log() != EsStatus::Ok)
     return raise_last(thd, connection->session());
+  if (!connection->external && Trace::any())
+    es_trace_binlog();
   return 0;
 }
 
@@ -257,11 +262,12 @@ void commit_ordered(handlerton *, THD *thd, bool)
   connection->ordered= true;
 }
 
-int commit(handlerton *, THD *thd, bool all)
+int commit_it(THD *thd, bool all)
 {
   Connection *connection= Connection::find(thd);
   if (!connection)
     return 0;
+  const Traced_call traced;
   if (!ends_transaction(thd, all))
     return end_statement(thd, connection);
   connection->statement_ended();
@@ -301,11 +307,20 @@ int commit(handlerton *, THD *thd, bool all)
   return 0;
 }
 
-int rollback(handlerton *, THD *thd, bool all)
+int commit(handlerton *, THD *thd, bool all)
+{
+  es_trace_binlog_end();
+  const int error= commit_it(thd, all);
+  Trace::statement_committed(thd);
+  return error;
+}
+
+int roll_back(THD *thd, bool all)
 {
   Connection *connection= Connection::find(thd);
   if (!connection)
     return 0;
+  const Traced_call traced;
   bool marked= connection->in_statement();
   connection->statement_ended();
   connection->ordered= false;
@@ -319,6 +334,14 @@ int rollback(handlerton *, THD *thd, bool all)
   else if (marked)
     status= es_rollback_statement(connection->session());
   return status == EsStatus::Ok ? 0 : raise_last(thd, connection->session());
+}
+
+int rollback(handlerton *, THD *thd, bool all)
+{
+  es_trace_binlog_end();
+  const int error= roll_back(thd, all);
+  Trace::statement_committed(thd);
+  return error;
 }
 
 int savepoint_set(handlerton *, THD *thd, void *place)

@@ -9,6 +9,7 @@
 #define ESKER_TRANSACTION_INCLUDED
 
 #include "shim.h"
+#include "trace.h"
 
 namespace shim
 {
@@ -39,6 +40,9 @@ public:
     Connection *connection= find(thd);
     return connection && connection->statement_ ? connection : enter(thd, error);
   }
+
+  /** A new one. Null: as for enter. */
+  static Connection *open(THD *thd, int *error);
 
   /** close_connection: rolls back what is open, leaves what is prepared, frees. */
   static void close(THD *thd);
@@ -76,13 +80,14 @@ public:
   bool ordered= false;
   /** It was prepared with an XID of the user's, whose end no restart takes from the binlog. */
   bool external= false;
+  /** The session's trace, if it is traced. */
+  Trace *trace= nullptr;
   /* The partitioned table of which a partition with several rows was emptied by this statement. */
   const TABLE *full_delete_of= nullptr;
 
 private:
   Connection()= default;
   ~Connection();
-  static Connection *open(THD *thd, int *error);
   int begin(THD *thd);
 
   EsSession *session_= nullptr;

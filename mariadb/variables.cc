@@ -8,6 +8,8 @@
 */
 #include "variables.h"
 #include "set_var.h"
+#include "trace.h"
+#include <mutex>
 #include <string>
 
 /* Exported by the server, declared in none of its headers. */
@@ -28,6 +30,9 @@ ulong autoinc_lock_mode_number;
 uint recovery_target_seconds;
 ulonglong recovery_target_bytes;
 my_bool profile_locks;
+char *trace_dir;
+char *trace_user;
+ulonglong trace_max_size;
 
 constexpr ulonglong KiB= 1024, MiB= 1024 * KiB, GiB= 1024 * MiB, TiB= 1024 * GiB;
 
@@ -61,6 +66,75 @@ void update_profile_locks(THD *, st_mysql_sys_var *, void *value, const void *sa
   my_bool on= *static_cast<const my_bool *>(save);
   *static_cast<my_bool *>(value)= on;
   es_profile_locks(on);
+}
+
+/* Plugins' variables have no privilege of their own, and a trace has what others write. */
+bool may_not_trace(THD *thd)
+{
+  if (thd->security_ctx->master_access & SUPER_ACL)
+    return false;
+  my_error(ER_SPECIFIC_ACCESS_DENIED_ERROR, MYF(0), "SUPER");
+  return true;
+}
+
+const char *trace_names[]= {"OFF", "WAITS", "FULL", NullS};
+TYPELIB trace_typelib= {array_elements(trace_names) - 1, "", trace_names, nullptr};
+
+/* The server's own check of an ENUM, for who may. */
+int check_trace(THD *thd, st_mysql_sys_var *, void *save, st_mysql_value *value)
+{
+  if (may_not_trace(thd))
+    return 1;
+  long long number= -1;
+  if (value->value_type(value) == MYSQL_VALUE_TYPE_STRING)
+  {
+    char buf[16];
+    int length= sizeof buf;
+    if (const char *name= value->val_str(value, buf, &length))
+      number= find_type(name, &trace_typelib, FIND_TYPE_NO_PREFIX) - 1;
+  }
+  else if (value->is_unsigned(value) | value->val_int(value, &number))
+    return 1;
+  if (number < 0 || number >= static_cast<long long>(trace_typelib.count))
+    return 1;
+  *static_cast<long *>(save)= static_cast<long>(number);
+  return 0;
+}
+
+/* What it says is kept apart, too: the server changes the variable while others look at it. */
+std::mutex traced_user_lock;
+std::string traced_user;
+
+int check_trace_user(THD *thd, st_mysql_sys_var *, void *save, st_mysql_value *value)
+{
+  if (may_not_trace(thd))
+    return 1;
+  int length= 0;
+  const char *name= value->val_str(value, nullptr, &length);
+  if (name && *name && !strchr(name, '@'))
+  {
+    my_printf_error(ER_WRONG_VALUE_FOR_VAR, "esker_trace_user is 'user@host', as CURRENT_USER() has it, not '%s'", MYF(0), name);
+    return 1;
+  }
+  *static_cast<const char **>(save)= name ? thd->strmake(name, static_cast<size_t>(length)) : nullptr;
+  return 0;
+}
+
+void update_trace_user(THD *, st_mysql_sys_var *, void *value, const void *save)
+{
+  const char *name= *static_cast<const char *const *>(save);
+  char *old= *static_cast<char **>(value);
+  *static_cast<char **>(value)= name ? my_strdup(PSI_NOT_INSTRUMENTED, name, MYF(0)) : nullptr;
+  my_free(old);
+  const std::lock_guard<std::mutex> lock(traced_user_lock);
+  traced_user= name ? name : "";
+}
+
+void update_trace_size(THD *, st_mysql_sys_var *, void *value, const void *save)
+{
+  const ulonglong bytes= *static_cast<const ulonglong *>(save);
+  *static_cast<ulonglong *>(value)= bytes;
+  es_trace_max_size(bytes);
 }
 
 const char *compression_names[]= {"none", "lz4", "zstd", NullS};
@@ -133,6 +207,24 @@ MYSQL_SYSVAR_BOOL(profile_locks, profile_locks, PLUGIN_VAR_OPCMDARG,
                   "ON: times how long Esker's own locks are waited for, held and released, for SHOW ENGINE ESKER MUTEX",
                   nullptr, update_profile_locks, FALSE);
 
+MYSQL_SYSVAR_STR(trace_dir, trace_dir, PLUGIN_VAR_READONLY | PLUGIN_VAR_RQCMDARG,
+                 "Folder of session traces; relative to the server's data folder",
+                 nullptr, nullptr, "#esker_trace");
+
+MYSQL_SYSVAR_STR(trace_user, trace_user, PLUGIN_VAR_MEMALLOC | PLUGIN_VAR_RQCMDARG,
+                 "The next session of this user, 'user@host' as CURRENT_USER() has it, is traced with esker_trace=FULL. Needs"
+                 " SUPER",
+                 check_trace_user, update_trace_user, nullptr);
+
+MYSQL_SYSVAR_ULONGLONG(trace_max_size, trace_max_size, PLUGIN_VAR_RQCMDARG,
+                       "Bytes of a session's trace, and of all traces in esker_trace_dir together, at which tracing ends",
+                       nullptr, update_trace_size, GiB, 4 * KiB, 16 * TiB, KiB);
+
+MYSQL_THDVAR_ENUM(trace, PLUGIN_VAR_RQCMDARG,
+                  "Writes what the session does to a file in esker_trace_dir, for 'esker trace'. WAITS: each wait, and where"
+                  " each statement's time went. FULL: the calls of the storage engine and the plan, too. Needs SUPER",
+                  check_trace, nullptr, static_cast<ulong>(Trace_level::off), &trace_typelib);
+
 MYSQL_THDVAR_ULONG(lock_wait_timeout, PLUGIN_VAR_RQCMDARG,
                    "Seconds that a statement waits for a row that another transaction has locked",
                    nullptr, nullptr, 50, 0, 100000000, 0);
@@ -160,6 +252,10 @@ st_mysql_sys_var *system_variables[]=
   MYSQL_SYSVAR(recovery_target_seconds),
   MYSQL_SYSVAR(recovery_target_bytes),
   MYSQL_SYSVAR(profile_locks),
+  MYSQL_SYSVAR(trace_dir),
+  MYSQL_SYSVAR(trace_user),
+  MYSQL_SYSVAR(trace_max_size),
+  MYSQL_SYSVAR(trace),
   MYSQL_SYSVAR(lock_wait_timeout),
   MYSQL_SYSVAR(snapshot_isolation),
   MYSQL_SYSVAR(default_compression),
@@ -172,19 +268,28 @@ ha_create_table_option table_options[]=
   HA_TOPTION_END
 };
 
+static std::string in_data_home(const char *folder)
+{
+  std::string path;
+  if (!test_if_hard_path(folder))
+  {
+    path.append(mysql_real_data_home);
+    if (path.empty() || path.back() != FN_LIBCHAR)
+      path.push_back(FN_LIBCHAR);
+  }
+  return path.append(folder);
+}
+
 void fill_options(EsOptions *options, std::string *folder)
 {
   es_default_options(options);
-  folder->clear();
-  if (!test_if_hard_path(data_dir))
-  {
-    folder->append(mysql_real_data_home);
-    if (folder->empty() || folder->back() != FN_LIBCHAR)
-      folder->push_back(FN_LIBCHAR);
+  *folder= in_data_home(data_dir);
+  for (const char *own : {data_dir, trace_dir})
     /* Or SHOW DATABASES would take it for a database. */
-    ignore_db_dirs_append(data_dir);
-  }
-  folder->append(data_dir);
+    if (!test_if_hard_path(own))
+      ignore_db_dirs_append(own);
+  es_trace_max_size(trace_max_size);
+  traced_user= trace_user ? trace_user : "";
   options->data_dir= folder->c_str();
   options->memory_limit_bytes= memory_limit;
   options->bulk_buffer_bytes= bulk_buffer_size;
@@ -224,5 +329,25 @@ Autoinc_lock_mode autoinc_lock_mode()
 bool snapshot_isolation(THD *thd)
 {
   return THDVAR(thd, snapshot_isolation);
+}
+
+Trace_level trace_level(THD *thd)
+{
+  return static_cast<Trace_level>(THDVAR(thd, trace));
+}
+
+std::string trace_folder()
+{
+  return in_data_home(trace_dir);
+}
+
+void trace_this_user(THD *thd)
+{
+  const Security_context *who= thd->security_ctx;
+  const std::lock_guard<std::mutex> lock(traced_user_lock);
+  if (traced_user.empty() || traced_user != std::string(who->priv_user) + "@" + who->priv_host)
+    return;
+  traced_user.clear();
+  THDVAR(thd, trace)= static_cast<ulong>(Trace_level::full);
 }
 }

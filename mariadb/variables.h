@@ -32,6 +32,13 @@ bool snapshot_isolation(THD *thd);
 /** Whose turn it is to get AUTO_INCREMENT values. */
 enum class Autoinc_lock_mode { traditional, consecutive, interleaved };
 Autoinc_lock_mode autoinc_lock_mode();
+/** esker_trace, of this session. */
+enum class Trace_level : ulong;
+Trace_level trace_level(THD *thd);
+/** Where traces go. */
+std::string trace_folder();
+/** A session has begun: if it is the user's whom esker_trace_user names, it is traced, and no other one after it. */
+void trace_this_user(THD *thd);
 /** Is every commit durable when it returns? */
 bool flushes_each_commit();
 }

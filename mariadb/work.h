@@ -8,7 +8,7 @@
 #ifndef ESKER_WORK_INCLUDED
 #define ESKER_WORK_INCLUDED
 
-#include "shim.h"
+#include "trace.h"
 
 namespace shim
 {
@@ -35,6 +35,7 @@ public:
 private:
   void add() const;
 
+  Traced_call traced_;
   ha_handler_stats *stats_;
   const EsSession *session_;
   EsWork before_;

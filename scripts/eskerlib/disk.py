@@ -67,9 +67,11 @@ class Disk:
         with open(self.image, "wb") as f:
             f.truncate(self.size)
 
-    def up(self, fresh=False, seed=0, powercut=True):
-        """Power on."""
+    def up(self, fresh=False, seed=0, powercut=True, read_us=0):
+        """Power on. With `read_us` each read takes so much longer, and is written down: see `reads_ns`."""
         environment = dict(os.environ, SLOWDISK_SEED=str(seed))
+        if read_us:
+            environment.update(SLOWDISK_READ_US=str(read_us), SLOWDISK_READS=os.path.join(self.folder, "reads"))
         if powercut:
             environment["SLOWDISK_POWERCUT"] = "1"
         # In a session of its own: Ctrl-C must not take the disk away from under what is mounted.
@@ -101,6 +103,11 @@ class Disk:
         while b"power cut" not in open(self.log, "rb").read()[before:] and time.monotonic() < end:
             time.sleep(0.005)
         return open(self.log, "rb").read()[before:].decode().strip().rsplit("power cut: ", 1)[-1]
+
+    def reads_ns(self):
+        """How long each read took, of those since power on that are done."""
+        with open(os.path.join(self.folder, "reads")) as f:
+            return [int(line.split()[2]) for line in f if line.endswith("\n")]
 
     def down(self):
         """Unmount all that is there."""

@@ -153,6 +153,11 @@ impl Recorder {
         self.ready = ready;
     }
 
+    /// When its times are zero.
+    pub fn origin(&self) -> Instant {
+        self.origin
+    }
+
     /// Nanoseconds since its origin.
     pub fn now_ns(&self) -> u64 {
         ns_between(self.origin, Instant::now())
@@ -352,7 +357,7 @@ pub fn end_binlog() {
 pub fn begin_call() {
     with_recorder(|r| {
         r.calls += 1;
-        if r.calls <= ALL_TIMED || r.calls.is_multiple_of(SAMPLED) {
+        if r.calls <= ALL_TIMED || r.calls % SAMPLED == 0 {
             r.call_began_ns = Some(r.busy_ns());
         }
     });

@@ -271,6 +271,9 @@ struct EsSession;
 /// An open table. Used by any thread.
 struct EsTable;
 
+/// A session's trace. Used by the session's thread; a statement begins and ends in one thread.
+struct EsTrace;
+
 /// Takes a line for the log: `length` bytes without a NUL, valid for the call. Called from any thread, also before
 /// `es_engine_open` returns.
 using EsLogFn = void(*)(void *context, EsLogLevel level, const char *text, size_t length);
@@ -691,6 +694,48 @@ struct EsWaitBucket {
 
 /// Takes one, which is valid for the call; true: stop. None of the engine's locks is held.
 using EsWaitBucketFn = bool(*)(void *context, const EsWaitBucket *bucket);
+
+/// Of which session a trace is, and where it goes. All texts are needed for the call only.
+struct EsTraceFile {
+  /// Is made if it is not there; its parent is.
+  const char *folder;
+  const char *name;
+  const char *user;
+  const char *server;
+  /// In UTC, as RFC 3339 has it.
+  const char *began;
+  const char *level;
+  uint64_t connection;
+  uint64_t process;
+};
+
+/// Calls of the engine one after another that are alike.
+struct EsTraceCall {
+  /// Of the first, by `es_trace_now`.
+  uint64_t at_ns;
+  uint64_t count;
+  /// May be NULL.
+  const char *table;
+  const char *function;
+  /// Of `end_bulk_insert`: buffers that were written full.
+  bool is_bulk_end;
+  uint64_t full;
+};
+
+/// What the server knows of a statement that has ended.
+struct EsTraceEnd {
+  uint64_t rows;
+  uint64_t changed;
+  /// By `es_trace_now`; 0: none.
+  uint64_t first_row_ns;
+  uint64_t error;
+  uint64_t merge_passes;
+  uint64_t disk_tables;
+  uint64_t disk_bytes;
+  /// Calls that were not kept.
+  uint64_t calls_dropped;
+  bool killed;
+};
 
 extern "C" {
 
@@ -1442,6 +1487,77 @@ void es_wait_buckets(const EsEngine *engine, EsWaitBucketFn each, void *context)
 /// `engine` is open.
 void es_forget_waits(const EsEngine *engine);
 
+/// The greatest size of a trace, and of all that are in their folder; from now on.
+void es_trace_max_size(uint64_t bytes);
+
+/// Begins a session's trace in a file of its own. `*trace` is written only if it succeeds.
+///
+/// # Safety
+/// `engine` is open.
+EsStatus es_trace_open(const EsEngine *engine, const EsTraceFile *file, EsTrace **trace, EsError *error);
+
+/// Ends a trace, and a statement of it that has not ended.
+///
+/// # Safety
+/// `trace` may be NULL; it is not used again.
+void es_trace_close(const EsEngine *engine, EsTrace *trace);
+
+/// A statement begins in this thread. Its texts are UTF-8, or become so; passwords in it are not written.
+///
+/// # Safety
+/// `engine`, `session` and `trace` are open; none of the trace's statements is under way.
+void es_trace_begin(const EsEngine *engine,
+                    EsTrace *trace,
+                    const EsSession *session,
+                    uint64_t query,
+                    const uint8_t *db,
+                    size_t db_bytes,
+                    const uint8_t *text,
+                    size_t text_bytes);
+
+/// Nanoseconds since the trace began.
+///
+/// # Safety
+/// `trace` is open.
+uint64_t es_trace_now(const EsTrace *trace);
+
+/// The traced statement's thread enters the engine; never twice.
+void es_trace_enter();
+
+/// It has left the engine. A failure is told once: that the trace has ended, and why.
+///
+/// # Safety
+/// `engine` and `trace` are open.
+EsStatus es_trace_leave(const EsEngine *engine, EsTrace *trace, EsError *error);
+
+/// The statement's transaction is prepared, and others work on it.
+void es_trace_binlog();
+
+/// Its own thread goes on; nothing if none is prepared.
+void es_trace_binlog_end();
+
+/// Calls of the statement, in their order.
+///
+/// # Safety
+/// `engine` and `trace` are open.
+void es_trace_call(const EsEngine *engine, EsTrace *trace, const EsTraceCall *call);
+
+/// A row of the server's plan; none: it has none to show.
+///
+/// # Safety
+/// `engine` and `trace` are open.
+void es_trace_plan(const EsEngine *engine, EsTrace *trace, const uint8_t *text, size_t bytes);
+
+/// The statement that began in this thread ends. A failure is told once: that the trace has ended, and why.
+///
+/// # Safety
+/// `engine`, `session` and `trace` are open.
+EsStatus es_trace_end(const EsEngine *engine,
+                      EsTrace *trace,
+                      const EsSession *session,
+                      const EsTraceEnd *end,
+                      EsError *error);
+
 }  // extern "C"
 
 /* Both sides have the same structs. */
@@ -1593,6 +1709,35 @@ static_assert(sizeof(EsLock) == 64 &&
               offsetof(EsLock, key_text) == 48 &&
               offsetof(EsLock, waiting) == 56,
               "EsLock lies otherwise than in Rust");
+static_assert(sizeof(EsTraceFile) == 64 &&
+              offsetof(EsTraceFile, folder) == 0 &&
+              offsetof(EsTraceFile, name) == 8 &&
+              offsetof(EsTraceFile, user) == 16 &&
+              offsetof(EsTraceFile, server) == 24 &&
+              offsetof(EsTraceFile, began) == 32 &&
+              offsetof(EsTraceFile, level) == 40 &&
+              offsetof(EsTraceFile, connection) == 48 &&
+              offsetof(EsTraceFile, process) == 56,
+              "EsTraceFile lies otherwise than in Rust");
+static_assert(sizeof(EsTraceCall) == 48 &&
+              offsetof(EsTraceCall, at_ns) == 0 &&
+              offsetof(EsTraceCall, count) == 8 &&
+              offsetof(EsTraceCall, table) == 16 &&
+              offsetof(EsTraceCall, function) == 24 &&
+              offsetof(EsTraceCall, is_bulk_end) == 32 &&
+              offsetof(EsTraceCall, full) == 40,
+              "EsTraceCall lies otherwise than in Rust");
+static_assert(sizeof(EsTraceEnd) == 72 &&
+              offsetof(EsTraceEnd, rows) == 0 &&
+              offsetof(EsTraceEnd, changed) == 8 &&
+              offsetof(EsTraceEnd, first_row_ns) == 16 &&
+              offsetof(EsTraceEnd, error) == 24 &&
+              offsetof(EsTraceEnd, merge_passes) == 32 &&
+              offsetof(EsTraceEnd, disk_tables) == 40 &&
+              offsetof(EsTraceEnd, disk_bytes) == 48 &&
+              offsetof(EsTraceEnd, calls_dropped) == 56 &&
+              offsetof(EsTraceEnd, killed) == 64,
+              "EsTraceEnd lies otherwise than in Rust");
 static_assert(sizeof(EsFile) == 104 &&
               offsetof(EsFile, path) == 0 &&
               offsetof(EsFile, kind) == 8 &&

@@ -17,6 +17,7 @@ use crate::shown::EsShown;
 use crate::stage::EsStage;
 use crate::status::EsError;
 use crate::table::{EsColumn, EsLayout, EsTable, EsTableDef, EsTableStats};
+use crate::trace::{EsTraceCall, EsTraceEnd, EsTraceFile};
 use crate::visible::{EsFile, EsMemory, EsWait, EsWaitBucket};
 use crate::xid::EsXid;
 
@@ -73,6 +74,11 @@ crossing! {
         waiting_connection, blocking_connection, waited_us, blocker_idle_us, root_blocker, kind, table, key_text
     }
     EsLock 64 { txn, connection, kind, mode, table, key_name, key_text, waiting }
+    EsTraceFile 64 { folder, name, user, server, began, level, connection, process }
+    EsTraceCall 48 { at_ns, count, table, function, is_bulk_end, full }
+    EsTraceEnd 72 {
+        rows, changed, first_row_ns, error, merge_passes, disk_tables, disk_bytes, calls_dropped, killed
+    }
     EsFile 104 {
         path, kind, table, index, size_bytes, reads, read_bytes, read_ns, writes, write_bytes, write_ns, syncs, sync_ns
     }

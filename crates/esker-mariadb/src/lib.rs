@@ -38,6 +38,7 @@ pub mod shown;
 pub mod stage;
 pub mod status;
 pub mod table;
+pub mod trace;
 pub mod transaction;
 pub mod visible;
 pub mod whole_key;

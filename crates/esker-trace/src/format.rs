@@ -154,6 +154,8 @@ line! {
         nam: Str<'a> = must text "nam",
         /// How long, in ns.
         ela: u64 = must us "ela",
+        /// How many waits these are, which `ela` is the sum of; 1 if it is not told.
+        x: Option<u64> = may number "x",
         /// The name's class.
         class: Option<Str<'a>> = may text "class",
         /// What it was about: `schema.table/index`.

@@ -120,9 +120,7 @@ impl File for PosixFile {
             trace::place(&self.path, offset, buf.len());
             calls::read_all_traced(self.calls, &self.plain, buf, offset)
         };
-        self.kind
-            .read(&self.figures, buf.len(), || read(buf))
-            .map_err(|error| self.error("read", Some(offset), &error))
+        self.kind.read(&self.figures, buf.len(), || read(buf)).map_err(|error| self.error("read", Some(offset), &error))
     }
 
     fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
@@ -137,7 +135,9 @@ impl File for PosixFile {
 
     fn sync_data(&self) -> Result<()> {
         self.drain()?;
-        self.kind.sync(&self.figures, || self.placed(|| self.plain.sync_data())).map_err(|error| self.error("sync", None, &error))
+        self.kind
+            .sync(&self.figures, || self.placed(|| self.plain.sync_data()))
+            .map_err(|error| self.error("sync", None, &error))
     }
 
     fn write_durably(&self, buf: &[u8], offset: u64, method: SyncMethod) -> Result<()> {
@@ -170,7 +170,9 @@ impl File for PosixFile {
 
     fn sync_all(&self) -> Result<()> {
         self.drain()?;
-        self.kind.sync(&self.figures, || self.placed(|| self.plain.sync_all())).map_err(|error| self.error("sync", None, &error))
+        self.kind
+            .sync(&self.figures, || self.placed(|| self.plain.sync_all()))
+            .map_err(|error| self.error("sync", None, &error))
     }
 
     fn size_bytes(&self) -> Result<u64> {

@@ -1,0 +1,611 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Session traces: what a traced session's thread notes goes to a file of the session's own, in the format of `esker-trace`.
+//!
+//! Lines are made and written between calls of the engine, so no lock is held. A trace that cannot go on, as its disk is full
+//! or its size is the greatest, ends with a line that says so; the session goes on.
+
+use crate::boundary::{exclusive, out, shared, slice, take};
+use crate::engine::EsEngine;
+use crate::session::EsSession;
+use crate::status::{report, str_of, EsError, EsStatus, Failure};
+use esker_base::trace::{self, cost_ns, thread_cpu_ns, Noted, Recorder, Source, Totals};
+use esker_base::{Counter, SessionCounters};
+use esker_io::{ready_clock, AppendFile};
+use esker_trace::format::{Call, Calls, End, File, Lost, Plan, Statement, Trace, Wait, BLOCK_BYTES, VERSION};
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::ffi::c_char;
+use std::fmt::{Display, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::OnceLock;
+use std::time::Instant;
+
+/// Of a statement so many bytes are written.
+const TEXT_BYTES: usize = 64 * 1024;
+/// What a file may be longer than the greatest size: the line that says that it ends.
+const LAST_WORDS_BYTES: usize = 256;
+
+/// The greatest size of a file, and of all together.
+static MOST_BYTES: AtomicU64 = AtomicU64::new(u64::MAX);
+/// What is in the folder, as far as this process knows.
+static ALL_BYTES: AtomicU64 = AtomicU64::new(0);
+/// What noting one wait costs.
+static COST_NS: OnceLock<u64> = OnceLock::new();
+
+/// Of which session a trace is, and where it goes. All texts are needed for the call only.
+#[repr(C)]
+pub struct EsTraceFile {
+    /// Is made if it is not there; its parent is.
+    pub(crate) folder: *const c_char,
+    pub(crate) name: *const c_char,
+    pub(crate) user: *const c_char,
+    pub(crate) server: *const c_char,
+    /// In UTC, as RFC 3339 has it.
+    pub(crate) began: *const c_char,
+    pub(crate) level: *const c_char,
+    pub(crate) connection: u64,
+    pub(crate) process: u64,
+}
+
+/// Calls of the engine one after another that are alike.
+#[repr(C)]
+pub struct EsTraceCall {
+    /// Of the first, by `es_trace_now`.
+    pub(crate) at_ns: u64,
+    pub(crate) count: u64,
+    /// May be NULL.
+    pub(crate) table: *const c_char,
+    pub(crate) function: *const c_char,
+    /// Of `end_bulk_insert`: buffers that were written full.
+    pub(crate) is_bulk_end: bool,
+    pub(crate) full: u64,
+}
+
+/// What the server knows of a statement that has ended.
+#[repr(C)]
+pub struct EsTraceEnd {
+    pub(crate) rows: u64,
+    pub(crate) changed: u64,
+    /// By `es_trace_now`; 0: none.
+    pub(crate) first_row_ns: u64,
+    pub(crate) error: u64,
+    pub(crate) merge_passes: u64,
+    pub(crate) disk_tables: u64,
+    pub(crate) disk_bytes: u64,
+    /// Calls that were not kept.
+    pub(crate) calls_dropped: u64,
+    pub(crate) killed: bool,
+}
+
+/// What a session has counted, as far as a trace tells it.
+#[derive(Clone, Copy, Default)]
+struct Counted {
+    blocks_cached: u64,
+    blocks_missed: u64,
+    commits: u64,
+    rollbacks: u64,
+}
+
+impl Counted {
+    fn of(counters: &SessionCounters) -> Counted {
+        let get = |counter| counters.get(counter);
+        Counted {
+            blocks_cached: get(Counter::BlocksCached),
+            blocks_missed: get(Counter::BlocksMissed),
+            commits: get(Counter::Commits),
+            rollbacks: get(Counter::Rollbacks),
+        }
+    }
+}
+
+/// A session's trace. Used by the session's thread; a statement begins and ends in one thread.
+pub struct EsTrace {
+    /// Between statements; during one it is the thread's.
+    recorder: Option<Box<Recorder>>,
+    origin: Instant,
+    /// None: it has ended.
+    file: Option<AppendFile>,
+    file_bytes: u64,
+    lines: String,
+    connection: u64,
+    query: u64,
+    statement: u64,
+    began_ns: u64,
+    before: Counted,
+    /// Files that were told, of those that the recorder knows.
+    files_told: usize,
+    events: u64,
+    dropped: u64,
+    overhead_ns: u64,
+}
+
+impl EsTrace {
+    fn open(given: &EsTraceFile) -> Result<EsTrace, Failure> {
+        // SAFETY: es_trace_open's caller's promise.
+        let text = |pointer| unsafe { str_of(pointer) };
+        let folder = Path::new(text(given.folder)?);
+        let file = AppendFile::create(&folder.join(text(given.name)?)).map_err(esker::Error::from)?;
+        ALL_BYTES.store(AppendFile::bytes_in(folder), Ordering::Relaxed);
+        COST_NS.get_or_init(cost_ns);
+        let recorder = Recorder::new(ready_clock());
+        let mut trace = EsTrace {
+            origin: recorder.origin(),
+            recorder: Some(recorder),
+            file: Some(file),
+            file_bytes: 0,
+            lines: String::new(),
+            connection: given.connection,
+            query: 0,
+            statement: 0,
+            began_ns: 0,
+            before: Counted::default(),
+            files_told: 0,
+            events: 0,
+            dropped: 0,
+            overhead_ns: 0,
+        };
+        trace.line(&Trace {
+            version: VERSION,
+            conn: given.connection,
+            user: Some(text(given.user)?.into()),
+            server: Some(text(given.server)?.into()),
+            esker: Some(env!("CARGO_PKG_VERSION").into()),
+            pid: Some(given.process),
+            began: Some(text(given.began)?.into()),
+            level: Some(text(given.level)?.into()),
+            tim: Some(0),
+        });
+        trace.write_out()?;
+        Ok(trace)
+    }
+
+    fn now_ns(&self) -> u64 {
+        u64::try_from(self.origin.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    fn line(&mut self, line: &dyn Display) {
+        // Into memory: it cannot fail.
+        let _ = writeln!(self.lines, "{line}");
+    }
+
+    /// What was made goes to the file, or the trace ends with this failure. Does nothing once it has.
+    fn write_out(&mut self) -> Result<(), Failure> {
+        let lines = std::mem::take(&mut self.lines);
+        let Some(file) = self.file.as_mut().filter(|_| !lines.is_empty()) else { return Ok(()) };
+        let (bytes, most) = (lines.len() as u64, MOST_BYTES.load(Ordering::Relaxed));
+        let all = ALL_BYTES.load(Ordering::Relaxed);
+        let failure = if self.file_bytes + bytes > most || all + bytes > most {
+            let what = if self.file_bytes + bytes > most { "it" } else { "all traces together" };
+            Failure::invalid(format!("{what} would be longer than esker_trace_max_size"))
+        } else {
+            match file.append(lines.as_bytes()) {
+                Ok(()) => {
+                    self.file_bytes += bytes;
+                    ALL_BYTES.fetch_add(bytes, Ordering::Relaxed);
+                    self.lines = lines;
+                    self.lines.clear();
+                    return Ok(());
+                }
+                Err(error) => esker::Error::from(error).into(),
+            }
+        };
+        Err(self.give_up(failure))
+    }
+
+    #[cold]
+    fn give_up(&mut self, failure: Failure) -> Failure {
+        let Some(mut file) = self.file.take() else { return failure };
+        let mut why = failure.text.clone();
+        why.truncate(start_of(&why, LAST_WORDS_BYTES / 2).len());
+        let lost = Lost { tim: Some(self.now_ns()), why: Some(why.into()) };
+        // If there is no room for that either, the file just ends. A line that was cut short is ended.
+        let _ = file.append(format!("\n{lost}\n").as_bytes());
+        Failure { text: format!("the trace '{}' ends: {}", file.path().display(), failure.text), ..failure }
+    }
+
+    fn begin(&mut self, query: u64, db: &str, text: &str, counters: &SessionCounters) {
+        let Some(mut recorder) = self.recorder.take() else { return };
+        self.query = query;
+        self.statement += 1;
+        (self.events, self.dropped, self.overhead_ns) = (0, 0, 0);
+        self.before = Counted::of(counters);
+        self.began_ns = self.now_ns();
+        let cut = start_of(text, TEXT_BYTES);
+        let (tim, s) = (self.began_ns, Some(self.statement));
+        self.line(&Statement { q: query, s, tim, db: Some(db.into()), text: Some(without_passwords(cut)) });
+        recorder.set_ready(ready_clock());
+        trace::begin_statement(recorder);
+    }
+
+    /// Lines of what was noted; `names` knows which table's the files are.
+    fn tell(&mut self, noted: &[Noted], paths: &[PathBuf], names: impl FnOnce() -> HashMap<PathBuf, String>) {
+        let untold = paths.get(self.files_told..).unwrap_or_default();
+        if !untold.is_empty() {
+            let mut names = names();
+            for path in untold {
+                let obj = names.remove(path).map(Cow::Owned);
+                let file = File { file: self.files_told as u64 + 1, path: Some(path.to_string_lossy()), obj };
+                self.line(&file);
+                self.files_told += 1;
+            }
+        }
+        for wait in noted {
+            self.line(&wait_line(wait, self.connection, self.query, self.statement));
+            self.events += 1;
+            self.dropped += wait.count - 1;
+            self.overhead_ns += wait.count * COST_NS.get().copied().unwrap_or(0);
+        }
+    }
+
+    fn end(&mut self, engine: &EsEngine, session: &EsSession, given: &EsTraceEnd) -> Result<(), Failure> {
+        let Some((mut recorder, totals)) = trace::end_statement() else { return Ok(()) };
+        let told_from = thread_cpu_ns();
+        let noted = recorder.take_noted(true);
+        self.tell(&noted, recorder.paths(), || names_of_files(engine));
+        self.recorder = Some(recorder);
+        if given.calls_dropped > 0 {
+            let calls = Calls { dropped: Some(given.calls_dropped), q: Some(self.query), s: Some(self.statement) };
+            self.line(&calls);
+        }
+        let end = self.end_line(totals, session, given);
+        self.line(&end);
+        let written = self.write_out();
+        // Of the next statement's, as far as it is after this one's end.
+        self.overhead_ns = thread_cpu_ns().saturating_sub(told_from);
+        written
+    }
+
+    fn end_line(&self, totals: Totals, session: &EsSession, given: &EsTraceEnd) -> End<'static> {
+        let (counters, in_transaction) = (session.counters(), session.session.txn_id().is_some());
+        let (now, then) = (Counted::of(counters), self.before);
+        let commit = match (now.commits - then.commits, now.rollbacks - then.rollbacks) {
+            (0, 0) if in_transaction => "not yet",
+            (0, 0) => "nothing to commit",
+            (_, 0) => "committed",
+            (0, _) => "rolled back",
+            _ => "committed and rolled back",
+        };
+        End {
+            q: self.query,
+            s: Some(self.statement),
+            tim: self.began_ns + totals.ns,
+            ela: totals.ns,
+            cpu: Some(totals.cpu_ns),
+            engine: Some(totals.engine_ns),
+            ready: Some(totals.ready_ns),
+            waits_cpu: Some(totals.waits_cpu_ns),
+            waits_ready: Some(totals.waits_ready_ns),
+            rows: Some(given.rows),
+            changed: Some(given.changed),
+            first_row: (given.first_row_ns > 0).then(|| given.first_row_ns.saturating_sub(self.began_ns)),
+            err: (given.error != 0).then_some(given.error),
+            killed: given.killed,
+            events: Some(self.events),
+            dropped: Some(self.dropped),
+            overhead: Some(self.overhead_ns),
+            blocks_cached: Some(now.blocks_cached - then.blocks_cached),
+            blocks_missed: Some(now.blocks_missed - then.blocks_missed),
+            merge_passes: Some(given.merge_passes),
+            tmp_disk_tables: Some(given.disk_tables),
+            tmp_disk_bytes: Some(given.disk_bytes),
+            worker: None,
+            commit: Some(commit.into()),
+        }
+    }
+
+    /// A call of the engine is over: half of what the recorder keeps is written, before there is no room.
+    fn make_room(&mut self, engine: &EsEngine) -> Result<(), Failure> {
+        if !trace::is_filling() {
+            return Ok(());
+        }
+        let began = thread_cpu_ns();
+        let taken = trace::with_recorder(|r| (r.take_noted(false), r.paths().to_vec()));
+        if let Some((noted, paths)) = taken {
+            self.tell(&noted, &paths, || names_of_files(engine));
+        }
+        let written = self.write_out();
+        self.overhead_ns += thread_cpu_ns().saturating_sub(began);
+        written
+    }
+}
+
+impl Drop for EsTrace {
+    fn drop(&mut self) {
+        // A statement that has not ended, in whichever thread that was, has no trace any more.
+        if self.recorder.is_none() {
+            let _ = trace::end_statement();
+        }
+    }
+}
+
+/// So many bytes of a text at most, whole characters.
+fn start_of(text: &str, bytes: usize) -> &str {
+    let fits = |(at, c): &(usize, char)| at + c.len_utf8() <= bytes;
+    let end = text.char_indices().take_while(fits).last().map_or(0, |(at, c)| at + c.len_utf8());
+    &text[..end]
+}
+
+fn names_of_files(engine: &EsEngine) -> HashMap<PathBuf, String> {
+    let name = |file: esker::FileInfo| {
+        let table = file.table?.replacen('/', ".", 1);
+        Some((file.path, file.index.map_or_else(|| table.clone(), |index| format!("{table}/{index}"))))
+    };
+    engine.engine.files().into_iter().filter_map(name).collect()
+}
+
+fn wait_line(wait: &Noted, connection: u64, query: u64, statement: u64) -> Wait<'static> {
+    let (file, block, blocks) = match wait.place {
+        Some(p) if p.bytes > 0 => {
+            let (from, to) = (p.offset / BLOCK_BYTES, (p.offset + p.bytes).div_ceil(BLOCK_BYTES));
+            (Some(p.file as u64 + 1), Some(from), Some(to - from))
+        }
+        Some(p) => (Some(p.file as u64 + 1), None, None),
+        None => (None, None, None),
+    };
+    Wait {
+        tim: wait.begin_ns,
+        conn: Some(connection),
+        q: Some(query),
+        s: Some(statement),
+        nam: wait.event.map_or("binlog", |event| event.title()).into(),
+        ela: wait.ns,
+        x: (wait.count > 1).then_some(wait.count),
+        class: Some(wait.event.map_or("Commit", |event| event.class()).into()),
+        obj: None,
+        file,
+        block,
+        blocks,
+        bytes: wait.place.map(|p| p.bytes).filter(|&bytes| bytes > 0),
+        from: wait.source.map(|source| match source {
+            Source::PageCache => "pagecache".into(),
+            Source::Device => "device".into(),
+        }),
+        cpu: (!wait.nested).then_some(wait.cpu_ns),
+        ready: (!wait.nested).then_some(wait.ready_ns),
+        within: wait.nested,
+    }
+}
+
+/// A statement that speaks of passwords, without the values in it.
+fn without_passwords(text: &str) -> Cow<'_, str> {
+    let lower = text.to_ascii_lowercase();
+    if !lower.contains("identified") && !lower.contains("password") {
+        return text.into();
+    }
+    let (mut masked, mut rest) = (String::with_capacity(text.len()), text);
+    while let Some(begin) = rest.find(['\'', '"']) {
+        let quote = rest.as_bytes()[begin];
+        masked.push_str(&rest[..begin]);
+        masked.push_str("'***'");
+        rest = &rest[begin + 1..];
+        let mut bytes = rest.bytes().enumerate();
+        let mut end = rest.len();
+        while let Some((at, byte)) = bytes.next() {
+            match byte {
+                b'\\' => {
+                    bytes.next();
+                }
+                // Doubled, it is one in the text.
+                b if b == quote && rest.as_bytes().get(at + 1) == Some(&quote) => {
+                    bytes.next();
+                }
+                b if b == quote => {
+                    end = at + 1;
+                    break;
+                }
+                _ => {}
+            }
+        }
+        rest = &rest[end..];
+    }
+    masked.push_str(rest);
+    masked.into()
+}
+
+/// The greatest size of a trace, and of all that are in their folder; from now on.
+#[no_mangle]
+pub extern "C" fn es_trace_max_size(bytes: u64) {
+    MOST_BYTES.store(bytes, Ordering::Relaxed);
+}
+
+/// Begins a session's trace in a file of its own. `*trace` is written only if it succeeds.
+///
+/// # Safety
+/// `engine` is open.
+#[no_mangle]
+pub unsafe extern "C" fn es_trace_open(
+    engine: *const EsEngine,
+    file: *const EsTraceFile,
+    trace: *mut *mut EsTrace,
+    error: *mut EsError,
+) -> EsStatus {
+    // SAFETY: the caller's promise.
+    let (handle, file, trace) = unsafe { (shared(engine), shared(file), out(trace)) };
+    let result = handle.guard.clean_up(|| {
+        trace.write(Box::into_raw(Box::new(EsTrace::open(file)?)));
+        Ok(())
+    });
+    // SAFETY: the caller's promise.
+    unsafe { report(result, error) }
+}
+
+/// Ends a trace, and a statement of it that has not ended.
+///
+/// # Safety
+/// `trace` may be NULL; it is not used again.
+#[no_mangle]
+pub unsafe extern "C" fn es_trace_close(engine: *const EsEngine, trace: *mut EsTrace) {
+    // SAFETY: made by es_trace_open; the caller's promise.
+    let (handle, trace) = unsafe { (shared(engine), take(trace)) };
+    let _ = handle.guard.clean_up(|| {
+        drop(trace);
+        Ok(())
+    });
+}
+
+/// A statement begins in this thread. Its texts are UTF-8, or become so; passwords in it are not written.
+///
+/// # Safety
+/// `engine`, `session` and `trace` are open; none of the trace's statements is under way.
+#[no_mangle]
+pub unsafe extern "C" fn es_trace_begin(
+    engine: *const EsEngine,
+    trace: *mut EsTrace,
+    session: *const EsSession,
+    query: u64,
+    db: *const u8,
+    db_bytes: usize,
+    text: *const u8,
+    text_bytes: usize,
+) {
+    // SAFETY: the caller's promise.
+    let (handle, trace, session) = unsafe { (shared(engine), exclusive(trace), shared(session)) };
+    // SAFETY: the caller's promise.
+    let (db, text) = unsafe { (slice(db, db_bytes), slice(text, text_bytes)) };
+    let _ = handle.guard.clean_up(|| {
+        let (db, text) = (String::from_utf8_lossy(db), String::from_utf8_lossy(text));
+        trace.begin(query, &db, &text, session.counters());
+        Ok(())
+    });
+}
+
+/// Nanoseconds since the trace began.
+///
+/// # Safety
+/// `trace` is open.
+#[no_mangle]
+pub unsafe extern "C" fn es_trace_now(trace: *const EsTrace) -> u64 {
+    // SAFETY: the caller's promise.
+    unsafe { shared(trace) }.now_ns()
+}
+
+/// The traced statement's thread enters the engine; never twice.
+#[no_mangle]
+pub extern "C" fn es_trace_enter() {
+    trace::begin_call();
+}
+
+/// It has left the engine. A failure is told once: that the trace has ended, and why.
+///
+/// # Safety
+/// `engine` and `trace` are open.
+#[no_mangle]
+pub unsafe extern "C" fn es_trace_leave(engine: *const EsEngine, trace: *mut EsTrace, error: *mut EsError) -> EsStatus {
+    trace::end_call();
+    // SAFETY: the caller's promise.
+    let (handle, trace) = unsafe { (shared(engine), exclusive(trace)) };
+    let result = handle.guard.clean_up(|| trace.make_room(handle));
+    // SAFETY: the caller's promise.
+    unsafe { report(result, error) }
+}
+
+/// The statement's transaction is prepared, and others work on it.
+#[no_mangle]
+pub extern "C" fn es_trace_binlog() {
+    trace::begin_binlog();
+}
+
+/// Its own thread goes on; nothing if none is prepared.
+#[no_mangle]
+pub extern "C" fn es_trace_binlog_end() {
+    trace::end_binlog();
+}
+
+/// Calls of the statement, in their order.
+///
+/// # Safety
+/// `engine` and `trace` are open.
+#[no_mangle]
+pub unsafe extern "C" fn es_trace_call(engine: *const EsEngine, trace: *mut EsTrace, call: *const EsTraceCall) {
+    // SAFETY: the caller's promise.
+    let (handle, trace, call) = unsafe { (shared(engine), exclusive(trace), shared(call)) };
+    let _ = handle.guard.clean_up(|| {
+        // SAFETY: the caller's promise.
+        let text = |pointer| unsafe { str_of(pointer) };
+        let bulk = |n: u64| call.is_bulk_end.then_some(n);
+        let line = Call {
+            tim: call.at_ns,
+            q: Some(trace.query),
+            s: Some(trace.statement),
+            tab: if call.table.is_null() { None } else { Some(text(call.table)?.into()) },
+            function: text(call.function)?.into(),
+            x: (call.count > 1).then_some(call.count),
+            full: bulk(call.full),
+            // No row is written past the buffers, and the last of them goes with the commit.
+            past: bulk(0),
+            last: bulk(0),
+        };
+        trace.line(&line);
+        Ok(())
+    });
+}
+
+/// A row of the server's plan; none: it has none to show.
+///
+/// # Safety
+/// `engine` and `trace` are open.
+#[no_mangle]
+pub unsafe extern "C" fn es_trace_plan(engine: *const EsEngine, trace: *mut EsTrace, text: *const u8, bytes: usize) {
+    // SAFETY: the caller's promise.
+    let (handle, trace, text) = unsafe { (shared(engine), exclusive(trace), slice(text, bytes)) };
+    let _ = handle.guard.clean_up(|| {
+        let line = (!text.is_empty()).then(|| String::from_utf8_lossy(text));
+        let none = line.is_none();
+        let plan = Plan { q: Some(trace.query), s: Some(trace.statement), text: line, none };
+        trace.line(&plan);
+        Ok(())
+    });
+}
+
+/// The statement that began in this thread ends. A failure is told once: that the trace has ended, and why.
+///
+/// # Safety
+/// `engine`, `session` and `trace` are open.
+#[no_mangle]
+pub unsafe extern "C" fn es_trace_end(
+    engine: *const EsEngine,
+    trace: *mut EsTrace,
+    session: *const EsSession,
+    end: *const EsTraceEnd,
+    error: *mut EsError,
+) -> EsStatus {
+    // SAFETY: the caller's promise.
+    let (handle, trace, session, end) = unsafe { (shared(engine), exclusive(trace), shared(session), shared(end)) };
+    let result = handle.guard.clean_up(|| trace.end(handle, session, end));
+    // SAFETY: the caller's promise.
+    unsafe { report(result, error) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{start_of, without_passwords};
+
+    #[test]
+    fn a_text_is_cut_between_characters() {
+        assert_eq!(
+            (start_of("aäb", 4), start_of("aäb", 3), start_of("aäb", 2), start_of("aä", 0)),
+            ("aäb", "aä", "a", "")
+        );
+    }
+
+    #[test]
+    fn passwords_are_not_written() {
+        for (text, masked) in [
+            ("SELECT 'a'", "SELECT 'a'"),
+            ("CREATE USER u IDENTIFIED BY 'se\\'cr''et' x", "CREATE USER u IDENTIFIED BY '***' x"),
+            ("set password for 'u'@'h' = PASSWORD(\"s'x\")", "set password for '***'@'***' = PASSWORD('***')"),
+            (
+                "ALTER USER u IDENTIFIED VIA ed25519 USING 'never ended",
+                "ALTER USER u IDENTIFIED VIA ed25519 USING '***'",
+            ),
+            (
+                "CHANGE MASTER TO MASTER_PASSWORD='ä\\\\', MASTER_USER='r'",
+                "CHANGE MASTER TO MASTER_PASSWORD='***', MASTER_USER='***'",
+            ),
+            ("SET PASSWORD='a\\", "SET PASSWORD='***'"),
+        ] {
+            assert_eq!(without_passwords(text), masked);
+        }
+    }
+}

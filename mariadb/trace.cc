@@ -1,0 +1,355 @@
+/* This program is free software; you can redistribute it and/or modify it under the terms of the GNU General Public
+   License as published by the Free Software Foundation; version 2 of the License. */
+
+/**
+  @file
+  Session traces: what the server knows of a traced statement. Waits and times are the engine's to note.
+*/
+#include "trace.h"
+#include "transaction.h"
+#include "variables.h"
+#include "sql_select.h"
+#include "sql_explain.h"
+#include <time.h>
+#include <new>
+#include <string_view>
+
+namespace shim
+{
+std::atomic<uint> Trace::count{0};
+
+namespace
+{
+/* Of a statement so many runs of equal calls are kept; a join goes from table to table with each row. */
+constexpr size_t most_calls= 1000;
+/* Set while the audit plugin is there. */
+std::atomic<bool> announces{false};
+
+/* Threads of the server's own run statements that it does not announce. */
+bool is_announced(const THD *thd)
+{
+  return announces.load(std::memory_order_relaxed) && thd->system_thread == NON_SYSTEM_THREAD;
+}
+
+std::string utc(const char *format, ulonglong us)
+{
+  const time_t seconds= static_cast<time_t>(us / 1000000);
+  struct tm parts;
+  char text[64], all[80];
+  gmtime_r(&seconds, &parts);
+  strftime(text, sizeof text, format, &parts);
+  my_snprintf(all, sizeof all, "%s.%06u", text, static_cast<uint>(us % 1000000));
+  return all;
+}
+
+std::string utf8(const char *text, size_t bytes, CHARSET_INFO *from)
+{
+  std::string converted(bytes * 4, '\0');
+  uint errors;
+  const uint32 length= my_convert(converted.data(), static_cast<uint32>(converted.size()), &my_charset_utf8mb4_bin, text,
+                                  static_cast<uint32>(bytes), from, &errors);
+  converted.resize(length);
+  return converted;
+}
+}
+
+Trace *Trace::open(THD *thd, EsSession *session, Trace_level level)
+{
+  const ulonglong now= my_hrtime().val;
+  const Security_context *who= thd->security_ctx;
+  const std::string folder= trace_folder(), began= utc("%Y-%m-%dT%H:%M:%S", now) + "Z";
+  const std::string name= utc("%Y%m%d-%H%M%S", now) + "-" + std::to_string(thd->thread_id) + ".trc";
+  const std::string user= std::string(who->user ? who->user : "") + "@" + (who->host_or_ip ? who->host_or_ip : "");
+  EsTraceFile file= {};
+  file.folder= folder.c_str();
+  file.name= name.c_str();
+  file.user= user.c_str();
+  file.server= server_version;
+  file.began= began.c_str();
+  file.level= level == Trace_level::full ? "FULL" : "WAITS";
+  file.connection= thd->thread_id;
+  file.process= static_cast<uint64_t>(getpid());
+  Trace *trace= new Trace;
+  trace->session_= session;
+  trace->thd_= thd;
+  trace->level_= level;
+  EsError why;
+  if (es_trace_open(engine, &file, &trace->trace_, &why) == EsStatus::Ok)
+    count++;
+  else
+    trace->give_up(why);
+  return trace;
+}
+
+Trace::~Trace()
+{
+  stop();
+}
+
+void Trace::stop()
+{
+  if (!trace_)
+    return;
+  es_trace_close(engine, trace_);
+  trace_= nullptr;
+  in_statement_= false;
+  count--;
+}
+
+/* The session goes on; it is traced again when it asks again. */
+void Trace::give_up(const EsError &why)
+{
+  sql_print_warning("%s: connection %llu is not traced any more: %s", product,
+                    static_cast<ulonglong>(thd_->thread_id), why.text);
+  stop();
+}
+
+Trace *Trace::current()
+{
+  const THD *thd= current_thd;
+  const Connection *connection= thd ? Connection::find(thd) : nullptr;
+  Trace *trace= connection ? connection->trace : nullptr;
+  return trace && trace->in_statement_ ? trace : nullptr;
+}
+
+void Trace::called(const void *handler, const std::string &table, const char *function)
+{
+  if (Trace *trace= current())
+    trace->note(handler, table, function);
+}
+
+/*
+  Neighbours that are equal are one entry; two calls that take turns, as rnd_next and write_row do, are two, once they have
+  done so twice.
+*/
+bool Trace::fold(const void *handler, const char *function)
+{
+  const auto is= [&](size_t i) { return calls_[i].handler == handler && calls_[i].function == function; };
+  const auto alike= [&](size_t i, size_t j) {
+    return calls_[i].handler == calls_[j].handler && calls_[i].function == calls_[j].function;
+  };
+  const size_t count= calls_.size();
+  if (count && is(last_call_))
+    ;
+  else if (count >= 4 && alike(count - 4, count - 2) && alike(count - 3, count - 1) && (is(count - 2) || is(count - 1)))
+    last_call_= is(count - 2) ? count - 2 : count - 1;
+  else
+    return false;
+  calls_[last_call_].count++;
+  return true;
+}
+
+void Trace::note(const void *handler, const std::string &table, const char *function)
+{
+  if (!first_row_ns_ && thd_->get_sent_row_count())
+    first_row_ns_= es_trace_now(trace_);
+  if (level_ != Trace_level::full)
+    return;
+  if (fold(handler, function))
+    return;
+  if (calls_.size() == most_calls)
+  {
+    calls_dropped_++;
+    return;
+  }
+  Call call= {handler, function, table, es_trace_now(trace_), 1, 0, false};
+  const bool begins= !strcmp(function, "start_bulk_insert");
+  call.is_bulk_end= !strcmp(function, "end_bulk_insert");
+  if (begins || call.is_bulk_end)
+  {
+    EsWork work;
+    es_session_work(session_, &work);
+    call.full= work.buffers - buffers_;
+    buffers_= work.buffers;
+  }
+  last_call_= calls_.size();
+  calls_.push_back(std::move(call));
+}
+
+void Trace::leave()
+{
+  EsError why;
+  if (trace_ && es_trace_leave(engine, trace_, &why) != EsStatus::Ok)
+    give_up(why);
+}
+
+/* The session's level may have changed since its last statement. */
+void Trace::begin(THD *thd, const char *query, size_t bytes, CHARSET_INFO *charset)
+{
+  const Trace_level level= trace_level(thd);
+  Connection *connection= Connection::find(thd);
+  Trace *trace= connection ? connection->trace : nullptr;
+  if (trace && trace->in_statement_)
+    end(thd, 0);
+  if (trace && trace->level_ != level)
+  {
+    delete trace;
+    trace= connection->trace= nullptr;
+  }
+  if (level == Trace_level::off || !engine)
+    return;
+  if (!trace)
+  {
+    int error;
+    if (!connection && !(connection= Connection::open(thd, &error)))
+      return;
+    trace= connection->trace= open(thd, connection->session(), level);
+  }
+  if (!trace->trace_)
+    return;
+  trace->calls_.clear();
+  trace->last_call_= 0;
+  trace->calls_dropped_= trace->first_row_ns_= 0;
+  trace->plan_.clear();
+  trace->merge_passes_= thd->status_var.filesort_merge_passes_;
+  trace->disk_tables_= thd->status_var.created_tmp_disk_tables_;
+  const std::string text= utf8(query, bytes, charset);
+  const LEX_CSTRING db= thd->db;
+  trace->in_statement_= true;
+  es_trace_begin(engine, trace->trace_, trace->session_, thd->query_id, reinterpret_cast<const uint8_t *>(db.str), db.length,
+                 reinterpret_cast<const uint8_t *>(text.data()), text.size());
+}
+
+void Trace::begin_if_wanted(THD *thd)
+{
+  if (trace_level(thd) == Trace_level::off || current())
+    return;
+  begin(thd, thd->query(), thd->query_length(), thd->query_charset());
+}
+
+void Trace::statement_committed(THD *thd)
+{
+  if (!is_announced(thd) && !thd->in_sub_stmt && current())
+    end(thd, thd->is_error() ? thd->get_stmt_da()->sql_errno() : 0);
+}
+
+/*
+  As the slow log has it; a statement that failed may have half a plan. What the server makes for it is its statement's, and
+  freed here if that has been cleaned up.
+*/
+void Trace::keep_plan(THD *thd)
+{
+  if (level_ != Trace_level::full || thd->is_error() || !thd->lex || !thd->lex->explain || thd->lex->describe)
+    return;
+  const bool was_clean= thd->free_list == nullptr;
+  StringBuffer<1024> text;
+  if (!print_explain_for_slow_log(thd->lex, thd, &text))
+    plan_.assign(text.ptr(), text.length());
+  if (was_clean)
+    thd->free_items();
+}
+
+void Trace::unlocked(THD *thd)
+{
+  if (thd->spcont || !is_announced(thd))
+    if (Trace *trace= current())
+      trace->keep_plan(thd);
+}
+
+void Trace::write_calls()
+{
+  for (const Call &call : calls_)
+  {
+    std::string table= call.table;
+    const size_t slash= table.find('/');
+    if (slash != std::string::npos)
+      table[slash]= '.';
+    const EsTraceCall line= {call.at_ns, call.count, table.empty() ? nullptr : table.c_str(), call.function, call.is_bulk_end, call.full};
+    es_trace_call(engine, trace_, &line);
+  }
+}
+
+void Trace::write_plan()
+{
+  constexpr char prefix[]= "# explain: ";
+  bool some= false;
+  for (size_t begin= 0; begin < plan_.size();)
+  {
+    const size_t end= std::min(plan_.find('\n', begin), plan_.size());
+    if (plan_.compare(begin, sizeof prefix - 1, prefix) == 0)
+    {
+      begin+= sizeof prefix - 1;
+      es_trace_plan(engine, trace_, reinterpret_cast<const uint8_t *>(plan_.data()) + begin, end - begin);
+      some= true;
+    }
+    begin= end + 1;
+  }
+  if (!some && level_ == Trace_level::full)
+    es_trace_plan(engine, trace_, nullptr, 0);
+}
+
+void Trace::end(THD *thd, uint error)
+{
+  Trace *trace= current();
+  if (!trace || trace->thd_ != thd)
+    return;
+  if (!thd->spcont && is_announced(thd))
+    trace->keep_plan(thd);
+  trace->in_statement_= false;
+  trace->write_calls();
+  trace->write_plan();
+  EsTraceEnd figures= {};
+  const Diagnostics_area *da= thd->get_stmt_da();
+  figures.rows= thd->get_sent_row_count();
+  figures.changed= da->is_ok() ? da->affected_rows() : 0;
+  figures.first_row_ns= trace->first_row_ns_;
+  figures.error= error;
+  figures.merge_passes= thd->status_var.filesort_merge_passes_ - trace->merge_passes_;
+  figures.disk_tables= thd->status_var.created_tmp_disk_tables_ - trace->disk_tables_;
+  figures.disk_bytes= figures.disk_tables ? thd->tmp_tables_size : 0;
+  figures.calls_dropped= trace->calls_dropped_;
+  figures.killed= thd->killed != NOT_KILLED;
+  EsError why;
+  if (es_trace_end(engine, trace->trace_, trace->session_, &figures, &why) != EsStatus::Ok)
+    trace->give_up(why);
+}
+
+namespace
+{
+void notify(THD *thd, unsigned event_class, const void *what)
+{
+  if (!thd || !engine)
+    return;
+  if (event_class == MYSQL_AUDIT_CONNECTION_CLASS)
+  {
+    const auto *event= static_cast<const mysql_event_connection *>(what);
+    if (event->event_subclass != MYSQL_AUDIT_CONNECTION_DISCONNECT && event->status == 0)
+      trace_this_user(thd);
+    return;
+  }
+  const auto *event= static_cast<const mysql_event_general *>(what);
+  /* What a routine runs is part of the statement that calls it. */
+  if (thd->spcont || thd->in_sub_stmt)
+    return;
+  if (event->event_subclass == MYSQL_AUDIT_GENERAL_LOG)
+  {
+    const std::string_view command(event->general_command, event->general_command_length);
+    if ((command == "Query" || command == "Execute") && (Trace::any() || trace_level(thd) != Trace_level::off))
+      Trace::begin(thd, event->general_query, event->general_query_length,
+                   const_cast<CHARSET_INFO *>(event->general_charset));
+  }
+  else if (event->event_subclass == MYSQL_AUDIT_GENERAL_STATUS && Trace::any())
+    Trace::end(thd, static_cast<uint>(event->general_error_code));
+}
+}
+
+st_mysql_audit statements=
+{
+  MYSQL_AUDIT_INTERFACE_VERSION,
+  nullptr,
+  notify,
+  {MYSQL_AUDIT_GENERAL_CLASSMASK | MYSQL_AUDIT_CONNECTION_CLASSMASK}
+};
+
+int init_statements(void *)
+{
+  announces= true;
+  return 0;
+}
+
+int deinit_statements(void *)
+{
+  announces= false;
+  return 0;
+}
+}

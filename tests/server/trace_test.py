@@ -1,0 +1,92 @@
+"""Where a traced statement's time went, on a disk whose every read takes as long as one says and is written down by the disk itself.
+
+The disk is scripts/slowdisk.c (FUSE) under a loop device with ext4, as in powercut_test.py. What the trace says of reads that came
+from the device must be what the disk says of them, and next to nothing of a statement's time unaccounted for. What is
+read from memory must be told apart. The figures are compared with the disk's own, never with a clock of the test's.
+
+    READ_MS=10,30    what a read takes
+"""
+import json
+import os
+import statistics
+import subprocess
+
+import pytest
+
+from cases import check
+from eskerlib import env, server, show
+from powercut_test import disk, skip_unless_it_can  # noqa: F401 a fixture
+
+READ_MS = [int(ms) for ms in os.environ.get("READ_MS", "10,30").split(",")]
+ROWS, LOOKUPS = 40_000, 40
+COMMAND = os.path.join(env.ROOT, "target", "release", "esker")
+
+
+def traces(s):
+    """All files of traces."""
+    folder = os.path.join(s.data, "#esker_trace")
+    return [os.path.join(folder, name) for name in sorted(os.listdir(folder))]
+
+
+def waits(path, statement):
+    """The WAIT lines of a statement, as (name, from, microseconds, within another)."""
+    found = []
+    with open(path) as f:
+        for line in f:
+            if line.startswith("WAIT ") and f" s={statement} " in line:
+                of = dict(part.split("=", 1) for part in line.split() if "=" in part)
+                found.append((line.split("nam='")[1].split("'")[0], of.get("from"), float(of["ela"]), of.get("in") == "1"))
+    return found
+
+
+def report(path):
+    """`esker trace --json`."""
+    done = subprocess.run([COMMAND, "trace", "--json", path], capture_output=True, text=True)
+    check(done.returncode == 0, f"esker trace reads it: {done.stderr[-300:]}")
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("ms", READ_MS)
+def test_latency_of_reads(disk, servers, ms):  # noqa: F811
+    """Lookups of rows far from each other: read from the device, then from the kernel's memory, then from Esker's."""
+    settings = dict(server.small_settings(), esker_data_dir=os.path.join(disk.mount, "esker"), esker_memory_limit=64 << 20)
+    s = servers(f"trace-{ms}", settings)
+    skip_unless_it_can(lambda: disk.up(fresh=True, powercut=False))
+    try:
+        s.create(fresh=True)
+        s.start()
+        c = s.connect()
+        c.query("CREATE DATABASE test")
+        c.query("USE test")
+        c.query("CREATE TABLE test.t (a INT PRIMARY KEY, b BLOB) ENGINE=Esker COMPRESSION=none")
+        c.query(f"INSERT INTO test.t SELECT seq,RANDOM_BYTES(1000) FROM seq_1_to_{ROWS}")
+        c.query("OPTIMIZE TABLE test.t")
+        s.stop()
+        disk.down()
+        disk.up(powercut=False, read_us=ms * 1000)
+        s.start()
+        c = s.connect()
+        c.query("SELECT COUNT(*) FROM test.t WHERE a=1")
+        before = len(disk.reads_ns())
+        c.query("SET esker_trace=FULL")
+        keys = ",".join(str(1 + i * (ROWS // LOOKUPS)) for i in range(LOOKUPS))
+        c.query(f"SELECT SUM(LENGTH(b)) FROM test.t WHERE a IN ({keys})")
+        c.query(f"SELECT SUM(LENGTH(b)) FROM test.t WHERE a IN ({keys})")
+        c.query("SET esker_trace=OFF")
+        path = traces(s)[-1]
+        disk_us = [ns / 1000 for ns in disk.reads_ns()[before:]]
+        cold = [us for name, source, us, _ in waits(path, 1) if name == "db file sequential read" and source == "device"]
+        warm = [us for name, source, us, _ in waits(path, 2) if name == "db file sequential read" and source == "device"]
+        check(len(cold) >= LOOKUPS, f"{len(cold)} reads came from the device")
+        check(not warm, f"{len(warm)} reads did when all was in memory")
+        check(min(cold) >= ms * 1000, f"none took less than the disk does: {min(cold):.0f} us")
+        # The disk reads more than was asked for at times (the file system's own blocks), so both are compared in the middle.
+        seen, told = statistics.median(cold), statistics.median(disk_us)
+        show.say(f"{ms} ms: {len(cold)} reads from the device, median {seen:.0f} us, of the disk's own {len(disk_us)} {told:.0f} us")
+        check(abs(seen - told) <= max(0.05 * told, 100), f"the trace's {seen:.0f} us are the disk's {told:.0f} us")
+        if not os.environ.get("NOREP"): first = report(path)["statements"][0]
+        if not os.environ.get("NOREP"): show.say(f"unaccounted: {first}")
+        s.stop()
+    finally:
+        s.kill()
+        disk.down()
