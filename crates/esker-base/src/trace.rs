@@ -46,7 +46,7 @@ pub struct Noted {
     pub begin_ns: u64,
     /// How long it took.
     pub ns: u64,
-    /// Of that, processor time; not measured of one within another.
+    /// Of that, processor time: all of it where a read was answered at once; not measured of one within another.
     pub cpu_ns: u64,
     /// Of that, time in which the thread could have run and did not; as `cpu_ns`.
     pub ready_ns: u64,
@@ -82,10 +82,17 @@ pub type ReadyClock = Box<dyn FnMut() -> Option<u64> + Send>;
 
 struct Open {
     begin: Instant,
-    cpu_ns: u64,
-    ready_ns: Option<u64>,
+    /// None: it is within another, or a read that does not sleep so far; asking costs more than such a read.
+    slept: Option<Slept>,
     place: Option<Place>,
     source: Option<Source>,
+}
+
+/// A thread's clocks when a wait began in which it sleeps.
+#[derive(Clone, Copy)]
+struct Slept {
+    cpu_ns: u64,
+    ready_ns: Option<u64>,
 }
 
 /// A moment of a thread.
@@ -201,10 +208,11 @@ impl Recorder {
     }
 
     fn push(&mut self, sleeps: bool) {
-        let outermost = self.open.is_empty();
-        let ready_ns = if outermost && sleeps { (self.ready)() } else { None };
-        let cpu_ns = if outermost { thread_cpu_ns() } else { 0 };
-        self.open.push(Open { begin: Instant::now(), cpu_ns, ready_ns, place: None, source: None });
+        let slept = (sleeps && self.open.is_empty()).then(|| {
+            let ready_ns = (self.ready)();
+            Slept { cpu_ns: thread_cpu_ns(), ready_ns }
+        });
+        self.open.push(Open { begin: Instant::now(), slept, place: None, source: None });
     }
 
     fn pop(&mut self, event: Option<WaitEvent>) {
@@ -213,8 +221,13 @@ impl Recorder {
         let nested = !self.open.is_empty();
         let (mut cpu_ns, mut ready_ns) = (0, 0);
         if !nested {
-            cpu_ns = thread_cpu_ns().saturating_sub(open.cpu_ns);
-            ready_ns = open.ready_ns.and_then(|then| Some((self.ready)()?.saturating_sub(then))).unwrap_or(0);
+            match open.slept {
+                Some(then) => {
+                    cpu_ns = thread_cpu_ns().saturating_sub(then.cpu_ns);
+                    ready_ns = then.ready_ns.and_then(|then| Some((self.ready)()?.saturating_sub(then))).unwrap_or(0);
+                }
+                None => cpu_ns = ns, // all of it was the processor's
+            }
             self.totals.waits_cpu_ns += cpu_ns;
             self.totals.waits_ready_ns += ready_ns;
         }
@@ -335,8 +348,10 @@ pub fn answered_by(source: Source) {
 /// The read that began last is not answered at once.
 pub fn will_sleep() {
     with(|r| {
-        if r.open.len() == 1 && r.open[0].ready_ns.is_none() {
-            r.open[0].ready_ns = (r.ready)();
+        if let [open @ Open { slept: None, .. }] = r.open.as_mut_slice() {
+            let so_far_ns = ns_between(open.begin, Instant::now());
+            let ready_ns = (r.ready)();
+            open.slept = Some(Slept { cpu_ns: thread_cpu_ns().saturating_sub(so_far_ns), ready_ns });
         }
     });
 }
@@ -489,7 +504,7 @@ mod tests {
         busy(2_000_000); // the server's
         begin_call();
         busy(3_000_000);
-        timed(WaitEvent::RunRead, || busy(4_000_000)); // a wait's
+        timed(WaitEvent::RunSync, || busy(4_000_000)); // a wait's
         end_call();
         let (_, totals) = end_statement().unwrap();
         assert!(totals.engine_ns >= 3_000_000 && totals.waits_cpu_ns >= 4_000_000, "{totals:?}");
