@@ -29,6 +29,9 @@ pub enum Failure {
     /// Nothing was measured.
     #[error("{0}")]
     Unmeasured(#[from] esker_lab::LabError),
+    /// A session's trace cannot be told.
+    #[error("{0}")]
+    Trace(String),
     /// The output cannot be written.
     #[error("cannot write the output: {0}")]
     Output(#[from] io::Error),

@@ -1,5 +1,5 @@
-//! The command `esker`: looks into a data folder without changing it, and measures storage (`esker lab`, a crate of its
-//! own). Owns the arguments and the exit code; each subcommand has a module of its own.
+//! The command `esker`: looks into a data folder without changing it, tells where a traced session's time went, and
+//! measures storage (`esker lab`, a crate of its own). Owns the arguments and the exit code; each subcommand has a module of its own.
 //!
 //! Exit codes: 0 all is well, 2 damage was found, 1 anything else (wrong arguments, folder in use, no such table); the
 //! lab's are its own.
@@ -10,6 +10,7 @@ mod failure;
 mod folder;
 mod info;
 mod text;
+mod trace;
 mod wal;
 
 use clap::{Args, Parser, Subcommand};
@@ -27,7 +28,12 @@ Exit codes:
 The folder is only read: what the log holds beyond the files is replayed in memory. It is locked meanwhile, so that no
 server changes it; a server that has it open must be stopped first.";
 
-/// Looks into an Esker data folder, and measures what a machine's storage does for a database.
+const TRACE_EXIT_CODES: &str = "\
+Exit codes:
+  0  all is well; lines that are cut or broken are warnings of the report
+  1  it could not be done: wrong arguments, a file that cannot be read or is no trace, no statement of that query id";
+
+/// Looks into an Esker data folder, tells where a session's time went, and measures what a machine's storage does for a database.
 #[derive(Parser)]
 #[command(name = "esker", version, after_help = EXIT_CODES, arg_required_else_help = true)]
 struct Command {
@@ -79,6 +85,13 @@ enum Job {
         #[arg(long, value_name = "N")]
         limit: Option<u64>,
     },
+    /// Tells where the time of a session's statements went, from the trace files that the server wrote
+    ///
+    /// The session was traced by the server (SET esker_trace): this reads its files and shows, of each statement, what it
+    /// waited for, the processor's time, and what is unaccounted for. docs/TRACE.md says how to read it. Another thing is
+    /// 'esker lab trace', which itself reads a file and times each read, to tell what the storage does; no server is in it.
+    #[command(after_help = TRACE_EXIT_CODES)]
+    Trace(trace::Options),
     /// Measures what this machine's storage does for a database
     #[command(subcommand)]
     Lab(esker_lab::Lab),
@@ -100,6 +113,7 @@ fn run(job: &Job, out: &mut dyn Write) -> Result<(), Failure> {
         Job::Info { common } => info::run(&common.dir, common.json, out),
         Job::Dump { common, table, limit } => dump::run(&common.dir, table, *limit, common.json, out),
         Job::Wal { common, from, limit } => wal::run(&common.dir, *from, *limit, common.json, out),
+        Job::Trace(options) => trace::run(options, out),
         Job::Lab(lab) => match esker_lab::run(lab, out)? {
             esker_lab::Verdict::Good => Ok(()),
             verdict => Err(Failure::Lab(verdict)),

@@ -72,6 +72,9 @@ pub enum Lab {
     #[command(after_help = EXIT_CODES)]
     Commit(commit::Options),
     /// Reads one by one with their times, and what the times say about where the bytes came from
+    ///
+    /// This reads a file itself, without a server. Another thing is 'esker trace', which tells where the time of a
+    /// server's session went, from the files of its trace.
     #[command(after_help = EXIT_CODES)]
     Trace(trace::Options),
     /// The engine's lock under threads: contention, and the times of waiting, holding and letting go

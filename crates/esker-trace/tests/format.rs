@@ -5,17 +5,7 @@ use esker_trace::format::*;
 use proptest::prelude::*;
 use proptest::strategy::Union;
 
-const LINES: &str = "\
-TRACE version=1 conn=7 user='u@h' server='10.11.18-MariaDB' esker='0.1.0' pid=12 began='2026-11-27T02:30:00.123456Z' level=FULL tim=0
-STATEMENT q=8841 s=3 tim=12.5 db='shop' text='SELECT \\'a\\\\b\\'\\n\\tFROM t'
-FILE file=19 path='#esker/run-19' obj='shop.orders/by_date'
-WAIT tim=100 conn=7 q=8841 s=3 nam='db file sequential read' ela=253.412 class='User I/O' obj=shop.orders/PRIMARY file=19 block=934517 blocks=1 bytes=4096 from=device cpu=1.2 ready=3.04 in=1
-CALL tim=1.001 q=8841 s=3 tab='shop.orders' fn=index_next x=498132 full=3 past=1 last=1
-CALLS dropped=9 q=8841 s=3
-PLAN q=8841 s=3 text='id\\tselect_type\\ttable'
-PLAN q=8841 s=3 none=1
-END q=8841 s=3 tim=12408000 ela=12407987.5 cpu=2000000 engine=610000 ready=310000 waits_cpu=13000 waits_ready=1 rows=1 changed=0 first_row=12398000 err=1317 killed=1 events=50235 dropped=0 overhead=4000 blocks_cached=5 blocks_missed=6 merge_passes=0 tmp_disk_tables=0 tmp_disk_bytes=0 worker=1204000 commit='read only'
-LOST tim=5 why='disk full'";
+const LINES: &str = include_str!("lines.txt");
 
 #[test]
 fn every_kind_prints_as_it_was_read() {

@@ -1,0 +1,284 @@
+//! The report: sums that are known, broken files, several statements and parts, memory.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::*;
+use esker_trace::format::*;
+use esker_trace::Options;
+
+/// Compares with a file beside this one; `ESKER_RENEW_GOLDEN=1` writes it anew.
+fn golden(name: &str, text: &str) {
+    let path = format!("{}/tests/golden/{name}", env!("CARGO_MANIFEST_DIR"));
+    if std::env::var_os("ESKER_RENEW_GOLDEN").is_some() {
+        std::fs::write(&path, text).unwrap();
+    }
+    let expected = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(text == expected, "{path} is not what is printed now:\n{text}");
+    assert!(text.lines().all(|l| l.chars().count() <= 100), "wider than 100 columns:\n{text}");
+}
+
+#[test]
+fn a_statement_is_accounted_for_to_the_microsecond() {
+    let file = example().read();
+    let [statement] = &file.statements[..] else { panic!("{file:#?}") };
+    let account = &statement.account;
+    let (device, cache) = example_sums();
+    let ms = 1_000_000;
+    // The processor's time is without that within waits; so is the time ready but not run.
+    let known = [
+        ("read device", device),
+        ("read page cache", cache),
+        ("processor, server", 400 * ms),
+        ("processor, engine", 200 * ms),
+        ("ready, not run", 30 * ms),
+    ];
+    for (what, sum_ns) in known {
+        assert_eq!(row(&account.rows, what).sum_ns, sum_ns, "{what}");
+    }
+    let unaccounted = 1240 * ms - device - cache - 630 * ms;
+    assert_eq!((account.unaccounted_ns, account.rows.last().unwrap().sum_ns), (Some(unaccounted), unaccounted));
+    assert_eq!(account.rows.iter().map(|r| r.sum_ns).sum::<i64>(), account.wall_ns);
+    let read = row(&account.rows, "read device");
+    assert_eq!((read.count, read.max_ns, read.bytes), (Some(2000), Some(1_523_600), Some(2000 * 16_384)));
+    assert!(read.p99_ns.unwrap().abs_diff(1_515_600) < 2000, "{read:?}");
+    assert_eq!(statement.device.modes.iter().map(|m| m.count).collect::<Vec<_>>(), [80, 1860, 60]);
+    assert_eq!(statement.device.powers.iter().map(|p| p.count).sum::<u64>(), 2000);
+    assert_eq!(statement.slowest[0].ns, 1_523_600);
+    golden("statement.txt", &text(&file));
+}
+
+#[test]
+fn waits_within_others_are_not_added() {
+    let mut lines = Lines::default();
+    lines.add(trace()).add(Statement { q: 8841, s: Some(1), tim: 0, ..Statement::default() });
+    lines.add(Wait { within: true, cpu: Some(3), ready: Some(2), ..wait(20 * US, 700 * US, "log file device sync") });
+    lines.add(Wait { within: true, ..wait(750 * US, 30 * US, "log file parallel write") });
+    lines.add(wait(10 * US, 800 * US, "log file sync"));
+    lines.add(End { cpu: Some(100 * US), ready: Some(40 * US), ..end(1000 * US, 1000 * US) });
+    let file = lines.read();
+    let account = &file.statements[0].account;
+    assert_eq!(account.unaccounted_ns, Some(60_000));
+    let outer = row(&account.rows, "log file sync");
+    let nested: Vec<(&str, u64)> = outer.nested.iter().map(|n| (n.what.as_str(), n.sum_ns)).collect();
+    assert_eq!(nested, [("log file device sync", 700 * US), ("log file parallel write", 30 * US)]);
+    assert_eq!(account.within.len(), 2);
+    assert_eq!(row(&account.within, "log file device sync").sum_ns, 700_000);
+    assert_eq!(file.total.unaccounted_ns, Some(60_000));
+}
+
+#[test]
+fn more_than_the_wall_shows_as_less_than_nothing() {
+    let mut lines = Lines::default();
+    lines.add(trace()).add(Statement { q: 8841, s: Some(1), tim: 0, ..Statement::default() });
+    lines.add(wait(0, 900 * US, "log file sync"));
+    lines.add(End { cpu: Some(110 * US), ready: Some(0), ..end(1000 * US, 1000 * US) });
+    let file = lines.read();
+    assert_eq!(file.statements[0].account.unaccounted_ns, Some(-10_000));
+    assert!(text(&file).contains("unaccounted                         -0.000010  -1.0\n"), "{}", text(&file));
+}
+
+#[test]
+fn what_is_not_told_is_unaccounted_and_said_to_be() {
+    let mut lines = Lines::default();
+    lines.add(trace()).add(wait(0, 400 * US, "bulk writer")).add(end(1000 * US, 1000 * US));
+    let file = lines.read();
+    let statement = &file.statements[0];
+    assert_eq!((statement.begun, statement.account.unaccounted_ns), (false, Some(600_000)));
+    let text = text(&file);
+    for said in
+        ["its beginning is not in the trace", "processor time is not known", "time ready but not run is not known"]
+    {
+        assert!(text.contains(said), "{said}: {text}");
+    }
+}
+
+#[test]
+fn a_killed_servers_file_is_read_as_far_as_it_goes() {
+    let whole = example().0;
+    // In the middle of the statement, in the middle of a line.
+    let cut = whole.char_indices().nth(whole.len() / 2).unwrap().0;
+    let file = read(&whole[..cut], 3);
+    let [statement] = &file.statements[..] else { panic!("{file:#?}") };
+    let waits = whole[..cut].lines().filter(|l| l.starts_with("WAIT")).count() as u64 - 1;
+    let counted: u64 = statement.account.rows.iter().filter_map(|r| r.count).sum();
+    assert_eq!((statement.ended, counted, statement.account.unaccounted_ns), (false, waits, None));
+    let lines = whole[..cut].lines().count() as u64;
+    assert_eq!((file.warnings.len(), file.warnings[0].line), (1, lines));
+    assert_eq!(file.outside.iter().filter_map(|r| r.count).sum::<u64>(), waits);
+    let text = text(&file);
+    assert!(text.contains(&format!("warning: line {lines}: the file ends within this line")), "{text}");
+    assert!(text.contains("no end in the trace"), "{text}");
+}
+
+#[test]
+fn broken_lines_are_told_and_the_rest_counts() {
+    let whole = example().0;
+    let mut lines: Vec<String> = whole.lines().map(str::to_owned).collect();
+    lines[100] = lines[100][..40].to_owned();
+    lines[200] = "\u{1}\u{2}".into();
+    lines.insert(300, "LATER x=1".into());
+    let file = read(&(lines.join("\n") + "\n"), 3);
+    assert_eq!(file.warnings.iter().map(|w| w.line).collect::<Vec<_>>(), [101, 201]);
+    let counted: u64 = file.statements[0].account.rows.iter().filter_map(|r| r.count).sum();
+    assert_eq!(counted, 3198);
+    let mut bytes = whole.replace("'shop'", "'sh\u{1}p'").into_bytes();
+    let at = bytes.iter().position(|b| *b == 1).unwrap();
+    bytes[at] = 0xff;
+    let options = Options { query: None, top: 3 };
+    let file = esker_trace::read("x", &mut &bytes[..], &options).unwrap();
+    assert_eq!((file.warnings.len(), file.statements[0].db.as_deref()), (1, Some("sh\u{fffd}p")));
+}
+
+/// Three statements, one within a procedure, one without an end; two parts, and another server.
+fn several() -> Lines {
+    let mut lines = Lines::default();
+    let of = |q, s, tim, ela, nam: &'static str| Wait { q: Some(q), s: Some(s), ..wait(tim, ela, nam) };
+    let begin = |q, s, tim, text: &'static str| Statement { q, s: Some(s), tim, db: None, text: Some(text.into()) };
+    let ended = |q, s, tim, ela, cpu, waits_cpu| {
+        let (events, dropped) = (Some(5), Some(0));
+        let some = |us| Some(us * US);
+        End {
+            q,
+            s: Some(s),
+            cpu: some(cpu),
+            ready: Some(0),
+            waits_cpu: some(waits_cpu),
+            events,
+            dropped,
+            ..end(tim, ela)
+        }
+    };
+    lines.add(trace()).add(begin(1, 1, 0, "CALL p()"));
+    lines.add(of(1, 1, 10 * US, 50 * US, "library cache lock"));
+    lines.add(begin(2, 2, 100 * US, "INSERT INTO t VALUES (1)"));
+    let lock = Wait {
+        class: Some("Application".into()),
+        obj: Some("shop.t".into()),
+        ..of(2, 2, 110 * US, 300 * US, "enq: TX - row lock contention")
+    };
+    lines.add(lock).add(ended(2, 2, 500 * US, 400 * US, 60, 10));
+    lines.add(ended(1, 1, 1000 * US, 1000 * US, 200, 15));
+    lines.add(Wait { q: None, s: None, ..wait(1100 * US, 7 * US, "log file sync") });
+    lines.add(Statement { q: 3, s: Some(3), tim: 1200 * US, db: None, text: Some("SET esker_trace = OFF".into()) });
+    lines.add(Trace { tim: Some(5 * SECOND), level: Some("WAITS".into()), ..trace() });
+    lines.add(begin(4, 4, 5 * SECOND, "COMMIT")).add(of(4, 4, 5 * SECOND, 2000 * US, "binlog"));
+    lines.add(ended(4, 4, 5 * SECOND + 2500 * US, 2500 * US, 300, 0));
+    lines.add(Lost { tim: Some(6 * SECOND), why: Some("the disk is full".into()) });
+    lines.add(Trace { pid: Some(13), ..trace() }).add(begin(1, 1, 0, "SELECT 1"));
+    lines.add(ended(1, 1, 100 * US, 100 * US, 100, 0));
+    lines
+}
+
+#[test]
+fn statements_within_others_count_once() {
+    let file = several().read();
+    assert_eq!((file.statements_ended, file.statements_unfinished, file.parts.len()), (4, 1, 3));
+    // 1000 us of the procedure, which holds 400 of its statement, 2500 and 100.
+    assert_eq!(file.total.wall_ns, 3_600_000);
+    assert_eq!(file.total.rows.iter().map(|r| r.sum_ns).sum::<i64>(), 3_600_000);
+    assert_eq!(row(&file.total.rows, "enq: TX - row lock contention").sum_ns, 300_000);
+    assert_eq!(row(&file.total.rows, "processor").sum_ns, 185_000 + 300_000 + 100_000);
+    assert_eq!(
+        file.outside.iter().map(|r| (r.what.as_str(), r.sum_ns)).collect::<Vec<_>>(),
+        [("log file sync", 7_000)]
+    );
+    let procedure = file.statements.iter().find(|s| s.text.as_deref() == Some("CALL p()")).unwrap();
+    assert_eq!(
+        (procedure.statements_within, procedure.account.unaccounted_ns),
+        (1, Some(1_000_000 - 350_000 - 185_000))
+    );
+    let inner = read(&several().0, 10);
+    let inner = inner.statements.iter().find(|s| s.query == Some(2)).unwrap();
+    assert_eq!((inner.account.unaccounted_ns, inner.locks[0].sum_ns), (Some(50_000), 300_000));
+    golden("several.txt", &text(&file));
+}
+
+#[test]
+fn a_statement_is_known_by_either_number() {
+    let mut lines = Lines::default();
+    lines.add(trace()).add(Statement { q: 8841, s: Some(1), ..Statement::default() });
+    lines.add(Wait { q: None, ..wait(0, 100 * US, "a") }).add(Wait { s: None, ..wait(0, 10 * US, "a") });
+    lines.add(End { s: None, ..end(1000 * US, 1000 * US) });
+    // Too late: it is no new statement.
+    lines.add(wait(0, US, "a"));
+    let file = lines.read();
+    assert_eq!((file.statements.len(), file.statements_ended, file.statements_unfinished), (1, 1, 0));
+    assert_eq!(row(&file.total.rows, "a").sum_ns, 110_000);
+    assert_eq!(row(&file.outside, "a").sum_ns, 1_000);
+}
+
+#[test]
+fn a_text_may_come_after_the_first_events() {
+    let mut lines = Lines::default();
+    lines.add(trace()).add(wait(20 * US, 100 * US, "a"));
+    lines.add(Statement { q: 8841, s: Some(1), tim: 10 * US, db: None, text: Some("SELECT 1".into()) });
+    lines.add(wait(200 * US, 10 * US, "a")).add(end(1010 * US, 1000 * US));
+    let file = lines.read();
+    let [statement] = &file.statements[..] else { panic!("{file:#?}") };
+    assert_eq!((statement.begun, statement.at_ns, file.statements_unfinished), (true, 10 * US, 0));
+    assert_eq!(row(&statement.account.rows, "a").sum_ns, 110_000);
+}
+
+#[test]
+fn tracing_that_was_off_in_a_statement_is_said() {
+    let mut lines = Lines::default();
+    lines.add(trace()).add(Statement { q: 8841, s: Some(1), ..Statement::default() });
+    lines.add(Trace { tim: Some(500 * US), ..trace() }).add(end(1000 * US, 1000 * US));
+    let file = lines.read();
+    assert!(file.statements[0].gap && file.statements_ended == 1, "{file:#?}");
+    assert!(text(&file).contains("tracing was off for a part of it"));
+}
+
+#[test]
+fn the_slowest_are_shown_or_those_that_are_asked_for() {
+    let mut lines = Lines::default();
+    lines.add(trace());
+    for n in 0..1000u64 {
+        let (q, s, tim) = (n, Some(n), n * 1_000_000);
+        lines.add(Statement { q, s, tim, ..Statement::default() });
+        lines.add(End { q, s, ..end(tim + n * US, n * US) });
+    }
+    let shown = |options: &Options| {
+        let file = esker_trace::read("x", &mut lines.0.as_bytes(), options).unwrap();
+        file.statements.iter().map(|s| s.query.unwrap()).collect::<Vec<_>>()
+    };
+    assert_eq!(shown(&Options { query: None, top: 2 }), [999, 998]);
+    assert_eq!(shown(&Options { query: Some(17), top: 2 }), [17]);
+    assert!(shown(&Options { query: None, top: 0 }).is_empty());
+    assert_eq!(lines.read().slowest_statements.len(), 10);
+}
+
+#[test]
+fn json_has_stable_names() {
+    let text = esker_trace::json(&[example().read()]).unwrap();
+    let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let statement = &json["files"][0]["statements"][0];
+    assert_eq!((&json["schema"], &json["schema_version"]), (&"esker-trace".into(), &1.into()));
+    assert_eq!(statement["query"], 8841);
+    assert_eq!(statement["account"]["wall_ns"], 1_240_000_000);
+    assert_eq!(statement["account"]["rows"][0]["what"], "read device");
+    assert_eq!(statement["account"]["rows"][0]["sum_ns"], example_sums().0);
+    assert_eq!(statement["device"]["modes"][1]["inferred"], "prefetched");
+    assert_eq!(statement["plan"][0]["times_off"].as_f64().unwrap().round(), 415.0);
+    assert_eq!(statement["calls"][0]["steps"][3]["times"], 498_132);
+    let mut names: Vec<String> = Vec::new();
+    collect(&json, "", &mut names);
+    names.sort();
+    names.dedup();
+    golden("names.txt", &(names.join("\n") + "\n"));
+}
+
+/// The paths of all names.
+fn collect(json: &serde_json::Value, path: &str, names: &mut Vec<String>) {
+    match json {
+        serde_json::Value::Object(all) => all.iter().for_each(|(key, value)| {
+            let path = format!("{path}.{key}");
+            collect(value, &path, names);
+            names.push(path);
+        }),
+        serde_json::Value::Array(all) => all.iter().for_each(|value| collect(value, &format!("{path}[]"), names)),
+        _ => {}
+    }
+}
