@@ -110,6 +110,7 @@ def steps(soak):
         ("keys", "random SQL over keys on Esker and InnoDB, all answers alike; keys of every collation, and those that the server checks; plans", [PYTEST, *[f"tests/server/{t}_test.py" for t in ("keys", "checked_keys", "collations", "plans")]], long or 10, keyed, pytest_counts),
         ("isolation", "anomalies by name on Esker and InnoDB, without and with snapshot isolation; histories of appends, searched for them; no addition to hot rows is lost", [PYTEST, "tests/server/isolation_test.py", "tests/server/append_test.py", "tests/server/hot_rows_test.py"], long or 5, hot, pytest_counts),
         ("faults", "full and read-only disks, runs cut short or missing, no file handles, two servers", [PYTEST, "tests/server/faults_test.py"], 8, {}, pytest_counts),
+        ("trace", "session traces on disks with slow reads, against what the disk says of them", [PYTEST, "tests/server/trace_test.py"], 5, {}, pytest_counts),
         ("stopped", "a log that cannot become durable, while the binary log waits", [PYTEST, "tests/server/stopped_log_test.py"], 5, {}, pytest_counts),
         ("kill", "kill -9 under load, checked row by row", [PYTEST, "tests/server/kill_test.py"], long or 8, kills, pytest_counts),
         ("ddl", "kill -9 in the middle of DDL over keys and partitions", [PYTEST, "tests/server/ddl_test.py"], long or 6, {"KILLS": "100"} if soak else {"KILLS": "8"}, pytest_counts),
@@ -182,7 +183,7 @@ def main():
     for name, what, command, minutes, environment, counter in every:
         if only and name not in only:
             continue
-        needs_build = name in ("demo", "browser", "exports", "mtr-esker", "mtr-engine", "mtr-suites", "differential", "keys", "isolation", "faults", "stopped", "kill", "ddl", "powercut", "tpcc", "replica", "scale-out")
+        needs_build = name in ("demo", "browser", "exports", "mtr-esker", "mtr-engine", "mtr-suites", "differential", "keys", "isolation", "faults", "trace", "stopped", "kill", "ddl", "powercut", "tpcc", "replica", "scale-out")
         if ("build" in broken and needs_build) or ("setup" in broken and (needs_build or name == "build")):
             failed += 1
             lines.append(f"  FAILED   {name:12} not run: {'setup' if 'setup' in broken else 'build'} failed")

@@ -80,12 +80,19 @@ def test_latency_of_reads(disk, servers, ms):  # noqa: F811
         check(len(cold) >= LOOKUPS, f"{len(cold)} reads came from the device")
         check(not warm, f"{len(warm)} reads did when all was in memory")
         check(min(cold) >= ms * 1000, f"none took less than the disk does: {min(cold):.0f} us")
-        # The disk reads more than was asked for at times (the file system's own blocks), so both are compared in the middle.
-        seen, told = statistics.median(cold), statistics.median(disk_us)
-        show.say(f"{ms} ms: {len(cold)} reads from the device, median {seen:.0f} us, of the disk's own {len(disk_us)} {told:.0f} us")
-        check(abs(seen - told) <= max(0.05 * told, 100), f"the trace's {seen:.0f} us are the disk's {told:.0f} us")
-        if not os.environ.get("NOREP"): first = report(path)["statements"][0]
-        if not os.environ.get("NOREP"): show.say(f"unaccounted: {first}")
+        # The disk reads more than was asked for at times (the file system's own blocks), and on a busy machine its answer waits
+        # for the processor in between: the quickest ones are compared.
+        seen, told = min(cold), min(disk_us)
+        show.say(f"{ms} ms: medians of {len(cold)} reads from the device {statistics.median(cold):.0f} us, of the disk's own "
+                 f"{len(disk_us)} {statistics.median(disk_us):.0f} us")
+        check(abs(seen - told) <= max(0.05 * told, 100), f"the quickest took {seen:.0f} us; by the disk {told:.0f} us")
+        statement = next(st for st in report(path)["files"][0]["statements"] if st["text"].startswith("SELECT"))
+        account = statement["account"]
+        unaccounted = account["unaccounted_ns"] / account["wall_ns"]
+        device = next(row for row in account["rows"] if row["from"] == "device")
+        check(device["count"] == len(cold) and abs(device["sum_ns"] / 1000 - sum(cold)) < 1, "the report has all of them, to the microsecond")
+        check(device["sum_ns"] > account["wall_ns"] / 2, f"the device took {device['share']:.0%} of the statement's {account['wall_ns'] / 1e6:.0f} ms")
+        check(-0.01 < unaccounted < 0.05, f"{unaccounted:.2%} of it are unaccounted for")
         s.stop()
     finally:
         s.kill()
