@@ -179,6 +179,8 @@ private:
   int take_batch(const EsSession *session, EsStatus status, const EsBatch &batch);
   int next_batch();
   bool columns_grew();
+  /* Each row goes the slow way, where it is told. */
+  static bool is_traced() { return shim::Trace::any() && shim::Trace::current(); }
   void close_cursors();
 
   /* The next row of the batch; there is one. */

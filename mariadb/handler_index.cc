@@ -196,22 +196,28 @@ int ha_esker::index_last(uchar *buf)
 
 int ha_esker::index_next(uchar *buf)
 {
+  if (likely(!backward_) && likely(next_image_ != fast_end_))
+    return take_image(buf);
   ESKER_CALLED();
-  return likely(!backward_) && likely(next_image_ != fast_end_) ? take_image(buf) : go_on(buf, false);
+  return go_on(buf, false);
 }
 
 int ha_esker::index_prev(uchar *buf)
 {
+  if (likely(backward_) && likely(next_image_ != fast_end_))
+    return take_image(buf);
   ESKER_CALLED();
-  return likely(backward_) && likely(next_image_ != fast_end_) ? take_image(buf) : go_on(buf, true);
+  return go_on(buf, true);
 }
 
 int ha_esker::index_next_same(uchar *buf, const uchar *key, uint bytes)
 {
-  ESKER_CALLED();
   if (backward_ || bytes != same_key_bytes_)
     return handler::index_next_same(buf, key, bytes);
-  return likely(next_image_ != fast_end_) ? take_image(buf) : next_slow(buf);
+  if (likely(next_image_ != fast_end_))
+    return take_image(buf);
+  ESKER_CALLED();
+  return next_slow(buf);
 }
 
 /* The next row in a direction, beyond the range that was sought too. */

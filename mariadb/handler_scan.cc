@@ -73,9 +73,9 @@ int ha_esker::open_cursor(EsCursor **cursor, bool scan)
 
 int ha_esker::rnd_next(uchar *buf)
 {
-  ESKER_CALLED();
   if (likely(next_image_ != fast_end_))
     return take_image(buf);
+  ESKER_CALLED();
   return next_slow(buf);
 }
 
@@ -154,7 +154,7 @@ int ha_esker::next_slow(uchar *buf)
     image= next_image_;
     row_id_= *next_id_++;
     next_image_+= stride_;
-    fast_end_= refetch_ || columns_stale_ ? next_image_ : batch_end_;
+    fast_end_= refetch_ || columns_stale_ || is_traced() ? next_image_ : batch_end_;
     if (refetch_)
       if (int error= fetch(row_id_, &image))
         return error;

@@ -26,7 +26,7 @@ class Trace
 {
 public:
   /** How many there are: all that anybody pays who is not traced. */
-  static std::atomic<uint> count;
+  static std::atomic<uint> count __attribute__((visibility("hidden")));
 
   static bool any() { return unlikely(count.load(std::memory_order_relaxed) != 0); }
   /** That of this thread's session, if a statement of it is under way. */
