@@ -188,24 +188,27 @@ catch (const std::bad_alloc &)
 int fill_trx(THD *thd, TABLE_LIST *tables, COND *)
 {
   Reader reader(thd, tables->table);
-  if (engine)
-    es_transactions(engine, add_transaction, &reader);
+  const Engine_use in_use;
+  if (in_use)
+    es_transactions(in_use, add_transaction, &reader);
   return thd->is_error();
 }
 
 int fill_lock_waits(THD *thd, TABLE_LIST *tables, COND *)
 {
   Reader reader(thd, tables->table);
-  if (engine)
-    es_lock_waits(engine, add_lock_wait, local_time, &reader);
+  const Engine_use in_use;
+  if (in_use)
+    es_lock_waits(in_use, add_lock_wait, local_time, &reader);
   return thd->is_error();
 }
 
 int fill_locks(THD *thd, TABLE_LIST *tables, COND *)
 {
   Reader reader(thd, tables->table);
-  if (engine)
-    es_locks(engine, add_lock, local_time, &reader);
+  const Engine_use in_use;
+  if (in_use)
+    es_locks(in_use, add_lock, local_time, &reader);
   return thd->is_error();
 }
 }

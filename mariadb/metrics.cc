@@ -52,8 +52,9 @@ catch (const std::bad_alloc &)
 int fill(THD *thd, TABLE_LIST *tables, COND *)
 {
   Table to= {thd, tables->table, false};
-  if (engine)
-    es_metrics(engine, add_metric, &to);
+  const Engine_use in_use;
+  if (in_use)
+    es_metrics(in_use, add_metric, &to);
   return to.failed;
 }
 }

@@ -14,6 +14,8 @@
 #include "status.h"
 #include "trace.h"
 #include "variables.h"
+#include <atomic>
+#include <shared_mutex>
 #include <string>
 
 namespace shim
@@ -23,17 +25,19 @@ EsEngine *engine;
 
 namespace
 {
+/* Held shared by who uses the engine without the server's knowledge, alone by who takes it away from under them. */
+std::shared_mutex in_use;
+/* No more begin: who takes it away would wait for ever for those who come again and again. */
+std::atomic<bool> closing{false};
+
 handler *make_handler(handlerton *hton, TABLE_SHARE *share, MEM_ROOT *root)
 {
   return new (root) ha_esker(hton, share);
 }
 
-int init(void *plugin_hton)
+void fill(handlerton *hton)
 {
-  hton= static_cast<handlerton *>(plugin_hton);
   hton->db_type= DB_TYPE_AUTOASSIGN;
-  hton->flags= HTON_NO_FLAGS;
-  hton->create= make_handler;
   hton->drop_table= drop_table;
   hton->drop_database= drop_database;
   hton->check_version= check_version;
@@ -42,7 +46,18 @@ int init(void *plugin_hton)
   hton->tablefile_extensions= hton_no_exts;
   init_transactions(hton);
   init_xa(hton);
+  hton->create= make_handler;
+  hton->flags= HTON_NO_FLAGS;
+}
 
+int init(void *plugin_hton)
+{
+  hton= static_cast<handlerton *>(plugin_hton);
+  /*
+    The server lets statements find an engine while its plugin is being initialised, which takes as long as recovery does.
+    Until it is open they are told that there is none.
+  */
+  hton->flags= HTON_NOT_USER_SELECTABLE;
   EsOptions options;
   std::string folder;
   fill_options(&options, &folder);
@@ -51,20 +66,32 @@ int init(void *plugin_hton)
   options.weights_version= weights_version;
   options.collation_text= collation_text;
   options.waiting= waiting;
+  EsEngine *opened= nullptr;
   EsError why;
-  EsStatus status= es_engine_open(&options, &engine, &why);
-  if (status == EsStatus::Ok)
-    return 0;
-  sql_print_error("%s: cannot open '%s': %s", product, folder.c_str(), why.text);
-  engine= nullptr;
-  return 1;
+  EsStatus status= es_engine_open(&options, &opened, &why);
+  if (status != EsStatus::Ok)
+  {
+    sql_print_error("%s: cannot open '%s': %s", product, folder.c_str(), why.text);
+    return 1;
+  }
+  {
+    const std::unique_lock<std::shared_mutex> alone(in_use);
+    engine= opened;
+    closing= false;
+  }
+  fill(hton);
+  return 0;
 }
 
 /* Also called when init failed. */
 int deinit(void *)
 {
+  closing= true;
+  const std::unique_lock<std::shared_mutex> alone(in_use);
   if (!engine)
     return 0;
+  /* The server finds the plugin by its name for some time after this. */
+  hton->flags= HTON_NOT_USER_SELECTABLE;
   EsError why;
   EsStatus status= es_engine_close(engine, &why);
   engine= nullptr;
@@ -74,6 +101,22 @@ int deinit(void *)
 }
 
 st_mysql_storage_engine storage_engine= {MYSQL_HANDLERTON_INTERFACE_VERSION};
+}
+
+Engine_use::Engine_use() : engine_(nullptr)
+{
+  if (closing)
+    return;
+  in_use.lock_shared();
+  engine_= engine;
+  if (!engine_)
+    in_use.unlock_shared();
+}
+
+Engine_use::~Engine_use()
+{
+  if (engine_)
+    in_use.unlock_shared();
 }
 }
 

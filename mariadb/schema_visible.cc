@@ -186,40 +186,45 @@ catch (const std::bad_alloc &)
 int fill_files(THD *thd, TABLE_LIST *tables, COND *)
 {
   Reader reader(thd, tables->table);
-  if (engine && reader.sees_all)
-    es_files(engine, add_file, &reader);
+  const Engine_use in_use;
+  if (in_use && reader.sees_all)
+    es_files(in_use, add_file, &reader);
   return thd->is_error();
 }
 
 int fill_memory(THD *thd, TABLE_LIST *tables, COND *)
 {
   Reader reader(thd, tables->table);
-  if (engine)
-    es_memory(engine, add_memory, &reader);
+  const Engine_use in_use;
+  if (in_use)
+    es_memory(in_use, add_memory, &reader);
   return thd->is_error();
 }
 
 int fill_waits(THD *thd, TABLE_LIST *tables, COND *)
 {
   Reader reader(thd, tables->table);
-  if (engine)
-    es_waits(engine, add_wait, &reader);
+  const Engine_use in_use;
+  if (in_use)
+    es_waits(in_use, add_wait, &reader);
   return thd->is_error();
 }
 
 int fill_buckets(THD *thd, TABLE_LIST *tables, COND *)
 {
   Reader reader(thd, tables->table);
-  if (engine)
-    es_wait_buckets(engine, add_bucket, &reader);
+  const Engine_use in_use;
+  if (in_use)
+    es_wait_buckets(in_use, add_bucket, &reader);
   return thd->is_error();
 }
 
 /* FLUSH ESKER_WAITS, and of the other one, whose figures are the same. */
 int forget_waits()
 {
-  if (engine)
-    es_forget_waits(engine);
+  const Engine_use in_use;
+  if (in_use)
+    es_forget_waits(in_use);
   return 0;
 }
 

@@ -33,6 +33,24 @@ extern handlerton *hton;
 /** The engine; null until it is open and after it is closed. */
 extern EsEngine *engine;
 
+/**
+  The engine for those of whom the server does not know that they use it: the tables of INFORMATION_SCHEMA are plugins of their own,
+  which UNINSTALL takes away each by itself. Null if it is not open, or about to close; else it stays open while this lives. Not
+  twice in one thread.
+*/
+class Engine_use
+{
+public:
+  Engine_use();
+  ~Engine_use();
+  Engine_use(const Engine_use &)= delete;
+  Engine_use &operator=(const Engine_use &)= delete;
+  operator EsEngine *() const { return engine_; }
+
+private:
+  EsEngine *engine_;
+};
+
 /** The engine's name, as ENGINE= and messages have it. */
 inline constexpr char product[]= "Esker";
 }

@@ -93,7 +93,8 @@ bool show_status(handlerton *, THD *thd, stat_print_fn *print, enum ha_stat_type
   case HA_ENGINE_STATUS:
   {
     std::string text;
-    es_status_text(engine, append, &text);
+    if (const Engine_use in_use; in_use)
+      es_status_text(in_use, append, &text);
     return print(thd, product, sizeof product - 1, "", 0, text.data(), text.size());
   }
   case HA_ENGINE_MUTEX:
