@@ -1,12 +1,15 @@
 """What there is to see of the engine, asked when that is not easy: INFORMATION_SCHEMA's tables and SHOW ENGINE."""
+import os
+import signal
 import threading
 import time
 
 import pytest
 
 from cases import check
-from eskerlib import server
+from eskerlib import env, server
 from eskerlib.client import Lost, SqlError
+from eskerlib.disk import CannotHere, Disk, run
 
 TABLES = ("trx", "locks", "lock_waits", "metrics", "files", "memory", "waits", "wait_hist")
 
@@ -105,3 +108,89 @@ def test_install(s):
     check(asked > 20 and heard[0] > 0 and len(heard) == 2, f"meanwhile {asked} asked for it; then it answers: {heard}")
     check(c.one("SELECT COUNT(*) FROM test.t") == "100000", "the rows are there")
     c.close()
+
+
+@pytest.fixture
+def disk():
+    """A block device of our own, with a file system on it."""
+    made = Disk(os.path.join(env.VAR, "visible-disk"), 100, size=1 << 30)
+    os.makedirs(made.folder, exist_ok=True)
+    try:
+        made.build()
+        made.up(fresh=True, powercut=False)
+        yield made
+    except CannotHere as e:
+        pytest.skip(str(e))
+    finally:
+        made.down()
+
+
+def until_they_hang(watcher, c):
+    """Until nobody has gone on for a second."""
+    before, now = None, c.query("SHOW GLOBAL STATUS LIKE 'Questions'").rows
+    while before is None or int(now[0][1]) > int(before[0][1]) + 1:  # the question itself
+        before = now
+        watcher.wait(1)
+        now = c.query("SHOW GLOBAL STATUS LIKE 'Questions'").rows
+
+
+def test_stuck(disk, s):  # the server goes before its disk
+    """Data and temporary files lie on a device that answers nothing any more: whoever asks what there is to see has an answer."""
+    s.data, done = os.path.join(disk.mount, "data"), threading.Event()
+    s.settings["tmpdir"] = disk.mount
+    s.create(fresh=True)
+    s.start()
+    c = s.connect()
+    c.query("CREATE DATABASE test")
+    c.query("CREATE TABLE test.t (a INT PRIMARY KEY, b CHAR(100), KEY (b)) ENGINE=Esker")
+    c.query("CREATE TABLE test.u (a INT PRIMARY KEY, b INT) ENGINE=Esker")
+    c.query("INSERT INTO test.u VALUES (1,1)")
+    c.query("CREATE TABLE test.v LIKE test.u")
+    work = {
+        "commits": ["UPDATE test.u SET b=b+1"], "waits for its row": ["UPDATE test.u SET b=b-1"],
+        "creates": ["CREATE OR REPLACE TABLE test.c (a INT) ENGINE=Esker"],
+        "loads": ["USE test", "INSERT INTO t SELECT seq+@@rand_seed1+UUID_SHORT()%1000000000,MD5(seq) FROM seq_1_to_50000 ON DUPLICATE KEY UPDATE b=1"],
+        "alters": ["ALTER TABLE test.v ADD KEY k(b)", "ALTER TABLE test.v DROP KEY k"],
+        "optimizes": ["OPTIMIZE TABLE test.t"],
+        "drops": ["CREATE TABLE test.d (a INT) ENGINE=Esker", "TRUNCATE test.d", "DROP TABLE test.d"],
+        "prepares": ["XA START 'x'", "INSERT IGNORE INTO test.v VALUES (UUID_SHORT()%1000000,1)", "XA END 'x'", "XA PREPARE 'x'", "XA COMMIT 'x'"],
+    }
+
+    def go(statements):
+        worker = s.connect()
+        try:
+            while not done.is_set():
+                for sql in statements:
+                    error_of(worker, sql)
+        except Lost:
+            pass
+
+    threads = [threading.Thread(target=go, args=(statements,), daemon=True) for statements in work.values()]
+    for t in threads:
+        t.start()
+    time.sleep(3)
+    # No write begins any more, not even of what the device would have been asked for later; then no read ends.
+    run("fsfreeze", "-f", disk.mount)
+    os.kill(disk.process.pid, signal.SIGSTOP)
+    try:
+        until_they_hang(done, c)
+        # So long that it is no answer at all.
+        reader, answers = s.connect(timeout=60), {}
+        for name in TABLES:
+            for sql in (f"SELECT * FROM information_schema.esker_{name}", f"SELECT * FROM information_schema.esker_{name} ORDER BY 1,2"):
+                answers[name] = len(reader.query(sql).rows)
+        for sql in ("SHOW ENGINE ESKER STATUS", "SHOW ENGINE ESKER MUTEX", "SHOW GLOBAL STATUS LIKE 'esker%'", "FLUSH ESKER_WAITS"):
+            reader.query(sql)
+        reader.close()
+        # Not INFORMATION_SCHEMA.PROCESSLIST: it has a BLOB, and would be a table on disk.
+        busy = [state or "" for *_, command, waited, state, _, _ in c.query("SHOW PROCESSLIST").rows if command == "Query" and int(waited) > 0]
+        check(len(busy) >= 4, f"{len(busy)} sessions wait for the device: {sorted(busy)}")
+        check(all(answers[name] for name in ("trx", "metrics", "files", "memory", "waits", "wait_hist")), f"each table answers: {answers}")
+    finally:
+        os.kill(disk.process.pid, signal.SIGCONT)
+        run("fsfreeze", "-u", disk.mount)
+    done.set()
+    for t in threads:
+        t.join(60)
+    c.close()
+    s.stop()
