@@ -12,21 +12,38 @@ namespace shim
 {
 namespace
 {
+/* What the server has made up, as "#sql-alter-1f-2", is not in the characters of files, and stays as it is. */
 std::string decoded(const std::string &file_name)
 {
   char plain[FN_REFLEN];
   uint errors;
-  return std::string(plain, strconvert(&my_charset_filename, file_name.data(), file_name.size(), system_charset_info,
-                                       plain, sizeof plain, &errors));
+  const uint length= strconvert(&my_charset_filename, file_name.data(), file_name.size(), system_charset_info, plain,
+                                sizeof plain, &errors);
+  return errors ? file_name : std::string(plain, length);
+}
+
+/* A table's name, and its partition's and subpartition's behind "#P#" and "#SP#": in names themselves '#' is encoded. */
+std::string decoded_parts(const std::string &file_name)
+{
+  std::string all;
+  for (size_t at= 0, end; at <= file_name.size(); at= end + 1)
+  {
+    end= std::min(file_name.find('#', at), file_name.size());
+    all+= decoded(file_name.substr(at, end - at)) + (end < file_name.size() ? "#" : "");
+  }
+  return all;
 }
 }
 
 Table_name readable(const char *name)
 {
   const std::string text= name;
-  const size_t slash= text.find(FN_LIBCHAR), parts= std::min(text.find("#P#"), text.size());
-  if (slash >= parts)
+  const size_t slash= text.find(FN_LIBCHAR);
+  if (slash == std::string::npos)
     return {"", text};
-  return {decoded(text.substr(0, slash)), decoded(text.substr(slash + 1, parts - slash - 1)) + text.substr(parts)};
+  /* A temporary one is a file's whole path. */
+  if (slash == 0)
+    return {"", text.substr(text.rfind(FN_LIBCHAR) + 1)};
+  return {decoded(text.substr(0, slash)), decoded_parts(text.substr(slash + 1))};
 }
 }

@@ -88,7 +88,7 @@ struct Table_name
   std::string schema, table;
 };
 
-/* "db/table#P#p", in the characters of files, as people know it. */
+/* "db/table#P#p", in the characters of files, as people know it; of a temporary table's path the name, and no schema. */
 Table_name readable(const char *name);
 }
 
