@@ -190,7 +190,11 @@ void Trace::begin(THD *thd, const char *query, size_t bytes, CHARSET_INFO *chars
     return;
   if (!trace)
   {
+    /* A session that has used no table of Esker's keeps nobody from uninstalling it. */
+    const Engine_use in_use;
     int error;
+    if (!in_use)
+      return;
     if (!connection && !(connection= Connection::open(thd, &error)))
       return;
     trace= connection->trace= open(thd, connection->session(), level);
