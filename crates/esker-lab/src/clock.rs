@@ -1,9 +1,10 @@
 //! Threads that begin together, and how fast they were while all of them were at work.
 //!
 //! Invariant: nothing but the work lies between the clock's start and its end: threads are there before, and what they
-//! need is open.
+//! need is open; what they leave behind is taken apart after.
 
 use crate::error::{LabError, Result};
+use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -87,15 +88,16 @@ impl Gate {
         state.zero
     }
 
-    /// Opens it once so many wait.
-    fn open(&self, threads: usize, go: impl FnOnce()) {
+    /// Opens it once so many wait. Where `go` fails it stays closed.
+    fn open(&self, threads: usize, go: impl FnOnce()) -> Result<()> {
         let mut state = self.lock();
         while state.waiting < threads {
             state = self.arrived.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
-        go();
+        caught(|| Ok(go()))?;
         state.zero = Some(Instant::now());
         self.opened.notify_all();
+        Ok(())
     }
 
     fn give_up(&self) {
@@ -104,25 +106,39 @@ impl Gate {
     }
 }
 
+/// What it gives. A panic becomes an error, so that nobody waits for who is gone.
+pub(crate) fn caught<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
+        let words = panic.downcast_ref::<&str>().copied();
+        let words = words.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("a panic");
+        Err(LabError::Failed(format!("the lab itself failed: {words}")))
+    })
+}
+
 /// Does all jobs at once, a thread each, the only one in this thread: what they gave, and how long the last one took. `go`
-/// is called when all threads are there, right before the clock starts; jobs are told when that was.
+/// is called when all threads are there, right before the clock starts; jobs are told when that was, and are dropped when
+/// all are done.
 ///
 /// # Errors
-/// What the jobs fail with; when there is no thread for one, none is begun.
+/// What the jobs fail with, a panic too; when there is no thread for one, none is begun.
 pub fn together<J: Send, T: Send>(
     mut jobs: Vec<J>,
     go: impl FnOnce(),
-    work: &(impl Fn(J, Instant) -> Result<T> + Sync),
+    work: &(impl Fn(&mut J, Instant) -> Result<T> + Sync),
 ) -> Result<(Vec<T>, Duration)> {
-    let timed = |job, zero: Instant| Ok((work(job, zero)?, zero.elapsed()));
-    let results: Vec<Result<(T, Duration)>> = if jobs.len() == 1 {
-        go();
+    // The job goes back with what it gave: taking it apart is no part of the work.
+    let timed = |mut job: J, zero: Instant| {
+        let value = caught(|| work(&mut job, zero))?;
+        Ok((value, zero.elapsed(), job))
+    };
+    let results: Vec<Result<(T, Duration, J)>> = if jobs.len() == 1 {
+        caught(|| Ok(go()))?;
         jobs.pop().into_iter().map(|job| timed(job, Instant::now())).collect()
     } else {
         at_once(jobs, go, &timed)?
     };
     let mut longest = Duration::ZERO;
-    let mut of = |(value, took): (T, Duration)| {
+    let mut of = |(value, took, _): (T, Duration, J)| {
         longest = longest.max(took);
         value
     };
@@ -153,7 +169,10 @@ fn at_once<J: Send, T: Send>(
                 }
             }
         }
-        gate.open(threads.len(), go);
+        if let Err(e) = gate.open(threads.len(), go) {
+            gate.give_up();
+            return Err(e);
+        }
         Ok(threads.into_iter().map(ended).collect())
     })
 }
@@ -238,18 +257,54 @@ mod tests {
     fn nobody_begins_before_all_are_there_and_the_clock_is_read() {
         let (begun, seen) = (AtomicUsize::new(0), AtomicUsize::new(usize::MAX));
         let go = || seen.store(begun.load(Ordering::SeqCst), Ordering::SeqCst);
-        let work = |n: usize, zero: Instant| {
+        let work = |n: &mut usize, zero: Instant| {
             begun.fetch_add(1, Ordering::SeqCst);
-            Ok((n, zero))
+            Ok((*n, zero))
         };
         let (done, took) = together((0..50).collect(), go, &work).unwrap();
         assert_eq!((seen.into_inner(), begun.into_inner()), (0, 50));
         assert!(done.iter().enumerate().all(|(i, d)| d.0 == i && d.1 == done[0].1) && took > Duration::ZERO);
-        let failed = together(vec![1, 2], || {}, &|n: i32, _| match n {
+        let failed = together(vec![1, 2], || {}, &|n: &mut i32, _| match n {
             1 => Ok(()),
             _ => Err(LabError::Stopped),
         });
         assert!(matches!(failed, Err(LabError::Stopped)));
+    }
+
+    /// Remembers how many were done when it was dropped.
+    struct Left<'a> {
+        done: &'a AtomicUsize,
+        least: &'a AtomicUsize,
+    }
+
+    impl Drop for Left<'_> {
+        fn drop(&mut self) {
+            self.least.fetch_min(self.done.load(Ordering::SeqCst), Ordering::SeqCst);
+        }
+    }
+
+    #[test]
+    fn nothing_is_taken_apart_before_all_are_done() {
+        let (done, least) = (AtomicUsize::new(0), AtomicUsize::new(usize::MAX));
+        let jobs = (0..20).map(|_| Left { done: &done, least: &least }).collect();
+        together(jobs, || {}, &|_: &mut Left<'_>, _| {
+            done.fetch_add(1, Ordering::SeqCst);
+            Ok(())
+        })
+        .unwrap();
+        assert_eq!(least.into_inner(), 20);
+    }
+
+    #[test]
+    fn a_panic_ends_all_with_an_error() {
+        // Whoever waits for what never comes hangs here.
+        for threads in [1, 5] {
+            let words = |r: Result<(Vec<()>, Duration)>| r.unwrap_err().to_string();
+            let before = together(vec![(); threads], || panic!("before"), &|(), _| Ok(()));
+            assert!(words(before).contains("before"), "{threads}");
+            let within = together(vec![(); threads], || {}, &|(), _| panic!("within"));
+            assert!(words(within).contains("within"), "{threads}");
+        }
     }
 
     #[test]

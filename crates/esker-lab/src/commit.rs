@@ -388,7 +388,7 @@ impl Job {
         let (counts, started) = (Counts::default(), AtomicU64::new(0));
         let figures = || FIGURES.map(global_total);
         let mut before = figures();
-        let work = |_: usize, zero: Instant| {
+        let work = |_: &mut usize, zero: Instant| {
             let mut watch = Watch::new(zero);
             while started.fetch_add(1, Ordering::Relaxed) < commits {
                 session.check()?;

@@ -241,7 +241,8 @@ fn sizes(options: &Options, session: &Session) -> Result<Vec<u64>> {
 /// Seconds that all ways together take to write a record, by a short look.
 fn probe(options: &Options, session: &Session) -> Result<f64> {
     let records = options.records(20_000);
-    let target = Target { existing: false, ..options.target(&session.folder().join("written")) };
+    let path = session.folder().join("written");
+    let target = Target { existing: false, end: records.total_bytes(), ..options.target(&path) };
     let began = Instant::now();
     for way in options.ways() {
         let writer = match writers::open(way, &target) {
@@ -304,7 +305,10 @@ fn files(options: &Options, session: &Session, name: &str, parts: &[Part]) -> Ve
             shared: true,
             ..options.target(&session.folder().join(name))
         },
-        false => options.target(&session.folder().join(if n == 0 { name.to_owned() } else { format!("{name}-{n}") })),
+        false => Target {
+            end: part.count * options.record_bytes as u64,
+            ..options.target(&session.folder().join(if n == 0 { name.to_owned() } else { format!("{name}-{n}") }))
+        },
     };
     parts.iter().enumerate().map(of).collect()
 }

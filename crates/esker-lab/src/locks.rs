@@ -189,7 +189,7 @@ fn measure(session: &Session, threads: usize, count: u64, steps: u32, timing: Ti
         before = figures();
         timing.begin();
     };
-    let each = |thread, zero| Ok(work(session, &shared, thread, count, steps, zero));
+    let each = |thread: &mut usize, zero| Ok(work(session, &shared, *thread, count, steps, zero));
     let done = together((0..threads).collect(), go, &each);
     Timing::end();
     // The first one to end: until then all were at work.

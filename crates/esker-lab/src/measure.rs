@@ -48,9 +48,9 @@ pub fn write(session: &Session, records: &Records, writers: Vec<(Part, Box<dyn W
     let count = writers.iter().map(|w| w.0.count).sum();
     let mut before = Usage::now();
     let of_one = batch(writers.iter().map(|w| w.0.count));
-    let (done, accepted) = together(writers, || before = Usage::now(), &|(part, mut writer), zero| {
+    let (done, accepted) = together(writers, || before = Usage::now(), &|(part, writer), zero| {
         let mut watch = Watch::new(zero);
-        for batch in batches(part, of_one) {
+        for batch in batches(*part, of_one) {
             session.check()?;
             watch.time(|| batch.into_iter().try_for_each(|i| writer.put(records.get(i))))?;
         }
@@ -94,9 +94,9 @@ pub fn read(session: &Session, records: &Records, readers: Vec<(Part, u64, Box<d
     let with_room = |(part, expected, reader)| (part, expected, reader, vec![0; records.longest()]);
     let readers = readers.into_iter().map(with_room).collect();
     let (done, took) =
-        together(readers, || before = Usage::now(), &|(part, expected, mut reader, mut record), zero| {
+        together(readers, || before = Usage::now(), &|(part, expected, reader, record), zero| {
             let (mut sum, mut watch) = (0, Watch::new(zero));
-            for batch in batches(part, of_one) {
+            for batch in batches(*part, of_one) {
                 session.check()?;
                 watch.time(|| {
                     batch.into_iter().try_for_each(|i| {
@@ -107,7 +107,7 @@ pub fn read(session: &Session, records: &Records, readers: Vec<(Part, u64, Box<d
                     })
                 })?;
             }
-            Ok(((reader.calls(), sum == expected), watch.events()))
+            Ok(((reader.calls(), sum == *expected), watch.events()))
         })?;
     let (done, events): (Vec<_>, Vec<_>) = done.into_iter().unzip();
     let used = Usage::now().since(&before);

@@ -257,8 +257,8 @@ impl Job {
     }
 
     /// Each write with its barrier.
-    fn write(&self, session: &Session, ready: Ready, count: u64, zero: Instant) -> Result<Vec<Event>> {
-        let Ready { file, mut ring } = ready;
+    fn write(&self, session: &Session, ready: &mut Ready, count: u64, zero: Instant) -> Result<Vec<Event>> {
+        let Ready { file, ring } = ready;
         let (data, mut watch) = (vec![0x5A; self.bytes as usize], Watch::new(zero));
         for n in 0..count {
             session.check()?;

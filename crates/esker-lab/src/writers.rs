@@ -60,7 +60,7 @@ pub struct Target {
     pub existing: bool,
     /// Where in the file the records begin, in bytes: a multiple of [`DIRECT_UNIT`] for `direct` and `mapped`.
     pub start: u64,
-    /// Where a reader need not read on, in bytes.
+    /// Where the records end, in bytes, if that is known: no reader need read on, no writer needs buffers for more.
     pub end: u64,
     /// Others write other parts of the file at the same time: who began them sees to its size.
     pub shared: bool,
@@ -98,11 +98,11 @@ pub trait Writer: Send {
     /// What the operating system says.
     fn put(&mut self, record: &[u8]) -> Result<()>;
 
-    /// Hands what is left to the kernel. The file, and what was written.
+    /// Hands what is left to the kernel, once, at the end. The file, and what was written. Buffers go with the writer.
     ///
     /// # Errors
     /// What the operating system says.
-    fn finish(self: Box<Self>) -> Result<(Arc<RawFile>, Tally)>;
+    fn finish(&mut self) -> Result<(Arc<RawFile>, Tally)>;
 }
 
 /// A writer.
@@ -142,8 +142,8 @@ impl Writer for Plain {
         Ok(())
     }
 
-    fn finish(self: Box<Self>) -> Result<(Arc<RawFile>, Tally)> {
-        Ok((self.file, self.tally))
+    fn finish(&mut self) -> Result<(Arc<RawFile>, Tally)> {
+        Ok((self.file.clone(), self.tally))
     }
 }
 
@@ -221,12 +221,12 @@ impl Writer for Cached {
         self.overflow(record)
     }
 
-    fn finish(mut self: Box<Self>) -> Result<(Arc<RawFile>, Tally)> {
+    fn finish(&mut self) -> Result<(Arc<RawFile>, Tally)> {
         if self.filled > 0 {
             self.file.write_at(&self.buffer[..self.filled], self.position)?;
             self.tally.last = 1;
         }
-        Ok((self.file, self.tally))
+        Ok((self.file.clone(), self.tally))
     }
 }
 
@@ -234,10 +234,11 @@ impl Writer for Cached {
 struct Queued {
     flow: Flow,
     file: Arc<RawFile>,
-    depth: usize,
     direct: bool,
     shared: bool,
     buffer: Region,
+    /// Buffers that have not been used yet: all are made before the first record comes.
+    spare: Vec<Region>,
     filled: usize,
     position: u64,
     /// So long the file has been made ahead: a file system lets no others write while a direct write makes a file longer.
@@ -251,13 +252,17 @@ impl Queued {
         let (flow, buffer) = (Flow::start(&file, depth)?, region(bytes)?);
         let (shared, position) = (target.shared, target.start);
         let ahead = if direct && !shared { file.size_bytes()? } else { u64::MAX };
-        Ok(Queued { flow, file, depth, direct, shared, buffer, filled: 0, position, ahead, tally: Tally::default() })
+        // What there is nothing to fill with is not made.
+        let parts = target.end.saturating_sub(position).div_ceil(bytes as u64).max(1);
+        let spare = (0..parts.min(depth as u64)).map(|_| region(bytes)).collect::<Result<_>>()?;
+        let tally = Tally::default();
+        Ok(Queued { flow, file, direct, shared, buffer, spare, filled: 0, position, ahead, tally })
     }
 
     fn hand_on(&mut self, bytes: usize) -> Result<()> {
-        let next = match self.flow.under_way() < self.depth {
-            true => region(self.buffer.len())?,
-            false => self.flow.oldest()?.0,
+        let next = match self.spare.pop() {
+            Some(unused) => unused,
+            None => self.flow.oldest()?.0,
         };
         let full = std::mem::replace(&mut self.buffer, next);
         let end = self.position + bytes as u64;
@@ -282,7 +287,7 @@ impl Writer for Queued {
         Ok(())
     }
 
-    fn finish(mut self: Box<Self>) -> Result<(Arc<RawFile>, Tally)> {
+    fn finish(&mut self) -> Result<(Arc<RawFile>, Tally)> {
         let end = self.position + self.filled as u64;
         if self.filled > 0 {
             let unit = if self.direct { DIRECT_UNIT } else { 1 };
@@ -297,7 +302,7 @@ impl Writer for Queued {
         if self.direct && !self.shared {
             self.file.set_size(end)?;
         }
-        Ok((self.file, self.tally))
+        Ok((self.file.clone(), self.tally))
     }
 }
 
@@ -337,13 +342,13 @@ impl Writer for Mapped {
         Ok(())
     }
 
-    fn finish(mut self: Box<Self>) -> Result<(Arc<RawFile>, Tally)> {
+    fn finish(&mut self) -> Result<(Arc<RawFile>, Tally)> {
         self.window = None;
         if !self.shared {
             self.file.set_size(self.position)?;
         }
         self.tally.last = u64::from(self.filled > 0);
-        Ok((self.file, self.tally))
+        Ok((self.file.clone(), self.tally))
     }
 }
 
@@ -369,4 +374,31 @@ fn fill(buffer: &mut Region, filled: &mut usize, record: &mut &[u8]) -> bool {
 /// A page-aligned buffer.
 pub(crate) fn region(bytes: usize) -> Result<Region> {
     Ok(Region::zeroed(Account::Other, bytes.max(1)).map_err(esker_io::IoError::from)?)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use esker_io::{Disk, PosixDisk};
+
+    #[test]
+    fn all_buffers_are_there_before_the_first_record_and_no_more_than_it_takes() {
+        let path = std::env::temp_dir().join(format!("esker-lab-queued-{}", std::process::id()));
+        for (end, spare) in [(u64::MAX, 3), (100 * 4096, 3), (4097, 2), (4096, 1), (0, 1)] {
+            let file = RawFile::open(&path, RawOptions { create: true, ..RawOptions::default() }).unwrap();
+            let target = Target { depth: 3, end, ..Target::new(&path, 4096) };
+            let mut queued = Queued::start(Arc::new(file), &target, true).unwrap();
+            assert_eq!(queued.spare.len(), spare, "{end}");
+            // However many come, they are the same ones.
+            let mut places = std::collections::BTreeSet::new();
+            for _ in 0..20 {
+                places.insert(queued.buffer.base());
+                queued.put(&[7; 4096]).unwrap();
+            }
+            assert_eq!(places.len(), spare + 1, "{end}");
+            queued.finish().unwrap();
+        }
+        PosixDisk::new().remove(&path).unwrap();
+    }
 }
