@@ -16,12 +16,15 @@ pub const LEAST_ROUNDS: usize = 2 * LEAST_PAIRS;
 const LEVEL: f64 = 0.04;
 /// Rows whose interval lies within so much of each other are the same: 10 percent.
 const SAME: f64 = 1.10;
-/// More pairs than this are merged into so many blocks.
-const BLOCKS: usize = 64;
+/// More pairs than this are merged into so many blocks: what lasts from pair to pair ends within one.
+const BLOCKS: usize = 16;
 /// Up to so many pairs all changes of sign are tried; beyond, so many drawn ones as there are for these.
 const ALL_SIGNS: usize = 11;
 /// A resemblance of pairs beyond this is believed.
 const ALIKE: f64 = 0.3;
+/// A row's own resemblance counts from so many pairs on, if it is beyond that of all by so many standard errors.
+const TELLING: f64 = 12.0;
+const CLEAR: f64 = 0.5;
 /// Relative differences below this are a clock's.
 const LEAST_ERROR: f64 = 1e-9;
 
@@ -134,13 +137,14 @@ fn squared_error(values: impl Iterator<Item = f64> + Clone) -> f64 {
 #[must_use]
 pub fn family(contrasts: &[Option<Contrast>]) -> Vec<Option<Compared>> {
     let enough: Vec<&Contrast> = contrasts.iter().flatten().filter(|c| c.pairs() >= LEAST_PAIRS).collect();
-    let bound = bound(&enough) * widened(&enough);
-    let judge = |c: &Contrast| {
+    let bound = bound(&enough);
+    let mut widened = widened(&enough).into_iter();
+    let mut judge = |c: &Contrast| {
         let ratio = c.mean.exp();
         if c.pairs() < LEAST_PAIRS {
             return Compared { ratio, interval: None, told: Told::Undecided };
         }
-        let half = bound * c.error();
+        let half = bound * widened.next().unwrap_or(1.0) * c.error();
         let (low, high) = ((c.mean - half).exp(), (c.mean + half).exp());
         let told = match c.mean.abs() > half {
             true => Told::Different,
@@ -149,7 +153,7 @@ pub fn family(contrasts: &[Option<Contrast>]) -> Vec<Option<Compared>> {
         };
         Compared { ratio, interval: Some((low, high)), told }
     };
-    contrasts.iter().map(|c| c.as_ref().map(judge)).collect()
+    contrasts.iter().map(|c| c.as_ref().map(&mut judge)).collect()
 }
 
 /// The studentised difference that the largest one of them exceeds by chance in [`LEVEL`] of all reports.
@@ -169,22 +173,29 @@ fn bound(contrasts: &[&Contrast]) -> f64 {
     all[(LEVEL * count as f64) as usize]
 }
 
-/// How much wider the error of a mean is because pairs resemble the pairs before: by the correlation of neighbours, of
-/// all rows together, since a row alone has too few. It is estimated too low by about (1 + 3r) / n (Kendall 1954); what
-/// is believed gets a margin for its own error.
-fn widened(contrasts: &[&Contrast]) -> f64 {
+/// How much wider the error of each mean is because pairs resemble the pairs before: by the correlation of neighbours, of
+/// all rows together, since a row alone has too few; by its own where that is clearly more. It is estimated too low by
+/// about (1 + 3r) / n (Kendall 1954); what is believed of all gets a margin for its own error.
+fn widened(contrasts: &[&Contrast]) -> Vec<f64> {
     let of = |pairs: &Vec<f64>| {
         let (n, mean) = (pairs.len() as f64, mean(pairs));
         let square: f64 = pairs.iter().map(|v| (v - mean).powi(2)).sum();
         let both: f64 = pairs.windows(2).map(|w| (w[0] - mean) * (w[1] - mean)).sum();
-        (square > 0.0).then(|| ((n * both / square + 1.0) / (n - 3.0), 2.0 / n))
+        (square > 0.0).then(|| ((n * both / square + 1.0) / (n - 3.0), n))
     };
     let found: Vec<(f64, f64)> = contrasts.iter().flat_map(|c| &c.parts).filter_map(of).collect();
-    let sum = found.iter().fold((0.0, 0.0), |sum, f| (sum.0 + f.0, sum.1 + f.1));
+    let sum = found.iter().fold((0.0, 0.0), |sum, f| (sum.0 + f.0, sum.1 + 2.0 / f.1));
     let n = found.len().max(1) as f64;
     let (alike, margin) = ((sum.0 / n).max(0.0), sum.1 / n);
-    let alike = if alike > ALIKE { (alike + margin).min(0.85) } else { alike };
-    ((1.0 + alike) / (1.0 - alike)).sqrt()
+    let all = if alike > ALIKE { alike + margin } else { alike };
+    let own = |c: &&Contrast| {
+        let mine: Vec<(f64, f64)> = c.parts.iter().filter_map(of).collect();
+        let others = (sum.0 - mine.iter().map(|f| f.0).sum::<f64>()) / (n - mine.len() as f64).max(1.0);
+        let clear = mine.into_iter().filter(|(r, n)| *n >= TELLING && *r > others.max(0.0) + CLEAR / n.sqrt());
+        clear.map(|f| f.0).fold(all, f64::max).min(0.85)
+    };
+    let error = |alike: f64| ((1.0 + alike) / (1.0 - alike)).sqrt();
+    contrasts.iter().map(own).map(error).collect()
 }
 
 #[cfg(test)]

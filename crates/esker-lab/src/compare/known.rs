@@ -20,6 +20,8 @@ pub(crate) enum Noise {
     Bursty,
     /// AR(1), 0.7, from round to round of each row by itself: no order of turns helps.
     OfRows,
+    /// White, and one row, the second, with AR(1), 0.7, from round to round of its own.
+    OfOneRow,
 }
 
 fn gauss(random: &mut Rng) -> f64 {
@@ -37,7 +39,7 @@ fn correlated(random: &mut Rng, n: usize) -> Vec<f64> {
 
 fn along_time(noise: Noise, random: &mut Rng, n: usize) -> Vec<f64> {
     match noise {
-        Noise::White => (0..n).map(|_| NOISE * gauss(random)).collect(),
+        Noise::White | Noise::OfOneRow => (0..n).map(|_| NOISE * gauss(random)).collect(),
         Noise::Correlated => correlated(random, n),
         Noise::OfRows => vec![0.0; n],
         Noise::Drifting => {
@@ -69,8 +71,13 @@ pub(crate) fn samples(noise: Noise, rows: usize, rounds: usize, seed: u64, times
     for (row, noise) in turns(seed, rows, rounds).into_iter().flatten().zip(time) {
         samples[row].push(if row == 1 { times } else { 1.0 } * noise.exp());
     }
-    if noise == Noise::OfRows {
-        for row in &mut samples {
+    let own = match noise {
+        Noise::OfRows => 0..rows,
+        Noise::OfOneRow => 1..2,
+        _ => 0..0,
+    };
+    if !own.is_empty() {
+        for row in &mut samples[own] {
             row.iter_mut().zip(correlated(&mut random, rounds)).for_each(|(v, noise)| *v *= noise.exp());
         }
     }
@@ -114,6 +121,18 @@ fn rows_with_noise_of_their_own_need_more_rounds() {
     let found = percent(|seed| of(64, seed, 1.10)[0] == Told::Different);
     println!("{found:.1} percent found in 64 rounds");
     assert!(found >= 90.0, "found in {found} percent");
+}
+
+#[test]
+fn one_row_with_noise_of_its_own() {
+    let of = |rows, rounds, seed, times| told(&samples(Noise::OfOneRow, rows, rounds, seed, times));
+    // Of few pairs nobody can tell that one row's resemble each other: that needs more rounds.
+    for (rows, rounds) in [(12, 32), (3, 64), (12, 64)] {
+        let wrong = percent(|seed| of(rows, rounds, seed, 1.0).contains(&Told::Different));
+        let found = percent(|seed| of(rows, rounds, seed, 1.10)[0] == Told::Different);
+        println!("{rows} rows, {rounds} rounds: {wrong:.1} percent called different, {found:.1} percent found");
+        assert!(wrong <= 5.0 && found >= 90.0, "{rows} rows: {wrong} percent called different, {found} percent found");
+    }
 }
 
 #[test]
