@@ -84,12 +84,6 @@ impl<'a> Group<'a> {
         let costs = self.facts.iter().filter(|f| among(f)).filter_map(|f| Some((f, f.cost(by)?.median)));
         costs.min_by(|a, b| a.1.total_cmp(&b.1)).map(|f| f.0)
     }
-
-    /// The cost of `a` in percent of `b`'s.
-    pub(super) fn percent(a: &Fact<'_>, b: &Fact<'_>, by: By) -> f64 {
-        let median = |f: &Fact<'_>| f.cost(by).map_or(f64::NAN, |f| f.median);
-        100.0 * median(a) / median(b)
-    }
 }
 
 /// Two rows, by where they are, and the figure they are compared by.
@@ -138,6 +132,11 @@ impl<'a> Facts<'a> {
     /// Can `a` be told to be better than `b`? Only of what is held.
     pub(super) fn is_better(&self, a: &Fact<'_>, b: &Fact<'_>, by: By) -> bool {
         self.told(a, b, by).is_some_and(|(ratio, told)| told == Told::Different && ratio < 1.0)
+    }
+
+    /// The cost of `a` in percent of that of `b`, by pairs of rounds as the verdict is. Only of what is held.
+    pub(super) fn percent(&self, a: &Fact<'_>, b: &Fact<'_>, by: By) -> f64 {
+        self.told(a, b, by).map_or(f64::NAN, |(ratio, _)| 100.0 * ratio)
     }
 
     /// Is it known whether they differ?

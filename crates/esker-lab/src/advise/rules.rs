@@ -162,7 +162,7 @@ fn memory_limit(facts: &Facts<'_>) -> Advice {
         [cold, warm].into_iter().for_each(|f| advice.rest_on(f, RECORD_TIME.metric));
         decided &= facts.is_decided(warm, cold, RECORD_TIME);
         if facts.is_better(warm, cold, RECORD_TIME) {
-            slower.push(format!("{} times as long", number(Group::percent(cold, warm, RECORD_TIME) / 100.0)));
+            slower.push(format!("{} times as long", number(facts.percent(cold, warm, RECORD_TIME) / 100.0)));
         }
     }
     if !known {
@@ -241,7 +241,7 @@ fn profile_locks(facts: &Facts<'_>) -> Advice {
         [on, off].into_iter().for_each(|f| advice.rest_on(f, RECORD_TIME.metric));
         decided &= facts.is_decided(off, on, RECORD_TIME);
         if facts.is_better(off, on, RECORD_TIME) {
-            let percent = number(Group::percent(on, off, RECORD_TIME) - 100.0);
+            let percent = number(facts.percent(on, off, RECORD_TIME) - 100.0);
             slower.push(format!("threads {}: {percent} percent", on.param("threads")));
         }
     }
@@ -380,7 +380,7 @@ impl Choice {
             decided &= facts.is_decided(own, other, self.by);
             if facts.is_better(other, own, self.by) {
                 let way = crate::readback::label(other.row, self.vary, " ");
-                let percent = number(Group::percent(other, own, self.by));
+                let percent = number(facts.percent(other, own, self.by));
                 worse.push((way.clone(), format!("'{way}' took {percent} percent of its time ({})", group.label())));
             }
         }
