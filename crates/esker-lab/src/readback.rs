@@ -95,7 +95,8 @@ pub fn compared(report: &Value) -> Vec<Option<Compared>> {
     let all: Vec<&Value> = all_rows(report).collect();
     let contrast = |(i, row): (usize, &&Value)| {
         let (metric, base) = (report["relative"].as_str()?, row["base"].as_u64()? as usize);
-        let samples = |row: &Value| figure(row, metric).map(|f| f.samples);
+        let counts = |row: &&Value| !matches!(row["status"].as_str(), Some("void" | "failed"));
+        let samples = |row: &Value| Some(row).filter(counts).and_then(|row| figure(row, metric)).map(|f| f.samples);
         (base != i).then_some(())?;
         Contrast::of_rounds(&samples(row)?, &samples(all.get(base)?)?)
     };

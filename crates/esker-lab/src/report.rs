@@ -164,7 +164,9 @@ impl Report {
     /// Each row held against the one that is 100 percent for it, all together; `None` where there is none, or it is the row
     /// itself.
     fn compared(&self) -> Vec<Option<Compared>> {
-        let samples = |row: &Row| Some(row.metrics.get(self.relative?)?.samples.clone());
+        // What is wrong, or was not done, says nothing.
+        let counts = |row: &&Row| !matches!(row.status, Status::Void(_) | Status::Failed(_));
+        let samples = |row: &Row| Some(Some(row).filter(counts)?.metrics.get(self.relative?)?.samples.clone());
         let contrast = |(i, row): (usize, &Row)| {
             let base = row.base.filter(|b| *b != i)?;
             Contrast::of_rounds(&samples(row)?, &samples(self.rows.get(base)?)?)
@@ -422,6 +424,26 @@ mod tests {
             report(r.rows.iter().map(|r| row(&r.params[0], &r.metrics["ns"].samples[..14], Status::Good)).collect());
         assert_eq!(few.to_text().matches(" undecided  ").count(), 3);
         assert_eq!(r.verdict(), Verdict::Good);
+    }
+
+    #[test]
+    fn what_is_void_or_failed_is_not_judged_nor_anything_by_it() {
+        let twice = |status: Status| report(vec![row("a", &[100.0; 16], Status::Good), row("b", &[50.0; 16], status)]);
+        let told = |mut r: Report, swap: bool| {
+            if swap {
+                let status = std::mem::replace(&mut r.rows[1].status, Status::Good);
+                r.rows[0].status = status;
+            }
+            let json = r.to_json();
+            let again: Vec<Value> = crate::readback::compared(&json).iter().map(|c| json!(c.map(|c| c.told))).collect();
+            assert_eq!(json["rows"][1]["told"], again[1]);
+            json["rows"][1]["told"].clone()
+        };
+        for swap in [false, true] {
+            assert_eq!(told(twice(Status::Stopped), swap), json!("different"));
+            assert_eq!(told(twice(Status::Void("sums differ".into())), swap), Value::Null);
+            assert_eq!(told(twice(Status::Failed("no space".into())), swap), Value::Null);
+        }
     }
 
     #[test]
