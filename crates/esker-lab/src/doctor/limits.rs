@@ -33,26 +33,30 @@ pub(super) fn memory_left() -> Option<u64> {
     let mounts = text_of("/proc/self/mountinfo").unwrap_or_default();
     let number = |path: &Path| text_of(&path.to_string_lossy()).filter(|v| !is_none(v))?.parse::<u64>().ok();
     let versions = [
-        (group_folder(&own, &mounts, ""), "memory.max", "memory.current", "inactive_file "),
-        (
-            group_folder(&own, &mounts, "memory"),
-            "memory.limit_in_bytes",
-            "memory.usage_in_bytes",
-            "total_inactive_file ",
-        ),
+        (group_folder(&own, &mounts, ""), "memory.max", "memory.current", ""),
+        (group_folder(&own, &mounts, "memory"), "memory.limit_in_bytes", "memory.usage_in_bytes", "total_"),
     ];
-    let left = |(folder, limit, used, file): (Option<(String, String)>, &str, &str, &str)| {
+    let left = |(folder, limit, used, below): (Option<(String, String)>, &str, &str, &str)| {
         let (mount, group) = folder?;
         let of = |place: &Path| {
             let folder = Path::new(&mount).join(place.strip_prefix("/").unwrap_or(place));
             let stat = text_of(&folder.join("memory.stat").to_string_lossy()).unwrap_or_default();
-            let cached = stat.lines().find_map(|l| l.strip_prefix(file)?.trim().parse::<u64>().ok());
-            let used = number(&folder.join(used))?.saturating_sub(cached.unwrap_or(0));
+            let used = number(&folder.join(used))?.saturating_sub(page_cache(&stat, below));
             Some(number(&folder.join(limit))?.saturating_sub(used))
         };
         Path::new(&group).ancestors().filter_map(of).min()
     };
     versions.into_iter().filter_map(left).min()
+}
+
+/// Bytes of files in memory, by the text of `memory.stat`: used twice or once, the kernel takes both back. `below` goes
+/// before the names where they count the groups below too.
+fn page_cache(stat: &str, below: &str) -> u64 {
+    let of = |name: &str| {
+        let value = |l: &str| l.strip_prefix(below)?.strip_prefix(name)?.strip_prefix(' ')?.trim().parse::<u64>().ok();
+        stat.lines().find_map(value).unwrap_or(0)
+    };
+    of("active_file") + of("inactive_file")
 }
 
 /// A limit of control groups.
@@ -185,6 +189,13 @@ mod tests {
         assert_eq!(of("cpu"), Some(("/cg/cpu".into(), "/c".into())));
         assert_eq!(of(""), Some(("/cg/unified".into(), "/unified/group".into())));
         assert_eq!((of("blkio"), group_folder("", MOUNTS, "")), (None, None));
+    }
+
+    #[test]
+    fn page_cache_is_what_was_used_twice_too() {
+        let stat = "anon 5\nfile 900\nshmem 7\ninactive_file 100\nactive_file 20\ntotal_inactive_file 3000\n\
+                    total_active_file 40000\n";
+        assert_eq!((page_cache(stat, ""), page_cache(stat, "total_"), page_cache("", "")), (120, 43_000, 0));
     }
 
     #[test]
