@@ -40,13 +40,31 @@ pub struct Options {
     #[arg(long, value_name = "FILE")]
     preload: Vec<PathBuf>,
     /// Looks at a running process instead: its maps, and Esker's accounts held against them
-    #[arg(long, value_name = "PID")]
+    #[arg(long, value_name = "PID", conflicts_with_all = LOADING)]
     pid: Option<u32>,
     /// That server's answer to SHOW GLOBAL STATUS LIKE 'Esker_memory%', as the client prints it into a file; - for
     /// standard input
     #[arg(long, value_name = "FILE", requires = "pid")]
     accounts: Option<PathBuf>,
 }
+
+/// Options of a load, which a look at a running process has no use for.
+const LOADING: [&str; 14] = [
+    "bytes",
+    "row_bytes",
+    "wait",
+    "churn",
+    "delete",
+    "threads",
+    "survivors",
+    "allocators",
+    "preload",
+    "runs",
+    "seed",
+    "max_time",
+    "max_space",
+    "max_memory",
+];
 
 impl Options {
     pub(crate) fn common(&self) -> &Common {

@@ -99,6 +99,14 @@ fn what_cannot_be_is_refused() {
     assert!(why(&["--bytes", "0"]).contains("--bytes must be"));
     assert!(why(&["--bytes", "64T", "--row-bytes", "65536"]).contains("of memory"));
     let pid = std::process::id().to_string();
+    // What it would not look at.
+    for more in
+        [["--bytes", "64M"], ["--threads", "2"], ["--allocators", "system"], ["--runs", "2"], ["--max-time", "5s"]]
+    {
+        let words = ["lab", "memory", "--pid", &pid].into_iter().chain(more);
+        let error = Command::try_parse_from(words).err().unwrap().to_string();
+        assert!(error.contains("cannot be used with") && error.contains(more[0]), "{error}");
+    }
     let other = [("other", "Uptime\t5\n")];
     let error = memory("other", &other, &["--pid", &pid, "--accounts"]).unwrap_err();
     assert!(error.to_string().contains("0 of 8 accounts"), "{error}");
