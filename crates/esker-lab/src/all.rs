@@ -111,7 +111,7 @@ pub(crate) fn measure(c: &Common, plan: &[&[&str]]) -> Result<(Vec<Report>, Vec<
         if let Some(most) = c.max_time {
             let left = most.saturating_sub(began.elapsed()).as_secs_f64();
             if left < 0.001 {
-                notes.push(format!("'{}' {NOT_RUN}{TIME_IS_OVER}", command[0]));
+                notes.push(format!("'{}' {NOT_RUN}{}", command[0], stopped(interrupted())));
                 continue;
             }
             words.extend(["--max-time".into(), format!("{left:.3}")]);
@@ -121,7 +121,7 @@ pub(crate) fn measure(c: &Common, plan: &[&[&str]]) -> Result<(Vec<Report>, Vec<
         match report {
             Ok(report) => reports.push(report),
             Err(e @ LabError::Io(_)) if reports.is_empty() => return Err(e),
-            Err(LabError::Stopped) => notes.push(format!("'{}' {NOT_RUN}{TIME_IS_OVER}", command[0])),
+            Err(LabError::Stopped) => notes.push(format!("'{}' {NOT_RUN}{}", command[0], stopped(interrupted()))),
             Err(e) => notes.push(format!("'{}' {NOT_RUN}{e}", command[0])),
         }
     }
@@ -131,7 +131,8 @@ pub(crate) fn measure(c: &Common, plan: &[&[&str]]) -> Result<(Vec<Report>, Vec<
 /// The worst of all; a command that was not run counts as failed.
 #[must_use]
 pub fn verdict(reports: &[Report], notes: &[String]) -> Verdict {
-    let missing = notes.iter().any(|n| n.contains(NOT_RUN) && !n.ends_with(TIME_IS_OVER));
+    let no_fault = |n: &&String| n.ends_with(stopped(true)) || n.ends_with(stopped(false));
+    let missing = notes.iter().any(|n| n.contains(NOT_RUN) && !no_fault(&n));
     let none = if interrupted() { Verdict::Interrupted } else { Verdict::Failed };
     let worst = reports.iter().map(Report::verdict).max().unwrap_or(none);
     if missing {
@@ -143,7 +144,12 @@ pub fn verdict(reports: &[Report], notes: &[String]) -> Verdict {
 
 /// In the note on a command that was not run, and at its end where nothing else was the reason.
 const NOT_RUN: &str = "was not run: ";
-const TIME_IS_OVER: &str = "the time is over";
+fn stopped(by_hand: bool) -> &'static str {
+    match by_hand {
+        true => "Ctrl-C",
+        false => "the time is over",
+    }
+}
 
 /// All in one.
 #[must_use]
@@ -157,4 +163,34 @@ pub fn to_json(reports: &[Report], notes: &[String]) -> Value {
         "notes": notes,
         "exit_code": verdict(reports, notes).exit_code(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_was_stopped_says_by_what_and_is_no_failure() {
+        assert_eq!([stopped(true), stopped(false)], ["Ctrl-C", "the time is over"]);
+        let of = |why: &str| verdict(&[], &[format!("'io' {NOT_RUN}{why}")]);
+        // Without any report there is nothing good.
+        assert_eq!((of("no space"), of(stopped(true))), (Verdict::Failed, Verdict::Failed));
+        let good = crate::report::Report {
+            command: "locks",
+            options: json!({}),
+            machine: json!({}),
+            params: vec![],
+            shown: vec![],
+            shown_counts: vec![],
+            relative: None,
+            null_difference: None,
+            rows: vec![],
+            notes: vec![],
+        };
+        let of = |why: &str| verdict(std::slice::from_ref(&good), &[format!("'io' {NOT_RUN}{why}")]);
+        assert_eq!(
+            [of("no space"), of(stopped(true)), of(stopped(false))],
+            [Verdict::Failed, Verdict::Good, Verdict::Good]
+        );
+    }
 }

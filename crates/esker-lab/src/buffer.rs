@@ -9,7 +9,7 @@ use crate::probe::raw::{RawFile, RawOptions};
 use crate::readers::{Buffered, Reader};
 use crate::records::{Records, Shape};
 use crate::report::{null_difference, Report};
-use crate::session::{count, ignored, size, size_text, Cache, Case, Common, Needs, Session, Work};
+use crate::session::{count, ignored, product, size, size_text, Cache, Case, Common, Needs, Session, Work};
 use crate::theory::{read_tally, tally, Rule, Tally};
 use crate::writers::Cached;
 use clap::{Args, ValueEnum};
@@ -88,7 +88,7 @@ pub fn run(options: &Options) -> Result<Report> {
         Model::Myisam if io_size.is_power_of_two() && io_size <= 1 << 16 => Rule::MyIsam(io_size as usize),
         Model::Myisam => return Err(LabError::Invalid("--io-size must be a power of two, at most 64K".into())),
     };
-    let longest = (options.record_bytes as u64).saturating_mul(options.records);
+    let longest = product(&[options.record_bytes as u64, options.records])?;
     let enough = longest.checked_next_power_of_two().unwrap_or(u64::MAX).min(1 << 30);
     let to = options.to.unwrap_or(enough.max(options.from));
     if options.from == 0 || to < options.from || to > 4 << 30 {
@@ -148,6 +148,7 @@ pub fn run(options: &Options) -> Result<Report> {
     Ok(Report {
         command: "buffer",
         options: session.options(json!({
+            "cache": options.common.cache.unwrap_or(Cache::Warm).name(),
             "records": options.records, "record_bytes": options.record_bytes, "model": rule.name(),
             "io_size": io_size, "from": options.from, "to": to,
         })),
@@ -180,14 +181,19 @@ fn needs(options: &Options, runs: u64, sizes: &[usize], shapes: &[(Shape, Record
     let bytes: u64 = shapes.iter().map(|(_, r)| r.total_bytes()).sum();
     let calls = |r: &Records| sizes.iter().map(|b| 2 * r.total_bytes() / *b as u64).sum::<u64>();
     Needs {
-        written_bytes: bytes * (sizes.len() as u64 + 2) * runs,
+        written_bytes: bytes.saturating_mul((sizes.len() as u64 + 2) * runs),
         space_bytes: 2 * bytes + APPEND_START,
-        calls: shapes.iter().map(|(_, r)| calls(r)).sum::<u64>() * runs,
+        calls: shapes.iter().map(|(_, r)| calls(r)).fold(0, u64::saturating_add).saturating_mul(runs),
         barriers: 2 * (sizes.len() as u64 + 2) * runs,
         // A buffer, what records are cut from, and a buffer to verify with.
-        memory_bytes: sizes.iter().max().map_or(0, |b| *b as u64) + (4 << 20) + 2 * options.record_bytes as u64,
+        memory_bytes: sizes.iter().max().map_or(0, |b| *b as u64)
+            + (4 << 20)
+            + 2 * options.record_bytes as u64
+            + measure::memory_of_times(5 * (sizes.len() + 2), options.records, 1),
+        less: "--records",
         // A record is copied in some 20 ns, in and out.
-        seconds: (shapes.len() * 2 * sizes.len()) as f64 * (options.records * runs) as f64 * 20e-9,
+        seconds: (shapes.len() * 2 * sizes.len()) as f64 * options.records as f64 * runs as f64 * 20e-9,
+        ..Needs::default()
     }
 }
 

@@ -5,15 +5,15 @@
 //! coordinator's queue; whoever leads that queue writes and syncs the coordinator's log for all in it, and gives each its
 //! commit record in that order. What differs is who makes the engine's log durable, and when.
 
-use crate::clock::{least_time, steady_rate, together, Enough, Event, Watch};
+use crate::clock::{caught, least_time, steady_rate, together, Enough, Event, Watch};
 use crate::details::Details;
 use crate::doctor;
 use crate::error::{LabError, Result};
 use crate::probe::raw::{Barrier, RawFile, RawOptions};
 use crate::report::{null_difference, Report};
-use crate::session::{count, remove_all, size_text, Case, Common, Needs, Sample, Session};
+use crate::session::{count, most_memory, product, remove_all, size_text, Case, Common, Needs, Sample, Session};
 use crate::sync::fill;
-use crate::times::{is_told, Times};
+use crate::times::{self, is_told, Times};
 use clap::Args;
 use esker_base::counters::{global_total, Counter};
 use esker_io::{Disk, PosixDisk};
@@ -105,7 +105,12 @@ pub fn run(options: &Options) -> Result<Report> {
     }
     options.common.without_cache()?;
     let mut session = Session::begin(&options.common, "commit")?;
-    let beside = beside(options)?;
+    // What is asked for must fit; more comes only as far as it does.
+    let least = MODES.iter().map(|m| product(&[options.commits, m.each_bytes(options.bytes)]));
+    least.collect::<Result<Vec<_>>>()?;
+    let room = session.room_bytes()?;
+    let run_bytes = run_bytes(options, room);
+    let (beside, alone) = beside(options, run_bytes)?;
     let places = [Some(&session), beside.as_ref()];
     let places: Vec<(String, PathBuf)> =
         places.into_iter().flatten().map(|s| (doctor::file_system(&s.common().dir), s.folder().to_owned())).collect();
@@ -115,7 +120,7 @@ pub fn run(options: &Options) -> Result<Report> {
             let base = cases.len();
             for mode in MODES {
                 let folder = folder.join(format!("log-{threads}"));
-                let mut enough = Enough::new(options.commits, most(options, &mode), options.min_time);
+                let mut enough = Enough::new(options.commits, most(options, room, &mode), options.min_time);
                 let job = Job { mode, threads, bytes: options.bytes, folder };
                 let params = vec![on.clone(), threads.to_string(), mode.name.into()];
                 let work = Box::new(move |session: &Session| enough.run(|commits| job.run(session, commits)));
@@ -123,22 +128,10 @@ pub fn run(options: &Options) -> Result<Report> {
             }
         }
     }
-    let run_bytes = run_bytes(options);
-    // The log's buffer, a stack and a record a thread; the other place may be memory.
-    let threads = options.threads.iter().max().copied().unwrap_or(0) as u64;
-    let memory_bytes =
-        (16 << 20) + threads * ((64 << 10) + options.bytes as u64) + if beside.is_some() { run_bytes } else { 0 };
-    let runs = (cases.len() * session.rounds()) as u64;
-    session.plan(
-        cases.len(),
-        Needs {
-            written_bytes: 2 * options.commits * MODES[0].commit_bytes(options.bytes) * runs,
-            space_bytes: run_bytes,
-            barriers: options.commits * runs,
-            memory_bytes,
-            ..Needs::default()
-        },
-    )?;
+    let other_memory = if beside.as_ref().is_some_and(Session::is_on_memory) { run_bytes } else { 0 };
+    let memory_bytes = memory_bytes(options, room, cases.len()).saturating_add(other_memory);
+    let needs = needs(options, room, places.len() as u64 * session.rounds() as u64, memory_bytes);
+    session.plan(cases.len(), Needs { space_bytes: run_bytes, ..needs })?;
     let rows = session.run(&mut cases);
     Ok(Report {
         command: "commit",
@@ -162,21 +155,23 @@ pub fn run(options: &Options) -> Result<Report> {
         relative: Some("per_second"),
         null_difference: null_difference(&rows, "per_second"),
         rows,
-        notes: vec![
+        notes: alone.into_iter().chain([
             "Percent is of one sync per commit. 'led' and 'followed' count waits for the log that wrote for others and that \
              others wrote for; 'in a group' is how many transactions a coordinator's sync, or else a log sync, served."
                 .into(),
             "2pc, prepare synced: what MariaDB asks of an engine. 2pc, prepares synced by the group: as MySQL does it.".into(),
-        ],
+        ]).collect(),
     })
 }
 
-/// Bytes of both logs in a run, unless more transactions are asked for.
+/// Bytes of both logs in a run, unless more transactions are asked for, or there is no space.
 const MOST_BYTES: u64 = 256 << 20;
+/// What a run's files take besides.
+const FEW_BYTES: u64 = 16 << 20;
 
-/// Transactions of a run, at the most.
-fn most(options: &Options, mode: &Mode) -> u64 {
-    let more = MOST_BYTES / (mode.commit_bytes(options.bytes) + options.bytes as u64);
+/// Transactions of a run, at the most, with room for so many bytes.
+fn most(options: &Options, room: u64, mode: &Mode) -> u64 {
+    let more = MOST_BYTES.min(room.saturating_sub(FEW_BYTES)) / mode.each_bytes(options.bytes);
     if options.min_time.is_zero() {
         options.commits
     } else {
@@ -185,12 +180,42 @@ fn most(options: &Options, mode: &Mode) -> u64 {
 }
 
 /// Space that a run takes at the most: both logs, and some.
-fn run_bytes(options: &Options) -> u64 {
-    let of = |mode: &Mode| most(options, mode) * (mode.commit_bytes(options.bytes) + options.bytes as u64);
-    MODES.iter().map(of).max().unwrap_or(0) + (16 << 20)
+fn run_bytes(options: &Options, room: u64) -> u64 {
+    let of = |mode: &Mode| most(options, room, mode) * mode.each_bytes(options.bytes);
+    MODES.iter().map(of).max().unwrap_or(0) + FEW_BYTES
+}
+
+/// The log's buffer, a stack and a record a thread, and all times.
+fn memory_bytes(options: &Options, room: u64, cases: usize) -> u64 {
+    let threads = options.threads.iter().max().copied().unwrap_or(0) as u64;
+    let events = MODES.iter().map(|m| most(options, room, m)).max().unwrap_or(0);
+    let rows = cases + cases / MODES.len();
+    FEW_BYTES + threads * ((64 << 10) + options.bytes as u64) + times::memory_bytes(rows, events)
+}
+
+/// What so many runs of each mode and number of threads write: the log is filled with zeros first.
+fn needs(options: &Options, room: u64, runs: u64, memory_bytes: u64) -> Needs {
+    let runs = runs.saturating_mul(options.threads.len() as u64);
+    let sum = |of: &dyn Fn(&Mode) -> u64| MODES.iter().fold(0u64, |all, m| all.saturating_add(of(m)));
+    let written =
+        |count: &dyn Fn(&Mode) -> u64| sum(&|m| count(m) * m.each_bytes(options.bytes)).saturating_mul(2 * runs);
+    Needs {
+        written_bytes: written(&|_| options.commits),
+        written_at_most: written(&|m| most(options, room, m)),
+        barriers: sum(&|_| options.commits).saturating_mul(runs),
+        memory_bytes,
+        seconds: (runs * MODES.len() as u64) as f64 * options.min_time.as_secs_f64(),
+        less: "--commits or --bytes",
+        ..Needs::default()
+    }
 }
 
 impl Mode {
+    /// What a transaction takes of both logs at the most.
+    fn each_bytes(&self, bytes: usize) -> u64 {
+        self.commit_bytes(bytes) + bytes as u64
+    }
+
     /// What a transaction takes of the engine's log at the most: frames, and padding where it is synced.
     fn commit_bytes(&self, bytes: usize) -> u64 {
         let frame = |bytes: usize| bytes as u64 + 128;
@@ -200,23 +225,35 @@ impl Mode {
     }
 }
 
-/// A folder of the lab's own in the other place; `None` where there is none, or it is the same file system.
-fn beside(options: &Options) -> Result<Option<Session>> {
+/// A folder of the lab's own in the other place, with room for so many bytes; where there is none, why not. What is only
+/// the default must not refuse the run.
+fn beside(options: &Options, run_bytes: u64) -> Result<(Option<Session>, Option<String>)> {
     let (dir, other) = (&options.common.dir, &options.beside);
-    if other.as_os_str() == "none" || doctor::device(other) == doctor::device(dir) {
-        return Ok(None);
+    if other.as_os_str() == "none" {
+        return Ok((None, None));
+    }
+    let name = other.display();
+    if doctor::device(other) == doctor::device(dir) {
+        return Ok((None, Some(format!("Nothing is compared with {name}: it is the same file system."))));
     }
     let common = Common { dir: other.clone(), ..options.common.clone() };
-    let session = Session::begin(&common, "commit").and_then(|s| Ok((s.free_bytes()? >= run_bytes(options), s)));
+    let session = Session::begin(&common, "commit").and_then(|session| {
+        let (need, free) = (size_text(run_bytes), session.free_bytes()?);
+        // All other memory that a run takes is little.
+        let memory = if session.is_on_memory() { most_memory(&common).unwrap_or(u64::MAX) } else { u64::MAX };
+        if free < run_bytes {
+            return Err(LabError::Space(format!("{name} has less than {need} to spare")));
+        }
+        match memory < run_bytes.saturating_add(run_bytes / 4) {
+            true => Err(LabError::Space(format!("{name} is memory, of which {need} are too much here"))),
+            false => Ok(session),
+        }
+    });
     match session {
-        Ok((true, session)) => Ok(Some(session)),
-        // The default is only a proposal.
-        _ if other.as_os_str() == "/dev/shm" => Ok(None),
-        Ok(_) => Err(LabError::Space(format!(
-            "{} has less than {} to spare",
-            other.display(),
-            size_text(run_bytes(options))
-        ))),
+        Ok(session) => Ok((Some(session), None)),
+        Err(e) if other.as_os_str() == "/dev/shm" => {
+            Ok((None, Some(format!("Nothing is compared with {name} (--beside): {e}."))))
+        }
         Err(e) => Err(e),
     }
 }
@@ -341,7 +378,8 @@ impl Coordinator {
             let group = std::mem::take(&mut queue.waiting);
             let position = queue.position;
             drop(queue);
-            let result = self.lead(job, log, counts, &group, position);
+            // The others wait: whatever becomes of the leader, they must hear of it.
+            let result = caught(|| self.lead(job, log, counts, &group, position));
             queue = lock(&self.queue);
             queue.leading = false;
             queue.finished += group.len() as u64;
@@ -448,5 +486,33 @@ impl Job {
             log.sync(Committer::Commits, committed, counts)?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_leads_and_panics_takes_the_others_along() {
+        let folder = std::env::temp_dir().join(format!("esker-lab-leader-{}", std::process::id()));
+        PosixDisk::new().create_dir(&folder).unwrap();
+        let make = RawOptions { create: true, ..RawOptions::default() };
+        let file = |name: &str| RawFile::open(&folder.join(name), make).unwrap();
+        let log = Log::Alone { file: file("log"), end: Mutex::default() };
+        let coordinator = Coordinator { file: file("coordinator"), queue: Mutex::default(), done: Condvar::new() };
+        // No memory has room for such an entry.
+        let job = Job { folder: folder.clone(), mode: TWO, threads: 3, bytes: isize::MAX as usize };
+        let counts = Counts::default();
+        std::thread::scope(|scope| {
+            let commit = || coordinator.commit(&job, &log, &counts, 0);
+            let threads: Vec<_> = (0..3).map(|_| scope.spawn(commit)).collect();
+            // Who is not told waits here for ever.
+            for thread in threads {
+                assert!(thread.join().unwrap().unwrap_err().to_string().contains("capacity overflow"));
+            }
+        });
+        remove_all(&folder);
     }
 }

@@ -137,14 +137,17 @@ pub fn run(options: &Options) -> Result<Report> {
     let all: u64 = sizes.iter().map(bytes).fold(0, u64::saturating_add);
     let per_run = all.saturating_mul(ways.len() as u64 + 1);
     let runs = session.rounds() as u64;
+    let rows = (ways.len() + 1) * groups * sizes.len();
+    let times = measure::memory_of_times(rows, sizes.iter().max().copied().unwrap_or(0), options.clients);
     session.plan(
         ways.len() * groups * sizes.len(),
         Needs {
             written_bytes: per_run.saturating_mul(runs),
             space_bytes: most.saturating_mul(2).saturating_add((WINDOW_BYTES * options.clients) as u64),
-            calls: sizes.iter().sum::<u64>().saturating_mul(2 * groups as u64 * runs),
+            calls: sizes.iter().fold(0u64, |all, n| all.saturating_add(*n)).saturating_mul(2 * groups as u64 * runs),
             barriers: (ways.len() * sizes.len()) as u64 * runs,
-            memory_bytes: options.memory_bytes(sizes.iter().max().copied().unwrap_or(0)),
+            memory_bytes: options.memory_bytes(sizes.iter().max().copied().unwrap_or(0)).saturating_add(times),
+            less: "--records",
             ..Needs::default()
         },
     )?;
@@ -186,7 +189,7 @@ pub fn run(options: &Options) -> Result<Report> {
     Ok(Report {
         command: "io",
         options: session.options(json!({
-            "records": sizes, "record_bytes": options.record_bytes, "buffer_bytes": options.buffer,
+            "cache": options.common.cache().name(), "records": sizes, "record_bytes": options.record_bytes, "buffer_bytes": options.buffer,
             "depth": options.depth(), "existing": options.existing, "clients": options.clients,
             "one_file": options.one_file, "ram_bytes": options.ram,
             "ways": ways.iter().map(|w| w.name()).collect::<Vec<_>>(),

@@ -6,7 +6,7 @@ use crate::details::Details;
 use crate::doctor;
 use crate::error::{LabError, Result};
 use crate::report::{null_difference, Report, Row};
-use crate::session::{Case, Common, Needs, Sample, Session};
+use crate::session::{product, Case, Common, Needs, Sample, Session};
 use crate::times::is_told;
 use clap::Args;
 use esker_base::lock::{self, order, Mutex, Site, SiteReport};
@@ -84,6 +84,9 @@ impl Timing {
 pub fn run(options: &Options) -> Result<Report> {
     if options.count == 0 || options.threads.iter().any(|t| *t == 0 || *t > 512) {
         return Err(LabError::Invalid("--count must be at least 1, --threads between 1 and 512".into()));
+    }
+    for threads in &options.threads {
+        product(&[options.count, *threads as u64])?;
     }
     options.common.without_cache()?;
     let mut session = Session::begin(&options.common, "locks")?;

@@ -34,6 +34,12 @@ fn batch(parts: impl Iterator<Item = u64>) -> u64 {
     (parts.max().unwrap_or(0) / BATCHES).clamp(1, BETWEEN_CHECKS)
 }
 
+/// Bytes of memory that the times of so many rows take, of so many records by so many threads.
+pub(crate) fn memory_of_times(rows: usize, records: u64, threads: usize) -> u64 {
+    let each = records.div_ceil(threads.max(1) as u64);
+    crate::times::memory_bytes(rows, each.div_ceil(batch(std::iter::once(each))).saturating_mul(threads as u64))
+}
+
 fn times(records_of_one: u64, threads: &[Vec<Event>]) -> Details {
     let of = if records_of_one == 1 { "record".to_owned() } else { format!("{records_of_one} records") };
     Details { times: Times::new(of, threads), ..Details::default() }
@@ -93,22 +99,21 @@ pub fn read(session: &Session, records: &Records, readers: Vec<(Part, u64, Box<d
     let of_one = batch(readers.iter().map(|r| r.0.count));
     let with_room = |(part, expected, reader)| (part, expected, reader, vec![0; records.longest()]);
     let readers = readers.into_iter().map(with_room).collect();
-    let (done, took) =
-        together(readers, || before = Usage::now(), &|(part, expected, reader, record), zero| {
-            let (mut sum, mut watch) = (0, Watch::new(zero));
-            for batch in batches(*part, of_one) {
-                session.check()?;
-                watch.time(|| {
-                    batch.into_iter().try_for_each(|i| {
-                        let record = &mut record[..records.length(i)];
-                        reader.take(record)?;
-                        sum = sum_of(sum, record);
-                        Ok(())
-                    })
-                })?;
-            }
-            Ok(((reader.calls(), sum == *expected), watch.events()))
-        })?;
+    let (done, took) = together(readers, || before = Usage::now(), &|(part, expected, reader, record), zero| {
+        let (mut sum, mut watch) = (0, Watch::new(zero));
+        for batch in batches(*part, of_one) {
+            session.check()?;
+            watch.time(|| {
+                batch.into_iter().try_for_each(|i| {
+                    let record = &mut record[..records.length(i)];
+                    reader.take(record)?;
+                    sum = sum_of(sum, record);
+                    Ok(())
+                })
+            })?;
+        }
+        Ok(((reader.calls(), sum == *expected), watch.events()))
+    })?;
     let (done, events): (Vec<_>, Vec<_>) = done.into_iter().unzip();
     let used = Usage::now().since(&before);
     let mut sample = Sample { details: times(of_one, &events), ..Sample::default() };

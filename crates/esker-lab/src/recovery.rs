@@ -119,7 +119,12 @@ pub fn run(options: &Options) -> Result<Report> {
     let bytes = |n: u64| n.saturating_mul(SPACE_BYTES).saturating_add(512 << 20);
     let once = options.records.iter().map(|n| bytes(*n)).fold(0, u64::saturating_add);
     let times = (session.rounds() * options.target.len()) as u64;
-    let needs = Needs { written_bytes: once.saturating_mul(times), space_bytes: bytes(most), ..Needs::default() };
+    let needs = Needs {
+        written_bytes: once.saturating_mul(times),
+        space_bytes: bytes(most),
+        less: "--records",
+        ..Needs::default()
+    };
     session.plan(options.records.len() * options.target.len(), needs)?;
     let mut cases = Vec::new();
     for (&target, &records) in options.target.iter().flat_map(|t| options.records.iter().map(move |r| (t, r))) {

@@ -97,7 +97,7 @@ impl Common {
             "dir": self.dir.display().to_string(),
             "runs": self.rounds(),
             "seed": self.seed,
-            "cache": format!("{:?}", self.cache()).to_lowercase(),
+            "cache": self.cache.map(Cache::name),
             "max_time_s": self.max_time.map(|t| t.as_secs_f64()),
             "max_space_bytes": self.max_space,
             "max_memory_bytes": self.max_memory,
@@ -121,6 +121,16 @@ pub enum Cache {
 }
 
 impl Cache {
+    /// As it is asked for.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Cache::Cold => "cold",
+            Cache::Warm => "warm",
+            Cache::Both => "both",
+        }
+    }
+
     /// The states that are meant.
     #[must_use]
     pub fn states(self) -> &'static [&'static str] {
@@ -142,6 +152,8 @@ pub(crate) fn ignored(option: &str, why: &str) -> LabError {
 pub struct Needs {
     /// Bytes that are written.
     pub written_bytes: u64,
+    /// Or so many, where a run goes on until it has taken long enough.
+    pub written_at_most: u64,
     /// Bytes on the file system at the most.
     pub space_bytes: u64,
     /// Calls of the kernel for small pieces.
@@ -152,6 +164,39 @@ pub struct Needs {
     pub memory_bytes: u64,
     /// What takes time without the storage, in seconds.
     pub seconds: f64,
+    /// The options that make it less, for who has not enough space.
+    pub less: &'static str,
+}
+
+/// So much of so much: what options ask for, multiplied.
+///
+/// # Errors
+/// `Invalid` where that is more than any machine has.
+pub(crate) fn product(factors: &[u64]) -> Result<u64> {
+    let all = factors.iter().try_fold(1u64, |all, n| all.checked_mul(*n)).filter(|n| *n <= 1 << 60);
+    all.ok_or_else(|| {
+        let all: Vec<String> = factors.iter().map(u64::to_string).collect();
+        LabError::Invalid(format!("{} is more than any machine has: use smaller numbers", all.join(" times ")))
+    })
+}
+
+impl Needs {
+    fn hint(&self) -> String {
+        if self.less.is_empty() {
+            return String::new();
+        }
+        format!("; use fewer or smaller {}", self.less)
+    }
+
+    /// Bytes written, for people.
+    fn written(&self) -> String {
+        let least = size_text(self.written_bytes);
+        if self.written_at_most > self.written_bytes {
+            format!("{least} to {}", size_text(self.written_at_most))
+        } else {
+            least
+        }
+    }
 }
 
 /// What the storage takes, looked at for a moment: enough to say how long a command will be at it.
@@ -217,6 +262,11 @@ pub(crate) fn enough_memory(common: &Common, need: u64) -> Result<()> {
         Some(left) if need > left => refuse(format!("{} is available; use less or smaller buffers", size_text(left))),
         _ => Ok(()),
     }
+}
+
+/// Bytes of memory that it may have, if that is known: what is allowed, and what is there.
+pub(crate) fn most_memory(common: &Common) -> Option<u64> {
+    common.max_memory.into_iter().chain(crate::doctor::memory_left()).min()
 }
 
 /// Was it stopped by Ctrl-C?
@@ -293,26 +343,30 @@ impl Session {
         let space = needs.space_bytes;
         if let Some(most) = self.common.max_space.filter(|most| space > *most) {
             let (need, most) = (size_text(space), size_text(most));
-            return Err(LabError::Space(format!("it takes {need} of space, --max-space allows {most}")));
+            return Err(LabError::Space(format!(
+                "it takes {need} of space, --max-space allows {most}{}",
+                needs.hint()
+            )));
         }
         let free = self.free_bytes()?;
         if space > free {
             let (need, free) = (size_text(space), size_text(free));
             let dir = self.common.dir.display();
             return Err(LabError::Space(format!(
-                "it takes {need} of space, {dir} has {free} to spare; use fewer records"
+                "it takes {need} of space, {dir} has {free} to spare{}",
+                needs.hint()
             )));
         }
         // Files on memory are memory.
-        let on_memory = matches!(crate::doctor::file_system(&self.common.dir).as_str(), "tmpfs" | "ramfs");
-        enough_memory(&self.common, needs.memory_bytes.saturating_add(if on_memory { space } else { 0 }))?;
+        let files = if self.is_on_memory() { space } else { 0 };
+        enough_memory(&self.common, needs.memory_bytes.saturating_add(files))?;
         if std::io::IsTerminal::is_terminal(&std::io::stderr()) {
             let (runs, seconds) = (self.rounds(), Pace::measure(&self.folder)?.seconds(&needs).ceil() as u64);
             let seconds = self.common.max_time.map_or(seconds, |most| seconds.min(most.as_secs()));
             eprintln!(
                 "{cases} cases, {runs} runs each, about {}, {} written, {} of memory, {} of space in {}",
                 indicatif::HumanDuration(Duration::from_secs(seconds)),
-                size_text(needs.written_bytes),
+                needs.written(),
                 size_text(needs.memory_bytes),
                 size_text(space),
                 self.folder.display()
@@ -331,6 +385,22 @@ impl Session {
     /// What the operating system says.
     pub fn free_bytes(&self) -> Result<u64> {
         Ok(PosixDisk::new().free_bytes(&self.folder)?.saturating_sub(64 << 20))
+    }
+
+    /// Are its files in memory?
+    #[must_use]
+    pub fn is_on_memory(&self) -> bool {
+        matches!(crate::doctor::file_system(&self.common.dir).as_str(), "tmpfs" | "ramfs")
+    }
+
+    /// Bytes that its files may take: as far as there is space, and it is allowed.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub fn room_bytes(&self) -> Result<u64> {
+        let allowed = self.common.max_space.unwrap_or(u64::MAX).min(self.free_bytes()?);
+        let memory = if self.is_on_memory() { most_memory(&self.common).map_or(u64::MAX, |m| m / 2) } else { u64::MAX };
+        Ok(allowed.min(memory))
     }
 
     /// Must it stop?

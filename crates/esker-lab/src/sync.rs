@@ -6,8 +6,8 @@ use crate::doctor::{self, IMPLAUSIBLE_US};
 use crate::error::{LabError, Result};
 use crate::probe::raw::{Barrier, RawFile, RawOptions, RawQueue};
 use crate::report::{null_difference, Report};
-use crate::session::{count, size, size_text, Case, Common, Needs, Sample, Session};
-use crate::times::{is_told, Times};
+use crate::session::{count, product, size, size_text, Case, Common, Needs, Sample, Session};
+use crate::times::{is_told, memory_bytes, Times};
 use clap::Args;
 use esker_io::{Disk, IoError, IoKind, PosixDisk};
 use serde_json::json;
@@ -107,18 +107,23 @@ pub fn run(options: &Options) -> Result<Report> {
     options.common.without_cache()?;
     let mut session = Session::begin(&options.common, "sync")?;
     let mut cases = Vec::new();
-    let (mut written, mut space) = (0, 0);
+    let room = session.room_bytes()? / FILES;
+    let runs = (METHODS.len() * STATES.len() * session.rounds()) as u64;
+    let (mut least, mut written, mut space, mut events, mut barriers) = (0u64, 0u64, 0, 0, 0u64);
     for &threads in &options.threads {
         for &bytes in &options.sizes {
-            let file_bytes = bytes * most(options, threads, bytes);
-            written += 2 * file_bytes * (threads * METHODS.len() * STATES.len() * session.rounds()) as u64;
-            // Fresh, full of zeros, full of something older.
-            space = space.max(3 * file_bytes * threads as u64);
+            let count = most(options, room, threads, bytes);
+            let file_bytes = product(&[bytes, count, threads as u64, FILES])? / FILES;
+            least = least.saturating_add(2 * runs * bytes.saturating_mul(options.count * threads as u64));
+            written = written.saturating_add(file_bytes.saturating_mul(2 * runs));
+            barriers = barriers.saturating_add(product(&[threads as u64, options.count, runs])?);
+            space = space.max(FILES * file_bytes);
+            events = events.max(threads as u64 * count);
             let base = cases.len();
             for (state, before) in STATES {
                 for (name, method) in METHODS {
                     let job = Job { folder: session.folder().to_owned(), method, before, bytes };
-                    let mut enough = Enough::new(options.count, most(options, threads, bytes), options.min_time);
+                    let mut enough = Enough::new(options.count, count, options.min_time);
                     let work = Box::new(move |session: &Session| enough.run(|count| job.run(session, threads, count)));
                     let params = vec![threads.to_string(), size_text(bytes), state.into(), name.into()];
                     cases.push(Case { params, base: Some(base), work });
@@ -128,13 +133,18 @@ pub fn run(options: &Options) -> Result<Report> {
     }
     let most = |of: &[u64]| of.iter().max().copied().unwrap_or(0);
     let threads: Vec<u64> = options.threads.iter().map(|t| *t as u64).collect();
-    let memory_bytes = most(&options.sizes) * most(&threads) + (4 << 20);
-    let barriers = (options.threads.iter().sum::<usize>() * options.sizes.len()) as u64 * options.count;
-    let barriers = barriers * (METHODS.len() * STATES.len() * session.rounds()) as u64;
-    session.plan(
-        cases.len(),
-        Needs { written_bytes: written, space_bytes: space, barriers, memory_bytes, ..Needs::default() },
-    )?;
+    let rows = cases.len() + options.threads.len() * options.sizes.len();
+    let needs = Needs {
+        written_bytes: least,
+        written_at_most: written,
+        space_bytes: space,
+        barriers,
+        memory_bytes: most(&options.sizes) * most(&threads) + (4 << 20) + memory_bytes(rows, events),
+        seconds: (rows * session.rounds()) as f64 * options.min_time.as_secs_f64(),
+        less: "--count, --sizes or --threads",
+        ..Needs::default()
+    };
+    session.plan(cases.len(), needs)?;
     let rows = session.run(&mut cases);
     let mut notes = vec![
         "Percent is of appended and fdatasync: what a log that grows with every commit pays.".to_owned(),
@@ -163,9 +173,9 @@ pub fn run(options: &Options) -> Result<Report> {
     })
 }
 
-/// Barriers of a thread in a run, at the most.
-fn most(options: &Options, threads: usize, bytes: u64) -> u64 {
-    let more = MOST_BYTES / threads as u64 / bytes;
+/// Barriers of a thread in a run, at the most, in files of so many bytes together.
+fn most(options: &Options, room: u64, threads: usize, bytes: u64) -> u64 {
+    let more = MOST_BYTES.min(room) / threads as u64 / bytes;
     if options.min_time.is_zero() {
         options.count
     } else {
@@ -173,8 +183,10 @@ fn most(options: &Options, threads: usize, bytes: u64) -> u64 {
     }
 }
 
-/// Bytes of all threads in a run, unless more barriers are asked for.
+/// Bytes of all threads in a run, unless more barriers are asked for, or there is no space.
 const MOST_BYTES: u64 = 16 << 20;
+/// Files of a thread: fresh, full of zeros, full of something older.
+const FILES: u64 = 3;
 
 struct Job {
     folder: PathBuf,

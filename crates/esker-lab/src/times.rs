@@ -22,6 +22,17 @@ pub fn is_told(count: u64, share: f64) -> bool {
     count as f64 * (1.0 - share) >= ABOVE - 1e-6
 }
 
+/// A row's histogram, its windows and what it keeps: three digits of times of up to a minute.
+const ROW_BYTES: u64 = 512 << 10;
+/// What is remembered of a time until the run's are counted: by its thread, in order of time, in order of length.
+const EVENT_BYTES: u64 = 64;
+
+/// Bytes of memory that the times of so many rows take, of at most so many in a run.
+#[must_use]
+pub fn memory_bytes(rows: usize, most: u64) -> u64 {
+    (rows as u64 * ROW_BYTES).saturating_add(most.saturating_mul(EVENT_BYTES))
+}
+
 /// A part of a run: what came in it.
 #[derive(Debug, Clone, PartialEq)]
 struct Window {

@@ -157,6 +157,7 @@ pub fn run(options: &Options) -> Result<Report> {
     Ok(Report {
         command: "trace",
         options: session.options(json!({
+            "cache": options.common.cache().name(),
             "file": options.file.as_ref().map(|_| name), "block_bytes": options.block, "blocks": options.blocks,
             "reads": options.reads, "order": format!("{:?}", options.order).to_lowercase(), "direct": options.direct,
         })),

@@ -231,6 +231,25 @@ fn a_run_lasts_long_enough_and_the_log_makes_no_file_meanwhile() {
 }
 
 #[test]
+fn little_memory_or_space_makes_runs_smaller_and_leaves_out_what_is_beside() {
+    let _alone = COUNTING.lock();
+    let folder = Folder::new("commit-small");
+    let few = ["commit", "--threads", "2", "--commits", "20", "--runs", "1"];
+    let alone = report(&folder, &[&few[..], &["--max-memory", "300M", "--min-time", "0.001s"]].concat());
+    let places: std::collections::BTreeSet<&str> =
+        rows(&alone).iter().map(|r| r["params"]["on"].as_str().unwrap()).collect();
+    assert_eq!(places.len(), 1, "{alone:#}");
+    assert!(alone["notes"][0].as_str().unwrap().starts_with("Nothing is compared with /dev/shm"), "{alone:#}");
+    // As much as fits: a run is as long as --commits and --count ask for, at least.
+    let small = report(&folder, &[&few[..], &["--max-space", "17M", "--beside", "none"]].concat());
+    assert!(statuses(&small).iter().all(|s| s.0 == "good"), "{small:#}");
+    let sync = report(&folder, &["sync", "--count", "10", "--runs", "1", "--max-space", "1M"]);
+    let most = rows(&sync).iter().filter_map(|r| r["counts"]["barriers"].as_u64()).max().unwrap();
+    assert!((10..=85).contains(&most), "{most}");
+    assert_eq!((&sync["options"]["cache"], &small["options"]["cache"]), (&Value::Null, &Value::Null));
+}
+
+#[test]
 fn commit_counts_the_syncs_of_each_way() {
     let _alone = COUNTING.lock();
     let arguments = ["commit", "--threads", "1,4", "--commits", "50", "--runs", "2", "--min-time", "0"];
@@ -385,13 +404,26 @@ fn what_cannot_be_is_refused() {
         Ok((_, text)) => panic!("{arguments:?} was not refused: {text}"),
     };
     assert!(refused(&["io", "--max-space", "1M"]).contains("--max-space allows 1M"));
-    assert!(refused(&["io", "--records", "99999999999999"]).contains("to spare; use fewer records"));
+    assert!(refused(&["io", "--records", "99999999999999"]).contains("to spare; use fewer or smaller --records"));
     assert!(refused(&["io", "--buffer", "0"]).contains("--buffer must be"));
     assert!(refused(&["io", "--runs", "0"]).contains("--runs must be"));
     assert!(refused(&["io", "--records", "3", "--clients", "4"]).contains("too few for 4 clients"));
     assert!(refused(&["buffer", "--from", "2G", "--to", "1G"]).contains("buffers go from"));
     assert!(refused(&["buffer", "--io-size", "100", "--model", "myisam"]).contains("power of two"));
     assert!(refused(&["sync", "--threads", "65"]).contains("between 1 and 64"));
+    // A number that no machine has.
+    let huge = "18446744073709551615";
+    assert!(refused(&["sync", "--count", huge]).contains("more than any machine has"));
+    assert!(refused(&["commit", "--commits", huge]).contains("more than any machine has"));
+    assert!(refused(&["buffer", "--records", huge]).contains("more than any machine has"));
+    assert!(refused(&["io", "--records", &format!("{huge},2")]).contains("to spare"));
+    assert!(refused(&["locks", "--count", huge]).contains("more than any machine has"));
+    // The hint names what there is.
+    assert!(refused(&["sync", "--count", "100M"]).contains("smaller --count, --sizes or --threads"));
+    assert!(refused(&["commit", "--commits", "1000M", "--beside", "none"]).contains("smaller --commits or --bytes"));
+    // All times are memory too.
+    let times = ["sync", "--count", "10K", "--sizes", "1", "--min-time", "0", "--threads", "64", "--max-memory", "40M"];
+    assert!(refused(&times).contains("--max-memory allows 40M"));
     // What would be taken and then ignored.
     assert!(refused(&["sync", "--cache", "warm"]).contains("--cache does nothing here"));
     assert!(refused(&["memory", "--cache", "warm"]).contains("--cache does nothing here"));
@@ -403,8 +435,9 @@ fn what_cannot_be_is_refused() {
     let large = ["--records", "1K", "--buffer", "1G", "--depth", "64"];
     assert!(refused(&[&["io", "--max-memory", "500M"], &large[..]].concat()).contains("--max-memory allows 500M"));
     let clients =
-        ["io", "--records", "1K", "--buffer", "1G", "--depth", "1000", "--clients", "500", "--ways", "direct"];
-    assert!(refused(&clients).contains("is available; use less or smaller buffers"));
+        ["io", "--records", "1K", "--buffer", "1G", "--depth", "1000", "--clients", "100", "--ways", "direct"];
+    let words = refused(&clients);
+    assert!(words.contains("is available; use less or smaller buffers"), "{words}");
     assert!(refused(&["buffer", "--max-memory", "1M"]).contains("--max-memory allows 1M"));
     assert!(refused(&["trace", "--blocks", "1000", "--block", "1M", "--max-memory", "1M"]).contains("of memory"));
     let typo = folder.0.join("no-such-folder");
@@ -432,7 +465,7 @@ fn numbers_may_be_thousands_and_buffers_larger_than_the_file() {
 fn the_end_of_the_time_leaves_what_is_done() {
     let folder = Folder::new("time");
     let (_, text) =
-        run(&folder, &["io", "--records", "300000", "--runs", "1000", "--max-time", "2s", "--json"]).unwrap();
+        run(&folder, &["io", "--records", "5000", "--runs", "100000", "--max-time", "1s", "--json"]).unwrap();
     let report: Value = serde_json::from_str(&text).unwrap();
     let statuses = statuses(&report);
     assert!(statuses.iter().any(|s| s.0 == "stopped"), "{statuses:?}");
