@@ -12,7 +12,7 @@ import pages  # noqa: E402
 
 PICTURES = [
     ("lab-buffer", ["buffer", "--records", "500000", "--from", "256", "--to", "16M"], 1010),
-    ("lab-commit", ["commit", "--threads", "1,2,4,8,16,32", "--commits", "2000"], 1010),
+    ("lab-commit", ["commit", "--threads", "1,2,4,8,16,32", "--commits", "100"], 1010),
 ]
 
 

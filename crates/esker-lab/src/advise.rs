@@ -53,7 +53,7 @@ const PLAN: [&[&str]; 8] = [
     &["buffer", "--records", "50000", "--from", "16K", "--to", "4M"],
     &["buffer", "--records", "50000", "--from", "16K", "--to", "4M", "--model", "myisam"],
     &["sync", "--count", "20", "--min-time", "0.02s"],
-    &["commit", "--threads", "1,16", "--commits", "200", "--beside", "none", "--min-time", "0.02s"],
+    &["commit", "--threads", "1,16", "--commits", "20", "--beside", "none", "--min-time", "0.02s"],
     &["locks", "--threads", "1,4", "--count", "10000"],
     &["recovery", "--records", "10000,200000"],
 ];

@@ -3,7 +3,10 @@
 //!
 //! Every transaction writes `--bytes` of redo. Alone it commits by one record. In two phases it prepares, then joins the
 //! coordinator's queue; whoever leads that queue writes and syncs the coordinator's log for all in it, and gives each its
-//! commit record in that order. What differs is who makes the engine's log durable, and when.
+//! commit record in that order. What differs is who makes the engine's log durable, and when. Beside them, the engine
+//! itself: its sessions insert a row each and commit it.
+
+mod engine;
 
 use crate::clock::{caught, least_time, steady_rate, together, Enough, Event, Watch};
 use crate::details::Details;
@@ -12,9 +15,9 @@ use crate::error::{LabError, Result};
 use crate::probe::raw::{Barrier, RawFile, RawOptions};
 use crate::report::{null_difference, Report};
 use crate::session::{count, most_memory, product, remove_all, size_text, Case, Common, Needs, Sample, Session};
-use crate::sync::fill;
 use crate::times::{self, is_told, Times};
 use clap::Args;
+use engine::Rows;
 use esker_base::counters::{global_total, Counter};
 use esker_io::{Disk, PosixDisk};
 use esker_wal::{Committer, FlushMode, Wal, WalError, WalOptions};
@@ -35,8 +38,8 @@ pub struct Options {
     /// Threads that commit; several, with commas, up to 512
     #[arg(long, value_name = "N", default_value = "1,8,64", value_delimiter = ',')]
     threads: Vec<usize>,
-    /// Transactions of all threads together in a run, at least
-    #[arg(long, value_name = "N", default_value = "2000", value_parser = count)]
+    /// Transactions of each thread in a run, at least
+    #[arg(long, value_name = "N", default_value = "50", value_parser = count)]
     commits: u64,
     /// A run takes so long at least, with more transactions, as far as they fit 256M; 0: as many as --commits
     #[arg(long, value_name = "TIME", default_value = "0.1s", value_parser = least_time)]
@@ -61,10 +64,14 @@ struct Mode {
     name: &'static str,
     /// With a coordinator.
     two_phases: bool,
-    /// Each transaction syncs by itself, as if there were no groups.
+    /// Through the engine's sessions, not by its log alone.
+    engine: bool,
+    /// A transaction has the log for itself from its record to its sync: as if there were no groups, on the same file.
     alone: bool,
     /// A prepared transaction is durable before it queues.
     prepare_sync: bool,
+    /// The coordinator's log is synced before its transactions commit.
+    coordinator_sync: bool,
     /// The queue's leader makes all prepared transactions durable at once, before the coordinator's log.
     group_prepare: bool,
     /// The commit record is durable before the commit is acknowledged.
@@ -74,14 +81,16 @@ struct Mode {
 const ALONE: Mode = Mode {
     name: "group commit",
     two_phases: false,
+    engine: false,
     alone: false,
+    coordinator_sync: true,
     prepare_sync: false,
     group_prepare: false,
     commit_sync: true,
 };
 const TWO: Mode = Mode { name: "2pc, no sync of the engine's", two_phases: true, commit_sync: false, ..ALONE };
 
-const MODES: [Mode; 8] = [
+const MODES: [Mode; 12] = [
     Mode { name: "one sync per commit", alone: true, ..ALONE },
     ALONE,
     Mode { name: "no sync", commit_sync: false, ..ALONE },
@@ -90,6 +99,16 @@ const MODES: [Mode; 8] = [
     Mode { name: "2pc, prepare and commit synced", prepare_sync: true, commit_sync: true, ..TWO },
     Mode { name: "2pc, prepares synced by the group", group_prepare: true, ..TWO },
     TWO,
+    Mode {
+        name: "2pc, coordinator not synced, prepare and commit synced",
+        coordinator_sync: false,
+        prepare_sync: true,
+        commit_sync: true,
+        ..TWO
+    },
+    Mode { name: "2pc, nothing synced", coordinator_sync: false, ..TWO },
+    Mode { name: "engine's sessions", engine: true, ..ALONE },
+    Mode { name: "engine's sessions, no sync", engine: true, commit_sync: false, ..ALONE },
 ];
 
 /// Measures.
@@ -106,8 +125,9 @@ pub fn run(options: &Options) -> Result<Report> {
     options.common.without_cache()?;
     let mut session = Session::begin(&options.common, "commit")?;
     // What is asked for must fit; more comes only as far as it does.
-    let least = MODES.iter().map(|m| product(&[options.commits, m.each_bytes(options.bytes)]));
-    least.collect::<Result<Vec<_>>>()?;
+    for (mode, threads) in MODES.iter().flat_map(|m| options.threads.iter().map(move |t| (m, t))) {
+        product(&[options.commits, *threads as u64, mode.each_bytes(options.bytes)])?;
+    }
     let room = session.room_bytes()?;
     let run_bytes = run_bytes(options, room);
     let (beside, alone) = beside(options, run_bytes)?;
@@ -120,7 +140,7 @@ pub fn run(options: &Options) -> Result<Report> {
             let base = cases.len();
             for mode in MODES {
                 let folder = folder.join(format!("log-{threads}"));
-                let mut enough = Enough::new(options.commits, most(options, room, &mode), options.min_time);
+                let mut enough = Enough::new(options.commits, most(options, room, &mode, threads), options.min_time);
                 let job = Job { mode, threads, bytes: options.bytes, folder };
                 let params = vec![on.clone(), threads.to_string(), mode.name.into()];
                 let work = Box::new(move |session: &Session| enough.run(|commits| job.run(session, commits)));
@@ -144,6 +164,7 @@ pub fn run(options: &Options) -> Result<Report> {
         shown: vec![
             ("per_second", "a second"),
             ("median_us", "median us"),
+            ("real_s", "s"),
             ("log_syncs", "log syncs"),
             ("coordinator_syncs", "coordinator's"),
             ("led", "led"),
@@ -159,6 +180,8 @@ pub fn run(options: &Options) -> Result<Report> {
             "Percent is of one sync per commit. 'led' and 'followed' count waits for the log that wrote for others and that \
              others wrote for; 'in a group' is how many transactions a coordinator's sync, or else a log sync, served."
                 .into(),
+            "'one sync per commit' has the log for itself from its record to its sync, on the same file. 'engine's sessions' \
+             insert a row and commit it.".into(),
             "2pc, prepare synced: what MariaDB asks of an engine. 2pc, prepares synced by the group: as MySQL does it.".into(),
         ]).collect(),
     })
@@ -169,9 +192,9 @@ const MOST_BYTES: u64 = 256 << 20;
 /// What a run's files take besides.
 const FEW_BYTES: u64 = 16 << 20;
 
-/// Transactions of a run, at the most, with room for so many bytes.
-fn most(options: &Options, room: u64, mode: &Mode) -> u64 {
-    let more = MOST_BYTES.min(room.saturating_sub(FEW_BYTES)) / mode.each_bytes(options.bytes);
+/// Transactions of a thread in a run, at the most, with room for so many bytes.
+fn most(options: &Options, room: u64, mode: &Mode, threads: usize) -> u64 {
+    let more = MOST_BYTES.min(room.saturating_sub(FEW_BYTES)) / mode.each_bytes(options.bytes) / threads as u64;
     if options.min_time.is_zero() {
         options.commits
     } else {
@@ -181,38 +204,46 @@ fn most(options: &Options, room: u64, mode: &Mode) -> u64 {
 
 /// Space that a run takes at the most: both logs, and some.
 fn run_bytes(options: &Options, room: u64) -> u64 {
-    let of = |mode: &Mode| most(options, room, mode) * mode.each_bytes(options.bytes);
+    let of = |mode: &Mode| {
+        let of = |t: &usize| most(options, room, mode, *t) * *t as u64 * mode.each_bytes(options.bytes);
+        options.threads.iter().map(of).max().unwrap_or(0)
+    };
     MODES.iter().map(of).max().unwrap_or(0) + FEW_BYTES
 }
 
 /// The log's buffer, a stack and a record a thread, and all times.
 fn memory_bytes(options: &Options, room: u64, cases: usize) -> u64 {
     let threads = options.threads.iter().max().copied().unwrap_or(0) as u64;
-    let events = MODES.iter().map(|m| most(options, room, m)).max().unwrap_or(0);
+    let of = |m: &Mode| options.threads.iter().map(|t| most(options, room, m, *t) * *t as u64).max().unwrap_or(0);
+    let events = MODES.iter().map(of).max().unwrap_or(0);
     let rows = cases + cases / MODES.len();
     FEW_BYTES + threads * ((64 << 10) + options.bytes as u64) + times::memory_bytes(rows, events)
 }
 
 /// What so many runs of each mode and number of threads write: the log is filled with zeros first.
 fn needs(options: &Options, room: u64, runs: u64, memory_bytes: u64) -> Needs {
-    let runs = runs.saturating_mul(options.threads.len() as u64);
-    let sum = |of: &dyn Fn(&Mode) -> u64| MODES.iter().fold(0u64, |all, m| all.saturating_add(of(m)));
-    let written =
-        |count: &dyn Fn(&Mode) -> u64| sum(&|m| count(m) * m.each_bytes(options.bytes)).saturating_mul(2 * runs);
+    let all = || MODES.iter().flat_map(|m| options.threads.iter().map(move |t| (m, *t)));
+    let sum = |of: &dyn Fn(&Mode, usize) -> u64| {
+        all().fold(0u64, |sum, (m, t)| sum.saturating_add(of(m, t).saturating_mul(t as u64))).saturating_mul(runs)
+    };
+    let bytes = |m: &Mode, count: u64| 2 * count * m.each_bytes(options.bytes);
     Needs {
-        written_bytes: written(&|_| options.commits),
-        written_at_most: written(&|m| most(options, room, m)),
-        barriers: sum(&|_| options.commits).saturating_mul(runs),
+        written_bytes: sum(&|m, _| bytes(m, options.commits)),
+        written_at_most: sum(&|m, t| bytes(m, most(options, room, m, t))),
+        barriers: sum(&|_, _| options.commits),
         memory_bytes,
-        seconds: (runs * MODES.len() as u64) as f64 * options.min_time.as_secs_f64(),
+        seconds: (runs * all().count() as u64) as f64 * options.min_time.as_secs_f64(),
         less: "--commits or --bytes",
         ..Needs::default()
     }
 }
 
 impl Mode {
-    /// What a transaction takes of both logs at the most.
+    /// What a transaction takes of both logs at the most; the engine makes a segment ahead, and writes rows to files.
     fn each_bytes(&self, bytes: usize) -> u64 {
+        if self.engine {
+            return 3 * self.commit_bytes(bytes) + bytes as u64;
+        }
         self.commit_bytes(bytes) + bytes as u64
     }
 
@@ -272,51 +303,32 @@ struct Job {
     bytes: usize,
 }
 
-/// The engine's log, or one that knows no groups.
-enum Log {
-    Esker(Wal),
-    Alone { file: RawFile, end: Mutex<u64> },
+/// The engine's log.
+struct Log {
+    wal: Wal,
+    /// Who holds it has the log for itself.
+    turn: Mutex<()>,
 }
 
 impl Log {
     /// With space for so many bytes: full of zeros and synced, as the engine's segments are, so that no file is made or
     /// lengthened while the clock runs.
-    fn open(folder: &Path, alone: bool, bytes: u64) -> Result<Log> {
-        if alone {
-            let file = RawFile::open(&folder.join("alone"), RawOptions { create: true, ..RawOptions::default() })?;
-            fill(&file, 0, bytes)?;
-            file.sync(Barrier::Fsync)?;
-            return Ok(Log::Alone { file, end: Mutex::new(0) });
-        }
+    fn open(folder: &Path, bytes: u64) -> Result<Log> {
         let disk: Arc<dyn Disk> = Arc::new(PosixDisk::new());
         let options = WalOptions { create: true, segment_bytes: bytes, ..WalOptions::default() };
         let from = esker_format::Lsn(esker_wal::SECTOR_BYTES);
         let wal = Wal::open::<WalError>(disk, folder, options, from, &mut |_, _| Ok(()), &mut |_, _| {});
-        Ok(Log::Esker(wal.map_err(wal_failed)?))
+        Ok(Log { wal: wal.map_err(wal_failed)?, turn: Mutex::default() })
     }
 
     /// Adds a record; the position that must be durable for it.
     fn append(&self, record: &[u8]) -> Result<u64> {
-        match self {
-            Log::Esker(wal) => Ok(wal.append(record).map_err(wal_failed)?.end.0),
-            Log::Alone { file, end } => {
-                let mut end = lock(end);
-                file.write_at(record, *end)?;
-                *end += record.len() as u64;
-                Ok(*end)
-            }
-        }
+        Ok(self.wal.append(record).map_err(wal_failed)?.end.0)
     }
 
     fn sync(&self, who: Committer, position: u64, counts: &Counts) -> Result<()> {
         counts.asked.fetch_add(1, Ordering::Relaxed);
-        match self {
-            Log::Esker(wal) => wal.finish(FlushMode::EveryCommit, who, esker_format::Lsn(position)).map_err(wal_failed),
-            Log::Alone { file, .. } => {
-                counts.alone_syncs.fetch_add(1, Ordering::Relaxed);
-                Ok(file.sync(Barrier::Fdatasync)?)
-            }
-        }
+        self.wal.finish(FlushMode::EveryCommit, who, esker_format::Lsn(position)).map_err(wal_failed)
     }
 }
 
@@ -331,8 +343,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[derive(Default)]
 struct Counts {
     asked: AtomicU64,
-    alone_syncs: AtomicU64,
     coordinator_syncs: AtomicU64,
+    /// Sizes of the coordinator's groups.
+    groups: Mutex<Vec<u32>>,
 }
 
 /// The other log of a two-phase commit, with a queue as the server's binlog has it.
@@ -397,14 +410,17 @@ impl Coordinator {
         }
         let entries = vec![0xB1; group.len() * (job.bytes + DECISION_BYTES)];
         self.file.write_at(&entries, position)?;
-        self.file.sync(Barrier::Fdatasync)?;
-        counts.coordinator_syncs.fetch_add(1, Ordering::Relaxed);
+        lock(&counts.groups).push(group.len() as u32);
+        if job.mode.coordinator_sync {
+            self.file.sync(Barrier::Fdatasync)?;
+            counts.coordinator_syncs.fetch_add(1, Ordering::Relaxed);
+        }
         let mut committed = 0;
         for _ in group {
             committed = log.append(&[0xC0; DECISION_BYTES])?;
         }
-        if let (Log::Esker(wal), false) = (log, job.mode.commit_sync) {
-            group.iter().for_each(|_| wal.ended(Committer::Prepares));
+        if !job.mode.commit_sync {
+            group.iter().for_each(|_| log.wal.ended(Committer::Prepares));
         }
         Ok((position + entries.len() as u64, committed))
     }
@@ -419,60 +435,101 @@ impl Job {
 
     fn run_in(&self, session: &Session, folder: &Path, commits: u64) -> Result<(Sample, Duration)> {
         PosixDisk::new().create_dir(folder)?;
-        let log = Log::open(folder, self.mode.alone, commits * self.mode.commit_bytes(self.bytes) + LOG_HEAD)?;
+        let log_bytes = commits * self.threads as u64 * self.mode.commit_bytes(self.bytes) + LOG_HEAD;
+        if self.mode.engine {
+            let rows = Rows::open(folder, self.mode.commit_sync, self.bytes, log_bytes)?;
+            let result = self.run_engine(session, &rows, commits);
+            return rows.close().and(result);
+        }
+        let log = Log::open(folder, log_bytes)?;
         let path: PathBuf = folder.join("coordinator");
         let file = RawFile::open(&path, RawOptions { create: true, ..RawOptions::default() })?;
         let coordinator = Coordinator { file, queue: Mutex::default(), done: Condvar::new() };
-        let (counts, started) = (Counts::default(), AtomicU64::new(0));
+        let counts = Counts::default();
+        let jobs = vec![(); self.threads];
+        self.timed(session, jobs, commits, &counts, &|()| self.transaction(&log, &coordinator, &counts))
+    }
+
+    /// The same through the engine; all rows must be there at the end.
+    fn run_engine(&self, session: &Session, rows: &Rows, commits: u64) -> Result<(Sample, Duration)> {
+        let sessions: Vec<esker::Session> = (0..self.threads).map(|_| rows.session()).collect();
+        let counts = Counts::default();
+        let (mut sample, took) = self.timed(session, sessions, commits, &counts, &|session| rows.commit(session))?;
+        let (found, wanted) = (rows.count()?, commits * self.threads as u64);
+        if found != wanted {
+            sample.wrong = Some(format!("{found} rows are there, {wanted} were committed"));
+        }
+        Ok((sample, took))
+    }
+
+    /// Each thread commits so often: the figures, and how long it took.
+    fn timed<J: Send>(
+        &self,
+        session: &Session,
+        jobs: Vec<J>,
+        commits: u64,
+        counts: &Counts,
+        commit: &(impl Fn(&mut J) -> Result<()> + Sync),
+    ) -> Result<(Sample, Duration)> {
         let figures = || FIGURES.map(global_total);
         let mut before = figures();
-        let work = |_: &mut usize, zero: Instant| {
+        let work = |job: &mut J, zero: Instant| {
             let mut watch = Watch::new(zero);
-            while started.fetch_add(1, Ordering::Relaxed) < commits {
+            for _ in 0..commits {
                 session.check()?;
-                watch.time(|| self.transaction(&log, &coordinator, &counts))?;
+                watch.time(|| commit(job))?;
             }
             Ok(watch.events())
         };
-        let jobs = (0..self.threads).collect();
         let (events, took): (Vec<Vec<Event>>, Duration) = together(jobs, || before = figures(), &work)?;
         let after = figures();
-        let [syncs, groups, members, bytes, segments] = std::array::from_fn(|i| (after[i] - before[i]) as f64);
+        let moved = std::array::from_fn(|i| (after[i] - before[i]) as f64);
+        Ok((self.sample(&events, took, counts, moved), took))
+    }
+
+    fn sample(&self, events: &[Vec<Event>], took: Duration, counts: &Counts, moved: [f64; 5]) -> Sample {
+        let [syncs, groups, members, bytes, segments] = moved;
         let mut times: Vec<f64> = events.iter().flatten().map(|e| e.took_ns as f64 / 1000.0).collect();
         times.sort_by(f64::total_cmp);
         let at = |share: f64| times[((times.len() - 1) as f64 * share) as usize];
         let n = times.len() as f64;
         let count = |c: &AtomicU64| c.load(Ordering::Relaxed) as f64;
-        let (alone, coordinator) = (count(&counts.alone_syncs), count(&counts.coordinator_syncs));
-        let log_syncs = if self.mode.alone { alone } else { syncs };
-        let shared = if self.mode.two_phases { coordinator } else { log_syncs };
-        let log_bytes = match &log {
-            Log::Alone { end, .. } => *lock(end) as f64,
-            Log::Esker(_) => bytes,
-        };
-        let made = segments > 0.0 && !self.mode.alone;
+        let mut sizes = std::mem::take(&mut *lock(&counts.groups));
+        sizes.sort_unstable();
+        let shared = if self.mode.two_phases { sizes.len() as f64 } else { syncs };
         let mut sample = Sample {
             metrics: vec![
-                ("per_second", "1/s", steady_rate(&events)),
+                ("per_second", "1/s", steady_rate(events)),
                 ("median_us", "us", at(0.5)),
-                ("log_syncs", "", log_syncs),
-                ("coordinator_syncs", "", coordinator),
-                ("led", "", if self.mode.alone { alone } else { groups }),
-                ("followed", "", if self.mode.alone { 0.0 } else { (members - groups).max(0.0) }),
+                ("real_s", "s", took.as_secs_f64()),
+                ("log_syncs", "", syncs),
+                ("coordinator_syncs", "", count(&counts.coordinator_syncs)),
+                ("led", "", groups),
+                ("followed", "", (members - groups).max(0.0)),
                 ("group", "", if shared > 0.0 { n / shared } else { 0.0 }),
-                ("log_bytes", "bytes", log_bytes / n),
+                ("log_bytes", "bytes", bytes / n),
                 ("asked_syncs", "", count(&counts.asked)),
             ],
-            counts: if self.mode.group_prepare { vec![] } else { vec![("asked", counts.asked.into_inner())] },
-            wrong: made.then(|| format!("the log made {segments} segments while the clock ran")),
-            details: Details { times: Times::new("commit", &events), ..Details::default() },
+            details: Details { times: Times::new("commit", events), ..Details::default() },
+            ..Sample::default()
         };
+        if !self.mode.group_prepare && !self.mode.engine {
+            sample.counts.push(("asked", counts.asked.load(Ordering::Relaxed)));
+        }
+        // The engine makes segments when it likes.
+        let made = segments > 0.0 && !self.mode.engine;
+        sample.wrong = made.then(|| format!("the log made {segments} segments while the clock ran"));
         sample.metrics.extend(is_told(times.len() as u64, 0.99).then(|| ("p99_us", "us", at(0.99))));
-        Ok((sample, took))
+        if let Some(largest) = sizes.last() {
+            sample.metrics.push(("group_median", "", f64::from(sizes[sizes.len() / 2])));
+            sample.metrics.push(("group_largest", "", f64::from(*largest)));
+        }
+        sample
     }
 
     fn transaction(&self, log: &Log, coordinator: &Coordinator, counts: &Counts) -> Result<()> {
         let redo = vec![0x5E; self.bytes];
+        let _turn = self.mode.alone.then(|| lock(&log.turn));
         let prepared = log.append(&redo)?;
         if !self.mode.two_phases {
             return if self.mode.commit_sync { log.sync(Committer::Commits, prepared, counts) } else { Ok(()) };
@@ -499,9 +556,9 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("esker-lab-leader-{}", std::process::id()));
         PosixDisk::new().create_dir(&folder).unwrap();
         let make = RawOptions { create: true, ..RawOptions::default() };
-        let file = |name: &str| RawFile::open(&folder.join(name), make).unwrap();
-        let log = Log::Alone { file: file("log"), end: Mutex::default() };
-        let coordinator = Coordinator { file: file("coordinator"), queue: Mutex::default(), done: Condvar::new() };
+        let log = Log::open(&folder, 1 << 20).unwrap();
+        let file = RawFile::open(&folder.join("coordinator"), make).unwrap();
+        let coordinator = Coordinator { file, queue: Mutex::default(), done: Condvar::new() };
         // No memory has room for such an entry.
         let job = Job { folder: folder.clone(), mode: TWO, threads: 3, bytes: isize::MAX as usize };
         let counts = Counts::default();

@@ -12,7 +12,7 @@ use crate::session::{count, remove_all, Case, Common, Needs, Sample, Session};
 use clap::Args;
 use esker::format::row::{pack_values, Value};
 use esker::format::{Column, ColumnKind, Compression, Layout, RowFormat};
-use esker::{BeginOptions, Engine, FlushMode, Isolation, Options as EngineOptions, PosixDisk, TableDef};
+use esker::{BeginOptions, Engine, FlushMode, Isolation, Options as EngineOptions, PosixDisk, Table, TableDef};
 use esker_base::counters::{global_total, Counter};
 use serde_json::json;
 use std::io::{BufRead, BufReader, Read};
@@ -70,6 +70,18 @@ fn open(dir: &Path, target: u32, tell: impl Fn(&str) + Send + Sync + 'static) ->
     Engine::open(Arc::new(PosixDisk::new()), dir, options, Arc::new(move |text, _| tell(text))).map_err(failed)
 }
 
+/// Makes a table whose rows are a string of at most so many bytes.
+pub(crate) fn table_of_rows(engine: &Engine, longest: u16) -> Result<Arc<Table>> {
+    let len_bytes = if longest < 256 { 1 } else { 2 };
+    let column = Column { kind: ColumnKind::Var { len_bytes, max: longest.into() }, offset: 1, null: None };
+    let image_bytes = 1 + u32::from(len_bytes) + u32::from(longest);
+    let layout = Layout { image_bytes, head_bytes: 1, columns: vec![column] };
+    let (format, compression) = (RowFormat::Dynamic, Compression::None);
+    let def = TableDef { layout, format, compression, temporary: false, indexes: Vec::new(), extra: Vec::new() };
+    engine.create_table("rows", &def).map_err(failed)?;
+    engine.open_table("rows").map_err(failed)
+}
+
 /// Commits rows and ends the process as a crash does: nothing is closed. The last commit makes all durable. `done` is
 /// given the rows so far, often enough to stop the process soon.
 ///
@@ -77,12 +89,7 @@ fn open(dir: &Path, target: u32, tell: impl Fn(&str) + Send + Sync + 'static) ->
 /// What the engine says, and `done`.
 pub fn load(load: &Load, mut done: impl FnMut(u64) -> Result<()>) -> Result<()> {
     let engine = open(&load.dir, load.target, |_| {})?;
-    let column = Column { kind: ColumnKind::Var { len_bytes: 1, max: ROW_BYTES.into() }, offset: 1, null: None };
-    let layout = Layout { image_bytes: 2 + u32::from(ROW_BYTES), head_bytes: 1, columns: vec![column] };
-    let (format, compression) = (RowFormat::Dynamic, Compression::None);
-    let def = TableDef { layout, format, compression, temporary: false, indexes: Vec::new(), extra: Vec::new() };
-    engine.create_table("rows", &def).map_err(failed)?;
-    let table = engine.open_table("rows").map_err(failed)?;
+    let table = table_of_rows(&engine, ROW_BYTES)?;
     engine.set_flush_mode(FlushMode::Lazy);
     let records = Records::new(Shape::Static, ROW_BYTES.into(), load.records, 1);
     let (mut session, mut packed) = (engine.session(), Vec::new());

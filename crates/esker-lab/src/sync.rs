@@ -304,7 +304,7 @@ fn refused(what: &str, e: IoError) -> LabError {
 }
 
 /// Writes a byte all over the first `total` bytes of a file.
-pub(crate) fn fill(file: &RawFile, byte: u8, total: u64) -> Result<()> {
+fn fill(file: &RawFile, byte: u8, total: u64) -> Result<()> {
     // In pieces as the engine's: of larger ones the page cache makes larger folios, whose barriers take longer.
     let data = vec![byte; 64 << 10];
     let mut at = 0;
