@@ -1,4 +1,4 @@
-//! `esker lab io`: five ways to write and read records of a file, compared.
+//! `esker lab io`: six ways to write and read records of a file, compared.
 
 use crate::buffer::record_bytes;
 use crate::error::{LabError, Result};
@@ -98,6 +98,7 @@ impl Options {
                 Way::Background => 2,
                 Way::Direct => 2 * self.depth() as u64 + 1,
                 Way::Mapped => return 0,
+                Way::Esker => writers::engine::DEPTH as u64 + 2,
             };
             let buffer = self.buffer.next_multiple_of(DIRECT_UNIT as u64);
             buffers.saturating_mul(buffer).min(bytes.saturating_add(2 * buffer))
@@ -175,6 +176,8 @@ pub fn run(options: &Options) -> Result<Report> {
             ways.first().map_or("", |w| w.name()),
         ),
         format!("'background' and 'direct' (depth {}): by {}.", options.depth(), who),
+        "'esker' is the engine's own writer and file layer as a server sets them; it ends with its own fsync, which is in \
+         'accepted' too.".into(),
         "'accepted' ends when the kernel has taken everything, 'durable' when fdatasync has returned.".into(),
     ];
     if let Some(most) = sizes.last().filter(|n| options.full && **n < LAST) {

@@ -59,7 +59,7 @@ pub enum Lab {
     /// The machine as storage sees it: kernel, file system, device, abilities, noise, and a test of the lab itself
     #[command(after_help = EXIT_CODES)]
     Doctor(doctor::Options),
-    /// Five ways to write and read records of a file: plain, cached, background, mapped, direct
+    /// Six ways to write and read records of a file: plain, cached, background, mapped, direct, and the engine's own
     #[command(after_help = EXIT_CODES)]
     Io(io::Options),
     /// Buffer sizes: time, and writes counted and held against what the buffer's rule demands

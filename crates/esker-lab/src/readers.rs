@@ -4,8 +4,9 @@ use crate::error::{LabError, Result};
 use crate::flow::Flow;
 use crate::probe::raw::{Mapped, RawFile, RawOptions};
 use crate::theory::Rule;
+use crate::writers::engine::DEPTH;
 use crate::writers::{region, Target, Way, WINDOW_BYTES};
-use esker_io::IoKind;
+use esker_io::{AccessHint, Disk, File, IoKind, OpenMode, PosixDisk};
 use esker_memory::Region;
 use std::sync::Arc;
 
@@ -26,6 +27,9 @@ pub trait Reader: Send {
 /// # Errors
 /// What the operating system says; `Unsupported` where O_DIRECT is refused.
 pub fn open(way: Way, target: &Target) -> Result<Box<dyn Reader>> {
+    if way == Way::Esker {
+        return Ok(Box::new(Engine::open(target)?));
+    }
     let direct = way == Way::Direct;
     let file = match RawFile::open(&target.path, RawOptions { direct, ..RawOptions::default() }) {
         Err(e) if direct && e.kind == IoKind::Failed => return Err(LabError::Unsupported(format!("O_DIRECT: {e}"))),
@@ -36,7 +40,7 @@ pub fn open(way: Way, target: &Target) -> Result<Box<dyn Reader>> {
         Way::Plain => Box::new(Plain { file, position }),
         Way::Cached => Box::new(Buffered::new(file, position, target.buffer_bytes, Rule::Fill)?),
         Way::Mapped => Box::new(Windows { size: file.size_bytes()?, file, start: position, window: None, position }),
-        Way::Background | Way::Direct => Box::new(Ahead::start(&file, target, direct)?),
+        Way::Background | Way::Direct | Way::Esker => Box::new(Ahead::start(&file, target, direct)?),
     })
 }
 
@@ -50,6 +54,46 @@ fn give(filled: &[u8], given: &mut usize, record: &mut [u8], done: &mut usize) -
 
 fn too_short() -> LabError {
     LabError::Invalid("the file is shorter than its records".into())
+}
+
+/// The engine's file layer, as it reads its runs, a buffer a call.
+struct Engine {
+    file: Arc<dyn File>,
+    buffer: Region,
+    filled: usize,
+    given: usize,
+    position: u64,
+    size: u64,
+    calls: u64,
+}
+
+impl Engine {
+    fn open(target: &Target) -> Result<Engine> {
+        let file = PosixDisk::with_uring(DEPTH).open(&target.path, OpenMode::Read, AccessHint::Blocks)?;
+        let (size, position) = (file.size_bytes()?.min(target.end), target.start);
+        Ok(Engine { file, buffer: region(target.buffer_bytes)?, filled: 0, given: 0, position, size, calls: 0 })
+    }
+}
+
+impl Reader for Engine {
+    fn take(&mut self, record: &mut [u8]) -> Result<()> {
+        let mut done = 0;
+        while !give(&self.buffer[..self.filled], &mut self.given, record, &mut done) {
+            let bytes = self.size.saturating_sub(self.position).min(self.buffer.len() as u64) as usize;
+            if bytes == 0 {
+                return Err(too_short());
+            }
+            self.file.read_at(&mut self.buffer[..bytes], self.position)?;
+            (self.filled, self.given) = (bytes, 0);
+            self.position += bytes as u64;
+            self.calls += 1;
+        }
+        Ok(())
+    }
+
+    fn calls(&self) -> u64 {
+        self.calls
+    }
 }
 
 struct Plain {

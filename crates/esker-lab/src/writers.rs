@@ -1,6 +1,8 @@
 //! Ways of writing records to a file. Each accepts a record at a time; [`Writer::finish`] hands everything to the
 //! kernel and gives back the file. Nothing is synced here. Invariant: all leave the same bytes.
 
+pub(crate) mod engine;
+
 use crate::error::{LabError, Result};
 use crate::flow::Flow;
 use crate::probe::raw::{RawFile, RawOptions};
@@ -28,11 +30,13 @@ pub enum Way {
     Mapped,
     /// Past the page cache, some buffers under way at once.
     Direct,
+    /// The engine's own writer and file layer, set as a server sets them.
+    Esker,
 }
 
 impl Way {
     /// All of them.
-    pub const ALL: [Way; 5] = [Way::Plain, Way::Cached, Way::Background, Way::Mapped, Way::Direct];
+    pub const ALL: [Way; 6] = [Way::Plain, Way::Cached, Way::Background, Way::Mapped, Way::Direct, Way::Esker];
 
     /// As it is printed.
     #[must_use]
@@ -43,6 +47,7 @@ impl Way {
             Way::Background => "background",
             Way::Mapped => "mapped",
             Way::Direct => "direct",
+            Way::Esker => "esker",
         }
     }
 }
@@ -110,6 +115,9 @@ pub trait Writer: Send {
 /// # Errors
 /// What the operating system says; `Unsupported` where O_DIRECT is refused.
 pub fn open(way: Way, target: &Target) -> Result<Box<dyn Writer>> {
+    if way == Way::Esker {
+        return Ok(Box::new(engine::Engine::create(target)?));
+    }
     let direct = way == Way::Direct;
     let options = RawOptions { create: !target.existing, write: true, direct, ..RawOptions::default() };
     let file = match RawFile::open(&target.path, options) {
@@ -123,7 +131,7 @@ pub fn open(way: Way, target: &Target) -> Result<Box<dyn Writer>> {
         Way::Mapped => {
             Box::new(Mapped { file, shared: target.shared, position, window: None, filled: 0, tally: Tally::default() })
         }
-        Way::Background | Way::Direct => Box::new(Queued::start(file, target, direct)?),
+        Way::Background | Way::Direct | Way::Esker => Box::new(Queued::start(file, target, direct)?),
     })
 }
 

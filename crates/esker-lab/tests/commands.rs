@@ -122,7 +122,18 @@ fn io_compares_all_ways() {
         let arguments = [&["io", "--records", "20000", "--runs", "2"], extra].concat();
         let report = report(&Folder::new("io"), &arguments);
         let groups = if extra.contains(&"warm") { 2 } else { 3 };
-        assert_eq!(rows(&report).len(), groups * 6);
+        assert_eq!(rows(&report).len(), groups * 7);
+        let own = rows(&report).iter().find(|r| r["params"]["way"] == "esker").unwrap();
+        let new = !extra.contains(&"--existing") && !extra.contains(&"--one-file");
+        assert_eq!(own["status"] == "good", new, "{own}");
+        let buffers = if extra.contains(&"5000") {
+            252
+        } else if extra.contains(&"3") {
+            18
+        } else {
+            16
+        };
+        assert!(!new || own["counts"]["calls"] == buffers, "{own}");
         for (row, (status, why)) in rows(&report).iter().zip(statuses(&report)) {
             // A file system without O_DIRECT, and a cache that cannot be dropped, are not ours.
             assert!(status == "good" || status == "unsupported", "{}: {status}: {why}", row["params"]);

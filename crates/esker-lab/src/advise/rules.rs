@@ -349,7 +349,7 @@ const CHOICES: [Choice; 4] = [
             let piece = esker::Options::default().bulk_buffer_bytes / 4;
             f.param("do") == "write" && f.report["options"]["buffer_bytes"] == piece as u64
         },
-        own: |f| f.param("way").starts_with("direct"),
+        own: |f| f.param("way") == "esker" || f.param("way").starts_with("direct"),
         does: "direct",
         measure: "io --buffer 1M",
     },
@@ -359,7 +359,7 @@ const CHOICES: [Choice; 4] = [
         by: RECORD_TIME,
         vary: &["way"],
         among: |f| f.param("do") == "read cold",
-        own: |f| f.param("way") == "cached",
+        own: |f| matches!(f.param("way"), "cached" | "esker"),
         does: "cached",
         measure: "io",
     },

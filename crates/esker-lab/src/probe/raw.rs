@@ -81,6 +81,11 @@ impl RawFile {
         self.writes.load(Ordering::Relaxed)
     }
 
+    /// Counts writes that went to it by another way.
+    pub fn add_writes(&self, writes: u64) {
+        self.writes.fetch_add(writes, Ordering::Relaxed);
+    }
+
     /// Read calls so far.
     pub fn reads(&self) -> u64 {
         self.reads.load(Ordering::Relaxed)
