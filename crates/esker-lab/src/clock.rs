@@ -94,7 +94,10 @@ impl Gate {
         while state.waiting < threads {
             state = self.arrived.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
-        caught(|| Ok(go()))?;
+        caught(|| {
+            go();
+            Ok(())
+        })?;
         state.zero = Some(Instant::now());
         self.opened.notify_all();
         Ok(())
@@ -132,7 +135,10 @@ pub fn together<J: Send, T: Send>(
         Ok((value, zero.elapsed(), job))
     };
     let results: Vec<Result<(T, Duration, J)>> = if jobs.len() == 1 {
-        caught(|| Ok(go()))?;
+        caught(|| {
+            go();
+            Ok(())
+        })?;
         jobs.pop().into_iter().map(|job| timed(job, Instant::now())).collect()
     } else {
         at_once(jobs, go, &timed)?

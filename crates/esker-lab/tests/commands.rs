@@ -82,6 +82,7 @@ fn doctor_looks_at_everything() {
         "file system",
         "barriers",
         "device",
+        "durable",
         "io_uring",
         "system call filter",
         "O_DIRECT",
