@@ -21,6 +21,7 @@ int init_files_table(void *schema);
 int init_memory_table(void *schema);
 int init_waits_table(void *schema);
 int init_wait_hist_table(void *schema);
+int init_table_stats_table(void *schema);
 }
 
 #endif

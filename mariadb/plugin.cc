@@ -257,6 +257,21 @@ maria_declare_plugin(esker)
   MariaDB_PLUGIN_MATURITY_BETA
 },
 {
+  MYSQL_INFORMATION_SCHEMA_PLUGIN,
+  &shim::information_schema,
+  "ESKER_TABLE_STATS",
+  "The Esker project",
+  "What was done to each table of Esker, and by each index",
+  PLUGIN_LICENSE_GPL,
+  shim::init_table_stats_table,
+  nullptr,
+  0x0001,
+  nullptr,
+  nullptr,
+  "0.1",
+  MariaDB_PLUGIN_MATURITY_BETA
+},
+{
   MYSQL_AUDIT_PLUGIN,
   &shim::statements,
   "ESKER_STATEMENTS",

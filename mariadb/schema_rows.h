@@ -83,6 +83,17 @@ struct Reader
   const bool sees_all;
 };
 
+/* Makes a plugin's ST_SCHEMA_TABLE of it; `reset` is what FLUSH of its name does. */
+inline int init_table(void *schema, ST_FIELD_INFO *fields, int (*fill)(THD *, TABLE_LIST *, COND *),
+               int (*reset)()= nullptr)
+{
+  auto *table= static_cast<ST_SCHEMA_TABLE *>(schema);
+  table->fields_info= fields;
+  table->fill_table= fill;
+  table->reset_table= reset;
+  return 0;
+}
+
 struct Table_name
 {
   std::string schema, table;

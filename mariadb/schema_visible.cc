@@ -227,16 +227,6 @@ int forget_waits()
     es_forget_waits(in_use);
   return 0;
 }
-
-int init_table(void *schema, ST_FIELD_INFO *fields, int (*fill)(THD *, TABLE_LIST *, COND *),
-               int (*reset)()= nullptr)
-{
-  auto *table= static_cast<ST_SCHEMA_TABLE *>(schema);
-  table->fields_info= fields;
-  table->fill_table= fill;
-  table->reset_table= reset;
-  return 0;
-}
 }
 
 int init_files_table(void *schema) { return init_table(schema, file_fields, fill_files); }

@@ -8,7 +8,7 @@ use crate::layout::static_asserts;
 use std::path::Path;
 
 /// The order in which the header has them.
-const SOURCES: [&str; 21] = [
+const SOURCES: [&str; 22] = [
     "boundary",
     "status",
     "index",
@@ -29,6 +29,7 @@ const SOURCES: [&str; 21] = [
     "metrics",
     "activity",
     "visible",
+    "table_work",
     "trace",
 ];
 const RENEW: &str = "ESKER_RENEW_HEADER=1 cargo test -p esker-mariadb --lib header";

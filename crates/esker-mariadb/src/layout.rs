@@ -17,6 +17,7 @@ use crate::shown::EsShown;
 use crate::stage::EsStage;
 use crate::status::EsError;
 use crate::table::{EsColumn, EsLayout, EsTable, EsTableDef, EsTableStats};
+use crate::table_work::EsTableWork;
 use crate::trace::{EsTraceCall, EsTraceEnd, EsTraceFile};
 use crate::visible::{EsFile, EsMemory, EsWait, EsWaitBucket};
 use crate::xid::EsXid;
@@ -85,6 +86,9 @@ crossing! {
     EsMemory 72 { owner, kind, table, of_session, connection, bytes, peak_bytes, has_peak, objects }
     EsWait 72 { kind, name, of_session, connection, count, sum_ns, max_ns, p50_ns, p99_ns }
     EsWaitBucket 32 { name, from_ns, to_ns, count }
+    EsTableWork 72 {
+        table, index, rows_read, rows_changed, blocks_cached, blocks_read, blocks_read_by_changes, lock_waits, lock_wait_us
+    }
     EsScanOptions 24 { columns, columns_bytes, lock, skip_locked, semi_consistent }
     EsKeyBound 16 { image, parts, behind }
     EsKeyRange 32 { from, to }

@@ -38,6 +38,7 @@ pub mod shown;
 pub mod stage;
 pub mod status;
 pub mod table;
+pub mod table_work;
 pub mod trace;
 pub mod transaction;
 pub mod visible;

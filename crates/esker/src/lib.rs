@@ -56,6 +56,7 @@ mod txn;
 mod upkeep;
 mod value;
 mod version;
+mod work;
 mod writable;
 mod write;
 
@@ -87,4 +88,5 @@ pub use txn::open::{BeginOptions, Isolation, Savepoint};
 pub use upkeep::check::{CheckReport, CheckScope};
 pub use upkeep::pressure::REPLAY_BYTES_PER_SECOND;
 pub use value::{FromValue, Value};
+pub use work::{WorkFigures, WorkInfo};
 pub use write::Stage;

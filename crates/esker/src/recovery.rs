@@ -194,7 +194,7 @@ fn open_table(
         k.open(&runs.recipe_of(k.id, key_shape(index), compression, true), files, &t, there)
     };
     let keys = t.keys.iter().zip(key_trees(&t.entry)).map(open).collect();
-    let indexes = indexes_of(&t.entry, collations);
+    let indexes: Vec<_> = indexes_of(&t.entry, collations).into_iter().map(Arc::new).collect();
     let trees = Trees {
         rows,
         keys,

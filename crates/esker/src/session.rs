@@ -16,6 +16,7 @@ use crate::txn::state::TxnState;
 use crate::txn::views::ViewSlot;
 use crate::txn::writers::Inserter;
 use crate::version::{VersionOrder, View, ACTIVE};
+use crate::work::Working;
 use crate::write::AllLocked;
 use crate::{Error, Result};
 use esker_base::counters::{count, Counter, SessionCounters};
@@ -112,7 +113,9 @@ pub struct Session {
     /// Counters of which the statement has the lock.
     pub(crate) counts_alone: Vec<(Arc<Table>, Arc<AutoIncrement>)>,
     pub(crate) hooks: Box<dyn WaitHooks + Send>,
-    counters: Arc<SessionCounters>,
+    pub(crate) own_counters: Arc<SessionCounters>,
+    /// Its part in the work of tables.
+    pub(crate) working: Working,
     pub(crate) scratch: Vec<u8>,
     /// The buffer of its next cursor.
     pub(crate) kept: Arc<Kept>,
@@ -153,7 +156,8 @@ impl Session {
             counts_alone: Vec::new(),
             wait: WaitPolicy { timeout: Duration::from_secs(50), nowait: false },
             hooks: Box::new(crate::lock::NoHooks),
-            counters,
+            own_counters: counters,
+            working: Working::default(),
             scratch: Vec::new(),
             kept: Arc::default(),
             old_image: Vec::new(),
@@ -163,7 +167,7 @@ impl Session {
 
     /// This session's counters; bind them to the thread that works for it (see `esker_base::counters::bind`).
     pub fn counters(&self) -> Arc<SessionCounters> {
-        self.counters.clone()
+        self.own_counters.clone()
     }
 
     /// A handle to end this session's lock waits and long reads.
@@ -282,6 +286,7 @@ impl Session {
     pub fn begin_statement(&mut self) {
         (self.statement_view, self.all_locked) = (None, None);
         self.statement = self.savepoint();
+        self.tell_work();
         self.tell_activity(true);
     }
 
@@ -293,6 +298,7 @@ impl Session {
         self.found_locked = None;
         self.unlock_counters();
         self.statement_view = None;
+        self.tell_work();
         self.tell_activity(false);
         if self.current.open().is_none_or(|t| t.isolation == Isolation::ReadCommitted || t.view.is_none()) {
             self.view_slot.clear();

@@ -26,6 +26,7 @@ use crate::txn::state::TxnState;
 use crate::txn::written::Fill;
 use crate::upkeep::pressure;
 use crate::version::{VersionOrder, View};
+use crate::work::Kind;
 use crate::write::bulk::{BulkPlan, BulkWriter};
 use crate::write::large::LargeWriter;
 use crate::write::private::Place;
@@ -58,6 +59,7 @@ impl Session {
     /// # Safety
     /// `image` points to `layout.image_bytes` readable bytes; its blob slots point to readable bytes.
     pub unsafe fn insert_image(&mut self, table: &Arc<Table>, image: *const u8) -> Result<RowId> {
+        self.works_on(&table.work, Kind::Change);
         // SAFETY: the caller's promise.
         unsafe {
             match self.writes_entries(table)? {
@@ -142,6 +144,7 @@ impl Session {
     pub fn insert_row(&mut self, table: &Arc<Table>, packed: &[u8]) -> Result<RowId> {
         check_row(table, packed)?;
         check_length(packed.len() as u64)?;
+        self.works_on(&table.work, Kind::Change);
         if self.writes_entries(table)? {
             let image = unpacked(table, packed)?;
             // SAFETY: `unpacked` filled the image; its blob slots point into `packed`.
@@ -162,6 +165,7 @@ impl Session {
     /// # Safety
     /// As for [`insert_image`](Self::insert_image).
     pub unsafe fn update_image(&mut self, table: &Arc<Table>, row: RowId, image: *const u8) -> Result<()> {
+        self.works_on(&table.work, Kind::Change);
         let mut packed = std::mem::take(&mut self.scratch);
         packed.clear();
         // SAFETY: the caller's promise.
@@ -184,6 +188,7 @@ impl Session {
     /// Gives a row a new version, from a packed row.
     pub fn update_row(&mut self, table: &Arc<Table>, row: RowId, packed: &[u8]) -> Result<()> {
         check_row(table, packed)?;
+        self.works_on(&table.work, Kind::Change);
         if self.writes_entries(table)? {
             let image = unpacked(table, packed)?;
             // SAFETY: `unpacked` filled the image; its blob slots point into `packed`.
@@ -194,6 +199,7 @@ impl Session {
 
     /// Deletes a row.
     pub fn delete(&mut self, table: &Arc<Table>, row: RowId) -> Result<()> {
+        self.works_on(&table.work, Kind::Change);
         if self.writes_entries(table)? {
             // SAFETY: there is no image.
             return unsafe { self.write_indexed(table, row, None) };
@@ -318,6 +324,7 @@ impl Session {
     /// Locks all rows that there are, those that others are inserting too, and counts them: what
     /// [`delete_all`](Self::delete_all) is about to delete, if nothing is written in between.
     pub fn lock_all(&mut self, table: &Arc<Table>) -> Result<u64> {
+        self.works_on(&table.work, Kind::Change);
         let all = self.lock_newest(table)?;
         self.check_rebuilt(table)?;
         let view = View { seq: all.as_of, me: self.txn_mut()?.state.id };
@@ -367,6 +374,7 @@ impl Session {
     /// Deletes all rows as one version: those that [`lock_all`](Self::lock_all) has counted, if nothing was written since; else
     /// it waits for writers of single rows, and what others commit meanwhile stays.
     pub fn delete_all(&mut self, table: &Arc<Table>) -> Result<()> {
+        self.works_on(&table.work, Kind::Change);
         let Parts { core, txn, .. } = self.parts()?;
         let at = txn.table_of(core, table)?;
         self.seal_for_read(table)?;

@@ -49,6 +49,7 @@ outermost_first! {
     TABLE_TREES "table.trees",
     TABLE_NAME "table.name",
     TABLE_SHOWN "table.shown",
+    TABLE_FORMER "table.former",
     TREE_STATE "tree.state",
     TREE_DEAD_IN_RUNS "tree.dead_in_runs",
     TREE_LOOKS "tree.looks",

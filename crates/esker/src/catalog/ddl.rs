@@ -11,6 +11,7 @@ use crate::txn::prepared;
 use crate::upkeep::discard;
 use crate::{Error, Result};
 use esker_format::{CommitSeq, IndexEntry, IndexStatistics, LayoutVersion, Record, RowFormat, TreeEntry, TreeKind};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
 /// Longest record of a DROP TABLE, in bytes.
@@ -49,7 +50,7 @@ pub(crate) fn create_table(
     let records = if counts_from > 1 { &records[..] } else { &records[..1] };
     let lsn = log_rebuild(core, records, !def.temporary)?;
     let entry = esker_format::TableEntry { rebuilt_seq: CommitSeq(lsn.0), ..entry };
-    let trees = Trees::new(&entry, indexes_of(&entry, collations), memtables, lsn);
+    let trees = Trees::new(&entry, indexes_of(&entry, collations).into_iter().map(Arc::new).collect(), memtables, lsn);
     trees.auto_increment.raise(counts_from);
     let table = Table::new(&entry, trees);
     core.due.take_in(&table, &table.trees());
@@ -91,8 +92,13 @@ pub(crate) fn rename_table(core: &Core, from: &str, to: &str, renamed: Renamed) 
     log(core, &Record::RenameTable { table: table.id, name: to }, !table.temporary)?;
     if renamed == Renamed::Shown {
         table.show(core.views.visible_seq());
+        // It was filled to take the place of the one that has left this name.
+        let before = tables.values().filter_map(|other| Some((other.left(to)?, other))).max_by_key(|(when, _)| *when);
+        before.into_iter().for_each(|(_, before)| table.take_work_of(before));
     }
     tables.remove(from);
+    static RENAMED: AtomicU64 = AtomicU64::new(0);
+    *table.former.lock() = (RENAMED.fetch_add(1, Ordering::Relaxed) + 1, from.to_owned());
     table.set_name(to);
     tables.insert(to.to_owned(), table);
     Ok(())
@@ -112,8 +118,9 @@ pub(crate) fn truncate_table(core: &Core, name: &str) -> Result<()> {
     let trees = entry.trees.iter_mut().map(renew).collect();
     let memtables = Memtables::new(&entry)?;
     let lsn = log_rebuild(core, &[Record::TruncateTable { table: table.id, trees }], !table.temporary)?;
-    // Of its indexes nothing is known any more.
-    let trees = Trees::new(&entry, indexes_of(&entry, &core.options.collations), memtables, lsn);
+    // Of how many entries are alike nothing is known any more.
+    let indexes = indexes_of(&entry, &core.options.collations).into_iter().map(|i| i.instead_of(&old.indexes));
+    let trees = Trees::new(&entry, indexes.map(Arc::new).collect(), memtables, lsn);
     core.due.take_in(&table, &trees);
     table.set_trees(trees, CommitSeq(lsn.0));
     drop(tables);

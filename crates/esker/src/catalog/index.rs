@@ -2,6 +2,7 @@
 
 use crate::catalog::statistics::Alike;
 use crate::catalog::table::Table;
+use crate::work::Work;
 use crate::{Error, Result};
 use esker_format::{
     weights_version, Collations, CommitSeq, FormatError, IndexEntry, IndexState, KeyCodec, KeyPart, LayoutVersion,
@@ -41,6 +42,8 @@ pub(crate) struct Index {
     pub(crate) collations: Arc<dyn Collations>,
     /// What is known of how many entries are alike.
     pub(crate) alike: Arc<Alike>,
+    /// What was done by it.
+    pub(crate) work: Arc<Work>,
 }
 
 impl Index {
@@ -50,7 +53,13 @@ impl Index {
             now if now != entry.weights && now != 0 && entry.weights != 0 => Err(FormatError::Reweighed),
             _ => KeyCodec::new(entry, &layout.layout, place_of, &**collations),
         };
-        Index { entry: entry.clone(), codec, collations: collations.clone(), alike: Arc::default() }
+        Index {
+            entry: entry.clone(),
+            codec,
+            collations: collations.clone(),
+            alike: Arc::default(),
+            work: Arc::default(),
+        }
     }
 
     /// The same, for views from a commit sequence on.
@@ -61,7 +70,14 @@ impl Index {
     /// The same under another name.
     pub(crate) fn named(&self, name: &str, layout: &LayoutVersion) -> Self {
         let entry = IndexEntry { name: name.to_owned(), ..self.entry.clone() };
-        Index { alike: self.alike.clone(), ..Index::new(&entry, layout, &self.collations) }
+        let (alike, work) = (self.alike.clone(), self.work.clone());
+        Index { alike, work, ..Index::new(&entry, layout, &self.collations) }
+    }
+
+    /// It comes in the place of one of these, if that has its id: of a table that is emptied.
+    pub(crate) fn instead_of(self, before: &[Arc<Index>]) -> Self {
+        let work = before.iter().find(|index| index.entry.id == self.entry.id).map(|index| index.work.clone());
+        Index { work: work.unwrap_or_default(), ..self }
     }
 
     /// Is it written with the rows?

@@ -7,8 +7,9 @@ use crate::tree::key::ByBytes;
 use crate::tree::memtable::Memtable;
 use crate::tree::stored::{KeyShape, RowShape, Stored};
 use crate::tree::{InMemory, InRuns, Tree, TreeState};
+use crate::work::Work;
 use crate::{Error, Result};
-use esker_base::lock::{order, RwLock};
+use esker_base::lock::{order, Mutex, RwLock};
 use esker_format::key_bytes::key_encoding;
 use esker_format::{
     trees_version, Collations, ColumnMask, CommitSeq, Compression, IndexEntry, KeyCodec, KeyPart, Layout,
@@ -198,8 +199,8 @@ pub(crate) fn key_trees(entry: &TableEntry) -> impl Iterator<Item = (TreeId, &In
 }
 
 /// The indexes of an entry.
-pub(crate) fn indexes_of(entry: &TableEntry, collations: &Arc<dyn Collations>) -> Vec<Arc<Index>> {
-    key_trees(entry).map(|(_, index)| Arc::new(Index::new(index, &entry.layout, collations))).collect()
+pub(crate) fn indexes_of(entry: &TableEntry, collations: &Arc<dyn Collations>) -> Vec<Index> {
+    key_trees(entry).map(|(_, index)| Index::new(index, &entry.layout, collations)).collect()
 }
 
 /// Columns that the keys of these indexes are made of.
@@ -306,6 +307,10 @@ pub struct Table {
     pub(crate) writes: AtomicU64,
     updated_unix_s: AtomicU64,
     dropped: AtomicBool,
+    /// What was done to its rows.
+    pub(crate) work: Arc<Work>,
+    /// The name that it had before it was renamed last, and the how manieth renaming that was. Under the catalog's lock.
+    pub(crate) former: Mutex<(u64, String)>,
 }
 
 /// First byte of an entry's `extra`: the engine's own flags.
@@ -342,6 +347,8 @@ impl Table {
             writes: AtomicU64::new(0),
             updated_unix_s: AtomicU64::new(0),
             dropped: AtomicBool::new(false),
+            work: Arc::default(),
+            former: Mutex::new(&order::TABLE_FORMER, (0, String::new())),
         })
     }
 
@@ -518,6 +525,12 @@ impl Table {
     pub(crate) fn set_name(&self, name: &str) {
         name.clone_into(&mut self.name.write());
         self.is_to_be_saved();
+    }
+
+    /// When it left this name, among all renamings, if its last one was from that.
+    pub(crate) fn left(&self, name: &str) -> Option<u64> {
+        let former = self.former.lock();
+        (former.1 == name).then_some(former.0)
     }
 
     pub(crate) fn rebuilt_seq(&self) -> CommitSeq {

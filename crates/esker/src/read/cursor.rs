@@ -25,6 +25,7 @@ use crate::tree::{find, Found};
 use crate::txn::open::TableTxn;
 use crate::txn::writers::Inserter;
 use crate::version::View;
+use crate::work::Kind;
 use crate::{Error, Result};
 use esker_base::counters::{count, Counter};
 use esker_format::{ColumnMask, CommitSeq, RowId};
@@ -100,6 +101,7 @@ pub struct Cursor {
 impl Session {
     /// Begins a scan of `table`, under this session's view or, if it locks, of the newest versions.
     pub fn scan(&mut self, table: &Arc<Table>, options: ScanOptions) -> Result<Cursor> {
+        self.works_on(&table.work, Kind::Read);
         self.seal_for_read(table)?;
         let view = if options.lock.is_some() { self.latest_view()? } else { self.read_view()? };
         self.check_rebuilt(table)?;
@@ -183,6 +185,7 @@ impl Cursor {
 
     /// The next rows; empty at the end. A locking cursor gives one at a time.
     pub fn next_batch(&mut self, session: &mut Session) -> Result<Batch<'_>> {
+        session.works_on(&self.table.work, Kind::Read);
         if self.options.lock.is_some() {
             return self.next_locked(session);
         }
@@ -446,6 +449,7 @@ impl Cursor {
 
     /// The image of one row, as the cursor's view sees it or, if the cursor locks, locked and newest.
     pub fn fetch(&mut self, session: &mut Session, row: RowId) -> Result<Option<*const u8>> {
+        session.works_on(&self.table.work, Kind::Read);
         let table = self.table.clone();
         let found = if let Some(mode) = self.options.lock {
             let (tree, wait) = (table.tree_id(), session.wait);

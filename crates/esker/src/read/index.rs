@@ -29,6 +29,7 @@ use crate::tree::stored::split_value;
 use crate::tree::undisputed::undisputed;
 use crate::tree::{find, Found, Stamp, Tree};
 use crate::version::View;
+use crate::work::Kind;
 use crate::{Error, Result};
 use chosen::Chosen;
 use esker_base::counters::{count, Counter};
@@ -280,6 +281,7 @@ impl IndexCursor {
 
     /// The same for a key that one entry can have at most: it is looked up.
     pub fn seek_key(&mut self, session: &mut Session, key: &[u8], direction: Direction) -> Result<()> {
+        session.works_on(&self.definition.work, Kind::Read);
         session.seal_for_read(&self.table)?;
         if self.options.lock.is_some() {
             self.view = session.latest_view()?;
@@ -338,6 +340,7 @@ impl IndexCursor {
 
     /// The next rows; empty at the end. A locking cursor gives one at a time.
     pub fn next_batch(&mut self, session: &mut Session) -> Result<IndexBatch<'_>> {
+        session.works_on(&self.definition.work, Kind::Read);
         match self.options.lock {
             Some(mode) => self.next_locked(session, mode)?,
             None => self.fill(session)?,
@@ -363,6 +366,7 @@ impl IndexCursor {
 
     /// Begins to read anew, under the cursor's view or, if it locks, the newest.
     fn read(&mut self, session: &mut Session, range: &KeyRange, direction: Direction) -> Result<()> {
+        session.works_on(&self.definition.work, Kind::Read);
         session.seal_for_read(&self.table)?;
         if self.options.lock.is_some() {
             self.view = session.latest_view()?;

@@ -249,7 +249,8 @@ impl Session {
                 let me = txn.state.id;
                 let in_noted = txn.in_table(table).is_none_or(|t| t.keys[key.index].is_in_noted(&key.key));
                 let view = view.filter(|_| primary == Some(key.index));
-                match standing(&tree.snapshot(), &key.key, me, view, in_noted)? {
+                let work = &trees.indexes[key.index].work;
+                match self.looks_into(work, || standing(&tree.snapshot(), &key.key, me, view, in_noted))? {
                     Standing::Free(seen) => hidden.extend(seen),
                     Standing::Taken(row, order) => {
                         self.release(reserved);

@@ -9,6 +9,7 @@
 use super::{IndexBatch, IndexCursor};
 use crate::read::buffer::Buffer;
 use crate::session::Session;
+use crate::work::Kind;
 use crate::{Error, Result};
 
 /// A cursor's batches of entries.
@@ -33,6 +34,7 @@ impl IndexCursor {
     /// # Errors
     /// [`Error::InvalidArgument`] if there is no such place in it; those of reading.
     pub fn choose(&mut self, session: &mut Session, places: &[u32]) -> Result<IndexBatch<'_>> {
+        session.works_on(&self.definition.work, Kind::Read);
         let count = self.buffer.ids.len();
         let in_order = places.windows(2).all(|two| two[0] < two[1]);
         if !in_order || places.last().is_some_and(|last| *last as usize >= count) {

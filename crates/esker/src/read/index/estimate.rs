@@ -13,6 +13,7 @@ use crate::tree::run::index::Index;
 use crate::tree::stored::Stored;
 use crate::tree::{RunHandle, RunSeen, TreeState};
 use crate::version::View;
+use crate::work::Kind;
 use crate::Result;
 use esker_format::{LeafEntry, TxnId};
 use std::sync::Arc;
@@ -31,6 +32,7 @@ impl Session {
     pub fn estimate_rows(&mut self, table: &Arc<Table>, index: usize, range: &KeyRange) -> Result<u64> {
         let trees = table.trees();
         let usable_from = trees.index(index)?.entry.usable_from;
+        self.works_on(&trees.indexes[index].work, Kind::Read);
         let tree = &trees.keys[index];
         if range.is_empty() {
             return Ok(0);

@@ -9,6 +9,7 @@ use crate::session::Session;
 use crate::tree::key::ByBytes;
 use crate::tree::stored::split_value;
 use crate::tree::{find, Found};
+use crate::work::Kind;
 use crate::{Error, Result};
 use esker_base::counters::{count, Counter};
 use esker_format::{ColumnMask, FormatError, RowId};
@@ -38,6 +39,7 @@ impl Session {
         let trees = table.trees();
         let definition = trees.index(index)?;
         let codec = definition.codec()?;
+        self.works_on(&definition.work, Kind::Read);
         let view = self.read_view()?;
         self.check_index_view(table, definition, view)?;
         self.seal_for_read(table)?;

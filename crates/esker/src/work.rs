@@ -1,0 +1,252 @@
+//! What was done to each table, and by which of its indexes.
+//!
+//! A session's counters are its own; what they moved by while a call worked on a table is that table's part. The session
+//! gathers such parts for itself and adds them to the table's figures when the statement, or the transaction, ends: nothing
+//! that sessions share is touched for a row. A thread that is not bound to the session's counters (see
+//! `esker_base::counters::bind`) counts for no table.
+
+use crate::catalog::table::Table;
+use crate::engine::Engine;
+use crate::session::Session;
+use esker_base::counters::{Counter, SessionCounters};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+
+/// What a session counts of a table's part.
+const COUNTED: [Counter; 8] = [
+    Counter::RowsRead,
+    Counter::BlocksCached,
+    Counter::BlocksMissed,
+    Counter::LockWaits,
+    Counter::LockWaitUs,
+    Counter::RowsInserted,
+    Counter::RowsUpdated,
+    Counter::RowsDeleted,
+];
+const CACHED: usize = 1;
+const MISSED: usize = 2;
+
+/// A session has gathered parts of so many tables and indexes: it adds them before it goes on.
+const MOST_GATHERED: usize = 64;
+
+/// What was done to a table, or by an index of it, since the start or since [`Engine::forget_work`].
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct WorkFigures {
+    /// Rows that were handed out.
+    pub rows_read: u64,
+    /// Rows inserted, updated and deleted, those of transactions that were rolled back, too. Of a table, not of an index.
+    pub rows_changed: u64,
+    /// Blocks found in the cache.
+    pub blocks_cached: u64,
+    /// Blocks that were not, and were read: from the operating system's cache, or from the device.
+    pub blocks_read: u64,
+    /// Those of them that were read to change rows.
+    pub blocks_read_by_changes: u64,
+    /// Lock requests that had to wait.
+    pub lock_waits: u64,
+    /// For how long, in microseconds.
+    pub lock_wait_us: u64,
+}
+
+/// Figures of a table, or of an index.
+#[derive(Default)]
+#[repr(align(128))]
+pub(crate) struct Work([AtomicU64; 7]);
+
+impl WorkFigures {
+    fn as_list(&mut self) -> [&mut u64; 7] {
+        let WorkFigures {
+            rows_read,
+            rows_changed,
+            blocks_cached,
+            blocks_read,
+            blocks_read_by_changes,
+            lock_waits,
+            lock_wait_us,
+        } = self;
+        [rows_read, rows_changed, blocks_cached, blocks_read, blocks_read_by_changes, lock_waits, lock_wait_us]
+    }
+
+    fn add(&mut self, more: [u64; COUNTED.len()], kind: Kind) {
+        let [read, cached, missed, waits, wait_us, inserted, updated, deleted] = more;
+        self.rows_read += read;
+        self.rows_changed += inserted + updated + deleted;
+        self.blocks_cached += cached;
+        self.blocks_read += missed;
+        self.blocks_read_by_changes += if kind == Kind::Change { missed } else { 0 };
+        self.lock_waits += waits;
+        self.lock_wait_us += wait_us;
+    }
+}
+
+impl Work {
+    fn add(&self, mut more: WorkFigures) {
+        for (figure, more) in self.0.iter().zip(more.as_list()).filter(|(_, more)| **more > 0) {
+            figure.fetch_add(*more, Ordering::Relaxed);
+        }
+    }
+
+    fn get(&self) -> WorkFigures {
+        let mut figures = WorkFigures::default();
+        figures.as_list().into_iter().zip(&self.0).for_each(|(to, from)| *to = from.load(Ordering::Relaxed));
+        figures
+    }
+
+    fn forget(&self) {
+        self.0.iter().for_each(|figure| figure.store(0, Ordering::Relaxed));
+    }
+}
+
+/// What for a table is worked on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Read,
+    Change,
+}
+
+/// What a session is at, and what it has done since it added that to the tables' figures.
+#[derive(Default)]
+pub(crate) struct Working {
+    at: Option<(Arc<Work>, Kind)>,
+    /// The session's counters when it turned to that.
+    since: [u64; COUNTED.len()],
+    gathered: Vec<(Arc<Work>, WorkFigures)>,
+}
+
+fn now(counters: &SessionCounters) -> [u64; COUNTED.len()] {
+    COUNTED.map(|counter| counters.get(counter))
+}
+
+impl Working {
+    #[inline]
+    fn is_at(&self, work: &Arc<Work>, kind: Kind) -> bool {
+        self.at.as_ref().is_some_and(|(at, of)| *of == kind && Arc::ptr_eq(at, work))
+    }
+
+    /// What was counted until now is of what it was at.
+    fn turn_to(&mut self, counters: &SessionCounters, next: Option<(Arc<Work>, Kind)>) {
+        let now = now(counters);
+        if let Some((at, kind)) = std::mem::replace(&mut self.at, next) {
+            let since = std::mem::replace(&mut self.since, now);
+            let more = std::array::from_fn(|i| now[i].wrapping_sub(since[i]));
+            if more.iter().any(|n| *n > 0) {
+                self.gather(&at, more, kind);
+            }
+        }
+        self.since = now;
+    }
+
+    fn gather(&mut self, of: &Arc<Work>, more: [u64; COUNTED.len()], kind: Kind) {
+        match self.gathered.iter_mut().find(|(work, _)| Arc::ptr_eq(work, of)) {
+            Some((_, figures)) => figures.add(more, kind),
+            None => {
+                if self.gathered.len() >= MOST_GATHERED {
+                    self.tell();
+                }
+                let mut figures = WorkFigures::default();
+                figures.add(more, kind);
+                self.gathered.push((of.clone(), figures));
+            }
+        }
+    }
+
+    fn tell(&mut self) {
+        self.gathered.drain(..).for_each(|(work, figures)| work.add(figures));
+    }
+
+    /// Blocks that the session has had until now.
+    #[inline]
+    fn blocks(counters: &SessionCounters) -> [u64; 2] {
+        [counters.get(Counter::BlocksCached), counters.get(Counter::BlocksMissed)]
+    }
+
+    /// The blocks since `before` are of another one: a change has looked into that index.
+    #[cold]
+    fn of_another(&mut self, before: [u64; 2], after: [u64; 2], another: &Arc<Work>) {
+        let mut more = [0; COUNTED.len()];
+        for (at, i) in [(CACHED, 0), (MISSED, 1)] {
+            more[at] = after[i].wrapping_sub(before[i]);
+            self.since[at] = self.since[at].wrapping_add(more[at]);
+        }
+        self.gather(another, more, Kind::Change);
+    }
+}
+
+impl Session {
+    /// From here on it works on a table, or by an index.
+    #[inline]
+    pub(crate) fn works_on(&mut self, work: &Arc<Work>, kind: Kind) {
+        if !self.working.is_at(work, kind) {
+            self.working.turn_to(&self.own_counters, Some((work.clone(), kind)));
+        }
+    }
+
+    /// The blocks that `look` comes to, while a row is changed, are of an index.
+    #[inline]
+    pub(crate) fn looks_into<T>(&mut self, index: &Arc<Work>, look: impl FnOnce() -> T) -> T {
+        let before = Working::blocks(&self.own_counters);
+        let found = look();
+        let after = Working::blocks(&self.own_counters);
+        if before != after {
+            self.working.of_another(before, after, index);
+        }
+        found
+    }
+
+    /// What it did is added to the figures of tables.
+    pub(crate) fn tell_work(&mut self) {
+        if self.working.at.is_some() {
+            self.working.turn_to(&self.own_counters, None);
+        }
+        self.working.tell();
+    }
+}
+
+impl Table {
+    /// Takes over the figures of the table in whose place it comes.
+    pub(crate) fn take_work_of(&self, before: &Table) {
+        self.work.add(before.work.get());
+        let (own, others) = (self.trees(), before.trees());
+        for (_, index) in own.kept_indexes() {
+            let same = others.kept_indexes().find(|(_, other)| other.entry.name == index.entry.name);
+            if let Some((_, other)) = same {
+                index.work.add(other.work.get());
+            }
+        }
+    }
+}
+
+/// What was done to a table, or by an index of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorkInfo {
+    /// The table's name.
+    pub table: String,
+    /// The index; none: the table's rows, whoever came to them by no index or by their ids.
+    pub index: Option<String>,
+    /// What was done.
+    pub figures: WorkFigures,
+}
+
+impl Engine {
+    /// What sessions did to each table, and by each of its indexes, in statements that have ended: by their names. Calls whose
+    /// thread was not bound to the session's counters, and threads in the background, are not in it.
+    pub fn work(&self) -> Vec<WorkInfo> {
+        let mut list = Vec::new();
+        for table in self.core.shown_tables() {
+            let of = |index, work: &Work| WorkInfo { table: table.name(), index, figures: work.get() };
+            list.push(of(None, &table.work));
+            let trees = table.trees();
+            list.extend(trees.kept_indexes().map(|(_, i)| of(Some(i.entry.name.clone()), &i.work)));
+        }
+        list.sort_by(|a, b| (&a.table, &a.index).cmp(&(&b.table, &b.index)));
+        list
+    }
+
+    /// Counts from zero again, for all tables. What statements that go on now have done comes at their end.
+    pub fn forget_work(&self) {
+        for table in self.core.shown_tables() {
+            table.work.forget();
+            table.trees().kept_indexes().for_each(|(_, index)| index.work.forget());
+        }
+    }
+}
