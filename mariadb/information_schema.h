@@ -22,6 +22,7 @@ int init_memory_table(void *schema);
 int init_waits_table(void *schema);
 int init_wait_hist_table(void *schema);
 int init_table_stats_table(void *schema);
+int init_mutexes_table(void *schema);
 }
 
 #endif

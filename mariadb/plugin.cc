@@ -272,6 +272,21 @@ maria_declare_plugin(esker)
   MariaDB_PLUGIN_MATURITY_BETA
 },
 {
+  MYSQL_INFORMATION_SCHEMA_PLUGIN,
+  &shim::information_schema,
+  "ESKER_MUTEXES",
+  "The Esker project",
+  "Esker's own locks",
+  PLUGIN_LICENSE_GPL,
+  shim::init_mutexes_table,
+  nullptr,
+  0x0001,
+  nullptr,
+  nullptr,
+  "0.1",
+  MariaDB_PLUGIN_MATURITY_BETA
+},
+{
   MYSQL_AUDIT_PLUGIN,
   &shim::statements,
   "ESKER_STATEMENTS",

@@ -1,49 +1,91 @@
 //! The locks that the engine uses everywhere: parking_lot's, with a name and a place in the lock order.
 //!
 //! Each lock is made with its site, which all locks of one name share: they are declared, in the lock order, in [`order`],
-//! and builds with assertions panic at an acquisition that is against it. Contention
-//! is always counted: a lock is first tried, and only when that fails one relaxed add tells. Waiting, holding and
-//! unlocking (what the releasing thread itself pays, as when it wakes another) are timed only while [`profile`] is on;
-//! otherwise they cost one relaxed load per acquisition. Stacks are sampled only while profiling, and only when asked for
-//! with [`sample_stacks`].
+//! and builds with assertions panic at an acquisition that is against it.
+//!
+//! Acquisitions are counted always, by each thread for itself. A lock is first tried; who finds it taken counts and times its
+//! waiting, which makes no difference to it any more. Holding and unlocking (what the releasing thread itself pays, as when it
+//! wakes another) are timed of one in [`ONE_IN`] acquisitions, and of all while [`profile`] is on. Stacks are sampled only while
+//! profiling, and only when asked for with [`sample_stacks`]. How often parking_lot spins before it sleeps, and what a sleeper
+//! does between its waking and its having the lock, cannot be seen from here.
 
+mod acquired;
 pub mod order;
+mod report;
 mod stacks;
+
+pub use report::{forget, report, since_forgotten, SiteReport};
 
 pub use stacks::{sample_stacks, stacks, Role, Stack, Stacks, MOST_STACKS};
 
-use crate::histogram::{Histogram, HistogramSnapshot};
+use crate::histogram::Histogram;
 use crate::wait::{elapsed_ns, timed, WaitEvent};
+use std::hint::black_box;
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-static PROFILING: AtomicBool = AtomicBool::new(false);
+/// One in so many acquisitions is timed, unless all are.
+pub const ONE_IN: u64 = 64;
+const SAMPLED: u64 = u64::MAX / ONE_IN;
+const ALL: u64 = u64::MAX;
 
-/// Switches timing on or off for the whole process. Figures stay when it is switched off.
+/// What is drawn for an acquisition that is timed is no greater.
+static TIMED_UP_TO: AtomicU64 = AtomicU64::new(SAMPLED);
+
+/// Has all acquisitions of the process timed, or one in [`ONE_IN`]. Figures stay when it is switched off.
 pub fn profile(on: bool) {
-    PROFILING.store(on, Ordering::Relaxed);
+    TIMED_UP_TO.store(if on { ALL } else { SAMPLED }, Ordering::Relaxed);
 }
 
-fn profiling_start() -> Option<Instant> {
-    PROFILING.load(Ordering::Relaxed).then(Instant::now)
+fn is_profiling() -> bool {
+    TIMED_UP_TO.load(Ordering::Relaxed) == ALL
 }
+
+/// Since when a lock is held that this thread has acquired so often before, if that is timed. Drawn evenly, and so that who
+/// takes locks of a name by turns in several places is not always met in the same.
+#[inline]
+fn timed_since(before: u64) -> Option<Instant> {
+    let drawn = before.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    (drawn <= TIMED_UP_TO.load(Ordering::Relaxed)).then(Instant::now)
+}
+
+/// Times of one kind, with the longest.
+struct Times {
+    spread: Histogram,
+    longest_ns: AtomicU64,
+}
+
+impl Times {
+    const fn new() -> Times {
+        Times { spread: Histogram::new(), longest_ns: AtomicU64::new(0) }
+    }
+
+    fn record(&self, ns: u64) {
+        self.spread.record(ns);
+        if ns > self.longest_ns.load(Ordering::Relaxed) {
+            self.longest_ns.fetch_max(ns, Ordering::Relaxed);
+        }
+    }
+}
+
+/// In a cache line of its own: who finds no lock taken reads what lies beside it.
+#[repr(align(128))]
+struct Contended(AtomicU64);
 
 /// The locks that bear one name: their place in the lock order, and their figures.
 #[repr(align(128))]
 pub struct Site {
     name: &'static str,
     /// In [`order`], the outermost first.
-    #[cfg_attr(not(debug_assertions), allow(dead_code))]
     place: usize,
     /// Is there, or was there, such a lock?
     made: AtomicBool,
-    contended: AtomicU64,
-    acquired: AtomicU64,
-    wait: Histogram,
-    hold: Histogram,
-    unlock: Histogram,
+    contended: Contended,
+    wait: Times,
+    hold: Times,
+    unlock: Times,
     samples: stacks::Samples,
 }
 
@@ -53,11 +95,10 @@ impl Site {
             name,
             place,
             made: AtomicBool::new(false),
-            contended: AtomicU64::new(0),
-            acquired: AtomicU64::new(0),
-            wait: Histogram::new(),
-            hold: Histogram::new(),
-            unlock: Histogram::new(),
+            contended: Contended(AtomicU64::new(0)),
+            wait: Times::new(),
+            hold: Times::new(),
+            unlock: Times::new(),
             samples: stacks::Samples::new(),
         }
     }
@@ -77,7 +118,7 @@ impl Site {
     }
 
     /// Acquires the lock at address `lock` by `attempt` if that succeeds at once, else by `block`, and tells since when
-    /// it is held if profiling.
+    /// it is held if that is timed.
     fn acquire<G>(
         &self,
         lock: usize,
@@ -103,11 +144,8 @@ impl Site {
 
     #[cold]
     fn wait<G>(&self, lock: usize, block: impl FnOnce() -> G) -> G {
-        self.contended.fetch_add(1, Ordering::Relaxed);
-        if !PROFILING.load(Ordering::Relaxed) {
-            return block();
-        }
-        let asked = self.samples.before_wait(lock);
+        self.contended.0.fetch_add(1, Ordering::Relaxed);
+        let asked = is_profiling() && self.samples.before_wait(lock);
         let start = Instant::now();
         let guard = block();
         self.wait.record(elapsed_ns(start));
@@ -117,17 +155,24 @@ impl Site {
         guard
     }
 
+    /// It was acquired by this thread.
+    #[inline]
     fn held_since(&self) -> Option<Instant> {
-        let since = profiling_start();
-        if since.is_some() {
-            self.acquired.fetch_add(1, Ordering::Relaxed);
-        }
-        since
+        timed_since(acquired::count(self.place))
     }
 
-    /// Runs `release` of the lock at address `lock`, and records hold and unlock time if the acquisition was profiled.
+    /// Runs `release` of the lock at address `lock`, and records hold and unlock time if the acquisition is timed.
+    #[inline]
     fn release(&self, lock: usize, since: Option<Instant>, release: impl FnOnce()) {
-        let Some(since) = since else { return release() };
+        match since {
+            None => release(),
+            // Not the last thing that is done: the caller stays on the stack, which may be recorded.
+            Some(since) => _ = black_box(self.release_timed(lock, since, release)),
+        }
+    }
+
+    #[cold]
+    fn release_timed(&self, lock: usize, since: Instant, release: impl FnOnce()) -> bool {
         let held = elapsed_ns(since);
         let asked = self.samples.asked_for(lock);
         let start = Instant::now();
@@ -137,39 +182,8 @@ impl Site {
         if asked {
             self.samples.record(Role::Holder);
         }
+        asked
     }
-}
-
-/// What is known about the locks of one name.
-#[derive(Debug, Clone)]
-pub struct SiteReport {
-    /// The name given when the lock was made.
-    pub name: &'static str,
-    /// Acquisitions that found the lock taken, since the start of the process.
-    pub contended: u64,
-    /// Acquisitions while profiling was on.
-    pub acquired: u64,
-    /// Nanoseconds waited by contended acquisitions, while profiling.
-    pub wait: HistogramSnapshot,
-    /// Nanoseconds that it was held, while profiling.
-    pub hold: HistogramSnapshot,
-    /// Nanoseconds that the releasing thread spent on releasing, while profiling.
-    pub unlock: HistogramSnapshot,
-}
-
-/// Figures of every site that has had a lock, by name.
-pub fn report() -> Vec<SiteReport> {
-    let report = |site: &&'static Site| SiteReport {
-        name: site.name,
-        contended: site.contended.load(Ordering::Relaxed),
-        acquired: site.acquired.load(Ordering::Relaxed),
-        wait: site.wait.snapshot(),
-        hold: site.hold.snapshot(),
-        unlock: site.unlock.snapshot(),
-    };
-    let mut sites: Vec<_> = order::ALL.iter().filter(|s| s.made.load(Ordering::Relaxed)).map(report).collect();
-    sites.sort_by_key(|s| s.name);
-    sites
 }
 
 /// A lock's address: what its waiters and its holder know it by.
@@ -317,7 +331,7 @@ impl<T: ?Sized> Mutex<T> {
         match self.inner.try_lock() {
             Some(inner) => Some(MutexGuard::new(self.site, 0, (inner, self.site.held_since()))),
             None => {
-                self.site.contended.fetch_add(1, Ordering::Relaxed);
+                self.site.contended.0.fetch_add(1, Ordering::Relaxed);
                 None
             }
         }
@@ -373,7 +387,7 @@ impl<T: ?Sized> RwLock<T> {
         match self.inner.try_write() {
             Some(inner) => Some(RwLockWriteGuard::new(self.site, 0, (inner, self.site.held_since()))),
             None => {
-                self.site.contended.fetch_add(1, Ordering::Relaxed);
+                self.site.contended.0.fetch_add(1, Ordering::Relaxed);
                 None
             }
         }
@@ -384,7 +398,7 @@ impl<T: ?Sized> RwLock<T> {
         match self.inner.try_read() {
             Some(inner) => Some(RwLockReadGuard::new(self.site, 0, (inner, self.site.held_since()))),
             None => {
-                self.site.contended.fetch_add(1, Ordering::Relaxed);
+                self.site.contended.0.fetch_add(1, Ordering::Relaxed);
                 None
             }
         }

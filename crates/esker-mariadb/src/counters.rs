@@ -5,6 +5,7 @@ use crate::boundary::{needed, out, out_slice, shared};
 use crate::engine::EsEngine;
 use crate::guard::catch;
 use crate::metrics::Metric;
+use crate::mutexes::pages;
 use crate::phases::{phase_figures, phases};
 use crate::session::EsSession;
 use crate::wait_figures::{wait_figures, waits};
@@ -224,13 +225,13 @@ pub unsafe extern "C" fn es_status_text(engine: *const EsEngine, write: EsWriteF
     });
 }
 
-/// Times waits, holds and releases of the engine's own locks, or stops. Contention is counted always.
+/// Has holding and releasing of the engine's own locks timed always, or of one in 64 acquisitions.
 #[no_mangle]
 pub extern "C" fn es_profile_locks(on: bool) {
     lock::profile(on);
 }
 
-/// Takes the name and the figures of a lock site or a wait event, both valid for the call.
+/// Takes the name of a page or of a wait event, and what it says, both valid for the call.
 pub type EsSiteFn = Option<unsafe extern "C" fn(context: *mut c_void, name: *const c_char, figures: *const c_char)>;
 
 fn figures(name: &str, of: &HistogramSnapshot) -> String {
@@ -242,7 +243,7 @@ fn figures(name: &str, of: &HistogramSnapshot) -> String {
     )
 }
 
-/// Calls `site` with every lock site, then with every wait event.
+/// Calls `site` with the pages that tell of locks as plockstat does, then with every wait event.
 ///
 /// # Safety
 /// `site` is called with `context` in this thread.
@@ -255,13 +256,8 @@ pub unsafe extern "C" fn es_lock_report(site: EsSiteFn, context: *mut c_void) {
         unsafe { site(context, name.as_ptr(), figures.as_ptr()) };
     };
     let _ = catch(|| {
-        for s in lock::report() {
-            let mut text = format!("contended={}", s.contended);
-            if s.acquired != 0 {
-                let parts = [figures("waits", &s.wait), figures("holds", &s.hold), figures("unlocks", &s.unlock)];
-                text = format!("{text} acquired={} {}", s.acquired, parts.join(" "));
-            }
-            tell(format!("lock {}", s.name), text);
+        for (what, page) in pages() {
+            tell(what.to_owned(), page);
         }
         for (event, of) in wait::report() {
             tell(format!("wait {}", event.name()), figures("waits", &of));

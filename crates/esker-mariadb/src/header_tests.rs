@@ -8,7 +8,7 @@ use crate::layout::static_asserts;
 use std::path::Path;
 
 /// The order in which the header has them.
-const SOURCES: [&str; 22] = [
+const SOURCES: [&str; 23] = [
     "boundary",
     "status",
     "index",
@@ -30,6 +30,7 @@ const SOURCES: [&str; 22] = [
     "activity",
     "visible",
     "table_work",
+    "mutexes",
     "trace",
 ];
 const RENEW: &str = "ESKER_RENEW_HEADER=1 cargo test -p esker-mariadb --lib header";

@@ -33,6 +33,7 @@ pub mod engine;
 pub mod index;
 pub mod index_cursor;
 pub mod metrics;
+pub mod mutexes;
 pub mod session;
 pub mod shown;
 pub mod stage;

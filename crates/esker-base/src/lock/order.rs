@@ -24,6 +24,9 @@ macro_rules! outermost_first {
             pub static $place: Site = Site::new($name, Place::$place as usize);
         )+
 
+        /// How many they are.
+        pub(super) const PLACES: usize = [$(Place::$place as usize,)+].len();
+
         /// All of them, the outermost first.
         pub(super) static ALL: &[&Site] = &[$(&$place,)+];
     };

@@ -1,4 +1,5 @@
 use super::*;
+use crate::histogram::HistogramSnapshot;
 use std::sync::Arc;
 
 /// Profiling is process-wide: tests that switch it or depend on it take turns.
@@ -32,24 +33,29 @@ fn who_has_to_wait_for_a_lock_is_told_so() {
 fn contention_is_counted_without_profiling() {
     let _turn = TURN.lock();
     let lock = Mutex::new(&order::LAB, 0);
+    let before = figures(order::LAB.name());
     let guard = lock.lock();
     assert!(lock.try_lock().is_none());
     std::thread::scope(|scope| {
         scope.spawn(|| *lock.lock() += 1);
-        while figures(order::LAB.name()).contended < 2 {
+        while figures(order::LAB.name()).contended < before.contended + 2 {
             std::thread::yield_now();
         }
         drop(guard);
     });
     assert_eq!(*lock.lock(), 1);
-    let figures = figures(order::LAB.name());
-    assert_eq!((figures.contended, figures.acquired, figures.hold.count), (2, 0, 0));
+    let after = figures(order::LAB.name());
+    assert_eq!((after.contended - before.contended, after.acquired - before.acquired), (2, 3));
+    // Who found it taken, and waited, was timed; who only tried was not.
+    assert_eq!(after.wait.count - before.wait.count, 1);
+    assert!(after.wait_max_ns > 0 && after.hold.count - before.hold.count < 3);
 }
 
 #[test]
-fn profile_times_wait_hold_and_unlock() {
+fn profile_times_every_hold_and_unlock() {
     let _turn = TURN.lock();
     let lock = Arc::new(RwLock::new(&order::LOCK_SHARD, ()));
+    let before = figures(order::LOCK_SHARD.name());
     profile(true);
     drop(lock.read());
     let guard = lock.write();
@@ -57,16 +63,79 @@ fn profile_times_wait_hold_and_unlock() {
         let lock = lock.clone();
         move || drop(lock.read())
     });
-    while figures(order::LOCK_SHARD.name()).contended < 1 {
+    while figures(order::LOCK_SHARD.name()).contended == before.contended {
         std::thread::yield_now();
     }
     drop(guard);
     thread.join().unwrap();
     profile(false);
-    drop(lock.write());
-    let figures = figures(order::LOCK_SHARD.name());
-    assert_eq!((figures.contended, figures.acquired), (1, 3));
-    assert_eq!((figures.wait.count, figures.hold.count, figures.unlock.count), (1, 3, 3));
+    let after = figures(order::LOCK_SHARD.name());
+    assert_eq!((after.contended - before.contended, after.acquired - before.acquired), (1, 3));
+    let of = |after: &HistogramSnapshot, before: &HistogramSnapshot| after.count - before.count;
+    let times = [of(&after.wait, &before.wait), of(&after.hold, &before.hold), of(&after.unlock, &before.unlock)];
+    assert_eq!(times, [1, 3, 3]);
+    assert!(after.hold_max_ns > 0 && after.hold_max_ns <= after.hold.sum_ns);
+}
+
+#[test]
+fn one_in_64_is_timed_wherever_it_is_taken() {
+    let _turn = TURN.lock();
+    let lock = Mutex::new(&order::IO_LINKED, 0);
+    let before = figures(order::IO_LINKED.name());
+    (0..6400).for_each(|_| *lock.lock() += 1);
+    let after = figures(order::IO_LINKED.name());
+    assert_eq!((after.acquired - before.acquired, *lock.lock()), (6400, 6400));
+    let timed = after.hold.count - before.hold.count;
+    assert!((98..=102).contains(&timed), "{timed}");
+    assert_eq!(after.unlock.count - before.unlock.count, timed);
+    assert!(after.sampled_one_in().is_some_and(|n| (62..=66).contains(&n)), "{after:?}");
+    // Places that take it by turns, two or several of them, are met alike.
+    for places in [2, 3, 4, 8] {
+        let met = |place| (0..6400).filter(|n| n % places == place && timed_since(*n).is_some()).count() as u64;
+        assert!((0..places).all(|place| met(place).abs_diff(100 / places) <= 5), "one of {places}");
+    }
+}
+
+#[test]
+fn what_is_gone_is_in_the_sum() {
+    let _turn = TURN.lock();
+    let name = order::IO_RING_POOL.name();
+    let lock = Mutex::new(&order::IO_RING_POOL, 0);
+    let before = figures(name).acquired;
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| (0..1000).for_each(|_| *lock.lock() += 1));
+            // Its own, and gone with the thread.
+            scope.spawn(|| (0..100).for_each(|_| drop(Mutex::new(&order::IO_RING_POOL, 0).lock())));
+        }
+    });
+    assert_eq!(figures(name).acquired - before, 4400);
+    // Many readers of one lock at once, none of which is lost.
+    let shared = RwLock::new(&order::IO_OVERLAY, 0);
+    std::thread::scope(|scope| {
+        (0..4).for_each(|_| drop(scope.spawn(|| (0..10_000).for_each(|_| drop(shared.read())))));
+    });
+    assert_eq!(figures(order::IO_OVERLAY.name()).acquired, 40_000);
+}
+
+#[test]
+fn what_is_forgotten_is_counted_on() {
+    let _turn = TURN.lock();
+    let since = |name: &str| since_forgotten().into_iter().find(|site| site.name == name).unwrap();
+    let lock = Mutex::new(&order::IO_WRITE_QUEUE, 0);
+    profile(true);
+    drop(lock.lock());
+    profile(false);
+    let told = since(order::IO_WRITE_QUEUE.name());
+    assert_eq!((told.acquired, told.hold.count, told.sampled_one_in()), (1, 1, Some(1)));
+    forget();
+    let told = since(order::IO_WRITE_QUEUE.name());
+    assert_eq!((told.acquired, told.hold.count, told.hold_max_ns, told.sampled_one_in()), (0, 0, 0, None));
+    drop(lock.lock());
+    assert_eq!(since(order::IO_WRITE_QUEUE.name()).acquired, 1);
+    assert_eq!(figures(order::IO_WRITE_QUEUE.name()).acquired, 2);
+    let ranks: Vec<_> = report().into_iter().map(|site| (site.rank, site.name)).collect();
+    assert!(ranks.iter().all(|(rank, name)| order::ALL[*rank].name() == *name));
 }
 
 #[test]
