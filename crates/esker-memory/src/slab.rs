@@ -9,10 +9,12 @@
 //! just giving it back.
 
 use crate::region::{Reserve, PAGE_BYTES};
+use esker_base::counters::{count, Counter};
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Instant;
 
 /// Largest size in bytes that is cut from a slab.
 const LARGEST_SLOT: usize = 4 << 20;
@@ -155,6 +157,19 @@ mod interpreted {
     }
 }
 
+/// Counts a system call that gives so many bytes back.
+fn give_back(bytes: usize, call: impl FnOnce() -> libc::c_int) {
+    /// Of all of them: a microsecond is counted when it is full.
+    static NS: AtomicU64 = AtomicU64::new(0);
+    let start = Instant::now();
+    call();
+    let ns = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+    let before = NS.fetch_add(ns, Ordering::Relaxed);
+    count(Counter::MemoryReturnedBytes, bytes as u64);
+    count(Counter::MemoryReturnCalls, 1);
+    count(Counter::MemoryReturnUs, (before.wrapping_add(ns) / 1000).wrapping_sub(before / 1000));
+}
+
 /// See [`crate::region::reserve`].
 pub(crate) fn reserve() -> Reserve {
     SLABS.reserve()
@@ -190,7 +205,7 @@ impl Slabs {
     fn free(&self, start: NonNull<u8>, place: Place) {
         self.live_bytes.fetch_sub(place.bytes as u64, Ordering::Relaxed);
         match place.slot {
-            None => self.unmap(start, place.bytes),
+            None => self.unmap(start, place.bytes, place.bytes),
             Some((class, slab, slot)) => {
                 let class = class as usize;
                 if !self.keep_hot(class, slab, slot) {
@@ -269,7 +284,7 @@ impl Slabs {
     fn cool(&self, index: usize, start: NonNull<u8>, id: u32, slot: u32) {
         let bytes = class_bytes(index);
         // SAFETY: the slot is on no list and in no region, so nobody uses its pages.
-        unsafe { libc::madvise(start.as_ptr().cast(), bytes, libc::MADV_DONTNEED) };
+        give_back(bytes, || unsafe { libc::madvise(start.as_ptr().cast(), bytes, libc::MADV_DONTNEED) });
         let mut class = self.classes[index].lock();
         let Some(slab) = &mut class.slabs[id as usize] else {
             return;
@@ -287,7 +302,8 @@ impl Slabs {
 
     fn remove_slab(&self, index: usize, class: &mut Class, id: u32) {
         if let Some(slab) = class.slabs[id as usize].take() {
-            self.unmap(slab.start, slab_slots(index) * class_bytes(index));
+            // Its slots are cold: their pages were given back one by one.
+            self.unmap(slab.start, slab_slots(index) * class_bytes(index), 0);
             class.with_cold.remove(&id);
             class.empty_slabs -= 1;
         }
@@ -346,9 +362,10 @@ impl Slabs {
         NonNull::new(start.cast())
     }
 
-    fn unmap(&self, start: NonNull<u8>, bytes: usize) {
+    /// Undoes a mapping, `warm` bytes of which may have pages.
+    fn unmap(&self, start: NonNull<u8>, bytes: usize, warm: usize) {
         // SAFETY: the range is a mapping of ours that nobody uses any more.
-        unsafe { libc::munmap(start.as_ptr().cast(), bytes) };
+        give_back(warm, || unsafe { libc::munmap(start.as_ptr().cast(), bytes) });
         self.mapped_bytes.fetch_sub(bytes as u64, Ordering::Relaxed);
         self.mappings.fetch_sub(1, Ordering::Relaxed);
     }
@@ -357,6 +374,12 @@ impl Slabs {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use esker_base::counters::{bind, SessionCounters};
+
+    /// Bytes given back, and calls.
+    fn returned(own: &SessionCounters) -> (u64, u64) {
+        (own.get(Counter::MemoryReturnedBytes), own.get(Counter::MemoryReturnCalls))
+    }
 
     #[test]
     fn classes_hold_what_they_are_for_and_waste_little() {
@@ -394,17 +417,20 @@ mod tests {
 
     #[test]
     fn large_ones_have_a_mapping_of_their_own() {
-        let slabs = Slabs::new();
+        let (own, slabs) = (SessionCounters::new(), Slabs::new());
+        let _bound = bind(&own);
         let (start, place) = slabs.allocate(LARGEST_SLOT + 1).unwrap();
         assert_eq!(place.bytes(), LARGEST_SLOT + PAGE_BYTES);
         assert_eq!(slabs.reserve().mappings, 1);
         slabs.free(start, place);
         assert_eq!(slabs.reserve(), Reserve::default());
+        assert_eq!(returned(&own), ((LARGEST_SLOT + PAGE_BYTES) as u64, 1));
     }
 
     #[test]
     fn hot_slots_are_used_first_and_cold_ones_are_zero() {
-        let slabs = Slabs::new();
+        let (own, slabs) = (SessionCounters::new(), Slabs::new());
+        let _bound = bind(&own);
         let (a, place_a) = slabs.allocate(8192).unwrap();
         slabs.free(a, place_a);
         assert_eq!(slabs.reserve().hot_bytes, 8192);
@@ -422,8 +448,10 @@ mod tests {
         assert!(unsafe { std::slice::from_raw_parts(c.as_ptr(), 8192) }.iter().all(|&b| b == 0));
         slabs.free(c, place_c);
         slabs.free(keep.0, keep.1);
+        assert_eq!(returned(&own), (8192, 1), "hot ones are kept");
         slabs.trim();
         assert_eq!(slabs.reserve(), Reserve::default());
+        assert_eq!(returned(&own), (3 * 8192, 4), "two slots, then their slab, which has no pages any more");
     }
 
     #[test]

@@ -127,12 +127,15 @@ impl<'a, K: Stored> Flush<'a, K> {
     }
 
     fn run(&self) -> Result<()> {
+        let began = self.core.host.now();
         // Records and status words go together under this lock: from here on every commit below the boundary shows.
         drop(prepared::lock_commits(self.core));
         let mut rest = Rest::new();
         let run = self.write_run(&mut rest)?;
         let mut made: Vec<Arc<Run<K>>> = run.iter().cloned().collect();
         let moves = self.write_moves(&rest, &mut made);
+        let bytes = made.iter().map(|run| run.size_bytes()).sum();
+        let syncs = made.len() + usize::from(run.is_some());
         // Their names are durable before anything speaks of them; those of moved runs by the commit that attaches them.
         let named = moves.and_then(|moves| match run.is_some() {
             true => self.core.runs.sync(&self.core.writable).map(|()| moves),
@@ -148,6 +151,9 @@ impl<'a, K: Stored> Flush<'a, K> {
         }
         count(Counter::Flushes, 1);
         count(Counter::KeyFlushes, K::OF_INDEX);
+        count(Counter::FlushBytes, bytes);
+        count(Counter::FlushSyncs, syncs as u64);
+        count(Counter::FlushUs, self.core.host.now().saturating_sub(began).as_micros() as u64);
         if !self.core.tree_exists(self.tree.id) {
             discard::tree(self.core, self.tree);
         }
