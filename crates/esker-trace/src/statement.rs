@@ -91,9 +91,9 @@ impl Figures {
             cpu: known(end.cpu),
             engine: known(end.engine),
             ready: known(end.ready),
-            // Without the statement's word for it, what its waits say; without its own time there is nothing to take away.
-            waits_cpu: end.waits_cpu.map_or(if end.cpu.is_some() { cpu } else { 0 }, i128::from),
-            waits_ready: end.waits_ready.map_or(if end.ready.is_some() { ready } else { 0 }, i128::from),
+            // Without the statement's word for it, what its waits say; nothing can be taken from a time that is not known.
+            waits_cpu: end.cpu.map_or(0, |_| end.waits_cpu.map_or(cpu, i128::from)),
+            waits_ready: end.ready.map_or(0, |_| end.waits_ready.map_or(ready, i128::from)),
         }
     }
 

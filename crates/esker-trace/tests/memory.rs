@@ -126,7 +126,8 @@ fn memory_does_not_grow_with_events() {
                 lines.add(Call { q: Some(q), s, tim, function: "index_next".into(), ..Call::default() });
                 lines.add(Plan { q: Some(q), s, text: Some("id".into()), none: false });
                 if n % 10 > 0 {
-                    lines.add(End { q, s, ..end(tim + 5000, 5000) });
+                    // Each is slower than those before it.
+                    lines.add(End { q, s, ..end(tim + 5000 + n, 5000 + n) });
                 }
             } else {
                 return false;

@@ -82,9 +82,15 @@ fn more_than_the_wall_shows_as_less_than_nothing() {
 #[test]
 fn what_is_not_told_is_unaccounted_and_said_to_be() {
     let mut lines = Lines::default();
-    lines.add(trace()).add(wait(0, 400 * US, "bulk writer")).add(end(1000 * US, 1000 * US));
+    lines.add(trace()).add(wait(0, 400 * US, "bulk writer")).add(End {
+        // Of times that are not told, parts are nothing.
+        waits_cpu: Some(7),
+        waits_ready: Some(5),
+        ..end(1000 * US, 1000 * US)
+    });
     let file = lines.read();
     let statement = &file.statements[0];
+    assert_eq!(statement.account.rows.iter().map(|r| r.sum_ns).sum::<i64>(), 1_000_000);
     assert_eq!((statement.begun, statement.account.unaccounted_ns), (false, Some(600_000)));
     let text = text(&file);
     for said in
