@@ -12,5 +12,7 @@ fn main() -> std::io::Result<()> {
             std::fs::write(folder.join(format!("seed-{seed}")), bytes)?;
         }
     }
-    Ok(())
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus/trace");
+    std::fs::create_dir_all(&folder)?;
+    std::fs::write(folder.join("seed-0"), include_bytes!("../../crates/esker-trace/tests/lines.txt"))
 }
