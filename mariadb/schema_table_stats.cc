@@ -58,16 +58,18 @@ catch (const std::bad_alloc &)
 int fill_table_stats(THD *thd, TABLE_LIST *tables, COND *)
 {
   Reader reader(thd, tables->table);
-  if (engine && reader.sees_all)
-    es_table_work(engine, add_work, &reader);
+  const Engine_use in_use;
+  if (in_use && reader.sees_all)
+    es_table_work(in_use, add_work, &reader);
   return thd->is_error();
 }
 
 /* FLUSH ESKER_TABLE_STATS. */
 int forget_table_stats()
 {
-  if (engine)
-    es_forget_table_work(engine);
+  const Engine_use in_use;
+  if (in_use)
+    es_forget_table_work(in_use);
   return 0;
 }
 }
