@@ -114,10 +114,13 @@ fn run(job: &Job, out: &mut dyn Write) -> Result<(), Failure> {
         Job::Dump { common, table, limit } => dump::run(&common.dir, table, *limit, common.json, out),
         Job::Wal { common, from, limit } => wal::run(&common.dir, *from, *limit, common.json, out),
         Job::Trace(options) => trace::run(options, out),
-        Job::Lab(lab) => match esker_lab::run(lab, out)? {
-            esker_lab::Verdict::Good => Ok(()),
-            verdict => Err(Failure::Lab(verdict)),
-        },
+        Job::Lab(lab) => {
+            esker_lab::report::built_from(option_env!("ESKER_COMMIT"));
+            match esker_lab::run(lab, out)? {
+                esker_lab::Verdict::Good => Ok(()),
+                verdict => Err(Failure::Lab(verdict)),
+            }
+        }
     }
 }
 

@@ -51,6 +51,18 @@ fn ctrl_c_leaves_what_is_done_and_no_files() {
 }
 
 #[test]
+fn a_report_says_what_it_was_built_from() {
+    let folder = folder("commit");
+    let output = esker(&["doctor", "--json", "--runs", "1", "--dir", folder.to_str().unwrap()]).output().unwrap();
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let git = Command::new("git").args(["rev-parse", "--is-inside-work-tree"]).output();
+    // Without git there is nothing to say.
+    let told = report["commit"].as_str().is_some_and(|c| c.len() >= 7 && c.chars().all(|c| c.is_ascii_hexdigit()));
+    assert_eq!(told, git.is_ok_and(|o| o.status.success()), "{}", report["commit"]);
+    std::fs::remove_dir(folder).unwrap();
+}
+
+#[test]
 fn who_may_not_ask_for_the_page_cache_is_told_nothing_of_it() {
     use std::os::unix::fs::PermissionsExt;
     use std::os::unix::process::CommandExt;

@@ -1,7 +1,7 @@
 //! `esker lab all`: every measurement in turn, each as its own command would make it, with sizes that fit the time.
 
 use crate::error::{LabError, Result, Verdict};
-use crate::report::{Report, SCHEMA_VERSION};
+use crate::report::{commit, date_text, Report, SCHEMA_VERSION};
 use crate::session::{interrupted, Cache, Common};
 use crate::Lab;
 use clap::{Args, Parser};
@@ -158,6 +158,8 @@ pub fn to_json(reports: &[Report], notes: &[String]) -> Value {
         "schema": "esker-lab",
         "schema_version": SCHEMA_VERSION,
         "esker_version": env!("CARGO_PKG_VERSION"),
+        "commit": commit(),
+        "date": date_text(crate::probe::host::unix_seconds()),
         "command": "all",
         "reports": reports.iter().map(Report::to_json).collect::<Vec<_>>(),
         "notes": notes,

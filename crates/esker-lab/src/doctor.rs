@@ -106,7 +106,16 @@ fn queue(mount: &Mount) -> BTreeMap<&'static str, String> {
     ["rotational", "write_cache", "fua", "scheduler", "logical_block_size", "physical_block_size", "nr_requests"]
         .into_iter()
         .filter_map(|name| Some((name, figure(name)?)))
+        .chain(model(&base).map(|model| ("model", model)))
         .collect()
+}
+
+/// What the device calls itself; one that does not, by its driver.
+fn model(base: &str) -> Option<String> {
+    let told = |at: &str| text_of(&format!("{at}/device/model")).filter(|m| !m.is_empty());
+    let driver = |at: &str| crate::probe::host::link_name(&format!("{at}/device/driver"));
+    let disk = format!("{base}/..");
+    told(base).or_else(|| told(&disk)).or_else(|| driver(base)).or_else(|| driver(&disk))
 }
 
 /// Whether what was found is good.

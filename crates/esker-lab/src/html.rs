@@ -1,63 +1,60 @@
-//! Reports as one page of HTML with its plots in it: no script, no network. Two reports of one command are compared.
+//! Reports as one page of HTML with its plots in it: no script, no network. Several of one command are held against the
+//! first of them.
 
 mod draw;
 mod plots;
 
-use crate::compare::{family, Compared, Contrast, Told};
+use crate::compare::{Compared, Told};
 use crate::error::{LabError, Result};
 use crate::readback::{all_rows, compared, figure, heading, number, params, parts, rows, text, Figure};
 use crate::report::{percent_text, told_words};
+use crate::versus::{align, by_command, missing, origin, something_in_common, versus, Aligned, Named, Versus};
 use crate::Lab;
 use clap::Subcommand;
-use draw::escape;
-use plots::{all_metrics, metrics, plots};
+use draw::{escape, COLOURS};
+pub(crate) use plots::metrics;
+use plots::{all_metrics, plots};
 use serde_json::Value;
 use std::fmt::Write;
-
-/// A report and its name.
-type Named<'a> = (&'a str, &'a Value);
 
 /// The page.
 ///
 /// # Errors
-/// When two reports are not of one command.
-pub fn page<'r>(reports: &'r [(String, Value)]) -> Result<String> {
+/// When no two of several reports are of one command.
+pub fn page(reports: &[(String, Value)]) -> Result<String> {
     let Some((_, first)) = reports.first() else {
         return Err(LabError::Invalid("no report".into()));
     };
-    if let Some((name, other)) = reports.iter().find(|(_, r)| r["command"] != first["command"]) {
-        let (a, b) = (text(&first["command"]), text(&other["command"]));
-        return Err(LabError::Invalid(format!("{name} is of 'esker lab {b}', the other of 'esker lab {a}'")));
-    }
+    something_in_common(reports)?;
     let title = escape(&format!("esker lab {}", text(&first["command"])));
     let mut out = format!(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"color-scheme\" content=\"light dark\">\
-         <title>{title}</title>\n<style>{STYLE}</style></head>\n<body><h1>{title}</h1>\n"
+         <meta name=\"viewport\" content=\"width=device-width\"><title>{title}</title>\n<style>{STYLE}</style></head>\n\
+         <body><h1>{title}</h1>\n"
     );
-    let named: Vec<Named<'_>> = reports.iter().map(|(name, report)| (name.as_str(), report)).collect();
-    machines(&mut out, &named.iter().map(|(name, report)| (*name, parts(report)[0])).collect::<Vec<_>>());
-    for part in parts(first) {
-        let same = |(name, report): &(&'r str, &'r Value)| {
-            let fits = parts(report).into_iter().find(|p| p["command"] == part["command"])?;
-            Some((*name, fits))
-        };
-        one(&mut out, &named.iter().filter_map(same).collect::<Vec<_>>());
+    let whole =
+        |(name, report): &'_ (String, Value)| (name.clone(), parts(report).first().copied().unwrap_or(report).clone());
+    machines(&mut out, &reports.iter().map(whole).collect::<Vec<_>>());
+    for (command, of) in by_command(reports) {
+        one(&mut out, &command, &of, &missing(&of, reports));
     }
     out.push_str("</body></html>\n");
     Ok(out)
 }
 
 /// One command's reports.
-fn one(out: &mut String, reports: &[Named<'_>]) {
-    let Some((_, first)) = reports.first() else { return };
-    let command = text(&first["command"]);
+fn one(out: &mut String, command: &str, reports: &[Named<'_>], missing: &[String]) {
+    let Some((first, others)) = reports.split_first() else { return };
     let lab = Lab::augment_subcommands(clap::Command::new("lab"));
-    let about = lab.find_subcommand(&command).and_then(clap::Command::get_about).map(ToString::to_string);
-    let _ = writeln!(out, "<h2>{}</h2>\n<p>{}.</p>", escape(&command), escape(&about.unwrap_or_default()));
+    let about = lab.find_subcommand(command).and_then(clap::Command::get_about).map(ToString::to_string);
+    let _ = writeln!(out, "<h2>{}</h2>\n<p>{}.</p>", escape(command), escape(&about.unwrap_or_default()));
+    missing.iter().for_each(|m| *out += &format!("<p class=bad>{}</p>\n", escape(m)));
     reading(out, reports);
-    plots(out, reports);
-    if let [a, b] = reports {
-        comparison(out, a, b);
+    let others: Vec<(&str, Aligned)> = others.iter().map(|(name, other)| (*name, align(first.1, other))).collect();
+    let drawn: Vec<Named<'_>> = std::iter::once(*first).chain(others.iter().map(|(n, o)| (*n, &o.report))).collect();
+    plots(out, &drawn);
+    if !others.is_empty() {
+        comparison(out, &versus(first, &others));
     }
     for (name, report) in reports {
         notes(out, report);
@@ -79,29 +76,44 @@ fn reading(out: &mut String, reports: &[Named<'_>]) {
     if let Some(null) = reports.iter().filter_map(|(_, r)| r["null_difference"].as_f64()).reduce(f64::max) {
         let _ = write!(out, " The same, measured twice, differed by at most {:.1} percent.", 100.0 * null);
     }
-    if let [(a, _), (b, _)] = reports {
-        let (a, b) = (escape(a), escape(b));
-        let _ = write!(
-            out,
-            " <b>A</b> is {a}: solid lines, <i class=\"key c0\"></i> bars. <b>B</b> is {b}: dashed lines, \
-             <i class=\"key c1\"></i> bars."
-        );
+    if reports.len() > 1 {
+        for (n, (name, _)) in reports.iter().enumerate() {
+            let (letter, lines, colour) = (letter(n), LINES[n.min(LINES.len() - 1)], n % COLOURS);
+            let _ = write!(
+                out,
+                " <b>{letter}</b> is {}: {lines} lines, <i class=\"key c{colour}\"></i> bars.",
+                escape(name)
+            );
+        }
     }
     out.push_str("</p>\n");
 }
 
-/// Machines, beside each other.
-fn machines(out: &mut String, reports: &[Named<'_>]) {
+/// How the lines of the reports are drawn, in their order.
+const LINES: [&str; 4] = ["solid", "dashed", "dotted", "dash-dotted"];
+
+/// A, B, C ...
+fn letter(n: usize) -> char {
+    char::from(b'A' + (n % 26) as u8)
+}
+
+/// Where and when each was made, beside each other.
+fn machines(out: &mut String, reports: &[(String, Value)]) {
     let Some((_, first)) = reports.first() else { return };
-    out.push_str("<table class=machine><tr><th></th>");
-    let version = |(name, report): &Named<'_>| format!("{name}, esker {}", text(&report["esker_version"]));
-    cells(out, "th", reports.iter().map(version));
-    for key in first["machine"].as_object().into_iter().flatten().map(|(key, _)| key) {
+    out.push_str("<div class=wide><table class=machine><tr><th></th>");
+    cells(out, "th", reports.iter().map(|r| r.0.clone()));
+    let mut line = |name: &str, of: &dyn Fn(&Value) -> String| {
         out.push_str("</tr>\n<tr>");
-        cells(out, "th", std::iter::once(key.replace('_', " ")));
-        cells(out, "td", reports.iter().map(|(_, r)| plain(&r["machine"][key.as_str()])));
+        cells(out, "th", std::iter::once(name.to_owned()));
+        cells(out, "td", reports.iter().map(|(_, r)| of(r)));
+    };
+    for (n, (name, _)) in origin(first).into_iter().enumerate() {
+        line(name, &|r| origin(r)[n].1.clone());
     }
-    out.push_str("</tr></table>\n");
+    let told = ["kernel", "file_system"];
+    let keys = first["machine"].as_object().into_iter().flatten().map(|(key, _)| key.as_str());
+    keys.filter(|k| !told.contains(k)).for_each(|key| line(&key.replace('_', " "), &|r| plain(&r["machine"][key])));
+    out.push_str("</tr></table></div>\n");
 }
 
 /// Cells of text.
@@ -133,36 +145,30 @@ fn notes(out: &mut String, report: &Value) {
     }
 }
 
-/// The figures of two reports beside each other, B in percent of A.
-fn comparison(out: &mut String, a: &Named<'_>, b: &Named<'_>) {
-    let (names, shown) = (params(a.1), metrics(a.1));
-    out.push_str("<h3>B in percent of A</h3><div class=wide><table><tr>");
-    cells(out, "th", names.iter().map(|p| (*p).to_owned()));
-    for metric in &shown {
-        let title = heading(a.1, metric).unwrap_or_else(|| metric.clone());
-        let _ = write!(out, "<th>{}: A</th><th>B</th><th>percent</th>", escape(&title));
+/// The figures of reports beside each other, each in percent of the first.
+fn comparison(out: &mut String, versus: &Versus) {
+    let reports = versus.lines.first().and_then(|l| l.cells.first()).map_or(2, Vec::len);
+    let others: String = (1..reports).map(letter).map(String::from).collect::<Vec<_>>().join(", ");
+    let _ = write!(out, "<h3>{others} in percent of A</h3><div class=wide><table><tr>");
+    cells(out, "th", versus.params.iter().cloned());
+    for (_, title) in &versus.metrics {
+        let _ = write!(out, "<th>{}: A</th>", escape(title));
+        (1..reports).for_each(|n| *out += &format!("<th>{}</th><th>percent</th>", letter(n)));
     }
     out.push_str("</tr>\n");
-    let other = |row: &&Value| rows(b.1).find(|r| r["params"] == row["params"]);
-    let both: Vec<(&Value, &Value)> = rows(a.1).filter_map(|row| Some((row, other(&row)?))).collect();
-    let good = |r: &Value, metric: &str| figure(r, metric).filter(|_| r["status"] == "good");
-    let cells_of = |(a, b): &(&Value, &Value)| shown.iter().map(|m| (good(a, m), good(b, m))).collect::<Vec<_>>();
-    let figures: Vec<(Option<Figure>, Option<Figure>)> = both.iter().flat_map(cells_of).collect();
-    // All that the table says is said at once.
-    let contrast =
-        |(a, b): &(Option<Figure>, Option<Figure>)| Contrast::of_reports(&b.as_ref()?.samples, &a.as_ref()?.samples);
-    let told = family(&figures.iter().map(contrast).collect::<Vec<_>>());
-    for (i, (row, _)) in both.iter().enumerate() {
+    for line in &versus.lines {
         out.push_str("<tr>");
-        cells(out, "td", names.iter().map(|p| plain(&row["params"][p])));
-        for at in i * shown.len()..(i + 1) * shown.len() {
-            let cell = |f: &Option<Figure>| f.as_ref().map_or_else(String::new, |f| number(f.median));
-            let (a, b) = &figures[at];
-            let _ = write!(out, "<td>{}</td><td>{}</td>{}", cell(a), cell(b), percent(told[at].as_ref()));
+        cells(out, "td", line.params.iter().cloned());
+        for (n, (figure, told)) in line.cells.iter().flat_map(|c| c.iter().enumerate()) {
+            let _ = write!(out, "<td>{}</td>", figure.as_ref().map_or_else(String::new, |f| number(f.median)));
+            if n > 0 {
+                out.push_str(&percent(told.as_ref()));
+            }
         }
         out.push_str("</tr>\n");
     }
-    let _ = writeln!(out, "</table></div>\n<p>{}</p>", escape(&told_words(undecided(&told))));
+    let _ = writeln!(out, "</table></div>\n<p>{}</p>", escape(&told_words(versus.undecided())));
+    versus.unmatched.iter().for_each(|u| *out += &format!("<p class=bad>{}</p>\n", escape(u)));
 }
 
 /// Is there nothing but rows with too few rounds?
@@ -273,7 +279,7 @@ mod tests {
         let b = report("buffer", &[("1K", 9.0), ("2K", 1.0), ("4K", 2.0), ("8K", 2.0)]);
         let page = page_of(&a, &b);
         assert_eq!((page.matches("<polyline").count(), page.matches("<circle").count()), (2, 8));
-        assert_eq!(page.matches("class=\"c0 second\"").count(), 1);
+        assert_eq!(page.matches("class=\"c0 r1\"").count(), 1);
         assert_eq!((page.matches("<td>same ").count(), page.matches("<b>25.0</b>").count()), (3, 1));
         assert!(page.contains("ns a record") && page.contains("buffer in bytes, logarithmic"));
     }

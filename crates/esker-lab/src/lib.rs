@@ -34,6 +34,7 @@ pub mod theory;
 pub mod times;
 pub mod trace;
 pub mod units;
+pub mod versus;
 pub mod writers;
 
 pub use error::{LabError, Result, Verdict};
@@ -95,14 +96,14 @@ pub enum Lab {
     /// All of the above
     #[command(after_help = EXIT_CODES)]
     All(all::Options),
-    /// Makes one page of HTML of a report that --json printed, or of two to compare them
+    /// Makes one page of HTML of a report that --json printed, or of several, held against the first
     Report {
-        /// What a command printed with --json
-        #[arg(value_name = "JSON")]
-        file: PathBuf,
-        /// Another one of the same command
-        #[arg(value_name = "JSON")]
-        other: Option<PathBuf>,
+        /// What commands, or 'all', printed with --json
+        #[arg(value_name = "JSON", required = true)]
+        files: Vec<PathBuf>,
+        /// Prints the comparison as text instead of a page
+        #[arg(long)]
+        text: bool,
     },
     /// Settings for this machine, each with the rows it rests on
     #[command(after_help = EXIT_CODES)]
@@ -128,14 +129,16 @@ impl Lab {
     }
 }
 
-/// The page of some files.
-fn page_of(files: &[&PathBuf]) -> Result<String> {
-    let read = |path: &&PathBuf| {
-        let name = path.display().to_string();
-        let report = readback::parse(&read_text(path)?, &name)?;
-        Ok((name.trim_end_matches(".json").to_owned(), report))
+/// Reports in files, by the files' names; where two are called the same, by their paths.
+fn read_reports(files: &[PathBuf]) -> Result<Vec<(String, serde_json::Value)>> {
+    let stem = |path: &PathBuf| path.file_stem().map(|n| n.to_string_lossy().into_owned());
+    let read = |path: &PathBuf| {
+        let alone = files.iter().filter(|other| stem(other) == stem(path)).count() == 1;
+        let name = stem(path).filter(|_| alone).unwrap_or_else(|| path.display().to_string());
+        let report = readback::parse(&read_text(path)?, &path.display().to_string())?;
+        Ok((name, report))
     };
-    html::page(&files.iter().map(read).collect::<Result<Vec<_>>>()?)
+    files.iter().map(read).collect()
 }
 
 /// Writes the page that was asked for; after printing, so that a page that cannot be written loses nothing.
@@ -153,9 +156,9 @@ pub fn run(lab: &Lab, out: &mut dyn Write) -> Result<Verdict> {
         let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
         written.map_err(|e| LabError::Output(e.to_string()))
     };
-    if let Lab::Report { file, other } = lab {
-        let files: Vec<&PathBuf> = std::iter::once(file).chain(other).collect();
-        print(&page_of(&files)?)?;
+    if let Lab::Report { files, text } = lab {
+        let reports = read_reports(files)?;
+        print(&if *text { versus::to_text(&reports)? } else { html::page(&reports)? })?;
         return Ok(Verdict::Good);
     }
     if let Lab::RecoveryLoad(load) = lab {

@@ -14,9 +14,41 @@ use comfy_table::{presets::NOTHING, CellAlignment, Table};
 use serde_json::{json, Value};
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::sync::OnceLock;
 
 /// Version of the JSON schema: raised when a reader of older reports would go wrong.
 pub const SCHEMA_VERSION: u32 = 2;
+
+/// The commit that this was built from, where the command was told it.
+static COMMIT: OnceLock<&str> = OnceLock::new();
+
+/// Says which commit this was built from, once.
+pub fn built_from(commit: Option<&'static str>) {
+    if let Some(commit) = commit {
+        let _ = COMMIT.set(commit);
+    }
+}
+
+/// The commit, for a report.
+#[must_use]
+pub fn commit() -> Option<&'static str> {
+    COMMIT.get().copied()
+}
+
+/// A moment in UTC, as RFC 3339 writes it. Days to dates: Howard Hinnant, chrono-compatible low-level date algorithms.
+#[must_use]
+pub fn date_text(unix_seconds: u64) -> String {
+    let (days, second) = (unix_seconds / 86_400 + 719_468, unix_seconds % 86_400);
+    let (era, day) = (days / 146_097, days % 146_097);
+    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+    let of_year = day - (365 * year + year / 4 - year / 100);
+    // Years begin in March: what is irregular comes last.
+    let march = (5 * of_year + 2) / 153;
+    let (day, month) = (of_year - (153 * march + 2) / 5 + 1, if march < 10 { march + 3 } else { march - 9 });
+    let year = year + 400 * era + u64::from(month <= 2);
+    let (hour, minute) = (second / 3600, second / 60 % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{:02}Z", second % 60)
+}
 
 /// Samples of one figure.
 #[derive(Debug, Clone, Default)]
@@ -215,6 +247,8 @@ impl Report {
             "schema": "esker-lab",
             "schema_version": SCHEMA_VERSION,
             "esker_version": env!("CARGO_PKG_VERSION"),
+            "commit": commit(),
+            "date": date_text(crate::probe::host::unix_seconds()),
             "command": self.command,
             "options": self.options,
             "machine": self.machine,
@@ -457,6 +491,19 @@ mod tests {
             "far away                                   unsupported: no",
         ];
         assert_eq!(text.lines().collect::<Vec<_>>(), lines);
+    }
+
+    #[test]
+    fn dates_are_those_of_the_calendar() {
+        let all = [0, 951_827_696, 951_868_800, 1_795_746_047, 4_107_542_399].map(date_text);
+        let these = [
+            "1970-01-01T00:00:00Z",
+            "2000-02-29T12:34:56Z",
+            "2000-03-01T00:00:00Z",
+            "2026-11-27T02:20:47Z",
+            "2100-02-28T23:59:59Z",
+        ];
+        assert_eq!(all, these);
     }
 
     #[test]

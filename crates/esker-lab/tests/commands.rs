@@ -383,6 +383,10 @@ fn all_of_it_within_a_time() {
     assert!(!reports.is_empty() && reports[0]["command"] == "doctor");
     schema::check(&all);
     assert_eq!(reports.len() + all["notes"].as_array().unwrap().len(), 9, "{text}");
+    let both = [("a".to_owned(), all.clone()), ("b".to_owned(), all)];
+    let compared = esker_lab::versus::to_text(&both).unwrap();
+    assert!(compared.contains("== doctor ==") && !compared.contains("Not matched"), "{compared}");
+    assert!(esker_lab::html::page(&both).unwrap().contains("B in percent of A"));
 }
 
 #[test]
@@ -401,6 +405,17 @@ fn a_page_is_made_of_one_report_or_two() {
     let mut out = Vec::new();
     assert_eq!(esker_lab::run(&both.lab, &mut out).unwrap(), Verdict::Good);
     assert_eq!(String::from_utf8(out).unwrap().matches("<rect").count(), 2 * rects);
+    // With a longer one, and in words.
+    let (_, text) = run(&folder, &["io", "--records", "3000", "--runs", "1", "--json"]).unwrap();
+    std::fs::write(file("b.json"), text).unwrap();
+    let both = Command::try_parse_from(["lab", "report", "--text", &file("a.json"), &file("b.json")]).unwrap();
+    let mut out = Vec::new();
+    assert_eq!(esker_lab::run(&both.lab, &mut out).unwrap(), Verdict::Good);
+    let text = String::from_utf8(out).unwrap();
+    assert!(text.contains("1000 | 3000  write      plain") && !text.contains("Not matched"), "{text}");
+    let date =
+        |name: &str| text.lines().any(|l| l.starts_with(&format!("{name}: date 2")) && !l.contains("kernel unknown"));
+    assert!(date("a") && date("b"), "{text}");
 }
 
 #[test]

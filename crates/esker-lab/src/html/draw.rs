@@ -33,8 +33,8 @@ pub(super) struct Series {
     pub(super) name: String,
     /// Of the page's style, below [`COLOURS`].
     pub(super) colour: usize,
-    /// Of the second report.
-    pub(super) second: bool,
+    /// Of which report, from 0.
+    pub(super) report: usize,
     pub(super) points: Vec<Point>,
 }
 
@@ -138,7 +138,10 @@ pub(super) fn lines(series: &[Series], axes: &Axes) -> String {
     open(&mut out, HEIGHT, &format!("{} over {}", axes.y, axes.x));
     grid(&mut out, &places, (&x, &y), axes);
     for s in series {
-        let class = format!("c{}{}", s.colour, if s.second { " second" } else { "" });
+        let class = match s.report {
+            0 => format!("c{}", s.colour),
+            n => format!("c{} r{}", s.colour, n.min(3)),
+        };
         let at: Vec<(f64, f64)> = s.points.iter().map(|p| (x.at(p.x), y.at(p.y.median))).collect();
         let path: Vec<String> = at.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
         let _ = writeln!(out, "<g class=\"{class}\"><polyline points=\"{}\"/>", path.join(" "));

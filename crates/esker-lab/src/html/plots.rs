@@ -34,7 +34,7 @@ pub(super) fn plots(out: &mut String, reports: &[Named<'_>]) {
 }
 
 /// Names of the figures to look at first; of reports that do not tell, all.
-pub(super) fn metrics(report: &Value) -> Vec<String> {
+pub(crate) fn metrics(report: &Value) -> Vec<String> {
     if let Some(shown) = report["shown"].as_array() {
         return shown.iter().map(|s| text(&s["name"])).collect();
     }
@@ -132,7 +132,7 @@ impl<'a> Layout<'a> {
         parts
     }
 
-    /// One series for each name and report; those of the second have the colour of the first. Only good rows count.
+    /// One series for each name and report; those of later ones have the colour of the first. Only good rows count.
     fn series(
         &self,
         reports: &[Named<'_>],
@@ -152,10 +152,10 @@ impl<'a> Layout<'a> {
                     None => ((*report_name).to_owned(), label(row, &self.names, " · "), n),
                 };
                 let point = Point { x: quantity(&place).unwrap_or(0.0), label: place, y };
-                match found.iter_mut().find(|s| s.name == name && s.second == (n > 0)) {
+                match found.iter_mut().find(|s| s.name == name && s.report == n) {
                     Some(series) => series.points.push(point),
                     None => {
-                        found.push(Series { name, colour: colour % COLOURS, second: n > 0, points: vec![point] });
+                        found.push(Series { name, colour: colour % COLOURS, report: n, points: vec![point] });
                     }
                 }
             }
@@ -209,11 +209,11 @@ fn turned(series: &[Series]) -> Vec<Series> {
     let mut reports: Vec<Series> = Vec::new();
     for s in series {
         let points = s.points.iter().map(|p| Point { label: s.name.clone(), ..p.clone() });
-        match reports.iter_mut().find(|r| r.second == s.second) {
+        match reports.iter_mut().find(|r| r.report == s.report) {
             Some(report) => report.points.extend(points),
             None => {
-                let colour = usize::from(s.second);
-                reports.push(Series { name: String::new(), colour, second: s.second, points: points.collect() });
+                let (report, colour) = (s.report, s.report % COLOURS);
+                reports.push(Series { name: String::new(), colour, report, points: points.collect() });
             }
         }
     }
@@ -221,7 +221,7 @@ fn turned(series: &[Series]) -> Vec<Series> {
 }
 
 fn legend(out: &mut String, series: &[Series]) {
-    let first: Vec<&Series> = series.iter().filter(|s| !s.second).collect();
+    let first: Vec<&Series> = series.iter().filter(|s| s.report == 0).collect();
     if first.len() < 2 {
         return;
     }
@@ -246,7 +246,7 @@ fn distribution(
         let with = rows(report).filter(|r| of(r).is_object() && r["status"] == "good");
         for (i, row) in with.enumerate() {
             let points = shares(of(row));
-            series.push(Series { name: label(row, &names, " "), colour: i % COLOURS, second: n > 0, points });
+            series.push(Series { name: label(row, &names, " "), colour: i % COLOURS, report: n, points });
         }
     }
     let unit = rows(reports[0].1).find_map(|r| of(r)["unit"].as_str()).unwrap_or("");
@@ -265,7 +265,7 @@ fn over_time(out: &mut String, reports: &[Named<'_>], layout: &Layout<'_>, of: &
         for (n, (_, report)) in reports.iter().enumerate() {
             let Some(row) = rows(report).find(|r| r["params"] == row["params"]) else { continue };
             let points: Vec<Point> = windows(row).collect();
-            series.push(Series { name: name.clone(), colour: n, second: n > 0, points });
+            series.push(Series { name: name.clone(), colour: n % COLOURS, report: n, points });
         }
         if series.iter().all(|s| s.points.is_empty()) {
             continue;

@@ -138,6 +138,18 @@ pub fn mount_of(path: &Path, mountinfo: &str) -> Option<Mount> {
     mountinfo.lines().filter_map(parse).filter(|m| path.starts_with(&m.point)).max_by_key(|m| m.point.len())
 }
 
+/// The last part of where a link points to.
+#[must_use]
+pub fn link_name(path: &str) -> Option<String> {
+    Some(fs::read_link(path).ok()?.file_name()?.to_string_lossy().into_owned())
+}
+
+/// Seconds since 1970.
+#[must_use]
+pub fn unix_seconds() -> u64 {
+    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |t| t.as_secs())
+}
+
 /// Writes that a block device has taken so far, from whomever: requests, and bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DeviceWrites {
