@@ -1,16 +1,20 @@
 //! `esker lab io`: six ways to write and read records of a file, compared.
 
+mod clients;
+mod mixed;
+
 use crate::buffer::record_bytes;
 use crate::error::{LabError, Result};
 use crate::measure;
-use crate::probe::raw::{Barrier, RawFile, RawOptions};
+use crate::probe::raw::{Advice, Barrier, RawFile, RawOptions};
 use crate::probe::MemoryGroup;
-use crate::records::{Part, Records, Shape};
+use crate::records::{sum_of, Part, Records, Shape};
 use crate::report::{join, null_difference, Report, Row, Status};
 use crate::session::{count, ignored, size, size_text, Case, Common, Needs, Session, Work};
 use crate::writers::{self, Target, Way, DIRECT_UNIT, WINDOW_BYTES};
 use crate::{doctor, flow, readers};
-use clap::Args;
+use clap::{Args, ValueEnum};
+use clients::Clients;
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -48,15 +52,37 @@ pub struct Options {
     /// Writes over a file that is there, instead of a new one
     #[arg(long)]
     existing: bool,
-    /// So many at once, each on a file of its own
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    clients: usize,
+    /// Only writing, or only reading
+    #[arg(long, value_enum)]
+    only: Option<Only>,
+    /// Reads this file, in records of so many bytes, and writes nothing; it leaves the page cache only with --cache cold or both
+    /// [default: files of its own]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["full", "existing"])]
+    file: Option<PathBuf>,
+    /// Bytes that 'mapped' has in memory at once, a multiple of 4K [default: 64M]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    window: Option<u64>,
+    /// What 'mapped' tells the kernel of its windows [default: nothing]
+    #[arg(long, value_enum)]
+    madvise: Option<Advice>,
+    /// So many at once, each on a file of its own; R:W has R read and W write at the same time
+    #[arg(long, value_name = "N", default_value = "1")]
+    clients: Clients,
     /// All clients on one file, each in its part of it
     #[arg(long)]
     one_file: bool,
     /// Lets the command have only so much memory, page cache included (a memory control group)
     #[arg(long, value_name = "SIZE", value_parser = size)]
     ram: Option<u64>,
+}
+
+/// Half of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Only {
+    /// Writing
+    Write,
+    /// Reading
+    Read,
 }
 
 impl Options {
@@ -68,19 +94,77 @@ impl Options {
         if self.buffer == 0 || self.buffer > 1 << 30 {
             return Err(LabError::Invalid("--buffer must be between 1 byte and 1G".into()));
         }
-        if self.clients == 0 || self.clients > 512 || !(1..=1024).contains(&self.depth()) {
+        if self.clients() == 0 || self.clients() > 512 || !(1..=1024).contains(&self.depth()) {
             return Err(LabError::Invalid("--clients must be between 1 and 512, --depth between 1 and 1024".into()));
+        }
+        if self.file.is_some() && (self.only == Some(Only::Write) || self.clients.mixed().is_some()) {
+            return Err(LabError::Invalid("--file is only read: what is there already is never written".into()));
+        }
+        if self.clients.mixed().is_some() && (self.only.is_some() || self.one_file) {
+            return Err(LabError::Invalid(
+                "--clients R:W reads and writes, on files of their own: without --only, --one-file".into(),
+            ));
+        }
+        if self.only == Some(Only::Read) && self.existing {
+            return Err(ignored("--existing", "nothing is written (--only read)"));
+        }
+        if self.only == Some(Only::Write) && self.common.cache.is_some() {
+            return Err(ignored("--cache", "nothing is read (--only write)"));
+        }
+        if !self.ways().contains(&Way::Mapped) && (self.window.is_some() || self.madvise.is_some()) {
+            return Err(ignored("--window, --madvise", "they are of the way 'mapped'"));
+        }
+        if self.window_bytes() == 0 || self.window_bytes() % DIRECT_UNIT != 0 {
+            return Err(LabError::Invalid("--window must be a multiple of 4K".into()));
         }
         if self.depth.is_some() && !self.ways().contains(&Way::Direct) {
             return Err(ignored("--depth", "it is of the way 'direct'"));
         }
-        if self.one_file && self.clients == 1 {
+        if self.one_file && self.clients() == 1 {
             return Err(ignored("--one-file", "there is one client (--clients)"));
         }
         if self.ram.is_some_and(|ram| ram < 64 << 20) {
             return Err(LabError::Invalid("--ram must be at least 64M: the lab itself lives in it".into()));
         }
         Ok(())
+    }
+
+    /// All of them.
+    fn clients(&self) -> usize {
+        self.clients.all()
+    }
+
+    fn window_bytes(&self) -> usize {
+        self.window.map_or(WINDOW_BYTES, |w| w as usize)
+    }
+
+    /// Are there files to be written?
+    fn writes(&self) -> bool {
+        self.only != Some(Only::Read) && self.file.is_none()
+    }
+
+    /// In which states of the page cache files are read: of somebody's file, as it comes, unless it is asked for.
+    fn states(&self) -> &'static [&'static str] {
+        match (self.only, self.common.cache) {
+            (Some(Only::Write), _) => &[],
+            (_, None) if self.file.is_some() => &["warm"],
+            _ => self.common.cache().states(),
+        }
+    }
+
+    /// All clients in one file, each in its part?
+    fn in_one(&self) -> bool {
+        self.one_file || self.file.is_some()
+    }
+
+    /// Bytes beyond the records that the files take while they are mapped.
+    fn window_space(&self) -> u64 {
+        let mapped = self.writes() && self.ways().contains(&Way::Mapped);
+        if mapped {
+            (self.window_bytes() as u64).saturating_mul(self.clients.writers() as u64)
+        } else {
+            0
+        }
     }
 
     fn depth(&self) -> usize {
@@ -90,7 +174,7 @@ impl Options {
     /// Bytes of memory that the clients take at once at the most, with so many records: buffers, as far as there is something
     /// to fill them, and what records are cut from.
     fn memory_bytes(&self, most_records: u64) -> u64 {
-        let bytes = most_records.saturating_mul(self.record_bytes as u64).div_ceil(self.clients as u64);
+        let bytes = most_records.saturating_mul(self.record_bytes as u64).div_ceil(self.clients() as u64);
         let of = |way: &Way| {
             let buffers = match way {
                 Way::Plain => 0,
@@ -103,7 +187,7 @@ impl Options {
             let buffer = self.buffer.next_multiple_of(DIRECT_UNIT as u64);
             buffers.saturating_mul(buffer).min(bytes.saturating_add(2 * buffer))
         };
-        let all = self.ways().iter().map(of).max().unwrap_or(0).saturating_mul(self.clients as u64);
+        let all = self.ways().iter().map(of).max().unwrap_or(0).saturating_mul(self.clients() as u64);
         all.saturating_add((4 << 20) + 2 * self.record_bytes as u64)
     }
 
@@ -113,7 +197,13 @@ impl Options {
     }
 
     fn target(&self, path: &Path) -> Target {
-        Target { depth: self.depth(), existing: self.existing, ..Target::new(path, self.buffer as usize) }
+        Target {
+            depth: self.depth(),
+            existing: self.existing,
+            window_bytes: self.window_bytes(),
+            advice: self.madvise,
+            ..Target::new(path, self.buffer as usize)
+        }
     }
 
     fn records(&self, count: u64) -> Records {
@@ -131,20 +221,23 @@ pub fn run(options: &Options) -> Result<Report> {
     let group = options.ram.map(MemoryGroup::enter).transpose();
     let _group = group.map_err(|e| LabError::Unsupported(format!("--ram: {e}")))?;
     let sizes = sizes(options, &session)?;
-    let (ways, states) = (options.ways(), options.common.cache().states());
-    let groups = 1 + states.len();
+    let (ways, states) = (options.ways(), options.states());
+    let mixed = options.clients.mixed().is_some();
+    let groups = states.len() + usize::from(options.writes() && !mixed);
     let bytes = |n: &u64| n.saturating_mul(options.record_bytes as u64);
     let most = sizes.iter().map(bytes).max().unwrap_or(0);
     let all: u64 = sizes.iter().map(bytes).fold(0, u64::saturating_add);
-    let per_run = all.saturating_mul(ways.len() as u64 + 1);
+    let written = if options.writes() { ways.len() as u64 * if mixed { states.len() as u64 } else { 1 } } else { 0 };
+    let per_run = all.saturating_mul(written + 1);
+    let files = u64::from(options.writes()) + u64::from(options.file.is_none() && !states.is_empty());
     let runs = session.rounds() as u64;
     let rows = (ways.len() + 1) * groups * sizes.len();
-    let times = measure::memory_of_times(rows, sizes.iter().max().copied().unwrap_or(0), options.clients);
+    let times = measure::memory_of_times(rows, sizes.iter().max().copied().unwrap_or(0), options.clients());
     session.plan(
         ways.len() * groups * sizes.len(),
         Needs {
             written_bytes: per_run.saturating_mul(runs),
-            space_bytes: most.saturating_mul(2).saturating_add((WINDOW_BYTES * options.clients) as u64),
+            space_bytes: most.saturating_mul(files).saturating_add(options.window_space()),
             calls: sizes.iter().fold(0u64, |all, n| all.saturating_add(*n)).saturating_mul(2 * groups as u64 * runs),
             barriers: (ways.len() * sizes.len()) as u64 * runs,
             memory_bytes: options.memory_bytes(sizes.iter().max().copied().unwrap_or(0)).saturating_add(times),
@@ -183,30 +276,31 @@ pub fn run(options: &Options) -> Result<Report> {
     if let Some(most) = sizes.last().filter(|n| options.full && **n < LAST) {
         notes.push(format!("For {} records and more there is no space: not measured.", most * 2));
     }
-    if options.clients > 1 {
-        let files = if options.one_file { "one file, each in its part" } else { "files of their own" };
-        notes.push(format!("{} clients at once on {files}; times are of all records together.", options.clients));
+    if let Some((readers, writers)) = options.clients.mixed() {
+        notes.push(format!(
+            "{readers} read and {writers} write at once, files of their own; 'percent' is of both together."
+        ));
+    } else if options.clients() > 1 {
+        let files = if options.in_one() { "one file, each in its part" } else { "files of their own" };
+        notes.push(format!("{} clients at once on {files}; times are of all records together.", options.clients()));
     }
     notes.extend(measure::too_short(&rows));
     notes.extend(options.ram.map(|ram| format!("Within {} of memory, page cache included.", size_text(ram))));
     Ok(Report {
         command: "io",
         options: session.options(json!({
-            "cache": options.common.cache().name(), "records": sizes, "record_bytes": options.record_bytes, "buffer_bytes": options.buffer,
-            "depth": options.depth(), "existing": options.existing, "clients": options.clients,
+            "cache": options.common.cache().name(),
+            "records": sizes, "record_bytes": options.record_bytes, "buffer_bytes": options.buffer,
+            "depth": options.depth(), "existing": options.existing, "clients": options.clients(),
+            "readers": options.clients.mixed().map(|m| m.0), "writers": options.clients.mixed().map(|m| m.1),
+            "only": options.only.map(|o| format!("{o:?}").to_lowercase()), "file": options.file.as_ref().map(|_| true),
+            "window_bytes": options.window_bytes(), "madvise": options.madvise.map(|a| format!("{a:?}").to_lowercase()),
             "one_file": options.one_file, "ram_bytes": options.ram,
             "ways": ways.iter().map(|w| w.name()).collect::<Vec<_>>(),
         })),
         machine: doctor::machine(&options.common.dir),
         params: vec!["records", "do", "way"],
-        shown: vec![
-            ("ns", "ns a record"),
-            ("real_s", "s accepted"),
-            ("durable_s", "s durable"),
-            ("user_ns", "user"),
-            ("system_ns", "system"),
-            ("device_mib", "MiB at device"),
-        ],
+        shown: shown(options),
         shown_counts: vec![("calls", "reads, writes")],
         relative: Some("ns"),
         null_difference: null_difference(&rows, "ns"),
@@ -215,13 +309,46 @@ pub fn run(options: &Options) -> Result<Report> {
     })
 }
 
+/// Figures to look at first.
+fn shown(options: &Options) -> Vec<(&'static str, &'static str)> {
+    let mut shown = vec![("ns", "ns a record"), ("real_s", "s accepted")];
+    if options.clients.mixed().is_some() {
+        shown.extend([("read_ns", "ns a record read"), ("write_ns", "ns a record written")]);
+    }
+    if options.writes() {
+        shown.push(("durable_s", "s durable"));
+    }
+    shown.extend([("user_ns", "user"), ("system_ns", "system"), ("device_mib", "MiB at device")]);
+    shown
+}
+
+/// Records that a file has.
+fn in_file(path: &Path, options: &Options) -> Result<u64> {
+    let bytes = RawFile::open(path, RawOptions::default())?.size_bytes()?;
+    match bytes / options.record_bytes as u64 {
+        0 => Err(LabError::Invalid(format!("{} has not one record of {} bytes", path.display(), options.record_bytes))),
+        records => Ok(records),
+    }
+}
+
 /// How many records: what was asked for, or what fits time and space.
 fn sizes(options: &Options, session: &Session) -> Result<Vec<u64>> {
+    if let Some(path) = &options.file {
+        let there = in_file(path, options)?;
+        if let Some(more) = options.records.iter().find(|n| **n > there) {
+            return Err(LabError::Invalid(format!(
+                "--records {more}: {} has {there} of {} bytes",
+                path.display(),
+                options.record_bytes
+            )));
+        }
+        return Ok(if options.records.is_empty() { vec![there] } else { options.records.clone() });
+    }
     if !options.records.is_empty() {
         return Ok(options.records.clone());
     }
     let space = options.common.max_space.unwrap_or(u64::MAX).min(session.free_bytes()? / 2);
-    let fits = |n: &u64| n * 2 * options.record_bytes as u64 + (WINDOW_BYTES as u64) < space;
+    let fits = |n: &u64| n * 2 * options.record_bytes as u64 + options.window_space() < space;
     let doubling =
         |first: u64, last: u64| std::iter::successors(Some(first), |n| Some(n * 2)).take_while(move |n| *n <= last);
     if options.full {
@@ -238,7 +365,7 @@ fn sizes(options: &Options, session: &Session) -> Result<Vec<u64>> {
     }
     let time = options.common.max_time.map_or(FITS_SECONDS, |most| most.as_secs_f64().min(FITS_SECONDS));
     let runs = session.rounds() as f64;
-    let second = probe(options, session)? * runs * (1 + options.common.cache().states().len()) as f64;
+    let second = probe(options, session)? * runs * (1 + options.states().len()) as f64;
     // Half of it: what is out of memory takes longer than the probe.
     let most = (time / 2.0 / second) as u64;
     Ok(vec![doubling(least, FIRST).filter(|n| fits(n) && *n <= most).last().unwrap_or(least)])
@@ -263,35 +390,43 @@ fn probe(options: &Options, session: &Session) -> Result<f64> {
 /// All ways with so many records.
 fn of_size(options: &Options, session: &Session, ways: &[Way], count: u64) -> Result<Vec<Row>> {
     let records = options.records(count);
-    // In one file each part begins where O_DIRECT and mappings may: at a multiple of 4096 bytes.
-    let aligned = DIRECT_UNIT as u64 >> options.record_bytes.trailing_zeros().min(DIRECT_UNIT.trailing_zeros());
-    let parts = records.parts(options.clients as u64, if options.one_file { aligned } else { 1 });
-    if parts.iter().any(|p| p.count == 0) && count > 0 {
-        let clients = options.clients;
-        return Err(LabError::Invalid(format!(
-            "{count} records are too few for {clients} clients: some would have none"
-        )));
-    }
-    let sources = files(options, session, "read", &parts);
-    let prepare = |(part, target): (&Part, &Target)| measure::prepare(session, &target.path, &records, *part).map(drop);
-    let prepared = match options.one_file {
-        true => prepare((&records.all(), &sources[0])),
-        false => parts.iter().zip(&sources).try_for_each(prepare),
+    let readers = parts(options, &records, options.clients.readers())?;
+    let writers = parts(options, &records, options.clients.writers())?;
+    let sources = files(options, session, "read", &readers);
+    let sums = match &options.file {
+        Some(_) => sums_of(session, &records, &readers, &sources)?,
+        None => readers.iter().map(|p| records.sum(*p)).collect(),
     };
-    match prepared {
-        Err(LabError::Stopped) => {}
-        prepared => prepared?,
+    if options.file.is_none() && !options.states().is_empty() {
+        let prepare =
+            |(part, target): (&Part, &Target)| measure::prepare(session, &target.path, &records, *part).map(drop);
+        let prepared = match options.one_file {
+            true => prepare((&records.all(), &sources[0])),
+            false => readers.iter().zip(&sources).try_for_each(prepare),
+        };
+        match prepared {
+            Err(LabError::Stopped) => {}
+            prepared => prepared?,
+        }
     }
-    let sums: Vec<u64> = parts.iter().map(|p| records.sum(*p)).collect();
     let mut cases = Vec::new();
-    for state in std::iter::once("").chain(options.common.cache().states().iter().copied()) {
+    let mixed = options.clients.mixed().is_some();
+    let write = std::iter::once("").filter(|_| options.writes() && !mixed);
+    for state in write.chain(options.states().iter().copied()) {
         let base = cases.len();
         for &way in ways {
-            let what = if state.is_empty() { "write".to_owned() } else { format!("read {state}") };
-            let job = Job { records: &records, parts: &parts, way, options };
-            let work: Work<'_> = match state {
-                "" => job.writing(files(options, session, "written", &parts)),
-                state => job.reading(sources.clone(), &sums, state),
+            let what = match (state, mixed) {
+                ("", _) => "write".to_owned(),
+                (_, true) => format!("mixed {state}"),
+                _ => format!("read {state}"),
+            };
+            let written = || files(options, session, "written", &writers);
+            let reading = Job { records: &records, parts: &readers, way, options };
+            let writing = Job { parts: &writers, ..reading };
+            let work: Work<'_> = match (state, mixed) {
+                ("", _) => writing.writing(written()),
+                (state, true) => mixed::work((reading, sources.clone(), &sums), (writing, written()), state),
+                (state, false) => reading.reading(sources.clone(), &sums, state),
             };
             cases.push(Case { params: vec![count.to_string(), what, way.name().into()], base: Some(base), work });
         }
@@ -301,15 +436,49 @@ fn of_size(options: &Options, session: &Session, ways: &[Way], count: u64) -> Re
     Ok(rows)
 }
 
+/// The records of each of so many clients. In one file each part begins where O_DIRECT and mappings may: at a multiple of
+/// 4096 bytes.
+fn parts(options: &Options, records: &Records, clients: usize) -> Result<Vec<Part>> {
+    let aligned = DIRECT_UNIT as u64 >> options.record_bytes.trailing_zeros().min(DIRECT_UNIT.trailing_zeros());
+    let parts = records.parts(clients as u64, if options.in_one() { aligned } else { 1 });
+    if parts.iter().any(|p| p.count == 0) && records.count > 0 {
+        return Err(LabError::Invalid(format!(
+            "{} records are too few for {clients} clients: some would have none",
+            records.count
+        )));
+    }
+    Ok(parts)
+}
+
+/// The sum of each part of a file that somebody else made.
+fn sums_of(session: &Session, records: &Records, parts: &[Part], sources: &[Target]) -> Result<Vec<u64>> {
+    let mut record = vec![0; records.longest()];
+    let mut sum = |(part, target): (&Part, &Target)| {
+        let mut reader = readers::open(Way::Cached, &Target { buffer_bytes: 1 << 20, ..target.clone() })?;
+        part.range().try_fold(0, |sum, i| {
+            if i % CHECKED == 0 {
+                session.check()?;
+            }
+            reader.take(&mut record)?;
+            Ok(sum_of(sum, &record))
+        })
+    };
+    parts.iter().zip(sources).map(&mut sum).collect()
+}
+
+/// Records between two looks at the clock.
+const CHECKED: u64 = 1 << 16;
+
 /// A file for each part, or one for all.
 fn files(options: &Options, session: &Session, name: &str, parts: &[Part]) -> Vec<Target> {
-    let of = |(n, part): (usize, &Part)| match options.one_file {
+    let path = options.file.clone().unwrap_or_else(|| session.folder().join(name));
+    let of = |(n, part): (usize, &Part)| match options.in_one() {
         true => Target {
             start: part.first * options.record_bytes as u64,
             end: part.range().end * options.record_bytes as u64,
             existing: true,
             shared: true,
-            ..options.target(&session.folder().join(name))
+            ..options.target(&path)
         },
         false => Target {
             end: part.count * options.record_bytes as u64,
@@ -370,7 +539,7 @@ impl<'a> Job<'a> {
             let file = RawFile::open(&targets[0].path, made)?;
             if self.way == Way::Mapped {
                 // Everyone's last window reaches beyond its part.
-                writers::lengthen(&file, self.records.total_bytes() + WINDOW_BYTES as u64)?;
+                writers::lengthen(&file, self.records.total_bytes() + self.options.window_bytes() as u64)?;
             }
         }
         Ok(())
@@ -401,17 +570,35 @@ impl<'a> Job<'a> {
             let mut sample = measure::read(session, self.records, readers)?;
             sample.metrics.push(("cached_before", "percent", cached));
             for (part, target) in self.parts.iter().zip(&targets).filter(|_| !verified) {
-                let mut reader = readers::open(self.way, target)?;
-                sample.wrong = sample.wrong.or(measure::compare(&mut *reader, self.records, *part)?);
+                sample.wrong = sample.wrong.or(self.compare(*part, target)?);
             }
             verified = true;
             Ok(sample)
         })
     }
 
+    /// What a reader gives, byte for byte: against what was written, or, of somebody's file, against what another reader gives.
+    fn compare(&self, part: Part, target: &Target) -> Result<Option<String>> {
+        let mut reader = readers::open(self.way, target)?;
+        if self.options.file.is_none() {
+            return measure::compare(&mut *reader, self.records, part);
+        }
+        let other = if self.way == Way::Plain { Way::Cached } else { Way::Plain };
+        let mut other = readers::open(other, target)?;
+        let (mut a, mut b) = (vec![0; self.records.longest()], vec![0; self.records.longest()]);
+        for i in part.range() {
+            reader.take(&mut a)?;
+            other.take(&mut b)?;
+            if a != b {
+                return Ok(Some(format!("record {i} is not what another way reads")));
+            }
+        }
+        Ok(None)
+    }
+
     /// How much of the files is in the page cache, in percent: with less memory than they take, warm is not all of it.
     fn cached_percent(&self, targets: &[Target]) -> Result<f64> {
-        let files = if self.options.one_file { &targets[..1] } else { targets };
+        let files = if self.options.in_one() { &targets[..1] } else { targets };
         let share = |t: &Target| Ok(RawFile::open(&t.path, RawOptions::default())?.cached_share()?);
         let shares = files.iter().map(share).collect::<Result<Vec<f64>>>()?;
         Ok(100.0 * shares.iter().sum::<f64>() / shares.len() as f64)

@@ -16,7 +16,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-const MIB: f64 = 1_048_576.0;
+pub(crate) const MIB: f64 = 1_048_576.0;
 /// Records between two looks at the clock.
 const BETWEEN_CHECKS: u64 = 1 << 16;
 
@@ -24,13 +24,13 @@ const BETWEEN_CHECKS: u64 = 1 << 16;
 const BATCHES: u64 = 500;
 
 /// Parts of a part, each of which is timed as a whole: to time a record would cost more than it does.
-fn batches(part: Part, records_of_one: u64) -> impl Iterator<Item = std::ops::Range<u64>> {
+pub(crate) fn batches(part: Part, records_of_one: u64) -> impl Iterator<Item = std::ops::Range<u64>> {
     let end = part.range().end;
     part.range().step_by(records_of_one as usize).map(move |first| first..(first + records_of_one).min(end))
 }
 
 /// Records of a batch: of a size that all threads and runs share.
-fn batch(parts: impl Iterator<Item = u64>) -> u64 {
+pub(crate) fn batch(parts: impl Iterator<Item = u64>) -> u64 {
     (parts.max().unwrap_or(0) / BATCHES).clamp(1, BETWEEN_CHECKS)
 }
 
@@ -40,7 +40,7 @@ pub(crate) fn memory_of_times(rows: usize, records: u64, threads: usize) -> u64 
     crate::times::memory_bytes(rows, each.div_ceil(batch(std::iter::once(each))).saturating_mul(threads as u64))
 }
 
-fn times(records_of_one: u64, threads: &[Vec<Event>]) -> Details {
+pub(crate) fn times(records_of_one: u64, threads: &[Vec<Event>]) -> Details {
     let of = if records_of_one == 1 { "record".to_owned() } else { format!("{records_of_one} records") };
     Details { times: Times::new(of, threads), ..Details::default() }
 }
@@ -126,7 +126,7 @@ pub fn read(session: &Session, records: &Records, readers: Vec<(Part, u64, Box<d
     Ok(sample)
 }
 
-fn per_record(sample: &mut Sample, count: u64, used: &Usage, real_ns: f64) {
+pub(crate) fn per_record(sample: &mut Sample, count: u64, used: &Usage, real_ns: f64) {
     let n = count.max(1) as f64;
     sample.metrics.push(("ns", "ns", real_ns / n));
     sample.metrics.push(("user_ns", "ns", used.user.as_nanos() as f64 / n));
@@ -204,7 +204,7 @@ pub fn empty(file: &RawFile) -> Result<()> {
 /// # Errors
 /// `Unsupported` when the kernel keeps it in memory.
 pub fn set_cache(path: &Path, state: &str) -> Result<()> {
-    let file = RawFile::open(path, RawOptions { write: true, ..RawOptions::default() })?;
+    let file = RawFile::open(path, RawOptions::default())?;
     if state == "warm" {
         let mut buffer = vec![0; 1 << 20];
         let mut at = 0;

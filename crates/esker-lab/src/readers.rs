@@ -5,7 +5,7 @@ use crate::flow::Flow;
 use crate::probe::raw::{Mapped, RawFile, RawOptions};
 use crate::theory::Rule;
 use crate::writers::engine::DEPTH;
-use crate::writers::{region, Target, Way, WINDOW_BYTES};
+use crate::writers::{region, Target, Way};
 use esker_io::{AccessHint, Disk, File, IoKind, OpenMode, PosixDisk};
 use esker_memory::Region;
 use std::sync::Arc;
@@ -39,7 +39,10 @@ pub fn open(way: Way, target: &Target) -> Result<Box<dyn Reader>> {
     Ok(match way {
         Way::Plain => Box::new(Plain { file, position }),
         Way::Cached => Box::new(Buffered::new(file, position, target.buffer_bytes, Rule::Fill)?),
-        Way::Mapped => Box::new(Windows { size: file.size_bytes()?, file, start: position, window: None, position }),
+        Way::Mapped => {
+            let (size, target) = (file.size_bytes()?, target.clone());
+            Box::new(Windows { size, file, target, window: None, position })
+        }
         Way::Background | Way::Direct | Way::Esker => Box::new(Ahead::start(&file, target, direct)?),
     })
 }
@@ -177,26 +180,26 @@ impl Reader for Buffered {
 struct Windows {
     file: Arc<RawFile>,
     size: u64,
-    /// Where its first window begins.
-    start: u64,
+    /// Where its first window begins, and how windows are.
+    target: Target,
     window: Option<Mapped>,
     position: u64,
 }
 
 impl Reader for Windows {
     fn take(&mut self, record: &mut [u8]) -> Result<()> {
-        let mut done = 0;
+        let (mut done, bytes) = (0, self.target.window_bytes as u64);
         while done < record.len() {
-            let at = ((self.position - self.start) % WINDOW_BYTES as u64) as usize;
+            let at = ((self.position - self.target.start) % bytes) as usize;
             let window = match &self.window {
                 Some(window) if at > 0 => window,
                 _ => {
                     self.window = None;
-                    let length = (self.size - self.position).min(WINDOW_BYTES as u64) as usize;
+                    let length = (self.size - self.position).min(bytes) as usize;
                     if length == 0 {
                         return Err(too_short());
                     }
-                    self.window.insert(self.file.map(self.position, length, false)?)
+                    self.window.insert(self.target.map(&self.file, self.position, length, false)?)
                 }
             };
             let n = (record.len() - done).min(window.len() - at);

@@ -5,7 +5,7 @@ pub(crate) mod engine;
 
 use crate::error::{LabError, Result};
 use crate::flow::Flow;
-use crate::probe::raw::{RawFile, RawOptions};
+use crate::probe::raw::{self, Advice, RawFile, RawOptions};
 use crate::theory::{Rule, Tally};
 use esker_io::IoKind;
 use esker_memory::{Account, Region};
@@ -69,6 +69,10 @@ pub struct Target {
     pub end: u64,
     /// Others write other parts of the file at the same time: who began them sees to its size.
     pub shared: bool,
+    /// Bytes of a mapped window, a multiple of the page size, and what the kernel is told of it.
+    pub window_bytes: usize,
+    /// See there.
+    pub advice: Option<Advice>,
 }
 
 impl Target {
@@ -83,7 +87,22 @@ impl Target {
             start: 0,
             end: u64::MAX,
             shared: false,
+            window_bytes: WINDOW_BYTES,
+            advice: None,
         }
+    }
+
+    /// A window of the file at `position`, and the kernel told what there is to tell.
+    ///
+    /// # Errors
+    /// What the operating system says; `Unsupported` where it does not take the advice.
+    pub(crate) fn map(&self, file: &RawFile, position: u64, length: usize, write: bool) -> Result<raw::Mapped> {
+        let window = file.map(position, length, write)?;
+        if let Some(advice) = self.advice {
+            let refused = |e| LabError::Unsupported(format!("madvise {advice:?}: {e}").to_lowercase());
+            window.advise(advice).map_err(refused)?;
+        }
+        Ok(window)
     }
 
     /// Bytes of a buffer and how many of them are under way at once, for `direct` or `background`.
@@ -129,7 +148,8 @@ pub fn open(way: Way, target: &Target) -> Result<Box<dyn Writer>> {
         Way::Plain => Box::new(Plain { file, position, tally: Tally::default() }),
         Way::Cached => Box::new(Cached::new(file, position, buffer_bytes, Rule::Fill)?),
         Way::Mapped => {
-            Box::new(Mapped { file, shared: target.shared, position, window: None, filled: 0, tally: Tally::default() })
+            let target = target.clone();
+            Box::new(Mapped { file, target, position, window: None, filled: 0, tally: Tally::default() })
         }
         Way::Background | Way::Direct | Way::Esker => Box::new(Queued::start(file, target, direct)?),
     })
@@ -316,31 +336,32 @@ impl Writer for Queued {
 
 struct Mapped {
     file: Arc<RawFile>,
-    shared: bool,
+    target: Target,
     position: u64,
-    window: Option<crate::probe::raw::Mapped>,
+    window: Option<raw::Mapped>,
     filled: usize,
     tally: Tally,
 }
 
 impl Writer for Mapped {
     fn put(&mut self, mut record: &[u8]) -> Result<()> {
+        let bytes = self.target.window_bytes;
         while !record.is_empty() {
             let window = match &mut self.window {
-                Some(window) if self.filled < WINDOW_BYTES => window,
+                Some(window) if self.filled < bytes => window,
                 _ => {
                     self.window = None;
-                    let end = self.position + WINDOW_BYTES as u64;
+                    let end = self.position + bytes as u64;
                     // Who shares the file must not make it shorter for others; it is long enough.
-                    if !self.shared && self.file.size_bytes()? < end {
+                    if !self.target.shared && self.file.size_bytes()? < end {
                         lengthen(&self.file, end)?;
                     }
                     self.filled = 0;
                     self.tally.overflows += u64::from(self.tally.bytes > 0);
-                    self.window.insert(self.file.map(self.position, WINDOW_BYTES, true)?)
+                    self.window.insert(self.target.map(&self.file, self.position, bytes, true)?)
                 }
             };
-            let n = record.len().min(WINDOW_BYTES - self.filled);
+            let n = record.len().min(bytes - self.filled);
             window[self.filled..][..n].copy_from_slice(&record[..n]);
             self.filled += n;
             self.position += n as u64;
@@ -352,7 +373,7 @@ impl Writer for Mapped {
 
     fn finish(&mut self) -> Result<(Arc<RawFile>, Tally)> {
         self.window = None;
-        if !self.shared {
+        if !self.target.shared {
             self.file.set_size(self.position)?;
         }
         self.tally.last = u64::from(self.filled > 0);

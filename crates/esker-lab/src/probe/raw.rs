@@ -293,6 +293,39 @@ pub struct Mapped {
 // SAFETY: plain memory.
 unsafe impl Send for Mapped {}
 
+/// What the kernel is told of how a mapping will be used (madvise).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Advice {
+    /// From its start to its end: read ahead, and forget what is behind
+    Sequential,
+    /// Anywhere: nothing is read ahead
+    Random,
+    /// All of it soon: it is read at once
+    Willneed,
+    /// Large pages, where the file system has them
+    Hugepage,
+}
+
+impl Mapped {
+    /// Tells the kernel.
+    ///
+    /// # Errors
+    /// What it says, also that it cannot.
+    pub fn advise(&self, advice: Advice) -> io::Result<()> {
+        let advice = match advice {
+            Advice::Sequential => libc::MADV_SEQUENTIAL,
+            Advice::Random => libc::MADV_RANDOM,
+            Advice::Willneed => libc::MADV_WILLNEED,
+            Advice::Hugepage => libc::MADV_HUGEPAGE,
+        };
+        // SAFETY: a mapping of this length, and advice that changes no bytes.
+        match unsafe { libc::madvise(self.start.cast(), self.length, advice) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+}
+
 impl Deref for Mapped {
     type Target = [u8];
 

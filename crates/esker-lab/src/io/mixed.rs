@@ -1,0 +1,148 @@
+//! Readers and writers at the same time, each on a file of its own: what each of them takes while the others are at work.
+
+use super::Job;
+use crate::clock::{together, Event, Watch};
+use crate::error::Result;
+use crate::measure::{self, batch, batches, per_record, times, MIB};
+use crate::probe::host::Usage;
+use crate::probe::raw::{Barrier, RawFile};
+use crate::readers::{self, Reader};
+use crate::records::{sum_of, Part, Records};
+use crate::session::{Sample, Session, Work};
+use crate::theory::Tally;
+use crate::writers::{self, Target, Way, Writer};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Somebody at work.
+enum Client {
+    Reader { part: Part, expected: u64, reader: Box<dyn Reader>, record: Vec<u8> },
+    Writer { part: Part, writer: Box<dyn Writer> },
+}
+
+/// What came of it.
+struct Done {
+    records: u64,
+    took: Duration,
+    events: Vec<Event>,
+    of: Of,
+}
+
+enum Of {
+    Reading { calls: u64, right: bool },
+    Writing { file: Arc<RawFile>, tally: Tally },
+}
+
+/// A case: the readers with their files and what they must find, the writers with theirs.
+pub(super) fn work<'a>(
+    (reading, sources, sums): (Job<'a>, Vec<Target>, &[u64]),
+    (writing, targets): (Job<'a>, Vec<Target>),
+    state: &'static str,
+) -> Work<'a> {
+    let (sums, mut verified) = (sums.to_vec(), false);
+    Box::new(move |session| {
+        writing.before(session, &targets)?;
+        sources.iter().try_for_each(|t| measure::set_cache(&t.path, state))?;
+        let mut clients = Vec::new();
+        for ((part, target), expected) in reading.parts.iter().zip(&sources).zip(&sums) {
+            let (reader, record) = (readers::open(reading.way, target)?, vec![0; reading.records.longest()]);
+            clients.push(Client::Reader { part: *part, expected: *expected, reader, record });
+        }
+        for (part, target) in writing.parts.iter().zip(&targets) {
+            clients.push(Client::Writer { part: *part, writer: writers::open(writing.way, target)? });
+        }
+        let (mut sample, files) = run(session, reading.records, clients, writing.way)?;
+        if !verified {
+            for (part, target) in reading.parts.iter().zip(&sources) {
+                sample.wrong = sample.wrong.or(reading.compare(*part, target)?);
+            }
+            sample.wrong = sample.wrong.or(writing.verify(&targets)?);
+            verified = true;
+        }
+        files.iter().try_for_each(|file| measure::empty(file))?;
+        Ok(sample)
+    })
+}
+
+fn run(session: &Session, records: &Records, clients: Vec<Client>, way: Way) -> Result<(Sample, Vec<Arc<RawFile>>)> {
+    let of_one = batch(clients.iter().map(|c| match c {
+        Client::Reader { part, .. } | Client::Writer { part, .. } => part.count,
+    }));
+    let mut before = Usage::now();
+    let job = |client: &mut Client, zero| one(session, records, of_one, client, zero);
+    let (done, accepted) = together(clients, || before = Usage::now(), &job)?;
+    let used = Usage::now().since(&before);
+    let events: Vec<Vec<Event>> = done.iter().map(|d| d.events.clone()).collect();
+    let mut sample = Sample { details: times(of_one, &events), ..Sample::default() };
+    per_record(&mut sample, done.iter().map(|d| d.records).sum(), &used, accepted.as_nanos() as f64);
+    let began = Instant::now();
+    let (mut files, mut calls) = (Vec::new(), 0);
+    // Of readers, of writers: how long the slowest took, and how many records they had.
+    let (mut read, mut written) = ((Duration::ZERO, 0), (Duration::ZERO, 0));
+    for d in done {
+        let side = match d.of {
+            Of::Reading { calls: n, right } => {
+                calls += n;
+                if !right {
+                    sample.wrong = Some("the records read are not those written".into());
+                }
+                &mut read
+            }
+            Of::Writing { file, tally } => {
+                file.sync(Barrier::Fdatasync)?;
+                let writes = if way == Way::Mapped { 0 } else { tally.writes() };
+                if writes != file.writes() {
+                    sample.wrong = Some(format!("{} writes of a file, {writes} of its writer", file.writes()));
+                }
+                calls += writes;
+                files.push(file);
+                &mut written
+            }
+        };
+        *side = (side.0.max(d.took), side.1 + d.records);
+    }
+    let ns = |(took, records): (Duration, u64)| took.as_nanos() as f64 / records.max(1) as f64;
+    let device = Usage::now().since(&before);
+    sample.metrics.push(("read_ns", "ns", ns(read)));
+    sample.metrics.push(("write_ns", "ns", ns(written)));
+    sample.metrics.push(("durable_s", "s", (accepted + began.elapsed()).as_secs_f64()));
+    sample.metrics.push(("device_mib", "MiB", (device.device_write_bytes + used.device_read_bytes) as f64 / MIB));
+    sample.counts.push(("calls", calls));
+    Ok((sample, files))
+}
+
+/// A client's work.
+fn one(session: &Session, records: &Records, of_one: u64, client: &mut Client, zero: Instant) -> Result<Done> {
+    let mut watch = Watch::new(zero);
+    match client {
+        Client::Reader { part, expected, reader, record } => {
+            let mut sum = 0;
+            for batch in batches(*part, of_one) {
+                session.check()?;
+                watch.time(|| {
+                    batch.into_iter().try_for_each(|i| {
+                        let record = &mut record[..records.length(i)];
+                        reader.take(record)?;
+                        sum = sum_of(sum, record);
+                        Ok(())
+                    })
+                })?;
+            }
+            let of = Of::Reading { calls: reader.calls(), right: sum == *expected };
+            Ok(Done { records: part.count, took: zero.elapsed(), events: watch.events(), of })
+        }
+        Client::Writer { part, writer } => {
+            for batch in batches(*part, of_one) {
+                session.check()?;
+                watch.time(|| batch.into_iter().try_for_each(|i| writer.put(records.get(i))))?;
+            }
+            let (file, tally) = writer.finish()?;
+            Ok(Done {
+                records: part.count,
+                took: zero.elapsed(),
+                events: watch.events(),
+                of: Of::Writing { file, tally },
+            })
+        }
+    }
+}
