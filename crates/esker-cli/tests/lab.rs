@@ -63,6 +63,29 @@ fn a_report_says_what_it_was_built_from() {
 }
 
 #[test]
+fn an_aligned_append_reads_no_tail_but_its_first() {
+    let folder = folder("append");
+    let arguments =
+        ["buffer", "--records", "20000", "--from", "128K", "--to", "128K", "--runs", "2", "--json", "--dir"];
+    let output = esker(&arguments).arg(&folder).output().unwrap();
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    for (what, each) in [("append", true), ("append aligned", false)] {
+        let fits = |r: &&Value| r["params"]["do"] == what && r["params"]["records"] == "static";
+        let row = report["rows"].as_array().unwrap().iter().find(fits).unwrap();
+        if row["status"] == "unsupported" {
+            eprintln!("skipped: the file cannot be dropped here: {}", row["why"]);
+            continue;
+        }
+        let (writes, read) = (row["counts"]["calls"].as_f64(), row["metrics"]["tail_reads"]["low"].as_f64());
+        let (writes, read) = (writes.unwrap(), read.unwrap());
+        assert_eq!((row["status"].as_str(), writes >= 15.0), (Some("good"), true), "{row:#}");
+        // A page before each write that begins within one; of those that are aligned only the first does.
+        assert!(if each { read >= writes - 1.0 } else { read < writes / 2.0 }, "{what}: {read} of {writes}");
+    }
+    std::fs::remove_dir(folder).unwrap();
+}
+
+#[test]
 fn who_may_not_ask_for_the_page_cache_is_told_nothing_of_it() {
     use std::os::unix::fs::PermissionsExt;
     use std::os::unix::process::CommandExt;

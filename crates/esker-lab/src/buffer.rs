@@ -1,6 +1,8 @@
 //! `esker lab buffer`: how large should a buffer be? Every size from small to large, with the writes that it makes
 //! counted and held against what its rule demands.
 
+mod append;
+
 use crate::doctor;
 use crate::error::{LabError, Result};
 use crate::measure;
@@ -121,14 +123,14 @@ pub fn run(options: &Options) -> Result<Report> {
         let usual = sizes.iter().position(|s| *s == APPEND_BUFFER).map(|at| cases.len() + 2 * at);
         for &buffer in &sizes {
             let write = Job { session: &session, device: &device, shape: *shape, records, rule, buffer };
-            cases.push(Case { base: usual, ..write.writing("write", 0) });
+            cases.push(Case { base: usual, ..write.writing("write") });
             cases.push(Case { base: usual.map(|at| at + 1), ..write.reading(sum) });
         }
         let first = cases.len();
         for rule in [Rule::Fill, Rule::Aligned(4096)] {
             let what = if rule == Rule::Fill { "append" } else { "append aligned" };
             let job = Job { session: &session, device: &device, shape: *shape, records, rule, buffer: APPEND_BUFFER };
-            cases.push(Case { base: Some(first), ..job.writing(what, APPEND_START) });
+            cases.push(Case { base: Some(first), ..job.appending(what) });
         }
     }
     for (shape, records) in &shapes {
@@ -172,6 +174,7 @@ pub fn run(options: &Options) -> Result<Report> {
             ("durable_s", "s durable"),
             ("process_calls", "process's calls"),
             ("device_requests", "device's"),
+            ("tail_reads", "tail pages read"),
         ],
         shown_counts: vec![
             ("overflows", "overflows"),
@@ -231,16 +234,14 @@ impl<'a> Job<'a, '_> {
         Case { params, base: None, work }
     }
 
-    fn writing(&self, what: &str, start: u64) -> Case<'a> {
+    fn writing(&self, what: &str) -> Case<'a> {
         let (path, device) = (self.session.folder().join("written"), self.device.to_owned());
         let (records, rule, buffer) = (self.records, self.rule, self.buffer);
-        let demanded = tally(rule, buffer, start, (0..records.count).map(|i| records.length(i)));
+        let demanded = tally(rule, buffer, 0, (0..records.count).map(|i| records.length(i)));
         let mut verified = false;
         let work = move |session: &Session| {
-            let made = RawFile::open(&path, RawOptions { create: true, ..RawOptions::default() })?;
-            made.write_at(&vec![0xEE; start as usize], 0)?;
-            let file = Arc::new(RawFile::open(&path, RawOptions { write: true, ..RawOptions::default() })?);
-            let writer = Cached::new(file, start, buffer, rule)?;
+            let file = Arc::new(RawFile::open(&path, RawOptions { create: true, ..RawOptions::default() })?);
+            let writer = Cached::new(file, 0, buffer, rule)?;
             let (calls, requests) = (Usage::now(), DeviceWrites::now(&device));
             let written = measure::write(session, records, vec![(records.all(), Box::new(writer))])?;
             let (counted, file, mut sample) = (written.tally, &written.files[0], written.sample);
@@ -258,7 +259,7 @@ impl<'a> Job<'a, '_> {
                 sample.wrong = Some(format!("{counted:?} and {} calls, not {demanded:?}", file.writes()));
             }
             if !verified {
-                sample.wrong = sample.wrong.or(measure::verify(&path, start, records, records.all())?);
+                sample.wrong = sample.wrong.or(measure::verify(&path, 0, records, records.all())?);
                 verified = true;
             }
             measure::empty(file)?;
