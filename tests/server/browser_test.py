@@ -21,6 +21,8 @@ REPORTS = [
     ("recovery", ["recovery", "--records", "100,200,300,400"]),
 ]
 
+WIDTHS = [1100, 800, 400]
+
 
 @pytest.fixture(scope="module")
 def folder():
@@ -39,9 +41,11 @@ def folder():
 
 @pytest.mark.parametrize("names", [(name,) for name, _ in REPORTS] + [("all",), ("io", "io"), ("commit", "commit")], ids="+".join)
 def test_page(folder, names):
-    """Of every command, of all in one, of two reports with bars and with lines."""
-    wrong, plots = pages.faults(folder, pages.page_of(folder, *names))
-    assert not wrong
+    """Of every command, of all in one, of two reports with bars and with lines; on a desk, a tablet and a telephone."""
+    page = pages.page_of(folder, *names)
+    for width in WIDTHS:
+        wrong, plots = pages.faults(folder, page, width)
+        assert not wrong, f"{width} pixels"
     print(f"{plots} plots ", end="")
 
 
@@ -49,6 +53,8 @@ PLANTED = {
     "plot without size": ("<svg ", '<svg style="width:0;height:0" ', "0 x 0 pixels"),
     "error": ("</body>", "<script>undefined.x</script></body>", "error: "),
     "empty plot": (r"<svg (.*?)>.*?</svg>", r"<svg \1></svg>", "0 of 0 shapes"),
+    "wider than the window": ("</body>", "<div style='width:3000px'>x</div></body>", "wider than its window"),
+    "too small": ("svg text{font:12px", "svg text{font:5px", "too small to read"),
     "text outside": ("</svg>", '<text x="600" y="20">far</text></svg>', "'far' leaves"),
 }
 

@@ -25,9 +25,11 @@ for(const svg of document.querySelectorAll("svg")){
   const sized=s=>{const b=s.getBoundingClientRect();return b.width>0&&b.height>0};
   const seen=s=>{const c=getComputedStyle(s);return c.visibility==="visible"&&c.display!=="none"&&(c.fill!=="none"||c.stroke!=="none")};
   const out=t=>{const b=t.getBoundingClientRect();return b.left<box.left-1||b.right>box.right+1||b.top<box.top-1||b.bottom>box.bottom+1};
-  found.svgs.push({width:box.width,height:box.height,visible:seen(svg),shapes:shapes.length,
+  const scale=box.width/svg.viewBox.baseVal.width,small=texts.filter(t=>parseFloat(getComputedStyle(t).fontSize)*scale<9).map(t=>t.textContent);
+  found.svgs.push({small,width:box.width,height:box.height,visible:seen(svg),shapes:shapes.length,
     drawn:shapes.filter(s=>sized(s)&&seen(s)).length,out:texts.filter(out).map(t=>t.textContent)});
 }
+found.wide=document.documentElement.scrollWidth-innerWidth;
 const pre=document.createElement("pre");pre.id="browser-test";pre.textContent=JSON.stringify(found);document.body.append(pre);});</script>"""
 
 
@@ -65,12 +67,12 @@ def chromium(folder, *arguments):
         shutil.rmtree(profile, ignore_errors=True)
 
 
-def faults(folder, page):
-    """What is wrong with a page; and how many plots it has."""
+def faults(folder, page, width=1100):
+    """What is wrong with a page in a window so wide; and how many plots it has."""
     path = os.path.join(folder, "page.html")
     with open(path, "w", encoding="utf-8") as f:
         f.write(page.replace("<head>", "<head>" + CATCH, 1).replace("</body>", LOOK + "</body>", 1))
-    p = chromium(folder, "--window-size=1100,800", "--dump-dom", "file://" + path)
+    p = chromium(folder, f"--window-size={width},800", "--dump-dom", "file://" + path)
     told = re.search(r'<pre id="browser-test">(.*?)</pre>', p.stdout, re.S)
     if not told:
         return [f"the page was not loaded: {p.stderr[-500:]}"], 0
@@ -83,6 +85,9 @@ def faults(folder, page):
         if not svg["shapes"] or not svg["drawn"]:
             wrong.append(f"plot {n}: {svg['drawn']} of {svg['shapes']} shapes can be seen")
         wrong += [f"plot {n}: '{t}' leaves the picture" for t in svg["out"]]
+        wrong += [f"plot {n}: '{t}' is too small to read" for t in svg["small"]]
+    if found["wide"] > 0:
+        wrong.append(f"the page is {found['wide']} pixels wider than its window")
     if not found["svgs"]:
         wrong.append("no plot")
     return wrong, len(found["svgs"])

@@ -269,7 +269,7 @@ mod tests {
         // One plot of the figure that is shown; the other is in the tables.
         assert_eq!((page.matches("<svg").count(), page.matches("<rect").count()), (1, 2));
         assert!(page.contains("&lt;&amp;&gt;") && !page.contains("<script") && !page.contains("http"));
-        assert!(page.contains("width=\"350.0\"") && page.contains("width=\"175.0\""));
+        assert!(page.contains("width=\"333.3\"") && page.contains("width=\"166.7\""));
         assert!(page.contains("<td><b>200.0</b> <small>(199.9 to 200.1)</small></td>"), "{page}");
     }
 

@@ -15,8 +15,8 @@ const TOP: f64 = 12.0;
 /// The longest bar ends here.
 const BAR_END: f64 = 430.0;
 /// About the width of a letter; the letters of a bar's label at most.
-const LETTER: f64 = 6.6;
-const LETTERS: usize = 48;
+const LETTER: f64 = 7.6;
+const LETTERS: usize = 40;
 const BAR_STEP: f64 = 17.0;
 
 /// A value at a place, which is a number, its text, or both.
@@ -49,6 +49,11 @@ pub(super) fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
+/// All values of some series, for a scale.
+pub(super) fn values(series: &[Series]) -> Vec<f64> {
+    series.iter().flat_map(|s| &s.points).flat_map(|p| [p.y.median, p.y.low, p.y.high]).collect()
+}
+
 /// From values to pixels.
 struct Scale {
     log: bool,
@@ -79,7 +84,7 @@ impl Scale {
         (0..=n.clamp(0, 20)).map(|i| f64::from(i) * step).collect()
     }
 
-    /// For the y axis: all values, from zero unless they are far apart.
+    /// For the axis of values: all of them, from zero unless they are far apart.
     fn of_values(values: &[f64], start: f64, end: f64) -> Scale {
         let most = values.iter().copied().fold(0.0, f64::max);
         let least = values.iter().copied().fold(f64::MAX, f64::min);
@@ -117,8 +122,8 @@ fn open(out: &mut String, height: f64, name: &str) {
     );
 }
 
-/// Lines over a logarithmic x axis.
-pub(super) fn lines(series: &[Series], axes: &Axes) -> String {
+/// Lines over a logarithmic x axis, on a scale that takes `all` values.
+pub(super) fn lines(series: &[Series], axes: &Axes, all: &[f64]) -> String {
     let points = || series.iter().flat_map(|s| &s.points);
     let mut places: Vec<(f64, &str)> = points().map(|p| (p.x, p.label.as_str())).collect();
     places.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -132,8 +137,7 @@ pub(super) fn lines(series: &[Series], axes: &Axes) -> String {
         start: LEFT + 8.0,
         end: WIDTH - RIGHT - 8.0,
     };
-    let values: Vec<f64> = points().flat_map(|p| [p.y.median, p.y.low, p.y.high]).collect();
-    let y = Scale::of_values(&values, HEIGHT - BOTTOM, TOP);
+    let y = Scale::of_values(all, HEIGHT - BOTTOM, TOP);
     let mut out = String::new();
     open(&mut out, HEIGHT, &format!("{} over {}", axes.y, axes.x));
     grid(&mut out, &places, (&x, &y), axes);
@@ -200,21 +204,22 @@ fn grid(out: &mut String, places: &[(f64, &str)], (x, y): (&Scale, &Scale), axes
     );
 }
 
-/// A bar for each point, with its interval; those of the same label lie below each other.
-pub(super) fn bars(series: &[Series], axes: &Axes) -> String {
+/// A bar for each point, with its interval, on a scale that takes `all` values; those of the same label lie below each other.
+pub(super) fn bars(series: &[Series], axes: &Axes, all: &[f64]) -> String {
     let mut labels: Vec<&str> = Vec::new();
     for point in series.iter().flat_map(|s| &s.points) {
         if !labels.contains(&point.label.as_str()) {
             labels.push(&point.label);
         }
     }
-    let most = series.iter().flat_map(|s| &s.points).map(|p| p.y.high).fold(0.0, f64::max);
     let longest = labels.iter().map(|l| l.chars().count().min(LETTERS)).max().unwrap_or(0);
     let start = (LETTER * longest as f64 + 14.0).max(80.0);
-    let x = Scale { log: false, least: 0.0, most: most.max(f64::MIN_POSITIVE), start, end: BAR_END };
+    let x = Scale::of_values(all, start, BAR_END);
     let group = BAR_STEP * series.len() as f64 + 5.0;
+    let floor = group * labels.len() as f64 + 4.0;
     let mut out = String::new();
-    open(&mut out, group * labels.len() as f64 + 26.0, &axes.y);
+    open(&mut out, floor + 40.0, &axes.y);
+    ticks(&mut out, &x, floor);
     for (i, label) in labels.iter().enumerate() {
         let top = group * i as f64 + 4.0;
         let (left, middle) = (start - 8.0, top + (group - 5.0) / 2.0 + 4.0);
@@ -226,9 +231,24 @@ pub(super) fn bars(series: &[Series], axes: &Axes) -> String {
             bar(&mut out, s, point, top + BAR_STEP * n as f64, &x);
         }
     }
-    let foot = group * labels.len() as f64 + 18.0;
-    let _ = writeln!(out, "<text class=name x=\"{start:.1}\" y=\"{foot:.1}\">{}</text></svg>", escape(&axes.y));
+    let (foot, log) = (floor + 34.0, if x.log { ", logarithmic" } else { "" });
+    let _ = writeln!(out, "<text class=name x=\"{start:.1}\" y=\"{foot:.1}\">{}{log}</text></svg>", escape(&axes.y));
     out
+}
+
+/// Upright lines with their values below.
+fn ticks(out: &mut String, x: &Scale, floor: f64) {
+    let mut free = f64::MIN;
+    for tick in x.ticks() {
+        let (at, text, under) = (x.at(tick), short(tick), floor + 15.0);
+        let half = LETTER * text.len() as f64 / 2.0;
+        let _ = writeln!(out, "<path class=grid d=\"M{at:.1} 2V{floor:.1}\"/>");
+        // What would touch the one before is left out.
+        if at - half > free {
+            let _ = writeln!(out, "<text x=\"{at:.1}\" y=\"{under:.1}\" text-anchor=\"middle\">{text}</text>");
+            free = at + half + 4.0;
+        }
+    }
 }
 
 fn bar(out: &mut String, s: &Series, point: &Point, top: f64, x: &Scale) {
@@ -242,6 +262,68 @@ fn bar(out: &mut String, s: &Series, point: &Point, top: f64, x: &Scale) {
         s.colour,
         number(point.y.median)
     );
+}
+
+/// A table in colours: rows, columns, and of each pair its figure; the higher, the darker, on a scale of `all` values.
+pub(super) fn heat(
+    rows: &[String],
+    columns: &[String],
+    of: &dyn Fn(&str, &str) -> Option<Figure>,
+    axes: &Axes,
+    all: &[f64],
+) -> String {
+    let longest = rows.iter().map(|r| r.chars().count()).max().unwrap_or(0);
+    let start = LETTER * longest as f64 + 14.0;
+    let (wide, high, top) = ((WIDTH - RIGHT - start) / columns.len().max(1) as f64, 30.0, 64.0);
+    let scale = Scale::of_values(all, 0.08, 0.75);
+    let height = top + high * rows.len() as f64 + 26.0;
+    let mut out = String::new();
+    open(&mut out, height, &axes.y);
+    for (c, column) in columns.iter().enumerate() {
+        let (x, y) = (start + wide * (c as f64 + 0.5), top - 8.0);
+        // Words below each other: a column is narrow.
+        let words: Vec<&str> = column.split([' ', '_']).collect();
+        for (n, word) in words.iter().enumerate() {
+            let y = y - 14.0 * (words.len() - 1 - n) as f64;
+            let _ = writeln!(
+                out,
+                "<text class=small x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"middle\">{}</text>",
+                escape(word)
+            );
+        }
+    }
+    for (r, row) in rows.iter().enumerate() {
+        let (y, middle) = (top + high * r as f64, top + high * (r as f64 + 0.5) + 4.0);
+        let _ = writeln!(
+            out,
+            "<text x=\"{:.1}\" y=\"{middle:.1}\" text-anchor=\"end\">{}</text>",
+            start - 8.0,
+            escape(row)
+        );
+        for (c, column) in columns.iter().enumerate() {
+            let Some(figure) = of(row, column) else { continue };
+            let (x, share) = (start + wide * c as f64, scale.at(figure.median));
+            let words = format!("{row}, {column}: {}", interval(&figure));
+            let _ = writeln!(
+                out,
+                "<g class=c0><rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{:.1}\" height=\"{:.1}\" stroke=\"none\" fill-opacity=\"{share:.2}\">\
+                 <title>{}</title></rect></g><text class=small x=\"{:.1}\" y=\"{middle:.1}\" text-anchor=\"middle\">{}</text>",
+                wide - 2.0,
+                high - 2.0,
+                escape(&words),
+                x + wide / 2.0 - 1.0,
+                number(figure.median)
+            );
+        }
+    }
+    let log = if scale.log { ", darker by logarithms" } else { ", the darker, the more" };
+    let _ = writeln!(
+        out,
+        "<text class=name x=\"{start:.1}\" y=\"{:.1}\">{}{log}</text></svg>",
+        height - 8.0,
+        escape(&axes.y)
+    );
+    out
 }
 
 #[cfg(test)]

@@ -1,27 +1,33 @@
 //! Which plots reports give: one for each figure to look at first, as lines where a parameter is a size or a count with
 //! enough values, else as bars; many lines are parted into several plots. And one for each kind of histogram.
 
-use super::draw::{bars, escape, lines, Axes, Point, Series, COLOURS};
+use super::draw::{bars, escape, heat, lines, values, Axes, Point, Series, COLOURS};
 use super::Named;
-use crate::readback::{figure, heading, label, params, rows, text, Figure};
+use crate::readback::{all_rows, figure, heading, label, params, rows, text, Figure};
 use serde_json::Value;
 use std::fmt::Write;
 
 /// A parameter with fewer values is no axis.
 const LEAST_PLACES: usize = 4;
+/// And with fewer than these no side of a table.
+const LEAST_SIDE: usize = 3;
 
 /// All plots.
 pub(super) fn plots(out: &mut String, reports: &[Named<'_>]) {
     let Some((_, first)) = reports.first() else { return };
-    out.push_str("<div class=plots>\n");
     let layout = Layout::of(first);
+    legend_of(out, reports, &layout);
+    out.push_str("<div class=plots>\n");
+    if first["relative"].is_string() {
+        let base = rows(first).find_map(|r| all_rows(first).nth(r["base"].as_u64()? as usize));
+        // What all that are 100 percent have in common, as a rule the way: the last parameter.
+        let last = params(first).last().copied().unwrap_or_default();
+        let base = base.map_or_else(String::new, |r| format!("percent of '{}'", text(&r["params"][last])));
+        figure_plots(out, reports, &layout, &base, &percent);
+    }
     for metric in metrics(first) {
-        let figure = |row: &Value| figure(row, &metric);
         let title = heading(first, &metric).unwrap_or_else(|| metric.clone());
-        for (part, rows_of) in layout.parts(first) {
-            let series = layout.series(reports, &rows_of, &figure);
-            one(out, &layout, &series, &title, &part);
-        }
+        figure_plots(out, reports, &layout, &title, &|row: &Value| figure(row, &metric));
     }
     for name in histograms(first) {
         distribution(out, reports, &layout, &name, &|row| &row["histograms"][&name]);
@@ -31,6 +37,91 @@ pub(super) fn plots(out: &mut String, reports: &[Named<'_>]) {
         over_time(out, reports, &layout, of);
     }
     out.push_str("</div>\n");
+}
+
+/// How a row stands to the one that is 100 percent.
+fn percent(row: &Value) -> Option<Figure> {
+    let median = row["percent"].as_f64()?;
+    let end = |name: &str| row[name].as_f64().unwrap_or(median);
+    let (low, high) = (end("percent_low"), end("percent_high"));
+    Some(Figure { median, low, high, samples: Vec::new(), unit: "percent".into() })
+}
+
+/// The plots of a figure: one for each part, all on one scale.
+fn figure_plots(
+    out: &mut String,
+    reports: &[Named<'_>],
+    layout: &Layout<'_>,
+    title: &str,
+    figure: &dyn Fn(&Value) -> Option<Figure>,
+) {
+    let parts: Vec<(String, Vec<Series>)> = layout
+        .parts(reports[0].1)
+        .into_iter()
+        .map(|(part, rows_of)| (part, layout.series(reports, &rows_of, figure)))
+        .collect();
+    let all: Vec<f64> = parts.iter().flat_map(|(_, series)| values(series)).collect();
+    for (part, series) in &parts {
+        match layout.is_table && reports.len() == 1 {
+            true => table(out, layout, series, title, part, &all),
+            false => one(out, layout, series, title, part, &all),
+        }
+    }
+}
+
+/// Two parameters, each a side of a table in colours.
+fn table(out: &mut String, layout: &Layout<'_>, series: &[Series], title: &str, part: &str, all: &[f64]) {
+    let points = || series.iter().flat_map(|s| &s.points);
+    if points().all(|p| p.y.high <= 0.0) {
+        return;
+    }
+    let side = |n: usize| {
+        let mut found: Vec<String> = Vec::new();
+        for value in points().filter_map(|p| p.label.split(GAP).nth(n)) {
+            if !found.iter().any(|f| f == value) {
+                found.push(value.to_owned());
+            }
+        }
+        found
+    };
+    let of = |row: &str, column: &str| points().find(|p| p.label == format!("{row}{GAP}{column}")).map(|p| p.y.clone());
+    let y = with_unit(title, points().next().map_or("", |p| &p.y.unit));
+    let svg = heat(&side(0), &side(1), &of, &Axes { x: String::new(), y: y.clone() }, all);
+    framed(out, &titled(&y, part), &layout.names.join(" and "), &svg, &[]);
+}
+
+/// Between the values of a bar's label.
+const GAP: &str = " · ";
+
+/// A figure's name with its unit, unless it says that itself.
+fn with_unit(title: &str, unit: &str) -> String {
+    let told = unit.is_empty() || unit == "1/s" || title.split(' ').any(|word| word == unit);
+    if told {
+        title.to_owned()
+    } else {
+        format!("{title}, in {unit}")
+    }
+}
+
+/// And of which part of the rows.
+fn titled(title: &str, part: &str) -> String {
+    if part.is_empty() {
+        title.to_owned()
+    } else {
+        format!("{title}: {part}")
+    }
+}
+
+/// One legend for all plots of figures: their lines have the same colours in all.
+fn legend_of(out: &mut String, reports: &[Named<'_>], layout: &Layout<'_>) {
+    if layout.axis.is_none() || layout.lines.len() < 2 {
+        return;
+    }
+    out.push_str("<ul class=legend>");
+    for (n, name) in layout.lines.iter().enumerate() {
+        let _ = write!(out, "<li><i class=c{}></i>{}</li>", n % COLOURS, escape(name));
+    }
+    let _ = writeln!(out, "</ul>{}", if reports.len() > 1 { "" } else { "\n" });
 }
 
 /// Names of the figures to look at first; of reports that do not tell, all.
@@ -89,6 +180,8 @@ struct Layout<'a> {
     names: Vec<&'a str>,
     /// The parameter that parts a plot into several.
     part: Option<&'a str>,
+    /// Two parameters are left, of several values each: a table in colours.
+    is_table: bool,
     /// The lines there can be: their places in this list are their colours, in all plots.
     lines: Vec<String>,
 }
@@ -112,10 +205,14 @@ impl<'a> Layout<'a> {
         };
         let axis = varying.iter().copied().filter_map(|p| Some((p, places(p)?))).max_by_key(|(_, n)| *n).map(|p| p.0);
         let mut names: Vec<&str> = varying.into_iter().filter(|p| Some(*p) != axis).collect();
-        let part =
-            (axis.is_some() && names.len() > 1 && distinct(report, &names).len() > COLOURS).then(|| names.remove(0));
-        let lines = distinct(report, &names);
-        Layout { axis, names, part, lines }
+        let many = names.len() > 1 && distinct(report, &names).len() > COLOURS;
+        let several = |p: &str| different(report, p).len() >= LEAST_SIDE;
+        let is_table = |names: &[&str]| axis.is_none() && names.len() == 2 && names.iter().all(|p| several(p));
+        // Parts beside each other; but for what is a table of two sides by itself.
+        let whole = report["command"] == "sync" && is_table(&names);
+        let part = (many && !whole).then(|| names.remove(0));
+        let (is_table, lines) = (report["command"] == "sync" && is_table(&names), distinct(report, &names));
+        Layout { axis, names, part, is_table, lines }
     }
 
     /// The rows of each plot, by its name.
@@ -149,7 +246,7 @@ impl<'a> Layout<'a> {
                         let colour = self.lines.iter().position(|l| *l == line).unwrap_or(0);
                         (line, text(&row["params"][axis]), colour)
                     }
-                    None => ((*report_name).to_owned(), label(row, &self.names, " · "), n),
+                    None => ((*report_name).to_owned(), label(row, &self.names, GAP), n % COLOURS),
                 };
                 let point = Point { x: quantity(&place).unwrap_or(0.0), label: place, y };
                 match found.iter_mut().find(|s| s.name == name && s.report == n) {
@@ -166,7 +263,7 @@ impl<'a> Layout<'a> {
 }
 
 /// A figure's plot.
-fn one(out: &mut String, layout: &Layout<'_>, series: &[Series], title: &str, part: &str) {
+fn one(out: &mut String, layout: &Layout<'_>, series: &[Series], title: &str, part: &str, all: &[f64]) {
     let points = || series.iter().flat_map(|s| &s.points);
     if points().all(|p| p.y.high <= 0.0) {
         return;
@@ -177,8 +274,8 @@ fn one(out: &mut String, layout: &Layout<'_>, series: &[Series], title: &str, pa
         "1/s" => "more is better",
         _ => "",
     };
-    let told = unit.is_empty() || unit == "1/s" || title.split(' ').any(|word| word == unit);
-    let y = if told { title.to_owned() } else { format!("{title}, in {unit}") };
+    let y = with_unit(title, unit);
+    let named = titled(&y, part);
     let mut places: Vec<f64> = points().map(|p| p.x).collect();
     places.sort_by(f64::total_cmp);
     places.dedup();
@@ -186,15 +283,13 @@ fn one(out: &mut String, layout: &Layout<'_>, series: &[Series], title: &str, pa
         Some(axis) if places.len() > 1 => {
             let bytes = points().any(|p| p.label.ends_with(['K', 'M', 'G', 'T']));
             let unit = if bytes { " in bytes" } else { "" };
-            lines(series, &Axes { x: format!("{axis}{unit}, logarithmic"), y })
+            lines(series, &Axes { x: format!("{axis}{unit}, logarithmic"), y }, all)
         }
         // A single place: the lines are bars.
-        Some(_) => bars(&turned(series), &Axes { x: String::new(), y }),
-        None => bars(series, &Axes { x: String::new(), y }),
+        Some(_) => bars(&turned(series), &Axes { x: String::new(), y }, all),
+        None => bars(series, &Axes { x: String::new(), y }, all),
     };
-    let title = if part.is_empty() { title.to_owned() } else { format!("{title}: {part}") };
-    let lines = if layout.axis.is_some() && places.len() > 1 { series } else { &[] };
-    framed(out, &title, better, &svg, lines);
+    framed(out, &named, better, &svg, &[]);
 }
 
 /// A plot with its title, a remark, and a legend of its lines.
@@ -252,7 +347,7 @@ fn distribution(
     let unit = rows(reports[0].1).find_map(|r| of(r)["unit"].as_str()).unwrap_or("");
     for part in series.chunks(COLOURS).filter(|p| p.iter().any(|s| !s.points.is_empty())) {
         let axes = Axes { x: format!("{unit}, logarithmic"), y: "percent of all".into() };
-        framed(out, name, "how often it took how long", &lines(part, &axes), part);
+        framed(out, name, "how often it took how long", &lines(part, &axes, &values(part)), part);
     }
 }
 
@@ -271,7 +366,13 @@ fn over_time(out: &mut String, reports: &[Named<'_>], layout: &Layout<'_>, of: &
             continue;
         }
         let axes = Axes { x: "seconds of all runs".into(), y: format!("us, each {of}") };
-        framed(out, &format!("over time: {name}"), "median of a moment, and its longest", &lines(&series, &axes), &[]);
+        framed(
+            out,
+            &format!("over time: {name}"),
+            "median of a moment, and its longest",
+            &lines(&series, &axes, &values(&series)),
+            &[],
+        );
     }
 }
 
