@@ -542,7 +542,7 @@ struct EsWork {
 /// Takes a part of a text: `length` bytes without a NUL, valid for the call.
 using EsWriteFn = void(*)(void *context, const char *text, size_t length);
 
-/// Takes the name and the figures of a lock site or a wait event, both valid for the call.
+/// Takes the name of a page or of a wait event, and what it says, both valid for the call.
 using EsSiteFn = void(*)(void *context, const char *name, const char *figures);
 
 /// A status variable and its value in all. Its texts are static.
@@ -694,6 +694,48 @@ struct EsWaitBucket {
 
 /// Takes one, which is valid for the call; true: stop. None of the engine's locks is held.
 using EsWaitBucketFn = bool(*)(void *context, const EsWaitBucket *bucket);
+
+/// What was done to a table's rows, or by an index of it, in statements that have ended.
+struct EsTableWork {
+  /// Valid for the call, as `index`, which is NULL for the rows.
+  const char *table;
+  const char *index;
+  uint64_t rows_read;
+  uint64_t rows_changed;
+  uint64_t blocks_cached;
+  /// From the operating system's cache, or from the device.
+  uint64_t blocks_read;
+  /// Those of them that were read to change rows.
+  uint64_t blocks_read_by_changes;
+  uint64_t lock_waits;
+  uint64_t lock_wait_us;
+};
+
+/// Takes one, which is valid for the call; true: stop. None of the engine's locks is held.
+using EsTableWorkFn = bool(*)(void *context, const EsTableWork *work);
+
+/// Locks of one name, since the start or since `es_forget_mutexes`; those that are gone included.
+struct EsMutex {
+  /// Valid for the call.
+  const char *name;
+  /// In the lock order, the outermost is 0.
+  uint64_t rank;
+  /// By readers, too.
+  uint64_t acquired;
+  /// Found taken.
+  uint64_t contended;
+  uint64_t wait_ns;
+  uint64_t wait_max_ns;
+  /// Of acquisitions that were timed, as the next two.
+  uint64_t hold_ns;
+  uint64_t hold_max_ns;
+  uint64_t unlock_ns;
+  /// One in so many was; 0: none.
+  uint64_t sampled_one_in;
+};
+
+/// Takes one, which is valid for the call; true: stop. None of the engine's locks is held.
+using EsMutexFn = bool(*)(void *context, const EsMutex *mutex);
 
 /// Of which session a trace is, and where it goes. All texts are needed for the call only.
 struct EsTraceFile {
@@ -1423,10 +1465,10 @@ void es_gauges(const EsEngine *engine, uint64_t *values, uint32_t capacity);
 /// `write` is called with `context` in this thread.
 void es_status_text(const EsEngine *engine, EsWriteFn write, void *context);
 
-/// Times waits, holds and releases of the engine's own locks, or stops. Contention is counted always.
+/// Has holding and releasing of the engine's own locks timed always, or of one in 64 acquisitions.
 void es_profile_locks(bool on);
 
-/// Calls `site` with every lock site, then with every wait event.
+/// Calls `site` with the pages that tell of locks as plockstat does, then with every wait event.
 ///
 /// # Safety
 /// `site` is called with `context` in this thread.
@@ -1486,6 +1528,27 @@ void es_wait_buckets(const EsEngine *engine, EsWaitBucketFn each, void *context)
 /// # Safety
 /// `engine` is open.
 void es_forget_waits(const EsEngine *engine);
+
+/// Calls `each` with what was done to every table's rows, and by every index. Waits for nobody who waits for a disk.
+///
+/// # Safety
+/// `each` is called with `context` in this thread.
+void es_table_work(const EsEngine *engine, EsTableWorkFn each, void *context);
+
+/// Work is counted from zero again, for `es_table_work`.
+///
+/// # Safety
+/// `engine` is open.
+void es_forget_table_work(const EsEngine *engine);
+
+/// Calls `each` with the locks of every name, by their names.
+///
+/// # Safety
+/// `each` is called with `context` in this thread.
+void es_mutexes(EsMutexFn each, void *context);
+
+/// Locks are counted from zero again, for `es_mutexes` and `es_lock_report`.
+void es_forget_mutexes();
 
 /// The greatest size of a trace, and of all that are in their folder; from now on.
 void es_trace_max_size(uint64_t bytes);
@@ -1781,6 +1844,29 @@ static_assert(sizeof(EsWaitBucket) == 32 &&
               offsetof(EsWaitBucket, to_ns) == 16 &&
               offsetof(EsWaitBucket, count) == 24,
               "EsWaitBucket lies otherwise than in Rust");
+static_assert(sizeof(EsMutex) == 80 &&
+              offsetof(EsMutex, name) == 0 &&
+              offsetof(EsMutex, rank) == 8 &&
+              offsetof(EsMutex, acquired) == 16 &&
+              offsetof(EsMutex, contended) == 24 &&
+              offsetof(EsMutex, wait_ns) == 32 &&
+              offsetof(EsMutex, wait_max_ns) == 40 &&
+              offsetof(EsMutex, hold_ns) == 48 &&
+              offsetof(EsMutex, hold_max_ns) == 56 &&
+              offsetof(EsMutex, unlock_ns) == 64 &&
+              offsetof(EsMutex, sampled_one_in) == 72,
+              "EsMutex lies otherwise than in Rust");
+static_assert(sizeof(EsTableWork) == 72 &&
+              offsetof(EsTableWork, table) == 0 &&
+              offsetof(EsTableWork, index) == 8 &&
+              offsetof(EsTableWork, rows_read) == 16 &&
+              offsetof(EsTableWork, rows_changed) == 24 &&
+              offsetof(EsTableWork, blocks_cached) == 32 &&
+              offsetof(EsTableWork, blocks_read) == 40 &&
+              offsetof(EsTableWork, blocks_read_by_changes) == 48 &&
+              offsetof(EsTableWork, lock_waits) == 56 &&
+              offsetof(EsTableWork, lock_wait_us) == 64,
+              "EsTableWork lies otherwise than in Rust");
 static_assert(sizeof(EsScanOptions) == 24 &&
               offsetof(EsScanOptions, columns) == 0 &&
               offsetof(EsScanOptions, columns_bytes) == 8 &&

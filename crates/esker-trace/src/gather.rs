@@ -241,7 +241,7 @@ impl Gathered {
         self.waits_in_all += 1;
         let at = self.of(Key { q: wait.q, s: wait.s }, wait.tim);
         let file = wait.file.and_then(|f| self.files.get(&f));
-        if !wait.within && wait.nam.contains("read") {
+        if !wait.within && wait.x.is_none() && wait.nam.contains("read") {
             self.slow_reads.offer(wait.ela, || Slow::new(wait, file));
         }
         match at {

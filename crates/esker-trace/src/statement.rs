@@ -158,12 +158,15 @@ impl Told {
 
     fn add(&mut self, wait: &Wait<'_>, file: Option<&FileName>) {
         self.waits.add(wait);
-        if !wait.within {
+        if !wait.within && wait.x.is_none() {
             self.slowest.offer(wait.ela, || Slow::new(wait, file));
         }
         if wait.class.as_deref() == Some(LOCK_CLASS) && !wait.within {
             let on = wait.obj.as_deref().map(|o| format!(" on {o}")).unwrap_or_default();
-            self.lock(format!("{}{on}", wait.nam), Sum { count: 1, sum_ns: wait.ela, max_ns: wait.ela });
+            self.lock(
+                format!("{}{on}", wait.nam),
+                Sum { count: wait.x.unwrap_or(1), sum_ns: wait.ela, max_ns: wait.ela },
+            );
         }
         if wait.from.as_deref() == Some("device") {
             self.device_reads += 1;

@@ -43,6 +43,16 @@ impl Times {
         self.keep(ns);
     }
 
+    /// So many of which the sum is known alone: each counts as their mean.
+    pub(crate) fn add_summed(&mut self, sum_ns: u64, count: u64) {
+        let mean_ns = sum_ns / count.max(1);
+        self.all.merge(Sum { count, sum_ns, max_ns: mean_ns });
+        self.spread();
+        if let Some(many) = &mut self.many {
+            let _ = many.record_n(mean_ns.min(LONGEST), count);
+        }
+    }
+
     fn keep(&mut self, ns: u64) {
         if self.many.is_none() && self.few.len() < FEW {
             self.few.push(ns);

@@ -58,13 +58,17 @@ fn add_to(sums: &mut Vec<(String, Sum)>, name: &str, sum: Sum) {
 
 impl Waits {
     pub(crate) fn add(&mut self, wait: &Wait<'_>) {
-        let one = Sum { count: 1, sum_ns: wait.ela, max_ns: wait.ela };
+        let count = wait.x.unwrap_or(1).max(1);
+        let one = Sum { count, sum_ns: wait.ela, max_ns: wait.ela / count };
         if wait.within {
             add_to(&mut self.pending, &label(&wait.nam, wait.from.as_deref()), one);
         }
         let nested = if wait.within { Vec::new() } else { std::mem::take(&mut self.pending) };
         let kind = self.kind(&wait.nam, wait.from.as_deref(), wait.class.as_deref(), wait.within);
-        kind.times.add(wait.ela);
+        match count {
+            1 => kind.times.add(wait.ela),
+            _ => kind.times.add_summed(wait.ela, count),
+        }
         kind.cpu_ns = kind.cpu_ns.saturating_add(wait.cpu.unwrap_or(0));
         kind.ready_ns = kind.ready_ns.saturating_add(wait.ready.unwrap_or(0));
         kind.bytes = kind.bytes.saturating_add(wait.bytes.unwrap_or(0));
@@ -134,6 +138,16 @@ impl Waits {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn waits_that_were_summed_are_as_many_as_they_say() {
+        let mut waits = Waits::default();
+        waits.add(&Wait { nam: "a".into(), ela: 100, ..Wait::default() });
+        waits.add(&Wait { nam: "a".into(), ela: 9_000, x: Some(3_000), ..Wait::default() });
+        let times = &waits.kinds[0].times;
+        assert_eq!(times.all, Sum { count: 3_001, sum_ns: 9_100, max_ns: 100 });
+        assert_eq!(times.each(), [(3, 3_000), (100, 1)]);
+    }
 
     #[test]
     fn kinds_and_objects_are_bounded_and_their_sums_whole() {

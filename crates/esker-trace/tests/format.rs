@@ -25,6 +25,7 @@ fn values_are_what_they_say() {
         s: Some(3),
         nam: "db file sequential read".into(),
         ela: 253_412,
+        x: None,
         class: Some("User I/O".into()),
         obj: Some("shop.orders/PRIMARY".into()),
         file: Some(19),
@@ -105,9 +106,9 @@ fn numbers<const N: usize>() -> impl Strategy<Value = [Option<u64>; N]> {
 
 fn wait() -> impl Strategy<Value = Line<'static>> {
     (any::<u64>(), text(), any::<u64>(), numbers(), may(text()), may(text()), may(text()), any::<bool>()).prop_map(
-        |(tim, nam, ela, [conn, q, s, file, block, blocks, bytes, cpu, ready], class, obj, from, within)| {
+        |(tim, nam, ela, [conn, q, s, x, file, block, blocks, bytes, cpu, ready], class, obj, from, within)| {
             let wait =
-                Wait { tim, conn, q, s, nam, ela, class, obj, file, block, blocks, bytes, from, cpu, ready, within };
+                Wait { tim, conn, q, s, nam, ela, x, class, obj, file, block, blocks, bytes, from, cpu, ready, within };
             Line::Wait(wait)
         },
     )
