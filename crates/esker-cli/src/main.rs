@@ -42,6 +42,7 @@ struct Command {
 }
 
 #[derive(Subcommand)]
+#[allow(clippy::large_enum_variant)] // there is one
 enum Job {
     /// Reads and verifies manifest, log and every block of the tables
     #[command(after_help = EXIT_CODES)]

@@ -30,7 +30,7 @@ fn text_of(reports: &[(&str, &Value)]) -> Result<String> {
 }
 
 fn line<'a>(text: &'a str, begin: &str) -> Vec<&'a str> {
-    let found = text.lines().filter(|l| l.starts_with(begin)).last();
+    let found = text.lines().rfind(|l| l.starts_with(begin));
     found.unwrap_or_else(|| panic!("{begin} in {text}")).split_whitespace().collect()
 }
 
