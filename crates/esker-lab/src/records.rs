@@ -18,6 +18,8 @@ pub enum Shape {
     Dynamic,
     /// The same rows as MyISAM writes them: in blocks.
     Blocks,
+    /// From a quarter of the length up, one length as often as another: what an allocator has to do with.
+    Spread,
 }
 
 impl Shape {
@@ -27,6 +29,7 @@ impl Shape {
         match self {
             Shape::Static => "static",
             Shape::Dynamic | Shape::Blocks => "dynamic",
+            Shape::Spread => "spread",
         }
     }
 }
@@ -102,7 +105,14 @@ impl Records {
         let mut random = fastrand::Rng::with_seed(seed);
         let mut pattern = vec![0; if shape == Shape::Blocks { 0 } else { PATTERN_BYTES + longest }];
         random.fill(&mut pattern);
-        let lengths = if shape == Shape::Static { Vec::new() } else { dynamic_lengths(longest, &mut random) };
+        let lengths = match shape {
+            Shape::Static => Vec::new(),
+            Shape::Dynamic | Shape::Blocks => dynamic_lengths(longest, &mut random),
+            Shape::Spread => {
+                let least = (longest / 4).max(1) as u32;
+                (0..LENGTHS).map(|_| random.u32(least..=longest as u32)).collect()
+            }
+        };
         if shape == Shape::Blocks {
             return blocks(&lengths, count, &mut random);
         }

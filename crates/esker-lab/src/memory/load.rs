@@ -258,7 +258,7 @@ fn steps(crew: &Crew, task: &Task, print: &mut Print<'_>) -> Result<()> {
 fn shares<S: Store>(load: &Load) -> Vec<Share<S>> {
     let task = &load.task;
     let rows = task.rows_a_thread();
-    let records = Records::new(Shape::Dynamic, task.row_bytes as usize, rows as u64, load.seed);
+    let records = Records::new(Shape::Spread, task.row_bytes as usize, rows as u64, load.seed);
     let source = Arc::new(records);
     (0..task.threads).map(|i| Share::new(rows, load.seed + i as u64, task, Arc::clone(&source))).collect()
 }
@@ -302,7 +302,7 @@ mod tests {
 
     fn share<S: Store>(scattered: bool) -> Share<S> {
         let task = Task::small(scattered);
-        let source = Arc::new(Records::new(Shape::Dynamic, 300, 1000, 1));
+        let source = Arc::new(Records::new(Shape::Spread, 300, 1000, 1));
         Share::new(1000, 1, &task, source)
     }
 
