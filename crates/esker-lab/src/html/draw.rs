@@ -194,13 +194,15 @@ fn grid(out: &mut String, places: &[(f64, &str)], (x, y): (&Scale, &Scale), axes
     }
     let (floor, right, middle) = (HEIGHT - BOTTOM, WIDTH - RIGHT, (LEFT + WIDTH - RIGHT) / 2.0);
     let (foot, half) = (HEIGHT - 8.0, (HEIGHT - BOTTOM + TOP) / 2.0);
-    let log = if y.log { ", logarithmic" } else { "" };
+    // Upright it has the picture's height, not its width.
+    let log = if y.log { ", log" } else { "" };
+    let name: String = axes.y.chars().take(LETTERS - log.len()).collect();
     let _ = writeln!(
         out,
         "<path class=axis d=\"M{LEFT} {floor}H{right}\"/><text class=name x=\"{middle}\" y=\"{foot}\" text-anchor=\"middle\">{}</text>\
          <text class=name x=\"14\" y=\"{half}\" text-anchor=\"middle\" transform=\"rotate(-90 14 {half})\">{}{log}</text>",
         escape(&axes.x),
-        escape(&axes.y)
+        escape(&name)
     );
 }
 
