@@ -31,6 +31,12 @@ bool is_announced(const THD *thd)
   return announces.load(std::memory_order_relaxed) && thd->system_thread == NON_SYSTEM_THREAD;
 }
 
+/* FLUSH STATUS begins counting anew. */
+ulong since(ulong now, ulong then)
+{
+  return now >= then ? now - then : now;
+}
+
 std::string utc(const char *format, ulonglong us)
 {
   const time_t seconds= static_cast<time_t>(us / 1000000);
@@ -42,8 +48,12 @@ std::string utc(const char *format, ulonglong us)
   return all;
 }
 
+/* The engine writes 64 KiB of a text, and no charset of a client's has characters that are shorter in UTF-8. */
+constexpr size_t most_text= 64 * 1024 + 16;
+
 std::string utf8(const char *text, size_t bytes, CHARSET_INFO *from)
 {
+  bytes= std::min(bytes, most_text);
   std::string converted(bytes * 4, '\0');
   uint errors;
   const uint32 length= my_convert(converted.data(), static_cast<uint32>(converted.size()), &my_charset_utf8mb4_bin, text,
@@ -181,6 +191,7 @@ void Trace::begin(THD *thd, const char *query, size_t bytes, CHARSET_INFO *chars
   Trace *trace= connection ? connection->trace : nullptr;
   if (trace && trace->in_statement_)
     end(thd, 0);
+  es_trace_left_behind();
   if (trace && trace->level_ != level)
   {
     delete trace;
@@ -298,8 +309,8 @@ void Trace::end(THD *thd, uint error)
   figures.changed= da->is_ok() ? da->affected_rows() : 0;
   figures.first_row_ns= trace->first_row_ns_;
   figures.error= error;
-  figures.merge_passes= thd->status_var.filesort_merge_passes_ - trace->merge_passes_;
-  figures.disk_tables= thd->status_var.created_tmp_disk_tables_ - trace->disk_tables_;
+  figures.merge_passes= since(thd->status_var.filesort_merge_passes_, trace->merge_passes_);
+  figures.disk_tables= since(thd->status_var.created_tmp_disk_tables_, trace->disk_tables_);
   figures.disk_bytes= figures.disk_tables ? thd->tmp_tables_size : 0;
   figures.calls_dropped= trace->calls_dropped_;
   figures.killed= thd->killed != NOT_KILLED;

@@ -101,6 +101,16 @@ int check_trace(THD *thd, st_mysql_sys_var *, void *save, st_mysql_value *value)
   return 0;
 }
 
+/* SET ... = DEFAULT is not checked; who may not keeps what there is. */
+void update_trace(THD *thd, st_mysql_sys_var *, void *value, const void *save)
+{
+  if (thd->security_ctx->master_access & SUPER_ACL)
+    *static_cast<ulong *>(value)= *static_cast<const ulong *>(save);
+  else
+    push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, ER_SPECIFIC_ACCESS_DENIED_ERROR,
+                        ER_THD(thd, ER_SPECIFIC_ACCESS_DENIED_ERROR), "SUPER");
+}
+
 /* What it says is kept apart, too: the server changes the variable while others look at it. */
 std::mutex traced_user_lock;
 std::string traced_user;
@@ -224,7 +234,7 @@ MYSQL_SYSVAR_ULONGLONG(trace_max_size, trace_max_size, PLUGIN_VAR_RQCMDARG,
 MYSQL_THDVAR_ENUM(trace, PLUGIN_VAR_RQCMDARG,
                   "Writes what the session does to a file in esker_trace_dir, for 'esker trace'. WAITS: each wait, and where"
                   " each statement's time went. FULL: the calls of the storage engine and the plan, too. Needs SUPER",
-                  check_trace, nullptr, static_cast<ulong>(Trace_level::off), &trace_typelib);
+                  check_trace, update_trace, static_cast<ulong>(Trace_level::off), &trace_typelib);
 
 MYSQL_THDVAR_ULONG(lock_wait_timeout, PLUGIN_VAR_RQCMDARG,
                    "Seconds that a statement waits for a row that another transaction has locked",

@@ -9,6 +9,7 @@ use crate::wait::WaitEvent;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 /// Waits that a recorder keeps until they are taken; about a mebibyte.
@@ -105,6 +106,8 @@ struct Clocks {
 
 /// What one session's thread notes.
 pub struct Recorder {
+    /// Of all that there ever were.
+    id: u64,
     origin: Instant,
     ready: ReadyClock,
     began: Clocks,
@@ -139,8 +142,14 @@ fn ns_between(from: Instant, to: Instant) -> u64 {
 impl Recorder {
     /// Its times count from now. `ready` is asked in whatever thread the recorder works.
     pub fn new(ready: ReadyClock) -> Box<Recorder> {
-        let origin = Instant::now();
+        Recorder::since(Instant::now(), ready)
+    }
+
+    /// Its times count from `origin`.
+    pub fn since(origin: Instant, ready: ReadyClock) -> Box<Recorder> {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
         Box::new(Recorder {
+            id: NEXT.fetch_add(1, Ordering::Relaxed),
             origin,
             ready,
             began: Clocks { at: origin, cpu_ns: 0, ready_ns: None },
@@ -158,6 +167,11 @@ impl Recorder {
     /// Another thread's clock, for a statement that is about to begin there.
     pub fn set_ready(&mut self, ready: ReadyClock) {
         self.ready = ready;
+    }
+
+    /// Its number; no other one has it.
+    pub fn id(&self) -> u64 {
+        self.id
     }
 
     /// When its times are zero.
@@ -293,6 +307,12 @@ pub fn end_statement() -> Option<(Box<Recorder>, Totals)> {
     Some((recorder, totals))
 }
 
+/// As [`end_statement`], if the statement is this one: a pool's thread may have gone on to another session, and what it left
+/// here is that one's.
+pub fn end_statement_of(id: u64) -> Option<(Box<Recorder>, Totals)> {
+    with(|r| r.id == id).filter(|&is_its| is_its).and_then(|_| end_statement())
+}
+
 /// Half of what a recorder keeps is there: now is a good time to take it.
 pub fn is_filling() -> bool {
     is_on() && with(|r| r.noted.len() > MOST_NOTED / 2).unwrap_or(false)
@@ -407,7 +427,6 @@ pub fn cost_ns() -> u64 {
 mod tests {
     use super::*;
     use crate::wait::timed;
-    use std::sync::atomic::{AtomicU64, Ordering};
     use std::sync::Arc;
 
     /// A recorder whose thread was ready for 5 more nanoseconds each time it is asked, and how often it was.
@@ -461,6 +480,17 @@ mod tests {
         assert!(totals.ns >= outer && totals.cpu_ns >= totals.waits_cpu_ns);
         assert_eq!(totals.waits_cpu_ns, noted.iter().map(|n| n.cpu_ns).sum::<u64>());
         assert!(recorder.take_noted(true).is_empty() && !is_on());
+    }
+
+    #[test]
+    fn what_another_statement_left_in_the_thread_is_not_taken() {
+        let (mine, other) = (recorder().0, recorder().0);
+        let (mine_id, other_id) = (mine.id(), other.id());
+        assert!(mine_id != other_id);
+        begin_statement(other);
+        assert!(end_statement_of(mine_id).is_none() && is_on());
+        assert_eq!(end_statement_of(other_id).unwrap().0.id(), other_id);
+        assert!(end_statement_of(other_id).is_none() && !is_on());
     }
 
     #[test]

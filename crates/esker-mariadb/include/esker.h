@@ -1578,6 +1578,9 @@ void es_trace_begin(const EsEngine *engine,
                     const uint8_t *text,
                     size_t text_bytes);
 
+/// What a statement left in this thread that the server continued in another one is gone, before it notes what others do.
+void es_trace_left_behind();
+
 /// Nanoseconds since the trace began.
 ///
 /// # Safety

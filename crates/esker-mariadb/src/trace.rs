@@ -103,6 +103,7 @@ impl Counted {
 pub struct EsTrace {
     /// Between statements; during one it is the thread's.
     recorder: Option<Box<Recorder>>,
+    recorder_id: u64,
     origin: Instant,
     /// None: it has ended.
     file: Option<AppendFile>,
@@ -125,12 +126,17 @@ impl EsTrace {
         // SAFETY: es_trace_open's caller's promise.
         let text = |pointer| unsafe { str_of(pointer) };
         let folder = Path::new(text(given.folder)?);
+        let (all, most) = (AppendFile::bytes_in(folder), MOST_BYTES.load(Ordering::Relaxed));
+        if all >= most {
+            return Err(Failure::invalid("all traces together are as long as esker_trace_max_size"));
+        }
         let file = AppendFile::create(&folder.join(text(given.name)?)).map_err(esker::Error::from)?;
-        ALL_BYTES.store(AppendFile::bytes_in(folder), Ordering::Relaxed);
+        ALL_BYTES.store(all, Ordering::Relaxed);
         COST_NS.get_or_init(cost_ns);
         let recorder = Recorder::new(ready_clock());
         let mut trace = EsTrace {
             origin: recorder.origin(),
+            recorder_id: recorder.id(),
             recorder: Some(recorder),
             file: Some(file),
             file_bytes: 0,
@@ -239,7 +245,9 @@ impl EsTrace {
     }
 
     fn end(&mut self, engine: &EsEngine, session: &EsSession, given: &EsTraceEnd) -> Result<(), Failure> {
-        let Some((mut recorder, totals)) = trace::end_statement() else { return Ok(()) };
+        let Some((mut recorder, totals)) = trace::end_statement_of(self.recorder_id) else {
+            return self.end_elsewhere(session, given);
+        };
         let told_from = thread_cpu_ns();
         let noted = recorder.take_noted(true);
         self.tell(&noted, recorder.paths(), || names_of_files(engine));
@@ -248,7 +256,7 @@ impl EsTrace {
             let calls = Calls { dropped: Some(given.calls_dropped), q: Some(self.query), s: Some(self.statement) };
             self.line(&calls);
         }
-        let end = self.end_line(totals, session, given);
+        let end = self.end_line(Some(totals), session, given);
         self.line(&end);
         let written = self.write_out();
         // Of the next statement's, as far as it is after this one's end.
@@ -256,7 +264,19 @@ impl EsTrace {
         written
     }
 
-    fn end_line(&self, totals: Totals, session: &EsSession, given: &EsTraceEnd) -> End<'static> {
+    /// The server has continued the statement in another thread of its pool, after a commit of InnoDB's. What was noted stayed
+    /// with the first one, and is lost; the end says only what it knows.
+    #[cold]
+    fn end_elsewhere(&mut self, session: &EsSession, given: &EsTraceEnd) -> Result<(), Failure> {
+        let recorder = Recorder::since(self.origin, ready_clock());
+        (self.recorder_id, self.files_told) = (recorder.id(), 0);
+        self.recorder = Some(recorder);
+        let end = self.end_line(None, session, given);
+        self.line(&end);
+        self.write_out()
+    }
+
+    fn end_line(&self, totals: Option<Totals>, session: &EsSession, given: &EsTraceEnd) -> End<'static> {
         let (counters, in_transaction) = (session.counters(), session.session.txn_id().is_some());
         let (now, then) = (Counted::of(counters), self.before);
         let commit = match (now.commits - then.commits, now.rollbacks - then.rollbacks) {
@@ -266,19 +286,20 @@ impl EsTrace {
             (0, _) => "rolled back",
             _ => "committed and rolled back",
         };
+        let ns = totals.map_or_else(|| self.now_ns() - self.began_ns, |t| t.ns);
         End {
             q: self.query,
             s: Some(self.statement),
-            tim: self.began_ns + totals.ns,
-            ela: totals.ns,
-            cpu: Some(totals.cpu_ns),
-            engine: Some(totals.engine_ns),
-            ready: Some(totals.ready_ns),
-            waits_cpu: Some(totals.waits_cpu_ns),
-            waits_ready: Some(totals.waits_ready_ns),
+            tim: self.began_ns + ns,
+            ela: ns,
+            cpu: totals.map(|t| t.cpu_ns),
+            engine: totals.map(|t| t.engine_ns),
+            ready: totals.map(|t| t.ready_ns),
+            waits_cpu: totals.map(|t| t.waits_cpu_ns),
+            waits_ready: totals.map(|t| t.waits_ready_ns),
             rows: Some(given.rows),
             changed: Some(given.changed),
-            first_row: (given.first_row_ns > 0).then(|| given.first_row_ns.saturating_sub(self.began_ns)),
+            first_row: (given.first_row_ns > 0).then(|| given.first_row_ns.saturating_sub(self.began_ns).min(ns)),
             err: (given.error != 0).then_some(given.error),
             killed: given.killed,
             events: Some(self.events),
@@ -314,7 +335,7 @@ impl Drop for EsTrace {
     fn drop(&mut self) {
         // A statement that has not ended, in whichever thread that was, has no trace any more.
         if self.recorder.is_none() {
-            let _ = trace::end_statement();
+            let _ = trace::end_statement_of(self.recorder_id);
         }
     }
 }
@@ -371,7 +392,7 @@ fn wait_line(wait: &Noted, connection: u64, query: u64, statement: u64) -> Wait<
 /// as the server does, comments and all.
 fn without_passwords(text: &str) -> Cow<'_, str> {
     let lower = text.to_ascii_lowercase();
-    let words = ["identified", "password"];
+    let words = ["identified", "password", "authentication_string"];
     match words.iter().filter_map(|word| Some(lower.find(word)? + word.len())).min() {
         Some(end) if end < text.len() => format!("{} ***", &text[..end]).into(),
         _ => text.into(),
@@ -443,6 +464,12 @@ pub unsafe extern "C" fn es_trace_begin(
         trace.begin(query, &db, &text, session.counters());
         Ok(())
     });
+}
+
+/// What a statement left in this thread that the server continued in another one is gone, before it notes what others do.
+#[no_mangle]
+pub extern "C" fn es_trace_left_behind() {
+    drop(trace::end_statement());
 }
 
 /// Nanoseconds since the trace began.

@@ -234,7 +234,13 @@ pub(super) fn bars(series: &[Series], axes: &Axes, all: &[f64]) -> String {
         }
     }
     let (foot, log) = (floor + 34.0, if x.log { ", logarithmic" } else { "" });
-    let _ = writeln!(out, "<text class=name x=\"{start:.1}\" y=\"{foot:.1}\">{}{log}</text></svg>", escape(&axes.y));
+    // It ends with the picture: labels may leave it less room than it needs.
+    let end = WIDTH - 4.0;
+    let _ = writeln!(
+        out,
+        "<text class=name x=\"{end}\" y=\"{foot:.1}\" text-anchor=\"end\">{}{log}</text></svg>",
+        escape(&axes.y)
+    );
     out
 }
 
