@@ -328,6 +328,13 @@ void notify(THD *thd, unsigned event_class, const void *what)
   if (event_class == MYSQL_AUDIT_CONNECTION_CLASS)
   {
     const auto *event= static_cast<const mysql_event_connection *>(what);
+    /* A file is of one user. */
+    Connection *connection= event->event_subclass == MYSQL_AUDIT_CONNECTION_CHANGE_USER ? Connection::find(thd) : nullptr;
+    if (connection)
+    {
+      delete connection->trace;
+      connection->trace= nullptr;
+    }
     if (event->event_subclass != MYSQL_AUDIT_CONNECTION_DISCONNECT && event->status == 0)
       trace_this_user(thd);
     return;
