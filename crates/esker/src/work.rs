@@ -104,10 +104,12 @@ pub(crate) enum Kind {
     Change,
 }
 
-/// What a session is at, and what it has done since it added that to the tables' figures.
+/// What a session is at, and what it has done since it added that to the tables' figures. An update turns from reading to
+/// changing and back with each row, a join from table to table: that touches nothing but the session's own.
 #[derive(Default)]
 pub(crate) struct Working {
-    at: Option<(Arc<Work>, Kind)>,
+    /// Its place in `gathered`.
+    at: Option<(usize, Kind)>,
     /// The session's counters when it turned to that.
     since: [u64; COUNTED.len()],
     gathered: Vec<(Arc<Work>, WorkFigures)>,
@@ -120,34 +122,33 @@ fn now(counters: &SessionCounters) -> [u64; COUNTED.len()] {
 impl Working {
     #[inline]
     fn is_at(&self, work: &Arc<Work>, kind: Kind) -> bool {
-        self.at.as_ref().is_some_and(|(at, of)| *of == kind && Arc::ptr_eq(at, work))
+        self.at.is_some_and(|(at, of)| of == kind && Arc::ptr_eq(&self.gathered[at].0, work))
     }
 
     /// What was counted until now is of what it was at.
-    fn turn_to(&mut self, counters: &SessionCounters, next: Option<(Arc<Work>, Kind)>) {
+    fn turn_to(&mut self, counters: &SessionCounters, next: Option<(&Arc<Work>, Kind)>) {
         let now = now(counters);
-        if let Some((at, kind)) = std::mem::replace(&mut self.at, next) {
-            let since = std::mem::replace(&mut self.since, now);
-            let more = std::array::from_fn(|i| now[i].wrapping_sub(since[i]));
-            if more.iter().any(|n| *n > 0) {
-                self.gather(&at, more, kind);
-            }
+        if let Some((at, kind)) = self.at.take() {
+            self.gathered[at].1.add(std::array::from_fn(|i| now[i].wrapping_sub(self.since[i])), kind);
         }
         self.since = now;
+        self.at = next.map(|(work, kind)| (self.place_of(work), kind));
     }
 
-    fn gather(&mut self, of: &Arc<Work>, more: [u64; COUNTED.len()], kind: Kind) {
-        match self.gathered.iter_mut().find(|(work, _)| Arc::ptr_eq(work, of)) {
-            Some((_, figures)) => figures.add(more, kind),
-            None => {
-                if self.gathered.len() >= MOST_GATHERED {
-                    self.tell();
-                }
-                let mut figures = WorkFigures::default();
-                figures.add(more, kind);
-                self.gathered.push((of.clone(), figures));
+    fn place_of(&mut self, work: &Arc<Work>) -> usize {
+        if let Some(place) = self.gathered.iter().position(|(of, _)| Arc::ptr_eq(of, work)) {
+            return place;
+        }
+        if self.gathered.len() >= MOST_GATHERED {
+            let at = self.at.take().map(|(at, kind)| (self.gathered[at].0.clone(), kind));
+            self.tell();
+            if let Some((work, kind)) = at {
+                self.gathered.push((work, WorkFigures::default()));
+                self.at = Some((0, kind));
             }
         }
+        self.gathered.push((work.clone(), WorkFigures::default()));
+        self.gathered.len() - 1
     }
 
     fn tell(&mut self) {
@@ -168,7 +169,8 @@ impl Working {
             more[at] = after[i].wrapping_sub(before[i]);
             self.since[at] = self.since[at].wrapping_add(more[at]);
         }
-        self.gather(another, more, Kind::Change);
+        let place = self.place_of(another);
+        self.gathered[place].1.add(more, Kind::Change);
     }
 }
 
@@ -177,7 +179,7 @@ impl Session {
     #[inline]
     pub(crate) fn works_on(&mut self, work: &Arc<Work>, kind: Kind) {
         if !self.working.is_at(work, kind) {
-            self.working.turn_to(&self.own_counters, Some((work.clone(), kind)));
+            self.working.turn_to(&self.own_counters, Some((work, kind)));
         }
     }
 
@@ -247,6 +249,39 @@ impl Engine {
         for table in self.core.shown_tables() {
             table.work.forget();
             table.trees().kept_indexes().for_each(|(_, index)| index.work.forget());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use esker_base::counters::{bind, count};
+
+    #[test]
+    fn more_tables_than_are_gathered_have_all_that_was_done() {
+        let counters = SessionCounters::new();
+        let _bound = bind(&counters);
+        let tables: Vec<Arc<Work>> = (0..2 * MOST_GATHERED + 3).map(|_| Arc::default()).collect();
+        let mut working = Working::default();
+        for round in 0..2 {
+            for (i, table) in tables.iter().enumerate() {
+                working.turn_to(&counters, Some((table, Kind::Read)));
+                assert!(working.is_at(table, Kind::Read) && !working.is_at(table, Kind::Change));
+                count(Counter::RowsRead, 1);
+                // A change looks into another one meanwhile, which may be one too many.
+                let before = Working::blocks(&counters);
+                count(Counter::BlocksMissed, 1);
+                working.of_another(before, Working::blocks(&counters), &tables[(i + 7) % tables.len()]);
+                count(Counter::RowsRead, round);
+            }
+        }
+        working.turn_to(&counters, None);
+        assert!(working.gathered.len() <= MOST_GATHERED && working.gathered.capacity() <= 2 * MOST_GATHERED);
+        working.tell();
+        for table in &tables {
+            let figures = table.get();
+            assert_eq!((figures.rows_read, figures.blocks_read, figures.blocks_read_by_changes), (3, 2, 2));
         }
     }
 }
