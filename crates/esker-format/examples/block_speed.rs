@@ -125,7 +125,7 @@ fn measure(name: &str, kinds: &[ColumnKind], format: RowFormat) {
                 while at < block.rows() {
                     let end = (at + batch).min(block.rows());
                     // SAFETY: the target has room for all rows.
-                    let done = unsafe { block.decode_images(at..end, mask, target.as_mut_ptr(), width) };
+                    let done = unsafe { block.decode_images(at..end, mask, target.as_mut_ptr(), width as isize) };
                     black_box(done.is_ok());
                     at = end;
                 }
@@ -148,7 +148,7 @@ fn measure(name: &str, kinds: &[ColumnKind], format: RowFormat) {
                 return;
             };
             // SAFETY: the target has room for all rows.
-            let done = unsafe { block.decode_images(0..block.rows(), &one(2), target.as_mut_ptr(), width) };
+            let done = unsafe { block.decode_images(0..block.rows(), &one(2), target.as_mut_ptr(), width as isize) };
             black_box(done.is_ok());
         });
         println!("    open + third column {fresh:7.1} ns/row");

@@ -113,9 +113,12 @@ fn check_block(block: &RowBlock<&[u8]>, layout: &Layout, versions: &[Version], r
     let n = (to - from) as usize;
     // Exactly as long as it must be: what is written outside is found by tools, and between images by the pattern.
     let mut images = vec![0x5a; (n - 1) * stride + width];
-    unsafe { block.decode_images(from..to, &mask, images.as_mut_ptr(), stride).unwrap() };
+    let falls = rng.below(4) == 0;
+    let (first, step) = if falls { ((n - 1) * stride, -(stride as isize)) } else { (0, stride as isize) };
+    unsafe { block.decode_images(from..to, &mask, images[first..].as_mut_ptr(), step).unwrap() };
     for (k, (_, tag, packed)) in versions[from as usize..to as usize].iter().enumerate() {
-        let image = &images[k * stride..k * stride + width];
+        let at = if falls { n - 1 - k } else { k };
+        let image = &images[at * stride..at * stride + width];
         if !tag.tombstone {
             assert!(same_image(layout, &mask, &image_of(layout, packed), image), "row {k}");
         }

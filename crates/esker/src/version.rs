@@ -13,7 +13,7 @@ pub(crate) const ACTIVE: u64 = 0;
 pub(crate) const ABORTED: u64 = u64::MAX;
 
 /// Who looks, and how far: everything committed up to `seq`, and what `me` wrote.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct View {
     pub(crate) seq: CommitSeq,
     pub(crate) me: TxnId,

@@ -16,8 +16,20 @@ use std::ops::Range;
 pub(super) struct Target {
     /// The first one.
     pub out: *mut u8,
-    /// From one to the next.
-    pub stride: usize,
+    /// From one to the next; negative where they lie the other way round.
+    pub stride: isize,
+}
+
+impl Target {
+    /// The `i`th image.
+    ///
+    /// # Safety
+    /// There are more than `i`, in one piece of memory.
+    #[inline(always)]
+    unsafe fn image(self, i: usize) -> *mut u8 {
+        // SAFETY: the caller's promise.
+        unsafe { self.out.offset(i as isize * self.stride) }
+    }
 }
 
 /// Where the lengths of consecutive values come from.
@@ -79,7 +91,7 @@ unsafe fn each(
             } else {
                 image::put_value(column, image, bytes.get(at..at + len).unwrap_or(&[]));
             }
-            image = image.wrapping_add(to.stride);
+            image = image.wrapping_offset(to.stride);
         }
         at += stored;
     }
@@ -282,7 +294,7 @@ unsafe fn repeat(column: &Column, value: &[u8], rows: usize, to: Target) {
     unsafe {
         image::put_value(column, to.out, value);
         for i in 1..rows {
-            copy_chunks(to.out.add(offset), to.out.add(i * to.stride + offset), used);
+            copy_chunks(to.out.add(offset), to.image(i).add(offset), used);
         }
     }
 }
@@ -298,7 +310,7 @@ pub(super) unsafe fn heads(view: &View<'_>, rows: Range<usize>, width: usize, to
             return;
         };
         // SAFETY: the caller's promise.
-        unsafe { copy_chunks(head.as_ptr(), to.out.add(i * to.stride), width) };
+        unsafe { copy_chunks(head.as_ptr(), to.image(i), width) };
     }
 }
 
@@ -316,11 +328,11 @@ pub(super) unsafe fn images(layout: &Layout, view: &View<'_>, rows: Range<usize>
         let copy = |offset: usize, n: usize| {
             for i in 0..rows.len() {
                 let src = source.as_ptr().add(i * width + offset);
-                copy_chunks(src, to.out.add(i * to.stride + offset), n);
+                copy_chunks(src, to.image(i).add(offset), n);
             }
         };
         if mask.is_all() {
-            if to.stride == width {
+            if to.stride == width as isize {
                 return std::ptr::copy_nonoverlapping(source.as_ptr(), to.out, source.len());
             }
             return copy(0, width);

@@ -339,16 +339,16 @@ impl<B: BlockBytes> RowBlock<B> {
     ///
     /// # Safety
     /// `out` is writable for `image_bytes` bytes at every multiple of `stride` for the rows asked; `stride` is at least
-    /// `image_bytes`. The memory is initialised, or is not read where this function did not write.
+    /// `image_bytes`, forward or backward. The memory is initialised, or is not read where this function did not write.
     pub unsafe fn decode_images(
         &self,
         rows: Range<u32>,
         mask: &ColumnMask,
         out: *mut u8,
-        stride: usize,
+        stride: isize,
     ) -> Result<(), FormatError> {
         self.check_range(&rows);
-        debug_assert!(stride >= self.layout.image_bytes as usize);
+        debug_assert!(stride.unsigned_abs() >= self.layout.image_bytes as usize);
         if rows.is_empty() {
             return Ok(());
         }

@@ -193,7 +193,7 @@ fn try_block(bytes: &[u8], layout: &Arc<Layout>, format: RowFormat) {
     let mask = ColumnMask::all(layout.columns.len());
     let rows = from..from + n as u32;
     // SAFETY: there is room for every row.
-    let _ = unsafe { block.decode_images(rows.clone(), &mask, images.as_mut_ptr(), width) };
+    let _ = unsafe { block.decode_images(rows.clone(), &mask, images.as_mut_ptr(), width as isize) };
     let _ = (block.images(rows), block.verify());
 }
 

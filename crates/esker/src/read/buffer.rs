@@ -6,7 +6,7 @@
 use crate::catalog::table::Table;
 use crate::tree::memtable::Memtable;
 use crate::tree::merge_read::BlockSpan;
-use crate::tree::near::Place;
+use crate::tree::near::{Beside, Place};
 use crate::tree::run::{Block, Run};
 use crate::tree::Found;
 use crate::{Error, Result};
@@ -47,21 +47,36 @@ pub(crate) struct Keys {
 #[derive(Default)]
 pub(crate) struct Kept(AtomicPtr<Buffer>);
 
-/// Rows whose images are still to be made, the first at the position `to`: they stand one behind the other in a block, which is
-/// pinned there.
+/// Rows whose images are still to be made, from the position `to` on: they stand one behind the other in a block, which is
+/// pinned there, the first one first, or last where they fall.
 struct Together {
     pin: usize,
     rows: Range<u32>,
     to: usize,
+    falls: bool,
 }
 
 /// So many decoded places before it is come to a place is fetched from memory.
 const FETCHED_AHEAD: usize = 8;
 
 impl Together {
-    /// Is it the next row that stands at `at` of the same block and gets the image at `to`?
-    fn joins(&self, at: u32, to: usize) -> bool {
-        self.rows.end == at && self.to + self.rows.len() == to
+    /// Joins the rows that stand there in the same block and get the images from `to` on, if they come next.
+    fn join(&mut self, rows: &Range<u32>, to: usize, falls: bool) -> bool {
+        let can_rise = !self.falls || self.rows.len() == 1;
+        let can_fall = self.falls || self.rows.len() == 1;
+        let one = rows.len() == 1;
+        if self.to + self.rows.len() != to {
+            return false;
+        }
+        if can_rise && (!falls || one) && self.rows.end == rows.start {
+            (self.rows.end, self.falls) = (rows.end, false);
+            return true;
+        }
+        if can_fall && (falls || one) && rows.end == self.rows.start {
+            (self.rows.start, self.falls) = (rows.start, true);
+            return true;
+        }
+        false
     }
 }
 
@@ -202,7 +217,7 @@ impl Buffer {
             _ => {
                 let out = self.room(stride, at, n);
                 // SAFETY: `room` made room for `n` images.
-                unsafe { span.block.decode_images(rows.clone(), mask, out, stride) }
+                unsafe { span.block.decode_images(rows.clone(), mask, out, stride as isize) }
                     .map_err(|e| span.run.damage(span.offset, e))?;
             }
         }
@@ -226,16 +241,23 @@ impl Buffer {
             Place::Mem(mem, packed) => return self.add_packed(table, mask, row, (mem, packed)),
             Place::Found(found) => return self.add_found(table, mask, row, found),
         };
-        let to = self.ids.len();
-        match self.together.last_mut() {
-            Some(last) if last.joins(at, to) && self.pins[last.pin].is(block) => last.rows.end += 1,
-            _ => {
-                let pin = self.pin(|pin| pin.is(block), || Pin::Block(run.clone(), offset, block.clone()));
-                self.together.push(Together { pin, rows: at..at + 1, to });
-            }
-        }
-        self.ids.push(row);
+        self.add_beside(&[row], &Beside { run, offset, block, places: at..at + 1, falls: false });
         Ok(())
+    }
+
+    /// Rows that stand together, in the order in which they were asked for.
+    pub(crate) fn add_beside(&mut self, ids: &[RowId], beside: &Beside<'_>) {
+        let Beside { run, offset, block, places, falls } = beside;
+        let to = self.ids.len();
+        let joined = match self.together.last_mut() {
+            Some(last) if self.pins[last.pin].is(block) => last.join(places, to, *falls),
+            _ => false,
+        };
+        if !joined {
+            let pin = self.pin(|pin| pin.is(block), || Pin::Block((*run).clone(), *offset, (*block).clone()));
+            self.together.push(Together { pin, rows: places.clone(), to, falls: *falls });
+        }
+        self.ids.extend_from_slice(ids);
     }
 
     fn add_packed(
@@ -269,13 +291,17 @@ impl Buffer {
         let stride = table.layout.image_bytes as usize;
         let out = self.room(stride, 0, self.ids.len());
         together.iter().take(FETCHED_AHEAD).for_each(|ahead| self.fetch(ahead, mask));
-        for (i, Together { pin, rows, to }) in together.iter().enumerate() {
+        for (i, Together { pin, rows, to, falls }) in together.iter().enumerate() {
             if let Some(ahead) = together.get(i + FETCHED_AHEAD) {
                 self.fetch(ahead, mask);
             }
             let Pin::Block(run, offset, block) = &self.pins[*pin] else { continue };
+            let (first, step) = match falls {
+                true => (to + rows.len() - 1, -(stride as isize)),
+                false => (*to, stride as isize),
+            };
             // SAFETY: `room` made room for an image of each row.
-            unsafe { block.decode_images(rows.clone(), mask, out.add(to * stride), stride) }
+            unsafe { block.decode_images(rows.clone(), mask, out.add(first * stride), step) }
                 .map_err(|e| run.damage(*offset, e))?;
         }
         together.clear();
@@ -340,7 +366,7 @@ pub(crate) fn decode(table: &Table, mask: &ColumnMask, found: &Found, image: &mu
         Found::Mem(_, packed) => unpack(table, mask, packed, image),
         Found::Block(run, offset, block, i) => {
             // SAFETY: one image.
-            unsafe { block.decode_images(*i..*i + 1, mask, image.as_mut_ptr(), image.len()) }
+            unsafe { block.decode_images(*i..*i + 1, mask, image.as_mut_ptr(), image.len() as isize) }
                 .map_err(|e| run.damage(*offset, e))
         }
         Found::Tombstone => Ok(()),

@@ -35,6 +35,7 @@ use chosen::Chosen;
 use esker_base::counters::{count, Counter};
 use esker_format::key_bytes::pass_prefix;
 use esker_format::{FormatError, RowId};
+use lookup::RowLookup;
 use read_ahead::ReadAhead;
 use std::ops::Range;
 use std::sync::Arc;
@@ -191,6 +192,8 @@ pub struct IndexCursor {
     span: Option<(BlockSpan<ByBytes>, bool)>,
     /// The transaction's next ordinal when it was sought.
     ordinal: u64,
+    /// What the rows of the last batch were looked up in, for those of the next.
+    rows: Option<RowLookup>,
     buffer: Buffer,
     /// Where the buffer goes in the end.
     kept: Arc<Kept>,
@@ -235,6 +238,7 @@ impl Session {
             entries: None,
             span: None,
             ordinal: 0,
+            rows: None,
             buffer: self.kept.take(),
             kept: self.kept.clone(),
             scratch: Vec::new(),

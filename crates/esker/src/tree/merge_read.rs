@@ -9,7 +9,7 @@
 //! those that were committed after the view was opened. Each key that has one is given by itself.
 
 pub(crate) mod in_memory;
-mod run_source;
+pub(crate) mod run_source;
 
 use self::run_source::{Examined, RunSource};
 use crate::lock::Parker;

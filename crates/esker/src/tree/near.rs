@@ -4,16 +4,21 @@
 //! and the next one is looked for from there: next to it is at hand, and what lies far away is searched as by
 //! [`find`](super::find). Two places are kept of each, as one row among many that lie together may lie far away, and the next
 //! is where the others are. Rows that are asked for soon are searched together, see `search.rs`. Of rows that are looked up one
-//! behind the other those up to the next one that anything else has are looked for in one block alone.
+//! behind the other, or before, those up to the next one that anything else has are looked for in one block alone, and stretches of
+//! them are taken as they stand (`beside.rs`).
 //!
 //! Invariants: what is found is what `find` finds; what is kept of a place stays true, since whatever comes to a memtable later
 //! is not seen by the view. The looker itself writes nothing meanwhile.
 
+mod beside;
+
+pub(crate) use self::beside::Beside;
 use crate::tally::tally;
 use crate::tree::key::ByRow;
 use crate::tree::levels::Lies;
 use crate::tree::looks::OwnLooks;
 use crate::tree::memtable::{Memtable, Node, Version};
+use crate::tree::merge_read::run_source::sees_all;
 use crate::tree::run::{Block, Run};
 use crate::tree::search::seek_each;
 use crate::tree::stored::{may_meet, Stored};
@@ -105,6 +110,8 @@ struct InBlock {
     block: Arc<Block>,
     seen: RunSeen,
     aborted: Arc<OrdinalRanges>,
+    /// The view sees all that is in it, but for tombstones and older versions.
+    sees_all: bool,
     /// The first version from `from` on stands at `at`, and is of `next`.
     from: RowId,
     at: u32,
@@ -238,10 +245,13 @@ impl Near {
             }
         }
         self.looks.add(blocks, memtables, row);
-        // Rows that lie together are asked for one behind the other.
-        let is_next = std::mem::replace(&mut self.last, row).0.checked_add(1) == Some(row.0);
-        if let Some((_, Best::Block(level, _))) = best.as_ref().filter(|_| is_next && is_everywhere) {
-            self.alone = (*level, row..=self.alone_until(*level, row));
+        // Rows that lie together are asked for one behind the other, or before.
+        let last = std::mem::replace(&mut self.last, row);
+        let (is_next, is_before) = (last.0.checked_add(1) == Some(row.0), row.0.checked_add(1) == Some(last.0));
+        if let Some((_, Best::Block(level, _))) = best.as_ref().filter(|_| (is_next || is_before) && is_everywhere) {
+            let level = *level;
+            let rows = if is_next { row..=self.alone_until(level, row) } else { self.alone_from(level, row)..=row };
+            self.alone = (level, rows);
         }
         Ok(())
     }
@@ -263,25 +273,6 @@ impl Near {
             at += 1;
             is_of_row = !place.block.ids_unique() && at < place.block.rows() && place.block.row_id(at) == row;
         }
-    }
-
-    /// The last row up to which, from a row on that was looked for everywhere, there is nothing but in one level's block.
-    fn alone_until(&self, level: usize, row: RowId) -> RowId {
-        let mut until = *self.levels[level].last[0].known.end();
-        for InMemory { places, .. } in &self.memtables {
-            // SAFETY: null, or a node of the memtable that is held.
-            if let Some(next) = unsafe { places[0].next.as_ref() } {
-                until = until.min(RowId(next.key().0.saturating_sub(1)));
-            }
-        }
-        let others = self.levels.iter().enumerate().filter(|(i, _)| *i != level);
-        for (_, Places { last, .. }) in others {
-            until = until.min(*last[0].known.end());
-            if let Some(place) = last[0].block.as_ref().filter(|place| place.at < place.block.rows()) {
-                until = until.min(RowId(place.next.0.saturating_sub(1)));
-            }
-        }
-        until.max(RowId(row.0.saturating_sub(1)))
     }
 
     fn place(&self, best: Best) -> Option<Place<'_>> {
@@ -417,8 +408,9 @@ impl Near {
         let last = RowId(entry.last_id.0 - u64::from(meets_after)).min(*known.end());
         let (run, offset) = (handle.run.clone(), entry.offset);
         let (block, aborted) = (run.block(&blocks, index)?, handle.aborted());
+        let sees_all = sees_all(entry, seen, &aborted, self.view, &self.marks);
         let (from, at, next) = (RowId::MAX, 0, RowId::ZERO);
-        let block = Some(InBlock { run, offset, block, seen, aborted, from, at, next });
+        let block = Some(InBlock { run, offset, block, seen, aborted, sees_all, from, at, next });
         Ok(Placed::At(InLevel { known: first..=last, block }))
     }
 
@@ -471,6 +463,16 @@ impl InMemory {
         self.mem.visible(Some(next).filter(|node| node.key() == row)?, view)
     }
 
+    /// How far back nothing is before a row, the place of the last row: from there on.
+    fn none_from(&mut self, row: RowId) -> RowId {
+        let place = &mut self.places[0];
+        if place.from >= row {
+            let before = self.mem.before(row);
+            place.from = before.map_or(RowId::ZERO, |node| RowId(node.key().0 + 1));
+        }
+        place.from
+    }
+
     /// Stands at the row's node, or at the first behind it: at `told`, if that is told. True if that was not at hand.
     #[inline]
     fn go_to(&mut self, row: RowId, told: Option<*const Node>) -> bool {
@@ -499,16 +501,17 @@ impl InMemory {
     #[inline]
     fn step(&mut self, row: RowId) -> bool {
         let place = &mut self.places[0];
-        if row < place.from || row.0 - place.from.0 > NEAR_IDS {
+        if row < place.from {
             return false;
         }
-        place.from = row;
-        for _ in 0..STEPS {
+        for _ in 0..=STEPS {
             // SAFETY: null, or a node of the memtable.
-            match unsafe { place.next.as_ref() }.filter(|node| node.key() < row) {
-                Some(node) => place.next = self.mem.after(node).map_or(std::ptr::null(), std::ptr::from_ref),
-                None => return true,
+            let Some(node) = unsafe { place.next.as_ref() }.filter(|node| node.key() < row) else { return true };
+            if row.0 - node.key().0 > NEAR_IDS {
+                return false;
             }
+            place.from = row;
+            place.next = self.mem.after(node).map_or(std::ptr::null(), std::ptr::from_ref);
         }
         false
     }
@@ -548,4 +551,9 @@ tally! {
 tally! {
     /// Counts the rows that this thread looked for in one block alone.
     alone
+}
+
+tally! {
+    /// Counts the stretches of rows that this thread found beside one.
+    stretches
 }

@@ -158,6 +158,17 @@ impl<K: Key> Memtable<K> {
         self.seek(key).filter(|n| K::cmp(n.key(), key).is_eq())
     }
 
+    /// The last key before `key`.
+    pub(crate) fn before(&self, key: K::Ref<'_>) -> Option<&Node<K>> {
+        self.first()?;
+        let (mut at, level) = self.begin(K::head(key), key);
+        for level in (0..=level).rev() {
+            at = self.last_before(at, level, Some(key));
+        }
+        // SAFETY: nodes live as long as the arena.
+        (!std::ptr::eq(at, self.head.node())).then(|| unsafe { &*at })
+    }
+
     /// A key before `to`, or before the end, behind which about 2 to the power of `2 * level - 1` keys come before `to`; none, if
     /// there are about so many or fewer.
     pub(crate) fn step_back(&self, to: Option<K::Ref<'_>>, level: usize) -> Option<&Node<K>> {

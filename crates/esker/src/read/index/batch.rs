@@ -54,6 +54,7 @@ impl IndexCursor {
         while self.buffer.ids.len() < rows && self.gather(&mut lookup, rows)? {
             self.add_wanted(&mut lookup)?;
         }
+        self.keep(lookup);
         self.buffer.make_images(&self.table, &self.options.mask)?;
         if !self.buffer.ids.is_empty() {
             count(Counter::Batches, 1);
@@ -105,26 +106,47 @@ impl IndexCursor {
     fn add_rows_of(&mut self, lookup: &mut Lookup<'_>, wanted: &[RowId], keys: &Keys) -> Result<Vec<usize>> {
         let Some(rows) = &mut lookup.rows else { return Ok(Vec::new()) };
         rows.expect(wanted, &self.options.mask)?;
-        let mut missing = Vec::new();
-        for (at, row) in (keys.len() - wanted.len()..).zip(wanted) {
-            if !self.add_row(lookup, keys.get(at), *row)? {
-                missing.push(at);
+        let (mut missing, first) = (Vec::new(), keys.len() - wanted.len());
+        let mut at = 0;
+        while let Some(row) = wanted.get(at) {
+            if !self.add_row(lookup, keys.get(first + at), *row)? {
+                missing.push(first + at);
+            }
+            at += 1;
+            if let Some(beside) = lookup.rows.as_mut().and_then(|rows| rows.beside(&wanted[at..])) {
+                let end = at + beside.places.len();
+                self.buffer.add_beside(&wanted[at..end], &beside);
+                at = end;
             }
         }
         Ok(missing)
     }
 
     /// What is needed for rows, or `entries` alone.
-    pub(super) fn lookup<'a>(&self, session: &'a mut Session, entries: bool) -> Result<Lookup<'a>> {
-        let mut rows = None;
-        if !self.covering && !entries {
+    pub(super) fn lookup<'a>(&mut self, session: &'a mut Session, entries: bool) -> Result<Lookup<'a>> {
+        let kept = self.rows.take();
+        let looks_up = !self.covering && !entries;
+        if looks_up {
             session.seal_for_read(&self.table)?;
-            let (state, private) = (self.table.readable(&self.table.tree())?, session.private_of(&self.table)?);
-            rows = Some(RowLookup::new(state, private, self.view));
         }
         let session = &*session;
         let txn = session.current.open().and_then(|txn| txn.in_table(&self.table));
+        let mut rows = None;
+        if looks_up {
+            let state = self.table.readable(&self.table.tree())?;
+            // Who has written here finds each time what it has.
+            rows = kept.filter(|kept| txn.is_none() && kept.is_in(&state, self.view));
+            if rows.is_none() {
+                rows = Some(RowLookup::new(state, session.private_of(&self.table)?, self.view));
+            }
+        }
         Ok(Lookup { session, table: self.table.clone(), txn, rows })
+    }
+
+    /// Keeps what rows were looked up in, if more of them may come, and the transaction has written none.
+    pub(super) fn keep(&mut self, lookup: Lookup<'_>) {
+        let goes_on = self.entries.is_some() || self.span.is_some();
+        self.rows = lookup.rows.filter(|_| goes_on && lookup.txn.is_none());
     }
 
     /// Adds entries of a block, so many at most.

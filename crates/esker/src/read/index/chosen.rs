@@ -77,6 +77,7 @@ impl IndexCursor {
         }
         let mut lookup = self.lookup(session, false)?;
         self.add_wanted(&mut lookup)?;
+        self.keep(lookup);
         self.buffer.make_images(&self.table, &self.options.mask)
     }
 }

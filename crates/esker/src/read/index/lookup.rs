@@ -6,7 +6,7 @@
 use crate::tree::fences::TOGETHER;
 use crate::tree::key::ByRow;
 use crate::tree::memtable::Memtable;
-use crate::tree::near::{Near, Place};
+use crate::tree::near::{Beside, Near, Place};
 use crate::tree::{find, Found, TreeState};
 use crate::version::{VersionOrder, View};
 use crate::Result;
@@ -50,6 +50,11 @@ impl RowLookup {
         }
     }
 
+    /// Is it of this state, under this view, and of nobody's own memtable?
+    pub(super) fn is_in(&self, state: &Arc<TreeState<ByRow>>, view: View) -> bool {
+        Arc::ptr_eq(&self.state, state) && self.private.is_none() && self.view == view
+    }
+
     /// As [`Near::find`], for these columns.
     pub(super) fn find(&mut self, row: RowId, mask: &ColumnMask) -> Result<Option<(VersionOrder, Place<'_>)>> {
         self.asked += 1;
@@ -62,6 +67,18 @@ impl RowLookup {
             return Ok(found.filter(|(_, found)| !matches!(found, Found::Tombstone)).map(place));
         }
         self.near().find(row)
+    }
+
+    /// As [`Near::beside`].
+    pub(super) fn beside(&mut self, rows: &[RowId]) -> Option<Beside<'_>> {
+        let beside = self.near.as_mut()?.beside(rows)?;
+        self.asked += beside.places.len();
+        if self.told < self.asked {
+            // At hand, all of them.
+            self.told = self.asked;
+            self.ends[0] = rows[beside.places.len() - 1];
+        }
+        Some(beside)
     }
 
     /// These rows are looked up next, in this order, for these columns: what it takes comes from memory meanwhile.
@@ -83,7 +100,11 @@ impl RowLookup {
     fn tell(&mut self, mask: &ColumnMask) -> Result<()> {
         let (mut rows, mut told) = ([RowId::ZERO; TOGETHER], 0);
         while let Some(row) = self.coming.get(self.told).copied().filter(|_| told < TOGETHER) {
-            self.told += 1;
+            let next_to = |(a, b): (&RowId, &RowId)| a.0.abs_diff(b.0) == 1;
+            let rest = &self.coming[self.told..];
+            // What lies beside it is at hand from there.
+            let beside = rest.iter().zip(&rest[1..]).take_while(|pair| next_to(*pair)).count();
+            self.told += 1 + beside;
             let is_at_hand = |end: RowId| match row.0.checked_sub(end.0) {
                 Some(ids) => ids <= AT_HAND_IDS,
                 // Who reads from the end goes back by one.
@@ -96,7 +117,7 @@ impl RowLookup {
                     told += 1;
                 }
             }
-            self.ends[0] = row;
+            self.ends[0] = rest[beside];
         }
         self.near().expect(&rows[..told], mask)
     }

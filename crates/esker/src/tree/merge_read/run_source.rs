@@ -48,6 +48,23 @@ fn sequences(entry: &BlockEntry, seen: RunSeen) -> (CommitSeq, CommitSeq) {
     }
 }
 
+/// Does the view see every version of a block, of a run that is seen so, that is no tombstone, older ones of their keys left
+/// aside?
+pub(crate) fn sees_all(
+    entry: &BlockEntry,
+    seen: RunSeen,
+    aborted: &OrdinalRanges,
+    view: View,
+    marks: &[SeenMark],
+) -> bool {
+    let (least, greatest) = sequences(entry, seen);
+    let own = matches!(seen, RunSeen::Own | RunSeen::Hidden);
+    seen != RunSeen::Hidden
+        && !aborted.meets(entry.min_ordinal, entry.max_ordinal)
+        && (seen != RunSeen::PerRow || greatest <= view.seq)
+        && !marks.iter().any(|m| entry.first_id < m.up_to && (own || least <= m.as_of || m.same_seq(least, greatest)))
+}
+
 impl<K: Stored> RunSource<K> {
     /// Stands on the first key at or after `from`, which is in the handle's bounds.
     pub(super) fn new(handle: &RunHandle<K>, view: View, marks: &[SeenMark], from: K::Ref<'_>) -> Result<Self> {
@@ -150,17 +167,8 @@ impl<K: Stored> RunSource<K> {
         self.block = Some(block);
     }
 
-    /// Does the view see every version of the block that is no tombstone, older ones of their keys left aside?
     fn sees_all(&self, view: View, marks: &[SeenMark]) -> bool {
-        let entry = self.blocks.entry(self.index);
-        let (least, greatest) = sequences(entry, self.seen);
-        let own = matches!(self.seen, RunSeen::Own | RunSeen::Hidden);
-        self.seen != RunSeen::Hidden
-            && !self.aborted.meets(entry.min_ordinal, entry.max_ordinal)
-            && (self.seen != RunSeen::PerRow || greatest <= view.seq)
-            && !marks
-                .iter()
-                .any(|m| entry.first_id < m.up_to && (own || least <= m.as_of || m.same_seq(least, greatest)))
+        sees_all(self.blocks.entry(self.index), self.seen, &self.aborted, view, marks)
     }
 
     /// The versions of the block whose keys have none in the blocks beside it.

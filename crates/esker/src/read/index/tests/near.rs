@@ -4,7 +4,7 @@
 use crate::read::index::lookup::RowLookup;
 use crate::tests::support::{open_with, options};
 use crate::tree::looks::LOOK_BYTES;
-use crate::tree::near::{alone, edges, searched, told, Near};
+use crate::tree::near::{alone, edges, searched, stretches, told, Near};
 use crate::tree::{self, find};
 use crate::version::VersionOrder;
 use crate::*;
@@ -82,10 +82,15 @@ fn rows_are_as_they_are_whatever_lies_among_them() {
         let mut wanted: Found = model.iter().map(|(id, n)| (*id, *n)).collect();
         alone::take();
         assert_eq!(by_key(s, &t, false), wanted, "{what}");
-        let looked = alone::take();
-        assert!(looked > ROWS as usize / 2, "{what}: {looked} rows were looked for in one block alone");
+        let are_alone = |what: &str| {
+            let (looked, taken) = (alone::take(), stretches::take());
+            assert!(looked > ROWS as usize / 2, "{what}: {looked} rows were looked for in one block alone");
+            assert!(taken > 0, "{what}: no rows were found beside others");
+        };
+        are_alone(what);
         wanted.reverse();
         assert_eq!(by_key(s, &t, true), wanted, "{what}, from the end");
+        are_alone(&format!("{what}, from the end"));
     };
     let counters = SessionCounters::new();
     let bound = bind(&counters);
@@ -336,4 +341,35 @@ fn what_is_fetched_ahead_is_there_when_it_is_come_to() {
     }
     let searches = searched::take();
     assert!((half..half * 6 / 5).contains(&searches), "{searches} searches for {half} rows anywhere");
+}
+
+/// Rows of two commits in one block: under a view between them those of the first are taken, and not with any of the second.
+#[test]
+fn rows_beside_are_taken_as_they_stand_only_where_all_is_seen() {
+    // As many as the ranges of row ids have that a small transaction takes: the next one's lie beside them.
+    const SOME: u64 = 15;
+    let (e, t, _) = filled(options());
+    let mut s = begin(&e);
+    let mut ids = Vec::new();
+    let mut add = |s: &mut Session, from: u64| {
+        ids.extend((from..from + SOME).map(|id| s.insert(&t, &[id.into(), 1u64.into()]).unwrap()));
+        s.commit().unwrap();
+    };
+    add(&mut s, ROWS);
+    let mut between = begin(&e);
+    let view = between.read_view().unwrap();
+    add(&mut s, ROWS + SOME);
+    e.sim_flush(&t).unwrap();
+    assert_eq!(ids[29].0 - ids[0].0, 29, "they lie together");
+    let newest = begin(&e).latest_view().unwrap();
+    let beside = |view, rows: [RowId; 2], next: &[RowId]| {
+        let mut near = Near::new(t.tree().snapshot(), None, view);
+        rows.into_iter().for_each(|row| assert!(near.find(row).unwrap().is_some()));
+        near.beside(next).map_or(0, |beside| beside.places.len())
+    };
+    let falling: Vec<_> = ids[..28].iter().rev().copied().collect();
+    assert_eq!(beside(newest, [ids[0], ids[1]], &ids[2..]), 28);
+    assert_eq!(beside(newest, [ids[29], ids[28]], &falling), 28);
+    assert_eq!(beside(newest, [ids[0], ids[1]], &ids[3..]), 0, "one was left out");
+    assert_eq!(beside(view, [ids[13], ids[14]], &ids[15..]), 0, "of the second commit");
 }
