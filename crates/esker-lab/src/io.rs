@@ -2,19 +2,18 @@
 
 mod clients;
 mod mixed;
+mod options;
 
-use crate::buffer::record_bytes;
 use crate::error::{LabError, Result};
 use crate::measure;
-use crate::probe::raw::{Advice, Barrier, RawFile, RawOptions};
+use crate::probe::raw::{Barrier, RawFile, RawOptions};
 use crate::probe::MemoryGroup;
 use crate::records::{sum_of, Part, Records, Shape};
 use crate::report::{join, null_difference, Report, Row, Status};
-use crate::session::{count, ignored, size, size_text, Case, Common, Needs, Session, Work};
-use crate::writers::{self, Target, Way, DIRECT_UNIT, WINDOW_BYTES};
+use crate::session::{size_text, Case, Needs, Session, Work};
+use crate::writers::{self, Target, Way, DIRECT_UNIT};
 use crate::{doctor, flow, readers};
-use clap::{Args, ValueEnum};
-use clients::Clients;
+pub use options::Options;
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -25,191 +24,6 @@ const FIRST: u64 = 10_000_000;
 const LAST: u64 = 1_280_000_000;
 /// The default number of records is one that fits this time, in seconds.
 const FITS_SECONDS: f64 = 120.0;
-
-/// Options of the command.
-#[derive(Debug, Clone, Args)]
-pub struct Options {
-    #[command(flatten)]
-    common: Common,
-    /// How many records; several, with commas [default: as many as fit in two minutes, 10000000 at most]
-    #[arg(long, value_name = "N", value_delimiter = ',', conflicts_with = "full", value_parser = count)]
-    records: Vec<u64>,
-    /// From 10 million records, doubling, to 1280 million, as far as there is space: takes hours
-    #[arg(long)]
-    full: bool,
-    /// Bytes of a record
-    #[arg(long, value_name = "BYTES", default_value_t = 103, value_parser = record_bytes)]
-    record_bytes: usize,
-    /// Bytes of a buffer
-    #[arg(long, value_name = "SIZE", default_value = "128K", value_parser = size)]
-    buffer: u64,
-    /// Buffers that 'direct' has under way at once [default: 4]
-    #[arg(long, value_name = "N")]
-    depth: Option<usize>,
-    /// Only these ways; several, with commas
-    #[arg(long, value_enum, value_name = "WAY", value_delimiter = ',')]
-    ways: Vec<Way>,
-    /// Writes over a file that is there, instead of a new one
-    #[arg(long)]
-    existing: bool,
-    /// Only writing, or only reading
-    #[arg(long, value_enum)]
-    only: Option<Only>,
-    /// Reads this file, in records of so many bytes, and writes nothing; it leaves the page cache only with --cache cold or both
-    /// [default: files of its own]
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["full", "existing"])]
-    file: Option<PathBuf>,
-    /// Bytes that 'mapped' has in memory at once, a multiple of 4K [default: 64M]
-    #[arg(long, value_name = "SIZE", value_parser = size)]
-    window: Option<u64>,
-    /// What 'mapped' tells the kernel of its windows [default: nothing]
-    #[arg(long, value_enum)]
-    madvise: Option<Advice>,
-    /// So many at once, each on a file of its own; R:W has R read and W write at the same time
-    #[arg(long, value_name = "N", default_value = "1")]
-    clients: Clients,
-    /// All clients on one file, each in its part of it
-    #[arg(long)]
-    one_file: bool,
-    /// Lets the command have only so much memory, page cache included (a memory control group)
-    #[arg(long, value_name = "SIZE", value_parser = size)]
-    ram: Option<u64>,
-}
-
-/// Half of it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Only {
-    /// Writing
-    Write,
-    /// Reading
-    Read,
-}
-
-impl Options {
-    pub(crate) fn common(&self) -> &Common {
-        &self.common
-    }
-
-    fn check(&self) -> Result<()> {
-        if self.buffer == 0 || self.buffer > 1 << 30 {
-            return Err(LabError::Invalid("--buffer must be between 1 byte and 1G".into()));
-        }
-        if self.clients() == 0 || self.clients() > 512 || !(1..=1024).contains(&self.depth()) {
-            return Err(LabError::Invalid("--clients must be between 1 and 512, --depth between 1 and 1024".into()));
-        }
-        if self.file.is_some() && (self.only == Some(Only::Write) || self.clients.mixed().is_some()) {
-            return Err(LabError::Invalid("--file is only read: what is there already is never written".into()));
-        }
-        if self.clients.mixed().is_some() && (self.only.is_some() || self.one_file) {
-            return Err(LabError::Invalid(
-                "--clients R:W reads and writes, on files of their own: without --only, --one-file".into(),
-            ));
-        }
-        if self.only == Some(Only::Read) && self.existing {
-            return Err(ignored("--existing", "nothing is written (--only read)"));
-        }
-        if self.only == Some(Only::Write) && self.common.cache.is_some() {
-            return Err(ignored("--cache", "nothing is read (--only write)"));
-        }
-        if !self.ways().contains(&Way::Mapped) && (self.window.is_some() || self.madvise.is_some()) {
-            return Err(ignored("--window, --madvise", "they are of the way 'mapped'"));
-        }
-        if self.window_bytes() == 0 || self.window_bytes() % DIRECT_UNIT != 0 {
-            return Err(LabError::Invalid("--window must be a multiple of 4K".into()));
-        }
-        if self.depth.is_some() && !self.ways().contains(&Way::Direct) {
-            return Err(ignored("--depth", "it is of the way 'direct'"));
-        }
-        if self.one_file && self.clients() == 1 {
-            return Err(ignored("--one-file", "there is one client (--clients)"));
-        }
-        if self.ram.is_some_and(|ram| ram < 64 << 20) {
-            return Err(LabError::Invalid("--ram must be at least 64M: the lab itself lives in it".into()));
-        }
-        Ok(())
-    }
-
-    /// All of them.
-    fn clients(&self) -> usize {
-        self.clients.all()
-    }
-
-    fn window_bytes(&self) -> usize {
-        self.window.map_or(WINDOW_BYTES, |w| w as usize)
-    }
-
-    /// Are there files to be written?
-    fn writes(&self) -> bool {
-        self.only != Some(Only::Read) && self.file.is_none()
-    }
-
-    /// In which states of the page cache files are read: of somebody's file, as it comes, unless it is asked for.
-    fn states(&self) -> &'static [&'static str] {
-        match (self.only, self.common.cache) {
-            (Some(Only::Write), _) => &[],
-            (_, None) if self.file.is_some() => &["warm"],
-            _ => self.common.cache().states(),
-        }
-    }
-
-    /// All clients in one file, each in its part?
-    fn in_one(&self) -> bool {
-        self.one_file || self.file.is_some()
-    }
-
-    /// Bytes beyond the records that the files take while they are mapped.
-    fn window_space(&self) -> u64 {
-        let mapped = self.writes() && self.ways().contains(&Way::Mapped);
-        if mapped {
-            (self.window_bytes() as u64).saturating_mul(self.clients.writers() as u64)
-        } else {
-            0
-        }
-    }
-
-    fn depth(&self) -> usize {
-        self.depth.unwrap_or(4)
-    }
-
-    /// Bytes of memory that the clients take at once at the most, with so many records: buffers, as far as there is something
-    /// to fill them, and what records are cut from.
-    fn memory_bytes(&self, most_records: u64) -> u64 {
-        let bytes = most_records.saturating_mul(self.record_bytes as u64).div_ceil(self.clients() as u64);
-        let of = |way: &Way| {
-            let buffers = match way {
-                Way::Plain => 0,
-                Way::Cached => 1,
-                Way::Background => 2,
-                Way::Direct => 2 * self.depth() as u64 + 1,
-                Way::Mapped => return 0,
-                Way::Esker => writers::engine::DEPTH as u64 + 2,
-            };
-            let buffer = self.buffer.next_multiple_of(DIRECT_UNIT as u64);
-            buffers.saturating_mul(buffer).min(bytes.saturating_add(2 * buffer))
-        };
-        let all = self.ways().iter().map(of).max().unwrap_or(0).saturating_mul(self.clients() as u64);
-        all.saturating_add((4 << 20) + 2 * self.record_bytes as u64)
-    }
-
-    /// What is 100 percent, then the others.
-    fn ways(&self) -> Vec<Way> {
-        Way::ALL.into_iter().filter(|w| self.ways.is_empty() || self.ways.contains(w)).collect()
-    }
-
-    fn target(&self, path: &Path) -> Target {
-        Target {
-            depth: self.depth(),
-            existing: self.existing,
-            window_bytes: self.window_bytes(),
-            advice: self.madvise,
-            ..Target::new(path, self.buffer as usize)
-        }
-    }
-
-    fn records(&self, count: u64) -> Records {
-        Records::new(Shape::Static, self.record_bytes, count, self.common.seed)
-    }
-}
 
 /// Measures.
 ///

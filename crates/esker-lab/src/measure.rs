@@ -24,7 +24,7 @@ const BETWEEN_CHECKS: u64 = 1 << 16;
 const BATCHES: u64 = 500;
 
 /// Parts of a part, each of which is timed as a whole: to time a record would cost more than it does.
-pub(crate) fn batches(part: Part, records_of_one: u64) -> impl Iterator<Item = std::ops::Range<u64>> {
+fn batches(part: Part, records_of_one: u64) -> impl Iterator<Item = std::ops::Range<u64>> {
     let end = part.range().end;
     part.range().step_by(records_of_one as usize).map(move |first| first..(first + records_of_one).min(end))
 }
@@ -45,6 +45,57 @@ pub(crate) fn times(records_of_one: u64, threads: &[Vec<Event>]) -> Details {
     Details { times: Times::new(of, threads), ..Details::default() }
 }
 
+/// A writer's file, and what it wrote.
+type Finished = (Arc<RawFile>, Tally);
+
+/// A thread's records, read or written, and timed in batches of so many.
+pub(crate) struct Timed<'a> {
+    pub(crate) session: &'a Session,
+    pub(crate) records: &'a Records,
+    pub(crate) of_one: u64,
+}
+
+impl Timed<'_> {
+    /// Reads a part; its sum, and the times. `record` has room for the longest.
+    ///
+    /// # Errors
+    /// What the operating system says; `Stopped`.
+    pub(crate) fn read(
+        &self,
+        part: Part,
+        reader: &mut dyn Reader,
+        record: &mut [u8],
+        zero: Instant,
+    ) -> Result<(u64, Vec<Event>)> {
+        let mut sum = 0;
+        let events = self.batches(part, zero, |i| {
+            let record = &mut record[..self.records.length(i)];
+            reader.take(record)?;
+            sum = sum_of(sum, record);
+            Ok(())
+        })?;
+        Ok((sum, events))
+    }
+
+    /// Writes a part: what the writer has in the end, and the times.
+    ///
+    /// # Errors
+    /// What the operating system says; `Stopped`.
+    pub(crate) fn write(&self, part: Part, writer: &mut dyn Writer, zero: Instant) -> Result<(Finished, Vec<Event>)> {
+        let events = self.batches(part, zero, |i| writer.put(self.records.get(i)))?;
+        Ok((writer.finish()?, events))
+    }
+
+    fn batches(&self, part: Part, zero: Instant, mut each: impl FnMut(u64) -> Result<()>) -> Result<Vec<Event>> {
+        let mut watch = Watch::new(zero);
+        for batch in batches(part, self.of_one) {
+            self.session.check()?;
+            watch.time(|| batch.into_iter().try_for_each(&mut each))?;
+        }
+        Ok(watch.events())
+    }
+}
+
 /// Writes parts of the records at once, a thread for each writer, and makes them durable: the files, what was written,
 /// and figures a record.
 ///
@@ -54,14 +105,9 @@ pub fn write(session: &Session, records: &Records, writers: Vec<(Part, Box<dyn W
     let count = writers.iter().map(|w| w.0.count).sum();
     let mut before = Usage::now();
     let of_one = batch(writers.iter().map(|w| w.0.count));
-    let (done, accepted) = together(writers, || before = Usage::now(), &|(part, writer), zero| {
-        let mut watch = Watch::new(zero);
-        for batch in batches(*part, of_one) {
-            session.check()?;
-            watch.time(|| batch.into_iter().try_for_each(|i| writer.put(records.get(i))))?;
-        }
-        Ok((writer.finish()?, watch.events()))
-    })?;
+    let timed = Timed { session, records, of_one };
+    let job = |(part, writer): &mut (Part, Box<dyn Writer>), zero| timed.write(*part, &mut **writer, zero);
+    let (done, accepted) = together(writers, || before = Usage::now(), &job)?;
     let (done, events): (Vec<_>, Vec<_>) = done.into_iter().unzip();
     let used = Usage::now().since(&before);
     let began = Instant::now();
@@ -99,20 +145,10 @@ pub fn read(session: &Session, records: &Records, readers: Vec<(Part, u64, Box<d
     let of_one = batch(readers.iter().map(|r| r.0.count));
     let with_room = |(part, expected, reader)| (part, expected, reader, vec![0; records.longest()]);
     let readers = readers.into_iter().map(with_room).collect();
+    let timed = Timed { session, records, of_one };
     let (done, took) = together(readers, || before = Usage::now(), &|(part, expected, reader, record), zero| {
-        let (mut sum, mut watch) = (0, Watch::new(zero));
-        for batch in batches(*part, of_one) {
-            session.check()?;
-            watch.time(|| {
-                batch.into_iter().try_for_each(|i| {
-                    let record = &mut record[..records.length(i)];
-                    reader.take(record)?;
-                    sum = sum_of(sum, record);
-                    Ok(())
-                })
-            })?;
-        }
-        Ok(((reader.calls(), sum == *expected), watch.events()))
+        let (sum, events) = timed.read(*part, &mut **reader, record, zero)?;
+        Ok(((reader.calls(), sum == *expected), events))
     })?;
     let (done, events): (Vec<_>, Vec<_>) = done.into_iter().unzip();
     let used = Usage::now().since(&before);

@@ -2,75 +2,12 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod schema;
+mod lab;
 
 use clap::Parser;
-use esker_lab::{Lab, LabError, Verdict};
+use esker_lab::Verdict;
+use lab::{report, report_of_any_verdict, rows, run, schema, statuses, Command, Folder, COUNTING};
 use serde_json::Value;
-use std::path::PathBuf;
-
-#[derive(Parser)]
-struct Command {
-    #[command(subcommand)]
-    lab: Lab,
-}
-
-/// Held by tests that look at counters of the whole process.
-static COUNTING: std::sync::Mutex<()> = std::sync::Mutex::new(());
-
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Folder {
-        let path = std::env::temp_dir().join(format!("esker-lab-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&path).unwrap();
-        Folder(path)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
-fn run(folder: &Folder, arguments: &[&str]) -> Result<(Verdict, String), LabError> {
-    let dir = folder.0.to_str().unwrap();
-    let all = [&["lab"], arguments, &["--dir", dir]].concat();
-    let command = Command::try_parse_from(all).unwrap();
-    let mut out = Vec::new();
-    let verdict = esker_lab::run(&command.lab, &mut out)?;
-    let left = std::fs::read_dir(&folder.0).unwrap().count();
-    assert_eq!(left, 0, "something was left behind");
-    Ok((verdict, String::from_utf8(out).unwrap()))
-}
-
-/// A report that is as the schema says. A noisy machine is no fault of the code.
-fn report(folder: &Folder, arguments: &[&str]) -> Value {
-    let report = report_of_any_verdict(folder, arguments);
-    let odd: Vec<&Value> =
-        rows(&report).iter().filter(|r| r["status"] != "good" && r["status"] != "unsupported").collect();
-    assert!(report["exit_code"] == 0 || report["exit_code"] == 3, "{odd:#?}");
-    report
-}
-
-fn report_of_any_verdict(folder: &Folder, arguments: &[&str]) -> Value {
-    let arguments: Vec<&str> = arguments.iter().copied().chain(["--json"]).collect();
-    let (verdict, text) = run(folder, &arguments).unwrap();
-    let report: Value = serde_json::from_str(&text).unwrap();
-    assert_eq!(report["exit_code"], verdict.exit_code());
-    schema::check(&report);
-    report
-}
-
-fn rows(report: &Value) -> &Vec<Value> {
-    report["rows"].as_array().unwrap()
-}
-
-fn statuses(report: &Value) -> Vec<(String, String)> {
-    let text = |v: &Value| v.as_str().unwrap_or_default().to_owned();
-    rows(report).iter().map(|r| (text(&r["status"]), text(&r["why"]))).collect()
-}
 
 #[test]
 fn doctor_looks_at_everything() {
@@ -107,41 +44,6 @@ fn doctor_looks_at_everything() {
     }
     let barrier = rows(&report).iter().find(|r| r["params"]["what"] == "barrier").unwrap();
     assert!(!barrier["metrics"]["us"]["samples"].as_array().unwrap().is_empty());
-}
-
-#[test]
-fn io_compares_all_ways() {
-    let extras = [
-        &[][..],
-        &["--existing"],
-        &["--cache", "warm", "--buffer", "5000"],
-        &["--clients", "3", "--depth", "1"],
-        &["--clients", "3", "--one-file"],
-        &["--clients", "2", "--one-file", "--existing", "--record-bytes", "7"],
-    ];
-    for extra in extras {
-        let arguments = [&["io", "--records", "20000", "--runs", "2"], extra].concat();
-        let report = report(&Folder::new("io"), &arguments);
-        let groups = if extra.contains(&"warm") { 2 } else { 3 };
-        assert_eq!(rows(&report).len(), groups * 7);
-        let own = rows(&report).iter().find(|r| r["params"]["way"] == "esker").unwrap();
-        let new = !extra.contains(&"--existing") && !extra.contains(&"--one-file");
-        assert_eq!(own["status"] == "good", new, "{own}");
-        let buffers = if extra.contains(&"5000") {
-            252
-        } else if extra.contains(&"3") {
-            18
-        } else {
-            16
-        };
-        assert!(!new || own["counts"]["calls"] == buffers, "{own}");
-        for (row, (status, why)) in rows(&report).iter().zip(statuses(&report)) {
-            // A file system without O_DIRECT, and a cache that cannot be dropped, are not ours.
-            assert!(status == "good" || status == "unsupported", "{}: {status}: {why}", row["params"]);
-        }
-        let plain = &rows(&report)[0];
-        assert_eq!((&plain["counts"]["calls"], &plain["percent"]), (&Value::from(20_000), &Value::from(100.0)));
-    }
 }
 
 #[test]
@@ -241,59 +143,6 @@ fn a_run_lasts_long_enough_and_the_log_makes_no_file_meanwhile() {
         assert!(statuses(report).iter().all(|s| s.0 == "good" || s.0 == "unsupported"), "{report:#}");
         let more = |r: &&Value| r["counts"][count].as_u64().is_some_and(|n| n > 6);
         assert!(rows(report).iter().any(|r| more(&r)), "{report:#}");
-    }
-}
-
-#[test]
-fn little_memory_or_space_makes_runs_smaller_and_leaves_out_what_is_beside() {
-    let _alone = COUNTING.lock();
-    let folder = Folder::new("commit-small");
-    let few = ["commit", "--threads", "2", "--commits", "10", "--runs", "1"];
-    let alone = report(&folder, &[&few[..], &["--max-memory", "300M", "--min-time", "0.001s"]].concat());
-    let places: std::collections::BTreeSet<&str> =
-        rows(&alone).iter().map(|r| r["params"]["on"].as_str().unwrap()).collect();
-    assert_eq!(places.len(), 1, "{alone:#}");
-    assert!(alone["notes"][0].as_str().unwrap().starts_with("Nothing is compared with /dev/shm"), "{alone:#}");
-    // As much as fits: a run is as long as --commits and --count ask for, at least.
-    let small = report(&folder, &[&few[..], &["--max-space", "17M", "--beside", "none"]].concat());
-    assert!(statuses(&small).iter().all(|s| s.0 == "good"), "{small:#}");
-    let sync = report(&folder, &["sync", "--count", "10", "--runs", "1", "--max-space", "1M"]);
-    let most = rows(&sync).iter().filter_map(|r| r["counts"]["barriers"].as_u64()).max().unwrap();
-    assert!((10..=85).contains(&most), "{most}");
-    assert_eq!((&sync["options"]["cache"], &small["options"]["cache"]), (&Value::Null, &Value::Null));
-}
-
-#[test]
-fn commit_counts_the_syncs_of_each_way() {
-    let _alone = COUNTING.lock();
-    let arguments = ["commit", "--threads", "1,4", "--commits", "48", "--runs", "2", "--min-time", "0"];
-    let report = report(&Folder::new("commit"), &arguments);
-    assert!(statuses(&report).iter().all(|s| s.0 == "good"), "{report:#}");
-    let row = |threads: &str, way: &str| {
-        let fits = |r: &&Value| r["params"]["threads"] == threads && r["params"]["commit"] == way;
-        rows(&report).iter().find(fits).unwrap().clone()
-    };
-    let figure = |row: &Value, name: &str| row["metrics"][name]["median"].as_f64().unwrap();
-    // Whoever has the log for himself shares no sync.
-    for (threads, commits) in [("1", 48.0), ("4", 192.0)] {
-        assert_eq!(figure(&row(threads, "one sync per commit"), "log_syncs"), commits);
-        assert_eq!(row(threads, "engine's sessions")["times"]["count"], 2.0 * commits);
-    }
-    assert_eq!(row("4", "group commit")["counts"]["asked"], 192);
-    assert!(figure(&row("4", "group commit"), "log_syncs") <= 193.0);
-    assert_eq!(row("1", "no sync")["counts"]["asked"], 0);
-    // The engine's own syncs, of its own sessions; opening and making the table are not in the clock.
-    let synced = figure(&row("1", "engine's sessions"), "log_syncs");
-    assert!((48.0..=56.0).contains(&synced), "{synced}");
-    assert!(figure(&row("1", "engine's sessions, no sync"), "log_syncs") < 10.0);
-    // One thread: its prepare and the coordinator's log, and the commit too if asked for.
-    let both = row("1", "2pc, prepare and commit synced");
-    assert_eq!((&both["counts"]["asked"], figure(&both, "coordinator_syncs")), (&Value::from(96), 48.0));
-    let neither = row("1", "2pc, nothing synced");
-    let engine = row("1", "2pc, coordinator not synced, prepare and commit synced");
-    for (row, asked) in [(&neither, 0), (&engine, 96)] {
-        assert_eq!((&row["counts"]["asked"], figure(row, "coordinator_syncs")), (&Value::from(asked), 0.0));
-        assert_eq!((figure(row, "group"), figure(row, "group_largest")), (1.0, 1.0));
     }
 }
 
@@ -499,105 +348,6 @@ fn what_cannot_be_is_refused() {
     let error = esker_lab::run(&command.lab, &mut Vec::new()).unwrap_err();
     assert!(error.to_string().contains("cannot create folder"), "{error}");
     std::fs::remove_file(file).unwrap();
-}
-
-/// The values of a parameter, each once.
-fn values(report: &Value, param: &str) -> Vec<String> {
-    let mut all: Vec<String> = Vec::new();
-    for value in rows(report).iter().map(|r| r["params"][param].as_str().unwrap().trim_end_matches(" again").to_owned())
-    {
-        if !all.contains(&value) {
-            all.push(value);
-        }
-    }
-    all
-}
-
-#[test]
-fn only_what_is_asked_for_is_measured() {
-    let base = ["io", "--records", "3K", "--runs", "2", "--ways", "plain,cached"];
-    let of = |more: &[&str]| report(&Folder::new("only"), &[&base[..], more].concat());
-    let written = of(&["--only", "write"]);
-    assert_eq!(
-        (values(&written, "do"), values(&written, "way")),
-        (vec!["write".into()], vec!["plain".into(), "cached".into()])
-    );
-    let read = of(&["--only", "read", "--cache", "warm"]);
-    assert_eq!(values(&read, "do"), ["read warm"]);
-    assert!(rows(&read).iter().all(|r| r["status"] == "good" && r["metrics"]["durable_s"].is_null()), "{read:#}");
-}
-
-#[test]
-fn somebodys_file_is_read_and_never_written() {
-    let folder = Folder::new("somebody");
-    let outside = Folder::new("somebodys-file");
-    let file = outside.0.join("file");
-    let bytes: Vec<u8> = (0..1_000_000u32).flat_map(u32::to_le_bytes).collect();
-    std::fs::write(&file, &bytes).unwrap();
-    std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o444)).unwrap();
-    let changed = || std::fs::metadata(&file).unwrap().modified().unwrap();
-    let (before, name) = (changed(), file.to_str().unwrap());
-    for (more, state, records) in [
-        (&[][..], "read warm", "38834"),
-        (&["--cache", "cold", "--clients", "3"], "read cold", "38834"),
-        (&["--records", "1000", "--window", "4K", "--madvise", "random"], "read warm", "1000"),
-    ] {
-        let arguments = [&["io", "--file", name, "--runs", "2"][..], more].concat();
-        let report = report_of_any_verdict(&folder, &arguments);
-        assert_eq!((values(&report, "do"), values(&report, "records")), (vec![state.into()], vec![records.into()]));
-        assert!(statuses(&report).iter().all(|s| s.0 == "good" || s.0 == "unsupported"), "{report:#}");
-        assert!(statuses(&report).iter().any(|s| s.0 == "good") || state == "read cold", "{report:#}");
-    }
-    assert!(before == changed() && std::fs::read(&file).unwrap() == bytes);
-    let refused = |more: &[&str]| match run(&folder, &[&["io", "--file", name, "--runs", "1"], more].concat()) {
-        Err(e) => e.to_string(),
-        Ok((_, text)) => panic!("{more:?} was not refused: {text}"),
-    };
-    assert!(refused(&["--only", "write"]).contains("never written"));
-    assert!(refused(&["--clients", "1:1"]).contains("never written"));
-    assert!(refused(&["--records", "40000"]).contains("has 38834 of 103 bytes"));
-    assert!(Command::try_parse_from(["lab", "io", "--file", name, "--existing"]).is_err());
-}
-
-#[test]
-fn readers_and_writers_at_once_have_their_own_times() {
-    let arguments = ["io", "--records", "6K", "--runs", "2", "--clients", "2:1", "--cache", "warm"];
-    let report = report(&Folder::new("mixed"), &arguments);
-    assert_eq!(values(&report, "do"), ["mixed warm"]);
-    for row in rows(&report).iter().filter(|r| r["status"] != "unsupported") {
-        assert_eq!(row["status"], "good", "{row:#}");
-        let of = |name: &str| row["metrics"][name]["median"].as_f64().unwrap();
-        assert!(of("read_ns") > 0.0 && of("write_ns") > 0.0);
-        // All records are read and all are written: the slower side is the whole.
-        assert!(of("ns") * 2.0 <= 1.01 * (of("read_ns") + of("write_ns")), "{row:#}");
-        let calls = row["counts"]["calls"].as_u64().unwrap();
-        match row["params"]["way"].as_str().unwrap() {
-            "mapped" => assert_eq!(calls, 0),
-            // A call a record, of both.
-            way if way.starts_with("plain") => assert_eq!(calls, 12_000),
-            _ => assert!(calls > 0),
-        }
-    }
-}
-
-#[test]
-fn windows_may_have_any_size() {
-    for (window, advice) in [("4K", "sequential"), ("1M", "willneed")] {
-        let arguments = ["io", "--records", "9K", "--runs", "2", "--ways", "mapped", "--cache", "warm"];
-        let more = ["--window", window, "--madvise", advice, "--clients", "2", "--one-file"];
-        let report = report(&Folder::new("windows"), &[arguments.as_slice(), &more].concat());
-        assert!(statuses(&report).iter().all(|s| s.0 == "good"), "{report:#}");
-        assert_eq!(report["options"]["madvise"], advice);
-    }
-}
-
-#[test]
-fn numbers_may_be_thousands_and_buffers_larger_than_the_file() {
-    let arguments =
-        ["io", "--records", "2K", "--buffer", "64M", "--depth", "64", "--ways", "cached,direct", "--runs", "1"];
-    let report = report(&Folder::new("large-buffers"), &arguments);
-    assert!(rows(&report).iter().all(|r| r["params"]["records"] == "2000"), "{report:#}");
-    assert!(statuses(&report).iter().all(|s| s.0 == "good" || s.0 == "unsupported"), "{report:#}");
 }
 
 #[test]

@@ -1,13 +1,13 @@
 //! Readers and writers at the same time, each on a file of its own: what each of them takes while the others are at work.
 
 use super::Job;
-use crate::clock::{together, Event, Watch};
+use crate::clock::{together, Event};
 use crate::error::Result;
-use crate::measure::{self, batch, batches, per_record, times, MIB};
+use crate::measure::{self, batch, per_record, times, Timed, MIB};
 use crate::probe::host::Usage;
 use crate::probe::raw::{Barrier, RawFile};
 use crate::readers::{self, Reader};
-use crate::records::{sum_of, Part, Records};
+use crate::records::{Part, Records};
 use crate::session::{Sample, Session, Work};
 use crate::theory::Tally;
 use crate::writers::{self, Target, Way, Writer};
@@ -69,7 +69,8 @@ fn run(session: &Session, records: &Records, clients: Vec<Client>, way: Way) -> 
         Client::Reader { part, .. } | Client::Writer { part, .. } => part.count,
     }));
     let mut before = Usage::now();
-    let job = |client: &mut Client, zero| one(session, records, of_one, client, zero);
+    let timed = Timed { session, records, of_one };
+    let job = |client: &mut Client, zero| one(&timed, client, zero);
     let (done, accepted) = together(clients, || before = Usage::now(), &job)?;
     let used = Usage::now().since(&before);
     let events: Vec<Vec<Event>> = done.iter().map(|d| d.events.clone()).collect();
@@ -112,37 +113,16 @@ fn run(session: &Session, records: &Records, clients: Vec<Client>, way: Way) -> 
 }
 
 /// A client's work.
-fn one(session: &Session, records: &Records, of_one: u64, client: &mut Client, zero: Instant) -> Result<Done> {
-    let mut watch = Watch::new(zero);
-    match client {
+fn one(timed: &Timed<'_>, client: &mut Client, zero: Instant) -> Result<Done> {
+    let (records, events, of) = match client {
         Client::Reader { part, expected, reader, record } => {
-            let mut sum = 0;
-            for batch in batches(*part, of_one) {
-                session.check()?;
-                watch.time(|| {
-                    batch.into_iter().try_for_each(|i| {
-                        let record = &mut record[..records.length(i)];
-                        reader.take(record)?;
-                        sum = sum_of(sum, record);
-                        Ok(())
-                    })
-                })?;
-            }
-            let of = Of::Reading { calls: reader.calls(), right: sum == *expected };
-            Ok(Done { records: part.count, took: zero.elapsed(), events: watch.events(), of })
+            let (sum, events) = timed.read(*part, &mut **reader, record, zero)?;
+            (part.count, events, Of::Reading { calls: reader.calls(), right: sum == *expected })
         }
         Client::Writer { part, writer } => {
-            for batch in batches(*part, of_one) {
-                session.check()?;
-                watch.time(|| batch.into_iter().try_for_each(|i| writer.put(records.get(i))))?;
-            }
-            let (file, tally) = writer.finish()?;
-            Ok(Done {
-                records: part.count,
-                took: zero.elapsed(),
-                events: watch.events(),
-                of: Of::Writing { file, tally },
-            })
+            let ((file, tally), events) = timed.write(*part, &mut **writer, zero)?;
+            (part.count, events, Of::Writing { file, tally })
         }
-    }
+    };
+    Ok(Done { records, took: zero.elapsed(), events, of })
 }
