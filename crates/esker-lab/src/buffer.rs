@@ -8,15 +8,16 @@ use crate::error::{LabError, Result};
 use crate::measure;
 use crate::probe::host::{DeviceWrites, Usage};
 use crate::probe::raw::{RawFile, RawOptions};
-use crate::readers::{Buffered, Reader};
+use crate::readers::{self, Buffered, Reader};
 use crate::records::{myisam, Records, Shape};
 use crate::report::{null_difference, Report};
 use crate::session::{count, ignored, product, size, size_text, Cache, Case, Common, Needs, Session, Work};
 use crate::theory::{read_tally, tally, Rule, Tally};
-use crate::writers::Cached;
+use crate::writers::engine::{DEPTH, UNIT};
+use crate::writers::{self, Cached, Target, Way, Writer};
 use clap::{Args, ValueEnum};
 use serde_json::json;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// The file that records are appended to ends here: off every boundary (the source's example).
@@ -64,7 +65,7 @@ impl Options {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Model {
-    /// Filled to the last byte, then written
+    /// Filled to the last byte, then written; and the engine's own writer, with the sizes that it can have
     Esker,
     /// MyISAM's write cache
     Myisam,
@@ -114,22 +115,31 @@ pub fn run(options: &Options) -> Result<Report> {
     let shapes = [Shape::Static, options.dynamic()]
         .map(|shape| (shape, Records::new(shape, options.record_bytes, options.records, options.common.seed)));
     let mut session = Session::begin(&options.common, "buffer")?;
-    session.plan(sizes.len() * 4 + 4, needs(options, session.rounds() as u64, &sizes, &shapes))?;
+    let own = |buffer: usize| options.model == Model::Esker && buffer as u64 % UNIT == 0;
+    let own_sizes: Vec<usize> = sizes.iter().copied().filter(|b| own(*b)).collect();
+    let all: Vec<(Way, usize)> = sizes
+        .iter()
+        .flat_map(|&b| [(Way::Cached, b), (Way::Esker, b)])
+        .filter(|c| c.0 == Way::Cached || own(c.1))
+        .collect();
+    session.plan(all.len() * 4 + 4, needs(options, session.rounds() as u64, &all, &shapes))?;
     let device = doctor::device(&options.common.dir);
     let mut cases: Vec<Case<'_>> = Vec::new();
     for (shape, records) in &shapes {
         let sum = records.sum(records.all());
-        // 100 percent is the buffer that MyISAM has by default, where it is among them.
-        let usual = sizes.iter().position(|s| *s == APPEND_BUFFER).map(|at| cases.len() + 2 * at);
-        for &buffer in &sizes {
-            let write = Job { session: &session, device: &device, shape: *shape, records, rule, buffer };
-            cases.push(Case { base: usual, ..write.writing("write") });
-            cases.push(Case { base: usual.map(|at| at + 1), ..write.reading(sum) });
+        // 100 percent is the buffer that MyISAM has by default, where it is among them: of each way its own.
+        let here = cases.len();
+        let usual = |way| all.iter().position(|c| *c == (way, APPEND_BUFFER)).map(|at| here + 2 * at);
+        for &(way, buffer) in &all {
+            let write = Job { session: &session, device: &device, shape: *shape, records, rule, way, buffer };
+            cases.push(Case { base: usual(way), ..write.writing("write") });
+            cases.push(Case { base: usual(way).map(|at| at + 1), ..write.reading(sum) });
         }
         let first = cases.len();
         for rule in [Rule::Fill, Rule::Aligned(4096)] {
             let what = if rule == Rule::Fill { "append" } else { "append aligned" };
-            let job = Job { session: &session, device: &device, shape: *shape, records, rule, buffer: APPEND_BUFFER };
+            let (way, buffer) = (Way::Cached, APPEND_BUFFER);
+            let job = Job { session: &session, device: &device, shape: *shape, records, rule, way, buffer };
             cases.push(Case { base: Some(first), ..job.appending(what) });
         }
     }
@@ -145,10 +155,11 @@ pub fn run(options: &Options) -> Result<Report> {
     let mut notes = vec![
         format!("Writes and reads are counted and equal what the rule '{}' demands, or the row is void.", rule.name()),
         format!(
-            "Percent is of a buffer of {}. The device's requests are those of everybody.",
+            "Percent is of a buffer of {} of the same way. The device's requests are those of everybody.",
             size_text(APPEND_BUFFER as u64)
         ),
     ];
+    notes.extend((options.model == Model::Esker).then(|| own_words(&sizes, &own_sizes)));
     notes.extend(measure::too_short(&rows));
     notes.extend(shapes.iter().map(|(shape, r)| {
         let (count, bytes) = (r.count, r.total_bytes());
@@ -166,7 +177,7 @@ pub fn run(options: &Options) -> Result<Report> {
             "io_size": io_size, "from": options.from, "to": to,
         })),
         machine: doctor::machine(&options.common.dir),
-        params: vec!["do", "records", "buffer"],
+        params: vec!["do", "records", "way", "buffer"],
         shown: vec![
             ("ns", "ns a record"),
             ("user_ns", "user"),
@@ -190,31 +201,66 @@ pub fn run(options: &Options) -> Result<Report> {
     })
 }
 
+/// What to say of the engine's own way, measured with some of the sizes.
+fn own_words(sizes: &[usize], own: &[usize]) -> String {
+    let words = format!(
+        "'esker' is the engine's own writer and file layer as a server sets them, {DEPTH} writes under way; it ends with its \
+         own fsync, which is in 'ns a record' too: 's durable' is what compares the ways."
+    );
+    let piece = esker::Options::default().bulk_buffer_bytes / 4;
+    match own.len() == sizes.len() {
+        true => format!("{words} A server's buffer is {} by default.", size_text(piece as u64)),
+        false => format!("{words} Its buffers are multiples of {}: with others it is not measured.", size_text(UNIT)),
+    }
+}
+
 /// What all runs take.
-fn needs(options: &Options, runs: u64, sizes: &[usize], shapes: &[(Shape, Records)]) -> Needs {
+fn needs(options: &Options, runs: u64, all: &[(Way, usize)], shapes: &[(Shape, Records)]) -> Needs {
     let bytes: u64 = shapes.iter().map(|(_, r)| r.total_bytes()).sum();
     let records: u64 =
         [Shape::Static, options.dynamic()].iter().map(|s| Records::memory_bytes(*s, options.record_bytes)).sum();
-    let calls = |r: &Records| sizes.iter().map(|b| 2 * r.total_bytes() / *b as u64).sum::<u64>();
+    let calls = |r: &Records| all.iter().map(|c| 2 * r.total_bytes() / c.1 as u64).sum::<u64>();
+    let most = shapes.iter().map(|(_, r)| r.total_bytes()).max().unwrap_or(0);
+    // Of the engine's as many as there is something to fill with.
+    let buffers = |&(way, buffer): &(Way, usize)| match way {
+        Way::Esker => (buffer as u64).saturating_mul(DEPTH as u64 + 2).min(most.saturating_add(2 * buffer as u64)),
+        _ => buffer as u64,
+    };
     Needs {
-        written_bytes: bytes.saturating_mul((sizes.len() as u64 + 2) * runs),
+        written_bytes: bytes.saturating_mul((all.len() as u64 + 2) * runs),
         space_bytes: 2 * bytes + APPEND_START,
         calls: shapes.iter().map(|(_, r)| calls(r)).fold(0, u64::saturating_add).saturating_mul(runs),
-        barriers: 2 * (sizes.len() as u64 + 2) * runs,
-        // A buffer, what records are cut from, and a buffer to verify with.
-        memory_bytes: sizes.iter().max().map_or(0, |b| *b as u64)
+        barriers: 2 * (all.len() as u64 + 2) * runs,
+        // Buffers, what records are cut from, and a buffer to verify with.
+        memory_bytes: all.iter().map(buffers).max().unwrap_or(0)
             + (4 << 20)
             + records
-            + measure::memory_of_times(5 * (sizes.len() + 2), options.records, 1),
+            + measure::memory_of_times(5 * (all.len() + 2), options.records, 1),
         less: "--records",
         // A record is copied in some 20 ns, in and out.
-        seconds: (shapes.len() * 2 * sizes.len()) as f64 * options.records as f64 * runs as f64 * 20e-9,
+        seconds: (shapes.len() * 2 * all.len()) as f64 * options.records as f64 * runs as f64 * 20e-9,
         ..Needs::default()
     }
 }
 
 fn read_path(session: &Session, shape: Shape) -> PathBuf {
     session.folder().join(format!("read-{}", shape.name()))
+}
+
+/// A writer of a new file.
+fn writer(path: &Path, way: Way, buffer: usize, rule: Rule) -> Result<Box<dyn Writer>> {
+    if way == Way::Esker {
+        return writers::open(way, &Target::new(path, buffer));
+    }
+    let file = Arc::new(RawFile::open(path, RawOptions { create: true, ..RawOptions::default() })?);
+    Ok(Box::new(Cached::new(file, 0, buffer, rule)?))
+}
+
+fn reader(path: &Path, way: Way, buffer: usize, rule: Rule) -> Result<Box<dyn Reader>> {
+    if way == Way::Esker {
+        return readers::open(way, &Target::new(path, buffer));
+    }
+    Ok(Box::new(Buffered::new(Arc::new(RawFile::open(path, RawOptions::default())?), 0, buffer, rule)?))
 }
 
 /// What a case is about.
@@ -225,25 +271,26 @@ struct Job<'a, 's> {
     shape: Shape,
     records: &'a Records,
     rule: Rule,
+    way: Way,
     buffer: usize,
 }
 
 impl<'a> Job<'a, '_> {
     fn case(&self, what: &str, work: Work<'a>) -> Case<'a> {
-        let params = vec![what.into(), self.shape.name().into(), size_text(self.buffer as u64)];
+        let (way, buffer) = (self.way.name().into(), size_text(self.buffer as u64));
+        let params = vec![what.into(), self.shape.name().into(), way, buffer];
         Case { params, base: None, work }
     }
 
     fn writing(&self, what: &str) -> Case<'a> {
         let (path, device) = (self.session.folder().join("written"), self.device.to_owned());
-        let (records, rule, buffer) = (self.records, self.rule, self.buffer);
+        let (records, rule, way, buffer) = (self.records, self.rule, self.way, self.buffer);
         let demanded = tally(rule, buffer, 0, (0..records.count).map(|i| records.length(i)));
         let mut verified = false;
         let work = move |session: &Session| {
-            let file = Arc::new(RawFile::open(&path, RawOptions { create: true, ..RawOptions::default() })?);
-            let writer = Cached::new(file, 0, buffer, rule)?;
+            let writer = writer(&path, way, buffer, rule)?;
             let (calls, requests) = (Usage::now(), DeviceWrites::now(&device));
-            let written = measure::write(session, records, vec![(records.all(), Box::new(writer))])?;
+            let written = measure::write(session, records, vec![(records.all(), writer)])?;
             let (counted, file, mut sample) = (written.tally, &written.files[0], written.sample);
             let calls = Usage::now().since(&calls);
             let Tally { overflows, direct, last, .. } = counted;
@@ -270,22 +317,28 @@ impl<'a> Job<'a, '_> {
 
     fn reading(&self, sum: u64) -> Case<'a> {
         let path = read_path(self.session, self.shape);
-        let (records, rule, buffer) = (self.records, self.rule, self.buffer);
+        let (records, rule, way, buffer) = (self.records, self.rule, self.way, self.buffer);
         let state = if self.session.common().cache() == Cache::Cold { "cold" } else { "warm" };
-        let demanded = read_tally(rule, buffer, records.total_bytes(), (0..records.count).map(|i| records.length(i)));
+        let demanded = match way {
+            // A buffer a call, whatever records want.
+            Way::Esker => records.total_bytes().div_ceil(buffer as u64),
+            _ => {
+                let lengths = (0..records.count).map(|i| records.length(i));
+                let demanded = read_tally(rule, buffer, records.total_bytes(), lengths);
+                demanded.fills + demanded.straight
+            }
+        };
         let work = move |session: &Session| {
             measure::set_cache(&path, state)?;
-            let file = Arc::new(RawFile::open(&path, RawOptions::default())?);
-            let reader = Buffered::new(file, 0, buffer, rule)?;
+            let reader = reader(&path, way, buffer, rule)?;
             let calls = Usage::now();
-            let mut sample =
-                measure::read(session, records, vec![(records.all(), sum, Box::new(reader) as Box<dyn Reader>)])?;
+            let mut sample = measure::read(session, records, vec![(records.all(), sum, reader)])?;
             let process = Usage::now().since(&calls).read_calls;
             sample.metrics.push(("process_calls", "", process as f64));
             let calls = sample.counts.iter().find(|c| c.0 == "calls").map_or(0, |c| c.1);
-            sample.counts.push(("expected", demanded.fills + demanded.straight));
-            if calls != demanded.fills + demanded.straight {
-                sample.wrong = Some(format!("{calls} read calls, not {demanded:?}"));
+            sample.counts.push(("expected", demanded));
+            if calls != demanded {
+                sample.wrong = Some(format!("{calls} read calls, not {demanded}"));
             }
             Ok(sample)
         };

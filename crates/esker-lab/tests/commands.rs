@@ -74,7 +74,43 @@ fn buffers_are_written_as_their_rule_demands() {
         if model == "esker" {
             assert_eq!(row["counts"]["overflows"], 301);
         }
+        let own = |r: &&Value| r["params"]["way"] == "esker";
+        assert_eq!(rows(&report).iter().any(|r| own(&r)), model == "esker");
     }
+}
+
+#[test]
+fn the_engines_own_writer_is_measured_with_every_buffer_that_it_can_have() {
+    // 30000 records of 103 bytes: 3090000 bytes.
+    let arguments = ["buffer", "--records", "30000", "--from", "1K", "--to", "4M", "--runs", "2"];
+    let report = report(&Folder::new("buffer-own"), &arguments);
+    assert!(statuses(&report).iter().all(|s| s.0 == "good"), "{report:#}");
+    let row = |what: &str, way: &str, buffer: &str| {
+        let is = |r: &&Value, name: &str, value: &str| r["params"][name] == value;
+        let fits = |r: &&Value| {
+            is(r, "do", what) && is(r, "records", "static") && is(r, "way", way) && is(r, "buffer", buffer)
+        };
+        rows(&report).iter().find(fits).cloned()
+    };
+    for (buffer, bytes) in [("1K", 1 << 10), ("2K", 2 << 10), ("4K", 4 << 10), ("64K", 64 << 10), ("4M", 4u64 << 20)] {
+        let own = ["write", "read warm"].map(|what| row(what, "esker", buffer));
+        let [Some(write), Some(read)] = own else {
+            assert!(bytes < 4096, "{buffer} is missing: {report:#}");
+            continue;
+        };
+        assert!(bytes >= 4096, "{write:#}");
+        // By the file layer's own count: a write and a read for each buffer, one for what is left.
+        let calls = 3_090_000u64.div_ceil(bytes);
+        assert_eq!((&write["counts"]["calls"], &read["counts"]["calls"]), (&Value::from(calls), &Value::from(calls)));
+        assert_eq!((&write["counts"]["overflows"], &write["counts"]["last"]), (&(calls - 1).into(), &1.into()));
+        // By the same rule as the other way.
+        let other = row("write", "cached", buffer).unwrap();
+        assert_eq!(other["counts"]["overflows"], write["counts"]["overflows"]);
+        // Each way has a buffer of its own that is 100 percent.
+        assert!(other["base"].is_u64() && write["base"].is_u64() && other["base"] != write["base"], "{write:#}");
+    }
+    let notes = report["notes"].to_string();
+    assert!(notes.contains("multiples of 4K: with others it is not measured"), "{notes}");
 }
 
 #[test]

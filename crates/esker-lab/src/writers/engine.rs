@@ -12,7 +12,7 @@ use std::sync::Arc;
 /// Writes of bulk files under way at once, as the server has it.
 pub(crate) const DEPTH: usize = 2;
 /// Buffers are multiples of this.
-const UNIT: u64 = 4096;
+pub(crate) const UNIT: u64 = 4096;
 
 pub(super) struct Engine {
     disk: Arc<dyn Disk>,
