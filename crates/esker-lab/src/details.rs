@@ -1,7 +1,8 @@
-//! What a row has beyond its figures: histograms of nanoseconds and sampled stacks, as JSON and for people.
+//! What a row has beyond its figures: histograms of nanoseconds, sizes of groups and sampled stacks, as JSON and for people.
 //!
 //! The buckets are those of [`esker_base::histogram`], which the engine's own figures of locks and waits are made from.
 
+use crate::sizes::Sizes;
 use crate::times::Times;
 use esker_base::histogram::HistogramSnapshot;
 use esker_base::lock::{Role, Stacks};
@@ -23,6 +24,8 @@ pub struct Details {
     pub title: Option<String>,
     /// Distributions of nanoseconds over all runs, by name.
     pub histograms: BTreeMap<&'static str, HistogramSnapshot>,
+    /// Sizes of groups over all runs, by what they are groups of.
+    pub sizes: BTreeMap<&'static str, Sizes>,
     /// Every time of all runs.
     pub times: Option<Times>,
     /// Stacks, where they were sampled; those of the last run.
@@ -39,6 +42,7 @@ impl Details {
     /// Adds what another run found; its stacks take the place of those known.
     pub fn merge(&mut self, other: Details) {
         other.histograms.into_iter().for_each(|(name, of)| self.add(name, of));
+        other.sizes.iter().for_each(|(name, of)| self.sizes.entry(name).or_default().add(of));
         match (&mut self.times, other.times) {
             (Some(times), Some(later)) => times.add(&later),
             (times, later) => *times = times.take().or(later),
@@ -55,6 +59,10 @@ impl Details {
             };
             let all: Map<String, Value> = self.histograms.iter().map(|(n, h)| ((*n).to_owned(), of(h))).collect();
             row.insert("histograms".into(), Value::Object(all));
+        }
+        if !self.sizes.is_empty() {
+            let all: Map<String, Value> = self.sizes.iter().map(|(n, s)| ((*n).to_owned(), s.to_json())).collect();
+            row.insert("groups".into(), Value::Object(all));
         }
         if let Some(times) = &self.times {
             row.insert("times".into(), times.to_json());

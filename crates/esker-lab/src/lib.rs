@@ -28,6 +28,7 @@ pub mod records;
 pub mod recovery;
 pub mod report;
 pub mod session;
+mod sizes;
 pub mod stats;
 pub mod sync;
 pub mod theory;

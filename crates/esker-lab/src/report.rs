@@ -8,6 +8,7 @@ use crate::error::Verdict;
 use crate::noise::Noise;
 use crate::readback::Figure;
 use crate::session::{interrupted, AGAIN};
+use crate::sizes;
 use crate::stats::{middle, Middle};
 use crate::times::PERCENTILES;
 use comfy_table::{presets::NOTHING, CellAlignment, Table};
@@ -338,6 +339,7 @@ impl Report {
             let _ = writeln!(out, "{}", told_words(compared.iter().flatten().all(|c| c.interval.is_none())));
         }
         out.push_str(&self.times_text());
+        out.push_str(&sizes::text(&self.params, &self.rows));
         self.rows.iter().for_each(|row| out.push_str(&row.details.to_text()));
         for note in &self.notes {
             let _ = writeln!(out, "{note}");

@@ -3,7 +3,7 @@
 
 use super::draw::{bars, escape, heat, lines, values, Axes, Point, Series, COLOURS};
 use super::Named;
-use crate::readback::{all_rows, figure, heading, label, params, rows, text, Figure};
+use crate::readback::{all_rows, figure, heading, label, number, params, rows, text, Figure};
 use serde_json::Value;
 use std::fmt::Write;
 
@@ -11,6 +11,9 @@ use std::fmt::Write;
 const LEAST_PLACES: usize = 4;
 /// And with fewer than these no side of a table.
 const LEAST_SIDE: usize = 3;
+
+/// What is drawn of times.
+const TIMES: &str = "how often it took how long";
 
 /// All plots.
 pub(super) fn plots(out: &mut String, reports: &[Named<'_>]) {
@@ -30,10 +33,14 @@ pub(super) fn plots(out: &mut String, reports: &[Named<'_>]) {
         figure_plots(out, reports, &layout, &title, &|row: &Value| figure(row, &metric));
     }
     for name in histograms(first) {
-        distribution(out, reports, &layout, &name, &|row| &row["histograms"][&name]);
+        distribution(out, reports, &layout, &name, TIMES, &|row| &row["histograms"][&name]);
+    }
+    for name in names_in(first, "groups") {
+        let title = format!("sizes of groups: {name}");
+        distribution(out, reports, &layout, &title, "how often it was how large", &|row| &row["groups"][&name]);
     }
     if let Some(of) = rows(first).find_map(|r| r["times"]["of"].as_str()) {
-        distribution(out, reports, &layout, &format!("each {of}"), &|row| &row["times"]);
+        distribution(out, reports, &layout, &format!("each {of}"), TIMES, &|row| &row["times"]);
         over_time(out, reports, &layout, of);
     }
     out.push_str("</div>\n");
@@ -327,12 +334,13 @@ fn legend(out: &mut String, series: &[Series]) {
     out.push_str("</ul>\n");
 }
 
-/// How often how long: a line for each row.
+/// How often how long, or how large: a line for each row.
 fn distribution(
     out: &mut String,
     reports: &[Named<'_>],
     layout: &Layout<'_>,
     name: &str,
+    what: &str,
     of: &dyn Fn(&Value) -> &Value,
 ) {
     let names = layout.all();
@@ -347,7 +355,7 @@ fn distribution(
     let unit = rows(reports[0].1).find_map(|r| of(r)["unit"].as_str()).unwrap_or("");
     for part in series.chunks(COLOURS).filter(|p| p.iter().any(|s| !s.points.is_empty())) {
         let axes = Axes { x: format!("{unit}, logarithmic"), y: "percent of all".into() };
-        framed(out, name, "how often it took how long", &lines(part, &axes, &values(part)), part);
+        framed(out, name, what, &lines(part, &axes, &values(part)), part);
     }
 }
 
@@ -399,7 +407,7 @@ fn shares(histogram: &Value) -> Vec<Point> {
     let total: f64 = filled.iter().map(|b| b.2).sum();
     let point = |x: f64, share: f64| {
         let y = Figure { median: share, low: share, high: share, samples: Vec::new(), unit: "percent".into() };
-        Point { x, label: duration(x), y }
+        Point { x, label: if histogram["unit"] == "ns" { duration(x) } else { number(x) }, y }
     };
     let mut points: Vec<Point> = Vec::new();
     let mut end = filled.first().map_or(0.0, |b| b.0);
