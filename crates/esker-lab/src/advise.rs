@@ -35,6 +35,9 @@ pub struct Options {
     /// Writes the settings as a configuration file of MariaDB
     #[arg(long, value_name = "FILE")]
     cnf: Option<PathBuf>,
+    /// Connections that the server is to have at once, as its max_connections: buffers of all of them are memory
+    #[arg(long, value_name = "N", default_value_t = 151, value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    max_connections: u64,
     /// Writes over that file if it is there
     #[arg(long, requires = "cnf")]
     force: bool,
@@ -208,7 +211,7 @@ pub fn run(options: &Options) -> Result<Report> {
     };
     let reports: Vec<&Value> = reports.iter().flat_map(parts).collect();
     let machine = same_machine(&reports)?;
-    let mut facts = Facts::new(&reports);
+    let mut facts = Facts::new(&reports, options.max_connections);
     rules::all(&facts);
     facts.judge();
     let advice = rules::all(&facts);
@@ -220,7 +223,7 @@ pub fn run(options: &Options) -> Result<Report> {
     let names: Vec<String> = options.reports.iter().map(|p| file_name(p)).collect();
     Ok(Report {
         command: "advise",
-        options: options.common.options(json!({ "reports": names })),
+        options: options.common.options(json!({ "reports": names, "max_connections": options.max_connections })),
         machine,
         params: vec!["setting", "default", "advised", "outcome", "why", "rests on"],
         shown: vec![],

@@ -76,6 +76,7 @@ pub fn machine(dir: &Path) -> Value {
         "cpu": model,
         "cores": std::thread::available_parallelism().map_or(1, usize::from),
         "memory_bytes": memory_bytes(),
+        "memory_limit_bytes": limits::memory_limit(),
         "file_system": mount.kind,
         "mount_options": mount.options,
         "device": queue(&mount),

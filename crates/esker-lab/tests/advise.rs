@@ -81,7 +81,7 @@ fn report(command: &str, options: Value, null_test: Option<f64>, rows: Vec<Value
         },
         "null_difference": null_test, "relative": null, "rows": rows, "notes": [], "exit_code": 0,
         "params": match command {
-            "buffer" => json!(["do", "records", "buffer"]),
+            "buffer" => json!(["do", "records", "way", "buffer"]),
             "sync" => json!(["threads", "bytes", "file", "barrier"]),
             "commit" => json!(["threads", "commit"]),
             "io" => json!(["do", "way"]),
@@ -93,12 +93,16 @@ fn report(command: &str, options: Value, null_test: Option<f64>, rows: Vec<Value
 
 const SIZES: [&str; 7] = ["64K", "128K", "256K", "512K", "1M", "2M", "4M"];
 
-/// What `buffer` would print, with these times for 64K to 4M.
+/// What `buffer` would print, with these times for 64K to 4M; another way's are the other way round.
 fn buffers(times: [f64; 7]) -> Value {
-    let row = |(size, time): (&str, f64)| {
-        row(json!({ "do": "write", "records": "static", "buffer": size }), "durable_s", time)
+    let row = |way: &'static str| {
+        move |(size, time): (&str, f64)| {
+            row(json!({ "do": "write", "records": "static", "way": way, "buffer": size }), "durable_s", time)
+        }
     };
-    report("buffer", json!({ "model": "esker" }), None, SIZES.into_iter().zip(times).map(row).collect())
+    let own = SIZES.into_iter().zip(times).map(row("esker"));
+    let other = SIZES.into_iter().zip(times.into_iter().rev()).map(row("cached"));
+    report("buffer", json!({ "model": "esker" }), None, own.chain(other).collect())
 }
 
 const BULK: &str = "esker_bulk_buffer_size";
@@ -114,9 +118,9 @@ fn the_smallest_buffer_that_nothing_beats_is_advised() {
     assert_eq!((&advice["default"], &advice["advised"]), (&json!("4M"), &json!("1M")));
     let rests = advice["rests on"].as_str().unwrap();
     for row in [
-        "buffer write static 1M: durable_s in s: 1.50 (1.47 to 1.53, 16 runs)",
-        "buffer write static 256K: durable_s in s: 1.01",
-        "buffer write static 2M: durable_s in s: 1.00",
+        "buffer write static esker 1M: durable_s in s: 1.50 (1.47 to 1.53, 16 runs)",
+        "buffer write static esker 256K: durable_s in s: 1.01",
+        "buffer write static esker 2M: durable_s in s: 1.00",
     ] {
         assert!(rests.contains(row), "'{row}' is missing in {rests}");
     }
@@ -260,7 +264,7 @@ fn bulk_files_are_judged_by_rows_of_their_own_pieces() {
     let folder = Folder::new("bulk");
     let on = |buffer: u64| {
         let row = |way: &str, s: f64| row(json!({ "do": "write", "way": way }), "durable_s", s);
-        let rows = vec![row("plain", 9.0), row("plain again", 0.1), row("direct", 2.0), row("cached", 1.0)];
+        let rows = vec![row("plain", 9.0), row("plain again", 0.1), row("esker", 2.0), row("cached", 1.0)];
         folder.on("engine: writing bulk files", &[report("io", json!({ "buffer_bytes": buffer }), None, rows)])
     };
     let bad = on(1 << 20);
@@ -270,7 +274,18 @@ fn bulk_files_are_judged_by_rows_of_their_own_pieces() {
 
 fn commits() -> Value {
     let row = |mode: &str, rate: f64| row(json!({ "threads": "8", "commit": mode }), "per_second", rate);
-    let rows = vec![row("group commit", 5000.0), row("no sync", 90_000.0), row("2pc, prepare synced", 3000.0)];
+    // The log's alone are not what a server's commits cost.
+    let raw = [
+        ("group commit", 7000.0),
+        ("one sync per commit", 9000.0),
+        ("no sync", 500_000.0),
+        ("2pc, prepare synced", 1.0),
+    ];
+    let sessions = [("", 5000.0), (", one sync per commit", 800.0), (", no sync", 90_000.0), (", 2pc", 3000.0)];
+    let sessions = sessions.map(|(how, rate)| (format!("engine's sessions{how}"), rate));
+    let mut rows: Vec<Value> = raw.into_iter().map(|(mode, rate)| row(mode, rate)).collect();
+    rows.extend(sessions.iter().map(|(mode, rate)| row(mode, *rate)));
+    rows.push(row("engine's sessions, 2pc, coordinator not synced", 4500.0));
     report("commit", json!({}), None, rows)
 }
 
@@ -282,6 +297,69 @@ fn durability_is_priced_and_never_given_up() {
     assert!(flush["why"].as_str().unwrap().contains("threads 8: 5000 a second instead of 90000"), "{flush}");
     let binlog = folder.on("sync_binlog", &[commits()]);
     assert_eq!((&binlog["default"], &binlog["advised"]), (&json!("0"), &json!("1")));
+    let why = binlog["why"].as_str().unwrap();
+    assert!(why.contains("against 0, with threads 8: 3000 a second instead of 4500"), "{why}");
+    assert!(why.contains("against no binlog, with threads 8: 3000 a second instead of 5000"), "{why}");
+    // All of it from the engine's sessions.
+    for setting in ["esker_flush_log_at_trx_commit", "sync_binlog", "engine: who syncs commits"] {
+        let advice = folder.on(setting, &[commits()]);
+        let rests = advice["rests on"].as_str().unwrap();
+        assert!(rests.contains("engine's sessions") && rests.split("; ").all(|r| r.contains("engine's")), "{rests}");
+    }
+    let own = folder.on("engine: who syncs commits", &[commits()]);
+    assert_eq!(own["outcome"], "keep", "{own}");
+    // Without them nothing is said.
+    let mut old = commits();
+    old["rows"].as_array_mut().unwrap().truncate(4);
+    assert_eq!(folder.on("sync_binlog", &[old])["outcome"], "not measured");
+}
+
+/// What `buffer --model myisam` would print: 1M is best, of what is written as of what is read.
+fn myisam() -> Value {
+    let row = |what: &'static str| {
+        move |(n, size): (usize, &str)| {
+            let ns = [9.0, 2.0, 2.0, 1.5, 1.0, 1.0, 1.0][n];
+            row(json!({ "do": what, "records": "static", "way": "cached", "buffer": size }), "ns", ns)
+        }
+    };
+    let rows = ["write", "read warm"].into_iter().flat_map(|what| SIZES.into_iter().enumerate().map(row(what)));
+    report("buffer", json!({ "model": "myisam" }), None, rows.collect())
+}
+
+#[test]
+fn a_buffer_of_every_connection_is_memory() {
+    let folder = Folder::new("connections");
+    let on = |reports: &[Value], more: &[&str]| {
+        let (_, text) = folder.advise(reports, &[&["--json"], more].concat()).unwrap();
+        let advice: Value = serde_json::from_str(&text).unwrap();
+        let rows = advice["rows"].as_array().unwrap();
+        rows.iter().find(|r| r["params"]["setting"] == "read_buffer_size").unwrap()["params"].clone()
+    };
+    // Of 8G: 151 times 1M, and what the default would take less.
+    let usual = on(&[myisam()], &[]);
+    assert_eq!((&usual["outcome"], &usual["advised"]), (&json!("change"), &json!("1M")), "{usual}");
+    let why = usual["why"].as_str().unwrap();
+    assert!(why.contains("151 connections (--max-connections) take up to 151M, 132.1M more than by default"), "{why}");
+    assert!(usual["rests on"].as_str().unwrap().contains("read warm static"), "{usual}");
+    // 2340 times 896K are less than a quarter of 8G, 2341 are more.
+    assert_eq!(on(&[myisam()], &["--max-connections", "2340"])["outcome"], "change");
+    let many = on(&[myisam()], &["--max-connections", "2341"]);
+    assert_eq!((&many["outcome"], &many["advised"]), (&json!("keep"), &many["default"]), "{many}");
+    assert!(many["why"].as_str().unwrap().contains("more than 2G, a quarter of the memory"), "{many}");
+    // A container's limit is what there is.
+    let mut row = row(json!({ "what": "memory limit", "found": "256M", "remark": "" }), "none", 0.0);
+    row["metrics"] = json!({});
+    let doctor = report("doctor", json!({}), None, vec![row]);
+    let small = on(&[myisam(), doctor], &[]);
+    assert_eq!(small["outcome"], "keep", "{small}");
+    assert!(small["why"].as_str().unwrap().contains("more than 64M, a quarter of the memory"), "{small}");
+    // What the engine bounds itself is told, and advised all the same.
+    let (_, text) =
+        folder.advise(&[buffers([9.0, 9.0, 9.0, 9.0, 5.0, 1.0, 1.2])], &["--max-connections", "9999"]).unwrap();
+    assert!(text.contains("esker_bulk_buffer_size = 8M (default 4M): change"), "{text}");
+    assert!(text.contains("within a quarter of esker_memory_limit: 9999 connections"), "{text}");
+    let refused = |n: &str| Command::try_parse_from(["lab", "advise", "--max-connections", n]).is_err();
+    assert!(refused("0") && refused("many") && refused("100001"));
 }
 
 #[test]
@@ -309,6 +387,10 @@ fn memory_is_taken_where_it_pays_and_within_the_limit() {
     assert_eq!(on(&[io(10.0), doctor("256M")]), is("change", "64M"));
     assert_eq!(on(&[io(40.0), doctor("1.5G")]), is("change", "384M"));
     assert_eq!(on(&[io(40.0), doctor("none")]), is("change", "2G"));
+    // Any report knows the limit under which it was made.
+    let mut contained = io(40.0);
+    contained["machine"]["memory_limit_bytes"] = json!(256 << 20);
+    assert_eq!(on(&[contained]), is("change", "64M"));
 }
 
 #[test]
@@ -320,7 +402,7 @@ fn a_cnf_says_on_what_it_rests() {
     let text = std::fs::read_to_string(&cnf).unwrap();
     let lines: Vec<&str> = text.lines().filter(|l| !l.is_empty() && !l.starts_with('#')).collect();
     assert_eq!(lines, ["[mariadb]", "loose_esker_bulk_buffer_size = 1M", "sync_binlog = 1"]);
-    assert!(text.contains("#   buffer write static 2M: durable_s in s: 1.00"), "{text}");
+    assert!(text.contains("#   buffer write static esker 2M: durable_s in s: 1.00"), "{text}");
     assert!(text.contains("# loose_esker_flush_log_at_trx_commit = 1"), "{text}");
     // It is not written over unless told to.
     std::fs::write(&cnf, "mine").unwrap();

@@ -93,13 +93,15 @@ type Pair = (*const Value, *const Value, &'static str);
 /// first what they will hold, then what follows.
 pub(super) struct Facts<'a> {
     reports: &'a [&'a Value],
+    /// Connections that a server is to have at once.
+    pub(super) max_connections: u64,
     held: RefCell<BTreeMap<Pair, Option<Contrast>>>,
     told: BTreeMap<Pair, Option<Compared>>,
 }
 
 impl<'a> Facts<'a> {
-    pub(super) fn new(reports: &'a [&'a Value]) -> Facts<'a> {
-        Facts { reports, held: RefCell::default(), told: BTreeMap::new() }
+    pub(super) fn new(reports: &'a [&'a Value], max_connections: u64) -> Facts<'a> {
+        Facts { reports, max_connections, held: RefCell::default(), told: BTreeMap::new() }
     }
 
     /// Rows of each group that a rule may compare.
@@ -169,7 +171,8 @@ impl<'a> Facts<'a> {
 
     /// The machine's memory in bytes, or the control group's limit where that is less.
     pub(super) fn memory_bytes(&self) -> Option<u64> {
-        let machine = self.reports.iter().filter_map(|r| r["machine"]["memory_bytes"].as_u64());
+        let names = ["memory_bytes", "memory_limit_bytes"];
+        let machine = self.reports.iter().flat_map(|r| names.map(|n| r["machine"][n].as_u64())).flatten();
         let limits = self.of("doctor").into_iter().filter(|f| f.param("what") == "memory limit");
         let bytes =
             |f: Fact<'_>| figure(f.row, "bytes").map_or_else(|| bytes_of(f.param("found")), |b| Some(b.median as u64));

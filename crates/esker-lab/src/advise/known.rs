@@ -27,37 +27,39 @@ impl Made {
 /// Everything that the rules compare, with equal rows but for the default buffer.
 fn everything(noise: Noise, seed: u64, rounds: usize, times: f64) -> Vec<Value> {
     let mut made = Made { noise, rounds, random: fastrand::Rng::with_seed(seed) };
-    let sizes = |what: &[&str], from: u64, n: u32| -> Vec<Value> {
-        let one = |what: &str, i: u32| json!({ "do": what, "records": "static", "buffer": size_text(from << i) });
+    let sizes = |way: &str, what: &[&str], from: u64, n: u32| -> Vec<Value> {
+        let one =
+            |what: &str, i: u32| json!({ "do": what, "records": "static", "way": way, "buffer": size_text(from << i) });
         what.iter().flat_map(|w| (0..n).map(move |i| one(w, i))).collect()
     };
     let mut of = |command: &str, options: Value, metric: &str, params: &[Value], times: f64| {
         made.report(command, &options, metric, params, times)
     };
     // 1M, the default's, comes second.
-    let mut bulk = sizes(&["write"], 64 << 10, 7);
+    let mut bulk = sizes("esker", &["write"], 64 << 10, 7);
     bulk.swap(1, 4);
-    let ways = ["plain", "cached", "background", "mapped", "direct"];
+    let ways = ["plain", "cached", "background", "mapped", "direct", "esker"];
     let io = |what: &'static str| ways.map(|way| json!({ "do": what, "way": way }));
     let barrier = |file: &str, barrier: &str| json!({ "file": file, "barrier": barrier });
     let files = ["appended", "reserved", "zero-filled", "recycled"];
     let barriers: Vec<Value> =
         files.iter().flat_map(|f| ["fdatasync", "fsync", "O_DSYNC", "RWF_DSYNC"].map(|b| barrier(f, b))).collect();
-    let commit = |way: &str| json!({ "on": "ext4", "threads": "8", "commit": way });
+    let commits = ["", ", one sync per commit", ", no sync", ", 2pc", ", 2pc, coordinator not synced"]
+        .map(|how| json!({ "on": "ext4", "threads": "8", "commit": format!("engine's sessions{how}") }));
     vec![
         of("buffer", json!({ "model": "esker" }), "durable_s", &bulk, times),
-        of("buffer", json!({ "model": "myisam" }), "ns", &sizes(&["write", "read warm"], 16 << 10, 9), 1.0),
+        of("buffer", json!({ "model": "myisam" }), "ns", &sizes("cached", &["write", "read warm"], 16 << 10, 9), 1.0),
         of("io", json!({ "buffer_bytes": 1 << 20 }), "durable_s", &io("write"), 1.0),
         of("io", json!({}), "ns", &io("read cold"), 1.0),
         of("sync", json!({}), "median_us", &barriers, 1.0),
-        of("commit", json!({}), "per_second", &["one sync per commit", "group commit", "no sync"].map(commit), 1.0),
+        of("commit", json!({}), "per_second", &commits, 1.0),
         of("locks", json!({}), "ns", &["off", "on"].map(|t| json!({ "threads": "4", "timing": t })), 1.0),
     ]
 }
 
 fn advice(reports: &[Value]) -> Vec<Advice> {
     let reports: Vec<&Value> = reports.iter().collect();
-    let mut facts = Facts::new(&reports);
+    let mut facts = Facts::new(&reports, 151);
     rules::all(&facts);
     facts.judge();
     rules::all(&facts)

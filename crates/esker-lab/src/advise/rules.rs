@@ -31,11 +31,16 @@ struct Size {
     default: u64,
     /// Buffers that the setting can give, in bytes.
     buffers: RangeInclusive<u64>,
-    /// Values of the rows' "do".
+    /// Values of the rows' "do", and of their "way".
     rows: &'static [&'static str],
+    way: &'static str,
     model: &'static str,
     by: By,
     meaning: &'static str,
+    /// Who has one of that size.
+    each: &'static str,
+    /// Does the engine bound all of them together?
+    is_bounded: bool,
     command: &'static str,
 }
 
@@ -46,9 +51,12 @@ fn bulk_buffer_size(facts: &Facts<'_>) -> Advice {
         default: esker::Options::default().bulk_buffer_bytes as u64,
         buffers: 64 << 10..=4 << 20,
         rows: &["write"],
+        way: "esker",
         model: "esker",
         by: DEVICE_TIME,
         meaning: "Files of large writes are written in pieces of a quarter of it and synced.",
+        each: "Each large write has one, all of them within a quarter of esker_memory_limit",
+        is_bounded: true,
         command: "buffer --from 16K --to 4M",
     };
     rule.advise(facts)
@@ -61,9 +69,12 @@ fn read_buffer_size(facts: &Facts<'_>) -> Advice {
         default: 128 << 10,
         buffers: 16 << 10..=16 << 20,
         rows: &["write", "read warm"],
+        way: "cached",
         model: "myisam",
         by: RECORD_TIME,
         meaning: "The buffer of MyISAM's and Aria's scans and large writes.",
+        each: "Each connection's scan has one, and nothing bounds all of them",
+        is_bounded: false,
         command: "buffer --model myisam --from 16K --to 4M",
     };
     rule.advise(facts)
@@ -79,7 +90,8 @@ impl Size {
         let usual = self.default / self.divisor;
         let fits = |f: &Fact<'_>| {
             f.report["options"]["model"] == self.model
-                && self.rows.iter().any(|what| f.param("do").split(' ').next() == Some(what))
+                && self.rows.contains(&f.param("do"))
+                && f.param("way") == self.way
                 && self.buffer(f).is_some()
         };
         let mut groups = facts.groups("buffer", &["buffer"], fits);
@@ -110,15 +122,39 @@ impl Size {
                 advice.is(Outcome::Same, format!("{meaning} No buffer was measurably faster than {named}."))
             }
             Some(buffer) => {
-                advice.advised = size_value(buffer * self.divisor);
                 let better = size_text(buffer);
                 let why = format!(
                     "{meaning} {better} is the smallest that no other was measurably faster than; {named} loses."
                 );
-                advice.is(Outcome::Change, why)
+                let (all, fits) = self.of_all(facts, buffer);
+                if fits {
+                    advice.advised = size_value(buffer * self.divisor);
+                }
+                advice.is(if fits { Outcome::Change } else { Outcome::Keep }, format!("{why} {all}"))
             }
             None => advice.is(Outcome::Keep, format!("{meaning} {named} loses, but no size is best for all rows.")),
         }
+    }
+
+    /// What such a buffer means in memory if every connection has one, and whether that may be advised: what is more than by
+    /// default takes at most a quarter of the memory, unless the engine bounds it or nobody knows how much there is.
+    fn of_all(&self, facts: &Facts<'_>, buffer: u64) -> (String, bool) {
+        let (value, n) = (buffer * self.divisor, facts.max_connections);
+        let (new, old) = (value.saturating_mul(n), self.default.saturating_mul(n));
+        let mut words = format!(
+            "{}: {n} connections (--max-connections) take up to {}, {} {}",
+            self.each,
+            size_text(new),
+            size_text(new.abs_diff(old)),
+            if new < old { "less than by default." } else { "more than by default." }
+        );
+        let most = facts.memory_bytes().filter(|_| !self.is_bounded).map(|m| m / 4);
+        let most = most.filter(|most| new.saturating_sub(old) > *most);
+        if let Some(most) = most {
+            let most = size_text(most);
+            words += &format!(" That is more than {most}, a quarter of the memory there is: the default stays.");
+        }
+        (words, most.is_none())
     }
 
     fn row<'g, 'a>(&self, group: &'g Group<'a>, buffer: u64) -> Option<&'g Fact<'a>> {
@@ -183,6 +219,10 @@ fn memory_limit(facts: &Facts<'_>) -> Advice {
     }
 }
 
+/// The engine's own sessions, alone and under a binlog.
+const SESSIONS: &str = "engine's sessions";
+const SESSIONS_TWO: &str = "engine's sessions, 2pc";
+
 /// Is it of storage that keeps what it is given?
 fn keeps(fact: &Fact<'_>) -> bool {
     !fact.param("on").contains("tmpfs")
@@ -211,7 +251,9 @@ fn price(facts: &Facts<'_>, advice: &mut Advice, with: &str, without: &str) -> O
 
 fn flush_log(facts: &Facts<'_>) -> Advice {
     let mut advice = Advice::new("esker_flush_log_at_trx_commit", "1");
-    let Some(price) = price(facts, &mut advice, "group commit", "no sync") else { return advice.missing("commit") };
+    let Some(price) = price(facts, &mut advice, SESSIONS, "engine's sessions, no sync") else {
+        return advice.missing("commit");
+    };
     let barriers =
         facts.of("sync").into_iter().filter(|f| f.param("file") == "zero-filled" && f.param("barrier") == BARRIER);
     barriers.for_each(|f| advice.rest_on(&f, "median_us"));
@@ -220,12 +262,13 @@ fn flush_log(facts: &Facts<'_>) -> Advice {
 
 fn sync_binlog(facts: &Facts<'_>) -> Advice {
     let mut advice = Advice::new("sync_binlog", "0");
-    let price = price(facts, &mut advice, "2pc, prepare synced", "group commit");
-    let Some(price) = price else { return advice.missing("commit") };
+    let binlog = price(facts, &mut advice, SESSIONS_TWO, SESSIONS);
+    let synced = price(facts, &mut advice, SESSIONS_TWO, "engine's sessions, 2pc, coordinator not synced");
+    let (Some(binlog), Some(synced)) = (binlog, synced) else { return advice.missing("commit") };
     advice.advised = "1".into();
     let why = format!(
         "With the binlog on, a transaction's fate stands in it: only 1 keeps what was acknowledged through a power cut. \
-         Binlog and two phases cost, against no binlog, with {price}."
+         It costs, against 0, with {synced}. Binlog and two phases together cost, against no binlog, with {binlog}."
     );
     advice.is(Outcome::Durable, why)
 }
@@ -335,8 +378,8 @@ const CHOICES: [Choice; 4] = [
         command: "commit",
         by: RATE,
         vary: &["commit"],
-        among: |f| keeps(f) && matches!(f.param("commit"), "group commit" | "one sync per commit"),
-        own: |f| f.param("commit") == "group commit",
+        among: |f| keeps(f) && [SESSIONS, "engine's sessions, one sync per commit"].contains(&f.param("commit")),
+        own: |f| f.param("commit") == SESSIONS,
         does: "group commit",
         measure: "commit",
     },
@@ -349,8 +392,8 @@ const CHOICES: [Choice; 4] = [
             let piece = esker::Options::default().bulk_buffer_bytes / 4;
             f.param("do") == "write" && f.report["options"]["buffer_bytes"] == piece as u64
         },
-        own: |f| f.param("way") == "esker" || f.param("way").starts_with("direct"),
-        does: "direct",
+        own: |f| f.param("way") == "esker",
+        does: "its own writer, past the page cache",
         measure: "io --buffer 1M",
     },
     Choice {
@@ -359,8 +402,8 @@ const CHOICES: [Choice; 4] = [
         by: RECORD_TIME,
         vary: &["way"],
         among: |f| f.param("do") == "read cold",
-        own: |f| matches!(f.param("way"), "cached" | "esker"),
-        does: "cached",
+        own: |f| f.param("way") == "esker",
+        does: "its own file layer, a buffer a call",
         measure: "io",
     },
 ];

@@ -9,8 +9,7 @@ const FEW_FILES: u64 = 1024;
 
 /// Looks.
 pub(super) fn look(found: &mut Findings) {
-    let own = text_of("/proc/self/cgroup").unwrap_or_default();
-    let mounts = text_of("/proc/self/mountinfo").unwrap_or_default();
+    let (own, mounts) = groups();
     for limit in &LIMITS {
         match of_groups(limit, &own, &mounts) {
             Some((value, file)) => {
@@ -26,11 +25,23 @@ pub(super) fn look(found: &mut Findings) {
     of_process(found, &text_of("/proc/self/limits").unwrap_or_default());
 }
 
+/// The process's groups, and where groups are mounted.
+fn groups() -> (String, String) {
+    let text = |path| text_of(path).unwrap_or_default();
+    (text("/proc/self/cgroup"), text("/proc/self/mountinfo"))
+}
+
+/// Bytes of memory that the control group's limits allow, and those above it; `None` without a limit.
+pub(super) fn memory_limit() -> Option<u64> {
+    let (own, mounts) = groups();
+    let memory = LIMITS.iter().find(|l| l.controller == "memory")?;
+    of_groups(memory, &own, &mounts)?.0.parse().ok()
+}
+
 /// Bytes of memory that the control group's limits, and those above it, leave; page cache that can be given back counts as
 /// left. `None` without a limit.
 pub(super) fn memory_left() -> Option<u64> {
-    let own = text_of("/proc/self/cgroup").unwrap_or_default();
-    let mounts = text_of("/proc/self/mountinfo").unwrap_or_default();
+    let (own, mounts) = groups();
     let number = |path: &Path| text_of(&path.to_string_lossy()).filter(|v| !is_none(v))?.parse::<u64>().ok();
     let versions = [
         (group_folder(&own, &mounts, ""), "memory.max", "memory.current", ""),
