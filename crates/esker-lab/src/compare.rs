@@ -12,19 +12,31 @@ use serde::Serialize;
 pub const LEAST_PAIRS: usize = 8;
 /// Rounds without which nothing is decided.
 pub const LEAST_ROUNDS: usize = 2 * LEAST_PAIRS;
-/// Reports of equal rows that may call some of them different; a fifth below what is promised.
-const LEVEL: f64 = 0.04;
+/// Reports of equal rows that may call some of them different by the changes of sign alone. What is promised is 0.05; the
+/// rest is for rows whose pairs resemble each other more than can be seen. Of 8 pairs' 128 changes it is the third; from
+/// [`TELLING`] pairs on there are more to choose from, and nothing is missed by it.
+const LEVEL: f64 = 0.0175;
+const LEVEL_OF_MANY: f64 = 0.0125;
+/// The same of rows without common rounds: each report's pairs around their own mean find less.
+const LEVEL_OF_REPORTS: f64 = 0.04;
+/// The bound is made so much larger, for the same: between one change of signs and the next there is no other.
+const RESERVE: f64 = 1.03;
+/// The resemblance of all rows is believed to be so many standard errors more than it is seen. Rows that are held against
+/// the same one share noise, so a part of the error stays however many they are.
+const ERRORS: f64 = 1.2;
+const SHARED: f64 = 0.05;
 /// Rows whose interval lies within so much of each other are the same: 10 percent.
 const SAME: f64 = 1.10;
 /// More pairs than this are merged into so many blocks: what lasts from pair to pair ends within one.
 const BLOCKS: usize = 16;
 /// Up to so many pairs all changes of sign are tried; beyond, so many drawn ones as there are for these.
 const ALL_SIGNS: usize = 11;
-/// A resemblance of pairs beyond this is believed.
-const ALIKE: f64 = 0.3;
-/// A row's own resemblance counts from so many pairs on, if it is beyond that of all by so many standard errors.
+/// A row's own resemblance counts from so many pairs on, if it is beyond that of all by so much of what the largest of as
+/// many rows is beyond it by chance.
 const TELLING: f64 = 12.0;
-const CLEAR: f64 = 0.5;
+const CLEAR: f64 = 0.2;
+/// No resemblance beyond this is believed: it would widen without end.
+const MOST_ALIKE: f64 = 0.9;
 /// Relative differences below this are a clock's.
 const LEAST_ERROR: f64 = 1e-9;
 
@@ -96,21 +108,31 @@ impl Contrast {
         self.parts.iter().map(Vec::len).min().unwrap_or(0)
     }
 
-    /// The standard error of the mean.
-    fn error(&self) -> f64 {
-        self.parts.iter().map(|p| squared_error(p.iter().copied())).sum::<f64>().sqrt().max(LEAST_ERROR)
-    }
-
-    /// The studentised mean after a change of signs, a word of them for each part.
-    fn changed(&self, signs: &[u64; 2]) -> f64 {
-        let (mut sum, mut square) = (0.0, 0.0);
-        for (part, signs) in self.parts.iter().zip(signs) {
+    /// What its parts show after a change of signs, a word of them for each part.
+    fn seen(&self, signs: [u64; 2]) -> Seen {
+        let (mut sum, mut squared_error, mut alike) = (0.0, 0.0, [None; 2]);
+        for ((part, signs), alike) in self.parts.iter().zip(signs).zip(&mut alike) {
+            let n = part.len() as f64;
             let changed = || part.iter().enumerate().map(|(k, v)| if signs >> k & 1 == 1 { -v } else { *v });
-            sum += changed().sum::<f64>() / part.len() as f64;
-            square += squared_error(changed());
+            let mean = changed().sum::<f64>() / n;
+            let square: f64 = changed().map(|v| (v - mean).powi(2)).sum();
+            let both: f64 = changed().zip(changed().skip(1)).map(|(a, b)| (a - mean) * (b - mean)).sum();
+            sum += mean;
+            squared_error += square / (n - 1.0) / n;
+            // Estimated too low by about (1 + 3r) / n (Kendall 1954).
+            *alike = (square > 0.0).then(|| ((n * both / square + 1.0) / (n - 3.0), n));
         }
-        sum.abs() / square.sqrt().max(LEAST_ERROR)
+        Seen { mean: sum, error: squared_error.sqrt().max(LEAST_ERROR), alike }
     }
+}
+
+/// What is seen of a contrast.
+struct Seen {
+    mean: f64,
+    /// The standard error of the mean.
+    error: f64,
+    /// How much the pairs of each part resemble the pairs before, and how many there are.
+    alike: [Option<(f64, f64)>; 2],
 }
 
 /// Means of rounds and their ways back; a last round without one is left out. Many are merged.
@@ -126,25 +148,19 @@ fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len().max(1) as f64
 }
 
-/// Of a mean, from the spread of its values.
-fn squared_error(values: impl Iterator<Item = f64> + Clone) -> f64 {
-    let n = values.clone().count() as f64;
-    let mean = values.clone().sum::<f64>() / n;
-    values.map(|v| (v - mean).powi(2)).sum::<f64>() / (n - 1.0) / n
-}
-
 /// Holds all of a report's rows against each other that are to be; `None` where there was nothing to hold.
 #[must_use]
 pub fn family(contrasts: &[Option<Contrast>]) -> Vec<Option<Compared>> {
     let enough: Vec<&Contrast> = contrasts.iter().flatten().filter(|c| c.pairs() >= LEAST_PAIRS).collect();
     let bound = bound(&enough);
-    let mut widened = widened(&enough).into_iter();
+    let seen: Vec<Seen> = enough.iter().map(|c| c.seen([0, 0])).collect();
+    let mut halves = seen.iter().zip(widened(&seen)).map(|(seen, wider)| bound * wider * seen.error);
     let mut judge = |c: &Contrast| {
         let ratio = c.mean.exp();
         if c.pairs() < LEAST_PAIRS {
             return Compared { ratio, interval: None, told: Told::Undecided };
         }
-        let half = bound * widened.next().unwrap_or(1.0) * c.error();
+        let half = halves.next().unwrap_or(f64::INFINITY);
         let (low, high) = ((c.mean - half).exp(), (c.mean + half).exp());
         let told = match c.mean.abs() > half {
             true => Told::Different,
@@ -156,7 +172,7 @@ pub fn family(contrasts: &[Option<Contrast>]) -> Vec<Option<Compared>> {
     contrasts.iter().map(|c| c.as_ref().map(&mut judge)).collect()
 }
 
-/// The studentised difference that the largest one of them exceeds by chance in [`LEVEL`] of all reports.
+/// The studentised difference that the largest one of them exceeds by chance in [`LEVEL`] of all reports, and the reserve.
 fn bound(contrasts: &[&Contrast]) -> f64 {
     let longest = contrasts.iter().flat_map(|c| &c.parts).map(Vec::len).max().unwrap_or(0);
     let all = longest <= ALL_SIGNS && contrasts.iter().all(|c| c.parts.len() == 1);
@@ -167,35 +183,37 @@ fn bound(contrasts: &[&Contrast]) -> f64 {
         true => [n, 0],
         false => [random.u64(..), random.u64(..)],
     });
-    let largest = |signs: [u64; 2]| contrasts.iter().map(|c| c.changed(&signs)).fold(0.0, f64::max);
+    let largest = |signs: [u64; 2]| {
+        let seen: Vec<Seen> = contrasts.iter().map(|c| c.seen(signs)).collect();
+        let studentised = seen.iter().zip(widened(&seen)).map(|(seen, wider)| seen.mean.abs() / seen.error / wider);
+        studentised.fold(0.0, f64::max)
+    };
     let mut all: Vec<f64> = signs.map(largest).collect();
     all.sort_by(|a, b| b.total_cmp(a));
-    all[(LEVEL * count as f64) as usize]
+    let level = match longest as f64 >= TELLING {
+        _ if contrasts.iter().any(|c| c.parts.len() > 1) => LEVEL_OF_REPORTS,
+        true => LEVEL_OF_MANY,
+        false => LEVEL,
+    };
+    RESERVE * all[((level * count as f64).ceil() as usize).min(all.len() - 1)]
 }
 
 /// How much wider the error of each mean is because pairs resemble the pairs before: by the correlation of neighbours, of
-/// all rows together, since a row alone has too few; by its own where that is clearly more. It is estimated too low by
-/// about (1 + 3r) / n (Kendall 1954); what is believed of all gets a margin for its own error.
-fn widened(contrasts: &[&Contrast]) -> Vec<f64> {
-    let of = |pairs: &Vec<f64>| {
-        let (n, mean) = (pairs.len() as f64, mean(pairs));
-        let square: f64 = pairs.iter().map(|v| (v - mean).powi(2)).sum();
-        let both: f64 = pairs.windows(2).map(|w| (w[0] - mean) * (w[1] - mean)).sum();
-        (square > 0.0).then(|| ((n * both / square + 1.0) / (n - 3.0), n))
+/// all rows together, since a row alone has too few; by its own where that is clearly more.
+fn widened(seen: &[Seen]) -> Vec<f64> {
+    let found = || seen.iter().flat_map(|s| s.alike).flatten();
+    let (sum, pairs, n) = found().fold((0.0, 0.0, 0.0), |of, (r, n)| (of.0 + r, of.1 + n, of.2 + 1.0));
+    let one_error = (pairs / f64::max(n, 1.0)).max(1.0).sqrt().recip();
+    let alike = sum / f64::max(n, 1.0);
+    let all = if alike > 0.0 { alike + ERRORS * one_error * (SHARED + (1.0 - SHARED) / n).sqrt() } else { 0.0 };
+    let chance = one_error * (2.0 * f64::max(n, 1.0).ln()).sqrt();
+    let own = |s: &Seen| {
+        let mine = || s.alike.into_iter().flatten();
+        let others = (sum - mine().map(|f| f.0).sum::<f64>()) / (n - mine().count() as f64).max(1.0);
+        let clear = mine().filter(|(r, n)| *n >= TELLING && *r > others.max(0.0) + CLEAR * chance);
+        clear.map(|f| f.0).fold(all, f64::max).min(MOST_ALIKE)
     };
-    let found: Vec<(f64, f64)> = contrasts.iter().flat_map(|c| &c.parts).filter_map(of).collect();
-    let sum = found.iter().fold((0.0, 0.0), |sum, f| (sum.0 + f.0, sum.1 + 2.0 / f.1));
-    let n = found.len().max(1) as f64;
-    let (alike, margin) = ((sum.0 / n).max(0.0), sum.1 / n);
-    let all = if alike > ALIKE { alike + margin } else { alike };
-    let own = |c: &&Contrast| {
-        let mine: Vec<(f64, f64)> = c.parts.iter().filter_map(of).collect();
-        let others = (sum.0 - mine.iter().map(|f| f.0).sum::<f64>()) / (n - mine.len() as f64).max(1.0);
-        let clear = mine.into_iter().filter(|(r, n)| *n >= TELLING && *r > others.max(0.0) + CLEAR / n.sqrt());
-        clear.map(|f| f.0).fold(all, f64::max).min(0.85)
-    };
-    let error = |alike: f64| ((1.0 + alike) / (1.0 - alike)).sqrt();
-    contrasts.iter().map(own).map(error).collect()
+    seen.iter().map(own).map(|alike| ((1.0 + alike) / (1.0 - alike)).sqrt()).collect()
 }
 
 #[cfg(test)]

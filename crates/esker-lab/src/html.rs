@@ -240,7 +240,7 @@ mod tests {
     use serde_json::json;
 
     fn figure(median: f64) -> Value {
-        let samples: Vec<f64> = (0..16).map(|n| median * (1.0 + 0.0001 * f64::from(n * 7 % 16))).collect();
+        let samples: Vec<f64> = (0..16).map(|n| median * (1.0 + 0.0003 * f64::from(n * 7 % 16))).collect();
         json!({"unit": "ns", "median": median, "low": 0.99 * median, "high": median, "samples": samples})
     }
 
