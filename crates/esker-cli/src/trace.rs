@@ -64,8 +64,8 @@ fn one(path: &Path, wanted: &esker_trace::Options) -> Result<File, Failure> {
         if standard { Box::new(io::stdin()) } else { Box::new(fs::File::open(path).map_err(told)?) };
     let name = if standard { "standard input".into() } else { path.display().to_string() };
     let file = esker_trace::read(&name, &mut BufReader::with_capacity(BUFFER, input), wanted).map_err(told)?;
-    if file.parts.is_empty() {
-        return Err(Failure::Trace(format!("{name} is no session trace: it has no TRACE line")));
+    if file.is_empty() {
+        return Err(Failure::Trace(format!("{name} is no session trace: no line of it is one of a trace")));
     }
     Ok(file)
 }

@@ -69,6 +69,17 @@ fn a_file_and_standard_input_tell_the_same() {
 }
 
 #[test]
+fn a_file_without_its_first_line_is_read() {
+    let (code, text, errors) = esker(&["trace", "-"], &TRACE.replacen("TRACE version=1", "TR\u{1}CE ver", 1));
+    assert_eq!((code, errors.as_str()), (0, ""));
+    assert!(
+        text.contains("warning: line 1: byte 1: ") && text.contains("warning: line 2: no TRACE line before it"),
+        "{text}"
+    );
+    assert!(text.contains("conn ?  query 8841  SELECT 1"), "{text}");
+}
+
+#[test]
 fn what_cannot_be_told_is_one() {
     let folder = Folder::new("one");
     let path = folder.file("a.trace", TRACE);

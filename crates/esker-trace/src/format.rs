@@ -111,6 +111,32 @@ line! {
     }
 }
 
+impl<'a> Trace<'a> {
+    /// What can be read of a damaged line: its connection if that is told, and all keys whose values are whole; what is
+    /// not, is as if it were not there. `None` if the line's keyword is another one.
+    #[must_use]
+    pub fn salvage(line: &'a str) -> Option<(Option<u64>, Trace<'a>)> {
+        let (_, pairs) = keyword(line).ok().flatten().filter(|(keyword, _)| *keyword == "TRACE")?;
+        let (mut conn, mut trace) = (None, Trace::default());
+        for (key, value) in pairs.whole() {
+            match key {
+                "version" => trace.version = number::read(value).unwrap_or_default(),
+                "conn" => conn = number::read(value).ok(),
+                "user" => trace.user = Some(value),
+                "server" => trace.server = Some(value),
+                "esker" => trace.esker = Some(value),
+                "pid" => trace.pid = number::read(value).ok(),
+                "began" => trace.began = Some(value),
+                "level" => trace.level = Some(value),
+                "tim" => trace.tim = us::read(value).ok(),
+                _ => {}
+            }
+        }
+        trace.conn = conn.unwrap_or_default();
+        Some((conn, trace))
+    }
+}
+
 line! {
     /// A statement begins.
     Statement<'a> = "STATEMENT" {

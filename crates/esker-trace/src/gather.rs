@@ -23,6 +23,13 @@ const FILES: usize = 1 << 16;
 /// Statements of one number that are shown.
 const SHOWN: usize = 100;
 
+/// Tracing begins or goes on; of a damaged line what can be read.
+#[derive(Debug)]
+pub(crate) struct Part {
+    pub(crate) conn: Option<u64>,
+    pub(crate) trace: Trace<'static>,
+}
+
 /// A statement of the list.
 #[derive(Debug)]
 pub(crate) struct Listed {
@@ -36,7 +43,9 @@ pub(crate) struct Listed {
 #[derive(Debug)]
 pub(crate) struct Gathered {
     query: Option<u64>,
-    pub(crate) parts: Vec<Trace<'static>>,
+    pub(crate) parts: Vec<Part>,
+    /// It was said that nothing tells whose events come.
+    headless: bool,
     pub(crate) lost: Vec<Lost<'static>>,
     pub(crate) warnings: Vec<(u64, String)>,
     pub(crate) warnings_in_all: u64,
@@ -87,6 +96,7 @@ impl Gathered {
         Gathered {
             query: options.query,
             parts: Vec::new(),
+            headless: false,
             lost: Vec::new(),
             warnings: Vec::new(),
             warnings_in_all: 0,
@@ -134,13 +144,23 @@ impl Gathered {
         };
         match Line::parse(&text) {
             Ok(line) => self.event(number, line),
-            Err(e) => self.warn(number, format!("{e}; passed over")),
+            Err(e) => match Trace::salvage(&text) {
+                Some((conn, trace)) => {
+                    self.warn(number, format!("{e}; what else this TRACE line has is read"));
+                    self.part(number, conn, &trace);
+                }
+                None => self.warn(number, format!("{e}; passed over")),
+            },
         }
     }
 
     fn event(&mut self, number: u64, line: Line<'_>) {
+        if self.parts.is_empty() && !self.headless && !matches!(line, Line::Trace(_) | Line::Other(_)) {
+            self.headless = true;
+            self.warn(number, "no TRACE line before it that can be read: whose session it is, is not known");
+        }
         match line {
-            Line::Trace(part) => self.part(number, &part),
+            Line::Trace(part) => self.part(number, Some(part.conn), &part),
             Line::Statement(begin) => self.begin(begin),
             Line::File(file) => {
                 if self.files.len() < FILES || self.files.contains_key(&file.file) {
@@ -191,11 +211,11 @@ impl Gathered {
         statement.text = begin.text.map(|text| cut(&text, TEXT_BYTES));
     }
 
-    fn part(&mut self, number: u64, part: &Trace<'_>) {
+    fn part(&mut self, number: u64, conn: Option<u64>, part: &Trace<'_>) {
         if part.version > VERSION {
             self.warn(number, format!("format {}; what is newer than {VERSION} is passed over", part.version));
         }
-        let same = |last: &Trace<'_>| (last.conn, last.pid, &last.began) == (part.conn, part.pid, &part.began);
+        let same = |last: &Part| (last.conn, last.trace.pid, &last.trace.began) == (conn, part.pid, &part.began);
         if self.parts.last().is_some_and(same) {
             self.open.iter_mut().for_each(|s| s.gap = true);
         } else {
@@ -207,8 +227,8 @@ impl Gathered {
             self.files.clear();
         }
         if self.parts.len() < PARTS {
-            if let Line::Trace(part) = Line::Trace(part.clone()).into_owned() {
-                self.parts.push(part);
+            if let Line::Trace(trace) = Line::Trace(part.clone()).into_owned() {
+                self.parts.push(Part { conn, trace });
             }
         }
     }
@@ -218,7 +238,7 @@ impl Gathered {
             let oldest = self.open.remove(0);
             self.without_end(oldest);
         }
-        statement.conn = self.parts.last().map(|p| p.conn);
+        statement.conn = self.parts.last().and_then(|p| p.conn);
         self.open.push(statement);
     }
 

@@ -10,6 +10,8 @@ use std::fmt::Write;
 const STYLE: &str = include_str!("html/style.css");
 /// Colours of the style; the last one is of what is not accounted for.
 const COLOURS: usize = 8;
+/// Distributions by powers of two.
+const DISTRIBUTIONS: usize = 4;
 
 /// The page, of one or several files.
 #[must_use]
@@ -44,36 +46,25 @@ pub fn page(files: &[File]) -> String {
 
 fn head(out: &mut String, file: &File) {
     for (i, part) in file.parts.iter().enumerate() {
-        let mut words = vec![format!("connection {}", part.conn)];
-        words.extend(part.user.clone());
-        words.extend(part.server.as_ref().map(|s| format!("server {s}")));
-        words.extend(part.esker.as_ref().map(|e| format!("esker {e}")));
-        words.extend(part.level.clone());
-        words.extend(part.began.as_ref().map(|b| format!("began {b}")));
-        words.extend(part.at_ns.filter(|_| i > 0).map(|ns| format!("on again at {}", words::at(ns))));
-        let _ = writeln!(out, "<p class=note>{}</p>", escape(&words.join(", ")));
+        let _ = writeln!(out, "<p class=note>{}</p>", escape(&words::part(part, i == 0).join(", ")));
     }
-    for lost in &file.lost {
-        let at = lost.at_ns.map(|ns| format!(" at {}", words::at(ns))).unwrap_or_default();
-        let why = escape(lost.why.as_deref().unwrap_or("not told why"));
-        let _ = writeln!(out, "<p class=bad>Tracing stopped by itself{at}: {why}.</p>");
+    for warning in words::warnings(file) {
+        let _ = writeln!(out, "<p class=bad>{}</p>", escape(&capital(&warning)));
     }
-    for warning in &file.warnings {
-        let _ = writeln!(out, "<p class=bad>Line {}: {}.</p>", warning.line, escape(&warning.text));
-    }
-    let more = file.warnings_in_all - file.warnings.len() as u64;
-    if more > 0 {
-        let _ = writeln!(out, "<p class=bad>And {more} more lines.</p>");
-    }
+}
+
+/// As a sentence begins.
+fn capital(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().into_iter().flat_map(char::to_uppercase).chain(letters).collect()
 }
 
 /// What the whole file says.
 fn totals(out: &mut String, file: &File, number: usize) {
-    let wall = words::time(u64::try_from(file.total.wall_ns).unwrap_or(0));
-    let _ = writeln!(out, "<h2>Whole file: {} in {wall}</h2>", words::number(file.statements_ended, "statement"));
-    if file.statements_unfinished > 0 {
-        let unfinished = file.statements_unfinished;
-        let _ = writeln!(out, "<p class=bad>And {unfinished} without an end, which are in no sum.</p>");
+    let (heading, unfinished) = words::whole_file(file);
+    let _ = writeln!(out, "<h2>{}</h2>", capital(&heading));
+    if let Some(unfinished) = unfinished {
+        let _ = writeln!(out, "<p class=bad>{}.</p>", capital(&unfinished));
     }
     account(out, &file.total, "all statements");
     if !file.outside.is_empty() {
@@ -88,13 +79,12 @@ fn totals(out: &mut String, file: &File, number: usize) {
     );
     for s in &file.slowest_statements {
         let same = |r: &StatementReport| r.ended && r.query == s.query && r.at_ns == s.at_ns;
-        let query = s.query.map_or_else(|| "?".into(), |q| q.to_string());
+        let [wall, query, text] = words::listed(s, 100);
         let query = match file.statements.iter().position(same) {
             Some(i) => format!("<a href=\"#s{number}-{i}\">{query}</a>"),
             None => query,
         };
-        let text = escape(&words::short(&words::flat(s.text.as_deref().unwrap_or("")), 100));
-        let (wall, at) = (words::time(s.wall_ns), words::at(s.at_ns));
+        let (text, at) = (escape(&text), words::at(s.at_ns));
         let _ = writeln!(out, "<tr><td>{wall}<td>{at}<td class=p>{query}<td class=\"p t\">{text}</tr>");
     }
     out.push_str("</table></div>\n");
@@ -102,33 +92,25 @@ fn totals(out: &mut String, file: &File, number: usize) {
 
 /// The distributions of the longest waits, by powers of two.
 fn powers(out: &mut String, rows: &[Row]) {
-    let counted = |r: &&Row| r.powers.len() > 1 && r.count.is_some_and(|n| n >= 20);
-    for row in rows.iter().filter(counted).take(4) {
-        let power = |p: &crate::report::Power| {
-            (format!("{} to {} us", words::us(p.from_ns), words::us(p.to_ns)), p.count, p.count.to_string())
-        };
+    for row in words::powers(rows, DISTRIBUTIONS) {
+        let power =
+            |p: &crate::report::Power| (format!("{} us", words::bounds(p).join(" to ")), p.count, p.count.to_string());
         let all: Vec<_> = row.powers.iter().map(power).collect();
         let _ = writeln!(out, "<h3>{}, by time</h3>\n{}", escape(&row.what), bars(&all));
     }
 }
 
 fn one(out: &mut String, s: &StatementReport, id: &str) {
-    let query = s.query.map_or_else(|| "?".into(), |q| q.to_string());
+    let query = words::known(s.query);
     let _ = writeln!(out, "<h2 id=\"{id}\">Query {query}: {}</h2>", escape(&words::outcome(s)));
     let _ = writeln!(out, "<pre>{}</pre>", escape(s.text.as_deref().unwrap_or("(text not known)")));
     for caveat in words::caveats(s) {
         let _ = writeln!(out, "<p class=bad>{}.</p>", escape(&caveat));
     }
     account(out, &s.account, &format!("query {query}"));
-    let worker = s.worker_ns.filter(|ns| *ns > 0).map_or_else(|| "none".into(), words::time);
-    let mut notes = vec![format!("by worker (not added): {worker}")];
-    notes.push(format!("server's spill: {}", words::spill(s.spill.as_ref())));
-    if let (Some(cached), Some(missed)) = (s.blocks_cached, s.blocks_missed) {
-        notes.push(format!("blocks: {cached} in Esker's cache, {missed} not"));
-    }
-    notes.push(format!("commit: {}", s.commit.as_deref().unwrap_or("not told")));
-    let events = words::events(s.events_written, s.events_dropped, s.overhead_ns, s.account.wall_ns);
-    notes.push(format!("events: {events}"));
+    let mut notes: Vec<String> = words::beside(s).into();
+    notes.extend(words::blocks(s));
+    notes.extend(words::commit_and_events(s));
     notes.extend(words::locks(&s.locks).iter().map(|l| format!("locks: {l}")));
     let _ = writeln!(out, "<p class=note>{}</p>", notes.iter().map(|n| escape(n)).collect::<Vec<_>>().join("<br>\n"));
     distribution(out, &s.device);
@@ -195,7 +177,7 @@ fn slow(out: &mut String, title: &str, waits: &[SlowWait], with_query: bool) {
 
 fn plan(out: &mut String, s: &StatementReport) {
     let Some(first) = s.plan.first() else {
-        let _ = writeln!(out, "<p class=note>plan: {}</p>", if s.no_plan { "none" } else { "not in the trace" });
+        let _ = writeln!(out, "<p class=note>{}</p>", words::without_plan(s));
         return;
     };
     out.push_str("<h3>Plan</h3><div class=wide><table><tr>");
@@ -208,23 +190,16 @@ fn plan(out: &mut String, s: &StatementReport) {
         for (_, value) in &line.columns {
             let _ = write!(out, "<td class=p>{}", escape(value));
         }
-        let off = line.times_off.map(|t| format!("{t:.0} times off: ANALYZE TABLE")).unwrap_or_default();
-        let _ = writeln!(out, "<td class=\"p bad\">{off}</tr>");
+        let class = if line.times_off.is_some() { "p bad" } else { "p" };
+        let _ = writeln!(out, "<td class=\"{class}\">{}</tr>", words::off(line).unwrap_or_default());
     }
     out.push_str("</table></div>\n");
 }
 
 fn calls(out: &mut String, tables: &[TableCalls], dropped: u64) {
     for table in tables {
-        let steps: Vec<String> = table.steps.iter().map(words::step).collect();
-        let rest: Vec<String> = table.rest.iter().map(words::step).collect();
-        let rest = if rest.is_empty() { String::new() } else { format!(", then in turns {}", rest.join(", ")) };
-        let _ = writeln!(
-            out,
-            "<h3>Calls {}</h3><p class=\"note t\">{}</p>",
-            escape(&table.table),
-            escape(&(steps.join(", ") + &rest))
-        );
+        let (name, steps) = (escape(&table.table), escape(&words::calls(table).join(", ")));
+        let _ = writeln!(out, "<h3>Calls {name}</h3><p class=\"note t\">{steps}</p>");
     }
     if dropped > 0 {
         let _ = writeln!(out, "<p class=bad>{dropped} more lines of calls were not written.</p>");

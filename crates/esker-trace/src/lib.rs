@@ -9,6 +9,8 @@ pub mod format;
 #[cfg(feature = "report")]
 mod calls;
 #[cfg(feature = "report")]
+mod early;
+#[cfg(feature = "report")]
 mod gather;
 #[cfg(feature = "report")]
 pub mod html;

@@ -1,8 +1,8 @@
 //! The report, as `--json` prints it: all times are in ns. Text and page are made of it.
 
 use crate::calls::{Step, Table};
-use crate::format::Trace;
-use crate::gather::Gathered;
+use crate::early;
+use crate::gather::{self, Gathered};
 use crate::modes::{modes, sources};
 use crate::plan;
 use crate::statement::{Figures, Slow, Statement};
@@ -151,7 +151,8 @@ pub struct Listed {
 #[derive(Debug, Clone, Serialize)]
 #[allow(missing_docs)]
 pub struct Part {
-    pub conn: u64,
+    /// Not known where the line is damaged.
+    pub conn: Option<u64>,
     pub user: Option<String>,
     pub server: Option<String>,
     pub esker: Option<String>,
@@ -431,7 +432,7 @@ fn statement(s: &Statement) -> StatementReport {
         device: distribution(&waits.device(), 2 * told.in_sequence > told.device_reads),
         slowest: told.slowest.values().map(|w| slow(w, s.tim)).collect(),
         no_plan: s.no_plan,
-        plan: plan::lines(&s.plan),
+        plan: plan::lines(&s.plan, early::why(s.text.as_deref(), end)),
         calls: s.calls.tables.iter().map(table_calls).collect(),
         calls_dropped: s.calls.dropped,
         locks: parts(&told.locks),
@@ -442,10 +443,11 @@ fn statement(s: &Statement) -> StatementReport {
     }
 }
 
-fn trace_part(part: &Trace<'_>) -> Part {
+fn trace_part(of: &gather::Part) -> Part {
+    let part = &of.trace;
     let text = |t: &Option<crate::format::Str<'_>>| t.as_deref().map(str::to_owned);
     Part {
-        conn: part.conn,
+        conn: of.conn,
         user: text(&part.user),
         server: text(&part.server),
         esker: text(&part.esker),
@@ -457,6 +459,13 @@ fn trace_part(part: &Trace<'_>) -> Part {
 }
 
 impl File {
+    /// Is nothing of a trace in it?
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        let statements = self.statements_ended + self.statements_unfinished;
+        self.parts.is_empty() && statements == 0 && self.outside.is_empty()
+    }
+
     /// Is it of one statement, which is shown, and nothing else?
     pub(crate) fn is_one(&self) -> bool {
         self.statements_ended == 1 && self.statements.len() == 1 && self.outside.is_empty() && self.statements[0].ended

@@ -11,9 +11,8 @@ const NAME: usize = 32;
 const BAR: f64 = 24.0;
 /// Lines of a statement's text.
 const TEXT_LINES: usize = 6;
-/// Distributions by powers of two, each of so many times at least.
+/// Distributions by powers of two.
 const DISTRIBUTIONS: usize = 3;
-const COUNTED: u64 = 20;
 /// Objects and waits within that are named below a row.
 const PARTS: usize = 3;
 
@@ -40,36 +39,16 @@ pub fn print(file: &File, out: &mut dyn Write) -> fmt::Result {
 fn head(file: &File, out: &mut dyn Write) -> fmt::Result {
     writeln!(out, "{}", file.name)?;
     for (i, part) in file.parts.iter().enumerate() {
-        let mut words = vec![format!("conn {}", part.conn)];
-        words.extend(part.user.clone());
-        words.extend(part.server.as_ref().map(|s| format!("server {s}")));
-        words.extend(part.esker.as_ref().map(|e| format!("esker {e}")));
-        words.extend(part.level.clone());
-        words.extend(part.began.as_ref().map(|b| format!("began {b}")));
-        words.extend(part.at_ns.filter(|_| i > 0).map(|ns| format!("on again at {}", words::at(ns))));
-        wrapped(out, "", &words.iter().map(|w| words::flat(w)).collect::<Vec<_>>(), ", ")?;
+        wrapped(out, "", &words::part(part, i == 0), ", ")?;
     }
-    for lost in &file.lost {
-        let at = lost.at_ns.map(|ns| format!(" at {}", words::at(ns))).unwrap_or_default();
-        writeln!(out, "tracing stopped by itself{at}: {}", words::flat(lost.why.as_deref().unwrap_or("not told why")))?;
-    }
-    for warning in &file.warnings {
-        writeln!(out, "warning: line {}: {}", warning.line, warning.text)?;
-    }
-    let more = file.warnings_in_all - file.warnings.len() as u64;
-    if more > 0 {
-        writeln!(out, "warning: and {more} more")?;
-    }
-    Ok(())
+    words::warnings(file).iter().try_for_each(|warning| writeln!(out, "{warning}"))
 }
 
 /// What the whole file says.
 fn totals(file: &File, out: &mut dyn Write) -> fmt::Result {
-    let wall = words::time(u64::try_from(file.total.wall_ns).unwrap_or(0));
-    writeln!(out, "\nwhole file: {} in {wall}", words::number(file.statements_ended, "statement"))?;
-    if file.statements_unfinished > 0 {
-        writeln!(out, "  and {} without an end, which are in no sum but below", file.statements_unfinished)?;
-    }
+    let (heading, unfinished) = words::whole_file(file);
+    writeln!(out, "\n{heading}")?;
+    unfinished.iter().try_for_each(|u| writeln!(out, "  {u}"))?;
     account(&file.total, out)?;
     rows("in no statement that ended", &file.outside, out)?;
     distribution("device latency", &file.device, out)?;
@@ -84,16 +63,15 @@ fn totals(file: &File, out: &mut dyn Write) -> fmt::Result {
     }
     for (i, s) in file.slowest_statements.iter().enumerate() {
         let label = if i == 0 { "slowest:" } else { "" };
-        let query = s.query.map_or_else(|| "?".into(), |q| q.to_string());
-        let text = words::short(&words::flat(s.text.as_deref().unwrap_or("")), 52);
-        writeln!(out, "  {label:<8} {:>11}  query {query:<8} {text}", words::time(s.wall_ns))?;
+        let [wall, query, text] = words::listed(s, 52);
+        writeln!(out, "  {label:<8} {wall:>11}  query {query:<8} {text}")?;
     }
     Ok(())
 }
 
 fn one(s: &StatementReport, out: &mut dyn Write) -> fmt::Result {
-    let number = |n: Option<u64>| n.map_or_else(|| "?".into(), |n| n.to_string());
-    let (mut head, outcome) = (format!("conn {}  query {}", number(s.conn), number(s.query)), words::outcome(s));
+    let (conn, query, outcome) = (words::known(s.conn), words::known(s.query), words::outcome(s));
+    let mut head = format!("conn {conn}  query {query}");
     let text = words::flat(s.text.as_deref().unwrap_or("(text not known)"));
     let length = |t: &str| t.chars().count();
     if length(&head) + length(&text) + length(&outcome) + 6 <= WIDTH {
@@ -114,12 +92,9 @@ fn one(s: &StatementReport, out: &mut dyn Write) -> fmt::Result {
     }
     account(&s.account, out)?;
     if s.ended {
-        let worker = s.worker_ns.filter(|ns| *ns > 0).map_or_else(|| "none".into(), words::time);
-        writeln!(out, "  by worker (not added): {worker}     server's spill: {}", words::spill(s.spill.as_ref()))?;
+        writeln!(out, "  {}", words::beside(s).join("     "))?;
     }
-    if let (Some(cached), Some(missed)) = (s.blocks_cached, s.blocks_missed) {
-        writeln!(out, "  blocks: {cached} in Esker's cache, {missed} not")?;
-    }
+    words::blocks(s).iter().try_for_each(|b| writeln!(out, "  {b}"))?;
     distribution("device latency", &s.device, out)?;
     for (i, wait) in s.slowest.iter().enumerate() {
         let label = if i == 0 { "slowest: " } else { "         " };
@@ -135,7 +110,7 @@ fn one(s: &StatementReport, out: &mut dyn Write) -> fmt::Result {
 
 fn plan(s: &StatementReport, out: &mut dyn Write) -> fmt::Result {
     if s.plan.is_empty() {
-        return writeln!(out, "  plan: {}", if s.no_plan { "none" } else { "not in the trace" });
+        return writeln!(out, "  {}", words::without_plan(s));
     }
     for (i, line) in s.plan.iter().enumerate() {
         let (words, off, rest) = words::plan(line);
@@ -152,11 +127,7 @@ fn plan(s: &StatementReport, out: &mut dyn Write) -> fmt::Result {
 
 fn calls(table: &TableCalls, several: bool, out: &mut dyn Write) -> fmt::Result {
     let of = if several && !table.table.is_empty() { format!(" {}", table.table) } else { String::new() };
-    let mut words: Vec<String> = table.steps.iter().map(words::step).collect();
-    if !table.rest.is_empty() {
-        let rest: Vec<String> = table.rest.iter().map(words::step).collect();
-        words.push(format!("then in turns {}", rest.join(", ")));
-    }
+    let mut words = words::calls(table);
     if let Some(first) = words.first_mut() {
         *first = format!("calls{of}: {first}");
     }
@@ -168,9 +139,7 @@ fn foot(s: &StatementReport, out: &mut dyn Write) -> fmt::Result {
     if !s.ended {
         return locks.iter().try_for_each(|l| writeln!(out, "  locks: {l}"));
     }
-    let commit = words::flat(s.commit.as_deref().unwrap_or("not told"));
-    let events = words::events(s.events_written, s.events_dropped, s.overhead_ns, s.account.wall_ns);
-    let rest = format!("commit: {commit}     events: {events}");
+    let rest = words::commit_and_events(s).join("     ");
     if let ([only], true) = (&locks[..], s.locks.is_empty()) {
         return writeln!(out, "  locks: {only}     {rest}");
     }
@@ -226,12 +195,11 @@ fn bar(share: f64) -> String {
 
 /// The distributions of the longest waits, by powers of two.
 fn powers(rows: &[Row], out: &mut dyn Write) -> fmt::Result {
-    let many = |r: &&Row| r.powers.len() > 1 && r.count.is_some_and(|n| n >= COUNTED);
-    for row in rows.iter().filter(many).take(DISTRIBUTIONS) {
+    for row in words::powers(rows, DISTRIBUTIONS) {
         writeln!(out, "  {}, by time", words::flat(&row.what))?;
         let most = row.powers.iter().map(|p| p.count).max().unwrap_or(1).max(1) as f64;
         for power in &row.powers {
-            let (from, to) = (words::us(power.from_ns), words::us(power.to_ns));
+            let [from, to] = words::bounds(power);
             let bar = bar(power.count as f64 / most);
             writeln!(out, "  {from:>10} to {to:>10} us |{bar:<24} {:>8}", power.count)?;
         }

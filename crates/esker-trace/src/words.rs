@@ -1,6 +1,6 @@
 //! How times, sizes, statements and waits look to people; for the text and the page.
 
-use crate::report::{CallStep, Row, SlowWait, Spill, StatementReport};
+use crate::report::{Account, CallStep, File, Listed, Part, Power, Row, SlowWait, Spill, StatementReport, TableCalls};
 
 /// A time with its unit.
 pub(crate) fn time(ns: u64) -> String {
@@ -63,9 +63,104 @@ pub(crate) fn short(text: &str, most: usize) -> String {
     text.chars().take(most.saturating_sub(1)).chain(['…']).collect()
 }
 
+/// Of the whole file, or of one of its parts: whose session, where, since when.
+pub(crate) fn part(part: &Part, is_first: bool) -> Vec<String> {
+    let mut words = vec![part.conn.map_or_else(|| "conn ?".into(), |c| format!("conn {c}"))];
+    words.extend(part.user.clone());
+    words.extend(part.server.as_ref().map(|s| format!("server {s}")));
+    words.extend(part.esker.as_ref().map(|e| format!("esker {e}")));
+    words.extend(part.level.clone());
+    words.extend(part.began.as_ref().map(|b| format!("began {b}")));
+    words.extend(part.at_ns.filter(|_| !is_first).map(|ns| format!("on again at {}", at(ns))));
+    words.iter().map(|w| flat(w)).collect()
+}
+
+/// What is wrong with a file.
+pub(crate) fn warnings(file: &File) -> Vec<String> {
+    let lost = file.lost.iter().map(|lost| {
+        let at = lost.at_ns.map(|ns| format!(" at {}", at(ns))).unwrap_or_default();
+        format!("tracing stopped by itself{at}: {}", flat(lost.why.as_deref().unwrap_or("not told why")))
+    });
+    let mut all: Vec<String> = lost.collect();
+    all.extend(file.warnings.iter().map(|w| format!("warning: line {}: {}", w.line, w.text)));
+    let more = file.warnings_in_all - file.warnings.len() as u64;
+    all.extend((more > 0).then(|| format!("warning: and {more} more")));
+    all
+}
+
+/// The heading of a whole file's account, and of what is not in it.
+pub(crate) fn whole_file(file: &File) -> (String, Option<String>) {
+    let unfinished = file.statements_unfinished;
+    (
+        format!("whole file: {} in {}", number(file.statements_ended, "statement"), wall(&file.total)),
+        (unfinished > 0).then(|| format!("and {unfinished} without an end, which are in no sum but below")),
+    )
+}
+
+fn wall(account: &Account) -> String {
+    time(u64::try_from(account.wall_ns).unwrap_or(0))
+}
+
+/// A number that may not be known.
+pub(crate) fn known(number: Option<u64>) -> String {
+    number.map_or_else(|| "?".into(), |n| n.to_string())
+}
+
+/// A slow statement's time, query id and text.
+pub(crate) fn listed(s: &Listed, most: usize) -> [String; 3] {
+    [time(s.wall_ns), known(s.query), short(&flat(s.text.as_deref().unwrap_or("")), most)]
+}
+
+/// Rows whose distribution is worth a look, with the bounds of each power of two.
+pub(crate) fn powers(rows: &[Row], most: usize) -> impl Iterator<Item = &Row> {
+    const COUNTED: u64 = 20;
+    rows.iter().filter(|r| r.powers.len() > 1 && r.count.is_some_and(|n| n >= COUNTED)).take(most)
+}
+
+/// From one time up to below another.
+pub(crate) fn bounds(power: &Power) -> [String; 2] {
+    [us(power.from_ns), us(power.to_ns)]
+}
+
+/// What is not in a statement's account.
+pub(crate) fn beside(s: &StatementReport) -> [String; 2] {
+    let worker = s.worker_ns.filter(|ns| *ns > 0).map_or_else(|| "none".into(), time);
+    [format!("by worker (not added): {worker}"), format!("server's spill: {}", spill(s.spill.as_ref()))]
+}
+
+pub(crate) fn blocks(s: &StatementReport) -> Option<String> {
+    Some(format!("blocks: {} in Esker's cache, {} not", s.blocks_cached?, s.blocks_missed?))
+}
+
+/// How it was committed, and what of it was written down.
+pub(crate) fn commit_and_events(s: &StatementReport) -> [String; 2] {
+    let commit = flat(s.commit.as_deref().unwrap_or("not told"));
+    let events = events(s.events_written, s.events_dropped, s.overhead_ns, s.account.wall_ns);
+    [format!("commit: {commit}"), format!("events: {events}")]
+}
+
+/// Instead of a plan that is not there.
+pub(crate) fn without_plan(s: &StatementReport) -> &'static str {
+    if s.no_plan {
+        "plan: none"
+    } else {
+        "plan: not in the trace"
+    }
+}
+
+/// A table's calls in their order, the rest by function.
+pub(crate) fn calls(table: &TableCalls) -> Vec<String> {
+    let mut words: Vec<String> = table.steps.iter().map(step).collect();
+    if !table.rest.is_empty() {
+        let rest: Vec<String> = table.rest.iter().map(step).collect();
+        words.push(format!("then in turns {}", rest.join(", ")));
+    }
+    words
+}
+
 /// How the statement ended.
 pub(crate) fn outcome(s: &StatementReport) -> String {
-    let wall = time(u64::try_from(s.account.wall_ns).unwrap_or(0));
+    let wall = wall(&s.account);
     if !s.ended {
         return format!("known for {wall}");
     }
@@ -113,7 +208,7 @@ pub(crate) fn slow(wait: &SlowWait) -> String {
     format!("{} at {}", words.join(" "), at(wait.at_ns))
 }
 
-pub(crate) fn spill(spill: Option<&Spill>) -> String {
+fn spill(spill: Option<&Spill>) -> String {
     let Some(spill) = spill else { return "not known".into() };
     let mut words = Vec::new();
     if spill.merge_passes > 0 {
@@ -130,7 +225,7 @@ pub(crate) fn spill(spill: Option<&Spill>) -> String {
     }
 }
 
-pub(crate) fn step(step: &CallStep) -> String {
+fn step(step: &CallStep) -> String {
     let times = if step.times == 1 { String::new() } else { format!(" x{}", step.times) };
     let told = [(step.buffers_full, "full"), (step.past_buffer, "past the buffer"), (step.buffers_last, "last")];
     let told: Vec<String> = told.iter().filter_map(|(n, what)| Some(format!("{} {what}", (*n)?))).collect();
@@ -146,8 +241,13 @@ pub(crate) fn plan(line: &crate::plan::Line) -> (String, Option<String>, String)
     words.extend(["rows", "r_rows"].into_iter().filter_map(named).map(|w| format!(" {w}")));
     let mut rest: Vec<String> = ["filtered", "r_filtered"].into_iter().filter_map(named).collect();
     rest.extend(line.get("Extra").map(flat));
-    let off = line.times_off.map(|t| format!("<- {t:.0} times off: ANALYZE TABLE"));
-    (words.join(" "), off, rest.join("  "))
+    (words.join(" "), off(line).map(|off| format!("<- {off}")), rest.join("  "))
+}
+
+/// What is to be said of its estimate.
+pub(crate) fn off(line: &crate::plan::Line) -> Option<String> {
+    let cut = line.cut_short.map(|why| format!("fewer came, may have ended early: {why}"));
+    line.times_off.map(|t| format!("{t:.0} times off: ANALYZE TABLE")).or(cut)
 }
 
 /// Waits for locks of rows and tables.

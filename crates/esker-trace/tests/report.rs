@@ -137,6 +137,75 @@ fn broken_lines_are_told_and_the_rest_counts() {
     assert_eq!((file.warnings.len(), file.statements[0].db.as_deref()), (1, Some("sh\u{fffd}p")));
 }
 
+#[test]
+fn a_damaged_first_line_costs_no_more_than_itself() {
+    let whole = example().0;
+    let first = whole.lines().next().unwrap();
+    let account = |file: &esker_trace::report::File| serde_json::to_string(&file.total).unwrap();
+    let expected = account(&read(&whole, 3));
+    // What is damaged, and what is known nevertheless.
+    let cases = [
+        (
+            "conn=7",
+            "conn=7x",
+            None,
+            Some("app@localhost"),
+            "line 1: byte 22: conn: not a number from 0 to 2^64-1; what else",
+        ),
+        (
+            "version=1",
+            "ver\u{1}sion=1",
+            Some(7),
+            Some("app@localhost"),
+            "line 1: byte 10: expected key=value; what else",
+        ),
+        ("user='app@localhost'", "user='app@local\\host'", Some(7), None, "after a backslash; what else"),
+        ("'2026-11-27T02:30:00.123456Z' level=FULL tim=0", "'2026", Some(7), Some("app@localhost"), "within quotes"),
+    ];
+    for (from, to, conn, user, said) in cases {
+        let damaged = whole.replacen(first, &first.replace(from, to), 1);
+        let file = read(&damaged, 3);
+        assert_ne!(damaged, whole);
+        assert_eq!((file.parts[0].conn, file.parts[0].user.as_deref(), file.parts.len()), (conn, user, 1), "{to}");
+        assert_eq!((account(&file), file.statements[0].conn, file.warnings.len()), (expected.clone(), conn, 1), "{to}");
+        let text = text(&file);
+        assert!(text.contains(said), "{to}: {text}");
+        assert!(conn.is_some() || text.contains("conn ?"), "{text}");
+    }
+    // Nothing of it is left.
+    for gone in ["", "TRAXE version=1 conn=7\n", "\u{1}RACE version=1 conn=7\n"] {
+        let file = read(&whole.replacen(&format!("{first}\n"), gone, 1), 3);
+        assert_eq!((account(&file), file.parts.len(), file.is_empty()), (expected.clone(), 0, false));
+        let warning = &file.warnings.last().unwrap();
+        assert_eq!(warning.line, if gone.is_empty() { 1 } else { 2 });
+        assert!(warning.text.starts_with("no TRACE line before it"), "{warning:?}");
+    }
+    assert!(read("to whom it may concern\nFILE file=3\n", 3).is_empty());
+}
+
+#[test]
+fn another_sessions_damaged_first_line_ends_what_was_open() {
+    let whole = example().0;
+    let open = whole[..whole.find("END").unwrap()].to_owned();
+    let file = read(&(open + &whole.replacen("conn=7", "conn=x", 1)), 3);
+    assert_eq!((file.statements_ended, file.statements_unfinished), (1, 1));
+    assert_eq!(file.total.wall_ns, 1_240_000_000);
+    assert_eq!(file.parts.iter().map(|p| p.conn).collect::<Vec<_>>(), [Some(7), None]);
+}
+
+#[test]
+fn a_limit_is_no_fault_of_the_estimate() {
+    let limited = example().0.replace("\\'2014-01-01\\''", "1 LIMIT 5'").replace("498133.00", "5.00");
+    assert!(limited.contains("LIMIT 5'"), "{}", &limited[..400]);
+    let file = read(&limited, 3);
+    let line = &file.statements[0].plan[0];
+    assert_eq!((line.times_off, line.cut_short), (None, Some("LIMIT")));
+    let text = text(&file);
+    assert!(text.contains("<- fewer came, may have ended early: LIMIT") && !text.contains("ANALYZE"), "{text}");
+    let accused = read(&limited.replace(" LIMIT 5", ""), 3);
+    assert_eq!(accused.statements[0].plan[0].times_off, Some(240.0));
+}
+
 /// Three statements, one within a procedure, one without an end; two parts, and another server.
 fn several() -> Lines {
     let mut lines = Lines::default();

@@ -47,6 +47,16 @@ impl<'a> Pairs<'a> {
         &rest[..length]
     }
 
+    /// Those that are whole; after one that is not, it goes on at the next space.
+    pub(super) fn whole(mut self) -> impl Iterator<Item = (&'a str, Str<'a>)> {
+        std::iter::from_fn(move || loop {
+            match self.next()? {
+                Ok((key, value, _)) => return Some((key, value)),
+                Err(_) => drop(self.pass(|b| !is_blank(b))),
+            }
+        })
+    }
+
     fn error(&self, what: &str) -> ParseError {
         ParseError { at: self.at + 1, what: what.into() }
     }
