@@ -2,6 +2,7 @@
 //!
 //! The buckets are those of [`esker_base::histogram`], which the engine's own figures of locks and waits are made from.
 
+use crate::processor::Processor;
 use crate::sizes::Sizes;
 use crate::times::Times;
 use esker_base::histogram::HistogramSnapshot;
@@ -28,6 +29,8 @@ pub struct Details {
     pub sizes: BTreeMap<&'static str, Sizes>,
     /// Every time of all runs.
     pub times: Option<Times>,
+    /// Processor time along the runs.
+    pub processor: Option<Processor>,
     /// Stacks, where they were sampled; those of the last run.
     pub stacks: Option<Stacks>,
 }
@@ -46,6 +49,10 @@ impl Details {
         match (&mut self.times, other.times) {
             (Some(times), Some(later)) => times.add(&later),
             (times, later) => *times = times.take().or(later),
+        }
+        match (&mut self.processor, other.processor) {
+            (Some(processor), Some(later)) => processor.add(later),
+            (processor, later) => *processor = processor.take().or(later),
         }
         self.stacks = other.stacks.or(self.stacks.take());
     }
@@ -66,6 +73,9 @@ impl Details {
         }
         if let Some(times) = &self.times {
             row.insert("times".into(), times.to_json());
+        }
+        if let Some(processor) = &self.processor {
+            row.insert("processor".into(), processor.to_json());
         }
         if let Some(found) = &self.stacks {
             let of =

@@ -3,6 +3,7 @@
 
 mod draw;
 mod plots;
+mod processor;
 
 use crate::compare::{Compared, Told};
 use crate::error::{LabError, Result};
@@ -13,7 +14,7 @@ use crate::Lab;
 use clap::Subcommand;
 use draw::{escape, COLOURS};
 pub(crate) use plots::metrics;
-use plots::{all_metrics, plots};
+use plots::{all_metrics, colours, plots, Painted};
 use serde_json::Value;
 use std::fmt::Write;
 
@@ -35,15 +36,18 @@ pub fn page(reports: &[(String, Value)]) -> Result<String> {
     let whole =
         |(name, report): &'_ (String, Value)| (name.clone(), parts(report).first().copied().unwrap_or(report).clone());
     machines(&mut out, &reports.iter().map(whole).collect::<Vec<_>>());
-    for (command, of) in by_command(reports) {
-        one(&mut out, &command, &of, &missing(&of, reports));
+    let commands = by_command(reports);
+    let painted = colours(&commands);
+    legend(&mut out, &painted);
+    for ((command, of), painted) in commands.iter().zip(&painted) {
+        one(&mut out, command, of, &missing(of, reports), painted);
     }
     out.push_str("</body></html>\n");
     Ok(out)
 }
 
 /// One command's reports.
-fn one(out: &mut String, command: &str, reports: &[Named<'_>], missing: &[String]) {
+fn one(out: &mut String, command: &str, reports: &[Named<'_>], missing: &[String], painted: &Painted) {
     let Some((first, others)) = reports.split_first() else { return };
     let lab = Lab::augment_subcommands(clap::Command::new("lab"));
     let about = lab.find_subcommand(command).and_then(clap::Command::get_about).map(ToString::to_string);
@@ -52,7 +56,7 @@ fn one(out: &mut String, command: &str, reports: &[Named<'_>], missing: &[String
     reading(out, reports);
     let others: Vec<(&str, Aligned)> = others.iter().map(|(name, other)| (*name, align(first.1, other))).collect();
     let drawn: Vec<Named<'_>> = std::iter::once(*first).chain(others.iter().map(|(n, o)| (*n, &o.report))).collect();
-    plots(out, &drawn);
+    plots(out, &drawn, painted);
     if !others.is_empty() {
         comparison(out, &versus(first, &others));
     }
@@ -60,6 +64,26 @@ fn one(out: &mut String, command: &str, reports: &[Named<'_>], missing: &[String
         notes(out, report);
         table(out, name, report);
     }
+}
+
+/// The only legend of a page: what is called the same has one colour in all plots of all commands.
+fn legend(out: &mut String, painted: &[Painted]) {
+    let told: Vec<&Painted> = painted.iter().filter(|p| p.is_told()).collect();
+    if told.is_empty() {
+        return;
+    }
+    out.push_str("<div class=legend id=legend>");
+    for of in &told {
+        out.push_str("<ul>");
+        if told.len() > 1 {
+            let _ = write!(out, "<li><b>{}</b></li>", escape(&of.command));
+        }
+        for (name, colour) in &of.lines {
+            let _ = write!(out, "<li><i class=c{colour}></i>{}</li>", escape(name));
+        }
+        out.push_str("</ul>");
+    }
+    out.push_str("</div>\n");
 }
 
 const STYLE: &str = include_str!("html/style.css");
@@ -294,6 +318,22 @@ mod tests {
         let page = page(&[("a".into(), rows)]).unwrap();
         assert!(page.contains("<td>100.0</td>") && page.contains("<td><b>200.0</b> <small>("), "{page}");
         assert!(page.contains("<td>300.0 undecided</td>"), "{page}");
+    }
+
+    #[test]
+    fn processor_time_is_drawn_along_a_run() {
+        let mut report = report("way", &[("x", 1.0), ("y", 2.0)]);
+        let run = json!([[0.1, 0.05, 0.0], [0.2, 0.1, 0.0], [0.3, 0.15, 0.0], [0.4, 0.2, 0.1]]);
+        report["rows"][0]["processor"] = json!({ "unit": "s", "runs": [run, run] });
+        report["rows"][1]["processor"] = json!({ "unit": "s", "runs": [run[0]] });
+        let page = page(&[("a".into(), report.clone())]).unwrap();
+        // The whole and the kernel's of one way; the other was too short.
+        assert_eq!((page.matches("<polyline").count(), page.matches("class=\"c0 r1\"").count()), (2, 1), "{page}");
+        assert!(page.contains("x: 150 (150 to 150) at 0.383 s of 0.400"), "{page}");
+        assert_eq!(page.matches("<div class=legend").count(), 1);
+        // Of two reports the whole of each.
+        let both = page_of(&report, &report);
+        assert_eq!((both.matches("<polyline").count(), both.matches("class=\"c0 r1\"").count()), (2, 1));
     }
 
     #[test]

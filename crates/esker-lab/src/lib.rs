@@ -22,6 +22,7 @@ pub mod measure;
 pub mod memory;
 pub mod noise;
 pub mod probe;
+pub mod processor;
 pub mod readback;
 pub mod readers;
 pub mod records;

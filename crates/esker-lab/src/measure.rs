@@ -5,6 +5,7 @@ use crate::details::Details;
 use crate::error::{LabError, Result};
 use crate::probe::host::Usage;
 use crate::probe::raw::{Barrier, RawFile, RawOptions};
+use crate::processor::Looks;
 use crate::readers::{self, Reader};
 use crate::records::{sum_of, Part, Records};
 use crate::report::Row;
@@ -52,6 +53,8 @@ type Finished = (Arc<RawFile>, Tally);
 pub(crate) struct Timed<'a> {
     pub(crate) session: &'a Session,
     pub(crate) records: &'a Records,
+    /// Processor time along the run.
+    pub(crate) looks: &'a Looks,
     pub(crate) of_one: u64,
 }
 
@@ -90,6 +93,7 @@ impl Timed<'_> {
         let mut watch = Watch::new(zero);
         for batch in batches(part, self.of_one) {
             self.session.check()?;
+            self.looks.look(zero);
             watch.time(|| batch.into_iter().try_for_each(&mut each))?;
         }
         Ok(watch.events())
@@ -105,9 +109,14 @@ pub fn write(session: &Session, records: &Records, writers: Vec<(Part, Box<dyn W
     let count = writers.iter().map(|w| w.0.count).sum();
     let mut before = Usage::now();
     let of_one = batch(writers.iter().map(|w| w.0.count));
-    let timed = Timed { session, records, of_one };
+    let looks = Looks::default();
+    let timed = Timed { session, records, looks: &looks, of_one };
+    let go = || {
+        before = Usage::now();
+        looks.begin();
+    };
     let job = |(part, writer): &mut (Part, Box<dyn Writer>), zero| timed.write(*part, &mut **writer, zero);
-    let (done, accepted) = together(writers, || before = Usage::now(), &job)?;
+    let (done, accepted) = together(writers, go, &job)?;
     let (done, events): (Vec<_>, Vec<_>) = done.into_iter().unzip();
     let used = Usage::now().since(&before);
     let began = Instant::now();
@@ -117,6 +126,7 @@ pub fn write(session: &Session, records: &Records, writers: Vec<(Part, Box<dyn W
     let durable = accepted + began.elapsed();
     let moved = Usage::now().since(&before);
     let mut sample = Sample { details: times(of_one, &events), ..Sample::default() };
+    sample.details.processor = Some(looks.end(accepted, (used.user, used.system)));
     per_record(&mut sample, count, &used, accepted.as_nanos() as f64);
     sample.metrics.push(("durable_s", "s", durable.as_secs_f64()));
     sample.metrics.push(("device_mib", "MiB", moved.device_write_bytes as f64 / MIB));
@@ -145,14 +155,20 @@ pub fn read(session: &Session, records: &Records, readers: Vec<(Part, u64, Box<d
     let of_one = batch(readers.iter().map(|r| r.0.count));
     let with_room = |(part, expected, reader)| (part, expected, reader, vec![0; records.longest()]);
     let readers = readers.into_iter().map(with_room).collect();
-    let timed = Timed { session, records, of_one };
-    let (done, took) = together(readers, || before = Usage::now(), &|(part, expected, reader, record), zero| {
+    let looks = Looks::default();
+    let timed = Timed { session, records, looks: &looks, of_one };
+    let go = || {
+        before = Usage::now();
+        looks.begin();
+    };
+    let (done, took) = together(readers, go, &|(part, expected, reader, record), zero| {
         let (sum, events) = timed.read(*part, &mut **reader, record, zero)?;
         Ok(((reader.calls(), sum == *expected), events))
     })?;
     let (done, events): (Vec<_>, Vec<_>) = done.into_iter().unzip();
     let used = Usage::now().since(&before);
     let mut sample = Sample { details: times(of_one, &events), ..Sample::default() };
+    sample.details.processor = Some(looks.end(took, (used.user, used.system)));
     per_record(&mut sample, count, &used, took.as_nanos() as f64);
     sample.metrics.push(("device_mib", "MiB", used.device_read_bytes as f64 / MIB));
     sample.counts.push(("calls", done.iter().map(|d| d.0).sum()));

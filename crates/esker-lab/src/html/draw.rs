@@ -4,7 +4,7 @@ use crate::readback::{number, Figure};
 use std::fmt::Write;
 
 /// Colours of the page's style.
-pub(super) const COLOURS: usize = 8;
+pub(super) const COLOURS: usize = 12;
 /// Pixels of a plot, and its margins.
 const WIDTH: f64 = 520.0;
 const HEIGHT: f64 = 300.0;
@@ -129,23 +129,28 @@ pub(super) fn lines(series: &[Series], axes: &Axes, all: &[f64]) -> String {
     places.sort_by(|a, b| a.0.total_cmp(&b.0));
     places.dedup_by(|a, b| a.0 == b.0);
     let (Some(first), Some(last)) = (places.first(), places.last()) else { return String::new() };
-    // A time is not a size.
+    // A time, or a part of it, is not a size.
+    let is_linear = axes.x.starts_with("seconds") || axes.x.starts_with("percent");
     let x = Scale {
-        log: first.0 > 0.0 && !axes.x.starts_with("seconds"),
-        least: first.0,
-        most: last.0,
+        log: first.0 > 0.0 && !is_linear,
+        least: if is_linear { 0.0 } else { first.0 },
+        most: if axes.x.starts_with("percent") { 100.0 } else { last.0 },
         start: LEFT + 8.0,
         end: WIDTH - RIGHT - 8.0,
     };
     let y = Scale::of_values(all, HEIGHT - BOTTOM, TOP);
     let mut out = String::new();
     open(&mut out, HEIGHT, &format!("{} over {}", axes.y, axes.x));
+    let round: Vec<(f64, String)> = x.ticks().into_iter().filter(|_| is_linear).map(|t| (t, short(t))).collect();
+    if is_linear {
+        places = round.iter().map(|(t, label)| (*t, label.as_str())).collect();
+    }
     grid(&mut out, &places, (&x, &y), axes);
     for s in series {
-        let class = match s.report {
-            0 => format!("c{}", s.colour),
-            n => format!("c{} r{}", s.colour, n.min(3)),
-        };
+        let mut class = format!("c{}", s.colour);
+        if s.report > 0 {
+            class += &format!(" r{}", s.report.min(3));
+        }
         let at: Vec<(f64, f64)> = s.points.iter().map(|p| (x.at(p.x), y.at(p.y.median))).collect();
         let path: Vec<String> = at.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
         let _ = writeln!(out, "<g class=\"{class}\"><polyline points=\"{}\"/>", path.join(" "));
@@ -180,12 +185,17 @@ fn grid(out: &mut String, places: &[(f64, &str)], (x, y): (&Scale, &Scale), axes
         );
     }
     let width = |label: &str| LETTER * label.chars().count() as f64 + 8.0;
-    let widest = places.iter().map(|p| width(p.1)).fold(30.0, f64::max);
-    let every = (places.len() as f64 * widest / (WIDTH - LEFT - RIGHT)).ceil().max(1.0) as usize;
-    for (v, label) in places.iter().step_by(every) {
+    let mut free = f64::MIN;
+    for (v, label) in places {
         let (at, from, to, under) = (x.at(*v), HEIGHT - BOTTOM, HEIGHT - BOTTOM + 4.0, HEIGHT - BOTTOM + 17.0);
         // A long one would leave the picture.
-        let middle = at.min(WIDTH - width(label) / 2.0);
+        let half = width(label) / 2.0;
+        let middle = at.min(WIDTH - half);
+        // What would touch the one before is left out.
+        if middle - half < free {
+            continue;
+        }
+        free = middle + half;
         let _ = writeln!(
             out,
             "<path class=axis d=\"M{at:.1} {from}V{to}\"/><text x=\"{middle:.1}\" y=\"{under}\" text-anchor=\"middle\">{}</text>",

@@ -9,17 +9,63 @@ use std::fmt::Write;
 
 /// A parameter with fewer values is no axis.
 const LEAST_PLACES: usize = 4;
+/// More lines than these are parted into several plots.
+const MOST_LINES: usize = 8;
 /// And with fewer than these no side of a table.
 const LEAST_SIDE: usize = 3;
 
 /// What is drawn of times.
 const TIMES: &str = "how often it took how long";
 
+/// A command's lines and their colours, which are the same in all of its plots.
+#[derive(Debug)]
+pub(super) struct Painted {
+    pub(super) command: String,
+    pub(super) lines: Vec<(String, usize)>,
+    /// Something is drawn in them.
+    drawn: bool,
+}
+
+impl Painted {
+    /// Does the page's legend tell them? More than there are colours have one beside their plot.
+    pub(super) fn is_told(&self) -> bool {
+        self.drawn && self.lines.len() > 1 && self.lines.len() <= COLOURS
+    }
+
+    fn of(&self, line: &str) -> usize {
+        self.lines.iter().find(|l| l.0 == line).map_or(0, |l| l.1)
+    }
+}
+
+/// The colours of each command's lines: a name that another command has, too, has the same one, if it is free.
+pub(super) fn colours(commands: &[(String, Vec<Named<'_>>)]) -> Vec<Painted> {
+    let mut known: Vec<(String, usize)> = Vec::new();
+    let mut paint = |(command, reports): &(String, Vec<Named<'_>>)| {
+        let Some((_, first)) = reports.first() else {
+            return Painted { command: command.clone(), lines: Vec::new(), drawn: false };
+        };
+        let layout = Layout::of(first);
+        let mut taken = Vec::new();
+        let of = |name: &String| known.iter().find(|k| k.0 == *name).map(|k| k.1);
+        taken.extend(layout.lines.iter().filter_map(of));
+        let mut lines: Vec<(String, usize)> = Vec::new();
+        for (n, name) in layout.lines.iter().enumerate() {
+            let mine = of(name).filter(|c| !lines.iter().any(|l| l.1 == *c));
+            let free = || (0..COLOURS).find(|c| !taken.contains(c) && !lines.iter().any(|l| l.1 == *c));
+            lines.push((name.clone(), mine.or_else(free).unwrap_or(n % COLOURS)));
+        }
+        known.extend(lines.iter().filter(|l| of(&l.0).is_none()).cloned().collect::<Vec<_>>());
+        let parts = ["times", "histograms", "groups", "processor"];
+        let drawn = layout.axis.is_some() || rows(first).any(|r| parts.iter().any(|p| r[*p].is_object()));
+        Painted { command: command.clone(), lines, drawn }
+    };
+    commands.iter().map(&mut paint).collect()
+}
+
 /// All plots.
-pub(super) fn plots(out: &mut String, reports: &[Named<'_>]) {
+pub(super) fn plots(out: &mut String, reports: &[Named<'_>], painted: &Painted) {
     let Some((_, first)) = reports.first() else { return };
-    let layout = Layout::of(first);
-    legend_of(out, reports, &layout);
+    let layout = Layout { painted: Some(painted), ..Layout::of(first) };
     out.push_str("<div class=plots>\n");
     if first["relative"].is_string() {
         let base = rows(first).find_map(|r| all_rows(first).nth(r["base"].as_u64()? as usize));
@@ -32,6 +78,7 @@ pub(super) fn plots(out: &mut String, reports: &[Named<'_>]) {
         let title = heading(first, &metric).unwrap_or_else(|| metric.clone());
         figure_plots(out, reports, &layout, &title, &|row: &Value| figure(row, &metric));
     }
+    super::processor::over_time(out, reports, &layout);
     for name in histograms(first) {
         distribution(out, reports, &layout, &name, TIMES, &|row| &row["histograms"][&name]);
     }
@@ -111,24 +158,12 @@ fn with_unit(title: &str, unit: &str) -> String {
 }
 
 /// And of which part of the rows.
-fn titled(title: &str, part: &str) -> String {
+pub(super) fn titled(title: &str, part: &str) -> String {
     if part.is_empty() {
         title.to_owned()
     } else {
         format!("{title}: {part}")
     }
-}
-
-/// One legend for all plots of figures: their lines have the same colours in all.
-fn legend_of(out: &mut String, reports: &[Named<'_>], layout: &Layout<'_>) {
-    if layout.axis.is_none() || layout.lines.len() < 2 {
-        return;
-    }
-    out.push_str("<ul class=legend>");
-    for (n, name) in layout.lines.iter().enumerate() {
-        let _ = write!(out, "<li><i class=c{}></i>{}</li>", n % COLOURS, escape(name));
-    }
-    let _ = writeln!(out, "</ul>{}", if reports.len() > 1 { "" } else { "\n" });
 }
 
 /// Names of the figures to look at first; of reports that do not tell, all.
@@ -181,7 +216,7 @@ fn distinct(report: &Value, names: &[&str]) -> Vec<String> {
 }
 
 /// What each parameter is for.
-struct Layout<'a> {
+pub(super) struct Layout<'a> {
     axis: Option<&'a str>,
     /// What tells lines apart, or bars.
     names: Vec<&'a str>,
@@ -189,8 +224,9 @@ struct Layout<'a> {
     part: Option<&'a str>,
     /// Two parameters are left, of several values each: a table in colours.
     is_table: bool,
-    /// The lines there can be: their places in this list are their colours, in all plots.
+    /// The lines there can be.
     lines: Vec<String>,
+    painted: Option<&'a Painted>,
 }
 
 impl<'a> Layout<'a> {
@@ -212,14 +248,43 @@ impl<'a> Layout<'a> {
         };
         let axis = varying.iter().copied().filter_map(|p| Some((p, places(p)?))).max_by_key(|(_, n)| *n).map(|p| p.0);
         let mut names: Vec<&str> = varying.into_iter().filter(|p| Some(*p) != axis).collect();
-        let many = names.len() > 1 && distinct(report, &names).len() > COLOURS;
+        let many = names.len() > 1 && distinct(report, &names).len() > MOST_LINES;
         let several = |p: &str| different(report, p).len() >= LEAST_SIDE;
         let is_table = |names: &[&str]| axis.is_none() && names.len() == 2 && names.iter().all(|p| several(p));
         // Parts beside each other; but for what is a table of two sides by itself.
         let whole = report["command"] == "sync" && is_table(&names);
         let part = (many && !whole).then(|| names.remove(0));
         let (is_table, lines) = (report["command"] == "sync" && is_table(&names), distinct(report, &names));
-        Layout { axis, names, part, is_table, lines }
+        Layout { axis, names, part, is_table, lines, painted: None }
+    }
+
+    /// A row's line, and its colour.
+    pub(super) fn line(&self, row: &Value) -> (String, usize) {
+        let line = label(row, &self.names, " ");
+        let colour = self.painted.map_or(0, |p| p.of(&line));
+        (line, colour)
+    }
+
+    /// Rows that differ in nothing but their line, by what they have in common.
+    pub(super) fn beside<'r>(&self, report: &'r Value) -> Vec<(String, Vec<&'r Value>)> {
+        let common: Vec<&str> = self.part.into_iter().chain(self.axis).collect();
+        let name = |row: &Value| match self.axis {
+            // A bare number says nothing.
+            Some(axis) => {
+                let part = self.part.map_or_else(String::new, |p| format!("{}, ", text(&row["params"][p])));
+                format!("{part}{axis} {}", text(&row["params"][axis]))
+            }
+            None => label(row, &common, " "),
+        };
+        let mut found: Vec<(String, Vec<&Value>)> = Vec::new();
+        for row in rows(report).filter(|r| r["status"] == "good") {
+            let name = name(row);
+            match found.iter_mut().find(|f| f.0 == name) {
+                Some(group) => group.1.push(row),
+                None => found.push((name, vec![row])),
+            }
+        }
+        found
     }
 
     /// The rows of each plot, by its name.
@@ -249,8 +314,7 @@ impl<'a> Layout<'a> {
                 let (Some(y), true) = (figure(row), row["status"] == "good") else { continue };
                 let (name, place, colour) = match self.axis {
                     Some(axis) => {
-                        let line = label(row, &self.names, " ");
-                        let colour = self.lines.iter().position(|l| *l == line).unwrap_or(0);
+                        let (line, colour) = self.line(row);
                         (line, text(&row["params"][axis]), colour)
                     }
                     None => ((*report_name).to_owned(), label(row, &self.names, GAP), n % COLOURS),
@@ -300,7 +364,7 @@ fn one(out: &mut String, layout: &Layout<'_>, series: &[Series], title: &str, pa
 }
 
 /// A plot with its title, a remark, and a legend of its lines.
-fn framed(out: &mut String, title: &str, remark: &str, svg: &str, lines: &[Series]) {
+pub(super) fn framed(out: &mut String, title: &str, remark: &str, svg: &str, lines: &[Series]) {
     let _ = writeln!(out, "<figure><figcaption><b>{}</b> <small>{remark}</small></figcaption>\n{svg}", escape(title));
     legend(out, lines);
     out.push_str("</figure>\n");
@@ -343,19 +407,36 @@ fn distribution(
     what: &str,
     of: &dyn Fn(&Value) -> &Value,
 ) {
-    let names = layout.all();
-    let mut series: Vec<Series> = Vec::new();
-    for (n, (_, report)) in reports.iter().enumerate() {
-        let with = rows(report).filter(|r| of(r).is_object() && r["status"] == "good");
-        for (i, row) in with.enumerate() {
-            let points = shares(of(row));
-            series.push(Series { name: label(row, &names, " "), colour: i % COLOURS, report: n, points });
+    let unit = rows(reports[0].1).find_map(|r| of(r)["unit"].as_str()).unwrap_or("ns");
+    let unit = if unit == "ns" { "time" } else { unit };
+    for (group, rows_of) in layout.beside(reports[0].1) {
+        let mut series: Vec<Series> = Vec::new();
+        for row in rows_of.into_iter().filter(|r| of(r).is_object()) {
+            let (line, colour) = layout.line(row);
+            for (n, (_, report)) in reports.iter().enumerate() {
+                let Some(row) = rows(report).find(|r| r["params"] == row["params"] && r["status"] == "good") else {
+                    continue;
+                };
+                series.push(Series { name: line.clone(), colour, report: n, points: shares(of(row)) });
+            }
         }
-    }
-    let unit = rows(reports[0].1).find_map(|r| of(r)["unit"].as_str()).unwrap_or("");
-    for part in series.chunks(COLOURS).filter(|p| p.iter().any(|s| !s.points.is_empty())) {
-        let axes = Axes { x: format!("{unit}, logarithmic"), y: "percent of all".into() };
-        framed(out, name, what, &lines(part, &axes, &values(part)), part);
+        series.retain(|s| !s.points.is_empty());
+        let told = layout.painted.is_some_and(Painted::is_told);
+        for part in series.chunks(if told { series.len().max(1) } else { COLOURS * reports.len() }) {
+            let mut part = part.to_vec();
+            if !told {
+                let mut names: Vec<String> = Vec::new();
+                for s in &mut part {
+                    if !names.contains(&s.name) {
+                        names.push(s.name.clone());
+                    }
+                    s.colour = names.iter().position(|n| *n == s.name).unwrap_or(0) % COLOURS;
+                }
+            }
+            let axes = Axes { x: format!("{unit}, logarithmic"), y: "percent of all".into() };
+            let svg = lines(&part, &axes, &values(&part));
+            framed(out, &titled(name, &group), what, &svg, if told { &[] } else { &part });
+        }
     }
 }
 
@@ -455,6 +536,24 @@ mod tests {
         assert_eq!(layout.lines, ["read", "write"]);
         let few = report(&["1K", "2K", "4K"]);
         assert_eq!(Layout::of(&few).axis, None);
+    }
+
+    #[test]
+    fn a_name_has_one_colour_in_all_commands() {
+        let report = |names: &[&str]| {
+            let row = |way: &&str| json!({ "params": { "way": way }, "times": {}, "status": "good" });
+            json!({ "params": ["way"], "rows": names.iter().map(row).collect::<Vec<_>>() })
+        };
+        let many: Vec<String> = (0..13).map(|n| format!("way {n}")).collect();
+        let many: Vec<&str> = many.iter().map(String::as_str).collect();
+        let all = [report(&["a", "b"]), report(&["c", "b", "d"]), report(&["a"]), report(&many)];
+        let commands: Vec<(String, Vec<Named<'_>>)> =
+            all.iter().enumerate().map(|(n, r)| (n.to_string(), vec![("x", r)])).collect();
+        let painted = colours(&commands);
+        let of = |n: usize| painted[n].lines.iter().map(|l| l.1).collect::<Vec<_>>();
+        // c is not given b's, which comes after it.
+        assert_eq!((of(0), of(1), of(2)), (vec![0, 1], vec![0, 1, 2], vec![0]));
+        assert_eq!(painted.iter().map(Painted::is_told).collect::<Vec<_>>(), [true, true, false, false]);
     }
 
     #[test]

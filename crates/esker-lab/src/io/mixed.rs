@@ -6,6 +6,7 @@ use crate::error::Result;
 use crate::measure::{self, batch, per_record, times, Timed, MIB};
 use crate::probe::host::Usage;
 use crate::probe::raw::{Barrier, RawFile};
+use crate::processor::Looks;
 use crate::readers::{self, Reader};
 use crate::records::{Part, Records};
 use crate::session::{Sample, Session, Work};
@@ -68,13 +69,18 @@ fn run(session: &Session, records: &Records, clients: Vec<Client>, way: Way) -> 
     let of_one = batch(clients.iter().map(|c| match c {
         Client::Reader { part, .. } | Client::Writer { part, .. } => part.count,
     }));
-    let mut before = Usage::now();
-    let timed = Timed { session, records, of_one };
+    let (mut before, looks) = (Usage::now(), Looks::default());
+    let timed = Timed { session, records, looks: &looks, of_one };
     let job = |client: &mut Client, zero| one(&timed, client, zero);
-    let (done, accepted) = together(clients, || before = Usage::now(), &job)?;
+    let go = || {
+        before = Usage::now();
+        looks.begin();
+    };
+    let (done, accepted) = together(clients, go, &job)?;
     let used = Usage::now().since(&before);
     let events: Vec<Vec<Event>> = done.iter().map(|d| d.events.clone()).collect();
     let mut sample = Sample { details: times(of_one, &events), ..Sample::default() };
+    sample.details.processor = Some(looks.end(accepted, (used.user, used.system)));
     per_record(&mut sample, done.iter().map(|d| d.records).sum(), &used, accepted.as_nanos() as f64);
     let began = Instant::now();
     let (mut files, mut calls) = (Vec::new(), 0);

@@ -52,18 +52,28 @@ pub struct Usage {
     pub device_write_bytes: u64,
 }
 
+/// Processor time of this process so far: of the program, and of the kernel on its behalf. What is not told is zero.
+pub fn processor_time() -> (Duration, Duration) {
+    let usage = resources();
+    (duration(usage.ru_utime), duration(usage.ru_stime))
+}
+
+fn resources() -> libc::rusage {
+    // SAFETY: plain numbers, filled in by the call.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: points to a rusage; an error leaves it as it is.
+    unsafe { libc::getrusage(libc::RUSAGE_SELF, &mut usage) };
+    usage
+}
+
 impl Usage {
     /// This process's usage now. What the kernel does not tell is zero.
     pub fn now() -> Usage {
         let mut usage = Usage::default();
-        // SAFETY: plain numbers, filled in by the call.
-        let mut times: libc::rusage = unsafe { std::mem::zeroed() };
-        // SAFETY: points to a rusage.
-        if unsafe { libc::getrusage(libc::RUSAGE_SELF, &mut times) } == 0 {
-            usage.user = duration(times.ru_utime);
-            usage.system = duration(times.ru_stime);
-            usage.minor_faults = times.ru_minflt as u64;
-        }
+        let times = resources();
+        usage.user = duration(times.ru_utime);
+        usage.system = duration(times.ru_stime);
+        usage.minor_faults = times.ru_minflt as u64;
         for line in fs::read_to_string("/proc/self/io").unwrap_or_default().lines() {
             let Some((name, n)) = line.split_once(": ").and_then(|(name, n)| Some((name, n.parse().ok()?))) else {
                 continue;
