@@ -1,7 +1,7 @@
 """The lab's pages: measuring reports, making pages of them, and looking at a page in headless Chromium.
 
 A script of ours, put into each page, tells of every svg element its size, of the shapes in it how many have one, and which
-texts leave the picture; errors of scripts and what does not load are caught.
+texts leave the picture or lie on each other; errors of scripts and what does not load are caught.
 """
 import html
 import json
@@ -20,12 +20,25 @@ FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--dis
 CATCH = """<script>window.found={errors:[],svgs:[]};
 addEventListener("error",e=>found.errors.push(e.message||"not loaded: "+(e.target.src||e.target.href)),true);</script>"""
 LOOK = """<script>addEventListener("load",()=>{
-for(const svg of document.querySelectorAll("svg")){
+// Texts of one picture that lie on each other; upright ones are told by their boxes, too.
+const boxes=e=>[...e.querySelectorAll("text")].filter(t=>t.textContent.trim()).map(t=>[t,t.getBoundingClientRect()]);
+// Letters of a box of their own are cut at its rectangle.
+const cut=(t,svg)=>{const of=t.closest("svg");return (of===svg?svg:of.querySelector("rect")).getBoundingClientRect()};
+found.over=[];
+for(const svg of document.querySelectorAll("body svg:not(svg svg)")){
+  const all=boxes(svg).map(([t,b])=>{const c=cut(t,svg);return [t,{left:Math.max(b.left,c.left),right:Math.min(b.right,c.right),top:b.top,bottom:b.bottom}]});
+  all.forEach(([s,a],i)=>all.slice(i+1).forEach(([t,b])=>{
+    const wide=Math.min(a.right,b.right)-Math.max(a.left,b.left),high=Math.min(a.bottom,b.bottom)-Math.max(a.top,b.top);
+    if(wide>1.5&&high>4)found.over.push(s.textContent+"' lies on '"+t.textContent)}));
+}
+for(const e of document.querySelectorAll("h1,h2,h3,p,pre,li,figcaption")){
+  if(e.scrollWidth>e.clientWidth+1&&getComputedStyle(e).display!=="inline")found.over.push(e.textContent.slice(0,40)+"' is wider than its place, of '"+e.tagName)}
+for(const svg of document.querySelectorAll("body svg:not(svg svg)")){
   const box=svg.getBoundingClientRect(),shapes=[...svg.querySelectorAll("rect,circle,polyline")],texts=[...svg.querySelectorAll("text")];
   const sized=s=>{const b=s.getBoundingClientRect();return b.width>0&&b.height>0};
   const seen=s=>{const c=getComputedStyle(s);return c.visibility==="visible"&&c.display!=="none"&&(c.fill!=="none"||c.stroke!=="none")};
-  const out=t=>{const b=t.getBoundingClientRect();return b.left<box.left-1||b.right>box.right+1||b.top<box.top-1||b.bottom>box.bottom+1};
-  const scale=box.width/svg.viewBox.baseVal.width,small=texts.filter(t=>parseFloat(getComputedStyle(t).fontSize)*scale<9).map(t=>t.textContent);
+  const out=t=>{if(t.closest("svg")!==svg)return false;const b=t.getBoundingClientRect();return b.left<box.left-1||b.right>box.right+1||b.top<box.top-1||b.bottom>box.bottom+1};
+  const view=svg.viewBox.baseVal,scale=view&&view.width?box.width/view.width:1,small=texts.filter(t=>parseFloat(getComputedStyle(t).fontSize)*scale<9).map(t=>t.textContent);
   found.svgs.push({small,width:box.width,height:box.height,visible:seen(svg),shapes:shapes.length,
     drawn:shapes.filter(s=>sized(s)&&seen(s)).length,out:texts.filter(out).map(t=>t.textContent)});
 }
@@ -57,6 +70,16 @@ def page_of(folder, *names):
     return subprocess.run([ESKER, "lab", "report", *(n + ".json" for n in names)], cwd=folder, capture_output=True, text=True, check=True).stdout
 
 
+def session_page(folder, text):
+    """The page of a session's trace."""
+    with open(os.path.join(folder, "session.trc"), "w", encoding="utf-8") as f:
+        f.write(text)
+    page = os.path.join(folder, "session.html")
+    subprocess.run([ESKER, "trace", "--html", page, "session.trc"], cwd=folder, capture_output=True, text=True, check=True)
+    with open(page, encoding="utf-8") as f:
+        return f.read()
+
+
 def chromium(folder, *arguments):
     """Chromium with a profile of its own, which is gone afterwards."""
     profile = tempfile.mkdtemp(dir=folder)
@@ -86,6 +109,7 @@ def faults(folder, page, width=1100):
             wrong.append(f"plot {n}: {svg['drawn']} of {svg['shapes']} shapes can be seen")
         wrong += [f"plot {n}: '{t}' leaves the picture" for t in svg["out"]]
         wrong += [f"plot {n}: '{t}' is too small to read" for t in svg["small"]]
+    wrong += [f"'{words}'" for words in found["over"]]
     if found["wide"] > 0:
         wrong.append(f"the page is {found['wide']} pixels wider than its window")
     if not found["svgs"]:
