@@ -210,7 +210,7 @@ fn grid(out: &mut String, places: &[(f64, &str)], (x, y): (&Scale, &Scale), axes
     let _ = writeln!(
         out,
         "<path class=axis d=\"M{LEFT} {floor}H{right}\"/><text class=name x=\"{middle}\" y=\"{foot}\" text-anchor=\"middle\">{}</text>\
-         <text class=name x=\"14\" y=\"{half}\" text-anchor=\"middle\" transform=\"rotate(-90 14 {half})\">{}{log}</text>",
+         <text class=name x=\"12\" y=\"{half}\" text-anchor=\"middle\" transform=\"rotate(-90 12 {half})\">{}{log}</text>",
         escape(&axes.x),
         escape(&name)
     );
