@@ -206,6 +206,7 @@ private:
   EsTable *table_= nullptr;
   /* As the engine knows it: of the partition, for a partition. */
   std::string name_;
+  ulonglong trace_id_= 0;                       /* Trace::called */
   shim::Record_layout layout_;
   /* Null for a sequence. */
   shim::Connection *connection_= nullptr;

@@ -122,7 +122,7 @@ try
     row.null();
   else
     row.text(statement.text, statement.charset);
-  return schema_table_store_record(reader->thd, reader->table);
+  return reader->store();
 }
 catch (const std::bad_alloc &)
 {
@@ -147,7 +147,7 @@ try
   reader->query(&row, wait->blocking_connection);
   row.number(wait->blocker_idle_us);
   row.number_or_null(wait->root_blocker);
-  return schema_table_store_record(reader->thd, reader->table);
+  return reader->store();
 }
 catch (const std::bad_alloc &)
 {
@@ -178,7 +178,7 @@ try
   row.text_or_null(lock->key_text);
   row.text_or_null(lock->mode);
   row.text(lock->waiting ? "waiting" : "granted");
-  return schema_table_store_record(reader->thd, reader->table);
+  return reader->store();
 }
 catch (const std::bad_alloc &)
 {

@@ -23,6 +23,7 @@ int init_waits_table(void *schema);
 int init_wait_hist_table(void *schema);
 int init_table_stats_table(void *schema);
 int init_mutexes_table(void *schema);
+int init_mutex_stacks_table(void *schema);
 }
 
 #endif

@@ -40,7 +40,7 @@ try
   row.text(metric->unit);
   row.text(metric->per_session ? "global, session" : "global");
   row.text(metric->meaning);
-  to->failed= schema_table_store_record(to->thd, to->table);
+  to->failed= to->thd->check_killed() || schema_table_store_record(to->thd, to->table);
   return to->failed;
 }
 catch (const std::bad_alloc &)

@@ -60,14 +60,18 @@ int init(void *plugin_hton)
   hton->flags= HTON_NOT_USER_SELECTABLE;
   EsOptions options;
   std::string folder;
-  fill_options(&options, &folder);
+  EsError why;
+  if (!fill_options(&options, &folder, &why))
+  {
+    sql_print_error("%s: %s", product, why.text);
+    return 1;
+  }
   options.log= log_line;
   options.weights= weights_of;
   options.weights_version= weights_version;
   options.collation_text= collation_text;
   options.waiting= waiting;
   EsEngine *opened= nullptr;
-  EsError why;
   EsStatus status= es_engine_open(&options, &opened, &why);
   if (status != EsStatus::Ok)
   {
@@ -279,6 +283,21 @@ maria_declare_plugin(esker)
   "Esker's own locks",
   PLUGIN_LICENSE_GPL,
   shim::init_mutexes_table,
+  nullptr,
+  0x0001,
+  nullptr,
+  nullptr,
+  "0.1",
+  MariaDB_PLUGIN_MATURITY_BETA
+},
+{
+  MYSQL_INFORMATION_SCHEMA_PLUGIN,
+  &shim::information_schema,
+  "ESKER_MUTEX_STACKS",
+  "The Esker project",
+  "Code that waited for Esker's own locks, and that held them",
+  PLUGIN_LICENSE_GPL,
+  shim::init_mutex_stacks_table,
   nullptr,
   0x0001,
   nullptr,

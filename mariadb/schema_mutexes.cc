@@ -3,7 +3,8 @@
 
 /**
   @file
-  INFORMATION_SCHEMA.ESKER_MUTEXES: the engine's own locks, by name. Without PROCESS it is empty.
+  INFORMATION_SCHEMA.ESKER_MUTEXES and ESKER_MUTEX_STACKS: the engine's own locks, by name, and what code had to do with them when
+  somebody waited. Without PROCESS they are empty.
 */
 #include "information_schema.h"
 #include "schema_rows.h"
@@ -18,7 +19,7 @@ ST_FIELD_INFO mutex_fields[]=
   Show::Column("RANK", number(), NOT_NULL),
   Show::Column("ACQUIRED", number(), NOT_NULL),
   Show::Column("CONTENDED", number(), NOT_NULL),
-  Show::Column("SPINS", number(), NULLABLE),
+  Show::Column("SPINS", number(), NOT_NULL),
   Show::Column("WAIT_US", number(), NOT_NULL),
   Show::Column("WAIT_MAX_US", number(), NOT_NULL),
   Show::Column("HOLD_US", number(), NOT_NULL),
@@ -26,6 +27,21 @@ ST_FIELD_INFO mutex_fields[]=
   Show::Column("UNLOCK_US", number(), NOT_NULL),
   Show::Column("REWAKE_US", number(), NULLABLE),
   Show::Column("SAMPLED_1_IN", number(), NULLABLE),
+  Show::CEnd()
+};
+
+/* Short, so that what is kept of stacks at most is a table in memory. */
+constexpr uint frame_chars= 160;
+
+ST_FIELD_INFO frame_fields[]=
+{
+  Show::Column("NAME", Show::Varchar(NAME_CHAR_LEN), NOT_NULL),
+  Show::Column("ROLE", Show::Varchar(8), NOT_NULL),
+  Show::Column("STACK_ID", number(), NOT_NULL),
+  Show::Column("SAMPLES", number(), NOT_NULL),
+  Show::Column("SUM_US", number(), NOT_NULL),
+  Show::Column("FRAME_NO", number(), NOT_NULL),
+  Show::Column("FRAME", Show::Varchar(frame_chars), NOT_NULL),
   Show::CEnd()
 };
 
@@ -38,16 +54,18 @@ try
   row.number(mutex->rank);
   row.number(mutex->acquired);
   row.number(mutex->contended);
-  /* The lock underneath keeps it to itself, as what a thread does from its waking on. */
-  row.null();
+  row.number(mutex->spins);
   row.microseconds(mutex->wait_ns);
   row.microseconds(mutex->wait_max_ns);
   row.microseconds(mutex->hold_ns);
   row.microseconds(mutex->hold_max_ns);
   row.microseconds(mutex->unlock_ns);
-  row.null();
+  if (mutex->has_rewake)
+    row.microseconds(mutex->rewake_ns);
+  else
+    row.null();
   row.number_or_null(mutex->sampled_one_in);
-  return schema_table_store_record(reader->thd, reader->table);
+  return reader->store();
 }
 catch (const std::bad_alloc &)
 {
@@ -62,6 +80,40 @@ int fill_mutexes(THD *thd, TABLE_LIST *tables, COND *)
   return thd->is_error();
 }
 
+extern "C" bool add_frame(void *context, const EsMutexFrame *frame)
+try
+{
+  const Reader *reader= static_cast<const Reader *>(context);
+  Row row(reader->table);
+  row.text(frame->name);
+  row.text(frame->role);
+  row.number(frame->stack_id);
+  row.number(frame->samples);
+  row.microseconds(frame->sum_ns);
+  row.number(frame->frame_no);
+  row.text(std::string(frame->frame).substr(0, frame_chars));
+  return reader->store();
+}
+catch (const std::bad_alloc &)
+{
+  return true;
+}
+
+int fill_stacks(THD *thd, TABLE_LIST *tables, COND *)
+{
+  Reader reader(thd, tables->table);
+  if (reader.sees_all)
+    es_mutex_stacks(add_frame, &reader);
+  return thd->is_error();
+}
+
+/* FLUSH ESKER_MUTEX_STACKS. */
+int forget_stacks()
+{
+  es_forget_mutex_stacks();
+  return 0;
+}
+
 /* FLUSH ESKER_MUTEXES. */
 int forget_mutexes()
 {
@@ -73,5 +125,10 @@ int forget_mutexes()
 int init_mutexes_table(void *schema)
 {
   return init_table(schema, mutex_fields, fill_mutexes, forget_mutexes);
+}
+
+int init_mutex_stacks_table(void *schema)
+{
+  return init_table(schema, frame_fields, fill_stacks, forget_stacks);
 }
 }

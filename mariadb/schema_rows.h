@@ -78,6 +78,9 @@ struct Reader
       row->text(statement.text, statement.charset);
   }
 
+  /* The row is complete. True: no more, as it failed or the reader is killed. */
+  bool store() const { return thd->check_killed() || schema_table_store_record(thd, table); }
+
   THD *thd;
   TABLE *table;
   const bool sees_all;

@@ -48,7 +48,7 @@ try
   row.number(work->blocks_read_by_changes);
   row.number(work->lock_waits);
   row.number(work->lock_wait_us);
-  return schema_table_store_record(reader->thd, reader->table);
+  return reader->store();
 }
 catch (const std::bad_alloc &)
 {

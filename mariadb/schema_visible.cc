@@ -101,7 +101,7 @@ try
   row.microseconds(file->write_ns);
   row.number(file->syncs);
   row.microseconds(file->sync_ns);
-  return schema_table_store_record(reader->thd, reader->table);
+  return reader->store();
 }
 catch (const std::bad_alloc &)
 {
@@ -129,7 +129,7 @@ try
   else
     row.null();
   row.number(memory->objects);
-  return schema_table_store_record(reader->thd, reader->table);
+  return reader->store();
 }
 catch (const std::bad_alloc &)
 {
@@ -160,7 +160,7 @@ try
     row.microseconds(wait->p50_ns);
     row.microseconds(wait->p99_ns);
   }
-  return schema_table_store_record(reader->thd, reader->table);
+  return reader->store();
 }
 catch (const std::bad_alloc &)
 {
@@ -176,7 +176,7 @@ try
   row.number(bucket->from_ns);
   row.number_or_null(bucket->to_ns);
   row.number(bucket->count);
-  return schema_table_store_record(reader->thd, reader->table);
+  return reader->store();
 }
 catch (const std::bad_alloc &)
 {

@@ -17,6 +17,7 @@
 namespace shim
 {
 std::atomic<uint> Trace::count{0};
+std::atomic<ulonglong> Trace::handlers{0};
 
 namespace
 {
@@ -68,7 +69,7 @@ Trace *Trace::open(THD *thd, EsSession *session, Trace_level level)
   const ulonglong now= my_hrtime().val;
   const Security_context *who= thd->security_ctx;
   const std::string folder= trace_folder(), began= utc("%Y-%m-%dT%H:%M:%S", now) + "Z";
-  const std::string name= utc("%Y%m%d-%H%M%S", now) + "-" + std::to_string(thd->thread_id) + ".trc";
+  const std::string name= utc("%Y%m%d-%H%M%S", now) + "-" + std::to_string(thd->thread_id);
   const std::string user= std::string(who->user ? who->user : "") + "@" + (who->host_or_ip ? who->host_or_ip : "");
   EsTraceFile file= {};
   file.folder= folder.c_str();
@@ -122,17 +123,21 @@ Trace *Trace::current()
   return trace && trace->in_statement_ ? trace : nullptr;
 }
 
-void Trace::called(const void *handler, const std::string &table, const char *function)
+void Trace::called(ulonglong *handler, const std::string &table, const char *function)
 {
-  if (Trace *trace= current())
-    trace->note(handler, table, function);
+  Trace *trace= current();
+  if (!trace)
+    return;
+  if (!*handler)
+    *handler= ++handlers;
+  trace->note(*handler, table, function);
 }
 
 /*
   Neighbours that are equal are one entry; two calls that take turns, as rnd_next and write_row do, are two, once they have
   done so twice.
 */
-bool Trace::fold(const void *handler, const char *function)
+bool Trace::fold(ulonglong handler, const char *function)
 {
   const auto is= [&](size_t i) { return calls_[i].handler == handler && calls_[i].function == function; };
   const auto alike= [&](size_t i, size_t j) {
@@ -149,7 +154,7 @@ bool Trace::fold(const void *handler, const char *function)
   return true;
 }
 
-void Trace::note(const void *handler, const std::string &table, const char *function)
+void Trace::note(ulonglong handler, const std::string &table, const char *function)
 {
   if (!first_row_ns_ && thd_->get_sent_row_count())
     first_row_ns_= es_trace_now(trace_);
@@ -183,11 +188,21 @@ void Trace::leave()
     give_up(why);
 }
 
+/* A reset of the connection gives variables their defaults, and takes nobody's wish away. */
+Trace_level Trace::level_of(THD *thd, const Connection *connection)
+{
+  const Trace_level level= trace_level(thd);
+  if (level != Trace_level::off || !connection || !connection->is_trace_wanted())
+    return level;
+  set_trace_level(thd, Trace_level::full);
+  return Trace_level::full;
+}
+
 /* The session's level may have changed since its last statement. */
 void Trace::begin(THD *thd, const char *query, size_t bytes, CHARSET_INFO *charset)
 {
-  const Trace_level level= trace_level(thd);
   Connection *connection= Connection::find(thd);
+  const Trace_level level= level_of(thd, connection);
   Trace *trace= connection ? connection->trace : nullptr;
   if (trace && trace->in_statement_)
     end(thd, 0);
@@ -197,15 +212,11 @@ void Trace::begin(THD *thd, const char *query, size_t bytes, CHARSET_INFO *chars
     delete trace;
     trace= connection->trace= nullptr;
   }
-  if (level == Trace_level::off || !engine)
+  if (level == Trace_level::off)
     return;
   if (!trace)
   {
-    /* A session that has used no table of Esker's keeps nobody from uninstalling it. */
-    const Engine_use in_use;
     int error;
-    if (!in_use)
-      return;
     if (!connection && !(connection= Connection::open(thd, &error)))
       return;
     trace= connection->trace= open(thd, connection->session(), level);
@@ -321,37 +332,61 @@ void Trace::end(THD *thd, uint error)
 
 namespace
 {
-void notify(THD *thd, unsigned event_class, const void *what)
+/*
+  A session that has used no table of Esker's keeps nobody from uninstalling it, and all sessions' events come here: whoever looks
+  for a Connection holds the engine.
+*/
+void connected(THD *thd, const mysql_event_connection *event)
 {
-  if (!thd || !engine)
+  const Engine_use in_use;
+  if (!in_use || event->event_subclass == MYSQL_AUDIT_CONNECTION_DISCONNECT)
     return;
-  if (event_class == MYSQL_AUDIT_CONNECTION_CLASS)
+  Connection *connection= Connection::find(thd);
+  /* A file is of one user. */
+  if (connection && event->event_subclass == MYSQL_AUDIT_CONNECTION_CHANGE_USER)
   {
-    const auto *event= static_cast<const mysql_event_connection *>(what);
-    /* A file is of one user. */
-    Connection *connection= event->event_subclass == MYSQL_AUDIT_CONNECTION_CHANGE_USER ? Connection::find(thd) : nullptr;
-    if (connection)
-    {
-      delete connection->trace;
-      connection->trace= nullptr;
-    }
-    if (event->event_subclass != MYSQL_AUDIT_CONNECTION_DISCONNECT && event->status == 0)
-      trace_this_user(thd);
-    return;
+    delete connection->trace;
+    connection->trace= nullptr;
+    connection->want_trace(false);
   }
-  const auto *event= static_cast<const mysql_event_general *>(what);
+  int error;
+  if (event->status == 0 && is_user_traced(thd) && (connection || (connection= Connection::open(thd, &error))))
+  {
+    connection->want_trace(true);
+    set_trace_level(thd, Trace_level::full);
+  }
+}
+
+void stated(THD *thd, const mysql_event_general *event)
+{
   /* What a routine runs is part of the statement that calls it. */
   if (thd->spcont || thd->in_sub_stmt)
     return;
-  if (event->event_subclass == MYSQL_AUDIT_GENERAL_LOG)
+  const bool begins= event->event_subclass == MYSQL_AUDIT_GENERAL_LOG;
+  if (!Trace::any() && (!begins || trace_level(thd) == Trace_level::off))
+    return;
+  const Engine_use in_use;
+  if (!in_use)
+    return;
+  if (begins)
   {
     const std::string_view command(event->general_command, event->general_command_length);
-    if ((command == "Query" || command == "Execute") && (Trace::any() || trace_level(thd) != Trace_level::off))
+    if (command == "Query" || command == "Execute")
       Trace::begin(thd, event->general_query, event->general_query_length,
                    const_cast<CHARSET_INFO *>(event->general_charset));
   }
-  else if (event->event_subclass == MYSQL_AUDIT_GENERAL_STATUS && Trace::any())
+  else if (event->event_subclass == MYSQL_AUDIT_GENERAL_STATUS)
     Trace::end(thd, static_cast<uint>(event->general_error_code));
+}
+
+void notify(THD *thd, unsigned event_class, const void *what)
+{
+  if (!thd)
+    return;
+  if (event_class == MYSQL_AUDIT_CONNECTION_CLASS)
+    connected(thd, static_cast<const mysql_event_connection *>(what));
+  else
+    stated(thd, static_cast<const mysql_event_general *>(what));
 }
 }
 

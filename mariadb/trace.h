@@ -20,26 +20,27 @@ namespace shim
 {
 /** esker_trace, as a number. */
 enum class Trace_level : ulong { off, waits, full };
+class Connection;
 
 /** A session's trace. Belongs to its Connection; used by the session's thread. */
 class Trace
 {
 public:
-  /** How many there are: all that anybody pays who is not traced. */
+  /** How many there are, and sessions that are to have one: all that anybody pays who is not traced. */
   static std::atomic<uint> count __attribute__((visibility("hidden")));
 
   static bool any() { return unlikely(count.load(std::memory_order_relaxed) != 0); }
   /** That of this thread's session, if a statement of it is under way. */
   static Trace *current();
-  /** A handler's function is called; `handler` tells neighbours apart, `table` is its name in the engine. */
-  static void called(const void *handler, const std::string &table, const char *function);
+  /** A handler's function is called; `handler` tells neighbours apart and is set if it is 0, `table` is its name in the engine. */
+  static void called(ulonglong *handler, const std::string &table, const char *function);
   /** A statement that nobody has announced calls a handler. */
   static void begin_if_wanted(THD *thd);
   /** A statement lets go of a table; a routine's has its plan now, and not at its end. */
   static void unlocked(THD *thd);
   /** The server has committed or rolled back a statement; if nobody else announces its end, this is it. */
   static void statement_committed(THD *thd);
-  /** A statement begins, `query` in this charset; null: it is as thd has it. */
+  /** A statement begins, and the engine stays open, `query` in this charset; null: it is as thd has it. */
   static void begin(THD *thd, const char *query, size_t bytes, CHARSET_INFO *charset);
   /** The statement ends, with the server's number of an error, or 0. */
   static void end(THD *thd, uint error);
@@ -55,7 +56,7 @@ public:
 private:
   struct Call
   {
-    const void *handler;
+    ulonglong handler;
     const char *function;
     std::string table;
     ulonglong at_ns;
@@ -65,9 +66,13 @@ private:
   };
 
   Trace()= default;
+  /* Numbers of handlers: an address is another one's after it is freed. */
+  static std::atomic<ulonglong> handlers __attribute__((visibility("hidden")));
+
+  static Trace_level level_of(THD *thd, const Connection *connection);
   static Trace *open(THD *thd, EsSession *session, Trace_level level);
-  void note(const void *handler, const std::string &table, const char *function);
-  bool fold(const void *handler, const char *function);
+  void note(ulonglong handler, const std::string &table, const char *function);
+  bool fold(ulonglong handler, const char *function);
   void keep_plan(THD *thd);
   void write_calls();
   void write_plan();
@@ -119,6 +124,6 @@ int deinit_statements(void *);
 
 /** At the head of a handler's function. The server's headers make __func__ something else. */
 #define ESKER_CALLED() \
-  do { if (shim::Trace::any()) shim::Trace::called(this, name_, __FUNCTION__); } while (0)
+  do { if (shim::Trace::any()) shim::Trace::called(&trace_id_, name_, __FUNCTION__); } while (0)
 
 #endif

@@ -54,6 +54,7 @@ extern "C" bool goes_before(void *one, void *other)
 Connection::~Connection()
 {
   delete trace;
+  want_trace(false);
   es_killer_close(killer_);
   es_session_close(session_);
 }

@@ -82,6 +82,13 @@ public:
   bool external= false;
   /** The session's trace, if it is traced. */
   Trace *trace= nullptr;
+  /** Somebody else has asked for it by esker_trace_user: it lasts as long as the session. */
+  bool is_trace_wanted() const { return trace_wanted_; }
+  void want_trace(bool wanted)
+  {
+    Trace::count+= uint{wanted} - uint{trace_wanted_};
+    trace_wanted_= wanted;
+  }
   /* The partitioned table of which a partition with several rows was emptied by this statement. */
   const TABLE *full_delete_of= nullptr;
 
@@ -97,6 +104,7 @@ private:
   EsStatus failed_= EsStatus::Ok;
   /* Does the server know of us in this statement, and is it marked in the engine? Both or none. */
   bool statement_= false;
+  bool trace_wanted_= false;
 };
 
 /** Fills in the transaction part of the handlerton. */

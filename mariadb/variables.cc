@@ -8,7 +8,7 @@
 */
 #include "variables.h"
 #include "set_var.h"
-#include "trace.h"
+#include "transaction.h"
 #include <mutex>
 #include <string>
 
@@ -101,15 +101,7 @@ int check_trace(THD *thd, st_mysql_sys_var *, void *save, st_mysql_value *value)
   return 0;
 }
 
-/* SET ... = DEFAULT is not checked; who may not keeps what there is. */
-void update_trace(THD *thd, st_mysql_sys_var *, void *value, const void *save)
-{
-  if (thd->security_ctx->master_access & SUPER_ACL)
-    *static_cast<ulong *>(value)= *static_cast<const ulong *>(save);
-  else
-    push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, ER_SPECIFIC_ACCESS_DENIED_ERROR,
-                        ER_THD(thd, ER_SPECIFIC_ACCESS_DENIED_ERROR), "SUPER");
-}
+void update_trace(THD *thd, st_mysql_sys_var *, void *value, const void *save);
 
 /* What it says is kept apart, too: the server changes the variable while others look at it. */
 std::mutex traced_user_lock;
@@ -214,8 +206,9 @@ MYSQL_SYSVAR_ULONGLONG(recovery_target_bytes, recovery_target_bytes,
                        nullptr, nullptr, 0, 0, TiB, KiB);
 
 MYSQL_SYSVAR_BOOL(profile_locks, profile_locks, PLUGIN_VAR_OPCMDARG,
-                  "ON: times how long Esker's own locks are held and how long releasing them takes, always; OFF: of one in 64"
-                  " acquisitions. For INFORMATION_SCHEMA.ESKER_MUTEXES and SHOW ENGINE ESKER MUTEX",
+                  "ON: times how long Esker's own locks are held and how long releasing them takes, always, and samples the stacks of"
+                  " those who wait; OFF: of one in 64 acquisitions, and no stacks. For INFORMATION_SCHEMA.ESKER_MUTEXES,"
+                  " ESKER_MUTEX_STACKS and SHOW ENGINE ESKER MUTEX",
                   nullptr, update_profile_locks, FALSE);
 
 MYSQL_SYSVAR_STR(trace_dir, trace_dir, PLUGIN_VAR_READONLY | PLUGIN_VAR_RQCMDARG,
@@ -235,6 +228,23 @@ MYSQL_THDVAR_ENUM(trace, PLUGIN_VAR_RQCMDARG,
                   "Writes what the session does to a file in esker_trace_dir, for 'esker trace'. WAITS: each wait, and where"
                   " each statement's time went. FULL: the calls of the storage engine and the plan, too. Needs SUPER",
                   check_trace, update_trace, static_cast<ulong>(Trace_level::off), &trace_typelib);
+
+/* SET ... = DEFAULT is not checked; who may not keeps what there is. Who may ends for his session what somebody else has asked for. */
+void update_trace(THD *thd, st_mysql_sys_var *, void *value, const void *save)
+{
+  if (!(thd->security_ctx->master_access & SUPER_ACL))
+  {
+    push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, ER_SPECIFIC_ACCESS_DENIED_ERROR,
+                        ER_THD(thd, ER_SPECIFIC_ACCESS_DENIED_ERROR), "SUPER");
+    return;
+  }
+  const ulong level= *static_cast<ulong *>(value)= *static_cast<const ulong *>(save);
+  if (value != &THDVAR(thd, trace) || level != static_cast<ulong>(Trace_level::off))
+    return;
+  const Engine_use in_use;
+  if (Connection *connection= in_use ? Connection::find(thd) : nullptr)
+    connection->want_trace(false);
+}
 
 MYSQL_THDVAR_ULONG(lock_wait_timeout, PLUGIN_VAR_RQCMDARG,
                    "Seconds that a statement waits for a row that another transaction has locked",
@@ -291,10 +301,12 @@ static std::string in_data_home(const char *folder)
   return path.append(folder);
 }
 
-void fill_options(EsOptions *options, std::string *folder)
+bool fill_options(EsOptions *options, std::string *folder, EsError *why)
 {
   es_default_options(options);
   *folder= in_data_home(data_dir);
+  if (es_trace_folder(trace_dir ? trace_dir : "", mysql_real_data_home, folder->c_str(), why) != EsStatus::Ok)
+    return false;
   for (const char *own : {data_dir, trace_dir})
     /* Or SHOW DATABASES would take it for a database. */
     if (!test_if_hard_path(own))
@@ -311,6 +323,7 @@ void fill_options(EsOptions *options, std::string *folder)
   options->flush_mode= static_cast<EsFlushMode>(flush_log_at_trx_commit);
   options->sync_method= static_cast<EsSyncMethod>(sync_method);
   es_profile_locks(profile_locks);
+  return true;
 }
 
 uint64_t lock_timeout_us(THD *thd)
@@ -352,13 +365,18 @@ std::string trace_folder()
   return in_data_home(trace_dir);
 }
 
-void trace_this_user(THD *thd)
+void set_trace_level(THD *thd, Trace_level level)
+{
+  THDVAR(thd, trace)= static_cast<ulong>(level);
+}
+
+bool is_user_traced(const THD *thd)
 {
   const Security_context *who= thd->security_ctx;
   const std::lock_guard<std::mutex> lock(traced_user_lock);
   if (traced_user.empty() || traced_user != std::string(who->priv_user) + "@" + who->priv_host)
-    return;
+    return false;
   traced_user.clear();
-  THDVAR(thd, trace)= static_cast<ulong>(Trace_level::full);
+  return true;
 }
 }

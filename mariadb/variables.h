@@ -23,8 +23,11 @@ namespace shim
 extern st_mysql_sys_var *system_variables[];
 extern ha_create_table_option table_options[];
 
-/** What the engine is opened with. `folder` takes the data folder's name and must outlive the options. */
-void fill_options(EsOptions *options, std::string *folder);
+/**
+  What the engine is opened with. `folder` takes the data folder's name and must outlive the options. False: they make no sense, and
+  `why` says so.
+*/
+bool fill_options(EsOptions *options, std::string *folder, EsError *why);
 
 /** How long the statement may wait for a row lock: WAIT n and NOWAIT, or else esker_lock_wait_timeout. */
 uint64_t lock_timeout_us(THD *thd);
@@ -35,10 +38,11 @@ Autoinc_lock_mode autoinc_lock_mode();
 /** esker_trace, of this session. */
 enum class Trace_level : ulong;
 Trace_level trace_level(THD *thd);
+void set_trace_level(THD *thd, Trace_level level);
 /** Where traces go. */
 std::string trace_folder();
-/** A session has begun: if it is the user's whom esker_trace_user names, it is traced, and no other one after it. */
-void trace_this_user(THD *thd);
+/** A session has begun: is it the user's whom esker_trace_user names? No other one after it is. */
+bool is_user_traced(const THD *thd);
 /** Is every commit durable when it returns? */
 bool flushes_each_commit();
 }

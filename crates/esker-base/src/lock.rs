@@ -4,19 +4,21 @@
 //! and builds with assertions panic at an acquisition that is against it.
 //!
 //! Acquisitions are counted always, by each thread for itself. A lock is first tried; who finds it taken counts and times its
-//! waiting, which makes no difference to it any more. Holding and unlocking (what the releasing thread itself pays, as when it
-//! wakes another) are timed of one in [`ONE_IN`] acquisitions, and of all while [`profile`] is on. Stacks are sampled only while
-//! profiling, and only when asked for with [`sample_stacks`]. How often parking_lot spins before it sleeps, and what a sleeper
-//! does between its waking and its having the lock, cannot be seen from here.
+//! waiting, which makes no difference to it any more: he tries a few times more, which is counted, before he asks parking_lot to
+//! wait, whose own spinning cannot be seen. Holding and unlocking (what the releasing thread itself pays, as when it
+//! wakes another) are timed of one in [`ONE_IN`] acquisitions, and of all while [`profile`] is on; if such a one is waited for,
+//! the waiter tells how long it takes him to have the lock after it was let go of. Stacks are sampled only while
+//! profiling, and only when asked for with [`sample_stacks`].
 
 mod acquired;
 pub mod order;
 mod report;
+mod rewake;
 mod stacks;
 
 pub use report::{forget, report, since_forgotten, SiteReport};
 
-pub use stacks::{sample_stacks, stacks, Role, Stack, Stacks, MOST_STACKS};
+pub use stacks::{forget_stacks, sample_stacks, stacks, stacks_bytes, Role, Stack, Stacks, MOST_IN_ALL, MOST_STACKS};
 
 use crate::histogram::Histogram;
 use crate::wait::{elapsed_ns, timed, WaitEvent};
@@ -30,6 +32,8 @@ use std::time::{Duration, Instant};
 pub const ONE_IN: u64 = 64;
 const SAMPLED: u64 = u64::MAX / ONE_IN;
 const ALL: u64 = u64::MAX;
+/// Who finds a lock taken tries it so often again before he has parking_lot wait.
+const SPINS: u64 = 3;
 
 /// What is drawn for an acquisition that is timed is no greater.
 static TIMED_UP_TO: AtomicU64 = AtomicU64::new(SAMPLED);
@@ -83,9 +87,13 @@ pub struct Site {
     /// Is there, or was there, such a lock?
     made: AtomicBool,
     contended: Contended,
+    /// Tries between the first and the waiting that parking_lot does.
+    spins: AtomicU64,
     wait: Times,
     hold: Times,
     unlock: Times,
+    rewake: Times,
+    handover: rewake::Handover,
     samples: stacks::Samples,
 }
 
@@ -96,9 +104,12 @@ impl Site {
             place,
             made: AtomicBool::new(false),
             contended: Contended(AtomicU64::new(0)),
+            spins: AtomicU64::new(0),
             wait: Times::new(),
             hold: Times::new(),
             unlock: Times::new(),
+            rewake: Times::new(),
+            handover: rewake::Handover::new(),
             samples: stacks::Samples::new(),
         }
     }
@@ -123,13 +134,13 @@ impl Site {
         &self,
         lock: usize,
         turn: u64,
-        attempt: impl FnOnce() -> Option<G>,
+        attempt: impl Fn() -> Option<G>,
         block: impl FnOnce() -> G,
     ) -> (G, Option<Instant>) {
         self.before_wait(turn);
         let guard = match attempt() {
             Some(guard) => guard,
-            None => self.wait(lock, block),
+            None => self.wait(lock, attempt, block),
         };
         (guard, self.held_since())
     }
@@ -143,16 +154,34 @@ impl Site {
     }
 
     #[cold]
-    fn wait<G>(&self, lock: usize, block: impl FnOnce() -> G) -> G {
+    fn wait<G>(&self, lock: usize, attempt: impl Fn() -> Option<G>, block: impl FnOnce() -> G) -> G {
         self.contended.0.fetch_add(1, Ordering::Relaxed);
-        let asked = is_profiling() && self.samples.before_wait(lock);
+        let stack = if is_profiling() { self.samples.before_wait(lock) } else { None };
+        let handed = self.handover.before_wait(lock);
         let start = Instant::now();
-        let guard = block();
-        self.wait.record(elapsed_ns(start));
-        if asked {
-            self.samples.after_wait(lock);
+        let guard = self.spin(attempt).unwrap_or_else(block);
+        let waited_ns = elapsed_ns(start);
+        if let Some(ns) = self.handover.after_wait(lock, handed) {
+            self.rewake.record(ns);
+        }
+        self.wait.record(waited_ns);
+        if let Some(stack) = stack {
+            self.samples.after_wait(lock, &stack, waited_ns);
         }
         guard
+    }
+
+    /// Tries a few times, with longer pauses between.
+    fn spin<G>(&self, attempt: impl Fn() -> Option<G>) -> Option<G> {
+        for round in 1..=SPINS {
+            (0..1 << round).for_each(|_| std::hint::spin_loop());
+            if let Some(guard) = attempt() {
+                self.spins.fetch_add(round, Ordering::Relaxed);
+                return Some(guard);
+            }
+        }
+        self.spins.fetch_add(SPINS, Ordering::Relaxed);
+        None
     }
 
     /// It was acquired by this thread.
@@ -161,26 +190,31 @@ impl Site {
         timed_since(acquired::count(self.place))
     }
 
-    /// Runs `release` of the lock at address `lock`, and records hold and unlock time if the acquisition is timed.
+    /// Runs `release` of the lock at address `lock`, and records hold and unlock time if the acquisition is timed. `alone`: nobody
+    /// else holds it.
     #[inline]
-    fn release(&self, lock: usize, since: Option<Instant>, release: impl FnOnce()) {
+    fn release(&self, lock: usize, alone: bool, since: Option<Instant>, release: impl FnOnce()) {
         match since {
             None => release(),
             // Not the last thing that is done: the caller stays on the stack, which may be recorded.
-            Some(since) => _ = black_box(self.release_timed(lock, since, release)),
+            Some(since) => _ = black_box(self.release_timed(lock, alone, since, release)),
         }
     }
 
     #[cold]
-    fn release_timed(&self, lock: usize, since: Instant, release: impl FnOnce()) -> bool {
-        let held = elapsed_ns(since);
+    fn release_timed(&self, lock: usize, alone: bool, since: Instant, release: impl FnOnce()) -> bool {
+        let held_ns = elapsed_ns(since);
         let asked = self.samples.asked_for(lock);
         let start = Instant::now();
+        if alone {
+            self.handover.before_release(lock, start);
+        }
         release();
-        self.unlock.record(elapsed_ns(start));
-        self.hold.record(held);
+        let unlock_ns = elapsed_ns(start);
+        self.unlock.record(unlock_ns);
+        self.hold.record(held_ns);
         if asked {
-            self.samples.record(Role::Holder);
+            self.samples.let_go(held_ns, unlock_ns);
         }
         asked
     }
@@ -192,7 +226,7 @@ fn address<T: ?Sized>(lock: &T) -> usize {
 }
 
 macro_rules! guard {
-    ($(#[$doc:meta])* $guard:ident, $inner:ident, $lock:ident) => {
+    ($(#[$doc:meta])* $guard:ident, $inner:ident, $lock:ident, $alone:literal) => {
         $(#[$doc])*
         #[must_use = "the lock is held only while this lives"]
         pub struct $guard<'a, T: ?Sized> {
@@ -247,7 +281,7 @@ macro_rules! guard {
                 let lock = address(parking_lot::$inner::$lock(&self.inner));
                 let inner = &mut self.inner;
                 // SAFETY: the inner guard is dropped here and nowhere else, and not used afterwards.
-                self.site.release(lock, self.since, || unsafe { ManuallyDrop::drop(inner) });
+                self.site.release(lock, $alone, self.since, || unsafe { ManuallyDrop::drop(inner) });
             }
         }
 
@@ -261,15 +295,15 @@ macro_rules! guard {
 
 guard! {
     /// Holds a [`Mutex`].
-    MutexGuard, MutexGuard, mutex
+    MutexGuard, MutexGuard, mutex, true
 }
 guard! {
     /// Holds a [`RwLock`] for reading.
-    RwLockReadGuard, RwLockReadGuard, rwlock
+    RwLockReadGuard, RwLockReadGuard, rwlock, false
 }
 guard! {
     /// Holds a [`RwLock`] for writing.
-    RwLockWriteGuard, RwLockWriteGuard, rwlock
+    RwLockWriteGuard, RwLockWriteGuard, rwlock, true
 }
 
 impl<T: ?Sized> DerefMut for MutexGuard<'_, T> {

@@ -3,17 +3,21 @@
 //!
 //! A thread has a [`Recorder`] from a statement's begin to its end, or none: then a wait pays one look at a flag of the
 //! thread's own. Nothing here writes a file or takes a lock; what does not fit is summed by its kind, so that no time is lost.
-//! A wait within another is noted and marked, its time is part of the outer one's.
+//! A wait within another is noted and marked, its time is part of the outer one's. A panic in here ends the recorder, and not the
+//! work that it looks at.
 
 use crate::wait::WaitEvent;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
+use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-/// Waits that a recorder keeps until they are taken; about a mebibyte.
+/// Waits that a recorder keeps until they are taken.
 pub const MOST_NOTED: usize = 16 * 1024;
+/// Bytes of a recorder's room for them.
+pub const RECORDER_BYTES: u64 = (MOST_NOTED * size_of::<Noted>()) as u64;
 /// So many calls of the engine are timed one by one; of those that follow, one in [`SAMPLED`], which stands for all.
 const ALL_TIMED: u64 = 1024;
 const SAMPLED: u64 = 16;
@@ -125,6 +129,8 @@ pub struct Recorder {
 thread_local! {
     static ON: Cell<bool> = const { Cell::new(false) };
     static RECORDER: RefCell<Option<Box<Recorder>>> = const { RefCell::new(None) };
+    /// The recorder that failed last.
+    static FAILED: Cell<u64> = const { Cell::new(0) };
 }
 
 /// Processor time of this thread, in nanoseconds.
@@ -283,7 +289,29 @@ impl Recorder {
 }
 
 fn with<T>(work: impl FnOnce(&mut Recorder) -> T) -> Option<T> {
-    RECORDER.try_with(|r| r.try_borrow_mut().ok()?.as_deref_mut().map(work)).ok().flatten()
+    let guarded = |recorder: &RefCell<Option<Box<Recorder>>>| {
+        let mut place = recorder.try_borrow_mut().ok()?;
+        let recorder = place.as_deref_mut()?;
+        let id = recorder.id;
+        if let Ok(result) = catch_unwind(AssertUnwindSafe(|| work(recorder))) {
+            return Some(result);
+        }
+        failed(id);
+        *place = None;
+        None
+    };
+    RECORDER.try_with(guarded).ok().flatten()
+}
+
+#[cold]
+fn failed(id: u64) {
+    ON.set(false);
+    FAILED.set(id);
+}
+
+/// Has this one panicked in this thread, and is gone?
+pub fn has_failed(id: u64) -> bool {
+    FAILED.get() == id
 }
 
 /// Does this thread work for a traced statement?
@@ -293,18 +321,16 @@ pub fn is_on() -> bool {
 }
 
 /// A statement begins in this thread; its recorder is there until [`end_statement`]. One that was left behind is gone.
-pub fn begin_statement(mut recorder: Box<Recorder>) {
-    recorder.begin_statement();
+pub fn begin_statement(recorder: Box<Recorder>) {
     let _ = RECORDER.try_with(|r| r.replace(Some(recorder)));
-    ON.set(true);
+    ON.set(with(Recorder::begin_statement).is_some());
 }
 
 /// The statement that began in this thread ends here; none if there is none.
 pub fn end_statement() -> Option<(Box<Recorder>, Totals)> {
+    let totals = with(Recorder::end_statement)?;
     ON.set(false);
-    let mut recorder = RECORDER.try_with(RefCell::take).ok().flatten()?;
-    let totals = recorder.end_statement();
-    Some((recorder, totals))
+    Some((RECORDER.try_with(RefCell::take).ok().flatten()?, totals))
 }
 
 /// As [`end_statement`], if the statement is this one: a pool's thread may have gone on to another session, and what it left
@@ -424,130 +450,4 @@ pub fn cost_ns() -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::wait::timed;
-    use std::sync::Arc;
-
-    /// A recorder whose thread was ready for 5 more nanoseconds each time it is asked, and how often it was.
-    fn recorder() -> (Box<Recorder>, Arc<AtomicU64>) {
-        let asked = Arc::new(AtomicU64::new(0));
-        let count = asked.clone();
-        (Recorder::new(Box::new(move || Some(5 * count.fetch_add(1, Ordering::Relaxed)))), asked)
-    }
-
-    #[test]
-    fn nobody_notes_what_is_not_traced() {
-        assert!(!is_on() && end_statement().is_none());
-        timed(WaitEvent::RunRead, || place(Path::new("a"), 0, 1));
-        begin_call();
-        end_call();
-        end_binlog();
-        assert!(with_recorder(|_| ()).is_none() && !is_filling());
-    }
-
-    #[test]
-    fn waits_are_noted_with_their_places_and_inner_ones_are_marked() {
-        begin_statement(recorder().0);
-        timed(WaitEvent::RunRead, || {
-            place(Path::new("runs/7"), 4096, 512);
-            answered_by(Source::PageCache);
-        });
-        timed(WaitEvent::WalDurable, || {
-            timed(WaitEvent::WalWrite, || place(Path::new("wal/1"), 0, 100));
-            timed(WaitEvent::WalSync, || place(Path::new("runs/7"), 0, 0));
-        });
-        begin_binlog();
-        end_binlog();
-        end_binlog();
-        let (mut recorder, totals) = end_statement().unwrap();
-        let noted = recorder.take_noted(true);
-        let events: Vec<_> = noted.iter().map(|n| (n.event, n.nested, n.place.map(|p| p.file))).collect();
-        assert_eq!(
-            events,
-            [
-                (Some(WaitEvent::RunRead), false, Some(0)),
-                (Some(WaitEvent::WalWrite), true, Some(1)),
-                (Some(WaitEvent::WalSync), true, Some(0)),
-                (Some(WaitEvent::WalDurable), false, None),
-                (None, false, None),
-            ]
-        );
-        assert_eq!(recorder.paths(), [Path::new("runs/7"), Path::new("wal/1")]);
-        assert_eq!((noted[0].source, noted[0].place.unwrap().offset), (Some(Source::PageCache), 4096));
-        assert!(noted[3].ns >= noted[1].ns + noted[2].ns && noted[1].begin_ns >= noted[3].begin_ns);
-        let outer: u64 = noted.iter().filter(|n| !n.nested).map(|n| n.ns).sum();
-        assert!(totals.ns >= outer && totals.cpu_ns >= totals.waits_cpu_ns);
-        assert_eq!(totals.waits_cpu_ns, noted.iter().map(|n| n.cpu_ns).sum::<u64>());
-        assert!(recorder.take_noted(true).is_empty() && !is_on());
-    }
-
-    #[test]
-    fn what_another_statement_left_in_the_thread_is_not_taken() {
-        let (mine, other) = (recorder().0, recorder().0);
-        let (mine_id, other_id) = (mine.id(), other.id());
-        assert!(mine_id != other_id);
-        begin_statement(other);
-        assert!(end_statement_of(mine_id).is_none() && is_on());
-        assert_eq!(end_statement_of(other_id).unwrap().0.id(), other_id);
-        assert!(end_statement_of(other_id).is_none() && !is_on());
-    }
-
-    #[test]
-    fn time_ready_is_asked_for_where_the_thread_may_sleep() {
-        let (recorder, asked) = recorder();
-        begin_statement(recorder);
-        timed(WaitEvent::RunRead, || ()); // from the page cache: not asked
-        assert_eq!(asked.load(Ordering::Relaxed), 1);
-        timed(WaitEvent::RunRead, will_sleep);
-        timed(WaitEvent::WalSync, || timed(WaitEvent::WalRead, will_sleep));
-        let (mut recorder, totals) = end_statement().unwrap();
-        let ready: Vec<u64> = recorder.take_noted(true).iter().map(|n| n.ready_ns).collect();
-        assert_eq!(ready, [0, 5, 0, 5]);
-        assert_eq!((totals.ready_ns, totals.waits_ready_ns), (25, 10));
-    }
-
-    #[test]
-    fn what_does_not_fit_is_summed_by_its_kind() {
-        begin_statement(recorder().0);
-        let more = 1000;
-        for _ in 0..MOST_NOTED + more {
-            timed(WaitEvent::RunRead, || place(Path::new("r"), 0, 1));
-        }
-        timed(WaitEvent::RunSync, || ());
-        assert!(is_filling());
-        let (mut recorder, totals) = end_statement().unwrap();
-        let noted = recorder.take_noted(true);
-        assert_eq!(noted.len(), MOST_NOTED + 2);
-        let sums: Vec<_> = noted[MOST_NOTED..].iter().map(|n| (n.event, n.count, n.place)).collect();
-        assert_eq!(sums, [(Some(WaitEvent::RunRead), more as u64, None), (Some(WaitEvent::RunSync), 1, None)]);
-        assert_eq!(noted.iter().map(|n| n.cpu_ns).sum::<u64>(), totals.waits_cpu_ns);
-    }
-
-    #[test]
-    fn the_engines_processor_time_is_that_of_its_calls() {
-        let busy = |ns| {
-            let began = thread_cpu_ns();
-            while thread_cpu_ns() - began < ns {}
-        };
-        begin_statement(recorder().0);
-        busy(2_000_000); // the server's
-        begin_call();
-        busy(3_000_000);
-        timed(WaitEvent::RunSync, || busy(4_000_000)); // a wait's
-        end_call();
-        let (_, totals) = end_statement().unwrap();
-        assert!(totals.engine_ns >= 3_000_000 && totals.waits_cpu_ns >= 4_000_000, "{totals:?}");
-        assert!(totals.cpu_ns >= totals.engine_ns + totals.waits_cpu_ns + 2_000_000, "{totals:?}");
-
-        begin_statement(recorder().0);
-        let calls = ALL_TIMED + 16 * SAMPLED;
-        for _ in 0..calls {
-            begin_call();
-            busy(10_000);
-            end_call();
-        }
-        let (_, totals) = end_statement().unwrap();
-        assert!(totals.engine_ns >= calls * 10_000, "{totals:?}");
-    }
-}
+mod tests;

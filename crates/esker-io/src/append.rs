@@ -39,10 +39,24 @@ impl AppendFile {
         &self.path
     }
 
-    /// Bytes of all files in a folder; none if it is not there.
-    pub fn bytes_in(folder: &Path) -> u64 {
+    /// Takes it away, whatever is in it.
+    pub fn remove(self) -> Result<()> {
+        fs::remove_file(&self.path).map_err(|error| IoError::from_os("remove", &self.path, None, &error))
+    }
+
+    /// Bytes of all files in a folder whose names end with this extension; none if it is not there.
+    pub fn bytes_in(folder: &Path, extension: &str) -> u64 {
         let files = fs::read_dir(folder).into_iter().flatten().flatten();
-        files.filter_map(|f| f.metadata().ok()).filter(fs::Metadata::is_file).map(|m| m.len()).sum()
+        let named = files.filter(|f| f.path().extension().is_some_and(|e| e == extension));
+        named.filter_map(|f| f.metadata().ok()).filter(fs::Metadata::is_file).map(|m| m.len()).sum()
+    }
+
+    /// A folder's true path, symbolic links followed, though it, or the end of its path, is not there yet. It has no `..` behind
+    /// what is not there.
+    pub fn true_folder(folder: &Path) -> PathBuf {
+        let known = folder.ancestors().find_map(|above| Some((above, fs::canonicalize(above).ok()?)));
+        let rest = |above| folder.strip_prefix(above).unwrap_or(folder);
+        known.map_or_else(|| folder.to_owned(), |(above, path)| path.join(rest(above)))
     }
 }
 
@@ -56,14 +70,23 @@ mod tests {
         let base = std::env::temp_dir().join(format!("esker-append-{}", std::process::id()));
         fs::create_dir_all(&base).unwrap();
         let (folder, path) = (base.join("traces"), base.join("traces/a.trc"));
-        assert_eq!(AppendFile::bytes_in(&folder), 0);
+        assert_eq!(AppendFile::bytes_in(&folder, "trc"), 0);
+        let base_itself = fs::canonicalize(&base).unwrap();
+        assert_eq!(AppendFile::true_folder(&folder), base_itself.join("traces"));
+        std::os::unix::fs::symlink(".", base.join("itself")).unwrap();
+        assert_eq!(AppendFile::true_folder(&base.join("itself")), base_itself);
+        assert_eq!(AppendFile::true_folder(&base.join("itself/no/such")), base_itself.join("no/such"));
         let mut file = AppendFile::create(&path).unwrap();
         file.append(b"one\n").unwrap();
         file.append(b"two\n").unwrap();
-        assert_eq!((fs::read(file.path()).unwrap().as_slice(), AppendFile::bytes_in(&folder)), (&b"one\ntwo\n"[..], 8));
+        fs::write(folder.join("b.html"), "what people have made of it").unwrap();
+        let there = (fs::read(file.path()).unwrap(), AppendFile::bytes_in(&folder, "trc"));
+        assert_eq!((there.0.as_slice(), there.1), (&b"one\ntwo\n"[..], 8));
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777 & !0o640, 0);
         let again = AppendFile::create(&path).unwrap_err();
         assert!(again.to_string().contains("a.trc"), "{again}");
+        file.remove().unwrap();
+        assert!(!path.exists());
         let nowhere = AppendFile::create(&base.join("no/such/a.trc")).unwrap_err();
         assert!(nowhere.to_string().contains("no/such"), "{nowhere}");
         fs::remove_dir_all(&base).unwrap();

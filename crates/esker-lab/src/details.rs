@@ -104,10 +104,7 @@ impl Details {
 }
 
 fn role(role: Role) -> &'static str {
-    match role {
-        Role::Waiter => "waiter",
-        Role::Holder => "holder",
-    }
+    role.name()
 }
 
 /// A line a bucket, those between the first and the last with values included.
@@ -165,7 +162,7 @@ mod tests {
     fn details() -> Details {
         let histogram = Histogram::new();
         [5, 5, 5, 5, 40].into_iter().for_each(|ns| histogram.record(ns));
-        let stack = |role, count| Stack { role, count, frames: vec!["work".into(), "main".into()] };
+        let stack = |role, count| Stack { id: 1, sum_ns: 9, role, count, frames: vec!["work".into(), "main".into()] };
         let stacks = Stacks { stacks: vec![stack(Role::Waiter, 3), stack(Role::Holder, 1)], without_room: 2 };
         let mut details = Details { title: Some("4 threads".into()), stacks: Some(stacks), ..Details::default() };
         details.add("wait", histogram.snapshot());

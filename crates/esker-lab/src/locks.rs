@@ -233,9 +233,19 @@ fn figures() -> SiteReport {
     let found = lock::report().into_iter().find(|s| s.name == SITE.name());
     found.unwrap_or_else(|| {
         let empty = esker_base::histogram::Histogram::new().snapshot();
-        let (wait, hold, unlock) = (empty.clone(), empty.clone(), empty);
-        let (acquired, contended, wait_max_ns, hold_max_ns) = (0, 0, 0, 0);
-        SiteReport { name: SITE.name(), rank: 0, acquired, contended, wait, wait_max_ns, hold, hold_max_ns, unlock }
+        SiteReport {
+            name: SITE.name(),
+            rank: 0,
+            acquired: 0,
+            contended: 0,
+            spins: 0,
+            wait: empty.clone(),
+            wait_max_ns: 0,
+            hold: empty.clone(),
+            hold_max_ns: 0,
+            unlock: empty.clone(),
+            rewake: empty,
+        }
     })
 }
 

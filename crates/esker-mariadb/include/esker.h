@@ -724,12 +724,17 @@ struct EsMutex {
   uint64_t acquired;
   /// Found taken.
   uint64_t contended;
+  /// Times that those tried again.
+  uint64_t spins;
   uint64_t wait_ns;
   uint64_t wait_max_ns;
   /// Of acquisitions that were timed, as the next two.
   uint64_t hold_ns;
   uint64_t hold_max_ns;
   uint64_t unlock_ns;
+  /// From letting go to a waiter's having it, where that is known.
+  uint64_t rewake_ns;
+  bool has_rewake;
   /// One in so many was; 0: none.
   uint64_t sampled_one_in;
 };
@@ -737,10 +742,29 @@ struct EsMutex {
 /// Takes one, which is valid for the call; true: stop. None of the engine's locks is held.
 using EsMutexFn = bool(*)(void *context, const EsMutex *mutex);
 
+/// A frame of a stack of code that waited for a lock, or held one that was waited for.
+struct EsMutexFrame {
+  /// Of the lock. Valid for the call, as all texts.
+  const char *name;
+  const char *role;
+  /// Of the lock's stacks.
+  uint64_t stack_id;
+  uint64_t samples;
+  /// How long these waited, held or took to let go.
+  uint64_t sum_ns;
+  /// The innermost is 1.
+  uint64_t frame_no;
+  const char *frame;
+};
+
+/// Takes one, which is valid for the call; true: stop. None of the engine's locks is held.
+using EsMutexFrameFn = bool(*)(void *context, const EsMutexFrame *frame);
+
 /// Of which session a trace is, and where it goes. All texts are needed for the call only.
 struct EsTraceFile {
   /// Is made if it is not there; its parent is.
   const char *folder;
+  /// Without its extension.
   const char *name;
   const char *user;
   const char *server;
@@ -1465,9 +1489,6 @@ void es_gauges(const EsEngine *engine, uint64_t *values, uint32_t capacity);
 /// `write` is called with `context` in this thread.
 void es_status_text(const EsEngine *engine, EsWriteFn write, void *context);
 
-/// Has holding and releasing of the engine's own locks timed always, or of one in 64 acquisitions.
-void es_profile_locks(bool on);
-
 /// Calls `site` with the pages that tell of locks as plockstat does, then with every wait event.
 ///
 /// # Safety
@@ -1550,8 +1571,29 @@ void es_mutexes(EsMutexFn each, void *context);
 /// Locks are counted from zero again, for `es_mutexes` and `es_lock_report`.
 void es_forget_mutexes();
 
+/// Calls `each` with the stacks of the locks of every name, by their names; looks up what the functions are called, which takes
+/// long.
+///
+/// # Safety
+/// `each` is called with `context` in this thread.
+void es_mutex_stacks(EsMutexFrameFn each,
+                     void *context);
+
+/// Stacks that were sampled so far are gone.
+void es_forget_mutex_stacks();
+
+/// Has holding and releasing of the engine's own locks timed always, and stacks sampled of those who wait; or times one in 64
+/// acquisitions, and no stacks. Those that there are stay until they are sampled anew.
+void es_profile_locks(bool on);
+
 /// The greatest size of a trace, and of all that are in their folder; from now on.
 void es_trace_max_size(uint64_t bytes);
+
+/// May traces lie in `folder`, as `esker_trace_dir` has it? Not where the server or Esker looks for its own.
+///
+/// # Safety
+/// Texts of C; `home` is the server's data folder, `own` Esker's.
+EsStatus es_trace_folder(const char *folder, const char *home, const char *own, EsError *error);
 
 /// Begins a session's trace in a file of its own. `*trace` is written only if it succeeds.
 ///
@@ -1847,18 +1889,30 @@ static_assert(sizeof(EsWaitBucket) == 32 &&
               offsetof(EsWaitBucket, to_ns) == 16 &&
               offsetof(EsWaitBucket, count) == 24,
               "EsWaitBucket lies otherwise than in Rust");
-static_assert(sizeof(EsMutex) == 80 &&
+static_assert(sizeof(EsMutex) == 104 &&
               offsetof(EsMutex, name) == 0 &&
               offsetof(EsMutex, rank) == 8 &&
               offsetof(EsMutex, acquired) == 16 &&
               offsetof(EsMutex, contended) == 24 &&
-              offsetof(EsMutex, wait_ns) == 32 &&
-              offsetof(EsMutex, wait_max_ns) == 40 &&
-              offsetof(EsMutex, hold_ns) == 48 &&
-              offsetof(EsMutex, hold_max_ns) == 56 &&
-              offsetof(EsMutex, unlock_ns) == 64 &&
-              offsetof(EsMutex, sampled_one_in) == 72,
+              offsetof(EsMutex, spins) == 32 &&
+              offsetof(EsMutex, wait_ns) == 40 &&
+              offsetof(EsMutex, wait_max_ns) == 48 &&
+              offsetof(EsMutex, hold_ns) == 56 &&
+              offsetof(EsMutex, hold_max_ns) == 64 &&
+              offsetof(EsMutex, unlock_ns) == 72 &&
+              offsetof(EsMutex, rewake_ns) == 80 &&
+              offsetof(EsMutex, has_rewake) == 88 &&
+              offsetof(EsMutex, sampled_one_in) == 96,
               "EsMutex lies otherwise than in Rust");
+static_assert(sizeof(EsMutexFrame) == 56 &&
+              offsetof(EsMutexFrame, name) == 0 &&
+              offsetof(EsMutexFrame, role) == 8 &&
+              offsetof(EsMutexFrame, stack_id) == 16 &&
+              offsetof(EsMutexFrame, samples) == 24 &&
+              offsetof(EsMutexFrame, sum_ns) == 32 &&
+              offsetof(EsMutexFrame, frame_no) == 40 &&
+              offsetof(EsMutexFrame, frame) == 48,
+              "EsMutexFrame lies otherwise than in Rust");
 static_assert(sizeof(EsTableWork) == 72 &&
               offsetof(EsTableWork, table) == 0 &&
               offsetof(EsTableWork, index) == 8 &&

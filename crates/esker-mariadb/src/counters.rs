@@ -5,13 +5,13 @@ use crate::boundary::{needed, out, out_slice, shared};
 use crate::engine::EsEngine;
 use crate::guard::catch;
 use crate::metrics::Metric;
-use crate::mutexes::pages;
+use crate::mutexes::{charge_stacks, pages};
 use crate::phases::{phase_figures, phases};
 use crate::session::EsSession;
 use crate::wait_figures::{wait_figures, waits};
 use esker::Status;
 use esker_base::histogram::{Histogram, HistogramSnapshot};
-use esker_base::{global_total, lock, wait, Counter, WaitEvent};
+use esker_base::{global_total, wait, Counter, WaitEvent};
 use esker_memory::{charged, charged_total, reserve, Account};
 use std::ffi::{c_char, c_void, CString};
 use std::sync::OnceLock;
@@ -103,6 +103,7 @@ pub(crate) fn gauges() -> impl Iterator<Item = Metric> {
 
 /// Their figures, in the same order.
 pub(crate) fn gauge_figures(status: &Status) -> impl Iterator<Item = u64> + '_ {
+    charge_stacks();
     let accounts = Account::ALL.iter().map(|&a| charged(a));
     let engine = ENGINE_GAUGES.iter().map(|(.., figure)| figure(status));
     accounts
@@ -223,12 +224,6 @@ pub unsafe extern "C" fn es_status_text(engine: *const EsEngine, write: EsWriteF
         unsafe { write(context, text.as_ptr().cast(), text.len()) };
         Ok(())
     });
-}
-
-/// Has holding and releasing of the engine's own locks timed always, or of one in 64 acquisitions.
-#[no_mangle]
-pub extern "C" fn es_profile_locks(on: bool) {
-    lock::profile(on);
 }
 
 /// Takes the name of a page or of a wait event, and what it says, both valid for the call.

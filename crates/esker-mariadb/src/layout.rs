@@ -12,7 +12,7 @@ use crate::engine::{EsEngine, EsOptions};
 use crate::index::{EsIndex, EsKeyPart};
 use crate::index_cursor::{EsKeyBound, EsKeyRange};
 use crate::metrics::EsMetric;
-use crate::mutexes::EsMutex;
+use crate::mutexes::{EsMutex, EsMutexFrame};
 use crate::session::{EsKiller, EsSession, EsWaitHooks};
 use crate::shown::EsShown;
 use crate::stage::EsStage;
@@ -87,9 +87,11 @@ crossing! {
     EsMemory 72 { owner, kind, table, of_session, connection, bytes, peak_bytes, has_peak, objects }
     EsWait 72 { kind, name, of_session, connection, count, sum_ns, max_ns, p50_ns, p99_ns }
     EsWaitBucket 32 { name, from_ns, to_ns, count }
-    EsMutex 80 {
-        name, rank, acquired, contended, wait_ns, wait_max_ns, hold_ns, hold_max_ns, unlock_ns, sampled_one_in
+    EsMutex 104 {
+        name, rank, acquired, contended, spins, wait_ns, wait_max_ns, hold_ns, hold_max_ns, unlock_ns, rewake_ns, has_rewake,
+        sampled_one_in
     }
+    EsMutexFrame 56 { name, role, stack_id, samples, sum_ns, frame_no, frame }
     EsTableWork 72 {
         table, index, rows_read, rows_changed, blocks_cached, blocks_read, blocks_read_by_changes, lock_waits, lock_wait_us
     }

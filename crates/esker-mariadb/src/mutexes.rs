@@ -6,8 +6,10 @@ use crate::boundary::needed;
 use crate::guard::catch;
 use esker_base::histogram::HistogramSnapshot;
 use esker_base::lock::{self, SiteReport};
+use esker_memory::{Account, Charge};
 use std::ffi::{c_char, c_void};
 use std::fmt::Write;
+use std::sync::{Mutex, PoisonError};
 
 /// Locks of one name, since the start or since `es_forget_mutexes`; those that are gone included.
 #[repr(C)]
@@ -20,12 +22,17 @@ pub struct EsMutex {
     pub(crate) acquired: u64,
     /// Found taken.
     pub(crate) contended: u64,
+    /// Times that those tried again.
+    pub(crate) spins: u64,
     pub(crate) wait_ns: u64,
     pub(crate) wait_max_ns: u64,
     /// Of acquisitions that were timed, as the next two.
     pub(crate) hold_ns: u64,
     pub(crate) hold_max_ns: u64,
     pub(crate) unlock_ns: u64,
+    /// From letting go to a waiter's having it, where that is known.
+    pub(crate) rewake_ns: u64,
+    pub(crate) has_rewake: bool,
     /// One in so many was; 0: none.
     pub(crate) sampled_one_in: u64,
 }
@@ -47,11 +54,14 @@ pub unsafe extern "C" fn es_mutexes(each: EsMutexFn, context: *mut c_void) {
             rank: site.rank as u64,
             acquired: site.acquired,
             contended: site.contended,
+            spins: site.spins,
             wait_ns: site.wait.sum_ns,
             wait_max_ns: site.wait_max_ns,
             hold_ns: site.hold.sum_ns,
             hold_max_ns: site.hold_max_ns,
             unlock_ns: site.unlock.sum_ns,
+            rewake_ns: site.rewake.sum_ns,
+            has_rewake: site.rewake.count > 0,
             sampled_one_in: site.sampled_one_in().unwrap_or(0),
         };
         // SAFETY: the row and its text are valid for the call.
@@ -68,6 +78,96 @@ pub extern "C" fn es_forget_mutexes() {
         lock::forget();
         Ok(())
     });
+}
+
+/// A frame of a stack of code that waited for a lock, or held one that was waited for.
+#[repr(C)]
+pub struct EsMutexFrame {
+    /// Of the lock. Valid for the call, as all texts.
+    pub(crate) name: *const c_char,
+    pub(crate) role: *const c_char,
+    /// Of the lock's stacks.
+    pub(crate) stack_id: u64,
+    pub(crate) samples: u64,
+    /// How long these waited, held or took to let go.
+    pub(crate) sum_ns: u64,
+    /// The innermost is 1.
+    pub(crate) frame_no: u64,
+    pub(crate) frame: *const c_char,
+}
+
+/// Takes one, which is valid for the call; true: stop. None of the engine's locks is held.
+pub type EsMutexFrameFn = Option<unsafe extern "C" fn(context: *mut c_void, frame: *const EsMutexFrame) -> bool>;
+
+/// Of a stack so many frames are told.
+const FRAMES: usize = 32;
+
+/// Calls `each` with the stacks of the locks of every name, by their names; looks up what the functions are called, which takes
+/// long.
+///
+/// # Safety
+/// `each` is called with `context` in this thread.
+#[no_mangle]
+pub unsafe extern "C" fn es_mutex_stacks(each: EsMutexFrameFn, context: *mut c_void) {
+    let each = needed(each);
+    for site in catch(|| Ok(lock::report())).unwrap_or_default() {
+        let found = catch(|| Ok(lock::stacks(site.name))).unwrap_or_default();
+        let name = terminated(site.name.to_owned());
+        for stack in found.stacks {
+            let role = terminated(stack.role.name().to_owned());
+            for (at, frame) in stack.frames.into_iter().take(FRAMES).enumerate() {
+                let frame = terminated(frame);
+                let row = EsMutexFrame {
+                    name: name.as_ptr(),
+                    role: role.as_ptr(),
+                    stack_id: stack.id as u64,
+                    samples: stack.count,
+                    sum_ns: stack.sum_ns,
+                    frame_no: at as u64 + 1,
+                    frame: frame.as_ptr(),
+                };
+                // SAFETY: the row and its texts are valid for the call.
+                if unsafe { each(context, &row) } {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// Stacks that were sampled so far are gone.
+#[no_mangle]
+pub extern "C" fn es_forget_mutex_stacks() {
+    let _ = catch(|| {
+        lock::forget_stacks();
+        charge_stacks();
+        Ok(())
+    });
+}
+
+/// While locks are profiled, one in so many waits has its stack sampled.
+const STACKS_ONE_IN: u32 = 16;
+
+/// Has holding and releasing of the engine's own locks timed always, and stacks sampled of those who wait; or times one in 64
+/// acquisitions, and no stacks. Those that there are stay until they are sampled anew.
+#[no_mangle]
+pub extern "C" fn es_profile_locks(on: bool) {
+    let _ = catch(|| {
+        lock::profile(on);
+        lock::sample_stacks(if on { STACKS_ONE_IN } else { 0 });
+        charge_stacks();
+        Ok(())
+    });
+}
+
+/// The account has what the stacks take: from now on, as they are sampled where nobody may charge anything.
+pub(crate) fn charge_stacks() {
+    static CHARGE: Mutex<Option<Charge>> = Mutex::new(None);
+    let mut charge = CHARGE.lock().unwrap_or_else(PoisonError::into_inner);
+    match lock::stacks_bytes() {
+        0 => *charge = None,
+        bytes => charge.get_or_insert_with(|| Charge::new(Account::Other, 0)).resize(bytes),
+    }
 }
 
 /// Width of a bar, in characters.
@@ -105,7 +205,8 @@ fn page(sites: &[SiteReport], of: Of) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use esker_base::lock::{order, Mutex};
+    use esker_base::lock::order;
+    use esker_base::lock::Mutex;
 
     #[test]
     fn pages_are_as_plockstat_has_them() {

@@ -2,16 +2,23 @@
 //! Session traces: what a traced session's thread notes goes to a file of the session's own, in the format of `esker-trace`.
 //!
 //! Lines are made and written between calls of the engine, so no lock is held. A trace that cannot go on, as its disk is full
-//! or its size is the greatest, ends with a line that says so; the session goes on.
+//! or its size is the greatest, ends with a line that says so; the session goes on. So does a trace that panics: it holds nothing of
+//! the engine's, which goes on, too.
+
+mod folder;
+mod lines;
 
 use crate::boundary::{exclusive, out, shared, slice, take};
 use crate::engine::EsEngine;
+use crate::guard::catch;
 use crate::session::EsSession;
 use crate::status::{report, str_of, EsError, EsStatus, Failure};
-use esker_base::trace::{self, cost_ns, thread_cpu_ns, Noted, Recorder, Source, Totals};
+use esker_base::trace::{self, cost_ns, thread_cpu_ns, Noted, Recorder, Totals, RECORDER_BYTES};
 use esker_base::{Counter, SessionCounters};
 use esker_io::{ready_clock, AppendFile};
-use esker_trace::format::{Call, Calls, End, File, Lost, Plan, Statement, Trace, Wait, BLOCK_BYTES, VERSION};
+use esker_memory::{Account, Charge};
+use esker_trace::format::{Call, Calls, End, File, Lost, Plan, Statement, Trace, VERSION};
+use lines::{start_of, wait_line, without_passwords};
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ffi::c_char;
@@ -23,6 +30,8 @@ use std::time::Instant;
 
 /// Of a statement so many bytes are written.
 const TEXT_BYTES: usize = 64 * 1024;
+/// What a trace's name ends with; other files in the folder are somebody else's.
+const EXTENSION: &str = "trc";
 /// What a file may be longer than the greatest size: the line that says that it ends.
 const LAST_WORDS_BYTES: usize = 256;
 
@@ -38,6 +47,7 @@ static COST_NS: OnceLock<u64> = OnceLock::new();
 pub struct EsTraceFile {
     /// Is made if it is not there; its parent is.
     pub(crate) folder: *const c_char,
+    /// Without its extension.
     pub(crate) name: *const c_char,
     pub(crate) user: *const c_char,
     pub(crate) server: *const c_char,
@@ -109,6 +119,10 @@ pub struct EsTrace {
     file: Option<AppendFile>,
     file_bytes: u64,
     lines: String,
+    /// Of the recorder and the lines.
+    memory: Charge,
+    /// Why it has ended, if nobody was told.
+    untold: Option<Failure>,
     connection: u64,
     query: u64,
     statement: u64,
@@ -126,11 +140,12 @@ impl EsTrace {
         // SAFETY: es_trace_open's caller's promise.
         let text = |pointer| unsafe { str_of(pointer) };
         let folder = Path::new(text(given.folder)?);
-        let (all, most) = (AppendFile::bytes_in(folder), MOST_BYTES.load(Ordering::Relaxed));
+        let (all, most) = (AppendFile::bytes_in(folder, EXTENSION), MOST_BYTES.load(Ordering::Relaxed));
         if all >= most {
             return Err(Failure::invalid("all traces together are as long as esker_trace_max_size"));
         }
-        let file = AppendFile::create(&folder.join(text(given.name)?)).map_err(esker::Error::from)?;
+        let name = format!("{}.{EXTENSION}", text(given.name)?);
+        let file = AppendFile::create(&folder.join(name)).map_err(esker::Error::from)?;
         ALL_BYTES.store(all, Ordering::Relaxed);
         COST_NS.get_or_init(cost_ns);
         let recorder = Recorder::new(ready_clock());
@@ -141,6 +156,8 @@ impl EsTrace {
             file: Some(file),
             file_bytes: 0,
             lines: String::new(),
+            memory: Charge::new(Account::Other, RECORDER_BYTES),
+            untold: None,
             connection: given.connection,
             query: 0,
             statement: 0,
@@ -162,8 +179,14 @@ impl EsTrace {
             level: Some(text(given.level)?.into()),
             tim: Some(0),
         });
-        trace.write_out()?;
-        Ok(trace)
+        match trace.append() {
+            Ok(()) => Ok(trace),
+            // A file without its first line is none.
+            Err(failure) => {
+                let _ = trace.file.take().map(AppendFile::remove);
+                Err(failure)
+            }
+        }
     }
 
     fn now_ns(&self) -> u64 {
@@ -177,26 +200,48 @@ impl EsTrace {
 
     /// What was made goes to the file, or the trace ends with this failure. Does nothing once it has.
     fn write_out(&mut self) -> Result<(), Failure> {
+        if let Some(failure) = self.untold.take() {
+            return Err(failure);
+        }
+        self.memory.resize(RECORDER_BYTES + self.lines.capacity() as u64);
+        self.append().map_err(|failure| self.give_up(failure))
+    }
+
+    fn append(&mut self) -> Result<(), Failure> {
         let lines = std::mem::take(&mut self.lines);
         let Some(file) = self.file.as_mut().filter(|_| !lines.is_empty()) else { return Ok(()) };
         let (bytes, most) = (lines.len() as u64, MOST_BYTES.load(Ordering::Relaxed));
         let all = ALL_BYTES.load(Ordering::Relaxed);
-        let failure = if self.file_bytes + bytes > most || all + bytes > most {
+        if self.file_bytes + bytes > most || all + bytes > most {
             let what = if self.file_bytes + bytes > most { "it" } else { "all traces together" };
-            Failure::invalid(format!("{what} would be longer than esker_trace_max_size"))
-        } else {
-            match file.append(lines.as_bytes()) {
-                Ok(()) => {
-                    self.file_bytes += bytes;
-                    ALL_BYTES.fetch_add(bytes, Ordering::Relaxed);
-                    self.lines = lines;
-                    self.lines.clear();
-                    return Ok(());
-                }
-                Err(error) => esker::Error::from(error).into(),
-            }
-        };
-        Err(self.give_up(failure))
+            return Err(Failure::invalid(format!("{what} would be longer than esker_trace_max_size")));
+        }
+        file.append(lines.as_bytes()).map_err(esker::Error::from)?;
+        self.file_bytes += bytes;
+        ALL_BYTES.fetch_add(bytes, Ordering::Relaxed);
+        self.lines = lines;
+        self.lines.clear();
+        Ok(())
+    }
+
+    /// Runs a part of tracing. A panic in it is the trace's end, and nobody else's.
+    fn guarded(&mut self, work: impl FnOnce(&mut EsTrace) -> Result<(), Failure>) -> Result<(), Failure> {
+        catch(|| work(self)).map_err(|failure| match failure.status {
+            EsStatus::Panic => self.panicked(failure),
+            _ => failure,
+        })
+    }
+
+    fn panicked(&mut self, failure: Failure) -> Failure {
+        self.lines = String::new();
+        self.give_up(failure)
+    }
+
+    /// As [`guarded`](EsTrace::guarded), where the next one tells of a failure.
+    fn guarded_untold(&mut self, work: impl FnOnce(&mut EsTrace) -> Result<(), Failure>) {
+        if let Err(failure) = self.guarded(work) {
+            self.untold = Some(failure);
+        }
     }
 
     #[cold]
@@ -246,6 +291,9 @@ impl EsTrace {
 
     fn end(&mut self, engine: &EsEngine, session: &EsSession, given: &EsTraceEnd) -> Result<(), Failure> {
         let Some((mut recorder, totals)) = trace::end_statement_of(self.recorder_id) else {
+            if trace::has_failed(self.recorder_id) {
+                return Err(self.panicked(Failure::panic("a bug in Esker's tracing, see the error log".into())));
+            }
             return self.end_elsewhere(session, given);
         };
         let told_from = thread_cpu_ns();
@@ -340,13 +388,6 @@ impl Drop for EsTrace {
     }
 }
 
-/// So many bytes of a text at most, whole characters.
-fn start_of(text: &str, bytes: usize) -> &str {
-    let fits = |(at, c): &(usize, char)| at + c.len_utf8() <= bytes;
-    let end = text.char_indices().take_while(fits).last().map_or(0, |(at, c)| at + c.len_utf8());
-    &text[..end]
-}
-
 fn names_of_files(engine: &EsEngine) -> HashMap<PathBuf, String> {
     let name = |file: esker::FileInfo| {
         let table = file.table?.replacen('/', ".", 1);
@@ -355,54 +396,28 @@ fn names_of_files(engine: &EsEngine) -> HashMap<PathBuf, String> {
     engine.engine.files().into_iter().filter_map(name).collect()
 }
 
-fn wait_line(wait: &Noted, connection: u64, query: u64, statement: u64) -> Wait<'static> {
-    let (file, block, blocks) = match wait.place {
-        Some(p) if p.bytes > 0 => {
-            let (from, to) = (p.offset / BLOCK_BYTES, (p.offset + p.bytes).div_ceil(BLOCK_BYTES));
-            (Some(p.file as u64 + 1), Some(from), Some(to - from))
-        }
-        Some(p) => (Some(p.file as u64 + 1), None, None),
-        None => (None, None, None),
-    };
-    Wait {
-        tim: wait.begin_ns,
-        conn: Some(connection),
-        q: Some(query),
-        s: Some(statement),
-        nam: wait.event.map_or("binlog", |event| event.title()).into(),
-        ela: wait.ns,
-        x: (wait.count > 1).then_some(wait.count),
-        class: Some(wait.event.map_or("Commit", |event| event.class()).into()),
-        obj: None,
-        file,
-        block,
-        blocks,
-        bytes: wait.place.map(|p| p.bytes).filter(|&bytes| bytes > 0),
-        from: wait.source.map(|source| match source {
-            Source::PageCache => "pagecache".into(),
-            Source::Device => "device".into(),
-        }),
-        cpu: (!wait.nested).then_some(wait.cpu_ns),
-        ready: (!wait.nested).then_some(wait.ready_ns),
-        within: wait.nested,
-    }
-}
-
-/// A statement that speaks of passwords is written as far as the word: to know what is a value behind it, one would have to parse it
-/// as the server does, comments and all.
-fn without_passwords(text: &str) -> Cow<'_, str> {
-    let lower = text.to_ascii_lowercase();
-    let words = ["identified", "password", "authentication_string"];
-    match words.iter().filter_map(|word| Some(lower.find(word)? + word.len())).min() {
-        Some(end) if end < text.len() => format!("{} ***", &text[..end]).into(),
-        _ => text.into(),
-    }
-}
-
 /// The greatest size of a trace, and of all that are in their folder; from now on.
 #[no_mangle]
 pub extern "C" fn es_trace_max_size(bytes: u64) {
     MOST_BYTES.store(bytes, Ordering::Relaxed);
+}
+
+/// May traces lie in `folder`, as `esker_trace_dir` has it? Not where the server or Esker looks for its own.
+///
+/// # Safety
+/// Texts of C; `home` is the server's data folder, `own` Esker's.
+#[no_mangle]
+pub unsafe extern "C" fn es_trace_folder(
+    folder: *const c_char,
+    home: *const c_char,
+    own: *const c_char,
+    error: *mut EsError,
+) -> EsStatus {
+    // SAFETY: the caller's promise.
+    let text = |pointer| unsafe { str_of(pointer) };
+    let result = catch(|| folder::check(text(folder)?, Path::new(text(home)?), Path::new(text(own)?)));
+    // SAFETY: the caller's promise.
+    unsafe { report(result, error) }
 }
 
 /// Begins a session's trace in a file of its own. `*trace` is written only if it succeeds.
@@ -417,8 +432,8 @@ pub unsafe extern "C" fn es_trace_open(
     error: *mut EsError,
 ) -> EsStatus {
     // SAFETY: the caller's promise.
-    let (handle, file, trace) = unsafe { (shared(engine), shared(file), out(trace)) };
-    let result = handle.guard.clean_up(|| {
+    let (_, file, trace) = unsafe { (shared(engine), shared(file), out(trace)) };
+    let result = catch(|| {
         trace.write(Box::into_raw(Box::new(EsTrace::open(file)?)));
         Ok(())
     });
@@ -433,8 +448,8 @@ pub unsafe extern "C" fn es_trace_open(
 #[no_mangle]
 pub unsafe extern "C" fn es_trace_close(engine: *const EsEngine, trace: *mut EsTrace) {
     // SAFETY: made by es_trace_open; the caller's promise.
-    let (handle, trace) = unsafe { (shared(engine), take(trace)) };
-    let _ = handle.guard.clean_up(|| {
+    let (_, trace) = unsafe { (shared(engine), take(trace)) };
+    let _ = catch(|| {
         drop(trace);
         Ok(())
     });
@@ -456,10 +471,10 @@ pub unsafe extern "C" fn es_trace_begin(
     text_bytes: usize,
 ) {
     // SAFETY: the caller's promise.
-    let (handle, trace, session) = unsafe { (shared(engine), exclusive(trace), shared(session)) };
+    let (_, trace, session) = unsafe { (shared(engine), exclusive(trace), shared(session)) };
     // SAFETY: the caller's promise.
     let (db, text) = unsafe { (slice(db, db_bytes), slice(text, text_bytes)) };
-    let _ = handle.guard.clean_up(|| {
+    trace.guarded_untold(|trace| {
         let (db, text) = (String::from_utf8_lossy(db), String::from_utf8_lossy(text));
         trace.begin(query, &db, &text, session.counters());
         Ok(())
@@ -497,7 +512,7 @@ pub unsafe extern "C" fn es_trace_leave(engine: *const EsEngine, trace: *mut EsT
     trace::end_call();
     // SAFETY: the caller's promise.
     let (handle, trace) = unsafe { (shared(engine), exclusive(trace)) };
-    let result = handle.guard.clean_up(|| trace.make_room(handle));
+    let result = trace.guarded(|trace| trace.make_room(handle));
     // SAFETY: the caller's promise.
     unsafe { report(result, error) }
 }
@@ -521,8 +536,8 @@ pub extern "C" fn es_trace_binlog_end() {
 #[no_mangle]
 pub unsafe extern "C" fn es_trace_call(engine: *const EsEngine, trace: *mut EsTrace, call: *const EsTraceCall) {
     // SAFETY: the caller's promise.
-    let (handle, trace, call) = unsafe { (shared(engine), exclusive(trace), shared(call)) };
-    let _ = handle.guard.clean_up(|| {
+    let (_, trace, call) = unsafe { (shared(engine), exclusive(trace), shared(call)) };
+    trace.guarded_untold(|trace| {
         // SAFETY: the caller's promise.
         let text = |pointer| unsafe { str_of(pointer) };
         let bulk = |n: u64| call.is_bulk_end.then_some(n);
@@ -550,8 +565,8 @@ pub unsafe extern "C" fn es_trace_call(engine: *const EsEngine, trace: *mut EsTr
 #[no_mangle]
 pub unsafe extern "C" fn es_trace_plan(engine: *const EsEngine, trace: *mut EsTrace, text: *const u8, bytes: usize) {
     // SAFETY: the caller's promise.
-    let (handle, trace, text) = unsafe { (shared(engine), exclusive(trace), slice(text, bytes)) };
-    let _ = handle.guard.clean_up(|| {
+    let (_, trace, text) = unsafe { (shared(engine), exclusive(trace), slice(text, bytes)) };
+    trace.guarded_untold(|trace| {
         let line = (!text.is_empty()).then(|| String::from_utf8_lossy(text));
         let none = line.is_none();
         let plan = Plan { q: Some(trace.query), s: Some(trace.statement), text: line, none };
@@ -574,34 +589,10 @@ pub unsafe extern "C" fn es_trace_end(
 ) -> EsStatus {
     // SAFETY: the caller's promise.
     let (handle, trace, session, end) = unsafe { (shared(engine), exclusive(trace), shared(session), shared(end)) };
-    let result = handle.guard.clean_up(|| trace.end(handle, session, end));
+    let result = trace.guarded(|trace| trace.end(handle, session, end));
     // SAFETY: the caller's promise.
     unsafe { report(result, error) }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::{start_of, without_passwords};
-
-    #[test]
-    fn a_text_is_cut_between_characters() {
-        assert_eq!(
-            (start_of("aäb", 4), start_of("aäb", 3), start_of("aäb", 2), start_of("aä", 0)),
-            ("aäb", "aä", "a", "")
-        );
-    }
-
-    #[test]
-    fn passwords_are_not_written() {
-        for (text, masked) in [
-            ("SELECT 'a'", "SELECT 'a'"),
-            ("CREATE USER 'u' IDENTIFIED BY 'se\\'cr''et' x", "CREATE USER 'u' IDENTIFIED ***"),
-            ("set password /* it's */ = PASSWORD(\"s'x\")", "set password ***"),
-            ("ALTER USER u IDENTIFIED VIA ed25519 USING 'never ended", "ALTER USER u IDENTIFIED ***"),
-            ("CHANGE MASTER TO MASTER_PASSWORD=0x61, MASTER_USER='ä'", "CHANGE MASTER TO MASTER_PASSWORD ***"),
-            ("SELECT 'ä', 'PassWord", "SELECT 'ä', 'PassWord"),
-        ] {
-            assert_eq!(without_passwords(text), masked);
-        }
-    }
-}
+mod tests;

@@ -4,6 +4,7 @@
 use crate::activity::{pointer, terminated};
 use crate::boundary::{needed, shared};
 use crate::engine::EsEngine;
+use crate::mutexes::charge_stacks;
 use esker::MemoryOwner;
 use std::ffi::{c_char, c_void};
 
@@ -92,6 +93,7 @@ pub type EsMemoryFn = Option<unsafe extern "C" fn(context: *mut c_void, memory: 
 pub unsafe extern "C" fn es_memory(engine: *const EsEngine, each: EsMemoryFn, context: *mut c_void) {
     // SAFETY: the caller's promise.
     let (handle, each) = unsafe { (shared(engine), needed(each)) };
+    charge_stacks();
     let list = handle.guard.clean_up(|| Ok(handle.engine.memory())).unwrap_or_default();
     for memory in list {
         let (owner, table, connection) = match memory.owner {

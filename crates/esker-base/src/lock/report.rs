@@ -17,6 +17,8 @@ pub struct SiteReport {
     pub acquired: u64,
     /// Acquisitions that found the lock taken, those included that were only tried.
     pub contended: u64,
+    /// How often those tried again before they had parking_lot wait, all of them.
+    pub spins: u64,
     /// Nanoseconds waited by contended acquisitions.
     pub wait: HistogramSnapshot,
     /// The longest of these.
@@ -27,6 +29,8 @@ pub struct SiteReport {
     pub hold_max_ns: u64,
     /// Nanoseconds that the releasing thread spent on releasing, of the same ones.
     pub unlock: HistogramSnapshot,
+    /// Nanoseconds from then, where somebody waited, until he had the lock.
+    pub rewake: HistogramSnapshot,
 }
 
 impl SiteReport {
@@ -38,11 +42,13 @@ impl SiteReport {
             rank: site.place,
             acquired: acquired::total(site.place),
             contended: site.contended.0.load(Ordering::Relaxed),
+            spins: site.spins.load(Ordering::Relaxed),
             wait: site.wait.spread.snapshot(),
             wait_max_ns,
             hold: site.hold.spread.snapshot(),
             hold_max_ns,
             unlock: site.unlock.spread.snapshot(),
+            rewake: site.rewake.spread.snapshot(),
         }
     }
 
@@ -50,9 +56,11 @@ impl SiteReport {
         SiteReport {
             acquired: self.acquired.saturating_sub(earlier.acquired),
             contended: self.contended.saturating_sub(earlier.contended),
+            spins: self.spins.saturating_sub(earlier.spins),
             wait: self.wait.since(&earlier.wait),
             hold: self.hold.since(&earlier.hold),
             unlock: self.unlock.since(&earlier.unlock),
+            rewake: self.rewake.since(&earlier.rewake),
             ..self.clone()
         }
     }

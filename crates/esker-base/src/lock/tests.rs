@@ -46,6 +46,8 @@ fn contention_is_counted_without_profiling() {
     assert_eq!(*lock.lock(), 1);
     let after = figures(order::LAB.name());
     assert_eq!((after.contended - before.contended, after.acquired - before.acquired), (2, 3));
+    // Who waited has tried some more times before; who only tried has not.
+    assert_eq!(after.spins - before.spins, SPINS);
     // Who found it taken, and waited, was timed; who only tried was not.
     assert_eq!(after.wait.count - before.wait.count, 1);
     assert!(after.wait_max_ns > 0 && after.hold.count - before.hold.count < 3);
@@ -74,6 +76,10 @@ fn profile_times_every_hold_and_unlock() {
     let of = |after: &HistogramSnapshot, before: &HistogramSnapshot| after.count - before.count;
     let times = [of(&after.wait, &before.wait), of(&after.hold, &before.hold), of(&after.unlock, &before.unlock)];
     assert_eq!(times, [1, 3, 3]);
+    assert_eq!(of(&after.rewake, &before.rewake), 1, "he was let in by one who was timed");
+    assert!(
+        after.rewake.sum_ns > before.rewake.sum_ns && after.rewake.sum_ns <= after.wait.sum_ns + after.unlock.sum_ns
+    );
     assert!(after.hold_max_ns > 0 && after.hold_max_ns <= after.hold.sum_ns);
 }
 
@@ -234,11 +240,78 @@ fn stacks_of_waiter_and_holder_are_sampled_when_asked_for() {
     sample_stacks(0);
     let found = stacks(order::VIEWS_SLOTS.name()).stacks;
     let of = |role: Role| found.iter().filter(|s| s.role == role).collect::<Vec<_>>();
-    let ([waiter], [holder]) = (&of(Role::Waiter)[..], &of(Role::Holder)[..]) else { panic!("{found:?}") };
-    assert!((waiter.count, holder.count) == (1, 1), "{found:?}");
+    let [waiter, holder, unlocker] = [Role::Waiter, Role::Holder, Role::Unlocker].map(of);
+    let ([waiter], [holder], [unlocker]) = (&waiter[..], &holder[..], &unlocker[..]) else { panic!("{found:?}") };
+    assert!((waiter.count, holder.count, unlocker.count) == (1, 1, 1), "{found:?}");
+    assert_eq!(unlocker.frames, holder.frames);
+    // Each has the time that its thread was there for.
+    let told = figures(order::VIEWS_SLOTS.name());
+    assert!(waiter.sum_ns > 0 && waiter.sum_ns <= told.wait.sum_ns, "{told:?}");
+    assert!(holder.sum_ns > 0 && holder.sum_ns <= told.hold.sum_ns, "{told:?}");
+    assert!(unlocker.sum_ns > 0 && unlocker.sum_ns <= told.unlock.sum_ns, "{told:?}");
     assert!(waiter.frames[0].ends_with("wait_for_it"), "{waiter:?}");
     assert!(holder.frames.iter().any(|f| f.ends_with("hold_until_waited_for")), "{holder:?}");
     assert_eq!(stacks("test.no-such-site"), Stacks::default());
+}
+
+/// Work that cannot be left out.
+fn busy(steps: u64) {
+    (0..steps).for_each(|step| _ = black_box(step));
+}
+
+/// Threads that hold a lock for so many steps of work, and let go of it in so many.
+#[inline(never)]
+fn let_go_slowly(lock: &parking_lot::Mutex<u64>, held: u64, unlocking: u64) {
+    let site = order::VIEWS_SLOTS.made();
+    for _ in 0..300 {
+        let (mut guard, since) = site.acquire(address(lock), 0, || lock.try_lock(), || lock.lock());
+        #[cfg(debug_assertions)]
+        order::taken(site, 0);
+        *guard += 1;
+        busy(held);
+        #[cfg(debug_assertions)]
+        order::released(site, 0);
+        site.release(address(lock), true, since, || {
+            busy(unlocking);
+            drop(guard);
+        });
+    }
+}
+
+/// What part of holding and unlocking is unlocking, by the lock's row and by its stacks, and the function that unlocks by these.
+fn unlocking(lock: &parking_lot::Mutex<u64>, held: u64, unlocking: u64) -> (f64, f64, String) {
+    let name = order::VIEWS_SLOTS.made().name();
+    sample_stacks(1);
+    let before = figures(name);
+    std::thread::scope(|scope| (0..2).for_each(|_| drop(scope.spawn(|| let_go_slowly(lock, held, unlocking)))));
+    let after = figures(name);
+    let of = |after: &HistogramSnapshot, before: &HistogramSnapshot| after.sum_ns - before.sum_ns;
+    let share = |unlock: u64, hold: u64| unlock as f64 / (unlock + hold).max(1) as f64;
+    let stacks = stacks(name).stacks;
+    let sum = |role| stacks.iter().filter(|s| s.role == role).map(|s| s.sum_ns).sum();
+    let function = stacks.iter().find(|s| s.role == Role::Unlocker).map(|s| s.frames[0].clone());
+    let by_row = share(of(&after.unlock, &before.unlock), of(&after.hold, &before.hold));
+    (by_row, share(sum(Role::Unlocker), sum(Role::Holder)), function.unwrap_or_default())
+}
+
+#[test]
+fn a_busy_loop_in_unlocking_shows_as_such_with_its_stack() {
+    let _turn = TURN.lock();
+    let lock = parking_lot::Mutex::new(0);
+    profile(true);
+    // The same work all while the lock is held, and half of it in letting go. A thread that is put aside in one of the two makes that
+    // longer, which does not come about by turns for ever.
+    let mut tries = Vec::new();
+    let shows = (0..20).any(|_| {
+        let (none, half) = (unlocking(&lock, 100_000, 0), unlocking(&lock, 50_000, 50_000));
+        let found = none.0 < 0.2 && [half.0, half.1].iter().all(|share| (0.3..0.7).contains(share));
+        let named = half.2.ends_with("let_go_slowly");
+        tries.push((none, half));
+        found && named
+    });
+    sample_stacks(0);
+    profile(false);
+    assert!(shows, "{tries:?}");
 }
 
 /// Takes the lock and lets go of it; what the panic says if it is against the order.

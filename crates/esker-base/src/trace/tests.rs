@@ -1,0 +1,148 @@
+use super::*;
+use crate::wait::timed;
+use std::sync::Arc;
+
+/// A recorder whose thread was ready for 5 more nanoseconds each time it is asked, and how often it was.
+fn recorder() -> (Box<Recorder>, Arc<AtomicU64>) {
+    let asked = Arc::new(AtomicU64::new(0));
+    let count = asked.clone();
+    (Recorder::new(Box::new(move || Some(5 * count.fetch_add(1, Ordering::Relaxed)))), asked)
+}
+
+#[test]
+fn a_panic_of_the_recorder_is_its_own_end_and_nobody_elses() {
+    let (mut recorder, _) = recorder();
+    let id = recorder.id();
+    let mut readings = 2; // the statement's begin, and one wait's
+    recorder.set_ready(Box::new(move || {
+        readings = u64::checked_sub(readings, 1).unwrap();
+        Some(0)
+    }));
+    begin_statement(recorder);
+    assert!(is_on() && !has_failed(id));
+    begin_call();
+    assert_eq!(timed(WaitEvent::RowLock, || 5), 5);
+    end_call();
+    assert!(!is_on() && has_failed(id) && end_statement_of(id).is_none() && with_recorder(|_| ()).is_none());
+    // The thread's next one works.
+    begin_statement(Recorder::new(Box::new(|| None)));
+    timed(WaitEvent::RowLock, || ());
+    assert_eq!(end_statement().unwrap().0.take_noted(true).len(), 1);
+    begin_statement(Recorder::new(Box::new(|| panic!("the clock"))));
+    assert!(!is_on());
+}
+
+#[test]
+fn nobody_notes_what_is_not_traced() {
+    assert!(!is_on() && end_statement().is_none());
+    timed(WaitEvent::RunRead, || place(Path::new("a"), 0, 1));
+    begin_call();
+    end_call();
+    end_binlog();
+    assert!(with_recorder(|_| ()).is_none() && !is_filling());
+}
+
+#[test]
+fn waits_are_noted_with_their_places_and_inner_ones_are_marked() {
+    begin_statement(recorder().0);
+    timed(WaitEvent::RunRead, || {
+        place(Path::new("runs/7"), 4096, 512);
+        answered_by(Source::PageCache);
+    });
+    timed(WaitEvent::WalDurable, || {
+        timed(WaitEvent::WalWrite, || place(Path::new("wal/1"), 0, 100));
+        timed(WaitEvent::WalSync, || place(Path::new("runs/7"), 0, 0));
+    });
+    begin_binlog();
+    end_binlog();
+    end_binlog();
+    let (mut recorder, totals) = end_statement().unwrap();
+    let noted = recorder.take_noted(true);
+    let events: Vec<_> = noted.iter().map(|n| (n.event, n.nested, n.place.map(|p| p.file))).collect();
+    assert_eq!(
+        events,
+        [
+            (Some(WaitEvent::RunRead), false, Some(0)),
+            (Some(WaitEvent::WalWrite), true, Some(1)),
+            (Some(WaitEvent::WalSync), true, Some(0)),
+            (Some(WaitEvent::WalDurable), false, None),
+            (None, false, None),
+        ]
+    );
+    assert_eq!(recorder.paths(), [Path::new("runs/7"), Path::new("wal/1")]);
+    assert_eq!((noted[0].source, noted[0].place.unwrap().offset), (Some(Source::PageCache), 4096));
+    assert!(noted[3].ns >= noted[1].ns + noted[2].ns && noted[1].begin_ns >= noted[3].begin_ns);
+    let outer: u64 = noted.iter().filter(|n| !n.nested).map(|n| n.ns).sum();
+    assert!(totals.ns >= outer && totals.cpu_ns >= totals.waits_cpu_ns);
+    assert_eq!(totals.waits_cpu_ns, noted.iter().map(|n| n.cpu_ns).sum::<u64>());
+    assert!(recorder.take_noted(true).is_empty() && !is_on());
+}
+
+#[test]
+fn what_another_statement_left_in_the_thread_is_not_taken() {
+    let (mine, other) = (recorder().0, recorder().0);
+    let (mine_id, other_id) = (mine.id(), other.id());
+    assert!(mine_id != other_id);
+    begin_statement(other);
+    assert!(end_statement_of(mine_id).is_none() && is_on());
+    assert_eq!(end_statement_of(other_id).unwrap().0.id(), other_id);
+    assert!(end_statement_of(other_id).is_none() && !is_on());
+}
+
+#[test]
+fn time_ready_is_asked_for_where_the_thread_may_sleep() {
+    let (recorder, asked) = recorder();
+    begin_statement(recorder);
+    timed(WaitEvent::RunRead, || ()); // from the page cache: not asked
+    assert_eq!(asked.load(Ordering::Relaxed), 1);
+    timed(WaitEvent::RunRead, will_sleep);
+    timed(WaitEvent::WalSync, || timed(WaitEvent::WalRead, will_sleep));
+    let (mut recorder, totals) = end_statement().unwrap();
+    let ready: Vec<u64> = recorder.take_noted(true).iter().map(|n| n.ready_ns).collect();
+    assert_eq!(ready, [0, 5, 0, 5]);
+    assert_eq!((totals.ready_ns, totals.waits_ready_ns), (25, 10));
+}
+
+#[test]
+fn what_does_not_fit_is_summed_by_its_kind() {
+    begin_statement(recorder().0);
+    let more = 1000;
+    for _ in 0..MOST_NOTED + more {
+        timed(WaitEvent::RunRead, || place(Path::new("r"), 0, 1));
+    }
+    timed(WaitEvent::RunSync, || ());
+    assert!(is_filling());
+    let (mut recorder, totals) = end_statement().unwrap();
+    let noted = recorder.take_noted(true);
+    assert_eq!(noted.len(), MOST_NOTED + 2);
+    let sums: Vec<_> = noted[MOST_NOTED..].iter().map(|n| (n.event, n.count, n.place)).collect();
+    assert_eq!(sums, [(Some(WaitEvent::RunRead), more as u64, None), (Some(WaitEvent::RunSync), 1, None)]);
+    assert_eq!(noted.iter().map(|n| n.cpu_ns).sum::<u64>(), totals.waits_cpu_ns);
+}
+
+#[test]
+fn the_engines_processor_time_is_that_of_its_calls() {
+    let busy = |ns| {
+        let began = thread_cpu_ns();
+        while thread_cpu_ns() - began < ns {}
+    };
+    begin_statement(recorder().0);
+    busy(2_000_000); // the server's
+    begin_call();
+    busy(3_000_000);
+    timed(WaitEvent::RunSync, || busy(4_000_000)); // a wait's
+    end_call();
+    let (_, totals) = end_statement().unwrap();
+    assert!(totals.engine_ns >= 3_000_000 && totals.waits_cpu_ns >= 4_000_000, "{totals:?}");
+    assert!(totals.cpu_ns >= totals.engine_ns + totals.waits_cpu_ns + 2_000_000, "{totals:?}");
+
+    begin_statement(recorder().0);
+    let calls = ALL_TIMED + 16 * SAMPLED;
+    for _ in 0..calls {
+        begin_call();
+        busy(10_000);
+        end_call();
+    }
+    let (_, totals) = end_statement().unwrap();
+    assert!(totals.engine_ns >= calls * 10_000, "{totals:?}");
+}

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a trace's lines are made of.
+
+use esker_base::trace::{Noted, Source};
+use esker_trace::format::{Wait, BLOCK_BYTES};
+use std::borrow::Cow;
+
+/// So many bytes of a text at most, whole characters.
+pub(super) fn start_of(text: &str, bytes: usize) -> &str {
+    let fits = |(at, c): &(usize, char)| at + c.len_utf8() <= bytes;
+    let end = text.char_indices().take_while(fits).last().map_or(0, |(at, c)| at + c.len_utf8());
+    &text[..end]
+}
+
+pub(super) fn wait_line(wait: &Noted, connection: u64, query: u64, statement: u64) -> Wait<'static> {
+    let (file, block, blocks) = match wait.place {
+        Some(p) if p.bytes > 0 => {
+            let (from, to) = (p.offset / BLOCK_BYTES, (p.offset + p.bytes).div_ceil(BLOCK_BYTES));
+            (Some(p.file as u64 + 1), Some(from), Some(to - from))
+        }
+        Some(p) => (Some(p.file as u64 + 1), None, None),
+        None => (None, None, None),
+    };
+    Wait {
+        tim: wait.begin_ns,
+        conn: Some(connection),
+        q: Some(query),
+        s: Some(statement),
+        nam: wait.event.map_or("binlog", |event| event.title()).into(),
+        ela: wait.ns,
+        x: (wait.count > 1).then_some(wait.count),
+        class: Some(wait.event.map_or("Commit", |event| event.class()).into()),
+        obj: None,
+        file,
+        block,
+        blocks,
+        bytes: wait.place.map(|p| p.bytes).filter(|&bytes| bytes > 0),
+        from: wait.source.map(|source| match source {
+            Source::PageCache => "pagecache".into(),
+            Source::Device => "device".into(),
+        }),
+        cpu: (!wait.nested).then_some(wait.cpu_ns),
+        ready: (!wait.nested).then_some(wait.ready_ns),
+        within: wait.nested,
+    }
+}
+
+/// A statement that speaks of passwords is written as far as the word: to know what is a value behind it, one would have to parse it
+/// as the server does, comments and all.
+pub(super) fn without_passwords(text: &str) -> Cow<'_, str> {
+    let lower = text.to_ascii_lowercase();
+    let words = ["identified", "password", "authentication_string"];
+    match words.iter().filter_map(|word| Some(lower.find(word)? + word.len())).min() {
+        Some(end) if end < text.len() => format!("{} ***", &text[..end]).into(),
+        _ => text.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{start_of, without_passwords};
+
+    #[test]
+    fn a_text_is_cut_between_characters() {
+        assert_eq!(
+            (start_of("aäb", 4), start_of("aäb", 3), start_of("aäb", 2), start_of("aä", 0)),
+            ("aäb", "aä", "a", "")
+        );
+    }
+
+    #[test]
+    fn passwords_are_not_written() {
+        for (text, masked) in [
+            ("SELECT 'a'", "SELECT 'a'"),
+            ("CREATE USER 'u' IDENTIFIED BY 'se\\'cr''et' x", "CREATE USER 'u' IDENTIFIED ***"),
+            ("set password /* it's */ = PASSWORD(\"s'x\")", "set password ***"),
+            ("ALTER USER u IDENTIFIED VIA ed25519 USING 'never ended", "ALTER USER u IDENTIFIED ***"),
+            ("CHANGE MASTER TO MASTER_PASSWORD=0x61, MASTER_USER='ä'", "CHANGE MASTER TO MASTER_PASSWORD ***"),
+            ("SELECT 'ä', 'PassWord", "SELECT 'ä', 'PassWord"),
+        ] {
+            assert_eq!(without_passwords(text), masked);
+        }
+    }
+}

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+use super::*;
+use std::ffi::CString;
+use std::sync::Mutex;
+
+/// The greatest size is the process's.
+static TURN: Mutex<()> = Mutex::new(());
+
+fn open(folder: &Path) -> Result<EsTrace, Failure> {
+    let folder = CString::new(folder.to_string_lossy().into_owned()).unwrap();
+    let [name, user] = [c"t", c"u@h"];
+    EsTrace::open(&EsTraceFile {
+        folder: folder.as_ptr(),
+        name: name.as_ptr(),
+        user: user.as_ptr(),
+        server: user.as_ptr(),
+        began: user.as_ptr(),
+        level: c"FULL".as_ptr(),
+        connection: 7,
+        process: 1,
+    })
+}
+
+fn folder(name: &str) -> PathBuf {
+    let folder = std::env::temp_dir().join(format!("esker-trace-{name}-{}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&folder);
+    folder
+}
+
+#[test]
+fn a_trace_whose_first_line_cannot_be_written_leaves_no_file() {
+    let _turn = TURN.lock().unwrap();
+    let folder = folder("first");
+    MOST_BYTES.store(10, Ordering::Relaxed);
+    let failure = open(&folder).err().unwrap();
+    MOST_BYTES.store(u64::MAX, Ordering::Relaxed);
+    assert!(failure.text.contains("longer than esker_trace_max_size"), "{}", failure.text);
+    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0);
+    drop(open(&folder).unwrap());
+    let text = std::fs::read_to_string(folder.join("t.trc")).unwrap();
+    assert!(text.starts_with("TRACE version=1") && text.lines().count() == 1, "{text}");
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn a_panic_ends_the_trace_with_a_note_and_is_told_once() {
+    let _turn = TURN.lock().unwrap();
+    let folder = folder("panic");
+    let mut trace = open(&folder).unwrap();
+    trace.guarded_untold(|trace| {
+        trace.line(&"CALL half a line");
+        panic!("in tracing")
+    });
+    let told = trace.guarded(EsTrace::write_out).err().unwrap();
+    assert!(told.text.contains("t.trc' ends: a bug in Esker: in tracing"), "{}", told.text);
+    assert!(trace.guarded(EsTrace::write_out).is_ok() && trace.file.is_none());
+    let text = std::fs::read_to_string(folder.join("t.trc")).unwrap();
+    let last = text.lines().last().unwrap();
+    assert!(last.starts_with("LOST tim=") && last.contains("in tracing") && !text.contains("CALL"), "{text}");
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn its_memory_is_on_an_account_while_it_lives() {
+    let _turn = TURN.lock().unwrap();
+    let folder = folder("memory");
+    let before = esker_memory::charged(Account::Other);
+    let trace = open(&folder).unwrap();
+    assert!(trace.memory.bytes() >= RECORDER_BYTES);
+    assert!(esker_memory::charged(Account::Other) >= before + RECORDER_BYTES);
+    std::fs::remove_dir_all(&folder).unwrap();
+}
