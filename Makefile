@@ -1,7 +1,7 @@
 # Esker: everything there is to do, one word each. 'make help' lists it. The work is done by scripts/ and tests/.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup build run test soak mutants miri bench bench-keys bench-tpch bench-inserts bench-memory bench-tpcc bench-lab stop clean distclean install uninstall fmt lint check mtr test-server-full kill-test powercut-test cargo-test replica-test scale-out bench-replica bench-commit bench-buffer
+.PHONY: help setup build run test soak mutants miri bench bench-keys bench-tpch bench-inserts bench-memory bench-tpcc bench-lab stop clean distclean install uninstall fmt lint check mtr test-server-full kill-test powercut-test cargo-test replica-test scale-out bench-replica bench-commit bench-buffer bench-cost
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' Makefile
@@ -60,6 +60,9 @@ bench-lab: ## esker lab beside fio and pg_test_fsync (ROUNDS=7 MIB=512); writes 
 
 bench-buffer: build ## buffer sizes through the server: INSERT ... SELECT with Esker's, MyISAM's and Aria's own (ROWS=2000000 ROUNDS=5 SIZES=128K,1M); writes bench/results/
 	@bench/buffer.py
+
+bench-cost: build ## what the figures that are always on cost a statement of sysbench (TEST=oltp_point_select SIZE=100000 SECONDS=10)
+	@bench/cost.py
 
 bench-replica: build ## what a replica does with tables that have no key, beside InnoDB (ROWS=100000 CHANGES=10000); writes bench/results/
 	@bench/replica.py
