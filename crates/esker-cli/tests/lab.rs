@@ -134,7 +134,13 @@ fn recovery_finds_every_row_after_a_crash() {
     for (row, n) in report["rows"].as_array().unwrap().iter().zip([300, 3000, 300, 3000]) {
         assert_eq!((row["status"].as_str(), &row["counts"]["rows"]), (Some("good"), &Value::from(n)), "{report:#}");
         assert!(row["metrics"]["replayed"]["median"].as_f64().unwrap() >= f64::from(n));
+        // The phases are all of it.
+        let [open, replay, rest] =
+            ["open_s", "replay_s", "rest_s"].map(|m| row["metrics"][m]["median"].as_f64().unwrap());
+        assert!(replay > 0.0 && rest > 0.0 && (replay + rest - open).abs() < 1e-9, "{row}");
     }
+    // Two lengths of the log tell no law.
+    assert!(report["notes"].as_array().unwrap().iter().any(|n| n.as_str().unwrap().contains("no law can be told")));
     assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0, "something was left behind");
     std::fs::remove_dir(folder).unwrap();
 }

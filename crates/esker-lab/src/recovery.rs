@@ -7,20 +7,25 @@
 use crate::doctor;
 use crate::error::{LabError, Result};
 use crate::records::{Records, Shape};
-use crate::report::{Report, Row};
+use crate::report::{Report, Row, Status};
 use crate::session::{count, remove_all, Case, Common, Needs, Sample, Session};
 use clap::Args;
 use esker::format::row::{pack_values, Value};
 use esker::format::{Column, ColumnKind, Compression, Layout, RowFormat};
 use esker::{BeginOptions, Engine, FlushMode, Isolation, Options as EngineOptions, PosixDisk, Table, TableDef};
 use esker_base::counters::{global_total, Counter};
+use law::{Law, Size};
 use serde_json::json;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
+mod law;
+
+/// In what the engine says when the log is replayed, and the rest of opening begins.
+const REPLAYED: &str = " replayed in ";
 const ROW_BYTES: u16 = 100;
 /// Space a row takes at most, in bytes: its frame in the log, and its run twice while runs are merged.
 const SPACE_BYTES: u64 = 400;
@@ -31,7 +36,7 @@ pub struct Options {
     #[command(flatten)]
     common: Common,
     /// Rows committed one by one before the crash; several, with commas
-    #[arg(long, value_name = "N", default_value = "30000,100000,300000,1000000", value_delimiter = ',', value_parser = count)]
+    #[arg(long, value_name = "N", default_value = "10000,30000,100000,300000,1000000", value_delimiter = ',', value_parser = count)]
     records: Vec<u64>,
     /// The engine keeps its log short enough to be replayed in this time, in seconds; 0: the log only grows; several,
     /// with commas
@@ -147,6 +152,8 @@ pub fn run(options: &Options) -> Result<Report> {
         params: vec!["commits", "log"],
         shown: vec![
             ("open_s", "s to open"),
+            ("replay_s", "s of it replaying"),
+            ("rest_s", "s then"),
             ("replayed", "frames replayed"),
             ("replayed_bytes", "bytes replayed"),
             ("per_second", "frames a second"),
@@ -219,7 +226,14 @@ fn open_and_count(session: &Session, dir: &Path, records: u64, target: u32) -> R
     let figures = || [Counter::RecoveryRecords, Counter::RecoveryBytes].map(global_total);
     let before = figures();
     let began = Instant::now();
-    let engine = open(dir, target, session.teller())?;
+    let (tell, replay_ended) = (session.teller(), Arc::new(OnceLock::new()));
+    let ended = replay_ended.clone();
+    let engine = open(dir, target, move |text| {
+        if text.contains(REPLAYED) {
+            let _ = ended.set(began.elapsed().as_secs_f64());
+        }
+        tell(text);
+    })?;
     let took = began.elapsed().as_secs_f64();
     let after = figures();
     let [replayed, bytes] = std::array::from_fn(|i| (after[i] - before[i]) as f64);
@@ -230,17 +244,16 @@ fn open_and_count(session: &Session, dir: &Path, records: u64, target: u32) -> R
     drop(table);
     engine.close().map_err(failed)?;
     let wrong = (rows != records).then(|| format!("{rows} rows after the crash, {records} were committed"));
-    Ok(Sample {
-        metrics: vec![
-            ("open_s", "s", took),
-            ("replayed", "", replayed),
-            ("replayed_bytes", "bytes", bytes),
-            ("per_second", "1/s", replayed / took),
-        ],
-        counts: vec![("rows", rows)],
-        wrong,
-        ..Sample::default()
-    })
+    let mut metrics = vec![
+        ("open_s", "s", took),
+        ("replayed", "", replayed),
+        ("replayed_bytes", "bytes", bytes),
+        ("per_second", "1/s", replayed / took),
+    ];
+    if let Some(replay) = replay_ended.get() {
+        metrics.extend([("replay_s", "s", *replay), ("rest_s", "s", took - replay)]);
+    }
+    Ok(Sample { metrics, counts: vec![("rows", rows)], wrong, ..Sample::default() })
 }
 
 /// What the figures say, for each target.
@@ -251,12 +264,10 @@ fn words(rows: &[Row], targets: &[u32]) -> Vec<String> {
             .to_owned()];
     for &target in targets {
         let log = log_name(target);
-        let mut points: Vec<(f64, f64)> = rows.iter().filter(|r| r.params[1] == log).filter_map(point).collect();
-        points.sort_by(|a, b| a.0.total_cmp(&b.0));
-        if let Some(all) = exponent(&points) {
-            let longest = exponent(&points[points.len() - 2..]).filter(|_| points.len() > 2);
-            let longest = longest.map_or_else(String::new, |e| format!(", between the two longest logs {e:.2}"));
-            words.push(format!("Log {log}: time grows with the replayed frames to the power of {all:.2}{longest}."));
+        let sizes = sizes(rows, &log);
+        // A log that is kept short may have one length only: that is its purpose, and no law.
+        if target == 0 || law::fit(&sizes).is_some() {
+            words.push(law_words(&log, &sizes));
         }
     }
     if targets.iter().any(|t| *t > 0) {
@@ -268,32 +279,52 @@ fn words(rows: &[Row], targets: &[u32]) -> Vec<String> {
     words
 }
 
-/// Logarithms of replayed frames and of the time they took.
-fn point(row: &Row) -> Option<(f64, f64)> {
-    let (x, y) = (row.middle("replayed")?.median, row.middle("open_s")?.median);
-    (x > 0.0 && y > 0.0).then(|| (x.ln(), y.ln()))
+/// What was replayed at each size, and how long each run took.
+fn sizes(rows: &[Row], log: &str) -> Vec<Size> {
+    let of = |row: &Row| {
+        let n = row.middle("replayed")?.median;
+        let times = row.metrics.get("open_s")?.samples.clone();
+        (n > 0.0 && times.iter().all(|t| *t > 0.0)).then_some(Size { n, times })
+    };
+    rows.iter().filter(|r| r.status == Status::Good && r.params[1] == log).filter_map(of).collect()
 }
 
-/// Slope by least squares; `None` where the longest log is not twice as long as the shortest.
-fn exponent(points: &[(f64, f64)]) -> Option<f64> {
-    let n = points.len() as f64;
-    let (mx, my) = (points.iter().map(|p| p.0).sum::<f64>() / n, points.iter().map(|p| p.1).sum::<f64>() / n);
-    let spread: f64 = points.iter().map(|p| (p.0 - mx).powi(2)).sum();
-    let both: f64 = points.iter().map(|p| (p.0 - mx) * (p.1 - my)).sum();
-    (points.last()?.0 - points.first()?.0 >= f64::ln(2.0)).then(|| both / spread)
+/// The law of one log in words.
+fn law_words(log: &str, sizes: &[Size]) -> String {
+    let Some(law) = law::fit(sizes) else {
+        return format!(
+            "Log {log}: no law can be told; that takes {} different lengths of it, the longest four times the shortest.",
+            law::LEAST_SIZES
+        );
+    };
+    let Law { a, b, k, low, high } = law;
+    let found = format!(
+        "Log {log}: seconds = {a:.3} + {b:.3e} * frames^{k:.2}; the power is {low:.2} to {high:.2} with 95 percent confidence."
+    );
+    match (law.is_fault(), low > law::MOST) {
+        (false, _) => found,
+        (true, true) => format!("{found} A fault: it should be at most {:.1}.", law::MOST),
+        (true, false) => format!(
+            "{found} It should be at most {:.1}, and more cannot be ruled out: it counts as a fault until more --runs or \
+             larger --records show otherwise.",
+            law::MOST
+        ),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn words_of(k: f64) -> String {
+        let size = |n: f64| Size { n, times: [0.99, 1.0, 1.0, 1.01].map(|e| e * (0.01 + (n / 1e5).powf(k))).into() };
+        law_words("only grows", &[1e4, 3e4, 1e5, 3e5, 1e6].map(size))
+    }
+
     #[test]
-    fn the_exponent_is_that_of_a_power_law() {
-        let points = |e: f64| [1e5, 1e6, 1e8].map(|x: f64| (x.ln(), (3e-6 * x.powf(e)).ln()));
-        for e in [0.5, 1.0, 2.0] {
-            assert!(exponent(&points(e)).is_some_and(|found| (found - e).abs() < 1e-9));
-        }
-        let near = [(10.0, 1.0), (10.1, 2.0)];
-        assert!(exponent(&near).is_none() && exponent(&near[..1]).is_none() && exponent(&[]).is_none());
+    fn a_law_beyond_the_promised_is_called_a_fault() {
+        assert!(words_of(1.0).contains("frames^1.0") && !words_of(1.0).contains("fault"), "{}", words_of(1.0));
+        assert!(words_of(2.0).contains("A fault: it should be at most 1.1."), "{}", words_of(2.0));
+        assert!(law_words("only grows", &[]).contains("no law"));
     }
 }
