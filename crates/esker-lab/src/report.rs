@@ -194,6 +194,21 @@ impl Report {
         }
     }
 
+    /// Notes, and why the machine was too noisy, if it was: what, how much, and in which row the most.
+    fn all_notes(&self) -> Vec<String> {
+        let mut notes = self.notes.clone();
+        let noisy = || self.rows.iter().filter(|r| r.status == Status::Good && r.noise.is_too_much());
+        let worst = noisy().max_by(|a, b| a.noise.steal.total_cmp(&b.noise.steal));
+        if let Some((row, why)) = worst.and_then(|row| Some((row, row.noise.why_too_much()?))) {
+            let others = match noisy().count() {
+                1 => String::new(),
+                n => format!(", the worst of {n} such rows"),
+            };
+            notes.push(format!("Too noisy (exit code 3): in row '{}'{others}, {why}.", row.params.join(" ")));
+        }
+        notes
+    }
+
     /// Each row held against the one that is 100 percent for it, all together; `None` where there is none, or it is the row
     /// itself.
     fn compared(&self) -> Vec<Option<Compared>> {
@@ -259,7 +274,7 @@ impl Report {
             "shown": headed(&self.shown),
             "shown_counts": headed(&self.shown_counts),
             "rows": rows,
-            "notes": self.notes,
+            "notes": self.all_notes(),
             "exit_code": self.verdict().exit_code(),
         })
     }
@@ -300,6 +315,8 @@ impl Report {
         }
         head.extend(self.shown_counts.iter().map(|s| s.1.to_owned()));
         let figures = self.params.len()..head.len();
+        let noise_known = self.rows.iter().any(|r| r.noise != Noise::default());
+        head.extend(noise_known.then(|| "noise".to_owned()));
         let mut table = Table::new();
         table.load_preset(NOTHING).set_header(head);
         let compared = self.compared();
@@ -321,8 +338,11 @@ impl Report {
                 }
                 line.extend(self.shown_counts.iter().map(|(n, _)| row.counts.get(n).map_or("".into(), group)));
             }
+            line.resize(figures.end, String::new());
+            if noise_known {
+                line.push(if row.metrics.is_empty() { String::new() } else { row.noise.words() });
+            }
             if row.status != Status::Good {
-                line.resize(figures.end, String::new());
                 line.push(format!("{}: {}", row.status.name(), row.status.why()).trim_end_matches(": ").to_owned());
             }
             table.add_row(line);
@@ -341,12 +361,20 @@ impl Report {
         out.push_str(&self.times_text());
         out.push_str(&sizes::text(&self.params, &self.rows));
         self.rows.iter().for_each(|row| out.push_str(&row.details.to_text()));
-        for note in &self.notes {
+        if noise_known {
+            let _ = writeln!(out, "{NOISE_WORDS}");
+        }
+        for note in self.all_notes() {
             let _ = writeln!(out, "{note}");
         }
         out
     }
 }
+
+/// What stands in the column of noise.
+const NOISE_WORDS: &str =
+    "Noise is the worst of all runs: what the host took and other processes ran, of all processors' \
+    time; how long some task waited for a processor or storage, those of the lab too.";
 
 /// What percentiles of a closed loop are not.
 pub const CLOSED_LOOP: &str =
@@ -493,6 +521,23 @@ mod tests {
             "far away                                   unsupported: no",
         ];
         assert_eq!(text.lines().collect::<Vec<_>>(), lines);
+    }
+
+    #[test]
+    fn noise_stands_in_words_beside_its_row_and_says_why_it_is_too_much() {
+        let (mut loud, mut louder) = (row("a", &[100.0], Status::Good), row("b", &[100.0], Status::Good));
+        (loud.noise.steal, louder.noise.steal) = (0.11, 0.23);
+        let report = report(vec![loud, row("c", &[100.0], Status::Good), louder]);
+        let text = report.to_text();
+        let ends = |n: usize, words: &str| text.lines().nth(n).is_some_and(|line| line.ends_with(words));
+        assert!(
+            ends(0, "noise") && ends(1, "  host took 11%") && ends(2, "  quiet") && ends(3, "  host took 23%"),
+            "{text}"
+        );
+        let why = "Too noisy (exit code 3): in row 'b', the worst of 2 such rows, the host took 23 percent of the \
+                   processors' time, and more than 10 is too much.";
+        assert!(text.contains(why), "{text}");
+        assert_eq!(report.to_json()["notes"].as_array().and_then(|n| n.last().cloned()), Some(json!(why)));
     }
 
     #[test]
