@@ -625,7 +625,11 @@ fn look_in_run<K: Stored, const READS: bool>(
     };
     let Some(blocks) = blocks else { return Ok(false) };
     let aborted = handle.aborted();
-    let mut index = blocks.block_at_or_after(key);
+    // Where the index tells the beginnings of keys alone, filters tell more; without them few blocks are read to find the one.
+    let mut index = match READS && blocks.filters().is_none() {
+        true => handle.run.seek(&blocks, key)?,
+        false => blocks.block_at_or_after(key),
+    };
     while blocks.entries().get(index).is_some_and(|e| K::cmp(K::first(e), key).is_le()) {
         // Filters are read, too.
         if READS && blocks.filters().is_some() && !handle.run.may_hold(&blocks, index, K::filter_hash(key)) {
@@ -646,6 +650,9 @@ fn look_in_run<K: Stored, const READS: bool>(
                 }
             }
             at += 1;
+        }
+        if at < K::rows(&block) {
+            break;
         }
         index += 1;
     }

@@ -1,4 +1,9 @@
 //! Holds an index against its table's rows, under one view: every row has its entry, and there are no others.
+//!
+//! Rows are read in their order and entries in that of their keys, once each: what one row's entry has to be is hashed, and the
+//! sums of both must be the same, whatever the order. To look each row's key up instead would read a block for every row and run
+//! where keys are many and memory is little. An entry is looked up by its key while its blocks are at hand, so that what finds
+//! keys is held against what reads them. Only where the sums differ are rows and entries looked for one by one.
 
 use crate::catalog::table::{Table, Trees};
 use crate::read::buffer::decode;
@@ -12,6 +17,7 @@ use crate::{Error, Result};
 use esker_format::key_bytes::append_row;
 use esker_format::RowId;
 use std::sync::Arc;
+use xxhash_rust::xxh3::xxh3_128;
 
 /// What holding an index against its table has shown.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -53,11 +59,26 @@ impl Session {
         if view.seq < trees.index(index)?.entry.usable_from {
             return Err(Error::TableChanged(table.name()));
         }
-        let mut check = Check { session: self, table, trees, index, view, report: IndexReport::default(), go_on };
-        check.rows()?;
-        check.entries(false)?;
-        if check.report.entries != check.report.rows && check.report.wrong.is_empty() {
-            check.entries(true)?;
+        let mut check = Check {
+            session: self,
+            table,
+            trees,
+            index,
+            view,
+            report: IndexReport::default(),
+            go_on,
+            hashed: Vec::new(),
+        };
+        let rows = check.rows(false)?;
+        let entries = check.entries(false)?;
+        if rows != entries || check.report.rows != check.report.entries {
+            check.rows(true)?;
+            if check.report.wrong.is_empty() {
+                check.entries(true)?;
+            }
+            if check.report.wrong.is_empty() {
+                check.wrong("the entries are not those of the rows".to_owned());
+            }
         }
         Ok(check.report)
     }
@@ -71,6 +92,8 @@ struct Check<'a> {
     view: View,
     report: IndexReport,
     go_on: &'a mut dyn FnMut() -> bool,
+    /// What is hashed.
+    hashed: Vec<u8>,
 }
 
 impl Check<'_> {
@@ -87,37 +110,47 @@ impl Check<'_> {
         }
     }
 
-    /// Every row's key leads to the row.
-    fn rows(&mut self) -> Result<()> {
+    /// The sum of the entries that the rows should have; `by_key`, every row's key is looked up, and leads to the row.
+    fn rows(&mut self, by_key: bool) -> Result<u128> {
+        self.report.rows = 0;
+        let mut sum = 0u128;
         let (state, private) = (self.table.readable(&self.table.tree())?, self.session.private_of(self.table)?);
         let mut read = MergeRead::<ByRow>::new(state, private, self.view, RowId(1), &self.session.parker)?;
         loop {
             match read.next()? {
-                Span::End => return Ok(()),
-                Span::One(row, found) => self.row(row, &found, read.is_own())?,
+                Span::End => return Ok(sum),
+                Span::One(row, found) => sum = sum.wrapping_add(self.row(row, &found, read.is_own(), by_key)?),
                 Span::Rows(span) => {
                     for at in span.rows.clone() {
                         let found = Found::Block(span.run.clone(), span.offset, span.block.clone(), at);
-                        self.row(span.block.row_id(at), &found, read.is_own())?;
+                        sum = sum.wrapping_add(self.row(span.block.row_id(at), &found, read.is_own(), by_key)?);
                     }
                 }
             }
         }
     }
 
-    fn row(&mut self, row: RowId, found: &Found, own: bool) -> Result<()> {
+    fn row(&mut self, row: RowId, found: &Found, own: bool, by_key: bool) -> Result<u128> {
         if !own && self.session.is_overtaken(self.table, row, self.view.seq) {
-            return Ok(());
+            return Ok(0);
         }
         self.report.rows += 1;
         self.ask(self.report.rows)?;
         let (key, payload) = self.key_of(row, found)?;
+        if by_key {
+            self.look_up(row, &key, &payload)?;
+        }
+        Ok(self.hash(row, &key, &payload))
+    }
+
+    /// The key of a row leads to it.
+    fn look_up(&mut self, row: RowId, key: &[u8], payload: &[u8]) -> Result<()> {
         let state = self.table.readable(&self.trees.keys[self.index])?;
         let private = self.session.private_keys(self.table, self.index)?;
-        match find(&state, private.as_ref(), &key, self.view)?.map(|(_, found)| told(&found)) {
+        match find(&state, private.as_ref(), key, self.view)?.map(|(_, found)| told(&found)) {
             Some(Some((of, its))) if of == row && its == payload => {}
             Some(Some((of, _))) => self.wrong(format!("the key of row {row} leads to row {of}, or tells other values")),
-            Some(None) | None => self.wrong(format!("row {row} has no entry")),
+            Some(None) | None => self.wrong(format!("no entry of row {row} is found by its key")),
         }
         Ok(())
     }
@@ -140,32 +173,44 @@ impl Check<'_> {
         Ok((key, payload))
     }
 
-    /// Counts the entries, or, `by_row`, looks for their rows.
-    fn entries(&mut self, by_row: bool) -> Result<()> {
+    /// Of an entry. Nothing comes of a sum of these by accident that is right and should not be.
+    fn hash(&mut self, row: RowId, key: &[u8], payload: &[u8]) -> u128 {
+        self.hashed.clear();
+        self.hashed.extend_from_slice(&row.0.to_le_bytes());
+        self.hashed.extend_from_slice(&(key.len() as u64).to_le_bytes());
+        self.hashed.extend_from_slice(key);
+        self.hashed.extend_from_slice(payload);
+        xxh3_128(&self.hashed)
+    }
+
+    /// The sum of the entries, each of which its key leads to; `by_row`, their rows are looked for.
+    fn entries(&mut self, by_row: bool) -> Result<u128> {
         self.report.entries = 0;
+        let mut sum = 0u128;
         let state = self.table.readable(&self.trees.keys[self.index])?;
         let private = self.session.private_keys(self.table, self.index)?;
         let mut read = MergeRead::<ByBytes>::new(state, private, self.view, &[], &self.session.parker)?;
         loop {
             match read.next()? {
-                Span::End => return Ok(()),
+                Span::End => return Ok(sum),
                 Span::One(key, found) => {
-                    if let Some((row, _)) = told(&found) {
-                        self.entry(&key, row, by_row)?;
+                    if let Some((row, payload)) = told(&found) {
+                        sum = sum.wrapping_add(self.entry(&key, row, &payload, by_row)?);
                     }
                 }
                 Span::Rows(span) => {
                     for at in span.rows.clone() {
-                        self.entry(span.block.key(at), span.block.row(at), by_row)?;
+                        let (key, payload) = (span.block.key(at), span.block.payload(at));
+                        sum = sum.wrapping_add(self.entry(key, span.block.row(at), payload, by_row)?);
                     }
                 }
             }
         }
     }
 
-    fn entry(&mut self, key: &[u8], row: RowId, by_row: bool) -> Result<()> {
+    fn entry(&mut self, key: &[u8], row: RowId, payload: &[u8], by_row: bool) -> Result<u128> {
         if !self.counts(key, row)? {
-            return Ok(());
+            return Ok(0);
         }
         self.report.entries += 1;
         self.ask(self.report.entries)?;
@@ -178,8 +223,10 @@ impl Check<'_> {
                 }
                 Some(_) => {}
             }
+        } else {
+            self.look_up(row, key, payload)?;
         }
-        Ok(())
+        Ok(self.hash(row, key, payload))
     }
 
     /// Of a row that was overtaken only the transaction's own entries count.

@@ -2,6 +2,7 @@
 //! of every call whether it succeeds, meets a duplicate or would have to wait.
 
 use crate::sim_hooks::Entry;
+use crate::tests::support;
 use crate::tests::tables::{open, options};
 use crate::upkeep::checkpoint;
 use crate::write::index::fetched;
@@ -397,7 +398,7 @@ fn a_check_tells_what_is_wrong_with_an_index() {
     let (key, other) = (7u32.to_be_bytes(), 8u32.to_be_bytes());
     let entry = |key, row, payload| Entry { key, row, payload };
     let of = "index 'a' of table 't'";
-    assert_eq!(found(entry(&key, id, None)), [format!("{of}: row {id} has no entry")]);
+    assert_eq!(found(entry(&key, id, None)), [format!("{of}: no entry of row {id} is found by its key")]);
     let moved = format!("{of}: the key of row {id} leads to row 99, or tells other values");
     assert_eq!(found(entry(&key, RowId(99), Some(b""))), [moved]);
     assert_eq!(found(entry(&key, id, Some(b""))), [""; 0]);
@@ -405,6 +406,62 @@ fn a_check_tells_what_is_wrong_with_an_index() {
     assert_eq!(found(entry(&other, id, Some(b""))), [another]);
     let gone = format!("{of}: an entry leads to row 99, which is gone");
     assert_eq!(found(entry(&other, RowId(99), Some(b""))), [gone]);
+}
+
+/// Keys that come in no order, in runs that lie over each other, more than fit into memory: a check reads few blocks twice.
+#[test]
+fn a_check_of_an_index_larger_than_memory_reads_each_block_a_few_times() {
+    const ROWS: u64 = 12_000;
+    let disk = SimDisk::new(1);
+    let e = support::open_with(&disk, support::small()).unwrap();
+    let schema = Schema::new().column("id", Type::U64).column("name", Type::Bytes(400));
+    e.create_table("t", &TableDef::of(&schema).unwrap().index("name", &["name"]).unwrap()).unwrap();
+    let (t, mut s) = (e.open_table("t").unwrap(), e.session());
+    let mut random = fastrand::Rng::with_seed(7);
+    for id in 0..ROWS {
+        let name: Vec<u8> = (0..400).map(|_| random.u8(..)).collect();
+        s.insert(&t, &[id.into(), name.as_slice().into()]).unwrap();
+        if id % 1000 == 0 {
+            s.commit().unwrap();
+        }
+    }
+    s.commit().unwrap();
+    e.sim_flush(&t).unwrap();
+    let state = t.trees().keys[0].snapshot();
+    let blocks: usize = state.runs.iter().map(|run| run.run.index().unwrap().entries().len()).sum();
+    let counters = SessionCounters::new();
+    let _bound = bind(&counters);
+    let report = s.check_index(&t, 0).unwrap();
+    assert_eq!((report.rows, report.entries, report.wrong), (ROWS, ROWS, Vec::new()));
+    let read = counters.get(Counter::BlocksMissed);
+    assert!(state.runs.len() > 2 && blocks > 200, "{} runs of {blocks} blocks", state.runs.len());
+    assert!(read < 8 * blocks as u64, "{read} blocks were read of {blocks} in {} runs", state.runs.len());
+}
+
+/// Keys that begin alike for longer than the index of blocks tells: few blocks are read to find one of them.
+#[test]
+fn keys_that_begin_alike_are_found_in_few_blocks() {
+    const ROWS: u64 = 4000;
+    let disk = SimDisk::new(1);
+    let e = support::open_with(&disk, Options { block_bytes: 4 << 10, ..support::small() }).unwrap();
+    let schema = Schema::new().column("id", Type::U64).column("name", Type::Bytes(400));
+    e.create_table("t", &TableDef::of(&schema).unwrap().index("name", &["name"]).unwrap()).unwrap();
+    let (t, mut s) = (e.open_table("t").unwrap(), e.session());
+    for id in 0..ROWS {
+        let name = [&[b'x'; 300][..], &id.to_be_bytes()].concat();
+        s.insert(&t, &[id.into(), name.as_slice().into()]).unwrap();
+    }
+    s.commit().unwrap();
+    e.sim_flush(&t).unwrap();
+    let state = t.trees().keys[0].snapshot();
+    let blocks: usize = state.runs.iter().map(|run| run.run.index().unwrap().entries().len()).sum();
+    assert!(blocks > 20, "{blocks} blocks");
+    let counters = SessionCounters::new();
+    let _bound = bind(&counters);
+    let report = s.check_index(&t, 0).unwrap();
+    assert_eq!((report.rows, report.entries, report.wrong), (ROWS, ROWS, Vec::new()));
+    let looked = counters.get(Counter::BlocksCached) + counters.get(Counter::BlocksMissed);
+    assert!(looked < 10 * ROWS, "{looked} blocks were looked at for {ROWS} keys in {blocks} blocks");
 }
 
 /// Small writes of more entries than one fetch their places together; large ones, which go elsewhere, do not.
