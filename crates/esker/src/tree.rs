@@ -625,9 +625,8 @@ fn look_in_run<K: Stored, const READS: bool>(
     };
     let Some(blocks) = blocks else { return Ok(false) };
     let aborted = handle.aborted();
-    // Where the index tells the beginnings of keys alone, filters tell more; without them few blocks are read to find the one.
-    let mut index = match READS && blocks.filters().is_none() {
-        true => handle.run.seek(&blocks, key)?,
+    let mut index = match READS {
+        true => handle.run.seek_key(&blocks, key)?,
         false => blocks.block_at_or_after(key),
     };
     while blocks.entries().get(index).is_some_and(|e| K::cmp(K::first(e), key).is_le()) {

@@ -289,6 +289,20 @@ impl<K: Stored> Run<K> {
         }
     }
 
+    /// The first block that may hold `key`, for who looks for it alone: as [`seek`](Self::seek) where the index tells the
+    /// beginnings of keys alone, and filters would have to be asked of many blocks.
+    #[inline]
+    pub(crate) fn seek_key(&self, index: &Arc<Index<K>>, key: K::Ref<'_>) -> Result<usize> {
+        const FEW: usize = 4;
+        let first = index.block_at_or_after(key);
+        let may_begin_before = |at: usize| index.entries().get(at).is_some_and(|e| K::cmp(K::first(e), key).is_le());
+        match index.entries().get(first) {
+            Some(entry) if K::is_last_known(entry) => Ok(first),
+            _ if index.filters().is_some() && !may_begin_before(first + FEW) => Ok(first),
+            _ => self.seek_from(index, first, key),
+        }
+    }
+
     /// The same from a block on that may be the one.
     fn seek_from(&self, index: &Arc<Index<K>>, first: usize, key: K::Ref<'_>) -> Result<usize> {
         let entries = index.entries();
@@ -306,22 +320,14 @@ impl<K: Stored> Run<K> {
         Ok(from)
     }
 
-    /// The greatest key before `key`, if there is one. Reads a block, past the cache, where the index does not tell.
-    pub(crate) fn key_before(&self, index: &Index<K>, key: K::Ref<'_>) -> Result<Option<K::Own>> {
-        let first = index.block_at_or_after(key);
-        let (mut at, mut found) = (first, None);
-        while index.entries().get(at).is_some_and(|e| K::cmp(K::first(e), key).is_lt()) {
-            let block = self.read_block_of(index, at)?;
-            let behind = K::lower_bound(&block, key);
-            found = behind.checked_sub(1).map(|i| K::own(K::key(&block, i))).or(found);
-            if behind < K::rows(&block) {
-                break;
+    /// The greatest key before `key`, if there is one. Reads few blocks where the index does not tell, the last one past the cache.
+    pub(crate) fn key_before(&self, index: &Arc<Index<K>>, key: K::Ref<'_>) -> Result<Option<K::Own>> {
+        let first = self.seek(index, key)?;
+        if index.entries().get(first).is_some_and(|e| K::cmp(K::first(e), key).is_lt()) {
+            let block = self.read_block_of(index, first)?;
+            if let Some(last) = K::lower_bound(&block, key).checked_sub(1) {
+                return Ok(Some(K::own(K::key(&block, last))));
             }
-            // All of it lies before, for all that the index knew.
-            at += 1;
-        }
-        if found.is_some() {
-            return Ok(found);
         }
         let Some(before) = first.checked_sub(1).map(|before| &index.entries()[before]) else { return Ok(None) };
         if K::is_last_known(before) {

@@ -147,7 +147,7 @@ fn unended(mem: &Memtable<ByBytes>, node: &Node<ByBytes>, me: TxnId) -> Option<(
 /// The newest version of the key in its owner's private run.
 fn newest_of(handle: &RunHandle<ByBytes>, owner: &TxnState, key: &[u8]) -> Result<Option<(Ordinal, RowId)>> {
     let (blocks, aborted) = (handle.run.index()?, owner.aborted());
-    let (mut newest, mut index) = (None, blocks.block_at_or_after(key));
+    let (mut newest, mut index) = (None, handle.run.seek_key(&blocks, key)?);
     while blocks.entries().get(index).is_some_and(|e| ByBytes::first(e) <= key) {
         if !handle.run.may_hold(&blocks, index, ByBytes::filter_hash(key)) {
             index += 1;
@@ -155,9 +155,14 @@ fn newest_of(handle: &RunHandle<ByBytes>, owner: &TxnState, key: &[u8]) -> Resul
         }
         let block = handle.run.block(&blocks, index)?;
         let from = ByBytes::lower_bound(&block, key);
-        let versions = (from..ByBytes::rows(&block)).take_while(|at| ByBytes::key(&block, *at) == key);
+        let is_of_key = |at: &u32| ByBytes::key(&block, *at) == key;
+        let end = (from..ByBytes::rows(&block)).find(|at| !is_of_key(at));
+        let versions = from..end.unwrap_or(ByBytes::rows(&block));
         let change = |at| (ByBytes::tag(&block, at).ordinal, ByBytes::row(&block, at));
         newest = newest.max(versions.map(change).filter(|(o, _)| !aborted.contains(*o)).max());
+        if end.is_some() {
+            break;
+        }
         index += 1;
     }
     Ok(newest)
