@@ -8,7 +8,7 @@ pub(super) const COLOURS: usize = 12;
 /// Pixels of a plot, and its margins.
 const WIDTH: f64 = 520.0;
 const HEIGHT: f64 = 300.0;
-const LEFT: f64 = 58.0;
+const LEFT: f64 = 66.0;
 const RIGHT: f64 = 12.0;
 const BOTTOM: f64 = 44.0;
 const TOP: f64 = 12.0;

@@ -289,6 +289,12 @@ impl<K: Stored> Run<K> {
         }
     }
 
+    /// The same past the cache, for who reads blocks that go with him.
+    pub(crate) fn seek_beside_cache(&self, index: &Index<K>, key: K::Ref<'_>) -> Result<usize> {
+        let last = |at: usize| Ok(K::cmp(K::last_key(&self.read_block_of(index, at)?), key).is_ge());
+        Self::search(index, index.block_at_or_after(key), key, last)
+    }
+
     /// The first block that may hold `key`, for who looks for it alone: as [`seek`](Self::seek) where the index tells the
     /// beginnings of keys alone, and filters would have to be asked of many blocks.
     #[inline]
@@ -305,6 +311,16 @@ impl<K: Stored> Run<K> {
 
     /// The same from a block on that may be the one.
     fn seek_from(&self, index: &Arc<Index<K>>, first: usize, key: K::Ref<'_>) -> Result<usize> {
+        Self::search(index, first, key, |at| Ok(K::cmp(K::last_key(&*self.block(index, at)?), key).is_ge()))
+    }
+
+    /// The same; `reaches` reads a block of which the index does not tell whether it holds the key or a greater one.
+    fn search(
+        index: &Index<K>,
+        first: usize,
+        key: K::Ref<'_>,
+        reaches: impl Fn(usize) -> Result<bool>,
+    ) -> Result<usize> {
         let entries = index.entries();
         // Whatever begins behind the key, as far as the index tells, holds greater ones.
         let mut end = entries.partition_point(|e| K::cmp(K::first(e), key).is_le()).max(first);
@@ -313,16 +329,16 @@ impl<K: Stored> Run<K> {
             let at = from + (end - from) / 2;
             let holds = match K::is_last_known(&entries[at]) {
                 true => K::cmp(K::last(&entries[at]), key).is_ge(),
-                false => K::cmp(K::last_key(&*self.block(index, at)?), key).is_ge(),
+                false => reaches(at)?,
             };
             (from, end) = if holds { (from, at) } else { (at + 1, end) };
         }
         Ok(from)
     }
 
-    /// The greatest key before `key`, if there is one. Reads few blocks where the index does not tell, the last one past the cache.
-    pub(crate) fn key_before(&self, index: &Arc<Index<K>>, key: K::Ref<'_>) -> Result<Option<K::Own>> {
-        let first = self.seek(index, key)?;
+    /// The greatest key before `key`, if there is one. Reads few blocks where the index does not tell, past the cache.
+    pub(crate) fn key_before(&self, index: &Index<K>, key: K::Ref<'_>) -> Result<Option<K::Own>> {
+        let first = self.seek_beside_cache(index, key)?;
         if index.entries().get(first).is_some_and(|e| K::cmp(K::first(e), key).is_lt()) {
             let block = self.read_block_of(index, first)?;
             if let Some(last) = K::lower_bound(&block, key).checked_sub(1) {

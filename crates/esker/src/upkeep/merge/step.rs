@@ -428,7 +428,7 @@ impl<K: Stored> Input<K> {
         last: K::Own,
         read: &mut Read,
     ) -> Result<Self> {
-        let index = handle.run.seek(&blocks, first)?;
+        let index = handle.run.seek_beside_cache(&blocks, first)?;
         let mut input =
             Input { handle: handle.clone(), blocks, index, block: None, at: 0, ahead: None, last, taken: false };
         while let Some(entry) = input.blocks.entries().get(input.index) {
