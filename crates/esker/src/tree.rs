@@ -625,13 +625,16 @@ fn look_in_run<K: Stored, const READS: bool>(
     };
     let Some(blocks) = blocks else { return Ok(false) };
     let aborted = handle.aborted();
-    let mut index = match READS {
+    let (mut index, is_alone) = match READS {
         true => handle.run.seek_key(&blocks, key)?,
-        false => blocks.block_at_or_after(key),
+        false => (blocks.block_at_or_after(key), false),
     };
     while blocks.entries().get(index).is_some_and(|e| K::cmp(K::first(e), key).is_le()) {
         // Filters are read, too.
         if READS && blocks.filters().is_some() && !handle.run.may_hold(&blocks, index, K::filter_hash(key)) {
+            if is_alone {
+                break;
+            }
             index += 1;
             continue;
         }

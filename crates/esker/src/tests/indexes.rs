@@ -438,34 +438,51 @@ fn a_check_of_an_index_larger_than_memory_reads_each_block_a_few_times() {
     assert!(read < 8 * blocks as u64, "{read} blocks were read of {blocks} in {} runs", state.runs.len());
 }
 
-/// Keys that begin alike for longer than the index of blocks tells: few blocks are looked at to find one of them, or filters asked.
+/// Keys that begin alike for longer than the index of blocks tells: few blocks are looked at, and filters asked, to find one of them
+/// or that there is none.
 #[test]
 fn keys_that_begin_alike_are_found_in_few_blocks() {
     const ROWS: u64 = 4000;
     let disk = SimDisk::new(1);
-    let e = support::open_with(&disk, Options { block_bytes: 4 << 10, ..support::small() }).unwrap();
+    let one_run = Options {
+        block_bytes: 1 << 10,
+        memory_limit_bytes: 64 << 20,
+        bulk_threshold_bytes: 64 << 20,
+        ..support::small()
+    };
+    let e = support::open_with(&disk, one_run).unwrap();
     let schema = Schema::new().column("id", Type::U64).column("name", Type::Bytes(400));
     let def = TableDef::of(&schema).unwrap().index("plain", &["name"]).unwrap().unique("unique", &["name"]).unwrap();
     e.create_table("t", &def).unwrap();
     let (t, mut s) = (e.open_table("t").unwrap(), e.session());
+    let name = |n: u64| [&[b'x'; 300][..], &n.to_be_bytes()].concat();
     for id in 0..ROWS {
-        let name = [&[b'x'; 300][..], &id.to_be_bytes()].concat();
-        s.insert(&t, &[id.into(), name.as_slice().into()]).unwrap();
+        s.insert(&t, &[id.into(), name(2 * id).as_slice().into()]).unwrap();
     }
     s.commit().unwrap();
     e.sim_flush(&t).unwrap();
     let runs = |index: usize| t.trees().keys[index].snapshot().runs.clone();
-    let blocks = |index: usize| runs(index).iter().map(|r| r.run.index().unwrap().entries().len()).sum::<usize>();
-    assert!(blocks(0) > 20 && blocks(1) > 20, "{} and {} blocks", blocks(0), blocks(1));
+    let blocks = |index: usize| runs(index)[0].run.index().unwrap().entries().len();
+    assert_eq!((runs(0).len(), runs(1).len()), (1, 1));
+    assert!(blocks(0) > 50 && blocks(1) > 50, "{} and {} blocks", blocks(0), blocks(1));
     let counters = SessionCounters::new();
     let _bound = bind(&counters);
     for index in [0, 1] {
         let report = s.check_index(&t, index).unwrap();
         assert_eq!((report.rows, report.entries, report.wrong), (ROWS, ROWS, Vec::new()));
     }
-    let looks = [Counter::BlocksCached, Counter::BlocksMissed, Counter::FiltersPassed, Counter::FiltersDenied];
-    let looks: u64 = looks.iter().map(|counter| counters.get(*counter)).sum();
-    assert!((2 * ROWS..24 * ROWS).contains(&looks), "{looks} blocks and filters were looked at for {ROWS} keys, twice");
+    let looks = || {
+        let looks = [Counter::BlocksCached, Counter::BlocksMissed, Counter::FiltersPassed, Counter::FiltersDenied];
+        looks.iter().map(|counter| counters.get(*counter)).sum::<u64>()
+    };
+    let found = looks();
+    assert!((2 * ROWS..24 * ROWS).contains(&found), "{found} blocks and filters were looked at for {ROWS} keys, twice");
+    let new = ROWS / 10;
+    for id in 0..new {
+        s.insert(&t, &[id.into(), name(2 * id + 1).as_slice().into()]).unwrap();
+    }
+    let missed = looks() - found;
+    assert!((new..24 * new).contains(&missed), "{missed} blocks and filters were looked at for {new} new keys");
 }
 
 /// Small writes of more entries than one fetch their places together; large ones, which go elsewhere, do not.

@@ -289,24 +289,24 @@ impl<K: Stored> Run<K> {
         }
     }
 
-    /// The same past the cache, for who reads blocks that go with him.
+    /// The same, and what it reads does not come into the cache: a merge's blocks go with the merge.
     pub(crate) fn seek_beside_cache(&self, index: &Index<K>, key: K::Ref<'_>) -> Result<usize> {
         let last = |at: usize| Ok(K::cmp(K::last_key(&self.read_block_of(index, at)?), key).is_ge());
         Self::search(index, index.block_at_or_after(key), key, last)
     }
 
-    /// The first block that may hold `key`, for who looks for it alone: as [`seek`](Self::seek) where the index tells the
-    /// beginnings of keys alone, and filters would have to be asked of many blocks.
+    /// The first block that may hold `key`, for who looks for it alone; true: if that one does not, none does. It is searched
+    /// where the index tells the beginnings of keys alone, and filters would have to be asked of many blocks.
     #[inline]
-    pub(crate) fn seek_key(&self, index: &Arc<Index<K>>, key: K::Ref<'_>) -> Result<usize> {
+    pub(crate) fn seek_key(&self, index: &Arc<Index<K>>, key: K::Ref<'_>) -> Result<(usize, bool)> {
         const FEW: usize = 4;
         let first = index.block_at_or_after(key);
         let may_begin_before = |at: usize| index.entries().get(at).is_some_and(|e| K::cmp(K::first(e), key).is_le());
-        match index.entries().get(first) {
-            Some(entry) if K::is_last_known(entry) => Ok(first),
-            _ if index.filters().is_some() && !may_begin_before(first + FEW) => Ok(first),
-            _ => self.seek_from(index, first, key),
+        let is_known = index.entries().get(first).is_none_or(K::is_last_known);
+        if is_known || (index.filters().is_some() && !may_begin_before(first + FEW)) {
+            return Ok((first, is_known));
         }
+        Ok((self.seek_from(index, first, key)?, true))
     }
 
     /// The same from a block on that may be the one.

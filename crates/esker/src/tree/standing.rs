@@ -147,9 +147,12 @@ fn unended(mem: &Memtable<ByBytes>, node: &Node<ByBytes>, me: TxnId) -> Option<(
 /// The newest version of the key in its owner's private run.
 fn newest_of(handle: &RunHandle<ByBytes>, owner: &TxnState, key: &[u8]) -> Result<Option<(Ordinal, RowId)>> {
     let (blocks, aborted) = (handle.run.index()?, owner.aborted());
-    let (mut newest, mut index) = (None, handle.run.seek_key(&blocks, key)?);
+    let (mut newest, (mut index, is_alone)) = (None, handle.run.seek_key(&blocks, key)?);
     while blocks.entries().get(index).is_some_and(|e| ByBytes::first(e) <= key) {
         if !handle.run.may_hold(&blocks, index, ByBytes::filter_hash(key)) {
+            if is_alone {
+                break;
+            }
             index += 1;
             continue;
         }

@@ -53,8 +53,8 @@ impl Run {
     pub(crate) fn entries(&self) -> &[Arc<[u8]>] {
         &self.first
     }
-    pub(crate) fn seek_key(&self, _: &Run, key: &[u8]) -> Result<usize> {
-        Ok(usize::from(self.block.last().is_none_or(|v| &*v.0 < key)))
+    pub(crate) fn seek_key(&self, _: &Run, key: &[u8]) -> Result<(usize, bool)> {
+        Ok((usize::from(self.block.last().is_none_or(|v| &*v.0 < key)), true))
     }
     pub(crate) fn may_hold(&self, _: &Run, _: usize, _: u64) -> bool {
         true
