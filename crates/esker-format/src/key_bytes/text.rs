@@ -1,7 +1,8 @@
 //! Owns how a row's values in an index are told to people.
 
+use super::part::{Encoding, Part};
 use super::shown::{float, hex, LocalTime, Shown};
-use super::{Collations, Encoding, KeyCodec, Part};
+use super::{Collations, KeyCodec};
 use crate::layout::ColumnKind;
 use std::borrow::Cow;
 
