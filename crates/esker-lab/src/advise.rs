@@ -153,9 +153,8 @@ impl Advice {
             let few = format!(" Fewer than {LEAST_ROUNDS} rounds (--runs) decide nothing.");
             words += if self.few { &few } else { " The rows are too noisy to tell: take more rounds (--runs)." };
         }
-        if self.noise.is_too_much() {
-            let steal = 100.0 * self.noise.steal;
-            let _ = write!(words, " Noisy: the host took {steal:.0} percent of the time meanwhile; measure again.");
+        if let Some(why) = self.noise.why_too_much() {
+            let _ = write!(words, " Noisy: meanwhile {why}; measure again, with --wait-for-quiet.");
         }
         words
     }
@@ -201,6 +200,7 @@ pub fn run(options: &Options) -> Result<Report> {
         ("--max-time", c.max_time.is_some()),
         ("--max-space", c.max_space.is_some()),
         ("--max-memory", c.max_memory.is_some()),
+        ("--wait-for-quiet", c.wait_for_quiet.is_some()),
     ];
     if let Some((option, _)) = given.into_iter().find(|(_, given)| *given && !options.reports.is_empty()) {
         return Err(ignored(option, "with reports nothing is measured"));
@@ -232,6 +232,7 @@ pub fn run(options: &Options) -> Result<Report> {
         null_difference: None,
         rows: advice.iter().map(Advice::row).collect(),
         notes,
+        ..Report::default()
     })
 }
 

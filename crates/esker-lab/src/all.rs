@@ -97,6 +97,9 @@ pub(crate) fn measure(c: &Common, plan: &[&[&str]]) -> Result<(Vec<Report>, Vec<
     if let Some(space) = c.max_space {
         common.extend(["--max-space".into(), space.to_string()]);
     }
+    if let Some(limit) = c.wait_for_quiet {
+        common.extend(["--wait-for-quiet".into(), limit.as_secs_f64().to_string()]);
+    }
     let began = std::time::Instant::now();
     let (mut reports, mut notes) = (Vec::new(), Vec::new());
     for &command in plan {
@@ -187,7 +190,7 @@ mod tests {
             relative: None,
             null_difference: None,
             rows: vec![],
-            notes: vec![],
+            ..crate::report::Report::default()
         };
         let of = |why: &str| verdict(std::slice::from_ref(&good), &[format!("'io' {NOT_RUN}{why}")]);
         assert_eq!(

@@ -198,6 +198,8 @@ pub fn run(options: &Options) -> Result<Report> {
         null_difference: null_difference(&rows, "ns"),
         rows,
         notes,
+        waited: session.waited(),
+        ..Report::default()
     })
 }
 

@@ -131,6 +131,8 @@ pub fn run(options: &Options) -> Result<Report> {
              'coordinator' is exact.".into(),
             "2pc, prepare synced: what MariaDB asks of an engine. 2pc, prepares synced by the group: as MySQL does it.".into(),
         ]).collect(),
+        waited: session.waited(),
+        ..Report::default()
     })
 }
 

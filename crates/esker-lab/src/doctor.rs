@@ -9,8 +9,8 @@ mod storage;
 
 use crate::error::{LabError, Result};
 use crate::measure;
-use crate::noise::Reading;
-use crate::probe::host::{canonical, mount_of, read_text, Mount};
+use crate::noise::{Noise, Reading};
+use crate::probe::host::{canonical, mount_of, read_text, Mount, Others};
 use crate::probe::raw::{Barrier, RawFile, RawOptions};
 use crate::records::{Records, Shape};
 use crate::report::{Metric, Report, Row, Status};
@@ -142,7 +142,7 @@ impl Findings {
             metrics: BTreeMap::new(),
             counts: BTreeMap::new(),
             base: None,
-            noise: crate::noise::Noise::default(),
+            noise: Noise::default(),
             status: Status::Good,
             details: crate::details::Details::default(),
         });
@@ -187,9 +187,12 @@ pub fn run(options: &Options) -> Result<Report> {
     let common = &options.common;
     common.without_cache()?;
     let mut session = Session::begin(common, "doctor")?;
-    session.plan(1, Needs { written_bytes: 64 << 20, space_bytes: 64 << 20, ..Needs::default() })?;
+    session.plan(
+        1,
+        Needs { written_bytes: 64 << 20, space_bytes: 64 << 20, memory_bytes: 16 << 20, ..Needs::default() },
+    )?;
     let mut found = Findings::default();
-    let reading = Reading::now();
+    let reading = Reading::now(session.device());
     the_machine(&mut found);
     let barriers = storage::look(&mut found, &common.dir);
     abilities::look(&mut found, session.folder())?;
@@ -217,6 +220,8 @@ pub fn run(options: &Options) -> Result<Report> {
         null_difference: null,
         rows,
         notes: vec![],
+        waited: session.waited(),
+        ..Report::default()
     })
 }
 
@@ -246,15 +251,29 @@ fn the_machine(found: &mut Findings) {
 }
 
 /// Time stolen, and the kernel's pressure figures.
-fn how_quiet(found: &mut Findings, noise: crate::noise::Noise) {
-    let state = if noise.is_too_much() { State::Warning } else { State::Ok };
-    let remark = if noise.is_too_much() { "too much: the host takes time away" } else { "quiet enough" };
-    found.add("stolen time", format!("{:.1} percent", 100.0 * noise.steal), state, remark);
+fn how_quiet(found: &mut Findings, noise: Noise) {
+    let too_much = Noise { steal: noise.steal, ..Noise::default() }.is_too_much();
+    let state = |too_much| if too_much { State::Warning } else { State::Ok };
+    let remark = if too_much { "too much: the host takes time away" } else { "quiet enough" };
+    found.add("stolen time", format!("{:.1} percent", 100.0 * noise.steal), state(too_much), remark);
+    let io = noise.others_io.map_or_else(|| "unknown".into(), |share| format!("{:.0} percent", 100.0 * share));
+    let too_much = Noise { steal: 0.0, ..noise }.is_too_much();
+    let text = format!("processors {:.0} percent, device {io}", 100.0 * noise.others_cpu);
+    found.add("other processes", text, state(too_much), others_words(Others::now()));
     if text_of("/proc/pressure/cpu").is_none() {
         return found.info("pressure", "unknown", "the kernel has no /proc/pressure");
     }
     let text = format!("cpu {:.0}, io {:.0} percent", 100.0 * noise.cpu_pressure, 100.0 * noise.io_pressure);
     found.info("pressure", text, "time in which some task waited for a processor, for storage; the lab's own too");
+}
+
+/// Of whom their share of the device's time is known.
+fn others_words(others: Others) -> String {
+    let what = "their time; the device's by their share of the bytes moved";
+    match others.hidden {
+        0 => what.into(),
+        hidden => format!("{what}: {hidden} of {} do not tell theirs to this user", hidden + others.asked),
+    }
 }
 
 /// What asking for the time costs, and where it comes from.

@@ -7,15 +7,17 @@ mod processor;
 
 use crate::compare::{Compared, Told};
 use crate::error::{LabError, Result};
+use crate::noise::Noise;
 use crate::readback::{all_rows, compared, figure, heading, number, params, parts, rows, text, Figure};
-use crate::report::{percent_text, told_words};
+use crate::report::{percent_text, told_words, NOISE_WORDS};
 use crate::versus::{align, by_command, missing, origin, something_in_common, versus, Aligned, Named, Versus};
 use crate::Lab;
 use clap::Subcommand;
 use draw::{escape, COLOURS};
 pub(crate) use plots::metrics;
 use plots::{all_metrics, colours, plots, Painted};
-use serde_json::Value;
+use serde::Deserialize;
+use serde_json::{Map, Value};
 use std::fmt::Write;
 
 /// The page.
@@ -226,7 +228,11 @@ fn table(out: &mut String, name: &str, report: &Value) {
         let title = heading(report, metric).unwrap_or_else(|| metric.clone());
         let _ = write!(out, "<th>{} <small>{}</small></th>", escape(&title), escape(unit));
     }
-    out.push_str("<th class=p>counts</th><th class=p>status</th></tr>\n");
+    let noise_known =
+        rows(report).any(|r| !r["metrics"].as_object().is_none_or(Map::is_empty) && r["noise"].is_object());
+    out.push_str("<th class=p>counts</th>");
+    out.push_str(if noise_known { "<th class=p>noise</th>" } else { "" });
+    out.push_str("<th class=p>status</th></tr>\n");
     for (i, row) in all_rows(report).enumerate() {
         out.push_str("<tr>");
         cells(out, "td", names.iter().map(|p| plain(&row["params"][p])));
@@ -241,13 +247,25 @@ fn table(out: &mut String, name: &str, report: &Value) {
             row["counts"].as_object().into_iter().flatten().map(|(k, v)| format!("{k} {v}")).collect();
         let status = format!("{} {}", text(&row["status"]), text(&row["why"]));
         let bad = if row["status"] == "good" { "" } else { " bad" };
-        let (counts, status) = (escape(&counts.join(", ")), escape(&status));
-        let _ = writeln!(out, "<td class=p>{counts}</td><td class=\"p{bad}\">{status}</td></tr>");
+        cells(out, "td", std::iter::once(counts.join(", ")));
+        if noise_known {
+            let _ = write!(out, "<td class=\"p n\">{}</td>", escape(&noise_words(row)));
+        }
+        let _ = writeln!(out, "<td class=\"p{bad}\">{}</td></tr>", escape(&status));
     }
     out.push_str("</table></div>\n");
+    if noise_known {
+        let _ = writeln!(out, "<p class=note>{NOISE_WORDS}</p>");
+    }
     if compares {
         let _ = writeln!(out, "<p class=note>{}</p>", escape(&told_words(undecided(&told))));
     }
+}
+
+/// A row's noise, where it measured something.
+fn noise_words(row: &Value) -> String {
+    let measured = row["metrics"].as_object().is_some_and(|m| !m.is_empty());
+    Noise::deserialize(&row["noise"]).ok().filter(|_| measured).map_or_else(String::new, Noise::words)
 }
 
 fn with_interval(f: &Figure) -> String {
@@ -334,6 +352,23 @@ mod tests {
         // Of two reports the whole of each.
         let both = page_of(&report, &report);
         assert_eq!((both.matches("<polyline").count(), both.matches("class=\"c0 r1\"").count()), (2, 1));
+    }
+
+    #[test]
+    fn noise_stands_in_words_beside_each_row() {
+        let mut report = report("way", &[("x", 1.0), ("y", 2.0), ("z", 3.0)]);
+        let page_of_one = |report: &Value| page(&[("a".into(), report.clone())]).unwrap();
+        assert!(!page_of_one(&report).contains("noise"), "a report of before it was known");
+        report["rows"][0]["noise"] =
+            json!({ "steal": 0.0, "others_cpu": 0.0, "cpu_pressure": 0.0, "io_pressure": 0.0 });
+        report["rows"][1]["noise"] =
+            json!({ "steal": 0.12, "others_io": 0.3, "cpu_pressure": 0.0, "io_pressure": 0.0 });
+        report["rows"][2]["noise"] = json!({ "steal": 0.5, "cpu_pressure": 0.0, "io_pressure": 0.0 });
+        report["rows"][2]["metrics"] = json!({});
+        let page = page_of_one(&report);
+        assert!(page.contains("<th class=p>noise</th>") && page.contains("Noise is the worst of all runs"), "{page}");
+        let cell = |words: &str| page.matches(&format!("<td class=\"p n\">{words}</td>")).count();
+        assert_eq!((cell("quiet"), cell("host took 12%, others' I/O 30%"), cell("host took 50%")), (1, 1, 0), "{page}");
     }
 
     #[test]

@@ -120,6 +120,8 @@ pub fn run(options: &Options) -> Result<Report> {
         null_difference: null_difference(&rows, "ns"),
         notes,
         rows,
+        waited: session.waited(),
+        ..Report::default()
     })
 }
 

@@ -23,6 +23,7 @@ pub mod memory;
 pub mod noise;
 pub mod probe;
 pub mod processor;
+pub mod quiet;
 pub mod readback;
 pub mod readers;
 pub mod records;
@@ -52,7 +53,8 @@ Exit codes:
   0  all is well
   1  it, or a part of it, could not be done: wrong arguments, no space, a folder that cannot be written
   2  what was written or read was not what it should be: the row says so and counts for nothing
-  3  the machine was too noisy: the host took more than a tenth of the time; a note says how much, and in which row
+  3  the machine was too noisy: the host took more than a tenth of the processors' time, or other processes more than a
+     quarter of it, or of the device's; a note says what, how much, and in which row. --wait-for-quiet waits for better
   4  nothing of what was asked for is supported here
 130  Ctrl-C: what was done is reported";
 

@@ -103,7 +103,9 @@ pub fn run(options: &Options) -> Result<Report> {
             cases.push(Case { params: vec![threads.to_string(), timing.name().to_owned()], base: Some(base), work });
         }
     }
-    session.plan(cases.len(), Needs::default())?;
+    // What each thread's stack has in use, and what is counted.
+    let threads = options.threads.iter().max().copied().unwrap_or(0) as u64;
+    session.plan(cases.len(), Needs { memory_bytes: (4 << 20) + threads * (64 << 10), ..Needs::default() })?;
     let mut rows = session.run(&mut cases);
     name_the_most_contended(&mut rows);
     Ok(Report {
@@ -132,6 +134,8 @@ pub fn run(options: &Options) -> Result<Report> {
                 .into(),
             format!("Even threads do short_work under the lock, odd ones long_work, {LONG} times as much."),
         ],
+        waited: session.waited(),
+        ..Report::default()
     })
 }
 

@@ -49,7 +49,7 @@ pub struct Options {
 }
 
 /// Options of a load, which a look at a running process has no use for.
-const LOADING: [&str; 14] = [
+const LOADING: [&str; 15] = [
     "bytes",
     "row_bytes",
     "wait",
@@ -64,6 +64,7 @@ const LOADING: [&str; 14] = [
     "max_time",
     "max_space",
     "max_memory",
+    "wait_for_quiet",
 ];
 
 impl Options {
@@ -234,7 +235,8 @@ pub fn run(options: &Options) -> Result<Report> {
     }
     let task = &options.task;
     task.check()?;
-    enough_memory(&options.common, task)?;
+    let memory_bytes = memory_bytes(task);
+    session::enough_memory(&options.common, memory_bytes)?;
     let mut session = Session::begin(&options.common, "memory")?;
     let ways: Vec<Way> =
         options.allocators.iter().map(|a| a.way()).chain(options.preload.iter().map(|p| Way::of_file(p))).collect();
@@ -242,7 +244,7 @@ pub fn run(options: &Options) -> Result<Report> {
     let runs = ((ways.len() + 1) * session.rounds()) as f64;
     let rows = (task.bytes / (task.row_bytes as u64).max(1)) as f64;
     let seconds = runs * (task.wait.as_secs_f64() + rows * 5e-6);
-    session.plan(ways.len(), Needs { seconds, ..Needs::default() })?;
+    session.plan(ways.len(), Needs { seconds, memory_bytes, ..Needs::default() })?;
     let base = options.allocators.iter().position(|a| *a == Allocator::System);
     let seed = options.common.seed;
     let case = |way: &Way| {
@@ -281,15 +283,16 @@ pub fn run(options: &Options) -> Result<Report> {
         null_difference: null_difference(&rows, "loaded_rss"),
         rows,
         notes: notes(task),
+        waited: session.waited(),
+        ..Report::default()
     })
 }
 
-/// Refuses what would push others out of memory: half as much again as the rows' bytes must be there, and what a row
-/// costs besides, in tables and as a piece of memory.
-fn enough_memory(common: &Common, task: &Task) -> Result<()> {
+/// What must be there so that nobody is pushed out of memory: half as much again as the rows' bytes, and what a row costs
+/// besides, in tables and as a piece of memory.
+fn memory_bytes(task: &Task) -> u64 {
     let rows = (task.rows_a_thread() * task.threads) as u64;
-    let need = task.bytes.saturating_add(task.bytes / 2).saturating_add(rows * 64);
-    session::enough_memory(common, need)
+    task.bytes.saturating_add(task.bytes / 2).saturating_add(rows * 64)
 }
 
 /// What a reader of the table must know.

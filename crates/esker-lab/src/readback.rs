@@ -189,7 +189,7 @@ mod tests {
             relative: Some("ns"),
             null_difference: None,
             rows: vec![row("a", 1.0, 16), row("b", 1.1, 16), row("c", 1.01, 16), row("d", 9.0, 14)],
-            notes: vec![],
+            ..Report::default()
         };
         let json = report.to_json();
         let again: Vec<Value> = compared(&json).iter().map(|c| json!(c.map(|c| c.told))).collect();

@@ -134,6 +134,7 @@ pub fn run(options: &Options) -> Result<Report> {
     let needs = Needs {
         written_bytes: once.saturating_mul(times),
         space_bytes: bytes(most),
+        memory_bytes: memory_bytes(most),
         less: "--records",
         ..Needs::default()
     };
@@ -163,7 +164,14 @@ pub fn run(options: &Options) -> Result<Report> {
         null_difference: None,
         rows,
         notes,
+        waited: session.waited(),
+        ..Report::default()
     })
+}
+
+/// Memory that the engine takes at most for so many rows, in the process that loads them, and then in this one.
+fn memory_bytes(rows: u64) -> u64 {
+    rows.saturating_mul(SPACE_BYTES).min(EngineOptions::default().memory_limit_bytes) + (64 << 20)
 }
 
 fn log_name(target: u32) -> String {

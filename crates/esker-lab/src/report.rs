@@ -6,13 +6,14 @@ use crate::compare::{family, Compared, Contrast, Told, LEAST_ROUNDS};
 use crate::details::Details;
 use crate::error::Verdict;
 use crate::noise::Noise;
+use crate::quiet::Waited;
 use crate::readback::Figure;
 use crate::session::{interrupted, AGAIN};
 use crate::sizes;
 use crate::stats::{middle, Middle};
 use crate::times::PERCENTILES;
 use comfy_table::{presets::NOTHING, CellAlignment, Table};
-use serde_json::{json, Value};
+use serde_json::{json, Map, Value};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::OnceLock;
@@ -148,7 +149,7 @@ fn twin_difference(rows: &[Row], twin: &Row, metric: &str) -> Option<f64> {
 }
 
 /// A command's result.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Report {
     /// The command.
     pub command: &'static str,
@@ -168,6 +169,10 @@ pub struct Report {
     pub null_difference: Option<f64>,
     /// The rows.
     pub rows: Vec<Row>,
+    /// How long it was waited for the machine to be quiet, if that was asked for.
+    pub waited: Option<Waited>,
+    /// What was found of all rows together, as JSON by its name.
+    pub found: Map<String, Value>,
     /// For people.
     pub notes: Vec<String>,
 }
@@ -196,9 +201,9 @@ impl Report {
 
     /// Notes, and why the machine was too noisy, if it was: what, how much, and in which row the most.
     fn all_notes(&self) -> Vec<String> {
-        let mut notes = self.notes.clone();
+        let mut notes: Vec<String> = self.waited.iter().map(Waited::words).chain(self.notes.iter().cloned()).collect();
         let noisy = || self.rows.iter().filter(|r| r.status == Status::Good && r.noise.is_too_much());
-        let worst = noisy().max_by(|a, b| a.noise.steal.total_cmp(&b.noise.steal));
+        let worst = noisy().max_by(|a, b| a.noise.excess().total_cmp(&b.noise.excess()));
         if let Some((row, why)) = worst.and_then(|row| Some((row, row.noise.why_too_much()?))) {
             let others = match noisy().count() {
                 1 => String::new(),
@@ -259,7 +264,7 @@ impl Report {
     pub fn to_json(&self) -> Value {
         let compared = self.compared();
         let rows: Vec<Value> = (0..self.rows.len()).map(|i| self.row_json(i, compared[i].as_ref())).collect();
-        json!({
+        let mut report = json!({
             "schema": "esker-lab",
             "schema_version": SCHEMA_VERSION,
             "esker_version": env!("CARGO_PKG_VERSION"),
@@ -276,7 +281,12 @@ impl Report {
             "rows": rows,
             "notes": self.all_notes(),
             "exit_code": self.verdict().exit_code(),
-        })
+        });
+        if let Some(fields) = report.as_object_mut() {
+            fields.extend(self.waited.iter().map(|waited| ("waited".to_owned(), json!(waited))));
+            fields.extend(self.found.clone());
+        }
+        report
     }
 
     fn row_json(&self, i: usize, compared: Option<&Compared>) -> Value {
@@ -364,6 +374,10 @@ impl Report {
         if noise_known {
             let _ = writeln!(out, "{NOISE_WORDS}");
         }
+        let disturbed = self.rows.iter().any(|r| r.status == Status::Good && r.noise.is_disturbed());
+        if disturbed && self.waited.is_none() {
+            let _ = writeln!(out, "{OFFER}");
+        }
         for note in self.all_notes() {
             let _ = writeln!(out, "{note}");
         }
@@ -372,9 +386,13 @@ impl Report {
 }
 
 /// What stands in the column of noise.
-const NOISE_WORDS: &str =
-    "Noise is the worst of all runs: what the host took and other processes ran, of all processors' \
-    time; how long some task waited for a processor or storage, those of the lab too.";
+pub(crate) const NOISE_WORDS: &str =
+    "Noise is the worst of all runs, or of a quarter of a second where they are shorter: what the host took and other processes ran, of all processors' \
+    time; how long the device was busy for others; how long some task waited for a processor or storage, those of the lab too.";
+
+/// Where others were at work.
+const OFFER: &str =
+    "Others were at work meanwhile: with --wait-for-quiet 60s it begins when they are not, or after a minute.";
 
 /// What percentiles of a closed loop are not.
 pub const CLOSED_LOOP: &str =
@@ -462,7 +480,7 @@ mod tests {
             relative: Some("ns"),
             null_difference: Some(0.02),
             rows,
-            notes: Vec::new(),
+            ..Report::default()
         }
     }
 
@@ -538,6 +556,24 @@ mod tests {
                    processors' time, and more than 10 is too much.";
         assert!(text.contains(why), "{text}");
         assert_eq!(report.to_json()["notes"].as_array().and_then(|n| n.last().cloned()), Some(json!(why)));
+        assert!(text.contains("--wait-for-quiet 60s"), "{text}");
+        // Of several kinds the one that is furthest beyond what figures bear; who waited is not told to.
+        let waited = Waited { seconds: 61.0, limit_s: 60.0, quiet: false, last: "others ran 90%".into() };
+        let mut busy = Report { waited: Some(waited), ..report };
+        (busy.rows[1].noise.others_cpu, busy.rows[2].noise.steal) = (0.75, 0.2);
+        let text = busy.to_text();
+        assert!(text.contains("in row 'c', the worst of 3 such rows, other processes took 75 percent"), "{text}");
+        assert!(text.contains("Waited 61 s") && !text.contains("--wait-for-quiet 60s"), "{text}");
+        let json = busy.to_json();
+        assert_eq!((&json["waited"]["quiet"], &json["exit_code"]), (&json!(false), &json!(3)));
+        assert!(report_of_nothing_else().to_text().lines().all(|l| !l.contains("--wait-for-quiet")));
+    }
+
+    /// Where only the lab itself waited.
+    fn report_of_nothing_else() -> Report {
+        let mut own = row("a", &[100.0], Status::Good);
+        (own.noise.io_pressure, own.noise.cpu_pressure) = (0.9, 0.9);
+        report(vec![own])
     }
 
     #[test]

@@ -6,8 +6,9 @@
 use crate::compare::LEAST_ROUNDS;
 use crate::details::Details;
 use crate::error::{LabError, Result};
-use crate::noise::Reading;
+use crate::noise::Stretches;
 use crate::probe::raw::{Barrier, RawFile, RawOptions};
+use crate::quiet::{wait_here, Waited};
 use crate::report::{Metric, Row, Status};
 pub use crate::units::{count, size, size_text, size_value, time};
 use clap::{Args, ValueEnum};
@@ -50,6 +51,10 @@ pub struct Common {
     /// Refuses to take more memory than this [default: what is available, within the control group's limit]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub max_memory: Option<u64>,
+    /// Begins when the machine is quiet: no stolen time, no other process at work, nobody waiting for a processor or storage;
+    /// or when this time is over
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub wait_for_quiet: Option<Duration>,
 }
 
 /// Rounds of commands that compare rows, if nothing else is asked for.
@@ -101,6 +106,7 @@ impl Common {
             "max_time_s": self.max_time.map(|t| t.as_secs_f64()),
             "max_space_bytes": self.max_space,
             "max_memory_bytes": self.max_memory,
+            "wait_for_quiet_s": self.wait_for_quiet.map(|t| t.as_secs_f64()),
         });
         if let (Some(all), Value::Object(more)) = (options.as_object_mut(), more) {
             all.extend(more);
@@ -287,6 +293,9 @@ pub struct Session {
     folder: PathBuf,
     began: Instant,
     bar: ProgressBar,
+    /// The block device below the folder.
+    device: String,
+    waited: Option<Waited>,
 }
 
 impl Session {
@@ -314,7 +323,8 @@ impl Session {
         let folder = common.dir.join(format!("esker-lab-{command}-{}", std::process::id()));
         PosixDisk::new().create_dir(&folder)?;
         let bar = ProgressBar::hidden();
-        Ok(Session { common, folder, began: Instant::now(), bar })
+        let device = crate::doctor::device(&common.dir);
+        Ok(Session { common, folder, began: Instant::now(), bar, device, waited: None })
     }
 
     /// How often each case is measured.
@@ -335,7 +345,19 @@ impl Session {
         &self.common
     }
 
-    /// Says what is about to happen, and refuses it if there is no room.
+    /// The block device below the folder, as "major:minor".
+    #[must_use]
+    pub fn device(&self) -> &str {
+        &self.device
+    }
+
+    /// How long it was waited for the machine to be quiet, if it was to be.
+    #[must_use]
+    pub fn waited(&self) -> Option<Waited> {
+        self.waited.clone()
+    }
+
+    /// Refuses what there is no room for, waits until the machine is quiet if it is to, and says what is about to happen.
     ///
     /// # Errors
     /// `Space`.
@@ -360,6 +382,7 @@ impl Session {
         // Files on memory are memory.
         let files = if self.is_on_memory() { space } else { 0 };
         enough_memory(&self.common, needs.memory_bytes.saturating_add(files))?;
+        self.waited = self.common.wait_for_quiet.map(|limit| wait_here(limit, &self.device, || self.is_over()));
         if std::io::IsTerminal::is_terminal(&std::io::stderr()) {
             let (runs, seconds) = (self.rounds(), Pace::measure(&self.folder)?.seconds(&needs).ceil() as u64);
             let seconds = self.common.max_time.map_or(seconds, |most| seconds.min(most.as_secs()));
@@ -461,32 +484,35 @@ impl Session {
             }
         }
         rows.iter_mut().for_each(|row| row.base = row.base.and_then(|case| place.get(case).copied()));
+        let mut stretches = Stretches::begin(&self.device, rows.len());
         for i in turns(self.common.seed, rows.len(), self.rounds()).into_iter().flatten() {
             self.bar.set_message(rows[i].params.join(" "));
-            self.run_once(&mut cases[of[i]], &mut rows[i]);
+            if self.run_once(&mut cases[of[i]], &mut rows[i]) {
+                stretches.did(i);
+            }
             self.bar.inc(1);
         }
+        rows.iter_mut().zip(stretches.end(self.is_over())).for_each(|(row, noise)| row.noise = noise);
         self.bar.finish_and_clear();
         rows
     }
 
-    fn run_once(&self, case: &mut Case<'_>, row: &mut Row) {
+    /// Measures a case once more, unless there is no use in it; whether it did.
+    fn run_once(&self, case: &mut Case<'_>, row: &mut Row) -> bool {
         if row.status != Status::Good {
-            return;
+            return false;
         }
         if self.is_over() {
             row.status = Status::Stopped;
-            return;
+            return false;
         }
-        let reading = Reading::now();
-        let result = (case.work)(self);
-        row.noise = row.noise.worse(reading.noise());
-        match result {
+        match (case.work)(self) {
             Ok(sample) => row.add(sample),
             Err(LabError::Unsupported(why)) => row.status = Status::Unsupported(why),
             Err(LabError::Stopped) => row.status = Status::Stopped,
             Err(e) => row.status = Status::Failed(e.to_string()),
         }
+        true
     }
 
     /// Options for the report.

@@ -170,6 +170,8 @@ pub fn run(options: &Options) -> Result<Report> {
         null_difference: null_difference(&rows, "median_us"),
         rows,
         notes,
+        waited: session.waited(),
+        ..Report::default()
     })
 }
 

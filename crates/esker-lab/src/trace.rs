@@ -10,7 +10,7 @@ mod words;
 
 use crate::doctor;
 use crate::error::{LabError, Result};
-use crate::noise::{Noise, Reading};
+use crate::noise::{Noise, Stretches};
 use crate::probe::host::Usage;
 use crate::probe::raw::{Barrier, RawFile, RawOptions};
 use crate::report::Report;
@@ -174,6 +174,8 @@ pub fn run(options: &Options) -> Result<Report> {
         null_difference: None,
         rows,
         notes,
+        waited: session.waited(),
+        ..Report::default()
     })
 }
 
@@ -237,6 +239,8 @@ impl Source {
 fn all_passes(options: &Options, session: &Session, source: &Source) -> Result<Vec<Pass>> {
     let began = Instant::now();
     let (mut passes, mut order) = (Vec::new(), options.blocks.clone());
+    let all = session.rounds() * options.blocks.len() * options.passes().len();
+    let mut stretches = Stretches::begin(session.device(), all);
     for run in 0..session.rounds() as u64 {
         for &blocks in &order {
             let places = Places::new(options, source.bytes / (blocks * options.block), run);
@@ -247,10 +251,15 @@ fn all_passes(options: &Options, session: &Session, source: &Source) -> Result<V
             for &name in options.passes() {
                 session.step(&format!("{blocks} blocks, {name}"));
                 passes.push(one_pass(options, session, source, (blocks, name), &places, began)?);
+                stretches.did(passes.len() - 1);
             }
         }
         order.reverse();
     }
+    passes
+        .iter_mut()
+        .zip(stretches.end(session.is_over()))
+        .for_each(|(pass, noise): (&mut Pass, Noise)| pass.noise = noise);
     Ok(passes)
 }
 
@@ -275,7 +284,7 @@ fn one_pass(
     }
     let bytes = blocks * options.block;
     let mut buffer = region(bytes as usize)?;
-    let (reading, usage) = (Reading::now(), Usage::now());
+    let usage = Usage::now();
     for n in 0..options.reads {
         if session.is_over() {
             pass.ended = Some(LabError::Stopped);
@@ -288,7 +297,6 @@ fn one_pass(
         let ns = start.elapsed().as_nanos() as u64;
         pass.reads.push(Read { block: place * blocks, cached, ns, at_us: began.elapsed().as_micros() as u64 });
     }
-    pass.noise = reading.noise();
     pass.device_bytes = Usage::now().since(&usage).device_read_bytes;
     Ok(pass)
 }

@@ -206,7 +206,7 @@ fn noise_is_told() {
     let mut noisy = buffers(WINNER);
     noisy["rows"][4]["noise"]["steal"] = json!(0.4);
     let (verdict, text) = folder.advise(&[noisy], &[]).unwrap();
-    assert!(text.contains("the host took 40 percent of the time"), "{text}");
+    assert!(text.contains("the host took 40 percent of the processors' time"), "{text}");
     assert_eq!(verdict, Verdict::Noisy);
 }
 

@@ -128,6 +128,26 @@ fn sync_counts_every_barrier() {
 }
 
 #[test]
+fn who_waits_for_quiet_is_told_how_long() {
+    let folder = Folder::new("quiet");
+    let arguments =
+        ["sync", "--count", "1", "--runs", "1", "--min-time", "0", "--wait-for-quiet", "1s"];
+    let report = report(&folder, &arguments);
+    // A second is too short to be sure of it.
+    let waited = &report["waited"];
+    assert_eq!((&waited["quiet"], &waited["limit_s"]), (&Value::from(false), &Value::from(1.0)), "{waited}");
+    assert!(waited["seconds"].as_f64().unwrap() >= 1.0 && !waited["last"].as_str().unwrap().is_empty(), "{waited}");
+    assert!(report["notes"][0].as_str().unwrap().starts_with("Waited 1 s for the machine"), "{report:#}");
+    assert_eq!(report["options"]["wait_for_quiet_s"], 1.0);
+    // Each of several.
+    let all = ["all", "--quick", "--runs", "1", "--max-time", "3s", "--wait-for-quiet", "0.1s", "--json"];
+    let (_, text) = run(&folder, &all).unwrap();
+    let all: Value = serde_json::from_str(&text).unwrap();
+    schema::check(&all);
+    assert!(all["reports"].as_array().unwrap().iter().all(|r| r["waited"]["limit_s"] == 0.1), "{text}");
+}
+
+#[test]
 fn every_time_is_in_the_distribution() {
     let _alone = COUNTING.lock();
     let folder = Folder::new("times");

@@ -280,6 +280,7 @@ pub(super) fn report(common: &Common, pid: u32, accounts: Option<&Path>) -> Resu
         null_difference: None,
         rows,
         notes,
+        ..Report::default()
     })
 }
 

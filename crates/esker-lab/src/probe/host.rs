@@ -108,6 +108,60 @@ impl Usage {
     }
 }
 
+/// What other processes and the kernel's threads have had so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Others {
+    /// Bytes that other processes had from storage and gave it, with their ended children's; the kernel's threads do not
+    /// count, which write for whoever asked.
+    pub bytes: u64,
+    /// Clock ticks of the kernel's threads.
+    pub kernel_ticks: u64,
+    /// Other processes that may be asked for their bytes.
+    pub asked: usize,
+    /// And those that may not: another user's.
+    pub hidden: usize,
+}
+
+/// Of a process's flags: it is a thread of the kernel (PF_KTHREAD).
+const KERNEL_THREAD: u64 = 0x0020_0000;
+
+impl Others {
+    /// Looks at all processes that can be seen, some ten microseconds each. What the kernel does not tell is zero.
+    #[must_use]
+    pub fn now() -> Others {
+        let mut all = Others::default();
+        let own = std::process::id();
+        let names = fs::read_dir("/proc").into_iter().flatten().flatten().map(|entry| entry.file_name());
+        let others = names.filter_map(|name| name.to_str()?.parse::<u32>().ok()).filter(|pid| *pid != own);
+        for pid in others {
+            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            // The name may hold spaces and brackets. Behind it come state, five numbers, and the flags.
+            let after = stat.rsplit(')').next().unwrap_or("");
+            let figure = |n: usize| after.split_whitespace().nth(n).and_then(|v| v.parse::<u64>().ok()).unwrap_or(0);
+            if figure(6) & KERNEL_THREAD != 0 {
+                all.kernel_ticks += figure(11) + figure(12);
+                continue;
+            }
+            match fs::read_to_string(format!("/proc/{pid}/io")) {
+                Ok(text) => {
+                    all.asked += 1;
+                    all.bytes += storage_bytes(&text);
+                }
+                Err(_) => all.hidden += usize::from(!stat.is_empty()),
+            }
+        }
+        all
+    }
+}
+
+/// Bytes from and to storage, of a process's `io`.
+fn storage_bytes(text: &str) -> u64 {
+    let of = |name: &str| {
+        text.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix(": ")?.parse::<u64>().ok()).unwrap_or(0)
+    };
+    (of("read_bytes") + of("write_bytes")).saturating_sub(of("cancelled_write_bytes"))
+}
+
 fn duration(t: libc::timeval) -> Duration {
     Duration::new(t.tv_sec as u64, t.tv_usec as u32 * 1000)
 }
@@ -181,6 +235,7 @@ impl DeviceWrites {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 
@@ -191,6 +246,18 @@ mod tests {
         let at = |p: &str| mount_of(Path::new(p), text).map(|m| (m.kind, m.device));
         assert_eq!(at("/mnt/a b/c"), Some(("tmpfs".into(), "0:24".into())));
         assert_eq!(at("/mnt/other"), Some(("ext4".into(), "254:0".into())));
+    }
+
+    #[test]
+    fn other_processes_are_asked_for_their_bytes() {
+        let text = "rchar: 9\nwchar: 9\nread_bytes: 4096\nwrite_bytes: 8192\ncancelled_write_bytes: 1024\n";
+        assert_eq!((storage_bytes(text), storage_bytes("")), (11_264, 0));
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let with = Others::now();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        // A child of the same user may be asked.
+        assert!(with.asked >= 1, "{with:?}");
     }
 
     #[test]

@@ -28,6 +28,7 @@ fn conforms(value: &Value, schema: &Value, place: &str) {
                     "object" => value.is_object(),
                     "array" => value.is_array(),
                     "string" => value.is_string(),
+                    "boolean" => value.is_boolean(),
                     "number" => value.is_number(),
                     "integer" => value.is_u64() || value.is_i64(),
                     "null" => value.is_null(),
