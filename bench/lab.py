@@ -99,7 +99,7 @@ def fio_streams(binary, samples):
 
 def lab_syncs(samples):
     """One round of the lab's barriers: a second."""
-    for row in lab("sync", "--sizes", "8K", "--count", str(SYNCS)):
+    for row in lab("sync", "--sizes", "8K", "--count", str(SYNCS), "--rates", "0"):
         key = (row["params"]["file"], row["params"]["barrier"])
         if row["status"] == "good":
             samples.setdefault((key, "lab"), []).append(row["metrics"]["per_second"]["median"])

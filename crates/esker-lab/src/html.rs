@@ -4,6 +4,7 @@
 mod draw;
 mod plots;
 mod processor;
+mod rates;
 
 use crate::compare::{Compared, Told};
 use crate::error::{LabError, Result};

@@ -32,6 +32,10 @@ pub struct Options {
     /// Threads, each with a file of its own; several, with commas, up to 64
     #[arg(long, value_name = "N", default_value = "1", value_delimiter = ',')]
     threads: Vec<usize>,
+    /// MB a second that are durable with a barrier for so many bytes each, and without any barrier, by one thread; several,
+    /// with commas; 0: none
+    #[arg(long, value_name = "SIZES", default_value = "16K,64K,256K,1M,4M,16M", value_delimiter = ',', value_parser = size)]
+    rates: Vec<u64>,
 }
 
 impl Options {
@@ -48,7 +52,12 @@ enum Method {
     Uring,
     OpenDsync,
     WriteDsync,
+    /// None at all: the page cache takes the bytes.
+    None,
 }
+
+/// How it is asked for that nothing is durable.
+pub(crate) const NO_BARRIER: &str = "none";
 
 const METHODS: [(&str, Method); 6] = [
     ("fdatasync", Method::After(Barrier::Fdatasync)),
@@ -72,7 +81,12 @@ enum Before {
     Recycled,
     /// As recycled, and the same place is written each time, as pg_test_fsync does.
     OnePlace,
+    /// As recycled, and written in large pieces.
+    Stream,
 }
+
+/// What [`Before::Stream`] is called in rows: they are no choice of files or barriers, but say how fast bytes get durable.
+pub(crate) const STREAM: &str = "recycled, large writes";
 
 impl Before {
     /// Which states take turns on one file.
@@ -81,6 +95,7 @@ impl Before {
             Before::Appended | Before::Reserved => "fresh",
             Before::Zeroed => "zeros",
             Before::Recycled | Before::OnePlace => "old",
+            Before::Stream => "stream",
         }
     }
 }
@@ -101,13 +116,16 @@ pub fn run(options: &Options) -> Result<Report> {
     if options.count == 0 || options.sizes.iter().any(|s| *s == 0 || *s > 64 << 20) {
         return Err(LabError::Invalid("--count and --sizes must be at least 1, sizes at most 64M".into()));
     }
+    if options.rates.iter().any(|s| *s > 64 << 20) {
+        return Err(LabError::Invalid("--rates must be at most 64M".into()));
+    }
     if options.threads.iter().any(|t| *t == 0 || *t > 64) {
         return Err(LabError::Invalid("--threads must be between 1 and 64".into()));
     }
     options.common.without_cache()?;
     let mut session = Session::begin(&options.common, "sync")?;
     let mut cases = Vec::new();
-    let room = session.room_bytes()? / FILES;
+    let room = session.room_bytes()? / (FILES + 1);
     let runs = (METHODS.len() * STATES.len() * session.rounds()) as u64;
     let (mut least, mut written, mut space, mut events, mut barriers) = (0u64, 0u64, 0, 0, 0u64);
     for &threads in &options.threads {
@@ -131,15 +149,35 @@ pub fn run(options: &Options) -> Result<Report> {
             }
         }
     }
+    let rounds = session.rounds() as u64;
+    let (rates, left_out) = rates(options, room);
+    for &bytes in &rates {
+        let (count, most) = rate_counts(options, room, bytes);
+        least = least.saturating_add(2 * rounds * bytes * count);
+        written = written.saturating_add(2 * rounds * bytes * most);
+        barriers = barriers.saturating_add(rounds * count);
+        events = events.max(most);
+        let base = cases.len();
+        for (name, method, base) in [("fdatasync", METHODS[0].1, None), (NO_BARRIER, Method::None, Some(base))] {
+            let job = Job { folder: session.folder().to_owned(), method, before: Before::Stream, bytes };
+            let mut enough = Enough::new(count, most, options.min_time);
+            let work = Box::new(move |session: &Session| enough.run(|count| job.run(session, 1, count)));
+            let params = vec!["1".to_owned(), size_text(bytes), STREAM.into(), name.into()];
+            cases.push(Case { params, base, work });
+        }
+    }
+    let stream = rates.iter().map(|bytes| bytes * rate_counts(options, room, *bytes).1).max().unwrap_or(0);
     let most = |of: &[u64]| of.iter().max().copied().unwrap_or(0);
     let threads: Vec<u64> = options.threads.iter().map(|t| *t as u64).collect();
     let rows = cases.len() + options.threads.len() * options.sizes.len();
     let needs = Needs {
         written_bytes: least,
         written_at_most: written,
-        space_bytes: space,
+        space_bytes: space + stream,
         barriers,
-        memory_bytes: most(&options.sizes) * most(&threads) + (4 << 20) + memory_bytes(rows, events),
+        memory_bytes: (most(&options.sizes) * most(&threads)).max(most(&rates))
+            + (4 << 20)
+            + memory_bytes(rows, events),
         seconds: (rows * session.rounds()) as f64 * options.min_time.as_secs_f64(),
         less: "--count, --sizes or --threads",
         ..Needs::default()
@@ -151,7 +189,15 @@ pub fn run(options: &Options) -> Result<Report> {
         "io_uring fsync has fdatasync's meaning (IORING_FSYNC_DATASYNC).".to_owned(),
         "sync_file_range flushes no device cache and no metadata: it is no barrier.".to_owned(),
     ];
-    let fast = rows.iter().filter(|r| r.params[3] != "sync_file_range");
+    if !rates.is_empty() {
+        notes.push(format!(
+            "MB/s are millions of bytes. '{STREAM}': one thread, a file that is full, a barrier after each write of so many \
+             bytes; '{NO_BARRIER}': the same writes without any, which nothing makes durable. Its percent is of the same size \
+             with barriers."
+        ));
+    }
+    notes.extend(left_out);
+    let fast = rows.iter().filter(|r| !["sync_file_range", NO_BARRIER].contains(&r.params[3].as_str()));
     if fast.filter_map(|r| r.middle("median_us")).any(|m| m.median < IMPLAUSIBLE_US) {
         notes.push(format!(
             "Some barriers took less than {IMPLAUSIBLE_US} us, less than flash needs to write: the device answers from a \
@@ -161,10 +207,15 @@ pub fn run(options: &Options) -> Result<Report> {
     Ok(Report {
         command: "sync",
         options: session.options(json!({ "count": options.count, "sizes": options.sizes,
-            "threads": options.threads, "min_time_s": options.min_time.as_secs_f64() })),
+            "threads": options.threads, "rates": options.rates, "min_time_s": options.min_time.as_secs_f64() })),
         machine: doctor::machine(&options.common.dir),
         params: vec!["threads", "bytes", "file", "barrier"],
-        shown: vec![("median_us", "median us"), ("worst_us", "worst us"), ("per_second", "a second")],
+        shown: vec![
+            ("median_us", "median us"),
+            ("worst_us", "worst us"),
+            ("per_second", "a second"),
+            ("mb_per_second", "MB/s"),
+        ],
         shown_counts: vec![("barriers", "barriers")],
         relative: Some("median_us"),
         null_difference: null_difference(&rows, "median_us"),
@@ -190,6 +241,29 @@ const MOST_BYTES: u64 = 16 << 20;
 /// Files of a thread: fresh, full of zeros, full of something older.
 const FILES: u64 = 3;
 
+/// Bytes of a run of large writes at the most, unless one is larger.
+const RATE_BYTES: u64 = 32 << 20;
+/// Bytes of its first run.
+const FIRST_RATE_BYTES: u64 = 1 << 20;
+
+/// How many writes of so many bytes a run has, at least and at most: their bytes bound it, so that the largest sizes take
+/// no longer than the others.
+fn rate_counts(options: &Options, room: u64, bytes: u64) -> (u64, u64) {
+    let most = (RATE_BYTES.min(room) / bytes).max(1);
+    match options.min_time.is_zero() {
+        true => (most.min(options.count), most.min(options.count)),
+        false => ((FIRST_RATE_BYTES / bytes).clamp(1, most), most),
+    }
+}
+
+/// The sizes of large writes, and what is said of those that there is no room for.
+fn rates(options: &Options, room: u64) -> (Vec<u64>, Option<String>) {
+    let wanted = options.rates.iter().copied().filter(|bytes| *bytes > 0);
+    let (fit, large): (Vec<u64>, Vec<u64>) = wanted.partition(|bytes| *bytes <= room);
+    let words = large.iter().map(|bytes| size_text(*bytes)).collect::<Vec<_>>().join(", ");
+    (fit, (!large.is_empty()).then(|| format!("There is no room for large writes of {words}: they are left out.")))
+}
+
 struct Job {
     folder: PathBuf,
     method: Method,
@@ -208,6 +282,11 @@ impl Job {
         let path = |n| self.folder.join(format!("sync-{}-{n}", self.before.kind()));
         let ready = (0..threads).map(|n| self.ready(&path(n), count)).collect::<Result<Vec<Ready>>>()?;
         let (events, took) = together(ready, || {}, &|ready, zero| self.write(session, ready, count, zero))?;
+        let is_none = self.method == Method::None;
+        if is_none {
+            // Outside the clock, and not left for whatever is measured next.
+            (0..threads).try_for_each(|n| RawFile::open(&path(n), RawOptions::default())?.sync(Barrier::Fsync))?;
+        }
         let mut times: Vec<f64> = events.iter().flatten().map(|e| e.took_ns as f64 / 1000.0).collect();
         times.sort_by(f64::total_cmp);
         let at = |share: f64| times[((times.len() - 1) as f64 * share) as usize];
@@ -215,12 +294,16 @@ impl Job {
             ("median_us", "us", at(0.5)),
             ("worst_us", "us", at(1.0)),
             ("per_second", "1/s", steady_rate(&events)),
+            ("mb_per_second", "MB/s", steady_rate(&events) * self.bytes as f64 / 1e6),
         ];
         metrics.extend(is_told(times.len() as u64, 0.99).then(|| ("p99_us", "us", at(0.99))));
         let sample = Sample {
             metrics,
-            counts: vec![("barriers", times.len() as u64)],
-            details: Details { times: Times::new("barrier", &events), ..Details::default() },
+            counts: vec![("barriers", if is_none { 0 } else { times.len() as u64 })],
+            details: Details {
+                times: Times::new(if is_none { "write" } else { "barrier" }, &events),
+                ..Details::default()
+            },
             ..Sample::default()
         };
         Ok((sample, took))
@@ -238,7 +321,7 @@ impl Job {
     /// The file in its state. One that is full stays full from run to run: a file system that gets space back may be
     /// busy with that for a while.
     fn prepare(&self, path: &Path, total: u64) -> Result<RawFile> {
-        let full = matches!(self.before, Before::Zeroed | Before::Recycled | Before::OnePlace);
+        let full = matches!(self.before, Before::Zeroed | Before::Recycled | Before::OnePlace | Before::Stream);
         let length = |path: &Path| RawFile::open(path, RawOptions::default())?.size_bytes();
         let create = !(full && PosixDisk::new().exists(path)? && length(path)? >= total);
         let file = RawFile::open(path, RawOptions { create, write: true, ..RawOptions::default() })?;
@@ -249,7 +332,7 @@ impl Job {
                 file.allocate(total, false).map_err(refused)?;
             }
             Before::Zeroed => fill(&file, 0, total)?,
-            Before::Recycled | Before::OnePlace => {
+            Before::Recycled | Before::OnePlace | Before::Stream => {
                 if create {
                     fill(&file, 0xA5, total)?;
                     file.sync(Barrier::Fsync)?;
@@ -287,7 +370,7 @@ impl Job {
                         file.write_at(&data, offset)?;
                         ring.as_mut().map_or(Ok(()), |ring| ring.barrier(true))?;
                     }
-                    Method::OpenDsync => file.write_at(&data, offset)?,
+                    Method::OpenDsync | Method::None => file.write_at(&data, offset)?,
                     Method::WriteDsync => file.write_at_durably(&data, offset).map_err(|e| refused("RWF_DSYNC", e))?,
                 }
                 Ok(())

@@ -219,6 +219,9 @@ fn barriers(reserved_rwf: f64) -> Value {
         row("zero-filled", "fdatasync", 100.0),
         row("zero-filled", "sync_file_range", 10.0),
         row("reserved", "RWF_DSYNC", reserved_rwf),
+        // No choice: large writes, and what is not durable.
+        row("recycled, large writes", "fdatasync", 1.0),
+        row("recycled", "none", 1.0),
     ];
     report("sync", json!({}), None, rows)
 }

@@ -119,19 +119,74 @@ fn sync_counts_every_barrier() {
         &Folder::new("sync"),
         &["sync", "--count", "5", "--threads", "1,3", "--sizes", "512,4K", "--runs", "1", "--min-time", "0"],
     );
-    // Three ways to ask for it in five states, six methods; the null test of each group.
-    assert_eq!(rows(&report).len(), 2 * 2 * (5 * 6 + 1));
+    // Five states, six methods, and the null test of each group; six sizes of large writes, with barriers and without.
+    assert_eq!(rows(&report).len(), 2 * 2 * (5 * 6 + 1) + 6 * 2);
     for row in rows(&report).iter().filter(|r| r["status"] == "good") {
         let threads: u64 = row["params"]["threads"].as_str().unwrap().parse().unwrap();
-        assert_eq!(row["counts"]["barriers"], 5 * threads);
+        let (large, none) = (row["params"]["file"] == "recycled, large writes", row["params"]["barrier"] == "none");
+        assert!(large || !none, "{row}");
+        // Two of 16M are all that a run may write.
+        let each = if row["params"]["bytes"] == "16M" { 2 } else { 5 };
+        assert_eq!(row["counts"]["barriers"], if none { 0 } else { each * threads }, "{row}");
+        assert_eq!(row["times"]["count"], each * threads, "{row}");
     }
+}
+
+#[test]
+fn sync_tells_what_is_durable_in_a_second_by_the_size_of_writes() {
+    let arguments = ["sync", "--count", "3", "--sizes", "4K,16K", "--runs", "2", "--min-time", "0"];
+    let folder = Folder::new("sync-rates");
+    let report = report(&folder, &[&arguments[..], &["--rates", "16K,1M,64M"]].concat());
+    for row in rows(&report).iter().filter(|r| r["status"] == "good") {
+        let figure = |name: &str| row["metrics"][name]["samples"][0].as_f64().unwrap();
+        let bytes = esker_lab::session::size(row["params"]["bytes"].as_str().unwrap()).unwrap() as f64;
+        assert!((figure("mb_per_second") / (figure("per_second") * bytes / 1e6) - 1.0).abs() < 1e-9, "{row}");
+    }
+    let large: Vec<(String, String, bool)> = rows(&report)
+        .iter()
+        .filter(|r| r["params"]["file"] == "recycled, large writes")
+        .map(|r| {
+            let of = |name: &str| r["params"][name].as_str().unwrap().to_owned();
+            // What has no barrier is held against the same size with one.
+            let base = r["base"].as_u64().map(|b| rows(&report)[b as usize]["params"]["bytes"] == r["params"]["bytes"]);
+            (of("bytes"), of("barrier"), base.unwrap_or(of("barrier") == "fdatasync"))
+        })
+        .collect();
+    let wanted =
+        ["16K", "1M", "64M"].iter().flat_map(|s| ["fdatasync", "none"].map(|b| ((*s).to_owned(), b.to_owned(), true)));
+    assert_eq!(large, wanted.collect::<Vec<_>>());
+    assert!(report["notes"].to_string().contains("MB/s are millions of bytes"));
+    // What has no barrier is no barrier that is too fast to be one.
+    let is_fast = |r: &Value| {
+        !["none", "sync_file_range"].contains(&r["params"]["barrier"].as_str().unwrap())
+            && r["metrics"]["median_us"]["median"].as_f64().is_some_and(|us| us < 15.0)
+    };
+    let told = report["notes"].to_string().contains("Some barriers took less than 15 us");
+    assert_eq!(told, rows(&report).iter().any(is_fast), "{report:#}");
+    // The page has a plot of its own for them, and they are in no other.
+    let page = esker_lab::html::page(&[("a".to_owned(), report)]).unwrap();
+    let figures = || page.split("<figure>").skip(1).filter_map(|f| f.split("</figure>").next());
+    let own: Vec<&str> = figures().filter(|f| f.contains("MB/s, with a barrier after each write")).collect();
+    assert_eq!(
+        (own.len(), own[0].matches("<polyline").count(), own[0].matches("<circle").count()),
+        (1, 2, 6),
+        "{page}"
+    );
+    assert!(own[0].contains("no barrier: not durable") && figures().all(|f| !f.contains("large writes")), "{page}");
+    // None at all, and only those that there is room for.
+    let few = lab::report(&folder, &[&arguments[..], &["--rates", "0"]].concat());
+    assert!(rows(&few).iter().all(|r| r["params"]["file"] != "recycled, large writes"));
+    let small = lab::report(&folder, &[&arguments[..], &["--max-space", "1M", "--rates", "16K,16M"]].concat());
+    let is_large = |r: &&Value| r["params"]["file"] == "recycled, large writes";
+    assert_eq!(rows(&small).iter().filter(is_large).count(), 2);
+    assert!(small["notes"].to_string().contains("no room for large writes of 16M"), "{small:#}");
 }
 
 #[test]
 fn who_waits_for_quiet_is_told_how_long() {
     let folder = Folder::new("quiet");
     let arguments =
-        ["sync", "--count", "1", "--runs", "1", "--min-time", "0", "--wait-for-quiet", "1s"];
+        ["sync", "--count", "1", "--rates", "0", "--runs", "1", "--min-time", "0", "--wait-for-quiet", "1s"];
     let report = report(&folder, &arguments);
     // A second is too short to be sure of it.
     let waited = &report["waited"];
@@ -151,7 +206,7 @@ fn who_waits_for_quiet_is_told_how_long() {
 fn every_time_is_in_the_distribution() {
     let _alone = COUNTING.lock();
     let folder = Folder::new("times");
-    let sync = report(&folder, &["sync", "--count", "30", "--runs", "2", "--min-time", "0"]);
+    let sync = report(&folder, &["sync", "--count", "30", "--rates", "0", "--runs", "2", "--min-time", "0"]);
     let commit = report(&folder, &["commit", "--threads", "3", "--commits", "20", "--runs", "2", "--min-time", "0"]);
     let io = report(&folder, &["io", "--records", "20000", "--runs", "2", "--cache", "warm"]);
     for (report, of, count) in [(&sync, "barrier", 60), (&commit, "commit", 120), (&io, "40 records", 1000)] {

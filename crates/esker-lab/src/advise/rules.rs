@@ -4,6 +4,7 @@ use super::facts::{By, Fact, Facts, Group};
 use super::{Advice, Outcome};
 use crate::readback::{figure, number, Figure};
 use crate::session::{size, size_text, size_value};
+use crate::sync::{NO_BARRIER, STREAM};
 use std::ops::RangeInclusive;
 
 /// What no command measures.
@@ -367,8 +368,12 @@ const CHOICES: [Choice; 4] = [
         command: "sync",
         by: By::least("median_us"),
         vary: &["file", "barrier"],
-        // What flushes no device cache is no barrier, and a log cannot be written over in one place.
-        among: |f| f.param("barrier") != "sync_file_range" && f.param("file") != "one place",
+        // What flushes no device cache is no barrier, a log cannot be written over in one place, and how fast large writes get
+        // durable is no choice.
+        among: |f| {
+            !["sync_file_range", NO_BARRIER].contains(&f.param("barrier"))
+                && !["one place", STREAM].contains(&f.param("file"))
+        },
         own: |f| f.param("barrier") == BARRIER && matches!(f.param("file"), "zero-filled" | "recycled"),
         does: "fdatasync of segments that were filled with zeros",
         measure: "sync",

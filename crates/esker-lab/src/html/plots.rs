@@ -3,9 +3,14 @@
 
 use super::draw::{bars, escape, heat, lines, values, Axes, Point, Series, COLOURS};
 use super::Named;
-use crate::readback::{all_rows, figure, heading, label, number, params, rows, text, Figure};
+use crate::readback::{all_rows, figure, heading, label, number, params, text, Figure};
 use serde_json::Value;
 use std::fmt::Write;
+
+/// The rows that are drawn here: what is a plot of its own is not.
+fn rows(report: &Value) -> impl Iterator<Item = &Value> {
+    crate::readback::rows(report).filter(|row| !super::rates::is_rate(row))
+}
 
 /// A parameter with fewer values is no axis.
 const LEAST_PLACES: usize = 4;
@@ -74,10 +79,11 @@ pub(super) fn plots(out: &mut String, reports: &[Named<'_>], painted: &Painted) 
         let base = base.map_or_else(String::new, |r| format!("percent of '{}'", text(&r["params"][last])));
         figure_plots(out, reports, &layout, &base, &percent);
     }
-    for metric in metrics(first) {
+    for metric in metrics(first).into_iter().filter(|m| m != super::rates::METRIC) {
         let title = heading(first, &metric).unwrap_or_else(|| metric.clone());
         figure_plots(out, reports, &layout, &title, &|row: &Value| figure(row, &metric));
     }
+    super::rates::plot(out, reports);
     super::processor::over_time(out, reports, &layout);
     for name in histograms(first) {
         distribution(out, reports, &layout, &name, TIMES, &|row| &row["histograms"][&name]);
