@@ -18,7 +18,7 @@ REPORTS = [
     ("commit-bars", ["commit", "--threads", "1,16", "--commits", "20"]),
     ("trace", ["trace", "--reads", "200"]),
     ("locks", ["locks", "--threads", "1,2,3,4", "--count", "2000"]),
-    ("recovery", ["recovery", "--records", "100,200,300,400"]),
+    ("recovery", ["recovery", "--records", "100,200,300,800"]),
 ]
 
 WIDTHS = [1400, 800, 400]

@@ -2,6 +2,7 @@
 //! first of them.
 
 mod draw;
+mod law;
 mod plots;
 mod processor;
 mod rates;
@@ -370,6 +371,39 @@ mod tests {
         assert!(page.contains("<th class=p>noise</th>") && page.contains("Noise is the worst of all runs"), "{page}");
         let cell = |words: &str| page.matches(&format!("<td class=\"p n\">{words}</td>")).count();
         assert_eq!((cell("quiet"), cell("host took 12%, others' I/O 30%"), cell("host took 50%")), (1, 1, 0), "{page}");
+    }
+
+    #[test]
+    fn the_law_of_recovery_is_drawn_with_what_was_measured() {
+        let row = |(frames, seconds): (f64, f64)| {
+            let bytes = json!({ "unit": "bytes", "median": 100.0 * frames, "low": 1.0, "high": 1.0, "samples": [] });
+            let frames_of = json!({ "unit": "", "median": frames, "low": frames, "high": frames, "samples": [] });
+            json!({
+                "params": { "commits": number(frames), "log": "only grows" }, "counts": {}, "status": "good", "why": "",
+                "metrics": { "open_s": figure(seconds), "replayed": frames_of, "replayed_bytes": bytes, "replay_mib_s": figure(50.0) },
+            })
+        };
+        let law = json!({ "log": "only grows", "a": 0.1, "b": 1e-6, "k": 1.0, "k_low": 0.9, "k_high": 1.05, "k_most": 1.1, "fault": false });
+        let report = |with: bool| {
+            let rows: Vec<Value> = [(1e4, 0.11), (1e5, 0.2), (1e6, 1.1), (4e6, 4.1)].into_iter().map(row).collect();
+            let mut report = report("commits", &[]);
+            (report["command"], report["params"]) = (json!("recovery"), json!(["commits", "log"]));
+            (report["rows"], report["shown"]) = (json!(rows), json!([]));
+            report["laws"] = if with { json!([law]) } else { json!([]) };
+            report
+        };
+        let one = page(&[("a".into(), report(true))]).unwrap();
+        // The curve, and the line of speeds; the marks of both, and none on the curve.
+        assert_eq!((one.matches("<polyline").count(), one.matches("<circle").count()), (2, 8), "{one}");
+        assert!(
+            one.contains("0.100 s + 1.00e-6 s * frames^1.00") && one.contains("<b>the law of recovery: only grows</b>")
+        );
+        let curve = one.lines().find(|l| l.contains("r1") && l.contains("<polyline")).unwrap();
+        assert_eq!(curve.matches(',').count(), 41, "{curve}");
+        let two = page_of(&report(true), &report(true));
+        assert_eq!((two.matches("<polyline").count(), two.matches("<circle").count()), (4, 16), "{two}");
+        assert!(two.contains("b: measured"));
+        assert!(!page(&[("a".into(), report(false))]).unwrap().contains("the law of"));
     }
 
     #[test]

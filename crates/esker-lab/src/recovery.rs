@@ -10,12 +10,12 @@ use crate::records::{Records, Shape};
 use crate::report::{Report, Row, Status};
 use crate::session::{count, remove_all, Case, Common, Needs, Sample, Session};
 use clap::Args;
-use esker::format::row::{pack_values, Value};
+use esker::format::row::{self, pack_values};
 use esker::format::{Column, ColumnKind, Compression, Layout, RowFormat};
 use esker::{BeginOptions, Engine, FlushMode, Isolation, Options as EngineOptions, PosixDisk, Table, TableDef};
 use esker_base::counters::{global_total, Counter};
 use law::{Law, Size};
-use serde_json::json;
+use serde_json::{json, Map, Value};
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -104,7 +104,7 @@ pub fn load(load: &Load, mut done: impl FnMut(u64) -> Result<()>) -> Result<()> 
             engine.set_flush_mode(FlushMode::EveryCommit);
         }
         packed.clear();
-        pack_values(table.layout(), &[Value::Bytes(records.get(i))], &mut packed).map_err(failed)?;
+        pack_values(table.layout(), &[row::Value::Bytes(records.get(i))], &mut packed).map_err(failed)?;
         session.begin(Isolation::ReadCommitted, BeginOptions::default());
         session.insert_row(&table, &packed).map_err(failed)?;
         session.commit().map_err(failed)?;
@@ -146,6 +146,7 @@ pub fn run(options: &Options) -> Result<Report> {
     }
     let rows = session.run(&mut cases);
     let notes = words(&rows, &options.target);
+    let laws: Vec<Value> = options.target.iter().filter_map(|target| law_json(&rows, &log_name(*target))).collect();
     Ok(Report {
         command: "recovery",
         options: session.options(json!({ "records": options.records, "target_s": options.target })),
@@ -155,6 +156,7 @@ pub fn run(options: &Options) -> Result<Report> {
             ("open_s", "s to open"),
             ("replay_s", "s of it replaying"),
             ("rest_s", "s then"),
+            ("replay_mib_s", "MiB/s replayed"),
             ("replayed", "frames replayed"),
             ("replayed_bytes", "bytes replayed"),
             ("per_second", "frames a second"),
@@ -165,7 +167,7 @@ pub fn run(options: &Options) -> Result<Report> {
         rows,
         notes,
         waited: session.waited(),
-        ..Report::default()
+        found: Map::from_iter([("laws".to_owned(), Value::Array(laws))]),
     })
 }
 
@@ -260,6 +262,7 @@ fn open_and_count(session: &Session, dir: &Path, records: u64, target: u32) -> R
     ];
     if let Some(replay) = replay_ended.get() {
         metrics.extend([("replay_s", "s", *replay), ("rest_s", "s", took - replay)]);
+        metrics.push(("replay_mib_s", "MiB/s", bytes / f64::from(1 << 20) / replay));
     }
     Ok(Sample { metrics, counts: vec![("rows", rows)], wrong, ..Sample::default() })
 }
@@ -297,6 +300,15 @@ fn sizes(rows: &[Row], log: &str) -> Vec<Size> {
     rows.iter().filter(|r| r.status == Status::Good && r.params[1] == log).filter_map(of).collect()
 }
 
+/// The law of one log, for a report.
+fn law_json(rows: &[Row], log: &str) -> Option<Value> {
+    let law = law::fit(&sizes(rows, log))?;
+    let Law { a, b, k, low, high } = law;
+    Some(json!({
+        "log": log, "a": a, "b": b, "k": k, "k_low": low, "k_high": high, "k_most": law::MOST, "fault": law.is_fault(),
+    }))
+}
+
 /// The law of one log in words.
 fn law_words(log: &str, sizes: &[Size]) -> String {
     let Some(law) = law::fit(sizes) else {
@@ -321,12 +333,34 @@ fn law_words(log: &str, sizes: &[Size]) -> String {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use crate::report::Metric;
 
     fn words_of(k: f64) -> String {
         let size = |n: f64| Size { n, times: [0.99, 1.0, 1.0, 1.01].map(|e| e * (0.01 + (n / 1e5).powf(k))).into() };
         law_words("only grows", &[1e4, 3e4, 1e5, 3e5, 1e6].map(size))
+    }
+
+    #[test]
+    fn the_law_is_in_the_report_with_its_bounds() {
+        let row = |(n, runs): (f64, [f64; 4])| {
+            let mut row = Row::without_figures(vec![n.to_string(), "only grows".into()], Status::Good);
+            row.metrics.insert("replayed", Metric { unit: "", samples: vec![n; 4] });
+            row.metrics.insert("open_s", Metric { unit: "s", samples: runs.into() });
+            row
+        };
+        let runs = |n: f64, k: f64| [0.99, 1.0, 1.0, 1.01].map(|e| e * (0.01 + (n / 1e5).powf(k)));
+        let of = |k: f64| [1e4, 3e4, 1e5, 3e5, 1e6].map(|n| row((n, runs(n, k)))).to_vec();
+        let law = law_json(&of(2.0), "only grows").unwrap();
+        let figure = |name: &str| law[name].as_f64().unwrap();
+        assert!((figure("k") - 2.0).abs() < 0.05 && (figure("a") - 0.01).abs() < 0.002, "{law}");
+        assert!((figure("b") / 1e-10 - 1.0).abs() < 0.5, "{law}");
+        assert!(figure("k_low") <= figure("k") && figure("k") <= figure("k_high"), "{law}");
+        assert_eq!((&law["fault"], figure("k_most"), &law["log"]), (&json!(true), 1.1, &json!("only grows")));
+        assert_eq!(law_json(&of(1.0), "only grows").unwrap()["fault"], false);
+        assert_eq!(law_json(&of(1.0), "kept to 5 s"), None);
     }
 
     #[test]

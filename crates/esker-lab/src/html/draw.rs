@@ -125,7 +125,9 @@ fn open(out: &mut String, height: f64, name: &str) {
 /// Lines over a logarithmic x axis, on a scale that takes `all` values.
 pub(super) fn lines(series: &[Series], axes: &Axes, all: &[f64]) -> String {
     let points = || series.iter().flat_map(|s| &s.points);
-    let mut places: Vec<(f64, &str)> = points().map(|p| (p.x, p.label.as_str())).collect();
+    // What has no name is a part of a curve: no mark, no tick.
+    let named = |p: &&Point| !p.label.is_empty();
+    let mut places: Vec<(f64, &str)> = points().filter(named).map(|p| (p.x, p.label.as_str())).collect();
     places.sort_by(|a, b| a.0.total_cmp(&b.0));
     places.dedup_by(|a, b| a.0 == b.0);
     let (Some(first), Some(last)) = (places.first(), places.last()) else { return String::new() };
@@ -153,8 +155,9 @@ pub(super) fn lines(series: &[Series], axes: &Axes, all: &[f64]) -> String {
         }
         let at: Vec<(f64, f64)> = s.points.iter().map(|p| (x.at(p.x), y.at(p.y.median))).collect();
         let path: Vec<String> = at.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
-        let _ = writeln!(out, "<g class=\"{class}\"><polyline points=\"{}\"/>", path.join(" "));
-        for (p, (px, py)) in s.points.iter().zip(at) {
+        let line = if path.len() > 1 { format!("<polyline points=\"{}\"/>", path.join(" ")) } else { String::new() };
+        let _ = writeln!(out, "<g class=\"{class}\">{line}");
+        for (p, (px, py)) in s.points.iter().zip(at).filter(|(p, _)| named(p)) {
             let (low, high) = (y.at(p.y.low), y.at(p.y.high));
             let words = format!("{}: {} at {}", s.name, interval(&p.y), p.label);
             let _ = writeln!(

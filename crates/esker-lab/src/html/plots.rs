@@ -79,11 +79,14 @@ pub(super) fn plots(out: &mut String, reports: &[Named<'_>], painted: &Painted) 
         let base = base.map_or_else(String::new, |r| format!("percent of '{}'", text(&r["params"][last])));
         figure_plots(out, reports, &layout, &base, &percent);
     }
-    for metric in metrics(first).into_iter().filter(|m| m != super::rates::METRIC) {
+    // Those have plots of their own.
+    let of_their_own = [super::rates::METRIC, super::law::SPEED];
+    for metric in metrics(first).into_iter().filter(|m| !of_their_own.contains(&m.as_str())) {
         let title = heading(first, &metric).unwrap_or_else(|| metric.clone());
         figure_plots(out, reports, &layout, &title, &|row: &Value| figure(row, &metric));
     }
     super::rates::plot(out, reports);
+    super::law::plots(out, reports);
     super::processor::over_time(out, reports, &layout);
     for name in histograms(first) {
         distribution(out, reports, &layout, &name, TIMES, &|row| &row["histograms"][&name]);
