@@ -14,16 +14,42 @@ use serde_json::Value;
 /// # Errors
 /// When it is none, or one of a newer version.
 pub fn parse(text: &str, name: &str) -> Result<Value> {
-    let report: Value = serde_json::from_str(text).map_err(|e| LabError::Invalid(format!("{name} is no JSON: {e}")))?;
+    let mut report: Value =
+        serde_json::from_str(text).map_err(|e| LabError::Invalid(format!("{name} is no JSON: {e}")))?;
     if report["schema"] != "esker-lab" {
         return Err(LabError::Invalid(format!("{name} is no report of esker lab")));
     }
     match report["schema_version"].as_u64() {
-        Some(version) if version <= u64::from(SCHEMA_VERSION) => Ok(report),
+        Some(version) if version <= u64::from(SCHEMA_VERSION) => {
+            match report["reports"].as_array_mut() {
+                Some(reports) => reports.iter_mut().for_each(name_way),
+                None => name_way(&mut report),
+            }
+            Ok(report)
+        }
         version => {
             let version = version.map_or_else(|| "none".to_owned(), |v| v.to_string());
             Err(LabError::Invalid(format!("{name} has schema version {version}, this esker reads {SCHEMA_VERSION}")))
         }
+    }
+}
+
+/// The one way that `buffer` had, before its reports told of any.
+const ONLY_WAY: &str = "cached";
+
+/// Says in a report of `buffer` that tells of no ways which one its rows are of.
+fn name_way(report: &mut Value) {
+    let tells = |row: &Value| row["params"].get("way").is_some();
+    if report["command"] != "buffer" || all_rows(report).any(tells) {
+        return;
+    }
+    if let Some(names) = report["params"].as_array_mut() {
+        // Where it stands since.
+        let at = names.iter().position(|n| n == "buffer").unwrap_or(names.len());
+        names.insert(at, "way".into());
+    }
+    for row in report["rows"].as_array_mut().into_iter().flatten() {
+        row["params"]["way"] = ONLY_WAY.into();
     }
 }
 

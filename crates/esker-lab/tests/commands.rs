@@ -379,6 +379,49 @@ fn a_page_is_made_of_one_report_or_two() {
 }
 
 #[test]
+fn reports_of_buffer_from_before_it_had_ways_are_of_the_only_one() {
+    let folder = Folder::new("old-buffer");
+    let outside = Folder::new("old-buffer-files");
+    let file = |name: &str| outside.0.join(name).to_str().unwrap().to_owned();
+    let arguments = ["buffer", "--records", "3000", "--from", "64K", "--to", "256K", "--runs", "2", "--json"];
+    let (_, text) = run(&folder, &arguments).unwrap();
+    std::fs::write(file("new.json"), text).unwrap();
+    let old = include_str!("fixtures/buffer_without_ways.json");
+    std::fs::write(file("old.json"), old).unwrap();
+    std::fs::write(
+        file("all.json"),
+        format!(r#"{{"schema":"esker-lab","schema_version":2,"command":"all","reports":[{old}]}}"#),
+    )
+    .unwrap();
+    let told = |words: &[&str]| {
+        let command = Command::try_parse_from([&["lab"], words].concat()).unwrap();
+        let mut out = Vec::new();
+        assert_eq!(esker_lab::run(&command.lab, &mut out).unwrap(), Verdict::Good);
+        String::from_utf8(out).unwrap()
+    };
+    let written = |r: &&Value| r["params"].get("way").is_none();
+    let rows_of = serde_json::from_str::<Value>(old).unwrap();
+    assert_eq!(rows(&rows_of).iter().filter(written).count(), rows(&rows_of).len());
+    for (a, b) in [("old.json", "new.json"), ("new.json", "old.json"), ("all.json", "new.json")] {
+        let text = told(&["report", "--text", &file(a), &file(b)]);
+        let line = |l: &&str| l.contains("write") && l.contains("static") && l.contains("cached") && l.contains("128K");
+        assert!(text.lines().any(|l| line(&l)), "{a} {b}: {text}");
+        // Nothing is left over but the way that there was not.
+        let unmatched: Vec<&str> = text.lines().filter(|l| l.contains("only in the")).collect();
+        assert!(
+            !unmatched.is_empty() && unmatched.iter().all(|l| l.contains("esker") && !l.contains("cached")),
+            "{text}"
+        );
+        assert!(told(&["report", &file(a), &file(b)]).contains("B in percent of A"));
+    }
+    let advice = told(&["advise", &file("old.json")]);
+    assert!(
+        advice.contains("esker_bulk_buffer_size") && advice.contains("No good row says anything of it"),
+        "{advice}"
+    );
+}
+
+#[test]
 fn a_planted_difference_is_found() {
     use esker_lab::records::{Records, Shape};
     let folder = Folder::new("planted");
