@@ -1,6 +1,8 @@
-//! Histograms of durations with power-of-two buckets: one relaxed add per value and field, no lock.
+//! Histograms of durations with power-of-two buckets: one relaxed add per value and field, no lock; those that many threads
+//! add to are a few, which share no cache line.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// Bucket `i` counts values whose highest set bit is `i - 1`: 0, 1, 2..=3, 4..=7, and so on. The last bucket takes all
 /// that is above (some nine minutes, in nanoseconds).
@@ -22,7 +24,12 @@ impl Histogram {
 
     /// Adds one value, in nanoseconds.
     pub fn record(&self, ns: u64) {
-        self.buckets[bucket(ns)].fetch_add(1, Ordering::Relaxed);
+        self.record_among(ns, ns);
+    }
+
+    /// Adds one value to the sum that is among the values like `place`.
+    fn record_among(&self, place: u64, ns: u64) {
+        self.buckets[bucket(place)].fetch_add(1, Ordering::Relaxed);
         self.sum.fetch_add(ns, Ordering::Relaxed);
     }
 
@@ -34,6 +41,60 @@ impl Histogram {
 }
 
 impl Default for Histogram {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// So many histograms are one that many threads add to.
+const SHARDS: usize = 8;
+
+/// A histogram that several threads add to at once: each to one of a few, and whoever reads it sums them.
+#[derive(Debug)]
+pub struct SharedHistogram([Histogram; SHARDS]);
+
+thread_local! {
+    /// Which of them is this thread's; none yet: `SHARDS`.
+    static SHARD: Cell<usize> = const { Cell::new(SHARDS) };
+}
+
+/// Threads get them by turns.
+#[cold]
+fn take_shard() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    let shard = NEXT.fetch_add(1, Ordering::Relaxed) % SHARDS;
+    SHARD.set(shard);
+    shard
+}
+
+impl SharedHistogram {
+    /// An empty one.
+    pub const fn new() -> Self {
+        SharedHistogram([const { Histogram::new() }; SHARDS])
+    }
+
+    /// Adds one value, in nanoseconds.
+    #[inline]
+    pub fn record(&self, ns: u64) {
+        self.record_among(ns, ns);
+    }
+
+    /// Adds one value to the sum that is among the values like `place`, as where buckets are of another unit.
+    #[inline]
+    pub fn record_among(&self, place: u64, ns: u64) {
+        let shard = SHARD.get();
+        let shard = if shard < SHARDS { shard } else { take_shard() };
+        self.0[shard].record_among(place, ns);
+    }
+
+    /// What it holds now, all that threads have added before whatever told of it; what they add meanwhile may be in or out.
+    pub fn snapshot(&self) -> HistogramSnapshot {
+        let [first, others @ ..] = &self.0;
+        others.iter().fold(first.snapshot(), |sum, shard| sum.plus(&shard.snapshot()))
+    }
+}
+
+impl Default for SharedHistogram {
     fn default() -> Self {
         Self::new()
     }
@@ -130,6 +191,27 @@ mod tests {
         let one = histogram.snapshot();
         assert_eq!(one.filled().collect::<Vec<_>>(), [(0, Some(1), 1), (4, Some(8), 2), (1 << 39, None, 1)]);
         assert_eq!(one.plus(&one).filled().map(|b| b.2).collect::<Vec<_>>(), [2, 4, 2]);
+    }
+
+    #[test]
+    fn what_many_threads_add_at_once_is_all_there() {
+        const THREADS: u64 = 2 * SHARDS as u64 + 1;
+        const TIMES: u64 = 20_000;
+        let shared = SharedHistogram::new();
+        std::thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let shared = &shared;
+                scope.spawn(move || (0..TIMES).for_each(|n| shared.record((1 << thread) + n % 2)));
+            }
+        });
+        // More threads than shards: each shard had some, and some had two at once.
+        assert!(shared.0.iter().all(|shard| shard.snapshot().count >= TIMES));
+        let all = shared.snapshot();
+        let odd = THREADS * TIMES / 2;
+        assert_eq!((all.count, all.sum_ns), (THREADS * TIMES, ((1 << THREADS) - 1) * TIMES + odd));
+        // 1 and 2 of the first thread, 2 and 3 of the second; of the others all in a bucket of their own.
+        assert_eq!(all.buckets[1..4], [TIMES / 2, TIMES / 2 + TIMES, TIMES]);
+        assert!(all.buckets[3..=THREADS as usize].iter().all(|n| *n == TIMES));
     }
 
     #[test]

@@ -5,9 +5,8 @@
 //! leads it. A phase costs two clock readings, or one where it begins as another ends, and three relaxed adds: no lock, no
 //! system call.
 
-use crate::histogram::Histogram;
+use crate::histogram::SharedHistogram;
 use crate::wait::elapsed_ns;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 macro_rules! phases {
@@ -51,14 +50,8 @@ phases! {
     Whole "commit_whole" "A commit from its beginning, or that of its prepare, until it is acknowledged",
 }
 
-/// How long a phase took, by powers of two of whole microseconds; and the sum, which loses no fraction of them.
-struct Times {
-    us: Histogram,
-    sum_ns: AtomicU64,
-}
-
-static TIMES: [Times; CommitPhase::COUNT] =
-    [const { Times { us: Histogram::new(), sum_ns: AtomicU64::new(0) } }; CommitPhase::COUNT];
+/// How long a phase took, by powers of two of whole microseconds; the sum is of nanoseconds, and loses no fraction of them.
+static TIMES: [SharedHistogram; CommitPhase::COUNT] = [const { SharedHistogram::new() }; CommitPhase::COUNT];
 
 /// Bounds of the buckets that are shown, in whole microseconds: the least value in each, up to the next one's.
 pub const FROM_US: [u64; 12] = [0, 1, 4, 16, 64, 256, 1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20];
@@ -112,21 +105,18 @@ pub fn timed<T>(phase: CommitPhase, work: impl FnOnce() -> T) -> T {
 }
 
 fn record(phase: CommitPhase, ns: u64) {
-    let times = &TIMES[phase as usize];
-    times.us.record(ns / 1000);
-    times.sum_ns.fetch_add(ns, Ordering::Relaxed);
+    TIMES[phase as usize].record_among(ns / 1000, ns);
 }
 
 /// A phase's figures. What is added meanwhile may be in or out.
 pub fn figures(phase: CommitPhase) -> PhaseFigures {
-    let times = &TIMES[phase as usize];
-    let us = times.us.snapshot();
+    let us = TIMES[phase as usize].snapshot();
     let mut buckets = [0; FROM_US.len()];
     for (from, _, values) in us.filled() {
         let place = FROM_US.iter().rposition(|least| *least <= from).unwrap_or(0);
         buckets[place] += values;
     }
-    PhaseFigures { count: us.count, sum_ns: times.sum_ns.load(Ordering::Relaxed), buckets }
+    PhaseFigures { count: us.count, sum_ns: us.sum_ns, buckets }
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 //! call or sleep that it measures. Waits for latches are the business of [`lock`](crate::lock).
 
 use crate::counters::note_wait;
-use crate::histogram::{Histogram, HistogramSnapshot};
+use crate::histogram::{HistogramSnapshot, SharedHistogram};
 use crate::trace;
 use parking_lot::Mutex;
 use std::cell::Cell;
@@ -88,7 +88,7 @@ impl WaitEvent {
     }
 }
 
-static WAITS: [Histogram; WaitEvent::COUNT] = [const { Histogram::new() }; WaitEvent::COUNT];
+static WAITS: [SharedHistogram; WaitEvent::COUNT] = [const { SharedHistogram::new() }; WaitEvent::COUNT];
 /// The longest of each since [`forget`].
 static LONGEST_NS: [AtomicU64; WaitEvent::COUNT] = [const { AtomicU64::new(0) }; WaitEvent::COUNT];
 /// What they were at [`forget`], if there was one.
