@@ -149,6 +149,7 @@ int Connection::begin(THD *thd)
   if (status != EsStatus::Ok)
     return raise_last(thd, session_);
   es_set_lock_wait(session_, lock_timeout_us(thd));
+  es_set_read_blocks(session_, read_blocks(thd));
   statement_= true;
   failed_= EsStatus::Ok;
   /* A KILL that came before the statement began was meant for it. */

@@ -250,6 +250,11 @@ MYSQL_THDVAR_ULONG(lock_wait_timeout, PLUGIN_VAR_RQCMDARG,
                    "Seconds that a statement waits for a row that another transaction has locked",
                    nullptr, nullptr, 50, 0, 100000000, 0);
 
+MYSQL_THDVAR_UINT(read_blocks, PLUGIN_VAR_RQCMDARG,
+                  "So many blocks that lie beside each other are read by one call where a statement reads a table or an index from"
+                  " block to block; fewer at its beginning, and where they are much beside the cache. 1: each by itself",
+                  nullptr, nullptr, 1, 1, 1024, 0);
+
 MYSQL_THDVAR_BOOL(snapshot_isolation, PLUGIN_VAR_OPCMDARG,
                   "ON: a REPEATABLE READ transaction that would change a row which another has changed since its read"
                   " view was opened gets an error. OFF: it changes the latest version",
@@ -278,6 +283,7 @@ st_mysql_sys_var *system_variables[]=
   MYSQL_SYSVAR(trace_max_size),
   MYSQL_SYSVAR(trace),
   MYSQL_SYSVAR(lock_wait_timeout),
+  MYSQL_SYSVAR(read_blocks),
   MYSQL_SYSVAR(snapshot_isolation),
   MYSQL_SYSVAR(default_compression),
   nullptr
@@ -353,6 +359,11 @@ Autoinc_lock_mode autoinc_lock_mode()
 bool snapshot_isolation(THD *thd)
 {
   return THDVAR(thd, snapshot_isolation);
+}
+
+uint read_blocks(THD *thd)
+{
+  return THDVAR(thd, read_blocks);
 }
 
 Trace_level trace_level(THD *thd)

@@ -32,6 +32,7 @@ bool fill_options(EsOptions *options, std::string *folder, EsError *why);
 /** How long the statement may wait for a row lock: WAIT n and NOWAIT, or else esker_lock_wait_timeout. */
 uint64_t lock_timeout_us(THD *thd);
 bool snapshot_isolation(THD *thd);
+uint read_blocks(THD *thd);
 /** Whose turn it is to get AUTO_INCREMENT values. */
 enum class Autoinc_lock_mode { traditional, consecutive, interleaved };
 Autoinc_lock_mode autoinc_lock_mode();

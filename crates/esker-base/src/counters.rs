@@ -114,6 +114,7 @@ counters! {
     BlocksWritten "blocks_written" "Blocks encoded into runs",
     BlocksCached "blocks_cached" "Blocks found in the block cache",
     BlocksMissed "blocks_missed" "Blocks not found in the block cache",
+    BlocksReadAhead "blocks_read_ahead" "Blocks that were read together with one that was wanted, by one call, for who reads block after block",
     BlocksEvicted "blocks_evicted" "Blocks dropped from the block cache",
     FiltersDenied "filters_denied" "Blocks that need not be read for a key, as their filters deny it",
     FiltersPassed "filters_passed" "Blocks that are read for a key, as far as their filters know it",
@@ -214,6 +215,9 @@ pub struct SessionCounters {
 }
 
 impl SessionCounters {
+    /// Memory that a session's figures take, waits included. It goes to the next session, and never back.
+    pub const BYTES: u64 = size_of::<Block>() as u64;
+
     /// Counters of a new session, all zero.
     pub fn new() -> Self {
         let block = take_block();

@@ -533,6 +533,8 @@ struct EsWork {
   uint64_t reads;
   /// For how long, in nanoseconds.
   uint64_t read_ns;
+  /// Blocks that were read together with one that was wanted.
+  uint64_t blocks_ahead;
   /// Whole buffers of rows that a large write has filled.
   uint64_t buffers;
   /// Row versions passed over, newer than a view or undone.
@@ -1080,6 +1082,12 @@ EsStatus es_take_view(EsSession *session);
 /// # Safety
 /// `session` is open.
 void es_set_lock_wait(EsSession *session, uint64_t timeout_us);
+
+/// From here on: who reads a table or an index from block to block has so many blocks read by one call, at most.
+///
+/// # Safety
+/// `session` is open.
+void es_set_read_blocks(EsSession *session, uint32_t most);
 
 /// Begins a statement, and forgets an `es_kill` that nothing waited for.
 ///
@@ -1756,12 +1764,13 @@ static_assert(sizeof(EsMetric) == 40 &&
               offsetof(EsMetric, value) == 24 &&
               offsetof(EsMetric, per_session) == 32,
               "EsMetric lies otherwise than in Rust");
-static_assert(sizeof(EsWork) == 40 &&
+static_assert(sizeof(EsWork) == 48 &&
               offsetof(EsWork, blocks) == 0 &&
               offsetof(EsWork, reads) == 8 &&
               offsetof(EsWork, read_ns) == 16 &&
-              offsetof(EsWork, buffers) == 24 &&
-              offsetof(EsWork, versions_passed) == 32,
+              offsetof(EsWork, blocks_ahead) == 24 &&
+              offsetof(EsWork, buffers) == 32 &&
+              offsetof(EsWork, versions_passed) == 40,
               "EsWork lies otherwise than in Rust");
 static_assert(sizeof(EsWaitHooks) == 48 &&
               offsetof(EsWaitHooks, context) == 0 &&

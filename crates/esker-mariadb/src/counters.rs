@@ -157,6 +157,8 @@ pub struct EsWork {
     pub(crate) reads: u64,
     /// For how long, in nanoseconds.
     pub(crate) read_ns: u64,
+    /// Blocks that were read together with one that was wanted.
+    pub(crate) blocks_ahead: u64,
     /// Whole buffers of rows that a large write has filled.
     pub(crate) buffers: u64,
     /// Row versions passed over, newer than a view or undone.
@@ -176,6 +178,7 @@ pub unsafe extern "C" fn es_session_work(session: *const EsSession, work: *mut E
         blocks: counters.get(Counter::BlocksCached) + counters.get(Counter::BlocksMissed),
         reads: counters.get(Counter::ReadsRun),
         read_ns: counters.waited_ns_ever(WaitEvent::RunRead),
+        blocks_ahead: counters.get(Counter::BlocksReadAhead),
         buffers: counters.get(Counter::BuffersFilled),
         versions_passed: counters.get(Counter::VersionsPassed),
     });

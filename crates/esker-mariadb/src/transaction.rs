@@ -106,6 +106,16 @@ pub unsafe extern "C" fn es_set_lock_wait(session: *mut EsSession, timeout_us: u
     unsafe { exclusive(session) }.session.set_lock_wait(Duration::from_micros(timeout_us), timeout_us == 0);
 }
 
+/// From here on: who reads a table or an index from block to block has so many blocks read by one call, at most.
+///
+/// # Safety
+/// `session` is open.
+#[no_mangle]
+pub unsafe extern "C" fn es_set_read_blocks(session: *mut EsSession, most: u32) {
+    // SAFETY: the caller's promise.
+    unsafe { exclusive(session) }.session.set_read_blocks(most);
+}
+
 /// Begins a statement, and forgets an `es_kill` that nothing waited for.
 ///
 /// # Safety

@@ -497,6 +497,8 @@ impl Sim {
     pub(crate) fn new_slot(&self) -> Result<Slot, Failure> {
         let mut session = self.engine()?.session();
         session.set_lock_wait(self.config.lock_wait, self.config.lock_wait.is_zero());
+        // Every other one reads ahead.
+        session.set_read_blocks(1 + 7 * (self.slots.len() as u32 % 2));
         Ok(Slot { scan: None, session, txn: None, savepoints: Vec::new() })
     }
 

@@ -22,6 +22,7 @@ use crate::{Error, Result};
 use esker_base::counters::{count, Counter, SessionCounters};
 use esker_base::phase::Moment;
 use esker_format::{CommitSeq, RowId, TreeId, TxnId};
+use esker_memory::{Account, Charge};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -123,6 +124,8 @@ pub struct Session {
     pub(crate) old_image: Vec<u8>,
     /// The tree of the transaction for which there is a stage.
     pub(crate) staged: Option<usize>,
+    /// Of its counters and waits.
+    _figures: Charge,
 }
 
 /// Ends what a session is doing, from any thread: its wait for a lock, its reading of many rows.
@@ -162,6 +165,7 @@ impl Session {
             kept: Arc::default(),
             old_image: Vec::new(),
             staged: None,
+            _figures: Charge::new(Account::Other, SessionCounters::BYTES),
         }
     }
 
@@ -183,6 +187,12 @@ impl Session {
     /// How long row lock requests wait.
     pub fn set_lock_wait(&mut self, timeout: Duration, nowait: bool) {
         self.wait = WaitPolicy { timeout, nowait };
+    }
+
+    /// Who reads a table or an index from block to block has so many blocks that lie beside each other read by one call, at
+    /// most, and no more than the cache has room for. 1: each by itself.
+    pub fn set_read_blocks(&mut self, most: u32) {
+        self.parker.set_read_blocks(most);
     }
 
     /// What is called around a wait for a row lock.

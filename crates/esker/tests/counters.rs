@@ -282,8 +282,9 @@ fn large(e: &Engine) {
     let index = IndexDef { name: "n".into(), unique: true, parts: vec![part] };
     let (t, mut s) = (table_with(e, "large", vec![index]), e.session());
     let ids = insert(&mut s, &t, 40_000);
-    for _ in 0..3 {
+    for read_blocks in [1, 1, 8] {
         begin(&mut s);
+        s.set_read_blocks(read_blocks);
         assert_eq!(scan(&mut s, &t), 40_000);
         s.commit().unwrap();
     }

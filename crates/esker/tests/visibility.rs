@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-use esker::base::counters::bind;
+use esker::base::counters::{bind, SessionCounters};
 use esker::base::{global_total, Counter, WaitEvent};
 use esker::io::{AccessHint, DirEntry, Disk, File, KnownFile, LockGuard, OpenMode};
 use esker::memory::{charged, peak, Account};
@@ -186,6 +186,12 @@ fn memory_tells_whose_it_is() {
     assert_eq!(index.map(|i| i.objects), Some(2));
     drop((s, u));
     assert_eq!(of(&engine.memory(), &MemoryOwner::Session(7), "redo"), None);
+    // A session's own figures are on an account for as long as it is there.
+    let before = charged(Account::Other);
+    let sessions: Vec<_> = std::iter::repeat_with(|| engine.session()).take(50).collect();
+    assert_eq!(charged(Account::Other) - before, 50 * SessionCounters::BYTES);
+    drop(sessions);
+    assert_eq!(charged(Account::Other), before);
 }
 
 /// Of a session, or of all: how often, and how long in all and at most, in nanoseconds.

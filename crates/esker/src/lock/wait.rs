@@ -17,9 +17,12 @@ use crate::txn::activity::Activity;
 use esker_base::lock::{order, Condvar, Mutex};
 use esker_base::WaitEvent;
 use esker_format::{RowId, TreeId, TxnId};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
+
+/// Of a session that has said nothing; see [`Parker::read_blocks`].
+const DEFAULT_READ_BLOCKS: u32 = 1;
 
 /// How a row is locked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,11 +33,12 @@ pub enum LockMode {
     Exclusive,
 }
 
-/// Where a session sleeps, and where others wake or kill it. One per session.
+/// Where a session sleeps, and where others wake or kill it, and how its readers read. One per session.
 pub(crate) struct Parker {
     woken: Mutex<bool>,
     wake: Condvar,
     killed: AtomicBool,
+    read_blocks: AtomicU32,
     #[cfg(test)]
     looks: AtomicU64,
     #[cfg(test)]
@@ -47,6 +51,7 @@ impl Parker {
             woken: Mutex::new(&order::LOCK_PARKER, false),
             wake: Condvar::new(),
             killed: AtomicBool::new(false),
+            read_blocks: AtomicU32::new(DEFAULT_READ_BLOCKS),
             #[cfg(test)]
             looks: AtomicU64::new(0),
             #[cfg(test)]
@@ -71,6 +76,16 @@ impl Parker {
             self.kill();
         }
         self.killed.load(Ordering::SeqCst)
+    }
+
+    /// Who reads a run from block to block has so many read by one call, at most.
+    pub(crate) fn read_blocks(&self) -> u32 {
+        self.read_blocks.load(Ordering::Relaxed)
+    }
+
+    /// From the next run that is read on.
+    pub(crate) fn set_read_blocks(&self, most: u32) {
+        self.read_blocks.store(most, Ordering::Relaxed);
     }
 
     #[cfg(test)]

@@ -17,7 +17,7 @@ use crate::tree::dead::Passed;
 use crate::tree::key::{ByRow, Key};
 use crate::tree::looks::OwnLooks;
 use crate::tree::memtable::{Memtable, Node};
-use crate::tree::run::Run;
+use crate::tree::run::{Ahead, Run};
 use crate::tree::stored::Stored;
 use crate::tree::{Found, RunHandle, RunSeen, Seen, SeenMark, TreeState};
 use crate::version::{order_if_visible, VersionOrder, View, ABORTED, ACTIVE};
@@ -189,7 +189,7 @@ impl<K: Stored> MergeRead<K> {
         let marks = state.seen_marks(view);
         let begins_before = |h: &RunHandle<K>| K::cmp(K::lend(&h.first), from).is_lt();
         for handle in state.runs_at(from).filter(|h| begins_before(h) && may_show(h, view, &marks, watches)) {
-            let source = RunSource::new(handle, view, &marks, from)?;
+            let source = RunSource::new(handle, view, &marks, from, Ahead::new(parker.read_blocks()))?;
             runs += u64::from(handle.owner.is_none());
             if source.index < source.end {
                 open.push(Source::Run(Box::new(source)));
@@ -325,7 +325,8 @@ impl<K: Stored> MergeRead<K> {
             }
             if let Some(run) = self.next_run() {
                 if lead.is_none_or(|(_, key)| K::cmp(K::lend(&run.first), key).is_le()) {
-                    let source = RunSource::new(run, self.view, &self.marks, K::lend(&run.first))?;
+                    let ahead = Ahead::new(self.parker.read_blocks());
+                    let source = RunSource::new(run, self.view, &self.marks, K::lend(&run.first), ahead)?;
                     self.open.push(Source::Run(Box::new(source)));
                     self.next_run += 1;
                     let last = self.open.len() - 1;

@@ -4,6 +4,7 @@
 //! Invariants: every block is checksummed before it is used; a run's bytes never change; it is let go only by whoever made
 //! its removal durable first (`remove_when_unused`); the file goes with its last part (`file.rs`).
 
+mod ahead;
 mod bytes;
 pub(crate) mod cache;
 pub(crate) mod file;
@@ -15,6 +16,7 @@ pub(crate) mod index;
 mod row_ids;
 pub(crate) mod writer;
 
+pub(crate) use ahead::Ahead;
 pub(crate) use bytes::Bytes;
 
 use crate::tree::key::{ByBytes, ByRow};
@@ -262,11 +264,16 @@ impl<K: Stored> Run<K> {
         let mut region = Region::new(Account::BlockCache, bytes)
             .map_err(|_| Error::OutOfMemory(format!("{bytes} bytes for a block")))?;
         file.read_at(&mut region[..bytes], entry.offset)?;
-        let context = block_context(self.file_id, entry.offset);
-        K::open(Bytes::new(region, bytes), &self.shape, context)
-            // What is decided by an entry alone must be true of its block.
-            .and_then(|block| agrees::<K>(whole, &block).map(|()| block))
-            .map_err(|e| Error::damage(&self.path(), entry.offset, e))
+        self.open_entry(whole, Bytes::new(region, bytes)).map_err(|e| Error::damage(&self.path(), entry.offset, e))
+    }
+
+    /// Checks and opens what was read of an entry's block.
+    fn open_entry(&self, whole: &K::Entry, bytes: Bytes) -> std::result::Result<K::Block, FormatError> {
+        let context = block_context(self.file_id, whole.block().offset);
+        let block = K::open(bytes, &self.shape, context)?;
+        // What is decided by an entry alone must be true of its block.
+        agrees::<K>(whole, &block)?;
+        Ok(block)
     }
 
     /// Damage found while using the block at `offset` of the file after it was opened; or there was no memory for it, of which

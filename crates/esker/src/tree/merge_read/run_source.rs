@@ -2,6 +2,7 @@
 
 use super::Unseen;
 use crate::tree::run::index::Index;
+use crate::tree::run::Ahead;
 use crate::tree::stored::{may_meet, Stored};
 use crate::tree::{order_in_block, RunHandle, RunSeen, Seen, SeenMark};
 use crate::version::{OrdinalRanges, VersionOrder, View, ABORTED, ACTIVE};
@@ -28,6 +29,7 @@ pub(super) struct RunSource<K: Stored> {
     clean: Range<u32>,
     /// Behind the key that was examined.
     past: Option<u32>,
+    ahead: Ahead,
 }
 
 /// What a run has of a key.
@@ -67,7 +69,13 @@ pub(crate) fn sees_all(
 
 impl<K: Stored> RunSource<K> {
     /// Stands on the first key at or after `from`, which is in the handle's bounds.
-    pub(super) fn new(handle: &RunHandle<K>, view: View, marks: &[SeenMark], from: K::Ref<'_>) -> Result<Self> {
+    pub(super) fn new(
+        handle: &RunHandle<K>,
+        view: View,
+        marks: &[SeenMark],
+        from: K::Ref<'_>,
+        ahead: Ahead,
+    ) -> Result<Self> {
         let blocks = handle.run.index()?.keep();
         #[cfg(test)]
         crate::tree::levels::looked::count();
@@ -86,6 +94,7 @@ impl<K: Stored> RunSource<K> {
             rows: 0,
             clean: 0..0,
             past: None,
+            ahead,
         };
         source.find_end();
         // More than one where the index does not tell.
@@ -94,7 +103,7 @@ impl<K: Stored> RunSource<K> {
             if K::is_first_known(entry) && K::cmp(K::first(entry), from).is_ge() {
                 break;
             }
-            let block = source.handle.run.block(&source.blocks, source.index)?;
+            let block = source.block_at_index()?;
             source.at = K::lower_bound(&block, from);
             source.stand_in(block, view, marks);
             if source.at >= source.rows {
@@ -151,13 +160,17 @@ impl<K: Stored> RunSource<K> {
             self.advance_block();
             return Ok(());
         }
-        let block = self.handle.run.block(&self.blocks, self.index)?;
+        let block = self.block_at_index()?;
         self.stand_in(block, view, marks);
         if self.rows == 0 {
             // Only where the index did not tell that the handle ends before it.
             self.advance_block();
         }
         Ok(())
+    }
+
+    fn block_at_index(&mut self) -> Result<Arc<K::Block>> {
+        self.handle.run.block_ahead(&self.blocks, self.index, self.end, &mut self.ahead)
     }
 
     /// Judges a block that was got.

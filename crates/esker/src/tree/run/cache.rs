@@ -126,7 +126,7 @@ impl BlockCache {
     }
 
     /// What the rest of the engine leaves of the limit, and blocks that somebody reads that are not here, or no longer.
-    fn limit(&self) -> u64 {
+    pub(super) fn limit(&self) -> u64 {
         let others = charged(Account::BlockCache).saturating_sub(self.bytes())
             + charged(Account::Memtable)
             + charged(Account::BulkBuffer)

@@ -1,0 +1,123 @@
+//! Reading ahead: who comes to a run's blocks one after the other has those that lie beside each other read by one call.
+//!
+//! Owns how many: one at first, then twice as many each time, so that who wants little reads little; as many at most as the
+//! session asked for, and as a small share of the cache holds, so that they are still there when their reader comes to them.
+//! Invariants: a block that was read along is checked as any other before it comes into the cache; what is wrong with it is
+//! told to nobody but who comes to it, and reads it by itself.
+
+use super::Run;
+use crate::tree::run::bytes::Bytes;
+use crate::tree::run::index::Index;
+use crate::tree::stored::Stored;
+use crate::Result;
+use esker_base::counters::{count, Counter};
+use esker_format::LeafEntry;
+use esker_memory::{Account, Region};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Bytes of one read at most.
+const MOST_BYTES: u64 = 1 << 20;
+/// Of the cache one in so many at most: a new block is pushed out once a tenth of the cache has come after it.
+const SHARE_OF_CACHE: u64 = 64;
+
+/// How somebody reads a run from block to block.
+pub(crate) struct Ahead {
+    most: u32,
+    /// By the last read.
+    many: u32,
+    /// Blocks before this one it has read along.
+    end: usize,
+}
+
+impl Ahead {
+    /// So many blocks at most by one read.
+    pub(crate) fn new(most: u32) -> Ahead {
+        Ahead { most, many: 0, end: 0 }
+    }
+
+    fn next(&mut self) -> usize {
+        self.many = (self.many * 2).clamp(1, self.most.max(1));
+        self.many as usize
+    }
+}
+
+impl<K: Stored> Run<K> {
+    /// As [`block`](Self::block), for who goes on to those behind it, before `end`.
+    pub(crate) fn block_ahead(
+        &self,
+        index: &Arc<Index<K>>,
+        at: usize,
+        end: usize,
+        ahead: &mut Ahead,
+    ) -> Result<Arc<K::Block>> {
+        if at < ahead.end {
+            // It was not in memory before this reader came. To find it there is no use of it: a scan is not to sweep the cache.
+            if let Some(block) = index.slot(at).look() {
+                count(Counter::BlocksMissed, 1);
+                return Ok(block);
+            }
+        }
+        if ahead.most > 1 && !index.slot(at).is_here() {
+            let many = ahead.next();
+            let beside = self.beside(index, at..end.min(at + many));
+            if beside.len() > 1 {
+                if let Some(block) = self.read_together(index, beside.clone()) {
+                    ahead.end = beside.end;
+                    count(Counter::BlocksMissed, 1);
+                    return Ok(block);
+                }
+            }
+        }
+        self.block(index, at)
+    }
+
+    /// Of these blocks the first ones that lie beside each other in the file, are not in memory, and are not too much.
+    fn beside(&self, index: &Index<K>, blocks: Range<usize>) -> Range<usize> {
+        let most = MOST_BYTES.min(self.file.cache.limit() / SHARE_OF_CACHE);
+        let (first, mut raw) = (blocks.start, 0);
+        let mut behind = index.entry(first).offset;
+        let fits = |at: &usize| {
+            let entry = index.entry(*at);
+            raw += u64::from(entry.stored_bytes.max(entry.raw_bytes));
+            let is_next = entry.offset == behind && (*at == first || (raw <= most && !index.slot(*at).is_here()));
+            behind = entry.offset + u64::from(entry.stored_bytes);
+            is_next
+        };
+        first..first + blocks.take_while(fits).count()
+    }
+
+    /// Reads blocks that lie beside each other into the cache; the first of them. None: it is to be read by itself, and then tells
+    /// why.
+    fn read_together(&self, index: &Arc<Index<K>>, blocks: Range<usize>) -> Option<Arc<K::Block>> {
+        let (first, last) = (index.entry(blocks.start), index.entry(blocks.end - 1));
+        let bytes = (last.offset + u64::from(last.stored_bytes) - first.offset) as usize;
+        let mut all = Region::new(Account::BlockCache, bytes).ok()?;
+        self.file.open().ok()?.read_at(&mut all[..bytes], first.offset).ok()?;
+        let mut wanted = None;
+        for at in blocks.clone() {
+            let entry = index.entry(at);
+            let from = (entry.offset - first.offset) as usize;
+            let stored = &all[from..from + entry.stored_bytes as usize];
+            let Some(block) = self.open_copy(index, at, stored) else { break };
+            let block = Arc::new(block);
+            self.file.cache.insert(index, at, &block);
+            if wanted.is_some() {
+                count(Counter::BlocksReadAhead, 1);
+            }
+            wanted.get_or_insert(block);
+        }
+        wanted
+    }
+
+    fn open_copy(&self, index: &Index<K>, at: usize, stored: &[u8]) -> Option<K::Block> {
+        let mut region = Region::new(Account::BlockCache, stored.len()).ok()?;
+        region[..stored.len()].copy_from_slice(stored);
+        let whole = &index.entries()[at];
+        let opened = self.open_entry(whole, Bytes::new(region, stored.len())).ok()?;
+        self.note(whole.block().offset, Ok(opened)).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests;
