@@ -12,12 +12,15 @@ use std::collections::HashMap;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
 use std::time::Instant;
 
 /// Waits that a recorder keeps until they are taken.
 pub const MOST_NOTED: usize = 16 * 1024;
+/// Bytes of what was wanted of others that a recorder keeps until it is taken.
+const MOST_WANTED_BYTES: usize = 64 * 1024;
 /// Bytes of a recorder's room for them.
-pub const RECORDER_BYTES: u64 = (MOST_NOTED * size_of::<Noted>()) as u64;
+pub const RECORDER_BYTES: u64 = (MOST_NOTED * size_of::<Noted>() + MOST_WANTED_BYTES) as u64;
 /// So many calls of the engine are timed one by one; of those that follow, one in [`SAMPLED`], which stands for all.
 const ALL_TIMED: u64 = 1024;
 const SAMPLED: u64 = 16;
@@ -42,6 +45,46 @@ pub struct Place {
     pub bytes: u64,
 }
 
+/// What somebody waited for that another one had.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wanted {
+    /// The table.
+    pub table: String,
+    /// Row, key or what else of it, in a word or two.
+    pub kind: &'static str,
+    /// Which, for people; none: it is the kind alone.
+    pub key: Option<String>,
+    /// The connection of who had it when the wait began; zero: a transaction without one.
+    pub connection: u64,
+    /// So many besides had it, too, or were before.
+    pub others: u64,
+}
+
+impl Wanted {
+    fn bytes(&self) -> usize {
+        size_of::<Wanted>() + self.table.len() + self.key.as_ref().map_or(0, String::len)
+    }
+}
+
+/// In the name of a traced session another thread works: what it takes is told with the statement during which it is told.
+#[derive(Debug, Clone)]
+pub struct Helped(Arc<AtomicU64>);
+
+impl Helped {
+    /// Runs `work`, for the session.
+    pub fn helps<T>(&self, work: impl FnOnce() -> T) -> T {
+        let begin = Instant::now();
+        let result = work();
+        self.0.fetch_add(ns_between(begin, Instant::now()), Ordering::Relaxed);
+        result
+    }
+}
+
+/// Who works for the session that is traced in this thread says so by this; none: nobody asks.
+pub fn helped() -> Option<Helped> {
+    with_recorder(|r| Helped(r.helped_ns.clone()))
+}
+
 /// A wait that is over, or several that were summed. Times are in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Noted {
@@ -63,6 +106,8 @@ pub struct Noted {
     pub nested: bool,
     /// How many they were.
     pub count: u64,
+    /// What another one had, by its place in [`Recorder::take_wanted`].
+    pub wanted: Option<usize>,
 }
 
 /// A statement's times, in nanoseconds.
@@ -80,6 +125,8 @@ pub struct Totals {
     pub waits_ready_ns: u64,
     /// Of `cpu_ns` that within calls of the engine and outside of waits; of many calls sampled.
     pub engine_ns: u64,
+    /// What other threads told meanwhile that they took for the session: beside all this.
+    pub helped_ns: u64,
 }
 
 /// Tells for how long this thread could have run and did not, in nanoseconds; none where the system does not tell.
@@ -91,6 +138,7 @@ struct Open {
     slept: Option<Slept>,
     place: Option<Place>,
     source: Option<Source>,
+    wanted: Option<usize>,
 }
 
 /// A thread's clocks when a wait began in which it sleeps.
@@ -121,6 +169,9 @@ pub struct Recorder {
     summed: Vec<Noted>,
     paths: Vec<PathBuf>,
     known: HashMap<PathBuf, usize>,
+    wanted: Vec<Wanted>,
+    wanted_bytes: usize,
+    helped_ns: Arc<AtomicU64>,
     totals: Totals,
     calls: u64,
     call_began_ns: Option<u64>,
@@ -164,6 +215,9 @@ impl Recorder {
             summed: Vec::new(),
             paths: Vec::new(),
             known: HashMap::new(),
+            wanted: Vec::new(),
+            wanted_bytes: 0,
+            helped_ns: Arc::default(),
             totals: Totals::default(),
             calls: 0,
             call_began_ns: None,
@@ -204,6 +258,22 @@ impl Recorder {
         noted
     }
 
+    /// What the waits that were taken with [`take_noted`](Self::take_noted) wanted of others; before another one begins.
+    pub fn take_wanted(&mut self) -> Vec<Wanted> {
+        self.wanted_bytes = 0;
+        std::mem::take(&mut self.wanted)
+    }
+
+    fn want(&mut self, wanted: Wanted) {
+        let bytes = wanted.bytes();
+        let Some(open) = self.open.last_mut() else { return };
+        if self.wanted_bytes + bytes <= MOST_WANTED_BYTES {
+            self.wanted_bytes += bytes;
+            open.wanted = Some(self.wanted.len());
+            self.wanted.push(wanted);
+        }
+    }
+
     fn clocks(&mut self) -> Clocks {
         Clocks { ready_ns: (self.ready)(), cpu_ns: thread_cpu_ns(), at: Instant::now() }
     }
@@ -223,6 +293,7 @@ impl Recorder {
             ns: ns_between(began.at, now.at),
             cpu_ns: now.cpu_ns.saturating_sub(began.cpu_ns),
             ready_ns: now.ready_ns.zip(began.ready_ns).map_or(0, |(now, then)| now.saturating_sub(then)),
+            helped_ns: self.helped_ns.swap(0, Ordering::Relaxed),
             ..self.totals
         }
     }
@@ -232,7 +303,7 @@ impl Recorder {
             let ready_ns = (self.ready)();
             Slept { cpu_ns: thread_cpu_ns(), ready_ns }
         });
-        self.open.push(Open { begin: Instant::now(), slept, place: None, source: None });
+        self.open.push(Open { begin: Instant::now(), slept, place: None, source: None, wanted: None });
     }
 
     fn pop(&mut self, event: Option<WaitEvent>) {
@@ -252,8 +323,8 @@ impl Recorder {
             self.totals.waits_ready_ns += ready_ns;
         }
         let begin_ns = ns_between(self.origin, open.begin);
-        let (place, source) = (open.place, open.source);
-        self.note(Noted { event, begin_ns, ns, cpu_ns, ready_ns, place, source, nested, count: 1 });
+        let Open { place, source, wanted, .. } = open;
+        self.note(Noted { event, begin_ns, ns, cpu_ns, ready_ns, place, source, nested, count: 1, wanted });
     }
 
     fn note(&mut self, wait: Noted) {
@@ -269,7 +340,7 @@ impl Recorder {
                 sum.ready_ns += wait.ready_ns;
                 sum.count += 1;
             }
-            None => self.summed.push(Noted { place: None, ..wait }),
+            None => self.summed.push(Noted { place: None, wanted: None, ..wait }),
         }
     }
 
@@ -379,6 +450,14 @@ pub fn place(path: &Path, offset: u64, bytes: usize) {
                 open.place = Some(Place { file, offset, bytes: bytes as u64 });
             }
         });
+    }
+}
+
+/// The wait that began last is for something that another one has; nothing if that is not known.
+#[inline]
+pub fn wants(what: impl FnOnce() -> Option<Wanted>) {
+    if is_on() {
+        with(|r| what().into_iter().for_each(|wanted| r.want(wanted)));
     }
 }
 

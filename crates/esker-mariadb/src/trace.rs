@@ -13,12 +13,12 @@ use crate::engine::EsEngine;
 use crate::guard::catch;
 use crate::session::EsSession;
 use crate::status::{report, str_of, EsError, EsStatus, Failure};
-use esker_base::trace::{self, cost_ns, thread_cpu_ns, Noted, Recorder, Totals, RECORDER_BYTES};
+use esker_base::trace::{self, cost_ns, thread_cpu_ns, Noted, Recorder, Totals, Wanted, RECORDER_BYTES};
 use esker_base::{Counter, SessionCounters};
 use esker_io::{ready_clock, AppendFile};
 use esker_memory::{Account, Charge};
 use esker_trace::format::{Call, Calls, End, File, Lost, Plan, Statement, Trace, VERSION};
-use lines::{start_of, wait_line, without_passwords};
+use lines::{of_temporary, start_of, wait_line, without_passwords};
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ffi::c_char;
@@ -93,6 +93,7 @@ pub struct EsTraceEnd {
 struct Counted {
     blocks_cached: u64,
     blocks_missed: u64,
+    blocks_ahead: u64,
     commits: u64,
     rollbacks: u64,
 }
@@ -103,6 +104,7 @@ impl Counted {
         Counted {
             blocks_cached: get(Counter::BlocksCached),
             blocks_missed: get(Counter::BlocksMissed),
+            blocks_ahead: get(Counter::BlocksReadAhead),
             commits: get(Counter::Commits),
             rollbacks: get(Counter::Rollbacks),
         }
@@ -128,8 +130,8 @@ pub struct EsTrace {
     statement: u64,
     began_ns: u64,
     before: Counted,
-    /// Files that were told, of those that the recorder knows.
-    files_told: usize,
+    /// Files that were told, of those that the recorder knows: is it a temporary table's?
+    files: Vec<bool>,
     events: u64,
     dropped: u64,
     overhead_ns: u64,
@@ -163,7 +165,7 @@ impl EsTrace {
             statement: 0,
             began_ns: 0,
             before: Counted::default(),
-            files_told: 0,
+            files: Vec::new(),
             events: 0,
             dropped: 0,
             overhead_ns: 0,
@@ -269,20 +271,27 @@ impl EsTrace {
         trace::begin_statement(recorder);
     }
 
-    /// Lines of what was noted; `names` knows which table's the files are.
-    fn tell(&mut self, noted: &[Noted], paths: &[PathBuf], names: impl FnOnce() -> HashMap<PathBuf, String>) {
-        let untold = paths.get(self.files_told..).unwrap_or_default();
+    /// Lines of what was noted, and wanted of others; `names` knows which table's the files are.
+    fn tell(
+        &mut self,
+        (noted, wanted): (&[Noted], &[Wanted]),
+        paths: &[PathBuf],
+        names: impl FnOnce() -> HashMap<PathBuf, (Option<String>, bool)>,
+    ) {
+        let untold = paths.get(self.files.len()..).unwrap_or_default();
         if !untold.is_empty() {
             let mut names = names();
             for path in untold {
-                let obj = names.remove(path).map(Cow::Owned);
-                let file = File { file: self.files_told as u64 + 1, path: Some(path.to_string_lossy()), obj };
-                self.line(&file);
-                self.files_told += 1;
+                let (obj, is_temp) = names.remove(path).unwrap_or_default();
+                let (file, path) = (self.files.len() as u64 + 1, Some(path.to_string_lossy()));
+                self.line(&File { file, path, obj: obj.map(Cow::Owned) });
+                self.files.push(is_temp);
             }
         }
         for wait in noted {
-            self.line(&wait_line(wait, self.connection, self.query, self.statement));
+            let is_temp = wait.place.is_some_and(|place| self.files.get(place.file).copied().unwrap_or_default());
+            let line = wait_line(wait, wanted, self.connection, self.query, self.statement);
+            self.line(&if is_temp { of_temporary(line) } else { line });
             self.events += 1;
             self.dropped += wait.count - 1;
             self.overhead_ns += wait.count * COST_NS.get().copied().unwrap_or(0);
@@ -297,8 +306,8 @@ impl EsTrace {
             return self.end_elsewhere(session, given);
         };
         let told_from = thread_cpu_ns();
-        let noted = recorder.take_noted(true);
-        self.tell(&noted, recorder.paths(), || names_of_files(engine));
+        let (noted, wanted) = (recorder.take_noted(true), recorder.take_wanted());
+        self.tell((&noted, &wanted), recorder.paths(), || names_of_files(engine));
         self.recorder = Some(recorder);
         if given.calls_dropped > 0 {
             let calls = Calls { dropped: Some(given.calls_dropped), q: Some(self.query), s: Some(self.statement) };
@@ -317,7 +326,8 @@ impl EsTrace {
     #[cold]
     fn end_elsewhere(&mut self, session: &EsSession, given: &EsTraceEnd) -> Result<(), Failure> {
         let recorder = Recorder::since(self.origin, ready_clock());
-        (self.recorder_id, self.files_told) = (recorder.id(), 0);
+        self.recorder_id = recorder.id();
+        self.files.clear();
         self.recorder = Some(recorder);
         let end = self.end_line(None, session, given);
         self.line(&end);
@@ -355,10 +365,11 @@ impl EsTrace {
             overhead: Some(self.overhead_ns),
             blocks_cached: Some(now.blocks_cached - then.blocks_cached),
             blocks_missed: Some(now.blocks_missed - then.blocks_missed),
+            blocks_ahead: Some(now.blocks_ahead - then.blocks_ahead),
             merge_passes: Some(given.merge_passes),
             tmp_disk_tables: Some(given.disk_tables),
             tmp_disk_bytes: Some(given.disk_bytes),
-            worker: None,
+            worker: totals.map(|t| t.helped_ns),
             commit: Some(commit.into()),
         }
     }
@@ -369,9 +380,9 @@ impl EsTrace {
             return Ok(());
         }
         let began = thread_cpu_ns();
-        let taken = trace::with_recorder(|r| (r.take_noted(false), r.paths().to_vec()));
-        if let Some((noted, paths)) = taken {
-            self.tell(&noted, &paths, || names_of_files(engine));
+        let taken = trace::with_recorder(|r| (r.take_noted(false), r.take_wanted(), r.paths().to_vec()));
+        if let Some((noted, wanted, paths)) = taken {
+            self.tell((&noted, &wanted), &paths, || names_of_files(engine));
         }
         let written = self.write_out();
         self.overhead_ns += thread_cpu_ns().saturating_sub(began);
@@ -388,12 +399,14 @@ impl Drop for EsTrace {
     }
 }
 
-fn names_of_files(engine: &EsEngine) -> HashMap<PathBuf, String> {
+/// Whose each file is, and is that a temporary table?
+fn names_of_files(engine: &EsEngine) -> HashMap<PathBuf, (Option<String>, bool)> {
     let name = |file: esker::FileInfo| {
-        let table = file.table?.replacen('/', ".", 1);
-        Some((file.path, file.index.map_or_else(|| table.clone(), |index| format!("{table}/{index}"))))
+        let table = file.table.map(|table| table.replacen('/', ".", 1));
+        let name = table.map(|table| file.index.map_or_else(|| table.clone(), |index| format!("{table}/{index}")));
+        (file.path, (name, file.kind == "temp"))
     };
-    engine.engine.files().into_iter().filter_map(name).collect()
+    engine.engine.files().into_iter().map(name).collect()
 }
 
 /// The greatest size of a trace, and of all that are in their folder; from now on.

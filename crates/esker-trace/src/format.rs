@@ -186,6 +186,14 @@ line! {
         class: Option<Str<'a>> = may text "class",
         /// What it was about: `schema.table/index`.
         obj: Option<Str<'a>> = may word "obj",
+        /// What of that was waited for, that another one has: `row`, `key`, `range` and the like.
+        lock: Option<Str<'a>> = may text "lock",
+        /// Which row or key, as `KEY_TEXT` of the table of lock waits in docs/VISIBILITY.md.
+        key: Option<Str<'a>> = may text "key",
+        /// The connection of who had it when the wait began; 0: a transaction without one.
+        by: Option<u64> = may number "by",
+        /// So many besides had it, too.
+        others: Option<u64> = may number "others",
         /// The file's number: see [`File`].
         file: Option<u64> = may number "file",
         /// The first block, in units of [`BLOCK_BYTES`].
@@ -296,6 +304,8 @@ line! {
         blocks_cached: Option<u64> = may number "blocks_cached",
         /// Blocks that were not.
         blocks_missed: Option<u64> = may number "blocks_missed",
+        /// Blocks that were read along with one that was wanted, by the same call.
+        blocks_ahead: Option<u64> = may number "blocks_ahead",
         /// The server's passes of merging sorted pieces.
         merge_passes: Option<u64> = may number "merge_passes",
         /// The server's temporary tables on disk.

@@ -5,7 +5,7 @@ use crate::early;
 use crate::gather::{self, Gathered};
 use crate::modes::{modes, sources};
 use crate::plan;
-use crate::statement::{Figures, Slow, Statement};
+use crate::statement::{Figures, Lock, Slow, Statement};
 use crate::times::{Sum, Times};
 use crate::waits::{label, Kind, Waits};
 use serde::Serialize;
@@ -200,7 +200,21 @@ pub struct TableCalls {
 }
 
 /// Waits for a lock.
-pub type LockWait = Share;
+#[derive(Debug, Clone, Serialize, PartialEq)]
+#[allow(missing_docs)]
+pub struct LockWait {
+    pub what: String,
+    pub object: Option<String>,
+    /// What of it: `row`, `key` and the like.
+    pub lock: Option<String>,
+    /// Which.
+    pub key: Option<String>,
+    /// The connection that had it; 0: a transaction without one.
+    pub by: Option<u64>,
+    pub count: u64,
+    pub sum_ns: u64,
+    pub max_ns: u64,
+}
 
 /// A statement in full.
 #[derive(Debug, Serialize)]
@@ -229,6 +243,7 @@ pub struct StatementReport {
     pub worker_ns: Option<u64>,
     pub blocks_cached: Option<u64>,
     pub blocks_missed: Option<u64>,
+    pub blocks_ahead: Option<u64>,
     pub spill: Option<Spill>,
     pub device: Distribution,
     pub slowest: Vec<SlowWait>,
@@ -264,6 +279,22 @@ fn parts(all: &[(String, Sum)]) -> Vec<Share> {
     let mut parts: Vec<Share> = all.iter().map(|(what, sum)| part(what, *sum)).collect();
     parts.sort_by_key(|p| std::cmp::Reverse(p.sum_ns));
     parts
+}
+
+fn lock_waits(all: &[(Lock, Sum)]) -> Vec<LockWait> {
+    let wait = |(of, sum): &(Lock, Sum)| LockWait {
+        what: of.name.clone(),
+        object: of.object.clone(),
+        lock: of.kind.clone(),
+        key: of.key.clone(),
+        by: of.by,
+        count: sum.count,
+        sum_ns: sum.sum_ns,
+        max_ns: sum.max_ns,
+    };
+    let mut waits: Vec<LockWait> = all.iter().map(wait).collect();
+    waits.sort_by_key(|w| std::cmp::Reverse(w.sum_ns));
+    waits
 }
 
 impl Row {
@@ -428,6 +459,7 @@ fn statement(s: &Statement) -> StatementReport {
         worker_ns: end.and_then(|e| e.worker),
         blocks_cached: end.and_then(|e| e.blocks_cached),
         blocks_missed: end.and_then(|e| e.blocks_missed),
+        blocks_ahead: end.and_then(|e| e.blocks_ahead),
         spill: end.and_then(spilled),
         device: distribution(&waits.device(), 2 * told.in_sequence > told.device_reads),
         slowest: told.slowest.values().map(|w| slow(w, s.tim)).collect(),
@@ -435,7 +467,7 @@ fn statement(s: &Statement) -> StatementReport {
         plan: plan::lines(&s.plan, early::why(s.text.as_deref(), end)),
         calls: s.calls.tables.iter().map(table_calls).collect(),
         calls_dropped: s.calls.dropped,
-        locks: parts(&told.locks),
+        locks: lock_waits(&told.locks),
         commit: end.and_then(|e| e.commit.as_deref()).map(str::to_owned),
         events_written: end.and_then(|e| e.events),
         events_dropped: end.and_then(|e| e.dropped),

@@ -11,6 +11,8 @@ const SLOWEST: usize = 5;
 /// Rows of a plan, and things that locks were waited for on.
 const PLAN_ROWS: usize = 500;
 const LOCKS: usize = 20;
+/// Bytes of a key that is told, and of what it is of.
+const KEY_BYTES: usize = 2048;
 /// Bytes of a statement's text, and of a row of its plan.
 pub(crate) const TEXT_BYTES: usize = 64 << 10;
 /// Waits of this class are for locks of rows and tables.
@@ -30,6 +32,29 @@ impl Key {
             (Some(a), Some(b)) => a == b,
             _ => self.q.is_some() && self.q == other.q,
         }
+    }
+}
+
+/// What a lock was waited for on, as far as a wait tells it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Lock {
+    pub(crate) name: String,
+    pub(crate) object: Option<String>,
+    pub(crate) kind: Option<String>,
+    pub(crate) key: Option<String>,
+    /// The connection that had it.
+    pub(crate) by: Option<u64>,
+}
+
+impl Lock {
+    fn of(wait: &Wait<'_>) -> Lock {
+        let text = |text: &Option<crate::format::Str<'_>>| text.as_deref().map(|t| cut(t, KEY_BYTES));
+        let (object, kind, key) = (text(&wait.obj), text(&wait.lock), text(&wait.key));
+        Lock { name: wait.nam.to_string(), object, kind, key, by: wait.by }
+    }
+
+    fn others() -> Lock {
+        Lock { name: "others".into(), object: None, kind: None, key: None, by: None }
     }
 }
 
@@ -143,7 +168,7 @@ impl Figures {
 pub(crate) struct Told {
     pub(crate) waits: Waits,
     pub(crate) slowest: Top<Slow>,
-    pub(crate) locks: Vec<(String, Sum)>,
+    pub(crate) locks: Vec<(Lock, Sum)>,
     /// Reads of the device; of those, right behind the one before.
     pub(crate) device_reads: u64,
     pub(crate) in_sequence: u64,
@@ -162,11 +187,7 @@ impl Told {
             self.slowest.offer(wait.ela, || Slow::new(wait, file));
         }
         if wait.class.as_deref() == Some(LOCK_CLASS) && !wait.within {
-            let on = wait.obj.as_deref().map(|o| format!(" on {o}")).unwrap_or_default();
-            self.lock(
-                format!("{}{on}", wait.nam),
-                Sum { count: wait.x.unwrap_or(1), sum_ns: wait.ela, max_ns: wait.ela },
-            );
+            self.lock(Lock::of(wait), Sum { count: wait.x.unwrap_or(1), sum_ns: wait.ela, max_ns: wait.ela });
         }
         if wait.from.as_deref() == Some("device") {
             self.device_reads += 1;
@@ -176,9 +197,9 @@ impl Told {
         }
     }
 
-    fn lock(&mut self, what: String, sum: Sum) {
+    fn lock(&mut self, what: Lock, sum: Sum) {
         let known = self.locks.len() < LOCKS || self.locks.iter().any(|(w, _)| *w == what);
-        let what = if known { what } else { "others".into() };
+        let what = if known { what } else { Lock::others() };
         match self.locks.iter_mut().find(|(w, _)| *w == what) {
             Some((_, mine)) => mine.merge(sum),
             None => self.locks.push((what, sum)),

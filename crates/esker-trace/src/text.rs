@@ -79,7 +79,7 @@ fn one(s: &StatementReport, out: &mut dyn Write) -> fmt::Result {
     } else {
         let _ = write!(head, "    {outcome}");
         writeln!(out, "{head}")?;
-        let words: Vec<String> = text.split(' ').map(|w| words::short(w, WIDTH - 2)).collect();
+        let words = pieces(&text);
         let mut lines = String::new();
         wrapped(&mut lines, "  ", &words, " ")?;
         for (i, line) in lines.lines().take(TEXT_LINES).enumerate() {
@@ -136,14 +136,15 @@ fn calls(table: &TableCalls, several: bool, out: &mut dyn Write) -> fmt::Result 
 
 fn foot(s: &StatementReport, out: &mut dyn Write) -> fmt::Result {
     let locks = words::locks(&s.locks);
+    let line = |out: &mut dyn Write, wait: &str| wrapped(out, "  ", &pieces(&format!("locks: {wait}")), " ");
     if !s.ended {
-        return locks.iter().try_for_each(|l| writeln!(out, "  locks: {l}"));
+        return locks.iter().try_for_each(|l| line(out, l));
     }
     let rest = words::commit_and_events(s).join("     ");
     if let ([only], true) = (&locks[..], s.locks.is_empty()) {
         return writeln!(out, "  locks: {only}     {rest}");
     }
-    locks.iter().try_for_each(|l| writeln!(out, "  locks: {l}"))?;
+    locks.iter().try_for_each(|l| line(out, l))?;
     writeln!(out, "  {rest}")
 }
 
@@ -205,6 +206,11 @@ fn powers(rows: &[Row], out: &mut dyn Write) -> fmt::Result {
         }
     }
     Ok(())
+}
+
+/// The words of a text, each of a line's length at most.
+fn pieces(text: &str) -> Vec<String> {
+    text.split(' ').map(|w| words::short(w, WIDTH - 4)).collect()
 }
 
 /// Words in lines; those after the first one stand two columns further in.

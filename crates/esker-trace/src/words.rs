@@ -129,7 +129,13 @@ pub(crate) fn beside(s: &StatementReport) -> [String; 2] {
 }
 
 pub(crate) fn blocks(s: &StatementReport) -> Option<String> {
-    Some(format!("blocks: {} in Esker's cache, {} not", s.blocks_cached?, s.blocks_missed?))
+    let ahead = s.blocks_ahead.filter(|n| *n > 0).map(|n| format!("; {n} were read along with others"));
+    Some(format!(
+        "blocks: {} in Esker's cache, {} not{}",
+        s.blocks_cached?,
+        s.blocks_missed?,
+        ahead.unwrap_or_default()
+    ))
 }
 
 /// How it was committed, and what of it was written down.
@@ -256,9 +262,22 @@ pub(crate) fn locks(locks: &[crate::report::LockWait]) -> Vec<String> {
         return vec!["none waited for".into()];
     }
     let each = |l: &crate::report::LockWait| {
-        format!("{}: {}, {}, longest {}", flat(&l.what), number(l.count, "time"), time(l.sum_ns), time(l.max_ns))
+        format!("{}: {}, {}, longest {}", lock(l), number(l.count, "time"), time(l.sum_ns), time(l.max_ns))
     };
     locks.iter().map(each).collect()
+}
+
+/// What was waited for, and whom.
+fn lock(of: &crate::report::LockWait) -> String {
+    let mut words = vec![format!("waited for {}", flat(&of.what))];
+    words.extend(of.object.as_deref().map(|o| format!("on {}", flat(o))));
+    let which: Vec<String> = [&of.lock, &of.key].into_iter().flatten().map(|w| flat(w)).collect();
+    words.extend((!which.is_empty()).then(|| which.join(" ")));
+    words.extend(of.by.map(|by| match by {
+        0 => "behind a transaction without a connection".to_owned(),
+        by => format!("behind connection {by}"),
+    }));
+    words.join(" ")
 }
 
 pub(crate) fn events(written: Option<u64>, dropped: Option<u64>, overhead_ns: Option<u64>, wall_ns: i64) -> String {

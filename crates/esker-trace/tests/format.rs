@@ -36,8 +36,9 @@ fn values_are_what_they_say() {
         cpu: Some(1200),
         ready: Some(3040),
         within: true,
+        ..Wait::default()
     };
-    assert_eq!(LINES.lines().nth(3).unwrap().parse(), Ok(Line::from(wait)));
+    assert_eq!(LINES.lines().nth(4).unwrap().parse(), Ok(Line::from(wait)));
     let text = match Line::parse(LINES.lines().nth(1).unwrap()) {
         Ok(Line::Statement(s)) => s.text.unwrap().into_owned(),
         other => panic!("{other:?}"),
@@ -105,11 +106,31 @@ fn numbers<const N: usize>() -> impl Strategy<Value = [Option<u64>; N]> {
 }
 
 fn wait() -> impl Strategy<Value = Line<'static>> {
-    (any::<u64>(), text(), any::<u64>(), numbers(), may(text()), may(text()), may(text()), any::<bool>()).prop_map(
-        |(tim, nam, ela, [conn, q, s, x, file, block, blocks, bytes, cpu, ready], class, obj, from, within)| {
-            let wait =
-                Wait { tim, conn, q, s, nam, ela, x, class, obj, file, block, blocks, bytes, from, cpu, ready, within };
-            Line::Wait(wait)
+    let texts = proptest::collection::vec(may(text()), 5);
+    (any::<u64>(), text(), any::<u64>(), numbers(), texts, any::<bool>()).prop_map(
+        |(tim, nam, ela, numbers, texts, within)| {
+            let [conn, q, s, x, by, others, file, block, blocks, bytes, cpu, ready] = numbers;
+            let [class, obj, lock, key, from] = <[_; 5]>::try_from(texts).unwrap();
+            let wait = Wait {
+                tim,
+                conn,
+                q,
+                s,
+                nam,
+                ela,
+                x,
+                class,
+                obj,
+                file,
+                block,
+                blocks,
+                bytes,
+                from,
+                cpu,
+                ready,
+                ..Wait::default()
+            };
+            Line::Wait(Wait { lock, key, by, others, within, ..wait })
         },
     )
 }
@@ -118,10 +139,10 @@ fn end() -> impl Strategy<Value = Line<'static>> {
     (any::<(u64, u64, u64, bool)>(), numbers(), numbers(), may(text())).prop_map(
         |((q, tim, ela, killed), a, b, commit)| {
             let [s, cpu, engine, ready, waits_cpu, waits_ready, rows, changed, first_row, err] = a;
-            let [events, dropped, overhead, blocks_cached, blocks_missed, merge_passes, tmp_disk_tables, tmp_disk_bytes, worker] =
+            let [events, dropped, overhead, blocks_cached, blocks_missed, blocks_ahead, merge_passes, tmp_disk_tables, tmp_disk_bytes, worker] =
                 b;
             let end = End { q, s, tim, ela, cpu, engine, ready, waits_cpu, waits_ready, rows, changed, first_row, err, ..End::default() };
-            let end = End { killed, events, dropped, overhead, blocks_cached, blocks_missed, merge_passes, ..end };
+            let end = End { killed, events, dropped, overhead, blocks_cached, blocks_missed, blocks_ahead, merge_passes, ..end };
             Line::End(End { tmp_disk_tables, tmp_disk_bytes, worker, commit, ..end })
         },
     )

@@ -231,6 +231,9 @@ fn several() -> Lines {
     let lock = Wait {
         class: Some("Application".into()),
         obj: Some("shop.t".into()),
+        lock: Some("row".into()),
+        key: Some("PRIMARY(17,'it''s')".into()),
+        by: Some(9),
         ..of(2, 2, 110 * US, 300 * US, "enq: TX - row lock contention")
     };
     lines.add(lock).add(ended(2, 2, 500 * US, 400 * US, 60, 10));
@@ -267,7 +270,58 @@ fn statements_within_others_count_once() {
     let inner = read(&several().0, 10);
     let inner = inner.statements.iter().find(|s| s.query == Some(2)).unwrap();
     assert_eq!((inner.account.unaccounted_ns, inner.locks[0].sum_ns), (Some(50_000), 300_000));
+    let lock = &inner.locks[0];
+    assert_eq!(
+        (lock.object.as_deref(), lock.lock.as_deref(), lock.key.as_deref(), lock.by),
+        (Some("shop.t"), Some("row"), Some("PRIMARY(17,'it''s')"), Some(9))
+    );
     golden("several.txt", &text(&file));
+}
+
+/// The line of a lock, without breaks.
+fn locks_of(file: &esker_trace::report::File) -> String {
+    let text = text(file);
+    let begin = text.find("  locks:").unwrap();
+    text[begin..].lines().map(str::trim).collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn a_lock_is_told_by_what_was_waited_for_and_whom() {
+    let mut lines = Lines::default();
+    lines.add(trace()).add(Statement { q: 8841, s: Some(1), tim: 0, ..Statement::default() });
+    let lock = |tim, key: &'static str, by| Wait {
+        class: Some("Application".into()),
+        obj: Some("shop.t".into()),
+        lock: Some("key".into()),
+        key: Some(key.into()),
+        by: Some(by),
+        ..wait(tim, 100 * US, "enq: TX - unique key")
+    };
+    lines.add(lock(0, "a(1)", 5)).add(lock(200 * US, "a(1)", 5));
+    // Another holder, another key: by themselves.
+    lines.add(lock(400 * US, "a(1)", 0)).add(lock(600 * US, "a(2)", 5));
+    lines.add(end(1000 * US, 1000 * US));
+    let file = lines.read();
+    let counts: Vec<u64> = file.statements[0].locks.iter().map(|l| l.count).collect();
+    assert_eq!(counts, [2, 1, 1]);
+    let told = locks_of(&file);
+    for words in [
+        "waited for enq: TX - unique key on shop.t key a(1) behind connection 5: 2 times, 200 us, longest 100 us",
+        "key a(1) behind a transaction without a connection: 1 time",
+        "key a(2) behind connection 5: 1 time",
+    ] {
+        assert!(told.contains(words), "{words}: {told}");
+    }
+    // However many there are, they are few in memory, and all are counted.
+    let mut lines = Lines::default();
+    lines.add(trace()).add(Statement { q: 8841, s: Some(1), tim: 0, ..Statement::default() });
+    for n in 0..100 {
+        lines.add(lock(n, "a", n));
+    }
+    let file = lines.add(end(1000 * US, 1000 * US)).read();
+    let locks = &file.statements[0].locks;
+    let others = locks.iter().find(|l| l.what == "others").unwrap();
+    assert_eq!((locks.len(), others.count, locks.iter().map(|l| l.count).sum()), (21, 80, 100u64));
 }
 
 #[test]

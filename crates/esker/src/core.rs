@@ -89,7 +89,7 @@ impl Core {
         parts.tables.values().for_each(|table| due.take_in(table, &table.trees()));
         let shown = parts.tables.values().map(|table| (table.id, table.clone())).collect();
         let visible = esker_format::CommitSeq(parts.wal.end_lsn().0.saturating_sub(1));
-        Arc::new(Core {
+        let core = Arc::new(Core {
             disk: parts.disk,
             dir: parts.dir,
             folder: parts.folder,
@@ -118,7 +118,10 @@ impl Core {
             lock_guard: Mutex::new(&order::FOLDER, Some(parts.lock_guard)),
             host: parts.options.host.clone(),
             options: parts.options,
-        })
+        });
+        let words = Arc::downgrade(&core);
+        core.locks.told_by(words);
+        core
     }
 
     /// The catalog, for a statement that defines: one at a time.

@@ -28,7 +28,7 @@ use std::collections::hash_map::Entry;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::Ordering;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 use wait::{Blocker, Held, Released, Wait, Waits};
 
@@ -93,6 +93,12 @@ pub trait WaitHooks {
     fn statement(&self, _connection: u64) -> Option<String> {
         None
     }
+}
+
+/// Knows in words what is waited for.
+pub(crate) trait Words: Send + Sync {
+    /// Asked by who is about to sleep in a traced statement, with no lock held.
+    fn of_wait(&self, wait: &Waiter) -> Option<esker_base::trace::Wanted>;
 }
 
 /// No front end.
@@ -195,6 +201,7 @@ pub(crate) struct LockTable {
     waits: Waits,
     /// Whose clock ends waits.
     host: Arc<dyn Host>,
+    words: OnceLock<Weak<dyn Words>>,
 }
 
 /// What one look at a shard gave.
@@ -294,7 +301,22 @@ struct Behind<'a> {
 impl LockTable {
     pub(crate) fn new(host: Arc<dyn Host>) -> Self {
         let shards = (0..SHARDS).map(|_| Mutex::new(&order::LOCK_SHARD, Shard::new())).collect();
-        LockTable { shards, waits: Waits::new(), host }
+        LockTable { shards, waits: Waits::new(), host, words: OnceLock::new() }
+    }
+
+    /// From now on traces tell what is waited for; the first one stays.
+    pub(crate) fn told_by(&self, words: Weak<dyn Words>) {
+        let _ = self.words.set(words);
+    }
+
+    /// The trace of a wait that begins says what it is for, while others still have that.
+    fn trace(&self, wait: &Wait<'_>, since: Duration, blockers: &[Blocker]) {
+        esker_base::trace::wants(|| {
+            let blockers = blockers.iter().map(|b| b.owner.txn).collect();
+            let Wait { key, row, mode, .. } = *wait;
+            let waiter = Waiter { txn: wait.owner.txn, key, row, mode, since, blockers };
+            self.words.get()?.upgrade()?.of_wait(&waiter)
+        });
     }
 
     fn shard(&self, tree: TreeId, high: u64) -> MutexGuard<'_, Shard> {
@@ -504,6 +526,7 @@ impl LockTable {
             if since.is_none() {
                 since = Some(now);
                 esker_base::wait::begin_traced();
+                self.trace(wait, now, &blockers);
                 wait.hooks.before_wait();
             }
             for b in &blockers {

@@ -120,6 +120,50 @@ fn what_does_not_fit_is_summed_by_its_kind() {
     assert_eq!(noted.iter().map(|n| n.cpu_ns).sum::<u64>(), totals.waits_cpu_ns);
 }
 
+fn wanted(table: &str) -> Wanted {
+    Wanted { table: table.into(), kind: "row", key: None, connection: 5, others: 0 }
+}
+
+#[test]
+fn what_was_wanted_is_of_its_wait_and_bounded() {
+    wants(|| panic!("nobody asks"));
+    begin_statement(recorder().0);
+    timed(WaitEvent::RunRead, || ());
+    timed(WaitEvent::RowLock, || {
+        wants(|| Some(wanted("a")));
+        timed(WaitEvent::RunRead, || ());
+    });
+    timed(WaitEvent::RowLock, || wants(|| None));
+    timed(WaitEvent::KeyLock, || wants(|| Some(wanted("b"))));
+    wants(|| Some(wanted("no wait")));
+    let taken = with_recorder(|r| (r.take_noted(false), r.take_wanted())).unwrap();
+    let of: Vec<_> = taken.0.iter().map(|n| n.wanted.map(|at| taken.1[at].table.as_str())).collect();
+    assert_eq!(of, [None, None, Some("a"), None, Some("b")]);
+    assert_eq!(taken.1.len(), 2);
+    // What does not fit is waited for without words; there is room again once they are taken.
+    let long = "x".repeat(1000);
+    (0..100).for_each(|_| timed(WaitEvent::RowLock, || wants(|| Some(wanted(&long)))));
+    let taken = with_recorder(|r| (r.take_noted(false), r.take_wanted())).unwrap();
+    let told = taken.0.iter().filter(|n| n.wanted.is_some()).count();
+    assert!((50..65).contains(&told) && taken.1.len() == told && taken.0.len() == 100, "{told} told");
+    timed(WaitEvent::RowLock, || wants(|| Some(wanted(&long))));
+    let (mut recorder, _) = end_statement().unwrap();
+    assert_eq!((recorder.take_noted(true)[0].wanted, recorder.take_wanted()), (Some(0), vec![wanted(&long)]));
+}
+
+#[test]
+fn what_other_threads_took_is_told_once() {
+    assert!(helped().is_none());
+    begin_statement(recorder().0);
+    let session = helped().unwrap();
+    let busy = move || session.helps(|| std::thread::sleep(std::time::Duration::from_millis(2)));
+    std::thread::scope(|scope| (0..2).for_each(|_| drop(scope.spawn(busy.clone()))));
+    let (recorder, totals) = end_statement().unwrap();
+    assert!(totals.helped_ns >= 4_000_000, "{totals:?}");
+    begin_statement(recorder);
+    assert_eq!(end_statement().unwrap().1.helped_ns, 0);
+}
+
 #[test]
 fn the_engines_processor_time_is_that_of_its_calls() {
     let busy = |ns| {

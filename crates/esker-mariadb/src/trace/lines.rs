@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a trace's lines are made of.
 
-use esker_base::trace::{Noted, Source};
+use esker_base::trace::{Noted, Source, Wanted};
+use esker_base::WaitEvent;
 use esker_trace::format::{Wait, BLOCK_BYTES};
 use std::borrow::Cow;
 
@@ -12,7 +13,15 @@ pub(super) fn start_of(text: &str, bytes: usize) -> &str {
     &text[..end]
 }
 
-pub(super) fn wait_line(wait: &Noted, connection: u64, query: u64, statement: u64) -> Wait<'static> {
+/// `wanted`: what the waits that were taken with this one wanted of others.
+pub(super) fn wait_line<'a>(
+    wait: &Noted,
+    wanted: &'a [Wanted],
+    connection: u64,
+    query: u64,
+    statement: u64,
+) -> Wait<'a> {
+    let wanted = wait.wanted.and_then(|at| wanted.get(at));
     let (file, block, blocks) = match wait.place {
         Some(p) if p.bytes > 0 => {
             let (from, to) = (p.offset / BLOCK_BYTES, (p.offset + p.bytes).div_ceil(BLOCK_BYTES));
@@ -30,7 +39,11 @@ pub(super) fn wait_line(wait: &Noted, connection: u64, query: u64, statement: u6
         ela: wait.ns,
         x: (wait.count > 1).then_some(wait.count),
         class: Some(wait.event.map_or("Commit", |event| event.class()).into()),
-        obj: None,
+        obj: wanted.map(|w| w.table.replacen('/', ".", 1).into()),
+        lock: wanted.map(|w| w.kind.into()),
+        key: wanted.and_then(|w| w.key.as_deref()).map(Cow::Borrowed),
+        by: wanted.map(|w| w.connection),
+        others: wanted.map(|w| w.others).filter(|&n| n > 0),
         file,
         block,
         blocks,
@@ -42,6 +55,18 @@ pub(super) fn wait_line(wait: &Noted, connection: u64, query: u64, statement: u6
         cpu: (!wait.nested).then_some(wait.cpu_ns),
         ready: (!wait.nested).then_some(wait.ready_ns),
         within: wait.nested,
+    }
+}
+
+/// A wait for a file of a temporary table has a name of its own: nobody else reads that file.
+pub(super) fn of_temporary(line: Wait<'_>) -> Wait<'_> {
+    let is = |event: WaitEvent| line.nam == event.title();
+    if is(WaitEvent::RunRead) {
+        Wait { nam: "temp read".into(), ..line }
+    } else if is(WaitEvent::RunWrite) || is(WaitEvent::RunWriteQueue) {
+        Wait { nam: "temp write".into(), ..line }
+    } else {
+        line
     }
 }
 

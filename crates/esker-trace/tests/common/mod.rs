@@ -119,6 +119,7 @@ pub fn example() -> Lines {
         overhead: Some(5_000 * US),
         blocks_cached: Some(17),
         blocks_missed: Some(3200),
+        blocks_ahead: Some(2100),
         merge_passes: Some(0),
         tmp_disk_tables: Some(0),
         tmp_disk_bytes: Some(0),

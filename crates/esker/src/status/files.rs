@@ -107,8 +107,8 @@ impl Engine {
 fn file(path: PathBuf, used: Option<Used>, kind: &'static str, figures: FileFigures) -> FileInfo {
     let Some(used) = used else { return FileInfo { path, kind, table: None, index: None, figures } };
     let kind = match &used.table {
-        _ if used.is_private => "private",
         Some(table) if table.temporary => "temp",
+        _ if used.is_private => "private",
         _ => "run",
     };
     FileInfo { path, kind, table: used.table.map(|table| table.name()), index: used.index, figures }

@@ -301,6 +301,31 @@ fn rolling_back_removes_no_file() {
     assert!(!removed.is_empty() && !removed.contains(&std::thread::current().id()), "removed by {removed:?}");
 }
 
+/// What workers take for a traced session is told with its statement, and with nobody else's.
+#[test]
+fn who_is_traced_learns_what_workers_took() {
+    use esker_base::trace::{begin_statement, end_statement, Recorder};
+    let (_disk, e, t) = one_table(Options { background: Background::Threads, ..small() });
+    let (mut s, mut other) = (e.session(), e.session());
+    let statement = |s: &mut Session, traced: bool| {
+        if traced {
+            begin_statement(Recorder::new(Box::new(|| None)));
+        }
+        begin(s);
+        fill_with_noise(s, &t, 0..20_000);
+        s.commit().unwrap();
+        end_statement().map(|(_, totals)| totals.helped_ns)
+    };
+    assert_eq!(statement(&mut other, false), None);
+    let helped = statement(&mut s, true).unwrap();
+    assert!(helped > 0, "no worker wrote a chunk of {} rows", 20_000);
+    begin_statement(Recorder::new(Box::new(|| None)));
+    begin(&mut s);
+    s.count_rows(&t).unwrap();
+    s.commit().unwrap();
+    assert_eq!(end_statement().unwrap().1.helped_ns, 0, "what is told once is told no more");
+}
+
 /// Rows lost to an error in one tree, then in another, later: rolling the later back forgets the first.
 #[test]
 fn rows_lost_earlier_are_remembered() {

@@ -10,6 +10,7 @@ mod deadlock;
 mod locks;
 #[cfg(test)]
 mod tests;
+mod traced;
 
 pub use locks::LockInfo;
 

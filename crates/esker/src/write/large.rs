@@ -11,6 +11,7 @@ use crate::tree::run::writer::RunWriter;
 use crate::write::bulk::Chunk;
 use crate::{Error, Result};
 use esker_base::lock::{order, Condvar, Mutex};
+use esker_base::trace::{helped, Helped};
 use esker_base::wait::{timed, WaitEvent};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -276,6 +277,8 @@ struct StreamState {
     cancelled: bool,
     /// The part of the budget of one that was cancelled, until its writer is gone.
     held: Option<Share>,
+    /// The session that sent the last chunk, if it is traced.
+    helped: Option<Helped>,
 }
 
 impl Stream {
@@ -288,6 +291,7 @@ impl Stream {
             busy: false,
             cancelled: false,
             held: None,
+            helped: None,
         };
         let state = Mutex::new(&order::BULK_STREAM, state);
         Arc::new(Stream { pool: pool.clone(), depth, state, changed: Condvar::new() })
@@ -307,6 +311,7 @@ impl Stream {
             return Err(e.clone());
         }
         state.jobs.push_back(chunk);
+        state.helped = helped();
         let idle = !std::mem::replace(&mut state.busy, true);
         let empty = state.empty.pop();
         drop(state);
@@ -350,13 +355,16 @@ impl Stream {
 
     /// A worker's part; true if there is more to do.
     fn work(&self) -> bool {
-        let (chunks, writer) = {
+        let (chunks, writer, helped) = {
             let mut state = self.state.lock();
             let n = state.jobs.len().min(CHUNKS_AT_ONCE);
-            (state.jobs.drain(..n).collect::<Vec<_>>(), state.writer.take())
+            (state.jobs.drain(..n).collect::<Vec<_>>(), state.writer.take(), state.helped.clone())
         };
         self.changed.notify_all();
-        let written = writer.map(|writer| write(writer, chunks));
+        let written = writer.map(|writer| match helped {
+            Some(session) => session.helps(|| write(writer, chunks)),
+            None => write(writer, chunks),
+        });
         let mut state = self.state.lock();
         let mut gone = None;
         match written {

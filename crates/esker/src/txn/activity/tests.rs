@@ -2,7 +2,7 @@ use super::*;
 use crate::tests::support::{begun, engine, insert_seven, locking, until};
 use crate::{BeginOptions, Error, LockMode, ScanOptions, Table};
 
-fn open(engine: &Engine, connection: u64) -> Session {
+pub(super) fn open(engine: &Engine, connection: u64) -> Session {
     let session = begun(engine, false);
     session.set_connection(connection);
     session
@@ -156,7 +156,7 @@ fn who_waits_for_an_end_says_so() {
 }
 
 /// A table of numbers, unique, and names; so many rows of it are committed.
-fn people(engine: &Engine, rows: u64) -> Arc<Table> {
+pub(super) fn people(engine: &Engine, rows: u64) -> Arc<Table> {
     let schema = esker_format::Schema::new();
     let schema = schema.column("id", esker_format::Type::U64).column("name", esker_format::Type::Text(40));
     let def = crate::TableDef::of(&schema).unwrap().index("by_name", &["name"]).unwrap();
