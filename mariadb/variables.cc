@@ -165,7 +165,7 @@ MYSQL_SYSVAR_ULONGLONG(bulk_buffer_size, bulk_buffer_size, PLUGIN_VAR_RQCMDARG,
 MYSQL_SYSVAR_ULONGLONG(bulk_threshold, bulk_threshold, PLUGIN_VAR_READONLY | PLUGIN_VAR_RQCMDARG,
                        "Bytes of rows in a transaction from which on they are written to files of their own instead of"
                        " to the log",
-                       nullptr, nullptr, 512 * KiB, 4 * KiB, GiB, KiB);
+                       nullptr, nullptr, 512 * KiB, 4 * KiB, 64 * MiB, KiB);
 
 MYSQL_SYSVAR_ULONGLONG(wal_segment_size, wal_segment_size, PLUGIN_VAR_READONLY | PLUGIN_VAR_RQCMDARG,
                        "Bytes of each preallocated file of the log",

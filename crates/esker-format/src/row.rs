@@ -168,7 +168,8 @@ fn append_values(layout: &Layout, values: &[Value<'_>], out: &mut Vec<u8>) -> Re
             }
             (Value::Bytes(bytes), _) => {
                 let (found, max) = (bytes.len() as u64, u64::from(column.kind.max_bytes()));
-                if found > max.min(u64::from(MAX_ROW_BYTES)) {
+                let max = max.min(u64::from(MAX_ROW_BYTES));
+                if found > max {
                     return Err(FormatError::TooLong { what: "value", found, max });
                 }
                 match column.kind {

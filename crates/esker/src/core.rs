@@ -20,6 +20,7 @@ use crate::upkeep::due::Due;
 use crate::upkeep::manifest::Written;
 use crate::writable::Writable;
 use crate::write::large::{Budget, Pool};
+use crate::{Error, Result};
 use esker_base::lock::{order, Mutex, MutexGuard};
 use esker_base::WaitEvent;
 use esker_format::{FolderId, TableId, TreeId};
@@ -124,6 +125,16 @@ impl Core {
         core
     }
 
+    /// Fails if a table is another engine's: what is written there would stand in neither's log, and what is read would be seen
+    /// as of another order of commits.
+    #[inline]
+    pub(crate) fn check_own(&self, table: &Table) -> Result<()> {
+        match table.engine() == self.due.engine {
+            true => Ok(()),
+            false => Err(not_own(table)),
+        }
+    }
+
     /// The catalog, for a statement that defines: one at a time.
     pub(crate) fn lock_catalog(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Table>>> {
         self.tables.lock_told(WaitEvent::Definition)
@@ -148,4 +159,12 @@ impl Core {
     pub(crate) fn tree_exists(&self, id: TreeId) -> bool {
         self.tables.lock().values().any(|t| t.has_tree(id))
     }
+}
+
+#[cold]
+fn not_own(table: &Table) -> Error {
+    let name = table.name();
+    Error::InvalidArgument(format!(
+        "table '{name}' is of another engine than this session, or was opened before it was"
+    ))
 }

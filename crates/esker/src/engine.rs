@@ -29,32 +29,35 @@ pub struct Engine {
     pub(crate) core: Arc<Core>,
 }
 
-/// Lets the background threads end when the last handle goes without [`Engine::close`]: they would keep each other's engine
-/// alive.
+/// Ends the background threads when the last handle goes without [`Engine::close`]: they would keep each other's engine alive,
+/// and the folder locked for a while.
 struct Threads(std::sync::Weak<Core>);
 
 impl Drop for Threads {
     fn drop(&mut self) {
         if let Some(core) = self.0.upgrade() {
-            background::let_end(&core);
+            background::end(&core);
         }
     }
 }
 
 impl Engine {
-    /// Opens the folder `dir` with standard options; what is worth telling goes to standard error.
+    /// Opens the folder `dir` with standard options; what is worth telling goes to standard error. A relative path is meant from
+    /// the process' folder of now, whatever that becomes later.
     ///
     /// # Errors
     /// As for [`open`](Self::open).
     pub fn open_dir(dir: impl AsRef<Path>) -> Result<Engine> {
+        let dir = std::path::absolute(dir).map_err(|e| Error::InvalidArgument(format!("no folder: {e}")))?;
         let log: Notify = Arc::new(|message, level| match level {
             Level::Info => {}
             Level::Warning | Level::Error => eprintln!("esker: {message}"),
         });
-        Engine::open(Arc::new(PosixDisk::new()), dir.as_ref(), Options::default(), log)
+        Engine::open(Arc::new(PosixDisk::new()), &dir, Options::default(), log)
     }
 
-    /// Opens the folder `dir`, made if it is not there, and recovers what the last process left.
+    /// Opens the folder `dir`, made if it is not there, and recovers what the last process left. A relative path goes with the
+    /// process' own folder, which must not change then.
     ///
     /// With [`Options::read_only`] the folder must be there, it is locked like any other, and recovery's writes go to
     /// memory: nothing in it changes.
@@ -63,6 +66,7 @@ impl Engine {
     /// [`Error::Locked`] if another process has it open, [`Error::Damage`] with file and offset, [`Error::NewerFormat`],
     /// or what the disk says. Nothing is overwritten in these cases.
     pub fn open(disk: Arc<dyn Disk>, dir: &Path, options: Options, log: Notify) -> Result<Engine> {
+        let options = options.sound();
         if options.read_only {
             return Self::open_read_only(disk, dir, options, log);
         }
@@ -94,15 +98,21 @@ impl Engine {
         Engine { _threads, core }
     }
 
-    /// Ends background work, writes memtables out and lets the folder go. Sessions must be gone.
+    /// Ends background work, writes memtables out and lets the folder go. Nothing can be written afterwards. The folder stays
+    /// locked as long as a session of before is there: it may be writing, or have files that go with it.
     pub fn close(&self) -> Result<()> {
         background::stop(&self.core);
-        let result = match self.core.writable.is_poisoned() || self.core.writable.is_read_only() {
+        let result = match self.core.writable.is_poisoned() || self.core.writable.check_open().is_err() {
             // What is not durable was never acknowledged: the next start recovers.
             true => Ok(()),
             false => flush::all(&self.core),
         };
-        *self.core.lock_guard.lock() = None;
+        self.core.writable.set_closed();
+        // Nor is it let go while somebody is defining something.
+        let quiet = self.core.tables.try_lock().is_some();
+        if quiet && self.core.sessions.all().is_empty() {
+            *self.core.lock_guard.lock() = None;
+        }
         result
     }
 
@@ -185,10 +195,7 @@ impl Engine {
     }
 
     fn refuse_read_only(&self) -> Result<()> {
-        match self.core.writable.is_read_only() {
-            true => self.core.writable.check(),
-            false => Ok(()),
-        }
+        self.core.writable.check_open()
     }
 
     /// Calls `done`, from any thread, once everything that is committed or decided now is durable; or with the error that keeps it
@@ -234,6 +241,7 @@ impl Engine {
     /// # Errors
     /// [`Error::Interrupted`] if `progress` said so.
     pub fn optimize(&self, table: &Table, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<()> {
+        self.core.check_own(table)?;
         merge::optimize(&self.core, table, progress)
     }
 
@@ -250,6 +258,7 @@ impl Engine {
         scope: CheckScope,
         progress: &mut dyn FnMut(u64, u64) -> bool,
     ) -> Result<CheckReport> {
+        self.core.check_own(table)?;
         let mut report = check::table(table, scope, progress)?;
         let all_sound = scope == CheckScope::All && !report.stopped && report.damages.is_empty();
         let own = self.core.tables().into_iter().find(|t| t.id == table.id);

@@ -15,7 +15,7 @@ pub enum Background {
     Inline,
 }
 
-/// Settings of an engine.
+/// Settings of an engine. What lies beyond its means is taken as the nearest that does not.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// Bound of all large memory: memtables, block cache, buffers. Bytes.
@@ -58,6 +58,27 @@ pub struct Options {
     pub host: Arc<dyn Host>,
     /// What strings weigh, for indexes over text that is not compared as bytes.
     pub collations: Arc<dyn Collations>,
+}
+
+/// More redo than a frame of the log takes cannot be committed.
+const MOST_THRESHOLD_BYTES: usize = 64 << 20;
+const MOST_MIN_RUN_BYTES: usize = 32 << 20;
+/// A block has at least a row, and at most as much as one can be read of.
+const LEAST_BLOCK_BYTES: usize = 512;
+const MOST_BLOCK_BYTES: usize = 16 << 20;
+
+impl Options {
+    /// The same within what the engine can do with.
+    pub(crate) fn sound(self) -> Self {
+        let block = |bytes: usize| bytes.clamp(LEAST_BLOCK_BYTES, MOST_BLOCK_BYTES);
+        Options {
+            bulk_threshold_bytes: self.bulk_threshold_bytes.min(MOST_THRESHOLD_BYTES),
+            min_run_bytes: self.min_run_bytes.min(MOST_MIN_RUN_BYTES),
+            block_bytes: block(self.block_bytes),
+            lookup_block_bytes: block(self.lookup_block_bytes),
+            ..self
+        }
+    }
 }
 
 impl Default for Options {

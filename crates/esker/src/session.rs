@@ -91,7 +91,11 @@ pub(crate) struct Parts<'a> {
     pub(crate) txn: &'a mut Txn,
 }
 
-/// One caller of the engine.
+/// One caller of the engine. Its first call begins a transaction at READ COMMITTED, unless [`begin`](Session::begin) has begun one;
+/// it ends with [`commit`](Session::commit), [`rollback`](Session::rollback), or with the session, which rolls it back.
+///
+/// At READ COMMITTED a statement reads what was committed when it began. Whoever does not say where statements begin
+/// ([`begin_statement`](Session::begin_statement)) has one that lasts as long as the transaction: he goes on reading what he saw first.
 pub struct Session {
     pub(crate) core: Arc<Core>,
     pub(crate) current: Current,
@@ -332,6 +336,8 @@ impl Session {
     }
 
     /// Undoes everything since `point`. Row locks stay until the transaction ends, as is usual.
+    ///
+    /// A point of another transaction is none of this one's: nothing is undone, and it cannot be committed any more.
     pub fn rollback_to(&mut self, point: &Savepoint) {
         self.found_locked = None;
         if let Current::Open(txn) = &mut self.current {

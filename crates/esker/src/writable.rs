@@ -15,20 +15,25 @@ pub(crate) struct Writable {
     poison: OnceLock<String>,
     /// Recovery is over and nothing may change.
     read_only: AtomicBool,
+    /// The folder is let go: it may be another's.
+    closed: AtomicBool,
     notify: Notify,
 }
 
 impl Writable {
     /// Everything may be written.
     pub(crate) fn new(notify: &Notify) -> Self {
-        Writable { poison: OnceLock::new(), read_only: AtomicBool::new(false), notify: notify.clone() }
+        Writable {
+            poison: OnceLock::new(),
+            read_only: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
+            notify: notify.clone(),
+        }
     }
 
     /// Fails if nothing may be written any more.
     pub(crate) fn check(&self) -> Result<()> {
-        if self.is_read_only() {
-            return Err(Error::ReadOnly("it was opened read-only".into()));
-        }
+        self.check_open()?;
         match self.poison.get() {
             Some(why) => Err(Error::Poisoned(why.clone())),
             None => Ok(()),
@@ -38,6 +43,20 @@ impl Writable {
     /// From now on nothing may be written.
     pub(crate) fn set_read_only(&self) {
         self.read_only.store(true, Ordering::Release);
+    }
+
+    /// From now on nothing may be written, and nobody says that it failed.
+    pub(crate) fn set_closed(&self) {
+        self.closed.store(true, Ordering::Release);
+    }
+
+    /// Fails if it was opened read-only, or was closed: for what may be decided in memory when writing has stopped.
+    pub(crate) fn check_open(&self) -> Result<()> {
+        match (self.is_read_only(), self.closed.load(Ordering::Acquire)) {
+            (true, _) => Err(Error::ReadOnly("it was opened read-only".into())),
+            (_, true) => Err(Error::ReadOnly("it was closed".into())),
+            _ => Ok(()),
+        }
     }
 
     pub(crate) fn is_read_only(&self) -> bool {

@@ -115,6 +115,7 @@ fn build(
         return Err(Error::Unsupported("changing the indexes of a temporary table".into()));
     }
     core.writable.check()?;
+    core.check_own(table)?;
     let (before, writes) = {
         let _commit = prepared::lock_commits(core);
         refuse_prepared(core, table)?;
@@ -245,6 +246,7 @@ fn alter(core: &Core, built: Vec<BuiltIndexes>) -> Result<()> {
     if tables.len() < built.len() {
         return Err(Error::InvalidArgument("a table whose indexes are altered twice at once".into()));
     }
+    built.iter().try_for_each(|b| core.check_own(&b.table))?;
     if built.iter().any(BuiltIndexes::has_runs) {
         core.runs.sync(&core.writable)?;
     }

@@ -309,6 +309,8 @@ pub struct Table {
     dropped: AtomicBool,
     /// What was done to its rows.
     pub(crate) work: Arc<Work>,
+    /// The engine of this process that it is of; zero: none yet.
+    engine: AtomicU64,
     /// The name that it had before it was renamed last, and the how manieth renaming that was. Under the catalog's lock.
     pub(crate) former: Mutex<(u64, String)>,
 }
@@ -348,6 +350,7 @@ impl Table {
             updated_unix_s: AtomicU64::new(0),
             dropped: AtomicBool::new(false),
             work: Arc::default(),
+            engine: AtomicU64::new(0),
             former: Mutex::new(&order::TABLE_FORMER, (0, String::new())),
         })
     }
@@ -380,6 +383,16 @@ impl Table {
             rebuilt_seq: seq,
             extra,
         }
+    }
+
+    /// Says which engine has it.
+    pub(crate) fn is_of(&self, engine: u64) {
+        self.engine.store(engine, Ordering::Relaxed);
+    }
+
+    /// Which engine has it.
+    pub(crate) fn engine(&self) -> u64 {
+        self.engine.load(Ordering::Relaxed)
     }
 
     pub(crate) fn entry(&self) -> TableEntry {

@@ -138,6 +138,7 @@ impl Session {
     }
 
     pub(crate) fn check_rebuilt(&mut self, table: &Arc<Table>) -> Result<()> {
+        self.core.check_own(table)?;
         if table.is_dropped() {
             return Err(Error::NoSuchTable(table.name()));
         }

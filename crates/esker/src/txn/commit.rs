@@ -210,6 +210,9 @@ impl Session {
     }
 
     /// Commits. On return the transaction is visible and durable as configured.
+    ///
+    /// After an error it may be open still ([`in_transaction`](Self::in_transaction)): then nobody sees anything of it, and it is to be
+    /// committed again or rolled back.
     pub fn commit(&mut self) -> Result<()> {
         let core = self.core.clone();
         if let Some(end) = self.commit_visibly()? {

@@ -41,6 +41,8 @@ pub struct BeginOptions {
 /// A point of a transaction to which it can be rolled back.
 #[derive(Debug, Clone)]
 pub struct Savepoint {
+    /// Whose point it is; `None`: of any, before it has written anything.
+    txn: Option<TxnId>,
     ordinal: u64,
     small_bytes: usize,
     marks_redo: usize,
@@ -50,7 +52,7 @@ pub struct Savepoint {
 impl Default for Savepoint {
     /// Before anything was written.
     fn default() -> Self {
-        Savepoint { ordinal: 1, small_bytes: 0, marks_redo: 0, tables: Vec::new() }
+        Savepoint { txn: None, ordinal: 1, small_bytes: 0, marks_redo: 0, tables: Vec::new() }
     }
 }
 
@@ -195,6 +197,7 @@ impl Txn {
     #[cold]
     fn table_of_slow(&mut self, core: &Core, table: &Arc<Table>) -> Result<usize> {
         core.writable.check()?;
+        core.check_own(table)?;
         if !self.registered {
             core.writers.add(&self.state);
             self.registered = true;
@@ -273,6 +276,7 @@ impl Txn {
             changed: t.changed,
         };
         Savepoint {
+            txn: Some(self.state.id),
             ordinal: self.next_ordinal,
             small_bytes: self.small_bytes,
             marks_redo: self.marks_redo.len(),
@@ -285,9 +289,17 @@ impl Txn {
         self.next_ordinal > point.ordinal
     }
 
+    /// From now on it can only be rolled back.
+    fn break_by(&mut self, why: Error) {
+        self.broken = Some(Broken { first_ordinal: 0, why });
+    }
+
     /// Undoes everything since `point`.
     pub(crate) fn rollback_to(&mut self, core: &Core, point: &Savepoint) {
         self.adopt_moved(false);
+        if point.txn.is_some_and(|txn| txn != self.state.id) {
+            return self.break_by(Error::InvalidArgument("a savepoint of another transaction".into()));
+        }
         if !self.is_beyond(point) {
             return;
         }

@@ -150,6 +150,7 @@ fn decide(core: &Core, xid: &[u8]) -> Option<Decided> {
 
 /// Commits a prepared transaction by its XID; false if there is none. Durable on return.
 pub(crate) fn commit(core: &Core, xid: &[u8]) -> Result<bool> {
+    core.writable.check_open()?;
     let turn = Moment::now();
     let decided = {
         let _commit = lock_commits(core);
@@ -166,6 +167,7 @@ pub(crate) fn commit(core: &Core, xid: &[u8]) -> Result<bool> {
 
 /// Rolls a prepared transaction back by its XID; false if there is none. Durable on return.
 pub(crate) fn rollback(core: &Core, xid: &[u8]) -> Result<bool> {
+    core.writable.check_open()?;
     carry_out(core);
     let Some(prepared) = core.prepared.lock().remove(xid) else {
         return Ok(false);

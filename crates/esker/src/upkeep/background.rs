@@ -245,20 +245,26 @@ pub(crate) fn start(core: &Arc<Core>) -> Result<()> {
 }
 
 /// Tells the background threads to end.
-pub(crate) fn let_end(core: &Core) {
+fn let_end(core: &Core) {
     core.signals.stop.store(true, Ordering::Release);
     core.signals.flush_wanted.ring();
     core.signals.log_wanted.ring();
     core.pool.stop();
 }
 
-/// Ends the background threads and waits for them.
-pub(crate) fn stop(core: &Core) {
+/// Ends the background threads, and waits for them unless it is one of them that asks.
+pub(crate) fn end(core: &Core) {
     let_end(core);
-    let threads = std::mem::take(&mut *core.signals.threads.lock());
+    let mut threads = std::mem::take(&mut *core.signals.threads.lock());
+    threads.retain(|thread| thread.thread().id() != std::thread::current().id());
     for thread in threads {
         let _ = thread.join();
     }
+}
+
+/// The same, and what they would have answered is answered.
+pub(crate) fn stop(core: &Core) {
+    end(core);
     core.signals.trash.lock().clear();
     answer_requests(core);
 }

@@ -32,6 +32,8 @@ struct Home {
 
 /// See the module.
 pub(crate) struct Due {
+    /// Which engine of the process it is of: a table knows whose it is.
+    pub(crate) engine: u64,
     in_memory: List,
     to_merge: List,
     to_save: List,
@@ -63,7 +65,9 @@ pub(crate) struct ToSave {
 
 impl Due {
     pub(crate) fn new() -> Arc<Self> {
+        static ENGINES: AtomicU64 = AtomicU64::new(1);
         Arc::new(Due {
+            engine: ENGINES.fetch_add(1, Ordering::Relaxed),
             in_memory: Mutex::new(&order::DUE_IN_MEMORY, BTreeMap::new()),
             to_merge: Mutex::new(&order::DUE_TO_MERGE, BTreeMap::new()),
             to_save: Mutex::new(&order::DUE_TO_SAVE, BTreeMap::new()),
@@ -77,6 +81,7 @@ impl Due {
 
     /// From now on these trees of a table, which nobody else writes to yet, are looked at where there is cause.
     pub(crate) fn take_in(self: &Arc<Self>, table: &Arc<Table>, trees: &Trees) {
+        table.is_of(self.engine);
         for tree in trees.all() {
             with_tree!(tree, tree => self.take_in_tree(table, &tree));
         }

@@ -1,0 +1,261 @@
+//! What Rust programs may do that nobody should: each is an error that says so, or does what was meant; nothing is lost.
+
+#![allow(clippy::unwrap_used)]
+
+use esker::{Engine, Error, Isolation, Options, PosixDisk, ScanOptions, Schema, Session, Table, TableDef, Type};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// A folder that goes with the test.
+struct Folder(PathBuf);
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn folder(name: &str) -> Folder {
+    let path = std::env::temp_dir().join(format!("esker-misuse-{name}-{}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&path);
+    Folder(path)
+}
+
+fn def() -> TableDef {
+    let schema = Schema::new().column("id", Type::U64).column("text", Type::Text(100));
+    TableDef::of(&schema).unwrap().unique("by_id", &["id"]).unwrap()
+}
+
+fn made(folder: &Folder) -> (Engine, Arc<Table>) {
+    let engine = Engine::open_dir(&folder.0).unwrap();
+    engine.create_table("t", &def()).unwrap();
+    let table = engine.open_table("t").unwrap();
+    (engine, table)
+}
+
+fn insert(session: &mut Session, table: &Arc<Table>, ids: std::ops::Range<u64>) -> Result<(), Error> {
+    ids.into_iter().try_for_each(|id| session.insert(table, &[id.into(), "some text".into()]).map(drop))
+}
+
+fn ids(engine: &Engine) -> Vec<u64> {
+    let (table, mut session) = (engine.open_table("t").unwrap(), engine.session());
+    let (mut rows, mut found) = (session.rows(&table).unwrap(), Vec::new());
+    while let Some(row) = rows.next().unwrap() {
+        found.push(row.get("id").unwrap());
+    }
+    found
+}
+
+fn is_refused<T>(result: Result<T, Error>, words: &str) {
+    let error = result.err().unwrap_or_else(|| panic!("it went through; wanted: {words}"));
+    assert!(error.to_string().contains(words), "{error}");
+}
+
+#[test]
+fn a_table_of_another_engine_is_refused() {
+    let (one, other) = (folder("one"), folder("other"));
+    let ((a, of_a), (b, of_b)) = (made(&one), made(&other));
+    let mut session = a.session();
+    insert(&mut session, &of_a, 0..3).unwrap();
+    let words = "table 't' is of another engine";
+    is_refused(insert(&mut session, &of_b, 7..8), words);
+    is_refused(session.update(&of_b, esker::format::RowId(1), &[1u64.into(), "".into()]), words);
+    is_refused(session.delete(&of_b, esker::format::RowId(1)), words);
+    is_refused(session.lock_all(&of_b), words);
+    is_refused(session.delete_all(&of_b), words);
+    is_refused(session.rows(&of_b).map(drop), words);
+    is_refused(session.rows_by(&of_b, "by_id", esker::IndexRange::all()).map(drop), words);
+    is_refused(session.open_cursor(&of_b, ScanOptions::default()).map(drop), words);
+    is_refused(session.count(&of_b), words);
+    is_refused(session.check_index(&of_b, 0), words);
+    is_refused(session.auto_increment_used(&of_b, 5), words);
+    is_refused(a.optimize(&of_b, &mut |_, _| true), words);
+    is_refused(a.check(&of_b, &mut |_, _| true), words);
+    is_refused(a.analyze(&of_b, &mut |_, _| true), words);
+    is_refused(a.build_indexes(&of_b, &[], &mut |_, _| true).map(drop), words);
+    is_refused(a.alter_indexes(vec![b.build_indexes(&of_b, &[], &mut |_, _| true).unwrap()]), words);
+    session.commit().unwrap();
+    assert_eq!((ids(&a), ids(&b)), (vec![0, 1, 2], vec![]));
+    // One that was opened before its engine was closed is none of the engine that has the folder now.
+    drop((session, a));
+    let again = Engine::open_dir(&one.0).unwrap();
+    is_refused(insert(&mut again.session(), &of_a, 7..8), words);
+    assert_eq!(ids(&again), [0, 1, 2]);
+}
+
+#[test]
+fn what_is_closed_writes_nothing_and_keeps_the_folder_while_it_may() {
+    let folder = folder("closed");
+    let (engine, table) = made(&folder);
+    let (mut session, mut loads) = (engine.session(), engine.session());
+    insert(&mut session, &table, 0..10).unwrap();
+    session.commit().unwrap();
+    insert(&mut session, &table, 10..20).unwrap();
+    insert(&mut loads, &table, 100_000..200_000).unwrap(); // has files of its own
+    engine.close().unwrap();
+    engine.close().unwrap();
+    assert!(matches!(Engine::open_dir(&folder.0), Err(Error::Locked(_))), "its sessions are there");
+    for session in [&mut session, &mut loads] {
+        is_refused(session.commit(), "it was closed");
+        is_refused(session.prepare(b"xid"), "it was closed");
+    }
+    is_refused(insert(&mut engine.session(), &table, 20..21), "it was closed");
+    is_refused(engine.create_table("u", &def()), "it was closed");
+    is_refused(engine.drop_table("t"), "it was closed");
+    is_refused(engine.truncate_table("t"), "it was closed");
+    is_refused(engine.checkpoint(), "it was closed");
+    is_refused(engine.commit_xid(b"xid"), "it was closed");
+    drop(session);
+    assert!(matches!(Engine::open_dir(&folder.0), Err(Error::Locked(_))), "one session is there");
+    drop((loads, engine));
+    let again = Engine::open_dir(&folder.0).unwrap();
+    insert(&mut again.session(), &again.open_table("t").unwrap(), 30..31).unwrap();
+    drop(table);
+    assert_eq!(ids(&again), (0..10).collect::<Vec<_>>());
+    assert!(again.check(&again.open_table("t").unwrap(), &mut |_, _| true).unwrap().damages.is_empty());
+}
+
+#[test]
+fn what_is_prepared_is_not_decided_by_a_session_of_a_closed_engine() {
+    let folder = folder("prepared");
+    let (engine, table) = made(&folder);
+    let mut session = engine.session();
+    insert(&mut session, &table, 0..3).unwrap();
+    session.prepare(b"xid").unwrap();
+    engine.close().unwrap();
+    is_refused(session.commit(), "it was closed");
+    drop((session, engine));
+    let again = Engine::open_dir(&folder.0).unwrap();
+    assert_eq!((again.prepared(), ids(&again)), (vec![b"xid".to_vec()], vec![]));
+    assert!(again.commit_xid(b"xid").unwrap());
+    assert_eq!(ids(&again), [0, 1, 2]);
+}
+
+#[test]
+fn a_folder_is_free_when_the_last_handle_is_dropped() {
+    let folder = folder("dropped");
+    drop(made(&folder));
+    for id in 0..20 {
+        let engine = Engine::open_dir(&folder.0).unwrap_or_else(|e| panic!("opening {id}: {e}"));
+        let (table, mut session) = (engine.open_table("t").unwrap(), engine.session());
+        insert(&mut session, &table, id..id + 1).unwrap();
+        session.commit().unwrap();
+        if id % 2 == 0 {
+            drop(engine); // before its session
+        }
+    }
+    // By one of its own threads, which waits for itself no more than for others that wait for it.
+    let (engine, (done, is_done)) = (Engine::open_dir(&folder.0).unwrap(), std::sync::mpsc::channel());
+    let handle = engine.clone();
+    engine.request_checkpoint(Box::new(move |result| {
+        drop(handle);
+        done.send(result).unwrap();
+    }));
+    drop(engine);
+    is_done.recv().unwrap().unwrap();
+}
+
+#[test]
+fn a_relative_folder_stays_where_it_was() {
+    let folder = folder("relative");
+    std::fs::create_dir_all(folder.0.join("elsewhere")).unwrap();
+    std::env::set_current_dir(&folder.0).unwrap();
+    let engine = Engine::open_dir("data").unwrap();
+    std::env::set_current_dir("elsewhere").unwrap();
+    engine.create_table("t", &def()).unwrap();
+    let mut session = engine.session();
+    insert(&mut session, &engine.open_table("t").unwrap(), 0..100_000).unwrap();
+    session.commit().unwrap();
+    engine.checkpoint().unwrap();
+    assert!(engine.open_table("t").unwrap().stats().runs > 0);
+    drop((session, engine));
+    assert_eq!(std::fs::read_dir(folder.0.join("elsewhere")).unwrap().count(), 0);
+    assert_eq!(ids(&Engine::open_dir(folder.0.join("data")).unwrap()).len(), 100_000);
+    is_refused(Engine::open_dir(""), "no folder");
+}
+
+#[test]
+fn a_savepoint_of_another_transaction_undoes_nothing_and_is_not_forgotten() {
+    let folder = folder("savepoint");
+    let (engine, table) = made(&folder);
+    engine.create_table("u", &def()).unwrap();
+    let (mut a, mut b) = (engine.session(), engine.session());
+    insert(&mut a, &engine.open_table("u").unwrap(), 0..5).unwrap();
+    let point = a.savepoint();
+    a.commit().unwrap();
+    for session in [&mut a, &mut b] {
+        insert(session, &table, 0..20).unwrap();
+        session.rollback_to(&point);
+        is_refused(session.commit(), "a savepoint of another transaction");
+        is_refused(session.prepare(b"xid"), "a savepoint of another transaction");
+        session.rollback().unwrap();
+    }
+    // One of before there was a transaction is of any.
+    let before = b.savepoint();
+    b.begin(Isolation::ReadCommitted, Default::default());
+    insert(&mut b, &table, 0..20).unwrap();
+    b.rollback_to(&before);
+    insert(&mut b, &table, 30..31).unwrap();
+    b.commit().unwrap();
+    assert_eq!((b.count(&table).unwrap(), ids(&engine)), (1, vec![30]));
+}
+
+#[test]
+fn without_statements_a_transaction_is_one() {
+    let folder = folder("statements");
+    let (engine, table) = made(&folder);
+    let (mut reader, mut writer) = (engine.session(), engine.session());
+    assert_eq!(reader.count(&table).unwrap(), 0);
+    insert(&mut writer, &table, 0..3).unwrap();
+    writer.commit().unwrap();
+    assert_eq!(reader.count(&table).unwrap(), 0);
+    reader.begin_statement();
+    assert_eq!(reader.count(&table).unwrap(), 3);
+    insert(&mut writer, &table, 3..4).unwrap();
+    writer.commit().unwrap();
+    assert_eq!(reader.count(&table).unwrap(), 3);
+    reader.commit().unwrap();
+    assert_eq!(reader.count(&table).unwrap(), 4);
+}
+
+#[test]
+fn options_beyond_all_means_are_taken_as_the_nearest() {
+    let open = |path: &Path, options: &Options| {
+        Engine::open(Arc::new(PosixDisk::new()), path, options.clone(), Arc::new(|_, _| ()))
+    };
+    type Odd = fn(usize) -> Options;
+    let odd: [(&str, Odd); 4] = [
+        ("block_bytes", |n| Options { block_bytes: n, ..Options::default() }),
+        ("lookup_block_bytes", |n| Options { lookup_block_bytes: n, ..Options::default() }),
+        ("bulk_threshold_bytes", |n| Options { bulk_threshold_bytes: n, ..Options::default() }),
+        ("min_run_bytes", |n| Options { min_run_bytes: n, ..Options::default() }),
+    ];
+    for (name, options) in odd {
+        for bytes in [0, usize::MAX] {
+            let folder = folder("options");
+            let engine = open(&folder.0, &options(bytes)).unwrap();
+            engine.create_table("t", &def()).unwrap();
+            let (table, mut session) = (engine.open_table("t").unwrap(), engine.session());
+            insert(&mut session, &table, 0..3000).unwrap();
+            session.commit().unwrap();
+            engine.checkpoint().unwrap_or_else(|e| panic!("{name} {bytes}: {e}"));
+            assert!(table.stats().runs > 0, "{name} {bytes}");
+            drop((session, engine));
+            assert_eq!(ids(&open(&folder.0, &options(bytes)).unwrap()).len(), 3000, "{name} {bytes}");
+        }
+    }
+}
+
+#[test]
+fn a_transaction_of_any_threshold_fits_into_the_log() {
+    let folder = folder("threshold");
+    let options = Options { bulk_threshold_bytes: usize::MAX, min_run_bytes: usize::MAX, ..Options::default() };
+    let engine = Engine::open(Arc::new(PosixDisk::new()), &folder.0, options, Arc::new(|_, _| ())).unwrap();
+    let schema = Schema::new().column("id", Type::U64).column("bytes", Type::Bytes(1 << 20));
+    let (table, mut session, bytes) = (engine.create("t", &schema).unwrap(), engine.session(), vec![7; 1 << 20]);
+    for id in 0..150u64 {
+        session.insert(&table, &[id.into(), (&bytes).into()]).unwrap();
+    }
+    session.commit().unwrap();
+    assert_eq!(session.count(&table).unwrap(), 150);
+}
