@@ -6,9 +6,11 @@ use std::io::{self, Read, Seek, Write};
 use std::os::fd::AsRawFd;
 use std::path::Path;
 
-/// Closing the file unlocks it.
+/// Closing the files unlocks them.
 struct FileLock {
     _file: File,
+    /// Its folder is locked, too: people remove lock files that seem to be left over.
+    _folder: Option<File>,
 }
 
 impl LockGuard for FileLock {}
@@ -17,20 +19,44 @@ impl LockGuard for FileLock {}
 pub(super) fn acquire(path: &Path) -> Result<Box<dyn LockGuard>> {
     let os = |error: io::Error| IoError::from_os("lock", path, None, &error);
     let mut options = fs::OpenOptions::new();
-    let mut file = options.read(true).write(true).create(true).truncate(false).open(path).map_err(os)?;
+    let opened = options.read(true).write(true).create(true).truncate(false).open(path);
+    let (mut file, writable) = match opened {
+        Ok(file) => (file, true),
+        // Whoever only looks needs no more: the lock is the same.
+        Err(e) if is_read_only(&e) => (File::open(path).map_err(|_| os(e))?, false),
+        Err(e) => return Err(os(e)),
+    };
+    if let Err(e) = lock(&file) {
+        return Err(if e.kind() == io::ErrorKind::WouldBlock { held_by_other(path, file) } else { os(e) });
+    }
+    let folder = path.parent().and_then(|folder| File::open(folder).ok());
+    let folder = match folder.map(|folder| lock(&folder).map(|()| folder)) {
+        Some(Err(e)) if e.kind() == io::ErrorKind::WouldBlock => return Err(held_by_other(path, file)),
+        // Not every file system locks folders: the file alone has to do.
+        locked => locked.and_then(io::Result::ok),
+    };
+    // The text is for people: that it cannot be written (a full disk) does not make the lock worse.
+    if writable {
+        let _ = file.set_len(0).and_then(|()| file.rewind());
+        let _ = writeln!(file, "{}", std::process::id());
+    }
+    Ok(Box::new(FileLock { _file: file, _folder: folder }))
+}
+
+fn lock(file: &File) -> io::Result<()> {
     // SAFETY: the descriptor is open.
     while unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } != 0 {
         let error = io::Error::last_os_error();
-        match error.kind() {
-            io::ErrorKind::Interrupted => continue,
-            io::ErrorKind::WouldBlock => return Err(held_by_other(path, file)),
-            _ => return Err(os(error)),
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
         }
     }
-    // The text is for people: that it cannot be written (a full disk) does not make the lock worse.
-    let _ = file.set_len(0).and_then(|()| file.rewind());
-    let _ = writeln!(file, "{}", std::process::id());
-    Ok(Box::new(FileLock { _file: file }))
+    Ok(())
+}
+
+/// Nothing may be written there, by this process or by any.
+fn is_read_only(e: &io::Error) -> bool {
+    matches!(e.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem)
 }
 
 fn held_by_other(path: &Path, mut file: File) -> IoError {

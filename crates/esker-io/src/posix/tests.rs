@@ -146,8 +146,25 @@ fn lock_file_keeps_a_second_one_out() {
     let error = disk.lock(&folder.path("lock")).err().unwrap();
     assert_eq!(error.kind, IoKind::Locked);
     assert!(error.message.contains(&std::process::id().to_string()), "{error}");
+    // Without its file the lock is still a lock.
+    disk.remove(&folder.path("lock")).unwrap();
+    assert_eq!(disk.lock(&folder.path("lock")).err().unwrap().kind, IoKind::Locked);
     drop(lock);
     disk.lock(&folder.path("lock")).unwrap();
+}
+
+#[test]
+fn what_is_read_only_can_be_locked_where_it_is_there() {
+    let disk = PosixDisk::new();
+    // Not even root may write there.
+    let path = std::path::Path::new("/sys/kernel/uevent_seqnum");
+    assert!(std::fs::OpenOptions::new().write(true).open(path).is_err());
+    let lock = disk.lock(path).unwrap();
+    assert_eq!(disk.lock(path).err().unwrap().kind, IoKind::Locked);
+    drop(lock);
+    drop(disk.lock(path).unwrap());
+    let error = disk.lock(&path.with_file_name("none")).err().unwrap();
+    assert_eq!(error.kind, IoKind::ReadOnly, "{error}");
 }
 
 #[test]
