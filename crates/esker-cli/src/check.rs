@@ -28,7 +28,7 @@ pub fn run(dir: &Path, tables: &[String], as_json: bool, out: &mut dyn Write) ->
 /// The folder is so damaged that it cannot be opened: what was met first is all there is to tell.
 fn unopened(dir: &Path, e: &Error, as_json: bool, out: &mut dyn Write) -> Result<(), Failure> {
     if as_json {
-        let report = json!({ "folder": dir, "ok": false, "tables": [], "damage": [finding(e)] });
+        let report = json!({ "folder": text::json_path(dir), "ok": false, "tables": [], "damage": [finding(e)] });
         writeln!(out, "{report}")?;
     } else {
         writeln!(out, "{}: cannot be opened, its tables were not checked\n  {e}", dir.display())?;
@@ -59,20 +59,27 @@ fn tables_of(
         if as_json {
             reports.push(table_json(name, &report));
         } else {
-            tell(name, &report, out)?;
-            out.flush()?;
+            heard(tell(name, &report, out).and_then(|()| Ok(out.flush()?)))?;
         }
     }
     if as_json {
-        let report = json!({ "folder": dir, "ok": whole, "tables": reports, "damage": [] });
-        writeln!(out, "{report}")?;
+        let report = json!({ "folder": text::json_path(dir), "ok": whole, "tables": reports, "damage": [] });
+        heard(writeln!(out, "{report}").map_err(Failure::from))?;
     } else {
         let replayed = engine.status().recovered_bytes;
-        writeln!(out, "manifest and log: {} replayed: ok", text::size(replayed))?;
+        heard(writeln!(out, "manifest and log: {} replayed: ok", text::size(replayed)).map_err(Failure::from))?;
     }
     match whole {
         true => Ok(()),
         false => Err(Failure::Damaged),
+    }
+}
+
+/// Whoever reads the output may have enough of it: the exit code is still to say what all tables are like.
+fn heard(told: Result<(), Failure>) -> Result<(), Failure> {
+    match told {
+        Err(Failure::Output(e)) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        told => told,
     }
 }
 
@@ -103,7 +110,7 @@ fn table_json(name: &str, report: &CheckReport) -> Json {
 
 fn finding(e: &Error) -> Json {
     let (file, offset) = place(e);
-    json!({ "file": file, "offset": offset, "message": e.to_string() })
+    json!({ "file": text::json_path(&file), "offset": offset, "message": e.to_string() })
 }
 
 /// A line on the terminal that says how far it is; none if there is no terminal.

@@ -2,7 +2,7 @@
 
 use crate::failure::Failure;
 use esker::format::manifest::MAX_MANIFEST_BYTES;
-use esker::format::Manifest;
+use esker::format::{Manifest, ManifestFile};
 use esker::io::{AccessHint, Disk, LockGuard, OpenMode};
 use esker::{Engine, Error, Level, Notify, Options, PosixDisk};
 use std::io::{IsTerminal, Write};
@@ -23,8 +23,10 @@ pub fn open(dir: &Path) -> Result<Engine, Failure> {
 pub struct Locked {
     /// Where it lies.
     pub disk: Arc<dyn Disk>,
-    /// Its manifest.
+    /// Its manifest, without what is not whole at its end.
     pub manifest: Manifest,
+    /// What that is, if the log does not reach back to this manifest: a crash would not have left it so.
+    pub torn: Option<Error>,
     _guard: Box<dyn LockGuard>,
 }
 
@@ -41,8 +43,9 @@ pub fn lock(dir: &Path) -> Result<Locked, Failure> {
     let size = file.size_bytes().map_err(Error::from)?.min(MAX_MANIFEST_BYTES);
     let mut bytes = vec![0; size as usize];
     file.read_at(&mut bytes, 0).map_err(Error::from)?;
-    let manifest = Manifest::decode(&bytes).map_err(|e| Error::damage(&path, 0, e))?;
-    Ok(Locked { disk, manifest, _guard })
+    let ManifestFile { manifest, torn, .. } = ManifestFile::decode(&bytes).map_err(|e| Error::damage(&path, 0, e))?;
+    let torn = torn.map(|(at, why)| Error::damage(&path, at, why));
+    Ok(Locked { disk, manifest, torn, _guard })
 }
 
 /// Number and bytes of the files in a folder's part that end so.

@@ -81,7 +81,7 @@ fn table_lines(tables: &[Arc<Table>], out: &mut dyn Write) -> Result<(), Failure
 
 fn folder_json(dir: &Path, status: &Status, log: &LogFiles, tables: &[Arc<Table>], prepared: &[Vec<u8>]) -> Json {
     json!({
-        "folder": dir,
+        "folder": text::json_path(dir),
         "runs": status.runs,
         "run_bytes": status.run_bytes,
         "log": {

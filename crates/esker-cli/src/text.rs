@@ -2,6 +2,7 @@
 
 use serde_json::{json, Value as Json};
 use std::fmt::Write;
+use std::path::Path;
 
 /// Hexadecimal digits of `bytes`.
 pub fn hex(bytes: &[u8]) -> String {
@@ -42,6 +43,11 @@ pub fn json_field(bytes: &[u8], as_text: bool) -> Json {
         Some(text) => json!(text),
         None => json!({ "hex": hex(bytes) }),
     }
+}
+
+/// A path as JSON, as people see it: a name may be any bytes, a string of JSON may not.
+pub fn json_path(path: &Path) -> Json {
+    json!(path.to_string_lossy())
 }
 
 /// A size for people.

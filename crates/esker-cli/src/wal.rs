@@ -1,9 +1,10 @@
 //! `esker wal`: the log's records, one a line, as they lie there. Nothing is replayed into tables.
 
 use crate::failure::Failure;
-use crate::{folder, text};
+use crate::folder::{self, Locked};
+use crate::text;
 use esker::format::{IndexStatistics, Lsn, Record, RecordReader, RunEntry, RunRef, TableId};
-use esker::wal::{replay, WalError};
+use esker::wal::{replay, Replayed, WalError};
 use esker::Error;
 use serde_json::{json, Value as Json};
 use std::io::Write;
@@ -43,7 +44,7 @@ pub fn run(
     out: &mut dyn Write,
 ) -> Result<(), Failure> {
     let folder = folder::lock(dir)?;
-    let from = from.map_or(folder.manifest.replay_from, Lsn);
+    let (asked, from) = (from.is_some(), from.map_or(folder.manifest.replay_from, Lsn));
     let wal = dir.join("wal");
     let mut left = limit.unwrap_or(u64::MAX);
     let mut frame = |lsn: Lsn, payload: &[u8]| -> Result<(), Stop> {
@@ -62,7 +63,11 @@ pub fn run(
         }
         Ok(())
     };
-    match replay(&*folder.disk, &wal, folder.manifest.folder, from, &mut frame, &mut |_, _| {}) {
+    let replayed = replay(&*folder.disk, &wal, folder.manifest.folder, from, &mut frame, &mut |_, _| {});
+    if asked {
+        refuse_place(&folder, &wal, from, &replayed)?;
+    }
+    match replayed {
         Ok(found) if as_json => {
             let (end, torn) = (found.end.0, found.torn);
             writeln!(out, "{}", json!({ "record": "end", "lsn": end, "torn": torn }))?;
@@ -74,8 +79,29 @@ pub fn run(
             Ok(())
         }
         Err(Stop::Enough) => Ok(()),
+        // The log was shortened after an edit of the manifest that is not whole any more.
+        Err(Stop::Failed(Failure::Engine(e @ Error::LogMissing { .. }))) => Err(folder.torn.unwrap_or(e).into()),
         Err(Stop::Failed(e)) => Err(e),
     }
+}
+
+/// A place from where nothing can be read is the caller's mistake, unless it is the log's end.
+fn refuse_place(folder: &Locked, wal: &Path, from: Lsn, replayed: &Result<Replayed, Stop>) -> Result<(), Failure> {
+    let why = match replayed {
+        Err(Stop::Failed(Failure::Engine(Error::LogMissing { lsn, .. }))) if *lsn == from => {
+            format!("the log in {} does not reach from {from} on", wal.display())
+        }
+        Ok(found) if found.frames == 0 => {
+            let mut nothing = |_: Lsn, _: &[u8]| -> Result<(), Stop> { Ok(()) };
+            let (disk, of, begin) = (&*folder.disk, folder.manifest.folder, folder.manifest.replay_from);
+            match replay(disk, wal, of, begin, &mut nothing, &mut |_, _| {}) {
+                Ok(whole) if whole.end != found.end => format!("at {from} no record of the log begins"),
+                _ => return Ok(()),
+            }
+        }
+        _ => return Ok(()),
+    };
+    Err(Error::InvalidArgument(why).into())
 }
 
 type Fields = Vec<(&'static str, Json)>;

@@ -10,6 +10,7 @@ use esker::format::run::RUN_HEADER_BYTES;
 use serde_json::Value as Json;
 use std::fs;
 use std::path::PathBuf;
+use std::process::{Command, Stdio};
 
 /// A closed folder with two tables of one run each; gives the first one's file too.
 fn closed(scratch: &Scratch) -> (PathBuf, PathBuf) {
@@ -70,6 +71,22 @@ fn a_flipped_bit_in_a_block_is_found_and_nothing_else() {
 }
 
 #[test]
+fn damage_is_told_by_the_exit_code_to_whoever_stops_reading() {
+    let scratch = Scratch::new();
+    let (dir, run) = closed(&scratch);
+    flip(&run, RUN_HEADER_BYTES as u64 + 500);
+    for json in [&[][..], &["--json"]] {
+        // The reader is gone before anything is written.
+        let mut reader = Command::new("true").stdin(Stdio::piped()).spawn().unwrap();
+        let writer = reader.stdin.take().unwrap();
+        reader.wait().unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_esker"));
+        let said = command.arg("check").arg(&dir).args(json).stdout(writer).output().unwrap();
+        assert_eq!((said.status.code(), said.stderr.len()), (Some(2), 0), "{json:?}: {said:?}");
+    }
+}
+
+#[test]
 fn a_run_without_its_end_or_a_missing_one_is_damage() {
     for missing in [false, true] {
         let scratch = Scratch::new();
@@ -98,6 +115,23 @@ fn a_damaged_manifest_is_damage() {
         let said = esker(&dir, &[args]);
         let all = said.out + &said.err;
         assert!(said.code == 2 && all.contains("MANIFEST at byte 0: checksum mismatch"), "{args}: {all}");
+    }
+}
+
+#[test]
+fn an_edit_that_the_log_does_not_reach_back_before_is_damage_of_the_manifest() {
+    let scratch = Scratch::new();
+    let (dir, _) = closed(&scratch);
+    let manifest = fs::read(dir.join("MANIFEST")).unwrap();
+    let at = (0..manifest.len()).step_by(4096).rfind(|at| manifest[at + 8..].starts_with(b"ESKMED")).unwrap();
+    flip(&dir.join("MANIFEST"), at as u64 + 26);
+    for segment in fs::read_dir(dir.join("wal")).unwrap() {
+        fs::remove_file(segment.unwrap().path()).unwrap();
+    }
+    for args in ["check", "info", "wal"] {
+        let said = esker(&dir, &[args]);
+        let all = said.out + &said.err;
+        assert!(said.code == 2 && all.contains(&format!("MANIFEST at byte {at}: checksum mismatch")), "{args}: {all}");
     }
 }
 

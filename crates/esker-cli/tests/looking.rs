@@ -130,6 +130,32 @@ fn wal_prints_records() {
     let said = esker(&dir, &["wal", "--from", &from, "--limit", "1"]);
     assert_eq!(said.out.lines().count(), 1);
     assert!(said.out.starts_with(&format!("{from}\trow_put\t")), "{}", said.out);
+    let end = lines.last().unwrap()["lsn"].to_string();
+    assert_eq!(esker(&dir, &["wal", "--from", &end]).out, format!("{end}\tend of the log\n"));
+    let inside = (from.parse::<u64>().unwrap() + 8).to_string();
+    for (from, words) in [("0", "does not reach"), (&u64::MAX.to_string(), "does not reach"), (&inside, "no record")] {
+        let said = esker(&dir, &["wal", "--from", from]);
+        assert!(said.code == 1 && said.out.is_empty() && said.err.contains(words), "{from}: {} {}", said.out, said.err);
+    }
+}
+
+#[test]
+fn a_folder_may_have_any_name() {
+    use std::os::unix::ffi::OsStrExt;
+    let scratch = Scratch::new();
+    let folder = crashed(&scratch);
+    let dir = folder.with_file_name(std::ffi::OsStr::from_bytes(b"na\xffme"));
+    std::fs::rename(&folder, &dir).unwrap();
+    for job in ["info", "check"] {
+        let said = esker(&dir, &[job, "--json"]);
+        let report: Json = serde_json::from_str(&said.out).unwrap_or_else(|e| panic!("{job}: {e} {}", said.err));
+        assert!(said.code == 0 && report["folder"].as_str().unwrap().ends_with("na\u{fffd}me"), "{job}: {report}");
+    }
+    std::fs::write(dir.join("MANIFEST"), [7; 100]).unwrap();
+    let said = esker(&dir, &["check", "--json"]);
+    let report: Json = serde_json::from_str(&said.out).unwrap();
+    let file = report["damage"][0]["file"].as_str().unwrap();
+    assert!(said.code == 2 && file.ends_with("na\u{fffd}me/MANIFEST"), "{report}");
 }
 
 #[test]
