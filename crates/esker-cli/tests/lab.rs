@@ -138,6 +138,9 @@ fn recovery_finds_every_row_after_a_crash() {
         let [open, replay, rest] =
             ["open_s", "replay_s", "rest_s"].map(|m| row["metrics"][m]["median"].as_f64().unwrap());
         assert!(replay > 0.0 && rest > 0.0 && (replay + rest - open).abs() < 1e-9, "{row}");
+        // Of the first one: the log is read, and the segment is made in which it goes on.
+        let [read, segment] = ["read_s", "segment_s"].map(|m| row["metrics"][m]["median"].as_f64().unwrap());
+        assert!(read > 0.0 && segment > 0.0 && read + segment < replay, "{row}");
     }
     // Two lengths of the log tell no law.
     assert!(report["notes"].as_array().unwrap().iter().any(|n| n.as_str().unwrap().contains("no law can be told")));

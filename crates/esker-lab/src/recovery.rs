@@ -14,6 +14,7 @@ use esker::format::row::{self, pack_values};
 use esker::format::{Column, ColumnKind, Compression, Layout, RowFormat};
 use esker::{BeginOptions, Engine, FlushMode, Isolation, Options as EngineOptions, PosixDisk, Table, TableDef};
 use esker_base::counters::{global_total, Counter};
+use esker_base::wait::{self, WaitEvent};
 use law::{Law, Size};
 use serde_json::{json, Map, Value};
 use std::io::{BufRead, BufReader, Read};
@@ -155,6 +156,8 @@ pub fn run(options: &Options) -> Result<Report> {
         shown: vec![
             ("open_s", "s to open"),
             ("replay_s", "s of it replaying"),
+            ("read_s", "s of that reading"),
+            ("segment_s", "s of that making a segment"),
             ("rest_s", "s then"),
             ("replay_mib_s", "MiB/s replayed"),
             ("replayed", "frames replayed"),
@@ -237,10 +240,11 @@ fn open_and_count(session: &Session, dir: &Path, records: u64, target: u32) -> R
     let before = figures();
     let began = Instant::now();
     let (tell, replay_ended) = (session.teller(), Arc::new(OnceLock::new()));
-    let ended = replay_ended.clone();
+    let (ended, waits_before) = (replay_ended.clone(), Waits::now());
     let engine = open(dir, target, move |text| {
         if text.contains(REPLAYED) {
-            let _ = ended.set(began.elapsed().as_secs_f64());
+            // Later waits are those of threads in the background, too.
+            let _ = ended.set((began.elapsed().as_secs_f64(), Waits::now()));
         }
         tell(text);
     })?;
@@ -260,11 +264,28 @@ fn open_and_count(session: &Session, dir: &Path, records: u64, target: u32) -> R
         ("replayed_bytes", "bytes", bytes),
         ("per_second", "1/s", replayed / took),
     ];
-    if let Some(replay) = replay_ended.get() {
+    if let Some((replay, waits)) = replay_ended.get() {
         metrics.extend([("replay_s", "s", *replay), ("rest_s", "s", took - replay)]);
+        metrics.push(("read_s", "s", waits.read_s - waits_before.read_s));
+        metrics.push(("segment_s", "s", waits.segment_s - waits_before.segment_s));
         metrics.push(("replay_mib_s", "MiB/s", bytes / f64::from(1 << 20) / replay));
     }
     Ok(Sample { metrics, counts: vec![("rows", rows)], wrong, ..Sample::default() })
+}
+
+/// Seconds that were waited for the log's files so far.
+#[derive(Debug, Clone, Copy)]
+struct Waits {
+    read_s: f64,
+    /// Writing and syncing: while the log is replayed that is the segment in which it goes on.
+    segment_s: f64,
+}
+
+impl Waits {
+    fn now() -> Waits {
+        let of = |event| wait::snapshot(event).sum_ns as f64 / 1e9;
+        Waits { read_s: of(WaitEvent::WalRead), segment_s: of(WaitEvent::WalWrite) + of(WaitEvent::WalSync) }
+    }
 }
 
 /// What the figures say, for each target.
