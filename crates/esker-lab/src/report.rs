@@ -205,11 +205,14 @@ impl Report {
         let noisy = || self.rows.iter().filter(|r| r.status == Status::Good && r.noise.is_too_much());
         let worst = noisy().max_by(|a, b| a.noise.excess().total_cmp(&b.noise.excess()));
         if let Some((row, why)) = worst.and_then(|row| Some((row, row.noise.why_too_much()?))) {
-            let others = match noisy().count() {
-                1 => String::new(),
-                n => format!(", the worst of {n} such rows"),
+            let name = row.params.join(" ");
+            let place = match noisy().count() {
+                1 => format!("in row '{name}'"),
+                // They were measured as one.
+                n if n == self.rows.len() && noisy().all(|other| other.noise == row.noise) => "in all rows".into(),
+                n => format!("in row '{name}', the worst of {n} such rows"),
             };
-            notes.push(format!("Too noisy (exit code 3): in row '{}'{others}, {why}.", row.params.join(" ")));
+            notes.push(format!("Too noisy (exit code 3): {place}, {why}."));
         }
         notes
     }
@@ -557,6 +560,13 @@ mod tests {
         assert!(text.contains(why), "{text}");
         assert_eq!(report.to_json()["notes"].as_array().and_then(|n| n.last().cloned()), Some(json!(why)));
         assert!(text.contains("--wait-for-quiet 60s"), "{text}");
+        let mut alike = report.clone();
+        alike.rows.iter_mut().for_each(|r| r.noise.steal = 0.5);
+        assert!(
+            alike.to_text().contains("(exit code 3): in all rows, the host took 50 percent"),
+            "{}",
+            alike.to_text()
+        );
         // Of several kinds the one that is furthest beyond what figures bear; who waited is not told to.
         let waited = Waited { seconds: 61.0, limit_s: 60.0, quiet: false, last: "others ran 90%".into() };
         let mut busy = Report { waited: Some(waited), ..report };
