@@ -46,6 +46,8 @@ pub struct EsIndexCursor {
     passed: Option<Vec<u8>>,
     /// Nothing was given at last, and in this direction.
     ended: Option<Direction>,
+    /// The range that is read is nothing, and lies behind the last keys.
+    behind_all: bool,
 }
 
 /// The key bytes at a bound, and whether there are any: behind the last keys there are none.
@@ -76,17 +78,24 @@ unsafe fn prefix(table: &Table, index: usize, given: &EsKeyRange) -> esker::Resu
     unsafe { table.key_prefix(index, from.image, from.parts as usize) }.map(Some)
 }
 
+/// The range, and is it nothing, behind the last keys?
+///
 /// # Safety
 /// As for [`es_index_seek`].
-unsafe fn range(table: &Table, index: usize, given: &EsKeyRange) -> esker::Result<KeyRange> {
+unsafe fn range(table: &Table, index: usize, given: &EsKeyRange) -> esker::Result<(KeyRange, bool)> {
     // SAFETY: the caller's promise.
     let (from, to) = unsafe { (bound(table, index, &given.from)?, bound(table, index, &given.to)?) };
-    Ok(match from {
+    let range = match from {
         Some(from) => KeyRange { from, to },
         None if given.from.image.is_null() => KeyRange { from: Vec::new(), to },
-        // Nothing is behind the last keys.
-        None => KeyRange { from: Vec::new(), to: Some(Vec::new()) },
-    })
+        None => return Ok((nothing(), true)),
+    };
+    Ok((range, false))
+}
+
+/// No keys at all.
+fn nothing() -> KeyRange {
+    KeyRange { from: Vec::new(), to: Some(Vec::new()) }
 }
 
 fn batch_of(given: &IndexBatch<'_>) -> EsBatch {
@@ -111,27 +120,27 @@ impl EsIndexCursor {
         Ok(())
     }
 
-    /// What lies in this direction of where the cursor stands: behind or before a row; at an end, from which it comes back to
-    /// the last row it gave; or where there was nothing.
-    fn rest(&self, direction: Direction) -> KeyRange {
-        let comes_back = self.ended.is_some_and(|ended| ended != direction);
+    /// What lies in this direction of where the cursor stands: behind or before a row; at an end, from which it comes back with
+    /// all that lies there now; or where there was nothing. And is that nothing, behind the last keys?
+    fn rest(&self, direction: Direction) -> (KeyRange, bool) {
+        let has_ended = self.ended == Some(direction);
+        let comes_back = self.ended.is_some() && !has_ended;
         let range = self.cursor.range();
-        let is_nothing = range.from.is_empty() && range.to.as_ref().is_some_and(Vec::is_empty);
+        let from = |from: Vec<u8>| (KeyRange { from, to: None }, false);
+        let until = |to: Option<Vec<u8>>| (KeyRange { from: Vec::new(), to }, false);
         match (&self.passed, direction) {
-            // It stays behind the last keys.
-            (None, Direction::Forward) if is_nothing => range.clone(),
-            (Some(key), _) if comes_back => KeyRange::default().rest_with(key, direction),
-            (Some(key), _) => KeyRange::default().rest(key, direction),
+            (Some(key), _) if !comes_back => (KeyRange::default().rest(key, direction), false),
+            // An empty range without a beginning lies before all keys, unless it is said to lie behind them.
+            (None, Direction::Forward) if self.behind_all => (range.clone(), true),
+            (None, Direction::Backward) if self.behind_all => until(None),
             // What came to the range since is passed over.
-            (None, Direction::Forward) if self.ended == Some(direction) => match &range.to {
-                Some(to) => KeyRange { from: to.clone(), to: None },
-                None => KeyRange { from: Vec::new(), to: Some(Vec::new()) },
+            (None, Direction::Forward) if has_ended => match &range.to {
+                Some(to) => from(to.clone()),
+                None => (nothing(), true),
             },
-            (None, Direction::Forward) => KeyRange { from: range.from.clone(), to: None },
-            (None, Direction::Backward) if self.ended == Some(direction) => {
-                KeyRange { from: Vec::new(), to: Some(range.from.clone()) }
-            }
-            (None, Direction::Backward) => KeyRange { from: Vec::new(), to: range.to.clone() },
+            (None, Direction::Backward) if has_ended => until(Some(range.from.clone())),
+            (_, Direction::Forward) => from(range.from.clone()),
+            (_, Direction::Backward) => until(range.to.clone()),
         }
     }
 
@@ -176,6 +185,7 @@ pub unsafe extern "C" fn es_index_open(
             rows: 0,
             passed: None,
             ended: None,
+            behind_all: false,
         };
         cursor.write(Box::into_raw(Box::new(opened)));
         Ok(())
@@ -221,6 +231,7 @@ pub unsafe extern "C" fn es_index_seek(
         cursor.cursor.set_choosing(choosing);
         cursor.rows = 0;
         cursor.passed = None;
+        cursor.behind_all = false;
         cursor.direction = direction(backward);
         // SAFETY: the caller's promise.
         match unsafe { prefix(&cursor.table, cursor.index, keys) }? {
@@ -228,7 +239,8 @@ pub unsafe extern "C" fn es_index_seek(
             Some((prefix, false)) => cursor.cursor.seek(s, KeyRange::of_prefix(&prefix), cursor.direction)?,
             None => {
                 // SAFETY: the caller's promise.
-                let keys = unsafe { range(&cursor.table, cursor.index, keys) }?;
+                let (keys, behind_all) = unsafe { range(&cursor.table, cursor.index, keys) }?;
+                cursor.behind_all = behind_all;
                 cursor.cursor.seek(s, keys, cursor.direction)?;
             }
         }
@@ -297,12 +309,13 @@ pub unsafe extern "C" fn es_index_turn(
     session.run(|s| {
         cursor.rows = cursor.rows.min(taken);
         cursor.pass();
-        let rest = cursor.rest(direction(backward));
+        let (rest, behind_all) = cursor.rest(direction(backward));
         if anew {
             cursor.cursor = s.open_index_cursor(&cursor.table, cursor.index, cursor.options.clone())?;
             cursor.cursor.set_choosing(cursor.choosing);
         }
         cursor.direction = direction(backward);
+        cursor.behind_all = behind_all;
         cursor.cursor.seek(s, rest, cursor.direction)?;
         cursor.give(s, batch)
     })
@@ -357,7 +370,7 @@ pub unsafe extern "C" fn es_estimate_rows(
     let index = index as usize;
     session.run(|s| {
         // SAFETY: the caller's promise.
-        let keys = unsafe { range(&table.table, index, keys) }?;
+        let (keys, _) = unsafe { range(&table.table, index, keys) }?;
         rows.write(s.estimate_rows(&table.table, index, &keys)?);
         Ok(())
     })
