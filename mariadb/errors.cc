@@ -95,6 +95,30 @@ void raise(EsStatus status, const char *text, myf flags)
     my_printf_error(mapping.sql_error, "%s: %s", flags, product, text);
 }
 
+bool raise_plain(EsStatus status)
+{
+  uint number;
+  switch (status) {
+  case EsStatus::LockTimeout:
+  case EsStatus::WouldBlock:
+    number= ER_LOCK_WAIT_TIMEOUT;
+    break;
+  case EsStatus::Deadlock:
+    number= ER_LOCK_DEADLOCK;
+    break;
+  case EsStatus::Interrupted:
+    number= ER_QUERY_INTERRUPTED;
+    break;
+  case EsStatus::TableChanged:
+    number= ER_TABLE_DEF_CHANGED;
+    break;
+  default:
+    return false;
+  }
+  my_error(number, MYF(0));
+  return true;
+}
+
 int raise_last(THD *thd, const EsSession *session)
 {
   EsError why;

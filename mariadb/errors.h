@@ -28,6 +28,12 @@ bool has_detail(EsStatus status);
 /** Raises the engine's words as an SQL error, with the SQL error number that fits the status. */
 void raise(EsStatus status, const char *text, myf flags= MYF(0));
 
+/**
+  Of a wait that ended badly, or a table that is another one by now: raises the server's own error, for a statement of which the
+  server says only that it failed. False: it is none of these.
+*/
+bool raise_plain(EsStatus status);
+
 /** Raises the words of the session's last failure. Returns its HA_ERR_*. */
 int raise_last(THD *thd, const EsSession *session);
 }

@@ -187,9 +187,9 @@ enum_alter_inplace_result ha_esker::check_if_supported_inplace_alter(TABLE *alte
 /* Fails with the words of what went wrong. */
 static bool alter_failed(EsStatus status, const char *text)
 {
-  if (status == EsStatus::Interrupted)
-    my_error(ER_QUERY_INTERRUPTED, MYF(0));
-  else if (has_detail(status))
+  if (raise_plain(status))
+    return true;
+  if (has_detail(status))
     raise(status, text);
   else
     my_error(ER_GET_ERRNO, MYF(0), ha_error(status), product);

@@ -171,7 +171,11 @@ int ha_esker::rename_table(const char *from, const char *to)
   EsError why;
   const bool shows= is_being_filled(from) && !is_being_filled(to);
   EsStatus status= es_rename_table(engine, table_name(from), table_name(to), shows, &why);
-  return status == EsStatus::Ok ? 0 : fail(status, why.text);
+  if (status == EsStatus::Ok)
+    return 0;
+  /* The server says that it could not be renamed, and a number: only the first error is told. */
+  (void) raise_plain(status);
+  return fail(status, why.text);
 }
 
 int ha_esker::truncate()
