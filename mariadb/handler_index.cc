@@ -161,7 +161,13 @@ int ha_esker::index_read_idx_map(uchar *buf, uint index, const uchar *key, key_p
   const bool is_unique= (by->flags & (HA_NOSAME | HA_NULL_PART_KEY)) == HA_NOSAME && by->algorithm != HA_KEY_ALG_LONG_HASH;
   const bool is_whole= find == HA_READ_KEY_EXACT && is_unique && (parts & all) == all;
   if (!is_whole || locks_rows() || pushed_idx_cond || pushed_rowid_filter || has_cursors() || layout_.has_blobs())
-    return handler::index_read_idx_map(buf, index, key, parts, find);
+  {
+    /* By which a partitioned table finds the row that is a duplicate. */
+    const int found= handler::index_read_idx_map(buf, index, key, parts, find);
+    if (!found && lock_duplicate_)
+      fill_nulls(buf);
+    return found;
+  }
   int error= 0;
   EsSession *s= session(&error);
   if (!s)
