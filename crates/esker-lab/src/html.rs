@@ -380,7 +380,7 @@ mod tests {
             let frames_of = json!({ "unit": "", "median": frames, "low": frames, "high": frames, "samples": [] });
             json!({
                 "params": { "commits": number(frames), "log": "only grows" }, "counts": {}, "status": "good", "why": "",
-                "metrics": { "open_s": figure(seconds), "replayed": frames_of, "replayed_bytes": bytes, "replay_mib_s": figure(50.0) },
+                "metrics": { "log_s": figure(seconds), "replayed": frames_of, "replayed_bytes": bytes, "replay_mib_s": figure(50.0) },
             })
         };
         let law = json!({ "log": "only grows", "a": 0.1, "b": 1e-6, "k": 1.0, "k_low": 0.9, "k_high": 1.05, "k_most": 1.1, "fault": false });

@@ -4,6 +4,7 @@ use super::draw::{lines, values, Axes, Point, Series, COLOURS};
 use super::plots::{framed, titled};
 use super::Named;
 use crate::readback::{figure, number, rows, text, Figure};
+use crate::recovery::LOG_TIME;
 use serde_json::Value;
 
 /// How fast a log was replayed.
@@ -55,7 +56,7 @@ fn of_log((name, report): &Named<'_>, log: &str, n: usize, several: bool) -> Vec
     let of = |what: String| if several { format!("{name}: {what}") } else { what };
     let colour = 2 * n % COLOURS;
     let points: Vec<Point> =
-        measured(report, log, "replayed", "open_s").map(|(x, y)| Point { x, label: number(x), y }).collect();
+        measured(report, log, "replayed", LOG_TIME).map(|(x, y)| Point { x, label: number(x), y }).collect();
     let ends = || points.iter().map(|p| p.x);
     let (Some(least), Some(most)) = (ends().reduce(f64::min), ends().reduce(f64::max)) else { return Vec::new() };
     let mut series: Vec<Series> = points
