@@ -95,6 +95,32 @@ fn keys_of_others_are_found_wherever_they_are() {
     }
 }
 
+/// Of a key's versions in a run of their transaction all blocks count: those of the first may have been rolled back.
+#[test]
+fn a_key_of_another_is_found_behind_a_block_of_what_it_rolled_back() {
+    let (e, t) = table(Options { bulk_threshold_bytes: 1 << 20, ..small() });
+    let mut owner = begin(&e);
+    let first = insert(&mut owner, &t, KEY).unwrap();
+    let (point, mut row) = (owner.savepoint(), first);
+    for _ in 0..3000 {
+        owner.delete(&t, row).unwrap();
+        row = insert(&mut owner, &t, KEY).unwrap();
+    }
+    e.sim_flush(&t).unwrap();
+    owner.rollback_to(&point);
+    let state = t.trees().keys[0].snapshot();
+    let run = &state.runs[0];
+    assert!(run.owner.is_some() && state.runs.len() == 1, "{} runs", state.runs.len());
+    let blocks = run.run.index().unwrap().entries().len();
+    assert!(blocks > 2, "{blocks} blocks of one key");
+    let mut s = begin(&e);
+    assert!(matches!(insert(&mut s, &t, KEY), Err(Error::WouldBlock)));
+    owner.commit().unwrap();
+    assert!(matches!(insert(&mut s, &t, KEY), Err(Error::DuplicateKey { index: 0, row }) if row == first));
+    drop(s);
+    is_sound(&e, &t, 1);
+}
+
 #[test]
 fn what_is_put_before_a_key_is_reserved_is_found() {
     for (way, commits) in WAYS.into_iter().flat_map(|way| [(way, true), (way, false)]) {
