@@ -4,7 +4,7 @@ use crate::readback::{number, Figure};
 use std::fmt::Write;
 
 /// Colours of the page's style.
-pub(super) const COLOURS: usize = 12;
+pub(super) const COLOURS: usize = 16;
 /// Pixels of a plot, and its margins.
 const WIDTH: f64 = 520.0;
 const HEIGHT: f64 = 300.0;

@@ -359,8 +359,12 @@ fn one(out: &mut String, layout: &Layout<'_>, series: &[Series], title: &str, pa
     let mut places: Vec<f64> = points().map(|p| p.x).collect();
     places.sort_by(f64::total_cmp);
     places.dedup();
+    let mut beside: &[Series] = &[];
     let svg = match layout.axis {
         Some(axis) if places.len() > 1 => {
+            if !layout.painted.is_some_and(Painted::is_told) {
+                beside = series;
+            }
             let bytes = points().any(|p| p.label.ends_with(['K', 'M', 'G', 'T']));
             let unit = if bytes { " in bytes" } else { "" };
             lines(series, &Axes { x: format!("{axis}{unit}, logarithmic"), y }, all)
@@ -369,7 +373,7 @@ fn one(out: &mut String, layout: &Layout<'_>, series: &[Series], title: &str, pa
         Some(_) => bars(&turned(series), &Axes { x: String::new(), y }, all),
         None => bars(series, &Axes { x: String::new(), y }, all),
     };
-    framed(out, &named, better, &svg, &[]);
+    framed(out, &named, better, &svg, beside);
 }
 
 /// A plot with its title, a remark, and a legend of its lines.
@@ -553,7 +557,7 @@ mod tests {
             let row = |way: &&str| json!({ "params": { "way": way }, "times": {}, "status": "good" });
             json!({ "params": ["way"], "rows": names.iter().map(row).collect::<Vec<_>>() })
         };
-        let many: Vec<String> = (0..13).map(|n| format!("way {n}")).collect();
+        let many: Vec<String> = (0..=COLOURS).map(|n| format!("way {n}")).collect();
         let many: Vec<&str> = many.iter().map(String::as_str).collect();
         let all = [report(&["a", "b"]), report(&["c", "b", "d"]), report(&["a"]), report(&many)];
         let commands: Vec<(String, Vec<Named<'_>>)> =
@@ -563,6 +567,29 @@ mod tests {
         // c is not given b's, which comes after it.
         assert_eq!((of(0), of(1), of(2)), (vec![0, 1], vec![0, 1, 2], vec![0]));
         assert_eq!(painted.iter().map(Painted::is_told).collect::<Vec<_>>(), [true, true, false, false]);
+    }
+
+    #[test]
+    fn lines_without_a_colour_of_their_own_are_told_beside_their_plot() {
+        let legends = |lines: usize| {
+            let figure = |v: f64| json!({ "unit": "s", "median": v, "low": v, "high": v, "samples": [v] });
+            let row = |n: usize| {
+                let (on, way, threads) = (n % 2, n / 8, 1 << (n / 2 % 4));
+                json!({
+                    "params": { "on": format!("fs {on}"), "way": format!("way {way}"), "threads": threads.to_string() },
+                    "metrics": { "time": figure(n as f64 + 1.0) }, "status": "good",
+                })
+            };
+            let rows: Vec<Value> = (0..8 * lines).map(row).collect();
+            let report = json!({ "params": ["on", "way", "threads"], "rows": rows });
+            let reports = vec![("x", &report)];
+            let painted = colours(&[("c".to_owned(), reports.clone())]);
+            let mut out = String::new();
+            plots(&mut out, &reports, &painted[0]);
+            assert_eq!(out.matches("<polyline").count(), 2 * lines);
+            (painted[0].is_told(), out.matches("<ul class=legend>").count())
+        };
+        assert_eq!((legends(COLOURS), legends(COLOURS + 1)), ((true, 0), (false, 2)));
     }
 
     #[test]
