@@ -103,6 +103,8 @@ counters! {
     BufferWritesQueued "buffer_writes_queued" "Those of them that went on while the next buffer was filled",
     BulkBytes "bulk_bytes" "Bytes of rows that went to private runs instead of the log",
 
+    EntriesTogether "entries_together" "Index entries of rows inserted by one statement that were put into memory together",
+
     LargeSpills "large_spills" "Times a large write spilled what it had gathered, since memory for large writes was short",
 
     RunsCreated "runs_created" "Run files created",

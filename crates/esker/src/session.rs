@@ -107,6 +107,10 @@ pub struct Session {
     /// When the commit that is under way began, prepare included.
     pub(crate) commit_began: Option<Moment>,
     statement: Savepoint,
+    /// It has begun, and was not ended.
+    in_statement: bool,
+    /// It has inserted a row into a table with indexes.
+    has_inserted: bool,
     pub(crate) parker: Arc<Parker>,
     pub(crate) wait: WaitPolicy,
     /// The lock that was granted last, if it was not held before.
@@ -156,6 +160,8 @@ impl Session {
             statement_view: None,
             commit_began: None,
             statement: Savepoint::default(),
+            in_statement: false,
+            has_inserted: false,
             parker: Parker::new(),
             fresh_lock: None,
             found_locked: None,
@@ -296,16 +302,20 @@ impl Session {
         Ok(View { seq: prepared::open_view(core, view_slot), me: txn.state.id })
     }
 
-    /// Begins a statement: what [`rollback_statement`](Self::rollback_statement) goes back to.
+    /// Begins a statement: what [`rollback_statement`](Self::rollback_statement) goes back to. Until it ends others may find the
+    /// rows that it inserts in some indexes and not in others; nobody sees them before they are committed.
     pub fn begin_statement(&mut self) {
         (self.statement_view, self.all_locked) = (None, None);
         self.statement = self.savepoint();
         self.tell_work();
         self.tell_activity(true);
+        (self.in_statement, self.has_inserted) = (true, false);
     }
 
     /// Ends a statement: a READ COMMITTED view is let go, and, where memory is short, what a large write has gathered.
     pub fn end_statement(&mut self) {
+        self.in_statement = false;
+        self.put_deferred();
         if let Current::Open(txn) = &mut self.current {
             txn.yield_large(&self.core);
         }
@@ -332,7 +342,21 @@ impl Session {
 
     /// Marks this point of the transaction.
     pub fn savepoint(&mut self) -> Savepoint {
+        self.put_deferred();
         self.current.open().map_or_else(Savepoint::default, Txn::savepoint)
+    }
+
+    /// A row is about to be inserted: may its entries wait for others? Those of a statement's first row do not, as it is mostly the
+    /// only one.
+    pub(crate) fn may_defer(&mut self) -> bool {
+        std::mem::replace(&mut self.has_inserted, true) && self.in_statement
+    }
+
+    /// No entries are kept back any more. If that fails the transaction knows, and cannot be committed.
+    fn put_deferred(&mut self) {
+        if let Current::Open(txn) = &mut self.current {
+            let _ = txn.put_deferred();
+        }
     }
 
     /// Undoes everything since `point`. Row locks stay until the transaction ends, as is usual.

@@ -7,6 +7,7 @@ pub(crate) mod auto_increment;
 pub(crate) mod boundary;
 pub(crate) mod checkpoint;
 pub(crate) mod counts;
+mod deferred;
 pub(crate) mod filters;
 pub(crate) mod formats;
 pub(crate) mod full_disk;

@@ -26,7 +26,9 @@ pub(crate) mod search;
 pub(crate) mod standing;
 mod state;
 pub(crate) mod stored;
+mod together;
 pub(crate) mod undisputed;
+mod walk;
 
 use crate::tree::find::find_but;
 pub(crate) use crate::tree::find::{find, find_in_memory, find_in_run, order_in_block, Found, Seen};

@@ -7,6 +7,7 @@
 
 pub(crate) mod build;
 pub(crate) mod bulk;
+pub(crate) mod deferred;
 pub(crate) mod index;
 pub(crate) mod keys;
 pub(crate) mod large;

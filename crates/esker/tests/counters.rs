@@ -314,6 +314,12 @@ fn large(e: &Engine) {
     let another = IndexDef { name: "m".into(), unique: false, parts: vec![part] };
     let built = e.build_indexes(&t, &[IndexPlan::Add(another)], &mut |_, _| true).unwrap();
     e.alter_indexes(vec![built]).unwrap();
+    // An entry that no other row can have waits for others.
+    begin(&mut s);
+    again(&mut s, 40_000).unwrap();
+    s.rollback_statement();
+    again(&mut s, 40_000).unwrap();
+    s.commit().unwrap();
     e.analyze(&t, &mut |_, _| true).unwrap();
 }
 

@@ -1,7 +1,7 @@
 //! The engine's lock-free parts under thousands of orders of threads, chosen by shuttle: the memtable, read views against
 //! the purge horizon, and freeze against commit, in one phase and in two.
 //!
-//! `arena.rs`, `memtable.rs` with `node.rs` and `search.rs`, `decisions.rs`, `state.rs`, `version.rs` and `views.rs` are taken in as they are, over shuttle's atomics and locks. A tree's
+//! `arena.rs`, `memtable.rs` with `node.rs`, `search.rs` and `together.rs`, `decisions.rs`, `state.rs`, `version.rs` and `views.rs` are taken in as they are, over shuttle's atomics and locks. A tree's
 //! state, the log and the commit lock are models here, each with the name of what it mirrors; whoever changes that order
 //! in `write.rs`, `commit.rs` or `flush.rs` changes it here. Shuttle's threads see each other's writes at once: what
 //! depends on weak memory it does not show. A failure prints how to replay it.
@@ -28,6 +28,10 @@ mod search;
 mod state;
 #[path = "model/sync.rs"]
 mod sync;
+#[path = "../src/tally.rs"]
+mod tally;
+#[path = "../src/tree/together.rs"]
+mod together;
 #[path = "../src/version.rs"]
 mod version;
 #[path = "../src/txn/views.rs"]
@@ -39,7 +43,7 @@ mod txn {
 }
 
 mod tree {
-    pub(crate) use crate::{arena, fences, key, memtable, node, search};
+    pub(crate) use crate::{arena, fences, key, memtable, node, search, together};
 
     /// What flushes move to runs plays no part here.
     pub(crate) mod run {
@@ -108,6 +112,36 @@ fn put(mem: &Arc<Memtable>, state: &TxnState, row: u64, ordinal: u64) {
     unsafe { mem.put(RowId(row), slot, Change::of_row(ordinal, Some(&packed(row, ordinal)), false)).unwrap() };
 }
 
+/// Puts versions of rows, with ordinals from 1 on.
+type Put = fn(&Arc<Memtable>, &TxnState, &[u64]);
+
+fn put_alone(mem: &Arc<Memtable>, state: &TxnState, rows: &[u64]) {
+    rows.iter().zip(1..).for_each(|(row, ordinal)| put(mem, state, *row, ordinal));
+}
+
+/// The same, each from the place of the one before.
+fn put_behind(mem: &Arc<Memtable>, state: &TxnState, rows: &[u64]) {
+    let (slot, mut last) = (state.slot_in(mem).unwrap(), [std::ptr::null(); 2]);
+    for (row, ordinal) in rows.iter().zip(1..) {
+        let packed = packed(*row, ordinal);
+        // SAFETY: as for `put`, and the place is of this memtable.
+        unsafe {
+            mem.put_behind(&mut last, RowId(*row), slot, Change::of_row(ordinal, Some(&packed), false)).unwrap();
+        }
+    }
+}
+
+/// The same, all at once.
+fn put_together(mem: &Arc<Memtable>, state: &TxnState, rows: &[u64]) {
+    let slot = state.slot_in(mem).unwrap();
+    let packed: Vec<_> =
+        rows.iter().zip(1..).map(|(row, ordinal)| (RowId(*row), ordinal, packed(*row, ordinal))).collect();
+    let wanted: Vec<_> =
+        packed.iter().map(|(row, n, packed)| (*row, Change::of_row(*n, Some(packed), false))).collect();
+    // SAFETY: as for `put`.
+    unsafe { mem.put_each(slot, &wanted).unwrap() };
+}
+
 /// All that is linked, checked: rows rise, and each version has its bytes.
 fn contents(mem: &Memtable) -> BTreeMap<u64, Vec<(u64, u64)>> {
     let mut found = BTreeMap::new();
@@ -131,14 +165,13 @@ fn memtable_inserts() {
     let mem = Memtable::<key::ByRow>::new(Lsn(1)).unwrap();
     // Towers of several heights, and rows that two threads write.
     let rows: [&[u64]; 3] = [&[2, 9, 4, 12], &[3, 9, 1, 12], &[12, 5, 4, 7]];
+    let ways: [Put; 3] = [put_alone, put_behind, put_together];
     let writers: Vec<_> = (0..3)
         .map(|t| {
             let mem = mem.clone();
             thread::spawn(move || {
                 let state = TxnState::new(TxnId(t as u64 + 1));
-                for (i, row) in rows[t].iter().enumerate() {
-                    put(&mem, &state, *row, i as u64 + 1);
-                }
+                ways[t](&mem, &state, rows[t]);
                 state
             })
         })
@@ -176,9 +209,9 @@ fn memtable_inserts() {
 /// Rows that are there are found, whatever comes meanwhile.
 fn find_together(mem: &Memtable, rows: impl Iterator<Item = u64>) {
     let wanted: Vec<_> = rows.map(|row| (mem, RowId(row))).collect();
-    search::seek_each(&wanted, |i, node| {
+    search::seek_each(&wanted, |i, spot| {
         // SAFETY: null, or a node of the memtable.
-        assert_eq!(unsafe { node.as_ref() }.map(|node| node.key()), Some(wanted[i].1), "not found with others");
+        assert_eq!(unsafe { spot.next.as_ref() }.map(|node| node.key()), Some(wanted[i].1), "not found with others");
     });
 }
 

@@ -60,7 +60,7 @@ use private::{Private, Shown};
 use shuttle::rand::{thread_rng, Rng};
 use shuttle::sync::{Condvar, Mutex};
 use shuttle::thread;
-use standing::{standing, Standing};
+use standing::{standing, NotIn, Standing};
 use state::TxnState;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -196,7 +196,9 @@ impl Model {
     fn insert(&self, txn: &mut Txn, row: u64) -> bool {
         loop {
             self.reserve(txn.state.id);
-            match standing(&self.tree.snapshot(), KEY, txn.state.id, None, txn.noted).unwrap() {
+            match standing(&self.tree.snapshot(), KEY, txn.state.id, None, NotIn { active: false, noted: !txn.noted })
+                .unwrap()
+            {
                 Standing::Free(_) => break,
                 Standing::Taken(_, order) => {
                     self.release();
@@ -344,7 +346,7 @@ impl Model {
             assert!(has.is_some() != row.is_some(), "the key has two rows, or left none: {history:?}");
             has = *row;
         }
-        let now = standing(&self.tree.snapshot(), KEY, TxnId(99), None, false).unwrap();
+        let now = standing(&self.tree.snapshot(), KEY, TxnId(99), None, NotIn { active: false, noted: true }).unwrap();
         let found = match now {
             Standing::Taken(row, _) => Some(row.0),
             Standing::Free(_) => None,

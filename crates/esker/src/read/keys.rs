@@ -16,6 +16,7 @@ pub type SeenEntry = (Vec<u8>, RowId, Vec<u8>);
 impl Session {
     /// All entries from `from` on of the key tree at place `index` of the table's, in the order of their keys.
     pub(crate) fn read_entries(&mut self, table: &Arc<Table>, index: usize, from: &[u8]) -> Result<Vec<SeenEntry>> {
+        self.seal_for_read(table)?;
         let view = self.read_view()?;
         let state = table.trees().keys[index].snapshot();
         let mut read = MergeRead::<ByBytes>::new(state, self.private_keys(table, index)?, view, from, &self.parker)?;
@@ -34,6 +35,7 @@ impl Session {
 
     /// The entry with the least key from `from` on.
     pub(crate) fn first_entry(&mut self, table: &Arc<Table>, index: usize, from: &[u8]) -> Result<Option<SeenEntry>> {
+        self.seal_for_read(table)?;
         let view = self.read_view()?;
         let state = table.trees().keys[index].snapshot();
         match MergeRead::<ByBytes>::new(state, self.private_keys(table, index)?, view, from, &self.parker)?.next()? {
@@ -48,6 +50,7 @@ impl Session {
 
     /// The entry of one key.
     pub(crate) fn read_entry(&mut self, table: &Arc<Table>, index: usize, key: &[u8]) -> Result<Option<SeenEntry>> {
+        self.seal_for_read(table)?;
         let view = self.read_view()?;
         let found = find(&table.trees().keys[index].snapshot(), self.private_keys(table, index)?.as_ref(), key, view)?;
         Ok(found.and_then(|(_, found)| take(key, &found)))

@@ -5,7 +5,7 @@ use crate::tests::hooks;
 use crate::tests::indexes::{def, image, Row};
 use crate::tests::tables::{open, options};
 use crate::tree::levels::looked;
-use crate::tree::standing::{standing, Standing};
+use crate::tree::standing::{standing, NotIn, Standing};
 use crate::*;
 use esker_format::RowId;
 use esker_io::SimDisk;
@@ -168,7 +168,7 @@ fn a_state_from_before_a_commit_does_not_say_that_a_key_is_free() {
             true => other.commit().unwrap(),
             false => other.rollback().unwrap(),
         }
-        let find = |state| standing(state, &key, me, None, true).unwrap();
+        let find = |state| standing(state, &key, me, None, NotIn::default()).unwrap();
         let (old, now) = (find(&before), find(&tree.snapshot()));
         match commits {
             true => assert!(matches!((old, now), (Standing::Pending(..), Standing::Taken(..))), "{old:?}, {now:?}"),

@@ -14,6 +14,7 @@ use crate::tree::fences::Fences;
 use crate::tree::key::{ByRow, Key};
 use crate::tree::node::{height_of, new_node, Head, FENCE_LEVEL, MAX_HEIGHT};
 pub(crate) use crate::tree::node::{Change, Node, TxnSlot, Version, VersionHead};
+use crate::tree::search::Before;
 use crate::version::{order_if_visible, Aborted, VersionOrder, View, ABORTED};
 use crate::Result;
 use esker_base::counters::{count, Counter};
@@ -46,7 +47,7 @@ impl<K: Key> AnyMemtable for Memtable<K> {
 pub(crate) struct Memtable<K: Key = ByRow> {
     /// Never used twice in a process, unlike an address.
     pub(crate) id: u64,
-    arena: Arena,
+    pub(super) arena: Arena,
     pub(super) head: Head<K>,
     /// What slots point to.
     aborted: Mutex<Vec<Arc<Aborted>>>,
@@ -187,7 +188,14 @@ impl<K: Key> Memtable<K> {
     /// `slot` is from this memtable; the caller holds the row's lock or is the only one to know the row.
     pub(crate) unsafe fn put(&self, key: K::Ref<'_>, slot: *const TxnSlot, change: Change<'_>) -> Result<()> {
         let version = self.new_version(slot, change)?;
-        let node = self.node(key)?;
+        self.put_on_top(&self.node(key)?, version);
+        Ok(())
+    }
+
+    /// Links a version, made for this, on top of what its node has, which the place is behind.
+    pub(super) fn put_on_top(&self, behind: &Before<K>, version: *mut VersionHead) {
+        // SAFETY: nodes live as long as the arena.
+        let node = unsafe { &*behind[0] };
         let mut old = node.head.load(Ordering::Acquire);
         loop {
             // SAFETY: not published yet.
@@ -198,7 +206,6 @@ impl<K: Key> Memtable<K> {
             }
         }
         self.versions.fetch_add(1, Ordering::Release);
-        Ok(())
     }
 
     /// Links a version below all that the key has here: one that moves over from an older memtable.
@@ -207,7 +214,8 @@ impl<K: Key> Memtable<K> {
     /// As for [`put`](Self::put), and nobody else carries at the same time.
     pub(crate) unsafe fn carry(&self, key: K::Ref<'_>, slot: *const TxnSlot, change: Change<'_>) -> Result<()> {
         let version = self.new_version(slot, change)?;
-        let node = self.node(key)?;
+        // SAFETY: nodes live as long as the arena.
+        let node = unsafe { &*self.node(key)?[0] };
         let mut link = &node.head;
         loop {
             match link.compare_exchange(std::ptr::null_mut(), version, Ordering::AcqRel, Ordering::Acquire) {
@@ -221,7 +229,7 @@ impl<K: Key> Memtable<K> {
     }
 
     /// A node is linked where fences are.
-    fn count_fence(&self) {
+    pub(super) fn count_fence(&self) {
         let Some(count) = self.fences.count() else { return };
         // Those of the last array are fetched long before they come, and what follows each of them a little before.
         let known = self.fences.nodes();
@@ -240,7 +248,7 @@ impl<K: Key> Memtable<K> {
         self.fences.make(&self.arena, count, nodes);
     }
 
-    fn new_version(&self, slot: *const TxnSlot, change: Change<'_>) -> Result<*mut VersionHead> {
+    pub(super) fn new_version(&self, slot: *const TxnSlot, change: Change<'_>) -> Result<*mut VersionHead> {
         let Change { ordinal, value, tombstone, supersedes } = change;
         let p = self.arena.allocate(size_of::<VersionHead>() + value.len())?.cast::<VersionHead>();
         // SAFETY: fresh, aligned, large enough for the header and the bytes behind it.
@@ -252,13 +260,13 @@ impl<K: Key> Memtable<K> {
         Ok(p)
     }
 
-    /// The node of `key`, made if there is none.
-    fn node(&self, key: K::Ref<'_>) -> Result<&Node<K>> {
+    /// The place behind the node of `key`, which is made if there is none.
+    pub(super) fn node(&self, key: K::Ref<'_>) -> Result<Before<K>> {
         let mut before = [std::ptr::null::<Node<K>>(); MAX_HEIGHT];
         let mut after = [std::ptr::null_mut::<Node<K>>(); MAX_HEIGHT];
         let height = height_of(K::hash(key));
         if let Some(found) = self.search(key, height, &mut before, &mut after) {
-            return Ok(found);
+            return Ok([found, before[FENCE_LEVEL]]);
         }
         let fresh = new_node::<K>(&self.arena, key, height)?;
         for level in 0..height {
@@ -280,7 +288,7 @@ impl<K: Key> Memtable<K> {
                 if let Some(other) = self.search(key, height, &mut before, &mut after) {
                     if level == 0 {
                         // Somebody else was first; the unused node stays in the arena.
-                        return Ok(other);
+                        return Ok([other, before[FENCE_LEVEL]]);
                     }
                     // Ours is found at level 0: `after` at this level must not be ours.
                     if after[level] == fresh.cast_mut() {
@@ -291,19 +299,19 @@ impl<K: Key> Memtable<K> {
         }
         if height > FENCE_LEVEL {
             self.count_fence();
+            before[FENCE_LEVEL] = fresh;
         }
-        // SAFETY: just linked.
-        Ok(unsafe { &*fresh })
+        Ok([fresh, before[FENCE_LEVEL]])
     }
 
-    /// Fills the neighbours of `key` at the lowest `height` levels; the node itself if it is there.
+    /// Fills the neighbours of `key` at the lowest `height` levels, and at those of fences; the node itself if it is there.
     fn search(
         &self,
         key: K::Ref<'_>,
         height: usize,
         before: &mut [*const Node<K>; MAX_HEIGHT],
         after: &mut [*mut Node<K>; MAX_HEIGHT],
-    ) -> Option<&Node<K>> {
+    ) -> Option<*const Node<K>> {
         let wanted = K::head(key);
         // Whatever is passed on the way from a fence is linked up to the fences' level at least.
         let (mut at, top) = if height <= FENCE_LEVEL + 1 { self.begin(wanted, key) } else { self.top() };
@@ -318,7 +326,7 @@ impl<K: Key> Memtable<K> {
                         before[level] = at;
                         after[level] = next;
                         if level == 0 {
-                            found = n.filter(|n| n.cmp_key(wanted, key).is_eq());
+                            found = n.filter(|n| n.cmp_key(wanted, key).is_eq()).map(|_| next.cast_const());
                         }
                         break;
                     }
@@ -470,8 +478,8 @@ mod tests {
                     some.iter_mut().step_by(3).for_each(|key| *key.last_mut().unwrap() |= 1);
                     let keys: Vec<_> = some.iter().map(|key| (&*m, key.as_slice())).collect();
                     let mut found = vec![None; keys.len()];
-                    seek_each(&keys, |i, node| {
-                        let key = unsafe { node.as_ref() }.map(|node| node.key().to_vec());
+                    seek_each(&keys, |i, spot| {
+                        let key = unsafe { spot.next.as_ref() }.map(|node| node.key().to_vec());
                         assert!(found[i].replace(key).is_none(), "twice");
                     });
                     for (key, found) in some.into_iter().zip(found) {

@@ -306,7 +306,7 @@ impl Near {
             memtables.iter().map(move |place| (&*place.mem, row))
         };
         let wanted: Vec<_> = rows.iter().flat_map(in_each).collect();
-        seek_each(&wanted, |i, node| self.told.nodes[first * of_each + i] = node);
+        seek_each(&wanted, |i, spot| self.told.nodes[first * of_each + i] = spot.next);
         for (at, row) in (first..).zip(rows) {
             for level in 0..self.levels.len() {
                 let found = self.expect_in_level(level, *row, mask)?;

@@ -15,6 +15,8 @@ use esker_format::prefetch;
 struct Way<K: Key> {
     /// Before the key.
     at: *const Node<K>,
+    /// The last node before it at the level above.
+    above: *const Node<K>,
     level: usize,
     /// The one behind `at` at this level, looked at next.
     next: *const Node<K>,
@@ -39,7 +41,7 @@ impl<K: Key> Way<K> {
                     }
                 }
                 None if self.level == 0 => return true,
-                None => (self.level, self.rises) = (self.level - 1, false),
+                None => (self.above, self.level, self.rises) = (self.at, self.level - 1, false),
             }
             self.fetch();
         }
@@ -56,8 +58,19 @@ impl<K: Key> Way<K> {
     }
 }
 
-/// The first node at or after each of these keys in its memtable, null if there is none: all together.
-pub(crate) fn seek_each<K: Key>(wanted: &[(&Memtable<K>, K::Ref<'_>)], mut found: impl FnMut(usize, *const Node<K>)) {
+/// Nodes before a place in a memtable at its lowest levels, which have these levels; null: none are known. They live as long as
+/// the memtable, and what is put at the place in the meantime comes behind them.
+pub(crate) type Before<K> = [*const Node<K>; FENCE_LEVEL + 1];
+
+/// Where a key is in a memtable, or would be.
+pub(crate) struct Spot<K: Key> {
+    pub(super) before: Before<K>,
+    /// The first node at it or after it, null if there is none.
+    pub(crate) next: *const Node<K>,
+}
+
+/// Where each of these keys is in its memtable: all together.
+pub(crate) fn seek_each<K: Key>(wanted: &[(&Memtable<K>, K::Ref<'_>)], mut found: impl FnMut(usize, Spot<K>)) {
     for (part, wanted) in wanted.chunks(TOGETHER).enumerate() {
         let mut fences = before_each(wanted.iter().map(|(mem, key)| (&mem.fences, K::rank(*key)))).into_iter();
         let mut ways: [Way<K>; TOGETHER] = std::array::from_fn(|i| {
@@ -67,7 +80,7 @@ pub(crate) fn seek_each<K: Key>(wanted: &[(&Memtable<K>, K::Ref<'_>)], mut found
                 Some(mem) if fence.is_null() => mem.top(),
                 _ => (fence, FENCE_LEVEL),
             };
-            Way { at, level, next: std::ptr::null(), rises: !fence.is_null() }
+            Way { at, above: at, level, next: std::ptr::null(), rises: !fence.is_null() }
         });
         // SAFETY: nodes live as long as the arena, and fences have that level.
         ways[..wanted.len()].iter_mut().for_each(|way| unsafe { way.fetch() });
@@ -80,7 +93,8 @@ pub(crate) fn seek_each<K: Key>(wanted: &[(&Memtable<K>, K::Ref<'_>)], mut found
                 // SAFETY: the same.
                 if unsafe { ways[i].step(wanted[i].1) } {
                     on_their_way &= !(1 << i);
-                    found(part * TOGETHER + i, ways[i].next);
+                    let Way { at, above, next, .. } = ways[i];
+                    found(part * TOGETHER + i, Spot { before: [at, above], next });
                 }
             }
         }

@@ -28,16 +28,25 @@ pub(crate) enum Standing {
 /// Which change of its transaction's.
 pub(crate) type Ordinal = u64;
 
-/// What stands at `key`, as `me` finds it, whose own `view` is told for a key that no two rows have in any view. `in_noted`: it
-/// may be in runs that `me` has noted.
+/// Where the asker knows that a key is not.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct NotIn {
+    /// In the state's active memtable.
+    pub(crate) active: bool,
+    /// In the runs that it has noted.
+    pub(crate) noted: bool,
+}
+
+/// What stands at `key`, as `me` finds it, whose own `view` is told for a key that no two rows have in any view. `not_in`: it
+/// is not there.
 pub(crate) fn standing(
     state: &TreeState<ByBytes>,
     key: &[u8],
     me: TxnId,
     view: Option<CommitSeq>,
-    in_noted: bool,
+    not_in: NotIn,
 ) -> Result<Standing> {
-    let but = (!in_noted).then_some(me);
+    let but = not_in.noted.then_some(me);
     let (mut own, mut missed) = (None, None);
     for private in &state.privates {
         if private.owner() == me {
@@ -58,7 +67,8 @@ pub(crate) fn standing(
     }
     // Most keys that are asked for are nowhere.
     let mut is_somewhere = missed.is_some();
-    for mem in own.into_iter().chain(state.memtables()) {
+    let active = not_in.active.then_some(state.active.id);
+    for mem in own.into_iter().chain(state.memtables()).filter(|mem| Some(mem.id) != active) {
         let Some(node) = mem.get(key) else { continue };
         is_somewhere = true;
         if let Some((txn, ordinal, row)) = unended(mem, node, me) {

@@ -56,7 +56,8 @@ impl Txn {
     /// Temporary tables that were dropped or emptied meanwhile: what is gathered for them goes to no file.
     fn let_go_of_dropped(&mut self, core: &Core) {
         let gone = |t: &TableTxn| t.table.temporary && (t.table.is_dropped() || t.table.tree_id() != t.rows.tree.id);
-        for table in self.tables.iter_mut().filter(|t| gone(t)) {
+        for (at, table) in self.tables.iter_mut().enumerate().filter(|(_, t)| gone(t)) {
+            self.deferred.forget_table(at);
             table.bulk = None;
             table.rows.let_go(core);
             table.keys.iter_mut().for_each(|k| k.let_go(core));

@@ -12,6 +12,7 @@ use crate::txn::redo::{Redo, RedoPoint};
 use crate::txn::state::TxnState;
 use crate::txn::written::Written;
 use crate::write::bulk::BulkWriter;
+use crate::write::deferred::Deferred;
 use crate::write::large::LargeWriter;
 use crate::{Error, Result};
 use esker_format::{CommitSeq, Record, RowId, TableId, TxnId};
@@ -114,6 +115,8 @@ pub(crate) struct Txn {
     /// It has become too large for memtable and log: what it writes now goes to private runs, in all its trees.
     pub(crate) large: Option<LargeWriter>,
     pub(crate) tables: Vec<TableTxn>,
+    /// Entries that are not put yet.
+    pub(crate) deferred: Deferred,
     /// Where they stand, once they are many.
     places: HashMap<TableId, usize>,
     last_table: usize,
@@ -147,6 +150,7 @@ impl Txn {
             small_bytes: 0,
             large: None,
             tables: Vec::new(),
+            deferred: Deferred::default(),
             places: HashMap::new(),
             last_table: 0,
             registered: false,
@@ -208,6 +212,7 @@ impl Txn {
             Some(at) if self.tables[at].changed == changed => at,
             // Emptied since. Nobody else sees a temporary table: what was in it is gone, the transaction goes on.
             Some(at) if table.temporary => {
+                self.deferred.forget_table(at);
                 self.tables[at] = TableTxn::new(core, table, &trees, changed);
                 at
             }
@@ -297,6 +302,7 @@ impl Txn {
     /// Undoes everything since `point`.
     pub(crate) fn rollback_to(&mut self, core: &Core, point: &Savepoint) {
         self.adopt_moved(false);
+        self.deferred.clear();
         if point.txn.is_some_and(|txn| txn != self.state.id) {
             return self.break_by(Error::InvalidArgument("a savepoint of another transaction".into()));
         }

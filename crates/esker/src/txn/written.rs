@@ -10,6 +10,7 @@ use crate::tree::own_keys::OwnKeys;
 use crate::tree::private::{Private, Shown};
 use crate::tree::run::writer::RunWriter;
 use crate::tree::run::Run;
+use crate::tree::search::Before;
 use crate::tree::stored::Stored;
 use crate::tree::{RunHandle, Tree};
 use crate::txn::redo::{Redo, RedoPoint};
@@ -29,6 +30,8 @@ pub(crate) struct Written<K: Stored> {
     pub(crate) tree: Arc<Tree<K>>,
     /// Memtable (by id) and the transaction's place in it.
     slot: (u64, *const TxnSlot),
+    /// Behind the key that it put last there.
+    last: Before<K>,
     pub(crate) runs: Vec<Arc<Run<K>>>,
     /// Versions that were ever put, here or there.
     puts: usize,
@@ -63,23 +66,34 @@ pub(crate) enum Fill {
 impl<K: Stored> Written<K> {
     /// Nothing yet.
     pub(crate) fn new(tree: Arc<Tree<K>>, budget: &Arc<Budget>) -> Self {
-        let (slot, share) = ((0, std::ptr::null()), Share::new(budget));
+        let (slot, last, share) = ((0, std::ptr::null()), [std::ptr::null(); 2], Share::new(budget));
         let (redo, own_keys) = (Redo::default(), OwnKeys::default());
-        Written { tree, slot, runs: Vec::new(), puts: 0, redo, private: None, share, own_keys }
+        Written { tree, slot, last, runs: Vec::new(), puts: 0, redo, private: None, share, own_keys }
     }
 
     /// Puts a version into the shared memtable, and tells which that is. The key is fresh, or the caller has the lock of
     /// the row.
     pub(crate) fn put(&mut self, state: &TxnState, key: K::Ref<'_>, change: Change<'_>) -> Result<u64> {
+        // SAFETY: the slot is of this memtable; the caller's promise.
+        self.put_by(state, 1, |mem, slot, last| unsafe { mem.put_behind(last, key, slot, change) })
+    }
+
+    /// Puts versions, so many, into the shared memtable by `put`, which gets the transaction's slot there.
+    fn put_by(
+        &mut self,
+        state: &TxnState,
+        versions: usize,
+        put: impl FnOnce(&Memtable<K>, *const TxnSlot, &mut Before<K>) -> Result<()>,
+    ) -> Result<u64> {
         // Held while writing: freezing waits for it.
         let guard = self.tree.state.read();
         let mem = &guard.active;
         if self.slot.0 != mem.id {
             self.slot = (mem.id, state.slot_in(mem)?);
+            self.last = [std::ptr::null(); 2];
         }
-        // SAFETY: the slot is of this memtable, which is the tree's as long as the guard is held; the caller's promise.
-        unsafe { mem.put(key, self.slot.1, change)? };
-        self.puts += 1;
+        put(mem, self.slot.1, &mut self.last)?;
+        self.puts += versions;
         self.tree.has_something(mem);
         Ok(mem.id)
     }
@@ -88,6 +102,19 @@ impl<K: Stored> Written<K> {
     pub(crate) fn put_shared(&mut self, state: &TxnState, key: K::Ref<'_>, change: Change<'_>) -> Result<()> {
         let mem = self.put(state, key, change)?;
         K::log(state.id, self.tree.id, key, change, self.redo.of(mem));
+        Ok(())
+    }
+
+    /// Puts versions of different keys, given in the order of their ordinals, into the shared memtable together, and their redo
+    /// beside. As for [`put`](Self::put).
+    pub(crate) fn put_each_shared(&mut self, state: &TxnState, wanted: &mut [(K::Ref<'_>, Change<'_>)]) -> Result<()> {
+        wanted.sort_unstable_by(|(a, _), (b, _)| K::cmp(*a, *b));
+        // SAFETY: the slot is of this memtable; the caller's promise, as for `put`.
+        let mem = self.put_by(state, wanted.len(), |mem, slot, _| unsafe { mem.put_each(slot, wanted) })?;
+        wanted.sort_unstable_by_key(|(_, change)| change.ordinal);
+        for (key, change) in wanted.iter() {
+            K::log(state.id, self.tree.id, *key, *change, self.redo.of(mem));
+        }
         Ok(())
     }
 
@@ -114,6 +141,12 @@ impl<K: Stored> Written<K> {
         }
         self.share.resize(used as u64);
         Ok(if used > PRIVATE_BYTES { Fill::Full } else { Fill::Grown })
+    }
+
+    /// Is the key not in the shared memtable, as it would be the next one behind what was put last there?
+    pub(crate) fn is_not_in(&self, active: &Memtable<K>, key: K::Ref<'_>) -> bool {
+        // SAFETY: the place is of the memtable with that id.
+        self.slot.0 == active.id && unsafe { active.is_right_behind(&self.last, key) }
     }
 
     /// How many versions it has put so far, as the tree's [stamp](crate::tree::TreeState::stamp) counts them.

@@ -278,9 +278,7 @@ impl<'a, K: Stored> Flush<'a, K> {
             marks.iter().any(|m| m.deletes(K::row_of(n.key(), v.value()), order))
         };
         let mut writer = None;
-        let mut node = mem.first();
-        while let Some(n) = node {
-            node = mem.after(n);
+        for n in mem.walk() {
             let (mut settled, mut last_seq) = (false, ACTIVE);
             for v in n.versions() {
                 let status = v.slot().status();

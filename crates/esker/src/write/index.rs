@@ -16,7 +16,7 @@ use crate::session::{Parts, Session};
 use crate::tally::tally;
 use crate::tree::key::{ByBytes, Key};
 use crate::tree::search::seek_each;
-use crate::tree::standing::{seen_at, standing, Standing};
+use crate::tree::standing::{seen_at, standing, NotIn, Standing};
 use crate::txn::open::Broken;
 use crate::txn::prepared;
 use crate::version::View;
@@ -89,6 +89,8 @@ struct Changes {
     new: Vec<RowKey>,
     /// Rows that the own view sees at these primary keys, which others have taken from them since.
     hidden: Vec<RowId>,
+    /// The row is new, and its entries may be put with those of others.
+    may_defer: bool,
 }
 
 impl Session {
@@ -101,7 +103,7 @@ impl Session {
         // SAFETY: the caller's promise.
         let of = |(at, index): (usize, &Arc<Index>)| unsafe { RowKey::of(at, index, image) };
         let new = trees.kept_indexes().map(of).collect::<Result<_>>()?;
-        let mut changes = Changes { new, ..Changes::default() };
+        let mut changes = Changes { new, may_defer: self.may_defer(), ..Changes::default() };
         self.write_reserved(table, &trees, &mut changes, |session| {
             // SAFETY: the caller's promise.
             unsafe { session.insert_plain(table, image) }
@@ -208,7 +210,9 @@ impl Session {
         }
         for new in &mut changes.new {
             new.finish(row);
-            self.write_entry(table, new.index, new.entry(row))?;
+            if !(changes.may_defer && new.wants_row && self.defer_entry(table, new.index, new.entry(row))?) {
+                self.write_entry(table, new.index, new.entry(row))?;
+            }
         }
         Ok(())
     }
@@ -247,10 +251,14 @@ impl Session {
                 // Not before: what was put while somebody else had it reserved must be in the state.
                 let txn = self.txn_mut()?;
                 let me = txn.state.id;
-                let in_noted = txn.in_table(table).is_none_or(|t| t.keys[key.index].is_in_noted(&key.key));
+                let (state, written) = (tree.snapshot(), txn.in_table(table).map(|t| &t.keys[key.index]));
+                let not_in = written.map_or(NotIn::default(), |written| NotIn {
+                    active: written.is_not_in(&state.active, &key.key),
+                    noted: !written.is_in_noted(&key.key),
+                });
                 let view = view.filter(|_| primary == Some(key.index));
                 let work = &trees.indexes[key.index].work;
-                match self.looks_into(work, || standing(&tree.snapshot(), &key.key, me, view, in_noted))? {
+                match self.looks_into(work, || standing(&state, &key.key, me, view, not_in))? {
                     Standing::Free(seen) => hidden.extend(seen),
                     Standing::Taken(row, order) => {
                         self.release(reserved);
@@ -340,7 +348,7 @@ impl Changes {
     /// A hint: all entries are put soon, one after the other, into shared memtables. What searching their places takes comes from
     /// memory for all at once, unless it is at hand as it is little.
     fn fetch_places(&self, trees: &Trees) {
-        let keys = || self.gone.iter().chain(&self.new);
+        let keys = || self.gone.iter().chain(self.new.iter().filter(|key| !(self.may_defer && key.wants_row)));
         if keys().nth(1).is_none() {
             return;
         }

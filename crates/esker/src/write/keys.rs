@@ -6,7 +6,7 @@
 use crate::catalog::table::Table;
 use crate::core::Core;
 use crate::lock::Parker;
-use crate::session::Session;
+use crate::session::{Parts, Session};
 use crate::tree::memtable::Change;
 use crate::tree::stored::entry_value;
 use crate::txn::open::Txn;
@@ -32,6 +32,18 @@ pub struct Entry<'a> {
 impl Session {
     /// Writes an entry into the key tree at place `index` of the table's.
     pub(crate) fn write_entry(&mut self, table: &Arc<Table>, index: usize, entry: Entry<'_>) -> Result<()> {
+        let (parts, at) = self.parts_for(table, index, entry)?;
+        parts.txn.put_entry(parts.core, parts.parker, at, index, entry)
+    }
+
+    /// See [`Txn::defer_entry`].
+    pub(crate) fn defer_entry(&mut self, table: &Arc<Table>, index: usize, entry: Entry<'_>) -> Result<bool> {
+        let (parts, at) = self.parts_for(table, index, entry)?;
+        parts.txn.defer_entry(parts.core, parts.parker, (at, index), entry)
+    }
+
+    /// What an entry is written with, if it can be, and the table's place in the transaction.
+    fn parts_for(&mut self, table: &Arc<Table>, index: usize, entry: Entry<'_>) -> Result<(Parts<'_>, usize)> {
         let too_long =
             entry.key.len() > MAX_KEY_BYTES || entry.payload.is_some_and(|p| p.len() > MAX_KEY_PAYLOAD_BYTES);
         let parts = self.parts()?;
@@ -39,7 +51,7 @@ impl Session {
         if too_long || index >= parts.txn.tables[at].keys.len() {
             return Err(Error::InvalidArgument(format!("entry of {} bytes for index {index}", entry.key.len())));
         }
-        parts.txn.put_entry(parts.core, parts.parker, at, index, entry)
+        Ok((parts, at))
     }
 }
 

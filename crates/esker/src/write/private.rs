@@ -159,6 +159,7 @@ impl Txn {
     /// Ends what is on its way to runs. What is gathered in all trees together goes the same way, into one file, or, if it is
     /// little, to memtable and redo, at the end of the transaction the private memtables' too.
     pub(crate) fn seal_gathered(&mut self, core: &Core, at_end: bool) -> Result<()> {
+        self.put_deferred()?;
         for at in 0..self.tables.len() {
             if self.tables[at].bulk.as_ref().is_some_and(|b| !b.is_gathering()) {
                 self.end_bulk(core, at)?;
@@ -249,6 +250,7 @@ impl Txn {
             // Some of its own rows are lost: it must not read as if they had never been.
             return Err(lost.why.clone());
         }
+        self.put_deferred()?;
         let has_rows = |t: &TableTxn| t.bulk.as_ref().is_some_and(|b| b.rows > 0);
         let at = self.place_of(table).filter(|at| has_rows(&self.tables[*at]));
         at.map_or(Ok(()), |at| self.seal_bulk(core, at))
