@@ -19,6 +19,8 @@ use std::time::Instant;
 pub const MOST_NOTED: usize = 16 * 1024;
 /// Bytes of what was wanted of others that a recorder keeps until it is taken.
 const MOST_WANTED_BYTES: usize = 64 * 1024;
+/// Of those who had what a wait was for so many are told by name, at its begin, and so many afterwards.
+pub const MOST_HOLDERS: usize = 16;
 /// Bytes of a recorder's room for them.
 pub const RECORDER_BYTES: u64 = (MOST_NOTED * size_of::<Noted>() + MOST_WANTED_BYTES) as u64;
 /// So many calls of the engine are timed one by one; of those that follow, one in [`SAMPLED`], which stands for all.
@@ -58,11 +60,32 @@ pub struct Wanted {
     pub connection: u64,
     /// So many besides had it, too, or were before.
     pub others: u64,
+    /// Their connections, at most [`MOST_HOLDERS`].
+    pub with: Vec<u64>,
+    /// So many came to have it while it was waited for.
+    pub later: u64,
+    /// Their connections in order, at most [`MOST_HOLDERS`].
+    pub then: Vec<u64>,
+}
+
+/// Who had what was waited for, up to now.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Holders {
+    /// The connections of those who had it when the wait began.
+    pub first: Vec<u64>,
+    /// As [`Wanted::later`].
+    pub later: u64,
+    /// As [`Wanted::then`].
+    pub then: Vec<u64>,
 }
 
 impl Wanted {
     fn bytes(&self) -> usize {
-        size_of::<Wanted>() + self.table.len() + self.key.as_ref().map_or(0, String::len)
+        size_of::<Wanted>() + self.table.len() + self.key.as_ref().map_or(0, String::len) + self.bytes_of_holders()
+    }
+
+    fn bytes_of_holders(&self) -> usize {
+        (self.with.len() + self.then.len()) * size_of::<u64>()
     }
 }
 
@@ -264,6 +287,21 @@ impl Recorder {
         std::mem::take(&mut self.wanted)
     }
 
+    fn held(&mut self, by: Holders) {
+        let Some(wanted) = self.open.last().and_then(|open| self.wanted.get_mut(open.wanted?)) else { return };
+        wanted.later = by.later;
+        let Holders { mut first, then, .. } = by;
+        if let Some(at) = first.iter().position(|connection| *connection == wanted.connection) {
+            first.remove(at);
+        }
+        let others = self.wanted_bytes - wanted.bytes_of_holders();
+        let bytes = (first.len() + then.len()) * size_of::<u64>();
+        if others + bytes <= MOST_WANTED_BYTES {
+            self.wanted_bytes = others + bytes;
+            (wanted.with, wanted.then) = (first, then);
+        }
+    }
+
     fn want(&mut self, wanted: Wanted) {
         let bytes = wanted.bytes();
         let Some(open) = self.open.last_mut() else { return };
@@ -458,6 +496,14 @@ pub fn place(path: &Path, offset: u64, bytes: usize) {
 pub fn wants(what: impl FnOnce() -> Option<Wanted>) {
     if is_on() {
         with(|r| what().into_iter().for_each(|wanted| r.want(wanted)));
+    }
+}
+
+/// The wait that began last was for something that these had, up to now; nothing if that is not known.
+#[inline]
+pub fn held_by(holders: impl FnOnce() -> Option<Holders>) {
+    if is_on() {
+        with(|r| holders().into_iter().for_each(|by| r.held(by)));
     }
 }
 

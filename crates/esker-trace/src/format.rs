@@ -17,7 +17,7 @@ mod value;
 use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
-use value::{bit, flag, keyword, may, must, number, text, us, word, Pairs};
+use value::{bit, flag, keyword, may, must, number, numbers, text, us, word, Pairs};
 
 /// The version of the format, in `TRACE version=`.
 pub const VERSION: u64 = 1;
@@ -194,6 +194,12 @@ line! {
         by: Option<u64> = may number "by",
         /// So many besides had it, too.
         others: Option<u64> = may number "others",
+        /// Their connections, the first of them.
+        with: Option<Vec<u64>> = may numbers "with",
+        /// So many came to have it while it was waited for.
+        later: Option<u64> = may number "later",
+        /// Their connections, in order, the first of them.
+        then: Option<Vec<u64>> = may numbers "then",
         /// The file's number: see [`File`].
         file: Option<u64> = may number "file",
         /// The first block, in units of [`BLOCK_BYTES`].

@@ -5,7 +5,7 @@ use crate::early;
 use crate::gather::{self, Gathered};
 use crate::modes::{modes, sources};
 use crate::plan;
-use crate::statement::{Figures, Lock, Slow, Statement};
+use crate::statement::{Besides, Figures, Lock, Slow, Statement};
 use crate::times::{Sum, Times};
 use crate::waits::{label, Kind, Waits};
 use serde::Serialize;
@@ -211,6 +211,14 @@ pub struct LockWait {
     pub key: Option<String>,
     /// The connection that had it; 0: a transaction without one.
     pub by: Option<u64>,
+    /// Connections that had it together with that one when a wait began; the first of them, each once.
+    pub with: Vec<u64>,
+    /// How many had, in the wait with most of them.
+    pub most_with: u64,
+    /// Connections that came to have it while it was waited for; the first of them, each once.
+    pub then: Vec<u64>,
+    /// How many did, in the wait with most of them.
+    pub most_then: u64,
     pub count: u64,
     pub sum_ns: u64,
     pub max_ns: u64,
@@ -281,13 +289,17 @@ fn parts(all: &[(String, Sum)]) -> Vec<Share> {
     parts
 }
 
-fn lock_waits(all: &[(Lock, Sum)]) -> Vec<LockWait> {
-    let wait = |(of, sum): &(Lock, Sum)| LockWait {
+fn lock_waits(all: &[(Lock, Besides, Sum)]) -> Vec<LockWait> {
+    let wait = |(of, besides, sum): &(Lock, Besides, Sum)| LockWait {
         what: of.name.clone(),
         object: of.object.clone(),
         lock: of.kind.clone(),
         key: of.key.clone(),
         by: of.by,
+        with: besides.with.clone(),
+        most_with: besides.most_with,
+        then: besides.then.clone(),
+        most_then: besides.most_then,
         count: sum.count,
         sum_ns: sum.sum_ns,
         max_ns: sum.max_ns,

@@ -11,6 +11,8 @@ const SLOWEST: usize = 5;
 /// Rows of a plan, and things that locks were waited for on.
 const PLAN_ROWS: usize = 500;
 const LOCKS: usize = 20;
+/// Connections that are told of each.
+const HOLDERS: usize = 32;
 /// Bytes of a key that is told, and of what it is of.
 const KEY_BYTES: usize = 2048;
 /// Bytes of a statement's text, and of a row of its plan.
@@ -44,6 +46,44 @@ pub(crate) struct Lock {
     pub(crate) key: Option<String>,
     /// The connection that had it.
     pub(crate) by: Option<u64>,
+}
+
+/// Who else had what was waited for.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Besides {
+    /// Together with the first, and who came to have it afterwards: connections, each once, and no more than a bounded number.
+    pub(crate) with: Vec<u64>,
+    pub(crate) then: Vec<u64>,
+    /// Of the wait with most of them how many, those that are not told included.
+    pub(crate) most_with: u64,
+    pub(crate) most_then: u64,
+}
+
+impl Besides {
+    fn of(wait: &Wait<'_>) -> Besides {
+        let mut of = Besides::default();
+        let told = |list: &Option<Vec<u64>>| list.clone().unwrap_or_default();
+        (of.with, of.then) = (told(&wait.with), told(&wait.then));
+        of.with.truncate(HOLDERS);
+        of.then.truncate(HOLDERS);
+        of.most_with = wait.others.unwrap_or(0).max(of.with.len() as u64);
+        of.most_then = wait.later.unwrap_or(0).max(of.then.len() as u64);
+        of
+    }
+
+    fn merge(&mut self, other: &Besides) {
+        let add = |list: &mut Vec<u64>, more: &[u64]| {
+            for connection in more {
+                if list.len() < HOLDERS && !list.contains(connection) {
+                    list.push(*connection);
+                }
+            }
+        };
+        add(&mut self.with, &other.with);
+        add(&mut self.then, &other.then);
+        self.most_with = self.most_with.max(other.most_with);
+        self.most_then = self.most_then.max(other.most_then);
+    }
 }
 
 impl Lock {
@@ -168,7 +208,7 @@ impl Figures {
 pub(crate) struct Told {
     pub(crate) waits: Waits,
     pub(crate) slowest: Top<Slow>,
-    pub(crate) locks: Vec<(Lock, Sum)>,
+    pub(crate) locks: Vec<(Lock, Besides, Sum)>,
     /// Reads of the device; of those, right behind the one before.
     pub(crate) device_reads: u64,
     pub(crate) in_sequence: u64,
@@ -187,7 +227,11 @@ impl Told {
             self.slowest.offer(wait.ela, || Slow::new(wait, file));
         }
         if wait.class.as_deref() == Some(LOCK_CLASS) && !wait.within {
-            self.lock(Lock::of(wait), Sum { count: wait.x.unwrap_or(1), sum_ns: wait.ela, max_ns: wait.ela });
+            self.lock(
+                Lock::of(wait),
+                &Besides::of(wait),
+                Sum { count: wait.x.unwrap_or(1), sum_ns: wait.ela, max_ns: wait.ela },
+            );
         }
         if wait.from.as_deref() == Some("device") {
             self.device_reads += 1;
@@ -197,19 +241,23 @@ impl Told {
         }
     }
 
-    fn lock(&mut self, what: Lock, sum: Sum) {
-        let known = self.locks.len() < LOCKS || self.locks.iter().any(|(w, _)| *w == what);
+    fn lock(&mut self, what: Lock, besides: &Besides, sum: Sum) {
+        let known = self.locks.len() < LOCKS || self.locks.iter().any(|(w, ..)| *w == what);
         let what = if known { what } else { Lock::others() };
-        match self.locks.iter_mut().find(|(w, _)| *w == what) {
-            Some((_, mine)) => mine.merge(sum),
-            None => self.locks.push((what, sum)),
+        let besides = if known { besides } else { &Besides::default() };
+        match self.locks.iter_mut().find(|(w, ..)| *w == what) {
+            Some((_, had, mine)) => {
+                had.merge(besides);
+                mine.merge(sum);
+            }
+            None => self.locks.push((what, besides.clone(), sum)),
         }
     }
 
     pub(crate) fn merge(&mut self, other: &Told) {
         self.waits.merge(&other.waits);
         self.slowest.merge(&other.slowest);
-        other.locks.iter().for_each(|(what, sum)| self.lock(what.clone(), *sum));
+        other.locks.iter().for_each(|(what, besides, sum)| self.lock(what.clone(), besides, *sum));
         self.device_reads += other.device_reads;
         self.in_sequence += other.in_sequence;
     }

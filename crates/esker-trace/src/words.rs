@@ -277,7 +277,20 @@ fn lock(of: &crate::report::LockWait) -> String {
         0 => "behind a transaction without a connection".to_owned(),
         by => format!("behind connection {by}"),
     }));
-    words.join(" ")
+    let mut all = words.join(" ");
+    all.extend(connections(&of.with, of.most_with).map(|c| format!(", together with {c}")));
+    all.extend(connections(&of.then, of.most_then).map(|c| format!(", then behind {c}")));
+    all
+}
+
+/// `most`: so many there were at once, or one after the other; some may not be told by name.
+fn connections(told: &[u64], most: u64) -> Option<String> {
+    let name = |c: &u64| if *c == 0 { "one without a connection".to_owned() } else { c.to_string() };
+    let mut names: Vec<String> = told.iter().map(name).collect();
+    let rest = most.saturating_sub(told.len() as u64);
+    names.extend((rest > 0).then(|| format!("{rest} more")));
+    let last = names.pop()?;
+    Some(if names.is_empty() { last } else { format!("{} and {last}", names.join(", ")) })
 }
 
 pub(crate) fn events(written: Option<u64>, dropped: Option<u64>, overhead_ns: Option<u64>, wall_ns: i64) -> String {

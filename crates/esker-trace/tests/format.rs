@@ -73,6 +73,7 @@ fn a_broken_line_says_what_and_where() {
         ("CALLS q=1.5", 9, "q: not a number from 0 to 2^64-1"),
         ("CALLS q=18446744073709551616", 9, "q: not a number from 0 to 2^64-1"),
         ("PLAN none=2", 11, "none: neither 0 nor 1"),
+        ("WAIT tim=1 nam='a' ela=1 then=1++2", 31, "then: not numbers with + between them"),
         // Two servers' lines in one, where the first was killed.
         ("LOST tim=12TRACE version=1 conn=7", 10, "tim: not a time in microseconds with up to three decimals"),
         ("LOST tim=12 TRACE version=1 conn=7", 13, "expected key=value"),
@@ -107,8 +108,9 @@ fn numbers<const N: usize>() -> impl Strategy<Value = [Option<u64>; N]> {
 
 fn wait() -> impl Strategy<Value = Line<'static>> {
     let texts = proptest::collection::vec(may(text()), 5);
-    (any::<u64>(), text(), any::<u64>(), numbers(), texts, any::<bool>()).prop_map(
-        |(tim, nam, ela, numbers, texts, within)| {
+    let list = || may(proptest::collection::vec(any::<u64>(), 1..5));
+    (any::<u64>(), text(), any::<u64>(), numbers(), texts, any::<bool>(), (numbers::<1>(), list(), list())).prop_map(
+        |(tim, nam, ela, numbers, texts, within, (more, with, then))| {
             let [conn, q, s, x, by, others, file, block, blocks, bytes, cpu, ready] = numbers;
             let [class, obj, lock, key, from] = <[_; 5]>::try_from(texts).unwrap();
             let wait = Wait {
@@ -130,7 +132,8 @@ fn wait() -> impl Strategy<Value = Line<'static>> {
                 ready,
                 ..Wait::default()
             };
-            Line::Wait(Wait { lock, key, by, others, within, ..wait })
+            let [later, ..] = more;
+            Line::Wait(Wait { lock, key, by, others, with, later, then, within, ..wait })
         },
     )
 }

@@ -325,6 +325,35 @@ fn a_lock_is_told_by_what_was_waited_for_and_whom() {
 }
 
 #[test]
+fn all_who_had_a_lock_are_named() {
+    let mut lines = Lines::default();
+    lines.add(trace()).add(Statement { q: 8841, s: Some(1), tim: 0, ..Statement::default() });
+    let lock = |tim, with: &[u64], then: &[u64], later| Wait {
+        class: Some("Application".into()),
+        by: Some(5),
+        others: Some(with.len() as u64),
+        with: Some(with.to_vec()),
+        later: Some(later),
+        then: Some(then.to_vec()),
+        ..wait(tim, 100 * US, "enq: TX - row lock contention")
+    };
+    lines.add(lock(0, &[6], &[7, 0], 2)).add(lock(200 * US, &[8], &[7, 9], 4)).add(end(1000 * US, 1000 * US));
+    let file = lines.read();
+    let [only] = &file.statements[0].locks[..] else { panic!("they are one") };
+    assert_eq!((&only.with[..], only.most_with, &only.then[..], only.most_then), (&[6, 8][..], 1, &[7, 0, 9][..], 4));
+    let words =
+        "behind connection 5, together with 6 and 8, then behind 7, one without a connection, 9 and 1 more: 2 times";
+    assert!(locks_of(&file).contains(words), "{}", locks_of(&file));
+    // However many are told: few are kept.
+    let mut lines = Lines::default();
+    lines.add(trace()).add(Statement { q: 8841, s: Some(1), tim: 0, ..Statement::default() });
+    let many: Vec<u64> = (1..1000).collect();
+    let file = lines.add(lock(0, &many, &many, 5000)).add(end(1000 * US, 1000 * US)).read();
+    let only = &file.statements[0].locks[0];
+    assert_eq!((only.with.len(), only.most_with, only.then.len(), only.most_then), (32, 999, 32, 5000));
+}
+
+#[test]
 fn a_statement_is_known_by_either_number() {
     let mut lines = Lines::default();
     lines.add(trace()).add(Statement { q: 8841, s: Some(1), ..Statement::default() });

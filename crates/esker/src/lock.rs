@@ -97,8 +97,8 @@ pub trait WaitHooks {
 
 /// Knows in words what is waited for.
 pub(crate) trait Words: Send + Sync {
-    /// Asked by who is about to sleep in a traced statement, with no lock held.
-    fn of_wait(&self, wait: &Waiter) -> Option<esker_base::trace::Wanted>;
+    /// Asked by who is about to sleep in a traced statement, with no lock held; `connection`: the first blocker's.
+    fn of_wait(&self, wait: &Waiter, connection: u64) -> Option<esker_base::trace::Wanted>;
 }
 
 /// No front end.
@@ -312,10 +312,11 @@ impl LockTable {
     /// The trace of a wait that begins says what it is for, while others still have that.
     fn trace(&self, wait: &Wait<'_>, since: Duration, blockers: &[Blocker]) {
         esker_base::trace::wants(|| {
+            let connection = blockers.first()?.owner.activity.connection();
             let blockers = blockers.iter().map(|b| b.owner.txn).collect();
             let Wait { key, row, mode, .. } = *wait;
             let waiter = Waiter { txn: wait.owner.txn, key, row, mode, since, blockers };
-            self.words.get()?.upgrade()?.of_wait(&waiter)
+            self.words.get()?.upgrade()?.of_wait(&waiter, connection)
         });
     }
 
@@ -518,6 +519,10 @@ impl LockTable {
             if now >= until {
                 break Err(LockError::Timeout);
             }
+            if since.is_some() {
+                // Entering may end it.
+                esker_base::trace::held_by(|| self.waits.holders_met(wait.owner.txn));
+            }
             let entered = self.waits.enter(wait, since.unwrap_or(now), &blockers);
             drop(guard);
             if !entered {
@@ -536,6 +541,7 @@ impl LockTable {
             wait.parker.park(&*self.host, until);
         };
         if let Some(since) = since {
+            esker_base::trace::held_by(|| self.waits.holders_met(wait.owner.txn));
             let refused = self.waits.finish(wait.owner, wait.key, result.is_ok());
             // Whatever else ended the wait at that moment: others count on its being rolled back.
             if refused && result.is_err() {

@@ -121,7 +121,16 @@ fn what_does_not_fit_is_summed_by_its_kind() {
 }
 
 fn wanted(table: &str) -> Wanted {
-    Wanted { table: table.into(), kind: "row", key: None, connection: 5, others: 0 }
+    Wanted {
+        table: table.into(),
+        kind: "row",
+        key: None,
+        connection: 5,
+        others: 0,
+        with: vec![],
+        later: 0,
+        then: vec![],
+    }
 }
 
 #[test]

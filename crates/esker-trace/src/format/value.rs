@@ -219,6 +219,29 @@ pub(super) mod number {
     }
 }
 
+/// One u64 or more, with `+` between them.
+pub(super) mod numbers {
+    use super::*;
+
+    // As the other kinds.
+    #[allow(clippy::ptr_arg)]
+    pub(in super::super) fn write(f: &mut fmt::Formatter<'_>, value: &Vec<u64>) -> fmt::Result {
+        for (at, number) in value.iter().enumerate() {
+            let sign = if at > 0 { "+" } else { "" };
+            write!(f, "{sign}{number}")?;
+        }
+        Ok(())
+    }
+
+    pub(in super::super) fn read(value: Str<'_>) -> Result<Vec<u64>, &'static str> {
+        value.split('+').map(digits).collect::<Option<_>>().ok_or("not numbers with + between them")
+    }
+
+    pub(in super::super) fn own(value: Vec<u64>) -> Vec<u64> {
+        value
+    }
+}
+
 /// ns in the program, us with up to three decimals in the file.
 pub(super) mod us {
     use super::*;

@@ -18,6 +18,7 @@ mod tests;
 
 use super::wait::{Blocker, LockMode, LockOwner, Parker, Released, Wait, WaitKey, Waiter};
 use super::WaitHooks;
+use esker_base::trace::{self, Holders, MOST_HOLDERS};
 use esker_format::{RowId, TxnId};
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
@@ -40,6 +41,46 @@ struct Waiting {
     line: Option<LineId>,
     /// It was the victim of a circle that somebody else closed.
     refused: bool,
+    /// Its session is traced, and says in the end behind whom it stood.
+    traced: Option<Met>,
+}
+
+/// Behind whom a wait has stood, each transaction once.
+#[derive(Default)]
+struct Met {
+    /// Transactions and their connections, those of its begin first; a bounded part of them.
+    holders: Vec<(TxnId, u64)>,
+    /// So many of them were there when it began; the rest came later.
+    first: Option<usize>,
+    /// Of those who came later so many are not among them.
+    untold: u64,
+    /// Who was there when it looked last.
+    last: Vec<TxnId>,
+}
+
+impl Met {
+    /// Of `me` these are now before; who has just been woken stands before its own line for a moment.
+    fn meets(&mut self, me: TxnId, holders: &[Arc<LockOwner>]) {
+        let most = self.first.unwrap_or(1) + MOST_HOLDERS;
+        for holder in holders.iter().filter(|holder| holder.txn != me && !self.last.contains(&holder.txn)) {
+            if self.holders.iter().any(|(txn, _)| *txn == holder.txn) {
+                continue;
+            }
+            match self.holders.len() < most {
+                true => self.holders.push((holder.txn, holder.activity.connection())),
+                // One that comes back counts again: to know all would take memory without end.
+                false => self.untold += u64::from(self.first.is_some()),
+            }
+        }
+        self.last = holders.iter().map(|holder| holder.txn).collect();
+        self.first.get_or_insert(self.holders.len());
+    }
+
+    fn told(&self) -> Holders {
+        let (first, then) = self.holders.split_at(self.first.unwrap_or(0));
+        let connections = |of: &[(TxnId, u64)]| of.iter().map(|(_, connection)| *connection).collect();
+        Holders { first: connections(first), later: then.len() as u64 + self.untold, then: connections(then) }
+    }
 }
 
 struct Line {
@@ -95,6 +136,8 @@ pub(super) struct Graph {
     by_key: HashMap<WaitKey, Vec<LineId>>,
     next_line: LineId,
     arrivals: u64,
+    /// Those who wait and are traced: few.
+    traced: HashSet<TxnId>,
     /// The last circle that a wait closed, from its victim on, each behind the next.
     pub(super) closed: Vec<Waiter>,
     /// Waiters and holders that were touched: what waiting costs.
@@ -128,7 +171,13 @@ impl Graph {
         });
         let (owner, parker) = (owner.clone(), parker.clone());
         let reports = hooks.reports();
-        let wait = Waiting { owner, parker, key, row, mode, reports, since, arrival, line: None, refused: false };
+        let met = self.waiting.get_mut(&me).and_then(|w| w.traced.take());
+        let traced = met.or_else(|| trace::is_on().then(Met::default));
+        if traced.is_some() {
+            self.traced.insert(me);
+        }
+        let wait =
+            Waiting { owner, parker, key, row, mode, reports, since, arrival, line: None, refused: false, traced };
         self.waiting.insert(me, wait);
         let line = self.line_behind(key, blockers);
         self.join(line, me);
@@ -213,6 +262,7 @@ impl Graph {
                 }
             }
         }
+        self.tell_traced(id);
     }
 
     /// The line no longer stands behind `holder`.
@@ -240,6 +290,23 @@ impl Graph {
             line.members.of(w).insert(w.arrival, txn);
             w.line = Some(id);
         }
+        self.tell_traced(id);
+    }
+
+    /// Those in the line who are traced take note of its holders.
+    fn tell_traced(&mut self, id: LineId) {
+        let Some(line) = self.lines.get(&id).filter(|_| !self.traced.is_empty()) else { return };
+        for txn in &self.traced {
+            let stands = self.waiting.get_mut(txn).filter(|w| w.line == Some(id));
+            if let Some(met) = stands.and_then(|w| w.traced.as_mut()) {
+                met.meets(*txn, &line.holders);
+            }
+        }
+    }
+
+    /// Behind whom a traced wait has stood so far.
+    pub(super) fn holders_met(&self, waiter: TxnId) -> Option<Holders> {
+        self.waiting.get(&waiter).and_then(|w| w.traced.as_ref()).map(Met::told)
     }
 
     /// Takes a waiter out of its line, if it stands in one; an emptied line goes.
@@ -360,6 +427,7 @@ impl Graph {
             stale.iter().for_each(|h| self.unhold(into, h.txn));
             self.hold(into, &holders);
         }
+        self.tell_traced(into);
         into
     }
 
@@ -391,6 +459,7 @@ impl Graph {
     /// Ends a wait that was granted: who stands behind `me` now waits for what it holds. True: it was to be refused.
     pub(super) fn granted(&mut self, me: TxnId) -> bool {
         self.take_out(me);
+        self.traced.remove(&me);
         self.waiting.remove(&me).is_some_and(|w| w.refused)
     }
 
@@ -456,5 +525,7 @@ impl Graph {
         let members: usize = self.lines.values().map(|l| l.members.len()).sum();
         let standing = self.waiting.values().filter(|w| w.line.is_some()).count();
         assert_eq!((listed, behind, members), (self.lines.len(), holders, standing));
+        let traced = self.waiting.values().filter(|w| w.traced.is_some()).map(|w| w.owner.txn).collect();
+        assert_eq!(self.traced, traced);
     }
 }

@@ -15,6 +15,7 @@ use super::WaitHooks;
 use crate::host::{self, Host};
 use crate::txn::activity::Activity;
 use esker_base::lock::{order, Condvar, Mutex};
+use esker_base::trace::Holders;
 use esker_base::WaitEvent;
 use esker_format::{RowId, TreeId, TxnId};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -292,6 +293,11 @@ impl Waits {
     pub(super) fn closed_by(&self, victim: TxnId) -> Vec<Waiter> {
         let graph = self.graph.lock();
         graph.closed.iter().take_while(|_| graph.closed[0].txn == victim).cloned().collect()
+    }
+
+    /// Behind whom a traced wait has stood so far.
+    pub(super) fn holders_met(&self, waiter: TxnId) -> Option<Holders> {
+        self.graph.lock().holders_met(waiter)
     }
 
     /// Ends a wait: the lock was granted, or the session gives up. True: it was to be refused.

@@ -93,6 +93,8 @@ fn now_us(host: &dyn Host) -> u64 {
 
 /// What a transaction tells of itself. Written by its session alone.
 pub(crate) struct Activity {
+    /// Its session's; zero: it has none.
+    connection: AtomicU64,
     began_us: AtomicU64,
     /// When its last statement ended; zero while one runs.
     idle_since_us: AtomicU64,
@@ -104,6 +106,7 @@ pub(crate) struct Activity {
 impl Activity {
     pub(crate) fn new() -> Self {
         Activity {
+            connection: AtomicU64::new(0),
             began_us: AtomicU64::new(0),
             idle_since_us: AtomicU64::new(0),
             isolation: AtomicU8::new(Isolation::ReadCommitted as u8),
@@ -116,6 +119,11 @@ impl Activity {
     pub(crate) fn begins(&self, host: &dyn Host) {
         self.began_us.store(now_us(host), Ordering::Relaxed);
         self.idle_since_us.store(0, Ordering::Relaxed);
+    }
+
+    /// As [`TxnInfo::connection`].
+    pub(crate) fn connection(&self) -> u64 {
+        self.connection.load(Ordering::Relaxed)
     }
 
     /// The transaction has changed so much by now.
@@ -171,13 +179,15 @@ impl Presence {
     /// The session has begun a transaction.
     pub(crate) fn began(&self, owner: &Arc<LockOwner>, isolation: Isolation, host: &dyn Host) {
         owner.activity.begins(host);
+        owner.activity.connection.store(self.connection(), Ordering::Relaxed);
         owner.activity.isolation.store(isolation as u8, Ordering::Relaxed);
         *self.open.lock() = Some(owner.clone());
     }
 
-    /// The session has no transaction any more.
+    /// The session has no transaction any more; one that is prepared goes on without it.
     pub(crate) fn ended(&self) {
-        *self.open.lock() = None;
+        let owner = self.open.lock().take();
+        owner.into_iter().for_each(|owner| owner.activity.connection.store(0, Ordering::Relaxed));
         self.redo.are(0);
         self.gathered.are(0);
     }
@@ -236,6 +246,9 @@ impl Session {
     /// Says whose session this is: what [`Engine::transactions`] and [`Engine::lock_waits`] call it.
     pub fn set_connection(&self, connection: u64) {
         self.presence.connection.store(connection, Ordering::Relaxed);
+        if let Some(state) = self.current.state() {
+            state.locks.activity.connection.store(connection, Ordering::Relaxed);
+        }
     }
 
     /// The transaction for a lock that it wants, having told what it has changed by now: it may have to wait.

@@ -1,21 +1,23 @@
 //! What a session's trace says of a wait for a lock: what is waited for, by the values of its keys, and who has it.
 
-use super::locks::{connections, Trees};
+use super::locks::Trees;
 use crate::core::Core;
 use crate::lock::{Waiter, Words};
 use esker_base::trace::Wanted;
 use std::collections::HashSet;
 
 impl Words for Core {
-    fn of_wait(&self, wait: &Waiter) -> Option<Wanted> {
+    fn of_wait(&self, wait: &Waiter, connection: u64) -> Option<Wanted> {
         // Whoever will read it is not known: timestamps are in UTC.
         let what = Trees::of(self, HashSet::from([wait.key.tree()]), None).wanted(wait);
-        let first = wait.blockers.first()?;
         Some(Wanted {
             kind: what.kind,
             key: what.named_text(),
-            connection: connections(self).get(first).copied().unwrap_or_default(),
-            others: wait.blockers.len() as u64 - 1,
+            connection,
+            others: (wait.blockers.len() as u64).saturating_sub(1),
+            with: Vec::new(),
+            later: 0,
+            then: Vec::new(),
             table: what.table,
         })
     }
@@ -26,7 +28,7 @@ mod tests {
     use super::super::tests::{open, people};
     use crate::tests::support::{engine, until};
     use crate::{Error, LockMode, Result, ScanOptions, Session, Table};
-    use esker_base::trace::{begin_statement, end_statement, Noted, Recorder, Wanted};
+    use esker_base::trace::{begin_statement, end_statement, Noted, Recorder, Wanted, MOST_HOLDERS};
     use esker_base::WaitEvent;
     use esker_format::{ColumnMask, RowId};
     use std::sync::Arc;
@@ -82,9 +84,72 @@ mod tests {
             key: Some(key.into()),
             connection,
             others: 0,
+            with: vec![],
+            later: 0,
+            then: vec![],
         };
         assert_eq!(all[..2], [&row("by_id(2)", 11), &row("by_id(3)", 13)]);
         assert_eq!((all[2].kind, all[2].key.as_deref()), ("range", Some("all rows")));
-        assert!([11, 13].contains(&all[2].connection), "{:?}", all[2]);
+        // Both hold rows of the table: the one is named first, the other with it.
+        let both = (all[2].connection, &all[2].with[..]);
+        assert!(both == (11, &[13]) || both == (13, &[11]), "{:?}", all[2]);
+        assert_eq!((all[2].others, all[2].later), (1, 0));
+    }
+
+    /// Two share row 2, of connections 11 and 13; `queued` others who want it alone wait behind them, from connection 20 on, and
+    /// behind those a traced session. Then each lets go in turn: what the traced one waited for.
+    fn wanted_behind(queued: u64) -> Wanted {
+        let (engine, _) = engine();
+        let table = people(&engine, 3);
+        let shared =
+            || ScanOptions { mask: ColumnMask::all(2), lock: Some(LockMode::Shared), ..ScanOptions::default() };
+        let sharers = [11, 13].map(|connection| {
+            let mut session = open(&engine, connection);
+            session.open_cursor(&table, shared()).unwrap().fetch(&mut session, RowId(2)).unwrap();
+            session
+        });
+        let (got, next) = std::sync::mpsc::channel();
+        let delete = |connection| {
+            let mut session = open(&engine, connection);
+            session.delete(&table, RowId(2)).unwrap();
+            session
+        };
+        let (noted, mut wanted) = std::thread::scope(|scope| {
+            for n in 0..queued {
+                let (got, delete) = (got.clone(), &delete);
+                scope.spawn(move || got.send(delete(20 + n)).unwrap());
+                until(|| engine.lock_waits().iter().any(|w| w.waiting_connection == 20 + n));
+            }
+            let thread = scope.spawn(|| traced(|| drop(delete(12))));
+            until(|| engine.lock_waits().iter().any(|w| w.waiting_connection == 12));
+            sharers.into_iter().for_each(|mut session| session.rollback().unwrap());
+            // One after the other, and all while the traced one waits.
+            for _ in 0..queued {
+                let mut session = next.recv().unwrap();
+                until(|| engine.lock_waits().iter().any(|w| w.waiting_connection == 12));
+                session.rollback().unwrap();
+            }
+            thread.join().unwrap()
+        });
+        // One wait, however often it went on.
+        let waits = noted.iter().filter(|n| n.event == Some(WaitEvent::RowLock)).count();
+        assert_eq!((waits, wanted.len()), (1, 1));
+        wanted.remove(0)
+    }
+
+    #[test]
+    fn who_got_the_row_meanwhile_is_named_too() {
+        let wanted = wanted_behind(2);
+        assert_eq!((wanted.kind, wanted.key.as_deref()), ("row", Some("by_id(2)")));
+        let first = (wanted.connection, &wanted.with[..]);
+        assert!(first == (11, &[13]) || first == (13, &[11]), "{wanted:?}");
+        assert_eq!((wanted.others, wanted.later, &wanted.then[..]), (1, 2, &[20, 21][..]));
+    }
+
+    #[test]
+    fn of_a_crowd_some_are_named_and_all_counted() {
+        let wanted = wanted_behind(20);
+        assert_eq!((wanted.later, wanted.then.len()), (20, MOST_HOLDERS));
+        assert_eq!(wanted.then, (20..36).collect::<Vec<u64>>());
     }
 }
