@@ -246,7 +246,7 @@ impl Engine {
     }
 
     /// Reads and verifies every block of a table, and holds its indexes and the number of its rows that is kept against its rows.
-    /// `progress` gets blocks done and blocks there are; false stops.
+    /// `progress` gets blocks done and blocks there are, those that are read once more for that included; false stops.
     pub fn check(&self, table: &Table, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<CheckReport> {
         self.check_part(table, CheckScope::All, progress)
     }
@@ -259,12 +259,11 @@ impl Engine {
         progress: &mut dyn FnMut(u64, u64) -> bool,
     ) -> Result<CheckReport> {
         self.core.check_own(table)?;
-        let mut report = check::table(table, scope, progress)?;
+        let (mut report, again) = check::table(table, scope, progress)?;
         let all_sound = scope == CheckScope::All && !report.stopped && report.damages.is_empty();
         let own = self.core.tables().into_iter().find(|t| t.id == table.id);
         if let Some(table) = own.filter(|_| all_sound) {
-            let blocks = report.blocks;
-            check::rows(&mut self.session(), &table, &mut report, &mut || progress(blocks, blocks))?;
+            check::rows(&mut self.session(), &table, &mut report, &again, progress)?;
         }
         Ok(report)
     }

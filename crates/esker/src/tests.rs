@@ -5,6 +5,7 @@ mod alter;
 mod alter_together;
 pub(crate) mod auto_increment;
 pub(crate) mod boundary;
+mod checked;
 pub(crate) mod checkpoint;
 pub(crate) mod counts;
 mod deferred;

@@ -3,6 +3,7 @@
 use crate::catalog::table::{with_tree, AnyTree, Table};
 use crate::session::Session;
 use crate::tree::key::Key;
+use crate::tree::merge_read::ASK_EVERY;
 use crate::tree::run::index::Index;
 use crate::tree::stored::Stored;
 use crate::tree::{RunHandle, Tree};
@@ -12,6 +13,7 @@ use esker_base::counters::{count, Counter};
 use esker_format::block::flags;
 use esker_format::run::RowIdSet;
 use esker_format::{BlockEntry, CommitSeq, FileId, FormatError};
+use std::cell::Cell;
 use std::cmp::Ordering;
 use std::collections::HashSet;
 use std::sync::{atomic, Arc};
@@ -45,41 +47,91 @@ pub enum CheckScope {
     Quick,
 }
 
-/// Checks a table. `progress` gets blocks done and blocks there are; false stops it.
+/// What is read once more, and how far that is: all rows with each index, or by themselves if there is none.
+#[derive(Default)]
+pub(crate) struct Again {
+    /// Blocks that were read before.
+    before: u64,
+    /// Of each part.
+    blocks: Vec<u64>,
+    /// How often who reads a part asks whether to go on; about.
+    asks: u64,
+}
+
+impl Again {
+    /// `blocks`: of the rows, and of each index.
+    fn of(table: &Table, blocks: &[u64]) -> Again {
+        let trees = table.trees();
+        let of = |tree: usize| blocks.get(tree).copied().unwrap_or(0);
+        let passes = if trees.kept_indexes().next().is_some() { 2 } else { 1 };
+        let asks = trees.live.newest() / ASK_EVERY * passes;
+        // What is in memory takes time, too.
+        let mut parts: Vec<u64> = trees.kept_indexes().map(|(at, _)| (of(0) + of(at + 1)).max(asks)).collect();
+        if parts.is_empty() {
+            parts.push(of(0).max(asks));
+        }
+        Again { before: blocks.iter().sum(), blocks: parts, asks }
+    }
+
+    fn total(&self) -> u64 {
+        self.before + self.blocks.iter().sum::<u64>()
+    }
+
+    /// So much is done when who reads this part has asked so often.
+    fn done(&self, part: usize, asked: u64) -> u64 {
+        let earlier = self.blocks.iter().take(part).sum::<u64>();
+        let blocks = self.blocks.get(part).copied().unwrap_or(0);
+        let share = u128::from(asked.min(self.asks)) * u128::from(blocks) / u128::from(self.asks.max(1));
+        self.before + earlier + share as u64
+    }
+}
+
+/// Checks a table's blocks. `progress` gets blocks done and blocks there are, with those that [`rows`] will read once more; false
+/// stops it.
 pub(crate) fn table(
     table: &Table,
     scope: CheckScope,
     progress: &mut dyn FnMut(u64, u64) -> bool,
-) -> Result<CheckReport> {
+) -> Result<(CheckReport, Again)> {
     let mut report = CheckReport::default();
     let trees: Vec<AnyTree> = table.trees().all().collect();
-    let (mut total, mut unread) = (0, HashSet::new());
+    let (mut blocks, mut unread) = (Vec::new(), HashSet::new());
     for tree in &trees {
-        total += with_tree!(tree, tree => report.open(&wanted_runs(tree, scope), &mut unread))?;
+        blocks.push(with_tree!(tree, tree => report.open(&wanted_runs(tree, scope), &mut unread))?);
     }
+    let again = if scope == CheckScope::All { Again::of(table, &blocks) } else { Again::default() };
     if scope == CheckScope::Quick {
-        return Ok(report);
+        return Ok((report, again));
     }
+    let total = again.total().max(blocks.iter().sum());
     for tree in &trees {
         let mut tell = |done| progress(done, total);
         if !with_tree!(tree, tree => report.read(&wanted_runs(tree, scope), &unread, &mut tell))? {
             break;
         }
     }
-    Ok(report)
+    Ok((report, again))
 }
 
-/// Holds every index of a table, and the number of its rows that is kept, against the rows, as `session` sees them.
+/// Holds every index of a table, and the number of its rows that is kept, against the rows, as `session` sees them; `progress` goes on
+/// where [`table`] was.
 pub(crate) fn rows(
     session: &mut Session,
     table: &Arc<Table>,
     report: &mut CheckReport,
-    go_on: &mut dyn FnMut() -> bool,
+    again: &Again,
+    progress: &mut dyn FnMut(u64, u64) -> bool,
 ) -> Result<()> {
     let mut read = None;
     let trees = table.trees();
-    for (at, index) in trees.kept_indexes() {
-        let found = match session.check_index_while(table, at, go_on) {
+    let asked = Cell::new(0);
+    let mut go_on = |part| {
+        asked.set(asked.get() + 1);
+        progress(again.done(part, asked.get()), again.total())
+    };
+    for (part, (at, index)) in trees.kept_indexes().enumerate() {
+        asked.set(0);
+        let found = match session.check_index_while(table, at, &mut || go_on(part)) {
             Ok(found) => found,
             Err(Error::Interrupted) => {
                 report.stopped = true;
@@ -94,7 +146,7 @@ pub(crate) fn rows(
         report.damages.extend(found.wrong.into_iter().map(of));
         read = Some(found.rows);
     }
-    match session.check_count(table, read, go_on) {
+    match session.check_count(table, read, &mut || go_on(0)) {
         Err(Error::Interrupted) => report.stopped = true,
         Err(wrong @ Error::CountMismatch { .. }) => report.damages.push(wrong),
         checked => report.found(checked)?,
