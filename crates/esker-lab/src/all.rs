@@ -87,6 +87,7 @@ pub fn run(options: &Options) -> Result<(Vec<Report>, Vec<String>)> {
 /// # Errors
 /// When the folder cannot be used at all.
 pub(crate) fn measure(c: &Common, plan: &[&[&str]]) -> Result<(Vec<Report>, Vec<String>)> {
+    c.check()?;
     let mut common = vec!["--dir".to_owned(), c.dir.display().to_string(), "--seed".into(), c.seed.to_string()];
     if let Some(runs) = c.runs {
         common.extend(["--runs".into(), runs.to_string()]);

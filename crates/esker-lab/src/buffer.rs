@@ -180,8 +180,8 @@ pub fn run(options: &Options) -> Result<Report> {
         params: vec!["do", "records", "way", "buffer"],
         shown: vec![
             ("ns", "ns a record"),
-            ("user_ns", "user"),
-            ("system_ns", "system"),
+            ("user_ns", "user ns"),
+            ("system_ns", "system ns"),
             ("durable_s", "s durable"),
             ("process_calls", "process's calls"),
             ("device_requests", "device's"),

@@ -16,8 +16,8 @@ use crate::versus::{align, by_command, missing, origin, something_in_common, ver
 use crate::Lab;
 use clap::Subcommand;
 use draw::{escape, COLOURS};
-pub(crate) use plots::metrics;
 use plots::{all_metrics, colours, plots, Painted};
+pub(crate) use plots::{metrics, with_unit};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::fmt::Write;

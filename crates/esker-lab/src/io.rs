@@ -134,7 +134,7 @@ fn shown(options: &Options) -> Vec<(&'static str, &'static str)> {
     if options.writes() {
         shown.push(("durable_s", "s durable"));
     }
-    shown.extend([("user_ns", "user"), ("system_ns", "system"), ("device_mib", "MiB at device")]);
+    shown.extend([("user_ns", "user ns"), ("system_ns", "system ns"), ("device_mib", "MiB at device")]);
     shown
 }
 

@@ -63,6 +63,18 @@ pub const COMPARED: usize = LEAST_ROUNDS;
 pub const LOOKED: usize = 4;
 
 impl Common {
+    /// Refuses what no command can do anything with.
+    pub(crate) fn check(&self) -> Result<()> {
+        if self.runs == Some(0) {
+            return Err(LabError::Invalid("--runs must be at least 1".into()));
+        }
+        if !PosixDisk::new().exists(&self.dir)? {
+            let dir = self.dir.display();
+            return Err(LabError::Invalid(format!("there is no folder {dir}: --dir takes one that is there")));
+        }
+        Ok(())
+    }
+
     /// The same with a number of rounds: what was asked for, or `usual`. A round needs its way back, unless it is the only
     /// one.
     #[must_use]
@@ -304,9 +316,7 @@ impl Session {
     /// # Errors
     /// When the folder cannot be written.
     pub fn begin(common: &Common, command: &str) -> Result<Session> {
-        if common.runs == Some(0) {
-            return Err(LabError::Invalid("--runs must be at least 1".into()));
-        }
+        common.check()?;
         // A second command in one process finds it set already.
         let _ = ctrlc::set_handler(|| {
             if stop_flag().swap(true, Ordering::SeqCst) {
@@ -316,10 +326,6 @@ impl Session {
         });
         let usual = if LONG.contains(&command) { LOOKED } else { COMPARED };
         let common = common.with_rounds(usual);
-        if !PosixDisk::new().exists(&common.dir)? {
-            let dir = common.dir.display();
-            return Err(LabError::Invalid(format!("there is no folder {dir}: --dir takes one that is there")));
-        }
         let folder = common.dir.join(format!("esker-lab-{command}-{}", std::process::id()));
         PosixDisk::new().create_dir(&folder)?;
         let bar = ProgressBar::hidden();

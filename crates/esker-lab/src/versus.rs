@@ -185,8 +185,32 @@ pub(crate) fn versus(first: &Named<'_>, others: &[(&str, Aligned)]) -> Versus {
     let said = |(name, o): &(&str, Aligned)| {
         o.unmatched.iter().map(|u| format!("Not matched, {} and {name}: {u}.", first.0)).collect::<Vec<_>>()
     };
-    let unmatched = others.iter().flat_map(said).collect();
+    let mut unmatched: Vec<String> = others.iter().flat_map(said).collect();
+    unmatched.extend(others.iter().flat_map(|o| without_figures(first, o, &names)));
     Versus { params: names.into_iter().map(str::to_owned).collect(), metrics, lines, unmatched }
+}
+
+/// Rows that were not measured in one of two reports, though both have them: by what is said of them there.
+fn without_figures(first: &Named<'_>, other: &(&str, Aligned), names: &[&str]) -> Vec<String> {
+    let called_by: Vec<&str> = names.iter().copied().filter(|n| !AMOUNTS.contains(n)).collect();
+    let mut said: Vec<(&str, String, Vec<String>)> = Vec::new();
+    for here in rows(&other.1.report) {
+        let Some(there) = rows(first.1).find(|r| r["params"] == here["params"]) else { continue };
+        for (name, row) in [(first.0, there), (other.0, here)].into_iter().filter(|(_, row)| row["status"] != "good") {
+            let why = match text(&row["why"]) {
+                why if why.is_empty() => text(&row["status"]),
+                why => why,
+            };
+            let called = label(row, &called_by, " ");
+            match said.iter_mut().find(|s| s.0 == name && s.1 == why) {
+                Some(known) => known.2.push(called),
+                None => said.push((name, why, vec![called])),
+            }
+        }
+    }
+    said.into_iter()
+        .map(|(name, why, all)| format!("Not compared, as {name} has no figures of it ({why}): {}.", all.join(", ")))
+        .collect()
 }
 
 /// All that is said is said at once.
@@ -224,7 +248,7 @@ impl Versus {
             head.extend(reports[1..].iter().map(|r| format!("{r}/{}", reports[0])));
             let mut table = Table::new();
             table.load_preset(NOTHING).set_header(head);
-            for line in lines {
+            for line in &lines {
                 let figure = |c: &(Option<Figure>, _)| c.0.as_ref().map_or_else(|| "-".into(), |f| number(f.median));
                 let percent = |c: &(_, Option<Compared>)| c.1.as_ref().map_or_else(|| "-".into(), percent_text);
                 let figures = line.cells[m].iter().map(figure).chain(line.cells[m][1..].iter().map(percent));
@@ -235,6 +259,8 @@ impl Versus {
                 column.set_padding((0, 2));
                 column.set_cell_alignment(if right { CellAlignment::Right } else { CellAlignment::Left });
             }
+            let unit = lines.iter().flat_map(|l| &l.cells[m]).find_map(|c| c.0.as_ref()).map_or("", |f| &f.unit);
+            let heading = crate::html::with_unit(heading, unit);
             let _ = writeln!(out, "\n{heading}, then percent:\n{}", table.trim_fmt());
         }
         let _ = writeln!(out, "\n{}", told_words(self.undecided()));

@@ -493,9 +493,12 @@ fn what_cannot_be_is_refused() {
     assert!(refused(&["buffer", "--max-memory", "1M"]).contains("--max-memory allows 1M"));
     assert!(refused(&["trace", "--blocks", "1000", "--block", "1M", "--max-memory", "1M"]).contains("of memory"));
     let typo = folder.0.join("no-such-folder");
-    let command = Command::try_parse_from(["lab", "doctor", "--dir", typo.to_str().unwrap()]).unwrap();
-    let error = esker_lab::run(&command.lab, &mut Vec::new()).unwrap_err();
-    assert!(error.to_string().contains("there is no folder") && !typo.exists(), "{error}");
+    // Those that measure several things, too: not a report in which nothing was measured.
+    for command in ["doctor", "all", "advise"] {
+        let command = Command::try_parse_from(["lab", command, "--dir", typo.to_str().unwrap()]).unwrap();
+        let error = esker_lab::run(&command.lab, &mut Vec::new()).unwrap_err();
+        assert!(error.to_string().contains("there is no folder") && !typo.exists(), "{error}");
+    }
     let file = folder.0.join("file");
     std::fs::write(&file, "").unwrap();
     let command = Command::try_parse_from(["lab", "io", "--dir", file.to_str().unwrap()]).unwrap();

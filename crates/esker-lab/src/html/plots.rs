@@ -157,7 +157,7 @@ fn table(out: &mut String, layout: &Layout<'_>, series: &[Series], title: &str, 
 const GAP: &str = " · ";
 
 /// A figure's name with its unit, unless it says that itself.
-fn with_unit(title: &str, unit: &str) -> String {
+pub(crate) fn with_unit(title: &str, unit: &str) -> String {
     let told = unit.is_empty() || unit == "1/s" || title.split(' ').any(|word| word == unit);
     if told {
         title.to_owned()

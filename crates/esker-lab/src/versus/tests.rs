@@ -105,3 +105,23 @@ fn three_reports_and_all_in_one_compare() {
         "{text}"
     );
 }
+
+/// A row that both have, and one of them has not measured, is not left out in silence.
+#[test]
+fn a_row_without_figures_is_told_of_with_the_reason() {
+    let rows: [Made<'_>; 3] = [
+        (&["10", "write", "cached"], 1.0),
+        (&["10", "read cold", "cached"], 2.0),
+        (&["10", "read cold", "mapped"], 3.0),
+    ];
+    let (first, mut other) = (report("io", &IO, &rows), report("io", &IO, &rows));
+    for at in [1, 2] {
+        other["rows"][at]["status"] = json!("unsupported");
+        other["rows"][at]["why"] = json!("the file stays in memory");
+    }
+    let text = text_of(&[("disk", &first), ("memory", &other)]).unwrap();
+    let words =
+        "Not compared, as memory has no figures of it (the file stays in memory): read cold cached, read cold mapped.";
+    assert!(text.contains(words), "{text}");
+    assert!(!text_of(&[("disk", &first), ("again", &first)]).unwrap().contains("Not compared"));
+}
