@@ -120,7 +120,7 @@ counters! {
     BlocksEvicted "blocks_evicted" "Blocks dropped from the block cache",
     FiltersDenied "filters_denied" "Blocks that need not be read for a key, as their filters deny it",
     FiltersPassed "filters_passed" "Blocks that are read for a key, as far as their filters know it",
-    BlocksSkipped "blocks_skipped" "Blocks that scans need not read, since all their rows are deleted",
+    BlocksSkipped "blocks_skipped" "Blocks that scans need not read, since a DELETE of all rows came after all that is in them",
     BlocksDamaged "blocks_damaged" "Blocks whose checksum or contents were wrong",
 
     Flushes "flushes" "Memtables written out as runs",

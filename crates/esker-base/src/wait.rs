@@ -78,7 +78,7 @@ events! {
     BulkWorker "bulk_worker" "Other" "bulk writer" "A bulk statement waiting for its background writer",
     CommitLock "commit_lock" "Concurrency" "latch: commit" "Waiting for the commit lock",
     Definition "definition" "Concurrency" "library cache lock" "A statement that defines waiting for another one",
-    Checkpoint "checkpoint" "Other" "checkpoint completed" "Waiting for a checkpoint",
+    Checkpoint "checkpoint" "Other" "checkpoint completed" "FLUSH LOGS, or a commit that the binary log does not decide after a crash, waiting until all of the log so far is durable; no manifest is written for it",
 }
 
 impl WaitEvent {
