@@ -499,6 +499,11 @@ fn what_cannot_be_is_refused() {
         let error = esker_lab::run(&command.lab, &mut Vec::new()).unwrap_err();
         assert!(error.to_string().contains("there is no folder") && !typo.exists(), "{error}");
     }
+    // A pipe would be waited for, and a device has no end.
+    for arguments in [&["trace"][..], &["io", "--only", "read"]] {
+        let words = refused(&[arguments, &["--file", "/dev/zero"]].concat());
+        assert!(words.contains("no regular file"), "{words}");
+    }
     let file = folder.0.join("file");
     std::fs::write(&file, "").unwrap();
     let command = Command::try_parse_from(["lab", "io", "--dir", file.to_str().unwrap()]).unwrap();

@@ -55,6 +55,10 @@ impl RawFile {
     pub fn open(path: &Path, options: RawOptions) -> Result<RawFile> {
         let flags = if options.direct { libc::O_DIRECT } else { 0 } | if options.data_sync { libc::O_DSYNC } else { 0 };
         let write = options.write || options.create;
+        // Opening a pipe waits for who writes it, and a device has no end.
+        if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
+            return Err(IoError::from_os("open", path, None, &io::Error::other("it is no regular file")));
+        }
         let opened = OpenOptions::new()
             .read(true)
             .write(write)
