@@ -54,7 +54,7 @@ bench-memory: build ## sysbench with data four times the memory, bytes written b
 bench-tpcc: build ## TPC-C beside InnoDB and MyRocks, durable with binlog, in memory and with data four times the memory (WAREHOUSES=22 SECONDS=60); writes bench/results/
 	@bench/tpcc.py
 
-bench-lab: ## esker lab beside fio and pg_test_fsync (ROUNDS=7 MIB=512); writes bench/results/lab.md
+bench-lab: ## esker lab beside fio, pg_test_fsync, hyperfine and perf trace (ROUNDS=6 MIB=512); writes bench/results/
 	cargo build --release -p esker-cli
 	@bench/lab.py
 
