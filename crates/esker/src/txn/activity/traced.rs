@@ -122,7 +122,17 @@ mod tests {
             }
             let thread = scope.spawn(|| traced(|| drop(delete(12))));
             until(|| engine.lock_waits().iter().any(|w| w.waiting_connection == 12));
-            sharers.into_iter().for_each(|mut session| session.rollback().unwrap());
+            let [mut first, mut second] = sharers;
+            first.rollback().unwrap();
+            // Who was woken for that stands in the queue again, or another one might be woken beside it and come first.
+            until(|| {
+                let waits = engine.lock_waits();
+                let is_behind = |connection| {
+                    waits.iter().any(|w| (w.waiting_connection, w.blocking_connection) == (20, connection))
+                };
+                is_behind(13) && !is_behind(11)
+            });
+            second.rollback().unwrap();
             // One after the other, and all while the traced one waits.
             for _ in 0..queued {
                 let mut session = next.recv().unwrap();
