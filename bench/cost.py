@@ -2,9 +2,11 @@
 """cost.py = 'make bench-cost': what the figures that are always on cost a statement: nanoseconds of an event of each family, times the events
 of a statement by the counters themselves, in percent of the processor time that the server takes for it.
 
-The nanoseconds are medians of 31 rounds, by 1 and by 2 threads at once, of crates/esker-base/examples/event_cost.rs. The events are those of sysbench's TEST by 1 and by 2 clients. A counter that is raised by
-more than 1 at a time is taken for as many events, so the counters' part is the most that it can be. What a statement adds to its tables' figures at its end (ESKER_TABLE_STATS) is not in it. Prints a table; writes
-nothing.
+The nanoseconds are medians of 31 rounds, by 1 and by 2 threads at once, of crates/esker-base/examples/event_cost.rs; of what a
+statement adds to its tables' figures (ESKER_TABLE_STATS) of crates/esker/examples/table_work_cost.rs, both threads on one table. The
+events are those of sysbench's TEST by 1 and by 2 clients. A counter that is raised by more than 1 at a time is taken for as many
+events, so the counters' part is the most that it can be. Of tables' figures one is reckoned for each statement, as of one that reads
+one table by one index: a point select. Prints a table; writes nothing.
 
     SIZE=100000      rows of the table
     SECONDS=10       how long each number of clients runs
@@ -20,7 +22,7 @@ from eskerlib import env, server, show
 
 SIZE, SECONDS = env.number("SIZE", 100_000), env.number("SECONDS", 10)
 TEST = os.environ.get("TEST", "oltp_point_select")
-FAMILIES = {"counter": "counters", "wait": "waits, counted and timed", "lock": "locks taken, one in 64 timed"}
+FAMILIES = {"counter": "counters", "wait": "waits, counted and timed", "lock": "locks taken, one in 64 timed", "tables": "figures of a table"}
 
 
 def printed(*command):
@@ -34,7 +36,9 @@ def printed(*command):
 
 def costs():
     """Nanoseconds of an event of each family, by 1 thread and by each of 2."""
-    return printed("cargo", "run", "--quiet", "--release", "-p", "esker-base", "--example", "event_cost", "--", "--json")
+    example = ("cargo", "run", "--quiet", "--release", "-p")
+    events = printed(*example, "esker-base", "--example", "event_cost", "--", "--json")
+    return {**events, **printed(*example, "esker", "--features", "sim", "--example", "table_work_cost", "--", "--json")}
 
 
 def sysbench(s, clients, what, seconds):
@@ -63,7 +67,7 @@ def measured(s, c, clients):
     after = figures(s, c)
     moved = {what: after[what] - before[what] for what in before}
     per = {what: moved[what] / moved["statements"] for what in ("counter", "wait", "lock")}
-    return per, moved["cpu"] / moved["statements"] * 1e9
+    return {**per, "tables": 1}, moved["cpu"] / moved["statements"] * 1e9
 
 
 def main():

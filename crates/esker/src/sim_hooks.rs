@@ -13,6 +13,7 @@ use crate::session::Session;
 use crate::tree::stored::{may_meet, Stored};
 use crate::tree::{RunHandle, Tree};
 use crate::upkeep::{background, checkpoint, flush, merge};
+use crate::work::Kind;
 pub use crate::write::keys::Entry;
 use crate::Result;
 use esker_format::IndexEntry;
@@ -190,4 +191,12 @@ impl Session {
     pub fn sim_entry(&mut self, table: &Arc<Table>, apart: usize, key: &[u8]) -> Result<Option<SeenEntry>> {
         self.read_entry(table, place(table, apart), key)
     }
+}
+
+/// Notes what `read` counts, in a thread that is bound to the session's counters, as read from the table, and ends the statement in
+/// which it was: what the table's figures cost a statement, and nothing else of it.
+pub fn note_work(session: &mut Session, table: &Table, read: impl FnOnce()) {
+    session.works_on(&table.work, Kind::Read);
+    read();
+    session.tell_work();
 }
