@@ -5,6 +5,9 @@
 //! that frames wholly within this one were durable), or by a seal further on that carries a durable position behind the
 //! frame. Frames are looked for wherever one can begin:
 //! generation and position must be those of the very place, so that chance finds none.
+//!
+//! A frame that goes on behind the last segment says that one is missing: it was begun when the segments for it were ready,
+//! and an opening that finds it torn wipes its beginning before it takes those away.
 
 use crate::seal::{parse, Padding, Piece, SEAL_BIT};
 use crate::segment::{self, Listing, Segment};
@@ -152,6 +155,9 @@ pub(crate) fn run<E: From<WalError>>(
                         let file = segments[i].path.clone();
                         return Err(WalError::Damage { file, offset: segments[i].offset(at), reason }.into());
                     }
+                    if let Some(end) = reader.behind_all(i, at)? {
+                        return Err(missing(end).into());
+                    }
                     replayed.torn = !matches!(reason, FormatError::Invalid { what: NOTHING, .. });
                 }
                 count(Counter::RecoveryBytes, at - told);
@@ -165,6 +171,25 @@ pub(crate) fn run<E: From<WalError>>(
 }
 
 const NOTHING: &str = "log frame";
+
+/// Where the frame at `at` ends of which this is the header; none if it has no more than that, or is none.
+fn frame_end(header: &[u8], at: u64, generation: u32) -> Option<u64> {
+    match parse(header, Lsn(at), generation) {
+        Err(FormatError::Truncated { need, .. }) => Some(at + need),
+        _ => None,
+    }
+}
+
+/// Does the frame that begins at `at` in this segment, where the log ends, go on behind it?
+pub(crate) fn goes_on_behind(segment: &Segment, at: u64) -> Result<bool> {
+    let header_end = at.saturating_add(FRAME_HEADER_BYTES as u64);
+    if at < segment.first || header_end > segment.space_end {
+        return Ok(false);
+    }
+    let mut header = [0; FRAME_HEADER_BYTES];
+    segment.file.read_at(&mut header, segment.offset(at))?;
+    Ok(frame_end(&header, at, segment.generation).is_some_and(|end| end > segment.space_end))
+}
 
 struct Reader<'a> {
     segments: &'a [Arc<Segment>],
@@ -258,18 +283,29 @@ impl Reader<'_> {
         Ok(false)
     }
 
+    /// If the frame that begins at `at`, in segment `i`, goes on where there is no segment: where that should begin.
+    fn behind_all(&mut self, i: usize, at: u64) -> Result<Option<u64>> {
+        let end = self.end(i);
+        Ok(self.begun(i, at)?.filter(|frame_end| *frame_end > end).map(|_| end))
+    }
+
+    /// Where the frame ends of which the whole header is at `at`, in segment `i`, as far as that tells: what it says it is long,
+    /// and whose it is, is one write.
+    fn begun(&mut self, i: usize, at: u64) -> Result<Option<u64>> {
+        if at + FRAME_HEADER_BYTES as u64 > self.segments[i].end || !self.load(i, at, FRAME_HEADER_BYTES as u64)? {
+            return Ok(None);
+        }
+        let header = &self.bytes[(at - self.start) as usize..][..FRAME_HEADER_BYTES];
+        Ok(frame_end(header, at, self.segments[i].generation))
+    }
+
     /// Did the frame at `broken` end within segment `i`? If not, the next segment's sync covers its rest.
     fn lies_inside(&mut self, i: usize, broken: u64) -> Result<bool> {
-        let Segment { generation, end, .. } = *self.segments[i];
-        let header_end = broken + FRAME_HEADER_BYTES as u64;
-        if header_end > end || !self.load(i, broken, FRAME_HEADER_BYTES as u64)? {
+        let end = self.segments[i].end;
+        if broken + FRAME_HEADER_BYTES as u64 > end {
             return Ok(false);
         }
-        let header = &self.bytes[(broken - self.start) as usize..][..FRAME_HEADER_BYTES];
-        Ok(match parse(header, Lsn(broken), generation) {
-            Err(FormatError::Truncated { need, .. }) => broken + need <= end,
-            _ => true,
-        })
+        Ok(self.begun(i, broken)?.is_none_or(|frame_end| frame_end <= end))
     }
 
     /// The first position from `at` on, in segment `j`, that looks like a frame's.

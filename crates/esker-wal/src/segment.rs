@@ -24,6 +24,8 @@ pub(crate) struct Segment {
     pub(crate) first: u64,
     /// Position after the last byte that counts.
     pub(crate) end: u64,
+    /// Position after its last byte.
+    pub(crate) space_end: u64,
     /// If the log was opened with this segment: where it ended before.
     pub(crate) start: Option<u64>,
     pub(crate) file: Arc<dyn File>,
@@ -106,7 +108,7 @@ pub(crate) fn open(
         Some(end) if first % SECTOR_BYTES == 0 => end,
         _ => return Ok(Err(FormatError::Invalid { what: "log segment's first position", found: first })),
     };
-    Ok(Ok(Segment { generation, first, end, start, file, path }))
+    Ok(Ok(Segment { generation, first, end, space_end: end, start, file, path }))
 }
 
 /// Makes a file of `capacity` bytes behind its header, filled with zeros and synced, under a spare's name.

@@ -19,7 +19,7 @@ use crate::writer::Writer;
 use crate::{frame_space, sector_up, Committer, Result, WalError, SECTOR_BYTES};
 use esker_base::phase::{CommitPhase, Moment};
 use esker_base::{count, timed, Counter, WaitEvent};
-use esker_format::frame::MAX_PAYLOAD_BYTES;
+use esker_format::frame::{FRAME_HEADER_BYTES, MAX_PAYLOAD_BYTES};
 use esker_format::Lsn;
 use esker_io::{Disk, OpenMode};
 use esker_memory::Region;
@@ -150,11 +150,14 @@ impl Opening {
         // the replay began stays until another does, or a crash in between leaves a log that does not open.
         let is_used = |s: &&Arc<Segment>| s.first < end || s.start.is_some() || s.first <= from.0;
         let used = found.segments.iter().take_while(is_used).count();
-        let unused = found.segments.split_off(used);
-        for segment in found.segments.iter().filter(|s| s.end > replayed.durable.0) {
-            // Frames that were written and not synced are about to be built upon.
-            keep(segment, replayed.durable.0.max(segment.first), end.min(segment.end))?;
+        for (i, segment) in found.segments.iter().enumerate() {
+            let torn = end <= segment.end && replay::goes_on_behind(segment, end)?;
+            if torn || (i < used && segment.end > replayed.durable.0) {
+                // Frames that were written and not synced are about to be built upon.
+                keep(segment, replayed.durable.0.max(segment.first).min(end), end.min(segment.end), torn)?;
+            }
         }
+        let unused = found.segments.split_off(used);
         let generation = found.next_generation();
         // Names that a killed process gave may not be durable: a spare's file may yet come back as the segment it was.
         crate::segment::sync_names(&*disk, dir)?;
@@ -480,13 +483,19 @@ fn checked_bytes(payload: usize) -> Result<u64> {
 /// Writes what lies from `from` to `end` once more and syncs it. A sync alone is not enough: an earlier one, of a process
 /// that died, may have failed, which leaves bytes that can be read and are not on the medium, and are clean to the
 /// operating system. What was synced keeps its contents: the bytes are the same.
-fn keep(segment: &Segment, from: u64, end: u64) -> Result<()> {
+///
+/// `torn`: the header of a frame that was begun at `end` and goes on in segments that are about to go. It is wiped, or it
+/// would tell the next opening that these are missing.
+fn keep(segment: &Segment, from: u64, end: u64, torn: bool) -> Result<()> {
     let mut at = from / SECTOR_BYTES * SECTOR_BYTES;
-    let end = sector_up(end).min(segment.end);
+    let wiped = end..end + if torn { FRAME_HEADER_BYTES as u64 } else { 0 };
+    let end = sector_up(wiped.end).min(if torn { segment.space_end } else { segment.end });
     let mut buffer = buffer::region((end.saturating_sub(at) as usize).min(KEEP_BYTES))?;
     while at < end {
         let n = buffer.len().min((end - at) as usize);
         segment.file.read_at(&mut buffer[..n], segment.offset(at))?;
+        let here = |position: u64| position.clamp(at, at + n as u64).wrapping_sub(at) as usize;
+        buffer[here(wiped.start)..here(wiped.end)].fill(0);
         segment.file.write_at(&buffer[..n], segment.offset(at))?;
         at += n as u64;
     }

@@ -431,6 +431,51 @@ fn a_missing_segment_in_the_middle_is_an_error() {
     assert_eq!(frames(&watch.disk, last).unwrap().len(), 1);
 }
 
+/// The newest segment, and nothing prepared behind it: the frame that goes on in it tells, acknowledged or not.
+#[test]
+fn a_missing_last_segment_is_told_by_the_frame_that_goes_on_in_it() {
+    let (mut synced, mut written) = (0, 0);
+    for bytes in (100..12_000).step_by(300) {
+        for sync in [true, false] {
+            let watch = Watch::new(disk(1));
+            let (wal, _) = open(&watch, small(), Lsn(1)).unwrap();
+            let mut last = wal.append(&vec![1; bytes]).unwrap();
+            while wal.stats().segments < 2 {
+                wal.sync_all().unwrap();
+                last = wal.append(&vec![1; bytes]).unwrap();
+            }
+            if sync {
+                wal.sync_all().unwrap();
+            } else {
+                wal.write_out().unwrap();
+            }
+            drop(wal);
+            let names = files(&watch.disk, ".wal");
+            let [first, second] = &names[..] else { panic!("{names:?}") };
+            let opened = frames(&watch.disk, Lsn(1)).unwrap();
+            assert_eq!(opened.last().unwrap().0, last.lsn);
+            watch.disk.remove(&Path::new(DIR).join(second)).unwrap();
+            let size =
+                watch.disk.open(&Path::new(DIR).join(first), OpenMode::Read, AccessHint::Log).unwrap().size_bytes();
+            // The header takes as much as lies before the stream's first byte.
+            let first_ends = size.unwrap();
+            // Of a header that is not whole nothing is believed.
+            if last.lsn.0 + 24 > first_ends || last.end.0 <= first_ends {
+                continue;
+            }
+            let opened = frames(&watch.disk, Lsn(1));
+            assert!(
+                matches!(opened, Err(WalError::Missing { lsn, .. }) if lsn.0 == first_ends),
+                "frames of {bytes}, opened without {second}: {:?}",
+                opened.map(|found| found.len())
+            );
+            assert!(matches!(open(&watch, small(), Lsn(1)), Err(WalError::Missing { .. })));
+            *if sync { &mut synced } else { &mut written } += 1;
+        }
+    }
+    assert!(synced > 10 && written > 10, "{synced} and {written} frames went on in the second segment");
+}
+
 /// A life that ended in the middle of its segment, the next one's first segment, one that was prepared behind it.
 #[test]
 fn a_missing_segment_behind_a_half_full_one_is_an_error() {
