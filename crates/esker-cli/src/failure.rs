@@ -76,7 +76,7 @@ impl Failure {
 /// Is the folder not what was written? So it is when a file that must be there is gone or too short.
 pub fn is_damage(e: &Error) -> bool {
     match e {
-        Error::Damage { .. } | Error::LogMissing { .. } => true,
+        Error::Damage { .. } | Error::LogMissing { .. } | Error::ManifestMissing { .. } => true,
         Error::Io(e) => matches!(e.kind, IoKind::NotFound | IoKind::ShortRead),
         _ => false,
     }
@@ -88,6 +88,7 @@ pub fn place(e: &Error) -> (PathBuf, Option<u64>) {
         Error::Damage { file, offset, .. } => (file.clone(), Some(*offset)),
         Error::Io(e) => (e.path.clone(), e.offset),
         Error::LogMissing { folder, .. } => (folder.clone(), None),
+        Error::ManifestMissing { file, .. } => (file.clone(), None),
         _ => (PathBuf::new(), None),
     }
 }

@@ -35,8 +35,7 @@ pub fn lock(dir: &Path) -> Result<Locked, Failure> {
     let disk = present(dir)?;
     let path = dir.join(MANIFEST);
     if !disk.exists(&path).map_err(Error::from)? {
-        let what = format!("no Esker folder: {} is missing", path.display());
-        return Err(Error::InvalidArgument(what).into());
+        return Err(Engine::without_manifest(&*disk, dir).into());
     }
     let _guard = disk.lock(&dir.join(LOCK)).map_err(Error::from)?;
     let file = disk.open(&path, OpenMode::Read, AccessHint::Meta).map_err(Error::from)?;

@@ -118,6 +118,30 @@ fn a_damaged_manifest_is_damage() {
     }
 }
 
+/// A folder that is none of Esker's is another mistake.
+#[test]
+fn a_manifest_that_is_gone_is_damage_where_data_is_left() {
+    let scratch = Scratch::new();
+    let (dir, _) = closed(&scratch);
+    fs::remove_file(dir.join("MANIFEST")).unwrap();
+    let expect = |code: i32, words: &str| {
+        for args in [&["check"][..], &["check", "--json"], &["info"], &["wal"], &["dump", "t"]] {
+            let said = esker(&dir, args);
+            let all = said.out + &said.err;
+            assert!(
+                said.code == code && all.contains("MANIFEST is missing") && all.contains(words),
+                "{args:?}: {} {all}",
+                said.code
+            );
+        }
+    };
+    expect(2, "holds files");
+    fs::remove_dir_all(dir.join("runs")).unwrap();
+    expect(2, "holds files");
+    fs::remove_dir_all(dir.join("wal")).unwrap();
+    expect(1, "no Esker folder");
+}
+
 #[test]
 fn an_edit_that_the_log_does_not_reach_back_before_is_damage_of_the_manifest() {
     let scratch = Scratch::new();

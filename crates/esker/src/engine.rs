@@ -77,10 +77,8 @@ impl Engine {
     }
 
     fn open_read_only(disk: Arc<dyn Disk>, dir: &Path, options: Options, log: Notify) -> Result<Engine> {
-        let manifest = dir.join(crate::upkeep::manifest::MANIFEST);
-        if !disk.exists(&manifest)? {
-            let what = format!("no Esker folder: {} is missing", manifest.display());
-            return Err(Error::InvalidArgument(what));
+        if !disk.exists(&dir.join(crate::upkeep::manifest::MANIFEST))? {
+            return Err(Self::without_manifest(&*disk, dir));
         }
         let options = Options {
             background: Background::Inline,
@@ -91,6 +89,16 @@ impl Engine {
         let core = recovery::open(Arc::new(Overlay::new(disk)), dir, options, log)?;
         core.writable.set_read_only();
         Ok(Engine::of(core))
+    }
+
+    /// Why a folder in which there is no manifest is not looked into: it has lost it ([`Error::ManifestMissing`]), or is none of
+    /// Esker's.
+    pub fn without_manifest(disk: &dyn Disk, dir: &Path) -> Error {
+        let none = || {
+            let file = dir.join(crate::upkeep::manifest::MANIFEST);
+            Error::InvalidArgument(format!("no Esker folder: {} is missing", file.display()))
+        };
+        recovery::holds_no_data(disk, dir).err().unwrap_or_else(none)
     }
 
     fn of(core: Arc<Core>) -> Engine {

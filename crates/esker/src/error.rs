@@ -35,6 +35,18 @@ pub enum Error {
         /// The position.
         lsn: esker_format::Lsn,
     },
+    /// The manifest is gone, and the folder holds data all the same.
+    #[error(
+        "{} is missing, but {} holds files: restore the file or the whole folder from a backup, or move the folder away to \
+         begin with an empty one",
+        file.display(), holds.display()
+    )]
+    ManifestMissing {
+        /// Where it should be.
+        file: PathBuf,
+        /// The part of the folder that holds files.
+        holds: PathBuf,
+    },
     /// The folder was written by a newer version.
     #[error("{} has format version {found}; this version reads up to {supported}: upgrade Esker", file.display())]
     NewerFormat {

@@ -46,7 +46,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, dir: &Path, options: Options, notify: No
     manifest::remove_fresh(&*disk, dir)?;
     let (manifest, torn, fresh) = match manifest::read(&*disk, dir)? {
         Some(file) => (file.manifest, file.torn, false),
-        None => (first_manifest(&*disk, dir, &runs_dir, &wal_dir)?, None, true),
+        None => (first_manifest(&*disk, dir, &runs_dir)?, None, true),
     };
     let generation = manifest.generation;
     if generation == 1 {
@@ -130,18 +130,19 @@ fn tell_syncing(wal: &Wal, notify: &Notify) {
     }
 }
 
-/// Begins a new folder; refuses one that holds data without a manifest.
-fn first_manifest(disk: &dyn Disk, dir: &Path, runs_dir: &Path, wal_dir: &Path) -> Result<Manifest> {
-    for part in [runs_dir, wal_dir] {
-        if disk.exists(part)? && !disk.list(part)?.is_empty() {
-            return Err(Error::InvalidArgument(format!(
-                "{} is missing, but {} holds files: restore the file or the whole folder from a backup, or move the \
-                 folder away to begin with an empty one",
-                dir.join(MANIFEST).display(),
-                part.display()
-            )));
+/// Refuses a folder without a manifest that holds data all the same.
+pub(crate) fn holds_no_data(disk: &dyn Disk, dir: &Path) -> Result<()> {
+    for holds in [dir.join("runs"), dir.join("wal")] {
+        if disk.exists(&holds)? && !disk.list(&holds)?.is_empty() {
+            return Err(Error::ManifestMissing { file: dir.join(MANIFEST), holds });
         }
     }
+    Ok(())
+}
+
+/// Begins a new folder.
+fn first_manifest(disk: &dyn Disk, dir: &Path, runs_dir: &Path) -> Result<Manifest> {
+    holds_no_data(disk, dir)?;
     disk.create_dir(runs_dir)?;
     let manifest = Manifest {
         folder: FolderId(disk.fresh_id()),

@@ -156,6 +156,24 @@ fn a_folder_is_free_when_the_last_handle_is_dropped() {
 }
 
 #[test]
+fn a_folder_that_has_lost_its_manifest_is_told_from_one_that_is_none() {
+    let folder = folder("lost");
+    drop(made(&folder));
+    let read_only = || {
+        let options = Options { read_only: true, ..Options::default() };
+        Engine::open(Arc::new(PosixDisk::new()), &folder.0, options, Arc::new(|_, _| {})).err().unwrap()
+    };
+    std::fs::remove_file(folder.0.join("MANIFEST")).unwrap();
+    for error in [read_only(), Engine::open_dir(&folder.0).err().unwrap()] {
+        assert!(matches!(error, Error::ManifestMissing { .. }), "{error}");
+    }
+    std::fs::remove_dir_all(folder.0.join("wal")).unwrap();
+    std::fs::remove_dir_all(folder.0.join("runs")).unwrap();
+    is_refused::<Engine>(Err(read_only()), "no Esker folder");
+    assert!(Engine::open_dir(&folder.0).is_ok());
+}
+
+#[test]
 fn a_relative_folder_stays_where_it_was() {
     let folder = folder("relative");
     std::fs::create_dir_all(folder.0.join("elsewhere")).unwrap();
