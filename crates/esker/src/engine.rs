@@ -41,6 +41,13 @@ impl Drop for Threads {
     }
 }
 
+/// Who is told may panic: that ends no work of the engine, which tells in the middle of it.
+fn guarded(log: Notify) -> Notify {
+    Arc::new(move |text, level| {
+        let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| log(text, level)));
+    })
+}
+
 impl Engine {
     /// Opens the folder `dir` with standard options; what is worth telling goes to standard error. A relative path is meant from
     /// the process' folder of now, whatever that becomes later.
@@ -67,6 +74,7 @@ impl Engine {
     /// or what the disk says. Nothing is overwritten in these cases.
     pub fn open(disk: Arc<dyn Disk>, dir: &Path, options: Options, log: Notify) -> Result<Engine> {
         let options = options.sound();
+        let log = guarded(log);
         if options.read_only {
             return Self::open_read_only(disk, dir, options, log);
         }
@@ -207,7 +215,7 @@ impl Engine {
     }
 
     /// Calls `done`, from any thread, once everything that is committed or decided now is durable; or with the error that keeps it
-    /// from ever becoming so. Every request is answered.
+    /// from ever becoming so. Every request is answered; one that panics then is told of ([`Level::Error`]) and stops nothing.
     pub fn request_checkpoint(&self, done: Box<dyn FnOnce(Result<()>) + Send>) {
         self.core.signals.request(done);
         if self.core.options.background == crate::Background::Inline || self.core.signals.stopping() {

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-use esker::{Engine, Error, Isolation, Options, PosixDisk, ScanOptions, Schema, Session, Table, TableDef, Type};
+use esker::{Engine, Error, Isolation, Level, Options, PosixDisk, ScanOptions, Schema, Session, Table, TableDef, Type};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -171,6 +171,37 @@ fn a_folder_that_has_lost_its_manifest_is_told_from_one_that_is_none() {
     std::fs::remove_dir_all(folder.0.join("runs")).unwrap();
     is_refused::<Engine>(Err(read_only()), "no Esker folder");
     assert!(Engine::open_dir(&folder.0).is_ok());
+}
+
+/// What a program gives the engine to call is called in threads of the engine's, in the middle of its work.
+#[test]
+fn what_panics_when_it_is_told_stops_nothing() {
+    let folder = folder("panics");
+    let told = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let heard = told.clone();
+    let log = Arc::new(move |text: &str, level: Level| {
+        heard.lock().unwrap().push((text.to_owned(), level));
+        panic!("by what is told");
+    });
+    let engine = Engine::open(Arc::new(PosixDisk::new()), &folder.0, Options::default(), log).unwrap();
+    engine.create_table("t", &def()).unwrap();
+    let (table, (done, is_done)) = (engine.open_table("t").unwrap(), std::sync::mpsc::channel());
+    let mut session = engine.session();
+    for id in 0..20 {
+        insert(&mut session, &table, id..id + 1).unwrap();
+        session.commit().unwrap();
+        // Some are answered together.
+        for _ in 0..3 {
+            engine.request_checkpoint(Box::new(|_| panic!("by the answer")));
+        }
+        let done = done.clone();
+        engine.request_checkpoint(Box::new(move |result| done.send(result).unwrap()));
+        is_done.recv().unwrap().unwrap();
+    }
+    assert_eq!(ids(&engine), (0..20).collect::<Vec<_>>());
+    engine.close().unwrap();
+    let errors = told.lock().unwrap().iter().filter(|(_, level)| *level == Level::Error).count();
+    assert!((1..=60).contains(&errors), "told of {errors}");
 }
 
 #[test]

@@ -425,8 +425,17 @@ pub(crate) fn answer_requests(core: &Core) {
     }
     prepared::carry_out(core);
     let result = core.writable.check().and_then(|()| Ok(core.wal.sync_all()?));
+    let mut panicked = None;
     for request in requests {
-        request(result.clone());
+        // It is whoever asked that is told. That his code panics is no reason to stop, nor to leave others without an answer.
+        let answer = std::panic::AssertUnwindSafe(|| request(result.clone()));
+        panicked = std::panic::catch_unwind(answer).err().or(panicked);
+    }
+    match panicked {
+        // In the thread of who asked, so to say.
+        Some(panic) if core.options.background == Background::Inline => std::panic::resume_unwind(panic),
+        Some(_) => (core.notify)("what asked for a checkpoint panicked when it was answered", Level::Error),
+        None => {}
     }
 }
 
