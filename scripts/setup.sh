@@ -8,7 +8,7 @@
 #   MARIADB_SRC=dir   an unpacked MariaDB source tree of the server's version (nothing is downloaded then)
 #   MARIADB_BIN=dir   prefix or bin directory of a MariaDB of your own (no server package is installed then)
 #   ESKER_MIRROR=url  Debian mirror for the source package (default http://deb.debian.org)
-#   FOR_TESTS=1       with what only tests need (a browser, cargo-fuzz, Spider)
+#   FOR_TESTS=1       with what only tests need (a browser, btrfs' tools, cargo-fuzz, Spider)
 #   FOR_BENCH=1       with what only bench-commit needs (strace, XFS's tools, sysbench)
 #   FORCE=1           look at everything again
 set -euo pipefail
@@ -19,6 +19,7 @@ RUST_WANTED=1.85
 TOOLS_DIR=$CACHE/tools # programs that only tests need, built by cargo
 CARGO_FUZZ=0.13.2
 MIRROR=${ESKER_MIRROR:-http://deb.debian.org}
+TEST_PACKAGES='chromium btrfs-progs'
 BENCH_PACKAGES='strace xfsprogs sysbench'
 
 say() { printf 'setup: %s\n' "$*"; }
@@ -43,7 +44,7 @@ have_cargo_fuzz() { [ -x "$TOOLS_DIR/bin/cargo-fuzz" ] && [ "$("$TOOLS_DIR/bin/c
 # ---- is everything here already? -----------------------------------------------------------------------------------
 up_to_date() {
     [ -z "${FORCE:-}" ] && [ -r build/env.sh ] || return 1
-    [ -z "${FOR_TESTS:-}" ] || { command -v chromium >/dev/null && have_cargo_fuzz && have_spider; } || return 1
+    [ -z "${FOR_TESTS:-}" ] || { [ -z "$(missing $TEST_PACKAGES)" ] && have_cargo_fuzz && have_spider; } || return 1
     [ -z "${FOR_BENCH:-}" ] || [ -z "$(missing $BENCH_PACKAGES)" ] || return 1
     (
         want_src=${MARIADB_SRC:-} want_bin=${MARIADB_BIN:-}
@@ -161,7 +162,7 @@ mkdir -p build "$CACHE"
 ASKED="${MARIADB_SRC:-}|${MARIADB_BIN:-}"
 [ -z "${MARIADB_SRC:-}" ] || source_version "$MARIADB_SRC" >/dev/null
 
-TOOLS=$(missing build-essential pkg-config python3 python3-pymysql python3-pytest dpkg-dev e2fsprogs libfuse3-dev fuse3 ${FOR_TESTS:+chromium} ${FOR_BENCH:+$BENCH_PACKAGES})
+TOOLS=$(missing build-essential pkg-config python3 python3-pymysql python3-pytest dpkg-dev e2fsprogs libfuse3-dev fuse3 ${FOR_TESTS:+$TEST_PACKAGES} ${FOR_BENCH:+$BENCH_PACKAGES})
 [ -z "$TOOLS" ] || apt_install $TOOLS
 if [ -n "${FOR_TESTS:-}" ] && ! have_cargo_fuzz; then
     say "building cargo-fuzz $CARGO_FUZZ"

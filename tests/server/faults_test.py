@@ -2,8 +2,8 @@
 server, files cut short or missing.
 
 Each must be a clear error that names the thing; the server stays up unless it cannot start at all, nothing is overwritten, and
-after the cause is gone everything acknowledged is there. The disk is a small ext4 in a file (needs root and loop devices; that
-part is skipped without).
+after the cause is gone everything acknowledged is there. The disk is a small ext4 or btrfs in a file (needs root and loop
+devices; that part is skipped without).
 
     /usr/bin/pytest-3 tests/server/faults_test.py -k 'start or runs or handles or many or service or disk'     chosen cases
 """
@@ -16,6 +16,7 @@ import subprocess
 import tempfile
 import threading
 import time
+from errno import ENOSPC
 
 import pytest
 
@@ -138,14 +139,18 @@ def full_disk(s, mount):
     rows, total, version = 50000, 50000 * 50001 // 2, 0
 
     def fill(leave):
-        """Leave this many bytes."""
+        """Leave this many bytes, or what a file system leaves that promises more than it has."""
         free = os.statvfs(mount).f_bavail * os.statvfs(mount).f_frsize
         if os.path.exists(ballast):
             free += os.path.getsize(ballast)
             os.unlink(ballast)
-        with open(ballast, "wb") as f:
-            for _ in range(max(0, free - leave) // MIB):
-                f.write(bytes(MIB))
+        try:
+            with open(ballast, "wb", buffering=0) as f:
+                for _ in range(max(0, free - leave) // MIB):
+                    f.write(bytes(MIB))
+        except OSError as e:
+            if e.errno != ENOSPC:
+                raise
 
     def same(what):
         """The rows are what was acknowledged, each of them in the version of the last update that was."""
@@ -501,22 +506,41 @@ def test_service(s):
     c.close()
 
 
-def test_disk(s):
-    """All that needs a disk of our own."""
-    if os.getuid() != 0 or not shutil.which("mkfs.ext4"):
-        pytest.skip("this machine cannot mount: that needs root and mkfs.ext4")
+def on_a_disk(make, cases):
+    """The cases on a small disk of our own, which this command makes."""
+    if os.getuid() != 0 or not (shutil.which(make[0]) or shutil.which(make[0], path="/usr/sbin:/sbin")):
+        pytest.skip(f"this machine cannot mount: that needs root and {make[0]}")
     with tempfile.TemporaryDirectory(prefix="esker-disk-") as folder:
         image, mount = os.path.join(folder, "image"), os.path.join(folder, "disk")
         os.mkdir(mount)
         with open(image, "wb") as f:
             f.truncate(160 * MIB)
-        subprocess.run(["mkfs.ext4", "-q", "-m", "0", image], check=True)
+        subprocess.run([*make, image], check=True, capture_output=True)
         if subprocess.run(["mount", "-o", "loop", image, mount], capture_output=True).returncode:
-            pytest.skip("this machine cannot mount a loop device")
+            pytest.skip(f"this machine cannot mount a loop device, or not what {make[0]} makes")
+        try:
+            cases(mount)
+        finally:
+            subprocess.run(["umount", mount], check=True)
+
+
+def test_disk(s):
+    """All that needs a disk of our own."""
+    def cases(mount):
         try:
             full_disk(s, mount)
             filling_disk(s, mount)
             read_only(s, mount)
         finally:
             s.kill()
-            subprocess.run(["umount", mount], check=True)
+    on_a_disk(["mkfs.ext4", "-q", "-m", "0"], cases)
+
+
+def test_copying_disk(s):
+    """A file system that copies what is written over, unless it is told not to: a full disk is no reason to stop the log."""
+    def cases(mount):
+        try:
+            full_disk(s, mount)
+        finally:
+            s.kill()
+    on_a_disk(["mkfs.btrfs", "-q", "-f"], cases)

@@ -5,6 +5,7 @@
 //! retried, and what a kernel or file system cannot do (O_DIRECT, fallocate, io_uring) falls back to what it can.
 
 mod file;
+mod in_place;
 mod linked;
 mod lock;
 mod uring;
@@ -93,6 +94,9 @@ impl Disk for PosixDisk {
             let mut options = fs::OpenOptions::new();
             options.read(true).write(mode != OpenMode::Read).create_new(mode == OpenMode::Create);
             let plain = options.open(path)?;
+            if (mode, hint) == (OpenMode::Create, AccessHint::Log) {
+                in_place::keep_in_place(&plain);
+            }
             let direct = match (mode, hint) {
                 (OpenMode::Write | OpenMode::Create, AccessHint::Bulk) => {
                     // A second handle: reads and odd lengths still go through the page cache.
