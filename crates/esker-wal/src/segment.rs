@@ -60,11 +60,13 @@ pub(crate) struct Listing {
 pub(crate) fn list(disk: &dyn Disk, dir: &Path) -> Result<Listing> {
     let mut listing = Listing { segments: Vec::new(), spares: Vec::new() };
     for entry in disk.list(dir)? {
-        let Some((number, kind)) = entry.name.split_once('.') else { continue };
-        match (number.parse(), kind) {
-            (Ok(generation), "wal") => listing.segments.push(generation),
-            (Ok(generation), "spare") => listing.spares.push((generation, entry.size_bytes)),
-            _ => {}
+        let Some(number) = entry.name.split('.').next().and_then(|n| n.parse().ok()) else { continue };
+        // What has the number in another form is no file of the log's, and none that its path would lead to.
+        let is = |path: PathBuf| path.file_name().is_some_and(|name| name == entry.name.as_str());
+        if is(wal_path(dir, number)) {
+            listing.segments.push(number);
+        } else if is(spare_path(dir, number)) {
+            listing.spares.push((number, entry.size_bytes));
         }
     }
     listing.segments.sort_unstable();
@@ -95,7 +97,10 @@ pub(crate) fn open(
         Ok(header) if header.generation == generation => header,
         Ok(header) => {
             let found = u64::from(header.generation);
-            return Ok(Err(FormatError::Invalid { what: "log segment's generation", found }));
+            return Ok(Err(FormatError::Invalid {
+                what: "log segment's generation (the file is a copy, or was renamed)",
+                found,
+            }));
         }
         Err(e) => return Ok(Err(e)),
     };

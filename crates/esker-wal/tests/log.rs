@@ -431,6 +431,26 @@ fn a_missing_segment_in_the_middle_is_an_error() {
     assert_eq!(frames(&watch.disk, last).unwrap().len(), 1);
 }
 
+/// Files that bear a number as the log's do, and are none of them.
+#[test]
+fn names_that_are_not_the_logs_mean_nothing() {
+    let watch = Watch::new(disk(1));
+    for life in 1..=3u8 {
+        let (wal, found) = open(&watch, small(), Lsn(1)).unwrap();
+        assert_eq!(found.len(), usize::from(life) - 1);
+        wal.append(&[life; 100]).unwrap();
+        wal.sync_all().unwrap();
+        drop(wal);
+        for name in ["7.wal", "+0000000007.wal", "00000000007.wal", "9.spare", "0000000001.wal.copy", ".wal", "x.spare"]
+        {
+            if life == 1 {
+                watch.disk.open(&Path::new(DIR).join(name), OpenMode::Create, AccessHint::Log).unwrap();
+            }
+            assert!(watch.disk.exists(&Path::new(DIR).join(name)).unwrap(), "{name} is gone");
+        }
+    }
+}
+
 /// The newest segment, and nothing prepared behind it: the frame that goes on in it tells, acknowledged or not.
 #[test]
 fn a_missing_last_segment_is_told_by_the_frame_that_goes_on_in_it() {
