@@ -3,7 +3,7 @@
 //! A file named `<generation>.wal` always has a durable header: it gets that name only after its header is synced. A
 //! file named `<number>.spare` has no meaning but its size.
 
-use crate::seal::{padding, parse, Padding, Piece};
+use crate::seal::{padding, parse, Padding, Piece, SEAL_BIT};
 use crate::{Result, WalError, SECTOR_BYTES};
 use esker_base::{count, Counter};
 use esker_format::frame::{SegmentHeader, SEGMENT_HEADER_BYTES};
@@ -60,7 +60,8 @@ pub(crate) struct Listing {
 pub(crate) fn list(disk: &dyn Disk, dir: &Path) -> Result<Listing> {
     let mut listing = Listing { segments: Vec::new(), spares: Vec::new() };
     for entry in disk.list(dir)? {
-        let Some(number) = entry.name.split('.').next().and_then(|n| n.parse().ok()) else { continue };
+        let number = entry.name.split('.').next().and_then(|n| n.parse().ok());
+        let Some(number) = number.filter(|number| *number < SEAL_BIT) else { continue };
         // What has the number in another form is no file of the log's, and none that its path would lead to.
         let is = |path: PathBuf| path.file_name().is_some_and(|name| name == entry.name.as_str());
         if is(wal_path(dir, number)) {

@@ -441,8 +441,10 @@ fn names_that_are_not_the_logs_mean_nothing() {
         wal.append(&[life; 100]).unwrap();
         wal.sync_all().unwrap();
         drop(wal);
-        for name in ["7.wal", "+0000000007.wal", "00000000007.wal", "9.spare", "0000000001.wal.copy", ".wal", "x.spare"]
-        {
+        let not_whole =
+            ["7.wal", "+0000000007.wal", "00000000007.wal", "9.spare", "0000000001.wal.copy", ".wal", "x.spare"];
+        let beyond_all = ["2147483648.wal", "4294967295.wal", "4294967295.spare"];
+        for name in not_whole.into_iter().chain(beyond_all) {
             if life == 1 {
                 watch.disk.open(&Path::new(DIR).join(name), OpenMode::Create, AccessHint::Log).unwrap();
             }

@@ -155,6 +155,32 @@ fn a_folder_is_free_when_the_last_handle_is_dropped() {
     is_done.recv().unwrap().unwrap();
 }
 
+/// Files of somebody in the folder of runs, whose names are as those of runs but for their form, or their size.
+#[test]
+fn what_is_laid_among_the_runs_means_nothing() {
+    let folder = folder("laid");
+    let strays =
+        ["1.run", "+000000000000001.run", "000000000000000A.run", "fffffffffffffffe.run", "ffffffffffffffff.run"];
+    for life in 0..3u64 {
+        let (engine, table) = match life {
+            0 => made(&folder),
+            _ => Engine::open_dir(&folder.0).map(|e| (e.clone(), e.open_table("t").unwrap())).unwrap(),
+        };
+        let mut session = engine.session();
+        insert(&mut session, &table, life * 50_000..(life + 1) * 50_000).unwrap();
+        session.commit().unwrap();
+        engine.checkpoint().unwrap();
+        assert!(table.stats().runs > 0);
+        drop((session, table, engine));
+        for name in strays {
+            let path = folder.0.join("runs").join(name);
+            assert_eq!(path.exists(), life > 0, "{name}");
+            std::fs::write(path, "of somebody").unwrap();
+        }
+    }
+    assert_eq!(ids(&Engine::open_dir(&folder.0).unwrap()).len(), 150_000);
+}
+
 #[test]
 fn a_folder_that_has_lost_its_manifest_is_told_from_one_that_is_none() {
     let folder = folder("lost");
