@@ -277,7 +277,7 @@ fn names_it(e: &Error, paths: &[PathBuf]) -> Result<(), Failure> {
             | Error::OlderFormat { .. }
             | Error::UnknownContent { .. }
             | Error::Io(_)
-            | Error::InvalidArgument(_)
+            | Error::ManifestMissing { .. }
     );
     if fitting && names.iter().any(|name| text.contains(name)) {
         return Ok(());
