@@ -58,4 +58,5 @@ pub use tail::Appended;
 pub use trial::Syncing;
 pub use wal::{Credit, Opening, Wal, WalStats};
 
-pub(crate) use measure::{frame_space, sector_up, FRAME_ALIGN};
+pub use measure::FRAME_ALIGN;
+pub(crate) use measure::{frame_space, sector_up};

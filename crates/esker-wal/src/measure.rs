@@ -5,7 +5,7 @@
 pub const SECTOR_BYTES: u64 = 4096;
 
 /// Frames begin at multiples of this, so that a search for them need not look at every byte.
-pub(crate) const FRAME_ALIGN: usize = 8;
+pub const FRAME_ALIGN: usize = 8;
 
 /// What a frame with a payload of so many bytes takes in the stream.
 pub(crate) const fn frame_space(payload: usize) -> usize {

@@ -2,7 +2,7 @@
 
 use crate::{sector_up, SECTOR_BYTES};
 use esker_format::frame::SEGMENT_HEADER_BYTES;
-use esker_format::FolderId;
+use esker_format::{FolderId, Lsn};
 use esker_io::SyncMethod;
 use std::sync::Arc;
 use std::time::Duration;
@@ -68,6 +68,9 @@ pub struct WalOptions {
     pub spare_segments: usize,
     /// The folder that the log is of: its segments say so, and those of another are refused.
     pub folder: FolderId,
+    /// That the log was durable with the frame that begins here is known from elsewhere: one that ends before is damaged, or has
+    /// lost a segment. Zero: nothing is known.
+    pub durable: Lsn,
     /// How a group is made durable. None: the log tries each method when it is opened, half a second at most, and takes
     /// another than fdatasync if that is a tenth faster at least, beyond doubt. One that the system refuses gives way to
     /// fdatasync; [`Wal::syncing`](crate::Wal::syncing) tells.
@@ -88,6 +91,7 @@ impl Default for WalOptions {
             sync_method: Some(SyncMethod::Fdatasync),
             clock: Clock::default(),
             folder: FolderId::default(),
+            durable: Lsn(0),
             create: true,
         }
     }

@@ -4,7 +4,8 @@
 //! frame says how far the log went), by anything valid in a following segment (written only after this one was synced, so
 //! that frames wholly within this one were durable), or by a seal further on that carries a durable position behind the
 //! frame. Frames are looked for wherever one can begin:
-//! generation and position must be those of the very place, so that chance finds none.
+//! generation and position must be those of the very place, so that chance finds none. Or whoever opens the log knows it
+//! ([`WalOptions::durable`](crate::WalOptions::durable)).
 //!
 //! A frame that goes on behind the last segment says that one is missing: it was begun when the segments for it were ready,
 //! and an opening that finds it torn wipes its beginning before it takes those away.
@@ -70,7 +71,7 @@ pub fn replay<E: From<WalError>>(
     progress: &mut dyn FnMut(u64, u64),
 ) -> std::result::Result<Replayed, E> {
     let found = find(disk, dir, folder, from, OpenMode::Read)?;
-    run(dir, &found.segments, from, on_frame, progress)
+    run(dir, &found.segments, (from, Lsn(0)), on_frame, progress)
 }
 
 /// Finds the segments and how far each counts.
@@ -100,11 +101,11 @@ pub(crate) fn find(disk: &dyn Disk, dir: &Path, folder: FolderId, from: Lsn, mod
     Ok(Found { segments, void, listing })
 }
 
-/// Replays found segments.
+/// Replays found segments; `known`: see [`WalOptions::durable`](crate::WalOptions::durable).
 pub(crate) fn run<E: From<WalError>>(
     dir: &Path,
     segments: &[Arc<Segment>],
-    from: Lsn,
+    (from, known): (Lsn, Lsn),
     on_frame: &mut OnFrame<'_, E>,
     progress: &mut dyn FnMut(u64, u64),
 ) -> std::result::Result<Replayed, E> {
@@ -151,14 +152,17 @@ pub(crate) fn run<E: From<WalError>>(
             }
             Err(reason) => {
                 if at < segments[i].end {
-                    if reader.was_durable(i, at)? {
+                    let is_durable = reader.was_durable(i, at)?;
+                    if let Some(end) = reader.behind_all(i, at)?.filter(|_| !is_durable) {
+                        return Err(missing(end).into());
+                    }
+                    if is_durable || at <= known.0 {
                         let file = segments[i].path.clone();
                         return Err(WalError::Damage { file, offset: segments[i].offset(at), reason }.into());
                     }
-                    if let Some(end) = reader.behind_all(i, at)? {
-                        return Err(missing(end).into());
-                    }
                     replayed.torn = !matches!(reason, FormatError::Invalid { what: NOTHING, .. });
+                } else if at <= known.0 {
+                    return Err(missing(at).into());
                 }
                 count(Counter::RecoveryBytes, at - told);
                 progress(total, total);

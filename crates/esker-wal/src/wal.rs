@@ -125,7 +125,7 @@ impl Opening {
         let replayed = if found.segments.is_empty() && options.create {
             Replayed { end: from, ..Replayed::default() }
         } else {
-            replay::run(dir, &found.segments, from, on_frame, progress)?
+            replay::run(dir, &found.segments, (from, options.durable), on_frame, progress)?
         };
         Ok(Self::settle(disk, dir, options, from, &mut found, replayed)?)
     }

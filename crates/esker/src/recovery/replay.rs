@@ -17,10 +17,10 @@ use crate::version::OrdinalRanges;
 use crate::{Error, Result};
 use esker_format::{
     CommitSeq, FileId, FolderId, FormatError, IndexStatistics, Lsn, Manifest, Record, RecordReader, RowId, RunEntry,
-    RunRef, TableEntry, TableId, TreeEntry, TreeId, TreeKind, TxnId,
+    RunRef, TableEntry, TableId, TableState, TreeEntry, TreeId, TreeKind, TxnId,
 };
 use esker_io::Disk;
-use esker_wal::{Clock, Opening, SyncMethod, WalOptions};
+use esker_wal::{Clock, Opening, SyncMethod, WalOptions, FRAME_ALIGN};
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -82,11 +82,25 @@ pub(super) struct Replay {
     pub(super) folder: FolderId,
     pub(super) wal_dir: PathBuf,
     pub(super) from: Lsn,
+    /// The newest commit that the manifest names: all of the log up to it was durable before the manifest was.
+    named: Lsn,
     pub(super) tables: BTreeMap<TableId, Replayed>,
     pub(super) trees: HashMap<TreeId, TableId>,
     pub(super) redo: HashMap<TxnId, Vec<u8>>,
     pub(super) prepared: BTreeMap<TxnId, Pending>,
     pub(super) ids: Ids,
+}
+
+/// The newest commit that a manifest names. What was visible when an opening began, before any commit, is no commit's sequence,
+/// and not where a frame can begin.
+fn newest_named(manifest: &Manifest) -> Lsn {
+    let of_table = |t: &TableState| {
+        let marks = t.range_deletes.iter().flat_map(|m| [m.seq, m.as_of]);
+        let runs = t.trees.iter().flat_map(|tree| &tree.runs).map(|run| run.seq);
+        let commits = marks.chain(runs).chain([t.counted_at]).filter(|seq| seq.0 % FRAME_ALIGN as u64 == 0);
+        commits.max().unwrap_or_default()
+    };
+    Lsn(manifest.tables.values().map(of_table).max().unwrap_or_default().0)
 }
 
 impl Replay {
@@ -96,6 +110,7 @@ impl Replay {
             folder: manifest.folder,
             wal_dir: wal_dir.to_owned(),
             from: manifest.replay_from,
+            named: newest_named(&manifest),
             tables: BTreeMap::new(),
             trees: HashMap::new(),
             redo: HashMap::new(),
@@ -145,6 +160,7 @@ impl Replay {
             sync_method: if options.read_only { Some(SyncMethod::Fdatasync) } else { options.sync_method },
             clock: Clock(Arc::new(move || clock.now())),
             folder: self.folder,
+            durable: self.named,
             create,
             ..WalOptions::default()
         };

@@ -277,3 +277,37 @@ fn a_run_keeps_the_rolled_back_ordinals_that_it_may_hold() {
     let handle = RunHandle { aborted: Arc::new(OrdinalRanges(ranges)), ..handle };
     assert_eq!(run_entry(&handle, CommitSeq(1)).aborted, first);
 }
+
+/// All of the log up to the newest commit that the manifest names was durable before it: a log that ends there is damaged, though
+/// nothing in it says so.
+#[test]
+fn a_log_that_ends_before_what_the_manifest_names_is_refused() {
+    let disk = SimDisk::new(1);
+    let engine = open(&disk).unwrap();
+    let table = create(&engine, "t");
+    (0..3).for_each(|_| insert_one(&engine, &table));
+    checkpoint::write(&engine.core).unwrap();
+    let named = file(&disk).manifest.tables.values().map(|t| t.counted_at.0).max().unwrap();
+    insert_one(&engine, &table);
+    let newest = engine.core.views.visible_seq().0;
+    assert!(named > 0 && newest > named);
+    let left = kill(engine, &disk);
+    let segments = left.list(Path::new("/db/wal")).unwrap().into_iter().map(|e| format!("wal/{}", e.name));
+    let first = |name: &String| u64::from_le_bytes(content(&left, name)[24..32].try_into().unwrap());
+    let holds = |name: &String| name.ends_with(".wal") && (first(name)..=named).contains(&named);
+    let segment = segments.filter(holds).max_by_key(|name| first(name)).unwrap();
+    let without = |frame: u64| {
+        let (disk, mut bytes) = (left.snapshot(), content(&left, &segment));
+        let at = 4096 + (frame - first(&segment)) as usize;
+        bytes[at..at + 24].fill(0);
+        put(&disk, &segment, &bytes);
+        open(&disk)
+    };
+    assert_eq!(rows(&open(&left.snapshot()).unwrap(), "t"), 4);
+    // Nobody can tell that from a commit that was torn.
+    assert_eq!(rows(&without(newest).unwrap(), "t"), 3);
+    match without(named) {
+        Err(Error::Damage { file, .. }) => assert!(file.ends_with(&segment), "{}", file.display()),
+        other => panic!("{:?}", other.map(|e| rows(&e, "t"))),
+    }
+}
