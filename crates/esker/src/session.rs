@@ -107,8 +107,8 @@ pub struct Session {
     /// When the commit that is under way began, prepare included.
     pub(crate) commit_began: Option<Moment>,
     statement: Savepoint,
-    /// It has begun, and was not ended.
-    in_statement: bool,
+    /// It has begun, and neither it nor its transaction was ended.
+    pub(crate) in_statement: bool,
     /// It has inserted a row into a table with indexes.
     has_inserted: bool,
     pub(crate) parker: Arc<Parker>,

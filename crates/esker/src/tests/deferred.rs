@@ -148,11 +148,13 @@ fn a_statement_ends_with_all_entries_put() {
     assert!(read(&o).is_err(), "somebody's rows were not waited for");
     s.commit().unwrap();
     assert_eq!(read(&o).unwrap(), 3);
-    // Without statements each is there at once.
-    let mut alone = o.engine.session();
-    o.insert(&mut alone, 3..5);
-    assert_eq!(o.together(), 6);
-    assert!(read(&o).is_err(), "somebody's rows were not waited for");
+    // Without statements each is there at once: who has none, or whose transaction with it is over.
+    for mut alone in [o.engine.session(), s] {
+        o.insert(&mut alone, 3..5);
+        assert_eq!(o.together(), 6);
+        assert!(read(&o).is_err(), "somebody's rows were not waited for");
+        alone.rollback().unwrap();
+    }
 }
 
 /// In the middle of a statement the transaction becomes a large one.

@@ -320,6 +320,7 @@ impl Session {
     }
 
     fn end_txn(&mut self) {
+        self.in_statement = false;
         self.tell_work();
         if let Current::Ordered { decision, .. } = &self.current {
             decision.what.done.get().into_iter().for_each(|decided| decided.let_go(&self.core));
