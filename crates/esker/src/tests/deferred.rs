@@ -146,8 +146,10 @@ fn a_statement_ends_with_all_entries_put() {
     s.end_statement();
     assert_eq!(o.together(), 6);
     assert!(read(&o).is_err(), "somebody's rows were not waited for");
+    s.begin_statement();
+    o.insert(&mut s, 20..21);
     s.commit().unwrap();
-    assert_eq!(read(&o).unwrap(), 3);
+    assert_eq!(read(&o).unwrap(), 4);
     // Without statements each is there at once: who has none, or whose transaction with it is over.
     for mut alone in [o.engine.session(), s] {
         o.insert(&mut alone, 3..5);
