@@ -302,8 +302,9 @@ impl Session {
         Ok(View { seq: prepared::open_view(core, view_slot), me: txn.state.id })
     }
 
-    /// Begins a statement: what [`rollback_statement`](Self::rollback_statement) goes back to. Until it ends others may find the
-    /// rows that it inserts in some indexes and not in others; nobody sees them before they are committed.
+    /// Begins a statement: what [`rollback_statement`](Self::rollback_statement) goes back to. As long as
+    /// it goes on, a locking read of another session by an index need not wait for rows that it has just inserted; reads that do not
+    /// lock see none of them before they are committed.
     pub fn begin_statement(&mut self) {
         (self.statement_view, self.all_locked) = (None, None);
         self.statement = self.savepoint();

@@ -84,18 +84,29 @@ pub(crate) fn seek_each<K: Key>(wanted: &[(&Memtable<K>, K::Ref<'_>)], mut found
         });
         // SAFETY: nodes live as long as the arena, and fences have that level.
         ways[..wanted.len()].iter_mut().for_each(|way| unsafe { way.fetch() });
-        let mut on_their_way = (1u32 << wanted.len()) - 1;
-        while on_their_way != 0 {
-            let mut turns = on_their_way;
-            while turns != 0 {
-                let i = turns.trailing_zeros() as usize;
-                turns &= turns - 1;
-                // SAFETY: the same.
-                if unsafe { ways[i].step(wanted[i].1) } {
-                    on_their_way &= !(1 << i);
-                    let Way { at, above, next, .. } = ways[i];
-                    found(part * TOGETHER + i, Spot { before: [at, above], next });
-                }
+        in_turns(wanted.len(), |i| {
+            // SAFETY: the same.
+            let is_there = unsafe { ways[i].step(wanted[i].1) };
+            if is_there {
+                let Way { at, above, next, .. } = ways[i];
+                found(part * TOGETHER + i, Spot { before: [at, above], next });
+            }
+            is_there
+        });
+    }
+}
+
+/// Lets searches, [`TOGETHER`] at most, take a step each in turn, until each has said that it was its last.
+#[inline]
+pub(super) fn in_turns(searches: usize, mut step: impl FnMut(usize) -> bool) {
+    let mut on_their_way = (1u32 << searches) - 1;
+    while on_their_way != 0 {
+        let mut turns = on_their_way;
+        while turns != 0 {
+            let i = turns.trailing_zeros() as usize;
+            turns &= turns - 1;
+            if step(i) {
+                on_their_way &= !(1 << i);
             }
         }
     }

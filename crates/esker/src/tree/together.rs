@@ -10,7 +10,7 @@ use crate::tree::fences::TOGETHER;
 use crate::tree::key::Key;
 use crate::tree::memtable::{Change, Memtable, Node, TxnSlot};
 use crate::tree::node::{height_of, new_node, FENCE_LEVEL, MAX_HEIGHT};
-use crate::tree::search::{seek_each, Before};
+use crate::tree::search::{in_turns, seek_each, Before};
 use crate::Result;
 use esker_format::prefetch;
 use std::cmp::Ordering::{Equal, Less};
@@ -124,18 +124,8 @@ impl<K: Key> Memtable<K> {
     fn link_high(&self, high: &[High<'_, K>]) {
         for part in high.chunks(TOGETHER) {
             let mut ways: [Down<K>; TOGETHER] = std::array::from_fn(|_| Down::new(self.top()));
-            let mut on_their_way = (1u32 << part.len()) - 1;
-            while on_their_way != 0 {
-                let mut turns = on_their_way;
-                while turns != 0 {
-                    let i = turns.trailing_zeros() as usize;
-                    turns &= turns - 1;
-                    // SAFETY: nodes live as long as the arena.
-                    if unsafe { ways[i].step(part[i].key) } {
-                        on_their_way &= !(1 << i);
-                    }
-                }
-            }
+            // SAFETY: nodes live as long as the arena.
+            in_turns(part.len(), |i| unsafe { ways[i].step(part[i].key) });
             for (high, way) in part.iter().zip(&ways) {
                 (LOWEST..high.height).for_each(|level| self.link_behind(high, level, way.before[level]));
                 #[cfg(test)]

@@ -107,12 +107,12 @@ impl<K: Stored> Written<K> {
 
     /// Puts versions of different keys, given in the order of their ordinals, into the shared memtable together, and their redo
     /// beside. As for [`put`](Self::put).
-    pub(crate) fn put_each_shared(&mut self, state: &TxnState, wanted: &mut [(K::Ref<'_>, Change<'_>)]) -> Result<()> {
-        wanted.sort_unstable_by(|(a, _), (b, _)| K::cmp(*a, *b));
+    pub(crate) fn put_each_shared(&mut self, state: &TxnState, wanted: &[(K::Ref<'_>, Change<'_>)]) -> Result<()> {
+        let mut sorted = wanted.to_vec();
+        sorted.sort_unstable_by(|(a, _), (b, _)| K::cmp(*a, *b));
         // SAFETY: the slot is of this memtable; the caller's promise, as for `put`.
-        let mem = self.put_by(state, wanted.len(), |mem, slot, _| unsafe { mem.put_each(slot, wanted) })?;
-        wanted.sort_unstable_by_key(|(_, change)| change.ordinal);
-        for (key, change) in wanted.iter() {
+        let mem = self.put_by(state, wanted.len(), |mem, slot, _| unsafe { mem.put_each(slot, &sorted) })?;
+        for (key, change) in wanted {
             K::log(state.id, self.tree.id, *key, *change, self.redo.of(mem));
         }
         Ok(())

@@ -53,6 +53,10 @@ impl Deferred {
         self.entries.len() >= MOST_ENTRIES || self.bytes.len() >= MOST_BYTES
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
     /// None is wanted any more.
     pub(crate) fn clear(&mut self) {
         self.entries.clear();
@@ -108,7 +112,7 @@ impl Txn {
 
     fn put_gathered(&mut self, Deferred { entries, bytes }: &mut Deferred) -> Result<()> {
         count(Counter::EntriesTogether, entries.len() as u64);
-        entries.sort_by_key(|e| e.tree);
+        entries.sort_unstable_by_key(|e| (e.tree, e.ordinal));
         let mut wanted = Vec::with_capacity(entries.len());
         for of_tree in entries.chunk_by(|a, b| a.tree == b.tree) {
             let (table, index) = of_tree[0].tree;
@@ -117,7 +121,7 @@ impl Txn {
                 let change = Change::of_entry(e.ordinal, &bytes[e.key.end..e.value_end], false);
                 (&bytes[e.key.clone()], change)
             }));
-            self.tables[table].keys[index].put_each_shared(&self.state, &mut wanted)?;
+            self.tables[table].keys[index].put_each_shared(&self.state, &wanted)?;
         }
         Ok(())
     }

@@ -366,6 +366,7 @@ impl Session {
 
     /// The same of one of its key trees.
     pub(crate) fn private_keys(&self, table: &Arc<Table>, index: usize) -> Result<Option<Arc<Memtable<ByBytes>>>> {
+        debug_assert!(self.current.open().is_none_or(|txn| txn.deferred.is_empty()), "read before `seal_for_read`");
         let txn = self.current.open().and_then(|txn| txn.in_table(table));
         match txn {
             None => Ok(None),
