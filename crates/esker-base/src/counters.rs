@@ -103,6 +103,7 @@ counters! {
     BufferWritesQueued "buffer_writes_queued" "Those of them that went on while the next buffer was filled",
     BulkBytes "bulk_bytes" "Bytes of rows that went to private runs instead of the log",
 
+    RowIdsKept "row_ids_kept" "Rows inserted where their transaction had deleted the row of the same primary key, with its row id",
     EntriesTogether "entries_together" "Index entries of rows inserted by one statement that were put into memory together",
 
     LargeSpills "large_spills" "Times a large write spilled what it had gathered, since memory for large writes was short",

@@ -82,7 +82,7 @@ pub fn unique_keys(kind: usize, indexes: &[IndexModel], packed: &[u8]) -> Vec<Un
 }
 
 /// The first of these that is unique and of columns that cannot be NULL.
-fn primary(kind: usize, indexes: &[IndexModel]) -> Option<IndexModel> {
+pub(crate) fn primary(kind: usize, indexes: &[IndexModel]) -> Option<IndexModel> {
     let kind = &all_kinds()[kind];
     let tells = |part: &KeyPart| kind.layout.columns[part.column as usize].null.is_none();
     let is_primary =

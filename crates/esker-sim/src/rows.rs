@@ -3,7 +3,7 @@
 //! Invariant: a row that the transaction has locked is written only if it is alive for it; that is the engine's
 //! contract with its callers, who write what they have found.
 
-use crate::indexes::{Met, Rekey};
+use crate::indexes::{primary, Met, Rekey};
 use crate::keys::Rewrite;
 use crate::locks::Verdict;
 use crate::model::{Key, Row};
@@ -35,7 +35,11 @@ impl Sim {
         let table = self.engine()?.open_table(name).map_err(|e| Failure::new(format!("open table {name}: {e}")))?;
         let as_image = self.rng.chance(50);
         let (shaky, owner) = self.slots[i].txn.as_ref().map_or((false, 0), |t| (t.shaky, t.owner));
-        let mut again = if self.rng.chance(50) { self.deleted_since(i, name) } else { None };
+        let mut again = match self.rng.below(4) {
+            0 | 1 => self.deleted_since(i, name),
+            2 => self.deleted_itself(i, name, key),
+            _ => None,
+        };
         for _ in 0..rows {
             let packed = match again.take() {
                 Some(row) => row.to_vec(),
@@ -64,8 +68,9 @@ impl Sim {
                     return Ok(Ended::Fault);
                 }
             };
-            self.model.locks.insert(owner, key, id.0, true);
-            if !self.model.by_key(key).is_some_and(|t| t.used.insert(id.0)) {
+            if self.model.by_key(key).is_some_and(|t| t.used.insert(id.0)) {
+                self.model.locks.insert(owner, key, id.0, true);
+            } else if !self.may_keep_id(i, key, id.0) {
                 return self.fail(format!("row id {} of {name} was given out twice", id.0));
             }
             self.wrote(i, key, id.0, Some(packed.as_slice().into()));
@@ -87,6 +92,22 @@ impl Sim {
         rows.retain(|id, _| self.model.newest(name, *id).is_some_and(|v| v.row.is_none()));
         let at = self.rng.below(rows.len().max(1) as u64) as usize;
         rows.into_values().nth(at)
+    }
+
+    /// A row that the transaction has deleted, as it was before: inserted again it may keep its id.
+    fn deleted_itself(&mut self, i: usize, name: &str, key: Key) -> Option<Row> {
+        let txn = self.slots[i].txn.as_ref()?;
+        let deleted = txn.changes.iter().filter(|((of, _), row)| *of == key && row.is_none());
+        let rows: Vec<_> =
+            deleted.filter_map(|((_, id), _)| self.model.newest(name, *id).and_then(|v| v.row.clone())).collect();
+        let at = self.rng.below(rows.len().max(1) as u64) as usize;
+        rows.into_iter().nth(at)
+    }
+
+    /// May a row that was just inserted have the id of another one? If that had a primary key, and the transaction deleted it.
+    fn may_keep_id(&self, i: usize, key: Key, id: u64) -> bool {
+        let deleted = self.slots[i].txn.as_ref().is_some_and(|txn| txn.changes.get(&(key, id)) == Some(&None));
+        deleted && self.model.tables.values().any(|t| t.key == key && primary(t.kind, &t.indexes).is_some())
     }
 
     /// What a statement does about a row that was not inserted: the next one, the same without the row in its way (REPLACE

@@ -15,6 +15,7 @@ pub(crate) mod full_disk;
 mod hidden;
 pub(crate) mod hooks;
 pub(crate) mod indexes;
+mod kept_ids;
 pub(crate) mod keys;
 pub(crate) mod large;
 pub(crate) mod large_keys;

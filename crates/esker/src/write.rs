@@ -99,6 +99,40 @@ impl Session {
         unsafe { txn.insert_large(core, at, image) }
     }
 
+    /// Inserts a row in the place of `row`, if the transaction has deleted that: rows that lie beside each other in the order
+    /// of their primary key go on doing so. False: it has not, and the row gets an id of its own.
+    ///
+    /// # Safety
+    /// As for [`insert_image`](Self::insert_image).
+    unsafe fn insert_again(&mut self, table: &Arc<Table>, row: RowId, image: *const u8) -> Result<bool> {
+        let view = View::newest(self.txn_mut()?.state.id);
+        self.seal_for_read(table)?;
+        let private = self.private_of(table)?;
+        let newest = find(&*table.readable(&table.tree())?, private.as_ref(), row, view)?;
+        if !newest.is_some_and(|(order, found)| order.is_own() && matches!(found, Found::Tombstone)) {
+            return Ok(false);
+        }
+        // It has it since it deleted the row.
+        let wait = self.wait;
+        self.lock_row(table.tree_id(), row, LockMode::Exclusive, wait)?;
+        let Parts { core, parker, scratch, txn, .. } = self.parts()?;
+        let at = txn.table_of(core, table)?;
+        // SAFETY: the caller's promise.
+        check_length(unsafe { esker_format::row::packed_len(&table.layout, image) } as u64)?;
+        scratch.clear();
+        // SAFETY: the caller's promise.
+        unsafe { esker_format::row::pack(&table.layout, image, scratch) };
+        let is_small = txn.is_small_insert(core, at, scratch.len());
+        if is_small {
+            txn.put_small(core, parker, at, row, Some(scratch), true)?;
+            count(Counter::RowsInserted, 1);
+            count(Counter::RowIdsKept, 1);
+            txn.tables[at].own.wrote(1);
+        }
+        trim(scratch);
+        Ok(is_small)
+    }
+
     /// Where the next rows of an insert may be written as images, if the transaction inserts in bulk into `table` and its
     /// rows are short and without blobs. Every other call on the session must be preceded by
     /// [`unstage`](Self::unstage), which says how many were written.

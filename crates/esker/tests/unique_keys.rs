@@ -199,7 +199,7 @@ impl Model {
             match standing(&self.tree.snapshot(), KEY, txn.state.id, None, NotIn { active: false, noted: !txn.noted })
                 .unwrap()
             {
-                Standing::Free(_) => break,
+                Standing::Free { .. } => break,
                 Standing::Taken(_, order) => {
                     self.release();
                     if !order.is_own() && order.seq.0 > self.visible.load(Ordering::SeqCst) {
@@ -349,7 +349,7 @@ impl Model {
         let now = standing(&self.tree.snapshot(), KEY, TxnId(99), None, NotIn { active: false, noted: true }).unwrap();
         let found = match now {
             Standing::Taken(row, _) => Some(row.0),
-            Standing::Free(_) => None,
+            Standing::Free { .. } => None,
             Standing::Pending(..) => panic!("all have ended: {now:?}"),
         };
         assert_eq!(found, has, "what stands at the key, and what was committed: {history:?}");

@@ -153,11 +153,15 @@ impl Trees {
         self.indexes.get(at).is_some_and(|index| index.entry.unique)
     }
 
-    /// The place of the primary key, the first unique index without columns that can be NULL, if it tells what a view sees.
-    pub(crate) fn primary(&self, view: CommitSeq) -> Option<usize> {
+    /// The place of the primary key: the first unique index without columns that can be NULL.
+    pub(crate) fn primary(&self) -> Option<usize> {
         let is_primary = |index: &Index| index.entry.unique && index.codec().is_ok_and(|codec| !codec.has_nullable());
-        let (at, index) = self.kept_indexes().find(|(_, index)| is_primary(index))?;
-        (index.entry.usable_from <= view).then_some(at)
+        self.kept_indexes().find(|(_, index)| is_primary(index)).map(|(at, _)| at)
+    }
+
+    /// The same, if it tells what a view sees.
+    pub(crate) fn primary_of(&self, view: CommitSeq) -> Option<usize> {
+        self.primary().filter(|at| self.indexes[*at].entry.usable_from <= view)
     }
 
     /// What the catalog says of them.

@@ -116,6 +116,9 @@ fn case(options: Options, since: &str, by: &str, lies: &str, isolation: Isolatio
         _ => other.delete(&t, row).unwrap(),
     }
     if since.starts_with("replaced") {
+        // By another row: within one transaction it would be the same again.
+        other.commit().unwrap();
+        other = begun(&e, Isolation::ReadCommitted);
         newer = Some(put(&mut other, &t, (KEY, 2 * ROWS, 2)));
     }
     if since.ends_with("taken") {

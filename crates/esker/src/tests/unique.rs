@@ -172,7 +172,7 @@ fn a_state_from_before_a_commit_does_not_say_that_a_key_is_free() {
         let (old, now) = (find(&before), find(&tree.snapshot()));
         match commits {
             true => assert!(matches!((old, now), (Standing::Pending(..), Standing::Taken(..))), "{old:?}, {now:?}"),
-            false => assert_eq!((old, now), (Standing::Free(None), Standing::Free(None))),
+            false => assert_eq!((old, now), (Standing::FREE, Standing::FREE)),
         }
     }
 }

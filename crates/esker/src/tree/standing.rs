@@ -17,12 +17,22 @@ use esker_format::{CommitSeq, RowId, TxnId};
 /// See the module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Standing {
-    /// No row has the key. For the asker's own view this one has it, which others have taken it from since.
-    Free(Option<RowId>),
+    /// No row has the key.
+    Free {
+        /// For the asker's own view this one has it, which others have taken it from since.
+        seen: Option<RowId>,
+        /// From this one the asker itself has taken it, as far as memtables tell.
+        was_of: Option<RowId>,
+    },
     /// A row has it, committed or by the asker's own doing.
     Taken(RowId, VersionOrder),
     /// A transaction that has not ended put it, or deleted what has it; of which row.
     Pending(TxnId, Ordinal, RowId),
+}
+
+impl Standing {
+    /// Nobody has it, nor had it.
+    pub(crate) const FREE: Standing = Standing::Free { seen: None, was_of: None };
 }
 
 /// Which change of its transaction's.
@@ -83,7 +93,7 @@ pub(crate) fn standing(
         }
     }
     if !is_somewhere {
-        return Ok(Standing::Free(None));
+        return Ok(Standing::FREE);
     }
     let found = find_but(state, own, key, View::newest(me), but)?;
     if let Some((seq, pending)) = missed {
@@ -93,11 +103,14 @@ pub(crate) fn standing(
         }
     }
     let (row, order) = match found {
-        Some((order, Found::Tombstone)) if order.is_own() => return Ok(Standing::Free(None)),
+        Some((order, Found::Tombstone)) if order.is_own() => {
+            let was_of = state.memtables().find_map(|mem| taken_from(mem, key, me));
+            return Ok(Standing::Free { seen: None, was_of });
+        }
         None | Some((_, Found::Tombstone)) => {
             let is_newer = |view: &CommitSeq| found.as_ref().is_none_or(|(order, _)| order.seq > *view);
             let seen = view.filter(is_newer).map_or(Ok(None), |seq| seen_of(state, key, View { seq, me }, but));
-            return seen.map(Standing::Free);
+            return seen.map(|seen| Standing::Free { seen, was_of: None });
         }
         Some((order, Found::Mem(_, value))) => (split_value(value).0, order),
         Some((order, Found::Block(_, _, block, at))) => (ByBytes::row(&block, at), order),
@@ -140,7 +153,7 @@ fn own_standing(state: &TreeState<ByBytes>, me: TxnId, newest: Newest) -> Standi
     let order = VersionOrder::new(VersionOrder::OWN, ordinal);
     let is_gone = tombstone || state.seen_marks(View::newest(me)).iter().any(|m| m.hides(row, order));
     if is_gone {
-        Standing::Free(None)
+        Standing::FREE
     } else {
         Standing::Taken(row, order)
     }
@@ -152,6 +165,13 @@ fn unended(mem: &Memtable<ByBytes>, node: &Node<ByBytes>, me: TxnId) -> Option<(
     let slot = newest.slot();
     let row = || ByBytes::row_of(node.key(), newest.value());
     (slot.status() == ACTIVE && slot.txn != me).then(|| (slot.txn, newest.ordinal, row()))
+}
+
+/// Whose the key was, if the newest version in this memtable is that it was taken from a row by `me`.
+fn taken_from(mem: &Memtable<ByBytes>, key: &[u8], me: TxnId) -> Option<RowId> {
+    let node = mem.get(key)?;
+    let newest = node.versions().find(|v| mem.is_live(v))?;
+    (newest.slot().txn == me && newest.tombstone).then(|| ByBytes::row_of(node.key(), newest.value()))
 }
 
 /// The newest version of the key in its owner's private run.

@@ -91,6 +91,8 @@ struct Changes {
     hidden: Vec<RowId>,
     /// The row is new, and its entries may be put with those of others.
     may_defer: bool,
+    /// The transaction has taken the new row's primary key from this one.
+    key_was_of: Option<RowId>,
 }
 
 impl Session {
@@ -104,7 +106,14 @@ impl Session {
         let of = |(at, index): (usize, &Arc<Index>)| unsafe { RowKey::of(at, index, image) };
         let new = trees.kept_indexes().map(of).collect::<Result<_>>()?;
         let mut changes = Changes { new, may_defer: self.may_defer(), ..Changes::default() };
-        self.write_reserved(table, &trees, &mut changes, |session| {
+        self.write_reserved(table, &trees, &mut changes, |session, changes| {
+            if let Some(row) = changes.key_was_of {
+                // SAFETY: the caller's promise.
+                if unsafe { session.insert_again(table, row, image) }? {
+                    changes.may_defer = false;
+                    return Ok(row);
+                }
+            }
             // SAFETY: the caller's promise.
             unsafe { session.insert_plain(table, image) }
         })
@@ -149,7 +158,7 @@ impl Session {
             // Whose key was this row's when the view was opened?
             self.hide_at(&trees, &mut changes)?;
         }
-        self.write_reserved(table, &trees, &mut changes, |session| {
+        self.write_reserved(table, &trees, &mut changes, |session, _| {
             session.write_found(table, row, new.map(|n| n.1), Some(order))?;
             Ok(row)
         })?;
@@ -182,7 +191,7 @@ impl Session {
         table: &Arc<Table>,
         trees: &Trees,
         changes: &mut Changes,
-        write: impl FnOnce(&mut Session) -> Result<RowId>,
+        write: impl FnOnce(&mut Session, &mut Changes) -> Result<RowId>,
     ) -> Result<RowId> {
         if self.txn_mut()?.large.is_none() {
             changes.fetch_places(trees);
@@ -192,7 +201,7 @@ impl Session {
             let first_ordinal = self.txn_mut()?.next_ordinal;
             #[cfg(test)]
             crate::tests::hooks::reached("keys were found free");
-            let row = write(self)?;
+            let row = write(self, changes)?;
             #[cfg(test)]
             crate::tests::hooks::reached("a row is there without its entries");
             self.put_entries(table, row, changes).inspect_err(|why| self.lose(first_ordinal, why))?;
@@ -232,12 +241,13 @@ impl Session {
         changes: &mut Changes,
         reserved: &mut Vec<(TreeId, RowId)>,
     ) -> Result<()> {
-        let Changes { new, hidden, .. } = changes;
+        let Changes { new, hidden, key_was_of, .. } = changes;
         if new.iter().all(|k| !k.is_new) {
             return Ok(());
         }
         let view = self.own_view();
-        let primary = view.and_then(|view| trees.primary(view));
+        let primary = trees.primary();
+        let seen_primary = view.and_then(|view| trees.primary_of(view));
         let others = hidden.len();
         'anew: loop {
             hidden.truncate(others);
@@ -256,10 +266,15 @@ impl Session {
                     active: written.is_not_in(&state.active, &key.key),
                     noted: !written.is_in_noted(&key.key),
                 });
-                let view = view.filter(|_| primary == Some(key.index));
+                let view = view.filter(|_| seen_primary == Some(key.index));
                 let work = &trees.indexes[key.index].work;
                 match self.looks_into(work, || standing(&state, &key.key, me, view, not_in))? {
-                    Standing::Free(seen) => hidden.extend(seen),
+                    Standing::Free { seen, was_of } => {
+                        hidden.extend(seen);
+                        if primary == Some(key.index) {
+                            *key_was_of = was_of;
+                        }
+                    }
                     Standing::Taken(row, order) => {
                         self.release(reserved);
                         if !order.is_own() && order.seq > self.core.views.visible_seq() {
@@ -316,7 +331,7 @@ impl Session {
     /// Whom the own view sees at the primary keys of a row that is about to be overtaken.
     fn hide_at(&self, trees: &Trees, changes: &mut Changes) -> Result<()> {
         let (Some(seq), Some(me)) = (self.own_view(), self.txn_id()) else { return Ok(()) };
-        let Some(primary) = trees.primary(seq) else { return Ok(()) };
+        let Some(primary) = trees.primary_of(seq) else { return Ok(()) };
         // Of a key that is new to the row it is told when that is reserved.
         let known = changes.gone.iter().chain(changes.new.iter().filter(|k| !k.is_new));
         for key in known.filter(|k| k.index == primary) {
