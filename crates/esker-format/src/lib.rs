@@ -41,7 +41,7 @@ pub use key_bytes::{Collations, KeyCodec, LocalTime, NoCollations, Shown, Tellin
 pub use layout::{Column, ColumnKind, Layout, NullBit, RowFormat};
 pub use manifest::{Manifest, ManifestFile, PreparedEntry};
 pub use mask::ColumnMask;
-pub use prefetch::prefetch;
+pub use prefetch::{prefetch, prefetch_all};
 pub use record::{Record, RecordReader};
 pub use row::Value;
 pub use run::{block_context, BlockKind, LeafEntry, RunFooter, RunHeader, RunStats};

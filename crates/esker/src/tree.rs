@@ -30,8 +30,8 @@ mod together;
 pub(crate) mod undisputed;
 mod walk;
 
-use crate::tree::find::find_but;
 pub(crate) use crate::tree::find::{find, find_in_memory, find_in_run, order_in_block, Found, Seen};
+use crate::tree::find::{find_but, LeftOut};
 pub(crate) use crate::tree::handle::{RunHandle, RunSeen};
 use crate::tree::key::ByRow;
 pub(crate) use crate::tree::marks::{RangeMark, SeenMark};

@@ -69,6 +69,9 @@ pub(crate) fn order_if_visible(view: View, txn: TxnId, status: u64, ordinal: u64
 pub(crate) struct OrdinalRanges(pub(crate) Vec<Range<u64>>);
 
 impl OrdinalRanges {
+    /// None.
+    pub(crate) const NONE: &'static OrdinalRanges = &OrdinalRanges(Vec::new());
+
     /// Adds `[from, to)`; ranges come with rising ends, a later one may swallow earlier ones.
     pub(crate) fn add(&mut self, from: u64, to: u64) {
         if from >= to {

@@ -19,6 +19,7 @@ use crate::ids::{CommitSeq, RowId};
 use crate::image::is_null_in;
 use crate::layout::{Layout, RowFormat};
 use crate::mask::ColumnMask;
+use crate::prefetch::prefetch_all;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -319,6 +320,11 @@ impl<B: BlockBytes> RowBlock<B> {
         self.each_view(mask, |view| view.prefetch(i as usize));
     }
 
+    /// A hint, before [`prefetch`](Self::prefetch): brings what the block says of these columns.
+    pub fn prefetch_columns(&self, mask: &ColumnMask) {
+        self.segments_of(mask).filter_map(|which| self.values.get(which)).for_each(prefetch_all);
+    }
+
     /// A hint, a while after [`prefetch`](Self::prefetch): brings the values of row `i` in whose places its lengths tell.
     #[inline]
     pub fn prefetch_values(&self, i: u32, mask: &ColumnMask) {
@@ -328,10 +334,16 @@ impl<B: BlockBytes> RowBlock<B> {
     /// Calls `f` for the heads and the columns of `mask`, or the images.
     #[inline]
     fn each_view(&self, mask: &ColumnMask, f: impl Fn(View<'_>)) {
+        // What cannot be read is found out by who reads it.
+        self.segments_of(mask).filter_map(|which| self.view(which).ok()).for_each(f);
+    }
+
+    /// Those of the heads and the columns of `mask`, or of the images.
+    #[inline]
+    fn segments_of<'m>(&self, mask: &'m ColumnMask) -> impl Iterator<Item = usize> + use<'m, B> {
         let columns = if self.shape.format == RowFormat::Fixed { 0 } else { mask.end().min(self.layout.columns.len()) };
         let masked = (0..columns).filter(|column| mask.get(*column)).map(|column| column + 1);
-        // What cannot be read is found out by who reads it.
-        std::iter::once(0).chain(masked).filter_map(|which| self.view(which).ok()).for_each(f);
+        std::iter::once(0).chain(masked)
     }
 
     /// Decodes `rows` into images at `out`, `out + stride`, ...: the head bytes and the columns of `mask`; other bytes

@@ -7,7 +7,7 @@ use super::encoding;
 use crate::error::FormatError;
 use crate::image;
 use crate::layout::{ColumnKind, Layout};
-use crate::prefetch::{prefetch, prefetch_byte};
+use crate::prefetch::{prefetch, prefetch_byte, prefetch_bytes};
 use std::ops::Range;
 
 /// Rows from one anchor to the next.
@@ -119,7 +119,7 @@ impl<'a> View<'a> {
     #[inline]
     pub(crate) fn prefetch(&self, i: usize) {
         match self.encoding {
-            encoding::UNIFORM => prefetch_byte(self.bytes, i * self.unit),
+            encoding::UNIFORM => prefetch_bytes(self.bytes, i * self.unit, self.unit),
             encoding::VAR => {
                 prefetch_byte(self.bytes, i / ANCHOR_ROWS * ANCHOR_ROWS * self.unit);
                 prefetch_byte(self.bytes, i * self.unit);
@@ -135,7 +135,8 @@ impl<'a> View<'a> {
     #[inline]
     pub(crate) fn prefetch_value(&self, i: usize) {
         if self.encoding == encoding::VAR {
-            prefetch_byte(self.bytes, self.start_of(i));
+            let (start, len) = self.place(i);
+            prefetch_bytes(self.bytes, start, len);
         }
     }
 

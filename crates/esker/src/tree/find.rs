@@ -41,23 +41,32 @@ pub(crate) fn find<K: Stored>(
     key: K::Ref<'_>,
     view: View,
 ) -> Result<Option<(VersionOrder, Found<K>)>> {
-    look::<K, true>(state, private, key, view, None)
+    look::<K, true>(state, private, key, view, LeftOut::default())
 }
 
-/// The same where a transaction has the key in none of the runs that it has noted.
+/// Where the key is known not to be.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct LeftOut {
+    /// In the runs that this transaction has noted.
+    pub(crate) noted_by: Option<TxnId>,
+    /// In any memtable.
+    pub(crate) memtables: bool,
+}
+
+/// The same without what is left out.
 pub(crate) fn find_but<K: Stored>(
     state: &TreeState<K>,
     private: Option<&Arc<Memtable<K>>>,
     key: K::Ref<'_>,
     view: View,
-    noted_by: Option<TxnId>,
+    left: LeftOut,
 ) -> Result<Option<(VersionOrder, Found<K>)>> {
-    look::<K, true>(state, private, key, view, noted_by)
+    look::<K, true>(state, private, key, view, left)
 }
 
 /// The same of a row, from memory alone: none, too, where a block that would have to be looked at is not there.
 pub(crate) fn find_in_memory(state: &TreeState, row: RowId, view: View) -> Option<Found> {
-    look::<ByRow, false>(state, None, row, view, None).ok().flatten().map(|(_, found)| found)
+    look::<ByRow, false>(state, None, row, view, LeftOut::default()).ok().flatten().map(|(_, found)| found)
 }
 
 #[inline]
@@ -66,10 +75,10 @@ fn look<K: Stored, const READS: bool>(
     private: Option<&Arc<Memtable<K>>>,
     key: K::Ref<'_>,
     view: View,
-    but_noted_by: Option<TxnId>,
+    left: LeftOut,
 ) -> Result<Option<(VersionOrder, Found<K>)>> {
     let mut best: Option<Seen<K>> = None;
-    for mem in private.into_iter().chain(state.memtables()) {
+    for mem in private.into_iter().chain(state.memtables()).filter(|_| !left.memtables) {
         let Some(node) = mem.get(key) else {
             continue;
         };
@@ -80,7 +89,7 @@ fn look<K: Stored, const READS: bool>(
             best = Some(Seen::in_mem(mem, node.key(), order, version));
         }
     }
-    for handle in state.runs_at_but(key, but_noted_by) {
+    for handle in state.runs_at_but(key, left.noted_by) {
         if !look_in_run::<K, READS>(handle, key, view, &mut best)? {
             return Ok(None);
         }

@@ -6,6 +6,7 @@ use crate::tree::stored::Stored;
 use crate::txn::state::TxnState;
 use crate::version::{order_if_visible, OrdinalRanges, VersionOrder, View};
 use esker_format::{CommitSeq, TxnId};
+use std::ops::Deref;
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
@@ -50,6 +51,24 @@ pub(crate) enum RunSeen {
     At(CommitSeq),
     /// Each row by its own sequence.
     PerRow,
+}
+
+/// Ordinals that the transaction of a run has undone.
+pub(crate) enum Aborted<'a> {
+    SoFar(Arc<OrdinalRanges>),
+    AtItsEnd(&'a OrdinalRanges),
+}
+
+impl Deref for Aborted<'_> {
+    type Target = OrdinalRanges;
+
+    #[inline]
+    fn deref(&self) -> &OrdinalRanges {
+        match self {
+            Aborted::SoFar(ranges) => ranges,
+            Aborted::AtItsEnd(ranges) => ranges,
+        }
+    }
 }
 
 impl<K: Stored> RunHandle<K> {
@@ -166,7 +185,17 @@ impl<K: Stored> RunHandle<K> {
         }
     }
 
-    pub(crate) fn aborted(&self) -> Arc<OrdinalRanges> {
+    /// What was undone of it, for a look at it now: of a committed run nothing is counted, as many look at one.
+    #[inline]
+    pub(crate) fn aborted(&self) -> Aborted<'_> {
+        match &self.owner {
+            Some(owner) => Aborted::SoFar(owner.aborted()),
+            None => Aborted::AtItsEnd(&self.aborted),
+        }
+    }
+
+    /// The same for longer.
+    pub(crate) fn keep_aborted(&self) -> Arc<OrdinalRanges> {
         match &self.owner {
             Some(owner) => owner.aborted(),
             None => self.aborted.clone(),

@@ -10,8 +10,10 @@
 //! Invariants: what is found is what `find` finds; what is kept of a place stays true, since whatever comes to a memtable later
 //! is not seen by the view. The looker itself writes nothing meanwhile.
 
+mod ahead;
 mod beside;
 
+use self::ahead::Way;
 pub(crate) use self::beside::Beside;
 use crate::tally::tally;
 use crate::tree::key::ByRow;
@@ -19,13 +21,14 @@ use crate::tree::levels::Lies;
 use crate::tree::looks::OwnLooks;
 use crate::tree::memtable::{Memtable, Node, Version};
 use crate::tree::merge_read::run_source::sees_all;
+use crate::tree::run::index::Index;
 use crate::tree::run::{Block, Run};
-use crate::tree::search::seek_each;
 use crate::tree::stored::{may_meet, Stored};
 use crate::tree::{find_in_run, order_in_block, Found, RunHandle, RunSeen, Seen, SeenMark, TreeState};
 use crate::version::{OrdinalRanges, VersionOrder, View};
 use crate::Result;
-use esker_format::{ColumnMask, RowId};
+use esker_base::counters::{count, Counter};
+use esker_format::RowId;
 use std::collections::VecDeque;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -92,6 +95,8 @@ struct Places {
     last: [InLevel; 2],
     /// Of rows that are asked for soon, in their order.
     ahead: VecDeque<InLevel>,
+    /// Of the run that was looked into last, by its place among the state's.
+    index: Option<(usize, Arc<Index<ByRow>>)>,
 }
 
 /// A place in a level of runs.
@@ -104,12 +109,14 @@ struct InLevel {
 
 /// The place in a block, all versions of whose rows that its level has are in it.
 struct InBlock {
-    run: Arc<Run>,
+    /// Its place among the state's.
+    run: usize,
     /// Where the block begins in the file.
     offset: u64,
     block: Arc<Block>,
     seen: RunSeen,
-    aborted: Arc<OrdinalRanges>,
+    /// If there are any.
+    aborted: Option<Arc<OrdinalRanges>>,
     /// The view sees all that is in it, but for tombstones and older versions.
     sees_all: bool,
     /// The first version from `from` on stands at `at`, and is of `next`.
@@ -173,7 +180,7 @@ impl Near {
         let nowhere = || MemPlace { from: RowId::MAX, next: std::ptr::null() };
         let in_memory = |mem: &Arc<Memtable>| InMemory { mem: mem.clone(), places: [nowhere(), nowhere()] };
         let nothing = || InLevel { known: RowId::MAX..=RowId::ZERO, block: None };
-        let places = || Places { last: [nothing(), nothing()], ahead: VecDeque::new() };
+        let places = || Places { last: [nothing(), nothing()], ahead: VecDeque::new(), index: None };
         Near {
             marks: state.seen_marks(view),
             memtables: private.into_iter().chain(state.memtables()).map(in_memory).collect(),
@@ -260,10 +267,12 @@ impl Near {
     #[inline]
     fn find_in_level(&mut self, level: usize, row: RowId, told_at: u32, best: &mut Option<(VersionOrder, Best)>) {
         let Some(place) = &mut self.levels[level].last[0].block else { return };
+        let aborted = place.aborted.clone();
+        let aborted = aborted.as_deref().unwrap_or(OrdinalRanges::NONE);
         let mut at = place.go_to(row, told_at);
         let mut is_of_row = place.next == row && at < place.block.rows();
         while is_of_row {
-            if let Some(order) = order_in_block::<ByRow>(&place.block, at, place.seen, self.view, &place.aborted) {
+            if let Some(order) = order_in_block::<ByRow>(&place.block, at, place.seen, self.view, aborted) {
                 if best.as_ref().is_none_or(|(b, _)| order > *b) {
                     let is_gone = place.block.has_tombstones() && place.block.tag(at).tombstone;
                     let found = if is_gone { Best::Found(Found::Tombstone) } else { Best::Block(level, at) };
@@ -280,7 +289,7 @@ impl Near {
             Best::Mem(i, value) => Some(Place::Mem(&self.memtables[i].mem, value)),
             Best::Block(i, at) => {
                 let InBlock { run, offset, block, .. } = self.levels[i].last[0].block.as_ref()?;
-                Some(Place::Block(run, *offset, block, at))
+                Some(Place::Block(&self.state.runs[*run].run, *offset, block, at))
             }
             Best::Found(Found::Tombstone) => None,
             Best::Found(found) => Some(Place::Found(found)),
@@ -293,53 +302,10 @@ impl Near {
         self.levels.iter_mut().for_each(|places| places.ahead.clear());
     }
 
-    /// Tells of rows that are asked for soon, and of these columns of them. Rows are asked for in the order in which they are told
-    /// of; not all of them need be told of.
-    pub(crate) fn expect(&mut self, rows: &[RowId], mask: &ColumnMask) -> Result<()> {
-        let (first, of_each) = (self.told.rows.len(), self.memtables.len());
-        self.told.rows.extend_from_slice(rows);
-        self.told.nodes.resize((first + rows.len()) * of_each, std::ptr::null());
-        self.told.ats.resize((first + rows.len()) * self.levels.len(), NOT_TOLD);
-        let memtables = &self.memtables;
-        let in_each = |row: &RowId| {
-            let row = *row;
-            memtables.iter().map(move |place| (&*place.mem, row))
-        };
-        let wanted: Vec<_> = rows.iter().flat_map(in_each).collect();
-        seek_each(&wanted, |i, spot| self.told.nodes[first * of_each + i] = spot.next);
-        for (at, row) in (first..).zip(rows) {
-            for level in 0..self.levels.len() {
-                let found = self.expect_in_level(level, *row, mask)?;
-                self.told.ats[at * self.levels.len() + level] = found;
-            }
-        }
-        Ok(())
-    }
-
-    /// Fetches what is there of a row in its block in a level, if that is in memory; tells where in the block.
-    fn expect_in_level(&mut self, level: usize, row: RowId, mask: &ColumnMask) -> Result<u32> {
-        let places = &self.levels[level];
-        let last = places.ahead.back().unwrap_or(&places.last[0]);
-        if !last.known.contains(&row) {
-            let Placed::At(place) = self.place_in_level(level, row, |_, _, is_here| is_here)? else {
-                return Ok(NOT_TOLD);
-            };
-            self.levels[level].ahead.push_back(place);
-        }
-        let places = &self.levels[level];
-        let last = places.ahead.back().unwrap_or(&places.last[0]);
-        let Some(InBlock { block, .. }) = &last.block else { return Ok(NOT_TOLD) };
-        let at = block.lower_bound(row);
-        if at < block.rows() {
-            block.prefetch(at, mask);
-        }
-        Ok(at)
-    }
-
     /// Goes to the place of a row in a level, but for what is older than the version that was `found`.
     #[inline]
     fn go_to_level(&mut self, level: usize, row: RowId, found: Option<VersionOrder>) -> Result<Went> {
-        let Places { last, ahead } = &mut self.levels[level];
+        let Places { last, ahead, .. } = &mut self.levels[level];
         if last[0].known.contains(&row) {
             return Ok(Went::There);
         }
@@ -353,7 +319,7 @@ impl Near {
             last[0] = place;
             return Ok(Went::There);
         }
-        let may_be_newer = |handle: &RunHandle, seen, _| found.is_none_or(|found| !handle.is_older(seen, found));
+        let may_be_newer = |handle: &RunHandle, seen| found.is_none_or(|found| !handle.is_older(seen, found));
         Ok(match self.place_in_level(level, row, may_be_newer)? {
             Placed::At(place) => {
                 self.levels[level].last[0] = place;
@@ -364,54 +330,79 @@ impl Near {
         })
     }
 
-    /// The place of a row in a level. `is_wanted`: is a block of a run, which is seen so, and may be in memory?
+    /// The place of a row in a level. `is_wanted`: is a block of a run, which is seen so?
     fn place_in_level(
-        &self,
+        &mut self,
         level: usize,
         row: RowId,
-        is_wanted: impl FnOnce(&RunHandle, RunSeen, bool) -> bool,
+        is_wanted: impl FnOnce(&RunHandle, RunSeen) -> bool,
     ) -> Result<Placed> {
         #[cfg(test)]
         searched::count();
-        let nothing = |known| Ok(Placed::At(InLevel { known, block: None }));
-        let (known, at) = match self.state.levels().lies(level, row) {
-            Lies::In(known, at) => (known, at),
-            Lies::Between(known) => return nothing(known),
+        let (known, run) = match self.state.levels().lies(level, row) {
+            Lies::In(known, run) => (known, run),
+            Lies::Between(known) => return Ok(Placed::At(InLevel { known, block: None })),
         };
-        let handle = &self.state.runs[at];
+        let handle = &self.state.runs[run];
         let seen = handle.seen(self.view);
         if seen == RunSeen::Hidden {
-            return nothing(known);
+            return Ok(Placed::At(InLevel { known, block: None }));
         }
-        let blocks = handle.run.index()?;
-        let (entries, index) = (blocks.entries(), blocks.block_at_or_after(row));
-        let first = index.checked_sub(1).map_or(RowId::ZERO, |i| RowId(entries[i].last_id.0.saturating_add(1)));
-        let Some(entry) = entries.get(index).filter(|e| e.first_id <= row) else {
-            let behind = entries.get(index).map_or(RowId::MAX, |e| RowId(e.first_id.0 - 1));
+        let blocks = self.take_index(level, run)?;
+        let (at, wanted) = (blocks.block_at_or_after(row), is_wanted(&self.state.runs[run], seen));
+        let placed = self.place_in_run(row, Way { known, run, seen, at, block: None }, &blocks, wanted);
+        self.levels[level].index = Some((run, blocks));
+        placed
+    }
+
+    /// The same in a run that lies over the row, on the way to its block.
+    fn place_in_run(&self, row: RowId, way: Way, blocks: &Arc<Index<ByRow>>, is_wanted: bool) -> Result<Placed> {
+        let nothing = |known| Ok(Placed::At(InLevel { known, block: None }));
+        let Way { known, run, seen, at, block } = way;
+        let (entries, handle) = (blocks.entries(), &self.state.runs[run]);
+        let first = at.checked_sub(1).map_or(RowId::ZERO, |i| RowId(entries[i].last_id.0.saturating_add(1)));
+        let Some(entry) = entries.get(at).filter(|e| e.first_id <= row) else {
+            let behind = entries.get(at).map_or(RowId::MAX, |e| RowId(e.first_id.0 - 1));
             return nothing(first.max(*known.start())..=behind.min(*known.end()));
         };
-        let meets_before = index.checked_sub(1).is_some_and(|i| may_meet::<ByRow>(&entries[i], entry));
-        let meets_after = entries.get(index + 1).is_some_and(|e| may_meet::<ByRow>(entry, e));
+        let meets_before = at.checked_sub(1).is_some_and(|i| may_meet::<ByRow>(&entries[i], entry));
+        let meets_after = entries.get(at + 1).is_some_and(|e| may_meet::<ByRow>(entry, e));
         if (meets_before && row == entry.first_id) || (meets_after && row == entry.last_id) {
             return Ok(Placed::AtEdge);
         }
-        let is_here = blocks.slot(index).is_here();
-        if !is_wanted(handle, seen, is_here) {
+        if !is_wanted {
             return Ok(Placed::Unwanted);
         }
-        // A block that is here tells of the rows beside it, too.
-        let is_asked = blocks.filters().is_some() && !is_here;
-        if is_asked && !handle.run.may_hold(&blocks, index, ByRow::filter_hash(row)) {
-            return nothing(row..=row);
-        }
+        let block = match block.or_else(|| blocks.slot(at).get()) {
+            Some(block) => {
+                count(Counter::BlocksCached, 1);
+                block
+            }
+            // A block that is here tells of the rows beside it, too.
+            None if blocks.filters().is_some() && !handle.run.may_hold(blocks, at, ByRow::filter_hash(row)) => {
+                return nothing(row..=row);
+            }
+            None => handle.run.block(blocks, at)?,
+        };
         let first = RowId(entry.first_id.0 + u64::from(meets_before)).max(*known.start());
         let last = RowId(entry.last_id.0 - u64::from(meets_after)).min(*known.end());
-        let (run, offset) = (handle.run.clone(), entry.offset);
-        let (block, aborted) = (run.block(&blocks, index)?, handle.aborted());
+        let (offset, aborted) = (entry.offset, handle.aborted());
         let sees_all = sees_all(entry, seen, &aborted, self.view, &self.marks);
+        let aborted = (!aborted.is_empty()).then(|| handle.keep_aborted());
         let (from, at, next) = (RowId::MAX, 0, RowId::ZERO);
         let block = Some(InBlock { run, offset, block, seen, aborted, sees_all, from, at, next });
         Ok(Placed::At(InLevel { known: first..=last, block }))
+    }
+
+    /// The index of one of the state's runs, which lies in a level: to be given back to it.
+    fn take_index(&mut self, level: usize, run: usize) -> Result<Arc<Index<ByRow>>> {
+        match self.levels[level].index.take_if(|(of, _)| *of == run) {
+            Some((_, index)) => {
+                index.touch();
+                Ok(index)
+            }
+            None => Ok(self.state.runs[run].run.index()?.keep()),
+        }
     }
 
     /// The same for a row whose versions may lie in two blocks of a run: without a place.

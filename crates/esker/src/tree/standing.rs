@@ -8,7 +8,7 @@ use crate::tree::key::ByBytes;
 use crate::tree::memtable::{Memtable, Node};
 use crate::tree::private::{Newest, Private};
 use crate::tree::stored::{split_value, Stored};
-use crate::tree::{find_but, Found, RunHandle, TreeState};
+use crate::tree::{find_but, Found, LeftOut, RunHandle, TreeState};
 use crate::txn::state::TxnState;
 use crate::version::{VersionOrder, View, ABORTED, ACTIVE};
 use crate::Result;
@@ -85,6 +85,8 @@ pub(crate) fn standing(
             return Ok(Standing::Pending(txn, ordinal, row));
         }
     }
+    // Whatever is put from now on is another's deletion, and may as well come later.
+    let left = LeftOut { noted_by: but, memtables: !is_somewhere };
     for handle in state.runs_at_but(key, but) {
         is_somewhere = true;
         let Some(owner) = handle.owner.as_ref().filter(|o| o.id != me && o.status() == ACTIVE) else { continue };
@@ -95,7 +97,7 @@ pub(crate) fn standing(
     if !is_somewhere {
         return Ok(Standing::FREE);
     }
-    let found = find_but(state, own, key, View::newest(me), but)?;
+    let found = find_but(state, own, key, View::newest(me), left)?;
     if let Some((seq, pending)) = missed {
         if found.as_ref().is_none_or(|(order, _)| order.seq < seq) {
             // Who waits for it looks at a newer state at once.
@@ -109,7 +111,7 @@ pub(crate) fn standing(
         }
         None | Some((_, Found::Tombstone)) => {
             let is_newer = |view: &CommitSeq| found.as_ref().is_none_or(|(order, _)| order.seq > *view);
-            let seen = view.filter(is_newer).map_or(Ok(None), |seq| seen_of(state, key, View { seq, me }, but));
+            let seen = view.filter(is_newer).map_or(Ok(None), |seq| seen_of(state, key, View { seq, me }, left));
             return seen.map(|seen| Standing::Free { seen, was_of: None });
         }
         Some((order, Found::Mem(_, value))) => (split_value(value).0, order),
@@ -125,12 +127,12 @@ pub(crate) fn standing(
 
 /// The row that a view sees at a key at which its owner has gathered nothing, if others have put it there.
 pub(crate) fn seen_at(state: &TreeState<ByBytes>, key: &[u8], view: View) -> Result<Option<RowId>> {
-    seen_of(state, key, view, None)
+    seen_of(state, key, view, LeftOut::default())
 }
 
-/// The same without runs that this transaction has noted.
-fn seen_of(state: &TreeState<ByBytes>, key: &[u8], view: View, but: Option<TxnId>) -> Result<Option<RowId>> {
-    Ok(match find_but(state, None, key, view, but)?.filter(|(order, _)| !order.is_own()) {
+/// The same without what is left out.
+fn seen_of(state: &TreeState<ByBytes>, key: &[u8], view: View, left: LeftOut) -> Result<Option<RowId>> {
+    Ok(match find_but(state, None, key, view, left)?.filter(|(order, _)| !order.is_own()) {
         None | Some((_, Found::Tombstone)) => None,
         Some((_, Found::Mem(_, value))) => Some(split_value(value).0),
         Some((_, Found::Block(_, _, block, at))) => Some(ByBytes::row(&block, at)),

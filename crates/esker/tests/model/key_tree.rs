@@ -152,12 +152,19 @@ pub(crate) enum Found {
 }
 
 /// As the engine's.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct LeftOut {
+    pub(crate) noted_by: Option<TxnId>,
+    pub(crate) memtables: bool,
+}
+
+/// As the engine's.
 pub(crate) fn find_but(
     state: &TreeState<ByBytes>,
     private: Option<&Arc<Memtable<ByBytes>>>,
     key: &[u8],
     view: View,
-    but: Option<TxnId>,
+    left: LeftOut,
 ) -> Result<Option<(VersionOrder, Found)>> {
     let mut best: Option<(VersionOrder, Found)> = None;
     let mut better = |order: VersionOrder, found: Found| {
@@ -165,14 +172,14 @@ pub(crate) fn find_but(
             best = Some((order, found));
         }
     };
-    for mem in private.into_iter().chain(state.memtables()) {
+    for mem in private.into_iter().chain(state.memtables()).filter(|_| !left.memtables) {
         if let Some((order, v)) = mem.get(key).and_then(|node| mem.visible(node, view)) {
             // SAFETY: the bytes live as long as the memtable, which `Found` holds.
             let value = unsafe { std::mem::transmute::<&[u8], &'static [u8]>(v.value()) };
             better(order, if v.tombstone { Found::Tombstone } else { Found::Mem(mem.clone(), value) });
         }
     }
-    for handle in state.runs_at_but(key, but) {
+    for handle in state.runs_at_but(key, left.noted_by) {
         let aborted = handle.aborted();
         for (at, (_, tag, _)) in handle.run.block.iter().enumerate().filter(|(_, v)| &*v.0 == key) {
             let order = match &handle.owner {

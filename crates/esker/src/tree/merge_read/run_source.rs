@@ -79,7 +79,7 @@ impl<K: Stored> RunSource<K> {
         let blocks = handle.run.index()?.keep();
         #[cfg(test)]
         crate::tree::levels::looked::count();
-        let (seen, aborted) = (handle.seen(view), handle.aborted());
+        let (seen, aborted) = (handle.seen(view), handle.keep_aborted());
         let index = handle.run.seek(&blocks, from)?;
         let (handle, end) = (handle.clone(), blocks.entries().len());
         let mut source = RunSource {

@@ -93,7 +93,8 @@ impl Near {
             places.clone().for_each(|_| super::alone::count());
             super::stretches::count();
         }
-        Some(Beside { run: &place.run, offset: place.offset, block: &place.block, places, falls })
+        let run = &self.state.runs[place.run].run;
+        Some(Beside { run, offset: place.offset, block: &place.block, places, falls })
     }
 }
 

@@ -54,6 +54,14 @@ impl<B> Slot<B> {
         self.block.load_full()
     }
 
+    /// The same of somebody who only looks at it at once.
+    #[inline]
+    pub(crate) fn glance(&self, at: impl FnOnce(&B)) {
+        if let Some(block) = &*self.block.load() {
+            at(block);
+        }
+    }
+
     /// Is it in memory?
     #[inline]
     pub(crate) fn is_here(&self) -> bool {

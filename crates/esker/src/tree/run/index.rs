@@ -11,7 +11,7 @@ use crate::tree::run::filters::{Filters, GROUP};
 use crate::tree::stored::Stored;
 use arc_swap::{ArcSwapOption, Guard};
 use esker_base::lock::{order, Mutex};
-use esker_format::{BlockEntry, LeafEntry};
+use esker_format::{prefetch_all, BlockEntry, LeafEntry};
 use esker_memory::{Account, Charge};
 use std::collections::VecDeque;
 use std::ops::Deref;
@@ -20,6 +20,10 @@ use std::sync::{Arc, Weak};
 
 /// Indexes take one in so many bytes of the memory limit at most, or one index.
 const SHARE: u64 = 8;
+
+/// So often a place among ranks is guessed, and so many of those beside a guess are looked through.
+const GUESSES: usize = 3;
+const BESIDE: usize = 8;
 
 /// Where a run's blocks lie, and those in memory.
 pub(crate) struct Index<K: Stored> {
@@ -78,9 +82,19 @@ impl<K: Stored> Index<K> {
     #[inline]
     pub(crate) fn block_at_or_after(&self, key: K::Ref<'_>) -> usize {
         let rank = K::rank(key);
-        let from = self.ranks.partition_point(|r| *r < rank);
+        let from = first_from(&self.ranks, rank);
+        if self.ranks.get(from) != Some(&rank) {
+            return from;
+        }
         let alike = self.ranks[from..].partition_point(|r| *r == rank);
         from + self.entries[from..from + alike].partition_point(|e| !K::reaches(e, key))
+    }
+
+    /// A hint: asks for what it says of a block, and of those beside it.
+    pub(crate) fn fetch(&self, index: usize) {
+        let beside = index.saturating_sub(1)..(index + 2).min(self.entries.len());
+        self.entries.get(beside).into_iter().for_each(prefetch_all);
+        self.slots.get(index).into_iter().for_each(prefetch_all);
     }
 
     /// How many of its blocks are in memory, and their bytes; how many bytes it takes itself.
@@ -95,11 +109,51 @@ impl<K: Stored> Index<K> {
     }
 
     #[inline]
-    pub(super) fn touch(&self) {
+    pub(crate) fn touch(&self) {
         if !self.touched.load(Ordering::Relaxed) {
             self.touched.store(true, Ordering::Relaxed);
         }
     }
+}
+
+/// The first of these ranks, which rise, that is `rank` or greater, or their end: guessed, as most rise evenly, and searched
+/// where that leads to.
+#[inline]
+fn first_from(ranks: &[u64], rank: u64) -> usize {
+    let (mut low, mut high) = (0, ranks.len());
+    for _ in 0..GUESSES {
+        if high - low <= 2 * BESIDE {
+            break;
+        }
+        let (first, last) = (ranks[low], ranks[high - 1]);
+        if rank <= first {
+            return low;
+        }
+        if rank > last {
+            return high;
+        }
+        let share = (rank - first) as f64 / (last - first) as f64;
+        let guess = (low + (share * (high - 1 - low) as f64) as usize).clamp(low + 1, high - 2);
+        // It is right, or close, or all on one side of it is out.
+        if ranks[guess] < rank {
+            low = guess + 1;
+            let bound = (low + BESIDE).min(high - 1);
+            if ranks[bound] >= rank {
+                high = bound + 1;
+            } else {
+                low = bound + 1;
+            }
+        } else {
+            high = guess + 1;
+            let bound = guess.saturating_sub(BESIDE).max(low);
+            if ranks[bound] < rank {
+                low = bound + 1;
+            } else {
+                high = bound + 1;
+            }
+        }
+    }
+    low + ranks[low..high].partition_point(|r| *r < rank)
 }
 
 impl<K: Stored> Drop for Index<K> {
@@ -269,5 +323,32 @@ impl Indexes {
     #[cfg(test)]
     pub(crate) fn most_bytes(&self) -> u64 {
         self.most_bytes.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn guesses_lead_where_a_search_does() {
+        let mut random = 1u64;
+        let mut next = |below: u64| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (random >> 33) % below
+        };
+        let even: Vec<u64> = (0..3000).map(|i| 1000 + i * 53 + i % 7).collect();
+        let steep: Vec<u64> = (0..60).map(|i| 1 << i).collect();
+        let flat: Vec<u64> = (0..500).map(|i| if i < 480 { 7 } else { u64::MAX - 500 + i }).collect();
+        let ends: Vec<u64> = (0..100).chain((0..100).map(|i| u64::MAX - 99 + i)).collect();
+        let mut any: Vec<u64> = (0..1000).map(|_| next(1 << 20) << next(40)).collect();
+        any.sort_unstable();
+        for ranks in [vec![], vec![5], vec![5; 100], even, steep, flat, ends, any] {
+            let beside = ranks.iter().flat_map(|r| [r.saturating_sub(1), *r, r.saturating_add(1)]);
+            for rank in beside.chain([0, u64::MAX, u64::MAX / 2]) {
+                let wanted = ranks.partition_point(|r| *r < rank);
+                assert_eq!(first_from(&ranks, rank), wanted, "{rank} among {ranks:?}");
+            }
+        }
     }
 }
