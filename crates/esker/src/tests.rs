@@ -34,4 +34,5 @@ pub(crate) mod support;
 mod sync_methods;
 pub(crate) mod tables;
 pub(crate) mod temporary;
+mod undone;
 pub(crate) mod unique;
