@@ -41,9 +41,16 @@ try
   row.number(work->rows_read);
   row.number(work->rows_changed);
   row.number(work->blocks_cached);
-  /* Which of the two it was nobody knows: the call that reads is the same. */
-  row.null();
-  row.null();
+  if (work->has_source)
+  {
+    row.number(work->blocks_pagecache);
+    row.number(work->blocks_device);
+  }
+  else
+  {
+    row.null();
+    row.null();
+  }
   row.number(work->blocks_read);
   row.number(work->blocks_read_by_changes);
   row.number(work->lock_waits);

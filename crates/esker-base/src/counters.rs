@@ -117,6 +117,8 @@ counters! {
     BlocksWritten "blocks_written" "Blocks encoded into runs",
     BlocksCached "blocks_cached" "Blocks found in the block cache",
     BlocksMissed "blocks_missed" "Blocks not found in the block cache",
+    BlocksPagecache "blocks_pagecache" "Those of them that the operating system had in its page cache",
+    BlocksDevice "blocks_device" "Those of them that had to come from the device; where the file system does not tell, neither is counted",
     BlocksReadAhead "blocks_read_ahead" "Blocks that were read together with one that was wanted, by one call, for who reads block after block",
     BlocksEvicted "blocks_evicted" "Blocks dropped from the block cache",
     FiltersDenied "filters_denied" "Blocks that need not be read for a key, as their filters deny it",

@@ -1,11 +1,12 @@
 //! Positioned reads and writes to their end: what the kernel does in part is continued, what a signal interrupted is
 //! asked again. The calls themselves are a trait, so that a test can stand in for the kernel.
 
-use esker_base::trace::{answered_by, will_sleep, Source};
+use esker_base::trace::{self, answered_by, will_sleep, Source};
 use std::fs;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// One system call each.
 pub(crate) trait Calls: Send + Sync {
@@ -78,22 +79,47 @@ pub(crate) fn write_all_durably(calls: &dyn Calls, file: &fs::File, bytes: &[u8]
     Ok(())
 }
 
-/// As [`read_all`], for a traced session: from where the bytes came is noted where the file system tells.
-pub(crate) fn read_all_traced(calls: &dyn Calls, file: &fs::File, buf: &mut [u8], offset: u64) -> io::Result<()> {
-    let (done, source) = match calls.read_at_once(file, buf, offset) {
+/// As [`read_all`]; from where the bytes came, where the file system tells. Of what the kernel does not have in memory the call that
+/// is not answered begins the read, so that asking costs no more than itself. `tells`: of this file it is known; turns false
+/// once it does not, and nobody asks again.
+pub(crate) fn read_all_from(
+    calls: &dyn Calls,
+    file: &fs::File,
+    buf: &mut [u8],
+    offset: u64,
+    tells: &AtomicBool,
+) -> io::Result<Option<Source>> {
+    let (done, source) =
+        if tells.load(Ordering::Relaxed) { at_once(calls, file, buf, offset, tells) } else { (0, None) };
+    if trace::is_on() {
+        source.into_iter().for_each(answered_by);
+        if done < buf.len() {
+            will_sleep();
+        }
+    }
+    read_all(calls, file, &mut buf[done..], offset + done as u64)?;
+    Ok(source)
+}
+
+/// How much of it the kernel has in memory, which is read.
+fn at_once(
+    calls: &dyn Calls,
+    file: &fs::File,
+    buf: &mut [u8],
+    offset: u64,
+    tells: &AtomicBool,
+) -> (usize, Option<Source>) {
+    match calls.read_at_once(file, buf, offset) {
         Ok(n) if n == buf.len() => (n, Some(Source::PageCache)),
         Ok(n) => (n, Some(Source::Device)),
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => (0, Some(Source::Device)),
-        Err(_) => (0, None), // it cannot tell; what else it may be the read itself finds
-    };
-    if let Some(source) = source {
-        answered_by(source);
+        Err(error) => {
+            if matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::ENOSYS | libc::EINVAL)) {
+                tells.store(false, Ordering::Relaxed);
+            }
+            (0, None) // what else it may be the read itself finds
+        }
     }
-    if done == buf.len() {
-        return Ok(());
-    }
-    will_sleep();
-    read_all(calls, file, &mut buf[done..], offset + done as u64)
 }
 
 /// Fills `buf` from `offset`, or fails with `UnexpectedEof`.

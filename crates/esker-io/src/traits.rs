@@ -2,6 +2,7 @@
 //! completed or reported, reads are exact, names are durable only after [`Disk::sync_dir`], bytes only after a sync.
 
 use crate::{KnownFile, Result, SyncMethod};
+use esker_base::trace::Source;
 use esker_memory::Region;
 use std::hash::BuildHasher;
 use std::path::Path;
@@ -89,6 +90,11 @@ pub trait File: Send + Sync {
     fn path(&self) -> &Path;
     /// Fills `buf` from `offset`, or fails with `ShortRead`.
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()>;
+    /// The same, and who answered: the page cache, if it had all of it; none where the backend does not know.
+    fn read_at_from(&self, buf: &mut [u8], offset: u64) -> Result<Option<Source>> {
+        self.read_at(buf, offset)?;
+        Ok(None)
+    }
     /// Writes all of `buf` at `offset`.
     fn write_at(&self, buf: &[u8], offset: u64) -> Result<()>;
     /// Makes written bytes, and the size they need, durable.

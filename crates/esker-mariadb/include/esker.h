@@ -707,6 +707,10 @@ struct EsTableWork {
   uint64_t blocks_cached;
   /// From the operating system's cache, or from the device.
   uint64_t blocks_read;
+  /// Of the two that follow something is known.
+  bool has_source;
+  uint64_t blocks_pagecache;
+  uint64_t blocks_device;
   /// Those of them that were read to change rows.
   uint64_t blocks_read_by_changes;
   uint64_t lock_waits;
@@ -1922,16 +1926,19 @@ static_assert(sizeof(EsMutexFrame) == 56 &&
               offsetof(EsMutexFrame, frame_no) == 40 &&
               offsetof(EsMutexFrame, frame) == 48,
               "EsMutexFrame lies otherwise than in Rust");
-static_assert(sizeof(EsTableWork) == 72 &&
+static_assert(sizeof(EsTableWork) == 96 &&
               offsetof(EsTableWork, table) == 0 &&
               offsetof(EsTableWork, index) == 8 &&
               offsetof(EsTableWork, rows_read) == 16 &&
               offsetof(EsTableWork, rows_changed) == 24 &&
               offsetof(EsTableWork, blocks_cached) == 32 &&
               offsetof(EsTableWork, blocks_read) == 40 &&
-              offsetof(EsTableWork, blocks_read_by_changes) == 48 &&
-              offsetof(EsTableWork, lock_waits) == 56 &&
-              offsetof(EsTableWork, lock_wait_us) == 64,
+              offsetof(EsTableWork, has_source) == 48 &&
+              offsetof(EsTableWork, blocks_pagecache) == 56 &&
+              offsetof(EsTableWork, blocks_device) == 64 &&
+              offsetof(EsTableWork, blocks_read_by_changes) == 72 &&
+              offsetof(EsTableWork, lock_waits) == 80 &&
+              offsetof(EsTableWork, lock_wait_us) == 88,
               "EsTableWork lies otherwise than in Rust");
 static_assert(sizeof(EsScanOptions) == 24 &&
               offsetof(EsScanOptions, columns) == 0 &&

@@ -92,8 +92,9 @@ crossing! {
         sampled_one_in
     }
     EsMutexFrame 56 { name, role, stack_id, samples, sum_ns, frame_no, frame }
-    EsTableWork 72 {
-        table, index, rows_read, rows_changed, blocks_cached, blocks_read, blocks_read_by_changes, lock_waits, lock_wait_us
+    EsTableWork 96 {
+        table, index, rows_read, rows_changed, blocks_cached, blocks_read, has_source, blocks_pagecache, blocks_device,
+        blocks_read_by_changes, lock_waits, lock_wait_us
     }
     EsScanOptions 24 { columns, columns_bytes, lock, skip_locked, semi_consistent }
     EsKeyBound 16 { image, parts, behind }

@@ -17,6 +17,10 @@ pub struct EsTableWork {
     pub(crate) blocks_cached: u64,
     /// From the operating system's cache, or from the device.
     pub(crate) blocks_read: u64,
+    /// Of the two that follow something is known.
+    pub(crate) has_source: bool,
+    pub(crate) blocks_pagecache: u64,
+    pub(crate) blocks_device: u64,
     /// Those of them that were read to change rows.
     pub(crate) blocks_read_by_changes: u64,
     pub(crate) lock_waits: u64,
@@ -45,6 +49,9 @@ pub unsafe extern "C" fn es_table_work(engine: *const EsEngine, each: EsTableWor
             rows_changed: f.rows_changed,
             blocks_cached: f.blocks_cached,
             blocks_read: f.blocks_read,
+            has_source: f.knows_source(),
+            blocks_pagecache: f.blocks_pagecache,
+            blocks_device: f.blocks_device,
             blocks_read_by_changes: f.blocks_read_by_changes,
             lock_waits: f.lock_waits,
             lock_wait_us: f.lock_wait_us,

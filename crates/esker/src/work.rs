@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
 /// What a session counts of a table's part.
-const COUNTED: [Counter; 8] = [
+const COUNTED: [Counter; 10] = [
     Counter::RowsRead,
     Counter::BlocksCached,
     Counter::BlocksMissed,
@@ -22,9 +22,11 @@ const COUNTED: [Counter; 8] = [
     Counter::RowsInserted,
     Counter::RowsUpdated,
     Counter::RowsDeleted,
+    Counter::BlocksPagecache,
+    Counter::BlocksDevice,
 ];
-const CACHED: usize = 1;
-const MISSED: usize = 2;
+/// Where in that list the blocks are.
+const BLOCKS: [usize; 4] = [1, 2, 8, 9];
 
 /// A session has gathered parts of so many tables and indexes: it adds them before it goes on.
 const MOST_GATHERED: usize = 64;
@@ -40,6 +42,10 @@ pub struct WorkFigures {
     pub blocks_cached: u64,
     /// Blocks that were not, and were read: from the operating system's cache, or from the device.
     pub blocks_read: u64,
+    /// Those of them that the operating system's cache had.
+    pub blocks_pagecache: u64,
+    /// Those of them that came from the device. Neither, if the file system does not tell.
+    pub blocks_device: u64,
     /// Those of them that were read to change rows.
     pub blocks_read_by_changes: u64,
     /// Lock requests that had to wait.
@@ -51,28 +57,47 @@ pub struct WorkFigures {
 /// Figures of a table, or of an index.
 #[derive(Default)]
 #[repr(align(128))]
-pub(crate) struct Work([AtomicU64; 7]);
+pub(crate) struct Work([AtomicU64; 9]);
 
 impl WorkFigures {
-    fn as_list(&mut self) -> [&mut u64; 7] {
+    fn as_list(&mut self) -> [&mut u64; 9] {
         let WorkFigures {
             rows_read,
             rows_changed,
             blocks_cached,
             blocks_read,
+            blocks_pagecache,
+            blocks_device,
             blocks_read_by_changes,
             lock_waits,
             lock_wait_us,
         } = self;
-        [rows_read, rows_changed, blocks_cached, blocks_read, blocks_read_by_changes, lock_waits, lock_wait_us]
+        [
+            rows_read,
+            rows_changed,
+            blocks_cached,
+            blocks_read,
+            blocks_pagecache,
+            blocks_device,
+            blocks_read_by_changes,
+            lock_waits,
+            lock_wait_us,
+        ]
+    }
+
+    /// Is it known where the blocks that were read came from?
+    pub fn knows_source(&self) -> bool {
+        self.blocks_read == 0 || self.blocks_pagecache + self.blocks_device > 0
     }
 
     fn add(&mut self, more: [u64; COUNTED.len()], kind: Kind) {
-        let [read, cached, missed, waits, wait_us, inserted, updated, deleted] = more;
+        let [read, cached, missed, waits, wait_us, inserted, updated, deleted, pagecache, device] = more;
         self.rows_read += read;
         self.rows_changed += inserted + updated + deleted;
         self.blocks_cached += cached;
         self.blocks_read += missed;
+        self.blocks_pagecache += pagecache;
+        self.blocks_device += device;
         self.blocks_read_by_changes += if kind == Kind::Change { missed } else { 0 };
         self.lock_waits += waits;
         self.lock_wait_us += wait_us;
@@ -157,15 +182,15 @@ impl Working {
 
     /// Blocks that the session has had until now.
     #[inline]
-    fn blocks(counters: &SessionCounters) -> [u64; 2] {
-        [counters.get(Counter::BlocksCached), counters.get(Counter::BlocksMissed)]
+    fn blocks(counters: &SessionCounters) -> [u64; BLOCKS.len()] {
+        BLOCKS.map(|at| counters.get(COUNTED[at]))
     }
 
     /// The blocks since `before` are of another one: a change has looked into that index.
     #[cold]
-    fn of_another(&mut self, before: [u64; 2], after: [u64; 2], another: &Arc<Work>) {
+    fn of_another(&mut self, before: [u64; BLOCKS.len()], after: [u64; BLOCKS.len()], another: &Arc<Work>) {
         let mut more = [0; COUNTED.len()];
-        for (at, i) in [(CACHED, 0), (MISSED, 1)] {
+        for (i, at) in BLOCKS.into_iter().enumerate() {
             more[at] = after[i].wrapping_sub(before[i]);
             self.since[at] = self.since[at].wrapping_add(more[at]);
         }

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 use esker::base::phase::{figures, CommitPhase};
+use esker::base::trace::Source;
 use esker::base::{global_total, Counter};
 use esker::format::{Column, ColumnKind, ColumnMask, Compression, Layout, RowFormat, RowId};
 use esker::io::{AccessHint, DirEntry, Disk, File, LockGuard, OpenMode};
@@ -84,6 +85,43 @@ impl File for SlowSync {
     }
 }
 
+/// Where the file system does not tell who answers reads, it is made up: both of them by turns.
+struct Answering(Arc<dyn File>, AtomicU64);
+
+impl File for Answering {
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> esker::io::Result<()> {
+        self.0.read_at(buf, offset)
+    }
+    fn read_at_from(&self, buf: &mut [u8], offset: u64) -> esker::io::Result<Option<Source>> {
+        let made_up = match self.1.fetch_add(1, Ordering::Relaxed) % 2 {
+            0 => Source::Device,
+            _ => Source::PageCache,
+        };
+        Ok(self.0.read_at_from(buf, offset)?.or(Some(made_up)))
+    }
+    fn write_at(&self, buf: &[u8], offset: u64) -> esker::io::Result<()> {
+        self.0.write_at(buf, offset)
+    }
+    fn sync_data(&self) -> esker::io::Result<()> {
+        self.0.sync_data()
+    }
+    fn sync_all(&self) -> esker::io::Result<()> {
+        self.0.sync_all()
+    }
+    fn size_bytes(&self) -> esker::io::Result<u64> {
+        self.0.size_bytes()
+    }
+    fn set_size(&self, size_bytes: u64) -> esker::io::Result<()> {
+        self.0.set_size(size_bytes)
+    }
+    fn reserve(&self, offset: u64, size_bytes: u64) -> esker::io::Result<()> {
+        self.0.reserve(offset, size_bytes)
+    }
+}
+
 impl Disk for Gate {
     fn open(&self, path: &Path, mode: OpenMode, hint: AccessHint) -> esker::io::Result<Arc<dyn File>> {
         while mode == OpenMode::Create
@@ -94,7 +132,11 @@ impl Disk for Gate {
         }
         let file = self.disk.open(path, mode, hint)?;
         let slow = self.slow.load(Ordering::Acquire) && hint == AccessHint::Log;
-        Ok(if slow { Arc::new(SlowSync(file)) } else { file })
+        Ok(match (slow, mode) {
+            (true, _) => Arc::new(SlowSync(file)),
+            (false, OpenMode::Read) => Arc::new(Answering(file, AtomicU64::new(0))),
+            (false, _) => file,
+        })
     }
     fn create_dir(&self, path: &Path) -> esker::io::Result<()> {
         self.disk.create_dir(path)

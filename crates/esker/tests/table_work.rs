@@ -3,12 +3,15 @@
 #![allow(clippy::unwrap_used)]
 
 use esker::base::counters::{bind, Bound};
+use esker::base::trace::Source;
+use esker::base::Counter;
+use esker::io::{AccessHint, DirEntry, Disk, File, LockGuard, OpenMode};
 use esker::{
     Background, Engine, IndexDef, IndexPlan, IndexRange, Options, PosixDisk, Schema, Session, Table, TableDef, Type,
     WorkFigures,
 };
-use std::path::PathBuf;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 struct Folder(PathBuf);
@@ -158,6 +161,141 @@ fn blocks_are_of_those_who_came_to_them() {
     s.commit().unwrap();
     let table = of(&engine, "db/t", None);
     assert!(table.blocks_read > 20 && table.blocks_read_by_changes == 0, "{table:?}");
+}
+
+/// A disk whose files say what they are told to of who answers them.
+#[derive(Default)]
+struct Told {
+    disk: PosixDisk,
+    says: Arc<Mutex<Option<Source>>>,
+}
+
+struct ToldFile(Arc<dyn File>, Arc<Mutex<Option<Source>>>);
+
+impl File for ToldFile {
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> esker::io::Result<()> {
+        self.0.read_at(buf, offset)
+    }
+    fn read_at_from(&self, buf: &mut [u8], offset: u64) -> esker::io::Result<Option<Source>> {
+        self.0.read_at(buf, offset)?;
+        Ok(*self.1.lock().unwrap())
+    }
+    fn write_at(&self, buf: &[u8], offset: u64) -> esker::io::Result<()> {
+        self.0.write_at(buf, offset)
+    }
+    fn sync_data(&self) -> esker::io::Result<()> {
+        self.0.sync_data()
+    }
+    fn sync_all(&self) -> esker::io::Result<()> {
+        self.0.sync_all()
+    }
+    fn size_bytes(&self) -> esker::io::Result<u64> {
+        self.0.size_bytes()
+    }
+    fn set_size(&self, size_bytes: u64) -> esker::io::Result<()> {
+        self.0.set_size(size_bytes)
+    }
+    fn reserve(&self, offset: u64, size_bytes: u64) -> esker::io::Result<()> {
+        self.0.reserve(offset, size_bytes)
+    }
+}
+
+impl Disk for Told {
+    fn open(&self, path: &Path, mode: OpenMode, hint: AccessHint) -> esker::io::Result<Arc<dyn File>> {
+        Ok(Arc::new(ToldFile(self.disk.open(path, mode, hint)?, self.says.clone())))
+    }
+    fn create_dir(&self, path: &Path) -> esker::io::Result<()> {
+        self.disk.create_dir(path)
+    }
+    fn list(&self, path: &Path) -> esker::io::Result<Vec<DirEntry>> {
+        self.disk.list(path)
+    }
+    fn rename(&self, from: &Path, to: &Path) -> esker::io::Result<()> {
+        self.disk.rename(from, to)
+    }
+    fn link(&self, from: &Path, to: &Path) -> esker::io::Result<()> {
+        self.disk.link(from, to)
+    }
+    fn remove(&self, path: &Path) -> esker::io::Result<()> {
+        self.disk.remove(path)
+    }
+    fn remove_dir(&self, path: &Path) -> esker::io::Result<()> {
+        self.disk.remove_dir(path)
+    }
+    fn sync_dir(&self, path: &Path) -> esker::io::Result<()> {
+        self.disk.sync_dir(path)
+    }
+    fn exists(&self, path: &Path) -> esker::io::Result<bool> {
+        self.disk.exists(path)
+    }
+    fn lock(&self, path: &Path) -> esker::io::Result<Box<dyn LockGuard>> {
+        self.disk.lock(path)
+    }
+    fn free_bytes(&self, path: &Path) -> esker::io::Result<u64> {
+        self.disk.free_bytes(path)
+    }
+}
+
+#[test]
+fn blocks_are_of_the_page_cache_or_of_the_device() {
+    let folder = folder("sources");
+    // With what one reads block by block, and with what one reads several by one call.
+    for read_blocks in [1, 64] {
+        let _ = std::fs::remove_dir_all(&folder.0);
+        let disk = Arc::new(Told::default());
+        let open = || {
+            let options = Options { background: Background::Inline, block_bytes: 4 << 10, ..Options::default() };
+            Engine::open(disk.clone(), &folder.0, options, Arc::new(|_, _| {})).unwrap()
+        };
+        let engine = open();
+        let t = create(&engine, "db/t");
+        let (mut s, bound) = session(&engine);
+        insert(&mut s, &t, 0..3000);
+        s.commit().unwrap();
+        drop((bound, s, t));
+        engine.checkpoint().unwrap();
+        engine.close().unwrap();
+        for says in [None, Some(Source::PageCache), Some(Source::Device)] {
+            // Nothing is in the cache now.
+            let engine = open();
+            let t = engine.open_table("db/t").unwrap();
+            let (mut s, _bound) = session(&engine);
+            s.set_read_blocks(read_blocks);
+            *disk.says.lock().unwrap() = says;
+            // A change that looks into an index, then that index, then all rows.
+            assert!(s.insert(&t, &[7u64.into(), "x".into()]).is_err());
+            s.rollback().unwrap();
+            assert_eq!(read_some(&mut s, &t, 1000, 1000), 1);
+            assert_eq!(read_all(&mut s, &t), 3000);
+            s.commit().unwrap();
+            let (table, index) = (of(&engine, "db/t", None), of(&engine, "db/t", Some("by_id")));
+            assert!(table.blocks_read > 20 && index.blocks_read >= 2 && index.blocks_read_by_changes == 1, "{index:?}");
+            for of in [table, index] {
+                let (pagecache, device) = match says {
+                    None => (0, 0),
+                    Some(Source::PageCache) => (of.blocks_read, 0),
+                    Some(Source::Device) => (0, of.blocks_read),
+                };
+                assert_eq!((of.blocks_pagecache, of.blocks_device), (pagecache, device), "{says:?} {of:?}");
+                assert_eq!(of.knows_source(), says.is_some());
+            }
+            let counted =
+                [Counter::BlocksMissed, Counter::BlocksPagecache, Counter::BlocksDevice, Counter::BlocksReadAhead];
+            let [missed, pagecache, device, ahead] = counted.map(|c| s.counters().get(c));
+            assert_eq!((missed, ahead > 20), (table.blocks_read + index.blocks_read, read_blocks > 1));
+            assert_eq!(pagecache, table.blocks_pagecache + index.blocks_pagecache);
+            assert_eq!(device, table.blocks_device + index.blocks_device);
+            // From Esker's cache: nobody is asked.
+            engine.forget_work();
+            assert_eq!(read_all(&mut s, &t), 3000);
+            s.commit().unwrap();
+            let table = of(&engine, "db/t", None);
+            assert!((table.blocks_read, table.knows_source()) == (0, true) && table.blocks_cached > 20, "{table:?}");
+        }
+    }
 }
 
 #[test]

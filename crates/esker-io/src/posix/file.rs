@@ -12,7 +12,7 @@ use crate::figures::Figures;
 use crate::{AccessHint, File, IoError, Result, SyncMethod};
 use esker_base::lock::{order, Mutex};
 use esker_base::phase::Moment;
-use esker_base::trace;
+use esker_base::trace::{self, Source};
 use esker_base::Counter;
 use esker_memory::Region;
 use std::fs;
@@ -33,6 +33,8 @@ pub(super) struct PosixFile {
     direct: Option<fs::File>,
     /// Set when the file system took O_DIRECT at the opening and not at the writing.
     direct_refused: AtomicBool,
+    /// False once the file system has not told whether it has something in memory.
+    tells_source: AtomicBool,
     /// Shared with the disk's other files.
     linked: Arc<LinkedWriter>,
     calls: &'static dyn Calls,
@@ -56,6 +58,7 @@ impl PosixFile {
             plain,
             direct,
             direct_refused: AtomicBool::new(false),
+            tells_source: AtomicBool::new(true),
             linked,
             calls: &calls::Kernel,
             figures,
@@ -113,14 +116,21 @@ impl File for PosixFile {
     }
 
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
-        let read = |buf: &mut [u8]| {
-            if !trace::is_on() {
-                return calls::read_all(self.calls, &self.plain, buf, offset);
-            }
-            trace::place(&self.path, offset, buf.len());
-            calls::read_all_traced(self.calls, &self.plain, buf, offset)
+        if trace::is_on() {
+            return self.read_at_from(buf, offset).map(drop);
+        }
+        let bytes = buf.len();
+        let read = || calls::read_all(self.calls, &self.plain, buf, offset);
+        self.kind.read(&self.figures, bytes, read).map_err(|error| self.error("read", Some(offset), &error))
+    }
+
+    fn read_at_from(&self, buf: &mut [u8], offset: u64) -> Result<Option<Source>> {
+        let bytes = buf.len();
+        let read = || {
+            trace::place(&self.path, offset, bytes);
+            calls::read_all_from(self.calls, &self.plain, buf, offset, &self.tells_source)
         };
-        self.kind.read(&self.figures, buf.len(), || read(buf)).map_err(|error| self.error("read", Some(offset), &error))
+        self.kind.read(&self.figures, bytes, read).map_err(|error| self.error("read", Some(offset), &error))
     }
 
     fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {

@@ -7,6 +7,8 @@ use super::*;
 use crate::calls::Calls;
 use crate::ring::scripted::{Answer, Scripted, Wait};
 use crate::{IoKind, SyncMethod};
+use esker_base::counters::{bind, Counter, SessionCounters};
+use esker_base::trace::Source;
 use esker_memory::{Account, Region};
 use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, RawFd};
@@ -34,6 +36,8 @@ struct Script {
     calls: Mutex<Vec<(RawFd, u64, usize)>>,
     /// How many of them were durable.
     durable: AtomicUsize,
+    /// How many of them were for what is in memory.
+    at_once: AtomicUsize,
 }
 
 impl Script {
@@ -64,6 +68,10 @@ impl Calls for Script {
     fn read_at(&self, file: &fs::File, buf: &mut [u8], offset: u64) -> io::Result<usize> {
         let most = self.next(file, offset, buf.len())?;
         file.read_at(&mut buf[..most], offset)
+    }
+    fn read_at_once(&self, file: &fs::File, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.at_once.fetch_add(1, Ordering::Relaxed);
+        self.read_at(file, buf, offset)
     }
     fn reserve(&self, file: &fs::File, offset: libc::off_t, bytes: libc::off_t) -> io::Result<()> {
         self.next(file, offset as u64, bytes as usize).map(drop)
@@ -197,6 +205,59 @@ fn short_and_interrupted_reads_are_finished() {
     made.script.set(&[Short(10)]);
     let error = made.file.read_at(&mut buf, 2 * PAGE as u64 - 20).unwrap_err();
     assert_eq!((error.kind, error.offset), (IoKind::ShortRead, Some(2 * PAGE as u64 - 20)));
+}
+
+#[test]
+fn a_read_says_who_answered_it() {
+    let made = made("source", None);
+    let counters = SessionCounters::new();
+    let _bound = bind(&counters);
+    made.file.write_at(&region(2, 1), 0).unwrap();
+    let mut buf = vec![0; 5000];
+    // What is asked for at once, what is read as usual, and what is known then.
+    for (steps, source, offsets) in [
+        (&[][..], Some(Source::PageCache), &[100][..]),
+        (&[Error(libc::EAGAIN)], Some(Source::Device), &[100, 100]),
+        (&[Short(10)], Some(Source::Device), &[100, 110]),
+        (&[Short(10), Short(20), Error(libc::EINTR)], Some(Source::Device), &[100, 110, 130, 130]),
+        (&[Error(libc::EIO)], None, &[100, 100]),
+        (&[], Some(Source::PageCache), &[100]),
+    ] {
+        made.script.set(steps);
+        made.script.at_once.store(0, Ordering::Relaxed);
+        buf.fill(0);
+        assert_eq!(made.file.read_at_from(&mut buf, 100).unwrap(), source, "{offsets:?}");
+        assert_eq!(buf, region(2, 1)[100..5100]);
+        assert_eq!(made.calls().iter().map(|call| call.1).collect::<Vec<_>>(), offsets);
+        assert_eq!(made.script.at_once.load(Ordering::Relaxed), 1);
+    }
+    // However many calls it took, a read is one.
+    assert_eq!((counters.get(Counter::ReadsRun), counters.get(Counter::BytesReadRun)), (6, 6 * 5000));
+    // The file's end, and what fails.
+    made.script.set(&[Short(10)]);
+    assert_eq!(made.file.read_at_from(&mut buf, 2 * PAGE as u64 - 10).unwrap_err().kind, IoKind::ShortRead);
+    made.script.set(&[Error(libc::EAGAIN), Error(libc::EIO)]);
+    assert_eq!(made.file.read_at_from(&mut buf, 0).unwrap_err().kind, IoKind::Failed);
+    // Who does not want to know does not ask.
+    made.script.at_once.store(0, Ordering::Relaxed);
+    made.script.set(&[]);
+    made.file.read_at(&mut buf, 100).unwrap();
+    assert_eq!(made.script.at_once.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn a_file_system_that_does_not_tell_who_answers_is_asked_once() {
+    for code in [libc::EOPNOTSUPP, libc::ENOSYS, libc::EINVAL] {
+        let made = made(&format!("does-not-tell-{code}"), None);
+        made.file.write_at(&region(1, 1), 0).unwrap();
+        made.script.set(&[Error(code)]);
+        for _ in 0..3 {
+            let mut buf = vec![0; 100];
+            assert_eq!(made.file.read_at_from(&mut buf, 7).unwrap(), None);
+            assert_eq!(buf, region(1, 1)[7..107]);
+        }
+        assert_eq!((made.script.at_once.load(Ordering::Relaxed), made.calls().len()), (1, 4));
+    }
 }
 
 #[test]

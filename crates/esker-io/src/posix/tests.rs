@@ -1,7 +1,9 @@
 use super::*;
 use crate::{FileFigures, IoKind, SyncMethod};
+use esker_base::trace::Source;
 use esker_base::{Counter, SessionCounters};
 use esker_memory::{Account, Region};
+use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 
 /// A folder of its own, removed at the end.
@@ -246,6 +248,40 @@ fn status_says_what_is() {
         UringStatus::Refused(why) => assert!(why.starts_with("io_uring refused: ")),
         UringStatus::Off => panic!("it was asked for"),
     }
+}
+
+/// On what this machine's temporary files lie.
+#[test]
+fn the_kernel_says_who_answers() {
+    let folder = Folder::new("source");
+    let disk = PosixDisk::new();
+    let path = folder.path("f");
+    let file = disk.open(&path, OpenMode::Create, AccessHint::Blocks).unwrap();
+    file.write_at(&vec![7; 1 << 20], 0).unwrap();
+    file.sync_all().unwrap();
+    let mut bytes = vec![0; 16 << 10];
+    let Some(source) = file.read_at_from(&mut bytes, 64 << 10).unwrap() else {
+        eprintln!("NOT REACHED: the file system of {} does not tell", path.display());
+        assert_eq!(file.read_at_from(&mut bytes, 0).unwrap(), None);
+        return;
+    };
+    assert_eq!(source, Source::PageCache, "it was just written");
+    let forget = || {
+        let plain = fs::File::open(&path).unwrap();
+        // SAFETY: the descriptor is open.
+        assert_eq!(unsafe { libc::posix_fadvise(plain.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) }, 0);
+    };
+    // A file system that lies in memory keeps it there.
+    let read = (0..10u64).map(|n| {
+        forget();
+        [(); 2].map(|()| file.read_at_from(&mut bytes, n * 16 << 10).unwrap().unwrap())
+    });
+    let read: Vec<_> = read.collect();
+    match read.contains(&[Source::PageCache; 2]) {
+        true => eprintln!("NOT REACHED: the page cache keeps what it is to forget: {read:?}"),
+        false => assert_eq!(read, [[Source::Device, Source::PageCache]; 10]),
+    }
+    assert!(bytes.iter().all(|b| *b == 7));
 }
 
 #[test]

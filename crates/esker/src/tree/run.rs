@@ -30,6 +30,7 @@ use crate::tree::stored::{agrees, blocks_of, Stored};
 use crate::{Error, Result};
 use arc_swap::{ArcSwapOption, Guard};
 use esker_base::counters::{count, Counter};
+use esker_base::trace::Source;
 use esker_format::run::{block_context, section_kind, Part, PartPlace, RunStats, Section};
 use esker_format::{CommitSeq, FileId, FolderId, FormatError, LeafEntry, TreeId};
 use esker_io::{File, IoError, IoKind};
@@ -46,6 +47,15 @@ pub(crate) type Block = <ByRow as Stored>::Block;
 pub(crate) enum MovedRun {
     Rows(Arc<Run>),
     Keys(Arc<Run<ByBytes>>),
+}
+
+/// A block was not in the block cache, and was read: who had it.
+fn count_source(source: Option<Source>) {
+    match source {
+        Some(Source::PageCache) => count(Counter::BlocksPagecache, 1),
+        Some(Source::Device) => count(Counter::BlocksDevice, 1),
+        None => {}
+    }
 }
 
 /// A run. Its file is opened when it is read, and its block index is read when it is first needed; what fails is tried
@@ -223,7 +233,9 @@ impl<K: Stored> Run<K> {
             return Ok(block);
         }
         count(Counter::BlocksMissed, 1);
-        let block = Arc::new(self.read_block_of(index, at)?);
+        let entry = &index.entries()[at];
+        let read = |file: &dyn File, buf: &mut [u8], offset| file.read_at_from(buf, offset).map(count_source);
+        let block = Arc::new(self.note(entry.block().offset, self.read_entry(entry, read))?);
         self.file.cache.insert(index, at, &block);
         Ok(block)
     }
@@ -231,7 +243,7 @@ impl<K: Stored> Run<K> {
     /// Block `at` of an index of this run from disk, past the cache: for what is read once.
     pub(crate) fn read_block_of(&self, index: &Index<K>, at: usize) -> Result<K::Block> {
         let entry = &index.entries()[at];
-        self.note(entry.block().offset, self.read_entry(entry))
+        self.note(entry.block().offset, self.read_entry(entry, |file, buf, offset| file.read_at(buf, offset)))
     }
 
     /// The same for whoever does not stand in the run.
@@ -257,13 +269,17 @@ impl<K: Stored> Run<K> {
         }
     }
 
-    fn read_entry(&self, whole: &K::Entry) -> Result<K::Block> {
+    fn read_entry(
+        &self,
+        whole: &K::Entry,
+        read: impl FnOnce(&dyn File, &mut [u8], u64) -> esker_io::Result<()>,
+    ) -> Result<K::Block> {
         let entry = whole.block();
         let file = self.file.open()?;
         let bytes = entry.stored_bytes as usize;
         let mut region = Region::new(Account::BlockCache, bytes)
             .map_err(|_| Error::OutOfMemory(format!("{bytes} bytes for a block")))?;
-        file.read_at(&mut region[..bytes], entry.offset)?;
+        read(&*file, &mut region[..bytes], entry.offset)?;
         self.open_entry(whole, Bytes::new(region, bytes)).map_err(|e| Error::damage(&self.path(), entry.offset, e))
     }
 

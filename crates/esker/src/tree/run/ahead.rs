@@ -5,12 +5,13 @@
 //! Invariants: a block that was read along is checked as any other before it comes into the cache; what is wrong with it is
 //! told to nobody but who comes to it, and reads it by itself.
 
-use super::Run;
+use super::{count_source, Run};
 use crate::tree::run::bytes::Bytes;
 use crate::tree::run::index::Index;
 use crate::tree::stored::Stored;
 use crate::Result;
 use esker_base::counters::{count, Counter};
+use esker_base::trace::Source;
 use esker_format::LeafEntry;
 use esker_memory::{Account, Region};
 use std::ops::Range;
@@ -28,12 +29,14 @@ pub(crate) struct Ahead {
     many: u32,
     /// Blocks before this one it has read along.
     end: usize,
+    /// Who answered that read.
+    source: Option<Source>,
 }
 
 impl Ahead {
     /// So many blocks at most by one read.
     pub(crate) fn new(most: u32) -> Ahead {
-        Ahead { most, many: 0, end: 0 }
+        Ahead { most, many: 0, end: 0, source: None }
     }
 
     fn next(&mut self) -> usize {
@@ -55,6 +58,7 @@ impl<K: Stored> Run<K> {
             // It was not in memory before this reader came. To find it there is no use of it: a scan is not to sweep the cache.
             if let Some(block) = index.slot(at).look() {
                 count(Counter::BlocksMissed, 1);
+                count_source(ahead.source);
                 return Ok(block);
             }
         }
@@ -62,9 +66,10 @@ impl<K: Stored> Run<K> {
             let many = ahead.next();
             let beside = self.beside(index, at..end.min(at + many));
             if beside.len() > 1 {
-                if let Some(block) = self.read_together(index, beside.clone()) {
-                    ahead.end = beside.end;
+                if let Some((block, source)) = self.read_together(index, beside.clone()) {
+                    (ahead.end, ahead.source) = (beside.end, source);
                     count(Counter::BlocksMissed, 1);
+                    count_source(source);
                     return Ok(block);
                 }
             }
@@ -87,13 +92,13 @@ impl<K: Stored> Run<K> {
         first..first + blocks.take_while(fits).count()
     }
 
-    /// Reads blocks that lie beside each other into the cache; the first of them. None: it is to be read by itself, and then tells
-    /// why.
-    fn read_together(&self, index: &Arc<Index<K>>, blocks: Range<usize>) -> Option<Arc<K::Block>> {
+    /// Reads blocks that lie beside each other into the cache; the first of them, and who answered. None: it is to be read by itself,
+    /// and then tells why.
+    fn read_together(&self, index: &Arc<Index<K>>, blocks: Range<usize>) -> Option<(Arc<K::Block>, Option<Source>)> {
         let (first, last) = (index.entry(blocks.start), index.entry(blocks.end - 1));
         let bytes = (last.offset + u64::from(last.stored_bytes) - first.offset) as usize;
         let mut all = Region::new(Account::BlockCache, bytes).ok()?;
-        self.file.open().ok()?.read_at(&mut all[..bytes], first.offset).ok()?;
+        let source = self.file.open().ok()?.read_at_from(&mut all[..bytes], first.offset).ok()?;
         let mut wanted = None;
         for at in blocks.clone() {
             let entry = index.entry(at);
@@ -107,7 +112,7 @@ impl<K: Stored> Run<K> {
             }
             wanted.get_or_insert(block);
         }
-        wanted
+        wanted.map(|block| (block, source))
     }
 
     fn open_copy(&self, index: &Index<K>, at: usize, stored: &[u8]) -> Option<K::Block> {
