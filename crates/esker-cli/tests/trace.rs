@@ -85,7 +85,11 @@ fn what_cannot_be_told_is_one() {
     let path = folder.file("a.trace", TRACE);
     let missing = folder.0.join("missing").to_str().unwrap().to_owned();
     let other = folder.file("other", "to whom it may concern\n");
-    let cases: [(&[&str], &str); 5] = [
+    let cases: [(&[&str], &str); 8] = [
+        // What would never come to an end.
+        (&["trace", "/dev/zero"], "cannot read /dev/zero: it is a device"),
+        (&["trace", "/dev/null"], "it is a device"),
+        (&["trace", "--html", "/nowhere/page.html", &path], "cannot write /nowhere/page.html"),
         (&["trace", &missing], "cannot read"),
         (&["trace", &other], "is no session trace"),
         (&["trace", "--query", "1", &path], "no statement has the query id 1"),

@@ -99,6 +99,9 @@ pub fn run(options: &Options) -> Result<Report> {
         Model::Myisam if io_size.is_power_of_two() && io_size <= 1 << 16 => Rule::MyIsam(io_size as usize),
         Model::Myisam => return Err(LabError::Invalid("--io-size must be a power of two, at most 64K".into())),
     };
+    if options.records == 0 {
+        return Err(LabError::Invalid("--records must be at least 1".into()));
+    }
     let longest = product(&[options.record_bytes as u64, options.records])?;
     let enough = longest.checked_next_power_of_two().unwrap_or(u64::MAX).min(1 << 30);
     let to = options.to.unwrap_or(enough.max(options.from));

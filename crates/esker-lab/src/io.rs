@@ -55,7 +55,7 @@ pub fn run(options: &Options) -> Result<Report> {
             calls: sizes.iter().fold(0u64, |all, n| all.saturating_add(*n)).saturating_mul(2 * groups as u64 * runs),
             barriers: (ways.len() * sizes.len()) as u64 * runs,
             memory_bytes: options.memory_bytes(sizes.iter().max().copied().unwrap_or(0)).saturating_add(times),
-            less: "--records",
+            less: "--records, --clients or --window",
             ..Needs::default()
         },
     )?;

@@ -156,9 +156,11 @@ fn write_page(common: &session::Common, report: &serde_json::Value) -> Result<()
 /// # Errors
 /// When nothing could be measured.
 pub fn run(lab: &Lab, out: &mut dyn Write) -> Result<Verdict> {
-    let mut print = |text: &str| {
-        let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
-        written.map_err(|e| LabError::Output(e.to_string()))
+    // Whoever reads it may have enough of it: what was found decides how the command ends.
+    let is_heard = !matches!(lab, Lab::RecoveryLoad(_) | Lab::MemoryLoad(_));
+    let mut print = |text: &str| match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(e) if is_heard && e.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        written => written.map_err(|e| LabError::Output(e.to_string())),
     };
     if let Lab::Report { files, text } = lab {
         let reports = read_reports(files)?;

@@ -11,7 +11,7 @@ use crate::readback::Figure;
 use crate::session::{interrupted, AGAIN};
 use crate::sizes;
 use crate::stats::{middle, Middle};
-use crate::times::PERCENTILES;
+use crate::times::{Times, PERCENTILES};
 use comfy_table::{presets::NOTHING, CellAlignment, Table};
 use serde_json::{json, Map, Value};
 use std::collections::BTreeMap;
@@ -244,14 +244,32 @@ impl Report {
     /// Distributions of all times, for people.
     fn times_text(&self) -> String {
         let timed = || self.rows.iter().filter_map(|r| Some((r, r.details.times.as_ref()?)));
-        let Some((_, first)) = timed().next() else { return String::new() };
+        let mut out = String::new();
+        // What the rows timed need not be the same thing: a write without a barrier is none.
+        let mut things: Vec<&str> = Vec::new();
+        for (_, times) in timed() {
+            if !things.contains(&times.of.as_str()) {
+                things.push(&times.of);
+            }
+        }
+        for of in things {
+            let rows = timed().filter(|(_, times)| times.of == of);
+            let _ = write!(out, "\nEach {of}, all runs, in us:\n{}\n", self.times_table(rows));
+        }
+        if !out.is_empty() {
+            let _ = writeln!(out, "{CLOSED_LOOP}");
+        }
+        out
+    }
+
+    fn times_table<'a>(&self, rows: impl Iterator<Item = (&'a Row, &'a Times)>) -> String {
         let mut head: Vec<String> = self.params.iter().map(|p| (*p).to_owned()).collect();
         head.push("count".into());
         head.extend(PERCENTILES.iter().map(|p| p.0.to_owned()));
         head.push("longest".into());
         let mut table = Table::new();
         table.load_preset(NOTHING).set_header(head);
-        for (row, times) in timed() {
+        for (row, times) in rows {
             table.add_row(row.params.iter().cloned().chain(times.cells()));
         }
         for (c, column) in table.column_iter_mut().enumerate() {
@@ -259,7 +277,7 @@ impl Report {
             let right = c >= self.params.len();
             column.set_cell_alignment(if right { CellAlignment::Right } else { CellAlignment::Left });
         }
-        format!("\nEach {}, all runs, in us:\n{}\n{CLOSED_LOOP}\n", first.of, table.trim_fmt())
+        table.trim_fmt()
     }
 
     /// As the schema says.

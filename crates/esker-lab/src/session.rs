@@ -7,6 +7,7 @@ use crate::compare::LEAST_ROUNDS;
 use crate::details::Details;
 use crate::error::{LabError, Result};
 use crate::noise::Stretches;
+use crate::probe::host::may_be_page;
 use crate::probe::raw::{Barrier, RawFile, RawOptions};
 use crate::quiet::{wait_here, Waited};
 use crate::report::{Metric, Row, Status};
@@ -29,7 +30,7 @@ pub struct Common {
     /// Prints JSON with all samples
     #[arg(long)]
     pub json: bool,
-    /// Writes a page with plots
+    /// Writes a page with plots; of files that are there only a page is overwritten
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
     /// How often each thing is measured: once, or an even number of rounds there and back (an odd one is made even); rows
@@ -72,7 +73,10 @@ impl Common {
             let dir = self.dir.display();
             return Err(LabError::Invalid(format!("there is no folder {dir}: --dir takes one that is there")));
         }
-        Ok(())
+        match &self.html {
+            Some(page) => Ok(may_be_page(page)?),
+            None => Ok(()),
+        }
     }
 
     /// The same with a number of rounds: what was asked for, or `usual`. A round needs its way back, unless it is the only

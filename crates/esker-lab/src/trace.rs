@@ -68,6 +68,9 @@ impl Options {
         if !self.blocks.iter().all(fits) {
             return Err(LabError::Invalid("a read has between 1 byte and 1G: see --block and --blocks".into()));
         }
+        if self.reads == 0 {
+            return Err(LabError::Invalid("--reads must be at least 1".into()));
+        }
         if self.direct && self.block % DIRECT_UNIT as u64 != 0 {
             return Err(LabError::Invalid(format!("with --direct, --block must be a multiple of {DIRECT_UNIT}")));
         }

@@ -5,7 +5,7 @@
 mod lab;
 
 use clap::Parser;
-use esker_lab::Verdict;
+use esker_lab::{LabError, Verdict};
 use lab::{report, report_of_any_verdict, rows, run, schema, statuses, Command, Folder, COUNTING};
 use serde_json::Value;
 
@@ -47,8 +47,8 @@ fn doctor_looks_at_everything() {
 }
 
 #[test]
-fn odd_sizes_and_no_records_at_all() {
-    for (records, bytes) in [("0", "103"), ("1", "1"), ("1000", "4097")] {
+fn odd_sizes_and_one_record() {
+    for (records, bytes) in [("1", "1"), ("1000", "4097")] {
         for command in ["io", "buffer"] {
             let arguments = [command, "--records", records, "--record-bytes", bytes, "--runs", "1"];
             let report = report(&Folder::new(&format!("odd-{command}")), &arguments);
@@ -228,8 +228,79 @@ fn every_time_is_in_the_distribution() {
             }
         }
     }
-    let (_, text) = run(&folder, &["sync", "--count", "30", "--runs", "2", "--min-time", "0"]).unwrap();
-    assert!(text.contains("Each barrier, all runs, in us:") && text.contains("A closed loop"), "{text}");
+}
+
+#[test]
+fn what_is_timed_stands_under_its_own_name() {
+    let folder = Folder::new("timed");
+    let few = ["sync", "--count", "30", "--rates", "1M", "--runs", "1", "--min-time", "0"];
+    let (_, text) = run(&folder, &few).unwrap();
+    let (_, rest) = text.split_once("\nEach barrier, all runs, in us:\n").unwrap();
+    let (barriers, writes) = rest.split_once("\nEach write, all runs, in us:\n").unwrap();
+    let with = |part: &str, barrier: &str| part.lines().filter(|l| l.contains(barrier)).count();
+    assert!(with(barriers, " fdatasync ") > 5 && with(barriers, " none ") == 0, "{barriers}");
+    assert!(with(writes, " fdatasync ") == 0 && with(writes, " none ") == 1, "{writes}");
+    assert_eq!((writes.matches("A closed loop").count(), text.matches("A closed loop").count()), (1, 1), "{text}");
+    // Batches of other sizes are other things, too; so on the page.
+    let outside = Folder::new("timed-page");
+    let page = outside.0.join("page.html");
+    let sizes = ["io", "--records", "1000,3000", "--ways", "plain", "--only", "write", "--runs", "1"];
+    let (_, text) = run(&folder, &[&sizes[..], &["--html", page.to_str().unwrap()]].concat()).unwrap();
+    let page = std::fs::read_to_string(page).unwrap();
+    for (of, records) in [("2 records", "1000"), ("6 records", "3000")] {
+        let (_, rest) = text.split_once(&format!("\nEach {of}, all runs, in us:\n")).unwrap();
+        let lines: Vec<&str> = rest.lines().skip(1).take_while(|l| !l.is_empty() && !l.starts_with("A ")).collect();
+        // It, and the same again.
+        assert!(lines.len() == 2 && lines.iter().all(|l| l.starts_with(records)), "{lines:?}");
+        assert!(page.contains(&format!("each {of}")), "{page}");
+    }
+}
+
+#[test]
+fn nothing_is_measured_of_nothing() {
+    let folder = Folder::new("nothing");
+    let nothing: [(&[&str], &str); 5] = [
+        (&["io", "--records", "0"], "--records"),
+        (&["io", "--records", "1000,0"], "--records"),
+        (&["buffer", "--records", "0"], "--records"),
+        (&["recovery", "--records", "0"], "--records"),
+        (&["trace", "--reads", "0"], "--reads"),
+    ];
+    for (arguments, option) in nothing {
+        let said = run(&folder, arguments).unwrap_err();
+        assert!(matches!(said, LabError::Invalid(_)), "{said:?}");
+        assert_eq!(said.to_string(), format!("{option} must be at least 1"));
+        assert_eq!(std::fs::read_dir(&folder.0).unwrap().count(), 0);
+    }
+}
+
+#[test]
+fn a_page_that_cannot_be_is_refused_before_anything_is_measured() {
+    let (folder, outside) = (Folder::new("no-page"), Folder::new("no-page-files"));
+    let file = |name: &str| outside.0.join(name).to_str().unwrap().to_owned();
+    std::fs::write(file("report.json"), "{}").unwrap();
+    for (page, why) in [
+        (file("missing/page.html"), "No such file"),
+        (file(""), "Is a directory"),
+        (file("report.json"), "no page of HTML"),
+    ] {
+        // Neither would come to an end soon.
+        for command in [&["sync", "--count", "1000000", "--rates", "0"][..], &["all", "--full"]] {
+            let said = run(&folder, &[command, &["--html", &page]].concat()).unwrap_err().to_string();
+            assert!(said.starts_with(&format!("cannot write {page}")) && said.contains(why), "{said}");
+            assert_eq!(std::fs::read_dir(&folder.0).unwrap().count(), 0, "{command:?}");
+        }
+    }
+    assert_eq!(std::fs::read_to_string(file("report.json")).unwrap(), "{}");
+    // Whoever looks leaves nothing, and a page is written over.
+    let page = file("page.html");
+    let few = ["sync", "--count", "1", "--rates", "0", "--runs", "1", "--min-time", "0", "--html", &page];
+    for _ in 0..2 {
+        run(&folder, &few).unwrap();
+        assert!(std::fs::read_to_string(&page).unwrap().ends_with("</html>\n"));
+    }
+    assert!(run(&folder, &["sync", "--count", "0", "--html", &file("other.html")]).is_err());
+    assert_eq!(std::fs::read_dir(&outside.0).unwrap().count(), 2);
 }
 
 #[test]

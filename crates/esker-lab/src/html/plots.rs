@@ -95,8 +95,17 @@ pub(super) fn plots(out: &mut String, reports: &[Named<'_>], painted: &Painted) 
         let title = format!("sizes of groups: {name}");
         distribution(out, reports, &layout, &title, "how often it was how large", &|row| &row["groups"][&name]);
     }
-    if let Some(of) = rows(first).find_map(|r| r["times"]["of"].as_str()) {
-        distribution(out, reports, &layout, &format!("each {of}"), TIMES, &|row| &row["times"]);
+    let mut things: Vec<&str> = Vec::new();
+    for of in rows(first).filter_map(|r| r["times"]["of"].as_str()) {
+        if !things.contains(&of) {
+            things.push(of);
+        }
+    }
+    for of in things {
+        distribution(out, reports, &layout, &format!("each {of}"), TIMES, &|row| match row["times"]["of"] == of {
+            true => &row["times"],
+            false => &Value::Null,
+        });
         over_time(out, reports, &layout, of);
     }
     out.push_str("</div>\n");
@@ -456,7 +465,8 @@ fn distribution(
 /// How long each took, run after run: a plot for each row, with the median of each part of a run and the longest above it.
 fn over_time(out: &mut String, reports: &[Named<'_>], layout: &Layout<'_>, of: &str) {
     let names = layout.all();
-    for row in rows(reports[0].1).filter(|r| r["status"] == "good").take(MOST_OVER_TIME) {
+    let timed = |r: &&Value| r["status"] == "good" && r["times"]["of"] == of;
+    for row in rows(reports[0].1).filter(timed).take(MOST_OVER_TIME) {
         let name = label(row, &names, " ");
         let mut series: Vec<Series> = Vec::new();
         for (n, (_, report)) in reports.iter().enumerate() {

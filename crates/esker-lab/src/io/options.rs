@@ -75,6 +75,9 @@ impl Options {
     }
 
     pub(super) fn check(&self) -> Result<()> {
+        if self.records.contains(&0) {
+            return Err(LabError::Invalid("--records must be at least 1".into()));
+        }
         if self.buffer == 0 || self.buffer > 1 << 30 {
             return Err(LabError::Invalid("--buffer must be between 1 byte and 1G".into()));
         }

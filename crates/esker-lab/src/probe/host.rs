@@ -2,6 +2,7 @@
 
 use esker_io::{IoError, Result};
 use std::fs;
+use std::io::{self, Read};
 use std::path::Path;
 use std::time::Duration;
 
@@ -27,6 +28,38 @@ pub fn canonical(path: &Path) -> Result<std::path::PathBuf> {
 /// What the operating system says.
 pub fn write_text(path: &Path, text: &str) -> Result<()> {
     fs::write(path, text).map_err(|e| IoError::from_os("write", path, None, &e))
+}
+
+/// How every page begins.
+const PAGE: &[u8] = b"<!doctype html>";
+
+/// Refuses to write a page there, before anything is measured for it: where it cannot be, and over a file that is no page.
+///
+/// # Errors
+/// What the operating system says; `AlreadyExists`.
+pub fn may_be_page(path: &Path) -> Result<()> {
+    let told = |e: io::Error| IoError::from_os("write", path, None, &e);
+    let mut options = fs::OpenOptions::new();
+    options.write(true);
+    match fs::metadata(path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {
+            options.create_new(true).open(path).map_err(told)?;
+            fs::remove_file(path).map_err(told)
+        }
+        Err(e) => Err(told(e)),
+        Ok(found) if found.is_dir() => Err(told(io::Error::from_raw_os_error(libc::EISDIR))),
+        // A terminal, a pipe: it may wait for who opens it.
+        Ok(found) if !found.is_file() => Ok(()),
+        Ok(found) => {
+            let mut begin = Vec::new();
+            let file = options.read(true).open(path).map_err(told)?;
+            file.take(PAGE.len() as u64).read_to_end(&mut begin).map_err(told)?;
+            match found.len() == 0 || begin == PAGE {
+                true => Ok(()),
+                false => Err(told(io::Error::other("it is there already and is no page of HTML"))),
+            }
+        }
+    }
 }
 
 /// What this process has used so far.
