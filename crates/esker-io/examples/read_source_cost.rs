@@ -117,7 +117,10 @@ fn cold(file: &File, buf: &mut [u8]) -> std::io::Result<()> {
         let mut in_failed = 0.0;
         for _ in 0..COLD_READS {
             let offset = random.offset(FILE_BYTES, bytes);
-            in_failed += ns_each(1, || Ok(drop(black_box(at_once(file, buf, offset)))))?;
+            in_failed += ns_each(1, || {
+                black_box(at_once(file, buf, offset));
+                Ok(())
+            })?;
             plain(file, black_box(buf), offset)?;
         }
         failed.push(in_failed / COLD_READS as f64);

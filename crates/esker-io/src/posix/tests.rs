@@ -274,7 +274,7 @@ fn the_kernel_says_who_answers() {
     // A file system that lies in memory keeps it there.
     let read = (0..10u64).map(|n| {
         forget();
-        [(); 2].map(|()| file.read_at_from(&mut bytes, n * 16 << 10).unwrap().unwrap())
+        [(); 2].map(|()| file.read_at_from(&mut bytes, n * (16 << 10)).unwrap().unwrap())
     });
     let read: Vec<_> = read.collect();
     match read.contains(&[Source::PageCache; 2]) {
