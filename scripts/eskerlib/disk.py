@@ -1,4 +1,4 @@
-"""Block devices of our own: an image file, slowdisk.c (FUSE) over it, a loop device over that, ext4 or XFS on it. A flush takes as
+"""Block devices of our own: an image file, slowdisk.c (FUSE) over it, a loop device over that, ext4, XFS or btrfs on it. A flush takes as
 long as one says, and the power can be cut. Needs root, /dev/fuse and loop devices."""
 import os
 import shutil
@@ -10,7 +10,8 @@ from . import env
 
 SOURCE = os.path.join(env.ROOT, "scripts", "slowdisk.c")
 # How each file system is made: whole at once, so that nothing is left to be written in the background, and without discards.
-MAKE = {"ext4": ["mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0,nodiscard"], "xfs": ["mkfs.xfs", "-q", "-f", "-K"]}
+MAKE = {"ext4": ["mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0,nodiscard"], "xfs": ["mkfs.xfs", "-q", "-f", "-K"],
+        "btrfs": ["mkfs.btrfs", "-q", "-f", "-K"]}
 
 
 class CannotHere(Exception):
@@ -136,15 +137,22 @@ def clear(folder):
     for line in run("losetup", "--list", "--noheadings", "--output", "NAME,BACK-FILE", check=False).splitlines():
         if line.split(None, 1)[1:] and line.split(None, 1)[1].startswith(os.path.join(fuse, "disk")):
             subprocess.run(["losetup", "-d", line.split()[0]], capture_output=True)
-    if os.path.ismount(fuse):
+    if is_mounted(fuse):
         subprocess.run(["fusermount3", "-u", "-z", fuse], capture_output=True)
     shutil.rmtree(folder, ignore_errors=True)
+
+
+def is_mounted(folder):
+    """As the kernel lists it: os.path.ismount asks the file system, and takes the EIO of one without power for a no."""
+    path = os.path.realpath(folder).replace("\\", r"\134").replace(" ", r"\040").replace("\t", r"\011")
+    with open("/proc/self/mountinfo", encoding="utf-8") as f:
+        return any(line.split()[4] == path for line in f)
 
 
 def unmount(folder):
     """What is mounted there, at the latest when nobody uses it any more."""
     for _ in range(100):
-        if not os.path.ismount(folder) or subprocess.run(["umount", folder], capture_output=True).returncode == 0:
+        if not is_mounted(folder) or subprocess.run(["umount", folder], capture_output=True).returncode == 0:
             return
         time.sleep(0.05)
     subprocess.run(["umount", "-l", folder], capture_output=True)

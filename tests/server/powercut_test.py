@@ -1,10 +1,11 @@
 """The real server on a disk whose power is cut, checked row by row afterwards.
 
-The disk is scripts/slowdisk.c (FUSE) under a loop device with ext4: on a cut, every 4 KiB block that was written
-but not flushed is kept or lost at random. Needs root, /dev/fuse and loop devices; says SKIPPED, with the reason, on a
+The disk is scripts/slowdisk.c (FUSE) under a loop device with ext4, XFS or btrfs: on a cut, every 4 KiB block that was
+written but not flushed is kept or lost at random. Needs root, /dev/fuse and loop devices; says SKIPPED, with the reason, on a
 machine without. Load, settings and check are those of kill_test.py, also what must have been reached.
 
-    CUTS=1           power cuts
+    CUTS=1           power cuts on each file system
+    FILESYSTEMS=ext4,xfs,btrfs   which
     CLIENTS=6  SEED=  CRASH_ENGINE=  BINLOG=off,on   as in kill_test.py; BINLOG alternates from cut to cut
     FLUSH_US=300     microseconds that each flush of the disk takes
     CANARY=1         let commits be acknowledged before they are durable: the test must find what is lost
@@ -19,10 +20,11 @@ import pytest
 import crash
 from cases import BINLOGS, CANARY, CLIENTS, ENGINE, SEED, finds_the_canary, none_of
 from eskerlib import env, server, show
-from eskerlib.disk import CannotHere, Disk, run
+from eskerlib.disk import MAKE, CannotHere, Disk, run
 
 FOLDER = os.path.join(env.VAR, "power")
 CUTS = env.number("CUTS", 1)
+FILESYSTEMS = env.names("FILESYSTEMS", MAKE, MAKE)
 FLUSH_US = env.number("FLUSH_US", 300, least=0)
 
 
@@ -76,7 +78,7 @@ def one_cut(disk, setting, seed, reach, last, work):
             problems += work.replay(s).compare(c)
         c.close()
         done = sum(w.acknowledged for w in writers)
-        show.say(f"{ENGINE}, binlog {setting}, power cut after {when} ({lost}): {done} acknowledged, "
+        show.say(f"{ENGINE} on {disk.filesystem}, binlog {setting}, power cut after {when} ({lost}): {done} acknowledged, "
                  f"{looked:,} rows looked at, restart {restart:.2f} s" + ("" if not problems else f", {len(problems)} PROBLEMS"))
         none_of(problems + ([] if done else ["nothing was acknowledged, the test proved nothing"]))
         s.stop()
@@ -87,10 +89,10 @@ def one_cut(disk, setting, seed, reach, last, work):
 
 @pytest.fixture
 def disk(request):
-    """A disk, without its power at the end; its files are kept if the case failed."""
+    """A disk, without its power at the end; its files are kept if the case failed. A case may name its file system."""
     shutil.rmtree(FOLDER, ignore_errors=True)
     os.makedirs(FOLDER)
-    made, failed_before = Disk(FOLDER, FLUSH_US), request.session.testsfailed
+    made, failed_before = Disk(FOLDER, FLUSH_US, getattr(request, "param", "ext4")), request.session.testsfailed
     try:
         skip_unless_it_can(made.build)
         yield made
@@ -103,11 +105,14 @@ def disk(request):
 
 
 @finds_the_canary
+@pytest.mark.parametrize("disk", FILESYSTEMS, indirect=True)
 def test_power_cut(disk, again):
-    """All cuts, without and with the binlog by turns."""
-    again(SEED=SEED, CUTS=CUTS, BINLOG=",".join(BINLOGS), CLIENTS=CLIENTS, CRASH_ENGINE=ENGINE, FLUSH_US=FLUSH_US)
-    reach = crash.Reach(ENGINE, crash.REACH + (crash.REACH_BINLOG if "on" in BINLOGS[:CUTS] else ()))
+    """All cuts, without and with the binlog by turns; the next file system begins with the other."""
+    first = FILESYSTEMS.index(disk.filesystem) % len(BINLOGS)
+    turns = BINLOGS[first:] + BINLOGS[:first]
+    again(SEED=SEED, CUTS=CUTS, FILESYSTEMS=disk.filesystem, BINLOG=",".join(turns), CLIENTS=CLIENTS, CRASH_ENGINE=ENGINE, FLUSH_US=FLUSH_US)
+    reach = crash.Reach(ENGINE, crash.REACH + (crash.REACH_BINLOG if "on" in turns[:CUTS] else ()))
     for number in range(CUTS):
-        one_cut(disk, BINLOGS[number % len(BINLOGS)], SEED + 2 * number, reach, number == CUTS - 1, crash.Mixed())
+        one_cut(disk, turns[number % len(turns)], SEED + 2 * number, reach, number == CUTS - 1, crash.Mixed())
     show.say(f"reached: {reach}")
     none_of(reach.problems())
