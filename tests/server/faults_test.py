@@ -199,6 +199,51 @@ def full_disk(s, mount):
     s.stop()
 
 
+def shared_disk(s, mount, share):
+    """The folder was restored with holes, or shares its blocks: what `share` does to it. The log needs space for what it writes
+    over, and must have taken it before: that the disk is full is an error of the statement, and passes."""
+    s.settings = dict(s.settings, esker_wal_segment_size=MIB, esker_data_dir=os.path.join(mount, "esker"))
+    s.start()
+    c = s.connect("test")
+    c.query("CREATE OR REPLACE TABLE test.t (a INT, b VARCHAR(900)) ENGINE=Esker")
+    for n in range(3000):  # segments that are spares later
+        c.query(f"INSERT INTO test.t VALUES ({n},REPEAT(MD5({n}),20))")
+    c.close()
+    s.stop()
+    share()
+    s.start()
+    c, ballast, rows, errno, text = s.connect("test"), os.path.join(mount, "ballast"), 3000, 0, ""
+    with open(ballast, "wb", buffering=0) as f:
+        with pytest.raises(OSError):
+            while True:
+                f.write(bytes(64 << 10))
+    while errno == 0 and rows < 60000:
+        errno, text = error_of(c, f"INSERT INTO test.t VALUES ({rows},REPEAT(MD5({rows}),20))")
+        rows += errno == 0
+    check(errno in CLEAR, f"blocks of the log shared or missing, full disk: {rows - 3000} rows go in, then error {errno} {text[:150]}")
+    os.unlink(ballast)
+    errno, text = error_of(c, f"INSERT INTO test.t VALUES ({rows},REPEAT(MD5({rows}),20))")
+    check(errno == 0, f"with space again a row goes in: {errno} {text[:200]}")
+    c.close()
+    s.kill()
+    s.start()
+    c = s.connect("test")
+    check(c.one("SELECT COUNT(*) FROM test.t WHERE LEFT(b,32)=MD5(a)") == str(rows + 1), f"after kill -9 all {rows + 1} rows are there")
+    c.query("CREATE OR REPLACE TABLE test.t (a INT, b VARCHAR(400), version INT DEFAULT 0) ENGINE=Esker")
+    c.query("INSERT INTO test.t (a,b) VALUES (1,MD5(1))")
+    c.close()
+    s.stop()
+
+
+def with_holes(folder):
+    """As a copy that leaves zeros out makes it."""
+    os.rename(folder, folder + ".old")
+    subprocess.run(["cp", "-a", "--sparse=always", folder + ".old", folder], check=True)
+    shutil.rmtree(folder + ".old")
+    sizes = [os.stat(os.path.join(folder, "wal", name)) for name in os.listdir(os.path.join(folder, "wal"))]
+    check(any(s.st_blocks * 512 < s.st_size for s in sizes), f"the log's files have holes: {[(s.st_size, s.st_blocks * 512) for s in sizes]}")
+
+
 def filling_disk(s, mount):
     """A disk that fills up and gets space again, three times in one life of the server: it goes on, in the background too."""
     s.settings = dict(crash.settings(False, None), esker_data_dir=os.path.join(mount, "esker"))
@@ -530,6 +575,7 @@ def test_disk(s):
         try:
             full_disk(s, mount)
             filling_disk(s, mount)
+            shared_disk(s, mount, lambda: with_holes(os.path.join(mount, "esker")))
             read_only(s, mount)
         finally:
             s.kill()
@@ -541,6 +587,8 @@ def test_copying_disk(s):
     def cases(mount):
         try:
             full_disk(s, mount)
+            snapshot = ["btrfs", "-q", "subvolume", "snapshot", mount, os.path.join(mount, "snapshot")]
+            shared_disk(s, mount, lambda: subprocess.run(snapshot, check=True, capture_output=True))
         finally:
             s.kill()
     on_a_disk(["mkfs.btrfs", "-q", "-f"], cases)

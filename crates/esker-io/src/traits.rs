@@ -114,6 +114,10 @@ pub trait File: Send + Sync {
     fn set_size(&self, size_bytes: u64) -> Result<()>;
     /// Reserves space without changing the size; a file system that cannot is no error.
     fn reserve(&self, offset: u64, size_bytes: u64) -> Result<()>;
+    /// Can all of it be written over without more space? Not if it has holes, or shares blocks with a copy or a snapshot.
+    fn owns_space(&self) -> Result<bool> {
+        Ok(true)
+    }
     /// Buffers, offsets and lengths of writes must be multiples of this (1 when it does not matter).
     fn write_alignment(&self) -> usize {
         1

@@ -127,15 +127,7 @@ pub(crate) fn create_spare(disk: &dyn Disk, path: &Path, capacity: u64) -> Resul
         let file = disk.open(path, OpenMode::Create, AccessHint::Log)?;
         let size = HEADER + capacity;
         file.reserve(0, size)?;
-        let zeros = Region::zeroed(Account::Wal, ZEROS_BYTES)?;
-        let mut at = 0;
-        while at < size {
-            let bytes = (size - at).min(ZEROS_BYTES as u64);
-            file.write_at(&zeros[..bytes as usize], at)?;
-            at += bytes;
-        }
-        file.sync_all()?;
-        Ok(())
+        write_zeros(&*file, size)
     };
     let filled = fill();
     if filled.is_err() {
@@ -145,6 +137,32 @@ pub(crate) fn create_spare(disk: &dyn Disk, path: &Path, capacity: u64) -> Resul
         count(Counter::WalSegmentsCreated, 1);
     }
     filled
+}
+
+fn write_zeros(file: &dyn File, size: u64) -> Result<()> {
+    let zeros = Region::zeroed(Account::Wal, ZEROS_BYTES)?;
+    let mut at = 0;
+    while at < size {
+        let bytes = (size - at).min(ZEROS_BYTES as u64);
+        file.write_at(&zeros[..bytes as usize], at)?;
+        at += bytes;
+    }
+    file.sync_all()?;
+    Ok(())
+}
+
+/// Takes the space of a spare that has holes, or shares blocks with a copy or a snapshot, now: that there is none is an error
+/// that passes; met by a commit in the segment that it becomes, it would stop the log.
+fn take_space(disk: &dyn Disk, spare: &Path, file: &dyn File) -> Result<()> {
+    if file.owns_space()? {
+        return Ok(());
+    }
+    let taken = write_zeros(file, file.size_bytes()?);
+    if taken.is_err() {
+        // What it took by then is given back: a smaller one may fit.
+        let _ = disk.remove(spare);
+    }
+    taken
 }
 
 /// Makes the names in the log's folder durable. That there is no space is no passing failure here: which names are on the
@@ -172,6 +190,7 @@ pub(crate) fn make(
     aligned[..head.len()].copy_from_slice(&head);
     {
         let file = disk.open(spare, OpenMode::Write, AccessHint::Log)?;
+        take_space(disk, spare, &*file)?;
         file.write_at(&aligned[..head.len()], 0)?;
         file.sync_data()?;
     }

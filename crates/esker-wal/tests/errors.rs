@@ -10,6 +10,7 @@ use esker_format::Lsn;
 use esker_io::{Disk, IoKind, SimDisk};
 use esker_wal::{Wal, WalError, SECTOR_BYTES};
 use std::path::Path;
+use std::sync::atomic::Ordering;
 
 const PASSING: [IoKind; 2] = [IoKind::DiskFull, IoKind::Resources];
 
@@ -211,6 +212,22 @@ fn spares_can_be_dropped_for_their_space() {
     wal.drop_spares().unwrap();
     assert_eq!(wal.stats().spares, 0);
     assert_eq!(watch.disk.used_bytes(), before - spares * 5 * SECTOR_BYTES);
+    goes_on(&watch, &wal, from, all);
+}
+
+/// It is written whole before it is a segment; where there is no space for that it goes, and the log is as it was.
+#[test]
+fn a_spare_that_shares_its_blocks_takes_space_of_its_own() {
+    let (watch, wal, from, all) = log(true);
+    let (before, spares) = (watch.disk.op_count(), wal.stats().spares);
+    watch.shares.store(true, Ordering::Relaxed);
+    watch.disk.fail_once(before + 1, IoKind::DiskFull);
+    let refused = wal.prepare_segments();
+    assert_eq!(struck(&watch.disk, before + 1), "write");
+    assert!(matches!(refused, Err(WalError::DiskFull(_))), "{refused:?}");
+    assert_eq!((wal.stats().spares, wal.poisoned()), (spares - 1, None));
+    wal.prepare_segments().unwrap();
+    assert!(wal.stats().spares < spares - 1, "no spare was used: {:?}", wal.stats());
     goes_on(&watch, &wal, from, all);
 }
 

@@ -5,6 +5,7 @@
 //! it covers.
 
 use super::linked::{self, Linked, LinkedWriter};
+use super::own_space;
 use super::uring::{RingPool, WriteQueue};
 use crate::accounting::FileKind;
 use crate::calls::{self, Calls};
@@ -213,6 +214,11 @@ impl File for PosixFile {
                 _ => return fail(error),
             }
         }
+    }
+
+    fn owns_space(&self) -> Result<bool> {
+        let fail = |error| self.error("ask for the extents of", None, &error);
+        own_space::is_its_own(&self.plain, self.size_bytes()?).map_err(fail)
     }
 
     fn write_alignment(&self) -> usize {

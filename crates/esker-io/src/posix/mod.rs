@@ -8,6 +8,7 @@ mod file;
 mod in_place;
 mod linked;
 mod lock;
+mod own_space;
 mod uring;
 
 use crate::accounting;

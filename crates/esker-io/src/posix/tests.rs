@@ -335,3 +335,35 @@ fn queued_writes_are_their_files() {
     assert_eq!((figures.writes, figures.write_bytes, figures.size_bytes, figures.syncs), (4, 4 << 12, 4 << 12, 1));
     assert!(figures.write_ns > 0);
 }
+
+#[test]
+fn a_file_with_holes_does_not_own_its_space() {
+    let folder = Folder::new("own-space");
+    let disk = PosixDisk::new();
+    const MIB: u64 = 1 << 20;
+    let open = |name: &str| disk.open(&folder.path(name), OpenMode::Create, AccessHint::Log).unwrap();
+    let whole = open("whole");
+    whole.write_at(&vec![1; MIB as usize], 0).unwrap();
+    assert!(whole.owns_space().unwrap());
+    // Extents that lie apart, more of them than are asked for at once.
+    let holes = open("holes");
+    holes.set_size(2 * MIB).unwrap();
+    if holes.owns_space().unwrap() {
+        println!("not looked at: the file system of {} does not tell", folder.0.display());
+        return;
+    }
+    for n in 0..256 {
+        holes.write_at(&[1; 4096], 2 * n * 4096).unwrap();
+    }
+    assert!(!holes.owns_space().unwrap());
+    for n in 0..256 {
+        assert!(!holes.owns_space().unwrap(), "hole {n}");
+        holes.write_at(&[1; 4096], (2 * n + 1) * 4096).unwrap();
+    }
+    assert!(holes.owns_space().unwrap());
+    let reserved = open("reserved");
+    reserved.set_size(MIB).unwrap();
+    reserved.reserve(0, MIB).unwrap();
+    assert!(reserved.owns_space().unwrap());
+    assert!(open("empty").owns_space().unwrap());
+}

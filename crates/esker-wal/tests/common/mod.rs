@@ -43,6 +43,8 @@ pub struct Watch {
     pub pause: Pause,
     /// Methods that the system does not have.
     pub refuses: Vec<SyncMethod>,
+    /// Files say that they share their blocks with others.
+    pub shares: Arc<AtomicBool>,
 }
 
 struct Watched {
@@ -50,11 +52,12 @@ struct Watched {
     seen: Arc<Mutex<Seen>>,
     pause: Pause,
     refuses: Vec<SyncMethod>,
+    shares: Arc<AtomicBool>,
 }
 
 impl Watch {
     pub fn new(disk: SimDisk) -> Self {
-        Watch { disk, seen: Arc::default(), pause: Arc::new(|| {}), refuses: Vec::new() }
+        Watch { disk, seen: Arc::default(), pause: Arc::new(|| {}), refuses: Vec::new(), shares: Arc::default() }
     }
     pub fn counts(&self) -> (u64, u64, u64) {
         let seen = self.seen.lock().unwrap();
@@ -78,6 +81,7 @@ impl Disk for Watch {
             seen: self.seen.clone(),
             pause: self.pause.clone(),
             refuses: self.refuses.clone(),
+            shares: self.shares.clone(),
         }))
     }
     fn create_dir(&self, path: &Path) -> Result<()> {
@@ -185,6 +189,9 @@ impl File for Watched {
     }
     fn reserve(&self, offset: u64, size_bytes: u64) -> Result<()> {
         self.file.reserve(offset, size_bytes)
+    }
+    fn owns_space(&self) -> Result<bool> {
+        Ok(!self.shares.load(Ordering::Relaxed))
     }
 }
 
