@@ -310,6 +310,8 @@ static std::string in_data_home(const char *folder)
 bool fill_options(EsOptions *options, std::string *folder, EsError *why)
 {
   es_default_options(options);
+  if (es_data_folder(data_dir ? data_dir : "", mysql_real_data_home, why) != EsStatus::Ok)
+    return false;
   *folder= in_data_home(data_dir);
   if (es_trace_folder(trace_dir ? trace_dir : "", mysql_real_data_home, folder->c_str(), why) != EsStatus::Ok)
     return false;

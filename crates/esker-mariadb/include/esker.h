@@ -38,38 +38,6 @@ constexpr static const uint32_t ES_NEW_INDEX = ~0;
 /// Bytes of an XID's parts together.
 constexpr static const size_t ES_XID_DATA_BYTES = 128;
 
-/// When a commit is written and made durable.
-enum class EsFlushMode : int32_t {
-  /// Some time later; a crash of the process loses the last commits.
-  Lazy = 0,
-  /// Before it returns.
-  EveryCommit = 1,
-  /// Written before it returns, durable some time later: a power cut loses the last commits.
-  WriteOnly = 2,
-};
-
-/// What makes the log durable.
-enum class EsSyncMethod : int32_t {
-  /// A write, then fdatasync.
-  Fdatasync = 0,
-  /// One write that is durable.
-  Dsync = 1,
-  /// A write and fdatasync by one call of io_uring.
-  Uring = 2,
-  /// What a trial at the opening finds to be fastest.
-  Auto = 3,
-};
-
-/// How much a line of the log matters.
-enum class EsLogLevel : int32_t {
-  /// Something is wrong.
-  Error = 0,
-  /// Something to look at.
-  Warning = 1,
-  /// For the record.
-  Info = 2,
-};
-
 /// How a call ended.
 enum class [[nodiscard]] EsStatus : int32_t {
   /// It did what it was asked for.
@@ -122,6 +90,38 @@ enum class [[nodiscard]] EsStatus : int32_t {
   DuplicateKey = 23,
   /// What this version of the boundary has no code for.
   Other = 24,
+};
+
+/// When a commit is written and made durable.
+enum class EsFlushMode : int32_t {
+  /// Some time later; a crash of the process loses the last commits.
+  Lazy = 0,
+  /// Before it returns.
+  EveryCommit = 1,
+  /// Written before it returns, durable some time later: a power cut loses the last commits.
+  WriteOnly = 2,
+};
+
+/// What makes the log durable.
+enum class EsSyncMethod : int32_t {
+  /// A write, then fdatasync.
+  Fdatasync = 0,
+  /// One write that is durable.
+  Dsync = 1,
+  /// A write and fdatasync by one call of io_uring.
+  Uring = 2,
+  /// What a trial at the opening finds to be fastest.
+  Auto = 3,
+};
+
+/// How much a line of the log matters.
+enum class EsLogLevel : int32_t {
+  /// Something is wrong.
+  Error = 0,
+  /// Something to look at.
+  Warning = 1,
+  /// For the record.
+  Info = 2,
 };
 
 /// How a column's bytes lie in a row image.
@@ -274,6 +274,12 @@ struct EsTable;
 /// A session's trace. Used by the session's thread; a statement begins and ends in one thread.
 struct EsTrace;
 
+/// The words of a failure; filled in only by a call that fails.
+struct EsError {
+  /// NUL-terminated, cut if longer.
+  char text[ES_ERROR_BYTES];
+};
+
 /// Takes a line for the log: `length` bytes without a NUL, valid for the call. Called from any thread, also before
 /// `es_engine_open` returns.
 using EsLogFn = void(*)(void *context, EsLogLevel level, const char *text, size_t length);
@@ -332,12 +338,6 @@ struct EsOptions {
   void *weights_context;
   /// NULL: nobody wants to know. The process has one.
   EsWaitingFn waiting;
-};
-
-/// The words of a failure; filled in only by a call that fails.
-struct EsError {
-  /// NUL-terminated, cut if longer.
-  char text[ES_ERROR_BYTES];
 };
 
 /// How one column lies in a row image.
@@ -810,6 +810,14 @@ struct EsTraceEnd {
 };
 
 extern "C" {
+
+/// May the engine's files lie in `folder`, as `esker_data_dir` has it? Not in a database's folder, nor in the server's own.
+///
+/// # Safety
+/// Texts of C; `home` is the server's data folder.
+EsStatus es_data_folder(const char *folder,
+                        const char *home,
+                        EsError *error);
 
 /// The options that the engine itself would choose; `data_dir`, `log` and those of weights are NULL.
 ///

@@ -2,6 +2,7 @@
 //! The engine's handle: open, close, settings.
 
 use crate::boundary::{out, shared, take, FromC, Unchecked};
+use crate::folders;
 use crate::guard::{catch, Guard};
 use crate::index::{EsCollationTextFn, EsWeightsFn, EsWeightsVersionFn, Weights};
 use crate::service::Service;
@@ -181,6 +182,19 @@ fn sync_method(given: Unchecked<EsSyncMethod>) -> Result<Option<SyncMethod>, Fai
 
 fn size(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
+}
+
+/// May the engine's files lie in `folder`, as `esker_data_dir` has it? Not in a database's folder, nor in the server's own.
+///
+/// # Safety
+/// Texts of C; `home` is the server's data folder.
+#[no_mangle]
+pub unsafe extern "C" fn es_data_folder(folder: *const c_char, home: *const c_char, error: *mut EsError) -> EsStatus {
+    // SAFETY: the caller's promise.
+    let text = |pointer| unsafe { str_of(pointer) };
+    let result = catch(|| folders::check_data(text(folder)?, Path::new(text(home)?)));
+    // SAFETY: the caller's promise.
+    unsafe { report(result, error) }
 }
 
 /// The options that the engine itself would choose; `data_dir`, `log` and those of weights are NULL.

@@ -15,6 +15,7 @@
 mod boundary;
 #[cfg(test)]
 mod call_tests;
+mod folders;
 mod guard;
 #[cfg(test)]
 mod header_tests;

@@ -5,11 +5,11 @@
 //! or its size is the greatest, ends with a line that says so; the session goes on. So does a trace that panics: it holds nothing of
 //! the engine's, which goes on, too.
 
-mod folder;
 mod lines;
 
 use crate::boundary::{exclusive, out, shared, slice, take};
 use crate::engine::EsEngine;
+use crate::folders;
 use crate::guard::catch;
 use crate::session::EsSession;
 use crate::status::{report, str_of, EsError, EsStatus, Failure};
@@ -428,7 +428,7 @@ pub unsafe extern "C" fn es_trace_folder(
 ) -> EsStatus {
     // SAFETY: the caller's promise.
     let text = |pointer| unsafe { str_of(pointer) };
-    let result = catch(|| folder::check(text(folder)?, Path::new(text(home)?), Path::new(text(own)?)));
+    let result = catch(|| folders::check_traces(text(folder)?, Path::new(text(home)?), Path::new(text(own)?)));
     // SAFETY: the caller's promise.
     unsafe { report(result, error) }
 }
