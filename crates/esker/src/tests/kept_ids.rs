@@ -207,7 +207,7 @@ fn rows_that_others_have_changed_since() {
     let _bound = bind(&o.counters);
     let mut s = o.engine.session();
     s.set_lock_wait(Duration::ZERO, true);
-    s.begin(Isolation::RepeatableRead, BeginOptions { snapshot_isolation: false, ..BeginOptions::default() });
+    s.begin(Isolation::RepeatableRead, BeginOptions { snapshot_isolation: false });
     assert_eq!(o.seen(&mut s).len(), 10);
     let mut other = o.session();
     let old = o.delete(&mut other, 5);

@@ -74,7 +74,7 @@ impl Near {
             *way = Some(Way { known, run, seen, at, block: None });
         }
         if rows.len() > 1 {
-            self.each_slot(level, &mut ways, |slot, _| slot.glance(|block| prefetch_all(block)))?;
+            self.each_slot(level, &mut ways, |slot, _| slot.glance(prefetch_all))?;
         }
         self.each_slot(level, &mut ways, |slot, way| {
             way.block = slot.get();
