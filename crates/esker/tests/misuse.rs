@@ -5,6 +5,10 @@
 use esker::{Engine, Error, Isolation, Level, Options, PosixDisk, ScanOptions, Schema, Session, Table, TableDef, Type};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
+
+/// Nothing here takes so long.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A folder that goes with the test.
 struct Folder(PathBuf);
@@ -222,7 +226,7 @@ fn what_panics_when_it_is_told_stops_nothing() {
         }
         let done = done.clone();
         engine.request_checkpoint(Box::new(move |result| done.send(result).unwrap()));
-        is_done.recv().unwrap().unwrap();
+        is_done.recv_timeout(PATIENCE).expect("no answer").unwrap();
     }
     assert_eq!(ids(&engine), (0..20).collect::<Vec<_>>());
     engine.close().unwrap();
