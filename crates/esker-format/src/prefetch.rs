@@ -19,7 +19,7 @@ const LINE: usize = 64;
 /// Of more lines the processor brings those behind by itself.
 const MOST_LINES: usize = 4;
 
-/// The same for all of this.
+/// Asks the processor to bring in every cache line of a value before it is read: [`prefetch`] for each of them.
 #[inline]
 pub fn prefetch_all<T: ?Sized>(what: &T) {
     lines(std::ptr::from_ref(what).cast(), size_of_val(what));

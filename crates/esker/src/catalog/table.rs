@@ -161,7 +161,12 @@ impl Trees {
 
     /// The same, if it tells what a view sees.
     pub(crate) fn primary_of(&self, view: CommitSeq) -> Option<usize> {
-        self.primary().filter(|at| self.indexes[*at].entry.usable_from <= view)
+        self.primary().filter(|at| self.tells(*at, view))
+    }
+
+    /// Does the index at this place tell what a view sees?
+    pub(crate) fn tells(&self, at: usize, view: CommitSeq) -> bool {
+        self.indexes[at].entry.usable_from <= view
     }
 
     /// What the catalog says of them.

@@ -247,7 +247,7 @@ impl Session {
         }
         let view = self.own_view();
         let primary = trees.primary();
-        let seen_primary = view.and_then(|view| trees.primary_of(view));
+        let seen_primary = primary.filter(|at| view.is_some_and(|view| trees.tells(*at, view)));
         let others = hidden.len();
         'anew: loop {
             hidden.truncate(others);
