@@ -126,10 +126,11 @@ impl Core {
     }
 
     /// Fails if a table is another engine's: what is written there would stand in neither's log, and what is read would be seen
-    /// as of another order of commits.
+    /// as of another order of commits. So it does if the table was dropped.
     #[inline]
-    pub(crate) fn check_own(&self, table: &Table) -> Result<()> {
+    pub(crate) fn check_usable(&self, table: &Table) -> Result<()> {
         match table.engine() == self.due.engine {
+            true if table.is_dropped() => Err(Error::NoSuchTable(table.name())),
             true => Ok(()),
             false => Err(not_own(table)),
         }

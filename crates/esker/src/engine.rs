@@ -153,7 +153,8 @@ impl Engine {
         self.open_table(name)
     }
 
-    /// Drops a table, durably; its space comes back.
+    /// Drops a table, durably; its space comes back. A transaction that has not ended loses what it wrote there, and goes on; who
+    /// has a handle of the table gets [`Error::NoSuchTable`] from now on.
     pub fn drop_table(&self, name: &str) -> Result<()> {
         ddl::drop_table(&self.core, name)
     }
@@ -257,7 +258,7 @@ impl Engine {
     /// # Errors
     /// [`Error::Interrupted`] if `progress` said so.
     pub fn optimize(&self, table: &Table, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<()> {
-        self.core.check_own(table)?;
+        self.core.check_usable(table)?;
         merge::optimize(&self.core, table, progress)
     }
 
@@ -274,7 +275,7 @@ impl Engine {
         scope: CheckScope,
         progress: &mut dyn FnMut(u64, u64) -> bool,
     ) -> Result<CheckReport> {
-        self.core.check_own(table)?;
+        self.core.check_usable(table)?;
         let (mut report, again) = check::table(table, scope, progress)?;
         let all_sound = scope == CheckScope::All && !report.stopped && report.damages.is_empty();
         let own = self.core.tables().into_iter().find(|t| t.id == table.id);

@@ -359,7 +359,7 @@ impl Session {
     /// Locks all rows that there are, those that others are inserting too, and counts them: what
     /// [`delete_all`](Self::delete_all) is about to delete, if nothing is written in between.
     pub fn lock_all(&mut self, table: &Arc<Table>) -> Result<u64> {
-        self.core.check_own(table)?;
+        self.core.check_usable(table)?;
         self.works_on(&table.work, Kind::Change);
         let all = self.lock_newest(table)?;
         self.check_rebuilt(table)?;

@@ -5,7 +5,7 @@
 use esker::{Engine, Error, Isolation, Level, Options, PosixDisk, ScanOptions, Schema, Session, Table, TableDef, Type};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Nothing here takes so long.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -85,6 +85,74 @@ fn a_table_of_another_engine_is_refused() {
     let again = Engine::open_dir(&one.0).unwrap();
     is_refused(insert(&mut again.session(), &of_a, 7..8), words);
     assert_eq!(ids(&again), [0, 1, 2]);
+}
+
+#[test]
+fn a_table_that_was_dropped_is_refused() {
+    let folder = folder("gone");
+    let (engine, table) = made(&folder);
+    let (mut before, mut session) = (engine.session(), engine.session());
+    insert(&mut before, &table, 0..3).unwrap();
+    engine.drop_table("t").unwrap();
+    let words = "no Esker table 't'";
+    for session in [&mut before, &mut session] {
+        is_refused(insert(session, &table, 7..8), words);
+        is_refused(session.update(&table, esker::format::RowId(1), &[1u64.into(), "".into()]), words);
+        is_refused(session.delete(&table, esker::format::RowId(1)), words);
+        is_refused(session.lock_all(&table), words);
+        is_refused(session.delete_all(&table), words);
+        is_refused(session.rows(&table).map(drop), words);
+        is_refused(session.rows_by(&table, "by_id", esker::IndexRange::all()).map(drop), words);
+        is_refused(session.count(&table), words);
+        is_refused(session.check_index(&table, 0), words);
+        is_refused(session.auto_increment_used(&table, 5), words);
+    }
+    is_refused(engine.optimize(&table, &mut |_, _| true), words);
+    is_refused(engine.check(&table, &mut |_, _| true), words);
+    is_refused(engine.analyze(&table, &mut |_, _| true), words);
+    is_refused(engine.build_indexes(&table, &[], &mut |_, _| true).map(drop), words);
+    before.commit().unwrap();
+    // One of its name is another one.
+    engine.create_table("t", &def()).unwrap();
+    is_refused(insert(&mut before, &table, 7..8), words);
+    assert_eq!(ids(&engine), []);
+}
+
+#[test]
+fn what_was_written_into_a_dropped_table_leaves_no_file() {
+    let folder = folder("dropped-files");
+    let (engine, table) = made(&folder);
+    engine.create_table("u", &def()).unwrap();
+    let (other, mut session, mut table) = (engine.open_table("u").unwrap(), engine.session(), table);
+    for ended in [Session::commit, Session::rollback, by_xid] {
+        // It has files of its own in both tables, some that are finished, and some that are not.
+        insert(&mut session, &table, 0..20_000).unwrap();
+        insert(&mut session, &other, 0..20_000).unwrap();
+        assert_eq!(session.count(&table).unwrap(), 20_000);
+        insert(&mut session, &table, 20_000..40_000).unwrap();
+        engine.drop_table("t").unwrap();
+        ended(&mut session).unwrap();
+        assert!([0, 20_000].contains(&session.count(&other).unwrap()));
+        session.commit().unwrap();
+        engine.truncate_table("u").unwrap();
+        no_files(&folder.0.join("runs"));
+        engine.create_table("t", &def()).unwrap();
+        table = engine.open_table("t").unwrap();
+    }
+}
+
+fn by_xid(session: &mut Session) -> Result<(), Error> {
+    session.prepare(b"xid")?;
+    session.commit()
+}
+
+/// Files are removed in the background.
+fn no_files(folder: &Path) {
+    let began = Instant::now();
+    while std::fs::read_dir(folder).unwrap().next().is_some() {
+        assert!(began.elapsed() < PATIENCE, "{:?}", std::fs::read_dir(folder).unwrap().collect::<Vec<_>>());
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 #[test]

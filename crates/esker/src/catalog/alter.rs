@@ -98,7 +98,8 @@ impl Engine {
     /// read by new ones.
     ///
     /// # Errors
-    /// [`Error::TableChanged`] if somebody has written in one of the tables since; all stay as they were. A WAL error if the
+    /// [`Error::TableChanged`] if somebody has written in one of the tables since, [`Error::NoSuchTable`] if one was dropped; all
+    /// stay as they were. A WAL error if the
     /// definitions of all of them are longer than a frame of the log can be.
     pub fn alter_indexes(&self, built: Vec<BuiltIndexes>) -> Result<()> {
         alter(&self.core, built)
@@ -115,7 +116,7 @@ fn build(
         return Err(Error::Unsupported("changing the indexes of a temporary table".into()));
     }
     core.writable.check()?;
-    core.check_own(table)?;
+    core.check_usable(table)?;
     let (before, writes) = {
         let _commit = prepared::lock_commits(core);
         refuse_prepared(core, table)?;
@@ -246,7 +247,7 @@ fn alter(core: &Core, built: Vec<BuiltIndexes>) -> Result<()> {
     if tables.len() < built.len() {
         return Err(Error::InvalidArgument("a table whose indexes are altered twice at once".into()));
     }
-    built.iter().try_for_each(|b| core.check_own(&b.table))?;
+    built.iter().try_for_each(|b| core.check_usable(&b.table))?;
     if built.iter().any(BuiltIndexes::has_runs) {
         core.runs.sync(&core.writable)?;
     }

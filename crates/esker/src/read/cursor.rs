@@ -138,10 +138,7 @@ impl Session {
     }
 
     pub(crate) fn check_rebuilt(&mut self, table: &Arc<Table>) -> Result<()> {
-        self.core.check_own(table)?;
-        if table.is_dropped() {
-            return Err(Error::NoSuchTable(table.name()));
-        }
+        self.core.check_usable(table)?;
         let view = self.current.open().and_then(|t| t.view);
         if !table.temporary && view.is_some_and(|v| v < table.readable_from()) {
             return Err(Error::TableChanged(table.name()));

@@ -53,7 +53,7 @@ impl Session {
         index: usize,
         go_on: &mut dyn FnMut() -> bool,
     ) -> Result<IndexReport> {
-        self.core.check_own(table)?;
+        self.core.check_usable(table)?;
         self.seal_for_read(table)?;
         let view = self.read_view()?;
         let trees = table.trees();

@@ -132,7 +132,7 @@ fn what_goes_wrong_in_one_table_leaves_all_as_they_were() {
     // One that is gone.
     let all = all_built(&e).unwrap();
     e.drop_table("p2").unwrap();
-    assert!(matches!(e.alter_indexes(all), Err(Error::TableChanged(name)) if name == "p2"));
+    assert!(matches!(e.alter_indexes(all), Err(Error::NoSuchTable(name)) if name == "p2"));
     for (at, (name, _)) in TABLES.iter().enumerate().filter(|(at, _)| *at != 2) {
         is_sound_in(&e, name, OLD, rows[at]);
     }

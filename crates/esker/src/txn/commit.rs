@@ -18,7 +18,7 @@ use crate::txn::open::{TableTxn, Txn};
 use crate::txn::prepared::{self, Ordered, Prepared, PreparedTable};
 use crate::txn::state::TxnState;
 use crate::txn::written::Written;
-use crate::upkeep::{background, pressure};
+use crate::upkeep::{background, discard, pressure};
 use crate::version::ABORTED;
 use crate::{Error, Result};
 use esker_base::counters::{count, Counter};
@@ -347,6 +347,10 @@ fn decided_elsewhere() -> Error {
 pub(crate) fn settle<K: Stored>(core: &Core, tree: &Tree<K>, state: &Arc<TxnState>, seq: CommitSeq) {
     let is_own = |owner: &Option<Arc<TxnState>>| owner.as_ref().is_some_and(|o| Arc::ptr_eq(o, state));
     let now = tree.snapshot();
+    if now.is_discarded {
+        // What joined it since its table was dropped goes the same way.
+        return discard::tree(core, tree);
+    }
     if !now.runs.iter().any(|r| is_own(&r.owner)) && !now.marks.iter().any(|m| is_own(&m.owner)) {
         return;
     }

@@ -191,7 +191,7 @@ impl Txn {
     /// The place of a table, made if there is none.
     #[inline]
     pub(crate) fn table_of(&mut self, core: &Core, table: &Arc<Table>) -> Result<usize> {
-        let is = |t: &TableTxn| Arc::ptr_eq(&t.table, table) && t.changed == table.changed_seq();
+        let is = |t: &TableTxn| Arc::ptr_eq(&t.table, table) && t.changed == table.changed_seq() && !table.is_dropped();
         if self.tables.get(self.last_table).is_some_and(is) {
             return Ok(self.last_table);
         }
@@ -201,7 +201,7 @@ impl Txn {
     #[cold]
     fn table_of_slow(&mut self, core: &Core, table: &Arc<Table>) -> Result<usize> {
         core.writable.check()?;
-        core.check_own(table)?;
+        core.check_usable(table)?;
         if !self.registered {
             core.writers.add(&self.state);
             self.registered = true;
