@@ -4,6 +4,8 @@
 //! [`Engine`] owns a folder; a [`Session`] is one caller's transactions; [`Rows`] gives out values. Front ends that have
 //! row images of their own read by [`Cursor`]. See `docs/ARCHITECTURE.md` for the map and the invariants.
 //!
+//! Who changes rows by what he reads of them reads them by [`Session::rows_for_update`] or [`Session::rows_by_for_update`].
+//!
 //! ```
 //! use esker::{Engine, Schema, Type};
 //!

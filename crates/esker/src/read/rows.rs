@@ -4,6 +4,7 @@
 //! [`Rows::next`] moves the cursor.
 
 use crate::catalog::table::Table;
+use crate::lock::LockMode;
 use crate::read::cursor::{Cursor, ScanOptions};
 use crate::read::index::{Direction, IndexCursor, KeyRange};
 use crate::session::Session;
@@ -76,10 +77,26 @@ pub struct Row<'a> {
 }
 
 impl Session {
-    /// Begins a plain scan of `table` that gives out whole rows.
+    /// Begins a plain scan of `table` that gives out whole rows. Others may change what it gave out meanwhile: who means to change a
+    /// row by what he reads of it takes [`rows_for_update`](Self::rows_for_update).
     pub fn rows(&mut self, table: &Arc<Table>) -> Result<Rows<'_>> {
+        self.all_rows(table, None)
+    }
+
+    /// As [`rows`](Self::rows), for who changes rows by what he reads of them: each is locked before it is given out, as it is by then
+    /// whatever the transaction's view shows, and stays so until the transaction ends. Who wants to change it, or reads it like
+    /// this, waits, as set by [`set_lock_wait`](Self::set_lock_wait).
+    ///
+    /// # Errors
+    /// [`Error::LockTimeout`], [`Error::WouldBlock`] and [`Error::Deadlock`], with snapshot isolation [`Error::RecordChanged`], after
+    /// which the transaction is best rolled back and begun again.
+    pub fn rows_for_update(&mut self, table: &Arc<Table>) -> Result<Rows<'_>> {
+        self.all_rows(table, Some(LockMode::Exclusive))
+    }
+
+    fn all_rows(&mut self, table: &Arc<Table>, lock: Option<LockMode>) -> Result<Rows<'_>> {
         let mask = table.all_columns();
-        let cursor = self.scan(table, ScanOptions { mask, ..ScanOptions::default() })?;
+        let cursor = self.scan(table, ScanOptions { mask, lock, ..ScanOptions::default() })?;
         Ok(Rows::new(self, table, Source::Scan(Box::new(cursor))))
     }
 
@@ -118,6 +135,52 @@ impl Session {
     /// # }
     /// ```
     pub fn rows_by(&mut self, table: &Arc<Table>, index: &str, range: IndexRange<'_>) -> Result<Rows<'_>> {
+        self.index_rows(table, index, range, None)
+    }
+
+    /// As [`rows_by`](Self::rows_by), for who changes rows by what he reads of them, see
+    /// [`rows_for_update`](Self::rows_for_update).
+    ///
+    /// # Errors
+    /// Those of both.
+    ///
+    /// ```
+    /// # use esker::{Engine, IndexRange, Schema, TableDef, Type};
+    /// # fn main() -> esker::Result<()> {
+    /// # let dir = std::env::temp_dir().join(format!("esker-for-update-{}", std::process::id()));
+    /// # let engine = Engine::open_dir(&dir)?;
+    /// let schema = Schema::new().column("id", Type::U64).column("balance", Type::I64);
+    /// engine.create_table("accounts", &TableDef::of(&schema)?.unique("by_id", &["id"])?)?;
+    /// let accounts = engine.open_table("accounts")?;
+    /// let mut session = engine.session();
+    /// session.insert(&accounts, &[7u64.into(), 100i64.into()])?;
+    /// session.commit()?;
+    ///
+    /// // 30 more, whoever else pays in at the same time.
+    /// let key = [7u64.into()];
+    /// let mut rows = session.rows_by_for_update(&accounts, "by_id", IndexRange::equal(&key))?;
+    /// if let Some(row) = rows.next()? {
+    ///     let (id, balance) = (row.id(), row.get::<i64>("balance")?);
+    ///     session.update(&accounts, id, &[7u64.into(), (balance + 30).into()])?;
+    /// }
+    /// session.commit()?;
+    /// # drop((session, accounts));
+    /// # engine.close()?;
+    /// # let _ = std::fs::remove_dir_all(&dir); // deps-ok: an example
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn rows_by_for_update(&mut self, table: &Arc<Table>, index: &str, range: IndexRange<'_>) -> Result<Rows<'_>> {
+        self.index_rows(table, index, range, Some(LockMode::Exclusive))
+    }
+
+    fn index_rows(
+        &mut self,
+        table: &Arc<Table>,
+        index: &str,
+        range: IndexRange<'_>,
+        lock: Option<LockMode>,
+    ) -> Result<Rows<'_>> {
         let at = table.trees().indexes.iter().position(|i| i.entry.name == index && i.is_kept());
         let none = || Error::InvalidArgument(format!("table '{}' has no index '{index}'", table.name()));
         let at = at.ok_or_else(none)?;
@@ -125,7 +188,7 @@ impl Session {
         let to = pass_prefix(&mut to).then_some(to);
         let keys = KeyRange { from: key_of(table, at, range.from)?, to };
         let direction = if range.descending { Direction::Backward } else { Direction::Forward };
-        let options = ScanOptions { mask: table.all_columns(), ..ScanOptions::default() };
+        let options = ScanOptions { mask: table.all_columns(), lock, ..ScanOptions::default() };
         let mut cursor = self.open_index_cursor(table, at, options)?;
         cursor.seek(self, keys, direction)?;
         Ok(Rows::new(self, table, Source::Index(Box::new(cursor))))

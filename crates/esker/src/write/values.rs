@@ -17,7 +17,9 @@ impl Session {
         self.insert_row(table, &pack(table, values)?)
     }
 
-    /// Gives a row new values, one for each column.
+    /// Gives a row new values, one for each column. Where they depend on what was read of it, that was read by
+    /// [`rows_for_update`](Self::rows_for_update) or in a transaction with
+    /// [`snapshot_isolation`](crate::BeginOptions::snapshot_isolation): else another's change meanwhile is written over.
     ///
     /// # Errors
     /// As for [`insert`](Self::insert); [`Error::RowNotFound`] if it is gone.
