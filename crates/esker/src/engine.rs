@@ -199,7 +199,7 @@ impl Engine {
         prepared.iter().filter(|(_, p)| p.detached).map(|(xid, _)| xid.clone()).collect()
     }
 
-    /// Commits a prepared transaction; false if there is none of this XID. Durable on return.
+    /// Commits a prepared transaction; false if there is none of this XID. Durable on return, as configured.
     pub fn commit_xid(&self, xid: &[u8]) -> Result<bool> {
         self.refuse_read_only()?;
         prepared::commit(&self.core, xid)

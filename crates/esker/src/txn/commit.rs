@@ -202,6 +202,11 @@ impl Session {
 
     /// The decision, after [`prepare`](Self::prepare): in memory, in the order of calls. Every view that is opened after it sees
     /// it. No lock, no system call, no wait, no failure. What the transaction holds it holds up to [`commit`](Self::commit).
+    ///
+    /// Neither this nor the [`commit`](Self::commit) behind it makes the decision durable: whoever calls it has a log of its own
+    /// that says so, and commits after a crash what is still prepared ([`Engine::prepared`](crate::Engine::prepared),
+    /// [`Engine::commit_xid`](crate::Engine::commit_xid)). What that log may forget tells
+    /// [`Engine::request_checkpoint`](crate::Engine::request_checkpoint).
     pub fn commit_ordered(&mut self) {
         let began = Moment::now();
         let Current::Prepared { state, decision } = &self.current else { return };
@@ -210,7 +215,8 @@ impl Session {
         began.until_now(CommitPhase::Ordered);
     }
 
-    /// Commits. On return the transaction is visible and durable as configured.
+    /// Commits. On return the transaction is visible and durable as configured; after [`commit_ordered`](Self::commit_ordered) it
+    /// is visible, and as durable as the log of whoever has decided.
     ///
     /// After an error it may be open still ([`in_transaction`](Self::in_transaction)): then nobody sees anything of it, and it is to be
     /// committed again or rolled back.

@@ -148,7 +148,7 @@ fn decide(core: &Core, xid: &[u8]) -> Option<Decided> {
     Some(Decided { state, tables, _redo: redo, seq })
 }
 
-/// Commits a prepared transaction by its XID; false if there is none. Durable on return.
+/// Commits a prepared transaction by its XID; false if there is none. Durable on return, as configured.
 pub(crate) fn commit(core: &Core, xid: &[u8]) -> Result<bool> {
     core.writable.check_open()?;
     let turn = Moment::now();
