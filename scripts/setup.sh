@@ -8,7 +8,7 @@
 #   MARIADB_SRC=dir   an unpacked MariaDB source tree of the server's version (nothing is downloaded then)
 #   MARIADB_BIN=dir   prefix or bin directory of a MariaDB of your own (no server package is installed then)
 #   ESKER_MIRROR=url  Debian mirror for the source package (default http://deb.debian.org)
-#   FOR_TESTS=1       with what only tests need (a browser, tools of file systems, cargo-fuzz, Spider)
+#   FOR_TESTS=1       with what only tests need (a browser, tools of file systems, sysbench, cargo-fuzz, Spider)
 #   FOR_BENCH=1       with what only bench-commit needs (strace, XFS's tools, sysbench)
 #   FORCE=1           look at everything again
 set -euo pipefail
@@ -19,7 +19,7 @@ RUST_WANTED=1.85
 TOOLS_DIR=$CACHE/tools # programs that only tests need, built by cargo
 CARGO_FUZZ=0.13.2
 MIRROR=${ESKER_MIRROR:-http://deb.debian.org}
-TEST_PACKAGES='chromium btrfs-progs xfsprogs'
+TEST_PACKAGES='chromium btrfs-progs xfsprogs sysbench'
 BENCH_PACKAGES='strace xfsprogs sysbench'
 
 say() { printf 'setup: %s\n' "$*"; }

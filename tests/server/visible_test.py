@@ -1,17 +1,19 @@
 """What there is to see of the engine, asked when that is not easy: INFORMATION_SCHEMA's tables and SHOW ENGINE."""
 import os
+import shutil
 import signal
+import subprocess
 import threading
 import time
 
 import pytest
 
 from cases import check
-from eskerlib import env, server
+from eskerlib import env, server, show
 from eskerlib.client import Lost, SqlError
 from eskerlib.disk import CannotHere, Disk, run
 
-TABLES = ("trx", "locks", "lock_waits", "metrics", "files", "memory", "waits", "wait_hist")
+TABLES = ("trx", "locks", "lock_waits", "metrics", "files", "memory", "waits", "wait_hist", "table_stats", "mutexes", "mutex_stacks")
 
 
 @pytest.fixture
@@ -185,7 +187,7 @@ def test_stuck(disk, s):  # the server goes before its disk
         # Not INFORMATION_SCHEMA.PROCESSLIST: it has a BLOB, and would be a table on disk.
         busy = [state or "" for *_, command, waited, state, _, _ in c.query("SHOW PROCESSLIST").rows if command == "Query" and int(waited) > 0]
         check(len(busy) >= 4, f"{len(busy)} sessions wait for the device: {sorted(busy)}")
-        check(all(answers[name] for name in ("trx", "metrics", "files", "memory", "waits", "wait_hist")), f"each table answers: {answers}")
+        check(all(answers[name] for name in TABLES if name not in ("locks", "lock_waits", "mutex_stacks")), f"each table answers: {answers}")
     finally:
         os.kill(disk.process.pid, signal.SIGCONT)
         run("fsfreeze", "-u", disk.mount)
@@ -194,3 +196,71 @@ def test_stuck(disk, s):  # the server goes before its disk
         t.join(60)
     c.close()
     s.stop()
+
+
+def sysbench(s, *more):
+    """oltp_read_write on two tables of Esker's."""
+    line = ["sysbench", "oltp_read_write", f"--mysql-socket={s.socket}", "--mysql-user=root", "--mysql-db=test", "--mysql_storage_engine=Esker",
+            "--tables=2", "--table-size=20000", *more]
+    done = subprocess.run(line, capture_output=True, text=True)
+    check(done.returncode == 0, f"sysbench {more[-1]} ends well{': ' + (done.stdout + done.stderr)[-500:] if done.returncode else ''}")
+    return done.stdout
+
+
+def test_sysbench(s):
+    """Under sysbench all there is to see is read in a loop, locks timed and sampled: every transaction comes to its end, and what
+    was told of the work adds up when it is over."""
+    if not shutil.which("sysbench"):
+        raise RuntimeError("sysbench is not installed; run 'FOR_TESTS=1 make setup'")
+    s.create(fresh=True)
+    s.start()
+    c = s.connect()
+    c.query("CREATE DATABASE test")
+    sysbench(s, "--threads=2", "prepare")
+    asked = [f"SELECT * FROM information_schema.esker_{name}" for name in TABLES] + ["SHOW ENGINE ESKER STATUS", "SHOW ENGINE ESKER MUTEX", "SHOW GLOBAL STATUS LIKE 'esker%'"]
+    rows, longest, problems, done = dict.fromkeys(asked, 0), dict.fromkeys(asked, 0.0), [], threading.Event()
+
+    def ask():
+        reader = s.connect()
+        try:
+            while not done.is_set():
+                for sql in asked:
+                    began = time.monotonic()
+                    rows[sql] += len(reader.query(sql).rows)
+                    longest[sql] = max(longest[sql], time.monotonic() - began)
+        except (Lost, SqlError) as e:
+            problems.append(str(e))
+
+    c.query("SET GLOBAL esker_profile_locks=ON")
+    thread = threading.Thread(target=ask, daemon=True)
+    thread.start()
+    before = figures(c)
+    transactions = 4000
+    said = sysbench(s, "--threads=4", "--time=0", f"--events={transactions}", "run")
+    done.set()
+    thread.join(60)
+    c.query("SET GLOBAL esker_profile_locks=OFF")
+    after = figures(c)
+    counted = int(said.split("transactions:")[1].split()[0])
+    moved = {name: after[name] - before[name] for name in after}
+    check(counted == transactions and not problems, f"{counted} transactions, of which nobody failed: {problems[:2]}")
+    empty = [sql for sql in asked if not rows[sql] and "lock_waits" not in sql and "mutex_stacks" not in sql]
+    check(not empty, f"each had rows to tell of: {sum(rows.values())} in all, {empty} had none")
+    show.say("longest answers: " + ", ".join(f"{sql.rsplit('esker', 1)[-1].strip('_ ') or sql} {s * 1000:.0f} ms" for sql, s in sorted(longest.items(), key=lambda x: -x[1])[:4]))
+    # Each transaction of it: 10 rows by the primary key, four ranges of 100, 2 updates, a delete and an insert.
+    check(moved["changed"] >= 4 * transactions and moved["changed"] == moved["changed_by_table"],
+          f"rows changed by the counters {moved['changed']}, by ESKER_TABLE_STATS {moved['changed_by_table']}")
+    check(moved["read"] >= 410 * transactions and moved["read"] == moved["read_by_table"],
+          f"rows read by the counters {moved['read']}, by ESKER_TABLE_STATS {moved['read_by_table']}")
+    check(after["waits"] == after["wait_hist"], f"waits {after['waits']}, by their distributions {after['wait_hist']}")
+    check(moved["commits"] >= transactions, f"{moved['commits']} commits")
+
+
+def figures(c):
+    """What has been done so far, told in two ways. Nobody else is at work."""
+    status = dict(c.query("SHOW GLOBAL STATUS LIKE 'esker%'").rows)
+    changed, read = c.query("SELECT SUM(rows_changed), SUM(rows_read) FROM information_schema.esker_table_stats").rows[0]
+    waits = c.one("SELECT SUM(count) FROM information_schema.esker_waits WHERE scope='global' AND name='log file sync'")
+    hist = c.one("SELECT SUM(count) FROM information_schema.esker_wait_hist WHERE name='log file sync'")
+    return {"changed": sum(int(status[f"Esker_rows_{how}"]) for how in ("inserted", "updated", "deleted")), "changed_by_table": int(changed),
+            "read": int(status["Esker_rows_read"]), "read_by_table": int(read), "waits": int(waits), "wait_hist": int(hist), "commits": int(status["Esker_commits"])}
