@@ -6,6 +6,7 @@ the median of those of each round, with the least and the greatest of them. What
 is from one run of the lab. Writes bench/results/NAME.json and NAME.md.
 
     ROUNDS=6  MIB=512 (of the files)  DIR=var/bench-lab  SYNCS=200 (of a case in a round, at least)
+    ONLY=streams,barriers,hyperfine,trace  parts (all)
     NAME=      of the result files (default: 'lab' for a whole run, 'partial-lab' otherwise)
     FIO= PG_TEST_FSYNC= HYPERFINE=  the programs (Debian's packages fio, postgresql-15 and hyperfine by default; installed by root
                if missing); perf trace is used where it is there and the kernel lets it
@@ -18,6 +19,7 @@ import shutil
 import statistics
 import subprocess
 import sys
+import time
 
 from frame import Results, head, usage
 
@@ -26,6 +28,8 @@ ESKER = os.path.join(ROOT, "target", "release", "esker")
 ROUNDS = int(os.environ.get("ROUNDS", "6"))
 MIB = int(os.environ.get("MIB", "512"))
 SYNCS = int(os.environ.get("SYNCS", "200"))
+PARTS = ("streams", "barriers", "hyperfine", "trace")
+ONLY = [part for part in os.environ.get("ONLY", "").split(",") if part] or list(PARTS)
 DIR = os.path.abspath(os.environ.get("DIR", os.path.join(ROOT, "var", "bench-lab")))
 BLOCK, DEPTH = 128 << 10, 4
 DIRECT = ["--ioengine=io_uring", f"--iodepth={DEPTH}", "--direct=1"]
@@ -39,6 +43,8 @@ STREAMS = [
     ("read, cold", ("read cold", "cached"), ["--rw=read", "--ioengine=psync", "--direct=0", "--invalidate=1"]),
     ("read, direct", ("read cold", "direct"), [*DIRECT, "--rw=read"]),
 ]
+# What fio is asked for beside the lab's recycled file: its pages are in the page cache, as those of a log in use are.
+KEPT = ["--invalidate=0"]
 # its open_datasync goes past the page cache, the lab's O_DSYNC does not: not the same thing
 PG = {"fdatasync": "fdatasync", "fsync": "fsync"}
 
@@ -105,18 +111,53 @@ def fio_streams(binary, samples):
     os.remove(path)
 
 
-def lab_syncs(samples):
+def barriers_by_processor(samples):
+    """One round of write and fdatasync by this program itself, pinned to each processor in turn, on a file in the page cache: us."""
+    path, block, mine = os.path.join(DIR, "processors"), b"\x5a" * 8192, os.sched_getaffinity(0)
+    prefill(path)
+    fd = os.open(path, os.O_RDWR)
+    try:
+        for cpu in sorted(mine):
+            os.sched_setaffinity(0, {cpu})
+            took = []
+            for n in range(SYNCS):
+                began = time.perf_counter_ns()
+                os.pwrite(fd, block, n * len(block))
+                os.fdatasync(fd)
+                took.append(time.perf_counter_ns() - began)
+            samples.setdefault((f"processor {cpu}", "barrier"), []).append(statistics.median(took) / 1000)
+    finally:
+        os.sched_setaffinity(0, mine)
+        os.close(fd)
+        os.remove(path)
+
+
+def quickest(samples):
+    """The processor on which a barrier has taken the shortest time."""
+    of = {int(what.split()[1]): statistics.median(v) for (what, who), v in samples.items() if who == "barrier"}
+    return min(of, key=of.get)
+
+
+def prefill(path):
+    """A file that is full and durable, and in the page cache, written as the lab does: in pieces of 64 KiB."""
+    with open(path, "wb", buffering=0) as f:
+        for _ in range(max(1, 8 * 10 * SYNCS // 64)):
+            f.write(b"\xa5" * (64 << 10))
+        os.fsync(f.fileno())
+
+
+def lab_syncs(samples, cpu):
     """One round of the lab's barriers: a second."""
-    for row in lab("sync", "--sizes", "8K", "--count", str(SYNCS), "--rates", "0"):
+    for row in lab("sync", "--sizes", "8K", "--count", str(SYNCS), "--rates", "0", before=("taskset", "-c", str(cpu))):
         key = (row["params"]["file"], row["params"]["barrier"])
         if row["status"] == "good":
             samples.setdefault((key, "lab"), []).append(row["metrics"]["per_second"]["median"])
 
 
-def pg_syncs(binary, samples):
+def pg_syncs(binary, samples, cpu):
     """One round of pg_test_fsync: a second."""
     path = os.path.join(DIR, "pg_test_fsync")
-    text = subprocess.run([binary, "-s", "1", "-f", path], capture_output=True, text=True, check=True).stdout
+    text = subprocess.run(["taskset", "-c", str(cpu), binary, "-s", "1", "-f", path], capture_output=True, text=True, check=True).stdout
     one = text[text.index("one 8kB write"):text.index("two 8kB writes")]
     for ours, theirs in PG.items():
         m = re.search(rf"^\s*{theirs}\s+([0-9.]+) ops/sec", one, re.M)
@@ -124,15 +165,20 @@ def pg_syncs(binary, samples):
             samples.setdefault((("one place", ours), "pg_test_fsync"), []).append(float(m.group(1)))
 
 
-def fio_syncs(binary, samples):
-    """One round of fio's barriers on a file that is there: a second."""
+def fio_syncs(binary, samples, cpu):
+    """One round of fio's barriers on a file that is there: a second. Once through a file as the lab's; and, as it comes, ten times over
+    a small one (its clock counts milliseconds), whose pages it drops before each time."""
     path = os.path.join(DIR, "fio")
-    # Ten times over the file: its clock counts milliseconds.
-    size = ["--bs=8k", f"--size={8 * SYNCS}k", "--ioengine=psync", "--rw=write", "--overwrite=1", "--loops=10"]
-    for ours, option in (("fdatasync", "--fdatasync=1"), ("fsync", "--fsync=1")):
-        side = fio(binary, "sync", [*size, option])["write"]
-        samples.setdefault((("recycled", ours), "fio"), []).append(side["iops"])
-    os.remove(path)
+    plain = ["--bs=8k", "--ioengine=psync", "--rw=write", "--overwrite=1", f"--cpus_allowed={cpu}"]
+    for who, size in (("fio", [f"--size={8 * 10 * SYNCS}k", *KEPT]), ("fio as it comes", [f"--size={8 * SYNCS}k", "--loops=10"])):
+        for ours, option in (("fdatasync", "--fdatasync=1"), ("fsync", "--fsync=1")):
+            rates = []
+            for _ in range(5):  # each as short as a run of the lab's: the disk may be busy with something else in one
+                if who == "fio":
+                    prefill(path)
+                rates.append(fio(binary, "sync", [*plain, *size, option])["write"]["iops"])
+                os.remove(path)
+            samples.setdefault((("recycled", ours), who), []).append(statistics.median(rates))
 
 
 def hyperfine_read(binary, samples):
@@ -191,21 +237,28 @@ def main():
     hyperfine_path = program("HYPERFINE", "hyperfine", "hyperfine", "/usr/bin/hyperfine")
     os.makedirs(DIR, exist_ok=True)
     samples, blocks = {}, MIB * (1 << 20) // BLOCK
-    turns = [
-        lambda: lab_streams(samples, BLOCK, blocks),
-        lambda: fio_streams(fio_path, samples),
-        lambda: lab_streams(samples, 103, MIB * (1 << 20) // 103, " 103"),
-        lambda: lab_syncs(samples),
-        lambda: pg_syncs(pg_path, samples),
-        lambda: fio_syncs(fio_path, samples),
-        lambda: hyperfine_read(hyperfine_path, samples),
-    ]
-    whole = ROUNDS >= 6 and MIB == 512 and SYNCS >= 200
+    unknown = [part for part in ONLY if part not in PARTS]
+    if unknown:
+        sys.exit(f"bench-lab: ONLY takes {', '.join(PARTS)}, not {', '.join(unknown)}")
+    if "barriers" in ONLY:
+        barriers_by_processor(samples)
+        cpu = quickest(samples)
+    turns = {
+        "streams": [lambda: lab_streams(samples, BLOCK, blocks), lambda: fio_streams(fio_path, samples), lambda: lab_streams(samples, 103, MIB * (1 << 20) // 103, " 103")],
+        "barriers": [lambda: pg_syncs(pg_path, samples, cpu), lambda: lab_syncs(samples, cpu), lambda: fio_syncs(fio_path, samples, cpu),
+                     lambda: barriers_by_processor(samples)],
+        "hyperfine": [lambda: hyperfine_read(hyperfine_path, samples)],
+        "trace": [],
+    }
+    steps = [step for part in PARTS if part in ONLY for step in turns[part]]
+    whole = ROUNDS >= 6 and MIB == 512 and SYNCS >= 200 and len(ONLY) == len(PARTS)
     results = Results("lab", whole, markdown, {"rounds": ROUNDS, "mib": MIB, "syncs": SYNCS})
+    if "barriers" in ONLY:
+        results.found["processor"] = cpu
     try:
-        traced = True
+        traced = "trace" in ONLY and "hyperfine" in ONLY  # which makes the file that is read
         for n in range(ROUNDS):
-            for step in turns if n % 2 == 0 else reversed(turns):
+            for step in steps if n % 2 == 0 else reversed(steps):
                 step()
             traced = traced and perf_trace(samples)
             print(f"round {n + 1} of {ROUNDS}", file=sys.stderr)
@@ -234,44 +287,72 @@ def markdown(found):
     middle = {k: statistics.median(v) for k, v in of.items()}
     facts = f"{found['rounds']} rounds in turns, medians; files of {found['mib']} MiB, blocks of {BLOCK >> 10} KiB, {DEPTH} under way past the page cache"
     lines = ["# esker lab beside fio, pg_test_fsync, hyperfine and perf trace", "", head(found, facts).split(", ", 1)[1], "",
-             "A ratio is the lab's figure over the other program's: median of the rounds' ratios, in brackets the least and the greatest of them.", "",
-             "## Streams of blocks", ""]
+             "A ratio is the lab's figure over the other program's: median of the rounds' ratios, in brackets the least and the greatest of them.", ""]
+    return lines + streams(of) + barriers(of, found.get("processor")) + hyperfine(of) + traces(of, middle)
+
+
+def streams(of):
+    """Of blocks."""
+    if ("read, warm", "lab") not in of:
+        return []
     rows = [["stream", "esker lab, MiB/s", "fio, MiB/s", "ratio", "lab with records of 103 bytes, MiB/s", "ratio"]]
     for what, _, _ in STREAMS:
         ours, theirs, small = (of[(what, who)] for who in ("lab", "fio", "lab 103"))
         rows.append([what, *(f"{statistics.median(v):.0f}" for v in (ours, theirs)), ratio(ours, theirs), f"{statistics.median(small):.0f}", ratio(small, theirs)])
-    lines += table(rows)
-    lines += ["- *write, direct*: the lab makes the file longer ahead of what it writes, 64 MiB at a time, and so does fio with `--fallocate=truncate`. "
-              "As it comes fio makes the file longer by each write, for which ext4 lets only one write at a time in: that is the row below.",
-              "- *read, warm* is a copy in memory: it tells of processor caches. fio reads into one buffer for all of the file, and so does the lab.",
-              "- Records of 103 bytes are copied one by one, which is what the lab asks about; where the storage is slower than that, it does not show.", "",
-              "## Durable writes of 8 KiB", ""]
+    return ["## Streams of blocks", "", *table(rows),
+            "- *write, direct*: the lab makes the file longer ahead of what it writes, 64 MiB at a time, and so does fio with `--fallocate=truncate`. "
+            "As it comes fio makes the file longer by each write, for which ext4 lets only one write at a time in: that is the row below.",
+            "- *read, warm* is a copy in memory: it tells of processor caches. fio reads into one buffer for all of the file, and so does the lab.",
+            "- Records of 103 bytes are copied one by one, which is what the lab asks about; where the storage is slower than that, it does not show.", ""]
+
+
+def barriers(of, cpu):
+    """Of durable writes."""
+    if cpu is None:
+        return []
     rows = [["file, barrier", "esker lab, a second", "the other", "a second", "ratio"]]
-    for (key, who), theirs in sorted((k, v) for k, v in of.items() if k[1] in ("pg_test_fsync", "fio") and isinstance(k[0], tuple)):
-        ours = of[(key, "lab")]
-        rows.append([f"{key[0]}, {key[1]}", f"{statistics.median(ours):.0f}", who, f"{statistics.median(theirs):.0f}", ratio(ours, theirs)])
-    lines += table(rows)
-    lines += ["- *one place*: the same 8 KiB again and again, as pg_test_fsync does for a second. *recycled*: one after the other through a file that is full, as fio does with `--overwrite=1`.",
-              "- pg_test_fsync's `open_datasync` goes past the page cache, the lab's O_DSYNC does not: these are not compared.", "",
-              "## A whole program, timed by hyperfine", ""]
+    for (key, who), theirs in sorted((k, v) for k, v in of.items() if k[1] in ("pg_test_fsync", "fio", "fio as it comes")):
+        if isinstance(key, tuple):
+            ours = of[(key, "lab")]
+            rows.append([f"{key[0]}, {key[1]}", f"{statistics.median(ours):.0f}", who, f"{statistics.median(theirs):.0f}", ratio(ours, theirs)])
+    each = ", ".join(f"{statistics.median(v):.0f} us on {what}" for (what, who), v in sorted(of.items(), key=str) if who == "barrier")
+    return ["## Durable writes of 8 KiB", "", *table(rows),
+            f"- All are pinned to processor {cpu}, where a write with fdatasync took the shortest time: {each} (medians, by a loop of this script's own). The processor that answers the device's "
+            "interrupts has a barrier back without waking another one; where the kernel puts a thread is not for the lab to say, and can be more than any other difference here.",
+            "- *one place*: the same 8 KiB again and again, as pg_test_fsync does for a second. *recycled*: one after the other through a file that is full, and whose pages are in "
+            "the page cache: as a log's segment that is used again finds itself. fio does the same with `--overwrite=1 --invalidate=0` on such a file.",
+            "- *fio as it comes* goes ten times over a small file and drops its pages from the page cache before each time (`--invalidate=1`): each write is to a page just freed and taken again. On a virtual "
+            "disk the device itself then has the write back some us earlier (between the request's issue and the flush's, by the kernel's tracepoints); through a large file, "
+            "once, pages that were dropped cost more than those that were kept. A log does not come by its pages so: the row is here to tell what made the difference, not as a measure.",
+            "- What is filled by writes of 1 MiB lies in larger folios, and each write of 8 KiB to it costs some 3 us more (kept 64 KiB beside kept 1 MiB); the lab and the engine fill their "
+            "files in pieces of 64 KiB, which cost no more than pieces of 8.",
+            "- pg_test_fsync's `open_datasync` goes past the page cache, the lab's O_DSYNC does not: these are not compared.", ""]
+
+
+def hyperfine(of):
+    """Of a whole program."""
+    if ("file in memory", "lab") not in of:
+        return []
     rows = [["", "esker lab, MiB/s", "dd under hyperfine, MiB/s", "ratio"]]
     ours, theirs = of[("file in memory", "lab")], of[("file in memory", "hyperfine")]
     rows.append(["file in memory, a block a call", f"{statistics.median(ours):.0f}", f"{statistics.median(theirs):.0f}", ratio(ours, theirs)])
-    lines += table(rows)
-    lines += ["- hyperfine times the process from its start to its end: about a millisecond of starting and ending is in dd's figure, and the calls that write to /dev/null. The lab's clock runs around the reads alone, "
-              "and it adds up the bytes of each record, which dd does not look at.", "",
-              "## The very same calls, seen by perf trace", ""]
-    traced = [what for what, who in of if who == "perf"]
+    return ["## A whole program, timed by hyperfine", "", *table(rows),
+            "- hyperfine times the process from its start to its end: about a millisecond of starting and ending is in dd's figure, and the calls that write to /dev/null. The lab's clock runs around the reads alone, "
+            "and it adds up the bytes of each record, which dd does not look at.", ""]
+
+
+def traces(of, middle):
+    """Of the very same calls."""
+    lines, traced = ["## The very same calls, seen by perf trace", ""], [what for what, who in of if who == "perf"]
     if not traced:
-        return lines + ["perf trace is not there, or was refused."]
+        return lines + ["perf trace is not there, was refused, or not asked for."]
     rows = [["", "calls: lab", "calls: perf", "us each: lab", "us each: perf", "ratio", "difference, us"]]
     for what in traced:
         rows.append([what, f"{middle[(what, 'lab calls')]:.0f}", f"{middle[(what, 'perf calls')]:.0f}", f"{middle[(what, 'lab')]:.1f}", f"{middle[(what, 'perf')]:.1f}",
                      ratio(of[(what, "lab")], of[(what, "perf")]), f"{statistics.median(a - b for a, b in zip(of[(what, 'lab')], of[(what, 'perf')])):.1f}"])
-    lines += table(rows)
-    lines += ["- Both columns are of one run: perf's are times between a call's begin and end in the kernel, the lab's from before to after it in the program. What perf does itself at a call's begin and end is in the lab's alone: the difference, about the same for a short call and a long one.",
-              "- A file that is read is read twice more: before the clock, so that it is in memory, and afterwards, to hold its bytes against what the measured reads gave. perf counts those, too."]
-    return lines
+    return lines + table(rows) + [
+        "- Both columns are of one run: perf's are times between a call's begin and end in the kernel, the lab's from before to after it in the program. What perf does itself at a call's begin and end is in the lab's alone: the difference, about the same for a short call and a long one.",
+        "- A file that is read is read twice more: before the clock, so that it is in memory, and afterwards, to hold its bytes against what the measured reads gave. perf counts those, too."]
 
 
 if __name__ == "__main__":
