@@ -67,7 +67,9 @@ impl Scale {
     fn at(&self, v: f64) -> f64 {
         let of = |v: f64| if self.log { v.max(self.least).ln() } else { v };
         let (least, most) = (of(self.least), of(self.most));
-        let share = if most > least { (of(v) - least) / (most - least) } else { 0.5 };
+        let share = (of(v) - least) / (most - least);
+        // Of a report that somebody wrote by hand a value may be beyond all numbers: it must not spoil the picture.
+        let share = if share.is_finite() { share } else { 0.5 };
         self.start + share * (self.end - self.start)
     }
 
@@ -360,6 +362,10 @@ mod tests {
         // Zero is not on a logarithmic scale, and nothing but zeros is a scale too.
         assert!(!Scale::of_values(&[0.0, 1e9], 0.0, 1.0).log);
         assert_eq!(Scale::of_values(&[0.0], 0.0, 100.0).at(0.0), 0.0);
+        for values in [[f64::MAX, 1.0], [f64::INFINITY, 1.0], [f64::MAX, f64::MIN], [f64::NAN, 0.0]] {
+            let scale = Scale::of_values(&values, 0.0, 100.0);
+            assert!(values.iter().all(|v| scale.at(*v).is_finite()), "{values:?}");
+        }
         assert_eq!([0.3, 5000.0, 20_000.0, 1.5e6, 2e9].map(short), ["0.3", "5000", "20k", "1.5M", "2G"]);
     }
 }
