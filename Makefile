@@ -61,7 +61,7 @@ bench-lab: ## esker lab beside fio, pg_test_fsync, hyperfine and perf trace (ROU
 bench-buffer: build ## buffer sizes through the server: INSERT ... SELECT with Esker's, MyISAM's and Aria's own (ROWS=2000000 ROUNDS=5 SIZES=128K,1M); writes bench/results/
 	@bench/buffer.py
 
-bench-cost: build ## what the figures that are always on cost a statement of sysbench (TEST=oltp_point_select SIZE=100000 SECONDS=10)
+bench-cost: build ## what the figures that are always on cost a statement, reckoned and measured (TESTS=oltp_point_select,load SIZE=100000 SECONDS=10 PAIRS=8)
 	@bench/cost.py
 
 bench-replica: build ## what a replica does with tables that have no key, beside InnoDB (ROWS=100000 CHANGES=10000); writes bench/results/

@@ -12,3 +12,6 @@ pub mod wait;
 
 pub use counters::{count, global_total, Counter, SessionCounters};
 pub use wait::{timed, WaitEvent};
+
+/// Is nothing counted and nothing timed? Never, but in what bench-cost builds beside, to measure what that costs.
+pub const WITHOUT_FIGURES: bool = cfg!(esker_without_figures);

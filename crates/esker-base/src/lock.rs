@@ -22,6 +22,7 @@ pub use stacks::{forget_stacks, sample_stacks, stacks, stacks_bytes, Role, Stack
 
 use crate::histogram::Histogram;
 use crate::wait::{elapsed_ns, timed, WaitEvent};
+use crate::WITHOUT_FIGURES;
 use std::hint::black_box;
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
@@ -187,6 +188,9 @@ impl Site {
     /// It was acquired by this thread.
     #[inline]
     fn held_since(&self) -> Option<Instant> {
+        if WITHOUT_FIGURES {
+            return None;
+        }
         timed_since(acquired::count(self.place))
     }
 

@@ -9,6 +9,7 @@ use crate::catalog::table::Table;
 use crate::engine::Engine;
 use crate::session::Session;
 use esker_base::counters::{Counter, SessionCounters};
+use esker_base::WITHOUT_FIGURES;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
@@ -203,7 +204,7 @@ impl Session {
     /// From here on it works on a table, or by an index.
     #[inline]
     pub(crate) fn works_on(&mut self, work: &Arc<Work>, kind: Kind) {
-        if !self.working.is_at(work, kind) {
+        if !WITHOUT_FIGURES && !self.working.is_at(work, kind) {
             self.working.turn_to(&self.own_counters, Some((work, kind)));
         }
     }
