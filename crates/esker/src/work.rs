@@ -10,7 +10,7 @@ use crate::engine::Engine;
 use crate::session::Session;
 use esker_base::counters::{Counter, SessionCounters};
 use esker_base::WITHOUT_FIGURES;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::Arc;
 
 /// What a session counts of a table's part.
@@ -55,10 +55,18 @@ pub struct WorkFigures {
     pub lock_wait_us: u64,
 }
 
+/// Those of so many it still has at hand when it has added them, so that the next statement need not count itself among their holders.
+const MOST_KEPT: usize = 8;
+/// Figures are in so many parts: sessions that work on one table at once seldom meet in one.
+const PARTS: usize = 4;
+
 /// Figures of a table, or of an index.
 #[derive(Default)]
+pub(crate) struct Work([Part; PARTS]);
+
+#[derive(Default)]
 #[repr(align(128))]
-pub(crate) struct Work([AtomicU64; 9]);
+struct Part([AtomicU64; 9]);
 
 impl WorkFigures {
     fn as_list(&mut self) -> [&mut u64; 9] {
@@ -106,20 +114,22 @@ impl WorkFigures {
 }
 
 impl Work {
-    fn add(&self, mut more: WorkFigures) {
-        for (figure, more) in self.0.iter().zip(more.as_list()).filter(|(_, more)| **more > 0) {
+    fn add(&self, part: usize, mut more: WorkFigures) {
+        for (figure, more) in self.0[part].0.iter().zip(more.as_list()).filter(|(_, more)| **more > 0) {
             figure.fetch_add(*more, Ordering::Relaxed);
         }
     }
 
     fn get(&self) -> WorkFigures {
         let mut figures = WorkFigures::default();
-        figures.as_list().into_iter().zip(&self.0).for_each(|(to, from)| *to = from.load(Ordering::Relaxed));
+        for part in &self.0 {
+            figures.as_list().into_iter().zip(&part.0).for_each(|(to, from)| *to += from.load(Ordering::Relaxed));
+        }
         figures
     }
 
     fn forget(&self) {
-        self.0.iter().for_each(|figure| figure.store(0, Ordering::Relaxed));
+        self.0.iter().flat_map(|part| &part.0).for_each(|figure| figure.store(0, Ordering::Relaxed));
     }
 }
 
@@ -132,13 +142,22 @@ pub(crate) enum Kind {
 
 /// What a session is at, and what it has done since it added that to the tables' figures. An update turns from reading to
 /// changing and back with each row, a join from table to table: that touches nothing but the session's own.
-#[derive(Default)]
 pub(crate) struct Working {
+    /// Which part of the figures it adds to.
+    part: usize,
     /// Its place in `gathered`.
     at: Option<(usize, Kind)>,
     /// The session's counters when it turned to that.
     since: [u64; COUNTED.len()],
     gathered: Vec<(Arc<Work>, WorkFigures)>,
+}
+
+impl Default for Working {
+    fn default() -> Self {
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        let part = NEXT.fetch_add(1, Ordering::Relaxed) % PARTS;
+        Working { part, at: None, since: Default::default(), gathered: Vec::new() }
+    }
 }
 
 fn now(counters: &SessionCounters) -> [u64; COUNTED.len()] {
@@ -178,7 +197,12 @@ impl Working {
     }
 
     fn tell(&mut self) {
-        self.gathered.drain(..).for_each(|(work, figures)| work.add(figures));
+        for (work, figures) in &mut self.gathered {
+            work.add(self.part, std::mem::take(figures));
+        }
+        if self.gathered.len() > MOST_KEPT {
+            self.gathered.clear();
+        }
     }
 
     /// Blocks that the session has had until now.
@@ -233,12 +257,12 @@ impl Session {
 impl Table {
     /// Takes over the figures of the table in whose place it comes.
     pub(crate) fn take_work_of(&self, before: &Table) {
-        self.work.add(before.work.get());
+        self.work.add(0, before.work.get());
         let (own, others) = (self.trees(), before.trees());
         for (_, index) in own.kept_indexes() {
             let same = others.kept_indexes().find(|(_, other)| other.entry.name == index.entry.name);
             if let Some((_, other)) = same {
-                index.work.add(other.work.get());
+                index.work.add(0, other.work.get());
             }
         }
     }
