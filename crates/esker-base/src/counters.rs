@@ -122,6 +122,8 @@ counters! {
     BlocksDevice "blocks_device" "Those of them that had to come from the device; where the file system does not tell, neither is counted",
     BlocksReadAhead "blocks_read_ahead" "Blocks that were read together with one that was wanted, by one call, for who reads block after block",
     BlocksEvicted "blocks_evicted" "Blocks dropped from the block cache",
+    BlocksUnpacked "blocks_unpacked" "Blocks in use whose decompressed content took the place of what they were read as, since memory is short",
+    ReadsAnnounced "reads_announced" "Times the operating system was told which blocks will be read next, by who reads block after block",
     FiltersDenied "filters_denied" "Blocks that need not be read for a key, as their filters deny it",
     FiltersPassed "filters_passed" "Blocks that are read for a key, as far as their filters know it",
     BlocksSkipped "blocks_skipped" "Blocks that scans need not read, since a DELETE of all rows came after all that is in them",

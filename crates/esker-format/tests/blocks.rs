@@ -452,3 +452,53 @@ fn one_very_long_row() {
         assert!(again == row);
     }
 }
+
+/// A block as it is in memory: what was decompressed stands in the place of what was stored, all else as it was.
+#[test]
+fn a_block_with_its_opened_segments_unpacked_reads_alike() {
+    let rng = &mut Rng(21);
+    let (mut made, mut fewer) = (0, 0);
+    for round in 0..60 {
+        let layout = Arc::new(random_layout(&mut Rng(round), true));
+        let mut builder = RowBlockBuilder::new(Arc::clone(&layout), RowFormat::Dynamic);
+        for id in 0..150 {
+            let (dead, seq) = (id % 19 == 7, if round % 2 == 0 { id / 3 } else { 4 });
+            let tag = VersionTag { seq: CommitSeq(seq), ordinal: id % 5, tombstone: dead, supersedes: id % 4 == 0 };
+            let row = if dead { Vec::new() } else { random_row(&layout, rng, 9) };
+            builder.push_packed(RowId(id), tag, &row).unwrap();
+        }
+        let (mut bytes, kind) = (Vec::new(), [Compression::Lz4, Compression::Zstd][round as usize % 2]);
+        builder.finish(kind, 1, 1, &mut bytes);
+        let block = RowBlock::open(&bytes[..], &layout, RowFormat::Dynamic, 1).unwrap();
+        let mut unpacked = Vec::new();
+        assert!(!block.unpack(&mut unpacked) && unpacked.is_empty(), "nothing has been decompressed");
+        // Some columns.
+        let image = &mut vec![0u8; layout.image_bytes as usize];
+        let mask = random_mask(&layout, rng);
+        // SAFETY: the image is one of the layout.
+        unsafe { block.decode_images(0..1, &mask, image.as_mut_ptr(), image.len() as isize).unwrap() };
+        if !block.unpack(&mut unpacked) {
+            continue;
+        }
+        made += 1;
+        let again = block.open_unpacked(&unpacked[..]).unwrap();
+        fewer += u32::from(unpacked.len() < block.entry().raw_bytes as usize);
+        assert!(unpacked.len() > bytes.len(), "round {round}");
+        for i in 0..block.rows() {
+            let (mut one, mut other) = (Vec::new(), Vec::new());
+            block.packed(i, &mut one).unwrap();
+            again.packed(i, &mut other).unwrap();
+            assert_eq!((one, block.row_id(i), block.tag(i)), (other, again.row_id(i), again.tag(i)), "round {round}");
+        }
+        again.verify().unwrap();
+        // All of them, and nothing is left to decompress.
+        block.verify().unwrap();
+        let (mut whole, mut more) = (Vec::new(), Vec::new());
+        assert!(block.unpack(&mut whole));
+        assert_eq!(whole.len(), block.entry().raw_bytes as usize);
+        let whole = block.open_unpacked(&whole[..]).unwrap();
+        whole.verify().unwrap();
+        assert!(!whole.unpack(&mut more));
+    }
+    assert!(made > 20 && fewer > 5, "{made} unpacked, {fewer} of them in part");
+}

@@ -32,6 +32,13 @@ pub(crate) trait Calls: Send + Sync {
         let read = unsafe { libc::preadv2(file.as_raw_fd(), &part, 1, place, libc::RWF_NOWAIT) };
         usize::try_from(read).map_err(|_| io::Error::last_os_error())
     }
+    /// Tells how bytes of the file will be read; a file system that does not care is no error.
+    fn advise(&self, file: &fs::File, offset: u64, bytes: u64, advice: libc::c_int) {
+        if let (Ok(offset), Ok(bytes)) = (libc::off_t::try_from(offset), libc::off_t::try_from(bytes)) {
+            // SAFETY: the descriptor is open.
+            unsafe { libc::posix_fadvise(file.as_raw_fd(), offset, bytes, advice) };
+        }
+    }
     fn reserve(&self, file: &fs::File, offset: libc::off_t, bytes: libc::off_t) -> io::Result<()> {
         // SAFETY: the descriptor is open.
         match unsafe { libc::fallocate(file.as_raw_fd(), libc::FALLOC_FL_KEEP_SIZE, offset, bytes) } {

@@ -23,6 +23,11 @@ impl Shares {
         Ok(Shares { whole: Arc::new(Region::new(account, bytes)?), next: AtomicUsize::new(0) })
     }
 
+    /// Bytes of memory that all of it takes.
+    pub fn capacity(&self) -> usize {
+        self.whole.capacity()
+    }
+
     /// The next `bytes` bytes, of unspecified content; none when fewer are left.
     pub fn take(&self, bytes: usize) -> Option<Share> {
         let fits = |next: usize| next.checked_add(bytes).filter(|end| *end <= self.whole.capacity());

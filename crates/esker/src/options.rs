@@ -29,7 +29,7 @@ pub struct Options {
     /// Uncompressed size of a block, in bytes.
     pub block_bytes: usize,
     /// The same of what is looked up one by one, keys and the rows of tables that have keys, if it is less: who wants one row
-    /// reads and keeps a block.
+    /// reads and keeps a block. The default leaves room for what else a block has, so that it takes 16 KiB of memory.
     pub lookup_block_bytes: usize,
     /// Size of a log segment, in bytes.
     pub wal_segment_bytes: u64,
@@ -89,7 +89,7 @@ impl Default for Options {
             bulk_threshold_bytes: 512 << 10,
             min_run_bytes: 2 << 20,
             block_bytes: 64 << 10,
-            lookup_block_bytes: 16 << 10,
+            lookup_block_bytes: 15 << 10,
             wal_segment_bytes: 64 << 20,
             sync_method: Some(SyncMethod::Fdatasync),
             recovery_target_seconds: 5,

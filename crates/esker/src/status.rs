@@ -31,7 +31,7 @@ pub struct Status {
     pub run_bytes: u64,
     /// How far merging is behind, in bytes: from a few runs' on commits are slowed.
     pub merge_debt_bytes: u64,
-    /// Bytes of blocks in the cache.
+    /// Bytes of blocks in the cache, without what is decompressed beside them.
     pub cache_bytes: u64,
     /// End of the log.
     pub wal_end: Lsn,

@@ -190,13 +190,17 @@ fn table(engine: &Engine, name: &str) -> Arc<Table> {
 }
 
 fn table_with(engine: &Engine, name: &str, indexes: Vec<IndexDef>) -> Arc<Table> {
+    compressed_table(engine, name, indexes, Compression::None)
+}
+
+fn compressed_table(engine: &Engine, name: &str, indexes: Vec<IndexDef>, compression: Compression) -> Arc<Table> {
     let column = |offset, width| Column { kind: ColumnKind::Fixed { width }, offset, null: None };
     let layout = Layout {
         image_bytes: IMAGE_BYTES as u32,
         head_bytes: 1,
         columns: vec![column(1, 8), column(9, IMAGE_BYTES as u32 - 9)],
     };
-    let (format, compression) = (RowFormat::Dynamic, Compression::None);
+    let format = RowFormat::Dynamic;
     engine
         .create_table(name, &TableDef { layout, format, compression, temporary: false, indexes, extra: vec![] })
         .unwrap();
@@ -370,6 +374,19 @@ fn large(e: &Engine) {
     again(&mut s, 40_000).unwrap();
     s.commit().unwrap();
     e.analyze(&t, &mut |_, _| true).unwrap();
+}
+
+/// Rows looked up again and again, that compress well and take more than there is memory.
+fn hot(e: &Engine) {
+    let (t, mut s) = (compressed_table(e, "hot", Vec::new(), Compression::Lz4), e.session());
+    let ids = insert(&mut s, &t, 40_000);
+    begin(&mut s);
+    let mut cursor = s.scan(&t, ScanOptions { mask: ColumnMask::all(2), ..ScanOptions::default() }).unwrap();
+    until_moved(Counter::BlocksUnpacked, || {
+        ids.iter().step_by(5).for_each(|id| assert!(cursor.fetch(&mut s, *id).unwrap().is_some()));
+    });
+    drop(cursor);
+    s.commit().unwrap();
 }
 
 /// Rows deleted in most of one of two runs, and a few in the other: merged into the first, left beside the second.
@@ -563,6 +580,7 @@ fn every_counter_moves() {
     transactions(&e);
     locks(&e);
     large(&e);
+    hot(&e);
     narrowed(&e);
     read(&e);
     mark(&e);

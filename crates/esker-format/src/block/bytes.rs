@@ -12,6 +12,9 @@ pub trait BlockBytes: AsRef<[u8]> {
     /// together (more where what is damaged is tried again); what it has on the heap besides has at most `others` bytes.
     fn note_memory(&mut self, rooms: usize, others: usize);
 
+    /// Of the stored bytes only the first `bytes` are needed from now on; the rest may go.
+    fn keep(&mut self, _bytes: usize) {}
+
     /// A room of `bytes` bytes; what is in it is unspecified. `None` where there is no memory for it.
     fn room(&self, bytes: usize) -> Option<Self::Room>;
 }

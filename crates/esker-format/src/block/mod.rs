@@ -15,6 +15,7 @@ pub(crate) mod plain;
 mod reader;
 mod shape;
 pub(crate) mod tags;
+mod unpack;
 pub(crate) mod view;
 
 pub use builder::RowBlockBuilder;

@@ -12,7 +12,8 @@ use super::head::Segment;
 use super::plain::Plain;
 use super::shape::Shape;
 use super::view::{check_images, View};
-use super::{encoding, flags, BlockEntry, VersionTag};
+use super::{block_at, encoding, flags, BlockEntry, VersionTag};
+use crate::codec::get_u32;
 use crate::compress::{decompress, Compression, SLACK_BYTES};
 use crate::error::FormatError;
 use crate::ids::{CommitSeq, RowId};
@@ -89,9 +90,27 @@ impl<B: BlockBytes> RowBlock<B> {
     }
 
     /// The stored bytes of the block.
-    fn block(&self) -> &[u8] {
+    pub(super) fn block(&self) -> &[u8] {
         let all = self.bytes.as_ref();
         &all[..(self.shape.entry.stored_bytes as usize).min(all.len())]
+    }
+
+    pub(super) fn layout(&self) -> &Arc<Layout> {
+        &self.layout
+    }
+
+    pub(super) fn format(&self) -> RowFormat {
+        self.shape.format
+    }
+
+    /// How many segments it has.
+    pub(super) fn segments(&self) -> usize {
+        get_u32(self.block(), block_at::SEGMENTS) as usize
+    }
+
+    /// The content of each segment of values, where it has been decompressed.
+    pub(super) fn opened_contents(&self) -> impl Iterator<Item = Option<&B::Room>> {
+        self.values.iter().map(|values| values.opened.get().and_then(|opened| opened.content.as_ref()))
     }
 
     /// What its head says of it; nothing of offset and ordinals.

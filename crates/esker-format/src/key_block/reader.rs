@@ -45,6 +45,7 @@ impl<B: BlockBytes> KeyBlock<B> {
         let rows = tags::ints("key block row ids", &segment, &head)?;
         let tags = Tags::read(&mut head)?;
         let segment = head.next(segment_kind::SHARED, 0)?;
+        let needed = segment.at;
         let shared = tags::ints("shared bytes of keys", &segment, &head)?;
         let rests = Raw::read(&mut head, segment_kind::KEYS, &RESTS)?;
         let values = Raw::read(&mut head, segment_kind::PAYLOADS, &PAYLOADS)?;
@@ -86,6 +87,8 @@ impl<B: BlockBytes> KeyBlock<B> {
         let others = size_of::<Self>()
             + heads.memory_bytes()
             + Plain::memory_bytes(entry.rows, !unique || tags.has_tombstones());
+        // Keys and payloads are in the room.
+        bytes.keep(needed);
         bytes.note_memory(room.len(), others);
         Ok(KeyBlock { entry, rows, tags, keys, heads, payloads, plain, room, bytes })
     }
@@ -95,7 +98,7 @@ impl<B: BlockBytes> KeyBlock<B> {
         &self.bytes
     }
 
-    /// The stored bytes of the block.
+    /// The stored bytes of the block, as far as they are kept: row ids and tags at least.
     fn block(&self) -> &[u8] {
         let all = self.bytes.as_ref();
         &all[..(self.entry.stored_bytes as usize).min(all.len())]

@@ -195,6 +195,15 @@ fn try_block(bytes: &[u8], layout: &Arc<Layout>, format: RowFormat) {
     // SAFETY: there is room for every row.
     let _ = unsafe { block.decode_images(rows.clone(), &mask, images.as_mut_ptr(), width as isize) };
     let _ = (block.images(rows), block.verify());
+    // What could be decompressed of it reads alike from the form it takes in memory.
+    let (mut unpacked, mut one, mut other) = (Vec::new(), Vec::new(), Vec::new());
+    if block.unpack(&mut unpacked) {
+        let again = block.open_unpacked(&unpacked[..]).unwrap();
+        for i in (0..block.rows().min(3000)).step_by(97) {
+            assert_eq!(block.packed(i, &mut one).is_ok(), again.packed(i, &mut other).is_ok());
+        }
+        assert_eq!(one, other);
+    }
 }
 
 pub fn key_block(data: &[u8]) {

@@ -134,6 +134,10 @@ impl File for PosixFile {
         self.kind.read(&self.figures, bytes, read).map_err(|error| self.error("read", Some(offset), &error))
     }
 
+    fn will_need(&self, offset: u64, bytes: u64) {
+        self.calls.advise(&self.plain, offset, bytes, libc::POSIX_FADV_WILLNEED);
+    }
+
     fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
         self.kind.wrote(&self.figures, buf.len(), offset);
         self.kind

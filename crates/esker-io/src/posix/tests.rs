@@ -284,6 +284,42 @@ fn the_kernel_says_who_answers() {
     assert!(bytes.iter().all(|b| *b == 7));
 }
 
+/// On what this machine's temporary files lie.
+#[test]
+fn the_kernel_reads_what_was_asked_for_or_announced_and_nothing_else() {
+    const BLOCK: u64 = 16 << 10;
+    let folder = Folder::new("announced");
+    let disk = PosixDisk::new();
+    let path = folder.path("f");
+    let made = disk.open(&path, OpenMode::Create, AccessHint::Bulk).unwrap();
+    made.write_at(&vec![7; 4 << 20], 0).unwrap();
+    made.sync_all().unwrap();
+    let file = disk.open(&path, OpenMode::Read, AccessHint::Blocks).unwrap();
+    let forget = || {
+        let plain = fs::File::open(&path).unwrap();
+        // SAFETY: the descriptor is open.
+        assert_eq!(unsafe { libc::posix_fadvise(plain.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) }, 0);
+    };
+    let mut bytes = vec![0; BLOCK as usize];
+    let mut read = |block: u64| file.read_at_from(&mut bytes, block * BLOCK).unwrap();
+    forget();
+    if read(0) != Some(Source::Device) {
+        eprintln!("NOT REACHED: the page cache keeps what it is to forget, or nobody tells");
+        return;
+    }
+    // One after the other, as the kernel likes to go on.
+    assert_eq!([1, 2, 3, 4].map(&mut read), [Some(Source::Device); 4]);
+    assert_eq!([5, 8, 20].map(&mut read), [Some(Source::Device); 3]);
+    // What is announced comes with its first block, if the machine is not busy.
+    let came = (0..20).any(|_| {
+        forget();
+        file.will_need(100 * BLOCK, 8 * BLOCK);
+        read(100);
+        read(106) == Some(Source::PageCache)
+    });
+    assert!(came, "announced and never there");
+}
+
 #[test]
 fn a_file_has_figures_until_it_is_removed() {
     let folder = Folder::new("figures");

@@ -238,7 +238,7 @@ impl<'a> Returning<'a> {
         match run.index() {
             Ok(blocks) => {
                 for (at, block) in blocks.entries().iter().enumerate() {
-                    match run.read_block_of(&blocks, at) {
+                    match run.read_in_order(&blocks, at) {
                         Ok(rows) => (0..rows.rows()).for_each(|i| self.lock(id, rows.row_id(i))),
                         Err(_) => missed(block.first_id, block.last_id),
                     }

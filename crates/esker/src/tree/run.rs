@@ -246,6 +246,12 @@ impl<K: Stored> Run<K> {
         self.note(entry.block().offset, self.read_entry(entry, |file, buf, offset| file.read_at(buf, offset)))
     }
 
+    /// The same for who reads one block after the other.
+    pub(crate) fn read_in_order(&self, index: &Index<K>, at: usize) -> Result<K::Block> {
+        self.tell_in_order(index, at);
+        self.read_block_of(index, at)
+    }
+
     /// The same for whoever does not stand in the run.
     #[cfg(test)]
     pub(crate) fn read_block(self: &Arc<Self>, at: usize) -> Result<K::Block> {
@@ -253,8 +259,10 @@ impl<K: Stored> Run<K> {
         self.read_block_of(&index, at)
     }
 
-    /// The bytes of a block as they are stored, from disk and unchecked, with the context that seals them.
+    /// The bytes of a block as they are stored, from disk and unchecked, with the context that seals them; for who reads one block after
+    /// the other.
     pub(crate) fn stored_block(&self, index: &Index<K>, at: usize) -> Result<(Vec<u8>, u64)> {
+        self.tell_in_order(index, at);
         let entry = index.entry(at);
         let read = || {
             let file = self.file.open()?;

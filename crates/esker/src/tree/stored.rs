@@ -64,8 +64,12 @@ pub(crate) trait Stored: Key {
     /// Behind the versions from `at` on that stand together, are no tombstones, and each the only one of its key in the block:
     /// `at` itself if that is none.
     fn plain_until(block: &Self::Block, at: u32) -> u32;
-    /// Memory that a block takes, in bytes.
-    fn memory_bytes(block: &Self::Block) -> usize;
+    /// What holds a block's memory.
+    fn bytes(block: &Self::Block) -> &Bytes;
+    /// The same block in less memory, where what was decompressed of it is kept beside what it was made of.
+    fn unpacked(_: &Self::Block) -> Option<Self::Block> {
+        None
+    }
     /// Reads all of it that opening did not.
     fn verify(block: &Self::Block) -> Result<(), FormatError>;
     /// The flags that an entry must have for what is in the block, but for those that all kinds have.

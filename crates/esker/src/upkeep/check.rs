@@ -257,7 +257,7 @@ fn check_block<K: Stored>(
 ) -> Result<()> {
     let run = &handle.run;
     let before = last.take();
-    let block = run.read_block_of(blocks, index)?;
+    let block = run.read_in_order(blocks, index)?;
     let entry = blocks.entry(index);
     K::verify(&block).map_err(|e| run.damage(entry.offset, e))?;
     let bad = |what, found: u64| run.damage(entry.offset, FormatError::Invalid { what, found });

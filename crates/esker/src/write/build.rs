@@ -248,7 +248,7 @@ impl Source {
         if index.entries().is_empty() {
             return Ok(None);
         }
-        let block = run.read_block_of(&index, 0)?;
+        let block = run.read_in_order(&index, 0)?;
         Ok(Some(Source { run: run.clone(), index, next: 1, block, at: 0 }))
     }
 
@@ -265,7 +265,7 @@ impl Source {
         if self.next == self.index.entries().len() {
             return Ok(false);
         }
-        self.block = self.run.read_block_of(&self.index, self.next)?;
+        self.block = self.run.read_in_order(&self.index, self.next)?;
         (self.next, self.at) = (self.next + 1, 0);
         Ok(true)
     }

@@ -19,6 +19,14 @@ use std::sync::Arc;
 
 /// Bytes of one read at most.
 const MOST_BYTES: u64 = 1 << 20;
+/// Who has missed so many blocks one after the other goes through much of the run: the system is told of those that follow,
+const MISSED: u32 = 4;
+/// of so many at first, and twice as many each time, up to so many.
+const TOLD: Range<usize> = 8..128;
+/// Who reads blocks past the cache, one after the other, tells of so many more each time he has come so far.
+const TOLD_IN_ORDER: usize = 32;
+/// Bytes of which the system is told at a time at most, but for the last block.
+const MOST_TOLD_BYTES: u64 = 4 << 20;
 /// Of the cache one in so many at most: a new block is pushed out once a tenth of the cache has come after it.
 const SHARE_OF_CACHE: u64 = 64;
 
@@ -31,12 +39,30 @@ pub(crate) struct Ahead {
     end: usize,
     /// Who answered that read.
     source: Option<Source>,
+    /// So many blocks have not been in memory, one after the other.
+    missed: u32,
+    /// The system was told of the blocks before this one, of so many the last time.
+    told: usize,
+    told_of: usize,
 }
 
 impl Ahead {
     /// So many blocks at most by one read.
     pub(crate) fn new(most: u32) -> Ahead {
-        Ahead { most, many: 0, end: 0, source: None }
+        Ahead { most, many: 0, end: 0, source: None, missed: 0, told: 0, told_of: 0 }
+    }
+
+    /// Block `at` is not in memory: the blocks of which the system is to be told now.
+    fn to_tell(&mut self, at: usize) -> Option<Range<usize>> {
+        self.missed += 1;
+        // As long as half of what it was told of last lies ahead it is busy enough.
+        if self.missed < MISSED || at + self.told_of / 2 < self.told {
+            return None;
+        }
+        let from = self.told.max(at + 1);
+        self.told_of = (self.told_of * 2).clamp(TOLD.start, TOLD.end);
+        self.told = from + self.told_of;
+        Some(from..self.told)
     }
 
     fn next(&mut self) -> usize {
@@ -62,7 +88,12 @@ impl<K: Stored> Run<K> {
                 return Ok(block);
             }
         }
-        if ahead.most > 1 && !index.slot(at).is_here() {
+        let is_here = index.slot(at).is_here();
+        match is_here {
+            true => ahead.missed = 0,
+            false => self.tell(index, end, ahead.to_tell(at)),
+        }
+        if ahead.most > 1 && !is_here {
             let many = ahead.next();
             let beside = self.beside(index, at..end.min(at + many));
             if beside.len() > 1 {
@@ -75,6 +106,32 @@ impl<K: Stored> Run<K> {
             }
         }
         self.block(index, at)
+    }
+
+    /// Somebody reads one block after the other past the cache, and comes to this one.
+    pub(super) fn tell_in_order(&self, index: &Index<K>, at: usize) {
+        if at.is_multiple_of(TOLD_IN_ORDER) {
+            self.tell(index, index.entries().len(), Some(at..at + 2 * TOLD_IN_ORDER));
+        }
+    }
+
+    /// These blocks before `last` will be read soon: the system is told of those that lie beside each other.
+    fn tell(&self, index: &Index<K>, last: usize, blocks: Option<Range<usize>>) {
+        let last = last.min(index.entries().len());
+        let Some(blocks) = blocks.map(|b| b.start..b.end.min(last)).filter(|b| b.start < b.end) else { return };
+        let first = index.entry(blocks.start);
+        let mut end = first.offset;
+        for entry in index.entries()[blocks].iter().map(LeafEntry::block) {
+            if entry.offset != end || end - first.offset >= MOST_TOLD_BYTES {
+                break;
+            }
+            end += u64::from(entry.stored_bytes);
+        }
+        // Who then reads them finds out what is wrong.
+        if let Ok(file) = self.file.open() {
+            file.will_need(first.offset, end - first.offset);
+            count(Counter::ReadsAnnounced, 1);
+        }
     }
 
     /// Of these blocks the first ones that lie beside each other in the file, are not in memory, and are not too much.

@@ -22,14 +22,26 @@ pub(crate) struct Bytes {
 
 impl Bytes {
     /// The first `bytes` bytes of the region; what follows is room.
-    pub(super) fn new(region: Region, bytes: usize) -> Self {
+    pub(crate) fn new(region: Region, bytes: usize) -> Self {
         Bytes { region, bytes, expected: 0, rooms: OnceLock::new(), others: Charge::new(ACCOUNT, 0) }
     }
 
-    /// Memory that all of it takes, at most.
+    /// Memory that it takes without its rooms, which is the same as long as it lives.
+    pub(crate) fn kept_bytes(&self) -> usize {
+        self.region.capacity() + self.others.bytes() as usize
+    }
+
+    /// Memory that its rooms will take, if none has been asked for yet.
+    pub(crate) fn awaited_bytes(&self) -> usize {
+        match self.rooms.get() {
+            None if self.expected > 0 => Region::capacity_of(self.expected),
+            _ => 0,
+        }
+    }
+
+    /// Memory that all of it takes now.
     pub(crate) fn memory_bytes(&self) -> usize {
-        let rooms = if self.expected > 0 { Region::capacity_of(self.expected) } else { 0 };
-        self.region.capacity() + rooms + self.others.bytes() as usize
+        self.kept_bytes() + self.rooms.get().map_or(0, Shares::capacity)
     }
 }
 
@@ -45,6 +57,16 @@ impl BlockBytes for Bytes {
     fn note_memory(&mut self, rooms: usize, others: usize) {
         self.expected = rooms;
         self.others.resize(others as u64);
+    }
+
+    fn keep(&mut self, bytes: usize) {
+        if Region::capacity_of(bytes) < self.region.capacity() {
+            // Without memory for fewer all stay.
+            if let Ok(mut fewer) = Region::new(ACCOUNT, bytes) {
+                fewer[..bytes].copy_from_slice(&self.region[..bytes]);
+                (self.region, self.bytes) = (fewer, bytes);
+            }
+        }
     }
 
     fn room(&self, bytes: usize) -> Option<Share> {
@@ -65,13 +87,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_block_takes_is_counted_beforehand() {
+    fn what_a_block_takes_is_counted_as_it_takes_it() {
         let region = Region::new(ACCOUNT, 5000).unwrap();
         let mut bytes = Bytes::new(region, 4999);
         assert_eq!((bytes.as_ref().len(), bytes.memory_bytes()), (4999, 8192));
         bytes.note_memory(9000, 70);
-        assert_eq!(bytes.memory_bytes(), 8192 + 12288 + 70);
+        assert_eq!((bytes.memory_bytes(), bytes.awaited_bytes()), (8192 + 70, 12288));
         let rooms = [4000, 5000].map(|n| bytes.room(n).unwrap());
+        assert_eq!((bytes.memory_bytes(), bytes.awaited_bytes()), (8192 + 12288 + 70, 0));
+        assert_eq!(bytes.kept_bytes(), 8192 + 70);
         assert_eq!(rooms[1].as_ptr() as usize, rooms[0].as_ptr() as usize + 4000);
         // More than was told: from elsewhere.
         assert_eq!(bytes.room(4000).unwrap().len(), 4000);

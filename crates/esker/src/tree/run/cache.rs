@@ -3,7 +3,8 @@
 //! A block hangs in its own slot of its run's index, so a hit is one lock-free load and no two readers share a lock. This file owns
 //! only the eviction order: two FIFO queues in the manner of S3-FIFO (Yang et al., SOSP 2023). A new block enters
 //! `small`; one that is touched there again moves to `main`; so a scan passes through `small` and does not sweep what
-//! others use. Invariant: `bytes` is the sum of the sizes of all blocks in slots.
+//! others use. Invariant: `bytes` is the sum of the [`kept_bytes`](Bytes::kept_bytes) of all blocks in slots; what is decompressed
+//! aside counts as what others have, and so is in the limit, too.
 
 use crate::options::Options;
 use crate::tree::run::files::RunFiles;
@@ -73,6 +74,12 @@ impl<B> Slot<B> {
         self.touched.swap(false, Ordering::Relaxed)
     }
 
+    /// The same block in another form, unless it has left meanwhile.
+    pub(crate) fn replace(&self, block: &Arc<B>, by: B) -> bool {
+        let was = self.block.compare_and_swap(Arc::as_ptr(block), Some(Arc::new(by)));
+        was.as_ref().is_some_and(|was| Arc::ptr_eq(was, block))
+    }
+
     /// The block, which is in memory here no longer.
     pub(crate) fn take(&self) -> Option<Arc<B>> {
         self.block.swap(None)
@@ -126,7 +133,7 @@ impl BlockCache {
     pub(crate) fn set_memory_limit(&self, bytes: u64) {
         self.memory_limit_bytes.store(bytes, Ordering::Relaxed);
         self.indexes.set_memory_limit(bytes);
-        self.evict(&mut self.queues.lock());
+        self.shrink();
     }
 
     pub(crate) fn bytes(&self) -> u64 {
@@ -147,18 +154,18 @@ impl BlockCache {
 
     /// Keeps a block that was just read.
     pub(crate) fn insert<K: Stored>(&self, of: &Arc<Index<K>>, index: usize, block: &Arc<K::Block>) {
-        self.keep(Arc::downgrade(of) as _, index, of.slot(index), block, K::memory_bytes(block) as u64);
+        self.keep(Arc::downgrade(of) as _, index, of.slot(index), block, K::bytes(block));
     }
 
     /// The same of a group of filters.
     pub(super) fn insert_filters<K: Stored>(&self, of: &Arc<Index<K>>, group: usize, filters: &Arc<Bytes>) {
         if let Some(all) = of.filters() {
-            let bytes = filters.memory_bytes() as u64;
-            self.keep(Arc::downgrade(of) as _, GROUP + group, all.slot(group), filters, bytes);
+            self.keep(Arc::downgrade(of) as _, GROUP + group, all.slot(group), filters, filters);
         }
     }
 
-    fn keep<T>(&self, of: Weak<dyn AnyIndex>, index: usize, slot: &Slot<T>, what: &Arc<T>, bytes: u64) {
+    fn keep<T>(&self, of: Weak<dyn AnyIndex>, index: usize, slot: &Slot<T>, what: &Arc<T>, held: &Bytes) {
+        let bytes = held.kept_bytes() as u64;
         let mut queues = self.queues.lock();
         if slot.is_here() {
             return;
@@ -168,17 +175,19 @@ impl BlockCache {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
         queues.small_bytes += bytes;
         queues.small.push_back(Resident { of, index: index as u32, bytes });
-        self.evict(&mut queues);
+        // Who read it is about to use it.
+        let stayed = self.evict(&mut queues, held.awaited_bytes() as u64);
+        drop(queues);
+        self.unpack(&stayed);
     }
 
-    fn evict(&self, queues: &mut Queues) {
-        let limit = self.limit();
+    /// Lets go what is too much if `coming` bytes come besides; those that had their turn and stay.
+    fn evict(&self, queues: &mut Queues, coming: u64) -> Vec<(Arc<dyn AnyIndex>, usize)> {
+        let (limit, mut stayed) = (self.limit().saturating_sub(coming), Vec::new());
         while self.bytes.load(Ordering::Relaxed) > limit {
             let from_small = queues.main.is_empty() || queues.small_bytes > limit / 100 * SMALL_PERCENT;
             let resident = if from_small { queues.small.pop_front() } else { queues.main.pop_front() };
-            let Some(resident) = resident.or_else(|| queues.main.pop_front()) else {
-                return;
-            };
+            let Some(resident) = resident.or_else(|| queues.main.pop_front()) else { break };
             if from_small {
                 queues.small_bytes = queues.small_bytes.saturating_sub(resident.bytes);
             }
@@ -187,10 +196,22 @@ impl BlockCache {
                 continue;
             };
             if of.take_touched(resident.index as usize) {
+                stayed.push((of, resident.index as usize));
                 queues.main.push_back(resident);
-            } else if of.evict(resident.index as usize) {
-                self.bytes.fetch_sub(resident.bytes, Ordering::Relaxed);
+            } else if let Some(bytes) = of.evict(resident.index as usize) {
+                self.bytes.fetch_sub(bytes, Ordering::Relaxed);
                 count(Counter::BlocksEvicted, 1);
+            }
+        }
+        stayed
+    }
+
+    /// Where memory is short, a block in use is not kept both as it is stored and as it is read.
+    fn unpack(&self, stayed: &[(Arc<dyn AnyIndex>, usize)]) {
+        for (of, index) in stayed {
+            if let Some((was, is)) = of.unpack(*index) {
+                self.bytes.fetch_add(is.wrapping_sub(was), Ordering::Relaxed);
+                count(Counter::BlocksUnpacked, 1);
             }
         }
     }
@@ -198,7 +219,8 @@ impl BlockCache {
     /// Gives back what others have come to need since the last insert.
     pub(crate) fn shrink(&self) {
         if self.bytes.load(Ordering::Relaxed) > self.limit() {
-            self.evict(&mut self.queues.lock());
+            let stayed = self.evict(&mut self.queues.lock(), 0);
+            self.unpack(&stayed);
         }
     }
 

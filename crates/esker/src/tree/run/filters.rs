@@ -70,7 +70,7 @@ impl Filters {
 
     /// Takes all that is cached out of memory, and tells how many bytes that is.
     pub(super) fn take_all(&self) -> u64 {
-        self.groups.iter().filter_map(|group| group.slot.take()).map(|bytes| bytes.memory_bytes() as u64).sum()
+        self.groups.iter().filter_map(|group| group.slot.take()).map(|bytes| bytes.kept_bytes() as u64).sum()
     }
 }
 

@@ -99,7 +99,7 @@ impl<K: Stored> Index<K> {
 
     /// How many of its blocks are in memory, and their bytes; how many bytes it takes itself.
     pub(crate) fn in_memory(&self) -> (u64, u64, u64) {
-        let blocks = self.slots.iter().filter_map(Slot::look).map(|block| K::memory_bytes(&block) as u64);
+        let blocks = self.slots.iter().filter_map(Slot::look).map(|block| K::bytes(&block).memory_bytes() as u64);
         let (count, bytes) = blocks.fold((0, 0), |(count, sum), bytes| (count + 1, sum + bytes));
         (count, bytes, self.charge.bytes())
     }
@@ -158,7 +158,7 @@ fn first_from(ranks: &[u64], rank: u64) -> usize {
 
 impl<K: Stored> Drop for Index<K> {
     fn drop(&mut self) {
-        let blocks: u64 = self.slots.iter().filter_map(Slot::take).map(|b| K::memory_bytes(&b) as u64).sum();
+        let blocks: u64 = self.slots.iter().filter_map(Slot::take).map(|b| K::bytes(&b).kept_bytes() as u64).sum();
         self.cache.forget(blocks + self.filters.as_ref().map_or(0, Filters::take_all));
     }
 }
@@ -181,8 +181,10 @@ pub(crate) trait Held: Send + Sync {
 pub(crate) trait AnyIndex: Send + Sync {
     /// Was it got since the last time this was asked?
     fn take_touched(&self, index: usize) -> bool;
-    /// Lets it go; false if it was not there.
-    fn evict(&self, index: usize) -> bool;
+    /// Lets it go; its `kept_bytes`, `None` if it was not there.
+    fn evict(&self, index: usize) -> Option<u64>;
+    /// Keeps it in less memory, if it can be; what its `kept_bytes` were, and are.
+    fn unpack(&self, index: usize) -> Option<(u64, u64)>;
 }
 
 impl<K: Stored> Held for Index<K> {
@@ -199,11 +201,20 @@ impl<K: Stored> AnyIndex for Index<K> {
         }
     }
 
-    fn evict(&self, index: usize) -> bool {
-        match index.checked_sub(GROUP) {
-            None => self.slots[index].take().is_some(),
-            Some(group) => self.filters.as_ref().is_some_and(|f| f.slot(group).take().is_some()),
-        }
+    fn evict(&self, index: usize) -> Option<u64> {
+        let bytes = match index.checked_sub(GROUP) {
+            None => K::bytes(&*self.slots[index].take()?).kept_bytes(),
+            Some(group) => self.filters.as_ref()?.slot(group).take()?.kept_bytes(),
+        };
+        Some(bytes as u64)
+    }
+
+    fn unpack(&self, index: usize) -> Option<(u64, u64)> {
+        let slot = self.slots.get(index)?;
+        let block = slot.look()?;
+        let unpacked = K::unpacked(&block)?;
+        let [was, is] = [&*block, &unpacked].map(|block| K::bytes(block).kept_bytes() as u64);
+        slot.replace(&block, unpacked).then_some((was, is))
     }
 }
 

@@ -104,8 +104,8 @@ impl Stored for ByBytes {
         block.plain_until(at)
     }
 
-    fn memory_bytes(block: &Self::Block) -> usize {
-        block.bytes().memory_bytes()
+    fn bytes(block: &Self::Block) -> &Bytes {
+        block.bytes()
     }
 
     fn verify(_: &Self::Block) -> Result<(), FormatError> {

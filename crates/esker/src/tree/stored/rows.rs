@@ -11,6 +11,7 @@ use esker_format::{BlockEntry, CommitSeq, Compression, FormatError};
 use esker_format::{
     KeyBounds, Layout, Record, RowBlock, RowBlockBuilder, RowFormat, RowId, RunStats, TreeId, TxnId, VersionTag,
 };
+use esker_memory::{Account, Region};
 use std::sync::Arc;
 
 /// What blocks of rows are made and read with.
@@ -88,8 +89,19 @@ impl Stored for ByRow {
         block.plain_until(at)
     }
 
-    fn memory_bytes(block: &Self::Block) -> usize {
-        block.bytes().memory_bytes()
+    fn bytes(block: &Self::Block) -> &Bytes {
+        block.bytes()
+    }
+
+    fn unpacked(block: &Self::Block) -> Option<Self::Block> {
+        let mut made = Vec::new();
+        if !block.unpack(&mut made) {
+            return None;
+        }
+        let mut region = Region::new(Account::BlockCache, made.len()).ok()?;
+        region[..made.len()].copy_from_slice(&made);
+        let unpacked = block.open_unpacked(Bytes::new(region, made.len())).ok()?;
+        (unpacked.bytes().memory_bytes() < block.bytes().memory_bytes()).then_some(unpacked)
     }
 
     fn verify(block: &Self::Block) -> Result<(), FormatError> {

@@ -507,7 +507,7 @@ impl<K: Stored> Input<K> {
         if self.taken {
             read.bytes += u64::from(self.blocks.entry(index).stored_bytes);
         }
-        Ok(Arc::new(self.handle.run.read_block_of(&self.blocks, index)?))
+        Ok(Arc::new(self.handle.run.read_in_order(&self.blocks, index)?))
     }
 
     /// Opens its block.

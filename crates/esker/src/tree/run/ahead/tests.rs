@@ -1,7 +1,7 @@
 //! Who reads block after block, with and without reading ahead: the same rows, the same errors, fewer reads.
 
 use crate::tests::tables::{begin, commit_rows, def, open, options};
-use crate::tree::run::Run;
+use crate::tree::run::{Ahead, Run};
 use crate::upkeep::{checkpoint, flush};
 use crate::*;
 use esker_base::counters::{bind, Counter, SessionCounters};
@@ -168,4 +168,61 @@ fn a_place_that_cannot_be_read_costs_only_its_block() {
     let (rows_ahead, error_ahead, ahead) = told(64);
     assert_eq!((rows_ahead, error_ahead), (rows, error));
     assert!(ahead > 10, "{ahead}");
+}
+
+#[test]
+fn who_misses_block_after_block_tells_of_those_that_follow_before_it_comes_to_them() {
+    let mut ahead = Ahead::new(1);
+    let (mut told, mut times) = (0, 0);
+    for at in 10..2000 {
+        let now = ahead.to_tell(at);
+        if at < 13 {
+            assert_eq!(now, None, "whoever wants {} blocks alone", at - 9);
+            continue;
+        }
+        if let Some(blocks) = now {
+            assert!(blocks.start == told.max(at + 1), "{blocks:?} at {at}, told before {told}");
+            (told, times) = (blocks.end, times + 1);
+        }
+        // Some lie ahead, and never very many.
+        assert!((at + 1..at + 200).contains(&told), "told before {told} at {at}");
+    }
+    assert!((10..50).contains(&times), "{times}");
+    // What is in memory ends it.
+    ahead.missed = 0;
+    assert_eq!(ahead.to_tell(5000), None);
+}
+
+#[test]
+fn a_scan_of_what_is_not_in_memory_is_announced_and_nothing_else_is() {
+    let announced = |read_blocks: u32, scans: u32| {
+        let (_disk, e, t, run) = cold(small_blocks());
+        let own = SessionCounters::new();
+        let bound = bind(&own);
+        let blocks = run.index().unwrap().entries().len() as u64;
+        let mut s = e.session();
+        for _ in 0..scans {
+            begin(&mut s);
+            s.set_read_blocks(read_blocks);
+            let mut cursor = s.scan(&t, ScanOptions { mask: ColumnMask::all(2), ..ScanOptions::default() }).unwrap();
+            while !cursor.next_batch(&mut s).unwrap().ids.is_empty() {}
+            drop(cursor);
+            s.commit().unwrap();
+        }
+        drop(bound);
+        (own.get(Counter::ReadsAnnounced), blocks)
+    };
+    let (once, blocks) = announced(1, 1);
+    assert!(once >= blocks / 128 && once <= blocks / 32 + 5, "{once} for {blocks} blocks");
+    assert_eq!(announced(1, 3).0, once, "what is in memory is not announced again");
+    // A merge reads past the cache.
+    let (_disk, e, t, run) = cold(small_blocks());
+    let index = run.index().unwrap().keep();
+    let own = SessionCounters::new();
+    let _bound = bind(&own);
+    drop((0..20).map(|at| run.block(&index, at).unwrap()).count());
+    assert_eq!(own.get(Counter::ReadsAnnounced), 0, "one by one");
+    drop((0..index.entries().len()).map(|at| run.read_in_order(&index, at).unwrap()).count());
+    assert_eq!(own.get(Counter::ReadsAnnounced), (index.entries().len() as u64).div_ceil(32));
+    drop((e, t));
 }
