@@ -53,7 +53,7 @@ impl Ahead {
     }
 
     /// Block `at` is not in memory: the blocks of which the system is to be told now.
-    fn to_tell(&mut self, at: usize) -> Option<Range<usize>> {
+    fn next_told(&mut self, at: usize) -> Option<Range<usize>> {
         self.missed += 1;
         // As long as half of what it was told of last lies ahead it is busy enough.
         if self.missed < MISSED || at + self.told_of / 2 < self.told {
@@ -91,7 +91,7 @@ impl<K: Stored> Run<K> {
         let is_here = index.slot(at).is_here();
         match is_here {
             true => ahead.missed = 0,
-            false => self.tell(index, end, ahead.to_tell(at)),
+            false => self.tell(index, end, ahead.next_told(at)),
         }
         if ahead.most > 1 && !is_here {
             let many = ahead.next();
@@ -110,7 +110,7 @@ impl<K: Stored> Run<K> {
 
     /// Somebody reads one block after the other past the cache, and comes to this one.
     pub(super) fn tell_in_order(&self, index: &Index<K>, at: usize) {
-        if at.is_multiple_of(TOLD_IN_ORDER) {
+        if at % TOLD_IN_ORDER == 0 {
             self.tell(index, index.entries().len(), Some(at..at + 2 * TOLD_IN_ORDER));
         }
     }

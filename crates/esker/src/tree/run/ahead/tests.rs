@@ -175,7 +175,7 @@ fn who_misses_block_after_block_tells_of_those_that_follow_before_it_comes_to_th
     let mut ahead = Ahead::new(1);
     let (mut told, mut times) = (0, 0);
     for at in 10..2000 {
-        let now = ahead.to_tell(at);
+        let now = ahead.next_told(at);
         if at < 13 {
             assert_eq!(now, None, "whoever wants {} blocks alone", at - 9);
             continue;
@@ -190,7 +190,7 @@ fn who_misses_block_after_block_tells_of_those_that_follow_before_it_comes_to_th
     assert!((10..50).contains(&times), "{times}");
     // What is in memory ends it.
     ahead.missed = 0;
-    assert_eq!(ahead.to_tell(5000), None);
+    assert_eq!(ahead.next_told(5000), None);
 }
 
 #[test]
@@ -220,9 +220,9 @@ fn a_scan_of_what_is_not_in_memory_is_announced_and_nothing_else_is() {
     let index = run.index().unwrap().keep();
     let own = SessionCounters::new();
     let _bound = bind(&own);
-    drop((0..20).map(|at| run.block(&index, at).unwrap()).count());
+    (0..20).for_each(|at| drop(run.block(&index, at).unwrap()));
     assert_eq!(own.get(Counter::ReadsAnnounced), 0, "one by one");
-    drop((0..index.entries().len()).map(|at| run.read_in_order(&index, at).unwrap()).count());
+    (0..index.entries().len()).for_each(|at| drop(run.read_in_order(&index, at).unwrap()));
     assert_eq!(own.get(Counter::ReadsAnnounced), (index.entries().len() as u64).div_ceil(32));
     drop((e, t));
 }
