@@ -1,4 +1,4 @@
-//! Owns compression of segments. Invariant: what does not shrink is kept plain, and nothing is decompressed into more
+//! Owns compression of segments. Invariant: what hardly shrinks is kept plain, and nothing is decompressed into more
 //! bytes than its stored raw length says.
 
 use crate::error::FormatError;
@@ -30,6 +30,9 @@ impl Compression {
 
 /// Segments shorter than this are kept plain: there is nothing to win.
 const MIN_BYTES: usize = 64;
+/// So are those that would not become shorter by one part in so many: to decompress them for each reader, and to keep them twice in
+/// memory, costs more than that is worth.
+const LEAST_GAIN: usize = 8;
 /// Zeroed bytes after decompressed content: decode loops may read past the end, in chunks.
 pub(crate) const SLACK_BYTES: usize = 64;
 
@@ -40,7 +43,7 @@ pub(crate) struct Compressor {
 }
 
 impl Compressor {
-    /// Appends `raw` to `out`, compressed if that is shorter, and tells which it was.
+    /// Appends `raw` to `out`, compressed if that is enough shorter, and tells which it was.
     pub(crate) fn append(
         &mut self,
         compression: Compression,
@@ -65,7 +68,7 @@ impl Compressor {
             _ => self.zstd(zstd_level).and_then(|z| z.compress_to_buffer(raw, place).ok()),
         };
         match len {
-            Some(len) if len < raw.len() => {
+            Some(len) if len < raw.len() - raw.len() / LEAST_GAIN => {
                 out.truncate(start + len);
                 compression
             }
@@ -118,6 +121,28 @@ pub(crate) fn decompress(compression: Compression, stored: &[u8], raw: &mut [u8]
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_shrinks_by_less_than_an_eighth_is_plain() {
+        let mut compressor = Compressor::default();
+        // Noise and zeros, in such shares that about so many percent are won.
+        let mut noise = 1u64;
+        let mut kind_of = |won: usize| {
+            let mut raw: Vec<u8> = (0..8000 - 80 * won)
+                .map(|_| {
+                    noise = noise.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                    (noise >> 56) as u8
+                })
+                .collect();
+            raw.resize(8000, 0);
+            let mut out = Vec::new();
+            let kind = compressor.append(Compression::Lz4, 3, &raw, &mut out);
+            assert_eq!(kind == Compression::None, out.len() == raw.len());
+            kind
+        };
+        assert_eq!([0, 5, 10].map(&mut kind_of), [Compression::None; 3]);
+        assert_eq!([16, 30, 90].map(&mut kind_of), [Compression::Lz4; 3]);
+    }
 
     #[test]
     fn round_trips_and_keeps_plain_what_does_not_shrink() {
