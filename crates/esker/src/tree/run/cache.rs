@@ -239,3 +239,21 @@ impl BlockCache {
         self.indexes.sweep();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_form_takes_no_place_but_its_own_block_s() {
+        let slot = Slot::default();
+        let (block, other) = (Arc::new(1), Arc::new(7));
+        slot.block.store(Some(block.clone()));
+        assert!(slot.replace(&block, 2) && slot.look().as_deref() == Some(&2));
+        assert!(!slot.replace(&block, 3) && slot.look().as_deref() == Some(&2), "it was replaced already");
+        slot.take();
+        assert!(!slot.replace(&block, 3) && slot.look().is_none(), "it has left meanwhile");
+        slot.block.store(Some(other));
+        assert!(!slot.replace(&block, 3) && slot.look().as_deref() == Some(&7), "another one has come");
+    }
+}
