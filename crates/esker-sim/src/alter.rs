@@ -154,6 +154,8 @@ impl Sim {
         let mut expected = Vec::new();
         expected.extend((bound || perhaps_bound).then_some(Refusal::LockTimeout));
         expected.extend((overtaken.0 || overtaken.1 || before.is_none()).then_some(Refusal::TableChanged));
+        // Dropped, not emptied: in the engine it is the same table then.
+        expected.extend(before.is_none().then_some(Refusal::NoSuchTable));
         self.note(|| format!("alter {key} to {indexes:?}, overtaken {overtaken:?}, bound {bound}"));
         let answer = self.engine()?.alter_indexes(vec![built]);
         let seq = self.model.seq + 1;
@@ -175,7 +177,7 @@ impl Sim {
                 self.tell_writers(key);
                 Ok(Flow::Go)
             }
-            Answer::No(Refusal::TableChanged) => {
+            Answer::No(Refusal::TableChanged | Refusal::NoSuchTable) => {
                 self.stats.alters_overtaken += 1;
                 Ok(Flow::Go)
             }
