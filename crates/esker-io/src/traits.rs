@@ -26,8 +26,7 @@ pub enum AccessHint {
     Log,
     /// Written once from start to end in large pieces past the page cache where possible (O_DIRECT).
     Bulk,
-    /// Immutable, read in blocks at random: the system reads nothing that was not asked for. Who reads in order says so
-    /// ([`File::will_need`]).
+    /// Immutable, read in blocks at random or in order.
     Blocks,
     /// Small metadata, whole-file reads and writes.
     Meta,
@@ -99,6 +98,8 @@ pub trait File: Send + Sync {
     /// A hint: these bytes will be read soon, and the system may have them ready by then. Nothing is waited for, and nobody is told of
     /// what goes wrong.
     fn will_need(&self, _offset: u64, _bytes: u64) {}
+    /// A hint: may the system read along what nobody asked for, or announced by [`will_need`](Self::will_need)? It may in the beginning.
+    fn read_along(&self, _may: bool) {}
     /// Writes all of `buf` at `offset`.
     fn write_at(&self, buf: &[u8], offset: u64) -> Result<()>;
     /// Makes written bytes, and the size they need, durable.

@@ -138,6 +138,11 @@ impl File for PosixFile {
         self.calls.advise(&self.plain, offset, bytes, libc::POSIX_FADV_WILLNEED);
     }
 
+    fn read_along(&self, may: bool) {
+        let advice = if may { libc::POSIX_FADV_NORMAL } else { libc::POSIX_FADV_RANDOM };
+        self.calls.advise(&self.plain, 0, 0, advice);
+    }
+
     fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
         self.kind.wrote(&self.figures, buf.len(), offset);
         self.kind

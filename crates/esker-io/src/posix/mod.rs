@@ -12,7 +12,6 @@ mod own_space;
 mod uring;
 
 use crate::accounting;
-use crate::calls::{Calls, Kernel};
 use crate::figures::AllFigures;
 use crate::{AccessHint, DirEntry, Disk, File, IoError, IoKind, KnownFile, LockGuard, OpenMode, Result};
 use esker_base::{timed, WaitEvent};
@@ -98,10 +97,6 @@ impl Disk for PosixDisk {
             let plain = options.open(path)?;
             if (mode, hint) == (OpenMode::Create, AccessHint::Log) {
                 in_place::keep_in_place(&plain);
-            }
-            if (mode, hint) == (OpenMode::Read, AccessHint::Blocks) {
-                // Whoever reads one block after the other here wants a few: the system takes that for the beginning of a long read.
-                Kernel.advise(&plain, 0, 0, libc::POSIX_FADV_RANDOM);
             }
             let direct = match (mode, hint) {
                 (OpenMode::Write | OpenMode::Create, AccessHint::Bulk) => {

@@ -295,6 +295,7 @@ fn the_kernel_reads_what_was_asked_for_or_announced_and_nothing_else() {
     made.write_at(&vec![7; 4 << 20], 0).unwrap();
     made.sync_all().unwrap();
     let file = disk.open(&path, OpenMode::Read, AccessHint::Blocks).unwrap();
+    file.read_along(false);
     let forget = || {
         let plain = fs::File::open(&path).unwrap();
         // SAFETY: the descriptor is open.

@@ -2,7 +2,7 @@
 //!
 //! Owns how many: one at first, then twice as many each time, so that who wants little reads little; as many at most as the
 //! session asked for, and as a small share of the cache holds, so that they are still there when their reader comes to them. And of
-//! what the system is told beforehand, which reads nothing by itself that nobody asked for.
+//! what the system is told beforehand, which reads nothing else along where memory is short.
 //! Invariants: a block that was read along is checked as any other before it comes into the cache; what is wrong with it is
 //! told to nobody but who comes to it, and reads it by itself.
 

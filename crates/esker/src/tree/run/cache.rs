@@ -26,6 +26,8 @@ use std::sync::{Arc, Weak};
 
 const SMALL_PERCENT: u64 = 10;
 const LEAST_BYTES: u64 = 8 << 20;
+/// Memory is no longer short when one part in so many of the limit is free.
+const AMPLE: u64 = 4;
 
 /// One block's place in its run.
 pub(crate) struct Slot<B> {
@@ -106,6 +108,14 @@ struct Queues {
     small_bytes: u64,
 }
 
+/// What an eviction did.
+#[derive(Default)]
+struct Evicted {
+    any: bool,
+    /// Those that had their turn and stay.
+    stayed: Vec<(Arc<dyn AnyIndex>, usize)>,
+}
+
 /// Eviction order and size of all cached blocks.
 pub(crate) struct BlockCache {
     queues: Mutex<Queues>,
@@ -176,14 +186,14 @@ impl BlockCache {
         queues.small_bytes += bytes;
         queues.small.push_back(Resident { of, index: index as u32, bytes });
         // Who read it is about to use it.
-        let stayed = self.evict(&mut queues, held.awaited_bytes() as u64);
+        let evicted = self.evict(&mut queues, held.awaited_bytes() as u64);
         drop(queues);
-        self.unpack(&stayed);
+        self.after(&evicted);
     }
 
-    /// Lets go what is too much if `coming` bytes come besides; those that had their turn and stay.
-    fn evict(&self, queues: &mut Queues, coming: u64) -> Vec<(Arc<dyn AnyIndex>, usize)> {
-        let (limit, mut stayed) = (self.limit().saturating_sub(coming), Vec::new());
+    /// Lets go what is too much if `coming` bytes come besides.
+    fn evict(&self, queues: &mut Queues, coming: u64) -> Evicted {
+        let (limit, mut evicted) = (self.limit().saturating_sub(coming), Evicted::default());
         while self.bytes.load(Ordering::Relaxed) > limit {
             let from_small = queues.main.is_empty() || queues.small_bytes > limit / 100 * SMALL_PERCENT;
             let resident = if from_small { queues.small.pop_front() } else { queues.main.pop_front() };
@@ -196,19 +206,23 @@ impl BlockCache {
                 continue;
             };
             if of.take_touched(resident.index as usize) {
-                stayed.push((of, resident.index as usize));
+                evicted.stayed.push((of, resident.index as usize));
                 queues.main.push_back(resident);
             } else if let Some(bytes) = of.evict(resident.index as usize) {
                 self.bytes.fetch_sub(bytes, Ordering::Relaxed);
                 count(Counter::BlocksEvicted, 1);
+                evicted.any = true;
             }
         }
-        stayed
+        evicted
     }
 
-    /// Where memory is short, a block in use is not kept both as it is stored and as it is read.
-    fn unpack(&self, stayed: &[(Arc<dyn AnyIndex>, usize)]) {
-        for (of, index) in stayed {
+    /// Where memory is short, a block in use is not kept both as it is stored and as it is read, and nothing is read along.
+    fn after(&self, evicted: &Evicted) {
+        if evicted.any && !self.files.is_short() {
+            self.files.set_short(true);
+        }
+        for (of, index) in &evicted.stayed {
             if let Some((was, is)) = of.unpack(*index) {
                 self.bytes.fetch_add(is.wrapping_sub(was), Ordering::Relaxed);
                 count(Counter::BlocksUnpacked, 1);
@@ -218,9 +232,12 @@ impl BlockCache {
 
     /// Gives back what others have come to need since the last insert.
     pub(crate) fn shrink(&self) {
-        if self.bytes.load(Ordering::Relaxed) > self.limit() {
-            let stayed = self.evict(&mut self.queues.lock(), 0);
-            self.unpack(&stayed);
+        let (bytes, limit) = (self.bytes.load(Ordering::Relaxed), self.limit());
+        if bytes > limit {
+            let evicted = self.evict(&mut self.queues.lock(), 0);
+            self.after(&evicted);
+        } else if self.files.is_short() && bytes < limit - limit / AMPLE {
+            self.files.set_short(false);
         }
     }
 
@@ -243,6 +260,24 @@ impl BlockCache {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn memory_is_short_once_something_had_to_go_until_much_is_free() {
+        let disk: Arc<dyn Disk> = Arc::new(esker_io::SimDisk::new(1));
+        let cache = BlockCache::new(&disk, Path::new("/db"), &Options::default());
+        assert!(!cache.files.is_short());
+        cache.after(&Evicted::default());
+        assert!(!cache.files.is_short(), "nothing had to go");
+        cache.after(&Evicted { any: true, ..Evicted::default() });
+        assert!(cache.files.is_short());
+        // Nearly full, and then with room.
+        cache.bytes.store(cache.limit() / 10 * 9, Ordering::Relaxed);
+        cache.shrink();
+        assert!(cache.files.is_short());
+        cache.bytes.store(1, Ordering::Relaxed);
+        cache.shrink();
+        assert!(!cache.files.is_short());
+    }
 
     #[test]
     fn another_form_takes_no_place_but_its_own_block_s() {

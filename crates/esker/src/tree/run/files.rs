@@ -11,6 +11,7 @@ use esker_format::FileId;
 use esker_io::{AccessHint, Disk, File, IoKind, OpenMode, Result};
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 
 /// Of the handles that the process may have, runs take one in ... at most: a server needs most of them itself.
@@ -22,6 +23,8 @@ pub(crate) struct RunFiles {
     dir: PathBuf,
     most: usize,
     open: Mutex<Open>,
+    /// Memory is short: what is read along would push out what somebody uses.
+    is_short: AtomicBool,
     /// Whose clock says when runs that failed may be tried again.
     pub(crate) host: Arc<dyn Host>,
 }
@@ -45,6 +48,7 @@ impl RunFiles {
             dir: dir.to_owned(),
             most: options.max_open_runs.min(share).max(1),
             open: Mutex::new(&order::RUN_FILES, Open::default()),
+            is_short: AtomicBool::new(false),
             host: options.host.clone(),
         }
     }
@@ -83,10 +87,28 @@ impl RunFiles {
         let mut open = self.open.lock();
         open.opening -= 1;
         let file = file?;
+        if self.is_short() {
+            file.read_along(false);
+        }
         let replaced = open.keep(id, &file);
         drop(open);
         drop(replaced);
         Ok(file)
+    }
+
+    /// Is memory short, as far as is known here?
+    #[inline]
+    pub(crate) fn is_short(&self) -> bool {
+        self.is_short.load(Ordering::Relaxed)
+    }
+
+    /// Memory is short from now on, or no longer.
+    #[cold]
+    pub(crate) fn set_short(&self, is_short: bool) {
+        let open = self.open.lock();
+        if self.is_short.swap(is_short, Ordering::Relaxed) != is_short {
+            open.files.values().for_each(|(_, file)| file.read_along(!is_short));
+        }
     }
 
     /// Where a run's file lies.
