@@ -250,6 +250,13 @@ fn status_says_what_is() {
     }
 }
 
+/// Takes a file out of the page cache, if that lets it go.
+fn forget(path: &Path) {
+    let plain = fs::File::open(path).unwrap();
+    // SAFETY: the descriptor is open.
+    assert_eq!(unsafe { libc::posix_fadvise(plain.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) }, 0);
+}
+
 /// On what this machine's temporary files lie.
 #[test]
 fn the_kernel_says_who_answers() {
@@ -266,14 +273,9 @@ fn the_kernel_says_who_answers() {
         return;
     };
     assert_eq!(source, Source::PageCache, "it was just written");
-    let forget = || {
-        let plain = fs::File::open(&path).unwrap();
-        // SAFETY: the descriptor is open.
-        assert_eq!(unsafe { libc::posix_fadvise(plain.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) }, 0);
-    };
     // A file system that lies in memory keeps it there.
     let read = (0..10u64).map(|n| {
-        forget();
+        forget(&path);
         [(); 2].map(|()| file.read_at_from(&mut bytes, n * (16 << 10)).unwrap().unwrap())
     });
     let read: Vec<_> = read.collect();
@@ -296,14 +298,9 @@ fn the_kernel_reads_what_was_asked_for_or_announced_and_nothing_else() {
     made.sync_all().unwrap();
     let file = disk.open(&path, OpenMode::Read, AccessHint::Blocks).unwrap();
     file.read_along(false);
-    let forget = || {
-        let plain = fs::File::open(&path).unwrap();
-        // SAFETY: the descriptor is open.
-        assert_eq!(unsafe { libc::posix_fadvise(plain.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) }, 0);
-    };
     let mut bytes = vec![0; BLOCK as usize];
     let mut read = |block: u64| file.read_at_from(&mut bytes, block * BLOCK).unwrap();
-    forget();
+    forget(&path);
     if read(0) != Some(Source::Device) {
         eprintln!("NOT REACHED: the page cache keeps what it is to forget, or nobody tells");
         return;
@@ -313,7 +310,7 @@ fn the_kernel_reads_what_was_asked_for_or_announced_and_nothing_else() {
     assert_eq!([5, 8, 20].map(&mut read), [Some(Source::Device); 3]);
     // What is announced comes with its first block, if the machine is not busy.
     let came = (0..20).any(|_| {
-        forget();
+        forget(&path);
         file.will_need(100 * BLOCK, 8 * BLOCK);
         read(100);
         read(106) == Some(Source::PageCache)

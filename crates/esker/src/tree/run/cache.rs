@@ -264,7 +264,9 @@ mod tests {
     #[test]
     fn memory_is_short_once_something_had_to_go_until_much_is_free() {
         let disk: Arc<dyn Disk> = Arc::new(esker_io::SimDisk::new(1));
-        let cache = BlockCache::new(&disk, Path::new("/db"), &Options::default());
+        // So large that what other tests have in memory meanwhile makes no difference.
+        let options = Options { memory_limit_bytes: 1 << 40, ..Options::default() };
+        let cache = BlockCache::new(&disk, Path::new("/db"), &options);
         assert!(!cache.files.is_short());
         cache.after(&Evicted::default());
         assert!(!cache.files.is_short(), "nothing had to go");
