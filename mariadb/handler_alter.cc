@@ -31,7 +31,7 @@ constexpr alter_table_operations definition_changes=
 bool is_same(const EsColumn &a, const EsColumn &b)
 {
   return a.offset == b.offset && a.width == b.width && a.null_byte == b.null_byte && a.null_mask == b.null_mask &&
-         a.len_bytes == b.len_bytes && a.pad == b.pad && a.kind == b.kind;
+         a.len_bytes == b.len_bytes && a.pad == b.pad && a.kind == b.kind && a.type_number == b.type_number;
 }
 
 bool is_same(const EsLayout &a, const EsLayout &b)

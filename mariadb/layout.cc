@@ -14,10 +14,38 @@ namespace shim
 {
 namespace
 {
+/*
+  What the server makes of a column's bytes. It tells nothing of what ALTER TABLE changes without a copy: names, defaults, the widths
+  in which numbers are shown, the kind of a geometry.
+*/
+uint32_t type_number_of(const Field *field)
+{
+  const uint32_t number= static_cast<uint32_t>(field->real_type()) + 1;
+  switch (field->real_type()) {
+  case MYSQL_TYPE_TINY:
+  case MYSQL_TYPE_SHORT:
+  case MYSQL_TYPE_INT24:
+  case MYSQL_TYPE_LONG:
+  case MYSQL_TYPE_LONGLONG:
+  case MYSQL_TYPE_FLOAT:
+  case MYSQL_TYPE_DOUBLE:
+    return number | (field->flags & UNSIGNED_FLAG ? 1U << 16 : 0);
+  case MYSQL_TYPE_NEWDECIMAL:
+    return number | (field->flags & UNSIGNED_FLAG ? 1U << 16 : 0) | field->decimals() << 24;
+  case MYSQL_TYPE_TIME2:
+  case MYSQL_TYPE_DATETIME2:
+  case MYSQL_TYPE_TIMESTAMP2:
+    return number | field->decimals() << 24;
+  default:
+    return number;
+  }
+}
+
 EsColumn column_of(const Field *field, const uchar *record)
 {
   EsColumn column= {};
   column.offset= static_cast<uint32_t>(field->ptr - record);
+  column.type_number= type_number_of(field);
   if (field->null_ptr)
   {
     column.null_byte= static_cast<uint32_t>(field->null_ptr - record);

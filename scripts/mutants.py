@@ -30,8 +30,8 @@ from eskerlib import cargo, env, show  # noqa: E402
 
 HERE = os.path.join(env.ROOT, "scripts", "mutants")
 FOLDER = os.path.join(env.BUILD, "mutants")
-# Each crate uses those before it: a fault can be seen by its own suite and by those behind. The last two stand alone.
-SUITES = ["esker-format", "esker-io", "esker-wal", "esker", "esker-sim", "esker-trace", "esker-lab"]
+# A fault can be seen by its crate's own suite and by those behind it, which use it. The last two stand alone.
+SUITES = ["esker-format", "esker-io", "esker-wal", "esker", "esker-mariadb", "esker-sim", "esker-trace", "esker-lab"]
 
 
 class Mutant:

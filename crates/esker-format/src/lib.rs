@@ -8,6 +8,7 @@
 pub mod block;
 pub mod catalog;
 mod codec;
+pub mod column_types;
 mod compress;
 pub mod entry;
 mod error;
@@ -31,6 +32,7 @@ mod table_state;
 
 pub use block::{BlockBytes, BlockEntry, RowBlock, RowBlockBuilder, VersionTag};
 pub use catalog::{trees_version, ColumnEntry, LayoutVersion, TableEntry, TreeEntry, TreeKind};
+pub use column_types::ColumnTypes;
 pub use compress::Compression;
 pub use error::FormatError;
 pub use frame::{Frame, SegmentHeader};

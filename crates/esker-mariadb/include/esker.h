@@ -354,6 +354,8 @@ struct EsColumn {
   uint8_t len_bytes;
   /// Padded: the byte that fills up.
   uint8_t pad;
+  /// What its values are to the caller. A table is opened by those numbers alone with which it was created.
+  uint32_t type_number;
 };
 
 /// How a table's row images lie.
@@ -910,7 +912,7 @@ EsStatus es_rename_table(const EsEngine *engine,
 /// `engine` is open.
 EsStatus es_truncate_table(const EsEngine *engine, const char *name, EsError *error);
 
-/// `Layout` when the table was created with another layout, or other indexes but for their names. `*table` is written only
+/// `Layout` when the table was created with another layout, other types, or other indexes but for their names. `*table` is written only
 /// if it succeeds.
 ///
 /// # Safety
@@ -1710,14 +1712,15 @@ static_assert(sizeof(EsOptions) == 120 &&
               offsetof(EsOptions, weights_context) == 104 &&
               offsetof(EsOptions, waiting) == 112,
               "EsOptions lies otherwise than in Rust");
-static_assert(sizeof(EsColumn) == 20 &&
+static_assert(sizeof(EsColumn) == 24 &&
               offsetof(EsColumn, kind) == 0 &&
               offsetof(EsColumn, offset) == 4 &&
               offsetof(EsColumn, width) == 8 &&
               offsetof(EsColumn, null_byte) == 12 &&
               offsetof(EsColumn, null_mask) == 16 &&
               offsetof(EsColumn, len_bytes) == 17 &&
-              offsetof(EsColumn, pad) == 18,
+              offsetof(EsColumn, pad) == 18 &&
+              offsetof(EsColumn, type_number) == 20,
               "EsColumn lies otherwise than in Rust");
 static_assert(sizeof(EsLayout) == 24 &&
               offsetof(EsLayout, image_bytes) == 0 &&

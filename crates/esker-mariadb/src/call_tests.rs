@@ -28,7 +28,16 @@ fn number<E: Copy>(number: i32) -> Unchecked<E> {
 }
 
 fn column(kind: i32) -> EsColumn {
-    EsColumn { kind: number(kind), offset: 1, width: 8, null_byte: 0, null_mask: 0, len_bytes: 0, pad: 0 }
+    EsColumn {
+        kind: number(kind),
+        offset: 1,
+        width: 8,
+        null_byte: 0,
+        null_mask: 0,
+        len_bytes: 0,
+        pad: 0,
+        type_number: 9,
+    }
 }
 
 fn layout(columns: &[EsColumn]) -> EsLayout {
@@ -281,6 +290,12 @@ fn a_layout_that_is_not_the_tables_is_refused() {
         assert_eq!((status, table), (EsStatus::Layout, null_mut()));
         let words = CStr::from_ptr(error.assume_init_ref().text.as_ptr());
         assert_eq!(words, c"table 't' was created with other columns or keys");
+        let columns = [EsColumn { type_number: 10, ..column(0) }];
+        let status =
+            es_table_open(opened.engine, c"t".as_ptr(), &layout(&columns), null(), 0, &mut table, error.as_mut_ptr());
+        assert_eq!((status, table), (EsStatus::Layout, null_mut()));
+        let words = CStr::from_ptr(error.assume_init_ref().text.as_ptr()).to_str().unwrap();
+        assert!(words.contains("another type of stored column 1"), "{words}");
     }
     assert_eq!(opened.close(), EsStatus::Ok);
 }

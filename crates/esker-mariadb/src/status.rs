@@ -2,7 +2,7 @@
 //! Status codes: the one map from the engine's errors to what C knows, and words in buffers of C.
 
 use esker::Error;
-use esker_format::RowId;
+use esker_format::{FormatError, RowId};
 use std::ffi::{c_char, CStr};
 use std::mem::MaybeUninit;
 
@@ -78,6 +78,18 @@ impl Failure {
     pub(crate) fn layout(table: &str) -> Failure {
         let text = format!("table '{table}' was created with other columns or keys");
         Failure { status: EsStatus::Layout, text, ..Failure::default() }
+    }
+
+    /// The table's definition has another type for the column at this place.
+    pub(crate) fn column_type(table: &str, place: usize) -> Failure {
+        let column = place + 1;
+        let text = format!("table '{table}' was created with another type of stored column {column}: the .frm file is another table's, put back its own");
+        Failure { status: EsStatus::Layout, text, ..Failure::default() }
+    }
+
+    /// What types the columns have cannot be read.
+    pub(crate) fn column_types(table: &str, why: &FormatError) -> Failure {
+        Failure { status: EsStatus::Layout, text: format!("table '{table}': {why}"), ..Failure::default() }
     }
 
     /// An argument that makes no sense.

@@ -7,7 +7,7 @@ use crate::guard::Guard;
 use crate::index::{indexes, EsIndex};
 use crate::status::{report, str_of, EsError, EsStatus, Failure};
 use esker::{CheckScope, Engine, Table, TableDef};
-use esker_format::{Column, ColumnKind, Compression, Layout, NullBit, RowFormat};
+use esker_format::{Column, ColumnKind, ColumnTypes, Compression, Layout, NullBit, RowFormat};
 use std::ffi::{c_char, c_void};
 use std::sync::Arc;
 
@@ -101,6 +101,8 @@ pub struct EsColumn {
     pub(crate) len_bytes: u8,
     /// Padded: the byte that fills up.
     pub(crate) pad: u8,
+    /// What its values are to the caller. A table is opened by those numbers alone with which it was created.
+    pub(crate) type_number: u32,
 }
 
 /// How a table's row images lie.
@@ -177,6 +179,19 @@ fn layout(given: &EsLayout, columns: &[EsColumn]) -> Result<Layout, Failure> {
     })
 }
 
+fn types(columns: &[EsColumn]) -> ColumnTypes {
+    ColumnTypes(columns.iter().map(|column| column.type_number).collect())
+}
+
+/// Were the columns of the table made with these types? Tables from before types were stored have columns of any.
+fn check_types(name: &str, table: &Table, columns: &[EsColumn]) -> Result<(), Failure> {
+    let made = ColumnTypes::decode(table.extra()).map_err(|e| Failure::column_types(name, &e))?;
+    match made.and_then(|made| made.differs_at(&types(columns))) {
+        Some(at) => Err(Failure::column_type(name, at)),
+        None => Ok(()),
+    }
+}
+
 fn row_format(given: Unchecked<EsRowFormat>) -> Result<RowFormat, Failure> {
     Ok(match given.checked()? {
         EsRowFormat::Dynamic => RowFormat::Dynamic,
@@ -219,7 +234,7 @@ pub unsafe extern "C" fn es_create_table(
             compression: compression(given.compression)?,
             temporary: given.temporary,
             indexes,
-            extra: Vec::new(),
+            extra: types(columns).encode(),
         };
         Ok(handle.engine.create_counting_table(name, &def, given.auto_increment)?)
     });
@@ -312,7 +327,7 @@ pub unsafe extern "C" fn es_truncate_table(
     unsafe { report(result, error) }
 }
 
-/// `Layout` when the table was created with another layout, or other indexes but for their names. `*table` is written only
+/// `Layout` when the table was created with another layout, other types, or other indexes but for their names. `*table` is written only
 /// if it succeeds.
 ///
 /// # Safety
@@ -342,6 +357,7 @@ pub unsafe extern "C" fn es_table_open(
         if **opened.layout() != expected || !opened.has_indexes(&indexes) {
             return Err(Failure::layout(name));
         }
+        check_types(name, &opened, columns)?;
         let opened = EsTable { table: opened, engine: handle.engine.clone(), guard: handle.guard.clone() };
         table.write(Box::into_raw(Box::new(opened)));
         Ok(())

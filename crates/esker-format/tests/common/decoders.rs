@@ -88,7 +88,11 @@ pub fn layout(data: &[u8]) {
     }
 }
 
+/// What the front end's bytes of a table can be.
 pub fn schema(data: &[u8]) {
+    if let Ok(Some(types)) = esker_format::ColumnTypes::decode(data) {
+        assert_eq!(esker_format::ColumnTypes::decode(&types.encode()), Ok(Some(types)));
+    }
     if let Ok(Some(schema)) = esker_format::Schema::decode(data) {
         let mut again = Vec::new();
         schema.encode(&mut again);
