@@ -24,7 +24,7 @@ from eskerlib import cargo  # noqa: E402
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 PYTEST = "/usr/bin/pytest-3"  # Debian's, as python3-pymysql is
-NEEDED_GIB = 10  # the most that a run has in its folder at a time
+NEEDED_GIB = 5  # the most that a run has in its folder at a time
 LOGS = os.path.join(ROOT, "build", "test")
 
 

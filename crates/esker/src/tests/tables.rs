@@ -111,6 +111,8 @@ pub(crate) struct Watch {
     /// Reads of runs, and the bytes that they read.
     pub(crate) run_reads: AtomicUsize,
     pub(crate) run_read_bytes: AtomicUsize,
+    /// What files were told last: may the kernel read along?
+    pub(crate) read_along: Told<HashMap<String, bool>>,
     /// Writes to runs that were queued.
     pub(crate) queued: AtomicUsize,
     /// Bytes written to the log's segments (not while they are prepared), to runs, and to all other files.
@@ -157,6 +159,14 @@ impl Watched {
     /// Does this once the next run is written, before it is synced.
     pub(crate) fn when_synced(&self, act: impl FnOnce() + Send + 'static) {
         self.1.at_sync.set(Some(Box::new(act)));
+    }
+
+    /// What files were told since the last call, and nobody after them: may the kernel read along?
+    pub(crate) fn take_read_along(&self) -> Vec<(String, bool)> {
+        let told = std::mem::take(&mut *self.1.read_along.0.lock().unwrap());
+        let mut told: Vec<_> = told.into_iter().collect();
+        told.sort();
+        told
     }
 
     pub(crate) fn mend_reads(&self) {
@@ -268,6 +278,10 @@ impl File for WatchedFile {
             self.1.run_read_bytes.fetch_add(buf.len(), Ordering::Relaxed);
         }
         self.0.read_at(buf, offset)
+    }
+    fn read_along(&self, may: bool) {
+        let name = self.path().file_name().unwrap().to_string_lossy().into_owned();
+        self.1.read_along.0.lock().unwrap().insert(name, may);
     }
     fn write_at(&self, buf: &[u8], offset: u64) -> esker_io::Result<()> {
         self.count_written(buf.len());

@@ -168,3 +168,33 @@ impl Open {
         closed
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::tables::Watched;
+
+    #[test]
+    fn open_handles_are_told_when_memory_gets_short_and_later_ones_too() {
+        let disk = Watched::new();
+        disk.create_dir(Path::new("/db")).unwrap();
+        let ids = [1, 2, 3].map(FileId);
+        for id in ids {
+            disk.open(&run_path(Path::new("/db"), id), OpenMode::Create, AccessHint::Bulk).unwrap();
+        }
+        let watched: Arc<dyn Disk> = Arc::new(disk.clone());
+        let files = RunFiles::new(&watched, Path::new("/db"), &Options::default());
+        let name = |id: FileId| run_path(Path::new("/db"), id).file_name().unwrap().to_string_lossy().into_owned();
+        let told = |ids: &[FileId], may| ids.iter().map(|id| (name(*id), may)).collect::<Vec<_>>();
+        let _first = [ids[0], ids[1]].map(|id| files.get(id).unwrap());
+        assert_eq!(disk.take_read_along(), []);
+        files.set_short(true);
+        assert_eq!(disk.take_read_along(), told(&ids[..2], false));
+        files.set_short(true);
+        assert_eq!(disk.take_read_along(), [], "they know");
+        let _third = files.get(ids[2]).unwrap();
+        assert_eq!(disk.take_read_along(), told(&ids[2..], false));
+        files.set_short(false);
+        assert_eq!(disk.take_read_along(), told(&ids, true));
+    }
+}
