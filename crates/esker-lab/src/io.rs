@@ -252,8 +252,7 @@ fn of_size(options: &Options, session: &Session, ways: &[Way], count: u64) -> Re
     Ok(rows)
 }
 
-/// The records of each of so many clients. In one file each part begins where O_DIRECT and mappings may: at a multiple of
-/// 4096 bytes.
+/// The records of each of so many clients. In one file each part begins where O_DIRECT may: at a multiple of 4096 bytes.
 fn parts(options: &Options, records: &Records, clients: usize) -> Result<Vec<Part>> {
     let aligned = DIRECT_UNIT as u64 >> options.record_bytes.trailing_zeros().min(DIRECT_UNIT.trailing_zeros());
     let parts = records.parts(clients as u64, if options.in_one() { aligned } else { 1 });

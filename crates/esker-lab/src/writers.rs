@@ -63,13 +63,13 @@ pub struct Target {
     pub depth: usize,
     /// Written over as it is; otherwise made, or emptied.
     pub existing: bool,
-    /// Where in the file the records begin, in bytes: a multiple of [`DIRECT_UNIT`] for `direct` and `mapped`.
+    /// Where in the file the records begin, in bytes: a multiple of [`DIRECT_UNIT`] for `direct`.
     pub start: u64,
     /// Where the records end, in bytes, if that is known: no reader need read on, no writer needs buffers for more.
     pub end: u64,
     /// Others write other parts of the file at the same time: who began them sees to its size.
     pub shared: bool,
-    /// Bytes of a mapped window, a multiple of the page size, and what the kernel is told of it.
+    /// Bytes of a mapped window, and what the kernel is told of it.
     pub window_bytes: usize,
     /// See there.
     pub advice: Option<Advice>,

@@ -112,12 +112,25 @@ fn readers_and_writers_at_once_have_their_own_times() {
 
 #[test]
 fn windows_may_have_any_size() {
-    for (window, advice) in [("4K", "sequential"), ("1M", "willneed")] {
-        let arguments = ["io", "--records", "9K", "--runs", "2", "--ways", "mapped", "--cache", "warm"];
-        let more = ["--window", window, "--madvise", advice, "--clients", "2", "--one-file"];
+    for (window, bytes, advice, more) in [
+        ("4K", 4096, "sequential", &["--clients", "2", "--one-file"][..]),
+        ("1M", 1 << 20, "willneed", &["--clients", "2", "--one-file"]),
+        ("5000", 5000, "random", &["--clients", "3", "--one-file"]),
+        ("5000", 5000, "sequential", &["--clients", "2:1"]),
+        ("1048577", 1_048_577, "sequential", &["--existing"]),
+        ("3", 3, "random", &[]),
+    ] {
+        // Each record of three bytes' windows is 35 of them.
+        let records = if bytes == 3 { "300" } else { "11K" };
+        let arguments = ["io", "--records", records, "--runs", "2", "--ways", "plain,mapped", "--cache", "warm"];
+        let more = [&["--window", window, "--madvise", advice], more].concat();
         let report = report(&Folder::new("windows"), &[arguments.as_slice(), &more].concat());
+        // Good is what was read back byte for byte, and as many.
         assert!(statuses(&report).iter().all(|s| s.0 == "good"), "{report:#}");
-        assert_eq!(report["options"]["madvise"], advice);
+        assert_eq!(
+            (&report["options"]["madvise"], &report["options"]["window_bytes"]),
+            (&advice.into(), &bytes.into())
+        );
     }
 }
 

@@ -5,10 +5,13 @@ use crate::buffer::record_bytes;
 use crate::error::{LabError, Result};
 use crate::probe::raw::Advice;
 use crate::records::{Records, Shape};
-use crate::session::{count, ignored, size, Common};
+use crate::session::{count, ignored, size, size_text, Common};
 use crate::writers::{self, Target, Way, DIRECT_UNIT, WINDOW_BYTES};
 use clap::{Args, ValueEnum};
 use std::path::{Path, PathBuf};
+
+/// A window is bounded by what a process can address of memory, whatever the file has.
+const MOST_WINDOW: u64 = 1 << 40;
 
 /// Options of the command.
 #[derive(Debug, Clone, Args)]
@@ -43,7 +46,7 @@ pub struct Options {
     /// [default: files of its own]
     #[arg(long, value_name = "FILE", conflicts_with_all = ["full", "existing"])]
     pub(super) file: Option<PathBuf>,
-    /// Bytes that 'mapped' has in memory at once, a multiple of 4K [default: 64M]
+    /// Bytes that 'mapped' has in memory at once, any number [default: 64M]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(super) window: Option<u64>,
     /// What 'mapped' tells the kernel of its windows [default: nothing]
@@ -101,8 +104,8 @@ impl Options {
         if !self.ways().contains(&Way::Mapped) && (self.window.is_some() || self.madvise.is_some()) {
             return Err(ignored("--window, --madvise", "they are of the way 'mapped'"));
         }
-        if self.window_bytes() == 0 || self.window_bytes() % DIRECT_UNIT != 0 {
-            return Err(LabError::Invalid("--window must be a multiple of 4K".into()));
+        if self.window_bytes() == 0 || self.window_bytes() as u64 > MOST_WINDOW {
+            return Err(LabError::Invalid(format!("--window must be between 1 byte and {}", size_text(MOST_WINDOW))));
         }
         if self.depth.is_some() && !self.ways().contains(&Way::Direct) {
             return Err(ignored("--depth", "it is of the way 'direct'"));

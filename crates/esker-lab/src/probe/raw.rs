@@ -247,49 +247,57 @@ impl RawFile {
     /// # Errors
     /// What the operating system says.
     pub fn is_cached(&self, offset: u64, length: usize) -> Result<bool> {
-        let before = (offset % 4096) as usize;
-        let map = self.map(offset - before as u64, length + before, false)?;
-        Ok(self.resident(&map, offset)?.iter().all(|p| p & 1 == 1))
+        Ok(self.resident(&self.map(offset, length, false)?, offset)?.iter().all(|p| p & 1 == 1))
     }
 
-    /// A byte a page of a mapping: its lowest bit says whether the page is in memory.
+    /// A byte for each page that a mapping touches: its lowest bit says whether the page is in memory.
     fn resident(&self, map: &Mapped, offset: u64) -> Result<Vec<u8>> {
-        let mut present = vec![0u8; map.length.div_ceil(4096)];
+        let mut present = vec![0u8; map.pages_bytes().div_ceil(page_bytes() as usize)];
         // SAFETY: one byte a page of a mapping that lives.
-        if unsafe { libc::mincore(map.start.cast(), map.length, present.as_mut_ptr()) } != 0 {
+        if unsafe { libc::mincore(map.start.cast(), map.pages_bytes(), present.as_mut_ptr()) } != 0 {
             return Err(self.failed("look at the cache of", Some(offset), &io::Error::last_os_error()));
         }
         Ok(present)
     }
 
-    /// Maps `length` bytes from `offset`, a multiple of the page size, into memory.
+    /// Maps `length` bytes from `offset` into memory, wherever in their pages they begin and end.
     ///
     /// # Errors
     /// What the operating system says.
     pub fn map(&self, offset: u64, length: usize, write: bool) -> Result<Mapped> {
         let protection = libc::PROT_READ | if write { libc::PROT_WRITE } else { 0 };
+        // The kernel maps from the beginning of a page.
+        let before = offset % page_bytes();
         // SAFETY: a fresh mapping of a file that is open; the address is the kernel's choice.
         let start = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
-                length,
+                before as usize + length,
                 protection,
                 libc::MAP_SHARED,
                 self.file.as_raw_fd(),
-                offset as libc::off_t,
+                (offset - before) as libc::off_t,
             )
         };
         if start == libc::MAP_FAILED {
             return Err(self.failed("map", Some(offset), &io::Error::last_os_error()));
         }
-        Ok(Mapped { start: start.cast(), length, write })
+        Ok(Mapped { start: start.cast(), before: before as usize, length, write })
     }
+}
+
+/// Bytes of a page of memory.
+fn page_bytes() -> u64 {
+    // SAFETY: a call that looks at nothing of ours.
+    u64::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).ok().filter(|n| *n > 0).unwrap_or(4096)
 }
 
 /// A part of a file in memory. The file must not be cut while it lives: touching what is gone ends the process.
 #[derive(Debug)]
 pub struct Mapped {
+    /// Of the page in which it begins, and how far into that.
     start: *mut u8,
+    before: usize,
     length: usize,
     write: bool,
 }
@@ -311,6 +319,11 @@ pub enum Advice {
 }
 
 impl Mapped {
+    /// Bytes from the beginning of its first page to its end.
+    fn pages_bytes(&self) -> usize {
+        self.before + self.length
+    }
+
     /// Tells the kernel.
     ///
     /// # Errors
@@ -323,7 +336,7 @@ impl Mapped {
             Advice::Hugepage => libc::MADV_HUGEPAGE,
         };
         // SAFETY: a mapping of this length, and advice that changes no bytes.
-        match unsafe { libc::madvise(self.start.cast(), self.length, advice) } {
+        match unsafe { libc::madvise(self.start.cast(), self.pages_bytes(), advice) } {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error()),
         }
@@ -334,23 +347,23 @@ impl Deref for Mapped {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: mapped with this length, readable.
-        unsafe { std::slice::from_raw_parts(self.start, self.length) }
+        // SAFETY: so many bytes mapped behind `before`, readable.
+        unsafe { std::slice::from_raw_parts(self.start.add(self.before), self.length) }
     }
 }
 
 impl DerefMut for Mapped {
     fn deref_mut(&mut self) -> &mut [u8] {
         assert!(self.write, "a read-only mapping");
-        // SAFETY: mapped with this length, writable, owned by this value.
-        unsafe { std::slice::from_raw_parts_mut(self.start, self.length) }
+        // SAFETY: so many bytes mapped behind `before`, writable, owned by this value.
+        unsafe { std::slice::from_raw_parts_mut(self.start.add(self.before), self.length) }
     }
 }
 
 impl Drop for Mapped {
     fn drop(&mut self) {
         // SAFETY: mapped by `map`, once.
-        unsafe { libc::munmap(self.start.cast(), self.length) };
+        unsafe { libc::munmap(self.start.cast(), self.pages_bytes()) };
     }
 }
 
@@ -376,6 +389,32 @@ mod tests {
         assert_eq!((&buf[..6], &buf[4096..4101]), (&b"hello!"[..], &b"there"[..]));
         assert_eq!(file.writes(), 2);
         assert!(file.cached_share().unwrap() > 0.0);
+        fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn a_part_is_mapped_wherever_it_begins_and_ends() {
+        let path = std::env::temp_dir().join(format!("esker-raw-part-{}", std::process::id()));
+        let file = RawFile::open(&path, RawOptions { create: true, ..RawOptions::default() }).unwrap();
+        let bytes: Vec<u8> = (0..50_000u32).map(|n| (n % 251) as u8).collect();
+        file.write_at(&bytes, 0).unwrap();
+        for (at, length) in [(0, 1), (0, 5000), (4095, 2), (4096, 4096), (8191, 40_000), (49_999, 1)] {
+            let mut part = file.map(at as u64, length, true).unwrap();
+            assert!(part[..] == bytes[at..][..length], "{length} from {at}");
+            assert_eq!(part.pages_bytes() - length, at % page_bytes() as usize);
+            let page = page_bytes() as usize;
+            let pages = (at + length).div_ceil(page) - at / page;
+            assert_eq!(file.resident(&part, at as u64).unwrap().len(), pages, "{length} from {at}");
+            part.advise(Advice::Sequential).unwrap();
+            part[length - 1] ^= 0xFF;
+            drop(part);
+            let mut last = [0];
+            file.read_at(&mut last, (at + length) as u64 - 1).unwrap();
+            assert_eq!(last[0], bytes[at + length - 1] ^ 0xFF);
+            file.write_at(&[last[0] ^ 0xFF], (at + length) as u64 - 1).unwrap();
+        }
+        let mut all = vec![0; bytes.len()];
+        assert!(file.read_at(&mut all, 0).unwrap() == bytes.len() && all == bytes);
         fs::remove_file(&path).unwrap();
     }
 }
