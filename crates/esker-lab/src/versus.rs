@@ -185,9 +185,51 @@ pub(crate) fn versus(first: &Named<'_>, others: &[(&str, Aligned)]) -> Versus {
     let said = |(name, o): &(&str, Aligned)| {
         o.unmatched.iter().map(|u| format!("Not matched, {} and {name}: {u}.", first.0)).collect::<Vec<_>>()
     };
-    let mut unmatched: Vec<String> = others.iter().flat_map(said).collect();
+    let mut unmatched: Vec<String> = others.iter().flat_map(|o| asked_otherwise(first, o, &names)).collect();
+    unmatched.extend(others.iter().flat_map(said));
     unmatched.extend(others.iter().flat_map(|o| without_figures(first, o, &names)));
     Versus { params: names.into_iter().map(str::to_owned).collect(), metrics, lines, unmatched }
+}
+
+/// Options that change nothing of what a row is, or that rows tell themselves.
+const TOLD: [&str; 22] = [
+    "dir",
+    "beside",
+    "runs",
+    "seed",
+    "cache",
+    "max_time_s",
+    "max_space_bytes",
+    "max_memory_bytes",
+    "wait_for_quiet_s",
+    "min_time_s",
+    "sizes",
+    "from",
+    "to",
+    "rates",
+    "ways",
+    "only",
+    "count",
+    "records",
+    "commits",
+    "reads",
+    "threads",
+    "reports",
+];
+
+/// Options in which two reports differ, so that the same row is not the same thing.
+fn asked_otherwise(first: &Named<'_>, other: &(&str, Aligned), names: &[&str]) -> Option<String> {
+    let (there, here) = (first.1["options"].as_object()?, other.1.report["options"].as_object()?);
+    let matters = |name: &str| !TOLD.contains(&name) && !names.contains(&name);
+    let said = |value: &Value| if value.is_null() { "nothing".to_owned() } else { text(value) };
+    let differ =
+        there.iter().filter_map(|(name, a)| Some((name, a, here.get(name)?))).filter(|(n, a, b)| matters(n) && a != b);
+    let words: Vec<String> = differ
+        .map(|(name, a, b)| {
+            format!("{} {} in {}, {} in {}", name.replace('_', " "), said(a), first.0, said(b), other.0)
+        })
+        .collect();
+    (!words.is_empty()).then(|| format!("Asked for otherwise: {}.", words.join("; ")))
 }
 
 /// Rows that were not measured in one of two reports, though both have them: by what is said of them there.

@@ -56,6 +56,22 @@ fn the_sources_table_comes_out_of_two_reports() {
 }
 
 #[test]
+fn what_was_asked_for_otherwise_is_told() {
+    let of = |options: Value| {
+        let mut made = report("io", &IO, &[(&["1000", "write", "plain"], 1.0)]);
+        made["options"] = options;
+        made
+    };
+    let a = of(json!({ "record_bytes": 103, "madvise": null, "runs": 16, "dir": "a", "records": [1000], "depth": 4 }));
+    let b =
+        of(json!({ "record_bytes": 8192, "madvise": "random", "runs": 8, "dir": "b", "records": [10], "older": 1 }));
+    let text = text_of(&[("a", &a), ("b", &b)]).unwrap();
+    let told = "Asked for otherwise: madvise nothing in a, random in b; record bytes 103 in a, 8192 in b.\n";
+    assert!(text.contains(told), "{text}");
+    assert!(!text_of(&[("a", &a), ("c", &a)]).unwrap().contains("otherwise"));
+}
+
+#[test]
 fn rows_match_whatever_there_was_of_them_and_on_what() {
     let a = report("io", &IO, &[(&["1000", "write", "plain"], 1.0), (&["1000", "write", "cached"], 0.5)]);
     let b = report("io", &IO, &[(&["9000", "write", "cached"], 4.5), (&["9000", "write", "plain"], 18.0)]);
