@@ -275,6 +275,18 @@ mod tests {
     }
 
     #[test]
+    fn of_the_processors_time_others_is_what_is_neither_own_nor_the_kernels_threads() {
+        let then = Reading::now("");
+        let after = |own, kernel| {
+            let mut now = then.clone();
+            (now.ticks, now.busy, now.own) = (then.ticks + 100, then.busy + 60, then.own + own);
+            now.others.kernel_ticks += kernel;
+            then.until(&now).others_cpu
+        };
+        assert_eq!([after(0, 0), after(20, 0), after(20, 10), after(50, 10), after(70, 0)], [0.6, 0.4, 0.3, 0.0, 0.0]);
+    }
+
+    #[test]
     fn the_devices_time_is_shared_by_bytes() {
         assert_eq!([[0, 0], [0, 7], [1, 0], [30, 10]].map(part_of_others), [1.0, 1.0, 0.0, 0.25]);
         assert_eq!((device_ms(""), device_ms("999:999")), (None, None));

@@ -49,3 +49,18 @@ impl FromStr for Clients {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn readers_come_before_the_colon_and_writers_after_it() {
+        let of = |text: &str| text.parse::<Clients>().map(|c| (c.readers(), c.writers(), c.all(), c.mixed()));
+        assert_eq!(of("3:1"), Ok((3, 1, 4, Some((3, 1)))));
+        assert_eq!(of("5"), Ok((5, 5, 5, None)));
+        // Too few are as wrong as too many.
+        assert_eq!([of("0:1"), of("1:0")].map(|c| c.map(|c| c.2)), [Ok(0), Ok(0)]);
+        assert!(of("2:").is_err() && of(":2").is_err() && of("1:2:3").is_err() && of("x").is_err());
+    }
+}

@@ -88,8 +88,10 @@ mod tests {
         // The last one is long enough.
         let mut last = Stretches::begin("", 1);
         let began = last.since.at;
+        // What was before and worse stays.
+        last.noise[0].steal = 1.0;
         last.did(0);
-        let _ = last.end(false);
-        assert!(began.elapsed() >= STRETCH);
+        let noise = last.end(false);
+        assert!(began.elapsed() >= STRETCH && noise[0].steal == 1.0, "{noise:?}");
     }
 }

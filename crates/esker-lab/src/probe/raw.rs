@@ -393,6 +393,21 @@ mod tests {
     }
 
     #[test]
+    fn pages_are_in_memory_if_all_of_them_are() {
+        let path = std::env::temp_dir().join(format!("esker-raw-cached-{}", std::process::id()));
+        let file = RawFile::open(&path, RawOptions { create: true, ..RawOptions::default() }).unwrap();
+        let page = page_bytes();
+        // Holes are in no page cache.
+        file.set_size(8 * page).unwrap();
+        file.write_at(&vec![1; page as usize], page).unwrap();
+        let cached = |from: u64, bytes: u64| file.is_cached(from, bytes as usize).unwrap();
+        assert!(cached(page, page) && cached(page + 100, 100));
+        assert!(!cached(0, page) && !cached(page, 2 * page) && !cached(page - 1, 2) && !cached(0, 8 * page));
+        assert_eq!(file.cached_share().unwrap(), 0.125);
+        fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
     fn a_part_is_mapped_wherever_it_begins_and_ends() {
         let path = std::env::temp_dir().join(format!("esker-raw-part-{}", std::process::id()));
         let file = RawFile::open(&path, RawOptions { create: true, ..RawOptions::default() }).unwrap();

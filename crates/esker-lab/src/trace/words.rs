@@ -206,7 +206,8 @@ mod tests {
     fn reads_are_told_by_evidence_first_and_by_time_then() {
         let mut reads: Vec<Read> = (0..100).map(|n| read(10 + n % 3, false)).collect();
         reads.extend((0..100).map(|n| read(5000 + n, false)));
-        reads.extend((0..10).map(|_| read(12, true)));
+        // However long they take.
+        reads.extend((0..10).map(|n| read(if n < 5 { 12 } else { 6000 }, true)));
         reads.push(read(90_000, false));
         let (rows, notes) = rows(&[pass(1, reads, None)], false);
         let found: Vec<(&str, u64)> = rows.iter().map(|r| (r.params[2].as_str(), r.counts["reads"])).collect();
@@ -214,6 +215,18 @@ mod tests {
         assert_eq!(found, expected);
         assert!(rows.iter().all(|r| r.noise.steal == 0.5 && r.status == Status::Good));
         assert_eq!(notes.iter().filter(|n| n.starts_with("outlier: ") && n.contains("90000 us")).count(), 1);
+    }
+
+    #[test]
+    fn of_what_may_not_be_asked_only_times_are_told() {
+        let reads = (0..200).map(|n| read(if n < 100 { 10 } else { 5000 }, n % 2 == 0 && n < 20)).collect();
+        let mut rows = rows(&[pass(1, reads, None)], false).0;
+        without_residency(&mut rows);
+        let found: Vec<&str> = rows.iter().map(|r| r.params[2].as_str()).collect();
+        let [seen, fast, slow] = found[..] else { panic!("{found:?}") };
+        assert_eq!(seen, "page cache");
+        assert!(fast.starts_with("page cache or device: fast"), "{fast}");
+        assert!(slow.starts_with("page cache or device: slow"), "{slow}");
     }
 
     #[test]
