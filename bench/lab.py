@@ -65,9 +65,9 @@ def program(variable, name, package, places):
     sys.exit(f"bench-lab: {name} is missing; install Debian's package {package}, or say {variable}=")
 
 
-def lab(*arguments, before=()):
+def lab(*arguments, before=(), runs=1):
     """Rows of a report."""
-    p = subprocess.run([*before, ESKER, "lab", *arguments, "--json", "--runs", "1", "--dir", DIR], capture_output=True, text=True, check=False)
+    p = subprocess.run([*before, ESKER, "lab", *arguments, "--json", "--runs", str(runs), "--dir", DIR], capture_output=True, text=True, check=False)
     if p.returncode not in (0, 3):
         sys.exit(f"bench-lab: esker lab {' '.join(arguments)} ended with {p.returncode}: {p.stderr}")
     return json.loads(p.stdout)["rows"]
@@ -83,9 +83,9 @@ def lab_streams(samples, record, records, suffix=""):
         samples.setdefault((what, "lab" + suffix), []).append(record * records / row["metrics"]["real_s"]["median"] / (1 << 20))
 
 
-def fio(binary, name, options):
+def fio(binary, name, options, before=()):
     """A job of fio's; its report."""
-    command = [binary, f"--name={name}", f"--filename={os.path.join(DIR, 'fio')}", f"--size={MIB}m", f"--bs={BLOCK}",
+    command = [*before, binary, f"--name={name}", f"--filename={os.path.join(DIR, 'fio')}", f"--size={MIB}m", f"--bs={BLOCK}",
                "--output-format=json", *([] if any("fallocate" in o for o in options) else ["--fallocate=none"]), *options]
     p = subprocess.run(command, capture_output=True, text=True, check=False)
     if p.returncode:
@@ -115,8 +115,10 @@ def barriers_by_processor(samples):
     """One round of write and fdatasync by this program itself, pinned to each processor in turn, on a file in the page cache: us."""
     path, block, mine = os.path.join(DIR, "processors"), b"\x5a" * 8192, os.sched_getaffinity(0)
     prefill(path)
-    fd = os.open(path, os.O_RDWR)
+    fd, usual = os.open(path, os.O_RDWR), (os.sched_getscheduler(0), os.sched_getparam(0))
     try:
+        if pinned(0)[0] == "chrt":
+            os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(10))
         for cpu in sorted(mine):
             os.sched_setaffinity(0, {cpu})
             took = []
@@ -128,6 +130,7 @@ def barriers_by_processor(samples):
             samples.setdefault((f"processor {cpu}", "barrier"), []).append(statistics.median(took) / 1000)
     finally:
         os.sched_setaffinity(0, mine)
+        os.sched_setscheduler(0, *usual)
         os.close(fd)
         os.remove(path)
 
@@ -138,45 +141,58 @@ def quickest(samples):
     return min(of, key=of.get)
 
 
-def prefill(path):
+def prefill(path, kib=8 * 10 * SYNCS):
     """A file that is full and durable, and in the page cache, written as the lab does: in pieces of 64 KiB."""
     with open(path, "wb", buffering=0) as f:
-        for _ in range(max(1, 8 * 10 * SYNCS // 64)):
+        for _ in range(max(1, kib // 64)):
             f.write(b"\xa5" * (64 << 10))
         os.fsync(f.fileno())
 
 
+def pinned(cpu):
+    """What to run a program by: on one processor, and, where that is allowed, before all that others have to do there."""
+    first = ["chrt", "--fifo", "10"]
+    allowed = shutil.which("chrt") and subprocess.run([*first, "true"], stderr=subprocess.DEVNULL, check=False).returncode == 0
+    return [*(first if allowed else []), "taskset", "-c", str(cpu)]
+
+
 def lab_syncs(samples, cpu):
-    """One round of the lab's barriers: a second."""
-    for row in lab("sync", "--sizes", "8K", "--count", str(SYNCS), "--rates", "0", before=("taskset", "-c", str(cpu))):
+    """One round of the lab's barriers: a second, the median of four runs, as one takes a tenth of pg_test_fsync's second. The rows are
+    in another order each time: none has always the same one before it."""
+    n = len(samples.get((("one place", "fdatasync"), "lab"), []))
+    for row in lab("sync", "--sizes", "8K", "--count", str(SYNCS), "--rates", "0", "--seed", str(n + 1), before=pinned(cpu), runs=4):
         key = (row["params"]["file"], row["params"]["barrier"])
         if row["status"] == "good":
             samples.setdefault((key, "lab"), []).append(row["metrics"]["per_second"]["median"])
 
 
 def pg_syncs(binary, samples, cpu):
-    """One round of pg_test_fsync: a second."""
+    """One round of pg_test_fsync: a second. Once on a file whose pages came as the lab's, 64 KiB at a time: it writes over what is
+    there; and, as it comes, on the one that it makes by a single write of 16 MiB."""
     path = os.path.join(DIR, "pg_test_fsync")
-    text = subprocess.run(["taskset", "-c", str(cpu), binary, "-s", "1", "-f", path], capture_output=True, text=True, check=True).stdout
-    one = text[text.index("one 8kB write"):text.index("two 8kB writes")]
-    for ours, theirs in PG.items():
-        m = re.search(rf"^\s*{theirs}\s+([0-9.]+) ops/sec", one, re.M)
-        if m:
-            samples.setdefault((("one place", ours), "pg_test_fsync"), []).append(float(m.group(1)))
+    for who in ("pg_test_fsync", "pg_test_fsync as it comes"):
+        if who == "pg_test_fsync":
+            prefill(path, 16 << 10)
+        text = subprocess.run([*pinned(cpu), binary, "-s", "1", "-f", path], capture_output=True, text=True, check=True).stdout
+        one = text[text.index("one 8kB write"):text.index("two 8kB writes")]
+        for ours, theirs in PG.items():
+            m = re.search(rf"^\s*{theirs}\s+([0-9.]+) ops/sec", one, re.M)
+            if m:
+                samples.setdefault((("one place", ours), who), []).append(float(m.group(1)))
 
 
 def fio_syncs(binary, samples, cpu):
     """One round of fio's barriers on a file that is there: a second. Once through a file as the lab's; and, as it comes, ten times over
     a small one (its clock counts milliseconds), whose pages it drops before each time."""
     path = os.path.join(DIR, "fio")
-    plain = ["--bs=8k", "--ioengine=psync", "--rw=write", "--overwrite=1", f"--cpus_allowed={cpu}"]
+    plain = ["--bs=8k", "--ioengine=psync", "--rw=write", "--overwrite=1"]
     for who, size in (("fio", [f"--size={8 * 10 * SYNCS}k", *KEPT]), ("fio as it comes", [f"--size={8 * SYNCS}k", "--loops=10"])):
         for ours, option in (("fdatasync", "--fdatasync=1"), ("fsync", "--fsync=1")):
             rates = []
             for _ in range(5):  # each as short as a run of the lab's: the disk may be busy with something else in one
                 if who == "fio":
                     prefill(path)
-                rates.append(fio(binary, "sync", [*plain, *size, option])["write"]["iops"])
+                rates.append(fio(binary, "sync", [*plain, *size, option], pinned(cpu))["write"]["iops"])
                 os.remove(path)
             samples.setdefault((("recycled", ours), who), []).append(statistics.median(rates))
 
@@ -311,7 +327,7 @@ def barriers(of, cpu):
     if cpu is None:
         return []
     rows = [["file, barrier", "esker lab, a second", "the other", "a second", "ratio"]]
-    for (key, who), theirs in sorted((k, v) for k, v in of.items() if k[1] in ("pg_test_fsync", "fio", "fio as it comes")):
+    for (key, who), theirs in sorted((k, v) for k, v in of.items() if k[1].startswith(("pg_test_fsync", "fio"))):
         if isinstance(key, tuple):
             ours = of[(key, "lab")]
             rows.append([f"{key[0]}, {key[1]}", f"{statistics.median(ours):.0f}", who, f"{statistics.median(theirs):.0f}", ratio(ours, theirs)])
@@ -319,6 +335,11 @@ def barriers(of, cpu):
     return ["## Durable writes of 8 KiB", "", *table(rows),
             f"- All are pinned to processor {cpu}, where a write with fdatasync took the shortest time: {each} (medians, by a loop of this script's own). The processor that answers the device's "
             "interrupts has a barrier back without waking another one; where the kernel puts a thread is not for the lab to say, and can be more than any other difference here.",
+            "- Where it is allowed they run before all others there (`chrt --fifo`): what others have to do on that processor is not in the way of a program that has just been woken by the device.",
+            "- Both calls of a barrier, 1 us of the program's own from one to the next, and two switches away from it (one for the write, one for the flush) are the same in the lab and in "
+            "pg_test_fsync, each in one thread (perf's sched_switch and system calls). The lab's figure is the median of four runs of a tenth of a second, with its rows in another order in each round; "
+            "theirs is of a second.",
+            "- *pg_test_fsync* writes over a file that came in pieces of 64 KiB, as the lab's; *as it comes* it makes one by a single write of 16 MiB, which can lie in larger folios still.",
             "- *one place*: the same 8 KiB again and again, as pg_test_fsync does for a second. *recycled*: one after the other through a file that is full, and whose pages are in "
             "the page cache: as a log's segment that is used again finds itself. fio does the same with `--overwrite=1 --invalidate=0` on such a file.",
             "- *fio as it comes* goes ten times over a small file and drops its pages from the page cache before each time (`--invalidate=1`): each write is to a page just freed and taken again. On a virtual "
