@@ -1,5 +1,5 @@
-//! `esker lab buffer` appends to a file whose last page is not in memory. A test program of its own: what the process read
-//! from storage is counted.
+//! `esker lab buffer` appends to a file whose last page is not in memory. A test program of its own:
+//! what the process read from storage is counted.
 
 #![allow(clippy::unwrap_used)]
 
@@ -29,7 +29,7 @@ fn an_aligned_append_has_the_kernel_read_the_last_page_once() {
     for (plain, aligned) in plain.into_iter().zip(aligned) {
         let writes = plain["counts"]["calls"].as_f64().unwrap();
         assert!(writes > 20.0 && aligned["counts"]["calls"].as_f64().unwrap() > 20.0);
-        // Each write begins within a page, or the first one alone. What else the process has to read now and then is little.
+        // Each write begins within a page, or the first one alone. What else the process reads is little.
         assert!(reads(plain) >= writes && reads(plain) < writes + 10.0, "{plain:#}");
         assert!(reads(aligned) >= 1.0 && reads(aligned) < 11.0, "{aligned:#}");
     }
