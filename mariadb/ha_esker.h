@@ -200,6 +200,8 @@ private:
   int go_on(uchar *buf, bool backward);
   int turn(bool backward);
   bool chooses() const;
+  /** Are many ranges read one after the other, as they come? */
+  bool takes_ranges_in_turn() const;
   int take_chosen(EsSession *session, EsStatus status, EsBatch *batch);
   int choose();
 

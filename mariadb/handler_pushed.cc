@@ -155,12 +155,21 @@ int ha_esker::multi_range_read_next(range_id_t *range)
   return ds_mrr_.dsmrr_next(range);
 }
 
-/* Rows are locked in the order in which they are given: who locks takes one range after the other. */
+/*
+  Rows are locked in the order in which they are given: who locks takes one range after the other. So does a partition: the
+  server gives it room by what it was told for the index that was asked about last, not for the one that is read, and positions
+  of one partition come to lie over another's (ha_partition::multi_range_read_init).
+*/
+bool ha_esker::takes_ranges_in_turn() const
+{
+  return locks_rows() || table->part_info;
+}
+
 ha_rows ha_esker::multi_range_read_info_const(uint index, RANGE_SEQ_IF *ranges, void *init_param, uint count,
                                               uint *buffer_bytes, uint *flags, Cost_estimate *cost)
 {
   ds_mrr_.init(this, table);
-  if (locks_rows())
+  if (takes_ranges_in_turn())
     *flags|= HA_MRR_USE_DEFAULT_IMPL;
   return ds_mrr_.dsmrr_info_const(index, ranges, init_param, count, buffer_bytes, flags, cost);
 }
@@ -169,7 +178,7 @@ ha_rows ha_esker::multi_range_read_info(uint index, uint ranges, uint keys, uint
                                         uint *flags, Cost_estimate *cost)
 {
   ds_mrr_.init(this, table);
-  if (locks_rows())
+  if (takes_ranges_in_turn())
     *flags|= HA_MRR_USE_DEFAULT_IMPL;
   return ds_mrr_.dsmrr_info(index, ranges, keys, key_parts, buffer_bytes, flags, cost);
 }
