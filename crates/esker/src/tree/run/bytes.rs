@@ -20,14 +20,29 @@ pub(crate) struct Bytes {
     others: Charge,
 }
 
+/// What something takes while it is cached.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub(crate) struct Takes {
+    /// Without its rooms.
+    pub(crate) kept: u64,
+    /// With all that its rooms will take, once they are asked for.
+    pub(crate) most: u64,
+}
+
+impl std::iter::Sum for Takes {
+    fn sum<I: Iterator<Item = Takes>>(all: I) -> Takes {
+        all.fold(Takes::default(), |sum, one| Takes { kept: sum.kept + one.kept, most: sum.most + one.most })
+    }
+}
+
 impl Bytes {
     /// The first `bytes` bytes of the region; what follows is room.
     pub(crate) fn new(region: Region, bytes: usize) -> Self {
         Bytes { region, bytes, expected: 0, rooms: OnceLock::new(), others: Charge::new(ACCOUNT, 0) }
     }
 
-    /// Memory that it takes without its rooms, which is the same as long as it lives.
-    pub(crate) fn kept_bytes(&self) -> usize {
+    /// Memory that it takes without its rooms.
+    fn kept_bytes(&self) -> usize {
         self.region.capacity() + self.others.bytes() as usize
     }
 
@@ -37,6 +52,13 @@ impl Bytes {
             None if self.expected > 0 => Region::capacity_of(self.expected),
             _ => 0,
         }
+    }
+
+    /// What it takes while it is cached, which is the same as long as it lives.
+    pub(crate) fn takes(&self) -> Takes {
+        let kept = self.kept_bytes();
+        let rooms = self.rooms.get().map_or_else(|| self.awaited_bytes(), Shares::capacity);
+        Takes { kept: kept as u64, most: (kept + rooms) as u64 }
     }
 
     /// Memory that all of it takes now.
@@ -93,7 +115,10 @@ mod tests {
         assert_eq!((bytes.as_ref().len(), bytes.memory_bytes()), (4999, 8192));
         bytes.note_memory(9000, 70);
         assert_eq!((bytes.memory_bytes(), bytes.awaited_bytes()), (8192 + 70, 12288));
+        let takes = Takes { kept: 8192 + 70, most: 8192 + 12288 + 70 };
+        assert_eq!(bytes.takes(), takes);
         let rooms = [4000, 5000].map(|n| bytes.room(n).unwrap());
+        assert_eq!(bytes.takes(), takes);
         assert_eq!((bytes.memory_bytes(), bytes.awaited_bytes()), (8192 + 12288 + 70, 0));
         assert_eq!(bytes.kept_bytes(), 8192 + 70);
         assert_eq!(rooms[1].as_ptr() as usize, rooms[0].as_ptr() as usize + 4000);

@@ -3,10 +3,12 @@
 //! A block hangs in its own slot of its run's index, so a hit is one lock-free load and no two readers share a lock. This file owns
 //! only the eviction order: two FIFO queues in the manner of S3-FIFO (Yang et al., SOSP 2023). A new block enters
 //! `small`; one that is touched there again moves to `main`; so a scan passes through `small` and does not sweep what
-//! others use. Invariant: `bytes` is the sum of the [`kept_bytes`](Bytes::kept_bytes) of all blocks in slots; what is decompressed
-//! aside counts as what others have, and so is in the limit, too.
+//! others use. Invariants: `bytes` and `most` are the sums of what all blocks in slots take ([`Takes`]); what is decompressed
+//! aside counts as what others have, and so is in the limit, too. What the cache may have whatever others need is meant of all that its
+//! blocks take: where compression makes little of much, most of it is not among `bytes`.
 
 use crate::options::Options;
+use crate::tree::run::bytes::Takes;
 use crate::tree::run::files::RunFiles;
 use crate::tree::run::filters::GROUP;
 use crate::tree::run::index::{AnyIndex, Index, Indexes};
@@ -120,6 +122,7 @@ struct Evicted {
 pub(crate) struct BlockCache {
     queues: Mutex<Queues>,
     bytes: AtomicU64,
+    most: AtomicU64,
     memory_limit_bytes: AtomicU64,
     pub(crate) files: RunFiles,
     pub(crate) indexes: Indexes,
@@ -133,6 +136,7 @@ impl BlockCache {
         Arc::new(BlockCache {
             queues: Mutex::new(&order::CACHE_QUEUES, Queues::default()),
             bytes: AtomicU64::new(0),
+            most: AtomicU64::new(0),
             memory_limit_bytes: AtomicU64::new(options.memory_limit_bytes),
             files: RunFiles::new(disk, dir, options),
             indexes: Indexes::new(options.memory_limit_bytes),
@@ -150,16 +154,46 @@ impl BlockCache {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// What the rest of the engine leaves of the limit, and blocks that somebody reads that are not here, or no longer.
+    /// What the rest of the engine leaves of the limit, and blocks that somebody reads that are not here, or no longer; something in
+    /// any case.
     pub(super) fn limit(&self) -> u64 {
-        let others = charged(Account::BlockCache).saturating_sub(self.bytes())
+        self.room().max(self.least())
+    }
+
+    /// The same, or nothing.
+    fn room(&self) -> u64 {
+        let others = self.beside()
             + charged(Account::Memtable)
             + charged(Account::BulkBuffer)
             + charged(Account::Cursor)
             + charged(Account::Wal)
             + charged(Account::Catalog);
-        let all = self.memory_limit_bytes.load(Ordering::Relaxed);
-        all.saturating_sub(others).max(LEAST_BYTES.min(all / 4))
+        self.memory_limit_bytes.load(Ordering::Relaxed).saturating_sub(others)
+    }
+
+    /// What blocks take besides what is kept of those that are here.
+    fn beside(&self) -> u64 {
+        charged(Account::BlockCache).saturating_sub(self.bytes())
+    }
+
+    /// What blocks may take here whatever others need.
+    fn least(&self) -> u64 {
+        LEAST_BYTES.min(self.memory_limit_bytes.load(Ordering::Relaxed) / 4)
+    }
+
+    /// Is there too much if `coming` bytes come besides, of a block that is here?
+    fn is_over(&self, coming: u64) -> bool {
+        self.bytes() > self.room().saturating_sub(coming) && self.most.load(Ordering::Relaxed) > self.least()
+    }
+
+    fn add(&self, takes: Takes) {
+        self.bytes.fetch_add(takes.kept, Ordering::Relaxed);
+        self.most.fetch_add(takes.most, Ordering::Relaxed);
+    }
+
+    fn subtract(&self, takes: Takes) {
+        self.bytes.fetch_sub(takes.kept, Ordering::Relaxed);
+        self.most.fetch_sub(takes.most, Ordering::Relaxed);
     }
 
     /// Keeps a block that was just read.
@@ -175,16 +209,16 @@ impl BlockCache {
     }
 
     fn keep<T>(&self, of: Weak<dyn AnyIndex>, index: usize, slot: &Slot<T>, what: &Arc<T>, held: &Bytes) {
-        let bytes = held.kept_bytes() as u64;
+        let takes = held.takes();
         let mut queues = self.queues.lock();
         if slot.is_here() {
             return;
         }
         slot.touched.store(false, Ordering::Relaxed);
         slot.block.store(Some(what.clone()));
-        self.bytes.fetch_add(bytes, Ordering::Relaxed);
-        queues.small_bytes += bytes;
-        queues.small.push_back(Resident { of, index: index as u32, bytes });
+        self.add(takes);
+        queues.small_bytes += takes.kept;
+        queues.small.push_back(Resident { of, index: index as u32, bytes: takes.kept });
         // Who read it is about to use it.
         let evicted = self.evict(&mut queues, held.awaited_bytes() as u64);
         drop(queues);
@@ -193,8 +227,10 @@ impl BlockCache {
 
     /// Lets go what is too much if `coming` bytes come besides.
     fn evict(&self, queues: &mut Queues, coming: u64) -> Evicted {
-        let (limit, mut evicted) = (self.limit().saturating_sub(coming), Evicted::default());
-        while self.bytes.load(Ordering::Relaxed) > limit {
+        let mut evicted = Evicted::default();
+        // With a block goes what was decompressed of it, so the limit rises.
+        while self.is_over(coming) {
+            let limit = self.limit().saturating_sub(coming);
             let from_small = queues.main.is_empty() || queues.small_bytes > limit / 100 * SMALL_PERCENT;
             let resident = if from_small { queues.small.pop_front() } else { queues.main.pop_front() };
             let Some(resident) = resident.or_else(|| queues.main.pop_front()) else { break };
@@ -208,8 +244,8 @@ impl BlockCache {
             if of.take_touched(resident.index as usize) {
                 evicted.stayed.push((of, resident.index as usize));
                 queues.main.push_back(resident);
-            } else if let Some(bytes) = of.evict(resident.index as usize) {
-                self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+            } else if let Some(took) = of.evict(resident.index as usize) {
+                self.subtract(took);
                 count(Counter::BlocksEvicted, 1);
                 evicted.any = true;
             }
@@ -224,7 +260,8 @@ impl BlockCache {
         }
         for (of, index) in &evicted.stayed {
             if let Some((was, is)) = of.unpack(*index) {
-                self.bytes.fetch_add(is.wrapping_sub(was), Ordering::Relaxed);
+                self.add(is);
+                self.subtract(was);
                 count(Counter::BlocksUnpacked, 1);
             }
         }
@@ -232,18 +269,19 @@ impl BlockCache {
 
     /// Gives back what others have come to need since the last insert.
     pub(crate) fn shrink(&self) {
-        let (bytes, limit) = (self.bytes.load(Ordering::Relaxed), self.limit());
-        if bytes > limit {
+        if self.is_over(0) {
             let evicted = self.evict(&mut self.queues.lock(), 0);
             self.after(&evicted);
-        } else if self.files.is_short() && bytes < limit - limit / AMPLE {
+        } else if self.files.is_short()
+            && self.room().saturating_sub(self.bytes()) > (self.room() + self.beside()) / AMPLE
+        {
             self.files.set_short(false);
         }
     }
 
-    /// An index goes, and blocks of so many bytes have left memory with it.
-    pub(crate) fn forget(&self, bytes: u64) {
-        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+    /// An index goes, and blocks that took so much have left memory with it.
+    pub(crate) fn forget(&self, took: Takes) {
+        self.subtract(took);
     }
 
     /// Drops the queue entries of runs and indexes that are gone.

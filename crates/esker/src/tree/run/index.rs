@@ -6,6 +6,7 @@
 //! a clock: what was used since it was last looked at goes round once more. Invariants: `bytes` is the sum over all that
 //! hangs somewhere; whoever has something is in the queue once; it is on its account until its last reader lets go.
 
+use crate::tree::run::bytes::Takes;
 use crate::tree::run::cache::{BlockCache, Slot};
 use crate::tree::run::filters::{Filters, GROUP};
 use crate::tree::stored::Stored;
@@ -158,8 +159,8 @@ fn first_from(ranks: &[u64], rank: u64) -> usize {
 
 impl<K: Stored> Drop for Index<K> {
     fn drop(&mut self) {
-        let blocks: u64 = self.slots.iter().filter_map(Slot::take).map(|b| K::bytes(&b).kept_bytes() as u64).sum();
-        self.cache.forget(blocks + self.filters.as_ref().map_or(0, Filters::take_all));
+        let blocks = self.slots.iter().filter_map(Slot::take).map(|block| K::bytes(&block).takes());
+        self.cache.forget(blocks.chain(self.filters.as_ref().map(Filters::take_all)).sum());
     }
 }
 
@@ -181,10 +182,10 @@ pub(crate) trait Held: Send + Sync {
 pub(crate) trait AnyIndex: Send + Sync {
     /// Was it got since the last time this was asked?
     fn take_touched(&self, index: usize) -> bool;
-    /// Lets it go; its `kept_bytes`, `None` if it was not there.
-    fn evict(&self, index: usize) -> Option<u64>;
-    /// Keeps it in less memory, if it can be; what its `kept_bytes` were, and are.
-    fn unpack(&self, index: usize) -> Option<(u64, u64)>;
+    /// Lets it go; what it took, `None` if it was not there.
+    fn evict(&self, index: usize) -> Option<Takes>;
+    /// Keeps it in less memory, if it can be; what it took, and takes.
+    fn unpack(&self, index: usize) -> Option<(Takes, Takes)>;
 }
 
 impl<K: Stored> Held for Index<K> {
@@ -201,19 +202,18 @@ impl<K: Stored> AnyIndex for Index<K> {
         }
     }
 
-    fn evict(&self, index: usize) -> Option<u64> {
-        let bytes = match index.checked_sub(GROUP) {
-            None => K::bytes(&*self.slots[index].take()?).kept_bytes(),
-            Some(group) => self.filters.as_ref()?.slot(group).take()?.kept_bytes(),
-        };
-        Some(bytes as u64)
+    fn evict(&self, index: usize) -> Option<Takes> {
+        Some(match index.checked_sub(GROUP) {
+            None => K::bytes(&*self.slots[index].take()?).takes(),
+            Some(group) => self.filters.as_ref()?.slot(group).take()?.takes(),
+        })
     }
 
-    fn unpack(&self, index: usize) -> Option<(u64, u64)> {
+    fn unpack(&self, index: usize) -> Option<(Takes, Takes)> {
         let slot = self.slots.get(index)?;
         let block = slot.look()?;
         let unpacked = K::unpacked(&block)?;
-        let [was, is] = [&*block, &unpacked].map(|block| K::bytes(block).kept_bytes() as u64);
+        let [was, is] = [&*block, &unpacked].map(|block| K::bytes(block).takes());
         slot.replace(&block, unpacked).then_some((was, is))
     }
 }
