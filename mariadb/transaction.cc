@@ -285,16 +285,8 @@ int commit_it(THD *thd, bool all)
       then finds prepared, decided or not (xarecover_handlerton asks the list of commits for the binlog only);
     - XA COMMIT ... ONE PHASE prepares with the user's XID, which no recovery looks for in the binlog.
   */
-  if (status == EsStatus::Ok && ordered && (connection->external || !mysql_bin_log.is_open()) && flushes_each_commit())
-  {
-    EsError why;
-    EsStatus flushed= es_flush_log(engine, &why);
-    if (flushed != EsStatus::Ok)
-    {
-      raise(flushed, why.text);
-      return ha_error(flushed);
-    }
-  }
+  if (status == EsStatus::Ok && ordered && (connection->external || !mysql_bin_log.is_open()))
+    status= es_await_whole_log(connection->session());
   if (status == EsStatus::Ok)
     status= connection->await_log();
   if (status != EsStatus::Ok)

@@ -348,11 +348,6 @@ uint64_t lock_timeout_us(THD *thd)
   return seconds * 1000000;
 }
 
-bool flushes_each_commit()
-{
-  return flush_log_at_trx_commit == 1;
-}
-
 Autoinc_lock_mode autoinc_lock_mode()
 {
   return static_cast<Autoinc_lock_mode>(autoinc_lock_mode_number);

@@ -44,8 +44,6 @@ void set_trace_level(THD *thd, Trace_level level);
 std::string trace_folder();
 /** A session has begun: is it the user's whom esker_trace_user names? No other one after it is. */
 bool is_user_traced(const THD *thd);
-/** Is every commit durable when it returns? */
-bool flushes_each_commit();
 }
 
 #endif

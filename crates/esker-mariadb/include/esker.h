@@ -1176,6 +1176,13 @@ EsStatus es_commit_unsynced(EsSession *session, uint64_t *end);
 /// `session` is open.
 EsStatus es_await_log(EsSession *session, uint64_t end);
 
+/// Waits for the log, for all that was committed so far, and as far as the configuration asks for it: what was decided in
+/// `es_commit_ordered` is durable then by itself.
+///
+/// # Safety
+/// `session` is open.
+EsStatus es_await_whole_log(EsSession *session);
+
 /// Rolls back.
 ///
 /// # Safety

@@ -281,6 +281,17 @@ pub unsafe extern "C" fn es_await_log(session: *mut EsSession, end: u64) -> EsSt
     unsafe { exclusive(session) }.run(|s| s.await_log(Lsn(end)))
 }
 
+/// Waits for the log, for all that was committed so far, and as far as the configuration asks for it: what was decided in
+/// `es_commit_ordered` is durable then by itself.
+///
+/// # Safety
+/// `session` is open.
+#[no_mangle]
+pub unsafe extern "C" fn es_await_whole_log(session: *mut EsSession) -> EsStatus {
+    // SAFETY: the caller's promise.
+    unsafe { exclusive(session) }.run(|s| s.await_whole_log())
+}
+
 /// Rolls back.
 ///
 /// # Safety

@@ -76,6 +76,31 @@ fn a_checkpoint_request_has_what_is_decided() {
     assert_eq!((e.prepared().len(), count(&e, "t")), (0, 1));
 }
 
+/// Whoever has no log that says what was decided has it in the engine's, as configured, once it has waited for that.
+#[test]
+fn what_is_decided_is_in_the_log_for_who_waits_for_it() {
+    let (disk, e, t) = one_table(options());
+    let mut s = e.session();
+    for (id, mode) in [(1, FlushMode::WriteOnly), (2, FlushMode::EveryCommit)] {
+        e.set_flush_mode(mode);
+        begin(&mut s);
+        insert(&mut s, &t, id).unwrap();
+        s.prepare(&[id as u8]).unwrap();
+        s.commit_ordered();
+        s.commit().unwrap();
+        let before = e.core.wal.stats();
+        assert!(before.written < before.end, "{mode:?}: the decision is nowhere but in memory");
+        s.await_whole_log().unwrap();
+        let after = e.core.wal.stats();
+        let reached = if mode == FlushMode::WriteOnly { after.written } else { after.durable };
+        assert!(reached >= before.end, "{mode:?}: {after:?}");
+    }
+    drop((s, t, e));
+    disk.crash();
+    let e = open_with(&disk, options()).unwrap();
+    assert_eq!((e.prepared().len(), count(&e, "t")), (0, 2));
+}
+
 /// Decided and never committed by its session: whoever looks, wants the XID or the row, or decides by the XID finds it committed.
 #[test]
 fn who_comes_after_a_decision_carries_it_out() {

@@ -251,6 +251,13 @@ impl Session {
         make_durable(&self.core, Committer::No, end)
     }
 
+    /// The same of all that was committed so far, what was decided by [`commit_ordered`](Self::commit_ordered) too: for who has no log
+    /// of its own that says so after a crash.
+    pub fn await_whole_log(&self) -> Result<()> {
+        prepared::carry_out(&self.core);
+        self.await_log(self.core.wal.end_lsn())
+    }
+
     /// Commits; the position up to which the log must become durable, if anything was written.
     fn commit_visibly(&mut self) -> Result<Option<Lsn>> {
         match &mut self.current {
