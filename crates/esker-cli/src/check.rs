@@ -84,7 +84,7 @@ fn heard(told: Result<(), Failure>) -> Result<(), Failure> {
 }
 
 fn tell(name: &str, report: &CheckReport, out: &mut dyn Write) -> Result<(), Failure> {
-    let CheckReport { blocks, rows, bytes, damages, .. } = report;
+    let CheckReport { blocks, rows, bytes, damages, unheld, .. } = report;
     let verdict = match damages.len() {
         0 => "ok".to_owned(),
         1 => "1 block is damaged".to_owned(),
@@ -93,6 +93,9 @@ fn tell(name: &str, report: &CheckReport, out: &mut dyn Write) -> Result<(), Fai
     writeln!(out, "{name}: {blocks} blocks, {rows} row versions, {} read: {verdict}", text::size(*bytes))?;
     for damage in damages {
         writeln!(out, "  {damage}")?;
+    }
+    for why in unheld {
+        writeln!(out, "  not held against the rows: {why}")?;
     }
     Ok(())
 }
@@ -105,6 +108,7 @@ fn table_json(name: &str, report: &CheckReport) -> Json {
         "row_versions": report.rows,
         "bytes": report.bytes,
         "damage": report.damages.iter().map(finding).collect::<Vec<_>>(),
+        "unheld": report.unheld.iter().map(Error::to_string).collect::<Vec<_>>(),
     })
 }
 

@@ -460,7 +460,8 @@ pub unsafe extern "C" fn es_table_check(
         let report = handle.engine.check_part(&handle.table, scope, &mut go_on)?;
         blocks.write(report.blocks);
         damaged.write(report.damages.len() as u64);
-        match report.damages.into_iter().next() {
+        // Here all collations are known: an index whose keys cannot be made has to be built anew.
+        match report.damages.into_iter().chain(report.unheld).next() {
             Some(first) => Err(first.into()),
             None if report.stopped => Err(Failure::interrupted()),
             None => Ok(()),

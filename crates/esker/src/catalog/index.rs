@@ -90,6 +90,15 @@ impl Index {
         self.codec.as_ref().map_err(|e| self.error(e))
     }
 
+    /// Fails where keys cannot be made, whatever the values: texts tell only by what they weigh that nobody knows it.
+    pub(crate) fn makes_keys(&self) -> Result<()> {
+        self.codec()?;
+        let mut weights = Vec::new();
+        let mut with_weights = self.entry.parts.iter().filter(|part| part.collation != 0);
+        let asked = with_weights.try_for_each(|part| self.collations.weights(part.collation, b" ", 0, &mut weights));
+        asked.map_err(|e| self.error(&e))
+    }
+
     /// What went wrong with one of its keys.
     pub(crate) fn error(&self, why: &FormatError) -> Error {
         Error::InvalidArgument(format!("index '{}': {why}", self.entry.name))
