@@ -19,6 +19,9 @@ use std::sync::Arc;
 /// Bytes of row images that a batch aims at: they are read back at once and should stay in the first-level cache.
 pub(crate) const BATCH_BYTES: usize = 24 << 10;
 pub(crate) const MOST_ROWS: usize = 1024;
+/// Bytes of blocks, as they are read, that a batch keeps in memory at most, but for its last one: rows are short images that point to
+/// long values, too.
+pub(crate) const MOST_PINNED_BYTES: usize = 4 << 20;
 pub(crate) const FIRST_ROWS: usize = 4;
 
 /// See the module.
@@ -32,6 +35,8 @@ pub(crate) struct Buffer {
     /// Set when the images are a block's own bytes.
     pub(crate) direct: Option<*const u8>,
     pins: Vec<Pin>,
+    /// Bytes of the blocks that are pinned, as they are read.
+    pinned_bytes: usize,
     charge: Option<Charge>,
     together: Vec<Together>,
 }
@@ -186,6 +191,7 @@ impl Buffer {
         self.keys.clear();
         self.wanted.clear();
         self.pins.clear();
+        self.pinned_bytes = 0;
         self.direct = None;
         self.together.clear();
     }
@@ -223,7 +229,7 @@ impl Buffer {
         }
         self.ids.resize(at + n, RowId::ZERO);
         span.block.copy_ids(rows, &mut self.ids[at..]);
-        self.pins.push(Pin::Block(span.run.clone(), span.offset, span.block.clone()));
+        self.push_pin(Pin::Block(span.run.clone(), span.offset, span.block.clone()));
         Ok(())
     }
 
@@ -275,13 +281,26 @@ impl Buffer {
         Ok(())
     }
 
+    fn push_pin(&mut self, pin: Pin) {
+        if let Pin::Block(_, _, block) = &pin {
+            let is_another = !self.pins.last().is_some_and(|last| last.is(block));
+            self.pinned_bytes += if is_another { block.entry().raw_bytes as usize } else { 0 };
+        }
+        self.pins.push(pin);
+    }
+
+    /// Does it keep as much of blocks in memory as a batch may?
+    pub(crate) fn is_full(&self) -> bool {
+        self.pinned_bytes >= MOST_PINNED_BYTES
+    }
+
     /// Where one is pinned, from now on if it was not.
     fn pin(&mut self, is: impl Fn(&Pin) -> bool, make: impl FnOnce() -> Pin) -> usize {
         let before = self.pins.len().saturating_sub(LAST_PINS);
         if let Some(at) = self.pins[before..].iter().rposition(is) {
             return before + at;
         }
-        self.pins.push(make());
+        self.push_pin(make());
         self.pins.len() - 1
     }
 
@@ -352,8 +371,8 @@ impl Buffer {
         let image = &mut self.images[at * stride..(at + 1) * stride];
         decode(table, mask, &found, image)?;
         match found {
-            Found::Mem(mem, _) => self.pins.push(Pin::Mem(mem)),
-            Found::Block(run, offset, block, _) => self.pins.push(Pin::Block(run, offset, block)),
+            Found::Mem(mem, _) => self.push_pin(Pin::Mem(mem)),
+            Found::Block(run, offset, block, _) => self.push_pin(Pin::Block(run, offset, block)),
             Found::Tombstone => {}
         }
         Ok(())

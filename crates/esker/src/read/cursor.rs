@@ -215,7 +215,7 @@ impl Cursor {
         self.buffer.clear();
         let txn = self.overtaking(session);
         let view = self.view.seq;
-        while self.buffer.ids.len() < rows {
+        while self.buffer.ids.len() < rows && !self.buffer.is_full() {
             if let Some((span, own)) = &mut self.span {
                 let part = take_part(span, rows - self.buffer.ids.len(), txn.filter(|_| !*own), view);
                 if !part.is_empty() {

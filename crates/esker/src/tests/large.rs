@@ -1,12 +1,14 @@
 //! Large writes and long transactions: what they hold is bounded, what they move is neither lost nor doubled.
 
+use crate::read::buffer::MOST_PINNED_BYTES;
 use crate::tests::support::*;
 use crate::tests::tables::{open_on, run_files, Watched};
 use crate::upkeep::pressure;
 use crate::*;
 use esker_base::counters::{bind, Counter, SessionCounters};
+use esker_format::key_bytes::key_encoding;
 use esker_format::row::{pack_values, Value};
-use esker_format::{Column, ColumnKind, ColumnMask, Layout};
+use esker_format::{Column, ColumnKind, ColumnMask, KeyPart, Layout};
 use esker_io::SimDisk;
 use std::sync::Arc;
 
@@ -29,6 +31,53 @@ fn large_row(t: &Table, bytes: usize) -> Vec<u8> {
     let mut packed = Vec::new();
     pack_values(t.layout(), &[Value::Bytes(&vec![7; bytes])], &mut packed).unwrap();
     packed
+}
+
+/// What is read of long values at a time keeps few of their blocks in memory, however short the rows' images are.
+#[test]
+fn a_batch_keeps_few_long_values_in_memory() {
+    const LONG: usize = 200_000;
+    let disk = SimDisk::new(1);
+    let e = open_with(&disk, options()).unwrap();
+    let kinds = [(ColumnKind::Fixed { width: 8 }, 1), (ColumnKind::Blob { len_bytes: 4 }, 9)];
+    let columns = kinds.map(|(kind, offset)| Column { kind, offset, null: None }).to_vec();
+    let part =
+        KeyPart { column: 0, prefix_bytes: 0, descending: false, encoding: key_encoding::UNSIGNED, collation: 0 };
+    let indexes = vec![IndexDef { name: "by_id".into(), unique: true, parts: vec![part] }];
+    let def = TableDef { indexes, ..table(Layout { image_bytes: 21, head_bytes: 1, columns }) };
+    let (t, mut s) = (make(&e, "t", &def), e.session());
+    begin(&mut s);
+    for n in 0..300_u64 {
+        let mut packed = Vec::new();
+        let values = [Value::Bytes(&n.to_le_bytes()), Value::Bytes(&vec![n as u8; LONG])];
+        pack_values(t.layout(), &values, &mut packed).unwrap();
+        s.insert_row(&t, &packed).unwrap();
+    }
+    s.commit().unwrap();
+    e.checkpoint().unwrap();
+    begin(&mut s);
+    let all = || ScanOptions { mask: t.all_columns(), ..Default::default() };
+    let few = |counts: &[usize], how: &str| {
+        assert_eq!(counts.iter().sum::<usize>(), 300, "{how}");
+        let most = MOST_PINNED_BYTES / LONG + 1;
+        // A batch by an index that was too large makes the next one smaller.
+        let too_many = counts.iter().filter(|n| **n > most).count();
+        assert!(
+            too_many <= counts.len() / 2 && counts.iter().all(|n| *n <= 8 * most),
+            "{how}: {counts:?}, {most} at most"
+        );
+    };
+    let mut scan = s.scan(&t, all()).unwrap();
+    let counts: Vec<_> =
+        std::iter::from_fn(|| Some(scan.next_batch(&mut s).unwrap().ids.len()).filter(|n| *n > 0)).collect();
+    assert!(counts.iter().all(|n| *n <= MOST_PINNED_BYTES / LONG + 1), "{counts:?}");
+    few(&counts, "a scan");
+    drop(scan);
+    let mut index = s.open_index_cursor(&t, 0, all()).unwrap();
+    index.seek(&mut s, KeyRange::default(), Direction::Forward).unwrap();
+    let counts: Vec<_> =
+        std::iter::from_fn(|| Some(index.next_batch(&mut s).unwrap().ids.len()).filter(|n| *n > 0)).collect();
+    few(&counts, "an index");
 }
 
 #[test]

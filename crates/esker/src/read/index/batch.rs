@@ -44,16 +44,17 @@ impl IndexCursor {
         let stride = self.table.layout.image_bytes as usize;
         let most = (BATCH_BYTES / stride.max(1)).clamp(1, MOST_ROWS);
         let rows = self.batch_rows.min(most);
-        self.batch_rows = (rows * 8).min(most);
         self.begin_entries();
         self.buffer.clear();
         if self.span.is_none() && self.entries.is_none() {
             return Ok(());
         }
         let mut lookup = self.lookup(session, self.has_entries())?;
-        while self.buffer.ids.len() < rows && self.gather(&mut lookup, rows)? {
+        while self.buffer.ids.len() < rows && !self.buffer.is_full() && self.gather(&mut lookup, rows)? {
             self.add_wanted(&mut lookup)?;
         }
+        // Rows so long that a batch keeps too much of blocks in memory: fewer of them.
+        self.batch_rows = if self.buffer.is_full() { (rows / 8).max(1) } else { (rows * 8).min(most) };
         self.keep(lookup);
         self.buffer.make_images(&self.table, &self.options.mask)?;
         if !self.buffer.ids.is_empty() {
