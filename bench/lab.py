@@ -327,10 +327,9 @@ def barriers(of, cpu):
     if cpu is None:
         return []
     rows = [["file, barrier", "esker lab, a second", "the other", "a second", "ratio"]]
-    for (key, who), theirs in sorted((k, v) for k, v in of.items() if k[1].startswith(("pg_test_fsync", "fio"))):
-        if isinstance(key, tuple):
-            ours = of[(key, "lab")]
-            rows.append([f"{key[0]}, {key[1]}", f"{statistics.median(ours):.0f}", who, f"{statistics.median(theirs):.0f}", ratio(ours, theirs)])
+    for (key, who), theirs in sorted((k, v) for k, v in of.items() if isinstance(k[0], tuple) and k[1] != "lab"):
+        ours = of[(key, "lab")]
+        rows.append([f"{key[0]}, {key[1]}", f"{statistics.median(ours):.0f}", who, f"{statistics.median(theirs):.0f}", ratio(ours, theirs)])
     each = ", ".join(f"{statistics.median(v):.0f} us on {what}" for (what, who), v in sorted(of.items(), key=str) if who == "barrier")
     return ["## Durable writes of 8 KiB", "", *table(rows),
             f"- All are pinned to processor {cpu}, where a write with fdatasync took the shortest time: {each} (medians, by a loop of this script's own). The processor that answers the device's "
@@ -339,7 +338,7 @@ def barriers(of, cpu):
             "- Both calls of a barrier, 1 us of the program's own from one to the next, and two switches away from it (one for the write, one for the flush) are the same in the lab and in "
             "pg_test_fsync, each in one thread (perf's sched_switch and system calls). The lab's figure is the median of four runs of a tenth of a second, with its rows in another order in each round; "
             "theirs is of a second.",
-            "- *pg_test_fsync* writes over a file that came in pieces of 64 KiB, as the lab's; *as it comes* it makes one by a single write of 16 MiB, which can lie in larger folios still.",
+            "- *pg_test_fsync* writes over a file that came in pieces of 64 KiB, as the lab's; *as it comes* it makes one by a single write of 16 MiB.",
             "- *one place*: the same 8 KiB again and again, as pg_test_fsync does for a second. *recycled*: one after the other through a file that is full, and whose pages are in "
             "the page cache: as a log's segment that is used again finds itself. fio does the same with `--overwrite=1 --invalidate=0` on such a file.",
             "- *fio as it comes* goes ten times over a small file and drops its pages from the page cache before each time (`--invalidate=1`): each write is to a page just freed and taken again. On a virtual "
