@@ -277,10 +277,11 @@ impl IndexCursor {
     pub fn seek(&mut self, session: &mut Session, range: KeyRange, direction: Direction) -> Result<()> {
         let is_bounded = !range.from.is_empty() && range.to.is_some();
         self.batch_rows = if is_bounded { FIRST_WITHIN } else { FIRST_ROWS };
-        self.range = range;
         (self.again, self.is_whole_key) = (false, false);
         self.read_ahead.clear();
-        self.read(session, &self.range.clone(), direction)
+        let read = self.read(session, &range, direction);
+        self.range = range;
+        read
     }
 
     /// The same for a key that one entry can have at most: it is looked up.

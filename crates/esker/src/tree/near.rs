@@ -419,9 +419,16 @@ impl Near {
     }
 }
 
+impl Near {
+    /// Reading pauses: upkeep is told of the looks so far.
+    pub(crate) fn tell_looks(&mut self) {
+        self.looks.tell(&self.state);
+    }
+}
+
 impl Drop for Near {
     fn drop(&mut self) {
-        self.looks.tell(&self.state);
+        self.tell_looks();
     }
 }
 

@@ -144,10 +144,11 @@ impl IndexCursor {
         Ok(Lookup { session, table: self.table.clone(), txn, rows })
     }
 
-    /// Keeps what rows were looked up in, if more of them may come, and the transaction has written none.
+    /// Keeps what rows were looked up in, if the transaction has written none: for the next batch, and for the next seek, whose
+    /// rows often lie behind those of this one. Of this one's looks it is told now, however long more seeks come.
     pub(super) fn keep(&mut self, lookup: Lookup<'_>) {
-        let goes_on = self.entries.is_some() || self.span.is_some();
-        self.rows = lookup.rows.filter(|_| goes_on && lookup.txn.is_none());
+        self.rows = lookup.rows.filter(|_| lookup.txn.is_none());
+        self.rows.iter_mut().for_each(RowLookup::tell_looks);
     }
 
     /// Adds entries of a block, so many at most.

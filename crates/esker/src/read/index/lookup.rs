@@ -55,6 +55,11 @@ impl RowLookup {
         Arc::ptr_eq(&self.state, state) && self.private.is_none() && self.view == view
     }
 
+    /// As [`Near::tell_looks`].
+    pub(super) fn tell_looks(&mut self) {
+        self.near.iter_mut().for_each(Near::tell_looks);
+    }
+
     /// As [`Near::find`], for these columns.
     pub(super) fn find(&mut self, row: RowId, mask: &ColumnMask) -> Result<Option<(VersionOrder, Place<'_>)>> {
         self.asked += 1;

@@ -7,6 +7,7 @@ mod locked;
 mod model;
 mod near;
 mod read_ahead;
+mod seeks;
 mod whole_keys;
 
 use super::*;
