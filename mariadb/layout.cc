@@ -36,8 +36,26 @@ uint32_t type_number_of(const Field *field)
   case MYSQL_TYPE_DATETIME2:
   case MYSQL_TYPE_TIMESTAMP2:
     return number | field->decimals() << 24;
+  /* With mysql56_temporal_format=OFF. One more: without any they are not as wide as with few, but as with many. */
+  case MYSQL_TYPE_TIME:
+  case MYSQL_TYPE_DATETIME:
+  case MYSQL_TYPE_TIMESTAMP:
+    return number | (field->decimals() + 1) << 24;
   default:
     return number;
+  }
+}
+
+/* What a version told that did not tell of decimals in the older temporal formats; 0: the same as this one. */
+uint32_t earlier_type_number_of(const Field *field)
+{
+  switch (field->real_type()) {
+  case MYSQL_TYPE_TIME:
+  case MYSQL_TYPE_DATETIME:
+  case MYSQL_TYPE_TIMESTAMP:
+    return static_cast<uint32_t>(field->real_type()) + 1;
+  default:
+    return 0;
   }
 }
 
@@ -46,6 +64,7 @@ EsColumn column_of(const Field *field, const uchar *record)
   EsColumn column= {};
   column.offset= static_cast<uint32_t>(field->ptr - record);
   column.type_number= type_number_of(field);
+  column.earlier_type_number= earlier_type_number_of(field);
   if (field->null_ptr)
   {
     column.null_byte= static_cast<uint32_t>(field->null_ptr - record);

@@ -356,6 +356,8 @@ struct EsColumn {
   uint8_t pad;
   /// What its values are to the caller. A table is opened by those numbers alone with which it was created.
   uint32_t type_number;
+  /// The column may have been created with this number, too: by a caller of before, which told less of its type. 0: it cannot.
+  uint32_t earlier_type_number;
 };
 
 /// How a table's row images lie.
@@ -1719,7 +1721,7 @@ static_assert(sizeof(EsOptions) == 120 &&
               offsetof(EsOptions, weights_context) == 104 &&
               offsetof(EsOptions, waiting) == 112,
               "EsOptions lies otherwise than in Rust");
-static_assert(sizeof(EsColumn) == 24 &&
+static_assert(sizeof(EsColumn) == 28 &&
               offsetof(EsColumn, kind) == 0 &&
               offsetof(EsColumn, offset) == 4 &&
               offsetof(EsColumn, width) == 8 &&
@@ -1727,7 +1729,8 @@ static_assert(sizeof(EsColumn) == 24 &&
               offsetof(EsColumn, null_mask) == 16 &&
               offsetof(EsColumn, len_bytes) == 17 &&
               offsetof(EsColumn, pad) == 18 &&
-              offsetof(EsColumn, type_number) == 20,
+              offsetof(EsColumn, type_number) == 20 &&
+              offsetof(EsColumn, earlier_type_number) == 24,
               "EsColumn lies otherwise than in Rust");
 static_assert(sizeof(EsLayout) == 24 &&
               offsetof(EsLayout, image_bytes) == 0 &&

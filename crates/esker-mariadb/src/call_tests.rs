@@ -37,6 +37,7 @@ fn column(kind: i32) -> EsColumn {
         len_bytes: 0,
         pad: 0,
         type_number: 9,
+        earlier_type_number: 0,
     }
 }
 
@@ -296,6 +297,21 @@ fn a_layout_that_is_not_the_tables_is_refused() {
         assert_eq!((status, table), (EsStatus::Layout, null_mut()));
         let words = CStr::from_ptr(error.assume_init_ref().text.as_ptr()).to_str().unwrap();
         assert!(words.contains("another type of stored column 1"), "{words}");
+        // One of which less was told when the table was created.
+        for (earlier_type_number, opens) in [(8, false), (0, false), (9, true)] {
+            let columns = [EsColumn { type_number: 10, earlier_type_number, ..column(0) }];
+            let status = es_table_open(
+                opened.engine,
+                c"t".as_ptr(),
+                &layout(&columns),
+                null(),
+                0,
+                &mut table,
+                error.as_mut_ptr(),
+            );
+            assert_eq!((status == EsStatus::Ok, !table.is_null()), (opens, opens), "{earlier_type_number}");
+        }
+        es_table_close(table);
     }
     assert_eq!(opened.close(), EsStatus::Ok);
 }

@@ -55,7 +55,7 @@ crossing! {
         recovery_target_seconds, flush_mode, sync_method, log, log_context, weights, weights_version, collation_text,
         weights_context, waiting
     }
-    EsColumn 24 { kind, offset, width, null_byte, null_mask, len_bytes, pad, type_number }
+    EsColumn 28 { kind, offset, width, null_byte, null_mask, len_bytes, pad, type_number, earlier_type_number }
     EsLayout 24 { image_bytes, head_bytes, column_count, columns }
     EsKeyPart 20 { column, prefix_bytes, encoding, collation, descending }
     EsIndex 24 { name, parts, part_count, unique }

@@ -103,6 +103,8 @@ pub struct EsColumn {
     pub(crate) pad: u8,
     /// What its values are to the caller. A table is opened by those numbers alone with which it was created.
     pub(crate) type_number: u32,
+    /// The column may have been created with this number, too: by a caller of before, which told less of its type. 0: it cannot.
+    pub(crate) earlier_type_number: u32,
 }
 
 /// How a table's row images lie.
@@ -183,10 +185,20 @@ fn types(columns: &[EsColumn]) -> ColumnTypes {
     ColumnTypes(columns.iter().map(|column| column.type_number).collect())
 }
 
-/// Were the columns of the table made with these types? Tables from before types were stored have columns of any.
+/// Were the columns of the table made with these types, or with what was told of them before? Tables from before types were stored
+/// have columns of any.
 fn check_types(name: &str, table: &Table, columns: &[EsColumn]) -> Result<(), Failure> {
     let made = ColumnTypes::decode(table.extra()).map_err(|e| Failure::column_types(name, &e))?;
-    match made.and_then(|made| made.differs_at(&types(columns))) {
+    let differs_at = |made: ColumnTypes| {
+        let mut wanted = types(columns);
+        for ((wanted, column), made) in wanted.0.iter_mut().zip(columns).zip(&made.0) {
+            if column.earlier_type_number != 0 && column.earlier_type_number == *made {
+                *wanted = *made;
+            }
+        }
+        made.differs_at(&wanted)
+    };
+    match made.and_then(differs_at) {
         Some(at) => Err(Failure::column_type(name, at)),
         None => Ok(()),
     }
