@@ -148,6 +148,7 @@ private:
   EsSession *enter(int *error);
   EsSession *enter_sequence(int *error);
   int end_sequence(int error);
+  int commit_sequence();
   bool is_sequence() const { return table_share->table_type == TABLE_TYPE_SEQUENCE; }
 
   bool locks_rows() const { return lock_ != EsLockMode::None; }

@@ -34,20 +34,28 @@ EsSession *ha_esker::enter_sequence(int *error)
   EsStatus status= es_begin(sequence_session_, EsIsolation::ReadCommitted, false);
   if (status == EsStatus::Ok)
     status= es_begin_statement(sequence_session_);
-  *error= fail(sequence_session_, status);
-  return status == EsStatus::Ok ? sequence_session_ : nullptr;
+  if (!(*error= fail(sequence_session_, status)))
+    return sequence_session_;
+  (void) es_rollback(sequence_session_);
+  return nullptr;
 }
 
-/* Commits what the sequence's session did, or undoes it after an error. */
+/*
+  Commits what the sequence's session did, or undoes it after an error, also of the commit: nobody else would let go of its lock.
+  The scan in which the server writes ends after that: then there is nothing left to do, and the error keeps its words.
+*/
 int ha_esker::end_sequence(int error)
 {
-  if (!sequence_session_)
+  if (!sequence_session_ || !es_in_transaction(sequence_session_))
     return error;
-  if (error)
-  {
-    (void) es_rollback(sequence_session_);
-    return error;
-  }
+  if (!error && !(error= commit_sequence()))
+    return 0;
+  (void) es_rollback(sequence_session_);
+  return error;
+}
+
+int ha_esker::commit_sequence()
+{
   Connection *connection= Connection::find(ha_thd());
   if (!connection)
     return fail(sequence_session_, es_commit(sequence_session_));

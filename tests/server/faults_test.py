@@ -135,6 +135,7 @@ def full_disk(s, mount):
     c.query("USE test")
     c.query("CREATE TABLE test.t (a INT, b VARCHAR(400), version INT DEFAULT 0) ENGINE=Esker")
     c.query("INSERT INTO test.t (a,b) SELECT seq,REPEAT(MD5(seq),3) FROM seq_1_to_50000")
+    c.query("CREATE SEQUENCE test.q NOCACHE ENGINE=Esker")
     ballast = os.path.join(mount, "ballast")
     rows, total, version = 50000, 50000 * 50001 // 2, 0
 
@@ -177,6 +178,13 @@ def full_disk(s, mount):
     show.say(f"{written} single rows went in; then error {errno} {text[:150]}")
     if errno:
         check(errno in CLEAR, "single inserts: a clear error")
+    last, errno = 0, 0
+    while last < 20000 and not errno:
+        errno, text = error_of(c, "SELECT NEXTVAL(test.q)")
+        last += not errno
+    check(errno == 0 or errno in CLEAR and "Esker" in text, f"a sequence's value {last + 1}: error {errno} {text[:150]}")
+    held = c.one("SELECT COUNT(*) FROM INFORMATION_SCHEMA.ESKER_LOCKS")
+    check(held == "0", f"and no lock on the sequence is left to nobody ({held})")
     same("after it")
     check(c.one("SELECT COUNT(*) FROM test.t WHERE a>=1000000 AND LEFT(b,32)=MD5(a)") == str(written), "and every single row that went in is there")
     os.unlink(ballast)
@@ -184,6 +192,8 @@ def full_disk(s, mount):
     if errno == 0:
         rows, total = rows + 1, total - 5
     check(errno == 0, f"a row is written again when there is space: {errno} {text[:200]}")
+    value = int(c.one("SELECT NEXTVAL(test.q)"))
+    check(value > last, f"the sequence goes on, with a value that nobody got ({value}, after {last})")
     errno, text = error_of(c, f"INSERT INTO test.t SELECT -seq-10,CONCAT(MD5(-seq-10),REPEAT('b',64),LPAD({version},4,'u')),{version} FROM seq_1_to_100000")
     if errno == 0:
         rows, total = rows + 100000, total - 100000 * 100001 // 2 - 10 * 100000
@@ -194,7 +204,7 @@ def full_disk(s, mount):
     s.start()
     c = s.connect("test")
     same("after kill -9 and restart")
-    c.query("DROP TABLE test.t")
+    c.query("DROP TABLE test.t, test.q")
     c.close()
     s.stop()
 
