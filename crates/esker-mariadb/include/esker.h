@@ -1363,7 +1363,8 @@ EsStatus es_index_seek(EsIndexCursor *cursor,
 /// `session` is the one that the cursor was opened with. What the cursor gave before is not used again.
 EsStatus es_index_next_batch(EsIndexCursor *cursor, EsSession *session, EsBatch *batch);
 
-/// Of the batch that was given last the rows at `count` places, which rise, with all their columns. Rows are left out that the
+/// Of the batch that was given last the rows at `count` places, which rise, with all their columns; where these take much memory only
+/// the first of them, and the next batch begins behind those. Rows are left out that the
 /// session's own transaction has changed since. `*batch` is written only if it succeeds.
 ///
 /// # Safety

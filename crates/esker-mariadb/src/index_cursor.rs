@@ -263,7 +263,8 @@ pub unsafe extern "C" fn es_index_next_batch(
     session.run(|s| cursor.give(s, batch))
 }
 
-/// Of the batch that was given last the rows at `count` places, which rise, with all their columns. Rows are left out that the
+/// Of the batch that was given last the rows at `count` places, which rise, with all their columns; where these take much memory only
+/// the first of them, and the next batch begins behind those. Rows are left out that the
 /// session's own transaction has changed since. `*batch` is written only if it succeeds.
 ///
 /// # Safety

@@ -117,6 +117,12 @@ impl Keys {
         (0..others.len()).for_each(|at| self.push(others.get(at)));
     }
 
+    /// Only the first so many.
+    pub(crate) fn truncate(&mut self, keys: usize) {
+        self.ends.truncate(keys);
+        self.bytes.truncate(self.ends.last().copied().unwrap_or(0));
+    }
+
     /// Only those at these places, which rise.
     pub(crate) fn keep(&mut self, places: &[u32]) {
         let mut kept = Keys::default();
@@ -287,6 +293,11 @@ impl Buffer {
             self.pinned_bytes += if is_another { block.entry().raw_bytes as usize } else { 0 };
         }
         self.pins.push(pin);
+    }
+
+    #[cfg(test)]
+    pub(crate) fn pinned_bytes(&self) -> usize {
+        self.pinned_bytes
     }
 
     /// Does it keep as much of blocks in memory as a batch may?

@@ -201,6 +201,8 @@ pub struct IndexCursor {
     scratch: Vec<u8>,
     chosen: Chosen,
     batch_rows: usize,
+    /// A batch had no room for the rows of all its entries: those behind this key come with the next one.
+    full_at: Option<Vec<u8>>,
     semi_consistent: bool,
     /// One key is sought that one row can have: it is waited for, semi-consistent or not.
     is_whole_key: bool,
@@ -244,6 +246,7 @@ impl Session {
             scratch: Vec::new(),
             chosen: Chosen::default(),
             batch_rows: FIRST_ROWS,
+            full_at: None,
             semi_consistent: false,
             is_whole_key: false,
             stamp: Stamp::default(),
@@ -401,7 +404,7 @@ impl IndexCursor {
     /// Nothing was given of what was sought.
     fn begin(&mut self, session: &Session, direction: Direction) {
         self.ordinal = session.current.open().map_or(0, |txn| txn.next_ordinal);
-        (self.direction, self.span) = (direction, None);
+        (self.direction, self.span, self.full_at) = (direction, None, None);
         self.buffer.clear();
     }
 

@@ -80,6 +80,102 @@ fn a_batch_keeps_few_long_values_in_memory() {
     few(&counts, "an index");
 }
 
+/// The same where long values begin only once batches have become large, where the reader chooses by entries first, and where rows
+/// are read ahead of their locks.
+#[test]
+fn long_values_behind_short_ones_are_taken_a_few_at_a_time() {
+    const LONG: usize = 400_000;
+    const SHORT_ROWS: u64 = 800;
+    const LONG_ROWS: u64 = 100;
+    let disk = SimDisk::new(1);
+    let e = open_with(&disk, options()).unwrap();
+    let kinds = [(ColumnKind::Fixed { width: 8 }, 1), (ColumnKind::Blob { len_bytes: 4 }, 9)];
+    let columns = kinds.map(|(kind, offset)| Column { kind, offset, null: None }).to_vec();
+    let part =
+        KeyPart { column: 0, prefix_bytes: 0, descending: false, encoding: key_encoding::UNSIGNED, collation: 0 };
+    let indexes = vec![IndexDef { name: "by_id".into(), unique: true, parts: vec![part] }];
+    let def = TableDef { indexes, ..table(Layout { image_bytes: 21, head_bytes: 1, columns }) };
+    let (t, mut s) = (make(&e, "t", &def), e.session());
+    begin(&mut s);
+    for n in 0..SHORT_ROWS + LONG_ROWS {
+        let (mut packed, length) = (Vec::new(), if n < SHORT_ROWS { 5 } else { LONG });
+        pack_values(t.layout(), &[Value::Bytes(&n.to_le_bytes()), Value::Bytes(&vec![n as u8; length])], &mut packed)
+            .unwrap();
+        s.insert_row(&t, &packed).unwrap();
+    }
+    s.commit().unwrap();
+    e.checkpoint().unwrap();
+    begin(&mut s);
+    // The number, and how long the value is, of each row of a batch.
+    let rows = |batch: &IndexBatch<'_>| -> Vec<(u64, usize)> {
+        let row = |at: usize| {
+            // SAFETY: an image of this layout for each id; its blob is pinned.
+            unsafe {
+                let image = batch.images.add(at * batch.stride);
+                let length = image.add(9).cast::<u32>().read_unaligned() as usize;
+                let value = std::slice::from_raw_parts(image.add(13).cast::<*const u8>().read_unaligned(), length);
+                let n = image.add(1).cast::<u64>().read_unaligned();
+                assert!(value.iter().all(|byte| *byte == n as u8), "row {n}");
+                (n, length)
+            }
+        };
+        (0..batch.ids.len()).map(row).collect()
+    };
+    let most = MOST_PINNED_BYTES / LONG + 1;
+    let all: Vec<u64> = (0..SHORT_ROWS + LONG_ROWS).collect();
+    let mask = t.all_columns();
+    for direction in [Direction::Forward, Direction::Backward] {
+        for chooses in [false, true] {
+            let how = format!("{direction:?}, chooses: {chooses}");
+            let mut index =
+                s.open_index_cursor(&t, 0, ScanOptions { mask: mask.clone(), ..Default::default() }).unwrap();
+            index.set_choosing(chooses);
+            index.seek(&mut s, KeyRange::default(), direction).unwrap();
+            let (mut found, mut largest, mut most_long) = (Vec::new(), 0, 0);
+            loop {
+                let mut batch = index.next_batch(&mut s).unwrap();
+                if chooses && !batch.ids.is_empty() {
+                    // All but every tenth.
+                    let places: Vec<u32> =
+                        (0..batch.ids.len() as u32).filter(|at| batch.ids[*at as usize].0 % 10 != 0).collect();
+                    batch = index.choose(&mut s, &places).unwrap();
+                    if batch.ids.is_empty() {
+                        continue;
+                    }
+                }
+                let rows = rows(&batch);
+                if rows.is_empty() {
+                    break;
+                }
+                let long = rows.iter().filter(|(_, length)| *length == LONG).count();
+                (largest, most_long) = (largest.max(rows.len()), most_long.max(long));
+                found.extend(rows.iter().map(|(n, _)| *n));
+            }
+            assert!(most_long <= most && most_long > 1, "{how}: {most_long} long values at once, {most} at most");
+            assert!(largest > 200, "{how}: batches became large, {largest}");
+            let mut wanted: Vec<u64> = all.iter().copied().filter(|n| !chooses || (n + 1) % 10 != 0).collect();
+            if direction == Direction::Backward {
+                wanted.reverse();
+            }
+            assert_eq!(found, wanted, "{how}");
+        }
+    }
+    // Locked one by one, and read ahead by then: what that keeps is in memory, too.
+    let lock = Some(LockMode::Exclusive);
+    let mut index = s.open_index_cursor(&t, 0, ScanOptions { mask, lock, ..Default::default() }).unwrap();
+    index.seek(&mut s, KeyRange::default(), Direction::Forward).unwrap();
+    let (mut found, mut most_ahead) = (Vec::new(), 0);
+    loop {
+        let rows = rows(&index.next_batch(&mut s).unwrap());
+        let Some((n, _)) = rows.first() else { break };
+        found.push(*n);
+        most_ahead = most_ahead.max(index.ahead_pinned_bytes());
+    }
+    assert_eq!(found, all);
+    let pinned = MOST_PINNED_BYTES..MOST_PINNED_BYTES + LONG + (64 << 10);
+    assert!(pinned.contains(&most_ahead), "{most_ahead} bytes were read ahead");
+}
+
 #[test]
 fn after_a_failed_hand_over_nothing_is_taken() {
     let disk = SimDisk::new(1);

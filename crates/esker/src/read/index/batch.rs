@@ -44,6 +44,9 @@ impl IndexCursor {
         let stride = self.table.layout.image_bytes as usize;
         let most = (BATCH_BYTES / stride.max(1)).clamp(1, MOST_ROWS);
         let rows = self.batch_rows.min(most);
+        if let Some(key) = self.full_at.clone() {
+            self.read(session, &self.range.rest(&key, self.direction), self.direction)?;
+        }
         self.begin_entries();
         self.buffer.clear();
         if self.span.is_none() && self.entries.is_none() {
@@ -93,23 +96,30 @@ impl IndexCursor {
         Ok(self.buffer.keys.len() > before)
     }
 
-    /// Adds the rows that are wanted; keys of which there is none go.
+    /// Adds the rows that are wanted, those for which there is room; keys of which there is none go.
     pub(super) fn add_wanted(&mut self, lookup: &mut Lookup<'_>) -> Result<()> {
         let (wanted, mut keys) = (std::mem::take(&mut self.buffer.wanted), std::mem::take(&mut self.buffer.keys));
-        let missing = self.add_rows_of(lookup, &wanted, &keys);
-        keys.forget(missing.as_deref().unwrap_or_default());
+        let first = keys.len() - wanted.len();
+        let added = self.add_rows_of(lookup, &wanted, &keys);
+        if let Ok((done, missing)) = &added {
+            if *done < wanted.len() {
+                self.full_at = Some(keys.get(first + done - 1).to_vec());
+                keys.truncate(first + done);
+            }
+            keys.forget(missing);
+        }
         (self.buffer.wanted, self.buffer.keys) = (wanted, keys);
         self.buffer.wanted.clear();
-        missing.map(drop)
+        added.map(drop)
     }
 
-    /// Adds the rows of the last keys; tells which keys have none.
-    fn add_rows_of(&mut self, lookup: &mut Lookup<'_>, wanted: &[RowId], keys: &Keys) -> Result<Vec<usize>> {
-        let Some(rows) = &mut lookup.rows else { return Ok(Vec::new()) };
+    /// Adds the rows of the last keys, as long as there is room; tells of how many, and which of these keys have none.
+    fn add_rows_of(&mut self, lookup: &mut Lookup<'_>, wanted: &[RowId], keys: &Keys) -> Result<(usize, Vec<usize>)> {
+        let Some(rows) = &mut lookup.rows else { return Ok((wanted.len(), Vec::new())) };
         rows.expect(wanted, &self.options.mask)?;
         let (mut missing, first) = (Vec::new(), keys.len() - wanted.len());
         let mut at = 0;
-        while let Some(row) = wanted.get(at) {
+        while let Some(row) = wanted.get(at).filter(|_| !self.buffer.is_full()) {
             if !self.add_row(lookup, keys.get(first + at), *row)? {
                 missing.push(first + at);
             }
@@ -120,7 +130,7 @@ impl IndexCursor {
                 at = end;
             }
         }
-        Ok(missing)
+        Ok((at, missing))
     }
 
     /// What is needed for rows, or `entries` alone.

@@ -29,7 +29,8 @@ impl IndexCursor {
         self.chosen.on = on;
     }
 
-    /// Of the batch that was given last those at these places, which rise, now with all columns that are asked for.
+    /// Of the batch that was given last those at these places, which rise, now with all columns that are asked for. Where their rows
+    /// keep too much of blocks in memory for one batch, the first of them: the next batch begins behind these.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if there is no such place in it; those of reading.
@@ -78,6 +79,9 @@ impl IndexCursor {
         let mut lookup = self.lookup(session, false)?;
         self.add_wanted(&mut lookup)?;
         self.keep(lookup);
+        if self.full_at.is_some() {
+            self.batch_rows = self.buffer.ids.len().max(1);
+        }
         self.buffer.make_images(&self.table, &self.options.mask)
     }
 }

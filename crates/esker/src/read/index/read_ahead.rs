@@ -67,6 +67,12 @@ impl ReadAhead {
 }
 
 impl IndexCursor {
+    /// Bytes of blocks that what was read ahead keeps in memory.
+    #[cfg(test)]
+    pub(crate) fn ahead_pinned_bytes(&self) -> usize {
+        self.read_ahead.buffer.pinned_bytes()
+    }
+
     /// Gives a row that was just locked, for the first time by this transaction, if it was read ahead; reads on from it if
     /// that is worth it. False: it is to be looked up.
     pub(super) fn give_ahead(&mut self, session: &mut Session, key: &[u8], row: RowId) -> Result<bool> {
@@ -121,6 +127,9 @@ impl IndexCursor {
         ahead.rows.clear();
         ahead.buffer.clear();
         for row in wanted {
+            if ahead.buffer.is_full() {
+                break;
+            }
             let at = ahead.buffer.ids.len();
             let found = match lookup.find(row, mask)? {
                 Some((order, place)) => {
