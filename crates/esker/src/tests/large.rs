@@ -176,6 +176,69 @@ fn long_values_behind_short_ones_are_taken_a_few_at_a_time() {
     assert!(pinned.contains(&most_ahead), "{most_ahead} bytes were read ahead");
 }
 
+/// What a writer is told that it was not written is in no commit: neither a row without its entries, nor one that is there twice since
+/// it was written once more.
+#[test]
+fn what_is_told_to_have_failed_is_not_committed() {
+    const ROWS: u32 = 20_000;
+    /// So many updates nearly fill what a large write may have in memory.
+    const NEARLY: u32 = 1500;
+    let row = |a: u32, text: u8| crate::tests::indexes::Row { a, c: Some(a + 1_000_000), text: vec![text; 150] };
+    for (what, indexed) in [
+        ("insert", false),
+        ("insert behind updates", false),
+        ("update", false),
+        ("delete", false),
+        ("insert", true),
+        ("update", true),
+        ("delete", true),
+    ] {
+        let disk = Watched::new();
+        let options = Options { memory_limit_bytes: 1 << 20, min_run_bytes: 64 << 10, ..small() };
+        let e = open_on(Arc::new(disk.clone()), options);
+        let def = crate::tests::indexes::def();
+        let indexes = if indexed { def.indexes.clone() } else { Vec::new() };
+        let t = make(&e, "t", &TableDef { indexes, ..def });
+        let mut s = e.session();
+        let image = |a, text| crate::tests::indexes::image(&row(a, text));
+        // SAFETY: images of this layout, here and below.
+        let ids: Vec<_> = (0..ROWS).map(|a| unsafe { s.insert_image(&t, image(a, b'a').as_ptr()).unwrap() }).collect();
+        s.commit().unwrap();
+        begin(&mut s);
+        s.begin_statement();
+        let write = |s: &mut Session, at: u32| unsafe {
+            match what {
+                "insert" | "insert behind updates" => s.insert_image(&t, image(ROWS + at, b'b').as_ptr()).map(drop),
+                "update" => s.update_image(&t, ids[at as usize], image(2 * ROWS + at, b'b').as_ptr()),
+                _ => s.delete(&t, ids[at as usize]),
+            }
+        };
+        if what == "insert behind updates" {
+            let update = |at: u32| unsafe { s.update_image(&t, ids[at as usize], image(2 * ROWS + at, b'b').as_ptr()) };
+            (0..NEARLY).try_for_each(update).unwrap();
+        }
+        disk.1.bad_writes.set(Some(esker_io::IoKind::Failed));
+        let failed = (0..ROWS).find(|at| write(&mut s, *at).is_err());
+        disk.1.bad_writes.set(None);
+        let failed = failed.unwrap_or_else(|| panic!("{what}, {indexed}: nothing had to be spilled"));
+        // Whoever thinks that it was not written writes it again.
+        let _ = write(&mut s, failed);
+        assert!(s.commit().is_err(), "{what}, {indexed}: committed with what was told to have failed at row {failed}");
+        s.rollback_statement();
+        s.end_statement();
+        (0..10).for_each(|at| write(&mut s, at).unwrap());
+        s.commit().unwrap();
+        let rows = match what {
+            "update" => ROWS,
+            "delete" => ROWS - 10,
+            _ => ROWS + 10,
+        };
+        begin(&mut s);
+        assert_eq!((s.count_rows(&t).unwrap(), s.count(&t).unwrap()), (rows.into(), rows.into()), "{what}, {indexed}");
+        assert!(e.check(&t, &mut |_, _| true).unwrap().damages.is_empty(), "{what}, {indexed}");
+    }
+}
+
 #[test]
 fn after_a_failed_hand_over_nothing_is_taken() {
     let disk = SimDisk::new(1);

@@ -121,13 +121,13 @@ pub(crate) struct Txn {
     places: HashMap<TableId, usize>,
     last_table: usize,
     pub(crate) registered: bool,
-    /// Gathered rows were lost to this error: the transaction can only be rolled back.
+    /// Something of what it wrote was lost to this error: the transaction can only be rolled back.
     pub(crate) broken: Option<Broken>,
 }
 
-/// Gathered rows that were lost.
+/// What was lost, see [`Txn::lose`].
 pub(crate) struct Broken {
-    /// Of the first of them.
+    /// Of the first of it.
     pub(crate) first_ordinal: u64,
     pub(crate) why: Error,
 }
@@ -292,6 +292,14 @@ impl Txn {
     /// Has anything changed since `point`?
     pub(crate) fn is_beyond(&self, point: &Savepoint) -> bool {
         self.next_ordinal > point.ordinal
+    }
+
+    /// Something of what it wrote from this ordinal on is lost, or its writer was told that it was not written: it can only be
+    /// rolled back to before that.
+    pub(crate) fn lose(&mut self, first_ordinal: u64, why: &Error) {
+        if self.broken.as_ref().is_none_or(|lost| first_ordinal < lost.first_ordinal) {
+            self.broken = Some(Broken { first_ordinal, why: why.clone() });
+        }
     }
 
     /// From now on it can only be rolled back.

@@ -11,7 +11,7 @@ use crate::core::Core;
 use crate::lock::Parker;
 use crate::tree::memtable::Change;
 use crate::tree::stored::entry_value;
-use crate::txn::open::{Broken, Txn};
+use crate::txn::open::Txn;
 use crate::upkeep::pressure;
 use crate::write::keys::Entry;
 use crate::write::VERSION_BYTES;
@@ -101,13 +101,7 @@ impl Txn {
         let put = self.put_gathered(&mut deferred);
         deferred.clear();
         self.deferred = deferred;
-        if let Err(why) = &put {
-            let known = self.broken.as_ref().map_or(u64::MAX, |lost| lost.first_ordinal);
-            if first_ordinal < known {
-                self.broken = Some(Broken { first_ordinal, why: why.clone() });
-            }
-        }
-        put
+        put.inspect_err(|why| self.lose(first_ordinal, why))
     }
 
     fn put_gathered(&mut self, Deferred { entries, bytes }: &mut Deferred) -> Result<()> {

@@ -17,7 +17,6 @@ use crate::tally::tally;
 use crate::tree::key::{ByBytes, Key};
 use crate::tree::search::seek_each;
 use crate::tree::standing::{seen_at, standing, NotIn, Standing};
-use crate::txn::open::Broken;
 use crate::txn::prepared;
 use crate::version::View;
 use crate::write::keys::Entry;
@@ -229,7 +228,7 @@ impl Session {
     /// A row was written from this ordinal on, and not all of its entries: the transaction cannot go on with it.
     fn lose(&mut self, first_ordinal: u64, why: &Error) {
         if let Some(txn) = self.current.open_mut() {
-            txn.broken.get_or_insert_with(|| Broken { first_ordinal, why: why.clone() });
+            txn.lose(first_ordinal, why);
         }
     }
 

@@ -15,7 +15,7 @@ use crate::tree::memtable::{Change, Memtable};
 use crate::tree::run::writer::{FileWriter, RunRecipe, RunWriter, WrittenPart};
 use crate::tree::stored::Stored;
 use crate::tree::Tree;
-use crate::txn::open::{Broken, TableTxn, Txn};
+use crate::txn::open::{TableTxn, Txn};
 use crate::txn::written::{Fill, Written};
 use crate::upkeep::pressure;
 use crate::write::bulk::{BulkWriter, Chunk, Gathered, LEAN_WRITE_BYTES};
@@ -53,18 +53,25 @@ impl Txn {
         Ok(fill)
     }
 
-    /// What follows from how a private memtable has changed; a full one becomes a run.
+    /// What follows from how a private memtable has changed by what was just written; a full one becomes a run. If that fails the
+    /// transaction can only be rolled back to before that: whoever wrote is told that he has not.
     pub(crate) fn relieve(&mut self, core: &Core, place: Place, fill: Fill) -> Result<()> {
-        match fill {
-            Fill::Same => Ok(()),
-            Fill::Grown => self.relieve_large(core),
+        let relieved = match fill {
+            Fill::Same => return Ok(()),
+            Fill::Grown => self.spill_what_is_too_much(core),
             Fill::Full => self.spill_with(core, place),
-        }
+        };
+        relieved.inspect_err(|why| self.lose(self.next_ordinal - 1, why))
+    }
+
+    /// The same of rows that were just inserted in bulk.
+    pub(crate) fn relieve_large(&mut self, core: &Core) -> Result<()> {
+        self.spill_what_is_too_much(core).inspect_err(|why| self.lose(self.next_ordinal - 1, why))
     }
 
     /// Spills what the transaction has gathered, where large writes take more memory than they may.
     #[cold]
-    pub(crate) fn relieve_large(&mut self, core: &Core) -> Result<()> {
+    fn spill_what_is_too_much(&mut self, core: &Core) -> Result<()> {
         let own = self.gathered_bytes();
         if !core.large.must_spill(own) {
             return Ok(());
@@ -207,12 +214,7 @@ impl Txn {
             }
             Gathered::Rows(chunks) => self.keep_rows(core, at, first_ordinal, &chunks),
         });
-        if let Err(e) = &sealed {
-            if self.broken.as_ref().is_none_or(|lost| first_ordinal < lost.first_ordinal) {
-                self.broken = Some(Broken { first_ordinal, why: e.clone() });
-            }
-        }
-        sealed
+        sealed.inspect_err(|why| self.lose(first_ordinal, why))
     }
 
     /// Gathered rows that are too few for a run: to memtable and redo, or, once the redo is long, to the private

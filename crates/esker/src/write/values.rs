@@ -12,7 +12,8 @@ impl Session {
     /// Inserts a row, a value for each column of the table's schema.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] names the column whose value does not fit; the row is not inserted then.
+    /// [`Error::InvalidArgument`] names the column whose value does not fit; the row is not inserted then. After an error of the disk
+    /// nothing is committed until the transaction was rolled back to before the row.
     pub fn insert(&mut self, table: &Arc<Table>, values: &[Value<'_>]) -> Result<RowId> {
         self.insert_row(table, &pack(table, values)?)
     }
