@@ -135,6 +135,29 @@ fn ctrl_c_ends_every_command_with_what_is_done() {
     }
 }
 
+/// As `timeout esker lab ...` does it: a signal to the command, and another one to the group that it is in.
+#[test]
+fn two_signals_at_once_are_one_request() {
+    let folder = Folder::new("signals");
+    let mut command = esker(&folder, &["io", "--records", "300000", "--runs", "100000"]);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // Something is written: the handler is set, and there is much to clear away.
+    let at_work = || {
+        let inner = std::fs::read_dir(&folder.0).unwrap().next()?.ok()?.path();
+        inner.join("written").exists().then_some(())
+    };
+    while at_work().is_none() {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let pid = child.id();
+    let killed = Command::new("sh").arg("-c").arg(format!("kill -INT {pid}; kill -TERM {pid}")).status().unwrap();
+    assert!(killed.success());
+    let output = child.wait_with_output().unwrap();
+    folder.assert_empty();
+    assert_eq!(output.status.code(), Some(130));
+    assert_eq!(statuses(&report(&output, &[])).last(), Some(&"stopped"));
+}
+
 /// A shell in a mount namespace of its own, with a tmpfs of these options on `folder`; its output, or `None` where that
 /// is not allowed. `$E` is esker, `$D` the folder, `$O` one outside of it.
 fn mounted(folder: &Folder, outside: &Folder, options: &str, script: &str) -> Option<Output> {

@@ -303,6 +303,10 @@ fn stop_flag() -> &'static AtomicBool {
     STOP.get_or_init(|| AtomicBool::new(false))
 }
 
+/// Signals that come so soon one after the other are one request to stop: timeout(1) sends one to its command and one to
+/// the whole group, and who passes Ctrl-C on sends it to whom the terminal has sent it, too.
+const ONE_REQUEST: Duration = Duration::from_secs(1);
+
 /// A command at work.
 pub struct Session {
     common: Common,
@@ -322,8 +326,10 @@ impl Session {
     pub fn begin(common: &Common, command: &str) -> Result<Session> {
         common.check()?;
         // A second command in one process finds it set already.
-        let _ = ctrlc::set_handler(|| {
-            if stop_flag().swap(true, Ordering::SeqCst) {
+        let mut first = None;
+        let _ = ctrlc::set_handler(move || {
+            stop_flag().store(true, Ordering::SeqCst);
+            if first.get_or_insert_with(Instant::now).elapsed() > ONE_REQUEST {
                 // Asked for again: at once, whatever is left behind.
                 std::process::exit(130);
             }
