@@ -30,7 +30,7 @@ pub struct Options {
     #[command(flatten)]
     common: Common,
     /// Reports of this machine that --json printed, of single commands or of 'all' [default: measures what it needs]
-    #[arg(value_name = "JSON")]
+    #[arg(value_name = "JSON", conflicts_with_all = ["dir", "seed"])]
     reports: Vec<PathBuf>,
     /// Writes the settings as a configuration file of MariaDB
     #[arg(long, value_name = "FILE")]

@@ -79,7 +79,7 @@ pub fn run(options: &Options) -> Result<Report> {
         format!(
             "Records of {} bytes, buffers of {}. Percent is of '{}'.",
             options.record_bytes,
-            size_text(options.buffer),
+            size_text(options.buffer()),
             ways.first().map_or("", |w| w.name()),
         ),
         format!("'background' and 'direct' (depth {}): by {}.", options.depth(), who),
@@ -104,7 +104,7 @@ pub fn run(options: &Options) -> Result<Report> {
         command: "io",
         options: session.options(json!({
             "cache": options.common.cache().name(),
-            "records": sizes, "record_bytes": options.record_bytes, "buffer_bytes": options.buffer,
+            "records": sizes, "record_bytes": options.record_bytes, "buffer_bytes": options.buffer(),
             "depth": options.depth(), "existing": options.existing, "clients": options.clients(),
             "readers": options.clients.mixed().map(|m| m.0), "writers": options.clients.mixed().map(|m| m.1),
             "only": options.only.map(|o| format!("{o:?}").to_lowercase()), "file": options.file.as_ref().map(|_| true),

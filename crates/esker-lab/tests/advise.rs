@@ -433,6 +433,17 @@ fn reports_of_all_are_taken_and_others_refused() {
     let broken = Command::try_parse_from(["lab", "advise", &folder.file("broken")]).unwrap();
     let error = esker_lab::run(&broken.lab, &mut Vec::new()).unwrap_err().to_string();
     assert!(error.contains("broken is no JSON"), "{error}");
+    // What only who measures has a use for.
+    let measuring = ["--runs", "--cache", "--max-time", "--max-space", "--max-memory", "--wait-for-quiet"];
+    for (option, value) in measuring.into_iter().zip(["2", "cold", "5s", "1G", "1G", "5s"]) {
+        let error = folder.advise(&[commits()], &[option, value]).unwrap_err().to_string();
+        assert!(error.contains(option) && error.contains("does nothing here"), "{error}");
+    }
+    for (option, value) in [("--dir", "."), ("--seed", "2")] {
+        let words = ["lab", "advise", &folder.file("0.json"), option, value];
+        let error = Command::try_parse_from(words).err().unwrap().to_string();
+        assert!(error.contains("cannot be used with") && error.contains(option), "{error}");
+    }
 }
 
 #[test]

@@ -547,6 +547,7 @@ fn what_cannot_be_is_refused() {
     assert!(refused(&["buffer", "--cache", "both"]).contains("either cold or warm"));
     assert!(refused(&["buffer", "--io-size", "4096"]).contains("it is of --model myisam"));
     assert!(refused(&["io", "--depth", "3", "--ways", "plain,cached"]).contains("--depth does nothing here"));
+    assert!(refused(&["io", "--buffer", "4K", "--ways", "mapped,plain"]).contains("--buffer does nothing here"));
     assert!(refused(&["io", "--one-file"]).contains("--one-file does nothing here"));
     assert!(refused(&["io", "--only", "write", "--cache", "cold"]).contains("--cache does nothing here"));
     assert!(refused(&["io", "--only", "read", "--existing"]).contains("--existing does nothing here"));

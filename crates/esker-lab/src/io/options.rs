@@ -27,9 +27,9 @@ pub struct Options {
     /// Bytes of a record
     #[arg(long, value_name = "BYTES", default_value_t = 103, value_parser = record_bytes)]
     pub(super) record_bytes: usize,
-    /// Bytes of a buffer
-    #[arg(long, value_name = "SIZE", default_value = "128K", value_parser = size)]
-    pub(super) buffer: u64,
+    /// Bytes of a buffer [default: 128K]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub(super) buffer: Option<u64>,
     /// Buffers that 'direct' has under way at once [default: 4]
     #[arg(long, value_name = "N")]
     pub(super) depth: Option<usize>,
@@ -81,7 +81,10 @@ impl Options {
         if self.records.contains(&0) {
             return Err(LabError::Invalid("--records must be at least 1".into()));
         }
-        if self.buffer == 0 || self.buffer > 1 << 30 {
+        if self.buffer.is_some() && self.ways().iter().all(|way| matches!(way, Way::Plain | Way::Mapped)) {
+            return Err(ignored("--buffer", "'plain' and 'mapped' have none"));
+        }
+        if self.buffer() == 0 || self.buffer() > 1 << 30 {
             return Err(LabError::Invalid("--buffer must be between 1 byte and 1G".into()));
         }
         if self.clients() == 0 || self.clients() > 512 || !(1..=1024).contains(&self.depth()) {
@@ -157,6 +160,10 @@ impl Options {
         }
     }
 
+    pub(super) fn buffer(&self) -> u64 {
+        self.buffer.unwrap_or(128 << 10)
+    }
+
     pub(super) fn depth(&self) -> usize {
         self.depth.unwrap_or(4)
     }
@@ -174,7 +181,7 @@ impl Options {
                 Way::Mapped => return 0,
                 Way::Esker => writers::engine::DEPTH as u64 + 2,
             };
-            let buffer = self.buffer.next_multiple_of(DIRECT_UNIT as u64);
+            let buffer = self.buffer().next_multiple_of(DIRECT_UNIT as u64);
             buffers.saturating_mul(buffer).min(bytes.saturating_add(2 * buffer))
         };
         let all = self.ways().iter().map(of).max().unwrap_or(0).saturating_mul(self.clients() as u64);
@@ -192,7 +199,7 @@ impl Options {
             existing: self.existing,
             window_bytes: self.window_bytes(),
             advice: self.madvise,
-            ..Target::new(path, self.buffer as usize)
+            ..Target::new(path, self.buffer() as usize)
         }
     }
 
