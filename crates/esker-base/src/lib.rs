@@ -4,6 +4,7 @@
 //! Invariants: counting and reading counters never block each other; what is not profiled costs next to nothing.
 
 pub mod counters;
+mod draw;
 pub mod histogram;
 pub mod lock;
 pub mod phase;

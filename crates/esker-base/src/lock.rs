@@ -20,6 +20,7 @@ pub use report::{forget, report, since_forgotten, SiteReport};
 
 pub use stacks::{forget_stacks, sample_stacks, stacks, stacks_bytes, Role, Stack, Stacks, MOST_IN_ALL, MOST_STACKS};
 
+use crate::draw::draw;
 use crate::histogram::Histogram;
 use crate::wait::{elapsed_ns, timed, WaitEvent};
 use crate::WITHOUT_FIGURES;
@@ -48,12 +49,10 @@ fn is_profiling() -> bool {
     TIMED_UP_TO.load(Ordering::Relaxed) == ALL
 }
 
-/// Since when a lock is held that this thread has acquired so often before, if that is timed. Drawn evenly, and so that who
-/// takes locks of a name by turns in several places is not always met in the same.
+/// Since when a lock is held that this thread has acquired so often before, if that is timed.
 #[inline]
 fn timed_since(before: u64) -> Option<Instant> {
-    let drawn = before.wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    (drawn <= TIMED_UP_TO.load(Ordering::Relaxed)).then(Instant::now)
+    (draw(before) <= TIMED_UP_TO.load(Ordering::Relaxed)).then(Instant::now)
 }
 
 /// Times of one kind, with the longest.

@@ -7,6 +7,7 @@
 //! most [`MOST_STACKS`] different stacks for each role of a site, [`MOST_IN_ALL`] of all; what comes beyond them is only counted.
 
 use super::order::ALL;
+use crate::draw::is_drawn;
 use std::ffi::{c_void, CStr};
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
@@ -152,7 +153,7 @@ impl Samples {
     /// Takes a waiter's stack if it is its turn.
     pub(super) fn before_wait(&self, lock: usize) -> Option<Addresses> {
         let every = EVERY.load(Ordering::Relaxed);
-        if every == 0 || self.turns.fetch_add(1, Ordering::Relaxed) % every != 0 {
+        if every == 0 || !is_drawn(self.turns.fetch_add(1, Ordering::Relaxed).into(), every.into()) {
             return None;
         }
         let addresses = Addresses::take();

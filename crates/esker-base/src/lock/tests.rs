@@ -254,6 +254,18 @@ fn stacks_of_waiter_and_holder_are_sampled_when_asked_for() {
     assert_eq!(stacks("test.no-such-site"), Stacks::default());
 }
 
+#[test]
+fn waiters_who_take_turns_are_sampled_alike() {
+    let _turn = TURN.lock();
+    let (samples, mut met) = (stacks::Samples::new(), [0; 2]);
+    sample_stacks(16);
+    for n in 0..32_000 {
+        met[n % 2] += u32::from(samples.before_wait(8).is_some());
+    }
+    sample_stacks(0);
+    assert!(met.iter().all(|n| (950..=1050).contains(n)), "{met:?}");
+}
+
 /// Work that cannot be left out.
 fn busy(steps: u64) {
     (0..steps).for_each(|step| _ = black_box(step));
