@@ -6,7 +6,10 @@
 //! A wait within another is noted and marked, its time is part of the outer one's. A panic in here ends the recorder, and not the
 //! work that it looks at.
 
+mod calls;
+
 use crate::wait::WaitEvent;
+use calls::{Calls, CLOCK_NS};
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::panic::{catch_unwind, AssertUnwindSafe};
@@ -23,10 +26,6 @@ const MOST_WANTED_BYTES: usize = 64 * 1024;
 pub const MOST_HOLDERS: usize = 16;
 /// Bytes of a recorder's room for them.
 pub const RECORDER_BYTES: u64 = (MOST_NOTED * size_of::<Noted>() + MOST_WANTED_BYTES) as u64;
-/// So many calls of the engine are timed one by one; of those that follow, one in [`SAMPLED`], which stands for all.
-const ALL_TIMED: u64 = 1024;
-const SAMPLED: u64 = 16;
-
 /// Who answered a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
@@ -196,8 +195,7 @@ pub struct Recorder {
     wanted_bytes: usize,
     helped_ns: Arc<AtomicU64>,
     totals: Totals,
-    calls: u64,
-    call_began_ns: Option<u64>,
+    calls: Calls,
 }
 
 thread_local! {
@@ -228,6 +226,8 @@ impl Recorder {
     /// Its times count from `origin`.
     pub fn since(origin: Instant, ready: ReadyClock) -> Box<Recorder> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
+        // Tried out here, not in a statement.
+        let _ = *CLOCK_NS;
         Box::new(Recorder {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             origin,
@@ -242,8 +242,7 @@ impl Recorder {
             wanted_bytes: 0,
             helped_ns: Arc::default(),
             totals: Totals::default(),
-            calls: 0,
-            call_began_ns: None,
+            calls: Calls::default(),
         })
     }
 
@@ -319,20 +318,27 @@ impl Recorder {
     fn begin_statement(&mut self) {
         self.open.clear();
         self.totals = Totals::default();
-        self.calls = 0;
-        self.call_began_ns = None;
+        self.calls = Calls::default();
         self.began = self.clocks();
     }
 
     fn end_statement(&mut self) -> Totals {
         let (now, began) = (self.clocks(), self.began);
+        let cpu_ns = now.cpu_ns.saturating_sub(began.cpu_ns);
+        let ready_ns = now.ready_ns.zip(began.ready_ns).map_or(0, |(now, then)| now.saturating_sub(then));
         self.open.clear();
+        // A read that did not sleep counts as the processor's for as long as it took. What is more than the processor gave was
+        // the time of others there.
+        let waits_cpu_ns = self.totals.waits_cpu_ns.min(cpu_ns);
+        let waits_ready_ns = self.totals.waits_ready_ns + (self.totals.waits_cpu_ns - waits_cpu_ns);
         Totals {
             ns: ns_between(began.at, now.at),
-            cpu_ns: now.cpu_ns.saturating_sub(began.cpu_ns),
-            ready_ns: now.ready_ns.zip(began.ready_ns).map_or(0, |(now, then)| now.saturating_sub(then)),
+            cpu_ns,
+            ready_ns,
+            waits_cpu_ns,
+            waits_ready_ns: waits_ready_ns.min(ready_ns),
+            engine_ns: self.calls.ns(*CLOCK_NS, cpu_ns - waits_cpu_ns),
             helped_ns: self.helped_ns.swap(0, Ordering::Relaxed),
-            ..self.totals
         }
     }
 
@@ -542,9 +548,8 @@ pub fn end_binlog() {
 /// A call of the engine begins; never one within another.
 pub fn begin_call() {
     with_recorder(|r| {
-        r.calls += 1;
-        if r.calls <= ALL_TIMED || r.calls % SAMPLED == 0 {
-            r.call_began_ns = Some(r.busy_ns());
+        if r.calls.another() {
+            r.calls.begin(r.busy_ns());
         }
     });
 }
@@ -552,9 +557,8 @@ pub fn begin_call() {
 /// It is over.
 pub fn end_call() {
     with_recorder(|r| {
-        if let Some(began_ns) = r.call_began_ns.take() {
-            let ns = r.busy_ns().saturating_sub(began_ns);
-            r.totals.engine_ns += if r.calls <= ALL_TIMED { ns } else { ns * SAMPLED };
+        if r.calls.is_timed() {
+            r.calls.end(r.busy_ns());
         }
     });
 }
