@@ -111,6 +111,10 @@ try
       column->decimals= static_cast<uint8_t>(field->decimals());
       if (column->shown_as == EsShownAs::Decimal)
         column->digits= static_cast<uint8_t>(static_cast<const Field_new_decimal *>(field)->precision);
+      if (column->shown_as == EsShownAs::Year)
+        column->digits= static_cast<uint8_t>(field->field_length);
+      else if (field->flags & ZEROFILL_FLAG)
+        column->filled= static_cast<uint8_t>(field->field_length);
       if (column->shown_as == EsShownAs::Enum || column->shown_as == EsShownAs::Set)
         add_names(field, column);
     }

@@ -192,7 +192,7 @@ enum class EsShownAs : int32_t {
   Rounded = 2,
   /// Bits, big-endian.
   Bits = 3,
-  /// A byte, counted from 1900; 0 is the year 0.
+  /// A byte, counted from 1900; 0 is the year 0. Of two `digits`, its last ones.
   Year = 4,
   /// Little-endian: 5 bits of day, 4 of month, 15 of year.
   Date = 5,
@@ -434,6 +434,8 @@ struct EsShown {
   const char *const *names;
   uint8_t digits;
   uint8_t decimals;
+  /// Zeros stand before a number up to so many characters; 0: none do.
+  uint8_t filled;
 };
 
 /// One of the indexes that a table is to have.
@@ -1770,7 +1772,8 @@ static_assert(sizeof(EsShown) == 24 &&
               offsetof(EsShown, name_count) == 4 &&
               offsetof(EsShown, names) == 8 &&
               offsetof(EsShown, digits) == 16 &&
-              offsetof(EsShown, decimals) == 17,
+              offsetof(EsShown, decimals) == 17 &&
+              offsetof(EsShown, filled) == 18,
               "EsShown lies otherwise than in Rust");
 static_assert(sizeof(EsTableStats) == 64 &&
               offsetof(EsTableStats, rows) == 0 &&

@@ -318,7 +318,7 @@ fn a_layout_that_is_not_the_tables_is_refused() {
 
 fn shown(shown_as: i32, names: &[*const c_char]) -> EsShown {
     let (name_count, names) = (names.len() as u32, names.as_ptr());
-    EsShown { shown_as: number(shown_as), name_count, names, digits: 0, decimals: 0 }
+    EsShown { shown_as: number(shown_as), name_count, names, digits: 0, decimals: 0, filled: 0 }
 }
 
 #[test]

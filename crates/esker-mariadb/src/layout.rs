@@ -61,7 +61,7 @@ crossing! {
     EsIndex 24 { name, parts, part_count, unique }
     EsIndexPlan 32 { index, place }
     EsTableDef 56 { layout, row_format, compression, indexes, index_count, temporary, auto_increment }
-    EsShown 24 { shown_as, name_count, names, digits, decimals }
+    EsShown 24 { shown_as, name_count, names, digits, decimals, filled }
     EsTableStats 64 { rows, data_bytes, row_bytes, free_bytes, runs, create_time, update_time, row_format, compression }
     EsMetric 40 { name, unit, meaning, value, per_session }
     EsWork 48 { blocks, reads, read_ns, blocks_ahead, buffers, versions_passed }

@@ -19,7 +19,7 @@ pub enum EsShownAs {
     Rounded = 2,
     /// Bits, big-endian.
     Bits = 3,
-    /// A byte, counted from 1900; 0 is the year 0.
+    /// A byte, counted from 1900; 0 is the year 0. Of two `digits`, its last ones.
     Year = 4,
     /// Little-endian: 5 bits of day, 4 of month, 15 of year.
     Date = 5,
@@ -83,6 +83,8 @@ pub struct EsShown {
     pub(crate) names: *const *const c_char,
     pub(crate) digits: u8,
     pub(crate) decimals: u8,
+    /// Zeros stand before a number up to so many characters; 0: none do.
+    pub(crate) filled: u8,
 }
 
 /// # Safety
@@ -97,12 +99,12 @@ unsafe fn shown(c: &EsShown) -> Result<Shown, Failure> {
         names.iter().map(name).collect()
     };
     let (digits, decimals) = (c.digits, c.decimals);
-    Ok(match c.shown_as.checked()? {
+    let shown = match c.shown_as.checked()? {
         As::Plain => Shown::Plain,
         As::Binary => Shown::Binary,
         As::Rounded => Shown::Rounded(decimals),
         As::Bits => Shown::Bits,
-        As::Year => Shown::Year,
+        As::Year => Shown::Year { digits },
         As::Date => Shown::Date,
         As::DateTime => Shown::DateTime(TimeForm::Bits, decimals),
         As::Timestamp => Shown::Timestamp(TimeForm::Bits, decimals),
@@ -116,7 +118,8 @@ unsafe fn shown(c: &EsShown) -> Result<Shown, Failure> {
         As::Inet4 => Shown::Inet4,
         As::Inet6 => Shown::Inet6,
         As::Uuid => Shown::Uuid,
-    })
+    };
+    Ok(if c.filled == 0 { shown } else { Shown::Filled(Box::new(shown), c.filled) })
 }
 
 /// People are to see the table's columns, in the order of its layout, like this where a key of it is told: to all who have

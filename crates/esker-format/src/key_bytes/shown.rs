@@ -33,8 +33,11 @@ pub enum Shown {
     Rounded(u8),
     /// Bits, big-endian.
     Bits,
-    /// A year, counted from 1900; 0 is the year 0.
-    Year,
+    /// A year, counted from 1900; 0 is the year 0. Of two digits, its last ones.
+    Year {
+        /// Two, or four.
+        digits: u8,
+    },
     /// Little-endian: 5 bits of day, 4 of month, the rest of year.
     Date,
     /// Date and time, with so many digits of a second's fraction.
@@ -60,6 +63,8 @@ pub enum Shown {
     Inet6,
     /// Sixteen bytes, which may stand in the order in which they are sorted: the last group first.
     Uuid,
+    /// A number, with zeros before it up to so many characters.
+    Filled(Box<Shown>, u8),
 }
 
 impl Shown {
@@ -79,7 +84,11 @@ impl Shown {
             Shown::Bits => {
                 let _ = write!(out, "b'{:b}'", big_endian(value)?);
             }
-            Shown::Year => {
+            Shown::Year { digits: 2 } => {
+                let [year] = *value else { return None };
+                let _ = write!(out, "{:02}", year % 100);
+            }
+            Shown::Year { .. } => {
                 let [year] = *value else { return None };
                 let _ = write!(out, "{:04}", if year == 0 { 0 } else { 1900 + u32::from(year) });
             }
@@ -115,6 +124,8 @@ impl Shown {
                 let _ = write!(out, "'{}'", Ipv6Addr::from(<[u8; 16]>::try_from(value).ok()?));
             }
             Shown::Uuid => uuid(value.try_into().ok()?, out),
+            // Whoever knows the encoding fills it.
+            Shown::Filled(number, _) => return number.tell(value, local_time, out),
         }
         Some(())
     }

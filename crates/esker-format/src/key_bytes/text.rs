@@ -58,8 +58,13 @@ impl Part {
     fn tell(&self, value: &[u8], telling: &Telling<'_>, out: &mut String) {
         let value = self.filled_up(value);
         let shown = telling.shown.get(self.place).unwrap_or(&Shown::Plain);
+        let from = out.len();
         if shown.tell(&value, telling.local_time, out).is_none() {
             self.tell_plain(&value, telling.collations, out);
+        }
+        if let Shown::Filled(_, width) = shown {
+            let missing = usize::from(*width).saturating_sub(out.len() - from);
+            out.insert_str(from, &"0".repeat(missing));
         }
     }
 
@@ -195,8 +200,16 @@ mod tests {
             let told = |null| told_as(&columns, |width| ColumnKind::Fixed { width }, null, &image, &shown, descending);
             assert_eq!((told(0), told(2)), ("-1,'2026-01-02','it''s'".into(), "-1,NULL,'it''s'".into()));
         }
+        let named = [shown[2].clone()];
+        // Whoever tells the number, zeros come before it.
+        let filled = |of, width| Shown::Filled(Box::new(of), width);
+        let shown = [filled(Shown::Plain, 4), filled(Shown::Rounded(1), 6), filled(Shown::Plain, 2)];
+        let columns = [(1, UNSIGNED, 0), (4, FLOAT, 0), (2, UNSIGNED, 0)];
+        let image = [&[7][..], &2.5f32.to_le_bytes(), &300u16.to_le_bytes()].concat();
+        let told = |null| told_as(&columns, |width| ColumnKind::Fixed { width }, null, &image, &shown, false);
+        assert_eq!((told(0), told(1)), ("0007,0002.5,300".into(), "NULL,0002.5,300".into()));
         // No value of the enum: as its number.
-        assert_eq!(told_as(&[(1, UNSIGNED, 0)], |width| ColumnKind::Fixed { width }, 0, &[9], &shown[2..], false), "9");
+        assert_eq!(told_as(&[(1, UNSIGNED, 0)], |width| ColumnKind::Fixed { width }, 0, &[9], &named, false), "9");
         // Bytes that look like a text, in full width.
         let padded = |width| ColumnKind::Padded { width, pad: 0 };
         assert_eq!(told_as(&[(4, FIXED, 0)], padded, 0, b"ab\0\0", &[Shown::Binary], false), "X'61620000'");

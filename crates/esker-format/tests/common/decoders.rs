@@ -112,7 +112,7 @@ fn shown_for(seed: u8) -> Shown {
         4 => Shown::Set(vec!["a".to_owned(); usize::from(n) * 5]),
         5 => Shown::Enum(vec!["it's".to_owned(); usize::from(n)]),
         6 => [Shown::Binary, Shown::Bits, Shown::Date, Shown::Uuid][usize::from(n) % 4].clone(),
-        _ => Shown::Rounded(n),
+        _ => Shown::Filled(Box::new(Shown::Rounded(n)), 9),
     }
 }
 
