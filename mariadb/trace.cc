@@ -6,6 +6,7 @@
   Session traces: what the server knows of a traced statement. Waits and times are the engine's to note.
 */
 #include "trace.h"
+#include "schema_rows.h"
 #include "transaction.h"
 #include "variables.h"
 #include "sql_select.h"
@@ -62,6 +63,27 @@ std::string utf8(const char *text, size_t bytes, CHARSET_INFO *from)
   converted.resize(length);
   return converted;
 }
+
+/* A table's name in the engine as INFORMATION_SCHEMA has it, with its schema. */
+std::string for_people(const char *name)
+{
+  const Table_name readable_name= readable(name);
+  return readable_name.schema.empty() ? readable_name.table : readable_name.schema + "." + readable_name.table;
+}
+
+/* EsTraceFile::table_for_people */
+extern "C" size_t table_for_people(const char *name, uint8_t *to, size_t room)
+try
+{
+  const std::string text= for_people(name);
+  const size_t length= std::min(text.size(), room);
+  memcpy(to, text.data(), length);
+  return length;
+}
+catch (const std::bad_alloc &)
+{
+  return 0;
+}
 }
 
 Trace *Trace::open(THD *thd, EsSession *session, Trace_level level)
@@ -80,6 +102,7 @@ Trace *Trace::open(THD *thd, EsSession *session, Trace_level level)
   file.level= level == Trace_level::full ? "FULL" : "WAITS";
   file.connection= thd->thread_id;
   file.process= static_cast<uint64_t>(getpid());
+  file.table_for_people= table_for_people;
   Trace *trace= new Trace;
   trace->session_= session;
   trace->thd_= thd;
@@ -276,10 +299,7 @@ void Trace::write_calls()
 {
   for (const Call &call : calls_)
   {
-    std::string table= call.table;
-    const size_t slash= table.find('/');
-    if (slash != std::string::npos)
-      table[slash]= '.';
+    const std::string table= call.table.empty() ? "" : for_people(call.table.c_str());
     const EsTraceCall line= {call.at_ns, call.count, table.empty() ? nullptr : table.c_str(), call.function, call.is_bulk_end, call.full};
     es_trace_call(engine, trace_, &line);
   }

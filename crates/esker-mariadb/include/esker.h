@@ -772,6 +772,10 @@ struct EsMutexFrame {
 /// Takes one, which is valid for the call; true: stop. None of the engine's locks is held.
 using EsMutexFrameFn = bool(*)(void *context, const EsMutexFrame *frame);
 
+/// Writes the name of a table of the engine as people know it, `schema.table`, in UTF-8, at most `room` bytes of it; returns how
+/// many, 0 if it cannot. Called by the session's thread. NULL: tables are called as the engine calls them.
+using EsTableForPeopleFn = size_t(*)(const char *name, uint8_t *readable, size_t room);
+
 /// Of which session a trace is, and where it goes. All texts are needed for the call only.
 struct EsTraceFile {
   /// Is made if it is not there; its parent is.
@@ -785,6 +789,7 @@ struct EsTraceFile {
   const char *level;
   uint64_t connection;
   uint64_t process;
+  EsTableForPeopleFn table_for_people;
 };
 
 /// Calls of the engine one after another that are alike.
@@ -1855,7 +1860,7 @@ static_assert(sizeof(EsLock) == 64 &&
               offsetof(EsLock, key_text) == 48 &&
               offsetof(EsLock, waiting) == 56,
               "EsLock lies otherwise than in Rust");
-static_assert(sizeof(EsTraceFile) == 64 &&
+static_assert(sizeof(EsTraceFile) == 72 &&
               offsetof(EsTraceFile, folder) == 0 &&
               offsetof(EsTraceFile, name) == 8 &&
               offsetof(EsTraceFile, user) == 16 &&
@@ -1863,7 +1868,8 @@ static_assert(sizeof(EsTraceFile) == 64 &&
               offsetof(EsTraceFile, began) == 32 &&
               offsetof(EsTraceFile, level) == 40 &&
               offsetof(EsTraceFile, connection) == 48 &&
-              offsetof(EsTraceFile, process) == 56,
+              offsetof(EsTraceFile, process) == 56 &&
+              offsetof(EsTraceFile, table_for_people) == 64,
               "EsTraceFile lies otherwise than in Rust");
 static_assert(sizeof(EsTraceCall) == 48 &&
               offsetof(EsTraceCall, at_ns) == 0 &&

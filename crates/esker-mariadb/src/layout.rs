@@ -76,7 +76,7 @@ crossing! {
         waiting_connection, blocking_connection, waited_us, blocker_idle_us, root_blocker, kind, table, key_text
     }
     EsLock 64 { txn, connection, kind, mode, table, key_name, key_text, waiting }
-    EsTraceFile 64 { folder, name, user, server, began, level, connection, process }
+    EsTraceFile 72 { folder, name, user, server, began, level, connection, process, table_for_people }
     EsTraceCall 48 { at_ns, count, table, function, is_bulk_end, full }
     EsTraceEnd 72 {
         rows, changed, first_row_ns, error, merge_passes, disk_tables, disk_bytes, calls_dropped, killed

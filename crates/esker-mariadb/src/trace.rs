@@ -21,7 +21,7 @@ use esker_trace::format::{Call, Calls, End, File, Lost, Plan, Statement, Trace, 
 use lines::{of_temporary, start_of, wait_line, without_passwords};
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::ffi::c_char;
+use std::ffi::{c_char, CString};
 use std::fmt::{Display, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -56,7 +56,13 @@ pub struct EsTraceFile {
     pub(crate) level: *const c_char,
     pub(crate) connection: u64,
     pub(crate) process: u64,
+    pub(crate) table_for_people: EsTableForPeopleFn,
 }
+
+/// Writes the name of a table of the engine as people know it, `schema.table`, in UTF-8, at most `room` bytes of it; returns how
+/// many, 0 if it cannot. Called by the session's thread. NULL: tables are called as the engine calls them.
+pub type EsTableForPeopleFn =
+    Option<unsafe extern "C" fn(name: *const c_char, readable: *mut u8, room: usize) -> usize>;
 
 /// Calls of the engine one after another that are alike.
 #[repr(C)]
@@ -135,6 +141,7 @@ pub struct EsTrace {
     events: u64,
     dropped: u64,
     overhead_ns: u64,
+    table_for_people: EsTableForPeopleFn,
 }
 
 impl EsTrace {
@@ -169,6 +176,7 @@ impl EsTrace {
             events: 0,
             dropped: 0,
             overhead_ns: 0,
+            table_for_people: given.table_for_people,
         };
         trace.line(&Trace {
             version: VERSION,
@@ -276,13 +284,17 @@ impl EsTrace {
         &mut self,
         (noted, wanted): (&[Noted], &[Wanted]),
         paths: &[PathBuf],
-        names: impl FnOnce() -> HashMap<PathBuf, (Option<String>, bool)>,
+        names: impl FnOnce() -> HashMap<PathBuf, OwnerOfFile>,
     ) {
         let untold = paths.get(self.files.len()..).unwrap_or_default();
         if !untold.is_empty() {
             let mut names = names();
             for path in untold {
-                let (obj, is_temp) = names.remove(path).unwrap_or_default();
+                let (owner, is_temp) = names.remove(path).unwrap_or_default();
+                let obj = owner.map(|(table, index)| {
+                    let table = readable(self.table_for_people, &table);
+                    index.map_or_else(|| table.clone(), |index| format!("{table}/{index}"))
+                });
                 let (file, path) = (self.files.len() as u64 + 1, Some(path.to_string_lossy()));
                 self.line(&File { file, path, obj: obj.map(Cow::Owned) });
                 self.files.push(is_temp);
@@ -290,7 +302,8 @@ impl EsTrace {
         }
         for wait in noted {
             let is_temp = wait.place.is_some_and(|place| self.files.get(place.file).copied().unwrap_or_default());
-            let line = wait_line(wait, wanted, self.connection, self.query, self.statement);
+            let whose = (self.connection, self.query, self.statement);
+            let line = wait_line(wait, wanted, whose, |table| readable(self.table_for_people, table));
             self.line(&if is_temp { of_temporary(line) } else { line });
             self.events += 1;
             self.dropped += wait.count - 1;
@@ -399,14 +412,28 @@ impl Drop for EsTrace {
     }
 }
 
-/// Whose each file is, and is that a temporary table?
-fn names_of_files(engine: &EsEngine) -> HashMap<PathBuf, (Option<String>, bool)> {
-    let name = |file: esker::FileInfo| {
-        let table = file.table.map(|table| table.replacen('/', ".", 1));
-        let name = table.map(|table| file.index.map_or_else(|| table.clone(), |index| format!("{table}/{index}")));
-        (file.path, (name, file.kind == "temp"))
-    };
+/// The table and index that a file is of, and is that a temporary table?
+type OwnerOfFile = (Option<(String, Option<String>)>, bool);
+
+fn names_of_files(engine: &EsEngine) -> HashMap<PathBuf, OwnerOfFile> {
+    let name = |file: esker::FileInfo| (file.path, (file.table.map(|table| (table, file.index)), file.kind == "temp"));
     engine.engine.files().into_iter().map(name).collect()
+}
+
+/// A table as people know it.
+fn readable(told: EsTableForPeopleFn, table: &str) -> String {
+    /// Schema, table, partition and subpartition of 64 characters each, and what is between them.
+    const MOST_BYTES: usize = 4 * (64 * 4 + 8);
+    let (mut text, name) = ([0; MOST_BYTES], CString::new(table));
+    let length = match (told, &name) {
+        // SAFETY: as the type asks.
+        (Some(told), Ok(name)) => unsafe { told(name.as_ptr(), text.as_mut_ptr(), MOST_BYTES) },
+        _ => 0,
+    };
+    match text.get(..length) {
+        None | Some([]) => table.replacen('/', ".", 1),
+        Some(text) => String::from_utf8_lossy(text).into_owned(),
+    }
 }
 
 /// The greatest size of a trace, and of all that are in their folder; from now on.

@@ -13,13 +13,12 @@ pub(super) fn start_of(text: &str, bytes: usize) -> &str {
     &text[..end]
 }
 
-/// `wanted`: what the waits that were taken with this one wanted of others.
+/// `wanted`: what the waits that were taken with this one wanted of others; `readable` tells a table's name.
 pub(super) fn wait_line<'a>(
     wait: &Noted,
     wanted: &'a [Wanted],
-    connection: u64,
-    query: u64,
-    statement: u64,
+    (connection, query, statement): (u64, u64, u64),
+    readable: impl FnOnce(&str) -> String,
 ) -> Wait<'a> {
     let wanted = wait.wanted.and_then(|at| wanted.get(at));
     let (file, block, blocks) = match wait.place {
@@ -39,7 +38,7 @@ pub(super) fn wait_line<'a>(
         ela: wait.ns,
         x: (wait.count > 1).then_some(wait.count),
         class: Some(wait.event.map_or("Commit", |event| event.class()).into()),
-        obj: wanted.map(|w| w.table.replacen('/', ".", 1).into()),
+        obj: wanted.map(|w| readable(&w.table).into()),
         lock: wanted.map(|w| w.kind.into()),
         key: wanted.and_then(|w| w.key.as_deref()).map(Cow::Borrowed),
         by: wanted.map(|w| w.connection),

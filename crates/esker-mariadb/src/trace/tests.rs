@@ -18,6 +18,7 @@ fn open(folder: &Path) -> Result<EsTrace, Failure> {
         level: c"FULL".as_ptr(),
         connection: 7,
         process: 1,
+        table_for_people: None,
     })
 }
 
@@ -69,4 +70,25 @@ fn its_memory_is_on_an_account_while_it_lives() {
     assert!(trace.memory.bytes() >= RECORDER_BYTES);
     assert!(esker_memory::charged(Account::Other) >= before + RECORDER_BYTES);
     std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn a_table_is_called_as_the_server_says_and_else_as_the_engine_does() {
+    unsafe extern "C" fn told(name: *const c_char, to: *mut u8, room: usize) -> usize {
+        // SAFETY: a text of C, and room for so much.
+        unsafe {
+            let name = std::ffi::CStr::from_ptr(name).to_bytes();
+            // More than there is room for is as good as nothing.
+            if name == b"long" {
+                return room + 1;
+            }
+            to.copy_from_nonoverlapping(name.as_ptr(), name.len() - 1);
+            name.len() - 1
+        }
+    }
+    assert_eq!(
+        (readable(None, "shop/orders"), readable(Some(told), "shop/orders")),
+        ("shop.orders".into(), "shop/order".into())
+    );
+    assert_eq!((readable(Some(told), "long"), readable(Some(told), "x")), ("long".into(), "x".into()));
 }
