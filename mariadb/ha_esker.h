@@ -68,6 +68,7 @@ public:
   bool was_semi_consistent_read() override { return semi_read_; }
   void try_semi_consistent_read(bool yes) override;
   void unlock_row() override;
+  int calculate_checksum() override;
 
   /* handler_index.cc: reading by keys */
   int index_init(uint index, bool sorted) override;
@@ -175,6 +176,7 @@ private:
   int open_cursor(EsCursor **cursor, bool scan);
   int fetch(uint64_t row_id, const uint8_t **image);
   void fill_nulls(uchar *buf) const;
+  void blank_generated(uchar *buf) const;
   int next_slow(uchar *buf);
   int read_again(const uint8_t **image);
   int take_batch(const EsSession *session, EsStatus status, const EsBatch &batch);
@@ -273,6 +275,8 @@ private:
   bool try_semi_= false;
   /* The last row was read without waiting for its lock: if it is wanted, it must be read again. */
   bool semi_read_= false;
+  /* Rows are read for CHECKSUM TABLE, which sums up bits of generated columns and reads none of these. */
+  bool sums_up_= false;
 
   /* What lock_all() did for a DELETE of all rows, and found. */
   enum class Full_delete { none, locked, failed };

@@ -154,16 +154,51 @@ int ha_esker::next_slow(uchar *buf)
     image= next_image_;
     row_id_= *next_id_++;
     next_image_+= stride_;
-    fast_end_= refetch_ || columns_stale_ || is_traced() ? next_image_ : batch_end_;
+    fast_end_= refetch_ || columns_stale_ || sums_up_ || is_traced() ? next_image_ : batch_end_;
     if (refetch_)
       if (int error= fetch(row_id_, &image))
         return error;
   } while (!image);
   memcpy(buf, image, image_bytes_);
+  if (sums_up_)
+    blank_generated(buf);
   if (try_semi_ && locks_rows())
     semi_read_= index_cursor_ ? es_index_was_semi_consistent(index_cursor_)
                               : es_cursor_was_semi_consistent(scan_cursor_);
   return 0;
+}
+
+/*
+  The bits of generated columns, which are not read, as a new row has them. What lies there otherwise is whatever the row's writer had,
+  and that of a replica has something else.
+*/
+void ha_esker::blank_generated(uchar *buf) const
+{
+  const uchar *defaults= table->s->default_values, *record= table->record[0];
+  for (Field **f= table->vfield; *f; f++)
+  {
+    const Field *field= *f;
+    if (field->null_ptr)
+    {
+      const size_t at= field->null_ptr - record;
+      buf[at]= static_cast<uchar>((buf[at] & ~field->null_bit) | (defaults[at] & field->null_bit));
+    }
+    if (field->type() != MYSQL_TYPE_BIT)
+      continue;
+    const Field_bit *bits= static_cast<const Field_bit *>(field);
+    const size_t at= bits->bit_ptr - record;
+    if (bits->bit_len)
+      set_rec_bits(get_rec_bits(defaults + at, bits->bit_ofs, bits->bit_len), buf + at, bits->bit_ofs, bits->bit_len);
+  }
+}
+
+/* CHECKSUM TABLE: of the same rows the same sum, wherever they were written, and in InnoDB's tables. */
+int ha_esker::calculate_checksum()
+{
+  sums_up_= table->vfield != nullptr;
+  const int error= handler::calculate_checksum();
+  sums_up_= false;
+  return error;
 }
 
 /* The row with its lock, if the statement locks; *image null: there is no such row. */
