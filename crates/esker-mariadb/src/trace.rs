@@ -6,6 +6,7 @@
 //! the engine's, which goes on, too.
 
 mod lines;
+mod names;
 
 use crate::boundary::{exclusive, out, shared, slice, take};
 use crate::engine::EsEngine;
@@ -19,9 +20,10 @@ use esker_io::{ready_clock, AppendFile};
 use esker_memory::{Account, Charge};
 use esker_trace::format::{Call, Calls, End, File, Lost, Plan, Statement, Trace, VERSION};
 use lines::{of_temporary, start_of, wait_line, without_passwords};
+use names::{names_of_files, readable, OwnerOfFile};
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::ffi::{c_char, CString};
+use std::ffi::c_char;
 use std::fmt::{Display, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -409,30 +411,6 @@ impl Drop for EsTrace {
         if self.recorder.is_none() {
             let _ = trace::end_statement_of(self.recorder_id);
         }
-    }
-}
-
-/// The table and index that a file is of, and is that a temporary table?
-type OwnerOfFile = (Option<(String, Option<String>)>, bool);
-
-fn names_of_files(engine: &EsEngine) -> HashMap<PathBuf, OwnerOfFile> {
-    let name = |file: esker::FileInfo| (file.path, (file.table.map(|table| (table, file.index)), file.kind == "temp"));
-    engine.engine.files().into_iter().map(name).collect()
-}
-
-/// A table as people know it.
-fn readable(told: EsTableForPeopleFn, table: &str) -> String {
-    /// Schema, table, partition and subpartition of 64 characters each, and what is between them.
-    const MOST_BYTES: usize = 4 * (64 * 4 + 8);
-    let (mut text, name) = ([0; MOST_BYTES], CString::new(table));
-    let length = match (told, &name) {
-        // SAFETY: as the type asks.
-        (Some(told), Ok(name)) => unsafe { told(name.as_ptr(), text.as_mut_ptr(), MOST_BYTES) },
-        _ => 0,
-    };
-    match text.get(..length) {
-        None | Some([]) => table.replacen('/', ".", 1),
-        Some(text) => String::from_utf8_lossy(text).into_owned(),
     }
 }
 

@@ -1,8 +1,8 @@
 //! A cursor over an index: rows in the order of its keys, or against it, of a range of keys; a batch at a time.
 //!
 //! Where the entries tell all columns that are asked for, the rows themselves are not looked at. Who locks gets one row a
-//! call, see `locked.rs`; who chooses gets entries first, see `chosen.rs`. Invariants: all entries of a seek are read from one
-//! state of the tree under one view; a row that is given is one of that view, or, locked, the newest; an entry whose row is not
+//! call, see `locked.rs`; who chooses gets entries first, see `chosen.rs`. Invariants: the entries of a batch are read from one
+//! state of the tree, all of a seek under one view; a row that is given is one of that view, or, locked, the newest; an entry whose row is not
 //! there is damage, unless the reader's own transaction has taken both away since the seek.
 
 pub(crate) mod alike;

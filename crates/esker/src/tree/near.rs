@@ -417,9 +417,7 @@ impl Near {
         }
         Ok(())
     }
-}
 
-impl Near {
     /// Reading pauses: upkeep is told of the looks so far.
     pub(crate) fn tell_looks(&mut self) {
         self.looks.tell(&self.state);
