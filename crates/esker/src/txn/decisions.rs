@@ -2,8 +2,9 @@
 //!
 //! Who decides puts its decision in here and does nothing else: no lock, no system call, no wait. It is carried out, in the order in
 //! which it came, by whoever takes the commit lock next: to append something, or only for that. The latter is done by a session that
-//! opens a view, so that every view opened after a decision has it; by who waits for another transaction, answers a request for a
-//! checkpoint or changes the catalog; and by the transaction's own session at the latest, before it releases its locks and answers.
+//! opens a view, so that every view opened after a decision has it; by who waits for another transaction, syncs the log for all (each
+//! second where commits do not, or because its coordinator asks), or changes the catalog; and by the transaction's own session at the
+//! latest, before it releases its locks and answers.
 //!
 //! Invariant: `open` counts a decision from before it can be found until it shows, so that whoever finds none open after one was
 //! made finds that one visible.

@@ -304,7 +304,7 @@ fn keep_log(core: &Core) -> Result<()> {
     let result = segments.and_then(|()| ddl::keep_space_in_need(core));
     let lazy = core.settings.flush_mode() != crate::FlushMode::EveryCommit;
     match lazy && core.signals.synced.is_over(SECOND, core.host.now()) {
-        true => core.wal.sync_all().map_err(Error::from).and(result),
+        true => sync_all(core).and(result),
         false => result,
     }
 }
@@ -417,14 +417,19 @@ pub(crate) fn tell_unread(core: &Core) {
     }
 }
 
+/// Makes all durable that was committed so far, decisions that no session has carried out yet too.
+fn sync_all(core: &Core) -> Result<()> {
+    prepared::carry_out(core);
+    core.wal.sync_all().map_err(Error::from)
+}
+
 /// Syncs the log for those who asked to be told, and tells them; or why it cannot be.
 pub(crate) fn answer_requests(core: &Core) {
     let requests = std::mem::take(&mut *core.signals.requests.lock());
     if requests.is_empty() {
         return;
     }
-    prepared::carry_out(core);
-    let result = core.writable.check().and_then(|()| Ok(core.wal.sync_all()?));
+    let result = core.writable.check().and_then(|()| sync_all(core));
     let mut panicked = None;
     for request in requests {
         // It is whoever asked that is told. That his code panics is no reason to stop, nor to leave others without an answer.

@@ -61,6 +61,31 @@ fn answered_requests_are_durable() {
     }
 }
 
+/// Nobody waits for a commit's sync: a second later it is durable, and so is what was decided and whose session has not come back.
+#[test]
+fn what_is_decided_is_durable_after_a_second() {
+    for (mode, synced) in [(FlushMode::Lazy, 2), (FlushMode::WriteOnly, 2), (FlushMode::EveryCommit, 1)] {
+        let (disk, time) = (SimDisk::new(4), SimHost::new());
+        let e = open_with(&disk, Options { host: time.clone(), ..options() }).unwrap();
+        let t = make(&e, "t", &fixed(100));
+        let mut s = e.session();
+        begin(&mut s);
+        insert(&mut s, &t, 1).unwrap();
+        s.commit().unwrap();
+        e.set_flush_mode(mode);
+        begin(&mut s);
+        insert(&mut s, &t, 2).unwrap();
+        s.prepare(b"x").unwrap();
+        s.commit_ordered();
+        time.pass(SECOND);
+        one_round(&e.core).unwrap();
+        // With every commit synced it is the session's own that the next sync is for.
+        assert_eq!(e.core.decisions.any_open(), mode == FlushMode::EveryCommit);
+        let after = open(&disk.after_power_cut(1)).unwrap();
+        assert_eq!(count(&after, "t"), synced, "{mode:?}: a second later the decision is in no log");
+    }
+}
+
 /// A background merge waits for an OPTIMIZE of one table, and all others with it.
 #[test]
 fn merging_waits_for_no_table() {
