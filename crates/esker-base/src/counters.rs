@@ -102,6 +102,7 @@ counters! {
     BuffersFilled "buffers_filled" "Buffers of bulk rows filled and handed to the writer",
     BufferWrites "buffer_writes" "Writes of whole buffers by sequential file writers",
     BufferWritesQueued "buffer_writes_queued" "Those of them that went on while the next buffer was filled",
+    BufferWritesKept "buffer_writes_kept" "Those of them that went through the page cache, where who reads them next finds them",
     BulkBytes "bulk_bytes" "Bytes of rows that went to private runs instead of the log",
 
     RowIdsKept "row_ids_kept" "Rows inserted where their transaction had deleted the row of the same primary key, with its row id",

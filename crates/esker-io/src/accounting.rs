@@ -18,7 +18,7 @@ impl From<AccessHint> for FileKind {
     fn from(hint: AccessHint) -> Self {
         match hint {
             AccessHint::Log => FileKind::Wal,
-            AccessHint::Bulk | AccessHint::Blocks => FileKind::Run,
+            AccessHint::Bulk | AccessHint::Kept | AccessHint::Blocks => FileKind::Run,
             AccessHint::Meta => FileKind::Manifest,
         }
     }

@@ -39,6 +39,18 @@ pub(crate) trait Calls: Send + Sync {
             unsafe { libc::posix_fadvise(file.as_raw_fd(), offset, bytes, advice) };
         }
     }
+    /// Has dirty pages of these bytes written to the device; with `wait`, returns when they were. No metadata, nothing durable.
+    fn write_back(&self, file: &fs::File, offset: u64, bytes: u64, wait: bool) -> io::Result<()> {
+        let too_far = |_| io::Error::from_raw_os_error(libc::EFBIG);
+        let (offset, bytes) = (offset.try_into().map_err(too_far)?, bytes.try_into().map_err(too_far)?);
+        let waits = libc::SYNC_FILE_RANGE_WAIT_BEFORE | libc::SYNC_FILE_RANGE_WAIT_AFTER;
+        let flags = libc::SYNC_FILE_RANGE_WRITE | if wait { waits } else { 0 };
+        // SAFETY: the descriptor is open.
+        match unsafe { libc::sync_file_range(file.as_raw_fd(), offset, bytes, flags) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
     fn reserve(&self, file: &fs::File, offset: libc::off_t, bytes: libc::off_t) -> io::Result<()> {
         // SAFETY: the descriptor is open.
         match unsafe { libc::fallocate(file.as_raw_fd(), libc::FALLOC_FL_KEEP_SIZE, offset, bytes) } {

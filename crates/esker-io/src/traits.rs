@@ -26,6 +26,8 @@ pub enum AccessHint {
     Log,
     /// Written once from start to end in large pieces past the page cache where possible (O_DIRECT).
     Bulk,
+    /// The same for what is read soon: through the page cache, which keeps it, see [`File::write_back`].
+    Kept,
     /// Immutable, read in blocks at random or in order.
     Blocks,
     /// Small metadata, whole-file reads and writes.
@@ -135,6 +137,11 @@ pub trait File: Send + Sync {
     fn submit_write(&self, data: Region, bytes: usize, offset: u64) -> Result<Option<Region>> {
         self.write_at(&data[..bytes], offset)?;
         Ok(Some(data))
+    }
+    /// Has the system write these bytes, which were written before, from its page cache to the device; with `wait` it returns when
+    /// they are there. Nothing is durable by that. Fails as a write does. Does nothing where they are not in the page cache.
+    fn write_back(&self, _offset: u64, _bytes: u64, _wait: bool) -> Result<()> {
+        Ok(())
     }
     /// Waits for all queued writes; fails if any of them has failed since the file was opened.
     fn drain(&self) -> Result<()> {

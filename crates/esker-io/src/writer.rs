@@ -1,4 +1,4 @@
-//! Writes a file once, from start to end, in large aligned pieces.
+//! Writes a file once, from start to end, in large aligned pieces: past the page cache, or through it, where it is read soon.
 //!
 //! Owns the buffer and the position, nothing of the contents. Every write but the last is a whole buffer at a multiple
 //! of the buffer's size, so that the page cache can be bypassed; the last is padded as the file asks for and the padding
@@ -13,6 +13,9 @@ use std::sync::Arc;
 
 /// Most bytes reserved ahead of the writing.
 const RESERVE_AHEAD_BYTES: u64 = 64 << 20;
+/// Of a file that the page cache keeps so many buffers may be on their way to the device: the sync at the end has little to
+/// wait for, and nobody else's waits behind all of the file.
+const MOST_BUFFERS_SENT: u64 = 8;
 /// Buffers are multiples of this, whatever the file asks for.
 const BUFFER_ALIGNMENT: usize = 4096;
 
@@ -26,6 +29,9 @@ pub struct SequentialWriter {
     filled: usize,
     /// Bytes of the file before the buffer.
     written: u64,
+    /// Bytes of it that are on the device: of a file that the page cache keeps.
+    arrived: u64,
+    keeps: bool,
     /// End of what was reserved; none when the disk has no more to reserve.
     reserved: Option<u64>,
     failure: Option<IoError>,
@@ -34,10 +40,16 @@ pub struct SequentialWriter {
 }
 
 impl SequentialWriter {
-    /// Creates the file `path` (an error if it exists) with a buffer of `buffer_bytes` bytes, rounded up to a multiple
+    /// Creates the file `path` (an error if it exists), [`AccessHint::Bulk`] or [`AccessHint::Kept`], with a buffer of `buffer_bytes` bytes, rounded up to a multiple
     /// of 4096, on `account`. Queued writes take some buffers more.
-    pub fn create(disk: &Arc<dyn Disk>, path: &Path, buffer_bytes: usize, account: Account) -> Result<Self> {
-        let file = disk.open(path, OpenMode::Create, AccessHint::Bulk)?;
+    pub fn create(
+        disk: &Arc<dyn Disk>,
+        path: &Path,
+        hint: AccessHint,
+        buffer_bytes: usize,
+        account: Account,
+    ) -> Result<Self> {
+        let file = disk.open(path, OpenMode::Create, hint)?;
         let alignment = file.write_alignment().max(BUFFER_ALIGNMENT);
         Ok(SequentialWriter {
             file,
@@ -46,6 +58,8 @@ impl SequentialWriter {
             buffer: None,
             filled: 0,
             written: 0,
+            arrived: 0,
+            keeps: hint == AccessHint::Kept,
             reserved: Some(0),
             failure: None,
             queued: true,
@@ -160,8 +174,23 @@ impl SequentialWriter {
             self.file.write_at(&buffer[..self.filled], self.written)?;
             Some(buffer)
         };
-        self.written += self.filled as u64;
-        self.filled = 0;
+        let sent = std::mem::take(&mut self.filled) as u64;
+        self.written += sent;
+        if self.keeps {
+            self.send(sent)?;
+        }
+        Ok(())
+    }
+
+    /// Sends the last bytes that were written to the device, and waits for what was sent some time ago.
+    fn send(&mut self, bytes: u64) -> Result<()> {
+        count(Counter::BufferWritesKept, 1);
+        self.file.write_back(self.written - bytes, bytes, false)?;
+        let arrived = self.written.saturating_sub(MOST_BUFFERS_SENT * self.buffer_bytes as u64);
+        if arrived > self.arrived {
+            self.file.write_back(self.arrived, arrived - self.arrived, true)?;
+            self.arrived = arrived;
+        }
         Ok(())
     }
 

@@ -253,6 +253,25 @@ impl File for PosixFile {
         submitted.map_err(|error| self.error("write", Some(error.offset), &error.error))
     }
 
+    fn write_back(&self, offset: u64, bytes: u64, wait: bool) -> Result<()> {
+        if self.direct.is_some() {
+            return Ok(());
+        }
+        self.kind.timed_write(&self.figures, || {
+            trace::place(&self.path, offset, bytes as usize);
+            loop {
+                let Err(error) = self.calls.write_back(&self.plain, offset, bytes, wait) else { return Ok(()) };
+                match error.raw_os_error() {
+                    Some(libc::EINTR) => {}
+                    // A system that knows no such call writes them when it likes.
+                    Some(libc::EINVAL | libc::ENOSYS | libc::EOPNOTSUPP) => return Ok(()),
+                    // Whoever syncs afterwards may not be told any more.
+                    _ => return Err(self.error("write", Some(offset), &error)),
+                }
+            }
+        })
+    }
+
     fn drain(&self) -> Result<()> {
         let Some(queue) = &self.queue else {
             return Ok(());

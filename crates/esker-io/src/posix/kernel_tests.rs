@@ -73,6 +73,9 @@ impl Calls for Script {
         self.at_once.fetch_add(1, Ordering::Relaxed);
         self.read_at(file, buf, offset)
     }
+    fn write_back(&self, file: &fs::File, offset: u64, bytes: u64, _wait: bool) -> io::Result<()> {
+        self.next(file, offset, bytes as usize).map(drop)
+    }
     fn reserve(&self, file: &fs::File, offset: libc::off_t, bytes: libc::off_t) -> io::Result<()> {
         self.next(file, offset as u64, bytes as usize).map(drop)
     }
@@ -289,6 +292,33 @@ fn queued_writes_that_the_kernel_leaves_undone_are_done() {
         [page, page + 10, page + 10, 2 * page + 100, 4 * page, 6 * page, 8 * page, 10 * page, 12 * page, 14 * page];
     assert_eq!(calls, expected);
     made.file.sync_data().unwrap();
+}
+
+/// What is not past the page cache is sent to the device; its error is told, since the sync that follows may know nothing of it.
+#[test]
+fn what_the_page_cache_has_is_written_back() {
+    let made = made("back", None);
+    made.file.write_back(0, 4096, true).unwrap();
+    assert_eq!(made.calls(), [], "nothing of this file is in the page cache");
+    let plain = fs::OpenOptions::new().read(true).write(true).open(&made.path).unwrap();
+    let fd = plain.as_raw_fd();
+    let kept = PosixFile::new(&made.path, plain, None, AccessHint::Kept, None, Arc::default(), Arc::default());
+    let kept = kept.with_calls(made.script);
+    let answers = [
+        (&[Error(libc::EINTR), Done][..], 2, Ok(())),
+        (&[Error(libc::ENOSYS)], 1, Ok(())),
+        (&[Error(libc::EINVAL)], 1, Ok(())),
+        (&[Error(libc::EIO)], 1, Err(IoKind::Failed)),
+        (&[Error(libc::ENOSPC)], 1, Err(IoKind::DiskFull)),
+    ];
+    for (steps, calls, answer) in answers {
+        made.script.set(steps);
+        assert_eq!(
+            kept.write_back(8192, 4096, false).map_err(|e| (e.kind, e.offset)),
+            answer.map_err(|k| (k, Some(8192)))
+        );
+        assert_eq!(made.calls(), vec![(fd, 8192, 4096); calls]);
+    }
 }
 
 #[test]

@@ -24,7 +24,7 @@ pub(super) struct SimFile {
 
 impl SimFile {
     pub(super) fn new(disk: SimDisk, id: u64, process: u64, path: &Path, mode: OpenMode, hint: AccessHint) -> Self {
-        let alignment = if hint == AccessHint::Bulk { BULK_ALIGNMENT } else { 1 };
+        let alignment = if matches!(hint, AccessHint::Bulk | AccessHint::Kept) { BULK_ALIGNMENT } else { 1 };
         let writable = mode != OpenMode::Read;
         let (path, figures) = (path.to_owned(), Figures::default());
         SimFile { disk, id, process, path, kind: hint.into(), writable, alignment, figures }
@@ -194,6 +194,17 @@ impl File for SimFile {
             if !matches!(way, Way::Fail(_)) {
                 node.allocate(offset, end);
             }
+            Ok(())
+        })
+    }
+
+    fn write_back(&self, offset: u64, bytes: u64, _wait: bool) -> Result<()> {
+        self.change("write back", (Some(offset), Some(bytes)), |state, way| {
+            let mut random = state.random.clone();
+            if let Way::Fail(_) = way {
+                self.node(state, "write back")?.fail_sync(&mut random);
+            }
+            state.random = random;
             Ok(())
         })
     }

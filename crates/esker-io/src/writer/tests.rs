@@ -1,5 +1,6 @@
 use super::*;
 use crate::{PosixDisk, SimDisk};
+use esker_base::trace::Source;
 use esker_base::SessionCounters;
 
 fn sim(seed: u64) -> (SimDisk, Arc<dyn Disk>) {
@@ -24,7 +25,7 @@ fn any_size_in_any_pieces_comes_back_exactly() {
     for size in [0, 1, 4095, 4096, 4097, 16_384, 16_385, 100_000, 3 << 20] {
         for piece in [1000, 4096, 40_000, 5 << 20] {
             let (_, disk) = sim(1);
-            let mut writer = SequentialWriter::create(&disk, path, 16_000, Account::Other).unwrap();
+            let mut writer = SequentialWriter::create(&disk, path, AccessHint::Bulk, 16_000, Account::Other).unwrap();
             let all = bytes(size);
             for (i, piece_bytes) in all.chunks(piece).enumerate() {
                 assert_eq!(writer.append(piece_bytes).unwrap(), (i * piece) as u64);
@@ -42,7 +43,7 @@ fn any_size_in_any_pieces_comes_back_exactly() {
 fn zeros() {
     let (_, disk) = sim(1);
     let path = Path::new("f");
-    let mut writer = SequentialWriter::create(&disk, path, 4096, Account::Other).unwrap();
+    let mut writer = SequentialWriter::create(&disk, path, AccessHint::Bulk, 4096, Account::Other).unwrap();
     writer.append(b"abc").unwrap();
     assert_eq!(writer.append_zeros(5000).unwrap(), 3);
     assert_eq!(writer.append(b"d").unwrap(), 5003);
@@ -56,7 +57,7 @@ fn whole_buffers_are_written_once_and_the_reserve_is_given_back() {
     let session = SessionCounters::new();
     let _bound = esker_base::counters::bind(&session);
     let path = Path::new("f");
-    let mut writer = SequentialWriter::create(&disk, path, 65_536, Account::Other).unwrap();
+    let mut writer = SequentialWriter::create(&disk, path, AccessHint::Bulk, 65_536, Account::Other).unwrap();
     for _ in 0..100 {
         writer.append(&bytes(10_000)).unwrap();
     }
@@ -74,7 +75,7 @@ fn whole_buffers_are_written_once_and_the_reserve_is_given_back() {
 fn finished_file_survives_a_power_cut() {
     let (sim, disk) = sim(1);
     let path = Path::new("f");
-    let mut writer = SequentialWriter::create(&disk, path, 8192, Account::Other).unwrap();
+    let mut writer = SequentialWriter::create(&disk, path, AccessHint::Bulk, 8192, Account::Other).unwrap();
     writer.append(&bytes(50_001)).unwrap();
     writer.finish().unwrap();
     disk.sync_dir(Path::new("")).unwrap();
@@ -87,26 +88,48 @@ fn finished_file_survives_a_power_cut() {
 #[test]
 fn every_fault_is_told_and_never_hidden() {
     let path = Path::new("f");
-    let write = |disk: &Arc<dyn Disk>| -> Result<u64> {
-        let mut writer = SequentialWriter::create(disk, path, 8192, Account::Other)?;
-        for _ in 0..10 {
+    let write = |disk: &Arc<dyn Disk>, hint| -> Result<u64> {
+        let mut writer = SequentialWriter::create(disk, path, hint, 8192, Account::Other)?;
+        for _ in 0..20 {
             writer.append(&bytes(5000))?;
         }
         Ok(writer.finish()?.1)
     };
-    let (clean, disk) = sim(0);
-    write(&disk).unwrap();
-    for operation in 1..=clean.op_count() {
-        let (faulty, disk) = sim(operation);
-        faulty.fail_once(operation, IoKind::Failed);
-        assert_eq!(write(&disk).unwrap_err().kind, IoKind::Failed, "operation {operation}");
+    for (hint, write_backs) in [(AccessHint::Bulk, 0), (AccessHint::Kept, 13 + 5)] {
+        let (clean, disk) = sim(0);
+        write(&disk, hint).unwrap();
+        assert_eq!(clean.op_log().iter().filter(|op| op.operation == "write back").count(), write_backs);
+        for operation in 1..=clean.op_count() {
+            let (faulty, disk) = sim(operation);
+            faulty.fail_once(operation, IoKind::Failed);
+            assert_eq!(write(&disk, hint).unwrap_err().kind, IoKind::Failed, "{hint:?}, operation {operation}");
+        }
     }
+}
+
+/// What is on its way to the device is bounded, and every byte was sent once.
+#[test]
+fn a_kept_file_is_sent_behind_the_writing() {
+    let (sim, disk) = sim(1);
+    let session = SessionCounters::new();
+    let _bound = esker_base::counters::bind(&session);
+    let mut writer = SequentialWriter::create(&disk, Path::new("f"), AccessHint::Kept, 4096, Account::Other).unwrap();
+    let ops = |from: u64| sim.op_log().into_iter().filter(move |op| op.number > from && op.operation == "write back");
+    for n in 1..=20u64 {
+        let before = sim.op_count();
+        writer.append(&bytes(4096)).unwrap();
+        let sent: Vec<_> = ops(before).map(|op| (op.offset.unwrap() / 4096, op.bytes.unwrap() / 4096)).collect();
+        let expected = [(n - 1, 1)].into_iter().chain(n.checked_sub(9).map(|arrived| (arrived, 1)));
+        assert_eq!(sent, expected.collect::<Vec<_>>(), "buffer {n}");
+    }
+    writer.finish().unwrap();
+    assert_eq!((session.get(Counter::BufferWrites), session.get(Counter::BufferWritesKept)), (20, 20));
 }
 
 #[test]
 fn failure_sticks() {
     let (faulty, disk) = sim(1);
-    let mut writer = SequentialWriter::create(&disk, Path::new("f"), 4096, Account::Other).unwrap();
+    let mut writer = SequentialWriter::create(&disk, Path::new("f"), AccessHint::Bulk, 4096, Account::Other).unwrap();
     faulty.fail_once(2, IoKind::Failed);
     writer.append(&bytes(4096)).unwrap_err();
     writer.append(b"x").unwrap_err();
@@ -119,7 +142,7 @@ fn full_disk_is_used_to_the_last_page() {
     faulty.capacity(Some(40 * 4096));
     let write = |size| -> Result<u64> {
         let path = Path::new("f");
-        let mut writer = SequentialWriter::create(&disk, path, 8192, Account::Other)?;
+        let mut writer = SequentialWriter::create(&disk, path, AccessHint::Bulk, 8192, Account::Other)?;
         let result = writer.append(&bytes(size)).and_then(|_| Ok(writer.finish()?.1));
         disk.remove(path)?;
         result
@@ -133,7 +156,8 @@ fn full_disk_is_used_to_the_last_page() {
 fn memory_is_one_buffer_and_goes_back() {
     let (_, disk) = sim(1);
     let before = esker_memory::charged(Account::Catalog);
-    let mut writer = SequentialWriter::create(&disk, Path::new("f"), 65_536, Account::Catalog).unwrap();
+    let mut writer =
+        SequentialWriter::create(&disk, Path::new("f"), AccessHint::Bulk, 65_536, Account::Catalog).unwrap();
     assert_eq!(esker_memory::charged(Account::Catalog), before);
     writer.append(&bytes(300_000)).unwrap();
     assert_eq!(esker_memory::charged(Account::Catalog) - before, 65_536);
@@ -144,11 +168,16 @@ fn memory_is_one_buffer_and_goes_back() {
 #[test]
 fn real_disk_plain_and_queued() {
     let folder = std::env::temp_dir().join(format!("esker-io-{}-writer", std::process::id()));
-    for (name, disk) in [("plain", PosixDisk::new()), ("queued", PosixDisk::with_uring(4))] {
+    let ways = [
+        ("plain", PosixDisk::new(), AccessHint::Bulk),
+        ("queued", PosixDisk::with_uring(4), AccessHint::Bulk),
+        ("kept", PosixDisk::with_uring(4), AccessHint::Kept),
+    ];
+    for (name, disk, hint) in ways {
         let disk: Arc<dyn Disk> = Arc::new(disk);
         disk.create_dir(&folder).unwrap();
         let path = folder.join(name);
-        let mut writer = SequentialWriter::create(&disk, &path, 65_536, Account::Other).unwrap();
+        let mut writer = SequentialWriter::create(&disk, &path, hint, 65_536, Account::Other).unwrap();
         let all = bytes(2_000_001);
         for piece in all.chunks(7000) {
             writer.append(piece).unwrap();
@@ -156,8 +185,10 @@ fn real_disk_plain_and_queued() {
         let (file, size) = writer.finish().unwrap();
         assert_eq!(size, 2_000_001);
         let mut read = vec![0; size as usize];
-        file.read_at(&mut read, 0).unwrap();
+        let source = file.read_at_from(&mut read, 0).unwrap();
         assert!(read == all);
+        // None: this file system does not tell.
+        assert!(hint == AccessHint::Bulk || source != Some(Source::Device), "{name}: it was not kept");
         disk.remove(&path).unwrap();
     }
     let _ = std::fs::remove_dir(&folder);

@@ -6,7 +6,7 @@ use crate::error::{LabError, Result};
 use crate::probe::raw::Advice;
 use crate::records::{Records, Shape};
 use crate::session::{count, ignored, size, size_text, Common};
-use crate::writers::{self, Target, Way, DIRECT_UNIT, WINDOW_BYTES};
+use crate::writers::{Target, Way, DIRECT_UNIT, WINDOW_BYTES};
 use clap::{Args, ValueEnum};
 use std::path::{Path, PathBuf};
 
@@ -175,11 +175,10 @@ impl Options {
         let of = |way: &Way| {
             let buffers = match way {
                 Way::Plain => 0,
-                Way::Cached => 1,
+                Way::Cached | Way::Esker => 1,
                 Way::Background => 2,
                 Way::Direct => 2 * self.depth() as u64 + 1,
                 Way::Mapped => return 0,
-                Way::Esker => writers::engine::DEPTH as u64 + 2,
             };
             let buffer = self.buffer().next_multiple_of(DIRECT_UNIT as u64);
             buffers.saturating_mul(buffer).min(bytes.saturating_add(2 * buffer))

@@ -1,10 +1,10 @@
-//! The engine's own way: its sequential writer on its file layer, set as a server sets it.
+//! The engine's own way: its sequential writer on its file layer, as a server writes runs where memory is not short.
 
 use super::{Target, Writer};
 use crate::error::{LabError, Result};
 use crate::probe::raw::{RawFile, RawOptions};
 use crate::theory::Tally;
-use esker_io::{Disk, PosixDisk, SequentialWriter};
+use esker_io::{AccessHint, Disk, PosixDisk, SequentialWriter};
 use esker_memory::Account;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -33,7 +33,8 @@ impl Engine {
         if disk.exists(&target.path)? {
             disk.remove(&target.path)?;
         }
-        let writer = SequentialWriter::create(&disk, &target.path, target.buffer_bytes, Account::Other)?;
+        let writer =
+            SequentialWriter::create(&disk, &target.path, AccessHint::Kept, target.buffer_bytes, Account::Other)?;
         let buffer_bytes = (target.buffer_bytes as u64).max(1).next_multiple_of(UNIT);
         Ok(Engine { disk, path: target.path.clone(), writer: Some(writer), buffer_bytes, tally: Tally::default() })
     }

@@ -91,7 +91,7 @@ impl Engine {
             let kind = match known.hint {
                 AccessHint::Log => "log",
                 AccessHint::Meta => "manifest",
-                AccessHint::Bulk | AccessHint::Blocks => "private",
+                AccessHint::Bulk | AccessHint::Kept | AccessHint::Blocks => "private",
             };
             files.push(file(known.path, used, kind, known.figures));
         }

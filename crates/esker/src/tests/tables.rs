@@ -115,6 +115,8 @@ pub(crate) struct Watch {
     pub(crate) read_along: Told<HashMap<String, bool>>,
     /// Writes to runs that were queued.
     pub(crate) queued: AtomicUsize,
+    /// How often a run's bytes were sent to the device from the page cache.
+    pub(crate) sent: AtomicUsize,
     /// Bytes written to the log's segments (not while they are prepared), to runs, and to all other files.
     pub(crate) written: [AtomicUsize; 3],
 }
@@ -215,7 +217,7 @@ impl Disk for Watched {
         if run && (too_many || self.1.no_handles.load(Ordering::Relaxed)) {
             return fail("open", IoKind::Resources);
         }
-        if hint == AccessHint::Bulk {
+        if matches!(hint, AccessHint::Bulk | AccessHint::Kept) {
             if let Some(kind) = *self.1.bad_writes.0.lock().unwrap() {
                 return fail("create", kind);
             }
@@ -313,6 +315,10 @@ impl File for WatchedFile {
             self.1.queued.fetch_add(1, Ordering::Relaxed);
         }
         self.0.submit_write(data, bytes, offset)
+    }
+    fn write_back(&self, offset: u64, bytes: u64, wait: bool) -> esker_io::Result<()> {
+        self.1.sent.fetch_add(1, Ordering::Relaxed);
+        self.0.write_back(offset, bytes, wait)
     }
     fn drain(&self) -> esker_io::Result<()> {
         self.0.drain()

@@ -172,7 +172,9 @@ impl Open {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tests::tables::Watched;
+    use crate::tests::support::{begin, fill, fixed, make, options};
+    use crate::tests::tables::{open_on, Watched};
+    use crate::upkeep::flush;
 
     #[test]
     fn open_handles_are_told_when_memory_gets_short_and_later_ones_too() {
@@ -196,5 +198,23 @@ mod tests {
         assert_eq!(disk.take_read_along(), told(&ids[2..], false));
         files.set_short(false);
         assert_eq!(disk.take_read_along(), told(&ids, true));
+    }
+
+    #[test]
+    fn new_runs_go_past_the_page_cache_where_memory_is_short() {
+        let disk = Watched::new();
+        let e = open_on(Arc::new(disk.clone()), options());
+        let t = make(&e, "t", &fixed(100));
+        let mut s = e.session();
+        let sent = || disk.1.sent.load(Ordering::Relaxed);
+        for (n, is_short) in [(0, false), (1, true), (2, false)] {
+            begin(&mut s);
+            fill(&mut s, &t, n * 100..n * 100 + 100);
+            s.commit().unwrap();
+            e.core.cache.files.set_short(is_short);
+            let before = sent();
+            flush::tree(&e.core, &t, &t.tree()).unwrap();
+            assert_eq!((t.tree().snapshot().runs.len(), sent() > before), (n as usize + 1, !is_short));
+        }
     }
 }

@@ -16,7 +16,7 @@ use esker_format::run::{
 use esker_format::{
     block::reseal, CommitSeq, Compression, FileId, FolderId, FormatError, LeafEntry, RowId, TreeId, VersionTag,
 };
-use esker_io::{Disk, SequentialWriter};
+use esker_io::{AccessHint, Disk, SequentialWriter};
 use esker_memory::{Account, Charge};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -129,7 +129,9 @@ impl FileWriter {
         let file = RunFile::new(&recipe.cache, file_id);
         let path = file.path();
         let unfinished = Unfinished { disk: recipe.disk.clone(), path: path.clone(), finished: false };
-        let mut writer = SequentialWriter::create(&recipe.disk, &path, recipe.write_bytes, Account::BulkBuffer)?;
+        // Most of what is new is read soon. Where memory is short its pages would push out what others use.
+        let hint = if recipe.cache.files.is_short() { AccessHint::Bulk } else { AccessHint::Kept };
+        let mut writer = SequentialWriter::create(&recipe.disk, &path, hint, recipe.write_bytes, Account::BulkBuffer)?;
         let mut header = Vec::with_capacity(RUN_HEADER_BYTES);
         let created_unix_s = recipe.cache.files.host.unix().as_secs();
         RunHeader { file: file_id, folder: recipe.folder, created_unix_s }.encode(&mut header);
