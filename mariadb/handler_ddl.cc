@@ -193,10 +193,31 @@ void ha_esker::update_create_info(HA_CREATE_INFO *create_info)
     create_info->auto_increment_value= es_next_auto_increment(table_);
 }
 
+/*
+  Are tables to change places of which a hidden column has the hashes of different keys? A long UNIQUE key has its hashes in
+  one of them, by the order of such keys. The server compares keys by their names alone, and would look for duplicates in the
+  other's.
+*/
+static bool swaps_hashes(THD *thd, const TABLE *table)
+{
+  const ulonglong swaps= ALTER_PARTITION_EXCHANGE | ALTER_PARTITION_CONVERT_IN;
+  const TABLE_LIST *partitioned= thd->lex->query_tables;
+  if (!(thd->lex->alter_info.partition_flags & swaps) || !partitioned || !partitioned->table)
+    return false;
+  const TABLE *other= partitioned->table;
+  for (const KEY *key= table->key_info; key < table->key_info + table->s->keys; key++)
+    for (const KEY *of= other->key_info; of < other->key_info + other->s->keys; of++)
+      if (key->algorithm == HA_KEY_ALG_LONG_HASH && of->algorithm == HA_KEY_ALG_LONG_HASH &&
+          !my_strcasecmp(system_charset_info, key->name.str, of->name.str) &&
+          key->key_part->fieldnr != of->key_part->fieldnr)
+        return true;
+  return false;
+}
+
 /* May the definition change while the rows stay as they lie? */
 bool ha_esker::check_if_incompatible_data(HA_CREATE_INFO *create_info, uint table_changes)
 {
-  if (table_changes != IS_EQUAL_YES)
+  if (table_changes != IS_EQUAL_YES || swaps_hashes(ha_thd(), table))
     return COMPATIBLE_DATA_NO;
   if ((create_info->used_fields & HA_CREATE_USED_ROW_FORMAT) && create_info->row_type != get_row_type())
     return COMPATIBLE_DATA_NO;

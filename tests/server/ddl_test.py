@@ -28,7 +28,8 @@ BEFORE = [
     f"CREATE TABLE p ({COLUMNS}, {KEYS}) ENGINE=Esker PARTITION BY RANGE (id) (PARTITION p0 VALUES LESS THAN (1000), PARTITION p1 VALUES LESS THAN (2000), "
     "PARTITION p2 VALUES LESS THAN (3000), PARTITION pm VALUES LESS THAN (4500))",
     f"CREATE TABLE h ({COLUMNS}, PRIMARY KEY (id), UNIQUE KEY name (name,id), KEY n (n)) ENGINE=Esker PARTITION BY HASH (id) PARTITIONS 4",
-    f"CREATE TABLE x ({COLUMNS}, {KEYS}) ENGINE=Esker",
+    # In another order than those of the table with whose partition it changes places.
+    f"CREATE TABLE x ({COLUMNS}, KEY n (n,id), KEY name (name), PRIMARY KEY (id)) ENGINE=Esker",
     f"CREATE TABLE t ({COLUMNS}, PRIMARY KEY (id), UNIQUE KEY name (name), KEY n (n)) ENGINE=Esker",
     *(f"INSERT INTO {t} SELECT seq, CONCAT('Name ', seq), seq%17, REPEAT(seq, 20) FROM seq_{first}_to_{last}"
       for t, first, last in (("p", 1, 4000), ("h", 1, 3000), ("x", 2100, 2400), ("t", 1, 3000))),

@@ -921,8 +921,8 @@ EsStatus es_rename_table(const EsEngine *engine,
 /// `engine` is open.
 EsStatus es_truncate_table(const EsEngine *engine, const char *name, EsError *error);
 
-/// `Layout` when the table was created with another layout, other types, or other indexes but for their names. `*table` is written only
-/// if it succeeds.
+/// `Layout` when the table was created with another layout, other types, or other indexes but for their names. Where only their order
+/// is another one the table gets that of `keys`, durably: nobody has it open by another. `*table` is written only if it succeeds.
 ///
 /// # Safety
 /// `expected->columns` are `column_count` columns, `keys` are `key_count` indexes, and each has `part_count` parts. From here

@@ -339,8 +339,8 @@ pub unsafe extern "C" fn es_truncate_table(
     unsafe { report(result, error) }
 }
 
-/// `Layout` when the table was created with another layout, other types, or other indexes but for their names. `*table` is written only
-/// if it succeeds.
+/// `Layout` when the table was created with another layout, other types, or other indexes but for their names. Where only their order
+/// is another one the table gets that of `keys`, durably: nobody has it open by another. `*table` is written only if it succeeds.
 ///
 /// # Safety
 /// `expected->columns` are `column_count` columns, `keys` are `key_count` indexes, and each has `part_count` parts. From here
@@ -366,7 +366,7 @@ pub unsafe extern "C" fn es_table_open(
         let (name, indexes) = unsafe { (str_of(name)?, indexes(keys)?) };
         let expected = layout(expected, columns)?;
         let opened = handle.engine.open_table(name)?;
-        if **opened.layout() != expected || !opened.has_indexes(&indexes) {
+        if **opened.layout() != expected || !handle.engine.order_indexes(&opened, &indexes)? {
             return Err(Failure::layout(name));
         }
         check_types(name, &opened, columns)?;

@@ -104,6 +104,41 @@ impl Engine {
     pub fn alter_indexes(&self, built: Vec<BuiltIndexes>) -> Result<()> {
         alter(&self.core, built)
     }
+
+    /// Gives a table the order of `defs`, durably, if these are its indexes, whatever their names are, in another one: a front end
+    /// that swaps tables of the same columns and keys (partitions) need not have made both in one order. False: they are not.
+    ///
+    /// # Errors
+    /// As for [`build_indexes`](Self::build_indexes) and [`alter_indexes`](Self::alter_indexes).
+    pub fn order_indexes(&self, table: &Arc<Table>, defs: &[IndexDef]) -> Result<bool> {
+        loop {
+            if table.has_indexes(defs) {
+                return Ok(true);
+            }
+            let Some(plan) = in_order_of(&table.trees(), defs) else { return Ok(false) };
+            let ordered = self.alter_indexes(vec![self.build_indexes(table, &plan, &mut |_, _| true)?]);
+            match ordered {
+                // Another one who opens it was first.
+                Err(Error::TableChanged(_)) if !table.is_dropped() => {}
+                done => return done.map(|()| true),
+            }
+        }
+    }
+}
+
+/// The places of the table's indexes as `defs` are ordered, under their names; of those that are alike the one of the same name.
+fn in_order_of(trees: &Trees, defs: &[IndexDef]) -> Option<Vec<IndexPlan>> {
+    let mut left: Vec<_> = trees.kept_indexes().collect();
+    if left.len() != defs.len() {
+        return None;
+    }
+    let mut plan = Vec::new();
+    for def in defs {
+        let named = left.iter().position(|(_, index)| index.is_like(def) && index.entry.name == def.name);
+        let at = named.or_else(|| left.iter().position(|(_, index)| index.is_like(def)))?;
+        plan.push(IndexPlan::Keep { index: left.remove(at).0, name: def.name.clone() });
+    }
+    Some(plan)
 }
 
 fn build(

@@ -80,6 +80,11 @@ impl Index {
         Index { work: work.unwrap_or_default(), ..self }
     }
 
+    /// Is it as this says, whatever its name is?
+    pub(crate) fn is_like(&self, def: &IndexDef) -> bool {
+        self.entry.unique == def.unique && self.entry.parts == def.parts
+    }
+
     /// Is it written with the rows?
     pub(crate) fn is_kept(&self) -> bool {
         self.entry.state != IndexState::Leaving
@@ -114,9 +119,7 @@ impl Table {
     /// Are these its indexes, whatever their names are?
     pub fn has_indexes(&self, defs: &[IndexDef]) -> bool {
         let trees = self.trees();
-        let same = |((_, index), def): ((usize, &Arc<Index>), &IndexDef)| {
-            index.entry.unique == def.unique && index.entry.parts == def.parts
-        };
+        let same = |((_, index), def): ((usize, &Arc<Index>), &IndexDef)| index.is_like(def);
         trees.kept_indexes().count() == defs.len() && trees.kept_indexes().zip(defs).all(same)
     }
 

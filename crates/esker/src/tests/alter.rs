@@ -197,6 +197,43 @@ fn indexes_come_and_go_with_the_rows_in_place() {
 }
 
 #[test]
+fn who_has_the_same_indexes_in_another_order_gets_his_order() {
+    let disk = SimDisk::new(1);
+    let e = open(&disk, small());
+    let (t, rows) = filled(&e, 1000);
+    alter(&e, &t, &[keep(0, "a"), keep(1, "text"), keep(2, "c"), add("again", true, &[A])]).unwrap();
+    let [a, text, c]: [IndexDef; 3] = def().indexes.try_into().unwrap();
+    let again = IndexDef { name: "again".into(), ..a.clone() };
+    // Neither another number of them nor others.
+    let version = t.version();
+    let plain = IndexDef { unique: false, ..c.clone() };
+    for others in [vec![a.clone(), c.clone()], vec![again.clone(), a.clone(), text.clone(), plain]] {
+        assert!(!e.order_indexes(&t, &others).unwrap(), "{others:?}");
+    }
+    let own = SessionCounters::new();
+    let bound = bind(&own);
+    assert!(e.order_indexes(&t, &[a.clone(), text.clone(), c.clone(), again.clone()]).unwrap());
+    assert_eq!((t.version(), names(&t)), (version, ["a", "text", "c", "again"].map(String::from).to_vec()));
+    // Of those that are alike each keeps its name; of one whose name is not there the definition alone counts.
+    let named = IndexDef { name: "named".into(), ..text.clone() };
+    assert!(e.order_indexes(&t, &[c.clone(), again, named, a]).unwrap());
+    assert_ne!(t.version(), version);
+    assert_eq!(own.get(Counter::IndexesBuilt), 0);
+    drop(bound);
+    let wanted = ["c", "again", "named", "a"];
+    is_sound(&e, &wanted, rows);
+    let mut s = e.session();
+    let free = (0..1000).find(|n| n % 5 == 0 && n % 2 == 0 && n % 3 > 0).unwrap();
+    insert(&mut s, &t, free).unwrap();
+    assert!(matches!(insert(&mut s, &t, free), Err(Error::DuplicateKey { index: 0, .. })));
+    s.commit().unwrap();
+    drop((s, t));
+    disk.crash();
+    drop(e);
+    is_sound(&open(&disk, small()), &wanted, rows + 1);
+}
+
+#[test]
 fn a_duplicate_leaves_the_table_as_it_was() {
     for options in [small(), short()] {
         let disk = SimDisk::new(1);
