@@ -147,7 +147,8 @@ bool ha_esker::changes_only_definition(const TABLE *altered, const Alter_inplace
     return false;
   if (create_info->used_fields & (HA_CREATE_USED_CHARSET | HA_CREATE_USED_DEFAULT_CHARSET | HA_CREATE_USED_PACK_KEYS |
                                   HA_CREATE_USED_CHECKSUM | HA_CREATE_USED_MAX_ROWS) ||
-      table->s->row_type != create_info->row_type || create_info->sequence || altered->versioned())
+      table->s->row_type != create_info->row_type || create_info->sequence ||
+      table->versioned() != altered->versioned())
     return false;
   const Field *counts= table->found_next_number_field, *will_count= altered->found_next_number_field;
   if (!counts != !will_count || (counts && counts->field_index != will_count->field_index))
