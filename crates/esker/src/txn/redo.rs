@@ -16,11 +16,13 @@ pub(crate) struct Redo {
     gathered: Vec<Gathered>,
 }
 
-/// Rows that were gathered in bulk and then kept in a memtable.
+/// Rows that were gathered in bulk and then kept in a memtable: all of one memtable, since who reads after each row that he has
+/// written gathers them one by one.
 struct Gathered {
     mem: u64,
-    first_ordinal: u64,
     bytes: Vec<u8>,
+    /// Where those begin that were gathered together, and the first one's ordinal.
+    begins: Vec<(u64, usize)>,
 }
 
 /// A place in a transaction's redo to which it can be cut back.
@@ -28,6 +30,17 @@ struct Gathered {
 pub(crate) struct RedoPoint {
     pieces: usize,
     bytes: usize,
+}
+
+impl Gathered {
+    /// Forgets those that were gathered from `ordinal` on.
+    fn truncate(&mut self, ordinal: u64) {
+        let kept = self.begins.partition_point(|b| b.0 < ordinal);
+        if let Some((_, begin)) = self.begins.get(kept) {
+            self.bytes.truncate(*begin);
+            self.begins.truncate(kept);
+        }
+    }
 }
 
 impl Redo {
@@ -45,11 +58,16 @@ impl Redo {
 
     /// Where records of gathered rows in memtable `mem` go, the first of which has `first_ordinal`.
     pub(crate) fn of_gathered(&mut self, mem: u64, first_ordinal: u64) -> &mut Vec<u8> {
-        if self.gathered.last().is_none_or(|g| (g.mem, g.first_ordinal) != (mem, first_ordinal)) {
-            self.gathered.push(Gathered { mem, first_ordinal, bytes: Vec::new() });
+        if self.gathered.last().is_none_or(|g| g.mem != mem) {
+            self.gathered.push(Gathered { mem, bytes: Vec::new(), begins: Vec::new() });
         }
         let last = self.gathered.len() - 1;
-        &mut self.gathered[last].bytes
+        let Gathered { bytes, begins, .. } = &mut self.gathered[last];
+        debug_assert!(begins.last().is_none_or(|b| b.0 <= first_ordinal), "gathered in the order of ordinals");
+        if begins.last().is_none_or(|b| b.0 != first_ordinal) {
+            begins.push((first_ordinal, bytes.len()));
+        }
+        bytes
     }
 
     pub(crate) fn point(&self) -> RedoPoint {
@@ -58,7 +76,8 @@ impl Redo {
 
     /// Forgets what came after `point`, at which `ordinal` was the next one.
     pub(crate) fn truncate(&mut self, point: RedoPoint, ordinal: u64) {
-        self.gathered.retain(|g| g.first_ordinal < ordinal);
+        self.gathered.iter_mut().for_each(|g| g.truncate(ordinal));
+        self.gathered.retain(|g| !g.begins.is_empty());
         if self.older.len() > point.pieces {
             self.older.truncate(point.pieces + 1);
             if let Some((mem, bytes)) = self.older.pop() {
@@ -138,6 +157,25 @@ mod tests {
         redo.of(2).extend_from_slice(b"wxyz");
         redo.truncate(point, 9);
         assert_eq!(all(&redo), b"", "what came after the point must go");
+    }
+
+    #[test]
+    fn rows_gathered_one_by_one_are_one_piece_of_a_memtable_and_cut_anywhere() {
+        let mut redo = Redo::default();
+        for ordinal in 0..1000_u64 {
+            redo.of_gathered(1 + ordinal / 800, ordinal).push(ordinal as u8);
+        }
+        assert_eq!(redo.gathered.len(), 2, "so many pieces are looked at whenever the redo's length is asked for");
+        let bytes: Vec<u8> = (0..1000_u64).map(|ordinal| ordinal as u8).collect();
+        assert_eq!(all(&redo), bytes);
+        for ordinal in [900, 801, 800, 799, 3, 0] {
+            redo.truncate(RedoPoint::default(), ordinal as u64);
+            assert_eq!(all(&redo), bytes[..ordinal]);
+        }
+        redo.of_gathered(1, 7).push(7);
+        redo.of_gathered(2, 9).push(9);
+        redo.forget(1);
+        assert_eq!(all(&redo), [9]);
     }
 
     #[test]
