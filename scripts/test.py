@@ -118,7 +118,7 @@ def steps(soak):
         ("trace", "session traces on disks with slow reads, against what the disk says of them", [PYTEST, "tests/server/trace_test.py"], 5, {}, pytest_counts),
         ("faults", "full and read-only disks, runs cut short or missing, no file handles, two servers; what there is to see meanwhile", [PYTEST, "tests/server/faults_test.py", "tests/server/visible_test.py"], 8, {}, pytest_counts),
         ("stopped", "a log that cannot become durable, while the binary log waits", [PYTEST, "tests/server/stopped_log_test.py"], 5, {}, pytest_counts),
-        ("kill", "kill -9 under load, checked row by row", [PYTEST, "tests/server/kill_test.py"], long or 8, kills, pytest_counts),
+        ("kill", "kill -9 under load, checked row by row; the check of indexes by itself", [PYTEST, "tests/server/indexes_test.py", "tests/server/kill_test.py"], long or 8, kills, pytest_counts),
         ("ddl", "kill -9 in the middle of DDL over keys and partitions", [PYTEST, "tests/server/ddl_test.py"], long or 6, {"KILLS": "100"} if soak else {"KILLS": "8"}, pytest_counts),
         ("powercut", "a disk without power, checked row by row", [PYTEST, "tests/server/powercut_test.py"], long or 6, cuts, pytest_counts),
         ("tpcc", "TPC-C through kill -9 and power cuts, its consistency conditions checked", [PYTEST, "tests/server/tpcc_test.py"], long or 6, crashes, pytest_counts),

@@ -3,17 +3,29 @@ unique one finds, row by row."""
 import collections
 
 SOME = 2000  # rows that are looked up one by one
+BYTES = {"tinyint": 1, "smallint": 2, "mediumint": 3, "int": 4, "bigint": 8}
+
+
+def _least(data_type, column_type, precision, scale):
+    """A bound that all values of a column have, and that it can hold itself: else there is no range, and no index is read."""
+    if data_type in BYTES:
+        return "0" if "unsigned" in column_type else str(-(1 << (8 * BYTES[data_type] - 1)))
+    if data_type == "decimal":
+        whole, places = int(precision) - int(scale), int(scale)
+        return "0" if "unsigned" in column_type else f"-{'9' * whole or '0'}.{'9' * places or '0'}"
+    return "-1e30" if data_type in ("float", "double") else "''"
 
 
 def _keys(connection, db, table):
-    """{index: (unique, columns)} and all columns of a table."""
+    """{index: (unique, columns)} and {column: its least value} of a table."""
     keys = collections.OrderedDict()
     for name, not_unique, column in connection.query(
             f"SELECT index_name,non_unique,column_name FROM information_schema.statistics WHERE table_schema='{db}' AND table_name='{table}' AND ignored='NO' "
             f"ORDER BY index_name,seq_in_index").rows:
         keys.setdefault(name, (not_unique == "0", []))[1].append(column)
-    columns = connection.query(f"SELECT column_name FROM information_schema.columns WHERE table_schema='{db}' AND table_name='{table}'").rows
-    return keys, [name for name, in columns]
+    columns = connection.query(f"SELECT column_name,data_type,column_type,numeric_precision,numeric_scale FROM information_schema.columns "
+                               f"WHERE table_schema='{db}' AND table_name='{table}' ORDER BY ordinal_position").rows
+    return keys, {name: _least(*kind) for name, *kind in columns}
 
 
 def _by_index(connection, sql, problems):
@@ -39,8 +51,7 @@ def check(connection, db, table):
     no_index = f"IGNORE INDEX ({','.join(keys)})"
     scanned = connection.query(f"SELECT {sums} FROM {db}.{table} t {no_index}").rows[0]
     for name, (unique, parts) in keys.items():
-        # A bound that all values have, of text and of numbers.
-        found, scans = _by_index(connection, f"SELECT {sums} FROM {db}.{table} t FORCE INDEX ({name}) WHERE {parts[0]}>=''", problems)
+        found, scans = _by_index(connection, f"SELECT {sums} FROM {db}.{table} t FORCE INDEX ({name}) WHERE {parts[0]}>={columns[parts[0]]}", problems)
         if found != scanned or scans:
             problems.append(f"{table}: a scan gives {scanned}, index {name} {found} (rows and a sum), {scans} of them by a scan")
         if unique:
