@@ -29,9 +29,10 @@ pub struct SequentialWriter {
     filled: usize,
     /// Bytes of the file before the buffer.
     written: u64,
-    /// Bytes of it that are on the device: of a file that the page cache keeps.
-    arrived: u64,
+    /// Does the page cache keep the file?
     keeps: bool,
+    /// If so: bytes of it that the device has.
+    arrived: u64,
     /// End of what was reserved; none when the disk has no more to reserve.
     reserved: Option<u64>,
     failure: Option<IoError>,
@@ -40,8 +41,8 @@ pub struct SequentialWriter {
 }
 
 impl SequentialWriter {
-    /// Creates the file `path` (an error if it exists), [`AccessHint::Bulk`] or [`AccessHint::Kept`], with a buffer of `buffer_bytes` bytes, rounded up to a multiple
-    /// of 4096, on `account`. Queued writes take some buffers more.
+    /// Creates the file `path` (an error if it exists) with a buffer of `buffer_bytes` bytes, rounded up to a multiple
+    /// of 4096, on `account`. `hint`: [`AccessHint::Bulk`], whose queued writes take some buffers more, or [`AccessHint::Kept`].
     pub fn create(
         disk: &Arc<dyn Disk>,
         path: &Path,
