@@ -27,8 +27,8 @@ namespace
 {
 /* Held shared by who uses the engine without the server's knowledge, alone by who takes it away from under them. */
 std::shared_mutex in_use;
-/* No more begin: who takes it away would wait for ever for those who come again and again. */
-std::atomic<bool> closing{false};
+/* Else no more begin: who takes it away would wait for ever for those who come again and again. */
+std::atomic<bool> available{false};
 
 handler *make_handler(handlerton *hton, TABLE_SHARE *share, MEM_ROOT *root)
 {
@@ -81,7 +81,7 @@ int init(void *plugin_hton)
   {
     const std::unique_lock<std::shared_mutex> alone(in_use);
     engine= opened;
-    closing= false;
+    available= true;
   }
   fill(hton);
   return 0;
@@ -90,7 +90,7 @@ int init(void *plugin_hton)
 /* Also called when init failed. */
 int deinit(void *)
 {
-  closing= true;
+  available= false;
   const std::unique_lock<std::shared_mutex> alone(in_use);
   if (!engine)
     return 0;
@@ -109,12 +109,17 @@ st_mysql_storage_engine storage_engine= {MYSQL_HANDLERTON_INTERFACE_VERSION};
 
 Engine_use::Engine_use() : engine_(nullptr)
 {
-  if (closing)
+  if (!available)
     return;
   in_use.lock_shared();
   engine_= engine;
   if (!engine_)
     in_use.unlock_shared();
+}
+
+bool is_open()
+{
+  return available.load(std::memory_order_relaxed);
 }
 
 Engine_use::~Engine_use()

@@ -51,6 +51,9 @@ private:
   EsEngine *engine_;
 };
 
+/** Will an Engine_use most likely have one? Variables of sessions are there by then. */
+bool is_open();
+
 /** The engine's name, as ENGINE= and messages have it. */
 inline constexpr char product[]= "Esker";
 }

@@ -399,9 +399,13 @@ void stated(THD *thd, const mysql_event_general *event)
     Trace::end(thd, static_cast<uint>(event->general_error_code));
 }
 
+/*
+  The server takes this plugin without the engine, too: by its name alone, or where it refuses an engine that was built for another
+  version. Then there is not even esker_trace to be read, and what a THD looks like is not known.
+*/
 void notify(THD *thd, unsigned event_class, const void *what)
 {
-  if (!thd)
+  if (!thd || !is_open())
     return;
   if (event_class == MYSQL_AUDIT_CONNECTION_CLASS)
     connected(thd, static_cast<const mysql_event_connection *>(what));

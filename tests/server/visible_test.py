@@ -112,6 +112,55 @@ def test_install(s):
     c.close()
 
 
+def serves(s, c):
+    """The server answers statements and connections of all kinds, and has not died meanwhile."""
+    pid = s.pid()
+    for sql in ("SELECT 1", "DO SLEEP(0)", "CREATE DATABASE IF NOT EXISTS test", "CREATE OR REPLACE TABLE test.u (a INT) ENGINE=MyISAM",
+                "SHOW PLUGINS", "SHOW GLOBAL STATUS"):
+        c.query(sql)
+    s.connect("test").close()
+    return pid is not None and s.pid() == pid
+
+
+def test_alone(s):
+    """Each of the plugins is there without the engine: what it shows is nothing, and the server goes on."""
+    s.engines = set()
+    s.create(fresh=True)
+    s.start()
+    c = s.connect()
+    for name in ("esker_statements", *(f"esker_{table}" for table in TABLES)):
+        c.query(f"INSTALL PLUGIN {name} SONAME 'ha_esker'")
+        check(serves(s, c), f"the server goes on with {name} alone")
+        if name != "esker_statements":
+            c.query(f"SELECT * FROM information_schema.{name}")
+        c.query(f"UNINSTALL PLUGIN {name}")
+    check(error_of(c, "INSTALL SONAME 'ha_esker'") == 0, "the engine is installed")
+    c.query("CREATE TABLE test.t (a INT PRIMARY KEY) ENGINE=Esker")
+    c.close()
+
+
+def test_other_version(s, monkeypatch, tmp_path):
+    """The server was upgraded, the plugin was not: it is refused, and the server goes on without it."""
+    major, minor, patch = map(int, s.env["ESKER_MARIADB_VERSION"].split("."))
+    here = (major * 10000 + minor * 100 + patch) << 8
+    with open(env.PLUGIN, "rb") as f:
+        plugin = f.read()
+    # What the engine and the tables of INFORMATION_SCHEMA say they were built for; the audit plugin's interface is older.
+    wanted = here.to_bytes(4, "little")
+    check(plugin.count(wanted) == 2, f"the plugin names its server's version twice: {plugin.count(wanted)}")
+    other = tmp_path / "ha_esker.so"
+    other.write_bytes(plugin.replace(wanted, (here - (1 << 8)).to_bytes(4, "little")))
+    monkeypatch.setattr(env, "PLUGIN", str(other))
+    s.create(fresh=True)
+    s.start()
+    c = s.connect()
+    came = c.one("SELECT GROUP_CONCAT(plugin_name) FROM information_schema.plugins WHERE plugin_name LIKE 'esker%'")
+    check(came == "ESKER_STATEMENTS", f"of the plugins these were taken: {came}")
+    check(serves(s, c), "the server goes on")
+    check(error_of(c, "CREATE TABLE test.t (a INT) ENGINE=Esker") == 1286, "there is no such engine")
+    c.close()
+
+
 @pytest.fixture
 def disk():
     """A block device of our own, with a file system on it."""
