@@ -26,6 +26,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use step::{Merge, Outcome};
 
+mod input;
 mod step;
 
 /// Whoever waits for another merge looks this often whether it is still wanted.

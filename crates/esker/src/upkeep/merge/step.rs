@@ -3,11 +3,10 @@
 //! Invariants: all versions that the inputs have of a key go to one run; a step ends between two keys, and what it has
 //! come to until then is all that its inputs lose. Nothing of the tree changes here.
 
+use super::input::{Input, Read};
 use super::*;
 use crate::tree::key::Key;
-use crate::tree::run::index::Index;
 use crate::tree::run::writer::RunWriter;
-use crate::tree::stored::may_meet;
 use crate::tree::RangeMark;
 use crate::upkeep::choose::{Step, Sweep};
 use crate::upkeep::new_run;
@@ -23,20 +22,6 @@ pub(super) struct Outcome<K: Stored> {
     pub(super) reached: Sweep<K::Own>,
 }
 
-struct Input<K: Stored> {
-    handle: RunHandle<K>,
-    blocks: Arc<Index<K>>,
-    index: usize,
-    block: Option<Arc<K::Block>>,
-    at: u32,
-    /// The block behind it, where that had to be looked at.
-    ahead: Option<(usize, Arc<K::Block>)>,
-    /// The last key to be read.
-    last: K::Own,
-    /// Some of it is in the output, or was dropped.
-    taken: bool,
-}
-
 pub(super) struct Merge<'a, K: Stored> {
     core: &'a Core,
     table: &'a Table,
@@ -44,6 +29,8 @@ pub(super) struct Merge<'a, K: Stored> {
     state: &'a TreeState<K>,
     step: &'a Step<K>,
     inputs: Vec<Input<K>>,
+    /// Those that stand on a key that is to be read, by these keys; unless blocks were passed since.
+    order: Option<Vec<usize>>,
     /// What the inputs hold besides, so far.
     left: Vec<RunHandle<K>>,
     horizon: CommitSeq,
@@ -62,16 +49,6 @@ pub(super) struct Merge<'a, K: Stored> {
     read: Read,
 }
 
-/// What was read of the inputs.
-#[derive(Default)]
-struct Read {
-    blocks: u64,
-    /// Behind what some of the input was taken of: what was read to find where it begins is nothing done.
-    bytes: u64,
-    /// How many blocks there are to be read.
-    of_blocks: u64,
-}
-
 /// An input by its place, and the least and the greatest key of the block that it comes to.
 type Whole<K> = (usize, (<K as Key>::Own, <K as Key>::Own));
 
@@ -84,6 +61,25 @@ struct Candidate<K: Stored> {
     at: u32,
     tombstone: bool,
     supersedes: bool,
+}
+
+impl<K: Stored> Candidate<K> {
+    /// The version on which an input stands, which is the one at this place; `None` if it was rolled back.
+    #[inline]
+    fn of(input: &Input<K>, place: usize) -> Option<Self> {
+        let block = input.block.as_ref()?;
+        let tag = K::tag(block, input.at);
+        let seq = if input.handle.seq == CommitSeq::ZERO { tag.seq } else { input.handle.seq };
+        (!input.handle.aborted.contains(tag.ordinal)).then(|| Candidate {
+            order: VersionOrder::new(seq, tag.ordinal),
+            input: place,
+            offset: input.blocks.entry(input.index).offset,
+            block: block.clone(),
+            at: input.at,
+            tombstone: tag.tombstone,
+            supersedes: tag.supersedes,
+        })
+    }
 }
 
 impl<'a, K: Stored> Merge<'a, K> {
@@ -119,6 +115,7 @@ impl<'a, K: Stored> Merge<'a, K> {
             state,
             step,
             inputs,
+            order: None,
             left,
             horizon,
             marks: state.marks_at(horizon),
@@ -191,6 +188,10 @@ impl<'a, K: Stored> Merge<'a, K> {
 
     /// Copies the block that comes next, if no other input has keys between its own, and all of it stays as it is.
     fn copy_untouched(&mut self) -> Result<bool> {
+        // The one that comes next would have to be among these.
+        if self.order.as_ref().is_some_and(|order| order.iter().all(|i| self.inputs[*i].next_block().is_none())) {
+            return Ok(false);
+        }
         let Some((lead, bounds)) = self.whole_block()? else { return Ok(false) };
         self.close_full()?;
         if let Some(writer) = self.writer.as_mut().filter(|w| !w.can_copy()) {
@@ -215,7 +216,8 @@ impl<'a, K: Stored> Merge<'a, K> {
         let input = &mut self.inputs[lead];
         self.read.blocks += u64::from(!input.is_open());
         self.read.bytes += u64::from(entry.block().stored_bytes);
-        (input.index, input.block, input.at, input.taken) = (index + 1, None, 0, true);
+        input.pass_block(index);
+        self.order = None;
         Ok(true)
     }
 
@@ -368,44 +370,46 @@ impl<'a, K: Stored> Merge<'a, K> {
 
     /// Puts the least key that any input stands on into `room`; false if there is none.
     fn least(&mut self, room: &mut K::Room) -> Result<bool> {
-        for input in &mut self.inputs {
-            input.stand(&mut self.read)?;
+        if self.order.is_none() {
+            self.inputs.iter_mut().try_for_each(|input| input.stand(&mut self.read))?;
+            let mut order: Vec<usize> = (0..self.inputs.len()).filter(|i| self.inputs[*i].key().is_some()).collect();
+            order.sort_by(|a, b| self.which_first(*a, *b));
+            self.order = Some(order);
         }
-        let mut least = None;
-        for key in self.inputs.iter().filter_map(Input::key) {
-            if least.is_none_or(|l| K::cmp(key, l).is_lt()) {
-                least = Some(key);
-            }
-        }
-        Ok(least.map(|key| K::put(room, key)).is_some())
+        let first = self.order.iter().flatten().next();
+        Ok(first.and_then(|i| self.inputs[*i].key()).map(|key| K::put(room, key)).is_some())
     }
 
+    /// Which of two inputs that stand on a key comes first?
+    #[inline]
+    fn which_first(&self, a: usize, b: usize) -> std::cmp::Ordering {
+        match (self.inputs[a].key(), self.inputs[b].key()) {
+            (Some(one), Some(other)) => K::cmp(one, other).then(a.cmp(&b)),
+            _ => a.cmp(&b),
+        }
+    }
+
+    /// Takes what the inputs have of the least key.
     fn collect(&mut self, key: K::Ref<'_>, versions: &mut Vec<Candidate<K>>) -> Result<()> {
-        for (i, input) in self.inputs.iter_mut().enumerate() {
+        let Some(mut order) = self.order.take() else { return Ok(()) };
+        let is_at = |input: &Input<K>| input.key().is_some_and(|k| K::cmp(k, key).is_eq());
+        while let Some(i) = order.first().copied().filter(|i| is_at(&self.inputs[*i])) {
+            let input = &mut self.inputs[i];
             loop {
-                input.stand(&mut self.read)?;
-                // What lies behind its end is of no concern: it was merged elsewhere.
-                if input.key().is_none_or(|k| K::cmp(k, key).is_ne()) {
+                versions.extend(Candidate::of(input, i));
+                input.pass(&mut self.read)?;
+                if !is_at(input) {
                     break;
                 }
-                let Some(block) = &input.block else { break };
-                let tag = K::tag(block, input.at);
-                let seq = if input.handle.seq == CommitSeq::ZERO { tag.seq } else { input.handle.seq };
-                if !input.handle.aborted.contains(tag.ordinal) {
-                    versions.push(Candidate {
-                        order: VersionOrder::new(seq, tag.ordinal),
-                        input: i,
-                        offset: input.blocks.entry(input.index).offset,
-                        block: block.clone(),
-                        at: input.at,
-                        tombstone: tag.tombstone,
-                        supersedes: tag.supersedes,
-                    });
-                }
-                input.at += 1;
-                input.taken = true;
             }
+            if input.key().is_none() {
+                order.remove(0);
+                continue;
+            }
+            let before = 1 + order[1..].partition_point(|other| self.which_first(*other, i).is_lt());
+            order[..before].rotate_left(1);
         }
+        self.order = Some(order);
         Ok(())
     }
 
@@ -416,146 +420,5 @@ impl<'a, K: Stored> Merge<'a, K> {
         }
         self.done.iter().for_each(|run| run.set_merged_at(self.horizon));
         Ok(())
-    }
-}
-
-impl<K: Stored> Input<K> {
-    /// Stands on the first of the handle's keys from `first` to `last`.
-    fn new(
-        handle: &RunHandle<K>,
-        blocks: Arc<Index<K>>,
-        first: K::Ref<'_>,
-        last: K::Own,
-        read: &mut Read,
-    ) -> Result<Self> {
-        let index = handle.run.seek_beside_cache(&blocks, first)?;
-        let mut input =
-            Input { handle: handle.clone(), blocks, index, block: None, at: 0, ahead: None, last, taken: false };
-        while let Some(entry) = input.blocks.entries().get(input.index) {
-            if K::is_first_known(entry) && K::cmp(K::first(entry), first).is_ge() {
-                break;
-            }
-            let block = input.open(read)?;
-            input.at = K::lower_bound(&block, first);
-            if input.at < K::rows(&block) {
-                break;
-            }
-            // All of it lies before, for all that the index knew.
-            (input.block, input.at, input.index) = (None, 0, input.index + 1);
-        }
-        Ok(input)
-    }
-
-    /// The key it stands on, or what its next block begins with; nothing is read.
-    fn peek(&self) -> Option<K::Ref<'_>> {
-        let key = match &self.block {
-            Some(block) if self.at < K::rows(block) => Some(K::key(block, self.at)),
-            _ => self.blocks.entries().get(self.unread_block()?).map(K::first),
-        };
-        key.filter(|key| K::cmp(*key, K::lend(&self.last)).is_le())
-    }
-
-    /// The block that it comes to next, if it stands before it and has read nothing of it.
-    fn unread_block(&self) -> Option<usize> {
-        let index = match &self.block {
-            None => self.index,
-            Some(block) if self.at >= K::rows(block) => self.index + 1,
-            Some(_) => return None,
-        };
-        (index < self.blocks.entries().len()).then_some(index)
-    }
-
-    /// Does it stand in a block that is open?
-    fn is_open(&self) -> bool {
-        self.block.as_ref().is_some_and(|block| self.at < K::rows(block))
-    }
-
-    /// Is it on its [key](Self::peek), or may that come later?
-    fn is_known(&self) -> bool {
-        self.is_open() || self.unread_block().is_some_and(|i| K::is_first_known(&self.blocks.entries()[i]))
-    }
-
-    /// The block that it comes to next, if it has taken nothing of it.
-    fn next_block(&self) -> Option<usize> {
-        match self.is_open() {
-            true => (self.at == 0).then_some(self.index),
-            false => self.unread_block(),
-        }
-    }
-
-    /// Does the block behind this one begin with `last`, the greatest key of this?
-    fn goes_on_behind(&mut self, index: usize, last: K::Ref<'_>, read: &mut Read) -> Result<bool> {
-        let entries = self.blocks.entries();
-        let Some(next) = entries.get(index + 1).filter(|next| may_meet::<K>(&entries[index], next)) else {
-            return Ok(false);
-        };
-        if K::is_first_known(next) {
-            return Ok(K::cmp(K::first(next), last).is_eq());
-        }
-        let block = self.read(index + 1, read)?;
-        let meet = K::cmp(K::key(&block, 0), last).is_eq();
-        self.ahead = Some((index + 1, block));
-        Ok(meet)
-    }
-
-    /// A block, past the cache.
-    fn read(&mut self, index: usize, read: &mut Read) -> Result<Arc<K::Block>> {
-        if let Some((_, block)) = self.ahead.take_if(|(ahead, _)| *ahead == index) {
-            return Ok(block);
-        }
-        read.blocks += 1;
-        if self.taken {
-            read.bytes += u64::from(self.blocks.entry(index).stored_bytes);
-        }
-        Ok(Arc::new(self.handle.run.read_in_order(&self.blocks, index)?))
-    }
-
-    /// Opens its block.
-    fn open(&mut self, read: &mut Read) -> Result<Arc<K::Block>> {
-        let block = self.read(self.index, read)?;
-        self.block = Some(block.clone());
-        Ok(block)
-    }
-
-    /// Makes it stand on its next version, in a block that is read, unless all that is to be read was.
-    fn stand(&mut self, read: &mut Read) -> Result<()> {
-        loop {
-            match &self.block {
-                Some(block) if self.at < K::rows(block) => return Ok(()),
-                Some(_) => (self.block, self.at, self.index) = (None, 0, self.index + 1),
-                None => match self.blocks.entries().get(self.index) {
-                    Some(entry) if K::cmp(K::first(entry), K::lend(&self.last)).is_le() => drop(self.open(read)?),
-                    _ => return Ok(()),
-                },
-            }
-        }
-    }
-
-    /// The key that it [stands](Self::stand) on, if that is to be read.
-    fn key(&self) -> Option<K::Ref<'_>> {
-        let key = K::key(self.block.as_ref()?, self.at);
-        K::cmp(key, K::lend(&self.last)).is_le().then_some(key)
-    }
-
-    /// What the handle holds from the place on where it stands.
-    fn rest(&mut self, read: &mut Read) -> Result<Option<RunHandle<K>>> {
-        loop {
-            match &self.block {
-                Some(block) if self.at < K::rows(block) => break,
-                Some(_) => (self.block, self.at, self.index) = (None, 0, self.index + 1),
-                None => {
-                    let Some(entry) = self.blocks.entries().get(self.index) else { return Ok(None) };
-                    if K::is_first_known(entry) {
-                        let first = K::own(K::first(entry));
-                        let last = self.handle.last.clone();
-                        return Ok((first <= last).then(|| self.handle.narrowed(first, last)));
-                    }
-                    drop(self.open(read)?);
-                }
-            }
-        }
-        let Some(block) = &self.block else { return Ok(None) };
-        let (first, last) = (K::own(K::key(block, self.at)), self.handle.last.clone());
-        Ok((first <= last).then(|| self.handle.narrowed(first, last)))
     }
 }

@@ -1,5 +1,6 @@
 //! Merges that are stopped, refused, or have nothing to do.
 
+use super::input::looked_at;
 use super::Merging;
 use crate::host::SimHost;
 use crate::tests::tables::{
@@ -557,4 +558,33 @@ fn a_block_that_is_not_what_its_index_entry_says_is_not_merged() {
     // Of ordinals the block's head says nothing: they are looked at where it is copied.
     let (e, ..) = merge_with_lying_index(1000, |e| e[1].min_ordinal += 1);
     assert!(matches!(&e, Error::Damage { reason, .. } if reason.to_string().contains("least ordinal")), "{e}");
+}
+
+/// Inputs are kept in order: whichever comes next, it is not looked for among all of them.
+#[test]
+fn a_merge_looks_at_few_keys_however_many_runs_it_joins() {
+    const RUNS: u64 = 32;
+    const ROWS: u64 = 3200;
+    let disk = SimDisk::new(1);
+    let e = open(&disk, options());
+    e.create_table("t", &def()).unwrap();
+    let t = e.open_table("t").unwrap();
+    let mut s = e.session();
+    let ids = commit_rows(&mut s, &t, ROWS);
+    flush::tree(&e.core, &t, &t.tree()).unwrap();
+    for round in 0..RUNS {
+        begin(&mut s);
+        for id in ids.iter().filter(|id| id.0 % RUNS == round) {
+            unsafe { s.update_image(&t, *id, img(round).as_ptr()).unwrap() };
+        }
+        s.commit().unwrap();
+        flush::tree(&e.core, &t, &t.tree()).unwrap();
+    }
+    assert_eq!(t.tree().snapshot().runs.len() as u64, RUNS + 1);
+    looked_at::take();
+    assert!(merge::once_of_all(&e.core, &t, &t.tree()).unwrap());
+    let looked = looked_at::take();
+    assert_eq!((t.tree().snapshot().runs.len(), rows_of(&e, &t)), (1, ROWS));
+    // Twice as many versions as rows; to find a place among so many inputs 6 are looked at, and itself each time.
+    assert!(looked as u64 <= 2 * ROWS * 20, "{looked} for {ROWS} rows of {RUNS} runs");
 }
