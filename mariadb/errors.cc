@@ -119,6 +119,12 @@ bool raise_plain(EsStatus status)
   return true;
 }
 
+void raise_left_over(const char *text)
+{
+  my_printf_error(ER_TABLE_EXISTS_ERROR, "%s, and the server does not know it: DROP TABLE removes it, once nothing else has its name",
+                  MYF(0), text);
+}
+
 int raise_last(THD *thd, const EsSession *session)
 {
   EsError why;

@@ -34,6 +34,12 @@ void raise(EsStatus status, const char *text, myf flags= MYF(0));
 */
 bool raise_plain(EsStatus status);
 
+/**
+  Raises that a table is there of which the server knows nothing, and what to do about it: it was dropped while the engine was
+  missing, say, or its .frm file was lost.
+*/
+void raise_left_over(const char *text);
+
 /** Raises the words of the session's last failure. Returns its HA_ERR_*. */
 int raise_last(THD *thd, const EsSession *session);
 }

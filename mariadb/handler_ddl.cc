@@ -119,7 +119,9 @@ int ha_esker::create(const char *path, TABLE *form, HA_CREATE_INFO *create_info)
   def.temporary= (create_info->options & HA_LEX_CREATE_TMP_TABLE) != 0;
   EsError why;
   EsStatus status= es_create_table(engine, table_name(path), &def, &why);
-  if (status != EsStatus::Ok && has_detail(status))
+  if (status == EsStatus::TableExists)
+    raise_left_over(why.text);
+  else if (status != EsStatus::Ok && has_detail(status))
     raise(status, why.text);
   return ha_error(status);
 }
