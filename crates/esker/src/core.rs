@@ -136,6 +136,15 @@ impl Core {
         }
     }
 
+    /// The same of what may have been dropped since, as it may under whoever reads.
+    #[inline]
+    pub(crate) fn check_own(&self, table: &Table) -> Result<()> {
+        match table.engine() == self.due.engine {
+            true => Ok(()),
+            false => Err(not_own(table)),
+        }
+    }
+
     /// The catalog, for a statement that defines: one at a time.
     pub(crate) fn lock_catalog(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Table>>> {
         self.tables.lock_told(WaitEvent::Definition)

@@ -2,7 +2,10 @@
 
 #![allow(clippy::unwrap_used)]
 
-use esker::{Engine, Error, Isolation, Level, Options, PosixDisk, ScanOptions, Schema, Session, Table, TableDef, Type};
+use esker::{
+    Direction, Engine, Error, IndexPlan, Isolation, KeyRange, Level, LockMode, Options, PosixDisk, ScanOptions, Schema,
+    Session, Table, TableDef, Type,
+};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -85,6 +88,67 @@ fn a_table_of_another_engine_is_refused() {
     let again = Engine::open_dir(&one.0).unwrap();
     is_refused(insert(&mut again.session(), &of_a, 7..8), words);
     assert_eq!(ids(&again), [0, 1, 2]);
+}
+
+/// What reads on, and locks, is in the engine that it began in.
+#[test]
+fn a_cursor_goes_on_with_no_session_of_another_engine() {
+    let (one, other) = (folder("cursor"), folder("cursor-other"));
+    let ((a, table), (b, _)) = (made(&one), made(&other));
+    let (mut session, mut strange) = (a.session(), b.session());
+    insert(&mut session, &table, 0..3).unwrap();
+    session.commit().unwrap();
+    let words = "table 't' is of another engine";
+    for lock in [None, Some(LockMode::Exclusive)] {
+        let options = || ScanOptions { mask: table.all_columns(), lock, ..ScanOptions::default() };
+        let mut rows = session.scan(&table, options()).unwrap();
+        is_refused(rows.next_batch(&mut strange).map(|b| b.ids.len()), words);
+        is_refused(rows.fetch(&mut strange, esker::format::RowId(1)), words);
+        let mut keys = session.open_index_cursor(&table, 0, options()).unwrap();
+        is_refused(keys.seek(&mut strange, KeyRange::default(), Direction::Forward), words);
+        is_refused(keys.seek_key(&mut strange, b"key", Direction::Forward), words);
+        is_refused(keys.seek_from(&mut strange, b"key", Direction::Forward), words);
+        keys.seek(&mut session, KeyRange::default(), Direction::Forward).unwrap();
+        is_refused(keys.next_batch(&mut strange).map(|b| b.ids.len()), words);
+        is_refused(keys.choose(&mut strange, &[]).map(|b| b.ids.len()), words);
+        assert!(!strange.holds_locks());
+        assert!(!rows.next_batch(&mut session).unwrap().ids.is_empty());
+        assert!(!keys.next_batch(&mut session).unwrap().ids.is_empty());
+    }
+}
+
+/// Waiting for it would never end, and nobody's commits are to suffer.
+#[test]
+fn a_position_of_another_log_is_refused_and_writing_goes_on() {
+    let (one, other) = (folder("log"), folder("log-other"));
+    let ((a, table), (b, of_b)) = (made(&one), made(&other));
+    let (mut session, mut strange) = (a.session(), b.session());
+    insert(&mut strange, &of_b, 0..1000).unwrap();
+    let end = strange.commit_unsynced().unwrap();
+    for end in [end, esker::format::Lsn(u64::MAX)] {
+        is_refused(session.await_log(end), "no commit of this engine ends at");
+    }
+    strange.await_log(end).unwrap();
+    insert(&mut session, &table, 0..3).unwrap();
+    let end = session.commit_unsynced().unwrap();
+    session.await_log(end).unwrap();
+    assert!(!a.poisoned());
+    assert_eq!(ids(&a), [0, 1, 2]);
+}
+
+#[test]
+fn an_index_that_is_kept_twice_is_refused_and_the_folder_opens() {
+    let folder = folder("twice");
+    let (engine, table) = made(&folder);
+    let mut session = engine.session();
+    insert(&mut session, &table, 0..3).unwrap();
+    session.commit().unwrap();
+    let keep = |name: &str| IndexPlan::Keep { index: 0, name: name.into() };
+    let twice = [keep("by_id"), keep("again")];
+    is_refused(engine.build_indexes(&table, &twice, &mut |_, _| true).map(drop), "cannot have its index 0 twice");
+    engine.close().unwrap();
+    drop((session, engine, table));
+    assert_eq!(ids(&Engine::open_dir(&folder.0).unwrap()), [0, 1, 2]);
 }
 
 #[test]

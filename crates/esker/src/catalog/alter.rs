@@ -84,7 +84,8 @@ impl Engine {
     ///
     /// # Errors
     /// [`Error::DuplicateKey`] with the place in `plan` if two rows have the same unique key; [`Error::Interrupted`];
-    /// [`Error::LockTimeout`] while a prepared transaction has written in the table.
+    /// [`Error::LockTimeout`] while a prepared transaction has written in the table; [`Error::InvalidArgument`] for a plan that keeps
+    /// an index that is not there, or one twice.
     pub fn build_indexes(
         &self,
         table: &Arc<Table>,
@@ -158,10 +159,17 @@ fn build(
         (table.trees(), table.writes.load(Ordering::Relaxed))
     };
     let layout = table.entry_with(&before).layout;
-    let mut new = Vec::new();
+    let (mut new, mut kept) = (Vec::new(), BTreeSet::new());
     for (place, wanted) in plan.iter().enumerate() {
         match wanted {
-            IndexPlan::Keep { index, .. } => drop(before.index(*index)?),
+            IndexPlan::Keep { index, .. } => {
+                before.index(*index)?;
+                // No table has a tree twice: whoever opened the folder would refuse it.
+                if !kept.insert(*index) {
+                    let why = format!("table '{}' cannot have its index {index} twice", table.name());
+                    return Err(Error::InvalidArgument(why));
+                }
+            }
             IndexPlan::Add(def) => {
                 let tree = core.ids.new_tree();
                 // Trees of a table come later than its first indexes, which count from 1 on: no id is used twice.

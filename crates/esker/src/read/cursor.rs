@@ -182,7 +182,11 @@ impl Cursor {
     }
 
     /// The next rows; empty at the end. A locking cursor gives one at a time.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for a session of another engine; those of reading and, if it locks, of locks.
     pub fn next_batch(&mut self, session: &mut Session) -> Result<Batch<'_>> {
+        session.core.check_own(&self.table)?;
         session.works_on(&self.table.work, Kind::Read);
         if self.options.lock.is_some() {
             return self.next_locked(session);
@@ -446,7 +450,11 @@ impl Cursor {
     }
 
     /// The image of one row, as the cursor's view sees it or, if the cursor locks, locked and newest.
+    ///
+    /// # Errors
+    /// As for [`next_batch`](Self::next_batch).
     pub fn fetch(&mut self, session: &mut Session, row: RowId) -> Result<Option<*const u8>> {
+        session.core.check_own(&self.table)?;
         session.works_on(&self.table.work, Kind::Read);
         let table = self.table.clone();
         let found = if let Some(mode) = self.options.lock {

@@ -289,6 +289,7 @@ impl IndexCursor {
 
     /// The same for a key that one entry can have at most: it is looked up.
     pub fn seek_key(&mut self, session: &mut Session, key: &[u8], direction: Direction) -> Result<()> {
+        session.core.check_own(&self.table)?;
         session.works_on(&self.definition.work, Kind::Read);
         session.seal_for_read(&self.table)?;
         if self.options.lock.is_some() {
@@ -347,7 +348,11 @@ impl IndexCursor {
     }
 
     /// The next rows; empty at the end. A locking cursor gives one at a time.
+    ///
+    /// # Errors
+    /// As for [`Cursor::next_batch`](crate::Cursor::next_batch).
     pub fn next_batch(&mut self, session: &mut Session) -> Result<IndexBatch<'_>> {
+        session.core.check_own(&self.table)?;
         session.works_on(&self.definition.work, Kind::Read);
         match self.options.lock {
             Some(mode) => self.next_locked(session, mode)?,
@@ -374,6 +379,7 @@ impl IndexCursor {
 
     /// Begins to read anew, under the cursor's view or, if it locks, the newest.
     fn read(&mut self, session: &mut Session, range: &KeyRange, direction: Direction) -> Result<()> {
+        session.core.check_own(&self.table)?;
         session.works_on(&self.definition.work, Kind::Read);
         session.seal_for_read(&self.table)?;
         if self.options.lock.is_some() {

@@ -247,7 +247,17 @@ impl Session {
     }
 
     /// Returns when the log is durable up to `end`, as far as the configuration asks for it.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for a position that the log has not come to: it is another engine's.
     pub fn await_log(&self, end: Lsn) -> Result<()> {
+        let wal = &self.core.wal;
+        if end > wal.durable_lsn() && end > wal.end_lsn() {
+            let reached = wal.end_lsn();
+            return Err(Error::InvalidArgument(format!(
+                "the log ends at {reached}: no commit of this engine ends at {end}"
+            )));
+        }
         make_durable(&self.core, Committer::No, end)
     }
 

@@ -33,8 +33,9 @@ impl IndexCursor {
     /// keep too much of blocks in memory for one batch, the first of them: the next batch begins behind these.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if there is no such place in it; those of reading.
+    /// [`Error::InvalidArgument`] if there is no such place in it, or for a session of another engine; those of reading.
     pub fn choose(&mut self, session: &mut Session, places: &[u32]) -> Result<IndexBatch<'_>> {
+        session.core.check_own(&self.table)?;
         session.works_on(&self.definition.work, Kind::Read);
         let count = self.buffer.ids.len();
         let in_order = places.windows(2).all(|two| two[0] < two[1]);
