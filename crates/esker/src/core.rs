@@ -129,10 +129,10 @@ impl Core {
     /// as of another order of commits. So it does if the table was dropped.
     #[inline]
     pub(crate) fn check_usable(&self, table: &Table) -> Result<()> {
-        match table.engine() == self.due.engine {
-            true if table.is_dropped() => Err(Error::NoSuchTable(table.name())),
-            true => Ok(()),
-            false => Err(not_own(table)),
+        self.check_own(table)?;
+        match table.is_dropped() {
+            true => Err(Error::NoSuchTable(table.name())),
+            false => Ok(()),
         }
     }
 

@@ -30,6 +30,8 @@ mod state;
 mod stored;
 #[path = "model/sync.rs"]
 mod sync;
+#[path = "../src/tally.rs"]
+mod tally;
 #[path = "model/key_tree.rs"]
 mod tree;
 #[path = "../src/version.rs"]

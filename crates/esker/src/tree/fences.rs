@@ -8,6 +8,7 @@
 
 use crate::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use crate::tree::arena::Arena;
+use crate::tree::key::Rank;
 use esker_format::prefetch;
 use std::mem::size_of;
 
@@ -18,18 +19,19 @@ const FIRST_NODES: usize = if cfg!(test) { 4 } else { 128 };
 /// So many keys are looked for at once, at most: about as many lines as a processor fetches beside each other.
 pub(crate) const TOGETHER: usize = 12;
 
-/// So many ranks fill a line of the processor's cache, and are looked at together.
+/// So many ranks are looked at together: they fill a line of the processor's cache, or the two beside each other that it fetches as
+/// one.
 const LINE: usize = 8;
 /// Enough for 2^36 nodes.
 const MOST_LEVELS: usize = 12;
 
 /// What [`Fences::newest`] points to, in the arena.
-struct Array<N> {
+struct Array<N, R> {
     nodes: *const *const N,
     count: usize,
     /// Of the nodes; then level by level the last rank of each line of the level below, up to a level of one line. Each with its
     /// length.
-    ranks: [(*const u64, usize); MOST_LEVELS],
+    ranks: [(*const R, usize); MOST_LEVELS],
     levels: usize,
 }
 
@@ -38,13 +40,13 @@ struct Array<N> {
 struct Apart<T>(T);
 
 /// Of one memtable, in its arena.
-pub(crate) struct Fences<N> {
-    newest: Apart<AtomicPtr<Array<N>>>,
+pub(crate) struct Fences<N, R> {
+    newest: Apart<AtomicPtr<Array<N, R>>>,
     /// How many there are in the list.
     nodes: AtomicUsize,
 }
 
-impl<N> Fences<N> {
+impl<N, R: Rank> Fences<N, R> {
     pub(crate) fn new() -> Self {
         Fences { newest: Apart(AtomicPtr::new(std::ptr::null_mut())), nodes: AtomicUsize::new(0) }
     }
@@ -56,13 +58,13 @@ impl<N> Fences<N> {
     }
 
     /// Makes an array of these nodes, `count` of them at most; without memory for it the last one serves on.
-    pub(crate) fn make(&self, arena: &Arena, count: usize, nodes: impl Iterator<Item = (u64, *const N)>) {
+    pub(crate) fn make(&self, arena: &Arena, count: usize, nodes: impl Iterator<Item = (R, *const N)>) {
         if let Some(array) = Array::new(arena, count, nodes) {
             self.newest.0.store(array, Ordering::Release);
         }
     }
 
-    fn newest(&self) -> Option<&Array<N>> {
+    fn newest(&self) -> Option<&Array<N, R>> {
         // SAFETY: null, or an array that was written before it was published, in the arena of the memtable that owns `self`.
         unsafe { self.newest.0.load(Ordering::Acquire).as_ref() }
     }
@@ -74,12 +76,16 @@ impl<N> Fences<N> {
 
     /// The last node before a key, of those in the array: its rank is less than `rank`, or equal and `is_less` says so.
     #[inline]
-    pub(crate) fn last_before(&self, rank: u64, is_less: impl Fn(*const N) -> bool) -> Option<*const N> {
+    pub(crate) fn last_before(&self, rank: R, is_less: impl Fn(*const N) -> bool) -> Option<*const N> {
         let array = self.newest()?;
         let (ranks, nodes) = (array.level(0), array.nodes());
         let mut before = array.ranks_below(rank);
         if ranks.get(before) == Some(&rank) {
-            let alike = rank.checked_add(1).map_or(ranks.len(), |above| array.ranks_below(above));
+            // Mostly it is the only one.
+            let alike = match ranks.get(before + 1) == Some(&rank) {
+                true => before + ranks[before..].partition_point(|other| *other == rank),
+                false => before + 1,
+            };
             before += nodes[before..alike].partition_point(|node| is_less(*node));
         }
         Some(nodes[before.checked_sub(1)?])
@@ -88,15 +94,16 @@ impl<N> Fences<N> {
 
 /// For each of these ranks, [`TOGETHER`] at most, the last node of its array that has a lesser one, which is on its way from
 /// memory; null if there is none. Unlike [`Fences::last_before`] it compares no nodes: where many have one rank it is farther away.
-pub(crate) fn before_each<'a, N: 'a>(wanted: impl Iterator<Item = (&'a Fences<N>, u64)>) -> [*const N; TOGETHER] {
-    let mut places = [(None, 0, 0); TOGETHER];
+pub(crate) fn before_each<'a, N: 'a, R: Rank + 'a>(
+    wanted: impl Iterator<Item = (&'a Fences<N, R>, R)>,
+) -> [*const N; TOGETHER] {
+    let mut places = [const { None }; TOGETHER];
     for (place, (fences, rank)) in places.iter_mut().zip(wanted) {
-        *place = (fences.newest(), rank, 0);
+        *place = fences.newest().map(|array| (array, rank, 0));
     }
-    let levels = places.iter().filter_map(|(array, ..)| Some((*array)?.levels)).max().unwrap_or(0);
+    let levels = places.iter().flatten().map(|(array, ..)| array.levels).max().unwrap_or(0);
     for level in (0..levels).rev() {
-        for (array, rank, place) in &mut places {
-            let Some(array) = array.filter(|array: &&Array<N>| level < array.levels) else { continue };
+        for (array, rank, place) in places.iter_mut().flatten().filter(|(array, ..)| level < array.levels) {
             *place = array.ranks_below_at(level, *place, *rank);
             match level.checked_sub(1) {
                 Some(below) => prefetch(array.level(below).as_ptr().wrapping_add(*place * LINE)),
@@ -104,17 +111,18 @@ pub(crate) fn before_each<'a, N: 'a>(wanted: impl Iterator<Item = (&'a Fences<N>
             }
         }
     }
-    places.map(|(array, _, place)| {
-        let node = array.and_then(|array| array.nodes().get(place.checked_sub(1)?).copied()).unwrap_or_default();
+    places.map(|place| {
+        let node =
+            place.and_then(|(array, _, place)| array.nodes().get(place.checked_sub(1)?).copied()).unwrap_or_default();
         prefetch(node);
         node
     })
 }
 
-impl<N> Array<N> {
-    fn new(arena: &Arena, count: usize, nodes: impl Iterator<Item = (u64, *const N)>) -> Option<*mut Self> {
+impl<N, R: Rank> Array<N, R> {
+    fn new(arena: &Arena, count: usize, nodes: impl Iterator<Item = (R, *const N)>) -> Option<*mut Self> {
         let room = arena.allocate(size_of::<Self>() + count * size_of::<*const N>()).ok()?.cast::<Self>();
-        let lowest = new_level(arena, count)?;
+        let lowest = new_level::<R>(arena, count)?;
         // SAFETY: fresh, aligned to 8 bytes as all its types are, and large enough for an array and `count` nodes.
         unsafe {
             let to_nodes = room.add(1).cast::<*const N>();
@@ -135,8 +143,8 @@ impl<N> Array<N> {
     fn make_levels(&mut self, arena: &Arena) -> Option<()> {
         while self.levels < MOST_LEVELS && self.level(self.levels - 1).len() > LINE {
             let lines = self.level(self.levels - 1).chunks(LINE);
-            let (count, above) = (lines.len(), new_level(arena, lines.len())?);
-            for (place, last) in lines.filter_map(<[u64]>::last).enumerate() {
+            let (count, above) = (lines.len(), new_level::<R>(arena, lines.len())?);
+            for (place, last) in lines.filter_map(<[R]>::last).enumerate() {
                 // SAFETY: there is room for as many as there are lines.
                 unsafe { above.add(place).write(*last) };
             }
@@ -152,7 +160,7 @@ impl<N> Array<N> {
     }
 
     #[inline]
-    fn level(&self, level: usize) -> &[u64] {
+    fn level(&self, level: usize) -> &[R] {
         let (ranks, count) = self.ranks[level];
         // SAFETY: so many were written, in an arena that outlives `self`.
         unsafe { std::slice::from_raw_parts(ranks, count) }
@@ -160,7 +168,7 @@ impl<N> Array<N> {
 
     /// How many nodes have a lesser rank.
     #[inline]
-    fn ranks_below(&self, rank: u64) -> usize {
+    fn ranks_below(&self, rank: R) -> usize {
         let mut place = 0;
         for level in (0..self.levels).rev() {
             place = self.ranks_below_at(level, place, rank);
@@ -170,7 +178,7 @@ impl<N> Array<N> {
 
     /// How many ranks of a level are less, if those of the level above are `place`.
     #[inline]
-    fn ranks_below_at(&self, level: usize, place: usize, rank: u64) -> usize {
+    fn ranks_below_at(&self, level: usize, place: usize, rank: R) -> usize {
         let ranks = self.level(level);
         // Beyond the last line where all are less.
         let from = (place * LINE).min(ranks.len());
@@ -180,8 +188,8 @@ impl<N> Array<N> {
 }
 
 /// Room for so many ranks, which begins where a line does.
-fn new_level(arena: &Arena, ranks: usize) -> Option<*mut u64> {
-    let room = arena.allocate((ranks + LINE) * size_of::<u64>()).ok()?;
-    // SAFETY: less than a line is passed over, and there is a line more.
-    Some(unsafe { room.add(room.align_offset(LINE * size_of::<u64>())) }.cast())
+fn new_level<R>(arena: &Arena, ranks: usize) -> Option<*mut R> {
+    let room = arena.allocate((ranks + LINE) * size_of::<R>()).ok()?;
+    // SAFETY: less than so many ranks are passed over, and there is room for more.
+    Some(unsafe { room.add(room.align_offset(LINE * size_of::<R>())) }.cast())
 }

@@ -3,6 +3,7 @@
 //!
 //! Invariant: keys of one tree have one total order, in memory and on disk: that of their integers, or of their bytes.
 
+use crate::tally::tally;
 use crate::tree::arena::Arena;
 use crate::Result;
 use esker_format::RowId;
@@ -22,6 +23,8 @@ pub(crate) trait Key: Sized + Send + Sync + 'static {
     type InNode;
     /// What of a key is compared first, without a look at the rest.
     type Head: Copy;
+    /// A number that does not fall where keys rise.
+    type Rank: Rank;
     /// Not above any key, and in no arena.
     const LEAST: Self::InNode;
 
@@ -73,11 +76,75 @@ pub(crate) trait Key: Sized + Send + Sync + 'static {
     /// A key that was written out, and nothing else.
     fn read(bytes: &[u8]) -> Self::Ref<'_>;
 
-    /// A number that does not fall where keys rise.
-    fn rank(key: Self::Ref<'_>) -> u64;
+    /// Its rank.
+    fn rank(key: Self::Ref<'_>) -> Self::Rank;
 
     /// Nodes get their heights by this: a function of the key, so that a seed replays exactly.
     fn hash(key: Self::Ref<'_>) -> u64;
+}
+
+/// A number by which keys are looked for before they are compared.
+pub(crate) trait Rank: Copy + Ord + Send + Sync {
+    /// Which part of the way from `first` to `last`, which is not the same, is to be gone to it. It is none of those beyond them.
+    fn part(self, first: Self, last: Self) -> f64;
+}
+
+impl Rank for u64 {
+    #[inline]
+    fn part(self, first: u64, last: u64) -> f64 {
+        (self - first) as f64 / (last - first) as f64
+    }
+}
+
+/// The first 16 bytes of a key, as a number in their order; what is shorter ends with zeros. Of a key of several columns the first
+/// 8 are often those of many others, too: a tenant's, a day's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct FirstBytes {
+    high: u64,
+    low: u64,
+}
+
+impl FirstBytes {
+    const ZERO: FirstBytes = FirstBytes { high: 0, low: 0 };
+
+    #[inline]
+    fn number(self) -> u128 {
+        u128::from(self.high) << 64 | u128::from(self.low)
+    }
+}
+
+impl From<&[u8]> for FirstBytes {
+    #[inline]
+    fn from(key: &[u8]) -> Self {
+        let padded = || {
+            let mut all = [0; size_of::<FirstBytes>()];
+            all[..key.len()].copy_from_slice(key);
+            all
+        };
+        let number = u128::from_be_bytes(key.first_chunk().copied().unwrap_or_else(padded));
+        FirstBytes { high: (number >> 64) as u64, low: number as u64 }
+    }
+}
+
+impl Ord for FirstBytes {
+    #[inline]
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.number().cmp(&other.number())
+    }
+}
+
+impl PartialOrd for FirstBytes {
+    #[inline]
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Rank for FirstBytes {
+    #[inline]
+    fn part(self, first: Self, last: Self) -> f64 {
+        (self.number() - first.number()) as f64 / (last.number() - first.number()) as f64
+    }
 }
 
 /// A table's rows, by their ids.
@@ -89,6 +156,7 @@ impl Key for ByRow {
     type Room = RowId;
     type InNode = RowId;
     type Head = ();
+    type Rank = u64;
     const LEAST: RowId = RowId::ZERO;
 
     #[inline]
@@ -167,8 +235,7 @@ pub(crate) enum ByBytes {}
 
 /// Bytes in an arena.
 pub(crate) struct InArena {
-    /// The first of them, as a number in their order; what is shorter ends with zeros.
-    head: u64,
+    head: FirstBytes,
     at: *const u8,
     bytes: u32,
 }
@@ -178,8 +245,9 @@ impl Key for ByBytes {
     type Own = Arc<[u8]>;
     type Room = Vec<u8>;
     type InNode = InArena;
-    type Head = u64;
-    const LEAST: InArena = InArena { head: 0, at: std::ptr::NonNull::dangling().as_ptr(), bytes: 0 };
+    type Head = FirstBytes;
+    type Rank = FirstBytes;
+    const LEAST: InArena = InArena { head: FirstBytes::ZERO, at: std::ptr::NonNull::dangling().as_ptr(), bytes: 0 };
 
     fn cmp(a: &[u8], b: &[u8]) -> Ordering {
         a.cmp(b)
@@ -222,17 +290,18 @@ impl Key for ByBytes {
     }
 
     #[inline]
-    fn head(key: &[u8]) -> u64 {
-        let mut head = [0; size_of::<u64>()];
-        let bytes = key.len().min(head.len());
-        head[..bytes].copy_from_slice(&key[..bytes]);
-        u64::from_be_bytes(head)
+    fn head(key: &[u8]) -> FirstBytes {
+        key.into()
     }
 
     #[inline]
-    unsafe fn cmp_kept(kept: &InArena, head: u64, key: &[u8]) -> Ordering {
+    unsafe fn cmp_kept(kept: &InArena, head: FirstBytes, key: &[u8]) -> Ordering {
         // SAFETY: the caller's promise. Heads that differ tell; equal ones may be of keys that end with zeros.
-        kept.head.cmp(&head).then_with(|| unsafe { Self::kept(kept) }.cmp(key))
+        kept.head.cmp(&head).then_with(|| {
+            #[cfg(test)]
+            whole_keys::count();
+            unsafe { Self::kept(kept) }.cmp(key)
+        })
     }
 
     fn length(key: &[u8]) -> usize {
@@ -248,14 +317,19 @@ impl Key for ByBytes {
     }
 
     #[inline]
-    fn rank(key: &[u8]) -> u64 {
-        Self::head(key)
+    fn rank(key: &[u8]) -> FirstBytes {
+        key.into()
     }
 
     fn hash(key: &[u8]) -> u64 {
         // FNV-1a: heights need no better one.
         key.iter().fold(0xCBF2_9CE4_8422_2325, |h, b| (h ^ u64::from(*b)).wrapping_mul(0x100_0000_01B3))
     }
+}
+
+tally! {
+    /// Counts the keys in memtables that this thread compared as a whole.
+    whole_keys
 }
 
 /// Counts the keys of bytes that this thread allocated.
@@ -274,5 +348,35 @@ pub(crate) mod copies {
     /// How many since the last call.
     pub(crate) fn take() -> usize {
         KEYS.with(|k| k.replace(0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_do_not_fall_where_keys_rise() {
+        let pieces: [&[u8]; 6] = [b"", b"\0", b"\x7f", b"seven b", b"16 bytes of them", b"\xff\xff"];
+        let both = |a: &[u8], b: &[u8]| [a, b].concat();
+        let mut keys: Vec<Vec<u8>> = pieces.iter().flat_map(|a| pieces.iter().map(|b| both(a, b))).collect();
+        keys.sort_unstable();
+        let ranks: Vec<FirstBytes> = keys.iter().map(|key| ByBytes::rank(key)).collect();
+        assert!(ranks.is_sorted());
+        // Of 16 bytes or fewer that do not end with zeros each has its own.
+        let mut told = ranks.clone();
+        told.dedup();
+        keys.iter_mut().for_each(|key| {
+            key.resize(16, 0);
+        });
+        keys.dedup();
+        assert_eq!(told.len(), keys.len());
+    }
+
+    #[test]
+    fn parts_of_the_way_are_told_where_only_the_last_bytes_differ() {
+        let rank = |n: u64| ByBytes::rank(&[b"a tenant".as_slice(), &n.to_be_bytes()].concat());
+        assert_eq!(rank(25).part(rank(0), rank(100)), 0.25);
+        assert_eq!(25u64.part(0, 100), 0.25);
     }
 }

@@ -52,7 +52,7 @@ pub(crate) struct Memtable<K: Key = ByRow> {
     /// What slots point to.
     aborted: Mutex<Vec<Arc<Aborted>>>,
     /// Where searches begin.
-    pub(super) fences: Fences<Node<K>>,
+    pub(super) fences: Fences<Node<K>, K::Rank>,
     versions: AtomicUsize,
     /// Of the memory held: what unended transactions had in older memtables. No flush frees it.
     pinned_bytes: AtomicUsize,
@@ -372,6 +372,7 @@ impl<K: Key> Memtable<K> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tree::key::whole_keys;
     use crate::tree::key::ByBytes;
     use crate::tree::search::seek_each;
     use esker_format::{CommitSeq, RowId};
@@ -453,9 +454,11 @@ mod tests {
         let key_of = |way: u64, n: u64| match way {
             0 => (2 * n).to_be_bytes().to_vec(),
             1 => (2 * (n * 7919 % most)).to_be_bytes().to_vec(),
-            _ => [b"all alike", (2 * (n * 7919 % most)).to_be_bytes().as_slice()].concat(),
+            2 => [b"a tenant".as_slice(), &(2 * (n * 7919 % most)).to_be_bytes()].concat(),
+            3 => [b"all alike".as_slice(), &(2 * (n * 7919 % most)).to_be_bytes()].concat(),
+            _ => [b"all of them alike".as_slice(), &(2 * (n * 7919 % most)).to_be_bytes()].concat(),
         };
-        for way in 0..3 {
+        for way in 0..5 {
             let m = Memtable::<ByBytes>::new(Lsn(1)).unwrap();
             let slot = m.new_slot(TxnId(1)).unwrap();
             let (mut model, mut from_fences) = (std::collections::BTreeSet::new(), 0);
@@ -491,6 +494,23 @@ mod tests {
             assert_eq!(m.at_level(0).filter(|n| n.height > 3).count(), m.at_level(3).count(), "way {way}");
             assert!(from_fences > most as usize, "way {way}: {from_fences}");
         }
+    }
+
+    /// Keys of a tenant and a number: the first 8 bytes tell nothing, the next do.
+    #[test]
+    fn keys_that_begin_alike_are_told_apart_without_a_look_at_them() {
+        let most: u64 = if cfg!(miri) { 70 } else { 700 };
+        let key_of = |n: u64| [b"a tenant".as_slice(), &(2 * (n * 7919 % most)).to_be_bytes()].concat();
+        let m = Memtable::<ByBytes>::new(Lsn(1)).unwrap();
+        let slot = m.new_slot(TxnId(1)).unwrap();
+        whole_keys::take();
+        for n in 0..most {
+            unsafe { m.put(&key_of(n), slot, Change::of_row(n, Some(b""), false)).unwrap() };
+        }
+        assert_eq!(whole_keys::take(), 0, "where none is there");
+        assert!((0..most).all(|n| m.get(&key_of(n)).is_some()));
+        let looked = whole_keys::take();
+        assert!((most as usize..=8 * most as usize).contains(&looked), "{looked} where each is there");
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //! a clock: what was used since it was last looked at goes round once more. Invariants: `bytes` is the sum over all that
 //! hangs somewhere; whoever has something is in the queue once; it is on its account until its last reader lets go.
 
+use crate::tree::key::Rank;
 use crate::tree::run::bytes::Takes;
 use crate::tree::run::cache::{BlockCache, Slot};
 use crate::tree::run::filters::{Filters, GROUP};
@@ -30,7 +31,7 @@ const BESIDE: usize = 8;
 pub(crate) struct Index<K: Stored> {
     entries: Box<[K::Entry]>,
     /// Of the last key of each: looked through before entries are.
-    ranks: Box<[u64]>,
+    ranks: Box<[K::Rank]>,
     slots: Box<[Slot<K::Block>]>,
     filters: Option<Filters>,
     /// Was it used since it was last looked at?
@@ -43,7 +44,7 @@ impl<K: Stored> Index<K> {
     pub(crate) fn new(entries: Vec<K::Entry>, filters: Option<Filters>, cache: &Arc<BlockCache>) -> Arc<Self> {
         let entries = entries.into_boxed_slice();
         let slots: Box<[Slot<K::Block>]> = entries.iter().map(|_| Slot::default()).collect();
-        let ranks: Box<[u64]> = entries.iter().map(|e| K::rank(K::last(e))).collect();
+        let ranks: Box<[K::Rank]> = entries.iter().map(|e| K::rank(K::last(e))).collect();
         let keys: usize = entries.iter().map(K::key_bytes).sum();
         let bytes = size_of::<Self>() + size_of_val(&*entries) + size_of_val(&*ranks) + size_of_val(&*slots) + keys;
         let bytes = bytes + filters.as_ref().map_or(0, Filters::memory_bytes);
@@ -120,7 +121,7 @@ impl<K: Stored> Index<K> {
 /// The first of these ranks, which rise, that is `rank` or greater, or their end: guessed, as most rise evenly, and searched
 /// where that leads to.
 #[inline]
-fn first_from(ranks: &[u64], rank: u64) -> usize {
+fn first_from<R: Rank>(ranks: &[R], rank: R) -> usize {
     let (mut low, mut high) = (0, ranks.len());
     for _ in 0..GUESSES {
         if high - low <= 2 * BESIDE {
@@ -133,7 +134,7 @@ fn first_from(ranks: &[u64], rank: u64) -> usize {
         if rank > last {
             return high;
         }
-        let share = (rank - first) as f64 / (last - first) as f64;
+        let share = rank.part(first, last);
         let guess = (low + (share * (high - 1 - low) as f64) as usize).clamp(low + 1, high - 2);
         // It is right, or close, or all on one side of it is out.
         if ranks[guess] < rank {
@@ -340,6 +341,7 @@ impl Indexes {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tree::key::{ByBytes, Key};
 
     #[test]
     fn guesses_lead_where_a_search_does() {
@@ -359,6 +361,9 @@ mod tests {
             for rank in beside.chain([0, u64::MAX, u64::MAX / 2]) {
                 let wanted = ranks.partition_point(|r| *r < rank);
                 assert_eq!(first_from(&ranks, rank), wanted, "{rank} among {ranks:?}");
+                let of = |rank: u64| ByBytes::rank(&[b"a tenant".as_slice(), &rank.to_be_bytes()].concat());
+                let alike: Vec<_> = ranks.iter().map(|r| of(*r)).collect();
+                assert_eq!(first_from(&alike, of(rank)), wanted, "{rank} among {ranks:?}, behind what is alike");
             }
         }
     }
