@@ -26,8 +26,9 @@ install)
 plugin_load_add = ha_esker
 # Esker declares itself beta; the server's default accepts gamma and stable only.
 plugin_maturity = beta
-# esker_memory_limit = 1G
-# esker_flush_log_at_trx_commit = 1
+# With loose_ the server starts even where it refuses the plugin, as one that was upgraded does until the plugin is built anew.
+# loose_esker_memory_limit = 1G
+# loose_esker_flush_log_at_trx_commit = 1
 CNF
     echo "installed: $PLUGINS/ha_esker.so and $CONF/esker.cnf (for MariaDB $built)"
     echo "restart the server to load it:  sudo systemctl restart mariadb    then:  SHOW ENGINES;"
