@@ -34,6 +34,9 @@ fn rows(engine: &Engine, table: &str, limit: Option<u64>, as_json: bool, out: &m
     Ok(())
 }
 
+/// In a line, hexadecimal digits are told from text by how they begin.
+const HEX: &[u8] = b"0x";
+
 /// Columns of fixed width hold numbers and dates: bytes that look like text are chance.
 fn as_text(kind: ColumnKind) -> bool {
     !matches!(kind, ColumnKind::Fixed { .. })
@@ -45,7 +48,10 @@ fn line(layout: &Layout, row: &Row<'_>) -> Result<String, Failure> {
         out.push('\t');
         match value {
             Value::Null => out.push_str("\\N"),
-            Value::Bytes(bytes) => out.push_str(&text::field(bytes, as_text(column.kind))),
+            Value::Bytes(bytes) => {
+                let as_text = as_text(column.kind) && !bytes.starts_with(HEX);
+                out.push_str(&text::field(bytes, as_text));
+            }
         }
     }
     Ok(out)

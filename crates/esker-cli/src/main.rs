@@ -62,7 +62,8 @@ enum Job {
     /// Prints a table's committed rows, one a line: row id and the columns' stored bytes
     ///
     /// Text is printed as it is, with \t, \n, \r and \\ for the characters that would break the line; NULL as \N;
-    /// everything else, and all columns of fixed width (numbers, dates), as 0x and hexadecimal digits in stored order.
+    /// everything else, text that begins with 0x too, and all columns of fixed width (numbers, dates), as 0x and hexadecimal
+    /// digits in stored order.
     /// With --json a line is {"row":1,"values":["text",{"hex":"0100"},null]}.
     #[command(after_help = EXIT_CODES)]
     Dump {

@@ -154,6 +154,26 @@ fn dump_prints_rows() {
     assert_eq!((said.code, said.err.as_str()), (1, "esker: no Esker table 'd/none'\n"));
 }
 
+/// Who reads it back must not take one value for another.
+#[test]
+fn a_dumps_line_tells_all_values_apart() {
+    let scratch = Scratch::new();
+    let engine = open(&scratch.db());
+    let table = engine.create("t", &Schema::new().nullable("a", Type::Bytes(100))).unwrap();
+    let values: [Option<&[u8]>; 8] =
+        [None, Some(b""), Some(b"\\N"), Some(b"0x00ff"), Some(&[0, 255]), Some(b"0x"), Some(b"00ff"), Some(b"a\\tb\n")];
+    let mut session = engine.session();
+    for value in values {
+        session.insert(&table, &[value.into()]).unwrap();
+    }
+    session.commit().unwrap();
+    drop(session);
+    engine.close().unwrap();
+    let said = esker(&scratch.db(), &["dump", "t"]);
+    let told: Vec<_> = said.out.lines().map(|line| line.split_once('\t').unwrap().1).collect();
+    assert_eq!(told, ["\\N", "", "\\\\N", "0x307830306666", "0x00ff", "0x3078", "00ff", "a\\\\tb\\n"]);
+}
+
 #[test]
 fn wal_prints_records() {
     let scratch = Scratch::new();

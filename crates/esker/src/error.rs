@@ -79,8 +79,8 @@ pub enum Error {
         /// What it holds.
         reason: FormatError,
     },
-    /// Another process uses the folder.
-    #[error("{0} is in use by another process")]
+    /// Another process uses the folder, or another engine of this one.
+    #[error("{0} is in use by another process, or by another engine of this one")]
     Locked(PathBuf),
     /// No table of this name.
     #[error("no Esker table '{0}'")]
@@ -145,8 +145,8 @@ pub enum Error {
         /// The limit in bytes.
         max: u64,
     },
-    /// Opened read-only.
-    #[error("engine is read-only: {0}")]
+    /// It was opened read-only, or closed; or the system does not permit it.
+    #[error("{0}")]
     ReadOnly(String),
     /// An earlier write or sync failed: nothing more is acknowledged, restart recovers.
     #[error("engine stopped accepting writes after: {0}; restart the server to recover")]

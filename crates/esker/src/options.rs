@@ -66,6 +66,8 @@ const MOST_MIN_RUN_BYTES: usize = 32 << 20;
 /// A block has at least a row, and at most as much as one can be read of.
 const LEAST_BLOCK_BYTES: usize = 512;
 const MOST_BLOCK_BYTES: usize = 16 << 20;
+/// Disks have no room for larger files, and a few of them can be added up.
+const MOST_FILE_BYTES: u64 = 1 << 50;
 
 impl Options {
     /// The same within what the engine can do with.
@@ -76,6 +78,8 @@ impl Options {
             min_run_bytes: self.min_run_bytes.min(MOST_MIN_RUN_BYTES),
             block_bytes: block(self.block_bytes),
             lookup_block_bytes: block(self.lookup_block_bytes),
+            wal_segment_bytes: self.wal_segment_bytes.min(MOST_FILE_BYTES),
+            run_bytes: self.run_bytes.min(MOST_FILE_BYTES),
             ..self
         }
     }

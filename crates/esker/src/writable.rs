@@ -53,8 +53,8 @@ impl Writable {
     /// Fails if it was opened read-only, or was closed: for what may be decided in memory when writing has stopped.
     pub(crate) fn check_open(&self) -> Result<()> {
         match (self.is_read_only(), self.closed.load(Ordering::Acquire)) {
-            (true, _) => Err(Error::ReadOnly("it was opened read-only".into())),
-            (_, true) => Err(Error::ReadOnly("it was closed".into())),
+            (true, _) => Err(Error::ReadOnly("engine is read-only: it was opened read-only".into())),
+            (_, true) => Err(Error::ReadOnly("engine is read-only: it was closed".into())),
             _ => Ok(()),
         }
     }

@@ -435,11 +435,12 @@ fn options_beyond_all_means_are_taken_as_the_nearest() {
         Engine::open(Arc::new(PosixDisk::new()), path, options.clone(), Arc::new(|_, _| ()))
     };
     type Odd = fn(usize) -> Options;
-    let odd: [(&str, Odd); 4] = [
+    let odd: [(&str, Odd); 5] = [
         ("block_bytes", |n| Options { block_bytes: n, ..Options::default() }),
         ("lookup_block_bytes", |n| Options { lookup_block_bytes: n, ..Options::default() }),
         ("bulk_threshold_bytes", |n| Options { bulk_threshold_bytes: n, ..Options::default() }),
         ("min_run_bytes", |n| Options { min_run_bytes: n, ..Options::default() }),
+        ("run_bytes", |n| Options { run_bytes: n as u64, ..Options::default() }),
     ];
     for (name, options) in odd {
         for bytes in [0, usize::MAX] {
@@ -451,6 +452,7 @@ fn options_beyond_all_means_are_taken_as_the_nearest() {
             session.commit().unwrap();
             engine.checkpoint().unwrap_or_else(|e| panic!("{name} {bytes}: {e}"));
             assert!(table.stats().runs > 0, "{name} {bytes}");
+            engine.optimize(&table, &mut |_, _| true).unwrap_or_else(|e| panic!("{name} {bytes}: {e}"));
             drop((session, engine));
             assert_eq!(ids(&open(&folder.0, &options(bytes)).unwrap()).len(), 3000, "{name} {bytes}");
         }

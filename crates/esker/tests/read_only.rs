@@ -4,7 +4,7 @@
 
 use esker::format::row::{pack_values, Value};
 use esker::format::{Column, ColumnKind, Compression, Layout, RowFormat, RowId};
-use esker::io::{AccessHint, Disk, OpenMode};
+use esker::io::{AccessHint, Disk, IoError, IoKind, OpenMode};
 use esker::{Background, BeginOptions, Engine, Error, Isolation, Options, Session, Table, TableDef};
 use esker_io::SimDisk;
 use std::path::Path;
@@ -138,4 +138,18 @@ fn a_folder_that_is_not_there_is_not_made() {
     let error = open(&disk, true).err().unwrap();
     assert!(error.to_string().starts_with("no Esker folder"), "{error}");
     assert!(!disk.exists(Path::new(DIR)).unwrap());
+}
+
+/// Whoever may not even read a file has not opened anything read-only.
+#[test]
+fn what_the_system_does_not_permit_is_told_as_it_says() {
+    let words = "Permission denied (os error 13)";
+    let denied = IoError::new("open", Path::new("/db/MANIFEST"), None, IoKind::ReadOnly, words);
+    let error = Error::from(denied);
+    assert!(matches!(error, Error::ReadOnly(_)), "{error:?}");
+    assert_eq!(error.to_string(), "cannot open /db/MANIFEST: Permission denied (os error 13)");
+    let disk = SimDisk::new(9);
+    drop(open(&disk, false).unwrap());
+    let refused = open(&disk, true).unwrap().create_table("t", &def(false)).unwrap_err();
+    assert_eq!(refused.to_string(), "engine is read-only: it was opened read-only");
 }
