@@ -18,7 +18,8 @@ pub enum Background {
 /// Settings of an engine. What lies beyond its means is taken as the nearest that does not.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Bound of all large memory: memtables, block cache, buffers. Bytes.
+    /// Bound of all large memory: memtables, block cache, buffers. Rows in hand, each a few times its size, and what the process's
+    /// allocator keeps come on top. Bytes.
     pub memory_limit_bytes: u64,
     /// Buffers of one bulk writer, in bytes.
     pub bulk_buffer_bytes: usize,
