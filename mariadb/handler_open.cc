@@ -122,7 +122,9 @@ int ha_esker::info(uint flag)
     stats.deleted= 0;
     row_bytes_= figures.row_bytes;
     stats.data_file_length= figures.data_bytes;
-    stats.index_file_length= 0;
+    /* Trees of indexes are asked for those who look, not for each statement's optimizer. */
+    if (flag & HA_STATUS_VARIABLE_EXTRA)
+      stats.index_file_length= es_table_index_bytes(table_);
     stats.delete_length= figures.free_bytes;
     stats.mean_rec_length= figures.rows ? static_cast<ulong>(figures.data_bytes / figures.rows) : 0;
     if (is_full_delete(ha_thd()))

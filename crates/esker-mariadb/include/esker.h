@@ -947,6 +947,12 @@ void es_table_close(EsTable *table);
 /// `table` is open.
 void es_table_get_stats(const EsTable *table, EsTableStats *stats);
 
+/// Bytes of its indexes, in runs and in memory; 0 after a bug in Esker.
+///
+/// # Safety
+/// `table` is open.
+uint64_t es_table_index_bytes(const EsTable *table);
+
 /// Reads and verifies blocks. `Damage`: the first damage found, in `error`; `*damaged` counts all, `*blocks` those read.
 /// Both are written before a failure only if it is `Damage` or `Interrupted`, which is when `progress` stopped it.
 ///

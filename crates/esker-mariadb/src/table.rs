@@ -426,6 +426,17 @@ pub unsafe extern "C" fn es_table_get_stats(table: *const EsTable, stats: *mut E
     stats.write(figures.unwrap_or_default());
 }
 
+/// Bytes of its indexes, in runs and in memory; 0 after a bug in Esker.
+///
+/// # Safety
+/// `table` is open.
+#[no_mangle]
+pub unsafe extern "C" fn es_table_index_bytes(table: *const EsTable) -> u64 {
+    // SAFETY: the caller's promise.
+    let handle = unsafe { shared(table) };
+    handle.guard.clean_up(|| Ok(handle.table.index_bytes())).unwrap_or_default()
+}
+
 /// Bytes of the columns that have the same length in every row.
 fn fixed_bytes(layout: &Layout) -> u64 {
     let width = |column: &Column| match column.kind {

@@ -2,6 +2,8 @@
 
 use crate::catalog::statistics::Alike;
 use crate::catalog::table::Table;
+use crate::tree::key::ByBytes;
+use crate::tree::TreeState;
 use crate::work::Work;
 use crate::{Error, Result};
 use esker_format::{
@@ -121,6 +123,12 @@ impl Table {
         let trees = self.trees();
         let same = |((_, index), def): ((usize, &Arc<Index>), &IndexDef)| index.is_like(def);
         trees.kept_indexes().count() == defs.len() && trees.kept_indexes().zip(defs).all(same)
+    }
+
+    /// Bytes of run files and memtables of all its indexes.
+    pub fn index_bytes(&self) -> u64 {
+        let of = |state: &TreeState<ByBytes>| state.in_runs().stored_bytes + state.memtable_bytes();
+        self.trees().keys.iter().map(|tree| of(&tree.snapshot())).sum()
     }
 
     /// The bytes with which all keys of the index at this place begin whose first `parts` parts are like a row image's; and

@@ -97,7 +97,7 @@ impl TableDef {
 pub struct TableStats {
     /// Rows, as of the newest commit; an estimate as long as nobody has counted a table of an earlier version.
     pub rows: u64,
-    /// Bytes of run files and memtables.
+    /// Bytes of the rows' run files and memtables; those of indexes: [`Table::index_bytes`].
     pub data_bytes: u64,
     /// Bytes of packed rows in runs, before compression.
     pub raw_bytes: u64,
@@ -469,7 +469,7 @@ impl Table {
         let trees = self.trees();
         let state = trees.rows.snapshot();
         let InRuns { stored_bytes, raw_bytes, versions } = state.in_runs();
-        let memtable_bytes = state.memtables().filter(|m| !m.is_empty()).map(|m| m.used_bytes() as u64).sum();
+        let memtable_bytes = state.memtable_bytes();
         let mut stats = TableStats {
             rows: trees.live.newest(),
             runs: state.runs.len() as u64,

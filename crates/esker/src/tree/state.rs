@@ -176,6 +176,11 @@ impl<K: Stored> TreeState<K> {
         })
     }
 
+    /// Bytes of memory in its memtables.
+    pub(crate) fn memtable_bytes(&self) -> u64 {
+        self.memtables().filter(|m| !m.is_empty()).map(|m| m.used_bytes() as u64).sum()
+    }
+
     /// Brings what is derived from runs and marks up to date with them.
     pub(super) fn settle(&mut self) {
         self.edits += 1;
