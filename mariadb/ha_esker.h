@@ -24,7 +24,7 @@ constexpr uint key_block_bytes= 16 * 1024;
 }
 
 /**
-  Lives on a MEM_ROOT, so its destructor may never run: what it owns is freed in close(), cursors already in rnd_end().
+  Lives on a MEM_ROOT, so its destructor may never run: what it owns is freed in close(), cursors in reset() at the latest.
 */
 class ha_esker final : public handler
 {
@@ -185,6 +185,8 @@ private:
   /* Each row goes the slow way, where it is told. */
   static bool is_traced() { return shim::Trace::any() && shim::Trace::current(); }
   void close_cursors();
+  void end_cursors();
+  void close_ended();
 
   /* The next row of the batch; there is one. */
   int take_image(uchar *buf)
@@ -238,6 +240,10 @@ private:
   EsCursor *fetch_cursor_= nullptr;
   /* The scan of rows is by this one where it is there. */
   EsIndexCursor *index_cursor_= nullptr;
+  /* Ended, and kept for what the last row's blobs point to, see end_cursors(). */
+  EsCursor *ended_scan_= nullptr;
+  EsCursor *ended_fetch_= nullptr;
+  EsIndexCursor *ended_index_= nullptr;
   /* Its rows come from the last to the first. */
   bool backward_= false;
   /* The statement is over in which it was opened: HANDLER goes on in another one. */

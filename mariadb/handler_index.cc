@@ -24,7 +24,7 @@ int ha_esker::index_init(uint, bool)
 int ha_esker::index_end()
 {
   ESKER_CALLED();
-  close_cursors();
+  end_cursors();
   ds_mrr_.dsmrr_close();
   return 0;
 }

@@ -24,18 +24,47 @@ int ha_esker::rnd_init(bool)
 int ha_esker::rnd_end()
 {
   ESKER_CALLED();
-  close_cursors();
+  end_cursors();
   ds_mrr_.dsmrr_close();
   return unlikely(is_sequence()) ? end_sequence(0) : 0;
 }
 
 void ha_esker::close_cursors()
 {
-  es_cursor_close(scan_cursor_);
-  es_cursor_close(fetch_cursor_);
-  es_index_close(index_cursor_);
-  scan_cursor_= fetch_cursor_= nullptr;
-  index_cursor_= nullptr;
+  end_cursors();
+  close_ended();
+}
+
+void ha_esker::close_ended()
+{
+  if (ended_scan_)
+    es_cursor_close(ended_scan_);
+  if (ended_fetch_)
+    es_cursor_close(ended_fetch_);
+  if (ended_index_)
+    es_index_close(ended_index_);
+  ended_scan_= ended_fetch_= nullptr;
+  ended_index_= nullptr;
+}
+
+/*
+  The server uses a row whose reading has ended: of a table with one row, or read by a whole unique key, all through its statement; a
+  duplicate, while it is changed. So the blocks and memtables that its blobs point into stay until the handler is to read anew, or is
+  reset.
+*/
+void ha_esker::end_cursors()
+{
+  if (has_cursors())
+  {
+    close_ended();
+    ended_scan_= scan_cursor_;
+    ended_fetch_= fetch_cursor_;
+    ended_index_= index_cursor_;
+    scan_cursor_= fetch_cursor_= nullptr;
+    index_cursor_= nullptr;
+  }
+  if (!layout_.has_blobs())
+    close_ended();
   batch_start_= next_image_= fast_end_= batch_end_= nullptr;
   next_id_= nullptr;
   columns_stale_= refetch_= semi_read_= other_statement_= false;
