@@ -604,3 +604,52 @@ def test_copying_disk(s):
         finally:
             s.kill()
     on_a_disk(["mkfs.btrfs", "-q", "-f"], cases)
+
+
+def limit_memory(s, more):
+    """What the server may have of address space beyond what it has; None: as much as it likes."""
+    with open(f"/proc/{s.pid()}/status") as f:
+        has = next(int(line.split()[1]) * 1024 for line in f if line.startswith("VmSize"))
+    resource.prlimit(s.pid(), resource.RLIMIT_AS, (resource.RLIM_INFINITY if more is None else has + more, resource.RLIM_INFINITY))
+
+
+def test_memory(s):
+    """No memory is left for long rows, wherever they are written, read or copied; then there is some again."""
+    s.settings = dict(s.settings, max_allowed_packet=256 * MIB)
+    s.create(fresh=True)
+    s.start()
+    c, server_id = s.connect(), s.pid()
+    c.query("CREATE DATABASE test")
+    c.query("USE test")
+    c.query("CREATE TABLE t (id INT PRIMARY KEY, v LONGTEXT, n INT, KEY (v(40)), KEY (n)) ENGINE=Esker CHARSET=latin1")
+    value, rows, told, wrong = {n: f"REPEAT(RANDOM_BYTES(512),{n * 2048})" for n in (8, 20, 40)}, {}, {}, []
+    for turn, more in enumerate([2, 5, 10, 24, 45, 70, 100, 140, 190, 250] * 2):
+        size, key = (8, 20, 40)[turn % 3], turn // 2
+        statements = [
+            (f"REPLACE INTO t VALUES ({key},{value[size]},{size})", {key: size}),
+            (f"UPDATE t SET v={value[8]},n=8 WHERE id={key}", {key: 8}),
+            ("SELECT SUM(CRC32(v)) FROM t", {}),
+            ("SELECT id FROM t ORDER BY v LIMIT 2", {}),
+            ("ALTER TABLE t FORCE, ALGORITHM=COPY" if turn % 2 else "ALTER TABLE t DROP KEY v, ADD KEY v (v(50))", {}),
+            (f"DELETE FROM t WHERE id<{key - 2}", {}),
+        ]
+        for sql, becomes in statements:
+            limit_memory(s, more * MIB)
+            errno, text = error_of(c, sql)
+            limit_memory(s, None)
+            told.setdefault((errno, text[:60] if errno == 1296 else ""), []).append(sql[:20])
+            if errno == 0:
+                rows.update(becomes if sql.startswith("REPLACE") or key in rows else {})
+                rows = {id: size for id, size in rows.items() if not sql.startswith("DELETE") or id >= key - 2}
+            found = {int(id): int(size) for id, size in c.query("SELECT id,LENGTH(v) DIV 1048576 FROM t").rows}
+            if found != rows:
+                wrong.append(f"{sql[:40]} with {more} MiB: {found}, not {rows}")
+                rows = found
+    check(not wrong, f"no memory left: rows are as they were, or as they are to be: {wrong[:3]}")
+    check(s.pid() == server_id, "no memory left: the server goes on")
+    of_engine = sum(len(sqls) for (errno, _), sqls in told.items() if errno == 1296)
+    check(of_engine > 2 and len(told[0, ""]) > 20, f"no memory left: Esker refused {of_engine} statements, {len(told[0, ''])} were carried out")
+    check(all(errno in (0, 5, 1037, 1038, 1041, 1296) for errno, _ in told), f"no memory left: clear errors: {sorted(told)}")
+    check([row[3] for row in c.query("CHECK TABLE t EXTENDED").rows] == ["OK"], "no memory left: the table is sound")
+    c.close()
+    s.stop()

@@ -105,7 +105,7 @@ fn measure(name: &str, kinds: &[ColumnKind], format: RowFormat) {
             fill(&mut builder, &images, width);
             out.clear();
             let start = Instant::now();
-            builder.finish(compression, 1, 7, &mut out);
+            assert!(builder.finish(compression, 1, 7, &mut out).is_ok());
             finish = finish.min(start.elapsed().as_nanos() as f64 / rows as f64);
         }
         let label = format!("{compression:?}").to_lowercase();

@@ -22,6 +22,21 @@ pub(crate) const fn varint_bytes(value: u64) -> usize {
     (64 - (value | 1).leading_zeros() as usize).div_ceil(7)
 }
 
+/// Makes room for `more` bytes. Who appends what only a row's length bounds asks here first: those are gigabytes, and the program
+/// would end where there is no memory for them.
+#[inline]
+pub fn grow(out: &mut Vec<u8>, more: usize) -> Result<(), FormatError> {
+    out.try_reserve(more).map_err(|_| FormatError::OutOfMemory { bytes: more as u64 })
+}
+
+/// So many zeros, if there is memory for them.
+pub fn zeros(bytes: usize) -> Result<Vec<u8>, FormatError> {
+    let mut out = Vec::new();
+    out.try_reserve_exact(bytes).map_err(|_| FormatError::OutOfMemory { bytes: bytes as u64 })?;
+    out.resize(bytes, 0);
+    Ok(out)
+}
+
 /// Appends a varint length and the bytes.
 pub(crate) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     put_varint(out, bytes.len() as u64);

@@ -1,6 +1,7 @@
 //! Owns compression of segments. Invariant: what hardly shrinks is kept plain, and nothing is decompressed into more
 //! bytes than its stored raw length says.
 
+use crate::codec::grow;
 use crate::error::FormatError;
 
 /// How a table's blocks are compressed.
@@ -50,10 +51,11 @@ impl Compressor {
         zstd_level: i32,
         raw: &[u8],
         out: &mut Vec<u8>,
-    ) -> Compression {
+    ) -> Result<Compression, FormatError> {
         if compression == Compression::None || raw.len() < MIN_BYTES {
+            grow(out, raw.len())?;
             out.extend_from_slice(raw);
-            return Compression::None;
+            return Ok(Compression::None);
         }
         let start = out.len();
         let bound = match compression {
@@ -61,6 +63,7 @@ impl Compressor {
             // Too little room makes zstd fail, which is what is wanted when nothing shrinks.
             _ => raw.len(),
         };
+        grow(out, bound)?;
         out.resize(start + bound, 0);
         let place = &mut out[start..];
         let len = match compression {
@@ -70,12 +73,13 @@ impl Compressor {
         match len {
             Some(len) if len < raw.len() - raw.len() / LEAST_GAIN => {
                 out.truncate(start + len);
-                compression
+                Ok(compression)
             }
             _ => {
                 out.truncate(start);
+                // There is room: the bound is no less.
                 out.extend_from_slice(raw);
-                Compression::None
+                Ok(Compression::None)
             }
         }
     }
@@ -136,7 +140,7 @@ mod tests {
                 .collect();
             raw.resize(8000, 0);
             let mut out = Vec::new();
-            let kind = compressor.append(Compression::Lz4, 3, &raw, &mut out);
+            let kind = compressor.append(Compression::Lz4, 3, &raw, &mut out).unwrap();
             assert_eq!(kind == Compression::None, out.len() == raw.len());
             kind
         };
@@ -157,10 +161,10 @@ mod tests {
         let mut compressor = Compressor::default();
         for kind in [Compression::Lz4, Compression::Zstd] {
             let mut out = vec![9];
-            assert_eq!(compressor.append(kind, 3, &random, &mut out), Compression::None);
+            assert_eq!(compressor.append(kind, 3, &random, &mut out), Ok(Compression::None));
             assert_eq!(out[1..], random);
             out.truncate(1);
-            assert_eq!(compressor.append(kind, 3, &text, &mut out), kind);
+            assert_eq!(compressor.append(kind, 3, &text, &mut out), Ok(kind));
             assert!(out.len() < text.len() / 2);
             let unpack = |stored: &[u8], bytes: usize| {
                 let mut raw = vec![1; bytes + SLACK_BYTES];

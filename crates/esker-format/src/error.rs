@@ -92,8 +92,8 @@ pub enum FormatError {
         /// The length it should have had.
         raw_bytes: u64,
     },
-    /// There is no memory for what is to be decoded.
-    #[error("out of memory: {bytes} bytes to decode a block")]
+    /// There is no memory for a row, or for a block or what it decodes to.
+    #[error("out of memory: {bytes} bytes for a row or a block")]
     OutOfMemory {
         /// How many bytes were asked for.
         bytes: u64,

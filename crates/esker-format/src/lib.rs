@@ -32,6 +32,7 @@ mod table_state;
 
 pub use block::{BlockBytes, BlockEntry, RowBlock, RowBlockBuilder, VersionTag};
 pub use catalog::{trees_version, ColumnEntry, LayoutVersion, TableEntry, TreeEntry, TreeKind};
+pub use codec::{grow, zeros};
 pub use column_types::ColumnTypes;
 pub use compress::Compression;
 pub use error::FormatError;

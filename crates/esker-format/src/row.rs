@@ -2,6 +2,7 @@
 //! NULL its length (none for fixed columns) and its value, in the layout's order. Invariant: a packed row that
 //! [`check`] accepts can be unpacked, pushed into a block and taken out again byte for byte.
 
+use crate::codec::grow;
 use crate::error::FormatError;
 use crate::image::{self, is_null, is_null_in, value_of};
 use crate::layout::{Column, ColumnKind, Layout};
@@ -36,11 +37,11 @@ pub unsafe fn packed_len(layout: &Layout, image: *const u8) -> usize {
     total
 }
 
-/// Appends the packed form of an image.
+/// Appends the packed form of an image. Where there is no memory for it, what was appended is none.
 ///
 /// # Safety
 /// As [`packed_len`].
-pub unsafe fn pack(layout: &Layout, image: *const u8, out: &mut Vec<u8>) {
+pub unsafe fn pack(layout: &Layout, image: *const u8, out: &mut Vec<u8>) -> Result<(), FormatError> {
     out.reserve(layout.head_bytes as usize + 16 * layout.columns.len());
     // SAFETY: the caller's promise.
     unsafe {
@@ -49,15 +50,17 @@ pub unsafe fn pack(layout: &Layout, image: *const u8, out: &mut Vec<u8>) {
             if !is_null(column, image) {
                 let (at, len) = value_of(column, image);
                 let value = if len == 0 { &[][..] } else { std::slice::from_raw_parts(at, len) };
-                put_packed_value(column, value, out);
+                put_packed_value(column, value, out)?;
             }
         }
     }
+    Ok(())
 }
 
 /// Appends a value that is not NULL in packed form.
 #[inline]
-pub(crate) fn put_packed_value(column: &Column, value: &[u8], out: &mut Vec<u8>) {
+fn put_packed_value(column: &Column, value: &[u8], out: &mut Vec<u8>) -> Result<(), FormatError> {
+    grow(out, 4 + value.len())?;
     let len = (value.len() as u32).to_le_bytes();
     match column.kind.packed_len_bytes() {
         0 => {}
@@ -65,6 +68,7 @@ pub(crate) fn put_packed_value(column: &Column, value: &[u8], out: &mut Vec<u8>)
         n => out.extend_from_slice(&len[..n]),
     }
     out.extend_from_slice(value);
+    Ok(())
 }
 
 /// Splits the head off a packed row.
@@ -178,9 +182,9 @@ fn append_values(layout: &Layout, values: &[Value<'_>], out: &mut Vec<u8>) -> Re
                     }
                     ColumnKind::Padded { pad, .. } => {
                         let len = bytes.iter().rposition(|&b| b != pad).map_or(0, |at| at + 1);
-                        put_packed_value(column, &bytes[..len], out);
+                        put_packed_value(column, &bytes[..len], out)?;
                     }
-                    _ => put_packed_value(column, bytes, out),
+                    _ => put_packed_value(column, bytes, out)?,
                 }
             }
         }

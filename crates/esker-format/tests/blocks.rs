@@ -194,7 +194,7 @@ fn round_trip(seed: u64) {
         assert_eq!((builder.rows(), builder.last_id()), (versions.len(), versions.last().map(|v| v.0)));
         let (start, compression) = (file.len(), compression_of(rng.next()));
         let estimate = builder.raw_bytes();
-        let entry = builder.finish(compression, 1, 99, &mut file);
+        let entry = builder.finish(compression, 1, 99, &mut file).unwrap();
         assert!(builder.is_empty() && builder.raw_bytes() == 0);
         let bytes = &file[start..];
         assert_eq!(entry.stored_bytes as usize, bytes.len());
@@ -237,7 +237,7 @@ proptest! {
         row::check(&layout, &packed).unwrap();
         let image = image_of(&layout, &packed);
         let mut again = Vec::new();
-        unsafe { row::pack(&layout, image.as_ptr(), &mut again) };
+        unsafe { row::pack(&layout, image.as_ptr(), &mut again) }.unwrap();
         prop_assert_eq!(&again, &packed);
         prop_assert_eq!(unsafe { row::packed_len(&layout, image.as_ptr()) }, packed.len());
         let values = row::values(&layout, &packed).unwrap();
@@ -260,7 +260,7 @@ fn every_flipped_bit_is_found() {
         builder.push_packed(RowId(id), tag, &random_row(&layout, rng, 9)).unwrap();
     }
     let mut bytes = Vec::new();
-    builder.finish(Compression::Lz4, 0, 1, &mut bytes);
+    builder.finish(Compression::Lz4, 0, 1, &mut bytes).unwrap();
     for bit in 0..bytes.len() * 8 {
         bytes[bit / 8] ^= 1 << (bit % 8);
         assert!(RowBlock::open(&bytes[..], &layout, RowFormat::Dynamic, 1).is_err(), "bit {bit}");
@@ -282,7 +282,7 @@ fn small_block(seqs: bool) -> (Arc<Layout>, Vec<u8>, BlockEntry) {
         builder.push_packed(RowId(id), tag, &random_row(&layout, rng, 9)).unwrap();
     }
     let mut bytes = Vec::new();
-    let entry = builder.finish(Compression::Lz4, 0, 1, &mut bytes);
+    let entry = builder.finish(Compression::Lz4, 0, 1, &mut bytes).unwrap();
     (layout, bytes, entry)
 }
 
@@ -429,7 +429,7 @@ fn wrong_rows_are_refused_and_leave_nothing() {
     assert!(builder.push_packed(RowId(6), tag, &[&row[..], &[0]].concat()).is_err());
     assert_eq!((builder.rows(), builder.raw_bytes()), (1, before));
     let mut out = Vec::new();
-    builder.finish(Compression::None, 0, 0, &mut out);
+    builder.finish(Compression::None, 0, 0, &mut out).unwrap();
     RowBlock::open(&out[..], &layout, RowFormat::Dynamic, 0).unwrap().verify().unwrap();
 }
 
@@ -445,7 +445,7 @@ fn one_very_long_row() {
         let mut builder = RowBlockBuilder::new(Arc::clone(&layout), RowFormat::Dynamic);
         builder.push_packed(RowId(1), VersionTag::default(), &row).unwrap();
         let mut out = Vec::new();
-        builder.finish(compression, 1, 0, &mut out);
+        builder.finish(compression, 1, 0, &mut out).unwrap();
         let block = RowBlock::open(&out[..], &layout, RowFormat::Dynamic, 0).unwrap();
         let mut again = Vec::new();
         block.packed(0, &mut again).unwrap();
@@ -468,7 +468,7 @@ fn a_block_with_its_opened_segments_unpacked_reads_alike() {
             builder.push_packed(RowId(id), tag, &row).unwrap();
         }
         let (mut bytes, kind) = (Vec::new(), [Compression::Lz4, Compression::Zstd][round as usize % 2]);
-        builder.finish(kind, 1, 1, &mut bytes);
+        builder.finish(kind, 1, 1, &mut bytes).unwrap();
         let block = RowBlock::open(&bytes[..], &layout, RowFormat::Dynamic, 1).unwrap();
         let mut unpacked = Vec::new();
         assert!(!block.unpack(&mut unpacked) && unpacked.is_empty(), "nothing has been decompressed");

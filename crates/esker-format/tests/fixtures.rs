@@ -87,7 +87,7 @@ fn run_file(format: RowFormat, compression: Compression, more: More) -> Vec<u8> 
         }
         builder.ids().iter().for_each(|id| row_ids.add(RowId(*id)));
         let offset = out.len() as u64;
-        let entry = builder.finish(compression, 3, block_context(FILE, offset), &mut out);
+        let entry = builder.finish(compression, 3, block_context(FILE, offset), &mut out).unwrap();
         blocks.push(BlockEntry { offset, ..entry });
         stats.add(&entry);
         let hashes: Vec<u64> = some.iter().map(|(id, ..)| run::row_filter_hash(*id)).collect();
@@ -104,7 +104,7 @@ fn run_file(format: RowFormat, compression: Compression, more: More) -> Vec<u8> 
     let rows = part(0, 5, BlockKind::Rows, first_block).encode_with(FILE, (&blocks, &stats, sections), 0, &mut out);
     // A second part: the keys of an index.
     let first_block = out.len() as u64;
-    let mut entry = keys().finish(compression, 3, block_context(FILE, first_block), &mut out);
+    let mut entry = keys().finish(compression, 3, block_context(FILE, first_block), &mut out).unwrap();
     entry.block.offset = first_block;
     let mut stats = RunStats::default();
     stats.add(&entry.block);
@@ -188,7 +188,7 @@ fn delta_widths() -> Vec<u8> {
         for (i, row) in rows_of(width).into_iter().enumerate() {
             builder.push(&[i as u8], row, VersionTag::default(), b"").unwrap();
         }
-        builder.finish(Compression::None, 0, block_context(FILE, out.len() as u64), &mut out);
+        builder.finish(Compression::None, 0, block_context(FILE, out.len() as u64), &mut out).unwrap();
     }
     out
 }

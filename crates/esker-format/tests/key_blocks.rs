@@ -68,7 +68,7 @@ fn round_trip(seed: u64) {
         assert_eq!((builder.rows(), builder.last_key()), (entries.len(), entries.last().map(|e| &e.0[..])));
         let compression = [Compression::None, Compression::Lz4, Compression::Zstd][rng.below(3) as usize];
         let (start, estimate) = (file.len(), builder.raw_bytes());
-        let entry = builder.finish(compression, 1, 99, &mut file);
+        let entry = builder.finish(compression, 1, 99, &mut file).unwrap();
         assert!(builder.is_empty() && builder.raw_bytes() == 0 && builder.last_key().is_none());
         assert!(entry.block.raw_bytes as usize <= estimate + 32 * entries.len() + 600);
         let mut bytes = file[start..].to_vec();
@@ -98,7 +98,7 @@ fn every_flipped_bit_is_found() {
     let mut builder = KeyBlockBuilder::new();
     push_all(&mut builder, &random_entries(&mut Rng(3)));
     let mut bytes = Vec::new();
-    builder.finish(Compression::Lz4, 0, 1, &mut bytes);
+    builder.finish(Compression::Lz4, 0, 1, &mut bytes).unwrap();
     for bit in 0..bytes.len() * 8 {
         bytes[bit / 8] ^= 1 << (bit % 8);
         assert!(KeyBlock::open(&bytes[..], 1).is_err(), "bit {bit}");
@@ -123,7 +123,7 @@ fn wrong_entries_are_refused_and_leave_nothing() {
     assert!(matches!(builder.push(b"l", RowId(1), tag, &long), Err(FormatError::TooLong { .. })));
     assert_eq!((builder.rows(), builder.raw_bytes(), builder.last_key()), (1, before, Some(&longest[..])));
     let mut out = Vec::new();
-    builder.finish(Compression::None, 0, 0, &mut out);
+    builder.finish(Compression::None, 0, 0, &mut out).unwrap();
     assert_eq!(KeyBlock::open(&out[..], 0).unwrap().key(0), &longest[..]);
 }
 
@@ -139,7 +139,7 @@ fn keys_at_full_length_are_bounded() {
     assert!(matches!(refused, Some(FormatError::TooLong { what: "keys of a key block", .. })), "{refused:?}");
     let mut out = Vec::new();
     let rows = builder.rows();
-    builder.finish(Compression::None, 0, 0, &mut out);
+    builder.finish(Compression::None, 0, 0, &mut out).unwrap();
     assert!(out.len() < 1 << 20);
     assert_eq!(KeyBlock::open(&out[..], 0).unwrap().rows() as usize, rows);
 }
@@ -153,7 +153,7 @@ fn a_block_says_whether_its_integers_have_widths_that_were_not_there_before() {
             builder.push(&row.to_be_bytes(), RowId(row), VersionTag::default(), b"").unwrap();
         }
         let mut out = Vec::new();
-        builder.finish(Compression::None, 0, 1, &mut out);
+        builder.finish(Compression::None, 0, 1, &mut out).unwrap();
         let block = KeyBlock::open(&out[..], 1).unwrap();
         assert_eq!([0, 1, 2].map(|at| block.row(at).0), [0, 5, greatest]);
         assert_eq!(out[block_at::REQUIRED..][..4], needs.to_le_bytes());
@@ -174,7 +174,7 @@ fn a_row_block_is_no_key_block() {
     let mut builder = KeyBlockBuilder::new();
     builder.push(b"key", RowId(1), VersionTag::default(), b"").unwrap();
     let mut out = Vec::new();
-    let entry = builder.finish(Compression::None, 0, 1, &mut out);
+    let entry = builder.finish(Compression::None, 0, 1, &mut out).unwrap();
     assert_eq!(entry.block.flags & flags::SEQ_ZERO, flags::SEQ_ZERO);
     out[block_at::MAGIC..block_at::MAGIC + 4].copy_from_slice(b"EBLK");
     common::decoders::seal_head(&mut out, 1);

@@ -104,7 +104,7 @@ fn of_row_blocks() {
             builder.push_packed(RowId(100 + i / 2), tag, if tombstone { &[] } else { &packed }).unwrap();
         }
         let mut bytes = Vec::new();
-        builder.finish(Compression::Lz4, 0, CONTEXT, &mut bytes);
+        builder.finish(Compression::Lz4, 0, CONTEXT, &mut bytes).unwrap();
         check_block("row block", bytes, &|bytes| {
             let block = RowBlock::open(bytes, &layout, format, CONTEXT)?;
             block.verify()?;
@@ -125,7 +125,7 @@ fn of_key_blocks() {
         builder.push(&key, row, tag, &payload).unwrap();
     }
     let mut bytes = Vec::new();
-    builder.finish(Compression::Lz4, 0, CONTEXT, &mut bytes);
+    builder.finish(Compression::Lz4, 0, CONTEXT, &mut bytes).unwrap();
     let read = |bytes: &[u8]| {
         let block = KeyBlock::open(bytes, CONTEXT)?;
         let entry = |at| (block.key(at).to_vec(), block.row(at), block.tag(at), block.payload(at).to_vec());

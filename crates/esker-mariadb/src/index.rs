@@ -5,7 +5,7 @@ use crate::boundary::{slice, FromC, Unchecked};
 use crate::status::{str_of, Failure};
 use esker::{Collations, IndexDef, KeyPart};
 use esker_format::key_bytes::key_encoding;
-use esker_format::FormatError;
+use esker_format::{grow, FormatError};
 use std::collections::HashMap;
 use std::ffi::{c_char, c_void};
 use std::sync::{Mutex, PoisonError};
@@ -146,9 +146,10 @@ impl Collations for Weights {
         let unknown = FormatError::Unknown { what: "collation", found: u64::from(collation) };
         let function = self.function.ok_or(unknown.clone())?;
         // For most strings the first time.
-        let mut room = value.len().saturating_mul(4).saturating_add(16);
+        let counted = if prefix_bytes == 0 { value.len() } else { value.len().min(prefix_bytes as usize) };
+        let mut room = counted.saturating_mul(4).saturating_add(16);
         loop {
-            weights.reserve(room);
+            grow(weights, room)?;
             let spare = weights.spare_capacity_mut();
             let (text, out) = (value.as_ptr(), spare.as_mut_ptr().cast());
             // SAFETY: so much room there is; for the rest see es_engine_open.
@@ -218,4 +219,34 @@ pub(crate) unsafe fn index(c: &EsIndex) -> Result<IndexDef, Failure> {
 pub(crate) unsafe fn indexes(given: &[EsIndex]) -> Result<Vec<IndexDef>, Failure> {
     // SAFETY: the caller's promise.
     given.iter().map(|c| unsafe { index(c) }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As a front end: the bytes of the prefix.
+    unsafe extern "C" fn prefix(
+        _: *mut c_void,
+        _: u32,
+        value: *const u8,
+        bytes: usize,
+        prefix_bytes: u32,
+        weights: *mut u8,
+        room: usize,
+    ) -> usize {
+        let bytes = bytes.min(prefix_bytes as usize).min(room);
+        // SAFETY: the rules of the call.
+        unsafe { std::ptr::copy_nonoverlapping(value, weights, bytes) };
+        bytes
+    }
+
+    #[test]
+    fn what_a_key_takes_of_a_long_value_takes_little_memory() {
+        let weights = Weights::new(Some(prefix), None, None, std::ptr::null_mut());
+        let (value, mut key) = (vec![b'a'; 1 << 20], Vec::new());
+        weights.weights(8, &value, 100, &mut key).unwrap();
+        assert_eq!(key, value[..100]);
+        assert!(key.capacity() < 1 << 10, "{} bytes for a key of 100", key.capacity());
+    }
 }

@@ -77,7 +77,8 @@ fn said(what: &'static str) -> impl Fn(Error) -> Failure {
 unsafe fn packed_of(image: *const u8) -> Vec<u8> {
     let mut packed = Vec::new();
     // SAFETY: the caller's promise.
-    unsafe { row::pack(&layout(), image, &mut packed) };
+    let done = unsafe { row::pack(&layout(), image, &mut packed) };
+    assert_eq!(done, Ok(()), "small rows have memory");
     packed
 }
 

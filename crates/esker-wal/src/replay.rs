@@ -17,6 +17,7 @@ use esker_base::{count, Counter};
 use esker_format::frame::{frame_at, FRAME_HEADER_BYTES};
 use esker_format::{FolderId, FormatError, Lsn};
 use esker_io::{Disk, OpenMode};
+use esker_memory::{Account, OutOfMemory};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -227,7 +228,9 @@ impl Reader<'_> {
         let want = need.max(READ_BYTES).min(end - at);
         self.start = at;
         self.bytes.clear();
-        self.bytes.resize(want as usize, 0);
+        let bytes = want as usize;
+        self.bytes.try_reserve_exact(bytes).map_err(|_| OutOfMemory { bytes, account: Account::Wal })?;
+        self.bytes.resize(bytes, 0);
         let mut done = 0;
         for s in &self.segments[i..] {
             let position = at + done;

@@ -208,6 +208,14 @@ impl Error {
         matches!(self, Error::OutOfMemory(_)) || matches!(self, Error::Io(e) if e.kind == IoKind::Resources)
     }
 
+    /// Why a row that a caller gives cannot be packed or unpacked.
+    pub(crate) fn row(reason: FormatError) -> Self {
+        match reason {
+            FormatError::OutOfMemory { .. } => Error::damage(Path::new(""), 0, reason),
+            reason => Error::InvalidArgument(reason.to_string()),
+        }
+    }
+
     /// Damage found in `file` at `offset`, or why what is there cannot be read.
     pub fn damage(file: &Path, offset: u64, reason: FormatError) -> Self {
         match reason {
@@ -217,7 +225,7 @@ impl Error {
             FormatError::OlderVersion { found, needed, .. } => {
                 Error::OlderFormat { file: file.to_owned(), found, needed }
             }
-            FormatError::OutOfMemory { bytes } => Error::OutOfMemory(format!("{bytes} bytes to decode a block")),
+            FormatError::OutOfMemory { bytes } => Error::OutOfMemory(format!("{bytes} bytes for a row or a block")),
             reason @ FormatError::Unknown { .. } => Error::UnknownContent { file: file.to_owned(), reason },
             reason => Error::Damage { file: file.to_owned(), offset, reason },
         }

@@ -87,7 +87,7 @@ impl Session {
         if txn.is_small_insert(core, at, bytes) {
             scratch.clear();
             // SAFETY: the caller's promise.
-            unsafe { esker_format::row::pack(&table.layout, image, scratch) };
+            unsafe { esker_format::row::pack(&table.layout, image, scratch) }.map_err(Error::row)?;
             if txn.is_small_insert(core, at, scratch.len()) {
                 let result = txn.insert_small(core, parker, at, scratch);
                 trim(scratch);
@@ -121,7 +121,7 @@ impl Session {
         check_length(unsafe { esker_format::row::packed_len(&table.layout, image) } as u64)?;
         scratch.clear();
         // SAFETY: the caller's promise.
-        unsafe { esker_format::row::pack(&table.layout, image, scratch) };
+        unsafe { esker_format::row::pack(&table.layout, image, scratch) }.map_err(Error::row)?;
         let is_small = txn.is_small_insert(core, at, scratch.len());
         if is_small {
             txn.put_small(core, parker, at, row, Some(scratch), true)?;
@@ -208,7 +208,7 @@ impl Session {
             if table.has_blobs { unsafe { esker_format::row::packed_len(&table.layout, image) as u64 } } else { 0 };
         let result = check_length(length).and_then(|()| {
             // SAFETY: the caller's promise.
-            unsafe { esker_format::row::pack(&table.layout, image, &mut packed) };
+            unsafe { esker_format::row::pack(&table.layout, image, &mut packed) }.map_err(Error::row)?;
             match self.writes_entries(table)? {
                 // SAFETY: the caller's promise.
                 true => unsafe { self.write_indexed(table, row, Some((image, &packed))) },
@@ -494,7 +494,6 @@ impl Txn {
         let ordinal = self.take_ordinal();
         let tree = &mut self.tables[at];
         let row = tree.take_row(&self.state);
-        tree.own.wrote(1);
         let bulk = match &mut tree.bulk {
             Some(bulk) => bulk,
             none => {
@@ -503,9 +502,10 @@ impl Txn {
             }
         };
         // SAFETY: the caller's promise.
-        let pushed = unsafe { bulk.push_image(row, ordinal, image, &|| core.ids.new_file()) };
+        let pushed = unsafe { bulk.push_image(row, ordinal, image, &|| core.ids.new_file()) }?;
+        tree.own.wrote(1);
         count(Counter::RowsInserted, 1);
-        if pushed? {
+        if pushed {
             self.relieve_large(core)?;
         }
         Ok(row)

@@ -7,6 +7,7 @@ use super::ints::IntPlan;
 use super::tags::TagBuffer;
 use super::{encoding, flags, segment_kind, BlockEntry, VersionTag};
 use super::{BLOCK_HEADER_BYTES, BLOCK_MAGIC, MAX_BLOCK_ROWS, SEGMENT_ENTRY_BYTES};
+use crate::codec::grow;
 use crate::compress::{Compression, Compressor};
 use crate::error::FormatError;
 use crate::ids::RowId;
@@ -14,6 +15,9 @@ use crate::image::{self, is_null};
 use crate::layout::{ColumnKind, Layout, RowFormat};
 use crate::row::{split_head, take_value};
 use std::sync::Arc;
+
+/// Rows longer than this are no longer bounded by what a block is to be: there may be no memory for them.
+const LONG_BYTES: usize = 64 << 10;
 
 /// Gathers rows, a column at a time, and encodes them as a block.
 pub struct RowBlockBuilder {
@@ -130,6 +134,11 @@ impl RowBlockBuilder {
         if !rest.is_empty() {
             return Err(FormatError::Invalid { what: "end of a packed row", found: rest.len() as u64 });
         }
+        if packed.len() > LONG_BYTES {
+            for (column, span) in self.columns.iter_mut().zip(&self.spans) {
+                column.make_room(span.map_or(0, |(a, b)| b - a))?;
+            }
+        }
         self.push_row(id, tag);
         if self.format == RowFormat::Fixed {
             let at = self.heads.len();
@@ -214,7 +223,8 @@ impl RowBlockBuilder {
     }
 
     /// Appends the gathered rows to `out` as a block and forgets them. The block's checksum is good only with the same
-    /// context (see [`crate::block_context`]). The entry's offset is left to the caller.
+    /// context (see [`crate::block_context`]). The entry's offset is left to the caller. Without memory for the block the rows stay,
+    /// and what was appended is no block.
     ///
     /// # Panics
     /// When no row is gathered, or more than [`crate::MAX_BLOCK_BYTES`].
@@ -224,12 +234,12 @@ impl RowBlockBuilder {
         zstd_level: i32,
         block_context: u64,
         out: &mut Vec<u8>,
-    ) -> BlockEntry {
+    ) -> Result<BlockEntry, FormatError> {
         let rows = self.ids.len();
         assert!(rows > 0, "an empty block");
         let (ids, tags) = (IntPlan::of(&self.ids), self.tags.plan());
         let segments = 2 + self.tags.segments(&tags) + self.columns.len();
-        out.reserve(self.raw_bytes + self.raw_bytes / 8 + BLOCK_HEADER_BYTES + segments * SEGMENT_ENTRY_BYTES);
+        grow(out, self.raw_bytes + self.raw_bytes / 8 + BLOCK_HEADER_BYTES + segments * SEGMENT_ENTRY_BYTES)?;
         let mut block = Encoder::new(out, segments);
         block.ints(segment_kind::IDS, &ids, &self.ids);
         self.tags.encode(&tags, &mut block);
@@ -242,9 +252,9 @@ impl RowBlockBuilder {
         let unit = if enc == encoding::EMPTY { 0 } else { self.head_bytes as u32 };
         let mut press =
             Press { compressor: &mut self.compressor, compression, level: zstd_level, scratch: &mut self.scratch };
-        block.values((kind, 0), (enc, unit), heads, &mut press);
+        block.values((kind, 0), (enc, unit), heads, &mut press)?;
         for (column, id) in self.columns.iter().zip(0..) {
-            block.column((segment_kind::COLUMN, id), column, rows, &mut press);
+            block.column((segment_kind::COLUMN, id), column, rows, &mut press)?;
         }
         let mut entry = self.tags.entry(&tags);
         (entry.first_id, entry.last_id) = (RowId(ids.min), RowId(ids.max));
@@ -260,7 +270,7 @@ impl RowBlockBuilder {
             self.scratch = Vec::new();
         }
         self.clear();
-        entry
+        Ok(entry)
     }
 }
 

@@ -1,5 +1,6 @@
 //! Owns what a block's reader asks of whoever holds the block's stored bytes: memory for what is made of them.
 
+use crate::codec::zeros;
 use crate::error::FormatError;
 use std::ops::DerefMut;
 
@@ -25,7 +26,7 @@ impl BlockBytes for &[u8] {
     fn note_memory(&mut self, _: usize, _: usize) {}
 
     fn room(&self, bytes: usize) -> Option<Vec<u8>> {
-        Some(vec![0; bytes])
+        zeros(bytes).ok()
     }
 }
 

@@ -3,6 +3,8 @@
 //! chunk more, so that values are copied in whole chunks and the length alone says where the next one begins.
 
 use super::encoding;
+use crate::codec::grow;
+use crate::error::FormatError;
 use crate::image::{load_len, trimmed_len};
 use crate::layout::{Column, ColumnKind};
 
@@ -187,6 +189,11 @@ impl ColumnBuffer {
         value.len()
     }
 
+    /// Makes room for a long value, so that [`push_value`](Self::push_value) finds it.
+    pub(crate) fn make_room(&mut self, value_bytes: usize) -> Result<(), FormatError> {
+        grow(&mut self.data, value_bytes)
+    }
+
     /// Forgets the rows, keeps the memory (unless a few large values made it very large).
     pub(crate) fn clear(&mut self) {
         self.data.clear();
@@ -229,20 +236,21 @@ impl ColumnBuffer {
     }
 
     /// Appends lengths of `width` bytes and the values.
-    pub(crate) fn append_var(&self, width: u32, out: &mut Vec<u8>) {
+    pub(crate) fn append_var(&self, width: u32, out: &mut Vec<u8>) -> Result<(), FormatError> {
         let mut start = 0;
         let lens = self.ends.iter().map(|&end| {
             let len = end - start;
             start = end;
             len
         });
-        out.reserve(self.ends.len() * width as usize + self.data.len());
+        grow(out, self.ends.len() * width as usize + self.data.len())?;
         match width {
             1 => out.extend(lens.map(|n| n as u8)),
             2 => lens.for_each(|n| out.extend_from_slice(&(n as u16).to_le_bytes())),
             _ => lens.for_each(|n| out.extend_from_slice(&n.to_le_bytes())),
         }
         out.extend_from_slice(&self.data);
+        Ok(())
     }
 }
 

@@ -131,28 +131,42 @@ impl<'a> Encoder<'a> {
     }
 
     /// A segment whose content is at hand, compressed if that is shorter.
-    pub(crate) fn values(&mut self, kind: (u8, u32), enc: (u8, u32), raw: &[u8], press: &mut Press<'_>) {
+    pub(crate) fn values(
+        &mut self,
+        kind: (u8, u32),
+        enc: (u8, u32),
+        raw: &[u8],
+        press: &mut Press<'_>,
+    ) -> Result<(), FormatError> {
         let at = self.out.len();
-        let how = press.compressor.append(press.compression, press.level, raw, self.out);
+        let how = press.compressor.append(press.compression, press.level, raw, self.out)?;
         self.note(kind, enc, how, raw.len(), at);
+        Ok(())
     }
 
     /// A segment of the `rows` values of a column.
-    pub(crate) fn column(&mut self, kind: (u8, u32), column: &ColumnBuffer, rows: usize, press: &mut Press<'_>) {
+    pub(crate) fn column(
+        &mut self,
+        kind: (u8, u32),
+        column: &ColumnBuffer,
+        rows: usize,
+        press: &mut Press<'_>,
+    ) -> Result<(), FormatError> {
         let enc = column.plan(rows);
         match (enc.0, press.compression) {
             (encoding::VAR, Compression::None) => {
                 let at = self.out.len();
-                column.append_var(enc.1, self.out);
+                column.append_var(enc.1, self.out)?;
                 let raw = self.out.len() - at;
                 self.note(kind, enc, Compression::None, raw, at);
+                Ok(())
             }
             (encoding::VAR, _) => {
                 let mut raw = std::mem::take(press.scratch);
                 raw.clear();
-                column.append_var(enc.1, &mut raw);
-                self.values(kind, enc, &raw, press);
+                let pressed = column.append_var(enc.1, &mut raw).and_then(|()| self.values(kind, enc, &raw, press));
                 *press.scratch = raw;
+                pressed
             }
             _ => self.values(kind, enc, column.plain(enc), press),
         }

@@ -414,28 +414,24 @@ impl<B: BlockBytes> RowBlock<B> {
         if self.shape.tags.is_tombstone(self.block(), i) {
             return Ok(());
         }
+        let start = out.len();
         let heads = self.view(0)?;
         let head = heads.value(i as usize);
         if self.shape.format == RowFormat::Fixed {
             if head.len() == self.layout.image_bytes as usize {
                 // SAFETY: this is an image of the layout, which has no blobs.
-                unsafe { crate::row::pack(&self.layout, head.as_ptr(), out) };
+                let packed = unsafe { crate::row::pack(&self.layout, head.as_ptr(), out) };
+                packed.inspect_err(|_| out.truncate(start))?;
             }
             return Ok(());
         }
-        let start = out.len();
         out.extend_from_slice(head);
         out.resize(start + self.layout.head_bytes as usize, 0);
         for (column, which) in self.layout.columns.iter().zip(1..) {
             if !is_null_in(column, &out[start..]) {
-                let view = match self.view(which) {
-                    Ok(view) => view,
-                    Err(e) => {
-                        out.truncate(start);
-                        return Err(e);
-                    }
-                };
-                view.append(i as usize, column.kind.packed_len_bytes(), out);
+                let len_bytes = column.kind.packed_len_bytes();
+                let appended = self.view(which).and_then(|view| view.append(i as usize, len_bytes, out));
+                appended.inspect_err(|_| out.truncate(start))?;
             }
         }
         Ok(())

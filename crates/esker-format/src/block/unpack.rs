@@ -5,7 +5,7 @@ use super::bytes::BlockBytes;
 use super::head::Encoder;
 use super::reader::RowBlock;
 use super::{segment_at, BLOCK_HEADER_BYTES, BLOCK_MAGIC, SEGMENT_ENTRY_BYTES};
-use crate::codec::get_u32;
+use crate::codec::{get_u32, grow};
 use crate::compress::Compression;
 use crate::error::FormatError;
 
@@ -14,9 +14,12 @@ const IN_MEMORY: u64 = 0;
 
 impl<B: BlockBytes> RowBlock<B> {
     /// Appends the block as it is, with the content of the segments that have been decompressed so far instead of their stored
-    /// bytes; false, and nothing, if there are none. For [`open_unpacked`](Self::open_unpacked).
+    /// bytes; false, and nothing, if there are none, or no memory for them. For [`open_unpacked`](Self::open_unpacked).
     pub fn unpack(&self, out: &mut Vec<u8>) -> bool {
         if self.opened_contents().all(|content| content.is_none()) {
+            return false;
+        }
+        if grow(out, self.entry().raw_bytes as usize).is_err() {
             return false;
         }
         let block = self.block();

@@ -4,6 +4,7 @@
 
 use super::columns::SHORT;
 use super::encoding;
+use crate::codec::grow;
 use crate::error::FormatError;
 use crate::image;
 use crate::layout::{ColumnKind, Layout};
@@ -157,13 +158,14 @@ impl<'a> View<'a> {
 
     /// Appends the value of row `i` after its length of `len_bytes` (at most 4) bytes.
     #[inline]
-    pub(crate) fn append(&self, i: usize, len_bytes: usize, out: &mut Vec<u8>) {
+    pub(crate) fn append(&self, i: usize, len_bytes: usize, out: &mut Vec<u8>) -> Result<(), FormatError> {
         let (start, len) = self.place(i);
         if len > SHORT || start + SHORT > self.bytes.len() || start + len > self.raw {
             let value = self.value(i);
+            grow(out, 4 + value.len())?;
             out.extend_from_slice(&(value.len() as u32).to_le_bytes()[..len_bytes]);
             out.extend_from_slice(value);
-            return;
+            return Ok(());
         }
         out.reserve(4 + SHORT);
         // SAFETY: there is room for 4 + SHORT bytes, of which len_bytes + len are kept; SHORT bytes are readable.
@@ -174,6 +176,7 @@ impl<'a> View<'a> {
             std::ptr::copy_nonoverlapping(self.bytes.as_ptr().add(start), to.add(len_bytes), SHORT);
             out.set_len(at + len_bytes + len);
         }
+        Ok(())
     }
 
     /// Where the value of row `i` begins, and its length.

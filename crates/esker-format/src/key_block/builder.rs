@@ -8,6 +8,7 @@ use crate::block::ints::IntPlan;
 use crate::block::tags::TagBuffer;
 use crate::block::{flags, segment_kind, VersionTag};
 use crate::block::{BLOCK_HEADER_BYTES, KEY_BLOCK_MAGIC, MAX_BLOCK_ROWS, SEGMENT_ENTRY_BYTES};
+use crate::codec::grow;
 use crate::compress::{Compression, Compressor};
 use crate::error::FormatError;
 use crate::ids::RowId;
@@ -151,7 +152,8 @@ impl KeyBlockBuilder {
     }
 
     /// Appends the gathered entries to `out` as a block and forgets them. The block's checksum is good only with the same
-    /// context (see [`crate::block_context`]). The entry's offset is left to the caller.
+    /// context (see [`crate::block_context`]). The entry's offset is left to the caller. Without memory for the block the entries
+    /// stay, and what was appended is no block.
     ///
     /// # Panics
     /// When no entry is gathered.
@@ -161,20 +163,20 @@ impl KeyBlockBuilder {
         zstd_level: i32,
         block_context: u64,
         out: &mut Vec<u8>,
-    ) -> KeyBlockEntry {
+    ) -> Result<KeyBlockEntry, FormatError> {
         let rows = self.rows.len();
         assert!(rows > 0, "an empty block");
         let (ids, tags, shared) = (IntPlan::of(&self.rows), self.tags.plan(), IntPlan::of(&self.shared));
         let segments = 4 + self.tags.segments(&tags);
-        out.reserve(self.raw_bytes + BLOCK_HEADER_BYTES + segments * SEGMENT_ENTRY_BYTES);
+        grow(out, self.raw_bytes + BLOCK_HEADER_BYTES + segments * SEGMENT_ENTRY_BYTES)?;
         let mut block = Encoder::new(out, segments);
         block.ints(segment_kind::IDS, &ids, &self.rows);
         self.tags.encode(&tags, &mut block);
         let mut press =
             Press { compressor: &mut self.compressor, compression, level: zstd_level, scratch: &mut self.scratch };
         block.ints(segment_kind::SHARED, &shared, &self.shared);
-        block.column((segment_kind::KEYS, 0), &self.rests, rows, &mut press);
-        block.column((segment_kind::PAYLOADS, 0), &self.payloads, rows, &mut press);
+        block.column((segment_kind::KEYS, 0), &self.rests, rows, &mut press)?;
+        block.column((segment_kind::PAYLOADS, 0), &self.payloads, rows, &mut press)?;
         let mut entry = self.tags.entry(&tags);
         (entry.first_id, entry.last_id) = (RowId(ids.min), RowId(ids.max));
         if ids.is_dense(rows) {
@@ -186,6 +188,6 @@ impl KeyBlockBuilder {
         let entry = block.finish(KEY_BLOCK_MAGIC, 0, entry, block_context);
         let entry = KeyBlockEntry { block: entry, first_key: self.first_key.clone(), last_key: self.last_key.clone() };
         self.clear();
-        entry
+        Ok(entry)
     }
 }

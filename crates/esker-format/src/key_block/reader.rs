@@ -12,6 +12,7 @@ use crate::block::plain::Plain;
 use crate::block::tags::{self, Tags};
 use crate::block::view::View;
 use crate::block::{encoding, flags, segment_kind, BlockEntry, VersionTag, KEY_BLOCK_MAGIC};
+use crate::codec::zeros;
 use crate::compress::{decompress, Compression, SLACK_BYTES};
 use crate::error::FormatError;
 use crate::ids::{CommitSeq, RowId};
@@ -221,7 +222,7 @@ impl<'a> Raw<'a> {
         let stored = segment.bytes(head.block);
         let mut content = None;
         if segment.compression != Compression::None {
-            let content = content.insert(vec![0; segment.raw + SLACK_BYTES]);
+            let content = content.insert(zeros(segment.raw + SLACK_BYTES)?);
             decompress(segment.compression, stored, content)?;
         }
         let mut raw = Raw { segment, rows, stored, content, anchors: Vec::new() };

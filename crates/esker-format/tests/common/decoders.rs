@@ -232,7 +232,7 @@ fn try_key_block(data: &[u8]) {
         builder.push(key, block.row(at), block.tag(at), block.payload(at)).unwrap();
     }
     let mut again = Vec::new();
-    builder.finish(Compression::None, 0, 6, &mut again);
+    builder.finish(Compression::None, 0, 6, &mut again).unwrap();
     let again = KeyBlock::open(&again[..], 6).unwrap();
     for at in 0..again.rows() {
         assert_eq!((again.key(at), again.row(at), again.tag(at)), (block.key(at), block.row(at), block.tag(at)));

@@ -272,7 +272,7 @@ fn block(rng: &mut Rng) -> Vec<u8> {
     }
     let mut out = vec![seed];
     let compression = [Compression::None, Compression::Lz4, Compression::Zstd][rng.below(3) as usize];
-    builder.finish(compression, 1, 5, &mut out);
+    builder.finish(compression, 1, 5, &mut out).unwrap();
     out
 }
 
@@ -283,7 +283,7 @@ fn key_block(rng: &mut Rng) -> Vec<u8> {
     }
     let mut out = Vec::new();
     let compression = [Compression::None, Compression::Lz4, Compression::Zstd][rng.below(3) as usize];
-    builder.finish(compression, 1, 5, &mut out);
+    builder.finish(compression, 1, 5, &mut out).unwrap();
     out
 }
 

@@ -462,7 +462,7 @@ fn the_first_count_of_a_table_of_an_earlier_version_reads_it() {
 fn insert_untold(e: &Engine, t: &Table, row: u64, xid: Option<&[u8]>) {
     let (mut packed, mut log) = (Vec::new(), Vec::new());
     // SAFETY: an image of this table's layout.
-    unsafe { esker_format::row::pack(t.layout(), image(t, 1).as_ptr(), &mut packed) };
+    unsafe { esker_format::row::pack(t.layout(), image(t, 1).as_ptr(), &mut packed) }.unwrap();
     let (txn, tree, row) = (TxnId(4000 + row), t.tree().id, RowId(row));
     Record::RowPut { txn, ordinal: 1, tree, row, layout: 0, bytes: &packed, supersedes: false }.encode(&mut log);
     let (attach, aborted, deltas) = (Vec::new(), Vec::new(), Vec::new());

@@ -72,7 +72,7 @@ fn a_hot_row_can_be_flushed() {
     e.set_flush_mode(FlushMode::Lazy);
     let packed = {
         let mut p = Vec::new();
-        unsafe { esker_format::row::pack(&t.layout, wide_image(1, 1).as_ptr(), &mut p) };
+        unsafe { esker_format::row::pack(&t.layout, wide_image(1, 1).as_ptr(), &mut p) }.unwrap();
         p
     };
     crate::sim_hooks::quietly(|| {

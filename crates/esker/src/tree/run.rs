@@ -32,7 +32,7 @@ use arc_swap::{ArcSwapOption, Guard};
 use esker_base::counters::{count, Counter};
 use esker_base::trace::Source;
 use esker_format::run::{block_context, section_kind, Part, PartPlace, RunStats, Section};
-use esker_format::{CommitSeq, FileId, FolderId, FormatError, LeafEntry, TreeId};
+use esker_format::{zeros, CommitSeq, FileId, FolderId, FormatError, LeafEntry, TreeId};
 use esker_io::{File, IoError, IoKind};
 use esker_memory::{Account, Region};
 use std::borrow::Cow;
@@ -266,7 +266,7 @@ impl<K: Stored> Run<K> {
         let entry = index.entry(at);
         let read = || {
             let file = self.file.open()?;
-            let mut bytes = vec![0; entry.stored_bytes as usize];
+            let mut bytes = zeros(entry.stored_bytes as usize).map_err(Error::row)?;
             file.read_at(&mut bytes, entry.offset)?;
             Ok(bytes)
         };

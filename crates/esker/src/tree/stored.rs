@@ -18,6 +18,9 @@ use esker_format::{BlockKind, KeyBounds, LeafEntry, RowId, RunStats, TreeId, Txn
 use std::cmp::Ordering;
 use std::sync::Arc;
 
+/// A block's index entry, and its least and greatest key.
+pub(crate) type Finished<K> = (<K as Stored>::Entry, <K as Key>::Own, <K as Key>::Own);
+
 /// A kind of key whose trees have runs.
 pub(crate) trait Stored: Key {
     /// A block in memory.
@@ -106,13 +109,13 @@ pub(crate) trait Stored: Key {
     fn row_ids(_: &Self::Builder) -> &[u64] {
         &[]
     }
-    /// Encodes what is gathered; the index entry, but for its place, and the least and greatest key.
+    /// Encodes what is gathered; the index entry, but for its place, and the least and greatest key. Fails for want of memory.
     fn finish(
         builder: &mut Self::Builder,
         press: (Compression, i32),
         context: u64,
         out: &mut Vec<u8>,
-    ) -> (Self::Entry, Self::Own, Self::Own);
+    ) -> Result<Finished<Self>, FormatError>;
 
     /// The row that a version of `key` with this value is of.
     fn row_of(key: Self::Ref<'_>, value: &[u8]) -> RowId;

@@ -82,7 +82,7 @@ impl Txn {
         let attach = self.seal_all(core)?;
         let aborted = self.state.aborted().0.clone();
         let deltas = self.row_changes();
-        let redo = self.frame(&Record::Prepare { txn: self.state.id, xid, attach, aborted, deltas });
+        let redo = self.frame(&Record::Prepare { txn: self.state.id, xid, attach, aborted, deltas })?;
         // Space first: nothing under the commit lock waits for a disk.
         let space = core.wal.reserve_commit(redo.len())?;
         let credit = core.wal.reserve_commit(DECISION_BYTES)?;
@@ -111,7 +111,7 @@ impl Txn {
         }
         let aborted = self.state.aborted().0.clone();
         let deltas = self.row_changes();
-        let redo = self.frame(&Record::Commit { txn: self.state.id, attach, aborted, deltas });
+        let redo = self.frame(&Record::Commit { txn: self.state.id, attach, aborted, deltas })?;
         let space = core.wal.reserve_commit(redo.len())?;
         self.enter_row_changes(core);
         let turn = Moment::now();

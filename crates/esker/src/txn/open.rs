@@ -15,7 +15,7 @@ use crate::write::bulk::BulkWriter;
 use crate::write::deferred::Deferred;
 use crate::write::large::LargeWriter;
 use crate::{Error, Result};
-use esker_format::{CommitSeq, Record, RowId, TableId, TxnId};
+use esker_format::{grow, CommitSeq, Record, RowId, TableId, TxnId};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::{Range, RangeBounds};
 use std::sync::Arc;
@@ -261,15 +261,16 @@ impl Txn {
     }
 
     /// All redo, with `last` at its end: one frame of the log.
-    pub(crate) fn frame(&self, last: &Record<'_>) -> Vec<u8> {
-        let mut frame = Vec::with_capacity(self.redo_bytes() + 64);
+    pub(crate) fn frame(&self, last: &Record<'_>) -> Result<Vec<u8>> {
+        let mut frame = Vec::new();
+        grow(&mut frame, self.redo_bytes() + 64).map_err(Error::row)?;
         self.tables.iter().flat_map(TableTxn::redo).for_each(|redo| redo.append_to(&mut frame));
         frame.extend_from_slice(&self.marks_redo);
         for t in self.tables.iter().filter(|t| t.auto_increment != 0) {
             Record::AutoIncrementMark { table: t.table.id, next: t.auto_increment }.encode(&mut frame);
         }
         last.encode(&mut frame);
-        frame
+        Ok(frame)
     }
 
     /// This point of it.

@@ -105,7 +105,7 @@ impl Redo {
         gathered + self.older.iter().map(|o| o.1.len()).sum::<usize>() + self.bytes.len()
     }
 
-    /// Appends all of it to `out`.
+    /// Appends all of it to `out`, which has room for it.
     pub(crate) fn append_to(&self, out: &mut Vec<u8>) {
         self.gathered.iter().for_each(|g| out.extend_from_slice(&g.bytes));
         self.older.iter().for_each(|o| out.extend_from_slice(&o.1));

@@ -19,9 +19,9 @@ use crate::upkeep::discard;
 use crate::upkeep::flush::run_entry;
 use crate::version::OrdinalRanges;
 use crate::write::large::{Budget, Share};
-use crate::Result;
+use crate::{Error, Result};
 use esker_base::counters::{count, Counter};
-use esker_format::{CommitSeq, RunRef};
+use esker_format::{grow, CommitSeq, RunRef};
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
@@ -53,6 +53,11 @@ struct Gathered<K: Stored> {
 /// What is gathered for a tree becomes a run at this size, in bytes.
 const PRIVATE_BYTES: usize = 16 << 20;
 
+/// About what a version takes of the redo, in bytes; keys are not long.
+pub(crate) fn logged_bytes(change: &Change<'_>) -> usize {
+    64 + change.value.len()
+}
+
 /// How what is gathered for a tree has changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Fill {
@@ -75,14 +80,16 @@ impl<K: Stored> Written<K> {
     /// the row.
     pub(crate) fn put(&mut self, state: &TxnState, key: K::Ref<'_>, change: Change<'_>) -> Result<u64> {
         // SAFETY: the slot is of this memtable; the caller's promise.
-        self.put_by(state, 1, |mem, slot, last| unsafe { mem.put_behind(last, key, slot, change) })
+        self.put_by(state, 1, 0, |mem, slot, last| unsafe { mem.put_behind(last, key, slot, change) })
     }
 
-    /// Puts versions, so many, into the shared memtable by `put`, which gets the transaction's slot there.
+    /// Puts versions, so many, into the shared memtable by `put`, which gets the transaction's slot there. First makes room for
+    /// `redo_bytes`: a version that is there must have its redo.
     fn put_by(
         &mut self,
         state: &TxnState,
         versions: usize,
+        redo_bytes: usize,
         put: impl FnOnce(&Memtable<K>, *const TxnSlot, &mut Before<K>) -> Result<()>,
     ) -> Result<u64> {
         // Held while writing: freezing waits for it.
@@ -92,6 +99,9 @@ impl<K: Stored> Written<K> {
             self.slot = (mem.id, state.slot_in(mem)?);
             self.last = [std::ptr::null(); 2];
         }
+        if redo_bytes > 0 {
+            grow(self.redo.of(mem.id), redo_bytes).map_err(Error::row)?;
+        }
         put(mem, self.slot.1, &mut self.last)?;
         self.puts += versions;
         self.tree.has_something(mem);
@@ -100,7 +110,9 @@ impl<K: Stored> Written<K> {
 
     /// Puts a version into the shared memtable, and its redo beside.
     pub(crate) fn put_shared(&mut self, state: &TxnState, key: K::Ref<'_>, change: Change<'_>) -> Result<()> {
-        let mem = self.put(state, key, change)?;
+        // SAFETY: the slot is of this memtable; the caller's promise, as for `put`.
+        let put = |mem: &Memtable<K>, slot, last: &mut _| unsafe { mem.put_behind(last, key, slot, change) };
+        let mem = self.put_by(state, 1, logged_bytes(&change), put)?;
         K::log(state.id, self.tree.id, key, change, self.redo.of(mem));
         Ok(())
     }
@@ -111,7 +123,9 @@ impl<K: Stored> Written<K> {
         let mut sorted = wanted.to_vec();
         sorted.sort_unstable_by(|(a, _), (b, _)| K::cmp(*a, *b));
         // SAFETY: the slot is of this memtable; the caller's promise, as for `put`.
-        let mem = self.put_by(state, wanted.len(), |mem, slot, _| unsafe { mem.put_each(slot, &sorted) })?;
+        let put = |mem: &Memtable<K>, slot, _: &mut _| unsafe { mem.put_each(slot, &sorted) };
+        let redo_bytes = wanted.iter().map(|(_, change)| logged_bytes(change)).sum();
+        let mem = self.put_by(state, wanted.len(), redo_bytes, put)?;
         for (key, change) in wanted {
             K::log(state.id, self.tree.id, *key, *change, self.redo.of(mem));
         }

@@ -15,9 +15,9 @@ use crate::txn::prepared::{self, Prepared};
 use crate::upkeep::due::ToSave;
 use crate::upkeep::manifest::{Next, Written};
 use crate::version::{ABORTED, ACTIVE};
-use crate::Result;
+use crate::{Error, Result};
 use esker_base::counters::{count, Counter};
-use esker_format::{CommitSeq, Lsn, Manifest, RangeTombstone, Record, RunEntry, TableId, TableState, TreeState};
+use esker_format::{grow, CommitSeq, Lsn, Manifest, RangeTombstone, Record, RunEntry, TableId, TableState, TreeState};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -103,15 +103,16 @@ fn relog_prepared(core: &Core) -> Result<(Lsn, Lsn)> {
     let half = Lsn(core.signals.replay_from().0.midpoint(end.0));
     let old = |p: &Prepared| p.state.logged_at() < half;
     let frame = |p: &Prepared| {
-        let mut frame = Vec::with_capacity(p.redo.len() + 16);
+        let mut frame = Vec::new();
+        grow(&mut frame, p.redo.len() + 16).map_err(Error::row)?;
         Record::Rollback { txn: p.state.id }.encode(&mut frame);
         frame.extend_from_slice(&p.redo);
-        frame
+        Ok::<_, Error>(frame)
     };
     // Space first: nothing under the commit lock waits for a disk.
     let mut space = BTreeMap::new();
     for (xid, p) in core.prepared.lock().iter().filter(|(_, p)| old(p)) {
-        space.insert(xid.clone(), (p.state.id, frame(p)));
+        space.insert(xid.clone(), (p.state.id, frame(p)?));
     }
     let mut credits = BTreeMap::new();
     for (xid, (_, frame)) in &space {

@@ -23,7 +23,7 @@ use std::sync::Arc;
 
 /// Rows with longer images are packed: most of such an image is room for values that are shorter.
 const MOST_IMAGE_BYTES: usize = 512;
-/// Memory that an empty chunk keeps for its next rows, if it had more.
+/// An empty chunk with more memory than this keeps none for its next rows.
 const MOST_KEPT_BYTES: usize = 1 << 20;
 /// Where memory is short files are written in pieces of this size at most, in bytes.
 pub(crate) const LEAN_WRITE_BYTES: usize = 64 << 10;
@@ -115,8 +115,8 @@ impl Chunk {
     /// Forgets the rows, keeps the memory, unless a few large rows made it very large.
     pub(crate) fn clear(&mut self) {
         self.bytes.clear();
-        if self.stride == 0 {
-            self.bytes.shrink_to(MOST_KEPT_BYTES);
+        if self.bytes.capacity() > MOST_KEPT_BYTES {
+            self.bytes = Vec::new();
         }
         self.stretches.clear();
         self.account();
@@ -165,7 +165,7 @@ impl Chunk {
             }
             packed.clear();
             // SAFETY: an image of the layout, which has no blobs.
-            unsafe { esker_format::row::pack(layout, bytes.as_ptr(), &mut packed) };
+            unsafe { esker_format::row::pack(layout, bytes.as_ptr(), &mut packed) }.map_err(Error::row)?;
             take(row, ordinal, &packed)
         })
     }
@@ -238,7 +238,7 @@ impl BulkWriter {
         self.full_bytes + self.current.share.bytes()
     }
 
-    /// Takes one row. True: it took memory, or handed some on.
+    /// Takes one row. True: it took memory, or handed some on. Where there is no memory for the row nothing was taken.
     ///
     /// # Safety
     /// `image` is a row image of the tree's layout; its blob slots point to readable bytes.
@@ -256,7 +256,8 @@ impl BulkWriter {
                 let at = bytes.len();
                 bytes.extend_from_slice(&[0; 4]);
                 // SAFETY: the caller's promise.
-                unsafe { esker_format::row::pack(&self.plan.recipe.shape.layout, image, bytes) };
+                let packed = unsafe { esker_format::row::pack(&self.plan.recipe.shape.layout, image, bytes) };
+                packed.inspect_err(|_| bytes.truncate(at)).map_err(Error::row)?;
                 let length = (bytes.len() - at - 4) as u32;
                 bytes[at..at + 4].copy_from_slice(&length.to_le_bytes());
             }

@@ -16,14 +16,14 @@ use crate::tree::run::writer::{FileWriter, RunRecipe, RunWriter, WrittenPart};
 use crate::tree::stored::Stored;
 use crate::tree::Tree;
 use crate::txn::open::{TableTxn, Txn};
-use crate::txn::written::{Fill, Written};
+use crate::txn::written::{logged_bytes, Fill, Written};
 use crate::upkeep::pressure;
 use crate::write::bulk::{BulkWriter, Chunk, Gathered, LEAN_WRITE_BYTES};
 use crate::write::VERSION_BYTES;
 use crate::{Error, Result};
 use esker_base::counters::{count, Counter};
 use esker_format::run::MAX_PARTS;
-use esker_format::{CommitSeq, RowId};
+use esker_format::{grow, CommitSeq, RowId};
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
@@ -239,6 +239,7 @@ impl Txn {
                 redo_bytes += packed.len() + VERSION_BYTES;
                 let mem = rows.put(state, row, change)?;
                 let redo = rows.redo.of_gathered(mem, first_ordinal);
+                grow(redo, logged_bytes(&change)).map_err(Error::row)?;
                 ByRow::log(state.id, rows.tree.id, row, change, redo);
                 Ok(())
             })?;

@@ -10,7 +10,7 @@ use crate::{Error, Result};
 use arc_swap::ArcSwapOption;
 use esker_base::counters::{count, Counter};
 use esker_format::run::{PartPlace, RunFooter, RunHeader, RUN_FOOTER_BYTES, RUN_HEADER_BYTES};
-use esker_format::{FileId, FolderId, FormatError};
+use esker_format::{zeros, FileId, FolderId, FormatError};
 use esker_io::File;
 use esker_memory::{Account, Charge};
 use std::borrow::Cow;
@@ -84,7 +84,7 @@ impl End {
     /// Reads what lies before `end`, and not before `begin`.
     pub(super) fn read(file: &dyn File, begin: u64, end: u64) -> Result<End> {
         let begin = begin.max(end.saturating_sub(END_BYTES));
-        let mut bytes = vec![0; end.saturating_sub(begin) as usize];
+        let mut bytes = zeros(end.saturating_sub(begin) as usize).map_err(Error::row)?;
         file.read_at(&mut bytes, begin)?;
         Ok(End { begin, bytes })
     }
@@ -100,7 +100,7 @@ impl End {
         if let Some(part) = at.and_then(|at| self.bytes.get(at..at + bytes as usize)) {
             return Ok(Cow::Borrowed(part));
         }
-        let mut part = vec![0; bytes as usize];
+        let mut part = zeros(bytes as usize).map_err(Error::row)?;
         file.read_at(&mut part, offset)?;
         Ok(Cow::Owned(part))
     }

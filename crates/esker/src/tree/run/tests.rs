@@ -144,7 +144,7 @@ fn want_of_memory_for_a_block_in_use_is_not_held_against_its_run() {
     let t = table_of(&e, "t", 2);
     let run = t.tree().snapshot().runs[0].run.clone();
     let refused = run.damage(4096, FormatError::OutOfMemory { bytes: 7 });
-    assert_eq!(refused.to_string(), "out of memory: 7 bytes to decode a block");
+    assert_eq!(refused.to_string(), "out of memory: 7 bytes for a row or a block");
     assert_eq!(run.state(), State::Sound);
     assert!(matches!(run.damage(4096, FormatError::Reweighed), Error::Damage { .. }));
     assert_eq!(run.state(), State::Damaged);

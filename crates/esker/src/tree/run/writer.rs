@@ -215,7 +215,8 @@ impl<K: Stored> RunWriter<K> {
             K::row_ids(builder).iter().for_each(|id| row_ids.add(RowId(*id)));
         }
         let press = (self.recipe.compression, self.recipe.zstd_level);
-        let (entry, first, last) = K::finish(builder, press, context, &mut self.scratch);
+        let finished = K::finish(builder, press, context, &mut self.scratch);
+        let (entry, first, last) = finished.map_err(|e| self.damage(e))?;
         let entry = K::moved(&entry, offset, None).map_err(|e| self.damage(e))?;
         self.out.writer.append(&self.scratch)?;
         count(Counter::BlocksWritten, 1);

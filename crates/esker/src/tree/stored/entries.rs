@@ -180,13 +180,13 @@ impl Stored for ByBytes {
         (compression, level): (Compression, i32),
         context: u64,
         out: &mut Vec<u8>,
-    ) -> (KeyBlockEntry, Arc<[u8]>, Arc<[u8]>) {
-        let mut entry = builder.finish(compression, level, context, out);
+    ) -> Result<(KeyBlockEntry, Arc<[u8]>, Arc<[u8]>), FormatError> {
+        let mut entry = builder.finish(compression, level, context, out)?;
         let (first, last) = (entry.first_key.as_slice().into(), entry.last_key.as_slice().into());
         // As a reader of the index has it.
         entry.first_key.truncate(BOUND_BYTES);
         entry.last_key.truncate(BOUND_BYTES);
-        (entry, first, last)
+        Ok((entry, first, last))
     }
 
     fn row_of(_: &[u8], value: &[u8]) -> RowId {

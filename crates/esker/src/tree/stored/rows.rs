@@ -185,9 +185,9 @@ impl Stored for ByRow {
         (compression, level): (Compression, i32),
         context: u64,
         out: &mut Vec<u8>,
-    ) -> (BlockEntry, RowId, RowId) {
-        let entry = builder.finish(compression, level, context, out);
-        (entry, entry.first_id, entry.last_id)
+    ) -> Result<(BlockEntry, RowId, RowId), FormatError> {
+        let entry = builder.finish(compression, level, context, out)?;
+        Ok((entry, entry.first_id, entry.last_id))
     }
 
     #[inline]

@@ -25,7 +25,7 @@ fn check(versions: &[(u64, VersionTag)], change: impl FnOnce(&mut [BlockEntry]))
         let mut packed = Vec::new();
         if !tag.tombstone {
             // SAFETY: an image of this layout.
-            unsafe { esker_format::row::pack(t.layout(), img(*row).as_ptr(), &mut packed) };
+            unsafe { esker_format::row::pack(t.layout(), img(*row).as_ptr(), &mut packed) }.unwrap();
         }
         writer.push(RowId(*row), *tag, &packed).unwrap();
     }

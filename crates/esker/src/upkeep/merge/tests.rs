@@ -510,7 +510,7 @@ fn merge_with_lying_index(others: u64, lie: impl FnOnce(&mut [BlockEntry])) -> (
         for row in from..from + 200 {
             let mut packed = Vec::new();
             // SAFETY: an image of this layout.
-            unsafe { esker_format::row::pack(t.layout(), img(row).as_ptr(), &mut packed) };
+            unsafe { esker_format::row::pack(t.layout(), img(row).as_ptr(), &mut packed) }.unwrap();
             let tag = VersionTag { seq: CommitSeq(seq + row % 11), ordinal: 1 + row % 17, ..VersionTag::default() };
             writer.push(RowId(row), tag, &packed).unwrap();
         }
