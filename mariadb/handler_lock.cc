@@ -135,9 +135,14 @@ int ha_esker::extra(enum ha_extra_function operation)
   return 0;
 }
 
+/*
+  A sort of UPDATE or DELETE that cannot write its file does not end the scan that it read: whoever gets the table next would go on
+  with it, by an index that was never begun.
+*/
 int ha_esker::reset()
 {
   ESKER_CALLED();
+  (void) table->file->ha_index_or_rnd_end();
   close_cursors();
   ds_mrr_.dsmrr_close();
   try_semi_= skip_locked_= lock_duplicate_= false;
