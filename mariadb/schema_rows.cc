@@ -12,14 +12,17 @@ namespace shim
 {
 namespace
 {
-/* What the server has made up, as "#sql-alter-1f-2", is not in the characters of files, and stays as it is. */
-std::string decoded(const std::string &file_name)
+/*
+  What is not in the characters of files stays as it is, behind a prefix: what the server has made up, as "#sql-alter-1f-2", without
+  one, and names from before there were such characters as the server itself tells them.
+*/
+std::string decoded(const std::string &file_name, const char *prefix= MYSQL50_TABLE_NAME_PREFIX)
 {
   char plain[FN_REFLEN];
   uint errors;
   const uint length= strconvert(&my_charset_filename, file_name.data(), file_name.size(), system_charset_info, plain,
                                 sizeof plain, &errors);
-  return errors ? file_name : std::string(plain, length);
+  return errors ? prefix + file_name : std::string(plain, length);
 }
 
 /* A table's name, and its partition's and subpartition's behind "#P#" and "#SP#": in names themselves '#' is encoded. */
@@ -29,7 +32,7 @@ std::string decoded_parts(const std::string &file_name)
   for (size_t at= 0, end; at <= file_name.size(); at= end + 1)
   {
     end= std::min(file_name.find('#', at), file_name.size());
-    all+= decoded(file_name.substr(at, end - at)) + (end < file_name.size() ? "#" : "");
+    all+= decoded(file_name.substr(at, end - at), at ? "" : MYSQL50_TABLE_NAME_PREFIX) + (end < file_name.size() ? "#" : "");
   }
   return all;
 }
