@@ -15,10 +15,10 @@ pub enum WalError {
     /// A file operation failed while the log was opened or recycled, or a segment was made. Of kind
     /// [`IoKind::Resources`] it is passing: no handle or kernel memory was left.
     #[error("{0}")]
-    Io(IoError),
+    Io(#[source] IoError),
     /// No space for another segment. Nothing was appended; the caller may try again once there is space.
     #[error("disk full: {0}")]
-    DiskFull(IoError),
+    DiskFull(#[source] IoError),
     /// What was durable once is not what is there now.
     #[error("damaged log {} at byte {offset}: {reason}", file.display())]
     Damage {
@@ -27,6 +27,7 @@ pub enum WalError {
         /// Where in it the damaged frame or header begins.
         offset: u64,
         /// What does not fit.
+        #[source]
         reason: FormatError,
     },
     /// The segment that should hold this position is not there.
@@ -50,7 +51,7 @@ pub enum WalError {
     },
     /// No memory for the log's buffer. Nothing was appended.
     #[error("{0}")]
-    OutOfMemory(OutOfMemory),
+    OutOfMemory(#[source] OutOfMemory),
 }
 
 impl WalError {

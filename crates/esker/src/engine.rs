@@ -137,7 +137,10 @@ impl Engine {
         Session::new(self.core.clone())
     }
 
-    /// Creates a table, durably.
+    /// Creates a table, durably. Its name and those of its indexes have 1 to 4,096 bytes.
+    ///
+    /// # Errors
+    /// [`Error::TableExists`]; [`Error::InvalidArgument`] for a name of another length, or a layout or index that makes no sense.
     pub fn create_table(&self, name: &str, def: &TableDef) -> Result<()> {
         ddl::create_table(&self.core, name, def, 0, &[])
     }
@@ -159,7 +162,7 @@ impl Engine {
         ddl::drop_table(&self.core, name)
     }
 
-    /// Renames a table, durably.
+    /// Renames a table, durably; its new name is as for [`create_table`](Self::create_table).
     pub fn rename_table(&self, from: &str, to: &str) -> Result<()> {
         ddl::rename_table(&self.core, from, to, Renamed::Known)
     }

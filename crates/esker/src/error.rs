@@ -13,10 +13,10 @@ pub type Result<T> = std::result::Result<T, Error>;
 pub enum Error {
     /// A file operation failed.
     #[error("{0}")]
-    Io(IoError),
+    Io(#[source] IoError),
     /// The disk is full; writing goes on once there is space.
     #[error("disk full: {0}")]
-    DiskFull(IoError),
+    DiskFull(#[source] IoError),
     /// Bytes on disk are not what was written: nothing from them is returned.
     #[error("damaged file {} at byte {offset}: {reason}", file.display())]
     Damage {
@@ -25,6 +25,7 @@ pub enum Error {
         /// Where the damaged unit begins, in bytes.
         offset: u64,
         /// What was expected and what was found.
+        #[source]
         reason: FormatError,
     },
     /// A file of the log is gone.
@@ -77,6 +78,7 @@ pub enum Error {
         /// The file, or the folder of the log.
         file: PathBuf,
         /// What it holds.
+        #[source]
         reason: FormatError,
     },
     /// Another process uses the folder, or another engine of this one.

@@ -152,6 +152,40 @@ fn an_index_that_is_kept_twice_is_refused_and_the_folder_opens() {
 }
 
 #[test]
+fn names_that_nobody_could_say_are_refused() {
+    let folder = folder("names");
+    let (engine, table) = made(&folder);
+    let (most, long) = ("n".repeat(4096), "n".repeat(4097));
+    let named = |name: &str| def().index(name, &["text"]).unwrap();
+    for (name, words) in [("", "is empty"), (&long, "4097 bytes"), (&"\u{e4}".repeat(35 << 20), "73400320 bytes")] {
+        is_refused(engine.create_table(name, &def()), words);
+        is_refused(engine.create_counting_table(name, &def(), 5), words);
+        is_refused(engine.create_table("u", &named(name)), words);
+        is_refused(engine.rename_table("t", name), words);
+        is_refused(engine.show_table("t", name), words);
+        let add = IndexPlan::Add(named(name).indexes[1].clone());
+        for plan in [add, IndexPlan::Keep { index: 0, name: name.to_owned() }] {
+            is_refused(engine.build_indexes(&table, &[plan], &mut |_, _| true).map(drop), words);
+        }
+    }
+    engine.create_table(&most, &named(&most)).unwrap();
+    engine.rename_table("t", "n").unwrap();
+    engine.checkpoint().unwrap();
+    drop((table, engine));
+    assert_eq!(Engine::open_dir(&folder.0).unwrap().tables(), ["n", &most]);
+}
+
+#[test]
+fn an_error_with_a_cause_gives_it() {
+    let failed = esker::io::IoError::new("write", Path::new("/x"), Some(7), esker::io::IoKind::Failed, "no");
+    let full = esker::io::IoError { kind: esker::io::IoKind::DiskFull, ..failed.clone() };
+    let truncated = || esker::format::FormatError::Truncated { what: "row", need: 9, have: 1 };
+    let io = |e: &Error| std::error::Error::source(e).is_some_and(|cause| cause.is::<esker::io::IoError>());
+    let format = |e: &Error| std::error::Error::source(e).is_some_and(|cause| cause.is::<esker::format::FormatError>());
+    assert!(io(&failed.into()) && io(&full.into()) && format(&Error::damage(Path::new("/x"), 0, truncated())));
+}
+
+#[test]
 fn a_table_that_was_dropped_is_refused() {
     let folder = folder("gone");
     let (engine, table) = made(&folder);

@@ -8,7 +8,7 @@
 //! ones. Invariant: nobody has changed the rows between the reading of them and the record; a front end keeps writers away, one that
 //! comes all the same makes the statement fail, or fails itself at its commit.
 
-use crate::catalog::ddl::refuse_prepared;
+use crate::catalog::ddl::{check_name, refuse_prepared};
 use crate::catalog::index::{Index, IndexDef};
 use crate::catalog::table::{index_columns, key_shape, Table, Trees};
 use crate::core::Core;
@@ -85,7 +85,7 @@ impl Engine {
     /// # Errors
     /// [`Error::DuplicateKey`] with the place in `plan` if two rows have the same unique key; [`Error::Interrupted`];
     /// [`Error::LockTimeout`] while a prepared transaction has written in the table; [`Error::InvalidArgument`] for a plan that keeps
-    /// an index that is not there, or one twice.
+    /// an index that is not there, or one twice, and for a name as [`create_table`](Self::create_table) does not take it.
     pub fn build_indexes(
         &self,
         table: &Arc<Table>,
@@ -162,8 +162,11 @@ fn build(
     let (mut new, mut kept) = (Vec::new(), BTreeSet::new());
     for (place, wanted) in plan.iter().enumerate() {
         match wanted {
-            IndexPlan::Keep { index, .. } => {
-                before.index(*index)?;
+            IndexPlan::Keep { index, name } => {
+                // One from before there was a limit may keep its own.
+                if *name != before.index(*index)?.entry.name {
+                    check_name("an index", name)?;
+                }
                 // No table has a tree twice: whoever opened the folder would refuse it.
                 if !kept.insert(*index) {
                     let why = format!("table '{}' cannot have its index {index} twice", table.name());
@@ -171,6 +174,7 @@ fn build(
                 }
             }
             IndexPlan::Add(def) => {
+                check_name("an index", &def.name)?;
                 let tree = core.ids.new_tree();
                 // Trees of a table come later than its first indexes, which count from 1 on: no id is used twice.
                 let id = u32::try_from(tree.0).map_err(|_| Error::Unsupported("as many trees".into()))?;

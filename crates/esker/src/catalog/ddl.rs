@@ -17,6 +17,23 @@ use std::sync::Arc;
 /// Longest record of a DROP TABLE, in bytes.
 const DROP_BYTES: usize = 32;
 
+/// The longest name of a table or an index, in bytes: MariaDB's are paths with a partition's name, of 512 at most.
+pub(crate) const MAX_NAME_BYTES: usize = 4096;
+
+/// Can this be the name of a table or an index? Names stand in the manifest, and in what people read.
+pub(crate) fn check_name(of: &str, name: &str) -> Result<()> {
+    match name.len() {
+        1..=MAX_NAME_BYTES => Ok(()),
+        0 => Err(Error::InvalidArgument(format!("the name of {of} is empty"))),
+        bytes => {
+            let begin: String = name.chars().take(40).collect();
+            Err(Error::InvalidArgument(format!(
+                "the name of {of} has {bytes} bytes, the limit is {MAX_NAME_BYTES}: '{begin}...'"
+            )))
+        }
+    }
+}
+
 /// Makes a table whose AUTO_INCREMENT values below `counts_from` are not given out; `apart`: key trees that nobody but the
 /// caller writes to.
 pub(crate) fn create_table(
@@ -26,6 +43,8 @@ pub(crate) fn create_table(
     counts_from: u64,
     apart: &[IndexEntry],
 ) -> Result<()> {
+    check_name("a table", name)?;
+    def.indexes.iter().try_for_each(|index| check_name("an index", &index.name))?;
     def.layout.validate().map_err(|e| Error::InvalidArgument(format!("table '{name}': {e}")))?;
     if def.format == RowFormat::Fixed && def.layout.has_blobs() {
         return Err(Error::Unsupported("ROW_FORMAT=FIXED with BLOB columns".into()));
@@ -82,6 +101,7 @@ pub(crate) enum Renamed {
 }
 
 pub(crate) fn rename_table(core: &Core, from: &str, to: &str, renamed: Renamed) -> Result<()> {
+    check_name("a table", to)?;
     prepared::carry_out(core);
     let mut tables = core.lock_catalog();
     let table = find(&tables, from)?;
