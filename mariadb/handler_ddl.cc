@@ -168,6 +168,19 @@ static bool is_being_filled(const char *path)
          (length > suffix && !strcmp(name + length - suffix, partition_suffix));
 }
 
+/*
+  Is what the engine has under this path, to which a table cannot be renamed, a table or a partition that the server knows? So it is
+  where the server renames back what it could not rename. CONVERT PARTITION writes the new table's definition first.
+*/
+static bool server_knows(THD *thd, const char *path)
+{
+  if (thd->is_error() || thd->lex->alter_info.partition_flags & ALTER_PARTITION_CONVERT_OUT)
+    return thd->is_error();
+  const char *partition= strstr(path, "#P#");
+  const std::string table(path, partition ? partition - path : strlen(path));
+  return !my_access((table + reg_ext).c_str(), F_OK);
+}
+
 int ha_esker::rename_table(const char *from, const char *to)
 {
   EsError why;
@@ -176,7 +189,10 @@ int ha_esker::rename_table(const char *from, const char *to)
   if (status == EsStatus::Ok)
     return 0;
   /* The server says that it could not be renamed, and a number: only the first error is told. */
-  (void) raise_plain(status);
+  if (status == EsStatus::TableExists && !server_knows(ha_thd(), to))
+    raise_left_over(why.text);
+  else
+    (void) raise_plain(status);
   return fail(status, why.text);
 }
 
