@@ -108,6 +108,7 @@ pub(crate) fn rename_table(core: &Core, from: &str, to: &str, renamed: Renamed) 
     if tables.contains_key(to) {
         return Err(Error::TableExists(to.to_owned()));
     }
+    // Under another name it may be opened by other indexes, or by another order of them: see `order_indexes`.
     refuse_prepared(core, &table)?;
     log(core, &Record::RenameTable { table: table.id, name: to }, !table.temporary)?;
     if renamed == Renamed::Shown {
