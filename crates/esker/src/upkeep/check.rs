@@ -1,6 +1,7 @@
 //! CHECK TABLE: reads every block of a table past the cache and verifies it against its index entry and its neighbours.
 
-use crate::catalog::table::{with_tree, AnyTree, Table};
+use crate::catalog::table::{with_tree, AnyTree, Table, Trees};
+use crate::read::verify::IndexReport;
 use crate::session::Session;
 use crate::tree::key::Key;
 use crate::tree::merge_read::ASK_EVERY;
@@ -13,7 +14,6 @@ use esker_base::counters::{count, Counter};
 use esker_format::block::flags;
 use esker_format::run::RowIdSet;
 use esker_format::{BlockEntry, CommitSeq, FileId, FormatError};
-use std::cell::Cell;
 use std::cmp::Ordering;
 use std::collections::HashSet;
 use std::sync::{atomic, Arc};
@@ -50,7 +50,7 @@ pub enum CheckScope {
     Quick,
 }
 
-/// What is read once more, and how far that is: all rows with each index, or by themselves if there is none.
+/// What is read once more, and how far that is: all rows, and then each index.
 #[derive(Default)]
 pub(crate) struct Again {
     /// Blocks that were read before.
@@ -66,14 +66,10 @@ impl Again {
     fn of(table: &Table, blocks: &[u64]) -> Again {
         let trees = table.trees();
         let of = |tree: usize| blocks.get(tree).copied().unwrap_or(0);
-        let passes = if trees.kept_indexes().next().is_some() { 2 } else { 1 };
-        let asks = trees.live.newest() / ASK_EVERY * passes;
+        let asks = trees.live.newest() / ASK_EVERY;
         // What is in memory takes time, too.
-        let mut parts: Vec<u64> = trees.kept_indexes().map(|(at, _)| (of(0) + of(at + 1)).max(asks)).collect();
-        if parts.is_empty() {
-            parts.push(of(0).max(asks));
-        }
-        Again { before: blocks.iter().sum(), blocks: parts, asks }
+        let parts = std::iter::once(0).chain(trees.kept_indexes().map(|(at, _)| at + 1)).map(|tree| of(tree).max(asks));
+        Again { before: blocks.iter().sum(), blocks: parts.collect(), asks }
     }
 
     fn total(&self) -> u64 {
@@ -125,38 +121,34 @@ pub(crate) fn rows(
     again: &Again,
     progress: &mut dyn FnMut(u64, u64) -> bool,
 ) -> Result<()> {
-    let mut read = None;
-    let trees = table.trees();
-    let asked = Cell::new(0);
-    let mut go_on = |part| {
-        asked.set(asked.get() + 1);
-        progress(again.done(part, asked.get()), again.total())
-    };
-    for (part, (at, index)) in trees.kept_indexes().enumerate() {
-        asked.set(0);
-        if let Err(why) = index.makes_keys() {
-            report.unheld.push(why);
-            continue;
+    let (mut read, trees) = (None, table.trees());
+    let (mut places, mut parts) = (Vec::new(), vec![0]);
+    for (part, (at, index)) in (1..).zip(trees.kept_indexes()) {
+        match index.makes_keys() {
+            Ok(()) => {
+                places.push(at);
+                parts.push(part);
+            }
+            Err(why) => report.unheld.push(why),
         }
-        let found = match session.check_index_while(table, at, &mut || go_on(part)) {
-            Ok(found) => found,
-            Err(Error::Interrupted) => {
-                report.stopped = true;
-                return Ok(());
-            }
-            Err(e) => {
-                report.found(Err(e))?;
-                continue;
-            }
-        };
-        let of = |what| Error::IndexMismatch { table: table.name(), index: index.entry.name.clone(), what };
-        report.damages.extend(found.wrong.into_iter().map(of));
-        read = Some(found.rows);
+    }
+    let (mut now, mut asked) = (0, 0);
+    let mut go_on = |part| {
+        (now, asked) = (part, if part == now { asked + 1 } else { 1 });
+        progress(again.done(part, asked), again.total())
+    };
+    if !places.is_empty() {
+        match session.check_indexes(table, &places, &mut |n| go_on(parts[n])) {
+            Ok(held) => read = report.take_held(table, &trees, places.into_iter().zip(held))?,
+            Err(e) => report.found_or_stopped(Err(e))?,
+        }
+        if report.stopped {
+            return Ok(());
+        }
     }
     match session.check_count(table, read, &mut || go_on(0)) {
-        Err(Error::Interrupted) => report.stopped = true,
         Err(wrong @ Error::CountMismatch { .. }) => report.damages.push(wrong),
-        checked => report.found(checked)?,
+        checked => report.found_or_stopped(checked)?,
     }
     Ok(())
 }
@@ -228,6 +220,37 @@ impl CheckReport {
             handle.run.checked.store(sound, atomic::Ordering::Relaxed);
         }
         Ok(true)
+    }
+
+    /// Takes in what holding indexes, at their places, against a table's rows has come to; how many rows there are, if that is known.
+    fn take_held(
+        &mut self,
+        table: &Table,
+        trees: &Trees,
+        held: impl Iterator<Item = (usize, Result<IndexReport>)>,
+    ) -> Result<Option<u64>> {
+        let mut rows = None;
+        for (at, held) in held {
+            match held {
+                Ok(held) => {
+                    let index = &trees.index(at)?.entry.name;
+                    let of = |what| Error::IndexMismatch { table: table.name(), index: index.clone(), what };
+                    self.damages.extend(held.wrong.into_iter().map(of));
+                    rows = Some(held.rows);
+                }
+                Err(e) => self.found_or_stopped(Err(e))?,
+            }
+        }
+        Ok(rows)
+    }
+
+    /// As [`found`](Self::found), of what the caller may have stopped.
+    fn found_or_stopped(&mut self, result: Result<()>) -> Result<()> {
+        self.stopped |= matches!(result, Err(Error::Interrupted));
+        if self.stopped {
+            return Ok(());
+        }
+        self.found(result)
     }
 
     /// Takes a finding in; any other error ends the check.
