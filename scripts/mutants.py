@@ -31,7 +31,7 @@ from eskerlib import cargo, env, show  # noqa: E402
 HERE = os.path.join(env.ROOT, "scripts", "mutants")
 FOLDER = os.path.join(env.BUILD, "mutants")
 # A fault can be seen by its crate's own suite and by those behind it, which use it. The last two stand alone.
-SUITES = ["esker-format", "esker-io", "esker-wal", "esker", "esker-mariadb", "esker-sim", "esker-trace", "esker-lab"]
+SUITES = ["esker-base", "esker-format", "esker-io", "esker-wal", "esker", "esker-mariadb", "esker-sim", "esker-trace", "esker-lab"]
 
 
 class Mutant:

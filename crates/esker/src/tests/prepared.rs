@@ -55,6 +55,29 @@ fn a_checkpoint_in_the_middle_of_a_decision() {
     assert_eq!(count(&e, "t"), 1000, "an acknowledged transaction is lost");
 }
 
+/// Under another name a table may be opened by indexes in another order, and one that is emptied has other trees.
+#[test]
+fn a_table_of_what_is_prepared_stays_as_it_is_until_that_is_decided() {
+    let (disk, e, t) = one_table(options());
+    let mut s = e.session();
+    begin(&mut s);
+    insert(&mut s, &t, 1).unwrap();
+    s.prepare(b"x").unwrap();
+    let refused = |e: &Engine| {
+        for result in [e.rename_table("t", "u"), e.show_table("t", "u"), e.truncate_table("t"), e.drop_table("t")] {
+            assert!(matches!(result, Err(Error::LockTimeout)), "{result:?}");
+        }
+    };
+    refused(&e);
+    drop((s, t, e));
+    disk.crash();
+    let e = open_with(&disk, options()).unwrap();
+    refused(&e);
+    assert!(e.commit_xid(b"x").unwrap());
+    e.rename_table("t", "u").unwrap();
+    assert_eq!(count(&e, "u"), 1);
+}
+
 /// The coordinator forgets a transaction when the engine has answered: what it has decided must be in the log then, carried out or
 /// not.
 #[test]
