@@ -280,6 +280,9 @@ impl Sim {
         if new && !self.faulty {
             // The power may go just now.
             self.stats.keys_over_blocks += self.engine()?.sim_keys_over_blocks(table).unwrap_or(0);
+            let (in_memory, in_runs) = self.engine()?.sim_keys_alike(table).unwrap_or_default();
+            self.stats.keys_alike_in_memory += in_memory;
+            self.stats.keys_alike_in_runs += in_runs;
         }
         Ok(())
     }

@@ -153,6 +153,8 @@ pub struct Stats {
     pub steps: u64,
     /// Commits.
     pub commits: u64,
+    /// Commits that were refused, since what the transaction had written was lost.
+    pub commits_lost: u64,
     /// Restarts after a power cut or a kill.
     pub crashes: u64,
     /// Those of them that were kills in the middle of an operation.
@@ -191,6 +193,10 @@ pub struct Stats {
     pub keys_damaged: u64,
     /// Places in runs where the versions of a key went on in the next block.
     pub keys_over_blocks: u64,
+    /// Neighbours in memtables of key trees whose first 8 bytes are alike, and that differ later, each time that was looked at.
+    pub keys_alike_in_memory: u64,
+    /// The same in blocks of runs.
+    pub keys_alike_in_runs: u64,
     /// Files were seen that several tables share.
     pub files_shared: u64,
     /// Views of threads whose entries were compared with their rows.
@@ -247,6 +253,7 @@ impl Stats {
     pub fn figures(&self) -> Vec<(&'static str, u64)> {
         let own = vec![
             ("steps", self.steps),
+            ("commits_lost", self.commits_lost),
             ("crashes", self.crashes),
             ("kills_inside", self.kills_inside),
             ("faults", self.faults),
@@ -266,6 +273,8 @@ impl Stats {
             ("keys_moved_back", self.keys_moved_back),
             ("keys_damaged", self.keys_damaged),
             ("keys_over_blocks", self.keys_over_blocks),
+            ("keys_alike_in_memory", self.keys_alike_in_memory),
+            ("keys_alike_in_runs", self.keys_alike_in_runs),
             ("files_shared", self.files_shared),
             ("keys_read", self.keys_read),
             ("duplicates", self.duplicates),
@@ -297,6 +306,7 @@ impl Stats {
     pub fn add(&mut self, o: Stats) {
         self.steps += o.steps;
         self.commits += o.commits;
+        self.commits_lost += o.commits_lost;
         self.crashes += o.crashes;
         self.kills_inside += o.kills_inside;
         self.faults += o.faults;
@@ -316,6 +326,8 @@ impl Stats {
         self.keys_moved_back += o.keys_moved_back;
         self.keys_damaged += o.keys_damaged;
         self.keys_over_blocks += o.keys_over_blocks;
+        self.keys_alike_in_memory += o.keys_alike_in_memory;
+        self.keys_alike_in_runs += o.keys_alike_in_runs;
         self.files_shared += o.files_shared;
         self.keys_read += o.keys_read;
         self.duplicates += o.duplicates;

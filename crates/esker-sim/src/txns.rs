@@ -157,12 +157,16 @@ impl Sim {
     pub(crate) fn commit(&mut self, i: usize) -> Result<Flow, Failure> {
         let Some(txn) = self.slots[i].txn.clone() else { return Ok(Flow::Go) };
         self.note(|| format!("s{i} commit of {} changes, xid {:?}", txn.changes.len(), txn.xid.is_some()));
+        let lost = self.slots[i].session.sim_has_lost();
         let answer = self.with_session(i, |session| session.commit())?;
         let (expected, must_fail) = self.refuses_writer(i);
         let answer = self.judge("commit", answer, expected, txn.shaky)?;
         if matches!(answer, Answer::No(_)) {
             self.stats.writers_refused += 1;
             return self.rollback(i);
+        }
+        if lost && matches!(answer, Answer::Ok(())) {
+            return self.fail("a transaction was committed that has lost what it had written");
         }
         if must_fail && matches!(answer, Answer::Ok(())) {
             return self.fail("a transaction was committed that lacks entries in an index");
@@ -198,7 +202,10 @@ impl Sim {
             }
             // Nothing was logged: the transaction is as it was.
             _ if txn.xid.is_some() => self.fail("the decision of a prepared transaction failed without stopping"),
-            _ => self.rollback(i),
+            _ => {
+                self.stats.commits_lost += u64::from(lost);
+                self.rollback(i)
+            }
         }
     }
 

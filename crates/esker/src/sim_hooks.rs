@@ -10,6 +10,7 @@ use crate::engine::Engine;
 pub use crate::host::SimHost;
 pub use crate::read::keys::SeenEntry;
 use crate::session::Session;
+use crate::tree::key::ByBytes;
 use crate::tree::stored::{may_meet, Stored};
 use crate::tree::{RunHandle, Tree};
 use crate::upkeep::{background, checkpoint, flush, merge};
@@ -132,6 +133,28 @@ impl Engine {
         Ok(places)
     }
 
+    /// Neighbours in a table's key trees whose first 8 bytes are alike, and that differ later: in memtables, and in the blocks of runs,
+    /// which are read.
+    pub fn sim_keys_alike(&self, table: &Table) -> Result<(u64, u64)> {
+        let (mut in_memory, mut in_runs) = (0, 0);
+        for tree in &table.trees().keys {
+            let state = tree.snapshot();
+            for memtable in state.memtables() {
+                let behind = memtable.walk().skip(1);
+                in_memory += memtable.walk().zip(behind).filter(|(a, b)| is_alike(a.key(), b.key())).count() as u64;
+            }
+            for handle in &state.runs {
+                let index = handle.run.index()?.keep();
+                for at in 0..index.entries().len() {
+                    let block = handle.run.read_block_of(&index, at)?;
+                    let (rows, key) = (ByBytes::rows(&block), |i| ByBytes::key(&block, i));
+                    in_runs += (1..rows).filter(|i| is_alike(key(i - 1), key(*i))).count() as u64;
+                }
+            }
+        }
+        Ok((in_memory, in_runs))
+    }
+
     /// Has any key tree of a table versions in a memtable?
     pub fn sim_keys_in_memory(&self, table: &Table) -> bool {
         table.trees().keys.iter().any(|tree| tree.snapshot().memtables().any(|m| !m.is_empty()))
@@ -141,6 +164,10 @@ impl Engine {
     pub fn sim_runs(&self, table: &Table) -> Vec<RunFigures> {
         figures(&table.tree())
     }
+}
+
+fn is_alike(a: &[u8], b: &[u8]) -> bool {
+    a != b && a.len() > 8 && b.len() > 8 && a[..8] == b[..8]
 }
 
 fn keys_over_blocks<K: Stored>(handle: &RunHandle<K>) -> Result<u64> {
@@ -172,6 +199,11 @@ fn place(table: &Table, apart: usize) -> usize {
 }
 
 impl Session {
+    /// Has the transaction lost what it had written, as where that could not be spilled?
+    pub fn sim_has_lost(&self) -> bool {
+        self.current.open().is_some_and(|txn| txn.broken.is_some())
+    }
+
     /// Writes an entry of a key tree. The caller has the row's lock, and no other row has that key.
     pub fn sim_write_entry(&mut self, table: &Arc<Table>, apart: usize, entry: Entry<'_>) -> Result<()> {
         self.write_entry(table, place(table, apart), entry)
