@@ -20,7 +20,7 @@ use esker_base::counters::{count, Counter};
 use esker_base::lock::{order, Mutex};
 use esker_format::TreeId;
 use esker_io::Disk;
-use esker_memory::{charged, Account};
+use esker_memory::{charged, charged_total, Account};
 use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -162,12 +162,7 @@ impl BlockCache {
 
     /// The same, or nothing.
     fn room(&self) -> u64 {
-        let others = self.beside()
-            + charged(Account::Memtable)
-            + charged(Account::BulkBuffer)
-            + charged(Account::Cursor)
-            + charged(Account::Wal)
-            + charged(Account::Catalog);
+        let others = charged_total().saturating_sub(self.bytes());
         self.memory_limit_bytes.load(Ordering::Relaxed).saturating_sub(others)
     }
 
