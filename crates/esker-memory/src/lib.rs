@@ -6,6 +6,7 @@
 mod region;
 mod shares;
 mod slab;
+mod strict;
 
 pub use region::{
     charged, charged_total, charges, peak, reserve, trim, Account, Charge, OutOfMemory, Region, Reserve, PAGE_BYTES,

@@ -74,6 +74,11 @@ pub(crate) struct Place {
 }
 
 impl Place {
+    /// Of a mapping that has nothing else in it.
+    pub(crate) fn of_its_own(bytes: usize) -> Place {
+        Place { bytes, slot: None }
+    }
+
     /// Bytes of memory that it takes.
     pub(crate) fn bytes(self) -> usize {
         self.bytes
@@ -114,12 +119,15 @@ pub(crate) fn allocate(bytes: usize) -> Option<(NonNull<u8>, Place)> {
     if cfg!(miri) {
         return interpreted::allocate(bytes);
     }
+    if cfg!(feature = "strict-memory") {
+        return crate::strict::allocate(bytes);
+    }
     SLABS.allocate(bytes)
 }
 
 /// Bytes of memory that `bytes` bytes take.
 pub(crate) fn taken_bytes(bytes: usize) -> usize {
-    if bytes > LARGEST_SLOT || cfg!(miri) {
+    if bytes > LARGEST_SLOT || cfg!(any(miri, feature = "strict-memory")) {
         return bytes.max(1).checked_next_multiple_of(PAGE_BYTES).unwrap_or(bytes);
     }
     class_bytes(class_of(bytes))
@@ -129,6 +137,9 @@ pub(crate) fn taken_bytes(bytes: usize) -> usize {
 pub(crate) fn free(start: NonNull<u8>, place: Place) {
     if cfg!(miri) {
         return interpreted::free(start, place);
+    }
+    if cfg!(feature = "strict-memory") {
+        return crate::strict::free(start, place);
     }
     SLABS.free(start, place);
 }

@@ -206,7 +206,7 @@ impl BlockCache {
     fn keep<T>(&self, of: Weak<dyn AnyIndex>, index: usize, slot: &Slot<T>, what: &Arc<T>, held: &Bytes) {
         let takes = held.takes();
         let mut queues = self.queues.lock();
-        if slot.is_here() {
+        if slot.is_here() || cfg!(feature = "strict-memory") {
             return;
         }
         slot.touched.store(false, Ordering::Relaxed);
