@@ -16,7 +16,7 @@ using namespace shim;
 int ha_esker::index_init(uint, bool)
 {
   ESKER_CALLED();
-  close_cursors();
+  end_cursors();
   int error= 0;
   return session(&error) ? 0 : error;
 }

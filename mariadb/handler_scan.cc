@@ -16,7 +16,7 @@ using namespace shim;
 int ha_esker::rnd_init(bool)
 {
   ESKER_CALLED();
-  close_cursors();
+  end_cursors();
   int error= 0;
   return session(&error) ? 0 : error;
 }
@@ -49,8 +49,8 @@ void ha_esker::close_ended()
 
 /*
   The server uses a row whose reading has ended: of a table with one row, or read by a whole unique key, all through its statement; a
-  duplicate, while it is changed. So the blocks and memtables that its blobs point into stay until the handler is to read anew, or is
-  reset.
+  duplicate, while it is changed; the last one, where a key of it is to be told, after it has read another. So the blocks and memtables
+  that its blobs point into stay until the next reading ends, too, or the handler is reset.
 */
 void ha_esker::end_cursors()
 {

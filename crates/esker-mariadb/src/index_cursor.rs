@@ -282,6 +282,8 @@ pub unsafe extern "C" fn es_index_choose(
     // SAFETY: the caller's promise.
     let places = unsafe { slice(places, count) };
     session.run(|s| {
+        // After an error there is no batch to count on from.
+        cursor.rows = 0;
         let given = cursor.cursor.choose(s, places)?;
         cursor.rows = given.ids.len();
         batch.write(batch_of(&given));

@@ -35,6 +35,9 @@ pub(crate) struct Buffer {
     /// Set when the images are a block's own bytes.
     pub(crate) direct: Option<*const u8>,
     pins: Vec<Pin>,
+    /// Those of the rows that were given before, until one comes that has its own: whoever is told that there are no more, or of an
+    /// error, still has the last row.
+    before: Vec<Pin>,
     /// Bytes of the blocks that are pinned, as they are read.
     pinned_bytes: usize,
     charge: Option<Charge>,
@@ -144,6 +147,7 @@ impl Kept {
             return;
         }
         buffer.clear();
+        buffer.before.clear();
         buffer.images.clear();
         drop(Self::own(self.0.swap(Box::into_raw(Box::new(buffer)), Ordering::AcqRel)));
     }
@@ -196,7 +200,10 @@ impl Buffer {
         self.ids.clear();
         self.keys.clear();
         self.wanted.clear();
-        self.pins.clear();
+        if !self.pins.is_empty() {
+            std::mem::swap(&mut self.pins, &mut self.before);
+            self.pins.clear();
+        }
         self.pinned_bytes = 0;
         self.direct = None;
         self.together.clear();
@@ -288,11 +295,20 @@ impl Buffer {
     }
 
     fn push_pin(&mut self, pin: Pin) {
+        if self.pins.is_empty() {
+            self.before.clear();
+        }
         if let Pin::Block(_, _, block) = &pin {
             let is_another = !self.pins.last().is_some_and(|last| last.is(block));
             self.pinned_bytes += if is_another { block.entry().raw_bytes as usize } else { 0 };
         }
         self.pins.push(pin);
+    }
+
+    /// How many blocks and memtables it keeps for images that were given.
+    #[cfg(test)]
+    pub(crate) fn pins(&self) -> usize {
+        self.pins.len() + self.before.len()
     }
 
     #[cfg(test)]

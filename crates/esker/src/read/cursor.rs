@@ -393,6 +393,12 @@ impl Cursor {
         self.read_from(session, view, from)
     }
 
+    /// See [`Buffer::pins`].
+    #[cfg(test)]
+    pub(crate) fn pins(&self) -> usize {
+        self.buffer.pins()
+    }
+
     /// Begins to read anew, at row `from`.
     fn read_from(&mut self, session: &Session, view: View, from: RowId) -> Result<()> {
         let state = self.table.readable(&self.table.tree())?;

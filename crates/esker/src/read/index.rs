@@ -407,6 +407,12 @@ impl IndexCursor {
         Ok(())
     }
 
+    /// See [`Buffer::pins`](crate::read::buffer::Buffer::pins).
+    #[cfg(test)]
+    pub(crate) fn pins(&self) -> usize {
+        self.buffer.pins()
+    }
+
     /// Nothing was given of what was sought.
     fn begin(&mut self, session: &Session, direction: Direction) {
         self.ordinal = session.current.open().map_or(0, |txn| txn.next_ordinal);

@@ -81,6 +81,35 @@ fn a_batch_keeps_few_long_values_in_memory() {
     few(&counts, "an index");
 }
 
+/// Whoever learns that no more rows come, or that nothing is where he seeks, still has the last one: what its values lie in stays
+/// until another row takes its place.
+#[test]
+fn what_the_last_row_lies_in_stays_when_no_more_come() {
+    let disk = SimDisk::new(1);
+    let (_e, t, mut s) = with_long_values(&disk, 3, 2, 200_000);
+    for lock in [None, Some(LockMode::Shared)] {
+        let all = || ScanOptions { mask: t.all_columns(), lock, ..Default::default() };
+        let mut scan = s.scan(&t, all()).unwrap();
+        while !scan.next_batch(&mut s).unwrap().ids.is_empty() {
+            assert!(scan.pins() > 0);
+        }
+        assert!(scan.pins() > 0, "the end of a scan");
+        for direction in [Direction::Forward, Direction::Backward] {
+            let mut index = s.open_index_cursor(&t, 0, all()).unwrap();
+            index.seek(&mut s, KeyRange::default(), direction).unwrap();
+            while !index.next_batch(&mut s).unwrap().ids.is_empty() {}
+            assert!(index.pins() > 0, "the end of an index, {direction:?}");
+            let nothing = KeyRange { from: vec![0xff; 9], to: None };
+            index.seek(&mut s, nothing, direction).unwrap();
+            assert!(index.next_batch(&mut s).unwrap().ids.is_empty());
+            assert!(index.pins() > 0, "a seek that finds nothing, {direction:?}");
+        }
+    }
+    // A session keeps a buffer for its next cursor, which has nothing of this one's.
+    let all = ScanOptions { mask: t.all_columns(), ..Default::default() };
+    assert_eq!(s.scan(&t, all).unwrap().pins(), 0);
+}
+
 /// The same where long values begin only once batches have become large, where the reader chooses by entries first, and where rows
 /// are read ahead of their locks.
 #[test]
