@@ -506,7 +506,7 @@ struct EsScanOptions {
 };
 
 /// Rows decoded ahead: `count` images, `stride` bytes apart, and their ids. They belong to the cursor and are valid
-/// until its next call.
+/// until its next call; what their blob slots point to, until a call gives other rows.
 struct EsBatch {
   const uint8_t *images;
   size_t stride;
@@ -1327,11 +1327,14 @@ void es_cursor_close(EsCursor *cursor);
 /// `session` is the one that the cursor was opened with. What the cursor gave before is not used again.
 EsStatus es_cursor_next_batch(EsCursor *cursor, EsSession *session, EsBatch *batch);
 
-/// One row by id. `*image` belongs to the cursor and is valid until its next call; NULL: no such row for this session.
+/// One row by id. `*image` belongs to the cursor and is valid until its next call, its blobs until one gives a row; NULL: no such row for this session.
 ///
 /// # Safety
 /// As for `es_cursor_next_batch`.
-EsStatus es_cursor_fetch(EsCursor *cursor, EsSession *session, uint64_t row_id, const uint8_t **image);
+EsStatus es_cursor_fetch(EsCursor *cursor,
+                         EsSession *session,
+                         uint64_t row_id,
+                         const uint8_t **image);
 
 /// Was the last row read without the lock that another holds, in its last committed version?
 ///

@@ -43,7 +43,7 @@ pub struct EsScanOptions {
 }
 
 /// Rows decoded ahead: `count` images, `stride` bytes apart, and their ids. They belong to the cursor and are valid
-/// until its next call.
+/// until its next call; what their blob slots point to, until a call gives other rows.
 #[repr(C)]
 pub struct EsBatch {
     pub(crate) images: *const u8,
@@ -194,7 +194,7 @@ pub unsafe extern "C" fn es_cursor_next_batch(
     })
 }
 
-/// One row by id. `*image` belongs to the cursor and is valid until its next call; NULL: no such row for this session.
+/// One row by id. `*image` belongs to the cursor and is valid until its next call, its blobs until one gives a row; NULL: no such row for this session.
 ///
 /// # Safety
 /// As for `es_cursor_next_batch`.
