@@ -8,7 +8,7 @@ use crate::*;
 use esker_base::counters::{bind, Counter, SessionCounters};
 use esker_format::key_bytes::key_encoding;
 use esker_format::row::{pack_values, Value};
-use esker_format::{Column, ColumnKind, ColumnMask, KeyPart, Layout};
+use esker_format::{Column, ColumnKind, ColumnMask, KeyPart, Layout, RowId};
 use esker_io::SimDisk;
 use std::sync::Arc;
 
@@ -79,6 +79,59 @@ fn a_batch_keeps_few_long_values_in_memory() {
     let counts: Vec<_> =
         std::iter::from_fn(|| Some(index.next_batch(&mut s).unwrap().ids.len()).filter(|n| *n > 0)).collect();
     few(&counts, "an index");
+}
+
+/// What a transaction gathers for itself goes to the log with its commit, behind what a savepoint knows of. One whose commit failed
+/// is committed or rolled back as a whole: it was cut there, and what was committed of it was in no log.
+#[test]
+fn a_savepoint_of_before_a_commit_that_failed_is_none() {
+    let disk = SimDisk::new(1);
+    let e = open_with(&disk, options()).unwrap();
+    let (t, mut other, mut s) = (make(&e, "t", &fixed(100)), e.session(), e.session());
+    begin(&mut s);
+    fill(&mut s, &t, 0..40);
+    s.commit().unwrap();
+    begin(&mut other);
+    fill(&mut other, &t, 100..101);
+    other.prepare(b"x").unwrap();
+    for keeps_all in [false, true] {
+        begin(&mut s);
+        let crate::session::Parts { core, txn, .. } = s.parts().unwrap();
+        txn.become_large(core);
+        let change = |s: &mut Session, rows: std::ops::RangeInclusive<u64>| {
+            rows.for_each(|n| unsafe { s.update_image(&t, RowId(n), image(&t, n + 1000).as_ptr()) }.unwrap());
+        };
+        change(&mut s, 1..=5);
+        let point = s.savepoint();
+        change(&mut s, 6..=10);
+        s.prepare(b"x").unwrap_err();
+        if keeps_all {
+            s.commit().unwrap();
+            continue;
+        }
+        s.rollback_to(&point);
+        s.commit().unwrap_err();
+        s.rollback().unwrap();
+    }
+    drop((t, s, other, e));
+    disk.crash();
+    let e = open_with(&disk, options()).unwrap();
+    let t = e.open_table("t").unwrap();
+    let mut s = e.session();
+    begin(&mut s);
+    let mut scan = s.scan(&t, ScanOptions { mask: t.all_columns(), ..Default::default() }).unwrap();
+    let mut found = Vec::new();
+    loop {
+        let batch = scan.next_batch(&mut s).unwrap();
+        if batch.ids.is_empty() {
+            break;
+        }
+        let number = |at: usize| unsafe { batch.images.add(at * batch.stride + 1).cast::<u64>().read_unaligned() };
+        found.extend((0..batch.ids.len()).map(number));
+    }
+    found.sort_unstable();
+    let expected: Vec<u64> = (10..40).chain(1001..=1010).collect();
+    assert_eq!(found, expected);
 }
 
 /// Whoever learns that no more rows come, or that nothing is where he seeks, still has the last one: what its values lie in stays

@@ -123,6 +123,9 @@ pub(crate) struct Txn {
     pub(crate) registered: bool,
     /// Something of what it wrote was lost to this error: the transaction can only be rolled back.
     pub(crate) broken: Option<Broken>,
+    /// What it had gathered for itself was put beside the rest for a commit that has failed since: savepoints do not tell where that
+    /// is.
+    pub(crate) kept_at_end: bool,
 }
 
 /// What was lost, see [`Txn::lose`].
@@ -155,6 +158,7 @@ impl Txn {
             last_table: 0,
             registered: false,
             broken: None,
+            kept_at_end: false,
         }
     }
 
@@ -262,14 +266,15 @@ impl Txn {
 
     /// All redo, with `last` at its end: one frame of the log.
     pub(crate) fn frame(&self, last: &Record<'_>) -> Result<Vec<u8>> {
-        let mut frame = Vec::new();
-        grow(&mut frame, self.redo_bytes() + 64).map_err(Error::row)?;
+        let (mut frame, mut end) = (Vec::new(), Vec::new());
+        for t in self.tables.iter().filter(|t| t.auto_increment != 0) {
+            Record::AutoIncrementMark { table: t.table.id, next: t.auto_increment }.encode(&mut end);
+        }
+        last.encode(&mut end);
+        grow(&mut frame, self.redo_bytes() + end.len()).map_err(Error::row)?;
         self.tables.iter().flat_map(TableTxn::redo).for_each(|redo| redo.append_to(&mut frame));
         frame.extend_from_slice(&self.marks_redo);
-        for t in self.tables.iter().filter(|t| t.auto_increment != 0) {
-            Record::AutoIncrementMark { table: t.table.id, next: t.auto_increment }.encode(&mut frame);
-        }
-        last.encode(&mut frame);
+        frame.extend_from_slice(&end);
         Ok(frame)
     }
 
@@ -317,6 +322,9 @@ impl Txn {
         }
         if !self.is_beyond(point) {
             return;
+        }
+        if self.kept_at_end && point.ordinal > 1 {
+            return self.break_by(Error::InvalidArgument("a savepoint of before a commit that failed".into()));
         }
         self.state.abort_ordinals(point.ordinal, self.next_ordinal);
         if self.broken.as_ref().is_some_and(|lost| lost.first_ordinal >= point.ordinal) {

@@ -185,8 +185,11 @@ impl Txn {
             self.end_bulk(core, at)?;
             if at_end {
                 let table = &mut self.tables[at];
-                table.rows.keep_private(&self.state)?;
-                table.keys.iter_mut().try_for_each(|k| k.keep_private(&self.state))?;
+                self.kept_at_end |= table.rows.has_private() || table.keys.iter().any(Written::has_private);
+                let kept = table.rows.keep_private(&self.state);
+                let kept = kept.and_then(|()| table.keys.iter_mut().try_for_each(|k| k.keep_private(&self.state)));
+                // Some of it is there by now, and would be put once more.
+                kept.inspect_err(|why| self.lose(0, why))?;
             }
         }
         Ok(())
