@@ -22,14 +22,20 @@ pub(crate) const fn varint_bytes(value: u64) -> usize {
     (64 - (value | 1).leading_zeros() as usize).div_ceil(7)
 }
 
-/// Makes room for `more` bytes. Who appends what only a row's length bounds asks here first: those are gigabytes, and the program
-/// would end where there is no memory for them.
+/// Makes room for `more` bytes behind what is in `out`. Whoever appends what only a row's length bounds, which is 64 MiB, asks here
+/// first: a `Vec` that cannot grow by itself ends the process.
+///
+/// # Errors
+/// [`FormatError::OutOfMemory`]; `out` is as it was.
 #[inline]
 pub fn grow(out: &mut Vec<u8>, more: usize) -> Result<(), FormatError> {
     out.try_reserve(more).map_err(|_| FormatError::OutOfMemory { bytes: more as u64 })
 }
 
-/// So many zeros, if there is memory for them.
+/// A buffer of so many zeros, for what only a row's length bounds.
+///
+/// # Errors
+/// [`FormatError::OutOfMemory`].
 pub fn zeros(bytes: usize) -> Result<Vec<u8>, FormatError> {
     let mut out = Vec::new();
     out.try_reserve_exact(bytes).map_err(|_| FormatError::OutOfMemory { bytes: bytes as u64 })?;

@@ -42,7 +42,7 @@ pub unsafe fn packed_len(layout: &Layout, image: *const u8) -> usize {
 /// # Safety
 /// As [`packed_len`].
 pub unsafe fn pack(layout: &Layout, image: *const u8, out: &mut Vec<u8>) -> Result<(), FormatError> {
-    out.reserve(layout.head_bytes as usize + 16 * layout.columns.len());
+    grow(out, layout.head_bytes as usize + 16 * layout.columns.len())?;
     // SAFETY: the caller's promise.
     unsafe {
         out.extend_from_slice(std::slice::from_raw_parts(image, layout.head_bytes as usize));

@@ -210,8 +210,8 @@ impl Error {
         matches!(self, Error::OutOfMemory(_)) || matches!(self, Error::Io(e) if e.kind == IoKind::Resources)
     }
 
-    /// Why a row that a caller gives cannot be packed or unpacked.
-    pub(crate) fn row(reason: FormatError) -> Self {
+    /// Why something cannot be made in memory: a caller's row that is none, or no memory for it, or for a buffer.
+    pub(crate) fn in_memory(reason: FormatError) -> Self {
         match reason {
             FormatError::OutOfMemory { .. } => Error::damage(Path::new(""), 0, reason),
             reason => Error::InvalidArgument(reason.to_string()),

@@ -87,7 +87,7 @@ impl Session {
         if txn.is_small_insert(core, at, bytes) {
             scratch.clear();
             // SAFETY: the caller's promise.
-            unsafe { esker_format::row::pack(&table.layout, image, scratch) }.map_err(Error::row)?;
+            unsafe { esker_format::row::pack(&table.layout, image, scratch) }.map_err(Error::in_memory)?;
             if txn.is_small_insert(core, at, scratch.len()) {
                 let result = txn.insert_small(core, parker, at, scratch);
                 trim(scratch);
@@ -121,7 +121,7 @@ impl Session {
         check_length(unsafe { esker_format::row::packed_len(&table.layout, image) } as u64)?;
         scratch.clear();
         // SAFETY: the caller's promise.
-        unsafe { esker_format::row::pack(&table.layout, image, scratch) }.map_err(Error::row)?;
+        unsafe { esker_format::row::pack(&table.layout, image, scratch) }.map_err(Error::in_memory)?;
         let is_small = txn.is_small_insert(core, at, scratch.len());
         if is_small {
             txn.put_small(core, parker, at, row, Some(scratch), true)?;
@@ -208,7 +208,7 @@ impl Session {
             if table.has_blobs { unsafe { esker_format::row::packed_len(&table.layout, image) as u64 } } else { 0 };
         let result = check_length(length).and_then(|()| {
             // SAFETY: the caller's promise.
-            unsafe { esker_format::row::pack(&table.layout, image, &mut packed) }.map_err(Error::row)?;
+            unsafe { esker_format::row::pack(&table.layout, image, &mut packed) }.map_err(Error::in_memory)?;
             match self.writes_entries(table)? {
                 // SAFETY: the caller's promise.
                 true => unsafe { self.write_indexed(table, row, Some((image, &packed))) },

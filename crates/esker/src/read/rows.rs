@@ -256,7 +256,7 @@ impl<'s> Rows<'s> {
         self.packed.clear();
         // SAFETY: the batch has an image for each id, with all columns decoded, and the cursor has not moved since.
         unsafe { row::pack(&self.table.layout, self.images.add(at * self.stride), &mut self.packed) }
-            .map_err(Error::row)?;
+            .map_err(Error::in_memory)?;
         Ok(Some(Row { id: self.ids[at], table: &self.table, packed: &self.packed }))
     }
 }

@@ -266,7 +266,7 @@ impl<K: Stored> Run<K> {
         let entry = index.entry(at);
         let read = || {
             let file = self.file.open()?;
-            let mut bytes = zeros(entry.stored_bytes as usize).map_err(Error::row)?;
+            let mut bytes = zeros(entry.stored_bytes as usize).map_err(Error::in_memory)?;
             file.read_at(&mut bytes, entry.offset)?;
             Ok(bytes)
         };

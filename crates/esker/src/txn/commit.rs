@@ -219,7 +219,8 @@ impl Session {
     /// is visible, and as durable as the log of whoever has decided.
     ///
     /// After an error it may be open still ([`in_transaction`](Self::in_transaction)): then nobody sees anything of it, and it is to be
-    /// committed again or rolled back.
+    /// committed again or rolled back, as a whole: a savepoint of before the error may be none any more. Where some of what it wrote was
+    /// lost to the error it can only be rolled back; committing it again says so.
     pub fn commit(&mut self) -> Result<()> {
         let core = self.core.clone();
         if let Some(end) = self.commit_visibly()? {

@@ -271,7 +271,7 @@ impl Txn {
             Record::AutoIncrementMark { table: t.table.id, next: t.auto_increment }.encode(&mut end);
         }
         last.encode(&mut end);
-        grow(&mut frame, self.redo_bytes() + end.len()).map_err(Error::row)?;
+        grow(&mut frame, self.redo_bytes() + end.len()).map_err(Error::in_memory)?;
         self.tables.iter().flat_map(TableTxn::redo).for_each(|redo| redo.append_to(&mut frame));
         frame.extend_from_slice(&self.marks_redo);
         frame.extend_from_slice(&end);

@@ -79,8 +79,13 @@ impl<K: Stored> Written<K> {
     /// Puts a version into the shared memtable, and tells which that is. The key is fresh, or the caller has the lock of
     /// the row.
     pub(crate) fn put(&mut self, state: &TxnState, key: K::Ref<'_>, change: Change<'_>) -> Result<u64> {
+        self.put_one(state, key, change, 0)
+    }
+
+    /// As [`put`](Self::put), and [`put_by`](Self::put_by).
+    fn put_one(&mut self, state: &TxnState, key: K::Ref<'_>, change: Change<'_>, redo_bytes: usize) -> Result<u64> {
         // SAFETY: the slot is of this memtable; the caller's promise.
-        self.put_by(state, 1, 0, |mem, slot, last| unsafe { mem.put_behind(last, key, slot, change) })
+        self.put_by(state, 1, redo_bytes, |mem, slot, last| unsafe { mem.put_behind(last, key, slot, change) })
     }
 
     /// Puts versions, so many, into the shared memtable by `put`, which gets the transaction's slot there. First makes room for
@@ -100,7 +105,7 @@ impl<K: Stored> Written<K> {
             self.last = [std::ptr::null(); 2];
         }
         if redo_bytes > 0 {
-            grow(self.redo.of(mem.id), redo_bytes).map_err(Error::row)?;
+            grow(self.redo.of(mem.id), redo_bytes).map_err(Error::in_memory)?;
         }
         put(mem, self.slot.1, &mut self.last)?;
         self.puts += versions;
@@ -110,9 +115,7 @@ impl<K: Stored> Written<K> {
 
     /// Puts a version into the shared memtable, and its redo beside.
     pub(crate) fn put_shared(&mut self, state: &TxnState, key: K::Ref<'_>, change: Change<'_>) -> Result<()> {
-        // SAFETY: the slot is of this memtable; the caller's promise, as for `put`.
-        let put = |mem: &Memtable<K>, slot, last: &mut _| unsafe { mem.put_behind(last, key, slot, change) };
-        let mem = self.put_by(state, 1, logged_bytes(&change), put)?;
+        let mem = self.put_one(state, key, change, logged_bytes(&change))?;
         K::log(state.id, self.tree.id, key, change, self.redo.of(mem));
         Ok(())
     }

@@ -104,7 +104,7 @@ fn relog_prepared(core: &Core) -> Result<(Lsn, Lsn)> {
     let old = |p: &Prepared| p.state.logged_at() < half;
     let frame = |p: &Prepared| {
         let mut frame = Vec::new();
-        grow(&mut frame, p.redo.len() + 16).map_err(Error::row)?;
+        grow(&mut frame, p.redo.len() + 16).map_err(Error::in_memory)?;
         Record::Rollback { txn: p.state.id }.encode(&mut frame);
         frame.extend_from_slice(&p.redo);
         Ok::<_, Error>(frame)

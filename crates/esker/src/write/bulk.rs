@@ -165,7 +165,7 @@ impl Chunk {
             }
             packed.clear();
             // SAFETY: an image of the layout, which has no blobs.
-            unsafe { esker_format::row::pack(layout, bytes.as_ptr(), &mut packed) }.map_err(Error::row)?;
+            unsafe { esker_format::row::pack(layout, bytes.as_ptr(), &mut packed) }.map_err(Error::in_memory)?;
             take(row, ordinal, &packed)
         })
     }
@@ -257,7 +257,7 @@ impl BulkWriter {
                 bytes.extend_from_slice(&[0; 4]);
                 // SAFETY: the caller's promise.
                 let packed = unsafe { esker_format::row::pack(&self.plan.recipe.shape.layout, image, bytes) };
-                packed.inspect_err(|_| bytes.truncate(at)).map_err(Error::row)?;
+                packed.inspect_err(|_| bytes.truncate(at)).map_err(Error::in_memory)?;
                 let length = (bytes.len() - at - 4) as u32;
                 bytes[at..at + 4].copy_from_slice(&length.to_le_bytes());
             }

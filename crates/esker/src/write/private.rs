@@ -242,7 +242,7 @@ impl Txn {
                 redo_bytes += packed.len() + VERSION_BYTES;
                 let mem = rows.put(state, row, change)?;
                 let redo = rows.redo.of_gathered(mem, first_ordinal);
-                grow(redo, logged_bytes(&change)).map_err(Error::row)?;
+                grow(redo, logged_bytes(&change)).map_err(Error::in_memory)?;
                 ByRow::log(state.id, rows.tree.id, row, change, redo);
                 Ok(())
             })?;

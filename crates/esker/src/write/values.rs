@@ -38,6 +38,6 @@ fn pack(table: &Table, values: &[Value<'_>]) -> Result<Vec<u8>> {
     let numbers: Vec<_> = values.iter().map(value::number).collect();
     let stored = columns.iter().zip(values).zip(&numbers).map(|((c, v), n)| value::stored(c, v, n));
     let mut packed = Vec::new();
-    row::pack_values(table.layout(), &stored.collect::<Result<Vec<_>>>()?, &mut packed).map_err(Error::row)?;
+    row::pack_values(table.layout(), &stored.collect::<Result<Vec<_>>>()?, &mut packed).map_err(Error::in_memory)?;
     Ok(packed)
 }

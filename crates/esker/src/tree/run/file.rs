@@ -84,7 +84,7 @@ impl End {
     /// Reads what lies before `end`, and not before `begin`.
     pub(super) fn read(file: &dyn File, begin: u64, end: u64) -> Result<End> {
         let begin = begin.max(end.saturating_sub(END_BYTES));
-        let mut bytes = zeros(end.saturating_sub(begin) as usize).map_err(Error::row)?;
+        let mut bytes = zeros(end.saturating_sub(begin) as usize).map_err(Error::in_memory)?;
         file.read_at(&mut bytes, begin)?;
         Ok(End { begin, bytes })
     }
@@ -100,7 +100,7 @@ impl End {
         if let Some(part) = at.and_then(|at| self.bytes.get(at..at + bytes as usize)) {
             return Ok(Cow::Borrowed(part));
         }
-        let mut part = zeros(bytes as usize).map_err(Error::row)?;
+        let mut part = zeros(bytes as usize).map_err(Error::in_memory)?;
         file.read_at(&mut part, offset)?;
         Ok(Cow::Owned(part))
     }
