@@ -4,11 +4,13 @@ import glob
 import os
 import re
 import subprocess
+import zlib
 
 EVENT = re.compile(rb"^### (INSERT INTO|UPDATE|DELETE FROM) `([^`]+)`\.`([^`]+)`")
 VALUE = re.compile(rb"^###   @\d+=(.*)$")
-# The beginning of a file; an event's header, and where in it its length is.
-MAGIC_BYTES, HEADER_BYTES, LENGTH_AT = 4, 19, 9
+# The beginning of a file; an event's header, and where in it its type, length and flags are.
+MAGIC_BYTES, HEADER_BYTES, TYPE_AT, LENGTH_AT, FLAGS_AT = 4, 19, 4, 9, 17
+FORMAT_DESCRIPTION, IN_USE = 15, 1
 CLEARS = re.compile(rb"^(?:TRUNCATE|DROP)\s+TABLE\s+(?:IF\s+EXISTS\s+)?(?:`?(\w+)`?\.)?`?(\w+)`?", re.I)
 
 
@@ -50,18 +52,27 @@ class Replay:
         return problems
 
 
-def whole_events_end(path):
-    """Where the last whole event of a file ends: a power cut may leave half an event behind it, or zeros, of which nobody was told.
-    A server that recovers stops there, too, and goes on in the next file, with the same GTID."""
+def sound_end(path):
+    """Where the last sound event of a file ends: behind what was synced a power cut may leave half an event, zeros, or a hole in an
+    event, of which nobody was told. A server that recovers stops there, too (with master_verify_checksum it looks for holes), and
+    goes on in the next file, with the same GTID."""
     with open(path, "rb") as f:
-        size, at = os.fstat(f.fileno()).st_size, MAGIC_BYTES
-        while at + HEADER_BYTES <= size:
-            f.seek(at + LENGTH_AT)
-            length = int.from_bytes(f.read(4), "little")
-            if length < HEADER_BYTES or at + length > size:
-                break
-            at += length
+        file = f.read()
+    at = MAGIC_BYTES
+    while at + HEADER_BYTES <= len(file):
+        length = int.from_bytes(file[at + LENGTH_AT:at + LENGTH_AT + 4], "little")
+        if length < HEADER_BYTES or at + length > len(file) or not _is_sound(file[at:at + length]):
+            break
+        at += length
     return at
+
+
+def _is_sound(event):
+    """Whether an event is as its CRC32 says; the first of a file is summed as if the file were not in use."""
+    summed = bytearray(event[:-4])
+    if event[TYPE_AT] == FORMAT_DESCRIPTION:
+        summed[FLAGS_AT] &= ~IN_USE
+    return zlib.crc32(summed) == int.from_bytes(event[-4:], "little")
 
 
 def _play(server, db, files, have):
@@ -70,11 +81,11 @@ def _play(server, db, files, have):
 
 
 def _play_file(server, db, path, have):
-    """The same of one file, up to the last whole event. A group that a crash cut short has no COMMIT: nobody has been told of it, and
+    """The same of one file, up to the last sound event. A group that a crash cut short has no COMMIT: nobody has been told of it, and
     the server ends what an engine has prepared of it with a rollback."""
     problems, group, part = [], [], "new"
     tool = os.path.join(server.env["ESKER_CLIENT_DIR"], "mariadb-binlog")
-    run = subprocess.Popen([tool, "--no-defaults", "-v", "--base64-output=decode-rows", f"--stop-position={whole_events_end(path)}", path], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    run = subprocess.Popen([tool, "--no-defaults", "-v", "--base64-output=decode-rows", f"--stop-position={sound_end(path)}", path], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     for line in run.stdout:
         if line.startswith(b"###"):
             event = EVENT.match(line)
@@ -100,7 +111,7 @@ def _play_file(server, db, path, have):
                 have[cleared.group(2).decode()].clear()
     errors = run.stderr.read().decode("utf-8", "replace").strip()
     if run.wait():
-        problems.append(f"mariadb-binlog failed on {os.path.basename(path)}: {errors[-500:]}")
+        problems.append(f"mariadb-binlog failed on {os.path.basename(path)} with status {run.returncode}: {errors[-500:]}")
     return problems
 
 
