@@ -503,17 +503,14 @@ impl<K: Stored> MemSource<K> {
     fn take(&mut self, view: View, best: &mut Option<Best<K>>) -> bool {
         // SAFETY: nodes live as long as `mem`.
         let node = unsafe { &*self.at };
+        node.prefetch_behind(1);
         let seen = self.mem.visible(node, view);
         if let Some((order, version)) = seen {
             if best.as_ref().is_none_or(|b| order > b.order()) {
                 *best = Some(Best::Made(Seen::in_mem(&self.mem, node.key(), order, version), None));
             }
         }
-        let next = self.mem.after(node);
-        self.at = next.map_or(std::ptr::null(), std::ptr::from_ref);
-        if let Some(next) = next {
-            next.prefetch_newest();
-        }
+        self.at = self.mem.after(node).map_or(std::ptr::null(), std::ptr::from_ref);
         seen.is_none() && node.versions().any(|v| self.mem.is_live(v))
     }
 }

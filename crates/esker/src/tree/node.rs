@@ -206,6 +206,19 @@ impl<K: Key> Node<K> {
         prefetch(self.head.load(Ordering::Relaxed).cast_const());
     }
 
+    /// Nodes are passed one by one from here: the newest version of the next one, so many lines of memory, and the node behind
+    /// that are asked for soon.
+    #[inline]
+    pub(crate) fn prefetch_behind(&self, lines: usize) {
+        const LINE: usize = 64;
+        // SAFETY: nodes live as long as the arena, which outlives `&self`.
+        if let Some(next) = unsafe { self.next.load(Ordering::Acquire).as_ref() } {
+            let newest = next.head.load(Ordering::Relaxed).cast::<u8>().cast_const();
+            (0..lines).for_each(|line| prefetch(newest.wrapping_add(line * LINE)));
+            prefetch(next.next.load(Ordering::Relaxed).cast_const());
+        }
+    }
+
     /// Versions, newest first.
     pub(crate) fn versions(&self) -> impl Iterator<Item = &Version> {
         let mut at = self.head.load(Ordering::Acquire);
