@@ -1,10 +1,10 @@
 //! Unique keys under thousands of orders of threads, chosen by shuttle: who meets an uncommitted key waits for whoever has it,
 //! wherever that key lies by then, and of all who want it one has it.
 //!
-//! `standing.rs`, which says what stands at a key, is taken in as it is, with `private.rs`, `memtable.rs` with `node.rs` and `search.rs`, `arena.rs`, `state.rs` and
-//! `version.rs`, over shuttle's atomics and locks. The tree's state, its runs, flushes, the lock table and the steps of an
-//! insert are models here, each with the name of what it mirrors; whoever changes that order in `write/index.rs`, `flush.rs` or
-//! `lock.rs` changes it here. A failure prints how to replay it.
+//! `standing.rs`, which says what stands at a key, is taken in as it is, with `private.rs`, `memtable.rs` with `node.rs`,
+//! `search.rs` and `walk.rs`, `arena.rs`, `state.rs` and `version.rs`, over shuttle's atomics and locks. The tree's state, its
+//! runs, flushes, the lock table and the steps of an insert are models here, each with the name of what it mirrors; whoever
+//! changes that order in `write/index.rs`, `flush.rs` or `lock.rs` changes it here. A failure prints how to replay it.
 
 #![allow(dead_code, unused_imports, missing_docs, clippy::unwrap_used)]
 
@@ -36,6 +36,8 @@ mod tally;
 mod tree;
 #[path = "../src/version.rs"]
 mod version;
+#[path = "../src/tree/walk.rs"]
+mod walk;
 
 /// The engine's rooms, as far as these sources use them.
 mod txn {

@@ -27,6 +27,8 @@ pub(crate) trait Key: Sized + Send + Sync + 'static {
     type Rank: Rank;
     /// Not above any key, and in no arena.
     const LEAST: Self::InNode;
+    /// Lines of the processor's cache in which a short version lies.
+    const VERSION_LINES: usize;
 
     /// The order of keys.
     fn cmp(a: Self::Ref<'_>, b: Self::Ref<'_>) -> Ordering;
@@ -158,6 +160,7 @@ impl Key for ByRow {
     type Head = ();
     type Rank = u64;
     const LEAST: RowId = RowId::ZERO;
+    const VERSION_LINES: usize = 4;
 
     #[inline]
     fn cmp(a: RowId, b: RowId) -> Ordering {
@@ -248,6 +251,7 @@ impl Key for ByBytes {
     type Head = FirstBytes;
     type Rank = FirstBytes;
     const LEAST: InArena = InArena { head: FirstBytes::ZERO, at: std::ptr::NonNull::dangling().as_ptr(), bytes: 0 };
+    const VERSION_LINES: usize = 1;
 
     fn cmp(a: &[u8], b: &[u8]) -> Ordering {
         a.cmp(b)

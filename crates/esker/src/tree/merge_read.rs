@@ -503,7 +503,7 @@ impl<K: Stored> MemSource<K> {
     fn take(&mut self, view: View, best: &mut Option<Best<K>>) -> bool {
         // SAFETY: nodes live as long as `mem`.
         let node = unsafe { &*self.at };
-        node.prefetch_behind(1);
+        node.prefetch_behind();
         let seen = self.mem.visible(node, view);
         if let Some((order, version)) = seen {
             if best.as_ref().is_none_or(|b| order > b.order()) {

@@ -35,8 +35,6 @@ use std::sync::Arc;
 
 /// Nodes that are passed one by one before they are searched.
 const STEPS: usize = 8;
-/// Lines of memory in which a version of a short row lies.
-const ROW_LINES: usize = 4;
 /// What is farther than so many ids away is searched at once.
 const NEAR_IDS: u64 = 1024;
 
@@ -510,7 +508,7 @@ impl InMemory {
             }
             place.from = row;
             place.next = self.mem.after(node).map_or(std::ptr::null(), |next| {
-                next.prefetch_behind(ROW_LINES);
+                next.prefetch_behind();
                 std::ptr::from_ref(next)
             });
         }

@@ -203,18 +203,17 @@ impl<K: Key> Node<K> {
     /// Its newest version is asked for soon.
     #[inline]
     pub(crate) fn prefetch_newest(&self) {
-        prefetch(self.head.load(Ordering::Relaxed).cast_const());
+        const LINE: usize = 64;
+        let newest = self.head.load(Ordering::Relaxed).cast::<u8>().cast_const();
+        (0..K::VERSION_LINES).for_each(|line| prefetch(newest.wrapping_add(line * LINE)));
     }
 
-    /// Nodes are passed one by one from here: the newest version of the next one, so many lines of memory, and the node behind
-    /// that are asked for soon.
+    /// Nodes are passed one by one from here: the newest version of the next one, and the node behind that, are asked for soon.
     #[inline]
-    pub(crate) fn prefetch_behind(&self, lines: usize) {
-        const LINE: usize = 64;
+    pub(crate) fn prefetch_behind(&self) {
         // SAFETY: nodes live as long as the arena, which outlives `&self`.
         if let Some(next) = unsafe { self.next.load(Ordering::Acquire).as_ref() } {
-            let newest = next.head.load(Ordering::Relaxed).cast::<u8>().cast_const();
-            (0..lines).for_each(|line| prefetch(newest.wrapping_add(line * LINE)));
+            next.prefetch_newest();
             prefetch(next.next.load(Ordering::Relaxed).cast_const());
         }
     }

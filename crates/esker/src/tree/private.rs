@@ -149,12 +149,7 @@ impl<K: Stored> Private<K> {
             }
         }
         let mem = self.sorted()?;
-        let mut node = mem.first();
-        while let Some(n) = node {
-            n.versions().filter(|v| mem.is_live(v)).try_for_each(|v| with(n.key(), v.change()))?;
-            node = mem.after(n);
-        }
-        Ok(())
+        mem.walk().try_for_each(|n| n.versions().filter(|v| mem.is_live(v)).try_for_each(|v| with(n.key(), v.change())))
     }
 
     /// Adds them to a run.

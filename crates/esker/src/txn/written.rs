@@ -217,13 +217,11 @@ impl<K: Stored> Written<K> {
     /// What is gathered and too small for a run goes to the shared memtable and to redo.
     pub(crate) fn keep_private(&mut self, state: &TxnState) -> Result<()> {
         let Some(mem) = self.private()?.cloned() else { return Ok(()) };
-        let mut node = mem.first();
-        while let Some(n) = node {
+        for n in mem.walk() {
             let mut versions: Vec<_> = n.versions().filter(|v| mem.is_live(v)).collect();
             // Oldest first: each goes on top.
             versions.reverse();
             versions.into_iter().try_for_each(|v| self.put_shared(state, n.key(), v.change()))?;
-            node = mem.after(n);
         }
         self.drop_private();
         Ok(())

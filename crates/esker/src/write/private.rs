@@ -334,13 +334,12 @@ fn write_rows(bulk: &mut Option<BulkWriter>, rows: &Written<ByRow>, writer: &mut
     let Some(mem) = rows.private()? else {
         return chunks.iter().try_for_each(|chunk| chunk.write(writer));
     };
-    let mut node = mem.first();
+    let mut nodes = mem.walk().peekable();
     let mut write_before = |writer: &mut RunWriter, row: Option<RowId>| {
-        while let Some(n) = node.filter(|n| row.is_none_or(|row| n.key() < row)) {
+        while let Some(n) = nodes.next_if(|n| row.is_none_or(|row| n.key() < row)) {
             for v in n.versions().filter(|v| mem.is_live(v)) {
                 writer.push(n.key(), v.tag(CommitSeq::ZERO), v.value())?;
             }
-            node = mem.after(n);
         }
         Ok(())
     };

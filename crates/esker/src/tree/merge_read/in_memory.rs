@@ -62,7 +62,7 @@ impl<K: Stored> MergeRead<K> {
         let (mut found, mut at, mut own) = (Vec::new(), source.at, None);
         // SAFETY: null, or a node of the memtable.
         while let Some(node) = unsafe { at.as_ref() }.filter(|_| found.len() < most) {
-            node.prefetch_behind(1);
+            node.prefetch_behind();
             let is_behind = |bound: &Option<K::Ref<'_>>| bound.is_some_and(|b| K::cmp(node.key(), K::short(b)).is_ge());
             if bounds.iter().any(is_behind) {
                 break;
