@@ -4,6 +4,8 @@
 //! reserve.
 
 mod region;
+#[cfg(feature = "sim")]
+pub mod scarce;
 mod shares;
 mod slab;
 mod strict;

@@ -116,6 +116,10 @@ static SLABS: std::sync::LazyLock<Slabs> = std::sync::LazyLock::new(Slabs::new);
 
 /// Memory for at least `bytes` bytes, or none.
 pub(crate) fn allocate(bytes: usize) -> Option<(NonNull<u8>, Place)> {
+    #[cfg(feature = "sim")]
+    if crate::scarce::is_refused() {
+        return None;
+    }
     if cfg!(miri) {
         return interpreted::allocate(bytes);
     }

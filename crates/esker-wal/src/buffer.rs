@@ -5,6 +5,9 @@
 use crate::{sector_up, SECTOR_BYTES};
 use esker_memory::{Account, OutOfMemory, Region};
 
+/// Buffers begin small and grow with what is written between two syncs.
+pub(crate) const FIRST_BUFFER_BYTES: usize = 64 << 10;
+
 pub(crate) struct LogBuffer {
     region: Region,
     base: u64,
@@ -38,7 +41,6 @@ impl LogBuffer {
     }
 
     /// Bytes that it has memory for.
-    #[cfg(test)]
     pub(crate) fn room(&self) -> usize {
         self.region.len()
     }

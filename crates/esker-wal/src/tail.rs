@@ -2,10 +2,10 @@
 //!
 //! Invariants, all under the owner's mutex: positions are given without gaps; `end`, the frames of all credits, a seal
 //! for each of them and one for what is not sealed yet never pass `space_end`, so that whoever has appended, or holds a
-//! credit, will find prepared space however the syncs fall; the buffer has memory for every credit's frame and one seal,
-//! since each seal begins a new buffer.
+//! credit, will find prepared space however the syncs fall; the buffer has memory for every credit's frame and one seal, and so has
+//! the next one, since each seal begins a new buffer: to take what is to be written asks for no memory.
 
-use crate::buffer::LogBuffer;
+use crate::buffer::{region, LogBuffer, FIRST_BUFFER_BYTES};
 use crate::seal::{padding, Padding, SEAL_MAX_BYTES};
 use crate::{frame_space, FRAME_ALIGN, SECTOR_BYTES};
 use esker_base::{count, Counter};
@@ -25,6 +25,9 @@ pub struct Appended {
 
 pub(crate) struct Tail {
     buffer: LogBuffer,
+    /// Memory of the next buffer. None while what was taken last is being written, if its memory, of so many bytes, will do.
+    next: Option<Region>,
+    out_bytes: usize,
     /// Bytes at the buffer's start that are on their way to the file or there.
     taken: usize,
     /// Bytes appended after the log was poisoned: they have positions and nothing else.
@@ -38,12 +41,9 @@ pub(crate) struct Tail {
     segments: VecDeque<(u64, u32)>,
 }
 
-/// What comes of taking.
-pub(crate) enum Take {
-    Nothing,
-    Taken(LogBuffer),
-    /// Memory of so many bytes must replace the buffer's.
-    Needs(usize),
+/// What the next buffer needs for the frames of all credits, a seal, and the last sector of the one before.
+fn next_bytes(reserved: u64) -> usize {
+    (reserved + SEAL_MAX_BYTES + SECTOR_BYTES) as usize
 }
 
 /// What a frame takes, counted.
@@ -55,9 +55,12 @@ fn counted(payload: &[u8]) -> u64 {
 }
 
 impl Tail {
-    pub(crate) fn new(region: Region, at: u64) -> Self {
+    /// With memory for its first two buffers, some sectors at least.
+    pub(crate) fn new(first: Region, next: Region, at: u64) -> Self {
         Tail {
-            buffer: LogBuffer::new(region, at),
+            buffer: LogBuffer::new(first, at),
+            next: Some(next),
+            out_bytes: 0,
             taken: 0,
             lost: 0,
             space_end: at,
@@ -105,15 +108,20 @@ impl Tail {
         waiting == 0 || waiting + bytes <= buffer_bytes as u64
     }
 
-    /// Memory for `bytes` more, and for the frames of all credits.
+    /// Memory for `bytes` more, and for the frames of all credits; so much that it will do for the next buffer, too.
     pub(crate) fn grow(&mut self, bytes: u64) -> Result<(), OutOfMemory> {
-        self.buffer.grow((bytes + self.reserved + SEAL_MAX_BYTES) as usize)
+        self.buffer.grow(next_bytes(self.reserved + bytes))
     }
 
     /// Sets a credit for a frame of `bytes` bytes aside; the caller has checked, for a seal of its own too, and grown.
-    pub(crate) fn reserve(&mut self, bytes: u64) {
+    pub(crate) fn reserve(&mut self, bytes: u64) -> Result<(), OutOfMemory> {
+        let (need, has) = (next_bytes(self.reserved + bytes), self.next.as_ref().map_or(self.out_bytes, |r| r.len()));
+        if has < need {
+            self.next = Some(region(need.max(2 * has))?);
+        }
         self.credits += 1;
         self.reserved += bytes;
+        Ok(())
     }
 
     pub(crate) fn unreserve(&mut self, bytes: u64) {
@@ -148,24 +156,44 @@ impl Tail {
         Appended { lsn, end: Lsn(self.end()) }
     }
 
-    /// Takes what is to be written, if anything. `seal`: it will be synced, so it ends at a sector's end. `fresh` replaces
-    /// the buffer's memory, if it is large enough.
-    pub(crate) fn take(&mut self, seal: bool, durable: u64, fresh: &mut Option<Region>) -> Result<Take, OutOfMemory> {
+    /// Takes what is to be written, if anything. `seal`: it will be synced, so it ends at a sector's end. Its memory is to
+    /// [come back](Self::give_back) before more is taken.
+    pub(crate) fn take(&mut self, seal: bool, durable: u64) -> Option<LogBuffer> {
         let nothing = if seal { self.buffer.end() == durable } else { self.waiting_bytes() == 0 };
         if nothing {
-            return Ok(Take::Nothing);
+            return None;
         }
-        let need = (self.reserved + SEAL_MAX_BYTES + SECTOR_BYTES) as usize;
-        let Some(fresh) = fresh.take_if(|region| region.len() >= need) else { return Ok(Take::Needs(need)) };
+        let Some(next) = self.next.take() else { unreachable!("what was taken last has not come back") };
         if seal {
             let generation = self.generation();
-            self.buffer.grow(SEAL_MAX_BYTES as usize)?;
             self.buffer.push(&padding(Lsn(self.buffer.end()), generation, Padding::Seal(Lsn(durable))));
             assert!(self.buffer.end() <= self.space_end, "a seal found no prepared space");
         }
-        let taken = self.buffer.replace(fresh);
+        let taken = self.buffer.replace(next);
         self.taken = self.buffer.len();
-        Ok(Take::Taken(taken))
+        self.out_bytes = taken.room();
+        Some(taken)
+    }
+
+    /// What was taken is written. Its memory is the next buffer's, or is given back: there is some, or it is more than `most` bytes
+    /// and less can be had.
+    pub(crate) fn give_back(&mut self, written: Region, most: usize) -> Option<Region> {
+        self.out_bytes = 0;
+        if self.next.is_some() {
+            return Some(written);
+        }
+        let is_long = written.len() > most;
+        let less = is_long.then(|| region(next_bytes(self.reserved).max(FIRST_BUFFER_BYTES)).ok()).flatten();
+        match less {
+            Some(less) => {
+                self.next = Some(less);
+                Some(written)
+            }
+            None => {
+                self.next = Some(written);
+                None
+            }
+        }
     }
 }
 
@@ -176,26 +204,19 @@ mod tests {
 
     /// A tail with space for so many bytes.
     fn tail(space: u64) -> Tail {
-        let mut tail = Tail::new(region(4096).unwrap(), 0);
+        let mut tail = Tail::new(region(4096).unwrap(), region(4096).unwrap(), 0);
         tail.add_segment(0, 1, space);
         tail
     }
 
-    /// What `take` needs first, and whether it took.
-    fn take(tail: &mut Tail, seal: bool, durable: &mut u64) -> Option<usize> {
-        let mut fresh = None;
-        match tail.take(seal, *durable, &mut fresh).unwrap() {
-            Take::Nothing => None,
-            Take::Taken(_) => panic!("without memory"),
-            Take::Needs(bytes) => {
-                fresh = Some(region(bytes).unwrap());
-                let Take::Taken(taken) = tail.take(seal, *durable, &mut fresh).unwrap() else { panic!("not taken") };
-                if seal {
-                    *durable = taken.end();
-                }
-                Some(bytes)
-            }
+    /// Takes, and gives back what was written; was there anything?
+    fn take(tail: &mut Tail, seal: bool, durable: &mut u64) -> bool {
+        let Some(taken) = tail.take(seal, *durable) else { return false };
+        if seal {
+            *durable = taken.end();
         }
+        tail.give_back(taken.into_region(), 64 << 10);
+        true
     }
 
     #[test]
@@ -206,14 +227,17 @@ mod tests {
         for _ in 0..CREDITS {
             assert!(tail.lacks_space(bytes + SEAL_MAX_BYTES).is_none());
             tail.grow(bytes).unwrap();
-            tail.reserve(bytes);
+            tail.reserve(bytes).unwrap();
         }
         let frames = CREDITS * bytes;
-        assert!((frames..3 * frames).contains(&(tail.buffer.room() as u64)), "{}", tail.buffer.room());
+        let next = tail.next.as_ref().unwrap().len();
+        for room in [tail.buffer.room(), next] {
+            assert!((frames..3 * frames).contains(&(room as u64)), "{room}");
+        }
         tail.put(&[1; 50]);
         tail.unreserve(bytes);
-        let needs = take(&mut tail, true, &mut 0).unwrap() as u64;
-        assert!((frames - bytes..frames + 3 * SECTOR_BYTES).contains(&needs), "{needs}");
+        assert!(take(&mut tail, true, &mut 0));
+        assert_eq!(tail.buffer.room(), next);
         // On disk each may be synced alone.
         assert!(tail.reserved_space() >= (CREDITS - 1) * (bytes + SEAL_MAX_BYTES));
     }
@@ -244,12 +268,12 @@ mod tests {
                         match kind {
                             0..=1 => drop(tail.put(&vec![1; payload])),
                             _ => {
-                                tail.reserve(bytes);
+                                tail.reserve(bytes).unwrap();
                                 credits.push(payload);
                             }
                         }
                     }
-                    4 => drop(take(&mut tail, next(3) > 0, &mut durable)),
+                    4 => _ = take(&mut tail, next(3) > 0, &mut durable),
                     _ => {
                         for payload in credits.drain(..) {
                             tail.put(&vec![2; payload]);

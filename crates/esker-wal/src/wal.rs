@@ -5,7 +5,7 @@
 //! `tail` (positions and the buffer; never held across I/O), the chain's own, the group's state. An append takes `tail`
 //! alone.
 
-use crate::buffer::{self, LogBuffer};
+use crate::buffer::{self, LogBuffer, FIRST_BUFFER_BYTES};
 use crate::chain::Chain;
 use crate::group::{Goal, Group};
 use crate::options::{FlushMode, WalOptions};
@@ -13,7 +13,7 @@ use crate::replay::{self, OnFrame, Replayed};
 use crate::seal::SEAL_MAX_BYTES;
 use crate::segment::Segment;
 use crate::sync::{order, Mutex};
-use crate::tail::{Appended, Tail, Take};
+use crate::tail::{Appended, Tail};
 use crate::trial::{Syncing, Trial};
 use crate::writer::Writer;
 use crate::{frame_space, sector_up, Committer, Result, WalError, SECTOR_BYTES};
@@ -22,12 +22,9 @@ use esker_base::{count, timed, Counter, WaitEvent};
 use esker_format::frame::{FRAME_HEADER_BYTES, MAX_PAYLOAD_BYTES};
 use esker_format::Lsn;
 use esker_io::{Disk, OpenMode};
-use esker_memory::Region;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Buffers begin small and grow with what is written between two syncs.
-const FIRST_BUFFER_BYTES: usize = 64 << 10;
 /// Pieces in which the end of a log is written again when it is opened.
 const KEEP_BYTES: usize = 1 << 20;
 
@@ -194,8 +191,8 @@ impl Opening {
         };
         let syncing = trial.done.unwrap_or_default();
         let at = first + crate::SECTOR_BYTES;
-        let buffer = buffer::region(FIRST_BUFFER_BYTES).map_err(WalError::from)?;
-        let mut tail = Tail::new(buffer, at);
+        let memory = || buffer::region(FIRST_BUFFER_BYTES).map_err(WalError::from);
+        let mut tail = Tail::new(memory()?, memory()?, at);
         tail.add_segment(first, segment.generation, segment.end);
         Ok(Wal(Arc::new(Shared {
             options,
@@ -270,7 +267,7 @@ impl Wal {
     /// As [`Wal::append`].
     pub fn reserve_commit(&self, payload: usize) -> Result<Credit> {
         let bytes = checked_bytes(payload)?;
-        self.0.with_space(bytes, bytes + SEAL_MAX_BYTES, |tail| tail.reserve(bytes))?;
+        self.0.with_space(bytes, bytes + SEAL_MAX_BYTES, |tail| tail.reserve(bytes))??;
         Ok(Credit { shared: self.0.clone(), payload: Some(payload) })
     }
 
@@ -564,27 +561,17 @@ impl Shared {
         self.write(sync).inspect_err(|e| self.group.poison(&e.to_string()))
     }
 
-    /// What is to be written, if anything. Memory is asked for without the lock that all who append need.
-    fn take(&self, seal: bool, pool: &mut Option<Region>) -> Result<Option<LogBuffer>> {
-        let durable = self.group.durable();
-        loop {
-            let mut tail = self.tail.lock();
-            // Nothing is taken from a poisoned log: positions after its end are nobody's.
-            self.group.check()?;
-            match tail.take(seal, durable, pool)? {
-                Take::Nothing => return Ok(None),
-                Take::Taken(taken) => return Ok(Some(taken)),
-                Take::Needs(bytes) => {
-                    drop(tail);
-                    *pool = Some(buffer::region(bytes.max(FIRST_BUFFER_BYTES))?);
-                }
-            }
-        }
+    /// What is to be written, if anything.
+    fn take(&self, seal: bool) -> Result<Option<LogBuffer>> {
+        let mut tail = self.tail.lock();
+        // Nothing is taken from a poisoned log: positions after its end are nobody's.
+        self.group.check()?;
+        Ok(tail.take(seal, self.group.durable()))
     }
 
     fn write(&self, sync: bool) -> Result<()> {
         let mut writer = self.writer.lock();
-        let Some(mut taken) = self.take(sync, &mut writer.pool)? else { return Ok(()) };
+        let Some(mut taken) = self.take(sync)? else { return Ok(()) };
         let (at, end) = (taken.base(), taken.end());
         let began = Moment::now();
         writer.write(&self.chain, taken.sectors(), at, sync)?;
@@ -599,8 +586,9 @@ impl Shared {
             self.group.set_durable(end);
         }
         // One large transaction must not hold its memory for ever.
-        let region = taken.into_region();
-        writer.pool = (region.len() <= 2 * self.options.buffer_bytes.max(FIRST_BUFFER_BYTES)).then_some(region);
+        let most = 2 * self.options.buffer_bytes.max(FIRST_BUFFER_BYTES);
+        let unused = self.tail.lock().give_back(taken.into_region(), most);
+        drop(unused);
         Ok(())
     }
 }

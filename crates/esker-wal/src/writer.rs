@@ -13,20 +13,17 @@ use crate::chain::Chain;
 use crate::segment::Segment;
 use crate::Result;
 use esker_io::SyncMethod;
-use esker_memory::Region;
 use std::sync::Arc;
 
 /// What only the leader touches.
 pub(crate) struct Writer {
     method: SyncMethod,
     unsynced: Option<Arc<Segment>>,
-    /// Memory for the next buffer.
-    pub(crate) pool: Option<Region>,
 }
 
 impl Writer {
     pub(crate) fn new(method: SyncMethod) -> Self {
-        Writer { method, unsynced: None, pool: None }
+        Writer { method, unsynced: None }
     }
 
     /// Writes whole sectors, which are the stream from `at` on; `durably`: they are to be synced before anybody is told. What
