@@ -208,20 +208,30 @@ impl<K: Key> Memtable<K> {
         self.versions.fetch_add(1, Ordering::Release);
     }
 
-    /// Links a version below all that the key has here: one that moves over from an older memtable.
+    /// Links a version below all that the key has here: one that moves over from an older memtable. One that moved already stays.
     ///
     /// # Safety
     /// As for [`put`](Self::put), and nobody else carries at the same time.
     pub(crate) unsafe fn carry(&self, key: K::Ref<'_>, slot: *const TxnSlot, change: Change<'_>) -> Result<()> {
-        let version = self.new_version(slot, change)?;
         // SAFETY: nodes live as long as the arena.
         let node = unsafe { &*self.node(key)?[0] };
-        let mut link = &node.head;
+        // SAFETY: the caller's promise.
+        let txn = unsafe { (*slot).txn };
+        let (mut link, mut version) = (&node.head, std::ptr::null_mut::<VersionHead>());
         loop {
-            match link.compare_exchange(std::ptr::null_mut(), version, Ordering::AcqRel, Ordering::Acquire) {
-                Ok(_) => break,
-                // SAFETY: versions live as long as the arena.
-                Err(below) => link = unsafe { &(*below).older },
+            // SAFETY: versions and slots live as long as the arena.
+            match unsafe { link.load(Ordering::Acquire).as_ref() } {
+                Some(other) if other.ordinal == change.ordinal && unsafe { (*other.slot).txn } == txn => return Ok(()),
+                Some(other) => link = &other.older,
+                None => {
+                    if version.is_null() {
+                        version = self.new_version(slot, change)?;
+                    }
+                    let null = std::ptr::null_mut();
+                    if link.compare_exchange(null, version, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+                        break;
+                    }
+                }
             }
         }
         self.versions.fetch_add(1, Ordering::Release);

@@ -245,17 +245,17 @@ impl<'a, K: Stored> Flush<'a, K> {
     fn carry_all<'v>(&self, versions: impl Iterator<Item = &'v (&'v Node<K>, &'v Version)>) -> Result<()> {
         let to = &self.state.active;
         let (before, mut places) = (to.used_bytes(), HashMap::new());
-        for (node, version) in versions {
+        let mut carry = |(node, version): &(&Node<K>, &Version)| {
             if places.is_empty() {
                 // First: a checkpoint that still finds the memtable empty must not pass the boundary.
                 to.also_needs(to.first_lsn);
             }
-            self.carry(node.key(), version, &mut places)?;
-        }
-        if !places.is_empty() {
-            to.pin(to.used_bytes() - before);
-        }
-        Ok(())
+            self.carry(node.key(), version, &mut places)
+        };
+        let carried = versions.into_iter().try_for_each(&mut carry);
+        // What was carried before an error stays, and the next try carries the rest.
+        to.pin(to.used_bytes() - before);
+        carried
     }
 
     /// What the flush changes, for the log.
