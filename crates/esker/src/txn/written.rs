@@ -100,6 +100,8 @@ impl<K: Stored> Written<K> {
         // Held while writing: freezing waits for it.
         let guard = self.tree.state.read();
         let mem = &guard.active;
+        // First: after an error some of those that are put together may be there.
+        self.tree.has_something(mem);
         if self.slot.0 != mem.id {
             self.slot = (mem.id, state.slot_in(mem)?);
             self.last = [std::ptr::null(); 2];
@@ -109,7 +111,6 @@ impl<K: Stored> Written<K> {
         }
         put(mem, self.slot.1, &mut self.last)?;
         self.puts += versions;
-        self.tree.has_something(mem);
         Ok(mem.id)
     }
 
@@ -281,5 +282,34 @@ impl<K: Stored> Written<K> {
     pub(crate) fn attach(&self) -> impl Iterator<Item = RunRef> + '_ {
         let entry = |run: &Arc<Run<K>>| run_entry(&RunHandle::committed(run.clone()), CommitSeq::ZERO);
         self.runs.iter().map(move |run| RunRef { tree: self.tree.id, run: entry(run) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::session::Parts;
+    use crate::tests::support::{begin, fixed, make, open_with, options};
+    use esker_format::RowId;
+    use esker_io::SimDisk;
+
+    /// Of versions that are put together the first stay when memory does not suffice for all: whoever flushes knows of them.
+    #[test]
+    fn what_was_put_before_an_error_is_known_of() {
+        let e = open_with(&SimDisk::new(1), options()).unwrap();
+        let t = make(&e, "t", &fixed(8));
+        let mut s = e.session();
+        begin(&mut s);
+        let Parts { core, txn, .. } = s.parts().unwrap();
+        let at = txn.table_of(core, &t).unwrap();
+        assert_eq!(core.due.in_memory().len(), 0);
+        let state = txn.state.clone();
+        let put = txn.tables[at].rows.put_by(&state, 2, 0, |mem, slot, _| {
+            // SAFETY: nobody else knows the row.
+            unsafe { mem.put(RowId(1), slot, Change::of_row(1, Some(b"first"), false))? };
+            Err(Error::OutOfMemory("for the second".into()))
+        });
+        put.unwrap_err();
+        assert_eq!(core.due.in_memory().len(), 1);
     }
 }
