@@ -257,7 +257,11 @@ impl<'a, K: Stored> Merging<'a, K> {
         let now = core.host.now();
         let set_aside = || tree.merge_health.failed(0, State::SetAside, now);
         self.check_space(step).inspect_err(|_| set_aside())?;
-        let mut merge = Merge::new(self, state, step)?;
+        let mut merge = Merge::new(self, state, step).inspect_err(|e| {
+            if e.is_want_of_resources() {
+                set_aside();
+            }
+        })?;
         let outcome = match merge.run(progress) {
             Ok(outcome) => outcome,
             Err(e) => {

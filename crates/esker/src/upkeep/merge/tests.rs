@@ -16,6 +16,7 @@ use crate::*;
 use esker_format::{BlockEntry, CommitSeq, RowId, VersionTag};
 use esker_io::{AccessHint, Disk, IoKind, OpenMode, SimDisk};
 use std::cell::RefCell;
+use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -50,6 +51,30 @@ fn table_of(e: &Engine, name: &str, runs: u64, rows: u64) -> Arc<Table> {
         flush::tree(&e.core, &t, &t.tree()).unwrap();
     }
     t
+}
+
+/// Without handles for what it reads a merge cannot begin: the tree is left alone for a while, and slows nobody down, as where they run
+/// out in the middle.
+#[test]
+fn a_merge_that_cannot_begin_is_left_alone_for_a_while() {
+    let (disk, time) = (Watched::new(), SimHost::new());
+    let opened = || open_on(Arc::new(disk.clone()), Options { host: time.clone(), ..small_runs() });
+    let e = opened();
+    drop(table_of_runs(&e, 6));
+    drop(e);
+    disk.0.crash();
+    // No index is in memory.
+    let e = opened();
+    let t = e.open_table("t").unwrap();
+    let wanted = || merge::wanted(&e.core, &t.tree(), e.core.views.horizon());
+    assert!(wanted());
+    disk.1.no_handles.store(true, Ordering::Relaxed);
+    let merged = merge::once(&e.core, &t, &t.tree());
+    assert!(matches!(&merged, Err(Error::Io(e)) if e.kind == IoKind::Resources), "{merged:?}");
+    assert!(!wanted() && t.tree().merge_debt_bytes.load(Ordering::Relaxed) == 0);
+    disk.1.no_handles.store(false, Ordering::Relaxed);
+    time.pass(Duration::from_secs(11));
+    assert!(wanted() && merge::once(&e.core, &t, &t.tree()).unwrap());
 }
 
 #[test]
