@@ -227,21 +227,19 @@ pub(crate) fn start(core: &Arc<Core>) -> Result<()> {
     if core.options.background == Background::Inline {
         return Ok(());
     }
-    let mut threads = core.pool.start(&*core.host)?;
-    let mut begin = |name: &str, work: fn(&Core, &mut u32)| -> Result<()> {
+    // Those that began are known when another one does not.
+    let keep = |thread| core.signals.threads.lock().push(thread);
+    core.pool.start(&*core.host, &keep)?;
+    let begin = |name: &str, work: fn(&Core, &mut u32)| -> Result<()> {
         let weak = Arc::downgrade(core);
         let spawned = core.host.spawn(name, Box::new(move || run(&weak, work)));
-        let thread = spawned.map_err(|e| Error::OutOfMemory(format!("background thread: {e}")))?;
-        threads.push(thread);
-        Ok(())
+        spawned.map(keep).map_err(|e| Error::OutOfMemory(format!("background thread: {e}")))
     };
     begin("esker-log", log_round)?;
     for n in 1..=FLUSHERS {
         begin(&format!("esker-flush-{n}"), flush_round)?;
     }
-    begin("esker-merge", merge_round)?;
-    core.signals.threads.lock().extend(threads);
-    Ok(())
+    begin("esker-merge", merge_round)
 }
 
 /// Tells the background threads to end.

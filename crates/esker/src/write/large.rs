@@ -201,14 +201,13 @@ impl Pool {
         Pool(Arc::new((Mutex::new(&order::BULK_QUEUE, Queue::default()), Condvar::new())))
     }
 
-    /// Starts the workers.
-    pub(crate) fn start(&self, host: &dyn Host) -> Result<Vec<JoinHandle<()>>> {
-        let start = |n| {
+    /// Starts the workers, each of which is given to `keep`.
+    pub(crate) fn start(&self, host: &dyn Host, keep: &dyn Fn(JoinHandle<()>)) -> Result<()> {
+        (1..=WORKERS).try_for_each(|n| {
             let pool = self.clone();
-            host.spawn(&format!("esker-bulk-{n}"), Box::new(move || pool.run()))
-                .map_err(|e| Error::OutOfMemory(format!("thread for bulk writing: {e}")))
-        };
-        (1..=WORKERS).map(start).collect()
+            let spawned = host.spawn(&format!("esker-bulk-{n}"), Box::new(move || pool.run()));
+            spawned.map(keep).map_err(|e| Error::OutOfMemory(format!("thread for bulk writing: {e}")))
+        })
     }
 
     /// Counts who has the pool: the engine and each worker.

@@ -1,7 +1,7 @@
 //! What an error of background work means, by its kind, and what the answer to a checkpoint request promises.
 
 use super::*;
-use crate::host::SimHost;
+use crate::host::{Machine, SimHost};
 use crate::tests::support::{
     begin, count, fill, fixed, image, insert, insert_wide, make, open, open_with, options, small, wide,
 };
@@ -9,6 +9,7 @@ use crate::{FlushMode, Options};
 use esker_format::RowId;
 use esker_io::{IoError, IoKind, SimDisk};
 use std::path::Path;
+use std::sync::atomic::AtomicUsize;
 
 fn judged(error: Error, disk: &SimDisk) -> bool {
     let e = open(disk).unwrap();
@@ -228,4 +229,63 @@ fn what_nobody_writes_to_any_more_is_merged() {
     while merge_somewhere(&e.core).unwrap() {}
     assert_eq!(rows_in_runs(), 1000);
     assert_eq!(count(&e, "t"), 1000);
+}
+
+/// A machine that gives out so many threads, and knows how many of them run.
+#[derive(Debug, Default)]
+struct FewThreads {
+    left: AtomicUsize,
+    running: Arc<AtomicUsize>,
+}
+
+impl Host for FewThreads {
+    fn now(&self) -> Duration {
+        Machine.now()
+    }
+
+    fn unix(&self) -> Duration {
+        Machine.unix()
+    }
+
+    fn sleep(&self, time: Duration) {
+        Machine.sleep(time);
+    }
+
+    fn spawn(&self, name: &str, work: Box<dyn FnOnce() + Send>) -> std::io::Result<JoinHandle<()>> {
+        let taken = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+        taken.map_err(|_| std::io::Error::other("no thread is left"))?;
+        let running = self.running.clone();
+        running.fetch_add(1, Ordering::SeqCst);
+        Machine.spawn(
+            name,
+            Box::new(move || {
+                work();
+                running.fetch_sub(1, Ordering::SeqCst);
+            }),
+        )
+    }
+}
+
+/// Where one thread cannot be had none goes on, and none has the folder.
+#[test]
+fn an_opening_without_all_of_its_threads_leaves_none() {
+    let disk = SimDisk::new(7);
+    let mut failed = 0;
+    for left in 0.. {
+        let host = Arc::new(FewThreads { left: AtomicUsize::new(left), ..FewThreads::default() });
+        let o = Options { background: Background::Threads, host: host.clone(), ..small() };
+        match open_with(&disk, o) {
+            Ok(e) => {
+                assert!(host.running.load(Ordering::SeqCst) > 4);
+                e.close().unwrap();
+                break;
+            }
+            Err(e) => {
+                assert!(matches!(e, Error::OutOfMemory(_)), "{e}");
+                assert_eq!(host.running.load(Ordering::SeqCst), 0, "with {left} threads");
+                failed += 1;
+            }
+        }
+    }
+    assert!(failed > 4, "{failed} openings failed");
 }
