@@ -87,13 +87,15 @@ impl Session {
         if txn.is_small_insert(core, at, bytes) {
             scratch.clear();
             // SAFETY: the caller's promise.
-            unsafe { esker_format::row::pack(&table.layout, image, scratch) }.map_err(Error::in_memory)?;
-            if txn.is_small_insert(core, at, scratch.len()) {
-                let result = txn.insert_small(core, parker, at, scratch);
-                trim(scratch);
-                return result;
-            }
+            let packed = unsafe { esker_format::row::pack(&table.layout, image, scratch) }.map_err(Error::in_memory);
+            let inserted = packed.and_then(|()| match txn.is_small_insert(core, at, scratch.len()) {
+                true => txn.insert_small(core, parker, at, scratch).map(Some),
+                false => Ok(None),
+            });
             trim(scratch);
+            if let Some(row) = inserted? {
+                return Ok(row);
+            }
         }
         // SAFETY: the caller's promise.
         unsafe { txn.insert_large(core, at, image) }
@@ -118,19 +120,21 @@ impl Session {
         let Parts { core, parker, scratch, txn, .. } = self.parts()?;
         let at = txn.table_of(core, table)?;
         // SAFETY: the caller's promise.
-        check_length(unsafe { esker_format::row::packed_len(&table.layout, image) } as u64)?;
+        let bytes = unsafe { esker_format::row::packed_len(&table.layout, image) };
+        check_length(bytes as u64)?;
+        if !txn.is_small_insert(core, at, bytes) {
+            return Ok(false);
+        }
         scratch.clear();
         // SAFETY: the caller's promise.
-        unsafe { esker_format::row::pack(&table.layout, image, scratch) }.map_err(Error::in_memory)?;
-        let is_small = txn.is_small_insert(core, at, scratch.len());
-        if is_small {
-            txn.put_small(core, parker, at, row, Some(scratch), true)?;
-            count(Counter::RowsInserted, 1);
-            count(Counter::RowIdsKept, 1);
-            txn.tables[at].own.wrote(1);
-        }
+        let packed = unsafe { esker_format::row::pack(&table.layout, image, scratch) }.map_err(Error::in_memory);
+        let put = packed.and_then(|()| txn.put_small(core, parker, at, row, Some(scratch), true));
         trim(scratch);
-        Ok(is_small)
+        put?;
+        count(Counter::RowsInserted, 1);
+        count(Counter::RowIdsKept, 1);
+        txn.tables[at].own.wrote(1);
+        Ok(true)
     }
 
     /// Where the next rows of an insert may be written as images, if the transaction inserts in bulk into `table` and its

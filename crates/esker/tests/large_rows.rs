@@ -6,19 +6,29 @@
 use esker::format::{Compression, RowId};
 use esker::{Background, Engine, Error, Options, PosixDisk, Result, Schema, Session, Table, TableDef, Type};
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::Arc;
 
 /// From so many bytes on an allocation is large.
 const LARGE: usize = 64 << 10;
 const ROW_BYTES: usize = 1 << 20;
 
+/// Bytes that are allocated now.
+static LIVE: AtomicI64 = AtomicI64::new(0);
 /// Large allocations so far, and the one that fails.
 static MADE: AtomicU64 = AtomicU64::new(0);
 static FAILS: AtomicU64 = AtomicU64::new(u64::MAX);
 
 struct Scarce;
+
+fn counted(place: *mut u8, bytes: i64) -> *mut u8 {
+    if !place.is_null() {
+        LIVE.fetch_add(bytes, Ordering::Relaxed);
+    }
+    place
+}
 
 fn refused(bytes: usize) -> bool {
     bytes >= LARGE && MADE.fetch_add(1, Ordering::Relaxed) == FAILS.load(Ordering::Relaxed)
@@ -31,7 +41,7 @@ unsafe impl GlobalAlloc for Scarce {
         if refused(layout.size()) {
             std::ptr::null_mut()
         } else {
-            unsafe { System.alloc(layout) }
+            counted(unsafe { System.alloc(layout) }, layout.size() as i64)
         }
     }
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
@@ -39,7 +49,7 @@ unsafe impl GlobalAlloc for Scarce {
         if refused(layout.size()) {
             std::ptr::null_mut()
         } else {
-            unsafe { System.alloc_zeroed(layout) }
+            counted(unsafe { System.alloc_zeroed(layout) }, layout.size() as i64)
         }
     }
     unsafe fn realloc(&self, place: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
@@ -47,10 +57,11 @@ unsafe impl GlobalAlloc for Scarce {
         if refused(bytes) {
             std::ptr::null_mut()
         } else {
-            unsafe { System.realloc(place, layout, bytes) }
+            counted(unsafe { System.realloc(place, layout, bytes) }, bytes as i64 - layout.size() as i64)
         }
     }
     unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
+        LIVE.fetch_sub(layout.size() as i64, Ordering::Relaxed);
         // SAFETY: the caller's promise.
         unsafe { System.dealloc(place, layout) }
     }
@@ -97,10 +108,14 @@ struct Bench {
     committed: bool,
 }
 
+fn open(dir: &Path, bulk_threshold_bytes: usize) -> Result<Engine> {
+    let options = Options { bulk_threshold_bytes, background: Background::Inline, ..Options::default() };
+    Engine::open(Arc::new(PosixDisk::default()), dir, options, Arc::new(|_, _| {}))
+}
+
 impl Bench {
     fn open(dir: &Path, bulk_threshold_bytes: usize, compression: Compression) -> Bench {
-        let options = Options { bulk_threshold_bytes, background: Background::Inline, ..Options::default() };
-        let engine = Engine::open(Arc::new(PosixDisk::default()), dir, options, Arc::new(|_, _| {})).unwrap();
+        let engine = open(dir, bulk_threshold_bytes).unwrap();
         let schema = Schema::new().column("id", Type::U64).column("long", Type::Text(1 << 26)).column("n", Type::U64);
         let def = TableDef::of(&schema).unwrap().unique("by_id", &["id"]).unwrap();
         engine.create_table("t", &TableDef { compression, ..def }).unwrap();
@@ -181,6 +196,40 @@ fn updates(b: &mut Bench, (first, second): (&str, &str)) -> u64 {
     )
 }
 
+/// A row that comes in the place of one that its transaction has deleted. A session keeps no memory for one that failed.
+fn replaces(b: &mut Bench, (first, second): (&str, &str)) -> u64 {
+    b.insert(7, first).unwrap();
+    b.session.commit().unwrap();
+    let row_of = |b: &mut Bench, text: &str| b.rows(text).map(|all| *all.iter().find(|(_, id, _)| *id == 7).unwrap());
+    let least = Cell::new(i64::MAX);
+    let replaced = each_fails(
+        b,
+        |b| {
+            let (row, ..) = row_of(b, first)?;
+            b.session.rollback()?;
+            b.session.delete(&b.table, row)?;
+            b.insert(7, second)?;
+            b.session.commit()
+        },
+        |b, done| {
+            let live = LIVE.load(Ordering::Relaxed);
+            least.set(least.get().min(live));
+            let most = least.get() + ROW_BYTES as i64 / 2;
+            assert!(done.is_ok() || live < most, "a session keeps {} bytes", live - least.get());
+            let (row, _, is_second) = row_of(b, second).unwrap();
+            b.session.rollback().unwrap();
+            assert_eq!(is_second, done.is_ok());
+            b.update(row, 7, first).unwrap();
+            b.session.commit().unwrap();
+        },
+    );
+    let (row, ..) = row_of(b, first).unwrap();
+    b.session.rollback().unwrap();
+    b.session.delete(&b.table, row).unwrap();
+    b.session.commit().unwrap();
+    replaced
+}
+
 /// From memtables, from blocks as they are stored, and merged.
 fn reads(b: &mut Bench, long: &str) -> u64 {
     let read = |b: &mut Bench| {
@@ -195,6 +244,36 @@ fn reads(b: &mut Bench, long: &str) -> u64 {
     (0..2).map(|_| each_fails(b, read, |_, _| ()) + each_fails(b, write_out, |_, _| ())).sum()
 }
 
+/// The log has such rows, some of which are prepared.
+fn opens(mut b: Bench, dir: &Path, bulk_threshold_bytes: usize, long: &str) -> u64 {
+    let rows = b.rows(long).unwrap().len();
+    (11..14).for_each(|id| _ = b.insert(id, long).unwrap());
+    b.session.commit().unwrap();
+    b.insert(14, long).unwrap();
+    b.session.prepare(b"x").unwrap();
+    b.session.detach_prepared();
+    drop(b);
+    for fails in 0.. {
+        FAILS.store(MADE.load(Ordering::Relaxed) + fails, Ordering::Relaxed);
+        let opened = open(dir, bulk_threshold_bytes);
+        let failed = MADE.load(Ordering::Relaxed) > FAILS.swap(u64::MAX, Ordering::Relaxed);
+        match opened {
+            Ok(engine) => {
+                assert_eq!(engine.prepared(), [b"x"]);
+                let (table, session) = (engine.open_table("t").unwrap(), engine.session());
+                let mut b = Bench { engine, table, session, inserted: Vec::new(), committed: false };
+                let found = b.rows(long).unwrap();
+                assert_eq!((found.len(), found.iter().filter(|(.., is_long)| *is_long).count()), (rows + 3, rows + 3));
+                if !failed {
+                    return fails;
+                }
+            }
+            Err(e) => assert!(matches!(e, Error::OutOfMemory(_)), "large allocation {fails}: {e}"),
+        }
+    }
+    unreachable!("some time none fails")
+}
+
 #[test]
 fn memory_for_a_long_row_that_is_missing_is_an_error() {
     let (first, second) = (text(1), text(2));
@@ -207,10 +286,11 @@ fn memory_for_a_long_row_that_is_missing_is_an_error() {
         let dir = std::env::temp_dir().join(format!("esker-large-rows-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&dir);
         let mut b = Bench::open(&dir, bulk, compression);
-        let failed = [inserts(&mut b, &first), updates(&mut b, (&second, &first)), reads(&mut b, &second)];
+        let texts = (&*second, &*first);
+        let failed = [inserts(&mut b, &first), replaces(&mut b, texts), updates(&mut b, texts), reads(&mut b, &second)];
+        let opening = opens(b, &dir, bulk, &second);
         assert!(failed.iter().all(|failed| *failed > 2), "large allocations that failed: {failed:?}");
-        drop(b.session);
-        b.engine.close().unwrap();
+        assert!(opening > if bulk > ROW_BYTES { 4 } else { 0 }, "{opening} large allocations of an opening failed");
         std::fs::remove_dir_all(&dir).unwrap();
     }
 }

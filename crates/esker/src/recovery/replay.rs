@@ -16,8 +16,8 @@ use crate::tree::RangeMark;
 use crate::version::OrdinalRanges;
 use crate::{Error, Result};
 use esker_format::{
-    CommitSeq, FileId, FolderId, FormatError, IndexStatistics, Lsn, Manifest, Record, RecordReader, RowId, RunEntry,
-    RunRef, TableEntry, TableId, TableState, TreeEntry, TreeId, TreeKind, TxnId,
+    grow, CommitSeq, FileId, FolderId, FormatError, IndexStatistics, Lsn, Manifest, Record, RecordReader, RowId,
+    RunEntry, RunRef, TableEntry, TableId, TableState, TreeEntry, TreeId, TreeKind, TxnId,
 };
 use esker_io::Disk;
 use esker_wal::{Clock, Opening, SyncMethod, WalOptions, FRAME_ALIGN};
@@ -89,6 +89,17 @@ pub(super) struct Replay {
     pub(super) redo: HashMap<TxnId, Vec<u8>>,
     pub(super) prepared: BTreeMap<TxnId, Pending>,
     pub(super) ids: Ids,
+}
+
+/// About what a change takes as a record, in bytes, and no less.
+fn encoded_bytes(record: &Record<'_>) -> usize {
+    let long = match record {
+        Record::RowPut { bytes, .. } => bytes.len(),
+        Record::KeyPut { key, payload, .. } => key.len() + payload.len(),
+        Record::KeyDelete { key, .. } => key.len(),
+        _ => 0,
+    };
+    64 + long
 }
 
 /// The newest commit that a manifest names. What was visible when an opening began, before any commit, is no commit's sequence,
@@ -197,7 +208,9 @@ impl Replay {
             | Record::KeyPut { txn, .. }
             | Record::KeyDelete { txn, .. }
             | Record::RangeDelete { txn, .. } => {
-                record.encode(self.redo.entry(txn).or_default());
+                let redo = self.redo.entry(txn).or_default();
+                grow(redo, encoded_bytes(&record)).map_err(Error::in_memory)?;
+                record.encode(redo);
             }
             Record::Prepare { txn, xid, ref attach, ref aborted, ref deltas } => {
                 let (xid, attach, deltas) = (xid.to_vec(), attach.clone(), deltas.clone());
