@@ -140,7 +140,8 @@ impl Engine {
     /// Creates a table, durably. Its name and those of its indexes have 1 to 4,096 bytes.
     ///
     /// # Errors
-    /// [`Error::TableExists`]; [`Error::InvalidArgument`] for a name of another length, or a layout or index that makes no sense.
+    /// [`Error::TableExists`]; [`Error::InvalidArgument`] for a name of another length, two indexes of one name, or a layout, a schema
+    /// or an index that makes no sense.
     pub fn create_table(&self, name: &str, def: &TableDef) -> Result<()> {
         ddl::create_table(&self.core, name, def, 0, &[])
     }

@@ -176,6 +176,87 @@ fn names_that_nobody_could_say_are_refused() {
 }
 
 #[test]
+fn two_indexes_of_one_name_are_refused() {
+    let folder = folder("one-name");
+    let (engine, table) = made(&folder);
+    let mut twice = def();
+    twice.indexes.push(twice.indexes[0].clone());
+    is_refused(engine.create_table("u", &twice), "table 'u': two indexes have the name 'by_id'");
+    let add = |name: &str| {
+        let mut index = def().indexes.remove(0);
+        index.name = name.to_owned();
+        IndexPlan::Add(index)
+    };
+    let keep = |index: usize, name: &str| IndexPlan::Keep { index, name: name.to_owned() };
+    let alter = |plan: &[IndexPlan]| engine.alter_indexes(vec![engine.build_indexes(&table, plan, &mut |_, _| true)?]);
+    for (plan, name) in [
+        ([keep(0, "by_id"), add("by_id")], "by_id"),
+        ([keep(0, "other"), add("other")], "other"),
+        ([add("new"), add("new")], "new"),
+    ] {
+        is_refused(alter(&plan), &format!("table 't': two indexes would have the name '{name}'"));
+    }
+    // In one statement an index may have the name that another one gives up.
+    alter(&[keep(0, "first"), add("by_id")]).unwrap();
+    alter(&[keep(0, "by_id"), keep(1, "first")]).unwrap();
+    is_refused(alter(&[keep(0, "first"), keep(1, "first")]), "two indexes would have the name 'first'");
+    drop((table, engine));
+    let engine = Engine::open_dir(&folder.0).unwrap();
+    assert!(engine.open_table("u").is_err());
+    let table = engine.open_table("t").unwrap();
+    let mut session = engine.session();
+    insert(&mut session, &table, 0..3).unwrap();
+    for name in ["first", "by_id"] {
+        let mut rows = session.rows_by(&table, name, esker::IndexRange::all()).unwrap();
+        assert_eq!(rows.next().unwrap().unwrap().get::<u64>("id").unwrap(), 0, "{name}");
+    }
+}
+
+/// What a front end has of its own in a table's definition is in every manifest, and is what values are read by.
+#[test]
+fn extra_bytes_without_bound_or_of_another_table_are_refused() {
+    let folder = folder("extra");
+    let (engine, _) = made(&folder);
+    let with = |extra: Vec<u8>| TableDef { extra, indexes: Vec::new(), ..def() };
+    engine.create_table("most", &with(vec![1; 8 << 20])).unwrap();
+    is_refused(engine.create_table("u", &with(vec![1; (8 << 20) + 1])), "its extra bytes are 8388609, the limit is");
+    let columns = (0..16384).fold(Schema::new(), |s, n| s.nullable(&format!("{n:0255}"), Type::Bytes(u32::MAX)));
+    engine.create("longest", &columns).unwrap();
+    let words = "table 'u': its schema is of other columns than its layout";
+    let one = Schema::new().column("id", Type::U64);
+    for other in [one.clone(), one.clone().column("text", Type::Text(99)), one.nullable("text", Type::Text(100))] {
+        is_refused(engine.create_table("u", &with(TableDef::of(&other).unwrap().extra)), words);
+    }
+    // Bytes of another front end may begin with anything.
+    engine.create_table("opaque", &with(b"ESCH\xff".to_vec())).unwrap();
+    drop(engine);
+    let engine = Engine::open_dir(&folder.0).unwrap();
+    assert_eq!(engine.open_table("most").unwrap().extra(), vec![1; 8 << 20]);
+    assert_eq!(engine.open_table("longest").unwrap().schema(), Some(&columns));
+    assert_eq!(engine.open_table("opaque").unwrap().extra(), b"ESCH\xff");
+}
+
+#[test]
+fn an_xid_that_is_none_is_refused_and_the_transaction_stays_open() {
+    let folder = folder("xid");
+    let (engine, table) = made(&folder);
+    let mut session = engine.session();
+    insert(&mut session, &table, 0..3).unwrap();
+    let (most, long, words) = (vec![b'x'; 4096], vec![b'x'; 4097], "bytes, 1 to 4096 are possible");
+    for xid in [&b""[..], &long, &vec![b'x'; 70 << 20]] {
+        is_refused(session.prepare(xid), words);
+        is_refused(session.prepare_in_turn(xid), words);
+    }
+    session.prepare(&most).unwrap();
+    session.detach_prepared();
+    drop((session, table, engine));
+    let engine = Engine::open_dir(&folder.0).unwrap();
+    assert_eq!(engine.prepared(), [most.clone()]);
+    assert!(engine.commit_xid(&most).unwrap());
+    assert_eq!(ids(&engine), [0, 1, 2]);
+}
+
+#[test]
 fn an_error_with_a_cause_gives_it() {
     let failed = esker::io::IoError::new("write", Path::new("/x"), Some(7), esker::io::IoKind::Failed, "no");
     let full = esker::io::IoError { kind: esker::io::IoKind::DiskFull, ..failed.clone() };

@@ -26,7 +26,7 @@ use crate::upkeep::flush::run_entry;
 use crate::write::build::{Building, Runs};
 use crate::{Error, Result};
 use esker_format::{ColumnMask, CommitSeq, Lsn, Record, RunRef, TreeEntry, TreeId, TreeKind};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
@@ -85,7 +85,8 @@ impl Engine {
     /// # Errors
     /// [`Error::DuplicateKey`] with the place in `plan` if two rows have the same unique key; [`Error::Interrupted`];
     /// [`Error::LockTimeout`] while a prepared transaction has written in the table; [`Error::InvalidArgument`] for a plan that keeps
-    /// an index that is not there, or one twice, and for a name as [`create_table`](Self::create_table) does not take it.
+    /// an index that is not there, or one twice, or gives two one name, and for a name as [`create_table`](Self::create_table) does not
+    /// take it.
     pub fn build_indexes(
         &self,
         table: &Arc<Table>,
@@ -159,14 +160,11 @@ fn build(
         (table.trees(), table.writes.load(Ordering::Relaxed))
     };
     let layout = table.entry_with(&before).layout;
+    check_names(table, &before, plan)?;
     let (mut new, mut kept) = (Vec::new(), BTreeSet::new());
     for (place, wanted) in plan.iter().enumerate() {
         match wanted {
-            IndexPlan::Keep { index, name } => {
-                // One from before there was a limit may keep its own.
-                if *name != before.index(*index)?.entry.name {
-                    check_name("an index", name)?;
-                }
+            IndexPlan::Keep { index, .. } => {
                 // No table has a tree twice: whoever opened the folder would refuse it.
                 if !kept.insert(*index) {
                     let why = format!("table '{}' cannot have its index {index} twice", table.name());
@@ -174,7 +172,6 @@ fn build(
                 }
             }
             IndexPlan::Add(def) => {
-                check_name("an index", &def.name)?;
                 let tree = core.ids.new_tree();
                 // Trees of a table come later than its first indexes, which count from 1 on: no id is used twice.
                 let id = u32::try_from(tree.0).map_err(|_| Error::Unsupported("as many trees".into()))?;
@@ -214,6 +211,26 @@ fn build(
     let apart = before.indexes.iter().zip(&before.keys).filter(|(index, _)| !index.is_kept());
     planned.extend(apart.map(|(index, tree)| Planned::Kept(index.clone(), tree.clone())));
     Ok(BuiltIndexes { table: table.clone(), before, writes, indexes: planned })
+}
+
+/// Can the indexes be called so? What one has from before there were such rules it may keep.
+fn check_names(table: &Table, before: &Trees, plan: &[IndexPlan]) -> Result<()> {
+    let mut names = HashMap::new();
+    for wanted in plan {
+        let (name, is_new) = match wanted {
+            IndexPlan::Keep { index, name } => (name, *name != before.index(*index)?.entry.name),
+            IndexPlan::Add(def) => (&def.name, true),
+        };
+        if is_new {
+            check_name("an index", name)?;
+        }
+        let other_is_new = names.insert(name, is_new);
+        if other_is_new.is_some_and(|other_is_new| is_new || other_is_new) {
+            let why = format!("table '{}': two indexes would have the name '{name}'", table.name());
+            return Err(Error::InvalidArgument(why));
+        }
+    }
+    Ok(())
 }
 
 /// Gives the new indexes the entries of all rows that are committed.

@@ -10,7 +10,10 @@ use crate::core::Core;
 use crate::txn::prepared;
 use crate::upkeep::discard;
 use crate::{Error, Result};
-use esker_format::{CommitSeq, IndexEntry, IndexStatistics, LayoutVersion, Record, RowFormat, TreeEntry, TreeKind};
+use esker_format::{
+    CommitSeq, IndexEntry, IndexStatistics, LayoutVersion, Record, RowFormat, Schema, TreeEntry, TreeKind,
+};
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
@@ -34,6 +37,35 @@ pub(crate) fn check_name(of: &str, name: &str) -> Result<()> {
     }
 }
 
+/// The longest bytes of a front end: the longest schema has 4.3 MB.
+const MAX_EXTRA_BYTES: usize = 8 << 20;
+
+/// Can a table be made as this says?
+fn check_def(name: &str, def: &TableDef) -> Result<()> {
+    check_name("a table", name)?;
+    let bad = |why: String| Error::InvalidArgument(format!("table '{name}': {why}"));
+    let mut names = HashSet::new();
+    for index in &def.indexes {
+        check_name("an index", &index.name)?;
+        if !names.insert(&index.name) {
+            return Err(bad(format!("two indexes have the name '{}'", index.name)));
+        }
+    }
+    if def.extra.len() > MAX_EXTRA_BYTES {
+        return Err(bad(format!("its extra bytes are {}, the limit is {MAX_EXTRA_BYTES}", def.extra.len())));
+    }
+    // Bytes of another front end are no schema.
+    let schema = Schema::decode(&def.extra).ok().flatten();
+    if schema.is_some_and(|schema| schema.layout().as_ref() != Ok(&def.layout)) {
+        return Err(bad("its schema is of other columns than its layout".into()));
+    }
+    def.layout.validate().map_err(|e| bad(e.to_string()))?;
+    if def.format == RowFormat::Fixed && def.layout.has_blobs() {
+        return Err(Error::Unsupported("ROW_FORMAT=FIXED with BLOB columns".into()));
+    }
+    Ok(())
+}
+
 /// Makes a table whose AUTO_INCREMENT values below `counts_from` are not given out; `apart`: key trees that nobody but the
 /// caller writes to.
 pub(crate) fn create_table(
@@ -43,12 +75,7 @@ pub(crate) fn create_table(
     counts_from: u64,
     apart: &[IndexEntry],
 ) -> Result<()> {
-    check_name("a table", name)?;
-    def.indexes.iter().try_for_each(|index| check_name("an index", &index.name))?;
-    def.layout.validate().map_err(|e| Error::InvalidArgument(format!("table '{name}': {e}")))?;
-    if def.format == RowFormat::Fixed && def.layout.has_blobs() {
-        return Err(Error::Unsupported("ROW_FORMAT=FIXED with BLOB columns".into()));
-    }
+    check_def(name, def)?;
     let layout = LayoutVersion::first(Arc::new(def.layout.clone()));
     let collations = &core.options.collations;
     let mut indexes: Vec<IndexEntry> =

@@ -32,7 +32,7 @@ pub struct TableDef {
     pub temporary: bool,
     /// Its keys.
     pub indexes: Vec<IndexDef>,
-    /// Bytes of the front end, opaque here.
+    /// Bytes of the front end, 8 MiB at most; a [`Schema`], or opaque here.
     pub extra: Vec<u8>,
 }
 

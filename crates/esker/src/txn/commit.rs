@@ -163,9 +163,23 @@ impl Txn {
     }
 }
 
+/// The longest XID, in bytes: those of MariaDB have 138 at most.
+const MAX_XID_BYTES: usize = 4096;
+
+/// Can this be an XID? It stands in the log, again and again for as long as its transaction is prepared.
+fn check_xid(xid: &[u8]) -> Result<()> {
+    match xid.len() {
+        1..=MAX_XID_BYTES => Ok(()),
+        bytes => Err(Error::InvalidArgument(format!("the XID has {bytes} bytes, 1 to {MAX_XID_BYTES} are possible"))),
+    }
+}
+
 impl Session {
     /// First phase of a two-phase commit: everything but the decision is durable on return. Nothing happens if nothing was
-    /// written.
+    /// written. An XID has 1 to 4,096 bytes.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for an XID of another length, or one that a prepared transaction has; the transaction stays open.
     pub fn prepare(&mut self, xid: &[u8]) -> Result<()> {
         self.prepare_as(Committer::Prepares, xid)
     }
@@ -176,6 +190,7 @@ impl Session {
     }
 
     fn prepare_as(&mut self, who: Committer, xid: &[u8]) -> Result<()> {
+        check_xid(xid)?;
         if !self.has_written() {
             return Ok(());
         }
