@@ -8,6 +8,7 @@
 #include "ha_esker.h"
 #include "errors.h"
 #include "variables.h"
+#include "sql_parse.h"
 
 using namespace shim;
 
@@ -105,9 +106,10 @@ int ha_esker::note_number(Field *field)
   return s ? fail(s, es_auto_increment_used(s, table_, value)) : error;
 }
 
+/* OPTIMIZE TABLE, too, has its table open for writing, and writes no numbers. */
 bool ha_esker::autoinc_lock_mode_stmt_unsafe() const
 {
-  return autoinc_lock_mode() == Autoinc_lock_mode::interleaved;
+  return sqlcom_can_generate_row_events(ha_thd()) && autoinc_lock_mode() == Autoinc_lock_mode::interleaved;
 }
 
 /* TRUNCATE has made the engine begin anew. */
