@@ -48,9 +48,16 @@ ha_rows ha_esker::weighed_rows(uint index, ha_rows rows) const
   return pages > counted_pages ? std::max(rows, std::min(2 * rows, stats.records / 2)) : rows;
 }
 
-/* `first`: or only if the table is another tenth larger or smaller than when they were told. */
-void ha_esker::tell_rows_per_key(uint64_t rows, bool first)
+/* When the server asks for what does not change, or when the table is another tenth larger or smaller than when they were told. */
+void ha_esker::tell_rows_per_key(uint64_t rows, uint flag)
 {
+  const bool first= flag & HA_STATUS_CONST;
+  /* They are the whole table's: of its partitions the largest one is asked for them, once all are open. */
+  if (first && flag & HA_STATUS_OPEN && table->file != this)
+  {
+    told_rows_= rows;
+    return;
+  }
   const uint64_t change= rows > told_rows_ ? rows - told_rows_ : told_rows_ - rows;
   if (table->s->keys && (first || change > told_rows_ / 10) && find_rows_per_key(rows == 0))
     told_rows_= rows;

@@ -144,7 +144,7 @@ int ha_esker::info(uint flag)
     stats.mrr_length_per_rec= ref_length + sizeof(range_id_t);
   }
   if (flag & (HA_STATUS_CONST | HA_STATUS_VARIABLE))
-    tell_rows_per_key(figures.rows, flag & HA_STATUS_CONST);
+    tell_rows_per_key(figures.rows, flag);
   return 0;
 }
 
