@@ -31,6 +31,7 @@ int admin_result(THD *thd, EsStatus status, const char *text)
   case EsStatus::Ok:
     return HA_ADMIN_OK;
   case EsStatus::Interrupted:
+    thd->send_kill_message();
     return HA_ADMIN_FAILED;
   case EsStatus::Damage:
     report(thd, text);
