@@ -43,13 +43,16 @@ int admin_result(THD *thd, EsStatus status, const char *text)
 }
 }
 
-/* A table is always closed properly, a crash is no reason for suspicion: FAST is CHANGED. */
+/*
+  A table is always closed properly, a crash is no reason for suspicion: FAST is CHANGED. What looks keys up is beyond MEDIUM, as it is
+  in MyISAM and InnoDB.
+*/
 int ha_esker::check(THD *thd, HA_CHECK_OPT *options)
 {
   ESKER_CALLED();
   EsCheckScope scope= EsCheckScope::All;
   if (options->flags & T_EXTEND)
-    scope= EsCheckScope::All;
+    scope= EsCheckScope::Extended;
   else if (options->flags & T_QUICK)
     scope= EsCheckScope::Quick;
   else if (options->flags & (T_FAST | T_CHECK_ONLY_CHANGED))

@@ -172,14 +172,16 @@ enum class EsKeyEncoding : int32_t {
   PaddedWeights = 7,
 };
 
-/// Which blocks a check reads.
+/// Which blocks a check reads, and what it does beyond.
 enum class EsCheckScope : int32_t {
-  /// All.
+  /// All; indexes are held against the rows.
   All = 0,
   /// Those written since a check that found nothing wrong, or the start.
   Unchecked = 1,
   /// None: only what is known already.
   Quick = 2,
+  /// All; indexes are held against the rows, and every entry is looked up by its key.
+  Extended = 3,
 };
 
 /// As what people see a column's values.

@@ -68,22 +68,25 @@ unsafe impl FromC for EsCompression {
     const ALL: &'static [EsCompression] = &[EsCompression::None, EsCompression::Lz4, EsCompression::Zstd];
 }
 
-/// Which blocks a check reads.
+/// Which blocks a check reads, and what it does beyond.
 #[repr(i32)]
 #[derive(Debug, Clone, Copy)]
 pub enum EsCheckScope {
-    /// All.
+    /// All; indexes are held against the rows.
     All = 0,
     /// Those written since a check that found nothing wrong, or the start.
     Unchecked = 1,
     /// None: only what is known already.
     Quick = 2,
+    /// All; indexes are held against the rows, and every entry is looked up by its key.
+    Extended = 3,
 }
 
 // SAFETY: all members.
 unsafe impl FromC for EsCheckScope {
     const NAME: &'static str = "check scope";
-    const ALL: &'static [EsCheckScope] = &[EsCheckScope::All, EsCheckScope::Unchecked, EsCheckScope::Quick];
+    const ALL: &'static [EsCheckScope] =
+        &[EsCheckScope::All, EsCheckScope::Unchecked, EsCheckScope::Quick, EsCheckScope::Extended];
 }
 
 /// How one column lies in a row image.
@@ -479,6 +482,7 @@ pub unsafe extern "C" fn es_table_check(
             EsCheckScope::All => CheckScope::All,
             EsCheckScope::Unchecked => CheckScope::Unchecked,
             EsCheckScope::Quick => CheckScope::Quick,
+            EsCheckScope::Extended => CheckScope::Extended,
         };
         let report = handle.engine.check_part(&handle.table, scope, &mut go_on)?;
         blocks.write(report.blocks);

@@ -266,13 +266,13 @@ impl Engine {
         merge::optimize(&self.core, table, progress)
     }
 
-    /// Reads and verifies every block of a table, and holds its indexes and the number of its rows that is kept against its rows.
-    /// `progress` gets blocks done and blocks there are, those that are read once more for that included; false stops.
+    /// Reads and verifies every block of a table, holds its indexes and the number of its rows that is kept against its rows, and
+    /// looks every entry of an index up by its key: [`CheckScope::Extended`]. `progress` gets blocks done and blocks there are, those that are read once more for that included; false stops.
     pub fn check(&self, table: &Table, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<CheckReport> {
-        self.check_part(table, CheckScope::All, progress)
+        self.check_part(table, CheckScope::Extended, progress)
     }
 
-    /// The same for a part of the table; nothing read says that nothing of that part was left to check.
+    /// The same for a part of it; nothing read says that nothing of that part was left to check.
     pub fn check_part(
         &self,
         table: &Table,
@@ -281,10 +281,11 @@ impl Engine {
     ) -> Result<CheckReport> {
         self.core.check_usable(table)?;
         let (mut report, again) = check::table(table, scope, progress)?;
-        let all_sound = scope == CheckScope::All && !report.stopped && report.damages.is_empty();
+        let all_sound = scope.holds_rows() && !report.stopped && report.damages.is_empty();
         let own = self.core.tables().into_iter().find(|t| t.id == table.id);
         if let Some(table) = own.filter(|_| all_sound) {
-            check::rows(&mut self.session(), &table, &mut report, &again, progress)?;
+            let by_key = scope == CheckScope::Extended;
+            check::rows(&mut self.session(), &table, &mut report, &again, by_key, progress)?;
         }
         Ok(report)
     }

@@ -2,8 +2,9 @@
 //!
 //! Rows are read in their order, once for all indexes, and entries in that of their keys, once each: what one row's entry has to be
 //! is hashed, and the sums of both must be the same, whatever the order. To look each row's key up instead would read a block for
-//! every row and run where keys are many and memory is little. An entry is looked up by its key while its blocks are at hand, so
-//! that what finds keys is held against what reads them. Only where the sums differ are rows and entries looked for one by one.
+//! every row and run where keys are many and memory is little. An entry is looked up by its key, if that is asked for, while its
+//! blocks are at hand, so that what finds keys is held against what reads them. Only where the sums differ are rows and entries
+//! looked for one by one.
 
 use crate::catalog::table::{Table, Trees};
 use crate::read::buffer::decode;
@@ -35,16 +36,17 @@ const MOST_FINDINGS: usize = 20;
 
 impl Session {
     /// Holds the index at place `index` of the table's against its rows, as this session's view sees both: the rows of its
-    /// own changes, too.
+    /// own changes, too. Every entry is looked up by its key.
     ///
     /// # Errors
     /// Those of reading; [`Error::InvalidArgument`] if there is no such index, or none that this version can read.
     pub fn check_index(&mut self, table: &Arc<Table>, index: usize) -> Result<IndexReport> {
-        self.check_indexes(table, &[index], &mut |_| true)?.pop().unwrap_or_else(|| Ok(IndexReport::default()))
+        self.check_indexes(table, &[index], true, &mut |_| true)?.pop().unwrap_or_else(|| Ok(IndexReport::default()))
     }
 
     /// The same of several, for as long as `go_on` says so: it is asked now and then, with 0 while rows are read, and with 1 and so on
-    /// for the entries of each. What holding one of them has come to is by itself; the last one may be [`Error::Interrupted`].
+    /// for the entries of each, which are looked up only `by_key`. What holding one of them has come to is by itself; the last one may
+    /// be [`Error::Interrupted`].
     ///
     /// # Errors
     /// Those of reading the rows; [`Error::Interrupted`] once `go_on` says no to that.
@@ -52,6 +54,7 @@ impl Session {
         &mut self,
         table: &Arc<Table>,
         indexes: &[usize],
+        by_key: bool,
         go_on: &mut dyn FnMut(usize) -> bool,
     ) -> Result<Vec<Result<IndexReport>>> {
         self.core.check_usable(table)?;
@@ -67,7 +70,8 @@ impl Session {
             index.codec()?.columns().for_each(|column| columns.set(column));
         }
         let report = IndexReport::default();
-        let mut check = Check { session: self, table, trees, columns, view, report, go_on, part: 0, hashed: vec![] };
+        let mut check =
+            Check { session: self, table, trees, columns, view, by_key, report, go_on, part: 0, hashed: vec![] };
         let sums = check.rows(indexes, false)?;
         let rows = check.report.rows;
         let mut reports = Vec::with_capacity(indexes.len());
@@ -92,6 +96,8 @@ struct Check<'a> {
     /// What the keys are made of.
     columns: ColumnMask,
     view: View,
+    /// Is every entry looked up?
+    by_key: bool,
     /// Of the index that is held, and the rows.
     report: IndexReport,
     go_on: &'a mut dyn FnMut(usize) -> bool,
@@ -241,7 +247,7 @@ impl Check<'_> {
         xxh3_128(&self.hashed)
     }
 
-    /// The sum of an index's entries, each of which its key leads to; `by_row`, their rows are looked for.
+    /// The sum of an index's entries; `by_row`, their rows are looked for.
     fn entries(&mut self, index: usize, by_row: bool) -> Result<u128> {
         self.report.entries = 0;
         let (mut sum, mut made) = (0u128, by_row.then(|| Made::of(self.table)));
@@ -280,7 +286,8 @@ impl Check<'_> {
         self.ask(self.report.entries)?;
         match made {
             Some(made) => self.look_for_row(index, key, row, made)?,
-            None => self.look_up(index, row, key, payload)?,
+            None if self.by_key => self.look_up(index, row, key, payload)?,
+            None => {}
         }
         Ok(self.hash(row, key, payload))
     }

@@ -522,7 +522,7 @@ fn who_reads_what_was_dropped_is_told() {
     let options = ScanOptions { mask: t.all_columns(), ..ScanOptions::default() };
     let mut by_index = s.open_index_cursor(&t, 0, options.clone()).unwrap();
     by_index.seek(&mut s, KeyRange::default(), Direction::Forward).unwrap();
-    let report = s.check_indexes(&t, &[0], &mut |_| {
+    let report = s.check_indexes(&t, &[0], true, &mut |_| {
         if t.trees().keys.len() == trees.keys.len() {
             alter(&e, &t, &[]).unwrap();
         }

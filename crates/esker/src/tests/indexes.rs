@@ -392,8 +392,12 @@ fn a_check_tells_what_is_wrong_with_an_index() {
         let mut s = e.session();
         s.write_entry(&t, UNIQUE[0], entry).unwrap();
         s.commit().unwrap();
-        let report = e.check(&t, &mut |_, _| true).unwrap();
-        report.damages.iter().map(ToString::to_string).collect::<Vec<_>>()
+        let [extended, all] = [CheckScope::Extended, CheckScope::All].map(|scope| {
+            let report = e.check_part(&t, scope, &mut |_, _| true).unwrap();
+            report.damages.iter().map(ToString::to_string).collect::<Vec<_>>()
+        });
+        assert_eq!(extended, all);
+        all
     };
     let (key, other) = (7u32.to_be_bytes(), 8u32.to_be_bytes());
     let entry = |key, row, payload| Entry { key, row, payload };
@@ -436,6 +440,35 @@ fn a_check_of_an_index_larger_than_memory_reads_each_block_a_few_times() {
     let read = counters.get(Counter::BlocksMissed);
     assert!(state.runs.len() > 2 && blocks > 200, "{} runs of {blocks} blocks", state.runs.len());
     assert!(read < 8 * blocks as u64, "{read} blocks were read of {blocks} in {} runs", state.runs.len());
+}
+
+/// Every entry is looked up by its key where the check is an extended one; all that is there is read by both.
+#[test]
+fn only_an_extended_check_looks_entries_up() {
+    const ROWS: u64 = 2000;
+    let e = support::open_with(&SimDisk::new(1), support::options()).unwrap();
+    let schema = Schema::new().column("id", Type::U64).column("name", Type::U64);
+    let def = TableDef::of(&schema).unwrap().unique("id", &["id"]).unwrap().index("name", &["name"]).unwrap();
+    e.create_table("t", &def).unwrap();
+    let (t, mut s) = (e.open_table("t").unwrap(), e.session());
+    for id in 0..ROWS {
+        s.insert(&t, &[id.into(), (id % 7).into()]).unwrap();
+    }
+    s.commit().unwrap();
+    e.sim_flush(&t).unwrap();
+    let looked_up = |scope| {
+        let counters = SessionCounters::new();
+        let _bound = bind(&counters);
+        let report = e.check_part(&t, scope, &mut |_, _| true).unwrap();
+        assert!(report.damages.is_empty() && report.unheld.is_empty() && !report.stopped, "{report:?}");
+        let (filters, blocks) = ([Counter::FiltersPassed, Counter::FiltersDenied], [Counter::BlocksCached]);
+        let of = |all: &[Counter]| all.iter().map(|counter| counters.get(*counter)).sum::<u64>();
+        (report.blocks, of(&filters) + of(&blocks))
+    };
+    let (blocks, looks) = looked_up(CheckScope::Extended);
+    assert!(looks >= 2 * ROWS, "{looks} looks");
+    let (of_all, few) = looked_up(CheckScope::All);
+    assert!(of_all == blocks && blocks > 0 && few <= 2 * blocks, "{few} looks, {of_all} blocks of {blocks}");
 }
 
 /// Keys that begin alike for longer than the index of blocks tells: few blocks are looked at, and filters asked, to find one of them

@@ -42,12 +42,21 @@ const MOST_FINDINGS: usize = 100;
 /// What of a table is checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CheckScope {
-    /// Every block.
+    /// Every block; entries of indexes are held against the rows, and each is looked up by its key.
+    Extended,
+    /// Every block; entries of indexes are held against the rows.
     All,
     /// The blocks of runs that no check of this process has found sound.
     Unchecked,
     /// No block: only whether every run is open, with its index.
     Quick,
+}
+
+impl CheckScope {
+    /// Is it about more than blocks?
+    pub(crate) fn holds_rows(self) -> bool {
+        matches!(self, CheckScope::Extended | CheckScope::All)
+    }
 }
 
 /// What is read once more, and how far that is: all rows, and then each index.
@@ -98,7 +107,7 @@ pub(crate) fn table(
     for tree in &trees {
         blocks.push(with_tree!(tree, tree => report.open(&wanted_runs(tree, scope), &mut unread))?);
     }
-    let again = if scope == CheckScope::All { Again::of(table, &blocks) } else { Again::default() };
+    let again = if scope.holds_rows() { Again::of(table, &blocks) } else { Again::default() };
     if scope == CheckScope::Quick {
         return Ok((report, again));
     }
@@ -112,13 +121,14 @@ pub(crate) fn table(
     Ok((report, again))
 }
 
-/// Holds every index of a table, and the number of its rows that is kept, against the rows, as `session` sees them; `progress` goes on
-/// where [`table`] was.
+/// Holds every index of a table, and the number of its rows that is kept, against the rows, as `session` sees them; `by_key`, each
+/// entry is looked up. `progress` goes on where [`table`] was.
 pub(crate) fn rows(
     session: &mut Session,
     table: &Arc<Table>,
     report: &mut CheckReport,
     again: &Again,
+    by_key: bool,
     progress: &mut dyn FnMut(u64, u64) -> bool,
 ) -> Result<()> {
     let (mut read, trees) = (None, table.trees());
@@ -138,7 +148,7 @@ pub(crate) fn rows(
         progress(again.done(part, asked), again.total())
     };
     if !places.is_empty() {
-        match session.check_indexes(table, &places, &mut |n| go_on(parts[n])) {
+        match session.check_indexes(table, &places, by_key, &mut |n| go_on(parts[n])) {
             Ok(held) => read = report.take_held(table, &trees, places.into_iter().zip(held))?,
             Err(e) => report.found_or_stopped(Err(e))?,
         }
