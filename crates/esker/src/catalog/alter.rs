@@ -93,6 +93,7 @@ impl Engine {
         plan: &[IndexPlan],
         progress: &mut dyn FnMut(u64, u64) -> bool,
     ) -> Result<BuiltIndexes> {
+        self.core.writable.check()?;
         build(&self.core, table, plan, progress)
     }
 
@@ -110,6 +111,8 @@ impl Engine {
     /// Gives a table the order of `defs`, durably, if these are its indexes, whatever their names are, in another one: a front end
     /// that swaps tables of the same columns and keys (partitions) need not have made both in one order. False: they are not.
     ///
+    /// Once writing has stopped the order is this engine's alone, and what is read has it: a restart finds that of before.
+    ///
     /// # Errors
     /// As for [`build_indexes`](Self::build_indexes) and [`alter_indexes`](Self::alter_indexes).
     pub fn order_indexes(&self, table: &Arc<Table>, defs: &[IndexDef]) -> Result<bool> {
@@ -118,7 +121,11 @@ impl Engine {
                 return Ok(true);
             }
             let Some(plan) = in_order_of(&table.trees(), defs) else { return Ok(false) };
-            let ordered = self.alter_indexes(vec![self.build_indexes(table, &plan, &mut |_, _| true)?]);
+            let built = build(&self.core, table, &plan, &mut |_, _| true)?;
+            let ordered = match self.poisoned() {
+                true => alter_in_memory(&self.core, built),
+                false => alter(&self.core, vec![built]),
+            };
             match ordered {
                 // Another one who opens it was first.
                 Err(Error::TableChanged(_)) if !table.is_dropped() => {}
@@ -152,7 +159,6 @@ fn build(
     if table.temporary {
         return Err(Error::Unsupported("changing the indexes of a temporary table".into()));
     }
-    core.writable.check()?;
     core.check_usable(table)?;
     let (before, writes) = {
         let _commit = prepared::lock_commits(core);
@@ -344,6 +350,18 @@ fn alter(core: &Core, built: Vec<BuiltIndexes>) -> Result<()> {
             discard::tree(core, gone);
         }
     }
+    Ok(())
+}
+
+/// The same of one table that keeps all its indexes, where nothing will ever be written.
+fn alter_in_memory(core: &Core, built: BuiltIndexes) -> Result<()> {
+    let _tables = core.lock_catalog();
+    let _commit = prepared::lock_commits(core);
+    built.check_unchanged(core)?;
+    let BuiltIndexes { table, before, indexes, .. } = built;
+    // Not as it was: who has written in the table goes by that.
+    let changed = CommitSeq(table.changed_seq().0 + 1);
+    table.set_indexes(trees_with(core, &table, &before, indexes, Vec::new(), Lsn(changed.0)), changed);
     Ok(())
 }
 

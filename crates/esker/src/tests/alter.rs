@@ -241,6 +241,29 @@ fn who_has_the_same_indexes_in_another_order_gets_his_order() {
     is_sound(&open(&disk, small()), &wanted, rows + 1);
 }
 
+/// Tables of which the order was to be changed can be read, as all others can.
+#[test]
+fn who_wants_another_order_when_writing_has_stopped_gets_it_until_a_restart() {
+    let disk = SimDisk::new(1);
+    let e = open(&disk, small());
+    let (t, rows) = filled(&e, 1000);
+    let order: Vec<IndexDef> = def().indexes.into_iter().rev().collect();
+    e.poison("a test");
+    assert!(matches!(alter(&e, &t, &[keep(1, "text")]), Err(Error::Poisoned(_))));
+    let others = [order[0].clone(), order[1].clone()];
+    assert!(!e.order_indexes(&t, &others).unwrap());
+    assert!(e.order_indexes(&t, &order).unwrap());
+    is_sound(&e, &["c", "text", "a"], rows);
+    assert!(matches!(insert(&mut e.session(), &t, 5000), Err(Error::Poisoned(_))));
+    drop(t);
+    drop(e);
+    let e = open(&disk, small());
+    is_sound(&e, &["a", "text", "c"], rows);
+    assert!(e.order_indexes(&e.open_table("t").unwrap(), &order).unwrap());
+    drop(e);
+    is_sound(&open(&disk, small()), &["c", "text", "a"], rows);
+}
+
 #[test]
 fn a_duplicate_leaves_the_table_as_it_was() {
     for options in [small(), short()] {
