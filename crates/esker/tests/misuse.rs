@@ -251,7 +251,7 @@ fn an_xid_that_is_none_is_refused_and_the_transaction_stays_open() {
     session.detach_prepared();
     drop((session, table, engine));
     let engine = Engine::open_dir(&folder.0).unwrap();
-    assert_eq!(engine.prepared(), [most.clone()]);
+    assert_eq!(engine.prepared(), std::slice::from_ref(&most));
     assert!(engine.commit_xid(&most).unwrap());
     assert_eq!(ids(&engine), [0, 1, 2]);
 }
