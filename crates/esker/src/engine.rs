@@ -267,7 +267,8 @@ impl Engine {
     }
 
     /// Reads and verifies every block of a table, holds its indexes and the number of its rows that is kept against its rows, and
-    /// looks every entry of an index up by its key: [`CheckScope::Extended`]. `progress` gets blocks done and blocks there are, those that are read once more for that included; false stops.
+    /// looks every entry of an index up by its key: [`CheckScope::Extended`]. `progress` gets blocks done and blocks there are, those
+    /// that are read once more for that included; false stops.
     pub fn check(&self, table: &Table, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<CheckReport> {
         self.check_part(table, CheckScope::Extended, progress)
     }
