@@ -84,12 +84,13 @@ mtr: build ## server tests: ours, and MariaDB's storage_engine suite against the
 test-server-full: build ## MariaDB's general suites with Esker as the default engine, against InnoDB (SUITES="vcol gcol.gcol_keys_innodb main:1/6")
 	@scripts/mtr_suites.py $(SUITES)
 
-strict-test: build ## our suite and storage_engine with a plugin in which memory is out of reach once it is given back
+strict-test: build ## our suite, storage_engine and random SQL over long values with a plugin in which memory is out of reach once it is given back
 	cargo build --release -p esker-mariadb --features strict-memory --target-dir target/strict
 	@mkdir -p build/strict
 	@CORE_LIB=target/strict/release/libesker_mariadb.a OUT=build/strict/ha_esker.so scripts/build-plugin.sh
 	@ESKER_PLUGIN=$(CURDIR)/build/strict/ha_esker.so scripts/mtr.sh esker --skip-test='$(CACHE_TESTS)'
 	@ESKER_PLUGIN=$(CURDIR)/build/strict/ha_esker.so scripts/mtr.sh storage_engine
+	@ESKER_PLUGIN=$(CURDIR)/build/strict/ha_esker.so /usr/bin/pytest-3 tests/server/long_values_test.py
 
 kill-test: build ## kill -9 under load, checked row by row (KILLS=3)
 	@/usr/bin/pytest-3 tests/server/kill_test.py
