@@ -226,7 +226,7 @@ fn numbers_that_are_no_members_are_refused() {
         }
         let mut figures = [0; 2];
         let [blocks, damaged] = &mut figures;
-        let checked = es_table_check(opened.table, number(3), None, null_mut(), blocks, damaged, null_mut());
+        let checked = es_table_check(opened.table, number(4), None, null_mut(), blocks, damaged, null_mut());
         assert_eq!(checked, EsStatus::Invalid);
         assert_eq!(es_drop_table(opened.engine, null(), null_mut()), EsStatus::Invalid);
     }

@@ -10,8 +10,9 @@
 //! transactions then pay one sync of each log together, instead of each half of them one of each.
 //!
 //! Invariants: counts and times are guesses, no order of memory hangs on them; nothing is put off for longer than a sync takes,
-//! counted from the last acknowledgement, or than twice what a coordinator takes, and returning; one who waits in vain makes the
-//! next wait less likely.
+//! counted from the last acknowledgement, or than twice what a coordinator takes, and returning, a few syncs at most: who has
+//! prepared may be one who decides in an hour, or waits for just those who are put off. One who waits in vain makes the next wait
+//! less likely.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -19,6 +20,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const WEIGHT: u64 = 8;
 /// Who is not back after so many syncs does something else.
 const GONE_AFTER_SYNCS: u64 = 32;
+
+/// A coordinator is waited for as long as so many syncs take, or so many nanoseconds, whatever others took.
+const MOST_SYNCS: u64 = 16;
+const MOST_NS: u64 = 10_000_000;
 
 /// Times in nanoseconds of one clock, which the caller reads (`now`). Zero: not known yet.
 #[derive(Default)]
@@ -100,7 +105,11 @@ impl Pace {
                 .map(|figure| figure.load(Ordering::Relaxed));
         let left = match undecided > 0 {
             _ if away + undecided == 0 => return Advice::AllAreThere,
-            true => 2u64.saturating_mul(decide.saturating_add(back)).saturating_sub(since(&self.prepared_ns, now)),
+            true => {
+                let most = MOST_SYNCS.saturating_mul(sync).max(MOST_NS);
+                let ended = 2u64.saturating_mul(decide.saturating_add(back)).min(most);
+                ended.saturating_sub(since(&self.prepared_ns, now))
+            }
             false => sync.min(back.saturating_mul(2)).saturating_sub(since(&self.acknowledged_ns, now)),
         };
         match left {
@@ -211,6 +220,21 @@ mod tests {
         assert_eq!(pace.advise(49_000), Advice::NotWorth);
         pace.begins(true);
         assert_eq!(pace.advise(49_000), Advice::AllAreThere);
+    }
+
+    /// Somebody decided after an hour: what is learned of that holds up nobody.
+    #[test]
+    fn a_coordinator_is_not_waited_for_as_long_as_one_has_taken() {
+        const HOUR: u64 = 3_600_000_000_000;
+        let pace = learned(200);
+        pace.prepared(1, 20_000);
+        pace.ended_prepared(1, 20_000 + HOUR);
+        pace.arrived(20_200 + HOUR);
+        pace.prepared(1, 2 * HOUR);
+        assert_eq!(pace.advise(2 * HOUR), Advice::Wait(MOST_NS));
+        (0..200).for_each(|_| pace.synced(30_000_000));
+        let Advice::Wait(most) = pace.advise(2 * HOUR) else { panic!("it is worth a sync") };
+        assert!((15 * 30_000_000..=16 * 30_000_000).contains(&most), "{most}");
     }
 
     #[test]
