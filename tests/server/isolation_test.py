@@ -160,7 +160,8 @@ def is_waiting(control, engine, connection_id):
     """Does a connection wait for a lock of an engine? innodb_trx would tell, but for a tenth of a second what was true before."""
     if engine == "Esker":
         return control.one(f"SELECT COUNT(*) FROM information_schema.esker_lock_waits WHERE waiting_connection={connection_id}") != "0"
-    transactions = control.query("SHOW ENGINE INNODB STATUS").rows[0][2].split("---TRANSACTION")
+    # The latest deadlock is told before the first of them: who waited then may do something else now.
+    transactions = control.query("SHOW ENGINE INNODB STATUS").rows[0][2].split("---TRANSACTION")[1:]
     return any(f"thread id {connection_id}," in t and "LOCK WAIT" in t for t in transactions)
 
 
