@@ -378,6 +378,22 @@ fn threads_that_use_a_column_first_take_room_for_it_once() {
     }
 }
 
+/// A hint decompresses nothing, and reads nothing that is not there.
+#[test]
+fn looking_for_a_row_takes_no_room() {
+    let (layout, bytes, _) = small_block(false);
+    let block = RowBlock::open(Slow(&bytes, AtomicUsize::new(0)), &layout, RowFormat::Dynamic, 1).unwrap();
+    let look = || {
+        block.prefetch_head();
+        (0..block.rows() + 1000).chain([u32::MAX]).for_each(|i| block.prefetch_found(i));
+        block.bytes().1.load(Ordering::Relaxed)
+    };
+    assert_eq!(look(), 0);
+    block.verify().unwrap();
+    let rooms = block.bytes().1.load(Ordering::Relaxed);
+    assert!(rooms > 0 && look() == rooms);
+}
+
 #[test]
 fn what_cannot_be_read_is_refused_by_name() {
     let (layout, bytes, _) = small_block(false);

@@ -21,11 +21,13 @@ use crate::image::is_null_in;
 use crate::layout::{Layout, RowFormat};
 use crate::mask::ColumnMask;
 use crate::prefetch::prefetch_all;
-use std::ops::Range;
+use std::ops::{Deref, Range};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// From so many columns of one row on it pays to ask for all of them before the first is read.
-const MANY_COLUMNS: usize = 8;
+const MANY_COLUMNS: usize = 2;
+/// Of a row that was found so many columns are asked for before it is known which of them are wanted.
+const FIRST_COLUMNS: usize = 8;
 
 /// What is made when a segment is first used.
 struct Opened<R> {
@@ -33,6 +35,15 @@ struct Opened<R> {
     content: Option<R>,
     /// For `VAR`: where every [`ANCHOR_ROWS`]th row's value begins, counted from the first.
     anchors: Vec<u32>,
+}
+
+impl<R: Deref<Target = [u8]>> Opened<R> {
+    /// Of what is stored what is read.
+    #[inline]
+    fn view<'a>(&'a self, stored: View<'a>) -> View<'a> {
+        let bytes = self.content.as_deref().unwrap_or(stored.bytes);
+        View { bytes, anchors: &self.anchors, ..stored }
+    }
 }
 
 /// A segment of values: heads, images or a column.
@@ -269,30 +280,46 @@ impl<B: BlockBytes> RowBlock<B> {
     /// The content of a segment of values (0: heads or images; 1..: columns), made ready if this is its first use.
     #[inline]
     fn view(&self, which: usize) -> Result<View<'_>, FormatError> {
-        let Values { segment, opened } = &self.values[which];
-        let block = self.block();
-        let stored = block.get(segment.at..).unwrap_or(&[]);
-        let mut view = View {
+        let stored = self.stored(which);
+        if self.is_read_in_place(which) {
+            return Ok(stored);
+        }
+        let ready = match self.values[which].opened.get() {
+            Some(ready) => ready,
+            None => self.open_segment(which, stored)?,
+        };
+        Ok(ready.view(stored))
+    }
+
+    /// The same, if it is ready.
+    #[inline]
+    fn view_if_ready(&self, which: usize) -> Option<View<'_>> {
+        let stored = self.stored(which);
+        if self.is_read_in_place(which) {
+            return Some(stored);
+        }
+        Some(self.values[which].opened.get()?.view(stored))
+    }
+
+    /// A segment as it is stored.
+    #[inline]
+    fn stored(&self, which: usize) -> View<'_> {
+        let segment = &self.values[which].segment;
+        View {
             encoding: segment.encoding,
             unit: segment.unit as usize,
             rows: self.shape.entry.rows as usize,
-            bytes: stored,
+            bytes: self.block().get(segment.at..).unwrap_or(&[]),
             raw: segment.raw,
             anchors: &[],
-        };
+        }
+    }
+
+    #[inline]
+    fn is_read_in_place(&self, which: usize) -> bool {
+        let segment = &self.values[which].segment;
         let images = which == 0 && self.shape.format == RowFormat::Fixed;
-        if segment.compression == Compression::None && segment.encoding != encoding::VAR && !images {
-            return Ok(view);
-        }
-        let ready = match opened.get() {
-            Some(ready) => ready,
-            None => self.open_segment(which, view)?,
-        };
-        if let Some(content) = &ready.content {
-            view.bytes = content;
-        }
-        view.anchors = &ready.anchors;
-        Ok(view)
+        segment.compression == Compression::None && segment.encoding != encoding::VAR && !images
     }
 
     /// Makes a segment ready, unless somebody else has done so meanwhile.
@@ -337,6 +364,23 @@ impl<B: BlockBytes> RowBlock<B> {
         self.shape.ids.prefetch(self.block(), i);
         self.shape.tags.prefetch(self.block(), i);
         self.each_view(mask, |view| view.prefetch(i as usize));
+    }
+
+    /// A hint: something is looked for in the block. Brings what it says of itself.
+    #[inline]
+    pub fn prefetch_head(&self) {
+        prefetch_all(self);
+    }
+
+    /// A hint: row `i` was looked for and found, so it may be read at once. Brings its tag and what is ready of its first columns, as
+    /// far as it is known where that is.
+    #[inline]
+    pub fn prefetch_found(&self, i: u32) {
+        let first = &self.values[..self.values.len().min(1 + FIRST_COLUMNS)];
+        prefetch_all(first);
+        self.shape.tags.prefetch(self.block(), i);
+        let views = (0..first.len()).filter_map(|which| self.view_if_ready(which));
+        views.for_each(|view| view.prefetch(i as usize));
     }
 
     /// A hint, before [`prefetch`](Self::prefetch): brings what the block says of these columns.

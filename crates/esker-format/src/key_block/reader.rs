@@ -17,6 +17,7 @@ use crate::compress::{decompress, Compression, SLACK_BYTES};
 use crate::error::FormatError;
 use crate::ids::{CommitSeq, RowId};
 use crate::layout::ColumnKind;
+use crate::prefetch::prefetch_all;
 use crate::MAX_BLOCK_BYTES;
 use std::ops::Range;
 
@@ -151,7 +152,9 @@ impl<B: BlockBytes> KeyBlock<B> {
         if self.entry.rows == 0 {
             return 0;
         }
-        let Range { start: mut low, end: mut high } = self.heads.near(key, self.key(0), self.entry.rows);
+        let near = self.heads.near(key, self.key(0), self.entry.rows);
+        self.prefetch(&near);
+        let Range { start: mut low, end: mut high } = near;
         while low < high {
             let middle = low + (high - low) / 2;
             if self.key(middle) < key {
@@ -161,6 +164,23 @@ impl<B: BlockBytes> KeyBlock<B> {
             }
         }
         low
+    }
+
+    /// A hint: a key is looked for in the block. Brings what it says of itself.
+    #[inline]
+    pub fn prefetch_head(&self) {
+        prefetch_all(self);
+    }
+
+    /// A hint: brings the keys of these entries, and what else there is of them.
+    #[inline]
+    fn prefetch(&self, entries: &Range<u32>) {
+        if let Some(last) = entries.end.min(self.entry.rows).checked_sub(1).filter(|last| *last >= entries.start) {
+            let middle = entries.start + (last - entries.start) / 2;
+            [entries.start, middle, last].into_iter().for_each(|at| self.keys.prefetch(&self.room, at));
+            self.tags.prefetch(self.block(), middle);
+            self.rows.prefetch(self.block(), middle);
+        }
     }
 
     /// No key occurs twice.

@@ -2,6 +2,7 @@
 
 use crate::block::head::invalid;
 use crate::error::FormatError;
+use crate::prefetch::prefetch_byte;
 
 const END_BYTES: usize = size_of::<u32>();
 
@@ -82,6 +83,19 @@ impl Strings {
                 (if i == 0 { 0 } else { end(i - 1) }, end(i))
             }
         }
+    }
+
+    /// A hint: brings string `i`, or what tells where it is.
+    #[inline]
+    pub(super) fn prefetch(&self, buffer: &[u8], i: u32) {
+        let i = i as usize;
+        prefetch_byte(
+            buffer,
+            match self.lengths {
+                Lengths::All(length) => self.at + i * length,
+                Lengths::Ends(at) => at + i * END_BYTES,
+            },
+        );
     }
 
     /// String `i`, which is there.

@@ -149,6 +149,9 @@ fn look_in_run<K: Stored, const READS: bool>(
         let Some(block) = block else { return Ok(false) };
         let offset = blocks.entry(index).offset;
         let mut at = K::lower_bound(&block, key);
+        if at < K::rows(&block) {
+            K::prefetch_found(&block, at);
+        }
         while at < K::rows(&block) && K::cmp(K::key(&block, at), key).is_eq() {
             if let Some(order) = order_in_block::<K>(&block, at, seen, view, &aborted) {
                 if best.as_ref().is_none_or(|b| order > b.order) {

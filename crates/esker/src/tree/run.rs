@@ -229,6 +229,7 @@ impl<K: Stored> Run<K> {
     /// Block `at` of an index of this run, from memory or from disk.
     pub(crate) fn block(&self, index: &Arc<Index<K>>, at: usize) -> Result<Arc<K::Block>> {
         if let Some(block) = index.slot(at).get() {
+            K::prefetch_head(&block);
             count(Counter::BlocksCached, 1);
             return Ok(block);
         }
@@ -332,6 +333,7 @@ impl<K: Stored> Run<K> {
     pub(crate) fn seek_key(&self, index: &Arc<Index<K>>, key: K::Ref<'_>) -> Result<(usize, bool)> {
         const FEW: usize = 4;
         let first = index.block_at_or_after(key);
+        index.fetch(first);
         let may_begin_before = |at: usize| index.entries().get(at).is_some_and(|e| K::cmp(K::first(e), key).is_le());
         let is_known = index.entries().get(first).is_none_or(K::is_last_known);
         if is_known || (index.filters().is_some() && !may_begin_before(first + FEW)) {

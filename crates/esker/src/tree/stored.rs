@@ -67,6 +67,10 @@ pub(crate) trait Stored: Key {
     /// Behind the versions from `at` on that stand together, are no tombstones, and each the only one of its key in the block:
     /// `at` itself if that is none.
     fn plain_until(block: &Self::Block, at: u32) -> u32;
+    /// A hint: something is looked for in the block.
+    fn prefetch_head(block: &Self::Block);
+    /// A hint: what was looked for may be the version `at`, and read at once.
+    fn prefetch_found(block: &Self::Block, at: u32);
     /// What holds a block's memory.
     fn bytes(block: &Self::Block) -> &Bytes;
     /// The same block in less memory, where what was decompressed of it is kept beside what it was made of.

@@ -104,6 +104,14 @@ impl Stored for ByBytes {
         block.plain_until(at)
     }
 
+    #[inline]
+    fn prefetch_head(block: &Self::Block) {
+        block.prefetch_head();
+    }
+
+    /// Looking for a key has asked for the entries beside it.
+    fn prefetch_found(_: &Self::Block, _: u32) {}
+
     fn bytes(block: &Self::Block) -> &Bytes {
         block.bytes()
     }

@@ -89,6 +89,16 @@ impl Stored for ByRow {
         block.plain_until(at)
     }
 
+    #[inline]
+    fn prefetch_head(block: &Self::Block) {
+        block.prefetch_head();
+    }
+
+    #[inline]
+    fn prefetch_found(block: &Self::Block, at: u32) {
+        block.prefetch_found(at);
+    }
+
     fn bytes(block: &Self::Block) -> &Bytes {
         block.bytes()
     }
