@@ -237,7 +237,7 @@ PLANTED = {
     "6": "UPDATE orders SET o_ol_cnt=o_ol_cnt+1 WHERE o_w_id=2 AND o_d_id=1 AND o_id=3",
     "7": "UPDATE order_line SET ol_delivery_d=NULL WHERE ol_w_id=2 AND ol_d_id=1 AND ol_o_id=3 AND ol_number=1",
     "8": "UPDATE warehouse SET w_ytd=w_ytd-1 WHERE w_id=1",
-    "9": "UPDATE history SET h_amount=h_amount+1 WHERE h_w_id=1 AND h_d_id=2 AND h_c_id=5",
+    "9": "UPDATE history SET h_amount=h_amount+1 WHERE h_w_id=1 AND h_d_id=2 AND h_c_id=5 LIMIT 1",
     "10": "UPDATE customer SET c_balance=c_balance+1 WHERE c_w_id=1 AND c_d_id=2 AND c_id=5",
     "11": "UPDATE customer SET c_delivery_cnt=c_delivery_cnt+1 WHERE c_w_id=1 AND c_d_id=2 AND c_id=5",
     "12": "UPDATE customer SET c_ytd_payment=c_ytd_payment+1 WHERE c_w_id=2 AND c_d_id=9 AND c_id=60",
