@@ -100,8 +100,8 @@ pub(crate) fn write_all_durably(calls: &dyn Calls, file: &fs::File, bytes: &[u8]
 
 /// As [`read_all`]; from where the bytes came, where the file system tells. Of what the kernel does not have in memory the call that
 /// is not answered begins the read, so that asking costs no more than itself; a device that has answered before that call looks again
-/// passes for the page cache, which is seen on a machine whose processors are taken away now and then. `tells`: of this file it is known; turns false
-/// once it does not, and nobody asks again.
+/// passes for the page cache, which happens where processors are taken away now and then. `tells`: of this file it is known; turns
+/// false once it does not, and nobody asks again.
 pub(crate) fn read_all_from(
     calls: &dyn Calls,
     file: &fs::File,

@@ -366,14 +366,15 @@ impl<B: BlockBytes> RowBlock<B> {
         self.each_view(mask, |view| view.prefetch(i as usize));
     }
 
-    /// A hint: something is looked for in the block. Brings what it says of itself.
+    /// A hint, before a search in the block: brings the block's own fields, which are all that a search begins with, into the processor's
+    /// cache.
     #[inline]
     pub fn prefetch_head(&self) {
         prefetch_all(self);
     }
 
-    /// A hint: row `i` was looked for and found, so it may be read at once. Brings its tag and what is ready of its first columns, as
-    /// far as it is known where that is.
+    /// A hint, once a search has come to row `i`: brings its tag and its first columns into the processor's cache. Unlike
+    /// [`prefetch`](Self::prefetch) it decompresses nothing: columns that nobody has read yet are left out.
     #[inline]
     pub fn prefetch_found(&self, i: u32) {
         let first = &self.values[..self.values.len().min(1 + FIRST_COLUMNS)];

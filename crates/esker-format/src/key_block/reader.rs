@@ -166,13 +166,14 @@ impl<B: BlockBytes> KeyBlock<B> {
         low
     }
 
-    /// A hint: a key is looked for in the block. Brings what it says of itself.
+    /// A hint, before a search in the block: brings the block's own fields into the processor's cache.
     #[inline]
     pub fn prefetch_head(&self) {
         prefetch_all(self);
     }
 
-    /// A hint: brings the keys of these entries, and what else there is of them.
+    /// A hint: brings the first, middle and last key of these entries, and tag and row id of the middle one, beside which the
+    /// others lie.
     #[inline]
     fn prefetch(&self, entries: &Range<u32>) {
         if let Some(last) = entries.end.min(self.entry.rows).checked_sub(1).filter(|last| *last >= entries.start) {
