@@ -63,7 +63,11 @@ need_root() {
     die "packages are missing and neither root nor sudo is at hand. As root, run:" "apt-get install $*"
 }
 installed() { dpkg-query -W -f '${db:Status-Abbrev}' "$1" 2>/dev/null | grep -q '^ii'; }
-missing() { local p; for p in "$@"; do installed "${p%%=*}" || printf '%s ' "$p"; done; }
+missing() { local p; for p in "$@"; do installed "$p" || printf '%s ' "$p"; done; }
+of_other_version() { # of_other_version version package...: those that are installed, but not of it, as a client library that sysbench brought
+    local v=$1 p; shift
+    for p in "$@"; do ! installed "$p" || [ "$(dpkg-query -W -f '${Version}' "$p")" = "$v" ] || printf '%s ' "$p"; done
+}
 
 apt_updated=
 apt_update() {
@@ -143,7 +147,9 @@ install_mariadb() { # the packages, all of one version whose source can be had; 
             "Seen: $(apt-cache madison mariadb-server | awk '{print $3}' | sort -uV | tr '\n' ' ')" \
             "Name an unpacked source tree with MARIADB_SRC=, a server of your own with MARIADB_BIN=."
     fi
-    for p in $(missing $MARIADB_PACKAGES ${FOR_TESTS:+mariadb-plugin-spider}); do list="$list $p=$chosen"; done
+    p=$(missing $MARIADB_PACKAGES ${FOR_TESTS:+mariadb-plugin-spider})
+    [ -z "$p" ] || p="$p $(of_other_version "$chosen" $MARIADB_PACKAGES)"
+    for p in $p; do list="$list $p=$chosen"; done
     [ "$(dpkg --print-architecture)" = amd64 ] || list=${list/mariadb-plugin-rocksdb=$chosen/}
     [ -z "${list// /}" ] || apt_install $list
     VERSION=$(upstream "$chosen")
