@@ -122,7 +122,7 @@ def test_latency_of_reads(disk, servers, ms):  # noqa: F811
             seen, told = min(whole), min(plain)
             show.say(f"{ms} ms: medians of {len(cold)} reads from the device {statistics.median(cold):.0f} us, of plain ones beside "
                      f"{statistics.median(plain):.0f} us, of the disk's own {len(disk_us)} {statistics.median(disk_us):.0f} us")
-            is_near = abs(seen - told) <= max(0.05 * told, 200)
+            is_near = seen <= told + max(0.05 * told, 200)
             if is_near or not tries_left:
                 break
             show.say(f"the quickest took {seen:.0f} us, of plain ones {told:.0f} us: once more")
