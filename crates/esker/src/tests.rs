@@ -2,6 +2,7 @@
 
 pub(crate) mod alike;
 mod alter;
+mod alter_fails;
 mod alter_together;
 pub(crate) mod auto_increment;
 pub(crate) mod boundary;
