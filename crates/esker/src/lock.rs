@@ -7,13 +7,13 @@
 //! Invariants: an exclusive lock excludes every other owner's lock on that row; an owner with a lock is listed in its
 //! `Held` with the container or tree, so that [`LockTable::release_all`] finds it; locks are only added by the session
 //! that runs the transaction. Range locks take shards in rising order, so two of them never wait for each other in a
-//! circle. Waiting is in `lock/wait.rs` and
-//! `lock/graph.rs`.
+//! circle. What a part of the table holds is in `lock/shard.rs`, waiting in `lock/wait.rs` and `lock/graph.rs`.
 
 mod graph;
 mod held;
 mod restore;
 mod set;
+mod shard;
 #[cfg(test)]
 mod tests;
 mod wait;
@@ -22,11 +22,9 @@ use crate::host::Host;
 use esker_base::lock::{order, Mutex, MutexGuard};
 use esker_base::{count, Counter, WaitEvent};
 use esker_format::{RowId, TreeId, TxnId};
-use esker_memory::{Account, Charge};
-use set::RowSet;
+use shard::{recharge, split, Attempt, Holder, Shard, Spread};
 use std::collections::hash_map::Entry;
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
+use std::hash::Hasher;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
@@ -121,80 +119,6 @@ pub(crate) struct LockStats {
     pub(crate) waiting: u64,
 }
 
-struct Holder {
-    owner: Arc<LockOwner>,
-    shared: RowSet,
-    exclusive: RowSet,
-}
-
-impl Holder {
-    fn heap_bytes(&self) -> u64 {
-        self.shared.heap_bytes() + self.exclusive.heap_bytes()
-    }
-
-    /// Adds a row; false if the owner had it in this mode.
-    fn add(&mut self, low: u16, mode: LockMode) -> bool {
-        let (new, rows) = match mode {
-            LockMode::Exclusive => {
-                // An upgrade keeps the shared lock: letting go of the row again falls back to it.
-                let new = self.exclusive.insert(low);
-                (new, new && !self.shared.contains(low))
-            }
-            LockMode::Shared => {
-                let new = !self.exclusive.contains(low) && self.shared.insert(low);
-                (new, new)
-            }
-        };
-        self.owner.rows.fetch_add(rows.into(), Ordering::Relaxed);
-        new
-    }
-}
-
-/// The place of an owner among those of a container, made if there is none.
-fn holder_of<'a>(holders: &'a mut Vec<Holder>, owner: &Arc<LockOwner>, key: (TreeId, u64)) -> &'a mut Holder {
-    let at = holders.iter().position(|h| h.owner.txn == owner.txn).unwrap_or_else(|| {
-        owner.held.lock().containers.push(key);
-        let empty = RowSet::default();
-        holders.push(Holder { owner: owner.clone(), shared: empty.clone(), exclusive: empty });
-        holders.len() - 1
-    });
-    &mut holders[at]
-}
-
-struct RangeHolder {
-    owner: Arc<LockOwner>,
-    tree: TreeId,
-    up_to: RowId,
-}
-
-/// Keys are dense numbers: one multiplication spreads them well enough.
-#[derive(Default)]
-struct Spread(u64);
-
-impl Hasher for Spread {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-    fn write(&mut self, bytes: &[u8]) {
-        for b in bytes {
-            self.write_u64(u64::from(*b));
-        }
-    }
-    fn write_u64(&mut self, n: u64) {
-        let mixed = (self.0.rotate_left(29) ^ n).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        self.0 = mixed ^ (mixed >> 32);
-    }
-}
-
-type Containers = HashMap<(TreeId, u64), Vec<Holder>, BuildHasherDefault<Spread>>;
-
-struct Shard {
-    containers: Containers,
-    ranges: Vec<RangeHolder>,
-    /// What large sets take; the fixed size of a container is not worth an account.
-    charge: Charge,
-}
-
 /// All row locks of an engine.
 pub(crate) struct LockTable {
     shards: Vec<Mutex<Shard>>,
@@ -202,93 +126,6 @@ pub(crate) struct LockTable {
     /// Whose clock ends waits.
     host: Arc<dyn Host>,
     words: OnceLock<Weak<dyn Words>>,
-}
-
-/// What one look at a shard gave.
-enum Attempt {
-    Done(LockOutcome),
-    Blocked(Vec<Blocker>),
-}
-
-fn split(row: RowId) -> (u64, u16) {
-    (row.0 >> 16, row.0 as u16)
-}
-
-fn recharge(charge: &mut Charge, before: u64, after: u64) {
-    if before != after {
-        charge.resize((charge.bytes() + after).saturating_sub(before));
-    }
-}
-
-impl Shard {
-    fn new() -> Self {
-        Shard { containers: Containers::default(), ranges: Vec::new(), charge: Charge::new(Account::Locks, 0) }
-    }
-
-    fn try_lock(&mut self, owner: &Arc<LockOwner>, tree: TreeId, row: RowId, mode: LockMode) -> Attempt {
-        let (high, low) = split(row);
-        let mut blockers = Vec::new();
-        let mut covered = false;
-        for r in self.ranges.iter().filter(|r| r.tree == tree && row < r.up_to) {
-            if r.owner.txn == owner.txn {
-                covered = true;
-            } else {
-                blockers.push(Blocker { owner: r.owner.clone(), exclusive: true });
-            }
-        }
-        let entry = self.containers.entry((tree, high));
-        if let Entry::Occupied(entry) = &entry {
-            for h in entry.get().iter().filter(|h| h.owner.txn != owner.txn) {
-                if h.exclusive.contains(low) {
-                    blockers.push(Blocker { owner: h.owner.clone(), exclusive: true });
-                } else if mode == LockMode::Exclusive && h.shared.contains(low) {
-                    blockers.push(Blocker { owner: h.owner.clone(), exclusive: false });
-                }
-            }
-        }
-        if !blockers.is_empty() {
-            return Attempt::Blocked(blockers);
-        }
-        if covered {
-            return Attempt::Done(LockOutcome::AlreadyHeld);
-        }
-        let holder = holder_of(entry.or_default(), owner, (tree, high));
-        let before = holder.heap_bytes();
-        let new = holder.add(low, mode);
-        let after = holder.heap_bytes();
-        recharge(&mut self.charge, before, after);
-        Attempt::Done(if new { LockOutcome::Granted } else { LockOutcome::AlreadyHeld })
-    }
-
-    fn try_range(&mut self, owner: &Arc<LockOwner>, tree: TreeId, up_to: RowId) -> Attempt {
-        let mut blockers = Vec::new();
-        for r in self.ranges.iter().filter(|r| r.tree == tree && r.owner.txn != owner.txn) {
-            blockers.push(Blocker { owner: r.owner.clone(), exclusive: true });
-        }
-        let below = |high: u64, set: &RowSet| set.first().is_some_and(|low| high << 16 | u64::from(low) < up_to.0);
-        for ((_, high), holders) in self.containers.iter().filter(|((t, _), _)| *t == tree) {
-            for h in holders.iter().filter(|h| h.owner.txn != owner.txn) {
-                let exclusive = below(*high, &h.exclusive);
-                if exclusive || below(*high, &h.shared) {
-                    blockers.push(Blocker { owner: h.owner.clone(), exclusive });
-                }
-            }
-        }
-        if !blockers.is_empty() {
-            return Attempt::Blocked(blockers);
-        }
-        match self.ranges.iter_mut().find(|r| r.tree == tree && r.owner.txn == owner.txn) {
-            Some(r) if r.up_to >= up_to => Attempt::Done(LockOutcome::AlreadyHeld),
-            Some(r) => {
-                r.up_to = up_to;
-                Attempt::Done(LockOutcome::Granted)
-            }
-            None => {
-                self.ranges.push(RangeHolder { owner: owner.clone(), tree, up_to });
-                Attempt::Done(LockOutcome::Granted)
-            }
-        }
-    }
 }
 
 /// Who is waited for, and why.

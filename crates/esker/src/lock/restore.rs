@@ -4,7 +4,8 @@
 //! Invariant: as for locks that are taken one by one, an exclusive lock excludes every other owner's on that row.
 
 use super::set::RowSet;
-use super::{holder_of, recharge, LockMode, LockOwner, LockTable};
+use super::shard::{holder_of, recharge};
+use super::{LockMode, LockOwner, LockTable};
 use esker_base::{count, Counter};
 use esker_format::TreeId;
 use std::ops::RangeInclusive;
