@@ -13,6 +13,8 @@
 #include "errors.h"
 #include "variables.h"
 #include "waits.h"
+#include "slave.h"
+#include "rpl_rli.h"
 #include <new>
 
 /* Exported by the server for engines, declared in none of its headers. */
@@ -159,14 +161,27 @@ int Connection::begin(THD *thd)
 }
 
 /*
+  Would a replica's worker that is ahead of its turn pass over rows that it does not find, or finds twice? Those of transactions
+  that their primary committed together (slave_parallel_mode=conservative) do not meet the rows of each other.
+*/
+static bool passes_over_rows_ahead(const THD *thd)
+{
+  return (slave_exec_mode_options == SLAVE_EXEC_MODE_IDEMPOTENT || use_slave_mask) && thd->rgi_slave &&
+         thd->rgi_slave->speculation == rpl_group_info::SPECULATE_OPTIMISTIC;
+}
+
+/*
   A statement of the binlog, not its rows, that a replica's worker applies ahead of its turn would choose its rows among those
   of now: there are no gap locks, nor locks on rows that do not match, by which a transaction ahead of it would be
-  found to have changed them afterwards. So it begins when its turn comes.
+  found to have changed them afterwards. So it begins when its turn comes. So do rows, where one that is not there yet would be
+  taken for one that is gone: otherwise that is an error, after which the transaction is run again in its turn.
 */
 static int await_turn(THD *thd)
 {
   wait_for_commit *order= thd->wait_for_commit_ptr;
-  return order && thd->lex->sql_command != SQLCOM_END ? order->wait_for_prior_commit(thd) : 0;
+  if (!order || (thd->lex->sql_command == SQLCOM_END && !passes_over_rows_ahead(thd)))
+    return 0;
+  return order->wait_for_prior_commit(thd);
 }
 
 Connection *Connection::enter(THD *thd, int *error)
