@@ -262,10 +262,34 @@ bool ha_esker::columns_grew()
   return false;
 }
 
+/*
+  Who applies rows of a binlog gets the share's own set of all columns to find a row (Rows_log_event::find_row()), and the next event
+  of the statement takes columns out of whatever set is the table's: from then on "all columns" would be fewer for every session.
+  An engine whose position is its primary key is not asked so. The table gets sets of its own.
+*/
+static void keep_set_of_all(TABLE *table)
+{
+  const THD *thd= table->in_use;
+  if (likely(!thd || (!thd->rgi_slave && !thd->rgi_fake)))
+    return;
+  const MY_BITMAP *all= &table->s->all_set;
+  if (table->read_set == all)
+  {
+    bitmap_set_all(&table->def_read_set);
+    table->read_set= &table->def_read_set;
+  }
+  if (table->write_set == all)
+  {
+    bitmap_set_all(&table->def_write_set);
+    table->write_set= &table->def_write_set;
+  }
+}
+
 /* The sets may change and change back between two rows: only the next read looks at them. */
 void ha_esker::column_bitmaps_signal()
 {
   ESKER_CALLED();
+  keep_set_of_all(table);
   if (!scan_cursor_ && !fetch_cursor_ && !index_cursor_)
     return;
   columns_stale_= true;
