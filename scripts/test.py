@@ -3,7 +3,7 @@
 
     scripts/test.py              all steps, under 40 minutes on two cores from nothing
     scripts/test.py --soak       the long version: 10,000 seeds, 100 kills, 50 power cuts; writes build/soak.md
-    scripts/test.py STEP...      only these steps (setup build demo browser rules planted fmt clippy cargo fuzz exports mtr-esker mtr-engine mtr-suites differential keys isolation faults stopped kill ddl powercut tpcc replica scale-out)
+    scripts/test.py STEP...      only these steps (setup build demo browser rules planted fmt clippy cargo fuzz exports mtr-esker mtr-engine mtr-suites differential keys isolation trace faults stopped interrupt kill ddl powercut tpcc replica scale-out)
 
 A step, or a part of one, that this machine cannot run says SKIPPED with the reason and is counted apart. With ESKER_CI=1
 (.ci/run) it is a failure, unless the reason begins with 'this machine cannot'.
@@ -118,6 +118,7 @@ def steps(soak):
         ("trace", "session traces on disks with slow reads, against what the disk says of them", [PYTEST, "tests/server/trace_test.py"], 5, {}, pytest_counts),
         ("faults", "full and read-only disks, runs cut short or missing, no file handles, two servers; what there is to see meanwhile", [PYTEST, "tests/server/faults_test.py", "tests/server/visible_test.py"], 8, {}, pytest_counts),
         ("stopped", "a log that cannot become durable, while the binary log waits", [PYTEST, "tests/server/stopped_log_test.py"], 5, {}, pytest_counts),
+        ("interrupt", "statements that are killed, out of time, or without their client: all or nothing, nobody left", [PYTEST, "tests/server/interrupt_test.py"], long or 6, {"MOMENTS": "20"} if soak else {}, pytest_counts),
         ("kill", "kill -9 under load, checked row by row; the check of indexes by itself", [PYTEST, "tests/server/indexes_test.py", "tests/server/kill_test.py"], long or 8, kills, pytest_counts),
         ("ddl", "kill -9 in the middle of DDL over keys and partitions", [PYTEST, "tests/server/ddl_test.py"], long or 6, {"KILLS": "100"} if soak else {"KILLS": "8"}, pytest_counts),
         ("powercut", "a disk without power, checked row by row", [PYTEST, "tests/server/powercut_test.py"], long or 6, cuts, pytest_counts),
@@ -190,7 +191,7 @@ def main():
     for name, what, command, minutes, environment, counter in every:
         if only and name not in only:
             continue
-        needs_build = name in ("demo", "browser", "exports", "mtr-esker", "mtr-engine", "mtr-suites", "differential", "keys", "isolation", "faults", "trace", "stopped", "kill", "ddl", "powercut", "tpcc", "replica", "scale-out")
+        needs_build = name in ("demo", "browser", "exports", "mtr-esker", "mtr-engine", "mtr-suites", "differential", "keys", "isolation", "faults", "trace", "stopped", "interrupt", "kill", "ddl", "powercut", "tpcc", "replica", "scale-out")
         if ("build" in broken and needs_build) or ("setup" in broken and (needs_build or name == "build")):
             failed += 1
             lines.append(f"  FAILED   {name:12} not run: {'setup' if 'setup' in broken else 'build'} failed")
