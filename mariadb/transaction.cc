@@ -171,10 +171,10 @@ static bool passes_over_rows_ahead(const THD *thd)
 }
 
 /*
-  A statement of the binlog, not its rows, that a replica's worker applies ahead of its turn would choose its rows among those
-  of now: there are no gap locks, nor locks on rows that do not match, by which a transaction ahead of it would be
-  found to have changed them afterwards. So it begins when its turn comes. So do rows, where one that is not there yet would be
-  taken for one that is gone: otherwise that is an error, after which the transaction is run again in its turn.
+  A statement of the binlog, or of a trigger of the replica's, that a worker applies ahead of its turn would choose its rows among
+  those of now: there are no gap locks, nor locks on rows that do not match, by which a transaction ahead of it would be found to
+  have changed them afterwards. So it begins when its turn comes. So do rows of the binlog, where one that is not there yet would
+  be taken for one that is gone: otherwise that is an error, after which the transaction is run again in its turn.
 */
 static int await_turn(THD *thd)
 {
