@@ -106,7 +106,7 @@ def steps(soak):
         ("planted", "every fault of 'make mutants' can still be planted", ["scripts/mutants.py"], 1, {"DRY": "1"}, None),
         ("fmt", "formatting", ["cargo", "fmt", "--all", "--check", "--", "--color", "never"], 1, {}, None),
         ("clippy", "clippy, warnings are errors", ["cargo", "clippy", "--workspace", "--all-targets", "--", "-D", "warnings"], 10, {}, None),
-        ("cargo", "unit, property, model, simulation tests", ["cargo", "test", "--workspace", "--no-fail-fast", *cargo.PROFILE], long or 25, seeds, cargo_counts),
+        ("cargo", "unit, property, model, simulation tests", ["cargo", "test", "--workspace", "--no-fail-fast", *cargo.PROFILE], long or 30, seeds, cargo_counts),
         ("fuzz", "fuzz targets under libFuzzer, a short run", ["scripts/fuzz.sh"], long or 8, {"FUZZ_SECONDS": "600"} if soak else {}, fuzz_counts),
         ("exports", "the plugin exports only what MariaDB asks for", ["scripts/check_exports.sh"], 1, {}, None),
         ("mtr-esker", "server tests of our own", ["scripts/mtr.sh", "esker"], 8, {}, mtr_counts),
