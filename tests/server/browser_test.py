@@ -13,9 +13,9 @@ import pages
 REPORTS = [
     ("buffer", ["buffer", "--records", "5000", "--from", "512", "--to", "64K"]),
     ("io", ["io", "--records", "100000"]),
-    ("sync", ["sync", "--count", "5", "--threads", "1,2,3,4"]),
-    ("commit", ["commit", "--threads", "1,2,3,4", "--commits", "20"]),
-    ("commit-bars", ["commit", "--threads", "1,16", "--commits", "20"]),
+    ("sync", ["sync", "--count", "5", "--threads", "1,2,3,4", "--min-time", "0"]),
+    ("commit", ["commit", "--threads", "1,2,3,4", "--commits", "20", "--min-time", "0"]),
+    ("commit-bars", ["commit", "--threads", "1,16", "--commits", "20", "--min-time", "0"]),
     ("trace", ["trace", "--reads", "200"]),
     ("locks", ["locks", "--threads", "1,2,3,4", "--count", "2000"]),
     ("recovery", ["recovery", "--records", "100,200,300,800"]),

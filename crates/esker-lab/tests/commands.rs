@@ -317,7 +317,7 @@ fn a_rate_is_that_of_the_times_beside_it() {
 #[test]
 fn a_run_lasts_long_enough_and_the_log_makes_no_file_meanwhile() {
     let _alone = COUNTING.lock();
-    let arguments = ["--runs", "2", "--min-time", "0.5s"];
+    let arguments = ["--runs", "2", "--min-time", "0.1s"];
     let commit = ["commit", "--threads", "2", "--commits", "3", "--beside", "none"];
     let commit = report(&Folder::new("commit-long"), &[&commit[..], &arguments].concat());
     let sync = report(&Folder::new("sync-long"), &[&["sync", "--count", "3"][..], &arguments].concat());
