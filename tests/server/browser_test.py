@@ -47,9 +47,8 @@ def test_page(folder, names):
     assert page.count("<div class=legend") <= 1
     if names[0] == "io":
         assert page.count("<b>processor time: ") == 3, "of writing, of reading cold and warm"
-    for width in WIDTHS:
-        wrong, plots = pages.faults(folder, page, width)
-        assert not wrong, f"{width} pixels"
+    wrong, plots = pages.faults(folder, page, WIDTHS)
+    assert not wrong
     print(f"{plots} plots ", end="")
 
 
@@ -85,9 +84,8 @@ def test_page_of_a_session(folder, statements):
     page = pages.session_page(folder, session(statements))
     for heading in ("<th>seconds<th>%<th>count", "mean us", "max us", "median of each mode"):
         assert heading in page, heading
-    for width in WIDTHS:
-        wrong, plots = pages.faults(folder, page, width)
-        assert not wrong, f"{width} pixels"
+    wrong, plots = pages.faults(folder, page, WIDTHS)
+    assert not wrong
     print(f"{plots} plots ", end="")
 
 

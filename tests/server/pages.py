@@ -1,7 +1,8 @@
 """The lab's pages: measuring reports, making pages of them, and looking at a page in headless Chromium.
 
-A script of ours, put into each page, tells of every svg element its size, of the shapes in it how many have one, and which
-texts leave the picture or lie on each other; errors of scripts and what does not load are caught.
+A page is looked at in frames of several widths at once. A script of ours, put into each, tells of every svg element its
+size, of the shapes in it how many have one, and which texts leave the picture or lie on each other; errors of scripts and
+what does not load are caught.
 """
 import html
 import json
@@ -43,7 +44,11 @@ for(const svg of document.querySelectorAll("body svg:not(svg svg)")){
     drawn:shapes.filter(s=>sized(s)&&seen(s)).length,out:texts.filter(out).map(t=>t.textContent)});
 }
 found.wide=document.documentElement.scrollWidth-innerWidth;
-const pre=document.createElement("pre");pre.id="browser-test";pre.textContent=JSON.stringify(found);document.body.append(pre);});</script>"""
+found.inner=innerWidth;});</script>"""
+# The frames are of the page's own origin, and loaded before it is.
+GATHER = """<script>addEventListener("load",()=>{
+const pre=document.createElement("pre");pre.id="gathered";pre.textContent=JSON.stringify(Array.from(frames,f=>f.found));
+document.body.replaceChildren(pre)});</script>"""
 
 
 def folder():
@@ -90,18 +95,28 @@ def chromium(folder, *arguments):
         shutil.rmtree(profile, ignore_errors=True)
 
 
-def faults(folder, page, width=1100):
-    """What is wrong with a page in a window so wide; and how many plots it has."""
+def faults(folder, page, widths=(1100,)):
+    """What is wrong with a page in frames so wide, told by width; and how many plots it has."""
+    looked = page.replace("<head>", "<head>" + CATCH, 1).replace("</body>", LOOK + "</body>", 1)
     path = os.path.join(folder, "page.html")
     with open(path, "w", encoding="utf-8") as f:
-        f.write(page.replace("<head>", "<head>" + CATCH, 1).replace("</body>", LOOK + "</body>", 1))
-    p = chromium(folder, f"--window-size={width},800", "--dump-dom", "file://" + path)
-    told = re.search(r'<pre id="browser-test">(.*?)</pre>', p.stdout, re.S)
+        frames = (f'<iframe style="width:{w}px;height:800px;border:0" srcdoc="{html.escape(looked)}"></iframe>' for w in widths)
+        f.write("<!doctype html><body>" + "".join(frames) + GATHER + "</body>")
+    p = chromium(folder, "--window-size=1400,800", "--dump-dom", "file://" + path)
+    told = re.search(r'<pre id="gathered">(.*?)</pre>', p.stdout, re.S)
     if not told:
         return [f"the page was not loaded: {p.stderr[-500:]}"], 0
-    found = json.loads(html.unescape(told.group(1)))
+    by_width = json.loads(html.unescape(told.group(1)))
+    wrong = [line for line in p.stderr.splitlines() if "CONSOLE" in line and "Uncaught" in line]
+    for width, found in zip(widths, by_width, strict=True):
+        assert found and found.get("inner") == width, "the frame was not looked at"
+        wrong += [f"{width} pixels: {what}" for what in faults_found(found)]
+    return wrong, len(by_width[0]["svgs"])
+
+
+def faults_found(found):
+    """What is wrong, of what a page's script told of it."""
     wrong = [f"error: {e}" for e in found["errors"]]
-    wrong += [line for line in p.stderr.splitlines() if "CONSOLE" in line and "Uncaught" in line]
     for n, svg in enumerate(found["svgs"]):
         if svg["width"] < 100 or svg["height"] < 30 or not svg["visible"]:
             wrong.append(f"plot {n} is {svg['width']:.0f} x {svg['height']:.0f} pixels")
@@ -114,4 +129,4 @@ def faults(folder, page, width=1100):
         wrong.append(f"the page is {found['wide']} pixels wider than its window")
     if not found["svgs"]:
         wrong.append("no plot")
-    return wrong, len(found["svgs"])
+    return wrong
