@@ -109,7 +109,10 @@ pub(crate) fn drop_table(core: &Core, name: &str) -> Result<()> {
     prepared::carry_out(core);
     let mut tables = core.lock_catalog();
     let table = find(&tables, name)?;
-    refuse_prepared(core, &table)?;
+    // A temporary one goes with its connection, which asks once, and nobody sees what is prepared for it.
+    if !table.temporary {
+        refuse_prepared(core, &table)?;
+    }
     log_drop(core, &Record::DropTable { table: table.id }, !table.temporary)?;
     tables.remove(name);
     core.shown.lock().remove(&table.id);

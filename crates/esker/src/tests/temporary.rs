@@ -2,6 +2,7 @@
 
 use crate::tests::support::*;
 use crate::tests::tables::run_files;
+use crate::upkeep::checkpoint;
 use crate::*;
 use esker_io::SimDisk;
 
@@ -60,4 +61,55 @@ fn rows_of_a_dropped_temporary_table_leave_no_file() {
     s.commit().unwrap();
     drop((s, t));
     assert_eq!(run_files(&disk), Vec::<String>::new());
+}
+
+/// A connection goes after it has prepared: its temporary table goes with it, whatever becomes of what is prepared.
+#[test]
+fn a_temporary_table_of_what_is_prepared_goes_at_once() {
+    #[derive(Clone, Copy, PartialEq, Debug)]
+    enum End {
+        Commit,
+        Rollback,
+        CommitAfterRestart,
+    }
+    for (end, checkpoints) in
+        [End::Commit, End::Rollback, End::CommitAfterRestart].map(|e| [(e, false), (e, true)]).concat()
+    {
+        let disk = SimDisk::new(1);
+        let o = Options { bulk_threshold_bytes: 4 << 10, min_run_bytes: 8 << 10, ..roomy() };
+        let mut e = open_with(&disk, o.clone()).unwrap();
+        let temp = make(&e, "temp", &TableDef { temporary: true, ..fixed(100) });
+        let keep = make(&e, "keep", &fixed(100));
+        let mut s = e.session();
+        begin(&mut s);
+        fill(&mut s, &temp, 0..1000);
+        fill(&mut s, &keep, 0..10);
+        s.prepare(b"x").unwrap();
+        assert!(!run_files(&disk).is_empty(), "no row was written to a run");
+        s.detach_prepared();
+        if checkpoints {
+            checkpoint::write(&e.core).unwrap();
+        }
+        e.drop_table("temp").unwrap();
+        drop((s, temp));
+        if checkpoints {
+            checkpoint::write(&e.core).unwrap();
+        }
+        if end == End::CommitAfterRestart {
+            drop((keep, e));
+            disk.crash();
+            e = open_with(&disk, o.clone()).unwrap();
+        }
+        match end {
+            End::Rollback => assert!(e.rollback_xid(b"x").unwrap()),
+            _ => assert!(e.commit_xid(b"x").unwrap()),
+        }
+        let kept = if end == End::Rollback { 0 } else { 10 };
+        let at = format!("{end:?}, {checkpoints}");
+        assert_eq!((count(&e, "keep"), e.tables().len(), run_files(&disk)), (kept, 1, Vec::<String>::new()), "{at}");
+        drop(e);
+        disk.crash();
+        let e = open_with(&disk, o).unwrap();
+        assert_eq!((count(&e, "keep"), e.tables().len()), (kept, 1), "{at}");
+    }
 }
