@@ -155,6 +155,7 @@ private:
   bool locks_rows() const { return lock_ != EsLockMode::None; }
   bool has_cursors() const { return scan_cursor_ || fetch_cursor_ || index_cursor_; }
   void duplicate(uint *index);
+  ha_rows rows_with_own(uint64_t committed) const;
   void tell_rows_per_key(uint64_t rows, uint flag);
   bool find_rows_per_key(bool is_empty);
   ha_rows weighed_rows(uint index, ha_rows rows) const;

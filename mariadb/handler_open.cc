@@ -8,6 +8,7 @@
 #include "ha_esker.h"
 #include "errors.h"
 #include "shown.h"
+#include <algorithm>
 
 using namespace shim;
 
@@ -105,6 +106,17 @@ int ha_esker::close()
   return 0;
 }
 
+/*
+  The optimizer plans for what this transaction finds, and PARTITION BY SYSTEM_TIME LIMIT begins the next partition in the middle
+  of one, too.
+*/
+ha_rows ha_esker::rows_with_own(uint64_t committed) const
+{
+  const Connection *connection= Connection::find(ha_thd());
+  const int64_t own= connection ? es_own_rows(connection->session(), table_) : 0;
+  return static_cast<ha_rows>(std::max<int64_t>(static_cast<int64_t>(committed) + own, 0));
+}
+
 int ha_esker::info(uint flag)
 {
   ESKER_CALLED();
@@ -116,9 +128,10 @@ int ha_esker::info(uint flag)
     return 0;
   EsTableStats figures;
   es_table_get_stats(table_, &figures);
+  const ha_rows rows= rows_with_own(figures.rows);
   if (flag & HA_STATUS_VARIABLE)
   {
-    stats.records= figures.rows;
+    stats.records= rows;
     stats.deleted= 0;
     row_bytes_= figures.row_bytes;
     stats.data_file_length= figures.data_bytes;
@@ -144,7 +157,7 @@ int ha_esker::info(uint flag)
     stats.mrr_length_per_rec= ref_length + sizeof(range_id_t);
   }
   if (flag & (HA_STATUS_CONST | HA_STATUS_VARIABLE))
-    tell_rows_per_key(figures.rows, flag);
+    tell_rows_per_key(rows, flag);
   return 0;
 }
 

@@ -1299,6 +1299,12 @@ EsStatus es_delete_all(EsSession *session, const EsTable *table);
 /// `session` and `table` are open.
 EsStatus es_count_rows(EsSession *session, const EsTable *table, uint64_t *rows);
 
+/// By how many rows the open transaction changes the table, fewer than none: has deleted. 0 if none is open.
+///
+/// # Safety
+/// `session` and `table` are open.
+int64_t es_own_rows(const EsSession *session, const EsTable *table);
+
 /// Gives back the lock of a row that was read and is not wanted.
 ///
 /// # Safety

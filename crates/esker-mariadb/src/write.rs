@@ -108,6 +108,17 @@ pub unsafe extern "C" fn es_count_rows(session: *mut EsSession, table: *const Es
     })
 }
 
+/// By how many rows the open transaction changes the table, fewer than none: has deleted. 0 if none is open.
+///
+/// # Safety
+/// `session` and `table` are open.
+#[no_mangle]
+pub unsafe extern "C" fn es_own_rows(session: *const EsSession, table: *const EsTable) -> i64 {
+    // SAFETY: the caller's promise.
+    let (session, table) = unsafe { (shared(session), shared(table)) };
+    session.session.own_rows(&table.table)
+}
+
 /// Gives back the lock of a row that was read and is not wanted.
 ///
 /// # Safety

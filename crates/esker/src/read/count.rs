@@ -87,6 +87,12 @@ impl Session {
         }
     }
 
+    /// By how many rows the open transaction changes the table, as it stands; 0 if there is none. Opens no view.
+    pub fn own_rows(&self, table: &Arc<Table>) -> i64 {
+        let own = self.current.open().and_then(|txn| txn.in_table(table));
+        own.filter(|t| t.rows.tree.id == table.tree_id()).map_or(0, |t| t.own.change())
+    }
+
     /// What is known of the number of rows that a view of this session's sees.
     fn known_rows(&self, table: &Arc<Table>, trees: &Trees, seq: CommitSeq) -> Option<u64> {
         let txn = self.current.open().filter(|t| t.broken.is_none())?;
