@@ -179,6 +179,7 @@ private:
   void fill_nulls(uchar *buf) const;
   void blank_generated(uchar *buf) const;
   int next_slow(uchar *buf);
+  void let_go_of_passed();
   int read_again(const uint8_t **image);
   int take_batch(const EsSession *session, EsStatus status, const EsBatch &batch);
   int next_batch();
@@ -282,6 +283,8 @@ private:
   bool try_semi_= false;
   /* The last row was read without waiting for its lock: if it is wanted, it must be read again. */
   bool semi_read_= false;
+  /* The last row was read by who applies a binlog: it is one that he passes if he reads on. */
+  bool may_pass_= false;
   /* Rows are read for CHECKSUM TABLE, which sums up bits of generated columns and reads none of these. */
   bool sums_up_= false;
 

@@ -89,7 +89,7 @@ int ha_esker::seek(uchar *buf, const EsKeyRange &range, bool backward)
     if (int error= read_again(&image))
       return error;
   }
-  semi_read_= false;
+  semi_read_= may_pass_= false;
   if (index_cursor_ && (other_statement_ || (columns_stale_ && columns_grew())))
   {
     es_index_close(index_cursor_);

@@ -67,7 +67,7 @@ void ha_esker::end_cursors()
     close_ended();
   batch_start_= next_image_= fast_end_= batch_end_= nullptr;
   next_id_= nullptr;
-  columns_stale_= refetch_= semi_read_= other_statement_= false;
+  columns_stale_= refetch_= semi_read_= other_statement_= may_pass_= false;
 }
 
 /* For scans, or for single rows. What they point to is kept until the next call. */
@@ -155,9 +155,22 @@ int ha_esker::read_again(const uint8_t **image)
   return take_chosen(s, es_index_read_again(index_cursor_, s, &batch), &batch);
 }
 
+/*
+  Who applies rows of a binlog compares each row that he reads with the image that he looks for, and says nothing of those that he
+  passes: he reads on. Their locks go, as those of rows do that a statement does not want. They would stay, else, after an XA
+  PREPARE, which came after them on the primary, and keep off others of the binlog that come before its end.
+*/
+void ha_esker::let_go_of_passed()
+{
+  may_pass_= false;
+  unlock_row();
+}
+
 int ha_esker::next_slow(uchar *buf)
 {
   const uint8_t *image= nullptr;
+  if (unlikely(may_pass_))
+    let_go_of_passed();
   if (semi_read_)
   {
     /* The server wants the row after all: now wait for its lock. Gone meanwhile: go on. */
@@ -191,6 +204,8 @@ int ha_esker::next_slow(uchar *buf)
   memcpy(buf, image, image_bytes_);
   if (sums_up_)
     blank_generated(buf);
+  const THD *thd= table->in_use;
+  may_pass_= unlikely(thd->rgi_slave != nullptr) && thd->lex->sql_command == SQLCOM_END && locks_rows();
   if (try_semi_ && locks_rows())
     semi_read_= index_cursor_ ? es_index_was_semi_consistent(index_cursor_)
                               : es_cursor_was_semi_consistent(scan_cursor_);

@@ -109,6 +109,7 @@ bool ha_esker::is_unchanged(const uchar *old_data, const uchar *new_data) const
 int ha_esker::update_row(const uchar *old_data, const uchar *new_data)
 {
   ESKER_CALLED();
+  may_pass_= false;
   if (is_unchanged(old_data, new_data))
     return HA_ERR_RECORD_IS_THE_SAME;
   int error= 0;
@@ -133,6 +134,7 @@ int ha_esker::update_row(const uchar *old_data, const uchar *new_data)
 int ha_esker::delete_row(const uchar *)
 {
   ESKER_CALLED();
+  may_pass_= false;
   int error= 0;
   EsSession *s= session(&error);
   if (unlikely(!s))
