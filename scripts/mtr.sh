@@ -56,7 +56,7 @@ lay_out() { # the install tree: everything linked but mysql-test and the plugin 
 mtr() {
     export MTR_BUILD_THREAD=${MTR_BUILD_THREAD:-350}
     (cd "$TREE/share/mysql/mysql-test" && perl mariadb-test-run.pl --force --enable-disabled --max-test-fail=0 --retry=0 --testcase-timeout=5 \
-        --suite-timeout=60 --vardir="$VARDIR" --parallel="${MTR_PARALLEL:-$(($(nproc) + 1))}" "$@")
+        --suite-timeout=60 --vardir="$VARDIR" --parallel="${MTR_PARALLEL:-3}" "$@")
 }
 need_plugin() { [ -e "$PLUGIN" ] || { echo "mtr: $PLUGIN is missing; run 'make build' first" >&2; exit 1; }; }
 VARDIR=$TREE/v
