@@ -172,6 +172,7 @@ private:
   bool duplicate_found(TABLE *altered, uint place, uint64_t row);
   bool build_indexes(TABLE *altered, inplace_alter_handler_ctx *planned);
   bool commit_alter(TABLE *altered, inplace_alter_handler_ctx **contexts);
+  bool raise_counter(const TABLE *altered, const HA_CREATE_INFO *create_info);
 
   EsScanOptions scan_options(bool scan);
   int open_cursor(EsCursor **cursor, bool scan);

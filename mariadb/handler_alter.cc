@@ -260,8 +260,20 @@ catch (const std::bad_alloc &)
   return alter_failed(EsStatus::OutOfMemory, "out of memory");
 }
 
+/* AUTO_INCREMENT=n. Of a partitioned table the greatest of the partitions' counters counts: that of one is enough. */
+bool ha_esker::raise_counter(const TABLE *altered, const HA_CREATE_INFO *create_info)
+{
+  if (!(create_info->used_fields & HA_CREATE_USED_AUTO) || !altered->found_next_number_field)
+    return false;
+  EsError why;
+  const EsStatus status= es_count_from(table_, create_info->auto_increment_value, &why);
+  return status != EsStatus::Ok && alter_failed(status, why.text);
+}
+
 bool ha_esker::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *info, bool commit)
 {
+  if (commit && raise_counter(altered, info->create_info))
+    return true;
   Alter_context *context= static_cast<Alter_context *>(info->handler_ctx);
   if (!context)
   {

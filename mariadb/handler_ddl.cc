@@ -239,7 +239,9 @@ bool ha_esker::check_if_incompatible_data(HA_CREATE_INFO *create_info, uint tabl
     return COMPATIBLE_DATA_NO;
   if ((create_info->used_fields & HA_CREATE_USED_ROW_FORMAT) && create_info->row_type != get_row_type())
     return COMPATIBLE_DATA_NO;
-  if ((create_info->used_fields & HA_CREATE_USED_AUTO) && create_info->auto_increment_value)
+  /* A counter is raised in its place, see raise_counter(); the greatest value of all rows, from which less counts, a copy knows. */
+  if ((create_info->used_fields & HA_CREATE_USED_AUTO) && create_info->auto_increment_value &&
+      create_info->auto_increment_value < es_next_auto_increment(table_))
     return COMPATIBLE_DATA_NO;
   const ha_table_option_struct *old_options= table->s->option_struct;
   const ha_table_option_struct *new_options= create_info->option_struct;

@@ -1500,6 +1500,12 @@ EsStatus es_auto_increment_used(EsSession *session, const EsTable *table, uint64
 /// `table` is open.
 uint64_t es_next_auto_increment(const EsTable *table);
 
+/// Values below `counts_from` are not given out any more: durable on return. `error` says what went wrong.
+///
+/// # Safety
+/// `table` is open.
+EsStatus es_count_from(const EsTable *table, uint64_t counts_from, EsError *error);
+
 /// Need [`es_auto_increment_used`] not be called for a row with this value?
 ///
 /// # Safety

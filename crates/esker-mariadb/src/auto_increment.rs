@@ -3,7 +3,7 @@
 
 use crate::boundary::{exclusive, out, shared, FromC, Unchecked};
 use crate::session::EsSession;
-use crate::status::EsStatus;
+use crate::status::{report, EsError, EsStatus};
 use crate::table::EsTable;
 use esker::Counting;
 
@@ -104,6 +104,19 @@ pub unsafe extern "C" fn es_next_auto_increment(table: *const EsTable) -> u64 {
     // SAFETY: the caller's promise.
     let handle = unsafe { shared(table) };
     handle.guard.clean_up(|| Ok(handle.table.next_auto_increment())).unwrap_or(0)
+}
+
+/// Values below `counts_from` are not given out any more: durable on return. `error` says what went wrong.
+///
+/// # Safety
+/// `table` is open.
+#[no_mangle]
+pub unsafe extern "C" fn es_count_from(table: *const EsTable, counts_from: u64, error: *mut EsError) -> EsStatus {
+    // SAFETY: the caller's promise.
+    let handle = unsafe { shared(table) };
+    let result = handle.guard.run(|| Ok(handle.engine.count_from(&handle.table, counts_from)?));
+    // SAFETY: the caller's promise.
+    unsafe { report(result, error) }
 }
 
 /// Need [`es_auto_increment_used`] not be called for a row with this value?

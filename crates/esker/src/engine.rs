@@ -151,6 +151,12 @@ impl Engine {
         ddl::create_table(&self.core, name, def, counts_from, &[])
     }
 
+    /// AUTO_INCREMENT values of the table below `counts_from` are not given out any more, durably; nothing changes where the counter
+    /// is beyond that. Not part of a transaction.
+    pub fn count_from(&self, table: &Table, counts_from: u64) -> Result<()> {
+        ddl::count_from(&self.core, table, counts_from)
+    }
+
     /// Creates a table of these columns, durably, and opens it.
     pub fn create(&self, name: &str, schema: &Schema) -> Result<Arc<Table>> {
         self.create_table(name, &TableDef::of(schema)?)?;

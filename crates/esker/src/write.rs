@@ -445,8 +445,7 @@ impl Session {
     /// changes.
     fn rows_below(&mut self, table: &Arc<Table>, up_to: RowId, as_of: CommitSeq) -> Result<(i64, u64)> {
         let committed = self.committed_below(table, up_to, as_of)?;
-        let own = self.current.open().and_then(|txn| txn.in_table(table)).map_or(0, |t| t.own.change());
-        Ok((committed, (committed + own).max(0) as u64))
+        Ok((committed, (committed + self.own_rows(table)).max(0) as u64))
     }
 
     fn committed_below(&self, table: &Table, up_to: RowId, as_of: CommitSeq) -> Result<i64> {

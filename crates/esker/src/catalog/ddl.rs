@@ -247,6 +247,19 @@ pub(crate) fn keep_statistics(core: &Core, table: &Table, statistics: Vec<IndexS
     Ok(())
 }
 
+/// AUTO_INCREMENT values below `counts_from` are not given out any more.
+pub(crate) fn count_from(core: &Core, table: &Table, counts_from: u64) -> Result<()> {
+    let _tables = core.lock_catalog();
+    if table.is_dropped() {
+        return Err(Error::NoSuchTable(table.name()));
+    }
+    // Before the record: a checkpoint behind it says no less. If that fails some values are never given out.
+    if table.trees().auto_increment.raise(counts_from) {
+        table.is_to_be_saved();
+    }
+    log(core, &Record::AutoIncrementMark { table: table.id, next: counts_from }, !table.temporary).map(drop)
+}
+
 /// Appends one record and, unless it is of a temporary table, waits until it is durable; where it begins.
 fn log(core: &Core, record: &Record<'_>, lasting: bool) -> Result<esker_format::Lsn> {
     core.writable.check()?;

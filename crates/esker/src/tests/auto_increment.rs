@@ -104,6 +104,50 @@ fn a_table_and_where_it_counts_from_are_one() {
     assert!(there > 0 && missing > 0, "{there} times there, {missing} times not");
 }
 
+/// A table counts from further on once it is told to, wherever the power is cut, with and without checkpoints; never from before.
+#[test]
+fn a_counter_is_raised_for_good() {
+    let whole = SimDisk::new(1);
+    let e = open(&whole).unwrap();
+    e.create_table("t", &number()).unwrap();
+    drop(e);
+    let (mut old, mut new) = (0, 0);
+    for checkpoint in [false, true] {
+        for at in 1.. {
+            let disk = whole.snapshot();
+            let e = open(&disk).unwrap();
+            let t = e.open_table("t").unwrap();
+            take(&e, &t, 1, true);
+            disk.power_cut_at(disk.op_count() + at);
+            let raised = e.count_from(&t, 1000).is_ok();
+            let lower = e.count_from(&t, 500).is_ok();
+            let checked = checkpoint && e.checkpoint().is_ok();
+            let done = !disk.is_power_cut();
+            assert!(!done || (raised && lower && checked == checkpoint));
+            assert!(!raised || next(&e) == 1000);
+            drop((t, e));
+            let after = if done { disk.after_kill() } else { disk.after_power_cut(at) };
+            let e = open(&after).unwrap();
+            match next(&e) {
+                1000 => new += 1,
+                500 => unreachable!("the lower of the two alone"),
+                before => {
+                    assert_eq!((before, raised), (2, false), "after step {at}");
+                    old += 1;
+                }
+            }
+            if done {
+                break;
+            }
+        }
+    }
+    assert!(old > 0 && new > 1, "{old} times as before, {new} times raised");
+    let e = open(&whole).unwrap();
+    let t = e.open_table("t").unwrap();
+    e.drop_table("t").unwrap();
+    assert!(matches!(e.count_from(&t, 9), Err(Error::NoSuchTable(_))));
+}
+
 fn taken(s: &mut Session, t: &Arc<Table>, values: u64, counting: Counting) -> crate::Result<Range<u64>> {
     s.take_auto_increment(t, 1, 1, values, u64::MAX, counting)
 }
