@@ -72,6 +72,7 @@ def statements():
     yield from (Statement(*rest) for rest in [
         ("update of two tables", ["keyed", "uniq"], [], "UPDATE keyed JOIN uniq USING (k) SET keyed.u=4,uniq.u=4,uniq.k=uniq.k+100000", ALONE),
         ("delete from three tables", ["plain", "keyed", "uniq"], [], "DELETE plain,keyed,uniq FROM plain JOIN keyed USING (k) JOIN uniq USING (k)", ALONE),
+        ("delete of many ranges", ["keyed"], ["SET eq_range_index_dive_limit=0"], f"DELETE FROM keyed WHERE u IN ({','.join(map(str, range(0, 40000, 2)))})", ALONE),
         ("create select", ["keyed"], [], "CREATE TABLE made (PRIMARY KEY (k), KEY (v)) ENGINE=%s SELECT k,v,b FROM keyed", ALONE),
         ("to another engine", ["keyed"], [], "ALTER TABLE keyed ENGINE=InnoDB", ALONE),
         ("reorganize", ["parted"], [], "ALTER TABLE parted REORGANIZE PARTITION a,b INTO (PARTITION x VALUES LESS THAN (500), PARTITION y VALUES LESS THAN (1600))", ALONE),
