@@ -207,14 +207,14 @@ fn a_disk_that_is_too_small_is_refused() {
 #[test]
 fn a_disk_that_fills_up_meanwhile_fails_rows_and_nothing_else() {
     for arguments in [
-        "buffer --records 100000 --to 4K --runs 20",
+        "buffer --records 100000 --to 4K --runs 10",
         "sync --count 500 --threads 1 --sizes 64K --runs 30",
-        "io --records 200000 --runs 100 --cache warm",
+        "io --records 200000 --runs 40 --cache warm",
     ] {
         let (folder, outside) = (Folder::new("fills"), Folder::new("fills-out"));
-        // What the lab gives up for a while is taken too. It has two minutes to end by itself: no test waits for ever.
+        // What the lab gives up for a while is taken too. It has five minutes to end by itself: no test waits for ever.
         let script = format!(
-            "timeout -k 5 120 \"$E\" lab {arguments} --json --dir \"$D\" >\"$O/json\" & pid=$!\n\
+            "timeout -k 5 300 \"$E\" lab {arguments} --json --dir \"$D\" >\"$O/json\" & pid=$!\n\
              while ! ls \"$D\"/esker-lab-*/* >/dev/null 2>&1; do kill -0 $pid || exit 98; sleep 0.02; done\n\
              (while :; do head -c 1G /dev/zero >>\"$D/filler\"; sleep 0.01; done) 2>/dev/null & filler=$!\n\
              wait $pid; code=$?; kill $filler; wait $filler; rm \"$D/filler\"; ls -A \"$D\" >\"$O/left\"; exit $code"
