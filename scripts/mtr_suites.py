@@ -3,17 +3,23 @@
 
     mtr_suites.py [SUITE[.TEST|:K/N]...]     all suites of SUITES, or these; of a suite the Kth of N shares, its first test and
                                              every Nth after it (main:1/4: main is large)
+    mtr_suites.py --write-baseline SUITE...  runs these with InnoDB and keeps how they ended
 
 A suite runs twice, in copies of MariaDB's tests under var/: first with InnoDB as default engine, whose answers become the
 expected ones where they are not the shipped ones; then with Esker in InnoDB's place, in options, tests and results. What
 answers otherwise, in more than plans and the order of rows, is a regression, unless it ends where Esker refuses something by
-name, or mariadb/mysql-test/suites/differences.txt lists it with its reason. Status 1 if there is any.
+name, or mariadb/mysql-test/suites/differences.txt lists it with its reason. Status 1 if there is any. Of suites in which InnoDB of
+this version gives the shipped answers wherever it gives any, mariadb/mysql-test/suites/innodb-VERSION.txt has how their tests ended:
+InnoDB runs them again only where Esker answers otherwise.
 """
 import os
 import re
 import shutil
 import subprocess
 import sys
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from eskerlib import env  # noqa: E402
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 LISTED = os.path.join(ROOT, "mariadb", "mysql-test", "suites", "differences.txt")
@@ -34,6 +40,7 @@ PLANS = re.compile(rb"^(?:\d+|NULL)\t(?:SIMPLE|PRIMARY|(?:UNION|EXCEPT|INTERSECT
                    rb"|^.*\toptimize\tnote\tTable does not support optimize.*\n", re.M)
 # That a FOREIGN KEY clause is not kept is said in a warning; a test may have all else as it was.
 FOREIGN = re.compile(rb"^(?:Warning\t1478\tEsker: FOREIGN KEY .*|Warnings:)\n", re.M)
+BASELINE = os.path.join(ROOT, "mariadb", "mysql-test", "suites", "innodb-%s.txt")
 COPIES = {"InnoDB": os.path.join(ROOT, "var", "mtr-i"), "Esker": os.path.join(ROOT, "var", "mtr-e")}
 ESKER = ["--plugin-load-add=ha_esker.so", "--plugin-maturity=unknown", "--esker-wal-segment-size=4M"]
 # Of a test, what names the engine; its options that Esker has, too; tables that the server names after it. Other variables, tables and include files stay InnoDB's.
@@ -101,22 +108,38 @@ def only_one(text):
     return b"".join(p for p in parts if re.search(rb"default-storage-engine=innodb", p, re.I) and not p.startswith(b"[trx_id]"))
 
 
-def lay_out(engine, suite):
-    """A fresh copy of the tests and of a suite, its engines cut down to this one."""
+def copy_tests(engine, asked):
+    """A fresh copy of the tests, of all suites and of those that are asked for: they read each other's files."""
     tests = os.path.join(COPIES[engine], "share", "mysql", "mysql-test")
     shutil.rmtree(tests, ignore_errors=True)
     if os.path.exists(os.path.join(COPIES[engine], "version")):
         os.remove(os.path.join(COPIES[engine], "version"))
-    subprocess.run(["scripts/mtr.sh", "lay-out"], cwd=ROOT, check=True, env=dict(os.environ, MTR_TREE=COPIES[engine], SUITES=" ".join({suite, *SUITES} - {"main"})))
+    subprocess.run(["scripts/mtr.sh", "lay-out"], cwd=ROOT, check=True, env=dict(os.environ, MTR_TREE=COPIES[engine], SUITES=" ".join({*SUITES, *asked} - {"main"})))
+    # Every server says so that loads a plugin younger than itself (the driver dies of too many such lines), or has a format and no binlog.
+    change(os.path.join(tests, "lib", "My", "Suite.pm"),
+           lambda text: text.replace(b"package My::Suite;\n", b"package My::Suite;\npush @::global_suppressions, qr/Plugin 'E(sker|SKER_[A-Z_]+)' is of maturity level|use --log-bin to make --binlog-format work/;\n"))
+
+
+def lay_out(engine, suite):
+    """Cuts the engines of a suite, in a copy where it has not run, down to this one."""
+    tests = os.path.join(COPIES[engine], "share", "mysql", "mysql-test")
     for path in files(folder(engine, suite), "combinations") + (files(os.path.join(tests, "include"), "combinations") if suite in LOGGED else []):
         change(path, only_one)
     if suite in LOGGED:
         change(os.path.join(tests, "include", "default_mysqld.cnf"), lambda text: text.replace(b"[mysqld]\n", b"[mysqld]\nbinlog-format=row\n", 1))
     for path in files(folder(engine, suite), ".opt"):
         change(path, lambda text: re.sub(rb"(?i)--default-storage-engine=myisam\b", b"", text))
-    # Every server says so that loads a plugin younger than itself (the driver dies of too many such lines), or has a format and no binlog.
-    change(os.path.join(tests, "lib", "My", "Suite.pm"),
-           lambda text: text.replace(b"package My::Suite;\n", b"package My::Suite;\npush @::global_suppressions, qr/Plugin 'E(sker|SKER_[A-Z_]+)' is of maturity level|use --log-bin to make --binlog-format work/;\n"))
+
+
+def lay_out_once(engine, suite, suites, laid):
+    """The same, in a copy that fits: what a suite changes is its own, but for those of the binlog. `laid`: {engine: suite laid out last}."""
+    last = laid.get(engine)
+    if last == suite:
+        return
+    if last is None or last in LOGGED or suite in LOGGED:
+        copy_tests(engine, suites)
+    lay_out(engine, suite)
+    laid[engine] = suite
 
 
 def renamed(text):
@@ -126,7 +149,7 @@ def renamed(text):
     return text
 
 
-def expect(suite, found):
+def expect(suite):
     """Gives Esker's copy the answers of InnoDB, and its own name."""
     mine, theirs = folder("Esker", suite), folder("InnoDB", suite)
     for path in files(theirs, ".reject"):
@@ -193,8 +216,32 @@ def reasons():
     return dict(line.split(": ", 1) for line in lines if line and not line.startswith("#"))
 
 
+def baseline():
+    """{suite: {(test, combination): (outcome, "")}} of this server's version, as it was kept."""
+    path, found = BASELINE % env.load()["ESKER_MARIADB_VERSION"], {}
+    if os.path.exists(path):
+        with open(path) as f:
+            for suite, name, combination, outcome in (line.rstrip("\n").split("\t") for line in f if not line.startswith("#")):
+                found.setdefault(suite, {})[(name, combination)] = (outcome, "")
+    return found
+
+
+def write_baseline(suites):
+    """Runs suites with InnoDB and keeps how they ended, beside those that are kept already."""
+    kept = baseline()
+    copy_tests("InnoDB", suites)
+    for suite in suites:
+        lay_out("InnoDB", suite)
+        kept[suite] = run("InnoDB", suite, [])
+        if files(folder("InnoDB", suite), ".reject"):
+            sys.exit(f"mtr_suites: InnoDB does not give the shipped answers in {suite}: there is nothing to keep")
+    with open(BASELINE % env.load()["ESKER_MARIADB_VERSION"], "w") as f:
+        f.write("# How InnoDB ended each test of these suites, with the shipped answers: suite, test, combination, outcome. scripts/mtr_suites.py --write-baseline\n")
+        f.writelines("\t".join((suite, *key, outcome)) + "\n" for suite in sorted(kept) for key, (outcome, _) in sorted(kept[suite].items()))
+
+
 def unsteady(suite, bad):
-    """Of tests whose answers were otherwise, those that InnoDB itself answers otherwise the second time: no measure."""
+    """Of tests whose answers were otherwise, those that InnoDB itself answers otherwise now: no measure."""
     theirs = folder("InnoDB", suite)
     for path in files(theirs, ".reject"):
         os.replace(path, path[:-len(".reject")] + ".result")
@@ -205,20 +252,28 @@ def unsteady(suite, bad):
 
 
 def main():
+    if sys.argv[1:2] == ["--write-baseline"] and sys.argv[2:]:
+        return write_baseline(sys.argv[2:])
     asked = sys.argv[1:] or list(SUITES)
     if any(a.startswith("-") for a in asked):
         sys.exit(__doc__.strip())
-    listed, worse, table = reasons(), [], []
-    for suite in dict.fromkeys(re.split("[.:]", a)[0] for a in asked):
+    listed, worse, table, known, laid = reasons(), [], [], baseline(), {}
+    suites = list(dict.fromkeys(re.split("[.:]", a)[0] for a in asked))
+    for suite in suites:
         tests = [a.split(".", 1)[1] for a in asked if a.startswith(suite + ".")]
-        for engine in COPIES:
-            lay_out(engine, suite)
+        lay_out_once("Esker", suite, suites, laid)
         share = re.search(rf"(?:^| ){suite}:(\d+)/(\d+)", " ".join(asked))
         if not tests and (share or suite in LARGE):
             first, step = map(int, share.groups()) if share else (1, 1)
+            lay_out_once("InnoDB", suite, suites, laid)
             tests = worth_running(suite)[first - 1::step]
-        innodb = run("InnoDB", suite, tests)
-        expect(suite, innodb)
+        innodb = {key: how for key, how in known.get(suite, {}).items() if not tests or key[0] in tests}
+        if innodb and "InnoDB" not in laid:
+            shutil.rmtree(folder("InnoDB", suite), ignore_errors=True)  # an older run's answers
+        if not innodb:
+            lay_out_once("InnoDB", suite, suites, laid)
+            innodb = run("InnoDB", suite, tests)
+        expect(suite)
         esker = run("Esker", suite, tests)
         # What has no answer to compare with: skipped, or it failed in another way than by its answers.
         rejects = {os.path.basename(p)[:-len(".reject")].split(",")[0] for p in files(folder("InnoDB", suite), ".reject")}
@@ -229,6 +284,7 @@ def main():
         other = {k for k in can - good - plans - refused if f"{suite}.{k[0]}" in listed}
         bad = can - good - plans - refused - other
         if bad:
+            lay_out_once("InnoDB", suite, suites, laid)
             shaky = unsteady(suite, bad)
             bad, can = sorted(bad - shaky), can - shaky
         worse += [f"{suite}.{name}{' ' + combination if combination else ''}: {esker.get((name, combination), ('missing',))[0]}" for name, combination in bad]

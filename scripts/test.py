@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """test.py = 'make test': everything that must hold, from setup to power cuts; a clear summary at the end.
 
-    scripts/test.py              all steps, 38 to 50 minutes on two cores from nothing
+    scripts/test.py              all steps, 45 to 60 minutes on two cores from nothing
     scripts/test.py --soak       the long version: 10,000 seeds, 100 kills, 50 power cuts; writes build/soak.md
     scripts/test.py STEP...      only these steps (setup build clippy compile demo browser rules planted fmt exports mtr-esker mtr-engine mtr-suites differential keys isolation trace faults stopped interrupt kill ddl powercut tpcc replica scale-out cargo fuzz)
 
