@@ -253,11 +253,11 @@ pub(crate) fn count_from(core: &Core, table: &Table, counts_from: u64) -> Result
     if table.is_dropped() {
         return Err(Error::NoSuchTable(table.name()));
     }
-    // Before the record: a checkpoint behind it says no less. If that fails some values are never given out.
+    log(core, &Record::AutoIncrementMark { table: table.id, next: counts_from }, !table.temporary)?;
     if table.trees().auto_increment.raise(counts_from) {
         table.is_to_be_saved();
     }
-    log(core, &Record::AutoIncrementMark { table: table.id, next: counts_from }, !table.temporary).map(drop)
+    Ok(())
 }
 
 /// Appends one record and, unless it is of a temporary table, waits until it is durable; where it begins.
