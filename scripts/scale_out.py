@@ -121,7 +121,8 @@ def group():
     """Three servers, alike but for their numbers; the first two are up."""
     made = []
     for number in (1, 2, 3):
-        settings = {**crash.settings(True, None), **replication.settings(number), "rpl_semi_sync_master_timeout": SEMI_SYNC_MS}
+        settings = {**crash.settings(True, None), **replication.settings(number), "rpl_semi_sync_master_timeout": SEMI_SYNC_MS,
+                    "rpl_semi_sync_master_wait_point": "AFTER_SYNC"}
         made.append(server.Server(f"scale-{number}", settings, port=replication.free_port()))
     return made
 
