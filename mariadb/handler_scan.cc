@@ -13,12 +13,29 @@
 
 using namespace shim;
 
-int ha_esker::rnd_init(bool)
+/*
+  Does the statement read all rows to put a copy in their place? The server takes a failure to drop what was copied for a warning, once
+  the copy has the name.
+*/
+static bool copies_table(THD *thd)
+{
+  const int command= thd_sql_command(thd);
+  return command == SQLCOM_ALTER_TABLE || command == SQLCOM_CREATE_INDEX || command == SQLCOM_DROP_INDEX;
+}
+
+int ha_esker::rnd_init(bool scan)
 {
   ESKER_CALLED();
   end_cursors();
   int error= 0;
-  return session(&error) ? 0 : error;
+  if (!session(&error))
+    return error;
+  if (likely(!scan || is_sequence() || !copies_table(ha_thd())))
+    return 0;
+  /* Before anything is renamed. */
+  EsError why;
+  const EsStatus status= es_check_copied(table_, &why);
+  return status == EsStatus::Ok ? 0 : fail(status, why.text);
 }
 
 int ha_esker::rnd_end()

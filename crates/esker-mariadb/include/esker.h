@@ -923,6 +923,13 @@ EsStatus es_rename_table(const EsEngine *engine,
 /// `engine` is open.
 EsStatus es_truncate_table(const EsEngine *engine, const char *name, EsError *error);
 
+/// `LockTimeout` while a prepared transaction has written in the table: it would be in no copy that takes the table's place.
+///
+/// # Safety
+/// `table` is open.
+EsStatus es_check_copied(const EsTable *table,
+                         EsError *error);
+
 /// `Layout` when the table was created with another layout, other types, or other indexes but for their names. Where only their order
 /// is another one the table gets that of `keys`, durably: nobody has it open by another. `*table` is written only if it succeeds.
 ///

@@ -342,6 +342,19 @@ pub unsafe extern "C" fn es_truncate_table(
     unsafe { report(result, error) }
 }
 
+/// `LockTimeout` while a prepared transaction has written in the table: it would be in no copy that takes the table's place.
+///
+/// # Safety
+/// `table` is open.
+#[no_mangle]
+pub unsafe extern "C" fn es_check_copied(table: *const EsTable, error: *mut EsError) -> EsStatus {
+    // SAFETY: the caller's promise.
+    let handle = unsafe { shared(table) };
+    let result = handle.guard.run(|| Ok(handle.engine.check_copied(&handle.table)?));
+    // SAFETY: the caller's promise.
+    unsafe { report(result, error) }
+}
+
 /// `Layout` when the table was created with another layout, other types, or other indexes but for their names. Where only their order
 /// is another one the table gets that of `keys`, durably: nobody has it open by another. `*table` is written only if it succeeds.
 ///

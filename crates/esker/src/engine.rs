@@ -157,6 +157,12 @@ impl Engine {
         ddl::count_from(&self.core, table, counts_from)
     }
 
+    /// [`Error::LockTimeout`] while a prepared transaction has written in the table: nobody who copies its rows, to put the copy in its
+    /// place, would have what that one commits.
+    pub fn check_copied(&self, table: &Table) -> Result<()> {
+        ddl::check_copied(&self.core, table)
+    }
+
     /// Creates a table of these columns, durably, and opens it.
     pub fn create(&self, name: &str, schema: &Schema) -> Result<Arc<Table>> {
         self.create_table(name, &TableDef::of(schema)?)?;

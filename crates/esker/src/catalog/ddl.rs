@@ -186,6 +186,12 @@ pub(crate) fn refuse_prepared(core: &Core, table: &Table) -> Result<()> {
     }
 }
 
+/// May its rows be copied, by whoever puts the copy in its place and keeps writers away meanwhile?
+pub(crate) fn check_copied(core: &Core, table: &Table) -> Result<()> {
+    prepared::carry_out(core);
+    refuse_prepared(core, table)
+}
+
 /// As [`log`], for records that make a table anew, all in one frame: its position is a commit sequence of its own, so
 /// that every view is known to be older or newer than the table.
 fn log_rebuild(core: &Core, records: &[Record<'_>], lasting: bool) -> Result<esker_format::Lsn> {

@@ -64,7 +64,10 @@ fn a_table_of_what_is_prepared_stays_as_it_is_until_that_is_decided() {
     insert(&mut s, &t, 1).unwrap();
     s.prepare(b"x").unwrap();
     let refused = |e: &Engine| {
-        for result in [e.rename_table("t", "u"), e.show_table("t", "u"), e.truncate_table("t"), e.drop_table("t")] {
+        let copied = e.check_copied(&e.open_table("t").unwrap());
+        for result in
+            [e.rename_table("t", "u"), e.show_table("t", "u"), e.truncate_table("t"), e.drop_table("t"), copied]
+        {
             assert!(matches!(result, Err(Error::LockTimeout)), "{result:?}");
         }
     };
@@ -74,6 +77,7 @@ fn a_table_of_what_is_prepared_stays_as_it_is_until_that_is_decided() {
     let e = open_with(&disk, options()).unwrap();
     refused(&e);
     assert!(e.commit_xid(b"x").unwrap());
+    e.check_copied(&e.open_table("t").unwrap()).unwrap();
     e.rename_table("t", "u").unwrap();
     assert_eq!(count(&e, "u"), 1);
 }
