@@ -26,7 +26,7 @@ pub(crate) mod search;
 pub(crate) mod standing;
 mod state;
 pub(crate) mod stored;
-mod together;
+pub(crate) mod together;
 pub(crate) mod undisputed;
 mod walk;
 

@@ -32,6 +32,8 @@ mod stored;
 mod sync;
 #[path = "../src/tally.rs"]
 mod tally;
+#[path = "../src/tree/together.rs"]
+mod together;
 #[path = "model/key_tree.rs"]
 mod tree;
 #[path = "../src/version.rs"]
@@ -234,7 +236,7 @@ impl Model {
         let value = row.unwrap_or(1).to_le_bytes();
         let change = Change::of_entry(ordinal, &value, row.is_none());
         if let Some((private, _)) = &txn.private {
-            private.put(KEY, change, true).unwrap();
+            private.put(&mut [std::ptr::null(); 2], KEY, change, true).unwrap();
             return;
         }
         let guard = self.tree.state.read();

@@ -12,6 +12,7 @@ use crate::sync::{order, RwLock};
 use crate::tree::key::Key;
 use crate::tree::memtable::{Change, Memtable, TxnSlot};
 use crate::tree::run::writer::RunWriter;
+use crate::tree::search::Before;
 use crate::tree::stored::Stored;
 use crate::tree::Tree;
 use crate::txn::state::TxnState;
@@ -78,11 +79,12 @@ impl<K: Stored> Private<K> {
     }
 
     /// Adds a version; `unique`: it may be asked for by [`newest_unsorted`](Self::newest_unsorted). Tells how many bytes all
-    /// take now. The caller is the owner, and the key is fresh, or it has the lock of the row.
-    pub(crate) fn put(&self, key: K::Ref<'_>, change: Change<'_>, unique: bool) -> Result<usize> {
+    /// take now. The caller is the owner, and the key is fresh, or it has the lock of the row. `last`: see
+    /// [`Memtable::put_behind`]; of this memtable.
+    pub(crate) fn put(&self, last: &mut Before<K>, key: K::Ref<'_>, change: Change<'_>, unique: bool) -> Result<usize> {
         if K::NEW_KEYS_COME_LAST {
             // SAFETY: the slot is of this memtable; the caller's promise.
-            unsafe { self.mem.put(key, self.slot, change)? };
+            unsafe { self.mem.put_behind(last, key, self.slot, change)? };
             self.versions.fetch_add(1, Ordering::Relaxed);
             return Ok(self.mem.used_bytes());
         }
@@ -441,7 +443,7 @@ mod tests {
 
     fn put(private: &Private<ByBytes>, key: &[u8], ordinal: u64, row: Option<u64>) {
         let value = entry_value(RowId(row.unwrap_or(1)), b"");
-        private.put(key, Change::of_entry(ordinal, &value, row.is_none()), true).unwrap();
+        private.put(&mut [std::ptr::null(); 2], key, Change::of_entry(ordinal, &value, row.is_none()), true).unwrap();
     }
 
     fn all(private: &Private<ByBytes>) -> Vec<(Vec<u8>, u64)> {

@@ -47,6 +47,8 @@ pub(crate) struct Written<K: Stored> {
 /// What a transaction has gathered in a tree, where others find it for as long.
 struct Gathered<K: Stored> {
     private: Arc<Private<K>>,
+    /// Behind the key that was put last there, if it goes to its place at once.
+    last: Before<K>,
     _shown: Option<Shown<K>>,
 }
 
@@ -144,15 +146,15 @@ impl<K: Stored> Written<K> {
         change: Change<'_>,
         unique: bool,
     ) -> Result<Fill> {
-        let gathered = match &self.private {
+        let gathered = match &mut self.private {
             Some(gathered) => gathered,
             None => {
                 let private = Private::new(state)?;
                 let _shown = Shown::new(&self.tree, &private);
-                self.private.insert(Gathered { private, _shown })
+                self.private.insert(Gathered { private, last: [std::ptr::null(); 2], _shown })
             }
         };
-        let used = gathered.private.put(key, change, unique)?;
+        let used = gathered.private.put(&mut gathered.last, key, change, unique)?;
         self.puts += 1;
         if used as u64 == self.share.bytes() {
             return Ok(Fill::Same);
@@ -290,6 +292,8 @@ mod tests {
     use super::*;
     use crate::session::Parts;
     use crate::tests::support::{begin, fixed, make, open_with, options};
+    use crate::tree::memtable::Node;
+    use crate::tree::together::behind;
     use esker_format::RowId;
     use esker_io::SimDisk;
 
@@ -311,5 +315,34 @@ mod tests {
         });
         put.unwrap_err();
         assert_eq!(core.due.in_memory().len(), 1);
+    }
+
+    /// Rows that a large transaction changes in their order need no search, in each memtable that it gathers them in.
+    #[test]
+    fn rising_rows_are_gathered_behind_each_other() {
+        let e = open_with(&SimDisk::new(1), options()).unwrap();
+        let t = make(&e, "t", &fixed(8));
+        let mut s = e.session();
+        begin(&mut s);
+        let Parts { core, txn, .. } = s.parts().unwrap();
+        let at = txn.table_of(core, &t).unwrap();
+        let state = txn.state.clone();
+        let rows = &mut txn.tables[at].rows;
+        behind::take();
+        for part in 0..3u64 {
+            let wanted: Vec<_> = (100..200).chain(part * 10..50 + part * 10).chain([199, 200]).map(RowId).collect();
+            for (ordinal, row) in wanted.iter().enumerate() {
+                let change = Change::of_row(ordinal as u64, Some(b"value"), false);
+                rows.put_private(&state, *row, change, false).unwrap();
+            }
+            // But for the first of both stretches, and one that is there.
+            assert_eq!(behind::take(), wanted.len() - 3, "part {part}");
+            let mem = rows.private().unwrap().unwrap();
+            let mut sorted: Vec<_> = wanted[..wanted.len() - 2].to_vec();
+            sorted.push(RowId(200));
+            sorted.sort_unstable();
+            assert!(mem.walk().map(Node::key).eq(sorted), "part {part}");
+            rows.drop_private();
+        }
     }
 }

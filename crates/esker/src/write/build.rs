@@ -116,7 +116,7 @@ impl Building {
         key.finish(row);
         let value = entry_value(row, &key.payload);
         let change = Change::of_entry(TAG.ordinal, &value, false);
-        let used = self.gathered.private.put(&key.key, change, false)? as u64;
+        let used = self.gathered.private.put(&mut [std::ptr::null(); 2], &key.key, change, false)? as u64;
         if used != self.share.bytes() {
             self.share.resize(used);
             let core = &self.runs.core;
