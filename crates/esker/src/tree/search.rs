@@ -239,12 +239,13 @@ impl<K: Key> Memtable<K> {
     ) -> (*const Node<K>, u64) {
         let before = self.last_before(at, level, Some(from));
         let (mut at, mut keys) = (before, 0);
+        let to = to.map(|to| (K::head(to), to));
         while keys < most {
             // SAFETY: nodes live as long as the arena.
             at = unsafe { Node::next(at, level).load(Ordering::Acquire) };
             // SAFETY: the same.
             match unsafe { at.as_ref() } {
-                Some(n) if to.is_none_or(|to| K::cmp(n.key(), to).is_lt()) => keys += 1,
+                Some(n) if to.is_none_or(|(head, to)| n.cmp_key(head, to).is_lt()) => keys += 1,
                 _ => break,
             }
         }
@@ -282,12 +283,13 @@ impl<K: Key> Memtable<K> {
 
     /// The last node at `level` before `to`, from `at` on, which has this level.
     fn last_before(&self, mut at: *const Node<K>, level: usize, to: Option<K::Ref<'_>>) -> *const Node<K> {
+        let to = to.map(|to| (K::head(to), to));
         loop {
-            // SAFETY: nodes live as long as the arena.
-            let next = unsafe { Node::next(at, level).load(Ordering::Acquire) };
+            // SAFETY: nodes live as long as the arena, and `at` has the level.
+            let next = unsafe { Self::next_of(at, level) };
             // SAFETY: the same.
             match unsafe { next.as_ref() } {
-                Some(n) if to.is_none_or(|to| K::cmp(n.key(), to).is_lt()) => at = next,
+                Some(n) if to.is_none_or(|(head, to)| n.cmp_key(head, to).is_lt()) => at = next,
                 _ => return at,
             }
         }

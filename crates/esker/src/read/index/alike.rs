@@ -6,7 +6,7 @@
 //! entry. Where an index has few groups all are counted. What is known is kept with the index (`catalog/statistics.rs`).
 //! Invariants: so many steps at most, however large the index is; it is about what was committed, and holds no view.
 
-use super::estimate::Sources;
+use super::estimate::{Sources, FEW_OF_GROUP};
 use super::KeyRange;
 use crate::catalog::ddl;
 use crate::catalog::table::{Table, Trees};
@@ -98,7 +98,8 @@ impl Sources<'_> {
             let (groups, to) = self.step(codec, parts, from.clone(), GROUPS)?;
             let is_whole = at == 0 && to.is_none();
             if groups > 0 {
-                densities.push(groups as f64 / self.entries_in(&KeyRange { from, to })?.max(groups) as f64);
+                densities
+                    .push(groups as f64 / self.entries_in(&KeyRange { from, to }, FEW_OF_GROUP)?.max(groups) as f64);
             }
             if is_whole {
                 break;
@@ -130,7 +131,8 @@ impl Sources<'_> {
             go_on()?;
             for (parts, shares) in (counted + 1..).zip(&mut shares) {
                 let from = place[..prefix_bytes(codec, place, parts)?].to_vec();
-                let entries = self.entries_in(&KeyRange { from, to: self.behind_group(codec, parts, place)? })?;
+                let entries =
+                    self.entries_in(&KeyRange { from, to: self.behind_group(codec, parts, place)? }, FEW_OF_GROUP)?;
                 if entries > 0 {
                     shares.push(1.0 / entries as f64);
                 }

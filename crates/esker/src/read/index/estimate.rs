@@ -1,6 +1,10 @@
 //! About how many entries an index has in a range of keys, for whoever plans how to read.
 //!
 //! Invariant: zero is said only of a range that was looked at and is empty.
+//!
+//! Where a range has versions of which nobody knows what the view sees of them, entries are read and counted, up to a number: the
+//! optimizer asks for nearly each range before it is read, and must know one row from a few, and none from some; who makes
+//! statistics of an index asks seldom.
 
 use super::KeyRange;
 use crate::catalog::table::Table;
@@ -21,8 +25,12 @@ use std::sync::Arc;
 /// Entries of a key tree.
 type Block = <ByBytes as Stored>::Block;
 
-/// So few entries are counted.
-const FEW: u64 = 64;
+/// So few entries are counted of a range that is about to be read,
+const FEW: u64 = 16;
+/// and of what statistics are made of.
+pub(super) const FEW_OF_GROUP: u64 = 64;
+/// Of more versions none are counted.
+const MANY_VERSIONS: u64 = 256;
 /// Blocks whose entries are added up; of more the average counts.
 const MANY_BLOCKS: usize = 1000;
 
@@ -42,7 +50,7 @@ impl Session {
         // An index that is newer than the view is empty to it; who would read by it learns that it cannot.
         let view = self.view_now();
         let view = View { seq: view.seq.max(usable_from), ..view };
-        Sources { state: table.readable(tree)?, private, view, parker: &self.parker }.entries_in(range)
+        Sources { state: table.readable(tree)?, private, view, parker: &self.parker }.entries_in(range, FEW)
     }
 
     /// The view that the transaction has, or what is visible now, of which nobody keeps anything.
@@ -63,20 +71,20 @@ pub(super) struct Sources<'a> {
 }
 
 impl Sources<'_> {
-    /// About how many entries the view sees in a range: exact where they are few.
-    pub(super) fn entries_in(&self, range: &KeyRange) -> Result<u64> {
+    /// About how many entries the view sees in a range: exact where they are `few` or fewer.
+    pub(super) fn entries_in(&self, range: &KeyRange, few: u64) -> Result<u64> {
         let (from, to) = (&*range.from, range.to.as_deref());
         let mut found = in_state(&self.state, self.view, range)?;
         found.mixed += self.private.iter().map(|mem| mem.keys_between(from, to)).sum::<u64>();
         let versions = found.plain + found.mixed;
         // Each of the others takes one of the plain ones away at most.
-        if found.mixed == 0 || found.plain.saturating_sub(found.mixed) > FEW || versions > 4 * FEW {
+        if found.mixed == 0 || found.plain.saturating_sub(found.mixed) > few || versions > MANY_VERSIONS {
             return Ok(versions);
         }
         let mut read = self.read(range)?;
         let mut entries = 0;
-        while entries <= FEW {
-            if let Some(span) = read.next_in_memory((FEW + 1 - entries) as usize)? {
+        while entries <= few {
+            if let Some(span) = read.next_in_memory((few + 1 - entries) as usize)? {
                 entries += span.len() as u64;
                 continue;
             }
