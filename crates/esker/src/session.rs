@@ -362,7 +362,8 @@ impl Session {
 
     /// Undoes everything since `point`. Row locks stay until the transaction ends, as is usual.
     ///
-    /// A point of another transaction is none of this one's: nothing is undone, and it cannot be committed any more.
+    /// A point of another transaction is none of this one's, and one that was undone itself, by going back to one before it, is none any
+    /// more: nothing is undone then, and the transaction cannot be committed.
     pub fn rollback_to(&mut self, point: &Savepoint) {
         self.found_locked = None;
         if let Current::Open(txn) = &mut self.current {

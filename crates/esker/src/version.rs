@@ -110,6 +110,11 @@ impl OrdinalRanges {
         self.0.get(i).is_some_and(|r| r.start <= from)
     }
 
+    /// How many there are from `from` on. Few ranges are looked at where these are the last ones.
+    pub(crate) fn count_from(&self, from: u64) -> u64 {
+        self.0.iter().rev().take_while(|r| r.end > from).map(|r| r.end - r.start.max(from)).sum()
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -156,6 +161,8 @@ mod tests {
         r.add(10, 12);
         r.add(11, 15);
         assert_eq!(r.0, vec![5..8, 10..15]);
+        let counts = [(0, 8), (5, 8), (6, 7), (8, 5), (9, 5), (12, 3), (15, 0), (99, 0)];
+        assert!(counts.iter().all(|(from, count)| r.count_from(*from) == *count));
         assert!(r.contains(7) && !r.contains(8) && r.contains(14) && !r.contains(15));
         assert!(r.meets(1, 5) && r.meets(7, 7) && r.meets(8, 10) && r.meets(1, 99));
         assert!(!r.meets(1, 4) && !r.meets(8, 9) && !r.meets(15, 99));

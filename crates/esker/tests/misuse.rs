@@ -3,8 +3,8 @@
 #![allow(clippy::unwrap_used)]
 
 use esker::{
-    Direction, Engine, Error, IndexPlan, Isolation, KeyRange, Level, LockMode, Options, PosixDisk, ScanOptions, Schema,
-    Session, Table, TableDef, Type,
+    Direction, Engine, Error, IndexPlan, IndexRange, Isolation, KeyRange, Level, LockMode, Options, PosixDisk,
+    ScanOptions, Schema, Session, Table, TableDef, Type,
 };
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -524,6 +524,120 @@ fn a_savepoint_of_another_transaction_undoes_nothing_and_is_not_forgotten() {
     insert(&mut b, &table, 30..31).unwrap();
     b.commit().unwrap();
     assert_eq!((b.count(&table).unwrap(), ids(&engine)), (1, vec![30]));
+}
+
+#[test]
+fn a_savepoint_that_was_undone_itself_is_none() {
+    let folder = folder("undone");
+    let (engine, table) = made(&folder);
+    let mut a = engine.session();
+    let holds = |ids: &[u64]| {
+        let report = engine.check(&table, &mut |_, _| true).unwrap();
+        assert!(report.damages.is_empty() && report.unheld.is_empty(), "{report:?}");
+        assert_eq!((engine.session().count(&table).unwrap(), self::ids(&engine)), (ids.len() as u64, ids.to_vec()));
+    };
+    insert(&mut a, &table, 0..2).unwrap();
+    let first = a.savepoint();
+    insert(&mut a, &table, 10..11).unwrap();
+    let second = a.savepoint();
+    insert(&mut a, &table, 11..12).unwrap();
+    a.rollback_to(&first);
+    insert(&mut a, &table, 12..13).unwrap();
+    a.rollback_to(&second);
+    is_refused(a.commit(), "a savepoint that was undone itself");
+    is_refused(a.prepare(b"xid"), "a savepoint that was undone itself");
+    a.rollback().unwrap();
+    holds(&[]);
+    // Those that were not are good more than once, in the order in which they came to be, and behind what was undone.
+    insert(&mut a, &table, 0..2).unwrap();
+    let first = a.savepoint();
+    for n in 0..3 {
+        insert(&mut a, &table, 10..20).unwrap();
+        let second = a.savepoint();
+        for _ in 0..2 {
+            insert(&mut a, &table, 20..30).unwrap();
+            a.rollback_to(&second);
+        }
+        let same = a.savepoint();
+        insert(&mut a, &table, 20..21).unwrap();
+        a.rollback_to(&same);
+        a.rollback_to(&second);
+        if n < 2 {
+            a.rollback_to(&first);
+        }
+    }
+    a.commit().unwrap();
+    holds(&[0, 1, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19]);
+}
+
+#[test]
+fn who_reads_a_table_while_it_is_emptied_gets_all_its_rows_or_is_told() {
+    const ROWS: u64 = 30_000;
+    for how in ["by_id", "", "locking by_id", "locking"] {
+        let folder = folder("emptied");
+        let (engine, table) = made(&folder);
+        let mut writer = engine.session();
+        insert(&mut writer, &table, 0..ROWS).unwrap();
+        writer.commit().unwrap();
+        let mut reader = engine.session();
+        let mut rows = match how {
+            "by_id" => reader.rows_by(&table, "by_id", IndexRange::all()),
+            "" => reader.rows(&table),
+            "locking" => reader.rows_for_update(&table),
+            _ => reader.rows_by_for_update(&table, "by_id", IndexRange::all()),
+        }
+        .unwrap();
+        assert!(rows.next().unwrap().is_some());
+        engine.truncate_table("t").unwrap();
+        engine.checkpoint().unwrap();
+        let mut found = 1;
+        let end = loop {
+            match rows.next() {
+                Ok(Some(_)) => found += 1,
+                Ok(None) => break None,
+                Err(e) => break Some(e),
+            }
+        };
+        assert!(how != "by_id" || end.is_some(), "a batch had all of them");
+        match end {
+            None if !how.starts_with("locking") => assert_eq!(found, ROWS, "{how}"),
+            None => {}
+            Some(e) => {
+                assert!(matches!(e, Error::TableChanged(_)), "{how}: {e}");
+                // Who goes on all the same is told again.
+                is_refused(rows.next().map(drop), &e.to_string());
+            }
+        }
+        drop(rows);
+        reader.rollback().unwrap();
+        assert_eq!(ids(&engine), [0; 0]);
+    }
+}
+
+#[test]
+fn after_an_error_no_row_is_given() {
+    let folder = folder("error");
+    let (engine, table) = made(&folder);
+    let (mut a, mut b) = (engine.session(), engine.session());
+    insert(&mut a, &table, 0..5).unwrap();
+    a.commit().unwrap();
+    let key = [2u64.into()];
+    let mut rows = a.rows_by_for_update(&table, "by_id", IndexRange::equal(&key)).unwrap();
+    assert!(rows.next().unwrap().is_some());
+    drop(rows);
+    b.set_lock_wait(Duration::ZERO, true);
+    for by_index in [true, false] {
+        let mut rows = match by_index {
+            true => b.rows_by_for_update(&table, "by_id", IndexRange::all()).unwrap(),
+            false => b.rows_for_update(&table).unwrap(),
+        };
+        assert!(rows.next().unwrap().is_some() && rows.next().unwrap().is_some());
+        for _ in 0..3 {
+            assert!(matches!(rows.next(), Err(Error::WouldBlock)));
+        }
+        drop(rows);
+        b.rollback().unwrap();
+    }
 }
 
 #[test]

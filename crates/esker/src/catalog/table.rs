@@ -7,6 +7,7 @@ use crate::tree::key::ByBytes;
 use crate::tree::memtable::Memtable;
 use crate::tree::stored::{KeyShape, RowShape, Stored};
 use crate::tree::{InMemory, InRuns, Tree, TreeState};
+use crate::version::View;
 use crate::work::Work;
 use crate::{Error, Result};
 use esker_base::lock::{order, Mutex, RwLock};
@@ -501,6 +502,25 @@ impl Table {
             (false, _) => Ok(state),
             (true, true) => Err(Error::NoSuchTable(self.name())),
             (true, false) => Err(Error::TableChanged(self.name())),
+        }
+    }
+
+    /// What the tree of its rows holds, to be read under a view.
+    ///
+    /// # Errors
+    /// Those of [`readable`](Self::readable); [`Error::TableChanged`], too, if it was emptied since the view was opened: what the view
+    /// sees is no longer there.
+    pub(crate) fn rows_under(&self, view: View) -> Result<Arc<TreeState>> {
+        let state = self.readable(&self.tree())?;
+        self.check_view(view)?;
+        Ok(state)
+    }
+
+    /// Fails if the table was emptied since the view was opened. For who has got a tree of it already.
+    pub(crate) fn check_view(&self, view: View) -> Result<()> {
+        match !self.temporary && view.seq < self.rebuilt_seq() {
+            true => Err(Error::TableChanged(self.name())),
+            false => Ok(()),
         }
     }
 

@@ -371,7 +371,7 @@ impl Cursor {
     /// Did the scan meet this row when it read before? Its own changes are seen by any view.
     fn was_met(&self, session: &Session, row: RowId) -> Result<bool> {
         let Some(before) = self.before else { return Ok(false) };
-        let state = self.table.readable(&self.table.tree())?;
+        let state = self.table.rows_under(before)?;
         let found = find(&state, session.private_of(&self.table)?.as_ref(), row, before)?;
         Ok(found.is_some_and(|(_, found)| !matches!(found, Found::Tombstone)))
     }
@@ -401,7 +401,7 @@ impl Cursor {
 
     /// Begins to read anew, at row `from`.
     fn read_from(&mut self, session: &Session, view: View, from: RowId) -> Result<()> {
-        let state = self.table.readable(&self.table.tree())?;
+        let state = self.table.rows_under(view)?;
         let private = session.private_of(&self.table)?;
         let read = |view| MergeRead::new(state.clone(), private.clone(), view, from, &session.parker);
         self.view = view;
@@ -472,7 +472,7 @@ impl Cursor {
         } else {
             session.seal_for_read(&table)?;
             let private = session.private_of(&table)?;
-            find(&*table.readable(&table.tree())?, private.as_ref(), row, self.view)?
+            find(&*table.rows_under(self.view)?, private.as_ref(), row, self.view)?
                 .filter(|(order, _)| order.is_own() || !session.is_overtaken(&table, row, self.view.seq))
                 .map(|(_, found)| found)
                 .filter(|f| !matches!(f, Found::Tombstone))
@@ -493,7 +493,7 @@ impl Cursor {
         self.read = None;
         let mut passed = 0;
         if let Some(txn) = self.overtaking(session) {
-            let (state, private) = (self.table.readable(&self.table.tree())?, session.private_of(&self.table)?);
+            let (state, private) = (self.table.rows_under(self.view)?, session.private_of(&self.table)?);
             for row in txn.overtaken_of(.., self.view.seq) {
                 let found = find(&state, private.as_ref(), row, self.view)?;
                 passed += u64::from(found.is_some_and(|(order, f)| !order.is_own() && !matches!(f, Found::Tombstone)));

@@ -420,9 +420,10 @@ impl IndexCursor {
         self.buffer.clear();
     }
 
-    /// The tree that has the entries now. Fails once the table has other indexes.
+    /// The tree that has the entries now. Fails once the table has other indexes, or was emptied since the view was opened.
     fn tree(&self) -> Result<Arc<Tree<ByBytes>>> {
         let trees = self.table.trees();
+        self.table.check_view(self.view)?;
         match trees.indexes.get(self.index) {
             Some(index) if index.entry.id == self.definition.entry.id => Ok(trees.keys[self.index].clone()),
             _ => Err(Error::TableChanged(self.table.name())),

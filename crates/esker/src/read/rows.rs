@@ -25,6 +25,7 @@ pub struct Rows<'s> {
     ids: Vec<RowId>,
     at: usize,
     packed: Vec<u8>,
+    failed: Option<Error>,
 }
 
 /// What gives the row images.
@@ -226,30 +227,25 @@ impl<'s> Rows<'s> {
             ids: Vec::new(),
             at: 0,
             packed: Vec::new(),
+            failed: None,
         }
     }
 
     /// The next row; `None` at the end.
+    ///
+    /// # Errors
+    /// Those of reading and, for who locks, of waiting. From then on each call gives the same one: there may be rows that were
+    /// not given.
     #[allow(clippy::should_implement_trait)] // an iterator could not lend the row
     pub fn next(&mut self) -> Result<Option<Row<'_>>> {
+        if let Some(failed) = &self.failed {
+            return Err(failed.clone());
+        }
         if self.at == self.ids.len() {
-            self.ids.clear();
-            self.at = 0;
-            let (images, stride, ids) = match &mut self.source {
-                Source::Scan(cursor) => {
-                    let batch = cursor.next_batch(self.session)?;
-                    (batch.images, batch.stride, batch.ids)
-                }
-                Source::Index(cursor) => {
-                    let batch = cursor.next_batch(self.session)?;
-                    (batch.images, batch.stride, batch.ids)
-                }
-            };
-            if ids.is_empty() {
+            self.read_on().inspect_err(|e| self.failed = Some(e.clone()))?;
+            if self.ids.is_empty() {
                 return Ok(None);
             }
-            (self.images, self.stride) = (images, stride);
-            self.ids.extend_from_slice(ids);
         }
         let at = self.at;
         self.at += 1;
@@ -258,6 +254,25 @@ impl<'s> Rows<'s> {
         unsafe { row::pack(&self.table.layout, self.images.add(at * self.stride), &mut self.packed) }
             .map_err(Error::in_memory)?;
         Ok(Some(Row { id: self.ids[at], table: &self.table, packed: &self.packed }))
+    }
+
+    /// The next batch; none at the end.
+    fn read_on(&mut self) -> Result<()> {
+        self.ids.clear();
+        self.at = 0;
+        let (images, stride, ids) = match &mut self.source {
+            Source::Scan(cursor) => {
+                let batch = cursor.next_batch(self.session)?;
+                (batch.images, batch.stride, batch.ids)
+            }
+            Source::Index(cursor) => {
+                let batch = cursor.next_batch(self.session)?;
+                (batch.images, batch.stride, batch.ids)
+            }
+        };
+        (self.images, self.stride) = (images, stride);
+        self.ids.extend_from_slice(ids);
+        Ok(())
     }
 }
 

@@ -155,7 +155,7 @@ impl Check<'_> {
     fn rows(&mut self, indexes: &[usize], by_key: bool) -> Result<Vec<u128>> {
         self.report.rows = 0;
         let (mut sums, mut made) = (vec![0u128; indexes.len()], Made::of(self.table));
-        let (state, private) = (self.table.readable(&self.table.tree())?, self.session.private_of(self.table)?);
+        let (state, private) = (self.table.rows_under(self.view)?, self.session.private_of(self.table)?);
         let mut read = MergeRead::<ByRow>::new(state, private, self.view, RowId(1), &self.session.parker)?;
         loop {
             match read.next()? {
@@ -295,7 +295,7 @@ impl Check<'_> {
     /// An entry leads to a row that has its key.
     fn look_for_row(&mut self, index: usize, key: &[u8], row: RowId, made: &mut Made) -> Result<()> {
         let private = self.session.private_of(self.table)?;
-        let found = find(&*self.table.readable(&self.table.tree())?, private.as_ref(), row, self.view)?;
+        let found = find(&*self.table.rows_under(self.view)?, private.as_ref(), row, self.view)?;
         let Some((_, found)) = found.filter(|(_, found)| !matches!(found, Found::Tombstone)) else {
             self.wrong(format!("an entry leads to row {row}, which is gone"));
             return Ok(());

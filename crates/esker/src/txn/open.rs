@@ -45,6 +45,8 @@ pub struct Savepoint {
     /// Whose point it is; `None`: of any, before it has written anything.
     txn: Option<TxnId>,
     ordinal: u64,
+    /// How many ordinals before that were rolled back.
+    undone: u64,
     small_bytes: usize,
     marks_redo: usize,
     tables: Vec<SavedTable>,
@@ -53,7 +55,7 @@ pub struct Savepoint {
 impl Default for Savepoint {
     /// Before anything was written.
     fn default() -> Self {
-        Savepoint { txn: None, ordinal: 1, small_bytes: 0, marks_redo: 0, tables: Vec::new() }
+        Savepoint { txn: None, ordinal: 1, undone: 0, small_bytes: 0, marks_redo: 0, tables: Vec::new() }
     }
 }
 
@@ -106,6 +108,8 @@ pub(crate) struct Txn {
     /// The view was opened by a plain read.
     pub(crate) view_by_read: bool,
     pub(crate) next_ordinal: u64,
+    /// How many ordinals were rolled back.
+    undone: u64,
     /// Rows that range marks have deleted, but one for each, which is its ordinal's.
     pub(crate) deleted_at_once: u64,
     /// Redo of range marks.
@@ -148,6 +152,7 @@ impl Txn {
             view: None,
             view_by_read: false,
             next_ordinal: 1,
+            undone: 0,
             deleted_at_once: 0,
             marks_redo: Vec::new(),
             small_bytes: 0,
@@ -289,6 +294,7 @@ impl Txn {
         Savepoint {
             txn: Some(self.state.id),
             ordinal: self.next_ordinal,
+            undone: self.undone,
             small_bytes: self.small_bytes,
             marks_redo: self.marks_redo.len(),
             tables: self.tables.iter().map(saved).collect(),
@@ -326,6 +332,11 @@ impl Txn {
         if self.kept_at_end && point.ordinal > 1 {
             return self.break_by(Error::InvalidArgument("a savepoint of before a commit that failed".into()));
         }
+        let undone_since = self.state.aborted().count_from(point.ordinal);
+        if self.undone - undone_since != point.undone {
+            return self.break_by(Error::InvalidArgument("a savepoint that was undone itself".into()));
+        }
+        self.undone = point.undone + (self.next_ordinal - point.ordinal);
         self.state.abort_ordinals(point.ordinal, self.next_ordinal);
         if self.broken.as_ref().is_some_and(|lost| lost.first_ordinal >= point.ordinal) {
             // What was lost is undone.

@@ -144,7 +144,7 @@ impl IndexCursor {
         let txn = session.current.open().and_then(|txn| txn.in_table(&self.table));
         let mut rows = None;
         if looks_up {
-            let state = self.table.readable(&self.table.tree())?;
+            let state = self.table.rows_under(self.view)?;
             // Who has written here finds each time what it has.
             rows = kept.filter(|kept| txn.is_none() && kept.is_in(&state, self.view));
             if rows.is_none() {
