@@ -45,10 +45,12 @@ fn tables_of(
 ) -> Result<(), Failure> {
     let names = if wanted.is_empty() { engine.tables() } else { wanted.to_vec() };
     // A name that is wrong should not be met after hours.
-    let tables = names.iter().map(|name| engine.open_table(name)).collect::<Result<Vec<_>, _>>()?;
+    let tables = names.iter().map(|name| folder::table(engine, name)).collect::<Result<Vec<_>, _>>()?;
     let (mut whole, mut reports) = (true, Vec::new());
-    for (name, table) in names.iter().zip(&tables) {
-        let mut progress = Progress::new(name);
+    for table in &tables {
+        let name = table.name();
+        let shown = text::field(name.as_bytes(), true);
+        let mut progress = Progress::new(&shown);
         let checked = engine.check(table, &mut |done, total| progress.tell(done, total));
         progress.clear();
         let report = match checked {
@@ -57,9 +59,9 @@ fn tables_of(
         };
         whole &= report.damages.is_empty();
         if as_json {
-            reports.push(table_json(name, &report));
+            reports.push(table_json(&name, &report));
         } else {
-            heard(tell(name, &report, out).and_then(|()| Ok(out.flush()?)))?;
+            heard(tell(&shown, &report, out).and_then(|()| Ok(out.flush()?)))?;
         }
     }
     if as_json {

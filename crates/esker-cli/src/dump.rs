@@ -18,7 +18,7 @@ pub fn run(dir: &Path, table: &str, limit: Option<u64>, as_json: bool, out: &mut
 }
 
 fn rows(engine: &Engine, table: &str, limit: Option<u64>, as_json: bool, out: &mut dyn Write) -> Result<(), Failure> {
-    let table = engine.open_table(table)?;
+    let table = folder::table(engine, table)?;
     let mut session = engine.session();
     let mut rows = session.rows(&table)?;
     let mut left = limit.unwrap_or(u64::MAX);

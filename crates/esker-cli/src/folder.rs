@@ -1,10 +1,11 @@
 //! The data folder, opened for looking: nothing in it changes but its lock file.
 
 use crate::failure::Failure;
+use crate::text;
 use esker::format::manifest::MAX_MANIFEST_BYTES;
 use esker::format::{Manifest, ManifestFile};
 use esker::io::{AccessHint, Disk, LockGuard, OpenMode};
-use esker::{Engine, Error, Level, Notify, Options, PosixDisk};
+use esker::{Engine, Error, Level, Notify, Options, PosixDisk, Table};
 use std::io::{IsTerminal, Write};
 use std::path::Path;
 use std::sync::Arc;
@@ -17,6 +18,18 @@ pub fn open(dir: &Path) -> Result<Engine, Failure> {
     let disk = present(dir)?;
     let options = Options { read_only: true, ..Options::default() };
     Ok(Engine::open(disk, dir, options, notify())?)
+}
+
+/// The table of this name; or that which `esker info` shows by it.
+pub fn table(engine: &Engine, name: &str) -> Result<Arc<Table>, Failure> {
+    let is_shown_so = |table: &String| text::field(table.as_bytes(), true) == name;
+    match engine.open_table(name) {
+        Err(none @ Error::NoSuchTable(_)) => match engine.tables().into_iter().find(is_shown_so) {
+            Some(name) => Ok(engine.open_table(&name)?),
+            None => Err(none.into()),
+        },
+        table => Ok(table?),
+    }
 }
 
 /// A folder that is locked, and what its manifest says: for what must be seen without replaying the log.

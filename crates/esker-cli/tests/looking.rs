@@ -222,6 +222,34 @@ fn a_folder_may_have_any_name() {
 }
 
 #[test]
+fn a_table_may_have_any_name() {
+    let scratch = Scratch::new();
+    let engine = open(&scratch.db());
+    let names = [("a\tb\n", "a\\tb\\n"), ("\\", "\\\\"), ("a\0b", "0x610062"), ("plain", "plain")];
+    for (n, (name, _)) in (1..).zip(names) {
+        insert(&engine, &create(&engine, name), 0..n);
+    }
+    engine.close().unwrap();
+    let info = esker(&scratch.db(), &["info"]);
+    let all = esker(&scratch.db(), &["check"]);
+    for (n, (name, shown)) in (1..).zip(names) {
+        assert!(info.out.lines().any(|line| line.contains(shown)), "{}", info.out);
+        let of_it = |line: &&str| line.starts_with(&format!("{shown}: "));
+        assert_eq!(all.out.lines().filter(of_it).count(), 1, "{}", all.out);
+        // No argument has a zero byte.
+        for name in [name, shown].into_iter().filter(|name| !name.contains('\0')) {
+            let said = esker(&scratch.db(), &["dump", name]);
+            assert_eq!((said.code, said.out.lines().count()), (0, n), "{name}: {}", said.err);
+            let said = esker(&scratch.db(), &["check", name]);
+            assert!(said.code == 0 && said.out.lines().next().is_some_and(|line| of_it(&line)), "{name}: {}", said.out);
+        }
+    }
+    assert_eq!(all.out.lines().count(), names.len() + 1, "{}", all.out);
+    let said = esker(&scratch.db(), &["dump", "none"]);
+    assert!(said.code == 1 && said.err.contains("none"), "{}", said.err);
+}
+
+#[test]
 fn arguments_are_explained() {
     let run = |args: &[&str]| {
         let out = Command::new(env!("CARGO_BIN_EXE_esker")).args(args).output().unwrap();
