@@ -171,12 +171,7 @@ ha_rows ha_esker::multi_range_read_info_const(uint index, RANGE_SEQ_IF *ranges, 
   ds_mrr_.init(this, table);
   if (takes_ranges_in_turn())
     *flags|= HA_MRR_USE_DEFAULT_IMPL;
-  const ha_rows rows= ds_mrr_.dsmrr_info_const(index, ranges, init_param, count, buffer_bytes, flags, cost);
-  /* Killed by now, there are no ranges: mysql_delete() takes that for no rows, and says that all went well, if nobody says why. */
-  THD *thd= ha_thd();
-  if (thd_kill_level(thd) != THD_IS_NOT_KILLED && !thd->is_error())
-    thd->send_kill_message();
-  return rows;
+  return ds_mrr_.dsmrr_info_const(index, ranges, init_param, count, buffer_bytes, flags, cost);
 }
 
 ha_rows ha_esker::multi_range_read_info(uint index, uint ranges, uint keys, uint key_parts, uint *buffer_bytes,

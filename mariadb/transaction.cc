@@ -146,6 +146,7 @@ int Connection::begin(THD *thd)
     es_report_waits(session_, thd_need_wait_reports(thd) != 0);
     status= es_begin(session_, isolation, snapshot_isolation(thd));
   }
+  killed_= false;
   if (status == EsStatus::Ok)
     status= es_begin_statement(session_);
   if (status != EsStatus::Ok)
@@ -156,7 +157,7 @@ int Connection::begin(THD *thd)
   failed_= EsStatus::Ok;
   /* A KILL that came before the statement began was meant for it. */
   if (thd_kill_level(thd) != THD_IS_NOT_KILLED)
-    es_kill(killer_);
+    kill();
   return 0;
 }
 
@@ -211,8 +212,8 @@ int close_connection(handlerton *, THD *thd)
 /* Runs in the killer's thread, which holds the victim's LOCK_thd_data. */
 void kill_query(handlerton *, THD *thd, enum thd_kill_levels)
 {
-  if (const Connection *connection= Connection::find(thd))
-    es_kill(connection->killer());
+  if (Connection *connection= Connection::find(thd))
+    connection->kill();
 }
 
 int end_statement(THD *thd, Connection *connection)
@@ -316,10 +317,25 @@ int commit_it(THD *thd, bool all)
   return 0;
 }
 
+/*
+  A DELETE that is killed while it is planned finds no way to its rows, which mysql_delete() takes for no rows: it says that all went
+  well, and the server forgets the kill. UPDATE asks for it.
+*/
+bool is_told_of_no_kill(THD *thd)
+{
+  const Connection *connection= Connection::find(thd);
+  const Diagnostics_area *answer= thd->get_stmt_da();
+  return connection && connection->was_killed() && thd->lex->sql_command == SQLCOM_DELETE && !thd->in_sub_stmt &&
+         answer->is_ok() && !answer->affected_rows();
+}
+
 int commit(handlerton *, THD *thd, bool all)
 {
   es_trace_binlog_end();
+  const bool tells_of_kill= is_told_of_no_kill(thd);
   const int error= commit_it(thd, all);
+  if (unlikely(tells_of_kill) && !error)
+    my_error(ER_QUERY_INTERRUPTED, MYF(0));
   Trace::statement_committed(thd);
   return error;
 }

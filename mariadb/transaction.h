@@ -10,6 +10,7 @@
 
 #include "shim.h"
 #include "trace.h"
+#include <atomic>
 
 namespace shim
 {
@@ -57,7 +58,14 @@ public:
     if (stage_->table == table)
       (void) es_unstage(session_);
   }
-  const EsKiller *killer() const { return killer_; }
+  /** By any thread that holds the THD's LOCK_thd_data, or its own. */
+  void kill()
+  {
+    killed_= true;
+    es_kill(killer_);
+  }
+  /** Since the statement began, which may have told nobody. */
+  bool was_killed() const { return killed_; }
 
   bool in_statement() const { return statement_; }
   /** The statement's mark in the engine was set or cleared by a commit or rollback. */
@@ -100,6 +108,7 @@ private:
   EsSession *session_= nullptr;
   EsStage *stage_= nullptr;
   EsKiller *killer_= nullptr;
+  std::atomic<bool> killed_{false};
   uint64_t log_end_= 0;
   EsStatus failed_= EsStatus::Ok;
   /* Does the server know of us in this statement, and is it marked in the engine? Both or none. */

@@ -310,6 +310,54 @@ def test_interrupted(servers, again):
     assert s.stop()
 
 
+def test_a_delete_killed_while_it_is_planned_is_told(servers, again):
+    """The server itself answers OK, no rows, and does nothing: of InnoDB's tables as well."""
+    again(SEED=SEED, MOMENTS=MOMENTS)
+    s, rng = start(servers, "interrupt-planned"), random.Random(SEED)
+    client, killer = s.connect("mysql"), s.connect()
+    client.query("CREATE DATABASE d")
+    number = client.one("SELECT CONNECTION_ID()")
+    for versioned in ("", " WITH SYSTEM VERSIONING"):
+        client.query(f"CREATE OR REPLACE TABLE d.t (k INT NOT NULL PRIMARY KEY, u INT NOT NULL, KEY (u)) ENGINE=Esker{versioned}")
+        client.query("INSERT INTO d.t SELECT seq,seq%7 FROM seq_1_to_3000")
+        answers = collections.Counter(kill_a_delete(client, killer, number, rng.random() * 0.0008) for _ in range(40 * MOMENTS))
+        show.say(f"DELETE{versioned}: {dict(answers)}")
+        check(answers["told"] > 10 * MOMENTS and not answers["OK, no rows"], f"of DELETE{versioned}: {dict(answers)}")
+    client.close()
+    killer.close()
+    assert s.stop()
+
+
+def kill_a_delete(client, killer, number, after_s):
+    """Kills a DELETE of 2,700 of 3,000 rows after so long, and undoes it."""
+    begun = threading.Event()
+
+    def kill():
+        begun.wait()
+        end = time.perf_counter() + after_s
+        while time.perf_counter() < end:
+            pass
+        killer.query(f"KILL QUERY {number}")
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    client.query("BEGIN")
+    begun.set()
+    try:
+        answer = "done" if client.query("DELETE FROM d.t WHERE k%10<>0").affected else "OK, no rows"
+    except SqlError as e:
+        assert e.errno == 1317, e
+        answer = "told"
+    thread.join()
+    while True:
+        try:
+            client.query("ROLLBACK")
+            assert client.one("SELECT COUNT(*) FROM d.t") == "3000"
+            return answer
+        except SqlError as e:  # it came late
+            assert e.errno == 1317, e
+
+
 def test_what_is_left_is_found(servers, again):
     """Tables of an engine that undoes nothing."""
     again(SEED=SEED, MOMENTS=MOMENTS)
