@@ -323,10 +323,11 @@ int commit_it(THD *thd, bool all)
 */
 bool is_told_of_no_kill(THD *thd)
 {
+  if (likely(thd->lex->sql_command != SQLCOM_DELETE) || thd->in_sub_stmt)
+    return false;
   const Connection *connection= Connection::find(thd);
   const Diagnostics_area *answer= thd->get_stmt_da();
-  return connection && connection->was_killed() && thd->lex->sql_command == SQLCOM_DELETE && !thd->in_sub_stmt &&
-         answer->is_ok() && !answer->affected_rows();
+  return connection && connection->was_killed() && answer->is_ok() && !answer->affected_rows();
 }
 
 int commit(handlerton *, THD *thd, bool all)

@@ -157,8 +157,10 @@ impl Engine {
         ddl::count_from(&self.core, table, counts_from)
     }
 
-    /// [`Error::LockTimeout`] while a prepared transaction has written in the table: nobody who copies its rows, to put the copy in its
-    /// place, would have what that one commits.
+    /// Asks whether the table's rows may be copied by somebody who will put the copy in its place, and keeps writers away until then.
+    ///
+    /// # Errors
+    /// [`Error::LockTimeout`] while a prepared transaction has written in the table: no copy would have what that one commits.
     pub fn check_copied(&self, table: &Table) -> Result<()> {
         ddl::check_copied(&self.core, table)
     }
