@@ -126,15 +126,28 @@ fn run(job: &Job, out: &mut dyn Write) -> Result<(), Failure> {
     }
 }
 
+/// Says what is wrong with the arguments, or prints the help or the version, which are no errors. Clap's own code for wrong
+/// arguments, 2, is taken by damage.
+fn say(told: &clap::Error) -> Result<ExitCode, Failure> {
+    let wrong = told.use_stderr();
+    match told.print() {
+        Err(e) if !wrong => Err(Failure::Output(e)),
+        _ => Ok(ExitCode::from(u8::from(wrong))),
+    }
+}
+
+/// Tells why it did not end well, if that is news.
+fn fail(failure: &Failure) -> ExitCode {
+    if failure.is_news() {
+        let _ = writeln!(std::io::stderr(), "esker: {failure}");
+    }
+    ExitCode::from(failure.exit_code())
+}
+
 fn main() -> ExitCode {
     let command = match Command::try_parse() {
         Ok(command) => command,
-        Err(e) => {
-            // Help and version are no errors; clap's own code for wrong arguments, 2, is taken by damage.
-            let code = u8::from(e.use_stderr());
-            let _ = e.print();
-            return ExitCode::from(code);
-        }
+        Err(told) => return say(&told).unwrap_or_else(|failure| fail(&failure)),
     };
     let mut out = BufWriter::new(std::io::stdout().lock());
     let result = run(&command.job, &mut out).and_then(|()| Ok(out.flush()?));
@@ -143,8 +156,5 @@ fn main() -> ExitCode {
     };
     // What came before the failure is worth having; whether it can be written is no news any more.
     let _ = out.flush();
-    if failure.is_news() {
-        let _ = writeln!(std::io::stderr(), "esker: {failure}");
-    }
-    ExitCode::from(failure.exit_code())
+    fail(&failure)
 }

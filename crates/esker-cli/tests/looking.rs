@@ -9,6 +9,8 @@ use esker::format::key_bytes::key_encoding;
 use esker::format::FormatError;
 use esker::{BeginOptions, Collations, Engine, Isolation, Options, PosixDisk, Schema, TableDef, Type};
 use serde_json::{json, Value as Json};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::process::Command;
 use std::sync::Arc;
 
@@ -265,4 +267,18 @@ fn arguments_are_explained() {
         let (code, out, err) = run(wrong);
         assert!(code == 1 && out.is_empty() && err.contains("--help"), "{wrong:?}: {code} {out} {err}");
     }
+}
+
+/// A script that saves the help must learn that it was not saved; who has read enough of it is no failure.
+#[test]
+fn help_that_cannot_be_printed_is_an_error() {
+    let help = |out: OwnedFd| {
+        let said = Command::new(env!("CARGO_BIN_EXE_esker")).arg("--help").stdout(out).output().unwrap();
+        (said.status.code(), String::from_utf8(said.stderr).unwrap())
+    };
+    let (code, told) = help(std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap().into());
+    assert!(code == Some(1) && told.contains("cannot write the output"), "{code:?} {told}");
+    let (near, far) = UnixStream::pair().unwrap();
+    drop(far);
+    assert_eq!(help(near.into()), (Some(0), String::new()));
 }

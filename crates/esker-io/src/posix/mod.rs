@@ -92,6 +92,10 @@ impl Disk for PosixDisk {
             OpenMode::Read | OpenMode::Write => "open",
         };
         accounting::open(|| {
+            if mode != OpenMode::Create && !fs::metadata(path)?.is_file() {
+                // A pipe's open would wait for a writer for ever, and a device's reads may never end.
+                return Err(io::Error::other("it is no regular file"));
+            }
             let mut options = fs::OpenOptions::new();
             options.read(true).write(mode != OpenMode::Read).create_new(mode == OpenMode::Create);
             let plain = options.open(path)?;

@@ -406,3 +406,22 @@ fn a_file_with_holes_does_not_own_its_space() {
     assert!(reserved.owns_space().unwrap());
     assert!(open("empty").owns_space().unwrap());
 }
+
+#[test]
+fn only_regular_files_are_opened() {
+    let folder = Folder::new("kinds");
+    let disk = PosixDisk::new();
+    let pipe = folder.path("pipe");
+    let name = std::ffi::CString::new(pipe.as_os_str().as_encoded_bytes()).unwrap();
+    // SAFETY: the name ends with a zero.
+    assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+    // Whoever holds both ends keeps an open without the check from waiting, so that the test would end.
+    let _ends = fs::OpenOptions::new().read(true).write(true).open(&pipe).unwrap();
+    for path in [&pipe, &folder.0, Path::new("/dev/zero")] {
+        for mode in [OpenMode::Read, OpenMode::Write] {
+            let error = disk.open(path, mode, AccessHint::Blocks).err().unwrap();
+            assert_eq!((error.kind, error.path.as_path()), (IoKind::Failed, path as &Path));
+            assert!(error.message.contains("no regular file"), "{error}");
+        }
+    }
+}
