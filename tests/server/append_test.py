@@ -21,7 +21,7 @@ from eskerlib import server
 from eskerlib.client import Lost, SqlError
 from histories import ABORTED, APPEND, COMMITTED, READ, UNKNOWN, Transaction, anomalies, components
 
-SESSIONS, LISTS, LONGEST_S = 6, 5, 60
+SESSIONS, LISTS, LONGEST_S = 6, 5, 300
 PER_LIST = 40  # appends, about, before another list takes its place
 LEAST = {"committed": 2000, "aborted": 200, "undone": 50, "killed": 8, "conflicts": 150, "lists with 10 values": 50}
 ALWAYS = {"G0", "G1a", "G1b", "G1c", "order", "lost", "own"}

@@ -15,7 +15,7 @@ REACH = ("flushes", "merges", "checkpoints", "runs_attached", "wal_segments_recy
          "key_flushes", "key_merges", "key_runs_attached")
 # With the binlog: decisions that another session had carried out before the one that made them, too.
 REACH_BINLOG = ("prepares", "decisions_by_others")
-LONGEST_S = 60  # of the last life, while something is not reached
+LONGEST_S = 300  # of the last life, while something is not reached
 
 
 def settings(with_binlog, canary):
