@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 /// The key that all want.
 const KEY: u32 = 7;
 /// Nobody waits for so long, unless it was forgotten.
-const LONG: Duration = Duration::from_secs(10);
+const LONG: Duration = Duration::from_secs(60);
 
 fn small() -> Options {
     Options { bulk_threshold_bytes: 4 << 10, min_run_bytes: 1 << 10, block_bytes: 1 << 10, ..options() }
