@@ -31,7 +31,7 @@ const ENGINE_GAUGES: &[Gauge] = &[
     // What the regions have from the operating system, for those who hold the accounts against the process's maps.
     ("memory_regions", "bytes", "Memory of regions that somebody uses", |_| reserve().live_bytes),
     ("memory_hot", "bytes", "Memory of free regions that is kept for the next", |_| reserve().hot_bytes),
-    ("memory_mapped", "bytes", "Memory that regions have from the operating system", |_| reserve().mapped_bytes),
+    ("memory_mapped", "bytes", "Address space of regions, touched or not", |_| reserve().mapped_bytes),
     ("tables", "count", "Tables, those of sequences and partitions too", |s| s.tables),
     ("runs", "count", "Runs of all trees, or what is left of them", |s| s.runs),
     ("run_bytes", "bytes", "What those take on disk", |s| s.run_bytes),
