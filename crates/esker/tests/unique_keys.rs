@@ -12,6 +12,8 @@
 mod arena;
 #[path = "../src/tree/fences.rs"]
 mod fences;
+#[path = "../src/tests/hooks.rs"]
+mod hooks;
 #[path = "../src/tree/key.rs"]
 mod key;
 #[path = "../src/tree/memtable.rs"]
@@ -44,6 +46,11 @@ mod walk;
 /// The engine's rooms, as far as these sources use them.
 mod txn {
     pub(crate) use crate::state;
+}
+
+/// Where unit tests step in, as these sources name it.
+mod tests {
+    pub(crate) use crate::hooks;
 }
 
 /// Its table is a model, below.
@@ -255,6 +262,10 @@ impl Model {
     /// As `Txn::spill`: the run is in the state before what it was made of leaves it, and its keys are noted before.
     fn seal(&self, txn: &mut Txn) {
         let Some((private, shown)) = txn.private.take() else { return };
+        // As `Txn::write_parts`: what has nothing is left out.
+        if private.content_bytes(1) == 0 {
+            return;
+        }
         let mut writer = RunWriter(Vec::new());
         private.write(&mut writer).unwrap();
         txn.noted |= !writer.0.is_empty();

@@ -5,7 +5,8 @@
 //! Who looks for one unique key finds it by a hash. Rows go to the memtable at once: an update reads what it writes.
 //!
 //! Invariants: what lies as it came is newer than all in the memtable; only [`Private::sorted`], under the lock of what lies as
-//! it came, or the owner in a tree of rows, puts versions into the memtable.
+//! it came, or the owner in a tree of rows, puts versions into the memtable. Others sort, too, to read what is locked: so who looks
+//! for something looks among what lies as it came first, then in the memtable, as nothing goes the other way.
 
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{order, RwLock};
@@ -160,21 +161,29 @@ impl<K: Stored> Private<K> {
     }
 
     /// About what the versions that were not rolled back would take of the redo, in bytes; counted up to `enough`. Their
-    /// memory may be far more, where they are a few in each of many trees.
+    /// memory may be far more, where they are a few in each of many trees. Nothing only if there is none of them.
     pub(crate) fn content_bytes(&self, enough: usize) -> usize {
-        let (mut bytes, mem) = (0, &self.mem);
+        // What lies as it came goes first: a locking read of others may bring it to the memtable meanwhile, and counts it twice then.
+        let mut bytes = self.unsorted_bytes(enough);
+        #[cfg(test)]
+        crate::tests::hooks::reached("what lies as it came is counted");
+        let mem = &self.mem;
         let mut node = mem.first();
         while let Some(n) = node.filter(|_| bytes < enough) {
             bytes += n.versions().filter(|v| mem.is_live(v)).map(|v| v.memory_bytes()).sum::<usize>();
             node = mem.after(n);
         }
-        let unsorted = self.unsorted.read();
+        bytes
+    }
+
+    fn unsorted_bytes(&self, enough: usize) -> usize {
+        let (mut bytes, unsorted) = (0, self.unsorted.read());
         for place in unsorted.places() {
             if bytes >= enough {
                 break;
             }
             let (key, change) = unsorted.at(place);
-            if !mem.is_rolled_back(self.slot(), change.ordinal) {
+            if !self.mem.is_rolled_back(self.slot(), change.ordinal) {
                 bytes += HEAD_BYTES + K::length(key) + change.value.len();
             }
         }
@@ -432,6 +441,7 @@ impl<K: Stored> Drop for Shown<K> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tests::hooks;
     use crate::tree::key::ByBytes;
     use crate::tree::stored::entry_value;
 
@@ -498,6 +508,18 @@ mod tests {
         assert_eq!(private.newest_unsorted(b"other"), None);
         private.sorted().unwrap();
         assert_eq!(private.newest_unsorted(&0u64.to_be_bytes()), None, "it is in the memtable");
+    }
+
+    /// A spill leaves out what has nothing: it was left out for good, and the rows had no entry.
+    #[test]
+    fn what_others_bring_to_its_place_while_it_is_counted_is_not_nothing() {
+        let (_, private) = private();
+        put(&private, b"a", 1, Some(1));
+        let others = private.clone();
+        hooks::at("what lies as it came is counted", move || assert!(others.sorted().unwrap().first().is_some()));
+        assert!(private.content_bytes(1) > 0);
+        assert!(hooks::all_done() && !private.mem.is_empty());
+        assert!(private.content_bytes(1) > 0);
     }
 
     #[test]
