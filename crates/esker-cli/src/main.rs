@@ -128,11 +128,11 @@ fn run(job: &Job, out: &mut dyn Write) -> Result<(), Failure> {
 
 /// Says what is wrong with the arguments, or prints the help or the version, which are no errors. Clap's own code for wrong
 /// arguments, 2, is taken by damage.
-fn say(told: &clap::Error) -> Result<ExitCode, Failure> {
+fn say(told: &clap::Error) -> ExitCode {
     let wrong = told.use_stderr();
     match told.print() {
-        Err(e) if !wrong => Err(Failure::Output(e)),
-        _ => Ok(ExitCode::from(u8::from(wrong))),
+        Err(e) if !wrong => fail(&Failure::Output(e)),
+        _ => ExitCode::from(u8::from(wrong)),
     }
 }
 
@@ -147,7 +147,7 @@ fn fail(failure: &Failure) -> ExitCode {
 fn main() -> ExitCode {
     let command = match Command::try_parse() {
         Ok(command) => command,
-        Err(told) => return say(&told).unwrap_or_else(|failure| fail(&failure)),
+        Err(told) => return say(&told),
     };
     let mut out = BufWriter::new(std::io::stdout().lock());
     let result = run(&command.job, &mut out).and_then(|()| Ok(out.flush()?));

@@ -107,10 +107,16 @@ fn main() {
         println!("    {} waits for another's end, {} times refused", met(waits), met(refused));
         assert!(met(waits) > 0 && met(refused) > 0, "too few orders");
     }
+    let sorted = SORTED_MEANWHILE.load(std::sync::atomic::Ordering::SeqCst);
+    println!("{sorted} times sorted while it was counted");
+    assert!(sorted > 0, "too few orders");
 }
 
 /// How often somebody waited for an uncommitted key, and found a committed one.
 static MET: [std::sync::atomic::AtomicU64; 2] = [const { std::sync::atomic::AtomicU64::new(0) }; 2];
+
+/// How often another one sorted what a large transaction has gathered while that was counted.
+static SORTED_MEANWHILE: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
 
 fn met(what: usize) {
     MET[what].fetch_add(1, std::sync::atomic::Ordering::SeqCst);
@@ -263,7 +269,12 @@ impl Model {
     fn seal(&self, txn: &mut Txn) {
         let Some((private, shown)) = txn.private.take() else { return };
         // As `Txn::write_parts`: what has nothing is left out.
-        if private.content_bytes(1) == 0 {
+        let was_sorted = !private.memtable().is_empty();
+        let content = private.content_bytes(1);
+        if !was_sorted && !private.memtable().is_empty() {
+            SORTED_MEANWHILE.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+        }
+        if content == 0 {
             return;
         }
         let mut writer = RunWriter(Vec::new());

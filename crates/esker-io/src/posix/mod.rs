@@ -92,7 +92,8 @@ impl Disk for PosixDisk {
             OpenMode::Read | OpenMode::Write => "open",
         };
         accounting::open(|| {
-            if mode != OpenMode::Create && !fs::metadata(path)?.is_file() {
+            let found = (mode != OpenMode::Create).then(|| fs::metadata(path)).transpose()?;
+            if found.as_ref().is_some_and(|found| !found.is_file()) {
                 // A pipe's open would wait for a writer for ever, and a device's reads may never end.
                 return Err(io::Error::other("it is no regular file"));
             }
@@ -111,9 +112,7 @@ impl Disk for PosixDisk {
             };
             let rings = direct.is_some().then(|| self.rings.clone()).flatten();
             let figures = self.figures.of(path, hint, mode == OpenMode::Create);
-            if let Ok(metadata) = plain.metadata() {
-                figures.is_so_long(metadata.len());
-            }
+            figures.is_so_long(found.map_or(0, |found| found.len()));
             let file = file::PosixFile::new(path, plain, direct, hint, rings, self.linked.clone(), figures);
             Ok(Arc::new(file) as Arc<dyn File>)
         })

@@ -161,9 +161,9 @@ impl<K: Stored> Private<K> {
     }
 
     /// About what the versions that were not rolled back would take of the redo, in bytes; counted up to `enough`. Their
-    /// memory may be far more, where they are a few in each of many trees. Nothing only if there is none of them.
+    /// memory may be far more, where they are a few in each of many trees. 0 only if there are none.
     pub(crate) fn content_bytes(&self, enough: usize) -> usize {
-        // What lies as it came goes first: a locking read of others may bring it to the memtable meanwhile, and counts it twice then.
+        // What lies as it came goes first: others may bring it to the memtable meanwhile, and it is counted twice then.
         let mut bytes = self.unsorted_bytes(enough);
         #[cfg(test)]
         crate::tests::hooks::reached("what lies as it came is counted");
