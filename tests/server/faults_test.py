@@ -36,6 +36,13 @@ def s(request, servers):
     return servers("faults-" + request.node.name.removeprefix("test_"), settings)
 
 
+def give_back(ballast):
+    """The disk has the file's space again: a file system gives it back with its next transaction, until which a write may still
+    meet a full disk."""
+    os.unlink(ballast)
+    subprocess.run(["sync", "-f", os.path.dirname(ballast)], check=True)
+
+
 def error_of(c, sql):
     """The error's number and words; (0, '') if there was none."""
     try:
@@ -144,7 +151,7 @@ def full_disk(s, mount):
         free = os.statvfs(mount).f_bavail * os.statvfs(mount).f_frsize
         if os.path.exists(ballast):
             free += os.path.getsize(ballast)
-            os.unlink(ballast)
+            give_back(ballast)
         try:
             with open(ballast, "wb", buffering=0) as f:
                 for _ in range(max(0, free - leave) // MIB):
@@ -187,9 +194,7 @@ def full_disk(s, mount):
     check(held == "0", f"and no lock on the sequence is left to nobody ({held})")
     same("after it")
     check(c.one("SELECT COUNT(*) FROM test.t WHERE a>=1000000 AND LEFT(b,32)=MD5(a)") == str(written), "and every single row that went in is there")
-    os.unlink(ballast)
-    # btrfs gives back what a file had with its next transaction.
-    subprocess.run(["sync", "-f", mount], check=True)
+    give_back(ballast)
     errno, text = error_of(c, f"INSERT INTO test.t VALUES (-5,CONCAT(MD5(-5),LPAD({version},4,'u')),{version})")
     if errno == 0:
         rows, total = rows + 1, total - 5
@@ -233,7 +238,7 @@ def shared_disk(s, mount, share):
         errno, text = error_of(c, f"INSERT INTO test.t VALUES ({rows},REPEAT(MD5({rows}),20))")
         rows += errno == 0
     check(errno in CLEAR, f"blocks of the log shared or missing, full disk: {rows - 3000} rows go in, then error {errno} {text[:150]}")
-    os.unlink(ballast)
+    give_back(ballast)
     errno, text = error_of(c, f"INSERT INTO test.t VALUES ({rows},REPEAT(MD5({rows}),20))")
     check(errno == 0, f"with space again a row goes in: {errno} {text[:200]}")
     c.close()
@@ -297,7 +302,7 @@ def filling_disk(s, mount):
     now, failed = crash.status(c), [a for a in answers if a[0]]
     check(not failed, f"disk with half a MiB: {len(answers)} updates, {now['wal_bytes'] - before['wal_bytes']} bytes of log, "
                       f"{now['checkpoints'] - before['checkpoints']} checkpoints, {len(failed)} failed: {failed[:1]}")
-    os.unlink(ballast)
+    give_back(ballast)
     for turn in (1, 2, 3):
         c.query("CREATE TABLE test.big (a INT, b VARCHAR(400)) ENGINE=Esker")
         c.query("INSERT INTO test.big SELECT seq,MD5(seq) FROM seq_1_to_20000")
@@ -316,7 +321,7 @@ def filling_disk(s, mount):
         check(got == {"n": str(acknowledged), "m": str(acknowledged)}, f"turn {turn}: reads go on, all {acknowledged} acknowledged rows are there ({got})")
         errno, text = error_of(c, "DROP TABLE test.big")
         check(errno == 0 or errno in CLEAR, f"turn {turn}: a table is dropped on the full disk, or a clear error {errno} {text[:150]}")
-        os.unlink(ballast)
+        give_back(ballast)
         if errno:
             check(error_of(c, "DROP TABLE IF EXISTS test.big")[0] == 0, f"turn {turn}: it is dropped when there is space")
         before = crash.status(c)
