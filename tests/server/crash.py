@@ -16,6 +16,7 @@ REACH = ("flushes", "merges", "checkpoints", "runs_attached", "wal_segments_recy
 # With the binlog: decisions that another session had carried out before the one that made them, too.
 REACH_BINLOG = ("prepares", "decisions_by_others")
 LONGEST_S = 300  # of the last life, while something is not reached
+SEEK_S = 20  # from then on clients seek deadlocks: two that meet are the rarer, the longer the rest of their work takes
 
 
 def settings(with_binlog, canary):
@@ -92,10 +93,14 @@ def until_the_moment(connection, writers, reach, moments, least_s, most_s, last)
     pause_s, begin = moments.choice([0.0, moments.uniform(0, 0.02)]), time.monotonic()
     least_s = moments.uniform(least_s, most_s)
     most_s = least_s + (0 if what == "time" or not reach.sums else 2)
-    before, now = None, {}
+    before, now, seek = None, {}, last
     while alive(writers):
         now = status(connection) if reach.sums else {}
         age = time.monotonic() - begin
+        if seek and age > SEEK_S and "deadlocks" in reach.missing(now):
+            seek = False
+            for w in writers:
+                w.seek_deadlocks()
         if last and age < LONGEST_S and (reach.missing(now) or not any(w.refused for w in writers)):
             before = None
         elif age >= least_s:

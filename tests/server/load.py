@@ -109,6 +109,10 @@ class Writer(claims.Claims, threading.Thread):
         self.kinds = [kind for kind, often in KINDS.items() for _ in range(often) if kind not in without]
         self.kinds += random.Random(seed).choice(THEMES) * 12
 
+    def seek_deadlocks(self):
+        """From now on it does little else than what waits in circles."""
+        self.kinds = self.kinds + ["transfer"] * 300
+
     def succeed(self, old):
         """Go on where a client of an earlier life ended."""
         self.model, self.next_batch = old.model, old.next_batch
