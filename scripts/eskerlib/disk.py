@@ -78,7 +78,7 @@ class Disk:
         # In a session of its own: Ctrl-C must not take the disk away from under what is mounted.
         with open(self.log, "a") as log:
             self.process = subprocess.Popen([self.tool, self.image, self.fuse, str(self.flush_us)], env=environment, stderr=log, start_new_session=True)
-        end = time.monotonic() + 10
+        end = time.monotonic() + 60
         while not os.path.exists(os.path.join(self.fuse, "disk")):
             if self.process.poll() is not None or time.monotonic() > end:
                 raise CannotHere("use FUSE (" + open(self.log).read().strip()[-200:] + ")")
@@ -115,15 +115,16 @@ class Disk:
         unmount(self.mount)
         if self.loop:
             subprocess.run(["losetup", "-d", self.loop], capture_output=True)
-            end = time.monotonic() + 10
+            end = time.monotonic() + 60
             while run("losetup", self.loop, check=False) and time.monotonic() < end:
                 time.sleep(0.02)
             self.loop = None
         if self.process:
-            subprocess.run(["fusermount3", "-u", self.fuse], capture_output=True)
-            try:
-                self.process.wait(10)
-            except subprocess.TimeoutExpired:
+            end = time.monotonic() + 60
+            while self.process.poll() is None and time.monotonic() < end:
+                subprocess.run(["fusermount3", "-u", self.fuse], capture_output=True)
+                time.sleep(0.02)
+            if self.process.poll() is None:
                 self.process.kill()
                 self.process.wait()
                 subprocess.run(["umount", "-l", self.fuse], capture_output=True)
@@ -151,7 +152,8 @@ def is_mounted(folder):
 
 def unmount(folder):
     """What is mounted there, at the latest when nobody uses it any more."""
-    for _ in range(100):
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
         if not is_mounted(folder) or subprocess.run(["umount", folder], capture_output=True).returncode == 0:
             return
         time.sleep(0.05)

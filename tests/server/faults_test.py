@@ -24,6 +24,7 @@ import crash
 from cases import check
 from eskerlib import server, show
 from eskerlib.client import SqlError
+from eskerlib.disk import unmount
 
 MIB = 1 << 20
 DISK_FULL = 1021
@@ -374,9 +375,20 @@ def filling_disk(s, mount):
     s.stop()
 
 
+def remount(mount, how):
+    """Read-only once nobody writes: the kernel may close a moment later what an ended process had open."""
+    end = time.monotonic() + 60
+    while True:
+        done = subprocess.run(["mount", "-o", f"remount,{how}", mount], capture_output=True, text=True)
+        if not done.returncode:
+            return
+        assert time.monotonic() < end, done.stderr
+        time.sleep(0.1)
+
+
 def read_only(s, mount):
     """The folder's disk is mounted read-only."""
-    subprocess.run(["mount", "-o", "remount,ro", mount], check=True)
+    remount(mount, "ro")
     start = os.path.getsize(s.log)
     s.start()
     c = s.connect()
@@ -386,7 +398,7 @@ def read_only(s, mount):
     said = [line for line in s.log_tail(start, 200).splitlines() if "Esker" in line and "ERROR" in line]
     check(any("ead-only" in line or "EROFS" in line for line in said), f"read-only disk: the log says so: {said[:2]}")
     s.stop()
-    subprocess.run(["mount", "-o", "remount,rw", mount], check=True)
+    remount(mount, "rw")
     s.start()
     c = s.connect()
     check(error_of(c, "INSERT INTO test.t (a,b) VALUES (-7,CONCAT(MD5(-7),'x'))")[0] == 0, "writable again: rows go in")
@@ -617,7 +629,7 @@ def on_a_disk(make, cases):
         try:
             cases(mount)
         finally:
-            subprocess.run(["umount", mount], check=True)
+            unmount(mount)
 
 
 def test_disk(s):
