@@ -427,7 +427,7 @@ def sound(c, table, rows, last=None):
 
 def others_merge(c, when):
     """A table that is hurt ends nobody's merging: the other one gets new layers until some were merged."""
-    merges, end = crash.status(c)["merges"], time.monotonic() + 60
+    merges, end = crash.status(c)["merges"], time.monotonic() + 120
     while crash.status(c)["merges"] < merges + 3 and time.monotonic() < end:
         c.query("UPDATE b SET b=MD5(b)")
         time.sleep(0.05)
@@ -597,7 +597,7 @@ def test_service(s):
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         path = os.path.join(folder, "notify")
         manager.bind(path)
-        manager.settimeout(30)
+        manager.settimeout(300)
 
         def listen():
             while "READY=1" not in heard:
@@ -605,7 +605,7 @@ def test_service(s):
         listener = threading.Thread(target=listen, daemon=True)
         listener.start()
         s.start(wrapper=("env", f"NOTIFY_SOCKET={path}"))
-        listener.join(30)
+        listener.join(60)
     shutil.rmtree(folder)
     for said in ("EXTEND_TIMEOUT_USEC=30000000", "STATUS=Esker: recovery, 0%"):
         check(said in heard, f"the service manager hears {said}: {heard}")
@@ -674,7 +674,14 @@ def test_memory(s):
     c.query("USE test")
     c.query("CREATE TABLE t (id INT PRIMARY KEY, v LONGTEXT, n INT, KEY (v(40)), KEY (n)) ENGINE=Esker CHARSET=latin1")
     value, rows, told, wrong = {n: f"REPEAT(RANDOM_BYTES(512),{n * 2048})" for n in (8, 20, 40)}, {}, {}, []
-    for turn, more in enumerate([2, 5, 10, 24, 45, 70, 100, 140, 190, 250] * 2):
+    limits = [2, 5, 10, 24, 45, 70, 100, 140, 190, 250] * 2
+
+    def of_engine():
+        return sum(len(sqls) for (errno, _), sqls in told.items() if errno == 1296)
+
+    for turn, more in enumerate(limits * 4):
+        if turn >= len(limits) and of_engine() > 2:  # who is refused, the server or Esker, hangs on what the allocator has left over
+            break
         size, key = (8, 20, 40)[turn % 3], turn // 2
         statements = [
             (f"REPLACE INTO t VALUES ({key},{value[size]},{size})", {key: size}),
@@ -698,8 +705,7 @@ def test_memory(s):
                 rows = found
     check(not wrong, f"no memory left: rows are as they were, or as they are to be: {wrong[:3]}")
     check(s.pid() == server_id, "no memory left: the server goes on")
-    of_engine = sum(len(sqls) for (errno, _), sqls in told.items() if errno == 1296)
-    check(of_engine > 2 and len(told[0, ""]) > 20, f"no memory left: Esker refused {of_engine} statements, {len(told[0, ''])} were carried out")
+    check(of_engine() > 2 and len(told[0, ""]) > 20, f"no memory left: Esker refused {of_engine()} statements, {len(told[0, ''])} were carried out")
     check(all(errno in (0, 5, 1037, 1038, 1041, 1296) for errno, _ in told), f"no memory left: clear errors: {sorted(told)}")
     check([row[3] for row in c.query("CHECK TABLE t EXTENDED").rows] == ["OK"], "no memory left: the table is sound")
     c.close()
