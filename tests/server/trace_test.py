@@ -123,14 +123,15 @@ def test_latency_of_reads(disk, servers, ms):  # noqa: F811
             show.say(f"{ms} ms: medians of {len(cold)} reads from the device {statistics.median(cold):.0f} us, of plain ones beside "
                      f"{statistics.median(plain):.0f} us, of the disk's own {len(disk_us)} {statistics.median(disk_us):.0f} us")
             is_near = seen <= told + max(0.05 * told, 200)
-            if is_near or not tries_left:
+            statement = next(st for st in report(path)["files"][0]["statements"] if st["text"].startswith("SELECT"))
+            account = statement["account"]
+            unaccounted = account["unaccounted_ns"] / account["wall_ns"]
+            # Nor is what a host takes from this machine for another one on any account.
+            if is_near and abs(unaccounted) < 0.05 or not tries_left:
                 break
-            show.say(f"the quickest took {seen:.0f} us, of plain ones {told:.0f} us: once more")
+            show.say(f"the quickest took {seen:.0f} us, of plain ones {told:.0f} us, {unaccounted:.2%} are unaccounted for: once more")
         check(is_near, f"the quickest took {seen:.0f} us, of plain reads beside {told:.0f} us, of the disk's own {min(disk_us):.0f} us")
         check(len(disk_us) >= 0.9 * len(cold), f"the disk has read {len(disk_us)} times, the trace has {len(cold)}")
-        statement = next(st for st in report(path)["files"][0]["statements"] if st["text"].startswith("SELECT"))
-        account = statement["account"]
-        unaccounted = account["unaccounted_ns"] / account["wall_ns"]
         device = next(row for row in account["rows"] if row["from"] == "device")
         check(device["count"] == len(cold) and abs(device["sum_ns"] / 1000 - sum(cold)) < 1, "the report has all of them, to the microsecond")
         check(device["sum_ns"] > account["wall_ns"] / 2, f"the device took {device['share']:.0%} of the statement's {account['wall_ns'] / 1e6:.0f} ms")
