@@ -17,6 +17,7 @@ from eskerlib import env
 ESKER = os.path.join(os.environ.get("CARGO_TARGET_DIR", os.path.join(env.ROOT, "target")), "release", "esker")
 FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
          "--disable-component-update", "--disable-sync", "--disable-quic", "--hide-scrollbars", "--enable-logging=stderr"]
+LONGEST_S = 120  # for Chromium to show a page
 # Errors are caught before the page's own scripts run; the rest is looked at when all is there.
 CATCH = """<script>window.found={errors:[],svgs:[]};
 addEventListener("error",e=>found.errors.push(e.message||"not loaded: "+(e.target.src||e.target.href)),true);</script>"""
@@ -57,7 +58,8 @@ def folder():
         if not shutil.which(program):
             env.fail(f"{program} is missing; run 'make build', and 'make setup' with FOR_TESTS=1")
     os.makedirs(env.BUILD, exist_ok=True)
-    return tempfile.TemporaryDirectory(dir=env.BUILD)
+    # A process of Chromium's may still write into its profile.
+    return tempfile.TemporaryDirectory(dir=env.BUILD, ignore_cleanup_errors=True)
 
 
 def lab(folder, arguments):
@@ -90,7 +92,7 @@ def chromium(folder, *arguments):
     profile = tempfile.mkdtemp(dir=folder)
     try:
         return subprocess.run(["chromium", *FLAGS, f"--user-data-dir={profile}", *arguments], cwd=folder, capture_output=True,
-                              stdin=subprocess.DEVNULL, text=True, errors="replace", timeout=60)
+                              stdin=subprocess.DEVNULL, text=True, errors="replace", timeout=LONGEST_S)
     finally:
         shutil.rmtree(profile, ignore_errors=True)
 
@@ -102,9 +104,17 @@ def faults(folder, page, widths=(1100,)):
     with open(path, "w", encoding="utf-8") as f:
         frames = (f'<iframe style="width:{w}px;height:800px;border:0" srcdoc="{html.escape(looked)}"></iframe>' for w in widths)
         f.write("<!doctype html><body>" + "".join(frames) + GATHER + "</body>")
-    p = chromium(folder, "--window-size=1400,800", "--dump-dom", "file://" + path)
-    told = re.search(r'<pre id="gathered">(.*?)</pre>', p.stdout, re.S)
-    if not told:
+    for tries_left in (2, 1, 0):  # whether it comes up at all is Chromium's affair
+        try:
+            p = chromium(folder, "--window-size=1400,800", "--dump-dom", "file://" + path)
+        except subprocess.TimeoutExpired:
+            if not tries_left:
+                raise
+            continue
+        told = re.search(r'<pre id="gathered">(.*?)</pre>', p.stdout, re.S)
+        if told:
+            break
+    else:
         return [f"the page was not loaded: {p.stderr[-500:]}"], 0
     by_width = json.loads(html.unescape(told.group(1)))
     wrong = [line for line in p.stderr.splitlines() if "CONSOLE" in line and "Uncaught" in line]
