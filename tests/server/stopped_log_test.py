@@ -15,7 +15,7 @@ from eskerlib import server
 from eskerlib.client import Lost, SqlError
 
 MIB = 1 << 20
-GONE_WITHIN_S = 60
+GONE_WITHIN_S = 120  # Esker waits for ten seconds; the server then writes down where it was
 STEP = 100  # rows of an insert
 
 
@@ -34,7 +34,7 @@ def stop_writing(s, c):
     """Makes the next manifest impossible and writes until Esker has stopped; how many rows were acknowledged."""
     os.mkdir(os.path.join(s.data, "#esker", "MANIFEST.new"))
     rows, why = 0, ""
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 300
     while not why and time.monotonic() < deadline:
         why = attempt(c, f"INSERT INTO test.t SELECT {rows}+seq,REPEAT(MD5(seq),100) FROM seq_1_to_{STEP}")
         rows += 0 if why else STEP
