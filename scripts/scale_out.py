@@ -349,16 +349,15 @@ def prepared(c):
 
 
 def disconnect(c):
-    """Ends the head's connections to a shard: Spider may keep one of a session that is gone, and what is prepared can be ended
-    by others only when its own connection is."""
-    mine = "FROM information_schema.processlist WHERE user='spider'"
-    for number, in c.query(f"SELECT id {mine}").rows:
-        try:
-            c.query(f"KILL {number}")
-        except SqlError as e:
-            if e.errno != 1094:  # gone meanwhile
-                raise
-    replication.wait_for("the head's connections to be gone", lambda: c.one(f"SELECT COUNT(*) {mine}") == "0")
+    """Ends the head's connections to a shard, those too that it makes meanwhile: Spider may keep one of a session that is gone,
+    and what is prepared can be ended by others only when its own connection is."""
+    def are_gone():
+        there = c.query("SELECT id FROM information_schema.processlist WHERE user='spider'").rows
+        for number, in there:
+            c.query(f"KILL {number}")  # of one that is gone meanwhile an error, and asked again
+        return not there
+
+    replication.wait_for("the head's connections to be gone", are_gone)
 
 
 def settle(head, shards):

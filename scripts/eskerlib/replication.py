@@ -107,7 +107,7 @@ def different(one, other, db, tables):
     return found
 
 
-def wait_for(what, true, most_s=60):
+def wait_for(what, true, most_s=120):
     """Waits for true() of a server that may not answer yet."""
     end = time.monotonic() + most_s
     while time.monotonic() < end:
