@@ -542,7 +542,8 @@ def test_handles(s):
     c.query("INSERT INTO small VALUES (1,MD5(1))")  # the server's own files are open from now on
     usual = handles(s)[1]
     # Numbers that are free below others count, too.
-    limit_handles(s, min(set(range(usual)) - {int(n) for n in os.listdir(f"/proc/{s.pid()}/fd")}))
+    used = {int(n) for n in os.listdir(f"/proc/{s.pid()}/fd")}
+    limit_handles(s, min(set(range(len(used) + 1)) - used))
     start = os.path.getsize(s.log)
     for n in range(400):  # enough for flushes, manifests and segments of the log
         values = ",".join(f"({written + i + 1},MD5({n}))" for i in range(200))
