@@ -9,6 +9,14 @@ fn figures(name: &str) -> SiteReport {
     report().into_iter().find(|site| site.name == name).unwrap()
 }
 
+/// Until somebody has found such a lock taken, and has tried it as often as he does: he waits for it then, whenever he comes to run.
+/// Only counted he may still get it by a try.
+fn until_waited_for(before: &SiteReport) {
+    while figures(before.name).spins < before.spins + SPINS {
+        std::thread::yield_now();
+    }
+}
+
 #[test]
 fn who_has_to_wait_for_a_lock_is_told_so() {
     let _turn = TURN.lock();
@@ -17,13 +25,10 @@ fn who_has_to_wait_for_a_lock_is_told_so() {
     let lock = Mutex::new(&order::CATALOG_SHOWN, 0);
     *lock.lock_told(event) += 1;
     assert_eq!(crate::wait::snapshot(event).count, 0);
-    let contended = || figures(order::CATALOG_SHOWN.name()).contended;
-    let (guard, before) = (lock.lock(), contended());
+    let (guard, before) = (lock.lock(), figures(order::CATALOG_SHOWN.name()));
     std::thread::scope(|scope| {
         scope.spawn(|| *lock.lock_told(event) += 1);
-        while contended() == before {
-            std::thread::yield_now();
-        }
+        until_waited_for(&before);
         drop(guard);
     });
     assert_eq!((*lock.lock(), crate::wait::snapshot(event).count), (2, 1));
@@ -38,9 +43,7 @@ fn contention_is_counted_without_profiling() {
     assert!(lock.try_lock().is_none());
     std::thread::scope(|scope| {
         scope.spawn(|| *lock.lock() += 1);
-        while figures(order::LAB.name()).contended < before.contended + 2 {
-            std::thread::yield_now();
-        }
+        until_waited_for(&before);
         drop(guard);
     });
     assert_eq!(*lock.lock(), 1);
@@ -65,9 +68,7 @@ fn profile_times_every_hold_and_unlock() {
         let lock = lock.clone();
         move || drop(lock.read())
     });
-    while figures(order::LOCK_SHARD.name()).contended == before.contended {
-        std::thread::yield_now();
-    }
+    until_waited_for(&before);
     drop(guard);
     thread.join().unwrap();
     profile(false);
