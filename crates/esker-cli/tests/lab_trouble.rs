@@ -8,7 +8,7 @@ use serde_json::Value;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 struct Folder(PathBuf);
 
@@ -111,8 +111,9 @@ fn ctrl_c_ends_every_command_with_what_is_done() {
         let folder = Folder::new(&format!("ctrl-c-{}", arguments[0]));
         let mut command = esker(&folder, arguments);
         let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        // The handler is set before the folder is made.
-        while std::fs::read_dir(&folder.0).unwrap().next().is_none() {
+        // The handler is set before the folder is made. Where there is no room for so much that is gone again before anybody looks.
+        let began = Instant::now();
+        while std::fs::read_dir(&folder.0).unwrap().next().is_none() && began.elapsed() < Duration::from_secs(60) {
             std::thread::sleep(Duration::from_millis(5));
         }
         std::thread::sleep(Duration::from_millis(300));
@@ -140,13 +141,14 @@ fn ctrl_c_ends_every_command_with_what_is_done() {
 fn two_signals_at_once_are_one_request() {
     let folder = Folder::new("signals");
     let mut command = esker(&folder, &["io", "--records", "300000", "--runs", "100000"]);
-    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     // Something is written: the handler is set, and there is much to clear away.
     let at_work = || {
         let inner = std::fs::read_dir(&folder.0).unwrap().next()?.ok()?.path();
         inner.join("written").exists().then_some(())
     };
     while at_work().is_none() {
+        assert!(child.try_wait().unwrap().is_none(), "it ended before it was stopped");
         std::thread::sleep(Duration::from_millis(5));
     }
     let pid = child.id();
