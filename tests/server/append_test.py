@@ -29,7 +29,7 @@ ALWAYS = {"G0", "G1a", "G1b", "G1c", "order", "lost", "own"}
 LEVELS = {"snapshots": ("REPEATABLE READ", "ON", ALWAYS | {"G-single", "lost update"}),
           "read committed": ("READ COMMITTED", "OFF", ALWAYS),
           "repeatable read": ("REPEATABLE READ", "OFF", ALWAYS)}
-CHANGED, INTERRUPTED = 1020, 1317
+CHANGED, INTERRUPTED, KILLED = 1020, 1317, 1927
 CONFLICTS = {CHANGED, 1213, 1205}
 
 
@@ -193,7 +193,12 @@ class Worker(threading.Thread):
             ending = True
             self.connection.query("COMMIT")
             return COMMITTED
-        except SqlError as e:
+        except (Lost, SqlError) as e:
+            # Who is killed is mostly cut off; but the server notes the kill first, and a statement may find that and say so before it is.
+            if isinstance(e, Lost) or e.errno == KILLED:
+                self.of.counts["killed"] += 1
+                self.open()
+                return UNKNOWN if ending else ABORTED
             if e.errno not in CONFLICTS | {INTERRUPTED}:
                 raise
             self.of.counts["conflicts" if e.errno in CONFLICTS else "interrupted"] += 1
@@ -203,10 +208,6 @@ class Worker(threading.Thread):
             except (Lost, SqlError):
                 self.open()
             return outcome
-        except Lost:
-            self.of.counts["killed"] += 1
-            self.open()
-            return UNKNOWN if ending else ABORTED
 
     def run(self):
         """Until all have seen enough."""
