@@ -86,9 +86,14 @@ def alive(writers):
     return not any(w.problem for w in writers) and any(w.is_alive() for w in writers)
 
 
+def have_done_all(writers):
+    """Was anybody refused, and is there one of each kind that has to be?"""
+    return any(w.refused for w in writers) and all(any(w.done[kind] for w in writers) for kind in writers[0].wanted)
+
+
 def until_the_moment(connection, writers, reach, moments, least_s, most_s, last):
     """Lets them write up to the moment of the crash, and says what it was: some time, or just after something in the
-    background was done. The last life goes on until everything was reached, and a name was refused."""
+    background was done. The last life goes on until everything was reached, and the writers have done all that they must."""
     what = moments.choice(["time", "time", "flushes", "merges", "merges", "checkpoints", "runs_attached"])
     pause_s, begin = moments.choice([0.0, moments.uniform(0, 0.02)]), time.monotonic()
     least_s = moments.uniform(least_s, most_s)
@@ -101,7 +106,7 @@ def until_the_moment(connection, writers, reach, moments, least_s, most_s, last)
             seek = False
             for w in writers:
                 w.seek_deadlocks()
-        if last and age < LONGEST_S and (reach.missing(now) or not any(w.refused for w in writers)):
+        if last and age < LONGEST_S and (reach.missing(now) or not have_done_all(writers)):
             before = None
         elif age >= least_s:
             before = now.get(what) if before is None else before

@@ -98,6 +98,8 @@ class Writer(claims.Claims, threading.Thread):
     """One client. model: what was acknowledged; perhaps: the model if what was under way took effect; prepared: the same
     for an XA transaction."""
 
+    wanted = ()  # no kind of work has to be there: what it must have reached are counters of the server, and a name that is refused
+
     def __init__(self, number, server, stop, seed, bulk_rows, without=(), db="crash"):  # the same seed for all of one life
         super().__init__(daemon=True)
         self.number, self.server, self.stop_event, self.db = number, server, stop, db

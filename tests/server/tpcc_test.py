@@ -38,6 +38,8 @@ MOST_ORDERS = 8000  # then the tables are made anew, so that the check stays qui
 class Terminal(threading.Thread):
     """One client. told: {kind: {time: (what it writes, the answer)}} of what was acknowledged; perhaps: the task whose outcome is open."""
 
+    wanted = tpcc_work.MIX  # each kind of transaction, however short the last life would be
+
     def __init__(self, number, srv, stop, seed):
         super().__init__(daemon=True)
         self.number, self.server, self.stop_event = number, srv, stop
