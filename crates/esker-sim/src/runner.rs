@@ -23,6 +23,8 @@ const SCENARIOS: u64 = 19;
 const EXHAUSTIVE: u64 = 100;
 /// A scenario that has not reached what it must goes on for so many times the seeds it was to run by default.
 const PATIENCE: u64 = 4;
+/// Of those that run few by default, as many threads do in each, for so many: what they reach is a matter of chance.
+const LEAST_SEEDS: u64 = 120;
 /// A seed in which nothing happens for so long hangs.
 const HANGS: Duration = Duration::from_secs(240);
 
@@ -153,7 +155,7 @@ fn run(
     let missing = |all: &Stats| if replay { Vec::new() } else { must.missing(&before, all) };
     loop {
         let wanted = done < many && (done == 0 || seconds.is_none_or(|s| started.elapsed() < s));
-        let lacks = done < PATIENCE * default_seeds.max(10) && !missing(&all).is_empty();
+        let lacks = done < (PATIENCE * default_seeds).max(LEAST_SEEDS) && !missing(&all).is_empty();
         if !wanted && !lacks {
             break;
         }
