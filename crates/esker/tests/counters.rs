@@ -15,7 +15,7 @@ use esker::{
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const IMAGE_BYTES: usize = 513;
 
@@ -400,6 +400,7 @@ fn narrowed(e: &Engine) {
     }
     s.commit().unwrap();
     e.checkpoint().unwrap();
+    until_done(Counter::RunsNarrowed, || std::thread::sleep(Duration::from_millis(1)));
 }
 
 /// A few rows of a run that somebody changed, read until readers have paid for a merge.
@@ -414,14 +415,11 @@ fn read(e: &Engine) {
     s.commit().unwrap();
     e.checkpoint().unwrap();
     // The merge is another thread's.
-    for _ in 0..100_000 {
-        if global_total(Counter::MergesForReads) > 0 {
-            break;
-        }
+    until_done(Counter::MergesForReads, || {
         begin(&mut s);
         assert_eq!(scan(&mut s, &t), 300);
         s.commit().unwrap();
-    }
+    });
 }
 
 /// A run of deleted rows that an old view keeps and of newer ones, merged: its deleted blocks are not read.
@@ -549,6 +547,14 @@ fn groups(e: &Engine) {
         insert(&mut e.session(), &t, 1);
     });
     until_moved(Counter::GroupClosedByCost, || together(|n| std::thread::sleep(SLOW * 3 * n as u32)));
+}
+
+/// Does it until threads in the background have done what is counted, however busy they and the machine are.
+fn until_done(counter: Counter, mut meanwhile: impl FnMut()) {
+    let began = Instant::now();
+    while global_total(counter) == 0 && began.elapsed() < Duration::from_secs(60) {
+        meanwhile();
+    }
 }
 
 fn until_moved(counter: Counter, mut work: impl FnMut()) {
