@@ -164,6 +164,7 @@ private:
   bool is_unchanged(const uchar *old_data, const uchar *new_data) const;
 
   int insert(const uchar *buf);
+  int fail_write(const EsSession *session, EsStatus status);
   int compute_virtual(const uchar *buf);
   int write_numbered(const uchar *buf);
   int note_number(Field *field);

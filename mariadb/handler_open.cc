@@ -35,6 +35,9 @@ handler::Table_flags ha_esker::table_flags() const
     two who write at the same time meet each other's, wait, and are found out.
   */
   flags|= HA_CHECK_UNIQUE_AFTER_WRITE;
+  /* So those come last, and REPLACE must not take the last of the engine's keys for the last one. */
+  if (table_share && table_share->long_unique_table)
+    flags|= HA_DUPLICATE_KEY_NOT_IN_ORDER;
   /* A locking COUNT(*) has to visit its rows. */
   if (!locks_rows())
     flags|= HA_HAS_RECORDS;

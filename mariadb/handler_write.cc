@@ -44,7 +44,18 @@ int ha_esker::insert(const uchar *buf)
   EsStatus status= es_insert(s, table_, buf, lock_duplicate_, &row_id_);
   if (unlikely(is_sequence()))
     return end_sequence(fail(s, status));
-  return likely(status == EsStatus::Ok) ? 0 : fail(s, status);
+  return likely(status == EsStatus::Ok) ? 0 : fail_write(s, status);
+}
+
+/*
+  The server keeps by which of the keys that it checks itself it found a row to be a duplicate, until it checks the next one. A row that
+  the engine refuses does not get so far: by which key it is one, the engine says.
+*/
+int ha_esker::fail_write(const EsSession *s, EsStatus status)
+{
+  if (status == EsStatus::DuplicateKey)
+    table->file->lookup_errkey= static_cast<uint>(-1);
+  return fail(s, status);
 }
 
 /*
@@ -124,7 +135,7 @@ int ha_esker::update_row(const uchar *old_data, const uchar *new_data)
   if (unlikely(is_sequence()))
     return end_sequence(fail(s, status));
   if (unlikely(status != EsStatus::Ok))
-    return fail(s, status);
+    return fail_write(s, status);
   if (table->found_next_number_field && new_data == table->record[0] &&
       bitmap_is_set(table->write_set, table->found_next_number_field->field_index))
     return note_number(table->found_next_number_field);
