@@ -165,6 +165,9 @@ private:
 
   int insert(const uchar *buf);
   int fail_write(const EsSession *session, EsStatus status);
+  int make_second_handler();
+  void drop_second_handler();
+  int check_update(EsSession *session, const uchar *old_data, const uchar *new_data);
   int compute_virtual(const uchar *buf);
   int write_numbered(const uchar *buf);
   int note_number(Field *field);
@@ -239,6 +242,8 @@ private:
   uint64_t row_id_= 0;
   /* The server checks some of the keys by reading, after each write: no row may wait in the stage. */
   bool server_checks_= false;
+  /* It has made the handler by which the server takes such a row out again. */
+  bool made_second_= false;
 
   EsCursor *scan_cursor_= nullptr;
   EsCursor *fetch_cursor_= nullptr;

@@ -145,6 +145,8 @@ int ha_esker::reset()
   (void) table->file->ha_index_or_rnd_end();
   close_cursors();
   ds_mrr_.dsmrr_close();
+  /* The server has let go of it. */
+  made_second_= false;
   try_semi_= skip_locked_= lock_duplicate_= false;
   full_delete_= Full_delete::none;
   numbers_= Numbers();

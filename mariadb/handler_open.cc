@@ -91,6 +91,7 @@ int ha_esker::open(const char *path, int, uint)
 
 int ha_esker::close()
 {
+  drop_second_handler();
   close_cursors();
   es_session_close(sequence_session_);
   sequence_session_= nullptr;

@@ -8,9 +8,34 @@
 #include "ha_esker.h"
 #include "errors.h"
 #include "variables.h"
+#include "slave.h"
 #include "sql_trigger.h"
 
 using namespace shim;
+
+namespace
+{
+/* The server's own check of a row by the keys that it keeps: it has it for itself, and undoes no UPDATE that it refuses by it. */
+int check_kept_keys(handler *of, const uchar *old_data, const uchar *new_data);
+template <int (handler::*check)(const uchar *, const uchar *)> struct Kept_keys
+{
+  friend int check_kept_keys(handler *of, const uchar *old_data, const uchar *new_data)
+  {
+    return (of->*check)(old_data, new_data);
+  }
+};
+template struct Kept_keys<&handler::ha_check_inserver_constraints>;
+
+/*
+  May what a statement has done so far stay when a row of it is refused? So it may where a function or a trigger goes on, as no end of a
+  statement undoes anything there, where a replica passes over errors, and in ALTER IGNORE TABLE.
+*/
+bool may_go_on(const THD *thd)
+{
+  return thd->in_sub_stmt || thd->lex->ignore ||
+         (thd->rgi_slave && (use_slave_mask || slave_exec_mode_options == SLAVE_EXEC_MODE_IDEMPOTENT));
+}
+}
 
 int ha_esker::write_row(const uchar *buf)
 {
@@ -40,11 +65,16 @@ int ha_esker::insert(const uchar *buf)
   if (unlikely(!layout_.kept_virtual().empty()))
     if (int error= compute_virtual(buf))
       return error;
-  const Work work(handler_stats, s);
-  EsStatus status= es_insert(s, table_, buf, lock_duplicate_, &row_id_);
+  EsStatus status;
+  {
+    const Work work(handler_stats, s);
+    status= es_insert(s, table_, buf, lock_duplicate_, &row_id_);
+  }
   if (unlikely(is_sequence()))
     return end_sequence(fail(s, status));
-  return likely(status == EsStatus::Ok) ? 0 : fail_write(s, status);
+  if (unlikely(status != EsStatus::Ok))
+    return fail_write(s, status);
+  return likely(!server_checks_) ? 0 : make_second_handler();
 }
 
 /*
@@ -56,6 +86,39 @@ int ha_esker::fail_write(const EsSession *s, EsStatus status)
   if (status == EsStatus::DuplicateKey)
     table->file->lookup_errkey= static_cast<uint>(-1);
   return fail(s, status);
+}
+
+/*
+  A row is in when the server looks for duplicates of it. Where it finds one it takes the row out again by a second handler, if it has
+  made one; else the end of the statement is to undo it.
+*/
+int ha_esker::make_second_handler()
+{
+  handler *first= table->file;
+  THD *thd= ha_thd();
+  if (first->lookup_handler != first || !may_go_on(thd))
+    return 0;
+  handler *second= first->clone(table->s->normalized_path.str, thd->mem_root);
+  if (!second)
+    return HA_ERR_OUT_OF_MEM;
+  first->lookup_handler= second;
+  made_second_= true;
+  return second->ha_external_lock(thd, F_WRLCK);
+}
+
+/* Before the table is closed: the server lets go of second handlers only where a statement ends with its table, which ALTER's does not. */
+void ha_esker::drop_second_handler()
+{
+  if (likely(!made_second_))
+    return;
+  made_second_= false;
+  handler *first= table->file, *second= first->lookup_handler;
+  if (second == first)
+    return;
+  first->lookup_handler= first;
+  (void) second->ha_external_unlock(ha_thd());
+  second->ha_close();
+  delete second;
 }
 
 /*
@@ -75,6 +138,23 @@ int ha_esker::compute_virtual(const uchar *buf)
   thd->restore_active_arena(table->expr_arena, &backup);
   tmp_restore_column_map(&table->read_set, old);
   return thd->is_error() ? HA_ERR_GENERIC : 0;
+}
+
+/*
+  The server leaves a changed row that it refuses to the end of the statement. Here it becomes again what it was: it is locked, and its old
+  values are still in memory.
+*/
+int ha_esker::check_update(EsSession *s, const uchar *old_data, const uchar *new_data)
+{
+  const uint64_t row= row_id_;
+  const int refused= check_kept_keys(table->file, old_data, new_data);
+  row_id_= row;
+  /* Whatever else it fails with ends the calling statement, too. */
+  if (refused != HA_ERR_FOUND_DUPP_KEY)
+    return refused;
+  const Work work(handler_stats, s);
+  const int error= fail(s, es_update(s, table_, row, old_data));
+  return error ? error : refused;
 }
 
 /* Is it UPDATE, or ON DUPLICATE KEY UPDATE? REPLACE writes a new row over the old one. */
@@ -130,12 +210,18 @@ int ha_esker::update_row(const uchar *old_data, const uchar *new_data)
   if (unlikely(!layout_.kept_virtual().empty()))
     if (int error= compute_virtual(new_data))
       return error;
-  const Work work(handler_stats, s);
-  EsStatus status= es_update(s, table_, row_id_, new_data);
+  EsStatus status;
+  {
+    const Work work(handler_stats, s);
+    status= es_update(s, table_, row_id_, new_data);
+  }
   if (unlikely(is_sequence()))
     return end_sequence(fail(s, status));
   if (unlikely(status != EsStatus::Ok))
     return fail_write(s, status);
+  if (unlikely(server_checks_) && may_go_on(ha_thd()))
+    if (int error= check_update(s, old_data, new_data))
+      return error;
   if (table->found_next_number_field && new_data == table->record[0] &&
       bitmap_is_set(table->write_set, table->found_next_number_field->field_index))
     return note_number(table->found_next_number_field);
