@@ -106,7 +106,8 @@ impl<K: Stored> TreeState<K> {
 
     /// Another one than before, if anything was written into the tree since.
     pub(crate) fn stamp(&self) -> Stamp {
-        Stamp(self.edits, self.active.versions() + self.privates.iter().map(|p| p.versions()).sum::<usize>())
+        let privates = self.privates.iter().map(|p| p.versions()).sum::<usize>();
+        Stamp { edits: self.edits, active: self.active.id, versions: self.active.versions() + privates }
     }
 
     /// Another number than before, in all likelihood, if anything was written into the tree since; not by a merge.
@@ -192,11 +193,16 @@ impl<K: Stored> TreeState<K> {
 
 /// See [`TreeState::stamp`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Stamp(u64, usize);
+pub(crate) struct Stamp {
+    edits: u64,
+    /// The memtable by its id: a new one, which a flush puts in place without an edit, counts its versions from none on.
+    active: u64,
+    versions: usize,
+}
 
 impl Stamp {
     /// After so many more versions were put, if nothing else happens.
     pub(crate) fn after(self, puts: usize) -> Stamp {
-        Stamp(self.0, self.1 + puts)
+        Stamp { versions: self.versions + puts, ..self }
     }
 }

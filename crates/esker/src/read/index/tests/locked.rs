@@ -395,6 +395,32 @@ fn a_row_that_moves_while_its_lock_is_waited_for_is_met_where_it_is() {
     }
 }
 
+/// The same while a flush has put a new memtable in place, into which just as much was written as lay in the one before.
+#[test]
+fn a_row_that_moves_to_a_new_memtable_while_its_lock_is_waited_for_is_met_where_it_is() {
+    for way in BOTH {
+        let (_disk, e, t) = filled(200, small_blocks());
+        e.sim_flush(&t).unwrap();
+        let mut other = begun(&e, false);
+        // A tombstone and an entry, elsewhere.
+        update(&mut other, &t, RowId(5 + 1), &(5, Some(1000), None));
+        other.commit().unwrap();
+        begin(&mut other);
+        // No key changes yet.
+        update(&mut other, &t, RowId(105 + 1), &(105, Some(105), Some(b"new".to_vec())));
+        let mut s = begun(&e, false);
+        let (table, core) = (t.clone(), e.core.clone());
+        let hooks = meanwhile(&mut s, move || {
+            assert!(crate::upkeep::flush::freeze(&core, &table.trees().keys[BY_FEW]).unwrap());
+            update(&mut other, &table, RowId(105 + 1), &(105, Some(500), None));
+            other.commit().unwrap();
+        });
+        let found = read(&mut s, &t, locking(), 110, 100, way).unwrap();
+        assert_eq!(found, [110, 109, 108, 107, 106, 104, 103, 102, 101, 100], "{way:?}");
+        assert_eq!(hooks.waits.get(), 1);
+    }
+}
+
 /// Who watches under an older view learns of what was committed since, in memory and in runs.
 #[test]
 fn a_commit_since_the_view_is_told() {
