@@ -337,7 +337,13 @@ fn alter(core: &Core, built: Vec<BuiltIndexes>) -> Result<()> {
         core.views.publish(seq, seq.0);
         // Here, so that no commit comes between that was made for the trees of before.
         for (BuiltIndexes { table, before, indexes, .. }, memtables) in built.into_iter().zip(memtables) {
-            table.set_indexes(trees_with(core, &table, &before, indexes, memtables, appended.lsn), seq);
+            let trees = trees_with(core, &table, &before, indexes, memtables, appended.lsn);
+            #[cfg(test)]
+            crate::tests::hooks::reached("a table is about to have other trees");
+            table.set_indexes(trees, seq);
+            let now = table.trees();
+            let is_new = |tree: &&Arc<Tree<ByBytes>>| !before.keys.iter().any(|b| b.id == tree.id);
+            now.keys.iter().filter(is_new).for_each(|tree| tree.is_taken_in());
             altered.push((table, before));
         }
         appended.end
@@ -383,7 +389,7 @@ fn trees_with(
                 let tree = Tree::new(id, key_shape(&index.entry), memtable, lsn);
                 let handle = |run| RunHandle { seq: CommitSeq(lsn.0), ..RunHandle::committed(run) };
                 tree.edit(|state| runs.take().into_iter().map(handle).for_each(|run| state.add_run(run)));
-                core.due.take_in_tree(table, &tree);
+                core.due.expect_tree(table, &tree);
                 (Arc::new(index.usable_from(CommitSeq(lsn.0))), tree)
             }
         };

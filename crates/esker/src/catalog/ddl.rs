@@ -5,7 +5,7 @@
 //! the next start removes. Every statement can be repeated.
 
 use crate::catalog::index::Index;
-use crate::catalog::table::{indexes_of, Memtables, Table, TableDef, Trees};
+use crate::catalog::table::{indexes_of, with_tree, Memtables, Table, TableDef, Trees};
 use crate::core::Core;
 use crate::txn::prepared;
 use crate::upkeep::discard;
@@ -172,8 +172,11 @@ pub(crate) fn truncate_table(core: &Core, name: &str) -> Result<()> {
     // Of how many entries are alike nothing is known any more.
     let indexes = indexes_of(&entry, &core.options.collations).into_iter().map(|i| i.instead_of(&old.indexes));
     let trees = Trees::new(&entry, indexes.map(Arc::new).collect(), memtables, lsn);
-    core.due.take_in(&table, &trees);
+    core.due.expect(&table, &trees);
+    #[cfg(test)]
+    crate::tests::hooks::reached("a table is about to have other trees");
     table.set_trees(trees, CommitSeq(lsn.0));
+    table.trees().all().for_each(|tree| with_tree!(tree, tree => tree.is_taken_in()));
     drop(tables);
     discard::trees(core, &old);
     Ok(())

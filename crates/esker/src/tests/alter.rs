@@ -114,6 +114,30 @@ pub(super) fn is_sound_in(e: &Engine, name: &str, wanted: &[&str], rows: u64) {
     }
 }
 
+/// Lists are looked through just as an index is about to be its table's: it is in them afterwards.
+#[test]
+fn an_index_that_comes_while_lists_are_looked_through_is_listed() {
+    let e = open(&SimDisk::new(1), small());
+    let (t, _) = filled(&e, 100);
+    let built = built(&e, &t, &[keep(0, "x"), add("new", false, &[TEXT])]).unwrap();
+    let due = e.core.due.clone();
+    crate::tests::hooks::at("a table is about to have other trees", move || drop((due.to_merge(), due.take_to_save())));
+    e.alter_indexes(vec![built]).unwrap();
+    assert!(crate::tests::hooks::all_done());
+    let new = t.trees().keys[1].id;
+    assert!(e.core.due.to_merge().iter().any(|(_, tree)| tree.id() == new));
+    e.core.due.take_to_save();
+    e.sim_flush(&t).unwrap();
+    let mut s = e.session();
+    insert(&mut s, &t, 1000).unwrap();
+    s.commit().unwrap();
+    e.core.due.take_to_save();
+    crate::upkeep::flush::tree(&e.core, &t, &t.trees().keys[1]).unwrap();
+    assert!(e.core.due.take_to_save().tables.contains_key(&t.id), "its flush tells nobody");
+    // For the checkpoint that comes.
+    t.is_to_be_saved();
+}
+
 /// The rows that an index leads to.
 fn ids_by(s: &mut Session, t: &Arc<Table>, index: usize) -> Result<Vec<RowId>> {
     let options = ScanOptions { mask: t.all_columns(), ..ScanOptions::default() };

@@ -1,6 +1,7 @@
 //! The manifest's file: edits instead of the whole, what a torn one costs, and what a damaged one.
 
 use crate::tests::formats::{content, create, kill, open, open_with, put};
+use crate::tests::hooks;
 use crate::tests::support::{begun, insert_seven};
 use crate::tree::RunHandle;
 use crate::upkeep::flush::run_entry;
@@ -68,6 +69,28 @@ fn a_checkpoint_writes_what_changed() {
     let engine = open(&kill(engine, &disk)).unwrap();
     assert_eq!(engine.tables().len(), 999);
     assert_eq!((rows(&engine, "t0"), rows(&engine, "t9"), rows(&engine, "t10")), (1, 1, 0));
+}
+
+/// A checkpoint looks what is to be saved just as a table that is emptied has told of its new tree and has the old one still: it
+/// took the new one for one of before, and no later checkpoint was told of it.
+#[test]
+fn a_table_that_is_emptied_while_a_checkpoint_looks_is_saved_by_the_next() {
+    let disk = SimDisk::new(1);
+    let engine = open(&disk).unwrap();
+    let table = create(&engine, "t");
+    for _ in 0..2 {
+        insert_one(&engine, &table);
+        checkpoint::write(&engine.core).unwrap();
+    }
+    let due = engine.core.due.clone();
+    hooks::at("a table is about to have other trees", move || drop(due.take_to_save()));
+    engine.truncate_table("t").unwrap();
+    assert!(hooks::all_done());
+    insert_one(&engine, &table);
+    flush::tree(&engine.core, &table, &table.tree()).unwrap();
+    checkpoint::write(&engine.core).unwrap();
+    let engine = open(&kill(engine, &disk)).unwrap();
+    assert_eq!(rows(&engine, "t"), 1);
 }
 
 #[test]

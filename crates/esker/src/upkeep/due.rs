@@ -81,23 +81,22 @@ impl Due {
 
     /// From now on these trees of a table, which nobody else writes to yet, are looked at where there is cause.
     pub(crate) fn take_in(self: &Arc<Self>, table: &Arc<Table>, trees: &Trees) {
+        self.expect(table, trees);
+        trees.all().for_each(|tree| with_tree!(tree, tree => tree.is_taken_in()));
+    }
+
+    /// The same of trees that a table is about to get: [`Tree::is_taken_in`] once it has them. Who finds in a list what is none of
+    /// its table's takes it for one of before, and the tree, which takes itself for listed, would be in no list ever again.
+    pub(crate) fn expect(self: &Arc<Self>, table: &Arc<Table>, trees: &Trees) {
         table.is_of(self.engine);
         for tree in trees.all() {
-            with_tree!(tree, tree => self.take_in_tree(table, &tree));
+            with_tree!(tree, tree => self.expect_tree(table, &tree));
         }
     }
 
     /// The same of one tree.
-    pub(crate) fn take_in_tree<K: Stored>(self: &Arc<Self>, table: &Arc<Table>, tree: &Tree<K>) {
+    pub(crate) fn expect_tree<K: Stored>(self: &Arc<Self>, table: &Arc<Table>, tree: &Tree<K>) {
         let _ = tree.places.home.set((Home { id: table.id, table: Arc::downgrade(table) }, self.clone()));
-        tree.is_to_be_saved();
-        let state = tree.snapshot();
-        if !is_empty(&state) {
-            tree.has_something(&state.active);
-        }
-        if !state.runs.is_empty() || !state.marks.is_empty() {
-            tree.has_changed();
-        }
     }
 
     /// Trees with something in memory, with their tables; those that have become empty are listed no longer.
@@ -172,6 +171,18 @@ fn is_empty<K: Stored>(state: &TreeState<K>) -> bool {
 }
 
 impl<K: Stored> Tree<K> {
+    /// Its table has it, and lists tell of it.
+    pub(crate) fn is_taken_in(&self) {
+        self.is_to_be_saved();
+        let state = self.snapshot();
+        if !is_empty(&state) {
+            self.has_something(&state.active);
+        }
+        if !state.runs.is_empty() || !state.marks.is_empty() {
+            self.has_changed();
+        }
+    }
+
     /// A version was put into `active`, its memtable; said while its state is locked for reading.
     #[inline]
     pub(crate) fn has_something(&self, active: &Memtable<K>) {
