@@ -220,13 +220,13 @@ impl Engine {
     /// Commits a prepared transaction; false if there is none of this XID. Durable on return, as configured.
     pub fn commit_xid(&self, xid: &[u8]) -> Result<bool> {
         self.refuse_read_only()?;
-        prepared::commit(&self.core, xid)
+        prepared::commit(&self.core, xid, None)
     }
 
     /// Rolls a prepared transaction back; false if there is none of this XID. Durable on return.
     pub fn rollback_xid(&self, xid: &[u8]) -> Result<bool> {
         self.refuse_read_only()?;
-        prepared::rollback(&self.core, xid)
+        prepared::rollback(&self.core, xid, None)
     }
 
     fn refuse_read_only(&self) -> Result<()> {

@@ -55,6 +55,33 @@ fn a_checkpoint_in_the_middle_of_a_decision() {
     assert_eq!(count(&e, "t"), 1000, "an acknowledged transaction is lost");
 }
 
+/// Others decide a session's transaction, and another one is prepared under its XID: that is not the session's to decide.
+#[test]
+fn a_session_decides_none_but_its_own_transaction() {
+    for (commits, ends) in [(true, 0), (true, 1), (false, 0), (false, 1), (false, 2)] {
+        let (_disk, e, t) = one_table(options());
+        let (mut one, mut other) = (e.session(), e.session());
+        begin(&mut one);
+        insert(&mut one, &t, 1).unwrap();
+        one.prepare(b"x").unwrap();
+        assert!(e.rollback_xid(b"x").unwrap());
+        begin(&mut other);
+        insert(&mut other, &t, 2).unwrap();
+        other.prepare(b"x").unwrap();
+        match ends {
+            0 => assert!(one.commit().is_err()),
+            1 => one.rollback().unwrap(),
+            _ => one.detach_prepared(),
+        }
+        assert_eq!(count(&e, "t"), 0);
+        match commits {
+            true => other.commit().unwrap(),
+            false => other.rollback().unwrap(),
+        }
+        assert_eq!(count(&e, "t"), u64::from(commits));
+    }
+}
+
 /// Under another name a table may be opened by indexes in another order, and one that is emptied has other trees.
 #[test]
 fn a_table_of_what_is_prepared_stays_as_it_is_until_that_is_decided() {

@@ -301,8 +301,8 @@ impl Session {
                     None => self.rollback().map(|()| None),
                 }
             }
-            Current::Prepared { decision, .. } => {
-                let result = prepared::commit(&self.core, &decision.what.xid);
+            Current::Prepared { state, decision } => {
+                let result = prepared::commit(&self.core, &decision.what.xid, Some(state.id));
                 self.end_txn();
                 match result? {
                     true => Ok(None),
@@ -334,7 +334,9 @@ impl Session {
                 txn.rollback(&self.core);
                 Ok(())
             }
-            Current::Prepared { decision, .. } => prepared::rollback(&self.core, &decision.what.xid).map(|_| ()),
+            Current::Prepared { state, decision } => {
+                prepared::rollback(&self.core, &decision.what.xid, Some(state.id)).map(|_| ())
+            }
             // Too late.
             Current::Ordered { .. } => {
                 prepared::carry_out(&self.core);
@@ -348,10 +350,12 @@ impl Session {
 
     /// Lets go of a prepared transaction: its coordinator decides by XID. Any other stays.
     pub fn detach_prepared(&mut self) {
-        let Current::Prepared { decision, .. } = &self.current else { return };
-        if let Some(p) = self.core.prepared.lock().get_mut(&decision.what.xid) {
+        let Current::Prepared { state, decision } = &self.current else { return };
+        let mut prepared = self.core.prepared.lock();
+        if let Some(p) = prepared.get_mut(&decision.what.xid).filter(|p| p.is(Some(state.id))) {
             p.detached = true;
         }
+        drop(prepared);
         self.current = Current::None;
         self.presence.ended();
         self.view_slot.clear();

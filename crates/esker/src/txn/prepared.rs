@@ -41,6 +41,13 @@ pub(crate) struct Prepared {
     pub(crate) who: Committer,
 }
 
+impl Prepared {
+    /// Is it of this identity, if one is wanted? Once others have decided a session's, another one may be prepared under its XID.
+    pub(crate) fn is(&self, of: Option<TxnId>) -> bool {
+        of.is_none_or(|txn| self.state.id == txn)
+    }
+}
+
 /// A table that a prepared transaction has written in.
 pub(crate) struct PreparedTable {
     pub(crate) table: Arc<Table>,
@@ -113,7 +120,7 @@ pub(crate) fn lock_commits(core: &Core) -> MutexGuard<'_, ()> {
             #[cfg(test)]
             crate::tests::hooks::reached("a decision is carried out");
             // Not another one's that was prepared under this XID after others had decided the first.
-            let is_same = core.prepared.lock().get(&ordered.xid).is_some_and(|p| p.state.id == ordered.txn);
+            let is_same = is_prepared(core, &ordered.xid, Some(ordered.txn));
             if let Some(decided) = is_same.then(|| decide(core, &ordered.xid)).flatten() {
                 let is_first = ordered.done.set(decided).is_ok();
                 debug_assert!(is_first, "a decision was carried out twice");
@@ -148,13 +155,19 @@ fn decide(core: &Core, xid: &[u8]) -> Option<Decided> {
     Some(Decided { state, tables, _redo: redo, seq })
 }
 
-/// Commits a prepared transaction by its XID; false if there is none. Durable on return, as configured.
-pub(crate) fn commit(core: &Core, xid: &[u8]) -> Result<bool> {
+/// Is a transaction prepared under this XID, and [`of`](Prepared::is) this identity?
+fn is_prepared(core: &Core, xid: &[u8], of: Option<TxnId>) -> bool {
+    core.prepared.lock().get(xid).is_some_and(|p| p.is(of))
+}
+
+/// Commits a prepared transaction by its XID, and `of` this identity, if one is wanted; false if there is none. Durable on return, as
+/// configured.
+pub(crate) fn commit(core: &Core, xid: &[u8], of: Option<TxnId>) -> Result<bool> {
     core.writable.check_open()?;
     let turn = Moment::now();
     let decided = {
         let _commit = lock_commits(core);
-        decide(core, xid)
+        is_prepared(core, xid, of).then(|| decide(core, xid)).flatten()
     };
     let Some(decided) = decided else { return Ok(false) };
     let visible = turn.until_now(CommitPhase::Visible);
@@ -165,13 +178,16 @@ pub(crate) fn commit(core: &Core, xid: &[u8]) -> Result<bool> {
     Ok(true)
 }
 
-/// Rolls a prepared transaction back by its XID; false if there is none. Durable on return.
-pub(crate) fn rollback(core: &Core, xid: &[u8]) -> Result<bool> {
+/// Rolls a prepared transaction back by its XID, and `of` this identity, if one is wanted; false if there is none. Durable on return.
+pub(crate) fn rollback(core: &Core, xid: &[u8], of: Option<TxnId>) -> Result<bool> {
     core.writable.check_open()?;
     carry_out(core);
-    let Some(prepared) = core.prepared.lock().remove(xid) else {
-        return Ok(false);
+    let prepared = {
+        let mut prepared = core.prepared.lock();
+        let is_same = prepared.get(xid).is_some_and(|p| p.is(of));
+        is_same.then(|| prepared.remove(xid)).flatten()
     };
+    let Some(prepared) = prepared else { return Ok(false) };
     let mut record = Vec::with_capacity(16);
     Record::Rollback { txn: prepared.state.id }.encode(&mut record);
     let appended = core.wal.append_reserved(prepared.credit, &record);
