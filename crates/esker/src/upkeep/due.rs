@@ -271,9 +271,12 @@ impl Table {
         self.trees().all().for_each(|tree| with_tree!(tree, tree => tree.assert_listed()));
     }
 
-    /// Is it told that the manifest may say something else of it?
+    /// Is it told that the manifest may say something else of it? The list says so, not the trees' own marks, which may be wrong.
     pub(crate) fn will_be_saved(&self) -> bool {
-        self.trees().all().any(|tree| with_tree!(tree, tree => tree.places.to_save.load(Ordering::SeqCst)))
+        let is_told = |(_, due): &(Home, Arc<Due>), id: TreeId| due.to_save.lock().contains_key(&id);
+        self.trees()
+            .all()
+            .any(|tree| with_tree!(tree, tree => tree.places.home.get().is_some_and(|h| is_told(h, tree.id))))
     }
 }
 
