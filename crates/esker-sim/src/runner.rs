@@ -23,7 +23,7 @@ const SCENARIOS: u64 = 19;
 const EXHAUSTIVE: u64 = 100;
 /// A scenario that has not reached what it must goes on for so many times the seeds it was to run by default.
 const PATIENCE: u64 = 4;
-/// Of those that run few by default, as many threads do in each, for so many: what they reach is a matter of chance.
+/// For so many at least: what real threads reach is a matter of chance, and scenarios that have them run few by default.
 const LEAST_SEEDS: u64 = 120;
 /// A seed in which nothing happens for so long hangs.
 const HANGS: Duration = Duration::from_secs(240);

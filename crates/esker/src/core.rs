@@ -87,7 +87,7 @@ pub(crate) struct Parts {
 impl Core {
     pub(crate) fn new(parts: Parts) -> Arc<Core> {
         let due = Due::new();
-        parts.tables.values().for_each(|table| due.take_in(table, &table.trees()));
+        parts.tables.values().for_each(|table| due.take_in(table));
         let shown = parts.tables.values().map(|table| (table.id, table.clone())).collect();
         let visible = esker_format::CommitSeq(parts.wal.end_lsn().0.saturating_sub(1));
         let core = Arc::new(Core {

@@ -341,13 +341,11 @@ fn alter(core: &Core, built: Vec<BuiltIndexes>) -> Result<()> {
             #[cfg(test)]
             crate::tests::hooks::reached("a table is about to have other trees");
             table.set_indexes(trees, seq);
-            let now = table.trees();
-            let is_new = |tree: &&Arc<Tree<ByBytes>>| !before.keys.iter().any(|b| b.id == tree.id);
-            now.keys.iter().filter(is_new).for_each(|tree| tree.is_taken_in());
             altered.push((table, before));
         }
         appended.end
     };
+    altered.iter().for_each(|(table, _)| table.is_taken_in());
     core.wal.wait_durable(end)?;
     drop(tables);
     for (table, before) in altered {

@@ -5,7 +5,7 @@
 //! the next start removes. Every statement can be repeated.
 
 use crate::catalog::index::Index;
-use crate::catalog::table::{indexes_of, with_tree, Memtables, Table, TableDef, Trees};
+use crate::catalog::table::{indexes_of, Memtables, Table, TableDef, Trees};
 use crate::core::Core;
 use crate::txn::prepared;
 use crate::upkeep::discard;
@@ -99,7 +99,7 @@ pub(crate) fn create_table(
     let trees = Trees::new(&entry, indexes_of(&entry, collations).into_iter().map(Arc::new).collect(), memtables, lsn);
     trees.auto_increment.raise(counts_from);
     let table = Table::new(&entry, trees);
-    core.due.take_in(&table, &table.trees());
+    core.due.take_in(&table);
     core.shown.lock().insert(table.id, table.clone());
     tables.insert(name.to_owned(), table);
     Ok(())
@@ -176,7 +176,7 @@ pub(crate) fn truncate_table(core: &Core, name: &str) -> Result<()> {
     #[cfg(test)]
     crate::tests::hooks::reached("a table is about to have other trees");
     table.set_trees(trees, CommitSeq(lsn.0));
-    table.trees().all().for_each(|tree| with_tree!(tree, tree => tree.is_taken_in()));
+    table.is_taken_in();
     drop(tables);
     discard::trees(core, &old);
     Ok(())

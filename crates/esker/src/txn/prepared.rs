@@ -119,9 +119,7 @@ pub(crate) fn lock_commits(core: &Core) -> MutexGuard<'_, ()> {
         core.decisions.carry_out(|ordered| {
             #[cfg(test)]
             crate::tests::hooks::reached("a decision is carried out");
-            // Not another one's that was prepared under this XID after others had decided the first.
-            let is_same = is_prepared(core, &ordered.xid, Some(ordered.txn));
-            if let Some(decided) = is_same.then(|| decide(core, &ordered.xid)).flatten() {
+            if let Some(decided) = decide(core, &ordered.xid, Some(ordered.txn)) {
                 let is_first = ordered.done.set(decided).is_ok();
                 debug_assert!(is_first, "a decision was carried out twice");
             }
@@ -141,11 +139,18 @@ impl Drop for StopOnPanic<'_> {
     }
 }
 
-/// Commits what was prepared, under the commit lock.
-fn decide(core: &Core, xid: &[u8]) -> Option<Decided> {
+/// What is prepared under this XID is taken away, if it is [`of`](Prepared::is) this identity.
+fn take(core: &Core, xid: &[u8], of: Option<TxnId>) -> Option<Prepared> {
+    let mut prepared = core.prepared.lock();
+    let is_meant = prepared.get(xid).is_some_and(|p| p.is(of));
+    is_meant.then(|| prepared.remove(xid)).flatten()
+}
+
+/// Commits what was prepared, under the commit lock; `of`: see [`take`].
+fn decide(core: &Core, xid: &[u8], of: Option<TxnId>) -> Option<Decided> {
     let mut record = Vec::with_capacity(commit::DECISION_BYTES);
     // Taken away only under the commit lock: a checkpoint logs it again, or finds the decision in the log.
-    let Prepared { state, tables, credit, redo, who, .. } = core.prepared.lock().remove(xid)?;
+    let Prepared { state, tables, credit, redo, who, .. } = take(core, xid, of)?;
     Record::CommitPrepared { txn: state.id }.encode(&mut record);
     let appended = core.wal.append_reserved(credit, &record);
     let seq = CommitSeq(appended.lsn.0);
@@ -155,11 +160,6 @@ fn decide(core: &Core, xid: &[u8]) -> Option<Decided> {
     Some(Decided { state, tables, _redo: redo, seq })
 }
 
-/// Is a transaction prepared under this XID, and [`of`](Prepared::is) this identity?
-fn is_prepared(core: &Core, xid: &[u8], of: Option<TxnId>) -> bool {
-    core.prepared.lock().get(xid).is_some_and(|p| p.is(of))
-}
-
 /// Commits a prepared transaction by its XID, and `of` this identity, if one is wanted; false if there is none. Durable on return, as
 /// configured.
 pub(crate) fn commit(core: &Core, xid: &[u8], of: Option<TxnId>) -> Result<bool> {
@@ -167,7 +167,7 @@ pub(crate) fn commit(core: &Core, xid: &[u8], of: Option<TxnId>) -> Result<bool>
     let turn = Moment::now();
     let decided = {
         let _commit = lock_commits(core);
-        is_prepared(core, xid, of).then(|| decide(core, xid)).flatten()
+        decide(core, xid, of)
     };
     let Some(decided) = decided else { return Ok(false) };
     let visible = turn.until_now(CommitPhase::Visible);
@@ -182,12 +182,7 @@ pub(crate) fn commit(core: &Core, xid: &[u8], of: Option<TxnId>) -> Result<bool>
 pub(crate) fn rollback(core: &Core, xid: &[u8], of: Option<TxnId>) -> Result<bool> {
     core.writable.check_open()?;
     carry_out(core);
-    let prepared = {
-        let mut prepared = core.prepared.lock();
-        let is_same = prepared.get(xid).is_some_and(|p| p.is(of));
-        is_same.then(|| prepared.remove(xid)).flatten()
-    };
-    let Some(prepared) = prepared else { return Ok(false) };
+    let Some(prepared) = take(core, xid, of) else { return Ok(false) };
     let mut record = Vec::with_capacity(16);
     Record::Rollback { txn: prepared.state.id }.encode(&mut record);
     let appended = core.wal.append_reserved(prepared.credit, &record);

@@ -79,13 +79,13 @@ impl Due {
         })
     }
 
-    /// From now on these trees of a table, which nobody else writes to yet, are looked at where there is cause.
-    pub(crate) fn take_in(self: &Arc<Self>, table: &Arc<Table>, trees: &Trees) {
-        self.expect(table, trees);
-        trees.all().for_each(|tree| with_tree!(tree, tree => tree.is_taken_in()));
+    /// From now on the trees of a table, which nobody else knows yet, are looked at where there is cause.
+    pub(crate) fn take_in(self: &Arc<Self>, table: &Arc<Table>) {
+        self.expect(table, &table.trees());
+        table.is_taken_in();
     }
 
-    /// The same of trees that a table is about to get: [`Tree::is_taken_in`] once it has them. Who finds in a list what is none of
+    /// The same, but for the lists, of trees that a table is about to get: [`Table::is_taken_in`] once it has them. Who finds in a list what is none of
     /// its table's takes it for one of before, and the tree, which takes itself for listed, would be in no list ever again.
     pub(crate) fn expect(self: &Arc<Self>, table: &Arc<Table>, trees: &Trees) {
         table.is_of(self.engine);
@@ -269,6 +269,11 @@ impl Table {
     /// Asserts that what its trees have in memory was told.
     pub(crate) fn assert_listed(&self) {
         self.trees().all().for_each(|tree| with_tree!(tree, tree => tree.assert_listed()));
+    }
+
+    /// It has its trees, and lists tell of them.
+    pub(crate) fn is_taken_in(&self) {
+        self.trees().all().for_each(|tree| with_tree!(tree, tree => tree.is_taken_in()));
     }
 
     /// Is it told that the manifest may say something else of it? The list says so, not the trees' own marks, which may be wrong.
