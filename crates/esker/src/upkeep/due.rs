@@ -264,16 +264,18 @@ impl<K: Stored> Tree<K> {
     }
 }
 
+impl Table {
+    /// It has its trees, and lists tell of them.
+    pub(crate) fn is_taken_in(&self) {
+        self.trees().all().for_each(|tree| with_tree!(tree, tree => tree.is_taken_in()));
+    }
+}
+
 #[cfg(debug_assertions)]
 impl Table {
     /// Asserts that what its trees have in memory was told.
     pub(crate) fn assert_listed(&self) {
         self.trees().all().for_each(|tree| with_tree!(tree, tree => tree.assert_listed()));
-    }
-
-    /// It has its trees, and lists tell of them.
-    pub(crate) fn is_taken_in(&self) {
-        self.trees().all().for_each(|tree| with_tree!(tree, tree => tree.is_taken_in()));
     }
 
     /// Is it told that the manifest may say something else of it? The list says so, not the trees' own marks, which may be wrong.
