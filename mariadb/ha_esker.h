@@ -240,6 +240,8 @@ private:
   uint32 image_bytes_= 0;
   /* Row that was read or written last. */
   uint64_t row_id_= 0;
+  /* A scan begins behind this row. */
+  uint64_t scan_behind_= 0;
   /* The server checks some of the keys by reading, after each write: no row may wait in the stage. */
   bool server_checks_= false;
   /* It has made the handler by which the server takes such a row out again. */

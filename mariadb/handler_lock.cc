@@ -67,9 +67,17 @@ int ha_esker::external_lock(THD *thd, int lock_type)
   return error;
 }
 
-/* What was read ahead by an index is what another statement sees. */
+/* What was read ahead is what another statement sees: HANDLER's table stays open over many. */
 void ha_esker::begin_statement()
 {
+  if (unlikely(scan_cursor_ != nullptr))
+  {
+    es_cursor_close(scan_cursor_);
+    scan_cursor_= nullptr;
+    scan_behind_= row_id_;
+    batch_start_= next_image_= fast_end_= batch_end_= nullptr;
+    next_id_= nullptr;
+  }
   if (!index_cursor_)
     return;
   other_statement_= true;

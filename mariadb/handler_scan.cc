@@ -27,6 +27,9 @@ int ha_esker::rnd_init(bool scan)
 {
   ESKER_CALLED();
   end_cursors();
+  scan_behind_= 0;
+  if (scan)
+    row_id_= 0;
   int error= 0;
   if (!session(&error))
     return error;
@@ -114,7 +117,7 @@ int ha_esker::open_cursor(EsCursor **cursor, bool scan)
   if (!s)
     return error;
   EsScanOptions options= scan_options(scan);
-  return fail(s, (scan ? es_scan_open : es_fetch_open)(s, table_, &options, cursor));
+  return fail(s, scan ? es_scan_open(s, table_, scan_behind_, &options, cursor) : es_fetch_open(s, table_, &options, cursor));
 }
 
 int ha_esker::rnd_next(uchar *buf)

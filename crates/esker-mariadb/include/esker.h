@@ -1318,11 +1318,15 @@ int64_t es_own_rows(const EsSession *session, const EsTable *table);
 /// `session` and `table` are open.
 void es_unlock_row(EsSession *session, const EsTable *table, uint64_t row_id);
 
-/// Begins a scan, for `es_cursor_next_batch`. `*cursor` is written only if it succeeds.
+/// Begins a scan, for `es_cursor_next_batch`, of the rows behind one; 0: of all. `*cursor` is written only if it succeeds.
 ///
 /// # Safety
 /// `options->columns` are `columns_bytes` bytes or NULL; needed for the call only.
-EsStatus es_scan_open(EsSession *session, const EsTable *table, const EsScanOptions *options, EsCursor **cursor);
+EsStatus es_scan_open(EsSession *session,
+                      const EsTable *table,
+                      uint64_t behind,
+                      const EsScanOptions *options,
+                      EsCursor **cursor);
 
 /// A cursor for `es_cursor_fetch` alone. `*cursor` is written only if it succeeds.
 ///

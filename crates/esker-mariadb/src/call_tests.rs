@@ -149,7 +149,7 @@ impl Opened {
         };
         let mut cursor = null_mut();
         // SAFETY: as the header asks.
-        let status = unsafe { es_scan_open(self.session, self.table, &options, &mut cursor) };
+        let status = unsafe { es_scan_open(self.session, self.table, 0, &options, &mut cursor) };
         (status, cursor)
     }
 

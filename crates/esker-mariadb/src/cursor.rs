@@ -109,7 +109,7 @@ unsafe fn open(
     table: *const EsTable,
     options: *const EsScanOptions,
     cursor: *mut *mut EsCursor,
-    how: fn(&mut Session, &Arc<Table>, ScanOptions) -> esker::Result<Cursor>,
+    how: impl FnOnce(&mut Session, &Arc<Table>, ScanOptions) -> esker::Result<Cursor>,
 ) -> EsStatus {
     // SAFETY: the caller's promise.
     let (session, table, options, cursor) =
@@ -123,7 +123,7 @@ unsafe fn open(
     })
 }
 
-/// Begins a scan, for `es_cursor_next_batch`. `*cursor` is written only if it succeeds.
+/// Begins a scan, for `es_cursor_next_batch`, of the rows behind one; 0: of all. `*cursor` is written only if it succeeds.
 ///
 /// # Safety
 /// `options->columns` are `columns_bytes` bytes or NULL; needed for the call only.
@@ -131,11 +131,12 @@ unsafe fn open(
 pub unsafe extern "C" fn es_scan_open(
     session: *mut EsSession,
     table: *const EsTable,
+    behind: u64,
     options: *const EsScanOptions,
     cursor: *mut *mut EsCursor,
 ) -> EsStatus {
     // SAFETY: the caller's promise.
-    unsafe { open(session, table, options, cursor, Session::scan) }
+    unsafe { open(session, table, options, cursor, |s, table, options| s.scan_behind(table, RowId(behind), options)) }
 }
 
 /// A cursor for `es_cursor_fetch` alone. `*cursor` is written only if it succeeds.

@@ -101,15 +101,21 @@ pub struct Cursor {
 impl Session {
     /// Begins a scan of `table`, under this session's view or, if it locks, of the newest versions.
     pub fn scan(&mut self, table: &Arc<Table>, options: ScanOptions) -> Result<Cursor> {
+        self.scan_behind(table, RowId::ZERO, options)
+    }
+
+    /// The same of the rows behind this one, there or not: for who goes on with a scan under another view.
+    pub fn scan_behind(&mut self, table: &Arc<Table>, row: RowId, options: ScanOptions) -> Result<Cursor> {
         self.works_on(&table.work, Kind::Read);
         self.seal_for_read(table)?;
         let view = if options.lock.is_some() { self.latest_view()? } else { self.read_view()? };
         self.check_rebuilt(table)?;
         count(Counter::Scans, 1);
         let mut cursor = Cursor::new(self, table, options, view);
+        let from = RowId(row.0.saturating_add(1));
         match cursor.options.lock {
-            Some(_) => cursor.read_newest(self, RowId(1))?,
-            None => cursor.read_from(self, view, RowId(1))?,
+            Some(_) => cursor.read_newest(self, from)?,
+            None => cursor.read_from(self, view, from)?,
         }
         Ok(cursor)
     }

@@ -5,13 +5,36 @@ use crate::Engine;
 
 /// What a locking scan gives.
 fn locked(session: &mut Session, table: &Arc<Table>, options: ScanOptions) -> Result<Vec<u64>> {
-    let mut cursor = session.scan(table, options)?;
+    let cursor = session.scan(table, options)?;
+    rows_of(cursor, session)
+}
+
+fn rows_of(mut cursor: Cursor, session: &mut Session) -> Result<Vec<u64>> {
     let mut rows = Vec::new();
     loop {
         match cursor.next_batch(session)?.ids {
             [] => return Ok(rows),
             ids => rows.extend(ids.iter().map(|id| id.0)),
         }
+    }
+}
+
+#[test]
+fn a_scan_begins_behind_a_row_there_or_not() {
+    let (engine, table) = engine();
+    fill_and_commit(&engine, &table, 5);
+    let mut s = begun(&engine, false);
+    s.delete(&table, RowId(3)).unwrap();
+    for options in [ScanOptions { mask: table.all_columns(), ..ScanOptions::default() }, locking()] {
+        let mut behind = |row| {
+            let cursor = s.scan_behind(&table, RowId(row), options.clone()).unwrap();
+            rows_of(cursor, &mut s).unwrap()
+        };
+        assert_eq!(behind(0), [1, 2, 4, 5]);
+        assert_eq!(behind(2), [4, 5]);
+        assert_eq!(behind(3), [4, 5], "behind one that is gone");
+        assert_eq!(behind(5), [0u64; 0]);
+        assert_eq!(behind(u64::MAX), [0u64; 0]);
     }
 }
 

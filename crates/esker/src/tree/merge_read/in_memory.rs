@@ -8,6 +8,9 @@ use crate::{Error, Result};
 use esker_base::counters::{count, Counter};
 use std::sync::Arc;
 
+/// Room for so many keys is made at once.
+const AT_ONCE: usize = 128;
+
 /// Consecutive keys of a memtable, of each the version that is seen.
 pub(crate) struct MemSpan<K: Stored> {
     /// Keeps them.
@@ -70,6 +73,9 @@ impl<K: Stored> MergeRead<K> {
             let Some((order, version)) = mem.visible(node, self.view).filter(|(_, v)| !v.tombstone) else { break };
             if *own.get_or_insert(order.is_own()) != order.is_own() {
                 break;
+            }
+            if found.is_empty() {
+                found.reserve(most.min(AT_ONCE));
             }
             // SAFETY: keys and versions live as long as the memtable, which the span holds.
             found.push(unsafe { (node.key_for_ever(), std::mem::transmute::<&[u8], &'static [u8]>(version.value())) });
