@@ -18,6 +18,7 @@ use crate::txn::writers::Writers;
 use crate::upkeep::background::Signals;
 use crate::upkeep::due::Due;
 use crate::upkeep::manifest::Written;
+use crate::upkeep::next_flush::Flushes;
 use crate::writable::Writable;
 use crate::write::large::{Budget, Pool};
 use crate::{Error, Result};
@@ -63,6 +64,7 @@ pub(crate) struct Core {
     /// Space in the log for a DROP TABLE on a full disk.
     pub(crate) drop_space: Mutex<Option<esker_wal::Credit>>,
     pub(crate) signals: Signals,
+    pub(crate) flushes: Flushes,
     pub(crate) due: Arc<Due>,
     pub(crate) lock_guard: Mutex<Option<Box<dyn esker_io::LockGuard>>>,
 }
@@ -115,6 +117,7 @@ impl Core {
             manifest: Mutex::new(&order::MANIFEST, Written::found(parts.generation)),
             drop_space: Mutex::new(&order::DROP_SPACE, None),
             signals: Signals::new(parts.options.host.now()),
+            flushes: Flushes::new(),
             due,
             lock_guard: Mutex::new(&order::FOLDER, Some(parts.lock_guard)),
             host: parts.options.host.clone(),

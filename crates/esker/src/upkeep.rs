@@ -9,6 +9,7 @@ pub(crate) mod due;
 pub(crate) mod flush;
 pub(crate) mod manifest;
 pub(crate) mod merge;
+pub(crate) mod next_flush;
 pub(crate) mod policy;
 pub(crate) mod pressure;
 

@@ -14,6 +14,7 @@ use esker_format::{Lsn, TxnId};
 use std::sync::{Arc, OnceLock};
 
 /// What the memtables of a tree take.
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct InMemory {
     /// What a flush would free.
     pub(crate) flushable_bytes: u64,

@@ -8,16 +8,15 @@
 //! memory. A panic stops writing.
 
 use crate::catalog::ddl;
-use crate::catalog::table::{with_tree, AnyTree, Table};
+use crate::catalog::table::with_tree;
 use crate::core::Core;
 use crate::host::{wait_for, Host};
 use crate::options::{Background, Level};
-use crate::tree::looks::READ_REST;
 use crate::tree::run::cache::AnyRun;
 use crate::txn::prepared;
+use crate::upkeep::next_flush::{oldest_wanted, Turn};
 use crate::upkeep::{checkpoint, flush, merge, pressure};
 use crate::{Error, Result};
-use esker_base::counters::{count, Counter};
 use esker_base::lock::{order, Condvar, Mutex, Site};
 use esker_format::{Lsn, TreeId};
 use esker_memory::{charged, Account};
@@ -32,12 +31,6 @@ const TICK: Duration = Duration::from_millis(100);
 pub(crate) const MOST_WAIT_TICKS: u32 = 100;
 /// Time between syncs of what commits did not wait for, and between looks at memory that nobody needs.
 const SECOND: Duration = Duration::from_secs(1);
-/// A tree to which nothing was written for so long is at rest.
-pub(crate) const REST: Duration = Duration::from_secs(10);
-/// Memtables of a tree at rest are flushed from this share of a run on: one in ...
-const REST_SHARE: u64 = 32;
-/// From so much less on, if readers have paid for it: one in ...
-const PAID_SHARE: u64 = 16;
 /// Longest pause after errors, in ticks.
 const MOST_PAUSE_TICKS: u32 = 100;
 /// Threads that flush.
@@ -99,11 +92,6 @@ pub(crate) struct Signals {
     /// of another's tree.
     trouble: Mutex<Option<(ThreadId, Error)>>,
     flush_done: Condvar,
-    /// Trees that a background thread flushes now.
-    flushing: Mutex<HashSet<TreeId>>,
-    /// Bytes of memtables that a flush would free, and that it would carry on, as of the last look.
-    flushable_bytes: AtomicU64,
-    pinned_bytes: AtomicU64,
     trash: Mutex<Vec<Arc<dyn AnyRun>>>,
     requests: Mutex<Vec<Request>>,
     /// How far merging is behind in all trees, as of its last round, in bytes.
@@ -128,9 +116,6 @@ impl Signals {
             log_wanted: Bell::new(&order::BACKGROUND_LOG_WANTED),
             trouble: Mutex::new(&order::BACKGROUND_TROUBLE, None),
             flush_done: Condvar::new(),
-            flushing: Mutex::new(&order::BACKGROUND_FLUSHING, HashSet::new()),
-            flushable_bytes: AtomicU64::new(0),
-            pinned_bytes: AtomicU64::new(0),
             trash: Mutex::new(&order::BACKGROUND_TRASH, Vec::new()),
             requests: Mutex::new(&order::BACKGROUND_REQUESTS, Vec::new()),
             merge_debt_bytes: AtomicU64::new(0),
@@ -182,16 +167,8 @@ impl Signals {
         Ok(())
     }
 
-    pub(crate) fn flushable_bytes(&self) -> u64 {
-        self.flushable_bytes.load(Ordering::Relaxed)
-    }
-
     pub(crate) fn merge_debt_bytes(&self) -> u64 {
         self.merge_debt_bytes.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn pinned_bytes(&self) -> u64 {
-        self.pinned_bytes.load(Ordering::Relaxed)
     }
 
     /// Is the engine being closed?
@@ -264,6 +241,7 @@ pub(crate) fn end(core: &Core) {
 pub(crate) fn stop(core: &Core) {
     end(core);
     core.signals.trash.lock().clear();
+    core.flushes.forget();
     answer_requests(core);
 }
 
@@ -458,18 +436,16 @@ fn free_space(core: &Core) {
 fn flush_what_is_due(core: &Core) -> Result<()> {
     tell_unread(core);
     let (mut failed, mut error) = (HashSet::new(), None);
-    while let Some((table, tree)) = next_flush(core, &failed) {
-        let flushed = with_tree!(&tree, tree => flush::tree(core, &table, tree));
-        core.signals.flushing.lock().remove(&tree.id());
-        match flushed {
+    while let Some(turn) = Turn::take(core, &failed) {
+        match with_tree!(turn.tree(), tree => flush::tree(core, turn.table(), tree)) {
             Ok(()) => {}
             Err(e) if e.stops_writing() => return Err(e),
             Err(e) => {
-                failed.insert(tree.id());
+                failed.insert(turn.tree().id());
                 error = Some(e);
             }
         }
-        look_at_memory(core);
+        drop(turn);
         core.signals.flush_done.notify_all();
         if core.signals.stopping() {
             return Ok(());
@@ -477,69 +453,6 @@ fn flush_what_is_due(core: &Core) -> Result<()> {
     }
     shorten_log(core)?;
     error.map_or(Ok(()), Err)
-}
-
-/// The tree that should be flushed next, noted as being flushed: the largest while memtables take too much, the one that
-/// keeps the log from being shortened, one that nobody writes to any more.
-fn next_flush(core: &Core, failed: &HashSet<TreeId>) -> Option<(Arc<Table>, AnyTree)> {
-    let mut flushing = core.signals.flushing.lock();
-    let trees = look_at_memory(core);
-    let busy: u64 = trees.iter().filter(|t| flushing.contains(&t.1.id())).map(|t| t.2).sum();
-    let total: u64 = trees.iter().map(|t| t.2).sum();
-    let idle = || trees.iter().filter(|t| !flushing.contains(&t.1.id()) && !failed.contains(&t.1.id()));
-    let mut found = None;
-    if total - busy > pressure::memtable_budget(core) {
-        // Never one of nothing, which would be due for ever where those that hold the memory cannot be flushed.
-        found = idle().filter(|t| t.2 > 0).max_by_key(|t| t.2);
-    }
-    if found.is_none() {
-        let horizon = core.views.horizon();
-        found = idle().find(|t| t.1.dead_wants_flush(horizon));
-    }
-    if let (None, Some(oldest)) = (found, oldest_wanted(core)) {
-        found = idle()
-            .filter_map(|t| Some((t, t.1.needs_from()?)))
-            .filter(|(_, needed)| *needed < oldest)
-            .min_by_key(|(_, needed)| *needed)
-            .map(|(t, _)| t);
-    }
-    // A look at each, also where it has little or something else comes first.
-    let (least, now) = ((core.options.run_bytes / REST_SHARE).max(1), core.host.now());
-    let is_paid = |t: &&(_, AnyTree, u64)| t.2 >= (least / PAID_SHARE).max(1) && t.1.flush_paid_by_looks() >= t.2;
-    let rests = |t: &&(_, AnyTree, u64)| t.1.rests(REST, now) && t.2 >= least;
-    let rested: Vec<_> = idle().filter(|t| rests(t) || (t.1.rests(READ_REST, now) && is_paid(t))).collect();
-    if found.is_none() {
-        found = rested.first().copied();
-        count(Counter::FlushesAtRest, u64::from(found.is_some()));
-    }
-    let (table, tree, _) = found?;
-    let (table, tree) = (table.clone(), tree.clone());
-    flushing.insert(tree.id());
-    Some((table, tree))
-}
-
-/// Trees with something in memory, with the bytes that a flush of each would free. What open cursors pin and what transactions have to
-/// themselves does not count.
-fn look_at_memory(core: &Core) -> Vec<(Arc<Table>, AnyTree, u64)> {
-    let (mut total, mut pinned) = (0, 0);
-    let mut list = Vec::new();
-    for (table, tree) in core.due.in_memory() {
-        let memory = tree.in_memory();
-        pinned += memory.pinned_bytes;
-        total += memory.flushable_bytes;
-        list.push((table, tree, memory.flushable_bytes));
-    }
-    core.signals.flushable_bytes.store(total, Ordering::Relaxed);
-    core.signals.pinned_bytes.store(pinned, Ordering::Relaxed);
-    list
-}
-
-/// Memtables that need the log from before this position are to be flushed, if any are.
-fn oldest_wanted(core: &Core) -> Option<Lsn> {
-    let most = pressure::most_tail_bytes(core);
-    let end = core.wal.end_lsn();
-    let tail = end.0.saturating_sub(core.signals.replay_from().0);
-    (tail > most / 4 * 3).then_some(Lsn(end.0.saturating_sub(most / 2)))
 }
 
 /// Writes a manifest if that makes the log's tail shorter and it has become long; true if it did.

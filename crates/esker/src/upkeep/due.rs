@@ -324,11 +324,11 @@ mod tests {
         // One that is written to, and one that a mark empties.
         commit_rows(&mut s, &tables[7], 2);
         assert!((1..9).contains(&looks(&e.core)));
-        assert!(e.core.signals.flushable_bytes() > 0);
+        assert!(e.core.flushes.flushable_bytes() > 0);
         flush::tree(&e.core, &tables[7], &tables[7].tree()).unwrap();
         looks(&e.core);
         assert_eq!(looks(&e.core), 0);
-        assert_eq!(e.core.signals.flushable_bytes(), 0);
+        assert_eq!(e.core.flushes.flushable_bytes(), 0);
         // Runs that came since the last look are merged.
         for _ in 0..20 {
             commit_rows(&mut s, &tables[7], 2);

@@ -189,7 +189,7 @@ impl<'a, K: Stored> Flush<'a, K> {
         let mut all: Vec<_> = open.iter().map(|(txn, bytes)| (*bytes, *txn)).collect();
         all.sort_unstable_by(|a, b| b.cmp(a));
         let mut left: usize = all.iter().map(|a| a.0).sum();
-        let elsewhere = self.core.signals.pinned_bytes();
+        let elsewhere = self.core.flushes.pinned_bytes();
         let most = (pressure::memtable_budget(self.core) / CARRIED_SHARE).saturating_sub(elsewhere) as usize;
         let mut movers = Vec::new();
         for (bytes, txn) in all {

@@ -58,7 +58,7 @@ pub(crate) fn outgrows_memtables(core: &Core, bytes: u64) -> bool {
 /// more. With the budget of large writes, the log's buffers and the least of the cache that makes the limit.
 pub(crate) fn wait_for_memory(core: &Core, gone: impl Fn() -> bool) -> Result<()> {
     let most = most_memtable_bytes(core);
-    let crowded = || charged(Account::Memtable) > most && core.signals.flushable_bytes() > most;
+    let crowded = || charged(Account::Memtable) > most && core.flushes.flushable_bytes() > most;
     if !crowded() || core.options.background == Background::Inline {
         return Ok(());
     }

@@ -5,6 +5,7 @@ use crate::host::{Machine, SimHost};
 use crate::tests::support::{
     begin, count, fill, fixed, image, insert, insert_wide, make, open, open_with, options, small, wide,
 };
+use crate::upkeep::next_flush::REST;
 use crate::{FlushMode, Options};
 use esker_format::RowId;
 use esker_io::{IoError, IoKind, SimDisk};

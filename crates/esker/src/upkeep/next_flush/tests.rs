@@ -1,0 +1,86 @@
+//! How often all trees are looked at, by the count of trees.
+
+use super::*;
+use crate::host::{Host, SimHost};
+use crate::tests::tables::{commit_rows, def, open_on, options};
+use crate::upkeep::background::one_round;
+use crate::{Engine, Options};
+use esker_io::SimDisk;
+use std::thread::JoinHandle;
+
+const TABLES: u64 = 300;
+
+/// Tables with some 12 KiB in memory each, and memory enough for them.
+fn many_tables(options: Options) -> Engine {
+    let e = open_on(Arc::new(SimDisk::new(1)), Options { memory_limit_bytes: 1 << 30, ..options });
+    let mut s = e.session();
+    for n in 0..TABLES {
+        e.create_table(&format!("t{n}"), &def()).unwrap();
+        commit_rows(&mut s, &e.open_table(&format!("t{n}")).unwrap(), 100);
+    }
+    e
+}
+
+fn looks(e: &Engine) -> u64 {
+    e.core.due.looks.load(Ordering::Relaxed)
+}
+
+fn with_runs(e: &Engine) -> u64 {
+    e.core.trees().iter().filter(|(_, tree)| tree.in_memory().flushable_bytes == 0).count() as u64
+}
+
+#[test]
+fn a_look_finds_many_to_flush() {
+    let e = many_tables(options());
+    assert_eq!(with_runs(&e), 0);
+    let before = looks(&e);
+    // Of four parts one is for memtables.
+    e.set_memory_limit(4 << 20);
+    one_round(&e.core).unwrap();
+    let flushed = with_runs(&e);
+    assert!(flushed > TABLES / 2, "{flushed} tables were flushed");
+    assert!(e.core.flushes.flushable_bytes() <= 1 << 20);
+    let most = flushed.div_ceil(MOST_CHOSEN as u64) + 2;
+    assert!(looks(&e) - before <= most * TABLES, "{} looks at {TABLES} trees", looks(&e) - before);
+}
+
+/// A clock that goes on at each look at it; and threads that do nothing.
+#[derive(Debug)]
+struct Slow(Arc<SimHost>);
+
+impl Host for Slow {
+    fn now(&self) -> Duration {
+        self.0.pass(Duration::from_millis(10));
+        self.0.now()
+    }
+
+    fn unix(&self) -> Duration {
+        self.0.unix()
+    }
+
+    fn sleep(&self, time: Duration) {
+        self.0.sleep(time);
+    }
+
+    fn spawn(&self, name: &str, _: Box<dyn FnOnce() + Send>) -> std::io::Result<JoinHandle<()>> {
+        std::thread::Builder::new().name(name.to_owned()).spawn(|| {})
+    }
+}
+
+/// The time of a look, here 20 ms or more, is a small share of all.
+#[test]
+fn looks_that_take_long_are_rare_unless_memory_is_short() {
+    let time = SimHost::new();
+    let host = Arc::new(Slow(time.clone()));
+    let e = many_tables(Options { background: Background::Threads, host, ..options() });
+    let (before, rounds) = (looks(&e), 100);
+    let none = HashSet::new();
+    for _ in 0..rounds {
+        time.pass(Duration::from_millis(100));
+        assert!(Turn::take(&e.core, &none).is_none(), "nothing is to be flushed");
+    }
+    let looked = (looks(&e) - before) / TABLES;
+    assert!((5..=rounds / 8).contains(&looked), "all trees were looked at {looked} times in {rounds} rounds");
+    e.set_memory_limit(4 << 20);
+    assert!(Turn::take(&e.core, &none).is_some(), "memory is short");
+}
