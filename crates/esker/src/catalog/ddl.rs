@@ -1,8 +1,9 @@
 //! The catalog: tables come, go and change names.
 //!
 //! Each statement is one log record, durable before the call returns; the catalog in memory changes after the record
-//! is durable. A crash before that leaves the old state, after it the new one; files of a dropped tree are orphans that
-//! the next start removes. Every statement can be repeated.
+//! is durable, but for the trees of a table that is emptied, which change with the record, under the commit lock: whoever
+//! commits or prepares is before both or behind both. A crash before the record is durable leaves the old state, after it the
+//! new one; files of a dropped tree, which go only then, are orphans that the next start removes. Every statement can be repeated.
 
 use crate::catalog::index::Index;
 use crate::catalog::table::{indexes_of, Memtables, Table, TableDef, Trees};
@@ -11,7 +12,7 @@ use crate::txn::prepared;
 use crate::upkeep::discard;
 use crate::{Error, Result};
 use esker_format::{
-    CommitSeq, IndexEntry, IndexStatistics, LayoutVersion, Record, RowFormat, Schema, TreeEntry, TreeKind,
+    CommitSeq, IndexEntry, IndexStatistics, LayoutVersion, Lsn, Record, RowFormat, Schema, TreeEntry, TreeKind,
 };
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -94,7 +95,7 @@ pub(crate) fn create_table(
     let memtables = Memtables::new(&entry)?;
     let records = [Record::CreateTable(entry.clone()), Record::AutoIncrementMark { table: id, next: counts_from }];
     let records = if counts_from > 1 { &records[..] } else { &records[..1] };
-    let lsn = log_rebuild(core, records, !def.temporary)?;
+    let lsn = log_rebuild(core, records, !def.temporary, || Ok(()), |lsn| lsn)?;
     let entry = esker_format::TableEntry { rebuilt_seq: CommitSeq(lsn.0), ..entry };
     let trees = Trees::new(&entry, indexes_of(&entry, collations).into_iter().map(Arc::new).collect(), memtables, lsn);
     trees.auto_increment.raise(counts_from);
@@ -159,7 +160,6 @@ pub(crate) fn truncate_table(core: &Core, name: &str) -> Result<()> {
     prepared::carry_out(core);
     let tables = core.lock_catalog();
     let table = find(&tables, name)?;
-    refuse_prepared(core, &table)?;
     let old = table.trees();
     let mut entry = table.entry();
     let renew = |tree: &mut TreeEntry| {
@@ -168,15 +168,19 @@ pub(crate) fn truncate_table(core: &Core, name: &str) -> Result<()> {
     };
     let trees = entry.trees.iter_mut().map(renew).collect();
     let memtables = Memtables::new(&entry)?;
-    let lsn = log_rebuild(core, &[Record::TruncateTable { table: table.id, trees }], !table.temporary)?;
+    let record = Record::TruncateTable { table: table.id, trees };
     // Of how many entries are alike nothing is known any more.
     let indexes = indexes_of(&entry, &core.options.collations).into_iter().map(|i| i.instead_of(&old.indexes));
-    let trees = Trees::new(&entry, indexes.map(Arc::new).collect(), memtables, lsn);
-    core.due.expect(&table, &trees);
-    #[cfg(test)]
-    crate::tests::hooks::reached("a table is about to have other trees");
-    table.set_trees(trees, CommitSeq(lsn.0));
-    table.is_taken_in();
+    let indexes = indexes.map(Arc::new).collect();
+    let emptied = |lsn: Lsn| {
+        let trees = Trees::new(&entry, indexes, memtables, lsn);
+        core.due.expect(&table, &trees);
+        #[cfg(test)]
+        crate::tests::hooks::reached("a table is about to have other trees");
+        table.set_trees(trees, CommitSeq(lsn.0));
+        table.is_taken_in();
+    };
+    log_rebuild(core, &[record], !table.temporary, || refuse_prepared(core, &table), emptied)?;
     drop(tables);
     discard::trees(core, &old);
     Ok(())
@@ -196,24 +200,39 @@ pub(crate) fn check_copied(core: &Core, table: &Table) -> Result<()> {
 }
 
 /// As [`log`], for records that make a table anew, all in one frame: its position is a commit sequence of its own, so
-/// that every view is known to be older or newer than the table.
-fn log_rebuild(core: &Core, records: &[Record<'_>], lasting: bool) -> Result<esker_format::Lsn> {
+/// that every view is known to be older or newer than the table. Under the commit lock it is asked whether they `may` be
+/// logged, and `then` what is in memory changes, which cannot fail: a commit in between would be for what was there before
+/// and stand behind the record, and what is prepared in between would be lost.
+fn log_rebuild<T>(
+    core: &Core,
+    records: &[Record<'_>],
+    lasting: bool,
+    may: impl FnOnce() -> Result<()>,
+    then: impl FnOnce(Lsn) -> T,
+) -> Result<T> {
     core.writable.check()?;
     let mut bytes = Vec::new();
     records.iter().for_each(|r| r.encode(&mut bytes));
     // Space first: nothing under the commit lock waits for a disk.
     let space = core.wal.reserve_commit(bytes.len())?;
-    let appended = {
+    #[cfg(test)]
+    crate::tests::hooks::reached("a table is about to be made anew");
+    let (changed, end) = {
         let _commit = prepared::lock_commits(core);
+        may()?;
         let appended = core.wal.append_reserved(space, &bytes);
+        // First: a view that is opened at this position never finds what was there before.
+        let changed = then(appended.lsn);
         // No transaction's: there is no status word to wait for.
         core.views.publish(CommitSeq(appended.lsn.0), appended.lsn.0);
-        appended
+        (changed, appended.end)
     };
+    #[cfg(test)]
+    crate::tests::hooks::reached("a table is made anew, and not durably so");
     if lasting {
-        core.wal.wait_durable(appended.end)?;
+        core.wal.wait_durable(end)?;
     }
-    Ok(appended.lsn)
+    Ok(changed)
 }
 
 /// As [`log`], for a record that gives space back: on a full disk it takes the space that was set aside.
@@ -270,7 +289,7 @@ pub(crate) fn count_from(core: &Core, table: &Table, counts_from: u64) -> Result
 }
 
 /// Appends one record and, unless it is of a temporary table, waits until it is durable; where it begins.
-fn log(core: &Core, record: &Record<'_>, lasting: bool) -> Result<esker_format::Lsn> {
+fn log(core: &Core, record: &Record<'_>, lasting: bool) -> Result<Lsn> {
     core.writable.check()?;
     let mut bytes = Vec::new();
     record.encode(&mut bytes);

@@ -1,6 +1,7 @@
 //! The number of rows that is kept: exact for every view, whatever others do, over restarts, and without reading a row.
 
 use crate::tests::formats::{content, kill, put};
+use crate::tests::hooks;
 use crate::tests::support::*;
 use crate::tests::tables::run_files;
 use crate::upkeep::{background, checkpoint};
@@ -509,4 +510,30 @@ fn what_is_known_to_be_damaged_is_not_counted() {
     assert_eq!(s.count(&t).unwrap(), 2000, "nobody has met it");
     assert!(matches!(s.count_rows(&t), Err(Error::Damage { .. })));
     assert!(matches!(s.count(&t), Err(Error::Damage { .. })));
+}
+
+/// A transaction that has written in a table commits while that is emptied, just as the record of it is in the log: the commit
+/// would stand behind the record, and say of the emptied table that it has rows.
+#[test]
+fn nobody_commits_behind_its_emptying_what_a_table_had_before() {
+    let disk = SimDisk::new(1);
+    let e = open_with(&disk, options()).unwrap();
+    let t = make(&e, "t", &fixed(8));
+    let mut s = begun(&e, false);
+    fill(&mut s, &t, 0..3);
+    let late = Arc::new(Mutex::new(None));
+    let answer = late.clone();
+    hooks::at("a table is made anew, and not durably so", move || {
+        // In a thread of its own: the statement holds the catalog.
+        let committed = std::thread::spawn(move || s.commit()).join().unwrap();
+        *answer.lock().unwrap() = Some(committed);
+    });
+    e.truncate_table("t").unwrap();
+    assert!(hooks::all_done());
+    assert_eq!(newest(&e, &t), 0);
+    drop(t);
+    let e = open_with(&kill(e, &disk), options()).unwrap();
+    assert_eq!(newest(&e, &e.open_table("t").unwrap()), 0);
+    let late = late.lock().unwrap().take();
+    assert!(matches!(late, Some(Err(Error::TableChanged(_)))), "{late:?}");
 }

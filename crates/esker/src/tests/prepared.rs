@@ -407,3 +407,27 @@ fn rows_that_two_prepared_transactions_may_have_are_kept_for_both() {
     }
     assert!(opened > 3, "{opened} openings met failed reads and went on");
 }
+
+/// Who prepares while a table is about to be emptied is before that, and the table stays as it is.
+#[test]
+fn a_table_is_not_emptied_over_what_was_prepared_a_moment_ago() {
+    let (disk, e, t) = one_table(options());
+    let mut s = e.session();
+    begin(&mut s);
+    insert(&mut s, &t, 1).unwrap();
+    hooks::at("a table is about to be made anew", move || {
+        // In a thread of its own: the statement holds the catalog.
+        std::thread::spawn(move || s.prepare(b"x").unwrap()).join().unwrap();
+    });
+    let emptied = e.truncate_table("t");
+    assert!(hooks::all_done() && e.commit_xid(b"x").unwrap());
+    assert_eq!(count(&e, "t"), 1);
+    assert!(matches!(emptied, Err(Error::LockTimeout)), "{emptied:?}");
+    drop((t, e));
+    disk.crash();
+    let e = open_with(&disk, options()).unwrap();
+    assert_eq!(count(&e, "t"), 1);
+    // Nothing keeps it from being emptied now.
+    e.truncate_table("t").unwrap();
+    assert_eq!(count(&e, "t"), 0);
+}
