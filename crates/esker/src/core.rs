@@ -19,13 +19,13 @@ use crate::upkeep::background::Signals;
 use crate::upkeep::due::Due;
 use crate::upkeep::manifest::Written;
 use crate::upkeep::next_flush::Flushes;
-use crate::writable::Writable;
+use crate::writable::{closed, Writable};
 use crate::write::large::{Budget, Pool};
 use crate::{Error, Result};
 use esker_base::lock::{order, Mutex, MutexGuard};
 use esker_base::WaitEvent;
 use esker_format::{FolderId, TableId, TreeId};
-use esker_io::Disk;
+use esker_io::{Disk, LockGuard};
 use esker_wal::Wal;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -66,7 +66,8 @@ pub(crate) struct Core {
     pub(crate) signals: Signals,
     pub(crate) flushes: Flushes,
     pub(crate) due: Arc<Due>,
-    pub(crate) lock_guard: Mutex<Option<Box<dyn esker_io::LockGuard>>>,
+    /// Of the folder; none once the engine is closed. See [`hold_folder`](Self::hold_folder).
+    pub(crate) lock_guard: Mutex<Option<Arc<dyn LockGuard>>>,
 }
 
 /// What recovery found, to build a core from.
@@ -83,7 +84,7 @@ pub(crate) struct Parts {
     pub(crate) cache: Arc<BlockCache>,
     pub(crate) tables: BTreeMap<String, Arc<Table>>,
     pub(crate) generation: u64,
-    pub(crate) lock_guard: Box<dyn esker_io::LockGuard>,
+    pub(crate) lock_guard: Box<dyn LockGuard>,
 }
 
 impl Core {
@@ -119,7 +120,7 @@ impl Core {
             signals: Signals::new(parts.options.host.now()),
             flushes: Flushes::new(),
             due,
-            lock_guard: Mutex::new(&order::FOLDER, Some(parts.lock_guard)),
+            lock_guard: Mutex::new(&order::FOLDER, Some(parts.lock_guard.into())),
             host: parts.options.host.clone(),
             options: parts.options,
         });
@@ -145,6 +146,25 @@ impl Core {
         match table.engine() == self.due.engine {
             true => Ok(()),
             false => Err(not_own(table)),
+        }
+    }
+
+    /// For whoever writes without a session: the folder stays locked as long as he has this, however the engine is closed
+    /// meanwhile. Whether he may write he asks behind it.
+    ///
+    /// # Errors
+    /// The folder is let go already.
+    pub(crate) fn hold_folder(&self) -> Result<Arc<dyn LockGuard>> {
+        self.lock_guard.lock().clone().ok_or_else(closed)
+    }
+
+    /// Nothing is written any more but by those who are at it. The folder is let go as soon as none of them is, if no session
+    /// is there.
+    pub(crate) fn let_go_of_folder(&self) {
+        self.writable.set_closed();
+        if self.sessions.all().is_empty() {
+            let own = self.lock_guard.lock().take();
+            drop(own);
         }
     }
 

@@ -115,20 +115,18 @@ impl Engine {
     }
 
     /// Ends background work, writes memtables out and lets the folder go. Nothing can be written afterwards. The folder stays
-    /// locked as long as a session of before is there: it may be writing, or have files that go with it.
+    /// locked as long as a session of before is there: it may be writing, or have files that go with it. So it does while a call
+    /// of before writes, and as long as there are [`BuiltIndexes`](crate::BuiltIndexes).
     pub fn close(&self) -> Result<()> {
+        // Others may close it, too, and be done before.
+        let _held = self.core.hold_folder().ok();
         background::stop(&self.core);
         let result = match self.core.writable.is_poisoned() || self.core.writable.check_open().is_err() {
             // What is not durable was never acknowledged: the next start recovers.
             true => Ok(()),
             false => flush::all(&self.core),
         };
-        self.core.writable.set_closed();
-        // Nor is it let go while somebody is defining something.
-        let quiet = self.core.tables.try_lock().is_some();
-        if quiet && self.core.sessions.all().is_empty() {
-            *self.core.lock_guard.lock() = None;
-        }
+        self.core.let_go_of_folder();
         result
     }
 
@@ -143,17 +141,20 @@ impl Engine {
     /// [`Error::TableExists`]; [`Error::InvalidArgument`] for a name of another length, two indexes of one name, or a layout, a schema
     /// or an index that makes no sense.
     pub fn create_table(&self, name: &str, def: &TableDef) -> Result<()> {
+        let _held = self.core.hold_folder()?;
         ddl::create_table(&self.core, name, def, 0, &[])
     }
 
     /// The same of a table whose AUTO_INCREMENT values below `counts_from` are not given out.
     pub fn create_counting_table(&self, name: &str, def: &TableDef, counts_from: u64) -> Result<()> {
+        let _held = self.core.hold_folder()?;
         ddl::create_table(&self.core, name, def, counts_from, &[])
     }
 
     /// AUTO_INCREMENT values of the table below `counts_from` are not given out any more, durably; nothing changes where the counter
     /// is beyond that. Not part of a transaction.
     pub fn count_from(&self, table: &Table, counts_from: u64) -> Result<()> {
+        let _held = self.core.hold_folder()?;
         ddl::count_from(&self.core, table, counts_from)
     }
 
@@ -174,22 +175,26 @@ impl Engine {
     /// Drops a table, durably; its space comes back. A transaction that has not ended loses what it wrote there, and goes on; who
     /// has a handle of the table gets [`Error::NoSuchTable`] from now on.
     pub fn drop_table(&self, name: &str) -> Result<()> {
+        let _held = self.core.hold_folder()?;
         ddl::drop_table(&self.core, name)
     }
 
     /// Renames a table, durably; its new name is as for [`create_table`](Self::create_table).
     pub fn rename_table(&self, from: &str, to: &str) -> Result<()> {
+        let _held = self.core.hold_folder()?;
         ddl::rename_table(&self.core, from, to, Renamed::Known)
     }
 
     /// The same for a table that was made and filled under a name that nobody else knew. A transaction whose view is older
     /// than the last commit into it gets [`Error::TableChanged`] when it reads, instead of a part of the rows or none.
     pub fn show_table(&self, from: &str, to: &str) -> Result<()> {
+        let _held = self.core.hold_folder()?;
         ddl::rename_table(&self.core, from, to, Renamed::Shown)
     }
 
     /// Empties a table, durably; its space comes back. Not part of a transaction.
     pub fn truncate_table(&self, name: &str) -> Result<()> {
+        let _held = self.core.hold_folder()?;
         ddl::truncate_table(&self.core, name)
     }
 
@@ -219,12 +224,14 @@ impl Engine {
 
     /// Commits a prepared transaction; false if there is none of this XID. Durable on return, as configured.
     pub fn commit_xid(&self, xid: &[u8]) -> Result<bool> {
+        let _held = self.core.hold_folder()?;
         self.refuse_read_only()?;
         prepared::commit(&self.core, xid, None)
     }
 
     /// Rolls a prepared transaction back; false if there is none of this XID. Durable on return.
     pub fn rollback_xid(&self, xid: &[u8]) -> Result<bool> {
+        let _held = self.core.hold_folder()?;
         self.refuse_read_only()?;
         prepared::rollback(&self.core, xid, None)
     }
@@ -236,6 +243,8 @@ impl Engine {
     /// Calls `done`, from any thread, once everything that is committed or decided now is durable; or with the error that keeps it
     /// from ever becoming so. Every request is answered; one that panics then is told of ([`Level::Error`]) and stops nothing.
     pub fn request_checkpoint(&self, done: Box<dyn FnOnce(Result<()>) + Send>) {
+        // Answered it is all the same.
+        let _held = self.core.hold_folder().ok();
         self.core.signals.request(done);
         if self.core.options.background == crate::Background::Inline || self.core.signals.stopping() {
             // Nobody else would.
@@ -267,6 +276,7 @@ impl Engine {
 
     /// Writes memtables out, merges what wants merging, and writes a manifest: all background work there is.
     pub fn checkpoint(&self) -> Result<()> {
+        let _held = self.core.hold_folder()?;
         background::settle_all(&self.core)
     }
 
@@ -276,6 +286,7 @@ impl Engine {
     /// # Errors
     /// [`Error::Interrupted`] if `progress` said so.
     pub fn optimize(&self, table: &Table, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<()> {
+        let _held = self.core.hold_folder()?;
         self.core.check_usable(table)?;
         merge::optimize(&self.core, table, progress)
     }
@@ -294,6 +305,8 @@ impl Engine {
         scope: CheckScope,
         progress: &mut dyn FnMut(u64, u64) -> bool,
     ) -> Result<CheckReport> {
+        // What is read would not go under it, nor be taken for lost.
+        let _held = self.core.hold_folder().ok();
         self.core.check_usable(table)?;
         let (mut report, again) = check::table(table, scope, progress)?;
         let all_sound = scope.holds_rows() && !report.stopped && report.damages.is_empty();

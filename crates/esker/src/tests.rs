@@ -13,6 +13,7 @@ mod deferred;
 pub(crate) mod filters;
 pub(crate) mod formats;
 pub(crate) mod full_disk;
+mod held;
 mod hidden;
 pub(crate) mod hooks;
 pub(crate) mod indexes;

@@ -9,6 +9,11 @@ use esker_io::IoError;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::OnceLock;
 
+/// The engine was closed: the folder may be another's.
+pub(crate) fn closed() -> Error {
+    Error::ReadOnly("engine is read-only: it was closed".into())
+}
+
 /// See the module.
 pub(crate) struct Writable {
     /// Why writing stopped.
@@ -54,7 +59,7 @@ impl Writable {
     pub(crate) fn check_open(&self) -> Result<()> {
         match (self.is_read_only(), self.closed.load(Ordering::Acquire)) {
             (true, _) => Err(Error::ReadOnly("engine is read-only: it was opened read-only".into())),
-            (_, true) => Err(Error::ReadOnly("engine is read-only: it was closed".into())),
+            (_, true) => Err(closed()),
             _ => Ok(()),
         }
     }

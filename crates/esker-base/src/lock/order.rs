@@ -34,7 +34,6 @@ macro_rules! outermost_first {
 
 outermost_first! {
     // An engine's beginning and end.
-    FOLDER "folder",
     BACKGROUND_THREADS "background.threads",
     // Work on one tree. Whoever merges or flushes has the only long locks.
     TREE_MERGING "tree.merging",
@@ -71,6 +70,8 @@ outermost_first! {
     SESSIONS "sessions",
     SESSION_PRESENCE "session.presence",
     LAST_DEADLOCK "last_deadlock",
+    // Nothing is done under it: whoever holds anything may begin to write.
+    FOLDER "folder",
     // Large writes.
     BULK_STREAM "bulk.stream",
     BULK_QUEUE "bulk.queue",

@@ -26,6 +26,7 @@ use crate::upkeep::flush::run_entry;
 use crate::write::build::{Building, Runs};
 use crate::{Error, Result};
 use esker_format::{ColumnMask, CommitSeq, Lsn, Record, RunRef, TreeEntry, TreeId, TreeKind};
+use esker_io::LockGuard;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
@@ -44,7 +45,8 @@ pub enum IndexPlan {
     Add(IndexDef),
 }
 
-/// The indexes that a table is to have, built, for [`Engine::alter_indexes`]. Nothing stays of those that never get there.
+/// The indexes that a table is to have, built, for [`Engine::alter_indexes`]. Nothing stays of those that never get there; as long
+/// as they are there the engine's folder stays locked, though it is closed.
 pub struct BuiltIndexes {
     table: Arc<Table>,
     /// The table's, when its rows were read.
@@ -52,6 +54,8 @@ pub struct BuiltIndexes {
     /// How often it had been changed by then.
     writes: u64,
     indexes: Vec<Planned>,
+    /// The last: files go with those before it.
+    _held: Arc<dyn LockGuard>,
 }
 
 /// An index that a table is to have.
@@ -93,6 +97,7 @@ impl Engine {
         plan: &[IndexPlan],
         progress: &mut dyn FnMut(u64, u64) -> bool,
     ) -> Result<BuiltIndexes> {
+        let _held = self.core.hold_folder()?;
         self.core.writable.check()?;
         build(&self.core, table, plan, progress)
     }
@@ -105,6 +110,7 @@ impl Engine {
     /// stay as they were. A WAL error if the
     /// definitions of all of them are longer than a frame of the log can be.
     pub fn alter_indexes(&self, built: Vec<BuiltIndexes>) -> Result<()> {
+        let _held = self.core.hold_folder()?;
         alter(&self.core, built)
     }
 
@@ -121,6 +127,7 @@ impl Engine {
                 return Ok(true);
             }
             let Some(plan) = in_order_of(&table.trees(), defs) else { return Ok(false) };
+            let _held = self.core.hold_folder()?;
             let built = build(&self.core, table, &plan, &mut |_, _| true)?;
             let ordered = match self.poisoned() {
                 true => alter_in_memory(&self.core, built),
@@ -160,6 +167,7 @@ fn build(
         return Err(Error::Unsupported("changing the indexes of a temporary table".into()));
     }
     core.check_usable(table)?;
+    let _held = core.hold_folder()?;
     let (before, writes) = {
         let _commit = prepared::lock_commits(core);
         refuse_prepared(core, table)?;
@@ -216,7 +224,7 @@ fn build(
     // Those that nobody reads go on as they are.
     let apart = before.indexes.iter().zip(&before.keys).filter(|(index, _)| !index.is_kept());
     planned.extend(apart.map(|(index, tree)| Planned::Kept(index.clone(), tree.clone())));
-    Ok(BuiltIndexes { table: table.clone(), before, writes, indexes: planned })
+    Ok(BuiltIndexes { table: table.clone(), before, writes, indexes: planned, _held })
 }
 
 /// Can the indexes be called so? What one has from before there were such rules it may keep.

@@ -135,10 +135,18 @@ impl Signals {
         self.flush_wanted.ring();
     }
 
-    /// Lets these runs' files be removed by somebody who has time.
+    /// Lets these runs' files be removed by somebody who has time; now, if nobody will have.
     pub(crate) fn discard(&self, runs: Vec<Arc<dyn AnyRun>>) {
         self.trash.lock().extend(runs);
-        self.wake();
+        match self.stopping() {
+            true => self.empty_trash(),
+            false => self.wake(),
+        }
+    }
+
+    fn empty_trash(&self) {
+        let trash = std::mem::take(&mut *self.trash.lock());
+        drop(trash);
     }
 
     /// How this thread's round of flushing ended.
@@ -240,7 +248,7 @@ pub(crate) fn end(core: &Core) {
 /// The same, and what they would have answered is answered.
 pub(crate) fn stop(core: &Core) {
     end(core);
-    core.signals.trash.lock().clear();
+    core.signals.empty_trash();
     core.flushes.forget();
     answer_requests(core);
 }
@@ -264,7 +272,8 @@ fn run(core: &Weak<Core>, work: fn(&Core, &mut u32)) {
 fn log_round(core: &Core, errors: &mut u32) {
     core.signals.log_wanted.wait(&*core.host);
     answer_requests(core);
-    if core.writable.is_poisoned() {
+    // Who is answered may have closed the engine.
+    if core.writable.is_poisoned() || core.signals.stopping() {
         return;
     }
     // No pause: commits wait for the next sync.

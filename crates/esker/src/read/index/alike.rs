@@ -57,6 +57,7 @@ impl Engine {
     /// # Errors
     /// [`Error::Interrupted`] if `progress` said so: what was known stays.
     pub fn analyze(&self, table: &Arc<Table>, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<()> {
+        let _held = self.core.hold_folder()?;
         self.core.check_usable(table)?;
         let (trees, now) = (table.trees(), self.core.host.unix().as_secs());
         let total = trees.kept_indexes().count() as u64;

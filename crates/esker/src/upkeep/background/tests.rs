@@ -290,3 +290,20 @@ fn an_opening_without_all_of_its_threads_leaves_none() {
     }
     assert!(failed > 4, "{failed} openings failed");
 }
+
+/// Who is answered may close the engine: the thread that answers writes nothing behind that.
+#[test]
+fn who_is_answered_may_close_the_engine() {
+    let disk = SimDisk::new(1);
+    let e = open(&disk).unwrap();
+    let (closed_at, engine, seen) = (Arc::new(AtomicU64::new(0)), e.clone(), disk.clone());
+    let at = closed_at.clone();
+    let close = move |_: Result<()>| {
+        engine.close().unwrap();
+        at.store(seen.op_count(), Ordering::SeqCst);
+    };
+    e.core.signals.request(Box::new(close));
+    // Else it would make the reserve for the next opening now.
+    log_round(&e.core, &mut 0);
+    assert_eq!(disk.op_count(), closed_at.load(Ordering::SeqCst));
+}
