@@ -1,13 +1,13 @@
 //! What a checkpoint looks at: the tables of which the manifest may say something else than is true, and what is in memory.
 
-use crate::tests::formats::{content, kill};
+use crate::tests::formats::{content, kill, put};
 use crate::tests::hooks;
 use crate::tests::support::*;
 use crate::upkeep::{background, checkpoint, flush, merge};
 use crate::{Engine, Options, Table};
 use esker_format::manifest::edit_offset;
 use esker_format::ManifestFile;
-use esker_io::SimDisk;
+use esker_io::{Disk, IoKind, SimDisk};
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
@@ -149,4 +149,70 @@ fn what_a_checkpoint_could_not_write_the_next_one_does() {
     drop((t, u));
     let e = open_with(&kill(e, &disk), small()).unwrap();
     assert_eq!((count(&e, "t"), count(&e, "u")), (1, 1));
+}
+
+/// What runs out while a base is written, at whatever operation, and may be there again stops nothing. Who failed to make its name
+/// durable, and had begun to, stops. A crash or a power cut in between loses nothing.
+#[test]
+fn a_base_that_could_not_be_written_is_written_again() {
+    let options = || Options { wal_segment_bytes: 64 << 10, ..small() };
+    for kind in [IoKind::DiskFull, IoKind::Resources] {
+        let mut steps = Vec::new();
+        for step in 1.. {
+            let (disk, e, t) = one_table(options());
+            commit_one(&e, &t);
+            flush(&e, &t);
+            e.core.wal.sync_all().unwrap();
+            e.core.manifest.lock().tail = None;
+            let before = disk.op_count();
+            disk.fail_once(before + step, kind);
+            let written = checkpoint::write(&e.core);
+            let Some(struck) = disk.op_log().into_iter().find(|op| op.number == before + step) else { break };
+            if struck.path.starts_with("/db/wal") {
+                // The log goes by rules of its own.
+                continue;
+            }
+            let case = format!("{kind:?} at {} {}: {written:?}", struck.operation, struck.path.display());
+            steps.push(struck.operation);
+            assert!(written.is_err(), "{case}");
+            let was_begun = kind == IoKind::DiskFull && struck.operation == "sync folder";
+            assert_eq!(e.poisoned(), was_begun, "{case}");
+            let rows = |disk: &SimDisk, wanted: u64, when: &str| {
+                assert_eq!(count(&open_with(disk, options()).unwrap(), "t"), wanted, "{case}, {when}");
+            };
+            (0..3).for_each(|seed| rows(&disk.after_power_cut(seed), 1, "power cut"));
+            if was_begun {
+                continue;
+            }
+            // What the base that was not finished names goes meanwhile.
+            commit_one(&e, &t);
+            flush(&e, &t);
+            e.optimize(&t, &mut |_, _| true).unwrap();
+            (0..3).for_each(|seed| rows(&disk.after_power_cut(seed), 2, "power cut after a merge"));
+            checkpoint::write(&e.core).unwrap();
+            assert!(!e.core.disk.exists("/db/MANIFEST.new".as_ref()).unwrap(), "{case}");
+            commit_one(&e, &t);
+            checkpoint::write(&e.core).unwrap();
+            assert_eq!(ManifestFile::decode(&content(&disk, "MANIFEST")).unwrap().edits, 1, "{case}");
+            drop(t);
+            (0..3).for_each(|seed| rows(&disk.after_power_cut(seed), 3, "power cut in the end"));
+            rows(&kill(e, &disk), 3, "kill");
+        }
+        assert_eq!(steps, ["create", "write", "sync", "rename", "sync folder"]);
+    }
+}
+
+/// Nobody looks for what is left of a base that could not be written: a look that fails tells nothing. It is removed all the same.
+#[test]
+fn a_base_is_written_without_a_look_for_another() {
+    let (disk, e, _t) = one_table(small());
+    let before = disk.read_count();
+    e.core.manifest.lock().tail = None;
+    checkpoint::write(&e.core).unwrap();
+    assert_eq!(disk.read_count(), before);
+    e.core.manifest.lock().tail = None;
+    put(&disk, "MANIFEST.new", b"left over");
+    checkpoint::write(&e.core).unwrap();
+    assert!(!disk.exists("/db/MANIFEST.new".as_ref()).unwrap());
+    assert!(ManifestFile::decode(&content(&disk, "MANIFEST")).unwrap().manifest.tables.len() == 1);
 }

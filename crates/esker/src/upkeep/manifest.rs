@@ -3,7 +3,9 @@
 //! Order of a base: written, synced, renamed, folder synced. Of an edit: written behind what is there, synced. Only then
 //! may the log be shortened: a crash before leaves the state before and all of the log that it needs, whatever of the edit
 //! reached the disk. Invariant: edits are appended only to a base that this process wrote, and only where all before them
-//! is durable; after anything that failed the next state is a base. The file never becomes longer than an opening reads
+//! is durable; after anything that failed the next state is a base. A base whose name may not be durable yet does no harm:
+//! either file counts, the log has what both need, and what the one names and the other does not is in the log's edits.
+//! The file never becomes longer than an opening reads
 //! ([`MAX_MANIFEST_BYTES`]): what would be is not written.
 
 use crate::core::Core;
@@ -74,7 +76,14 @@ impl Written {
                     return Err(Error::TooLong { what, bytes: bytes.len() as u64, max });
                 }
                 write_fresh(&*core.disk, &core.dir, &bytes).map_err(failed)?;
-                take_fresh(&*core.disk, &core.dir).map_err(|e| core.writable.poison_by(e))?;
+                let (disk, dir) = (&*core.disk, &core.dir);
+                let renamed = disk.rename(&dir.join(FRESH), &dir.join(MANIFEST));
+                renamed.inspect_err(|_| _ = remove_fresh(disk, dir)).map_err(failed)?;
+                disk.sync_dir(dir).map_err(|e| match e.kind {
+                    // It was not begun.
+                    IoKind::Resources => e.into(),
+                    _ => core.writable.poison_by(e),
+                })?;
             }
         }
         self.tail = Some(tail);
@@ -139,7 +148,8 @@ pub(crate) fn write_first(disk: &dyn Disk, dir: &Path, state: &Manifest) -> Resu
     let mut bytes = Vec::new();
     state.encode(&mut bytes);
     write_fresh(disk, dir, &bytes)?;
-    Ok(take_fresh(disk, dir)?)
+    disk.rename(&dir.join(FRESH), &dir.join(MANIFEST))?;
+    Ok(disk.sync_dir(dir)?)
 }
 
 fn append(disk: &dyn Disk, dir: &Path, edit: &[u8], at: u64) -> esker_io::Result<()> {
@@ -150,9 +160,17 @@ fn append(disk: &dyn Disk, dir: &Path, edit: &[u8], at: u64) -> esker_io::Result
 
 /// Writes a base under a name that counts for nothing. What could not be written wholly takes no room afterwards.
 fn write_fresh(disk: &dyn Disk, dir: &Path, bytes: &[u8]) -> esker_io::Result<()> {
-    remove_fresh(disk, dir)?;
+    let fresh = dir.join(FRESH);
+    let create = || disk.open(&fresh, OpenMode::Create, AccessHint::Meta);
     let write = || {
-        let file = disk.open(&dir.join(FRESH), OpenMode::Create, AccessHint::Meta)?;
+        let file = match create() {
+            // Left by an attempt that failed.
+            Err(e) if e.kind == IoKind::AlreadyExists => {
+                disk.remove(&fresh)?;
+                create()?
+            }
+            file => file?,
+        };
         file.write_at(bytes, 0)?;
         file.sync_all()
     };
@@ -167,9 +185,4 @@ pub(crate) fn remove_fresh(disk: &dyn Disk, dir: &Path) -> esker_io::Result<()> 
         true => disk.remove(&fresh),
         false => Ok(()),
     }
-}
-
-fn take_fresh(disk: &dyn Disk, dir: &Path) -> esker_io::Result<()> {
-    disk.rename(&dir.join(FRESH), &dir.join(MANIFEST))?;
-    disk.sync_dir(dir)
 }
