@@ -10,7 +10,8 @@ use esker_format::Lsn;
 use esker_io::{Disk, IoKind, SimDisk};
 use esker_wal::{Wal, WalError, SECTOR_BYTES};
 use std::path::Path;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
 
 const PASSING: [IoKind; 2] = [IoKind::DiskFull, IoKind::Resources];
 
@@ -228,6 +229,35 @@ fn a_spare_that_shares_its_blocks_takes_space_of_its_own() {
     assert_eq!((wal.stats().spares, wal.poisoned()), (spares - 1, None));
     wal.prepare_segments().unwrap();
     assert!(wal.stats().spares < spares - 1, "no spare was used: {:?}", wal.stats());
+    goes_on(&watch, &wal, from, all);
+}
+
+/// Of a spare nobody can tell whether it shares its blocks: it is written whole, and nothing stops by that.
+#[test]
+fn a_look_at_a_spare_that_fails_stops_nothing() {
+    let (watch, wal, from, all) = log(true);
+    watch.is_blind.store(true, Ordering::Relaxed);
+    let before = watch.disk.op_count();
+    wal.prepare_segments().unwrap();
+    assert!(wal.poisoned().is_none());
+    let ops = watch.disk.op_log().into_iter().filter(|op| op.number > before && op.operation == "write");
+    let written: u64 = ops.filter_map(|op| op.bytes).sum();
+    assert!(written >= small().segment_bytes, "{written} bytes");
+    goes_on(&watch, &wal, from, all);
+}
+
+/// A new segment is made without a look for what an attempt before has left.
+#[test]
+fn making_a_segment_looks_for_nothing() {
+    let (watch, wal, from, all) = log(false);
+    let looks = Arc::new(AtomicU64::new(0));
+    let counted = looks.clone();
+    watch.disk.watch(Some(Arc::new(move |operation, _| {
+        counted.fetch_add(u64::from(operation == "look for"), Ordering::Relaxed);
+    })));
+    wal.prepare_segments().unwrap();
+    assert_eq!(looks.load(Ordering::Relaxed), 0);
+    watch.disk.watch(None);
     goes_on(&watch, &wal, from, all);
 }
 

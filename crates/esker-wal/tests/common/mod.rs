@@ -45,6 +45,8 @@ pub struct Watch {
     pub refuses: Vec<SyncMethod>,
     /// Files say that they share their blocks with others.
     pub shares: Arc<AtomicBool>,
+    /// Nobody can tell whether they do.
+    pub is_blind: Arc<AtomicBool>,
 }
 
 struct Watched {
@@ -53,11 +55,13 @@ struct Watched {
     pause: Pause,
     refuses: Vec<SyncMethod>,
     shares: Arc<AtomicBool>,
+    is_blind: Arc<AtomicBool>,
 }
 
 impl Watch {
     pub fn new(disk: SimDisk) -> Self {
-        Watch { disk, seen: Arc::default(), pause: Arc::new(|| {}), refuses: Vec::new(), shares: Arc::default() }
+        let (shares, is_blind) = Default::default();
+        Watch { disk, seen: Arc::default(), pause: Arc::new(|| {}), refuses: Vec::new(), shares, is_blind }
     }
     pub fn counts(&self) -> (u64, u64, u64) {
         let seen = self.seen.lock().unwrap();
@@ -82,6 +86,7 @@ impl Disk for Watch {
             pause: self.pause.clone(),
             refuses: self.refuses.clone(),
             shares: self.shares.clone(),
+            is_blind: self.is_blind.clone(),
         }))
     }
     fn create_dir(&self, path: &Path) -> Result<()> {
@@ -191,7 +196,10 @@ impl File for Watched {
         self.file.reserve(offset, size_bytes)
     }
     fn owns_space(&self) -> Result<bool> {
-        Ok(!self.shares.load(Ordering::Relaxed))
+        match self.is_blind.load(Ordering::Relaxed) {
+            true => Err(IoError::new("ask for the extents of", self.path(), None, IoKind::Failed, "planned")),
+            false => Ok(!self.shares.load(Ordering::Relaxed)),
+        }
     }
 }
 
