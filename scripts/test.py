@@ -95,7 +95,7 @@ def engine_counts(text):
 def steps(soak):
     """(name, what, command, minutes, environment, counter) of every step. The minutes end what hangs: a machine that is three times
     slower than two cores of today, or busy, has time."""
-    seeds = {"ESKER_SIM_SEEDS": "10000"} if soak else {"ESKER_SIM_SECONDS": os.environ.get("ESKER_SIM_SECONDS", "90")}
+    seeds = {"ESKER_SIM_SEEDS": "10000", "ESKER_RANDOM_SEEDS": "1000"} if soak else {"ESKER_SIM_SECONDS": os.environ.get("ESKER_SIM_SECONDS", "90")}
     kills = {"KILLS": "50"} if soak else {"KILLS": os.environ.get("KILLS", "3")}
     cuts = {"CUTS": "50"} if soak else {"CUTS": os.environ.get("CUTS", "1")}
     crashes = {"KILLS": "50", "CUTS": "50"} if soak else {"KILLS": os.environ.get("KILLS", "2"), "CUTS": os.environ.get("CUTS", "1")}
