@@ -1,5 +1,6 @@
 //! What unit tests of the engine have in common: engines on a simulated disk, tables, rows, sessions, patience.
 
+use crate::host::{Host, SimHost};
 use crate::upkeep::flush;
 use crate::{
     Background, BeginOptions, Engine, Isolation, LockMode, Options, Result, ScanOptions, Session, Table, TableDef,
@@ -9,6 +10,7 @@ use esker_format::{Column, ColumnKind, ColumnMask, Compression, Layout, RowForma
 use esker_io::SimDisk;
 use std::path::Path;
 use std::sync::Arc;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// The most bytes of a text in [`wide`].
@@ -33,6 +35,29 @@ pub(crate) fn small() -> Options {
 /// With room for more small writes than [`small`].
 pub(crate) fn roomy() -> Options {
     Options { bulk_threshold_bytes: 512 << 10, ..small() }
+}
+
+/// A clock that goes on at each look at it; and threads that do nothing.
+#[derive(Debug)]
+pub(crate) struct Slow(pub(crate) Arc<SimHost>);
+
+impl Host for Slow {
+    fn now(&self) -> Duration {
+        self.0.pass(Duration::from_millis(10));
+        self.0.now()
+    }
+
+    fn unix(&self) -> Duration {
+        self.0.unix()
+    }
+
+    fn sleep(&self, time: Duration) {
+        self.0.sleep(time);
+    }
+
+    fn spawn(&self, name: &str, _: Box<dyn FnOnce() + Send>) -> std::io::Result<JoinHandle<()>> {
+        std::thread::Builder::new().name(name.to_owned()).spawn(|| {})
+    }
 }
 
 pub(crate) fn open_with(disk: &SimDisk, options: Options) -> Result<Engine> {

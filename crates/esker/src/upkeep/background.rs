@@ -14,7 +14,7 @@ use crate::host::{wait_for, Host};
 use crate::options::{Background, Level};
 use crate::tree::run::cache::AnyRun;
 use crate::txn::prepared;
-use crate::upkeep::next_flush::{oldest_wanted, Turn};
+use crate::upkeep::next_flush::{oldest_wanted, Turn, LOOK_SHARE};
 use crate::upkeep::{checkpoint, flush, merge, pressure};
 use crate::{Error, Result};
 use esker_base::lock::{order, Condvar, Mutex, Site};
@@ -315,12 +315,25 @@ fn flush_round(core: &Core, errors: &mut u32) {
     core.signals.flush_done.notify_all();
 }
 
-/// One round of merging: one merge, or a pause.
+/// One round of merging: one merge, or a pause. Looks take a small share of the time, however many trees wait for their time to come.
 fn merge_round(core: &Core, errors: &mut u32) {
+    let began = core.host.now();
     let result = if core.writable.is_poisoned() { Ok(false) } else { merge_somewhere(core) };
+    let took = core.host.now().saturating_sub(began);
     let more = matches!(result, Ok(true));
     judge(core, result.map(|_| ()), errors, MOST_PAUSE_TICKS);
     if !more {
+        let ticks = (took * LOOK_SHARE).as_micros() / TICK.as_micros();
+        pause(core, ticks.clamp(1, MOST_PAUSE_TICKS.into()) as u32);
+    }
+}
+
+/// Sleeps for so many ticks, but for an engine that is being closed.
+fn pause(core: &Core, ticks: u32) {
+    for _ in 0..ticks {
+        if core.signals.stopping() {
+            return;
+        }
         core.host.sleep(TICK);
     }
 }
@@ -347,12 +360,7 @@ fn judge(core: &Core, result: Result<()>, errors: &mut u32, most_ticks: u32) {
     }
     *errors += 1;
     let ticks = 1 << (*errors).min(7);
-    for _ in 0..ticks.min(most_ticks) / 2 {
-        if core.signals.stopping() {
-            return;
-        }
-        core.host.sleep(TICK);
-    }
+    pause(core, ticks.min(most_ticks) / 2);
 }
 
 /// Does one merge that is worth it, beginning behind the tree that was merged last; false if there is none. A tree

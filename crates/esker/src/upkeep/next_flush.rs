@@ -30,7 +30,7 @@ const PAID_SHARE: u64 = 16;
 /// So many are chosen by one look, at most.
 const MOST_CHOSEN: usize = 64;
 /// Without need, looks take this share of a thread's time: one in ...
-const LOOK_SHARE: u32 = 50;
+pub(super) const LOOK_SHARE: u32 = 50;
 
 /// A tree that has something in memory, and what it had when it was looked at.
 #[derive(Clone)]

@@ -3,10 +3,10 @@
 use super::*;
 use crate::host::{Machine, SimHost};
 use crate::tests::support::{
-    begin, count, fill, fixed, image, insert, insert_wide, make, open, open_with, options, small, wide,
+    begin, count, fill, fixed, image, insert, insert_wide, make, open, open_with, options, small, wide, Slow,
 };
 use crate::upkeep::next_flush::REST;
-use crate::{FlushMode, Options};
+use crate::{Engine, FlushMode, Options, Session, Table};
 use esker_format::RowId;
 use esker_io::{IoError, IoKind, SimDisk};
 use std::path::Path;
@@ -195,32 +195,39 @@ fn what_a_flush_at_rest_carries_on_is_not_flushed_at_once_again() {
     assert_eq!(count(&e, "t"), 50);
 }
 
-/// Newer versions of a tenth of the rows stay beside them as long as somebody writes, and go into their run when nobody does.
-#[test]
-fn what_nobody_writes_to_any_more_is_merged() {
-    let time = SimHost::new();
-    let e = open_with(&SimDisk::new(8), restful(&time)).unwrap();
-    let t = make(&e, "t", &fixed(1000));
+fn update(s: &mut Session, t: &Arc<Table>, numbers: impl Iterator<Item = u64>) {
+    begin(s);
+    for n in numbers {
+        // SAFETY: an image of this table's layout.
+        unsafe { s.update_image(t, RowId(n + 1), image(t, n + 1000).as_ptr()) }.unwrap();
+    }
+    s.commit().unwrap();
+}
+
+/// A table with a run of 1,000 rows, and one with newer versions of a tenth of them.
+fn changed(e: &Engine, name: &str) -> Arc<Table> {
+    let t = make(e, name, &fixed(1000));
     let mut s = e.session();
     begin(&mut s);
     fill(&mut s, &t, 0..1000);
     s.commit().unwrap();
     flush::tree(&e.core, &t, &t.tree()).unwrap();
     while merge_somewhere(&e.core).unwrap() {}
-    let mut update = |numbers: &mut dyn Iterator<Item = u64>| {
-        begin(&mut s);
-        for n in numbers {
-            // SAFETY: an image of this table's layout.
-            unsafe { s.update_image(&t, RowId(n + 1), image(&t, n + 1000).as_ptr()) }.unwrap();
-        }
-        s.commit().unwrap();
-    };
-    update(&mut (0..1000).step_by(10));
+    update(&mut s, &t, (0..1000).step_by(10));
     flush::tree(&e.core, &t, &t.tree()).unwrap();
+    t
+}
+
+/// Newer versions of a tenth of the rows stay beside them as long as somebody writes, and go into their run when nobody does.
+#[test]
+fn what_nobody_writes_to_any_more_is_merged() {
+    let time = SimHost::new();
+    let e = open_with(&SimDisk::new(8), restful(&time)).unwrap();
+    let (t, mut s) = (changed(&e, "t"), e.session());
     for n in 0..4 {
         assert!(!merge_somewhere(&e.core).unwrap(), "{n}: somebody writes");
         time.pass(REST / 10 * 9);
-        update(&mut std::iter::once(n));
+        update(&mut s, &t, std::iter::once(n));
     }
     let rows_in_runs = || t.tree().snapshot().runs.iter().map(|h| h.run.stats.rows).sum::<u64>();
     assert_eq!(rows_in_runs(), 1100);
@@ -230,6 +237,26 @@ fn what_nobody_writes_to_any_more_is_merged() {
     while merge_somewhere(&e.core).unwrap() {}
     assert_eq!(rows_in_runs(), 1000);
     assert_eq!(count(&e, "t"), 1000);
+}
+
+/// Trees that wait until nobody writes to them are looked at each time. Here a look at one takes 20 ms or more.
+#[test]
+fn looks_for_merges_that_take_long_are_rare() {
+    let time = SimHost::new();
+    let host = Arc::new(Slow(time.clone()));
+    let e = open_with(&SimDisk::new(9), Options { host, ..restful(&time) }).unwrap();
+    let (tables, mut s) = ([changed(&e, "a"), changed(&e, "b")], e.session());
+    let looks = || e.core.due.looks.load(Ordering::Relaxed);
+    let (since, rounds, mut looked) = (time.now(), 10, 0);
+    for n in 0..rounds {
+        tables.iter().for_each(|t| update(&mut s, t, std::iter::once(n)));
+        let before = looks();
+        merge_round(&e.core, &mut 0);
+        looked += looks() - before;
+    }
+    assert_eq!(looked, rounds * 2, "each waits, and is looked at");
+    let took = time.now() - since;
+    assert!(took > Duration::from_secs(2 * rounds), "{rounds} rounds in {took:?}");
 }
 
 /// A machine that gives out so many threads, and knows how many of them run.

@@ -1,12 +1,12 @@
 //! How often all trees are looked at, by the count of trees.
 
 use super::*;
-use crate::host::{Host, SimHost};
+use crate::host::SimHost;
+use crate::tests::support::Slow;
 use crate::tests::tables::{commit_rows, def, open_on, options};
 use crate::upkeep::background::one_round;
 use crate::{Engine, Options};
 use esker_io::SimDisk;
-use std::thread::JoinHandle;
 
 const TABLES: u64 = 300;
 
@@ -45,29 +45,6 @@ fn a_look_finds_many_to_flush() {
         looks_at_all <= 2 + flushed / 32,
         "all {TABLES} trees were looked at {looks_at_all} times for {flushed} flushes"
     );
-}
-
-/// A clock that goes on at each look at it; and threads that do nothing.
-#[derive(Debug)]
-struct Slow(Arc<SimHost>);
-
-impl Host for Slow {
-    fn now(&self) -> Duration {
-        self.0.pass(Duration::from_millis(10));
-        self.0.now()
-    }
-
-    fn unix(&self) -> Duration {
-        self.0.unix()
-    }
-
-    fn sleep(&self, time: Duration) {
-        self.0.sleep(time);
-    }
-
-    fn spawn(&self, name: &str, _: Box<dyn FnOnce() + Send>) -> std::io::Result<JoinHandle<()>> {
-        std::thread::Builder::new().name(name.to_owned()).spawn(|| {})
-    }
 }
 
 /// The time of a look, here 20 ms or more, is a small share of all.
