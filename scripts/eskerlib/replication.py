@@ -1,6 +1,7 @@
 """Primary and replicas on this machine: settings, ports, who follows whom, how far a replica is, and whether two servers have
 the same rows. GTIDs throughout. docs/SCALE_OUT.md has the same by hand."""
 import random
+import re
 import socket
 import time
 
@@ -76,15 +77,35 @@ def trouble(connection):
             f"IO thread: {row['Slave_IO_Running']} {row['Last_IO_Error']}, at {row['Gtid_IO_Pos']}")
 
 
+def pass_torn_end(replica):
+    """Does the replica stand before a part of an event, where its primary was killed in the middle of a write to its binlog? Then it
+    goes on in the next file, as somebody would do it by hand: MariaDB (10.11) leaves the part there, and sends what is behind it to
+    nobody, whatever the engine. What was in it was acknowledged to nobody. True if it did."""
+    row = replica.row("SHOW SLAVE STATUS")
+    torn = re.search(r"truncated in the middle of event.*the last event read from '(\w+)\.(\d+)'", row["Last_IO_Error"])
+    if row["Last_IO_Errno"] != "1236" or not torn:
+        return False
+    replica.query(f"SELECT MASTER_GTID_WAIT('{row['Gtid_IO_Pos']}', 60)")
+    replica.query("STOP SLAVE")
+    replica.query(f"CHANGE MASTER TO MASTER_USE_GTID=no, MASTER_LOG_FILE='{torn[1]}.{int(torn[2]) + 1:0{len(torn[2])}}', MASTER_LOG_POS=4")
+    replica.query("START SLAVE")
+    return True
+
+
 def catch_up(replica, position, most_s=300):
     """Waits until a replica has applied this GTID position; the seconds that took."""
-    begin = time.monotonic()
+    begin, passed = time.monotonic(), False
     while replica.one(f"SELECT MASTER_GTID_WAIT('{position}', 1)") != "0":
+        passed |= pass_torn_end(replica)
         said = trouble(replica)
         if said or time.monotonic() - begin > most_s:
             row = replica.row("SHOW SLAVE STATUS")
             raise Stopped(said or f"after {most_s} s the replica is at {replica.one('SELECT @@GLOBAL.gtid_slave_pos')}, not at {position}; "
                                   f"SQL thread: {row['Slave_SQL_Running_State']}, IO thread: {row['Slave_IO_Running']} {row['Last_IO_Error']}")
+    if passed:
+        replica.query("STOP SLAVE")
+        replica.query("CHANGE MASTER TO MASTER_USE_GTID=slave_pos")
+        replica.query("START SLAVE")
     return time.monotonic() - begin
 
 

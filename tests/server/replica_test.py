@@ -14,6 +14,8 @@ for semi-synchronous replicas.
 """
 import os
 import random
+import re
+import struct
 import time
 
 import pytest
@@ -310,6 +312,39 @@ def test_kill(servers, again):
     show.say(f"reached: {pair}")
     problems = pair.problems() + [f"the {s.name} did not stop in order after the test" for s in reversed(made) if not s.stop()]
     none_of(problems + ([] if total else ["nothing was acknowledged, the test proved nothing"]))
+
+
+def tear(data):
+    """Puts all but the end of the last binlog's last event behind it, as a kill in the middle of the write does. Of less than an event's
+    head MariaDB says nothing."""
+    last = max(name for name in os.listdir(data) if re.fullmatch(r"binlog\.\d+", name))
+    with open(os.path.join(data, last), "r+b") as f:
+        events, at = f.read(), 4
+        while at < len(events):
+            event, at = events[at:], at + struct.unpack_from("<I", events, at + 9)[0]
+        f.write(event[:-5])
+
+
+def test_torn_binlog(servers):
+    """A kill may tear an event of the primary's binlog; the replica goes on behind it and has all that was acknowledged."""
+    primary, replica = (servers(f"replica-torn-{n}", settings(n), [ENGINE], port=replication.free_port()) for n in (1, 2))
+    for s in (primary, replica):
+        s.create(fresh=True)
+    pair = Pair(primary, replica)
+    c = primary.connect("crash")
+    c.query("UPDATE accounts SET balance=balance+1 WHERE id=1")
+    c.close()
+    primary.kill()
+    tear(primary.data)
+    primary.start()
+    p, r = primary.connect("crash"), replica.connect()
+    p.query("UPDATE accounts SET balance=balance+1 WHERE id=2")
+    replication.wait_for("a replica before a torn event", lambda: r.row("SHOW SLAVE STATUS")["Last_IO_Errno"] == "1236")
+    replication.catch_up(r, replication.position(p))
+    p.query("UPDATE accounts SET balance=balance-1 WHERE id IN (1, 2)")
+    problems = []
+    pair.compare(problems)
+    none_of(problems + [said for said in [replication.trouble(r)] if said])
 
 
 def cut(pair, writers, moments, power, seed):
