@@ -97,7 +97,7 @@ impl<'a> Turn<'a> {
             }
             let seen = turns.next.pop_front()?;
             let id = seen.tree.id();
-            if !failed.contains(&id) && turns.now.insert(id) {
+            if seen.is_there() && !failed.contains(&id) && turns.now.insert(id) {
                 return Some(Turn { core, seen });
             }
         }
@@ -163,6 +163,11 @@ impl Turns {
 }
 
 impl Seen {
+    /// Neither dropped nor emptied since it was chosen?
+    fn is_there(&self) -> bool {
+        !self.table.is_dropped() && self.table.has_tree(self.tree.id())
+    }
+
     /// What a flush would free, in bytes.
     fn bytes(&self) -> u64 {
         self.memory.flushable_bytes

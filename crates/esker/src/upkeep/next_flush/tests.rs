@@ -47,6 +47,20 @@ fn a_look_finds_many_to_flush() {
     );
 }
 
+#[test]
+fn what_is_dropped_or_emptied_once_it_is_chosen_is_not_flushed() {
+    for gone in [Engine::drop_table, Engine::truncate_table] {
+        let e = many_tables(options());
+        e.set_memory_limit(4 << 20);
+        let first = Turn::take(&e.core, &HashSet::new()).unwrap();
+        let chosen = e.core.flushes.turns.lock().next.front().unwrap().clone();
+        gone(&e, &chosen.table.name()).unwrap();
+        let next = Turn::take(&e.core, &HashSet::new()).unwrap();
+        assert_ne!(next.tree().id(), chosen.tree.id());
+        assert_ne!(next.tree().id(), first.tree().id());
+    }
+}
+
 /// The time of a look, here 20 ms or more, is a small share of all.
 #[test]
 fn looks_that_take_long_are_rare_unless_memory_is_short() {
