@@ -331,13 +331,15 @@ def test_torn_binlog(servers):
     for s in (primary, replica):
         s.create(fresh=True)
     pair = Pair(primary, replica)
-    c = primary.connect("crash")
+    c, r = primary.connect("crash"), replica.connect()
+    r.query("STOP SLAVE")  # one that had all of the torn file would be sent the next file at once
     c.query("UPDATE accounts SET balance=balance+1 WHERE id=1")
     c.close()
     primary.kill()
     tear(primary.data)
     primary.start()
-    p, r = primary.connect("crash"), replica.connect()
+    replication.start(r)
+    p = primary.connect("crash")
     p.query("UPDATE accounts SET balance=balance+1 WHERE id=2")
     replication.wait_for("a replica before a torn event", lambda: r.row("SHOW SLAVE STATUS")["Last_IO_Errno"] == "1236")
     replication.catch_up(r, replication.position(p))
