@@ -10,6 +10,8 @@
 */
 #include "ha_esker.h"
 #include "errors.h"
+#include "sql_partition.h"
+#include "ha_partition.h"
 #include "sql_table.h"
 
 using namespace shim;
@@ -160,7 +162,13 @@ bool ha_esker::changes_only_definition(const TABLE *altered, const Alter_inplace
 enum_alter_inplace_result ha_esker::check_if_supported_inplace_alter(TABLE *altered, Alter_inplace_info *info)
 {
   if (!(info->handler_flags & index_changes))
-    return handler::check_if_supported_inplace_alter(altered, info);
+  {
+    if (!(info->handler_flags & ALTER_VIRTUAL_GCOL_EXPR) || layout_.kept_virtual().empty())
+      return handler::check_if_supported_inplace_alter(altered, info);
+    /* One that a key is of may be computed of it, which the server does not look at. */
+    info->unsupported_reason= "another virtual column has a key";
+    return HA_ALTER_INPLACE_NOT_SUPPORTED;
+  }
   /* Each partition has its own, or none has one. */
   Alter_context *context= new (ha_thd()->mem_root) Alter_context(this);
   info->handler_ctx= context;
@@ -260,14 +268,26 @@ catch (const std::bad_alloc &)
   return alter_failed(EsStatus::OutOfMemory, "out of memory");
 }
 
-/* AUTO_INCREMENT=n. Of a partitioned table the greatest of the partitions' counters counts: that of one is enough. */
+/*
+  AUTO_INCREMENT=n. Of a partitioned table the greatest of the partitions' counters counts, but each may go, be emptied, or
+  become a table of its own.
+*/
 bool ha_esker::raise_counter(const TABLE *altered, const HA_CREATE_INFO *create_info)
 {
   if (!(create_info->used_fields & HA_CREATE_USED_AUTO) || !altered->found_next_number_field)
     return false;
-  EsError why;
-  const EsStatus status= es_count_from(table_, create_info->auto_increment_value, &why);
-  return status != EsStatus::Ok && alter_failed(status, why.text);
+  handler *alone[]= {this, nullptr};
+  const bool is_partition= table->part_info != nullptr;
+  handler **each= is_partition ? static_cast<ha_partition *>(table->file)->get_child_handlers() : alone;
+  for (; *each; each++)
+  {
+    EsError why;
+    const EsTable *const counted= static_cast<ha_esker *>(*each)->table_;
+    const EsStatus status= es_count_from(counted, create_info->auto_increment_value, &why);
+    if (status != EsStatus::Ok)
+      return alter_failed(status, why.text);
+  }
+  return false;
 }
 
 bool ha_esker::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *info, bool commit)

@@ -51,9 +51,13 @@ int ha_esker::write_row(const uchar *buf)
       return 0;
     }
   }
-  if (table->next_number_field && buf == table->record[0])
+  if (!table->found_next_number_field || buf != table->record[0])
+    return insert(buf);
+  if (table->next_number_field)
     return write_numbered(buf);
-  return insert(buf);
+  /* Its value comes with it: a row that moves to another partition, or what is left of one behind a portion of time. */
+  const int error= insert(buf);
+  return error ? error : note_number(table->found_next_number_field);
 }
 
 int ha_esker::insert(const uchar *buf)
