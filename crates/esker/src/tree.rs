@@ -30,7 +30,7 @@ pub(crate) mod together;
 pub(crate) mod undisputed;
 mod walk;
 
-pub(crate) use crate::tree::find::{find, find_in_memory, find_in_run, order_in_block, Found, Seen};
+pub(crate) use crate::tree::find::{find, find_in_memory, find_in_run, order_in_block, Found, Place, Seen};
 use crate::tree::find::{find_but, LeftOut};
 pub(crate) use crate::tree::handle::{RunHandle, RunSeen};
 use crate::tree::key::ByRow;

@@ -6,9 +6,9 @@
 use crate::catalog::table::Table;
 use crate::tree::memtable::Memtable;
 use crate::tree::merge_read::BlockSpan;
-use crate::tree::near::{Beside, Place};
+use crate::tree::near::Beside;
 use crate::tree::run::{Block, Run};
-use crate::tree::Found;
+use crate::tree::{Found, Place};
 use crate::{Error, Result};
 use esker_format::{ColumnMask, RowId};
 use esker_memory::{Account, Charge};

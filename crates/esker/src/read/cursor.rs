@@ -19,9 +19,8 @@ use crate::read::buffer::{Buffer, Kept, BATCH_BYTES, FIRST_ROWS, MOST_ROWS};
 use crate::session::{FoundLocked, Session};
 use crate::tree::key::ByRow;
 use crate::tree::merge_read::{BlockSpan, MergeRead, Span};
-use crate::tree::near::Place;
 use crate::tree::stored::Stored;
-use crate::tree::{find, Found};
+use crate::tree::{find, Found, Place};
 use crate::txn::open::TableTxn;
 use crate::txn::writers::Inserter;
 use crate::version::View;
@@ -240,10 +239,15 @@ impl Cursor {
                 continue;
             }
             let Some(read) = &mut self.read else { break };
-            if let Some(found) = read.next_in_memory(rows - self.buffer.ids.len())? {
-                let txn = txn.filter(|_| !read.is_own());
-                for (row, packed) in found.iter().filter(|(row, _)| !txn.is_some_and(|t| t.is_overtaken(*row, view))) {
-                    self.buffer.add_place(&self.table, &self.options.mask, row, Place::Mem(&found.mem, packed))?;
+            if let Some(found) = read.next_in_turn(rows - self.buffer.ids.len())? {
+                let passed = |row, own: bool| !own && txn.is_some_and(|t| t.is_overtaken(row, view));
+                for (row, place, _) in found.iter().filter(|(row, _, own)| !passed(*row, *own)) {
+                    let place = match place {
+                        // Nobody decodes it later here.
+                        Place::Block(..) => Place::Found(place.pinned()),
+                        place => place,
+                    };
+                    self.buffer.add_place(&self.table, &self.options.mask, row, place)?;
                 }
                 continue;
             }

@@ -23,7 +23,7 @@ use crate::read::cursor::ScanOptions;
 use crate::session::Session;
 use crate::tree::backward::BackwardRead;
 use crate::tree::key::{ByBytes, Key};
-use crate::tree::merge_read::in_memory::MemSpan;
+use crate::tree::merge_read::in_turn::InTurn;
 use crate::tree::merge_read::{BlockSpan, Extent, MergeRead, Span, Unseen};
 use crate::tree::stored::split_value;
 use crate::tree::undisputed::undisputed;
@@ -142,10 +142,10 @@ enum Entries {
 }
 
 impl Entries {
-    /// As [`MergeRead::next_in_memory`].
-    fn next_in_memory(&mut self, most: usize) -> Result<Option<MemSpan<ByBytes>>> {
+    /// As [`MergeRead::next_in_turn`].
+    fn next_in_turn(&mut self, most: usize) -> Result<Option<InTurn<ByBytes>>> {
         match self {
-            Entries::Forward(read) => read.next_in_memory(most),
+            Entries::Forward(read) => read.next_in_turn(most),
             Entries::Backward(_) | Entries::Found(..) => Ok(None),
         }
     }

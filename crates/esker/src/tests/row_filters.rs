@@ -2,7 +2,8 @@
 //! does what it lies over cost one who looks for a changed row.
 
 use crate::tests::support::{begin, open_with, options};
-use crate::tree::near::{Near, Place};
+use crate::tree::near::Near;
+use crate::tree::Place;
 use crate::*;
 use esker_base::counters::{bind, Counter, SessionCounters};
 use esker_format::RowId;

@@ -34,6 +34,30 @@ impl<K: Stored> Clone for Found<K> {
     }
 }
 
+/// Where a version was found, as long as who has found it keeps it.
+pub(crate) enum Place<'a, K: Stored = ByRow> {
+    /// In a memtable: its value.
+    Mem(&'a Arc<Memtable<K>>, &'a [u8]),
+    /// In a run's block, which begins there in the file, at a position.
+    Block(&'a Arc<Run<K>>, u64, &'a Arc<K::Block>, u32),
+    /// Elsewhere.
+    Found(Found<K>),
+}
+
+impl<K: Stored> Place<'_, K> {
+    /// The same for longer.
+    pub(crate) fn pinned(&self) -> Found<K> {
+        match self {
+            // SAFETY: the bytes live as long as the memtable, which is pinned.
+            Place::Mem(mem, value) => {
+                Found::Mem(Arc::clone(mem), unsafe { std::mem::transmute::<&[u8], &'static [u8]>(value) })
+            }
+            Place::Block(run, offset, block, at) => Found::Block(Arc::clone(run), *offset, Arc::clone(block), *at),
+            Place::Found(found) => found.clone(),
+        }
+    }
+}
+
 /// The newest version of `key` that `view` sees in `state`, with its order; `private` is the looker's own memtable.
 pub(crate) fn find<K: Stored>(
     state: &TreeState<K>,

@@ -8,7 +8,7 @@
 //! A watching reader also learns of live versions that its view does not see: those of transactions that have not ended, and
 //! those that were committed after the view was opened. Each key that has one is given by itself.
 
-pub(crate) mod in_memory;
+pub(crate) mod in_turn;
 pub(crate) mod run_source;
 
 use self::run_source::{Examined, RunSource};

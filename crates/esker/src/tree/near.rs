@@ -22,9 +22,9 @@ use crate::tree::looks::OwnLooks;
 use crate::tree::memtable::{Memtable, Node, Version};
 use crate::tree::merge_read::run_source::sees_all;
 use crate::tree::run::index::Index;
-use crate::tree::run::{Block, Run};
+use crate::tree::run::Block;
 use crate::tree::stored::{may_meet, Stored};
-use crate::tree::{find_in_run, order_in_block, Found, RunHandle, RunSeen, Seen, SeenMark, TreeState};
+use crate::tree::{find_in_run, order_in_block, Found, Place, RunHandle, RunSeen, Seen, SeenMark, TreeState};
 use crate::version::{OrdinalRanges, VersionOrder, View};
 use crate::Result;
 use esker_base::counters::{count, Counter};
@@ -141,30 +141,6 @@ enum Placed {
     AtEdge,
     /// Its block is not wanted.
     Unwanted,
-}
-
-/// A version that was found.
-pub(crate) enum Place<'a> {
-    /// Its packed row.
-    Mem(&'a Arc<Memtable>, &'a [u8]),
-    /// A block, which begins there in the file, and the position in it.
-    Block(&'a Arc<Run>, u64, &'a Arc<Block>, u32),
-    /// Elsewhere.
-    Found(Found),
-}
-
-impl Place<'_> {
-    /// The same for longer.
-    pub(crate) fn pinned(&self) -> Found {
-        match self {
-            // SAFETY: the bytes live as long as the memtable, which is pinned.
-            Place::Mem(mem, value) => {
-                Found::Mem(Arc::clone(mem), unsafe { std::mem::transmute::<&[u8], &'static [u8]>(value) })
-            }
-            Place::Block(run, offset, block, at) => Found::Block(Arc::clone(run), *offset, Arc::clone(block), *at),
-            Place::Found(found) => found.clone(),
-        }
-    }
 }
 
 /// The best so far.

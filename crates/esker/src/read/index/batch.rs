@@ -10,12 +10,13 @@ use crate::read::buffer::{Keys, BATCH_BYTES, MOST_ROWS};
 use crate::session::Session;
 use crate::tree::key::ByBytes;
 use crate::tree::merge_read::{BlockSpan, Span};
+use crate::tree::run::{Bytes, Run};
 use crate::tree::stored::split_value;
-use crate::tree::Found;
+use crate::tree::{Found, Place};
 use crate::txn::open::TableTxn;
 use crate::{Error, Result};
 use esker_base::counters::{count, Counter};
-use esker_format::{FormatError, RowId};
+use esker_format::{FormatError, KeyBlock, RowId};
 use std::sync::Arc;
 
 /// An entry, and where it was found.
@@ -78,19 +79,15 @@ impl IndexCursor {
                 continue;
             }
             let Some(entries) = &mut self.entries else { break };
-            if let Some(span) = entries.next_in_memory(most)? {
-                let own = entries.is_own();
-                for (key, value) in span.iter() {
-                    let (row, payload) = split_value(value);
-                    self.add(lookup, &Entry { key, row, payload, own, damage: &in_memory })?;
-                }
+            if let Some(found) = entries.next_in_turn(most)? {
+                found.iter().try_for_each(|(key, place, own)| self.add_one(lookup, key, &place, own))?;
                 continue;
             }
             let (span, own) = (entries.next()?, entries.is_own());
             match span {
                 Span::End => self.entries = None,
                 Span::Rows(span) => self.span = Some((span, own)),
-                Span::One(key, found) => self.add_one(lookup, &key, &found, own)?,
+                Span::One(key, found) => self.add_one(lookup, &key, &Place::Found(found), own)?,
             }
         }
         Ok(self.buffer.keys.len() > before)
@@ -170,28 +167,38 @@ impl IndexCursor {
         most: usize,
     ) -> Result<()> {
         let BlockSpan { run, offset, block, rows: left } = span;
-        let damage = |e| run.damage(*offset, e);
         for _ in 0..most {
             let Some(at) = take_one(left, self.direction) else { break };
-            let (key, row, payload) = (block.key(at), block.row(at), block.payload(at));
-            self.add(lookup, &Entry { key, row, payload, own, damage: &damage })?;
+            self.add_of_block(lookup, block.key(at), (run, *offset, block, at), own)?;
         }
         Ok(())
     }
 
-    fn add_one(&mut self, lookup: &mut Lookup<'_>, key: &[u8], found: &Found<ByBytes>, own: bool) -> Result<()> {
-        match found {
-            Found::Mem(_, value) => {
+    /// Adds the entry that was found there, if there is one.
+    fn add_one(&mut self, lookup: &mut Lookup<'_>, key: &[u8], place: &Place<'_, ByBytes>, own: bool) -> Result<()> {
+        match place {
+            Place::Mem(_, value) | Place::Found(Found::Mem(_, value)) => {
                 let (row, payload) = split_value(value);
                 self.add(lookup, &Entry { key, row, payload, own, damage: &in_memory })
             }
-            Found::Block(run, offset, block, at) => {
-                let damage = |e| run.damage(*offset, e);
-                let (row, payload) = (block.row(*at), block.payload(*at));
-                self.add(lookup, &Entry { key, row, payload, own, damage: &damage })
+            Place::Block(run, offset, block, at) => self.add_of_block(lookup, key, (run, *offset, block, *at), own),
+            Place::Found(Found::Block(run, offset, block, at)) => {
+                self.add_of_block(lookup, key, (run, *offset, block, *at), own)
             }
-            Found::Tombstone => Ok(()),
+            Place::Found(Found::Tombstone) => Ok(()),
         }
+    }
+
+    fn add_of_block(
+        &mut self,
+        lookup: &mut Lookup<'_>,
+        key: &[u8],
+        (run, offset, block, at): (&Run<ByBytes>, u64, &KeyBlock<Bytes>, u32),
+        own: bool,
+    ) -> Result<()> {
+        let damage = |e| run.damage(offset, e);
+        let (row, payload) = (block.row(at), block.payload(at));
+        self.add(lookup, &Entry { key, row, payload, own, damage: &damage })
     }
 
     /// Adds an entry, if it counts.

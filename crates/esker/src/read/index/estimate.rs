@@ -84,8 +84,8 @@ impl Sources<'_> {
         let mut read = self.read(range)?;
         let mut entries = 0;
         while entries <= few {
-            if let Some(span) = read.next_in_memory((few + 1 - entries) as usize)? {
-                entries += span.len() as u64;
+            if let Some(found) = read.next_in_turn((few + 1 - entries) as usize)? {
+                entries += found.len() as u64;
                 continue;
             }
             match read.next()? {

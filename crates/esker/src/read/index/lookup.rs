@@ -6,8 +6,8 @@
 use crate::tree::fences::TOGETHER;
 use crate::tree::key::ByRow;
 use crate::tree::memtable::Memtable;
-use crate::tree::near::{Beside, Near, Place};
-use crate::tree::{find, Found, TreeState};
+use crate::tree::near::{Beside, Near};
+use crate::tree::{find, Found, Place, TreeState};
 use crate::version::{VersionOrder, View};
 use crate::Result;
 use esker_format::{ColumnMask, RowId};

@@ -3,7 +3,7 @@
 use super::*;
 use crate::tests::support::{begin, begun};
 use crate::tree::backward::pieces;
-use crate::tree::merge_read::in_memory::together;
+use crate::tree::merge_read::in_turn::in_turn;
 use crate::upkeep::flush;
 use esker_base::counters::{bind, Counter, SessionCounters};
 use std::collections::BTreeMap;
@@ -216,7 +216,7 @@ fn reads_are_those_of_the_model() {
     let _bound = bind(&counters);
     let (mut reached, mut most_runs, mut private, mut frozen) = (Reached::default(), 0, 0, 0);
     pieces::take();
-    together::take();
+    in_turn::take();
     for seed in 0..16 {
         let mut random = fastrand::Rng::with_seed(seed);
         let random = &mut random;
@@ -284,7 +284,11 @@ fn reads_are_those_of_the_model() {
         most_runs >= 5 && private > 10 && frozen > 30,
         "{most_runs} runs, {private} private memtables, {frozen} frozen memtables"
     );
-    assert!(together::take() > 50_000, "few keys of memtables were handed out together");
+    let (of_mems, of_blocks) = in_turn::take();
+    assert!(
+        of_mems > 50_000 && of_blocks > 5_000,
+        "{of_mems} keys of memtables and {of_blocks} of blocks were handed out in turn"
+    );
     let (merges, pieces) = (counters.get(Counter::Merges), pieces::take());
     assert!(merges > 10 && pieces > 1000, "{merges} merges, {pieces} pieces");
 }
