@@ -92,6 +92,8 @@ impl Core {
         let due = Due::new();
         parts.tables.values().for_each(|table| due.take_in(table));
         let shown = parts.tables.values().map(|table| (table.id, table.clone())).collect();
+        let lock_guard: Arc<dyn LockGuard> = parts.lock_guard.into();
+        parts.cache.files.held_by(&lock_guard);
         let visible = esker_format::CommitSeq(parts.wal.end_lsn().0.saturating_sub(1));
         let core = Arc::new(Core {
             disk: parts.disk,
@@ -120,7 +122,7 @@ impl Core {
             signals: Signals::new(parts.options.host.now()),
             flushes: Flushes::new(),
             due,
-            lock_guard: Mutex::new(&order::FOLDER, Some(parts.lock_guard.into())),
+            lock_guard: Mutex::new(&order::FOLDER, Some(lock_guard)),
             host: parts.options.host.clone(),
             options: parts.options,
         });

@@ -22,6 +22,7 @@ pub(crate) mod keys;
 pub(crate) mod large;
 pub(crate) mod large_keys;
 pub(crate) mod limits;
+mod long_loads;
 pub(crate) mod manifest;
 pub(crate) mod moved;
 pub(crate) mod one_writer;

@@ -366,8 +366,8 @@ impl Session {
         self.core.check_usable(table)?;
         self.works_on(&table.work, Kind::Change);
         let all = self.lock_newest(table)?;
-        self.check_rebuilt(table)?;
         let view = View { seq: all.as_of, me: self.txn_mut()?.state.id };
+        self.check_rebuilt(table, view)?;
         let rows = if self.older_view(view).is_some() {
             let mask = esker_format::ColumnMask::none(table.layout.columns.len());
             // Counting asks for no locks of rows.

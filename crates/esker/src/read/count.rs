@@ -37,9 +37,9 @@ impl Session {
     /// # }
     /// ```
     pub fn count(&mut self, table: &Arc<Table>) -> Result<u64> {
-        let seq = self.read_view()?.seq;
-        let trees = table.trees();
-        self.check_rebuilt(table)?;
+        let view = self.read_view()?;
+        let (seq, trees) = (view.seq, table.trees());
+        self.check_rebuilt(table, view)?;
         if let Some(rows) = self.known_rows(table, &trees, seq) {
             count(Counter::CountsKept, 1);
             return Ok(rows);
@@ -72,7 +72,7 @@ impl Session {
     ) -> Result<()> {
         let view = self.read_view()?;
         let trees = table.trees();
-        self.check_rebuilt(table)?;
+        self.check_rebuilt(table, view)?;
         let counted = match read {
             Some(rows) => rows,
             None => {

@@ -108,7 +108,7 @@ impl Session {
         self.works_on(&table.work, Kind::Read);
         self.seal_for_read(table)?;
         let view = if options.lock.is_some() { self.latest_view()? } else { self.read_view()? };
-        self.check_rebuilt(table)?;
+        self.check_rebuilt(table, view)?;
         count(Counter::Scans, 1);
         let mut cursor = Cursor::new(self, table, options, view);
         let from = RowId(row.0.saturating_add(1));
@@ -122,7 +122,7 @@ impl Session {
     /// A cursor for reads by row id alone.
     pub fn open_cursor(&mut self, table: &Arc<Table>, options: ScanOptions) -> Result<Cursor> {
         let view = if options.lock.is_some() { self.latest_view()? } else { self.read_view()? };
-        self.check_rebuilt(table)?;
+        self.check_rebuilt(table, view)?;
         Ok(Cursor::new(self, table, options, view))
     }
 
@@ -142,10 +142,11 @@ impl Session {
         }
     }
 
-    pub(crate) fn check_rebuilt(&mut self, table: &Arc<Table>) -> Result<()> {
+    /// Fails if the table is not what it was for the transaction's view, or for this one, which something is read by.
+    pub(crate) fn check_rebuilt(&mut self, table: &Arc<Table>, view: View) -> Result<()> {
         self.core.check_usable(table)?;
-        let view = self.current.open().and_then(|t| t.view);
-        if !table.temporary && view.is_some_and(|v| v < table.readable_from()) {
+        let own = self.current.open().and_then(|t| t.view).map_or(view.seq, |own| own.min(view.seq));
+        if !table.temporary && own < table.readable_from() {
             return Err(Error::TableChanged(table.name()));
         }
         Ok(())

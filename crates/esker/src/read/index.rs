@@ -261,7 +261,7 @@ impl Session {
 impl Session {
     /// Fails if an index tells nothing of what a view sees, since it is newer.
     fn check_index_view(&mut self, table: &Arc<Table>, definition: &Index, view: View) -> Result<()> {
-        self.check_rebuilt(table)?;
+        self.check_rebuilt(table, view)?;
         if view.seq < definition.entry.usable_from {
             return Err(Error::TableChanged(table.name()));
         }

@@ -252,7 +252,8 @@ impl<'s> Rows<'s> {
         self.packed.clear();
         // SAFETY: the batch has an image for each id, with all columns decoded, and the cursor has not moved since.
         unsafe { row::pack(&self.table.layout, self.images.add(at * self.stride), &mut self.packed) }
-            .map_err(Error::in_memory)?;
+            .map_err(Error::in_memory)
+            .inspect_err(|e| self.failed = Some(e.clone()))?;
         Ok(Some(Row { id: self.ids[at], table: &self.table, packed: &self.packed }))
     }
 

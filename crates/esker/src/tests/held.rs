@@ -130,3 +130,45 @@ fn what_is_built_keeps_the_folder() {
     drop((t, e));
     is_sound_in(&open(&disk, small()), "t", &["a", "text", "c"], rows);
 }
+
+/// A cursor may outlive its session, its engine, and what it reads; numbers of files may be given anew by then.
+#[test]
+fn a_cursor_that_is_left_removes_no_file_of_another_engine() {
+    let disk = SimDisk::new(1);
+    let e = open(&disk, small());
+    let (t, _) = filled(&e, 300);
+    e.checkpoint().unwrap();
+    let before = files(&disk);
+    let (mut writer, mut reader) = (e.session(), e.session());
+    for n in 1000..2000 {
+        insert(&mut writer, &t, n).unwrap();
+    }
+    writer.seal_for_read(&t).unwrap();
+    let cursor = reader.scan(&t, ScanOptions::default()).unwrap();
+    writer.rollback().unwrap();
+    let rolled_back: Vec<_> = files(&disk).into_iter().filter(|file| !before.contains(file)).collect();
+    assert!(!rolled_back.is_empty(), "the cursor keeps no run of what was rolled back");
+    // No manifest says which numbers were given.
+    e.poison("a test");
+    drop((reader, writer, t));
+    e.close().unwrap();
+    // One that is opened sees the file, and removes it; the one behind it does not.
+    let between = open(&disk, small());
+    between.poison("a test");
+    between.close().unwrap();
+    let e = open(&disk, small());
+    let (t, mut s) = (e.open_table("t").unwrap(), e.session());
+    let is_given = || files(&disk).iter().any(|file| rolled_back.contains(file));
+    for n in 3000..4000 {
+        insert(&mut s, &t, n).unwrap();
+        s.commit().unwrap();
+        e.sim_flush(&t).unwrap();
+        if is_given() {
+            break;
+        }
+    }
+    assert!(is_given(), "none of {rolled_back:?} was given anew");
+    let there = files(&disk);
+    drop(cursor);
+    assert_eq!(files(&disk), there);
+}

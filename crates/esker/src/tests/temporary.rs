@@ -63,6 +63,29 @@ fn rows_of_a_dropped_temporary_table_leave_no_file() {
     assert_eq!(run_files(&disk), Vec::<String>::new());
 }
 
+/// The same of one that was emptied, whose rows become a run only then, with another table's.
+#[test]
+fn rows_of_an_emptied_temporary_table_leave_no_file() {
+    let disk = SimDisk::new(1);
+    let e = open_with(&disk, Options { bulk_threshold_bytes: 4 << 10, min_run_bytes: 256 << 10, ..roomy() }).unwrap();
+    let t = make(&e, "temp", &TableDef { temporary: true, ..fixed(100) });
+    let keep = make(&e, "keep", &fixed(100));
+    let mut s = e.session();
+    begin(&mut s);
+    fill(&mut s, &t, 0..2000);
+    e.truncate_table("temp").unwrap();
+    assert_eq!(run_files(&disk), Vec::<String>::new());
+    fill(&mut s, &keep, 0..1000);
+    s.current.open_mut().unwrap().seal_gathered(&e.core, false).unwrap();
+    assert!(!run_files(&disk).is_empty(), "no row was written to a run");
+    insert(&mut s, &t, 1).unwrap();
+    s.commit().unwrap();
+    assert_eq!(s.count_rows(&t).unwrap(), 1);
+    e.drop_table("keep").unwrap();
+    drop((s, t, keep));
+    assert_eq!(run_files(&disk), Vec::<String>::new());
+}
+
 /// A connection goes after it has prepared: its temporary table goes with it, whatever becomes of what is prepared.
 #[test]
 fn a_temporary_table_of_what_is_prepared_goes_at_once() {

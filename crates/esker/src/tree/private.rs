@@ -195,6 +195,8 @@ impl<K: Stored> Private<K> {
 type Place = u32;
 /// No entry.
 const NOWHERE: Place = Place::MAX;
+/// Half of what places reach: whoever gathers so much makes a run of it, whatever memory there is.
+pub(crate) const MOST_PRIVATE_BYTES: u64 = NOWHERE as u64 / 2;
 /// What an entry has before its key and value: ordinal, place of the version before it of the same unique key, length of the
 /// key, length of the value, flags.
 const HEAD_BYTES: usize = FLAGS + 1;

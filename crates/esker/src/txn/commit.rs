@@ -58,9 +58,7 @@ impl Txn {
         let gone = |t: &TableTxn| t.table.temporary && (t.table.is_dropped() || t.table.tree_id() != t.rows.tree.id);
         for (at, table) in self.tables.iter_mut().enumerate().filter(|(_, t)| gone(t)) {
             self.deferred.forget_table(at);
-            table.bulk = None;
-            table.rows.let_go(core);
-            table.keys.iter_mut().for_each(|k| k.let_go(core));
+            table.let_go(core);
         }
     }
 

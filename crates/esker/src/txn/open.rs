@@ -222,6 +222,7 @@ impl Txn {
             // Emptied since. Nobody else sees a temporary table: what was in it is gone, the transaction goes on.
             Some(at) if table.temporary => {
                 self.deferred.forget_table(at);
+                self.tables[at].let_go(core);
                 self.tables[at] = TableTxn::new(core, table, &trees, changed);
                 at
             }
@@ -407,6 +408,13 @@ impl Txn {
 }
 
 impl TableTxn {
+    /// Its trees are gone: what is gathered for them goes to no file.
+    pub(crate) fn let_go(&mut self, core: &Core) {
+        self.bulk = None;
+        self.rows.let_go(core);
+        self.keys.iter_mut().for_each(|k| k.let_go(core));
+    }
+
     fn new(core: &Core, table: &Arc<Table>, trees: &Arc<Trees>, changed: CommitSeq) -> TableTxn {
         TableTxn {
             table: table.clone(),

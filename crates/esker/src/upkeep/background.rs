@@ -26,13 +26,13 @@ use std::sync::{Arc, Weak};
 use std::thread::{JoinHandle, ThreadId};
 use std::time::Duration;
 
-const TICK: Duration = Duration::from_millis(100);
+pub(super) const TICK: Duration = Duration::from_millis(100);
 /// A writer waits for memory, or for the log to become shorter, this long at most, in ticks; then it goes on.
 pub(crate) const MOST_WAIT_TICKS: u32 = 100;
 /// Time between syncs of what commits did not wait for, and between looks at memory that nobody needs.
 const SECOND: Duration = Duration::from_secs(1);
 /// Longest pause after errors, in ticks.
-const MOST_PAUSE_TICKS: u32 = 100;
+pub(super) const MOST_PAUSE_TICKS: u32 = 100;
 /// Threads that flush.
 const FLUSHERS: usize = 2;
 

@@ -11,6 +11,7 @@ use crate::tree::run::Run;
 use crate::tree::stored::Stored;
 use crate::tree::Tree;
 use crate::version::ABORTED;
+use std::collections::HashSet;
 use std::sync::Arc;
 
 /// Removes the files of runs that nothing refers to any more, in the background.
@@ -25,8 +26,9 @@ pub(crate) fn runs<K: Stored>(core: &Core, runs: Vec<Arc<Run<K>>>) {
 /// Takes private runs of an ended or undone part of a transaction out of their tree, with the marks of those that were
 /// rolled back.
 pub(crate) fn private_runs<K: Stored>(core: &Core, tree: &Tree<K>, gone: Vec<Arc<Run<K>>>) {
+    let those: HashSet<_> = gone.iter().map(Arc::as_ptr).collect();
     tree.edit(|state| {
-        state.runs.retain(|h| !gone.iter().any(|r| Arc::ptr_eq(r, &h.run)));
+        state.runs.retain(|h| !those.contains(&Arc::as_ptr(&h.run)));
         state.marks.retain(|m| m.owner.as_ref().is_none_or(|o| o.status() != ABORTED));
     });
     runs(core, gone);

@@ -1,8 +1,9 @@
 //! Which tree is flushed next: the largest while memtables take too much, those that readers find dead, those that keep the log from
 //! being shortened, those that nobody writes to any more.
 //!
-//! Each choice takes a look at all trees that have something in memory, which may be thousands. So several are chosen by one look;
-//! and where neither memory nor the log is short, looks take a small share of the time, however many trees there are.
+//! Each choice takes a look at all trees that have something in memory, which may be thousands. So several are chosen by one look,
+//! which count for a while if memory or the log is short, as writers go on meanwhile and wait by what was seen; and where
+//! neither is short, looks take a small share of the time, however many trees there are.
 //!
 //! Invariants: no tree is flushed by two threads; what is chosen is flushed or given up by whoever takes it, so that rounds end.
 
@@ -11,6 +12,7 @@ use crate::core::Core;
 use crate::options::Background;
 use crate::tree::looks::READ_REST;
 use crate::tree::InMemory;
+use crate::upkeep::background::{MOST_PAUSE_TICKS, TICK};
 use crate::upkeep::pressure;
 use esker_base::counters::{count, Counter};
 use esker_base::lock::{order, Mutex};
@@ -29,8 +31,10 @@ const REST_SHARE: u64 = 32;
 const PAID_SHARE: u64 = 16;
 /// So many are chosen by one look, at most.
 const MOST_CHOSEN: usize = 64;
-/// Without need, looks take this share of a thread's time: one in ...
+/// Without need, looks take this share of a thread's time, as long as that is not more than a pause: one in ...
 pub(super) const LOOK_SHARE: u32 = 50;
+/// With need, this one.
+const NEEDED_SHARE: u32 = 10;
 
 /// A tree that has something in memory, and what it had when it was looked at.
 #[derive(Clone)]
@@ -53,8 +57,10 @@ struct Turns {
     /// Trees that a background thread flushes now.
     now: HashSet<TreeId>,
     next: VecDeque<Seen>,
-    /// Until then nobody looks without need, by the host's clock.
-    rest_until: Duration,
+    /// When that was chosen, and for how long it counts, needed or not, by the host's clock.
+    chosen_at: Duration,
+    counts_for: Duration,
+    rests_for: Duration,
 }
 
 /// A tree that its caller flushes, and nobody else.
@@ -92,9 +98,7 @@ impl<'a> Turn<'a> {
     pub(crate) fn take(core: &'a Core, failed: &HashSet<TreeId>) -> Option<Self> {
         let mut turns = core.flushes.turns.lock();
         loop {
-            if turns.next.is_empty() {
-                turns.next = turns.choose(core, failed);
-            }
+            turns.choose(core, failed);
             let seen = turns.next.pop_front()?;
             let id = seen.tree.id();
             if seen.is_there() && !failed.contains(&id) && turns.now.insert(id) {
@@ -128,13 +132,21 @@ impl Drop for Turn<'_> {
 }
 
 impl Turns {
-    /// Those that come next, the most urgent first: of the first kind that there are any of.
-    fn choose(&mut self, core: &Core, failed: &HashSet<TreeId>) -> VecDeque<Seen> {
+    /// Chooses those that come next, the most urgent first, of the first kind that there are any of; unless what was chosen
+    /// still counts.
+    fn choose(&mut self, core: &Core, failed: &HashSet<TreeId>) {
         let oldest = oldest_wanted(core);
         let began = core.host.now();
         let is_needed = oldest.is_some() || charged(Account::Memtable) > pressure::memtable_budget(core);
-        if !is_needed && began < self.rest_until && core.options.background == Background::Threads {
-            return VecDeque::new();
+        let age = began.saturating_sub(self.chosen_at);
+        let still_counts = match (self.next.is_empty(), is_needed) {
+            (false, true) => age < self.counts_for,
+            (false, false) => true,
+            (true, true) => false,
+            (true, false) => age < self.rests_for && core.options.background == Background::Threads,
+        };
+        if still_counts {
+            return;
         }
         let trees = look_at_memory(core);
         let busy: u64 = trees.iter().filter(|t| self.now.contains(&t.tree.id())).map(Seen::bytes).sum();
@@ -155,10 +167,11 @@ impl Turns {
             chosen = rested;
             count(Counter::FlushesAtRest, chosen.len().min(MOST_CHOSEN) as u64);
         }
-        let chosen = chosen.into_iter().take(MOST_CHOSEN).cloned().collect();
-        let now = core.host.now();
-        self.rest_until = now + now.saturating_sub(began) * LOOK_SHARE;
-        chosen
+        self.next = chosen.into_iter().take(MOST_CHOSEN).cloned().collect();
+        self.chosen_at = core.host.now();
+        let took = self.chosen_at.saturating_sub(began);
+        self.counts_for = (took * NEEDED_SHARE).max(TICK);
+        self.rests_for = (took * LOOK_SHARE).min(TICK * MOST_PAUSE_TICKS);
     }
 }
 

@@ -10,7 +10,7 @@ use crate::catalog::table::{key_shape, Table};
 use crate::core::Core;
 use crate::tree::key::ByBytes;
 use crate::tree::memtable::Change;
-use crate::tree::private::Private;
+use crate::tree::private::{Private, MOST_PRIVATE_BYTES};
 use crate::tree::run::index::Index as BlockIndex;
 use crate::tree::run::writer::{RunRecipe, RunWriter};
 use crate::tree::run::Run;
@@ -64,6 +64,11 @@ impl Drop for Runs {
     fn drop(&mut self) {
         self.discard(self.list.len());
     }
+}
+
+/// Bytes of entries that are gathered before they become a run, of so many that large writes have together.
+fn most_gathered(budget: u64) -> u64 {
+    (budget / PARTS_OF_BUDGET).clamp(LEAST_BYTES, MOST_PRIVATE_BYTES)
 }
 
 /// Entries that are gathered.
@@ -120,7 +125,7 @@ impl Building {
         if used != self.share.bytes() {
             self.share.resize(used);
             let core = &self.runs.core;
-            if used > (core.large.limit() / PARTS_OF_BUDGET).max(LEAST_BYTES) || core.large.must_spill(used) {
+            if used > most_gathered(core.large.limit()) || core.large.must_spill(used) {
                 count(Counter::LargeSpills, 1);
                 return self.spill();
             }
@@ -288,5 +293,20 @@ impl PartialOrd for Source {
 impl Ord for Source {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         self.key().cmp(other.key())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of any limit that can be set: entries would have no place, however much memory there is.
+    #[test]
+    fn what_is_gathered_has_room() {
+        for shift in 16..=44 {
+            let most = most_gathered(1 << shift);
+            assert!((LEAST_BYTES..=u64::from(u32::MAX) / 2).contains(&most), "{most} bytes of {}", 1u64 << shift);
+        }
+        assert_eq!(most_gathered(1 << 30), 1 << 28);
     }
 }

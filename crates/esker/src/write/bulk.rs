@@ -3,12 +3,14 @@
 //!
 //! What stays small never touches a file: its rows end in memtable and log. So there is no load mode, and rows written
 //! in bulk are written to disk once. Where memory is short (see `large.rs`) what was gathered is spilled (`private.rs`). Short rows without blobs are copied as images, and may be written straight into the chunk ([`BulkWriter::room`]);
-//! others are packed. Invariants: chunks reach the run in the order of their row ids; nothing is written beyond a chunk's
+//! others are packed. A run ends, and another begins, before its index is more than a block cache wants to keep at once, or than its
+//! writer should have in memory. Invariants: chunks reach the run in the order of their row ids; nothing is written beyond a chunk's
 //! capacity; after an error nothing is taken any more.
 
 use crate::catalog::table::Table;
 use crate::core::Core;
 use crate::options::Background;
+use crate::tree::run::cache::AnyRun;
 use crate::tree::run::writer::{FileWriter, RunRecipe, RunWriter};
 use crate::tree::run::Run;
 use crate::tree::Tree;
@@ -30,11 +32,16 @@ pub(crate) const LEAN_WRITE_BYTES: usize = 64 << 10;
 /// A first chunk begins with this much memory and doubles it: a load into thousands of partitions fills few of them.
 const FIRST_BYTES: usize = 4 << 10;
 
+/// A run ends once so many times what runs have after a merge was handed on to it, before compression.
+const MOST_RUN_BYTES: u64 = 4;
+
 /// How a bulk writer works.
 #[derive(Clone)]
 pub(crate) struct BulkPlan {
     pub(crate) recipe: RunRecipe,
     pub(crate) min_run_bytes: usize,
+    /// Bytes from which on another run begins.
+    most_run_bytes: u64,
     /// Bytes of images or packed rows at which a chunk is handed on.
     chunk_bytes: usize,
     /// Bytes of an image that is copied as it is; zero: rows are packed.
@@ -61,6 +68,7 @@ impl BulkPlan {
         BulkPlan {
             recipe,
             min_run_bytes: core.options.min_run_bytes.min(buffer_bytes),
+            most_run_bytes: core.options.run_bytes.saturating_mul(MOST_RUN_BYTES),
             chunk_bytes,
             stride,
             depth,
@@ -68,6 +76,17 @@ impl BulkPlan {
             streams: writer.streams.clone(),
             pool: (core.options.background == Background::Threads).then(|| core.pool.clone()),
         }
+    }
+
+    /// Where memory is short: in small pieces, by the statement.
+    fn lean_writer(&self, file: FileId) -> Result<RunWriter> {
+        let recipe = RunRecipe { write_bytes: self.lean_write_bytes(), ..self.recipe.clone() };
+        let file = FileWriter::of_session(&recipe, file)?;
+        Ok(RunWriter::next(recipe, file))
+    }
+
+    fn lean_write_bytes(&self) -> usize {
+        self.recipe.write_bytes.min(LEAN_WRITE_BYTES)
     }
 }
 
@@ -202,6 +221,10 @@ pub(crate) struct BulkWriter {
     /// Memory of the chunks that wait, in bytes.
     full_bytes: u64,
     output: Option<Output>,
+    /// What was handed on to it, in bytes.
+    sent_bytes: u64,
+    /// Runs that it had before.
+    ended: Vec<Arc<Run>>,
     /// Rows were lost to this error: what was gathered can only be rolled back, also by a later statement.
     failed: Option<Error>,
     /// Of the first row that is here or under way.
@@ -224,6 +247,8 @@ impl BulkWriter {
             full: Vec::new(),
             full_bytes: 0,
             output: None,
+            sent_bytes: 0,
+            ended: Vec::new(),
             failed: None,
             first_ordinal: None,
             rows: 0,
@@ -329,6 +354,9 @@ impl BulkWriter {
     fn hand_on(&mut self, next_file: &dyn Fn() -> FileId) -> Result<()> {
         count(Counter::BuffersFilled, 1);
         if self.output.is_some() {
+            if self.sent_bytes >= self.plan.most_run_bytes {
+                self.begin_another(next_file())?;
+            }
             let full = self.take_current(None);
             self.current = match self.send(full)? {
                 Some(empty) => empty,
@@ -367,9 +395,8 @@ impl BulkWriter {
     /// statement writes it in small pieces. False if that would free too little, or such runs have memory enough already.
     pub(crate) fn begin_lean(&mut self, next_file: &dyn Fn() -> FileId) -> Result<bool> {
         self.check()?;
-        let write_bytes = self.plan.recipe.write_bytes.min(LEAN_WRITE_BYTES);
         // One buffer, and a block that is being made.
-        let buffers = (write_bytes + self.plan.recipe.block_bytes) as u64;
+        let buffers = (self.plan.lean_write_bytes() + self.plan.recipe.block_bytes) as u64;
         if self.full_bytes < 2 * buffers {
             return Ok(false);
         }
@@ -377,9 +404,7 @@ impl BulkWriter {
         let Some(share) = Share::of_lean(&self.plan.budget, &self.plan.streams, buffers, chunks) else {
             return Ok(false);
         };
-        let recipe = RunRecipe { write_bytes, ..self.plan.recipe.clone() };
-        let file = FileWriter::of_session(&recipe, next_file())?;
-        self.output = Some(Output::Inline(Box::new(RunWriter::next(recipe, file)), Some(share)));
+        self.output = Some(Output::Inline(Box::new(self.plan.lean_writer(next_file())?), Some(share)));
         self.send_full().inspect_err(|e| self.failed = Some(e.clone()))?;
         Ok(true)
     }
@@ -393,6 +418,7 @@ impl BulkWriter {
     /// Sends a chunk to the run; an empty one in exchange, if there is one.
     fn send(&mut self, mut chunk: Chunk) -> Result<Option<Chunk>> {
         count(Counter::BulkBytes, chunk.bytes.len() as u64);
+        self.sent_bytes += chunk.bytes.len() as u64;
         match &mut self.output {
             Some(Output::Inline(writer, _)) => {
                 chunk.write(writer)?;
@@ -400,8 +426,26 @@ impl BulkWriter {
                 Ok(Some(chunk))
             }
             Some(Output::Stream(stream, _)) => stream.send(chunk),
-            None => Err(Error::Poisoned("a bulk writer lost its run".into())),
+            None => Err(lost_its_run()),
         }
+    }
+
+    /// Ends the run that is being written: what comes goes to another one.
+    fn begin_another(&mut self, file: FileId) -> Result<()> {
+        let writer = |lean| if lean { self.plan.lean_writer(file) } else { RunWriter::create(&self.plan.recipe, file) };
+        let output = match (self.output.take(), &self.plan.pool) {
+            (Some(Output::Inline(ended, share)), _) => {
+                self.ended.push(ended.finish()?);
+                Output::Inline(Box::new(writer(share.is_some())?), share)
+            }
+            (Some(Output::Stream(stream, share)), Some(pool)) => {
+                self.ended.push(stream.finish()?.finish()?);
+                Output::Stream(Stream::new(pool, writer(false)?, self.plan.depth), share)
+            }
+            _ => return Err(lost_its_run()),
+        };
+        (self.output, self.sent_bytes) = (Some(output), 0);
+        Ok(())
     }
 
     /// Are its rows in memory, not on their way to a run?
@@ -438,7 +482,7 @@ impl BulkWriter {
         }
     }
 
-    /// Ends the gathering: a finished run, or, if it stayed small, the chunks with the rows.
+    /// Ends the gathering: finished runs, or, if it stayed small, the chunks with the rows.
     pub(crate) fn finish(mut self) -> Result<Gathered> {
         self.check()?;
         if self.output.is_none() {
@@ -453,9 +497,11 @@ impl BulkWriter {
         let writer = match self.output.take() {
             Some(Output::Inline(writer, _share)) => *writer,
             Some(Output::Stream(stream, _share)) => stream.finish()?,
-            None => return Err(Error::Poisoned("a bulk writer lost its run".into())),
+            None => return Err(lost_its_run()),
         };
-        Ok(Gathered::Run(writer.finish()?))
+        let last = writer.finish()?;
+        self.ended.push(last);
+        Ok(Gathered::Runs(std::mem::take(&mut self.ended)))
     }
 }
 
@@ -467,13 +513,18 @@ impl Drop for BulkWriter {
             (Some(Output::Inline(writer, Some(share))), Some(pool)) => Stream::new(pool, *writer, 1).cancel(share),
             _ => {}
         }
+        self.ended.drain(..).for_each(|run| run.remove_when_unused());
     }
+}
+
+fn lost_its_run() -> Error {
+    Error::Poisoned("a bulk writer lost its run".into())
 }
 
 /// What a bulk writer ended with.
 pub(crate) enum Gathered {
-    /// A run of its own, synced.
-    Run(Arc<Run>),
+    /// Runs of its own, synced, in the order of their rows.
+    Runs(Vec<Arc<Run>>),
     /// Too few rows for one, or memory is short.
     Rows(Vec<Chunk>),
 }

@@ -211,8 +211,8 @@ impl Txn {
         let Some(bulk) = self.tables[at].bulk.take() else { return Ok(()) };
         let Some(first_ordinal) = bulk.first_ordinal else { return Ok(()) };
         let sealed = bulk.finish().and_then(|gathered| match gathered {
-            Gathered::Run(run) => {
-                self.tables[at].rows.join(&self.state, run);
+            Gathered::Runs(runs) => {
+                runs.into_iter().for_each(|run| self.tables[at].rows.join(&self.state, run));
                 Ok(())
             }
             Gathered::Rows(chunks) => self.keep_rows(core, at, first_ordinal, &chunks),

@@ -8,11 +8,11 @@ use crate::options::Options;
 use crate::tree::run::run_path;
 use esker_base::lock::{order, Mutex};
 use esker_format::FileId;
-use esker_io::{AccessHint, Disk, File, IoKind, OpenMode, Result};
+use esker_io::{AccessHint, Disk, File, IoKind, LockGuard, OpenMode, Result};
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock, Weak};
 
 /// Of the handles that the process may have, runs take one in ... at most: a server needs most of them itself.
 const SHARE: u64 = 4;
@@ -25,6 +25,8 @@ pub(crate) struct RunFiles {
     open: Mutex<Open>,
     /// Memory is short: what is read along would push out what somebody uses.
     is_short: AtomicBool,
+    /// What holds the folder for its engine: nothing is removed there once it is gone. Without one, anything is.
+    folder: OnceLock<Weak<dyn LockGuard>>,
     /// Whose clock says when runs that failed may be tried again.
     pub(crate) host: Arc<dyn Host>,
 }
@@ -49,6 +51,7 @@ impl RunFiles {
             most: options.max_open_runs.min(share).max(1),
             open: Mutex::new(&order::RUN_FILES, Open::default()),
             is_short: AtomicBool::new(false),
+            folder: OnceLock::new(),
             host: options.host.clone(),
         }
     }
@@ -116,8 +119,18 @@ impl RunFiles {
         run_path(&self.dir, id)
     }
 
-    /// Removes a run's file, which nobody needs any more.
+    /// This holds the folder.
+    pub(crate) fn held_by(&self, folder: &Arc<dyn LockGuard>) {
+        let _ = self.folder.set(Arc::downgrade(folder));
+    }
+
+    /// Removes a run's file, which nobody needs any more; not where the folder may be another engine's by now, which may have
+    /// given the number anew: a cursor may outlive everything.
     pub(crate) fn remove(&self, id: FileId) {
+        let held = self.folder.get().map(Weak::upgrade);
+        if matches!(held, Some(None)) {
+            return;
+        }
         // A file that stays behind is an orphan: the next start removes it.
         let _ = self.disk.remove(&self.path(id));
     }

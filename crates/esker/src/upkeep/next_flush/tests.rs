@@ -61,6 +61,30 @@ fn what_is_dropped_or_emptied_once_it_is_chosen_is_not_flushed() {
     }
 }
 
+/// Writers wait by what was seen, and go on meanwhile.
+#[test]
+fn what_was_chosen_does_not_count_for_long_while_memory_is_short() {
+    let time = SimHost::new();
+    let e = many_tables(Options { host: time.clone(), ..options() });
+    e.create_table("large", &def()).unwrap();
+    commit_rows(&mut e.session(), &e.open_table("large").unwrap(), 1000);
+    e.set_memory_limit(4 << 20);
+    let take = || Turn::take(&e.core, &HashSet::new()).unwrap();
+    let name = |turn: &Turn<'_>| turn.table().name();
+    // What comes first is left as it is, and would come first again.
+    let first = take();
+    assert_eq!(name(&first), "large");
+    let before = looks(&e);
+    let second = take();
+    drop(first);
+    let third = take();
+    assert_eq!(looks(&e), before);
+    assert!(name(&second) != "large" && name(&third) != "large");
+    time.pass(TICK * 2);
+    assert_eq!(name(&take()), "large");
+    assert!(looks(&e) > before && e.core.flushes.flushable_bytes() > 3 << 20);
+}
+
 /// The time of a look, here 20 ms or more, is a small share of all.
 #[test]
 fn looks_that_take_long_are_rare_unless_memory_is_short() {

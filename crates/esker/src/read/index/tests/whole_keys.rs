@@ -272,3 +272,42 @@ fn what_has_only_read_is_used_again() {
     crate::tests::support::begin(&mut s);
     assert!(s.row_by_key(&t, BY_NAME, &key_of(&t, 3), &mask_of(&[FEW]), &mut image).unwrap().is_none());
 }
+
+/// A table that was emptied, or has come in another's place, since a statement opened its view: it is not empty to it.
+#[test]
+fn what_a_table_became_since_is_not_read_by_an_older_view() {
+    for is_shown in [false, true] {
+        let (_disk, e, t, o) = table_with(Others::Elsewhere, false);
+        drop(o);
+        let mut s = e.session();
+        let mut image = vec![0; (30 + TEXT) as usize];
+        assert!(s.count(&t).unwrap() > 0);
+        let t = match is_shown {
+            false => {
+                e.truncate_table("t").unwrap();
+                t
+            }
+            true => {
+                e.create_table("copy", &def()).unwrap();
+                let copy = e.open_table("copy").unwrap();
+                let mut other = e.session();
+                insert(&mut other, &copy, &(7, Some(7), Some(Vec::new())));
+                other.commit().unwrap();
+                e.rename_table("t", "old").unwrap();
+                e.show_table("copy", "t").unwrap();
+                copy
+            }
+        };
+        let mask = mask_of(&[NUMBER]);
+        let errors = [
+            s.count(&t).unwrap_err(),
+            s.count_rows(&t).unwrap_err(),
+            s.row_by_key(&t, BY_NAME, &key_of(&t, 7), &mask, &mut image).unwrap_err(),
+            s.scan(&t, ScanOptions { mask: mask.clone(), ..ScanOptions::default() }).map(drop).unwrap_err(),
+            s.open_index_cursor(&t, BY_NAME, ScanOptions::default()).map(drop).unwrap_err(),
+        ];
+        assert!(errors.iter().all(|e| matches!(e, Error::TableChanged(_))), "{errors:?}");
+        s.commit().unwrap();
+        assert_eq!(s.count(&t).unwrap(), u64::from(is_shown));
+    }
+}
