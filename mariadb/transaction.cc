@@ -216,6 +216,10 @@ void kill_query(handlerton *, THD *thd, enum thd_kill_levels)
     connection->kill();
 }
 
+/*
+  What cannot be kept of a statement now fails all of its transaction: the binlog's cache has its rows already, and goes back for no
+  error that comes so late.
+*/
 int end_statement(THD *thd, Connection *connection)
 {
   if (!connection->in_statement())

@@ -146,7 +146,8 @@ impl Entries {
     fn next_in_turn(&mut self, most: usize) -> Result<Option<InTurn<ByBytes>>> {
         match self {
             Entries::Forward(read) => read.next_in_turn(most),
-            Entries::Backward(_) | Entries::Found(..) => Ok(None),
+            Entries::Backward(read) => read.next_in_turn(most),
+            Entries::Found(..) => Ok(None),
         }
     }
 

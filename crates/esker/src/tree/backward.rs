@@ -9,6 +9,7 @@ use crate::lock::Parker;
 use crate::tally::tally;
 use crate::tree::key::Key;
 use crate::tree::memtable::Memtable;
+use crate::tree::merge_read::in_turn::InTurn;
 use crate::tree::merge_read::{may_show, Extent, MergeRead, Span, Unseen};
 use crate::tree::stored::Stored;
 use crate::tree::{RunHandle, SeenMark, TreeState};
@@ -22,10 +23,9 @@ const FIRST_ENTRIES: u32 = 4;
 const MOST_ENTRIES: u32 = 512;
 
 /// What a reading gives, with what it tells of it.
-struct Given<K: Stored> {
-    span: Span<K>,
-    own: bool,
-    unseen: Option<Unseen>,
+enum Given<K: Stored> {
+    Span { span: Span<K>, own: bool, unseen: Option<Unseen> },
+    InTurn(InTurn<K>),
 }
 
 /// The backward reading of one tree state under one view.
@@ -82,14 +82,49 @@ impl<K: Stored> BackwardRead<K> {
     /// What comes before what was given last; versions of a block are to be taken from their end.
     pub(crate) fn next(&mut self) -> Result<Span<K>> {
         loop {
-            if let Some(given) = self.piece.pop() {
-                (self.own, self.unseen) = (given.own, given.unseen);
-                return Ok(given.span);
+            match self.piece.pop() {
+                Some(Given::Span { span, own, unseen }) => {
+                    (self.own, self.unseen) = (own, unseen);
+                    return Ok(span);
+                }
+                Some(Given::InTurn(mut rest)) => {
+                    let last = rest.take_last(1);
+                    self.keep(rest);
+                    let one = last.iter().next().map(|(key, place, own)| (K::own(key), place.pinned(), own));
+                    if let Some((key, found, own)) = one {
+                        (self.own, self.unseen) = (own, None);
+                        return Ok(Span::One(key, found));
+                    }
+                }
+                None if self.is_done => return Ok(Span::End),
+                None => self.read_piece()?,
             }
-            if self.is_done {
-                return Ok(Span::End);
+        }
+    }
+
+    /// As [`MergeRead::next_in_turn`].
+    pub(crate) fn next_in_turn(&mut self, most: usize) -> Result<Option<InTurn<K>>> {
+        loop {
+            match self.piece.pop() {
+                Some(Given::InTurn(mut rest)) => {
+                    let last = rest.take_last(most);
+                    self.keep(rest);
+                    return Ok(Some(last));
+                }
+                Some(given) => {
+                    self.piece.push(given);
+                    return Ok(None);
+                }
+                None if self.is_done => return Ok(None),
+                None => self.read_piece()?,
             }
-            self.read_piece()?;
+        }
+    }
+
+    /// What is left comes next.
+    fn keep(&mut self, rest: InTurn<K>) {
+        if rest.len() > 0 {
+            self.piece.push(Given::InTurn(rest));
         }
     }
 
@@ -112,9 +147,15 @@ impl<K: Stored> BackwardRead<K> {
         let extent = Extent { from: K::lend(&begin), to: self.to.clone(), watches: self.watches };
         let mut read = MergeRead::within(self.state.clone(), self.private.as_ref(), self.view, extent, &self.parker)?;
         loop {
+            if !self.watches {
+                if let Some(found) = read.next_in_turn(usize::MAX)? {
+                    self.piece.push(Given::InTurn(found));
+                    continue;
+                }
+            }
             match read.next()? {
                 Span::End => break,
-                span => self.piece.push(Given { span, own: read.is_own(), unseen: read.unseen() }),
+                span => self.piece.push(Given::Span { span, own: read.is_own(), unseen: read.unseen() }),
             }
         }
         self.to = Some(begin);

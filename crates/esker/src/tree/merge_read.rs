@@ -39,6 +39,13 @@ pub(crate) struct BlockSpan<K: Stored = ByRow> {
     pub(crate) rows: Range<u32>,
 }
 
+impl<K: Stored> BlockSpan<K> {
+    /// The block again, with none of its versions.
+    fn same(&self) -> Self {
+        BlockSpan { run: self.run.clone(), offset: self.offset, block: self.block.clone(), rows: 0..0 }
+    }
+}
+
 /// What comes next.
 pub(crate) enum Span<K: Stored = ByRow> {
     /// Versions to be given out as they stand.

@@ -1,5 +1,5 @@
 //! Keys that sources have in turn, few each time, handed out together: without a copy of a key, a count of references, or a search in
-//! a block, for each.
+//! a block, for each. In their order, or, once taken from the end, against it.
 
 use super::{BlockSpan, Lead, MergeRead, RunSource, Source};
 use crate::tree::memtable::{Memtable, Node};
@@ -38,6 +38,21 @@ impl<K: Stored> InTurn<K> {
     /// How many there are.
     pub(crate) fn len(&self) -> usize {
         self.picks.len()
+    }
+
+    /// The last ones, so many at most, from the end on; the others stay.
+    pub(crate) fn take_last(&mut self, most: usize) -> Self {
+        let left = self.picks.len().saturating_sub(most);
+        let mut last = match left {
+            0 => std::mem::replace(self, InTurn::new()),
+            left => InTurn {
+                mems: self.mems.clone(),
+                blocks: self.blocks.iter().map(|(span, own)| (span.same(), *own)).collect(),
+                picks: self.picks.split_off(left),
+            },
+        };
+        last.picks.reverse();
+        last
     }
 
     /// Keys, their versions, and whether the reader's own transaction has written them.
@@ -159,7 +174,7 @@ impl<K: Stored> MergeRead<K> {
         (self.own, self.unseen) = (false, None);
         count(Counter::RowsExamined, found.picks.len() as u64);
         #[cfg(test)]
-        in_turn::count(&found);
+        counted::count(&found);
         Some(found)
     }
 
@@ -208,7 +223,7 @@ impl<K: Stored> MergeRead<K> {
 
 /// Counts the keys that this thread's readings handed out so: of memtables, and of blocks.
 #[cfg(test)]
-pub(crate) mod in_turn {
+pub(crate) mod counted {
     use super::{InTurn, Pick, Stored};
     use std::cell::Cell;
 

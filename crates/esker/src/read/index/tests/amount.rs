@@ -246,7 +246,7 @@ fn a_kill_reaches_who_reads_backward() {
     let (_disk, e, t) = made(small_blocks());
     commit(&e, &t, 0..3000, b"n");
     let mut s = begun(&e, false);
-    for looks in [0, 3, 700] {
+    for looks in [0, 3, 12] {
         s.parker.kill_after(looks);
         let mut c = s.open_index_cursor(&t, BY_FEW, plain(&mask_of(&[FEW]))).unwrap();
         c.seek(&mut s, KeyRange::default(), Direction::Backward).unwrap();

@@ -3,7 +3,7 @@
 use super::*;
 use crate::tests::support::{begin, begun};
 use crate::tree::backward::pieces;
-use crate::tree::merge_read::in_turn::in_turn;
+use crate::tree::merge_read::in_turn::counted;
 use crate::upkeep::flush;
 use esker_base::counters::{bind, Counter, SessionCounters};
 use std::collections::BTreeMap;
@@ -216,7 +216,7 @@ fn reads_are_those_of_the_model() {
     let _bound = bind(&counters);
     let (mut reached, mut most_runs, mut private, mut frozen) = (Reached::default(), 0, 0, 0);
     pieces::take();
-    in_turn::take();
+    counted::take();
     for seed in 0..16 {
         let mut random = fastrand::Rng::with_seed(seed);
         let random = &mut random;
@@ -284,7 +284,7 @@ fn reads_are_those_of_the_model() {
         most_runs >= 5 && private > 10 && frozen > 30,
         "{most_runs} runs, {private} private memtables, {frozen} frozen memtables"
     );
-    let (of_mems, of_blocks) = in_turn::take();
+    let (of_mems, of_blocks) = counted::take();
     assert!(
         of_mems > 50_000 && of_blocks > 5_000,
         "{of_mems} keys of memtables and {of_blocks} of blocks were handed out in turn"
