@@ -419,7 +419,10 @@ impl Session {
         let at = txn.table_of(core, table)?;
         self.seal_for_read(table)?;
         let now = (self.txn_mut()?.state.id, table.tree_id(), self.txn_mut()?.next_ordinal);
-        let is_still = |all: &AllLocked| (all.txn, all.tree, all.ordinal) == now;
+        // Nor may anything that was committed later have come to look older, as what every view sees may.
+        let kept = self.view_slot.oldest();
+        let is_still =
+            |all: &AllLocked| (all.txn, all.tree, all.ordinal) == now && kept.is_some_and(|seq| seq <= all.as_of);
         let (up_to, as_of) = match self.all_locked.take().filter(is_still) {
             Some(all) => (all.up_to, all.as_of),
             None => (self.lock_range(&table.tree())?, self.latest_view()?.seq),

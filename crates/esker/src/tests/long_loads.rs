@@ -31,14 +31,14 @@ fn a_load_becomes_several_runs() {
         // Given up on their way.
         begin(&mut s);
         fill(&mut s, &t, 0..ROWS);
-        assert!(run_files(&disk).len() > 10);
+        assert!(run_files(&disk).len() >= 7, "{how:?}: {:?}", run_files(&disk));
         s.rollback().unwrap();
         until(|| run_files(&disk).is_empty());
         begin(&mut s);
         fill(&mut s, &t, 0..ROWS);
         assert_eq!(s.count_rows(&t).unwrap(), ROWS, "its own");
         let found = runs(&t);
-        assert!((10..=16).contains(&found), "{how:?}: {found} runs");
+        assert!((7..=16).contains(&found), "{how:?}: {found} runs");
         s.rollback().unwrap();
         assert_eq!(runs(&t), 0);
         // A thread's to remove, if there is one.

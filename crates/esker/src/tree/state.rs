@@ -43,6 +43,8 @@ pub(crate) struct TreeState<K: Stored = ByRow> {
     pub(crate) runs: Vec<RunHandle<K>>,
     /// Committed ones first, by their sequence.
     pub(crate) marks: Vec<RangeMark>,
+    /// It has, or had since it was opened, a mark.
+    pub(crate) was_marked: bool,
     /// Commits before this LSN are in runs.
     pub(crate) flushed_to: Lsn,
     /// It was emptied for good.
@@ -67,6 +69,7 @@ impl<K: Stored> Clone for TreeState<K> {
             privates: self.privates.clone(),
             runs: self.runs.clone(),
             marks: self.marks.clone(),
+            was_marked: self.was_marked,
             flushed_to: self.flushed_to,
             is_discarded: self.is_discarded,
             told: self.told.clone(),
@@ -86,6 +89,7 @@ impl<K: Stored> TreeState<K> {
             privates: Vec::new(),
             runs: Vec::new(),
             marks: Vec::new(),
+            was_marked: false,
             flushed_to,
             is_discarded: false,
             told: Arc::default(),
@@ -187,6 +191,7 @@ impl<K: Stored> TreeState<K> {
     pub(super) fn settle(&mut self) {
         self.edits += 1;
         self.first_mark = crate::tree::marks::sort(&mut self.marks);
+        self.was_marked |= !self.marks.is_empty();
         self.levels = OnceLock::new();
         self.in_runs = OnceLock::new();
     }

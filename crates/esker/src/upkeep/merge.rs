@@ -364,4 +364,6 @@ mod cost;
 #[cfg(test)]
 mod parts;
 #[cfg(test)]
+mod settled;
+#[cfg(test)]
 mod tests;

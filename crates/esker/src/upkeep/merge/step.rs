@@ -6,6 +6,7 @@
 use super::input::{Input, Read};
 use super::*;
 use crate::tree::key::Key;
+use crate::tree::memtable::{Memtable, Node};
 use crate::tree::run::writer::RunWriter;
 use crate::tree::RangeMark;
 use crate::upkeep::choose::{Step, Sweep};
@@ -36,6 +37,10 @@ pub(super) struct Merge<'a, K: Stored> {
     horizon: CommitSeq,
     /// The marks that every view sees and that count.
     marks: &'a [RangeMark],
+    /// What every view sees, and nothing older of it lies elsewhere, is as if it were committed there: see [`settled_at`].
+    settled_at: Option<CommitSeq>,
+    /// The memtables, and where they come next.
+    memtables: Vec<(&'a Memtable<K>, Option<&'a Node<K>>)>,
     writer: Option<RunWriter<K>>,
     done: Vec<Arc<Run<K>>>,
     /// About the size of a block that is written.
@@ -82,6 +87,25 @@ impl<K: Stored> Candidate<K> {
     }
 }
 
+/// The sequence that all versions may have which every view sees, where their own, and their ordinals, take room for nothing.
+///
+/// None if another run has keys between the step's: an older version there would come before one that looks older than it is. Nor
+/// if the tree has, or had, a mark: those that are written later delete whatever every view saw, but one that is there, or comes
+/// back when the log is replayed, leaves what was committed behind it.
+fn settled_at<K: Stored>(state: &TreeState<K>, step: &Step<K>) -> Option<CommitSeq> {
+    let is_input = |h: &RunHandle<K>| step.inputs.iter().any(|input| input.is(h));
+    let meets = |h: &RunHandle<K>| h.overlaps(K::lend(&step.first), K::lend(&step.last));
+    if state.was_marked || state.runs.iter().any(|h| meets(h) && !is_input(h)) {
+        return None;
+    }
+    step.inputs
+        .iter()
+        .map(|h| h.seq_bounds().map(|bounds| bounds.0))
+        .min()
+        .flatten()
+        .filter(|seq| *seq > CommitSeq::ZERO)
+}
+
 impl<'a, K: Stored> Merge<'a, K> {
     pub(super) fn new(merging: &Merging<'a, K>, state: &'a TreeState<K>, step: &'a Step<K>) -> Result<Self> {
         let Merging { core, table, tree, .. } = *merging;
@@ -119,6 +143,8 @@ impl<'a, K: Stored> Merge<'a, K> {
             left,
             horizon,
             marks: state.marks_at(horizon),
+            settled_at: settled_at(state, step),
+            memtables: state.memtables().map(|mem| (&**mem, mem.seek(K::lend(&step.first)))).collect(),
             writer: None,
             done: Vec::new(),
             block_bytes: core.runs.block_bytes::<K>(table.is_indexed()),
@@ -314,11 +340,22 @@ impl<'a, K: Stored> Merge<'a, K> {
             // Whatever was older is purged with this merge, if it was all among its inputs.
             let is_last = settled && i + 1 < versions.len();
             let supersedes = v.supersedes && (v.tombstone || !is_last || self.lies_elsewhere(key));
-            let VersionOrder { seq, ordinal } = v.order;
+            let place = self.settled_at.filter(|_| settled && !v.tombstone && !self.comes_in_memory(key));
+            let VersionOrder { seq, ordinal } = place.map_or(v.order, |seq| VersionOrder::new(seq, 0));
             let tag = VersionTag { seq, ordinal, tombstone: v.tombstone, supersedes };
             self.push(key, tag, value)?;
         }
         Ok(())
+    }
+
+    /// Has a memtable the key? Asked of keys in their order.
+    fn comes_in_memory(&mut self, key: K::Ref<'_>) -> bool {
+        self.memtables.iter_mut().any(|(mem, next)| {
+            while let Some(node) = next.filter(|node| K::cmp(node.key(), key).is_lt()) {
+                *next = mem.after(node);
+            }
+            next.is_some_and(|node| K::cmp(node.key(), key).is_eq())
+        })
     }
 
     fn push(&mut self, key: K::Ref<'_>, tag: VersionTag, value: &[u8]) -> Result<()> {
