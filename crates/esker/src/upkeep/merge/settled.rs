@@ -48,7 +48,7 @@ fn merge(e: &Engine, t: &Table) {
 fn blocks(t: &Table) -> Vec<BlockEntry> {
     let state = t.tree().snapshot();
     let indexes = state.runs.iter().map(|h| h.run.index().unwrap().keep());
-    indexes.flat_map(|index| index.entries().iter().map(|e| e.block().clone()).collect::<Vec<_>>()).collect()
+    indexes.flat_map(|index| index.entries().iter().map(|e| *e.block()).collect::<Vec<_>>()).collect()
 }
 
 /// How many blocks there are, and in how many something is told apart.
