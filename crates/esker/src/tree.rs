@@ -65,6 +65,11 @@ impl Rest {
         }
         now_us.saturating_sub(self.since_us.load(Ordering::Relaxed)) >= time.as_micros() as u64
     }
+
+    /// The state was changed by who has written nothing.
+    pub(crate) fn pass<K: Stored>(&self, state: &TreeState<K>) {
+        self.written.store(state.written(), Ordering::Relaxed);
+    }
 }
 
 /// One tree.

@@ -115,7 +115,7 @@ impl<K: Stored> TreeState<K> {
         Stamp { edits: self.edits, active: self.active.id, versions: self.active.versions() + privates }
     }
 
-    /// Another number than before, in all likelihood, if anything was written into the tree since; not by a merge.
+    /// Another number than before, in all likelihood, if anything was written into the tree since, or merged.
     pub(super) fn written(&self) -> u64 {
         let newest = self.runs.iter().filter_map(RunHandle::seq_bounds).map(|(_, greatest)| greatest.0).max();
         newest.unwrap_or(0) + self.memtables().map(|m| m.versions() as u64).sum::<u64>()

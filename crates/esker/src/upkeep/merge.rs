@@ -350,6 +350,8 @@ impl<'a, K: Stored> Merging<'a, K> {
             gone.retain(|run| !s.runs.iter().any(|h| Arc::ptr_eq(&h.run, run)));
             gone
         });
+        // What a merge makes of sequences is nothing that was written.
+        tree.rest.pass(&tree.snapshot());
         discard::runs(core, gone);
         // After the edit: a DROP TABLE that came before it has not met the new runs.
         if !core.tree_exists(tree.id) {

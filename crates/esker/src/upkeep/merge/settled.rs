@@ -120,7 +120,8 @@ fn what_every_view_sees_becomes_alike() {
 /// A view of before, something in memory, a run that stays, a mark: each may tell versions from each other that look alike.
 #[test]
 fn what_others_may_tell_apart_stays_as_it_is() {
-    let e = open(&SimDisk::new(1), options());
+    let disk = SimDisk::new(1);
+    let e = open(&disk, options());
     let (t, _) = table(&e);
     let mut old = e.session();
     begin(&mut old);
@@ -142,20 +143,55 @@ fn what_others_may_tell_apart_stays_as_it_is() {
     merge(&e, &t);
     assert_eq!(told_apart(&t).1, 1, "a version in memory may be older");
 
+    // The mark, and what it deletes, goes; it may come back with the log.
     e.rename_table("t", "third").unwrap();
     let (t, _) = table(&e);
     let mut s = e.session();
-    begin(&mut s);
-    s.lock_all(&t).unwrap();
-    s.delete_all(&t).unwrap();
-    s.commit().unwrap();
-    commit_rows(&mut s, &t, ROWS);
-    flush(&e, &t);
-    commit_rows(&mut s, &t, ROWS);
-    flush(&e, &t);
-    // The mark, and what it deletes, goes; it may come back with the log.
+    empty(&mut s, &t);
+    fill(&e, &t);
     while merge::once_of_all(&e.core, &t, &t.tree()).unwrap() {}
     assert!(t.tree().snapshot().marks.is_empty());
-    assert!(blocks(&t).iter().any(|b| b.max_ordinal > 0));
+    let ids = fill(&e, &t);
+    change(&e, &t, &ids, 0);
+    flush(&e, &t);
+    merge(&e, &t);
+    let (all, apart) = told_apart(&t);
+    assert_eq!(apart, all, "it had a mark");
     assert_eq!(rows_of(&e, &t), 2 * ROWS);
+
+    // One that comes while a merge begins.
+    e.rename_table("t", "fourth").unwrap();
+    let (t, _) = table(&e);
+    {
+        let (e, t) = (e.clone(), t.clone());
+        super::tests::at_the_next_horizon(move || empty(&mut e.session(), &t));
+    }
+    merge(&e, &t);
+    let (all, apart) = told_apart(&t);
+    assert_eq!((apart, rows_of(&e, &t)), (all, 0), "a mark came");
+
+    // What was read of a manifest may not be durable.
+    e.rename_table("t", "fifth").unwrap();
+    drop((s, t, t2, ids));
+    let (_t, _) = table(&e);
+    drop((_t, old));
+    drop(e);
+    let e = open(&disk.after_kill(), options());
+    let t = e.open_table("t").unwrap();
+    merge(&e, &t);
+    let (all, apart) = told_apart(&t);
+    assert_eq!(apart, all, "no manifest was written since");
+}
+
+fn empty(s: &mut Session, t: &Arc<Table>) {
+    begin(s);
+    s.lock_all(t).unwrap();
+    s.delete_all(t).unwrap();
+    s.commit().unwrap();
+}
+
+fn fill(e: &Engine, t: &Arc<Table>) -> Vec<RowId> {
+    let ids = commit_rows(&mut e.session(), t, ROWS);
+    flush(e, t);
+    ids
 }

@@ -89,13 +89,11 @@ impl<K: Stored> Candidate<K> {
 
 /// The sequence that all versions may have which every view sees, where their own, and their ordinals, take room for nothing.
 ///
-/// None if another run has keys between the step's: an older version there would come before one that looks older than it is. Nor
-/// if the tree has, or had, a mark: those that are written later delete whatever every view saw, but one that is there, or comes
-/// back when the log is replayed, leaves what was committed behind it.
+/// None if another run has keys between the step's: an older version there would come before one that looks older than it is.
 fn settled_at<K: Stored>(state: &TreeState<K>, step: &Step<K>) -> Option<CommitSeq> {
     let is_input = |h: &RunHandle<K>| step.inputs.iter().any(|input| input.is(h));
     let meets = |h: &RunHandle<K>| h.overlaps(K::lend(&step.first), K::lend(&step.last));
-    if state.was_marked || state.runs.iter().any(|h| meets(h) && !is_input(h)) {
+    if state.runs.iter().any(|h| meets(h) && !is_input(h)) {
         return None;
     }
     step.inputs
@@ -104,6 +102,13 @@ fn settled_at<K: Stored>(state: &TreeState<K>, step: &Step<K>) -> Option<CommitS
         .min()
         .flatten()
         .filter(|seq| *seq > CommitSeq::ZERO)
+}
+
+/// Has the tree no mark, nor one that may come back when the log is replayed? Asked behind the horizon: a mark that is written later
+/// deletes whatever every view saw then, as its session keeps its own view until the mark is there. One that was there leaves what was
+/// committed behind it. What an opening has read of a manifest may not be durable, and the one before it may name a mark.
+fn stays_unmarked<K: Stored>(core: &Core, tree: &Tree<K>) -> bool {
+    !tree.snapshot().was_marked && core.manifest.lock().tail.is_some()
 }
 
 impl<'a, K: Stored> Merge<'a, K> {
@@ -129,6 +134,9 @@ impl<'a, K: Stored> Merge<'a, K> {
             inputs.push(input);
         }
         let horizon = core.views.horizon();
+        #[cfg(test)]
+        super::tests::behind_the_horizon();
+        let settled_at = settled_at(state, step).filter(|_| stays_unmarked(core, tree));
         // Room is left in each for what later merges bring.
         let run_bytes = core.options.run_bytes;
         let runs = step.bytes.div_ceil((run_bytes - run_bytes / 8).max(1)).max(1);
@@ -143,7 +151,7 @@ impl<'a, K: Stored> Merge<'a, K> {
             left,
             horizon,
             marks: state.marks_at(horizon),
-            settled_at: settled_at(state, step),
+            settled_at,
             memtables: state.memtables().map(|mem| (&**mem, mem.seek(K::lend(&step.first)))).collect(),
             writer: None,
             done: Vec::new(),

@@ -22,6 +22,19 @@ use std::time::Duration;
 
 thread_local! {
     static BEFORE_THE_STATE_CHANGES: RefCell<Option<Box<dyn FnOnce()>>> = const { RefCell::new(None) };
+    static BEHIND_THE_HORIZON: RefCell<Option<Box<dyn FnOnce()>>> = const { RefCell::new(None) };
+}
+
+/// Runs what a test wants to happen once a merge knows the horizon.
+pub(super) fn behind_the_horizon() {
+    if let Some(work) = BEHIND_THE_HORIZON.with(|w| w.borrow_mut().take()) {
+        work();
+    }
+}
+
+/// Has it run so in this thread's next merge.
+pub(super) fn at_the_next_horizon(work: impl FnOnce() + 'static) {
+    BEHIND_THE_HORIZON.with(|w| *w.borrow_mut() = Some(Box::new(work)));
 }
 
 /// Runs what a test wants to happen between a merge's durable edit and its change of the tree.
