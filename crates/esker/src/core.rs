@@ -191,6 +191,11 @@ impl Core {
         self.tables().into_iter().flat_map(with).collect()
     }
 
+    /// Has writing stopped, as the log or something else could not be written?
+    pub(crate) fn is_poisoned(&self) -> bool {
+        self.writable.is_poisoned() || self.wal.poisoned().is_some()
+    }
+
     pub(crate) fn tree_exists(&self, id: TreeId) -> bool {
         self.tables.lock().values().any(|t| t.has_tree(id))
     }

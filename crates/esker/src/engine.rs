@@ -320,7 +320,7 @@ impl Engine {
 
     /// Why writing has stopped, if it has.
     pub fn poisoned(&self) -> bool {
-        self.core.writable.is_poisoned() || self.core.wal.poisoned().is_some()
+        self.core.is_poisoned()
     }
 
     /// Stops all writing, because something above found its own logic broken.

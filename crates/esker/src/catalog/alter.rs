@@ -355,13 +355,15 @@ fn alter(core: &Core, built: Vec<BuiltIndexes>) -> Result<()> {
     };
     altered.iter().for_each(|(table, _)| table.is_taken_in());
     core.wal.wait_durable(end)?;
-    drop(tables);
-    for (table, before) in altered {
+    // While nobody else alters them: what others took away may not be durable.
+    let gone = |(table, before): (Arc<Table>, Arc<Trees>)| {
         let now = table.trees();
-        for gone in before.keys.iter().filter(|k| !now.keys.iter().any(|n| n.id == k.id)) {
-            discard::tree(core, gone);
-        }
-    }
+        let stays = move |tree: &Arc<Tree<ByBytes>>| now.keys.iter().any(|n| n.id == tree.id);
+        before.keys.iter().filter(|tree| !stays(tree)).cloned().collect::<Vec<_>>()
+    };
+    let gone: Vec<_> = altered.into_iter().flat_map(gone).collect();
+    drop(tables);
+    gone.iter().for_each(|tree| discard::tree(core, tree));
     Ok(())
 }
 

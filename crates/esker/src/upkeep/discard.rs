@@ -1,6 +1,7 @@
 //! What nobody needs any more gives its disk and memory back: runs, private runs of what was rolled back, whole trees.
 //!
-//! Invariant: whoever discards a run has made durable before that nothing refers to it.
+//! Invariant: whoever discards a run has made durable before that nothing refers to it. Where writing has stopped no file goes any
+//! more: what took the run out of memory, a statement that emptied its table, say, may be what could not be made durable.
 
 use crate::catalog::table::{with_tree, Trees};
 use crate::core::Core;
@@ -16,6 +17,10 @@ use std::sync::Arc;
 
 /// Removes the files of runs that nothing refers to any more, in the background.
 pub(crate) fn runs<K: Stored>(core: &Core, runs: Vec<Arc<Run<K>>>) {
+    if core.is_poisoned() {
+        // The next start removes what nothing refers to.
+        return;
+    }
     let runs = runs.into_iter().map(|run| run as Arc<dyn AnyRun>);
     let runs: Vec<_> = runs.inspect(|run| run.remove_when_unused()).collect();
     if core.options.background == Background::Threads {

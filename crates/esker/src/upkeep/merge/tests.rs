@@ -3,6 +3,7 @@
 use super::input::looked_at;
 use super::Merging;
 use crate::host::SimHost;
+use crate::tests::hooks;
 use crate::tests::tables::{
     begin, commit_rows, def, delete_rows, img, insert, open, open_on, options, rows_of, run_files, small_runs, Watched,
 };
@@ -10,7 +11,7 @@ use crate::tree::run::file::RunFile;
 use crate::tree::run::writer::encode_tail;
 use crate::tree::run::Run;
 use crate::tree::RunHandle;
-use crate::upkeep::choose::Step;
+use crate::upkeep::choose::{Step, Sweep};
 use crate::upkeep::{checkpoint, flush, merge, new_run};
 use crate::*;
 use esker_format::{BlockEntry, CommitSeq, RowId, VersionTag};
@@ -101,6 +102,40 @@ fn a_table_dropped_while_it_is_merged_leaves_no_file() {
     assert!(merge::once(&e.core, &t, &t.tree()).unwrap());
     drop(t);
     assert_eq!(run_files(&disk), Vec::<String>::new());
+}
+
+/// In memory it is empty then, and nobody knows what a restart finds; a merge that is at its end meanwhile removes nothing.
+#[test]
+fn a_table_whose_emptying_is_not_durable_keeps_its_files() {
+    let mut kept = 0;
+    for seed in 0..8 {
+        let disk = SimDisk::new(seed);
+        let e = open(&disk, Options { block_bytes: 1 << 10, ..options() });
+        let t = table_of_runs(&e, 3);
+        checkpoint::write(&e.core).unwrap();
+        let (tree, faulty) = (t.tree(), disk.clone());
+        hooks::at("a table is made anew, and not durably so", move || {
+            faulty.fail_once(faulty.op_count() + 1, IoKind::Failed);
+        });
+        let mut emptied = None;
+        let mut progress = |done, of| {
+            if done == of && emptied.is_none() {
+                emptied = Some(e.truncate_table("t"));
+            }
+            true
+        };
+        let _ = merge::one_step(&e.core, &t, &tree, Some(&Sweep::Begin), &mut progress);
+        assert!(emptied.unwrap().is_err() && hooks::all_done());
+        disk.clear_plans();
+        drop((t, tree, e));
+        let e = open(&disk.after_power_cut(seed), options());
+        let t = e.open_table("t").unwrap();
+        let rows = rows_of(&e, &t);
+        assert!(rows == 0 || rows == 2000, "{rows} rows");
+        kept += u64::from(rows > 0);
+        assert!(e.check(&t, &mut |_, _| true).unwrap().damages.is_empty());
+    }
+    assert!(kept > 0);
 }
 
 #[test]
