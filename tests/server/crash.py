@@ -12,7 +12,7 @@ from load import ACCOUNTS, GROUP_ROWS, GROUPS, START, Model, payload, tables
 
 # Without these the test has not seen what production sees. Names of status variables, summed over all lives of the server.
 REACH = ("flushes", "merges", "checkpoints", "runs_attached", "wal_segments_recycled", "deadlocks",
-         "key_flushes", "key_merges", "key_runs_attached")
+         "key_flushes", "key_merges", "key_runs_attached", "versions_settled")
 # With the binlog: decisions that another session had carried out before the one that made them, too.
 REACH_BINLOG = ("prepares", "decisions_by_others")
 LONGEST_S = 300  # of the last life, while something is not reached

@@ -143,6 +143,7 @@ counters! {
     MergedBytes "merged_bytes" "Bytes that merges wrote",
     BlocksCopied "blocks_copied" "Blocks that merges copied without decoding them",
     RunsNarrowed "runs_narrowed" "Parts of runs that merges left in their tree, having taken the rest",
+    VersionsSettled "versions_settled" "Versions that merges wrote as committed long ago, as every view sees them and nothing older is left",
     MergesForReads "merges_for_reads" "Merges of runs that readers had to look into beside others",
     Checkpoints "checkpoints" "Manifests written",
     ManifestEdits "manifest_edits" "Checkpoints that appended to the manifest what had changed, instead of writing it anew",

@@ -29,7 +29,7 @@ use esker_format::{Collations, FileId, FolderId, IndexEntry, Lsn, Manifest, RowI
 use esker_io::{Disk, IoKind};
 use esker_wal::Wal;
 use replay::{Replay, Replayed};
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -75,12 +75,12 @@ pub(crate) fn open(disk: Arc<dyn Disk>, dir: &Path, options: Options, notify: No
     replay.prepared.keys().for_each(|txn| replay.ids.txn_seen(*txn));
     let there = orphans::remove(&replay, &*disk, &runs_dir)?;
     let cache = BlockCache::new(&disk, &runs_dir, &options);
-    let (files, settings) = (OpenedFiles::new(&cache), Settings::of(&options));
+    let (files, settings) = (OpenedFiles::new(&cache, there), Settings::of(&options));
     let runs = RunFolder::new(&disk, &runs_dir, replay.folder, &cache, &options, &settings);
     let Replay { folder, from, tables, ids, prepared, .. } = replay;
     let tables: BTreeMap<_, _> = tables
         .into_values()
-        .map(|t| (t.entry.name.clone(), open_table(t, &runs, &files, &there, &options.collations)))
+        .map(|t| (t.entry.name.clone(), open_table(t, &runs, &files, &options.collations)))
         .collect();
     let temporary: Vec<_> = tables.values().filter(|t| t.temporary).map(|t| t.name()).collect();
     let dir = dir.to_owned();
@@ -179,20 +179,14 @@ fn keep_names(disk: &dyn Disk, dir: &Path, first: bool) -> Result<()> {
 }
 
 /// A table, and its trees with what was replayed of them.
-fn open_table(
-    mut t: Replayed,
-    runs: &RunFolder,
-    files: &OpenedFiles,
-    there: &HashSet<FileId>,
-    collations: &Arc<dyn Collations>,
-) -> Arc<Table> {
+fn open_table(mut t: Replayed, runs: &RunFolder, files: &OpenedFiles, collations: &Arc<dyn Collations>) -> Arc<Table> {
     let max_ids = t.rows.runs.values().flatten().map(|r| r.stats.max_id.next());
     t.next_row = max_ids.fold(t.next_row, RowId::max);
     let compression = t.entry.compression;
     let recipe = runs.recipe_of(t.rows.id, Table::row_shape(&t.entry), compression, !t.keys.is_empty());
-    let rows = t.rows.open(&recipe, files, &t, there);
+    let rows = t.rows.open(&recipe, files, &t);
     let open = |(k, (_, index)): (&ReplayedTree<ByBytes>, (TreeId, &IndexEntry))| {
-        k.open(&runs.recipe_of(k.id, key_shape(index), compression, true), files, &t, there)
+        k.open(&runs.recipe_of(k.id, key_shape(index), compression, true), files, &t)
     };
     let keys = t.keys.iter().zip(key_trees(&t.entry)).map(open).collect();
     let indexes: Vec<_> = indexes_of(&t.entry, collations).into_iter().map(Arc::new).collect();

@@ -110,6 +110,11 @@ impl OrdinalRanges {
         self.0.get(i).is_some_and(|r| r.start <= from)
     }
 
+    /// How many there are from `least` to `greatest`.
+    pub(crate) fn count_within(&self, least: u64, greatest: u64) -> u64 {
+        self.meeting(least, greatest).iter().map(|r| r.end.min(greatest + 1) - r.start.max(least)).sum()
+    }
+
     /// How many there are from `from` on. Few ranges are looked at where these are the last ones.
     pub(crate) fn count_from(&self, from: u64) -> u64 {
         self.0.iter().rev().take_while(|r| r.end > from).map(|r| r.end - r.start.max(from)).sum()

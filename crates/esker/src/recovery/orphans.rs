@@ -5,7 +5,7 @@ use crate::tree::run::run_path;
 use crate::Result;
 use esker_format::FileId;
 use esker_io::Disk;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
 /// No file is given an id from here on: names with such are nobody's.
@@ -18,15 +18,15 @@ fn file_named(name: &str) -> Option<FileId> {
     (is_whole && id.0 < ENDLESS).then_some(id)
 }
 
-/// Removes them. Which others there are; ids that any file has are never given again.
-pub(super) fn remove(replay: &Replay, disk: &dyn Disk, runs_dir: &Path) -> Result<HashSet<FileId>> {
+/// Removes them. Which others there are, and how long; ids that any file has are never given again.
+pub(super) fn remove(replay: &Replay, disk: &dyn Disk, runs_dir: &Path) -> Result<HashMap<FileId, u64>> {
     let known: HashSet<FileId> = replay.files().collect();
-    let mut there = HashSet::new();
+    let mut there = HashMap::new();
     for entry in disk.list(runs_dir)? {
         let Some(id) = file_named(&entry.name) else { continue };
         replay.ids.file_seen(id);
         if known.contains(&id) {
-            there.insert(id);
+            there.insert(id, entry.size_bytes);
         } else {
             disk.remove(&runs_dir.join(&entry.name))?;
         }

@@ -13,7 +13,7 @@ use crate::tree::{RunHandle, Tree, TreeState};
 use crate::version::OrdinalRanges;
 use crate::Result;
 use esker_format::{FileId, FormatError, Lsn, RunEntry, TreeId, TxnId};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 /// See the module.
@@ -104,15 +104,9 @@ impl<K: Stored> ReplayedTree<K> {
         Ok(())
     }
 
-    /// The tree with its runs. None is read; one whose file is not among those `there` is told of, and stays as a run that
+    /// The tree with its runs. None is read; one whose file is not there is told of, and stays as a run that
     /// cannot be read.
-    pub(super) fn open(
-        &self,
-        recipe: &RunRecipe<K>,
-        files: &OpenedFiles,
-        t: &Replayed,
-        there: &HashSet<FileId>,
-    ) -> Arc<Tree<K>> {
+    pub(super) fn open(&self, recipe: &RunRecipe<K>, files: &OpenedFiles, t: &Replayed) -> Arc<Tree<K>> {
         let mut state = TreeState::new(self.mem.clone(), self.flushed_to);
         state.marks.clone_from(&t.marks);
         for parts in self.runs.values() {
@@ -122,7 +116,7 @@ impl<K: Stored> ReplayedTree<K> {
             let Some(all) = all else { continue };
             let (file, bounds_of_all) = (files.of(entry.file), K::whole(&entry.stats).unwrap_or(all));
             let run = Run::open(recipe, &file, entry.part, &entry.stats, bounds_of_all);
-            if !there.contains(&entry.file) {
+            if !files.has(entry.file) {
                 run.tell_missing();
             }
             let aborted = Arc::new(OrdinalRanges(entry.aborted.clone()));

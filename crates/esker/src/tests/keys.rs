@@ -411,3 +411,4 @@ fn versions_of_a_key_in_two_blocks_are_merged_as_one() {
 mod dead;
 /// Sources that they look into beside others.
 mod looks;
+mod room;

@@ -62,3 +62,26 @@ fn a_load_becomes_several_runs() {
         assert_eq!(count(&e2, "t"), rows);
     }
 }
+
+/// A load within a transaction that goes on without it: nobody will ever see its runs.
+#[test]
+fn a_load_that_is_rolled_back_to_a_savepoint_gives_its_room_back() {
+    let disk = SimDisk::new(1);
+    let e = open_with(&disk, options((Background::Inline, 4 << 20, 16 << 10))).unwrap();
+    let (t, mut s) = (make(&e, "t", &fixed(100)), e.session());
+    begin(&mut s);
+    fill(&mut s, &t, 0..ROWS / 2);
+    let point = s.savepoint();
+    fill(&mut s, &t, ROWS..2 * ROWS);
+    s.rollback_to(&point);
+    fill(&mut s, &t, ROWS / 2..ROWS / 2 + 10);
+    s.commit().unwrap();
+    let rows = || t.tree().snapshot().runs.iter().map(|h| h.run.stats.rows).sum::<u64>();
+    let before = rows();
+    assert!(before > ROWS, "{before} rows, all that was loaded is in runs");
+    while e.sim_merge(&t).unwrap() {}
+    assert!(rows() < ROWS / 2 * 4 / 3 + 100, "{} of {before} rows are left", rows());
+    assert_eq!((s.count_rows(&t).unwrap(), count(&e, "t")), (ROWS / 2 + 10, ROWS / 2 + 10));
+    s.commit().unwrap();
+    assert!(e.check(&t, &mut |_, _| true).unwrap().damages.is_empty());
+}

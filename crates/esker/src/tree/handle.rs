@@ -1,6 +1,7 @@
 //! A run in its tree: whose it is, how a view sees it, and which of its keys count.
 
 use crate::tree::key::ByRow;
+use crate::tree::run::index::Index;
 use crate::tree::run::Run;
 use crate::tree::stored::Stored;
 use crate::txn::state::TxnState;
@@ -120,7 +121,7 @@ impl<K: Stored> RunHandle<K> {
         if K::cmp(first, last).is_gt() {
             return 0.0;
         }
-        if K::cmp(first, least).is_eq() && K::cmp(last, greatest).is_eq() {
+        if K::cmp(first, own_first).is_eq() && K::cmp(last, own_last).is_eq() && self.is_whole() {
             return 1.0;
         }
         let Some(index) = self.run.index_in_memory() else {
@@ -134,6 +135,15 @@ impl<K: Stored> RunHandle<K> {
             at as f64 + within.map_or(0.0, |e| K::fraction(key, behind, K::first(e), K::last(e)))
         };
         (before(last, true) - before(first, false)) / entries.len().max(1) as f64
+    }
+
+    /// Does it cover all of its run? Of a run that was opened after merges had taken keys of it only the index tells, while that is in memory; and
+    /// but for less than a block at its ends.
+    pub(crate) fn is_whole(&self) -> bool {
+        let (first, last) = (K::lend(&self.first), K::lend(&self.last));
+        let ends_there = |index: &Index<K>| index.entries().last().is_none_or(|e| K::cmp(K::first(e), last).is_le());
+        (&self.first, &self.last) == (&self.run.bounds.0, &self.run.bounds.1)
+            && self.run.index_in_memory().is_none_or(|i| i.block_at_or_after(first) == 0 && ends_there(&i))
     }
 
     /// The part of its run that counts, see [`share`](Self::share).

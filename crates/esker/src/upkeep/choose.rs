@@ -11,6 +11,8 @@ use crate::tree::run::Run;
 use crate::tree::stored::Stored;
 use crate::tree::{RangeMark, RunHandle, TreeState};
 use crate::upkeep::policy::{deepest_of, Chosen, Piece, Policy, Weights, MOST_AT_ONCE};
+use crate::version::OrdinalRanges;
+use esker_format::run::RunStats;
 use esker_format::{CommitSeq, FileId};
 use std::collections::BTreeMap;
 
@@ -195,7 +197,8 @@ impl<K: Stored> Choice<'_, K> {
 
     /// Would merging all these runs change nothing?
     fn is_tidy(&self, all: &[&RunHandle<K>]) -> bool {
-        // What is left of a run keeps its whole file.
+        // What is left of a run keeps its whole file, and only the index may tell.
+        let is_whole = |h: &RunHandle<K>| h.run.index().is_ok() && h.is_whole();
         let tidy = |h: &&RunHandle<K>| h.run.stats.tombstones == 0 && h.aborted.is_empty() && is_whole(h);
         let apart = all.windows(2).all(|w| w[0].last < w[1].first);
         let bytes: u64 = all.iter().map(|h| h.bytes()).sum();
@@ -218,7 +221,7 @@ impl<K: Stored> Choice<'_, K> {
         let newest = newest.chain(marks).max().unwrap_or_default();
         all.iter().any(|h| {
             let made = h.run.merged_at();
-            made == CommitSeq::ZERO || !is_whole(h) || (made < newest && newest <= self.horizon)
+            made == CommitSeq::ZERO || !h.is_whole() || (made < newest && newest <= self.horizon)
         })
     }
 
@@ -236,10 +239,12 @@ impl<K: Stored> Choice<'_, K> {
             first,
             last,
             bytes: handle.bytes(),
+            file_bytes: handle.run.file.size_bytes(),
             rows: part(stats.rows),
             most_keys: K::most_keys(least, greatest),
             superseding: part(stats.supersedes.max(stats.tombstones)),
             tombstones: part(stats.tombstones),
+            aborted: part((stats.rows as f64 * share_of_ordinals(&handle.aborted, stats)) as u64),
             seqs: (seqs.0 .0, seqs.1 .0),
             alone: stats.tombstones > 0 && !others() && !in_memory(),
         }
@@ -257,9 +262,10 @@ fn cut_up<K: Stored>(runs: &[&RunHandle<K>]) -> Option<Step<K>> {
     Step::of(runs.iter().filter(|h| h.run.file_id == file).copied().cloned().collect())
 }
 
-/// Does the handle cover all of its run?
-fn is_whole<K: Stored>(handle: &RunHandle<K>) -> bool {
-    (&handle.first, &handle.last) == (&handle.run.bounds.0, &handle.run.bounds.1)
+/// Which part of a run's versions was rolled back, if those have ordinals at equal distances.
+fn share_of_ordinals(aborted: &OrdinalRanges, stats: &RunStats) -> f64 {
+    let (least, greatest) = (stats.min_ordinal, stats.max_ordinal);
+    aborted.count_within(least, greatest) as f64 / (greatest - least + 1) as f64
 }
 
 /// Committed, and as far as is known readable.

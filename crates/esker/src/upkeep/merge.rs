@@ -237,7 +237,7 @@ impl<'a, K: Stored> Merging<'a, K> {
         let state = self.tree.snapshot();
         let dead = deleted_runs(&state, horizon);
         if !dead.is_empty() {
-            self.replace(&dead, Outcome { runs: Vec::new(), left: Vec::new(), reached: Sweep::End })?;
+            self.replace(&dead, Outcome { runs: Vec::new(), left: Vec::new(), settled: 0, reached: Sweep::End })?;
             return Ok(true);
         }
         if state.has_needless_marks(horizon) {
@@ -284,6 +284,7 @@ impl<'a, K: Stored> Merging<'a, K> {
         count(Counter::Merges, 1);
         count(Counter::KeyMerges, K::OF_INDEX);
         count(Counter::MergedBytes, runs.iter().map(|r| r.size_bytes()).sum());
+        count(Counter::VersionsSettled, outcome.settled);
         let reached = outcome.reached.clone();
         // A step that cannot be logged would be made again and again.
         self.replace(&step.inputs, outcome).inspect_err(|_| set_aside())?;

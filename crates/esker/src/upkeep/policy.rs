@@ -18,6 +18,8 @@ const FACTOR: usize = 4;
 const MOST_SOURCES: usize = 12;
 /// So many small neighbours in the base are joined.
 const NEIGHBOURS: usize = 8;
+/// The base takes ends of overlays in that lie in the gaps beside it, where they are no more than one in so many of its step's bytes.
+const ENDS_SHARE: f64 = 4.0;
 /// No more runs than this are merged at once, but for one of the base below them: a step has a block of each in memory, and
 /// its record in the log names what is left of them.
 pub(super) const MOST_AT_ONCE: usize = 64;
@@ -30,6 +32,8 @@ pub(crate) struct Piece {
     /// That of its greatest key.
     pub(crate) last: u64,
     pub(crate) bytes: u64,
+    /// Of its whole file, which other trees' runs may share, and keys that count no more; zero: not known.
+    pub(crate) file_bytes: u64,
     /// Row versions, tombstones included.
     pub(crate) rows: u64,
     /// No more than so many different keys lie in its bounds.
@@ -37,6 +41,8 @@ pub(crate) struct Piece {
     /// Those that replaced or deleted an older version, tombstones included.
     pub(crate) superseding: u64,
     pub(crate) tombstones: u64,
+    /// Versions that were rolled back before their transaction committed, about.
+    pub(crate) aborted: u64,
     /// Least and greatest commit sequence.
     pub(crate) seqs: (u64, u64),
     /// Nothing that is no piece holds any of its rows: its tombstones can go with what they delete.
@@ -58,18 +64,22 @@ pub(crate) struct Weights {
     pub(crate) overlay_share: f64,
     /// It does so many times sooner, but what waits till then is no debt.
     pub(crate) sooner: f64,
+    /// Small parts of files get one of their own.
+    pub(crate) moves_out: bool,
 }
 
 impl Weights {
     /// Of a tree of rows.
-    pub(crate) const ROWS: Weights = Weights { firsts_are_base: true, overlay_share: 4.0, sooner: 1.0 };
+    pub(crate) const ROWS: Weights =
+        Weights { firsts_are_base: true, overlay_share: 4.0, sooner: 1.0, moves_out: false };
     /// Of a tree of keys: a load brings keys anywhere, so all that lies over the base is an overlay, and as many bytes
     /// as the base has may gather.
-    pub(crate) const KEYS: Weights = Weights { firsts_are_base: false, overlay_share: 1.0, sooner: 1.0 };
+    pub(crate) const KEYS: Weights =
+        Weights { firsts_are_base: false, overlay_share: 1.0, sooner: 1.0, moves_out: false };
 
     /// Of a tree that nobody writes to any more: whoever reads it from now on gains by what is written once.
     pub(crate) fn at_rest(self) -> Weights {
-        Weights { sooner: 4.0, ..self }
+        Weights { sooner: 4.0, moves_out: true, ..self }
     }
 
     /// Versions that belong to the base.
@@ -158,6 +168,7 @@ impl<'a> Policy<'a> {
                 dead = piece.rows.saturating_sub(piece.most_keys);
                 dead += if piece.alone { piece.tombstones } else { 0 };
             }
+            dead += piece.aborted;
             let (rows, dead) = (piece.rows as f64, dead as f64);
             self.base.insert(piece.first, Under { piece: i, over: Vec::new(), newer_bytes: 0.0, rows, dead });
         }
@@ -183,6 +194,7 @@ impl<'a> Policy<'a> {
                     under.newer_bytes += share * over.bytes as f64 * newer;
                     under.dead += share * (over.superseding + over.tombstones) as f64;
                 }
+                under.dead += share * over.aborted as f64;
             }
         }
     }
@@ -199,6 +211,7 @@ impl<'a> Policy<'a> {
             .or_else(|| self.of_one_class())
             .or_else(|| self.interleaved())
             .or_else(|| self.neighbours())
+            .or_else(|| self.small_parts())
     }
 
     /// How much more lies over the base than there should, in bytes.
@@ -235,18 +248,20 @@ impl<'a> Policy<'a> {
     /// A piece of the base takes in what lies over it.
     fn taken_in(&self, under: &Under) -> Chosen {
         let piece = &self.pieces[under.piece];
-        let (first, mut last) = (piece.first, piece.last);
         // In order: more than one step takes are left for the next, where that begins. If many lie over one row, fewer of
         // them first: else steps would come to an end after a few rows.
         let mut over = under.over.as_slice();
-        if let Some(beyond) = over.get(MOST_AT_ONCE) {
-            let deep = deepest(self.pieces, over);
-            if deep.len() > MOST_AT_ONCE / 2 {
-                return self.of(self.small_ones(deep));
+        let (first, last) = match over.get(MOST_AT_ONCE) {
+            None => self.with_ends(under),
+            Some(beyond) => {
+                let deep = deepest(self.pieces, over);
+                if deep.len() > MOST_AT_ONCE / 2 {
+                    return self.of(self.small_ones(deep));
+                }
+                over = &over[..MOST_AT_ONCE];
+                (piece.first, self.pieces[*beyond].first - 1)
             }
-            last = self.pieces[*beyond].first - 1;
-            over = &over[..MOST_AT_ONCE];
-        }
+        };
         let mut inputs = over.to_vec();
         inputs.push(under.piece);
         inputs.sort_unstable();
@@ -261,6 +276,27 @@ impl<'a> Policy<'a> {
         let own = (self.share)(under.piece, first, last) * piece.bytes as f64;
         let bytes = (own + over.iter().map(inserted).sum::<f64>()) as u64;
         Chosen { inputs, first, last, bytes }
+    }
+
+    /// The bounds of a piece of the base, with what lies over it in the gaps to its neighbours, if that is little: nothing
+    /// would lie over a few keys that stay there, nor take them in, and they would keep their whole file.
+    fn with_ends(&self, under: &Under) -> (u64, u64) {
+        let piece = &self.pieces[under.piece];
+        let bytes = |first, last| {
+            let of = |i: &usize| (self.share)(*i, first, last) * self.pieces[*i].bytes as f64;
+            under.over.iter().map(of).sum::<f64>()
+        };
+        let within = bytes(piece.first, piece.last);
+        let is_little = |with_end: f64| (with_end - within) * ENDS_SHARE <= piece.bytes as f64 + within;
+        let before = self.base.range(..piece.first).next_back().map_or(0, |(_, u)| self.pieces[u.piece].last + 1);
+        let behind = self.base.range(piece.first + 1..).next().map_or(u64::MAX, |(first, _)| first - 1);
+        let over = || under.over.iter().map(|i| &self.pieces[*i]);
+        let first = over().map(|o| o.first.max(before)).min().filter(|first| *first < piece.first);
+        let last = over().map(|o| o.last.min(behind)).max().filter(|last| *last > piece.last);
+        (
+            first.filter(|first| is_little(bytes(*first, piece.last))).unwrap_or(piece.first),
+            last.filter(|last| is_little(bytes(piece.first, *last))).unwrap_or(piece.last),
+        )
     }
 
     /// Those that lie over the row with the most pieces over it, without the base.
@@ -347,6 +383,32 @@ impl<'a> Policy<'a> {
             }
             limit *= FACTOR as u64;
         }
+    }
+
+    /// Neighbours of the base that are small parts of their files, or one with what lies over it: what else is in such a file,
+    /// and counts no more, takes room as long as they are there.
+    fn small_parts(&self) -> Option<Chosen> {
+        if !self.weights.moves_out {
+            return None;
+        }
+        let is_small = |u: &&Under| {
+            let piece = &self.pieces[u.piece];
+            piece.file_bytes.saturating_sub(piece.bytes) >= self.least_bytes().max(piece.bytes / 3)
+        };
+        let mut small = self.base.values().skip_while(|u| !is_small(u)).take_while(is_small);
+        let first = small.next()?;
+        if !first.over.is_empty() {
+            return Some(self.taken_in(first));
+        }
+        let (mut inputs, mut bytes) = (vec![first.piece], self.pieces[first.piece].bytes);
+        for under in small.take_while(|u| u.over.is_empty()).take(MOST_AT_ONCE - 1) {
+            bytes += self.pieces[under.piece].bytes;
+            if bytes > self.run_bytes {
+                break;
+            }
+            inputs.push(under.piece);
+        }
+        Some(self.of(inputs))
     }
 
     /// As many of these as are merged at once.

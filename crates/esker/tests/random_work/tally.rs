@@ -38,6 +38,7 @@ const MUST: &[Counter] = &[
     Counter::KeyMerges,
     Counter::BlocksCopied,
     Counter::RunsNarrowed,
+    Counter::VersionsSettled,
     Counter::RowsPurged,
     Counter::RunsAttached,
     Counter::KeyRunsAttached,

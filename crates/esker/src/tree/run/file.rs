@@ -17,13 +17,15 @@ use std::borrow::Cow;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::Arc;
 
 /// See the module.
 pub(crate) struct RunFile {
     pub(crate) id: FileId,
     pub(super) cache: Arc<BlockCache>,
+    /// How long it is; zero until that is known.
+    size_bytes: AtomicU64,
     /// Parts that a tree or a transaction refers to.
     kept: AtomicU32,
     /// A part was let go: without that, nobody meant the file to go.
@@ -107,10 +109,20 @@ impl End {
 }
 
 impl RunFile {
-    /// The file is there, or is about to be.
-    pub(crate) fn new(cache: &Arc<BlockCache>, id: FileId) -> Arc<Self> {
-        let (kept, let_go) = (AtomicU32::new(0), AtomicBool::new(false));
-        Arc::new(RunFile { id, cache: cache.clone(), kept, let_go, directory: ArcSwapOption::empty() })
+    /// The file is about to be, or is there and has this size.
+    pub(crate) fn new(cache: &Arc<BlockCache>, id: FileId, size_bytes: u64) -> Arc<Self> {
+        let (cache, size_bytes, directory) = (cache.clone(), AtomicU64::new(size_bytes), ArcSwapOption::empty());
+        Arc::new(RunFile { id, cache, size_bytes, kept: AtomicU32::new(0), let_go: AtomicBool::new(false), directory })
+    }
+
+    /// How long it is; zero while it is written, or if it is not there.
+    pub(crate) fn size_bytes(&self) -> u64 {
+        self.size_bytes.load(Ordering::Relaxed)
+    }
+
+    /// It is written to its end.
+    pub(super) fn is_finished(&self, size_bytes: u64) {
+        self.size_bytes.store(size_bytes, Ordering::Relaxed);
     }
 
     /// Where it lies.
@@ -209,16 +221,24 @@ impl Drop for RunFile {
 /// The files of an opening: runs of several trees and transactions find the one that they share.
 pub(crate) struct OpenedFiles {
     cache: Arc<BlockCache>,
+    /// Those that are there, and how long they are.
+    sizes: HashMap<FileId, u64>,
     files: RefCell<HashMap<FileId, Arc<RunFile>>>,
 }
 
 impl OpenedFiles {
-    pub(crate) fn new(cache: &Arc<BlockCache>) -> Self {
-        OpenedFiles { cache: cache.clone(), files: RefCell::default() }
+    pub(crate) fn new(cache: &Arc<BlockCache>, sizes: HashMap<FileId, u64>) -> Self {
+        OpenedFiles { cache: cache.clone(), sizes, files: RefCell::default() }
+    }
+
+    /// Is it there?
+    pub(crate) fn has(&self, id: FileId) -> bool {
+        self.sizes.contains_key(&id)
     }
 
     /// The file, by whoever asked first.
     pub(crate) fn of(&self, id: FileId) -> Arc<RunFile> {
-        self.files.borrow_mut().entry(id).or_insert_with(|| RunFile::new(&self.cache, id)).clone()
+        let size_bytes = self.sizes.get(&id).copied().unwrap_or_default();
+        self.files.borrow_mut().entry(id).or_insert_with(|| RunFile::new(&self.cache, id, size_bytes)).clone()
     }
 }

@@ -66,7 +66,7 @@ fn reopened(e: &Engine, three: &Three) -> Three {
         Run::open(recipe, file, run.part, &run.stats, run.bounds.clone())
     }
     let (rows, keys, others) = recipes(e);
-    let file = RunFile::new(&rows.cache, three.rows.file_id);
+    let file = RunFile::new(&rows.cache, three.rows.file_id, three.rows.file.size_bytes());
     Three {
         rows: open(&rows, &three.rows, &file),
         keys: open(&keys, &three.keys, &file),
@@ -96,6 +96,7 @@ fn runs_of_several_trees_lie_in_one_file() {
         assert_eq!(three.others.read_block(0).unwrap().row_id(0), RowId(100_000));
         let bytes = [three.rows.size_bytes(), three.keys.size_bytes(), three.others.size_bytes()];
         assert_eq!(bytes.iter().sum::<u64>(), size, "each byte of the file is one part's: {bytes:?}");
+        assert_eq!(three.keys.file.size_bytes(), size);
     }
     // A part is known by its number, and is of its tree.
     let (recipe, _, others) = recipes(&e);
@@ -188,7 +189,7 @@ fn many_parts(e: &Engine, parts: u64) -> Vec<Arc<Run>> {
     }
     let file = out.finish().unwrap();
     let written: Vec<_> = written.into_iter().map(|part| part.run(&file)).collect();
-    let file = RunFile::new(&rows.cache, written[0].file_id);
+    let file = RunFile::new(&rows.cache, written[0].file_id, written[0].file.size_bytes());
     written.iter().map(|run| Run::open(&rows, &file, run.part, &run.stats, run.bounds)).collect()
 }
 

@@ -126,7 +126,7 @@ impl Drop for Unfinished {
 impl FileWriter {
     /// Creates the file; of `recipe` counts what is the same for all trees.
     pub(crate) fn create<K: Stored>(recipe: &RunRecipe<K>, file_id: FileId) -> Result<Self> {
-        let file = RunFile::new(&recipe.cache, file_id);
+        let file = RunFile::new(&recipe.cache, file_id, 0);
         let path = file.path();
         let unfinished = Unfinished { disk: recipe.disk.clone(), path: path.clone(), finished: false };
         // Most of what is new is read soon. Where memory is short its pages would push out what others use.
@@ -160,6 +160,7 @@ impl FileWriter {
         self.writer.append(&end)?;
         let (_, size_bytes) = self.writer.finish()?;
         self.unfinished.finished = true;
+        self.file.is_finished(size_bytes);
         count(Counter::RunsCreated, 1);
         Ok(WrittenFile { file: self.file, size_bytes, parts: self.parts })
     }

@@ -40,7 +40,7 @@ fn check(versions: &[(u64, VersionTag)], change: impl FnOnce(&mut [BlockEntry]))
     let tail = encode_tail(&e.core.runs.recipe(&t, &tree), run.file_id, &entries, &run.stats, base);
     assert_eq!(base + tail.len() as u64, run.size_bytes());
     file.write_at(&tail, base).unwrap();
-    let (file, path) = (RunFile::new(&e.core.cache, run.file_id), run.path());
+    let (file, path) = (RunFile::new(&e.core.cache, run.file_id, 0), run.path());
     let run = Run::open(&e.core.runs.recipe(&t, &tree), &file, 0, &run.stats, run.bounds);
     run.index().unwrap();
     tree.edit(|s| s.add_run(RunHandle::committed(run)));

@@ -19,6 +19,8 @@ pub(super) struct Outcome<K: Stored> {
     pub(super) runs: Vec<Arc<Run<K>>>,
     /// What its inputs still hold.
     pub(super) left: Vec<RunHandle<K>>,
+    /// How many versions were written as committed long ago.
+    pub(super) settled: u64,
     /// The least key that they hold behind what was taken.
     pub(super) reached: Sweep<K::Own>,
 }
@@ -39,6 +41,8 @@ pub(super) struct Merge<'a, K: Stored> {
     marks: &'a [RangeMark],
     /// What every view sees, and nothing older of it lies elsewhere, is as if it were committed there: see [`settled_at`].
     settled_at: Option<CommitSeq>,
+    /// So many were.
+    settled: u64,
     /// The memtables, and where they come next.
     memtables: Vec<(&'a Memtable<K>, Option<&'a Node<K>>)>,
     writer: Option<RunWriter<K>>,
@@ -152,6 +156,7 @@ impl<'a, K: Stored> Merge<'a, K> {
             horizon,
             marks: state.marks_at(horizon),
             settled_at,
+            settled: 0,
             memtables: state.memtables().map(|mem| (&**mem, mem.seek(K::lend(&step.first)))).collect(),
             writer: None,
             done: Vec::new(),
@@ -197,7 +202,8 @@ impl<'a, K: Stored> Merge<'a, K> {
                 self.left.push(rest);
             }
         }
-        Ok(Outcome { runs: std::mem::take(&mut self.done), left: std::mem::take(&mut self.left), reached })
+        let (runs, left) = (std::mem::take(&mut self.done), std::mem::take(&mut self.left));
+        Ok(Outcome { runs, left, settled: self.settled, reached })
     }
 
     /// The runs that were finished, for whoever gives them up.
@@ -349,6 +355,7 @@ impl<'a, K: Stored> Merge<'a, K> {
             let is_last = settled && i + 1 < versions.len();
             let supersedes = v.supersedes && (v.tombstone || !is_last || self.lies_elsewhere(key));
             let place = self.settled_at.filter(|_| settled && !v.tombstone && !self.comes_in_memory(key));
+            self.settled += u64::from(place.is_some());
             let VersionOrder { seq, ordinal } = place.map_or(v.order, |seq| VersionOrder::new(seq, 0));
             let tag = VersionTag { seq, ordinal, tombstone: v.tombstone, supersedes };
             self.push(key, tag, value)?;

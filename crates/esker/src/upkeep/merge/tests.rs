@@ -597,7 +597,7 @@ fn merge_with_lying_index(others: u64, lie: impl FnOnce(&mut [BlockEntry])) -> (
     let base = last.offset + u64::from(last.stored_bytes);
     let tail = encode_tail(&e.core.runs.recipe(&t, &tree), bad.file_id, &entries, &bad.stats, base);
     disk.open(&bad.path(), OpenMode::Write, AccessHint::Meta).unwrap().write_at(&tail, base).unwrap();
-    let file = RunFile::new(&e.core.cache, bad.file_id);
+    let file = RunFile::new(&e.core.cache, bad.file_id, 0);
     let lying = Run::open(&e.core.runs.recipe(&t, &tree), &file, 0, &bad.stats, bad.bounds);
     lying.index().unwrap();
     tree.edit(|s| [lying, good].into_iter().for_each(|run| s.add_run(RunHandle::committed(run))));

@@ -35,6 +35,66 @@ fn a_tree_at_rest_takes_in_sooner_what_is_no_debt() {
     }
 }
 
+/// What sticks out of the base at its ends goes with the rest if it is little, up to the next of the base.
+#[test]
+fn the_base_takes_in_the_ends_of_what_lies_over_it() {
+    let piece = |(first, last): (u64, u64), bytes: u64| {
+        let rows = last - first + 1;
+        Piece { first, last, bytes: rows * bytes, rows, most_keys: rows, seqs: (1, 1), ..Piece::default() }
+    };
+    for (base, over, wanted) in [
+        (vec![(10, 990)], vec![(5, 980), (20, 1000)], (5, 1000)),
+        (vec![(10, 990)], vec![(10, 990), (12, 980)], (10, 990)),
+        // Much of it, at one end.
+        (vec![(10, 990)], vec![(5, 980), (20, 2900)], (5, 990)),
+        (vec![(2010, 2990)], vec![(5, 2980), (2020, 3000)], (2010, 3000)),
+        // Where others are of the base the gap ends.
+        (vec![(0, 9), (12, 990), (1001, 1300)], vec![(5, 980), (20, 1010)], (10, 1000)),
+    ] {
+        let pieces: Vec<Piece> =
+            base.iter().map(|b| piece(*b, 100)).chain(over.iter().map(|o| piece(*o, 30))).collect();
+        let share = evenly(&pieces);
+        let policy = Policy::new(&pieces, &share, Weights::KEYS.at_rest(), 5, 1 << 40);
+        let chosen = policy.next().unwrap();
+        assert_eq!((chosen.first, chosen.last), wanted, "{over:?} over {base:?}");
+    }
+}
+
+/// Of a tree at rest: what is a small part of its file goes into one of its own, with its neighbours of which that is true, too.
+#[test]
+fn small_parts_of_files_move_out_at_rest() {
+    const FILE: u64 = 100 << 20;
+    let piece = |at: u64, bytes: u64, file_bytes: u64| {
+        let (first, last) = (100 * at, 100 * at + 99);
+        Piece { first, last, bytes, file_bytes, rows: 100, most_keys: 100, ..Piece::default() }
+    };
+    let whole = |at| piece(at, FILE, FILE);
+    let part = |at, percent| piece(at, FILE / 100 * percent, FILE);
+    let little = |at| piece(at, 100, 200 << 10);
+    let over = |p: Piece| Piece {
+        bytes: p.bytes / 100,
+        file_bytes: p.bytes / 100,
+        rows: 1,
+        superseding: 1,
+        seqs: (1, 1),
+        ..p
+    };
+    for (pieces, wanted) in [
+        (vec![whole(0), part(1, 80), little(2), piece(3, 100, 0)], None),
+        (vec![whole(0), part(1, 20), whole(2)], Some(vec![1])),
+        (vec![part(0, 20), part(1, 70), whole(2), part(3, 20)], Some(vec![0, 1])),
+        // No more than a run's bytes.
+        (vec![part(0, 20), part(1, 70), part(2, 30), part(3, 20)], Some(vec![0, 1])),
+        // One with something over it by itself.
+        (vec![part(0, 20), part(1, 70), over(part(1, 70))], Some(vec![0])),
+        (vec![part(0, 20), over(part(0, 20)), part(1, 70)], Some(vec![0, 1])),
+    ] {
+        let share = evenly(&pieces);
+        let next = |weights| Policy::new(&pieces, &share, weights, 5, FILE).next().map(|chosen| chosen.inputs);
+        assert_eq!((next(Weights::KEYS), next(Weights::KEYS.at_rest())), (None, wanted), "{pieces:?}");
+    }
+}
+
 /// Readers pay for what lies over their key, not for what lies elsewhere.
 #[test]
 fn readers_pay_for_what_lies_over_their_key() {
@@ -171,10 +231,12 @@ fn describe(runs: &[Versions], memory: &BTreeSet<u64>) -> Vec<Piece> {
             first,
             last,
             bytes: run.len() as u64 * ROW,
+            file_bytes: 0,
             rows: run.len() as u64,
             most_keys: last - first + 1,
             superseding: run.iter().filter(|v| v.2 || older(v.0, v.1)).count() as u64,
             tombstones,
+            aborted: 0,
             seqs: (run.iter().map(|v| v.1).min().unwrap(), run.iter().map(|v| v.1).max().unwrap()),
             alone: tombstones > 0 && memory.range(first..=last).next().is_none(),
         }
