@@ -150,6 +150,7 @@ private:
   EsSession *enter_sequence(int *error);
   int end_sequence(int error);
   int commit_sequence();
+  EsStatus check_emptied(EsError *why) const;
   bool is_sequence() const { return table_share->table_type == TABLE_TYPE_SEQUENCE; }
 
   bool locks_rows() const { return lock_ != EsLockMode::None; }
@@ -323,6 +324,8 @@ namespace shim
 {
 /** The engine's name of the table at this path: the path without "./". */
 const char *table_name(const char *path);
+/** The same of a path that the server has made for no handler. */
+std::string canonical_name(const char *path);
 
 /** handlerton::drop_table. */
 int drop_table(handlerton *, const char *path);

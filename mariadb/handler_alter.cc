@@ -354,7 +354,7 @@ static int is_opened_as_before(const char *path)
 int shim::check_version(handlerton *, const char *path, const LEX_CUSTRING *, ulonglong before)
 {
   uint64_t version;
-  switch (es_table_version(engine, table_name(path), &version, nullptr)) {
+  switch (es_table_version(engine, canonical_name(path).c_str(), &version, nullptr)) {
   case EsStatus::Ok:
     return version == before;
   case EsStatus::NoSuchTable:

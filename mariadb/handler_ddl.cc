@@ -10,12 +10,25 @@
 #include "errors.h"
 #include "variables.h"
 #include "create_options.h"
+#include "ha_partition.h"
 
 using namespace shim;
 
 const char *shim::table_name(const char *path)
 {
   return path[0] == FN_CURLIB && path[1] == FN_LIBCHAR ? path + 2 : path;
+}
+
+/* As get_canonical_filename() makes one for a handler; a handlerton gets paths as they come. */
+std::string shim::canonical_name(const char *path)
+{
+  std::string name= path;
+  bool is_temporary= false;
+  for (uint i= 0; i <= mysql_tmpdir_list.max; i++)
+    is_temporary= is_temporary || is_prefix(path, mysql_tmpdir_list.list[i]);
+  if (lower_case_table_names == 2 && !is_temporary)
+    my_casedn_str(files_charset_info, &name[std::min<size_t>(mysql_data_home_len, name.size())]);
+  return table_name(name.c_str());
 }
 
 namespace
@@ -133,9 +146,10 @@ int ha_esker::create(const char *path, TABLE *form, HA_CREATE_INFO *create_info)
 int shim::drop_table(handlerton *, const char *path)
 {
   EsError why;
-  EsStatus status= es_drop_table(engine, table_name(path), &why);
+  const std::string name= canonical_name(path);
+  EsStatus status= es_drop_table(engine, name.c_str(), &why);
   if (status == EsStatus::NoSuchTable)
-    status= es_drop_tables(engine, (std::string(table_name(path)) + "#P#").c_str(), &why);
+    status= es_drop_tables(engine, (name + "#P#").c_str(), &why);
   /* Every engine is asked for every table: only the server knows whether it is an error. */
   if (status == EsStatus::NoSuchTable)
     return ENOENT;
@@ -147,7 +161,7 @@ int shim::drop_table(handlerton *, const char *path)
 void shim::drop_database(handlerton *, char *path)
 {
   EsError why;
-  EsStatus status= es_drop_tables(engine, table_name(path), &why);
+  EsStatus status= es_drop_tables(engine, canonical_name(path).c_str(), &why);
   if (status != EsStatus::Ok && status != EsStatus::NoSuchTable && has_detail(status))
     raise(status, why.text);
 }
@@ -196,11 +210,41 @@ int ha_esker::rename_table(const char *from, const char *to)
   return fail(status, why.text);
 }
 
+/*
+  Partitions are emptied one after the other, durably each: before the first of them it is asked whether all may be, those that the
+  statement names.
+*/
+EsStatus ha_esker::check_emptied(EsError *why) const
+{
+  partition_info *parts= table->part_info;
+  if (!parts)
+    return EsStatus::Ok;
+  handler *const *child= static_cast<ha_partition *>(table->file)->get_child_handlers();
+  const bool some= thd_sql_command(ha_thd()) != SQLCOM_TRUNCATE;
+  bool is_first= true;
+  List_iterator<partition_element> each(parts->partitions);
+  while (const partition_element *part= each++)
+    for (uint i= 0; i < (parts->is_sub_partitioned() ? parts->num_subparts : 1); i++, child++)
+    {
+      if (some && part->part_state != PART_ADMIN)
+        continue;
+      if (is_first && *child != this)
+        return EsStatus::Ok;
+      is_first= false;
+      EsStatus status= es_check_copied(static_cast<const ha_esker *>(*child)->table_, why);
+      if (status != EsStatus::Ok)
+        return status;
+    }
+  return EsStatus::Ok;
+}
+
 int ha_esker::truncate()
 {
   ESKER_CALLED();
   EsError why;
-  EsStatus status= es_truncate_table(engine, name_.c_str(), &why);
+  EsStatus status= check_emptied(&why);
+  if (status == EsStatus::Ok)
+    status= es_truncate_table(engine, name_.c_str(), &why);
   return status == EsStatus::Ok ? 0 : fail(status, why.text);
 }
 

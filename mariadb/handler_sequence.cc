@@ -6,9 +6,12 @@
   SEQUENCE objects: tables of one row that the server reads and writes for NEXT VALUE.
 
   Their values are used up even if the transaction rolls back, so each write is a transaction of its own, in a session
-  of the handler's own, and each read sees the latest. The server serializes all access to a sequence. It is the end of
-  the connection's transaction that waits for the log, once for all values it took; what uses one of them elsewhere is
-  later in the log.
+  of the handler's own, and each read sees the latest. The server serializes all access to a sequence.
+
+  Order: what is written is durable before anybody ends who uses a value of it, in whatever engine. Values that are written one by
+  one are this connection's alone: its transaction waits for the log once for all of them, before another engine or the binlog has
+  decided it (await_log in transaction.cc). Values that are written many at a time the server gives to others, too, of whom
+  nothing is known here: these are durable at once.
 */
 #include "ha_esker.h"
 #include "errors.h"
@@ -57,8 +60,13 @@ int ha_esker::end_sequence(int error)
 int ha_esker::commit_sequence()
 {
   Connection *connection= Connection::find(ha_thd());
-  if (!connection)
+  const SEQUENCE *sequence= table->s->sequence;
+  if (!connection || !sequence || sequence->cache > 1)
     return fail(sequence_session_, es_commit(sequence_session_));
+  /* The server marks for ha_sequence, and not for what that stands upon, who takes part in the decision. */
+  Ha_trx_info *info= ha_thd()->ha_data[ht->slot].ha_info;
+  if (info->is_started())
+    info->set_trx_read_write();
   uint64_t end= 0;
   EsStatus status= es_commit_unsynced(sequence_session_, &end);
   if (status == EsStatus::Ok)

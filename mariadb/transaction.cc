@@ -26,9 +26,19 @@ namespace shim
 {
 namespace
 {
-extern "C" void before_wait(void *thd)
+/* Of the statement that waits: one of a routine or a trigger may say NOWAIT, and the one around it not. */
+extern "C" uint64_t longest_wait(void *thd)
 {
-  thd_wait_begin(static_cast<THD *>(thd), THD_WAIT_ROW_LOCK);
+  return lock_timeout_us(static_cast<THD *>(thd));
+}
+
+extern "C" void before_wait(void *context)
+{
+  THD *thd= static_cast<THD *>(context);
+  /* While the server reads tables of its own for a statement no KILL of it is told here (start_new_trans). */
+  if (thd_kill_level(thd) != THD_IS_NOT_KILLED)
+    Connection::find(thd)->kill();
+  thd_wait_begin(thd, THD_WAIT_ROW_LOCK);
 }
 
 extern "C" void after_wait(void *thd, uint64_t waited_us)
@@ -69,7 +79,7 @@ Connection *Connection::open(THD *thd, int *error)
     *error= HA_ERR_OUT_OF_MEM;
     return nullptr;
   }
-  EsWaitHooks hooks= {thd, before_wait, after_wait, waits_for, goes_before, statement_text};
+  EsWaitHooks hooks= {thd, before_wait, longest_wait, after_wait, waits_for, goes_before, statement_text};
   EsError why;
   EsStatus status= es_session_open(engine, &hooks, &connection->session_, &why);
   if (status == EsStatus::Ok && (status= es_killer_open(connection->session_, &connection->killer_)) != EsStatus::Ok)
@@ -151,7 +161,6 @@ int Connection::begin(THD *thd)
     status= es_begin_statement(session_);
   if (status != EsStatus::Ok)
     return raise_last(thd, session_);
-  es_set_lock_wait(session_, lock_timeout_us(thd));
   es_set_read_blocks(session_, read_blocks(thd));
   statement_= true;
   failed_= EsStatus::Ok;

@@ -454,6 +454,8 @@ struct EsWaitHooks {
   /// Whose session it is: what the hooks are called with.
   void *context;
   void (*before)(void *context);
+  /// How long it may take at most, in microseconds; 0: not at all. Asked before; NULL: 50 seconds.
+  uint64_t (*longest)(void *context);
   /// The wait took `waited_us`.
   void (*after)(void *context, uint64_t waited_us);
   /// The transaction that is waited for is that of the session opened with the context `other` (NULL: unknown),
@@ -1114,12 +1116,6 @@ bool es_holds_locks(const EsSession *session);
 /// # Safety
 /// `session` is open.
 EsStatus es_take_view(EsSession *session);
-
-/// From here on: how long requests for row locks wait, in microseconds; 0: not at all.
-///
-/// # Safety
-/// `session` is open.
-void es_set_lock_wait(EsSession *session, uint64_t timeout_us);
 
 /// From here on: who reads a table or an index from block to block has so many blocks read by one call, at most.
 ///
@@ -1840,13 +1836,14 @@ static_assert(sizeof(EsWork) == 48 &&
               offsetof(EsWork, buffers) == 32 &&
               offsetof(EsWork, versions_passed) == 40,
               "EsWork lies otherwise than in Rust");
-static_assert(sizeof(EsWaitHooks) == 48 &&
+static_assert(sizeof(EsWaitHooks) == 56 &&
               offsetof(EsWaitHooks, context) == 0 &&
               offsetof(EsWaitHooks, before) == 8 &&
-              offsetof(EsWaitHooks, after) == 16 &&
-              offsetof(EsWaitHooks, waits_for) == 24 &&
-              offsetof(EsWaitHooks, goes_before) == 32 &&
-              offsetof(EsWaitHooks, statement) == 40,
+              offsetof(EsWaitHooks, longest) == 16 &&
+              offsetof(EsWaitHooks, after) == 24 &&
+              offsetof(EsWaitHooks, waits_for) == 32 &&
+              offsetof(EsWaitHooks, goes_before) == 40 &&
+              offsetof(EsWaitHooks, statement) == 48,
               "EsWaitHooks lies otherwise than in Rust");
 static_assert(sizeof(EsStage) == 32 &&
               offsetof(EsStage, table) == 0 &&

@@ -65,7 +65,7 @@ crossing! {
     EsTableStats 64 { rows, data_bytes, row_bytes, free_bytes, runs, create_time, update_time, row_format, compression }
     EsMetric 40 { name, unit, meaning, value, per_session }
     EsWork 48 { blocks, reads, read_ns, blocks_ahead, buffers, versions_passed }
-    EsWaitHooks 48 { context, before, after, waits_for, goes_before, statement }
+    EsWaitHooks 56 { context, before, longest, after, waits_for, goes_before, statement }
     EsStage 32 { table, next, end, row_id }
     EsXid 144 { format, gtrid_bytes, bqual_bytes, data }
     EsTransaction 232 {

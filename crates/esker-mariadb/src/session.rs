@@ -17,7 +17,7 @@ use std::ffi::c_void;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Called around waits for row locks, in the session's thread. They must not call back into the engine, except for
 /// `es_kill`. Each may be NULL.
@@ -27,6 +27,8 @@ pub struct EsWaitHooks {
     /// Whose session it is: what the hooks are called with.
     pub(crate) context: *mut c_void,
     pub(crate) before: Option<unsafe extern "C" fn(context: *mut c_void)>,
+    /// How long it may take at most, in microseconds; 0: not at all. Asked before; NULL: 50 seconds.
+    pub(crate) longest: Option<unsafe extern "C" fn(context: *mut c_void) -> u64>,
     /// The wait took `waited_us`.
     pub(crate) after: Option<unsafe extern "C" fn(context: *mut c_void, waited_us: u64)>,
     /// The transaction that is waited for is that of the session opened with the context `other` (NULL: unknown),
@@ -67,6 +69,11 @@ impl WaitHooks for Hooks {
             // SAFETY: see es_session_open.
             unsafe { after(self.c.context, u64::try_from(waited).unwrap_or(u64::MAX)) }
         }
+    }
+
+    fn longest_wait(&self) -> Option<Duration> {
+        // SAFETY: see es_session_open.
+        self.c.longest.map(|longest| Duration::from_micros(unsafe { longest(self.c.context) }))
     }
 
     fn waits_for(&self, txn: TxnId) {

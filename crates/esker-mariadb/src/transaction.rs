@@ -7,7 +7,6 @@ use crate::status::{EsStatus, Failure};
 use crate::xid::EsXid;
 use esker::{BeginOptions, Isolation, Session};
 use esker_format::Lsn;
-use std::time::Duration;
 
 /// What a transaction sees of others.
 #[repr(i32)]
@@ -94,16 +93,6 @@ pub unsafe extern "C" fn es_take_view(session: *mut EsSession) -> EsStatus {
         s.take_view();
         Ok(())
     })
-}
-
-/// From here on: how long requests for row locks wait, in microseconds; 0: not at all.
-///
-/// # Safety
-/// `session` is open.
-#[no_mangle]
-pub unsafe extern "C" fn es_set_lock_wait(session: *mut EsSession, timeout_us: u64) {
-    // SAFETY: the caller's promise.
-    unsafe { exclusive(session) }.session.set_lock_wait(Duration::from_micros(timeout_us), timeout_us == 0);
 }
 
 /// From here on: who reads a table or an index from block to block has so many blocks read by one call, at most.

@@ -76,6 +76,11 @@ pub trait WaitHooks {
     fn before_wait(&self) {}
     /// The wait is over, however it ended.
     fn after_wait(&self) {}
+    /// How long the session waits at most, from now on, if that is not what it was [told](crate::Session::set_lock_wait) before;
+    /// zero: not at all. Asked with locks held: it waits for nobody.
+    fn longest_wait(&self) -> Option<Duration> {
+        None
+    }
     /// The session waits for this transaction. May be repeated.
     fn waits_for(&self, _txn: TxnId) {}
     /// Must this transaction end before that one, which therefore goes first if one has to be refused? Asked of those whose
@@ -346,7 +351,7 @@ impl LockTable {
                 Attempt::Blocked(blockers) => blockers,
             };
             let now = self.host.now();
-            let Some(until) = limit.or_else(|| policy.limit_from(now)) else {
+            let Some(until) = limit.or_else(|| policy.limit_from(now, wait.hooks)) else {
                 break Err(LockError::WouldBlock);
             };
             *limit = Some(until);
@@ -491,11 +496,15 @@ impl LockTable {
 
 impl WaitPolicy {
     /// The moment to give up, of somebody who has to wait from now on; none: do not wait.
-    fn limit_from(self, now: Duration) -> Option<Duration> {
-        if self.nowait || self.timeout.is_zero() {
+    fn limit_from(self, now: Duration, hooks: &dyn WaitHooks) -> Option<Duration> {
+        if self.nowait {
+            return None;
+        }
+        let timeout = hooks.longest_wait().unwrap_or(self.timeout);
+        if timeout.is_zero() {
             return None;
         }
         // "For ever" is ten years.
-        Some(now + self.timeout.min(Duration::from_secs(10 * 365 * 86400)))
+        Some(now + timeout.min(Duration::from_secs(10 * 365 * 86400)))
     }
 }

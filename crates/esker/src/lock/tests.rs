@@ -84,6 +84,28 @@ fn modes_exclude_as_they_should() {
     empty(&table);
 }
 
+/// What the front end says when a wait would begin counts, not what was set before; but who does not wait by himself does not.
+#[test]
+fn the_front_end_says_how_long_a_wait_may_take() {
+    struct Longest(Duration);
+    impl WaitHooks for Longest {
+        fn longest_wait(&self) -> Option<Duration> {
+            Some(self.0)
+        }
+    }
+    let table = LockTable::new(Arc::new(crate::Machine));
+    let (a, b) = (Session::new(&table, 1), Session::new(&table, 2));
+    assert_eq!(a.lock(5, Exclusive, NOWAIT), Ok(Granted));
+    let lock = |policy, longest| table.lock(&b.owner, &b.parker, TREE, RowId(5), Exclusive, policy, &Longest(longest));
+    assert_eq!(lock(LONG, Duration::ZERO), Err(LockError::WouldBlock));
+    assert_eq!(lock(LONG, SHORT.timeout), Err(LockError::Timeout));
+    assert_eq!(lock(NOWAIT, LONG.timeout), Err(LockError::WouldBlock));
+    a.end();
+    assert_eq!(lock(LONG, Duration::ZERO), Ok(Granted));
+    b.end();
+    empty(&table);
+}
+
 #[test]
 fn ten_million_rows_take_little() {
     let table = LockTable::new(Arc::new(crate::Machine));
