@@ -56,7 +56,7 @@ counters! {
     RowBytesOut "row_bytes_out" "Bytes of row images handed to the caller",
 
     Commits "commits" "Transactions committed that had changed something",
-    Rollbacks "rollbacks" "Transactions rolled back that had changed something",
+    Rollbacks "rollbacks" "Transactions rolled back that had begun to change something, by statements that failed, too",
     StatementRollbacks "statement_rollbacks" "Statements rolled back within a transaction",
     Prepares "prepares" "Transactions prepared",
     DecisionsByOthers "decisions_by_others" "Decisions of commit_ordered that another session had carried out before its own came to it",
@@ -128,7 +128,7 @@ counters! {
     FiltersDenied "filters_denied" "Blocks that need not be read for a key, as their filters deny it",
     FiltersPassed "filters_passed" "Blocks that are read for a key, as far as their filters know it",
     BlocksSkipped "blocks_skipped" "Blocks that scans need not read, since a DELETE of all rows came after all that is in them",
-    BlocksDamaged "blocks_damaged" "Blocks whose checksum or contents were wrong",
+    BlocksDamaged "blocks_damaged" "Blocks whose checksum or contents were wrong, when somebody met the first of a run, and all findings of checks",
 
     Flushes "flushes" "Memtables written out as runs",
     KeyFlushes "key_flushes" "Those of them that hold entries of an index",
@@ -153,7 +153,7 @@ counters! {
     MemoryReturnCalls "memory_return_calls" "System calls that gave memory back",
     MemoryReturnUs "memory_return_us" "Microseconds that those took",
     LogStalls "log_stalls" "Times a commit waited since the log's tail had become long",
-    RecoveryRecords "recovery_records" "Log records replayed at the start",
+    RecoveryRecords "recovery_records" "Frames of the log replayed at the start: what was appended together is one",
     RecoveryBytes "recovery_bytes" "Log bytes replayed at the start",
 }
 

@@ -15,7 +15,7 @@ pub enum Failure {
     #[error("{0}")]
     Engine(Error),
     /// A server, or another such command, works with the folder.
-    #[error("{} is in use: stop the server first, or look at a copy of the folder", .0.display())]
+    #[error("{} is in use: stop the server first, or look at a copy that was made while it was stopped, or at a snapshot of the file system", .0.display())]
     InUse(PathBuf),
     /// No folder of this name.
     #[error("there is no folder {}", .0.display())]

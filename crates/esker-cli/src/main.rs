@@ -53,7 +53,7 @@ enum Job {
         #[arg(value_name = "TABLE")]
         tables: Vec<String>,
     },
-    /// Tells what is in the folder: tables, rows, runs, sizes, log positions, prepared transactions
+    /// Tells what is in the folder: tables, rows, runs, sizes, log positions, prepared transactions; warns of runs that are missing
     #[command(after_help = EXIT_CODES)]
     Info {
         #[command(flatten)]

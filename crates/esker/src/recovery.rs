@@ -114,7 +114,6 @@ pub(crate) fn open(disk: Arc<dyn Disk>, dir: &Path, options: Options, notify: No
 fn tell_replayed(wal: &Wal, time: Duration, notify: Option<&Notify>) {
     let found = wal.replayed();
     count(Counter::RecoveryRecords, found.frames);
-    count(Counter::RecoveryBytes, found.size_bytes);
     if let Some(notify) = notify.filter(|_| found.frames > 0) {
         let (frames, bytes, ms) = (found.frames, found.size_bytes, time.as_millis());
         notify(&format!("recovery: 100%, {frames} log frames, {bytes} bytes replayed in {ms} ms"), Level::Info);

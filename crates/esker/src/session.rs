@@ -134,6 +134,19 @@ pub struct Session {
     pub(crate) staged: Option<usize>,
     /// Of its counters and waits.
     _figures: Charge,
+    /// Behind `presence`.
+    _leaving: Leaving,
+}
+
+/// The last session of an engine that is closed lets the folder go.
+struct Leaving(Arc<Core>);
+
+impl Drop for Leaving {
+    fn drop(&mut self) {
+        if self.0.writable.is_closed() {
+            self.0.let_go_of_folder();
+        }
+    }
 }
 
 /// Ends what a session is doing, from any thread: its wait for a lock, its reading of many rows.
@@ -154,6 +167,7 @@ impl Session {
         Session {
             presence: core.sessions.register(&view_slot, &counters),
             view_slot,
+            _leaving: Leaving(core.clone()),
             core,
             current: Current::None,
             unused: None,

@@ -55,9 +55,13 @@ impl Writable {
         self.closed.store(true, Ordering::Release);
     }
 
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
     /// Fails if it was opened read-only, or was closed: for what may be decided in memory when writing has stopped.
     pub(crate) fn check_open(&self) -> Result<()> {
-        match (self.is_read_only(), self.closed.load(Ordering::Acquire)) {
+        match (self.is_read_only(), self.is_closed()) {
             (true, _) => Err(Error::ReadOnly("engine is read-only: it was opened read-only".into())),
             (_, true) => Err(closed()),
             _ => Ok(()),

@@ -451,7 +451,7 @@ impl Cursor {
     }
 
     /// Was the row given out last a committed version of a row that another transaction has locked? If it matches, it
-    /// must be read again by [`relock`](Self::relock), which waits.
+    /// must be read again by `relock`, which waits.
     pub fn was_semi_consistent(&self) -> bool {
         self.semi_consistent
     }

@@ -1,8 +1,9 @@
 //! What a restart knows of a table without reading it.
 
-use crate::tests::tables::{begin, commit_rows, def, delete_rows, insert, open, rows_of, small_runs};
+use crate::tests::tables::{begin, commit_rows, def, delete_rows, insert, open, options, rows_of, small_runs};
 use crate::upkeep::{checkpoint, merge};
 use crate::{Host, Options};
+use esker_base::counters::{bind, Counter, SessionCounters};
 use esker_io::SimDisk;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -99,4 +100,23 @@ fn a_host_hears_that_a_long_replay_goes_on() {
     let heard = host.heard.lock().unwrap();
     assert!(heard.len() > 3 && heard[0] == 0.0, "{heard:?}");
     assert!(heard.windows(2).all(|w| w[0] < w[1]) && heard.last().is_some_and(|done| *done <= 1.0), "{heard:?}");
+}
+
+/// As much as the log says, and `esker lab` reckons with.
+#[test]
+fn what_is_replayed_is_counted_once() {
+    let disk = SimDisk::new(1);
+    let e = open(&disk, options());
+    e.create_table("t", &def()).unwrap();
+    let t = e.open_table("t").unwrap();
+    commit_rows(&mut e.session(), &t, 500);
+    drop((t, e));
+    disk.crash();
+    let own = SessionCounters::new();
+    let _bound = bind(&own);
+    let e = open(&disk, options());
+    let status = e.status();
+    assert!(status.recovered_bytes > 0);
+    assert_eq!(own.get(Counter::RecoveryBytes), status.recovered_bytes);
+    assert!((1..1000).contains(&own.get(Counter::RecoveryRecords)));
 }

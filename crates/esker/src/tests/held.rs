@@ -30,6 +30,21 @@ fn busy() -> (SimDisk, Engine, Arc<Table>) {
     (disk, e, t)
 }
 
+#[test]
+fn the_last_session_lets_the_folder_go() {
+    let (disk, e, _t) = busy();
+    let (s, other) = (e.session(), e.session());
+    let is_free = || disk.lock(LOCK.as_ref()).is_ok();
+    drop(e.session());
+    assert!(!is_free());
+    e.close().unwrap();
+    assert!(!is_free());
+    drop(s);
+    assert!(!is_free());
+    drop(other);
+    assert!(is_free(), "the engine is there, and has nothing to write");
+}
+
 fn is_held(name: &str, work: impl FnOnce(&Engine, &Arc<Table>)) {
     is_held_after(name, |_, _| {}, |e, t, ()| work(e, t));
 }

@@ -217,8 +217,11 @@ impl<K: Stored> Run<K> {
 
     #[cold]
     fn failed(&self, part: u64, e: &Error) {
-        let state = if matches!(e, Error::Damage { .. }) { State::Damaged } else { State::SetAside };
-        if part == FRAME && self.health.state() == State::Sound {
+        let is_damaged = matches!(e, Error::Damage { .. });
+        let state = if is_damaged { State::Damaged } else { State::SetAside };
+        // Once, however often it is met; of a block that could not be read whoever wanted it says so.
+        if self.health.state() == State::Sound && (is_damaged || part == FRAME) {
+            count(Counter::BlocksDamaged, u64::from(is_damaged));
             self.file.cache.unread.lock().push((self.tree, e.clone()));
         }
         self.health.failed(part, state, self.file.cache.files.host.now());

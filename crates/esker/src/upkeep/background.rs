@@ -399,13 +399,13 @@ pub(crate) fn merge_somewhere(core: &Core) -> Result<bool> {
     error.map_or(Ok(false), Err)
 }
 
-/// Tells of runs that could not be read since the last time. Not where it happens: a reader there may hold locks.
+/// Tells of runs, and of damage in them, that somebody met since the last time. Not where it happens: a reader there may hold locks.
 pub(crate) fn tell_unread(core: &Core) {
     let unread = std::mem::take(&mut *core.cache.unread.lock());
     for (tree, e) in unread {
         // One that was dropped or emptied has nothing to lose.
         let Some(table) = core.tables().into_iter().find(|t| t.has_tree(tree)) else { continue };
-        let text = format!("table '{}': {e}; its rows in that file cannot be read", table.name());
+        let text = format!("table '{}': {e}; what it has there cannot be read", table.name());
         (core.notify)(&text, Level::Error);
     }
 }

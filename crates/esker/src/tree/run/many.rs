@@ -10,8 +10,9 @@ use crate::tree::run::Run;
 use crate::tree::RunHandle;
 use crate::upkeep::{background, checkpoint, merge};
 use crate::*;
+use esker_base::counters::{bind, Counter, SessionCounters};
 use esker_format::{ColumnMask, RowId};
-use esker_io::IoKind;
+use esker_io::{IoKind, SimDisk};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
@@ -196,7 +197,7 @@ fn what_cannot_be_read_is_told_when_it_is_first_read() {
     let e = Engine::open(Arc::new(disk.clone()), Path::new("/db"), options(), notify).unwrap();
     let told = || std::mem::take(&mut *said.lock().unwrap());
     let lost = |m: &[String], file: &str| {
-        m.len() == 1 && m[0].starts_with("table 't'") && m[0].contains(file) && m[0].contains("rows in that file")
+        m.len() == 1 && m[0].starts_with("table 't'") && m[0].contains(file) && m[0].contains("what it has there")
     };
     // One that is not there is known from the folder alone.
     let at_opening: Vec<_> = told().into_iter().filter(|m| m.contains("cannot be read")).collect();
@@ -213,4 +214,33 @@ fn what_cannot_be_read_is_told_when_it_is_first_read() {
     commit_rows(&mut e.session(), &t, 1);
     background::one_round(&e.core).unwrap();
     assert!(told().is_empty());
+}
+
+/// Damage that a statement meets is told of, and counted, without any check; once, however often it is met.
+#[test]
+fn damage_that_a_reader_meets_is_told_of_once() {
+    let own = SessionCounters::new();
+    let _bound = bind(&own);
+    let disk = SimDisk::new(1);
+    let e = crate::tests::tables::open(&disk, options());
+    let t = loaded(&e, "t", 2);
+    let at = t.tree().snapshot().runs[1].run.index().unwrap().entry(0).offset;
+    drop((t, e));
+    disk.crash();
+    let file = run_files(&disk).remove(1);
+    disk.damage(&Path::new("/db/runs").join(&file), at + 200, &[0x5a; 8]).unwrap();
+    let said: Arc<Mutex<Vec<String>>> = Arc::default();
+    let notes = said.clone();
+    let notify: Notify = Arc::new(move |m, _| notes.lock().unwrap().push(m.to_owned()));
+    let e = Engine::open(Arc::new(disk.clone()), Path::new("/db"), options(), notify).unwrap();
+    let t = e.open_table("t").unwrap();
+    let before = own.get(Counter::BlocksDamaged);
+    for _ in 0..3 {
+        let mut s = e.session();
+        assert!(matches!(s.count_rows(&t), Err(Error::Damage { .. })));
+        background::one_round(&e.core).unwrap();
+    }
+    let said = said.lock().unwrap();
+    let of_it: Vec<_> = said.iter().filter(|m| m.starts_with("table 't'") && m.contains(&file)).collect();
+    assert_eq!((of_it.len(), own.get(Counter::BlocksDamaged) - before), (1, 1), "{said:?}");
 }
