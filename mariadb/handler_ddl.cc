@@ -141,15 +141,18 @@ int ha_esker::create(const char *path, TABLE *form, HA_CREATE_INFO *create_info)
 
 /*
   The server removes its own files of a partitioned table first. After a crash in between it knows nothing of the rest:
-  those partitions go when a table of their name is dropped that nobody has, or with their database.
+  those partitions go when a table of their name is dropped that nobody has, or with their database. So do those of which a
+  prepared transaction has rows: before it comes here the server has the table's own file removed, or another definition in its
+  place, and an error would leave nothing that anybody could use. However that transaction ends, what it has elsewhere stays.
 */
 int shim::drop_table(handlerton *, const char *path)
 {
   EsError why;
   const std::string name= canonical_name(path);
-  EsStatus status= es_drop_table(engine, name.c_str(), &why);
+  const bool is_partition= name.find("#P#") != name.npos;
+  EsStatus status= es_drop_table(engine, name.c_str(), is_partition, &why);
   if (status == EsStatus::NoSuchTable)
-    status= es_drop_tables(engine, (name + "#P#").c_str(), &why);
+    status= es_drop_tables(engine, (name + "#P#").c_str(), true, &why);
   /* Every engine is asked for every table: only the server knows whether it is an error. */
   if (status == EsStatus::NoSuchTable)
     return ENOENT;
@@ -161,7 +164,7 @@ int shim::drop_table(handlerton *, const char *path)
 void shim::drop_database(handlerton *, char *path)
 {
   EsError why;
-  EsStatus status= es_drop_tables(engine, canonical_name(path).c_str(), &why);
+  EsStatus status= es_drop_tables(engine, canonical_name(path).c_str(), false, &why);
   if (status != EsStatus::Ok && status != EsStatus::NoSuchTable && has_detail(status))
     raise(status, why.text);
 }

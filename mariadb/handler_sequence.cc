@@ -63,13 +63,14 @@ int ha_esker::commit_sequence()
   const SEQUENCE *sequence= table->s->sequence;
   if (!connection || !sequence || sequence->cache > 1)
     return fail(sequence_session_, es_commit(sequence_session_));
-  /* The server marks for ha_sequence, and not for what that stands upon, who takes part in the decision. */
-  Ha_trx_info *info= ha_thd()->ha_data[ht->slot].ha_info;
-  if (info->is_started())
-    info->set_trx_read_write();
   uint64_t end= 0;
   EsStatus status= es_commit_unsynced(sequence_session_, &end);
-  if (status == EsStatus::Ok)
-    connection->note_log_end(end);
-  return fail(sequence_session_, status);
+  if (status != EsStatus::Ok || !end)
+    return fail(sequence_session_, status);
+  connection->note_log_end(end);
+  /* Who has written takes part in the decision: the server marks that for ha_sequence, and not for what that stands upon. */
+  Ha_trx_info *info= ha_thd()->ha_data[ht->slot].ha_info;
+  if (info->is_started() && table_share->tmp_table == NO_TMP_TABLE)
+    info->set_trx_read_write();
+  return 0;
 }

@@ -383,6 +383,9 @@ void stated(THD *thd, const mysql_event_general *event)
   if (thd->spcont || thd->in_sub_stmt)
     return;
   const bool begins= event->event_subclass == MYSQL_AUDIT_GENERAL_LOG;
+  /* Errors and warnings come in the midst of a use of the engine. */
+  if (!begins && event->event_subclass != MYSQL_AUDIT_GENERAL_STATUS)
+    return;
   if (!Trace::any() && (!begins || trace_level(thd) == Trace_level::off))
     return;
   const Engine_use in_use;
@@ -395,7 +398,7 @@ void stated(THD *thd, const mysql_event_general *event)
       Trace::begin(thd, event->general_query, event->general_query_length,
                    const_cast<CHARSET_INFO *>(event->general_charset));
   }
-  else if (event->event_subclass == MYSQL_AUDIT_GENERAL_STATUS)
+  else
     Trace::end(thd, static_cast<uint>(event->general_error_code));
 }
 

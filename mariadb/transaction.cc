@@ -94,6 +94,13 @@ Connection *Connection::open(THD *thd, int *error)
   es_set_connection(connection->session_, thd_get_thread_id(thd));
   connection->stage_= es_session_stage(connection->session_);
   thd_set_ha_data(thd, hton, connection);
+  /* Whose plugin goes already: nobody would close it, nor keep the plugin until that is done. */
+  if (!thd->ha_data[hton->slot].lock)
+  {
+    close(thd);
+    *error= HA_ERR_INITIALIZATION;
+    return nullptr;
+  }
   return connection;
 }
 

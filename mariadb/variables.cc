@@ -239,7 +239,8 @@ void update_trace(THD *thd, st_mysql_sys_var *, void *value, const void *save)
     return;
   }
   const ulong level= *static_cast<ulong *>(value)= *static_cast<const ulong *>(save);
-  if (value != &THDVAR(thd, trace) || level != static_cast<ulong>(Trace_level::off))
+  /* Asked so: for the session's own the server would take a lock that it has already where the global one is set. */
+  if (value == &THDVAR(static_cast<THD *>(nullptr), trace) || level != static_cast<ulong>(Trace_level::off))
     return;
   const Engine_use in_use;
   if (Connection *connection= in_use ? Connection::find(thd) : nullptr)

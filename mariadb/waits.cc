@@ -14,6 +14,8 @@ namespace shim
 Statement statement_of(uint64_t connection)
 {
   Statement statement;
+  /* Nothing fails while it is locked. */
+  statement.text.reserve(text_chars * MY_CS_MBMAXLEN);
   /* Its LOCK_thd_kill is locked: it cannot go. */
   THD *thd= connection ? find_thread_by_id(static_cast<longlong>(connection)) : nullptr;
   if (!thd)

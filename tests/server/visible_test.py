@@ -129,6 +129,13 @@ def test_alone(s):
     s.create(fresh=True)
     s.start()
     c = s.connect()
+    # A session of before, which knows nothing of the engine's variables yet.
+    c.query("INSTALL PLUGIN esker SONAME 'ha_esker'")
+    setter = threading.Thread(target=c.query, args=("SET GLOBAL esker_trace=OFF",), daemon=True)
+    setter.start()
+    setter.join(60)
+    check(not setter.is_alive() and serves(s, c), "a global variable can be set at once")
+    c.query("UNINSTALL PLUGIN esker")
     for name in ("esker_statements", *(f"esker_{table}" for table in TABLES)):
         c.query(f"INSTALL PLUGIN {name} SONAME 'ha_esker'")
         check(serves(s, c), f"the server goes on with {name} alone")

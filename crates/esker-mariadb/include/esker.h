@@ -896,17 +896,17 @@ EsStatus es_create_table(const EsEngine *engine,
                          const EsTableDef *def,
                          EsError *error);
 
-/// Atomic, and durable on return.
+/// Atomic, and durable on return; `of_prepared`: also where a prepared transaction has rows, which go.
 ///
 /// # Safety
 /// `engine` is open.
-EsStatus es_drop_table(const EsEngine *engine, const char *name, EsError *error);
+EsStatus es_drop_table(const EsEngine *engine, const char *name, bool of_prepared, EsError *error);
 
 /// Drops all tables whose names begin so, one after the other; no such table if there is none.
 ///
 /// # Safety
 /// `engine` is open.
-EsStatus es_drop_tables(const EsEngine *engine, const char *prefix, EsError *error);
+EsStatus es_drop_tables(const EsEngine *engine, const char *prefix, bool of_prepared, EsError *error);
 
 /// Atomic, and durable on return. With `shows` nobody else has known the table so far: who has a view that is older than its
 /// last commit is told that the table has changed.

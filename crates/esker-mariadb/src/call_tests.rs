@@ -228,7 +228,7 @@ fn numbers_that_are_no_members_are_refused() {
         let [blocks, damaged] = &mut figures;
         let checked = es_table_check(opened.table, number(4), None, null_mut(), blocks, damaged, null_mut());
         assert_eq!(checked, EsStatus::Invalid);
-        assert_eq!(es_drop_table(opened.engine, null(), null_mut()), EsStatus::Invalid);
+        assert_eq!(es_drop_table(opened.engine, null(), false, null_mut()), EsStatus::Invalid);
     }
     opened.begin();
     assert_eq!(opened.scan(&[1], 3), (EsStatus::Invalid, null_mut()));

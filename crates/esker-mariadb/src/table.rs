@@ -257,18 +257,30 @@ pub unsafe extern "C" fn es_create_table(
     unsafe { report(result, error) }
 }
 
-/// Atomic, and durable on return.
+/// Atomic, and durable on return; `of_prepared`: also where a prepared transaction has rows, which go.
 ///
 /// # Safety
 /// `engine` is open.
 #[no_mangle]
-pub unsafe extern "C" fn es_drop_table(engine: *const EsEngine, name: *const c_char, error: *mut EsError) -> EsStatus {
+pub unsafe extern "C" fn es_drop_table(
+    engine: *const EsEngine,
+    name: *const c_char,
+    of_prepared: bool,
+    error: *mut EsError,
+) -> EsStatus {
     // SAFETY: the caller's promise.
     let handle = unsafe { shared(engine) };
     // SAFETY: the caller's promise.
-    let result = handle.guard.run(|| Ok(handle.engine.drop_table(unsafe { str_of(name) }?)?));
+    let result = handle.guard.run(|| Ok(drop_one(&handle.engine, unsafe { str_of(name) }?, of_prepared)?));
     // SAFETY: the caller's promise.
     unsafe { report(result, error) }
+}
+
+fn drop_one(engine: &Engine, name: &str, of_prepared: bool) -> esker::Result<()> {
+    match of_prepared {
+        true => engine.drop_table_of_prepared(name),
+        false => engine.drop_table(name),
+    }
 }
 
 /// Drops all tables whose names begin so, one after the other; no such table if there is none.
@@ -279,6 +291,7 @@ pub unsafe extern "C" fn es_drop_table(engine: *const EsEngine, name: *const c_c
 pub unsafe extern "C" fn es_drop_tables(
     engine: *const EsEngine,
     prefix: *const c_char,
+    of_prepared: bool,
     error: *mut EsError,
 ) -> EsStatus {
     // SAFETY: the caller's promise.
@@ -290,7 +303,7 @@ pub unsafe extern "C" fn es_drop_tables(
         if names.is_empty() {
             return Err(esker::Error::NoSuchTable(prefix.to_owned()).into());
         }
-        Ok(names.iter().try_for_each(|name| handle.engine.drop_table(name))?)
+        Ok(names.iter().try_for_each(|name| drop_one(&handle.engine, name, of_prepared))?)
     });
     // SAFETY: the caller's promise.
     unsafe { report(result, error) }

@@ -177,6 +177,11 @@ pub(crate) fn run<E: From<WalError>>(
 
 const NOTHING: &str = "log frame";
 
+/// Each byte of the length that the header of a torn frame has got from an opening that took away the segments in which it went on:
+/// until that is done it must tell that the frame did not end where it began, and not where. In one aligned word with the
+/// generation, it is written as a whole.
+pub(crate) const WITHDRAWN: u8 = 0xff;
+
 /// Where the frame at `at` ends of which this is the header; none if it has no more than that, or is none.
 fn frame_end(header: &[u8], at: u64, generation: u32) -> Option<u64> {
     match parse(header, Lsn(at), generation) {
@@ -312,7 +317,18 @@ impl Reader<'_> {
         if broken + FRAME_HEADER_BYTES as u64 > end {
             return Ok(false);
         }
-        Ok(self.begun(i, broken)?.is_none_or(|frame_end| frame_end <= end))
+        Ok(match self.begun(i, broken)? {
+            Some(frame_end) => frame_end <= end,
+            None => !self.is_withdrawn(i, broken),
+        })
+    }
+
+    /// Was the frame at `at`, in segment `i`, whose header is [loaded](Self::load), taken back by an opening?
+    fn is_withdrawn(&self, i: usize, at: u64) -> bool {
+        let header = &self.bytes[(at - self.start) as usize..][..FRAME_HEADER_BYTES];
+        header[frame_at::LEN..frame_at::GENERATION] == [WITHDRAWN; 4]
+            && header[frame_at::GENERATION..frame_at::LSN] == self.segments[i].generation.to_le_bytes()
+            && header[frame_at::LSN..frame_at::LSN + 8] == at.to_le_bytes()
     }
 
     /// The first position from `at` on, in segment `j`, that looks like a frame's.

@@ -19,7 +19,7 @@ use crate::writer::Writer;
 use crate::{frame_space, sector_up, Committer, Result, WalError, SECTOR_BYTES};
 use esker_base::phase::{CommitPhase, Moment};
 use esker_base::{count, timed, Counter, WaitEvent};
-use esker_format::frame::{FRAME_HEADER_BYTES, MAX_PAYLOAD_BYTES};
+use esker_format::frame::{frame_at, FRAME_HEADER_BYTES, MAX_PAYLOAD_BYTES};
 use esker_format::Lsn;
 use esker_io::{Disk, OpenMode};
 use std::path::Path;
@@ -481,18 +481,21 @@ fn checked_bytes(payload: usize) -> Result<u64> {
 /// that died, may have failed, which leaves bytes that can be read and are not on the medium, and are clean to the
 /// operating system. What was synced keeps its contents: the bytes are the same.
 ///
-/// `torn`: the header of a frame that was begun at `end` and goes on in segments that are about to go. It is wiped, or it
-/// would tell the next opening that these are missing.
+/// `torn`: the header of a frame that was begun at `end` and goes on in segments that are about to go. It is
+/// [withdrawn](replay::WITHDRAWN), or it would tell the next opening that these are missing.
 fn keep(segment: &Segment, from: u64, end: u64, torn: bool) -> Result<()> {
     let mut at = from / SECTOR_BYTES * SECTOR_BYTES;
-    let wiped = end..end + if torn { FRAME_HEADER_BYTES as u64 } else { 0 };
-    let end = sector_up(wiped.end).min(if torn { segment.space_end } else { segment.end });
+    let header = end..end + if torn { FRAME_HEADER_BYTES as u64 } else { 0 };
+    let length = header.start + frame_at::LEN as u64..header.start + frame_at::GENERATION as u64;
+    let end = sector_up(header.end).min(if torn { segment.space_end } else { segment.end });
     let mut buffer = buffer::region((end.saturating_sub(at) as usize).min(KEEP_BYTES))?;
     while at < end {
         let n = buffer.len().min((end - at) as usize);
         segment.file.read_at(&mut buffer[..n], segment.offset(at))?;
         let here = |position: u64| position.clamp(at, at + n as u64).wrapping_sub(at) as usize;
-        buffer[here(wiped.start)..here(wiped.end)].fill(0);
+        if torn {
+            buffer[here(length.start)..here(length.end)].fill(replay::WITHDRAWN);
+        }
         segment.file.write_at(&buffer[..n], segment.offset(at))?;
         at += n as u64;
     }

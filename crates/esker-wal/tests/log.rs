@@ -5,6 +5,7 @@
 mod common;
 
 use common::{disk, frames, open, small, Watch, DIR};
+use esker_format::frame::{frame_header, FRAME_HEADER_BYTES};
 use esker_format::Lsn;
 use esker_io::{AccessHint, Disk, IoKind, OpenMode, SimDisk};
 use esker_wal::{Committer, FlushMode, Opening, Wal, WalError, WalOptions, SECTOR_BYTES};
@@ -613,4 +614,31 @@ fn room_is_made_before_the_reserve_is_taken() {
     });
     drop(wal.unwrap());
     assert_eq!((made, files(&watch.disk, ".spare")), (1, vec![RESERVE.to_owned()]));
+}
+
+/// A payload may have any bytes at the place where a segment begins: also those by which that says that the log was opened there.
+#[test]
+fn what_a_payload_has_is_no_beginning_of_a_log() {
+    let mut crossed = 0;
+    for generation in 1..5u32 {
+        let watch = Watch::new(disk(1));
+        let (wal, _) = open(&watch, small(), Lsn(1)).unwrap();
+        wal.append(&[7; 100]).unwrap();
+        let payload_at = wal.end_lsn().0 + FRAME_HEADER_BYTES as u64;
+        let mut payload = vec![0u8; 50_000];
+        let body: Vec<u8> = [1u64, 1].iter().flat_map(|n| n.to_le_bytes()).collect();
+        for sector in payload_at / SECTOR_BYTES + 1..(payload_at + 49_000) / SECTOR_BYTES {
+            let lsn = Lsn(sector * SECTOR_BYTES);
+            let forged = [&frame_header(lsn, generation | 1 << 31, &body)[..], &body].concat();
+            let at = (lsn.0 - payload_at) as usize;
+            payload[at..at + forged.len()].copy_from_slice(&forged);
+        }
+        let appended = wal.append(&payload).unwrap();
+        wal.sync_all().unwrap();
+        crossed += u64::from(wal.stats().segments > 1);
+        drop(wal);
+        let found = frames(&watch.disk, Lsn(1)).unwrap();
+        assert!(found.len() == 2 && found[1] == (appended.lsn, payload), "generation {generation}");
+    }
+    assert_eq!(crossed, 4);
 }

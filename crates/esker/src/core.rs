@@ -164,7 +164,7 @@ impl Core {
     /// is there.
     pub(crate) fn let_go_of_folder(&self) {
         self.writable.set_closed();
-        if self.sessions.all().is_empty() {
+        if self.sessions.is_empty() {
             let own = self.lock_guard.lock().take();
             drop(own);
         }

@@ -1,6 +1,6 @@
 //! The engine as its callers see it.
 
-use crate::catalog::ddl::{self, Renamed};
+use crate::catalog::ddl::{self, Beside, Renamed};
 use crate::catalog::table::{Table, TableDef};
 use crate::core::Core;
 use crate::options::{Level, Notify, Options};
@@ -174,9 +174,19 @@ impl Engine {
 
     /// Drops a table, durably; its space comes back. A transaction that has not ended loses what it wrote there, and goes on; who
     /// has a handle of the table gets [`Error::NoSuchTable`] from now on.
+    ///
+    /// # Errors
+    /// [`Error::LockTimeout`] if a prepared transaction has written there.
     pub fn drop_table(&self, name: &str) -> Result<()> {
         let _held = self.core.hold_folder()?;
-        ddl::drop_table(&self.core, name)
+        ddl::drop_table(&self.core, name, Beside::Others)
+    }
+
+    /// The same beside prepared transactions, too: they lose what they wrote there, and are committed or rolled back without it. For who
+    /// could not leave the table as it is any more.
+    pub fn drop_table_of_prepared(&self, name: &str) -> Result<()> {
+        let _held = self.core.hold_folder()?;
+        ddl::drop_table(&self.core, name, Beside::Prepared)
     }
 
     /// Renames a table, durably; its new name is as for [`create_table`](Self::create_table).

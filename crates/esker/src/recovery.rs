@@ -12,7 +12,7 @@ mod replay;
 mod tree;
 
 use crate::catalog::auto_increment::AutoIncrement;
-use crate::catalog::ddl;
+use crate::catalog::ddl::{self, Beside};
 use crate::catalog::live_rows::LiveRows;
 use crate::catalog::table::{index_columns, indexes_of, key_shape, key_trees, Table, Trees};
 use crate::core::{Core, Parts};
@@ -102,7 +102,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, dir: &Path, options: Options, notify: No
     core.signals.set_replay_from(from);
     background::tell_unread(&core);
     // Before prepared transactions come back: what they have in a temporary table goes with it.
-    temporary.iter().try_for_each(|name| ddl::drop_table(&core, name))?;
+    temporary.iter().try_for_each(|name| ddl::drop_table(&core, name, Beside::Others))?;
     prepared::bring_back(&core, prepared, &files)?;
     if generation == 1 {
         checkpoint::write(&core)?;

@@ -106,12 +106,21 @@ pub(crate) fn create_table(
     Ok(())
 }
 
-pub(crate) fn drop_table(core: &Core, name: &str) -> Result<()> {
+/// Beside whom a table is dropped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Beside {
+    /// Transactions that have not ended: who is prepared keeps it.
+    Others,
+    /// Prepared ones, too.
+    Prepared,
+}
+
+pub(crate) fn drop_table(core: &Core, name: &str, beside: Beside) -> Result<()> {
     prepared::carry_out(core);
     let mut tables = core.lock_catalog();
     let table = find(&tables, name)?;
     // A temporary one goes with its connection, which asks once, and nobody sees what is prepared for it.
-    if !table.temporary {
+    if !table.temporary && beside == Beside::Others {
         refuse_prepared(core, &table)?;
     }
     log_drop(core, &Record::DropTable { table: table.id }, !table.temporary)?;

@@ -86,9 +86,14 @@ fn rows_of_an_emptied_temporary_table_leave_no_file() {
     assert_eq!(run_files(&disk), Vec::<String>::new());
 }
 
-/// A connection goes after it has prepared: its temporary table goes with it, whatever becomes of what is prepared.
+/// A connection goes after it has prepared: its temporary table goes with it, whatever becomes of what is prepared. So does another table
+/// for who says that it cannot stay.
 #[test]
-fn a_temporary_table_of_what_is_prepared_goes_at_once() {
+fn a_table_of_what_is_prepared_goes_at_once() {
+    [true, false].iter().for_each(|temporary| goes_at_once(*temporary));
+}
+
+fn goes_at_once(temporary: bool) {
     #[derive(Clone, Copy, PartialEq, Debug)]
     enum End {
         Commit,
@@ -101,7 +106,7 @@ fn a_temporary_table_of_what_is_prepared_goes_at_once() {
         let disk = SimDisk::new(1);
         let o = Options { bulk_threshold_bytes: 4 << 10, min_run_bytes: 8 << 10, ..roomy() };
         let mut e = open_with(&disk, o.clone()).unwrap();
-        let temp = make(&e, "temp", &TableDef { temporary: true, ..fixed(100) });
+        let temp = make(&e, "temp", &TableDef { temporary, ..fixed(100) });
         let keep = make(&e, "keep", &fixed(100));
         let mut s = e.session();
         begin(&mut s);
@@ -113,7 +118,12 @@ fn a_temporary_table_of_what_is_prepared_goes_at_once() {
         if checkpoints {
             checkpoint::write(&e.core).unwrap();
         }
-        e.drop_table("temp").unwrap();
+        if temporary {
+            e.drop_table("temp").unwrap();
+        } else {
+            assert!(matches!(e.drop_table("temp"), Err(Error::LockTimeout)));
+            e.drop_table_of_prepared("temp").unwrap();
+        }
         drop((s, temp));
         if checkpoints {
             checkpoint::write(&e.core).unwrap();
@@ -128,7 +138,7 @@ fn a_temporary_table_of_what_is_prepared_goes_at_once() {
             _ => assert!(e.commit_xid(b"x").unwrap()),
         }
         let kept = if end == End::Rollback { 0 } else { 10 };
-        let at = format!("{end:?}, {checkpoints}");
+        let at = format!("{end:?}, {checkpoints}, temporary: {temporary}");
         assert_eq!((count(&e, "keep"), e.tables().len(), run_files(&disk)), (kept, 1, Vec::<String>::new()), "{at}");
         drop(e);
         disk.crash();

@@ -220,7 +220,8 @@ impl<K: Stored> Run<K> {
         let is_damaged = matches!(e, Error::Damage { .. });
         let state = if is_damaged { State::Damaged } else { State::SetAside };
         // Once, however often it is met; of a block that could not be read whoever wanted it says so.
-        if self.health.state() == State::Sound && (is_damaged || part == FRAME) {
+        let before = self.health.state();
+        if (is_damaged && before != State::Damaged) || (part == FRAME && before == State::Sound) {
             count(Counter::BlocksDamaged, u64::from(is_damaged));
             self.file.cache.unread.lock().push((self.tree, e.clone()));
         }

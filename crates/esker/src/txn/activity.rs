@@ -232,6 +232,11 @@ impl Sessions {
         self.all.lock().iter().filter_map(Weak::upgrade).collect()
     }
 
+    /// Is there none? Those who look at the others do not count as such.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.all.lock().iter().all(|one| one.strong_count() == 0)
+    }
+
     /// Every session with an open transaction.
     fn open(&self) -> Vec<(Arc<Presence>, Arc<LockOwner>)> {
         let open = |p: Arc<Presence>| {

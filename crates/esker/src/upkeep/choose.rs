@@ -87,7 +87,13 @@ impl<K: Stored> Choice<'_, K> {
         bounds.sort_unstable();
         bounds.dedup();
         let place = |key: &K::Own| bounds.partition_point(|b| *b < key) as u64;
-        let pieces: Vec<Piece> = runs.iter().map(|h| self.piece(h, place(&h.first), place(&h.last))).collect();
+        let mut in_files: BTreeMap<FileId, u64> = BTreeMap::new();
+        runs.iter().for_each(|h| *in_files.entry(h.run.file_id).or_default() += h.bytes());
+        let piece = |h: &&RunHandle<K>| {
+            let piece = self.piece(h, place(&h.first), place(&h.last));
+            Piece { file_bytes: file_bytes(h, in_files[&h.run.file_id]), ..piece }
+        };
+        let pieces: Vec<Piece> = runs.iter().map(piece).collect();
         let share = |i: usize, first: u64, last: u64| {
             let own = runs[i].own_share();
             if own > 0.0 {
@@ -239,7 +245,7 @@ impl<K: Stored> Choice<'_, K> {
             first,
             last,
             bytes: handle.bytes(),
-            file_bytes: handle.run.file.size_bytes(),
+            file_bytes: 0,
             rows: part(stats.rows),
             most_keys: K::most_keys(least, greatest),
             superseding: part(stats.supersedes.max(stats.tombstones)),
@@ -260,6 +266,18 @@ fn cut_up<K: Stored>(runs: &[&RunHandle<K>]) -> Option<Step<K>> {
     }
     let (file, _) = names.into_iter().find(|(_, bytes)| *bytes >= MOST_NAMES_BYTES)?;
     Step::of(runs.iter().filter(|h| h.run.file_id == file).copied().cloned().collect())
+}
+
+/// Of an entry beside its block, in the index and in the filters, at most, in bytes.
+const BESIDE_BYTES: u64 = 2;
+
+/// Bytes of a part of a run and of what its file has besides, which counts no more, or is another tree's; zero if that is not known. Of
+/// the file so many bytes are this tree's: the other parts of a run that was cut in two are no waste.
+fn file_bytes<K: Stored>(handle: &RunHandle<K>, own_bytes: u64) -> u64 {
+    let (run, stats) = (&handle.run, &handle.run.stats);
+    // Until its index is read a run has the bytes of its blocks.
+    let beside = if run.size_bytes() == stats.stored_bytes { BESIDE_BYTES * stats.rows } else { 0 };
+    (run.file.size_bytes() + handle.bytes()).saturating_sub(own_bytes + beside)
 }
 
 /// Which part of a run's versions was rolled back, if those have ordinals at equal distances.

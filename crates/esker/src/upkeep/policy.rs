@@ -32,7 +32,7 @@ pub(crate) struct Piece {
     /// That of its greatest key.
     pub(crate) last: u64,
     pub(crate) bytes: u64,
-    /// Of its whole file, which other trees' runs may share, and keys that count no more; zero: not known.
+    /// With what its file has besides that counts no more, or is of other trees; zero: not known.
     pub(crate) file_bytes: u64,
     /// Row versions, tombstones included.
     pub(crate) rows: u64,

@@ -126,3 +126,52 @@ fn what_is_left_of_a_run_is_known_after_a_restart() {
     let left = handles(&t, 0).remove(0);
     assert!(left.own_share() == 1.0 && left.is_whole() && left.run.stats.rows == 21);
 }
+
+/// What is at rest and in order is not written again: not the two sides of a run from whose middle something was taken, nor, behind a
+/// restart, one of which only the blocks' bytes are known, and not those of its filters.
+#[test]
+fn what_fills_its_file_stays_there() {
+    let (disk, time) = (SimDisk::new(1), SimHost::new());
+    let options = || Options { host: time.clone(), run_bytes: 1 << 20, block_bytes: 16 << 10, ..small() };
+    let mut e = open(&disk, options());
+    let part = KeyPart { column: 0, prefix_bytes: 0, descending: false, encoding: 1, collation: 0 };
+    let indexes = vec![IndexDef { name: "u".into(), unique: true, parts: vec![part] }];
+    e.create_table("t", &TableDef { indexes, compression: esker_format::Compression::Lz4, ..def() }).unwrap();
+    let mut t = e.open_table("t").unwrap();
+    let mut s = e.session();
+    begin(&mut s);
+    for n in 0..6000u64 {
+        let mut image = [0u8; 25];
+        image[1..9].copy_from_slice(&n.to_be_bytes());
+        // SAFETY: an image of this table's layout.
+        unsafe { s.insert_image(&t, image.as_ptr()).unwrap() };
+    }
+    s.commit().unwrap();
+    e.sim_flush(&t).unwrap();
+    checkpoint::write(&e.core).unwrap();
+    drop((s, t, e));
+    let counters = SessionCounters::new();
+    let _bound = bind(&counters);
+    e = open(&disk, options());
+    t = e.open_table("t").unwrap();
+    let rests = || {
+        for _ in 0..2 {
+            assert!(!e.sim_merge(&t).unwrap(), "{} bytes were merged", counters.get(Counter::MergedBytes));
+            time.pass(REST);
+        }
+    };
+    let whole = handles(&t, 0).remove(0);
+    let unread = whole.run.size_bytes();
+    rests();
+    let index = whole.run.index().unwrap();
+    assert!(whole.run.size_bytes() > unread + unread / 3, "{unread} of {} bytes are blocks", whole.run.size_bytes());
+    rests();
+    let block = |at: usize| index.entries()[at].first_key.as_slice();
+    let middle = index.entries().len() / 2;
+    t.trees().keys[0].edit(|state| {
+        state.runs.clear();
+        state.add_run(whole.narrowed(whole.first.clone(), block(middle).into()));
+        state.add_run(whole.narrowed(block(middle + 1).into(), whole.last.clone()));
+    });
+    rests();
+}
