@@ -112,7 +112,8 @@ Engine_use::Engine_use() : engine_(nullptr)
   if (!available)
     return;
   in_use.lock_shared();
-  engine_= engine;
+  /* What a connection has of an engine lies under its slot, which that gets once its plugin is initialised. */
+  engine_= engine && hton->slot != HA_SLOT_UNDEF ? engine : nullptr;
   if (!engine_)
     in_use.unlock_shared();
 }

@@ -198,7 +198,16 @@ pub(crate) fn goes_on_behind(segment: &Segment, at: u64) -> Result<bool> {
     }
     let mut header = [0; FRAME_HEADER_BYTES];
     segment.file.read_at(&mut header, segment.offset(at))?;
-    Ok(frame_end(&header, at, segment.generation).is_some_and(|end| end > segment.space_end))
+    // One that was taken back is so again: perhaps it was not durably so.
+    let goes_on = frame_end(&header, at, segment.generation).is_some_and(|end| end > segment.space_end);
+    Ok(goes_on || is_withdrawn(&header, at, segment.generation))
+}
+
+/// Is this the header of a frame at `at` that an opening took back?
+fn is_withdrawn(header: &[u8], at: u64, generation: u32) -> bool {
+    header[frame_at::LEN..frame_at::GENERATION] == [WITHDRAWN; 4]
+        && header[frame_at::GENERATION..frame_at::LSN] == generation.to_le_bytes()
+        && header[frame_at::LSN..frame_at::LSN + 8] == at.to_le_bytes()
 }
 
 struct Reader<'a> {
@@ -319,16 +328,11 @@ impl Reader<'_> {
         }
         Ok(match self.begun(i, broken)? {
             Some(frame_end) => frame_end <= end,
-            None => !self.is_withdrawn(i, broken),
+            None => {
+                let header = &self.bytes[(broken - self.start) as usize..][..FRAME_HEADER_BYTES];
+                !is_withdrawn(header, broken, self.segments[i].generation)
+            }
         })
-    }
-
-    /// Was the frame at `at`, in segment `i`, whose header is [loaded](Self::load), taken back by an opening?
-    fn is_withdrawn(&self, i: usize, at: u64) -> bool {
-        let header = &self.bytes[(at - self.start) as usize..][..FRAME_HEADER_BYTES];
-        header[frame_at::LEN..frame_at::GENERATION] == [WITHDRAWN; 4]
-            && header[frame_at::GENERATION..frame_at::LSN] == self.segments[i].generation.to_le_bytes()
-            && header[frame_at::LSN..frame_at::LSN + 8] == at.to_le_bytes()
     }
 
     /// The first position from `at` on, in segment `j`, that looks like a frame's.

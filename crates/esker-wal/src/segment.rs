@@ -4,7 +4,7 @@
 //! file named `<number>.spare` has no meaning but its size.
 
 use crate::seal::{padding, parse, Padding, Piece, SEAL_BIT};
-use crate::{sector_up, Result, WalError, SECTOR_BYTES};
+use crate::{Result, WalError, SECTOR_BYTES};
 use esker_base::{count, Counter};
 use esker_format::frame::{SegmentHeader, SEGMENT_HEADER_BYTES};
 use esker_format::{FolderId, FormatError, Lsn};
@@ -108,7 +108,9 @@ pub(crate) fn open(
     let first = header.first_lsn.0;
     let start = match parse(&head[SEGMENT_HEADER_BYTES..], header.first_lsn, generation) {
         // What a row has in the midst of a frame may look like one.
-        Ok(Some(Piece::Padding(Padding::Start(lsn), _))) if sector_up(lsn.0) == first => Some(lsn.0),
+        Ok(Some(Piece::Padding(Padding::Start(lsn), _))) if lsn.0 <= first && first - lsn.0 < SECTOR_BYTES => {
+            Some(lsn.0)
+        }
         _ => None,
     };
     let end = match first.checked_add(size - HEADER) {

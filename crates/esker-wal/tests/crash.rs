@@ -8,7 +8,7 @@ mod common;
 use common::{disk, frames, open, random, small, small_by, within_two_minutes, Frames, Watch};
 use esker_format::Lsn;
 use esker_io::{IoKind, SimDisk};
-use esker_wal::{WalError, WalOptions};
+use esker_wal::{Wal, WalError, WalOptions};
 
 /// What a life did before it ended.
 #[derive(Default, Clone)]
@@ -273,6 +273,41 @@ fn an_opening_that_was_cut_does_not_miss_what_it_has_taken_away() {
         }
     }
     assert!(torn > 8, "{torn} torn frames");
+}
+
+/// The same of a frame that begins where a segment does, and is longer: of that segment nothing else is kept.
+#[test]
+fn an_opening_that_was_cut_takes_a_frame_back_that_began_a_segment() {
+    let fill = |wal: &Wal, most: usize| {
+        let mut frames = 0;
+        while frames < most && wal.stats().segments < 2 {
+            wal.append(&[7; 100]).unwrap();
+            wal.sync_all().unwrap();
+            frames += 1;
+        }
+        frames
+    };
+    let fresh = || Watch::new(disk(7));
+    // With the last one the segment is full, and another is at hand.
+    let fitting = fill(&open(&fresh(), small(), Lsn(1)).unwrap().0, usize::MAX);
+    let watch = fresh();
+    let (wal, _) = open(&watch, small(), Lsn(1)).unwrap();
+    assert_eq!(fill(&wal, fitting), fitting);
+    wal.append(&[9; 40_000]).unwrap();
+    assert!(wal.stats().segments > 2, "it is longer than a segment");
+    wal.append(&[9; 40]).unwrap();
+    wal.write_out().unwrap();
+    drop(wal);
+    let mut torn = 0;
+    for seed in 0..12 {
+        let after = watch.disk.after_power_cut(seed);
+        let (wal, found) = open(&Watch::new(after.snapshot()), small(), Lsn(1)).unwrap();
+        if found.len() == fitting && wal.replayed().torn {
+            torn += 1;
+            cut_at_each_operation(&after, Lsn(1), fitting, torn < 3, &format!("seed {seed}"));
+        }
+    }
+    assert!(torn > 1, "{torn} torn frames");
 }
 
 /// `there`: how many frames are.
