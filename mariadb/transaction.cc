@@ -26,7 +26,7 @@ namespace shim
 {
 namespace
 {
-/* Of the statement that waits: one of a routine or a trigger may say NOWAIT, and the one around it not. */
+/* Of the statement that waits: one of a routine or a trigger may have another limit than the one around it (SET STATEMENT). */
 extern "C" uint64_t longest_wait(void *thd)
 {
   return lock_timeout_us(static_cast<THD *>(thd));

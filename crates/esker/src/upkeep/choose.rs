@@ -87,13 +87,8 @@ impl<K: Stored> Choice<'_, K> {
         bounds.sort_unstable();
         bounds.dedup();
         let place = |key: &K::Own| bounds.partition_point(|b| *b < key) as u64;
-        let mut in_files: BTreeMap<FileId, u64> = BTreeMap::new();
-        runs.iter().for_each(|h| *in_files.entry(h.run.file_id).or_default() += h.bytes());
-        let piece = |h: &&RunHandle<K>| {
-            let piece = self.piece(h, place(&h.first), place(&h.last));
-            Piece { file_bytes: file_bytes(h, in_files[&h.run.file_id]), ..piece }
-        };
-        let pieces: Vec<Piece> = runs.iter().map(piece).collect();
+        let mut pieces: Vec<Piece> = runs.iter().map(|h| self.piece(h, place(&h.first), place(&h.last))).collect();
+        tell_files(&runs, &mut pieces);
         let share = |i: usize, first: u64, last: u64| {
             let own = runs[i].own_share();
             if own > 0.0 {
@@ -268,16 +263,19 @@ fn cut_up<K: Stored>(runs: &[&RunHandle<K>]) -> Option<Step<K>> {
     Step::of(runs.iter().filter(|h| h.run.file_id == file).copied().cloned().collect())
 }
 
-/// Of an entry beside its block, in the index and in the filters, at most, in bytes.
+/// Of an entry beside its block, in the index and in the filters, about, in bytes.
 const BESIDE_BYTES: u64 = 2;
 
-/// Bytes of a part of a run and of what its file has besides, which counts no more, or is another tree's; zero if that is not known. Of
-/// the file so many bytes are this tree's: the other parts of a run that was cut in two are no waste.
-fn file_bytes<K: Stored>(handle: &RunHandle<K>, own_bytes: u64) -> u64 {
-    let (run, stats) = (&handle.run, &handle.run.stats);
-    // Until its index is read a run has the bytes of its blocks.
-    let beside = if run.size_bytes() == stats.stored_bytes { BESIDE_BYTES * stats.rows } else { 0 };
-    (run.file.size_bytes() + handle.bytes()).saturating_sub(own_bytes + beside)
+/// Tells of each piece what its file has besides. What is this tree's there is no waste: the other side of a run that was cut in two.
+fn tell_files<K: Stored>(runs: &[&RunHandle<K>], pieces: &mut [Piece]) {
+    let mut own: BTreeMap<FileId, u64> = BTreeMap::new();
+    runs.iter().zip(&*pieces).for_each(|(h, p)| *own.entry(h.run.file_id).or_default() += p.bytes);
+    for (h, piece) in runs.iter().zip(pieces) {
+        let run = &h.run;
+        // Until its index is read a run has the bytes of its blocks.
+        let beside = if run.size_bytes() == run.stats.stored_bytes { BESIDE_BYTES * run.stats.rows } else { 0 };
+        piece.file_bytes = (run.file.size_bytes() + piece.bytes).saturating_sub(own[&run.file_id] + beside);
+    }
 }
 
 /// Which part of a run's versions was rolled back, if those have ordinals at equal distances.
