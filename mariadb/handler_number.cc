@@ -93,13 +93,14 @@ int ha_esker::write_numbered(const uchar *buf)
 }
 
 /*
-  The row that was written has a value of its own: those to come are greater. Not so a negative one, or one from which a FLOAT
+  The row that was written has a value of its own: those to come are greater, after a crash by what its own transaction has logged of
+  it, whoever has brought a greater one meanwhile. Not so a negative one, or one from which a FLOAT
   or DOUBLE does not tell its neighbours.
 */
 int ha_esker::note_number(Field *field)
 {
   const uint64_t value= static_cast<uint64_t>(field->val_int());
-  if (field->is_null() || value > field->get_max_int_value() || es_knows_auto_increment(table_, value))
+  if (field->is_null() || value > field->get_max_int_value())
     return 0;
   int error= 0;
   EsSession *s= session(&error);

@@ -1513,12 +1513,6 @@ uint64_t es_next_auto_increment(const EsTable *table);
 /// `table` is open.
 EsStatus es_count_from(const EsTable *table, uint64_t counts_from, EsError *error);
 
-/// Need [`es_auto_increment_used`] not be called for a row with this value?
-///
-/// # Safety
-/// `table` is open.
-bool es_knows_auto_increment(const EsTable *table, uint64_t value);
-
 /// How many counters there are.
 uint32_t es_counter_count();
 

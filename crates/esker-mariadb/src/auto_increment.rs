@@ -118,14 +118,3 @@ pub unsafe extern "C" fn es_count_from(table: *const EsTable, counts_from: u64, 
     // SAFETY: the caller's promise.
     unsafe { report(result, error) }
 }
-
-/// Need [`es_auto_increment_used`] not be called for a row with this value?
-///
-/// # Safety
-/// `table` is open.
-#[no_mangle]
-pub unsafe extern "C" fn es_knows_auto_increment(table: *const EsTable, value: u64) -> bool {
-    // SAFETY: the caller's promise.
-    let handle = unsafe { shared(table) };
-    handle.guard.clean_up(|| Ok(handle.table.knows_auto_increment(value))).unwrap_or(false)
-}

@@ -138,11 +138,6 @@ impl Table {
     pub fn next_auto_increment(&self) -> u64 {
         self.trees().auto_increment.next().max(1)
     }
-
-    /// Is it known already that a row may have brought this value itself?
-    pub fn knows_auto_increment(&self, value: u64) -> bool {
-        self.trees().auto_increment.brought.load(Ordering::Relaxed) > value
-    }
 }
 
 impl Session {
@@ -231,7 +226,9 @@ impl Session {
         }
     }
 
-    /// A row gets this value by itself: those that are given out from now on are greater.
+    /// A row gets this value by itself: those that are given out from now on are greater. To be told of each such row, also where
+    /// another one has brought a greater value: that one's transaction may be rolled back, or be lost in a crash, and this one's
+    /// not.
     pub fn auto_increment_used(&mut self, table: &Arc<Table>, value: u64) -> Result<()> {
         let Parts { core, txn, .. } = self.parts()?;
         let at = txn.table_of(core, table)?;
