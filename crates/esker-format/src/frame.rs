@@ -1,6 +1,6 @@
 //! Owns the outer form of the log: segment headers and frames. Invariants: a frame is believed only when its position,
-//! its segment's generation and its checksum all fit, so that bytes of a recycled segment never replay; a length is
-//! bounded before it is used.
+//! its segment's tag and its checksum all fit, so that neither bytes of a recycled segment replay nor what somebody has put into
+//! rows to look like frames; a length is bounded before it is used.
 
 use crate::codec::{self, get_u32, get_u64, set_u32, set_u64};
 use crate::error::FormatError;
@@ -9,8 +9,10 @@ use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 /// Format version of log segments.
 pub const WAL_VERSION: u32 = 2;
-/// Features that this version knows of those that a segment may require: none yet.
-pub const KNOWN_FEATURES: u64 = 0;
+/// Feature that a segment may require: its frames have its tag, not its generation.
+pub const TAGGED: u64 = 1;
+/// Features that this version knows of those that a segment may require.
+pub const KNOWN_FEATURES: u64 = TAGGED;
 /// Length of a segment's header.
 pub const SEGMENT_HEADER_BYTES: usize = 4096;
 /// Length of a frame's header; its payload follows.
@@ -32,6 +34,7 @@ pub mod segment_at {
     pub const REQUIRED_FEATURES: usize = 48;
     pub const KEY: usize = 56;
     pub const KEY_VERSION: usize = 60;
+    pub const TAG: usize = 64;
 }
 
 /// Offsets in a frame's header (checksum of the payload, seeded with the checksum of the rest of the header).
@@ -39,7 +42,7 @@ pub mod frame_at {
     #![allow(missing_docs)]
     pub const CHECKSUM: usize = 0;
     pub const LEN: usize = 8;
-    pub const GENERATION: usize = 12;
+    pub const TAG: usize = 12;
     pub const LSN: usize = 16;
     pub const PAYLOAD: usize = 24;
 }
@@ -47,8 +50,10 @@ pub mod frame_at {
 /// The start of a log segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SegmentHeader {
-    /// Which use of a recycled file this is; frames repeat it.
+    /// Which use of a recycled file this is.
     pub generation: u32,
+    /// What its frames repeat. One that nobody can know who fills rows; the generation in segments of before there were tags.
+    pub tag: u32,
     /// LSN of the first byte after the header.
     pub first_lsn: Lsn,
     /// The folder that the log is of.
@@ -66,6 +71,10 @@ impl SegmentHeader {
         set_u32(b, segment_at::GENERATION, self.generation);
         set_u64(b, segment_at::FIRST_LSN, self.first_lsn.0);
         b[segment_at::FOLDER..segment_at::REQUIRED_FEATURES].copy_from_slice(&self.folder.0);
+        if self.tag != self.generation {
+            set_u64(b, segment_at::REQUIRED_FEATURES, TAGGED);
+            set_u32(b, segment_at::TAG, self.tag);
+        }
         codec::seal(b, SEGMENT_MAGIC);
     }
 
@@ -79,7 +88,8 @@ impl SegmentHeader {
         }
         codec::check_seal(b, SEGMENT_MAGIC)?;
         codec::check_version("log segment", get_u32(b, segment_at::VERSION), WAL_VERSION)?;
-        codec::check_bits("required feature bits", get_u64(b, segment_at::REQUIRED_FEATURES), KNOWN_FEATURES)?;
+        let features = get_u64(b, segment_at::REQUIRED_FEATURES);
+        codec::check_bits("required feature bits", features, KNOWN_FEATURES)?;
         // Id and version of a key, as one.
         let key = get_u64(b, segment_at::KEY);
         if key != 0 {
@@ -87,8 +97,10 @@ impl SegmentHeader {
         }
         let mut folder = FolderId::default();
         folder.0.copy_from_slice(&b[segment_at::FOLDER..segment_at::REQUIRED_FEATURES]);
+        let generation = get_u32(b, segment_at::GENERATION);
         Ok(SegmentHeader {
-            generation: get_u32(b, segment_at::GENERATION),
+            generation,
+            tag: if features & TAGGED == 0 { generation } else { get_u32(b, segment_at::TAG) },
             first_lsn: Lsn(get_u64(b, segment_at::FIRST_LSN)),
             folder,
         })
@@ -118,13 +130,14 @@ pub const fn frame_bytes(payload: usize) -> usize {
     FRAME_HEADER_BYTES + payload
 }
 
-/// The header of the frame that holds `payload` at `lsn`. The payload is at most [`MAX_PAYLOAD_BYTES`] long.
+/// The header of the frame that holds `payload` at `lsn`, in a segment with this tag. The payload is at most
+/// [`MAX_PAYLOAD_BYTES`] long.
 #[must_use]
-pub fn frame_header(lsn: Lsn, generation: u32, payload: &[u8]) -> [u8; FRAME_HEADER_BYTES] {
+pub fn frame_header(lsn: Lsn, tag: u32, payload: &[u8]) -> [u8; FRAME_HEADER_BYTES] {
     debug_assert!(payload.len() <= MAX_PAYLOAD_BYTES as usize);
     let mut header = [0; FRAME_HEADER_BYTES];
     set_u32(&mut header, frame_at::LEN, payload.len() as u32);
-    set_u32(&mut header, frame_at::GENERATION, generation);
+    set_u32(&mut header, frame_at::TAG, tag);
     set_u64(&mut header, frame_at::LSN, lsn.0);
     let sum = frame_checksum(&header, payload);
     set_u64(&mut header, frame_at::CHECKSUM, sum);
@@ -137,27 +150,27 @@ fn frame_checksum(header: &[u8], payload: &[u8]) -> u64 {
 }
 
 /// Appends a frame.
-pub fn encode_frame(lsn: Lsn, generation: u32, payload: &[u8], out: &mut Vec<u8>) {
-    out.extend_from_slice(&frame_header(lsn, generation, payload));
+pub fn encode_frame(lsn: Lsn, tag: u32, payload: &[u8], out: &mut Vec<u8>) {
+    out.extend_from_slice(&frame_header(lsn, tag, payload));
     out.extend_from_slice(payload);
 }
 
-/// Reads the frame at the start of `bytes`, which is the log's content at `expected_lsn`.
+/// Reads the frame at the start of `bytes`, which is the log's content at `expected_lsn`, in a segment with this tag.
 ///
 /// - `Ok(Some)`: a whole frame.
-/// - `Ok(None)`: no frame was begun here: zeros, or bytes of an older generation or of another position. The log ends.
+/// - `Ok(None)`: no frame was begun here: zeros, or bytes of an older use or of another position. The log ends.
 /// - `Err(Truncated)`: a frame of this position begins here and `bytes` is too short for it: read `need` bytes.
 /// - `Err(Checksum)`, `Err(TooLong)`: a frame of this position was begun and is torn or damaged. Only the reader can
 ///   tell which: at the end of the log it is a torn write, before acknowledged frames it is damage.
-pub fn parse_frame(bytes: &[u8], expected_lsn: Lsn, generation: u32) -> Result<Option<Frame<'_>>, FormatError> {
+pub fn parse_frame(bytes: &[u8], expected_lsn: Lsn, tag: u32) -> Result<Option<Frame<'_>>, FormatError> {
     codec::need("log frame", bytes, FRAME_HEADER_BYTES)?;
-    let found = (get_u64(bytes, frame_at::LSN), get_u32(bytes, frame_at::GENERATION));
-    if found != (expected_lsn.0, generation) {
+    let found = (get_u64(bytes, frame_at::LSN), get_u32(bytes, frame_at::TAG));
+    if found != (expected_lsn.0, tag) {
         return Ok(None);
     }
     let len = get_u32(bytes, frame_at::LEN);
     let expected = get_u64(bytes, frame_at::CHECKSUM);
-    if expected_lsn == Lsn::ZERO && generation == 0 && len == 0 && expected == 0 {
+    if expected_lsn == Lsn::ZERO && tag == 0 && len == 0 && expected == 0 {
         return Ok(None);
     }
     if len > MAX_PAYLOAD_BYTES {

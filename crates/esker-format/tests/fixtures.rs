@@ -25,6 +25,9 @@ const VERSIONS: [&str; 1] = [NEWEST];
 const FILE: FileId = FileId(17);
 const GENERATION: u32 = 3;
 const FIRST_LSN: Lsn = Lsn(1 << 20);
+/// A segment whose frames have a tag; those of before there were tags have its generation.
+const TAGGED: &str = "log-tagged.segment";
+const TAG: u32 = 0x5eed_1234;
 
 /// Are the newest version's files to be written?
 fn writing() -> bool {
@@ -210,20 +213,20 @@ fn check_delta_widths(bytes: &[u8]) {
     assert_eq!(at, bytes.len());
 }
 
-fn segment_header() -> SegmentHeader {
+fn segment_header(tag: u32) -> SegmentHeader {
     let folder = FolderId(*b"a folder's name.");
-    SegmentHeader { generation: GENERATION, first_lsn: FIRST_LSN, folder }
+    SegmentHeader { generation: GENERATION, tag, first_lsn: FIRST_LSN, folder }
 }
 
-fn log_segment() -> Vec<u8> {
+fn log_segment(tag: u32) -> Vec<u8> {
     let mut out = Vec::new();
-    segment_header().encode(&mut out);
+    segment_header(tag).encode(&mut out);
     let start = out.len() as u64;
     for record in records(&mut Rng(7)) {
         let mut payload = Vec::new();
         record.encode(&mut payload);
         let lsn = Lsn(FIRST_LSN.0 + out.len() as u64 - start);
-        frame::encode_frame(lsn, GENERATION, &payload, &mut out);
+        frame::encode_frame(lsn, tag, &payload, &mut out);
     }
     out.resize(out.len() + 64, 0);
     out
@@ -268,13 +271,13 @@ fn check_run(bytes: &[u8], format: RowFormat) {
     check_keys(bytes);
 }
 
-fn check_log(bytes: &[u8]) {
+fn check_log(bytes: &[u8], tag: u32) {
     let header = SegmentHeader::decode(bytes).unwrap();
-    assert_eq!(header, segment_header());
+    assert_eq!(header, segment_header(tag));
     let (mut at, mut found) = (frame::SEGMENT_HEADER_BYTES, Vec::new());
     loop {
         let lsn = Lsn(FIRST_LSN.0 + (at - frame::SEGMENT_HEADER_BYTES) as u64);
-        let Some(frame) = frame::parse_frame(&bytes[at..], lsn, GENERATION).unwrap() else { break };
+        let Some(frame) = frame::parse_frame(&bytes[at..], lsn, tag).unwrap() else { break };
         found.extend(RecordReader::new(frame.payload).map(|r| r.unwrap()));
         at += frame.bytes();
     }
@@ -298,7 +301,8 @@ fn files_of_every_version_open() {
         check_run(&read(WITH_ROW_IDS), RowFormat::Dynamic);
         check_row_ids(&read(WITH_ROW_IDS));
         check_delta_widths(&read(WIDTHS));
-        check_log(&read("log.segment"));
+        check_log(&read("log.segment"), GENERATION);
+        check_log(&read(TAGGED), TAG);
         let (_, states) = manifest_with_edits(&mut Rng(WITH_EDITS));
         let file = ManifestFile::decode(&read("manifest")).unwrap();
         assert!(file.edits >= 2 && states.iter().all(|s| !s.tables.is_empty()));
@@ -342,7 +346,8 @@ fn the_first_version_is_refused_by_its_number() {
 #[test]
 fn the_newest_version_is_written_as_it_was() {
     let mut files = vec![
-        ("log.segment", log_segment(), true),
+        ("log.segment", log_segment(GENERATION), true),
+        (TAGGED, log_segment(TAG), true),
         ("manifest", manifest_file(WITH_EDITS), true),
         ("manifest-with-statistics", manifest_file(WITH_STATISTICS), true),
     ];

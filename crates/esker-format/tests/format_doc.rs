@@ -105,9 +105,9 @@ fn runs() {
 #[test]
 fn log_and_manifest() {
     let at = names!(frame::segment_at: CHECKSUM MAGIC VERSION GENERATION FIRST_LSN FOLDER REQUIRED_FEATURES KEY
-        KEY_VERSION);
+        KEY_VERSION TAG);
     check_offsets("frame::segment_at", at, frame::SEGMENT_HEADER_BYTES, true);
-    let at = names!(frame::frame_at: CHECKSUM LEN GENERATION LSN PAYLOAD);
+    let at = names!(frame::frame_at: CHECKSUM LEN TAG LSN PAYLOAD);
     check_offsets("frame_at", at, frame::FRAME_HEADER_BYTES, false);
     let at = names!(manifest::manifest_at: CHECKSUM MAGIC VERSION ZERO BODY_BYTES BODY);
     check_offsets("manifest_at", at, manifest::MANIFEST_HEADER_BYTES, false);
@@ -133,9 +133,9 @@ fn catalog() {
     check_numbers("index_flags", flags!(index::index_flags: UNIQUE));
     check_numbers("part_flags", flags!(index::part_flags: DESCENDING));
     check_numbers("index_state", names!(index::index_state: BUILDING READY LEAVING));
-    assert!(DOC.contains("whole keys of at most 8192 bytes each") && key_block::MAX_KEY_BYTES == 8192);
+    assert!(DOC.contains("whole keys of at most 65535 bytes each") && key_block::MAX_KEY_BYTES == 65535);
     assert!(DOC.contains("next multiple of 4096 bytes of the file") && manifest::EDIT_ALIGN == 4096);
-    assert_eq!((manifest::KNOWN_FEATURES, frame::KNOWN_FEATURES), (0, 0));
+    assert_eq!((manifest::KNOWN_FEATURES, frame::KNOWN_FEATURES, frame::TAGGED), (0, 1, 1));
 }
 
 #[test]
@@ -144,8 +144,8 @@ fn limits_and_magic_numbers() {
     assert_eq!((esker_format::MAX_BLOCK_BYTES, frame::MAX_PAYLOAD_BYTES), (128 << 20, 128 << 20));
     assert!(DOC.contains("a row is at most 64 MiB, a block (stored, and before compression) and a log"));
     assert_eq!(block::MAX_BLOCK_ROWS, 1_048_576);
-    assert_eq!((key_block::MAX_KEY_BYTES, key_block::MAX_KEY_PAYLOAD_BYTES), (8192, 65535));
-    assert!(DOC.contains("at most 8192 bytes long") && DOC.contains("at most 65535 bytes"));
+    assert_eq!((key_block::MAX_KEY_BYTES, key_block::MAX_KEY_PAYLOAD_BYTES), (65535, 65535));
+    assert!(DOC.contains("at most 65535 bytes long") && DOC.contains("at most 65535 bytes"));
     let magics = [
         ("ESKRUN", run::RUN_MAGIC),
         ("ESKRIX", run::INDEX_MAGIC),

@@ -86,7 +86,7 @@ proptest! {
 
     #[test]
     fn segment_headers_round_trip(generation: u32, lsn: u64, flip: usize) {
-        let header = SegmentHeader { generation, first_lsn: Lsn(lsn), ..segment_header(&mut Rng(lsn)) };
+        let header = SegmentHeader { generation, tag: generation ^ 5, first_lsn: Lsn(lsn), ..segment_header(&mut Rng(lsn)) };
         let mut bytes = Vec::new();
         header.encode(&mut bytes);
         prop_assert_eq!(SegmentHeader::decode(&bytes), Ok(header));

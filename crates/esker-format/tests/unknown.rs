@@ -147,10 +147,11 @@ fn of_run_headers_and_log_segments() {
     Sealed { what: "run header", bytes, ignored, flags, seal: &seal, read: &read }.check(0, 100);
 
     let mut bytes = Vec::new();
-    segment_header(&mut Rng(3)).encode(&mut bytes);
-    let ignored = vec![0..8, frame::segment_at::KEY_VERSION + 4..frame::SEGMENT_HEADER_BYTES];
+    let header = segment_header(&mut Rng(3));
+    SegmentHeader { tag: header.generation ^ 1, ..header }.encode(&mut bytes);
+    let ignored = vec![0..8, frame::segment_at::TAG + 4..frame::SEGMENT_HEADER_BYTES];
     let (seal, read) = (sealed_with(frame::SEGMENT_MAGIC, 0), |bytes: &[u8]| text(SegmentHeader::decode(bytes)));
-    let flags = vec![(frame::segment_at::REQUIRED_FEATURES, 8, 0)];
+    let flags = vec![(frame::segment_at::REQUIRED_FEATURES, 8, frame::KNOWN_FEATURES)];
     let header = Sealed { what: "log segment header", bytes, ignored, flags, seal: &seal, read: &read };
     header.check(0, 100);
     for at in [frame::segment_at::KEY, frame::segment_at::KEY_VERSION] {

@@ -4,10 +4,11 @@
 //! segment failed; a segment is in the chain only when everything about it is durable; a file whose new name may not be
 //! durable is never written again, only removed.
 
+use crate::seal::SEAL_BIT;
 use crate::segment::{self, Segment};
 use crate::sync::{order, Mutex};
 use crate::trial::Trial;
-use crate::{Result, WalError, WalOptions};
+use crate::{sector_up, Result, WalError, WalOptions, SECTOR_BYTES};
 use esker_base::{count, Counter};
 use esker_format::frame::{SegmentHeader, SEGMENT_HEADER_BYTES};
 use esker_format::Lsn;
@@ -83,7 +84,7 @@ impl Chain {
         loop {
             match self.add_of(first, Some(end), capacity, Some(trial)) {
                 Err(WalError::DiskFull(_)) if capacity > LEAST_BYTES => {
-                    capacity = crate::sector_up(capacity / 4).max(LEAST_BYTES);
+                    capacity = sector_up(capacity / 4).max(LEAST_BYTES);
                 }
                 made => return made,
             }
@@ -139,7 +140,7 @@ impl Chain {
             state.next_generation += 1;
             (generation, state.spares.pop())
         };
-        assert!(generation < crate::seal::SEAL_BIT, "log generations are exhausted");
+        assert!(generation < SEAL_BIT, "log generations are exhausted");
         let recycled = spare.is_some();
         let path = match spare {
             Some(path) => path,
@@ -152,7 +153,8 @@ impl Chain {
         if let Some(trial) = trial {
             trial.on(&*self.disk, &path);
         }
-        let header = SegmentHeader { generation, first_lsn: Lsn(first), folder: self.options.folder };
+        let tag = self.fresh_tag(generation);
+        let header = SegmentHeader { generation, tag, first_lsn: Lsn(first), folder: self.options.folder };
         match segment::make(&*self.disk, &self.dir, &path, header, start) {
             Ok(made) => {
                 if recycled {
@@ -175,11 +177,30 @@ impl Chain {
         }
     }
 
+    /// What the frames of a segment repeat: bytes that nobody could put into a row beforehand, so that what lies in its file since an
+    /// earlier use is never taken for a frame, whatever it was made to look like.
+    fn fresh_tag(&self, generation: u32) -> u32 {
+        let [a, b, c, d, ..] = self.disk.fresh_id();
+        (u32::from_le_bytes([a, b, c, d]) ^ generation) & (SEAL_BIT - 1)
+    }
+
     /// The segment that holds `position`.
     pub(crate) fn find(&self, position: u64) -> Result<Arc<Segment>> {
         let state = self.state.lock();
         let found = state.segments.iter().rev().find(|s| s.first <= position && position < s.end);
         found.cloned().ok_or_else(|| WalError::Missing { folder: self.dir.clone(), lsn: Lsn(position) })
+    }
+
+    /// The log that ended at `end` goes on in its last segment, which is durable: gives back what the one before has behind that.
+    /// A server that dies again and again soon after its start would keep a whole segment for each of them. That it fails costs
+    /// space alone.
+    pub(crate) fn shorten(&self, end: u64) {
+        let mut state = self.state.lock();
+        let Some(before) = state.segments.len().checked_sub(2).and_then(|i| state.segments.get_mut(i)) else { return };
+        let kept = sector_up(end).max(before.first + SECTOR_BYTES);
+        if kept < before.end && before.file.set_size(before.offset(kept)).is_ok() {
+            *before = Arc::new(before.ending_at(kept));
+        }
     }
 
     /// Turns segments wholly before `keep_from` into spares. One caller at a time.

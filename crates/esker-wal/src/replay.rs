@@ -4,7 +4,7 @@
 //! frame says how far the log went), by anything valid in a following segment (written only after this one was synced, so
 //! that frames wholly within this one were durable), or by a seal further on that carries a durable position behind the
 //! frame. Frames are looked for wherever one can begin:
-//! generation and position must be those of the very place, so that chance finds none. Or whoever opens the log knows it
+//! tag and position must be those of the very place, so that neither chance nor a row's content finds one. Or whoever opens the log knows it
 //! ([`WalOptions::durable`](crate::WalOptions::durable)).
 //!
 //! A frame that goes on behind the last segment says that one is missing: it was begun when the segments for it were ready,
@@ -179,12 +179,12 @@ const NOTHING: &str = "log frame";
 
 /// Each byte of the length that the header of a torn frame has got from an opening that took away the segments in which it went on:
 /// until that is done it must tell that the frame did not end where it began, and not where. In one aligned word with the
-/// generation, it is written as a whole.
+/// tag, it is written as a whole.
 pub(crate) const WITHDRAWN: u8 = 0xff;
 
 /// Where the frame at `at` ends of which this is the header; none if it has no more than that, or is none.
-fn frame_end(header: &[u8], at: u64, generation: u32) -> Option<u64> {
-    match parse(header, Lsn(at), generation) {
+fn frame_end(header: &[u8], at: u64, tag: u32) -> Option<u64> {
+    match parse(header, Lsn(at), tag) {
         Err(FormatError::Truncated { need, .. }) => Some(at + need),
         _ => None,
     }
@@ -199,14 +199,14 @@ pub(crate) fn goes_on_behind(segment: &Segment, at: u64) -> Result<bool> {
     let mut header = [0; FRAME_HEADER_BYTES];
     segment.file.read_at(&mut header, segment.offset(at))?;
     // One that was taken back is so again: perhaps it was not durably so.
-    let goes_on = frame_end(&header, at, segment.generation).is_some_and(|end| end > segment.space_end);
-    Ok(goes_on || is_withdrawn(&header, at, segment.generation))
+    let goes_on = frame_end(&header, at, segment.tag).is_some_and(|end| end > segment.space_end);
+    Ok(goes_on || is_withdrawn(&header, at, segment.tag))
 }
 
 /// Is this the header of a frame at `at` that an opening took back?
-fn is_withdrawn(header: &[u8], at: u64, generation: u32) -> bool {
-    header[frame_at::LEN..frame_at::GENERATION] == [WITHDRAWN; 4]
-        && header[frame_at::GENERATION..frame_at::LSN] == generation.to_le_bytes()
+fn is_withdrawn(header: &[u8], at: u64, tag: u32) -> bool {
+    header[frame_at::LEN..frame_at::TAG] == [WITHDRAWN; 4]
+        && header[frame_at::TAG..frame_at::LSN] == tag.to_le_bytes()
         && header[frame_at::LSN..frame_at::LSN + 8] == at.to_le_bytes()
 }
 
@@ -260,13 +260,13 @@ impl Reader<'_> {
 
     /// What is at `at`, or why nothing valid is.
     fn piece(&mut self, i: usize, at: u64) -> Result<std::result::Result<Piece<'_>, FormatError>> {
-        let generation = self.segments[i].generation;
+        let tag = self.segments[i].tag;
         let mut need = FRAME_HEADER_BYTES as u64;
         if self.load(i, at, need)? {
             // The header alone tells how long the frame is.
             let offset = (at - self.start) as usize;
             let header = &self.bytes[offset..offset + FRAME_HEADER_BYTES];
-            if let Err(FormatError::Truncated { need: whole, .. }) = parse(header, Lsn(at), generation) {
+            if let Err(FormatError::Truncated { need: whole, .. }) = parse(header, Lsn(at), tag) {
                 need = whole;
             }
         }
@@ -275,7 +275,7 @@ impl Reader<'_> {
             return Ok(Err(FormatError::Truncated { what: NOTHING, need, have }));
         }
         let offset = (at - self.start) as usize;
-        Ok(match parse(&self.bytes[offset..], Lsn(at), generation) {
+        Ok(match parse(&self.bytes[offset..], Lsn(at), tag) {
             Ok(Some(piece)) => Ok(piece),
             Ok(None) => Err(FormatError::Invalid { what: NOTHING, found: at }),
             Err(e) => Err(e),
@@ -317,7 +317,7 @@ impl Reader<'_> {
             return Ok(None);
         }
         let header = &self.bytes[(at - self.start) as usize..][..FRAME_HEADER_BYTES];
-        Ok(frame_end(header, at, self.segments[i].generation))
+        Ok(frame_end(header, at, self.segments[i].tag))
     }
 
     /// Did the frame at `broken` end within segment `i`? If not, the next segment's sync covers its rest.
@@ -330,22 +330,22 @@ impl Reader<'_> {
             Some(frame_end) => frame_end <= end,
             None => {
                 let header = &self.bytes[(broken - self.start) as usize..][..FRAME_HEADER_BYTES];
-                !is_withdrawn(header, broken, self.segments[i].generation)
+                !is_withdrawn(header, broken, self.segments[i].tag)
             }
         })
     }
 
     /// The first position from `at` on, in segment `j`, that looks like a frame's.
     fn candidate(&mut self, j: usize, mut at: u64) -> Result<Option<u64>> {
-        let (generation, end) = (self.segments[j].generation, self.segments[j].end);
+        let (tag, end) = (self.segments[j].tag, self.segments[j].end);
         while at < end && self.load(j, at, FRAME_HEADER_BYTES as u64)? {
             let bytes = &self.bytes[(at - self.start) as usize..];
             let starts = bytes.len() - FRAME_HEADER_BYTES + 1;
             for offset in (0..starts).step_by(FRAME_ALIGN) {
                 let (header, position) = (&bytes[offset..offset + FRAME_HEADER_BYTES], at + offset as u64);
                 let begins = header[frame_at::LSN..frame_at::LSN + 8] == position.to_le_bytes()
-                    && (header[frame_at::GENERATION..frame_at::LSN] == generation.to_le_bytes()
-                        || header[frame_at::GENERATION..frame_at::LSN] == (generation | SEAL_BIT).to_le_bytes());
+                    && (header[frame_at::TAG..frame_at::LSN] == tag.to_le_bytes()
+                        || header[frame_at::TAG..frame_at::LSN] == (tag | SEAL_BIT).to_le_bytes());
                 if begins && position < end {
                     return Ok(Some(position));
                 }

@@ -2,13 +2,13 @@
 //!
 //! A seal ends each synced group at a sector's end and carries the durable position of that moment. A start is the
 //! first frame of the first segment of each opening of the log and carries where the log ended before. Both bear their
-//! segment's generation with the highest bit set, so that they cannot be taken for anybody's payload.
+//! segment's tag with the highest bit set, so that they cannot be taken for anybody's payload.
 
 use crate::{sector_up, SECTOR_BYTES};
 use esker_format::frame::{frame_bytes, frame_header, parse_frame};
 use esker_format::{FormatError, Lsn};
 
-/// Marks the generation of a padding frame; real generations stay below.
+/// Marks the tag of a padding frame; tags and generations stay below.
 pub(crate) const SEAL_BIT: u32 = 1 << 31;
 
 /// Two numbers: kind and position.
@@ -36,7 +36,7 @@ pub(crate) enum Piece<'a> {
 }
 
 /// The padding frame that goes from `lsn` to a sector's end.
-pub(crate) fn padding(lsn: Lsn, generation: u32, padding: Padding) -> Vec<u8> {
+pub(crate) fn padding(lsn: Lsn, tag: u32, padding: Padding) -> Vec<u8> {
     let least = frame_bytes(BODY) as u64;
     let bytes = sector_up(lsn.0 + least) - lsn.0;
     let (kind, position) = match padding {
@@ -46,17 +46,17 @@ pub(crate) fn padding(lsn: Lsn, generation: u32, padding: Padding) -> Vec<u8> {
     let mut body = vec![0; bytes as usize - frame_bytes(0)];
     body[..8].copy_from_slice(&kind.to_le_bytes());
     body[8..16].copy_from_slice(&position.to_le_bytes());
-    let mut out = frame_header(lsn, generation | SEAL_BIT, &body).to_vec();
+    let mut out = frame_header(lsn, tag | SEAL_BIT, &body).to_vec();
     out.extend_from_slice(&body);
     out
 }
 
 /// Parses what is at `lsn`; results as those of [`parse_frame`].
-pub(crate) fn parse(bytes: &[u8], lsn: Lsn, generation: u32) -> Result<Option<Piece<'_>>, FormatError> {
-    if let Some(frame) = parse_frame(bytes, lsn, generation)? {
+pub(crate) fn parse(bytes: &[u8], lsn: Lsn, tag: u32) -> Result<Option<Piece<'_>>, FormatError> {
+    if let Some(frame) = parse_frame(bytes, lsn, tag)? {
         return Ok(Some(Piece::Payload(frame.payload)));
     }
-    let Some(frame) = parse_frame(bytes, lsn, generation | SEAL_BIT)? else { return Ok(None) };
+    let Some(frame) = parse_frame(bytes, lsn, tag | SEAL_BIT)? else { return Ok(None) };
     let number = |at: usize| frame.payload.get(at..at + 8).and_then(|b| b.try_into().ok()).map(u64::from_le_bytes);
     let padding = match (number(0), number(8)) {
         (Some(KIND_SEAL), Some(lsn)) => Padding::Seal(Lsn(lsn)),

@@ -20,6 +20,8 @@ const ZEROS_BYTES: usize = 64 << 10;
 
 pub(crate) struct Segment {
     pub(crate) generation: u32,
+    /// What its frames repeat.
+    pub(crate) tag: u32,
     /// Position of its first byte.
     pub(crate) first: u64,
     /// Position after the last byte that counts.
@@ -35,6 +37,12 @@ pub(crate) struct Segment {
 impl Segment {
     pub(crate) fn offset(&self, position: u64) -> u64 {
         HEADER + (position - self.first)
+    }
+
+    /// The same, with a file that ends at `end`.
+    pub(crate) fn ending_at(&self, end: u64) -> Segment {
+        let (file, path) = (self.file.clone(), self.path.clone());
+        Segment { end, space_end: end, file, path, ..*self }
     }
 }
 
@@ -105,8 +113,12 @@ pub(crate) fn open(
         }
         Err(e) => return Ok(Err(e)),
     };
-    let first = header.first_lsn.0;
-    let start = match parse(&head[SEGMENT_HEADER_BYTES..], header.first_lsn, generation) {
+    let SegmentHeader { tag, first_lsn, .. } = header;
+    if tag >= SEAL_BIT {
+        return Ok(Err(FormatError::Invalid { what: "log segment's tag", found: tag.into() }));
+    }
+    let first = first_lsn.0;
+    let start = match parse(&head[SEGMENT_HEADER_BYTES..], first_lsn, tag) {
         // What a row has in the midst of a frame may look like one.
         Ok(Some(Piece::Padding(Padding::Start(lsn), _))) if lsn.0 <= first && first - lsn.0 < SECTOR_BYTES => {
             Some(lsn.0)
@@ -117,7 +129,7 @@ pub(crate) fn open(
         Some(end) if first % SECTOR_BYTES == 0 => end,
         _ => return Ok(Err(FormatError::Invalid { what: "log segment's first position", found: first })),
     };
-    Ok(Ok(Segment { generation, first, end, space_end: end, start, file, path }))
+    Ok(Ok(Segment { generation, tag, first, end, space_end: end, start, file, path }))
 }
 
 /// Makes a file of `capacity` bytes behind its header, filled with zeros and synced, under a spare's name.
@@ -190,9 +202,9 @@ pub(crate) fn make(
 ) -> Result<Segment> {
     let mut head = Vec::with_capacity(HEAD);
     header.encode(&mut head);
-    let SegmentHeader { generation, first_lsn, folder, .. } = header;
+    let SegmentHeader { generation, tag, first_lsn, folder } = header;
     if let Some(end) = start {
-        head.extend_from_slice(&padding(first_lsn, generation, Padding::Start(Lsn(end))));
+        head.extend_from_slice(&padding(first_lsn, tag, Padding::Start(Lsn(end))));
     }
     let mut aligned = Region::zeroed(Account::Wal, HEAD)?;
     aligned[..head.len()].copy_from_slice(&head);

@@ -37,7 +37,7 @@ pub(crate) struct Tail {
     /// Credits that are out, and what their frames take.
     credits: u64,
     reserved: u64,
-    /// First position and generation of the current segment and of those after it.
+    /// First position and tag of the current segment and of those after it.
     segments: VecDeque<(u64, u32)>,
 }
 
@@ -84,9 +84,9 @@ impl Tail {
     }
 
     /// A segment is ready at the end of the space.
-    pub(crate) fn add_segment(&mut self, first: u64, generation: u32, end: u64) {
+    pub(crate) fn add_segment(&mut self, first: u64, tag: u32, end: u64) {
         assert!(first == self.space_end || self.segments.is_empty(), "log segments must follow each other");
-        self.segments.push_back((first, generation));
+        self.segments.push_back((first, tag));
         self.space_end = end;
     }
 
@@ -130,7 +130,7 @@ impl Tail {
         self.reserved -= bytes;
     }
 
-    fn generation(&mut self) -> u32 {
+    fn tag(&mut self) -> u32 {
         let end = self.buffer.end();
         while self.segments.get(1).is_some_and(|next| next.0 <= end) {
             self.segments.pop_front();
@@ -142,8 +142,8 @@ impl Tail {
     pub(crate) fn put(&mut self, payload: &[u8]) -> Appended {
         let lsn = Lsn(self.end());
         let bytes = counted(payload);
-        let generation = self.generation();
-        self.buffer.push(&frame_header(lsn, generation, payload));
+        let tag = self.tag();
+        self.buffer.push(&frame_header(lsn, tag, payload));
         self.buffer.push(payload);
         self.buffer.push(&[0; FRAME_ALIGN][..bytes as usize - frame_bytes(payload.len())]);
         Appended { lsn, end: Lsn(self.end()) }
@@ -165,8 +165,8 @@ impl Tail {
         }
         let Some(next) = self.next.take() else { unreachable!("what was taken last has not come back") };
         if seal {
-            let generation = self.generation();
-            self.buffer.push(&padding(Lsn(self.buffer.end()), generation, Padding::Seal(Lsn(durable))));
+            let tag = self.tag();
+            self.buffer.push(&padding(Lsn(self.buffer.end()), tag, Padding::Seal(Lsn(durable))));
             assert!(self.buffer.end() <= self.space_end, "a seal found no prepared space");
         }
         let taken = self.buffer.replace(next);

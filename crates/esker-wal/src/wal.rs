@@ -189,11 +189,12 @@ impl Opening {
             }
             made => made?,
         };
+        chain.shorten(end);
         let syncing = trial.done.unwrap_or_default();
         let at = first + crate::SECTOR_BYTES;
         let memory = || buffer::region(FIRST_BUFFER_BYTES).map_err(WalError::from);
         let mut tail = Tail::new(memory()?, memory()?, at);
-        tail.add_segment(first, segment.generation, segment.end);
+        tail.add_segment(first, segment.tag, segment.end);
         Ok(Wal(Arc::new(Shared {
             options,
             chain,
@@ -486,7 +487,7 @@ fn checked_bytes(payload: usize) -> Result<u64> {
 fn keep(segment: &Segment, from: u64, end: u64, torn: bool) -> Result<()> {
     let mut at = from / SECTOR_BYTES * SECTOR_BYTES;
     let header = end..end + if torn { FRAME_HEADER_BYTES as u64 } else { 0 };
-    let length = header.start + frame_at::LEN as u64..header.start + frame_at::GENERATION as u64;
+    let length = header.start + frame_at::LEN as u64..header.start + frame_at::TAG as u64;
     let end = sector_up(header.end).min(if torn { segment.space_end } else { segment.end });
     let mut buffer = buffer::region((end.saturating_sub(at) as usize).min(KEEP_BYTES))?;
     while at < end {
@@ -542,7 +543,7 @@ impl Shared {
                 return Ok(());
             }
             let segment = self.chain.add(first, None).inspect_err(|e| self.poison_unless_passing(e))?;
-            self.tail.lock().add_segment(segment.first, segment.generation, segment.end);
+            self.tail.lock().add_segment(segment.first, segment.tag, segment.end);
         }
     }
 

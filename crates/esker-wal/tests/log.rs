@@ -5,7 +5,7 @@
 mod common;
 
 use common::{disk, frames, open, small, Watch, DIR};
-use esker_format::frame::{frame_header, FRAME_HEADER_BYTES};
+use esker_format::frame::{frame_header, FRAME_HEADER_BYTES, SEGMENT_HEADER_BYTES};
 use esker_format::Lsn;
 use esker_io::{AccessHint, Disk, IoKind, OpenMode, SimDisk};
 use esker_wal::{Committer, FlushMode, Opening, Wal, WalError, WalOptions, SECTOR_BYTES};
@@ -616,10 +616,13 @@ fn room_is_made_before_the_reserve_is_taken() {
     assert_eq!((made, files(&watch.disk, ".spare")), (1, vec![RESERVE.to_owned()]));
 }
 
-/// A payload may have any bytes at the place where a segment begins: also those by which that says that the log was opened there.
+/// A payload may have any bytes at the place where a segment begins: also those by which that says that the log was opened there,
+/// though they be of who knows the segment's tag.
 #[test]
 fn what_a_payload_has_is_no_beginning_of_a_log() {
     let mut crossed = 0;
+    // The simulated disk draws the same each time.
+    let simulated = u32::from_le_bytes(*b"simu");
     for generation in 1..5u32 {
         let watch = Watch::new(disk(1));
         let (wal, _) = open(&watch, small(), Lsn(1)).unwrap();
@@ -629,7 +632,7 @@ fn what_a_payload_has_is_no_beginning_of_a_log() {
         let body: Vec<u8> = [1u64, 1].iter().flat_map(|n| n.to_le_bytes()).collect();
         for sector in payload_at / SECTOR_BYTES + 1..(payload_at + 49_000) / SECTOR_BYTES {
             let lsn = Lsn(sector * SECTOR_BYTES);
-            let forged = [&frame_header(lsn, generation | 1 << 31, &body)[..], &body].concat();
+            let forged = [&frame_header(lsn, (simulated ^ generation) | 1 << 31, &body)[..], &body].concat();
             let at = (lsn.0 - payload_at) as usize;
             payload[at..at + forged.len()].copy_from_slice(&forged);
         }
@@ -641,4 +644,60 @@ fn what_a_payload_has_is_no_beginning_of_a_log() {
         assert!(found.len() == 2 && found[1] == (appended.lsn, payload), "generation {generation}");
     }
     assert_eq!(crossed, 4);
+}
+
+/// What lies behind the log's end since the file's earlier use may be a row's content, made to look as if this log had gone on: it is
+/// none of its frames, and no proof of anything, as nobody could know the segment's tag.
+#[test]
+fn what_an_earlier_use_has_left_proves_nothing() {
+    // As the simulated disk draws it.
+    let generation = 1;
+    let tag = u32::from_le_bytes(*b"simu") ^ generation;
+    for (forged, refused) in [(generation, false), (tag, true)] {
+        let watch = Watch::new(disk(1));
+        let (wal, _) = open(&watch, small(), Lsn(1)).unwrap();
+        wal.append(&[7; 100]).unwrap();
+        wal.sync_all().unwrap();
+        let end = wal.stats().written.0;
+        let path = Path::new(DIR).join(files(&watch.disk, "0000000001.wal").remove(0));
+        drop(wal);
+        let file = watch.disk.open(&path, OpenMode::Write, AccessHint::Log).unwrap();
+        let write = |lsn: u64, bytes: &[u8]| {
+            file.write_at(bytes, SEGMENT_HEADER_BYTES as u64 + lsn - SECTOR_BYTES).unwrap();
+        };
+        let body: Vec<u8> = [0u64, end + 4 * SECTOR_BYTES].iter().flat_map(|n| n.to_le_bytes()).collect();
+        for lsn in [end + SECTOR_BYTES, end + 2 * SECTOR_BYTES] {
+            write(lsn, &[&frame_header(Lsn(lsn), forged | 1 << 31, &body)[..], &body].concat());
+        }
+        // The beginning of a frame that would go on where no segment is.
+        let mut torn = frame_header(Lsn(end), forged, &[]);
+        torn[8..12].copy_from_slice(&(100u32 << 20).to_le_bytes());
+        write(end, &torn);
+        let opened = open(&watch, small(), Lsn(1)).map(|(_, found)| found.len());
+        assert!(if refused { opened.is_err() } else { opened.unwrap() == 1 }, "forged with {forged}");
+    }
+}
+
+/// Where a log is opened again and again, each time with little in it, it takes little: the segment in which it ended is cut there.
+#[test]
+fn short_lives_leave_short_segments() {
+    let watch = Watch::new(disk(1));
+    let lives = 40;
+    for life in 0..lives {
+        let (wal, found) = open(&watch, small(), Lsn(1)).unwrap();
+        assert_eq!(found.len(), life);
+        wal.append(&[7; 100]).unwrap();
+        wal.sync_all().unwrap();
+        // A process that dies, and now and then the power goes, too.
+        drop(wal);
+        if life % 3 == 2 {
+            watch.disk.crash();
+        }
+    }
+    let found = watch.disk.list(Path::new(DIR)).unwrap().into_iter().filter(|f| f.name.ends_with(".wal"));
+    let sizes: Vec<_> = found.map(|f| f.size_bytes).collect();
+    assert_eq!(sizes.len(), lives);
+    let short = sizes.iter().filter(|bytes| **bytes <= SEGMENT_HEADER_BYTES as u64 + 3 * SECTOR_BYTES).count();
+    assert_eq!(short, lives - 1, "{sizes:?}");
+    assert_eq!(frames(&watch.disk, Lsn(1)).unwrap().len(), lives);
 }

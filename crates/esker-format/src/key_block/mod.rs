@@ -13,8 +13,8 @@ pub use reader::KeyBlock;
 
 use crate::block::BlockEntry;
 
-/// The longest key, 8 KiB.
-pub const MAX_KEY_BYTES: usize = 8 << 10;
+/// The longest key: what 3072 declared bytes weigh may be many times longer.
+pub const MAX_KEY_BYTES: usize = (64 << 10) - 1;
 /// The longest payload of an entry.
 pub const MAX_KEY_PAYLOAD_BYTES: usize = (64 << 10) - 1;
 

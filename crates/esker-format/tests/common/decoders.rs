@@ -411,14 +411,14 @@ pub fn frame(data: &[u8]) {
     let at = |at: usize, n: usize| {
         data.get(at..at + n).map_or(0, |b| b.iter().rev().fold(0u64, |v, &b| v << 8 | u64::from(b)))
     };
-    let (lsn, generation) = (Lsn(at(frame::frame_at::LSN, 8)), at(frame::frame_at::GENERATION, 4) as u32);
-    let _ = frame::parse_frame(data, Lsn(lsn.0 ^ 1), generation);
-    let _ = frame::parse_frame(data, lsn, generation);
+    let (lsn, tag) = (Lsn(at(frame::frame_at::LSN, 8)), at(frame::frame_at::TAG, 4) as u32);
+    let _ = frame::parse_frame(data, Lsn(lsn.0 ^ 1), tag);
+    let _ = frame::parse_frame(data, lsn, tag);
     let len = at(frame::frame_at::LEN, 4) as usize;
     if let Some(payload) = data.get(frame::FRAME_HEADER_BYTES..).and_then(|p| p.get(..len)) {
         let mut again = Vec::new();
-        frame::encode_frame(lsn, generation, payload, &mut again);
-        let parsed = frame::parse_frame(&again, lsn, generation).unwrap();
+        frame::encode_frame(lsn, tag, payload, &mut again);
+        let parsed = frame::parse_frame(&again, lsn, tag).unwrap();
         assert!(parsed.is_none_or(|f| f.payload == payload && f.bytes() == again.len()));
     }
 }

@@ -248,7 +248,9 @@ pub fn records(rng: &mut Rng) -> Vec<Record<'static>> {
 }
 
 pub fn segment_header(rng: &mut Rng) -> SegmentHeader {
-    SegmentHeader { generation: rng.next() as u32, first_lsn: Lsn(number(rng)), folder: folder(rng) }
+    let generation = rng.next() as u32;
+    let tag = if rng.next() % 2 == 0 { generation } else { rng.next() as u32 };
+    SegmentHeader { generation, tag, first_lsn: Lsn(number(rng)), folder: folder(rng) }
 }
 
 fn packed_row(rng: &mut Rng) -> Vec<u8> {

@@ -92,6 +92,9 @@ impl Disk for Watch {
     fn create_dir(&self, path: &Path) -> Result<()> {
         self.disk.create_dir(path)
     }
+    fn fresh_id(&self) -> [u8; 16] {
+        self.disk.fresh_id()
+    }
     fn list(&self, path: &Path) -> Result<Vec<DirEntry>> {
         self.disk.list(path)
     }

@@ -278,7 +278,7 @@ fn a_power_cut_leaves_it_or_nothing() {
             break;
         }
         drop((t, e));
-        for seed in 4 * cut..4 * cut + 4 {
+        for seed in 8 * cut..8 * cut + 8 {
             let e = open(&disk.after_power_cut(seed), small());
             let known = are_known(&told_of_all(&e));
             assert!(known || done.is_err(), "lost, cut at {cut}");
