@@ -30,22 +30,6 @@ constexpr alter_table_operations definition_changes=
   /* Said to each partition of a table that is partitioned, and stays it. */
   ALTER_PARTITIONED;
 
-bool is_same(const EsColumn &a, const EsColumn &b)
-{
-  return a.offset == b.offset && a.width == b.width && a.null_byte == b.null_byte && a.null_mask == b.null_mask &&
-         a.len_bytes == b.len_bytes && a.pad == b.pad && a.kind == b.kind && a.type_number == b.type_number;
-}
-
-bool is_same(const EsLayout &a, const EsLayout &b)
-{
-  if (a.image_bytes != b.image_bytes || a.head_bytes != b.head_bytes || a.column_count != b.column_count)
-    return false;
-  for (uint32_t i= 0; i < a.column_count; i++)
-    if (!is_same(a.columns[i], b.columns[i]))
-      return false;
-  return true;
-}
-
 bool is_same(const EsIndex &a, const EsIndex &b)
 {
   if (a.unique != b.unique || a.part_count != b.part_count)
@@ -107,7 +91,7 @@ try
   Key_definitions keys;
   Key_definitions::Refusal refusal;
   if (!layout.init(table) || !keys.init(table, layout, &refusal) || refusal.why || !context->layout.init(altered) ||
-      !is_same(layout.c_layout(), context->layout.c_layout()) ||
+      !layout.is_same(context->layout) ||
       !context->keys.init(altered, context->layout, &refusal) || refusal.why || context->keys.count() != info->key_count)
     return false;
   for (uint i= 0; i < info->key_count; i++)
@@ -130,6 +114,31 @@ bool adds_any(const Alter_context *context)
 {
   for (const EsIndexPlan &planned : context->plan)
     if (planned.place == ES_NEW_INDEX)
+      return true;
+  return false;
+}
+
+/* Is the text of a value another one, though it is the same for the server? */
+bool reads_otherwise(const Field *before, const Field *after)
+{
+  const TYPELIB *names= before->get_typelib(), *now= after->get_typelib();
+  for (uint i= 0; names && now && i < std::min(names->count, now->count); i++)
+    if (names->type_lengths[i] != now->type_lengths[i] || memcmp(names->type_names[i], now->type_names[i], names->type_lengths[i]))
+      return true;
+  if (before->cmp_type() == STRING_RESULT)
+    return false;
+  const bool is_filled= (before->flags | after->flags) & ZEROFILL_FLAG;
+  return before->decimals() != after->decimals() || ((before->flags ^ after->flags) & ZEROFILL_FLAG) ||
+         (is_filled && before->field_length != after->field_length);
+}
+
+/* Does a column's text change in the new definition? */
+bool reads_otherwise(const TABLE *altered, const Alter_inplace_info *info)
+{
+  List_iterator_fast<Create_field> columns(info->alter_info->create_list);
+  Field **after= altered->field;
+  for (const Create_field *column= columns++; column && *after; column= columns++, after++)
+    if (column->field && reads_otherwise(column->field, *after))
       return true;
   return false;
 }
@@ -161,14 +170,15 @@ bool ha_esker::changes_only_definition(const TABLE *altered, const Alter_inplace
 
 enum_alter_inplace_result ha_esker::check_if_supported_inplace_alter(TABLE *altered, Alter_inplace_info *info)
 {
-  if (!(info->handler_flags & index_changes))
+  /* What a key is of may be computed of it, which the server does not look at. */
+  if (!layout_.kept_virtual().empty() &&
+      ((info->handler_flags & ALTER_VIRTUAL_GCOL_EXPR) || reads_otherwise(altered, info)))
   {
-    if (!(info->handler_flags & ALTER_VIRTUAL_GCOL_EXPR) || layout_.kept_virtual().empty())
-      return handler::check_if_supported_inplace_alter(altered, info);
-    /* One that a key is of may be computed of it, which the server does not look at. */
-    info->unsupported_reason= "another virtual column has a key";
+    info->unsupported_reason= "a virtual column has a key";
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   }
+  if (!(info->handler_flags & index_changes))
+    return handler::check_if_supported_inplace_alter(altered, info);
   /* Each partition has its own, or none has one. */
   Alter_context *context= new (ha_thd()->mem_root) Alter_context(this);
   info->handler_ctx= context;

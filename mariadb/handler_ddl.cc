@@ -263,13 +263,8 @@ void ha_esker::update_create_info(HA_CREATE_INFO *create_info)
   one of them, by the order of such keys. The server compares keys by their names alone, and would look for duplicates in the
   other's.
 */
-static bool swaps_hashes(THD *thd, const TABLE *table)
+static bool swaps_hashes(const TABLE *table, const TABLE *other)
 {
-  const ulonglong swaps= ALTER_PARTITION_EXCHANGE | ALTER_PARTITION_CONVERT_IN;
-  const TABLE_LIST *partitioned= thd->lex->query_tables;
-  if (!(thd->lex->alter_info.partition_flags & swaps) || !partitioned || !partitioned->table)
-    return false;
-  const TABLE *other= partitioned->table;
   for (const KEY *key= table->key_info; key < table->key_info + table->s->keys; key++)
     for (const KEY *of= other->key_info; of < other->key_info + other->s->keys; of++)
       if (key->algorithm == HA_KEY_ALG_LONG_HASH && of->algorithm == HA_KEY_ALG_LONG_HASH &&
@@ -279,10 +274,34 @@ static bool swaps_hashes(THD *thd, const TABLE *table)
   return false;
 }
 
+/*
+  Would rows be read as what they are not? The server lets a column that is stored stand for a virtual one, whose values then are not
+  what its expression says, and lie elsewhere.
+*/
+static bool swaps_virtual(const TABLE *table, const TABLE *other)
+{
+  Field **of= other->field;
+  for (Field **field= table->field; *field && *of; field++, of++)
+    if ((*field)->stored_in_db() != (*of)->stored_in_db() || !(*field)->vcol_info != !(*of)->vcol_info)
+      return true;
+  Record_layout own, others;
+  return !own.init(table) || !others.init(other) || !own.is_same(others);
+}
+
+/* Do a table and a partition change places, or is it to become one, that must not? */
+static bool must_not_swap(THD *thd, const TABLE *table)
+{
+  const ulonglong swaps= ALTER_PARTITION_EXCHANGE | ALTER_PARTITION_CONVERT_IN;
+  const TABLE_LIST *partitioned= thd->lex->query_tables;
+  if (!(thd->lex->alter_info.partition_flags & swaps) || !partitioned || !partitioned->table)
+    return false;
+  return swaps_hashes(table, partitioned->table) || swaps_virtual(table, partitioned->table);
+}
+
 /* May the definition change while the rows stay as they lie? */
 bool ha_esker::check_if_incompatible_data(HA_CREATE_INFO *create_info, uint table_changes)
 {
-  if (table_changes != IS_EQUAL_YES || swaps_hashes(ha_thd(), table))
+  if (table_changes != IS_EQUAL_YES || must_not_swap(ha_thd(), table))
     return COMPATIBLE_DATA_NO;
   if ((create_info->used_fields & HA_CREATE_USED_ROW_FORMAT) && create_info->row_type != get_row_type())
     return COMPATIBLE_DATA_NO;

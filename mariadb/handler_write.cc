@@ -137,8 +137,10 @@ int ha_esker::compute_virtual(const uchar *buf)
   Query_arena backup;
   MY_BITMAP *old= tmp_use_all_columns(table, &table->read_set);
   thd->set_n_backup_active_arena(table->expr_arena, &backup);
-  for (uint16 index : layout_.kept_virtual())
-    table->field[index]->vcol_info->expr->save_in_field(table->field[index], 0);
+  /* All of them, in their order: one that is kept may be made of one that is not. */
+  for (Field **field= table->vfield; *field; field++)
+    if (!(*field)->stored_in_db())
+      (*field)->vcol_info->expr->save_in_field(*field, 0);
   thd->restore_active_arena(table->expr_arena, &backup);
   tmp_restore_column_map(&table->read_set, old);
   return thd->is_error() ? HA_ERR_GENERIC : 0;

@@ -109,6 +109,12 @@ bool is_in_key(const TABLE *table, const Field *field)
   return false;
 }
 
+bool are_same(const EsColumn &a, const EsColumn &b)
+{
+  return a.offset == b.offset && a.width == b.width && a.null_byte == b.null_byte && a.null_mask == b.null_mask &&
+         a.len_bytes == b.len_bytes && a.pad == b.pad && a.kind == b.kind && a.type_number == b.type_number;
+}
+
 uint32_t end_of(const EsColumn &column)
 {
   switch (column.kind) {
@@ -155,6 +161,12 @@ try
 catch (const std::bad_alloc &)
 {
   return false;
+}
+
+bool Record_layout::is_same(const Record_layout &other) const
+{
+  return image_bytes_ == other.image_bytes_ && head_bytes_ == other.head_bytes_ &&
+         std::equal(columns_.begin(), columns_.end(), other.columns_.begin(), other.columns_.end(), are_same);
 }
 
 EsLayout Record_layout::c_layout() const

@@ -28,6 +28,8 @@ public:
   bool init(const TABLE *table);
 
   EsLayout c_layout() const;
+  /** Do records of this and of another table lie alike? */
+  bool is_same(const Record_layout &other) const;
   uint32 image_bytes() const { return image_bytes_; }
   size_t column_count() const { return columns_.size(); }
   bool has_blobs() const { return has_blobs_; }

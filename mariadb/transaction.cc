@@ -201,6 +201,31 @@ static int await_turn(THD *thd)
   return order->wait_for_prior_commit(thd);
 }
 
+/*
+  XA PREPARE asks who takes part in the order in which the last one to come is the first, and the binlog writes then and there: what has
+  been written there is not taken back where an engine cannot prepare. So it comes before.
+*/
+static void let_binlog_prepare_last(THD *thd)
+{
+  if (!thd->transaction->xid_state.is_explicit_XA() || !mysql_bin_log.is_open() || thd->is_current_stmt_binlog_disabled() ||
+      thd->ha_data[binlog_hton->slot].ha_info[1].is_started() || thd->ha_data[hton->slot].ha_info[1].is_started())
+    return;
+  if (thd->binlog_setup_trx_data())
+    trans_register_ha(thd, true, binlog_hton, 0);
+}
+
+/*
+  A replica's worker commits in the master's order. Where the binlog gets nothing of its transaction the first engine to commit would wake
+  the next transaction: an engine that has only read, too, before another one has committed what it has written. Nobody is woken
+  before the event group is finished, which does it (finish_event_group).
+*/
+static void keep_others_waiting(THD *thd)
+{
+  wait_for_commit *order= thd->wait_for_commit_ptr;
+  if (order && (!mysql_bin_log.is_open() || thd->is_current_stmt_binlog_disabled()))
+    order->wakeup_blocked= true;
+}
+
 Connection *Connection::enter(THD *thd, int *error)
 {
   Trace::begin_if_wanted(thd);
@@ -211,6 +236,8 @@ Connection *Connection::enter(THD *thd, int *error)
     return nullptr;
   if (!connection->statement_ && (*error= connection->begin(thd)))
     return nullptr;
+  keep_others_waiting(thd);
+  let_binlog_prepare_last(thd);
   trans_register_ha(thd, false, hton, 0);
   if (thd_test_options(thd, OPTION_NOT_AUTOCOMMIT | OPTION_BEGIN))
     trans_register_ha(thd, true, hton, 0);
@@ -248,16 +275,14 @@ int end_statement(THD *thd, Connection *connection)
   A replica's worker commits in the master's order. Where two engines take part (a table here, mysql.gtid_slave_pos in
   another) and the binlog is open but does not get the transaction (no log_slave_updates), the coordinator of MariaDB
   10.11 neither waits for the transactions before nor calls commit_ordered (binlog_flush_cache finds nothing to write).
-  Then a transaction's position is told, and can be durable, before those ahead of it are committed; and the first
-  engine to commit wakes the next transaction before the second has committed this one. So the order is kept here: wait
-  before preparing, and nobody is woken before the event group is finished, which does it (finish_event_group).
+  Then a transaction's position is told, and can be durable, before those ahead of it are committed. So the order is kept
+  here: wait before preparing.
 */
 int keep_replicated_order(THD *thd)
 {
   wait_for_commit *order= thd->wait_for_commit_ptr;
   if (!order || !mysql_bin_log.is_open() || !thd->is_current_stmt_binlog_disabled())
     return 0;
-  order->wakeup_blocked= true;
   return order->wait_for_prior_commit(thd);
 }
 
@@ -278,6 +303,20 @@ int prepare(handlerton *, THD *thd, bool all)
   if (!connection->external && Trace::any())
     es_trace_binlog();
   return 0;
+}
+
+/*
+  The server asks this of who takes part before it commits, with that lock held, and where it alters a table, for another end. Where an engine takes part that cannot prepare
+  (Aria, for a table that is only read, too) nobody is asked to, and the binlog is written first: what can fail in a commit must
+  have gone well by then.
+*/
+ulonglong prepare_beside_one_that_cannot(THD *thd, ulonglong *)
+{
+  const THD_TRANS &all= thd->transaction->all, &ending= all.ha_list ? all : thd->transaction->stmt;
+  if (!ending.no_2pc || !thd->backup_commit_lock || !mysql_bin_log.is_open() ||
+      thd->transaction->xid_state.is_explicit_XA())
+    return 0;
+  return prepare(hton, thd, true) ? ULONGLONG_MAX : 0;
 }
 
 /*
@@ -456,6 +495,7 @@ void init_transactions(handlerton *hton)
   hton->close_connection= close_connection;
   hton->kill_query= kill_query;
   hton->prepare= prepare;
+  hton->prepare_commit_versioned= prepare_beside_one_that_cannot;
   hton->commit_ordered= commit_ordered;
   hton->commit= commit;
   hton->rollback= rollback;

@@ -69,9 +69,14 @@ int end_by_xid(EsStatus (*end)(const EsEngine *, const EsXid *, bool *, EsError 
   EsXid id= to_es_xid(xid);
   bool found= false;
   EsError why;
-  if (end(engine, &id, &found, &why) != EsStatus::Ok)
+  const EsStatus status= end(engine, &id, &found, &why);
+  if (status != EsStatus::Ok)
   {
     sql_print_error("%s: cannot end a prepared transaction: %s", product, why.text);
+    /* XA COMMIT and XA ROLLBACK look at what was raised alone, and keep the XID then. */
+    const THD *thd= current_thd;
+    if (thd && (thd->lex->sql_command == SQLCOM_XA_COMMIT || thd->lex->sql_command == SQLCOM_XA_ROLLBACK))
+      raise(status, why.text);
     return XAER_RMFAIL;
   }
   return found ? XA_OK : XAER_NOTA;

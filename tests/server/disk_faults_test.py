@@ -225,7 +225,11 @@ def filling_disk(s, mount):
             now = crash.status(c)
             if all(now[name] > before[name] for name in wanted):
                 break
-            if insert(20)[0]:
+            errno, text = insert(20)
+            if errno == DISK_FULL:  # it does not know yet that it has space
+                time.sleep(1)
+            elif errno:
+                what += f" (error {errno} {text[:150]})"
                 break
         now = crash.status(c)
         check(all(now[name] > before[name] for name in wanted), f"{what}: {', '.join(f'{now[n] - before[n]} {n}' for n in wanted)}")
@@ -264,6 +268,59 @@ def filling_disk(s, mount):
     c = s.connect("test")
     got = c.row("SELECT COUNT(*) n,SUM(LEFT(b,32)=MD5(a)) m FROM test.t")
     check(got == {"n": str(acknowledged), "m": str(acknowledged)}, f"after kill -9: all {acknowledged} acknowledged rows are there ({got})")
+    c.query("CREATE OR REPLACE TABLE test.t (a INT, b VARCHAR(400), version INT DEFAULT 0) ENGINE=Esker")
+    c.query("INSERT INTO test.t (a,b) VALUES (1,MD5(1))")
+    c.close()
+    s.stop()
+
+
+def binlog_elsewhere(s, mount):
+    """The binary log has space, Esker has none: what cannot be committed, or prepared, is not in the binary log. So it is where
+    MariaDB asks nobody to prepare, as an engine takes part that cannot, and writes the binary log first; and in XA PREPARE."""
+    s.settings = dict(s.settings, esker_wal_segment_size=MIB, esker_data_dir=os.path.join(mount, "esker"), log_bin="binlog", server_id=1)
+    s.start()
+    c = s.connect("test")
+    c.query("CREATE OR REPLACE TABLE test.t (a INT, b VARCHAR(900)) ENGINE=Esker")
+    c.query("CREATE TABLE test.source (a INT, b VARCHAR(900)) ENGINE=Aria")
+    c.query("INSERT INTO test.source SELECT seq,REPEAT(MD5(seq),20) FROM seq_1_to_300")
+    ballast, rows = os.path.join(mount, "ballast"), 0
+
+    def turn(begin, end, undo, what):
+        """Transactions, until a few have failed at their end."""
+        nonlocal rows
+        failed = 0
+        for _ in range(400):
+            take_all(ballast)
+            before = c.row("SHOW MASTER STATUS")
+            answers = [error_of(c, sql) for sql in [*begin, "INSERT INTO test.t SELECT * FROM test.source", *end]]
+            errno, text = next((a for a in answers if a[0]), (0, ""))
+            if errno:
+                check(errno in CLEAR or end and "XA_RBROLLBACK" in text or errno == 1402, f"{what}: error {errno} {text[:100]}")
+                after = c.row("SHOW MASTER STATUS")
+                assert after == before, f"{what} failed ({errno} {text}), and the binary log has it: {before}, {after}"
+                failed += 1
+            rows += 0 if errno else 300
+            for sql in undo if errno else []:
+                error_of(c, sql)
+            if failed == 5:
+                break
+        got = int(c.one("SELECT COUNT(*) FROM test.t"))
+        check(failed == 5 and got == rows, f"{what}: {failed} failed on the full disk, their rows are not there ({got}, {rows}), nor in the binary log")
+        give_back(ballast)
+        check(goes_in(c, "INSERT INTO test.t SELECT * FROM test.source")[0] == 0, f"{what}: with space again it goes in")
+        rows += 300
+
+    turn([], [], [], "a transaction beside Aria")
+    # A source of which no engine keeps the whole transaction from preparing.
+    c.query("ALTER TABLE test.source ENGINE=InnoDB")
+    turn(["XA START 'x'"], ["XA END 'x'", "XA PREPARE 'x'", "XA COMMIT 'x'"], ["XA END 'x'", "XA ROLLBACK 'x'"], "XA PREPARE")
+    check(not c.query("XA RECOVER").rows, "nothing is left prepared")
+    c.close()
+    s.kill()
+    s.start()
+    c = s.connect("test")
+    check(c.one("SELECT COUNT(*) FROM test.t WHERE LEFT(b,32)=MD5(a)") == str(rows), f"after kill -9 all {rows} rows are there")
+    c.query("DROP TABLE test.source")
     c.query("CREATE OR REPLACE TABLE test.t (a INT, b VARCHAR(400), version INT DEFAULT 0) ENGINE=Esker")
     c.query("INSERT INTO test.t (a,b) VALUES (1,MD5(1))")
     c.close()
@@ -327,6 +384,7 @@ def test_disk(s):
             full_disk(s, mount)
             filling_disk(s, mount)
             shared_disk(s, mount, lambda: with_holes(os.path.join(mount, "esker")))
+            binlog_elsewhere(s, mount)
             read_only(s, mount)
         finally:
             s.kill()
