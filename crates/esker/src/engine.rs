@@ -14,7 +14,8 @@ use esker_io::{Disk, Overlay, PosixDisk};
 use std::path::Path;
 use std::sync::Arc;
 
-/// An open engine on one folder. Clones are handles to the same engine.
+/// An open engine on one folder. Clones are handles to the same engine; its background work goes on as long as there is one, or a
+/// [`Session`].
 ///
 /// ```no_run
 /// let engine = esker::Engine::open_dir("data")?;
@@ -24,14 +25,14 @@ use std::sync::Arc;
 /// ```
 #[derive(Clone)]
 pub struct Engine {
-    /// Shared by all handles. Before the core: it still needs one.
-    _threads: Arc<Threads>,
+    /// Shared by all handles and sessions. Before the core: it still needs one.
+    threads: Arc<Threads>,
     pub(crate) core: Arc<Core>,
 }
 
-/// Ends the background threads when the last handle goes without [`Engine::close`]: they would keep each other's engine alive,
-/// and the folder locked for a while.
-struct Threads(std::sync::Weak<Core>);
+/// Ends the background threads when the last handle and session go without [`Engine::close`]: they would keep each other's engine
+/// alive, and the folder locked for a while.
+pub(crate) struct Threads(std::sync::Weak<Core>);
 
 impl Drop for Threads {
     fn drop(&mut self) {
@@ -110,8 +111,8 @@ impl Engine {
     }
 
     fn of(core: Arc<Core>) -> Engine {
-        let _threads = Arc::new(Threads(Arc::downgrade(&core)));
-        Engine { _threads, core }
+        let threads = Arc::new(Threads(Arc::downgrade(&core)));
+        Engine { threads, core }
     }
 
     /// Ends background work, writes memtables out and lets the folder go. Nothing can be written afterwards. The folder stays
@@ -132,7 +133,7 @@ impl Engine {
 
     /// A new session.
     pub fn session(&self) -> Session {
-        Session::new(self.core.clone())
+        Session::new(self.core.clone(), Some(self.threads.clone()))
     }
 
     /// Creates a table, durably. Its name and those of its indexes have 1 to 4,096 bytes.
@@ -154,6 +155,7 @@ impl Engine {
     /// AUTO_INCREMENT values of the table below `counts_from` are not given out any more, durably; nothing changes where the counter
     /// is beyond that. Not part of a transaction.
     pub fn count_from(&self, table: &Table, counts_from: u64) -> Result<()> {
+        self.core.check_own(table)?;
         let _held = self.core.hold_folder()?;
         ddl::count_from(&self.core, table, counts_from)
     }
@@ -163,6 +165,7 @@ impl Engine {
     /// # Errors
     /// [`Error::LockTimeout`] while a prepared transaction has written in the table: no copy would have what that one commits.
     pub fn check_copied(&self, table: &Table) -> Result<()> {
+        self.core.check_own(table)?;
         ddl::check_copied(&self.core, table)
     }
 

@@ -5,6 +5,7 @@
 use crate::catalog::auto_increment::AutoIncrement;
 use crate::catalog::table::Table;
 use crate::core::Core;
+use crate::engine::Threads;
 use crate::lock::{Parker, WaitHooks, WaitPolicy};
 use crate::read::buffer::Kept;
 use crate::tree::Found;
@@ -134,7 +135,9 @@ pub struct Session {
     pub(crate) staged: Option<usize>,
     /// Of its counters and waits.
     _figures: Charge,
-    /// Behind `presence`.
+    /// Who writes needs background work, whatever became of the engine's handles. None of a session within a call on one.
+    _threads: Option<Arc<Threads>>,
+    /// Behind `presence`, and the last that has the core.
     _leaving: Leaving,
 }
 
@@ -143,6 +146,7 @@ struct Leaving(Arc<Core>);
 
 impl Drop for Leaving {
     fn drop(&mut self) {
+        self.0.sessions.leave();
         if self.0.writable.is_closed() {
             self.0.let_go_of_folder();
         }
@@ -161,12 +165,13 @@ impl Killer {
 }
 
 impl Session {
-    pub(crate) fn new(core: Arc<Core>) -> Session {
+    pub(crate) fn new(core: Arc<Core>, threads: Option<Arc<Threads>>) -> Session {
         let view_slot = core.views.register();
         let counters = Arc::new(SessionCounters::new());
         Session {
             presence: core.sessions.register(&view_slot, &counters),
             view_slot,
+            _threads: threads,
             _leaving: Leaving(core.clone()),
             core,
             current: Current::None,
@@ -308,6 +313,17 @@ impl Session {
             Isolation::ReadCommitted => *statement_view = Some(seq),
         }
         Ok(View { seq, me })
+    }
+
+    /// Fails for a view that nothing keeps any more: what it sees may be purged. It was one of a statement or transaction that has
+    /// ended.
+    pub(crate) fn check_kept(&self, view: View) -> Result<()> {
+        if self.view_slot.oldest().is_some_and(|oldest| oldest <= view.seq) {
+            return Ok(());
+        }
+        Err(Error::InvalidArgument(
+            "the cursor is of a statement or transaction that has ended: open another one".into(),
+        ))
     }
 
     /// The view of a read that locks: everything committed by now. The session's slot keeps it from being purged.

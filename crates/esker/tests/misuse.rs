@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+use esker::format::RowId;
 use esker::{
     Direction, Engine, Error, IndexPlan, IndexRange, Isolation, KeyRange, Level, LockMode, Options, PosixDisk,
     ScanOptions, Schema, Session, Table, TableDef, Type,
@@ -664,12 +665,13 @@ fn options_beyond_all_means_are_taken_as_the_nearest() {
         Engine::open(Arc::new(PosixDisk::new()), path, options.clone(), Arc::new(|_, _| ()))
     };
     type Odd = fn(usize) -> Options;
-    let odd: [(&str, Odd); 5] = [
+    let odd: [(&str, Odd); 6] = [
         ("block_bytes", |n| Options { block_bytes: n, ..Options::default() }),
         ("lookup_block_bytes", |n| Options { lookup_block_bytes: n, ..Options::default() }),
         ("bulk_threshold_bytes", |n| Options { bulk_threshold_bytes: n, ..Options::default() }),
         ("min_run_bytes", |n| Options { min_run_bytes: n, ..Options::default() }),
         ("run_bytes", |n| Options { run_bytes: n as u64, ..Options::default() }),
+        ("recovery_target_bytes", |n| Options { recovery_target_bytes: Some(n as u64), ..Options::default() }),
     ];
     for (name, options) in odd {
         for bytes in [0, usize::MAX] {
@@ -700,4 +702,57 @@ fn a_transaction_of_any_threshold_fits_into_the_log() {
     }
     session.commit().unwrap();
     assert_eq!(session.count(&table).unwrap(), 150);
+}
+
+#[test]
+fn a_session_that_outlives_the_engines_handles_has_its_background_work() {
+    let folder = folder("outlives");
+    let options = Options { recovery_target_bytes: Some(1 << 20), ..Options::default() };
+    let engine = Engine::open(Arc::new(PosixDisk::new()), &folder.0, options, Arc::new(|_, _| ())).unwrap();
+    let schema = Schema::new().column("id", Type::U64).column("bytes", Type::Bytes(1 << 16));
+    let (table, mut session, bytes) = (engine.create("t", &schema).unwrap(), engine.session(), vec![7; 1 << 16]);
+    drop(engine);
+    for id in 0..100u64 {
+        session.insert(&table, &[id.into(), (&bytes).into()]).unwrap();
+        session.commit().unwrap();
+    }
+    // Six times what the target allows of the log.
+    for _ in 0..6000 {
+        if table.stats().runs > 0 {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    assert!(table.stats().runs > 0, "nobody flushes");
+    assert_eq!(session.count(&table).unwrap(), 100);
+    drop(session);
+    let engine = Engine::open_dir(&folder.0).unwrap();
+    assert_eq!(engine.session().count(&engine.open_table("t").unwrap()).unwrap(), 100);
+}
+
+/// What it sees may be purged by then: a row would seem to be gone, or its entry to be damage.
+#[test]
+fn a_cursor_of_a_transaction_that_has_ended_is_refused() {
+    let folder = folder("ended");
+    let (engine, table) = made(&folder);
+    let (mut reader, mut writer) = (engine.session(), engine.session());
+    insert(&mut writer, &table, 0..3).unwrap();
+    writer.commit().unwrap();
+    let mut rows = reader.open_cursor(&table, ScanOptions::default()).unwrap();
+    let mut index = reader.open_index_cursor(&table, 0, ScanOptions::default()).unwrap();
+    let all = || KeyRange::of_prefix(&[]);
+    index.seek(&mut reader, all(), Direction::Forward).unwrap();
+    assert!(rows.fetch(&mut reader, RowId(1)).unwrap().is_some());
+    for end in [Session::end_statement, |s: &mut Session| s.commit().map(drop).unwrap()] {
+        end(&mut reader);
+        writer.update(&table, RowId(1), &[0u64.into(), "another".into()]).unwrap();
+        writer.commit().unwrap();
+        engine.checkpoint().unwrap();
+        is_refused(rows.fetch(&mut reader, RowId(1)), "has ended");
+        is_refused(index.seek(&mut reader, all(), Direction::Forward), "has ended");
+        is_refused(index.seek_key(&mut reader, &[0; 8], Direction::Forward), "has ended");
+        // Another one's view keeps nothing of what this one saw.
+        assert_eq!(reader.count(&table).unwrap(), 3);
+        is_refused(rows.fetch(&mut reader, RowId(1)), "has ended");
+    }
 }

@@ -258,7 +258,7 @@ fn read_rows(
     for building in new.iter() {
         building.index.codec()?.columns().for_each(|column| mask.set(column));
     }
-    let mut session = Session::new(core.clone());
+    let mut session = Session::new(core.clone(), None);
     session.begin(Isolation::RepeatableRead, BeginOptions::default());
     let mut cursor = session.scan(table, ScanOptions { mask, ..ScanOptions::default() })?;
     let (mut done, total) = (0, 2 * table.stats().rows);

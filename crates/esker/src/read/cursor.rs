@@ -481,6 +481,7 @@ impl Cursor {
             session.found_locked = found.as_ref().map(|_| FoundLocked::of(tree, row));
             found
         } else {
+            session.check_kept(self.view)?;
             session.seal_for_read(&table)?;
             let private = session.private_of(&table)?;
             find(&*table.rows_under(self.view)?, private.as_ref(), row, self.view)?

@@ -293,8 +293,9 @@ impl IndexCursor {
         session.core.check_own(&self.table)?;
         session.works_on(&self.definition.work, Kind::Read);
         session.seal_for_read(&self.table)?;
-        if self.options.lock.is_some() {
-            self.view = session.latest_view()?;
+        match self.options.lock {
+            None => session.check_kept(self.view)?,
+            Some(_) => self.view = session.latest_view()?,
         }
         let state = self.table.readable(&*self.tree()?)?;
         // Before it is looked at: others go on writing.
@@ -383,8 +384,9 @@ impl IndexCursor {
         session.core.check_own(&self.table)?;
         session.works_on(&self.definition.work, Kind::Read);
         session.seal_for_read(&self.table)?;
-        if self.options.lock.is_some() {
-            self.view = session.latest_view()?;
+        match self.options.lock {
+            None => session.check_kept(self.view)?,
+            Some(_) => self.view = session.latest_view()?,
         }
         let state = self.table.readable(&*self.tree()?)?;
         let private = session.private_keys(&self.table, self.index)?;

@@ -201,6 +201,8 @@ impl Presence {
 /// All sessions of an engine.
 pub(crate) struct Sessions {
     all: Mutex<Vec<Weak<Presence>>>,
+    /// How many have not ended.
+    there: AtomicU64,
     pub(crate) last_deadlock: Mutex<Option<Deadlock>>,
     /// Since 1970, when the host's clock stood at zero: both read once together.
     clock_zero: Duration,
@@ -210,7 +212,8 @@ impl Sessions {
     pub(crate) fn new(host: &dyn Host) -> Self {
         let clock_zero = host.unix().saturating_sub(host.now());
         let last_deadlock = Mutex::new(&order::LAST_DEADLOCK, None);
-        Sessions { all: Mutex::new(&order::SESSIONS, Vec::new()), last_deadlock, clock_zero }
+        let all = Mutex::new(&order::SESSIONS, Vec::new());
+        Sessions { all, there: AtomicU64::new(0), last_deadlock, clock_zero }
     }
 
     pub(crate) fn register(&self, view: &Arc<ViewSlot>, counters: &Arc<SessionCounters>) -> Arc<Presence> {
@@ -224,6 +227,7 @@ impl Sessions {
             all.retain(|p| p.strong_count() > 0);
         }
         all.push(Arc::downgrade(&presence));
+        self.there.fetch_add(1, Ordering::SeqCst);
         presence
     }
 
@@ -234,7 +238,12 @@ impl Sessions {
 
     /// Is there none? Those who look at the others do not count as such.
     pub(crate) fn is_empty(&self) -> bool {
-        self.all.lock().iter().all(|one| one.strong_count() == 0)
+        self.there.load(Ordering::SeqCst) == 0
+    }
+
+    /// One has ended.
+    pub(crate) fn leave(&self) {
+        self.there.fetch_sub(1, Ordering::SeqCst);
     }
 
     /// Every session with an open transaction.

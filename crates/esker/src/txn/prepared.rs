@@ -163,7 +163,8 @@ fn decide(core: &Core, xid: &[u8], of: Option<TxnId>) -> Option<Decided> {
 /// Commits a prepared transaction by its XID, and `of` this identity, if one is wanted; false if there is none. Durable on return, as
 /// configured.
 pub(crate) fn commit(core: &Core, xid: &[u8], of: Option<TxnId>) -> Result<bool> {
-    core.writable.check_open()?;
+    // Once writing has stopped no decision becomes durable, also where nobody waits for that.
+    core.writable.check()?;
     let turn = Moment::now();
     let decided = {
         let _commit = lock_commits(core);

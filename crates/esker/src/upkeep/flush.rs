@@ -208,6 +208,8 @@ impl<'a, K: Stored> Flush<'a, K> {
         let (core, tree) = (self.core, self.tree);
         let edit = self.announcement(run.as_ref());
         let space = core.wal.reserve_commit(edit.len())?;
+        // Before anybody's end has to wait: whoever changes the catalog holds it over a sync.
+        let is_there = core.tree_exists(tree.id);
         let mut guards: Vec<(MutexGuard<'_, Moves>, &Move<K>)> = Vec::new();
         let mut refused = Vec::new();
         for m in &moves {
@@ -221,7 +223,7 @@ impl<'a, K: Stored> Flush<'a, K> {
         }
         let moved: Vec<TxnId> = guards.iter().map(|(_, m)| m.state.id).collect();
         self.carry_all(rest.versions.iter().filter(|(_, v)| moved.binary_search(&v.slot().txn).is_err()))?;
-        if core.tree_exists(tree.id) {
+        if is_there {
             core.wal.append_reserved(space, &edit);
         }
         tree.edit(|next| {

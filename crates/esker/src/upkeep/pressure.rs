@@ -33,7 +33,8 @@ pub(crate) fn memtable_budget(core: &Core) -> u64 {
 /// What the recovery target allows of the log, in bytes.
 fn target_bytes(core: &Core) -> u64 {
     let target = u64::from(core.options.recovery_target_seconds.max(1)) * REPLAY_BYTES_PER_SECOND;
-    core.options.recovery_target_bytes.unwrap_or(target)
+    // With room for what is added to it.
+    core.options.recovery_target_bytes.unwrap_or(target).min(u64::MAX / 4)
 }
 
 /// The longest tail of the log that there should be, in bytes: what the recovery target allows, and what prepared

@@ -135,6 +135,7 @@ impl IndexCursor {
         let kept = self.rows.take();
         let looks_up = !self.covering && !entries;
         if looks_up {
+            session.check_kept(self.view)?;
             session.seal_for_read(&self.table)?;
         }
         let session = &*session;
