@@ -51,7 +51,7 @@ def write_baseline(log, version):
         count[what] = count.get(what, 0) + 1
         lines.append(f"{name} {what}" + (f" # {note}" if what == "skip" and note else ""))
     with open(os.path.join(folder, f"innodb-{version}.txt"), "w") as f:
-        f.write(f"# storage_engine suite, InnoDB, MariaDB {version}, tables without keys; written by 'scripts/mtr.sh baseline'\n")
+        f.write(f"# storage_engine suite, InnoDB, MariaDB {version}; written by 'scripts/mtr.sh baseline'\n")
         f.write("\n".join(lines) + "\n")
     print("baseline:", ", ".join(f"{n} {k}" for k, n in sorted(count.items())))
 

@@ -174,6 +174,7 @@ def run(engine, suite, tests):
     log = os.path.join(COPIES[engine], suite.replace("/", "-") + ".log")
     found, left = {}, list(tests)
     for _ in range(3):
+        # Those of engines/funcs that begin so are the tests of rpl once more, by its files, which is a suite of its own here.
         with open(log, "wb") as f:
             subprocess.run(command + (left or ["--skip-test=^rpl_"]), cwd=ROOT, stdin=subprocess.DEVNULL, stdout=f, stderr=subprocess.STDOUT, env=dict(os.environ, MTR_TREE=COPIES[engine]))
         with open(log, errors="replace") as f:

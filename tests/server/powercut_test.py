@@ -13,6 +13,7 @@ machine without. Load, settings and check are those of kill_test.py, also what m
 import os
 import random
 import shutil
+import threading
 import time
 
 import pytest
@@ -20,6 +21,7 @@ import pytest
 import crash
 from cases import BINLOGS, CANARY, CLIENTS, ENGINE, SEED, finds_the_canary, none_of
 from eskerlib import env, server, show
+from eskerlib.client import Lost, SqlError
 from eskerlib.disk import MAKE, CannotHere, Disk, run
 
 FOLDER = os.path.join(env.VAR, "power")
@@ -116,3 +118,72 @@ def test_power_cut(disk, again):
         one_cut(disk, turns[number % len(turns)], SEED + 2 * number, reach, number == CUTS - 1, crash.Mixed())
     show.say(f"reached: {reach}")
     none_of(reach.problems())
+
+
+def attempt(c, sql):
+    """How it ended, in words."""
+    try:
+        c.query(sql)
+        return "ok"
+    except SqlError as e:
+        return f"{e.errno} {e.text}"
+    except Lost:
+        return "lost"
+
+
+@pytest.mark.parametrize("end", ["SHUTDOWN", "RESET MASTER"])
+def test_log_fails(disk, again, end):
+    """The disk of Esker's log answers with errors, under load, while the binlog and InnoDB have a sound one: nothing is acknowledged
+    after it, other engines and reads go on, and the server ends within bounds. After a restart binlog and tables agree."""
+    again(SEED=SEED, CLIENTS=CLIENTS)
+    skip_unless_it_can(lambda: disk.up(fresh=True, seed=SEED))
+    s = server.Server("power", dict(crash.settings(True, False), esker_data_dir=os.path.join(disk.mount, "esker")), [ENGINE], folder=FOLDER)
+    work, moments = crash.Mixed(), random.Random(SEED)
+    try:
+        s.create()
+        s.start()
+        c = s.connect(timeout=120)
+        work.create(c)
+        c.query("CREATE DATABASE other")
+        c.query("CREATE TABLE other.i (a INT) ENGINE=InnoDB")
+        c.query("CREATE TABLE other.e (a INT) ENGINE=Esker")
+        c.query("INSERT INTO other.e VALUES (1)")
+        writers = work.writers(s, SEED, True)
+        for w in writers:
+            w.start()
+        time.sleep(moments.uniform(1, 3))
+        early = [w.problem for w in writers if w.problem]
+        lost = disk.cut()
+        for w in writers:
+            w.join(60)
+        ended = [w.problem for w in writers]
+        assert all(ended), f"clients go on, or hang, though nothing can be durable: {ended}"
+        first = [w.acknowledged for w in writers]
+        said = attempt(c, "INSERT INTO other.e VALUES (2)")
+        assert said != "ok" and "lost" not in said, said
+        answers = [attempt(c, sql) for sql in ("INSERT INTO other.i VALUES (1)", "FLUSH BINARY LOGS", "INSERT INTO other.i VALUES (2)", "SELECT * FROM other.e")]
+        assert answers == ["ok"] * 4, f"other engines, rotation and reads go on: {answers}"
+        start, pid = os.path.getsize(s.log), s.pid()
+        if end == "SHUTDOWN":
+            attempt(c, end)
+        else:
+            threading.Thread(target=attempt, args=(c, end), daemon=True).start()
+        assert s._wait_gone(pid, 120), f"the server hangs in {end}: {s.log_tail(start, 20)}"
+        for w in writers:
+            w.problem = None  # what was under way is open, as after a lost connection
+        disk.down()
+        disk.up(seed=SEED + 1)
+        s.start()
+        c = s.connect(timeout=120)
+        problems, looked = work.check(c, writers, moments)
+        if not problems and end == "SHUTDOWN":  # the other may have removed it
+            problems = work.replay(s).compare(c)
+        problems += early
+        check = c.row("SELECT (SELECT COUNT(*) FROM other.i) i, (SELECT COUNT(*) FROM other.e) e")
+        show.say(f"Esker's disk failed under load ({lost}), then {end}: {sum(first)} acknowledged, {looked:,} rows looked at, the clients were told: {ended[0][:150]}")
+        none_of(problems + ([] if sum(first) else ["nothing was acknowledged, the test proved nothing"]) + ([] if check == {"i": "2", "e": "1"} else [str(check)]))
+        c.close()
+        s.stop()
+    finally:
+        s.kill()
+        disk.down()
