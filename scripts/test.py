@@ -100,8 +100,9 @@ def steps(soak):
     cuts = {"CUTS": "50"} if soak else {"CUTS": os.environ.get("CUTS", "1")}
     crashes = {"KILLS": "50", "CUTS": "50"} if soak else {"KILLS": os.environ.get("KILLS", "2"), "CUTS": os.environ.get("CUTS", "1")}
     alike = {"SEEDS": "200"} if soak else {"SEEDS": os.environ.get("SEEDS", "6"), "SEED": os.environ.get("SEED", "106")}
-    keyed = {"SEEDS": "200"} if soak else {"SEEDS": os.environ.get("SEEDS", "12"), "SEED": os.environ.get("SEED", "1")}
+    keyed = {"SEEDS": "700"} if soak else {"SEEDS": os.environ.get("SEEDS", "12"), "SEED": os.environ.get("SEED", "1")}
     hot = {"COMMITS": "10000000"} if soak else {"COMMITS": os.environ.get("COMMITS", "30000")}
+    many = {"PREPARED_ROWS": "10000000"} if soak else {}
     long = 24 * 60 if soak else 0
     return [
         ("setup", "packages, headers, toolchain", ["scripts/setup.sh"], 30, {"FOR_TESTS": "1"}, None),
@@ -122,7 +123,7 @@ def steps(soak):
         ("isolation", "anomalies by name on Esker and InnoDB, without and with snapshot isolation; histories of appends, searched for them; no addition to hot rows is lost", [PYTEST, "tests/server/isolation_test.py", "tests/server/append_test.py", "tests/server/hot_rows_test.py"], long or 30, hot, pytest_counts),
         ("trace", "session traces on disks with slow reads, against what the disk says of them", [PYTEST, "tests/server/trace_test.py"], 20, {}, pytest_counts),
         ("faults", "full and read-only disks, runs cut short or missing, no file handles, two servers; what there is to see meanwhile", [PYTEST, *[f"tests/server/{t}_test.py" for t in ("faults", "disk_faults", "visible")]], 45, {}, pytest_counts),
-        ("stopped", "a log that cannot become durable, while the binary log waits", [PYTEST, "tests/server/stopped_log_test.py"], 20, {}, pytest_counts),
+        ("stopped", "a log that cannot become durable, while the binary log waits; prepared transactions of many rows over restarts", [PYTEST, "tests/server/stopped_log_test.py", "tests/server/prepared_test.py"], long or 20, many, pytest_counts),
         ("interrupt", "statements that are killed, out of time, or without their client: all or nothing, nobody left", [PYTEST, "tests/server/interrupt_test.py"], long or 30, {"MOMENTS": "20"} if soak else {}, pytest_counts),
         ("kill", "kill -9 under load, checked row by row; the check of indexes by itself", [PYTEST, "tests/server/indexes_test.py", "tests/server/kill_test.py"], long or 30, kills, pytest_counts),
         ("ddl", "kill -9 in the middle of DDL over keys and partitions", [PYTEST, "tests/server/ddl_test.py"], long or 30, {"KILLS": "100"} if soak else {"KILLS": "8"}, pytest_counts),
