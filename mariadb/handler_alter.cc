@@ -171,7 +171,7 @@ bool ha_esker::changes_only_definition(const TABLE *altered, const Alter_inplace
 enum_alter_inplace_result ha_esker::check_if_supported_inplace_alter(TABLE *altered, Alter_inplace_info *info)
 {
   /* What a key is of may be computed of it, which the server does not look at. */
-  if (!layout_.kept_virtual().empty() &&
+  if (layout_.keeps_virtual() &&
       ((info->handler_flags & ALTER_VIRTUAL_GCOL_EXPR) || reads_otherwise(altered, info)))
   {
     info->unsupported_reason= "a virtual column has a key";

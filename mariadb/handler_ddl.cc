@@ -11,6 +11,7 @@
 #include "variables.h"
 #include "create_options.h"
 #include "ha_partition.h"
+#include "sql_table.h"
 
 using namespace shim;
 
@@ -102,9 +103,36 @@ int refuse_key(const TABLE_SHARE *share, const KEY *key, const char *what)
 }
 }
 
+/*
+  Is it a table that ALTER TABLE fills under another name, to take a name then that the engine has given to a table of which the server
+  knows nothing? Told at the end it would be too late: after a crash there recovery drops the old table and takes no notice of
+  what the engine says.
+*/
+static bool fills_left_over(const THD *thd, const char *path, const TABLE *form, std::string *name)
+{
+  const char *file= strrchr(path, FN_LIBCHAR);
+  if (strncmp(file ? file + 1 : path, "#sql-alter-", 11))
+    return false;
+  for (const TABLE_LIST *known= thd->lex->query_tables; known; known= known->next_global)
+    if (known->table && known->table->file->partition_ht() == hton && !cmp(&known->table->s->db, &form->s->db) &&
+        !cmp(&known->table->s->table_name, &form->s->table_name))
+      return false;
+  char last[FN_REFLEN + 1];
+  build_table_filename(last, sizeof(last) - 1, form->s->db.str, form->s->table_name.str, "", 0);
+  const char *partition= strstr(path, "#P#");
+  *name= table_name((std::string(last) + (partition ? partition : "")).c_str());
+  return es_has_table(engine, name->c_str());
+}
+
 int ha_esker::create(const char *path, TABLE *form, HA_CREATE_INFO *create_info)
 {
   THD *thd= ha_thd();
+  std::string left_over;
+  if (fills_left_over(thd, path, form, &left_over))
+  {
+    raise_left_over((std::string(product) + " table '" + left_over + "' exists already").c_str());
+    return HA_ERR_TABLE_EXIST;
+  }
   if (create_info->data_file_name)
     warn_ignored(thd, "DATA DIRECTORY");
   if (create_info->index_file_name)
@@ -164,7 +192,7 @@ int shim::drop_table(handlerton *, const char *path)
 void shim::drop_database(handlerton *, char *path)
 {
   EsError why;
-  EsStatus status= es_drop_tables(engine, canonical_name(path).c_str(), false, &why);
+  EsStatus status= es_drop_tables(engine, canonical_name(path).c_str(), true, &why);
   if (status != EsStatus::Ok && status != EsStatus::NoSuchTable && has_detail(status))
     raise(status, why.text);
 }
@@ -203,6 +231,17 @@ int ha_esker::rename_table(const char *from, const char *to)
   EsError why;
   const bool shows= is_being_filled(from) && !is_being_filled(to);
   EsStatus status= es_rename_table(engine, table_name(from), table_name(to), shows, &why);
+  /* Of a partition the server has deleted what it knew under that name: what is there is nobody's, and in the way of rows that are. */
+  if (status == EsStatus::TableExists && std::string(from) == std::string(to) + "#TMP#")
+  {
+    const std::string aside= std::string(table_name(to)) + "#LEFT#";
+    status= es_rename_table(engine, table_name(to), aside.c_str(), false, &why);
+    if (status == EsStatus::Ok)
+    {
+      sql_print_warning("%s: '%s', of which the server knew nothing, is '%s' now", product, table_name(to), aside.c_str());
+      status= es_rename_table(engine, table_name(from), table_name(to), shows, &why);
+    }
+  }
   if (status == EsStatus::Ok)
     return 0;
   /* The server says that it could not be renamed, and a number: only the first error is told. */

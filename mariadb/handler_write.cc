@@ -66,7 +66,7 @@ int ha_esker::insert(const uchar *buf)
   EsSession *s= session(&error);
   if (unlikely(!s))
     return error;
-  if (unlikely(!layout_.kept_virtual().empty()))
+  if (unlikely(layout_.keeps_virtual()))
     if (int error= compute_virtual(buf))
       return error;
   EsStatus status;
@@ -137,10 +137,9 @@ int ha_esker::compute_virtual(const uchar *buf)
   Query_arena backup;
   MY_BITMAP *old= tmp_use_all_columns(table, &table->read_set);
   thd->set_n_backup_active_arena(table->expr_arena, &backup);
-  /* All of them, in their order: one that is kept may be made of one that is not. */
-  for (Field **field= table->vfield; *field; field++)
-    if (!(*field)->stored_in_db())
-      (*field)->vcol_info->expr->save_in_field(*field, 0);
+  /* Others may fail, which is nothing to who does not ask for them. */
+  for (uint16 index : layout_.made_virtual())
+    table->field[index]->vcol_info->expr->save_in_field(table->field[index], 0);
   thd->restore_active_arena(table->expr_arena, &backup);
   tmp_restore_column_map(&table->read_set, old);
   return thd->is_error() ? HA_ERR_GENERIC : 0;
@@ -213,7 +212,7 @@ int ha_esker::update_row(const uchar *old_data, const uchar *new_data)
   EsSession *s= session(&error);
   if (unlikely(!s))
     return error;
-  if (unlikely(!layout_.kept_virtual().empty()))
+  if (unlikely(layout_.keeps_virtual()))
     if (int error= compute_virtual(new_data))
       return error;
   EsStatus status;

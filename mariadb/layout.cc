@@ -135,7 +135,8 @@ try
   const uchar *record= table->record[0];
   columns_.clear();
   fields_.clear();
-  kept_virtual_.clear();
+  made_virtual_.clear();
+  std::vector<uint16> kept;
   columns_.reserve(share->fields);
   fields_.reserve(share->fields);
   has_blobs_= false;
@@ -147,7 +148,7 @@ try
     {
       if (!is_in_key(table, *field))
         continue;
-      kept_virtual_.push_back((*field)->field_index);
+      kept.push_back((*field)->field_index);
     }
     EsColumn column= column_of(*field, record);
     image_bytes_= std::max(image_bytes_, end_of(column));
@@ -156,11 +157,32 @@ try
     fields_.push_back((*field)->field_index);
   }
   DBUG_ASSERT(image_bytes_ <= share->reclength);
+  if (!kept.empty())
+    add_made(table, kept);
   return true;
 }
 catch (const std::bad_alloc &)
 {
   return false;
+}
+
+/* A generated column is made of such as come before it. */
+void Record_layout::add_made(const TABLE *table, std::vector<uint16> wanted)
+{
+  std::vector<my_bitmap_map> bits((table->s->fields + 8 * sizeof(my_bitmap_map) - 1) / (8 * sizeof(my_bitmap_map)));
+  MY_BITMAP fields;
+  my_bitmap_init(&fields, bits.data(), table->s->fields);
+  for (uint16 field : wanted)
+    bitmap_set_bit(&fields, field);
+  for (uint at= table->s->fields; at--;)
+  {
+    const Field *field= table->field[at];
+    if (field->stored_in_db() || !bitmap_is_set(&fields, at))
+      continue;
+    made_virtual_.insert(made_virtual_.begin(), static_cast<uint16>(at));
+    if (field->vcol_info && field->vcol_info->expr)
+      field->vcol_info->expr->walk(&Item::register_field_in_bitmap, false, &fields);
+  }
 }
 
 bool Record_layout::is_same(const Record_layout &other) const

@@ -34,8 +34,10 @@ public:
   size_t column_count() const { return columns_.size(); }
   bool has_blobs() const { return has_blobs_; }
 
-  /** Indexes of the fields that are virtual and kept. */
-  const std::vector<uint16> &kept_virtual() const { return kept_virtual_; }
+  /** Is a virtual column kept? */
+  bool keeps_virtual() const { return !made_virtual_.empty(); }
+  /** Indexes of the fields that are virtual and kept, and of those virtual ones that they are made of; in their order. */
+  const std::vector<uint16> &made_virtual() const { return made_virtual_; }
 
   /** The place among the layout's columns of a field that has one. */
   uint32 place_of(uint16 field_index) const;
@@ -46,10 +48,12 @@ public:
   void bitmap_of(const MY_BITMAP *read_set, uchar *bitmap) const;
 
 private:
+  void add_made(const TABLE *table, std::vector<uint16> wanted);
+
   std::vector<EsColumn> columns_;
   /* Field index of each column. */
   std::vector<uint16> fields_;
-  std::vector<uint16> kept_virtual_;
+  std::vector<uint16> made_virtual_;
   uint32 image_bytes_= 0;
   uint32 head_bytes_= 0;
   bool has_blobs_= false;

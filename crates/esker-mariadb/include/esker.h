@@ -908,6 +908,12 @@ EsStatus es_drop_table(const EsEngine *engine, const char *name, bool of_prepare
 /// `engine` is open.
 EsStatus es_drop_tables(const EsEngine *engine, const char *prefix, bool of_prepared, EsError *error);
 
+/// Is there a table of this name?
+///
+/// # Safety
+/// `engine` is open.
+bool es_has_table(const EsEngine *engine, const char *name);
+
 /// Atomic, and durable on return. With `shows` nobody else has known the table so far: who has a view that is older than its
 /// last commit is told that the table has changed.
 ///

@@ -309,6 +309,19 @@ pub unsafe extern "C" fn es_drop_tables(
     unsafe { report(result, error) }
 }
 
+/// Is there a table of this name?
+///
+/// # Safety
+/// `engine` is open.
+#[no_mangle]
+pub unsafe extern "C" fn es_has_table(engine: *const EsEngine, name: *const c_char) -> bool {
+    // SAFETY: the caller's promise.
+    let handle = unsafe { shared(engine) };
+    // SAFETY: the caller's promise.
+    let has = || Ok(handle.engine.open_table(unsafe { str_of(name) }?).is_ok());
+    handle.guard.clean_up(has).unwrap_or(false)
+}
+
 /// Atomic, and durable on return. With `shows` nobody else has known the table so far: who has a view that is older than its
 /// last commit is told that the table has changed.
 ///

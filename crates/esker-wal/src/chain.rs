@@ -191,15 +191,17 @@ impl Chain {
         found.cloned().ok_or_else(|| WalError::Missing { folder: self.dir.clone(), lsn: Lsn(position) })
     }
 
-    /// The log that ended at `end` goes on in its last segment, which is durable: gives back what the one before has behind that.
-    /// A server that dies again and again soon after its start would keep a whole segment for each of them. That it fails costs
-    /// space alone.
-    pub(crate) fn shorten(&self, end: u64) {
+    /// The log goes on in its last segment, which is durable: gives back what each one has behind the end with which a later one
+    /// begins. A server that dies again and again soon after its start would keep a whole segment for each of them. That it fails
+    /// costs space alone, and the next opening tries it again.
+    pub(crate) fn shorten(&self) {
         let mut state = self.state.lock();
-        let Some(before) = state.segments.len().checked_sub(2).and_then(|i| state.segments.get_mut(i)) else { return };
-        let kept = sector_up(end).max(before.first + SECTOR_BYTES);
-        if kept < before.end && before.file.set_size(before.offset(kept)).is_ok() {
-            *before = Arc::new(before.ending_at(kept));
+        let ends: Vec<_> = state.segments.iter().skip(1).map(|next| next.start).collect();
+        for (segment, end) in state.segments.iter_mut().zip(ends) {
+            let Some(kept) = end.map(|end| sector_up(end).max(segment.first + SECTOR_BYTES)) else { continue };
+            if kept < segment.space_end && segment.file.set_size(segment.offset(kept)).is_ok() {
+                *segment = Arc::new(segment.ending_at(kept));
+            }
         }
     }
 

@@ -39,10 +39,10 @@ impl Segment {
         HEADER + (position - self.first)
     }
 
-    /// The same, with a file that ends at `end`.
-    pub(crate) fn ending_at(&self, end: u64) -> Segment {
+    /// The same, with a file that ends at `space_end`.
+    pub(crate) fn ending_at(&self, space_end: u64) -> Segment {
         let (file, path) = (self.file.clone(), self.path.clone());
-        Segment { end, space_end: end, file, path, ..*self }
+        Segment { end: self.end.min(space_end), space_end, file, path, ..*self }
     }
 }
 

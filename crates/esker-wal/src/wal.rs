@@ -189,7 +189,7 @@ impl Opening {
             }
             made => made?,
         };
-        chain.shorten(end);
+        chain.shorten();
         let syncing = trial.done.unwrap_or_default();
         let at = first + crate::SECTOR_BYTES;
         let memory = || buffer::region(FIRST_BUFFER_BYTES).map_err(WalError::from);

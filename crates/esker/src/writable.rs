@@ -50,13 +50,14 @@ impl Writable {
         self.read_only.store(true, Ordering::Release);
     }
 
-    /// From now on nothing may be written, and nobody says that it failed.
+    /// From now on nothing may be written, and nobody says that it failed. Who closes looks for sessions afterwards, and the last of
+    /// these for this, in one order for all (`SeqCst`): one of them lets the folder go.
     pub(crate) fn set_closed(&self) {
-        self.closed.store(true, Ordering::Release);
+        self.closed.store(true, Ordering::SeqCst);
     }
 
     pub(crate) fn is_closed(&self) -> bool {
-        self.closed.load(Ordering::Acquire)
+        self.closed.load(Ordering::SeqCst)
     }
 
     /// Fails if it was opened read-only, or was closed: for what may be decided in memory when writing has stopped.

@@ -20,6 +20,8 @@ const ENTRY_OVERHEAD: usize = 16;
 
 /// All keys of a block at full length, as its reader has them, in bytes.
 const MOST_KEY_BYTES: usize = MAX_BLOCK_BYTES as usize / 2;
+/// The same as a writer keeps to it.
+const WANTED_KEY_BYTES: usize = 4 << 20;
 
 /// The ends of keys behind what they share.
 pub(super) const RESTS: ColumnKind = ColumnKind::Var { len_bytes: 2, max: MAX_KEY_BYTES as u32 };
@@ -119,10 +121,11 @@ impl KeyBlockBuilder {
         self.rows.is_empty()
     }
 
-    /// Has it room for `key`, as far as all keys at full length are bounded? An empty one has.
+    /// Has it room for `key`, as far as all keys at full length should be bounded: in memory they lie so, whatever little they differ by.
+    /// An empty one has.
     #[must_use]
     pub fn has_room(&self, key: &[u8]) -> bool {
-        self.key_bytes + key.len() <= MOST_KEY_BYTES
+        self.is_empty() || self.key_bytes + key.len() <= WANTED_KEY_BYTES
     }
 
     /// About how long the block will be before compression.

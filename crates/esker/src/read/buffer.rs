@@ -316,9 +316,9 @@ impl Buffer {
         self.pinned_bytes
     }
 
-    /// Does it keep as much of blocks in memory as a batch may?
+    /// Does it keep as much of blocks, or of keys, in memory as a batch may?
     pub(crate) fn is_full(&self) -> bool {
-        self.pinned_bytes >= MOST_PINNED_BYTES
+        self.pinned_bytes.max(self.keys.bytes.len()) >= MOST_PINNED_BYTES
     }
 
     /// Where one is pinned, from now on if it was not.

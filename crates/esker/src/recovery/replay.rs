@@ -256,7 +256,8 @@ impl Replay {
                 }
             }
             Record::AutoIncrementMark { table, next } => {
-                if let Some(t) = self.tables.get_mut(&table) {
+                // A table that was emptied later begins anew; that of its creation stands in one frame with it.
+                if let Some(t) = self.tables.get_mut(&table).filter(|t| t.entry.rebuilt_seq.0 <= lsn.0) {
                     t.next_auto_increment = t.next_auto_increment.max(next);
                 }
             }

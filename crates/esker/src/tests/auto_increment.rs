@@ -322,3 +322,28 @@ fn a_value_below_one_that_was_rolled_back_does_not_come_again() {
     assert_eq!(next(&e), 2);
     drop(disk);
 }
+
+/// What was logged of a counter before its table was emptied is of the rows that are gone, whatever keeps the log from there on.
+#[test]
+fn a_table_that_was_emptied_counts_from_the_beginning() {
+    let disk = SimDisk::new(1);
+    let e = open(&disk).unwrap();
+    let other = make(&e, "other", &number());
+    let t = make(&e, "t", &number());
+    let mut s = e.session();
+    begin(&mut s);
+    insert(&mut s, &other, 1).unwrap();
+    s.commit().unwrap();
+    assert_eq!(take(&e, &t, 127, true), 1);
+    e.truncate_table("t").unwrap();
+    assert_eq!(next(&e), 1);
+    crate::upkeep::checkpoint::write(&e.core).unwrap();
+    drop((s, other, t));
+    let (disk, e) = reopened(e, &disk);
+    assert_eq!(next(&e), 1);
+    let t = e.open_table("t").unwrap();
+    assert_eq!(take(&e, &t, 3, true), 1);
+    drop(t);
+    let (_, e) = reopened(e, &disk);
+    assert_eq!(next(&e), 4);
+}

@@ -181,7 +181,11 @@ pub(crate) fn commit(core: &Core, xid: &[u8], of: Option<TxnId>) -> Result<bool>
 
 /// Rolls a prepared transaction back by its XID, and `of` this identity, if one is wanted; false if there is none. Durable on return.
 pub(crate) fn rollback(core: &Core, xid: &[u8], of: Option<TxnId>) -> Result<bool> {
-    core.writable.check_open()?;
+    match of {
+        // Its locks go whether that can be durable or not.
+        Some(_) => core.writable.check_open()?,
+        None => core.writable.check()?,
+    }
     carry_out(core);
     let Some(prepared) = take(core, xid, of) else { return Ok(false) };
     let mut record = Vec::with_capacity(16);

@@ -71,7 +71,7 @@ impl IndexCursor {
     /// wanted from then on.
     fn gather(&mut self, lookup: &mut Lookup<'_>, rows: usize) -> Result<bool> {
         let before = self.buffer.keys.len();
-        while self.buffer.keys.len() < rows {
+        while self.buffer.keys.len() < rows && !self.buffer.is_full() {
             let most = rows - self.buffer.keys.len();
             if let Some((mut span, own)) = self.span.take() {
                 self.add_span(lookup, &mut span, own, most)?;
