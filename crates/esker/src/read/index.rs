@@ -9,6 +9,7 @@ pub(crate) mod alike;
 mod batch;
 mod chosen;
 mod estimate;
+mod expected;
 mod locked;
 mod lookup;
 mod read_ahead;
@@ -18,16 +19,18 @@ mod whole_key;
 
 use crate::catalog::index::Index;
 use crate::catalog::table::Table;
+use crate::lock::Parker;
 use crate::read::buffer::{Buffer, Kept, Keys, FIRST_ROWS};
 use crate::read::cursor::ScanOptions;
 use crate::session::Session;
 use crate::tree::backward::BackwardRead;
 use crate::tree::key::{ByBytes, Key};
+use crate::tree::memtable::Memtable;
 use crate::tree::merge_read::in_turn::InTurn;
 use crate::tree::merge_read::{BlockSpan, Extent, MergeRead, Span, Unseen};
 use crate::tree::stored::split_value;
 use crate::tree::undisputed::undisputed;
-use crate::tree::{find, Found, Stamp, Tree};
+use crate::tree::{find, Found, Stamp, Tree, TreeState};
 use crate::version::View;
 use crate::work::Kind;
 use crate::{Error, Result};
@@ -35,6 +38,7 @@ use chosen::Chosen;
 use esker_base::counters::{count, Counter};
 use esker_format::key_bytes::pass_prefix;
 use esker_format::{FormatError, RowId};
+use expected::{row_of, Expected};
 use lookup::RowLookup;
 use read_ahead::ReadAhead;
 use std::ops::Range;
@@ -142,6 +146,20 @@ enum Entries {
 }
 
 impl Entries {
+    /// The merged reading of an extent, which is not empty, in a direction.
+    fn over(
+        state: Arc<TreeState<ByBytes>>,
+        private: Option<&Arc<Memtable<ByBytes>>>,
+        view: View,
+        extent: Extent<'_, ByBytes>,
+        (direction, parker): (Direction, &Arc<Parker>),
+    ) -> Result<Self> {
+        Ok(match direction {
+            Direction::Forward => Entries::Forward(MergeRead::within(state, private, view, extent, parker)?),
+            Direction::Backward => Entries::Backward(BackwardRead::new(state, private, view, extent, parker)),
+        })
+    }
+
     /// As [`MergeRead::next_in_turn`].
     fn next_in_turn(&mut self, most: usize) -> Result<Option<InTurn<ByBytes>>> {
         match self {
@@ -212,6 +230,8 @@ pub struct IndexCursor {
     own_puts: usize,
     /// The key that a locking cursor has come to since.
     last: Option<Vec<u8>>,
+    /// What it must come to, under snapshot isolation.
+    expected: Option<Expected>,
     /// Rows that a locking cursor comes to next.
     read_ahead: ReadAhead,
     /// Stands before the row given out last.
@@ -253,6 +273,7 @@ impl Session {
             stamp: Stamp::default(),
             own_puts: 0,
             last: None,
+            expected: None,
             read_ahead: ReadAhead::default(),
             again: false,
         })
@@ -321,6 +342,7 @@ impl IndexCursor {
         self.range = KeyRange::of_prefix(key);
         (self.again, self.batch_rows) = (false, FIRST_ROWS);
         (self.stamp, self.own_puts, self.last) = (stamp, self.own_puts(session), None);
+        self.meet_key(session, key, found.as_ref().and_then(|(_, found)| row_of(found)))?;
         self.entries = found.map(|(order, found)| Entries::Found(Some((key.into(), found)), order.is_own()));
         self.begin(session, direction);
         Ok(())
@@ -396,17 +418,13 @@ impl IndexCursor {
             to: range.to.as_deref().map(Into::into),
             watches: self.options.lock.is_some(),
         };
-        self.entries = match direction {
-            _ if range.is_empty() => None,
-            Direction::Forward => {
-                Some(Entries::Forward(MergeRead::within(state, private.as_ref(), self.view, extent, &session.parker)?))
-            }
-            Direction::Backward => {
-                let read = BackwardRead::new(state, private.as_ref(), self.view, extent, &session.parker);
-                Some(Entries::Backward(read))
-            }
-        };
+        let way = (direction, &session.parker);
+        let read = || Entries::over(state, private.as_ref(), self.view, extent, way);
+        self.entries = (!range.is_empty()).then(read).transpose()?;
         self.begin(session, direction);
+        if !range.is_empty() {
+            self.expected = self.expect(session, &range.from, range.to.as_deref())?;
+        }
         Ok(())
     }
 
@@ -419,7 +437,7 @@ impl IndexCursor {
     /// Nothing was given of what was sought.
     fn begin(&mut self, session: &Session, direction: Direction) {
         self.ordinal = session.current.open().map_or(0, |txn| txn.next_ordinal);
-        (self.direction, self.span, self.full_at) = (direction, None, None);
+        (self.direction, self.span, self.full_at, self.expected) = (direction, None, None, None);
         self.buffer.clear();
     }
 

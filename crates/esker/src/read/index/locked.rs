@@ -6,13 +6,10 @@
 //! It waits for nobody outside its range, and trusts what was read ahead only while nobody else has written into the tree.
 //! Invariant: each time it reads a key again, somebody has committed, rolled back or ended since.
 
-use super::{take_one, IndexCursor};
+use super::{row_of, take_one, IndexCursor};
 use crate::lock::{LockMode, LockOutcome, WaitPolicy};
 use crate::session::{FoundLocked, Session};
-use crate::tree::key::ByBytes;
 use crate::tree::merge_read::{Span, Unseen};
-use crate::tree::stored::{split_value, Stored};
-use crate::tree::Found;
 use crate::txn::prepared;
 use crate::txn::written::Written;
 use crate::{Error, Result};
@@ -66,13 +63,16 @@ impl IndexCursor {
                 return Err(Error::Interrupted);
             }
             self.renew(session)?;
-            let Some(ahead) = self.ahead()? else { return Ok(()) };
+            let ahead = self.ahead()?;
+            self.pass_expected(ahead.as_ref().map(|ahead| &ahead.key[..]))?;
+            let Some(ahead) = ahead else { return Ok(()) };
             self.last = Some(ahead.key.clone());
             if let Some(unseen) = ahead.unseen.as_ref().filter(|unseen| !self.passes(unseen)) {
                 self.wait_for(session, *unseen)?;
                 self.read_again(session, &ahead.key)?;
                 continue;
             }
+            self.meet_expected(&ahead.key, ahead.row)?;
             let Some(row) = ahead.row else { continue };
             let locked = self.lock(session, row, mode)?;
             if locked != Locked::Skip && self.give(session, &ahead, row, &locked)? {
@@ -151,11 +151,7 @@ impl IndexCursor {
                 Span::End => self.entries = None,
                 Span::Rows(span) => self.span = Some((span, entries.is_own())),
                 Span::One(key, found) => {
-                    let row = match &found {
-                        Found::Mem(_, value) => Some(split_value(value).0),
-                        Found::Block(_, _, block, at) => Some(ByBytes::row(block, *at)),
-                        Found::Tombstone => None,
-                    };
+                    let row = row_of(&found);
                     return Ok(Some(Ahead { key: key.to_vec(), row, unseen: entries.unseen() }));
                 }
             }

@@ -8,6 +8,7 @@ mod model;
 mod near;
 mod read_ahead;
 mod seeks;
+mod snapshot;
 mod whole_keys;
 
 use super::*;

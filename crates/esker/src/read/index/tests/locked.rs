@@ -8,9 +8,9 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 /// What is done when the session is about to wait, one after the other; how often it waited.
-struct Meanwhile {
+pub(super) struct Meanwhile {
     acts: RefCell<Vec<Box<dyn FnOnce()>>>,
-    waits: Cell<usize>,
+    pub(super) waits: Cell<usize>,
 }
 
 /// The session's hooks; in one thread.
@@ -27,18 +27,18 @@ impl WaitHooks for Hooks {
     }
 }
 
-fn meanwhile(s: &mut Session, act: impl FnOnce() + 'static) -> Rc<Meanwhile> {
+pub(super) fn meanwhile(s: &mut Session, act: impl FnOnce() + 'static) -> Rc<Meanwhile> {
     let meanwhile = Rc::new(Meanwhile { acts: RefCell::new(vec![Box::new(act)]), waits: Cell::new(0) });
     s.set_wait_hooks(Box::new(Hooks(meanwhile.clone())));
     meanwhile
 }
 
-fn values(n: u64) -> Values {
+pub(super) fn values(n: u64) -> Values {
     (n, Some(n as i32), Some(b"n".to_vec()))
 }
 
 /// Rows of these numbers, of which row ids are one more.
-fn filled(rows: u64, options: Options) -> (SimDisk, Engine, Arc<Table>) {
+pub(super) fn filled(rows: u64, options: Options) -> (SimDisk, Engine, Arc<Table>) {
     let (disk, e, t) = made(options);
     let mut s = begun(&e, false);
     (0..rows).for_each(|n| {
@@ -49,7 +49,7 @@ fn filled(rows: u64, options: Options) -> (SimDisk, Engine, Arc<Table>) {
 }
 
 /// The numbers that a reading of few numbers from `most` down to `least` gives, one a call.
-fn read(
+pub(super) fn read(
     s: &mut Session,
     t: &Arc<Table>,
     options: ScanOptions,
@@ -74,7 +74,7 @@ fn read(
     Ok(numbers)
 }
 
-const BOTH: [Direction; 2] = [Direction::Forward, Direction::Backward];
+pub(super) const BOTH: [Direction; 2] = [Direction::Forward, Direction::Backward];
 
 /// A put that is not committed is waited for; then it counts or not.
 #[test]
