@@ -182,6 +182,7 @@ fn wrong_arguments_and_no_space_are_one() {
     let dir = folder.to_str().unwrap();
     for arguments in [
         &["io", "--records", "x"][..],
+        &["io", "--max-time", "5м", "--dir", dir],
         &["io", "--max-space", "1K", "--dir", dir],
         &["doctor", "--dir", "/proc/no-such-folder"],
         &["report", "/no/such/file"],

@@ -68,6 +68,20 @@ fn memory_is_told_at_each_step() {
 }
 
 #[test]
+fn an_environment_that_is_no_text_stops_nothing() {
+    use std::os::unix::ffi::OsStrExt;
+    let dir = folder("environment");
+    let odd = std::ffi::OsStr::from_bytes(b"a\xffb");
+    let mut command = memory(&dir, &["--allocators", "system", "--runs", "1", "--wait", "0.01"]);
+    let output = command.env("ANY", odd).env("MALLOC_NONE", odd).output().unwrap();
+    let words = String::from_utf8_lossy(&output.stderr);
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {words}"));
+    let notes = report["notes"].as_array().unwrap();
+    assert!(notes.contains(&"MALLOC_NONE=a\u{fffd}b was set.".into()), "{notes:?}");
+    std::fs::remove_dir(dir).unwrap();
+}
+
+#[test]
 fn what_is_no_allocator_is_a_row_that_says_so() {
     let dir = folder("preload");
     let text = dir.join("text.so");

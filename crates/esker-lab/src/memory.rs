@@ -311,8 +311,10 @@ fn notes(task: &Task) -> Vec<String> {
             .into(),
     ];
     let prefixes = ["MALLOC_", "MIMALLOC_", "TCMALLOC_", "GLIBC_TUNABLES"];
-    let set = std::env::vars().filter(|(name, _)| prefixes.iter().any(|p| name.starts_with(p)));
-    notes.extend(set.map(|(name, value)| format!("{name}={value} was set.")));
+    // Any of them may be no text, those that nobody asks for, too.
+    let all = std::env::vars_os().map(|(name, value)| [name, value].map(|t| t.to_string_lossy().into_owned()));
+    let set = all.filter(|[name, _]| prefixes.iter().any(|p| name.starts_with(p)));
+    notes.extend(set.map(|[name, value]| format!("{name}={value} was set.")));
     notes
 }
 

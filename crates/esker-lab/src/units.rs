@@ -7,7 +7,8 @@ use std::time::Duration;
 /// # Errors
 /// When it is none.
 pub fn time(text: &str) -> std::result::Result<Duration, String> {
-    let (number, unit) = text.split_at(text.len() - text.chars().last().filter(|c| c.is_alphabetic()).map_or(0, |_| 1));
+    let (number, unit) =
+        text.split_at(text.len() - text.chars().last().filter(|c| c.is_alphabetic()).map_or(0, char::len_utf8));
     let unit = match unit {
         "" | "s" => 1.0,
         "m" => 60.0,
@@ -91,6 +92,8 @@ mod tests {
         assert_eq!(time("90").unwrap(), Duration::from_secs(90));
         assert_eq!(time("1.5m").unwrap(), Duration::from_secs(90));
         assert!(time("").is_err() && time("-1").is_err() && time("5x").is_err() && time("inf").is_err());
+        // A letter may be of several bytes.
+        assert!(time("5м").is_err() && time("м").is_err() && size("5м").is_err() && count("5м").is_err());
         assert_eq!(
             (size_text(128), size_text(131_072), size_text(1_500_000)),
             ("128".into(), "128K".into(), "1.4M".into())
