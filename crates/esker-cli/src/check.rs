@@ -31,7 +31,12 @@ fn unopened(dir: &Path, e: &Error, as_json: bool, out: &mut dyn Write) -> Result
         let report = json!({ "folder": text::json_path(dir), "ok": false, "tables": [], "damage": [finding(e)] });
         writeln!(out, "{report}")?;
     } else {
-        writeln!(out, "{}: cannot be opened, its tables were not checked\n  {e}", dir.display())?;
+        writeln!(
+            out,
+            "{}: cannot be opened, its tables were not checked\n  {}",
+            text::line(dir.display()),
+            text::line(e)
+        )?;
     }
     Err(Failure::Damaged)
 }
@@ -94,10 +99,10 @@ fn tell(name: &str, report: &CheckReport, out: &mut dyn Write) -> Result<(), Fai
     };
     writeln!(out, "{name}: {blocks} blocks, {rows} row versions, {} read: {verdict}", text::size(*bytes))?;
     for damage in damages {
-        writeln!(out, "  {damage}")?;
+        writeln!(out, "  {}", text::line(damage))?;
     }
     for why in unheld {
-        writeln!(out, "  not held against the rows: {why}")?;
+        writeln!(out, "  not held against the rows: {}", text::line(why))?;
     }
     Ok(())
 }

@@ -79,7 +79,7 @@ fn present(dir: &Path) -> Result<Arc<dyn Disk>, Failure> {
 fn notify() -> Notify {
     Arc::new(|message, level| {
         if level != Level::Info || std::io::stderr().is_terminal() {
-            let _ = writeln!(std::io::stderr(), "esker: {message}");
+            let _ = writeln!(std::io::stderr(), "esker: {}", text::line(message));
         }
     })
 }

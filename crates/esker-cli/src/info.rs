@@ -36,7 +36,7 @@ fn tell(engine: &Engine, dir: &Path, as_json: bool, out: &mut dyn Write) -> Resu
         writeln!(out, "{}", folder_json(dir, &status, &log, &tables, &prepared))?;
         return Ok(());
     }
-    writeln!(out, "folder    {}", dir.display())?;
+    writeln!(out, "folder    {}", text::line(dir.display()))?;
     writeln!(out, "tables    {}, {} runs, {}", status.tables, status.runs, text::size(status.run_bytes))?;
     writeln!(
         out,

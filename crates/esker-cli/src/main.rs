@@ -139,7 +139,7 @@ fn say(told: &clap::Error) -> ExitCode {
 /// Tells why it did not end well, if that is news.
 fn fail(failure: &Failure) -> ExitCode {
     if failure.is_news() {
-        let _ = writeln!(std::io::stderr(), "esker: {failure}");
+        let _ = writeln!(std::io::stderr(), "esker: {}", text::line(failure));
     }
     ExitCode::from(failure.exit_code())
 }

@@ -1,7 +1,7 @@
 //! How bytes, sizes and values look to people and to programs.
 
 use serde_json::{json, Value as Json};
-use std::fmt::Write;
+use std::fmt::{Display, Write};
 use std::path::Path;
 
 /// Hexadecimal digits of `bytes`.
@@ -35,6 +35,11 @@ pub fn field(bytes: &[u8], as_text: bool) -> String {
         }
     }
     out
+}
+
+/// What is said, in one line: names and paths in it may hold what moves a terminal's cursor, or more.
+pub fn line(said: impl Display) -> String {
+    said.to_string().replace(char::is_control, " ")
 }
 
 /// `bytes` as JSON: a string, or an object that says it is hexadecimal.
@@ -77,6 +82,7 @@ mod tests {
         assert_eq!(field(b"a\0", true), "0x6100");
         assert_eq!(json_field(&[0xff], true), json!({ "hex": "ff" }));
         assert_eq!(json_field(b"", true), json!(""));
+        assert_eq!(line("a\u{1b}[2J\n\u{9b}\u{7f}  größe"), "a [2J     größe");
     }
 
     #[test]

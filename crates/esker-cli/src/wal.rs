@@ -109,7 +109,7 @@ type Fields = Vec<(&'static str, Json)>;
 fn line(lsn: Lsn, kind: &str, fields: &Fields) -> String {
     let mut out = format!("{lsn}\t{kind}");
     for (name, value) in fields {
-        out.push_str(&format!("\t{name}={value}"));
+        out.push_str(&format!("\t{name}={}", text::line(value)));
     }
     out
 }

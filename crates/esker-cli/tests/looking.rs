@@ -4,13 +4,15 @@
 
 mod common;
 
-use common::{contents, create, esker, insert, open, options, packed, Scratch};
+use common::{contents, create, esker, flip, insert, open, options, packed, runs, Scratch};
 use esker::format::key_bytes::key_encoding;
+use esker::format::manifest::manifest_at;
 use esker::format::FormatError;
 use esker::{BeginOptions, Collations, Engine, Isolation, Options, PosixDisk, Schema, TableDef, Type};
 use serde_json::{json, Value as Json};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
@@ -86,6 +88,44 @@ fn a_table_whose_texts_only_a_server_can_compare_is_checked() {
     }
     let json: Json = serde_json::from_str(&esker(&dir, &["check", "--json"]).out).unwrap();
     assert_eq!((&json["ok"], json["tables"][0]["unheld"].as_array().unwrap().len()), (&json!(true), 2));
+}
+
+/// Names may hold whatever moves a terminal's cursor, or more; they are told without.
+#[test]
+fn no_name_moves_the_cursor() {
+    const ODD: &str = "x\u{1b}[2J\n\u{9b}1my";
+    let scratch = Scratch::new();
+    let options = Options { collations: Arc::new(NoCase), ..options() };
+    let engine = Engine::open(Arc::new(PosixDisk::new()), &scratch.db(), options, Arc::new(|_, _| {})).unwrap();
+    let schema = Schema::new().column("name", Type::Text(60));
+    let mut def = TableDef::of(&schema).unwrap().index(ODD, &["name"]).unwrap();
+    (def.indexes[0].parts[0].encoding, def.indexes[0].parts[0].collation) = (key_encoding::WEIGHTS, 45);
+    engine.create_table(ODD, &def).unwrap();
+    let (table, mut session) = (engine.open_table(ODD).unwrap(), engine.session());
+    session.insert(&table, &["a".into()]).unwrap();
+    session.commit().unwrap();
+    let shown = "x [2J  1my";
+    let looks = |dir: &Path, args: &[&str], said: &str| {
+        let found = esker(dir, args);
+        let all = found.out + &found.err;
+        assert!(all.contains(said), "{args:?}: {all}");
+        assert!(!all.contains(|c: char| c.is_control() && !matches!(c, '\n' | '\t')), "{args:?}: {all:?}");
+    };
+    let dir = scratch.crashed();
+    looks(&dir, &["check"], &format!("index '{shown}'"));
+    looks(&dir, &["wal"], "name=\"x\\u001b[2J\\n 1my\"");
+    looks(&dir, &["dump", "no\u{1b}[2J"], "no Esker table 'no [2J'");
+    // And what the engine tells of while it opens: a run that is missing.
+    drop((session, table));
+    engine.checkpoint().unwrap();
+    engine.close().unwrap();
+    let dir = scratch.db().with_file_name(ODD);
+    std::fs::rename(scratch.db(), &dir).unwrap();
+    runs(&dir).iter().for_each(|run| std::fs::remove_file(run).unwrap());
+    looks(&dir, &["info"], &format!("{shown}/runs/"));
+    looks(&dir, &["check"], "blocks are damaged\n  ");
+    flip(&dir.join("MANIFEST"), manifest_at::BODY as u64 + 8);
+    looks(&dir, &["check"], &format!("{shown}: cannot be opened"));
 }
 
 #[test]

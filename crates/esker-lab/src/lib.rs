@@ -158,9 +158,13 @@ fn write_page(common: &session::Common, report: &serde_json::Value) -> Result<()
 pub fn run(lab: &Lab, out: &mut dyn Write) -> Result<Verdict> {
     // Whoever reads it may have enough of it: what was found decides how the command ends.
     let is_heard = !matches!(lab, Lab::RecoveryLoad(_) | Lab::MemoryLoad(_));
-    let mut print = |text: &str| match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(e) if is_heard && e.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
-        written => written.map_err(|e| LabError::Output(e.to_string())),
+    let mut print = |text: &str| {
+        // Reports, files and the kernel may tell of names that move a terminal's cursor, or more.
+        let text = text.replace(|c: char| c.is_control() && c != '\n', " ");
+        match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+            Err(e) if is_heard && e.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+            written => written.map_err(|e| LabError::Output(e.to_string())),
+        }
     };
     if let Lab::Report { files, text } = lab {
         let reports = read_reports(files)?;

@@ -7,7 +7,7 @@ mod lab;
 use clap::Parser;
 use esker_lab::{LabError, Verdict};
 use lab::{report, report_of_any_verdict, rows, run, schema, statuses, Command, Folder, COUNTING};
-use serde_json::Value;
+use serde_json::{json, Value};
 
 #[test]
 fn doctor_looks_at_everything() {
@@ -451,6 +451,30 @@ fn a_page_is_made_of_one_report_or_two() {
     let date =
         |name: &str| text.lines().any(|l| l.starts_with(&format!("{name}: date 2")) && !l.contains("kernel unknown"));
     assert!(date("a") && date("b"), "{text}");
+}
+
+#[test]
+fn no_text_of_a_report_moves_the_cursor() {
+    let outside = Folder::new("odd-report");
+    let odd = "a\u{1b}[2J\r\u{9b}1mb";
+    let report = |rows: &[&str]| {
+        let row = |way: &&str| json!({ "params": { odd: odd, "way": way }, "status": odd, "why": odd, "metrics": {} });
+        json!({
+            "schema": "esker-lab", "schema_version": 2, "command": odd, "params": [odd, "way"], "options": { odd: rows },
+            "machine": { "kernel": odd }, "date": odd, "rows": rows.iter().map(row).collect::<Vec<_>>(), "notes": [odd],
+        })
+    };
+    let files: Vec<String> = ["a.json", "b.json"].map(|n| outside.0.join(n).to_str().unwrap().to_owned()).into();
+    std::fs::write(&files[0], report(&["x", "y"]).to_string()).unwrap();
+    std::fs::write(&files[1], report(&["x"]).to_string()).unwrap();
+    for how in [&[][..], &["--text"]] {
+        let words = [&["lab", "report", &files[0], &files[1]][..], how].concat();
+        let mut out = Vec::new();
+        esker_lab::run(&Command::try_parse_from(words).unwrap().lab, &mut out).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        assert!(text.contains("a [2J  1mb"), "{text}");
+        assert!(!text.contains(|c: char| c.is_control() && c != '\n'), "{text:?}");
+    }
 }
 
 #[test]

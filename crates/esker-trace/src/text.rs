@@ -37,7 +37,7 @@ pub fn print(file: &File, out: &mut dyn Write) -> fmt::Result {
 }
 
 fn head(file: &File, out: &mut dyn Write) -> fmt::Result {
-    writeln!(out, "{}", file.name)?;
+    writeln!(out, "{}", words::flat(&file.name))?;
     for (i, part) in file.parts.iter().enumerate() {
         wrapped(out, "", &words::part(part, i == 0), ", ")?;
     }
@@ -126,7 +126,7 @@ fn plan(s: &StatementReport, out: &mut dyn Write) -> fmt::Result {
 }
 
 fn calls(table: &TableCalls, several: bool, out: &mut dyn Write) -> fmt::Result {
-    let of = if several && !table.table.is_empty() { format!(" {}", table.table) } else { String::new() };
+    let of = if several && !table.table.is_empty() { format!(" {}", words::flat(&table.table)) } else { String::new() };
     let mut words = words::calls(table);
     if let Some(first) = words.first_mut() {
         *first = format!("calls{of}: {first}");

@@ -203,14 +203,14 @@ pub(crate) fn caveats(s: &StatementReport) -> Vec<String> {
 
 /// Place and time of a wait.
 pub(crate) fn slow(wait: &SlowWait) -> String {
-    let mut words = vec![format!("{} us", us(wait.ns)), wait.what.clone()];
+    let mut words = vec![format!("{} us", us(wait.ns)), flat(&wait.what)];
     words.extend(wait.file.map(|f| format!("file {f}")));
     words.extend(wait.block.map(|b| match wait.blocks {
         Some(n) if n > 1 => format!("blocks {b}-{}", b.saturating_add(n - 1)),
         _ => format!("block {b}"),
     }));
     let what = wait.object.as_deref().or(wait.path.as_deref());
-    words.extend(what.map(|w| format!("({w})")));
+    words.extend(what.map(|w| format!("({})", flat(w))));
     format!("{} at {}", words.join(" "), at(wait.at_ns))
 }
 
@@ -236,7 +236,7 @@ fn step(step: &CallStep) -> String {
     let told = [(step.buffers_full, "full"), (step.past_buffer, "past the buffer"), (step.buffers_last, "last")];
     let told: Vec<String> = told.iter().filter_map(|(n, what)| Some(format!("{} {what}", (*n)?))).collect();
     let told = if told.is_empty() { String::new() } else { format!(" ({})", told.join(", ")) };
-    format!("{}{times}{told}", step.function)
+    format!("{}{times}{told}", flat(&step.function))
 }
 
 /// A row of the plan: what it is and how many rows, how far off that is, and the rest.

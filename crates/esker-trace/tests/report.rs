@@ -137,6 +137,34 @@ fn broken_lines_are_told_and_the_rest_counts() {
     assert_eq!((file.warnings.len(), file.statements[0].db.as_deref()), (1, Some("sh\u{fffd}p")));
 }
 
+/// Every text of a line with what clears a terminal in it.
+fn odd(line: &str) -> String {
+    let odd = |word: &str| match word.split_once('=') {
+        Some((key, value)) if value.starts_with('\'') => format!("{key}='\u{1b}[2J\u{9b}1m{}", &value[1..]),
+        Some((key, value)) if value.starts_with(char::is_alphabetic) => format!("{key}='\u{1b}[2J\u{9b}1m{value}'"),
+        _ => word.to_owned(),
+    };
+    line.split(' ').map(odd).collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn no_name_in_a_file_moves_the_cursor() {
+    let call = "CALL q=8841 s=3 tim=2 tab='shop.parts' fn=index_next\nCALLS";
+    let lines = include_str!("lines.txt").replace("CALLS", call).replace(" in=1", "");
+    let whole: String = lines.lines().map(|l| odd(l) + "\n").collect();
+    let another = "STATEMENT q=8842 s=4 tim=12500000\nEND q=8842 s=4 tim=12500001 ela=1\n";
+    for bytes in [whole.clone(), whole + another] {
+        let options = Options { query: None, top: 3 };
+        let file = esker_trace::read("a\u{1b}[2Jfile", &mut bytes.as_bytes(), &options).unwrap();
+        let text = text(&file);
+        assert!(!text.contains(|c: char| c.is_control() && c != '\n'), "{text:?}");
+        for said in ["a [2Jfile\n", "calls [2J 1mshop.parts: [2J 1mindex_next", "([2J 1mshop.orders"] {
+            assert!(text.contains(said), "{said}: {text}");
+        }
+        assert_eq!(text.contains("slowest reads"), bytes.ends_with(another), "{text}");
+    }
+}
+
 #[test]
 fn a_damaged_first_line_costs_no_more_than_itself() {
     let whole = example().0;
