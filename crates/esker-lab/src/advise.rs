@@ -167,18 +167,16 @@ impl Advice {
     }
 
     /// Its lines of the configuration file.
-    fn cnf(&self, out: &mut String) {
-        let _ = writeln!(out, "\n# {}: {}. {}", self.setting, self.outcome.name(), self.words());
-        for row in &self.rests {
-            let _ = writeln!(out, "#   {row}");
+    fn cnf(&self) -> Vec<String> {
+        let mut lines = vec![String::new(), format!("# {}: {}. {}", self.setting, self.outcome.name(), self.words())];
+        lines.extend(self.rests.iter().map(|row| format!("#   {row}")));
+        if !self.setting.starts_with(ENGINE) {
+            // Without the plugin the server would not start on a name that it does not know.
+            let loose = if self.setting.starts_with("esker_") { "loose_" } else { "" };
+            let comment = if self.advised == self.default { "# " } else { "" };
+            lines.push(format!("{comment}{loose}{} = {}", self.setting, self.advised));
         }
-        if self.setting.starts_with(ENGINE) {
-            return;
-        }
-        // Without the plugin the server would not start on a name that it does not know.
-        let loose = if self.setting.starts_with("esker_") { "loose_" } else { "" };
-        let comment = if self.advised == self.default { "# " } else { "" };
-        let _ = writeln!(out, "{comment}{loose}{} = {}", self.setting, self.advised);
+        lines
     }
 }
 
@@ -271,18 +269,20 @@ fn same_machine(reports: &[&Value]) -> Result<Value> {
 
 /// The configuration file.
 fn cnf(advice: &[Advice], machine: &Value) -> String {
-    let mut out = format!(
-        "# Made by 'esker lab advise' {} for: {}, {} processors, {} of memory, {}.\n\
-         # Each setting is followed by the rows it rests on. A line that is no comment differs from the default.\n\
-         [mariadb]\n",
+    let made = format!(
+        "# Made by 'esker lab advise' {} for: {}, {} processors, {} of memory, {}.",
         env!("CARGO_PKG_VERSION"),
-        text(&machine["cpu"]).replace('\n', " "),
+        text(&machine["cpu"]),
         machine["cores"],
         size_text(machine["memory_bytes"].as_u64().unwrap_or(0)),
         text(&machine["file_system"]),
     );
-    advice.iter().for_each(|a| a.cnf(&mut out));
-    out
+    let about =
+        "# Each setting is followed by the rows it rests on. A line that is no comment differs from the default.";
+    let mut lines = vec![made, about.into(), "[mariadb]".into()];
+    lines.extend(advice.iter().flat_map(Advice::cnf));
+    // What a report says stays in its line: behind its end a setting would begin.
+    lines.iter().map(|line| line.replace(char::is_control, " ") + "\n").collect()
 }
 
 /// For people: a paragraph each, since reasons do not fit a table.

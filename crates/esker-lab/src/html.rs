@@ -166,7 +166,7 @@ fn notes(out: &mut String, report: &Value) {
     let _ = writeln!(out, "<p class=note>Asked for: {}.</p>", escape(&plain(&report["options"])));
     let exit = &report["exit_code"];
     if exit != 0 {
-        let _ = writeln!(out, "<p class=bad>Exit code {exit}: see 'esker lab --help'.</p>");
+        let _ = writeln!(out, "<p class=bad>Exit code {}: see 'esker lab --help'.</p>", escape(&text(exit)));
     }
     for note in report["notes"].as_array().into_iter().flatten().take(50) {
         let _ = writeln!(out, "<p class=note>{}</p>", escape(&text(note)));
@@ -315,6 +315,51 @@ mod tests {
         assert!(page.contains("&lt;&amp;&gt;") && !page.contains("<script") && !page.contains("http"));
         assert!(page.contains("width=\"333.3\"") && page.contains("width=\"166.7\""));
         assert!(page.contains("<td><b>200.0</b> <small>(199.9 to 200.1)</small></td>"), "{page}");
+    }
+
+    #[test]
+    fn no_name_and_no_text_of_a_report_is_taken_for_html() {
+        let histogram = json!({ "unit": "ns<x>", "buckets": [[1024, 2048, 3], [4096, null, 1]] });
+        let run = json!([[0.1, 0.05, 0.0], [0.2, 0.1, 0.0], [0.3, 0.15, 0.0], [0.4, 0.2, 0.1]]);
+        let full = |mut report: Value| {
+            for row in report["rows"].as_array_mut().unwrap() {
+                row["metrics"] = json!({ "<x>": figure(1.0) });
+                row["metrics"]["<x>"]["unit"] = json!("<x>");
+                (row["base"], row["counts"]) = (json!(0), json!({ "<x>": "<x>" }));
+                (row["histograms"], row["groups"]) = (json!({ "<x>": histogram }), json!({ "<x>": histogram }));
+                row["times"] = json!({ "of": "<x>", "buckets": histogram["buckets"], "over_time": [[0.1, 2, 3, 4], [0.2, 2, 3, 4]] });
+                row["processor"] = json!({ "unit": "<x>", "runs": [run] });
+            }
+            let last = report["rows"].as_array().unwrap().len() - 1;
+            (report["rows"][last]["status"], report["rows"][last]["why"]) = (json!("<x>"), json!("<x>"));
+            (report["notes"], report["exit_code"], report["relative"]) = (json!(["<x>"]), json!("<x>"), json!("<x>"));
+            (report["options"], report["machine"]) =
+                (json!({ "<x>": "<x>" }), json!({ "<x>": "<x>", "kernel": "<x>" }));
+            report["shown"] = json!([{ "name": "<x>", "heading": "<x>" }]);
+            (report["date"], report["laws"]) = (json!("<x>"), json!([{ "log": "<x>" }]));
+            report
+        };
+        let bars = full(report("<x>", &[("<x>a", 1.0), ("<x>b", 2.0), ("<x>c", 2.0)]));
+        let lines = full(report("<x>", &[("1K", 9.0), ("2K", 4.0), ("4K", 2.0), ("8K", 2.0), ("16K", 1.0)]));
+        let mut sides = bars.clone();
+        (sides["command"], sides["params"]) = (json!("sync"), json!(["<x>", "y"]));
+        let row = |n: usize| {
+            json!({
+                "params": { "<x>": format!("<x>{}", n % 3), "y": format!("<x>{}", n / 3) }, "status": "good",
+                "metrics": { "<x>": figure(1.0) }, "base": 0, "percent": 50.0 + n as f64,
+            })
+        };
+        sides["rows"] = (0..9).map(row).collect();
+        let mut other = bars.clone();
+        other["command"] = json!("<x>");
+        for report in [bars, lines, sides, other] {
+            let all = [("<x>a".to_owned(), report.clone()), ("<x>b".to_owned(), report)];
+            for reports in [&all[..1], &all] {
+                let page = page(reports).unwrap();
+                let around = page.split_once("<x>").map(|(before, _)| &before[before.len() - 100..]);
+                assert_eq!((around, page.contains("&lt;x&gt;")), (None, true));
+            }
+        }
     }
 
     #[test]

@@ -417,6 +417,31 @@ fn a_cnf_says_on_what_it_rests() {
 }
 
 #[test]
+fn no_text_of_a_report_becomes_a_setting() {
+    let folder = Folder::new("injected");
+    let evil = "x\r\nplugin_load = evil\u{85}\u{1b}[2J\n";
+    let mut reports = [buffers(WINNER), commits(), barriers(50.0)];
+    for report in &mut reports {
+        report["machine"] = json!({ "cpu": evil, "cores": evil, "file_system": evil });
+        report["shown"] = json!([{ "name": "durable_s", "heading": evil }, { "name": "median_us", "heading": evil }]);
+        report["params"].as_array_mut().unwrap().push("more".into());
+        for row in report["rows"].as_array_mut().unwrap() {
+            row["params"]["more"] = json!(evil);
+            row["metrics"].as_object_mut().unwrap().values_mut().for_each(|m| m["unit"] = json!(evil));
+        }
+    }
+    reports[2]["rows"][3]["params"]["barrier"] = json!(evil);
+    let cnf = folder.file("esker.cnf");
+    let (_, said) = folder.advise(&reports, &["--cnf", &cnf]).unwrap();
+    let text = std::fs::read_to_string(&cnf).unwrap();
+    let lines: Vec<&str> = text.lines().filter(|l| !l.is_empty() && !l.starts_with('#')).collect();
+    assert_eq!(lines, ["[mariadb]", "loose_esker_bulk_buffer_size = 1M", "sync_binlog = 1"]);
+    for text in [text, said] {
+        assert!(text.contains("evil") && !text.contains(|c: char| c.is_control() && c != '\n'), "{text:?}");
+    }
+}
+
+#[test]
 fn reports_of_all_are_taken_and_others_refused() {
     let folder = Folder::new("refused");
     let all = json!({

@@ -387,7 +387,8 @@ fn one(out: &mut String, layout: &Layout<'_>, series: &[Series], title: &str, pa
 
 /// A plot with its title, a remark, and a legend of its lines.
 pub(super) fn framed(out: &mut String, title: &str, remark: &str, svg: &str, lines: &[Series]) {
-    let _ = writeln!(out, "<figure><figcaption><b>{}</b> <small>{remark}</small></figcaption>\n{svg}", escape(title));
+    let (title, remark) = (escape(title), escape(remark));
+    let _ = writeln!(out, "<figure><figcaption><b>{title}</b> <small>{remark}</small></figcaption>\n{svg}");
     legend(out, lines);
     out.push_str("</figure>\n");
 }
