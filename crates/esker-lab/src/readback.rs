@@ -12,7 +12,7 @@ use serde_json::Value;
 /// Reads a report.
 ///
 /// # Errors
-/// When it is none, or one of a newer version.
+/// When it is none, one of a newer version, or one whose parts, rows and parameters are not what they are to be.
 pub fn parse(text: &str, name: &str) -> Result<Value> {
     let mut report: Value =
         serde_json::from_str(text).map_err(|e| LabError::Invalid(format!("{name} is no JSON: {e}")))?;
@@ -21,6 +21,8 @@ pub fn parse(text: &str, name: &str) -> Result<Value> {
     }
     match report["schema_version"].as_u64() {
         Some(version) if version <= u64::from(SCHEMA_VERSION) => {
+            whole(&report)
+                .map_err(|why| LabError::Invalid(format!("{name} is no whole report of esker lab: {why}")))?;
             match report["reports"].as_array_mut() {
                 Some(reports) => reports.iter_mut().for_each(name_way),
                 None => name_way(&mut report),
@@ -31,6 +33,31 @@ pub fn parse(text: &str, name: &str) -> Result<Value> {
             let version = version.map_or_else(|| "none".to_owned(), |v| v.to_string());
             Err(LabError::Invalid(format!("{name} has schema version {version}, this esker reads {SCHEMA_VERSION}")))
         }
+    }
+}
+
+/// Refuses what is written to as an object and is none, by its place.
+fn whole(report: &Value) -> std::result::Result<(), String> {
+    objects(&report["reports"], "reports")?;
+    for (p, part) in parts(report).into_iter().enumerate() {
+        let place = if report["reports"].is_array() { format!("reports[{p}].rows") } else { "rows".to_owned() };
+        objects(&part["rows"], &place)?;
+        if let Some(n) = all_rows(part).position(|row| !row["params"].is_object()) {
+            return Err(format!("{place}[{n}].params is no object"));
+        }
+    }
+    Ok(())
+}
+
+/// Refuses what is no list of objects; one that is not there is empty.
+fn objects(list: &Value, place: &str) -> std::result::Result<(), String> {
+    match list {
+        Value::Null => Ok(()),
+        Value::Array(all) => match all.iter().position(|one| !one.is_object()) {
+            Some(n) => Err(format!("{place}[{n}] is no object")),
+            None => Ok(()),
+        },
+        _ => Err(format!("{place} is no list")),
     }
 }
 
@@ -194,6 +221,26 @@ mod tests {
         assert!(parse("{}", "x").unwrap_err().to_string().contains("no report"));
         let newer = json!({"schema": "esker-lab", "schema_version": 99}).to_string();
         assert!(parse(&newer, "x").unwrap_err().to_string().contains("schema version 99"));
+        let row = json!({ "params": { "way": "plain" } });
+        let lists = [
+            (json!({ "rows": [1] }), "rows[0] is no object"),
+            (json!({ "rows": 1 }), "rows is no list"),
+            (json!({ "rows": [row, {}] }), "rows[1].params is no object"),
+            (json!({ "rows": [{ "params": [1] }] }), "rows[0].params is no object"),
+            (json!({ "reports": [1] }), "reports[0] is no object"),
+            (json!({ "reports": { "rows": [] } }), "reports is no list"),
+            (json!({ "reports": [{}, { "rows": [row, "x"] }] }), "reports[1].rows[1] is no object"),
+        ];
+        for (mut report, why) in lists {
+            (report["schema"], report["schema_version"]) = (json!("esker-lab"), json!(2));
+            for command in ["buffer", "io"] {
+                report["command"] = json!(command);
+                let said = parse(&report.to_string(), "x").unwrap_err().to_string();
+                assert_eq!(said, format!("x is no whole report of esker lab: {why}"));
+            }
+        }
+        let empty = json!({ "schema": "esker-lab", "schema_version": 2, "command": "buffer" });
+        assert!(parse(&empty.to_string(), "x").is_ok());
     }
 
     #[test]
