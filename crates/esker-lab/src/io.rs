@@ -248,7 +248,7 @@ fn of_size(options: &Options, session: &Session, ways: &[Way], count: u64) -> Re
         }
     }
     let rows = session.run(&mut cases);
-    session.clear()?;
+    session.clear();
     Ok(rows)
 }
 

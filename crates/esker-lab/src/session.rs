@@ -9,12 +9,12 @@ use crate::compare::LEAST_ROUNDS;
 use crate::details::Details;
 use crate::error::{LabError, Result};
 use crate::noise::Stretches;
-use crate::probe::host::may_be_page;
+use crate::probe::host::{create_new_dir, may_be_page};
 use crate::quiet::{wait_here, Waited};
 use crate::report::{Metric, Row, Status};
 pub use crate::units::{count, size, size_text, size_value, time};
 use clap::{Args, ValueEnum};
-use esker_io::{Disk, PosixDisk};
+use esker_io::{Disk, IoKind, PosixDisk};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{json, Value};
 use std::path::{Path, PathBuf};
@@ -224,8 +224,7 @@ impl Session {
         });
         let usual = if LONG.contains(&command) { LOOKED } else { COMPARED };
         let common = common.with_rounds(usual);
-        let folder = common.dir.join(format!("esker-lab-{command}-{}", std::process::id()));
-        PosixDisk::new().create_dir(&folder)?;
+        let folder = own_folder(&common.dir, &format!("esker-lab-{command}-{}", std::process::id()))?;
         let bar = ProgressBar::hidden();
         let device = crate::doctor::device(&common.dir);
         Ok(Session { common, folder, began: Instant::now(), bar, device, waited: None })
@@ -360,13 +359,9 @@ impl Session {
         move |words| bar.set_message(words.to_owned())
     }
 
-    /// Removes the files in its folder.
-    ///
-    /// # Errors
-    /// What the operating system says.
-    pub fn clear(&self) -> Result<()> {
-        remove_all(&self.folder);
-        Ok(PosixDisk::new().create_dir(&self.folder)?)
+    /// Removes the files in its folder, which stays its own.
+    pub fn clear(&self) {
+        empty(&self.folder);
     }
 
     /// Runs all cases as often as asked for, in turns. What is 100 percent is measured twice: the null test.
@@ -441,8 +436,26 @@ pub(crate) fn turns(seed: u64, rows: usize, rounds: usize) -> Vec<Vec<usize>> {
     (0..rounds).map(&mut turn).collect()
 }
 
+/// Makes a folder that is nobody else's: one that is there may be of a process of the same number, in another container
+/// or long ago.
+fn own_folder(dir: &Path, name: &str) -> Result<PathBuf> {
+    let (mut folder, mut n) = (dir.join(name), 1);
+    loop {
+        match create_new_dir(&folder) {
+            Err(e) if e.kind == IoKind::AlreadyExists => n += 1,
+            made => return Ok(made.map(|()| folder)?),
+        }
+        folder = dir.join(format!("{name}-{n}"));
+    }
+}
+
 /// Removes a folder with all that is in it, as far as that is possible.
 pub fn remove_all(folder: &Path) {
+    empty(folder);
+    let _ = PosixDisk::new().remove_dir(folder);
+}
+
+fn empty(folder: &Path) {
     let disk = PosixDisk::new();
     for entry in disk.list(folder).unwrap_or_default() {
         let path = folder.join(entry.name);
@@ -451,7 +464,6 @@ pub fn remove_all(folder: &Path) {
             false => drop(disk.remove(&path)),
         }
     }
-    let _ = disk.remove_dir(folder);
 }
 
 impl Drop for Session {

@@ -542,6 +542,21 @@ fn a_planted_difference_is_found() {
 }
 
 #[test]
+fn a_folder_that_is_there_is_somebody_elses() {
+    let folder = Folder::new("others");
+    let name = format!("esker-lab-io-{}", std::process::id());
+    let theirs = folder.0.join(&name);
+    std::fs::create_dir(&theirs).unwrap();
+    std::fs::write(theirs.join("file"), "somebody's").unwrap();
+    std::os::unix::fs::symlink(&theirs, folder.0.join(format!("{name}-2"))).unwrap();
+    let dir = folder.0.to_str().unwrap();
+    let words = ["lab", "io", "--records", "1000", "--ways", "plain", "--runs", "1", "--dir", dir];
+    esker_lab::run(&Command::try_parse_from(words).unwrap().lab, &mut Vec::new()).unwrap();
+    assert_eq!(std::fs::read_to_string(theirs.join("file")).unwrap(), "somebody's");
+    assert_eq!((std::fs::read_dir(&theirs).unwrap().count(), std::fs::read_dir(&folder.0).unwrap().count()), (1, 2));
+}
+
+#[test]
 fn what_cannot_be_is_refused() {
     let folder = Folder::new("refused");
     let refused = |arguments: &[&str]| match run(&folder, arguments) {

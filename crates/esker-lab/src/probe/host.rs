@@ -30,6 +30,14 @@ pub fn write_text(path: &Path, text: &str) -> Result<()> {
     fs::write(path, text).map_err(|e| IoError::from_os("write", path, None, &e))
 }
 
+/// Makes a folder that is not there yet.
+///
+/// # Errors
+/// `AlreadyExists`; what the operating system says.
+pub fn create_new_dir(path: &Path) -> Result<()> {
+    fs::create_dir(path).map_err(|e| IoError::from_os("create folder", path, None, &e))
+}
+
 /// How every page begins.
 const PAGE: &[u8] = b"<!doctype html>";
 
