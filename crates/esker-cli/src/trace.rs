@@ -2,10 +2,10 @@
 
 use crate::failure::Failure;
 use clap::Args;
+use esker_lab::probe::host::{may_be_page, open_given};
 use esker_trace::report::File;
 use std::fs;
-use std::io::{self, BufReader, IsTerminal, Read, Write};
-use std::os::unix::fs::FileTypeExt;
+use std::io::{self, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 
 const BUFFER: usize = 1 << 20;
@@ -33,7 +33,7 @@ pub struct Options {
 /// Reads the files and prints the report.
 pub fn run(options: &Options, out: &mut dyn Write) -> Result<(), Failure> {
     if let Some(page) = &options.html {
-        esker_lab::probe::host::may_be_page(page).map_err(|e| Failure::Trace(e.to_string()))?;
+        may_be_page(page).map_err(|e| Failure::Trace(e.to_string()))?;
     }
     let wanted = esker_trace::Options { query: options.query, top: options.top };
     let files = options.files.iter().map(|path| one(path, &wanted)).collect::<Result<Vec<File>, _>>()?;
@@ -59,21 +59,11 @@ pub fn run(options: &Options, out: &mut dyn Write) -> Result<(), Failure> {
 fn one(path: &Path, wanted: &esker_trace::Options) -> Result<File, Failure> {
     let told = |e: io::Error| Failure::Trace(format!("cannot read {}: {e}", path.display()));
     let standard = path == Path::new("-");
-    let input: Box<dyn Read> = if standard { Box::new(io::stdin()) } else { Box::new(open(path).map_err(told)?) };
+    let input: Box<dyn Read> = if standard { Box::new(io::stdin()) } else { Box::new(open_given(path).map_err(told)?) };
     let name = if standard { "standard input".into() } else { path.display().to_string() };
     let file = esker_trace::read(&name, &mut BufReader::with_capacity(BUFFER, input), wanted).map_err(told)?;
     if file.is_empty() {
         return Err(Failure::Trace(format!("{name} is no session trace: no line of it is one of a trace")));
     }
     Ok(file)
-}
-
-/// A file, or what somebody writes to meanwhile: a device (/dev/zero) may never come to an end.
-fn open(path: &Path) -> io::Result<fs::File> {
-    let kind = fs::metadata(path)?.file_type();
-    let file = fs::File::open(path)?;
-    match (kind.is_char_device() && !file.is_terminal()) || kind.is_block_device() {
-        true => Err(io::Error::other("it is a device, and no session trace")),
-        false => Ok(file),
-    }
 }

@@ -195,6 +195,22 @@ fn wrong_arguments_and_no_space_are_one() {
 }
 
 #[test]
+fn what_never_comes_to_an_end_is_refused() {
+    let folder = folder("endless");
+    let dir = folder.to_str().unwrap();
+    for arguments in [
+        &["report", "/dev/zero"][..],
+        &["advise", "/dev/zero"],
+        &["memory", "--pid", "1", "--dir", dir, "--accounts", "/dev/zero"],
+    ] {
+        let output = esker(arguments).output().unwrap();
+        let words = String::from_utf8_lossy(&output.stderr);
+        assert_eq!((output.status.code(), &*words), (Some(1), "esker: cannot read /dev/zero: it is a device\n"));
+    }
+    std::fs::remove_dir(folder).unwrap();
+}
+
+#[test]
 fn a_byte_changed_beneath_the_readers_is_exit_code_two() {
     // Writes may come before the next reading, each with its syncs: where those are slow it is given more time.
     let (_, report) =

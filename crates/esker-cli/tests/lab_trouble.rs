@@ -104,7 +104,7 @@ fn who_has_read_enough_is_no_failure() {
 fn ctrl_c_ends_every_command_with_what_is_done() {
     for arguments in [
         &["buffer", "--records", "1000000", "--runs", "100000", "--to", "4K"][..],
-        &["trace", "--reads", "1000000000"],
+        &["trace", "--reads", "1000000", "--runs", "2"],
         &["locks", "--threads", "2", "--count", "1000000000"],
         &["recovery", "--records", "10000000", "--target", "5"],
     ] {

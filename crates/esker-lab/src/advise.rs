@@ -12,7 +12,7 @@ mod rules;
 use crate::compare::LEAST_ROUNDS;
 use crate::error::{LabError, Result};
 use crate::noise::Noise;
-use crate::probe::host::{read_text, write_text};
+use crate::probe::host::{read_given, write_text};
 use crate::readback::{figure, parse, parts, text};
 use crate::report::{Report, Row, Status};
 use crate::session::{ignored, size_text, Common};
@@ -246,7 +246,7 @@ fn measured(common: &Common) -> Result<(Vec<Value>, Vec<String>)> {
 fn read(files: &[PathBuf]) -> Result<Vec<Value>> {
     let read = |path: &PathBuf| {
         let name = path.display().to_string();
-        let report = parse(&read_text(path)?, &name)?;
+        let report = parse(&read_given(path)?, &name)?;
         match report["command"] == "advise" {
             true => Err(LabError::Invalid(format!("{name} is advice: give the reports that it rests on"))),
             false => Ok(report),

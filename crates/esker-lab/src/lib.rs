@@ -42,7 +42,7 @@ pub mod writers;
 
 pub use error::{LabError, Result, Verdict};
 
-use crate::probe::host::{read_text, write_text};
+use crate::probe::host::{read_given, write_text};
 use clap::Subcommand;
 use std::io::Write;
 use std::path::PathBuf;
@@ -139,7 +139,7 @@ fn read_reports(files: &[PathBuf]) -> Result<Vec<(String, serde_json::Value)>> {
     let read = |path: &PathBuf| {
         let alone = files.iter().filter(|other| stem(other) == stem(path)).count() == 1;
         let name = stem(path).filter(|_| alone).unwrap_or_else(|| path.display().to_string());
-        let report = readback::parse(&read_text(path)?, &path.display().to_string())?;
+        let report = readback::parse(&read_given(path)?, &path.display().to_string())?;
         Ok((name, report))
     };
     files.iter().map(read).collect()

@@ -14,7 +14,7 @@ use crate::noise::{Noise, Stretches};
 use crate::probe::host::Usage;
 use crate::probe::raw::{Barrier, RawFile, RawOptions};
 use crate::report::Report;
-use crate::session::{count, size, size_text, Cache, Common, Needs, Session};
+use crate::session::{count, product, size, size_text, Cache, Common, Needs, Session};
 use crate::writers::{region, DIRECT_UNIT};
 use clap::{Args, ValueEnum};
 use serde_json::json;
@@ -138,7 +138,7 @@ pub fn run(options: &Options) -> Result<Report> {
     options.check()?;
     let mut session = Session::begin(&options.common, "trace")?;
     let steps = options.blocks.len() * options.passes().len();
-    let memory_bytes = options.blocks.iter().max().map_or(0, |n| n * options.block) + (2 << 20);
+    let memory_bytes = memory_bytes(options, steps * session.rounds())?;
     let path = match &options.file {
         Some(path) => {
             session.plan(steps, Needs { memory_bytes, ..Needs::default() })?;
@@ -180,6 +180,18 @@ pub fn run(options: &Options) -> Result<Report> {
         waited: session.waited(),
         ..Report::default()
     })
+}
+
+/// What a read takes: itself, once more among those of its row, its two figures, and these as JSON.
+const READ_BYTES: u64 = 2 * size_of::<Read>() as u64 + 2 * 64;
+/// And its line, which is printed at last.
+const LINE_BYTES: u64 = 512;
+
+/// A buffer, and all reads of so many passes, which are kept.
+fn memory_bytes(options: &Options, passes: usize) -> Result<u64> {
+    let buffer = options.blocks.iter().max().map_or(0, |n| n * options.block) + (2 << 20);
+    let each = if options.lines { READ_BYTES + LINE_BYTES } else { READ_BYTES };
+    Ok(buffer + product(&[options.reads, passes as u64, each])?)
 }
 
 /// A file to read, out of memory.

@@ -609,6 +609,11 @@ fn what_cannot_be_is_refused() {
     assert!(words.contains("is available; use less or smaller buffers"), "{words}");
     assert!(refused(&["buffer", "--max-memory", "1M"]).contains("--max-memory allows 1M"));
     assert!(refused(&["trace", "--blocks", "1000", "--block", "1M", "--max-memory", "1M"]).contains("of memory"));
+    // Every read is kept.
+    assert!(refused(&["trace", "--reads", "1G", "--max-memory", "64M"]).contains("--max-memory allows 64M"));
+    assert!(refused(&["trace", "--reads", huge]).contains("more than any machine has"));
+    let reads = ["trace", "--reads", "20K", "--blocks", "1", "--runs", "4", "--max-memory", "40M"];
+    assert!(refused(&[&reads[..], &["--lines"]].concat()).contains("--max-memory allows 40M"));
     let typo = folder.0.join("no-such-folder");
     // Those that measure several things, too: not a report in which nothing was measured.
     for command in ["doctor", "all", "advise"] {

@@ -9,7 +9,7 @@ use crate::details::Details;
 use crate::doctor;
 use crate::error::{LabError, Result};
 use crate::noise::Noise;
-use crate::probe::host::read_text;
+use crate::probe::host::{read_given, read_standard_input};
 use crate::probe::maps::{maps, Map, Memory};
 use crate::report::{Metric, Report, Row, Status};
 use crate::session::{Common, Session};
@@ -17,7 +17,6 @@ use esker_io::IoKind;
 use esker_memory::Account;
 use serde_json::json;
 use std::collections::BTreeMap;
-use std::io::Read;
 use std::path::Path;
 
 /// Groups of maps, in the order of the report.
@@ -156,11 +155,9 @@ impl Accounts {
 
     fn read(path: &Path) -> Result<Accounts> {
         if path != Path::new("-") {
-            return Accounts::parse(&read_text(path)?, &path.display().to_string());
+            return Accounts::parse(&read_given(path)?, &path.display().to_string());
         }
-        let mut text = String::new();
-        let read = std::io::stdin().read_to_string(&mut text);
-        read.map_err(|e| LabError::Failed(format!("standard input: {e}")))?;
+        let text = read_standard_input().map_err(|e| LabError::Failed(format!("standard input: {e}")))?;
         Accounts::parse(&text, "standard input")
     }
 

@@ -2,7 +2,8 @@
 
 use esker_io::{IoError, Result};
 use std::fs;
-use std::io::{self, Read};
+use std::io::{self, IsTerminal, Read};
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -12,6 +13,49 @@ use std::time::Duration;
 /// What the operating system says.
 pub fn read_text(path: &Path) -> Result<String> {
     fs::read_to_string(path).map_err(|e| IoError::from_os("read", path, None, &e))
+}
+
+/// Bytes of a text that somebody gives: reports with all samples are shorter.
+const LONGEST: u64 = 256 << 20;
+
+/// Opens a file that somebody gives to be read, or what somebody writes to meanwhile: a device (/dev/zero) may never come to
+/// an end.
+///
+/// # Errors
+/// What the operating system says; that it is a device, but for a terminal.
+pub fn open_given(path: &Path) -> io::Result<fs::File> {
+    let kind = fs::metadata(path)?.file_type();
+    let file = fs::File::open(path)?;
+    match (kind.is_char_device() && !file.is_terminal()) || kind.is_block_device() {
+        true => Err(io::Error::other("it is a device")),
+        false => Ok(file),
+    }
+}
+
+/// A text that somebody gives as a file, whole.
+///
+/// # Errors
+/// What the operating system says; that it is a device, or too long.
+pub fn read_given(path: &Path) -> Result<String> {
+    let text = open_given(path).and_then(|file| text_of(file, LONGEST));
+    text.map_err(|e| IoError::from_os("read", path, None, &e))
+}
+
+/// A text that somebody gives on the standard input, whole.
+///
+/// # Errors
+/// What the operating system says; that it is too long.
+pub fn read_standard_input() -> io::Result<String> {
+    text_of(io::stdin(), LONGEST)
+}
+
+fn text_of(input: impl Read, most: u64) -> io::Result<String> {
+    let mut bytes = Vec::new();
+    input.take(most + 1).read_to_end(&mut bytes)?;
+    match bytes.len() as u64 > most {
+        true => Err(io::Error::other(format!("it is longer than {most} bytes"))),
+        false => String::from_utf8(bytes).map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e)),
+    }
 }
 
 /// Where a path really lies: without links and dots.
@@ -299,6 +343,15 @@ mod tests {
         child.wait().unwrap();
         // A child of the same user may be asked.
         assert!(with.asked >= 1, "{with:?}");
+    }
+
+    #[test]
+    fn what_has_no_end_is_no_text() {
+        let zero = read_given(Path::new("/dev/zero")).unwrap_err().to_string();
+        assert_eq!(zero, "cannot read /dev/zero: it is a device");
+        let of = |bytes: &'static [u8]| text_of(bytes, 4).map_err(|e| e.to_string());
+        assert_eq!((of(b"abcd"), of(b"abcde")), (Ok("abcd".into()), Err("it is longer than 4 bytes".into())));
+        assert!(text_of(io::repeat(b'x'), 1 << 20).is_err() && of(b"\xff").is_err());
     }
 
     #[test]
