@@ -171,6 +171,8 @@ private:
   int check_update(EsSession *session, const uchar *old_data, const uchar *new_data);
   int compute_virtual(const uchar *buf);
   int write_numbered(const uchar *buf);
+  bool fills_left_over(const char *path, const TABLE *form, std::string *name) const;
+  static bool is_table_of(const TABLE *table, const std::string &name);
   int note_number(Field *field);
 
   bool changes_only_definition(const TABLE *altered, const Alter_inplace_info *info);

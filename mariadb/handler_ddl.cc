@@ -12,6 +12,7 @@
 #include "create_options.h"
 #include "ha_partition.h"
 #include "sql_table.h"
+#include <algorithm>
 
 using namespace shim;
 
@@ -108,27 +109,40 @@ int refuse_key(const TABLE_SHARE *share, const KEY *key, const char *what)
   knows nothing? Told at the end it would be too late: after a crash there recovery drops the old table and takes no notice of
   what the engine says.
 */
-static bool fills_left_over(const THD *thd, const char *path, const TABLE *form, std::string *name)
+bool ha_esker::fills_left_over(const char *path, const TABLE *form, std::string *name) const
 {
   const char *file= strrchr(path, FN_LIBCHAR);
   if (strncmp(file ? file + 1 : path, "#sql-alter-", 11))
     return false;
-  for (const TABLE_LIST *known= thd->lex->query_tables; known; known= known->next_global)
-    if (known->table && known->table->file->partition_ht() == hton && !cmp(&known->table->s->db, &form->s->db) &&
-        !cmp(&known->table->s->table_name, &form->s->table_name))
-      return false;
   char last[FN_REFLEN + 1];
   build_table_filename(last, sizeof(last) - 1, form->s->db.str, form->s->table_name.str, "", 0);
   const char *partition= strstr(path, "#P#");
   *name= table_name((std::string(last) + (partition ? partition : "")).c_str());
-  return es_has_table(engine, name->c_str());
+  if (!es_has_table(engine, name->c_str()))
+    return false;
+  for (const TABLE_LIST *known= ha_thd()->lex->query_tables; known; known= known->next_global)
+    if (known->table && known->table->file->partition_ht() == hton && is_table_of(known->table, *name))
+      return false;
+  return true;
+}
+
+/* Is it the engine's name of this table, or of one of its partitions? */
+bool ha_esker::is_table_of(const TABLE *table, const std::string &name)
+{
+  partition_info *parts= table->part_info;
+  if (!parts)
+    return static_cast<const ha_esker *>(table->file)->name_ == name;
+  handler *const *child= static_cast<ha_partition *>(table->file)->get_child_handlers();
+  const uint count= parts->num_parts * (parts->is_sub_partitioned() ? parts->num_subparts : 1);
+  return std::any_of(child, child + count, [&name](const handler *part)
+                     { return static_cast<const ha_esker *>(part)->name_ == name; });
 }
 
 int ha_esker::create(const char *path, TABLE *form, HA_CREATE_INFO *create_info)
 {
   THD *thd= ha_thd();
   std::string left_over;
-  if (fills_left_over(thd, path, form, &left_over))
+  if (fills_left_over(path, form, &left_over))
   {
     raise_left_over((std::string(product) + " table '" + left_over + "' exists already").c_str());
     return HA_ERR_TABLE_EXIST;

@@ -76,6 +76,9 @@ int ha_esker::open_index()
     if it moved against the direction of the scan it would be met at neither.
   */
   options.semi_consistent&= active_index == table_share->primary_key;
+  /* By these the server looks whether a key is free, in the midst of a write. */
+  const KEY *key= table->key_info + active_index;
+  options.passes_gone= server_checks_ && (key->algorithm == HA_KEY_ALG_LONG_HASH || key->without_overlaps);
   return fail(s, es_index_open(s, table_, active_index, &options, &index_cursor_));
 }
 

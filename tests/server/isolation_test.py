@@ -291,6 +291,26 @@ def test_snapshots(iso, name, keys):
     none_of(differences(script, ["known", "Esker"], outcomes))
 
 
+@pytest.mark.parametrize("columns", ["t TEXT, UNIQUE (t)", "t TEXT, s DATE DEFAULT '2020-01-01', e DATE DEFAULT '2021-01-01', PERIOD FOR p (s,e), UNIQUE (value, p WITHOUT OVERLAPS)"], ids=["long", "periods"])
+def test_whether_a_key_is_free_is_no_read_of_the_view(iso, columns):
+    """What the server asks for its own UNIQUE keys, with snapshot isolation: a key that another has given up is free."""
+    server, control = iso
+    control.query(f"CREATE OR REPLACE TABLE iso.t (id INT PRIMARY KEY, value INT, {columns}) ENGINE=Esker")
+    control.query("INSERT INTO iso.t (id,value,t) VALUES (1,10,'x'),(2,20,'y'),(3,30,'z')")
+    a, b = (server.connect("iso") for _ in range(2))
+    for sql in ("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ", "SET esker_snapshot_isolation=ON", "BEGIN", "SELECT COUNT(*) FROM t"):
+        a.query(sql)
+    b.query("DELETE FROM t WHERE id=2")
+    if "PERIOD" in columns:
+        a.query("INSERT INTO t (id,value,t,s,e) VALUES (5,10,'a','2022-01-01','2023-01-01'), (6,20,'y','2020-01-01','2021-01-01')")
+    else:
+        a.query("INSERT INTO t (id,value,t) VALUES (5,20,'y')")
+    a.query("COMMIT")
+    assert [row[-1] for row in control.query("CHECK TABLE iso.t EXTENDED").rows] == ["OK"]
+    a.close()
+    b.close()
+
+
 @pytest.mark.parametrize("level", ["READ COMMITTED", "REPEATABLE READ"])
 @pytest.mark.parametrize("name", TAKEN)
 def test_one_row_of_a_key(iso, name, level):

@@ -507,6 +507,8 @@ struct EsScanOptions {
   bool skip_locked;
   /// Give a locked row's last committed version rather than wait.
   bool semi_consistent;
+  /// By an index: whether a key is free is asked, and no row of the view is looked for.
+  bool passes_gone;
 };
 
 /// Rows decoded ahead: `count` images, `stride` bytes apart, and their ids. They belong to the cursor and are valid
@@ -2007,7 +2009,8 @@ static_assert(sizeof(EsScanOptions) == 24 &&
               offsetof(EsScanOptions, columns_bytes) == 8 &&
               offsetof(EsScanOptions, lock) == 16 &&
               offsetof(EsScanOptions, skip_locked) == 20 &&
-              offsetof(EsScanOptions, semi_consistent) == 21,
+              offsetof(EsScanOptions, semi_consistent) == 21 &&
+              offsetof(EsScanOptions, passes_gone) == 22,
               "EsScanOptions lies otherwise than in Rust");
 static_assert(sizeof(EsKeyBound) == 16 &&
               offsetof(EsKeyBound, image) == 0 &&

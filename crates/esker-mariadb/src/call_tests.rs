@@ -146,6 +146,7 @@ impl Opened {
             lock: number(lock),
             skip_locked: false,
             semi_consistent: false,
+            passes_gone: false,
         };
         let mut cursor = null_mut();
         // SAFETY: as the header asks.

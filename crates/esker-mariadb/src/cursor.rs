@@ -40,6 +40,8 @@ pub struct EsScanOptions {
     pub(crate) skip_locked: bool,
     /// Give a locked row's last committed version rather than wait.
     pub(crate) semi_consistent: bool,
+    /// By an index: whether a key is free is asked, and no row of the view is looked for.
+    pub(crate) passes_gone: bool,
 }
 
 /// Rows decoded ahead: `count` images, `stride` bytes apart, and their ids. They belong to the cursor and are valid
@@ -74,6 +76,7 @@ impl EsScanOptions {
                 EsLockMode::Exclusive => Some(LockMode::Exclusive),
             },
             skip_locked: self.skip_locked,
+            passes_gone: self.passes_gone,
             semi_consistent: self.semi_consistent,
         })
     }

@@ -96,7 +96,7 @@ crossing! {
         table, index, rows_read, rows_changed, blocks_cached, blocks_read, has_source, blocks_pagecache, blocks_device,
         blocks_read_by_changes, lock_waits, lock_wait_us
     }
-    EsScanOptions 24 { columns, columns_bytes, lock, skip_locked, semi_consistent }
+    EsScanOptions 24 { columns, columns_bytes, lock, skip_locked, semi_consistent, passes_gone }
     EsKeyBound 16 { image, parts, behind }
     EsKeyRange 32 { from, to }
     EsBatch 32 { images, stride, row_ids, count }

@@ -37,7 +37,13 @@ impl Sim {
         let too_old = self.too_old(i, name);
         let mask = ColumnMask::all(self.kinds[kind].layout.columns.len());
         let lock = Some(if exclusive { LockMode::Exclusive } else { LockMode::Shared });
-        let options = ScanOptions { mask: mask.clone(), lock, skip_locked: skip, semi_consistent: semi };
+        let options = ScanOptions {
+            mask: mask.clone(),
+            lock,
+            skip_locked: skip,
+            semi_consistent: semi,
+            ..ScanOptions::default()
+        };
         let answer = self.slots[i].session.scan(&table, options);
         let expected: &[Refusal] = if too_old { &[Refusal::TableChanged] } else { &[] };
         let mut cursor = match self.judge("locking scan", answer, expected, shaky)? {

@@ -44,6 +44,9 @@ pub struct ScanOptions {
     /// [`Cursor::was_semi_consistent`]. By an index, a row that others move meanwhile, against the direction of reading, may be
     /// met at neither key.
     pub semi_consistent: bool,
+    /// Under snapshot isolation, by an index: pass over what others have taken away since the transaction's view, which is else an
+    /// error: for who asks whether a key is free.
+    pub passes_gone: bool,
 }
 
 impl ScanOptions {
@@ -55,7 +58,8 @@ impl ScanOptions {
 
 impl Default for ScanOptions {
     fn default() -> Self {
-        ScanOptions { mask: ColumnMask::none(0), lock: None, skip_locked: false, semi_consistent: false }
+        let mask = ColumnMask::none(0);
+        ScanOptions { mask, lock: None, skip_locked: false, semi_consistent: false, passes_gone: false }
     }
 }
 

@@ -342,9 +342,10 @@ impl IndexCursor {
         self.range = KeyRange::of_prefix(key);
         (self.again, self.batch_rows) = (false, FIRST_ROWS);
         (self.stamp, self.own_puts, self.last) = (stamp, self.own_puts(session), None);
-        self.meet_key(session, key, found.as_ref().and_then(|(_, found)| row_of(found)))?;
-        self.entries = found.map(|(order, found)| Entries::Found(Some((key.into(), found)), order.is_own()));
+        self.entries = None;
         self.begin(session, direction);
+        self.meet_key(session, key, found.as_ref().and_then(|(_, found)| row_of(found)), None)?;
+        self.entries = found.map(|(order, found)| Entries::Found(Some((key.into(), found)), order.is_own()));
         Ok(())
     }
 
@@ -423,7 +424,9 @@ impl IndexCursor {
         self.entries = (!range.is_empty()).then(read).transpose()?;
         self.begin(session, direction);
         if !range.is_empty() {
-            self.expected = self.expect(session, &range.from, range.to.as_deref())?;
+            let expected = self.expect(session, &range.from, range.to.as_deref());
+            // Nothing is given of what cannot be held against it.
+            self.expected = expected.inspect_err(|_| self.entries = None)?;
         }
         Ok(())
     }

@@ -11,6 +11,7 @@ use crate::tree::key::ByBytes;
 use crate::tree::merge_read::{BlockSpan, Extent, Span};
 use crate::tree::stored::{split_value, Stored};
 use crate::tree::Found;
+use crate::version::View;
 use crate::{Direction, Error, Result};
 use esker_format::RowId;
 
@@ -51,26 +52,14 @@ impl Expected {
         Ok(())
     }
 
-    /// The reading comes to this key, or to its end: none may be left before it.
-    fn pass_before(&self, key: Option<&[u8]>) -> Result<()> {
-        let Some((next, _)) = &self.next else { return Ok(()) };
-        let is_before = key.is_none_or(|key| match self.direction {
-            Direction::Forward => next[..] < *key,
-            Direction::Backward => next[..] > *key,
-        });
-        if is_before {
-            return Err(Error::RecordChanged);
-        }
-        Ok(())
-    }
-
-    /// The newest version of this key is of that row, or of none.
-    fn pass(&mut self, key: &[u8], row: Option<RowId>) -> Result<()> {
-        match &self.next {
-            Some((next, of)) if next == key && row == Some(*of) => self.go_on(),
-            Some((next, _)) if next == key => Err(Error::RecordChanged),
-            _ => Ok(()),
-        }
+    /// Whose the next one is, if it is one that the reading, which has come to this key or to its end, has left behind.
+    fn left_before(&self, key: Option<&[u8]>) -> Option<&(Vec<u8>, RowId)> {
+        self.next.as_ref().filter(|(next, _)| {
+            key.is_none_or(|key| match self.direction {
+                Direction::Forward => next[..] < *key,
+                Direction::Backward => next[..] > *key,
+            })
+        })
     }
 }
 
@@ -84,9 +73,20 @@ pub(super) fn row_of(found: &Found<ByBytes>) -> Option<RowId> {
 }
 
 impl IndexCursor {
+    /// The own view, if it is older than what is read under and its rows are to be met.
+    fn view_to_meet(&self, session: &Session) -> Result<Option<View>> {
+        let locks = self.options.lock.is_some() && !self.options.passes_gone;
+        let older = locks.then(|| session.older_view(self.view)).flatten();
+        if older.is_some_and(|older| older.seq < self.definition.entry.usable_from) {
+            // It was made since, of what there was then.
+            return Err(Error::TableChanged(self.table.name()));
+        }
+        Ok(older)
+    }
+
     /// What is to be met in this extent, if the own view is older than the one that is read under.
     pub(super) fn expect(&self, session: &Session, from: &[u8], to: Option<&[u8]>) -> Result<Option<Expected>> {
-        let Some(older) = self.options.lock.and_then(|_| session.older_view(self.view)) else { return Ok(None) };
+        let Some(older) = self.view_to_meet(session)? else { return Ok(None) };
         let state = self.table.readable(&*self.tree()?)?;
         let private = session.private_keys(&self.table, self.index)?;
         let extent = Extent { from, to: to.map(Into::into), watches: false };
@@ -94,23 +94,37 @@ impl IndexCursor {
         Expected::new(entries, self.direction).map(Some)
     }
 
-    /// The reading has come to a key, whoever has something there, or to its end.
-    pub(super) fn pass_expected(&self, key: Option<&[u8]>) -> Result<()> {
-        self.expected.as_ref().map_or(Ok(()), |expected| expected.pass_before(key))
+    /// The reading has come to a key, whoever has something there, or to its end: none may be left before it.
+    pub(super) fn pass_expected(&mut self, session: &Session, key: Option<&[u8]>) -> Result<()> {
+        while let Some((left, row)) = self.expected.as_ref().and_then(|e| e.left_before(key)).cloned() {
+            self.pass_one(session, &left, row)?;
+        }
+        Ok(())
     }
 
     /// Nobody is waited for at this key, and its newest version is of this row, or of none.
-    pub(super) fn meet_expected(&mut self, key: &[u8], row: Option<RowId>) -> Result<()> {
-        self.expected.as_mut().map_or(Ok(()), |expected| expected.pass(key, row))
+    pub(super) fn meet_expected(&mut self, session: &Session, key: &[u8], row: Option<RowId>) -> Result<()> {
+        match self.expected.as_mut().and_then(|e| e.next.clone().map(|next| (e, next))) {
+            Some((expected, (next, of))) if next == key && row == Some(of) => expected.go_on(),
+            Some((_, (next, of))) if next == key => self.pass_one(session, &next, of),
+            _ => Ok(()),
+        }
     }
 
-    /// The same for a key that was looked up.
-    pub(super) fn meet_key(&self, session: &Session, key: &[u8], row: Option<RowId>) -> Result<()> {
-        let Some(older) = self.options.lock.and_then(|_| session.older_view(self.view)) else { return Ok(()) };
+    /// Goes on behind an expected entry that was not met: it was read before the transaction took it away itself, or has changed.
+    fn pass_one(&mut self, session: &Session, key: &[u8], row: RowId) -> Result<()> {
+        self.meet_key(session, key, None, Some(row))?;
+        self.expected.as_mut().map_or(Ok(()), Expected::go_on)
+    }
+
+    /// The newest version of a key is of this row, or of none: so it is in the own view, or is of another row than the one that `of`
+    /// tells.
+    pub(super) fn meet_key(&self, session: &Session, key: &[u8], row: Option<RowId>, of: Option<RowId>) -> Result<()> {
+        let Some(older) = self.view_to_meet(session)? else { return Ok(()) };
         let state = self.table.readable(&*self.tree()?)?;
         let expected = find(&state, session.private_keys(&self.table, self.index)?.as_ref(), key, older)?;
         match expected.and_then(|(_, found)| row_of(&found)) {
-            Some(of) if row != Some(of) => Err(Error::RecordChanged),
+            Some(own) if row != Some(own) && of.is_none_or(|of| of == own) => Err(Error::RecordChanged),
             _ => Ok(()),
         }
     }

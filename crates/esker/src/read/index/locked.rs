@@ -64,7 +64,7 @@ impl IndexCursor {
             }
             self.renew(session)?;
             let ahead = self.ahead()?;
-            self.pass_expected(ahead.as_ref().map(|ahead| &ahead.key[..]))?;
+            self.pass_expected(session, ahead.as_ref().map(|ahead| &ahead.key[..]))?;
             let Some(ahead) = ahead else { return Ok(()) };
             self.last = Some(ahead.key.clone());
             if let Some(unseen) = ahead.unseen.as_ref().filter(|unseen| !self.passes(unseen)) {
@@ -72,7 +72,7 @@ impl IndexCursor {
                 self.read_again(session, &ahead.key)?;
                 continue;
             }
-            self.meet_expected(&ahead.key, ahead.row)?;
+            self.meet_expected(session, &ahead.key, ahead.row)?;
             let Some(row) = ahead.row else { continue };
             let locked = self.lock(session, row, mode)?;
             if locked != Locked::Skip && self.give(session, &ahead, row, &locked)? {

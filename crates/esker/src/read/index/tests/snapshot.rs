@@ -118,3 +118,47 @@ fn what_is_taken_away_while_it_is_waited_for_has_changed() {
         }
     }
 }
+
+/// What the transaction takes away itself, ahead of a cursor that it has open, is no change of others; nor is anything to who asks
+/// whether a key is free.
+#[test]
+fn own_changes_ahead_of_an_open_cursor_are_no_change_of_others() {
+    for way in BOTH {
+        let (_e, t, mut s) = after(true, &|s, t| drop(insert(s, t, &values(50))));
+        let mut c = s.open_index_cursor(&t, BY_FEW, locking()).unwrap();
+        c.seek(&mut s, KeyRange { from: few(8), to: Some(few(2)) }, way).unwrap();
+        let mut numbers = Vec::new();
+        while let [one] = &given(&c.next_batch(&mut s).unwrap(), &locking().mask)[..] {
+            numbers.push(one.2 .0);
+            // The next one, or the one behind that.
+            let near = if way == Direction::Forward { one.2 .0 - 1 } else { one.2 .0 + 1 };
+            if numbers.len() == 2 {
+                s.delete(&t, RowId(near + 1)).unwrap();
+            }
+        }
+        assert_eq!(numbers, if way == Direction::Forward { [8, 7, 5, 4, 3] } else { [3, 4, 6, 7, 8] });
+        let (_e, t, mut s) = after(true, &delete);
+        let free = ScanOptions { passes_gone: true, ..locking() };
+        assert_eq!(read(&mut s, &t, free, 7, 4, way).unwrap(), [7, 6, 4]);
+    }
+}
+
+/// Somebody who is passed over may have put another row under the key of one that is gone.
+#[test]
+fn a_row_that_is_gone_has_changed_though_its_key_is_passed_over() {
+    for way in BOTH {
+        let (e, t, mut s) = after(true, &delete);
+        let mut third = e.session();
+        begin(&mut third);
+        insert(&mut third, &t, &values(5));
+        let mut c = s.open_index_cursor(&t, BY_NAME, ScanOptions { skip_locked: true, ..locking() }).unwrap();
+        c.seek(&mut s, KeyRange::of_prefix(&[]), way).unwrap();
+        let error = loop {
+            match c.next_batch(&mut s) {
+                Ok(batch) => assert!(!batch.ids.is_empty(), "{way:?}: the end"),
+                Err(e) => break e,
+            }
+        };
+        assert!(matches!(error, Error::RecordChanged), "{error}");
+    }
+}
