@@ -81,7 +81,7 @@ fn nothing_else_is_a_change() {
             assert_eq!(read(&mut s, &t, locking(), 11, 8, way).unwrap(), [11, 10, 9, 8]);
             assert_eq!((by_key(&mut s, &t, 4).unwrap(), by_key(&mut s, &t, 50).unwrap()), (1, 0));
         }
-        let (_e, t, mut s) = after(true, &|s, t| drop(insert(s, t, &values(50))));
+        let (_e, t, mut s) = after(true, &|s, t| assert_ne!(insert(s, t, &values(50)), RowId(0)));
         delete(&mut s, &t);
         update(&mut s, &t, RowId(8), &(7, Some(4), Some(b"mine".to_vec())));
         let mut found = read(&mut s, &t, locking(), 9, 2, way).unwrap();
@@ -124,7 +124,7 @@ fn what_is_taken_away_while_it_is_waited_for_has_changed() {
 #[test]
 fn own_changes_ahead_of_an_open_cursor_are_no_change_of_others() {
     for way in BOTH {
-        let (_e, t, mut s) = after(true, &|s, t| drop(insert(s, t, &values(50))));
+        let (_e, t, mut s) = after(true, &|s, t| assert_ne!(insert(s, t, &values(50)), RowId(0)));
         let mut c = s.open_index_cursor(&t, BY_FEW, locking()).unwrap();
         c.seek(&mut s, KeyRange { from: few(8), to: Some(few(2)) }, way).unwrap();
         let mut numbers = Vec::new();
