@@ -12,7 +12,6 @@
 #include "create_options.h"
 #include "ha_partition.h"
 #include "sql_table.h"
-#include <algorithm>
 
 using namespace shim;
 
@@ -104,6 +103,17 @@ int refuse_key(const TABLE_SHARE *share, const KEY *key, const char *what)
 }
 }
 
+/* The server's name of a partition that is filled to take the place of the one without this. */
+static const char filled_partition[]= "#TMP#";
+
+/* Is it the server's name of a table that ALTER TABLE copies another one into, or of one of its partitions? */
+static bool is_alter_copy(const char *path)
+{
+  static const char prefix[]= "#sql-alter-";
+  const char *separator= strrchr(path, FN_LIBCHAR);
+  return !strncmp(separator ? separator + 1 : path, prefix, sizeof(prefix) - 1);
+}
+
 /*
   Is it a table that ALTER TABLE fills under another name, to take a name then that the engine has given to a table of which the server
   knows nothing? Told at the end it would be too late: after a crash there recovery drops the old table and takes no notice of
@@ -111,8 +121,7 @@ int refuse_key(const TABLE_SHARE *share, const KEY *key, const char *what)
 */
 bool ha_esker::fills_left_over(const char *path, const TABLE *form, std::string *name) const
 {
-  const char *file= strrchr(path, FN_LIBCHAR);
-  if (strncmp(file ? file + 1 : path, "#sql-alter-", 11))
+  if (!is_alter_copy(path))
     return false;
   char last[FN_REFLEN + 1];
   build_table_filename(last, sizeof(last) - 1, form->s->db.str, form->s->table_name.str, "", 0);
@@ -129,13 +138,13 @@ bool ha_esker::fills_left_over(const char *path, const TABLE *form, std::string 
 /* Is it the engine's name of this table, or of one of its partitions? */
 bool ha_esker::is_table_of(const TABLE *table, const std::string &name)
 {
-  partition_info *parts= table->part_info;
-  if (!parts)
+  if (!table->part_info)
     return static_cast<const ha_esker *>(table->file)->name_ == name;
-  handler *const *child= static_cast<ha_partition *>(table->file)->get_child_handlers();
-  const uint count= parts->num_parts * (parts->is_sub_partitioned() ? parts->num_subparts : 1);
-  return std::any_of(child, child + count, [&name](const handler *part)
-                     { return static_cast<const ha_esker *>(part)->name_ == name; });
+  /* They end with a null; the table's partition_info may tell of others by now, that the statement makes. */
+  for (handler *const *part= static_cast<ha_partition *>(table->file)->get_child_handlers(); *part; part++)
+    if (static_cast<const ha_esker *>(*part)->name_ == name)
+      return true;
+  return false;
 }
 
 int ha_esker::create(const char *path, TABLE *form, HA_CREATE_INFO *create_info)
@@ -219,12 +228,8 @@ int ha_esker::delete_table(const char *path)
 /* Is it a name under which ALTER TABLE fills a table, or a partition, that is to take the place of another one? */
 static bool is_being_filled(const char *path)
 {
-  static const char table_prefix[]= "#sql-alter-", partition_suffix[]= "#TMP#";
-  const char *separator= strrchr(path, FN_LIBCHAR);
-  const char *name= separator ? separator + 1 : path;
-  const size_t length= strlen(name), suffix= sizeof(partition_suffix) - 1;
-  return !strncmp(name, table_prefix, sizeof(table_prefix) - 1) ||
-         (length > suffix && !strcmp(name + length - suffix, partition_suffix));
+  const size_t length= strlen(path), suffix= sizeof(filled_partition) - 1;
+  return is_alter_copy(path) || (length > suffix && !strcmp(path + length - suffix, filled_partition));
 }
 
 /*
@@ -246,7 +251,7 @@ int ha_esker::rename_table(const char *from, const char *to)
   const bool shows= is_being_filled(from) && !is_being_filled(to);
   EsStatus status= es_rename_table(engine, table_name(from), table_name(to), shows, &why);
   /* Of a partition the server has deleted what it knew under that name: what is there is nobody's, and in the way of rows that are. */
-  if (status == EsStatus::TableExists && std::string(from) == std::string(to) + "#TMP#")
+  if (status == EsStatus::TableExists && std::string(from) == std::string(to) + filled_partition)
   {
     const std::string aside= std::string(table_name(to)) + "#LEFT#";
     status= es_rename_table(engine, table_name(to), aside.c_str(), false, &why);

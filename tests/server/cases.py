@@ -5,6 +5,7 @@ import time
 import pytest
 
 from eskerlib import env, show
+from eskerlib.client import Lost, SqlError
 
 CANARY = os.environ.get("CANARY")  # commits are acknowledged before they are durable
 SEED = env.number("SEED", int(time.time()) % 1000000, least=0)
@@ -21,6 +22,17 @@ def check(good, what):
     show.say(("ok: " if good else "PROBLEM: ") + what)
     if not good:
         pytest.fail(what)
+
+
+def attempt(c, sql):
+    """How a statement ended: the error's words; '' if there was none; 'lost' if no answer came."""
+    try:
+        c.query(sql)
+        return ""
+    except SqlError as e:
+        return f"{e.errno} {e.text}"
+    except Lost:
+        return "lost"
 
 
 def none_of(problems):

@@ -10,24 +10,12 @@ import time
 
 import pytest
 
-from cases import check
+from cases import attempt, check
 from eskerlib import server
-from eskerlib.client import Lost, SqlError
 
 MIB = 1 << 20
 GONE_WITHIN_S = 120  # Esker waits for ten seconds; the server then writes down where it was
 STEP = 100  # rows of an insert
-
-
-def attempt(c, sql):
-    """The error's words; '' if there was none; 'lost' if no answer came."""
-    try:
-        c.query(sql)
-        return ""
-    except SqlError as e:
-        return f"{e.errno} {e.text}"
-    except Lost:
-        return "lost"
 
 
 def stop_writing(s, c):

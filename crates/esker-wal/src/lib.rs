@@ -17,10 +17,10 @@
 //! failed. A device that writes 512 bytes as a whole cannot tear what does not change.
 //! Only what was written without a sync ([`Wal::write_out`]) may share its last sector with what follows.
 //!
-//! **Stale bytes never replay.** Each use of a segment file has a generation of its own, which never comes again, and a tag that
-//! nobody could know before; a frame counts only with its segment's tag and its own position. Each opening of the log begins a new segment
-//! whose first frame says where the valid log ended, so that what lay behind a torn tail is cut off for good; that
-//! space is given back.
+//! **Stale bytes never replay.** Each use of a segment file has a generation of its own, which never comes again, and a
+//! tag that nobody could know before; a frame counts only with its segment's tag and its own position. Each opening of the
+//! log begins a new segment whose first frame says where the valid log ended, so that what lay behind a torn tail is cut
+//! off for good; that space is given back.
 //!
 //! **Torn or damaged.** A frame that does not fit ends the log, unless something later proves that it was durable once:
 //! a segment begun after it, or a seal that says so. Then it is damage, an error with file and offset.

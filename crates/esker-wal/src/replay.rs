@@ -3,8 +3,8 @@
 //! A frame that does not fit ends the log, unless it was durable once. That is proven by a later opening (its start
 //! frame says how far the log went), by anything valid in a following segment (written only after this one was synced, so
 //! that frames wholly within this one were durable), or by a seal further on that carries a durable position behind the
-//! frame. Frames are looked for wherever one can begin:
-//! tag and position must be those of the very place, so that neither chance nor a row's content finds one. Or whoever opens the log knows it
+//! frame. Frames are looked for wherever one can begin: tag and position must be those of the very place, so that neither
+//! chance nor a row's content finds one. Or whoever opens the log knows it
 //! ([`WalOptions::durable`](crate::WalOptions::durable)).
 //!
 //! A frame that goes on behind the last segment says that one is missing: it was begun when the segments for it were ready,

@@ -28,7 +28,6 @@ use crate::tree::key::{ByBytes, Key};
 use crate::tree::memtable::Memtable;
 use crate::tree::merge_read::in_turn::InTurn;
 use crate::tree::merge_read::{BlockSpan, Extent, MergeRead, Span, Unseen};
-use crate::tree::stored::split_value;
 use crate::tree::undisputed::undisputed;
 use crate::tree::{find, Found, Stamp, Tree, TreeState};
 use crate::version::View;
@@ -458,11 +457,7 @@ impl IndexCursor {
     fn is_entry_of(&self, session: &Session, key: &[u8], row: RowId, view: View) -> Result<bool> {
         let state = self.table.readable(&*self.tree()?)?;
         let found = find(&state, session.private_keys(&self.table, self.index)?.as_ref(), key, view)?;
-        Ok(match found {
-            Some((_, Found::Mem(_, value))) => split_value(value).0 == row,
-            Some((_, Found::Block(_, _, block, at))) => block.row(at) == row,
-            Some((_, Found::Tombstone)) | None => false,
-        })
+        Ok(found.and_then(|(_, found)| row_of(&found)) == Some(row))
     }
 
     /// Fails if a row that was not found has its entry still.

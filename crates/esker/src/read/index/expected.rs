@@ -117,8 +117,8 @@ impl IndexCursor {
         self.expected.as_mut().map_or(Ok(()), Expected::go_on)
     }
 
-    /// The newest version of a key is of this row, or of none: so it is in the own view, or is of another row than the one that `of`
-    /// tells.
+    /// Fails if the own view has a key for another row than the newest version, which is of `row`, or of none; with `of`, only if
+    /// it has it for that row.
     pub(super) fn meet_key(&self, session: &Session, key: &[u8], row: Option<RowId>, of: Option<RowId>) -> Result<()> {
         let Some(older) = self.view_to_meet(session)? else { return Ok(()) };
         let state = self.table.readable(&*self.tree()?)?;
