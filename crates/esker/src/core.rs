@@ -3,6 +3,7 @@
 //!
 //! The lock order stands in `esker_base::lock::order`.
 
+use crate::catalog::ddl::WayBack;
 use crate::catalog::ids::Ids;
 use crate::catalog::table::{AnyTree, Table};
 use crate::host::Host;
@@ -27,7 +28,7 @@ use esker_base::WaitEvent;
 use esker_format::{FolderId, TableId, TreeId};
 use esker_io::{Disk, LockGuard};
 use esker_wal::Wal;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -63,6 +64,8 @@ pub(crate) struct Core {
     pub(crate) manifest: Mutex<Written>,
     /// Space in the log for a DROP TABLE on a full disk.
     pub(crate) drop_space: Mutex<Option<esker_wal::Credit>>,
+    /// The last renamings', the newest one last.
+    pub(crate) ways_back: Mutex<VecDeque<WayBack>>,
     pub(crate) signals: Signals,
     pub(crate) flushes: Flushes,
     pub(crate) due: Arc<Due>,
@@ -119,6 +122,7 @@ impl Core {
             prepared: Mutex::new(&order::PREPARED, BTreeMap::new()),
             manifest: Mutex::new(&order::MANIFEST, Written::found(parts.generation)),
             drop_space: Mutex::new(&order::DROP_SPACE, None),
+            ways_back: Mutex::new(&order::WAYS_BACK, VecDeque::new()),
             signals: Signals::new(parts.options.host.now()),
             flushes: Flushes::new(),
             due,

@@ -45,6 +45,7 @@ outermost_first! {
     CATALOG "catalog",
     CATALOG_SHOWN "catalog.shown",
     DROP_SPACE "drop_space",
+    WAYS_BACK "ways_back",
     COMMIT "commit",
     PREPARED "prepared",
     // A table and its trees.

@@ -12,8 +12,9 @@ use crate::txn::prepared;
 use crate::upkeep::discard;
 use crate::{Error, Result};
 use esker_format::{
-    CommitSeq, IndexEntry, IndexStatistics, LayoutVersion, Lsn, Record, RowFormat, Schema, TreeEntry, TreeKind,
+    CommitSeq, IndexEntry, IndexStatistics, LayoutVersion, Lsn, Record, RowFormat, Schema, TableId, TreeEntry, TreeKind,
 };
+use esker_wal::Credit;
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
@@ -126,11 +127,23 @@ pub(crate) fn drop_table(core: &Core, name: &str, beside: Beside) -> Result<()> 
     log_drop(core, &Record::DropTable { table: table.id }, !table.temporary)?;
     tables.remove(name);
     core.shown.lock().remove(&table.id);
+    core.ways_back.lock().retain(|way| way.table != table.id);
     table.set_dropped();
     drop(tables);
     discard::trees(core, &table.trees());
     Ok(())
 }
+
+/// Space in the log by which a table that was renamed gets its name back: of several that one statement renames the last one may
+/// meet a full disk, and who then renames the others back must not.
+pub(crate) struct WayBack {
+    table: TableId,
+    name: String,
+    space: Credit,
+}
+
+/// So many of the last renamings can be taken back on a full disk.
+const WAYS_BACK: usize = 256;
 
 /// What becomes of a table by its new name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -150,7 +163,7 @@ pub(crate) fn rename_table(core: &Core, from: &str, to: &str, renamed: Renamed) 
     }
     // Under another name it may be opened by other indexes, or by another order of them: see `order_indexes`.
     refuse_prepared(core, &table)?;
-    log(core, &Record::RenameTable { table: table.id, name: to }, !table.temporary)?;
+    log_rename(core, &table, from, to)?;
     if renamed == Renamed::Shown {
         table.show(core.views.visible_seq());
         // It was filled to take the place of the one that has left this name.
@@ -251,13 +264,48 @@ fn log_drop(core: &Core, record: &Record<'_>, lasting: bool) -> Result<()> {
         logged => return logged.map(drop),
     };
     let Some(space) = core.drop_space.lock().take() else { return Err(full) };
-    let mut bytes = Vec::new();
-    record.encode(&mut bytes);
-    let appended = core.wal.append_reserved(space, &bytes);
+    let appended = core.wal.append_reserved(space, &encoded(record));
     if lasting {
         core.wal.wait_durable(appended.end)?;
     }
     Ok(())
+}
+
+/// As [`log`], with space for the way back; who goes that way takes it.
+fn log_rename(core: &Core, table: &Table, from: &str, to: &str) -> Result<()> {
+    let record = |name| Record::RenameTable { table: table.id, name };
+    if table.temporary {
+        return log(core, &record(to), false).map(drop);
+    }
+    core.writable.check()?;
+    let taken = take_way_back(core, table.id, to);
+    let back = core.wal.reserve_commit(encoded(&record(from)).len());
+    let appended = match taken {
+        // Whoever goes back has no need of a way forth again.
+        Some(space) => core.wal.append_reserved(space, &encoded(&record(to))),
+        None if back.is_ok() => core.wal.append(&encoded(&record(to)))?,
+        None => return back.map(drop).map_err(Error::from),
+    };
+    if let Ok(space) = back {
+        let mut ways = core.ways_back.lock();
+        if ways.len() == WAYS_BACK {
+            ways.pop_front();
+        }
+        ways.push_back(WayBack { table: table.id, name: from.to_owned(), space });
+    }
+    Ok(core.wal.wait_durable(appended.end)?)
+}
+
+fn take_way_back(core: &Core, table: TableId, name: &str) -> Option<Credit> {
+    let mut ways = core.ways_back.lock();
+    let at = ways.iter().rposition(|way| way.table == table && way.name == name)?;
+    ways.remove(at).map(|way| way.space)
+}
+
+fn encoded(record: &Record<'_>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    record.encode(&mut bytes);
+    bytes
 }
 
 /// Keeps what a full disk must not prevent: an opening, and one DROP TABLE.
@@ -300,9 +348,7 @@ pub(crate) fn count_from(core: &Core, table: &Table, counts_from: u64) -> Result
 /// Appends one record and, unless it is of a temporary table, waits until it is durable; where it begins.
 fn log(core: &Core, record: &Record<'_>, lasting: bool) -> Result<Lsn> {
     core.writable.check()?;
-    let mut bytes = Vec::new();
-    record.encode(&mut bytes);
-    let appended = core.wal.append(&bytes)?;
+    let appended = core.wal.append(&encoded(record))?;
     if lasting {
         core.wal.wait_durable(appended.end)?;
     }

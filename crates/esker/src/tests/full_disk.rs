@@ -95,6 +95,38 @@ fn a_disk_too_full_for_the_reserve_lets_tables_be_dropped() {
     e.drop_table("t").unwrap();
 }
 
+/// Of three tables in one statement the last one is not renamed: the others get their names back without a byte of the disk's, more
+/// than the log's space would hold without what was set aside.
+#[test]
+fn tables_get_their_names_back_on_a_full_disk() {
+    let options = || Options { wal_segment_bytes: 64 << 10, ..roomy() };
+    let (disk, e, _) = one_table(options());
+    let long = |name: &str| format!("{name}{}", "n".repeat(4000));
+    e.rename_table("t", &long("t")).unwrap();
+    make(&e, &long("u"), &fixed(100));
+    // The first ones are renamed twice.
+    for (from, to) in [("t", "v"), ("u", "w"), ("v", "x")] {
+        e.rename_table(&long(from), &long(to)).unwrap();
+    }
+    fill_up(&disk, &e, &long("x"));
+    let full = e.rename_table(&long("w"), &long("y"));
+    assert!(matches!(full, Err(Error::DiskFull(_))), "{full:?}");
+    for (from, to) in [("x", "v"), ("w", "u"), ("v", "t")] {
+        e.rename_table(&long(from), &long(to)).unwrap_or_else(|e| panic!("{from} to {to}: {e}"));
+    }
+    std::mem::forget(e);
+    let disk = disk.after_kill();
+    disk.capacity(None);
+    let e = open_with(&disk, options()).unwrap();
+    // A way back that is gone has its own way back.
+    for (from, to) in [("t", "v"), ("v", "t")] {
+        e.rename_table(&long(from), &long(to)).unwrap();
+    }
+    fill_up(&disk, &e, &long("t"));
+    e.rename_table(&long("t"), &long("v")).unwrap();
+    e.open_table(&long("u")).unwrap();
+}
+
 /// The log cannot take the edit: each try carries what is open once more.
 #[test]
 fn tries_of_a_flush_do_not_add_up() {
@@ -102,15 +134,19 @@ fn tries_of_a_flush_do_not_add_up() {
     let mut s = e.session();
     begin(&mut s);
     fill(&mut s, &t, 0..200);
-    // Fill the log's prepared space, then the disk.
-    disk.capacity(Some(disk.used_bytes()));
-    let mut filler = Vec::new();
-    Record::RowIdMark { tree: t.tree().id, next: RowId(1) }.encode(&mut filler);
-    while e.core.wal.append(&filler).is_ok() {}
+    fill_up(&disk, &e, "t");
     let mut used = Vec::new();
     for _ in 0..50 {
         flush::tree(&e.core, &t, &t.tree()).unwrap_err();
         used.push(t.tree().snapshot().active.used_bytes());
     }
     assert!(*used.last().unwrap() < 3 * used[0].max(4096), "memory grows with every try");
+}
+
+/// Fills the disk, and the log's prepared space with marks that say nothing of a table.
+fn fill_up(disk: &SimDisk, e: &Engine, table: &str) {
+    disk.capacity(Some(disk.used_bytes()));
+    let mut filler = Vec::new();
+    Record::RowIdMark { tree: e.open_table(table).unwrap().tree().id, next: RowId(1) }.encode(&mut filler);
+    while e.core.wal.append(&filler).is_ok() {}
 }

@@ -207,13 +207,20 @@ impl<K: Key> Memtable<K> {
 
     /// About how many keys there are from `from` on and before `to`: counted on the highest level that has some.
     pub(crate) fn keys_between(&self, from: K::Ref<'_>, to: Option<K::Ref<'_>>) -> u64 {
-        const SOME: u64 = 64;
+        /// So many at a level tell about how many there are,
+        const SOME: u64 = 32;
+        /// and so many on the fences' level are worth a look from above.
+        const MANY: u64 = 64;
+        let shift = |level: usize| (2 * level).saturating_sub(1);
         let (mut near, level) = self.begin(K::head(from), from);
         for level in (FENCE_LEVEL + 1..=level).rev() {
             near = self.last_before(near, level, Some(from));
         }
         // If there are few on the fences' level, there are no more above it.
-        let (mut before, keys) = self.count_at(near, FENCE_LEVEL, (from, to), SOME);
+        let (mut before, keys) = self.count_at(near, FENCE_LEVEL, (from, to), MANY);
+        if (SOME..MANY).contains(&keys) {
+            return keys << shift(FENCE_LEVEL);
+        }
         let top = if keys < SOME { FENCE_LEVEL } else { MAX_HEIGHT };
         if keys >= SOME {
             before = self.head.node();
@@ -222,7 +229,7 @@ impl<K: Key> Memtable<K> {
             let keys;
             (before, keys) = self.count_at(before, level, (from, to), u64::MAX);
             if keys >= SOME || level == 0 {
-                return keys << (2 * level).saturating_sub(1);
+                return keys << shift(level);
             }
         }
         0
