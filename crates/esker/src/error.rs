@@ -201,8 +201,13 @@ impl Error {
     /// ends, or concerns one table only, and is tried again. Anything else is broken logic.
     pub(crate) fn stops_writing(&self) -> bool {
         let file = matches!(self, Error::DiskFull(_) | Error::ReadOnly(_) | Error::Damage { .. } | Error::Io(_));
+        let of_another_version =
+            matches!(self, Error::NewerFormat { .. } | Error::OlderFormat { .. } | Error::UnknownContent { .. });
         let long = matches!(self, Error::TooLong { .. });
-        !(file || long || matches!(self, Error::OutOfMemory(_) | Error::Interrupted | Error::NoSuchTable(_)))
+        !(file
+            || of_another_version
+            || long
+            || matches!(self, Error::OutOfMemory(_) | Error::Interrupted | Error::NoSuchTable(_)))
     }
 
     /// Did it fail for want of memory or handles, and not because of what it was about?

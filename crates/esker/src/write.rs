@@ -365,7 +365,7 @@ impl Session {
     pub fn lock_all(&mut self, table: &Arc<Table>) -> Result<u64> {
         self.core.check_usable(table)?;
         self.works_on(&table.work, Kind::Change);
-        let all = self.lock_newest(table)?;
+        let all = self.lock_newest(table, Inserters::Once)?;
         let view = View { seq: all.as_of, me: self.txn_mut()?.state.id };
         self.check_rebuilt(table, view)?;
         let rows = if self.older_view(view).is_some() {
@@ -380,25 +380,28 @@ impl Session {
         Ok(rows)
     }
 
-    /// Locks all rows of the newest view, and waits once for who is inserting others. Whoever is waited for, or commits
-    /// meanwhile, may have put rows behind those that are locked: so it goes on until the newest view has none there.
-    fn lock_newest(&mut self, table: &Arc<Table>) -> Result<AllLocked> {
+    /// Locks all rows of the newest view. Whoever is waited for, or commits meanwhile, may have put rows behind those that are
+    /// locked: so it goes on until the newest view has none there. Some may have been there and be gone: a mark reaches over
+    /// all that the view could know, since of a key that several rows had it deletes all versions or none.
+    fn lock_newest(&mut self, table: &Arc<Table>, waits_for: Inserters) -> Result<AllLocked> {
         let tree = table.tree();
-        let mut up_to = self.lock_range(&tree)?;
+        let mut locked = self.lock_range(&tree)?;
         #[cfg(test)]
         crate::tests::hooks::reached("all rows are locked");
         let me = self.txn_mut()?.state.id;
-        for inserter in self.core.writers.inserters(tree.id, me) {
-            self.wait_for_inserter(tree.id, &inserter)?;
+        if waits_for == Inserters::Once {
+            for inserter in self.core.writers.inserters(tree.id, me) {
+                self.wait_for_inserter(tree.id, &inserter)?;
+            }
         }
         loop {
             let view = self.latest_view()?;
-            let mut behind = MergeRead::new(tree.snapshot(), None, view, up_to, &self.parker)?;
+            let mut behind = MergeRead::new(tree.snapshot(), None, view, locked, &self.parker)?;
             if matches!(behind.next()?, Span::End) {
-                let ordinal = self.txn_mut()?.next_ordinal;
+                let (up_to, ordinal) = (tree.next_row(), self.txn_mut()?.next_ordinal);
                 return Ok(AllLocked { txn: me, tree: tree.id, up_to, as_of: view.seq, ordinal });
             }
-            up_to = self.lock_range(&tree)?;
+            locked = self.lock_range(&tree)?;
         }
     }
 
@@ -411,8 +414,8 @@ impl Session {
         Ok(up_to)
     }
 
-    /// Deletes all rows as one version: those that [`lock_all`](Self::lock_all) has counted, if nothing was written since; else
-    /// it waits for writers of single rows, and what others commit meanwhile stays.
+    /// Deletes all rows as one version: those that [`lock_all`](Self::lock_all) has counted, if nothing was written since; else it
+    /// locks all that are committed by then.
     pub fn delete_all(&mut self, table: &Arc<Table>) -> Result<()> {
         self.works_on(&table.work, Kind::Change);
         let Parts { core, txn, .. } = self.parts()?;
@@ -423,9 +426,9 @@ impl Session {
         let kept = self.view_slot.oldest();
         let is_still =
             |all: &AllLocked| (all.txn, all.tree, all.ordinal) == now && kept.is_some_and(|seq| seq <= all.as_of);
-        let (up_to, as_of) = match self.all_locked.take().filter(is_still) {
-            Some(all) => (all.up_to, all.as_of),
-            None => (self.lock_range(&table.tree())?, self.latest_view()?.seq),
+        let AllLocked { up_to, as_of, .. } = match self.all_locked.take().filter(is_still) {
+            Some(all) => all,
+            None => self.lock_newest(table, Inserters::Never)?,
         };
         self.found_locked = None;
         let (committed, rows) = self.rows_below(table, up_to, as_of)?;
@@ -461,6 +464,14 @@ impl Session {
         // What others have inserted while the lock was waited for lies above.
         Ok(all - from(up_to)? as i64)
     }
+}
+
+/// How long who locks all rows waits for those who are inserting others.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Inserters {
+    /// For each that there is.
+    Once,
+    Never,
 }
 
 /// All rows of a tree that a view sees, locked: those below a row id.

@@ -182,3 +182,60 @@ fn only_marks_that_are_covered_count_no_more() {
     assert_eq!(firsts(vec![mark(20, 1, 5, 9), mark(20, 2, 5, 9), mark(10, 1, 5, 8)]), [0, 0, 0]);
     assert_eq!(firsts(vec![mark(20, 1, 5, 12), mark(20, 2, 5, 12), mark(10, 1, 5, 8)]), [0, 1, 2]);
 }
+
+/// Rows behind those that are locked come and go while a mark waits, and one that holds their key comes below: a flush leaves of the
+/// key only what stands last, which the mark deletes. It deletes what stood before, too.
+#[test]
+fn keys_of_rows_that_went_while_a_mark_waited_are_free() {
+    use crate::tests::hooks;
+    use crate::tests::indexes::{def, image, Row};
+    const KEY: u32 = 7;
+    // SAFETY: an image of the table's layout.
+    let write = |s: &mut Session, t: &Arc<Table>, a, c| unsafe {
+        s.insert_image(t, image(&Row { a, c, text: vec![] }).as_ptr()).unwrap()
+    };
+    let flush_all = |e: &Engine, t: &Arc<Table>| {
+        let trees = t.trees();
+        flush::tree(&e.core, t, &trees.rows).unwrap();
+        trees.keys.iter().for_each(|keys| flush::tree(&e.core, t, keys).unwrap());
+    };
+    for counts in [true, false] {
+        let e = open(&SimDisk::new(1), options());
+        e.create_table("t", &def()).unwrap();
+        let t = e.open_table("t").unwrap();
+        let (mut x, mut d) = (e.session(), e.session());
+        begin(&mut x);
+        // Of the row ids that it has taken, some are left.
+        let first: Vec<_> = (1..5).map(|a| write(&mut x, &t, a, None)).collect();
+        let (engine, table) = (e.clone(), t.clone());
+        hooks::at("all rows are locked", move || {
+            let (e, t) = (engine, table);
+            let mut y = e.session();
+            begin(&mut y);
+            let behind = write(&mut y, &t, 100, Some(KEY));
+            y.commit().unwrap();
+            flush_all(&e, &t);
+            x.delete(&t, behind).unwrap();
+            let below = write(&mut x, &t, 101, Some(KEY));
+            assert!(below < behind && first.iter().all(|row| *row < below), "{first:?} {below:?} {behind:?}");
+            x.commit().unwrap();
+            flush_all(&e, &t);
+        });
+        begin(&mut d);
+        if counts {
+            assert_eq!(d.lock_all(&t).unwrap(), 5);
+        }
+        d.delete_all(&t).unwrap();
+        assert!(hooks::all_done());
+        d.commit().unwrap();
+        let found = e.check(&t, &mut |_, _| true).unwrap();
+        assert!(found.damages.is_empty(), "counts {counts}: {:?}", found.damages);
+        assert_eq!(rows_of(&e, &t), 0);
+        e.checkpoint().unwrap();
+        let found = e.check(&t, &mut |_, _| true).unwrap();
+        assert!(found.damages.is_empty(), "counts {counts}, at rest: {:?}", found.damages);
+        begin(&mut d);
+        write(&mut d, &t, 102, Some(KEY));
+        d.commit().unwrap();
+    }
+}

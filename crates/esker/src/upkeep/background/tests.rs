@@ -7,7 +7,7 @@ use crate::tests::support::{
 };
 use crate::upkeep::next_flush::REST;
 use crate::{Engine, FlushMode, Options, Session, Table};
-use esker_format::RowId;
+use esker_format::{FormatError, RowId};
 use esker_io::{IoError, IoKind, SimDisk};
 use std::path::Path;
 use std::sync::atomic::AtomicUsize;
@@ -28,6 +28,9 @@ fn errors_stop_writing_by_their_kind() {
         Error::OutOfMemory("a memtable".into()),
         Error::NoSuchTable("t".into()),
         Error::Interrupted,
+        Error::NewerFormat { file: "/db/runs/1.run".into(), found: 9, supported: 2 },
+        Error::OlderFormat { file: "/db/runs/1.run".into(), found: 1, needed: 2 },
+        Error::damage("/db/runs/1.run".as_ref(), 0, FormatError::Unknown { what: "block feature", found: 31 }),
     ];
     for (n, error) in passing.into_iter().enumerate() {
         let words = error.to_string();
