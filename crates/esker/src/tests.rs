@@ -5,6 +5,7 @@ mod alter;
 mod alter_fails;
 mod alter_together;
 pub(crate) mod auto_increment;
+mod between_views;
 pub(crate) mod boundary;
 mod checked;
 pub(crate) mod checkpoint;

@@ -217,33 +217,50 @@ fn find_together(mem: &Memtable, rows: impl Iterator<Item = u64>) {
 
 fn views_and_horizon() {
     let views = Arc::new(Views::new(CommitSeq(10)));
-    // The greatest horizon that a purge has worked with.
+    // The greatest horizon that a purge has worked with, and the sequences of which it took what nobody sees: bits.
     let purged = Arc::new(AtomicU64::new(0));
+    let gone = Arc::new(AtomicU64::new(0));
     let committer = {
         let views = views.clone();
         thread::spawn(move || [20, 30].into_iter().for_each(|seq| views.publish(CommitSeq(seq), seq)))
     };
     let purger = {
-        let (views, purged) = (views.clone(), purged.clone());
+        let (views, purged, gone) = (views.clone(), purged.clone(), gone.clone());
         thread::spawn(move || {
-            for _ in 0..2 {
-                let horizon = views.horizon();
-                purged.fetch_max(horizon.0, Ordering::SeqCst);
+            for between in [false, true, true] {
+                if !between {
+                    purged.fetch_max(views.horizon().0, Ordering::SeqCst);
+                    continue;
+                }
+                let kept = views.kept();
+                purged.fetch_max(kept.horizon.0, Ordering::SeqCst);
+                for (seq, newer) in [(10, 20), (20, 30)] {
+                    let is_gone = !kept.is_seen(CommitSeq(seq), CommitSeq(newer));
+                    gone.fetch_or(u64::from(is_gone) << seq, Ordering::SeqCst);
+                }
             }
         })
     };
     let readers: Vec<_> = (0..2)
         .map(|_| {
-            let (views, purged) = (views.clone(), purged.clone());
+            let (views, purged, gone) = (views.clone(), purged.clone(), gone.clone());
             thread::spawn(move || {
                 let slot = views.register();
                 let seq = views.open(&slot);
-                let look = || assert!(purged.load(Ordering::SeqCst) <= seq.0, "purged beyond the open view {seq}");
-                look();
+                let look = |later: CommitSeq| {
+                    assert!(purged.load(Ordering::SeqCst) <= seq.0, "purged beyond the open view {seq}");
+                    let gone = gone.load(Ordering::SeqCst);
+                    assert!(
+                        [seq, later].iter().all(|seq| gone >> seq.0 & 1 == 0),
+                        "what {seq} or {later} sees is gone"
+                    );
+                };
+                look(seq);
                 // A later view of the same session keeps the first.
-                assert!(views.open(&slot) >= seq);
-                look();
-                look();
+                let later = views.open(&slot);
+                assert!(later >= seq);
+                look(later);
+                look(later);
                 slot.clear();
                 assert!(views.open(&slot).0 >= purged.load(Ordering::SeqCst).min(10), "it goes on after clear");
                 slot.clear();

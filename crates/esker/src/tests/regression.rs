@@ -68,7 +68,7 @@ fn a_hot_row_can_be_flushed() {
     let mut old = e.session();
     begin(&mut old);
     old.take_view();
-    // More versions of one row than a block may have, which the old view keeps.
+    // More versions of one row than a block may have, which a session with an old view and a new one keeps.
     e.set_flush_mode(FlushMode::Lazy);
     let packed = {
         let mut p = Vec::new();
@@ -82,6 +82,7 @@ fn a_hot_row_can_be_flushed() {
             s.commit().unwrap();
         }
     });
+    old.latest_view().unwrap();
     flush::tree(&e.core, &t, &t.tree()).unwrap();
     let rows: u64 = t.tree().snapshot().runs.iter().map(|h| h.run.stats.rows).sum();
     assert_eq!(rows, 70_001);

@@ -181,6 +181,8 @@ fn look_in_run<K: Stored, const READS: bool>(
                 if best.as_ref().is_none_or(|b| order > b.order) {
                     *best = Some(Seen::in_block(&handle.run, offset, &block, at, order));
                 }
+                // Those behind it are older.
+                return Ok(true);
             }
             at += 1;
         }

@@ -254,6 +254,8 @@ impl Near {
                     let found = if is_gone { Best::Found(Found::Tombstone) } else { Best::Block(level, at) };
                     *best = Some((order, found));
                 }
+                // Those behind it are older.
+                return;
             }
             at += 1;
             is_of_row = !place.block.ids_unique() && at < place.block.rows() && place.block.row_id(at) == row;

@@ -1,9 +1,10 @@
 //! Read views: who sees how far, and what purge must therefore keep.
 //!
 //! Owns `visible_seq`, the newest commit sequence below which every status word is stored, and one slot a session with
-//! the oldest sequence that session may still ask for. Invariant: `horizon()` never exceeds a sequence that a
-//! registered view uses. The reader's store and the horizon's scan order each other by sequentially consistent
-//! accesses (Dekker): a reader publishes its slot, then checks that no horizon has passed it.
+//! the oldest and the newest sequence that this session may still ask for, and perhaps any between. Invariant: neither
+//! `horizon()` nor what [`Kept`] says to be seen by nobody comes to a sequence that a registered view uses, or will. The
+//! reader's stores and the purger's scan order each other by sequentially consistent accesses (Dekker): a reader publishes its
+//! slot, then checks that no purge has passed it.
 
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{order, Mutex};
@@ -12,25 +13,65 @@ use std::sync::Arc;
 
 const NONE: u64 = u64::MAX;
 
-/// One session's oldest view.
-pub(crate) struct ViewSlot(AtomicU64);
+/// One session's views.
+pub(crate) struct ViewSlot {
+    oldest: AtomicU64,
+    /// Of a view that the session has or had: none that it opens later is older.
+    newest: AtomicU64,
+}
 
 impl ViewSlot {
     /// The oldest view that it keeps, if any.
     pub(crate) fn oldest(&self) -> Option<CommitSeq> {
-        Some(CommitSeq(self.0.load(Ordering::Relaxed))).filter(|seq| seq.0 != NONE)
+        Some(CommitSeq(self.oldest.load(Ordering::Relaxed))).filter(|seq| seq.0 != NONE)
     }
 
     /// Lets go of the session's views.
     pub(crate) fn clear(&self) {
-        self.0.store(NONE, Ordering::Release);
+        self.oldest.store(NONE, Ordering::Release);
+    }
+
+    /// Its oldest view and its newest one, or a later one.
+    fn span(&self) -> Option<(u64, u64)> {
+        let oldest = self.oldest.load(Ordering::SeqCst);
+        (oldest != NONE).then(|| (oldest, self.newest.load(Ordering::SeqCst).max(oldest)))
+    }
+}
+
+/// What views see, those that are open and those that will be.
+pub(crate) struct Kept {
+    /// As [`Views::horizon`].
+    pub(crate) horizon: CommitSeq,
+    /// From sessions' oldest views to their newest, in their order, apart from each other.
+    spans: Vec<(u64, u64)>,
+    /// No view that opens is older.
+    visible: u64,
+}
+
+impl Kept {
+    fn new(mut spans: Vec<(u64, u64)>, visible: u64) -> Self {
+        spans.sort_unstable();
+        spans.dedup_by(|next, before| {
+            let meets = next.0 <= before.1;
+            before.1 = if meets { before.1.max(next.1) } else { before.1 };
+            meets
+        });
+        let horizon = CommitSeq(spans.first().map_or(visible, |(oldest, _)| visible.min(*oldest)));
+        Kept { horizon, spans, visible }
+    }
+
+    /// May a view see a version of this sequence, over which its key has one of a `newer` sequence?
+    pub(crate) fn is_seen(&self, seq: CommitSeq, newer: CommitSeq) -> bool {
+        let next = self.spans.partition_point(|(_, newest)| *newest < seq.0);
+        newer.0 > self.visible || self.spans.get(next).is_some_and(|(oldest, _)| *oldest < newer.0)
     }
 }
 
 /// All sessions' views.
 pub(crate) struct Views {
     visible: AtomicU64,
-    horizon: AtomicU64,
+    /// No view opens that is older.
+    passed: AtomicU64,
     slots: Mutex<Vec<Arc<ViewSlot>>>,
     /// How often all slots were looked at.
     #[cfg(test)]
@@ -46,7 +87,7 @@ impl Views {
     pub(crate) fn new(visible: CommitSeq) -> Self {
         Views {
             visible: AtomicU64::new(visible.0),
-            horizon: AtomicU64::new(0),
+            passed: AtomicU64::new(0),
             slots: Mutex::new(&order::VIEWS_SLOTS, Vec::new()),
             #[cfg(test)]
             scans: std::sync::atomic::AtomicU64::new(0),
@@ -54,7 +95,7 @@ impl Views {
     }
 
     pub(crate) fn register(&self) -> Arc<ViewSlot> {
-        let slot = Arc::new(ViewSlot(AtomicU64::new(NONE)));
+        let slot = Arc::new(ViewSlot { oldest: AtomicU64::new(NONE), newest: AtomicU64::new(0) });
         let mut slots = self.slots.lock();
         if slots.len() == slots.capacity() {
             // Before it would grow: a look at each, for as many sessions as there are places.
@@ -77,13 +118,15 @@ impl Views {
         assert!(old <= seq.0, "visible_seq went back from {old} to {seq}");
     }
 
-    /// Opens a view in `slot`, which keeps the older of what it has and this.
+    /// Opens a view in `slot`, which keeps what it has and this.
     pub(crate) fn open(&self, slot: &ViewSlot) -> CommitSeq {
         loop {
             let seq = self.visible.load(Ordering::SeqCst);
-            let kept = slot.0.load(Ordering::Relaxed).min(seq);
-            slot.0.store(kept, Ordering::SeqCst);
-            if self.horizon.load(Ordering::SeqCst) <= seq {
+            let oldest = slot.oldest.load(Ordering::Relaxed).min(seq);
+            // First: who sees the one must see the other.
+            slot.newest.store(seq, Ordering::SeqCst);
+            slot.oldest.store(oldest, Ordering::SeqCst);
+            if self.passed.load(Ordering::SeqCst) <= seq {
                 return CommitSeq(seq);
             }
             // A purge has passed this sequence meanwhile: what is visible now has moved on too.
@@ -107,11 +150,21 @@ impl Views {
         self.scans.fetch_add(1, Ordering::Relaxed);
         let mut slots = self.slots.lock();
         slots.retain(in_use);
-        let oldest = || slots.iter().map(|s| s.0.load(Ordering::SeqCst)).min().unwrap_or(NONE);
+        let oldest = || slots.iter().map(|s| s.oldest.load(Ordering::SeqCst)).min().unwrap_or(NONE);
         let candidate = self.visible.load(Ordering::SeqCst).min(oldest());
-        self.horizon.fetch_max(candidate, Ordering::SeqCst);
-        // A view that was opening at the same time either shows here or sees the horizon and takes a newer sequence.
+        self.passed.fetch_max(candidate, Ordering::SeqCst);
+        // A view that was opening at the same time either shows here or sees that it was passed and takes a newer sequence.
         CommitSeq(candidate.min(oldest()))
+    }
+
+    /// What purge must keep, between open views, too. Safe for as long as the horizon is: views that open take what is visible.
+    pub(crate) fn kept(&self) -> Kept {
+        let mut slots = self.slots.lock();
+        slots.retain(in_use);
+        let visible = self.visible.load(Ordering::SeqCst);
+        self.passed.fetch_max(visible, Ordering::SeqCst);
+        // As above.
+        Kept::new(slots.iter().filter_map(|slot| slot.span()).collect(), visible)
     }
 }
 

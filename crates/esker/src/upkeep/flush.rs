@@ -273,7 +273,8 @@ impl<'a, K: Stored> Flush<'a, K> {
     /// transactions that have not ended, or only since.
     fn write_run<'m>(&'m self, rest: &mut Rest<'m, K>) -> Result<Option<Arc<Run<K>>>> {
         let (state, mem, flushed_to) = (&*self.state, &*self.mem, self.flushed_to);
-        let horizon = self.core.views.horizon();
+        let kept = self.core.views.kept();
+        let horizon = kept.horizon;
         let marks: Vec<_> = state.marks.iter().filter(|m| m.owner.is_none() && m.seq <= horizon).collect();
         let is_deleted = |n: &Node<K>, v: &Version, seq: u64| {
             let order = VersionOrder::new(CommitSeq(seq), v.ordinal);
@@ -291,6 +292,9 @@ impl<'a, K: Stored> Flush<'a, K> {
                     // Of one transaction's versions only the newest counts.
                     seq if settled || seq == last_seq || !mem.is_live(v) => count(Counter::RowsPurged, 1),
                     seq if is_deleted(n, v, seq) => count(Counter::RowsPurged, 1),
+                    seq if last_seq != ACTIVE && !kept.is_seen(CommitSeq(seq), CommitSeq(last_seq)) => {
+                        count(Counter::RowsPurged, 1);
+                    }
                     seq => {
                         last_seq = seq;
                         settled = seq <= horizon.0;

@@ -11,6 +11,7 @@ use crate::tree::run::health::State;
 use crate::tree::run::Run;
 use crate::tree::stored::Stored;
 use crate::tree::{RunHandle, Tree, TreeState};
+use crate::txn::views::Kept;
 use crate::upkeep::choose::{any_unsound, AtRest, Choice, Step, Sweep};
 use crate::upkeep::discard;
 use crate::upkeep::flush::{self, run_entry};
@@ -80,15 +81,17 @@ pub(crate) fn one_step<K: Stored>(
     if merging.drop_deleted()? {
         return Ok(Stepped::Dropped);
     }
+    // First: what the state has of marks and runs that are newer is no part of what is purged, and wants another merge.
+    let kept = core.views.kept();
     let state = tree.snapshot();
     let rest = rest(core, tree, &state);
-    let choice = choice(core, &state, core.views.horizon(), rest);
+    let choice = choice(core, &state, kept.horizon, rest);
     let step = match sweep {
         Some(from) => choice.sweep(from),
         None => choice.next().0,
     };
     let Some(step) = step else { return Ok(Stepped::Nothing) };
-    let merged = merging.merge(&state, &step, progress);
+    let merged = merging.merge(&state, &step, kept, progress);
     if step.for_readers {
         state.forget_looks_in_runs();
         if matches!(merged, Err(Error::DiskFull(_))) {
@@ -246,18 +249,19 @@ impl<'a, K: Stored> Merging<'a, K> {
         Ok(false)
     }
 
-    /// Makes a step; from where on its inputs still hold keys.
+    /// Makes a step, without what nobody sees but for what is `kept`; from where on its inputs still hold keys.
     fn merge(
         &self,
         state: &TreeState<K>,
         step: &Step<K>,
+        kept: Kept,
         progress: &mut dyn FnMut(u64, u64) -> bool,
     ) -> Result<Sweep<K::Own>> {
         let (core, tree) = (self.core, self.tree);
         let now = core.host.now();
         let set_aside = || tree.merge_health.failed(0, State::SetAside, now);
         self.check_space(step).inspect_err(|_| set_aside())?;
-        let mut merge = Merge::new(self, state, step).inspect_err(|e| {
+        let mut merge = Merge::new(self, state, step, kept).inspect_err(|e| {
             if e.is_want_of_resources() {
                 set_aside();
             }

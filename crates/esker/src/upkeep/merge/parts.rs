@@ -122,7 +122,7 @@ fn merge_step<K: Stored>(
     step: &Step<K>,
 ) -> Sweep<K::Own> {
     let merging = Merging::begin(&e.core, t, tree, &mut |_, _| true).unwrap();
-    merging.merge(state, step, &mut |_, _| true).unwrap()
+    merging.merge(state, step, e.core.views.kept(), &mut |_, _| true).unwrap()
 }
 
 #[test]

@@ -36,7 +36,9 @@ pub(super) struct Merge<'a, K: Stored> {
     order: Option<Vec<usize>>,
     /// What the inputs hold besides, so far.
     left: Vec<RunHandle<K>>,
-    horizon: CommitSeq,
+    /// Room for [`seen`].
+    stay: Vec<usize>,
+    kept: Kept,
     /// The marks that every view sees and that count.
     marks: &'a [RangeMark],
     /// What every view sees, and nothing older of it lies elsewhere, is as if it were committed there: see [`settled_at`].
@@ -91,6 +93,21 @@ impl<K: Stored> Candidate<K> {
     }
 }
 
+/// The places of those versions of a key, the newest first, that a view may see.
+fn seen<K: Stored>(versions: &[Candidate<K>], kept: &Kept, marks: &[RangeMark], stay: &mut Vec<usize>) {
+    stay.clear();
+    let mut newer = None;
+    for (i, v) in versions.iter().enumerate() {
+        let (seq, row) = (v.order.seq, K::row(&v.block, v.at));
+        // Of one transaction's versions only the newest counts.
+        let is_hidden = newer.is_some_and(|newer| newer == seq || !kept.is_seen(seq, newer));
+        if !is_hidden && !marks.iter().any(|m| m.deletes(row, v.order)) {
+            newer = Some(seq);
+            stay.push(i);
+        }
+    }
+}
+
 /// The sequence that all versions may have which every view sees, where their own, and their ordinals, take room for nothing.
 ///
 /// None if another run has keys between the step's: an older version there would come before one that looks older than it is.
@@ -116,7 +133,12 @@ fn stays_unmarked<K: Stored>(core: &Core, tree: &Tree<K>) -> bool {
 }
 
 impl<'a, K: Stored> Merge<'a, K> {
-    pub(super) fn new(merging: &Merging<'a, K>, state: &'a TreeState<K>, step: &'a Step<K>) -> Result<Self> {
+    pub(super) fn new(
+        merging: &Merging<'a, K>,
+        state: &'a TreeState<K>,
+        step: &'a Step<K>,
+        kept: Kept,
+    ) -> Result<Self> {
         let Merging { core, table, tree, .. } = *merging;
         let mut read = Read::default();
         let (mut inputs, mut left) = (Vec::new(), Vec::new());
@@ -137,7 +159,6 @@ impl<'a, K: Stored> Merge<'a, K> {
             read.of_blocks += end.saturating_sub(input.index) as u64;
             inputs.push(input);
         }
-        let horizon = core.views.horizon();
         #[cfg(test)]
         super::tests::behind_the_horizon();
         let settled_at = settled_at(state, step).filter(|_| stays_unmarked(core, tree));
@@ -153,8 +174,9 @@ impl<'a, K: Stored> Merge<'a, K> {
             inputs,
             order: None,
             left,
-            horizon,
-            marks: state.marks_at(horizon),
+            stay: Vec::new(),
+            marks: state.marks_at(kept.horizon),
+            kept,
             settled_at,
             settled: 0,
             memtables: state.memtables().map(|mem| (&**mem, mem.seek(K::lend(&step.first)))).collect(),
@@ -329,30 +351,26 @@ impl<'a, K: Stored> Merge<'a, K> {
 
     /// Writes the versions of a key that somebody may still see.
     fn keep(&mut self, key: K::Ref<'_>, versions: &[Candidate<K>], value: &mut Vec<u8>) -> Result<()> {
-        let (mut settled, mut last_seq) = (false, CommitSeq::ZERO);
         // All versions of a key go to one run.
         self.close_full()?;
-        for (i, v) in versions.iter().enumerate() {
-            // Of one transaction's versions only the newest counts.
-            let row = K::row(&v.block, v.at);
-            if settled || v.order.seq == last_seq || self.marks.iter().any(|m| m.deletes(row, v.order)) {
-                count(Counter::RowsPurged, 1);
-                continue;
-            }
-            last_seq = v.order.seq;
-            settled = v.order.seq <= self.horizon;
-            if settled && v.tombstone && !self.lies_elsewhere(key) {
-                count(Counter::RowsPurged, 1);
-                continue;
-            }
+        let mut stay = std::mem::take(&mut self.stay);
+        seen(versions, &self.kept, self.marks, &mut stay);
+        // Below a deletion nothing is left to be deleted.
+        while stay.last().is_some_and(|last| versions[*last].tombstone) && !self.lies_elsewhere(key) {
+            stay.pop();
+        }
+        count(Counter::RowsPurged, (versions.len() - stay.len()) as u64);
+        for (i, at) in stay.iter().enumerate() {
+            let v = &versions[*at];
             value.clear();
             // A row's tombstone has no value to be read.
             if !v.tombstone || K::TOMBSTONES_HAVE_VALUES {
                 let run = &self.inputs[v.input].handle.run;
                 K::value(&v.block, v.at, value).map_err(|e| run.damage(v.offset, e))?;
             }
+            let settled = v.order.seq <= self.kept.horizon;
             // Whatever was older is purged with this merge, if it was all among its inputs.
-            let is_last = settled && i + 1 < versions.len();
+            let is_last = i + 1 == stay.len() && at + 1 < versions.len();
             let supersedes = v.supersedes && (v.tombstone || !is_last || self.lies_elsewhere(key));
             let place = self.settled_at.filter(|_| settled && !v.tombstone && !self.comes_in_memory(key));
             self.settled += u64::from(place.is_some());
@@ -360,6 +378,7 @@ impl<'a, K: Stored> Merge<'a, K> {
             let tag = VersionTag { seq, ordinal, tombstone: v.tombstone, supersedes };
             self.push(key, tag, value)?;
         }
+        self.stay = stay;
         Ok(())
     }
 
@@ -470,7 +489,7 @@ impl<'a, K: Stored> Merge<'a, K> {
         if let Some(writer) = self.writer.take() {
             self.close(writer)?;
         }
-        self.done.iter().for_each(|run| run.set_merged_at(self.horizon));
+        self.done.iter().for_each(|run| run.set_merged_at(self.kept.horizon));
         Ok(())
     }
 }

@@ -553,7 +553,7 @@ fn a_merge_tells_what_still_has_an_older_version() {
         inputs.sort_by_key(|h| h.run.file_id);
         let step = Step::of(inputs.split_off(from)).unwrap();
         let merging = Merging::begin(&e.core, &t, &tree, &mut |_, _| true).unwrap();
-        merging.merge(&state, &step, &mut |_, _| true).unwrap();
+        merging.merge(&state, &step, e.core.views.kept(), &mut |_, _| true).unwrap();
     };
     merge(1);
     assert_eq!(figures(&t), [(100, 0, 0), (100, 0, 100)], "the rows of the first run lie below");
