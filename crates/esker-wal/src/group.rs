@@ -17,9 +17,6 @@ use esker_base::{count, timed, Counter, WaitEvent};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Called once something is durable.
-pub(crate) type Callback = Box<dyn FnOnce() + Send>;
-
 /// How far the log has to be, for who waits.
 #[derive(Clone, Copy)]
 pub(crate) enum Goal {
@@ -47,7 +44,6 @@ struct State {
     poisoned: Option<String>,
     /// In the order in which they came.
     waiting: Vec<Waiting>,
-    callbacks: Vec<(u64, Callback)>,
 }
 
 struct Waiting {
@@ -221,7 +217,6 @@ impl Group {
             },
         };
         drop(lead);
-        self.call_back();
         done
     }
 
@@ -323,48 +318,16 @@ impl Group {
         self.state.lock().waiting.len()
     }
 
-    /// Calls `callback` once `position` is durable: now if it is, else from the thread that leads then. Never, if the
-    /// log is poisoned before.
-    pub(crate) fn on_durable(&self, position: u64, callback: Callback) {
-        let mut state = self.state.lock();
-        if self.durable() < position {
-            if state.poisoned.is_none() {
-                state.callbacks.push((position, callback));
-            }
-            return;
-        }
-        drop(state);
-        callback();
-    }
-
-    fn call_back(&self) {
-        let durable = self.durable();
-        let mut ready = Vec::new();
-        {
-            let mut state = self.state.lock();
-            if state.callbacks.is_empty() {
-                return;
-            }
-            let (now, later) = std::mem::take(&mut state.callbacks).into_iter().partition(|c| c.0 <= durable);
-            ready.extend::<Vec<(u64, Callback)>>(now);
-            state.callbacks = later;
-        }
-        for (_, callback) in ready {
-            callback();
-        }
-    }
-
     /// Nothing more is acknowledged. The first reason stays.
     pub(crate) fn poison(&self, reason: &str) {
-        let (forgotten, waiting) = {
+        let waiting = {
             let mut state = self.state.lock();
             state.poisoned.get_or_insert_with(|| reason.to_owned());
             self.poisoned.store(true, Ordering::Release);
-            (std::mem::take(&mut state.callbacks), std::mem::take(&mut state.waiting))
+            std::mem::take(&mut state.waiting)
         };
         self.gathered.notify_all();
         waiting.iter().for_each(|waiting| waiting.waiter.tell(Told::Over));
-        drop(forgotten);
     }
 
     /// Is it? Takes no lock.

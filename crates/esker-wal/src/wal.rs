@@ -42,10 +42,9 @@ struct Shared {
 
 /// A log that is open for appending. Clones are the same log.
 ///
-/// Who may call what under a lock of theirs: [`append_reserved`](Wal::append_reserved), [`try_append`](Wal::try_append),
-/// [`end_lsn`](Wal::end_lsn), [`durable_lsn`](Wal::durable_lsn), [`needs_segments`](Wal::needs_segments),
-/// [`on_durable`](Wal::on_durable), [`stats`](Wal::stats), [`poison`](Wal::poison) and a credit's drop do no I/O and wait for
-/// nobody's. [`append`](Wal::append) and [`reserve_commit`](Wal::reserve_commit) do neither as a rule, but may make a segment
+/// Who may call what under a lock of theirs: [`append_reserved`](Wal::append_reserved), [`end_lsn`](Wal::end_lsn),
+/// [`durable_lsn`](Wal::durable_lsn), [`needs_segments`](Wal::needs_segments), [`stats`](Wal::stats), [`poison`](Wal::poison)
+/// and a credit's drop do no I/O and wait for nobody's. [`append`](Wal::append) and [`reserve_commit`](Wal::reserve_commit) do neither as a rule, but may make a segment
 /// and write when none is ready or the buffer is full. All others do I/O or wait for it.
 #[derive(Clone)]
 pub struct Wal(Arc<Shared>);
@@ -245,22 +244,6 @@ impl Wal {
         self.0.with_space(bytes, bytes, |tail| tail.put(payload))
     }
 
-    /// Appends a frame as [`Wal::append`] does if that takes no I/O and no wait; `None` if it would: a credit
-    /// ([`Wal::reserve_commit`]) taken without any lock makes sure of it.
-    ///
-    /// # Errors
-    /// `OutOfMemory`, `TooLong`: nothing was appended, the log goes on. `Poisoned`.
-    pub fn try_append(&self, payload: &[u8]) -> Result<Option<Appended>> {
-        let bytes = checked_bytes(payload.len())?;
-        let mut tail = self.0.tail.lock();
-        self.0.group.check()?;
-        if tail.lacks_space(bytes).is_some() || !tail.has_room(bytes, self.0.options.buffer_bytes) {
-            return Ok(None);
-        }
-        tail.grow(bytes)?;
-        Ok(Some(tail.put(payload)))
-    }
-
     /// Sets aside what one frame with a payload of up to `payload` bytes needs: memory for the frame, and space on disk
     /// for it and its seal. May do I/O, as [`Wal::append`].
     ///
@@ -367,12 +350,6 @@ impl Wal {
     /// Everything before this position is durable.
     pub fn durable_lsn(&self) -> Lsn {
         Lsn(self.0.group.durable())
-    }
-
-    /// Calls `callback` once everything before `lsn` is durable: at once if it is, else in the thread whose sync made
-    /// it so; never if the log is poisoned first. Nothing is synced on its behalf.
-    pub fn on_durable(&self, lsn: Lsn, callback: Box<dyn FnOnce() + Send>) {
-        self.0.group.on_durable(lsn.0, callback);
     }
 
     /// Nothing before `keep_from` will be replayed any more, durably so: segments wholly before it become spares.

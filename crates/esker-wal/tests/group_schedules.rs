@@ -132,19 +132,6 @@ impl Log {
         }
         true
     }
-
-    /// Counts the calls of a callback for this position.
-    fn on_durable(self: &Arc<Self>, at: u64) -> Arc<AtomicUsize> {
-        let calls = Arc::new(AtomicUsize::new(0));
-        let (log, counted) = (Arc::downgrade(self), calls.clone());
-        let callback = move || {
-            let synced = log.upgrade().map(|log| log.synced.load(Ordering::SeqCst));
-            assert!(synced.is_none_or(|synced| synced >= at), "called before {at} is durable");
-            counted.fetch_add(1, Ordering::SeqCst);
-        };
-        self.group.on_durable(at, Box::new(callback));
-        calls
-    }
 }
 
 fn join<T>(threads: Vec<JoinHandle<T>>) -> Vec<T> {
@@ -159,24 +146,17 @@ fn leadership_is_handed_on() {
         let log = Log::new(Works::Well);
         let commit = |log: Arc<Log>, written: bool| {
             thread::spawn(move || {
-                let mut calls = Vec::new();
                 for _ in 0..2 {
                     let at = log.append();
-                    calls.push(log.on_durable(at));
                     assert!(log.wait(if written { Goal::Written(at) } else { Goal::Durable(at) }));
                 }
-                calls
             })
         };
         // Who wants it written only leads, too, and leaves the others where they were.
-        let calls = join((0..4).map(|n| commit(log.clone(), n == 0)).collect());
+        join((0..4).map(|n| commit(log.clone(), n == 0)).collect());
         assert!(log.pieces.load(Ordering::SeqCst) <= 8, "work was done for nobody");
         assert!(log.wait(Goal::Durable(8)));
         assert_eq!((log.group.durable(), log.synced.load(Ordering::SeqCst)), (8, 8));
-        let once = |calls: &Arc<AtomicUsize>| calls.load(Ordering::SeqCst) == 1;
-        // The last to sync has called all callbacks, or who asked was told at once.
-        log.group.until(Goal::Durable(log.append()), any_committer(), || log.work(true)).unwrap();
-        assert!(calls.iter().flatten().all(once), "a callback was not called once");
     });
 }
 
@@ -189,16 +169,10 @@ fn a_failed_leader_tells_all() {
             let log = log.clone();
             thread::spawn(move || {
                 let at = log.append();
-                let calls = log.on_durable(at);
-                let done = log.wait(if n == 3 { Goal::Written(at) } else { Goal::Durable(at) });
-                (at, done, calls)
+                log.wait(if n == 3 { Goal::Written(at) } else { Goal::Durable(at) });
             })
         });
-        let told = join(commits.collect());
-        let durable = log.synced.load(Ordering::SeqCst);
-        for (at, _, calls) in told {
-            assert!(calls.load(Ordering::SeqCst) <= usize::from(at <= durable), "a callback for what is lost");
-        }
+        join(commits.collect());
         if log.group.is_poisoned() {
             let before = log.pieces.load(Ordering::SeqCst);
             assert!(!log.wait(Goal::Durable(log.append())) && log.group.check().is_err());
@@ -238,8 +212,6 @@ fn poison_wakes_who_waits() {
         assert!(reached <= log.synced.load(Ordering::SeqCst));
         // What is durable is acknowledged all the same, nothing else is.
         assert!(log.wait(Goal::Durable(reached)) && !log.wait(Goal::Durable(log.append())));
-        let late = log.on_durable(log.append());
-        assert_eq!(late.load(Ordering::SeqCst), 0);
     });
 }
 

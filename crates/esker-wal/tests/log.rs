@@ -10,7 +10,6 @@ use esker_format::Lsn;
 use esker_io::{AccessHint, Disk, IoKind, OpenMode, SimDisk};
 use esker_wal::{Committer, FlushMode, Opening, Wal, WalError, WalOptions, SECTOR_BYTES};
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 #[test]
@@ -208,33 +207,20 @@ fn a_long_frame_does_not_wait_for_an_empty_buffer() {
     wal.sync_all().unwrap();
 }
 
-/// No I/O, whatever is lacking; with a credit taken before, it goes.
+/// Its credit has seen to all that it needs.
 #[test]
-fn try_append_does_no_io() {
+fn a_reserved_frame_does_no_io() {
     let watch = Watch::new(disk(1));
-    let options = WalOptions { buffer_bytes: 4 << 10, ..small() };
-    let (wal, _) = open(&watch, options, Lsn(1)).unwrap();
-    let mut lacked = 0;
+    let (wal, _) = open(&watch, WalOptions { buffer_bytes: 4 << 10, ..small() }, Lsn(1)).unwrap();
     for _ in 0..200 {
+        let credit = wal.reserve_commit(500).unwrap();
         let operations = watch.disk.op_count();
-        match wal.try_append(&[1; 500]).unwrap() {
-            Some(at) => assert_eq!(at.end.0 - at.lsn.0, 528),
-            None => {
-                let credit = wal.reserve_commit(500).unwrap();
-                let operations = watch.disk.op_count();
-                wal.append_reserved(credit, &[1; 500]);
-                assert_eq!(watch.disk.op_count(), operations);
-                lacked += 1;
-                continue;
-            }
-        }
-        assert_eq!(watch.disk.op_count(), operations);
+        let at = wal.append_reserved(credit, &[1; 500]);
+        assert_eq!((at.end.0 - at.lsn.0, watch.disk.op_count()), (528, operations));
     }
     wal.sync_all().unwrap();
-    assert!(lacked > 10 && wal.stats().segments > 3, "{lacked}");
+    assert!(wal.stats().segments > 3);
     assert_eq!(frames(&watch.disk, Lsn(1)).unwrap().len(), 200);
-    wal.poison("stopped");
-    assert!(matches!(wal.try_append(b"more"), Err(WalError::Poisoned(_))));
 }
 
 /// However many credits are out.
@@ -261,16 +247,7 @@ fn a_failed_sync_stops_everything_and_is_not_repeated() {
         let good = wal.append(b"good").unwrap();
         wal.wait_durable(good.end).unwrap();
         let credit = wal.reserve_commit(10).unwrap();
-        let called = Arc::new(AtomicU64::new(0));
-        let count = |n: u64| {
-            let called = called.clone();
-            Box::new(move || {
-                called.fetch_add(n, Ordering::SeqCst);
-            })
-        };
-        wal.on_durable(good.end, count(1));
         let bad = wal.append(b"bad").unwrap();
-        wal.on_durable(bad.end, count(100));
         watch.disk.fail_once(watch.disk.op_count() + after, kind);
         assert!(wal.wait_durable(bad.end).is_err());
         let operations = watch.disk.op_count();
@@ -282,39 +259,14 @@ fn a_failed_sync_stops_everything_and_is_not_repeated() {
         assert!(matches!(wal.reserve_commit(1), Err(WalError::Poisoned(_))));
         let lost = wal.append_reserved(credit, b"lost");
         assert!(lost.lsn >= bad.end && wal.end_lsn() == lost.end);
-        wal.on_durable(lost.end, count(100));
         assert!(wal.wait_durable(good.end).is_ok());
         assert!(wal.poisoned().is_some());
         assert_eq!(watch.disk.op_count(), operations);
-        assert_eq!(called.load(Ordering::SeqCst), 1);
         watch.disk.crash();
         let (_, found) = open(&watch, WalOptions::default(), Lsn(1)).unwrap();
         assert_eq!(found[0].1, b"good");
         assert!(found.iter().all(|f| f.1 != b"lost" && f.1 != b"more"));
     }
-}
-
-#[test]
-fn callbacks_come_with_the_sync_that_covers_them() {
-    let watch = Watch::new(disk(1));
-    let (wal, _) = open(&watch, WalOptions::default(), Lsn(1)).unwrap();
-    let called = Arc::new(AtomicU64::new(0));
-    let mut ends = Vec::new();
-    for _ in 0..3 {
-        let at = wal.append(b"x").unwrap();
-        let called = called.clone();
-        wal.on_durable(
-            at.end,
-            Box::new(move || {
-                called.fetch_add(1, Ordering::SeqCst);
-            }),
-        );
-        ends.push(at.end);
-    }
-    wal.write_out().unwrap();
-    assert_eq!(called.load(Ordering::SeqCst), 0);
-    wal.wait_durable(ends[0]).unwrap();
-    assert_eq!(called.load(Ordering::SeqCst), 3);
 }
 
 #[test]

@@ -9,8 +9,8 @@ use esker_base::{global_total, Counter};
 use esker_format::Lsn;
 use esker_wal::{WalError, WalOptions};
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Mutex;
 use std::thread;
 
 #[test]
@@ -24,8 +24,6 @@ fn commit_in_groups() {
     let (wal, _) = open(&watch, options, Lsn(1)).unwrap();
     let (threads, commits) = (8u64, 300u64);
     let before = watch.counts().1;
-    let asked = AtomicU64::new(0);
-    let answered = Arc::new(AtomicU64::new(0));
     let done = AtomicBool::new(false);
     thread::scope(|s| {
         let background = s.spawn(|| {
@@ -36,7 +34,7 @@ fn commit_in_groups() {
         });
         let committers: Vec<_> = (0..threads)
             .map(|t| {
-                let (wal, asked, answered) = (&wal, &asked, &answered);
+                let wal = &wal;
                 s.spawn(move || {
                     for i in 0..commits {
                         let payload = (t * commits + i).to_le_bytes().repeat(1 + (i % 40) as usize);
@@ -46,16 +44,6 @@ fn commit_in_groups() {
                             let credit = wal.reserve_commit(payload.len()).unwrap();
                             wal.append_reserved(credit, &payload)
                         };
-                        if i % 10 == 0 {
-                            let answered = answered.clone();
-                            asked.fetch_add(1, Ordering::SeqCst);
-                            wal.on_durable(
-                                at.end,
-                                Box::new(move || {
-                                    answered.fetch_add(1, Ordering::SeqCst);
-                                }),
-                            );
-                        }
                         if i % 7 == 0 {
                             wal.write_out().unwrap();
                         }
@@ -76,7 +64,6 @@ fn commit_in_groups() {
     let syncs = watch.counts().1 - before;
     let segments = wal.stats().segments as u64;
     assert!(syncs <= threads * commits + segments, "{syncs} syncs");
-    assert_eq!(answered.load(Ordering::SeqCst), asked.load(Ordering::SeqCst));
     let found = frames(&watch.disk.after_power_cut(1), Lsn(1)).unwrap();
     let numbers: BTreeSet<u64> = found.iter().map(|f| u64::from_le_bytes(f.1[..8].try_into().unwrap())).collect();
     assert_eq!((found.len() as u64, numbers.len() as u64), (threads * commits, threads * commits));

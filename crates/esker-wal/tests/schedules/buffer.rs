@@ -30,14 +30,13 @@ fn payload(who: u8, step: u8) -> Vec<u8> {
 
 fn append(sim: &SimDisk, wal: &Wal, seen: &Seen, who: u8, step: u8) {
     let payload = payload(who, step);
-    let appended = match thread_rng().gen_range(0..4) {
-        0 => wal.try_append(&payload).unwrap(),
-        1 => {
+    let appended = match thread_rng().gen_range(0..3) {
+        0 => {
             let credit = wal.reserve_commit(payload.len() + thread_rng().gen_range(0..300)).unwrap();
             thread::yield_now();
             Some(wal.append_reserved(credit, &payload))
         }
-        2 => {
+        1 => {
             // Set aside and not used.
             drop(wal.reserve_commit(payload.len()).unwrap());
             None
