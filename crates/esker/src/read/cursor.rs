@@ -455,19 +455,9 @@ impl Cursor {
     }
 
     /// Was the row given out last a committed version of a row that another transaction has locked? If it matches, it
-    /// must be read again by `relock`, which waits.
+    /// must be read again by [`fetch`](Self::fetch), which waits.
     pub fn was_semi_consistent(&self) -> bool {
         self.semi_consistent
-    }
-
-    /// From now on, or no longer, gives out locked rows in their last committed version instead of waiting.
-    pub fn set_semi_consistent(&mut self, on: bool) {
-        self.options.semi_consistent = on;
-    }
-
-    /// Stands before the row given out last again.
-    pub fn step_back(&mut self) {
-        self.ahead = self.ahead.saturating_sub(1);
     }
 
     /// The image of one row, as the cursor's view sees it or, if the cursor locks, locked and newest.
