@@ -149,12 +149,6 @@ fn frame_checksum(header: &[u8], payload: &[u8]) -> u64 {
     xxh3_64_with_seed(payload, xxh3_64(&header[frame_at::LEN..FRAME_HEADER_BYTES]))
 }
 
-/// Appends a frame.
-pub fn encode_frame(lsn: Lsn, tag: u32, payload: &[u8], out: &mut Vec<u8>) {
-    out.extend_from_slice(&frame_header(lsn, tag, payload));
-    out.extend_from_slice(payload);
-}
-
 /// Reads the frame at the start of `bytes`, which is the log's content at `expected_lsn`, in a segment with this tag.
 ///
 /// - `Ok(Some)`: a whole frame.

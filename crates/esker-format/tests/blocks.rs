@@ -87,8 +87,6 @@ fn check_block(block: &RowBlock<&[u8]>, layout: &Layout, versions: &[Version], r
     assert_eq!(block.max_seq(), versions.iter().map(|v| v.1.seq).max().unwrap());
     assert_eq!(block.has_tombstones(), versions.iter().any(|v| v.1.tombstone));
     assert_eq!(block.ids_unique(), versions.windows(2).all(|w| w[0].0 != w[1].0));
-    let uniform = versions.iter().all(|v| v.1.seq == versions[0].1.seq);
-    assert_eq!(block.uniform_seq(), uniform.then_some(versions[0].1.seq));
     let mut ids = vec![RowId::ZERO; versions.len()];
     block.copy_ids(0..rows, &mut ids);
     for (i, (id, tag, packed)) in versions.iter().enumerate() {

@@ -226,7 +226,7 @@ fn log_segment(tag: u32) -> Vec<u8> {
         let mut payload = Vec::new();
         record.encode(&mut payload);
         let lsn = Lsn(FIRST_LSN.0 + out.len() as u64 - start);
-        frame::encode_frame(lsn, tag, &payload, &mut out);
+        common::encode_frame(lsn, tag, &payload, &mut out);
     }
     out.resize(out.len() + 64, 0);
     out

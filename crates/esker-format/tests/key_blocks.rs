@@ -25,7 +25,6 @@ fn check_block(block: &KeyBlock<&[u8]>, entries: &[Entry], rng: &mut Rng) {
     }
     let seqs = || entries.iter().map(|e| e.2.seq);
     assert_eq!((block.min_seq(), block.max_seq()), (seqs().min().unwrap(), seqs().max().unwrap()));
-    assert_eq!(block.uniform_seq(), (block.min_seq() == block.max_seq()).then_some(block.min_seq()));
     assert_eq!(block.has_tombstones(), entries.iter().any(|e| e.2.tombstone));
     for _ in 0..30 {
         let mut probe = entries[rng.below(entries.len() as u64) as usize].0.clone();

@@ -66,7 +66,7 @@ proptest! {
     #[test]
     fn frames_round_trip(lsn: u64, generation: u32, payload: Vec<u8>, flip: usize) {
         let mut bytes = Vec::new();
-        frame::encode_frame(Lsn(lsn), generation, &payload, &mut bytes);
+        common::encode_frame(Lsn(lsn), generation, &payload, &mut bytes);
         let whole = bytes.len();
         prop_assert_eq!(whole, frame::frame_bytes(payload.len()));
         bytes.push(1);

@@ -87,20 +87,6 @@ impl SequentialWriter {
         Ok(start)
     }
 
-    /// Adds `count` zero bytes at the end, and tells the offset at which they begin.
-    pub fn append_zeros(&mut self, mut count: usize) -> Result<u64> {
-        let start = self.position();
-        self.check()?;
-        while count > 0 {
-            let room = self.room()?;
-            let n = room.len().min(count);
-            room[..n].fill(0);
-            count -= n;
-            self.advance(n)?;
-        }
-        Ok(start)
-    }
-
     /// Bytes appended so far.
     pub fn position(&self) -> u64 {
         self.written + self.filled as u64

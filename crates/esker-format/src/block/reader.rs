@@ -215,12 +215,6 @@ impl<B: BlockBytes> RowBlock<B> {
         self.plain.until(at)
     }
 
-    /// The commit sequence of all rows, if it is the same.
-    #[must_use]
-    pub fn uniform_seq(&self) -> Option<CommitSeq> {
-        (self.shape.entry.min_seq == self.shape.entry.max_seq).then_some(self.shape.entry.min_seq)
-    }
-
     /// The least commit sequence.
     #[must_use]
     pub fn min_seq(&self) -> CommitSeq {

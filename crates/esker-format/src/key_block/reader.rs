@@ -184,24 +184,12 @@ impl<B: BlockBytes> KeyBlock<B> {
         }
     }
 
-    /// No key occurs twice.
-    #[must_use]
-    pub fn keys_unique(&self) -> bool {
-        self.entry.ids_unique()
-    }
-
     /// Behind the entries that stand together from `at` on and are plain: no tombstones, each the only one of its key. `at`
     /// itself if that is none.
     #[inline]
     #[must_use]
     pub fn plain_until(&self, at: u32) -> u32 {
         self.plain.until(at)
-    }
-
-    /// The commit sequence of all entries, if it is the same.
-    #[must_use]
-    pub fn uniform_seq(&self) -> Option<CommitSeq> {
-        (self.entry.min_seq == self.entry.max_seq).then_some(self.entry.min_seq)
     }
 
     /// The least commit sequence.

@@ -5,7 +5,7 @@
 //! right.
 
 use super::keys::{random_index, TwoCollations};
-use super::{random_layout, run_tail, Rng};
+use super::{encode_frame, random_layout, run_tail, Rng};
 use esker_format::key_bytes::key_encoding;
 use esker_format::run::{Leaf, Part, PartPlace, RowIdSet, RowIds, Section};
 use esker_format::{
@@ -417,7 +417,7 @@ pub fn frame(data: &[u8]) {
     let len = at(frame::frame_at::LEN, 4) as usize;
     if let Some(payload) = data.get(frame::FRAME_HEADER_BYTES..).and_then(|p| p.get(..len)) {
         let mut again = Vec::new();
-        frame::encode_frame(lsn, tag, payload, &mut again);
+        encode_frame(lsn, tag, payload, &mut again);
         let parsed = frame::parse_frame(&again, lsn, tag).unwrap();
         assert!(parsed.is_none_or(|f| f.payload == payload && f.bytes() == again.len()));
     }

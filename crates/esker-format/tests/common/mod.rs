@@ -5,10 +5,11 @@ pub mod decoders;
 pub mod keys;
 pub mod samples;
 
+use esker_format::frame::frame_header;
 use esker_format::row::{self, Value};
 use esker_format::run::{encode_end, section_kind, MoreSections, Part, PartPlace, Section};
 use esker_format::{
-    Column, ColumnKind, ColumnMask, CommitSeq, FileId, FormatError, Layout, LeafEntry, NullBit, RowId, RunFooter,
+    Column, ColumnKind, ColumnMask, CommitSeq, FileId, FormatError, Layout, LeafEntry, Lsn, NullBit, RowId, RunFooter,
     RunHeader, RunStats, TreeId, VersionTag,
 };
 
@@ -31,6 +32,12 @@ impl Rng {
     pub fn chance(&mut self, one_in: u64) -> bool {
         self.below(one_in) == 0
     }
+}
+
+/// Appends a frame of the log.
+pub fn encode_frame(lsn: Lsn, tag: u32, payload: &[u8], out: &mut Vec<u8>) {
+    out.extend_from_slice(&frame_header(lsn, tag, payload));
+    out.extend_from_slice(payload);
 }
 
 /// A number as log and manifest write it.

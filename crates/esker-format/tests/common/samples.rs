@@ -2,11 +2,11 @@
 
 use super::decoders::{entry, layout_for};
 use super::keys::{random_index, random_values, with_image, TwoCollations};
-use super::{random_entries, random_layout, random_row, run_tail, Rng};
+use super::{encode_frame, random_entries, random_layout, random_row, run_tail, Rng};
 use esker_format::manifest::edit_offset;
 use esker_format::run::{Part, RowIdSet};
 use esker_format::{
-    frame, run, BlockEntry, CommitSeq, Compression, FileId, FolderId, IndexEntry, IndexState, IndexStatistics,
+    run, BlockEntry, CommitSeq, Compression, FileId, FolderId, IndexEntry, IndexState, IndexStatistics,
     KeyBlockBuilder, KeyBlockEntry, KeyBounds, KeyCodec, KeyPart, LayoutVersion, Lsn, Manifest, PreparedEntry,
     RangeTombstone, Record, RowBlockBuilder, RowFormat, RowId, RunEntry, RunHeader, RunOrigin, RunRef, RunStats,
     SegmentHeader, TableEntry, TableId, TableState, TreeEntry, TreeId, TreeKind, TreeState, TxnId, VersionTag,
@@ -373,7 +373,7 @@ pub fn valid(decoder: &str, rng: &mut Rng) -> Vec<u8> {
         }
         "frame" => {
             let payload = packed_row(rng);
-            frame::encode_frame(Lsn(number(rng)), rng.next() as u32, &payload, &mut out);
+            encode_frame(Lsn(number(rng)), rng.next() as u32, &payload, &mut out);
         }
         _ => out = manifest_with_edits(rng).0,
     }

@@ -40,18 +40,6 @@ fn any_size_in_any_pieces_comes_back_exactly() {
 }
 
 #[test]
-fn zeros() {
-    let (_, disk) = sim(1);
-    let path = Path::new("f");
-    let mut writer = SequentialWriter::create(&disk, path, AccessHint::Bulk, 4096, Account::Other).unwrap();
-    writer.append(b"abc").unwrap();
-    assert_eq!(writer.append_zeros(5000).unwrap(), 3);
-    assert_eq!(writer.append(b"d").unwrap(), 5003);
-    writer.finish().unwrap();
-    assert_eq!(read_all(&disk, path), [b"abc", &[0; 5000][..], b"d"].concat());
-}
-
-#[test]
 fn whole_buffers_are_written_once_and_the_reserve_is_given_back() {
     let (sim, disk) = sim(1);
     let session = SessionCounters::new();

@@ -176,7 +176,8 @@ fn spread(run: &Arc<Run<ByBytes>>) -> (usize, usize) {
     let blocks: Vec<KeyBlock<Bytes>> =
         (0..run.index().unwrap().entries().len()).map(|at| run.read_block(at).unwrap()).collect();
     let meets = |pair: &&[_]| ByBytes::last_key(&pair[0]) == ByBytes::key(&pair[1], 0);
-    let once = |pair: &&[KeyBlock<Bytes>]| pair.iter().all(KeyBlock::keys_unique);
+    let keys_differ = |block: &KeyBlock<Bytes>| (1..block.rows()).all(|at| block.key(at) != block.key(at - 1));
+    let once = |pair: &&[KeyBlock<Bytes>]| pair.iter().all(keys_differ);
     let both = || blocks.windows(2).filter(meets);
     (both().count(), both().filter(once).count())
 }
