@@ -67,8 +67,8 @@ counters! {
     LockTimeouts "lock_timeouts" "Row lock waits that ended by timeout",
     Deadlocks "deadlocks" "Row lock waits that were refused to break a circle",
 
-    WalRecords "wal_records" "Records appended to the log",
-    WalBytes "wal_bytes" "Bytes of records appended to the log, before they are written",
+    WalRecords "wal_records" "Frames appended to the log, each of records that go together",
+    WalBytes "wal_bytes" "Bytes of frames appended to the log, before they are written",
     WalSyncRequests "wal_sync_requests" "Times somebody asked that the log be durable up to a position",
     WalSyncs "wal_syncs" "Syncs of the log for those who asked, each by one of them",
     WalSyncsCovered "wal_syncs_covered" "Requests that were served by another's sync",

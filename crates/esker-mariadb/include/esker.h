@@ -48,7 +48,7 @@ enum class [[nodiscard]] EsStatus : int32_t {
   DiskFull = 2,
   /// Bytes on disk are not what was written.
   Damage = 3,
-  /// A later release wrote it.
+  /// Another release wrote it, and this one does not read what is in it.
   NewerFormat = 4,
   /// Another process uses the data folder.
   Locked = 5,

@@ -331,7 +331,7 @@ impl Engine {
         Ok(report)
     }
 
-    /// Why writing has stopped, if it has.
+    /// Has all writing stopped, until a restart?
     pub fn poisoned(&self) -> bool {
         self.core.is_poisoned()
     }

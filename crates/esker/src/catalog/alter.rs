@@ -107,8 +107,7 @@ impl Engine {
     ///
     /// # Errors
     /// [`Error::TableChanged`] if somebody has written in one of the tables since, [`Error::NoSuchTable`] if one was dropped; all
-    /// stay as they were. A WAL error if the
-    /// definitions of all of them are longer than a frame of the log can be.
+    /// stay as they were. [`Error::TooLong`] if the definitions of all of them are longer than a record of the log can be.
     pub fn alter_indexes(&self, built: Vec<BuiltIndexes>) -> Result<()> {
         let _held = self.core.hold_folder()?;
         alter(&self.core, built)

@@ -121,7 +121,7 @@ pub(crate) struct Txn {
     pub(crate) tables: Vec<TableTxn>,
     /// Entries that are not put yet.
     pub(crate) deferred: Deferred,
-    /// Where they stand, once they are many.
+    /// Where in `tables` each stands, once they are many.
     places: HashMap<TableId, usize>,
     last_table: usize,
     pub(crate) registered: bool,
