@@ -108,7 +108,7 @@ Trace *Trace::open(THD *thd, EsSession *session, Trace_level level)
   trace->thd_= thd;
   trace->level_= level;
   EsError why;
-  if (es_trace_open(engine, &file, &trace->trace_, &why) == EsStatus::Ok)
+  if (es_trace_open(&file, &trace->trace_, &why) == EsStatus::Ok)
     count++;
   else
     trace->give_up(why);
@@ -124,7 +124,7 @@ void Trace::stop()
 {
   if (!trace_)
     return;
-  es_trace_close(engine, trace_);
+  es_trace_close(trace_);
   trace_= nullptr;
   in_statement_= false;
   count--;
@@ -255,7 +255,7 @@ void Trace::begin(THD *thd, const char *query, size_t bytes, CHARSET_INFO *chars
   const std::string text= utf8(query, bytes, charset);
   const LEX_CSTRING db= thd->db;
   trace->in_statement_= true;
-  es_trace_begin(engine, trace->trace_, trace->session_, thd->query_id, reinterpret_cast<const uint8_t *>(db.str), db.length,
+  es_trace_begin(trace->trace_, trace->session_, thd->query_id, reinterpret_cast<const uint8_t *>(db.str), db.length,
                  reinterpret_cast<const uint8_t *>(text.data()), text.size());
 }
 
@@ -301,7 +301,7 @@ void Trace::write_calls()
   {
     const std::string table= call.table.empty() ? "" : for_people(call.table.c_str());
     const EsTraceCall line= {call.at_ns, call.count, table.empty() ? nullptr : table.c_str(), call.function, call.is_bulk_end, call.full};
-    es_trace_call(engine, trace_, &line);
+    es_trace_call(trace_, &line);
   }
 }
 
@@ -315,13 +315,13 @@ void Trace::write_plan()
     if (plan_.compare(begin, sizeof prefix - 1, prefix) == 0)
     {
       begin+= sizeof prefix - 1;
-      es_trace_plan(engine, trace_, reinterpret_cast<const uint8_t *>(plan_.data()) + begin, end - begin);
+      es_trace_plan(trace_, reinterpret_cast<const uint8_t *>(plan_.data()) + begin, end - begin);
       some= true;
     }
     begin= end + 1;
   }
   if (!some && level_ == Trace_level::full)
-    es_trace_plan(engine, trace_, nullptr, 0);
+    es_trace_plan(trace_, nullptr, 0);
 }
 
 void Trace::end(THD *thd, uint error)

@@ -1669,21 +1669,20 @@ EsStatus es_trace_folder(const char *folder, const char *home, const char *own, 
 /// Begins a session's trace in a file of its own. `*trace` is written only if it succeeds.
 ///
 /// # Safety
-/// `engine` is open.
-EsStatus es_trace_open(const EsEngine *engine, const EsTraceFile *file, EsTrace **trace, EsError *error);
+/// `file` and its texts are there for the call; an engine is open.
+EsStatus es_trace_open(const EsTraceFile *file, EsTrace **trace, EsError *error);
 
 /// Ends a trace, and a statement of it that has not ended.
 ///
 /// # Safety
 /// `trace` may be NULL; it is not used again.
-void es_trace_close(const EsEngine *engine, EsTrace *trace);
+void es_trace_close(EsTrace *trace);
 
 /// A statement begins in this thread. Its texts are UTF-8, or become so; passwords in it are not written.
 ///
 /// # Safety
-/// `engine`, `session` and `trace` are open; none of the trace's statements is under way.
-void es_trace_begin(const EsEngine *engine,
-                    EsTrace *trace,
+/// `session` and `trace` are open; none of the trace's statements is under way.
+void es_trace_begin(EsTrace *trace,
                     const EsSession *session,
                     uint64_t query,
                     const uint8_t *db,
@@ -1718,14 +1717,14 @@ void es_trace_binlog_end();
 /// Calls of the statement, in their order.
 ///
 /// # Safety
-/// `engine` and `trace` are open.
-void es_trace_call(const EsEngine *engine, EsTrace *trace, const EsTraceCall *call);
+/// `trace` is open.
+void es_trace_call(EsTrace *trace, const EsTraceCall *call);
 
 /// A row of the server's plan; none: it has none to show.
 ///
 /// # Safety
-/// `engine` and `trace` are open.
-void es_trace_plan(const EsEngine *engine, EsTrace *trace, const uint8_t *text, size_t bytes);
+/// `trace` is open.
+void es_trace_plan(EsTrace *trace, const uint8_t *text, size_t bytes);
 
 /// The statement that began in this thread ends. A failure is told once: that the trace has ended, and why.
 ///

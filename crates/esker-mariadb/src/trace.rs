@@ -441,16 +441,15 @@ pub unsafe extern "C" fn es_trace_folder(
 /// Begins a session's trace in a file of its own. `*trace` is written only if it succeeds.
 ///
 /// # Safety
-/// `engine` is open.
+/// `file` and its texts are there for the call; an engine is open.
 #[no_mangle]
 pub unsafe extern "C" fn es_trace_open(
-    engine: *const EsEngine,
     file: *const EsTraceFile,
     trace: *mut *mut EsTrace,
     error: *mut EsError,
 ) -> EsStatus {
     // SAFETY: the caller's promise.
-    let (_, file, trace) = unsafe { (shared(engine), shared(file), out(trace)) };
+    let (file, trace) = unsafe { (shared(file), out(trace)) };
     let result = catch(|| {
         trace.write(Box::into_raw(Box::new(EsTrace::open(file)?)));
         Ok(())
@@ -464,9 +463,9 @@ pub unsafe extern "C" fn es_trace_open(
 /// # Safety
 /// `trace` may be NULL; it is not used again.
 #[no_mangle]
-pub unsafe extern "C" fn es_trace_close(engine: *const EsEngine, trace: *mut EsTrace) {
+pub unsafe extern "C" fn es_trace_close(trace: *mut EsTrace) {
     // SAFETY: made by es_trace_open; the caller's promise.
-    let (_, trace) = unsafe { (shared(engine), take(trace)) };
+    let trace = unsafe { take(trace) };
     let _ = catch(|| {
         drop(trace);
         Ok(())
@@ -476,10 +475,9 @@ pub unsafe extern "C" fn es_trace_close(engine: *const EsEngine, trace: *mut EsT
 /// A statement begins in this thread. Its texts are UTF-8, or become so; passwords in it are not written.
 ///
 /// # Safety
-/// `engine`, `session` and `trace` are open; none of the trace's statements is under way.
+/// `session` and `trace` are open; none of the trace's statements is under way.
 #[no_mangle]
 pub unsafe extern "C" fn es_trace_begin(
-    engine: *const EsEngine,
     trace: *mut EsTrace,
     session: *const EsSession,
     query: u64,
@@ -489,7 +487,7 @@ pub unsafe extern "C" fn es_trace_begin(
     text_bytes: usize,
 ) {
     // SAFETY: the caller's promise.
-    let (_, trace, session) = unsafe { (shared(engine), exclusive(trace), shared(session)) };
+    let (trace, session) = unsafe { (exclusive(trace), shared(session)) };
     // SAFETY: the caller's promise.
     let (db, text) = unsafe { (slice(db, db_bytes), slice(text, text_bytes)) };
     trace.guarded_untold(|trace| {
@@ -550,11 +548,11 @@ pub extern "C" fn es_trace_binlog_end() {
 /// Calls of the statement, in their order.
 ///
 /// # Safety
-/// `engine` and `trace` are open.
+/// `trace` is open.
 #[no_mangle]
-pub unsafe extern "C" fn es_trace_call(engine: *const EsEngine, trace: *mut EsTrace, call: *const EsTraceCall) {
+pub unsafe extern "C" fn es_trace_call(trace: *mut EsTrace, call: *const EsTraceCall) {
     // SAFETY: the caller's promise.
-    let (_, trace, call) = unsafe { (shared(engine), exclusive(trace), shared(call)) };
+    let (trace, call) = unsafe { (exclusive(trace), shared(call)) };
     trace.guarded_untold(|trace| {
         // SAFETY: the caller's promise.
         let text = |pointer| unsafe { str_of(pointer) };
@@ -579,11 +577,11 @@ pub unsafe extern "C" fn es_trace_call(engine: *const EsEngine, trace: *mut EsTr
 /// A row of the server's plan; none: it has none to show.
 ///
 /// # Safety
-/// `engine` and `trace` are open.
+/// `trace` is open.
 #[no_mangle]
-pub unsafe extern "C" fn es_trace_plan(engine: *const EsEngine, trace: *mut EsTrace, text: *const u8, bytes: usize) {
+pub unsafe extern "C" fn es_trace_plan(trace: *mut EsTrace, text: *const u8, bytes: usize) {
     // SAFETY: the caller's promise.
-    let (_, trace, text) = unsafe { (shared(engine), exclusive(trace), slice(text, bytes)) };
+    let (trace, text) = unsafe { (exclusive(trace), slice(text, bytes)) };
     trace.guarded_untold(|trace| {
         let line = (!text.is_empty()).then(|| String::from_utf8_lossy(text));
         let none = line.is_none();
