@@ -6,5 +6,6 @@ pub(crate) mod cursor;
 pub(crate) mod index;
 #[cfg(any(test, feature = "sim"))]
 pub(crate) mod keys;
+mod locked;
 pub(crate) mod rows;
 pub(crate) mod verify;

@@ -14,8 +14,9 @@
 mod tests;
 
 use crate::catalog::table::Table;
-use crate::lock::{LockMode, LockOutcome, WaitPolicy};
+use crate::lock::LockMode;
 use crate::read::buffer::{Buffer, Kept, BATCH_BYTES, FIRST_ROWS, MOST_ROWS};
+use crate::read::locked::Locked;
 use crate::session::{FoundLocked, Session};
 use crate::tree::key::ByRow;
 use crate::tree::merge_read::{BlockSpan, MergeRead, Span};
@@ -443,15 +444,8 @@ impl Cursor {
     }
 
     fn lock(&mut self, session: &mut Session, row: RowId, mode: LockMode) -> Result<Locked> {
-        let tree = self.table.tree_id();
-        let wait = WaitPolicy { nowait: session.wait.nowait || !self.options.insists(), ..session.wait };
-        match session.lock_row(tree, row, mode, wait) {
-            Ok(LockOutcome::Granted) => Ok(Locked::Newly),
-            Ok(LockOutcome::AlreadyHeld) => Ok(Locked::Before),
-            Err(Error::WouldBlock) if self.options.skip_locked => Ok(Locked::Skip),
-            Err(Error::WouldBlock) if self.options.semi_consistent => Ok(Locked::SemiConsistent),
-            Err(e) => Err(e),
-        }
+        let ScanOptions { skip_locked, semi_consistent, .. } = self.options;
+        session.lock_to_read((self.table.tree_id(), row), mode, skip_locked, semi_consistent)
     }
 
     /// Was the row given out last a committed version of a row that another transaction has locked? If it matches, it
@@ -576,16 +570,6 @@ impl Ids {
             span.rows.start += 1;
         }
     }
-}
-
-#[derive(PartialEq, Eq)]
-enum Locked {
-    /// By this request.
-    Newly,
-    /// By this transaction, earlier.
-    Before,
-    Skip,
-    SemiConsistent,
 }
 
 /// Counts how often this thread's locking scans read what came since they began.

@@ -7,7 +7,8 @@
 //! Invariant: each time it reads a key again, somebody has committed, rolled back or ended since.
 
 use super::{row_of, take_one, IndexCursor};
-use crate::lock::{LockMode, LockOutcome, WaitPolicy};
+use crate::lock::LockMode;
+use crate::read::locked::Locked;
 use crate::session::{FoundLocked, Session};
 use crate::tree::merge_read::{Span, Unseen};
 use crate::txn::prepared;
@@ -21,16 +22,6 @@ struct Ahead {
     /// Whose it is for the view.
     row: Option<RowId>,
     unseen: Option<Unseen>,
-}
-
-#[derive(PartialEq, Eq)]
-enum Locked {
-    /// By this request.
-    Newly,
-    /// By this transaction, earlier.
-    Before,
-    Skip,
-    SemiConsistent,
 }
 
 impl IndexCursor {
@@ -192,15 +183,8 @@ impl IndexCursor {
     }
 
     fn lock(&mut self, session: &mut Session, row: RowId, mode: LockMode) -> Result<Locked> {
-        let insists = !self.options.skip_locked && !self.is_semi_consistent();
-        let wait = WaitPolicy { nowait: session.wait.nowait || !insists, ..session.wait };
-        match session.lock_row(self.table.tree_id(), row, mode, wait) {
-            Ok(LockOutcome::Granted) => Ok(Locked::Newly),
-            Ok(LockOutcome::AlreadyHeld) => Ok(Locked::Before),
-            Err(Error::WouldBlock) if self.options.skip_locked => Ok(Locked::Skip),
-            Err(Error::WouldBlock) if self.is_semi_consistent() => Ok(Locked::SemiConsistent),
-            Err(e) => Err(e),
-        }
+        let (skips, is_semi_consistent) = (self.options.skip_locked, self.is_semi_consistent());
+        session.lock_to_read((self.table.tree_id(), row), mode, skips, is_semi_consistent)
     }
 }
 
