@@ -77,23 +77,15 @@ impl Session {
     unsafe fn insert_plain(&mut self, table: &Arc<Table>, image: *const u8) -> Result<RowId> {
         let Parts { core, parker, scratch, txn, .. } = self.parts()?;
         let at = txn.table_of(core, table)?;
-        let bytes = if table.has_blobs {
-            // SAFETY: the caller's promise.
-            unsafe { esker_format::row::packed_len(&table.layout, image) }
-        } else {
-            0
-        };
-        check_length(bytes as u64)?;
+        // SAFETY: the caller's promise.
+        let bytes = unsafe { checked_length(table, image) }?;
         if txn.is_small_insert(core, at, bytes) {
-            scratch.clear();
-            // SAFETY: the caller's promise.
-            let packed = unsafe { esker_format::row::pack(&table.layout, image, scratch) }.map_err(Error::in_memory);
-            let inserted = packed.and_then(|()| match txn.is_small_insert(core, at, scratch.len()) {
-                true => txn.insert_small(core, parker, at, scratch).map(Some),
+            let insert = |packed: &[u8]| match txn.is_small_insert(core, at, packed.len()) {
+                true => txn.insert_small(core, parker, at, packed).map(Some),
                 false => Ok(None),
-            });
-            trim(scratch);
-            if let Some(row) = inserted? {
+            };
+            // SAFETY: the caller's promise.
+            if let Some(row) = unsafe { with_packed(table, image, scratch, insert) }? {
                 return Ok(row);
             }
         }
@@ -125,12 +117,9 @@ impl Session {
         if !txn.is_small_insert(core, at, bytes) {
             return Ok(false);
         }
-        scratch.clear();
+        let put = |packed: &[u8]| txn.put_small(core, parker, at, row, Some(packed), true);
         // SAFETY: the caller's promise.
-        let packed = unsafe { esker_format::row::pack(&table.layout, image, scratch) }.map_err(Error::in_memory);
-        let put = packed.and_then(|()| txn.put_small(core, parker, at, row, Some(scratch), true));
-        trim(scratch);
-        put?;
+        unsafe { with_packed(table, image, scratch, put) }?;
         count(Counter::RowsInserted, 1);
         count(Counter::RowIdsKept, 1);
         txn.tables[at].own.wrote(1);
@@ -205,23 +194,18 @@ impl Session {
     /// As for [`insert_image`](Self::insert_image).
     pub unsafe fn update_image(&mut self, table: &Arc<Table>, row: RowId, image: *const u8) -> Result<()> {
         self.works_on(&table.work, Kind::Change);
-        let mut packed = std::mem::take(&mut self.scratch);
-        packed.clear();
         // SAFETY: the caller's promise.
-        let length =
-            if table.has_blobs { unsafe { esker_format::row::packed_len(&table.layout, image) as u64 } } else { 0 };
-        let result = check_length(length).and_then(|()| {
+        unsafe { checked_length(table, image) }?;
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let update = |packed: &[u8]| match self.writes_entries(table)? {
             // SAFETY: the caller's promise.
-            unsafe { esker_format::row::pack(&table.layout, image, &mut packed) }.map_err(Error::in_memory)?;
-            match self.writes_entries(table)? {
-                // SAFETY: the caller's promise.
-                true => unsafe { self.write_indexed(table, row, Some((image, &packed))) },
-                false => self.write_row(table, row, Some(&packed)),
-            }
-        });
-        trim(&mut packed);
-        self.scratch = packed;
-        result
+            true => unsafe { self.write_indexed(table, row, Some((image, packed))) },
+            false => self.write_row(table, row, Some(packed)),
+        };
+        // SAFETY: the caller's promise.
+        let updated = unsafe { with_packed(table, image, &mut scratch, update) };
+        self.scratch = scratch;
+        updated
     }
 
     /// Gives a row a new version, from a packed row.
@@ -577,6 +561,40 @@ fn unpacked(table: &Table, packed: &[u8]) -> Result<Vec<u8>> {
     esker_format::row::unpack(&table.layout, packed, &table.all_columns(), &mut image)
         .map_err(|e| Error::InvalidArgument(e.to_string()))?;
     Ok(image)
+}
+
+/// How long the row of an image is once it is packed, if the table has blobs, which can make it too long; else 0.
+///
+/// # Safety
+/// As for [`Session::insert_image`].
+#[inline]
+unsafe fn checked_length(table: &Table, image: *const u8) -> Result<usize> {
+    if !table.has_blobs {
+        return Ok(0);
+    }
+    // SAFETY: the caller's promise.
+    let bytes = unsafe { esker_format::row::packed_len(&table.layout, image) };
+    check_length(bytes as u64)?;
+    Ok(bytes)
+}
+
+/// Does something with the packed row of an image, which lies in `scratch` as long as that takes.
+///
+/// # Safety
+/// As for [`Session::insert_image`].
+#[inline]
+unsafe fn with_packed<T>(
+    table: &Table,
+    image: *const u8,
+    scratch: &mut Vec<u8>,
+    work: impl FnOnce(&[u8]) -> Result<T>,
+) -> Result<T> {
+    scratch.clear();
+    // SAFETY: the caller's promise.
+    let packed = unsafe { esker_format::row::pack(&table.layout, image, scratch) }.map_err(Error::in_memory);
+    let done = packed.and_then(|()| work(scratch));
+    trim(scratch);
+    done
 }
 
 /// A buffer that is kept for the next row keeps no more than this.
