@@ -18,6 +18,7 @@ use crate::lock::LockMode;
 use crate::read::buffer::{Buffer, Kept, BATCH_BYTES, FIRST_ROWS, MOST_ROWS};
 use crate::read::locked::Locked;
 use crate::session::{FoundLocked, Session};
+use crate::tally::tally;
 use crate::tree::key::ByRow;
 use crate::tree::merge_read::{BlockSpan, MergeRead, Span};
 use crate::tree::stored::Stored;
@@ -572,21 +573,7 @@ impl Ids {
     }
 }
 
-/// Counts how often this thread's locking scans read what came since they began.
-#[cfg(test)]
-pub(crate) mod came {
-    use std::cell::Cell;
-
-    thread_local! {
-        static TIMES: Cell<usize> = const { Cell::new(0) };
-    }
-
-    pub(super) fn count() {
-        TIMES.with(|t| t.set(t.get() + 1));
-    }
-
-    /// How often since the last call.
-    pub(crate) fn take() -> usize {
-        TIMES.with(|t| t.replace(0))
-    }
+tally! {
+    /// Counts how often this thread's locking scans read what came since they began.
+    came
 }
