@@ -82,7 +82,7 @@ impl Figures {
         add(&self.syncs, [1, ns]);
     }
 
-    pub(crate) fn is_so_long(&self, bytes: u64) {
+    pub(crate) fn set_size(&self, bytes: u64) {
         self.size_bytes.store(bytes, Ordering::Relaxed);
     }
 

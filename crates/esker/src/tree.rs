@@ -136,7 +136,7 @@ impl<K: Stored> Tree<K> {
         state.settle();
         *guard = Arc::new(state);
         // Whoever sees this state finds it told.
-        self.is_to_be_saved();
+        self.mark_to_save();
         drop(guard);
         self.has_changed();
         result
@@ -153,7 +153,7 @@ impl<K: Stored> Tree<K> {
     /// Takes `rows` row ids that nobody else gets.
     pub(crate) fn reserve_rows(&self, rows: u64) -> RowId {
         let first = self.next_row.fetch_add(rows, Ordering::SeqCst);
-        self.is_to_be_saved();
+        self.mark_to_save();
         RowId(first)
     }
 
@@ -164,6 +164,6 @@ impl<K: Stored> Tree<K> {
     /// Row ids up to `row` are taken.
     pub(crate) fn row_seen(&self, row: RowId) {
         self.next_row.fetch_max(row.0.saturating_add(1), Ordering::SeqCst);
-        self.is_to_be_saved();
+        self.mark_to_save();
     }
 }

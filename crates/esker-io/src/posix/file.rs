@@ -203,7 +203,7 @@ impl File for PosixFile {
     fn set_size(&self, size_bytes: u64) -> Result<()> {
         self.drain()?;
         self.plain.set_len(size_bytes).map_err(|error| self.error("set the size of", Some(size_bytes), &error))?;
-        self.figures.is_so_long(size_bytes);
+        self.figures.set_size(size_bytes);
         Ok(())
     }
 

@@ -112,7 +112,7 @@ impl Disk for PosixDisk {
             };
             let rings = direct.is_some().then(|| self.rings.clone()).flatten();
             let figures = self.figures.of(path, hint, mode == OpenMode::Create);
-            figures.is_so_long(found.map_or(0, |found| found.len()));
+            figures.set_size(found.map_or(0, |found| found.len()));
             let file = file::PosixFile::new(path, plain, direct, hint, rings, self.linked.clone(), figures);
             Ok(Arc::new(file) as Arc<dyn File>)
         })

@@ -352,7 +352,7 @@ fn alter(core: &Core, built: Vec<BuiltIndexes>) -> Result<()> {
         }
         appended.end
     };
-    altered.iter().for_each(|(table, _)| table.is_taken_in());
+    altered.iter().for_each(|(table, _)| table.enlist());
     core.wal.wait_durable(end)?;
     // While nobody else alters them: what others took away may not be durable.
     let gone = |(table, before): (Arc<Table>, Arc<Trees>)| {

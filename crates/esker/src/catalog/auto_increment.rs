@@ -170,7 +170,7 @@ impl Session {
         };
         let mark = &mut self.txn_mut()?.tables[at].auto_increment;
         *mark = taken.end.max(*mark);
-        table.is_to_be_saved();
+        table.mark_to_save();
         Ok(taken)
     }
 
@@ -205,7 +205,7 @@ impl Session {
     pub fn end_auto_increment(&mut self, table: &Arc<Table>, unused: Range<u64>) {
         let counter = table.trees().auto_increment.clone();
         if let Some(next) = counter.give_back(unused.clone()) {
-            table.is_to_be_saved();
+            table.mark_to_save();
             let txn = self.current.open_mut();
             let in_table = txn.and_then(|txn| txn.place_of(table).map(|at| &mut txn.tables[at]));
             // What it took before, or brought, is below.
@@ -234,7 +234,7 @@ impl Session {
         let at = txn.table_of(core, table)?;
         let next = value.saturating_add(1);
         if table.trees().auto_increment.raise(next) {
-            table.is_to_be_saved();
+            table.mark_to_save();
         }
         let mark = &mut txn.tables[at].auto_increment;
         *mark = next.max(*mark);

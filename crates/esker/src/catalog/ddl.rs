@@ -200,7 +200,7 @@ pub(crate) fn truncate_table(core: &Core, name: &str) -> Result<()> {
         #[cfg(test)]
         crate::tests::hooks::reached("a table is about to have other trees");
         table.set_trees(trees, CommitSeq(lsn.0));
-        table.is_taken_in();
+        table.enlist();
     };
     log_rebuild(core, &[record], !table.temporary, || refuse_prepared(core, &table), emptied)?;
     drop(tables);
@@ -328,7 +328,7 @@ pub(crate) fn keep_statistics(core: &Core, table: &Table, statistics: Vec<IndexS
     let record = Record::IndexStatistics { table: table.id, statistics: statistics.clone() };
     log(core, &record, !table.temporary)?;
     table.trees().learn(statistics);
-    table.is_to_be_saved();
+    table.mark_to_save();
     Ok(())
 }
 
@@ -340,7 +340,7 @@ pub(crate) fn count_from(core: &Core, table: &Table, counts_from: u64) -> Result
     }
     log(core, &Record::AutoIncrementMark { table: table.id, next: counts_from }, !table.temporary)?;
     if table.trees().auto_increment.raise(counts_from) {
-        table.is_to_be_saved();
+        table.mark_to_save();
     }
     Ok(())
 }

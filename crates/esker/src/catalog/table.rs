@@ -396,7 +396,7 @@ impl Table {
     }
 
     /// Says which engine has it.
-    pub(crate) fn is_of(&self, engine: u64) {
+    pub(crate) fn set_engine(&self, engine: u64) {
         self.engine.store(engine, Ordering::Relaxed);
     }
 
@@ -546,7 +546,7 @@ impl Table {
         self.changed_seq.store(rebuilt.0, Ordering::Release);
         drop(now);
         drop(old);
-        self.is_to_be_saved();
+        self.mark_to_save();
     }
 
     /// It has other indexes, and the same rows.
@@ -556,7 +556,7 @@ impl Table {
         *now = Arc::new(trees);
         self.changed_seq.store(altered.0, Ordering::Release);
         drop(now);
-        self.is_to_be_saved();
+        self.mark_to_save();
     }
 
     /// Changes with the indexes, for whoever wants to know after a crash whether they were altered.
@@ -566,7 +566,7 @@ impl Table {
 
     pub(crate) fn set_name(&self, name: &str) {
         name.clone_into(&mut self.name.write());
-        self.is_to_be_saved();
+        self.mark_to_save();
     }
 
     /// When it left this name, among all renamings, if its last one was from that.
@@ -603,15 +603,15 @@ impl Table {
 
     pub(crate) fn set_dropped(&self) {
         self.dropped.store(true, Ordering::SeqCst);
-        self.is_to_be_saved();
+        self.mark_to_save();
     }
 
     pub(crate) fn is_dropped(&self) -> bool {
         self.dropped.load(Ordering::SeqCst)
     }
 
-    /// The manifest may say something else of it than is true: see [`Tree::is_to_be_saved`].
-    pub(crate) fn is_to_be_saved(&self) {
-        self.tree().is_to_be_saved();
+    /// The manifest may say something else of it than is true: see [`Tree::mark_to_save`].
+    pub(crate) fn mark_to_save(&self) {
+        self.tree().mark_to_save();
     }
 }

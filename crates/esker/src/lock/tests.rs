@@ -36,7 +36,7 @@ impl<'a> Session<'a> {
     fn works(&self, rows: u64, changes: u64) {
         let own = 1_000_000 * self.owner.txn.0;
         (own..own + rows).for_each(|row| assert_eq!(self.lock(row, Exclusive, NOWAIT), Ok(Granted)));
-        self.owner.activity.has_changed(changes);
+        self.owner.activity.set_changes(changes);
     }
     /// Waits for a row; refused, it is rolled back.
     fn lock_or_go(&self, row: u64, policy: WaitPolicy) -> Result<LockOutcome, LockError> {

@@ -108,7 +108,7 @@ impl Session {
     fn counted(&self, table: &Arc<Table>, trees: &Trees, seq: CommitSeq, rows: u64) {
         if self.current.open().is_some_and(|t| t.in_table(table).is_none()) {
             trees.live.counted(seq, rows as i64);
-            trees.rows.is_to_be_saved();
+            trees.rows.mark_to_save();
         }
     }
 }

@@ -265,6 +265,6 @@ fn put_back<K: Stored>(tree: &Tree<K>, state: &TxnState, key: K::Ref<'_>, change
     let slot = state.slot_in(&guard.active)?;
     // SAFETY: the slot is of this memtable; nobody else is there.
     unsafe { guard.active.put(key, slot, change)? };
-    tree.has_something(&guard.active);
+    tree.mark_in_memory(&guard.active);
     Ok(())
 }

@@ -135,7 +135,7 @@ fn an_index_that_comes_while_lists_are_looked_through_is_listed() {
     crate::upkeep::flush::tree(&e.core, &t, &t.trees().keys[1]).unwrap();
     assert!(e.core.due.take_to_save().tables.contains_key(&t.id), "its flush tells nobody");
     // For the checkpoint that comes.
-    t.is_to_be_saved();
+    t.mark_to_save();
 }
 
 /// The rows that an index leads to.

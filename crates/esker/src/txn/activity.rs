@@ -127,7 +127,7 @@ impl Activity {
     }
 
     /// The transaction has changed so much by now.
-    pub(crate) fn has_changed(&self, changes: u64) {
+    pub(crate) fn set_changes(&self, changes: u64) {
         self.rows_changed.store(changes, Ordering::Relaxed);
     }
 
@@ -268,7 +268,7 @@ impl Session {
     /// The transaction for a lock that it wants, having told what it has changed by now: it may have to wait.
     pub(crate) fn locker(&mut self) -> Result<Arc<LockOwner>> {
         let txn = self.txn_mut()?;
-        txn.state.locks.activity.has_changed(txn.changes());
+        txn.state.locks.activity.set_changes(txn.changes());
         Ok(txn.state.locks.clone())
     }
 
@@ -276,7 +276,7 @@ impl Session {
     pub(crate) fn tell_activity(&self, in_statement: bool) {
         let Some(txn) = self.current.open() else { return };
         let activity = &txn.state.locks.activity;
-        activity.has_changed(txn.changes());
+        activity.set_changes(txn.changes());
         let redo_bytes = txn.redo_bytes() as u64;
         activity.redo_bytes.store(redo_bytes, Ordering::Relaxed);
         self.presence.redo.are(redo_bytes);

@@ -374,7 +374,7 @@ impl Txn {
         for t in &self.tables {
             t.trees.live.enter(&core.views, &self.state, Some(t.own.change()));
             if t.own.change() != 0 {
-                t.rows.tree.is_to_be_saved();
+                t.rows.tree.mark_to_save();
             }
         }
     }

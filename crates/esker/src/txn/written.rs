@@ -103,7 +103,7 @@ impl<K: Stored> Written<K> {
         let guard = self.tree.state.read();
         let mem = &guard.active;
         // First: after an error some of those that are put together may be there.
-        self.tree.has_something(mem);
+        self.tree.mark_in_memory(mem);
         if self.slot.0 != mem.id {
             self.slot = (mem.id, state.slot_in(mem)?);
             self.last = [std::ptr::null(); 2];

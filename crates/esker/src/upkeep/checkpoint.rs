@@ -88,7 +88,7 @@ fn states<'a>(core: &Core, tables: impl Iterator<Item = &'a Arc<Table>>) -> BTre
         let (state, owned) = table_state(table, core.views.visible_seq());
         if owned {
             // The end of a transaction changes what is said, and tells nobody.
-            table.is_to_be_saved();
+            table.mark_to_save();
         }
         (table.id, state)
     };

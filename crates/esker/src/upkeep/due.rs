@@ -82,13 +82,13 @@ impl Due {
     /// From now on the trees of a table, which nobody else knows yet, are looked at where there is cause.
     pub(crate) fn take_in(self: &Arc<Self>, table: &Arc<Table>) {
         self.expect(table, &table.trees());
-        table.is_taken_in();
+        table.enlist();
     }
 
-    /// The same, but for the lists, of trees that a table is about to get: [`Table::is_taken_in`] once it has them. Who finds in a list what is none of
+    /// The same, but for the lists, of trees that a table is about to get: [`Table::enlist`] once it has them. Who finds in a list what is none of
     /// its table's takes it for one of before, and the tree, which takes itself for listed, would be in no list ever again.
     pub(crate) fn expect(self: &Arc<Self>, table: &Arc<Table>, trees: &Trees) {
-        table.is_of(self.engine);
+        table.set_engine(self.engine);
         for tree in trees.all() {
             with_tree!(tree, tree => self.expect_tree(table, &tree));
         }
@@ -172,11 +172,11 @@ fn is_empty<K: Stored>(state: &TreeState<K>) -> bool {
 
 impl<K: Stored> Tree<K> {
     /// Its table has it, and lists tell of it.
-    pub(crate) fn is_taken_in(&self) {
-        self.is_to_be_saved();
+    pub(crate) fn enlist(&self) {
+        self.mark_to_save();
         let state = self.snapshot();
         if !is_empty(&state) {
-            self.has_something(&state.active);
+            self.mark_in_memory(&state.active);
         }
         if !state.runs.is_empty() || !state.marks.is_empty() {
             self.has_changed();
@@ -185,9 +185,9 @@ impl<K: Stored> Tree<K> {
 
     /// A version was put into `active`, its memtable; said while its state is locked for reading.
     #[inline]
-    pub(crate) fn has_something(&self, active: &Memtable<K>) {
+    pub(crate) fn mark_in_memory(&self, active: &Memtable<K>) {
         if !self.places.in_memory.load(Ordering::Relaxed) {
-            self.enlist(
+            self.add_to(
                 &self.places.in_memory,
                 |due| &due.in_memory,
                 |due| {
@@ -200,15 +200,15 @@ impl<K: Stored> Tree<K> {
     /// Its state is another, or it was looked at and there is more to be done.
     pub(crate) fn has_changed(&self) {
         if !self.places.to_merge.load(Ordering::SeqCst) {
-            self.enlist(&self.places.to_merge, |due| &due.to_merge, |_| {});
+            self.add_to(&self.places.to_merge, |due| &due.to_merge, |_| {});
         }
     }
 
     /// The manifest may say something else of it, or of its table, than is true.
     #[inline]
-    pub(crate) fn is_to_be_saved(&self) {
+    pub(crate) fn mark_to_save(&self) {
         if !self.places.to_save.load(Ordering::SeqCst) {
-            self.enlist(&self.places.to_save, |due| &due.to_save, |_| {});
+            self.add_to(&self.places.to_save, |due| &due.to_save, |_| {});
         }
     }
 
@@ -226,7 +226,7 @@ impl<K: Stored> Tree<K> {
 
     /// Puts it into a list; `first` is done by who does it.
     #[cold]
-    fn enlist(&self, is_in: &AtomicBool, list: impl FnOnce(&Due) -> &List, first: impl FnOnce(&Due)) {
+    fn add_to(&self, is_in: &AtomicBool, list: impl FnOnce(&Due) -> &List, first: impl FnOnce(&Due)) {
         let Some((home, due)) = self.places.home.get() else { return };
         let mut list = list(due).lock();
         if !is_in.load(Ordering::SeqCst) {
@@ -266,8 +266,8 @@ impl<K: Stored> Tree<K> {
 
 impl Table {
     /// It has its trees, and lists tell of them.
-    pub(crate) fn is_taken_in(&self) {
-        self.trees().all().for_each(|tree| with_tree!(tree, tree => tree.is_taken_in()));
+    pub(crate) fn enlist(&self) {
+        self.trees().all().for_each(|tree| with_tree!(tree, tree => tree.enlist()));
     }
 }
 

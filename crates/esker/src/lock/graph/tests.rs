@@ -44,7 +44,7 @@ impl Actor {
 
     /// It has done so much.
     fn works(self, changes: u64) -> Actor {
-        self.owner.activity.has_changed(changes);
+        self.owner.activity.set_changes(changes);
         self
     }
 
@@ -359,7 +359,7 @@ fn nobody_is_forgotten() {
                     _ => {
                         let mode = [LockMode::Shared, LockMode::Exclusive][random(2)];
                         actors[i].want = Some((random(4) as u64, mode));
-                        actors[i].owner.activity.has_changed(random(3) as u64);
+                        actors[i].owner.activity.set_changes(random(3) as u64);
                         circles += u64::from(!attempt(&mut graph, &mut actors, i));
                     }
                 }
