@@ -118,6 +118,9 @@ impl Engine {
     /// Ends background work, writes memtables out and lets the folder go. Nothing can be written afterwards. The folder stays
     /// locked as long as a session of before is there: it may be writing, or have files that go with it. So it does while a call
     /// of before writes, and as long as there are [`BuiltIndexes`](crate::BuiltIndexes).
+    ///
+    /// # Errors
+    /// What writing the memtables out failed with; the engine is closed all the same.
     pub fn close(&self) -> Result<()> {
         // Others may close it, too, and be done before.
         let _held = self.core.hold_folder().ok();
@@ -147,6 +150,9 @@ impl Engine {
     }
 
     /// The same of a table whose AUTO_INCREMENT values below `counts_from` are not given out.
+    ///
+    /// # Errors
+    /// As for [`create_table`](Self::create_table).
     pub fn create_counting_table(&self, name: &str, def: &TableDef, counts_from: u64) -> Result<()> {
         let _held = self.core.hold_folder()?;
         ddl::create_table(&self.core, name, def, counts_from, &[])
@@ -154,6 +160,9 @@ impl Engine {
 
     /// AUTO_INCREMENT values of the table below `counts_from` are not given out any more, durably; nothing changes where the counter
     /// is beyond that. Not part of a transaction.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for a table of another engine, [`Error::NoSuchTable`] once it is dropped; those of writing.
     pub fn count_from(&self, table: &Table, counts_from: u64) -> Result<()> {
         self.core.check_own(table)?;
         let _held = self.core.hold_folder()?;
@@ -170,6 +179,9 @@ impl Engine {
     }
 
     /// Creates a table of these columns, durably, and opens it.
+    ///
+    /// # Errors
+    /// As for [`create_table`](Self::create_table).
     pub fn create(&self, name: &str, schema: &Schema) -> Result<Arc<Table>> {
         self.create_table(name, &TableDef::of(schema)?)?;
         self.open_table(name)
@@ -187,12 +199,19 @@ impl Engine {
 
     /// The same beside prepared transactions, too: they lose what they wrote there, and are committed or rolled back without it. For who
     /// could not leave the table as it is any more.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchTable`]; those of writing.
     pub fn drop_table_of_prepared(&self, name: &str) -> Result<()> {
         let _held = self.core.hold_folder()?;
         ddl::drop_table(&self.core, name, Beside::Prepared)
     }
 
     /// Renames a table, durably; its new name is as for [`create_table`](Self::create_table).
+    ///
+    /// # Errors
+    /// [`Error::NoSuchTable`], [`Error::TableExists`]; [`Error::InvalidArgument`] for a name of another length; [`Error::LockTimeout`] if a
+    /// prepared transaction has written there; those of writing.
     pub fn rename_table(&self, from: &str, to: &str) -> Result<()> {
         let _held = self.core.hold_folder()?;
         ddl::rename_table(&self.core, from, to, Renamed::Known)
@@ -200,18 +219,27 @@ impl Engine {
 
     /// The same for a table that was made and filled under a name that nobody else knew. A transaction whose view is older
     /// than the last commit into it gets [`Error::TableChanged`] when it reads, instead of a part of the rows or none.
+    ///
+    /// # Errors
+    /// As for [`rename_table`](Self::rename_table).
     pub fn show_table(&self, from: &str, to: &str) -> Result<()> {
         let _held = self.core.hold_folder()?;
         ddl::rename_table(&self.core, from, to, Renamed::Shown)
     }
 
     /// Empties a table, durably; its space comes back. Not part of a transaction.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchTable`]; [`Error::LockTimeout`] if a prepared transaction has written there; those of writing.
     pub fn truncate_table(&self, name: &str) -> Result<()> {
         let _held = self.core.hold_folder()?;
         ddl::truncate_table(&self.core, name)
     }
 
     /// A table by its name.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchTable`].
     pub fn open_table(&self, name: &str) -> Result<Arc<Table>> {
         let tables = self.core.lock_catalog();
         tables.get(name).cloned().ok_or_else(|| Error::NoSuchTable(name.to_owned()))
@@ -236,6 +264,9 @@ impl Engine {
     }
 
     /// Commits a prepared transaction; false if there is none of this XID. Durable on return, as configured.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`] where nothing may be written, [`Error::Poisoned`] once writing has stopped.
     pub fn commit_xid(&self, xid: &[u8]) -> Result<bool> {
         let _held = self.core.hold_folder()?;
         self.refuse_read_only()?;
@@ -243,6 +274,9 @@ impl Engine {
     }
 
     /// Rolls a prepared transaction back; false if there is none of this XID. Durable on return.
+    ///
+    /// # Errors
+    /// As for [`commit_xid`](Self::commit_xid).
     pub fn rollback_xid(&self, xid: &[u8]) -> Result<bool> {
         let _held = self.core.hold_folder()?;
         self.refuse_read_only()?;
@@ -288,6 +322,9 @@ impl Engine {
     }
 
     /// Writes memtables out, merges what wants merging, and writes a manifest: all background work there is.
+    ///
+    /// # Errors
+    /// What the first of this that fails fails with; what was done before stays done.
     pub fn checkpoint(&self) -> Result<()> {
         let _held = self.core.hold_folder()?;
         background::settle_all(&self.core)
@@ -307,11 +344,18 @@ impl Engine {
     /// Reads and verifies every block of a table, holds its indexes and the number of its rows that is kept against its rows, and
     /// looks every entry of an index up by its key: [`CheckScope::Extended`]. `progress` gets blocks done and blocks there are, those
     /// that are read once more for that included; false stops.
+    ///
+    /// # Errors
+    /// As for [`check_part`](Self::check_part).
     pub fn check(&self, table: &Table, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<CheckReport> {
         self.check_part(table, CheckScope::Extended, progress)
     }
 
     /// The same for a part of it; nothing read says that nothing of that part was left to check.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for a table of another engine, [`Error::NoSuchTable`] once it is dropped; want of memory or
+    /// handles. Of what is damaged or cannot be read the report tells.
     pub fn check_part(
         &self,
         table: &Table,

@@ -57,6 +57,11 @@ pub struct Stage {
 impl Session {
     /// Inserts a row given as a row image.
     ///
+    /// # Errors
+    /// [`Error::RowTooLong`], [`Error::DuplicateKey`]; [`Error::InvalidArgument`] for a table of another engine, a row that is none, or in a
+    /// prepared transaction; [`Error::NoSuchTable`] and [`Error::TableChanged`] if the table was dropped or emptied since; those of locks, where
+    /// somebody else has a key that is to be unique; those of writing.
+    ///
     /// # Safety
     /// `image` points to `layout.image_bytes` readable bytes; its blob slots point to readable bytes.
     pub unsafe fn insert_image(&mut self, table: &Arc<Table>, image: *const u8) -> Result<RowId> {
@@ -147,6 +152,9 @@ impl Session {
     /// Takes the first `rows` images of the [`stage`](Self::stage) as inserted rows. If one of them is lost to an error,
     /// then also to every later one, until what was inserted is rolled back.
     ///
+    /// # Errors
+    /// Those of writing.
+    ///
     /// # Safety
     /// So many images lie there, as [`insert_image`](Self::insert_image) wants them, and no other call came in between.
     pub unsafe fn unstage(&mut self, rows: usize) -> Result<()> {
@@ -169,6 +177,9 @@ impl Session {
     }
 
     /// Inserts a packed row (see `esker_format::row`).
+    ///
+    /// # Errors
+    /// As for [`insert_image`](Self::insert_image).
     pub fn insert_row(&mut self, table: &Arc<Table>, packed: &[u8]) -> Result<RowId> {
         check_row(table, packed)?;
         check_length(packed.len() as u64)?;
@@ -190,6 +201,10 @@ impl Session {
 
     /// Gives a row a new version, from a row image.
     ///
+    /// # Errors
+    /// As for [`insert_image`](Self::insert_image); those of the row's lock; [`Error::RowNotFound`] if it is gone, and under snapshot isolation
+    /// [`Error::RecordChanged`] if somebody has changed it since the view.
+    ///
     /// # Safety
     /// As for [`insert_image`](Self::insert_image).
     pub unsafe fn update_image(&mut self, table: &Arc<Table>, row: RowId, image: *const u8) -> Result<()> {
@@ -209,6 +224,9 @@ impl Session {
     }
 
     /// Gives a row a new version, from a packed row.
+    ///
+    /// # Errors
+    /// As for [`update_image`](Self::update_image).
     pub fn update_row(&mut self, table: &Arc<Table>, row: RowId, packed: &[u8]) -> Result<()> {
         check_row(table, packed)?;
         self.works_on(&table.work, Kind::Change);
@@ -221,6 +239,9 @@ impl Session {
     }
 
     /// Deletes a row.
+    ///
+    /// # Errors
+    /// As for [`update_image`](Self::update_image), but for what may be wrong with a row.
     pub fn delete(&mut self, table: &Arc<Table>, row: RowId) -> Result<()> {
         self.works_on(&table.work, Kind::Change);
         if self.writes_entries(table)? {
@@ -346,6 +367,10 @@ impl Session {
 
     /// Locks all rows that there are, those that others are inserting too, and counts them: what
     /// [`delete_all`](Self::delete_all) is about to delete, if nothing is written in between.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for a table of another engine, [`Error::NoSuchTable`], [`Error::TableChanged`]; those of locks and of reading;
+    /// under snapshot isolation [`Error::RecordChanged`].
     pub fn lock_all(&mut self, table: &Arc<Table>) -> Result<u64> {
         self.core.check_usable(table)?;
         self.works_on(&table.work, Kind::Change);
@@ -400,6 +425,9 @@ impl Session {
 
     /// Deletes all rows as one version: those that [`lock_all`](Self::lock_all) has counted, if nothing was written since; else it
     /// locks all that are committed by then.
+    ///
+    /// # Errors
+    /// As for [`lock_all`](Self::lock_all); those of writing.
     pub fn delete_all(&mut self, table: &Arc<Table>) -> Result<()> {
         self.works_on(&table.work, Kind::Change);
         let Parts { core, txn, .. } = self.parts()?;

@@ -144,6 +144,9 @@ impl Session {
     /// Takes `values` AUTO_INCREMENT values, or as many as are left, of those that are `offset` and a multiple of `increment`,
     /// both from 1 on: from the first to before the next one. If none is left up to `greatest`, which a row can have, they are
     /// none, from where the counter stood.
+    ///
+    /// # Errors
+    /// Those of writing in the table. Where somebody counts alone, or this one does: those of locks.
     pub fn take_auto_increment(
         &mut self,
         table: &Arc<Table>,
@@ -229,6 +232,9 @@ impl Session {
     /// A row gets this value by itself: those that are given out from now on are greater. To be told of each such row, also where
     /// another one has brought a greater value: that one's transaction may be rolled back, or be lost in a crash, and this one's
     /// not.
+    ///
+    /// # Errors
+    /// Those of writing in the table.
     pub fn auto_increment_used(&mut self, table: &Arc<Table>, value: u64) -> Result<()> {
         let Parts { core, txn, .. } = self.parts()?;
         let at = txn.table_of(core, table)?;

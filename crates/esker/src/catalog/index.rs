@@ -134,6 +134,9 @@ impl Table {
     /// The bytes with which all keys of the index at this place begin whose first `parts` parts are like a row image's; and
     /// whether they are a whole key of a unique index, without a NULL, so that no two rows have it.
     ///
+    /// # Errors
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) if there is no such index, or its keys cannot be made.
+    ///
     /// # Safety
     /// As for [`insert_image`](crate::Session::insert_image); the columns of other parts may be anything.
     pub unsafe fn key_prefix(&self, index: usize, image: *const u8, parts: usize) -> Result<(Vec<u8>, bool)> {

@@ -16,6 +16,9 @@ impl Session {
     /// earlier version has written, for one with blocks that could not be read, so that the error tells of them, and in rare cases
     /// where a view was opened just as others committed.
     ///
+    /// # Errors
+    /// As for [`scan`](Self::scan).
+    ///
     /// ```
     /// # use esker::{Engine, Schema, Type};
     /// # fn main() -> esker::Result<()> {
@@ -50,6 +53,9 @@ impl Session {
     }
 
     /// Number of rows that a plain read would see, counted by reading.
+    ///
+    /// # Errors
+    /// As for [`scan`](Self::scan).
     pub fn count_rows(&mut self, table: &Arc<Table>) -> Result<u64> {
         let options = crate::ScanOptions {
             mask: esker_format::ColumnMask::none(table.layout.columns.len()),

@@ -105,11 +105,18 @@ pub struct Cursor {
 
 impl Session {
     /// Begins a scan of `table`, under this session's view or, if it locks, of the newest versions.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for a table of another engine, or in a prepared transaction; [`Error::NoSuchTable`] once the table is
+    /// dropped, [`Error::TableChanged`] if it is not what it was for the view; those of reading.
     pub fn scan(&mut self, table: &Arc<Table>, options: ScanOptions) -> Result<Cursor> {
         self.scan_behind(table, RowId::ZERO, options)
     }
 
     /// The same of the rows behind this one, there or not: for who goes on with a scan under another view.
+    ///
+    /// # Errors
+    /// As for [`scan`](Self::scan).
     pub fn scan_behind(&mut self, table: &Arc<Table>, row: RowId, options: ScanOptions) -> Result<Cursor> {
         self.works_on(&table.work, Kind::Read);
         self.seal_for_read(table)?;
@@ -126,6 +133,9 @@ impl Session {
     }
 
     /// A cursor for reads by row id alone.
+    ///
+    /// # Errors
+    /// As for [`scan`](Self::scan).
     pub fn open_cursor(&mut self, table: &Arc<Table>, options: ScanOptions) -> Result<Cursor> {
         let view = if options.lock.is_some() { self.latest_view()? } else { self.read_view()? };
         self.check_rebuilt(table, view)?;

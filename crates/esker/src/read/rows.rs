@@ -80,6 +80,9 @@ pub struct Row<'a> {
 impl Session {
     /// Begins a plain scan of `table` that gives out whole rows. Others may change what it gave out meanwhile: who means to change a
     /// row by what he reads of it takes [`rows_for_update`](Self::rows_for_update).
+    ///
+    /// # Errors
+    /// As for [`scan`](Self::scan).
     pub fn rows(&mut self, table: &Arc<Table>) -> Result<Rows<'_>> {
         self.all_rows(table, None)
     }
@@ -297,12 +300,18 @@ impl<'a> Row<'a> {
     }
 
     /// Its values, one for each column of the table's schema.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if the table has no schema, or what is stored is no value of its column.
     pub fn values(&self) -> Result<Vec<Value<'a>>> {
         let schema = value::schema_of(self.table)?;
         self.stored()?.into_iter().enumerate().map(|(at, stored)| self.load(schema, at, stored)).collect()
     }
 
     /// Its values as they are stored, whether or not the table has a schema.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if the packed row is none of this table's.
     pub fn stored(&self) -> Result<Vec<row::Value<'a>>> {
         row::values(&self.table.layout, self.packed).map_err(|e| Error::InvalidArgument(e.to_string()))
     }

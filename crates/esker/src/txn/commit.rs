@@ -183,6 +183,9 @@ impl Session {
     }
 
     /// [`prepare`](Self::prepare) for a transaction whose end waits for others or for people: nobody puts a sync off for it.
+    ///
+    /// # Errors
+    /// As for [`prepare`](Self::prepare).
     pub fn prepare_in_turn(&mut self, xid: &[u8]) -> Result<()> {
         self.prepare_as(Committer::No, xid)
     }
@@ -234,6 +237,10 @@ impl Session {
     /// After an error it may be open still ([`in_transaction`](Self::in_transaction)): then nobody sees anything of it, and it is to be
     /// committed again or rolled back, as a whole: a savepoint of before the error may be none any more. Where some of what it wrote was
     /// lost to the error it can only be rolled back; committing it again says so.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`] where nothing may be written, [`Error::Poisoned`] once writing has stopped, [`Error::DiskFull`], the error to which
+    /// something of it was lost; [`Error::InvalidArgument`] if it was prepared and is decided elsewhere.
     pub fn commit(&mut self) -> Result<()> {
         let core = self.core.clone();
         if let Some(end) = self.commit_visibly()? {
@@ -246,6 +253,9 @@ impl Session {
 
     /// Commits without waiting for the log: visible on return. Durable is it when [`await_log`](Self::await_log), of any
     /// session, has returned for the position given.
+    ///
+    /// # Errors
+    /// As for [`commit`](Self::commit).
     pub fn commit_unsynced(&mut self) -> Result<Lsn> {
         let end = self.commit_visibly()?;
         background::after_write(&self.core);
@@ -277,6 +287,9 @@ impl Session {
 
     /// The same of all that was committed so far, what was decided by [`commit_ordered`](Self::commit_ordered) too: for who has no log
     /// of its own that says so after a crash.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`] if the log stops before.
     pub fn await_whole_log(&self) -> Result<()> {
         prepared::carry_out(&self.core);
         self.await_log(self.core.wal.end_lsn())
@@ -326,6 +339,10 @@ impl Session {
     }
 
     /// Rolls the transaction back: one store, whatever its size.
+    ///
+    /// # Errors
+    /// None but for a prepared transaction: [`Error::ReadOnly`] where nothing may be written, [`Error::Poisoned`] if that it was rolled back
+    /// is not durable.
     pub fn rollback(&mut self) -> Result<()> {
         let result = match &mut self.current {
             Current::Open(txn) if txn.registered => {
