@@ -48,7 +48,7 @@ bool is_same(const EsIndex &a, const EsIndex &b)
 class Alter_context final : public inplace_alter_handler_ctx
 {
 public:
-  explicit Alter_context(ha_esker *handler) : handler(handler) {}
+  explicit Alter_context(ha_esker *of) : handler(of) {}
   ~Alter_context() override { es_built_indexes_close(built); }
 
   EsBuiltIndexes *take_built()

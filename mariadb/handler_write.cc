@@ -67,7 +67,7 @@ int ha_esker::insert(const uchar *buf)
   if (unlikely(!s))
     return error;
   if (unlikely(layout_.keeps_virtual()))
-    if (int error= compute_virtual(buf))
+    if ((error= compute_virtual(buf)))
       return error;
   EsStatus status;
   {
@@ -213,7 +213,7 @@ int ha_esker::update_row(const uchar *old_data, const uchar *new_data)
   if (unlikely(!s))
     return error;
   if (unlikely(layout_.keeps_virtual()))
-    if (int error= compute_virtual(new_data))
+    if ((error= compute_virtual(new_data)))
       return error;
   EsStatus status;
   {
@@ -225,7 +225,7 @@ int ha_esker::update_row(const uchar *old_data, const uchar *new_data)
   if (unlikely(status != EsStatus::Ok))
     return fail_write(s, status);
   if (unlikely(server_checks_) && may_go_on(ha_thd()))
-    if (int error= check_update(s, old_data, new_data))
+    if ((error= check_update(s, old_data, new_data)))
       return error;
   if (table->found_next_number_field && new_data == table->record[0] &&
       bitmap_is_set(table->write_set, table->found_next_number_field->field_index))

@@ -30,12 +30,12 @@ std::shared_mutex in_use;
 /* Else no more begin: who takes it away would wait for ever for those who come again and again. */
 std::atomic<bool> available{false};
 
-handler *make_handler(handlerton *hton, TABLE_SHARE *share, MEM_ROOT *root)
+handler *make_handler(handlerton *of, TABLE_SHARE *share, MEM_ROOT *root)
 {
-  return new (root) ha_esker(hton, share);
+  return new (root) ha_esker(of, share);
 }
 
-void fill(handlerton *hton)
+void fill()
 {
   hton->db_type= DB_TYPE_AUTOASSIGN;
   hton->drop_table= drop_table;
@@ -44,8 +44,8 @@ void fill(handlerton *hton)
   hton->show_status= show_status;
   hton->table_options= table_options;
   hton->tablefile_extensions= hton_no_exts;
-  init_transactions(hton);
-  init_xa(hton);
+  init_transactions();
+  init_xa();
   hton->create= make_handler;
   hton->flags= HTON_NO_FLAGS;
 }
@@ -83,7 +83,7 @@ int init(void *plugin_hton)
     engine= opened;
     available= true;
   }
-  fill(hton);
+  fill();
   return 0;
 }
 

@@ -166,11 +166,11 @@ bool Trace::fold(ulonglong handler, const char *function)
   const auto alike= [&](size_t i, size_t j) {
     return calls_[i].handler == calls_[j].handler && calls_[i].function == calls_[j].function;
   };
-  const size_t count= calls_.size();
-  if (count && is(last_call_))
+  const size_t noted= calls_.size();
+  if (noted && is(last_call_))
     ;
-  else if (count >= 4 && alike(count - 4, count - 2) && alike(count - 3, count - 1) && (is(count - 2) || is(count - 1)))
-    last_call_= is(count - 2) ? count - 2 : count - 1;
+  else if (noted >= 4 && alike(noted - 4, noted - 2) && alike(noted - 3, noted - 1) && (is(noted - 2) || is(noted - 1)))
+    last_call_= is(noted - 2) ? noted - 2 : noted - 1;
   else
     return false;
   calls_[last_call_].count++;

@@ -490,7 +490,7 @@ int start_consistent_snapshot(handlerton *, THD *thd)
 }
 }
 
-void init_transactions(handlerton *hton)
+void init_transactions()
 {
   hton->close_connection= close_connection;
   hton->kill_query= kill_query;

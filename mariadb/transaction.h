@@ -117,9 +117,9 @@ private:
 };
 
 /** Fills in the transaction part of the handlerton. */
-void init_transactions(handlerton *hton);
+void init_transactions();
 /** Fills in XA recovery and checkpoints. */
-void init_xa(handlerton *hton);
+void init_xa();
 
 /** The server's transaction id as the engine takes it. */
 EsXid to_es_xid(const XID *xid);

@@ -156,7 +156,7 @@ bool flush_logs(handlerton *)
 }
 }
 
-void init_xa(handlerton *hton)
+void init_xa()
 {
   hton->recover= recover;
   hton->commit_by_xid= commit_by_xid;

@@ -23,7 +23,7 @@ elif [ ! -r "$CORE_LIB" ]; then echo "build-plugin: $CORE_LIB is missing; run 'c
 
 # MariaDB's headers come by -isystem, so that every warning is about our own code.
 # What is called for every row begins a cache line: a third of a scan depended on where a build happened to put it.
-FLAGS="-std=gnu++17 -O2 -falign-functions=64 -g1 -fPIC -ffunction-sections -fdata-sections -Wall -Wextra ${CXXFLAGS:-}
+FLAGS="-std=gnu++17 -O2 -falign-functions=64 -g1 -fPIC -ffunction-sections -fdata-sections -Wall -Wextra -Wshadow ${CXXFLAGS:-}
     -DHAVE_CONFIG_H -DMYSQL_DYNAMIC_PLUGIN -DDBUG_OFF -DNDEBUG -I $SHIM_DIR -I crates/esker-mariadb/include $ESKER_INCLUDES"
 
 mkdir -p "$OBJ"
