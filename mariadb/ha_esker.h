@@ -201,9 +201,9 @@ private:
   /* The next row of the batch; there is one. */
   int take_image(uchar *buf)
   {
-    memcpy(buf, next_image_, image_bytes_);
-    next_image_+= stride_;
-    row_id_= *next_id_++;
+    memcpy(buf, batch_.next, image_bytes_);
+    batch_.next+= batch_.stride;
+    row_id_= *batch_.next_id++;
     return 0;
   }
 
@@ -231,15 +231,21 @@ private:
   EsSession *sequence_session_= nullptr;
 
   /*
-    Rows of the scan, or of the index, decoded ahead: from next_image_ to batch_end_. rnd_next's fast path takes rows up to fast_end_,
-    which is batch_end_, or next_image_ when each row must go the slow way.
+    Rows of the scan, or of the index, decoded ahead: from next to end. rnd_next's fast path takes rows up to fast_end, which is end,
+    or next when each row must go the slow way.
   */
-  const uint8_t *batch_start_= nullptr;
-  const uint8_t *next_image_= nullptr;
-  const uint8_t *fast_end_= nullptr;
-  const uint8_t *batch_end_= nullptr;
-  const uint64_t *next_id_= nullptr;
-  size_t stride_= 0;
+  struct Batch
+  {
+    const uint8_t *start= nullptr;
+    const uint8_t *next= nullptr;
+    const uint8_t *fast_end= nullptr;
+    const uint8_t *end= nullptr;
+    const uint64_t *next_id= nullptr;
+    size_t stride= 0;
+
+    void clear() { *this= Batch(); }
+  };
+  Batch batch_;
   uint32 image_bytes_= 0;
   /* Row that was read or written last. */
   uint64_t row_id_= 0;

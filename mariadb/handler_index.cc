@@ -205,7 +205,7 @@ int ha_esker::index_last(uchar *buf)
 
 int ha_esker::index_next(uchar *buf)
 {
-  if (likely(!backward_) && likely(next_image_ != fast_end_))
+  if (likely(!backward_) && likely(batch_.next != batch_.fast_end))
     return take_image(buf);
   ESKER_CALLED();
   return go_on(buf, false);
@@ -213,7 +213,7 @@ int ha_esker::index_next(uchar *buf)
 
 int ha_esker::index_prev(uchar *buf)
 {
-  if (likely(backward_) && likely(next_image_ != fast_end_))
+  if (likely(backward_) && likely(batch_.next != batch_.fast_end))
     return take_image(buf);
   ESKER_CALLED();
   return go_on(buf, true);
@@ -223,7 +223,7 @@ int ha_esker::index_next_same(uchar *buf, const uchar *key, uint bytes)
 {
   if (backward_ || bytes != same_key_bytes_)
     return handler::index_next_same(buf, key, bytes);
-  if (likely(next_image_ != fast_end_))
+  if (likely(batch_.next != batch_.fast_end))
     return take_image(buf);
   ESKER_CALLED();
   return next_slow(buf);
@@ -256,7 +256,7 @@ int ha_esker::turn(bool backward)
   semi_read_= false;
   backward_= backward;
   same_key_bytes_= 0;
-  const size_t taken= batch_start_ ? static_cast<size_t>(next_image_ - batch_start_) / stride_ : 0;
+  const size_t taken= batch_.start ? static_cast<size_t>(batch_.next - batch_.start) / batch_.stride : 0;
   EsBatch batch;
   const EsStatus status= es_index_turn(index_cursor_, s, taken, backward, other_statement_, &batch);
   if ((error= take_chosen(s, status, &batch)))

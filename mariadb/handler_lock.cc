@@ -75,13 +75,12 @@ void ha_esker::begin_statement()
     es_cursor_close(scan_cursor_);
     scan_cursor_= nullptr;
     scan_behind_= row_id_;
-    batch_start_= next_image_= fast_end_= batch_end_= nullptr;
-    next_id_= nullptr;
+    batch_.clear();
   }
   if (!index_cursor_)
     return;
   other_statement_= true;
-  fast_end_= next_image_;
+  batch_.fast_end= batch_.next;
 }
 
 /*

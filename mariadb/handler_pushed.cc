@@ -95,18 +95,18 @@ int ha_esker::take_chosen(EsSession *s, EsStatus status, EsBatch *batch)
   {
     if (int error= take_batch(s, status, *batch))
       return error;
-    if (next_image_ == batch_end_ || likely(!chooses()))
+    if (batch_.next == batch_.end || likely(!chooses()))
       return 0;
     int error= choose();
     if (!error && !chosen_.empty())
     {
       error= take_batch(s, es_index_choose(index_cursor_, s, chosen_.data(), chosen_.size(), batch), *batch);
-      if (!error && next_image_ != batch_end_)
+      if (!error && batch_.next != batch_.end)
         return 0;
     }
     if (error)
     {
-      batch_start_= next_image_= fast_end_= batch_end_= nullptr;
+      batch_.clear();
       return error;
     }
     status= es_index_next_batch(index_cursor_, s, batch);
@@ -125,11 +125,11 @@ int ha_esker::choose()
   check_result_t result= CHECK_POS;
   end_range= nullptr;
   chosen_.clear();
-  for (uint32_t place= 0; next_image_ != batch_end_ && result != CHECK_ABORTED_BY_USER; place++)
+  for (uint32_t place= 0; batch_.next != batch_.end && result != CHECK_ABORTED_BY_USER; place++)
   {
-    memcpy(table->record[0], next_image_, image_bytes_);
-    next_image_+= stride_;
-    row_id_= *next_id_++;
+    memcpy(table->record[0], batch_.next, image_bytes_);
+    batch_.next+= batch_.stride;
+    row_id_= *batch_.next_id++;
     result= has_condition ? handler_index_cond_check(this) : CHECK_POS;
     if (result == CHECK_POS && has_filter)
       result= handler_rowid_filter_check(this);

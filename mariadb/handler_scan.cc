@@ -85,8 +85,7 @@ void ha_esker::end_cursors()
   }
   if (!layout_.has_blobs())
     close_ended();
-  batch_start_= next_image_= fast_end_= batch_end_= nullptr;
-  next_id_= nullptr;
+  batch_.clear();
   columns_stale_= refetch_= semi_read_= other_statement_= may_pass_= false;
 }
 
@@ -122,13 +121,13 @@ int ha_esker::open_cursor(EsCursor **cursor, bool scan)
 
 int ha_esker::rnd_next(uchar *buf)
 {
-  if (likely(next_image_ != fast_end_))
+  if (likely(batch_.next != batch_.fast_end))
     return take_image(buf);
   ESKER_CALLED();
   return next_slow(buf);
 }
 
-/* Makes next_image_ point to an unread row, or HA_ERR_END_OF_FILE. */
+/* Makes batch_.next point to an unread row, or HA_ERR_END_OF_FILE. */
 int ha_esker::next_batch()
 {
   int error= 0;
@@ -143,20 +142,20 @@ int ha_esker::next_batch()
     error= take_batch(s, es_cursor_next_batch(scan_cursor_, s, &batch), batch);
   if (error)
     return error;
-  return next_image_ == batch_end_ ? HA_ERR_END_OF_FILE : 0;
+  return batch_.next == batch_.end ? HA_ERR_END_OF_FILE : 0;
 }
 
 int ha_esker::take_batch(const EsSession *session, EsStatus status, const EsBatch &batch)
 {
   if (status != EsStatus::Ok)
   {
-    batch_start_= next_image_= fast_end_= batch_end_= nullptr;
+    batch_.clear();
     return fail(session, status);
   }
-  batch_start_= next_image_= fast_end_= batch.images;
-  stride_= batch.stride;
-  next_id_= batch.row_ids;
-  batch_end_= batch.images + batch.stride * batch.count;
+  batch_.start= batch_.next= batch_.fast_end= batch.images;
+  batch_.stride= batch.stride;
+  batch_.next_id= batch.row_ids;
+  batch_.end= batch.images + batch.stride * batch.count;
   return 0;
 }
 
@@ -207,16 +206,16 @@ int ha_esker::next_slow(uchar *buf)
     refetch_|= columns_grew();
   do
   {
-    if (next_image_ == batch_end_)
+    if (batch_.next == batch_.end)
       if (int error= next_batch())
       {
-        fast_end_= next_image_;
+        batch_.fast_end= batch_.next;
         return error;
       }
-    image= next_image_;
-    row_id_= *next_id_++;
-    next_image_+= stride_;
-    fast_end_= refetch_ || columns_stale_ || sums_up_ || is_traced() ? next_image_ : batch_end_;
+    image= batch_.next;
+    row_id_= *batch_.next_id++;
+    batch_.next+= batch_.stride;
+    batch_.fast_end= refetch_ || columns_stale_ || sums_up_ || is_traced() ? batch_.next : batch_.end;
     if (refetch_)
       if (int error= fetch(row_id_, &image))
         return error;
@@ -328,7 +327,7 @@ void ha_esker::column_bitmaps_signal()
   if (!scan_cursor_ && !fetch_cursor_ && !index_cursor_)
     return;
   columns_stale_= true;
-  fast_end_= next_image_;
+  batch_.fast_end= batch_.next;
 }
 
 int ha_esker::rnd_pos(uchar *buf, uchar *pos)
