@@ -85,7 +85,7 @@ impl FoundLocked {
 /// A session's open transaction, and what it needs besides.
 pub(crate) struct Parts<'a> {
     pub(crate) core: &'a Arc<Core>,
-    pub(crate) parker: &'a Parker,
+    pub(crate) parker: &'a Arc<Parker>,
     pub(crate) scratch: &'a mut Vec<u8>,
     view_slot: &'a Arc<ViewSlot>,
     statement_view: &'a mut Option<CommitSeq>,
@@ -153,12 +153,12 @@ impl Drop for Leaving {
     }
 }
 
-/// Ends what a session is doing, from any thread: its wait for a lock, its reading of many rows.
+/// Ends what a session is doing, from any thread: its wait for a lock or for a worker, its reading of many rows.
 #[derive(Clone)]
 pub struct Killer(Arc<Parker>);
 
 impl Killer {
-    /// The session's lock waits and reads, now and until [`Session::clear_kill`], end with [`Error::Interrupted`].
+    /// The session's waits for locks and for workers, and its reads, now and until [`Session::clear_kill`], end with [`Error::Interrupted`].
     pub fn kill(&self) {
         self.0.kill();
     }
@@ -203,7 +203,7 @@ impl Session {
         self.own_counters.clone()
     }
 
-    /// A handle to end this session's lock waits and long reads.
+    /// A handle to end this session's waits for locks and workers, and its long reads.
     pub fn killer(&self) -> Killer {
         Killer(self.parker.clone())
     }

@@ -95,7 +95,7 @@ impl Session {
             }
         }
         // SAFETY: the caller's promise.
-        unsafe { txn.insert_large(core, at, image) }
+        unsafe { txn.insert_large(core, parker, at, image) }
     }
 
     /// Inserts a row in the place of `row`, if the transaction has deleted that: rows that lie beside each other in the order
@@ -159,7 +159,7 @@ impl Session {
     /// So many images lie there, as [`insert_image`](Self::insert_image) wants them, and no other call came in between.
     pub unsafe fn unstage(&mut self, rows: usize) -> Result<()> {
         let Some(at) = self.staged.take().filter(|_| rows > 0) else { return Ok(()) };
-        let Parts { core, txn, .. } = self.parts()?;
+        let Parts { core, parker, txn, .. } = self.parts()?;
         let (tree, ordinal) = (&mut txn.tables[at], txn.next_ordinal);
         let first = RowId(tree.ids.start);
         tree.ids.start += rows as u64;
@@ -171,7 +171,7 @@ impl Session {
         };
         // SAFETY: the caller's promise.
         if unsafe { bulk.wrote_images(first, ordinal, rows, &|| core.ids.new_file()) }? {
-            txn.relieve_large(core)?;
+            txn.relieve_large(core, parker)?;
         }
         Ok(())
     }
@@ -196,7 +196,7 @@ impl Session {
         }
         let image = unpacked(table, packed)?;
         // SAFETY: `unpacked` filled the image; its blob slots point into `packed`.
-        unsafe { txn.insert_large(core, at, image.as_ptr()) }
+        unsafe { txn.insert_large(core, parker, at, image.as_ptr()) }
     }
 
     /// Gives a row a new version, from a row image.
@@ -519,7 +519,7 @@ impl Txn {
 
     /// # Safety
     /// As for [`Session::insert_image`].
-    unsafe fn insert_large(&mut self, core: &Core, at: usize, image: *const u8) -> Result<RowId> {
+    unsafe fn insert_large(&mut self, core: &Core, parker: &Arc<Parker>, at: usize, image: *const u8) -> Result<RowId> {
         let ordinal = self.take_ordinal();
         let tree = &mut self.tables[at];
         let row = tree.take_row(&self.state);
@@ -527,7 +527,7 @@ impl Txn {
             Some(bulk) => bulk,
             none => {
                 let writer = self.large.get_or_insert_with(|| LargeWriter::new(&core.large));
-                none.insert(BulkWriter::new(BulkPlan::new(core, &tree.table, &tree.rows.tree, writer)))
+                none.insert(BulkWriter::new(BulkPlan::new(core, parker, &tree.table, &tree.rows.tree, writer)))
             }
         };
         // SAFETY: the caller's promise.
@@ -535,7 +535,7 @@ impl Txn {
         tree.own.wrote(1);
         count(Counter::RowsInserted, 1);
         if pushed {
-            self.relieve_large(core)?;
+            self.relieve_large(core, parker)?;
         }
         Ok(row)
     }

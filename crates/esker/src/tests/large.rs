@@ -1,6 +1,7 @@
 //! Large writes and long transactions: what they hold is bounded, what they move is neither lost nor doubled.
 
 use crate::read::buffer::MOST_PINNED_BYTES;
+use crate::tests::hooks;
 use crate::tests::support::*;
 use crate::tests::tables::{open_on, run_files, Watched};
 use crate::upkeep::pressure;
@@ -10,6 +11,7 @@ use esker_format::key_bytes::key_encoding;
 use esker_format::row::{pack_values, Value};
 use esker_format::{Column, ColumnKind, ColumnMask, KeyPart, Layout, RowId};
 use esker_io::SimDisk;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
 
 fn blob() -> TableDef {
@@ -550,6 +552,87 @@ fn gathered_rows_do_not_overfill_the_memtables() {
     fill_with_noise(&mut sessions[0], &t, 0..20_000);
     sessions[0].commit().unwrap();
     assert!(queued() > 0, "nobody queues writes");
+}
+
+/// The same options, with workers, and less memory than forty rows of a MiB take.
+fn for_long_rows() -> Options {
+    Options { background: Background::Threads, memory_limit_bytes: 16 << 20, ..small() }
+}
+
+/// Rows that are longer than a chunk make chunks that are longer: what is on its way to a worker that cannot write is bounded
+/// by its bytes, and who sends waits.
+#[test]
+fn long_rows_on_their_way_to_a_worker_stay_within_the_budget() {
+    const ROWS: u64 = 40;
+    let disk = Watched::new();
+    let e = open_on(Arc::new(disk.clone()), for_long_rows());
+    let t = make(&e, "t", &blob());
+    let row = large_row(&t, 1 << 20);
+    let (waits, sent, most_used) = (Arc::new(AtomicBool::new(false)), AtomicU64::new(0), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        let held = disk.hold_run_writes();
+        let writer = scope.spawn(|| {
+            let waits = waits.clone();
+            hooks::at("a stream has no room", move || waits.store(true, Ordering::SeqCst));
+            let mut s = e.session();
+            begin(&mut s);
+            for _ in 0..ROWS {
+                s.insert_row(&t, &row).unwrap();
+                sent.fetch_add(1, Ordering::SeqCst);
+                most_used.fetch_max(e.core.large.used(), Ordering::SeqCst);
+            }
+            s.commit().unwrap();
+        });
+        until(|| waits.load(Ordering::SeqCst) || sent.load(Ordering::SeqCst) == ROWS);
+        most_used.fetch_max(e.core.large.used(), Ordering::SeqCst);
+        drop(held);
+        writer.join().unwrap();
+    });
+    let (used, most) = (most_used.into_inner(), e.core.large.limit() * 3 / 2);
+    assert!(used < most, "{used} bytes of large writes, {most} are allowed");
+    assert!(waits.load(Ordering::SeqCst), "all rows were sent though none could be written");
+    assert_eq!(count(&e, "t"), ROWS);
+    assert_eq!(e.core.large.used(), 0, "what large writes take was not given back");
+}
+
+/// Who waits for a worker can be killed, and only the statement ends: what earlier ones have sent stays.
+#[test]
+fn a_killed_session_does_not_wait_for_a_worker() {
+    let disk = Watched::new();
+    let e = open_on(Arc::new(disk.clone()), for_long_rows());
+    let t = make(&e, "t", &blob());
+    let row = large_row(&t, 1 << 20);
+    let mut s = e.session();
+    begin(&mut s);
+    for _ in 0..3 {
+        s.insert_row(&t, &row).unwrap();
+    }
+    s.end_statement();
+    let killer = s.killer();
+    let (waits, ended) = (Arc::new(AtomicBool::new(false)), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let held = disk.hold_run_writes();
+        let (waits_there, s, ended) = (waits.clone(), &mut s, &ended);
+        let writer = scope.spawn(|| {
+            hooks::at("a stream has no room", move || waits_there.store(true, Ordering::SeqCst));
+            s.begin_statement();
+            let failed = (0..40).find_map(|_| s.insert_row(&t, &row).err());
+            s.rollback_statement();
+            ended.store(true, Ordering::SeqCst);
+            failed
+        });
+        until(|| waits.load(Ordering::SeqCst));
+        killer.kill();
+        until(|| ended.load(Ordering::SeqCst));
+        drop(held);
+        let failed = writer.join().unwrap();
+        assert!(matches!(failed, Some(Error::Interrupted)), "{failed:?}");
+    });
+    s.clear_kill();
+    s.begin_statement();
+    s.insert_row(&t, &row).unwrap();
+    s.commit().unwrap();
+    assert_eq!(count(&e, "t"), 4);
 }
 
 /// What a large write has written so far is removed by a worker, not by the session that rolls back.

@@ -9,7 +9,7 @@ use esker_memory::Region;
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 
 /// One number of eight bytes, and sixteen more.
 pub(crate) fn def() -> TableDef {
@@ -119,6 +119,8 @@ pub(crate) struct Watch {
     pub(crate) sent: AtomicUsize,
     /// Bytes written to the log's segments (not while they are prepared), to runs, and to all other files.
     pub(crate) written: [AtomicUsize; 3],
+    /// Writes to runs stand still.
+    held: (Mutex<bool>, Condvar),
 }
 
 /// A lock with a default.
@@ -171,15 +173,30 @@ impl Watched {
         told
     }
 
+    pub(crate) fn hold_run_writes(&self) -> HeldWrites {
+        *self.1.held.0.lock().unwrap() = true;
+        HeldWrites(self.1.clone())
+    }
+
     pub(crate) fn mend_reads(&self) {
         self.1.bad.0.lock().unwrap().clear();
+    }
+}
+
+/// While it lives, writes to runs stand still.
+pub(crate) struct HeldWrites(Arc<Watch>);
+
+impl Drop for HeldWrites {
+    fn drop(&mut self) {
+        *self.0.held.0.lock().unwrap() = false;
+        self.0.held.1.notify_all();
     }
 }
 
 struct WatchedFile(Arc<dyn File>, Arc<Watch>, bool);
 
 impl WatchedFile {
-    fn count_written(&self, bytes: usize) {
+    fn before_write(&self, bytes: usize) {
         let at = match self.path().extension().and_then(|e| e.to_str()) {
             Some("wal") => 0,
             Some("spare") => return,
@@ -187,6 +204,10 @@ impl WatchedFile {
             _ => 2,
         };
         self.1.written[at].fetch_add(bytes, Ordering::Relaxed);
+        if at == 1 {
+            let held = self.1.held.0.lock().unwrap();
+            drop(self.1.held.1.wait_while(held, |held| *held).unwrap());
+        }
     }
 
     fn before_sync(&self) {
@@ -286,7 +307,7 @@ impl File for WatchedFile {
         self.1.read_along.0.lock().unwrap().insert(name, may);
     }
     fn write_at(&self, buf: &[u8], offset: u64) -> esker_io::Result<()> {
-        self.count_written(buf.len());
+        self.before_write(buf.len());
         self.0.write_at(buf, offset)
     }
     fn sync_data(&self) -> esker_io::Result<()> {
@@ -310,7 +331,7 @@ impl File for WatchedFile {
         self.0.write_alignment()
     }
     fn submit_write(&self, data: Region, bytes: usize, offset: u64) -> esker_io::Result<Option<Region>> {
-        self.count_written(bytes);
+        self.before_write(bytes);
         if self.path().extension().is_some_and(|e| e == "run") {
             self.1.queued.fetch_add(1, Ordering::Relaxed);
         }

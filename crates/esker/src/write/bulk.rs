@@ -9,6 +9,8 @@
 
 use crate::catalog::table::Table;
 use crate::core::Core;
+use crate::host::Host;
+use crate::lock::Parker;
 use crate::options::Background;
 use crate::tree::run::cache::AnyRun;
 use crate::tree::run::writer::{FileWriter, RunRecipe, RunWriter};
@@ -46,18 +48,21 @@ pub(crate) struct BulkPlan {
     chunk_bytes: usize,
     /// Bytes of an image that is copied as it is; zero: rows are packed.
     stride: usize,
-    /// Chunks under way between statement and worker.
-    depth: usize,
+    /// Memory of chunks under way between statement and worker, in bytes.
+    stream_bytes: u64,
     budget: Arc<Budget>,
     /// How many streams the transaction has.
     streams: Arc<AtomicUsize>,
     /// Without one the statement writes by itself.
     pool: Option<Pool>,
+    host: Arc<dyn Host>,
+    /// Whose rows they are.
+    session: Arc<Parker>,
 }
 
 impl BulkPlan {
     /// For rows of one tree; the transaction's large writes are `writer`'s.
-    pub(crate) fn new(core: &Core, table: &Table, tree: &Tree, writer: &LargeWriter) -> Self {
+    pub(crate) fn new(core: &Core, session: &Arc<Parker>, table: &Table, tree: &Tree, writer: &LargeWriter) -> Self {
         let recipe = core.runs.recipe(table, tree).of_open_transaction();
         let buffer_bytes = core.settings.bulk_buffer_bytes();
         let image_bytes = recipe.shape.layout.image_bytes as usize;
@@ -71,10 +76,12 @@ impl BulkPlan {
             most_run_bytes: core.options.run_bytes.saturating_mul(MOST_RUN_BYTES),
             chunk_bytes,
             stride,
-            depth,
+            stream_bytes: (depth * chunk_bytes) as u64,
             budget: core.large.clone(),
             streams: writer.streams.clone(),
             pool: (core.options.background == Background::Threads).then(|| core.pool.clone()),
+            host: core.host.clone(),
+            session: session.clone(),
         }
     }
 
@@ -118,6 +125,11 @@ impl Chunk {
         };
         chunk.account();
         chunk
+    }
+
+    /// How much memory it has.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        self.share.bytes()
     }
 
     /// Notes how much memory it has; true if that has changed.
@@ -373,14 +385,14 @@ impl BulkWriter {
         }
         let writer = |recipe: &RunRecipe| RunWriter::create(recipe, next_file());
         let buffers = 2 * self.plan.recipe.write_bytes as u64;
-        let chunks = (self.plan.depth * self.plan.chunk_bytes) as u64;
+        let chunks = self.plan.stream_bytes;
         self.output = match (&self.plan.pool, Share::of_stream(&self.plan.budget, &self.plan.streams, buffers, chunks))
         {
             // Too many streams: it is spilled when memory is short.
             (_, None) => return Ok(()),
             (None, Some(_)) => Some(Output::Inline(Box::new(writer(&self.plan.recipe)?), None)),
             (Some(pool), Some(share)) => {
-                Some(Output::Stream(Stream::new(pool, writer(&self.plan.recipe)?, self.plan.depth), share))
+                Some(Output::Stream(Stream::new(pool, writer(&self.plan.recipe)?, chunks), share))
             }
         };
         self.send_full()
@@ -425,7 +437,7 @@ impl BulkWriter {
                 chunk.clear();
                 Ok(Some(chunk))
             }
-            Some(Output::Stream(stream, _)) => stream.send(chunk),
+            Some(Output::Stream(stream, _)) => stream.send(chunk, &*self.plan.host, &self.plan.session),
             None => Err(lost_its_run()),
         }
     }
@@ -440,7 +452,7 @@ impl BulkWriter {
             }
             (Some(Output::Stream(stream, share)), Some(pool)) => {
                 self.ended.push(stream.finish()?.finish()?);
-                Output::Stream(Stream::new(pool, writer(false)?, self.plan.depth), share)
+                Output::Stream(Stream::new(pool, writer(false)?, self.plan.stream_bytes), share)
             }
             _ => return Err(lost_its_run()),
         };
@@ -510,7 +522,7 @@ impl Drop for BulkWriter {
         match (self.output.take(), &self.plan.pool) {
             (Some(Output::Stream(stream, share)), _) => stream.cancel(share),
             // A worker's to remove, too.
-            (Some(Output::Inline(writer, Some(share))), Some(pool)) => Stream::new(pool, *writer, 1).cancel(share),
+            (Some(Output::Inline(writer, Some(share))), Some(pool)) => Stream::new(pool, *writer, 0).cancel(share),
             _ => {}
         }
         self.ended.drain(..).for_each(|run| run.remove_when_unused());

@@ -4,9 +4,10 @@
 //! the budget used up spills what its transaction holds, or goes on with a run that it writes itself (see `private.rs`), so
 //! memory is bounded however many sessions, tables and partitions are written at once, and the number of threads is constant.
 //! Invariants: `used` is the sum of all live [`Share`]s; a stream's chunks are written in the order in which they came, by
-//! one worker at a time.
+//! one worker at a time; they take no more memory until they are written than its share was reckoned with, or are one chunk.
 
-use crate::host::Host;
+use crate::host::{self, Host};
+use crate::lock::Parker;
 use crate::tree::run::writer::RunWriter;
 use crate::write::bulk::Chunk;
 use crate::{Error, Result};
@@ -17,6 +18,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 /// Threads that write chunks, for all sessions together.
 const WORKERS: usize = 2;
@@ -24,6 +26,8 @@ const WORKERS: usize = 2;
 const CHUNKS_AT_ONCE: usize = 16;
 /// Streams of one transaction at a time: each makes a file, what goes into more trees is spilled into one together.
 const MOST_STREAMS: usize = 8;
+/// How often who waits for a worker looks whether he was killed.
+const TICK: Duration = Duration::from_millis(100);
 /// Nobody has to spill less than this, in bytes.
 const LEAST_SPILL_BYTES: u64 = 64 << 10;
 
@@ -259,14 +263,16 @@ impl Pool {
 /// A run that a worker writes while chunks for it come.
 pub(crate) struct Stream {
     pool: Pool,
-    /// Chunks that may wait.
-    depth: usize,
+    /// Memory of the chunks that wait or are being written, in bytes; one chunk may take more.
+    most_bytes: u64,
     state: Mutex<StreamState>,
     changed: Condvar,
 }
 
 struct StreamState {
     jobs: VecDeque<Chunk>,
+    /// Memory of `jobs` and of what a worker has of them, in bytes.
+    sent_bytes: u64,
     empty: Vec<Chunk>,
     /// Gone while a worker has it, and after an error.
     writer: Option<Box<RunWriter>>,
@@ -281,9 +287,10 @@ struct StreamState {
 }
 
 impl Stream {
-    pub(crate) fn new(pool: &Pool, writer: RunWriter, depth: usize) -> Arc<Stream> {
+    pub(crate) fn new(pool: &Pool, writer: RunWriter, most_bytes: u64) -> Arc<Stream> {
         let state = StreamState {
             jobs: VecDeque::new(),
+            sent_bytes: 0,
             empty: Vec::new(),
             writer: Some(Box::new(writer)),
             failed: None,
@@ -293,16 +300,24 @@ impl Stream {
             helped: None,
         };
         let state = Mutex::new(&order::BULK_STREAM, state);
-        Arc::new(Stream { pool: pool.clone(), depth, state, changed: Condvar::new() })
+        Arc::new(Stream { pool: pool.clone(), most_bytes, state, changed: Condvar::new() })
     }
 
-    /// Hands a chunk on; waits while as many wait as may. An empty one in exchange, if there is one.
-    pub(crate) fn send(self: &Arc<Self>, chunk: Chunk) -> Result<Option<Chunk>> {
+    /// Hands a chunk on; waits until there is room for it, or the session is killed: an error here would lose the chunk's rows,
+    /// those of earlier statements too. An empty one in exchange, if there is one.
+    pub(crate) fn send(self: &Arc<Self>, chunk: Chunk, host: &dyn Host, session: &Parker) -> Result<Option<Chunk>> {
         let mut state = self.state.lock();
-        if state.jobs.len() >= self.depth && state.failed.is_none() {
+        let bytes = chunk.memory_bytes();
+        let must_wait = |state: &StreamState| {
+            let is_full = state.sent_bytes > 0 && state.sent_bytes + bytes > self.most_bytes;
+            is_full && state.failed.is_none() && !session.is_killed()
+        };
+        if must_wait(&state) {
+            #[cfg(test)]
+            crate::tests::hooks::reached("a stream has no room");
             timed(WaitEvent::BulkWorker, || {
-                while state.jobs.len() >= self.depth && state.failed.is_none() {
-                    self.changed.wait(&mut state);
+                while must_wait(&state) {
+                    host::wait_for(host, &self.changed, &mut state, TICK);
                 }
             });
         }
@@ -310,6 +325,7 @@ impl Stream {
             return Err(e.clone());
         }
         state.jobs.push_back(chunk);
+        state.sent_bytes += bytes;
         state.helped = helped();
         let idle = !std::mem::replace(&mut state.busy, true);
         let empty = state.empty.pop();
@@ -359,20 +375,15 @@ impl Stream {
             let n = state.jobs.len().min(CHUNKS_AT_ONCE);
             (state.jobs.drain(..n).collect::<Vec<_>>(), state.writer.take(), state.helped.clone())
         };
-        self.changed.notify_all();
         let written = writer.map(|writer| match helped {
-            Some(session) => session.helps(|| write(writer, chunks)),
-            None => write(writer, chunks),
+            Some(session) => session.helps(|| self.write(writer, chunks)),
+            None => self.write(writer, chunks),
         });
         let mut state = self.state.lock();
         let mut gone = None;
         match written {
-            Some(Ok((writer, _))) if state.cancelled => gone = Some(writer),
-            Some(Ok((writer, chunks))) => {
-                state.writer = Some(writer);
-                let room = self.depth.saturating_sub(state.empty.len());
-                state.empty.extend(chunks.into_iter().take(room));
-            }
+            Some(Ok(writer)) if state.cancelled => gone = Some(writer),
+            Some(Ok(writer)) => state.writer = Some(writer),
             Some(Err(e)) => state.failed = Some(e),
             // Cancelled.
             None => {}
@@ -387,17 +398,40 @@ impl Stream {
         drop(gone);
         more
     }
-}
 
-/// Writes the chunks and empties them. A panic is an error, not the end of the worker.
-fn write(mut writer: Box<RunWriter>, mut chunks: Vec<Chunk>) -> Result<(Box<RunWriter>, Vec<Chunk>)> {
-    let work = std::panic::AssertUnwindSafe(|| {
-        for chunk in &mut chunks {
-            chunk.write(&mut writer)?;
-            chunk.clear();
+    /// Writes the chunks and empties them. A panic is an error, not the end of the worker.
+    fn write(&self, mut writer: Box<RunWriter>, chunks: Vec<Chunk>) -> Result<Box<RunWriter>> {
+        let work = std::panic::AssertUnwindSafe(|| {
+            for mut chunk in chunks {
+                let bytes = chunk.memory_bytes();
+                chunk.write(&mut writer)?;
+                chunk.clear();
+                self.wrote(chunk, bytes);
+            }
+            Ok(())
+        });
+        std::panic::catch_unwind(work).unwrap_or_else(|_| Err(Error::Poisoned("a bulk worker panicked".into())))?;
+        Ok(writer)
+    }
+
+    /// A chunk that took so many bytes is written and empty.
+    fn wrote(&self, chunk: Chunk, bytes: u64) {
+        let mut state = self.state.lock();
+        state.sent_bytes -= bytes;
+        let kept_bytes = state.empty.iter().map(Chunk::memory_bytes).sum::<u64>() + chunk.memory_bytes();
+        let left_over = match chunk.memory_bytes() > 0 && state.sent_bytes + kept_bytes <= self.most_bytes {
+            true => {
+                state.empty.push(chunk);
+                None
+            }
+            false => Some(chunk),
+        };
+        // Not for each one: who sends is woken to several.
+        let tells = state.sent_bytes <= self.most_bytes / 2;
+        drop(state);
+        drop(left_over);
+        if tells {
+            self.changed.notify_all();
         }
-        Ok(())
-    });
-    std::panic::catch_unwind(work).unwrap_or_else(|_| Err(Error::Poisoned("a bulk worker panicked".into())))?;
-    Ok((writer, chunks))
+    }
 }

@@ -9,6 +9,7 @@
 
 use crate::catalog::table::Table;
 use crate::core::Core;
+use crate::lock::Parker;
 use crate::session::{Current, Session};
 use crate::tree::key::{ByBytes, ByRow};
 use crate::tree::memtable::{Change, Memtable};
@@ -64,8 +65,12 @@ impl Txn {
         relieved.inspect_err(|why| self.lose(self.next_ordinal - 1, why))
     }
 
-    /// The same of rows that were just inserted in bulk.
-    pub(crate) fn relieve_large(&mut self, core: &Core) -> Result<()> {
+    /// The same of rows that were just inserted in bulk. Who was killed has not waited for room, and must not go on.
+    pub(crate) fn relieve_large(&mut self, core: &Core, session: &Parker) -> Result<()> {
+        if session.is_killed() {
+            self.lose(self.next_ordinal - 1, &Error::Interrupted);
+            return Err(Error::Interrupted);
+        }
         self.spill_what_is_too_much(core).inspect_err(|why| self.lose(self.next_ordinal - 1, why))
     }
 
