@@ -1,10 +1,10 @@
 //! An index whose strings weigh otherwise since a new version of the front end: nobody reads or writes by it, nothing is lost.
 
 use crate::tests::indexes::{def, image, Row};
-use crate::tests::support::{begin, open_with, options};
+use crate::tests::support::{begin, count, make, open_with, options, table};
 use crate::*;
 use esker_format::key_bytes::key_encoding;
-use esker_format::FormatError;
+use esker_format::{Column, ColumnKind, FormatError, Layout};
 use esker_io::SimDisk;
 use std::sync::Arc;
 
@@ -50,6 +50,43 @@ fn reads(e: &Engine) -> [Result<bool>; 2] {
         begin(&mut s);
         s.check_index(&t, index).map(|report| report.wrong.is_empty())
     })
+}
+
+/// Strings weigh their first byte.
+#[derive(Debug)]
+struct First;
+
+impl Collations for First {
+    fn weights(&self, _: u32, value: &[u8], _: u32, weights: &mut Vec<u8>) -> std::result::Result<(), FormatError> {
+        weights.extend(value.first());
+        Ok(())
+    }
+}
+
+/// A string may weigh little and be longer than an entry can tell: its row is refused before anything of it is written.
+#[test]
+fn a_value_that_no_entry_can_hold_undoes_nothing() {
+    const MOST: u32 = 65_535;
+    let kind = ColumnKind::Var { len_bytes: 2, max: MOST };
+    let layout = Layout { image_bytes: 3 + MOST, head_bytes: 1, columns: vec![Column { kind, offset: 1, null: None }] };
+    let part = KeyPart { column: 0, prefix_bytes: 0, descending: false, encoding: key_encoding::WEIGHTS, collation: 5 };
+    let indexes = vec![IndexDef { name: "text".into(), unique: false, parts: vec![part] }];
+    let def = TableDef { indexes, ..table(layout) };
+    let e = open_with(&SimDisk::new(1), Options { collations: Arc::new(First), ..options() }).unwrap();
+    let (t, mut s) = (make(&e, "t", &def), e.session());
+    let insert = |s: &mut Session, length: u32| {
+        let mut image = vec![b'x'; 3 + MOST as usize];
+        image[0] = 0;
+        image[1..3].copy_from_slice(&(length as u16).to_le_bytes());
+        // SAFETY: an image of this layout.
+        unsafe { s.insert_image(&t, image.as_ptr()) }
+    };
+    begin(&mut s);
+    insert(&mut s, 60_000).unwrap();
+    let refused = insert(&mut s, MOST);
+    assert!(matches!(refused, Err(Error::TooLong { what: "payload of a key", .. })), "{refused:?}");
+    s.commit().unwrap();
+    assert_eq!(count(&e, "t"), 1);
 }
 
 #[test]

@@ -21,7 +21,7 @@ use crate::txn::prepared;
 use crate::version::View;
 use crate::write::keys::Entry;
 use crate::{Error, Result};
-use esker_format::key_block::MAX_KEY_BYTES;
+use esker_format::key_block::{MAX_KEY_BYTES, MAX_KEY_PAYLOAD_BYTES};
 use esker_format::key_bytes::append_row;
 use esker_format::{RowId, TreeId};
 use std::sync::Arc;
@@ -57,9 +57,14 @@ impl RowKey {
             unsafe { codec.key_of_image(image, &*index.collations, &mut key) }.map_err(|e| index.error(&e))?;
         // SAFETY: the caller's promise.
         unsafe { codec.payload_of_image(image, &mut payload) };
-        let (bytes, max) = (key.len() as u64, (MAX_KEY_BYTES - size_of::<RowId>()) as u64);
-        if bytes > max {
-            return Err(Error::TooLong { what: "key of an index", bytes, max });
+        let bounds = [
+            ("key of an index", key.len(), MAX_KEY_BYTES - size_of::<RowId>()),
+            ("payload of a key", payload.len(), MAX_KEY_PAYLOAD_BYTES),
+        ];
+        for (what, bytes, max) in bounds {
+            if bytes > max {
+                return Err(Error::TooLong { what, bytes: bytes as u64, max: max as u64 });
+            }
         }
         let wants_row = !index.entry.unique || has_null;
         Ok(RowKey { index: at, key, payload, wants_row, is_new: !wants_row })
