@@ -41,7 +41,7 @@ pub use ids::{CommitSeq, FileId, FolderId, Lsn, RowId, TableId, TreeId, TxnId};
 pub use index::{weights_version, IndexEntry, IndexState, KeyPart};
 pub use key_block::{KeyBlock, KeyBlockBuilder, KeyBlockEntry};
 pub use key_bytes::{Collations, KeyCodec, LocalTime, NoCollations, Shown, Telling, TimeForm};
-pub use layout::{Column, ColumnKind, Layout, NullBit, RowFormat};
+pub use layout::{Column, ColumnKind, Layout, NullBit, RowFormat, MAX_IMAGE_BYTES};
 pub use manifest::{Manifest, ManifestFile, PreparedEntry};
 pub use mask::ColumnMask;
 pub use prefetch::{prefetch, prefetch_all};

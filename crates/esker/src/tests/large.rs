@@ -4,12 +4,13 @@ use crate::read::buffer::MOST_PINNED_BYTES;
 use crate::tests::hooks;
 use crate::tests::support::*;
 use crate::tests::tables::{open_on, run_files, Watched};
+use crate::tree::run::writer::RunWriter;
 use crate::upkeep::pressure;
 use crate::*;
 use esker_base::counters::{bind, Counter, SessionCounters};
 use esker_format::key_bytes::key_encoding;
 use esker_format::row::{pack_values, Value};
-use esker_format::{Column, ColumnKind, ColumnMask, KeyPart, Layout, RowId};
+use esker_format::{Column, ColumnKind, ColumnMask, CommitSeq, KeyPart, Layout, RowId, VersionTag, MAX_BLOCK_BYTES};
 use esker_io::SimDisk;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
@@ -552,6 +553,25 @@ fn gathered_rows_do_not_overfill_the_memtables() {
     fill_with_noise(&mut sessions[0], &t, 0..20_000);
     sessions[0].commit().unwrap();
     assert!(queued() > 0, "nobody queues writes");
+}
+
+/// Versions of one row stay in one block, but for as many as make it longer than a reader takes, however long blocks may be.
+#[test]
+fn a_long_row_has_any_number_of_versions() {
+    const LONG: usize = 4 << 20;
+    const VERSIONS: u64 = 2 * MAX_BLOCK_BYTES as u64 / LONG as u64;
+    let disk = SimDisk::new(1);
+    let e = open_with(&disk, Options { block_bytes: usize::MAX, ..options() }).unwrap();
+    let t = make(&e, "t", &blob());
+    let row = large_row(&t, LONG);
+    let mut writer = RunWriter::create(&e.core.runs.recipe(&t, &t.tree()), e.core.ids.new_file()).unwrap();
+    for n in (1..=VERSIONS).rev() {
+        writer.push(RowId(1), VersionTag { seq: CommitSeq(n), ordinal: n, ..VersionTag::default() }, &row).unwrap();
+    }
+    let run = writer.finish().unwrap();
+    let (rows, blocks) = (run.stats.rows, run.stats.blocks as usize);
+    assert_eq!(rows, VERSIONS);
+    (0..blocks).for_each(|at| assert!(run.read_block(at).is_ok(), "block {at} of {blocks}"));
 }
 
 /// The same options, with workers, and less memory than forty rows of a MiB take.

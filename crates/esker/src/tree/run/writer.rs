@@ -15,6 +15,7 @@ use esker_format::run::{
 };
 use esker_format::{
     block::reseal, CommitSeq, Compression, FileId, FolderId, FormatError, LeafEntry, RowId, TreeId, VersionTag,
+    MAX_BLOCK_BYTES, MAX_IMAGE_BYTES, MAX_ROW_BYTES,
 };
 use esker_io::{AccessHint, Disk, SequentialWriter};
 use esker_memory::{Account, Charge};
@@ -25,6 +26,9 @@ use std::sync::Arc;
 const MOST_BLOCKS: usize = 16;
 /// ... or at this many row versions, or when their keys are too long for more.
 const MOST_ROWS: usize = 1 << 16;
+/// ... or when one more row, whose NULLs may take room too, and what else there is of each (ids, tags, lengths) might make it
+/// longer than a reader takes.
+const MOST_RAW_BYTES: usize = (MAX_BLOCK_BYTES - MAX_ROW_BYTES - MAX_IMAGE_BYTES) as usize - MOST_ROWS * 64;
 
 /// What a run of a tree is written with.
 pub(crate) struct RunRecipe<K: Stored = ByRow> {
@@ -302,7 +306,8 @@ impl<K: Stored> RunWriter<K> {
         // Versions of one key stay in one block, unless they are very many.
         let (raw_bytes, gathered) = (K::raw_bytes(&builder), K::gathered(&builder));
         let stretch = if self.stretched { self.recipe.block_bytes / 2 * 3 } else { self.recipe.block_bytes };
-        let most = raw_bytes >= MOST_BLOCKS * self.recipe.block_bytes || gathered >= MOST_ROWS;
+        let most_bytes = (MOST_BLOCKS * self.recipe.block_bytes).min(MOST_RAW_BYTES);
+        let most = raw_bytes >= most_bytes || gathered >= MOST_ROWS;
         let overfull = most || !K::has_room(&builder, K::short(key));
         if overfull || (raw_bytes >= stretch && !K::ends_with(&builder, key)) {
             self.write_block(&mut builder)?;
