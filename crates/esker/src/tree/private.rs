@@ -19,7 +19,7 @@ use crate::tree::Tree;
 use crate::txn::state::TxnState;
 use crate::{Error, Result};
 use esker_format::{prefetch, Lsn, RowId, TxnId};
-use esker_memory::{Account, Region};
+use esker_memory::{Account, Charge, Region};
 use std::marker::PhantomData;
 use std::sync::Arc;
 
@@ -100,7 +100,8 @@ impl<K: Stored> Private<K> {
         if !K::NEW_KEYS_COME_LAST && self.unsorted.read().entries > 0 {
             let mut unsorted = self.unsorted.write();
             // Of each key the oldest first. Neighbours are found faster than what comes as it likes.
-            for place in unsorted.in_order().into_iter().rev().map(Sorted::place) {
+            let (order, _charge) = unsorted.in_order();
+            for place in order.into_iter().rev().map(Sorted::place) {
                 let (key, change) = unsorted.at(place);
                 // SAFETY: the slot is of this memtable; whoever put the entry had the lock of its row, and the entries of a row
                 // come here in the order in which they came, one after the other.
@@ -138,7 +139,7 @@ impl<K: Stored> Private<K> {
             let unsorted = self.unsorted.read();
             // Who sorts has the lock for itself, so it stays as it is.
             if self.mem.is_empty() {
-                let order = unsorted.in_order();
+                let (order, _charge) = unsorted.in_order();
                 return order.iter().enumerate().try_for_each(|(at, entry)| {
                     if let Some(ahead) = order.get(at + AHEAD) {
                         prefetch(unsorted.bytes_at(ahead.place()).as_ptr());
@@ -219,12 +220,22 @@ struct Unsorted<K> {
     /// For each the newest entry, in a slot that its hash says or behind that; as many as a power of two, at most three
     /// quarters of them taken.
     slots: Vec<Slot>,
+    /// The memory of `slots`.
+    charge: Charge,
     kind: PhantomData<fn() -> K>,
 }
 
 impl<K> Default for Unsorted<K> {
     fn default() -> Self {
-        Unsorted { pieces: Vec::new(), bytes: 0, entries: 0, keys: 0, slots: Vec::new(), kind: PhantomData }
+        Unsorted {
+            pieces: Vec::new(),
+            bytes: 0,
+            entries: 0,
+            keys: 0,
+            slots: Vec::new(),
+            charge: Charge::new(Account::Memtable, 0),
+            kind: PhantomData,
+        }
     }
 }
 
@@ -316,8 +327,9 @@ impl<K: Key> Unsorted<K> {
         })
     }
 
-    /// All entries that are not in the memtable, by their keys, of each key the newest first.
-    fn in_order(&self) -> Vec<Sorted> {
+    /// All entries that are not in the memtable, by their keys, of each key the newest first; what that takes.
+    fn in_order(&self) -> (Vec<Sorted>, Charge) {
+        let charge = Charge::new(Account::Memtable, (self.entries * size_of::<Sorted>()) as u64);
         let mut order = Vec::with_capacity(self.entries);
         let wanted = self.places().filter(|place| self.bytes_at(*place)[FLAGS] & TAKEN == 0);
         order.extend(wanted.map(|place| Sorted::new(self.key_bytes(place), place)));
@@ -325,7 +337,7 @@ impl<K: Key> Unsorted<K> {
             let by_rest = || self.key_bytes(a.place()).cmp(self.key_bytes(b.place()));
             a.head().cmp(&b.head()).then_with(by_rest).then(b.place().cmp(&a.place()))
         });
-        order
+        (order, charge)
     }
 
     /// The key, written out: in the order of keys.
@@ -359,6 +371,7 @@ impl<K: Key> Unsorted<K> {
     #[cold]
     fn grow_slots(&mut self) {
         let slots = (2 * self.slots.len()).max(FIRST_SLOTS);
+        self.charge.resize((slots * size_of::<Slot>()) as u64);
         let old = std::mem::replace(&mut self.slots, vec![(0, NOWHERE); slots]);
         for (hash, place) in old.into_iter().filter(|(_, place)| *place != NOWHERE) {
             let mut at = hash as usize & (slots - 1);
@@ -552,6 +565,8 @@ mod tests {
             put(&private, &n.to_be_bytes(), 2 + n, Some(n));
         }
         assert!(private.unsorted.read().used_bytes() > MOST_KEPT_BYTES);
+        let slots = private.unsorted.read().slots.len() * size_of::<Slot>();
+        assert_eq!(private.unsorted.read().charge.bytes(), slots as u64);
         private.sorted().unwrap();
         assert_eq!(private.unsorted.read().used_bytes(), 0);
     }
