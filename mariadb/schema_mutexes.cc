@@ -110,6 +110,7 @@ int fill_stacks(THD *thd, TABLE_LIST *tables, COND *)
 /* FLUSH ESKER_MUTEX_STACKS. */
 int forget_stacks()
 {
+  keep_from_binlog();
   es_forget_mutex_stacks();
   return 0;
 }
@@ -117,6 +118,7 @@ int forget_stacks()
 /* FLUSH ESKER_MUTEXES. */
 int forget_mutexes()
 {
+  keep_from_binlog();
   es_forget_mutexes();
   return 0;
 }

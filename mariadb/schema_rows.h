@@ -86,7 +86,14 @@ struct Reader
   const bool sees_all;
 };
 
-/* Makes a plugin's ST_SCHEMA_TABLE of it; `reset` is what FLUSH of its name does. */
+/* FLUSH of a table's name is of this server alone: one without the plugin cannot even parse it. */
+inline void keep_from_binlog()
+{
+  if (THD *thd= current_thd)
+    thd->lex->no_write_to_binlog= true;
+}
+
+/* Makes a plugin's ST_SCHEMA_TABLE of it; `reset` is what FLUSH of its name does, after keep_from_binlog(). */
 inline int init_table(void *schema, ST_FIELD_INFO *fields, int (*fill)(THD *, TABLE_LIST *, COND *),
                int (*reset)()= nullptr)
 {

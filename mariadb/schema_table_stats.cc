@@ -74,6 +74,7 @@ int fill_table_stats(THD *thd, TABLE_LIST *tables, COND *)
 /* FLUSH ESKER_TABLE_STATS. */
 int forget_table_stats()
 {
+  keep_from_binlog();
   const Engine_use in_use;
   if (in_use)
     es_forget_table_work(in_use);

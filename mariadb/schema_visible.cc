@@ -222,6 +222,7 @@ int fill_buckets(THD *thd, TABLE_LIST *tables, COND *)
 /* FLUSH ESKER_WAITS, and of the other one, whose figures are the same. */
 int forget_waits()
 {
+  keep_from_binlog();
   const Engine_use in_use;
   if (in_use)
     es_forget_waits(in_use);
