@@ -20,12 +20,13 @@ use std::time::Instant;
 
 /// Waits that a recorder keeps until they are taken.
 pub const MOST_NOTED: usize = 16 * 1024;
+/// For so many there is room at first, then for twice as many each time.
+const FIRST_NOTED: usize = 256;
 /// Bytes of what was wanted of others that a recorder keeps until it is taken.
 const MOST_WANTED_BYTES: usize = 64 * 1024;
 /// Of those who had what a wait was for so many are told by name, at its begin, and so many afterwards.
 pub const MOST_HOLDERS: usize = 16;
-/// Bytes of a recorder's room for them.
-pub const RECORDER_BYTES: u64 = (MOST_NOTED * size_of::<Noted>() + MOST_WANTED_BYTES) as u64;
+
 /// Who answered a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
@@ -154,6 +155,9 @@ pub struct Totals {
 /// Tells for how long this thread could have run and did not, in nanoseconds; none where the system does not tell.
 pub type ReadyClock = Box<dyn FnMut() -> Option<u64> + Send>;
 
+/// Is told how many bytes a recorder holds, whenever that changes; also within a wait.
+pub type HeldBytes = Box<dyn FnMut(u64) + Send>;
+
 struct Open {
     begin: Instant,
     /// None: it is within another, or a read that does not sleep so far; asking costs more than such a read.
@@ -187,6 +191,9 @@ pub struct Recorder {
     began: Clocks,
     open: Vec<Open>,
     noted: Vec<Noted>,
+    /// Room for so many is with who took them.
+    lent: usize,
+    on_held: HeldBytes,
     /// Those that did not fit, by event; the last is the binary log's.
     summed: Vec<Noted>,
     paths: Vec<PathBuf>,
@@ -234,7 +241,9 @@ impl Recorder {
             ready,
             began: Clocks { at: origin, cpu_ns: 0, ready_ns: None },
             open: Vec::with_capacity(8),
-            noted: Vec::with_capacity(MOST_NOTED),
+            noted: Vec::new(),
+            lent: 0,
+            on_held: Box::new(|_| ()),
             summed: Vec::new(),
             paths: Vec::new(),
             known: HashMap::new(),
@@ -249,6 +258,22 @@ impl Recorder {
     /// Another thread's clock, for a statement that is about to begin there.
     pub fn set_ready(&mut self, ready: ReadyClock) {
         self.ready = ready;
+    }
+
+    /// Who is told of its memory, from now on; and of what it is now.
+    pub fn set_on_held(&mut self, on_held: HeldBytes) {
+        self.on_held = on_held;
+        self.tell_held();
+    }
+
+    /// Bytes of its memory, what others have of it included.
+    pub fn held_bytes(&self) -> u64 {
+        let waits = (self.noted.capacity() + self.lent) * size_of::<Noted>();
+        (size_of::<Recorder>() + waits + self.wanted_bytes) as u64
+    }
+
+    fn tell_held(&mut self) {
+        (self.on_held)(self.held_bytes());
     }
 
     /// Its number; no other one has it.
@@ -271,19 +296,36 @@ impl Recorder {
         &self.paths
     }
 
-    /// What was noted so far, and is not any more. At a statement's end what did not fit comes last.
-    pub fn take_noted(&mut self, at_end: bool) -> Vec<Noted> {
-        let mut noted = std::mem::replace(&mut self.noted, Vec::with_capacity(MOST_NOTED));
-        if at_end {
-            noted.append(&mut self.summed);
+    /// What was noted so far, and is not any more; its memory comes back by [`give_back`](Self::give_back).
+    pub fn take_noted(&mut self) -> Vec<Noted> {
+        self.lent += self.noted.capacity();
+        std::mem::take(&mut self.noted)
+    }
+
+    /// At a statement's end, what did not fit.
+    pub fn take_summed(&mut self) -> Vec<Noted> {
+        std::mem::take(&mut self.summed)
+    }
+
+    /// The memory of what [`take_noted`](Self::take_noted) gave last. Between statements little of it is kept.
+    pub fn give_back(&mut self, mut noted: Vec<Noted>, at_end: bool) {
+        self.lent = 0;
+        noted.clear();
+        if self.noted.is_empty() {
+            self.noted = noted;
         }
-        noted
+        if at_end && self.noted.capacity() > FIRST_NOTED {
+            self.noted = Vec::new();
+        }
+        self.tell_held();
     }
 
     /// What the waits that were taken with [`take_noted`](Self::take_noted) wanted of others; before another one begins.
     pub fn take_wanted(&mut self) -> Vec<Wanted> {
         self.wanted_bytes = 0;
-        std::mem::take(&mut self.wanted)
+        let wanted = std::mem::take(&mut self.wanted);
+        self.tell_held();
+        wanted
     }
 
     fn held(&mut self, by: Holders) {
@@ -298,6 +340,7 @@ impl Recorder {
         if others + bytes <= MOST_WANTED_BYTES {
             self.wanted_bytes = others + bytes;
             (wanted.with, wanted.then) = (first, then);
+            self.tell_held();
         }
     }
 
@@ -308,6 +351,7 @@ impl Recorder {
             self.wanted_bytes += bytes;
             open.wanted = Some(self.wanted.len());
             self.wanted.push(wanted);
+            self.tell_held();
         }
     }
 
@@ -372,7 +416,7 @@ impl Recorder {
     }
 
     fn note(&mut self, wait: Noted) {
-        if self.noted.len() < MOST_NOTED {
+        if self.has_room() {
             self.noted.push(wait);
             return;
         }
@@ -386,6 +430,20 @@ impl Recorder {
             }
             None => self.summed.push(Noted { place: None, wanted: None, ..wait }),
         }
+    }
+
+    /// For one more; where the system gives no memory there is none.
+    fn has_room(&mut self) -> bool {
+        let (count, room) = (self.noted.len(), self.noted.capacity());
+        if count < room.min(MOST_NOTED) {
+            return true;
+        }
+        let more = (2 * room).clamp(FIRST_NOTED, MOST_NOTED).saturating_sub(count);
+        if more == 0 || self.noted.try_reserve_exact(more).is_err() {
+            return false;
+        }
+        self.tell_held();
+        true
     }
 
     fn file(&mut self, path: &Path) -> usize {

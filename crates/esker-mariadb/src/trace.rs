@@ -14,7 +14,7 @@ use crate::folders;
 use crate::guard::catch;
 use crate::session::EsSession;
 use crate::status::{report, str_of, EsError, EsStatus, Failure};
-use esker_base::trace::{self, cost_ns, thread_cpu_ns, Noted, Recorder, Totals, Wanted, RECORDER_BYTES};
+use esker_base::trace::{self, cost_ns, thread_cpu_ns, Noted, Recorder, Totals, Wanted};
 use esker_base::{Counter, SessionCounters};
 use esker_io::{ready_clock, AppendFile};
 use esker_memory::{Account, Charge};
@@ -32,6 +32,8 @@ use std::time::Instant;
 
 /// Of a statement so many bytes are written.
 const TEXT_BYTES: usize = 64 * 1024;
+/// Of memory for lines so much is kept from one statement to the next.
+const KEPT_BYTES: usize = 16 * 1024;
 /// What a trace's name ends with; other files in the folder are somebody else's.
 const EXTENSION: &str = "trc";
 /// What a file may be longer than the greatest size: the line that says that it ends.
@@ -129,7 +131,7 @@ pub struct EsTrace {
     file: Option<AppendFile>,
     file_bytes: u64,
     lines: String,
-    /// Of the recorder and the lines.
+    /// Of the lines; the recorder has its own.
     memory: Charge,
     /// Why it has ended, if nobody was told.
     untold: Option<Failure>,
@@ -146,6 +148,14 @@ pub struct EsTrace {
     table_for_people: EsTableForPeopleFn,
 }
 
+/// One whose memory is on the account.
+fn recorder_since(origin: Instant) -> Box<Recorder> {
+    let mut recorder = Recorder::since(origin, ready_clock());
+    let mut memory = Charge::new(Account::Other, 0);
+    recorder.set_on_held(Box::new(move |bytes| memory.resize(bytes)));
+    recorder
+}
+
 impl EsTrace {
     fn open(given: &EsTraceFile) -> Result<EsTrace, Failure> {
         // SAFETY: es_trace_open's caller's promise.
@@ -159,7 +169,7 @@ impl EsTrace {
         let file = AppendFile::create(&folder.join(name)).map_err(esker::Error::from)?;
         ALL_BYTES.store(all, Ordering::Relaxed);
         COST_NS.get_or_init(cost_ns);
-        let recorder = Recorder::new(ready_clock());
+        let recorder = recorder_since(Instant::now());
         let mut trace = EsTrace {
             origin: recorder.origin(),
             recorder_id: recorder.id(),
@@ -167,7 +177,7 @@ impl EsTrace {
             file: Some(file),
             file_bytes: 0,
             lines: String::new(),
-            memory: Charge::new(Account::Other, RECORDER_BYTES),
+            memory: Charge::new(Account::Other, 0),
             untold: None,
             connection: given.connection,
             query: 0,
@@ -215,8 +225,10 @@ impl EsTrace {
         if let Some(failure) = self.untold.take() {
             return Err(failure);
         }
-        self.memory.resize(RECORDER_BYTES + self.lines.capacity() as u64);
-        self.append().map_err(|failure| self.give_up(failure))
+        self.memory.resize(self.lines.capacity() as u64);
+        let written = self.append().map_err(|failure| self.give_up(failure));
+        self.memory.resize(self.lines.capacity() as u64);
+        written
     }
 
     fn append(&mut self) -> Result<(), Failure> {
@@ -231,8 +243,10 @@ impl EsTrace {
         file.append(lines.as_bytes()).map_err(esker::Error::from)?;
         self.file_bytes += bytes;
         ALL_BYTES.fetch_add(bytes, Ordering::Relaxed);
-        self.lines = lines;
-        self.lines.clear();
+        if lines.capacity() <= KEPT_BYTES {
+            self.lines = lines;
+            self.lines.clear();
+        }
         Ok(())
     }
 
@@ -321,8 +335,10 @@ impl EsTrace {
             return self.end_elsewhere(session, given);
         };
         let told_from = thread_cpu_ns();
-        let (noted, wanted) = (recorder.take_noted(true), recorder.take_wanted());
+        let (noted, summed, wanted) = (recorder.take_noted(), recorder.take_summed(), recorder.take_wanted());
         self.tell((&noted, &wanted), recorder.paths(), || names_of_files(engine));
+        self.tell((&summed, &[]), &[], HashMap::new);
+        recorder.give_back(noted, true);
         self.recorder = Some(recorder);
         if given.calls_dropped > 0 {
             let calls = Calls { dropped: Some(given.calls_dropped), q: Some(self.query), s: Some(self.statement) };
@@ -340,7 +356,7 @@ impl EsTrace {
     /// with the first one, and is lost; the end says only what it knows.
     #[cold]
     fn end_elsewhere(&mut self, session: &EsSession, given: &EsTraceEnd) -> Result<(), Failure> {
-        let recorder = Recorder::since(self.origin, ready_clock());
+        let recorder = recorder_since(self.origin);
         self.recorder_id = recorder.id();
         self.files.clear();
         self.recorder = Some(recorder);
@@ -395,9 +411,10 @@ impl EsTrace {
             return Ok(());
         }
         let began = thread_cpu_ns();
-        let taken = trace::with_recorder(|r| (r.take_noted(false), r.take_wanted(), r.paths().to_vec()));
+        let taken = trace::with_recorder(|r| (r.take_noted(), r.take_wanted(), r.paths().to_vec()));
         if let Some((noted, wanted, paths)) = taken {
             self.tell((&noted, &wanted), &paths, || names_of_files(engine));
+            trace::with_recorder(|r| r.give_back(noted, false));
         }
         let written = self.write_out();
         self.overhead_ns += thread_cpu_ns().saturating_sub(began);

@@ -28,7 +28,7 @@ fn a_panic_of_the_recorder_is_its_own_end_and_nobody_elses() {
     // The thread's next one works.
     begin_statement(Recorder::new(Box::new(|| None)));
     timed(WaitEvent::RowLock, || ());
-    assert_eq!(end_statement().unwrap().0.take_noted(true).len(), 1);
+    assert_eq!(end_statement().unwrap().0.take_noted().len(), 1);
     begin_statement(Recorder::new(Box::new(|| panic!("the clock"))));
     assert!(!is_on());
 }
@@ -58,7 +58,7 @@ fn waits_are_noted_with_their_places_and_inner_ones_are_marked() {
     end_binlog();
     end_binlog();
     let (mut recorder, totals) = end_statement().unwrap();
-    let noted = recorder.take_noted(true);
+    let noted = recorder.take_noted();
     let events: Vec<_> = noted.iter().map(|n| (n.event, n.nested, n.place.map(|p| p.file))).collect();
     assert_eq!(
         events,
@@ -76,7 +76,7 @@ fn waits_are_noted_with_their_places_and_inner_ones_are_marked() {
     let outer: u64 = noted.iter().filter(|n| !n.nested).map(|n| n.ns).sum();
     assert!(totals.ns >= outer && totals.cpu_ns >= totals.waits_cpu_ns);
     assert_eq!(totals.waits_cpu_ns, noted.iter().map(|n| n.cpu_ns).sum::<u64>());
-    assert!(recorder.take_noted(true).is_empty() && !is_on());
+    assert!(recorder.take_noted().is_empty() && !is_on());
 }
 
 #[test]
@@ -99,7 +99,7 @@ fn time_ready_is_asked_for_where_the_thread_may_sleep() {
     timed(WaitEvent::RunRead, will_sleep);
     timed(WaitEvent::WalSync, || timed(WaitEvent::WalRead, will_sleep));
     let (mut recorder, totals) = end_statement().unwrap();
-    let ready: Vec<u64> = recorder.take_noted(true).iter().map(|n| n.ready_ns).collect();
+    let ready: Vec<u64> = recorder.take_noted().iter().map(|n| n.ready_ns).collect();
     assert_eq!(ready, [0, 5, 0, 5]);
     assert_eq!((totals.ready_ns, totals.waits_ready_ns), (25, 10));
 }
@@ -114,12 +114,53 @@ fn what_does_not_fit_is_summed_by_its_kind() {
     timed(WaitEvent::RunSync, || ());
     assert!(is_filling());
     let (mut recorder, totals) = end_statement().unwrap();
-    let noted = recorder.take_noted(true);
-    assert_eq!(noted.len(), MOST_NOTED + 2);
-    let sums: Vec<_> = noted[MOST_NOTED..].iter().map(|n| (n.event, n.count, n.place)).collect();
+    let (noted, summed) = (recorder.take_noted(), recorder.take_summed());
+    assert_eq!(noted.len(), MOST_NOTED);
+    let sums: Vec<_> = summed.iter().map(|n| (n.event, n.count, n.place)).collect();
     assert_eq!(sums, [(Some(WaitEvent::RunRead), more as u64, None), (Some(WaitEvent::RunSync), 1, None)]);
     // Where others had the processor meanwhile such reads took longer than this thread ran.
-    assert_eq!(noted.iter().map(|n| n.cpu_ns).sum::<u64>().min(totals.cpu_ns), totals.waits_cpu_ns);
+    let cpu_ns: u64 = noted.iter().chain(&summed).map(|n| n.cpu_ns).sum();
+    assert_eq!(cpu_ns.min(totals.cpu_ns), totals.waits_cpu_ns);
+    assert!(recorder.take_noted().is_empty() && recorder.take_summed().is_empty());
+}
+
+#[test]
+fn what_it_holds_is_told_and_grows_with_what_is_noted() {
+    let held = Arc::new(AtomicU64::new(0));
+    let told = held.clone();
+    let (mut recorder, _) = recorder();
+    recorder.set_on_held(Box::new(move |bytes| told.store(bytes, Ordering::Relaxed)));
+    let held = || held.load(Ordering::Relaxed) as usize;
+    let idle = held();
+    let room = |waits: usize| idle + waits * size_of::<Noted>();
+    assert!(idle < 1024, "{idle}");
+    begin_statement(recorder);
+    assert_eq!(held(), idle);
+    timed(WaitEvent::RunRead, || ());
+    assert_eq!(held(), room(FIRST_NOTED));
+    (0..FIRST_NOTED).for_each(|_| timed(WaitEvent::RunRead, || ()));
+    assert_eq!(held(), room(2 * FIRST_NOTED));
+    (0..2 * MOST_NOTED).for_each(|_| timed(WaitEvent::RunRead, || ()));
+    assert_eq!(held(), room(MOST_NOTED));
+    // What was taken is held until it is given back, and there is room for as many as ever.
+    let noted = with_recorder(Recorder::take_noted).unwrap();
+    timed(WaitEvent::RunRead, || ());
+    assert_eq!((noted.len(), held()), (MOST_NOTED, room(MOST_NOTED + FIRST_NOTED)));
+    with_recorder(|r| r.give_back(noted, false));
+    assert_eq!(held(), room(FIRST_NOTED));
+    (0..MOST_NOTED).for_each(|_| timed(WaitEvent::RunRead, || ()));
+    let (mut recorder, _) = end_statement().unwrap();
+    let noted = recorder.take_noted();
+    assert_eq!(noted.len(), MOST_NOTED);
+    recorder.give_back(noted, true);
+    assert_eq!(held(), idle);
+    // A small one's is there for the next.
+    begin_statement(recorder);
+    timed(WaitEvent::RunRead, || ());
+    let (mut recorder, _) = end_statement().unwrap();
+    let noted = recorder.take_noted();
+    recorder.give_back(noted, true);
+    assert_eq!(held(), room(FIRST_NOTED));
 }
 
 fn wanted(table: &str) -> Wanted {
@@ -147,19 +188,19 @@ fn what_was_wanted_is_of_its_wait_and_bounded() {
     timed(WaitEvent::RowLock, || wants(|| None));
     timed(WaitEvent::KeyLock, || wants(|| Some(wanted("b"))));
     wants(|| Some(wanted("no wait")));
-    let taken = with_recorder(|r| (r.take_noted(false), r.take_wanted())).unwrap();
+    let taken = with_recorder(|r| (r.take_noted(), r.take_wanted())).unwrap();
     let of: Vec<_> = taken.0.iter().map(|n| n.wanted.map(|at| taken.1[at].table.as_str())).collect();
     assert_eq!(of, [None, None, Some("a"), None, Some("b")]);
     assert_eq!(taken.1.len(), 2);
     // What does not fit is waited for without words; there is room again once they are taken.
     let long = "x".repeat(1000);
     (0..100).for_each(|_| timed(WaitEvent::RowLock, || wants(|| Some(wanted(&long)))));
-    let taken = with_recorder(|r| (r.take_noted(false), r.take_wanted())).unwrap();
+    let taken = with_recorder(|r| (r.take_noted(), r.take_wanted())).unwrap();
     let told = taken.0.iter().filter(|n| n.wanted.is_some()).count();
     assert!((50..65).contains(&told) && taken.1.len() == told && taken.0.len() == 100, "{told} told");
     timed(WaitEvent::RowLock, || wants(|| Some(wanted(&long))));
     let (mut recorder, _) = end_statement().unwrap();
-    assert_eq!((recorder.take_noted(true)[0].wanted, recorder.take_wanted()), (Some(0), vec![wanted(&long)]));
+    assert_eq!((recorder.take_noted()[0].wanted, recorder.take_wanted()), (Some(0), vec![wanted(&long)]));
 }
 
 #[test]
@@ -225,7 +266,7 @@ fn parts_are_no_more_than_the_whole_where_a_read_did_not_run() {
     });
     end_call();
     let (mut recorder, totals) = end_statement().unwrap();
-    let [read] = recorder.take_noted(true)[..] else { panic!("one wait") };
+    let [read] = recorder.take_noted()[..] else { panic!("one wait") };
     assert!(read.cpu_ns == read.ns && read.ns >= 50_000_000 && read.ns > totals.cpu_ns, "{read:?} {totals:?}");
     assert!(totals.waits_cpu_ns + totals.engine_ns <= totals.cpu_ns, "{totals:?}");
     assert_eq!(totals.waits_ready_ns, (read.cpu_ns - totals.cpu_ns).min(totals.ready_ns));

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 use super::*;
+use esker_base::trace::MOST_NOTED;
+use esker_base::wait::{timed, WaitEvent};
 use std::ffi::CString;
 use std::sync::Mutex;
 
@@ -7,8 +9,12 @@ use std::sync::Mutex;
 static TURN: Mutex<()> = Mutex::new(());
 
 fn open(folder: &Path) -> Result<EsTrace, Failure> {
+    open_named(folder, "t")
+}
+
+fn open_named(folder: &Path, name: &str) -> Result<EsTrace, Failure> {
     let folder = CString::new(folder.to_string_lossy().into_owned()).unwrap();
-    let [name, user] = [c"t", c"u@h"];
+    let (name, user) = (CString::new(name).unwrap(), c"u@h");
     EsTrace::open(&EsTraceFile {
         folder: folder.as_ptr(),
         name: name.as_ptr(),
@@ -62,13 +68,44 @@ fn a_panic_ends_the_trace_with_a_note_and_is_told_once() {
 }
 
 #[test]
-fn its_memory_is_on_an_account_while_it_lives() {
+fn many_traces_that_have_nothing_to_note_take_little_memory() {
     let _turn = TURN.lock().unwrap();
     let folder = folder("memory");
-    let before = esker_memory::charged(Account::Other);
-    let trace = open(&folder).unwrap();
-    assert!(trace.memory.bytes() >= RECORDER_BYTES);
-    assert!(esker_memory::charged(Account::Other) >= before + RECORDER_BYTES);
+    let many: Vec<_> = (0..200).map(|n| open_named(&folder, &format!("{n}")).unwrap()).collect();
+    let held = |trace: &EsTrace| trace.recorder.as_ref().unwrap().held_bytes() + trace.memory.bytes();
+    let all: u64 = many.iter().map(held).sum();
+    assert!((100..4096).contains(&(all / 200)), "{all}");
+    drop(many);
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn a_statement_with_many_waits_has_memory_for_them_until_it_ends() {
+    let _turn = TURN.lock().unwrap();
+    let folder = folder("waits");
+    let mut trace = open(&folder).unwrap();
+    let idle = trace.recorder.as_ref().unwrap().held_bytes();
+    trace::begin_statement(trace.recorder.take().unwrap());
+    for _ in 0..MOST_NOTED + 5 {
+        timed(WaitEvent::WalSync, || ());
+    }
+    let room = (MOST_NOTED * size_of::<Noted>()) as u64;
+    // Others in this process may be on the account, too.
+    assert!(esker_memory::charged(Account::Other) >= idle + room);
+    let (mut recorder, _) = trace::end_statement_of(trace.recorder_id).unwrap();
+    let (noted, summed) = (recorder.take_noted(), recorder.take_summed());
+    trace.tell((&noted, &[]), &[], HashMap::new);
+    trace.tell((&summed, &[]), &[], HashMap::new);
+    assert_eq!(recorder.held_bytes(), idle + room);
+    recorder.give_back(noted, true);
+    assert_eq!(recorder.held_bytes(), idle);
+    trace.recorder = Some(recorder);
+    trace.write_out().unwrap();
+    assert_eq!((trace.events, trace.dropped), (MOST_NOTED as u64 + 1, 4));
+    assert!(trace.memory.bytes() <= KEPT_BYTES as u64);
+    let text = std::fs::read_to_string(folder.join("t.trc")).unwrap();
+    assert_eq!(text.lines().filter(|line| line.starts_with("WAIT ")).count(), MOST_NOTED + 1);
+    drop(trace);
     std::fs::remove_dir_all(&folder).unwrap();
 }
 

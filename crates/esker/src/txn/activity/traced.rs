@@ -38,7 +38,7 @@ mod tests {
         begin_statement(Recorder::new(Box::new(|| None)));
         work();
         let (mut recorder, _) = end_statement().unwrap();
-        (recorder.take_noted(true), recorder.take_wanted())
+        (recorder.take_noted(), recorder.take_wanted())
     }
 
     #[test]
