@@ -42,7 +42,7 @@ ST_FIELD_INFO lock_wait_fields[]=
   Show::Column("WAITING_CONNECTION", number(), NOT_NULL),
   Show::Column("BLOCKING_CONNECTION", number(), NULLABLE),
   Show::Column("WAITED_US", number(), NOT_NULL),
-  Show::Column("TABLE", Show::Varchar(text_chars), NOT_NULL),
+  Show::Column("TABLE", Show::Varchar(full_name_chars), NOT_NULL),
   Show::Column("KIND", Show::Varchar(16), NOT_NULL),
   Show::Column("KEY_TEXT", Show::Varchar(text_chars), NULLABLE),
   Show::Column("WAITING_QUERY", Show::Varchar(text_chars), NULLABLE),
@@ -132,7 +132,7 @@ catch (const std::bad_alloc &)
 extern "C" bool add_lock_wait(void *context, const EsLockWait *wait)
 try
 {
-  const Reader *reader= static_cast<const Reader *>(context);
+  Reader *reader= static_cast<Reader *>(context);
   if (!reader->sees(wait->waiting_connection) && !reader->sees(wait->blocking_connection))
     return false;
   Row row(reader->table);

@@ -14,11 +14,14 @@
 #include "sql_show.h"
 #include "sql_acl.h"
 #include <string>
+#include <unordered_map>
 
 namespace shim
 {
 /* A table's, its partition's and its subpartition's. */
 constexpr uint table_chars= 3 * NAME_CHAR_LEN + 8;
+/* With its schema. */
+constexpr uint full_name_chars= NAME_CHAR_LEN + 1 + table_chars;
 
 inline Show::ULonglong number() { return Show::ULonglong(); }
 
@@ -69,9 +72,19 @@ struct Reader
   Reader(THD *thd_arg, TABLE *table_arg)
     : thd(thd_arg), table(table_arg), sees_all(!check_global_access(thd, PROCESS_ACL, true)) {}
   bool sees(uint64_t connection) const { return sees_all || connection == thd->thread_id; }
-  void query(Row *row, uint64_t connection) const
+  /* What a connection runs; asked once of each, since that goes over all threads. */
+  void query(Row *row, uint64_t connection)
   {
-    const Statement statement= sees(connection) ? statement_of(connection) : Statement();
+    if (!connection || !sees(connection))
+      return row->null();
+    auto known= statements_.find(connection);
+    if (known == statements_.end())
+    {
+      Statement statement= statement_of(connection);
+      statement.text.shrink_to_fit();
+      known= statements_.emplace(connection, std::move(statement)).first;
+    }
+    const Statement &statement= known->second;
     if (statement.text.empty())
       row->null();
     else
@@ -84,6 +97,9 @@ struct Reader
   THD *thd;
   TABLE *table;
   const bool sees_all;
+
+private:
+  std::unordered_map<uint64_t, Statement> statements_;
 };
 
 /* FLUSH of a table's name is of this server alone: one without the plugin cannot even parse it. */

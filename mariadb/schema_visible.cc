@@ -18,7 +18,6 @@ namespace
 {
 /* Rows are as long as their columns may be: short ones keep the list of many files in memory. */
 constexpr uint path_chars= 200;
-constexpr uint full_name_chars= NAME_CHAR_LEN + 1 + table_chars;
 
 ST_FIELD_INFO file_fields[]=
 {

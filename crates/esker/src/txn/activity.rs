@@ -31,6 +31,9 @@ use std::sync::atomic::{AtomicU64, AtomicU8, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+/// Of those whom somebody waits for so many are listed.
+const MOST_BLOCKERS: usize = 16;
+
 /// An open transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TxnInfo {
@@ -317,7 +320,7 @@ impl Engine {
         list
     }
 
-    /// Every session that waits for another transaction, once for each such transaction; the longest wait first. Timestamps
+    /// Every session that waits for another transaction, once for each such transaction, sixteen at most; the longest wait first. Timestamps
     /// in keys are told in UTC.
     pub fn lock_waits(&self) -> Vec<LockWaitInfo> {
         self.lock_waits_told(None)
@@ -340,7 +343,7 @@ impl Engine {
         let mut list = Vec::new();
         for wait in &waits {
             let what = trees.wanted(wait);
-            for blocker in &wait.blockers {
+            for blocker in wait.blockers.iter().take(MOST_BLOCKERS) {
                 let (blocking_connection, blocker_idle_us) = of(*blocker);
                 list.push(LockWaitInfo {
                     waiting_txn: wait.txn,

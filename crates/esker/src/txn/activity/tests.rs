@@ -279,6 +279,32 @@ fn a_reserved_key_and_who_waits_for_a_key_are_told() {
     });
 }
 
+#[test]
+fn of_many_whom_somebody_waits_for_some_are_listed() {
+    let (engine, table) = engine();
+    let mut s = open(&engine, 1);
+    let row = insert_seven(&mut s, &table);
+    s.commit().unwrap();
+    let shared = || ScanOptions { lock: Some(LockMode::Shared), ..locking() };
+    let mut readers: Vec<_> = (0..2 * MOST_BLOCKERS as u64).map(|n| open(&engine, 100 + n)).collect();
+    for reader in &mut readers {
+        assert_eq!(reader.scan(&table, shared()).unwrap().next_batch(reader).unwrap().ids, [row]);
+    }
+    std::thread::scope(|scope| {
+        let mut writer = open(&engine, 12);
+        let writer = scope.spawn({
+            let table = &table;
+            move || writer.delete(table, row).map(|_| ())
+        });
+        until(|| !engine.lock_waits().is_empty());
+        let waits = engine.lock_waits();
+        assert_eq!(waits.len(), MOST_BLOCKERS);
+        assert!(waits.iter().all(|w| w.waiting_connection == 12 && (100..132).contains(&w.blocking_connection)));
+        readers.iter_mut().for_each(|reader| reader.rollback().unwrap());
+        writer.join().unwrap().unwrap();
+    });
+}
+
 struct Says;
 
 impl crate::WaitHooks for Says {
