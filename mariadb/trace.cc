@@ -133,8 +133,9 @@ void Trace::stop()
 /* The session goes on; it is traced again when it asks again. */
 void Trace::give_up(const EsError &why)
 {
-  sql_print_warning("%s: connection %llu is not traced any more: %s", product,
-                    static_cast<ulonglong>(thd_->thread_id), why.text);
+  if (*why.text)
+    sql_print_warning("%s: connection %llu is not traced any more: %s", product,
+                      static_cast<ulonglong>(thd_->thread_id), why.text);
   stop();
 }
 

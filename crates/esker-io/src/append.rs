@@ -44,11 +44,12 @@ impl AppendFile {
         fs::remove_file(&self.path).map_err(|error| IoError::from_os("remove", &self.path, None, &error))
     }
 
-    /// Bytes of all files in a folder whose names end with this extension; none if it is not there.
-    pub fn bytes_in(folder: &Path, extension: &str) -> u64 {
+    /// Bytes of all files in a folder whose names end with this extension, of each of them so many at least; none if it is not
+    /// there.
+    pub fn bytes_in(folder: &Path, extension: &str, least: u64) -> u64 {
         let files = fs::read_dir(folder).into_iter().flatten().flatten();
         let named = files.filter(|f| f.path().extension().is_some_and(|e| e == extension));
-        named.filter_map(|f| f.metadata().ok()).filter(fs::Metadata::is_file).map(|m| m.len()).sum()
+        named.filter_map(|f| f.metadata().ok()).filter(fs::Metadata::is_file).map(|m| m.len().max(least)).sum()
     }
 
     /// A folder's true path, symbolic links followed, though it, or the end of its path, is not there yet. It has no `..` behind
@@ -70,7 +71,7 @@ mod tests {
         let base = std::env::temp_dir().join(format!("esker-append-{}", std::process::id()));
         fs::create_dir_all(&base).unwrap();
         let (folder, path) = (base.join("traces"), base.join("traces/a.trc"));
-        assert_eq!(AppendFile::bytes_in(&folder, "trc"), 0);
+        assert_eq!(AppendFile::bytes_in(&folder, "trc", 100), 0);
         let base_itself = fs::canonicalize(&base).unwrap();
         assert_eq!(AppendFile::true_folder(&folder), base_itself.join("traces"));
         std::os::unix::fs::symlink(".", base.join("itself")).unwrap();
@@ -80,8 +81,9 @@ mod tests {
         file.append(b"one\n").unwrap();
         file.append(b"two\n").unwrap();
         fs::write(folder.join("b.html"), "what people have made of it").unwrap();
-        let there = (fs::read(file.path()).unwrap(), AppendFile::bytes_in(&folder, "trc"));
+        let there = (fs::read(file.path()).unwrap(), AppendFile::bytes_in(&folder, "trc", 0));
         assert_eq!((there.0.as_slice(), there.1), (&b"one\ntwo\n"[..], 8));
+        assert_eq!(AppendFile::bytes_in(&folder, "trc", 100), 100);
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777 & !0o640, 0);
         let again = AppendFile::create(&path).unwrap_err();
         assert!(again.to_string().contains("a.trc"), "{again}");

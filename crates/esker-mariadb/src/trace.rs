@@ -26,9 +26,9 @@ use std::collections::HashMap;
 use std::ffi::c_char;
 use std::fmt::{Display, Write};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::OnceLock;
-use std::time::Instant;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
 /// Of a statement so many bytes are written.
 const TEXT_BYTES: usize = 64 * 1024;
@@ -43,6 +43,16 @@ const LAST_WORDS_BYTES: usize = 256;
 static MOST_BYTES: AtomicU64 = AtomicU64::new(u64::MAX);
 /// What is in the folder, as far as this process knows.
 static ALL_BYTES: AtomicU64 = AtomicU64::new(0);
+/// A file counts for so much at least.
+const LEAST_BYTES: u64 = 4096;
+/// So often the folder is looked over at most.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+/// Which one was, and when.
+static LOOKED: Mutex<Option<(PathBuf, Instant)>> = Mutex::new(None);
+/// Why there is no other trace, or no more of one.
+const NO_ROOM: &str = "all traces together would be longer than esker_trace_max_size";
+/// That was told, and a sixteenth of the room was not free since.
+static NO_ROOM_TOLD: AtomicBool = AtomicBool::new(false);
 /// What noting one wait costs.
 static COST_NS: OnceLock<u64> = OnceLock::new();
 
@@ -148,6 +158,39 @@ pub struct EsTrace {
     table_for_people: EsTableForPeopleFn,
 }
 
+fn has_room_for(bytes: u64) -> bool {
+    ALL_BYTES.load(Ordering::Relaxed).saturating_add(bytes) <= MOST_BYTES.load(Ordering::Relaxed)
+}
+
+/// A new file, if there is room for one.
+fn create(folder: &Path, name: &str) -> Result<AppendFile, Failure> {
+    let mut looked = LOOKED.lock().unwrap_or_else(PoisonError::into_inner);
+    if !looked.as_ref().is_some_and(|(of, at)| of == folder && at.elapsed() < LOOK_AGAIN) {
+        look_over(|| AppendFile::bytes_in(folder, EXTENSION, LEAST_BYTES));
+        *looked = Some((folder.to_owned(), Instant::now()));
+    }
+    if !has_room_for(LEAST_BYTES) {
+        return Err(Failure::invalid(NO_ROOM));
+    }
+    let file = AppendFile::create(&folder.join(name)).map_err(esker::Error::from)?;
+    ALL_BYTES.fetch_add(LEAST_BYTES, Ordering::Relaxed);
+    Ok(file)
+}
+
+/// From here on so much is there, and what is appended meanwhile.
+fn look_over(there: impl FnOnce() -> u64) {
+    let before = ALL_BYTES.load(Ordering::Relaxed);
+    ALL_BYTES.fetch_add(there().wrapping_sub(before), Ordering::Relaxed);
+}
+
+/// That there is no room is told once, until there is: of others the text is empty.
+fn told_once(failure: Failure) -> Failure {
+    if failure.text == NO_ROOM && NO_ROOM_TOLD.swap(true, Ordering::Relaxed) {
+        return Failure { text: String::new(), ..failure };
+    }
+    failure
+}
+
 /// One whose memory is on the account.
 fn recorder_since(origin: Instant) -> Box<Recorder> {
     let mut recorder = Recorder::since(origin, ready_clock());
@@ -160,14 +203,8 @@ impl EsTrace {
     fn open(given: &EsTraceFile) -> Result<EsTrace, Failure> {
         // SAFETY: es_trace_open's caller's promise.
         let text = |pointer| unsafe { str_of(pointer) };
-        let folder = Path::new(text(given.folder)?);
-        let (all, most) = (AppendFile::bytes_in(folder, EXTENSION), MOST_BYTES.load(Ordering::Relaxed));
-        if all >= most {
-            return Err(Failure::invalid("all traces together are as long as esker_trace_max_size"));
-        }
         let name = format!("{}.{EXTENSION}", text(given.name)?);
-        let file = AppendFile::create(&folder.join(name)).map_err(esker::Error::from)?;
-        ALL_BYTES.store(all, Ordering::Relaxed);
+        let file = create(Path::new(text(given.folder)?), &name)?;
         COST_NS.get_or_init(cost_ns);
         let recorder = recorder_since(Instant::now());
         let mut trace = EsTrace {
@@ -202,10 +239,19 @@ impl EsTrace {
             tim: Some(0),
         });
         match trace.append() {
-            Ok(()) => Ok(trace),
+            Ok(()) => {
+                let most = MOST_BYTES.load(Ordering::Relaxed);
+                if ALL_BYTES.load(Ordering::Relaxed) <= most - most / 16 {
+                    NO_ROOM_TOLD.store(false, Ordering::Relaxed);
+                }
+                Ok(trace)
+            }
             // A file without its first line is none.
             Err(failure) => {
-                let _ = trace.file.take().map(AppendFile::remove);
+                if trace.file.take().map(AppendFile::remove).is_some_and(|removed| removed.is_ok()) {
+                    let without = |all: u64| Some(all.saturating_sub(LEAST_BYTES));
+                    let _ = ALL_BYTES.fetch_update(Ordering::Relaxed, Ordering::Relaxed, without);
+                }
                 Err(failure)
             }
         }
@@ -235,14 +281,18 @@ impl EsTrace {
         let lines = std::mem::take(&mut self.lines);
         let Some(file) = self.file.as_mut().filter(|_| !lines.is_empty()) else { return Ok(()) };
         let (bytes, most) = (lines.len() as u64, MOST_BYTES.load(Ordering::Relaxed));
-        let all = ALL_BYTES.load(Ordering::Relaxed);
-        if self.file_bytes + bytes > most || all + bytes > most {
-            let what = if self.file_bytes + bytes > most { "it" } else { "all traces together" };
-            return Err(Failure::invalid(format!("{what} would be longer than esker_trace_max_size")));
+        let length = self.file_bytes + bytes;
+        if length > most {
+            return Err(Failure::invalid("it would be longer than esker_trace_max_size"));
+        }
+        let more = length.max(LEAST_BYTES) - self.file_bytes.max(LEAST_BYTES);
+        if more > 0 && !has_room_for(more) {
+            return Err(Failure::invalid(NO_ROOM));
         }
         file.append(lines.as_bytes()).map_err(esker::Error::from)?;
-        self.file_bytes += bytes;
-        ALL_BYTES.fetch_add(bytes, Ordering::Relaxed);
+        self.file_bytes = length;
+        // Only now: who looks the folder over meanwhile counts it twice, and does not miss it.
+        ALL_BYTES.fetch_add(more, Ordering::Relaxed);
         if lines.capacity() <= KEPT_BYTES {
             self.lines = lines;
             self.lines.clear();
@@ -278,6 +328,10 @@ impl EsTrace {
         let lost = Lost { tim: Some(self.now_ns()), why: Some(why.into()) };
         // If there is no room for that either, the file just ends. A line that was cut short is ended.
         let _ = file.append(format!("\n{lost}\n").as_bytes());
+        let failure = told_once(failure);
+        if failure.text.is_empty() {
+            return failure;
+        }
         Failure { text: format!("the trace '{}' ends: {}", file.path().display(), failure.text), ..failure }
     }
 
@@ -455,7 +509,8 @@ pub unsafe extern "C" fn es_trace_folder(
     unsafe { report(result, error) }
 }
 
-/// Begins a session's trace in a file of its own. `*trace` is written only if it succeeds.
+/// Begins a session's trace in a file of its own. `*trace` is written only if it succeeds. A failure without words has been told
+/// before; so it is with [`es_trace_leave`] and [`es_trace_end`].
 ///
 /// # Safety
 /// `file` and its texts are there for the call; an engine is open.
@@ -468,7 +523,7 @@ pub unsafe extern "C" fn es_trace_open(
     // SAFETY: the caller's promise.
     let (file, trace) = unsafe { (shared(file), out(trace)) };
     let result = catch(|| {
-        trace.write(Box::into_raw(Box::new(EsTrace::open(file)?)));
+        trace.write(Box::into_raw(Box::new(EsTrace::open(file).map_err(told_once)?)));
         Ok(())
     });
     // SAFETY: the caller's promise.

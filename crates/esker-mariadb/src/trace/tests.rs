@@ -13,8 +13,12 @@ fn open(folder: &Path) -> Result<EsTrace, Failure> {
 }
 
 fn open_named(folder: &Path, name: &str) -> Result<EsTrace, Failure> {
+    open_of(folder, name, "u@h")
+}
+
+fn open_of(folder: &Path, name: &str, user: &str) -> Result<EsTrace, Failure> {
     let folder = CString::new(folder.to_string_lossy().into_owned()).unwrap();
-    let (name, user) = (CString::new(name).unwrap(), c"u@h");
+    let (name, user) = (CString::new(name).unwrap(), CString::new(user).unwrap());
     EsTrace::open(&EsTraceFile {
         folder: folder.as_ptr(),
         name: name.as_ptr(),
@@ -38,8 +42,8 @@ fn folder(name: &str) -> PathBuf {
 fn a_trace_whose_first_line_cannot_be_written_leaves_no_file() {
     let _turn = TURN.lock().unwrap();
     let folder = folder("first");
-    MOST_BYTES.store(10, Ordering::Relaxed);
-    let failure = open(&folder).err().unwrap();
+    MOST_BYTES.store(LEAST_BYTES, Ordering::Relaxed);
+    let failure = open_of(&folder, "t", &"u".repeat(4096)).err().unwrap();
     MOST_BYTES.store(u64::MAX, Ordering::Relaxed);
     assert!(failure.text.contains("longer than esker_trace_max_size"), "{}", failure.text);
     assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0);
@@ -64,6 +68,50 @@ fn a_panic_ends_the_trace_with_a_note_and_is_told_once() {
     let text = std::fs::read_to_string(folder.join("t.trc")).unwrap();
     let last = text.lines().last().unwrap();
     assert!(last.starts_with("LOST tim=") && last.contains("in tracing") && !text.contains("CALL"), "{text}");
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn many_files_have_an_end_that_is_told_once_and_looked_for_once_a_second() {
+    let _turn = TURN.lock().unwrap();
+    let folder = folder("many");
+    let most = 20 * LEAST_BYTES;
+    MOST_BYTES.store(most, Ordering::Relaxed);
+    let mut traces: Vec<_> = (0..20).map(|n| open_named(&folder, &format!("{n}")).unwrap()).collect();
+    assert!(!NO_ROOM_TOLD.load(Ordering::Relaxed) && ALL_BYTES.load(Ordering::Relaxed) == most);
+    // Within what it counts for already a file may grow.
+    traces[0].line(&"CALL fn=a");
+    traces[0].write_out().unwrap();
+    let told = |failure: Failure| told_once(failure).text;
+    let full = |name| told(open_named(&folder, name).err().unwrap());
+    assert_eq!([full("a"), full("b")], [NO_ROOM, ""]);
+    // One that ends for it is told no more; its file says why.
+    traces[1].line(&"x".repeat(LEAST_BYTES as usize));
+    assert_eq!(traces[1].write_out().err().unwrap().text, "");
+    assert!(std::fs::read_to_string(folder.join("1.trc")).unwrap().contains("LOST tim="));
+    // There is room again once the folder is looked over.
+    drop(traces);
+    std::fs::remove_dir_all(&folder).unwrap();
+    assert_eq!(full("c"), "");
+    *LOOKED.lock().unwrap() = Instant::now().checked_sub(LOOK_AGAIN).map(|then| (folder.clone(), then));
+    drop(open_named(&folder, "d").unwrap());
+    assert!(!NO_ROOM_TOLD.load(Ordering::Relaxed) && ALL_BYTES.load(Ordering::Relaxed) == LEAST_BYTES);
+    MOST_BYTES.store(u64::MAX, Ordering::Relaxed);
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn what_is_appended_while_the_folder_is_looked_over_counts() {
+    let _turn = TURN.lock().unwrap();
+    let folder = folder("meanwhile");
+    let mut trace = open(&folder).unwrap();
+    look_over(|| {
+        let there = AppendFile::bytes_in(&folder, EXTENSION, LEAST_BYTES);
+        trace.line(&"x".repeat(10_000));
+        trace.write_out().unwrap();
+        there
+    });
+    assert_eq!(ALL_BYTES.load(Ordering::Relaxed), trace.file_bytes);
     std::fs::remove_dir_all(&folder).unwrap();
 }
 
