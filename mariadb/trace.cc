@@ -71,6 +71,18 @@ std::string for_people(const char *name)
   return readable_name.schema.empty() ? readable_name.table : readable_name.schema + "." + readable_name.table;
 }
 
+/* Who has logged in, whatever routine runs; of an event its definer. */
+std::string user_of(const THD *thd)
+{
+  const Security_context &who= thd->system_thread == NON_SYSTEM_THREAD ? thd->main_security_ctx : *thd->security_ctx;
+  return std::string(who.user ? who.user : "") + "@" + (who.host_or_ip ? who.host_or_ip : "");
+}
+
+bool is_of_another(const THD *thd, const std::string &user)
+{
+  return thd->system_thread == NON_SYSTEM_THREAD && user != user_of(thd);
+}
+
 /* EsTraceFile::table_for_people */
 extern "C" size_t table_for_people(const char *name, uint8_t *to, size_t room)
 try
@@ -89,10 +101,9 @@ catch (const std::bad_alloc &)
 Trace *Trace::open(THD *thd, EsSession *session, Trace_level level)
 {
   const ulonglong now= my_hrtime().val;
-  const Security_context *who= thd->security_ctx;
   const std::string folder= trace_folder(), began= utc("%Y-%m-%dT%H:%M:%S", now) + "Z";
   const std::string name= utc("%Y%m%d-%H%M%S", now) + "-" + std::to_string(thd->thread_id);
-  const std::string user= std::string(who->user ? who->user : "") + "@" + (who->host_or_ip ? who->host_or_ip : "");
+  const std::string user= user_of(thd);
   EsTraceFile file= {};
   file.folder= folder.c_str();
   file.name= name.c_str();
@@ -107,6 +118,7 @@ Trace *Trace::open(THD *thd, EsSession *session, Trace_level level)
   trace->session_= session;
   trace->thd_= thd;
   trace->level_= level;
+  trace->user_= user;
   EsError why;
   if (es_trace_open(&file, &trace->trace_, &why) == EsStatus::Ok)
     count++;
@@ -222,7 +234,7 @@ Trace_level Trace::level_of(THD *thd, const Connection *connection)
   return Trace_level::full;
 }
 
-/* The session's level may have changed since its last statement. */
+/* The session's level may have changed since its last statement, and its user, which nobody may have announced. */
 void Trace::begin(THD *thd, const char *query, size_t bytes, CHARSET_INFO *charset)
 {
   Connection *connection= Connection::find(thd);
@@ -231,7 +243,7 @@ void Trace::begin(THD *thd, const char *query, size_t bytes, CHARSET_INFO *chars
   if (trace && trace->in_statement_)
     end(thd, 0);
   es_trace_left_behind();
-  if (trace && trace->level_ != level)
+  if (trace && (trace->level_ != level || is_of_another(thd, trace->user_)))
   {
     delete trace;
     trace= connection->trace= nullptr;
@@ -262,8 +274,15 @@ void Trace::begin(THD *thd, const char *query, size_t bytes, CHARSET_INFO *chars
 
 void Trace::begin_if_wanted(THD *thd)
 {
-  if (trace_level(thd) == Trace_level::off || current())
+  if (current())
     return;
+  if (trace_level(thd) == Trace_level::off)
+  {
+    /* A trace that is not wanted any more ends here, if nobody has announced the statement. */
+    const Connection *connection= any() ? Connection::find(thd) : nullptr;
+    if (!connection || !connection->trace)
+      return;
+  }
   begin(thd, thd->query(), thd->query_length(), thd->query_charset());
 }
 

@@ -34,7 +34,7 @@ public:
   static Trace *current();
   /** A handler's function is called; `handler` tells neighbours apart and is set if it is 0, `table` is its name in the engine. */
   static void called(ulonglong *handler, const std::string &table, const char *function);
-  /** A statement that nobody has announced calls a handler. */
+  /** A statement that nobody has announced calls a handler: it begins, if the session is traced, or its trace ends. */
   static void begin_if_wanted(THD *thd);
   /** A statement lets go of a table; a routine's has its plan now, and not at its end. */
   static void unlocked(THD *thd);
@@ -83,6 +83,8 @@ private:
   EsSession *session_= nullptr;
   THD *thd_= nullptr;
   Trace_level level_= Trace_level::off;
+  /* A file is of one user. */
+  std::string user_;
   bool in_statement_= false;
   std::vector<Call> calls_;
   /* The entry of the call before. */
