@@ -139,8 +139,7 @@ try
   row.number(wait->waiting_connection);
   row.number_or_null(wait->blocking_connection);
   row.number(wait->waited_us);
-  const Table_name name= readable(wait->table);
-  row.text(name.schema + "." + name.table);
+  row.text(full_name(wait->table));
   row.text(wait->kind);
   row.text_or_null(wait->key_text);
   reader->query(&row, wait->waiting_connection);

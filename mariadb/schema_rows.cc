@@ -7,6 +7,7 @@
 */
 #include "schema_rows.h"
 #include "strfunc.h"
+#include <new>
 
 namespace shim
 {
@@ -48,5 +49,24 @@ Table_name readable(const char *name)
   if (slash == 0)
     return {"", text.substr(text.rfind(FN_LIBCHAR) + 1)};
   return {decoded(text.substr(0, slash)), decoded_parts(text.substr(slash + 1))};
+}
+
+std::string full_name(const char *name)
+{
+  const Table_name parts= readable(name);
+  return parts.schema.empty() ? parts.table : parts.schema + "." + parts.table;
+}
+
+extern "C" size_t table_for_people(const char *name, uint8_t *to, size_t room)
+try
+{
+  const std::string text= full_name(name);
+  const size_t length= std::min(text.size(), room);
+  memcpy(to, text.data(), length);
+  return length;
+}
+catch (const std::bad_alloc &)
+{
+  return 0;
 }
 }

@@ -127,6 +127,12 @@ struct Table_name
 
 /* "db/table#P#p", in the characters of files, as people know it; of a temporary table's path the name, and no schema. */
 Table_name readable(const char *name);
+
+/* The same in one text, with the schema if there is one. */
+std::string full_name(const char *name);
+
+/* EsTableForPeopleFn */
+extern "C" size_t table_for_people(const char *name, uint8_t *to, size_t room);
 }
 
 #endif

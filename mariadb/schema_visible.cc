@@ -71,12 +71,6 @@ ST_FIELD_INFO bucket_fields[]=
   Show::CEnd()
 };
 
-std::string full_name(const char *name)
-{
-  const Table_name parts= readable(name);
-  return parts.schema.empty() ? parts.table : parts.schema + "." + parts.table;
-}
-
 extern "C" bool add_file(void *context, const EsFile *file)
 try
 {

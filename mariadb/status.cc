@@ -9,6 +9,7 @@
   the same in both, as is the one text: how the log is made durable.
 */
 #include "status.h"
+#include "schema_rows.h"
 #include "transaction.h"
 #include <string>
 
@@ -94,7 +95,7 @@ bool show_status(handlerton *, THD *thd, stat_print_fn *print, enum ha_stat_type
   {
     std::string text;
     if (const Engine_use in_use; in_use)
-      es_status_text(in_use, append, &text);
+      es_status_text(in_use, table_for_people, append, &text);
     return print(thd, product, sizeof product - 1, "", 0, text.data(), text.size());
   }
   case HA_ENGINE_MUTEX:

@@ -64,13 +64,6 @@ std::string utf8(const char *text, size_t bytes, CHARSET_INFO *from)
   return converted;
 }
 
-/* A table's name in the engine as INFORMATION_SCHEMA has it, with its schema. */
-std::string for_people(const char *name)
-{
-  const Table_name readable_name= readable(name);
-  return readable_name.schema.empty() ? readable_name.table : readable_name.schema + "." + readable_name.table;
-}
-
 /* Who has logged in, whatever routine runs; of an event its definer. */
 std::string user_of(const THD *thd)
 {
@@ -83,19 +76,6 @@ bool is_of_another(const THD *thd, const std::string &user)
   return thd->system_thread == NON_SYSTEM_THREAD && user != user_of(thd);
 }
 
-/* EsTraceFile::table_for_people */
-extern "C" size_t table_for_people(const char *name, uint8_t *to, size_t room)
-try
-{
-  const std::string text= for_people(name);
-  const size_t length= std::min(text.size(), room);
-  memcpy(to, text.data(), length);
-  return length;
-}
-catch (const std::bad_alloc &)
-{
-  return 0;
-}
 }
 
 Trace *Trace::open(THD *thd, EsSession *session, Trace_level level)
@@ -319,7 +299,7 @@ void Trace::write_calls()
 {
   for (const Call &call : calls_)
   {
-    const std::string table= call.table.empty() ? "" : for_people(call.table.c_str());
+    const std::string table= call.table.empty() ? "" : full_name(call.table.c_str());
     const EsTraceCall line= {call.at_ns, call.count, table.empty() ? nullptr : table.c_str(), call.function, call.is_bulk_end, call.full};
     es_trace_call(trace_, &line);
   }

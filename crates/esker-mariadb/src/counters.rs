@@ -8,6 +8,7 @@ use crate::metrics::Metric;
 use crate::mutexes::{charge_stacks, pages};
 use crate::phases::{phase_figures, phases};
 use crate::session::EsSession;
+use crate::trace::{readable, EsTableForPeopleFn};
 use crate::wait_figures::{wait_figures, waits};
 use esker::Status;
 use esker_base::histogram::{Histogram, HistogramSnapshot};
@@ -213,16 +214,21 @@ pub unsafe extern "C" fn es_gauges(engine: *const EsEngine, values: *mut u64, ca
 /// Takes a part of a text: `length` bytes without a NUL, valid for the call.
 pub type EsWriteFn = Option<unsafe extern "C" fn(context: *mut c_void, text: *const c_char, length: usize)>;
 
-/// The engine's state as text for people; `write` may be called several times.
+/// The engine's state as text for people, with tables called as `table_for_people` does; `write` may be called several times.
 ///
 /// # Safety
 /// `write` is called with `context` in this thread.
 #[no_mangle]
-pub unsafe extern "C" fn es_status_text(engine: *const EsEngine, write: EsWriteFn, context: *mut c_void) {
+pub unsafe extern "C" fn es_status_text(
+    engine: *const EsEngine,
+    table_for_people: EsTableForPeopleFn,
+    write: EsWriteFn,
+    context: *mut c_void,
+) {
     // SAFETY: the caller's promise.
     let (handle, write) = unsafe { (shared(engine), needed(write)) };
     let _ = handle.guard.clean_up(|| {
-        let text = handle.engine.status_text();
+        let text = handle.engine.status_text_named(&|table| readable(table_for_people, table));
         // SAFETY: the text is valid for the call.
         unsafe { write(context, text.as_ptr().cast(), text.len()) };
         Ok(())

@@ -84,6 +84,11 @@ impl Engine {
 
     /// The page that SHOW ENGINE ESKER STATUS prints.
     pub fn status_text(&self) -> String {
+        self.status_text_named(&str::to_owned)
+    }
+
+    /// The same with tables called as `name` calls them; none of the engine's locks is held then.
+    pub fn status_text_named(&self, name: &dyn Fn(&str) -> String) -> String {
         let s = self.status();
         let mut out = String::new();
         let _ = writeln!(out, "LOG\n---");
@@ -102,9 +107,10 @@ impl Engine {
             let _ = writeln!(out, "transaction {txn}: {rows} rows locked");
         }
         let _ = writeln!(out, "prepared {}", s.prepared);
-        if let Some(deadlock) = self.core.sessions.last_deadlock.lock().as_ref() {
+        let deadlock = self.core.sessions.last_deadlock.lock().clone();
+        if let Some(deadlock) = deadlock {
             let _ = writeln!(out, "\nLAST DEADLOCK\n-------------");
-            deadlock.tell(&*self.core.host, &mut out);
+            deadlock.tell(&*self.core.host, name, &mut out);
         }
         let _ = writeln!(out, "\nMEMORY\n------");
         for account in Account::ALL {
@@ -119,7 +125,7 @@ impl Engine {
             let _ = writeln!(
                 out,
                 "{}: about {} rows, {} runs, {} bytes on disk and in memory, {} range deletes, next row {}",
-                table.name(),
+                name(&table.name()),
                 stats.rows,
                 stats.runs,
                 stats.data_bytes,

@@ -17,7 +17,7 @@ pub(super) fn names_of_files(engine: &EsEngine) -> HashMap<PathBuf, OwnerOfFile>
 }
 
 /// A table as people know it.
-pub(super) fn readable(told: EsTableForPeopleFn, table: &str) -> String {
+pub(crate) fn readable(told: EsTableForPeopleFn, table: &str) -> String {
     /// Schema, table, partition and subpartition of 64 characters each, and what is between them.
     const MOST_BYTES: usize = 4 * (64 * 4 + 8);
     let (mut text, name) = ([0; MOST_BYTES], CString::new(table));

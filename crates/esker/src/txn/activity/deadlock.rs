@@ -13,6 +13,7 @@ use std::time::Duration;
 const MOST: usize = 20;
 
 /// See the module.
+#[derive(Clone)]
 pub(crate) struct Deadlock {
     at: Duration,
     /// Each waits for the next, the last for the first, who is the victim.
@@ -20,20 +21,24 @@ pub(crate) struct Deadlock {
     more: usize,
 }
 
+#[derive(Clone)]
 struct Side {
     txn: TxnId,
     connection: u64,
     wants: String,
+    table: String,
+    text: String,
     statement: Option<String>,
 }
 
 impl Deadlock {
-    /// Appends it as text.
-    pub(crate) fn tell(&self, host: &dyn Host, out: &mut String) {
+    /// Appends it as text, with tables called as `name` calls them.
+    pub(crate) fn tell(&self, host: &dyn Host, name: &dyn Fn(&str) -> String, out: &mut String) {
         let _ = writeln!(out, "{} s ago", host.now().saturating_sub(self.at).as_secs());
         for side in &self.waits {
-            let Side { txn, connection, wants, .. } = side;
-            let _ = writeln!(out, "transaction {txn}, connection {connection}, waits for {wants}, behind the next");
+            let Side { txn, connection, wants, text, .. } = side;
+            let _ = write!(out, "transaction {txn}, connection {connection}, waits for {wants} of ");
+            let _ = writeln!(out, "{}: {text}, behind the next", name(&side.table));
             let _ = writeln!(out, "    {}", side.statement.as_deref().unwrap_or("(statement not known)"));
         }
         if self.more > 0 {
@@ -74,7 +79,9 @@ impl Session {
             Side {
                 txn: wait.txn,
                 connection,
-                wants: format!("{mode}{} of {}: {text}", what.kind, what.table),
+                wants: format!("{mode}{}", what.kind),
+                table: what.table,
+                text,
                 statement: self.hooks.statement(connection),
             }
         };

@@ -355,6 +355,11 @@ fn the_last_deadlock_is_on_the_page() {
         "    (statement not known)",
     ];
     assert_eq!(said[3..9], expected, "{page}");
+    let page = engine.status_text_named(&|table| format!("`{table}`"));
+    assert!(
+        page.contains("waits for key of `people`: by_id(3), behind") && page.contains("`people`: about "),
+        "{page}"
+    );
     assert!(told[9].starts_with("the last waits for the first; transaction ") && told[9].ends_with(" was refused"));
 }
 
