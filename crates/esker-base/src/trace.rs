@@ -273,7 +273,8 @@ impl Recorder {
     }
 
     fn tell_held(&mut self) {
-        (self.on_held)(self.held_bytes());
+        let bytes = self.held_bytes();
+        (self.on_held)(bytes);
     }
 
     /// Its number; no other one has it.
