@@ -240,6 +240,15 @@ impl Client<'_> {
 
 /// One folder, one cut. Ignores the simulation in its second argument: there is none.
 pub fn binlog_threads_seed(seed: u64, _: &mut Option<Sim>) -> Result<Stats, Failure> {
+    one_cut(seed, false)
+}
+
+/// The same, with a disk that lies about syncs, which some seeds must find out.
+pub fn canary_seed(seed: u64, _: &mut Option<Sim>) -> Result<Stats, Failure> {
+    one_cut(seed, true)
+}
+
+fn one_cut(seed: u64, lies: bool) -> Result<Stats, Failure> {
     let mut chance = Rng::new(seed ^ 0xB1_7EAD);
     let disk = SimDisk::new(seed);
     let engine =
@@ -250,10 +259,11 @@ pub fn binlog_threads_seed(seed: u64, _: &mut Option<Sim>) -> Result<Stats, Fail
     let binlog = Arc::<Mutex<Binlog>>::default();
     let (turn, stop, refused) = (Condvar::new(), AtomicBool::new(false), AtomicU64::new(0));
     let server = Server { engine, disk, table, binlog, turn, stop, refused };
-    server.disk.power_cut_at(server.disk.op_count() + 60 + chance.below(1500));
+    server.disk.lie_about_sync(lies);
+    server.disk.power_cut_at(server.disk.op_count() + 60 + chance.below(if lies { 300 } else { 1500 }));
     let commits = clients(&server, seed)?;
     server.disk.cut_power();
-    let killed = chance.chance(40);
+    let killed = chance.chance(40) && !lies;
     let mut binlog = std::mem::replace(&mut *locked(&server.binlog), Binlog { over: true, ..Binlog::default() });
     let mut stats = Stats { commits, crashes: 1, ..Stats::default() };
     stats.two_phase.saw("entries_forgotten", binlog.forgotten);

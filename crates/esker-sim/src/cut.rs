@@ -434,14 +434,24 @@ impl Client<'_> {
 
 /// One folder, one cut. Ignores the simulation in its second argument: there is none.
 pub fn cut_seed(seed: u64, _: &mut Option<Sim>) -> Result<Stats, Failure> {
+    one_cut(seed, false)
+}
+
+/// The same, with a disk that lies about syncs, which some seeds must find out.
+pub fn canary_seed(seed: u64, _: &mut Option<Sim>) -> Result<Stats, Failure> {
+    one_cut(seed, true)
+}
+
+fn one_cut(seed: u64, lies: bool) -> Result<Stats, Failure> {
     let mut chance = Rng::new(seed ^ 0x7EAD);
     let work = begin(seed, chance.chance(30))?;
-    work.disk.power_cut_at(work.disk.op_count() + 60 + chance.below(3000));
+    work.disk.lie_about_sync(lies);
+    work.disk.power_cut_at(work.disk.op_count() + 60 + chance.below(if lies { 300 } else { 3000 }));
     let told = clients(&work, seed)?;
     if work.engine.poisoned() && !work.disk.is_power_cut() {
         return Err(Failure(format!("writing stopped without a cut: {:?}", work.messages.lock())));
     }
-    let kill = chance.chance(35);
+    let kill = chance.chance(35) && !lies;
     // If the clients were done first, it is cut now.
     work.disk.cut_power();
     let left = kill.then(|| work.disk.after_kill());

@@ -289,6 +289,15 @@ fn own_of(rows: &BTreeMap<RowId, Numbers>, client: u32) -> Own {
 
 /// One folder, one cut. Ignores the simulation in its second argument: there is none.
 pub fn unique_seed(seed: u64, _: &mut Option<Sim>) -> Result<Stats, Failure> {
+    one_cut(seed, false)
+}
+
+/// The same, with a disk that lies about syncs, which some seeds must find out.
+pub fn canary_seed(seed: u64, _: &mut Option<Sim>) -> Result<Stats, Failure> {
+    one_cut(seed, true)
+}
+
+fn one_cut(seed: u64, lies: bool) -> Result<Stats, Failure> {
     let mut chance = Rng::new(seed ^ 0x0411_9E5E);
     let disk = SimDisk::new(seed);
     let host = Arc::<Jumping>::default();
@@ -298,9 +307,10 @@ pub fn unique_seed(seed: u64, _: &mut Option<Sim>) -> Result<Stats, Failure> {
     let table = engine.open_table(NAME).map_err(said("open table"))?;
     let (stop, looked) = (AtomicBool::new(false), AtomicU64::new(0));
     let work = Work { engine, host, disk, table, stop, looked, gate: RwLock::default(), extra: Mutex::default() };
-    work.disk.power_cut_at(work.disk.op_count() + 60 + chance.below(2500));
+    work.disk.lie_about_sync(lies);
+    work.disk.power_cut_at(work.disk.op_count() + 60 + chance.below(if lies { 300 } else { 2500 }));
     let told = clients(&work, seed)?;
-    let kill = chance.chance(35);
+    let kill = chance.chance(35) && !lies;
     // If the clients were done first, it is cut now.
     work.disk.cut_power();
     let left = kill.then(|| work.disk.after_kill());
