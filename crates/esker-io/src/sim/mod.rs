@@ -86,6 +86,7 @@ struct State {
     next_node: u64,
     operations: u64,
     reads: u64,
+    full: u64,
     log: VecDeque<OpRecord>,
     power_cut_at: Option<u64>,
     power_cut: bool,
@@ -115,6 +116,7 @@ impl State {
             next_node: 1,
             operations: 0,
             reads: 0,
+            full: 0,
             log: VecDeque::new(),
             power_cut_at: None,
             power_cut: false,
@@ -165,6 +167,11 @@ impl SimDisk {
     /// Reads, openings and listings so far.
     pub fn read_count(&self) -> u64 {
         self.state.lock().reads
+    }
+
+    /// Operations so far that found no space.
+    pub fn full_count(&self) -> u64 {
+        self.state.lock().full
     }
 
     /// The last thousand operations, oldest first.
@@ -229,7 +236,8 @@ impl SimDisk {
     }
 
     /// Makes operation number `operation` fail. Of a write, some part lands; a failed sync loses some of what it should
-    /// have kept, for good; any other operation has no effect.
+    /// have kept, for good, and readers of a file may get what was there before; any other operation has no
+    /// effect.
     pub fn fail_once(&self, operation: u64, kind: IoKind) {
         self.state.lock().faults.insert(operation, kind);
     }
@@ -302,7 +310,10 @@ impl SimDisk {
         };
         let result = work(&mut state, way);
         match way {
-            Way::Well => result,
+            Way::Well => {
+                state.full += u64::from(result.as_ref().is_err_and(|e| e.kind == IoKind::DiskFull));
+                result
+            }
             Way::Cut => {
                 state.power_cut = true;
                 Err(IoError::new(operation, path, offset, IoKind::Failed, "the power was cut"))
