@@ -97,6 +97,7 @@ impl Sim {
         }
         self.note(|| format!("{event:?}"));
         let engine = self.engine()?;
+        let had_space = engine.sim_has_drop_space();
         let answer = match &event {
             Event::Create(name, _, kind, temporary) => {
                 create_table(engine, name, *kind, &self.kinds[*kind].def(*temporary))
@@ -105,6 +106,8 @@ impl Sim {
             Event::Truncate(name, _) => engine.truncate_table(name),
             _ => engine.drop_table(&name),
         };
+        let used_space = what == Ddl::Drop && had_space && !engine.sim_has_drop_space();
+        self.stats.drop_space_used += u64::from(used_space);
         match self.judge(&format!("{event:?}"), answer, &expected, false)? {
             Answer::Ok(()) if must_fail => self.fail(format!("{event:?} succeeded, expected {expected:?}")),
             Answer::Ok(()) => {

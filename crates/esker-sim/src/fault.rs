@@ -1,6 +1,7 @@
 //! Fault scenarios: operations or reads fail, once, twice or in recovery, or the disk is full for a while. The engine says
 //! so clearly, goes on or stops, and nothing acknowledged is lost.
 
+use crate::ddl::Ddl;
 use crate::sim::{Config, Failure, Flow, Sim, Stats};
 use crate::Rng;
 use esker::io::sim::OpRecord;
@@ -89,13 +90,6 @@ impl Fault {
             Fault::Read(at) => sim.disk.read_count() >= at,
         }
     }
-
-    fn is_over(self, sim: &Sim) -> bool {
-        match self {
-            Fault::Operation(at, _) => sim.disk.op_count() >= at,
-            Fault::Read(_) => false,
-        }
-    }
 }
 
 fn some_faults(seed: u64, faults: &[Fault], chance: &mut Rng, hold: &mut Option<Sim>) -> Result<Stats, Failure> {
@@ -118,8 +112,8 @@ fn some_faults(seed: u64, faults: &[Fault], chance: &mut Rng, hold: &mut Option<
             flow = Flow::Stop;
             break;
         }
-        if faults.iter().all(|fault| fault.is_over(sim)) {
-            // They have struck: from here on there is no excuse. (A run that could not be opened stays unreadable.)
+        if faults.iter().all(|fault| fault.has_struck(sim)) {
+            // They have struck: from here on there is no excuse.
             if std::mem::take(&mut sim.faulty) {
                 tell_writers(sim);
             }
@@ -252,25 +246,33 @@ pub fn disk_full_seed(seed: u64, tries: u64, hold: &mut Option<Sim>) -> Result<S
     let mut chance = Rng::new(seed ^ 0xF011);
     let (_, _, bytes) = measure(seed, hold)?;
     let mut stats = Stats::default();
-    for _ in 0..tries {
-        let capacity = chance.below(bytes * 5 / 4).max(4096);
+    for n in 0..tries {
+        let capacity = if n % 2 == 0 { Some(chance.below(bytes).max(4096)) } else { None };
         stats.add(one_full(seed, capacity, &mut chance, hold)?);
     }
     Ok(stats)
 }
 
-fn one_full(seed: u64, capacity: u64, chance: &mut Rng, hold: &mut Option<Sim>) -> Result<Stats, Failure> {
+/// `capacity`: what the disk has from the beginning; none: somewhere in the work no more than is used then.
+fn one_full(seed: u64, capacity: Option<u64>, chance: &mut Rng, hold: &mut Option<Sim>) -> Result<Stats, Failure> {
     let sim = hold.insert(Sim::new(seed, config()));
+    let mut flow = Flow::Go;
+    if capacity.is_none() {
+        sim.reopen()?;
+        flow = sim.run(chance.index(STEPS))?;
+    }
+    let capacity = capacity.unwrap_or_else(|| sim.disk.used_bytes());
     sim.note(|| format!("capacity {capacity} bytes"));
     sim.disk.capacity(Some(capacity));
     sim.faulty = true;
-    sim.stats.faults += 1;
-    let mut flow = sim.reopen()?;
+    if sim.engine.is_none() {
+        flow = sim.reopen()?;
+    }
     if flow == Flow::Stop {
         // Too small to begin with: the same folder opens once there is space.
         sim.drop_engine();
     } else {
-        flow = sim.run(STEPS)?;
+        flow = work_when_full(sim, chance)?;
         if flow == Flow::Go && chance.chance(30) {
             // Opened again while it is full.
             sim.kill();
@@ -280,6 +282,10 @@ fn one_full(seed: u64, capacity: u64, chance: &mut Rng, hold: &mut Option<Sim>) 
             }
         }
     }
+    let is_reserve = |op: &OpRecord| op.operation == "rename" && op.path.ends_with("reserve.spare");
+    sim.stats.reserve_used += sim.disk.op_log().iter().filter(|op| is_reserve(op)).count() as u64;
+    sim.stats.faults += sim.disk.full_count();
+    sim.stats.disk_full_answers += sim.full_answers.get();
     sim.disk.capacity(None);
     sim.faulty = false;
     if sim.engine.is_none() {
@@ -301,4 +307,19 @@ fn one_full(seed: u64, capacity: u64, chance: &mut Rng, hold: &mut Option<Sim>) 
         return sim.fail("writing does not go on although there is space again");
     }
     end(sim, chance)
+}
+
+/// Works; once the disk was full, tables are dropped, perhaps.
+fn work_when_full(sim: &mut Sim, chance: &mut Rng) -> Result<Flow, Failure> {
+    if sim.run(STEPS)? == Flow::Stop {
+        return Ok(Flow::Stop);
+    }
+    if sim.full_answers.get() > 0 && chance.chance(50) {
+        for _ in 0..4 {
+            if sim.ddl(Ddl::Drop)? == Flow::Stop {
+                return Ok(Flow::Stop);
+            }
+        }
+    }
+    Ok(Flow::Go)
 }

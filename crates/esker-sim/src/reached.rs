@@ -115,7 +115,7 @@ pub const FAULTS: Must = Must(&[
     "manifest_edits",
     "runs_attached",
     "steps_inside",
-    "crashes",
+    "recovery_records",
     "blocks_read_ahead",
     "buffer_writes_kept",
     "entries_together",

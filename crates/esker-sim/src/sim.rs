@@ -161,6 +161,12 @@ pub struct Stats {
     pub kills_inside: u64,
     /// Operations that were made to fail.
     pub faults: u64,
+    /// Statements and other calls were answered that the disk is full.
+    pub disk_full_answers: u64,
+    /// The segment in reserve was used, as there was no room for another.
+    pub reserve_used: u64,
+    /// DROP TABLE used the space in the log that is set aside for it.
+    pub drop_space_used: u64,
     /// Folders that did not open because of them.
     pub refused_opens: u64,
     /// Engines that stopped writing.
@@ -257,6 +263,9 @@ impl Stats {
             ("crashes", self.crashes),
             ("kills_inside", self.kills_inside),
             ("faults", self.faults),
+            ("disk_full_answers", self.disk_full_answers),
+            ("reserve_used", self.reserve_used),
+            ("drop_space_used", self.drop_space_used),
             ("refused_opens", self.refused_opens),
             ("poisoned", self.poisoned),
             ("runs", self.runs),
@@ -310,6 +319,9 @@ impl Stats {
         self.crashes += o.crashes;
         self.kills_inside += o.kills_inside;
         self.faults += o.faults;
+        self.disk_full_answers += o.disk_full_answers;
+        self.reserve_used += o.reserve_used;
+        self.drop_space_used += o.drop_space_used;
         self.refused_opens += o.refused_opens;
         self.poisoned += o.poisoned;
         self.runs += o.runs;
@@ -385,6 +397,8 @@ pub struct Sim {
     pub(crate) synced: Duration,
     /// So long were locks waited for, as far as sessions were told.
     pub(crate) waited: Cell<Duration>,
+    /// So often was the engine's answer that the disk is full.
+    pub(crate) full_answers: Cell<u64>,
     pub(crate) next_xid: u64,
     /// Steps of a workload are being taken.
     pub(crate) in_workload: bool,
@@ -468,6 +482,7 @@ impl Sim {
             mode: FlushMode::EveryCommit,
             synced: Duration::ZERO,
             waited: Cell::default(),
+            full_answers: Cell::default(),
             next_xid: 1,
             in_workload: false,
             inside: None,
@@ -584,6 +599,9 @@ impl Sim {
         expected: &[Refusal],
         shaky: bool,
     ) -> Result<Answer<T>, Failure> {
+        if matches!(answer, Err(Error::DiskFull(_))) {
+            self.full_answers.set(self.full_answers.get() + 1);
+        }
         match answer {
             Ok(value) => Ok(Answer::Ok(value)),
             Err(Error::LockTimeout) if expected.contains(&Refusal::WouldBlock) && self.waits() => {

@@ -90,6 +90,11 @@ impl Engine {
         self.judged(background::merge_somewhere(&self.core))
     }
 
+    /// Is space in the log set aside for a DROP TABLE?
+    pub fn sim_has_drop_space(&self) -> bool {
+        self.core.drop_space.lock().is_some()
+    }
+
     fn judged<T>(&self, result: Result<T>) -> Result<T> {
         match &result {
             Err(e) if e.stops_writing() => self.core.writable.poison(&e.to_string()),

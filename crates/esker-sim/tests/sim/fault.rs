@@ -37,9 +37,8 @@ fn faults_at_opening() {
 
 #[test]
 fn disk_is_full_for_a_while() {
-    run_seeds("disk_is_full_for_a_while", 200, Must(&["flushes", "merges", "checkpoints", "faults"]), |seed, sim| {
-        disk_full_seed(seed, 5, sim)
-    });
+    let must = Must(&["flushes", "merges", "checkpoints", "faults", "disk_full_answers", "reserve_used"]);
+    run_seeds("disk_is_full_for_a_while", 200, must, |seed, sim| disk_full_seed(seed, 5, sim));
 }
 
 #[test]
