@@ -390,8 +390,8 @@ impl Session {
     }
 
     /// Locks all rows of the newest view. Whoever is waited for, or commits meanwhile, may have put rows behind those that are
-    /// locked: so it goes on until the newest view has none there. Some may have been there and be gone: a mark reaches over
-    /// all that the view could know, since of a key that several rows had it deletes all versions or none.
+    /// locked: so it goes on until the newest view has none there. Some may have been there and be gone: what is locked, and a mark
+    /// deletes, reaches over all that the view could know, since of a key that several rows had a mark deletes all versions or none.
     fn lock_newest(&mut self, table: &Arc<Table>, waits_for: Inserters) -> Result<AllLocked> {
         let tree = table.tree();
         let mut locked = self.lock_range(&tree)?;
@@ -406,11 +406,14 @@ impl Session {
         loop {
             let view = self.latest_view()?;
             let mut behind = MergeRead::new(tree.snapshot(), None, view, locked, &self.parker)?;
-            if matches!(behind.next()?, Span::End) {
-                let (up_to, ordinal) = (tree.next_row(), self.txn_mut()?.next_ordinal);
-                return Ok(AllLocked { txn: me, tree: tree.id, up_to, as_of: view.seq, ordinal });
+            let has_more = !matches!(behind.next()?, Span::End);
+            if has_more || tree.next_row() > locked {
+                locked = self.lock_range(&tree)?;
             }
-            locked = self.lock_range(&tree)?;
+            if !has_more {
+                let ordinal = self.txn_mut()?.next_ordinal;
+                return Ok(AllLocked { txn: me, tree: tree.id, up_to: locked, as_of: view.seq, ordinal });
+            }
         }
     }
 

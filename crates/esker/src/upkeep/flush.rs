@@ -296,6 +296,7 @@ impl<'a, K: Stored> Flush<'a, K> {
                         count(Counter::RowsPurged, 1);
                     }
                     seq => {
+                        debug_assert!(last_seq == ACTIVE || seq < last_seq, "versions of a row are newest first");
                         last_seq = seq;
                         settled = seq <= horizon.0;
                         if settled && v.tombstone && !lies_below(state, mem, n.key()) {

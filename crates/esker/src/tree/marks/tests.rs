@@ -239,3 +239,35 @@ fn keys_of_rows_that_went_while_a_mark_waited_are_free() {
         d.commit().unwrap();
     }
 }
+
+/// A row comes behind those that are locked while a mark is made: the mark reaches over it, and so does the lock, which a restart
+/// takes for the mark's.
+#[test]
+fn what_a_mark_reaches_over_is_locked() {
+    use crate::tests::hooks;
+    let (e, t) = table(&SimDisk::new(1), options());
+    let (mut a, mut b) = (e.session(), e.session());
+    commit_rows(&mut b, &t, 3);
+    begin(&mut a);
+    let behind = std::rc::Rc::new(std::cell::RefCell::new((e.session(), RowId::ZERO)));
+    let (table, came, mut other) = (t.clone(), behind.clone(), e.session());
+    hooks::at("all rows are locked", move || {
+        begin(&mut other);
+        insert(&mut other, &table, 7);
+        // Not seen by who deletes all, unlike the other one.
+        let (session, row) = &mut *came.borrow_mut();
+        begin(session);
+        *row = insert(session, &table, 8);
+        other.commit().unwrap();
+    });
+    a.delete_all(&t).unwrap();
+    assert!(hooks::all_done());
+    behind.borrow_mut().0.commit().unwrap();
+    begin(&mut b);
+    let refused = b.delete(&t, behind.borrow().1);
+    assert!(matches!(refused, Err(Error::LockTimeout)), "{refused:?}");
+    a.commit().unwrap();
+    b.delete(&t, behind.borrow().1).unwrap();
+    b.commit().unwrap();
+    assert_eq!(rows_of(&e, &t), 0);
+}
