@@ -268,6 +268,56 @@ def test_stuck(disk, s):  # the server goes before its disk
     s.stop()
 
 
+def test_states(disk, servers):
+    """The process list says what a session waits for, while the device answers nothing: the log for a commit, a read, a write."""
+    s = servers("visible-states", dict(server.small_settings(), esker_data_dir=os.path.join(disk.mount, "esker"), esker_memory_limit=64 << 20))
+    s.create(fresh=True)
+    s.start()
+    c = s.connect()
+    for sql in ("CREATE DATABASE test", "CREATE TABLE test.t (a INT PRIMARY KEY, b BLOB) ENGINE=Esker COMPRESSION=none",
+                "INSERT INTO test.t SELECT seq,RANDOM_BYTES(1000) FROM seq_1_to_20000", "CREATE TABLE test.u (a INT PRIMARY KEY, b INT) ENGINE=Esker",
+                "INSERT INTO test.u VALUES (1,0)", "CREATE TABLE test.v (a INT, b BLOB) ENGINE=Esker COMPRESSION=none", "OPTIMIZE TABLE test.t"):
+        c.query(sql)
+    c.close()
+    s.stop()
+    # Mounted anew, it has nothing in memory.
+    disk.down()
+    disk.up(powercut=False)
+    s.start()
+    c = s.connect()
+    # Whatever opening the tables reads.
+    for sql in ("SELECT COUNT(*) FROM test.t WHERE a=1", "UPDATE test.u SET b=b+1", "INSERT INTO test.v VALUES (0,'')"):
+        c.query(sql)
+    work = {"Esker: log sync": "UPDATE test.u SET b=b+1", "Esker: reading": "SELECT SUM(LENGTH(b)) FROM test.t",
+            "Esker: writing": "INSERT INTO test.v SELECT seq,RANDOM_BYTES(1000) FROM seq_1_to_100000"}
+    workers, answers = [s.connect() for _ in work], {}
+
+    def go(worker, state, sql):
+        answers[state] = worker.query(sql).rows
+
+    threads = [threading.Thread(target=go, args=(worker, *of), daemon=True) for worker, of in zip(workers, work.items())]
+    os.kill(disk.process.pid, signal.SIGSTOP)
+    try:
+        for t in threads:
+            t.start()
+        seen, end = {}, time.monotonic() + 120
+        while len(seen) < len(work) and time.monotonic() < end:
+            for *_, state, sql, _ in c.query("SHOW FULL PROCESSLIST").rows:
+                if (state or "").startswith("Esker: ") and work.get(state) == sql:
+                    seen[state] = sql
+            time.sleep(0.01)
+    finally:
+        os.kill(disk.process.pid, signal.SIGCONT)
+    for t in threads:
+        t.join(120)
+    check(sorted(seen) == sorted(work), f"each state is that of its statement: {seen}")
+    check(answers.get("Esker: reading") == [("20000000",)],
+          f"each statement comes to its end once the device answers: {answers}")
+    after = [state for *_, state, _, _ in c.query("SHOW FULL PROCESSLIST").rows if (state or "").startswith("Esker")]
+    check(not after and len(answers) == len(work), f"and waits no more: {after}")
+    s.stop()
+
+
 def sysbench(s, *more):
     """oltp_read_write on two tables of Esker's."""
     line = ["sysbench", "oltp_read_write", f"--mysql-socket={s.socket}", "--mysql-user=root", "--mysql-db=test", "--mysql_storage_engine=Esker",

@@ -1554,11 +1554,14 @@ const char *es_gauge_name(uint32_t index);
 /// `values` is room for `capacity` of them.
 void es_gauges(const EsEngine *engine, uint64_t *values, uint32_t capacity);
 
-/// The engine's state as text for people; `write` may be called several times.
+/// The engine's state as text for people, with tables called as `table_for_people` does; `write` may be called several times.
 ///
 /// # Safety
 /// `write` is called with `context` in this thread.
-void es_status_text(const EsEngine *engine, EsWriteFn write, void *context);
+void es_status_text(const EsEngine *engine,
+                    EsTableForPeopleFn table_for_people,
+                    EsWriteFn write,
+                    void *context);
 
 /// Calls `site` with the pages that tell of locks as plockstat does, then with every wait event.
 ///
@@ -1666,7 +1669,8 @@ void es_trace_max_size(uint64_t bytes);
 /// Texts of C; `home` is the server's data folder, `own` Esker's.
 EsStatus es_trace_folder(const char *folder, const char *home, const char *own, EsError *error);
 
-/// Begins a session's trace in a file of its own. `*trace` is written only if it succeeds.
+/// Begins a session's trace in a file of its own. `*trace` is written only if it succeeds. A failure without words has been told
+/// before; so it is with [`es_trace_leave`] and [`es_trace_end`].
 ///
 /// # Safety
 /// `file` and its texts are there for the call; an engine is open.
