@@ -553,6 +553,10 @@ struct EsWork {
   uint64_t versions_passed;
 };
 
+/// Writes the name of a table of the engine as people know it, `schema.table`, in UTF-8, at most `room` bytes of it; returns how
+/// many, 0 if it cannot. Called by the session's thread. NULL: tables are called as the engine calls them.
+using EsTableForPeopleFn = size_t(*)(const char *name, uint8_t *readable, size_t room);
+
 /// Takes a part of a text: `length` bytes without a NUL, valid for the call.
 using EsWriteFn = void(*)(void *context, const char *text, size_t length);
 
@@ -777,10 +781,6 @@ struct EsMutexFrame {
 
 /// Takes one, which is valid for the call; true: stop. None of the engine's locks is held.
 using EsMutexFrameFn = bool(*)(void *context, const EsMutexFrame *frame);
-
-/// Writes the name of a table of the engine as people know it, `schema.table`, in UTF-8, at most `room` bytes of it; returns how
-/// many, 0 if it cannot. Called by the session's thread. NULL: tables are called as the engine calls them.
-using EsTableForPeopleFn = size_t(*)(const char *name, uint8_t *readable, size_t room);
 
 /// Of which session a trace is, and where it goes. All texts are needed for the call only.
 struct EsTraceFile {
@@ -1674,7 +1674,9 @@ EsStatus es_trace_folder(const char *folder, const char *home, const char *own, 
 ///
 /// # Safety
 /// `file` and its texts are there for the call; an engine is open.
-EsStatus es_trace_open(const EsTraceFile *file, EsTrace **trace, EsError *error);
+EsStatus es_trace_open(const EsTraceFile *file,
+                       EsTrace **trace,
+                       EsError *error);
 
 /// Ends a trace, and a statement of it that has not ended.
 ///
