@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::tests::tables::{
-    begin, commit_rows, def, delete_rows, insert, open, open_on, options, rows_of, run_files, small_runs, Watched,
+    begin, commit_rows, def, delete_rows, img, insert, open, open_on, options, rows_of, run_files, small_runs, Watched,
 };
 use crate::upkeep::{checkpoint, flush, merge};
 use crate::*;
@@ -269,5 +269,41 @@ fn what_a_mark_reaches_over_is_locked() {
     a.commit().unwrap();
     b.delete(&t, behind.borrow().1).unwrap();
     b.commit().unwrap();
+    assert_eq!(rows_of(&e, &t), 0);
+}
+
+/// Done once, when a session is about to wait.
+struct Meanwhile(std::cell::RefCell<Option<Box<dyn FnOnce() + Send>>>);
+
+impl WaitHooks for Meanwhile {
+    fn before_wait(&self) {
+        self.0.take().into_iter().for_each(|act| act());
+    }
+}
+
+/// A row that came behind those that are locked is changed by somebody who commits while it is waited for: it goes all the same.
+#[test]
+fn what_changed_while_it_was_waited_for_goes() {
+    use crate::tests::hooks;
+    let (e, t) = table(&SimDisk::new(1), options());
+    let (mut a, mut other) = (e.session(), e.session());
+    commit_rows(&mut other, &t, 3);
+    let changer = Arc::new(std::sync::Mutex::new(e.session()));
+    let (table, holder) = (t.clone(), changer.clone());
+    begin(&mut a);
+    hooks::at("all rows are locked", move || {
+        begin(&mut other);
+        let row = insert(&mut other, &table, 7);
+        other.commit().unwrap();
+        let mut changer = holder.lock().unwrap();
+        begin(&mut changer);
+        // SAFETY: an image of this layout.
+        unsafe { changer.update_image(&table, row, img(8).as_ptr()).unwrap() };
+    });
+    let commit = Box::new(move || changer.lock().unwrap().commit().unwrap());
+    a.set_wait_hooks(Box::new(Meanwhile(std::cell::RefCell::new(Some(commit)))));
+    a.delete_all(&t).unwrap();
+    assert!(hooks::all_done());
+    a.commit().unwrap();
     assert_eq!(rows_of(&e, &t), 0);
 }
