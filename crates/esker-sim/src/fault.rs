@@ -90,6 +90,11 @@ impl Fault {
             Fault::Read(at) => sim.disk.read_count() >= at,
         }
     }
+
+    /// Can it have no more effects?
+    fn is_over(self, sim: &Sim) -> bool {
+        matches!(self, Fault::Operation(..)) && self.has_struck(sim)
+    }
 }
 
 fn some_faults(seed: u64, faults: &[Fault], chance: &mut Rng, hold: &mut Option<Sim>) -> Result<Stats, Failure> {
@@ -112,8 +117,8 @@ fn some_faults(seed: u64, faults: &[Fault], chance: &mut Rng, hold: &mut Option<
             flow = Flow::Stop;
             break;
         }
-        if faults.iter().all(|fault| fault.has_struck(sim)) {
-            // They have struck: from here on there is no excuse.
+        if faults.iter().all(|fault| fault.is_over(sim)) {
+            // They have struck: from here on there is no excuse. (A run that could not be opened stays unreadable.)
             if std::mem::take(&mut sim.faulty) {
                 tell_writers(sim);
             }

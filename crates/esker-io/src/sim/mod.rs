@@ -236,8 +236,7 @@ impl SimDisk {
     }
 
     /// Makes operation number `operation` fail. Of a write, some part lands; a failed sync loses some of what it should
-    /// have kept, for good, and readers of a file may get what was there before; any other operation has no
-    /// effect.
+    /// have kept, for good; any other operation has no effect.
     pub fn fail_once(&self, operation: u64, kind: IoKind) {
         self.state.lock().faults.insert(operation, kind);
     }

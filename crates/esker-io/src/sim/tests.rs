@@ -306,20 +306,18 @@ fn failed_write_lands_in_part() {
 
 #[test]
 fn failed_sync_loses_for_good() {
-    let seen: BTreeSet<_> = (0..50)
-        .map(|seed| {
-            let disk = SimDisk::new(seed);
-            let file = create(&disk, "f");
-            file.write_at(b"x", 0).unwrap();
-            disk.fail_once(disk.op_count() + 1, IoKind::Failed);
-            file.sync_data().unwrap_err();
-            file.sync_data().unwrap();
-            disk.sync_dir(Path::new("")).unwrap();
-            [contents(&disk, "f"), contents(&disk.after_power_cut(seed), "f")].map(|bytes| bytes.unwrap() == b"x")
-        })
-        .collect();
-    // What readers get says nothing of what is lost; what they do not get is.
-    assert_eq!(seen, BTreeSet::from([[true, true], [true, false], [false, false]]));
+    let lost = (0..50).any(|seed| {
+        let disk = SimDisk::new(seed);
+        let file = create(&disk, "f");
+        file.write_at(b"x", 0).unwrap();
+        disk.fail_once(disk.op_count() + 1, IoKind::Failed);
+        file.sync_data().unwrap_err();
+        file.sync_data().unwrap();
+        disk.sync_dir(Path::new("")).unwrap();
+        assert_eq!(contents(&disk, "f").unwrap(), b"x");
+        contents(&disk.after_power_cut(seed), "f").unwrap() != b"x"
+    });
+    assert!(lost, "a retried sync must not be trusted");
 }
 
 #[test]

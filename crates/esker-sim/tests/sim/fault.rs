@@ -37,7 +37,7 @@ fn faults_at_opening() {
 
 #[test]
 fn disk_is_full_for_a_while() {
-    let must = Must(&["flushes", "merges", "checkpoints", "faults", "disk_full_answers", "reserve_used"]);
+    let must = Must(&["flushes", "merges", "checkpoints", "faults", "disk_full_answers"]);
     run_seeds("disk_is_full_for_a_while", 200, must, |seed, sim| disk_full_seed(seed, 5, sim));
 }
 
