@@ -481,10 +481,10 @@ impl Session {
     }
 }
 
-/// How long who locks all rows waits for those who are inserting others.
+/// Does who locks all rows wait for those who are inserting others, until each has ended?
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Inserters {
-    /// For each that there is.
+    /// Once, for those that there are by then.
     Once,
     Never,
 }
