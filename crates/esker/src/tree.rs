@@ -128,6 +128,11 @@ impl<K: Stored> Tree<K> {
         self.state.read().clone()
     }
 
+    /// Is this its state still?
+    pub(crate) fn is_at(&self, state: &Arc<TreeState<K>>) -> bool {
+        Arc::ptr_eq(&self.state.read(), state)
+    }
+
     /// Replaces the state by what `change` makes of it.
     pub(crate) fn edit<R>(&self, change: impl FnOnce(&mut TreeState<K>) -> R) -> R {
         let mut guard = self.state.write();

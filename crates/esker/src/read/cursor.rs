@@ -8,6 +8,7 @@
 //! Whoever changed a row that a locking scan came to may have inserted others, in its place too. So a scan that met such a
 //! row reads, at its end, the rows that came since under a newer view, until it meets none: it sees all of a transaction
 //! that it has waited for.
+//! A plain scan goes from batch to batch on in the newest state of the tree, under its view.
 //! Invariant: everything a batch points to (its buffer, blocks, memtables) is pinned until the next call.
 
 #[cfg(test)]
@@ -90,6 +91,8 @@ pub struct Cursor {
     /// Where the buffer goes in the end.
     kept: Arc<Kept>,
     batch_rows: usize,
+    /// The last row that a batch had since reading began.
+    came_to: Option<RowId>,
     /// Position in the read-ahead of a locking cursor.
     ahead: usize,
     /// Who was inserting when a locking scan began; the next one last.
@@ -187,6 +190,7 @@ impl Cursor {
             buffer: session.kept.take(),
             kept: session.kept.clone(),
             batch_rows: FIRST_ROWS,
+            came_to: None,
             ahead: 0,
             inserters: Vec::new(),
             unmet_from: RowId::MAX,
@@ -213,9 +217,28 @@ impl Cursor {
         if self.options.lock.is_some() {
             return self.next_locked(session);
         }
+        self.follow(session)?;
         self.fill(session)?;
         self.give(self.buffer.ids.len());
         Ok(self.batch(0..self.buffer.ids.len()))
+    }
+
+    /// Goes on in the newest state of the tree, under the same view: memtables and runs that only the state has which was read so far
+    /// go then, however long the scan takes. Not where the reader's own transaction has written, whose changes would show in another
+    /// order.
+    fn follow(&mut self, session: &Session) -> Result<()> {
+        let (Some(read), Some(row)) = (&self.read, self.came_to) else { return Ok(()) };
+        let has_written = session.current.open().is_some_and(|txn| txn.in_table(&self.table).is_some());
+        if self.table.tree().is_at(read.state()) || has_written || session.check_kept(self.view).is_err() {
+            return Ok(());
+        }
+        // What was emptied meanwhile is read to its end.
+        if self.table.rows_under(self.view).is_err() {
+            return Ok(());
+        }
+        #[cfg(test)]
+        followed::count();
+        self.read_from(session, self.view, RowId(row.0.saturating_add(1)))
     }
 
     fn batch(&self, rows: Range<usize>) -> Batch<'_> {
@@ -278,7 +301,8 @@ impl Cursor {
                 Span::One(row, found) => self.buffer.add_found(&self.table, &self.options.mask, row, found)?,
             }
         }
-        if !self.buffer.ids.is_empty() {
+        if let Some(last) = self.buffer.ids.last() {
+            self.came_to = Some(*last);
             count(Counter::Batches, 1);
         }
         Ok(())
@@ -435,7 +459,7 @@ impl Cursor {
         self.read = Some(read(view)?);
         let older = session.older_view(view).filter(|_| self.options.lock.is_some());
         self.expected = older.map(|view| read(view).map(Ids::new)).transpose()?;
-        self.span = None;
+        (self.span, self.came_to) = (None, None);
         self.buffer.clear();
         self.ahead = 0;
         Ok(())
@@ -586,4 +610,9 @@ impl Ids {
 tally! {
     /// Counts how often this thread's locking scans read what came since they began.
     came
+}
+
+tally! {
+    /// Counts how often this thread's scans went on in a newer state.
+    followed
 }

@@ -176,6 +176,15 @@ impl Entries {
         }
     }
 
+    /// The state of the tree that is read, if one is.
+    fn state(&self) -> Option<&Arc<TreeState<ByBytes>>> {
+        match self {
+            Entries::Forward(read) => Some(read.state()),
+            Entries::Backward(read) => Some(read.state()),
+            Entries::Found(..) => None,
+        }
+    }
+
     fn is_own(&self) -> bool {
         match self {
             Entries::Forward(read) => read.is_own(),
@@ -227,7 +236,7 @@ pub struct IndexCursor {
     /// Of the tree when reading began, for who locks, and how many versions the transaction itself had put there.
     stamp: Stamp,
     own_puts: usize,
-    /// The key that a locking cursor has come to since.
+    /// The key that was come to since.
     last: Option<Vec<u8>>,
     /// What it must come to, under snapshot isolation.
     expected: Option<Expected>,

@@ -128,6 +128,11 @@ impl<K: Stored> BackwardRead<K> {
         }
     }
 
+    /// As [`MergeRead::state`].
+    pub(crate) fn state(&self) -> &Arc<TreeState<K>> {
+        &self.state
+    }
+
     /// As [`MergeRead::is_own`].
     pub(crate) fn is_own(&self) -> bool {
         self.own

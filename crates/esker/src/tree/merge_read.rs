@@ -276,6 +276,11 @@ impl<K: Stored> MergeRead<K> {
         }
     }
 
+    /// What it reads.
+    pub(crate) fn state(&self) -> &Arc<TreeState<K>> {
+        &self.state
+    }
+
     /// Has the reader's own transaction, which has not ended, written what was given last?
     pub(crate) fn is_own(&self) -> bool {
         self.own

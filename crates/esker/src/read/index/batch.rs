@@ -8,6 +8,7 @@ use super::{in_memory, take_one, IndexCursor};
 use crate::catalog::table::Table;
 use crate::read::buffer::{Keys, BATCH_BYTES, MOST_ROWS};
 use crate::session::Session;
+use crate::tally::tally;
 use crate::tree::key::ByBytes;
 use crate::tree::merge_read::{BlockSpan, Span};
 use crate::tree::run::{Bytes, Run};
@@ -45,7 +46,7 @@ impl IndexCursor {
         let stride = self.table.layout.image_bytes as usize;
         let most = (BATCH_BYTES / stride.max(1)).clamp(1, MOST_ROWS);
         let rows = self.batch_rows.min(most);
-        if let Some(key) = self.full_at.clone() {
+        if let Some(key) = self.full_at.clone().or_else(|| self.behind_newer(session)) {
             self.read(session, &self.range.rest(&key, self.direction), self.direction)?;
         }
         self.begin_entries();
@@ -60,11 +61,31 @@ impl IndexCursor {
         // Rows so long that a batch keeps too much of blocks in memory: fewer of them.
         self.batch_rows = if self.buffer.is_full() { (rows / 8).max(1) } else { (rows * 8).min(most) };
         self.keep(lookup);
+        if let Some(at) = self.buffer.keys.len().checked_sub(1) {
+            let last = self.last.get_or_insert_default();
+            last.clear();
+            last.extend_from_slice(self.buffer.keys.get(at));
+        }
         self.buffer.make_images(&self.table, &self.options.mask)?;
         if !self.buffer.ids.is_empty() {
             count(Counter::Batches, 1);
         }
         Ok(())
+    }
+
+    /// The key behind which the reading goes on in the newest state of the tree, if there is one that is newer than what is read: as
+    /// [`Cursor::follow`](crate::Cursor).
+    fn behind_newer(&self, session: &Session) -> Option<Vec<u8>> {
+        let (last, read) = (self.last.as_ref()?, self.entries.as_ref()?.state()?);
+        let has_written = session.current.open().is_some_and(|txn| txn.in_table(&self.table).is_some());
+        let tree = self.tree().ok()?;
+        if tree.is_at(read) || has_written || session.check_kept(self.view).is_err() {
+            return None;
+        }
+        self.table.readable(&*tree).ok()?;
+        #[cfg(test)]
+        followed::count();
+        Some(last.clone())
     }
 
     /// Adds entries until there are so many, or no more; tells whether there was one. Their rows, if these are asked for, are
@@ -236,4 +257,9 @@ impl IndexCursor {
         self.buffer.add_place(&lookup.table, &self.options.mask, row, place)?;
         Ok(true)
     }
+}
+
+tally! {
+    /// Counts how often this thread's index cursors went on in a newer state.
+    followed
 }

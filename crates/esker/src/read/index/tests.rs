@@ -3,6 +3,7 @@
 mod alike;
 mod amount;
 mod chosen;
+mod followed;
 mod locked;
 mod model;
 mod near;

@@ -8,7 +8,7 @@ use crate::upkeep::flush;
 use esker_base::counters::{bind, Counter, SessionCounters};
 use std::collections::BTreeMap;
 
-type Model = BTreeMap<RowId, Values>;
+pub(super) type Model = BTreeMap<RowId, Values>;
 
 fn random_values(random: &mut fastrand::Rng, number: u64) -> Values {
     let few = (random.u8(0..5) > 0).then(|| random.i32(-3..3));
@@ -22,7 +22,7 @@ fn random_values(random: &mut fastrand::Rng, number: u64) -> Values {
 }
 
 /// One change of the table and of the model.
-fn change(s: &mut Session, t: &Arc<Table>, model: &mut Model, random: &mut fastrand::Rng, number: &mut u64) {
+pub(super) fn change(s: &mut Session, t: &Arc<Table>, model: &mut Model, random: &mut fastrand::Rng, number: &mut u64) {
     *number += 1;
     let values = random_values(random, *number);
     let some = (!model.is_empty()).then(|| random.usize(0..model.len()));
@@ -46,7 +46,7 @@ fn change(s: &mut Session, t: &Arc<Table>, model: &mut Model, random: &mut fastr
 }
 
 /// What an index must give, in its order.
-fn entries(t: &Table, index: usize, model: &Model, mask: &ColumnMask) -> Vec<Given> {
+pub(super) fn entries(t: &Table, index: usize, model: &Model, mask: &ColumnMask) -> Vec<Given> {
     let given = |(row, values): (&RowId, &Values)| (entry_of(t, index, *row, values).0, *row, masked(values, mask));
     let mut all: Vec<_> = model.iter().map(given).collect();
     all.sort();
