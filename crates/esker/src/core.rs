@@ -18,7 +18,7 @@ use crate::txn::views::Views;
 use crate::txn::writers::Writers;
 use crate::upkeep::background::Signals;
 use crate::upkeep::due::Due;
-use crate::upkeep::manifest::Written;
+use crate::upkeep::manifest::ManifestWriter;
 use crate::upkeep::next_flush::Flushes;
 use crate::writable::{closed, Writable};
 use crate::write::large::{Budget, Pool};
@@ -61,7 +61,7 @@ pub(crate) struct Core {
     pub(crate) shown: Mutex<BTreeMap<TableId, Arc<Table>>>,
     /// By their XIDs.
     pub(crate) prepared: Mutex<BTreeMap<Vec<u8>, Prepared>>,
-    pub(crate) manifest: Mutex<Written>,
+    pub(crate) manifest: Mutex<ManifestWriter>,
     /// Space in the log for a DROP TABLE on a full disk.
     pub(crate) drop_space: Mutex<Option<esker_wal::Credit>>,
     /// The last renamings', the newest one last.
@@ -74,7 +74,7 @@ pub(crate) struct Core {
 }
 
 /// What recovery found, to build a core from.
-pub(crate) struct Parts {
+pub(crate) struct CoreParts {
     pub(crate) disk: Arc<dyn Disk>,
     pub(crate) dir: PathBuf,
     pub(crate) folder: FolderId,
@@ -91,7 +91,7 @@ pub(crate) struct Parts {
 }
 
 impl Core {
-    pub(crate) fn new(parts: Parts) -> Arc<Core> {
+    pub(crate) fn new(parts: CoreParts) -> Arc<Core> {
         let due = Due::new();
         parts.tables.values().for_each(|table| due.take_in(table));
         let shown = parts.tables.values().map(|table| (table.id, table.clone())).collect();
@@ -120,7 +120,7 @@ impl Core {
             tables: Mutex::new(&order::CATALOG, parts.tables),
             shown: Mutex::new(&order::CATALOG_SHOWN, shown),
             prepared: Mutex::new(&order::PREPARED, BTreeMap::new()),
-            manifest: Mutex::new(&order::MANIFEST, Written::found(parts.generation)),
+            manifest: Mutex::new(&order::MANIFEST, ManifestWriter::found(parts.generation)),
             drop_space: Mutex::new(&order::DROP_SPACE, None),
             ways_back: Mutex::new(&order::WAYS_BACK, VecDeque::new()),
             signals: Signals::new(parts.options.host.now()),

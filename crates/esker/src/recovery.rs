@@ -15,7 +15,7 @@ use crate::catalog::auto_increment::AutoIncrement;
 use crate::catalog::ddl::{self, Beside};
 use crate::catalog::live_rows::LiveRows;
 use crate::catalog::table::{index_columns, indexes_of, key_shape, key_trees, Table, Trees};
-use crate::core::{Core, Parts};
+use crate::core::{Core, CoreParts};
 use crate::options::{Level, Notify, Options, Settings};
 use crate::tree::key::ByBytes;
 use crate::tree::run::cache::BlockCache;
@@ -84,7 +84,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, dir: &Path, options: Options, notify: No
         .collect();
     let temporary: Vec<_> = tables.values().filter(|t| t.temporary).map(|t| t.name()).collect();
     let dir = dir.to_owned();
-    let core = Core::new(Parts {
+    let core = Core::new(CoreParts {
         disk,
         dir,
         folder,

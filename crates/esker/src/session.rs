@@ -7,7 +7,7 @@ use crate::catalog::table::Table;
 use crate::core::Core;
 use crate::engine::Threads;
 use crate::lock::{Parker, WaitHooks, WaitPolicy};
-use crate::read::buffer::Kept;
+use crate::read::buffer::SpareBuffer;
 use crate::tree::Found;
 use crate::txn::activity::Presence;
 use crate::txn::decisions::Decision;
@@ -83,7 +83,7 @@ impl FoundLocked {
 }
 
 /// A session's open transaction, and what it needs besides.
-pub(crate) struct Parts<'a> {
+pub(crate) struct SessionParts<'a> {
     pub(crate) core: &'a Arc<Core>,
     pub(crate) parker: &'a Arc<Parker>,
     pub(crate) scratch: &'a mut Vec<u8>,
@@ -128,7 +128,7 @@ pub struct Session {
     pub(crate) working: Working,
     pub(crate) scratch: Vec<u8>,
     /// The buffer of its next cursor.
-    pub(crate) kept: Arc<Kept>,
+    pub(crate) kept: Arc<SpareBuffer>,
     /// An image of the row that is being changed.
     pub(crate) old_image: Vec<u8>,
     /// The tree of the transaction for which there is a stage.
@@ -273,13 +273,13 @@ impl Session {
 
     /// The same, with what it needs of the session.
     #[inline]
-    pub(crate) fn parts(&mut self) -> Result<Parts<'_>> {
+    pub(crate) fn parts(&mut self) -> Result<SessionParts<'_>> {
         if matches!(self.current, Current::None) {
             self.begin(Isolation::ReadCommitted, BeginOptions::default());
         }
         let Session { core, parker, scratch, view_slot, statement_view, current, .. } = self;
         match current {
-            Current::Open(txn) => Ok(Parts { core, parker, scratch, view_slot, statement_view, txn }),
+            Current::Open(txn) => Ok(SessionParts { core, parker, scratch, view_slot, statement_view, txn }),
             _ => Err(Error::InvalidArgument("a prepared transaction can only be committed or rolled back".into())),
         }
     }
@@ -297,7 +297,7 @@ impl Session {
 
     /// The view of a plain read.
     pub(crate) fn read_view(&mut self) -> Result<View> {
-        let Parts { core, view_slot, statement_view, txn, .. } = self.parts()?;
+        let SessionParts { core, view_slot, statement_view, txn, .. } = self.parts()?;
         let me = txn.state.id;
         let kept = match txn.isolation {
             Isolation::RepeatableRead => txn.view,
@@ -328,7 +328,7 @@ impl Session {
 
     /// The view of a read that locks: everything committed by now. The session's slot keeps it from being purged.
     pub(crate) fn latest_view(&mut self) -> Result<View> {
-        let Parts { core, view_slot, txn, .. } = self.parts()?;
+        let SessionParts { core, view_slot, txn, .. } = self.parts()?;
         Ok(View { seq: prepared::open_view(core, view_slot), me: txn.state.id })
     }
 

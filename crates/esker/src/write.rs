@@ -18,7 +18,7 @@ use crate::catalog::table::{with_tree, Table};
 use crate::core::Core;
 use crate::lock::{LockMode, LockOutcome, Parker};
 use crate::read::cursor::Cursor;
-use crate::session::{Parts, Session};
+use crate::session::{Session, SessionParts};
 use crate::tree::memtable::Change;
 use crate::tree::merge_read::{MergeRead, Span};
 use crate::tree::{find, Found, RangeMark};
@@ -80,7 +80,7 @@ impl Session {
     /// # Safety
     /// As for [`insert_image`](Self::insert_image).
     unsafe fn insert_plain(&mut self, table: &Arc<Table>, image: *const u8) -> Result<RowId> {
-        let Parts { core, parker, scratch, txn, .. } = self.parts()?;
+        let SessionParts { core, parker, scratch, txn, .. } = self.parts()?;
         let at = txn.table_of(core, table)?;
         // SAFETY: the caller's promise.
         let bytes = unsafe { checked_length(table, image) }?;
@@ -114,7 +114,7 @@ impl Session {
         // It has it since it deleted the row.
         let wait = self.wait;
         self.lock_row(table.tree_id(), row, LockMode::Exclusive, wait)?;
-        let Parts { core, parker, scratch, txn, .. } = self.parts()?;
+        let SessionParts { core, parker, scratch, txn, .. } = self.parts()?;
         let at = txn.table_of(core, table)?;
         // SAFETY: the caller's promise.
         let bytes = unsafe { esker_format::row::packed_len(&table.layout, image) };
@@ -138,7 +138,7 @@ impl Session {
         if self.writes_entries(table).ok()? {
             return None;
         }
-        let Parts { core, txn, .. } = self.parts().ok()?;
+        let SessionParts { core, txn, .. } = self.parts().ok()?;
         let at = txn.table_of(core, table).ok()?;
         let tree = &mut txn.tables[at];
         let (images, room) = tree.bulk.as_mut()?.room();
@@ -159,7 +159,7 @@ impl Session {
     /// So many images lie there, as [`insert_image`](Self::insert_image) wants them, and no other call came in between.
     pub unsafe fn unstage(&mut self, rows: usize) -> Result<()> {
         let Some(at) = self.staged.take().filter(|_| rows > 0) else { return Ok(()) };
-        let Parts { core, parker, txn, .. } = self.parts()?;
+        let SessionParts { core, parker, txn, .. } = self.parts()?;
         let (tree, ordinal) = (&mut txn.tables[at], txn.next_ordinal);
         let first = RowId(tree.ids.start);
         tree.ids.start += rows as u64;
@@ -189,7 +189,7 @@ impl Session {
             // SAFETY: `unpacked` filled the image; its blob slots point into `packed`.
             return unsafe { self.insert_indexed(table, image.as_ptr()) };
         }
-        let Parts { core, parker, txn, .. } = self.parts()?;
+        let SessionParts { core, parker, txn, .. } = self.parts()?;
         let at = txn.table_of(core, table)?;
         if txn.is_small_insert(core, at, packed.len()) {
             return txn.insert_small(core, parker, at, packed);
@@ -254,7 +254,7 @@ impl Session {
     /// A version of the row alone.
     fn write_row(&mut self, table: &Arc<Table>, row: RowId, packed: Option<&[u8]>) -> Result<()> {
         check_length(packed.map_or(0, |p| p.len() as u64))?;
-        let Parts { core, txn, .. } = self.parts()?;
+        let SessionParts { core, txn, .. } = self.parts()?;
         txn.table_of(core, table)?;
         let (tree, wait) = (table.tree_id(), self.wait);
         let was_read = self.found_locked.take().is_some_and(|found| found.is(tree, row));
@@ -283,7 +283,7 @@ impl Session {
             Some(newest) => self.own_view_without(table, row, newest)?,
             None => None,
         };
-        let Parts { core, parker, txn, .. } = self.parts()?;
+        let SessionParts { core, parker, txn, .. } = self.parts()?;
         let at = txn.table_of(core, table)?;
         let fill = if txn.is_small(core, packed.map_or(0, <[u8]>::len)) {
             txn.put_small(core, parker, at, row, packed, true)?;
@@ -433,7 +433,7 @@ impl Session {
     /// As for [`lock_all`](Self::lock_all); those of writing.
     pub fn delete_all(&mut self, table: &Arc<Table>) -> Result<()> {
         self.works_on(&table.work, Kind::Change);
-        let Parts { core, txn, .. } = self.parts()?;
+        let SessionParts { core, txn, .. } = self.parts()?;
         let at = txn.table_of(core, table)?;
         self.seal_for_read(table)?;
         let now = (self.txn_mut()?.state.id, table.tree_id(), self.txn_mut()?.next_ordinal);
@@ -447,7 +447,7 @@ impl Session {
         };
         self.found_locked = None;
         let (committed, rows) = self.rows_below(table, up_to, as_of)?;
-        let Parts { txn, .. } = self.parts()?;
+        let SessionParts { txn, .. } = self.parts()?;
         let ordinal = txn.take_ordinal();
         Record::RangeDelete { txn: txn.state.id, ordinal, table: table.id, up_to, as_of }.encode(&mut txn.marks_redo);
         let mark = RangeMark { owner: Some(txn.state.clone()), seq: CommitSeq::ZERO, ordinal, up_to, as_of };

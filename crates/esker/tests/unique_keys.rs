@@ -69,7 +69,7 @@ pub(crate) use esker::{Error, Result};
 use esker_format::{CommitSeq, Lsn, RowId, TxnId, VersionTag};
 use key::{ByBytes, Key};
 use memtable::{Change, Memtable};
-use private::{Private, Shown};
+use private::{Private, ShownPrivate};
 use shuttle::rand::{thread_rng, Rng};
 use shuttle::sync::{Condvar, Mutex};
 use shuttle::thread;
@@ -144,7 +144,7 @@ struct Model {
 }
 
 /// With its place in the tree's state.
-type Gathered = (Arc<Private<ByBytes>>, Option<Shown<ByBytes>>);
+type Gathered = (Arc<Private<ByBytes>>, Option<ShownPrivate<ByBytes>>);
 
 /// As `Txn`.
 struct Txn {
@@ -261,7 +261,7 @@ impl Model {
     /// As `Txn::become_large`.
     fn become_large(&self, txn: &mut Txn) {
         let private = Private::new(&txn.state).unwrap();
-        let shown = Shown::new(&self.tree, &private);
+        let shown = ShownPrivate::new(&self.tree, &private);
         txn.private = Some((private, shown));
     }
 

@@ -9,7 +9,7 @@
 
 use crate::catalog::table::Table;
 use crate::lock::{LockMode, LockOutcome, COUNTER};
-use crate::session::{Parts, Session};
+use crate::session::{Session, SessionParts};
 use crate::Result;
 use esker_base::lock::{order, Mutex};
 use std::ops::Range;
@@ -156,7 +156,7 @@ impl Session {
         greatest: u64,
         counting: Counting,
     ) -> Result<Range<u64>> {
-        let Parts { core, txn, .. } = self.parts()?;
+        let SessionParts { core, txn, .. } = self.parts()?;
         let at = txn.table_of(core, table)?;
         let wanted = Wanted { offset: offset.max(1), increment: increment.max(1), values: values.max(1), greatest };
         let counter = table.trees().auto_increment.clone();
@@ -236,7 +236,7 @@ impl Session {
     /// # Errors
     /// Those of writing in the table.
     pub fn auto_increment_used(&mut self, table: &Arc<Table>, value: u64) -> Result<()> {
-        let Parts { core, txn, .. } = self.parts()?;
+        let SessionParts { core, txn, .. } = self.parts()?;
         let at = txn.table_of(core, table)?;
         let next = value.saturating_add(1);
         if table.trees().auto_increment.raise(next) {

@@ -42,12 +42,12 @@ struct Waiting {
     /// It was the victim of a circle that somebody else closed.
     refused: bool,
     /// Its session is traced, and says in the end behind whom it stood.
-    traced: Option<Met>,
+    traced: Option<Visited>,
 }
 
 /// Behind whom a wait has stood, each transaction once.
 #[derive(Default)]
-struct Met {
+struct Visited {
     /// Transactions and their connections, those of its begin first; a bounded part of them.
     holders: Vec<(TxnId, u64)>,
     /// So many of them were there when it began; the rest came later.
@@ -58,7 +58,7 @@ struct Met {
     last: Vec<TxnId>,
 }
 
-impl Met {
+impl Visited {
     /// Of `me` these are now before; who has just been woken stands before its own line for a moment.
     fn meets(&mut self, me: TxnId, holders: &[Arc<LockOwner>]) {
         let most = self.first.unwrap_or(1) + MOST_HOLDERS;
@@ -172,7 +172,7 @@ impl Graph {
         let (owner, parker) = (owner.clone(), parker.clone());
         let reports = hooks.reports();
         let met = self.waiting.get_mut(&me).and_then(|w| w.traced.take());
-        let traced = met.or_else(|| trace::is_on().then(Met::default));
+        let traced = met.or_else(|| trace::is_on().then(Visited::default));
         if traced.is_some() {
             self.traced.insert(me);
         }
@@ -306,7 +306,7 @@ impl Graph {
 
     /// Behind whom a traced wait has stood so far.
     pub(super) fn holders_met(&self, waiter: TxnId) -> Option<Holders> {
-        self.waiting.get(&waiter).and_then(|w| w.traced.as_ref()).map(Met::told)
+        self.waiting.get(&waiter).and_then(|w| w.traced.as_ref()).map(Visited::told)
     }
 
     /// Takes a waiter out of its line, if it stands in one; an emptied line goes.

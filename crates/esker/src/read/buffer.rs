@@ -53,7 +53,7 @@ pub(crate) struct Keys {
 
 /// Where a session keeps a buffer while no cursor has it.
 #[derive(Default)]
-pub(crate) struct Kept(AtomicPtr<Buffer>);
+pub(crate) struct SpareBuffer(AtomicPtr<Buffer>);
 
 /// Rows whose images are still to be made, from the position `to` on: they stand one behind the other in a block, which is
 /// pinned there, the first one first, or last where they fall.
@@ -134,7 +134,7 @@ impl Keys {
     }
 }
 
-impl Kept {
+impl SpareBuffer {
     /// The one that is kept, or a new one.
     pub(crate) fn take(&self) -> Buffer {
         Self::own(self.0.swap(std::ptr::null_mut(), Ordering::Acquire)).unwrap_or_default()
@@ -159,7 +159,7 @@ impl Kept {
     }
 }
 
-impl Drop for Kept {
+impl Drop for SpareBuffer {
     fn drop(&mut self) {
         drop(self.take());
     }

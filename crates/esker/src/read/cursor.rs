@@ -16,7 +16,7 @@ mod tests;
 
 use crate::catalog::table::Table;
 use crate::lock::LockMode;
-use crate::read::buffer::{Buffer, Kept, BATCH_BYTES, FIRST_ROWS, MOST_ROWS};
+use crate::read::buffer::{Buffer, SpareBuffer, BATCH_BYTES, FIRST_ROWS, MOST_ROWS};
 use crate::read::locked::Locked;
 use crate::session::{FoundLocked, Session};
 use crate::tally::tally;
@@ -89,7 +89,7 @@ pub struct Cursor {
     span: Option<(BlockSpan, bool)>,
     buffer: Buffer,
     /// Where the buffer goes in the end.
-    kept: Arc<Kept>,
+    kept: Arc<SpareBuffer>,
     batch_rows: usize,
     /// The last row that a batch had since reading began.
     came_to: Option<RowId>,

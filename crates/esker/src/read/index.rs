@@ -20,7 +20,7 @@ mod whole_key;
 use crate::catalog::index::Index;
 use crate::catalog::table::Table;
 use crate::lock::Parker;
-use crate::read::buffer::{Buffer, Kept, Keys, FIRST_ROWS};
+use crate::read::buffer::{Buffer, Keys, SpareBuffer, FIRST_ROWS};
 use crate::read::cursor::ScanOptions;
 use crate::session::Session;
 use crate::tree::backward::BackwardRead;
@@ -223,7 +223,7 @@ pub struct IndexCursor {
     rows: Option<RowLookup>,
     buffer: Buffer,
     /// Where the buffer goes in the end.
-    kept: Arc<Kept>,
+    kept: Arc<SpareBuffer>,
     /// For the values of entries.
     scratch: Vec<u8>,
     chosen: Chosen,

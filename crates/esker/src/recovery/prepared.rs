@@ -37,7 +37,7 @@ pub(super) fn bring_back(core: &Core, pending: BTreeMap<TxnId, Pending>, files: 
     }
     let mut unread = Vec::new();
     for (state, pending) in pending {
-        Returning::new(core, state, &pending, files).run(pending, &mut unread)?;
+        Restoring::new(core, state, &pending, files).run(pending, &mut unread)?;
     }
     unread.iter().for_each(|rows| lock_unread(core, rows));
     Ok(())
@@ -76,28 +76,28 @@ fn lock_unread(core: &Core, unread: &Unread) {
 
 /// The tables that one has written in.
 #[derive(Default)]
-struct Touched(BTreeMap<TableId, PreparedTable>);
+struct WrittenTables(BTreeMap<TableId, PreparedTable>);
 
-impl Touched {
+impl WrittenTables {
     fn add(&mut self, table: &Arc<Table>) {
         self.0.entry(table.id).or_insert_with(|| PreparedTable { table: table.clone(), trees: table.trees() });
     }
 }
 
 /// A prepared transaction that gets its place back.
-struct Returning<'a> {
+struct Restoring<'a> {
     core: &'a Core,
     files: &'a OpenedFiles,
     state: Arc<TxnState>,
     logged_at: Lsn,
     trees: HashMap<TreeId, (Arc<Table>, AnyTree)>,
-    touched: Touched,
+    touched: WrittenTables,
 }
 
-impl<'a> Returning<'a> {
+impl<'a> Restoring<'a> {
     fn new(core: &'a Core, state: Arc<TxnState>, pending: &Pending, files: &'a OpenedFiles) -> Self {
         let trees = core.trees().into_iter().map(|(table, tree)| (tree.id(), (table, tree))).collect();
-        Returning { core, files, state, logged_at: pending.logged_at, trees, touched: Touched::default() }
+        Restoring { core, files, state, logged_at: pending.logged_at, trees, touched: WrittenTables::default() }
     }
 
     /// Versions, runs, row locks. Rows that it may have written, where nothing can be read, are added to `unread`, for

@@ -99,7 +99,7 @@ fn a_savepoint_of_before_a_commit_that_failed_is_none() {
     other.prepare(b"x").unwrap();
     for keeps_all in [false, true] {
         begin(&mut s);
-        let crate::session::Parts { core, txn, .. } = s.parts().unwrap();
+        let crate::session::SessionParts { core, txn, .. } = s.parts().unwrap();
         txn.become_large(core);
         let change = |s: &mut Session, rows: std::ops::RangeInclusive<u64>| {
             rows.for_each(|n| unsafe { s.update_image(&t, RowId(n), image(&t, n + 1000).as_ptr()) }.unwrap());

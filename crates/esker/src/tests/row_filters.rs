@@ -2,7 +2,7 @@
 //! does what it lies over cost one who looks for a changed row.
 
 use crate::tests::support::{begin, open_with, options};
-use crate::tree::near::Near;
+use crate::tree::near::NearLookup;
 use crate::tree::Place;
 use crate::*;
 use esker_base::counters::{bind, Counter, SessionCounters};
@@ -154,7 +154,7 @@ fn read_for(e: &Engine, t: &Arc<Table>, id: u64, text: &str) -> [u64; 2] {
     drop(bound);
     let by_id = cold();
     let _bound = bind(&by_id);
-    let mut near = Near::new(t.trees().rows.snapshot(), None, s.latest_view().unwrap());
+    let mut near = NearLookup::new(t.trees().rows.snapshot(), None, s.latest_view().unwrap());
     let (_, place) = near.find(row).unwrap().unwrap();
     let packed = match place {
         Place::Mem(_, packed) => packed.to_vec(),

@@ -99,20 +99,20 @@ pub(crate) struct Watch {
     /// Opening a run fails so in any case.
     pub(crate) no_handles: std::sync::atomic::AtomicBool,
     /// Reads of these files fail, after so many that go well.
-    bad: Told<HashMap<String, (usize, IoKind)>>,
+    bad: Injected<HashMap<String, (usize, IoKind)>>,
     /// Reads of these that failed.
     pub(crate) failed_reads: AtomicUsize,
     /// Done when the next run is synced.
-    at_sync: Told<Option<Box<dyn FnOnce() + Send>>>,
+    at_sync: Injected<Option<Box<dyn FnOnce() + Send>>>,
     /// How often a run was synced.
     pub(crate) run_syncs: AtomicUsize,
     /// Creating a run fails so.
-    pub(crate) bad_writes: Told<Option<IoKind>>,
+    pub(crate) bad_writes: Injected<Option<IoKind>>,
     /// Reads of runs, and the bytes that they read.
     pub(crate) run_reads: AtomicUsize,
     pub(crate) run_read_bytes: AtomicUsize,
     /// What files were told last: may the kernel read along?
-    pub(crate) read_along: Told<HashMap<String, bool>>,
+    pub(crate) read_along: Injected<HashMap<String, bool>>,
     /// Writes to runs that were queued.
     pub(crate) queued: AtomicUsize,
     /// How often a run's bytes were sent to the device from the page cache.
@@ -124,15 +124,15 @@ pub(crate) struct Watch {
 }
 
 /// A lock with a default.
-pub(crate) struct Told<T>(Mutex<T>);
+pub(crate) struct Injected<T>(Mutex<T>);
 
-impl<T: Default> Default for Told<T> {
+impl<T: Default> Default for Injected<T> {
     fn default() -> Self {
-        Told(Mutex::default())
+        Injected(Mutex::default())
     }
 }
 
-impl<T> Told<T> {
+impl<T> Injected<T> {
     pub(crate) fn set(&self, value: T) {
         *self.0.lock().unwrap() = value;
     }

@@ -28,7 +28,7 @@ pub(crate) struct DeadRange<K: Key> {
 }
 
 /// See the module. The states of a tree share it.
-pub(crate) struct Told<K: Stored> {
+pub(crate) struct DeadKeys<K: Stored> {
     /// How far the first reader saw who told of dead keys of memtables, or zero.
     in_memory: AtomicU64,
     in_runs: Mutex<Option<Arc<DeadRange<K>>>>,
@@ -37,9 +37,9 @@ pub(crate) struct Told<K: Stored> {
     pub(super) tree: OnceLock<Weak<Tree<K>>>,
 }
 
-impl<K: Stored> Default for Told<K> {
+impl<K: Stored> Default for DeadKeys<K> {
     fn default() -> Self {
-        Told {
+        DeadKeys {
             in_memory: AtomicU64::new(0),
             in_runs: Mutex::new(&order::TREE_DEAD_IN_RUNS, None),
             looks: Looks::default(),

@@ -32,7 +32,7 @@ struct Reach<K: Key> {
 }
 
 /// Where a row lies in a level of a row tree.
-pub(crate) enum Lies {
+pub(crate) enum PlaceInLevel {
     /// In the bounds of a run, by its place among the tree's runs.
     In(RangeInclusive<RowId>, usize),
     /// Between runs, as all these do.
@@ -41,16 +41,16 @@ pub(crate) enum Lies {
 
 impl Levels<ByRow> {
     /// Where a row lies in one of the levels.
-    pub(crate) fn lies(&self, level: usize, row: RowId) -> Lies {
+    pub(crate) fn lies(&self, level: usize, row: RowId) -> PlaceInLevel {
         let level = &self.0[level].reaches;
         #[cfg(test)]
         looked::count();
         let at = level.partition_point(|r| r.last < row);
         match level.get(at) {
-            Some(reach) if reach.first <= row => Lies::In(reach.first..=reach.last, reach.at as usize),
+            Some(reach) if reach.first <= row => PlaceInLevel::In(reach.first..=reach.last, reach.at as usize),
             next => {
                 let first = at.checked_sub(1).map_or(RowId::ZERO, |before| RowId(level[before].last.0 + 1));
-                Lies::Between(first..=next.map_or(RowId::MAX, |next| RowId(next.first.0 - 1)))
+                PlaceInLevel::Between(first..=next.map_or(RowId::MAX, |next| RowId(next.first.0 - 1)))
             }
         }
     }
@@ -134,10 +134,10 @@ mod tests {
     use super::*;
 
     /// The run that a row lies in; asserts that what is told of its neighbours holds it.
-    fn place(lies: Lies, row: u64) -> Option<usize> {
+    fn place(lies: PlaceInLevel, row: u64) -> Option<usize> {
         let (known, at) = match lies {
-            Lies::In(known, at) => (known, Some(at)),
-            Lies::Between(known) => (known, None),
+            PlaceInLevel::In(known, at) => (known, Some(at)),
+            PlaceInLevel::Between(known) => (known, None),
         };
         assert!(known.contains(&RowId(row)));
         at

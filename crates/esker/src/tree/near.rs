@@ -17,7 +17,7 @@ use self::ahead::Way;
 pub(crate) use self::beside::Beside;
 use crate::tally::tally;
 use crate::tree::key::ByRow;
-use crate::tree::levels::Lies;
+use crate::tree::levels::PlaceInLevel;
 use crate::tree::looks::OwnLooks;
 use crate::tree::memtable::{Memtable, Node, Version};
 use crate::tree::merge_read::run_source::sees_all;
@@ -39,14 +39,14 @@ const STEPS: usize = 8;
 const NEAR_IDS: u64 = 1024;
 
 /// See the module.
-pub(crate) struct Near {
+pub(crate) struct NearLookup {
     /// Keeps what the places point to.
     state: Arc<TreeState<ByRow>>,
     view: View,
     marks: Vec<SeenMark>,
     memtables: Vec<InMemory>,
     levels: Vec<Places>,
-    told: Told,
+    told: ToldRows,
     /// Of these rows nothing is anywhere but in the block at the place in this level.
     alone: (usize, RangeInclusive<RowId>),
     /// The row that was looked for everywhere last.
@@ -56,7 +56,7 @@ pub(crate) struct Near {
 
 /// Rows that are asked for soon.
 #[derive(Default)]
-struct Told {
+struct ToldRows {
     /// In their order, those that were asked for meanwhile among them.
     rows: Vec<RowId>,
     /// How many of them were asked for.
@@ -68,7 +68,7 @@ struct Told {
 }
 
 // SAFETY: the nodes are those of the memtables that are held beside them, and only read.
-unsafe impl Send for Told {}
+unsafe impl Send for ToldRows {}
 
 /// Where a row is in a block is not known.
 const NOT_TOLD: u32 = u32::MAX;
@@ -126,7 +126,7 @@ struct InBlock {
 }
 
 /// What comes of going to a row in a level.
-enum Went {
+enum StepInLevel {
     There,
     /// Versions of it may lie in two blocks.
     ToAnEdge,
@@ -135,7 +135,7 @@ enum Went {
 }
 
 /// What comes of looking for the place of a row in a level.
-enum Placed {
+enum SearchedLevel {
     At(InLevel),
     /// Versions of it may lie in two blocks.
     AtEdge,
@@ -150,18 +150,18 @@ enum Best {
     Found(Found),
 }
 
-impl Near {
+impl NearLookup {
     /// Of `state` under `view`; `private` is the looker's own memtable.
     pub(crate) fn new(state: Arc<TreeState<ByRow>>, private: Option<&Arc<Memtable>>, view: View) -> Self {
         let nowhere = || MemPlace { from: RowId::MAX, next: std::ptr::null() };
         let in_memory = |mem: &Arc<Memtable>| InMemory { mem: mem.clone(), places: [nowhere(), nowhere()] };
         let nothing = || InLevel { known: RowId::MAX..=RowId::ZERO, block: None };
         let places = || Places { last: [nothing(), nothing()], ahead: VecDeque::new(), index: None };
-        Near {
+        NearLookup {
             marks: state.seen_marks(view),
             memtables: private.into_iter().chain(state.memtables()).map(in_memory).collect(),
             levels: (0..state.levels().count()).map(|_| places()).collect(),
-            told: Told::default(),
+            told: ToldRows::default(),
             alone: (0, RowId::MAX..=RowId::ZERO),
             last: RowId::MAX,
             looks: OwnLooks::default(),
@@ -213,18 +213,18 @@ impl Near {
         for i in 0..self.levels.len() {
             let is_at_hand = self.levels[i].last[0].known.contains(&row);
             match self.go_to_level(i, row, best.as_ref().map(|(order, _)| *order))? {
-                Went::There => {
+                StepInLevel::There => {
                     let at = told.map_or(NOT_TOLD, |told| self.told.ats[told * self.levels.len() + i]);
                     self.find_in_level(i, row, at, best);
                     let block = self.levels[i].last[0].block.as_ref();
                     blocks += u64::from(!is_at_hand && block.is_some_and(|b| b.seen != RunSeen::Own));
                 }
-                Went::ToAnEdge => {
+                StepInLevel::ToAnEdge => {
                     self.find_at_edge(i, row, best)?;
                     is_everywhere = false;
                     blocks += 1;
                 }
-                Went::Nowhere => is_everywhere = false,
+                StepInLevel::Nowhere => is_everywhere = false,
             }
         }
         self.looks.add(blocks, memtables, row);
@@ -282,29 +282,29 @@ impl Near {
 
     /// Goes to the place of a row in a level, but for what is older than the version that was `found`.
     #[inline]
-    fn go_to_level(&mut self, level: usize, row: RowId, found: Option<VersionOrder>) -> Result<Went> {
+    fn go_to_level(&mut self, level: usize, row: RowId, found: Option<VersionOrder>) -> Result<StepInLevel> {
         let Places { last, ahead, .. } = &mut self.levels[level];
         if last[0].known.contains(&row) {
-            return Ok(Went::There);
+            return Ok(StepInLevel::There);
         }
         last.swap(0, 1);
         if last[0].known.contains(&row) {
-            return Ok(Went::There);
+            return Ok(StepInLevel::There);
         }
         // What is ahead of others stays for them.
         let passed = ahead.iter().position(|place| place.known.contains(&row));
         if let Some(place) = passed.and_then(|passed| ahead.drain(..=passed).next_back()) {
             last[0] = place;
-            return Ok(Went::There);
+            return Ok(StepInLevel::There);
         }
         let may_be_newer = |handle: &RunHandle, seen| found.is_none_or(|found| !handle.is_older(seen, found));
         Ok(match self.place_in_level(level, row, may_be_newer)? {
-            Placed::At(place) => {
+            SearchedLevel::At(place) => {
                 self.levels[level].last[0] = place;
-                Went::There
+                StepInLevel::There
             }
-            Placed::AtEdge => Went::ToAnEdge,
-            Placed::Unwanted => Went::Nowhere,
+            SearchedLevel::AtEdge => StepInLevel::ToAnEdge,
+            SearchedLevel::Unwanted => StepInLevel::Nowhere,
         })
     }
 
@@ -314,17 +314,17 @@ impl Near {
         level: usize,
         row: RowId,
         is_wanted: impl FnOnce(&RunHandle, RunSeen) -> bool,
-    ) -> Result<Placed> {
+    ) -> Result<SearchedLevel> {
         #[cfg(test)]
         searched::count();
         let (known, run) = match self.state.levels().lies(level, row) {
-            Lies::In(known, run) => (known, run),
-            Lies::Between(known) => return Ok(Placed::At(InLevel { known, block: None })),
+            PlaceInLevel::In(known, run) => (known, run),
+            PlaceInLevel::Between(known) => return Ok(SearchedLevel::At(InLevel { known, block: None })),
         };
         let handle = &self.state.runs[run];
         let seen = handle.seen(self.view);
         if seen == RunSeen::Hidden {
-            return Ok(Placed::At(InLevel { known, block: None }));
+            return Ok(SearchedLevel::At(InLevel { known, block: None }));
         }
         let blocks = self.take_index(level, run)?;
         let (at, wanted) = (blocks.block_at_or_after(row), is_wanted(&self.state.runs[run], seen));
@@ -334,8 +334,8 @@ impl Near {
     }
 
     /// The same in a run that lies over the row, on the way to its block.
-    fn place_in_run(&self, row: RowId, way: Way, blocks: &Arc<Index<ByRow>>, is_wanted: bool) -> Result<Placed> {
-        let nothing = |known| Ok(Placed::At(InLevel { known, block: None }));
+    fn place_in_run(&self, row: RowId, way: Way, blocks: &Arc<Index<ByRow>>, is_wanted: bool) -> Result<SearchedLevel> {
+        let nothing = |known| Ok(SearchedLevel::At(InLevel { known, block: None }));
         let Way { known, run, seen, at, block } = way;
         let (entries, handle) = (blocks.entries(), &self.state.runs[run]);
         let first = at.checked_sub(1).map_or(RowId::ZERO, |i| RowId(entries[i].last_id.0.saturating_add(1)));
@@ -346,10 +346,10 @@ impl Near {
         let meets_before = at.checked_sub(1).is_some_and(|i| may_meet::<ByRow>(&entries[i], entry));
         let meets_after = entries.get(at + 1).is_some_and(|e| may_meet::<ByRow>(entry, e));
         if (meets_before && row == entry.first_id) || (meets_after && row == entry.last_id) {
-            return Ok(Placed::AtEdge);
+            return Ok(SearchedLevel::AtEdge);
         }
         if !is_wanted {
-            return Ok(Placed::Unwanted);
+            return Ok(SearchedLevel::Unwanted);
         }
         let block = match block.or_else(|| blocks.slot(at).get()) {
             Some(block) => {
@@ -369,7 +369,7 @@ impl Near {
         let aborted = (!aborted.is_empty()).then(|| handle.keep_aborted());
         let (from, at, next) = (RowId::MAX, 0, RowId::ZERO);
         let block = Some(InBlock { run, offset, block, seen, aborted, sees_all, from, at, next });
-        Ok(Placed::At(InLevel { known: first..=last, block }))
+        Ok(SearchedLevel::At(InLevel { known: first..=last, block }))
     }
 
     /// The index of one of the state's runs, which lies in a level: to be given back to it.
@@ -387,7 +387,7 @@ impl Near {
     fn find_at_edge(&mut self, level: usize, row: RowId, best: &mut Option<(VersionOrder, Best)>) -> Result<()> {
         #[cfg(test)]
         edges::count();
-        let Lies::In(_, at) = self.state.levels().lies(level, row) else { return Ok(()) };
+        let PlaceInLevel::In(_, at) = self.state.levels().lies(level, row) else { return Ok(()) };
         let mut seen: Option<Seen<ByRow>> = None;
         find_in_run(&self.state.runs[at], row, self.view, &mut seen)?;
         if let Some(seen) = seen.filter(|seen| best.as_ref().is_none_or(|(b, _)| seen.order > *b)) {
@@ -402,13 +402,13 @@ impl Near {
     }
 }
 
-impl Drop for Near {
+impl Drop for NearLookup {
     fn drop(&mut self) {
         self.tell_looks();
     }
 }
 
-impl Told {
+impl ToldRows {
     fn forget(&mut self) {
         self.rows.clear();
         self.nodes.clear();

@@ -431,23 +431,23 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
 }
 
 /// What a transaction has gathered, in the state of its tree, for as long as this is here.
-pub(crate) struct Shown<K: Stored> {
+pub(crate) struct ShownPrivate<K: Stored> {
     tree: Arc<Tree<K>>,
     private: Arc<Private<K>>,
 }
 
-impl<K: Stored> Shown<K> {
+impl<K: Stored> ShownPrivate<K> {
     /// Row ids are never looked for by others: rows that nobody else knows have no locks that they could wait for.
     pub(crate) fn new(tree: &Arc<Tree<K>>, private: &Arc<Private<K>>) -> Option<Self> {
         if K::NEW_KEYS_COME_LAST {
             return None;
         }
         tree.edit(|state| state.privates.push(private.clone()));
-        Some(Shown { tree: tree.clone(), private: private.clone() })
+        Some(ShownPrivate { tree: tree.clone(), private: private.clone() })
     }
 }
 
-impl<K: Stored> Drop for Shown<K> {
+impl<K: Stored> Drop for ShownPrivate<K> {
     fn drop(&mut self) {
         self.tree.edit(|state| state.privates.retain(|p| !Arc::ptr_eq(p, &self.private)));
     }

@@ -2,7 +2,7 @@
 //!
 //! Invariant: what is derived from runs and marks is made anew by every edit, or when it is first asked for after one.
 
-use crate::tree::dead::Told;
+use crate::tree::dead::DeadKeys;
 use crate::tree::key::ByRow;
 use crate::tree::levels::Levels;
 use crate::tree::memtable::Memtable;
@@ -50,7 +50,7 @@ pub(crate) struct TreeState<K: Stored = ByRow> {
     /// It was emptied for good.
     pub(crate) is_discarded: bool,
     /// Where readers tell of dead keys.
-    pub(super) told: Arc<Told<K>>,
+    pub(super) told: Arc<DeadKeys<K>>,
     /// Rises with every edit.
     edits: u64,
     /// For each committed mark, from where on marks count for whoever sees it as the newest.

@@ -17,7 +17,7 @@ use crate::txn::decisions::Decision;
 use crate::txn::open::{TableTxn, Txn};
 use crate::txn::prepared::{self, Ordered, Prepared, PreparedTable};
 use crate::txn::state::TxnState;
-use crate::txn::written::Written;
+use crate::txn::written::TreeWrites;
 use crate::upkeep::{background, discard, pressure};
 use crate::version::ABORTED;
 use crate::{Error, Result};
@@ -45,7 +45,7 @@ impl Txn {
         self.let_go_of_dropped(core);
         self.seal_gathered(core, true)?;
         self.adopt_moved(true);
-        let keys = |t: &TableTxn| t.keys.iter().flat_map(Written::attach).collect::<Vec<_>>();
+        let keys = |t: &TableTxn| t.keys.iter().flat_map(TreeWrites::attach).collect::<Vec<_>>();
         let attach: Vec<RunRef> = self.tables.iter().flat_map(|t| t.rows.attach().chain(keys(t))).collect();
         if !attach.is_empty() {
             core.runs.sync(&core.writable)?;

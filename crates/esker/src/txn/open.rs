@@ -10,7 +10,7 @@ use crate::tree::run::MovedRun;
 use crate::txn::own_rows::OwnRows;
 use crate::txn::redo::{Redo, RedoPoint};
 use crate::txn::state::TxnState;
-use crate::txn::written::Written;
+use crate::txn::written::TreeWrites;
 use crate::write::bulk::BulkWriter;
 use crate::write::deferred::Deferred;
 use crate::write::large::LargeWriter;
@@ -73,9 +73,9 @@ pub(crate) struct TableTxn {
     pub(crate) table: Arc<Table>,
     /// The table's, when this was made.
     pub(crate) trees: Arc<Trees>,
-    pub(crate) rows: Written<ByRow>,
+    pub(crate) rows: TreeWrites<ByRow>,
     /// In the key trees, in the order of the table's.
-    pub(crate) keys: Vec<Written<ByBytes>>,
+    pub(crate) keys: Vec<TreeWrites<ByBytes>>,
     pub(crate) ids: Range<u64>,
     pub(crate) reserve: u64,
     pub(crate) bulk: Option<BulkWriter>,
@@ -139,7 +139,7 @@ pub(crate) struct Broken {
     pub(crate) why: Error,
 }
 
-// SAFETY: the raw pointers are into memtables that the transaction's state, or `Written`, keeps alive, and a transaction is
+// SAFETY: the raw pointers are into memtables that the transaction's state, or `TreeWrites`, keeps alive, and a transaction is
 // used by one thread at a time.
 unsafe impl Send for Txn {}
 
@@ -419,8 +419,8 @@ impl TableTxn {
         TableTxn {
             table: table.clone(),
             trees: trees.clone(),
-            rows: Written::new(trees.rows.clone(), &core.large),
-            keys: trees.keys.iter().map(|k| Written::new(k.clone(), &core.large)).collect(),
+            rows: TreeWrites::new(trees.rows.clone(), &core.large),
+            keys: trees.keys.iter().map(|k| TreeWrites::new(k.clone(), &core.large)).collect(),
             ids: 0..0,
             reserve: 1,
             bulk: None,

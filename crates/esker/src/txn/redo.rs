@@ -13,12 +13,12 @@ pub(crate) struct Redo {
     mem: u64,
     bytes: Vec<u8>,
     older: Vec<(u64, Vec<u8>)>,
-    gathered: Vec<Gathered>,
+    gathered: Vec<BulkRows>,
 }
 
 /// Rows that were gathered in bulk and then kept in a memtable: all of one memtable, since who reads after each row that he has
 /// written gathers them one by one.
-struct Gathered {
+struct BulkRows {
     mem: u64,
     bytes: Vec<u8>,
     /// Where those begin that were gathered together, and the first one's ordinal.
@@ -32,7 +32,7 @@ pub(crate) struct RedoPoint {
     bytes: usize,
 }
 
-impl Gathered {
+impl BulkRows {
     /// Forgets those that were gathered from `ordinal` on.
     fn truncate(&mut self, ordinal: u64) {
         let kept = self.begins.partition_point(|b| b.0 < ordinal);
@@ -59,10 +59,10 @@ impl Redo {
     /// Where records of gathered rows in memtable `mem` go, the first of which has `first_ordinal`.
     pub(crate) fn of_gathered(&mut self, mem: u64, first_ordinal: u64) -> &mut Vec<u8> {
         if self.gathered.last().is_none_or(|g| g.mem != mem) {
-            self.gathered.push(Gathered { mem, bytes: Vec::new(), begins: Vec::new() });
+            self.gathered.push(BulkRows { mem, bytes: Vec::new(), begins: Vec::new() });
         }
         let last = self.gathered.len() - 1;
-        let Gathered { bytes, begins, .. } = &mut self.gathered[last];
+        let BulkRows { bytes, begins, .. } = &mut self.gathered[last];
         debug_assert!(begins.last().is_none_or(|b| b.0 <= first_ordinal), "gathered in the order of ordinals");
         if begins.last().is_none_or(|b| b.0 != first_ordinal) {
             begins.push((first_ordinal, bytes.len()));

@@ -47,11 +47,11 @@ pub(crate) struct Moves {
     /// The transaction prepares or ends: nothing moves any more.
     pub(crate) closed: bool,
     /// What its session has not yet taken over.
-    pub(crate) list: Vec<Moved>,
+    pub(crate) list: Vec<MovedVersions>,
 }
 
 /// All versions that a transaction had in one memtable, in a run of its own.
-pub(crate) struct Moved {
+pub(crate) struct MovedVersions {
     pub(crate) tree: TreeId,
     pub(crate) mem: u64,
     pub(crate) run: MovedRun,

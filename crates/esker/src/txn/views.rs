@@ -2,7 +2,7 @@
 //!
 //! Owns `visible_seq`, the newest commit sequence below which every status word is stored, and one slot a session with
 //! the oldest and the newest sequence that this session may still ask for, and perhaps any between. Invariant: neither
-//! `horizon()` nor what [`Kept`] says to be seen by nobody comes to a sequence that a registered view uses, or will. The
+//! `horizon()` nor what [`SeenByViews`] says to be seen by nobody comes to a sequence that a registered view uses, or will. The
 //! reader's stores and the purger's scan order each other by sequentially consistent accesses (Dekker): a reader publishes its
 //! slot, then checks that no purge has passed it.
 
@@ -39,7 +39,7 @@ impl ViewSlot {
 }
 
 /// What views see, those that are open and those that will be.
-pub(crate) struct Kept {
+pub(crate) struct SeenByViews {
     /// As [`Views::horizon`].
     pub(crate) horizon: CommitSeq,
     /// From sessions' oldest views to their newest, in their order, apart from each other.
@@ -48,7 +48,7 @@ pub(crate) struct Kept {
     visible: u64,
 }
 
-impl Kept {
+impl SeenByViews {
     fn new(mut spans: Vec<(u64, u64)>, visible: u64) -> Self {
         spans.sort_unstable();
         spans.dedup_by(|next, before| {
@@ -57,7 +57,7 @@ impl Kept {
             meets
         });
         let horizon = CommitSeq(spans.first().map_or(visible, |(oldest, _)| visible.min(*oldest)));
-        Kept { horizon, spans, visible }
+        SeenByViews { horizon, spans, visible }
     }
 
     /// May a view see a version of this sequence, over which its key has one of a `newer` sequence?
@@ -158,13 +158,13 @@ impl Views {
     }
 
     /// What purge must keep, between open views, too. Safe for as long as the horizon is: views that open take what is visible.
-    pub(crate) fn kept(&self) -> Kept {
+    pub(crate) fn kept(&self) -> SeenByViews {
         let mut slots = self.slots.lock();
         slots.retain(in_use);
         let visible = self.visible.load(Ordering::SeqCst);
         self.passed.fetch_max(visible, Ordering::SeqCst);
         // As above.
-        Kept::new(slots.iter().filter_map(|slot| slot.span()).collect(), visible)
+        SeenByViews::new(slots.iter().filter_map(|slot| slot.span()).collect(), visible)
     }
 }
 

@@ -7,7 +7,7 @@
 use crate::core::Core;
 use crate::tree::memtable::{Change, Memtable, TxnSlot};
 use crate::tree::own_keys::OwnKeys;
-use crate::tree::private::{Private, Shown};
+use crate::tree::private::{Private, ShownPrivate};
 use crate::tree::run::writer::RunWriter;
 use crate::tree::run::Run;
 use crate::tree::search::Before;
@@ -26,7 +26,7 @@ use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
 /// See the module.
-pub(crate) struct Written<K: Stored> {
+pub(crate) struct TreeWrites<K: Stored> {
     pub(crate) tree: Arc<Tree<K>>,
     /// Memtable (by id) and the transaction's place in it.
     slot: (u64, *const TxnSlot),
@@ -37,7 +37,7 @@ pub(crate) struct Written<K: Stored> {
     puts: usize,
     pub(crate) redo: Redo,
     /// Its large writes, but for rows that it inserts, before they become runs; others find it in the tree's state.
-    private: Option<Gathered<K>>,
+    private: Option<PrivateWrites<K>>,
     /// What that takes of the budget of large writes.
     share: Share,
     /// Of unique keys: what of them is in runs.
@@ -45,11 +45,11 @@ pub(crate) struct Written<K: Stored> {
 }
 
 /// What a transaction has gathered in a tree, where others find it for as long.
-struct Gathered<K: Stored> {
+struct PrivateWrites<K: Stored> {
     private: Arc<Private<K>>,
     /// Behind the key that was put last there, if it goes to its place at once.
     last: Before<K>,
-    _shown: Option<Shown<K>>,
+    _shown: Option<ShownPrivate<K>>,
 }
 
 /// What is gathered for a tree becomes a run at this size, in bytes.
@@ -70,12 +70,12 @@ pub(crate) enum Fill {
     Full,
 }
 
-impl<K: Stored> Written<K> {
+impl<K: Stored> TreeWrites<K> {
     /// Nothing yet.
     pub(crate) fn new(tree: Arc<Tree<K>>, budget: &Arc<Budget>) -> Self {
         let (slot, last, share) = ((0, std::ptr::null()), [std::ptr::null(); 2], Share::new(budget));
         let (redo, own_keys) = (Redo::default(), OwnKeys::default());
-        Written { tree, slot, last, runs: Vec::new(), puts: 0, redo, private: None, share, own_keys }
+        TreeWrites { tree, slot, last, runs: Vec::new(), puts: 0, redo, private: None, share, own_keys }
     }
 
     /// Puts a version into the shared memtable, and tells which that is. The key is fresh, or the caller has the lock of
@@ -150,8 +150,8 @@ impl<K: Stored> Written<K> {
             Some(gathered) => gathered,
             None => {
                 let private = Private::new(state)?;
-                let _shown = Shown::new(&self.tree, &private);
-                self.private.insert(Gathered { private, last: [std::ptr::null(); 2], _shown })
+                let _shown = ShownPrivate::new(&self.tree, &private);
+                self.private.insert(PrivateWrites { private, last: [std::ptr::null(); 2], _shown })
             }
         };
         let used = gathered.private.put(&mut gathered.last, key, change, unique)?;
@@ -196,7 +196,7 @@ impl<K: Stored> Written<K> {
 
     /// Writes what is gathered, and notes which keys that are, if there is room for them; tells whether there was.
     pub(crate) fn write_noted(&mut self, writer: &mut RunWriter<K>, budget: &Arc<Budget>) -> Result<bool> {
-        let Some(Gathered { private, .. }) = &self.private else { return Ok(false) };
+        let Some(PrivateWrites { private, .. }) = &self.private else { return Ok(false) };
         if !self.own_keys.make_room(private.versions(), budget) {
             return private.write(writer).map(|()| false);
         }
@@ -290,7 +290,7 @@ impl<K: Stored> Written<K> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::session::Parts;
+    use crate::session::SessionParts;
     use crate::tests::support::{begin, fixed, make, open_with, options};
     use crate::tree::memtable::Node;
     use crate::tree::together::behind;
@@ -304,7 +304,7 @@ mod tests {
         let t = make(&e, "t", &fixed(8));
         let mut s = e.session();
         begin(&mut s);
-        let Parts { core, txn, .. } = s.parts().unwrap();
+        let SessionParts { core, txn, .. } = s.parts().unwrap();
         let at = txn.table_of(core, &t).unwrap();
         assert_eq!(core.due.in_memory().len(), 0);
         let state = txn.state.clone();
@@ -324,7 +324,7 @@ mod tests {
         let t = make(&e, "t", &fixed(8));
         let mut s = e.session();
         begin(&mut s);
-        let Parts { core, txn, .. } = s.parts().unwrap();
+        let SessionParts { core, txn, .. } = s.parts().unwrap();
         let at = txn.table_of(core, &t).unwrap();
         let state = txn.state.clone();
         let rows = &mut txn.tables[at].rows;

@@ -40,14 +40,14 @@ const FLUSHERS: usize = 2;
 pub(crate) type Request = Box<dyn FnOnce(Result<()>) + Send>;
 
 /// A thread's alarm clock.
-struct Bell {
+struct Alarm {
     rung: Mutex<bool>,
     changed: Condvar,
 }
 
-impl Bell {
-    fn new(site: &'static Site) -> Bell {
-        Bell { rung: Mutex::new(site, false), changed: Condvar::new() }
+impl Alarm {
+    fn new(site: &'static Site) -> Alarm {
+        Alarm { rung: Mutex::new(site, false), changed: Condvar::new() }
     }
 
     fn ring(&self) {
@@ -86,8 +86,8 @@ impl LastTime {
 
 /// What sessions tell the background threads, and what they tell them.
 pub(crate) struct Signals {
-    flush_wanted: Bell,
-    log_wanted: Bell,
+    flush_wanted: Alarm,
+    log_wanted: Alarm,
     /// Why flushing does not get on, for those who wait for it, and whose trouble it is: one thread's success says nothing
     /// of another's tree.
     trouble: Mutex<Option<(ThreadId, Error)>>,
@@ -112,8 +112,8 @@ pub(crate) struct Signals {
 impl Signals {
     pub(crate) fn new(now: Duration) -> Self {
         Signals {
-            flush_wanted: Bell::new(&order::BACKGROUND_FLUSH_WANTED),
-            log_wanted: Bell::new(&order::BACKGROUND_LOG_WANTED),
+            flush_wanted: Alarm::new(&order::BACKGROUND_FLUSH_WANTED),
+            log_wanted: Alarm::new(&order::BACKGROUND_LOG_WANTED),
             trouble: Mutex::new(&order::BACKGROUND_TROUBLE, None),
             flush_done: Condvar::new(),
             trash: Mutex::new(&order::BACKGROUND_TRASH, Vec::new()),

@@ -61,7 +61,7 @@ impl CheckScope {
 
 /// What is read once more, and how far that is: all rows, and then each index.
 #[derive(Default)]
-pub(crate) struct Again {
+pub(crate) struct Recheck {
     /// Blocks that were read before.
     before: u64,
     /// Of each part.
@@ -70,15 +70,15 @@ pub(crate) struct Again {
     asks: u64,
 }
 
-impl Again {
+impl Recheck {
     /// `blocks`: of the rows, and of each index.
-    fn of(table: &Table, blocks: &[u64]) -> Again {
+    fn of(table: &Table, blocks: &[u64]) -> Recheck {
         let trees = table.trees();
         let of = |tree: usize| blocks.get(tree).copied().unwrap_or(0);
         let asks = trees.live.newest() / ASK_EVERY;
         // What is in memory takes time, too.
         let parts = std::iter::once(0).chain(trees.kept_indexes().map(|(at, _)| at + 1)).map(|tree| of(tree).max(asks));
-        Again { before: blocks.iter().sum(), blocks: parts.collect(), asks }
+        Recheck { before: blocks.iter().sum(), blocks: parts.collect(), asks }
     }
 
     fn total(&self) -> u64 {
@@ -100,14 +100,14 @@ pub(crate) fn table(
     table: &Table,
     scope: CheckScope,
     progress: &mut dyn FnMut(u64, u64) -> bool,
-) -> Result<(CheckReport, Again)> {
+) -> Result<(CheckReport, Recheck)> {
     let mut report = CheckReport::default();
     let trees: Vec<AnyTree> = table.trees().all().collect();
     let (mut blocks, mut unread) = (Vec::new(), HashSet::new());
     for tree in &trees {
         blocks.push(with_tree!(tree, tree => report.open(&wanted_runs(tree, scope), &mut unread))?);
     }
-    let again = if scope.holds_rows() { Again::of(table, &blocks) } else { Again::default() };
+    let again = if scope.holds_rows() { Recheck::of(table, &blocks) } else { Recheck::default() };
     if scope == CheckScope::Quick {
         return Ok((report, again));
     }
@@ -127,7 +127,7 @@ pub(crate) fn rows(
     session: &mut Session,
     table: &Arc<Table>,
     report: &mut CheckReport,
-    again: &Again,
+    again: &Recheck,
     by_key: bool,
     progress: &mut dyn FnMut(u64, u64) -> bool,
 ) -> Result<()> {

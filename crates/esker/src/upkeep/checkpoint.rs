@@ -13,7 +13,7 @@ use crate::tree::{RunHandle, Tree};
 use crate::txn::prepared::{self, Prepared};
 #[cfg(debug_assertions)]
 use crate::upkeep::due::ToSave;
-use crate::upkeep::manifest::{Next, Written};
+use crate::upkeep::manifest::{ManifestWriter, NextState};
 use crate::version::{ABORTED, ACTIVE};
 use crate::{Error, Result};
 use esker_base::counters::{count, Counter};
@@ -46,7 +46,7 @@ pub(crate) fn write(core: &Core) -> Result<()> {
 }
 
 /// The state after the last durable one, as it is to be written: by its tables that may have changed, or by all of them.
-fn next_state(core: &Core, written: &mut Written, replay_from: Lsn) -> Next {
+fn next_state(core: &Core, written: &mut ManifestWriter, replay_from: Lsn) -> NextState {
     // A statement whose record lies before the position has changed the catalog, and told it, when it lets go of it.
     let catalog = core.tables.lock();
     #[cfg(debug_assertions)]
@@ -76,7 +76,7 @@ fn next_state(core: &Core, written: &mut Written, replay_from: Lsn) -> Next {
     let edit = tail.and_then(|tail| {
         tail.edit(&manifest(states(core, to_save.tables.values())), &to_save.gone, written.most_bytes)
     });
-    let next = edit.unwrap_or_else(|| Next::base(&manifest(states(core, core.tables().iter()))));
+    let next = edit.unwrap_or_else(|| NextState::base(&manifest(states(core, core.tables().iter()))));
     #[cfg(debug_assertions)]
     assert_all_told(core, &all, known.as_ref(), &to_save);
     next

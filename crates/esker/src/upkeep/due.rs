@@ -21,11 +21,11 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
-type List = Mutex<BTreeMap<TreeId, Home>>;
+type List = Mutex<BTreeMap<TreeId, TreeOfTable>>;
 
 /// A tree's table.
 #[derive(Clone)]
-struct Home {
+struct TreeOfTable {
     id: TableId,
     table: Weak<Table>,
 }
@@ -50,7 +50,7 @@ pub(crate) struct Due {
 /// A tree's places in the lists.
 #[derive(Default)]
 pub(crate) struct Places {
-    home: OnceLock<(Home, Arc<Due>)>,
+    home: OnceLock<(TreeOfTable, Arc<Due>)>,
     in_memory: AtomicBool,
     to_merge: AtomicBool,
     to_save: AtomicBool,
@@ -96,7 +96,7 @@ impl Due {
 
     /// The same of one tree.
     pub(crate) fn expect_tree<K: Stored>(self: &Arc<Self>, table: &Arc<Table>, tree: &Tree<K>) {
-        let _ = tree.places.home.set((Home { id: table.id, table: Arc::downgrade(table) }, self.clone()));
+        let _ = tree.places.home.set((TreeOfTable { id: table.id, table: Arc::downgrade(table) }, self.clone()));
     }
 
     /// Trees with something in memory, with their tables; those that have become empty are listed no longer.
@@ -280,7 +280,7 @@ impl Table {
 
     /// Is it told that the manifest may say something else of it? The list says so, not the trees' own marks, which may be wrong.
     pub(crate) fn will_be_saved(&self) -> bool {
-        let is_told = |(_, due): &(Home, Arc<Due>), id: TreeId| due.to_save.lock().contains_key(&id);
+        let is_told = |(_, due): &(TreeOfTable, Arc<Due>), id: TreeId| due.to_save.lock().contains_key(&id);
         self.trees()
             .all()
             .any(|tree| with_tree!(tree, tree => tree.places.home.get().is_some_and(|h| is_told(h, tree.id))))

@@ -23,7 +23,7 @@ use crate::tree::run::Run;
 use crate::tree::stored::Stored;
 use crate::tree::{RunHandle, Tree, TreeState};
 use crate::txn::prepared;
-use crate::txn::state::{Moved, Moves, TxnState};
+use crate::txn::state::{MovedVersions, Moves, TxnState};
 use crate::upkeep::{checkpoint, discard, new_run, pressure};
 use crate::version::{VersionOrder, ABORTED, ACTIVE};
 use crate::Result;
@@ -237,7 +237,7 @@ impl<'a, K: Stored> Flush<'a, K> {
             }
         });
         for (guard, m) in &mut guards {
-            guard.list.push(Moved { tree: tree.id, mem: self.mem.id, run: K::moved_run(m.run.clone()) });
+            guard.list.push(MovedVersions { tree: tree.id, mem: self.mem.id, run: K::moved_run(m.run.clone()) });
             count(Counter::RunsMoved, 1);
         }
         Ok(refused)

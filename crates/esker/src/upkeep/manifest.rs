@@ -23,17 +23,17 @@ const FRESH: &str = "MANIFEST.new";
 const EDITS_BYTES: u64 = 64 << 10;
 
 /// What this process knows of the manifest's file.
-pub(crate) struct Written {
+pub(crate) struct ManifestWriter {
     /// Of the last durable state.
     pub(crate) generation: u64,
     /// The file behind which an edit can go; `None`: the next state is a base.
-    pub(crate) tail: Option<Tail>,
+    pub(crate) tail: Option<DurableState>,
     /// How long the file may become.
     pub(crate) most_bytes: u64,
 }
 
 /// A file whose last state is durable.
-pub(crate) struct Tail {
+pub(crate) struct DurableState {
     base_bytes: u64,
     /// Where the file's content ends.
     end: u64,
@@ -42,24 +42,24 @@ pub(crate) struct Tail {
 }
 
 /// The next state, as it is to be written.
-pub(crate) struct Next {
+pub(crate) struct NextState {
     bytes: Vec<u8>,
     /// Where an edit goes; a base has a file for itself.
     at: Option<u64>,
     /// What there is once it is durable.
-    tail: Tail,
+    tail: DurableState,
 }
 
-impl Written {
+impl ManifestWriter {
     /// A file that was found, or made before there was an engine.
     pub(crate) fn found(generation: u64) -> Self {
-        Written { generation, tail: None, most_bytes: MAX_MANIFEST_BYTES }
+        ManifestWriter { generation, tail: None, most_bytes: MAX_MANIFEST_BYTES }
     }
 
     /// Makes `next` the durable state. Memory, space or handles that were missing can be there again later; after anything
     /// else nobody knows what is durable.
-    pub(crate) fn write(&mut self, core: &Core, next: Next) -> Result<()> {
-        let Next { bytes, at, tail } = next;
+    pub(crate) fn write(&mut self, core: &Core, next: NextState) -> Result<()> {
+        let NextState { bytes, at, tail } = next;
         let failed = |e: IoError| match e.kind {
             IoKind::DiskFull | IoKind::Resources => e.into(),
             _ => core.writable.poison_by(e),
@@ -92,11 +92,11 @@ impl Written {
     }
 }
 
-impl Tail {
+impl DurableState {
     /// The edit that makes `state` of what is there; `None` if a base is better. `state` has the tables that may have changed
     /// and no others; `gone`: those that were there, or came and went, and are there no more; `most_bytes`: how long the file
     /// may become.
-    pub(crate) fn edit(mut self, state: &Manifest, gone: &[TableId], most_bytes: u64) -> Option<Next> {
+    pub(crate) fn edit(mut self, state: &Manifest, gone: &[TableId], most_bytes: u64) -> Option<NextState> {
         let gone: Vec<_> = gone.iter().filter(|id| self.tables.remove(id).is_some()).copied().collect();
         // What a table says twice it says once.
         let mut is_new = |t: &&TableState| {
@@ -110,18 +110,18 @@ impl Tail {
         self.end = at + bytes.len() as u64;
         let edits_bytes = self.end - self.base_bytes;
         let fits = edits_bytes <= self.base_bytes.max(EDITS_BYTES) && self.end <= most_bytes;
-        fits.then_some(Next { bytes, at: Some(at), tail: self })
+        fits.then_some(NextState { bytes, at: Some(at), tail: self })
     }
 }
 
-impl Next {
+impl NextState {
     /// A base, of a state with all its tables.
     pub(crate) fn base(state: &Manifest) -> Self {
         let tables = state.tables.iter().map(|(id, t)| (*id, t.digest())).collect();
         let mut bytes = Vec::new();
         state.encode(&mut bytes);
         let end = bytes.len() as u64;
-        Next { bytes, at: None, tail: Tail { base_bytes: end, end, tables } }
+        NextState { bytes, at: None, tail: DurableState { base_bytes: end, end, tables } }
     }
 }
 

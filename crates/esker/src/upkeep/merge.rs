@@ -11,7 +11,7 @@ use crate::tree::run::health::State;
 use crate::tree::run::Run;
 use crate::tree::stored::Stored;
 use crate::tree::{RunHandle, Tree, TreeState};
-use crate::txn::views::Kept;
+use crate::txn::views::SeenByViews;
 use crate::upkeep::choose::{any_unsound, AtRest, Choice, Step, Sweep};
 use crate::upkeep::discard;
 use crate::upkeep::flush::{self, run_entry};
@@ -34,7 +34,7 @@ mod step;
 const POLL: Duration = Duration::from_millis(20);
 
 /// What a step came to.
-pub(crate) enum Stepped<K: Stored> {
+pub(crate) enum StepOutcome<K: Stored> {
     /// There was nothing to do.
     Nothing,
     /// Runs or marks that were deleted as a whole are gone.
@@ -49,20 +49,20 @@ pub(crate) enum Stepped<K: Stored> {
 /// cannot be read is set aside and the next call leaves it alone; what could not be written is discarded, and the
 /// tree left alone for a while.
 pub(crate) fn once<K: Stored>(core: &Core, table: &Table, tree: &Arc<Tree<K>>) -> Result<bool> {
-    Ok(!matches!(one_step(core, table, tree, None, &mut |_, _| true)?, Stepped::Nothing))
+    Ok(!matches!(one_step(core, table, tree, None, &mut |_, _| true)?, StepOutcome::Nothing))
 }
 
 /// The first step of everything, as often as it comes to something.
 #[cfg(test)]
 pub(crate) fn once_of_all<K: Stored>(core: &Core, table: &Table, tree: &Arc<Tree<K>>) -> Result<bool> {
-    Ok(!matches!(one_step(core, table, tree, Some(&Sweep::Begin), &mut |_, _| true)?, Stepped::Nothing))
+    Ok(!matches!(one_step(core, table, tree, Some(&Sweep::Begin), &mut |_, _| true)?, StepOutcome::Nothing))
 }
 
 /// The same, unless somebody merges the tree already.
 pub(crate) fn once_unless_busy<K: Stored>(core: &Core, table: &Table, tree: &Arc<Tree<K>>) -> Result<bool> {
     // Told of no blocks while it waits for the tree.
     match one_step(core, table, tree, None, &mut |_, blocks| blocks > 0) {
-        Ok(Stepped::Nothing) | Err(Error::Interrupted) => Ok(false),
+        Ok(StepOutcome::Nothing) | Err(Error::Interrupted) => Ok(false),
         merged => merged.map(|_| true),
     }
 }
@@ -75,11 +75,11 @@ pub(crate) fn one_step<K: Stored>(
     tree: &Arc<Tree<K>>,
     sweep: Option<&Sweep<K::Own>>,
     progress: &mut dyn FnMut(u64, u64) -> bool,
-) -> Result<Stepped<K>> {
+) -> Result<StepOutcome<K>> {
     let merging = Merging::begin(core, table, tree, progress)?;
     core.writable.check()?;
     if merging.drop_deleted()? {
-        return Ok(Stepped::Dropped);
+        return Ok(StepOutcome::Dropped);
     }
     // First: what the state has of marks and runs that are newer is no part of what is purged, and wants another merge.
     let kept = core.views.kept();
@@ -90,18 +90,18 @@ pub(crate) fn one_step<K: Stored>(
         Some(from) => choice.sweep(from),
         None => choice.next().0,
     };
-    let Some(step) = step else { return Ok(Stepped::Nothing) };
+    let Some(step) = step else { return Ok(StepOutcome::Nothing) };
     let merged = merging.merge(&state, &step, kept, progress);
     if step.for_readers {
         state.forget_looks_in_runs();
         if matches!(merged, Err(Error::DiskFull(_))) {
             // Nobody needs it.
-            return Ok(Stepped::Nothing);
+            return Ok(StepOutcome::Nothing);
         }
         count(Counter::MergesForReads, u64::from(merged.is_ok()));
     }
     let reached = merged?;
-    Ok(Stepped::Merged(reached.min(step.then)))
+    Ok(StepOutcome::Merged(reached.min(step.then)))
 }
 
 /// Merges everything in a table, and gives the space of what nobody sees back, in steps that are bounded and durable
@@ -132,16 +132,16 @@ fn optimize_tree<K: Stored>(
             }
         };
         let stepped = match one_step(core, table, tree, Some(&sweep), &mut told) {
-            Err(Error::Interrupted) if !core.tree_exists(tree.id) => Stepped::Nothing,
+            Err(Error::Interrupted) if !core.tree_exists(tree.id) => StepOutcome::Nothing,
             stepped => stepped?,
         };
         if !core.tree_exists(tree.id) {
             return Err(Error::NoSuchTable(table.name()));
         }
         match stepped {
-            Stepped::Nothing => return Ok(()),
-            Stepped::Dropped => {}
-            Stepped::Merged(then) => sweep = then,
+            StepOutcome::Nothing => return Ok(()),
+            StepOutcome::Dropped => {}
+            StepOutcome::Merged(then) => sweep = then,
         }
         if sweep == Sweep::End && 2 * runs() <= runs_before {
             // Of very many a step takes only so many.
@@ -254,7 +254,7 @@ impl<'a, K: Stored> Merging<'a, K> {
         &self,
         state: &TreeState<K>,
         step: &Step<K>,
-        kept: Kept,
+        kept: SeenByViews,
         progress: &mut dyn FnMut(u64, u64) -> bool,
     ) -> Result<Sweep<K::Own>> {
         let (core, tree) = (self.core, self.tree);

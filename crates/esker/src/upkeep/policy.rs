@@ -117,13 +117,13 @@ pub(crate) struct Policy<'a> {
     /// A run of the base is no larger than this, in bytes.
     run_bytes: u64,
     /// For each piece of the base what lies over it; by its first row.
-    base: BTreeMap<u64, Under>,
+    base: BTreeMap<u64, BasePiece>,
     /// Pieces that are not of the base, in order.
     overlays: Vec<usize>,
 }
 
 /// A piece of the base, and what lies over it.
-struct Under {
+struct BasePiece {
     piece: usize,
     over: Vec<usize>,
     /// Bytes of newer versions over it that can take the place of its own.
@@ -170,7 +170,7 @@ impl<'a> Policy<'a> {
             }
             dead += piece.aborted;
             let (rows, dead) = (piece.rows as f64, dead as f64);
-            self.base.insert(piece.first, Under { piece: i, over: Vec::new(), newer_bytes: 0.0, rows, dead });
+            self.base.insert(piece.first, BasePiece { piece: i, over: Vec::new(), newer_bytes: 0.0, rows, dead });
         }
         self.overlays.sort_unstable();
     }
@@ -216,12 +216,12 @@ impl<'a> Policy<'a> {
 
     /// How much more lies over the base than there should, in bytes.
     pub(crate) fn debt_bytes(&self) -> u64 {
-        let beyond = |u: &Under| u.newer_bytes - self.pieces[u.piece].bytes as f64 / self.weights.overlay_share;
+        let beyond = |u: &BasePiece| u.newer_bytes - self.pieces[u.piece].bytes as f64 / self.weights.overlay_share;
         self.base.values().map(beyond).filter(|b| *b > 0.0).sum::<f64>() as u64
     }
 
     /// How urgently a piece of the base wants to take in what lies over it: from 1 on.
-    fn urgency(&self, under: &Under) -> f64 {
+    fn urgency(&self, under: &BasePiece) -> f64 {
         let bytes = self.pieces[under.piece].bytes.max(1) as f64;
         let newer = self.weights.sooner * self.weights.overlay_share * under.newer_bytes / bytes;
         newer.max(DEAD_SHARE * under.dead / under.rows.max(1.0))
@@ -246,7 +246,7 @@ impl<'a> Policy<'a> {
     }
 
     /// A piece of the base takes in what lies over it.
-    fn taken_in(&self, under: &Under) -> Chosen {
+    fn taken_in(&self, under: &BasePiece) -> Chosen {
         let piece = &self.pieces[under.piece];
         // In order: more than one step takes are left for the next, where that begins. If many lie over one row, fewer of
         // them first: else steps would come to an end after a few rows.
@@ -280,7 +280,7 @@ impl<'a> Policy<'a> {
 
     /// The bounds of a piece of the base, with what lies over it in the gaps to its neighbours, if that is little: nothing
     /// would lie over a few keys that stay there, nor take them in, and they would keep their whole file.
-    fn with_ends(&self, under: &Under) -> (u64, u64) {
+    fn with_ends(&self, under: &BasePiece) -> (u64, u64) {
         let piece = &self.pieces[under.piece];
         let bytes = |first, last| {
             let of = |i: &usize| (self.share)(*i, first, last) * self.pieces[*i].bytes as f64;
@@ -323,7 +323,7 @@ impl<'a> Policy<'a> {
             return i32::MIN;
         }
         let from = self.base.range(..=over.first).next_back().map_or(over.first, |(first, _)| *first);
-        let below = |u: &Under| (self.share)(u.piece, over.first, over.last) * self.pieces[u.piece].bytes as f64;
+        let below = |u: &BasePiece| (self.share)(u.piece, over.first, over.last) * self.pieces[u.piece].bytes as f64;
         let bytes: f64 = self.base.range(from..=over.last).map(|(_, u)| below(u)).sum();
         (over.bytes as f64 / bytes.max(1.0)).log(FACTOR as f64).floor() as i32
     }
@@ -391,7 +391,7 @@ impl<'a> Policy<'a> {
         if !self.weights.moves_out {
             return None;
         }
-        let is_small = |u: &&Under| {
+        let is_small = |u: &&BasePiece| {
             let piece = &self.pieces[u.piece];
             piece.file_bytes.saturating_sub(piece.bytes) >= self.least_bytes().max(piece.bytes / 3)
         };

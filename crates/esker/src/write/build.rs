@@ -72,15 +72,15 @@ fn most_gathered(budget: u64) -> u64 {
 }
 
 /// Entries that are gathered.
-struct Gathered {
+struct EntryBuffer {
     private: Arc<Private<ByBytes>>,
     _owner: Arc<TxnState>,
 }
 
-impl Gathered {
+impl EntryBuffer {
     fn new(core: &Core) -> Result<Self> {
         let owner = TxnState::new(core.ids.new_txn());
-        Ok(Gathered { private: Private::new(&owner)?, _owner: owner })
+        Ok(EntryBuffer { private: Private::new(&owner)?, _owner: owner })
     }
 }
 
@@ -91,7 +91,7 @@ pub(crate) struct Building {
     /// Its place among the table's, for who asks which key is a duplicate.
     place: usize,
     recipe: RunRecipe<ByBytes>,
-    gathered: Gathered,
+    gathered: EntryBuffer,
     share: Share,
     runs: Runs,
     _large: LargeWriter,
@@ -104,7 +104,7 @@ impl Building {
             index,
             tree,
             place,
-            gathered: Gathered::new(core)?,
+            gathered: EntryBuffer::new(core)?,
             share: Share::new(&core.large),
             runs: Runs { core: core.clone(), list: Vec::new() },
             _large: LargeWriter::new(&core.large),
@@ -135,7 +135,7 @@ impl Building {
 
     /// What is gathered becomes a run.
     fn spill(&mut self) -> Result<()> {
-        let gathered = std::mem::replace(&mut self.gathered, Gathered::new(&self.runs.core)?);
+        let gathered = std::mem::replace(&mut self.gathered, EntryBuffer::new(&self.runs.core)?);
         let mut out = Output::new(self, u64::MAX);
         gathered.private.each(|key, change| out.push(key, change.value))?;
         let runs = out.finish()?;

@@ -495,12 +495,12 @@ impl BulkWriter {
     }
 
     /// Ends the gathering: finished runs, or, if it stayed small, the chunks with the rows.
-    pub(crate) fn finish(mut self) -> Result<Gathered> {
+    pub(crate) fn finish(mut self) -> Result<BulkEnd> {
         self.check()?;
         if self.output.is_none() {
             let last = self.take_current(None);
             self.full.push(last);
-            return Ok(Gathered::Rows(std::mem::take(&mut self.full)));
+            return Ok(BulkEnd::Rows(std::mem::take(&mut self.full)));
         }
         let last = self.take_current(None);
         if !last.bytes.is_empty() {
@@ -513,7 +513,7 @@ impl BulkWriter {
         };
         let last = writer.finish()?;
         self.ended.push(last);
-        Ok(Gathered::Runs(std::mem::take(&mut self.ended)))
+        Ok(BulkEnd::Runs(std::mem::take(&mut self.ended)))
     }
 }
 
@@ -534,7 +534,7 @@ fn lost_its_run() -> Error {
 }
 
 /// What a bulk writer ended with.
-pub(crate) enum Gathered {
+pub(crate) enum BulkEnd {
     /// Runs of its own, synced, in the order of their rows.
     Runs(Vec<Arc<Run>>),
     /// Too few rows for one, or memory is short.

@@ -27,12 +27,12 @@ const MOST_BYTES: usize = 128 << 10;
 #[derive(Default)]
 pub(crate) struct Deferred {
     /// In the order of their ordinals.
-    entries: Vec<Gathered>,
+    entries: Vec<DeferredEntry>,
     /// Their keys, each with its value behind it.
     bytes: Vec<u8>,
 }
 
-struct Gathered {
+struct DeferredEntry {
     /// The table's place in the transaction, and the index's in the table.
     tree: (usize, usize),
     ordinal: u64,
@@ -46,7 +46,7 @@ impl Deferred {
         self.bytes.extend_from_slice(key);
         let key = from..self.bytes.len();
         self.bytes.extend_from_slice(value);
-        self.entries.push(Gathered { tree, ordinal, key, value_end: self.bytes.len() });
+        self.entries.push(DeferredEntry { tree, ordinal, key, value_end: self.bytes.len() });
     }
 
     fn is_full(&self) -> bool {

@@ -12,7 +12,7 @@ use crate::catalog::index::Index;
 use crate::catalog::table::{Table, Trees};
 use crate::lock::{LockMode, LockOutcome};
 use crate::read::buffer::decode;
-use crate::session::{Parts, Session};
+use crate::session::{Session, SessionParts};
 use crate::tally::tally;
 use crate::tree::key::{ByBytes, Key};
 use crate::tree::search::seek_each;
@@ -175,7 +175,7 @@ impl Session {
     /// The table is the transaction's before anything of a row is looked at, as it is without indexes: one that may not
     /// write, or whose table was emptied since, learns it now, and waits for nobody.
     fn begin_write(&mut self, table: &Arc<Table>) -> Result<Arc<Trees>> {
-        let Parts { core, txn, .. } = self.parts()?;
+        let SessionParts { core, txn, .. } = self.parts()?;
         let at = txn.table_of(core, table)?;
         Ok(txn.tables[at].trees.clone())
     }
@@ -184,7 +184,7 @@ impl Session {
     /// stays true, or writing fails.
     #[inline]
     pub(crate) fn writes_entries(&mut self, table: &Arc<Table>) -> Result<bool> {
-        let Parts { core, txn, .. } = self.parts()?;
+        let SessionParts { core, txn, .. } = self.parts()?;
         txn.table_of(core, table)?;
         Ok(table.is_indexed())
     }

@@ -6,7 +6,7 @@
 use crate::catalog::table::Table;
 use crate::core::Core;
 use crate::lock::Parker;
-use crate::session::{Parts, Session};
+use crate::session::{Session, SessionParts};
 use crate::tree::memtable::Change;
 use crate::tree::stored::entry_value;
 use crate::txn::open::Txn;
@@ -43,7 +43,7 @@ impl Session {
     }
 
     /// What an entry is written with, if it can be, and the table's place in the transaction.
-    fn parts_for(&mut self, table: &Arc<Table>, index: usize, entry: Entry<'_>) -> Result<(Parts<'_>, usize)> {
+    fn parts_for(&mut self, table: &Arc<Table>, index: usize, entry: Entry<'_>) -> Result<(SessionParts<'_>, usize)> {
         let too_long =
             entry.key.len() > MAX_KEY_BYTES || entry.payload.is_some_and(|p| p.len() > MAX_KEY_PAYLOAD_BYTES);
         let parts = self.parts()?;

@@ -17,9 +17,9 @@ use crate::tree::run::writer::{FileWriter, RunRecipe, RunWriter, WrittenPart};
 use crate::tree::stored::Stored;
 use crate::tree::Tree;
 use crate::txn::open::{TableTxn, Txn};
-use crate::txn::written::{logged_bytes, Fill, Written};
+use crate::txn::written::{logged_bytes, Fill, TreeWrites};
 use crate::upkeep::pressure;
-use crate::write::bulk::{BulkWriter, Chunk, Gathered, LEAN_WRITE_BYTES};
+use crate::write::bulk::{BulkEnd, BulkWriter, Chunk, LEAN_WRITE_BYTES};
 use crate::write::VERSION_BYTES;
 use crate::{Error, Result};
 use esker_base::counters::{count, Counter};
@@ -190,7 +190,7 @@ impl Txn {
             self.end_bulk(core, at)?;
             if at_end {
                 let table = &mut self.tables[at];
-                self.kept_at_end |= table.rows.has_private() || table.keys.iter().any(Written::has_private);
+                self.kept_at_end |= table.rows.has_private() || table.keys.iter().any(TreeWrites::has_private);
                 let kept = table.rows.keep_private(&self.state);
                 let kept = kept.and_then(|()| table.keys.iter_mut().try_for_each(|k| k.keep_private(&self.state)));
                 // Some of it is there by now, and would be put once more.
@@ -216,11 +216,11 @@ impl Txn {
         let Some(bulk) = self.tables[at].bulk.take() else { return Ok(()) };
         let Some(first_ordinal) = bulk.first_ordinal else { return Ok(()) };
         let sealed = bulk.finish().and_then(|gathered| match gathered {
-            Gathered::Runs(runs) => {
+            BulkEnd::Runs(runs) => {
                 runs.into_iter().for_each(|run| self.tables[at].rows.join(&self.state, run));
                 Ok(())
             }
-            Gathered::Rows(chunks) => self.keep_rows(core, at, first_ordinal, &chunks),
+            BulkEnd::Rows(chunks) => self.keep_rows(core, at, first_ordinal, &chunks),
         });
         sealed.inspect_err(|why| self.lose(first_ordinal, why))
     }
@@ -331,7 +331,7 @@ fn write_part<K: Stored>(
 
 /// Writes the gathered rows and the private memtable, in the order of their rows. No row is in both: gathered rows are
 /// fresh.
-fn write_rows(bulk: &mut Option<BulkWriter>, rows: &Written<ByRow>, writer: &mut RunWriter) -> Result<()> {
+fn write_rows(bulk: &mut Option<BulkWriter>, rows: &TreeWrites<ByRow>, writer: &mut RunWriter) -> Result<()> {
     let chunks = match bulk {
         Some(bulk) => bulk.gathered()?,
         None => &[],

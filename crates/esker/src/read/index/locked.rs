@@ -12,7 +12,7 @@ use crate::read::locked::Locked;
 use crate::session::{FoundLocked, Session};
 use crate::tree::merge_read::{Span, Unseen};
 use crate::txn::prepared;
-use crate::txn::written::Written;
+use crate::txn::written::TreeWrites;
 use crate::{Error, Result};
 use esker_format::RowId;
 
@@ -89,7 +89,7 @@ impl IndexCursor {
     /// How many versions the transaction has put into the tree so far.
     pub(super) fn own_puts(&self, session: &Session) -> usize {
         let txn = session.current.open().and_then(|txn| txn.in_table(&self.table));
-        txn.and_then(|txn| txn.keys.get(self.index)).map_or(0, Written::puts)
+        txn.and_then(|txn| txn.keys.get(self.index)).map_or(0, TreeWrites::puts)
     }
 
     /// Gives a row, unless its entry has changed: then lets go of it, and reads that key again; false.

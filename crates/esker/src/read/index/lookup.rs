@@ -6,7 +6,7 @@
 use crate::tree::fences::TOGETHER;
 use crate::tree::key::ByRow;
 use crate::tree::memtable::Memtable;
-use crate::tree::near::{Beside, Near};
+use crate::tree::near::{Beside, NearLookup};
 use crate::tree::{find, Found, Place, TreeState};
 use crate::version::{VersionOrder, View};
 use crate::Result;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 /// Rows are told of when so few are left that were.
 const TOLD_AHEAD: usize = 12;
-/// A row that is so many ids behind another one is at hand from there: [`Near`] passes no more nodes one by one.
+/// A row that is so many ids behind another one is at hand from there: [`NearLookup`] passes no more nodes one by one.
 const AT_HAND_IDS: u64 = 8;
 
 /// See the module.
@@ -25,12 +25,12 @@ pub(super) struct RowLookup {
     private: Option<Arc<Memtable>>,
     view: View,
     is_first: bool,
-    near: Option<Near>,
+    near: Option<NearLookup>,
     /// What is looked up next, and how many of these were told of, and asked for.
     coming: Vec<RowId>,
     told: usize,
     asked: usize,
-    /// The last rows of the two stretches of rows at hand that were told of last: where [`Near`] will have its two places.
+    /// The last rows of the two stretches of rows at hand that were told of last: where [`NearLookup`] will have its two places.
     ends: [RowId; 2],
 }
 
@@ -55,12 +55,12 @@ impl RowLookup {
         Arc::ptr_eq(&self.state, state) && self.private.is_none() && self.view == view
     }
 
-    /// As [`Near::tell_looks`].
+    /// As [`NearLookup::tell_looks`].
     pub(super) fn tell_looks(&mut self) {
-        self.near.iter_mut().for_each(Near::tell_looks);
+        self.near.iter_mut().for_each(NearLookup::tell_looks);
     }
 
-    /// As [`Near::find`], for these columns.
+    /// As [`NearLookup::find`], for these columns.
     pub(super) fn find(&mut self, row: RowId, mask: &ColumnMask) -> Result<Option<(VersionOrder, Place<'_>)>> {
         self.asked += 1;
         if self.told < self.coming.len().min(self.asked + TOLD_AHEAD) {
@@ -74,7 +74,7 @@ impl RowLookup {
         self.near().find(row)
     }
 
-    /// As [`Near::beside`].
+    /// As [`NearLookup::beside`].
     pub(super) fn beside(&mut self, rows: &[RowId]) -> Option<Beside<'_>> {
         let beside = self.near.as_mut()?.beside(rows)?;
         self.asked += beside.places.len();
@@ -127,8 +127,8 @@ impl RowLookup {
         self.near().expect(&rows[..told], mask)
     }
 
-    fn near(&mut self) -> &mut Near {
-        let near = || Near::new(self.state.clone(), self.private.as_ref(), self.view);
+    fn near(&mut self) -> &mut NearLookup {
+        let near = || NearLookup::new(self.state.clone(), self.private.as_ref(), self.view);
         self.near.get_or_insert_with(near)
     }
 }

@@ -4,9 +4,9 @@
 //!
 //! Invariant: of blocks only those in memory are looked at.
 
-use super::{InBlock, Near, Placed, NOT_TOLD};
+use super::{InBlock, NearLookup, SearchedLevel, NOT_TOLD};
 use crate::tree::fences::TOGETHER;
-use crate::tree::levels::Lies;
+use crate::tree::levels::PlaceInLevel;
 use crate::tree::run::cache::Slot;
 use crate::tree::run::Block;
 use crate::tree::search::seek_each;
@@ -30,7 +30,7 @@ pub(super) struct Way {
     pub(super) block: Option<Arc<Block>>,
 }
 
-impl Near {
+impl NearLookup {
     /// Tells of rows that are asked for soon, and of these columns of them. Rows are asked for in the order in which they are told
     /// of; not all of them need be told of.
     pub(crate) fn expect(&mut self, rows: &[RowId], mask: &ColumnMask) -> Result<()> {
@@ -62,7 +62,7 @@ impl Near {
     fn fetch_in_level(&mut self, level: usize, rows: &[RowId], mask: &ColumnMask) -> Result<[Option<Way>; TOGETHER]> {
         let mut ways = [const { None }; TOGETHER];
         for (way, row) in ways.iter_mut().zip(rows) {
-            let Lies::In(known, run) = self.state.levels().lies(level, *row) else { continue };
+            let PlaceInLevel::In(known, run) = self.state.levels().lies(level, *row) else { continue };
             let seen = self.state.runs[run].seen(self.view);
             if seen == RunSeen::Hidden {
                 continue;
@@ -105,7 +105,7 @@ impl Near {
         let places = &self.levels[level];
         let last = places.ahead.back().unwrap_or(&places.last[0]);
         if !last.known.contains(&row) {
-            let Placed::At(place) = self.place_ahead(level, row, way)? else { return Ok(NOT_TOLD) };
+            let SearchedLevel::At(place) = self.place_ahead(level, row, way)? else { return Ok(NOT_TOLD) };
             self.levels[level].ahead.push_back(place);
         }
         let places = &self.levels[level];
@@ -119,7 +119,7 @@ impl Near {
     }
 
     /// The place of a row in a level at the end of its way, if its block is in memory.
-    fn place_ahead(&mut self, level: usize, row: RowId, way: Option<Way>) -> Result<Placed> {
+    fn place_ahead(&mut self, level: usize, row: RowId, way: Option<Way>) -> Result<SearchedLevel> {
         let Some(way) = way else {
             return self.place_in_level(level, row, |_, _| true);
         };

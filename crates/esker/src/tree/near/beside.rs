@@ -3,7 +3,7 @@
 //!
 //! Invariant: of the rows that are alone nothing is anywhere but in the block at the place in their level, for this view.
 
-use super::{InBlock, InMemory, Near, Places, RunSeen};
+use super::{InBlock, InMemory, NearLookup, Places, RunSeen};
 use crate::tree::run::{Block, Run};
 use esker_format::RowId;
 use std::ops::Range;
@@ -21,7 +21,7 @@ pub(crate) struct Beside<'a> {
     pub(crate) falls: bool,
 }
 
-impl Near {
+impl NearLookup {
     /// The last row up to which, from a row on that was looked for everywhere, there is nothing but in one level's block.
     pub(super) fn alone_until(&self, level: usize, row: RowId) -> RowId {
         let mut until = *self.levels[level].last[0].known.end();

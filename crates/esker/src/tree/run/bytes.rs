@@ -22,16 +22,19 @@ pub(crate) struct Bytes {
 
 /// What something takes while it is cached.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
-pub(crate) struct Takes {
+pub(crate) struct CachedBytes {
     /// Without its rooms.
     pub(crate) kept: u64,
     /// With all that its rooms will take, once they are asked for.
     pub(crate) most: u64,
 }
 
-impl std::iter::Sum for Takes {
-    fn sum<I: Iterator<Item = Takes>>(all: I) -> Takes {
-        all.fold(Takes::default(), |sum, one| Takes { kept: sum.kept + one.kept, most: sum.most + one.most })
+impl std::iter::Sum for CachedBytes {
+    fn sum<I: Iterator<Item = CachedBytes>>(all: I) -> CachedBytes {
+        all.fold(CachedBytes::default(), |sum, one| CachedBytes {
+            kept: sum.kept + one.kept,
+            most: sum.most + one.most,
+        })
     }
 }
 
@@ -55,10 +58,10 @@ impl Bytes {
     }
 
     /// What it takes while it is cached, which is the same as long as it lives.
-    pub(crate) fn takes(&self) -> Takes {
+    pub(crate) fn takes(&self) -> CachedBytes {
         let kept = self.kept_bytes();
         let rooms = self.rooms.get().map_or_else(|| self.awaited_bytes(), Shares::capacity);
-        Takes { kept: kept as u64, most: (kept + rooms) as u64 }
+        CachedBytes { kept: kept as u64, most: (kept + rooms) as u64 }
     }
 
     /// Memory that all of it takes now.
@@ -115,7 +118,7 @@ mod tests {
         assert_eq!((bytes.as_ref().len(), bytes.memory_bytes()), (4999, 8192));
         bytes.note_memory(9000, 70);
         assert_eq!((bytes.memory_bytes(), bytes.awaited_bytes()), (8192 + 70, 12288));
-        let takes = Takes { kept: 8192 + 70, most: 8192 + 12288 + 70 };
+        let takes = CachedBytes { kept: 8192 + 70, most: 8192 + 12288 + 70 };
         assert_eq!(bytes.takes(), takes);
         let rooms = [4000, 5000].map(|n| bytes.room(n).unwrap());
         assert_eq!(bytes.takes(), takes);

@@ -3,12 +3,12 @@
 //! A block hangs in its own slot of its run's index, so a hit is one lock-free load and no two readers share a lock. This file owns
 //! only the eviction order: two FIFO queues in the manner of S3-FIFO (Yang et al., SOSP 2023). A new block enters
 //! `small`; one that is touched there again moves to `main`; so a scan passes through `small` and does not sweep what
-//! others use. Invariants: `bytes` and `most` are the sums of what all blocks in slots take ([`Takes`]); what is decompressed
+//! others use. Invariants: `bytes` and `most` are the sums of what all blocks in slots take ([`CachedBytes`]); what is decompressed
 //! aside counts as what others have, and so is in the limit, too. What the cache may have whatever others need is meant of all that its
 //! blocks take: where compression makes little of much, most of it is not among `bytes`.
 
 use crate::options::Options;
-use crate::tree::run::bytes::Takes;
+use crate::tree::run::bytes::CachedBytes;
 use crate::tree::run::files::RunFiles;
 use crate::tree::run::filters::GROUP;
 use crate::tree::run::index::{AnyIndex, Index, Indexes};
@@ -181,12 +181,12 @@ impl BlockCache {
         self.bytes() > self.room().saturating_sub(coming) && self.most.load(Ordering::Relaxed) > self.least()
     }
 
-    fn add(&self, takes: Takes) {
+    fn add(&self, takes: CachedBytes) {
         self.bytes.fetch_add(takes.kept, Ordering::Relaxed);
         self.most.fetch_add(takes.most, Ordering::Relaxed);
     }
 
-    fn subtract(&self, takes: Takes) {
+    fn subtract(&self, takes: CachedBytes) {
         self.bytes.fetch_sub(takes.kept, Ordering::Relaxed);
         self.most.fetch_sub(takes.most, Ordering::Relaxed);
     }
@@ -275,7 +275,7 @@ impl BlockCache {
     }
 
     /// An index goes, and blocks that took so much have left memory with it.
-    pub(crate) fn forget(&self, took: Takes) {
+    pub(crate) fn forget(&self, took: CachedBytes) {
         self.subtract(took);
     }
 

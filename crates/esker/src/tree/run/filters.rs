@@ -4,7 +4,7 @@
 //! for, and goes like a block (`cache.rs`). Invariant: a filter that cannot be read says of every key that it may be there, so
 //! that nothing depends on one.
 
-use crate::tree::run::bytes::Takes;
+use crate::tree::run::bytes::CachedBytes;
 use crate::tree::run::cache::Slot;
 use crate::tree::run::index::Index;
 use crate::tree::run::{Bytes, Run};
@@ -70,7 +70,7 @@ impl Filters {
     }
 
     /// Takes all that is cached out of memory, and tells what that took.
-    pub(super) fn take_all(&self) -> Takes {
+    pub(super) fn take_all(&self) -> CachedBytes {
         self.groups.iter().filter_map(|group| group.slot.take()).map(|bytes| bytes.takes()).sum()
     }
 }

@@ -7,7 +7,7 @@
 //! hangs somewhere; whoever has something is in the queue once; it is on its account until its last reader lets go.
 
 use crate::tree::key::Rank;
-use crate::tree::run::bytes::Takes;
+use crate::tree::run::bytes::CachedBytes;
 use crate::tree::run::cache::{BlockCache, Slot};
 use crate::tree::run::filters::{Filters, GROUP};
 use crate::tree::stored::Stored;
@@ -184,9 +184,9 @@ pub(crate) trait AnyIndex: Send + Sync {
     /// Was it got since the last time this was asked?
     fn take_touched(&self, index: usize) -> bool;
     /// Lets it go; what it took, `None` if it was not there.
-    fn evict(&self, index: usize) -> Option<Takes>;
+    fn evict(&self, index: usize) -> Option<CachedBytes>;
     /// Keeps it in less memory, if it can be; what it took, and takes.
-    fn unpack(&self, index: usize) -> Option<(Takes, Takes)>;
+    fn unpack(&self, index: usize) -> Option<(CachedBytes, CachedBytes)>;
 }
 
 impl<K: Stored> Held for Index<K> {
@@ -203,14 +203,14 @@ impl<K: Stored> AnyIndex for Index<K> {
         }
     }
 
-    fn evict(&self, index: usize) -> Option<Takes> {
+    fn evict(&self, index: usize) -> Option<CachedBytes> {
         Some(match index.checked_sub(GROUP) {
             None => K::bytes(&*self.slots[index].take()?).takes(),
             Some(group) => self.filters.as_ref()?.slot(group).take()?.takes(),
         })
     }
 
-    fn unpack(&self, index: usize) -> Option<(Takes, Takes)> {
+    fn unpack(&self, index: usize) -> Option<(CachedBytes, CachedBytes)> {
         let slot = self.slots.get(index)?;
         let block = slot.look()?;
         let unpacked = K::unpacked(&block)?;

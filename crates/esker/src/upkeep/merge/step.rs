@@ -38,7 +38,7 @@ pub(super) struct Merge<'a, K: Stored> {
     left: Vec<RunHandle<K>>,
     /// Room for [`seen`].
     stay: Vec<usize>,
-    kept: Kept,
+    kept: SeenByViews,
     /// The marks that every view sees and that count.
     marks: &'a [RangeMark],
     /// What every view sees, and nothing older of it lies elsewhere, is as if it were committed there: see [`settled_at`].
@@ -94,7 +94,7 @@ impl<K: Stored> Candidate<K> {
 }
 
 /// The places of those versions of a key, the newest first, that a view may see.
-fn seen<K: Stored>(versions: &[Candidate<K>], kept: &Kept, marks: &[RangeMark], stay: &mut Vec<usize>) {
+fn seen<K: Stored>(versions: &[Candidate<K>], kept: &SeenByViews, marks: &[RangeMark], stay: &mut Vec<usize>) {
     stay.clear();
     let mut newer = None;
     for (i, v) in versions.iter().enumerate() {
@@ -137,7 +137,7 @@ impl<'a, K: Stored> Merge<'a, K> {
         merging: &Merging<'a, K>,
         state: &'a TreeState<K>,
         step: &'a Step<K>,
-        kept: Kept,
+        kept: SeenByViews,
     ) -> Result<Self> {
         let Merging { core, table, tree, .. } = *merging;
         let mut read = Read::default();

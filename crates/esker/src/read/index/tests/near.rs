@@ -4,7 +4,7 @@
 use crate::read::index::lookup::RowLookup;
 use crate::tests::support::{open_with, options};
 use crate::tree::looks::LOOK_BYTES;
-use crate::tree::near::{alone, edges, searched, stretches, told, Near};
+use crate::tree::near::{alone, edges, searched, stretches, told, NearLookup};
 use crate::tree::{self, find};
 use crate::version::VersionOrder;
 use crate::*;
@@ -156,7 +156,7 @@ fn rows_beside_each_other_are_found_whatever_is_asked_for_between() {
     for told_of in [0, 1, 3] {
         alone::take();
         told::take();
-        let mut near = Near::new(state.clone(), None, view);
+        let mut near = NearLookup::new(state.clone(), None, view);
         for (n, some) in asked.chunks(40).enumerate() {
             if n % 3 == 0 {
                 near.forget_told();
@@ -199,7 +199,7 @@ fn looks_into_several_runs_are_told_but_for_what_is_at_hand() {
         let state = t.tree().snapshot();
         state.forget_looks_in_runs();
         state.forget_looks_in_memory();
-        let mut near = Near::new(state.clone(), None, view);
+        let mut near = NearLookup::new(state.clone(), None, view);
         rows.for_each(|row| drop(near.find(row).unwrap()));
         drop(near);
         (state.merge_paid_by_looks(true).map_or(0, |paid| paid.0), state.flush_paid_by_looks())
@@ -363,7 +363,7 @@ fn rows_beside_are_taken_as_they_stand_only_where_all_is_seen() {
     assert_eq!(ids[29].0 - ids[0].0, 29, "they lie together");
     let newest = begin(&e).latest_view().unwrap();
     let beside = |view, rows: [RowId; 2], next: &[RowId]| {
-        let mut near = Near::new(t.tree().snapshot(), None, view);
+        let mut near = NearLookup::new(t.tree().snapshot(), None, view);
         rows.into_iter().for_each(|row| assert!(near.find(row).unwrap().is_some()));
         near.beside(next).map_or(0, |beside| beside.places.len())
     };
