@@ -89,19 +89,24 @@ impl Engine {
 
     /// The same with tables called as `name` calls them; none of the engine's locks is held then.
     pub fn status_text_named(&self, name: &dyn Fn(&str) -> String) -> String {
-        let s = self.status();
-        let mut out = String::new();
-        let _ = writeln!(out, "LOG\n---");
-        let _ = writeln!(
-            out,
-            "end {}, durable {} by {}, replay from {} ({} bytes)",
-            s.wal_end,
-            s.wal_durable,
-            s.sync_method,
-            s.replay_from,
-            s.wal_end.0.saturating_sub(s.replay_from.0)
-        );
-        let _ = writeln!(out, "visible commit sequence {}, oldest view {}", s.visible_seq, s.view_horizon);
+        let (s, mut out) = (self.status(), String::new());
+        tell_log(&s, &mut out);
+        self.tell_transactions(&s, name, &mut out);
+        let _ = writeln!(out, "\nMEMORY\n------");
+        for account in Account::ALL {
+            let _ = writeln!(out, "{} {}", account.name(), charged(account));
+        }
+        let _ = writeln!(out, "limit {}", s.memory_limit_bytes);
+        self.tell_tables(name, &mut out);
+        tell_waits(&mut out);
+        let _ = writeln!(out, "\nCOUNTERS\n--------");
+        for counter in Counter::ALL {
+            let _ = writeln!(out, "{} {}", counter.name(), global_total(*counter));
+        }
+        out
+    }
+
+    fn tell_transactions(&self, s: &Status, name: &dyn Fn(&str) -> String, out: &mut String) {
         let _ = writeln!(out, "\nTRANSACTIONS\n------------");
         for (txn, rows) in self.core.writers.locked_rows() {
             let _ = writeln!(out, "transaction {txn}: {rows} rows locked");
@@ -110,13 +115,11 @@ impl Engine {
         let deadlock = self.core.sessions.last_deadlock.lock().clone();
         if let Some(deadlock) = deadlock {
             let _ = writeln!(out, "\nLAST DEADLOCK\n-------------");
-            deadlock.tell(&*self.core.host, name, &mut out);
+            deadlock.tell(&*self.core.host, name, out);
         }
-        let _ = writeln!(out, "\nMEMORY\n------");
-        for account in Account::ALL {
-            let _ = writeln!(out, "{} {}", account.name(), charged(account));
-        }
-        let _ = writeln!(out, "limit {}", s.memory_limit_bytes);
+    }
+
+    fn tell_tables(&self, name: &dyn Fn(&str) -> String, out: &mut String) {
         let _ = writeln!(out, "\nTABLES\n------");
         let mut tables = self.core.shown_tables();
         tables.sort_by_key(|table| table.name());
@@ -133,33 +136,46 @@ impl Engine {
                 tree.next_row()
             );
         }
-        let _ = writeln!(out, "\nWAITS\n-----");
-        for (event, times) in esker_base::wait::report() {
-            let _ = writeln!(
-                out,
-                "{}: {} times, {} us in all, mean {} ns, 99% below {} ns",
-                event.name(),
-                times.count,
-                times.sum_ns / 1000,
-                times.mean_ns(),
-                times.quantile_ns(0.99)
-            );
-        }
-        let _ = writeln!(out, "\nPHASES OF COMMIT\n----------------");
-        for phase in CommitPhase::ALL {
-            let found = phase::figures(*phase);
-            let (name, count, us) = (phase.name(), found.count, found.sum_ns / 1000);
-            let _ = writeln!(out, "{name}: {count} times, {us} us in all");
-        }
-        let _ = writeln!(out, "\nLOCKS (contended)\n-----");
-        for site in esker_base::lock::report().iter().filter(|s| s.contended > 0) {
-            let _ = writeln!(out, "{}: {} times", site.name, site.contended);
-        }
-        let _ = writeln!(out, "\nCOUNTERS\n--------");
-        for counter in Counter::ALL {
-            let _ = writeln!(out, "{} {}", counter.name(), global_total(*counter));
-        }
-        out
+    }
+}
+
+fn tell_log(s: &Status, out: &mut String) {
+    let _ = writeln!(out, "LOG\n---");
+    let _ = writeln!(
+        out,
+        "end {}, durable {} by {}, replay from {} ({} bytes)",
+        s.wal_end,
+        s.wal_durable,
+        s.sync_method,
+        s.replay_from,
+        s.wal_end.0.saturating_sub(s.replay_from.0)
+    );
+    let _ = writeln!(out, "visible commit sequence {}, oldest view {}", s.visible_seq, s.view_horizon);
+}
+
+/// Waits, phases of commit, and locks for which somebody has waited.
+fn tell_waits(out: &mut String) {
+    let _ = writeln!(out, "\nWAITS\n-----");
+    for (event, times) in esker_base::wait::report() {
+        let _ = writeln!(
+            out,
+            "{}: {} times, {} us in all, mean {} ns, 99% below {} ns",
+            event.name(),
+            times.count,
+            times.sum_ns / 1000,
+            times.mean_ns(),
+            times.quantile_ns(0.99)
+        );
+    }
+    let _ = writeln!(out, "\nPHASES OF COMMIT\n----------------");
+    for phase in CommitPhase::ALL {
+        let found = phase::figures(*phase);
+        let (name, count, us) = (phase.name(), found.count, found.sum_ns / 1000);
+        let _ = writeln!(out, "{name}: {count} times, {us} us in all");
+    }
+    let _ = writeln!(out, "\nLOCKS (contended)\n-----");
+    for site in esker_base::lock::report().iter().filter(|s| s.contended > 0) {
+        let _ = writeln!(out, "{}: {} times", site.name, site.contended);
     }
 }
 

@@ -13,6 +13,7 @@ use crate::txn::state::TxnState;
 use crate::version::{VersionOrder, View, ABORTED, ACTIVE};
 use crate::Result;
 use esker_format::{CommitSeq, RowId, TxnId};
+use std::sync::Arc;
 
 /// See the module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,6 +48,14 @@ pub(crate) struct NotIn {
     pub(crate) noted: bool,
 }
 
+/// What transactions have gathered for themselves at a key.
+struct InPrivates<'a> {
+    /// The asker's own memtable, to be searched with the others.
+    own: Option<&'a Arc<Memtable<ByBytes>>>,
+    /// The newest change of one that has committed: in a run, or in the shared memtable, too, but in a state from after that.
+    missed: Option<(CommitSeq, Standing)>,
+}
+
 /// What stands at `key`, as `me` finds it, whose own `view` is told for a key that no two rows have in any view. `not_in`: it
 /// is not there.
 pub(crate) fn standing(
@@ -56,25 +65,10 @@ pub(crate) fn standing(
     view: Option<CommitSeq>,
     not_in: NotIn,
 ) -> Result<Standing> {
-    let but = not_in.noted.then_some(me);
-    let (mut own, mut missed) = (None, None);
-    for private in &state.privates {
-        if private.owner() == me {
-            match private.newest_unsorted(key) {
-                Some(newest) => return Ok(own_standing(state, me, newest)),
-                None => own = Some(private.memtable()),
-            }
-            continue;
-        }
-        let status = private.slot().status();
-        let Some((ordinal, row)) = gathered(private, key).filter(|_| status != ABORTED) else { continue };
-        let pending = Standing::Pending(private.owner(), ordinal, row);
-        if status == ACTIVE {
-            return Ok(pending);
-        }
-        // It has it in a run, or in the shared memtable, too, but in a state from before that.
-        missed = missed.into_iter().chain([(CommitSeq(status), pending)]).max_by_key(|(seq, _)| *seq);
-    }
+    let InPrivates { own, missed } = match in_privates(state, key, me) {
+        Ok(gathered) => gathered,
+        Err(told) => return Ok(told),
+    };
     // Most keys that are asked for are nowhere.
     let mut is_somewhere = missed.is_some();
     let active = not_in.active.then_some(state.active.id);
@@ -85,9 +79,10 @@ pub(crate) fn standing(
             return Ok(Standing::Pending(txn, ordinal, row));
         }
     }
+    let noted_by = not_in.noted.then_some(me);
     // Whatever is put from now on is another's deletion, and may as well come later.
-    let left = LeftOut { noted_by: but, memtables: !is_somewhere };
-    for handle in state.runs_at_but(key, but) {
+    let left = LeftOut { noted_by, memtables: !is_somewhere };
+    for handle in state.runs_at_but(key, noted_by) {
         is_somewhere = true;
         let Some(owner) = handle.owner.as_ref().filter(|o| o.id != me && o.status() == ACTIVE) else { continue };
         if let Some((ordinal, row)) = newest_of(handle, owner, key)? {
@@ -98,12 +93,47 @@ pub(crate) fn standing(
         return Ok(Standing::FREE);
     }
     let found = find_but(state, own, key, View::newest(me), left)?;
-    if let Some((seq, pending)) = missed {
-        if found.as_ref().is_none_or(|(order, _)| order.seq < seq) {
-            // Who waits for it looks at a newer state at once.
-            return Ok(pending);
-        }
+    match missed {
+        // Who waits for it looks at a newer state at once.
+        Some((seq, pending)) if found.as_ref().is_none_or(|(order, _)| order.seq < seq) => Ok(pending),
+        _ => what_is_found(state, key, (me, view), left, found),
     }
+}
+
+/// What transactions have gathered at the key, or, where that tells it all, what stands there.
+fn in_privates<'a>(
+    state: &'a TreeState<ByBytes>,
+    key: &[u8],
+    me: TxnId,
+) -> std::result::Result<InPrivates<'a>, Standing> {
+    let (mut own, mut missed) = (None, None);
+    for private in &state.privates {
+        if private.owner() == me {
+            match private.newest_unsorted(key) {
+                Some(newest) => return Err(own_standing(state, me, newest)),
+                None => own = Some(private.memtable()),
+            }
+            continue;
+        }
+        let status = private.slot().status();
+        let Some((ordinal, row)) = gathered(private, key).filter(|_| status != ABORTED) else { continue };
+        let pending = Standing::Pending(private.owner(), ordinal, row);
+        if status == ACTIVE {
+            return Err(pending);
+        }
+        missed = missed.into_iter().chain([(CommitSeq(status), pending)]).max_by_key(|(seq, _)| *seq);
+    }
+    Ok(InPrivates { own, missed })
+}
+
+/// What the newest version of the key means that has ended, or is the asker's own.
+fn what_is_found(
+    state: &TreeState<ByBytes>,
+    key: &[u8],
+    (me, view): (TxnId, Option<CommitSeq>),
+    left: LeftOut,
+    found: Option<(VersionOrder, Found<ByBytes>)>,
+) -> Result<Standing> {
     let (row, order) = match found {
         Some((order, Found::Tombstone)) if order.is_own() => {
             let was_of = state.memtables().find_map(|mem| taken_from(mem, key, me));

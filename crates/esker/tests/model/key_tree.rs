@@ -145,8 +145,8 @@ impl<K: Stored> Tree<K> {
     }
 }
 
-pub(crate) enum Found {
-    Mem(Arc<Memtable<ByBytes>>, &'static [u8]),
+pub(crate) enum Found<K: Stored = ByBytes> {
+    Mem(Arc<Memtable<K>>, &'static [u8]),
     Block(Run, u64, Arc<Block>, u32),
     Tombstone,
 }
