@@ -104,6 +104,8 @@ pub struct Cursor {
     /// It reads what came since it read under this view.
     before: Option<View>,
     semi_consistent: bool,
+    /// Why there is no next batch.
+    failed: Option<Error>,
 }
 
 impl Session {
@@ -197,6 +199,7 @@ impl Cursor {
             overtaken: false,
             before: None,
             semi_consistent: false,
+            failed: None,
         }
     }
 
@@ -210,17 +213,27 @@ impl Cursor {
     /// The next rows; empty at the end. A locking cursor gives one at a time.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for a session of another engine; those of reading and, if it locks, of locks.
+    /// [`Error::InvalidArgument`] for a session of another engine; those of reading and, if it locks, of locks. After one of these
+    /// it gives that again: whoever goes on opens another cursor, as rows may be missing behind it.
     pub fn next_batch(&mut self, session: &mut Session) -> Result<Batch<'_>> {
         session.core.check_own(&self.table)?;
+        if let Some(failed) = &self.failed {
+            return Err(failed.clone());
+        }
         session.works_on(&self.table.work, Kind::Read);
-        if self.options.lock.is_some() {
-            return self.next_locked(session);
+        let rows = self.next_rows(session).inspect_err(|e| self.failed = Some(e.clone()))?;
+        self.give(rows.len());
+        Ok(self.batch(rows))
+    }
+
+    /// Where the next rows stand in the buffer.
+    fn next_rows(&mut self, session: &mut Session) -> Result<Range<usize>> {
+        if let Some(mode) = self.options.lock {
+            return self.next_locked(session, mode);
         }
         self.follow(session)?;
         self.fill(session)?;
-        self.give(self.buffer.ids.len());
-        Ok(self.batch(0..self.buffer.ids.len()))
+        Ok(0..self.buffer.ids.len())
     }
 
     /// Goes on in the newest state of the tree, under the same view: memtables and runs that only the state has which was read so far
@@ -314,10 +327,7 @@ impl Cursor {
         (!txn.overtaken.is_empty()).then_some(txn)
     }
 
-    fn next_locked(&mut self, session: &mut Session) -> Result<Batch<'_>> {
-        let Some(mode) = self.options.lock else {
-            return Ok(self.batch(0..0));
-        };
+    fn next_locked(&mut self, session: &mut Session, mode: LockMode) -> Result<Range<usize>> {
         self.semi_consistent = false;
         loop {
             if self.ahead >= self.buffer.ids.len() {
@@ -338,7 +348,7 @@ impl Cursor {
                 if self.read_what_came(session)? {
                     continue;
                 }
-                return Ok(self.batch(0..0));
+                return Ok(0..0);
             };
             self.ahead += 1;
             if self.was_met(session, row)? {
@@ -358,8 +368,7 @@ impl Cursor {
                     self.semi_consistent = true;
                     // Whoever has locked it is about to change it, and the caller may wait for that by other ways.
                     self.overtaken = true;
-                    self.give(1);
-                    return Ok(self.batch(at..at + 1));
+                    return Ok(at..at + 1);
                 }
             }
             // What was decoded ahead is the newest version as long as nothing was committed since, and this transaction,
@@ -367,16 +376,14 @@ impl Cursor {
             let newest = session.core.views.visible_seq() == self.view.seq && locked == Locked::Newly;
             if newest && session.older_view(self.view).is_none() {
                 session.found_locked = Some(FoundLocked::of(self.table.tree_id(), row));
-                self.give(1);
-                return Ok(self.batch(at..at + 1));
+                return Ok(at..at + 1);
             }
             let table = self.table.clone();
             match self.find_newest(session, row)? {
                 Some(found) => {
                     self.buffer.replace(&table, &self.options.mask, at, found)?;
                     session.found_locked = Some(FoundLocked::of(table.tree_id(), row));
-                    self.give(1);
-                    return Ok(self.batch(at..at + 1));
+                    return Ok(at..at + 1);
                 }
                 None => session.unlock_row(&table, row),
             }

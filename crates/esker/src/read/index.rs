@@ -244,6 +244,8 @@ pub struct IndexCursor {
     read_ahead: ReadAhead,
     /// Stands before the row given out last.
     again: bool,
+    /// Why there is no next batch, before it is sought again.
+    failed: Option<Error>,
 }
 
 impl Session {
@@ -284,6 +286,7 @@ impl Session {
             expected: None,
             read_ahead: ReadAhead::default(),
             again: false,
+            failed: None,
         })
     }
 }
@@ -314,11 +317,18 @@ impl IndexCursor {
         self.read_ahead.clear();
         let read = self.read(session, &range, direction);
         self.range = range;
+        self.failed = read.as_ref().err().cloned();
         read
     }
 
     /// The same for a key that one entry can have at most: it is looked up.
     pub fn seek_key(&mut self, session: &mut Session, key: &[u8], direction: Direction) -> Result<()> {
+        let sought = self.look_up(session, key, direction);
+        self.failed = sought.as_ref().err().cloned();
+        sought
+    }
+
+    fn look_up(&mut self, session: &mut Session, key: &[u8], direction: Direction) -> Result<()> {
         session.core.check_own(&self.table)?;
         session.works_on(&self.definition.work, Kind::Read);
         session.seal_for_read(&self.table)?;
@@ -362,7 +372,9 @@ impl IndexCursor {
     pub fn seek_from(&mut self, session: &mut Session, key: &[u8], direction: Direction) -> Result<()> {
         self.batch_rows = FIRST_ROWS;
         self.again = false;
-        self.read(session, &self.range.rest(key, direction), direction)
+        let read = self.read(session, &self.range.rest(key, direction), direction);
+        self.failed = read.as_ref().err().cloned();
+        read
     }
 
     /// What was sought last.
@@ -383,14 +395,18 @@ impl IndexCursor {
     /// The next rows; empty at the end. A locking cursor gives one at a time.
     ///
     /// # Errors
-    /// As for [`Cursor::next_batch`](crate::Cursor::next_batch).
+    /// As for [`Cursor::next_batch`](crate::Cursor::next_batch); a cursor that is sought again goes on.
     pub fn next_batch(&mut self, session: &mut Session) -> Result<IndexBatch<'_>> {
         session.core.check_own(&self.table)?;
-        session.works_on(&self.definition.work, Kind::Read);
-        match self.options.lock {
-            Some(mode) => self.next_locked(session, mode)?,
-            None => self.fill(session)?,
+        if let Some(failed) = &self.failed {
+            return Err(failed.clone());
         }
+        session.works_on(&self.definition.work, Kind::Read);
+        let next = match self.options.lock {
+            Some(mode) => self.next_locked(session, mode),
+            None => self.fill(session),
+        };
+        next.inspect_err(|e| self.failed = Some(e.clone()))?;
         if !self.has_entries() {
             self.count_rows();
         }

@@ -7,6 +7,7 @@
 
 use crate::lock::Parker;
 use crate::tally::tally;
+use crate::tree::dead::Passed;
 use crate::tree::key::Key;
 use crate::tree::memtable::Memtable;
 use crate::tree::merge_read::in_turn::InTurn;
@@ -47,7 +48,15 @@ pub(crate) struct BackwardRead<K: Stored> {
     piece: Vec<Given<K>>,
     own: bool,
     unseen: Option<Unseen>,
+    /// From piece to piece.
+    passed: Passed<K>,
     parker: Arc<Parker>,
+}
+
+impl<K: Stored> Drop for BackwardRead<K> {
+    fn drop(&mut self) {
+        self.passed.end(&self.state, self.view.seq);
+    }
 }
 
 impl<K: Stored> BackwardRead<K> {
@@ -75,6 +84,7 @@ impl<K: Stored> BackwardRead<K> {
             piece: Vec::new(),
             own: false,
             unseen: None,
+            passed: Passed::new(),
             parker: parker.clone(),
         }
     }
@@ -146,24 +156,29 @@ impl<K: Stored> BackwardRead<K> {
     fn read_piece(&mut self) -> Result<()> {
         #[cfg(test)]
         pieces::count();
-        let begin = self.begin()?;
-        self.is_done = begin.is_none();
-        let begin = begin.unwrap_or_else(|| self.from.clone());
+        let (begin, is_last) = match self.begin()? {
+            Some(begin) => (begin, false),
+            None => (self.from.clone(), true),
+        };
         let extent = Extent { from: K::lend(&begin), to: self.to.clone(), watches: self.watches };
         let mut read = MergeRead::within(self.state.clone(), self.private.as_ref(), self.view, extent, &self.parker)?;
+        std::mem::swap(&mut read.passed, &mut self.passed);
+        let mut piece = Vec::new();
         loop {
             if !self.watches {
                 if let Some(found) = read.next_in_turn(usize::MAX)? {
-                    self.piece.push(Given::InTurn(found));
+                    piece.push(Given::InTurn(found));
                     continue;
                 }
             }
             match read.next()? {
                 Span::End => break,
-                span => self.piece.push(Given::Span { span, own: read.is_own(), unseen: read.unseen() }),
+                span => piece.push(Given::Span { span, own: read.is_own(), unseen: read.unseen() }),
             }
         }
-        self.to = Some(begin);
+        std::mem::swap(&mut read.passed, &mut self.passed);
+        // Only now that all of it was read: what failed is read again.
+        (self.piece, self.to, self.is_done) = (piece, Some(begin), is_last);
         self.entries = (self.entries * 4).min(self.most_entries);
         Ok(())
     }
@@ -177,8 +192,11 @@ impl<K: Stored> BackwardRead<K> {
         for key in memtables.filter_map(|mem| mem.step_back(to, self.entries.ilog2().div_ceil(2) as usize)) {
             raise::<K>(&mut begin, key.key());
         }
-        for handle in self.state.runs.iter().filter(|h| self.is_within(h)) {
-            begin_in_run(handle, to, self.entries, |key| raise::<K>(&mut begin, key))?;
+        // From the end on: of those that lie before what is found already none is looked into, however many there are.
+        for handle in self.state.runs.iter().rev().filter(|h| self.is_within(h)) {
+            if begin.as_ref().is_none_or(|begin| *begin < handle.last) {
+                begin_in_run(handle, to, self.entries, |key| raise::<K>(&mut begin, key))?;
+            }
         }
         Ok(begin.filter(|begin| *begin > self.from))
     }

@@ -97,8 +97,9 @@ impl<K: Stored> TreeState<K> {
 pub(super) struct Passed<K: Key> {
     in_memory: u32,
     in_runs: u32,
-    /// The first of those of runs, with a file in which it is deleted.
+    /// The least of those of runs, with a file in which it is deleted.
     first: Option<(K::Own, FileId)>,
+    /// The greatest of them.
     last: K::Room,
 }
 
@@ -118,8 +119,11 @@ impl<K: Stored> Passed<K> {
     /// A dead key that only runs have.
     pub(super) fn in_runs(&mut self, key: K::Ref<'_>, file: FileId) {
         self.in_runs += 1;
-        K::put(&mut self.last, key);
-        if self.first.is_none() {
+        // Who reads backward passes them in pieces, each of which is read forward.
+        if self.first.is_none() || K::cmp(key, K::in_room(&self.last)).is_gt() {
+            K::put(&mut self.last, key);
+        }
+        if self.first.as_ref().is_none_or(|(first, _)| K::cmp(key, K::lend(first)).is_lt()) {
             self.first = Some((K::own(key), file));
         }
     }

@@ -103,7 +103,7 @@ pub(crate) struct MergeRead<K: Stored = ByRow> {
     own: bool,
     /// What the view does not see of the key that was given last.
     unseen: Option<Unseen>,
-    passed: Passed<K>,
+    pub(super) passed: Passed<K>,
     looks: OwnLooks<K>,
     /// The key that all who stand on it are asked for.
     key: K::Room,
@@ -234,10 +234,7 @@ impl<K: Stored> MergeRead<K> {
                 return Err(Error::Interrupted);
             }
             let led = self.led.take().map_or_else(|| self.lead(), Ok)?;
-            let Some(found) = led else {
-                self.passed.end(&self.state, self.view.seq);
-                return Ok(Span::End);
-            };
+            let Some(found) = led else { return Ok(Span::End) };
             let (Lead::Alone(lead, _) | Lead::Contested(lead)) = found;
             if let Source::Run(source) = &mut self.open[lead] {
                 source.load(self.view, &self.marks)?;
@@ -467,6 +464,7 @@ impl<K: Stored> MergeRead<K> {
 
 impl<K: Stored> Drop for MergeRead<K> {
     fn drop(&mut self) {
+        self.passed.end(&self.state, self.view.seq);
         self.looks.tell(&self.state);
     }
 }

@@ -38,6 +38,26 @@ fn a_scan_begins_behind_a_row_there_or_not() {
     }
 }
 
+/// Behind a row that could not be locked no other is given, as if there were none between.
+#[test]
+fn a_scan_that_failed_gives_its_error_again() {
+    let (engine, table) = engine();
+    fill_and_commit(&engine, &table, 3);
+    let mut other = begun(&engine, false);
+    other.update_row(&table, RowId(2), &packed(&table, 9)).unwrap();
+    let mut s = begun(&engine, false);
+    s.set_lock_wait(std::time::Duration::ZERO, true);
+    let mut cursor = s.scan(&table, locking()).unwrap();
+    assert_eq!(cursor.next_batch(&mut s).unwrap().ids, [RowId(1)]);
+    for _ in 0..2 {
+        let answer = cursor.next_batch(&mut s).map(|batch| batch.ids.to_vec());
+        assert!(matches!(answer, Err(Error::WouldBlock)), "{answer:?}");
+    }
+    other.rollback().unwrap();
+    let mut cursor = s.scan_behind(&table, RowId(1), locking()).unwrap();
+    assert_eq!(cursor.next_batch(&mut s).unwrap().ids, [RowId(2)]);
+}
+
 /// A transaction under snapshot isolation that has seen rows 1 to 5; then somebody else commits `change`.
 fn after(change: impl Fn(&mut Session, &Arc<Table>)) -> (Engine, Arc<Table>, Session) {
     let (engine, table) = engine();

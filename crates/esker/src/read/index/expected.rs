@@ -95,7 +95,7 @@ impl IndexCursor {
     }
 
     /// The reading has come to a key, whoever has something there, or to its end: none may be left before it.
-    pub(super) fn pass_expected(&mut self, session: &Session, key: Option<&[u8]>) -> Result<()> {
+    pub(super) fn pass_expected(&mut self, session: &mut Session, key: Option<&[u8]>) -> Result<()> {
         while let Some((left, row)) = self.expected.as_ref().and_then(|e| e.left_before(key)).cloned() {
             self.pass_one(session, &left, row)?;
         }
@@ -103,7 +103,7 @@ impl IndexCursor {
     }
 
     /// Nobody is waited for at this key, and its newest version is of this row, or of none.
-    pub(super) fn meet_expected(&mut self, session: &Session, key: &[u8], row: Option<RowId>) -> Result<()> {
+    pub(super) fn meet_expected(&mut self, session: &mut Session, key: &[u8], row: Option<RowId>) -> Result<()> {
         match self.expected.as_mut().and_then(|e| e.next.clone().map(|next| (e, next))) {
             Some((expected, (next, of))) if next == key && row == Some(of) => expected.go_on(),
             Some((_, (next, of))) if next == key => self.pass_one(session, &next, of),
@@ -112,7 +112,8 @@ impl IndexCursor {
     }
 
     /// Goes on behind an expected entry that was not met: it was read before the transaction took it away itself, or has changed.
-    fn pass_one(&mut self, session: &Session, key: &[u8], row: RowId) -> Result<()> {
+    fn pass_one(&mut self, session: &mut Session, key: &[u8], row: RowId) -> Result<()> {
+        session.seal_for_read(&self.table)?;
         self.meet_key(session, key, None, Some(row))?;
         self.expected.as_mut().map_or(Ok(()), Expected::go_on)
     }

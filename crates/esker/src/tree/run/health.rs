@@ -2,7 +2,7 @@
 //!
 //! Owns one thing's trouble. Only work that nobody waits for asks
 //! [`Health::left_alone`]; a statement always tries. Invariant: trouble is forgotten only when the part that failed was
-//! read well again.
+//! read well again, of several parts the one that is worst off, of those alike the first.
 
 use esker_base::lock::{order, Mutex};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,7 +14,7 @@ const FIRST_PAUSE: Duration = Duration::from_secs(10);
 const MOST_DOUBLINGS: u32 = 10;
 
 /// How something is doing, as the last tries said.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum State {
     /// Nothing is known against it.
     Sound,
@@ -57,6 +57,8 @@ impl Health {
             Some(t) if !again => t.until,
             _ => now + FIRST_PAUSE * (1 << times.min(MOST_DOUBLINGS)),
         };
+        let worst = trouble.as_ref().map(|t| (t.part, t.state)).filter(|(other, was)| *other != part && *was >= state);
+        let (part, state) = worst.unwrap_or((part, state));
         *trouble = Some(Box::new(Trouble { part, state, until, times: times + u32::from(again) }));
         self.troubled.store(true, Ordering::Release);
     }
@@ -101,6 +103,12 @@ mod tests {
         assert!(h.left_alone(3 * FIRST_PAUSE - tick) && !h.left_alone(3 * FIRST_PAUSE));
         h.succeeded(3);
         assert!(h.state() == State::Sound && !h.left_alone(FIRST_PAUSE));
+        h.failed(1, State::Damaged, Duration::ZERO);
+        h.failed(2, State::SetAside, Duration::ZERO);
+        h.succeeded(2);
+        assert_eq!(h.state(), State::Damaged, "another part that is well again says nothing of this one");
+        h.failed(2, State::SetAside, Duration::ZERO);
+        h.succeeded(1);
         let longest = FIRST_PAUSE * (1 << MOST_DOUBLINGS);
         (0..50).for_each(|n| h.failed(1, State::SetAside, n * longest));
         assert!(!h.left_alone(50 * longest), "a pause has an end");

@@ -98,6 +98,56 @@ fn who_reads_a_row_or_two_from_the_end_reads_little() {
     }
 }
 
+/// Runs that lie beside each other are looked into where the reading has come to, from either end.
+#[test]
+fn the_end_of_many_runs_is_looked_for_in_few() {
+    let (_disk, e, t) = made(small_blocks());
+    for n in 0..100 {
+        commit(&e, &t, 10 * n..10 * n + 10, b"n");
+        e.sim_flush(&t).unwrap();
+    }
+    let mut s = begun(&e, false);
+    for index in [BY_FEW, BY_NAME] {
+        assert_eq!(t.trees().keys[index].snapshot().runs.len(), 100);
+        let read = backward(&mut s, &t, index, KeyRange::default(), false);
+        assert!(read.rows > 0 && read.blocks <= 20, "{} rows, {} blocks", read.rows, read.blocks);
+        let read = backward(&mut s, &t, index, KeyRange::default(), true);
+        assert_eq!(read.rows, 1000);
+        assert!(read.blocks <= 1000, "{} blocks, {} pieces", read.blocks, read.pieces);
+    }
+}
+
+/// Who passes many dead keys backward says so, in however many pieces he reads: of those in memory, and of those in runs.
+#[test]
+fn dead_keys_that_are_passed_backward_are_told_of() {
+    for options in [plain(&mask_of(&[])), locking()] {
+        for flushed in [false, true] {
+            let (_disk, e, t) = made(Options { bulk_threshold_bytes: 64 << 20, ..small_blocks() });
+            commit(&e, &t, 0..2500, b"n");
+            flushed.then(|| e.sim_flush(&t).unwrap());
+            let mut s = begun(&e, false);
+            // The greatest keys of the index are of the least numbers.
+            (0..2400u64).for_each(|n| s.delete(&t, RowId(n + 1)).unwrap());
+            s.commit().unwrap();
+            flushed.then(|| e.sim_flush(&t).unwrap());
+            let tree = t.trees().keys[BY_FEW].clone();
+            let horizon = e.core.views.horizon();
+            assert!(!tree.snapshot().dead_wants_flush(horizon) && tree.snapshot().dead_in_runs().is_none());
+            begin(&mut s);
+            let mut c = s.open_index_cursor(&t, BY_FEW, options.clone()).unwrap();
+            c.seek(&mut s, KeyRange::default(), Direction::Backward).unwrap();
+            assert_eq!(c.next_batch(&mut s).unwrap().ids[0], RowId(2401));
+            drop(c);
+            assert_eq!(tree.snapshot().dead_wants_flush(horizon), !flushed);
+            let told = tree.snapshot().dead_in_runs();
+            assert_eq!(told.is_some(), flushed);
+            if let Some(range) = told {
+                assert!(range.first < range.last, "from the least to the greatest");
+            }
+        }
+    }
+}
+
 /// A key with more versions than a block has is read once, whichever way.
 #[test]
 fn many_versions_of_a_key_are_one_entry() {

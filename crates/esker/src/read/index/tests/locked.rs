@@ -151,6 +151,37 @@ fn who_writes_elsewhere_is_not_waited_for() {
     assert_eq!(met::take(), (4, 0));
 }
 
+/// Behind a row that could not be locked no other is given, before it is sought again.
+#[test]
+fn a_cursor_that_failed_gives_its_error_again() {
+    for way in BOTH {
+        let (_disk, e, t) = filled(20, small_blocks());
+        let mut other = begun(&e, false);
+        other.delete(&t, RowId(7 + 1)).unwrap();
+        let mut s = begun(&e, false);
+        s.set_lock_wait(std::time::Duration::ZERO, true);
+        let mut c = s.open_index_cursor(&t, BY_FEW, locking()).unwrap();
+        let range = KeyRange { from: few(7), to: Some(few(4)) };
+        c.seek(&mut s, range.clone(), way).unwrap();
+        let mut rows = Vec::new();
+        let mut go_on = |s: &mut Session, c: &mut IndexCursor| loop {
+            match c.next_batch(s) {
+                Ok(batch) if batch.ids.is_empty() => break None,
+                Ok(batch) => rows.push(batch.ids[0].0 - 1),
+                Err(e) => break Some(e),
+            }
+        };
+        for _ in 0..2 {
+            let answer = go_on(&mut s, &mut c);
+            assert!(matches!(answer, Some(Error::WouldBlock)), "{way:?}: {answer:?}");
+        }
+        other.rollback().unwrap();
+        c.seek(&mut s, range, way).unwrap();
+        assert!(go_on(&mut s, &mut c).is_none());
+        assert_eq!(rows, if way == Direction::Forward { vec![7, 6, 5] } else { vec![5, 6, 5, 6, 7] });
+    }
+}
+
 /// A row whose key moves ahead while it is waited for is met there; one that moves out of the range is not given.
 #[test]
 fn a_row_that_moves_is_met_where_it_is() {

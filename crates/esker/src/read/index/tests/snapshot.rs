@@ -71,6 +71,31 @@ fn a_row_that_the_index_has_no_more_has_changed() {
     }
 }
 
+/// Entries of another table, which a statement that reads this one has gathered, do not matter.
+#[test]
+fn rows_of_another_table_are_inserted_meanwhile() {
+    for way in BOTH {
+        let (e, t, mut s) = after(true, &delete);
+        e.create_table("u", &def()).unwrap();
+        let u = e.open_table("u").unwrap();
+        let mut c = s.open_index_cursor(&t, BY_FEW, locking()).unwrap();
+        c.seek(&mut s, KeyRange::default(), way).unwrap();
+        for n in 0..5 {
+            assert_eq!(c.next_batch(&mut s).unwrap().ids.len(), 1);
+            insert(&mut s, &u, &values(n));
+        }
+        assert!(s.current.open().is_some_and(|txn| !txn.deferred.is_empty()), "nothing was gathered");
+        let answer = loop {
+            match c.next_batch(&mut s) {
+                Ok(batch) if batch.ids.is_empty() => break None,
+                Ok(_) => {}
+                Err(e) => break Some(e),
+            }
+        };
+        assert!(matches!(answer, Some(Error::RecordChanged)), "{way:?}: {answer:?}");
+    }
+}
+
 /// What lies elsewhere, what the own transaction has done, and who reads what is committed.
 #[test]
 fn nothing_else_is_a_change() {
