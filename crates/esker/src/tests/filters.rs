@@ -1,6 +1,7 @@
 //! Filters of unique indexes: a key that is nowhere costs no block, whatever was flushed, merged, opened again or damaged.
 
 use crate::tests::support::{open_with, options};
+use crate::upkeep::background;
 use crate::*;
 use esker_base::counters::{bind, Counter, SessionCounters};
 use esker_io::{AccessHint, Disk, OpenMode, SimDisk};
@@ -207,5 +208,36 @@ fn far_more_keys_than_memory_for_their_filters() {
     e.close().unwrap();
     if let Some(folder) = folder {
         std::fs::remove_dir_all(folder).unwrap();
+    }
+}
+
+/// Index and filters, which a start does not read, are no waste in the file: behind a restart nothing is written again.
+#[test]
+fn what_was_in_order_stays_so_behind_a_restart() {
+    let disk = SimDisk::new(1);
+    let mut kept = None;
+    for start in ["first", "second"] {
+        let e = open_with(&disk, small()).unwrap();
+        let t = if start == "first" { table(&e) } else { e.open_table("t").unwrap() };
+        if start == "first" {
+            let mut s = e.session();
+            for n in 0..8 * KEYS {
+                s.insert(&t, &[n.into(), "".into()]).unwrap();
+            }
+            s.commit().unwrap();
+            e.sim_flush(&t).unwrap();
+            while background::merge_somewhere(&e.core).unwrap() {}
+            let runs = &t.trees().keys[0].snapshot().runs;
+            let beside = |h: &crate::tree::RunHandle<_>| h.run.size_bytes() - h.run.stats.stored_bytes;
+            assert!(runs.iter().all(|h| 3 * beside(h) > h.run.stats.stored_bytes), "filters take little");
+        }
+        let files = |state: &crate::tree::TreeState<crate::tree::key::ByBytes>| {
+            state.runs.iter().map(|h| h.run.file_id).collect::<Vec<_>>()
+        };
+        let before = files(&t.trees().keys[0].snapshot());
+        assert!(!background::merge_somewhere(&e.core).unwrap(), "{start} start");
+        assert_eq!(*kept.get_or_insert(before.clone()), before);
+        drop(t);
+        e.close().unwrap();
     }
 }
