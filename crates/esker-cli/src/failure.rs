@@ -52,7 +52,7 @@ impl Failure {
         match self {
             Failure::Damaged => DAMAGE,
             Failure::Lab(verdict) => verdict.exit_code(),
-            Failure::Unmeasured(esker_lab::LabError::Stopped) if esker_lab::session::interrupted() => {
+            Failure::Unmeasured(esker_lab::LabError::Stopped) if esker_lab::experiment::interrupted() => {
                 esker_lab::Verdict::Interrupted.exit_code()
             }
             Failure::Unmeasured(esker_lab::LabError::Unsupported(_)) => esker_lab::Verdict::Unsupported.exit_code(),

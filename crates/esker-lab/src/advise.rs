@@ -12,10 +12,11 @@ mod rules;
 use crate::compare::LEAST_ROUNDS;
 use crate::error::{LabError, Result};
 use crate::noise::Noise;
+use crate::options::{ignored, CommonOptions};
 use crate::probe::host::{read_given, write_text};
 use crate::readback::{figure, parse, parts, text};
 use crate::report::{Report, Row, Status};
-use crate::session::{ignored, size_text, Common};
+use crate::units::size_text;
 use crate::{all, doctor};
 use clap::Args;
 use esker_io::{Disk, PosixDisk};
@@ -28,7 +29,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, Clone, Args)]
 pub struct Options {
     #[command(flatten)]
-    common: Common,
+    common: CommonOptions,
     /// Reports of this machine that --json printed, of single commands or of 'all' [default: measures what it needs]
     #[arg(value_name = "JSON", conflicts_with_all = ["dir", "seed"])]
     reports: Vec<PathBuf>,
@@ -44,7 +45,7 @@ pub struct Options {
 }
 
 impl Options {
-    pub(crate) fn common(&self) -> &Common {
+    pub(crate) fn common(&self) -> &CommonOptions {
         &self.common
     }
 }
@@ -238,7 +239,7 @@ fn file_name(path: &Path) -> String {
     path.file_name().map_or_else(String::new, |n| n.to_string_lossy().into_owned())
 }
 
-fn measured(common: &Common) -> Result<(Vec<Value>, Vec<String>)> {
+fn measured(common: &CommonOptions) -> Result<(Vec<Value>, Vec<String>)> {
     let (reports, notes) = all::measure(common, &PLAN)?;
     Ok((reports.iter().map(Report::to_json).collect(), notes))
 }

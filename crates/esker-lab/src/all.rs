@@ -1,8 +1,9 @@
 //! `esker lab all`: every measurement in turn, each as its own command would make it, with sizes that fit the time.
 
 use crate::error::{LabError, Result, Verdict};
+use crate::experiment::interrupted;
+use crate::options::{Cache, CommonOptions};
 use crate::report::{commit, date_text, Report, SCHEMA_VERSION};
-use crate::session::{interrupted, Cache, Common};
 use crate::Lab;
 use clap::{Args, Parser};
 use serde_json::{json, Value};
@@ -11,7 +12,7 @@ use serde_json::{json, Value};
 #[derive(Debug, Clone, Args)]
 pub struct Options {
     #[command(flatten)]
-    common: Common,
+    common: CommonOptions,
     /// In two to three minutes
     #[arg(long, conflicts_with = "full")]
     quick: bool,
@@ -21,7 +22,7 @@ pub struct Options {
 }
 
 impl Options {
-    pub(crate) fn common(&self) -> &Common {
+    pub(crate) fn common(&self) -> &CommonOptions {
         &self.common
     }
 }
@@ -86,7 +87,7 @@ pub fn run(options: &Options) -> Result<(Vec<Report>, Vec<String>)> {
 ///
 /// # Errors
 /// When the folder cannot be used at all.
-pub(crate) fn measure(c: &Common, plan: &[&[&str]]) -> Result<(Vec<Report>, Vec<String>)> {
+pub(crate) fn measure(c: &CommonOptions, plan: &[&[&str]]) -> Result<(Vec<Report>, Vec<String>)> {
     c.check()?;
     let mut common = vec!["--dir".to_owned(), c.dir.display().to_string(), "--seed".into(), c.seed.to_string()];
     if let Some(runs) = c.runs {

@@ -5,14 +5,17 @@ mod append;
 
 use crate::doctor;
 use crate::error::{LabError, Result};
+use crate::experiment::{Case, Experiment, Work};
 use crate::measure;
+use crate::needs::{product, Needs};
+use crate::options::{ignored, Cache, CommonOptions};
 use crate::probe::host::{DeviceWrites, Usage};
 use crate::probe::raw::{RawFile, RawOptions};
 use crate::readers::{self, Buffered, Reader};
 use crate::records::{myisam, Records, Shape};
 use crate::report::{null_difference, Report};
-use crate::session::{count, ignored, product, size, size_text, Cache, Case, Common, Needs, Session, Work};
 use crate::theory::{read_tally, tally, Rule, Tally};
+use crate::units::{count, size, size_text};
 use crate::writers::engine::UNIT;
 use crate::writers::{self, Cached, Target, Way, Writer};
 use clap::{Args, ValueEnum};
@@ -28,7 +31,7 @@ const APPEND_BUFFER: usize = 128 << 10;
 #[derive(Debug, Clone, Args)]
 pub struct Options {
     #[command(flatten)]
-    common: Common,
+    common: CommonOptions,
     /// How many records
     #[arg(long, value_name = "N", default_value = "1M", value_parser = count)]
     records: u64,
@@ -50,7 +53,7 @@ pub struct Options {
 }
 
 impl Options {
-    pub(crate) fn common(&self) -> &Common {
+    pub(crate) fn common(&self) -> &CommonOptions {
         &self.common
     }
 
@@ -117,7 +120,7 @@ pub fn run(options: &Options) -> Result<Report> {
     }
     let shapes = [Shape::Static, options.dynamic()]
         .map(|shape| (shape, Records::new(shape, options.record_bytes, options.records, options.common.seed)));
-    let mut session = Session::begin(&options.common, "buffer")?;
+    let mut experiment = Experiment::begin(&options.common, "buffer")?;
     let own = |buffer: usize| options.model == Model::Esker && buffer as u64 % UNIT == 0;
     let own_sizes: Vec<usize> = sizes.iter().copied().filter(|b| own(*b)).collect();
     let all: Vec<(Way, usize)> = sizes
@@ -125,7 +128,7 @@ pub fn run(options: &Options) -> Result<Report> {
         .flat_map(|&b| [(Way::Cached, b), (Way::Esker, b)])
         .filter(|c| c.0 == Way::Cached || own(c.1))
         .collect();
-    session.plan(all.len() * 4 + 4, needs(options, session.rounds() as u64, &all, &shapes))?;
+    experiment.plan(all.len() * 4 + 4, needs(options, experiment.rounds() as u64, &all, &shapes))?;
     let device = doctor::device(&options.common.dir);
     let mut cases: Vec<Case<'_>> = Vec::new();
     for (shape, records) in &shapes {
@@ -134,7 +137,7 @@ pub fn run(options: &Options) -> Result<Report> {
         let here = cases.len();
         let usual = |way| all.iter().position(|c| *c == (way, APPEND_BUFFER)).map(|at| here + 2 * at);
         for &(way, buffer) in &all {
-            let write = Job { session: &session, device: &device, shape: *shape, records, rule, way, buffer };
+            let write = Job { experiment: &experiment, device: &device, shape: *shape, records, rule, way, buffer };
             cases.push(Case { base: usual(way), ..write.writing("write") });
             cases.push(Case { base: usual(way).map(|at| at + 1), ..write.reading(sum) });
         }
@@ -142,19 +145,19 @@ pub fn run(options: &Options) -> Result<Report> {
         for rule in [Rule::Fill, Rule::Aligned(4096)] {
             let what = if rule == Rule::Fill { "append" } else { "append aligned" };
             let (way, buffer) = (Way::Cached, APPEND_BUFFER);
-            let job = Job { session: &session, device: &device, shape: *shape, records, rule, way, buffer };
+            let job = Job { experiment: &experiment, device: &device, shape: *shape, records, rule, way, buffer };
             cases.push(Case { base: Some(first), ..job.appending(what) });
         }
     }
     for (shape, records) in &shapes {
         // What the reads read.
-        match measure::prepare(&session, &read_path(&session, *shape), records, records.all()) {
+        match measure::prepare(&experiment, &read_path(&experiment, *shape), records, records.all()) {
             // The rows say it.
             Ok(_) | Err(LabError::Stopped) => {}
             Err(e) => return Err(e),
         }
     }
-    let rows = session.run(&mut cases);
+    let rows = experiment.run(&mut cases);
     let mut notes = vec![
         format!("Writes and reads are counted and equal what the rule '{}' demands, or the row is void.", rule.name()),
         format!(
@@ -174,7 +177,7 @@ pub fn run(options: &Options) -> Result<Report> {
     }));
     Ok(Report {
         command: "buffer",
-        options: session.options(json!({
+        options: experiment.options(json!({
             "cache": options.common.cache.unwrap_or(Cache::Warm).name(),
             "records": options.records, "record_bytes": options.record_bytes, "model": rule.name(),
             "io_size": io_size, "from": options.from, "to": to,
@@ -201,7 +204,7 @@ pub fn run(options: &Options) -> Result<Report> {
         null_difference: null_difference(&rows, "ns"),
         rows,
         notes,
-        waited: session.waited(),
+        waited: experiment.waited(),
         ..Report::default()
     })
 }
@@ -241,8 +244,8 @@ fn needs(options: &Options, runs: u64, all: &[(Way, usize)], shapes: &[(Shape, R
     }
 }
 
-fn read_path(session: &Session, shape: Shape) -> PathBuf {
-    session.folder().join(format!("read-{}", shape.name()))
+fn read_path(experiment: &Experiment, shape: Shape) -> PathBuf {
+    experiment.folder().join(format!("read-{}", shape.name()))
 }
 
 /// A writer of a new file.
@@ -263,7 +266,7 @@ fn reader(path: &Path, way: Way, buffer: usize, rule: Rule) -> Result<Box<dyn Re
 
 /// What a case is about.
 struct Job<'a, 's> {
-    session: &'s Session,
+    experiment: &'s Experiment,
     /// The block device below, as "major:minor".
     device: &'s str,
     shape: Shape,
@@ -281,14 +284,14 @@ impl<'a> Job<'a, '_> {
     }
 
     fn writing(&self, what: &str) -> Case<'a> {
-        let (path, device) = (self.session.folder().join("written"), self.device.to_owned());
+        let (path, device) = (self.experiment.folder().join("written"), self.device.to_owned());
         let (records, rule, way, buffer) = (self.records, self.rule, self.way, self.buffer);
         let demanded = tally(rule, buffer, 0, (0..records.count).map(|i| records.length(i)));
         let mut verified = false;
-        let work = move |session: &Session| {
+        let work = move |experiment: &Experiment| {
             let writer = writer(&path, way, buffer, rule)?;
             let (calls, requests) = (Usage::now(), DeviceWrites::now(&device));
-            let written = measure::write(session, records, vec![(records.all(), writer)])?;
+            let written = measure::write(experiment, records, vec![(records.all(), writer)])?;
             let (counted, file, mut sample) = (written.tally, &written.files[0], written.sample);
             let calls = Usage::now().since(&calls);
             let Tally { overflows, direct, last, .. } = counted;
@@ -314,9 +317,9 @@ impl<'a> Job<'a, '_> {
     }
 
     fn reading(&self, sum: u64) -> Case<'a> {
-        let path = read_path(self.session, self.shape);
+        let path = read_path(self.experiment, self.shape);
         let (records, rule, way, buffer) = (self.records, self.rule, self.way, self.buffer);
-        let state = if self.session.common().cache() == Cache::Cold { "cold" } else { "warm" };
+        let state = if self.experiment.common().cache() == Cache::Cold { "cold" } else { "warm" };
         let demanded = match way {
             // A buffer a call, whatever records want.
             Way::Esker => records.total_bytes().div_ceil(buffer as u64),
@@ -326,11 +329,11 @@ impl<'a> Job<'a, '_> {
                 demanded.fills + demanded.straight
             }
         };
-        let work = move |session: &Session| {
+        let work = move |experiment: &Experiment| {
             measure::set_cache(&path, state)?;
             let reader = reader(&path, way, buffer, rule)?;
             let calls = Usage::now();
-            let mut sample = measure::read(session, records, vec![(records.all(), sum, reader)])?;
+            let mut sample = measure::read(experiment, records, vec![(records.all(), sum, reader)])?;
             let process = Usage::now().since(&calls).read_calls;
             sample.metrics.push(("process_calls", "", process as f64));
             let calls = sample.counts.iter().find(|c| c.0 == "calls").map_or(0, |c| c.1);

@@ -245,7 +245,7 @@ impl Enough {
 pub fn least_time(text: &str) -> std::result::Result<Duration, String> {
     match text {
         "0" | "0s" => Ok(Duration::ZERO),
-        text => crate::session::time(text),
+        text => crate::units::time(text),
     }
 }
 

@@ -16,9 +16,12 @@ use crate::buffer::record_bytes;
 use crate::clock::{least_time, Enough};
 use crate::doctor;
 use crate::error::{LabError, Result};
+use crate::experiment::{Case, Experiment};
+use crate::needs::{most_memory, product, Needs};
+use crate::options::CommonOptions;
 use crate::report::{null_difference, Report};
-use crate::session::{count, most_memory, product, size_text, Case, Common, Needs, Session};
 use crate::times;
+use crate::units::{count, size_text};
 use clap::Args;
 use esker_io::{Disk, PosixDisk};
 use mode::{Mode, MODES};
@@ -31,7 +34,7 @@ use work::Job;
 #[derive(Debug, Clone, Args)]
 pub struct Options {
     #[command(flatten)]
-    common: Common,
+    common: CommonOptions,
     /// Threads that commit; several, with commas, up to 512
     #[arg(long, value_name = "N", default_value = "1,8,64", value_delimiter = ',')]
     threads: Vec<usize>,
@@ -50,7 +53,7 @@ pub struct Options {
 }
 
 impl Options {
-    pub(crate) fn common(&self) -> &Common {
+    pub(crate) fn common(&self) -> &CommonOptions {
         &self.common
     }
 }
@@ -67,15 +70,15 @@ pub fn run(options: &Options) -> Result<Report> {
         return Err(LabError::Invalid("--commits must be at least 1, --bytes between 1 and 1M".into()));
     }
     options.common.without_cache()?;
-    let mut session = Session::begin(&options.common, "commit")?;
+    let mut experiment = Experiment::begin(&options.common, "commit")?;
     // What is asked for must fit; more comes only as far as it does.
     for (mode, threads) in MODES.iter().flat_map(|m| options.threads.iter().map(move |t| (m, t))) {
         product(&[options.commits, *threads as u64, mode.each_bytes(options.bytes)])?;
     }
-    let room = session.room_bytes()?;
+    let room = experiment.room_bytes()?;
     let run_bytes = run_bytes(options, room);
     let (beside, alone) = beside(options, run_bytes)?;
-    let places = [Some(&session), beside.as_ref()];
+    let places = [Some(&experiment), beside.as_ref()];
     let places: Vec<(String, PathBuf)> =
         places.into_iter().flatten().map(|s| (doctor::file_system(&s.common().dir), s.folder().to_owned())).collect();
     let mut cases = Vec::new();
@@ -87,19 +90,19 @@ pub fn run(options: &Options) -> Result<Report> {
                 let mut enough = Enough::new(options.commits, most(options, room, &mode, threads), options.min_time);
                 let job = Job { mode, threads, bytes: options.bytes, folder };
                 let params = vec![on.clone(), threads.to_string(), mode.name.into()];
-                let work = Box::new(move |session: &Session| enough.run(|commits| job.run(session, commits)));
+                let work = Box::new(move |experiment: &Experiment| enough.run(|commits| job.run(experiment, commits)));
                 cases.push(Case { params, base: Some(base), work });
             }
         }
     }
-    let other_memory = if beside.as_ref().is_some_and(Session::is_on_memory) { run_bytes } else { 0 };
+    let other_memory = if beside.as_ref().is_some_and(Experiment::is_on_memory) { run_bytes } else { 0 };
     let memory_bytes = memory_bytes(options, room, cases.len()).saturating_add(other_memory);
-    let needs = needs(options, room, places.len() as u64 * session.rounds() as u64, memory_bytes);
-    session.plan(cases.len(), Needs { space_bytes: run_bytes, ..needs })?;
-    let rows = session.run(&mut cases);
+    let needs = needs(options, room, places.len() as u64 * experiment.rounds() as u64, memory_bytes);
+    experiment.plan(cases.len(), Needs { space_bytes: run_bytes, ..needs })?;
+    let rows = experiment.run(&mut cases);
     Ok(Report {
         command: "commit",
-        options: session
+        options: experiment
             .options(json!({ "threads": options.threads, "commits": options.commits, "bytes": options.bytes,
                 "min_time_s": options.min_time.as_secs_f64(),
                 "beside": options.beside.display().to_string() })),
@@ -131,7 +134,7 @@ pub fn run(options: &Options) -> Result<Report> {
              'coordinator' is exact.".into(),
             "2pc, prepare synced: what MariaDB asks of an engine. 2pc, prepares synced by the group: as MySQL does it.".into(),
         ]).collect(),
-        waited: session.waited(),
+        waited: experiment.waited(),
         ..Report::default()
     })
 }
@@ -189,7 +192,7 @@ fn needs(options: &Options, room: u64, runs: u64, memory_bytes: u64) -> Needs {
 
 /// A folder of the lab's own in the other place, with room for so many bytes; where there is none, why not. What is only
 /// the default must not refuse the run.
-fn beside(options: &Options, run_bytes: u64) -> Result<(Option<Session>, Option<String>)> {
+fn beside(options: &Options, run_bytes: u64) -> Result<(Option<Experiment>, Option<String>)> {
     let (dir, other) = (&options.common.dir, &options.beside);
     if other.as_os_str() == "none" {
         return Ok((None, None));
@@ -202,21 +205,21 @@ fn beside(options: &Options, run_bytes: u64) -> Result<(Option<Session>, Option<
         let words = format!("there is no folder {name}: --beside takes one that is there, or 'none'");
         return Err(LabError::Invalid(words));
     }
-    let common = Common { dir: other.clone(), ..options.common.clone() };
-    let session = Session::begin(&common, "commit").and_then(|session| {
-        let (need, free) = (size_text(run_bytes), session.free_bytes()?);
+    let common = CommonOptions { dir: other.clone(), ..options.common.clone() };
+    let experiment = Experiment::begin(&common, "commit").and_then(|experiment| {
+        let (need, free) = (size_text(run_bytes), experiment.free_bytes()?);
         // All other memory that a run takes is little.
-        let memory = if session.is_on_memory() { most_memory(&common).unwrap_or(u64::MAX) } else { u64::MAX };
+        let memory = if experiment.is_on_memory() { most_memory(&common).unwrap_or(u64::MAX) } else { u64::MAX };
         if free < run_bytes {
             return Err(LabError::Space(format!("{name} has less than {need} to spare")));
         }
         match memory < run_bytes.saturating_add(run_bytes / 4) {
             true => Err(LabError::Space(format!("{name} is memory, of which {need} are too much here"))),
-            false => Ok(session),
+            false => Ok(experiment),
         }
     });
-    match session {
-        Ok(session) => Ok((Some(session), None)),
+    match experiment {
+        Ok(experiment) => Ok((Some(experiment), None)),
         Err(e) if other.as_os_str() == "/dev/shm" => {
             Ok((None, Some(format!("Nothing is compared with {name} (--beside): {e}."))))
         }

@@ -8,13 +8,15 @@ mod limits;
 mod storage;
 
 use crate::error::{LabError, Result};
+use crate::experiment::Experiment;
 use crate::measure;
+use crate::needs::Needs;
 use crate::noise::{Noise, Reading};
+use crate::options::CommonOptions;
 use crate::probe::host::{canonical, mount_of, read_text, Mount, Others};
 use crate::probe::raw::{Barrier, RawFile, RawOptions};
 use crate::records::{Records, Shape};
 use crate::report::{Metric, Report, Row, Status};
-use crate::session::{Common, Needs, Session};
 use crate::stats::middle;
 use crate::writers::{self, Target, Way};
 use clap::Args;
@@ -35,11 +37,11 @@ const MOST_NULL: f64 = 0.05;
 #[derive(Debug, Clone, Args)]
 pub struct Options {
     #[command(flatten)]
-    common: Common,
+    common: CommonOptions,
 }
 
 impl Options {
-    pub(crate) fn common(&self) -> &Common {
+    pub(crate) fn common(&self) -> &CommonOptions {
         &self.common
     }
 }
@@ -186,21 +188,21 @@ impl Findings {
 pub fn run(options: &Options) -> Result<Report> {
     let common = &options.common;
     common.without_cache()?;
-    let mut session = Session::begin(common, "doctor")?;
-    session.plan(
+    let mut experiment = Experiment::begin(common, "doctor")?;
+    experiment.plan(
         1,
         Needs { written_bytes: 64 << 20, space_bytes: 64 << 20, memory_bytes: 16 << 20, ..Needs::default() },
     )?;
     let mut found = Findings::default();
-    let reading = Reading::now(session.device());
+    let reading = Reading::now(experiment.device());
     the_machine(&mut found);
     let barriers = storage::look(&mut found, &common.dir);
-    abilities::look(&mut found, session.folder())?;
+    abilities::look(&mut found, experiment.folder())?;
     limits::look(&mut found);
     timer(&mut found);
-    let us = barrier(&mut found, session.folder())?;
+    let us = barrier(&mut found, experiment.folder())?;
     storage::durable(&mut found, &common.dir, barriers, us);
-    let null = match null_test(&session) {
+    let null = match null_test(&experiment) {
         Err(LabError::Stopped) => None,
         null => Some(null?),
     };
@@ -211,7 +213,7 @@ pub fn run(options: &Options) -> Result<Report> {
     rows.iter_mut().for_each(|r| r.noise = noise);
     Ok(Report {
         command: "doctor",
-        options: session.options(json!({})),
+        options: experiment.options(json!({})),
         machine: machine(&common.dir),
         params: vec!["what", "found", "state", "remark"],
         shown: vec![],
@@ -220,7 +222,7 @@ pub fn run(options: &Options) -> Result<Report> {
         null_difference: null,
         rows,
         notes: vec![],
-        waited: session.waited(),
+        waited: experiment.waited(),
         ..Report::default()
     })
 }
@@ -231,7 +233,7 @@ fn the_machine(found: &mut Findings) {
     match memory_bytes() {
         0 => found.info("memory", "unknown", ""),
         bytes => {
-            found.info("memory", crate::session::size_text(bytes), "");
+            found.info("memory", crate::units::size_text(bytes), "");
             found.measured("bytes", "bytes", vec![bytes as f64]);
         }
     }
@@ -322,13 +324,13 @@ fn barrier(found: &mut Findings, folder: &Path) -> Result<f64> {
 }
 
 /// By how much two series of the same thing differ.
-fn null_test(session: &Session) -> Result<f64> {
-    let records = Records::new(Shape::Static, 103, 100_000, session.common().seed);
-    let path = session.folder().join("null");
+fn null_test(experiment: &Experiment) -> Result<f64> {
+    let records = Records::new(Shape::Static, 103, 100_000, experiment.common().seed);
+    let path = experiment.folder().join("null");
     let mut series = [Vec::new(), Vec::new()];
-    for round in 0..2 * session.rounds().max(5) {
+    for round in 0..2 * experiment.rounds().max(5) {
         let writer = writers::open(Way::Cached, &Target::new(&path, 128 << 10))?;
-        let sample = measure::write(session, &records, vec![(records.all(), writer)])?.sample;
+        let sample = measure::write(experiment, &records, vec![(records.all(), writer)])?.sample;
         // ABBA.
         series[(round + round / 2) % 2].extend(sample.metrics.iter().filter(|m| m.0 == "ns").map(|m| m.2));
     }

@@ -5,12 +5,14 @@ mod mixed;
 mod options;
 
 use crate::error::{LabError, Result};
+use crate::experiment::{Case, Experiment, Work};
 use crate::measure;
+use crate::needs::Needs;
 use crate::probe::raw::{Barrier, RawFile, RawOptions};
 use crate::probe::MemoryGroup;
 use crate::records::{sum_of, Part, Records, Shape};
 use crate::report::{join, null_difference, Report, Row, Status};
-use crate::session::{size_text, Case, Needs, Session, Work};
+use crate::units::size_text;
 use crate::writers::{self, Target, Way, DIRECT_UNIT};
 use crate::{doctor, flow, readers};
 pub use options::Options;
@@ -31,10 +33,10 @@ const FITS_SECONDS: f64 = 120.0;
 /// Wrong options, no space, no folder, no memory group.
 pub fn run(options: &Options) -> Result<Report> {
     options.check()?;
-    let mut session = Session::begin(&options.common, "io")?;
+    let mut experiment = Experiment::begin(&options.common, "io")?;
     let group = options.ram.map(MemoryGroup::enter).transpose();
     let _group = group.map_err(|e| LabError::Unsupported(format!("--ram: {e}")))?;
-    let sizes = sizes(options, &session)?;
+    let sizes = sizes(options, &experiment)?;
     let (ways, states) = (options.ways(), options.states());
     let mixed = options.clients.mixed().is_some();
     let groups = states.len() + usize::from(options.writes() && !mixed);
@@ -44,10 +46,10 @@ pub fn run(options: &Options) -> Result<Report> {
     let written = if options.writes() { ways.len() as u64 * if mixed { states.len() as u64 } else { 1 } } else { 0 };
     let per_run = all.saturating_mul(written + 1);
     let files = u64::from(options.writes()) + u64::from(options.file.is_none() && !states.is_empty());
-    let runs = session.rounds() as u64;
+    let runs = experiment.rounds() as u64;
     let rows = (ways.len() + 1) * groups * sizes.len();
     let times = measure::memory_of_times(rows, sizes.iter().max().copied().unwrap_or(0), options.clients());
-    session.plan(
+    experiment.plan(
         ways.len() * groups * sizes.len(),
         Needs {
             written_bytes: per_run.saturating_mul(runs),
@@ -60,11 +62,11 @@ pub fn run(options: &Options) -> Result<Report> {
         },
     )?;
     let mut rows = Vec::new();
-    let probe = session.folder().join("probe");
+    let probe = experiment.folder().join("probe");
     let probe = Arc::new(RawFile::open(&probe, RawOptions { create: true, ..RawOptions::default() })?);
     let who = flow::who(&probe);
     for &count in &sizes {
-        match of_size(options, &session, &ways, count) {
+        match of_size(options, &experiment, &ways, count) {
             Ok(more) => join(&mut rows, more),
             Err(e) if rows.is_empty() => return Err(e),
             // What was measured before stays.
@@ -102,7 +104,7 @@ pub fn run(options: &Options) -> Result<Report> {
     notes.extend(options.ram.map(|ram| format!("Within {} of memory, page cache included.", size_text(ram))));
     Ok(Report {
         command: "io",
-        options: session.options(json!({
+        options: experiment.options(json!({
             "cache": options.common.cache().name(),
             "records": sizes, "record_bytes": options.record_bytes, "buffer_bytes": options.buffer(),
             "depth": options.depth(), "existing": options.existing, "clients": options.clients(),
@@ -120,7 +122,7 @@ pub fn run(options: &Options) -> Result<Report> {
         null_difference: null_difference(&rows, "ns"),
         notes,
         rows,
-        waited: session.waited(),
+        waited: experiment.waited(),
         ..Report::default()
     })
 }
@@ -148,7 +150,7 @@ fn in_file(path: &Path, options: &Options) -> Result<u64> {
 }
 
 /// How many records: what was asked for, or what fits time and space.
-fn sizes(options: &Options, session: &Session) -> Result<Vec<u64>> {
+fn sizes(options: &Options, experiment: &Experiment) -> Result<Vec<u64>> {
     if let Some(path) = &options.file {
         let there = in_file(path, options)?;
         if let Some(more) = options.records.iter().find(|n| **n > there) {
@@ -163,7 +165,7 @@ fn sizes(options: &Options, session: &Session) -> Result<Vec<u64>> {
     if !options.records.is_empty() {
         return Ok(options.records.clone());
     }
-    let space = options.common.max_space.unwrap_or(u64::MAX).min(session.free_bytes()? / 2);
+    let space = options.common.max_space.unwrap_or(u64::MAX).min(experiment.free_bytes()? / 2);
     let fits = |n: &u64| n * 2 * options.record_bytes as u64 + options.window_space() < space;
     let doubling =
         |first: u64, last: u64| std::iter::successors(Some(first), |n| Some(n * 2)).take_while(move |n| *n <= last);
@@ -180,17 +182,17 @@ fn sizes(options: &Options, session: &Session) -> Result<Vec<u64>> {
         return Ok(vec![least]);
     }
     let time = options.common.max_time.map_or(FITS_SECONDS, |most| most.as_secs_f64().min(FITS_SECONDS));
-    let runs = session.rounds() as f64;
-    let second = probe(options, session)? * runs * (1 + options.states().len()) as f64;
+    let runs = experiment.rounds() as f64;
+    let second = probe(options, experiment)? * runs * (1 + options.states().len()) as f64;
     // Half of it: what is out of memory takes longer than the probe.
     let most = (time / 2.0 / second) as u64;
     Ok(vec![doubling(least, FIRST).filter(|n| fits(n) && *n <= most).last().unwrap_or(least)])
 }
 
 /// Seconds that all ways together take to write a record, by a short look.
-fn probe(options: &Options, session: &Session) -> Result<f64> {
+fn probe(options: &Options, experiment: &Experiment) -> Result<f64> {
     let records = options.records(20_000);
-    let path = session.folder().join("written");
+    let path = experiment.folder().join("written");
     let target = Target { existing: false, end: records.total_bytes(), ..options.target(&path) };
     let began = Instant::now();
     for way in options.ways() {
@@ -198,24 +200,24 @@ fn probe(options: &Options, session: &Session) -> Result<f64> {
             Err(LabError::Unsupported(_)) => continue,
             writer => writer?,
         };
-        measure::write(session, &records, vec![(records.all(), writer)])?;
+        measure::write(experiment, &records, vec![(records.all(), writer)])?;
     }
     Ok(began.elapsed().as_secs_f64() / records.count as f64)
 }
 
 /// All ways with so many records.
-fn of_size(options: &Options, session: &Session, ways: &[Way], count: u64) -> Result<Vec<Row>> {
+fn of_size(options: &Options, experiment: &Experiment, ways: &[Way], count: u64) -> Result<Vec<Row>> {
     let records = options.records(count);
     let readers = parts(options, &records, options.clients.readers())?;
     let writers = parts(options, &records, options.clients.writers())?;
-    let sources = files(options, session, "read", &readers);
+    let sources = files(options, experiment, "read", &readers);
     let sums = match &options.file {
-        Some(_) => sums_of(session, &records, &readers, &sources)?,
+        Some(_) => sums_of(experiment, &records, &readers, &sources)?,
         None => readers.iter().map(|p| records.sum(*p)).collect(),
     };
     if options.file.is_none() && !options.states().is_empty() {
         let prepare =
-            |(part, target): (&Part, &Target)| measure::prepare(session, &target.path, &records, *part).map(drop);
+            |(part, target): (&Part, &Target)| measure::prepare(experiment, &target.path, &records, *part).map(drop);
         let prepared = match options.one_file {
             true => prepare((&records.all(), &sources[0])),
             false => readers.iter().zip(&sources).try_for_each(prepare),
@@ -236,7 +238,7 @@ fn of_size(options: &Options, session: &Session, ways: &[Way], count: u64) -> Re
                 (_, true) => format!("mixed {state}"),
                 _ => format!("read {state}"),
             };
-            let written = || files(options, session, "written", &writers);
+            let written = || files(options, experiment, "written", &writers);
             let reading = Job { records: &records, parts: &readers, way, options };
             let writing = Job { parts: &writers, ..reading };
             let work: Work<'_> = match (state, mixed) {
@@ -247,8 +249,8 @@ fn of_size(options: &Options, session: &Session, ways: &[Way], count: u64) -> Re
             cases.push(Case { params: vec![count.to_string(), what, way.name().into()], base: Some(base), work });
         }
     }
-    let rows = session.run(&mut cases);
-    session.clear();
+    let rows = experiment.run(&mut cases);
+    experiment.clear();
     Ok(rows)
 }
 
@@ -266,13 +268,13 @@ fn parts(options: &Options, records: &Records, clients: usize) -> Result<Vec<Par
 }
 
 /// The sum of each part of a file that somebody else made.
-fn sums_of(session: &Session, records: &Records, parts: &[Part], sources: &[Target]) -> Result<Vec<u64>> {
+fn sums_of(experiment: &Experiment, records: &Records, parts: &[Part], sources: &[Target]) -> Result<Vec<u64>> {
     let mut record = vec![0; records.longest()];
     let mut sum = |(part, target): (&Part, &Target)| {
         let mut reader = readers::open(Way::Cached, &Target { buffer_bytes: 1 << 20, ..target.clone() })?;
         part.range().try_fold(0, |sum, i| {
             if i % CHECKED == 0 {
-                session.check()?;
+                experiment.check()?;
             }
             reader.take(&mut record)?;
             Ok(sum_of(sum, &record))
@@ -285,8 +287,8 @@ fn sums_of(session: &Session, records: &Records, parts: &[Part], sources: &[Targ
 const CHECKED: u64 = 1 << 16;
 
 /// A file for each part, or one for all.
-fn files(options: &Options, session: &Session, name: &str, parts: &[Part]) -> Vec<Target> {
-    let path = options.file.clone().unwrap_or_else(|| session.folder().join(name));
+fn files(options: &Options, experiment: &Experiment, name: &str, parts: &[Part]) -> Vec<Target> {
+    let path = options.file.clone().unwrap_or_else(|| experiment.folder().join(name));
     let of = |(n, part): (usize, &Part)| match options.in_one() {
         true => Target {
             start: part.first * options.record_bytes as u64,
@@ -297,7 +299,7 @@ fn files(options: &Options, session: &Session, name: &str, parts: &[Part]) -> Ve
         },
         false => Target {
             end: part.count * options.record_bytes as u64,
-            ..options.target(&session.folder().join(if n == 0 { name.to_owned() } else { format!("{name}-{n}") }))
+            ..options.target(&experiment.folder().join(if n == 0 { name.to_owned() } else { format!("{name}-{n}") }))
         },
     };
     parts.iter().enumerate().map(of).collect()
@@ -315,11 +317,11 @@ struct Job<'a> {
 impl<'a> Job<'a> {
     fn writing(self, targets: Vec<Target>) -> Work<'a> {
         let mut verified = false;
-        Box::new(move |session| {
-            self.before(session, &targets)?;
+        Box::new(move |experiment| {
+            self.before(experiment, &targets)?;
             let open = |(part, target): (&Part, &Target)| Ok((*part, writers::open(self.way, target)?));
             let writers = self.parts.iter().zip(&targets).map(open).collect::<Result<Vec<_>>>()?;
-            let mut written = measure::write(session, self.records, writers)?;
+            let mut written = measure::write(experiment, self.records, writers)?;
             if self.options.one_file {
                 written.files[0].set_size(self.records.total_bytes())?;
             }
@@ -339,14 +341,14 @@ impl<'a> Job<'a> {
     }
 
     /// Brings the files into the state that is asked for.
-    fn before(&self, session: &Session, targets: &[Target]) -> Result<()> {
+    fn before(&self, experiment: &Experiment, targets: &[Target]) -> Result<()> {
         let options = self.options;
         if options.existing {
             // Other records of the same lengths.
             let other = Records::new(Shape::Static, options.record_bytes, self.records.count, !options.common.seed);
             let parts = if options.one_file { vec![other.all()] } else { self.parts.to_vec() };
             for (part, target) in parts.iter().zip(targets) {
-                measure::prepare(session, &target.path, &other, *part)?.sync(Barrier::Fsync)?;
+                measure::prepare(experiment, &target.path, &other, *part)?.sync(Barrier::Fsync)?;
             }
         }
         if options.one_file {
@@ -374,7 +376,7 @@ impl<'a> Job<'a> {
 
     fn reading(self, targets: Vec<Target>, sums: &[u64], state: &'static str) -> Work<'a> {
         let (sums, mut verified) = (sums.to_vec(), false);
-        Box::new(move |session| {
+        Box::new(move |experiment| {
             let mut paths: Vec<&PathBuf> = targets.iter().map(|t| &t.path).collect();
             paths.dedup();
             paths.into_iter().try_for_each(|path| measure::set_cache(path, state))?;
@@ -382,7 +384,7 @@ impl<'a> Job<'a> {
             let open =
                 |((part, target), sum): ((&Part, &Target), &u64)| Ok((*part, *sum, readers::open(self.way, target)?));
             let readers = self.parts.iter().zip(&targets).zip(&sums).map(open).collect::<Result<Vec<_>>>()?;
-            let mut sample = measure::read(session, self.records, readers)?;
+            let mut sample = measure::read(experiment, self.records, readers)?;
             sample.metrics.push(("cached_before", "percent", cached));
             for (part, target) in self.parts.iter().zip(&targets).filter(|_| !verified) {
                 sample.wrong = sample.wrong.or(self.compare(*part, target)?);

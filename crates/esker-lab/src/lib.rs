@@ -1,8 +1,8 @@
 //! The lab: what does this machine's storage do for a database? The engine's file layer and raw calls, measured.
 //!
 //! Owns the commands below `esker lab`. A command makes a [`report::Report`] of rows; [`run`] prints it as a table or as
-//! JSON. What the commands have in common is in [`session`] (folder, plan, turns, stopping), [`stats`], [`noise`] and
-//! [`report`]; the calls for files and the looks at the machine in [`probe`]; what is measured in [`writers`],
+//! JSON. What the commands have in common is in [`options`], [`experiment`] (folder, plan, turns,
+//! stopping), [`stats`], [`noise`] and [`report`]; the calls for files and the looks at the machine in [`probe`]; what is measured in [`writers`],
 //! [`readers`], [`theory`] and the commands' own modules.
 
 pub mod advise;
@@ -14,13 +14,16 @@ pub mod compare;
 pub mod details;
 pub mod doctor;
 pub mod error;
+pub mod experiment;
 pub mod flow;
 pub mod html;
 pub mod io;
 pub mod locks;
 pub mod measure;
 pub mod memory;
+pub mod needs;
 pub mod noise;
+pub mod options;
 pub mod probe;
 pub mod processor;
 pub mod quiet;
@@ -29,7 +32,6 @@ pub mod readers;
 pub mod records;
 pub mod recovery;
 pub mod report;
-pub mod session;
 mod sizes;
 pub mod stats;
 pub mod sync;
@@ -116,7 +118,7 @@ pub enum Lab {
 
 impl Lab {
     /// Measures; the options that all commands have, and what was found. `None`: it is about reports, not machines.
-    fn measure(&self) -> Option<(&session::Common, Result<report::Report>)> {
+    fn measure(&self) -> Option<(&options::CommonOptions, Result<report::Report>)> {
         Some(match self {
             Lab::Doctor(o) => (o.common(), doctor::run(o)),
             Lab::Io(o) => (o.common(), io::run(o)),
@@ -146,7 +148,7 @@ fn read_reports(files: &[PathBuf]) -> Result<Vec<(String, serde_json::Value)>> {
 }
 
 /// Writes the page that was asked for; after printing, so that a page that cannot be written loses nothing.
-fn write_page(common: &session::Common, report: &serde_json::Value) -> Result<()> {
+fn write_page(common: &options::CommonOptions, report: &serde_json::Value) -> Result<()> {
     let Some(path) = &common.html else { return Ok(()) };
     Ok(write_text(path, &html::page(&[("this machine".into(), report.clone())])?)?)
 }

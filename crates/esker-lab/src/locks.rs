@@ -5,8 +5,10 @@ use crate::clock::together;
 use crate::details::Details;
 use crate::doctor;
 use crate::error::{LabError, Result};
+use crate::experiment::{Case, Experiment, Sample};
+use crate::needs::{product, Needs};
+use crate::options::CommonOptions;
 use crate::report::{null_difference, Report, Row};
-use crate::session::{product, Case, Common, Needs, Sample, Session};
 use crate::times::is_told;
 use clap::Args;
 use esker_base::lock::{self, order, Mutex, Site, SiteReport};
@@ -22,7 +24,7 @@ const LONG: u32 = 8;
 #[derive(Debug, Clone, Args)]
 pub struct Options {
     #[command(flatten)]
-    common: Common,
+    common: CommonOptions,
     /// Threads; several, with commas, up to 512
     #[arg(long, value_name = "N", default_value = "1,2,4,16", value_delimiter = ',')]
     threads: Vec<usize>,
@@ -39,7 +41,7 @@ pub struct Options {
 }
 
 impl Options {
-    pub(crate) fn common(&self) -> &Common {
+    pub(crate) fn common(&self) -> &CommonOptions {
         &self.common
     }
 }
@@ -89,7 +91,7 @@ pub fn run(options: &Options) -> Result<Report> {
         product(&[options.count, *threads as u64])?;
     }
     options.common.without_cache()?;
-    let mut session = Session::begin(&options.common, "locks")?;
+    let mut experiment = Experiment::begin(&options.common, "locks")?;
     let timings: Vec<Timing> = [Timing::Off, Timing::On, Timing::Stacks(options.stacks)]
         .into_iter()
         .filter(|t| *t != Timing::Stacks(0))
@@ -99,18 +101,18 @@ pub fn run(options: &Options) -> Result<Report> {
         let base = cases.len();
         for &timing in &timings {
             let (count, steps) = (options.count, options.work);
-            let work = Box::new(move |session: &Session| measure(session, threads, count, steps, timing));
+            let work = Box::new(move |experiment: &Experiment| measure(experiment, threads, count, steps, timing));
             cases.push(Case { params: vec![threads.to_string(), timing.name().to_owned()], base: Some(base), work });
         }
     }
     // What each thread's stack has in use, and what is counted.
     let threads = options.threads.iter().max().copied().unwrap_or(0) as u64;
-    session.plan(cases.len(), Needs { memory_bytes: (4 << 20) + threads * (64 << 10), ..Needs::default() })?;
-    let mut rows = session.run(&mut cases);
+    experiment.plan(cases.len(), Needs { memory_bytes: (4 << 20) + threads * (64 << 10), ..Needs::default() })?;
+    let mut rows = experiment.run(&mut cases);
     name_the_most_contended(&mut rows);
     Ok(Report {
         command: "locks",
-        options: session.options(json!({
+        options: experiment.options(json!({
             "threads": options.threads, "count": options.count, "work": options.work, "stacks": options.stacks,
         })),
         machine: doctor::machine(&options.common.dir),
@@ -134,7 +136,7 @@ pub fn run(options: &Options) -> Result<Report> {
                 .into(),
             format!("Even threads do short_work under the lock, odd ones long_work, {LONG} times as much."),
         ],
-        waited: session.waited(),
+        waited: experiment.waited(),
         ..Report::default()
     })
 }
@@ -172,10 +174,10 @@ fn long_work(shared: &Shared, steps: u32) -> u64 {
 }
 
 /// One thread's share; how often all threads together had the lock by then, and the nanoseconds that had gone.
-fn work(session: &Session, shared: &Shared, thread: usize, count: u64, steps: u32, begun: Instant) -> (u64, f64) {
+fn work(experiment: &Experiment, shared: &Shared, thread: usize, count: u64, steps: u32, begun: Instant) -> (u64, f64) {
     let mut held = 0;
     for n in 0..count {
-        if n % 4096 == 0 && session.is_over() {
+        if n % 4096 == 0 && experiment.is_over() {
             break;
         }
         held = match thread % 2 {
@@ -188,7 +190,7 @@ fn work(session: &Session, shared: &Shared, thread: usize, count: u64, steps: u3
     (held, took)
 }
 
-fn measure(session: &Session, threads: usize, count: u64, steps: u32, timing: Timing) -> Result<Sample> {
+fn measure(experiment: &Experiment, threads: usize, count: u64, steps: u32, timing: Timing) -> Result<Sample> {
     let mut details = Details::default();
     let shared = Mutex::new(SITE, (0u64, 0u64));
     let mut before = figures();
@@ -196,12 +198,12 @@ fn measure(session: &Session, threads: usize, count: u64, steps: u32, timing: Ti
         before = figures();
         timing.begin();
     };
-    let each = |thread: &mut usize, zero| Ok(work(session, &shared, *thread, count, steps, zero));
+    let each = |thread: &mut usize, zero| Ok(work(experiment, &shared, *thread, count, steps, zero));
     let done = together((0..threads).collect(), go, &each);
     Timing::end();
     // The first one to end: until then all were at work.
     let (held_then, took) = done?.0.into_iter().min_by(|a, b| a.1.total_cmp(&b.1)).unwrap_or((1, 0.0));
-    session.check()?;
+    experiment.check()?;
     let after = figures();
     let held = shared.lock().1;
     let taken = held as f64;

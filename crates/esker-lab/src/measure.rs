@@ -3,13 +3,13 @@
 use crate::clock::{together, Event, Watch};
 use crate::details::Details;
 use crate::error::{LabError, Result};
+use crate::experiment::{Experiment, Sample};
 use crate::probe::host::Usage;
 use crate::probe::raw::{Barrier, RawFile, RawOptions};
 use crate::processor::Looks;
 use crate::readers::{self, Reader};
 use crate::records::{sum_of, Part, Records};
 use crate::report::Row;
-use crate::session::{Sample, Session};
 use crate::theory::Tally;
 use crate::times::Times;
 use crate::writers::{self, Target, Way, Writer};
@@ -51,7 +51,7 @@ type Finished = (Arc<RawFile>, Tally);
 
 /// A thread's records, read or written, and timed in batches of so many.
 pub(crate) struct Timed<'a> {
-    pub(crate) session: &'a Session,
+    pub(crate) experiment: &'a Experiment,
     pub(crate) records: &'a Records,
     /// Processor time along the run.
     pub(crate) looks: &'a Looks,
@@ -92,7 +92,7 @@ impl Timed<'_> {
     fn batches(&self, part: Part, zero: Instant, mut each: impl FnMut(u64) -> Result<()>) -> Result<Vec<Event>> {
         let mut watch = Watch::new(zero);
         for batch in batches(part, self.of_one) {
-            self.session.check()?;
+            self.experiment.check()?;
             self.looks.look(zero);
             watch.time(|| batch.into_iter().try_for_each(&mut each))?;
         }
@@ -105,12 +105,12 @@ impl Timed<'_> {
 ///
 /// # Errors
 /// What the operating system says; `Stopped`.
-pub fn write(session: &Session, records: &Records, writers: Vec<(Part, Box<dyn Writer>)>) -> Result<Written> {
+pub fn write(experiment: &Experiment, records: &Records, writers: Vec<(Part, Box<dyn Writer>)>) -> Result<Written> {
     let count = writers.iter().map(|w| w.0.count).sum();
     let mut before = Usage::now();
     let of_one = batch(writers.iter().map(|w| w.0.count));
     let looks = Looks::default();
-    let timed = Timed { session, records, looks: &looks, of_one };
+    let timed = Timed { experiment, records, looks: &looks, of_one };
     let go = || {
         before = Usage::now();
         looks.begin();
@@ -149,14 +149,14 @@ pub struct Written {
 ///
 /// # Errors
 /// What the operating system says; `Stopped`.
-pub fn read(session: &Session, records: &Records, readers: Vec<(Part, u64, Box<dyn Reader>)>) -> Result<Sample> {
+pub fn read(experiment: &Experiment, records: &Records, readers: Vec<(Part, u64, Box<dyn Reader>)>) -> Result<Sample> {
     let count = readers.iter().map(|r| r.0.count).sum();
     let mut before = Usage::now();
     let of_one = batch(readers.iter().map(|r| r.0.count));
     let with_room = |(part, expected, reader)| (part, expected, reader, vec![0; records.longest()]);
     let readers = readers.into_iter().map(with_room).collect();
     let looks = Looks::default();
-    let timed = Timed { session, records, looks: &looks, of_one };
+    let timed = Timed { experiment, records, looks: &looks, of_one };
     let go = || {
         before = Usage::now();
         looks.begin();
@@ -230,11 +230,11 @@ pub fn compare(reader: &mut dyn Reader, records: &Records, part: Part) -> Result
 ///
 /// # Errors
 /// What the operating system says; `Stopped`.
-pub fn prepare(session: &Session, path: &Path, records: &Records, part: Part) -> Result<Arc<RawFile>> {
+pub fn prepare(experiment: &Experiment, path: &Path, records: &Records, part: Part) -> Result<Arc<RawFile>> {
     let mut writer = writers::open(Way::Cached, &Target::new(path, 1 << 20))?;
     for i in part.range() {
         if i % BETWEEN_CHECKS == 0 {
-            session.check()?;
+            experiment.check()?;
         }
         writer.put(records.get(i))?;
     }

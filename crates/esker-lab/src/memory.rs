@@ -11,9 +11,12 @@ mod store;
 
 use crate::doctor;
 use crate::error::{LabError, Result};
+use crate::experiment::{Case, Experiment, Sample};
+use crate::needs::{enough_memory, Needs};
+use crate::options::CommonOptions;
 use crate::probe::host::{canonical, read_text};
 use crate::report::{null_difference, Report};
-use crate::session::{self, size, time, Case, Common, Needs, Sample, Session};
+use crate::units::{size, time};
 use clap::{Args, ValueEnum};
 use esker_io::{Disk, PosixDisk};
 use serde_json::json;
@@ -30,7 +33,7 @@ const MIB: f64 = (1u64 << 20) as f64;
 #[derive(Debug, Clone, Args)]
 pub struct Options {
     #[command(flatten)]
-    common: Common,
+    common: CommonOptions,
     #[command(flatten)]
     task: Task,
     /// Whose memory; several, with commas
@@ -68,7 +71,7 @@ const LOADING: [&str; 15] = [
 ];
 
 impl Options {
-    pub(crate) fn common(&self) -> &Common {
+    pub(crate) fn common(&self) -> &CommonOptions {
         &self.common
     }
 }
@@ -236,28 +239,28 @@ pub fn run(options: &Options) -> Result<Report> {
     let task = &options.task;
     task.check()?;
     let memory_bytes = memory_bytes(task);
-    session::enough_memory(&options.common, memory_bytes)?;
-    let mut session = Session::begin(&options.common, "memory")?;
+    enough_memory(&options.common, memory_bytes)?;
+    let mut experiment = Experiment::begin(&options.common, "memory")?;
     let ways: Vec<Way> =
         options.allocators.iter().map(|a| a.way()).chain(options.preload.iter().map(|p| Way::of_file(p))).collect();
     // The null test, the wait, and a row that is touched some ten times in half a microsecond.
-    let runs = ((ways.len() + 1) * session.rounds()) as f64;
+    let runs = ((ways.len() + 1) * experiment.rounds()) as f64;
     let rows = (task.bytes / (task.row_bytes as u64).max(1)) as f64;
     let seconds = runs * (task.wait.as_secs_f64() + rows * 5e-6);
-    session.plan(ways.len(), Needs { seconds, memory_bytes, ..Needs::default() })?;
+    experiment.plan(ways.len(), Needs { seconds, memory_bytes, ..Needs::default() })?;
     let base = options.allocators.iter().position(|a| *a == Allocator::System);
     let seed = options.common.seed;
     let case = |way: &Way| {
         let params = vec![way.name.clone()];
         let (regions, preload) = (way.regions, way.preload.clone());
-        let work = Box::new(move |session: &Session| measure(session, task, seed, regions, preload.as_ref()));
+        let work = Box::new(move |experiment: &Experiment| measure(experiment, task, seed, regions, preload.as_ref()));
         Case { params, base, work }
     };
-    let rows = session.run(&mut ways.iter().map(case).collect::<Vec<_>>());
+    let rows = experiment.run(&mut ways.iter().map(case).collect::<Vec<_>>());
     let allocators: Vec<&str> = ways.iter().map(|w| w.name.as_str()).collect();
     Ok(Report {
         command: "memory",
-        options: session.options(json!({
+        options: experiment.options(json!({
             "allocators": allocators, "bytes": task.bytes, "row_bytes": task.row_bytes, "churn": task.churn,
             "wait_s": task.wait.as_secs_f64(), "delete": format!("{:?}", task.delete).to_lowercase(),
             "threads": task.threads, "survivors": task.survivors,
@@ -283,7 +286,7 @@ pub fn run(options: &Options) -> Result<Report> {
         null_difference: null_difference(&rows, "loaded_rss"),
         rows,
         notes: notes(task),
-        waited: session.waited(),
+        waited: experiment.waited(),
         ..Report::default()
     })
 }
@@ -350,7 +353,13 @@ fn strange(what: &str) -> LabError {
     LabError::Failed(format!("the process that was to load rows said something strange, or nothing, about '{what}'"))
 }
 
-fn measure(session: &Session, task: &Task, seed: u64, regions: bool, preload: Option<&Preload>) -> Result<Sample> {
+fn measure(
+    experiment: &Experiment,
+    task: &Task,
+    seed: u64,
+    regions: bool,
+    preload: Option<&Preload>,
+) -> Result<Sample> {
     let library = match preload {
         Some(Ok(path)) => Some(path),
         Some(Err(why)) => return Err(LabError::Unsupported(why.clone())),
@@ -365,7 +374,7 @@ fn measure(session: &Session, task: &Task, seed: u64, regions: bool, preload: Op
     if let Some(path) = library {
         command.env("LD_PRELOAD", path);
     }
-    let (said, complaint) = finish(session, command)?;
+    let (said, complaint) = finish(experiment, command)?;
     let told = Told::parse(&said)?;
     match library.filter(|path| Path::new(&told.malloc) != path.as_path()) {
         Some(_) => Err(LabError::Unsupported(not_taken(&told.malloc, &complaint))),
@@ -380,14 +389,14 @@ fn not_taken(malloc: &str, complaint: &str) -> String {
 }
 
 /// Runs a process to its end, or until it must stop; what it said, and what it complained about.
-fn finish(session: &Session, mut command: Command) -> Result<(String, String)> {
+fn finish(experiment: &Experiment, mut command: Command) -> Result<(String, String)> {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().map_err(ended)?;
     let (said, complaint) = (gather(child.stdout.take()), gather(child.stderr.take()));
     let status = loop {
         match child.try_wait() {
             Ok(Some(status)) => break status,
-            Ok(None) if !session.is_over() => std::thread::sleep(Duration::from_millis(10)),
+            Ok(None) if !experiment.is_over() => std::thread::sleep(Duration::from_millis(10)),
             other => {
                 end(&mut child);
                 return Err(other.map_or_else(ended, |_| LabError::Stopped));
@@ -395,7 +404,7 @@ fn finish(session: &Session, mut command: Command) -> Result<(String, String)> {
         }
     };
     // Ctrl-C ends it too.
-    session.check()?;
+    experiment.check()?;
     let (said, complaint) = (said.join().unwrap_or_default(), complaint.join().unwrap_or_default());
     match status.success() {
         true => Ok((said, complaint)),

@@ -3,8 +3,8 @@
 
 use crate::compare::{family, Compared, Contrast};
 use crate::error::{LabError, Result};
+use crate::experiment::AGAIN;
 use crate::report::{Metric, SCHEMA_VERSION};
-use crate::session::AGAIN;
 use crate::stats::{middle, Middle};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

@@ -6,9 +6,12 @@
 
 use crate::doctor;
 use crate::error::{LabError, Result};
+use crate::experiment::{remove_all, Case, Experiment, Sample};
+use crate::needs::Needs;
+use crate::options::CommonOptions;
 use crate::records::{Records, Shape};
 use crate::report::{Report, Row, Status};
-use crate::session::{count, remove_all, Case, Common, Needs, Sample, Session};
+use crate::units::count;
 use clap::Args;
 use esker::format::row::{self, pack_values};
 use esker::format::{Column, ColumnKind, Compression, Layout, RowFormat};
@@ -37,7 +40,7 @@ const SPACE_BYTES: u64 = 400;
 #[derive(Debug, Clone, Args)]
 pub struct Options {
     #[command(flatten)]
-    common: Common,
+    common: CommonOptions,
     /// Rows committed one by one before the crash; several, with commas
     #[arg(long, value_name = "N", default_value = "10000,30000,100000,300000,1000000", value_delimiter = ',', value_parser = count)]
     records: Vec<u64>,
@@ -48,7 +51,7 @@ pub struct Options {
 }
 
 impl Options {
-    pub(crate) fn common(&self) -> &Common {
+    pub(crate) fn common(&self) -> &CommonOptions {
         &self.common
     }
 }
@@ -128,12 +131,12 @@ pub fn run(options: &Options) -> Result<Report> {
         return Err(LabError::Invalid("--records must be at least 1".into()));
     }
     options.common.without_cache()?;
-    let mut session = Session::begin(&options.common, "recovery")?;
+    let mut experiment = Experiment::begin(&options.common, "recovery")?;
     let most = options.records.iter().max().copied().unwrap_or(0);
     // Segments of the log are made ahead.
     let bytes = |n: u64| n.saturating_mul(SPACE_BYTES).saturating_add(512 << 20);
     let once = options.records.iter().map(|n| bytes(*n)).fold(0, u64::saturating_add);
-    let times = (session.rounds() * options.target.len()) as u64;
+    let times = (experiment.rounds() * options.target.len()) as u64;
     let needs = Needs {
         written_bytes: once.saturating_mul(times),
         space_bytes: bytes(most),
@@ -141,18 +144,18 @@ pub fn run(options: &Options) -> Result<Report> {
         less: "--records",
         ..Needs::default()
     };
-    session.plan(options.records.len() * options.target.len(), needs)?;
+    experiment.plan(options.records.len() * options.target.len(), needs)?;
     let mut cases = Vec::new();
     for (&target, &records) in options.target.iter().flat_map(|t| options.records.iter().map(move |r| (t, r))) {
-        let work = Box::new(move |session: &Session| measure(session, records, target));
+        let work = Box::new(move |experiment: &Experiment| measure(experiment, records, target));
         cases.push(Case { params: vec![records.to_string(), log_name(target)], base: None, work });
     }
-    let rows = session.run(&mut cases);
+    let rows = experiment.run(&mut cases);
     let notes = words(&rows, &options.target);
     let laws: Vec<Value> = options.target.iter().filter_map(|target| law_json(&rows, &log_name(*target))).collect();
     Ok(Report {
         command: "recovery",
-        options: session.options(json!({ "records": options.records, "target_s": options.target })),
+        options: experiment.options(json!({ "records": options.records, "target_s": options.target })),
         machine: doctor::machine(&options.common.dir),
         params: vec!["commits", "log"],
         shown: vec![
@@ -172,7 +175,7 @@ pub fn run(options: &Options) -> Result<Report> {
         null_difference: None,
         rows,
         notes,
-        waited: session.waited(),
+        waited: experiment.waited(),
         found: Map::from_iter([("laws".to_owned(), Value::Array(laws))]),
     })
 }
@@ -189,17 +192,18 @@ fn log_name(target: u32) -> String {
     }
 }
 
-fn measure(session: &Session, records: u64, target: u32) -> Result<Sample> {
-    let dir = session.folder().join("data");
-    let result = crash(session, &dir, records, target).and_then(|()| open_and_count(session, &dir, records, target));
+fn measure(experiment: &Experiment, records: u64, target: u32) -> Result<Sample> {
+    let dir = experiment.folder().join("data");
+    let result =
+        crash(experiment, &dir, records, target).and_then(|()| open_and_count(experiment, &dir, records, target));
     remove_all(&dir);
     let sample = result?;
-    session.check()?;
+    experiment.check()?;
     Ok(sample)
 }
 
 /// Lets a process of its own load rows and crash.
-fn crash(session: &Session, dir: &Path, records: u64, target: u32) -> Result<()> {
+fn crash(experiment: &Experiment, dir: &Path, records: u64, target: u32) -> Result<()> {
     let program = std::env::current_exe().map_err(failed)?;
     let mut child = Command::new(program)
         .args(["lab", "recovery-load", "--dir"])
@@ -210,14 +214,14 @@ fn crash(session: &Session, dir: &Path, records: u64, target: u32) -> Result<()>
         .stderr(Stdio::piped())
         .spawn()
         .map_err(failed)?;
-    let watched = watch(session, &mut child, records);
+    let watched = watch(experiment, &mut child, records);
     if watched.is_err() {
         let _ = child.kill();
     }
     let status = child.wait().map_err(failed)?;
     watched?;
     // Ctrl-C on a terminal reaches the child too.
-    session.check()?;
+    experiment.check()?;
     if !status.success() {
         let mut words = String::new();
         let _ = child.stderr.take().map(|mut text| text.read_to_string(&mut words));
@@ -227,10 +231,10 @@ fn crash(session: &Session, dir: &Path, records: u64, target: u32) -> Result<()>
 }
 
 /// Shows how far the child is, until it ends.
-fn watch(session: &Session, child: &mut Child, records: u64) -> Result<()> {
-    let tell = session.teller();
+fn watch(experiment: &Experiment, child: &mut Child, records: u64) -> Result<()> {
+    let tell = experiment.teller();
     for line in BufReader::new(child.stdout.take().ok_or(LabError::Stopped)?).lines() {
-        session.check()?;
+        experiment.check()?;
         let done = line.map_err(failed)?.parse::<u64>().map_err(failed)?;
         tell(&format!("{records} commits: {}%", done.saturating_mul(100) / records));
     }
@@ -238,11 +242,11 @@ fn watch(session: &Session, child: &mut Child, records: u64) -> Result<()> {
 }
 
 /// Opens what the crash left, and looks whether all is there.
-fn open_and_count(session: &Session, dir: &Path, records: u64, target: u32) -> Result<Sample> {
+fn open_and_count(experiment: &Experiment, dir: &Path, records: u64, target: u32) -> Result<Sample> {
     let figures = || [Counter::RecoveryRecords, Counter::RecoveryBytes].map(global_total);
     let before = figures();
     let began = Instant::now();
-    let (tell, replay_ended) = (session.teller(), Arc::new(OnceLock::new()));
+    let (tell, replay_ended) = (experiment.teller(), Arc::new(OnceLock::new()));
     let (ended, waits_before) = (replay_ended.clone(), Waits::now());
     let engine = open(dir, target, move |text| {
         if text.contains(REPLAYED) {

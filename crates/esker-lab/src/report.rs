@@ -5,10 +5,10 @@
 use crate::compare::{family, Compared, Contrast, Told, LEAST_ROUNDS};
 use crate::details::Details;
 use crate::error::Verdict;
+use crate::experiment::{interrupted, AGAIN};
 use crate::noise::Noise;
 use crate::quiet::Waited;
 use crate::readback::Figure;
-use crate::session::{interrupted, AGAIN};
 use crate::sizes;
 use crate::stats::{middle, Middle};
 use crate::times::{Times, PERCENTILES};

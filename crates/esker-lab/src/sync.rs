@@ -4,10 +4,13 @@ use crate::clock::{least_time, steady_rate, together, Enough, Event, Watch};
 use crate::details::Details;
 use crate::doctor::{self, IMPLAUSIBLE_US};
 use crate::error::{LabError, Result};
+use crate::experiment::{Case, Experiment, Sample};
+use crate::needs::{product, Needs};
+use crate::options::CommonOptions;
 use crate::probe::raw::{Barrier, RawFile, RawOptions, RawQueue};
 use crate::report::{null_difference, Report};
-use crate::session::{count, product, size, size_text, Case, Common, Needs, Sample, Session};
 use crate::times::{is_told, memory_bytes, Times};
+use crate::units::{count, size, size_text};
 use clap::Args;
 use esker_io::{Disk, IoError, IoKind, PosixDisk};
 use serde_json::json;
@@ -19,7 +22,7 @@ use std::time::{Duration, Instant};
 #[derive(Debug, Clone, Args)]
 pub struct Options {
     #[command(flatten)]
-    common: Common,
+    common: CommonOptions,
     /// Barriers of each thread in a run, at least
     #[arg(long, value_name = "N", default_value = "200", value_parser = count)]
     count: u64,
@@ -39,7 +42,7 @@ pub struct Options {
 }
 
 impl Options {
-    pub(crate) fn common(&self) -> &Common {
+    pub(crate) fn common(&self) -> &CommonOptions {
         &self.common
     }
 }
@@ -123,10 +126,10 @@ pub fn run(options: &Options) -> Result<Report> {
         return Err(LabError::Invalid("--threads must be between 1 and 64".into()));
     }
     options.common.without_cache()?;
-    let mut session = Session::begin(&options.common, "sync")?;
+    let mut experiment = Experiment::begin(&options.common, "sync")?;
     let mut cases = Vec::new();
-    let room = session.room_bytes()? / (FILES + 1);
-    let runs = (METHODS.len() * STATES.len() * session.rounds()) as u64;
+    let room = experiment.room_bytes()? / (FILES + 1);
+    let runs = (METHODS.len() * STATES.len() * experiment.rounds()) as u64;
     let (mut least, mut written, mut space, mut events, mut barriers) = (0u64, 0u64, 0, 0, 0u64);
     for &threads in &options.threads {
         for &bytes in &options.sizes {
@@ -140,16 +143,18 @@ pub fn run(options: &Options) -> Result<Report> {
             let base = cases.len();
             for (state, before) in STATES {
                 for (name, method) in METHODS {
-                    let job = Job { folder: session.folder().to_owned(), method, before, bytes };
+                    let job = Job { folder: experiment.folder().to_owned(), method, before, bytes };
                     let mut enough = Enough::new(options.count, count, options.min_time);
-                    let work = Box::new(move |session: &Session| enough.run(|count| job.run(session, threads, count)));
+                    let work = Box::new(move |experiment: &Experiment| {
+                        enough.run(|count| job.run(experiment, threads, count))
+                    });
                     let params = vec![threads.to_string(), size_text(bytes), state.into(), name.into()];
                     cases.push(Case { params, base: Some(base), work });
                 }
             }
         }
     }
-    let rounds = session.rounds() as u64;
+    let rounds = experiment.rounds() as u64;
     let (rates, left_out) = rates(options, room);
     for &bytes in &rates {
         let (count, most) = rate_counts(options, room, bytes);
@@ -159,9 +164,9 @@ pub fn run(options: &Options) -> Result<Report> {
         events = events.max(most);
         let base = cases.len();
         for (name, method, base) in [("fdatasync", METHODS[0].1, None), (NO_BARRIER, Method::None, Some(base))] {
-            let job = Job { folder: session.folder().to_owned(), method, before: Before::Stream, bytes };
+            let job = Job { folder: experiment.folder().to_owned(), method, before: Before::Stream, bytes };
             let mut enough = Enough::new(count, most, options.min_time);
-            let work = Box::new(move |session: &Session| enough.run(|count| job.run(session, 1, count)));
+            let work = Box::new(move |experiment: &Experiment| enough.run(|count| job.run(experiment, 1, count)));
             let params = vec!["1".to_owned(), size_text(bytes), STREAM.into(), name.into()];
             cases.push(Case { params, base, work });
         }
@@ -178,12 +183,12 @@ pub fn run(options: &Options) -> Result<Report> {
         memory_bytes: (most(&options.sizes) * most(&threads)).max(most(&rates))
             + (4 << 20)
             + memory_bytes(rows, events),
-        seconds: (rows * session.rounds()) as f64 * options.min_time.as_secs_f64(),
+        seconds: (rows * experiment.rounds()) as f64 * options.min_time.as_secs_f64(),
         less: "--count, --sizes or --threads",
         ..Needs::default()
     };
-    session.plan(cases.len(), needs)?;
-    let rows = session.run(&mut cases);
+    experiment.plan(cases.len(), needs)?;
+    let rows = experiment.run(&mut cases);
     let mut notes = vec![
         "Percent is of appended and fdatasync: what a log that grows with every commit pays.".to_owned(),
         "io_uring fsync has fdatasync's meaning (IORING_FSYNC_DATASYNC).".to_owned(),
@@ -206,7 +211,7 @@ pub fn run(options: &Options) -> Result<Report> {
     }
     Ok(Report {
         command: "sync",
-        options: session.options(json!({ "count": options.count, "sizes": options.sizes,
+        options: experiment.options(json!({ "count": options.count, "sizes": options.sizes,
             "threads": options.threads, "rates": options.rates, "min_time_s": options.min_time.as_secs_f64() })),
         machine: doctor::machine(&options.common.dir),
         params: vec!["threads", "bytes", "file", "barrier"],
@@ -221,7 +226,7 @@ pub fn run(options: &Options) -> Result<Report> {
         null_difference: null_difference(&rows, "median_us"),
         rows,
         notes,
-        waited: session.waited(),
+        waited: experiment.waited(),
         ..Report::default()
     })
 }
@@ -278,10 +283,10 @@ struct Ready {
 }
 
 impl Job {
-    fn run(&self, session: &Session, threads: usize, count: u64) -> Result<(Sample, Duration)> {
+    fn run(&self, experiment: &Experiment, threads: usize, count: u64) -> Result<(Sample, Duration)> {
         let path = |n| self.folder.join(format!("sync-{}-{n}", self.before.kind()));
         let ready = (0..threads).map(|n| self.ready(&path(n), count)).collect::<Result<Vec<Ready>>>()?;
-        let (events, took) = together(ready, || {}, &|ready, zero| self.write(session, ready, count, zero))?;
+        let (events, took) = together(ready, || {}, &|ready, zero| self.write(experiment, ready, count, zero))?;
         let is_none = self.method == Method::None;
         if is_none {
             // Outside the clock, and not left for whatever is measured next.
@@ -354,11 +359,11 @@ impl Job {
     }
 
     /// Each write with its barrier.
-    fn write(&self, session: &Session, ready: &mut Ready, count: u64, zero: Instant) -> Result<Vec<Event>> {
+    fn write(&self, experiment: &Experiment, ready: &mut Ready, count: u64, zero: Instant) -> Result<Vec<Event>> {
         let Ready { file, ring } = ready;
         let (data, mut watch) = (vec![0x5A; self.bytes as usize], Watch::new(zero));
         for n in 0..count {
-            session.check()?;
+            experiment.check()?;
             let offset = if self.before == Before::OnePlace { 0 } else { n * self.bytes };
             watch.time(|| {
                 match self.method {

@@ -10,11 +10,14 @@ mod words;
 
 use crate::doctor;
 use crate::error::{LabError, Result};
+use crate::experiment::Experiment;
+use crate::needs::{product, Needs};
 use crate::noise::{Noise, Stretches};
+use crate::options::{Cache, CommonOptions};
 use crate::probe::host::Usage;
 use crate::probe::raw::{Barrier, RawFile, RawOptions};
 use crate::report::Report;
-use crate::session::{count, product, size, size_text, Cache, Common, Needs, Session};
+use crate::units::{count, size, size_text};
 use crate::writers::{region, DIRECT_UNIT};
 use clap::{Args, ValueEnum};
 use serde_json::json;
@@ -33,7 +36,7 @@ const NOT_ASKED: &str = "the kernel tells that only to the file's owner and to w
 #[derive(Debug, Clone, Args)]
 pub struct Options {
     #[command(flatten)]
-    common: Common,
+    common: CommonOptions,
     /// The file to read; it is only read, and its pages leave the page cache only with --cache cold [default: one of
     /// 256M that is made]
     #[arg(long, value_name = "FILE")]
@@ -59,7 +62,7 @@ pub struct Options {
 }
 
 impl Options {
-    pub(crate) fn common(&self) -> &Common {
+    pub(crate) fn common(&self) -> &CommonOptions {
         &self.common
     }
 
@@ -136,18 +139,18 @@ impl Pass {
 /// Wrong options, no such file, no space.
 pub fn run(options: &Options) -> Result<Report> {
     options.check()?;
-    let mut session = Session::begin(&options.common, "trace")?;
+    let mut experiment = Experiment::begin(&options.common, "trace")?;
     let steps = options.blocks.len() * options.passes().len();
-    let memory_bytes = memory_bytes(options, steps * session.rounds())?;
+    let memory_bytes = memory_bytes(options, steps * experiment.rounds())?;
     let path = match &options.file {
         Some(path) => {
-            session.plan(steps, Needs { memory_bytes, ..Needs::default() })?;
+            experiment.plan(steps, Needs { memory_bytes, ..Needs::default() })?;
             path.clone()
         }
-        None => made(&mut session, steps, memory_bytes)?,
+        None => made(&mut experiment, steps, memory_bytes)?,
     };
     let source = Source::open(options, &path)?;
-    let passes = all_passes(options, &session, &source)?;
+    let passes = all_passes(options, &experiment, &source)?;
     let name = path.file_name().map_or_else(String::new, |n| n.to_string_lossy().into_owned());
     let (mut rows, mut notes) = words::rows(&passes, options.order == Order::Sequential);
     if !source.asks && !options.direct {
@@ -159,7 +162,7 @@ pub fn run(options: &Options) -> Result<Report> {
     }
     Ok(Report {
         command: "trace",
-        options: session.options(json!({
+        options: experiment.options(json!({
             "cache": options.common.cache().name(),
             "file": options.file.as_ref().map(|_| name), "block_bytes": options.block, "blocks": options.blocks,
             "reads": options.reads, "order": format!("{:?}", options.order).to_lowercase(), "direct": options.direct,
@@ -177,7 +180,7 @@ pub fn run(options: &Options) -> Result<Report> {
         null_difference: None,
         rows,
         notes,
-        waited: session.waited(),
+        waited: experiment.waited(),
         ..Report::default()
     })
 }
@@ -195,15 +198,15 @@ fn memory_bytes(options: &Options, passes: usize) -> Result<u64> {
 }
 
 /// A file to read, out of memory.
-fn made(session: &mut Session, steps: usize, memory_bytes: u64) -> Result<PathBuf> {
+fn made(experiment: &mut Experiment, steps: usize, memory_bytes: u64) -> Result<PathBuf> {
     const BYTES: u64 = 256 << 20;
-    session.plan(steps, Needs { written_bytes: BYTES, space_bytes: BYTES, memory_bytes, ..Needs::default() })?;
-    let path = session.folder().join("data");
+    experiment.plan(steps, Needs { written_bytes: BYTES, space_bytes: BYTES, memory_bytes, ..Needs::default() })?;
+    let path = experiment.folder().join("data");
     let file = RawFile::open(&path, RawOptions { create: true, ..RawOptions::default() })?;
     let mut block = vec![0; 1 << 20];
-    fastrand::Rng::with_seed(session.common().seed).fill(&mut block);
+    fastrand::Rng::with_seed(experiment.common().seed).fill(&mut block);
     for at in (0..BYTES).step_by(block.len()) {
-        session.check()?;
+        experiment.check()?;
         file.write_at(&block, at)?;
     }
     file.sync(Barrier::Fsync)?;
@@ -251,21 +254,21 @@ impl Source {
 }
 
 /// All passes of all runs; every other run takes the numbers of blocks backwards.
-fn all_passes(options: &Options, session: &Session, source: &Source) -> Result<Vec<Pass>> {
+fn all_passes(options: &Options, experiment: &Experiment, source: &Source) -> Result<Vec<Pass>> {
     let began = Instant::now();
     let (mut passes, mut order) = (Vec::new(), options.blocks.clone());
-    let all = session.rounds() * options.blocks.len() * options.passes().len();
-    let mut stretches = Stretches::begin(session.device(), all);
-    for run in 0..session.rounds() as u64 {
+    let all = experiment.rounds() * options.blocks.len() * options.passes().len();
+    let mut stretches = Stretches::begin(experiment.device(), all);
+    for run in 0..experiment.rounds() as u64 {
         for &blocks in &order {
             let places = Places::new(options, source.bytes / (blocks * options.block), run);
             source.drop_cache()?;
             if options.common.cache() == Cache::Warm {
-                one_pass(options, session, source, (blocks, FIRST), &places, began)?;
+                one_pass(options, experiment, source, (blocks, FIRST), &places, began)?;
             }
             for &name in options.passes() {
-                session.step(&format!("{blocks} blocks, {name}"));
-                passes.push(one_pass(options, session, source, (blocks, name), &places, began)?);
+                experiment.step(&format!("{blocks} blocks, {name}"));
+                passes.push(one_pass(options, experiment, source, (blocks, name), &places, began)?);
                 stretches.did(passes.len() - 1);
             }
         }
@@ -273,14 +276,14 @@ fn all_passes(options: &Options, session: &Session, source: &Source) -> Result<V
     }
     passes
         .iter_mut()
-        .zip(stretches.end(session.is_over()))
+        .zip(stretches.end(experiment.is_over()))
         .for_each(|(pass, noise): (&mut Pass, Noise)| pass.noise = noise);
     Ok(passes)
 }
 
 fn one_pass(
     options: &Options,
-    session: &Session,
+    experiment: &Experiment,
     source: &Source,
     (blocks, name): (u64, &'static str),
     places: &Places,
@@ -301,7 +304,7 @@ fn one_pass(
     let mut buffer = region(bytes as usize)?;
     let usage = Usage::now();
     for n in 0..options.reads {
-        if session.is_over() {
+        if experiment.is_over() {
             pass.ended = Some(LabError::Stopped);
             break;
         }

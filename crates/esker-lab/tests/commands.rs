@@ -139,7 +139,7 @@ fn sync_tells_what_is_durable_in_a_second_by_the_size_of_writes() {
     let report = report(&folder, &[&arguments[..], &["--rates", "16K,1M,64M"]].concat());
     for row in rows(&report).iter().filter(|r| r["status"] == "good") {
         let figure = |name: &str| row["metrics"][name]["samples"][0].as_f64().unwrap();
-        let bytes = esker_lab::session::size(row["params"]["bytes"].as_str().unwrap()).unwrap() as f64;
+        let bytes = esker_lab::units::size(row["params"]["bytes"].as_str().unwrap()).unwrap() as f64;
         assert!((figure("mb_per_second") / (figure("per_second") * bytes / 1e6) - 1.0).abs() < 1e-9, "{row}");
     }
     let large: Vec<(String, String, bool)> = rows(&report)

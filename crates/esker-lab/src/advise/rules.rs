@@ -3,8 +3,8 @@
 use super::facts::{By, Fact, Facts, Group};
 use super::{Advice, Outcome};
 use crate::readback::{figure, number, Figure};
-use crate::session::{size, size_text, size_value};
 use crate::sync::{NO_BARRIER, STREAM};
+use crate::units::{size, size_text, size_value};
 use std::ops::RangeInclusive;
 
 /// What no command measures.

@@ -3,11 +3,11 @@
 
 use super::{Job, APPEND_START};
 use crate::error::Result;
+use crate::experiment::{Case, Experiment, Sample};
 use crate::measure::{self, per_record, verify};
 use crate::probe::host::Usage;
 use crate::probe::raw::{RawFile, RawOptions};
 use crate::records::{Part, Records};
-use crate::session::{Case, Sample, Session};
 use crate::theory::tally;
 use crate::writers::{Cached, Writer};
 use std::path::Path;
@@ -49,12 +49,12 @@ impl Spent {
 impl<'a> Job<'a, '_> {
     /// Only what writes is timed; what is copied into the buffer in between is not.
     pub(super) fn appending(&self, what: &str) -> Case<'a> {
-        let path = self.session.folder().join("written");
+        let path = self.experiment.folder().join("written");
         let (records, rule, buffer) = (self.records, self.rule, self.buffer);
         let part = part(records, buffer);
         let lengths = move || part.range().map(|i| records.length(i));
         let demanded = tally(rule, buffer, APPEND_START, lengths());
-        let work = move |session: &Session| {
+        let work = move |experiment: &Experiment| {
             let made = RawFile::open(&path, RawOptions { create: true, ..RawOptions::default() })?;
             made.write_at(&vec![0xEE; APPEND_START as usize], 0)?;
             let file = Arc::new(RawFile::open(&path, RawOptions { write: true, ..RawOptions::default() })?);
@@ -62,7 +62,7 @@ impl<'a> Job<'a, '_> {
             let mut spent = Spent::default();
             let (mut position, mut filled) = (APPEND_START, 0);
             for i in part.range() {
-                session.check()?;
+                experiment.check()?;
                 filled += records.length(i);
                 let room = rule.room(buffer, position);
                 if filled < room {

@@ -135,7 +135,7 @@ impl<'a, T> Coordinator<'a, T> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::session::remove_all;
+    use crate::experiment::remove_all;
     use esker_io::{Disk, PosixDisk};
 
     /// Writes down who was decided.

@@ -7,7 +7,7 @@ use super::mode::{Mode, DECISION_BYTES};
 use crate::clock::{steady_rate, together, Event, Watch};
 use crate::details::Details;
 use crate::error::Result;
-use crate::session::{remove_all, Sample, Session};
+use crate::experiment::{remove_all, Experiment, Sample};
 use crate::sizes::Sizes;
 use crate::times::{is_told, Times};
 use esker_base::counters::{global_total, Counter};
@@ -69,13 +69,13 @@ impl Job {
     ///
     /// # Errors
     /// What the engine or the operating system say; `Stopped`.
-    pub(super) fn run(&self, session: &Session, commits: u64) -> Result<(Sample, Duration)> {
-        let result = self.run_in(session, &self.folder, commits);
+    pub(super) fn run(&self, experiment: &Experiment, commits: u64) -> Result<(Sample, Duration)> {
+        let result = self.run_in(experiment, &self.folder, commits);
         remove_all(&self.folder);
         result
     }
 
-    fn run_in(&self, session: &Session, folder: &Path, commits: u64) -> Result<(Sample, Duration)> {
+    fn run_in(&self, experiment: &Experiment, folder: &Path, commits: u64) -> Result<(Sample, Duration)> {
         PosixDisk::new().create_dir(folder)?;
         let (mode, bytes, counts) = (self.mode, self.bytes, Counts::default());
         let log_bytes = commits * self.threads as u64 * mode.commit_bytes(bytes) + LOG_HEAD;
@@ -83,14 +83,14 @@ impl Job {
         let (mut sample, took, written) = if mode.engine {
             let rows = Rows::open(folder, mode, bytes, log_bytes)?;
             let coordinator = Coordinator::open(&path, entry, mode.coordinator_sync, &counts)?;
-            let result = self.run_engine(session, &rows, &coordinator, commits, &counts);
+            let result = self.run_engine(experiment, &rows, &coordinator, commits, &counts);
             let (sample, took) = rows.close().and(result)?;
             (sample, took, coordinator.written()?)
         } else {
             let log = Log::open(folder, mode, bytes, log_bytes, &counts)?;
             let coordinator = Coordinator::open(&path, entry, mode.coordinator_sync, &counts)?;
             let jobs = vec![(); self.threads];
-            let (sample, took) = self.timed(session, jobs, commits, &counts, &|()| log.transaction(&coordinator))?;
+            let (sample, took) = self.timed(experiment, jobs, commits, &counts, &|()| log.transaction(&coordinator))?;
             (sample, took, coordinator.written()?)
         };
         let wanted = if mode.two_phases { commits * self.threads as u64 * entry as u64 } else { 0 };
@@ -103,7 +103,7 @@ impl Job {
     /// Through the engine; all rows must be there at the end, and nothing undecided.
     fn run_engine(
         &self,
-        session: &Session,
+        experiment: &Experiment,
         rows: &Rows,
         coordinator: &Coordinator<'_, super::engine::Client>,
         commits: u64,
@@ -113,7 +113,7 @@ impl Job {
         let decided = || figures(CommitPhase::Ordered).count;
         let before = decided();
         let (mut sample, took) =
-            self.timed(session, clients, commits, counts, &|client| rows.transaction(client, coordinator))?;
+            self.timed(experiment, clients, commits, counts, &|client| rows.transaction(client, coordinator))?;
         let (found, wanted) = (rows.count()?, commits * self.threads as u64);
         let (undecided, decided) = (rows.undecided(), decided() - before);
         if found != wanted || undecided > 0 {
@@ -127,7 +127,7 @@ impl Job {
     /// Each thread commits so often.
     fn timed<J: Send>(
         &self,
-        session: &Session,
+        experiment: &Experiment,
         jobs: Vec<J>,
         commits: u64,
         counts: &Counts,
@@ -138,7 +138,7 @@ impl Job {
         let work = |job: &mut J, zero: Instant| {
             let mut watch = Watch::new(zero);
             for _ in 0..commits {
-                session.check()?;
+                experiment.check()?;
                 watch.time(|| commit(job))?;
             }
             Ok(watch.events())

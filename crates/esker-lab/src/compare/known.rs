@@ -1,7 +1,7 @@
 //! Reports whose truth is known: made-up noise, a thousand of each kind.
 
 use super::*;
-use crate::session::turns;
+use crate::experiment::turns;
 use fastrand::Rng;
 
 pub(crate) const SETS: u64 = 1000;
@@ -63,7 +63,7 @@ fn along_time(noise: Noise, random: &mut Rng, n: usize) -> Vec<f64> {
     }
 }
 
-/// Samples of rows that take turns as a session lets them; the second row takes `times` as long as the others.
+/// Samples of rows that take turns as an experiment lets them; the second row takes `times` as long as the others.
 pub(crate) fn samples(noise: Noise, rows: usize, rounds: usize, seed: u64, times: f64) -> Vec<Vec<f64>> {
     let mut random = Rng::with_seed(seed);
     let time = along_time(noise, &mut random, rows * rounds);

@@ -1,7 +1,7 @@
 //! Limits: of the control group (version 2 or 1) and those above it, and of the process.
 
 use super::{text_of, Findings};
-use crate::session::size_text;
+use crate::units::size_text;
 use std::path::Path;
 
 /// Open files below which an engine with many tables comes to its end.

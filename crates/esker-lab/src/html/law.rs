@@ -85,7 +85,7 @@ fn speed(out: &mut String, reports: &[Named<'_>]) {
     let mut series: Vec<Series> = Vec::new();
     for (line, log) in logs.iter().enumerate() {
         for (n, (_, report)) in reports.iter().enumerate() {
-            let point = |(x, y): (f64, Figure)| Point { x, label: crate::session::size_text(x.round() as u64), y };
+            let point = |(x, y): (f64, Figure)| Point { x, label: crate::units::size_text(x.round() as u64), y };
             let mut points: Vec<Point> = measured(report, log, "replayed_bytes", SPEED).map(point).collect();
             points.sort_by(|a, b| a.x.total_cmp(&b.x));
             series.push(Series { name: format!("log {log}"), colour: line % COLOURS, report: n, points });

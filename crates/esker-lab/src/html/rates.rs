@@ -23,7 +23,7 @@ pub(super) fn plot(out: &mut String, reports: &[Named<'_>]) {
             let (Some(y), barrier) = (figure(row, METRIC), text(&row["params"]["barrier"])) else { continue };
             let label = text(&row["params"]["bytes"]);
             let name = if barrier == NO_BARRIER { "no barrier: not durable" } else { barrier.as_str() };
-            let point = Point { x: crate::session::size(&label).unwrap_or(0) as f64, label, y };
+            let point = Point { x: crate::units::size(&label).unwrap_or(0) as f64, label, y };
             match series.iter_mut().find(|s| s.name == name && s.report == n) {
                 Some(known) => known.points.push(point),
                 None => {

@@ -3,13 +3,13 @@
 use super::Job;
 use crate::clock::{together, Event};
 use crate::error::Result;
+use crate::experiment::{Experiment, Sample, Work};
 use crate::measure::{self, batch, per_record, times, Timed, MIB};
 use crate::probe::host::Usage;
 use crate::probe::raw::{Barrier, RawFile};
 use crate::processor::Looks;
 use crate::readers::{self, Reader};
 use crate::records::{Part, Records};
-use crate::session::{Sample, Session, Work};
 use crate::theory::Tally;
 use crate::writers::{self, Target, Way, Writer};
 use std::sync::Arc;
@@ -41,8 +41,8 @@ pub(super) fn work<'a>(
     state: &'static str,
 ) -> Work<'a> {
     let (sums, mut verified) = (sums.to_vec(), false);
-    Box::new(move |session| {
-        writing.before(session, &targets)?;
+    Box::new(move |experiment| {
+        writing.before(experiment, &targets)?;
         sources.iter().try_for_each(|t| measure::set_cache(&t.path, state))?;
         let mut clients = Vec::new();
         for ((part, target), expected) in reading.parts.iter().zip(&sources).zip(&sums) {
@@ -52,7 +52,7 @@ pub(super) fn work<'a>(
         for (part, target) in writing.parts.iter().zip(&targets) {
             clients.push(Client::Writer { part: *part, writer: writers::open(writing.way, target)? });
         }
-        let (mut sample, files) = run(session, reading.records, clients, writing.way)?;
+        let (mut sample, files) = run(experiment, reading.records, clients, writing.way)?;
         if !verified {
             for (part, target) in reading.parts.iter().zip(&sources) {
                 sample.wrong = sample.wrong.or(reading.compare(*part, target)?);
@@ -65,12 +65,17 @@ pub(super) fn work<'a>(
     })
 }
 
-fn run(session: &Session, records: &Records, clients: Vec<Client>, way: Way) -> Result<(Sample, Vec<Arc<RawFile>>)> {
+fn run(
+    experiment: &Experiment,
+    records: &Records,
+    clients: Vec<Client>,
+    way: Way,
+) -> Result<(Sample, Vec<Arc<RawFile>>)> {
     let of_one = batch(clients.iter().map(|c| match c {
         Client::Reader { part, .. } | Client::Writer { part, .. } => part.count,
     }));
     let (mut before, looks) = (Usage::now(), Looks::default());
-    let timed = Timed { session, records, looks: &looks, of_one };
+    let timed = Timed { experiment, records, looks: &looks, of_one };
     let job = |client: &mut Client, zero| one(&timed, client, zero);
     let go = || {
         before = Usage::now();

@@ -3,9 +3,10 @@
 use super::clients::Clients;
 use crate::buffer::record_bytes;
 use crate::error::{LabError, Result};
+use crate::options::{ignored, CommonOptions};
 use crate::probe::raw::Advice;
 use crate::records::{Records, Shape};
-use crate::session::{count, ignored, size, size_text, Common};
+use crate::units::{count, size, size_text};
 use crate::writers::{Target, Way, DIRECT_UNIT, WINDOW_BYTES};
 use clap::{Args, ValueEnum};
 use std::path::{Path, PathBuf};
@@ -17,7 +18,7 @@ const MOST_WINDOW: u64 = 1 << 40;
 #[derive(Debug, Clone, Args)]
 pub struct Options {
     #[command(flatten)]
-    pub(super) common: Common,
+    pub(super) common: CommonOptions,
     /// How many records; several, with commas [default: as many as fit in two minutes, 10000000 at most]
     #[arg(long, value_name = "N", value_delimiter = ',', conflicts_with = "full", value_parser = count)]
     pub(super) records: Vec<u64>,
@@ -73,7 +74,7 @@ pub(super) enum Only {
 }
 
 impl Options {
-    pub(crate) fn common(&self) -> &Common {
+    pub(crate) fn common(&self) -> &CommonOptions {
         &self.common
     }
 

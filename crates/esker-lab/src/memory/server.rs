@@ -8,11 +8,12 @@ use super::MIB;
 use crate::details::Details;
 use crate::doctor;
 use crate::error::{LabError, Result};
+use crate::experiment::Experiment;
 use crate::noise::Noise;
+use crate::options::CommonOptions;
 use crate::probe::host::{read_given, read_standard_input};
 use crate::probe::maps::{maps, Map, Memory};
 use crate::report::{Metric, Report, Row, Status};
-use crate::session::{Common, Session};
 use esker_io::IoKind;
 use esker_memory::Account;
 use serde_json::json;
@@ -239,8 +240,8 @@ fn maps_of(pid: u32) -> Result<Vec<Map>> {
 ///
 /// # Errors
 /// No such process, or not ours; accounts that are none; a folder that cannot be written.
-pub(super) fn report(common: &Common, pid: u32, accounts: Option<&Path>) -> Result<Report> {
-    let session = Session::begin(common, "memory")?;
+pub(super) fn report(common: &CommonOptions, pid: u32, accounts: Option<&Path>) -> Result<Report> {
+    let experiment = Experiment::begin(common, "memory")?;
     let accounts_read = accounts.map(Accounts::read).transpose()?;
     let sums = sums(&maps_of(pid)?);
     let all = sums.iter().fold(Sum::default(), |sum, s| sum.and(*s));
@@ -259,7 +260,7 @@ pub(super) fn report(common: &Common, pid: u32, accounts: Option<&Path>) -> Resu
     }
     Ok(Report {
         command: "memory",
-        options: session.options(json!({ "pid": pid, "accounts": accounts.map(|p| p.display().to_string()) })),
+        options: experiment.options(json!({ "pid": pid, "accounts": accounts.map(|p| p.display().to_string()) })),
         machine: doctor::machine(&common.dir),
         params: vec!["what"],
         shown: vec![

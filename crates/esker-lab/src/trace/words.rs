@@ -5,8 +5,8 @@ use crate::details::Details;
 use crate::error::LabError;
 use crate::noise::Noise;
 use crate::report::{Metric, Row, Status};
-use crate::session::size_text;
 use crate::times::is_told;
+use crate::units::size_text;
 use esker_base::histogram::Histogram;
 use std::collections::BTreeMap;
 

@@ -1,177 +1,24 @@
-//! A command at work: its folder, its plan, its order of runs, and when it must stop.
+//! An experiment, which is a command at work: its folder, its plan, its order of runs, and when it must stop.
 //!
 //! Invariants: everything lies in a folder of its own, which is gone at the end, however that comes; nothing begins
 //! without room for it; runs of different cases take turns, forwards and backwards, in orders that the seed gives.
 
-mod needs;
-
-use crate::compare::LEAST_ROUNDS;
 use crate::details::Details;
 use crate::error::{LabError, Result};
+use crate::needs::{enough_memory, most_memory, Needs, Pace};
 use crate::noise::Stretches;
-use crate::probe::host::{create_new_dir, may_be_page};
+use crate::options::{CommonOptions, COMPARED, LOOKED};
+use crate::probe::host::create_new_dir;
 use crate::quiet::{wait_here, Waited};
 use crate::report::{Metric, Row, Status};
-pub use crate::units::{count, size, size_text, size_value, time};
-use clap::{Args, ValueEnum};
+use crate::units::size_text;
 use esker_io::{Disk, IoKind, PosixDisk};
 use indicatif::{ProgressBar, ProgressStyle};
-use serde_json::{json, Value};
+use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
-
-pub(crate) use needs::{enough_memory, most_memory, product};
-pub use needs::{Needs, Pace};
-
-/// What all commands of the lab understand.
-#[derive(Debug, Clone, Args)]
-pub struct Common {
-    /// The folder to measure in: what is written goes to a folder of its own below it
-    #[arg(long, value_name = "DIR", default_value = ".")]
-    pub dir: PathBuf,
-    /// Prints JSON with all samples
-    #[arg(long)]
-    pub json: bool,
-    /// Writes a page with plots; of files that are there only a page is overwritten
-    #[arg(long, value_name = "FILE")]
-    pub html: Option<PathBuf>,
-    /// How often each thing is measured: once, or an even number of rounds there and back (an odd one is made even); rows
-    /// are compared from 16 on [default: 16; 4 for doctor, trace, memory and recovery]
-    #[arg(long, value_name = "N", overrides_with = "runs")]
-    pub runs: Option<usize>,
-    /// Gives the order of runs and the contents of records
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub seed: u64,
-    /// Reads of files that are in memory, that are not, or both [io, trace: both; buffer: warm]
-    #[arg(long, value_enum)]
-    pub cache: Option<Cache>,
-    /// Stops after this time and reports what is done: seconds, or 90s, 5m, 2h
-    #[arg(long, value_name = "TIME", value_parser = time)]
-    pub max_time: Option<Duration>,
-    /// Refuses to take more space than this: bytes, or 500M, 2G
-    #[arg(long, value_name = "SIZE", value_parser = size)]
-    pub max_space: Option<u64>,
-    /// Refuses to take more memory than this [default: what is available, within the control group's limit]
-    #[arg(long, value_name = "SIZE", value_parser = size)]
-    pub max_memory: Option<u64>,
-    /// Begins when the machine is quiet: no stolen time, no other process at work, nobody waiting for a processor or storage;
-    /// or when this time is over
-    #[arg(long, value_name = "TIME", value_parser = time)]
-    pub wait_for_quiet: Option<Duration>,
-}
-
-/// Rounds of commands that compare rows, if nothing else is asked for.
-pub const COMPARED: usize = LEAST_ROUNDS;
-/// Rounds of commands whose rows stand for themselves.
-pub const LOOKED: usize = 4;
-
-impl Common {
-    /// Refuses what no command can do anything with.
-    pub(crate) fn check(&self) -> Result<()> {
-        if self.runs == Some(0) {
-            return Err(LabError::Invalid("--runs must be at least 1".into()));
-        }
-        if !PosixDisk::new().exists(&self.dir)? {
-            let dir = self.dir.display();
-            return Err(LabError::Invalid(format!("there is no folder {dir}: --dir takes one that is there")));
-        }
-        match &self.html {
-            Some(page) => Ok(may_be_page(page)?),
-            None => Ok(()),
-        }
-    }
-
-    /// The same with a number of rounds: what was asked for, or `usual`. A round needs its way back, unless it is the only
-    /// one.
-    #[must_use]
-    pub fn with_rounds(&self, usual: usize) -> Common {
-        let asked = self.runs.unwrap_or(usual);
-        let rounds = if asked == 1 { 1 } else { asked.next_multiple_of(2) };
-        Common { runs: Some(rounds), ..self.clone() }
-    }
-
-    /// In which state of the page cache files are read, where nothing is said of it.
-    #[must_use]
-    pub fn cache(&self) -> Cache {
-        self.cache.unwrap_or(Cache::Both)
-    }
-
-    /// Refuses --cache, for a command that reads no files.
-    ///
-    /// # Errors
-    /// `Invalid`.
-    pub fn without_cache(&self) -> Result<()> {
-        match self.cache {
-            None => Ok(()),
-            Some(_) => Err(ignored("--cache", "it reads no files: io, buffer and trace do")),
-        }
-    }
-
-    /// Rounds.
-    #[must_use]
-    pub fn rounds(&self) -> usize {
-        self.runs.unwrap_or(COMPARED)
-    }
-
-    /// These options, and a command's own, for its report.
-    #[must_use]
-    pub fn options(&self, more: Value) -> Value {
-        let mut options = json!({
-            "dir": self.dir.display().to_string(),
-            "runs": self.rounds(),
-            "seed": self.seed,
-            "cache": self.cache.map(Cache::name),
-            "max_time_s": self.max_time.map(|t| t.as_secs_f64()),
-            "max_space_bytes": self.max_space,
-            "max_memory_bytes": self.max_memory,
-            "wait_for_quiet_s": self.wait_for_quiet.map(|t| t.as_secs_f64()),
-        });
-        if let (Some(all), Value::Object(more)) = (options.as_object_mut(), more) {
-            all.extend(more);
-        }
-        options
-    }
-}
-
-/// In which state of the page cache files are read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Cache {
-    /// Synced, dropped, and seen to be out of memory.
-    Cold,
-    /// Read before.
-    Warm,
-    /// One after the other.
-    Both,
-}
-
-impl Cache {
-    /// As it is asked for.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Cache::Cold => "cold",
-            Cache::Warm => "warm",
-            Cache::Both => "both",
-        }
-    }
-
-    /// The states that are meant.
-    #[must_use]
-    pub fn states(self) -> &'static [&'static str] {
-        match self {
-            Cache::Cold => &["cold"],
-            Cache::Warm => &["warm"],
-            Cache::Both => &["cold", "warm"],
-        }
-    }
-}
-
-/// An option that the command would take and do nothing with.
-pub(crate) fn ignored(option: &str, why: &str) -> LabError {
-    LabError::Invalid(format!("{option} does nothing here: {why}"))
-}
 
 /// Behind the last parameter of what is measured a second time for the null test.
 pub const AGAIN: &str = " again";
@@ -195,9 +42,9 @@ fn stop_flag() -> &'static AtomicBool {
 /// the whole group, and who passes Ctrl-C on sends it to whom the terminal has sent it, too.
 const ONE_REQUEST: Duration = Duration::from_secs(1);
 
-/// A command at work.
-pub struct Session {
-    common: Common,
+/// A command's measurements: cases that are run in turns, in a folder of their own.
+pub struct Experiment {
+    common: CommonOptions,
     folder: PathBuf,
     began: Instant,
     bar: ProgressBar,
@@ -206,12 +53,12 @@ pub struct Session {
     waited: Option<Waited>,
 }
 
-impl Session {
+impl Experiment {
     /// Makes the folder.
     ///
     /// # Errors
     /// When the folder cannot be written.
-    pub fn begin(common: &Common, command: &str) -> Result<Session> {
+    pub fn begin(common: &CommonOptions, command: &str) -> Result<Experiment> {
         common.check()?;
         // A second command in one process finds it set already.
         let mut first = None;
@@ -227,7 +74,7 @@ impl Session {
         let folder = own_folder(&common.dir, &format!("esker-lab-{command}-{}", std::process::id()))?;
         let bar = ProgressBar::hidden();
         let device = crate::doctor::device(&common.dir);
-        Ok(Session { common, folder, began: Instant::now(), bar, device, waited: None })
+        Ok(Experiment { common, folder, began: Instant::now(), bar, device, waited: None })
     }
 
     /// How often each case is measured.
@@ -244,7 +91,7 @@ impl Session {
 
     /// The options.
     #[must_use]
-    pub fn common(&self) -> &Common {
+    pub fn common(&self) -> &CommonOptions {
         &self.common
     }
 
@@ -347,7 +194,7 @@ impl Session {
         Ok(())
     }
 
-    /// Shows that one of the planned steps begins, for a command that does not [`run`](Session::run) cases.
+    /// Shows that one of the planned steps begins, for a command that does not [`run`](Experiment::run) cases.
     pub fn step(&self, message: &str) {
         self.bar.set_message(message.to_owned());
         self.bar.inc(1);
@@ -466,7 +313,7 @@ fn empty(folder: &Path) {
     }
 }
 
-impl Drop for Session {
+impl Drop for Experiment {
     fn drop(&mut self) {
         self.bar.finish_and_clear();
         remove_all(&self.folder);
@@ -474,7 +321,7 @@ impl Drop for Session {
 }
 
 /// Measures something once.
-pub type Work<'a> = Box<dyn FnMut(&Session) -> Result<Sample> + 'a>;
+pub type Work<'a> = Box<dyn FnMut(&Experiment) -> Result<Sample> + 'a>;
 
 /// One thing to measure.
 pub struct Case<'a> {

@@ -1,7 +1,7 @@
 //! What a command needs of storage, memory and time, told before it begins.
 
-use super::Common;
 use crate::error::{LabError, Result};
+use crate::options::CommonOptions;
 use crate::probe::raw::{Barrier, RawFile, RawOptions};
 use crate::units::size_text;
 use esker_io::{Disk, PosixDisk};
@@ -42,7 +42,7 @@ pub(crate) fn product(factors: &[u64]) -> Result<u64> {
 }
 
 impl Needs {
-    pub(super) fn hint(&self) -> String {
+    pub(crate) fn hint(&self) -> String {
         if self.less.is_empty() {
             return String::new();
         }
@@ -50,7 +50,7 @@ impl Needs {
     }
 
     /// Bytes written, for people.
-    pub(super) fn written(&self) -> String {
+    pub(crate) fn written(&self) -> String {
         let least = size_text(self.written_bytes);
         if self.written_at_most > self.written_bytes {
             format!("{least} to {}", size_text(self.written_at_most))
@@ -108,7 +108,7 @@ impl Pace {
 ///
 /// # Errors
 /// `Space`.
-pub(crate) fn enough_memory(common: &Common, need: u64) -> Result<()> {
+pub(crate) fn enough_memory(common: &CommonOptions, need: u64) -> Result<()> {
     let refuse = |has: String| Err(LabError::Space(format!("it takes {} of memory, {has}", size_text(need))));
     if let Some(most) = common.max_memory.filter(|most| need > *most) {
         return refuse(format!("--max-memory allows {}", size_text(most)));
@@ -120,6 +120,6 @@ pub(crate) fn enough_memory(common: &Common, need: u64) -> Result<()> {
 }
 
 /// Bytes of memory that it may have, if that is known: what is allowed, and what is there.
-pub(crate) fn most_memory(common: &Common) -> Option<u64> {
+pub(crate) fn most_memory(common: &CommonOptions) -> Option<u64> {
     common.max_memory.into_iter().chain(crate::doctor::memory_left()).min()
 }
